@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What router and agent add to a request, beside what nginx adds, in one run against one engine (cgn-sim, answering at once).
+
+    bench/gateway.py --build build/release --out bench/results/gateway.json
+
+Each case is measured in rounds: the engine alone, nginx before it, router and agent before it, one after another, so that what
+disturbs the machine disturbs all three. The medians over the rounds are reported. Two kinds of load:
+
+  closed  each connection asks again as soon as it was answered. With few cores the p50 of many connections is the queue: the CPU
+          that a request costs all processes together, the load generator's included.
+  paced   each connection pauses (exponential, 16 ms on average) before it asks: the machine is not full, and latency is latency.
+
+Needs wrk and nginx. CPU is what the kernel says that the threads of each process ran (schedstat)."""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+LUA = r"""
+local paced = %(paced)s
+wrk.method = "POST"
+wrk.body = io.open("%(body)s", "rb"):read("*a")
+wrk.headers["Content-Type"] = "application/json"
+if paced then
+	function delay() return math.min(160, -16 * math.log(1 - math.random())) end
+end
+function done(summary, latency, requests)
+	io.write(string.format('{"requests":%%d,"seconds":%%.6f,"bytes":%%d,"p50_us":%%d,"p90_us":%%d,"p99_us":%%d,"max_us":%%d,' ..
+		'"errors":%%d}\n', summary.requests, summary.duration / 1e6, summary.bytes, latency:percentile(50), latency:percentile(90),
+		latency:percentile(99), latency.max, summary.errors.status + summary.errors.connect + summary.errors.read +
+		summary.errors.write + summary.errors.timeout))
+end
+"""
+
+NGINX = """
+daemon off; master_process on; worker_processes %(workers)d; pid %(dir)s/nginx.pid; error_log %(dir)s/nginx-error.log warn;
+events { worker_connections 1024; }
+http {
+	access_log %(dir)s/nginx-access.log combined;
+	client_body_temp_path %(dir)s/nginx-body; proxy_temp_path %(dir)s/nginx-proxy;
+	fastcgi_temp_path %(dir)s/f; uwsgi_temp_path %(dir)s/u; scgi_temp_path %(dir)s/s;
+	client_body_buffer_size 256k; client_max_body_size 16m; keepalive_requests 100000000; tcp_nodelay on;
+	upstream engine { server 127.0.0.1:%(engine)d; keepalive 128; keepalive_requests 100000000; }
+	server {
+		listen 127.0.0.1:%(nginx)d reuseport;
+		location / {
+			proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
+		}
+	}
+}
+"""
+
+
+def cpu_ns(pids):
+    total = 0
+    for pid in pids:
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[0])
+    return total
+
+
+def children(pid):
+    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Bench:
+    def __init__(self, build, port, workers):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cgn-bench-"))
+        self.build, self.procs, self.workers = build, {}, workers
+        self.port = {"direct": port, "nginx": port + 1, "cgn": port + 2, "router_grpc": port + 3, "router_admin": port + 4,
+                     "agent": port + 5, "agent_admin": port + 6}
+
+    def start(self, name, *argv):
+        with open(self.dir / f"{name}.log", "wb") as log:
+            self.procs[name] = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def program(self, name):
+        return self.build / "src" / name.removeprefix("cgn-") / name
+
+    def up(self, sim_args):
+        p = self.port
+        self.start("engine", self.program("cgn-sim"), "--listen", f"127.0.0.1:{p['direct']}", "--kv-blocks", "65536",
+                   "--max-batch", "20000", *sim_args)
+        (self.dir / "nginx.conf").write_text(NGINX % {"dir": self.dir, "engine": p["direct"], "nginx": p["nginx"],
+                                                      "workers": self.workers})
+        self.start("nginx", shutil.which("nginx") or "/usr/sbin/nginx", "-p", self.dir, "-c", self.dir / "nginx.conf")
+        cluster = f'[cluster]\nname = "bench"\nstate_backend = "embedded"\nrouter = "127.0.0.1:{p["router_grpc"]}"\n'
+        (self.dir / "router.toml").write_text(
+            f'{cluster}[router]\nlisten = "127.0.0.1:{p["cgn"]}"\nlisten_grpc = "127.0.0.1:{p["router_grpc"]}"\n'
+            f'listen_admin = "127.0.0.1:{p["router_admin"]}"\n[router.admission]\nmax_concurrent_per_replica = 20000\n')
+        (self.dir / "agent.toml").write_text(
+            f'{cluster}[agent]\nnode_id = "bench"\nlisten = "127.0.0.1:{p["agent"]}"\nlisten_admin = "127.0.0.1:{p["agent_admin"]}"\n'
+            f'max_inflight = 20000\n[engine]\nkind = "sim"\nmanaged = false\nmodel = "sim"\nurl = "http://127.0.0.1:{p["direct"]}"\nmax_conns = 20000\n')
+        self.start("router", self.program("cgn-router"), "--config", self.dir / "router.toml")
+        self.start("agent", self.program("cgn-agent"), "--config", self.dir / "agent.toml")
+        self.wait()
+
+    def wait(self):
+        end = time.monotonic() + 30
+        for name in ("direct", "nginx", "cgn"):
+            while subprocess.run(["curl", "-fsS", "-o", "/dev/null", "-m", "5", "-H", "content-type: application/json", "-d",
+                                  json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}),
+                                  self.url(name)], capture_output=True).returncode != 0:
+                for who, popen in self.procs.items():
+                    if popen.poll() is not None:
+                        sys.exit(f"{who} ended, see {self.dir}/{who}.log")
+                if time.monotonic() > end:
+                    sys.exit(f"{name} does not answer; logs are in {self.dir}")
+                time.sleep(0.1)
+
+    def url(self, name):
+        return f"http://127.0.0.1:{self.port[name]}/v1/chat/completions"
+
+    def pids(self, name):
+        if name == "direct":
+            return []
+        if name == "nginx":
+            pid = self.procs["nginx"].pid
+            return [pid] + children(pid)
+        return [self.procs["router"].pid, self.procs["agent"].pid]
+
+    def down(self):
+        for popen in reversed(self.procs.values()):
+            popen.terminate()
+        for popen in self.procs.values():
+            try:
+                popen.wait(10)
+            except subprocess.TimeoutExpired:
+                popen.kill()
+                popen.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def wrk(self, name, case, seconds):
+        watched = {"added": self.pids(name), "router": [self.procs["router"].pid] if name == "cgn" else [],
+                   "agent": [self.procs["agent"].pid] if name == "cgn" else [], "engine": [self.procs["engine"].pid]}
+        before = {k: cpu_ns(v) for k, v in watched.items()}
+        out = subprocess.run(["wrk", "-t1", f"-c{case['connections']}", f"-d{seconds}s", "--timeout", "10s", "-s", case["lua"],
+                              self.url(name)], capture_output=True, text=True, check=True).stdout
+        got = json.loads(out.strip().splitlines()[-1])
+        n = max(1, got["requests"])
+        for k, v in watched.items():
+            got[f"{k}_cpu_us"] = round((cpu_ns(v) - before[k]) / 1000 / n, 2)
+        got["per_second"] = round(n / got["seconds"], 1)
+        return got
+
+
+def body(prompt_bytes, stream, tokens):
+    words = "the of and a to in is you that it he was for on are as with his they I at be this have from".split()
+    rng, text = random.Random(7), ""
+    parts = []
+    n = 0
+    while n < prompt_bytes:
+        parts.append(rng.choice(words))
+        n += len(parts[-1]) + 1
+    text = " ".join(parts)[:prompt_bytes]
+    ask = {"model": "sim", "messages": [{"role": "user", "content": text}], "max_tokens": tokens, "min_tokens": tokens,
+           "ignore_eos": True, "temperature": 0}
+    if stream:
+        ask["stream"] = True
+    return json.dumps(ask).encode()
+
+
+def cases(b, args):
+    for load in ("closed", "paced"):
+        for connections in (1, 64):
+            if load == "paced" and connections == 1:
+                continue
+            for size in (1024, 65536):
+                for stream in (False, True):
+                    name = f"{load}-c{connections}-{size // 1024}k-{'stream' if stream else 'plain'}"
+                    if args.only and args.only not in name:
+                        continue
+                    (b.dir / f"{name}.json").write_bytes(body(size, stream, args.tokens))
+                    (b.dir / f"{name}.lua").write_text(LUA % {"paced": str(load == "paced").lower(), "body": b.dir / f"{name}.json"})
+                    yield {"name": name, "load": load, "connections": connections, "prompt_bytes": size, "stream": stream,
+                           "lua": b.dir / f"{name}.lua"}
+
+
+def events_per_answer(b):
+    out = subprocess.run(["curl", "-sN", "-H", "content-type: application/json", "-d", body(100, True, b.tokens).decode(),
+                          b.url("cgn")], capture_output=True, check=True).stdout
+    return out.count(b"\n\n")
+
+
+def ratio(a, b):
+    return round(a / b, 2) if b > 0 else None
+
+
+def measure(b, case, args):
+    rounds = {name: [] for name in ("direct", "nginx", "cgn")}
+    for _ in range(args.rounds):
+        for name in rounds:
+            rounds[name].append(b.wrk(name, case, args.seconds))
+    res = {name: {k: round(statistics.median(r[k] for r in runs), 2) for k in runs[0]} for name, runs in rounds.items()}
+    for name, runs in rounds.items():
+        res[name]["errors"] = sum(r["errors"] for r in runs)
+    d, n, c = res["direct"], res["nginx"], res["cgn"]
+    res["added_p50_us"] = {"nginx": n["p50_us"] - d["p50_us"], "cgn": c["p50_us"] - d["p50_us"]}
+    res["added_p99_us"] = {"nginx": n["p99_us"] - d["p99_us"], "cgn": c["p99_us"] - d["p99_us"]}
+    res["added_p50_ratio"] = ratio(c["p50_us"] - d["p50_us"], n["p50_us"] - d["p50_us"])
+    res["cpu_ratio"] = ratio(c["added_cpu_us"], n["added_cpu_us"])
+    if case["stream"]:
+        e = b.events
+        res["events_per_cpu_second"] = {"nginx": round(e * 1e6 / n["added_cpu_us"]), "cgn": round(e * 1e6 / c["added_cpu_us"]),
+                                        "router": round(e * 1e6 / c["router_cpu_us"]), "agent": round(e * 1e6 / c["agent_cpu_us"])}
+    return res
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    ap.add_argument("--out", type=pathlib.Path)
+    ap.add_argument("--port", type=int, default=22000, help="seven ports from here on")
+    ap.add_argument("--rounds", type=int, default=3)
+    ap.add_argument("--seconds", type=int, default=2, help="of each target in each round")
+    ap.add_argument("--tokens", type=int, default=64, help="of each answer")
+    ap.add_argument("--only", help="cases whose name contains this")
+    args = ap.parse_args()
+    cores = os.cpu_count()
+    b = Bench(args.build.resolve(), args.port, cores)
+    b.tokens = args.tokens
+    report = {"bench": "gateway", "date": datetime.date.today().isoformat(), "cores": cores, "kernel": platform.release(),
+              "load_before": os.getloadavg()[0], "rounds": args.rounds, "seconds": args.seconds, "tokens": args.tokens, "cases": {}}
+    try:
+        b.up(["--time-scale", "0", "--chunk-per-write"])
+        b.events = report["events_per_answer"] = events_per_answer(b)
+        for case in cases(b, args):
+            res = report["cases"][case["name"]] = measure(b, case, args)
+            d, n, c = res["direct"], res["nginx"], res["cgn"]
+            print(f"{case['name']:24} p50 {d['p50_us']:7.0f} {n['p50_us']:7.0f} {c['p50_us']:7.0f} us  p99 {d['p99_us']:7.0f} "
+                  f"{n['p99_us']:7.0f} {c['p99_us']:7.0f}  cpu nginx {n['added_cpu_us']:7.1f} router {c['router_cpu_us']:7.1f} agent "
+                  f"{c['agent_cpu_us']:7.1f} us  p50 ratio {res['added_p50_ratio']} cpu ratio {res['cpu_ratio']} "
+                  f"err {d['errors']:.0f}/{n['errors']:.0f}/{c['errors']:.0f}", file=sys.stderr, flush=True)
+    finally:
+        b.down()
+    report["load_after"] = os.getloadavg()[0]
+    text = json.dumps(report, indent=1) + "\n"
+    if args.out:
+        args.out.write_text(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

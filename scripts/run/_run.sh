@@ -1,0 +1,19 @@
+# Shared by scripts/run/{up,down,status,hello}.sh: where a running cluster's pids, logs and addresses are kept. Sourced, not run.
+. "$(dirname "${BASH_SOURCE[0]}")/../_lib.sh"
+RUN=${CGN_RUN_DIR:-${XDG_RUNTIME_DIR:-/tmp}/cognitora-$(id -u)}
+BIN=${CGN_BIN:-$ROOT/build/release/bin}
+
+# The kernel's start time of a process: with the pid it names one process for ever, so that a recycled pid is never signalled.
+started_at() { awk '{ sub(/.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null; }
+
+# remember NAME PID
+remember() { printf '%s %s\n' "$2" "$(started_at "$2")" > "$RUN/$1.pid"; }
+
+# is_running NAME: the process that we started under this name is alive.
+is_running() {
+	local pid start
+	read -r pid start < "$RUN/$1.pid" 2>/dev/null || return 1
+	[ -n "$start" ] && [ "$(started_at "$pid")" = "$start" ]
+}
+
+names() { local f; for f in "$RUN"/*.pid; do [ -f "$f" ] && basename "$f" .pid; done; }

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# scripts/run/up.sh RECIPE-DIR: start one cgn-router from router.toml and one cgn-agent from each agent-*.toml, wait until
+# every node is ready. On any failure: say which program and why, and leave nothing running.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
+dir=${1:?usage: scripts/run/up.sh RECIPE-DIR}
+[ -f "$dir/router.toml" ] || die "$dir has no router.toml"
+agents=("$dir"/agent-*.toml)
+[ -f "${agents[0]}" ] || die "$dir has no agent-*.toml"
+for program in cgn-router cgn-agent; do
+	[ -x "$BIN/$program" ] || die "$BIN/$program is not there; build first (scripts/up does), or set CGN_BIN to where the programs are"
+done
+
+for name in $(names); do
+	is_running "$name" && die "a cluster is already running ($name, in $RUN); scripts/down stops it"
+done
+rm -rf "$RUN"
+mkdir -p "$RUN/state" && chmod 700 "$RUN"
+printf '%s\n' "$dir" > "$RUN/recipe"
+export PATH="$BIN:$PATH" COGNITORA__CLUSTER__STATE_DIR="$RUN/state"
+if [ -f "$dir/prepare.sh" ]; then . "$dir/prepare.sh"; fi
+
+fail() { # NAME: its last words, then stop the rest
+	grep -v '^{' "$RUN/$1.log" | tail -n 1 >&2 || true
+	"$ROOT/scripts/run/down.sh" --quiet
+	die "$1 did not start; its log was kept: $RUN/$1.log"
+}
+
+start() { # NAME PROGRAM CONFIG
+	"$BIN/$2" --config "$3" >>"$RUN/$1.log" 2>&1 </dev/null &
+	remember "$1" $!
+}
+
+value() { # CONFIG KEY: from the program's own effective configuration
+	"$BIN/cgn-router" --check --config "$1" | sed -n "s/^ *$2 *= *\"\([^\"]*\)\".*/\1/p" | head -n 1
+}
+"$BIN/cgn-router" --check --config "$dir/router.toml" >/dev/null || die "$dir/router.toml is not valid"
+http=$(value "$dir/router.toml" listen); admin=$(value "$dir/router.toml" listen_admin)
+printf 'http://127.0.0.1:%s\n' "${http##*:}" > "$RUN/http"
+printf 'http://%s\n' "$admin" > "$RUN/admin"
+
+step "starting $(realpath --relative-to="$ROOT" "$dir"): one router, ${#agents[@]} agents"
+start router cgn-router "$dir/router.toml"
+for toml in "${agents[@]}"; do
+	start "$(basename "$toml" .toml)" cgn-agent "$toml"
+done
+
+ready=0
+limit=$((SECONDS + ${CGN_UP_TIMEOUT:-120}))
+until [ "$ready" = "${#agents[@]}" ]; do
+	for name in $(names); do is_running "$name" || fail "$name"; done
+	[ "$SECONDS" -lt "$limit" ] || { say "only $ready of ${#agents[@]} nodes became ready in ${CGN_UP_TIMEOUT:-120} s" >&2; fail "$(basename "${agents[0]}" .toml)"; }
+	sleep 0.1
+	ready=$({ curl -fsS -m 2 "$(cat "$RUN/admin")/nodes" 2>/dev/null || true; } | { grep -o '"state": *"ready"' || true; } | wc -l)
+done
+step "$ready nodes are ready; logs are in $RUN"

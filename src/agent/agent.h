@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent: one per node. Supervises engines, relays requests to them, tells routers how it is doing. One loop does it all. */
+#pragma once
+#include "base/core/arena.h"
+#include "base/core/list.h"
+#include "io/grpc/grpc.h"
+#include "io/http/http.h"
+#include "io/loop/loop.h"
+#include "io/proc/proc.h"
+#include "io/tls/tls.h"
+#include "joint/powersrc/powersrc.h"
+#include "joint/state/state.h"
+#include "joint/svc/svc.h"
+#include "joint/telemetry/telemetry.h"
+#include "policy/config/config.h"
+#include "policy/engine/engine.h"
+#include "policy/engine/residency.h"
+#include "policy/engine/supervise.h"
+#include "policy/proto/proto.h"
+
+struct agent;
+struct fetch;
+
+/* ---- fetch.c: a bounded GET, for what engines tell of themselves ---- */
+struct fetch_result {
+	const struct cgn_err *err; /* CGN_FINE: an answer came whole */
+	bool refused;              /* nobody listens there */
+	int status;
+	struct cgn_str body; /* borrowed */
+};
+struct fetch_ask {
+	struct http_client *client;
+	const struct engine_url *url;
+	const char *path;          /* before the base */
+	const char *authorization; /* NULL: none */
+	size_t max_bytes;          /* a longer answer is CGN_TOO_LARGE */
+	cgn_nsec timeout;          /* in all */
+};
+/* |done| comes once, never inline, unless it is cancelled; the fetch is gone when it returns. */
+CGN_RC fetch_start(struct cgn_loop *l, const struct fetch_ask *ask,
+	void (*done)(void *user, const struct fetch_result *r), void *user, struct fetch **out,
+	struct cgn_err *err);
+void fetch_cancel(struct fetch **take); /* NULL-safe */
+
+/* ---- engine.c, scrape.c: one engine ---- */
+#define ENGINE_TAG 0xa9e17001U
+
+struct engine {
+	uint32_t tag;
+	struct agent *agent;
+	const struct engine_ops *ops;
+	char name[65];
+	struct engine_url url;
+	struct cgn_arena arena; /* argv, env: what must outlive a reload of the configuration */
+	struct engine_argv argv;
+	const char *env[2];
+	char *authorization; /* "Bearer ..." or NULL */
+	struct tls_ctx *tls;
+	struct http_client *client;
+
+	struct supervise sup;
+	struct cgn_timer wake;
+	struct proc *proc;
+	struct fetch *probe;
+	char trouble[200]; /* why it is not ready, for people; empty when it is */
+
+	struct cgn_timer scrape_timer;
+	struct fetch *scrape;
+	size_t scrape_at; /* source being asked */
+	bool source_gone
+		[ENGINE_MAX_SOURCES]; /* answered that it does not exist: not asked again until the engine is ready anew */
+	struct engine_load load, next_load;
+	struct fetch *models_fetch;
+	struct cgn_arena models_arena;
+	const char **models; /* of the configuration, or as the engine says */
+	size_t n_models;
+	bool models_configured, models_known;
+
+	struct residency *resident;
+	struct cgn_link relays;
+	uint32_t inflight;
+	struct metric_cell *m_ready, *m_restarts, *m_running, *m_waiting, *m_kv, *m_seconds, *m_ok, *m_error,
+		*m_cancelled;
+};
+
+CGN_RC engine_open(
+	struct agent *a, const struct config *cfg, size_t i, struct engine *e, struct cgn_err *err);
+void engine_start(struct engine *e);
+void engine_stop(struct engine *e);           /* in good order: agent_engine_changed when it has stopped */
+void engine_close(struct engine *e);          /* at once; half-opened too */
+bool engine_is_ready(const struct engine *e); /* and its models are known */
+bool engine_is_stopped(const struct engine *e);
+bool engine_serves(const struct engine *e, struct cgn_str model);
+void engine_check_soon(struct engine *e); /* a request found it dead */
+void engine_scrape_init(struct engine *e);
+void engine_scrape_start(struct engine *e); /* it is ready: load each second, models until they are known */
+void engine_scrape_stop(struct engine *e);
+
+/* ---- relay.c: Agent.Generate ---- */
+void relay_on_call(struct grpc_call *c, void *agent);
+
+/* ---- watch.c: Agent.Watch ---- */
+#define AGENT_MAX_WATCHERS 64
+#define WATCH_INTERVAL     (250 * CGN_MSEC)
+void watch_init(struct agent *a);
+void watch_on_call(struct grpc_call *c, void *agent);
+void watch_digest_changed(void *agent, uint64_t digest); /* as residency_changed */
+void watch_node_changed(struct agent *a);
+void watch_load_changed(struct agent *a);
+void watch_end_all(struct agent *a, const char *sentence);
+
+/* ---- agent.c ---- */
+#define AGENT_TAG 0xa9e17002U
+
+struct agent {
+	uint32_t tag;
+	struct svc *svc;
+	struct cgn_loop *loop;
+	struct engine *engines;
+	size_t n_engines;
+	struct grpc_server *grpc;
+	struct tls_ctx *tls; /* of the gRPC server; NULL in clear */
+	struct state_announce *announce;
+
+	char node_id[PROTO_MAX_ID + 1], address[300];
+	int role;
+	uint64_t started_unix_ms;
+	uint32_t
+		block_bytes; /* of the digest chain: the smallest of all models, so that no record is bounded too low */
+	uint32_t max_inflight;
+	uint32_t max_message;
+	Cognitora__V1__Node *node; /* as last told */
+	struct cgn_arena scratch;
+
+	uint32_t inflight;
+	uint64_t requests_total;
+	struct powersrc power;
+	struct cgn_timer power_timer;
+
+	struct cgn_link watchers;
+	size_t n_watchers;
+	struct cgn_timer watch_timer;
+	cgn_nsec watch_last;
+
+	bool draining, leaving, left;
+};
+
+/* Readiness, models, size or draining of anything changed: tell routers and the state backend if it makes a difference. */
+void agent_changed(struct agent *a);
+void agent_engine_changed(struct engine *e);
+void agent_request_done(struct agent *a);
+void agent_refuse_call(
+	struct grpc_call *c, enum cgn_code code, const char *sentence); /* takes it, and ends it */
+struct engine *agent_pick(
+	struct agent *a, struct cgn_str name, struct cgn_str model, struct cgn_err *err); /* NULL and why */
+bool agent_resident(const struct agent *a, uint64_t digest);
+void agent_load(const struct agent *a, Cognitora__V1__Load *out);
+void agent_admin_engines(
+	void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);

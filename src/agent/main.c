@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cgn-agent: supervises the engines of a node and relays requests to them. */
+#include "agent/run.h"
+
+static const char *admin_addr(const struct config *cfg)
+{
+	return cfg->agent.listen_admin;
+}
+
+static cgn_nsec drain_timeout(const struct config *cfg)
+{
+	return cfg->agent.drain_timeout;
+}
+
+static const struct svc_flag flags[] = {
+	{"listen", "agent.listen", "ADDR", "gRPC address for routers"},
+	{"admin", "agent.listen_admin", "ADDR", "address of metrics and health"},
+	{"node-id", "agent.node_id", "NAME", "name of this node"},
+	{"router", "cluster.router", "ADDR", "router to register with (state_backend embedded)"},
+	{"engine", "engine.url", "URL", "the engine's base URL"},
+	{"engine-kind", "engine.kind", "KIND", "llama_cpp, openai_compat or sim"},
+};
+
+static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines}};
+
+int main(int argc, char **argv)
+{
+	static const struct svc_program program = {
+		.name = "cgn-agent",
+		.summary =
+			"supervises the engines of a node, relays requests to them, feeds load and KV residency to routers",
+		.examples =
+			"  cgn-agent --config /etc/cognitora/cognitora.toml\n"
+			"  cgn-agent --router 127.0.0.1:9090 --engine http://127.0.0.1:8000 --engine-kind openai_compat\n",
+		.flags = flags,
+		.n_flags = CGN_COUNT(flags),
+		.admin_addr = admin_addr,
+		.drain_timeout = drain_timeout,
+		.routes = routes,
+		.n_routes = CGN_COUNT(routes),
+		.start = agent_start,
+		.reload = agent_reload,
+		.drain = agent_drain,
+		.ready = agent_admin_ready,
+		.stop = agent_stop,
+	};
+	return svc_main(&program, argc, argv);
+}

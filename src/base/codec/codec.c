@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/codec/codec.h"
+
+static const char std_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static const char url_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+static void put_group(struct cgn_buf *out, const char *alphabet, const unsigned char *p, size_t n)
+{
+	char text[4];
+	uint32_t bits = (uint32_t)p[0] << 16 | (n > 1 ? (uint32_t)p[1] << 8 : 0) | (n > 2 ? (uint32_t)p[2] : 0);
+	for (size_t i = 0; i < 4; i++)
+		text[i] = alphabet[bits >> (18 - 6 * i) & 63];
+	cgn_buf_add(out, text, n + 1);
+}
+
+static void put(struct cgn_buf *out, const char *alphabet, struct cgn_str bytes)
+{
+	const unsigned char *p = (const unsigned char *)bytes.p;
+	for (size_t left = bytes.n, n; left > 0; left -= n, p += n) {
+		n = left < 3 ? left : 3;
+		put_group(out, alphabet, p, n);
+	}
+}
+
+void base64_put(struct cgn_buf *out, struct cgn_str bytes)
+{
+	put(out, std_alphabet, bytes);
+	cgn_buf_add(out, "==", (3 - bytes.n % 3) % 3);
+}
+
+void base64url_put(struct cgn_buf *out, struct cgn_str bytes)
+{
+	put(out, url_alphabet, bytes);
+}
+
+static int digit_of(const char *alphabet, char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	return c == alphabet[62] ? 62 : c == alphabet[63] ? 63 : -1;
+}
+
+/* 2 to 4 characters become one byte less; false on a foreign one or on bits that are left over. */
+static bool get_group(struct cgn_buf *out, const char *alphabet, const char *text, size_t n)
+{
+	uint32_t bits = 0;
+	for (size_t i = 0; i < 4; i++) {
+		int digit = i < n ? digit_of(alphabet, text[i]) : 0;
+		if (digit < 0)
+			return false;
+		bits = bits << 6 | (uint32_t)digit;
+	}
+	const char bytes[3] = {(char)(bits >> 16), (char)(bits >> 8), (char)bits};
+	if ((bits & (0xffffffU >> 8 * (n - 1)) & 0xffffffU) != 0)
+		return false;
+	cgn_buf_add(out, bytes, n - 1);
+	return !out->bad;
+}
+
+static bool get(struct cgn_buf *out, const char *alphabet, struct cgn_str text)
+{
+	size_t before = out->n;
+	bool good = text.n % 4 != 1;
+	for (size_t at = 0, n; good && at < text.n; at += n) {
+		n = text.n - at < 4 ? text.n - at : 4;
+		good = get_group(out, alphabet, text.p + at, n);
+	}
+	if (!good)
+		out->n = before;
+	return good;
+}
+
+bool base64_get(struct cgn_buf *out, struct cgn_str text)
+{
+	if (text.n % 4 != 0)
+		return false;
+	for (int i = 0; i < 2 && text.n > 0 && text.p[text.n - 1] == '='; i++)
+		text.n--;
+	return get(out, std_alphabet, text);
+}
+
+bool base64url_get(struct cgn_buf *out, struct cgn_str text)
+{
+	return get(out, url_alphabet, text);
+}
+
+void hex_put(struct cgn_buf *out, struct cgn_str bytes)
+{
+	static const char digits[] = "0123456789abcdef";
+	for (size_t i = 0; i < bytes.n; i++) {
+		unsigned char byte = (unsigned char)bytes.p[i];
+		const char pair[2] = {digits[byte >> 4], digits[byte & 15]};
+		cgn_buf_add(out, pair, 2);
+	}
+}
+
+int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+bool hex_get(struct cgn_buf *out, struct cgn_str text)
+{
+	size_t before = out->n;
+	bool good = text.n % 2 == 0;
+	for (size_t i = 0; good && i < text.n; i += 2) {
+		int high = hex_digit(text.p[i]), low = hex_digit(text.p[i + 1]);
+		good = high >= 0 && low >= 0;
+		if (good)
+			cgn_buf_char(out, (char)(high << 4 | low));
+		good = good && !out->bad;
+	}
+	if (!good)
+		out->n = before;
+	return good;
+}

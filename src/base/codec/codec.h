@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* codec: bytes as text. Writers append to a buffer; readers are strict: what a writer would not write is refused. */
+#pragma once
+#include "base/core/buf.h"
+#include "base/core/str.h"
+
+void base64_put(struct cgn_buf *out, struct cgn_str bytes);    /* RFC 4648 section 4, padded */
+void base64url_put(struct cgn_buf *out, struct cgn_str bytes); /* section 5, not padded */
+void hex_put(struct cgn_buf *out, struct cgn_str bytes);       /* lower case */
+/* Append the bytes that |text| stands for. False, and nothing appended, on a foreign character, a wrong length, wrong or missing
+ * padding (url: any), or bits behind the last byte that are not zero; also when |out| is full (then it is bad). */
+bool base64_get(struct cgn_buf *out, struct cgn_str text);
+bool base64url_get(struct cgn_buf *out, struct cgn_str text);
+bool hex_get(struct cgn_buf *out, struct cgn_str text); /* both cases */
+int hex_digit(char c); /* its value, both cases; -1 when it is none */

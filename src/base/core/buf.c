@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/core/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/core/err.h"
+
+void cgn_buf_fini(struct cgn_buf *b)
+{
+	free(b->p);
+	*b = (struct cgn_buf){.limit = b->limit};
+}
+
+char *cgn_buf_room(struct cgn_buf *b, size_t n)
+{
+	size_t limit = b->limit != 0 ? b->limit : SIZE_MAX / 2;
+	if (b->bad || n > limit - b->n) {
+		b->bad = true;
+		return NULL;
+	}
+	if (b->cap - b->n >= n)
+		return b->p + b->n;
+	size_t want = b->cap < 64 ? 64 : b->cap + b->cap / 2;
+	want = want < b->n + n ? b->n + n : want;
+	want = want > limit ? limit : want;
+	char *grown = realloc(b->p, want);
+	if (grown == NULL) {
+		b->bad = true;
+		return NULL;
+	}
+	b->p = grown;
+	b->cap = want;
+	return b->p + b->n;
+}
+
+void cgn_buf_grew(struct cgn_buf *b, size_t n)
+{
+	CGN_MUST(n <= b->cap - b->n);
+	b->n += n;
+}
+
+void cgn_buf_add(struct cgn_buf *b, const void *p, size_t n)
+{
+	if (n == 0)
+		return;
+	char *to = cgn_buf_room(b, n);
+	if (to == NULL)
+		return;
+	memcpy(to, p, n);
+	b->n += n;
+}
+
+void cgn_buf_str(struct cgn_buf *b, struct cgn_str s)
+{
+	cgn_buf_add(b, s.p, s.n);
+}
+
+void cgn_buf_putz(struct cgn_buf *b, const char *z)
+{
+	cgn_buf_add(b, z, strlen(z));
+}
+
+void cgn_buf_char(struct cgn_buf *b, char c)
+{
+	cgn_buf_add(b, &c, 1);
+}
+
+void cgn_buf_u64(struct cgn_buf *b, uint64_t v)
+{
+	char digits[20];
+	size_t at = sizeof digits;
+	do
+		digits[--at] = (char)('0' + v % 10);
+	while ((v /= 10) != 0);
+	cgn_buf_add(b, digits + at, sizeof digits - at);
+}
+
+void cgn_buf_fmt(struct cgn_buf *b, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	va_list again;
+	va_copy(again, ap);
+	int n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	char *to = n < 0 ? NULL : cgn_buf_room(b, (size_t)n + 1);
+	if (to != NULL) {
+		(void)vsnprintf(to, (size_t)n + 1, fmt, again);
+		b->n += (size_t)n;
+	}
+	va_end(again);
+}
+
+const char *cgn_buf_z(struct cgn_buf *b)
+{
+	char *end = cgn_buf_room(b, 1);
+	if (end == NULL)
+		return "";
+	*end = '\0';
+	return b->p;
+}
+
+void cgn_buf_eat(struct cgn_buf *b, size_t n)
+{
+	CGN_MUST(n <= b->n);
+	b->n -= n;
+	if (b->n > 0)
+		memmove(b->p, b->p + n, b->n);
+}

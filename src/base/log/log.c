@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* log: a line is built on the stack and leaves in one write(2), so that lines of several threads or processes do not mix.
+ * A line that would be longer than LINE_MAX_BYTES loses its last fields, never its shape. */
+#include "base/log/log.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/core/buf.h"
+#include "base/json/json.h"
+
+#define LINE_MAX_BYTES 4096 /* PIPE_BUF: a pipe takes it whole */
+#define TAIL_BYTES 64       /* kept free for the mark of a cut, the bracket and the newline */
+#define FIELD_MAX_BYTES 1024 /* a longer string is cut, so that one field does not push out the others */
+
+/* Set at start and on reload; read by any thread. The name is set once, before there are threads. */
+static _Atomic(enum log_level) log_min = LOG_INFO;
+static _Atomic(enum log_format) log_shape = LOG_HUMAN;
+static char log_program[32] = "cognitora";
+
+static const char *const level_names[] = {[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error"};
+
+void log_setup(const char *program, enum log_level min, enum log_format format)
+{
+	if (strcmp(log_program, program) != 0) /* a reload says the same again, while other threads log */
+		(void)cgn_str_copyz(log_program, sizeof log_program, cgn_str_of(program));
+	atomic_store(&log_min, min);
+	atomic_store(&log_shape, format);
+}
+
+bool log_wants(enum log_level level)
+{
+	return level >= atomic_load_explicit(&log_min, memory_order_relaxed);
+}
+
+/* The wall clock is read here and nowhere else in base: an entry without its instant is of no use, and no caller decides by it. */
+static void put_time(struct cgn_buf *b)
+{
+	struct timespec now;
+	struct tm utc;
+	(void)clock_gettime(CLOCK_REALTIME, &now);
+	(void)gmtime_r(&now.tv_sec, &utc);
+	char text[32];
+	size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+	cgn_buf_add(b, text, n);
+	cgn_buf_fmt(b, ".%03ldZ", now.tv_nsec / 1000000);
+}
+
+static struct cgn_str clip(struct cgn_str s)
+{
+	if (s.n <= FIELD_MAX_BYTES)
+		return s;
+	s.n = FIELD_MAX_BYTES;
+	while (s.n > 0 && ((unsigned char)s.p[s.n] & 0xc0) == 0x80) /* not inside a character */
+		s.n--;
+	return s;
+}
+
+static double milliseconds(uint64_t ns)
+{
+	return (double)(ns / 1000) / 1000.0;
+}
+
+static void put_json_value(struct json_out *o, const struct log_field *f)
+{
+	switch (f->kind) {
+	case LOG_F_STR:
+		json_put_str(o, clip(f->s));
+		break;
+	case LOG_F_I64:
+		json_put_i64(o, f->i);
+		break;
+	case LOG_F_U64:
+		json_put_u64(o, f->u);
+		break;
+	case LOG_F_F64:
+		json_put_f64(o, f->f);
+		break;
+	case LOG_F_BOOL:
+		json_put_bool(o, f->b);
+		break;
+	case LOG_F_DUR:
+		json_put_f64(o, milliseconds(f->u));
+		break;
+	}
+}
+
+static void put_json_key(struct json_out *o, const struct log_field *f)
+{
+	char key[64];
+	(void)snprintf(key, sizeof key, "%s%s", f->key, f->kind == LOG_F_DUR ? "_ms" : "");
+	json_key(o, key);
+}
+
+static void put_json_head(struct json_out *o, enum log_level level, const char *event)
+{
+	json_open(o, '{');
+	json_key(o, "time");
+	cgn_buf_char(o->b, '"');
+	put_time(o->b);
+	cgn_buf_char(o->b, '"');
+	o->comma = true;
+	json_key(o, "level");
+	json_put_z(o, level_names[level]);
+	json_key(o, "program");
+	json_put_z(o, log_program);
+	json_key(o, "event");
+	json_put_z(o, event);
+}
+
+static bool is_bare(struct cgn_str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] <= ' ' || s.p[i] > '~' || strchr("\"\\=", s.p[i]) != NULL)
+			return false;
+	return s.n > 0;
+}
+
+static void put_human_value(struct cgn_buf *b, const struct log_field *f)
+{
+	struct json_out o = json_out_to(b);
+	if (f->kind == LOG_F_STR && is_bare(clip(f->s)))
+		cgn_buf_str(b, clip(f->s));
+	else
+		put_json_value(&o, f);
+	if (f->kind == LOG_F_DUR)
+		cgn_buf_putz(b, "ms");
+}
+
+/* One field, or none of it. */
+static bool put_field(struct json_out *o, enum log_format format, const struct log_field *f)
+{
+	struct json_out before = *o;
+	size_t n = o->b->n;
+	if (format == LOG_JSON) {
+		put_json_key(o, f);
+		put_json_value(o, f);
+	} else {
+		cgn_buf_fmt(o->b, " %s=", f->key);
+		put_human_value(o->b, f);
+	}
+	if (!o->b->bad)
+		return true;
+	*o = before;
+	o->b->n = n;
+	o->b->bad = false;
+	return false;
+}
+
+static void put_line(struct cgn_buf *b, enum log_level level, const char *event, const struct log_field *fields, size_t n)
+{
+	enum log_format format = atomic_load_explicit(&log_shape, memory_order_relaxed);
+	struct json_out o = json_out_to(b);
+	if (format == LOG_JSON) {
+		put_json_head(&o, level, event);
+	} else {
+		put_time(b);
+		cgn_buf_fmt(b, " %-5s %s %s", level_names[level], log_program, event);
+	}
+	bool whole = true;
+	for (size_t i = 0; i < n; i++)
+		whole = put_field(&o, format, &fields[i]) && whole;
+	b->limit += TAIL_BYTES;
+	const struct log_field cut = F_BOOL("cut", true);
+	if (!whole)
+		(void)put_field(&o, format, &cut);
+	if (format == LOG_JSON)
+		json_close(&o, '}');
+	cgn_buf_char(b, '\n');
+}
+
+void log_event(enum log_level level, const char *event, const struct log_field *fields, size_t n)
+{
+	char line[LINE_MAX_BYTES];
+	struct cgn_buf b = cgn_buf_over(line, sizeof line);
+	b.limit -= TAIL_BYTES;
+	put_line(&b, level, event, fields, n);
+	ssize_t written = write(STDERR_FILENO, b.p, b.n);
+	(void)written; /* there is nobody left to tell */
+}

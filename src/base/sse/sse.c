@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/sse/sse.h"
+
+#include "base/core/err.h"
+
+static const char bom[] = "\xef\xbb\xbf";
+#define KEEP_BYTES 1024 /* what an idle scanner may hold on to */
+
+void sse_scan_init(struct sse_scan *s, size_t max_event_bytes, sse_event_fn on_event, void *arg)
+{
+	CGN_MUST(max_event_bytes > 0);
+	*s = (struct sse_scan){.on_event = on_event, .arg = arg};
+	s->data.limit = max_event_bytes;
+	s->line.limit = max_event_bytes + strlen("data: "); /* what counts is the data, however it is cut */
+}
+
+void sse_scan_fini(struct sse_scan *s)
+{
+	cgn_buf_fini(&s->line);
+	cgn_buf_fini(&s->data);
+}
+
+static void empty(struct cgn_buf *b)
+{
+	if (b->cap > KEEP_BYTES)
+		cgn_buf_fini(b);
+	b->n = 0;
+	b->bad = false;
+}
+
+static struct cgn_str after(struct cgn_str s, size_t n)
+{
+	return (struct cgn_str){s.p + n, s.n - n};
+}
+
+/* The held line is about to go away, or is not alone any more. */
+static void keep_held(struct sse_scan *s)
+{
+	if (s->is_held)
+		cgn_buf_str(&s->data, s->held);
+	s->is_held = false;
+	s->lost = s->lost || s->data.bad;
+}
+
+static void add_data(struct sse_scan *s, struct cgn_str value)
+{
+	if (!s->has_data) {
+		s->has_data = s->is_held = true;
+		s->held = value;
+		s->lost = s->lost || value.n > s->data.limit;
+		return;
+	}
+	keep_held(s);
+	cgn_buf_char(&s->data, '\n');
+	cgn_buf_str(&s->data, value);
+	s->lost = s->lost || s->data.bad;
+}
+
+static void set_name(struct sse_scan *s, struct cgn_str value)
+{
+	s->name_n = (uint8_t)(value.n <= sizeof s->name ? value.n : 0); /* no name of that length means anything to us */
+	if (s->name_n > 0)
+		memcpy(s->name, value.p, s->name_n);
+}
+
+static void end_event(struct sse_scan *s)
+{
+	if (s->lost)
+		s->lost_events++;
+	else if (s->has_data)
+		s->on_event(s->arg, (struct cgn_str){s->name, s->name_n}, s->is_held ? s->held : cgn_buf_view(&s->data));
+	empty(&s->data);
+	s->has_data = s->is_held = s->lost = false;
+	s->name_n = 0;
+}
+
+static void take_line(struct sse_scan *s, struct cgn_str line)
+{
+	if (line.n == 0) {
+		end_event(s);
+		return;
+	}
+	const char *colon = memchr(line.p, ':', line.n);
+	struct cgn_str field = {line.p, colon != NULL ? (size_t)(colon - line.p) : line.n};
+	struct cgn_str value = after(line, colon != NULL ? field.n + 1 : line.n);
+	if (value.n > 0 && value.p[0] == ' ')
+		value = after(value, 1);
+	if (cgn_str_is(field, "data"))
+		add_data(s, value);
+	else if (cgn_str_is(field, "event"))
+		set_name(s, value);
+}
+
+/* The line does not fit. Of a comment nothing is lost by that. */
+static void overflow(struct sse_scan *s, struct cgn_str part)
+{
+	char first = s->line.n > 0 ? s->line.p[0] : part.p[0];
+	s->lost = s->lost || first != ':';
+}
+
+/* A line that came in parts lives in s->line, which the next one will need. */
+static void end_line(struct sse_scan *s, struct cgn_str last_part)
+{
+	if (s->skip_line) {
+		s->skip_line = false;
+	} else if (s->line.n == 0) {
+		take_line(s, last_part);
+	} else {
+		cgn_buf_str(&s->line, last_part);
+		if (s->line.bad)
+			overflow(s, last_part);
+		else
+			take_line(s, cgn_buf_view(&s->line));
+		keep_held(s);
+	}
+	empty(&s->line);
+}
+
+static void begin_line(struct sse_scan *s, struct cgn_str part)
+{
+	if (!s->skip_line)
+		cgn_buf_str(&s->line, part);
+	if (s->line.bad) {
+		overflow(s, part);
+		s->skip_line = true;
+		empty(&s->line);
+	}
+}
+
+/* A byte order mark may open the stream; its bytes may come one by one. */
+static struct cgn_str skip_bom(struct sse_scan *s, struct cgn_str chunk)
+{
+	while (s->bom_seen < sizeof bom - 1 && chunk.n > 0) {
+		if (chunk.p[0] != bom[s->bom_seen]) {
+			begin_line(s, (struct cgn_str){bom, s->bom_seen}); /* it was none */
+			s->bom_seen = sizeof bom - 1;
+			break;
+		}
+		s->bom_seen++;
+		chunk = after(chunk, 1);
+	}
+	return chunk;
+}
+
+static const char *line_end(struct cgn_str s)
+{
+	const char *lf = memchr(s.p, '\n', s.n);
+	const char *cr = memchr(s.p, '\r', lf != NULL ? (size_t)(lf - s.p) : s.n);
+	return cr != NULL ? cr : lf;
+}
+
+void sse_scan_feed(struct sse_scan *s, struct cgn_str chunk)
+{
+	chunk = skip_bom(s, chunk);
+	while (chunk.n > 0) {
+		if (s->after_cr && chunk.p[0] == '\n')
+			chunk = after(chunk, 1); /* the second half of CRLF */
+		s->after_cr = false;
+		const char *end = chunk.n > 0 ? line_end(chunk) : NULL;
+		if (end == NULL) {
+			begin_line(s, chunk);
+			break;
+		}
+		struct cgn_str line = {chunk.p, (size_t)(end - chunk.p)};
+		end_line(s, line);
+		s->after_cr = *end == '\r';
+		chunk = after(chunk, line.n + 1);
+	}
+	keep_held(s);
+}
+
+static void put_line(struct cgn_buf *b, const char *field, struct cgn_str value)
+{
+	cgn_buf_putz(b, field);
+	cgn_buf_putz(b, ": ");
+	cgn_buf_str(b, value);
+	cgn_buf_char(b, '\n');
+}
+
+void sse_event(struct cgn_buf *b, const char *name, struct cgn_str data)
+{
+	if (name != NULL)
+		put_line(b, "event", cgn_str_of(name));
+	for (const char *end; data.n > 0 && (end = line_end(data)) != NULL;) {
+		struct cgn_str line = {data.p, (size_t)(end - data.p)};
+		put_line(b, "data", line);
+		size_t width = *end == '\r' && data.n > line.n + 1 && end[1] == '\n' ? 2 : 1;
+		data = after(data, line.n + width);
+	}
+	put_line(b, "data", data);
+	cgn_buf_char(b, '\n');
+}

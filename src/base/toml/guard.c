@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* toml guard: counts dots outside of strings and comments. Knows just enough TOML to tell where those end. */
+#include "base/toml/toml_priv.h"
+
+struct guard {
+	struct cgn_str rest;
+	struct toml_place at;
+	unsigned dots;
+};
+
+static void eat(struct guard *g, size_t n)
+{
+	for (; n > 0 && g->rest.n > 0; n--, g->rest.p++, g->rest.n--) {
+		if (*g->rest.p == '\n')
+			g->at = (struct toml_place){g->at.line + 1, 1};
+		else if (((unsigned char)*g->rest.p & 0xc0) != 0x80)
+			g->at.column++;
+	}
+}
+
+/* A quote in one of the four kinds of string: '…', "…", '''…''', """…""". */
+static void eat_string(struct guard *g)
+{
+	char quote = *g->rest.p;
+	const char triple[4] = {quote, quote, quote, '\0'}, single[2] = {quote, '\0'};
+	const char *fence = cgn_str_starts(g->rest, triple) ? triple : single;
+	bool one_line = fence == single;
+	eat(g, strlen(fence));
+	while (g->rest.n > 0 && !cgn_str_starts(g->rest, fence)) {
+		if (one_line && *g->rest.p == '\n')
+			return; /* an error that toml++ will tell of */
+		eat(g, quote == '"' && *g->rest.p == '\\' ? 2 : 1);
+	}
+	eat(g, strlen(fence));
+	for (int i = 0; i < 2 && !one_line && cgn_str_starts(g->rest, single); i++)
+		eat(g, 1); /* quotes may touch the fence from inside */
+}
+
+static void eat_comment(struct guard *g)
+{
+	while (g->rest.n > 0 && *g->rest.p != '\n')
+		eat(g, 1);
+}
+
+/* Whatever ends a key or a number starts the count again. */
+static void eat_plain(struct guard *g)
+{
+	char c = *g->rest.p;
+	if (c == '.')
+		g->dots++;
+	else if (c != ' ' && c != '\t' && strchr("\n=,[]{}", c) != NULL)
+		g->dots = 0;
+	eat(g, 1);
+}
+
+bool toml_dots_are_few(struct cgn_str text, struct toml_place *where)
+{
+	struct guard g = {.rest = text, .at = {1, 1}};
+	while (g.rest.n > 0 && g.dots <= TOML_MAX_DOTS) {
+		*where = g.at;
+		if (*g.rest.p == '"' || *g.rest.p == '\'')
+			eat_string(&g);
+		else if (*g.rest.p == '#')
+			eat_comment(&g);
+		else
+			eat_plain(&g);
+	}
+	return g.dots <= TOML_MAX_DOTS;
+}

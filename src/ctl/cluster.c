@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cluster: what a router knows of its nodes, and orders to it. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cognitora/v1/control.pb-c.h"
+#include "ctl/client.h"
+
+#define DEFAULT_TIMEOUT (10 * CGN_SEC)
+
+static CGN_RC timeout_of(const struct ctl_args *a, cgn_nsec fallback, cgn_nsec *out, struct cgn_err *err)
+{
+	*out = fallback;
+	return ctl_flag(a, "--timeout") != NULL ? ctl_flag_duration(a, "--timeout", out, err) : CGN_OK;
+}
+
+static void keep_status(void *user, const uint8_t *p, size_t n)
+{
+	Cognitora__V1__StatusResponse **slot = user;
+	if (*slot == NULL)
+		*slot = cognitora__v1__status_response__unpack(NULL, n, p);
+}
+
+/* Free with cognitora__v1__status_response__free_unpacked. */
+static CGN_RC status_of(const struct ctl_args *a, Cognitora__V1__StatusResponse **out, struct cgn_err *err)
+{
+	cgn_nsec timeout = 0;
+	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
+	const Cognitora__V1__StatusRequest rq = COGNITORA__V1__STATUS_REQUEST__INIT;
+	CGN_TRY(timeout_of(a, DEFAULT_TIMEOUT, &timeout, err));
+	CGN_TRY(ctl_client_open(a, &c, err));
+	CGN_TRY(ctl_client_call(c, "Status", &rq.base, timeout, keep_status, out, err));
+	return *out != NULL ? CGN_OK : CGN_FAIL(err, BAD_GATEWAY, "the router's answer is not a StatusResponse; is it of another version?");
+}
+
+static const char *role_text(Cognitora__V1__Role role)
+{
+	return role == COGNITORA__V1__ROLE__ROLE_PREFILL ? "prefill" : role == COGNITORA__V1__ROLE__ROLE_DECODE ? "decode" : "both";
+}
+
+static void models_of(const Cognitora__V1__Node *node, struct cgn_buf *out)
+{
+	for (size_t i = 0; i < node->n_engines; i++)
+		for (size_t k = 0; k < node->engines[i]->n_models; k++)
+			cgn_buf_fmt(out, "%s%s", out->n > 0 ? "," : "", node->engines[i]->models[k]);
+}
+
+static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
+{
+	static const Cognitora__V1__Node no_node = COGNITORA__V1__NODE__INIT;
+	static const Cognitora__V1__Load no_load = COGNITORA__V1__LOAD__INIT;
+	const Cognitora__V1__Node *node = s->node != NULL ? s->node : &no_node;
+	const Cognitora__V1__Load *load = s->load != NULL ? s->load : &no_load;
+	struct cgn_buf models = {0};
+	models_of(node, &models);
+	ctl_table_cell(t, "%s", node->id);
+	ctl_table_cell(t, "%s%s", s->state, s->cordoned && strcmp(s->state, "cordoned") != 0 ? ",cordoned" : "");
+	ctl_table_cell(t, "%s", role_text(node->role));
+	ctl_table_cell(t, "%s", node->address);
+	ctl_table_cell(t, "%s", cgn_buf_z(&models));
+	ctl_table_cell(t, "%u", s->router_inflight);
+	ctl_table_cell(t, "%u", load->running);
+	ctl_table_cell(t, "%u", load->waiting);
+	ctl_table_cell(t, "%.2f", (double)load->kv_usage);
+	ctl_table_cell(t, "%llu", (unsigned long long)s->index_blocks);
+	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);
+	cgn_buf_fini(&models);
+}
+
+CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
+{
+	static const struct {
+		const char *name;
+		bool number;
+	} columns[] = {{"NODE", false}, {"STATE", false}, {"ROLE", false}, {"ADDRESS", false}, {"MODELS", false}, {"INFLIGHT", true}, {"RUNNING", true},
+		{"WAITING", true}, {"KV", true}, {"BLOCKS", true}, {"SEEN S", true}};
+	Cognitora__V1__StatusResponse *status = NULL;
+	struct ctl_table t = {0};
+	CGN_TRY(status_of(a, &status, err));
+	for (size_t i = 0; i < CGN_COUNT(columns); i++)
+		ctl_table_column(&t, columns[i].name, columns[i].number);
+	for (size_t i = 0; i < status->n_nodes; i++)
+		node_row(&t, status->nodes[i]);
+	cognitora__v1__status_response__free_unpacked(status, NULL);
+	return ctl_table_print(&t, a->json, err);
+}
+
+static size_t nodes_in(const Cognitora__V1__StatusResponse *s, const char *state)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < s->n_nodes; i++)
+		n += strcmp(s->nodes[i]->state, state) == 0;
+	return n;
+}
+
+static const char *const node_states[] = {"ready", "joining", "cordoned", "draining", "down"};
+
+static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\nnodes     %zu", s->cluster, s->router_version,
+		(unsigned long long)(s->uptime_ms / 1000), s->state_backend, s->state_connected ? "" : " (NOT REACHABLE)", s->n_nodes);
+	for (size_t i = 0; i < CGN_COUNT(node_states); i++)
+		if (nodes_in(s, node_states[i]) > 0)
+			cgn_buf_fmt(out, ", %zu %s", nodes_in(s, node_states[i]), node_states[i]);
+	cgn_buf_putz(out, "\nmodels   ");
+	for (size_t i = 0; i < s->n_models; i++)
+		cgn_buf_fmt(out, " %s", s->models[i]);
+	cgn_buf_putz(out, s->n_models == 0 ? " none\n" : "\n");
+}
+
+static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
+{
+	struct json_out o = json_out_to(out);
+	json_open(&o, '{');
+	json_key(&o, "cluster");
+	json_put_z(&o, s->cluster);
+	json_key(&o, "router_version");
+	json_put_z(&o, s->router_version);
+	json_key(&o, "uptime_ms");
+	json_put_u64(&o, s->uptime_ms);
+	json_key(&o, "state_backend");
+	json_put_z(&o, s->state_backend);
+	json_key(&o, "state_connected");
+	json_put_bool(&o, s->state_connected);
+	json_key(&o, "nodes");
+	json_open(&o, '{');
+	for (size_t i = 0; i < CGN_COUNT(node_states); i++) {
+		json_key(&o, node_states[i]);
+		json_put_u64(&o, nodes_in(s, node_states[i]));
+	}
+	json_close(&o, '}');
+	json_key(&o, "models");
+	json_open(&o, '[');
+	for (size_t i = 0; i < s->n_models; i++)
+		json_put_z(&o, s->models[i]);
+	json_close(&o, ']');
+	json_close(&o, '}');
+	cgn_buf_char(out, '\n');
+}
+
+CGN_RC ctl_cluster_status(const struct ctl_args *a, struct cgn_err *err)
+{
+	Cognitora__V1__StatusResponse *status = NULL;
+	struct cgn_buf out = {0};
+	CGN_TRY(status_of(a, &status, err));
+	(a->json ? status_json : status_text)(status, &out);
+	cognitora__v1__status_response__free_unpacked(status, NULL);
+	return ctl_print(&out, err);
+}
+
+static void ignore(void *user, const uint8_t *p, size_t n)
+{
+	(void)user;
+	(void)p;
+	(void)n;
+}
+
+static CGN_RC order(const struct ctl_args *a, const char *method, const char *done, struct cgn_err *err)
+{
+	cgn_nsec timeout = 0;
+	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
+	char node[256];
+	if (!cgn_str_copyz(node, sizeof node, cgn_str_of(a->words[0])))
+		return CGN_FAIL(err, INVALID, "a node's name has at most %zu bytes", sizeof node - 1);
+	Cognitora__V1__CordonRequest rq = COGNITORA__V1__CORDON_REQUEST__INIT;
+	rq.node_id = node;
+	CGN_TRY(timeout_of(a, DEFAULT_TIMEOUT, &timeout, err));
+	CGN_TRY(ctl_client_open(a, &c, err));
+	CGN_TRY(ctl_client_call(c, method, &rq.base, timeout, ignore, NULL, err));
+	struct cgn_buf out = {0};
+	if (a->json)
+		cgn_buf_fmt(&out, "{\"node\":\"%s\",\"state\":\"%s\"}\n", node, done);
+	else
+		cgn_buf_fmt(&out, "%s %s\n", node, done);
+	return ctl_print(&out, err);
+}
+
+CGN_RC ctl_cluster_cordon(const struct ctl_args *a, struct cgn_err *err)
+{
+	return order(a, "Cordon", "cordoned", err);
+}
+
+CGN_RC ctl_cluster_uncordon(const struct ctl_args *a, struct cgn_err *err)
+{
+	return order(a, "Uncordon", "uncordoned", err);
+}
+
+struct drain_view {
+	const char *node;
+	bool terminal;
+	uint32_t last;
+};
+
+static void show_drain(void *user, const uint8_t *p, size_t n)
+{
+	struct drain_view *v = user;
+	Cognitora__V1__DrainProgress *progress = cognitora__v1__drain_progress__unpack(NULL, n, p);
+	if (progress == NULL)
+		return;
+	if (v->terminal)
+		(void)fprintf(stderr, "\r\033[K%s: %u in flight", v->node, progress->inflight);
+	else if (progress->inflight != v->last)
+		(void)fprintf(stderr, "%s: %u in flight\n", v->node, progress->inflight);
+	v->last = progress->inflight;
+	cognitora__v1__drain_progress__free_unpacked(progress, NULL);
+}
+
+CGN_RC ctl_cluster_drain(const struct ctl_args *a, struct cgn_err *err)
+{
+	cgn_nsec timeout = 0;
+	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
+	char node[256];
+	if (!cgn_str_copyz(node, sizeof node, cgn_str_of(a->words[0])))
+		return CGN_FAIL(err, INVALID, "a node's name has at most %zu bytes", sizeof node - 1);
+	Cognitora__V1__CordonRequest rq = COGNITORA__V1__CORDON_REQUEST__INIT;
+	rq.node_id = node;
+	struct drain_view view = {.node = node, .terminal = ctl_is_terminal(STDERR_FILENO), .last = UINT32_MAX};
+	CGN_TRY(timeout_of(a, 0, &timeout, err));
+	CGN_TRY(ctl_client_open(a, &c, err));
+	cgn_rc rc = ctl_client_call(c, "Drain", &rq.base, timeout, show_drain, &view, err);
+	if (view.terminal)
+		(void)fputs("\r\033[K", stderr);
+	CGN_TRY(rc);
+	struct cgn_buf out = {0};
+	cgn_buf_fmt(&out, a->json ? "{\"node\":\"%s\",\"state\":\"drained\"}\n" : "%s drained: nothing is in flight there, and it is cordoned\n", node);
+	return ctl_print(&out, err);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctl: what the verbs of cgn-ctl share: their arguments, tables for people and JSON for machines, a call to a router. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/json/json.h"
+
+#define CTL_MAX_WORDS 16
+#define CTL_MAX_FLAGS 64
+
+struct ctl_verb;
+
+struct ctl_flag {
+	const char *verb, *name, *meta, *fallback, *help;
+};
+
+/* Parsed command line of one verb. Everything borrowed from argv. */
+struct ctl_args {
+	const struct ctl_verb *verb;
+	const char *words[CTL_MAX_WORDS]; /* positional, behind the verb */
+	size_t n_words;
+	struct {
+		const struct ctl_flag *flag;
+		const char *value;
+	} given[CTL_MAX_FLAGS];
+	size_t n_given;
+	bool json;
+};
+
+struct ctl_verb {
+	const char *path, *arguments, *summary, *examples;
+	CGN_RC (*run)(const struct ctl_args *a, struct cgn_err *err);
+};
+
+extern const struct ctl_verb ctl_verbs[];
+extern const size_t ctl_n_verbs;
+extern const struct ctl_flag ctl_flags[];
+extern const size_t ctl_n_flags;
+bool ctl_flag_fits(const struct ctl_flag *f, const struct ctl_verb *v);
+
+#define VERB(path, arguments, run, summary, examples) CGN_RC run(const struct ctl_args *a, struct cgn_err *err);
+#include "ctl/verbs.def"
+#undef VERB
+
+/* Last value of a flag, its default, or NULL; asking for a flag that no table row has is our mistake. */
+const char *ctl_flag(const struct ctl_args *a, const char *name);
+bool ctl_switch(const struct ctl_args *a, const char *name);
+/* The |i|-th value of a repeatable flag; NULL beyond the last. */
+const char *ctl_flag_nth(const struct ctl_args *a, const char *name, size_t i);
+CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, struct cgn_err *err);
+CGN_RC ctl_flag_duration(const struct ctl_args *a, const char *name, cgn_nsec *out, struct cgn_err *err);
+
+/* Help texts. */
+void ctl_help_all(struct cgn_buf *out);
+void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out);
+
+/* A table: header cells, then rows, printed with aligned columns on stdout, or as a JSON array of objects keyed by the lower-case header. */
+#define CTL_MAX_COLUMNS 12
+struct ctl_table {
+	size_t columns, cells;
+	const char *header[CTL_MAX_COLUMNS];
+	struct cgn_buf text;    /* the cells, each terminated by a NUL */
+	bool is_number[CTL_MAX_COLUMNS];
+};
+void ctl_table_column(struct ctl_table *t, const char *header, bool is_number);
+void ctl_table_cell(struct ctl_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err); /* and frees */
+
+/* Write |b| to stdout and free it. */
+CGN_RC ctl_print(struct cgn_buf *b, struct cgn_err *err);
+bool ctl_is_terminal(int fd);

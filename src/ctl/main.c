@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cgn-ctl: the admin command line. Finds the verb, checks the flags against the tables, runs it, turns its result into an exit code. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/ctl.h"
+
+const struct ctl_verb ctl_verbs[] = {
+#define VERB(path, arguments, run, summary, examples) {path, arguments, summary, examples, run},
+#include "ctl/verbs.def"
+#undef VERB
+};
+const size_t ctl_n_verbs = CGN_COUNT(ctl_verbs);
+
+const struct ctl_flag ctl_flags[] = {
+#define FLAG(verb, name, meta, fallback, help) {verb, name, meta, fallback, help},
+#include "ctl/flags.def"
+#undef FLAG
+};
+const size_t ctl_n_flags = CGN_COUNT(ctl_flags);
+
+#define EXIT_USAGE 2
+
+bool ctl_flag_fits(const struct ctl_flag *f, const struct ctl_verb *v)
+{
+	size_t n = strlen(f->verb);
+	return strncmp(f->verb, v->path, n) == 0 && (n == 0 || v->path[n] == '\0' || v->path[n] == ' ');
+}
+
+static const struct ctl_flag *flag_of(const struct ctl_verb *v, struct cgn_str name)
+{
+	for (size_t i = 0; i < ctl_n_flags; i++)
+		if (ctl_flag_fits(&ctl_flags[i], v) && cgn_str_is(name, ctl_flags[i].name))
+			return &ctl_flags[i];
+	return NULL;
+}
+
+static const struct ctl_flag *own_flag(const struct ctl_args *a, const char *name)
+{
+	const struct ctl_flag *f = flag_of(a->verb, cgn_str_of(name));
+	CGN_MUST(f != NULL);
+	return f;
+}
+
+const char *ctl_flag_nth(const struct ctl_args *a, const char *name, size_t i)
+{
+	const struct ctl_flag *f = own_flag(a, name);
+	for (size_t k = 0; k < a->n_given; k++)
+		if (a->given[k].flag == f && i-- == 0)
+			return a->given[k].value;
+	return NULL;
+}
+
+const char *ctl_flag(const struct ctl_args *a, const char *name)
+{
+	const struct ctl_flag *f = own_flag(a, name);
+	for (size_t k = a->n_given; k-- > 0;)
+		if (a->given[k].flag == f)
+			return a->given[k].value;
+	return f->fallback;
+}
+
+bool ctl_switch(const struct ctl_args *a, const char *name)
+{
+	return ctl_flag_nth(a, name, 0) != NULL;
+}
+
+CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, struct cgn_err *err)
+{
+	const char *text = ctl_flag(a, name);
+	uint64_t v = 0;
+	if (text == NULL || !cgn_str_u64(cgn_str_of(text), &v) || v < min || v > max)
+		return CGN_FAIL(err, INVALID, "%s takes a whole number from %llu to %llu, not '%s'", name, (unsigned long long)min,
+			(unsigned long long)max, text != NULL ? text : "");
+	*out = v;
+	return CGN_OK;
+}
+
+/* The verb that the leading words of the line name: "recipe up" before "recipe". */
+static const struct ctl_verb *verb_of(int argc, char **argv, int *used)
+{
+	char two[128];
+	for (int words = 2; words >= 1; words--) {
+		if (argc <= words)
+			continue;
+		(void)snprintf(two, sizeof two, words == 2 ? "%s %s" : "%s", argv[1], argc > 2 ? argv[2] : "");
+		for (size_t i = 0; i < ctl_n_verbs; i++)
+			if (strcmp(two, ctl_verbs[i].path) == 0) {
+				*used = words;
+				return &ctl_verbs[i];
+			}
+	}
+	return NULL;
+}
+
+static CGN_RC unknown_flag(const struct ctl_verb *v, struct cgn_str name, struct cgn_err *err)
+{
+	const char *near = NULL;
+	size_t best = 3;
+	for (size_t i = 0; i < ctl_n_flags; i++) {
+		size_t d = ctl_flag_fits(&ctl_flags[i], v) ? cgn_str_distance(name, cgn_str_of(ctl_flags[i].name), best) : best + 1;
+		if (d < best) {
+			best = d;
+			near = ctl_flags[i].name;
+		}
+	}
+	if (near != NULL)
+		return CGN_FAIL(err, INVALID, "%s has no flag %.*s; did you mean %s?", v->path, CGN_STR_ARG(name), near);
+	return CGN_FAIL(err, INVALID, "%s has no flag %.*s", v->path, CGN_STR_ARG(name));
+}
+
+/* --flag VALUE, --flag=VALUE, -oVALUE is not taken. */
+static CGN_RC take_flag(struct ctl_args *a, int argc, char **argv, int *i, struct cgn_err *err)
+{
+	struct cgn_str rest = cgn_str_of(argv[*i]);
+	struct cgn_str name = cgn_str_split(&rest, '=');
+	const struct ctl_flag *f = flag_of(a->verb, name);
+	if (f == NULL)
+		return unknown_flag(a->verb, name, err);
+	const char *value = rest.p;
+	if (f->meta == NULL && value != NULL)
+		return CGN_FAIL(err, INVALID, "%s takes no value", f->name);
+	if (f->meta != NULL && value == NULL && *i + 1 < argc)
+		value = argv[++*i];
+	if (f->meta != NULL && value == NULL)
+		return CGN_FAIL(err, INVALID, "%s needs a value: %s", f->name, f->meta);
+	if (a->n_given == CTL_MAX_FLAGS)
+		return CGN_FAIL(err, INVALID, "more than %d flags", CTL_MAX_FLAGS);
+	a->given[a->n_given].flag = f;
+	a->given[a->n_given++].value = value != NULL ? value : "";
+	return CGN_OK;
+}
+
+/* Words wanted: capitals in |arguments|; those in brackets may be missing. */
+static CGN_RC check_words(const struct ctl_args *a, struct cgn_err *err)
+{
+	const char *wanted = a->verb->arguments;
+	size_t most = wanted[0] != '\0', least = most && wanted[0] != '[';
+	if (a->n_words < least)
+		return CGN_FAIL(err, INVALID, "usage: cgn-ctl %s %s", a->verb->path, wanted);
+	if (a->n_words > most)
+		return CGN_FAIL(err, INVALID, "one word too many: '%s'; usage: cgn-ctl %s %s", a->words[most], a->verb->path, wanted);
+	return CGN_OK;
+}
+
+static CGN_RC parse(struct ctl_args *a, int argc, char **argv, int from, struct cgn_err *err)
+{
+	for (int i = from; i < argc; i++) {
+		if (argv[i][0] == '-' && argv[i][1] != '\0') {
+			CGN_TRY(take_flag(a, argc, argv, &i, err));
+			continue;
+		}
+		if (a->n_words == CTL_MAX_WORDS)
+			return CGN_FAIL(err, INVALID, "more than %d words", CTL_MAX_WORDS);
+		a->words[a->n_words++] = argv[i];
+	}
+	const char *output = ctl_flag(a, "-o");
+	a->json = strcmp(output, "json") == 0;
+	if (!a->json && strcmp(output, "table") != 0)
+		return CGN_FAIL(err, INVALID, "-o takes table or json, not '%s'", output);
+	return ctl_switch(a, "--help") ? CGN_OK : check_words(a, err);
+}
+
+static bool is_group(const char *word)
+{
+	size_t n = strlen(word);
+	for (size_t i = 0; i < ctl_n_verbs; i++)
+		if (strncmp(ctl_verbs[i].path, word, n) == 0 && ctl_verbs[i].path[n] == ' ')
+			return true;
+	return false;
+}
+
+/* No verb: help when it was asked for, else say what the nearest verb is. */
+static int no_verb(int argc, char **argv)
+{
+	struct cgn_buf text = {0};
+	bool asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0);
+	if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+		(void)printf("cgn-ctl %s\n", CGN_VERSION);
+		return 0;
+	}
+	if (argc > 1 && !asked)
+		(void)fprintf(stderr, is_group(argv[1]) ? "cgn-ctl: '%s' wants a second word; the verbs are:\n\n" : "cgn-ctl: there is no verb '%s'; the verbs are:\n\n", argv[1]);
+	ctl_help_all(&text);
+	(void)fputs(cgn_buf_z(&text), asked ? stdout : stderr);
+	cgn_buf_fini(&text);
+	return asked ? 0 : EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	(void)signal(SIGPIPE, SIG_IGN);
+	int used = 0;
+	const struct ctl_verb *v = verb_of(argc, argv, &used);
+	if (v == NULL)
+		return no_verb(argc, argv);
+	struct ctl_args a = {.verb = v};
+	struct cgn_err err = {0};
+	if (!cgn_ok(parse(&a, argc, argv, used + 1, &err))) {
+		(void)fprintf(stderr, "cgn-ctl: %s\ncgn-ctl %s --help tells more\n", err.msg, v->path);
+		return EXIT_USAGE;
+	}
+	if (ctl_switch(&a, "--help")) {
+		struct cgn_buf text = {0};
+		ctl_help_verb(v, &text);
+		return cgn_ok(ctl_print(&text, &err)) ? 0 : 1;
+	}
+	cgn_rc rc = v->run(&a, &err);
+	if (cgn_ok(rc))
+		return 0;
+	if (err.msg[0] != '\0')
+		(void)fprintf(stderr, "cgn-ctl: %s\n", err.msg);
+	/* What is wrong with the words of the line is a usage error; with a configuration file, one of configuration. */
+	return rc.code == CGN_INVALID && v->run != ctl_config_check ? EXIT_USAGE : cgn_code_exit(rc.code);
+}

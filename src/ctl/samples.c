@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/samples.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void samples_add(struct samples *s, cgn_nsec v)
+{
+	if (samples_count(s) >= SAMPLES_MAX || s->ns.bad) {
+		s->lost++;
+		return;
+	}
+	cgn_buf_add(&s->ns, &v, sizeof v);
+	s->sorted = false;
+}
+
+size_t samples_count(const struct samples *s)
+{
+	return s->ns.n / sizeof(uint64_t);
+}
+
+static uint64_t at(const struct samples *s, size_t i)
+{
+	uint64_t v;
+	memcpy(&v, s->ns.p + i * sizeof v, sizeof v);
+	return v;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x, y;
+	memcpy(&x, a, sizeof x);
+	memcpy(&y, b, sizeof y);
+	return x < y ? -1 : x > y;
+}
+
+double samples_ms(struct samples *s, double quantile)
+{
+	size_t n = samples_count(s);
+	if (n == 0)
+		return 0;
+	if (!s->sorted)
+		qsort(s->ns.p, n, sizeof(uint64_t), by_value);
+	s->sorted = true;
+	size_t rank = (size_t)ceil(quantile * (double)n);
+	return (double)at(s, rank > 0 ? rank - 1 : 0) / 1e6;
+}
+
+double samples_mean_ms(const struct samples *s)
+{
+	double sum = 0;
+	size_t n = samples_count(s);
+	for (size_t i = 0; i < n; i++)
+		sum += (double)at(s, i);
+	return n > 0 ? sum / (double)n / 1e6 : 0;
+}
+
+void samples_fini(struct samples *s)
+{
+	cgn_buf_fini(&s->ns);
+	*s = (struct samples){0};
+}
+
+void samples_json(struct samples *s, struct json_out *o)
+{
+	static const struct {
+		const char *name;
+		double quantile;
+	} rows[] = {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"max", 1}};
+	if (samples_count(s) == 0) {
+		json_put_null(o);
+		return;
+	}
+	json_open(o, '{');
+	json_key(o, "count");
+	json_put_u64(o, samples_count(s));
+	json_key(o, "mean");
+	json_put_f64(o, samples_mean_ms(s));
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		json_key(o, rows[i].name);
+		json_put_f64(o, samples_ms(s, rows[i].quantile));
+	}
+	json_close(o, '}');
+}

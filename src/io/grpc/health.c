@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* health: grpc.health.v1, as probes and load balancers ask it. */
+#include <stdlib.h>
+
+#include "grpc/health.pb-c.h"
+#include "io/grpc/grpc_priv.h"
+
+#define HEALTH_WATCH_TAG 0x4ea17c0dU
+#define REQUEST_MAX      1024 /* a service's name: a longer one is nobody's */
+
+typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus serving_status;
+
+struct health_watch { /* one call, Check or Watch */
+	uint32_t tag;
+	bool stream, known;
+	struct grpc_health *health;
+	struct grpc_call *call;
+	struct cgn_link link;
+};
+
+static bool service_known(const struct grpc_health *h, const char *service)
+{
+	size_t n = strlen(service);
+	for (size_t i = 0; i < h->n_methods && n > 0; i++) {
+		const char *path = h->methods[i].path; /* "/package.Service/Method" */
+		if (strncmp(path + 1, service, n) == 0 && path[1 + n] == '/')
+			return true;
+	}
+	return n == 0;
+}
+
+static void answer(struct health_watch *w)
+{
+	uint8_t bytes[16];
+	Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+	serving_status now = w->health->serving
+				     ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+				     : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+	r.status = w->known ? now : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
+	grpc_send(
+		w->call, &(struct iovec){bytes, grpc__health__v1__health_check_response__pack(&r, bytes)}, 1);
+}
+
+/* The service asked for; false when these bytes are no request. */
+static bool read_request(struct health_watch *w, const uint8_t *p, size_t n)
+{
+	Grpc__Health__V1__HealthCheckRequest *rq = NULL;
+	if (n <= REQUEST_MAX)
+		rq = grpc__health__v1__health_check_request__unpack(NULL, n, p);
+	if (rq == NULL)
+		return false;
+	w->known = service_known(w->health, rq->service);
+	grpc__health__v1__health_check_request__free_unpacked(rq, NULL);
+	return true;
+}
+
+static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	struct health_watch *w = user;
+	CGN_LIVE(w, HEALTH_WATCH_TAG);
+	if (!cgn_list_empty(&w->link) || !read_request(w, p, n)) {
+		grpc_finish(c, CGN_INVALID, "one HealthCheckRequest belongs here");
+		return;
+	}
+	if (!w->stream && !w->known) {
+		grpc_finish(c, CGN_NOT_FOUND, "unknown service");
+		return;
+	}
+	answer(w);
+	if (w->stream)
+		cgn_list_push(&w->health->watches, &w->link);
+	else
+		grpc_finish(c, CGN_FINE, NULL);
+}
+
+static void on_half_close(struct grpc_call *c, void *user)
+{
+	struct health_watch *w = user;
+	if (cgn_list_empty(&w->link))
+		grpc_finish(c, CGN_INVALID, "the call ended without a HealthCheckRequest");
+}
+
+static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	struct health_watch *w = user;
+	(void)c;
+	(void)why;
+	CGN_LIVE(w, HEALTH_WATCH_TAG);
+	cgn_list_drop(&w->link);
+	w->tag = 0;
+	free(w);
+}
+
+static const struct grpc_call_ops ops = {
+	.on_message = on_message, .on_half_close = on_half_close, .on_close = on_close};
+
+static void start(struct grpc_call *c, struct grpc_health *h, bool stream)
+{
+	struct health_watch *w = calloc(1, sizeof *w);
+	if (w == NULL) {
+		grpc_finish(c, CGN_NO_MEMORY, "no memory");
+		return;
+	}
+	*w = (struct health_watch){.tag = HEALTH_WATCH_TAG, .stream = stream, .health = h, .call = c};
+	cgn_list_init(&w->link);
+	grpc_call_take(c, &ops, w);
+}
+
+static void on_check(struct grpc_call *c, void *server_user)
+{
+	start(c, server_user, false);
+}
+
+static void on_watch(struct grpc_call *c, void *server_user)
+{
+	start(c, server_user, true);
+}
+
+const struct grpc_method grpc_health_methods[2] = {
+	{"/grpc.health.v1.Health/Check", on_check},
+	{"/grpc.health.v1.Health/Watch", on_watch},
+};
+
+void grpc_health_init(struct grpc_health *h, const struct grpc_server_cfg *cfg)
+{
+	cgn_list_init(&h->watches);
+	h->methods = cfg->methods;
+	h->n_methods = cfg->n_methods;
+	h->serving = false;
+}
+
+void grpc_health_set(struct grpc_health *h, bool serving)
+{
+	if (h->serving == serving)
+		return;
+	h->serving = serving;
+	cgn_list_each (it, &h->watches)
+		answer(CGN_CONTAINER(it, struct health_watch, link));
+}
+
+void grpc_health_end(struct grpc_health *h)
+{
+	cgn_list_each (it, &h->watches)
+		grpc_finish(CGN_CONTAINER(it, struct health_watch, link)->call, CGN_UNAVAILABLE,
+			"the server is going away");
+}

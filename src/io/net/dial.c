@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dial: resolve on the pool, try every address in turn, share the time that is left among those that are left. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <uv.h>
+
+#include "net_priv.h"
+
+/* Lives on its own: the pool may be busy with it after the connection was given up. */
+struct resolving {
+	struct net_conn *c; /* NULL: nobody waits any more */
+	struct net_addr addr;
+	struct addrinfo *list;
+	int rc;
+};
+
+struct net_dialing {
+	struct net_addr addr;
+	struct tls_ctx *tls;
+	struct resolving *resolving;
+	struct addrinfo *list, *next;
+	struct sockaddr_un local;
+	struct sockaddr_storage peer;
+	struct net_wire *wire;
+	struct cgn_timer timer; /* of one attempt; the connection's own timer bounds them all */
+	struct net_conn *c;
+	cgn_nsec deadline;
+	char *server_name;
+	char text[280];
+	struct cgn_err last;
+};
+
+static void try_next(struct net_dialing *d);
+
+void net_dial_cancel(struct net_conn *c)
+{
+	struct net_dialing *d = c->dialing;
+	c->dialing = NULL;
+	if (d == NULL)
+		return;
+	if (d->resolving != NULL)
+		d->resolving->c = NULL;
+	if (d->list != NULL)
+		freeaddrinfo(d->list);
+	cgn_timer_cancel(&d->timer);
+	net_wire_close(&d->wire, true);
+	tls_ctx_free(&d->tls);
+	free(d->server_name);
+	free(d);
+}
+
+static void attempt_failed(struct net_dialing *d, int e)
+{
+	char peer[64];
+	net_addr_text((struct sockaddr *)&d->peer, peer, sizeof peer);
+	cgn_timer_cancel(&d->timer);
+	net_wire_close(&d->wire, true);
+	(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot connect to %s%s%s%s: %s", d->text,
+		d->addr.local ? "" : " (", d->addr.local ? "" : peer, d->addr.local ? "" : ")", strerror(e));
+	d->last.code = e == ETIMEDOUT ? CGN_DEADLINE : CGN_UNAVAILABLE;
+	d->last.sys_errno = e;
+	try_next(d);
+}
+
+static void on_attempt_timeout(struct cgn_timer *t)
+{
+	attempt_failed(CGN_CONTAINER(t, struct net_dialing, timer), ETIMEDOUT);
+}
+
+/* Hand over to the connection; |d| lives on until it is open, for the deadline's sentence and the name to verify. */
+static void connected(struct net_dialing *d)
+{
+	struct net_wire *w = d->wire;
+	d->wire = NULL;
+	cgn_timer_cancel(&d->timer);
+	net_conn_connected(d->c, &w, (struct sockaddr *)&d->peer, d->tls, d->server_name);
+}
+
+static void on_connect(void *arg, int status, int events)
+{
+	struct net_dialing *d = arg;
+	int e = 0;
+	socklen_t len = sizeof e;
+	(void)events;
+	if (getsockopt(net_wire_fd(d->wire), SOL_SOCKET, SO_ERROR, &e, &len) != 0)
+		e = errno;
+	if (e != 0 || status < 0)
+		attempt_failed(d, e != 0 ? e : ECONNREFUSED);
+	else
+		connected(d);
+}
+
+/* 0 when under way (on_connect follows), else why not. */
+static int begin(struct net_dialing *d, const struct sockaddr *sa, socklen_t len)
+{
+	int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return errno;
+	if (sa->sa_family != AF_UNIX)
+		(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+	if (connect(fd, sa, len) != 0 && errno != EINPROGRESS) {
+		int e = errno;
+		close(fd);
+		return e;
+	}
+	if (!cgn_ok(net_wire_open(d->c->loop, fd, on_connect, d, &d->wire, NULL)))
+		return ENOMEM;
+	net_wire_watch(d->wire, UV_WRITABLE);
+	return 0;
+}
+
+static void give_up(struct net_dialing *d)
+{
+	struct cgn_err why = d->last;
+	net_conn_fail(d->c, &why, true);
+}
+
+static size_t left(const struct addrinfo *ai)
+{
+	size_t n = 0;
+	for (; ai != NULL; ai = ai->ai_next)
+		n++;
+	return n;
+}
+
+static void try_next(struct net_dialing *d)
+{
+	const struct addrinfo *ai = d->next;
+	if (ai == NULL) {
+		give_up(d);
+		return;
+	}
+	cgn_nsec now = cgn_loop_now(d->c->loop);
+	cgn_nsec share = d->deadline > now ? (d->deadline - now) / left(ai) : 0;
+	d->next = ai->ai_next;
+	memcpy(&d->peer, ai->ai_addr, ai->ai_addrlen);
+	cgn_timer_set(&d->timer, share);
+	int e = begin(d, ai->ai_addr, ai->ai_addrlen);
+	if (e != 0)
+		attempt_failed(d, e);
+}
+
+static void use_list(struct net_dialing *d, struct addrinfo *list)
+{
+	d->list = d->next = list;
+	try_next(d);
+}
+
+static void resolve_work(void *arg)
+{
+	struct resolving *r = arg;
+	r->rc = net_addr_resolve(&r->addr, false, false, &r->list);
+}
+
+static void resolve_done(void *arg)
+{
+	struct resolving *r = arg;
+	struct net_dialing *d = r->c != NULL ? r->c->dialing : NULL;
+	if (d == NULL) {
+		if (r->rc == 0)
+			freeaddrinfo(r->list);
+	} else if (r->rc == 0) {
+		d->resolving = NULL;
+		use_list(d, r->list);
+	} else {
+		d->resolving = NULL;
+		(void)CGN_FAIL(
+			&d->last, UNAVAILABLE, "cannot resolve %s: %s", d->addr.host, gai_strerror(r->rc));
+		give_up(d);
+	}
+	free(r);
+}
+
+static CGN_RC start_resolving(struct net_dialing *d, struct cgn_err *err)
+{
+	struct resolving *r = calloc(1, sizeof(*r));
+	if (r == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", d->text);
+	r->c = d->c;
+	r->addr = d->addr;
+	if (!cgn_ok(cgn_loop_work(d->c->loop, resolve_work, resolve_done, r))) {
+		free(r);
+		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", d->text);
+	}
+	d->resolving = r;
+	return CGN_OK;
+}
+
+static void start_local(struct net_dialing *d)
+{
+	net_addr_unix(&d->addr, &d->local);
+	d->peer.ss_family = AF_UNIX;
+	int e = begin(d, (struct sockaddr *)&d->local, sizeof d->local);
+	if (e != 0)
+		attempt_failed(d, e);
+}
+
+/* Failures of the network come through on_close, so that a caller has one place for them. */
+static CGN_RC start(struct net_dialing *d, struct cgn_err *err)
+{
+	struct addrinfo *list = NULL;
+	if (d->addr.local)
+		start_local(d);
+	else if (net_addr_resolve(&d->addr, true, false, &list) == 0)
+		use_list(d, list);
+	else
+		return start_resolving(d, err);
+	return CGN_OK;
+}
+
+static CGN_RC dialing_new(struct net_conn *c, const struct net_dial *cfg, struct cgn_err *err)
+{
+	struct net_dialing *d = calloc(1, sizeof(*d));
+	if (d == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", cfg->addr);
+	c->dialing = d;
+	d->c = c;
+	cgn_timer_init(&d->timer, c->loop, on_attempt_timeout);
+	CGN_TRY(net_addr_parse(cfg->addr, &d->addr, err));
+	if (!d->addr.local && (d->addr.host[0] == '\0' || strcmp(d->addr.port, "0") == 0))
+		return CGN_FAIL(
+			err, INVALID, "cannot connect to \"%s\": a host and a port are needed", cfg->addr);
+	(void)cgn_str_copyz(d->text, sizeof d->text, cgn_str_of(cfg->addr));
+	d->server_name = cgn_str_dupz(cgn_str_of(cfg->server_name != NULL ? cfg->server_name : d->addr.host));
+	if (d->server_name == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", cfg->addr);
+	if (cfg->tls != NULL) {
+		tls_ctx_ref(cfg->tls);
+		d->tls = cfg->tls;
+	}
+	return CGN_OK;
+}
+
+static void discard(struct net_conn *c)
+{
+	net_dial_cancel(c);
+	free(c);
+}
+
+CGN_RC net_connect(struct cgn_loop *l, const struct net_dial *cfg, const struct net_conn_ops *ops, void *user,
+	struct net_conn **out, struct cgn_err *err)
+{
+	struct net_conn *c = net_conn_new(l, ops, user);
+	if (c == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", cfg->addr);
+	cgn_rc rc = dialing_new(c, cfg, err);
+	if (!cgn_ok(rc)) {
+		discard(c);
+		return rc;
+	}
+	cgn_nsec timeout = cfg->connect_timeout != 0 ? cfg->connect_timeout : 5 * CGN_SEC;
+	c->dialing->deadline = cgn_loop_now(l) + timeout;
+	(void)cgn_str_copyz(c->peer, sizeof c->peer, cgn_str_of(cfg->addr));
+	cgn_timer_set(&c->timer, timeout);
+	rc = start(c->dialing, err);
+	if (!cgn_ok(rc)) {
+		cgn_timer_cancel(&c->timer);
+		discard(c);
+		return rc;
+	}
+	*out = c;
+	return CGN_OK;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* listen: listening sockets. Accepts in small batches, so that one loop's other work is not starved, and rests when descriptors ran out. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
+#include <uv.h>
+
+#include "net_priv.h"
+
+#define LISTENER_TAG   0x0e711573U
+#define BACKLOG        4096
+#define ACCEPT_BATCH   64
+#define EXHAUSTED_REST (100 * CGN_MSEC)
+
+struct net_listener {
+	uint32_t tag;
+	unsigned refs; /* its owner, and each connection: they count against max_conns until they are gone */
+	struct cgn_loop *loop;
+	struct net_wire *wire;
+	struct cgn_timer rest;
+	void (*on_accept)(void *user, struct net_conn *c);
+	void *user;
+	struct tls_ctx *tls;
+	unsigned max_conns, port;
+	cgn_nsec tls_timeout;
+	struct net_listener_stats stats;
+	struct net_addr addr;
+	ino_t inode; /* of a Unix socket: on close we unlink our own only */
+};
+
+static void on_listen(void *arg, int status, int events);
+
+/* ---- life ---- */
+
+static void unref(struct net_listener *ln)
+{
+	if (--ln->refs > 0)
+		return;
+	tls_ctx_free(&ln->tls);
+	ln->tag = 0;
+	free(ln);
+}
+
+void net_listener_left(struct net_listener *ln, bool tls_failed)
+{
+	CGN_LIVE(ln, LISTENER_TAG);
+	ln->stats.tls_failed += tls_failed;
+	ln->stats.open--;
+	unref(ln);
+}
+
+cgn_nsec net_listener_tls_timeout(const struct net_listener *ln)
+{
+	return ln->tls_timeout;
+}
+
+static void unlink_own(const struct net_listener *ln)
+{
+	struct stat st;
+	if (ln->addr.local && stat(ln->addr.path, &st) == 0 && st.st_ino == ln->inode)
+		(void)unlink(ln->addr.path);
+}
+
+void net_listener_close(struct net_listener **take)
+{
+	struct net_listener *ln = *take;
+	*take = NULL;
+	if (ln == NULL)
+		return;
+	CGN_LIVE(ln, LISTENER_TAG);
+	cgn_timer_cancel(&ln->rest);
+	if (ln->wire != NULL)
+		unlink_own(ln);
+	net_wire_close(&ln->wire, false);
+	ln->on_accept = NULL;
+	unref(ln);
+}
+
+unsigned net_listener_port(const struct net_listener *ln)
+{
+	CGN_LIVE(ln, LISTENER_TAG);
+	return ln->port;
+}
+
+struct net_listener_stats net_listener_stats(const struct net_listener *ln)
+{
+	CGN_LIVE(ln, LISTENER_TAG);
+	return ln->stats;
+}
+
+/* ---- accepting ---- */
+
+static void on_rested(struct cgn_timer *t)
+{
+	struct net_listener *ln = CGN_CONTAINER(t, struct net_listener, rest);
+	net_wire_watch(ln->wire, UV_READABLE);
+}
+
+/* No descriptor for it, and the kernel would tell us again at once: look away for a while, the backlog keeps it. */
+static void take_rest(struct net_listener *ln)
+{
+	ln->stats.exhausted++;
+	net_wire_watch(ln->wire, 0);
+	cgn_timer_set(&ln->rest, EXHAUSTED_REST);
+}
+
+void net_listener_ready(struct net_listener *ln, struct net_conn *c)
+{
+	CGN_LIVE(ln, LISTENER_TAG);
+	if (ln->on_accept != NULL)
+		ln->on_accept(ln->user, c);
+	if (c->ops == NULL)
+		net_close(c);
+}
+
+static void welcome(struct net_listener *ln, int fd, const struct sockaddr *peer)
+{
+	struct net_wire *w = NULL;
+	if (ln->stats.open >= ln->max_conns) {
+		ln->stats.refused++;
+		close(fd);
+		return;
+	}
+	struct net_conn *c = net_conn_new(ln->loop, NULL, NULL);
+	if (c == NULL) {
+		close(fd);
+		return;
+	}
+	c->listener = ln;
+	ln->refs++;
+	ln->stats.open++;
+	ln->stats.accepted++;
+	if (peer->sa_family != AF_UNIX)
+		(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+	struct cgn_err err;
+	if (!cgn_ok(net_wire_open(ln->loop, fd, NULL, NULL, &w, &err))) {
+		net_conn_fail(c, &err, true);
+		return;
+	}
+	if (ln->tls != NULL)
+		cgn_timer_set(&c->timer, ln->tls_timeout);
+	net_conn_connected(c, &w, peer, ln->tls, NULL);
+}
+
+/* False when there is nothing more to accept now. */
+static bool accept_one(struct net_listener *ln)
+{
+	struct sockaddr_storage peer = {.ss_family = AF_UNIX};
+	socklen_t len = sizeof peer;
+	int fd = accept4(net_wire_fd(ln->wire), (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0) {
+		welcome(ln, fd, (struct sockaddr *)&peer);
+		return true;
+	}
+	if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+		take_rest(ln);
+	return errno == ECONNABORTED || errno == EINTR ||
+	       errno == EPROTO; /* that one went; the next may be fine */
+}
+
+static void on_listen(void *arg, int status, int events)
+{
+	struct net_listener *ln = arg;
+	CGN_LIVE(ln, LISTENER_TAG);
+	(void)events;
+	if (status < 0)
+		net_wire_lost(ln->wire);
+	ln->refs++; /* on_accept may close the listener */
+	for (int i = 0; i < ACCEPT_BATCH && ln->wire != NULL && accept_one(ln); i++)
+		;
+	if (ln->wire != NULL && ln->rest.at == 0)
+		net_wire_watch(ln->wire, UV_READABLE);
+	unref(ln);
+}
+
+/* ---- binding ---- */
+
+static CGN_RC in_use(const char *addr, const char *who, struct cgn_err *err)
+{
+	return CGN_FAIL(err, ADDRESS_IN_USE,
+		"cannot listen on %s: the address is in use%s%s; stop that or choose another", addr,
+		who[0] != '\0' ? " by " : "", who);
+}
+
+static CGN_RC bind_failed(const struct net_listener *ln, const char *addr, int e, struct cgn_err *err)
+{
+	char who[96] = "";
+	if (e == EADDRINUSE && !ln->addr.local)
+		(void)net_port_owner((unsigned)strtoul(ln->addr.port, NULL, 10), who, sizeof who);
+	if (e == EADDRINUSE)
+		return in_use(addr, who, err);
+	return CGN_FAIL_AS(err, cgn_code_from_errno(e), "cannot listen on %s: %s", addr, strerror(e));
+}
+
+/* 0 or errno. |share|: SO_REUSEPORT. */
+static int try_bind(const struct net_listener *ln, const struct addrinfo *ai, bool share, int *out)
+{
+	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return errno;
+	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+	if (share)
+		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &(int){1}, sizeof(int));
+	/* ":port" means every address there is, IPv4 too; "[::]:port" means what it says. */
+	if (ai->ai_family == AF_INET6)
+		(void)setsockopt(
+			fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){ln->addr.host[0] != '\0'}, sizeof(int));
+	if (bind(fd, ai->ai_addr, ai->ai_addrlen) != 0) {
+		int e = errno;
+		close(fd);
+		return e;
+	}
+	*out = fd;
+	return 0;
+}
+
+/* SO_REUSEPORT lets a second program of the same user share our port in silence and steal half of its connections. So look first
+ * whether the port is free; our own workers' sockets don't count. */
+static int bind_alone(const struct net_listener *ln, const struct addrinfo *ai, unsigned port)
+{
+	int fd = -1;
+	char who[96];
+	int e = try_bind(ln, ai, false, &fd);
+	if (e == 0)
+		close(fd);
+	if (e != EADDRINUSE)
+		return e;
+	return net_port_owner(port, who, sizeof who) == NET_OWNER_SELF ? 0 : e;
+}
+
+static int bind_tcp(const struct net_listener *ln, const struct addrinfo *ai, bool share, int *fd)
+{
+	unsigned port = (unsigned)strtoul(ln->addr.port, NULL, 10);
+	int e = share && port != 0 ? bind_alone(ln, ai, port) : 0;
+	return e != 0 ? e : try_bind(ln, ai, share, fd);
+}
+
+static CGN_RC open_tcp(
+	struct net_listener *ln, const struct net_listen_cfg *cfg, int *fd, struct cgn_err *err)
+{
+	struct addrinfo *list = NULL;
+	bool any = ln->addr.host[0] == '\0';
+	int rc = net_addr_resolve(&ln->addr, any, any, &list);
+	if (rc != 0)
+		return CGN_FAIL(err, INVALID, "cannot listen on %s: %s", cfg->addr, gai_strerror(rc));
+	const struct addrinfo *ai = list;
+	for (const struct addrinfo *v6 = list; any && v6 != NULL; v6 = v6->ai_next)
+		if (v6->ai_family == AF_INET6)
+			ai = v6; /* dual stack: one socket for both */
+	int e = bind_tcp(ln, ai, cfg->reuse_port, fd);
+	if (e == EAFNOSUPPORT && ai != list)
+		e = bind_tcp(ln, list, cfg->reuse_port, fd);
+	freeaddrinfo(list);
+	return e == 0 ? CGN_OK : bind_failed(ln, cfg->addr, e, err);
+}
+
+/* A socket file nobody answers at is a leftover of a crash. */
+static bool is_stale(const struct sockaddr_un *sa)
+{
+	struct stat st;
+	if (stat(sa->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode))
+		return false;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return false;
+	bool refused = connect(fd, (const struct sockaddr *)sa, sizeof *sa) != 0 && errno == ECONNREFUSED;
+	close(fd);
+	return refused;
+}
+
+static int bind_unix(struct net_listener *ln, int fd, mode_t mode)
+{
+	struct sockaddr_un sa;
+	struct stat st;
+	net_addr_unix(&ln->addr, &sa);
+	if (is_stale(&sa))
+		(void)unlink(sa.sun_path);
+	if (bind(fd, (struct sockaddr *)&sa, sizeof sa) != 0)
+		return errno;
+	/* Nobody can connect before listen(2), so that the mode is never wider than asked. */
+	if (chmod(sa.sun_path, mode) != 0 || stat(sa.sun_path, &st) != 0)
+		return errno;
+	ln->inode = st.st_ino;
+	return 0;
+}
+
+static CGN_RC open_unix(
+	struct net_listener *ln, const struct net_listen_cfg *cfg, int *fd, struct cgn_err *err)
+{
+	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int e = *fd < 0 ? errno : bind_unix(ln, *fd, cfg->unix_mode != 0 ? cfg->unix_mode : 0660);
+	if (e == 0)
+		return CGN_OK;
+	if (*fd >= 0)
+		close(*fd);
+	return bind_failed(ln, cfg->addr, e, err);
+}
+
+static unsigned bound_port(int fd)
+{
+	struct sockaddr_storage sa = {0};
+	socklen_t len = sizeof sa;
+	struct sockaddr_in in;
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) != 0 ||
+		(sa.ss_family != AF_INET && sa.ss_family != AF_INET6))
+		return 0;
+	memcpy(&in, &sa, sizeof in); /* the port is at the same place in both */
+	return ntohs(in.sin_port);
+}
+
+static CGN_RC open_socket(struct net_listener *ln, const struct net_listen_cfg *cfg, struct cgn_err *err)
+{
+	int fd = -1;
+	CGN_TRY(net_addr_parse(cfg->addr, &ln->addr, err));
+	if (ln->addr.local)
+		CGN_TRY(open_unix(ln, cfg, &fd, err));
+	else
+		CGN_TRY(open_tcp(ln, cfg, &fd, err));
+	if (listen(fd, BACKLOG) != 0) {
+		int e = errno;
+		close(fd);
+		return bind_failed(ln, cfg->addr, e, err);
+	}
+	ln->port = bound_port(fd);
+	CGN_TRY(net_wire_open(ln->loop, fd, on_listen, ln, &ln->wire, err));
+	net_wire_watch(ln->wire, UV_READABLE);
+	return CGN_OK;
+}
+
+CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
+	void (*on_accept)(void *user, struct net_conn *c), void *user, struct net_listener **out,
+	struct cgn_err *err)
+{
+	struct net_listener *ln = calloc(1, sizeof(*ln));
+	if (ln == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to listen on %s", cfg->addr);
+	*ln = (struct net_listener){
+		.tag = LISTENER_TAG, .refs = 1, .loop = l, .on_accept = on_accept, .user = user};
+	ln->max_conns = cfg->max_conns != 0 ? cfg->max_conns : 65536;
+	ln->tls_timeout = cfg->tls_timeout != 0 ? cfg->tls_timeout : 5 * CGN_SEC;
+	cgn_timer_init(&ln->rest, l, on_rested);
+	if (cfg->tls != NULL) {
+		tls_ctx_ref(cfg->tls);
+		ln->tls = cfg->tls;
+	}
+	cgn_rc rc = open_socket(ln, cfg, err);
+	if (!cgn_ok(rc)) {
+		net_listener_close(&ln);
+		return rc;
+	}
+	*out = ln;
+	return CGN_OK;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue: bytes waiting for a slow reader, in chunks that double from 4 to 64 KiB; an idle connection holds none. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net_priv.h"
+
+#define CHUNK_LEAST ((size_t)4096 - sizeof(struct net_chunk))
+#define CHUNK_MOST  ((size_t)65536 - sizeof(struct net_chunk))
+#define SEND_CHUNKS 32
+
+struct net_chunk {
+	struct net_chunk *next;
+	size_t from, to, cap;
+	uint8_t data[];
+};
+
+static struct net_chunk *grow(struct net_queue *q, size_t n)
+{
+	size_t cap = q->tail != NULL ? q->tail->cap * 2 : CHUNK_LEAST;
+	cap = cap < n ? n : cap;
+	cap = cap < CHUNK_MOST ? cap : CHUNK_MOST;
+	struct net_chunk *k = malloc(sizeof(*k) + cap);
+	if (k == NULL)
+		return NULL;
+	*k = (struct net_chunk){.cap = cap};
+	if (q->tail != NULL)
+		q->tail->next = k;
+	else
+		q->head = k;
+	return q->tail = k;
+}
+
+bool net_queue_add(struct net_queue *q, const void *p, size_t n)
+{
+	const uint8_t *at = p;
+	while (n > 0) {
+		struct net_chunk *k = q->tail;
+		if ((k == NULL || k->to == k->cap) && (k = grow(q, n)) == NULL)
+			return false;
+		size_t take = k->cap - k->to < n ? k->cap - k->to : n;
+		memcpy(k->data + k->to, at, take);
+		k->to += take;
+		q->bytes += take;
+		at += take;
+		n -= take;
+	}
+	return true;
+}
+
+static void eat(struct net_queue *q, size_t n)
+{
+	q->bytes -= n;
+	while (n > 0) {
+		struct net_chunk *k = q->head;
+		size_t take = k->to - k->from < n ? k->to - k->from : n;
+		k->from += take;
+		n -= take;
+		if (k->from < k->to)
+			return;
+		q->head = k->next;
+		if (q->head == NULL)
+			q->tail = NULL;
+		free(k);
+	}
+}
+
+static size_t gather(const struct net_queue *q, struct iovec *iov)
+{
+	size_t n = 0;
+	for (struct net_chunk *k = q->head; k != NULL && n < SEND_CHUNKS; k = k->next)
+		iov[n++] = (struct iovec){k->data + k->from, k->to - k->from};
+	return n;
+}
+
+int net_queue_send(struct net_queue *q, int fd, size_t *sent)
+{
+	struct iovec iov[SEND_CHUNKS];
+	*sent = 0;
+	while (q->bytes > 0) {
+		struct msghdr m = {.msg_iov = iov, .msg_iovlen = gather(q, iov)};
+		ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? 0 : errno;
+		*sent += (size_t)n;
+		eat(q, (size_t)n);
+	}
+	return 0;
+}
+
+void net_queue_fini(struct net_queue *q)
+{
+	while (q->head != NULL) {
+		struct net_chunk *k = q->head;
+		q->head = k->next;
+		free(k);
+	}
+	*q = (struct net_queue){0};
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keeper: waits for the program, for an order, and for our death. It was forked from a process with threads, so it allocates nothing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/proc/proc_priv.h"
+
+enum { FD_CONTROL = 3, FD_OUT, FD_ERR, FD_EXEC_R, FD_EXEC_W, FD_CHILD_SIGNAL, FD_FIRST_OTHER };
+#define FD_SAFE 64 /* above all of those, for the shuffle */
+
+struct keeper {
+	pid_t program;
+	int status; /* of the program, once |gone| */
+	bool gone, stopping, killed;
+	int64_t kill_at_ms;
+	int grace_ms;
+};
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static void tell(enum keeper_kind kind, int value)
+{
+	struct keeper_msg m = {.kind = (int32_t)kind, .value = value};
+	(void)!send(FD_CONTROL, &m, sizeof m, MSG_NOSIGNAL);
+}
+
+/* Keep what the job needs at known numbers and close the rest: neither listening sockets nor connections may outlive their owner here. */
+static void settle_descriptors(const struct keeper_job *job)
+{
+	int control = fcntl(job->control, F_DUPFD, FD_SAFE), out = fcntl(job->out, F_DUPFD, FD_SAFE),
+	    err = fcntl(job->err, F_DUPFD, FD_SAFE);
+	int null = open("/dev/null", O_RDWR);
+	if (control < 0 || out < 0 || err < 0 || null < 0)
+		_exit(126);
+	null = fcntl(null, F_DUPFD, FD_SAFE);
+	for (int fd = 0; fd <= 2; fd++)
+		(void)dup2(null, fd);
+	(void)dup2(control, FD_CONTROL);
+	(void)dup2(out, FD_OUT);
+	(void)dup2(err, FD_ERR);
+	(void)syscall(SYS_close_range, (unsigned)FD_EXEC_R, ~0U, 0U);
+}
+
+static void default_signals(void)
+{
+	struct sigaction plain = {.sa_handler = SIG_DFL};
+	sigset_t none;
+	for (int s = 1; s < _NSIG; s++)
+		(void)sigaction(s, &plain, NULL);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* In the program's process, up to exec. */
+_Noreturn static void become(const struct keeper_job *job, pid_t keeper)
+{
+	(void)setpgid(0, 0);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != keeper) /* it died before the line above */
+		_exit(126);
+	(void)dup2(FD_OUT, 1);
+	(void)dup2(FD_ERR, 2);
+	(void)fcntl(FD_EXEC_W, F_SETFD, FD_CLOEXEC);
+	(void)syscall(SYS_close_range, (unsigned)FD_CONTROL, (unsigned)FD_EXEC_R, 0U);
+	(void)syscall(SYS_close_range, (unsigned)FD_CHILD_SIGNAL, ~0U, 0U);
+	default_signals();
+	(void)execve(job->file, job->argv, job->envp);
+	int why = errno;
+	(void)!write(FD_EXEC_W, &why, sizeof why);
+	_exit(127);
+}
+
+/* Parent's pid in /proc/PID/stat: behind the name, which may hold anything but ends with the last ')'. */
+static pid_t parent_in_stat(char *text, ssize_t n)
+{
+	ssize_t at = n - 1;
+	long ppid = 0;
+	while (at > 0 && text[at] != ')')
+		at--;
+	for (at += 4; at > 3 && at < n && text[at] >= '0' && text[at] <= '9'; at++)
+		ppid = ppid * 10 + (text[at] - '0');
+	return (pid_t)ppid;
+}
+
+static pid_t parent_of(const char *pid)
+{
+	char path[64] = "/proc/", text[512];
+	size_t n = strlen(pid);
+	if (n > 20)
+		return 0;
+	memcpy(path + 6, pid, n);
+	memcpy(path + 6 + n, "/stat", 6);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t got = read(fd, text, sizeof text);
+	(void)close(fd);
+	return got > 0 ? parent_in_stat(text, got) : 0;
+}
+
+static void kill_if_ours(const char *name)
+{
+	pid_t pid = 0;
+	for (const char *c = name; *c != '\0'; c++) {
+		if (*c < '0' || *c > '9')
+			return;
+		pid = pid * 10 + (*c - '0');
+	}
+	if (pid > 0 && parent_of(name) == getpid())
+		(void)kill(pid, SIGKILL);
+}
+
+struct dirent64_raw { /* what getdents64 writes */
+	uint64_t ino;
+	int64_t off;
+	unsigned short reclen;
+	unsigned char type;
+	char name[];
+};
+
+/* Everything that lost its parent became ours (PR_SET_CHILD_SUBREAPER), whatever group or session it fled to. */
+static void kill_children(void)
+{
+	_Alignas(8) char buf[4096];
+	int dir = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return;
+	for (long n; (n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0;)
+		for (long at = 0; at < n;) {
+			const struct dirent64_raw *d = (const void *)(buf + at);
+			kill_if_ours(d->name);
+			at += d->reclen;
+		}
+	(void)close(dir);
+}
+
+static void note(struct keeper *k, pid_t pid, int status)
+{
+	if (pid != k->program)
+		return;
+	k->gone = true;
+	k->status = status;
+}
+
+/* False once nobody is left. */
+static bool reap(struct keeper *k, int flags)
+{
+	int status = 0;
+	for (;;) {
+		pid_t pid = waitpid(-1, &status, flags);
+		if (pid > 0)
+			note(k, pid, status);
+		if (pid > 0 && flags == 0)
+			return true;
+		if (pid == 0)
+			return true;
+		if (pid < 0 && errno != EINTR)
+			return false;
+	}
+}
+
+/* Killing a parent hands its children to us, so again until there are none. */
+static void sweep(struct keeper *k)
+{
+	do {
+		if (!k->gone)
+			(void)kill(-k->program, SIGKILL);
+		kill_children();
+	} while (reap(k, 0));
+}
+
+_Noreturn static void finish(struct keeper *k)
+{
+	sweep(k);
+	tell(KEEPER_EXITED, k->status);
+	_exit(0);
+}
+
+static void ordered(struct keeper *k)
+{
+	struct keeper_msg m;
+	ssize_t n = recv(FD_CONTROL, &m, sizeof m, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n != (ssize_t)sizeof m || m.kind != KEEPER_STOP) /* our owner died, or talks nonsense */
+		finish(k);
+	if (k->stopping)
+		return;
+	k->stopping = true;
+	k->kill_at_ms = now_ms() + k->grace_ms;
+	(void)kill(-k->program, SIGTERM);
+}
+
+static int poll_timeout(const struct keeper *k)
+{
+	if (!k->stopping)
+		return -1;
+	int64_t left = k->kill_at_ms - now_ms();
+	return left > 0 ? (int)left : 0;
+}
+
+_Noreturn static void watch(struct keeper *k)
+{
+	for (;;) {
+		struct pollfd fds[] = {
+			{.fd = FD_CONTROL, .events = POLLIN}, {.fd = FD_CHILD_SIGNAL, .events = POLLIN}};
+		struct signalfd_siginfo info;
+		int n = poll(fds, 2, poll_timeout(k));
+		if (n == 0)
+			finish(k);
+		if (n > 0 && fds[1].revents != 0)
+			(void)!read(FD_CHILD_SIGNAL, &info, sizeof info);
+		/* A program that ends by itself takes its descendants along; one that was told to end lets them use up the grace. */
+		bool any_left = reap(k, WNOHANG);
+		if (!any_left || (k->gone && !k->stopping))
+			finish(k);
+		if (n > 0 && fds[0].revents != 0)
+			ordered(k);
+	}
+}
+
+static int exec_result(void)
+{
+	int why = 0;
+	ssize_t n;
+	(void)close(FD_EXEC_W);
+	do
+		n = read(FD_EXEC_R, &why, sizeof why);
+	while (n < 0 && errno == EINTR);
+	(void)close(FD_EXEC_R);
+	return n == (ssize_t)sizeof why ? why : 0;
+}
+
+static void prepare(const struct keeper_job *job)
+{
+	sigset_t all, child;
+	int exec_pipe[2];
+	(void)setsid(); /* a ^C at our terminal is our business */
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	(void)prctl(PR_SET_NAME, "cgn-keeper");
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, NULL);
+	settle_descriptors(job);
+	(void)sigemptyset(&child);
+	(void)sigaddset(&child, SIGCHLD);
+	/* The lowest free numbers are taken in order: 6, 7, 8. */
+	if (pipe(exec_pipe) != 0 || exec_pipe[0] != FD_EXEC_R || exec_pipe[1] != FD_EXEC_W ||
+		signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC) != FD_CHILD_SIGNAL)
+		_exit(126);
+}
+
+_Noreturn void keeper_run(const struct keeper_job *job)
+{
+	struct keeper k = {.grace_ms = job->grace_ms};
+	prepare(job);
+	pid_t self = getpid();
+	k.program = _Fork();
+	if (k.program == 0)
+		become(job, self);
+	if (k.program < 0) {
+		tell(KEEPER_EXEC_FAILED, errno);
+		_exit(0);
+	}
+	(void)setpgid(k.program, k.program); /* also here: whoever is first */
+	(void)close(FD_OUT);
+	(void)close(FD_ERR);
+	int why = exec_result();
+	if (why != 0) {
+		sweep(&k);
+		tell(KEEPER_EXEC_FAILED, why);
+		_exit(0);
+	}
+	tell(KEEPER_STARTED, (int)k.program);
+	watch(&k);
+}

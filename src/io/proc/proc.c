@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/proc/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <uv.h>
+
+#include "io/proc/proc_priv.h"
+
+#define PROC_TAG      0x9e0c0001U
+#define DEFAULT_GRACE (10 * CGN_SEC)
+#define READ_ROUNDS \
+	16 /* of the scratch buffer, per turn and stream: a chatty program must not hold up the loop */
+
+extern char **environ;
+
+struct proc_stream {
+	uv_poll_t poll;
+	struct proc *owner;
+	struct proc_lines lines;
+	int fd; /* -1: closed */
+	bool is_stderr;
+};
+
+struct proc {
+	uint32_t tag;
+	struct cgn_loop *loop;
+	struct proc_ops ops;
+	void *user;
+	uv_poll_t control_poll;
+	struct proc_stream out, err;
+	struct proc_rate rate;
+	int control; /* our end of the socket pair */
+	pid_t keeper, program;
+	unsigned open_handles;
+	bool stopped, freed;
+};
+
+/* ---- finding the program ---- */
+static bool is_program(const char *file)
+{
+	struct stat st;
+	return stat(file, &st) == 0 && S_ISREG(st.st_mode) && access(file, X_OK) == 0;
+}
+
+static CGN_RC find_here(const char *name, char *out, size_t cap, struct cgn_err *err)
+{
+	struct stat st;
+	if (!cgn_str_copyz(out, cap, cgn_str_of(name)))
+		return CGN_FAIL(err, INVALID, "the program's path is longer than %zu bytes", cap - 1);
+	if (stat(name, &st) != 0)
+		return CGN_FAIL(err, NOT_FOUND, "program %s: %s", name, strerror(errno));
+	if (!is_program(name))
+		return CGN_FAIL(err, FORBIDDEN, "program %s is not an executable file", name);
+	return CGN_OK;
+}
+
+CGN_RC proc_find(const char *name, const char *path_list, char *out, size_t cap, struct cgn_err *err)
+{
+	if (strchr(name, '/') != NULL)
+		return find_here(name, out, cap, err);
+	struct cgn_str rest = cgn_str_of(path_list);
+	while (rest.p != NULL) {
+		struct cgn_str dir = cgn_str_split(&rest, ':');
+		int n = snprintf(
+			out, cap, "%.*s/%s", dir.n > 0 ? (int)dir.n : 1, dir.n > 0 ? dir.p : ".", name);
+		if (n > 0 && (size_t)n < cap && is_program(out))
+			return CGN_OK;
+	}
+	return CGN_FAIL(err, NOT_FOUND, "program %s is not in PATH (%.250s): install it or name its file",
+		name, path_list != NULL ? path_list : "");
+}
+
+/* ---- output ---- */
+static void on_stream_line(void *user, struct cgn_str line, unsigned long dropped)
+{
+	struct proc_stream *s = user;
+	if (!s->owner->freed)
+		s->owner->ops.on_line(s->owner->user, s->is_stderr, line, dropped);
+}
+
+/* False at the end of the stream. */
+static bool stream_read(struct proc_stream *s, unsigned rounds)
+{
+	uint8_t *buf = cgn_loop_scratch(s->owner->loop);
+	while (rounds-- > 0 && !s->owner->freed) {
+		ssize_t n = read(s->fd, buf, CGN_LOOP_SCRATCH);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return true;
+		if (n <= 0)
+			return false;
+		proc_lines_feed(&s->lines, &s->owner->rate, buf, (size_t)n, cgn_loop_now(s->owner->loop),
+			on_stream_line, s);
+	}
+	return true;
+}
+
+static void release(struct proc *p)
+{
+	p->tag = 0;
+	free(p);
+}
+
+static void handle_closed(struct proc *p)
+{
+	CGN_LIVE(p, PROC_TAG);
+	CGN_MUST(p->open_handles > 0);
+	if (--p->open_handles == 0)
+		release(p);
+}
+
+static void on_stream_closed(uv_handle_t *h)
+{
+	struct proc_stream *s = h->data;
+	handle_closed(s->owner);
+}
+
+static void stream_close(struct proc_stream *s)
+{
+	if (s->fd < 0)
+		return;
+	proc_lines_end(&s->lines, &s->owner->rate, cgn_loop_now(s->owner->loop), on_stream_line, s);
+	if (s->fd < 0) /* that callback freed us */
+		return;
+	uv_close((uv_handle_t *)&s->poll, on_stream_closed);
+	(void)close(s->fd);
+	s->fd = -1;
+}
+
+static void on_stream_ready(uv_poll_t *h, int status, int events)
+{
+	struct proc_stream *s = h->data;
+	(void)events;
+	CGN_LIVE(s->owner, PROC_TAG);
+	if (s->fd >= 0 && (status < 0 || !stream_read(s, READ_ROUNDS)) && s->fd >= 0)
+		stream_close(s);
+}
+
+/* Nobody holds the other end any more: what is left is all there is. */
+static void stream_finish(struct proc_stream *s)
+{
+	if (s->fd >= 0)
+		(void)stream_read(s, READ_ROUNDS);
+	stream_close(s);
+}
+
+/* ---- the keeper's word ---- */
+static void on_control_closed(uv_handle_t *h)
+{
+	handle_closed(h->data);
+}
+
+static void control_close(struct proc *p)
+{
+	if (p->control < 0)
+		return;
+	uv_close((uv_handle_t *)&p->control_poll, on_control_closed);
+	(void)close(p->control);
+	p->control = -1;
+	while (waitpid(p->keeper, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+static struct proc_exit exit_of_status(int status)
+{
+	if (WIFSIGNALED(status))
+		return (struct proc_exit){.code = -1, .signal = WTERMSIG(status)};
+	return (struct proc_exit){.code = WEXITSTATUS(status)};
+}
+
+static void ended(struct proc *p, struct proc_exit why)
+{
+	p->program = 0;
+	stream_finish(&p->out);
+	stream_finish(&p->err);
+	control_close(p);
+	if (!p->freed)
+		p->ops.on_exit(p->user, &why);
+}
+
+/* Somebody killed the keeper. The program dies with it; its group is ours to end. */
+static void keeper_lost(struct proc *p)
+{
+	if (p->program > 0)
+		(void)kill(-p->program, SIGKILL);
+	ended(p, (struct proc_exit){.code = -1, .signal = SIGKILL});
+}
+
+static void on_control_ready(uv_poll_t *h, int status, int events)
+{
+	struct proc *p = h->data;
+	struct keeper_msg m;
+	(void)status;
+	(void)events;
+	CGN_LIVE(p, PROC_TAG);
+	ssize_t n = recv(p->control, &m, sizeof m, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n != (ssize_t)sizeof m) {
+		keeper_lost(p);
+		return;
+	}
+	if (m.kind == KEEPER_STARTED)
+		p->program = m.value;
+	else if (m.kind == KEEPER_EXEC_FAILED)
+		ended(p, (struct proc_exit){.exec_errno = m.value, .code = -1});
+	else
+		ended(p, exit_of_status(m.value));
+}
+
+/* ---- start ---- */
+struct plumbing {
+	int control[2], out[2], err[2];
+};
+
+static void shut(int *fd)
+{
+	if (*fd >= 0)
+		(void)close(*fd);
+	*fd = -1;
+}
+
+static void plumbing_close(struct plumbing *pl)
+{
+	for (int i = 0; i < 2; i++) {
+		shut(&pl->control[i]);
+		shut(&pl->out[i]);
+		shut(&pl->err[i]);
+	}
+}
+
+static CGN_RC plumbing_open(struct plumbing *pl, struct cgn_err *err)
+{
+	*pl = (struct plumbing){{-1, -1}, {-1, -1}, {-1, -1}};
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pl->control) == 0 &&
+		pipe2(pl->out, O_CLOEXEC) == 0 && pipe2(pl->err, O_CLOEXEC) == 0 &&
+		fcntl(pl->out[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(pl->err[0], F_SETFL, O_NONBLOCK) == 0)
+		return CGN_OK;
+	int e = errno;
+	plumbing_close(pl);
+	return CGN_FAIL(err, UNAVAILABLE, "no pipe for a child process: %s", strerror(e));
+}
+
+static bool overridden(const char *entry, const char *const *env)
+{
+	const char *eq = strchr(entry, '=');
+	size_t n = eq != NULL ? (size_t)(eq - entry) + 1 : strlen(entry);
+	for (size_t i = 0; env != NULL && env[i] != NULL; i++)
+		if (strncmp(entry, env[i], n) == 0)
+			return true;
+	return false;
+}
+
+static size_t count_of(const char *const *list)
+{
+	size_t n = 0;
+	while (list != NULL && list[n] != NULL)
+		n++;
+	return n;
+}
+
+/* Our environment with |env| over it; the strings are borrowed. */
+static const char **environment(const char *const *env)
+{
+	size_t ours = count_of((const char *const *)environ), n = 0;
+	const char **all = calloc(ours + count_of(env) + 1, sizeof *all);
+	if (all == NULL)
+		return NULL;
+	for (size_t i = 0; i < ours; i++)
+		if (!overridden(environ[i], env))
+			all[n++] = environ[i];
+	for (size_t i = 0; env != NULL && env[i] != NULL; i++)
+		all[n++] = env[i];
+	return all;
+}
+
+/* execve takes its strings as char *, and changes none of them. */
+static char *const *exec_strings(const char *const *v)
+{
+	union {
+		const char *const *in;
+		char *const *out;
+	} u = {.in = v};
+	return u.out;
+}
+
+static pid_t fork_keeper(
+	const struct plumbing *pl, const char *file, const struct proc_cfg *cfg, const char *const *envp)
+{
+	cgn_nsec grace = cfg->grace > 0 ? cfg->grace : DEFAULT_GRACE;
+	struct keeper_job job = {
+		.control = pl->control[1],
+		.out = pl->out[1],
+		.err = pl->err[1],
+		.file = file,
+		.argv = exec_strings(cfg->argv),
+		.envp = exec_strings(envp),
+		.grace_ms = (int)(grace / CGN_MSEC < 3600000 ? grace / CGN_MSEC : 3600000),
+	};
+	pid_t pid = _Fork(); /* without the atfork handlers: those of libuv close descriptors by number */
+	if (pid == 0)
+		keeper_run(&job);
+	return pid;
+}
+
+static void stream_open(struct proc *p, struct proc_stream *s, int *take_fd, bool is_stderr)
+{
+	s->owner = p;
+	s->fd = *take_fd;
+	*take_fd = -1;
+	s->is_stderr = is_stderr;
+	s->poll.data = s;
+	/* Fails only for descriptors that epoll does not know; pipes and sockets it does. */
+	CGN_MUST(uv_poll_init(cgn_loop_uv(p->loop), &s->poll, s->fd) == 0);
+	CGN_MUST(uv_poll_start(&s->poll, UV_READABLE, on_stream_ready) == 0);
+	p->open_handles++;
+}
+
+static void listen_to_it(struct proc *p, struct plumbing *pl)
+{
+	p->control = pl->control[0];
+	pl->control[0] = -1;
+	p->control_poll.data = p;
+	CGN_MUST(uv_poll_init(cgn_loop_uv(p->loop), &p->control_poll, p->control) == 0);
+	CGN_MUST(uv_poll_start(&p->control_poll, UV_READABLE, on_control_ready) == 0);
+	p->open_handles++;
+	stream_open(p, &p->out, &pl->out[0], false);
+	stream_open(p, &p->err, &pl->err[0], true);
+}
+
+CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct proc_ops *ops, void *user,
+	struct proc **out, struct cgn_err *err)
+{
+	char file[4096];
+	struct plumbing pl;
+	CGN_MUST(cfg->argv != NULL && cfg->argv[0] != NULL);
+	CGN_TRY(proc_find(cfg->argv[0], getenv("PATH"), file, sizeof file, err));
+	struct proc *p = calloc(1, sizeof *p);
+	const char **envp = environment(cfg->env);
+	cgn_rc rc = p != NULL && envp != NULL ? plumbing_open(&pl, err)
+					      : CGN_FAIL(err, NO_MEMORY, "no memory to start %s", file);
+	if (!cgn_ok(rc)) {
+		free(envp);
+		free(p);
+		return rc;
+	}
+	*p = (struct proc){.tag = PROC_TAG, .loop = l, .ops = *ops, .user = user};
+	p->keeper = fork_keeper(&pl, file, cfg, envp);
+	int e = errno;
+	free(envp);
+	if (p->keeper > 0) {
+		listen_to_it(p, &pl);
+		*out = p;
+	} else {
+		rc = CGN_FAIL(err, UNAVAILABLE, "can't start %s: %s", file, strerror(e));
+		release(p);
+	}
+	plumbing_close(&pl);
+	return rc;
+}
+
+/* ---- end ---- */
+pid_t proc_pid(const struct proc *p)
+{
+	CGN_LIVE(p, PROC_TAG);
+	return p->program;
+}
+
+void proc_stop(struct proc *p)
+{
+	CGN_LIVE(p, PROC_TAG);
+	struct keeper_msg m = {.kind = KEEPER_STOP};
+	if (p->stopped || p->control < 0)
+		return;
+	p->stopped = true;
+	(void)!send(p->control, &m, sizeof m,
+		MSG_NOSIGNAL | MSG_DONTWAIT); /* fails when it is gone, which we are about to be told */
+}
+
+void proc_free(struct proc **take)
+{
+	struct proc *p = *take;
+	*take = NULL;
+	if (p == NULL)
+		return;
+	CGN_LIVE(p, PROC_TAG);
+	p->freed = true;
+	stream_close(&p->out);
+	stream_close(&p->err);
+	control_close(p);
+}
+
+const char *proc_exit_text(const struct proc_exit *why, char *buf, size_t cap)
+{
+	if (why->exec_errno != 0)
+		(void)snprintf(buf, cap, "could not be executed: %s", strerror(why->exec_errno));
+	else if (why->signal != 0)
+		(void)snprintf(buf, cap, "killed by signal %d (%s)", why->signal, strsignal(why->signal));
+	else
+		(void)snprintf(buf, cap, "exit status %d", why->code);
+	return buf;
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session: one TLS connection as a transformer of bytes. GnuTLS reads from what tls_feed was given and writes through emit. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <gnutls/x509.h>
+
+#include "tls_priv.h"
+
+#define TLS_SESSION_TAG 0x715e5510U
+
+struct tls_session {
+	uint32_t tag;
+	bool ready, feeding, doomed; /* doomed: freed by a callback of tls_feed */
+	gnutls_session_t gnutls;
+	struct tls_identity *identity;
+	struct tls_session_ops ops;
+	void *user;
+	const uint8_t *in; /* what tls_feed was given and GnuTLS has not taken */
+	size_t in_n;
+	char *server_name;
+	gnutls_typed_vdata_st expect[2]; /* GnuTLS keeps the pointer until the handshake is over */
+	char alpn[32], peer_name[128];
+};
+
+/* ---- GnuTLS's transport ---- */
+
+static ssize_t pull(gnutls_transport_ptr_t arg, void *to, size_t n)
+{
+	struct tls_session *s = arg;
+	if (s->in_n == 0) {
+		gnutls_transport_set_errno(s->gnutls, EAGAIN);
+		return -1;
+	}
+	n = n < s->in_n ? n : s->in_n;
+	memcpy(to, s->in, n);
+	s->in += n;
+	s->in_n -= n;
+	return (ssize_t)n;
+}
+
+static int pull_timeout(gnutls_transport_ptr_t arg, unsigned ms)
+{
+	const struct tls_session *s = arg;
+	(void)ms; /* time is the caller's business */
+	return s->in_n > 0;
+}
+
+static ssize_t push(gnutls_transport_ptr_t arg, const void *p, size_t n)
+{
+	struct tls_session *s = arg;
+	s->ops.emit(s->user, p, n);
+	return (ssize_t)n;
+}
+
+/* ---- making ---- */
+
+static bool is_ip(const char *name)
+{
+	struct in6_addr any;
+	return inet_pton(AF_INET, name, &any) == 1 || inet_pton(AF_INET6, name, &any) == 1;
+}
+
+/* Whom we expect on the other side; verified by GnuTLS within the handshake. */
+static void set_expectation(struct tls_session *s, const struct tls_ctx *c)
+{
+	static char client[] = GNUTLS_KP_TLS_WWW_CLIENT, server[] = GNUTLS_KP_TLS_WWW_SERVER;
+	bool server_side = tls_ctx_server(c);
+	unsigned n = 0;
+	s->expect[n++] = (gnutls_typed_vdata_st){
+		GNUTLS_DT_KEY_PURPOSE_OID, (unsigned char *)(server_side ? client : server), 0};
+	if (s->server_name != NULL)
+		s->expect[n++] =
+			(gnutls_typed_vdata_st){GNUTLS_DT_DNS_HOSTNAME, (unsigned char *)s->server_name, 0};
+	if (!server_side || tls_ctx_mutual(c))
+		gnutls_session_set_verify_cert2(s->gnutls, s->expect, n, 0);
+	if (tls_ctx_mutual(c)) {
+		gnutls_certificate_server_set_request(s->gnutls, GNUTLS_CERT_REQUIRE);
+		/* Do not list our authorities: a client with another one's certificate would send none, and hear the wrong reason. */
+		gnutls_certificate_send_x509_rdn_sequence(s->gnutls, 1);
+	}
+}
+
+static int configure(struct tls_session *s, const struct tls_ctx *c)
+{
+	unsigned n_alpn = 0;
+	const gnutls_datum_t *alpn = tls_ctx_alpn(c, &n_alpn);
+	gnutls_transport_set_ptr(s->gnutls, s);
+	gnutls_transport_set_pull_function(s->gnutls, pull);
+	gnutls_transport_set_pull_timeout_function(s->gnutls, pull_timeout);
+	gnutls_transport_set_push_function(s->gnutls, push);
+	gnutls_handshake_set_timeout(s->gnutls, GNUTLS_INDEFINITE_TIMEOUT);
+	int rc = gnutls_priority_set(s->gnutls, tls_ctx_priority(c));
+	if (rc == 0)
+		rc = gnutls_credentials_set(s->gnutls, GNUTLS_CRD_CERTIFICATE, s->identity->cred);
+	if (rc == 0 && n_alpn > 0)
+		rc = gnutls_alpn_set_protocols(
+			s->gnutls, alpn, n_alpn, tls_ctx_server(c) ? GNUTLS_ALPN_SERVER_PRECEDENCE : 0);
+	if (rc == 0 && s->identity->ticket_key.data != NULL)
+		rc = gnutls_session_ticket_enable_server(s->gnutls, &s->identity->ticket_key);
+	if (rc == 0 && s->server_name != NULL && !is_ip(s->server_name))
+		rc = gnutls_server_name_set(
+			s->gnutls, GNUTLS_NAME_DNS, s->server_name, strlen(s->server_name));
+	return rc;
+}
+
+static CGN_RC fill(struct tls_session *s, struct tls_ctx *c, const char *server_name, struct cgn_err *err)
+{
+	unsigned flags =
+		GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL | (tls_ctx_server(c) ? GNUTLS_SERVER : GNUTLS_CLIENT);
+	s->identity = tls_identity_of(c);
+	if (!tls_ctx_server(c)) {
+		CGN_MUST(server_name != NULL); /* a client without a name to verify would verify nobody */
+		s->server_name = cgn_str_dupz(cgn_str_of(server_name));
+		if (s->server_name == NULL)
+			return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
+	}
+	int rc = gnutls_init(&s->gnutls, flags);
+	if (rc == 0)
+		rc = configure(s, c);
+	if (rc != 0)
+		return CGN_FAIL(err, TLS, "cannot set up TLS: %s", gnutls_strerror(rc));
+	set_expectation(s, c);
+	return CGN_OK;
+}
+
+static void destroy(struct tls_session *s)
+{
+	if (s->gnutls != NULL)
+		gnutls_deinit(s->gnutls);
+	tls_identity_unref(&s->identity);
+	free(s->server_name);
+	s->tag = 0;
+	free(s);
+}
+
+CGN_RC tls_session_new(struct tls_ctx *c, const char *server_name, const struct tls_session_ops *ops,
+	void *user, struct tls_session **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(tls_session_free) struct tls_session *s = calloc(1, sizeof(*s));
+	if (s == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
+	s->tag = TLS_SESSION_TAG;
+	s->ops = *ops;
+	s->user = user;
+	CGN_TRY(fill(s, c, server_name, err));
+	*out = s;
+	s = NULL;
+	return CGN_OK;
+}
+
+void tls_session_free(struct tls_session **take)
+{
+	struct tls_session *s = *take;
+	*take = NULL;
+	if (s == NULL)
+		return;
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	if (s->feeding)
+		s->doomed = true;
+	else
+		destroy(s);
+}
+
+/* ---- handshake ---- */
+
+/* CN, or the first DNS name, of the peer's leaf. */
+static void leaf_name(gnutls_x509_crt_t crt, char *out, size_t cap)
+{
+	size_t n = cap;
+	if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n) == 0 &&
+		out[0] != '\0')
+		return;
+	n = cap;
+	if (gnutls_x509_crt_get_subject_alt_name(crt, 0, out, &n, NULL) != GNUTLS_SAN_DNSNAME || n >= cap)
+		n = 0;
+	out[n] = '\0';
+}
+
+static void note_peer_name(struct tls_session *s)
+{
+	unsigned n = 0;
+	gnutls_x509_crt_t crt;
+	const gnutls_datum_t *chain = gnutls_certificate_get_peers(s->gnutls, &n);
+	if (chain == NULL || n == 0 || gnutls_x509_crt_init(&crt) != 0)
+		return;
+	if (gnutls_x509_crt_import(crt, &chain[0], GNUTLS_X509_FMT_DER) == 0)
+		leaf_name(crt, s->peer_name, sizeof s->peer_name);
+	gnutls_x509_crt_deinit(crt);
+}
+
+static void note_alpn(struct tls_session *s)
+{
+	gnutls_datum_t chosen;
+	if (gnutls_alpn_get_selected_protocol(s->gnutls, &chosen) == 0)
+		(void)cgn_str_copyz(
+			s->alpn, sizeof s->alpn, (struct cgn_str){(const char *)chosen.data, chosen.size});
+}
+
+/* A fatal result as a sentence; tells the peer too, where the protocol has an alert for it. */
+static CGN_RC explain(struct tls_session *s, int rc, struct cgn_err *err)
+{
+	const char *who = s->server_name != NULL ? s->server_name : "the client";
+	if (rc == GNUTLS_E_FATAL_ALERT_RECEIVED)
+		return CGN_FAIL(err, TLS, "TLS with %s: the peer refused with the alert \"%s\"", who,
+			gnutls_alert_get_name(gnutls_alert_get(s->gnutls)));
+	(void)gnutls_alert_send_appropriate(s->gnutls, rc);
+	if (rc == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR)
+		return CGN_FAIL(err, TLS, "TLS with %s: the peer's certificate is refused: %s", who,
+			tls_verdict_text(gnutls_session_get_verify_cert_status(s->gnutls)));
+	if (rc == GNUTLS_E_NO_CERTIFICATE_FOUND || rc == GNUTLS_E_CERTIFICATE_REQUIRED)
+		return CGN_FAIL(
+			err, TLS, "TLS with %s: the peer gave no certificate, and one is required", who);
+	return CGN_FAIL(err, TLS, "TLS with %s: %s", who, gnutls_strerror(rc));
+}
+
+static CGN_RC shake(struct tls_session *s, struct cgn_err *err)
+{
+	int rc;
+	do
+		rc = gnutls_handshake(s->gnutls);
+	while (rc < 0 && rc != GNUTLS_E_AGAIN && gnutls_error_is_fatal(rc) == 0);
+	if (rc == GNUTLS_E_AGAIN)
+		return CGN_OK;
+	if (rc < 0)
+		return explain(s, rc, err);
+	s->ready = true;
+	note_alpn(s);
+	note_peer_name(s);
+	return CGN_OK;
+}
+
+CGN_RC tls_start(struct tls_session *s, struct cgn_err *err)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	return shake(s, err);
+}
+
+/* ---- data ---- */
+
+static void deliver(struct tls_session *s, gnutls_packet_t packet)
+{
+	gnutls_datum_t d;
+	gnutls_packet_get(packet, &d, NULL);
+	if (d.size > 0)
+		s->ops.plain(s->user, d.data, d.size);
+	gnutls_packet_deinit(packet);
+}
+
+/* Records until the input is used up. */
+static CGN_RC read_records(struct tls_session *s, bool *peer_closed, struct cgn_err *err)
+{
+	while (!s->doomed) {
+		gnutls_packet_t packet = NULL;
+		size_t before = s->in_n;
+		ssize_t n = gnutls_record_recv_packet(s->gnutls, &packet);
+		if (n > 0)
+			deliver(s, packet);
+		else if (packet != NULL)
+			gnutls_packet_deinit(packet);
+		if (n == 0) {
+			*peer_closed = true;
+			return CGN_OK;
+		}
+		/* GnuTLS also says so after a session ticket or key update, with input left. */
+		if (n == GNUTLS_E_AGAIN && (s->in_n == 0 || s->in_n == before))
+			return CGN_OK;
+		/* GNUTLS_E_REHANDSHAKE is not fatal for GnuTLS; renegotiation is for us. */
+		if (n < 0 && (n == GNUTLS_E_REHANDSHAKE || gnutls_error_is_fatal((int)n) != 0))
+			return explain(s, (int)n, err);
+	}
+	return CGN_OK;
+}
+
+CGN_RC tls_feed(struct tls_session *s, const void *p, size_t n, bool *peer_closed, struct cgn_err *err)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	CGN_MUST(!s->feeding);
+	s->feeding = true;
+	s->in = p;
+	s->in_n = n;
+	*peer_closed = false;
+	cgn_rc rc = s->ready ? CGN_OK : shake(s, err);
+	if (cgn_ok(rc) && s->ready && !s->doomed)
+		rc = read_records(s, peer_closed, err);
+	s->in = NULL;
+	s->in_n = 0;
+	s->feeding = false;
+	if (s->doomed) {
+		destroy(s);
+		return CGN_OK;
+	}
+	return rc;
+}
+
+CGN_RC tls_write(struct tls_session *s, const void *p, size_t n, struct cgn_err *err)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	CGN_MUST(s->ready);
+	for (const uint8_t *at = p; n > 0;) {
+		ssize_t took = gnutls_record_send(s->gnutls, at, n);
+		if (took < 0 && gnutls_error_is_fatal((int)took) != 0)
+			return explain(s, (int)took, err);
+		if (took > 0) {
+			at += took;
+			n -= (size_t)took;
+		}
+	}
+	return CGN_OK;
+}
+
+void tls_shutdown(struct tls_session *s)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	if (s->ready)
+		(void)gnutls_bye(s->gnutls, GNUTLS_SHUT_WR);
+}
+
+bool tls_ready(const struct tls_session *s)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	return s->ready;
+}
+
+struct cgn_str tls_alpn(const struct tls_session *s)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	return cgn_str_of(s->alpn);
+}
+
+struct cgn_str tls_peer_name(const struct tls_session *s)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	return cgn_str_of(s->peer_name);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "joint/powersrc/powersrc.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/core/str.h"
+
+/* The first line of a small file as a number. */
+static bool read_u64(const char *path, uint64_t *out)
+{
+	char text[64];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t n = read(fd, text, sizeof text);
+	(void)close(fd);
+	if (n <= 0)
+		return false;
+	struct cgn_str rest = {text, (size_t)n};
+	return cgn_str_u64(cgn_str_split(&rest, '\n'), out);
+}
+
+static bool is_package(const char *dir)
+{
+	char path[300], name[16];
+	(void)snprintf(path, sizeof path, "%s/name", dir);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t n = read(fd, name, sizeof name);
+	(void)close(fd);
+	return n > 0 && cgn_str_starts((struct cgn_str){name, (size_t)n}, "package-");
+}
+
+static void zone_add(struct powersrc *p, const char *dir)
+{
+	char path[300];
+	struct powersrc_zone z = {.range_uj = UINT64_MAX};
+	(void)snprintf(path, sizeof path, "%s/constraint_0_power_limit_uw", dir);
+	if (!read_u64(path, &z.limit_uw) || z.limit_uw == 0)
+		return;
+	(void)snprintf(path, sizeof path, "%s/max_energy_range_uj", dir);
+	(void)read_u64(path, &z.range_uj);
+	if (snprintf(z.energy_path, sizeof z.energy_path, "%s/energy_uj", dir) >= (int)sizeof z.energy_path)
+		return;
+	if (read_u64(z.energy_path, &z.last_uj))
+		p->zone[p->n++] = z;
+}
+
+void powersrc_init(struct powersrc *p, const char *root)
+{
+	*p = (struct powersrc){.headroom = 1};
+	DIR *d = opendir(root);
+	if (d == NULL)
+		return;
+	for (const struct dirent *e; p->n < POWERSRC_MAX_ZONES && (e = readdir(d)) != NULL;) {
+		char dir[256];
+		int n = snprintf(dir, sizeof dir, "%s/%s", root, e->d_name);
+		if (e->d_name[0] != '.' && n > 0 && (size_t)n < sizeof dir && is_package(dir))
+			zone_add(p, dir);
+	}
+	(void)closedir(d);
+}
+
+/* Microjoules since the last reading, over at most one wrap of the counter. */
+static uint64_t zone_used(struct powersrc_zone *z)
+{
+	uint64_t now = z->last_uj, before = z->last_uj;
+	if (!read_u64(z->energy_path, &now))
+		return 0;
+	z->last_uj = now;
+	return now >= before ? now - before : now + (z->range_uj - before);
+}
+
+double powersrc_step(struct powersrc *p, cgn_nsec now)
+{
+	double used_uj = 0, limit_uw = 0;
+	if (p->n == 0 || now <= p->last)
+		return p->headroom;
+	for (size_t i = 0; i < p->n; i++) {
+		used_uj += (double)zone_used(&p->zone[i]);
+		limit_uw += (double)p->zone[i].limit_uw;
+	}
+	cgn_nsec before = p->last;
+	p->last = now;
+	if (before == 0) /* what was used before the first call is of an unknown time */
+		return p->headroom;
+	double uw = used_uj / ((double)(now - before) / (double)CGN_SEC);
+	double left = 1 - uw / limit_uw;
+	p->headroom = left < 0 ? 0 : left > 1 ? 1 : left;
+	return p->headroom;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch: a router's view of membership, whatever the backend. */
+#include <stdlib.h>
+
+#include "joint/state/state_priv.h"
+
+/* ---- what backends learned ---- */
+
+CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, struct roster_entry **out,
+	struct cgn_err *err)
+{
+	struct roster_entry *e = roster_find(&s->nodes, node->id);
+	bool same = e != NULL && proto_node_equal(e->node, node);
+	Cognitora__V1__Node *copy = same ? NULL : proto_node_dup(node);
+	if (!same && copy == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for node %s", node->id);
+	if (e == NULL) {
+		if (s->nodes.n >= STATE_MAX_NODES)
+			e = NULL;
+		else
+			e = roster_add(&s->nodes, node->id);
+		if (e == NULL) {
+			proto_node_free(&copy);
+			return CGN_FAIL(err, OVERLOADED,
+				"node %s is not taken: the cluster has %zu nodes, at most %d are kept",
+				node->id, s->nodes.n, STATE_MAX_NODES);
+		}
+	}
+	e->marked = false;
+	*out = e;
+	if (same)
+		return CGN_OK;
+	proto_node_free(&e->node);
+	e->node = copy;
+	s->ops->on_node(s->user, e->node);
+	return CGN_OK;
+}
+
+void state_node_gone(struct state_watch *s, struct roster_entry *e)
+{
+	char id[PROTO_MAX_ID + 1];
+	(void)cgn_str_copyz(id, sizeof id, cgn_str_of(e->id));
+	roster_drop(&s->nodes, e);
+	s->ops->on_gone(s->user, id);
+}
+
+void state_cordon_seen(struct state_watch *s, const char *id, bool on)
+{
+	struct roster_entry *e = roster_find(&s->cordons, id);
+	if (e != NULL)
+		e->marked = false;
+	if ((e != NULL) == on)
+		return;
+	if (!on)
+		roster_drop(&s->cordons, e);
+	else if (roster_add(&s->cordons, id) == NULL)
+		return; /* no memory: the node stays in use, as if the cordon had not come yet */
+	s->ops->on_cordon(s->user, id, on);
+}
+
+void state_connected(struct state_watch *s, bool connected, const char *why)
+{
+	if (s->told && s->connected == connected)
+		return;
+	s->told = true;
+	s->connected = connected;
+	if (s->ops->on_connected != NULL)
+		s->ops->on_connected(s->user, connected, why);
+}
+
+/* ---- cordon requests ---- */
+
+static void request_done(struct cordon_request *rq)
+{
+	cgn_list_drop(&rq->link);
+	etcd_op_drop(&rq->op);
+	if (rq->done != NULL)
+		rq->done(rq->user, &rq->err);
+	free(rq);
+}
+
+static void requests_turn(struct cgn_hook *h)
+{
+	struct state_watch *s = CGN_CONTAINER(h, struct state_watch, turn);
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	cgn_list_each_safe (it, &s->requests) {
+		struct cordon_request *rq = CGN_CONTAINER(it, struct cordon_request, link);
+		if (rq->ready)
+			request_done(rq);
+	}
+}
+
+void state_cordon_ready(struct state_watch *s, struct cordon_request *rq)
+{
+	rq->ready = true;
+	cgn_loop_defer(s->loop, &s->turn);
+}
+
+CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
+{
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	if (!proto_node_id_ok(cgn_str_of(id)))
+		return CGN_FAIL(err, INVALID, "\"%.64s\" can't be a node's id", id);
+	struct cordon_request *rq = calloc(1, sizeof *rq);
+	if (rq == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a cordon");
+	*rq = (struct cordon_request){.s = s, .on = cordoned, .done = done, .user = user};
+	(void)cgn_str_copyz(rq->id, sizeof rq->id, cgn_str_of(id));
+	cgn_list_push(&s->requests, &rq->link);
+	s->backend->cordon(s, rq);
+	return CGN_OK;
+}
+
+bool state_watch_cordoned(const struct state_watch *s, const char *id)
+{
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	return roster_find(&s->cordons, id) != NULL;
+}
+
+bool state_watch_connected(const struct state_watch *s)
+{
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	return s->connected;
+}
+
+/* ---- open and close ---- */
+
+static void wake(struct cgn_timer *t)
+{
+	struct state_watch *s = CGN_CONTAINER(t, struct state_watch, timer);
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	s->backend->begin(s);
+}
+
+static const struct state_backend *backend_of(const struct config *cfg)
+{
+	switch (cfg->cluster.state_backend) {
+	case STATE_ETCD:
+		return &state_backend_etcd;
+	case STATE_STATIC:
+		return &state_backend_static;
+	default:
+		return &state_backend_embedded;
+	}
+}
+
+CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, const struct state_watch_ops *ops,
+	void *user, struct state_watch **out, struct cgn_err *err)
+{
+	if (!proto_node_id_ok(cgn_str_of(cfg->cluster.name)) || strlen(cfg->cluster.name) > 64)
+		return CGN_FAIL(err, INVALID,
+			"cluster.name \"%.80s\": must be visible ASCII without '/', at most 64 characters",
+			cfg->cluster.name);
+	CGN_ON_EXIT(state_watch_close) struct state_watch *s = calloc(1, sizeof *s);
+	if (s == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
+	*s = (struct state_watch){
+		.tag = STATE_WATCH_TAG, .loop = l, .ops = ops, .user = user, .lease = cfg->cluster.lease};
+	s->backend = backend_of(cfg);
+	s->embedded = s->backend == &state_backend_embedded;
+	(void)cgn_str_copyz(s->cluster, sizeof s->cluster, cgn_str_of(cfg->cluster.name));
+	roster_init(&s->nodes);
+	roster_init(&s->cordons);
+	cgn_list_init(&s->requests);
+	cgn_hook_init(&s->turn, requests_turn);
+	cgn_timer_init(&s->timer, l, wake);
+	CGN_TRY(s->backend->open(s, cfg, err));
+	cgn_timer_set(&s->timer, 1);
+	*out = s;
+	s = NULL;
+	return CGN_OK;
+}
+
+void state_watch_close(struct state_watch **take)
+{
+	struct state_watch *s = *take;
+	*take = NULL;
+	if (s == NULL)
+		return;
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	cgn_hook_drop(&s->turn);
+	cgn_timer_cancel(&s->timer);
+	cgn_list_each_safe (it, &s->requests) {
+		struct cordon_request *rq = CGN_CONTAINER(it, struct cordon_request, link);
+		if (!rq->ready)
+			(void)CGN_FAIL_AS(&rq->err, CGN_CANCELLED, "the router is stopping");
+		request_done(rq);
+	}
+	s->backend->close(s);
+	roster_fini(&s->nodes);
+	roster_fini(&s->cordons);
+	s->tag = 0;
+	free(s);
+}
+
+CGN_RC state_watch_reload_tls(struct state_watch *s, struct cgn_err *err)
+{
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	return s->etcd != NULL ? etcd_reload_tls(s->etcd, err) : CGN_OK;
+}

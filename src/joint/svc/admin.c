@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* svc: the admin port. A request is taken in whole, then answered by a program's route or by the frame's own. */
+#include <stdlib.h>
+
+#include "base/json/json.h"
+#include "joint/svc/svc_priv.h"
+#include "joint/telemetry/telemetry.h"
+
+#define ADMIN_TAG       0xad314001U
+#define ADMIN_REQ_TAG   0xad314e90U
+#define ADMIN_MAX_HEAD  ((size_t)128 << 10) /* http bounds it first */
+#define ADMIN_MAX_CONNS 256
+
+struct svc_admin {
+	uint32_t tag;
+	struct svc_admin_cfg cfg;
+	struct http_server *server;
+};
+
+struct admin_req {
+	uint32_t tag;
+	struct svc_admin *admin;
+	struct cgn_arena arena; /* of the head's copy */
+	struct http_head head;
+	struct cgn_buf body;
+	bool answered;
+};
+
+static void reply_send(struct http_exchange *x, struct svc_admin_reply *r)
+{
+	if (r->body.bad) { /* a page that could not be built is not shown in part */
+		cgn_buf_fini(&r->body);
+		svc_admin_error(r, 500, "no_memory", "no memory for the answer");
+	}
+	const struct http_field fields[] = {
+		{CGN_STR("content-type"), cgn_str_of(r->content_type)},
+		{CGN_STR("cache-control"), CGN_STR("no-store")},
+	};
+	http_exchange_reply(x, r->status, fields, CGN_COUNT(fields), cgn_buf_view(&r->body));
+	cgn_buf_fini(&r->body);
+}
+
+static struct svc_admin_reply reply_new(void)
+{
+	return (struct svc_admin_reply){.status = 200, .content_type = "application/json"};
+}
+
+void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, const char *message)
+{
+	r->status = status;
+	r->content_type = "application/json";
+	r->body.n = 0;
+	struct json_out o = json_out_to(&r->body);
+	json_open(&o, '{');
+	json_key(&o, "error");
+	json_open(&o, '{');
+	json_key(&o, "message");
+	json_put_z(&o, message);
+	json_key(&o, "type");
+	json_put_z(&o, status < 500 ? "invalid_request_error" : "server_error");
+	json_key(&o, "code");
+	json_put_z(&o, code);
+	json_close(&o, '}');
+	json_close(&o, '}');
+}
+
+/* ---- what the frame answers itself ---- */
+
+static void answer_metrics(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
+{
+	(void)cfg;
+	r->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	telemetry_text(&r->body);
+}
+
+static void answer_health(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
+{
+	(void)cfg;
+	cgn_buf_putz(&r->body, "{\"status\":\"ok\"}");
+}
+
+static void answer_ready(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf why = {.limit = 4096};
+	bool ready = cfg->ready(cfg->svc, &why);
+	r->status = ready ? 200 : 503;
+	struct json_out o = json_out_to(&r->body);
+	json_open(&o, '{');
+	json_key(&o, "ready");
+	json_put_bool(&o, ready);
+	if (why.n > 0) {
+		json_key(&o, "why");
+		json_put_str(&o, cgn_buf_view(&why));
+	}
+	json_close(&o, '}');
+}
+
+static void answer_config(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
+{
+	r->content_type = "application/toml";
+	config_print(cfg->config(cfg->svc), &r->body);
+}
+
+static void answer_version(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
+{
+	struct json_out o = json_out_to(&r->body);
+	json_open(&o, '{');
+	json_key(&o, "program");
+	json_put_z(&o, cfg->program->name);
+	json_key(&o, "version");
+	json_put_z(&o, CGN_VERSION);
+	json_close(&o, '}');
+}
+
+static const struct {
+	const char *path;
+	void (*answer)(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r);
+} own[] = {
+	{"/metrics", answer_metrics},
+	{"/healthz", answer_health},
+	{"/readyz", answer_ready},
+	{"/config", answer_config},
+	{"/version", answer_version},
+};
+
+static bool path_fits(struct cgn_str path, const char *pattern)
+{
+	size_t n = strlen(pattern);
+	if (n > 0 && pattern[n - 1] == '*')
+		return path.n >= n - 1 && memcmp(path.p, pattern, n - 1) == 0;
+	return cgn_str_is(path, pattern);
+}
+
+void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
+{
+	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?');
+	bool known = false, get = cgn_str_is(h->method, "GET") || cgn_str_is(h->method, "HEAD");
+	for (size_t i = 0; i < cfg->program->n_routes; i++) {
+		const struct svc_admin_route *route = &cfg->program->routes[i];
+		if (!path_fits(path, route->path))
+			continue;
+		known = true;
+		if (!cgn_str_is(h->method, route->method) && !(get && strcmp(route->method, "GET") == 0))
+			continue;
+		route->answer(*cfg->state, h, body, r);
+		return;
+	}
+	for (size_t i = 0; i < CGN_COUNT(own); i++) {
+		if (!cgn_str_is(path, own[i].path))
+			continue;
+		known = true;
+		if (!get)
+			continue;
+		own[i].answer(cfg, r);
+		return;
+	}
+	if (known)
+		svc_admin_error(r, 405, "method_not_allowed", "this path does not take that method");
+	else
+		svc_admin_error(r, 404, "not_found",
+			"no such path; there are /metrics, /healthz, /readyz, /config, /version");
+}
+
+/* ---- the wire ---- */
+
+static bool head_copy(struct admin_req *q, const struct http_head *h)
+{
+	struct cgn_arena *a = &q->arena;
+	struct http_field *fields = cgn_arena_get(a, (h->n_fields + 1) * sizeof *fields);
+	if (fields == NULL)
+		return false;
+	q->head = *h;
+	q->head.fields = fields;
+	q->head.method = cgn_arena_str(a, h->method);
+	q->head.path = cgn_arena_str(a, h->path);
+	q->head.scheme = cgn_arena_str(a, h->scheme);
+	q->head.authority = cgn_arena_str(a, h->authority);
+	bool have = q->head.method.p != NULL && q->head.path.p != NULL;
+	for (size_t i = 0; i < h->n_fields; i++) {
+		fields[i].name = cgn_arena_str(a, h->fields[i].name);
+		fields[i].value = cgn_arena_str(a, h->fields[i].value);
+		have = have && fields[i].name.p != NULL && fields[i].value.p != NULL;
+	}
+	return have;
+}
+
+static void refuse(
+	struct http_exchange *x, struct admin_req *q, int status, const char *code, const char *message)
+{
+	struct svc_admin_reply r = reply_new();
+	svc_admin_error(&r, status, code, message);
+	if (q != NULL)
+		q->answered = true;
+	reply_send(x, &r);
+}
+
+static void on_request(struct http_exchange *x, const struct http_head *h, void *server_user)
+{
+	struct svc_admin *a = server_user;
+	CGN_LIVE(a, ADMIN_TAG);
+	struct admin_req *q = calloc(1, sizeof *q);
+	if (q == NULL) {
+		http_exchange_abort(x, CGN_NO_MEMORY);
+		return;
+	}
+	q->tag = ADMIN_REQ_TAG;
+	q->admin = a;
+	q->body.limit = SVC_MAX_BODY;
+	cgn_arena_init(&q->arena, ADMIN_MAX_HEAD);
+	http_exchange_user(x, q);
+	if (!head_copy(q, h))
+		refuse(x, q, 431, "head_too_large", "the request's head is too large");
+	else if (h->content_length > (int64_t)SVC_MAX_BODY)
+		refuse(x, q, 413, "body_too_large", "the request's body is over 1 MiB");
+}
+
+static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
+{
+	struct admin_req *q = user;
+	if (q == NULL || q->answered)
+		return;
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	cgn_buf_add(&q->body, p, n);
+	if (q->body.bad)
+		refuse(x, q, 413, "body_too_large", "the request's body is over 1 MiB");
+}
+
+static void on_body_end(struct http_exchange *x, void *user)
+{
+	struct admin_req *q = user;
+	if (q == NULL || q->answered)
+		return;
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	struct svc_admin_reply r = reply_new();
+	svc_admin_answer(&q->admin->cfg, &q->head, cgn_buf_view(&q->body), &r);
+	q->answered = true;
+	reply_send(x, &r);
+}
+
+static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)
+{
+	(void)x;
+	(void)why;
+	struct admin_req *q = user;
+	if (q == NULL)
+		return;
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	q->tag = 0;
+	cgn_arena_fini(&q->arena);
+	cgn_buf_fini(&q->body);
+	free(q);
+}
+
+CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_admin_cfg *cfg,
+	struct svc_admin **out, struct cgn_err *err)
+{
+	static const struct http_server_ops ops = {.on_request = on_request,
+		.on_body = on_body,
+		.on_body_end = on_body_end,
+		.on_close = on_close};
+	struct svc_admin *a = calloc(1, sizeof *a);
+	if (a == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the admin port");
+	a->tag = ADMIN_TAG;
+	a->cfg = *cfg;
+	struct http_server_cfg server = {.listen = {.addr = addr, .max_conns = ADMIN_MAX_CONNS}};
+	cgn_rc rc = http_server_new(l, &server, &ops, a, &a->server, err);
+	if (!cgn_ok(rc)) {
+		free(a);
+		return rc;
+	}
+	*out = a;
+	return CGN_OK;
+}
+
+unsigned svc_admin_port(const struct svc_admin *a)
+{
+	return http_server_port(a->server);
+}
+
+void svc_admin_close(struct svc_admin **take)
+{
+	struct svc_admin *a = *take;
+	*take = NULL;
+	if (a == NULL)
+		return;
+	CGN_LIVE(a, ADMIN_TAG);
+	http_server_free(&a->server);
+	a->tag = 0;
+	free(a);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* svc: the life of a daemon, from its command line to its exit status. */
+#include "joint/svc/svc.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <sys/resource.h>
+
+#include "base/log/log.h"
+#include "joint/svc/svc_priv.h"
+#include "joint/telemetry/telemetry.h"
+
+#define SVC_TAG 0x57c0f2a3U
+
+enum svc_phase { SVC_STARTING, SVC_SERVING, SVC_DRAINING };
+
+struct svc {
+	uint32_t tag;
+	const struct svc_program *program;
+	const struct svc_args *args;
+	struct cgn_loop *loop;
+	struct config *boot; /* what runs: keys that are not live keep these values until a restart */
+	struct config *cfg;  /* the last that was loaded; may be |boot| */
+	struct svc_admin *admin;
+	void *state; /* the program's */
+	enum svc_phase phase;
+	struct svc_notify notify;
+	struct cgn_timer watchdog, drain;
+	int exit_code;
+};
+
+static int complain(const struct svc_program *p, const struct cgn_err *err)
+{
+	fprintf(stderr, "%s: %s\n", p->name, err->msg);
+	return cgn_code_exit(err->code);
+}
+
+static int print_and_free(struct cgn_buf *text)
+{
+	bool whole = !text->bad && fwrite(text->p, 1, text->n, stdout) == text->n && fflush(stdout) == 0;
+	cgn_buf_fini(text);
+	return whole ? 0 : 1;
+}
+
+static void logs_follow(const struct svc_program *p, const struct config *cfg)
+{
+	static const enum log_level levels[] = {[CONFIG_LOG_DEBUG - CONFIG_LOG_DEBUG] = LOG_DEBUG,
+		[CONFIG_LOG_INFO - CONFIG_LOG_DEBUG] = LOG_INFO,
+		[CONFIG_LOG_WARN - CONFIG_LOG_DEBUG] = LOG_WARN,
+		[CONFIG_LOG_ERROR - CONFIG_LOG_DEBUG] = LOG_ERROR};
+	bool human = cfg->log.format == CONFIG_FORMAT_HUMAN ||
+		     (cfg->log.format == CONFIG_FORMAT_AUTO && isatty(STDERR_FILENO) == 1);
+	log_setup(p->name, levels[cfg->log.level - CONFIG_LOG_DEBUG], human ? LOG_HUMAN : LOG_JSON);
+}
+
+/* ---- signals ---- */
+
+static void drain_timed_out(struct cgn_timer *t)
+{
+	struct svc *s = CGN_CONTAINER(t, struct svc, drain);
+	cgn_log(WARN, "svc.drain_timeout", F_STR("then", "open work is cut"));
+	cgn_loop_stop(s->loop);
+}
+
+static void drain_begin(struct svc *s, int signo)
+{
+	s->phase = SVC_DRAINING;
+	cgn_nsec limit = s->program->drain_timeout != NULL ? s->program->drain_timeout(s->cfg) : 0;
+	cgn_log(INFO, "svc.drain", F_STR("signal", sigabbrev_np(signo)), F_DUR("limit_ms", limit));
+	svc_notify_send(&s->notify, "STOPPING=1");
+	if (s->program->drain == NULL) {
+		cgn_loop_stop(s->loop);
+		return;
+	}
+	cgn_timer_set(&s->drain, limit);
+	s->program->drain(s->state);
+}
+
+static void on_stop_signal(void *arg, int signo)
+{
+	struct svc *s = arg;
+	CGN_LIVE(s, SVC_TAG);
+	if (s->phase != SVC_DRAINING) {
+		drain_begin(s, signo);
+		return;
+	}
+	cgn_log(WARN, "svc.stop_now", F_STR("signal", sigabbrev_np(signo)));
+	s->exit_code = 128 + signo;
+	cgn_loop_stop(s->loop);
+}
+
+static void config_take(struct svc *s, struct config **take)
+{
+	struct config *old = s->cfg;
+	s->cfg = *take;
+	*take = NULL;
+	logs_follow(s->program, s->cfg);
+	if (s->program->reload != NULL)
+		s->program->reload(s->state, s->cfg);
+	if (old != s->boot)
+		config_free(&old);
+}
+
+static void on_reload_signal(void *arg, int signo)
+{
+	(void)signo;
+	struct svc *s = arg;
+	CGN_LIVE(s, SVC_TAG);
+	if (s->phase != SVC_SERVING)
+		return;
+	svc_notify_reloading(&s->notify, cgn_clock_now());
+	struct config *cfg = NULL;
+	struct cgn_err err;
+	if (!cgn_ok(svc_config_load(s->args, &cfg, &err))) {
+		cgn_log(ERROR, "svc.reload_failed", F_STR("why", err.msg),
+			F_STR("then", "the old configuration stays"));
+	} else {
+		struct cgn_buf waits = {.limit = 16384};
+		config_needs_restart(s->boot, cfg, &waits);
+		config_take(s, &cfg);
+		cgn_log(INFO, "svc.reloaded", F_STR("needs_restart", cgn_buf_z(&waits)));
+		cgn_buf_fini(&waits);
+	}
+	svc_notify_send(&s->notify, "READY=1");
+}
+
+static void watchdog_fire(struct cgn_timer *t)
+{
+	struct svc *s = CGN_CONTAINER(t, struct svc, watchdog);
+	svc_notify_send(&s->notify, "WATCHDOG=1");
+	cgn_timer_set(t, s->notify.watchdog);
+}
+
+static cgn_rc signals_take(struct svc *s, struct cgn_err *err)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	if (sigaction(SIGPIPE, &ignore, NULL) != 0)
+		return CGN_FAIL(err, INTERNAL, "cannot ignore SIGPIPE");
+	CGN_TRY(cgn_loop_signal(s->loop, SIGTERM, on_stop_signal, s, err));
+	CGN_TRY(cgn_loop_signal(s->loop, SIGINT, on_stop_signal, s, err));
+	return cgn_loop_signal(s->loop, SIGHUP, on_reload_signal, s, err);
+}
+
+/* A third signal, while things are being closed, ends the process as the system does it. */
+static void signals_give_back(void)
+{
+	struct sigaction plain = {.sa_handler = SIG_DFL};
+	(void)sigaction(SIGTERM, &plain, NULL);
+	(void)sigaction(SIGINT, &plain, NULL);
+}
+
+/* ---- what the admin port asks ---- */
+
+static bool is_ready(void *arg, struct cgn_buf *why)
+{
+	struct svc *s = arg;
+	if (s->phase == SVC_DRAINING) {
+		cgn_buf_putz(why, "draining");
+		return false;
+	}
+	return s->program->ready == NULL || s->program->ready(s->state, why);
+}
+
+static const struct config *current_config(void *arg)
+{
+	return ((struct svc *)arg)->cfg;
+}
+
+/* ---- life ---- */
+
+static void files_raise(void)
+{
+	struct rlimit lim;
+	if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur == lim.rlim_max)
+		return;
+	lim.rlim_cur = lim.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &lim) != 0)
+		cgn_log(WARN, "svc.nofile",
+			F_STR("why", "RLIMIT_NOFILE could not be raised to its hard limit"));
+}
+
+static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
+{
+	const char *addr = s->program->admin_addr != NULL ? s->program->admin_addr(s->cfg) : NULL;
+	if (addr == NULL)
+		return CGN_OK;
+	struct svc_admin_cfg cfg = {.program = s->program,
+		.svc = s,
+		.ready = is_ready,
+		.config = current_config,
+		.state = &s->state};
+	return svc_admin_open(s->loop, addr, &cfg, &s->admin, err);
+}
+
+static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
+{
+	CGN_TRY(cgn_loop_new(&s->loop, err));
+	cgn_timer_init(&s->watchdog, s->loop, watchdog_fire);
+	cgn_timer_init(&s->drain, s->loop, drain_timed_out);
+	CGN_TRY(signals_take(s, err));
+	CGN_TRY(admin_open(s, err));
+	return s->program->start(s, s->boot, &s->state, err);
+}
+
+static void svc_serve(struct svc *s)
+{
+	if (s->phase == SVC_STARTING)
+		s->phase = SVC_SERVING;
+	metric_set(METRIC_OF(BUILD_INFO, s->program->name, CGN_VERSION), 1);
+	svc_notify_send(&s->notify, "READY=1");
+	if (s->notify.watchdog > 0)
+		cgn_timer_set(&s->watchdog, s->notify.watchdog);
+	cgn_log(INFO, "svc.ready", F_STR("version", CGN_VERSION),
+		F_STR("admin", s->admin != NULL ? s->program->admin_addr(s->boot) : "none"),
+		F_U64("admin_port", s->admin != NULL ? svc_admin_port(s->admin) : 0), F_I64("pid", getpid()));
+	cgn_loop_run(s->loop);
+}
+
+/* After a failed start as well: each part may be missing. */
+static void svc_close(struct svc *s)
+{
+	signals_give_back();
+	if (s->loop != NULL) {
+		cgn_timer_cancel(&s->watchdog);
+		cgn_timer_cancel(&s->drain);
+		if (s->state != NULL && s->program->stop != NULL)
+			s->program->stop(&s->state);
+		svc_admin_close(&s->admin);
+		cgn_loop_stop(s->loop); /* so that this run only lets the closed handles go */
+		cgn_loop_run(s->loop);
+		cgn_loop_free(&s->loop);
+	}
+	svc_notify_close(&s->notify);
+	if (s->cfg != s->boot)
+		config_free(&s->cfg);
+	config_free(&s->boot);
+	s->tag = 0;
+}
+
+static int svc_run(const struct svc_program *p, const struct svc_args *args, struct config **take)
+{
+	struct svc s = {.tag = SVC_TAG, .program = p, .args = args, .boot = *take, .cfg = *take};
+	struct cgn_err err = {0};
+	*take = NULL;
+	logs_follow(p, s.boot);
+	files_raise();
+	svc_notify_open(&s.notify);
+	bool started = cgn_ok(svc_start(&s, &err));
+	if (started)
+		svc_serve(&s);
+	else
+		s.exit_code = complain(p, &err); /* one line, and no log around it */
+	svc_close(&s);
+	if (started)
+		cgn_log(INFO, "svc.exit", F_I64("code", s.exit_code));
+	return s.exit_code;
+}
+
+int svc_main(const struct svc_program *p, int argc, char **argv)
+{
+	CGN_ON_EXIT(svc_args_fini) struct svc_args args = {0};
+	CGN_ON_EXIT(config_free) struct config *cfg = NULL;
+	struct cgn_buf text = {0};
+	struct cgn_err err = {0};
+	if (!cgn_ok(svc_args_parse(p, argc, argv, &args, &err))) {
+		(void)complain(p, &err);
+		return 2;
+	}
+	if (args.mode == SVC_HELP) {
+		svc_help(p, &text);
+		return print_and_free(&text);
+	}
+	if (args.mode == SVC_VERSION) {
+		cgn_buf_fmt(&text, "%s %s\n", p->name, CGN_VERSION);
+		return print_and_free(&text);
+	}
+	if (!cgn_ok(svc_config_load(&args, &cfg, &err)))
+		return complain(p, &err);
+	if (args.mode == SVC_CHECK) {
+		config_print(cfg, &text);
+		return print_and_free(&text);
+	}
+	return svc_run(p, &args, &cfg);
+}
+
+struct cgn_loop *svc_loop(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	return s->loop;
+}
+
+void svc_drained(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	cgn_loop_stop(s->loop);
+}
+
+void svc_fail(struct svc *s, const struct cgn_err *err)
+{
+	CGN_LIVE(s, SVC_TAG);
+	cgn_log(ERROR, "svc.failed", F_STR("why", err->msg));
+	s->exit_code = cgn_code_exit(err->code);
+	cgn_loop_stop(s->loop);
+}

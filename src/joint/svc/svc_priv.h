@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* svc inside: the parts of the frame, each usable without the others. */
+#pragma once
+#include "base/core/arena.h"
+#include "joint/svc/svc.h"
+
+#define SVC_MAX_CONFIG     ((size_t)1 << 20) /* of a file: what base/toml takes */
+#define SVC_MAX_BODY       ((size_t)1 << 20) /* of an admin request */
+#define SVC_DEFAULT_CONFIG "/etc/cognitora/cognitora.toml"
+
+/* args.c */
+enum svc_mode { SVC_RUN, SVC_CHECK, SVC_VERSION, SVC_HELP };
+struct svc_args {
+	enum svc_mode mode;
+	const char *config_file; /* --config; NULL: not given */
+	const char **flags;      /* "section.key=value" */
+	size_t n_flags;
+	struct cgn_arena arena;
+};
+/* INVALID with a sentence about the command line. Fill |args| with zeros before, svc_args_fini after, whatever it returned. */
+CGN_RC svc_args_parse(
+	const struct svc_program *p, int argc, char **argv, struct svc_args *args, struct cgn_err *err);
+void svc_args_fini(struct svc_args *args);
+void svc_help(const struct svc_program *p, struct cgn_buf *out);
+
+/* file.c: --config, else $CGN_CONFIG, else /etc's file if it exists, read and loaded with the environment and the flags. */
+CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct cgn_err *err);
+
+/* notify.c: the datagrams of sd_notify(3); nothing happens where no manager listens. */
+struct svc_notify {
+	int fd;            /* -1: nobody listens */
+	cgn_nsec watchdog; /* a sign of life is due this often; 0: none is */
+};
+/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them, so that children do not speak for us. */
+void svc_notify_open(struct svc_notify *n);
+void svc_notify_send(const struct svc_notify *n, const char *text);
+void svc_notify_reloading(const struct svc_notify *n, cgn_nsec now);
+void svc_notify_close(struct svc_notify *n);
+
+/* admin.c */
+struct svc_admin;
+struct svc_admin_cfg {
+	const struct svc_program *program;
+	void *svc; /* argument of the two below */
+	bool (*ready)(void *svc, struct cgn_buf *why);
+	const struct config *(*config)(void *svc);
+	void **state; /* of the program's routes; *state is NULL until started */
+};
+CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_admin_cfg *cfg,
+	struct svc_admin **out, struct cgn_err *err);
+unsigned svc_admin_port(const struct svc_admin *a);
+void svc_admin_close(struct svc_admin **take);
+/* The answer to one request, without the wire around it. */
+void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r);

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/auth/auth.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/codec/codec.h"
+#include "base/crypto/crypto.h"
+
+#define KEYS_TAG      0xa074e401U
+#define SECRET_PREFIX "cgn_"
+#define HASH_PREFIX   "sha256:"
+
+struct auth_keys {
+	uint32_t tag;
+	size_t n, cap;
+	struct auth_key *v;
+};
+
+/* Where the parser is, for its sentences. */
+struct place {
+	const char *file;
+	unsigned line;
+};
+
+static const struct {
+	const char *text;
+	unsigned bit;
+} scope_rows[] = {{"chat", AUTH_CHAT}, {"embed", AUTH_EMBED}, {"admin", AUTH_ADMIN}};
+
+CGN_RC auth_scopes_parse(struct cgn_str text, unsigned *out, struct cgn_err *err)
+{
+	unsigned scopes = 0;
+	struct cgn_str rest = text;
+	do {
+		struct cgn_str one = cgn_str_split(&rest, ',');
+		unsigned bit = 0;
+		for (size_t i = 0; i < CGN_COUNT(scope_rows); i++)
+			bit |= cgn_str_is(one, scope_rows[i].text) ? scope_rows[i].bit : 0;
+		if (bit == 0)
+			return CGN_FAIL(err, INVALID,
+				"\"%.*s\" is no scope; they are chat, embed and admin, joined by commas",
+				CGN_STR_ARG(one));
+		scopes |= bit;
+	} while (rest.p != NULL);
+	*out = scopes;
+	return CGN_OK;
+}
+
+void auth_scopes_format(unsigned scopes, struct cgn_buf *out)
+{
+	const char *comma = "";
+	for (size_t i = 0; i < CGN_COUNT(scope_rows); i++) {
+		if ((scopes & scope_rows[i].bit) == 0)
+			continue;
+		cgn_buf_putz(out, comma);
+		cgn_buf_putz(out, scope_rows[i].text);
+		comma = ",";
+	}
+}
+
+static bool is_plain(struct cgn_str s, size_t max)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] <= ' ' || s.p[i] > '~')
+			return false;
+	return s.n > 0 && s.n <= max;
+}
+
+static bool name_is_ok(struct cgn_str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if ((unsigned char)s.p[i] < ' ' || s.p[i] == 0x7f)
+			return false;
+	return s.n <= AUTH_NAME_MAX && cgn_utf8_valid(s.p, s.n);
+}
+
+/* YYYY-MM-DDTHH:MM:SSZ */
+static bool is_time(struct cgn_str s)
+{
+	static const char shape[] = "0000-00-00T00:00:00Z";
+	if (s.n != sizeof shape - 1)
+		return false;
+	for (size_t i = 0; i < s.n; i++)
+		if (shape[i] == '0' ? s.p[i] < '0' || s.p[i] > '9' : s.p[i] != shape[i])
+			return false;
+	return true;
+}
+
+static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])
+{
+	size_t lead = sizeof HASH_PREFIX - 1;
+	if (!cgn_str_starts(s, HASH_PREFIX) || s.n != lead + 2 * AUTH_HASH_BYTES)
+		return false;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = AUTH_HASH_BYTES};
+	if (!hex_get(&b, (struct cgn_str){s.p + lead, s.n - lead}) || b.n != AUTH_HASH_BYTES)
+		return false;
+	memcpy(out, b.p, AUTH_HASH_BYTES);
+	return true;
+}
+
+static CGN_RC line_parse(struct place at, struct cgn_str line, struct auth_key *out, struct cgn_err *err)
+{
+	struct cgn_err why;
+	struct cgn_str rest = line, id = cgn_str_split(&rest, ' '), hash = cgn_str_split(&rest, ' ');
+	struct cgn_str scopes = cgn_str_split(&rest, ' '), created = cgn_str_split(&rest, ' ');
+	struct cgn_str name = cgn_str_trim(rest);
+	*out = (struct auth_key){0};
+	if (!is_plain(id, AUTH_ID_MAX))
+		return CGN_FAIL(err, INVALID, "%s:%u: a key's id has 1 to %d visible characters", at.file,
+			at.line, AUTH_ID_MAX);
+	if (!hash_parse(hash, out->hash))
+		return CGN_FAIL(err, INVALID, "%s:%u: the second field is sha256: and 64 hex digits", at.file,
+			at.line);
+	if (!cgn_ok(auth_scopes_parse(scopes, &out->scopes, &why)))
+		return CGN_FAIL(err, INVALID, "%s:%u: %s", at.file, at.line, why.msg);
+	if (!is_time(created))
+		return CGN_FAIL(err, INVALID, "%s:%u: the fourth field is a time like 2026-01-31T08:00:00Z",
+			at.file, at.line);
+	if (!name_is_ok(name))
+		return CGN_FAIL(err, INVALID, "%s:%u: a key's name has at most %d printable bytes", at.file,
+			at.line, AUTH_NAME_MAX);
+	(void)cgn_str_copyz(out->id, sizeof out->id, id);
+	(void)cgn_str_copyz(out->created, sizeof out->created, created);
+	(void)cgn_str_copyz(out->name, sizeof out->name, name);
+	return CGN_OK;
+}
+
+static CGN_RC keys_add(struct auth_keys *k, struct place at, const struct auth_key *key, struct cgn_err *err)
+{
+	if (k->n == AUTH_MAX_KEYS)
+		return CGN_FAIL(err, INVALID, "%s:%u: more than %d keys", at.file, at.line, AUTH_MAX_KEYS);
+	for (size_t i = 0; i < k->n; i++)
+		if (strcmp(k->v[i].id, key->id) == 0)
+			return CGN_FAIL(err, INVALID, "%s:%u: a second key with the id %s", at.file, at.line,
+				key->id);
+	if (k->n == k->cap) {
+		size_t cap = k->cap == 0 ? 16 : k->cap * 2;
+		struct auth_key *v = realloc(k->v, cap * sizeof *v);
+		if (v == NULL)
+			return CGN_FAIL(err, NO_MEMORY, "%s: out of memory", at.file);
+		k->v = v;
+		k->cap = cap;
+	}
+	k->v[k->n++] = *key;
+	return CGN_OK;
+}
+
+CGN_RC auth_keys_parse(
+	const char *file_name, struct cgn_str text, struct auth_keys **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(auth_keys_free) struct auth_keys *k = calloc(1, sizeof *k);
+	if (k == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "%s: out of memory", file_name);
+	k->tag = KEYS_TAG;
+	struct place at = {.file = file_name};
+	for (struct cgn_str rest = text; rest.p != NULL;) {
+		struct cgn_str line = cgn_str_split(&rest, '\n');
+		if (line.n > 0 && line.p[line.n - 1] == '\r')
+			line.n--;
+		line = cgn_str_trim(line);
+		at.line++;
+		if (line.n == 0 || line.p[0] == '#')
+			continue;
+		struct auth_key key;
+		CGN_TRY(line_parse(at, line, &key, err));
+		CGN_TRY(keys_add(k, at, &key, err));
+	}
+	*out = k;
+	k = NULL;
+	return CGN_OK;
+}
+
+void auth_keys_free(struct auth_keys **take)
+{
+	struct auth_keys *k = *take;
+	*take = NULL;
+	if (k == NULL)
+		return;
+	CGN_LIVE(k, KEYS_TAG);
+	k->tag = 0;
+	free(k->v);
+	free(k);
+}
+
+size_t auth_keys_count(const struct auth_keys *k)
+{
+	CGN_LIVE(k, KEYS_TAG);
+	return k->n;
+}
+
+const struct auth_key *auth_keys_at(const struct auth_keys *k, size_t i)
+{
+	CGN_LIVE(k, KEYS_TAG);
+	CGN_MUST(i < k->n);
+	return &k->v[i];
+}
+
+const struct auth_key *auth_keys_find(const struct auth_keys *k, struct cgn_str presented)
+{
+	CGN_LIVE(k, KEYS_TAG);
+	if (presented.n == 0)
+		return NULL;
+	struct sha256 hash = crypto_sha256(presented);
+	size_t at = SIZE_MAX;
+	for (size_t i = 0; i < k->n; i++) {
+		/* all ones or none */
+		size_t same = (size_t)0 - (size_t)crypto_equal(k->v[i].hash, hash.b, AUTH_HASH_BYTES);
+		at = (at & ~same) | (i & same);
+	}
+	return at != SIZE_MAX ? &k->v[at] : NULL;
+}
+
+void auth_key_format(const struct auth_key *key, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "%s %s", key->id, HASH_PREFIX);
+	hex_put(out, (struct cgn_str){(const char *)key->hash, AUTH_HASH_BYTES});
+	cgn_buf_char(out, ' ');
+	auth_scopes_format(key->scopes, out);
+	cgn_buf_fmt(out, " %s%s%s\n", key->created, key->name[0] != '\0' ? " " : "", key->name);
+}
+
+CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
+	struct cgn_str name, struct auth_key *out, char secret[AUTH_SECRET_MAX], struct cgn_err *err)
+{
+	time_t at = (time_t)created_unix;
+	struct tm tm;
+	*out = (struct auth_key){.scopes = scopes};
+	name = cgn_str_trim(name);
+	if (!name_is_ok(name))
+		return CGN_FAIL(err, INVALID, "a key's name has at most %d printable bytes", AUTH_NAME_MAX);
+	if (gmtime_r(&at, &tm) == NULL ||
+		strftime(out->created, sizeof out->created, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+		return CGN_FAIL(err, INVALID, "the time of creation does not fit a date");
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.limit = 2 * AUTH_SECRET_MAX};
+	cgn_buf_putz(&text, SECRET_PREFIX);
+	base64url_put(&text, (struct cgn_str){(const char *)entropy, AUTH_SECRET_BYTES});
+	struct sha256 hash = crypto_sha256(cgn_buf_view(&text));
+	bool fits = !text.bad && cgn_str_copyz(secret, AUTH_SECRET_MAX, cgn_buf_view(&text));
+	if (text.p != NULL)
+		crypto_wipe(text.p, text.cap);
+	if (!fits)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a key");
+	memcpy(out->hash, hash.b, AUTH_HASH_BYTES);
+	for (size_t i = 0; i < 4; i++)
+		(void)snprintf(out->id + 2 * i, 3, "%02x", hash.b[i]);
+	(void)cgn_str_copyz(out->name, sizeof out->name, name);
+	return CGN_OK;
+}
+
+struct cgn_str auth_bearer(struct cgn_str authorization)
+{
+	struct cgn_str scheme = cgn_str_split(&authorization, ' ');
+	if (authorization.p == NULL || !cgn_str_eq_nocase(scheme, CGN_STR("bearer")))
+		return (struct cgn_str){NULL, 0};
+	return cgn_str_trim(authorization);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auth: API keys. The file has one line per key and no secret:
+ *
+ *   # comment
+ *   ID sha256:HEX SCOPES CREATED [NAME]
+ *   3f9a12c4 sha256:9f86d0...0a08 chat,embed 2026-01-31T08:00:00Z laptop of Ann
+ *
+ * Keys carry 256 bits of randomness, so a plain hash of them can't be guessed backwards. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/core/str.h"
+
+#define AUTH_HASH_BYTES   32
+#define AUTH_ID_MAX       32
+#define AUTH_NAME_MAX     64
+#define AUTH_SECRET_BYTES 32 /* of randomness in a key */
+#define AUTH_SECRET_MAX   64 /* a key's text, NUL included */
+#define AUTH_MAX_KEYS     65536
+
+enum auth_scope {
+	AUTH_CHAT = 1,  /* chat, completions, responses, messages, tokenize */
+	AUTH_EMBED = 2, /* embeddings, rerank, score */
+	AUTH_ADMIN = 4, /* choose the node of a request */
+};
+
+struct auth_key {
+	char id[AUTH_ID_MAX + 1];
+	uint8_t hash[AUTH_HASH_BYTES];
+	unsigned scopes;
+	char created[24]; /* RFC 3339, UTC, seconds */
+	char name[AUTH_NAME_MAX + 1];
+};
+
+struct auth_keys; /* immutable: any thread may look */
+
+/* CGN_INVALID names |file_name|, the line and what is wrong: bad field, two keys of one id, more than AUTH_MAX_KEYS. */
+CGN_RC auth_keys_parse(
+	const char *file_name, struct cgn_str text, struct auth_keys **out, struct cgn_err *err);
+void auth_keys_free(struct auth_keys **take);
+size_t auth_keys_count(const struct auth_keys *k);
+const struct auth_key *auth_keys_at(const struct auth_keys *k, size_t i);
+/* The key that |presented| is, or NULL. Looks at every key whatever it finds, so that time tells nothing. */
+const struct auth_key *auth_keys_find(const struct auth_keys *k, struct cgn_str presented);
+/* Append its line. */
+void auth_key_format(const struct auth_key *key, struct cgn_buf *out);
+
+/* "chat,embed": at least one, each known. CGN_INVALID lists them. */
+CGN_RC auth_scopes_parse(struct cgn_str text, unsigned *out, struct cgn_err *err);
+void auth_scopes_format(unsigned scopes, struct cgn_buf *out);
+
+/* A new key from |entropy|. |secret| gets the text to give to the user, once; |out| is what to keep. */
+CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
+	struct cgn_str name, struct auth_key *out, char secret[AUTH_SECRET_MAX], struct cgn_err *err);
+/* The token of "Bearer TOKEN" (any case of the scheme); empty when it is none. */
+struct cgn_str auth_bearer(struct cgn_str authorization);

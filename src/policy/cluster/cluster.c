@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/cluster/cluster.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CLUSTER_TAG 0xc1057e02U
+
+static const struct {
+	const char *text;
+	bool takes;
+} state_rows[NODE_STATE_COUNT] = {
+#define NODE_STATE(id, text, takes, help) {text, takes},
+#include "policy/cluster/node_states.def"
+#undef NODE_STATE
+};
+
+const char *node_state_text(enum node_state s)
+{
+	CGN_MUST((unsigned)s < NODE_STATE_COUNT);
+	return state_rows[s].text;
+}
+
+CGN_RC cluster_new(struct cluster **out, struct cgn_err *err)
+{
+	struct cluster *c = calloc(1, sizeof *c);
+	size_t bytes = ROUTE_MAX_NODES * sizeof *c->cells;
+	if (c != NULL)
+		c->cells = aligned_alloc(_Alignof(struct cluster_cell), bytes);
+	if (c == NULL || c->cells == NULL) {
+		free(c);
+		return CGN_FAIL(err, NO_MEMORY, "cluster table: out of memory");
+	}
+	memset(c->cells, 0, bytes);
+	c->tag = CLUSTER_TAG;
+	cgn_list_init(&c->nodes);
+	for (size_t i = 0; i < NODE_STATE_COUNT; i++)
+		cgn_list_init(&c->by_state[i]);
+	*out = c;
+	return CGN_OK;
+}
+
+static struct cluster_node *node_of(struct cgn_link *l)
+{
+	struct cluster_node *n = CGN_CONTAINER(l, struct cluster_node, link);
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	return n;
+}
+
+static void node_free(struct cluster_node *n)
+{
+	cgn_list_drop(&n->by_state);
+	cgn_list_drop(&n->link);
+	proto_node_free(&n->info);
+	free(n->member_id);
+	free(n->address);
+	n->tag = 0;
+	free(n);
+}
+
+void cluster_free(struct cluster **take)
+{
+	struct cluster *c = *take;
+	*take = NULL;
+	if (c == NULL)
+		return;
+	CGN_LIVE(c, CLUSTER_TAG);
+	cgn_list_each_safe (l, &c->nodes)
+		node_free(node_of(l));
+	c->tag = 0;
+	free(c->cells);
+	free(c);
+}
+
+static void cluster_move(struct cluster *c, struct cluster_node *n, enum node_state to)
+{
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	CGN_MUST(c->count[n->state] > 0);
+	cgn_list_drop(&n->by_state);
+	c->count[n->state]--;
+	n->state = to;
+	c->count[to]++;
+	cgn_list_push(&c->by_state[to], &n->by_state);
+}
+
+static bool has_ready_engine(const struct cluster_node *n)
+{
+	for (size_t i = 0; i < n->info->n_engines; i++)
+		if (n->info->engines[i]->ready)
+			return true;
+	return false;
+}
+
+static enum node_state state_of(const struct cluster_node *n)
+{
+	if (!n->heard)
+		return n->ever_heard ? NODE_DOWN : NODE_JOINING;
+	if (n->info->draining || n->drains > 0)
+		return NODE_DRAINING;
+	if (n->cordoned)
+		return NODE_CORDONED;
+	return has_ready_engine(n) ? NODE_READY : NODE_JOINING;
+}
+
+static void settle(struct cluster *c, struct cluster_node *n, struct cluster_orders *out)
+{
+	enum node_state to = state_of(n);
+	if (to == n->state)
+		return;
+	cluster_move(c, n, to);
+	out->publish = true;
+}
+
+static struct cluster_orders orders_for(const struct cluster_node *n)
+{
+	return (struct cluster_orders){.slot = n->slot};
+}
+
+static struct cluster_node *find_member(const struct cluster *c, const char *member_id)
+{
+	for (struct cgn_link *l = c->nodes.next; l != &c->nodes; l = l->next)
+		if (strcmp(node_of(l)->member_id, member_id) == 0)
+			return node_of(l);
+	return NULL;
+}
+
+struct cluster_node *cluster_find(const struct cluster *c, const char *id)
+{
+	CGN_LIVE(c, CLUSTER_TAG);
+	for (struct cgn_link *l = c->nodes.next; l != &c->nodes; l = l->next)
+		if (strcmp(node_of(l)->info->id, id) == 0)
+			return node_of(l);
+	return find_member(c, id);
+}
+
+/* A slot whose last node still has requests running is not given away: they will release their booking there. */
+static CGN_RC slot_take(const struct cluster *c, uint16_t *slot, struct cgn_err *err)
+{
+	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
+		if (c->by_slot[i] != NULL || cluster_inflight(c, i) > 0)
+			continue;
+		*slot = i;
+		return CGN_OK;
+	}
+	return CGN_FAIL(err, OVERLOADED, "the cluster has more than %d nodes", ROUTE_MAX_NODES);
+}
+
+static void cell_reset(struct cluster *c, uint16_t slot)
+{
+	struct cluster_cell *cell = &c->cells[slot];
+	atomic_store_explicit(&cell->others, 0, memory_order_relaxed);
+	atomic_store_explicit(&cell->kv_usage_ppm, 0, memory_order_relaxed);
+	atomic_store_explicit(&cell->power_headroom_ppm, 1000000, memory_order_relaxed);
+}
+
+static CGN_RC node_new(struct cluster *c, const Cognitora__V1__Node *info, bool cordoned,
+	struct cluster_node **out, struct cgn_err *err)
+{
+	uint16_t slot = 0;
+	CGN_TRY(slot_take(c, &slot, err));
+	struct cluster_node *n = calloc(1, sizeof *n);
+	if (n == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "node %s: out of memory", info->id);
+	n->tag = CLUSTER_NODE_TAG;
+	cgn_list_init(&n->link);
+	cgn_list_init(&n->by_state);
+	n->member_id = strdup(info->id);
+	n->address = strdup(info->address);
+	n->info = proto_node_dup(info);
+	if (n->member_id == NULL || n->address == NULL || n->info == NULL) {
+		node_free(n);
+		return CGN_FAIL(err, NO_MEMORY, "node %s: out of memory", info->id);
+	}
+	n->slot = slot;
+	n->cordoned = cordoned;
+	cognitora__v1__load__init(&n->load);
+	n->load.power_headroom = 1;
+	cell_reset(c, slot);
+	c->by_slot[slot] = n;
+	cgn_list_push(&c->nodes, &n->link);
+	n->state = NODE_JOINING;
+	c->count[NODE_JOINING]++;
+	cgn_list_push(&c->by_state[NODE_JOINING], &n->by_state);
+	*out = n;
+	return CGN_OK;
+}
+
+static CGN_RC info_replace(struct cluster_node *n, const Cognitora__V1__Node *info, struct cgn_err *err)
+{
+	Cognitora__V1__Node *copy = proto_node_dup(info);
+	if (copy == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "node %s: out of memory", info->id);
+	proto_node_free(&n->info);
+	n->info = copy;
+	return CGN_OK;
+}
+
+static CGN_RC node_moved(struct cluster *c, struct cluster_node *n, const Cognitora__V1__Node *info,
+	struct cluster_orders *out, struct cgn_err *err)
+{
+	char *address = strdup(info->address);
+	if (address == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "node %s: out of memory", info->id);
+	free(n->address);
+	n->address = address;
+	n->heard = false;
+	out->watch = WATCH_AGAIN;
+	out->publish = true;
+	CGN_TRY(info_replace(n, info, err));
+	settle(c, n, out);
+	return CGN_OK;
+}
+
+CGN_RC cluster_node_seen(struct cluster *c, const Cognitora__V1__Node *info, bool cordoned,
+	struct cluster_orders *out, struct cgn_err *err)
+{
+	CGN_LIVE(c, CLUSTER_TAG);
+	struct cluster_node *n = find_member(c, info->id);
+	if (n == NULL) {
+		CGN_TRY(node_new(c, info, cordoned, &n, err));
+		CGN_LIVE(n, CLUSTER_NODE_TAG);
+		*out = (struct cluster_orders){.slot = n->slot, .watch = WATCH_OPEN, .publish = true};
+		return CGN_OK;
+	}
+	*out = orders_for(n);
+	if (strcmp(n->address, info->address) != 0)
+		return node_moved(c, n, info, out, err);
+	if (!n->heard &&
+		!proto_node_equal(n->info, info)) { /* while its watch is open, that says the same, sooner */
+		CGN_TRY(info_replace(n, info, err));
+		out->publish = true;
+	}
+	return CGN_OK;
+}
+
+bool cluster_node_gone(struct cluster *c, const char *member_id, struct cluster_orders *out)
+{
+	CGN_LIVE(c, CLUSTER_TAG);
+	struct cluster_node *n = find_member(c, member_id);
+	if (n == NULL)
+		return false;
+	*out = (struct cluster_orders){
+		.slot = n->slot, .watch = WATCH_CLOSE, .publish = true, .forget = true};
+	c->by_slot[n->slot] = NULL;
+	c->count[n->state]--;
+	node_free(n);
+	return true;
+}
+
+bool cluster_cordon(struct cluster *c, const char *id, bool cordoned, struct cluster_orders *out)
+{
+	struct cluster_node *n = cluster_find(c, id);
+	if (n == NULL)
+		return false;
+	*out = orders_for(n);
+	n->cordoned = cordoned;
+	settle(c, n, out);
+	return true;
+}
+
+void cluster_drain_begin(struct cluster *c, struct cluster_node *n, struct cluster_orders *out)
+{
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	*out = orders_for(n);
+	n->drains++;
+	settle(c, n, out);
+}
+
+void cluster_drain_end(struct cluster *c, struct cluster_node *n, struct cluster_orders *out)
+{
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	CGN_MUST(n->drains > 0);
+	*out = orders_for(n);
+	n->drains--;
+	settle(c, n, out);
+}
+
+static uint32_t ppm(float v)
+{
+	if (!(v > 0)) /* NaN too: an agent's nonsense is no reason to fall */
+		return 0;
+	return v >= 1 ? 1000000 : (uint32_t)((double)v * 1e6);
+}
+
+/* What engines say they have, less what this router had there at that moment: the work of others. An agent that knows nothing of its
+ * engine still knows what it relays itself. */
+static void load_take(struct cluster *c, struct cluster_node *n, const Cognitora__V1__Load *load)
+{
+	struct cluster_cell *cell = &c->cells[n->slot];
+	uint64_t engines = (uint64_t)load->running + load->waiting;
+	uint64_t there = engines > load->inflight ? engines : load->inflight;
+	uint64_t ours = atomic_load_explicit(&cell->inflight, memory_order_relaxed);
+	uint64_t others = there > ours ? there - ours : 0;
+	n->load = *load;
+	n->load.base.n_unknown_fields = 0; /* they are the message's, which goes */
+	n->load.base.unknown_fields = NULL;
+	atomic_store_explicit(
+		&cell->others, others < 1000000 ? (uint32_t)others : 1000000, memory_order_relaxed);
+	atomic_store_explicit(&cell->kv_usage_ppm, ppm(load->kv_usage), memory_order_relaxed);
+	atomic_store_explicit(&cell->power_headroom_ppm, ppm(load->power_headroom), memory_order_relaxed);
+}
+
+static void info_take(struct cluster_node *n, const Cognitora__V1__Node *info, struct cluster_orders *out)
+{
+	if (proto_node_equal(n->info, info))
+		return;
+	struct cgn_err err;
+	uint64_t was = n->info->started_unix_ms;
+	if (!cgn_ok(proto_node_check(info, &err)) || !cgn_ok(info_replace(n, info, &err))) {
+		out->watch = WATCH_AGAIN;
+		return;
+	}
+	out->publish = true;
+	out->forget = was != 0 && was != info->started_unix_ms; /* a new agent process starts new engines */
+}
+
+void cluster_watch_event(struct cluster *c, struct cluster_node *n, const Cognitora__V1__WatchEvent *ev,
+	cgn_nsec now, struct cluster_orders *out)
+{
+	CGN_LIVE(c, CLUSTER_TAG);
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	*out = orders_for(n);
+	bool snapshot = ev->seq == 1 && ev->node != NULL;
+	if (!snapshot && (!n->heard || ev->seq != n->seq + 1)) {
+		out->watch = WATCH_AGAIN;
+		return;
+	}
+	n->seq = ev->seq;
+	n->heard_at = now;
+	if (ev->node != NULL)
+		info_take(n, ev->node, out);
+	if (out->watch == WATCH_AGAIN)
+		return;
+	n->heard = n->ever_heard = true;
+	if (ev->load != NULL)
+		load_take(c, n, ev->load);
+	settle(c, n, out);
+}
+
+void cluster_watch_lost(struct cluster *c, struct cluster_node *n, struct cluster_orders *out)
+{
+	CGN_LIVE(c, CLUSTER_TAG);
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	*out = orders_for(n);
+	n->heard = false;
+	settle(c, n, out);
+}
+
+uint32_t cluster_inflight(const struct cluster *c, uint16_t slot)
+{
+	CGN_MUST(slot < ROUTE_MAX_NODES);
+	return atomic_load_explicit(&c->cells[slot].inflight, memory_order_relaxed);
+}
+
+uint64_t cluster_node_kv_tokens(const struct cluster_node *n)
+{
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	uint64_t sum = 0;
+	for (size_t i = 0; i < n->info->n_engines; i++) {
+		const Cognitora__V1__Engine *e = n->info->engines[i];
+		if (e->kv_block_tokens != 0 && e->kv_blocks_total < (1ULL << 40) / e->kv_block_tokens)
+			sum += e->kv_blocks_total * e->kv_block_tokens;
+	}
+	return sum;
+}
+
+uint32_t cluster_node_width(const struct cluster_node *n)
+{
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	uint64_t sum = 0;
+	for (size_t i = 0; i < n->info->n_engines; i++)
+		sum += n->info->engines[i]->ready ? n->info->engines[i]->slots : 0;
+	return sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/cluster/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define VIEW_TAG   0xc1057e03U
+#define VIEW_LIMIT ((size_t)256 * 1024 * 1024) /* 4096 nodes with every bound of proto.h reached stay below */
+
+/* One (model, node) pair while the view is built. */
+struct pair {
+	struct cgn_str model;
+	const struct view_node *node;
+	bool ready;
+};
+
+static int str_order(struct cgn_str a, struct cgn_str b)
+{
+	size_t n = a.n < b.n ? a.n : b.n;
+	int d = n > 0 ? memcmp(a.p, b.p, n) : 0;
+	return d != 0 ? d : (a.n > b.n) - (a.n < b.n);
+}
+
+static int pair_order(const void *a, const void *b)
+{
+	const struct pair *x = a, *y = b;
+	int d = str_order(x->model, y->model);
+	if (d != 0)
+		return d;
+	if (x->node->slot != y->node->slot)
+		return x->node->slot < y->node->slot ? -1 : 1;
+	return y->ready - x->ready; /* of two engines with the model, the ready one first */
+}
+
+static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
+{
+	size_t n_nodes = 1; /* never an empty array */
+	for (size_t i = 0; i < NODE_STATE_COUNT; i++)
+		n_nodes += c->count[i];
+	v->nodes = cgn_arena_zero(&v->arena, n_nodes * sizeof *v->nodes);
+	if (v->nodes == NULL)
+		return false;
+	for (uint16_t s = 0; s < ROUTE_MAX_NODES; s++) {
+		const struct cluster_node *n = c->by_slot[s];
+		if (n == NULL)
+			continue;
+		struct view_node *to = &v->nodes[v->n_nodes++];
+		*to = (struct view_node){.slot = s, .state = n->state, .width = cluster_node_width(n)};
+		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
+		to->address = cgn_arena_strz(&v->arena, cgn_str_of(n->address));
+		if (to->id == NULL || to->address == NULL)
+			return false;
+		to->name_hash = route_hash(to->id, strlen(to->id));
+	}
+	return true;
+}
+
+static size_t pairs_count(const struct cluster *c)
+{
+	size_t n = 0;
+	for (size_t s = 0; s < ROUTE_MAX_NODES; s++) {
+		const Cognitora__V1__Node *info = c->by_slot[s] != NULL ? c->by_slot[s]->info : NULL;
+		for (size_t e = 0; info != NULL && e < info->n_engines; e++)
+			n += info->engines[e]->n_models;
+	}
+	return n;
+}
+
+static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, struct pair *out)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < v->n_nodes; i++) {
+		const Cognitora__V1__Node *info = c->by_slot[v->nodes[i].slot]->info;
+		for (size_t e = 0; e < info->n_engines; e++)
+			for (size_t m = 0; m < info->engines[e]->n_models; m++)
+				out[n++] =
+					(struct pair){cgn_str_of(info->engines[e]->models[m]), &v->nodes[i],
+						v->nodes[i].state == NODE_READY && info->engines[e]->ready};
+	}
+	return n;
+}
+
+/* Group the sorted pairs by model. */
+static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t n)
+{
+	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
+	const struct view_node **ready = cgn_arena_get(&v->arena, n * sizeof *ready);
+	if (n > 0 && (v->models == NULL || ready == NULL))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
+		if (m == NULL || !cgn_str_eq(m->name, pairs[i].model)) {
+			m = &v->models[v->n_models++];
+			m->name = cgn_arena_str(&v->arena, pairs[i].model);
+			m->ready = ready;
+			if (m->name.p == NULL)
+				return false;
+		}
+		if (!pairs[i].ready || (m->n_ready > 0 && m->ready[m->n_ready - 1] == pairs[i].node))
+			continue;
+		m->ready[m->n_ready++] = pairs[i].node;
+		ready++;
+	}
+	return true;
+}
+
+static void view_free(struct cluster_view *v)
+{
+	v->tag = 0;
+	cgn_arena_fini(&v->arena);
+	free(v);
+}
+
+CGN_RC cluster_view_new(const struct cluster *c, struct cluster_view **out, struct cgn_err *err)
+{
+	struct cluster_view *v = calloc(1, sizeof *v);
+	size_t n = pairs_count(c);
+	struct pair *pairs = malloc((n + 1) * sizeof *pairs);
+	bool made = v != NULL && pairs != NULL;
+	if (made) {
+		v->tag = VIEW_TAG;
+		atomic_init(&v->refs, 1);
+		cgn_arena_init(&v->arena, VIEW_LIMIT);
+		made = nodes_fill(v, c);
+	}
+	if (made) {
+		CGN_MUST(pairs_fill(v, c, pairs) == n);
+		qsort(pairs, n, sizeof *pairs, pair_order);
+		made = models_fill(v, pairs, n);
+	}
+	free(pairs);
+	if (made) {
+		*out = v;
+		return CGN_OK;
+	}
+	if (v != NULL)
+		view_free(v);
+	return CGN_FAIL(err, NO_MEMORY, "view of the cluster: out of memory");
+}
+
+void cluster_view_ref(struct cluster_view *v)
+{
+	CGN_LIVE(v, VIEW_TAG);
+	atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed);
+}
+
+void cluster_view_unref(struct cluster_view **take)
+{
+	struct cluster_view *v = *take;
+	*take = NULL;
+	if (v == NULL)
+		return;
+	CGN_LIVE(v, VIEW_TAG);
+	if (atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) == 1)
+		view_free(v);
+}
+
+const struct view_model *view_model_find(const struct cluster_view *v, struct cgn_str name)
+{
+	CGN_LIVE(v, VIEW_TAG);
+	for (size_t lo = 0, hi = v->n_models; lo < hi;) {
+		size_t mid = lo + (hi - lo) / 2;
+		int d = str_order(name, v->models[mid].name);
+		if (d == 0)
+			return &v->models[mid];
+		if (d < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id)
+{
+	CGN_LIVE(v, VIEW_TAG);
+	for (size_t i = 0; i < v->n_nodes; i++)
+		if (cgn_str_is(id, v->nodes[i].id))
+			return &v->nodes[i];
+	return NULL;
+}
+
+const struct view_node *view_node_at(const struct cluster_view *v, uint16_t slot)
+{
+	CGN_LIVE(v, VIEW_TAG);
+	for (size_t lo = 0, hi = v->n_nodes; lo < hi;) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (v->nodes[mid].slot == slot)
+			return &v->nodes[mid];
+		if (slot < v->nodes[mid].slot)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+static bool is_in(const uint16_t *slots, size_t n, uint16_t slot)
+{
+	for (size_t i = 0; i < n; i++)
+		if (slots[i] == slot)
+			return true;
+	return false;
+}
+
+static float share(const _Atomic uint32_t *ppm)
+{
+	return (float)atomic_load_explicit(ppm, memory_order_relaxed) * 1e-6F;
+}
+
+size_t view_candidates(const struct view_model *m, const struct cluster_cell *cells, const uint16_t *excluded,
+	size_t n_excluded, struct route_cand *out)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < m->n_ready; i++) {
+		const struct view_node *node = m->ready[i];
+		const struct cluster_cell *cell = &cells[node->slot];
+		if (is_in(excluded, n_excluded, node->slot))
+			continue;
+		out[n++] = (struct route_cand){
+			.slot = node->slot,
+			.inflight = atomic_load_explicit(&cell->inflight, memory_order_relaxed),
+			.others = atomic_load_explicit(&cell->others, memory_order_relaxed),
+			.width = node->width,
+			.kv_usage = share(&cell->kv_usage_ppm),
+			.power_headroom = share(&cell->power_headroom_ppm),
+			.name_hash = node->name_hash,
+		};
+	}
+	return n;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* view: the cluster as workers see it: immutable, counted, made by the control loop whenever membership or health changed. Loads are not in it:
+ * they change too often, and live in the cells. */
+#pragma once
+#include "base/core/arena.h"
+#include "policy/cluster/cluster.h"
+
+struct view_node {
+	uint16_t slot;
+	enum node_state state;
+	const char *id, *address;
+	uint64_t name_hash;
+	uint32_t width; /* what its ready engines run at once; 0: unknown */
+};
+
+struct view_model {
+	struct cgn_str name;
+	const struct view_node **ready; /* take requests for it now; ascending by slot */
+	size_t n_ready;
+};
+
+struct cluster_view {
+	uint32_t tag;
+	_Atomic uint32_t refs;
+	struct cgn_arena arena;
+	struct view_node *nodes; /* ascending by slot */
+	size_t n_nodes;
+	struct view_model *models; /* of every node, whatever its state; ascending by name */
+	size_t n_models;
+};
+
+CGN_RC cluster_view_new(const struct cluster *c, struct cluster_view **out, struct cgn_err *err); /* refs 1 */
+void cluster_view_ref(struct cluster_view *v);       /* any thread */
+void cluster_view_unref(struct cluster_view **take); /* any thread */
+
+const struct view_model *view_model_find(
+	const struct cluster_view *v, struct cgn_str name); /* NULL: no node has it */
+const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id);
+const struct view_node *view_node_at(const struct cluster_view *v, uint16_t slot);
+
+/* Candidates for |m| as they are at this instant, ascending by slot, without |excluded| slots. |out| has room for m->n_ready. */
+size_t view_candidates(const struct view_model *m, const struct cluster_cell *cells, const uint16_t *excluded,
+	size_t n_excluded, struct route_cand *out);

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config: what no single row can say: keys that need each other, addresses, names that must be unique. */
+#include "policy/config/config_priv.h"
+
+/* Where the value of a global key came from. */
+static const char *origin(const struct config *c, const char *path)
+{
+	const struct config_key *k = config_key_find(&config_globals, cgn_str_of(path));
+	CGN_MUST(k != NULL);
+	const char *o = *config_global_slot(c, k).origin;
+	return o != NULL ? o : "default";
+}
+
+static const char *engine_origin(const struct config *c, size_t engine, const char *key)
+{
+	const struct config_key *k = config_key_find(&config_engine_keys, cgn_str_of(key));
+	CGN_MUST(k != NULL);
+	const char *o = *config_engine_slot(c, engine, k).origin;
+	return o != NULL ? o : "default";
+}
+
+/* "host:port" or "unix:/path"; io/net looks again, with the system's means. */
+static bool address_shaped(struct cgn_str a)
+{
+	size_t colon = a.n;
+	uint64_t port;
+	if (cgn_str_starts(a, "unix:"))
+		return a.n > 5;
+	while (colon > 0 && a.p[colon - 1] != ':')
+		colon--;
+	return colon > 1 && cgn_str_u64((struct cgn_str){a.p + colon, a.n - colon}, &port) && port <= 65535;
+}
+
+static bool is_http_url(const char *url)
+{
+	struct cgn_str s = cgn_str_of(url);
+	return (cgn_str_starts(s, "http://") && s.n > 7) || (cgn_str_starts(s, "https://") && s.n > 8);
+}
+
+static cgn_rc check_address(const struct config *c, const char *path, const char *value, struct cgn_err *err)
+{
+	if (address_shaped(cgn_str_of(value)))
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID, "%s: %s is \"%.100s\", must be host:port, [v6]:port or unix:/path",
+		origin(c, path), path, value);
+}
+
+static cgn_rc check_addresses(const struct config *c, struct cgn_err *err)
+{
+	CGN_TRY(check_address(c, "router.listen", c->router.listen, err));
+	CGN_TRY(check_address(c, "router.listen_grpc", c->router.listen_grpc, err));
+	CGN_TRY(check_address(c, "router.listen_admin", c->router.listen_admin, err));
+	CGN_TRY(check_address(c, "agent.listen", c->agent.listen, err));
+	CGN_TRY(check_address(c, "agent.listen_admin", c->agent.listen_admin, err));
+	CGN_TRY(check_address(c, "cluster.router", c->cluster.router, err));
+	for (size_t i = 0; i < c->cluster.nodes.n; i++)
+		CGN_TRY(check_address(c, "cluster.nodes", c->cluster.nodes.v[i], err));
+	if (c->agent.advertise == NULL)
+		return CGN_OK;
+	CGN_TRY(check_address(c, "agent.advertise", c->agent.advertise, err));
+	struct cgn_str a = cgn_str_of(c->agent.advertise);
+	if (cgn_str_starts(a, "0.0.0.0:") || cgn_str_starts(a, "[::]:"))
+		return CGN_FAIL(err, INVALID,
+			"%s: agent.advertise is \"%s\", must be an address at which routers reach this node",
+			origin(c, "agent.advertise"), c->agent.advertise);
+	return CGN_OK;
+}
+
+/* Both or neither. */
+static cgn_rc check_pair(const struct config *c, const char *cert_path, const char *cert,
+	const char *key_path, const char *key, struct cgn_err *err)
+{
+	if ((cert == NULL) == (key == NULL))
+		return CGN_OK;
+	const char *have = cert != NULL ? cert_path : key_path, *lack = cert != NULL ? key_path : cert_path;
+	return CGN_FAIL(err, INVALID, "%s: %s is set and %s is not: a certificate and its key go together",
+		origin(c, have), have, lack);
+}
+
+static cgn_rc check_security(const struct config *c, struct cgn_err *err)
+{
+	CGN_TRY(check_pair(c, "security.cert_file", c->security.cert_file, "security.key_file",
+		c->security.key_file, err));
+	CGN_TRY(check_pair(c, "router.tls_cert_file", c->router.tls_cert_file, "router.tls_key_file",
+		c->router.tls_key_file, err));
+	CGN_TRY(check_pair(c, "cluster.etcd_cert_file", c->cluster.etcd_cert_file, "cluster.etcd_key_file",
+		c->cluster.etcd_key_file, err));
+	if (c->security.require_mtls && (c->security.ca_file == NULL || c->security.cert_file == NULL))
+		return CGN_FAIL(err, INVALID,
+			"%s: security.require_mtls needs security.ca_file, cert_file and key_file (cgn-ctl pki makes them)",
+			origin(c, "security.require_mtls"));
+	if (c->auth.enabled && c->auth.api_keys_file == NULL)
+		return CGN_FAIL(err, INVALID,
+			"%s: auth.enabled needs auth.api_keys_file (cgn-ctl key create writes it)",
+			origin(c, "auth.enabled"));
+	return CGN_OK;
+}
+
+static cgn_rc check_state(const struct config *c, struct cgn_err *err)
+{
+	const char *from = origin(c, "cluster.state_backend");
+	if (c->cluster.state_backend == STATE_ETCD && c->cluster.etcd_endpoints.n == 0)
+		return CGN_FAIL(err, INVALID,
+			"%s: cluster.state_backend = \"etcd\" needs cluster.etcd_endpoints", from);
+	if (c->cluster.state_backend == STATE_STATIC && c->cluster.nodes.n == 0)
+		return CGN_FAIL(
+			err, INVALID, "%s: cluster.state_backend = \"static\" needs cluster.nodes", from);
+	for (size_t i = 0; i < c->cluster.etcd_endpoints.n; i++)
+		if (!is_http_url(c->cluster.etcd_endpoints.v[i]))
+			return CGN_FAIL(err, INVALID,
+				"%s: cluster.etcd_endpoints has \"%.100s\", must be http://host:port or https://host:port",
+				origin(c, "cluster.etcd_endpoints"), c->cluster.etcd_endpoints.v[i]);
+	if (c->agent.heartbeat > c->cluster.lease / 3)
+		return CGN_FAIL(err, INVALID,
+			"%s: agent.heartbeat must be at most a third of cluster.lease (%s), or one lost heartbeat costs a node its place",
+			origin(c, "agent.heartbeat"), origin(c, "cluster.lease"));
+	return CGN_OK;
+}
+
+static cgn_rc check_weights(const struct config *c, struct cgn_err *err)
+{
+	double sum = c->router.score_weights.kv + c->router.score_weights.load +
+		     c->router.score_weights.power + c->router.score_weights.capacity;
+	if (sum >= 0.999 && sum <= 1.001)
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID,
+		"router.score_weights: kv (%s) + load (%s) + power (%s) + capacity (%s) is %.4g, must be 1.0",
+		origin(c, "router.score_weights.kv"), origin(c, "router.score_weights.load"),
+		origin(c, "router.score_weights.power"), origin(c, "router.score_weights.capacity"), sum);
+}
+
+static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err)
+{
+	const struct config_engine *e = &c->engines[i];
+	int table = c->store->engine_tables[i].kind;
+	if (table != CONFIG_ENUM_START_ && table != e->kind)
+		return CGN_FAIL(err, INVALID, "%s: a table for %s, but the engine's kind is %s (%s)",
+			c->store->engine_tables[i].place, config_enum_text(table), config_enum_text(e->kind),
+			engine_origin(c, i, "kind"));
+	if (e->managed && e->kind != ENGINE_LLAMA_CPP && e->kind != ENGINE_SIM)
+		return CGN_FAIL(err, INVALID,
+			"%s: managed = true is for kinds llama_cpp and sim; start a %s yourself and give its url",
+			engine_origin(c, i, "managed"), config_enum_text(e->kind));
+	if (!is_http_url(e->url))
+		return CGN_FAIL(err, INVALID,
+			"%s: engine url is \"%.100s\", must be http://host:port or https://host:port",
+			engine_origin(c, i, "url"), e->url);
+	for (size_t j = 0; j < i; j++)
+		if (strcmp(c->engines[j].name, e->name) == 0)
+			return CGN_FAIL(err, INVALID, "%s: two engines are called \"%s\"",
+				engine_origin(c, i, "name"), e->name);
+	return CGN_OK;
+}
+
+static cgn_rc check_name(const struct config *c, size_t i, const char *name, bool again, struct cgn_err *err)
+{
+	const struct config_model *m = &c->models[i], *holder = config_model_find(c, name);
+	if (holder == m && !again)
+		return CGN_OK;
+	size_t at = c->models[i].aliases.n > 0 ? i : (size_t)(holder - c->models);
+	return CGN_FAIL(err, INVALID,
+		"%s: \"%.100s\" names model \"%.100s\" and model \"%.100s\"; an alias is given once",
+		c->store->model_origins[at * config_model_keys.n], name, m->name, holder->name);
+}
+
+/* Names are looked up by config_model_find, a linear search; so the total of aliases is bounded too. */
+static cgn_rc check_models(const struct config *c, struct cgn_err *err)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < c->n_models; i++) {
+		const struct config_model *m = &c->models[i];
+		n += m->aliases.n;
+		if (n > CONFIG_MAX_MODELS)
+			return CGN_FAIL(
+				err, INVALID, "models: more than %d aliases in all", CONFIG_MAX_MODELS);
+		CGN_TRY(check_name(c, i, m->name, false, err));
+		for (size_t j = 0; j < m->aliases.n; j++) {
+			bool again = strcmp(m->name, m->aliases.v[j]) == 0;
+			for (size_t k = 0; k < j; k++)
+				again = again || strcmp(m->aliases.v[k], m->aliases.v[j]) == 0;
+			CGN_TRY(check_name(c, i, m->aliases.v[j], again, err));
+		}
+	}
+	return CGN_OK;
+}
+
+CGN_RC config_check(struct config *c, struct cgn_err *err)
+{
+	CGN_TRY(check_addresses(c, err));
+	CGN_TRY(check_security(c, err));
+	CGN_TRY(check_state(c, err));
+	CGN_TRY(check_weights(c, err));
+	for (size_t i = 0; i < c->n_engines; i++)
+		CGN_TRY(check_engine(c, i, err));
+	return check_models(c, err);
+}

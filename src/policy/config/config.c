@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config: one block of memory per config: presets, then the sources in order, then the checks. */
+#include <stdlib.h>
+
+#include "policy/config/config_priv.h"
+
+struct config_box {
+	struct config pub;
+	struct config_store store;
+};
+
+static cgn_rc set_presets(struct config *c, const struct config_table *t, void *base)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		struct config_slot s = {&t->keys[i], base, NULL};
+		if (t->keys[i].preset == NULL)
+			continue; /* NULL already */
+		cgn_rc rc = config_value_set(&c->store->arena, &s, cgn_str_of(t->keys[i].preset));
+		CGN_MUST(rc.code != CGN_INVALID); /* a preset that its own row forbids */
+		CGN_TRY(rc);
+	}
+	return CGN_OK;
+}
+
+static cgn_rc box_new(struct config **out)
+{
+	struct config_box *b = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	struct config *c = &b->pub;
+	struct cgn_arena *a = &b->store.arena;
+	c->store = &b->store;
+	b->store.tag = CONFIG_STORE_TAG;
+	cgn_arena_init(a, CONFIG_MAX_BYTES);
+	*out = c;
+	b->store.origins = cgn_arena_zero(a, config_globals.n * sizeof *b->store.origins);
+	return b->store.origins != NULL ? set_presets(c, &config_globals, c) : CGN_RC_OF(CGN_NO_MEMORY);
+}
+
+/* An engine without a name is called after its kind; the second of a kind gets its number. */
+static cgn_rc name_engines(struct config *c)
+{
+	for (size_t i = 0; i < c->n_engines; i++) {
+		struct config_engine *e = &c->engines[i];
+		size_t nth = 1;
+		for (size_t j = 0; j < i; j++)
+			nth += c->engines[j].kind == e->kind;
+		if (e->name != NULL)
+			continue;
+		const char *kind = config_enum_text(e->kind);
+		e->name = nth == 1 ? kind : cgn_arena_fmt(&c->store->arena, "%s-%zu", kind, nth);
+		if (e->name == NULL)
+			return CGN_RC_OF(CGN_NO_MEMORY);
+	}
+	return CGN_OK;
+}
+
+CGN_RC config_load(const char *file_name, struct cgn_str toml, const char *const *env,
+	const char *const *flags, size_t n_flags, struct config **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(config_free) struct config *c = NULL;
+	cgn_rc rc = box_new(&c);
+	if (!cgn_ok(rc))
+		return CGN_FAIL_AS(err, rc.code, "no memory for the configuration");
+	CGN_TRY(config_read_toml(c, file_name, toml, err));
+	CGN_TRY(config_read_env(c, env, err));
+	for (size_t i = 0; i < n_flags; i++)
+		CGN_TRY(config_read_flag(c, flags[i], err));
+	rc = name_engines(c);
+	if (!cgn_ok(rc))
+		return CGN_FAIL_AS(err, rc.code, "no memory for the names of the engines");
+	CGN_TRY(config_check(c, err));
+	*out = c;
+	c = NULL;
+	return CGN_OK;
+}
+
+void config_free(struct config **take)
+{
+	struct config *c = *take;
+	*take = NULL;
+	if (c == NULL)
+		return;
+	CGN_LIVE(c->store, CONFIG_STORE_TAG);
+	cgn_arena_fini(&c->store->arena);
+	c->store->tag = 0;
+	free(c); /* first member of its box */
+}
+
+const struct config_model *config_model_find(const struct config *c, const char *name)
+{
+	for (size_t i = 0; i < c->n_models; i++) {
+		const struct config_model *m = &c->models[i];
+		if (strcmp(m->name, name) == 0)
+			return m;
+		for (size_t j = 0; j < m->aliases.n; j++)
+			if (strcmp(m->aliases.v[j], name) == 0)
+				return m;
+	}
+	return NULL;
+}
+
+/* A slot is for writing only while the config is being loaded; afterwards it is read. */
+struct config_slot config_global_slot(const struct config *c, const struct config_key *k)
+{
+	struct config_box *b = CGN_CONTAINER(c->store, struct config_box, store);
+	return (struct config_slot){k, &b->pub, &b->store.origins[k - config_globals.keys]};
+}
+
+struct config_slot config_engine_slot(const struct config *c, size_t engine, const struct config_key *k)
+{
+	CGN_MUST(engine < c->n_engines);
+	size_t at = engine * config_engine_keys.n + (size_t)(k - config_engine_keys.keys);
+	return (struct config_slot){k, &c->engines[engine], &c->store->engine_origins[at]};
+}
+
+struct config_slot config_model_slot(const struct config *c, size_t model, const struct config_key *k)
+{
+	CGN_MUST(model < c->n_models);
+	size_t at = model * config_model_keys.n + (size_t)(k - config_model_keys.keys);
+	return (struct config_slot){k, &c->models[model], &c->store->model_origins[at]};
+}
+
+CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *err)
+{
+	struct config_store *st = c->store;
+	if (c->n_engines == CONFIG_MAX_ENGINES)
+		return CGN_FAIL(
+			err, INVALID, "%s: more than %d engines on one node", where, CONFIG_MAX_ENGINES);
+	if (c->engines == NULL) {
+		c->engines = cgn_arena_zero(&st->arena, CONFIG_MAX_ENGINES * sizeof *c->engines);
+		st->engine_origins = cgn_arena_zero(
+			&st->arena, CONFIG_MAX_ENGINES * config_engine_keys.n * sizeof *st->engine_origins);
+	}
+	if (c->engines == NULL || st->engine_origins == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "%s: no memory for engines", where);
+	st->engine_tables[c->n_engines].kind = CONFIG_ENUM_START_;
+	cgn_rc rc = set_presets(c, &config_engine_keys, &c->engines[c->n_engines]);
+	if (!cgn_ok(rc))
+		return CGN_FAIL_AS(err, rc.code, "%s: no memory for an engine", where);
+	c->n_engines++;
+	return CGN_OK;
+}
+
+CGN_RC config_model_add(struct config *c, struct cgn_str name, const char *where, struct cgn_err *err)
+{
+	struct config_store *st = c->store;
+	if (c->n_models == CONFIG_MAX_MODELS)
+		return CGN_FAIL(err, INVALID, "%s: more than %d models", where, CONFIG_MAX_MODELS);
+	if (name.n == 0 || name.n > 256 || !config_text_clean(name))
+		return CGN_FAIL(err, INVALID,
+			"%s: a model's name has 1 to 256 bytes and no control characters", where);
+	if (c->models == NULL) {
+		c->models = cgn_arena_zero(&st->arena, CONFIG_MAX_MODELS * sizeof *c->models);
+		st->model_origins = cgn_arena_zero(
+			&st->arena, CONFIG_MAX_MODELS * config_model_keys.n * sizeof *st->model_origins);
+	}
+	if (c->models == NULL || st->model_origins == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "%s: no memory for models", where);
+	struct config_model *m = &c->models[c->n_models];
+	cgn_rc rc = set_presets(c, &config_model_keys, m);
+	if (!cgn_ok(rc) || (m->name = cgn_arena_strz(&st->arena, name)) == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "%s: no memory for a model", where);
+	c->n_models++;
+	return CGN_OK;
+}

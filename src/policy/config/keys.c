@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config: the .def tables as data, and the search in them. */
+#include "policy/config/config_priv.h"
+
+/* KEY's third column: KIND_##kind turns U32 into KIND_U32 and ENUM(ROLE) into KIND_ENUM(ROLE). */
+#define KIND_STR               KEY_STR, NULL
+#define KIND_PATH              KEY_PATH, NULL
+#define KIND_BOOL              KEY_BOOL, NULL
+#define KIND_U32               KEY_U32, NULL
+#define KIND_F64               KEY_F64, NULL
+#define KIND_DUR               KEY_DUR, NULL
+#define KIND_SIZE              KEY_SIZE, NULL
+#define KIND_LIST              KEY_LIST, NULL
+#define KIND_ENUM(enumeration) KEY_ENUM, #enumeration
+
+static const struct config_key global_keys[] = {
+#define KEY(section, key, kind, preset, min, max, live, help)                          \
+	{#section, #key, #section "." #key, KIND_##kind, preset, min, max, live, help, \
+		offsetof(struct config, section.key)},
+#include "policy/config/keys.def"
+#undef KEY
+};
+
+/* An engine is started with its settings, so a change needs a restart; models are looked up at each request. */
+static const struct config_key engine_keys[] = {
+#define KEY(key, kind, preset, min, max, help)                             \
+	{"engine", #key, #key, KIND_##kind, preset, min, max, false, help, \
+		offsetof(struct config_engine, key)},
+#include "policy/config/engine_keys.def"
+#undef KEY
+};
+
+static const struct config_key model_keys[] = {
+#define KEY(key, kind, preset, min, max, help) \
+	{"models", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_model, key)},
+#include "policy/config/model_keys.def"
+#undef KEY
+};
+
+const struct config_table config_globals = {global_keys, CGN_COUNT(global_keys)};
+const struct config_table config_engine_keys = {engine_keys, CGN_COUNT(engine_keys)};
+const struct config_table config_model_keys = {model_keys, CGN_COUNT(model_keys)};
+
+static const struct {
+	const char *enumeration;
+	int value;
+	const char *text;
+} enum_rows[] = {
+#define ENUM_VALUE(enumeration, id, text) {#enumeration, id, text},
+#include "policy/config/enums.def"
+#undef ENUM_VALUE
+};
+
+static const struct {
+	const char *alias, *path;
+} aliases[] = {
+	{"router.listen_http", "router.listen"},
+};
+
+const struct config_key *config_key_find(const struct config_table *t, struct cgn_str path)
+{
+	for (size_t i = 0; i < CGN_COUNT(aliases); i++)
+		if (t == &config_globals && cgn_str_is(path, aliases[i].alias))
+			path = cgn_str_of(aliases[i].path);
+	for (size_t i = 0; i < t->n; i++)
+		if (cgn_str_is(path, t->keys[i].path))
+			return &t->keys[i];
+	return NULL;
+}
+
+static struct cgn_str last_part(struct cgn_str path)
+{
+	while (memchr(path.p, '.', path.n) != NULL)
+		cgn_str_split(&path, '.');
+	return path;
+}
+
+const struct config_key *config_key_nearest(const struct config_table *t, struct cgn_str path)
+{
+	const struct config_key *best = NULL;
+	if (path.n == 0)
+		return NULL;
+	size_t least = 1 + (path.n < 12 ? 3 : path.n / 4);
+	for (size_t i = 0; i < t->n; i++) {
+		size_t d = cgn_str_distance(path, cgn_str_of(t->keys[i].path), least);
+		if (d < least) {
+			least = d;
+			best = &t->keys[i];
+		}
+	}
+	for (size_t i = 0; best == NULL && i < t->n; i++) /* the right key in the wrong section */
+		if (cgn_str_is(last_part(path), t->keys[i].key))
+			best = &t->keys[i];
+	return best;
+}
+
+bool config_is_section(struct cgn_str path)
+{
+	for (size_t i = 0; i < config_globals.n; i++) {
+		const char *s = config_globals.keys[i].section;
+		if (strncmp(s, path.p, path.n) == 0 && (s[path.n] == '\0' || s[path.n] == '.'))
+			return true;
+	}
+	return false;
+}
+
+int config_enum_value(const char *enumeration, struct cgn_str text)
+{
+	for (size_t i = 0; i < CGN_COUNT(enum_rows); i++)
+		if (strcmp(enum_rows[i].enumeration, enumeration) == 0 && cgn_str_is(text, enum_rows[i].text))
+			return enum_rows[i].value;
+	return CONFIG_ENUM_START_;
+}
+
+const char *config_enum_text(int value)
+{
+	for (size_t i = 0; i < CGN_COUNT(enum_rows); i++)
+		if (enum_rows[i].value == value)
+			return enum_rows[i].text;
+	return "?";
+}
+
+static void enum_allowed(const char *enumeration, struct cgn_buf *out)
+{
+	const char *before = "one of ";
+	for (size_t i = 0; i < CGN_COUNT(enum_rows); i++) {
+		if (strcmp(enum_rows[i].enumeration, enumeration) != 0)
+			continue;
+		cgn_buf_fmt(out, "%s\"%s\"", before, enum_rows[i].text);
+		before = ", ";
+	}
+}
+
+/* Bounds are printed in the spelling in which the value would be written. */
+static void put_bounds(const struct config_key *k, struct cgn_buf *out)
+{
+	struct config_key plain = {.kind = k->kind};
+	union {
+		cgn_nsec dur;
+		uint64_t size;
+	} min = {(uint64_t)k->min * (k->kind == KEY_DUR ? CGN_MSEC : 1)},
+	  max = {(uint64_t)k->max * (k->kind == KEY_DUR ? CGN_MSEC : 1)};
+	cgn_buf_putz(out, " from ");
+	config_value_text(&plain, &min, out);
+	cgn_buf_putz(out, " to ");
+	config_value_text(&plain, &max, out);
+}
+
+void config_key_allowed(const struct config_key *k, struct cgn_buf *out)
+{
+	switch (k->kind) {
+	case KEY_STR:
+		cgn_buf_fmt(
+			out, "a text of %.0f to %.0f bytes", k->min, k->max > 0 ? k->max : CONFIG_MAX_TEXT);
+		break;
+	case KEY_PATH:
+		cgn_buf_putz(out, "a file path");
+		break;
+	case KEY_BOOL:
+		cgn_buf_putz(out, "true or false");
+		break;
+	case KEY_U32:
+		cgn_buf_fmt(out, "a whole number from %.0f to %.0f", k->min, k->max);
+		break;
+	case KEY_F64:
+		cgn_buf_fmt(out, "a number from %g to %g", k->min, k->max);
+		break;
+	case KEY_DUR:
+		cgn_buf_putz(out, "a duration");
+		put_bounds(k, out);
+		break;
+	case KEY_SIZE:
+		cgn_buf_putz(out, "a size");
+		put_bounds(k, out);
+		break;
+	case KEY_LIST:
+		cgn_buf_fmt(out, "a list of %.0f to %.0f texts", k->min, k->max);
+		break;
+	case KEY_ENUM:
+		enum_allowed(k->enumeration, out);
+		break;
+	}
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine: what is known of each kind of inference engine: its command line, its readiness, its load, its models, the routes it lacks.
+ * One file and one row of engine.c per kind, with the version that the facts were read at. Pure. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/core/arena.h"
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/core/str.h"
+#include "policy/config/config.h"
+
+/* ---- where it is ---- */
+struct engine_url {
+	bool tls;
+	char addr[300];      /* host:port, with the port always; "[v6]:port" */
+	char authority[300]; /* for Host: as addr, without the scheme's own port */
+	char host[256];      /* without port and brackets */
+	unsigned port;
+	char base[256];       /* path without the slash at its end; often empty */
+	bool base_is_version; /* the base stands in for "/v1" */
+};
+/* http://host[:port][/base] or https://. CGN_INVALID names the URL and what is wrong with it. */
+CGN_RC engine_url_parse(const char *url, struct engine_url *out, struct cgn_err *err);
+/* Append the path to ask for. A base that names an API version (a segment such as "v1" or "v1beta", as in an OpenAI base_url) takes the
+ * place of the path's "/v1"; what does not begin with /v1 goes to the base without its trailing version. Any other base is put in front. */
+void engine_url_path(const struct engine_url *u, struct cgn_str path, struct cgn_buf *out);
+
+/* ---- how it is started ---- */
+#define ENGINE_MAX_ARGS 320
+struct engine_argv {
+	struct cgn_arena *arena;
+	const char *v[ENGINE_MAX_ARGS + 1]; /* v[0] is the program; NULL behind the last */
+	size_t n;
+	bool bad; /* too many, or the arena is exhausted */
+};
+/* A managed engine's command line. CGN_INVALID: the configuration lacks something, or the kind can't be managed. */
+CGN_RC engine_argv_make(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
+	struct cgn_err *err);
+
+/* ---- how it is doing ---- */
+enum engine_health { ENGINE_HEALTH_UP, ENGINE_HEALTH_LOADING, ENGINE_HEALTH_DOWN };
+
+struct engine_load {
+	uint32_t running, waiting;
+	double kv_usage;          /* 0..1 */
+	uint32_t slots;           /* 0: unknown */
+	uint64_t kv_blocks_total; /* 0: unknown */
+	uint32_t kv_block_tokens;
+	double work; /* a counter of prompt tokens since its process began; 0: unknown */
+};
+/* Its counters fell: it is another process than before, which holds nothing of what was sent there. */
+bool engine_load_restarted(const struct engine_load *before, const struct engine_load *now);
+
+struct engine_source { /* a GET whose answer tells of load; several add up */
+	const char *path;
+	void (*read)(struct cgn_str body, struct engine_load *into);
+};
+#define ENGINE_MAX_SOURCES 2
+
+struct engine_ops {
+	int kind;            /* ENGINE_* of the configuration */
+	const char *read_at; /* product and version that this row was checked against */
+	const char *binary;  /* program when none is configured; NULL: can't be managed */
+	CGN_RC (*argv)
+	(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
+		struct cgn_err *err);
+	const char *ready_path;
+	cgn_nsec check_every; /* readiness checks of an engine that is ready: hosted APIs are asked seldom */
+	enum engine_health (*health)(int status);
+	struct engine_source sources[ENGINE_MAX_SOURCES]; /* path NULL: none */
+	const char *const *
+		lacks; /* paths, without query, that this version certainly has not; NULL-terminated, or NULL */
+};
+const struct engine_ops *engine_ops_of(int kind); /* never NULL for a kind of the configuration */
+bool engine_lacks(const struct engine_ops *ops, struct cgn_str path /* query included */);
+
+/* Ids of an OpenAI model list, "aliases" of llama.cpp included, without doubles, at most |max|. The names are in |a|.
+ * CGN_BAD_GATEWAY: not such a list. */
+CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, const char ***out, size_t *n,
+	struct cgn_err *err);
+
+/* Blocks of the router's digest chain that fit into the engine's KV cache; |fallback| when the engine does not tell its size.
+ * A token is taken as four bytes of prompt, so this is a bound and no promise. */
+size_t engine_chain_capacity(const struct engine_load *l, uint32_t block_bytes, size_t fallback);

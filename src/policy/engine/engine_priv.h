@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine, inside: what the files of the kinds share. */
+#pragma once
+#include "policy/engine/engine.h"
+
+extern const struct engine_ops engine_llama_cpp, engine_openai_compat, engine_sim;
+
+void engine_arg(struct engine_argv *a, const char *z); /* borrowed: must live as long as the arena */
+void engine_arg_pair(
+	struct engine_argv *a, const char *flag, const char *value); /* nothing when |value| is NULL */
+void engine_arg_u64(struct engine_argv *a, const char *flag, uint64_t value);
+void engine_arg_extra(struct engine_argv *a, const struct config_engine *e);
+CGN_RC engine_argv_done(struct engine_argv *a, struct cgn_err *err);
+/* vLLM's names; what is absent stays as it was. */
+void engine_read_vllm(struct cgn_str text, struct engine_load *into);
+/* 200 is up, 503 is loading, the rest is down: vLLM's and llama.cpp's /health. */
+enum engine_health engine_health_plain(int status);

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama.cpp's llama-server. */
+#include "base/json/json.h"
+#include "policy/engine/engine_priv.h"
+#include "policy/engine/prom.h"
+
+/* Routes of the gateway that llama-server answers with 404 "File Not Found". */
+static const char *const lacks[] = {
+	"/v1/score", "/score", "/v1/audio/speech", "/v1/images/generations", NULL};
+
+static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
+	struct cgn_err *err)
+{
+	if (e->model_path == NULL)
+		return CGN_FAIL(
+			err, INVALID, "engine.model_path is missing: a managed llama_cpp needs a GGUF file");
+	engine_arg_pair(out, "--model", e->model_path);
+	engine_arg_pair(out, "--alias", e->model);
+	engine_arg_pair(out, "--host", u->host);
+	engine_arg_u64(out, "--port", u->port);
+	if (e->n_ctx > 0)
+		engine_arg_u64(out, "--ctx-size", e->n_ctx);
+	if (e->n_threads > 0)
+		engine_arg_u64(out, "--threads", e->n_threads);
+	engine_arg_u64(out, "--n-gpu-layers", e->n_gpu_layers);
+	engine_arg_u64(out, "--parallel", e->slots);
+	engine_arg(out, "--metrics");
+	engine_arg(out, "--slots");
+	engine_arg_pair(out, "--slot-save-path", e->slot_dir);
+	engine_arg_pair(out, "--api-key-file", e->api_key_file);
+	engine_arg_extra(out, e);
+	return engine_argv_done(out, err);
+}
+
+static void read_metrics(struct cgn_str text, struct engine_load *into)
+{
+	double v = 0;
+	if (prom_sum(text, "llamacpp:requests_processing", &v) && v >= 0 && v < UINT32_MAX)
+		into->running = (uint32_t)v;
+	if (prom_sum(text, "llamacpp:requests_deferred", &v) && v >= 0 && v < UINT32_MAX)
+		into->waiting = (uint32_t)v;
+	(void)prom_sum(text, "llamacpp:prompt_tokens_total", &into->work);
+	/* Gone from 0.7.0, which is why /slots is asked too. */
+	if (prom_max(text, "llamacpp:kv_cache_usage_ratio", &v) && v >= 0 && v <= 1)
+		into->kv_usage = v;
+}
+
+/* Each slot has n_ctx tokens of the cache; what it holds of a past prompt stays until it is reused. */
+static void read_slots(struct cgn_str text, struct engine_load *into)
+{
+	struct json_val slots, slot;
+	uint64_t total = 0, used = 0;
+	uint32_t n = 0;
+	if (!cgn_ok(json_parse(text, &slots, NULL, NULL)) || slots.type != JSON_ARRAY)
+		return;
+	for (struct json_iter it = json_iter_of(slots); json_next_elem(&it, &slot); n++) {
+		uint64_t ctx = json_get_u64(slot, "n_ctx", 0),
+			 held = json_get_u64(slot, "n_prompt_tokens", 0);
+		if (__builtin_add_overflow(total, ctx, &total) ||
+			__builtin_add_overflow(used, held < ctx ? held : ctx, &used))
+			return;
+	}
+	into->slots = n;
+	if (total == 0)
+		return;
+	into->kv_blocks_total = total;
+	into->kv_block_tokens = 1;
+	into->kv_usage = (double)used / (double)total;
+}
+
+const struct engine_ops engine_llama_cpp = {
+	.kind = ENGINE_LLAMA_CPP,
+	.read_at = "llama.cpp 0.7.0 (build 11669)",
+	.binary = "llama-server",
+	.argv = argv,
+	.ready_path = "/health",
+	.check_every = 2 * CGN_SEC,
+	.health = engine_health_plain,
+	.sources = {{"/metrics", read_metrics}, {"/slots", read_slots}},
+	.lacks = lacks,
+};

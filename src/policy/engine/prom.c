@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/engine/prom.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Longest number that is read; the longest a double needs is 24. */
+#define NUMBER_BYTES 64
+
+static bool is_name_start(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':';
+}
+
+static bool is_name(char c)
+{
+	return is_name_start(c) || (c >= '0' && c <= '9');
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+static void eat(struct cgn_str *s, size_t n)
+{
+	s->p += n;
+	s->n -= n;
+}
+
+static void eat_blanks(struct cgn_str *s)
+{
+	while (s->n > 0 && is_blank(s->p[0]))
+		eat(s, 1);
+}
+
+static struct cgn_str take_name(struct cgn_str *s)
+{
+	size_t n = 0;
+	if (s->n > 0 && is_name_start(s->p[0]))
+		while (n < s->n && is_name(s->p[n]))
+			n++;
+	struct cgn_str name = {s->p, n};
+	eat(s, n);
+	return name;
+}
+
+/* Length of a quoted string with its quotes; 0 when it does not end. A backslash shields the byte behind it. */
+static size_t quoted_len(struct cgn_str s)
+{
+	if (s.n == 0 || s.p[0] != '"')
+		return 0;
+	for (size_t i = 1; i < s.n; i++) {
+		if (s.p[i] == '\\')
+			i++;
+		else if (s.p[i] == '"')
+			return i + 1;
+	}
+	return 0;
+}
+
+/* One `name="value"` and the comma or blanks behind it. */
+static bool take_label(struct cgn_str *s, struct cgn_str *name, struct cgn_str *value)
+{
+	eat_blanks(s);
+	*name = take_name(s);
+	eat_blanks(s);
+	if (name->n == 0 || s->n == 0 || s->p[0] != '=')
+		return false;
+	eat(s, 1);
+	eat_blanks(s);
+	size_t n = quoted_len(*s);
+	if (n == 0)
+		return false;
+	*value = (struct cgn_str){s->p + 1, n - 2};
+	eat(s, n);
+	eat_blanks(s);
+	if (s->n > 0 && s->p[0] == ',')
+		eat(s, 1);
+	return true;
+}
+
+/* `{...}`, braces in label values not counted. */
+static bool take_labels(struct cgn_str *s, struct cgn_str *labels)
+{
+	eat(s, 1);
+	const char *from = s->p;
+	struct cgn_str name, value;
+	for (eat_blanks(s); s->n > 0 && s->p[0] != '}'; eat_blanks(s))
+		if (!take_label(s, &name, &value))
+			return false;
+	if (s->n == 0)
+		return false;
+	*labels = (struct cgn_str){from, (size_t)(s->p - from)};
+	eat(s, 1);
+	return true;
+}
+
+static bool take_number(struct cgn_str *s, double *out)
+{
+	char text[NUMBER_BYTES];
+	size_t n = 0;
+	while (n < s->n && !is_blank(s->p[n]))
+		n++;
+	if (n == 0 || !cgn_str_copyz(text, sizeof text, (struct cgn_str){s->p, n}))
+		return false;
+	char *end = NULL;
+	*out = strtod(text, &end);
+	eat(s, n);
+	return end == text + n;
+}
+
+/* A time stamp or an exemplar may follow the value: neither is ours. */
+static bool sample_of(struct cgn_str line, struct prom_sample *out)
+{
+	*out = (struct prom_sample){.name = take_name(&line)};
+	if (out->name.n == 0)
+		return false;
+	eat_blanks(&line);
+	if (line.n > 0 && line.p[0] == '{' && !take_labels(&line, &out->labels))
+		return false;
+	eat_blanks(&line);
+	return take_number(&line, &out->value);
+}
+
+bool prom_next(struct prom_reader *r, struct prom_sample *out)
+{
+	while (r->rest.p != NULL) {
+		struct cgn_str line = cgn_str_split(&r->rest, '\n');
+		if (line.n > 0 && line.p[line.n - 1] == '\r')
+			line.n--;
+		line = cgn_str_trim(line);
+		if (line.n == 0 || line.p[0] == '#')
+			continue;
+		if (sample_of(line, out))
+			return true;
+		r->skipped++;
+	}
+	return false;
+}
+
+bool prom_label(const struct prom_sample *s, const char *name, struct cgn_str *out)
+{
+	struct cgn_str rest = s->labels, key, value;
+	while (rest.n > 0 && take_label(&rest, &key, &value)) {
+		if (cgn_str_is(key, name)) {
+			*out = value;
+			return true;
+		}
+		eat_blanks(&rest);
+	}
+	return false;
+}
+
+static bool fold(struct cgn_str text, const char *name, bool want_max, double *out)
+{
+	struct prom_reader r = prom_reader_of(text);
+	struct prom_sample s;
+	double total = 0;
+	bool seen = false;
+	while (prom_next(&r, &s)) {
+		if (!cgn_str_is(s.name, name) || !isfinite(s.value))
+			continue;
+		if (!seen || (want_max && s.value > total))
+			total = s.value;
+		else if (!want_max)
+			total += s.value;
+		seen = true;
+	}
+	if (seen)
+		*out = total;
+	return seen;
+}
+
+bool prom_sum(struct cgn_str text, const char *name, double *out)
+{
+	return fold(text, name, false, out);
+}
+
+bool prom_max(struct cgn_str text, const char *name, double *out)
+{
+	return fold(text, name, true, out);
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/pki/pki.h"
+
+#include <time.h>
+
+#include <arpa/inet.h>
+#include <gnutls/crypto.h>
+#include <gnutls/x509.h>
+
+#define SERIAL_BYTES 16 /* 127 random bits: unique without a register of what was issued */
+
+static void crt_deinit(gnutls_x509_crt_t *c)
+{
+	if (*c != NULL)
+		gnutls_x509_crt_deinit(*c);
+}
+
+static void key_deinit(gnutls_x509_privkey_t *k)
+{
+	if (*k != NULL)
+		gnutls_x509_privkey_deinit(*k);
+}
+
+void pki_pair_fini(struct pki_pair *p)
+{
+	if (p->key.p != NULL)
+		gnutls_memset(p->key.p, 0, p->key.cap);
+	cgn_buf_fini(&p->key);
+	cgn_buf_fini(&p->cert);
+}
+
+/* GnuTLS's result as ours; |doing| completes "cannot ...". */
+static CGN_RC check(int rc, const char *doing, struct cgn_err *err)
+{
+	if (rc >= 0)
+		return CGN_OK;
+	if (rc == GNUTLS_E_MEMORY_ERROR)
+		return CGN_FAIL(err, NO_MEMORY, "cannot %s: no memory", doing);
+	return CGN_FAIL(err, INVALID, "cannot %s: %s", doing, gnutls_strerror(rc));
+}
+
+/* ---- texts out ---- */
+
+static CGN_RC put_pem(struct cgn_buf *b, gnutls_datum_t *pem, struct cgn_err *err)
+{
+	cgn_buf_add(b, pem->data, pem->size);
+	(void)cgn_buf_z(b);
+	gnutls_memset(pem->data, 0, pem->size);
+	gnutls_free(pem->data);
+	return b->bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a PEM text") : CGN_OK;
+}
+
+static CGN_RC export_pair(
+	gnutls_x509_crt_t crt, gnutls_x509_privkey_t key, struct pki_pair *out, struct cgn_err *err)
+{
+	struct pki_pair p = {0};
+	gnutls_datum_t pem;
+	cgn_rc rc =
+		check(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &pem), "write a certificate", err);
+	if (cgn_ok(rc))
+		rc = put_pem(&p.cert, &pem, err);
+	if (cgn_ok(rc)) /* PKCS#8, which every tool reads */
+		rc = check(gnutls_x509_privkey_export2_pkcs8(
+				   key, GNUTLS_X509_FMT_PEM, NULL, GNUTLS_PKCS_PLAIN, &pem),
+			"write a key", err);
+	if (cgn_ok(rc))
+		rc = put_pem(&p.key, &pem, err);
+	if (!cgn_ok(rc)) {
+		pki_pair_fini(&p);
+		return rc;
+	}
+	*out = p;
+	return CGN_OK;
+}
+
+/* ---- making ---- */
+
+static CGN_RC new_key(gnutls_x509_privkey_t *out, struct cgn_err *err)
+{
+	CGN_TRY(check(gnutls_x509_privkey_init(out), "make a key", err));
+	unsigned bits = GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1);
+	return check(gnutls_x509_privkey_generate(*out, GNUTLS_PK_ECDSA, bits, 0), "make a key", err);
+}
+
+static int set_serial(gnutls_x509_crt_t crt)
+{
+	uint8_t serial[SERIAL_BYTES];
+	int rc = gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial);
+	serial[0] = (uint8_t)((serial[0] & 0x7f) | 0x40); /* positive, and as long as it looks */
+	return rc < 0 ? rc : gnutls_x509_crt_set_serial(crt, serial, sizeof serial);
+}
+
+static int set_key_id(gnutls_x509_crt_t crt)
+{
+	uint8_t id[32];
+	size_t n = sizeof id;
+	int rc = gnutls_x509_crt_get_key_id(crt, 0, id, &n);
+	return rc < 0 ? rc : gnutls_x509_crt_set_subject_key_id(crt, id, n);
+}
+
+/* What authority and leaf have in common. */
+static CGN_RC new_crt(const char *cn, struct pki_validity when, gnutls_x509_privkey_t key,
+	gnutls_x509_crt_t *out, struct cgn_err *err)
+{
+	size_t n = strlen(cn);
+	if (n == 0 || n > 64)
+		return CGN_FAIL(err, INVALID, "common name \"%.80s\": 1 to 64 bytes are allowed", cn);
+	if (when.from >= when.to)
+		return CGN_FAIL(err, INVALID, "certificate for %s: it would end before it begins", cn);
+	CGN_TRY(check(gnutls_x509_crt_init(out), "make a certificate", err));
+	CGN_TRY(check(gnutls_x509_crt_set_version(*out, 3), "make a certificate", err));
+	CGN_TRY(check(set_serial(*out), "draw a serial number", err));
+	CGN_TRY(check(gnutls_x509_crt_set_dn_by_oid(*out, GNUTLS_OID_X520_COMMON_NAME, 0, cn, (unsigned)n),
+		"set the common name", err));
+	CGN_TRY(check(
+		gnutls_x509_crt_set_activation_time(*out, (time_t)when.from), "set the first day", err));
+	CGN_TRY(check(gnutls_x509_crt_set_expiration_time(*out, (time_t)when.to), "set the last day", err));
+	CGN_TRY(check(gnutls_x509_crt_set_key(*out, key), "set the key", err));
+	return check(set_key_id(*out), "set the key id", err);
+}
+
+CGN_RC pki_make_ca(
+	const char *common_name, struct pki_validity when, struct pki_pair *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t key = NULL;
+	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t crt = NULL;
+	CGN_TRY(new_key(&key, err));
+	CGN_TRY(new_crt(common_name, when, key, &crt, err));
+	CGN_TRY(check(gnutls_x509_crt_set_basic_constraints(crt, 1, 0), "make it an authority", err));
+	CGN_TRY(check(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN),
+		"set the usage", err));
+	CGN_TRY(check(gnutls_x509_crt_sign2(crt, crt, key, GNUTLS_DIG_SHA256, 0), "sign the authority", err));
+	return export_pair(crt, key, out, err);
+}
+
+static bool dns_shape(struct cgn_str s)
+{
+	if (s.n == 0 || s.n > 253 || s.p[0] == '-' || s.p[0] == '.')
+		return false;
+	if (cgn_str_starts(s, "*."))
+		s = (struct cgn_str){s.p + 2, s.n - 2};
+	for (size_t i = 0; i < s.n; i++) {
+		char c = s.p[i];
+		bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+		if (!letter && c != '-' && c != '.')
+			return false;
+	}
+	return s.n > 0;
+}
+
+static CGN_RC add_name(gnutls_x509_crt_t crt, const char *name, struct cgn_err *err)
+{
+	uint8_t ip[16];
+	unsigned n = 0;
+	if (inet_pton(AF_INET, name, ip) == 1)
+		n = 4;
+	else if (inet_pton(AF_INET6, name, ip) == 1)
+		n = 16;
+	if (n > 0)
+		return check(gnutls_x509_crt_set_subject_alt_name(
+				     crt, GNUTLS_SAN_IPADDRESS, ip, n, GNUTLS_FSAN_APPEND),
+			"add an address", err);
+	if (!dns_shape(cgn_str_of(name)))
+		return CGN_FAIL(err, INVALID, "\"%.200s\" is neither a DNS name nor an IP address", name);
+	return check(gnutls_x509_crt_set_subject_alt_name(
+			     crt, GNUTLS_SAN_DNSNAME, name, (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
+		"add a name", err);
+}
+
+static CGN_RC add_names(gnutls_x509_crt_t crt, const char *const *names, struct cgn_err *err)
+{
+	for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
+		if (i == PKI_MAX_NAMES)
+			return CGN_FAIL(err, INVALID, "a certificate takes at most %d names", PKI_MAX_NAMES);
+		CGN_TRY(add_name(crt, names[i], err));
+	}
+	return CGN_OK;
+}
+
+static CGN_RC import_crt(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf copy = {0}; /* gnutls_datum_t has no const */
+	cgn_buf_str(&copy, pem);
+	(void)cgn_buf_z(&copy);
+	if (copy.bad || pem.n > INT32_MAX)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a PEM text");
+	gnutls_datum_t d = {(unsigned char *)copy.p, (unsigned)copy.n};
+	CGN_TRY(check(gnutls_x509_crt_init(out), "read a certificate", err));
+	return check(gnutls_x509_crt_import(*out, &d, GNUTLS_X509_FMT_PEM), "read a PEM certificate", err);
+}
+
+static CGN_RC import_ca(
+	const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key, struct cgn_err *err)
+{
+	gnutls_datum_t d = {(unsigned char *)ca->key.p, (unsigned)ca->key.n};
+	CGN_TRY(import_crt(cgn_buf_view(&ca->cert), crt, err));
+	CGN_TRY(check(gnutls_x509_privkey_init(key), "read a key", err));
+	CGN_TRY(check(gnutls_x509_privkey_import2(*key, &d, GNUTLS_X509_FMT_PEM, NULL, 0),
+		"read the authority's key", err));
+	if (gnutls_x509_crt_get_ca_status(*crt, NULL) <= 0)
+		return CGN_FAIL(err, INVALID, "the signing certificate is no authority");
+	return CGN_OK;
+}
+
+static CGN_RC within(struct pki_validity when, gnutls_x509_crt_t ca, struct cgn_err *err)
+{
+	if (when.from < gnutls_x509_crt_get_activation_time(ca) ||
+		when.to > gnutls_x509_crt_get_expiration_time(ca))
+		return CGN_FAIL(err, INVALID, "the certificate would be valid when its authority is not");
+	return CGN_OK;
+}
+
+static CGN_RC sign_leaf(
+	gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key, struct cgn_err *err)
+{
+	uint8_t id[64];
+	size_t n = sizeof id;
+	CGN_TRY(check(gnutls_x509_crt_set_basic_constraints(crt, 0, -1), "make it a leaf", err));
+	CGN_TRY(check(
+		gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE), "set the usage", err));
+	CGN_TRY(check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0),
+		"set the purpose", err));
+	CGN_TRY(check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0),
+		"set the purpose", err));
+	if (gnutls_x509_crt_get_subject_key_id(ca, id, &n, NULL) == 0)
+		CGN_TRY(check(gnutls_x509_crt_set_authority_key_id(crt, id, n), "name the authority", err));
+	return check(
+		gnutls_x509_crt_sign2(crt, ca, ca_key, GNUTLS_DIG_SHA256, 0), "sign the certificate", err);
+}
+
+CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const char *const *names,
+	struct pki_validity when, struct pki_pair *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
+	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
+	CGN_TRY(import_ca(ca, &ca_crt, &ca_key, err));
+	CGN_TRY(within(when, ca_crt, err));
+	CGN_TRY(new_key(&key, err));
+	CGN_TRY(new_crt(common_name, when, key, &crt, err));
+	CGN_TRY(add_names(crt, names, err));
+	CGN_TRY(sign_leaf(crt, ca_crt, ca_key, err));
+	return export_pair(crt, key, out, err);
+}
+
+/* ---- looking ---- */
+
+static void hex(const uint8_t *p, size_t n, char *out, size_t cap)
+{
+	static const char digits[] = "0123456789abcdef";
+	size_t at = 0;
+	for (size_t i = 0; i < n && at + 2 < cap; i++) {
+		out[at++] = digits[p[i] >> 4];
+		out[at++] = digits[p[i] & 15];
+	}
+	out[at] = '\0';
+}
+
+/* An absent or oversized name shows as "". */
+static void common_name(gnutls_x509_crt_t crt, bool issuer, char *out, size_t cap)
+{
+	size_t n = cap;
+	int rc =
+		issuer ? gnutls_x509_crt_get_issuer_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n)
+		       : gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n);
+	if (rc != 0)
+		out[0] = '\0';
+}
+
+static bool name_at(gnutls_x509_crt_t crt, unsigned i, char *out, size_t cap)
+{
+	char raw[256];
+	size_t n = sizeof raw;
+	int type = gnutls_x509_crt_get_subject_alt_name(crt, i, raw, &n, NULL);
+	if (type == GNUTLS_SAN_DNSNAME)
+		return cgn_str_copyz(out, cap, (struct cgn_str){raw, n});
+	if (type == GNUTLS_SAN_IPADDRESS && (n == 4 || n == 16))
+		return inet_ntop(n == 4 ? AF_INET : AF_INET6, raw, out, (socklen_t)cap) != NULL;
+	return false; /* another kind of name */
+}
+
+static void collect_names(gnutls_x509_crt_t crt, struct pki_info *out)
+{
+	char probe[256];
+	for (unsigned i = 0; out->n_names < PKI_MAX_NAMES; i++) {
+		size_t n = sizeof probe;
+		if (gnutls_x509_crt_get_subject_alt_name(crt, i, probe, &n, NULL) ==
+			GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+			return;
+		if (name_at(crt, i, out->names[out->n_names], sizeof out->names[0]))
+			out->n_names++;
+	}
+}
+
+CGN_RC pki_inspect(struct cgn_str pem, struct pki_info *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t crt = NULL;
+	uint8_t bytes[64];
+	size_t n = sizeof bytes;
+	*out = (struct pki_info){0};
+	CGN_TRY(import_crt(pem, &crt, err));
+	common_name(crt, false, out->subject, sizeof out->subject);
+	common_name(crt, true, out->issuer, sizeof out->issuer);
+	CGN_TRY(check(gnutls_x509_crt_get_serial(crt, bytes, &n), "read the serial number", err));
+	hex(bytes, n, out->serial, sizeof out->serial);
+	n = sizeof bytes;
+	CGN_TRY(check(gnutls_x509_crt_get_fingerprint(crt, GNUTLS_DIG_SHA256, bytes, &n),
+		"make the fingerprint", err));
+	hex(bytes, n, out->fingerprint, sizeof out->fingerprint);
+	collect_names(crt, out);
+	out->when.from = gnutls_x509_crt_get_activation_time(crt);
+	out->when.to = gnutls_x509_crt_get_expiration_time(crt);
+	out->is_ca = gnutls_x509_crt_get_ca_status(crt, NULL) > 0;
+	return CGN_OK;
+}
+
+CGN_RC pki_signed_by(struct cgn_str leaf_pem, struct cgn_str ca_pem, bool *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t leaf = NULL, ca = NULL;
+	unsigned status = 0;
+	CGN_TRY(import_crt(leaf_pem, &leaf, err));
+	CGN_TRY(import_crt(ca_pem, &ca, err));
+	unsigned flags = GNUTLS_VERIFY_DISABLE_TIME_CHECKS | GNUTLS_VERIFY_DISABLE_TRUSTED_TIME_CHECKS;
+	CGN_TRY(check(gnutls_x509_crt_list_verify(&leaf, 1, &ca, 1, NULL, 0, flags, &status),
+		"verify the certificate", err));
+	*out = status == 0;
+	return CGN_OK;
+}

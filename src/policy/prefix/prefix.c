@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prefix: nothing is rendered into memory; each piece of text goes from the body straight into the hasher. Marks that text hardly has
+ * keep apart what a template would keep apart; they need not be unambiguous, since a wrong guess costs a cache miss and no more. */
+#include "policy/prefix/prefix.h"
+
+#include <stdlib.h>
+
+#include "base/digest/digest.h"
+
+#define MEMBERS_MAX 4096 /* of one object inside tools; more ends the chain there */
+
+enum mark { MARK_ITEM = 0x1e, MARK_FIELD = 0x1f, MARK_BLOB = 0x1d };
+
+struct render {
+	struct digest_chain chain;
+	struct prefix_chain out;
+	size_t cap;
+	struct cgn_arena *arena;
+	bool stop;    /* the chain is as long as it gets */
+	bool foreign; /* the body is not what we know */
+};
+
+static void put(void *arg, struct cgn_str piece)
+{
+	struct render *r = arg;
+	while (!r->stop && digest_chain_feed(&r->chain, &piece)) {
+		r->out.short_digests[r->out.n++] = digest_short(&r->chain.last);
+		r->stop = r->out.n == r->cap;
+	}
+}
+
+static void put_mark(struct render *r, enum mark mark)
+{
+	const char byte = (char)mark;
+	put(r, (struct cgn_str){&byte, 1});
+}
+
+static bool is_there(struct json_val v)
+{
+	return v.raw.p != NULL && v.type != JSON_NULL;
+}
+
+/* Canonical JSON: no white space, no escapes, keys in order. */
+
+struct member {
+	struct cgn_str key;
+	struct json_val value;
+};
+
+static int by_key(const void *left, const void *right)
+{
+	const struct member *a = left, *b = right;
+	size_t n = a->key.n < b->key.n ? a->key.n : b->key.n;
+	int order = n > 0 ? memcmp(a->key.p, b->key.p, n) : 0;
+	if (order != 0)
+		return order;
+	if (a->key.n != b->key.n)
+		return a->key.n < b->key.n ? -1 : 1;
+	return a->value.raw.p < b->value.raw.p ? -1 : 1; /* the same key again: as written */
+}
+
+static size_t count_members(struct json_val object)
+{
+	struct json_iter it = json_iter_of(object);
+	struct cgn_str key;
+	struct json_val value;
+	size_t n = 0;
+	while (n <= MEMBERS_MAX && json_next_member(&it, &key, &value))
+		n++;
+	return n;
+}
+
+/* NULL when there are too many, or no room. */
+static struct member *sorted_members(struct render *r, struct json_val object, size_t n)
+{
+	struct member *members = n <= MEMBERS_MAX ? cgn_arena_get(r->arena, n * sizeof *members) : NULL;
+	struct json_iter it = json_iter_of(object);
+	for (size_t i = 0; members != NULL && i < n; i++) {
+		struct cgn_str raw;
+		if (!json_next_member(&it, &raw, &members[i].value))
+			return NULL;
+		members[i].key = json_str((struct json_val){JSON_STRING, {raw.p - 1, raw.n + 2}}, r->arena);
+		if (members[i].key.p == NULL)
+			return NULL;
+	}
+	if (members != NULL)
+		qsort(members, n, sizeof *members, by_key);
+	return members;
+}
+
+static void put_value(struct render *r, struct json_val v);
+
+static void put_object(struct render *r, struct json_val object)
+{
+	size_t n = count_members(object);
+	struct member *members = n > 0 ? sorted_members(r, object, n) : NULL;
+	r->stop = r->stop || (n > 0 && members == NULL);
+	put(r, CGN_STR("{"));
+	for (size_t i = 0; i < n && !r->stop; i++) {
+		put(r, members[i].key);
+		put(r, CGN_STR(":"));
+		put_value(r, members[i].value);
+		put(r, CGN_STR(","));
+	}
+	put(r, CGN_STR("}"));
+}
+
+static void put_array(struct render *r, struct json_val array)
+{
+	struct json_iter it = json_iter_of(array);
+	put(r, CGN_STR("["));
+	for (struct json_val elem; !r->stop && json_next_elem(&it, &elem);) {
+		put_value(r, elem);
+		put(r, CGN_STR(","));
+	}
+	put(r, CGN_STR("]"));
+}
+
+/* As deep as json_parse lets a document be. */
+static void put_value(struct render *r, struct json_val v)
+{
+	if (v.type == JSON_OBJECT)
+		put_object(r, v);
+	else if (v.type == JSON_ARRAY)
+		put_array(r, v);
+	else if (v.type == JSON_STRING)
+		json_str_pieces(v, put, r);
+	else
+		put(r, v.raw);
+}
+
+/* Content: text, or parts of which some are not text. */
+
+/* An image is one place in the prompt, not as many bytes as its data has. */
+static void put_blob(struct render *r, struct json_val string)
+{
+	struct cgn_str bytes = json_str(string, r->arena);
+	r->stop = r->stop || bytes.p == NULL;
+	struct digest d = digest_of(bytes);
+	put_mark(r, MARK_BLOB);
+	put(r, (struct cgn_str){(const char *)d.b, sizeof d.b});
+}
+
+static void put_media(struct render *r, struct json_val media)
+{
+	static const char *const keys[] = {"url", "data", "file_data", "file_id"};
+	struct json_val v[CGN_COUNT(keys)];
+	if (media.type == JSON_STRING) {
+		put_blob(r, media);
+		return;
+	}
+	json_pick(media, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < CGN_COUNT(keys); i++) {
+		if (is_there(v[i]) && v[i].type == JSON_STRING) {
+			put_blob(r, v[i]);
+			return;
+		}
+	}
+	put_value(r, media);
+}
+
+static void put_content(struct render *r, struct json_val content);
+
+enum part_key { PART_TEXT, PART_CONTENT, PART_MEDIA };
+
+static void put_part(struct render *r, struct json_val part)
+{
+	static const char *const keys[] = {"text", "content", "image_url", "video_url", "audio_url", "input_audio", "source", "file", "image"};
+	struct json_val v[CGN_COUNT(keys)];
+	json_pick(part, keys, CGN_COUNT(keys), v);
+	if (is_there(v[PART_TEXT]) && v[PART_TEXT].type == JSON_STRING) {
+		json_str_pieces(v[PART_TEXT], put, r);
+		return;
+	}
+	if (is_there(v[PART_CONTENT])) { /* a tool's result */
+		put_content(r, v[PART_CONTENT]);
+		return;
+	}
+	for (size_t i = PART_MEDIA; i < CGN_COUNT(keys); i++) {
+		if (is_there(v[i])) {
+			put_media(r, v[i]);
+			return;
+		}
+	}
+	put_value(r, part);
+}
+
+static void put_parts(struct render *r, struct json_val parts)
+{
+	struct json_iter it = json_iter_of(parts);
+	bool first = true;
+	for (struct json_val part; !r->stop && json_next_elem(&it, &part); first = false) {
+		if (!first)
+			put_mark(r, MARK_FIELD);
+		put_part(r, part);
+	}
+}
+
+static void put_content(struct render *r, struct json_val content)
+{
+	if (content.type == JSON_STRING)
+		json_str_pieces(content, put, r);
+	else if (content.type == JSON_ARRAY)
+		put_parts(r, content);
+	else
+		r->foreign = true;
+}
+
+/* Messages and items. */
+
+static void put_system(struct render *r, struct json_val content)
+{
+	if (!is_there(content))
+		return;
+	put_mark(r, MARK_ITEM);
+	put(r, CGN_STR("system"));
+	put_mark(r, MARK_FIELD);
+	put_content(r, content);
+}
+
+enum message_key { MESSAGE_ROLE, MESSAGE_CONTENT, MESSAGE_EXTRA };
+
+static void put_message(struct render *r, struct json_val message)
+{
+	static const char *const keys[] = {"role", "content", "name", "reasoning_content", "tool_calls", "function_call", "tool_call_id"};
+	struct json_val v[CGN_COUNT(keys)];
+	json_pick(message, keys, CGN_COUNT(keys), v);
+	put_mark(r, MARK_ITEM);
+	if (!is_there(v[MESSAGE_ROLE])) { /* an item of /v1/responses that is no message: a call, its output, reasoning */
+		put_value(r, message);
+		return;
+	}
+	put_value(r, v[MESSAGE_ROLE]);
+	put_mark(r, MARK_FIELD);
+	for (size_t i = MESSAGE_EXTRA; i < CGN_COUNT(keys); i++) {
+		if (is_there(v[i])) {
+			put(r, cgn_str_of(keys[i]));
+			put_value(r, v[i]);
+			put_mark(r, MARK_FIELD);
+		}
+	}
+	if (is_there(v[MESSAGE_CONTENT]))
+		put_content(r, v[MESSAGE_CONTENT]);
+}
+
+static void put_messages(struct render *r, struct json_val messages)
+{
+	if (messages.type != JSON_ARRAY) {
+		r->foreign = true;
+		return;
+	}
+	struct json_iter it = json_iter_of(messages);
+	for (struct json_val message; !r->stop && !r->foreign && json_next_elem(&it, &message);) {
+		if (message.type == JSON_OBJECT)
+			put_message(r, message);
+		else
+			r->foreign = true;
+	}
+}
+
+/* "prompt" and "input": a text, texts, tokens, lists of tokens, or items. */
+static void put_input(struct render *r, struct json_val input)
+{
+	if (input.type == JSON_STRING) {
+		put_mark(r, MARK_ITEM);
+		json_str_pieces(input, put, r);
+		return;
+	}
+	if (input.type != JSON_ARRAY) {
+		r->foreign = true;
+		return;
+	}
+	struct json_iter it = json_iter_of(input);
+	for (struct json_val elem; !r->stop && json_next_elem(&it, &elem);) {
+		if (elem.type == JSON_OBJECT) {
+			put_message(r, elem);
+		} else {
+			put_mark(r, MARK_ITEM);
+			put_value(r, elem);
+		}
+	}
+}
+
+static void put_tools(struct render *r, struct json_val tools)
+{
+	if (!is_there(tools))
+		return;
+	put_mark(r, MARK_ITEM);
+	put_value(r, tools);
+}
+
+enum body_key { BODY_SALT, BODY_TOOLS, BODY_FUNCTIONS, BODY_SYSTEM, BODY_INSTRUCTIONS, BODY_PREVIOUS, BODY_MESSAGES, BODY_PROMPT, BODY_INPUT, BODY_KEYS };
+
+static void put_body(struct render *r, const struct json_val v[BODY_KEYS])
+{
+	put_tools(r, v[BODY_TOOLS]);
+	put_tools(r, v[BODY_FUNCTIONS]);
+	put_system(r, v[BODY_SYSTEM]);
+	put_system(r, v[BODY_INSTRUCTIONS]);
+	put_tools(r, v[BODY_PREVIOUS]); /* what the engine remembers under this id stands before the rest */
+	if (is_there(v[BODY_MESSAGES]))
+		put_messages(r, v[BODY_MESSAGES]);
+	else if (is_there(v[BODY_PROMPT]))
+		put_input(r, v[BODY_PROMPT]);
+	else if (is_there(v[BODY_INPUT]))
+		put_input(r, v[BODY_INPUT]);
+	else
+		r->foreign = true;
+}
+
+static struct cgn_str salt_of(struct json_val v, struct cgn_arena *a)
+{
+	if (!is_there(v))
+		return (struct cgn_str){NULL, 0};
+	return v.type == JSON_STRING ? json_str(v, a) : v.raw;
+}
+
+struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct json_val body, struct cgn_arena *a)
+{
+	static const char *const keys[BODY_KEYS] = {
+		[BODY_SALT] = "cache_salt", [BODY_TOOLS] = "tools", [BODY_FUNCTIONS] = "functions", [BODY_SYSTEM] = "system",
+		[BODY_INSTRUCTIONS] = "instructions", [BODY_PREVIOUS] = "previous_response_id", [BODY_MESSAGES] = "messages",
+		[BODY_PROMPT] = "prompt", [BODY_INPUT] = "input",
+	};
+	struct json_val v[BODY_KEYS];
+	const struct prefix_chain nothing = {NULL, 0};
+	CGN_MUST(params->block_bytes > 0);
+	size_t most = body.raw.n / params->block_bytes + 1; /* the canonical form is hardly ever longer than the body */
+	struct render r = {.cap = most < params->max_blocks ? most : params->max_blocks, .arena = a};
+	json_pick(body, keys, BODY_KEYS, v);
+	r.out.short_digests = r.cap > 0 ? cgn_arena_get(a, r.cap * sizeof *r.out.short_digests) : NULL;
+	if (r.out.short_digests == NULL)
+		return nothing;
+	struct digest root = digest_chain_root(params->model, params->lora, salt_of(v[BODY_SALT], a));
+	digest_chain_start(&r.chain, &root, params->block_bytes);
+	put_body(&r, v);
+	return r.foreign || r.out.n == 0 ? nothing : r.out;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* node: what a router believes of an agent's own words. */
+#include "policy/proto/proto_priv.h"
+
+bool proto_node_id_ok(struct cgn_str id)
+{
+	if (id.n == 0 || id.n > PROTO_MAX_ID)
+		return false;
+	for (size_t i = 0; i < id.n; i++)
+		if (id.p[i] <= ' ' || id.p[i] >= 0x7f || id.p[i] == '/')
+			return false;
+	return true;
+}
+
+static bool address_ok(const char *z)
+{
+	struct cgn_str s = cgn_str_of(z);
+	if (s.n == 0 || s.n > 256)
+		return false;
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] <= ' ' || s.p[i] >= 0x7f)
+			return false;
+	const char *colon = strrchr(z, ':');
+	return colon != NULL && colon != z && colon[1] != '\0';
+}
+
+static bool text_ok(const char *z, size_t max)
+{
+	struct cgn_str s = cgn_str_of(z);
+	return s.n <= max && cgn_utf8_valid(s.p, s.n);
+}
+
+static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
+{
+	if (!text_ok(e->name, 128) || !text_ok(e->kind, 64))
+		return CGN_FAIL(err, INVALID, "Engine: name or kind is no short UTF-8 text");
+	if (e->n_models > PROTO_MAX_MODELS)
+		return CGN_FAIL(err, INVALID, "Engine.models: %zu models, at most %d are taken", e->n_models,
+			PROTO_MAX_MODELS);
+	for (size_t i = 0; i < e->n_models; i++)
+		if (e->models[i][0] == '\0' || !text_ok(e->models[i], 512))
+			return CGN_FAIL(err, INVALID,
+				"Engine.models: a name that is empty, over 512 bytes or no UTF-8");
+	return CGN_OK;
+}
+
+CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err)
+{
+	if (!proto_node_id_ok(cgn_str_of(n->id)))
+		return CGN_FAIL(err, INVALID, "Node.id: must be 1 to %d visible ASCII characters without '/'",
+			PROTO_MAX_ID);
+	if (!address_ok(n->address))
+		return CGN_FAIL(err, INVALID, "Node.address of %s: must be host:port or unix:/path", n->id);
+	if (!text_ok(n->version, 128))
+		return CGN_FAIL(err, INVALID, "Node.version of %s: no short UTF-8 text", n->id);
+	if (n->n_engines > PROTO_MAX_ENGINES)
+		return CGN_FAIL(err, INVALID, "Node.engines of %s: %zu engines, at most %d are taken", n->id,
+			n->n_engines, PROTO_MAX_ENGINES);
+	for (size_t i = 0; i < n->n_engines; i++)
+		CGN_TRY(engine_check(n->engines[i], err));
+	return CGN_OK;
+}
+
+Cognitora__V1__Node *proto_node_dup(const Cognitora__V1__Node *n)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
+	Cognitora__V1__Node *copy = NULL;
+	pb_pack(n, &b);
+	if (b.bad || !cgn_ok(pb_unpack(&cognitora__v1__node__descriptor, cgn_buf_view(&b), &copy, NULL)))
+		return NULL;
+	return copy;
+}
+
+bool proto_node_equal(const Cognitora__V1__Node *a, const Cognitora__V1__Node *b)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf left = {.n = 0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf right = {.n = 0};
+	pb_pack(a, &left);
+	pb_pack(b, &right);
+	return !left.bad && !right.bad && cgn_str_eq(cgn_buf_view(&left), cgn_buf_view(&right));
+}
+
+void proto_node_free(Cognitora__V1__Node **take)
+{
+	pb_free(take);
+}

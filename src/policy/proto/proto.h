@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* proto: cognitora.v1 on the wire. What every request passes is written and read by hand, without a copy and without an allocation per
+ * field; the rest goes through protobuf-c. Also nodes as proto3 JSON, which is how they stand in etcd. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/codec/pb.h"
+#include "base/core/arena.h"
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/core/str.h"
+#include "cognitora/v1/agent.pb-c.h"
+#include "cognitora/v1/control.pb-c.h"
+#include "cognitora/v1/node.pb-c.h"
+#include "cognitora/v1/router.pb-c.h"
+
+/* gRPC method paths. */
+#define PROTO_AGENT_GENERATE   "/cognitora.v1.Agent/Generate"
+#define PROTO_AGENT_WATCH      "/cognitora.v1.Agent/Watch"
+#define PROTO_ROUTER_ANNOUNCE  "/cognitora.v1.Router/Announce"
+#define PROTO_ROUTER_LEAVE     "/cognitora.v1.Router/Leave"
+#define PROTO_CONTROL_STATUS   "/cognitora.v1.Control/Status"
+#define PROTO_CONTROL_CORDON   "/cognitora.v1.Control/Cordon"
+#define PROTO_CONTROL_UNCORDON "/cognitora.v1.Control/Uncordon"
+#define PROTO_CONTROL_DRAIN    "/cognitora.v1.Control/Drain"
+
+/* What a reader accepts from a peer; beyond it the message is CGN_INVALID. */
+#define PROTO_MAX_HEADERS 128
+#define PROTO_MAX_CHAIN   65536
+#define PROTO_MAX_ENGINES 64
+#define PROTO_MAX_MODELS  256 /* per engine */
+#define PROTO_MAX_ID      128 /* bytes of a node's id */
+
+/* ---- GenerateRequest and GenerateChunk: the hot path ---- */
+struct proto_header {
+	struct cgn_str name, value;
+};
+
+struct proto_facts {
+	struct cgn_str model, engine;
+	uint32_t blocks_total, blocks_predicted;
+	const uint64_t *chain;
+	size_t n_chain;
+	uint32_t attempt;
+	bool stream;
+};
+
+struct proto_generate {
+	struct cgn_str request_id, method, path;
+	const struct proto_header *headers;
+	size_t n_headers;
+	struct proto_facts facts;
+	struct cgn_str body;
+};
+
+/* Append everything of |g| up to the body's bytes, its tag and length included: the message is the pieces {prefix, g->body} for
+ * grpc_send. Only the length of g->body is looked at. Errors are the buffer's. */
+void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out);
+/* Strings of |out| borrow from |msg|; the arrays of headers and digests are in |a|. CGN_INVALID (truncated, over a bound, a method, path or
+ * header that would break an HTTP head: control characters, spaces in names) or CGN_NO_MEMORY; |out| is then not to be used. Unknown
+ * fields are skipped, and so are known ones of another wire type. */
+CGN_RC proto_generate_read(
+	struct cgn_str msg, struct cgn_arena *a, struct proto_generate *out, struct cgn_err *err);
+
+/* The bytes that go before |data_bytes| bytes of an engine's answer: the message is the pieces {lead, data}. Returns the lead's length. */
+#define PROTO_CHUNK_LEAD 11
+size_t proto_chunk_lead(uint8_t lead[PROTO_CHUNK_LEAD], size_t data_bytes);
+void proto_chunk_head(
+	int status, const struct proto_header *headers, size_t n, struct cgn_str engine, struct cgn_buf *out);
+
+enum proto_chunk_kind { PROTO_CHUNK_EMPTY /* neither: ignore */, PROTO_CHUNK_HEAD, PROTO_CHUNK_DATA };
+struct proto_chunk {
+	enum proto_chunk_kind kind;
+	int status;                         /* HEAD: 100..599 */
+	const struct proto_header *headers; /* HEAD; in the arena */
+	size_t n_headers;
+	struct cgn_str engine; /* HEAD; borrowed */
+	struct cgn_str data;   /* DATA; borrowed */
+};
+/* As proto_generate_read. A DATA chunk never touches the arena. */
+CGN_RC proto_chunk_read(
+	struct cgn_str msg, struct cgn_arena *a, struct proto_chunk *out, struct cgn_err *err);
+
+/* ---- everything else: pb_pack, pb_unpack and pb_free of base/codec/pb.h ---- */
+/* Agent.Watch's event. |node|, |load|, |residency| may be NULL: unchanged. */
+struct proto_residency {
+	bool reset;
+	const uint64_t *stored, *removed;
+	size_t n_stored, n_removed;
+	const char *source; /* "sent" */
+};
+void proto_watch_event(uint64_t seq, const Cognitora__V1__Node *node, const Cognitora__V1__Load *load,
+	const struct proto_residency *residency, uint64_t sent_unix_ms, struct cgn_buf *out);
+
+/* ---- nodes ---- */
+/* An id, an address with a port, bounded lists, UTF-8: what a router accepts of an agent. CGN_INVALID with the field. */
+CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err);
+/* 1 to PROTO_MAX_ID bytes, visible ASCII, no '/' (it is the last part of a key). */
+bool proto_node_id_ok(struct cgn_str id);
+/* Deep copy; NULL on exhaustion. Free with proto_node_free. */
+Cognitora__V1__Node *proto_node_dup(const Cognitora__V1__Node *n);
+bool proto_node_equal(const Cognitora__V1__Node *a, const Cognitora__V1__Node *b);
+void proto_node_free(Cognitora__V1__Node **take);
+/* proto3 JSON (lowerCamelCase, enums by name, 64-bit integers as strings, defaults left out). Reading takes original names, numbers where
+ * strings may be and enum numbers too, skips unknown members, and ends with proto_node_check. */
+void proto_node_to_json(const Cognitora__V1__Node *n, struct cgn_buf *out);
+CGN_RC proto_node_from_json(struct cgn_str json, Cognitora__V1__Node **out, struct cgn_err *err);

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/routing/record.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "policy/routing/routing.h"
+
+#define RECORD_TAG     0x5ec04d01U
+#define MIN_BYTES      ((size_t)65536)
+#define LINE           64
+#define NO_LIMIT       UINT16_MAX
+#define PREFETCH_AHEAD 6
+
+/* An entry, from the top: fingerprint 28 · slot 12 · generation 8 · age 16. Generation 0 is an empty entry. */
+struct bucket {
+	_Alignas(LINE) _Atomic uint64_t way[ROUTE_GROUP];
+};
+
+/* What is known of a slot. Its age is the number of new blocks that it was sent, in units of 2^shift: an entry's age against it says how
+ * much was stored since, which is what an LRU cache evicts by. */
+struct slot_row {
+	_Atomic uint64_t sent;
+	_Atomic int64_t live;
+	_Atomic uint32_t generation; /* 1..255 */
+	_Atomic uint32_t ageing;     /* shift << 16 | limit in units */
+};
+
+struct route_record {
+	uint32_t tag;
+	uint32_t default_ageing;
+	uint64_t mask;
+	struct bucket *buckets;
+	struct slot_row slot[ROUTE_MAX_NODES];
+};
+
+static uint64_t load(const _Atomic uint64_t *p)
+{
+	return atomic_load_explicit(p, memory_order_relaxed);
+}
+
+static uint32_t load32(const _Atomic uint32_t *p)
+{
+	return atomic_load_explicit(p, memory_order_relaxed);
+}
+
+static uint64_t key_of(uint64_t digest, unsigned group)
+{
+	uint64_t h = digest ^ (group * 0x9e3779b97f4a7c15ULL);
+	h ^= h >> 31;
+	h *= 0x7fb5d329728ea185ULL;
+	h ^= h >> 27;
+	h *= 0x81dadef4bc2dd44dULL;
+	return h ^ h >> 33;
+}
+
+static uint64_t print_of(uint64_t key)
+{
+	return key >> 36;
+}
+
+static uint16_t entry_slot(uint64_t e)
+{
+	return (uint16_t)(e >> 24 & 0xfff);
+}
+
+static uint32_t entry_generation(uint64_t e)
+{
+	return (uint32_t)(e >> 16 & 0xff);
+}
+
+static uint64_t entry_of(uint64_t key, uint16_t slot, uint32_t generation, uint16_t age)
+{
+	return print_of(key) << 36 | (uint64_t)slot << 24 | (uint64_t)generation << 16 | age;
+}
+
+static uint16_t age_now(const struct slot_row *s)
+{
+	return (uint16_t)(load(&s->sent) >> (load32(&s->ageing) >> 16));
+}
+
+static uint16_t units_since(const struct route_record *r, uint64_t e)
+{
+	return (uint16_t)(age_now(&r->slot[entry_slot(e)]) - (uint16_t)e);
+}
+
+/* Does |e| still count: its node's generation stands and its node was not filled over since? */
+static bool entry_is_fresh(const struct route_record *r, uint64_t e)
+{
+	const struct slot_row *s = &r->slot[entry_slot(e)];
+	return entry_generation(e) == load32(&s->generation) &&
+	       units_since(r, e) <= (load32(&s->ageing) & 0xffff);
+}
+
+static bool entry_is_for(uint64_t e, uint64_t key, uint16_t slot)
+{
+	return e >> 36 == print_of(key) && entry_slot(e) == slot && entry_generation(e) != 0;
+}
+
+CGN_RC route_record_new(size_t bytes, struct route_record **out, struct cgn_err *err)
+{
+	size_t want = MIN_BYTES;
+	while (want <= bytes / 2)
+		want *= 2;
+	struct route_record *r = calloc(1, sizeof *r);
+	if (r == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "prefix record: out of memory");
+	/* calloc of megabytes is fresh zero pages: they cost nothing until written. One line more, to align by hand. */
+	char *raw = calloc(1, want + LINE);
+	if (raw == NULL) {
+		free(r);
+		return CGN_FAIL(err, NO_MEMORY, "prefix record: no %zu bytes (router.index_size)", want);
+	}
+	size_t pad = LINE - (uintptr_t)raw % LINE;
+	raw[pad - 1] = (char)pad;
+	r->buckets = (struct bucket *)(void *)(raw + pad);
+	r->mask = want / LINE - 1;
+	unsigned shift = 0;
+	while ((want / sizeof(uint64_t)) >> shift > 16384)
+		shift++;
+	r->default_ageing = shift << 16 | NO_LIMIT;
+	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
+		atomic_init(&r->slot[i].generation, 1);
+		atomic_init(&r->slot[i].ageing, r->default_ageing);
+	}
+	r->tag = RECORD_TAG;
+	*out = r;
+	return CGN_OK;
+}
+
+void route_record_free(struct route_record **take)
+{
+	struct route_record *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, RECORD_TAG);
+	r->tag = 0;
+	char *base = (char *)r->buckets;
+	free(base - base[-1]);
+	free(r);
+}
+
+static struct bucket *bucket_of(const struct route_record *r, uint64_t key)
+{
+	return &r->buckets[key & r->mask];
+}
+
+/* The way to overwrite: an empty or dead one, else the one whose node was sent most since. */
+static unsigned victim_of(const struct route_record *r, const struct bucket *b)
+{
+	unsigned worst = 0;
+	uint64_t worst_blocks = 0;
+	for (unsigned w = 0; w < ROUTE_GROUP; w++) {
+		uint64_t e = load(&b->way[w]);
+		if (entry_generation(e) == 0 || !entry_is_fresh(r, e))
+			return w;
+		uint64_t blocks = (uint64_t)units_since(r, e)
+				  << (load32(&r->slot[entry_slot(e)].ageing) >> 16);
+		if (blocks > worst_blocks) {
+			worst = w;
+			worst_blocks = blocks;
+		}
+	}
+	return worst;
+}
+
+static void replace(struct route_record *r, _Atomic uint64_t *way, uint64_t e)
+{
+	uint64_t old = atomic_exchange_explicit(way, e, memory_order_relaxed);
+	struct slot_row *was = &r->slot[entry_slot(old)];
+	if (entry_generation(old) != 0 && entry_generation(old) == load32(&was->generation))
+		atomic_fetch_sub_explicit(&was->live, 1, memory_order_relaxed);
+}
+
+static _Atomic uint64_t *find(struct bucket *b, uint64_t key, uint16_t slot)
+{
+	for (unsigned w = 0; w < ROUTE_GROUP; w++)
+		if (entry_is_for(load(&b->way[w]), key, slot))
+			return &b->way[w];
+	return NULL;
+}
+
+/* Returns true when the block is new for the node. */
+static bool put(struct route_record *r, uint64_t key, uint16_t slot, uint32_t generation)
+{
+	struct slot_row *s = &r->slot[slot];
+	struct bucket *b = bucket_of(r, key);
+	uint64_t e = entry_of(key, slot, generation, age_now(s));
+	_Atomic uint64_t *way = find(b, key, slot);
+	bool known = way != NULL && entry_is_fresh(r, load(way));
+	if (known && load(way) == e)
+		return false; /* nothing to refresh: the line stays clean for the other cores */
+	if (way == NULL)
+		way = &b->way[victim_of(r, b)];
+	replace(r, way, e);
+	atomic_fetch_add_explicit(&s->live, 1, memory_order_relaxed);
+	return !known;
+}
+
+void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
+{
+	CGN_LIVE(r, RECORD_TAG);
+	CGN_MUST(slot < ROUTE_MAX_NODES);
+	struct slot_row *s = &r->slot[slot];
+	uint32_t generation = load32(&s->generation);
+	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
+	for (size_t i = 0; i < n; i++)
+		if (put(r, key_of(chain[i], slot / ROUTE_GROUP), slot, generation))
+			atomic_fetch_add_explicit(&s->sent, 1, memory_order_relaxed);
+}
+
+void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
+{
+	CGN_LIVE(r, RECORD_TAG);
+	CGN_MUST(slot < ROUTE_MAX_NODES);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t key = key_of(chain[i], slot / ROUTE_GROUP);
+		_Atomic uint64_t *way = find(bucket_of(r, key), key, slot);
+		if (way != NULL)
+			replace(r, way, 0);
+	}
+}
+
+/* Which of the group's nodes (bits of |among|) hold the block. */
+static unsigned holders(const struct route_record *r, uint64_t key, unsigned group, unsigned among)
+{
+	const struct bucket *b = bucket_of(r, key);
+	unsigned hit = 0;
+	for (unsigned w = 0; w < ROUTE_GROUP; w++) {
+		uint64_t e = load(&b->way[w]);
+		if (e >> 36 == print_of(key) && entry_slot(e) / ROUTE_GROUP == group && entry_is_fresh(r, e))
+			hit |= 1U << entry_slot(e) % ROUTE_GROUP;
+	}
+	return hit & among;
+}
+
+/* One walk down the chain for up to eight candidates of one group; those that miss a block leave with the depth they reached. */
+static void match_group(const struct route_record *r, const uint64_t *chain, size_t n,
+	struct route_cand *cands, size_t n_cands)
+{
+	struct route_cand *by_bit[ROUTE_GROUP];
+	unsigned group = cands[0].slot / ROUTE_GROUP, on = 0;
+	for (size_t i = 0; i < n_cands; i++) {
+		by_bit[cands[i].slot % ROUTE_GROUP] = &cands[i];
+		on |= 1U << cands[i].slot % ROUTE_GROUP;
+	}
+	for (size_t i = 0; i < n && on != 0; i++) {
+		if (i + PREFETCH_AHEAD < n)
+			__builtin_prefetch(bucket_of(r, key_of(chain[i + PREFETCH_AHEAD], group)));
+		unsigned hit = holders(r, key_of(chain[i], group), group, on);
+		for (unsigned left = on & ~hit; left != 0; left &= left - 1)
+			by_bit[__builtin_ctz(left)]->held = (uint32_t)i;
+		on = hit;
+	}
+	for (; on != 0; on &= on - 1)
+		by_bit[__builtin_ctz(on)]->held = (uint32_t)n;
+}
+
+void route_record_match(const struct route_record *r, const uint64_t *chain, size_t n,
+	struct route_cand *cands, size_t n_cands)
+{
+	CGN_LIVE(r, RECORD_TAG);
+	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
+	for (size_t i = 0, end; i < n_cands; i = end) {
+		for (end = i + 1;
+			end < n_cands && cands[end].slot / ROUTE_GROUP == cands[i].slot / ROUTE_GROUP; end++)
+			CGN_MUST(cands[end].slot > cands[end - 1].slot);
+		match_group(r, chain, n, cands + i, end - i);
+	}
+}
+
+void route_record_forget(struct route_record *r, uint16_t slot)
+{
+	CGN_LIVE(r, RECORD_TAG);
+	CGN_MUST(slot < ROUTE_MAX_NODES);
+	struct slot_row *s = &r->slot[slot];
+	/* after 255 turns old entries could count again: a wrong guess, no more */
+	uint32_t next = load32(&s->generation) % 255 + 1;
+	atomic_store_explicit(&s->generation, next, memory_order_relaxed);
+	atomic_store_explicit(&s->live, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->ageing, r->default_ageing, memory_order_relaxed);
+}
+
+void route_record_capacity(struct route_record *r, uint16_t slot, uint64_t blocks)
+{
+	CGN_LIVE(r, RECORD_TAG);
+	CGN_MUST(slot < ROUTE_MAX_NODES);
+	unsigned shift = 0;
+	while (blocks >> shift > 1024) /* 1/64 of the age's range, so that wrapping is far behind eviction */
+		shift++;
+	uint32_t ageing = blocks == 0 ? r->default_ageing : shift << 16 | (uint32_t)(blocks >> shift);
+	atomic_store_explicit(&r->slot[slot].ageing, ageing, memory_order_relaxed);
+}
+
+uint64_t route_record_blocks_of(const struct route_record *r, uint16_t slot)
+{
+	CGN_MUST(slot < ROUTE_MAX_NODES);
+	int64_t n = atomic_load_explicit(&r->slot[slot].live, memory_order_relaxed);
+	return n > 0 ? (uint64_t)n : 0; /* racing writers may leave it a little off */
+}
+
+uint64_t route_record_blocks(const struct route_record *r)
+{
+	CGN_LIVE(r, RECORD_TAG);
+	uint64_t sum = 0;
+	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
+		sum += route_record_blocks_of(r, i);
+	return sum;
+}
+
+size_t route_record_bytes(const struct route_record *r)
+{
+	CGN_LIVE(r, RECORD_TAG);
+	return (size_t)(r->mask + 1) * LINE + sizeof *r;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* control: what happens when the cluster, the configuration or the keys change. */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "router/router.h"
+
+#define TICK CGN_SEC
+/* of rendered prompt, about: what turns an engine's cache size into blocks of the record */
+#define BYTES_A_TOKEN 4
+#define BLOCK_BYTES   256
+
+/* ---- obeying the cluster ---- */
+
+static void capacity_set(struct router *r, const struct cluster_node *n)
+{
+	route_record_capacity(
+		r->shared.record, n->slot, cluster_node_kv_tokens(n) * BYTES_A_TOKEN / BLOCK_BYTES);
+}
+
+/* A static node has two names, and may be cordoned by either. */
+static void cordon_refresh(struct router *r, struct cluster_node *n)
+{
+	struct cluster_orders o;
+	bool want =
+		state_watch_cordoned(r->state, n->member_id) || state_watch_cordoned(r->state, n->info->id);
+	if (want != n->cordoned && cluster_cordon(r->cluster, n->member_id, want, &o))
+		cgn_loop_defer(r->loop, &r->publish);
+}
+
+void router_obey(struct router *r, const struct cluster_orders *o)
+{
+	struct cluster_node *n = r->cluster->by_slot[o->slot];
+	if (o->forget)
+		route_record_forget(r->shared.record, o->slot);
+	if (n != NULL && o->publish) {
+		capacity_set(r, n);
+		cordon_refresh(r, n);
+	}
+	if (o->publish)
+		cgn_loop_defer(r->loop, &r->publish);
+	switch (o->watch) {
+	case WATCH_KEEP:
+		break;
+	case WATCH_OPEN:
+		router_watch_open(r, n);
+		break;
+	case WATCH_AGAIN:
+		router_watch_again(r, n);
+		break;
+	case WATCH_CLOSE:
+		router_watch_close(r, o->slot);
+		break;
+	}
+}
+
+/* ---- publishing ---- */
+
+static void series_forget(const char *id)
+{
+	metric_forget(METRIC_NODE_STATE, "node", id);
+	metric_forget(METRIC_INFLIGHT, "node", id);
+}
+
+static void state_show(struct router_watch *w, const struct cluster_node *n)
+{
+	const char *id = n->info->id;
+	if (w->shown == n->state && w->shown_id != NULL && strcmp(w->shown_id, id) == 0)
+		return;
+	cgn_log(INFO, "router.node_state", F_STR("node", id), F_STR("address", n->address),
+		F_STR("state", node_state_text(n->state)));
+	if (w->shown_id != NULL && strcmp(w->shown_id, id) != 0)
+		series_forget(w->shown_id);
+	char *copy = strdup(id);
+	if (copy == NULL)
+		return;
+	free(w->shown_id);
+	w->shown_id = copy;
+	w->shown = n->state;
+	for (unsigned s = 0; s < NODE_STATE_COUNT; s++)
+		metric_set(METRIC_OF(NODE_STATE, id, node_state_text((enum node_state)s)),
+			s == (unsigned)n->state ? 1 : 0);
+}
+
+static void publish(struct cgn_hook *h)
+{
+	struct router *r = CGN_CONTAINER(h, struct router, publish);
+	struct cgn_err err;
+	struct cluster_view *v = NULL;
+	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
+		if (r->watches[i] != NULL && r->cluster->by_slot[i] != NULL)
+			state_show(r->watches[i], r->cluster->by_slot[i]);
+	if (!cgn_ok(cluster_view_new(r->cluster, &v, &err))) {
+		cgn_log(ERROR, "router.publish_failed", F_STR("why", err.msg));
+		return;
+	}
+	for (size_t i = 0; i < r->n_workers; i++)
+		gw_worker_tell(r->workers[i], v, NULL);
+	cluster_view_unref(&r->view);
+	r->view = v;
+}
+
+/* ---- membership ---- */
+
+static void on_node(void *user, const Cognitora__V1__Node *node)
+{
+	struct router *r = user;
+	struct cluster_orders o;
+	struct cgn_err err;
+	CGN_LIVE(r, ROUTER_TAG);
+	if (cgn_ok(cluster_node_seen(r->cluster, node, state_watch_cordoned(r->state, node->id), &o, &err)))
+		router_obey(r, &o);
+	else
+		cgn_log(ERROR, "router.node_refused", F_STR("node", node->id), F_STR("why", err.msg));
+}
+
+static void on_gone(void *user, const char *id)
+{
+	struct router *r = user;
+	struct cluster_orders o;
+	CGN_LIVE(r, ROUTER_TAG);
+	const struct cluster_node *n = cluster_find(r->cluster, id);
+	if (n == NULL)
+		return;
+	cgn_log(INFO, "router.node_gone", F_STR("node", n->info->id));
+	series_forget(n->info->id);
+	if (cluster_node_gone(r->cluster, n->member_id, &o))
+		router_obey(r, &o);
+}
+
+static void on_cordon(void *user, const char *id, bool cordoned)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct cluster_node *n = cluster_find(r->cluster, id);
+	(void)cordoned;
+	if (n != NULL)
+		cordon_refresh(r, n);
+}
+
+static void on_connected(void *user, bool connected, const char *why)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	r->state_connected = connected;
+	if (!connected)
+		cgn_log(WARN, "router.state_away", F_STR("why", why),
+			F_STR("then", "the last known membership stays"));
+}
+
+const struct state_watch_ops router_state_ops = {
+	.on_node = on_node,
+	.on_gone = on_gone,
+	.on_cordon = on_cordon,
+	.on_connected = on_connected,
+};
+
+/* ---- rules ---- */
+
+CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
+{
+	struct auth_keys *keys = NULL;
+	struct gw_rules *rules = NULL;
+	/* first: a change while it is read is seen at the next tick */
+	r->keys_seen = router_keys_fingerprint(r->cfg);
+	CGN_TRY(router_keys_load(r->cfg, &keys, err));
+	size_t n = keys != NULL ? auth_keys_count(keys) : 0;
+	CGN_TRY(gw_rules_new(r->cfg, &keys, &rules, err));
+	for (size_t i = 0; i < r->n_workers; i++)
+		gw_worker_tell(r->workers[i], NULL, rules);
+	gw_rules_unref(&r->rules);
+	r->rules = rules;
+	if (r->cfg->auth.enabled)
+		cgn_log(INFO, "router.keys", F_STR("file", r->cfg->auth.api_keys_file), F_U64("keys", n));
+	return CGN_OK;
+}
+
+static void keys_look(struct router *r)
+{
+	struct cgn_err err;
+	uint64_t now = router_keys_fingerprint(r->cfg);
+	if (now == r->keys_seen)
+		return;
+	if (!cgn_ok(router_rules_load(r, &err)))
+		cgn_log(ERROR, "router.keys_refused", F_STR("why", err.msg),
+			F_STR("then", "the old keys stay"));
+}
+
+static void tls_again(const char *what, struct tls_ctx *c)
+{
+	struct cgn_err err;
+	if (c != NULL && !cgn_ok(tls_ctx_reload(c, &err)))
+		cgn_log(ERROR, "router.certificates_refused", F_STR("of", what), F_STR("why", err.msg),
+			F_STR("then", "the old ones stay"));
+}
+
+void router_reload(void *state, const struct config *cfg)
+{
+	struct router *r = state;
+	struct cgn_err err;
+	CGN_LIVE(r, ROUTER_TAG);
+	r->cfg = cfg;
+	if (!cgn_ok(router_rules_load(r, &err)))
+		cgn_log(ERROR, "router.keys_refused", F_STR("why", err.msg),
+			F_STR("then", "the old rules stay"));
+	tls_again("the gateway", r->http_tls);
+	tls_again("the gRPC port", r->grpc_tls);
+	tls_again("calls to agents", r->shared.agent_tls);
+	if (!cgn_ok(state_watch_reload_tls(r->state, &err)))
+		cgn_log(ERROR, "router.certificates_refused", F_STR("of", "etcd"), F_STR("why", err.msg),
+			F_STR("then", "the old ones stay"));
+}
+
+/* ---- once a second ---- */
+
+static void tick(struct cgn_timer *t)
+{
+	struct router *r = CGN_CONTAINER(t, struct router, tick);
+	uint64_t connections = 0;
+	keys_look(r);
+	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
+		if (r->cluster->by_slot[i] != NULL)
+			metric_set(METRIC_OF(INFLIGHT, r->cluster->by_slot[i]->info->id),
+				cluster_inflight(r->cluster, i));
+	for (size_t i = 0; i < r->n_workers; i++)
+		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
+	metric_set(METRIC_OF(CONNECTIONS, "http"), (double)connections);
+	metric_set(METRIC_ONE(INDEX_BLOCKS), (double)route_record_blocks(r->shared.record));
+	metric_set(METRIC_ONE(INDEX_BYTES), (double)route_record_bytes(r->shared.record));
+	cgn_timer_set(t, TICK);
+}
+
+void router_control_open(struct router *r)
+{
+	cgn_hook_init(&r->publish, publish);
+	cgn_timer_init(&r->tick, r->loop, tick);
+	cgn_timer_set(&r->tick, TICK);
+}
+
+void router_control_close(struct router *r)
+{
+	cgn_timer_cancel(&r->tick);
+	cgn_hook_drop(&r->publish);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gateway: the worker loops and the requests on them. A worker owns its listener, its connections to agents and its requests; what it
+ * shares with others is in gw_shared, and all of that is atomic or constant. */
+#pragma once
+#include <stdatomic.h>
+
+#include "base/core/arena.h"
+#include "io/grpc/grpc.h"
+#include "io/http/http.h"
+#include "io/loop/loop.h"
+#include "joint/telemetry/telemetry.h"
+#include "policy/cluster/view.h"
+#include "policy/engine/usage.h"
+#include "policy/prefix/prefix.h"
+#include "router/rules.h"
+
+#define GW_MAX_ATTEMPTS 16 /* of keys.def */
+
+/* ---- what workers share ---- */
+struct gw_shared {
+	struct cluster_cell *cells; /* the cluster's */
+	struct route_record *record;
+	struct tls_ctx *agent_tls; /* NULL: agents are reached in clear */
+	uint64_t started_unix;
+	_Atomic uint64_t body_bytes; /* of request bodies in memory */
+	_Atomic bool draining;
+};
+
+/* ---- a worker ---- */
+/* Its connections to one agent: two, so that one stalled TCP stream does not hold everybody. */
+struct gw_link {
+	uint32_t tag;
+	uint16_t slot;
+	char *address;
+	struct grpc_channel *channel;
+	uint32_t requests; /* that use it */
+	bool retired;      /* not in worker->links any more; goes with its last request */
+	struct cgn_grave grave;
+};
+
+struct gw_series; /* metric cells of one model */
+
+struct gw_worker {
+	uint32_t tag;
+	unsigned index;
+	struct gw_shared *shared;
+	struct cgn_loop *loop;
+	struct http_server *server;
+	struct cluster_view *view;
+	struct gw_rules *rules;
+	struct gw_link *links[ROUTE_MAX_NODES];
+	struct route_cand *cands; /* room for cands_cap candidates */
+	size_t cands_cap;
+	uint32_t turn;
+	uint64_t ids; /* state of the generator of request ids */
+	struct gw_series *series;
+	size_t n_series;
+	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens, *cached_predicted,
+		*cached_actual;
+	struct cgn_timer count_timer;
+	_Atomic uint32_t connections; /* for the control loop */
+	void (*on_idle)(void *arg);   /* drained; called on the worker's loop */
+	void *idle_arg;
+	struct cgn_post drain_post, stop_post;
+};
+
+struct gw_worker_cfg {
+	unsigned index;
+	struct gw_shared *shared;
+	struct http_server_cfg http;
+};
+/* Listens, but runs only with gw_worker_start. Takes references of |view| and |rules|. */
+CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view, struct gw_rules *rules,
+	struct gw_worker **out, struct cgn_err *err);
+CGN_RC gw_worker_start(struct gw_worker *w, struct cgn_err *err);
+/* Any thread: what the worker goes by from now on. References are taken. NULL: no change. Out of memory, the old ones stay. */
+void gw_worker_tell(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules);
+/* Any thread: stop listening; |on_idle|, on the worker's loop, when no connection is left. */
+void gw_worker_drain(struct gw_worker *w, void (*on_idle)(void *arg), void *arg);
+/* Cut what is left, end the thread. From the thread that made it. */
+void gw_worker_free(struct gw_worker **take);
+
+/* The link to |node|, made when first used. */
+CGN_RC gw_link_get(
+	struct gw_worker *w, const struct view_node *node, struct gw_link **out, struct cgn_err *err);
+void gw_link_release(struct gw_worker *w, struct gw_link **take);
+
+/* ---- a request ---- */
+enum gw_state {
+#define STATE(id, handler, exits, why) GW_##id,
+#include "router/gw_states.def"
+#undef STATE
+	GW_STATE_COUNT
+};
+const char *gw_state_name(enum gw_state s);
+
+enum gw_step { STEP_AGAIN, STEP_PARK, STEP_END };
+enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };
+
+enum gw_route_kind { GW_RELAY, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
+#define ROUTE_OPEN    0x100U /* no key is asked for */
+#define ROUTE_ANY_KEY 0U     /* a key of whatever scope */
+struct gw_route_row {
+	const char *method, *path;
+	enum gw_route_kind kind;
+	unsigned scope;
+};
+
+/* Why the engine's side of a try ended, or what it is known to do. */
+struct gw_try {
+	struct grpc_call *call; /* NULL: none open */
+	struct gw_link *link;
+	uint16_t slot;
+	const char *node_id; /* in the request's arena */
+	bool booked;
+	bool head_seen, closed;
+	struct cgn_str first_data; /* p != NULL while its first bytes are at hand; borrowed */
+	struct cgn_err why;        /* once closed */
+	int status;
+	const struct proto_header *headers; /* of the answer, in the request's arena */
+	size_t n_headers;
+	cgn_nsec sent_at;
+};
+
+#define GW_REQ_TAG 0x64e40e01U
+struct gw_req {
+	uint32_t tag;
+	enum gw_state state;
+	enum gw_wait armed;
+	bool waking; /* a handler runs: what happens meanwhile is seen when it returns */
+	bool event;  /* something happened since the handler looked */
+	struct gw_worker *w;
+	struct http_exchange *x;   /* NULL once the client's side is over */
+	struct cgn_err client_why; /* then */
+	struct cgn_arena arena;    /* lives as long as the request */
+	struct cgn_arena work;     /* chain and answer's head: dropped at the first byte */
+	struct cgn_grave grave;
+	struct cgn_timer timer; /* backoff, first byte, or silence of the engine */
+	bool timer_fired;       /* since the last gw_park */
+
+	/* asked */
+	const struct gw_route_row *route;
+	cgn_nsec started;
+	struct cgn_str id, method, path, pin, session, peer;
+	struct proto_header *headers; /* what the engine gets to see */
+	size_t n_headers;
+	struct cgn_str authorization, api_key; /* in the arena until GW_AUTH is over */
+	const char *key_id;                    /* for the log; NULL: none */
+	unsigned scopes;
+	int64_t content_length;
+	bool encoded; /* it has a content-encoding */
+	bool body_done;
+	struct cgn_buf body;
+	uint64_t body_booked;
+	enum cgn_code body_bad; /* CGN_FINE, or why it was refused while it came */
+
+	/* routed */
+	struct cgn_str model; /* resolved; empty while unknown */
+	bool parsed, stream;
+	bool backed_off; /* the pause before this try is over */
+	struct prefix_chain chain;
+	uint32_t held, blocks; /* predicted of the last pick */
+	uint16_t excluded[GW_MAX_ATTEMPTS];
+	uint32_t tries;
+	struct gw_try t;
+	const char *last_retry; /* reason, for the log; NULL: none */
+
+	/* answered */
+	int status;
+	bool head_sent, event_stream, paused, ended;
+	char last2[2]; /* the last bytes relayed: is an event complete */
+	uint64_t bytes_out;
+	cgn_nsec first_byte, last_byte, took; /* took: of the last pick */
+	struct usage usage;
+	struct usage_tail tail;
+	const char *outcome;     /* NULL: nothing special */
+	struct metric_cell *itl; /* of its model, once known */
+};
+
+extern const struct http_server_ops gw_http_ops;
+void gw_wake(struct gw_req *r); /* something happened; the only caller of handlers */
+void gw_goto(struct gw_req *r, enum gw_state next);
+enum gw_step gw_auth(struct gw_req *r);
+enum gw_step gw_body(struct gw_req *r);
+enum gw_step gw_route(struct gw_req *r);
+enum gw_step gw_dispatch(struct gw_req *r);
+enum gw_step gw_stream(struct gw_req *r);
+enum gw_step gw_answer(struct gw_req *r);
+enum gw_step gw_finish(struct gw_req *r);
+
+/* Wait for |what| and |delay| (0: no timer). */
+enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
+
+/* route.c: could the request go to another node than those tried? */
+bool gw_can_retry(struct gw_req *r);
+
+/* try.c: one try on one node. */
+/* A failure to start is a failed try: t.closed and t.why. The node's booking was made. */
+void gw_try_start(struct gw_req *r, const struct view_node *node);
+void gw_try_end(struct gw_req *r); /* cancels what is open, gives the booking back; safe when none is open */
+/* stream.c: the engine's head, its bytes, and its end to the client. */
+void gw_send_head(struct gw_req *r);
+void gw_relay(struct gw_req *r, struct cgn_str data);
+
+/* answer.c: our own answers. All leave the request in GW_ANSWER. */
+struct gw_refusal {
+	int status;
+	const char *type, *code, *param; /* param may be NULL */
+	const char *reason;              /* label of cgn_rejected_total; NULL: not counted */
+	const char *allow;               /* with 405 */
+	unsigned retry_after;            /* seconds; 0: no such field */
+};
+enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+enum gw_step gw_local(struct gw_req *r); /* routes that no engine is asked for */
+void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char *message);
+void gw_body_drop(struct gw_req *r); /* the body's memory and its share of the budget */
+
+/* account.c */
+void gw_account_open(struct gw_worker *w);
+void gw_account_close(struct gw_worker *w);
+void gw_account(struct gw_req *r);
+void gw_count_rejected(const char *reason);
+void gw_count_retry(const char *reason);
+void gw_series_itl(struct gw_req *r, cgn_nsec gap); /* between two pieces of a streamed answer */

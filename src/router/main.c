@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cgn-router: OpenAI-compatible gateway that puts each request on the replica that can answer it soonest. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log/log.h"
+#include "router/router.h"
+
+#define MAX_WORKERS 256
+
+static const char *const http_alpn[] = {"h2", "http/1.1", NULL};
+
+/* ---- TLS ---- */
+
+static CGN_RC gateway_tls(struct router *r, struct cgn_err *err)
+{
+	const char *cert = r->cfg->router.tls_cert_file, *key = r->cfg->router.tls_key_file;
+	if (cert == NULL && key == NULL)
+		return CGN_OK;
+	if (cert == NULL || key == NULL)
+		return CGN_FAIL(err, INVALID,
+			"router.tls_cert_file and router.tls_key_file go together: one of them is not set");
+	struct tls_cfg c = {.server = true, .cert_file = cert, .key_file = key, .alpn = http_alpn};
+	return tls_ctx_new(&c, &r->http_tls, err);
+}
+
+/* ---- ports ---- */
+
+static void nobody(void *user, struct net_conn *c)
+{
+	(void)user;
+	(void)c;
+}
+
+/* Workers share the port with SO_REUSEPORT, and so would a second router, silently taking half of the connections. A socket without
+ * that option finds out. */
+static CGN_RC port_is_free(struct router *r, struct cgn_err *err)
+{
+	struct net_listener *ln = NULL;
+	struct net_listen_cfg cfg = {.addr = r->cfg->router.listen};
+	CGN_TRY(net_listen(r->loop, &cfg, nobody, NULL, &ln, err));
+	net_listener_close(&ln);
+	return CGN_OK;
+}
+
+static struct http_server_cfg http_cfg(const struct router *r, const char *addr)
+{
+	const struct config *cfg = r->cfg;
+	return (struct http_server_cfg){
+		.listen = {.addr = addr,
+			.tls = r->http_tls,
+			.reuse_port = true,
+			.max_conns = cfg->router.max_connections},
+		.head_timeout = cfg->router.head_timeout,
+		.body_timeout = cfg->router.body_timeout,
+		.idle_timeout = cfg->router.idle_timeout,
+		.write_timeout = cfg->router.write_timeout,
+	};
+}
+
+static size_t worker_count(const struct config *cfg)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	size_t n =
+		cfg->router.worker_threads > 0 ? cfg->router.worker_threads : (size_t)(cores > 0 ? cores : 1);
+	return n < MAX_WORKERS ? n : MAX_WORKERS;
+}
+
+/* With port 0 the kernel chooses for the first worker, and the others follow it there. */
+static CGN_RC workers_open(struct router *r, struct cgn_err *err)
+{
+	char addr[300];
+	size_t want = worker_count(r->cfg);
+	(void)cgn_str_copyz(addr, sizeof addr, cgn_str_of(r->cfg->router.listen));
+	CGN_TRY(port_is_free(r, err));
+	r->workers = calloc(want, sizeof(struct gw_worker *));
+	if (r->workers == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "workers: out of memory");
+	for (size_t i = 0; i < want; i++) {
+		struct gw_worker_cfg cfg = {
+			.index = (unsigned)i, .shared = &r->shared, .http = http_cfg(r, addr)};
+		CGN_TRY(gw_worker_new(&cfg, r->view, r->rules, &r->workers[i], err));
+		r->n_workers++;
+		char *colon = strrchr(addr, ':');
+		if (i == 0 && colon != NULL && strcmp(colon, ":0") == 0)
+			(void)snprintf(colon, sizeof addr - (size_t)(colon - addr), ":%u",
+				http_server_port(r->workers[0]->server));
+	}
+	return CGN_OK;
+}
+
+static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
+{
+	struct grpc_server_cfg cfg = {
+		.listen = {.addr = r->cfg->router.listen_grpc, .tls = r->grpc_tls},
+		.methods = router_methods,
+		.n_methods = router_n_methods,
+		.health = true,
+	};
+	CGN_TRY(grpc_server_new(r->loop, &cfg, r, &r->grpc, err));
+	grpc_server_serving(r->grpc, true);
+	return CGN_OK;
+}
+
+/* ---- svc ---- */
+
+static void stop(void **take)
+{
+	struct router *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, ROUTER_TAG);
+	for (size_t i = 0; i < r->n_workers; i++)
+		gw_worker_free(&r->workers[i]);
+	free(r->workers);
+	router_control_close(r);
+	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
+		router_watch_close(r, i);
+	state_watch_close(&r->state);
+	grpc_server_free(&r->grpc);
+	cluster_view_unref(&r->view);
+	gw_rules_unref(&r->rules);
+	cluster_free(&r->cluster);
+	route_record_free(&r->shared.record);
+	tls_ctx_free(&r->http_tls);
+	tls_ctx_free(&r->grpc_tls);
+	tls_ctx_free(&r->shared.agent_tls);
+	r->tag = 0;
+	free(r);
+}
+
+static void id_make(struct router *r)
+{
+	char host[128] = "router";
+	(void)gethostname(host, sizeof host - 1);
+	(void)snprintf(r->id, sizeof r->id, "%s/%ld", host, (long)getpid());
+}
+
+static CGN_RC open_all(struct router *r, struct cgn_err *err)
+{
+	CGN_TRY(gateway_tls(r, err));
+	CGN_TRY(state_tls_server(r->cfg, &r->grpc_tls, err));
+	CGN_TRY(state_tls_client(r->cfg, &r->shared.agent_tls, err));
+	CGN_TRY(cluster_new(&r->cluster, err));
+	r->shared.cells = r->cluster->cells;
+	CGN_TRY(route_record_new(r->cfg->router.index_size, &r->shared.record, err));
+	CGN_TRY(router_rules_load(r, err));
+	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));
+	CGN_TRY(workers_open(r, err));
+	CGN_TRY(state_watch_open(r->loop, r->cfg, &router_state_ops, r, &r->state, err));
+	CGN_TRY(grpc_open(r, err));
+	for (size_t i = 0; i < r->n_workers; i++)
+		CGN_TRY(gw_worker_start(r->workers[i], err));
+	return CGN_OK;
+}
+
+static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
+{
+	struct router *r = calloc(1, sizeof *r);
+	if (r == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	*r = (struct router){.tag = ROUTER_TAG, .svc = s, .loop = svc_loop(s), .cfg = cfg};
+	r->started = cgn_loop_now(r->loop);
+	r->shared.started_unix = cgn_clock_wall_ms() / 1000;
+	r->state_backend = config_enum_text(cfg->cluster.state_backend);
+	(void)cgn_str_copyz(r->cluster_name, sizeof r->cluster_name, cgn_str_of(cfg->cluster.name));
+	id_make(r);
+	router_control_open(r);
+	cgn_rc rc = open_all(r, err);
+	if (!cgn_ok(rc)) {
+		void *take = r;
+		stop(&take);
+		return rc;
+	}
+	cgn_log(INFO, "router.listening", F_STR("http", cfg->router.listen),
+		F_U64("port", http_server_port(r->workers[0]->server)), F_BOOL("tls", r->http_tls != NULL),
+		F_STR("grpc", cfg->router.listen_grpc), F_U64("workers", r->n_workers));
+	*state = r;
+	return CGN_OK;
+}
+
+/* On a worker's loop. */
+static void worker_is_idle(void *arg)
+{
+	struct router *r = arg;
+	if (atomic_fetch_sub(&r->busy_workers, 1) == 1)
+		svc_drained(r->svc);
+}
+
+static void drain(void *state)
+{
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	atomic_store(&r->shared.draining, true);
+	atomic_store(&r->busy_workers, r->n_workers);
+	grpc_server_serving(r->grpc, false);
+	for (size_t i = 0; i < r->n_workers; i++)
+		gw_worker_drain(r->workers[i], worker_is_idle, r);
+}
+
+static bool ready(void *state, struct cgn_buf *why)
+{
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	if (r->cluster->count[NODE_READY] > 0)
+		return true;
+	cgn_buf_putz(why, "no node is ready");
+	return false;
+}
+
+static const char *admin_addr(const struct config *cfg)
+{
+	return cfg->router.listen_admin;
+}
+
+static cgn_nsec drain_timeout(const struct config *cfg)
+{
+	return cfg->router.drain_timeout;
+}
+
+static const struct svc_flag flags[] = {
+	{"listen", "router.listen", "ADDR", "HTTP gateway"},
+	{"listen-grpc", "router.listen_grpc", "ADDR", "registration and control"},
+	{"listen-admin", "router.listen_admin", "ADDR", "metrics, health, nodes"},
+	{"workers", "router.worker_threads", "N", "event loops; 0: one per core"},
+};
+
+int main(int argc, char **argv)
+{
+	struct svc_program p = {
+		.name = "cgn-router",
+		.summary =
+			"OpenAI-compatible gateway that puts each request on the replica that can answer it soonest.",
+		.examples = "  cgn-router --config /etc/cognitora/cognitora.toml\n"
+			    "  cgn-router --listen 127.0.0.1:8080 --set log.level=debug\n",
+		.flags = flags,
+		.n_flags = CGN_COUNT(flags),
+		.admin_addr = admin_addr,
+		.drain_timeout = drain_timeout,
+		.routes = router_admin_routes,
+		.n_routes = router_n_admin_routes,
+		.start = start,
+		.reload = router_reload,
+		.drain = drain,
+		.ready = ready,
+		.stop = stop,
+	};
+	return svc_main(&p, argc, argv);
+}

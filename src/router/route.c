@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route: from a body to a node. */
+#include <stdlib.h>
+
+#include "base/json/json.h"
+#include "router/gateway.h"
+
+#define BAD_REQUEST         "invalid_request_error"
+#define DEFAULT_BLOCK_BYTES 256
+#define RETRY_AFTER         2
+
+static const struct gw_refusal no_node = {
+	503, "server_error", "no_node", .reason = "no_node", .retry_after = RETRY_AFTER};
+
+static enum gw_step model_missing(struct gw_req *r)
+{
+	return gw_refuse(r,
+		&(struct gw_refusal){
+			400, BAD_REQUEST, "missing_model", .param = "model", .reason = "invalid"},
+		"model is missing, or no string");
+}
+
+/* Names that clients use become names that nodes have; what nobody knows is refused here. */
+static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const struct gw_model **row)
+{
+	*row = gw_rules_model(r->w->rules, asked);
+	r->model = asked;
+	if (view_model_find(r->w->view, asked) == NULL && *row != NULL)
+		r->model = cgn_arena_str(&r->arena, (*row)->name);
+	if (r->model.p == NULL)
+		return model_missing(r);
+	if (*row != NULL || view_model_find(r->w->view, asked) != NULL)
+		return STEP_AGAIN;
+	r->model = (struct cgn_str){NULL, 0};
+	return gw_refuse(r,
+		&(struct gw_refusal){
+			404, BAD_REQUEST, "model_not_found", .param = "model", .reason = "model"},
+		"the model `%.*s` does not exist here", (int)(asked.n < 200 ? asked.n : 200), asked.p);
+}
+
+static enum gw_step body_parse(struct gw_req *r)
+{
+	struct json_val body, model;
+	struct cgn_err err;
+	const struct gw_model *row = NULL;
+	if (!cgn_ok(json_parse(cgn_buf_view(&r->body), &body, NULL, &err)))
+		return gw_refuse(r,
+			&(struct gw_refusal){400, BAD_REQUEST, "invalid_json", .reason = "invalid"},
+			"the body is no valid JSON: %s", err.msg);
+	if (body.type != JSON_OBJECT)
+		return gw_refuse(r,
+			&(struct gw_refusal){400, BAD_REQUEST, "invalid_json", .reason = "invalid"},
+			"the body is no JSON object");
+	if (!json_get(body, "model", &model) || model.type != JSON_STRING)
+		return model_missing(r);
+	struct cgn_str asked = cgn_arena_str(
+		&r->arena, json_str(model, &r->work)); /* the body goes before the request does */
+	if (asked.p == NULL)
+		return model_missing(r);
+	(void)model_resolve(r, asked, &row);
+	if (r->state != GW_ROUTE)
+		return STEP_AGAIN;
+	r->stream = json_get_bool(body, "stream", false);
+	struct prefix_params params = {
+		.model = r->model,
+		.block_bytes = row != NULL ? row->block_bytes : DEFAULT_BLOCK_BYTES,
+		.max_blocks = ROUTE_MAX_BLOCKS,
+	};
+	r->chain = prefix_chain_make(&params, body, &r->work);
+	r->parsed = true;
+	return STEP_AGAIN;
+}
+
+static bool cands_room(struct gw_worker *w, size_t n)
+{
+	if (n <= w->cands_cap)
+		return true;
+	struct route_cand *v = realloc(w->cands, n * sizeof *v);
+	if (v == NULL)
+		return false;
+	w->cands = v;
+	w->cands_cap = n;
+	return true;
+}
+
+/* A pinned request has one candidate or none. */
+static size_t pin_apply(struct gw_req *r, size_t n)
+{
+	if (r->pin.n == 0)
+		return n;
+	const struct view_node *node = view_node_find(r->w->view, r->pin);
+	for (size_t i = 0; i < n && node != NULL; i++) {
+		if (r->w->cands[i].slot != node->slot)
+			continue;
+		r->w->cands[0] = r->w->cands[i];
+		return 1;
+	}
+	return 0;
+}
+
+static struct route_pick pick(struct gw_req *r, const struct view_model *m)
+{
+	struct gw_worker *w = r->w;
+	struct route_ask ask = {
+		.weights = w->rules->weights, .max_inflight = w->rules->max_concurrent, .turn = w->turn};
+	if (m == NULL || !cands_room(w, m->n_ready + 1))
+		return (struct route_pick){.verdict = ROUTE_NONE};
+	size_t n = pin_apply(r, view_candidates(m, w->shared->cells, r->excluded, r->tries, w->cands));
+	ask.blocks = r->chain.n;
+	if (r->session.n > 0)
+		ask.sticky = route_hash(r->session.p, r->session.n);
+	else if (r->chain.n > 0)
+		ask.sticky = r->chain.short_digests[0];
+	route_record_match(w->shared->record, r->chain.short_digests, r->chain.n, w->cands, n);
+	return route_pick(&ask, w->cands, n);
+}
+
+bool gw_can_retry(struct gw_req *r)
+{
+	if (r->tries >= r->w->rules->attempts || r->tries >= GW_MAX_ATTEMPTS)
+		return false;
+	return pick(r, view_model_find(r->w->view, r->model)).verdict == ROUTE_PICKED;
+}
+
+static enum gw_step nobody(struct gw_req *r, enum route_verdict verdict)
+{
+	if (verdict == ROUTE_FULL)
+		return gw_refuse(r,
+			&(struct gw_refusal){
+				503, "server_error", "overloaded", .reason = "concurrency", .retry_after = 1},
+			"every node that serves %.*s has all the requests that it may have",
+			CGN_STR_ARG(r->model));
+	if (r->pin.n > 0)
+		return gw_refuse(r, &no_node,
+			"the node of X-Cgn-Node is not known, not ready, or does not serve %.*s",
+			CGN_STR_ARG(r->model));
+	return gw_refuse(r, &no_node, "no node that serves %.*s is ready%s", CGN_STR_ARG(r->model),
+		r->tries > 0 ? " beside those that failed" : "");
+}
+
+static enum gw_step send_to(struct gw_req *r, const struct route_pick *p, cgn_nsec began)
+{
+	struct gw_worker *w = r->w;
+	const struct route_cand *c = &w->cands[p->index];
+	const struct view_node *node = view_node_at(w->view, c->slot);
+	CGN_MUST(node != NULL);
+	atomic_fetch_add_explicit(&w->shared->cells[c->slot].inflight, 1, memory_order_relaxed);
+	r->held = c->held;
+	r->blocks = (uint32_t)r->chain.n;
+	r->excluded[r->tries++] = c->slot;
+	r->backed_off = false;
+	w->turn++;
+	route_record_add(w->shared->record, r->chain.short_digests, r->chain.n, c->slot);
+	r->took = cgn_clock_now() - began;
+	metric_observe(w->pick_seconds, r->took);
+	gw_try_start(r, node);
+	gw_goto(r, GW_DISPATCH);
+	return STEP_AGAIN;
+}
+
+enum gw_step gw_route(struct gw_req *r)
+{
+	cgn_nsec began = cgn_clock_now();
+	if (!r->parsed)
+		(void)body_parse(r);
+	if (r->state != GW_ROUTE)
+		return STEP_AGAIN; /* refused */
+	if (r->tries >= 2 && !r->backed_off && r->w->rules->retry_backoff > 0) {
+		r->backed_off = true;
+		/* nothing else wakes it but a client that goes */
+		return gw_park(r, WAIT_BACKOFF, r->w->rules->retry_backoff);
+	}
+	struct route_pick p = pick(r, view_model_find(r->w->view, r->model));
+	if (p.verdict != ROUTE_PICKED)
+		return nobody(r, p.verdict);
+	return send_to(r, &p, began);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* router: the control loop. Membership, the watches of agents, the gRPC port, keys and gauges; it tells workers what changed. */
+#pragma once
+#include "io/grpc/grpc.h"
+#include "io/loop/backoff.h"
+#include "joint/state/state.h"
+#include "joint/svc/svc.h"
+#include "router/gateway.h"
+
+#define ROUTER_TAG 0x640a7e01U
+
+/* Agent.Watch of one node, opened again for as long as the node is a member. */
+struct router_watch {
+	uint32_t tag;
+	struct router *r;
+	uint16_t slot;
+	char *address;
+	struct grpc_channel *channel;
+	struct grpc_call *call;
+	struct cgn_timer retry;
+	struct cgn_backoff backoff;
+	struct cgn_grave grave;
+	enum node_state shown; /* last state that was logged and put on /metrics */
+	char *shown_id;        /* under this id */
+};
+
+struct router_call; /* of the gRPC port; service.c */
+
+struct router {
+	uint32_t tag;
+	struct svc *svc;
+	struct cgn_loop *loop;
+	const struct config *cfg; /* the last one loaded; keys that are not live are only read at the start */
+	char cluster_name[128];
+	const char *state_backend;
+	struct cluster *cluster;
+	struct state_watch *state;
+	bool state_connected;
+	struct tls_ctx *http_tls, *grpc_tls; /* NULL: in clear. Agents' is in shared */
+	struct grpc_server *grpc;
+	struct gw_shared shared;
+	struct gw_worker **workers;
+	size_t n_workers;
+	_Atomic size_t busy_workers; /* while draining */
+	struct cluster_view *view;
+	struct gw_rules *rules;
+	struct router_watch *watches[ROUTE_MAX_NODES];
+	struct cgn_hook publish;
+	struct cgn_timer tick;
+	uint64_t keys_seen; /* fingerprint of the key file's inode, size and time */
+	cgn_nsec started;
+	char id[160]; /* who asks, for agents' logs */
+};
+
+/* control.c */
+extern const struct state_watch_ops router_state_ops;
+void router_control_open(struct router *r);
+void router_control_close(struct router *r);
+CGN_RC router_rules_load(
+	struct router *r, struct cgn_err *err); /* from r->cfg; on failure the old ones stay */
+void router_reload(void *state, const struct config *cfg);
+/* What cluster_* ordered, done: watches, the record, the view. |o->slot| says of which node. */
+void router_obey(struct router *r, const struct cluster_orders *o);
+
+/* watch.c */
+void router_watch_open(struct router *r, const struct cluster_node *n);
+void router_watch_again(struct router *r, const struct cluster_node *n);
+void router_watch_close(struct router *r, uint16_t slot);
+
+/* service.c */
+extern const struct grpc_method router_methods[];
+extern const size_t router_n_methods;
+
+/* keys.c: the key file. Empty keys when authentication is off. */
+CGN_RC router_keys_load(const struct config *cfg, struct auth_keys **out, struct cgn_err *err);
+uint64_t router_keys_fingerprint(const struct config *cfg); /* changes when the file does; 0: no file */
+
+/* admin.c */
+extern const struct svc_admin_route router_admin_routes[];
+extern const size_t router_n_admin_routes;

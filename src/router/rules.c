@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/rules.h"
+
+#include <stdlib.h>
+
+#define RULES_TAG   0x64d10e01U
+#define RULES_LIMIT ((size_t)64 * 1024 * 1024)
+
+static bool aliases_fill(struct gw_rules *r, struct gw_model *m, const struct config_list *from)
+{
+	struct cgn_str *v = cgn_arena_zero(&r->arena, (from->n + 1) * sizeof *v);
+	if (v == NULL)
+		return false;
+	for (size_t i = 0; i < from->n; i++) {
+		v[i] = cgn_arena_str(&r->arena, cgn_str_of(from->v[i]));
+		if (v[i].p == NULL)
+			return false;
+	}
+	m->aliases = v;
+	m->n_aliases = from->n;
+	return true;
+}
+
+static bool models_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->models = cgn_arena_zero(&r->arena, (cfg->n_models + 1) * sizeof *r->models);
+	if (r->models == NULL)
+		return false;
+	for (size_t i = 0; i < cfg->n_models; i++) {
+		struct gw_model *m = &r->models[r->n_models++];
+		m->name = cgn_arena_str(&r->arena, cgn_str_of(cfg->models[i].name));
+		m->block_bytes = cfg->models[i].block_bytes;
+		if (m->name.p == NULL || !aliases_fill(r, m, &cfg->models[i].aliases))
+			return false;
+	}
+	return true;
+}
+
+CGN_RC gw_rules_new(
+	const struct config *cfg, struct auth_keys **keys, struct gw_rules **out, struct cgn_err *err)
+{
+	struct gw_rules *r = calloc(1, sizeof *r);
+	if (r == NULL) {
+		auth_keys_free(keys);
+		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
+	}
+	r->tag = RULES_TAG;
+	atomic_init(&r->refs, 1);
+	cgn_arena_init(&r->arena, RULES_LIMIT);
+	r->keys = *keys;
+	*keys = NULL;
+	r->weights = (struct route_weights){cfg->router.score_weights.kv, cfg->router.score_weights.load,
+		cfg->router.score_weights.power, cfg->router.score_weights.capacity};
+	r->max_body = cfg->router.max_body;
+	r->max_inflight_body = cfg->router.max_inflight_body;
+	r->first_byte_timeout = cfg->router.first_byte_timeout;
+	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
+	r->retry_backoff = cfg->router.retry.backoff;
+	r->attempts = cfg->router.retry.attempts;
+	r->max_concurrent = cfg->router.admission.max_concurrent_per_replica;
+	if (!models_fill(r, cfg)) {
+		gw_rules_unref(&r);
+		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
+	}
+	*out = r;
+	return CGN_OK;
+}
+
+void gw_rules_ref(struct gw_rules *r)
+{
+	CGN_LIVE(r, RULES_TAG);
+	atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+}
+
+void gw_rules_unref(struct gw_rules **take)
+{
+	struct gw_rules *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, RULES_TAG);
+	if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	r->tag = 0;
+	auth_keys_free(&r->keys);
+	cgn_arena_fini(&r->arena);
+	free(r);
+}
+
+static bool model_answers_to(const struct gw_model *m, struct cgn_str name)
+{
+	bool yes = cgn_str_eq(m->name, name);
+	for (size_t i = 0; i < m->n_aliases && !yes; i++)
+		yes = cgn_str_eq(m->aliases[i], name);
+	return yes;
+}
+
+const struct gw_model *gw_rules_model(const struct gw_rules *r, struct cgn_str name)
+{
+	CGN_LIVE(r, RULES_TAG);
+	for (size_t i = 0; i < r->n_models; i++)
+		if (model_answers_to(&r->models[i], name))
+			return &r->models[i];
+	return NULL;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rules: what a configuration and a key file say about requests, in the form that workers read: immutable, counted. A worker holds no
+ * pointer into the configuration, which SIGHUP replaces. */
+#pragma once
+#include <stdatomic.h>
+
+#include "base/core/arena.h"
+#include "policy/auth/auth.h"
+#include "policy/config/config.h"
+#include "policy/routing/routing.h"
+
+struct gw_model {
+	struct cgn_str name;
+	const struct cgn_str *aliases;
+	size_t n_aliases;
+	uint32_t block_bytes;
+};
+
+struct gw_rules {
+	uint32_t tag;
+	_Atomic uint32_t refs;
+	struct cgn_arena arena;
+	struct route_weights weights;
+	uint64_t max_body, max_inflight_body;
+	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff;
+	uint32_t max_concurrent, attempts;
+	struct auth_keys *keys; /* owned; NULL: nobody is asked */
+	struct gw_model *models;
+	size_t n_models;
+};
+
+/* |*keys| is taken, success or failure; NULL when authentication is off. */
+CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
+	struct cgn_err *err);                /* refs 1 */
+void gw_rules_ref(struct gw_rules *r);       /* any thread */
+void gw_rules_unref(struct gw_rules **take); /* any thread */
+const struct gw_model *gw_rules_model(
+	const struct gw_rules *r, struct cgn_str name); /* by name or alias; NULL */

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* service: the gRPC port. Router (agents register) and Control (an operator asks and orders). */
+#include <stdlib.h>
+
+#include "base/codec/pb.h"
+#include "base/log/log.h"
+#include "joint/telemetry/scrape.h"
+#include "router/router.h"
+
+#define CALL_TAG    0x645e4c01U
+#define DRAIN_EVERY (200 * CGN_MSEC)
+
+/* One call. It outlives its peer while the state backend still works on its order. */
+struct router_call {
+	uint32_t tag;
+	struct router *r;
+	struct grpc_call *c; /* NULL once it is closed */
+	void (*act)(struct router_call *k, struct cgn_str message);
+	bool asked;   /* its one message came */
+	bool pending; /* state_cordon has not answered */
+	char *node_id;
+	bool draining; /* cluster_drain_begin was called for node_id */
+	struct cgn_timer poll;
+};
+
+static void finish(struct router_call *k, enum cgn_code code, const char *sentence)
+{
+	if (k->c != NULL)
+		grpc_finish(k->c, code, sentence);
+}
+
+static void answer(struct router_call *k, const void *message)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	pb_pack(message, &b);
+	if (b.bad || k->c == NULL) {
+		finish(k, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
+	const struct iovec iov = {b.p, b.n};
+	grpc_send(k->c, &iov, 1);
+}
+
+static void drain_stop(struct router_call *k)
+{
+	struct cluster_orders o;
+	cgn_timer_cancel(&k->poll);
+	struct cluster_node *n = k->draining ? cluster_find(k->r->cluster, k->node_id) : NULL;
+	k->draining = false;
+	if (n == NULL || n->drains == 0)
+		return; /* it left meanwhile */
+	cluster_drain_end(k->r->cluster, n, &o);
+	router_obey(k->r, &o);
+}
+
+static void call_free_if_over(struct router_call *k)
+{
+	if (k->c != NULL || k->pending)
+		return;
+	drain_stop(k);
+	free(k->node_id);
+	k->tag = 0;
+	free(k);
+}
+
+static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	(void)c;
+	struct router_call *k = user;
+	CGN_LIVE(k, CALL_TAG);
+	if (k->asked) {
+		finish(k, CGN_INVALID, "one message is enough");
+		return;
+	}
+	k->asked = true;
+	k->act(k, (struct cgn_str){(const char *)p, n});
+}
+
+static void on_half_close(struct grpc_call *c, void *user)
+{
+	(void)c;
+	struct router_call *k = user;
+	CGN_LIVE(k, CALL_TAG);
+	if (!k->asked)
+		finish(k, CGN_INVALID, "the request has no message");
+}
+
+static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	(void)c;
+	(void)why;
+	struct router_call *k = user;
+	CGN_LIVE(k, CALL_TAG);
+	k->c = NULL;
+	drain_stop(k);
+	call_free_if_over(k);
+}
+
+static const struct grpc_call_ops call_ops = {
+	.on_message = on_message, .on_half_close = on_half_close, .on_close = on_close};
+
+/* ---- Router ---- */
+
+static void announce(struct router_call *k, struct cgn_str message)
+{
+	struct cgn_err err;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__AnnounceRequest *rq = NULL;
+	Cognitora__V1__AnnounceResponse rs = COGNITORA__V1__ANNOUNCE_RESPONSE__INIT;
+	cgn_rc rc = pb_unpack(&cognitora__v1__announce_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc))
+		rc = state_announce_received(k->r->state, rq, &rs.lease_ms, &err);
+	if (cgn_ok(rc))
+		answer(k, &rs);
+	finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+}
+
+static void leave(struct router_call *k, struct cgn_str message)
+{
+	struct cgn_err err;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__LeaveRequest *rq = NULL;
+	Cognitora__V1__LeaveResponse rs = COGNITORA__V1__LEAVE_RESPONSE__INIT;
+	cgn_rc rc = pb_unpack(&cognitora__v1__leave_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc))
+		rc = state_leave_received(k->r->state, rq->node_id, &err);
+	if (cgn_ok(rc))
+		answer(k, &rs);
+	finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+}
+
+/* ---- Control ---- */
+
+static void status_fill(struct router *r, const struct cluster_node *n, Cognitora__V1__NodeStatus *to)
+{
+	cognitora__v1__node_status__init(to);
+	to->node = n->info;
+	to->load = (Cognitora__V1__Load *)(uintptr_t)&n->load; /* only packed */
+	to->state = (char *)(uintptr_t)node_state_text(n->state);
+	to->cordoned = n->cordoned;
+	to->router_inflight = cluster_inflight(r->cluster, n->slot);
+	to->last_seen_ms = n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0;
+	to->index_blocks = route_record_blocks_of(r->shared.record, n->slot);
+}
+
+static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, Cognitora__V1__NodeStatus **out)
+{
+	size_t n = 0;
+	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
+		if (r->cluster->by_slot[i] == NULL)
+			continue;
+		status_fill(r, r->cluster->by_slot[i], &rows[n]);
+		out[n] = &rows[n];
+		n++;
+	}
+	return n;
+}
+
+static void status(struct router_call *k, struct cgn_str message)
+{
+	(void)message; /* it has no fields */
+	struct router *r = k->r;
+	Cognitora__V1__StatusResponse rs = COGNITORA__V1__STATUS_RESPONSE__INIT;
+	CGN_ON_EXIT(cgn_arena_fini) struct cgn_arena a;
+	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
+	size_t cap = r->view->n_nodes + 1;
+	Cognitora__V1__NodeStatus *rows = cgn_arena_get(&a, cap * sizeof *rows);
+	rs.nodes = cgn_arena_get(&a, cap * sizeof *rs.nodes);
+	rs.models = cgn_arena_get(&a, (r->view->n_models + 1) * sizeof *rs.models);
+	if (rows == NULL || rs.nodes == NULL || rs.models == NULL) {
+		finish(k, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
+	rs.cluster = r->cluster_name;
+	rs.router_version = (char *)(uintptr_t)CGN_VERSION;
+	rs.state_backend = (char *)(uintptr_t)r->state_backend;
+	rs.state_connected = r->state_connected;
+	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
+	rs.n_nodes = nodes_fill(r, rows, rs.nodes);
+	for (size_t i = 0; i < r->view->n_models; i++)
+		rs.models[rs.n_models++] =
+			(char *)(uintptr_t)r->view->models[i].name.p; /* the arena terminates them */
+	answer(k, &rs);
+	finish(k, CGN_FINE, "");
+}
+
+static bool order_read(struct router_call *k, struct cgn_str message)
+{
+	struct cgn_err err;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__CordonRequest *rq = NULL;
+	cgn_rc rc = pb_unpack(&cognitora__v1__cordon_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc) && cluster_find(k->r->cluster, rq->node_id) == NULL &&
+		!state_watch_cordoned(k->r->state, rq->node_id))
+		rc = CGN_FAIL(&err, NOT_FOUND, "no node %s is known here", rq->node_id);
+	if (cgn_ok(rc)) {
+		k->node_id = strdup(rq->node_id);
+		if (k->node_id == NULL)
+			rc = CGN_FAIL(&err, NO_MEMORY, "out of memory");
+	}
+	if (!cgn_ok(rc))
+		finish(k, rc.code, err.msg);
+	return cgn_ok(rc);
+}
+
+static void cordon_start(struct router_call *k, bool on, void (*done)(void *user, const struct cgn_err *err))
+{
+	struct cgn_err err;
+	k->pending = true;
+	cgn_rc rc = state_cordon(k->r->state, k->node_id, on, done, k, &err);
+	if (cgn_ok(rc)) {
+		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", on));
+		return;
+	}
+	k->pending = false;
+	finish(k, rc.code, err.msg);
+}
+
+static void cordon_done(void *user, const struct cgn_err *err)
+{
+	struct router_call *k = user;
+	CGN_LIVE(k, CALL_TAG);
+	Cognitora__V1__CordonResponse rs = COGNITORA__V1__CORDON_RESPONSE__INIT;
+	k->pending = false;
+	if (err->code == CGN_FINE && k->c != NULL)
+		answer(k, &rs);
+	finish(k, err->code, err->code == CGN_FINE ? "" : err->msg);
+	call_free_if_over(k);
+}
+
+static void cordon(struct router_call *k, struct cgn_str message)
+{
+	if (order_read(k, message))
+		cordon_start(k, true, cordon_done);
+}
+
+static void uncordon(struct router_call *k, struct cgn_str message)
+{
+	if (order_read(k, message))
+		cordon_start(k, false, cordon_done);
+}
+
+/* What this router has there, and what the agent says it relays: other routers' requests count too. */
+static void drain_report(struct cgn_timer *t)
+{
+	struct router_call *k = CGN_CONTAINER(t, struct router_call, poll);
+	CGN_LIVE(k, CALL_TAG);
+	const struct cluster_node *n = cluster_find(k->r->cluster, k->node_id);
+	Cognitora__V1__DrainProgress rs = COGNITORA__V1__DRAIN_PROGRESS__INIT;
+	if (n != NULL) {
+		uint32_t ours = cluster_inflight(k->r->cluster, n->slot),
+			 theirs = n->heard ? n->load.inflight : 0;
+		rs.inflight = ours > theirs ? ours : theirs;
+	}
+	rs.done = rs.inflight == 0;
+	answer(k, &rs);
+	if (rs.done)
+		finish(k, CGN_FINE, "");
+	else
+		cgn_timer_set(t, DRAIN_EVERY);
+}
+
+static void drain_cordoned(void *user, const struct cgn_err *err)
+{
+	struct router_call *k = user;
+	CGN_LIVE(k, CALL_TAG);
+	struct cluster_orders o;
+	k->pending = false;
+	struct cluster_node *n = cluster_find(k->r->cluster, k->node_id);
+	if (err->code != CGN_FINE)
+		finish(k, err->code, err->msg);
+	if (err->code == CGN_FINE && k->c != NULL && n != NULL) {
+		k->draining = true;
+		cluster_drain_begin(k->r->cluster, n, &o);
+		router_obey(k->r, &o);
+	}
+	if (err->code == CGN_FINE && k->c != NULL)
+		cgn_timer_set(&k->poll, 0); /* after the workers were told */
+	call_free_if_over(k);
+}
+
+static void drain(struct router_call *k, struct cgn_str message)
+{
+	if (order_read(k, message))
+		cordon_start(k, true, drain_cordoned);
+}
+
+/* ---- the port ---- */
+
+static void call_new(struct grpc_call *c, struct router *r, void (*act)(struct router_call *, struct cgn_str))
+{
+	struct router_call *k = calloc(1, sizeof *k);
+	if (k == NULL) {
+		grpc_finish(c, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
+	*k = (struct router_call){.tag = CALL_TAG, .r = r, .c = c, .act = act};
+	cgn_timer_init(&k->poll, r->loop, drain_report);
+	grpc_call_take(c, &call_ops, k);
+}
+
+#define METHOD(name)                                           \
+	static void on_##name(struct grpc_call *c, void *user) \
+	{                                                      \
+		call_new(c, user, name);                       \
+	}
+METHOD(announce)
+METHOD(leave)
+METHOD(status)
+METHOD(cordon)
+METHOD(uncordon)
+METHOD(drain)
+#undef METHOD
+
+const struct grpc_method router_methods[] = {
+	{PROTO_ROUTER_ANNOUNCE, on_announce},
+	{PROTO_ROUTER_LEAVE, on_leave},
+	{PROTO_CONTROL_STATUS, on_status},
+	{PROTO_CONTROL_CORDON, on_cordon},
+	{PROTO_CONTROL_UNCORDON, on_uncordon},
+	{PROTO_CONTROL_DRAIN, on_drain},
+	{SCRAPE_PATH, scrape_on_call},
+};
+const size_t router_n_methods = CGN_COUNT(router_methods);

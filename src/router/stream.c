@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stream: the engine's answer to the client, byte for byte, and what the client is told when the engine dies over it. */
+#include "base/log/log.h"
+#include "router/gateway.h"
+
+#define MAX_FIELDS (PROTO_MAX_HEADERS + 3)
+
+/* Fields of the engine that are not passed on: the connection's (http drops the rest of them) and those that this house answers with. */
+static bool is_kept(struct cgn_str name)
+{
+	return !cgn_str_eq_nocase(name, CGN_STR("x-request-id")) &&
+	       !cgn_str_eq_nocase(name, CGN_STR("content-length")) &&
+	       !(name.n >= 6 && cgn_str_eq_nocase((struct cgn_str){name.p, 6}, CGN_STR("x-cgn-")));
+}
+
+static int64_t content_length(const struct gw_try *t)
+{
+	uint64_t n = 0;
+	for (size_t i = 0; i < t->n_headers; i++)
+		if (cgn_str_eq_nocase(t->headers[i].name, CGN_STR("content-length")) &&
+			cgn_str_u64(t->headers[i].value, &n))
+			return n <= INT64_MAX ? (int64_t)n : -1;
+	return -1;
+}
+
+void gw_send_head(struct gw_req *r)
+{
+	struct http_field f[MAX_FIELDS];
+	size_t n = 0;
+	char hit[32];
+	for (size_t i = 0; i < r->t.n_headers && n < PROTO_MAX_HEADERS; i++)
+		if (is_kept(r->t.headers[i].name))
+			f[n++] = (struct http_field){r->t.headers[i].name, r->t.headers[i].value};
+	(void)snprintf(hit, sizeof hit, "%u/%u", r->held, r->blocks);
+	f[n++] = (struct http_field){CGN_STR("x-request-id"), r->id};
+	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->t.node_id)};
+	f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
+	r->status = r->t.status;
+	r->head_sent = true;
+	http_exchange_head(r->x, r->status, f, n, content_length(&r->t));
+	/* No retry from here on: what only a retry needs goes, so that a stream that is open for long holds little. */
+	gw_body_drop(r);
+	r->t.headers = NULL;
+	r->t.n_headers = 0;
+}
+
+static void count_gap(struct gw_req *r, cgn_nsec now)
+{
+	if (r->first_byte == 0)
+		r->first_byte = now;
+	else if (r->event_stream)
+		gw_series_itl(r, now - r->last_byte);
+	r->last_byte = now;
+}
+
+void gw_relay(struct gw_req *r, struct cgn_str data)
+{
+	if (r->x == NULL)
+		return;
+	count_gap(r, cgn_loop_now(r->w->loop));
+	if (r->bytes_out == 0 && r->event_stream)
+		(void)usage_find(data, &r->usage); /* Anthropic states the prompt's tokens at the beginning */
+	const struct iovec iov = {(void *)(uintptr_t)data.p, data.n};
+	http_exchange_body(r->x, &iov, 1);
+	r->bytes_out += data.n;
+	usage_tail_add(&r->tail, data.p, data.n);
+	r->last2[0] = data.n > 1 ? data.p[data.n - 2] : r->last2[1];
+	r->last2[1] = data.p[data.n - 1];
+	if (!r->paused && r->t.call != NULL && http_exchange_over_mark(r->x)) {
+		r->paused = true; /* a slow reader slows the engine, and fills nobody's memory */
+		grpc_pause(r->t.call);
+	}
+}
+
+/* An event stream ends with an error event and without [DONE]; any other body is cut, so that nobody takes half of it for the whole. */
+static void cut(struct gw_req *r, const struct cgn_err *why)
+{
+	cgn_log(WARN, "gateway.stream_cut", F_STRN("id", r->id), F_STR("node", r->t.node_id),
+		F_STR("why", why->msg), F_U64("bytes", r->bytes_out));
+	r->outcome = "cut";
+	if (!r->event_stream) {
+		http_exchange_abort(r->x, CGN_BAD_GATEWAY);
+		return;
+	}
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	bool between = r->bytes_out == 0 || (r->last2[0] == '\n' && r->last2[1] == '\n');
+	cgn_buf_putz(&b, between ? "event: error\ndata: " : "\n\nevent: error\ndata: ");
+	gw_error_json(&b, &(struct gw_refusal){502, "server_error", "engine_failed"},
+		"the engine died while it answered");
+	cgn_buf_putz(&b, "\n\n");
+	const struct iovec iov = {b.p, b.n};
+	if (b.bad) {
+		http_exchange_abort(r->x, CGN_NO_MEMORY);
+		return;
+	}
+	http_exchange_body(r->x, &iov, 1);
+	http_exchange_end(r->x, NULL, 0);
+}
+
+static enum gw_step stream_over(struct gw_req *r, const struct cgn_err *why)
+{
+	if (why->code != CGN_FINE)
+		cut(r, why);
+	else
+		http_exchange_end(r->x, NULL, 0);
+	gw_try_end(r);
+	gw_goto(r, GW_ANSWER);
+	return STEP_AGAIN;
+}
+
+enum gw_step gw_stream(struct gw_req *r)
+{
+	cgn_arena_reset(&r->work); /* the chain and the head's strings: all used */
+	r->chain = (struct prefix_chain){NULL, 0};
+	if (r->t.closed || r->t.why.code != CGN_FINE)
+		return stream_over(r, &r->t.why);
+	cgn_nsec limit = r->w->rules->stream_idle_timeout, silent = cgn_loop_now(r->w->loop) - r->last_byte;
+	if (r->paused)
+		silent = 0; /* the client is the slow one; write_timeout is the server's */
+	if (silent < limit)
+		return gw_park(r, WAIT_ENGINE, limit - silent);
+	return stream_over(r, &(struct cgn_err){.code = CGN_DEADLINE,
+				      .msg = "silent for too long (router.stream_idle_timeout)"});
+}
+
+enum gw_step gw_answer(struct gw_req *r)
+{
+	return gw_park(r, WAIT_CLIENT, 0);
+}

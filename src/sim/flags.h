@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* flags: the command line of cgn-sim. */
+#pragma once
+#include "sim/faults.h"
+
+#define SIM_MODELS_MAX 64
+struct sim_cfg {
+	const char *listen; /* strings are borrowed from argv or static */
+	const char *models[SIM_MODELS_MAX];
+	unsigned n_models;
+	uint64_t seed;
+	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
+	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len, max_tokens_default, workers,
+		token_interval_us;
+	bool chunk_per_write;
+	struct sim_faults faults;
+};
+
+enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };
+/* CGN_INVALID: one sentence that names the flag, what is allowed, and the nearest known flag. */
+CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then, struct cgn_err *err);
+void sim_flags_help(struct cgn_buf *out);

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cgn-sim: an engine emulator. Workers share nothing but their configuration and the port. */
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log/log.h"
+#include "sim/worker.h"
+
+#define DRAIN_TIMEOUT (5 * CGN_SEC)
+
+static struct {
+	struct sim_cfg cfg;
+	struct sim_team team;
+	struct cgn_timer drain_timer; /* on the first worker's loop */
+	struct cgn_post *posts;       /* one per worker, for drain, idle and stop: each follows the one before */
+	struct cgn_post *idle_posts;
+	unsigned idle;
+	bool draining, stopping;
+} sim;
+
+static void worker_stop(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	sim_worker_stop(&sim.team.workers[p - sim.posts]);
+}
+
+static void stop_all(void)
+{
+	if (sim.stopping)
+		return;
+	sim.stopping = true;
+	cgn_timer_cancel(&sim.drain_timer);
+	for (unsigned i = sim.team.n; i-- > 0;)
+		cgn_loop_post(sim.team.workers[i].loop, &sim.posts[i], worker_stop);
+}
+
+static void drain_timed_out(struct cgn_timer *t)
+{
+	(void)t;
+	stop_all();
+}
+
+/* On the first worker's loop. */
+static void one_is_idle(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	(void)p;
+	if (++sim.idle == sim.team.n)
+		stop_all();
+}
+
+static void server_is_idle(void *arg)
+{
+	struct sim_worker *w = arg;
+	cgn_loop_post(sim.team.workers[0].loop, &sim.idle_posts[w->rank], one_is_idle);
+}
+
+static void worker_drain(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	struct sim_worker *w = &sim.team.workers[p - sim.posts];
+	http_server_drain(w->server, server_is_idle, w);
+}
+
+/* First: finish what is open. Second: at once. */
+static void on_signal(void *arg, int signo)
+{
+	(void)arg;
+	if (sim.draining)
+		_exit(128 + signo);
+	sim.draining = true;
+	cgn_log(INFO, "sim.drain", F_STR("signal", signo == SIGTERM ? "SIGTERM" : "SIGINT"));
+	cgn_timer_set(&sim.drain_timer, DRAIN_TIMEOUT);
+	for (unsigned i = 0; i < sim.team.n; i++)
+		cgn_loop_post(sim.team.workers[i].loop, &sim.posts[i], worker_drain);
+}
+
+static CGN_RC make_team(struct cgn_err *err)
+{
+	struct sim_team *t = &sim.team;
+	t->cfg = &sim.cfg;
+	t->n = sim.cfg.workers;
+	t->workers = calloc(t->n, sizeof *t->workers);
+	t->models = calloc(sim.cfg.n_models, sizeof *t->models);
+	sim.posts = calloc(t->n, sizeof *sim.posts);
+	sim.idle_posts = calloc(t->n, sizeof *sim.idle_posts);
+	if (t->workers == NULL || t->models == NULL || sim.posts == NULL || sim.idle_posts == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	for (unsigned i = 0; i < sim.cfg.n_models; i++) {
+		struct cgn_buf name = {0}; /* given to the team, for as long as the process lives */
+		sim_put_string(&name, cgn_str_of(sim.cfg.models[i]));
+		if (name.bad)
+			return CGN_FAIL(err, NO_MEMORY, "out of memory");
+		t->models[i] = cgn_buf_view(&name);
+	}
+	t->started = cgn_clock_now();
+	return CGN_OK;
+}
+
+static CGN_RC start(struct cgn_err *err)
+{
+	CGN_TRY(make_team(err));
+	struct sim_team *t = &sim.team;
+	for (unsigned i = 0; i < t->n; i++)
+		CGN_TRY(sim_worker_start(&t->workers[i], t, i, err));
+	cgn_timer_init(&sim.drain_timer, t->workers[0].loop, drain_timed_out);
+	CGN_TRY(cgn_loop_signal(t->workers[0].loop, SIGTERM, on_signal, NULL, err));
+	CGN_TRY(cgn_loop_signal(t->workers[0].loop, SIGINT, on_signal, NULL, err));
+	for (unsigned i = 1; i < t->n; i++)
+		CGN_TRY(cgn_loop_start_thread(t->workers[i].loop, "sim-worker", err));
+	return CGN_OK;
+}
+
+static void finish(void)
+{
+	struct sim_team *t = &sim.team;
+	for (unsigned i = 1; i < t->n; i++)
+		cgn_loop_join(t->workers[i].loop);
+	for (unsigned i = 0; i < t->n; i++)
+		sim_worker_fini(&t->workers[i]);
+	for (unsigned i = 0; i < sim.cfg.n_models; i++)
+		free((char *)(uintptr_t)t->models[i].p);
+	free(t->models);
+	free(t->workers);
+	free(sim.posts);
+	free(sim.idle_posts);
+}
+
+static int usage(const struct cgn_err *err)
+{
+	(void)fprintf(stderr, "cgn-sim: %s\n", err->msg);
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	struct cgn_err err = {0};
+	enum sim_flags_then then;
+	if (!cgn_ok(sim_flags_parse(argc, argv, &sim.cfg, &then, &err)))
+		return usage(&err);
+	if (then == SIM_VERSION)
+		return printf("cgn-sim %s\n", CGN_VERSION) < 0;
+	if (then == SIM_HELP) {
+		struct cgn_buf text = {0};
+		sim_flags_help(&text);
+		(void)fwrite(text.p, 1, text.n, stdout);
+		cgn_buf_fini(&text);
+		return 0;
+	}
+	if (!cgn_ok(net_addr_check(sim.cfg.listen, &err)))
+		return usage(&err);
+	(void)signal(SIGPIPE, SIG_IGN);
+	log_setup("cgn-sim", LOG_INFO, LOG_HUMAN);
+	if (!cgn_ok(start(&err))) {
+		(void)fprintf(stderr, "cgn-sim: %s\n", err.msg);
+		return cgn_code_exit(err.code);
+	}
+	cgn_log(INFO, "sim.ready", F_STR("listen", sim.cfg.listen), F_U64("port", sim.team.port), F_STR("model", sim.cfg.models[0]),
+		F_F64("time_scale", sim.cfg.time_scale), F_U64("workers", sim.cfg.workers), F_U64("kv_blocks", sim.cfg.kv_blocks));
+	cgn_loop_run(sim.team.workers[0].loop);
+	finish();
+	return 0;
+}

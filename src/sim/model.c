@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL_TAG 0x51b0de1aU
+#define JOB_TAG   0x51b70b00U
+
+enum job_state { JOB_WAITING, JOB_RUNNING };
+
+struct sim_job {
+	uint32_t tag;
+	enum job_state state;
+	bool held, seen; /* seen: was admitted once, its prefix is counted */
+	struct cgn_link link;
+	void *user;
+	uint32_t prompt_tokens, answer_tokens;
+	uint32_t given, computed, cached;
+	uint32_t chunk; /* tokens of it in the step in flight */
+	uint32_t n_blocks, cap_blocks, n_hashes;
+	uint32_t *blocks;
+	uint64_t hashes[];
+};
+
+struct sim_model {
+	uint32_t tag;
+	struct sim_model_cfg cfg;
+	struct sim_blocks *blocks;
+	struct cgn_link waiting, running;
+	uint32_t n_waiting, n_running;
+	cgn_nsec step_end; /* 0: no step in flight */
+	struct sim_gain *gains; /* max_batch of them */
+	struct sim_model_stats stats;
+};
+
+static struct sim_job *job_of(struct cgn_link *l)
+{
+	return CGN_CONTAINER(l, struct sim_job, link);
+}
+
+CGN_RC sim_model_new(const struct sim_model_cfg *cfg, struct sim_model **out)
+{
+	CGN_MUST(cfg->max_batch > 0 && cfg->block_tokens > 0 && cfg->step_tokens >= cfg->max_batch);
+	struct sim_model *m = calloc(1, sizeof *m);
+	if (m == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	m->tag = MODEL_TAG;
+	m->cfg = *cfg;
+	cgn_list_init(&m->waiting);
+	cgn_list_init(&m->running);
+	m->gains = calloc(cfg->max_batch, sizeof *m->gains);
+	if (m->gains == NULL || !cgn_ok(sim_blocks_new(cfg->kv_blocks, &m->blocks))) {
+		sim_model_free(&m);
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	}
+	*out = m;
+	return CGN_OK;
+}
+
+/* Blocks go back last first, so that the tail of a prefix is evicted before its head. */
+static void job_give_back(struct sim_model *m, struct sim_job *j)
+{
+	while (j->n_blocks > 0)
+		sim_blocks_release(m->blocks, j->blocks[--j->n_blocks]);
+}
+
+static void job_free(struct sim_model *m, struct sim_job *j)
+{
+	CGN_LIVE(j, JOB_TAG);
+	job_give_back(m, j);
+	cgn_list_drop(&j->link);
+	*(j->state == JOB_RUNNING ? &m->n_running : &m->n_waiting) -= 1;
+	j->tag = 0;
+	free(j->blocks);
+	free(j);
+}
+
+void sim_model_free(struct sim_model **take)
+{
+	struct sim_model *m = *take;
+	*take = NULL;
+	if (m == NULL)
+		return;
+	CGN_LIVE(m, MODEL_TAG);
+	cgn_list_each_safe(l, &m->running)
+		job_free(m, job_of(l));
+	cgn_list_each_safe(l, &m->waiting)
+		job_free(m, job_of(l));
+	sim_blocks_free(&m->blocks);
+	m->tag = 0;
+	free(m->gains);
+	free(m);
+}
+
+static uint32_t blocks_for(const struct sim_model *m, uint64_t tokens)
+{
+	return (uint32_t)((tokens + m->cfg.block_tokens - 1) / m->cfg.block_tokens);
+}
+
+CGN_RC sim_model_submit(struct sim_model *m, const struct sim_job_spec *spec, struct sim_job **out)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	CGN_MUST(spec->prompt_tokens > 0 && spec->answer_tokens > 0);
+	uint64_t tokens = (uint64_t)spec->prompt_tokens + spec->answer_tokens;
+	if (tokens > (uint64_t)m->cfg.kv_blocks * m->cfg.block_tokens)
+		return CGN_RC_OF(CGN_TOO_LARGE);
+	if (m->n_waiting >= m->cfg.max_queue)
+		return CGN_RC_OF(CGN_OVERLOADED);
+	struct sim_job *j = calloc(1, sizeof *j + spec->n_hashes * sizeof j->hashes[0]);
+	if (j == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	j->tag = JOB_TAG;
+	j->user = spec->user;
+	j->prompt_tokens = spec->prompt_tokens;
+	j->answer_tokens = spec->answer_tokens;
+	j->cap_blocks = blocks_for(m, tokens);
+	j->n_hashes = spec->n_hashes;
+	if (spec->n_hashes > 0)
+		memcpy(j->hashes, spec->hashes, spec->n_hashes * sizeof j->hashes[0]);
+	j->blocks = malloc(j->cap_blocks * sizeof *j->blocks);
+	if (j->blocks == NULL) {
+		free(j);
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	}
+	cgn_list_push(&m->waiting, &j->link);
+	m->n_waiting++;
+	*out = j;
+	return CGN_OK;
+}
+
+void sim_model_abort(struct sim_model *m, struct sim_job **take)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	job_free(m, *take);
+	*take = NULL;
+	m->stats.aborted++;
+}
+
+void sim_model_hold(struct sim_model *m, struct sim_job *job)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	CGN_LIVE(job, JOB_TAG);
+	job->held = true;
+}
+
+static uint32_t job_tokens(const struct sim_job *j)
+{
+	return j->prompt_tokens + j->given;
+}
+
+/* Blocks for its first |tokens| tokens; false when the cache has none left. */
+static bool job_reserve(struct sim_model *m, struct sim_job *j, uint32_t tokens)
+{
+	uint32_t want = blocks_for(m, tokens);
+	CGN_MUST(want <= j->cap_blocks);
+	while (j->n_blocks < want) {
+		uint32_t block = sim_blocks_take(m->blocks);
+		if (block == SIM_BLOCK_NONE)
+			return false;
+		j->blocks[j->n_blocks++] = block;
+	}
+	return true;
+}
+
+static void job_move(struct sim_model *m, struct sim_job *j, enum job_state to)
+{
+	CGN_MUST(j->state != to);
+	cgn_list_drop(&j->link);
+	j->state = to;
+	if (to == JOB_RUNNING) {
+		cgn_list_push(&m->running, &j->link);
+		m->n_waiting--;
+		m->n_running++;
+		return;
+	}
+	cgn_list_push_front(&m->waiting, &j->link); /* it came before all that wait */
+	m->n_running--;
+	m->n_waiting++;
+}
+
+static void job_preempt(struct sim_model *m, struct sim_job *j)
+{
+	job_give_back(m, j);
+	j->computed = 0;
+	j->chunk = 0;
+	job_move(m, j, JOB_WAITING);
+	m->stats.preempted++;
+}
+
+/* Take from the front of the queue what is surely there: known blocks first, then room for the rest of the tokens.
+ * The last token is always computed: its logits are what the next one is drawn from. */
+static bool job_admit(struct sim_model *m, struct sim_job *j)
+{
+	uint32_t most = (job_tokens(j) - 1) / m->cfg.block_tokens, unused = 0;
+	most = most < j->n_hashes ? most : j->n_hashes;
+	uint32_t hits = sim_blocks_match(m->blocks, j->hashes, most, &unused);
+	uint32_t room = sim_blocks_total(m->blocks) - sim_blocks_used(m->blocks);
+	if (blocks_for(m, job_tokens(j)) - hits + unused > room)
+		return false;
+	for (uint32_t i = 0; i < hits; i++)
+		j->blocks[j->n_blocks++] = sim_blocks_find(m->blocks, j->hashes[i]);
+	CGN_MUST(job_reserve(m, j, job_tokens(j)));
+	j->computed = hits * m->cfg.block_tokens;
+	if (!j->seen) {
+		j->cached = j->computed;
+		m->stats.prefix_queried += j->prompt_tokens;
+		m->stats.prefix_hit += j->computed;
+	}
+	j->seen = true;
+	job_move(m, j, JOB_RUNNING);
+	return true;
+}
+
+struct step_load {
+	uint32_t budget, decodes, prefill;
+};
+
+static void load_job(struct step_load *load, struct sim_job *j)
+{
+	uint32_t need = job_tokens(j) - j->computed;
+	j->chunk = need < load->budget ? need : load->budget;
+	load->budget -= j->chunk;
+	if (j->chunk == 0)
+		return;
+	if (need == 1 && j->given > 0)
+		load->decodes++;
+	else
+		load->prefill += j->chunk;
+}
+
+/* Give |j| its share of the step. When memory is short the last comer pays; false when that was |j| itself. */
+static bool load_running(struct sim_model *m, struct step_load *load, struct sim_job *j, bool *preempted)
+{
+	while (!job_reserve(m, j, job_tokens(j))) {
+		struct sim_job *victim = job_of(m->running.prev);
+		*preempted = true;
+		bool self = victim == j;
+		job_preempt(m, victim);
+		if (self)
+			return false;
+	}
+	load_job(load, j);
+	return true;
+}
+
+static cgn_nsec step_length(const struct sim_model *m, const struct step_load *load)
+{
+	if (m->cfg.fixed_step != 0)
+		return m->cfg.fixed_step;
+	double ns = 0;
+	if (load->decodes > 0)
+		ns += (double)m->cfg.decode * (1.0 + m->cfg.batch_effect * (load->decodes - 1));
+	if (m->cfg.prefill_tokens_per_s > 0)
+		ns += load->prefill * 1e9 / m->cfg.prefill_tokens_per_s;
+	return ns < 1 ? 1 : (cgn_nsec)ns;
+}
+
+static void step_begin(struct sim_model *m, cgn_nsec start)
+{
+	struct step_load load = {.budget = m->cfg.step_tokens};
+	bool preempted = false;
+	cgn_list_each_safe(l, &m->running) {
+		/* The sequence that the iterator has ready may be preempted meanwhile: victims come from the tail, so then |l| was last. */
+		struct sim_job *j = job_of(l);
+		j->chunk = 0;
+		if (!j->held && !load_running(m, &load, j, &preempted))
+			break;
+		l_next = l->next;
+	}
+	while (!preempted && load.budget > 0 && m->n_running < m->cfg.max_batch && m->n_waiting > 0) {
+		struct sim_job *j = job_of(m->waiting.next);
+		if (!job_admit(m, j))
+			break;
+		if (!j->held)
+			load_job(&load, j);
+	}
+	bool any = load.decodes > 0 || load.prefill > 0;
+	m->step_end = any ? start + step_length(m, &load) : 0;
+	m->stats.steps += any;
+}
+
+/* The blocks that became full by this step are known from now on. */
+static void job_publish(struct sim_model *m, struct sim_job *j, uint32_t before)
+{
+	uint32_t full = j->computed / m->cfg.block_tokens;
+	full = full < j->n_hashes ? full : j->n_hashes;
+	for (uint32_t i = before / m->cfg.block_tokens; i < full; i++)
+		sim_blocks_publish(m->blocks, j->blocks[i], j->hashes[i]);
+}
+
+static void job_advance(struct sim_model *m, struct sim_job *j, struct sim_orders *out)
+{
+	uint32_t before = j->computed;
+	j->computed += j->chunk;
+	j->chunk = 0;
+	job_publish(m, j, before);
+	if (j->computed < job_tokens(j))
+		return;
+	j->given++;
+	m->stats.answer_tokens++;
+	if (j->given == 1)
+		m->stats.prompt_tokens += j->prompt_tokens;
+	bool finished = j->given == j->answer_tokens;
+	m->gains[out->n_gains++] =
+		(struct sim_gain){.user = j->user, .given = j->given, .cached = j->cached, .finished = finished};
+	if (!finished)
+		return;
+	m->stats.finished++;
+	job_free(m, j);
+}
+
+void sim_model_step(struct sim_model *m, cgn_nsec now, struct sim_orders *out)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	*out = (struct sim_orders){.gains = m->gains};
+	cgn_nsec start = now;
+	if (m->step_end != 0 && now >= m->step_end) {
+		start = m->step_end; /* a late caller does not slow the simulated device */
+		m->step_end = 0;
+		cgn_list_each_safe(l, &m->running) {
+			if (job_of(l)->chunk > 0)
+				job_advance(m, job_of(l), out);
+		}
+	}
+	if (m->step_end == 0)
+		step_begin(m, start);
+	out->wake_at = m->step_end;
+}
+
+struct sim_model_stats sim_model_stats(const struct sim_model *m)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	struct sim_model_stats s = m->stats;
+	s.running = m->n_running;
+	s.waiting = m->n_waiting;
+	s.kv_used = sim_blocks_used(m->blocks);
+	s.kv_total = sim_blocks_total(m->blocks);
+	s.kv_known = sim_blocks_known(m->blocks);
+	return s;
+}
+
+bool sim_model_sound(const struct sim_model *m)
+{
+	uint32_t running = 0, waiting = 0;
+	bool held_by_waiting = false;
+	cgn_list_each(l, &m->running)
+		running++;
+	cgn_list_each(l, &m->waiting) {
+		waiting++;
+		held_by_waiting |= job_of(l)->n_blocks > 0;
+	}
+	return !held_by_waiting && running == m->n_running && waiting == m->n_waiting && running <= m->cfg.max_batch &&
+	       sim_blocks_sound(m->blocks);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model: when a GPU would have which token. Continuous batching over a paged KV cache, as vLLM's v1 scheduler does it: first come, first
+ * served; decodes first, then prompts in chunks up to a token budget a step; a running request that can't grow makes the one that came
+ * last give its blocks back and start over. Pure: time is an argument, virtual, in any unit of pace the caller likes. */
+#pragma once
+#include "base/core/list.h"
+#include "sim/blocks.h"
+
+struct sim_model;
+struct sim_job; /* one sequence; n choices of a request are n of them */
+
+struct sim_model_cfg {
+	double prefill_tokens_per_s; /* 0: prefill takes no time */
+	cgn_nsec decode;             /* a step with one decoding sequence */
+	double batch_effect;         /* each further one adds this share of it */
+	cgn_nsec fixed_step;         /* not 0: every step takes this long, whatever is in it */
+	uint32_t max_batch;          /* running sequences */
+	uint32_t step_tokens;        /* budget of one step, decode and prefill together; at least max_batch */
+	uint32_t max_queue;          /* waiting sequences */
+	uint32_t kv_blocks, block_tokens;
+};
+
+struct sim_job_spec {
+	uint32_t prompt_tokens, answer_tokens; /* both at least 1 */
+	const uint64_t *hashes;                /* of the full blocks of prompt and answer; copied */
+	uint32_t n_hashes;
+	void *user;
+};
+
+/* What a finished step gave to one job. */
+struct sim_gain {
+	void *user;
+	uint32_t given;  /* answer tokens so far */
+	uint32_t cached; /* prompt tokens that were not computed */
+	bool finished;   /* the job is gone */
+};
+struct sim_orders {
+	const struct sim_gain *gains; /* borrowed until the next call */
+	size_t n_gains;
+	cgn_nsec wake_at;             /* call sim_model_step again then; 0: nothing to do until something is submitted */
+};
+
+struct sim_model_stats {
+	uint32_t running, waiting, kv_used, kv_total, kv_known;
+	uint64_t prompt_tokens, answer_tokens, prefix_queried, prefix_hit, finished, aborted, preempted, steps;
+};
+
+CGN_RC sim_model_new(const struct sim_model_cfg *cfg, struct sim_model **out);
+void sim_model_free(struct sim_model **take); /* jobs too */
+/* Queue a job. CGN_OVERLOADED: the queue is full. CGN_TOO_LARGE: it could never fit into the KV cache. CGN_NO_MEMORY. */
+CGN_RC sim_model_submit(struct sim_model *m, const struct sim_job_spec *spec, struct sim_job **out);
+/* Its memory is free at once, a step in flight or not. |*take| is gone. */
+void sim_model_abort(struct sim_model *m, struct sim_job **take);
+/* A held job keeps its blocks and its place and makes no progress (a stalled sequence). */
+void sim_model_hold(struct sim_model *m, struct sim_job *job);
+/* End the step in flight if |now| has reached its end, and begin the next. Call it until wake_at is 0 or later than |now|. */
+void sim_model_step(struct sim_model *m, cgn_nsec now, struct sim_orders *out);
+struct sim_model_stats sim_model_stats(const struct sim_model *m);
+bool sim_model_sound(const struct sim_model *m); /* O(n) audit for tests */

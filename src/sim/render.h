@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* render: from the four APIs' message shapes to tokens, tools and formats. Pure. The template: each message is a marker of its role,
+ * the tokens of its content, an end marker; offered tools come first as a system message; the assistant's marker comes last. */
+#pragma once
+#include "sim/ask.h"
+
+/* A string or a list of token ids into |c|. */
+bool sim_render_prompt(struct json_val prompt, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no);
+/* A list whose elements are prompts, and not token ids? */
+bool sim_is_prompts(struct json_val prompt);
+/* "prompt": a string, strings, token ids, or lists of token ids: each into a chain of its own. */
+bool sim_render_prompts(
+	const struct sim_fields *root, struct cgn_arena *a, struct sim_chain prompts[SIM_PROMPTS_MAX], uint32_t *n, struct sim_refusal *no);
+/* "instructions" and "input" of the Responses API. */
+bool sim_render_responses(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no);
+
+/* Is the answer a tool call, and of which tool? Yes when tool_choice names one, or asks for any ("required", Anthropic's "any"); with
+ * "auto" or nothing when the last message is the user's and holds the name of an offered tool. First tool that fits. */
+bool sim_pick_tool(const struct sim_fields *root, struct cgn_arena *a, struct cgn_str *name, struct json_val *schema);
+/* Must the answer be JSON? |*schema| stays as it was for json_object. */
+bool sim_pick_format(const struct sim_fields *root, struct cgn_arena *a, struct json_val *schema);

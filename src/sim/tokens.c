@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/tokens.h"
+
+#include <stdlib.h>
+
+#include "base/core/err.h"
+
+#define DIGITS_AT 256U
+#define WORDS_AT  1366U
+#define WORD_MAX  5
+#define WORD_IDS  12356630U /* 26 + 26^2 + ... + 26^5: one variant of words */
+
+enum { WORD_SPACE = 1, WORD_CAPITAL = 2 };
+
+static const uint32_t word_base[WORD_MAX + 1] = {0, 0, 26, 702, 18278, 475254};
+static const uint32_t digit_base[4] = {0, 0, 10, 110};
+
+uint64_t sim_mix(uint64_t x)
+{
+	x ^= x >> 30;
+	x *= 0xbf58476d1ce4e5b9U;
+	x ^= x >> 27;
+	x *= 0x94d049bb133111ebU;
+	return x ^ x >> 31;
+}
+
+uint64_t sim_hash(struct cgn_str s)
+{
+	uint64_t h = 0x9e3779b97f4a7c15U ^ s.n;
+	for (size_t i = 0; i < s.n; i++)
+		h = (h ^ (uint8_t)s.p[i]) * 0x100000001b3U;
+	return sim_mix(h);
+}
+
+static inline bool is_letter(char c)
+{
+	return ((uint32_t)(uint8_t)c | 0x20) - 'a' < 26;
+}
+
+static inline bool is_upper(char c)
+{
+	return c >= 'A' && c <= 'Z';
+}
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* |at| is where the letters begin: 0, or 1 behind a space. */
+static inline size_t cut_word(struct cgn_str s, size_t at, uint32_t *id)
+{
+	uint32_t variant = (at > 0 ? WORD_SPACE : 0U) | (is_upper(s.p[at]) ? WORD_CAPITAL : 0U);
+	uint32_t value = (uint32_t)((s.p[at] | 0x20) - 'a');
+	size_t letters = 1;
+	const char *p = s.p + at;
+	size_t most = s.n - at < WORD_MAX ? s.n - at : WORD_MAX;
+	for (; letters < most; letters++) {
+		uint32_t letter = (uint32_t)(uint8_t)p[letters] - 'a';
+		if (letter >= 26)
+			break;
+		value = value * 26 + letter;
+	}
+	*id = WORDS_AT + variant * WORD_IDS + word_base[letters] + value;
+	return at + letters;
+}
+
+static size_t cut_digits(struct cgn_str s, uint32_t *id)
+{
+	uint32_t value = 0;
+	size_t n = 0;
+	for (; n < 3 && n < s.n && is_digit(s.p[n]); n++)
+		value = value * 10 + (uint32_t)(s.p[n] - '0');
+	*id = DIGITS_AT + digit_base[n] + value;
+	return n;
+}
+
+static inline size_t cut(struct cgn_str s, uint32_t *id)
+{
+	size_t at = s.p[0] == ' ' && s.n > 1; /* most tokens are a word behind a space */
+	if (is_letter(s.p[at]))
+		return cut_word(s, at, id);
+	if (is_digit(s.p[0]))
+		return cut_digits(s, id);
+	*id = (uint8_t)s.p[0];
+	return 1;
+}
+
+struct cgn_str sim_token_cut(struct cgn_str *rest, uint32_t *id)
+{
+	CGN_MUST(rest->n > 0);
+	struct cgn_str s = *rest;
+	size_t n = cut(s, id);
+	*rest = (struct cgn_str){s.p + n, s.n - n};
+	return (struct cgn_str){s.p, n};
+}
+
+static size_t word_text(uint32_t id, char *out)
+{
+	uint32_t variant = id / WORD_IDS, value = id % WORD_IDS;
+	size_t letters = WORD_MAX, at = 0;
+	while (value < word_base[letters])
+		letters--;
+	value -= word_base[letters];
+	if (variant & WORD_SPACE)
+		out[at++] = ' ';
+	for (size_t i = letters; i-- > 0; value /= 26)
+		out[at + i] = (char)('a' + value % 26);
+	if (variant & WORD_CAPITAL)
+		out[at] = (char)(out[at] - 0x20);
+	return at + letters;
+}
+
+static size_t digits_text(uint32_t id, char *out)
+{
+	size_t n = id >= digit_base[3] ? 3 : id >= digit_base[2] ? 2 : 1;
+	uint32_t value = id - digit_base[n];
+	for (size_t i = n; i-- > 0; value /= 10)
+		out[i] = (char)('0' + value % 10);
+	return n;
+}
+
+static size_t marker_text(uint32_t id, char *out)
+{
+	static const char *const names[] = {"<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>"};
+	if (id < SIM_TOK_SYSTEM || id > SIM_TOK_LAST)
+		return 0;
+	const char *name = id < SIM_TOK_PATCH_0 ? names[id - SIM_TOK_SYSTEM] : "<|image|>";
+	size_t n = strlen(name);
+	memcpy(out, name, n);
+	return n;
+}
+
+size_t sim_token_text(uint32_t id, char out[SIM_TOKEN_TEXT_MAX])
+{
+	if (id >= WORDS_AT + 4 * WORD_IDS)
+		return marker_text(id, out);
+	if (id >= WORDS_AT)
+		return word_text(id - WORDS_AT, out);
+	if (id >= DIGITS_AT)
+		return digits_text(id - DIGITS_AT, out);
+	out[0] = (char)id;
+	return 1;
+}
+
+void sim_chain_init(struct sim_chain *c, struct cgn_str model, struct cgn_str salt, uint32_t block_tokens, uint64_t max_tokens)
+{
+	CGN_MUST(block_tokens > 0);
+	*c = (struct sim_chain){.block_tokens = block_tokens, .max_tokens = max_tokens};
+	c->root = sim_mix(sim_hash(model) + 3 * sim_hash(salt));
+}
+
+void sim_chain_fini(struct sim_chain *c)
+{
+	free(c->hashes);
+	c->hashes = NULL;
+	c->n = c->cap = 0;
+}
+
+static bool chain_grow(struct sim_chain *c, uint32_t cap)
+{
+	uint64_t *grown = realloc(c->hashes, cap * sizeof *grown);
+	if (grown == NULL)
+		return false;
+	c->hashes = grown;
+	c->cap = cap;
+	return true;
+}
+
+static void chain_close_block(struct sim_chain *c)
+{
+	c->root = sim_mix(c->root ^ c->part);
+	c->digest = sim_mix(c->digest ^ c->part);
+	c->part = 0;
+	c->in_block = 0;
+	if (c->n == c->cap && !chain_grow(c, c->cap == 0 ? 32 : c->cap * 2)) {
+		c->no_memory = true;
+		return;
+	}
+	c->hashes[c->n++] = c->root;
+}
+
+void sim_chain_add(struct sim_chain *c, uint32_t id)
+{
+	if (c->log != NULL) {
+		if (c->n_tokens > 0)
+			cgn_buf_char(c->log, ',');
+		cgn_buf_u64(c->log, id);
+	}
+	if (++c->n_tokens > c->max_tokens || c->no_memory)
+		return;
+	c->part = (c->part ^ (id + 1U)) * 0x9e3779b97f4a7c15U;
+	c->part ^= c->part >> 29;
+	if (++c->in_block == c->block_tokens)
+		chain_close_block(c);
+}
+
+void sim_chain_text(struct sim_chain *c, struct cgn_str text)
+{
+	while (text.n > 0) {
+		uint32_t id = 0;
+		size_t n = cut(text, &id);
+		text = (struct cgn_str){text.p + n, text.n - n};
+		sim_chain_add(c, id);
+	}
+}
+
+void sim_chain_image(struct sim_chain *c, struct cgn_str source)
+{
+	uint64_t h = sim_hash(source);
+	for (unsigned i = 0; i < SIM_IMAGE_TOKENS; i++)
+		sim_chain_add(c, SIM_TOK_PATCH_0 + (uint32_t)(sim_mix(h + i) & 0xffff));
+}
+
+uint64_t sim_chain_digest(const struct sim_chain *c)
+{
+	return sim_mix(c->digest ^ sim_mix(c->part + c->n_tokens));
+}
+
+bool sim_chain_copy(struct sim_chain *to, const struct sim_chain *from)
+{
+	*to = *from;
+	to->hashes = NULL;
+	to->cap = 0;
+	if (!chain_grow(to, from->n + 16))
+		return false;
+	if (from->n > 0)
+		memcpy(to->hashes, from->hashes, from->n * sizeof *from->hashes);
+	return true;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vectors: the APIs that answer from the tokens alone: embeddings, rerank, score, tokenize, detokenize. Pure.
+ * They take no part in the timing model: their cost in a real engine is one prefill. */
+#pragma once
+#include "sim/ask.h"
+
+/* |id| names the answer; |now| is Unix seconds. Each appends the JSON body to |out|, or fills |no| and returns false. */
+struct sim_vector_call {
+	const struct sim_ask_env *env;
+	struct cgn_str body;
+	const char *id;
+	uint64_t now;
+};
+typedef bool (*sim_vector_fn)(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_refusal *no);
+bool sim_embeddings(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_refusal *no);
+bool sim_rerank(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_refusal *no);
+bool sim_score(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_refusal *no);
+bool sim_tokenize(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_refusal *no);
+bool sim_detokenize(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_refusal *no);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/worker.h"
+
+#define WORKER_TAG 0x51b0aaaaU
+
+static cgn_nsec virtual_now(const struct sim_worker *w)
+{
+	if (w->scale <= 0)
+		return w->virtual_now;
+	return (cgn_nsec)((double)(cgn_loop_now(w->loop) - w->began) / w->scale);
+}
+
+/* All steps that are due; without time that is until the device idles. True when it waits for a timer that was set. */
+static void run_steps(struct sim_worker *w)
+{
+	struct sim_orders orders;
+	cgn_nsec now = virtual_now(w);
+	for (;;) {
+		sim_model_step(w->model, now, &orders);
+		for (size_t i = 0; i < orders.n_gains; i++)
+			sim_call_gain(&orders.gains[i]);
+		if (orders.wake_at == 0) {
+			cgn_timer_cancel(&w->step_timer);
+			return;
+		}
+		if (w->scale <= 0)
+			now = w->virtual_now = orders.wake_at;
+		else if (orders.wake_at > now)
+			break;
+	}
+	cgn_timer_set(&w->step_timer, (cgn_nsec)((double)(orders.wake_at - now) * w->scale));
+}
+
+static void next_turn(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	struct sim_worker *w = CGN_CONTAINER(p, struct sim_worker, again);
+	CGN_LIVE(w, WORKER_TAG);
+	w->again_posted = false;
+	sim_worker_run(w);
+}
+
+void sim_worker_run(struct sim_worker *w)
+{
+	CGN_LIVE(w, WORKER_TAG);
+	if (w->running_model)
+		return; /* a callback of ours: the run below goes on anyway */
+	w->running_model = true;
+	run_steps(w);
+	struct cgn_link batch; /* those that pumping makes dirty again wait for the next turn */
+	cgn_list_init(&batch);
+	while (!cgn_list_empty(&w->dirty)) {
+		struct cgn_link *l = w->dirty.next;
+		cgn_list_drop(l);
+		cgn_list_push(&batch, l);
+	}
+	while (!cgn_list_empty(&batch)) {
+		struct cgn_link *l = batch.next;
+		cgn_list_drop(l);
+		sim_call_pump(sim_call_of_dirty(l));
+	}
+	w->running_model = false;
+	if (!cgn_list_empty(&w->dirty) && !w->again_posted) {
+		w->again_posted = true;
+		cgn_loop_post(w->loop, &w->again, next_turn);
+	}
+}
+
+static void step_due(struct cgn_timer *t)
+{
+	sim_worker_run(CGN_CONTAINER(t, struct sim_worker, step_timer));
+}
+
+void sim_worker_mint(struct sim_worker *w, char out[33])
+{
+	uint64_t n = ++w->id_count;
+	(void)snprintf(out, 33, "%016llx%016llx", (unsigned long long)sim_mix(w->id_seed + n),
+		(unsigned long long)sim_mix(w->id_seed ^ sim_mix(n)));
+}
+
+static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
+{
+	const struct sim_cfg *cfg = w->cfg;
+	struct sim_model_cfg m = {
+		.prefill_tokens_per_s = cfg->prefill_tokens_per_s,
+		.decode = (cgn_nsec)(cfg->decode_ms * 1e6),
+		.batch_effect = cfg->batch_effect,
+		.fixed_step = cfg->token_interval_us * CGN_USEC,
+		.max_batch = cfg->max_batch,
+		.step_tokens = cfg->step_tokens,
+		.max_queue = cfg->max_queue,
+		.kv_blocks = cfg->kv_blocks,
+		.block_tokens = cfg->block_tokens,
+	};
+	if (cfg->token_interval_us > 0)
+		m.step_tokens = UINT32_MAX; /* paced: prefill is free */
+	if (!cgn_ok(sim_model_new(&m, &w->model)))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %u blocks and a batch of %u", cfg->kv_blocks, cfg->max_batch);
+	return CGN_OK;
+}
+
+static CGN_RC start_server(struct sim_worker *w, struct cgn_err *err)
+{
+	char addr[300];
+	const char *listen = w->cfg->listen;
+	const char *colon = strrchr(listen, ':');
+	bool first = w->rank == 0 || colon == NULL || strncmp(listen, "unix:", 5) == 0;
+	if (first)
+		(void)snprintf(addr, sizeof addr, "%s", listen);
+	else /* the port that the first one got */
+		(void)snprintf(addr, sizeof addr, "%.*s:%u", (int)(colon - listen), listen, w->team->port);
+	struct http_server_cfg cfg = {
+		.listen = {.addr = addr, .reuse_port = w->team->n > 1},
+	};
+	CGN_TRY(http_server_new(w->loop, &cfg, &sim_call_ops, w, &w->server, err));
+	if (w->rank == 0)
+		w->team->port = http_server_port(w->server);
+	return CGN_OK;
+}
+
+CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned rank, struct cgn_err *err)
+{
+	*w = (struct sim_worker){.tag = WORKER_TAG, .rank = rank, .cfg = team->cfg, .team = team};
+	cgn_list_init(&w->calls);
+	cgn_list_init(&w->dirty);
+	w->faults = team->cfg->faults;
+	w->faults.rng = sim_mix(team->cfg->seed + rank);
+	/* A pace in microseconds is meant as such. */
+	w->scale = team->cfg->token_interval_us > 0 ? 1 : team->cfg->time_scale;
+	cgn_random(&w->id_seed, sizeof w->id_seed);
+	cgn_arena_init(&w->arena, 4 * SIM_BODY_MAX);
+	CGN_TRY(cgn_loop_new(&w->loop, err));
+	w->began = cgn_clock_now();
+	cgn_timer_init(&w->step_timer, w->loop, step_due);
+	CGN_TRY(start_device(w, err));
+	return start_server(w, err);
+}
+
+void sim_worker_stop(struct sim_worker *w)
+{
+	CGN_LIVE(w, WORKER_TAG);
+	http_server_free(&w->server);
+	cgn_timer_cancel(&w->step_timer);
+	cgn_loop_stop(w->loop);
+}
+
+void sim_worker_fini(struct sim_worker *w)
+{
+	if (w->tag != WORKER_TAG)
+		return;
+	cgn_loop_free(&w->loop);
+	sim_model_free(&w->model);
+	cgn_arena_fini(&w->arena);
+	cgn_buf_fini(&w->scratch);
+	w->tag = 0;
+}

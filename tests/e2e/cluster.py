@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster of real programs for one test: free ports, configuration in a temporary folder, logs kept, everything ended by pid.
+
+    with Cluster(tmp_path) as c:
+        c.router()
+        c.node("a", "--time-scale", "0")
+        c.wait_ready(1)
+        assert c.chat("hello").status == 200
+"""
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CGN_BUILD", ROOT / "build")).resolve()
+SANITIZER = os.environ.get("CGN_SANITIZER", "")  # set where the programs are built with one: they are slow then, and large
+WAIT_S = float(os.environ.get("CGN_TEST_WAIT_S", "90" if SANITIZER else "30"))
+REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "broken invariant")
+_given = set()
+
+
+def scaled(n, sanitized=None):
+    """|n|, or what of it a program built with a sanitizer can do in a similar time."""
+    return n if not SANITIZER else sanitized or max(1, n // 10)
+
+
+def free_port():
+    """A port that nobody listened on a moment ago, and that this process has not given out yet."""
+    while True:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        if port not in _given:
+            _given.add(port)
+            return port
+
+
+def until(what, why, wait_s=WAIT_S, step_s=0.01):
+    """The first true value of what(), or an AssertionError that says why (a sentence, or what makes one)."""
+    end = time.monotonic() + wait_s
+    while time.monotonic() < end:
+        got = what()
+        if got:
+            return got
+        time.sleep(step_s)
+    raise AssertionError(f"not within {wait_s:g} s: {why() if callable(why) else why}")
+
+
+def toml(sections):
+    """{"router": {"listen": "..."}, "router.retry": {...}} as TOML. JSON's scalars and lists are TOML's."""
+    out = []
+    for name, keys in sections.items():
+        out.append(f"[{name}]")
+        out += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    return "\n".join(out) + "\n"
+
+
+class Process:
+    """One of our programs, running. Its stderr is in <folder>/<name>.log."""
+
+    def __init__(self, folder, name, program, *args):
+        self.name, self.log_file = name, pathlib.Path(folder) / f"{name}.log"
+        self.argv = [str(BUILD / "src" / program.removeprefix("cgn-") / program), *map(str, args)]
+        self.start()
+
+    def start(self):
+        """Also after it ended: the same command line again, the log goes on."""
+        self.may_end = any("die-after" in a for a in self.argv)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("COGNITORA__", "CGN_CONFIG", "NOTIFY_", "WATCHDOG_"))}
+        with open(self.log_file, "ab") as log:
+            self.popen = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def signal(self, signo):
+        self.may_end = self.may_end or signo in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+        if self.alive():
+            os.kill(self.pid, signo)
+
+    def wait(self, wait_s=WAIT_S):
+        self.may_end = True
+        return self.popen.wait(wait_s)
+
+    def kill(self):
+        """kill -9, reaped."""
+        self.signal(signal.SIGKILL)
+        return self.wait()
+
+    def stop(self):
+        """SIGTERM, its exit status."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def trouble(self):
+        """Why this program is not as it should be: it ended though nobody asked for that, or a sanitizer or an assertion spoke."""
+        lines = self.log().splitlines()
+        said = [i for i, line in enumerate(lines) if any(r in line for r in REPORTS)]
+        if said:
+            return f"{self.name}:\n" + "\n".join(lines[said[0]:said[0] + 60])
+        if not self.alive() and not self.may_end:
+            return f"{self.name} ended by itself with {self.popen.returncode}:\n" + "\n".join(lines[-20:])
+        return None
+
+    def log(self):
+        return self.log_file.read_text(errors="replace")
+
+    def events(self, name):
+        """Its JSON log lines with that event."""
+        lines = []
+        for line in self.log().splitlines():
+            if line.startswith("{") and f'"{name}"' in line:
+                lines.append(json.loads(line))
+        return [e for e in lines if e.get("event") == name]
+
+    def rss_kib(self):
+        for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+        raise AssertionError("no VmRSS")
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, {k.lower(): v for k, v in headers}, body
+
+    def json(self):
+        return json.loads(self.body)
+
+    def events(self):
+        """(event, data) of an event stream; event is None where none is named."""
+        out = []
+        for block in self.body.decode().replace("\r\n", "\n").split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+            if "data" in fields:
+                out.append((fields.get("event"), fields["data"]))
+        return out
+
+
+def ask(port, method, path, body=None, headers=None, wait_s=WAIT_S):
+    """One request on a connection of its own. |body|: bytes, or something to send as JSON."""
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=wait_s)
+    try:
+        headers = dict(headers or {})
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+            headers.setdefault("Content-Type", "application/json")
+        c.request(method, path, body, headers)
+        r = c.getresponse()
+        return Answer(r.status, r.getheaders(), r.read())
+    finally:
+        c.close()
+
+
+class Node:
+    """An agent and the engine that it adopted."""
+
+    def __init__(self, name, engine, agent, engine_port, agent_port, admin_port):
+        self.name, self.engine, self.agent = name, engine, agent
+        self.engine_port, self.agent_port, self.admin_port = engine_port, agent_port, admin_port
+
+
+class Cluster:
+    MODEL = "sim"
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.state_dir = self.folder / "state"
+        self.state_dir.mkdir(exist_ok=True)
+        self.processes, self.nodes, self.common = [], {}, {}
+        self.closed = False  # for threads of a test that failed
+        self.http_port, self.grpc_port, self.admin_port = free_port(), free_port(), free_port()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        trouble = self.close()
+        assert kind is not None or not trouble, "\n".join(trouble)
+
+    def close(self):
+        """End everything. What was wrong with which program."""
+        self.closed = True
+        trouble = [t for p in self.processes if (t := p.trouble())]
+        for p in reversed(self.processes):
+            p.signal(signal.SIGCONT)
+            p.signal(signal.SIGTERM if SANITIZER else signal.SIGKILL)
+        for p in self.processes:
+            self.end(p)
+        return trouble or [t for p in self.processes if (t := p.trouble())]
+
+    @staticmethod
+    def end(p):
+        """With a sanitizer gently at first, so that it can say what leaked."""
+        try:
+            p.wait(10)
+        except subprocess.TimeoutExpired:
+            p.kill()
+
+    def logs(self, lines=60):
+        """The end of every log: what a failed test prints."""
+        return "\n".join(f"---- {p.name} ({'runs' if p.alive() else f'exit {p.popen.returncode}'})\n"
+                         + "\n".join(p.log().splitlines()[-lines:]) for p in self.processes)
+
+    def run(self, name, program, *args):
+        p = Process(self.folder, name, program, *args)
+        self.processes.append(p)
+        return p
+
+    def config(self, name, sections):
+        """Write <name>.toml: what all programs of the cluster share, and |sections| over it."""
+        base = {
+            "cluster": {"router": f"127.0.0.1:{self.grpc_port}", "state_dir": str(self.state_dir), "lease": "2s"},
+            "agent": {"heartbeat": "200ms"},
+            "log": {"level": "info", "format": "json"},
+        }
+        for source in (self.common, sections):
+            for section, keys in source.items():
+                base.setdefault(section, {}).update(keys)
+        path = self.folder / f"{name}.toml"
+        path.write_text(toml(base))
+        return path
+
+    def router(self, sections=None):
+        """Start cgn-router; |sections| over what a test needs."""
+        mine = {"router": {"listen": f"127.0.0.1:{self.http_port}", "listen_grpc": f"127.0.0.1:{self.grpc_port}",
+                           "listen_admin": f"127.0.0.1:{self.admin_port}", "worker_threads": 2}}
+        for section, keys in (sections or {}).items():
+            mine.setdefault(section, {}).update(keys)
+        self.router_process = self.run("router", "cgn-router", "--config", self.config("router", mine))
+        until(lambda: self.listens(self.http_port, self.router_process), "the router listens")
+        return self.router_process
+
+    @staticmethod
+    def listens(port, process):
+        assert process.alive(), process.log()
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", port)) == 0
+
+    def engine(self, name, *args, port=None, model=None):
+        port = port or free_port()
+        p = self.run(name, "cgn-sim", "--listen", f"127.0.0.1:{port}", "--model", model or self.MODEL, *args)
+        until(lambda: self.listens(port, p), f"engine {name} listens")
+        return p, port
+
+    def agent(self, name, engine_port, sections=None):
+        port, admin = free_port(), free_port()
+        mine = {"agent": {"listen": f"127.0.0.1:{port}", "listen_admin": f"127.0.0.1:{admin}", "node_id": name},
+                "engine": {"kind": "sim", "url": f"http://127.0.0.1:{engine_port}", "ready_interval": "50ms"}}
+        for section, keys in (sections or {}).items():
+            mine.setdefault(section, {}).update(keys)
+        return self.run(f"agent-{name}", "cgn-agent", "--config", self.config(f"agent-{name}", mine)), port, admin
+
+    def node(self, name, *engine_args, model=None, sections=None):
+        """A cgn-sim and the cgn-agent beside it."""
+        engine, engine_port = self.engine(f"engine-{name}", *engine_args, model=model)
+        agent, agent_port, admin_port = self.agent(name, engine_port, sections)
+        self.nodes[name] = Node(name, engine, agent, engine_port, agent_port, admin_port)
+        return self.nodes[name]
+
+    def status(self):
+        return ask(self.admin_port, "GET", "/nodes").json()
+
+    def states(self):
+        """{node id: state} as the router sees it; {} while its admin port does not answer."""
+        try:
+            return {n["id"]: n["state"] for n in self.status()["nodes"]}
+        except (OSError, http.client.HTTPException, ValueError):
+            return {}
+
+    def wait_ready(self, n=None):
+        n = len(self.nodes) if n is None else n
+        until(lambda: list(self.states().values()).count("ready") >= n, f"{n} nodes are ready (states: {self.states()})")
+        until(lambda: ask(self.http_port, "GET", "/readyz").status == 200, "the workers know of them")
+
+    def scrape(self):
+        """The router's metrics as text, all of one moment: two scrapes are two moments, and what is counted between them is in one only."""
+        return ask(self.admin_port, "GET", "/metrics").body.decode()
+
+    def metric(self, name, scraped=None, **labels):
+        """Sum of the series of |name| that have these labels, on the router's admin port."""
+        total = 0.0
+        for line in (scraped or self.scrape()).splitlines():
+            series, _, value = line.rpartition(" ")
+            if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
+                total += float(value)
+        return total
+
+    def ask(self, method, path, body=None, headers=None):
+        return ask(self.http_port, method, path, body, headers)
+
+    def chat(self, text, headers=None, **more):
+        body = {"model": self.MODEL, "messages": [{"role": "user", "content": text}], **more}
+        return self.ask("POST", "/v1/chat/completions", body, headers)

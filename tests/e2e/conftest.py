@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from cluster import Cluster
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "threads: worth running under ThreadSanitizer, many threads of a program meet")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    if call.when == "call":
+        item.failed = outcome.get_result().failed
+
+
+@pytest.fixture
+def cluster(tmp_path, request):
+    """An empty cluster: start what the test needs. When the test fails, the programs' logs are in its report."""
+    with Cluster(tmp_path) as c:
+        yield c
+        if getattr(request.node, "failed", False):
+            print(c.logs())

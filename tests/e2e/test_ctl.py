@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cgn-ctl as an operator types it: exit codes, words of errors, tables and JSON, against a real router where it needs one."""
+import json
+import os
+import stat
+import subprocess
+
+import pytest
+
+from cluster import BUILD, ROOT, free_port
+
+CTL = BUILD / "src/ctl/cgn-ctl"
+
+
+def run(*args, **how):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("CGN_RO", "CGN_RE", "COGNITORA__"))}
+    return subprocess.run([CTL, *map(str, args)], capture_output=True, text=True, timeout=60, env={**env, **how.pop("env", {})}, **how)
+
+
+def fine(*args, **how):
+    r = run(*args, **how)
+    assert r.returncode == 0, r.stderr
+    return r.stdout
+
+
+def refused(code, *args, **how):
+    """Exit status |code|, nothing on stdout, one clear sentence on stderr."""
+    r = run(*args, **how)
+    assert r.returncode == code, (r.returncode, r.stdout, r.stderr)
+    assert r.stdout == "" and r.stderr.startswith("cgn-ctl: "), r.stderr
+    return r.stderr
+
+
+def verbs():
+    return [line.split('"')[1] for line in (ROOT / "src/ctl/verbs.def").read_text().splitlines() if line.startswith("VERB(")]
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_every_verb_explains_itself(verb):
+    text = fine(*verb.split(), "--help")
+    assert f"usage: cgn-ctl {verb}" in text and "examples:\n  " in text and "--help" in text
+
+
+def test_version_and_help():
+    assert fine("version").startswith("cgn-ctl ")
+    assert json.loads(fine("version", "-o", "json"))["version"] in fine("--version")
+    listing = fine("--help")
+    assert all(verb in listing for verb in verbs())
+
+
+def test_words_that_are_wrong():
+    assert "did you mean --router?" in refused(2, "cluster", "nodes", "--ruter", "x")
+    assert "there is no verb 'clusterr'" in refused(2, "clusterr")
+    assert "wants a second word" in refused(2, "cluster")
+    assert "usage: cgn-ctl cluster cordon NODE" in refused(2, "cluster", "cordon")
+    assert "one word too many: 'b'" in refused(2, "cluster", "cordon", "a", "b")
+    assert "--file needs a value" in refused(2, "key", "ls", "--file")
+    assert "takes no value" in refused(2, "bench", "chat", "--no-stream=1")
+    assert "-o takes table or json" in refused(2, "version", "-o", "yaml")
+    assert "duration" in refused(2, "bench", "chat", "--duration", "soon")
+    assert "whole number" in refused(2, "bench", "chat", "--max-tokens", "-1")
+    assert "--rate" in refused(2, "bench", "chat", "--rate", "0")
+
+
+def test_nobody_answers():
+    port = free_port()
+    assert f"127.0.0.1:{port}" in refused(4, "cluster", "status", "--router", f"127.0.0.1:{port}")
+    assert f"127.0.0.1:{port}" in refused(4, "cluster", "nodes", env={"CGN_ROUTER": f"127.0.0.1:{port}"})
+    assert f"127.0.0.1:{port}" in refused(4, "bench", "chat", "--url", f"http://127.0.0.1:{port}")
+    assert "no request was answered" in refused_or_report("bench", "chat", "--url", f"http://127.0.0.1:{port}", "--model", "m", "--duration", "300ms", "--rate", "50")
+    assert "no http:// or https:// URL" in refused(2, "bench", "chat", "--url", "ftp://x")
+
+
+def test_keys_live_and_die(tmp_path):
+    file = tmp_path / "keys"
+    made = json.loads(fine("key", "create", "--file", file, "--name", "team a", "--scopes", "chat,admin", "-o", "json"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert made["key"] not in file.read_text() and made["key"].startswith("cgn_") and len(made["key"]) > 40
+    second = fine("key", "create", "--file", file).strip()
+    assert second != made["key"]
+    rows = json.loads(fine("key", "ls", "--file", file, "-o", "json"))
+    assert [(r["scopes"], r["name"]) for r in rows] == [("chat,admin", "team a"), ("chat,embed", "")]
+    file.write_text("# ours\n" + file.read_text())
+    assert "revoked" in fine("key", "revoke", made["id"], "--file", file)
+    assert file.read_text().startswith("# ours\n")
+    assert made["id"] not in fine("key", "ls", "--file", file) and rows[1]["id"] in fine("key", "ls", "--file", file)
+    assert "has no key" in refused(1, "key", "revoke", made["id"], "--file", file)
+    assert '"boss" is no scope' in refused(2, "key", "create", "--file", file, "--scopes", "boss")
+    assert str(tmp_path / "none") in refused(1, "key", "ls", "--file", tmp_path / "none")
+    file.write_text("broken line\n")
+    assert f"{file}" in refused(2, "key", "create", "--file", file)
+    assert file.read_text() == "broken line\n"
+
+
+def openssl(*args):
+    return subprocess.run(["openssl", *map(str, args)], capture_output=True, text=True, check=True).stdout
+
+
+def test_pki_is_what_openssl_believes(tmp_path):
+    out = tmp_path / "pki"
+    rows = json.loads(fine("pki", "bootstrap", "--out", out, "--san", "gw.example.net", "--san", "10.1.2.3", "--days", "30", "-o", "json"))
+    assert [r["days"] for r in rows] == [300, 30, 30, 30]
+    for name in ("router", "agent", "admin"):
+        assert "OK" in openssl("verify", "-CAfile", out / "ca.pem", out / f"{name}.pem")
+        assert stat.S_IMODE((out / f"{name}.key").stat().st_mode) == 0o600
+    text = openssl("x509", "-in", out / "router.pem", "-noout", "-text")
+    for want in ("DNS:gw.example.net", "IP Address:10.1.2.3", "DNS:localhost", "IP Address:127.0.0.1", "prime256v1", "CN = router"):
+        assert want in text
+    ca = (out / "ca.pem").read_bytes()
+    fine("pki", "bootstrap", "--out", out, "--leaf", "gpu-07", "--days", "30")  # the same CA again, one certificate more
+    assert (out / "ca.pem").read_bytes() == ca
+    assert "OK" in openssl("verify", "-CAfile", out / "ca.pem", out / "gpu-07.pem")
+    assert "--days" in refused(2, "pki", "bootstrap", "--out", out, "--leaf", "long", "--days", "3000")
+    assert "can't name a certificate" in refused(2, "pki", "bootstrap", "--out", out, "--leaf", "../x")
+    assert "no spaces please" in refused(2, "pki", "bootstrap", "--out", tmp_path / "b", "--san", "no spaces please")
+    (tmp_path / "file").write_text("")
+    assert str(tmp_path / "file") in refused(1, "pki", "bootstrap", "--out", tmp_path / "file" / "pki")
+
+
+def test_config_check(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text('[router]\nlisten = "127.0.0.1:1234"\n')
+    text = fine("config", "check", file)
+    assert f'listen = "127.0.0.1:1234"' in text and f"{file}:2:" in text and "# default" in text
+    assert "COGNITORA__ROUTER__LISTEN" in fine("config", "check", file, env={"COGNITORA__ROUTER__LISTEN": "127.0.0.1:99"})
+    assert json.loads(fine("config", "check", file, "-o", "json")) == {"valid": True}
+    file.write_text("[router]\nlisen = 1\n")
+    text = refused(3, "config", "check", file)
+    assert f"{file}:2:1" in text and "listen" in text
+    assert "none.toml" in refused(1, "config", "check", tmp_path / "none.toml")
+
+
+def test_cluster_verbs(cluster):
+    cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.node("b", "--time-scale", "0")
+    cluster.wait_ready()
+    at = ("--router", f"127.0.0.1:{cluster.grpc_port}")
+    status = json.loads(fine("cluster", "status", *at, "-o", "json"))
+    assert status["nodes"]["ready"] == 2 and status["models"] == ["sim"] and status["state_connected"] is True
+    assert "nodes     2, 2 ready" in fine("cluster", "status", *at)
+    assert fine("cluster", "cordon", "a", *at) == "a cordoned\n"
+    rows = {r["node"]: r for r in json.loads(fine("cluster", "nodes", *at, "-o", "json"))}
+    assert (rows["a"]["state"], rows["b"]["state"]) == ("cordoned", "ready")
+    assert rows["b"]["models"] == "sim" and isinstance(rows["b"]["inflight"], int)
+    assert {cluster.chat(f"q{i}").headers["x-cgn-node"] for i in range(10)} == {"b"}
+    assert fine("cluster", "uncordon", "a", *at) == "a uncordoned\n"
+    assert "drained" in fine("cluster", "drain", "b", *at)
+    assert {cluster.chat(f"r{i}").headers["x-cgn-node"] for i in range(10)} == {"a"}
+    table = fine("cluster", "nodes", *at).splitlines()
+    assert table[0].startswith("NODE") and len(table) == 3
+
+
+def test_bench_chat_counts_what_happened(cluster):
+    cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready()
+    url = f"http://127.0.0.1:{cluster.http_port}"
+    r = json.loads(fine("bench", "chat", "--url", url, "--rate", "100", "--duration", "1s", "--max-tokens", "5", "-o", "json"))
+    assert r["sent"] > 30 and r["answered"] == r["sent"] and r["failed"] == 0 and r["status"] == {"200": r["sent"]}
+    assert r["ttft_ms"]["count"] == r["sent"] == r["latency_ms"]["count"]
+    assert r["ttft_ms"]["p50"] <= r["ttft_ms"]["p90"] <= r["ttft_ms"]["p99"] <= r["ttft_ms"]["max"]
+    assert cluster.metric("cgn_requests_total", code="200") >= r["sent"]
+    r = json.loads(fine("bench", "chat", "--url", url, "--rate", "50", "--duration", "500ms", "--no-stream", "--seed", "7", "-o", "json"))
+    assert r["failed"] == 0 and r["itl_ms"] is None and r["stream"] is False
+    text = refused_or_report("bench", "chat", "--url", url, "--model", "nope", "--rate", "20", "--duration", "300ms")
+    assert "status 404" in text
+
+
+def refused_or_report(*args):
+    r = run(*args)
+    assert r.returncode == 4
+    return r.stdout + r.stderr
+
+
+def test_completion_parses():
+    for shell, check in (("bash", ["bash", "-n"]), ("zsh", None), ("fish", None)):
+        text = fine("completion", shell)
+        assert "cluster" in text and "bench" in text
+        if check:
+            subprocess.run(check, input=text, text=True, check=True)
+    script = fine("completion", "bash") + '\nCOMP_WORDS=(cgn-ctl cluster ""); COMP_CWORD=2; _cgn_ctl; echo "${COMPREPLY[*]}"'
+    assert "drain" in subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert "tcsh" in refused(2, "completion", "tcsh")
+
+
+def test_recipes_are_listed_and_shown():
+    rows = json.loads(fine("recipe", "ls", "-o", "json", cwd=ROOT))
+    assert {r["recipe"]: r["agents"] for r in rows} == {"quickstart/sim/agg": 2, "tiny/llama-cpp/cpu": 2}
+    text = fine("recipe", "show", "quickstart/sim/agg", cwd="/")
+    assert "--- agent-a.toml ---" in text and "--- router.toml ---" in text
+    assert "there is no recipe 'x/y/z'" in refused(1, "recipe", "show", "x/y/z", cwd=ROOT)
+    assert "there is no recipe" in refused(1, "recipe", "show", "../scripts", cwd=ROOT)
+    assert "holds no recipes" in refused(1, "recipe", "ls", "--recipes", "/tmp")

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts that die, stop or lie under load: nobody else is harmed, nothing is counted wrong, and what comes back is used again."""
+import json
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from clients import Load, Stream, chat_body, engine_state, set_faults
+from cluster import BUILD, scaled, until
+
+FAST = ("--time-scale", "0")
+PACED = ("--token-interval-us", "4000")
+
+
+def up(cluster, *nodes, router=None, **named):
+    cluster.router(router)
+    for name, args in zip("abcdef", nodes):
+        cluster.node(name, *args, **named)
+    cluster.wait_ready(len(nodes))
+    return cluster
+
+
+def quiet(cluster, *engines):
+    """Nothing is open or booked anywhere."""
+    until(lambda: cluster.metric("cgn_inflight") == 0, "cgn_inflight is back at 0")
+    until(lambda: all(n["router_inflight"] == 0 for n in cluster.status()["nodes"]), "no booking is left")
+    for name in engines:
+        until(lambda n=name: engine_state(cluster.nodes[n].engine_port)["running"] == 0, f"engine {name} runs nothing")
+
+
+def more(load, n):
+    """Let |n| more requests end."""
+    target = sum(load.ends.values()) + n
+    until(lambda: load.reached(target), lambda: f"{target} requests have ended: {load.ends}")
+
+
+def agree(cluster, load):
+    """The router counted every request of |load| once, as what its client saw."""
+    want = {200: load.ends["answered"] + load.ends["cut"], 499: 0, **{c: load.statuses[c] for c in (404, 502, 503, 504)}}
+    until(lambda: load.counted() == want, lambda: f"the counters agree: {load.counted()} {want} {load.sent}", wait_s=10)
+    assert load.sent == sum(want.values())
+
+
+def ctl(cluster, *args, **how):
+    return subprocess.run([BUILD / "src/ctl/cgn-ctl", *args, "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True,
+                          text=True, timeout=60, **how)
+
+
+# ---- kill -9 under load ----
+
+@pytest.mark.threads
+@pytest.mark.parametrize("victim", ["agent", "engine"])
+def test_killing_a_part_under_load_harms_only_what_it_was_streaming(cluster, victim):
+    up(cluster, PACED, PACED, PACED)
+    load = Load(cluster, n=8)
+    more(load, scaled(60))
+    getattr(cluster.nodes["b"], victim).kill()
+    until(lambda: cluster.states().get("b") != "ready", "b is not ready any more")
+    more(load, scaled(60))
+    load.end()
+    assert not load.ends["broken"] and not load.ends["refused"], (load.ends, load.statuses)
+    assert load.ends["cut"] <= 8 and set(load.nodes_cut) <= {"b", "?"}, load.nodes_cut
+    quiet(cluster, "a", "c")
+    agree(cluster, load)
+    part = getattr(cluster.nodes["b"], victim)
+    part.start()
+    until(lambda: cluster.states().get("b") == "ready", "b is back")
+    until(lambda: any(cluster.chat(f"new {i}", max_tokens=1).headers["x-cgn-node"] == "b" for i in range(8)), "b is used again")
+
+
+@pytest.mark.threads
+def test_killing_the_only_engine_refuses_until_it_is_back(cluster):
+    up(cluster, PACED)
+    load = Load(cluster, n=4)
+    more(load, scaled(30))
+    engine = cluster.nodes["a"].engine
+    engine.kill()
+    more(load, scaled(30))
+    engine.start()
+    until(lambda: cluster.states().get("a") == "ready", "a is back")
+    before = load.ends["answered"]
+    until(lambda: load.ends["answered"] > before + 10, "requests are answered again")
+    load.end()
+    assert not load.ends["broken"] and load.ends["refused"] and set(load.statuses) <= {502, 503}, (load.ends, load.statuses)
+    assert load.ends["cut"] <= 4
+    quiet(cluster, "a")
+    agree(cluster, load)
+
+
+@pytest.mark.threads
+def test_killing_the_router_under_load(cluster):
+    up(cluster, PACED, PACED)
+    load = Load(cluster, n=6)
+    more(load, scaled(40))
+    cluster.router_process.kill()
+    for node in cluster.nodes.values():  # whose requests are all closed, though nobody said good-bye
+        until(lambda n=node: engine_state(n.engine_port)["running"] == 0, f"engine {node.name} is free")
+    broken = load.ends["broken"]
+    until(lambda: load.ends["broken"] > broken, "clients see that nobody listens")
+    cluster.router_process.start()
+    cluster.wait_ready(2)
+    answered = load.ends["answered"]
+    until(lambda: load.ends["answered"] > answered + scaled(40), "requests are answered again")
+    load.end()
+    # Streams that ran when it died end without [DONE]; http.client calls that an incomplete read.
+    assert load.ends["cut"] <= 6
+    assert load.sent == sum(load.ends[k] for k in ("answered", "cut", "refused", "broken"))
+    assert set(load.statuses) <= {503, 404}, load.statuses  # it listens a moment before its agents have announced themselves
+    quiet(cluster, "a", "b")
+
+
+def test_prefixes_are_known_again_after_the_router_was_killed(cluster):
+    up(cluster, FAST, FAST, FAST)
+    talks = [f"conversation {i} " * 60 for i in range(9)]
+    where = {t: cluster.chat(t, max_tokens=1).headers["x-cgn-node"] for t in talks}
+    assert len(set(where.values())) == 3
+    known = until(lambda: cluster.metric("cgn_index_blocks"), "the record's size is told")
+    cluster.router_process.kill()
+    cluster.router_process.start()
+    cluster.wait_ready(3)
+    until(lambda: cluster.metric("cgn_index_blocks") >= known, "the agents told what they hold")
+    for t in talks:
+        a = cluster.chat(t, max_tokens=1)
+        held, blocks = map(int, a.headers["x-cgn-cache-hit"].split("/"))
+        assert a.headers["x-cgn-node"] == where[t] and held == blocks > 0, (a.headers, where[t])
+
+
+# ---- stopped, not dead ----
+
+def test_a_stopped_engine_is_passed_over(cluster):
+    up(cluster, FAST, FAST, router={"router": {"first_byte_timeout": "500ms"}})
+    cluster.nodes["b"].engine.signal(signal.SIGSTOP)
+    for i in range(6):
+        a = cluster.chat(f"prompt {i}", max_tokens=2)
+        assert a.status == 200 and a.headers["x-cgn-node"] == "a"
+    cluster.nodes["b"].engine.signal(signal.SIGCONT)
+    until(lambda: cluster.states().get("b") == "ready", "b is ready")
+    until(lambda: any(cluster.chat(f"later {i}", max_tokens=1).headers["x-cgn-node"] == "b" for i in range(8)), "b is used again")
+    quiet(cluster, "a", "b")
+
+
+@pytest.mark.threads
+def test_a_stopped_agent_is_gone_with_its_lease_and_comes_back(cluster):
+    cluster.common = {"cluster": {"lease": "1s"}}
+    up(cluster, FAST, FAST, router={"router": {"first_byte_timeout": "1s"}})
+    load = Load(cluster, n=4)
+    more(load, scaled(20))
+    cluster.nodes["b"].agent.signal(signal.SIGSTOP)
+    until(lambda: "b" not in cluster.states(), "its lease ends")
+    more(load, scaled(40))
+    cluster.nodes["b"].agent.signal(signal.SIGCONT)
+    until(lambda: cluster.states().get("b") == "ready", "b is back")
+    more(load, scaled(20))
+    load.end()
+    assert load.ends["answered"] + load.ends["cut"] == load.sent, (load.ends, load.statuses)
+    assert load.ends["cut"] <= 4
+    quiet(cluster, "a", "b")
+    agree(cluster, load)
+
+
+# ---- engines that fail while they answer ----
+
+ROUTES = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+    ("/v1/completions", {"prompt": "x"}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "x"}]}),
+    ("/v1/responses", {"input": "x"}),
+]
+
+
+def test_a_stream_that_dies_ends_with_an_error_event_on_every_route(cluster):
+    up(cluster, FAST)
+    engine = cluster.nodes["a"].engine_port
+    for fault in ("cut-after=3", "truncated-chunk"):
+        set_faults(engine, fault)
+        for route, body in ROUTES:
+            tokens = {"max_output_tokens" if "input" in body else "max_tokens": 40}
+            a = cluster.ask("POST", route, {"model": "sim", "stream": True, "ignore_eos": True, **tokens, **body})
+            if a.status != 200:  # it broke before anything was sent
+                assert a.status in (502, 503), (route, fault, a.status, a.body)
+                continue
+            name, data = a.events()[-1]
+            assert name == "error" and json.loads(data)["error"]["code"] == "engine_failed", (route, fault, a.body[-300:])
+            assert b"[DONE]" not in a.body and b"message_stop" not in a.body and b"response.completed" not in a.body
+    set_faults(engine)
+    assert cluster.chat("and again", max_tokens=2).status == 200
+    quiet(cluster, "a")
+
+
+def test_faults_by_chance_add_up(cluster):
+    """Half of what two of three engines do goes wrong: everything is answered, cut where it had begun, and counted."""
+    up(cluster, (*FAST, "--fault", "refuse@0.25", "--fault", "http500@0.25"), FAST,
+       (*FAST, "--fault", "http503@0.3", "--fault", "cut-after=4@0.2"))
+    load = Load(cluster, n=6)
+    more(load, scaled(300))
+    load.end()
+    assert load.ends["answered"] > load.sent // 2
+    assert not load.ends["broken"] and not load.ends["refused"], (load.ends, load.statuses)
+    assert set(load.nodes_cut) <= {"c", "?"}, load.nodes_cut
+    agree(cluster, load)
+    assert cluster.metric("cgn_retries_total") > 0
+    quiet(cluster, "a", "b", "c")
+
+
+# ---- drain ----
+
+@pytest.mark.threads
+def test_drain_waits_for_what_runs_and_harms_nobody(cluster):
+    up(cluster, ("--token-interval-us", "10000"), ("--token-interval-us", "10000"))
+    load = Load(cluster, n=4, tokens=10)
+    streams = [Stream(cluster.http_port, f"long {i}", max_tokens=100, ignore_eos=True) for i in range(8)]
+    for s in streams:
+        s.read_until(b"data: ")
+    assert any(b"x-cgn-node: b" in s.got.lower() for s in streams)
+    drained = []
+    waiter = threading.Thread(target=lambda: drained.append(ctl(cluster, "cluster", "drain", "b")))
+    waiter.start()
+    until(lambda: cluster.states()["b"] in ("cordoned", "draining"), "b takes nothing new")
+    for s in streams:
+        assert s.read_until(b"[DONE]").got.count(b"data: ") > 100
+        s.close()
+    waiter.join()
+    assert drained[0].returncode == 0, drained[0].stderr
+    assert engine_state(cluster.nodes["b"].engine_port)["running"] == 0
+    assert {cluster.chat(f"p{i}", max_tokens=1).headers["x-cgn-node"] for i in range(6)} == {"a"}
+    load.end()
+    assert load.ends["answered"] == load.sent, (load.ends, load.statuses)
+
+
+def test_a_request_that_is_refused_everywhere_is_counted_once(cluster):
+    up(cluster, (*FAST, "--fault", "refuse"), (*FAST, "--fault", "refuse"), (*FAST, "--fault", "refuse"))
+    for _ in range(5):
+        assert cluster.ask("POST", "/v1/chat/completions", chat_body()).status == 503
+    until(lambda: cluster.metric("cgn_requests_total", code="503", model="sim") == 5, "five refusals")
+    quiet(cluster, "a", "b", "c")

@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gateway end to end: real routers, agents and simulated engines."""
+import hashlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from cluster import BUILD, ask, until
+
+FAST = ("--time-scale", "0")
+PLAIN_BUILD = "CGN_SANITIZER" not in os.environ and "asan" not in BUILD.name  # a sanitizer's memory is not ours
+KEY_TIME = "2026-01-31T08:00:00Z"
+
+
+def up(cluster, *nodes, router=None, **named):
+    """A router and one node per tuple of engine arguments; names a, b, ..."""
+    cluster.router(router)
+    for name, args in zip("abcdef", nodes):
+        cluster.node(name, *args, **named)
+    cluster.wait_ready(len(nodes))
+    return cluster
+
+
+def error_of(answer):
+    return answer.json()["error"]
+
+
+def deltas(answer):
+    return [json.loads(data) for _, data in answer.events() if data != "[DONE]"]
+
+
+class Stream:
+    """A streamed chat whose answer is read bit by bit."""
+
+    def __init__(self, cluster, headers=None, **body):
+        body = {"model": cluster.MODEL, "stream": True, "messages": [{"role": "user", "content": "go"}], **body}
+        data = json.dumps(body).encode()
+        self.sock = socket.create_connection(("127.0.0.1", cluster.http_port), timeout=30)
+        head = {"Host": "x", "Content-Type": "application/json", "Content-Length": len(data), **(headers or {})}
+        lines = "".join(f"{k}: {v}\r\n" for k, v in head.items())
+        self.sock.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{lines}\r\n".encode() + data)
+        self.got = b""
+
+    def read_until(self, what):
+        while what not in self.got:
+            more = self.sock.recv(65536)
+            assert more, f"ended before {what!r}: {self.got[-300:]!r}"
+            self.got += more
+        return self
+
+    def read_all(self):
+        while True:
+            try:
+                more = self.sock.recv(65536)
+            except ConnectionResetError:
+                return self.got
+            if not more:
+                return self.got
+            self.got += more
+
+    def close(self):
+        self.sock.close()
+
+
+# ---- relaying ----
+
+def test_answers_are_the_engines_byte_for_byte(cluster):
+    up(cluster, FAST)
+    engine = cluster.nodes["a"].engine_port
+    body = {"model": "sim", "messages": [{"role": "user", "content": "tell me \u00e9\u4e16 \"x\""}], "max_tokens": 20, "seed": 7,
+            "logprobs": True, "top_logprobs": 2, "unknown_field": {"kept": [1.50, None]}}
+
+    def bare(answer):  # what differs from one request to the next
+        return [{k: v for k, v in d.items() if k not in ("id", "created")} for d in answer]
+
+    for route, more in (("/v1/chat/completions", {}), ("/v1/completions", {"prompt": "once", "messages": None, "logprobs": 1, "top_logprobs": None})):
+        for stream in (False, True):
+            rq = {k: v for k, v in {**body, **more, "stream": stream}.items() if v is not None}
+            if stream:
+                rq["stream_options"] = {"include_usage": True}
+            direct, routed = ask(engine, "POST", route, rq), cluster.ask("POST", route, rq)
+            assert routed.status == direct.status == 200
+            assert routed.headers["content-type"] == direct.headers["content-type"]
+            if stream:
+                assert routed.body.endswith(b"data: [DONE]\n\n")
+                assert bare(deltas(routed)) == bare(deltas(direct))
+            else:
+                assert bare([routed.json()]) == bare([direct.json()])
+
+
+def test_request_ids_nodes_and_cache_hits_are_told(cluster):
+    up(cluster, FAST)
+    text = "a long prompt about nothing " * 60
+    first = cluster.chat(text, {"X-Request-Id": "mine-1"}, max_tokens=1)
+    assert first.headers["x-request-id"] == "mine-1"
+    assert first.headers["x-cgn-node"] == "a"
+    held, blocks = map(int, first.headers["x-cgn-cache-hit"].split("/"))
+    assert held == 0 and blocks >= 5
+    again = cluster.chat(text, {"X-Request-Id": "no spaces"}, max_tokens=1)
+    assert again.headers["x-cgn-cache-hit"] == f"{blocks}/{blocks}"
+    assert again.headers["x-request-id"].startswith("req-")
+
+
+def test_models_and_aliases(cluster):
+    cluster.common = {'models."org/big"': {"aliases": ["gpt-4o", "big"]}}
+    up(cluster, FAST, model="org/big")
+    listed = cluster.ask("GET", "/v1/models").json()
+    assert listed["object"] == "list"
+    assert {m["id"] for m in listed["data"]} == {"org/big", "gpt-4o", "big"}
+    assert all(m["object"] == "model" and m["owned_by"] and m["created"] > 0 for m in listed["data"])
+    assert cluster.ask("GET", "/v1/models/org/big").json()["id"] == "org/big"
+    assert cluster.ask("GET", "/v1/models/org%2Fbig").json()["id"] == "org/big"
+    assert cluster.ask("GET", "/v1/models/big").json()["id"] == "big"
+    missing = cluster.ask("GET", "/v1/models/none")
+    assert missing.status == 404 and error_of(missing)["code"] == "model_not_found"
+
+
+# ---- refusals ----
+
+def test_refusals_have_openais_shape(cluster):
+    up(cluster, FAST, router={"router": {"max_body": "4KiB"}})
+    chat = "/v1/chat/completions"
+    rows = [
+        ("POST", chat, b'{"model": "sim",\n "messages": [}', 400, "invalid_json", None),
+        ("POST", chat, b"", 400, "invalid_json", None),
+        ("POST", chat, b"[1]", 400, "invalid_json", None),
+        ("POST", chat, b'{"messages": []}', 400, "missing_model", "model"),
+        ("POST", chat, b'{"model": 7}', 400, "missing_model", "model"),
+        ("POST", chat, b'{"model": "nope"}', 404, "model_not_found", "model"),
+        ("POST", chat, b" " * 5000, 413, "request_too_large", None),
+        ("POST", "/v1/nothing", b"{}", 404, "not_found", None),
+        ("GET", chat, None, 405, "method_not_allowed", None),
+        ("DELETE", "/v1/models", None, 405, "method_not_allowed", None),
+    ]
+    for method, path, body, status, code, param in rows:
+        a = cluster.ask(method, path, body)
+        e = error_of(a)
+        assert (a.status, e["code"], e["param"]) == (status, code, param), (method, path, body)
+        assert set(e) == {"message", "type", "param", "code"} and e["message"] and a.headers["x-request-id"]
+        assert a.headers["content-type"] == "application/json"
+    assert cluster.ask("GET", chat).headers["allow"] == "POST"
+    assert "line 2 column" in error_of(cluster.ask("POST", chat, rows[0][2]))["message"]
+    gzip = cluster.ask("POST", chat, b"{}", {"Content-Encoding": "gzip"})
+    assert gzip.status == 415
+
+    def chunks():
+        for _ in range(10):
+            yield b" " * 1000
+    c = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=30)
+    c.request("POST", chat, chunks(), encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+    assert c.getresponse().status == 413
+    c.close()
+
+
+def test_without_a_node_it_is_503_with_retry_after(cluster):
+    cluster.common = {'models."sim"': {"aliases": []}}
+    cluster.router()
+    a = cluster.chat("hello")
+    assert a.status == 503 and int(a.headers["retry-after"]) > 0 and error_of(a)["code"] == "no_node"
+    assert cluster.ask("GET", "/readyz").status == 503
+    assert cluster.ask("GET", "/healthz").status == 200
+    assert "version" in cluster.ask("GET", "/version").json()
+
+
+def test_a_full_cluster_says_so(cluster):
+    up(cluster, ("--fault", "hang"), router={"router.admission": {"max_concurrent_per_replica": 2}})
+    held = [Stream(cluster) for _ in range(2)]
+    until(lambda: cluster.status()["nodes"][0]["router_inflight"] == 2, "two are booked")
+    a = cluster.chat("one more")
+    assert a.status == 503 and a.headers["retry-after"] == "1" and error_of(a)["code"] == "overloaded"
+    for s in held:
+        s.close()
+    until(lambda: cluster.status()["nodes"][0]["router_inflight"] == 0, "their bookings are given back")
+    assert cluster.metric("cgn_rejected_total", reason="concurrency") == 1
+
+
+# ---- failing engines ----
+
+@pytest.mark.parametrize("fault", ["refuse", "http500", "http503", "http429", "die-after:0", "cut-after:0"])
+def test_a_failing_engine_is_not_seen(cluster, fault):
+    name, _, arg = fault.partition(":")
+    up(cluster, FAST, (*FAST, "--fault", fault if not arg else f"{name}={arg}"))
+    for i in range(12):
+        for stream in (False, True) if arg != "0" else (False,):  # a stream has its first event before the first token
+            a = cluster.chat(f"prompt {i}", stream=stream, max_tokens=3)
+            assert a.status == 200, a.body
+            assert a.headers["x-cgn-node"] == "a"
+    assert cluster.metric("cgn_retries_total") >= 1
+
+
+def test_when_all_engines_fail_the_last_answer_is_theirs(cluster):
+    up(cluster, (*FAST, "--fault", "http500"), (*FAST, "--fault", "http500"))
+    direct = ask(cluster.nodes["a"].engine_port, "POST", "/v1/chat/completions", {"model": "sim", "messages": [{"role": "user", "content": "x"}]})
+    a = cluster.chat("x")
+    assert a.status == direct.status == 500 and a.body == direct.body
+    assert a.headers["x-cgn-node"] in ("a", "b")
+
+
+def test_when_no_engine_answers_it_is_503(cluster):
+    up(cluster, (*FAST, "--fault", "refuse"))
+    a = cluster.chat("x")
+    assert a.status == 503 and int(a.headers["retry-after"]) > 0 and error_of(a)["type"] == "server_error"
+
+
+def test_an_engine_that_dies_in_a_stream_gives_an_error_event(cluster):
+    up(cluster, (*FAST, "--fault", "cut-after=3"))
+    a = cluster.chat("x", stream=True, max_tokens=50)
+    assert a.status == 200
+    events = a.events()
+    assert events[-1][0] == "error" and json.loads(events[-1][1])["error"]["code"] == "engine_failed"
+    assert b"[DONE]" not in a.body and len(events) >= 3
+    assert cluster.status()["nodes"][0]["router_inflight"] == 0
+
+
+def test_a_truncated_plain_answer_is_cut_for_the_client_too(cluster):
+    up(cluster, (*FAST, "--fault", "truncated-chunk"))
+    with pytest.raises((http.client.IncompleteRead, ConnectionResetError, http.client.RemoteDisconnected)):
+        cluster.chat("x", max_tokens=50)
+
+
+def test_a_silent_engine_is_left_for_another(cluster):
+    up(cluster, FAST, ("--fault", "hang"), router={"router": {"first_byte_timeout": "300ms"}})
+    for i in range(6):
+        assert cluster.chat(f"prompt {i}").headers["x-cgn-node"] == "a"
+
+
+def test_silence_before_the_first_byte_is_504(cluster):
+    up(cluster, ("--fault", "hang"), router={"router": {"first_byte_timeout": "200ms"}})
+    a = cluster.chat("x")
+    assert a.status == 504 and error_of(a)["code"] == "engine_timeout"
+
+
+def test_silence_in_a_stream_ends_it(cluster):
+    up(cluster, (*FAST, "--fault", "stall-after=2"), router={"router": {"stream_idle_timeout": "300ms"}})
+    a = cluster.chat("x", stream=True, max_tokens=50)
+    assert a.events()[-1][0] == "error" and b"[DONE]" not in a.body
+
+
+# ---- clients ----
+
+def test_a_client_that_goes_frees_the_engine_at_once(cluster):
+    up(cluster, ("--token-interval-us", "20000"))
+    engine = cluster.nodes["a"].engine_port
+
+    def running():
+        text = ask(engine, "GET", "/metrics").body.decode()
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith("vllm:num_requests_running"))
+    streams = [Stream(cluster, max_tokens=10000).read_until(b"data: ") for _ in range(5)]
+    until(lambda: running() == 5, "five run")
+    for s in streams:
+        s.close()
+    until(lambda: running() == 0, "the engine sees them go", wait_s=5)
+    until(lambda: cluster.status()["nodes"][0]["router_inflight"] == 0, "bookings are given back")
+    until(lambda: cluster.metric("cgn_requests_total", code="499") == 5, "they are 499")
+
+
+def test_a_slow_reader_slows_the_engine_and_fills_no_memory(cluster):
+    up(cluster, ("--time-scale", "0", "--kv-blocks", "100000", "--max-model-len", "500000"))
+    s = Stream(cluster, max_tokens=150000, ignore_eos=True).read_until(b"data: ")  # about 30 MB
+    time.sleep(1)
+    before = cluster.router_process.rss_kib()
+    time.sleep(1)
+    assert cluster.router_process.rss_kib() - before < 4096
+    assert not PLAIN_BUILD or cluster.router_process.rss_kib() < 24 * 1024
+    assert cluster.status()["nodes"][0]["router_inflight"] == 1
+    events, tail = s.got.count(b"data: "), s.got[-20:]
+    while b"[DONE]" not in tail:
+        more = s.sock.recv(1 << 20)
+        assert more, "it ended early"
+        events += (tail[-5:] + more).count(b"data: ")
+        tail = (tail + more)[-20:]
+    assert events >= 149000  # less a few that two chunks share
+    s.close()
+
+
+# ---- routing ----
+
+def test_one_prefix_stays_and_different_ones_spread(cluster):
+    up(cluster, FAST, FAST, FAST)
+    where = {}
+    for turn in range(4):
+        for talk in range(12):
+            text = f"conversation number {talk} " * 40 + "more " * turn
+            where.setdefault(talk, set()).add(cluster.chat(text, max_tokens=1).headers["x-cgn-node"])
+    assert all(len(nodes) == 1 for nodes in where.values()), where
+    assert len(set.union(*where.values())) == 3
+    assert cluster.metric("cgn_cached_tokens_total", kind="predicted") > 0
+    assert cluster.metric("cgn_tokens_total", kind="prompt") > 0
+
+
+def test_a_burst_of_one_cold_prefix_spreads(cluster):
+    up(cluster, ("--token-interval-us", "50000"), ("--token-interval-us", "50000"))
+    text = "the same for all " * 50
+    streams = [Stream(cluster, max_tokens=10000, messages=[{"role": "user", "content": text}]) for _ in range(60)]
+    until(lambda: sum(n["router_inflight"] for n in cluster.status()["nodes"]) == 60, "sixty run")
+    shares = [n["router_inflight"] for n in cluster.status()["nodes"]]
+    assert min(shares) >= 12, shares
+    for s in streams:
+        s.close()
+
+
+def test_cordon_drain_and_uncordon(cluster):
+    up(cluster, FAST, FAST)
+    def ctl(verb, node):
+        subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", verb, node, "--router", f"127.0.0.1:{cluster.grpc_port}"], check=True, timeout=30)
+    ctl("cordon", "a")
+    until(lambda: cluster.states()["a"] == "cordoned", "a is cordoned")
+    assert {cluster.chat(f"p{i}", max_tokens=1).headers["x-cgn-node"] for i in range(10)} == {"b"}
+    cluster.router_process.kill()
+    cluster.router_process.start()  # a cordon outlives the router
+    until(lambda: cluster.states() == {"a": "cordoned", "b": "ready"}, "both are back, a still cordoned")
+    ctl("uncordon", "a")
+    until(lambda: cluster.states()["a"] == "ready", "a is ready")
+    ctl("drain", "b")
+    assert {cluster.chat(f"q{i}", max_tokens=1).headers["x-cgn-node"] for i in range(10)} == {"a"}
+
+
+# ---- keys ----
+
+def key_line(key_id, secret, scopes):
+    return f"{key_id} sha256:{hashlib.sha256(secret.encode()).hexdigest()} {scopes} {KEY_TIME}\n"
+
+
+def test_keys_scopes_and_reload(cluster, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(key_line("c", "chat-key", "chat") + key_line("e", "embed-key", "embed") + key_line("r", "root-key", "chat,embed,admin"))
+    cluster.common = {"auth": {"enabled": True, "api_keys_file": str(keys)}}
+    cluster.router()
+    cluster.node("a", *FAST)
+    until(lambda: cluster.states().get("a") == "ready", "a is ready")
+
+    def status(key, body=None, path="/v1/chat/completions", **headers):
+        headers = {k.replace("_", "-"): v for k, v in headers.items()}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        return cluster.ask("POST", path, body or {"model": "sim", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}, headers)
+
+    nobody = status(None)
+    assert nobody.status == 401 and nobody.headers["www-authenticate"].startswith("Bearer") and error_of(nobody)["code"] == "invalid_api_key"
+    assert status("wrong").status == 401
+    until(lambda: status("chat-key").status == 200, "the workers know the node")
+    assert status(None, x_api_key="chat-key").status == 200
+    assert status("embed-key").status == 403
+    embed = {"model": "sim", "input": "x"}
+    assert status("embed-key", embed, "/v1/embeddings").status == 200
+    assert status("chat-key", embed, "/v1/embeddings").status == 403
+    assert status("chat-key", X_Cgn_Node="a").status == 403
+    assert status("root-key", X_Cgn_Node="a").status == 200
+    assert status("root-key", X_Cgn_Node="zz").status == 503
+    assert cluster.ask("GET", "/v1/models").status == 401
+    assert cluster.ask("GET", "/healthz").status == 200
+    keys.write_text(key_line("c", "other-key", "chat"))
+    until(lambda: status("other-key").status == 200, "the new key counts")
+    assert status("chat-key").status == 401
+    keys.write_text("nonsense\n")
+    until(lambda: cluster.router_process.events("router.keys_refused"), "a broken file is refused")
+    assert status("other-key").status == 200
+    log = cluster.router_process.log()
+    assert "other-key" not in log and "chat-key" not in log
+
+
+# ---- life ----
+
+class Load:
+    """Clients that chat until told to stop, and count."""
+
+    def __init__(self, cluster, n=4):
+        self.cluster, self.stop_now, self.answers, self.errors = cluster, threading.Event(), [], []
+        self.threads = [threading.Thread(target=self.work, args=(i,)) for i in range(n)]
+        for t in self.threads:
+            t.start()
+
+    def work(self, me):
+        i = 0
+        while not self.stop_now.is_set():
+            i += 1
+            try:
+                self.answers.append(self.cluster.chat(f"client {me} asks {i}", max_tokens=2).status)
+            except OSError as e:
+                self.errors.append(repr(e))
+
+    def end(self):
+        self.stop_now.set()
+        for t in self.threads:
+            t.join()
+        return self
+
+
+@pytest.mark.parametrize("victim", ["agent", "engine"])
+def test_kill_nine_harms_no_request(cluster, victim):
+    up(cluster, FAST, FAST)
+    load = Load(cluster)
+    time.sleep(0.5)
+    getattr(cluster.nodes["b"], victim).kill()
+    time.sleep(0.5)
+    until(lambda: cluster.states().get("b") != "ready", "b is not ready any more")
+    load.end()
+    assert not load.errors
+    assert set(load.answers) == {200} and len(load.answers) > 20
+    if victim == "agent":
+        until(lambda: "b" not in cluster.states(), "its lease ends", wait_s=10)
+    until(lambda: cluster.metric("cgn_requests_total", model="sim", code="200") == len(load.answers), "every answer is counted")
+
+
+def test_a_restarted_router_is_back_at_once(cluster):
+    up(cluster, FAST, FAST)
+    cluster.router_process.kill()
+    cluster.router_process.start()
+    cluster.wait_ready(2)
+    assert cluster.chat("again").status == 200
+
+
+def test_sigterm_finishes_what_is_open(cluster):
+    up(cluster, ("--token-interval-us", "10000"))
+    s = Stream(cluster, max_tokens=60, ignore_eos=True).read_until(b"data: ")
+    cluster.router_process.signal(signal.SIGTERM)
+    until(lambda: not cluster.listens(cluster.http_port, cluster.router_process), "it does not listen any more")
+    assert s.read_all().endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n") or b"[DONE]" in s.got
+    assert cluster.router_process.wait() == 0
+
+
+def test_a_port_in_use_is_one_sentence(cluster):
+    cluster.router()
+    second = cluster.run("second", "cgn-router", "--config", cluster.folder / "router.toml", "--listen-grpc", "127.0.0.1:0",
+                         "--listen-admin", "127.0.0.1:0")
+    assert second.wait() == 7
+    assert str(cluster.http_port) in second.log()
+
+
+def test_idle_memory_is_small(cluster):
+    up(cluster, FAST)
+    assert cluster.chat("x").status == 200
+    assert not PLAIN_BUILD or cluster.router_process.rss_kib() < 20 * 1024

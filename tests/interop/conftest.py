@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gateways that other people's clients talk to. Beside each stands a twin of its engine: asked the same things, it answers the same bytes."""
+import json
+import os
+import pathlib
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+from cluster import BUILD, Cluster, until  # noqa: E402
+
+FAST = ("--time-scale", "0")
+SLOW = ("--token-interval-us", "20000")
+CTL = BUILD / "src/ctl/cgn-ctl"
+MTLS_LEAVES = ("router", "agent", "admin")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    if call.when == "call":
+        item.failed = outcome.get_result().failed
+
+
+def ctl(*args):
+    return subprocess.run([CTL, *map(str, args)], check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def certificates(folder):
+    """A CA with a certificate for each program, as an operator makes them."""
+    ctl("pki", "bootstrap", "--out", folder)
+    return folder
+
+
+def security(pki, leaf):
+    return {"security": {"require_mtls": True, "ca_file": str(pki / "ca.pem"), "cert_file": str(pki / f"{leaf}.pem"),
+                         "key_file": str(pki / f"{leaf}.key")}}
+
+
+class Gateway:
+    """A router with two nodes: model "sim" answers at once, model "slow" takes 20 ms a token."""
+    MAX_BODY = 1 << 20
+
+    def __init__(self, folder, secure):
+        self.cluster, self.secure, self.key, self.pki = Cluster(folder), secure, None, None
+
+    def begin(self):
+        folder, secure = self.cluster.folder, self.secure
+        router = {"router": {"max_body": self.MAX_BODY}}
+        if secure:
+            self.pki = certificates(folder / "pki")
+            self.key = json.loads(ctl("key", "create", "--file", folder / "keys", "--name", "t", "--scopes", "chat,embed", "-o", "json"))["key"]
+            router["router"] |= {"tls_cert_file": str(self.pki / "router.pem"), "tls_key_file": str(self.pki / "router.key")}
+            router |= security(self.pki, "router") | {"auth": {"enabled": True, "api_keys_file": str(folder / "keys")}}
+        agent = security(self.pki, "agent") if secure else None
+        self.cluster.router(router)
+        self.cluster.node("fast", *FAST, sections=agent)
+        self.slow = self.cluster.node("slow", *SLOW, model="slow", sections=agent)
+        self.twin_port = self.cluster.engine("twin", *FAST)[1]
+        self.url = f"{'https' if secure else 'http'}://localhost:{self.cluster.http_port}"
+        self.direct = f"http://127.0.0.1:{self.twin_port}"
+        until(lambda: list(self.cluster.states().values()).count("ready") == 2, "both nodes are ready")
+        until(self.serves, "the workers know of them")
+
+    @property
+    def tls(self):
+        return ssl.create_default_context(cafile=self.pki / "ca.pem") if self.secure else None
+
+    def serves(self):
+        try:
+            return urllib.request.urlopen(self.url + "/readyz", context=self.tls).status == 200
+        except urllib.error.URLError:
+            return False
+
+    def slow_state(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.slow.engine_port}/sim/state") as r:
+            return json.load(r)
+
+    def env(self):
+        """What the node scripts ask for."""
+        c = self.cluster
+        env = {"CGN_CTL": str(CTL), "CGN_URL": self.url, "CGN_TWIN_URL": self.direct, "CGN_KEY": self.key or "", "CGN_MAX_BODY": str(self.MAX_BODY),
+               "CGN_SLOW_ENGINE_URL": f"http://127.0.0.1:{self.slow.engine_port}", "CGN_ROUTER_GRPC": f"localhost:{c.grpc_port}",
+               "CGN_AGENT_GRPC": f"localhost:{c.nodes['fast'].agent_port}", "CGN_SLOW_AGENT_GRPC": f"localhost:{self.slow.agent_port}"}
+        if self.secure:
+            env |= {"CGN_PKI": str(self.pki), "NODE_EXTRA_CA_CERTS": str(self.pki / "ca.pem")}
+        return {**os.environ, **env}
+
+
+@pytest.fixture(scope="session", params=["clear", "tls"])
+def gateway(request, tmp_path_factory):
+    """"clear": nothing is encrypted. "tls": HTTPS, API keys, and certificates between the programs."""
+    g = Gateway(tmp_path_factory.mktemp(request.param), request.param == "tls")
+    with g.cluster:
+        g.begin()
+        yield g
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with Cluster(tmp_path) as c:
+        yield c
+
+
+@pytest.fixture(autouse=True)
+def show_logs(request):
+    """When a test fails, the ends of its programs' logs are in the report."""
+    yield
+    if getattr(request.node, "failed", False):
+        for name in ("gateway", "cluster"):
+            if name in request.fixturenames:
+                it = request.getfixturevalue(name)
+                print((it.cluster if name == "gateway" else it).logs(15))

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/core/arena.h"
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/core/list.h"
+#include "base/core/str.h"
+
+static void arena_stops_at_its_limit(void **state)
+{
+	(void)state;
+	struct cgn_arena a;
+	cgn_arena_init(&a, 4096);
+	char *z = cgn_arena_fmt(&a, "%s-%d", "x", 7);
+	assert_string_equal(z, "x-7");
+	assert_null(cgn_arena_get(&a, 8192));
+	assert_null(cgn_arena_get(&a, SIZE_MAX));
+	assert_non_null(cgn_arena_get(&a, 3000));
+	assert_null(cgn_arena_get(&a, 2000));
+	cgn_arena_reset(&a);
+	assert_non_null(cgn_arena_zero(&a, 4000));
+	cgn_arena_fini(&a);
+}
+
+static void buf_error_is_sticky(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {.limit = 10};
+	cgn_buf_putz(&b, "12345");
+	cgn_buf_u64(&b, 678);
+	assert_int_equal(b.n, 8);
+	cgn_buf_putz(&b, "abc");
+	assert_true(b.bad);
+	cgn_buf_char(&b, 'x');
+	assert_int_equal(b.n, 8);
+	cgn_buf_fini(&b);
+	cgn_buf_fmt(&b, "%d", 5);
+	assert_string_equal(cgn_buf_z(&b), "5");
+	cgn_buf_eat(&b, 1);
+	assert_int_equal(b.n, 0);
+	cgn_buf_fini(&b);
+}
+
+static void numbers_are_strict(void **state)
+{
+	(void)state;
+	uint64_t v = 0;
+	assert_true(cgn_str_u64(CGN_STR("18446744073709551615"), &v));
+	assert_true(v == UINT64_MAX);
+	assert_false(cgn_str_u64(CGN_STR("18446744073709551616"), &v));
+	assert_false(cgn_str_u64(CGN_STR(""), &v));
+	assert_false(cgn_str_u64(CGN_STR("+1"), &v));
+	assert_false(cgn_str_u64(CGN_STR("1 "), &v));
+}
+
+static void utf8_follows_rfc3629(void **state)
+{
+	(void)state;
+	assert_true(cgn_utf8_valid("plain ascii, longer than eight", 30));
+	assert_true(cgn_utf8_valid("\xf0\x9f\x98\x80", 4));
+	assert_false(cgn_utf8_valid("\xc0\xaf", 2));
+	assert_false(cgn_utf8_valid("\xed\xa0\x80", 3));
+	assert_false(cgn_utf8_valid("\xf4\x90\x80\x80", 4));
+	assert_false(cgn_utf8_valid("\xe2\x82", 2));
+	assert_false(cgn_utf8_valid("abcdefgh\xff", 9));
+}
+
+static void near_names_are_found(void **state)
+{
+	(void)state;
+	assert_int_equal(cgn_str_distance(CGN_STR("lisen"), CGN_STR("listen"), 2), 1);
+	assert_int_equal(cgn_str_distance(CGN_STR("a"), CGN_STR("listen"), 2), 3);
+	struct cgn_str rest = CGN_STR("a,b");
+	assert_true(cgn_str_is(cgn_str_split(&rest, ','), "a"));
+	assert_true(cgn_str_is(cgn_str_split(&rest, ','), "b"));
+	assert_null(rest.p);
+}
+
+static void codes_map_both_ways(void **state)
+{
+	(void)state;
+	struct cgn_err err;
+	cgn_rc rc = CGN_FAIL(&err, NOT_FOUND, "no %s", "node");
+	assert_false(cgn_ok(rc));
+	assert_string_equal(err.msg, "no node");
+	assert_int_equal(cgn_code_http(err.code), 404);
+	assert_int_equal(cgn_code_from_grpc(cgn_code_grpc(CGN_UNAVAILABLE)), CGN_UNAVAILABLE);
+	assert_int_equal(cgn_code_from_grpc(99), CGN_INTERNAL);
+	struct cgn_link head, a;
+	cgn_list_init(&head);
+	cgn_list_init(&a);
+	cgn_list_push(&head, &a);
+	assert_ptr_equal(cgn_list_first(&head), &a);
+	cgn_list_drop(&a);
+	assert_true(cgn_list_empty(&head));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(arena_stops_at_its_limit), cmocka_unit_test(buf_error_is_sticky),
+		cmocka_unit_test(numbers_are_strict),       cmocka_unit_test(utf8_follows_rfc3629),
+		cmocka_unit_test(near_names_are_found),     cmocka_unit_test(codes_map_both_ways),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,833 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gRPC over a real connection: our client, our server, and an HTTP/2 server and client that misbehave. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <uv.h>
+
+#include "grpc/health.pb-c.h"
+#include "grpc_demo.h"
+
+struct world {
+	struct cgn_loop *l;
+	struct demo d;
+	struct grpc_channel *ch;
+	char addr[64];
+	struct cgn_timer tick; /* so that a turn ends soon even when nothing comes */
+};
+
+static void tick(struct cgn_timer *t)
+{
+	cgn_timer_set(t, 5 * CGN_MSEC);
+}
+
+/* A hung test is killed, not waited for. */
+#define until(w, cond)                                                  \
+	do {                                                            \
+		alarm(60);                                              \
+		while (!(cond))                                         \
+			(void)uv_run(cgn_loop_uv((w)->l), UV_RUN_ONCE); \
+		alarm(0);                                               \
+	} while (0)
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof *w);
+	struct cgn_err err;
+	assert_non_null(w);
+	assert_true(cgn_ok(cgn_loop_new(&w->l, &err)));
+	cgn_timer_init(&w->tick, w->l, tick);
+	cgn_timer_set(&w->tick, 1);
+	if (!cgn_ok(demo_serve(&w->d, w->l, "127.0.0.1:0", NULL, &err)))
+		fail_msg("%s", err.msg);
+	(void)snprintf(w->addr, sizeof w->addr, "127.0.0.1:%u", grpc_server_port(w->d.server));
+	assert_true(
+		cgn_ok(grpc_channel_new(w->l, &(struct grpc_channel_cfg){.addr = w->addr}, &w->ch, &err)));
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+	cgn_timer_cancel(&w->tick);
+	grpc_channel_free(&w->ch);
+	grpc_server_free(&w->d.server);
+	assert_int_equal(w->d.calls, w->d.fine + w->d.cancelled + w->d.expired + w->d.other);
+	cgn_loop_free(&w->l);
+	free(w);
+	return 0;
+}
+
+/* ---- a call and its story ---- */
+
+struct story {
+	struct grpc_call *c;
+	unsigned answers, drains;
+	uint32_t last_seq;
+	uint64_t total;
+	size_t bytes;
+	char text[128];
+	bool pause, closed;
+	unsigned cancel_at;
+	struct grpc_channel **free_channel; /* at the first message */
+	struct cgn_err why;
+};
+
+static void story_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	struct story *s = user;
+	Test__EchoReply *r = NULL;
+	assert_true(cgn_ok(
+		pb_unpack(&test__echo_reply__descriptor, (struct cgn_str){(const char *)p, n}, &r, NULL)));
+	s->answers++;
+	s->last_seq = r->seq;
+	s->total = r->total;
+	s->bytes += r->blob.len;
+	(void)cgn_str_copyz(s->text, sizeof s->text, cgn_str_of(r->text));
+	pb_free(&r);
+	if (s->pause)
+		grpc_pause(c);
+	if (s->cancel_at != 0 && s->answers == s->cancel_at)
+		grpc_cancel(&s->c);
+	if (s->free_channel != NULL)
+		grpc_channel_free(s->free_channel);
+}
+
+static void story_drain(struct grpc_call *c, void *user)
+{
+	(void)c;
+	((struct story *)user)->drains++;
+}
+
+static void story_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	struct story *s = user;
+	(void)c;
+	assert_false(s->closed);
+	s->closed = true;
+	s->why = *why;
+	s->c = NULL;
+}
+
+static const struct grpc_call_ops story_ops = {
+	.on_message = story_message, .on_drain = story_drain, .on_close = story_close};
+
+static void start(struct world *w, struct story *s, const char *path, cgn_nsec timeout)
+{
+	struct cgn_err err;
+	*s = (struct story){.c = NULL};
+	if (!cgn_ok(grpc_call_start(w->ch, path, timeout, &story_ops, s, &s->c, &err)))
+		fail_msg("%s", err.msg);
+	assert_false(s->closed);
+}
+
+static void say(struct story *s, Test__EchoRequest *rq)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
+	pb_pack(rq, &b);
+	grpc_send(s->c, &(struct iovec){b.p, b.n}, b.n > 0);
+}
+
+static Test__EchoRequest request(char *text)
+{
+	Test__EchoRequest rq = TEST__ECHO_REQUEST__INIT;
+	rq.text = text;
+	return rq;
+}
+
+static char hello[] = "hello";
+
+static void expect(const struct story *s, enum cgn_code code)
+{
+	if (s->why.code != code)
+		fail_msg("%s instead of %s: %s", cgn_code_name(s->why.code), cgn_code_name(code), s->why.msg);
+}
+
+static void unary_calls_are_answered(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	for (unsigned i = 0; i < 3; i++) {
+		Test__EchoRequest rq = request(hello);
+		start(w, &s, "/test.Echo/Unary", 0);
+		say(&s, &rq);
+		grpc_half_close(s.c);
+		until(w, s.closed);
+		expect(&s, CGN_FINE);
+		assert_int_equal(s.answers, 1);
+		assert_string_equal(s.text, "hello");
+	}
+	until(w, w->d.fine == 3);
+}
+
+static void errors_carry_code_and_sentence(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	static const struct {
+		uint32_t status;
+		enum cgn_code code;
+	} cases[] = {{3, CGN_INVALID}, {5, CGN_NOT_FOUND}, {8, CGN_OVERLOADED}, {14, CGN_UNAVAILABLE},
+		{16, CGN_UNAUTHENTICATED}};
+	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
+		Test__EchoRequest rq = request((char[]){"100% \xc3\xa9\nline"});
+		rq.fail = cases[i].status;
+		start(w, &s, "/test.Echo/Unary", 0);
+		say(&s, &rq);
+		grpc_half_close(s.c);
+		until(w, s.closed);
+		expect(&s, cases[i].code);
+		assert_string_equal(s.why.msg, "100% \xc3\xa9\nline");
+		assert_int_equal(s.answers, 0);
+	}
+	start(w, &s, "/test.Echo/Nothing", 0);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_UNSUPPORTED);
+	assert_non_null(strstr(s.why.msg, "/test.Echo/Nothing"));
+}
+
+static void streams_go_down_and_up(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	Test__EchoRequest rq = request(hello);
+	rq.count = 1000;
+	rq.size = 100;
+	start(w, &s, "/test.Echo/Down", 0);
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_FINE);
+	assert_int_equal(s.answers, 1000);
+	assert_int_equal(s.last_seq, 1000);
+
+	start(w, &s, "/test.Echo/Up", 0);
+	rq.blob = (ProtobufCBinaryData){5, (uint8_t *)hello};
+	for (unsigned i = 0; i < 1000; i++)
+		say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_FINE);
+	assert_int_equal(s.last_seq, 1000);
+	assert_int_equal(s.total, 5000);
+}
+
+static void both_directions_at_once(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	Test__EchoRequest rq = request(hello);
+	start(w, &s, "/test.Echo/Bidi", 0);
+	for (unsigned i = 1; i <= 5; i++) {
+		say(&s, &rq);
+		until(w, s.answers == i);
+	}
+	grpc_send(s.c, NULL, 0); /* an empty message is a message */
+	until(w, s.answers == 6);
+	assert_string_equal(s.text, "");
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_FINE);
+}
+
+static void big_messages_and_the_limit(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	size_t big = (size_t)4 * 1024 * 1024 - 100;
+	uint8_t *blob = calloc(1, big + 200);
+	assert_non_null(blob);
+	Test__EchoRequest rq = request(hello);
+	rq.blob = (ProtobufCBinaryData){big, blob};
+	rq.size = (uint32_t)big;
+	start(w, &s, "/test.Echo/Unary", 0);
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_FINE);
+	assert_int_equal(s.bytes, big);
+	assert_int_equal(s.total, big);
+
+	rq.blob.len = big + 200;
+	start(w, &s, "/test.Echo/Unary", 0);
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_OVERLOADED);
+
+	rq.blob.len = 0;
+	rq.size = (uint32_t)big + 200; /* the same limit for answers */
+	start(w, &s, "/test.Echo/Unary", 0);
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_OVERLOADED);
+	free(blob);
+}
+
+static void deadlines_end_calls_on_both_sides(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	Test__EchoRequest rq = request(hello);
+	rq.delay_ms = 60000;
+	start(w, &s, "/test.Echo/Unary", 50 * CGN_MSEC);
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_DEADLINE);
+	until(w, w->d.expired + w->d.cancelled == 1); /* whichever of the two was first */
+}
+
+static void cancelling_is_seen_by_the_server(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	Test__EchoRequest rq = request(hello);
+	rq.count = 1000000;
+	rq.size = 1000;
+	start(w, &s, "/test.Echo/Down", 0);
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	s.cancel_at = 10; /* from inside the callback */
+	until(w, w->d.cancelled == 1);
+	assert_int_equal(s.answers, 10);
+	assert_false(s.closed);
+	assert_null(s.c);
+
+	start(w, &s, "/test.Echo/Unary", 0); /* before anything was sent */
+	grpc_cancel(&s.c);
+	grpc_cancel(&s.c);
+	Test__EchoRequest fine = request(hello);
+	start(w, &s, "/test.Echo/Unary", 0); /* the connection is none the worse */
+	say(&s, &fine);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_FINE);
+}
+
+static void a_paused_reader_slows_the_server(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	Test__EchoRequest rq = request(hello);
+	rq.count = 3000;
+	rq.size = 10000; /* 30 MB, far beyond all windows and marks */
+	start(w, &s, "/test.Echo/Down", 0);
+	s.pause = true;
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.answers == 1);
+	for (unsigned i = 0; i < 200; i++)
+		(void)uv_run(cgn_loop_uv(w->l), UV_RUN_NOWAIT);
+	assert_int_equal(s.answers, 1);     /* no message after the pause */
+	assert_int_equal(w->d.fine, 0);     /* the server was not let finish */
+	for (unsigned i = 2; i < 20; i++) { /* one at a time, in order */
+		grpc_resume(s.c);
+		until(w, s.answers == i);
+		assert_int_equal(s.last_seq, i);
+	}
+	s.pause = false;
+	grpc_resume(s.c);
+	until(w, s.closed);
+	expect(&s, CGN_FINE);
+	assert_int_equal(s.answers, 3000);
+	assert_true(w->d.drains > 0);
+}
+
+static void a_paused_server_slows_the_client(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	uint8_t *blob = calloc(1, 10000);
+	assert_non_null(blob);
+	Test__EchoRequest rq = request(hello);
+	rq.blob = (ProtobufCBinaryData){10000, blob};
+	w->d.pause_bidi = true;
+	start(w, &s, "/test.Echo/Bidi", 0);
+	unsigned sent = 0;
+	for (; sent < 3000 && !grpc_over_mark(s.c); sent++)
+		say(&s, &rq);
+	until(w, s.answers == 1);
+	for (unsigned i = 0; i < 200; i++)
+		(void)uv_run(cgn_loop_uv(w->l), UV_RUN_NOWAIT);
+	assert_int_equal(s.answers, 1);
+	assert_true(sent < 3000);
+	grpc_half_close(s.c); /* comes after all that is held */
+	w->d.pause_bidi = false;
+	grpc_resume(w->d.last);
+	until(w, s.closed);
+	expect(&s, CGN_FINE);
+	assert_int_equal(s.answers, sent);
+	assert_int_equal(w->d.half_closes, 1);
+	free(blob);
+}
+
+/* ---- nobody there ---- */
+
+static void nobody_there_is_unavailable_at_once(void **state)
+{
+	struct world *w = *state;
+	struct grpc_channel *ch = NULL, *keep = w->ch;
+	static struct story first, second;
+	char addr[] = "127.0.0.1:1";
+	assert_true(cgn_ok(grpc_channel_new(w->l, &(struct grpc_channel_cfg){.addr = addr}, &ch, NULL)));
+	w->ch = ch;
+	start(w, &first, "/test.Echo/Unary", 0);
+	until(w, first.closed);
+	expect(&first, CGN_UNAVAILABLE);
+	assert_non_null(strstr(first.why.msg, "127.0.0.1:1"));
+	start(w, &second, "/test.Echo/Unary", 0);
+	say(&second, &(Test__EchoRequest)TEST__ECHO_REQUEST__INIT);
+	grpc_half_close(second.c);
+	until(w, second.closed);
+	expect(&second, CGN_UNAVAILABLE);
+	start(w, &second, "/test.Echo/Unary", 0);
+	static struct story cancelled;
+	start(w, &cancelled, "/test.Echo/Unary", 0);
+	grpc_cancel(&cancelled.c);
+	grpc_channel_free(&ch); /* with calls that still wait for their bad news */
+	assert_true(second.closed);
+	expect(&second, CGN_CANCELLED);
+	assert_false(cancelled.closed);
+	w->ch = keep;
+}
+
+/* A router forgets a node because of what the node just said. */
+static void a_channel_may_be_freed_by_its_own_message(void **state)
+{
+	struct world *w = *state;
+	static struct story s, other;
+	Test__EchoRequest rq = request(hello);
+	rq.count = 1000;
+	rq.size = 1000;
+	start(w, &other, "/test.Echo/Bidi", 0);
+	start(w, &s, "/test.Echo/Down", 0);
+	s.free_channel = &w->ch;
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	assert_int_equal(s.answers, 1);
+	expect(&s, CGN_CANCELLED);
+	expect(&other, CGN_CANCELLED);
+	until(w, w->d.cancelled == 2 || (w->d.cancelled == 1 && w->d.calls == 1));
+}
+
+static void a_channel_finds_a_server_that_came_back(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	struct cgn_err err;
+	Test__EchoRequest rq = request(hello);
+	rq.delay_ms = 60000;
+	start(w, &s, "/test.Echo/Unary", 0);
+	say(&s, &rq);
+	until(w, w->d.calls == 1);
+	grpc_server_free(&w->d.server);
+	until(w, s.closed);
+	expect(&s, CGN_UNAVAILABLE);
+	assert_true(cgn_ok(demo_serve(&w->d, w->l, w->addr, NULL, &err)));
+	rq.delay_ms = 0;
+	do {
+		start(w, &s, "/test.Echo/Unary", 0);
+		say(&s, &rq);
+		grpc_half_close(s.c);
+		until(w, s.closed);
+	} while (s.why.code == CGN_UNAVAILABLE);
+	expect(&s, CGN_FINE);
+}
+
+/* ---- unary in one ---- */
+
+struct unary_story {
+	unsigned done;
+	enum cgn_code code;
+	char text[64];
+};
+
+static void unary_done(void *user, const struct grpc_unary_result *r)
+{
+	struct unary_story *s = user;
+	Test__EchoReply *m = NULL;
+	s->done++;
+	s->code = r->err->code;
+	if (s->code == CGN_FINE && cgn_ok(pb_unpack(&test__echo_reply__descriptor,
+					   (struct cgn_str){(const char *)r->p, r->n}, &m, NULL)))
+		(void)cgn_str_copyz(s->text, sizeof s->text, cgn_str_of(m->text));
+	pb_free(&m);
+}
+
+static enum cgn_code unary(struct world *w, const char *path, Test__EchoRequest *rq, struct unary_story *s)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
+	*s = (struct unary_story){.done = 0};
+	pb_pack(rq, &b);
+	assert_true(cgn_ok(grpc_unary(w->ch, path, cgn_buf_view(&b), 0, unary_done, s, NULL)));
+	assert_int_equal(s->done, 0);
+	until(w, s->done);
+	return s->code;
+}
+
+static void unary_wants_exactly_one_answer(void **state)
+{
+	struct world *w = *state;
+	struct unary_story s;
+	Test__EchoRequest rq = request(hello);
+	assert_int_equal(unary(w, "/test.Echo/Unary", &rq, &s), CGN_FINE);
+	assert_string_equal(s.text, "hello");
+	rq.count = 2;
+	assert_int_equal(unary(w, "/test.Echo/Down", &rq, &s), CGN_INTERNAL);
+	rq.fail = 5;
+	assert_int_equal(unary(w, "/test.Echo/Unary", &rq, &s), CGN_NOT_FOUND);
+	assert_int_equal(s.done, 1);
+}
+
+/* ---- health ---- */
+
+struct health_story {
+	struct grpc_call *c;
+	unsigned answers, last;
+	bool closed;
+	enum cgn_code code;
+};
+
+static void health_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	struct health_story *s = user;
+	Grpc__Health__V1__HealthCheckResponse *r = NULL;
+	(void)c;
+	assert_true(cgn_ok(pb_unpack(&grpc__health__v1__health_check_response__descriptor,
+		(struct cgn_str){(const char *)p, n}, &r, NULL)));
+	s->answers++;
+	s->last = (unsigned)r->status;
+	pb_free(&r);
+}
+
+static void health_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	struct health_story *s = user;
+	(void)c;
+	s->closed = true;
+	s->code = why->code;
+}
+
+static void ask_health(struct world *w, struct health_story *s, const char *method, char *service)
+{
+	static const struct grpc_call_ops ops = {.on_message = health_message, .on_close = health_close};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
+	Grpc__Health__V1__HealthCheckRequest rq = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+	rq.service = service;
+	*s = (struct health_story){.answers = 0};
+	pb_pack(&rq, &b);
+	assert_true(cgn_ok(grpc_call_start(w->ch, method, 0, &ops, s, &s->c, NULL)));
+	grpc_send(s->c, &(struct iovec){b.p, b.n}, b.n > 0);
+	grpc_half_close(s->c);
+}
+
+static char everything[] = "", echo[] = "test.Echo", part[] = "test.Ech", unknown[] = "nobody";
+
+static void health_is_checked(void **state)
+{
+	struct world *w = *state;
+	static struct health_story s;
+	ask_health(w, &s, "/grpc.health.v1.Health/Check", everything);
+	until(w, s.closed);
+	assert_int_equal(s.code, CGN_FINE);
+	assert_int_equal(s.last, 1);
+	grpc_server_serving(w->d.server, false);
+	ask_health(w, &s, "/grpc.health.v1.Health/Check", echo);
+	until(w, s.closed);
+	assert_int_equal(s.last, 2);
+	ask_health(w, &s, "/grpc.health.v1.Health/Check", part);
+	until(w, s.closed);
+	assert_int_equal(s.code, CGN_NOT_FOUND);
+}
+
+static void idle(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void health_is_watched_until_the_drain(void **state)
+{
+	struct world *w = *state;
+	static struct health_story s, other;
+	bool drained = false;
+	ask_health(w, &s, "/grpc.health.v1.Health/Watch", everything);
+	ask_health(w, &other, "/grpc.health.v1.Health/Watch", unknown);
+	until(w, s.answers == 1 && other.answers == 1);
+	assert_int_equal(s.last, 1);
+	assert_int_equal(other.last, 3);
+	grpc_server_serving(w->d.server, false);
+	until(w, s.answers == 2);
+	assert_int_equal(s.last, 2);
+	grpc_server_serving(w->d.server, true);
+	until(w, s.answers == 3);
+	grpc_server_drain(w->d.server, idle, &drained);
+	until(w, s.closed && other.closed && drained);
+	assert_int_equal(s.last, 2);
+	assert_int_equal(s.code, CGN_UNAVAILABLE);
+}
+
+/* ---- peers that speak HTTP/2 and no gRPC ---- */
+
+struct raw {
+	struct http_client *cl;
+	int status;
+	char grpc_status[8], message[128];
+	bool done, failed;
+};
+
+static void raw_status(struct raw *r, const struct http_field *f, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (cgn_str_is(f[i].name, "grpc-status"))
+			(void)cgn_str_copyz(r->grpc_status, sizeof r->grpc_status, f[i].value);
+		if (cgn_str_is(f[i].name, "grpc-message"))
+			(void)cgn_str_copyz(r->message, sizeof r->message, f[i].value);
+	}
+}
+
+static void raw_head(struct http_call *c, void *user, const struct http_head *h)
+{
+	struct raw *r = user;
+	(void)c;
+	r->status = h->status;
+	raw_status(r, h->fields, h->n_fields);
+}
+
+static void raw_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
+{
+	(void)c;
+	(void)user;
+	(void)p;
+	(void)n;
+}
+
+static void raw_end(struct http_call *c, void *user, const struct http_field *t, size_t n)
+{
+	struct raw *r = user;
+	(void)c;
+	raw_status(r, t, n);
+	r->done = true;
+}
+
+static void raw_fail(struct http_call *c, void *user, enum http_fail_stage stage, const struct cgn_err *why)
+{
+	struct raw *r = user;
+	(void)c;
+	(void)stage;
+	(void)why;
+	r->done = r->failed = true;
+}
+
+/* One POST of |body| to the Echo server, with a content-type and perhaps a grpc-timeout. */
+static void post(struct world *w, struct raw *r, const char *method, const char *type, const char *timeout,
+	struct cgn_str body)
+{
+	static const struct http_call_ops ops = {
+		.on_head = raw_head, .on_body = raw_body, .on_end = raw_end, .on_fail = raw_fail};
+	struct http_call *c;
+	const struct http_field fields[] = {{CGN_STR("content-type"), cgn_str_of(type)},
+		{CGN_STR("te"), CGN_STR("trailers")}, {CGN_STR("grpc-timeout"), cgn_str_of(timeout)}};
+	union {
+		const char *in;
+		void *out;
+	} bytes = {.in = body.p};
+	const struct iovec iov = {bytes.out, body.n};
+	const struct http_request rq = {.method = method,
+		.path = "/test.Echo/Unary",
+		.fields = fields,
+		.n_fields = timeout != NULL ? 3 : 2,
+		.body_len = (int64_t)body.n,
+		.body = &iov,
+		.n_body = 1};
+	*r = (struct raw){.status = 0};
+	assert_true(cgn_ok(http_client_new(
+		w->l, &(struct http_client_cfg){.addr = w->addr, .proto = HTTP_2}, &r->cl, NULL)));
+	assert_true(cgn_ok(http_call_start(r->cl, &rq, &ops, r, &c, NULL)));
+	until(w, r->done);
+	http_client_free(&r->cl);
+}
+
+static void strange_requests_are_refused(void **state)
+{
+	struct world *w = *state;
+	struct raw r;
+	post(w, &r, "PUT", "application/grpc", NULL, CGN_STR(""));
+	assert_int_equal(r.status, 405);
+	post(w, &r, "POST", "application/json", NULL, CGN_STR("{}"));
+	assert_int_equal(r.status, 415);
+	post(w, &r, "POST", "application/grpc", "soon", CGN_STR(""));
+	assert_string_equal(r.grpc_status, "3");
+	post(w, &r, "POST", "application/grpc+proto", NULL, CGN_STR("\1\0\0\0\1x"));
+	assert_string_equal(r.grpc_status, "12");
+	post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\xff\xff\xff\xffx"));
+	assert_string_equal(r.grpc_status, "8");
+	post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\0\0\0\x09x"));
+	assert_string_equal(r.grpc_status, "3");
+	assert_string_equal(r.message, "the stream ended inside a message");
+	post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\0\0\0\2\xff\xff"));
+	assert_string_equal(r.grpc_status, "3");
+	post(w, &r, "POST", "application/grpc", "0m", CGN_STR(""));
+	assert_string_equal(r.grpc_status, "4");
+	post(w, &r, "POST", "application/grpc", "5S", CGN_STR("\0\0\0\0\0"));
+	assert_int_equal(r.status, 200);
+	assert_string_equal(r.grpc_status, "0");
+}
+
+/* An HTTP/2 server that answers as told. */
+struct fake {
+	struct http_server *s;
+	int status;
+	const char *type, *grpc_status, *body;
+	size_t n_body;
+	bool no_trailers;
+};
+
+static void fake_request(struct http_exchange *x, const struct http_head *h, void *user)
+{
+	struct fake *f = user;
+	const struct http_field head[] = {{CGN_STR("content-type"), cgn_str_of(f->type)}};
+	const struct http_field trailer[] = {{CGN_STR("grpc-status"), cgn_str_of(f->grpc_status)}};
+	(void)h;
+	union {
+		const char *in;
+		void *out;
+	} body = {.in = f->body};
+	http_exchange_head(x, f->status, head, 1, -1);
+	if (f->n_body > 0)
+		http_exchange_body(x, &(struct iovec){body.out, f->n_body}, 1);
+	http_exchange_end(x, trailer, f->no_trailers ? 0 : 1);
+}
+
+static void fake_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
+{
+	(void)x;
+	(void)user;
+	(void)p;
+	(void)n;
+}
+
+static void fake_end(struct http_exchange *x, void *user)
+{
+	(void)x;
+	(void)user;
+}
+
+static void fake_close(struct http_exchange *x, void *user, const struct cgn_err *why)
+{
+	(void)x;
+	(void)user;
+	(void)why;
+}
+
+static const struct http_server_ops fake_ops = {
+	.on_request = fake_request,
+	.on_body = fake_body,
+	.on_body_end = fake_end,
+	.on_drain = fake_end,
+	.on_close = fake_close,
+};
+
+static enum cgn_code ask_fake(struct world *w, struct fake *f, struct story *s)
+{
+	struct grpc_channel *keep = w->ch;
+	char addr[64];
+	const struct http_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"}, .h2_only = true};
+	assert_true(cgn_ok(http_server_new(w->l, &cfg, &fake_ops, f, &f->s, NULL)));
+	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", http_server_port(f->s));
+	assert_true(cgn_ok(grpc_channel_new(
+		w->l, &(struct grpc_channel_cfg){.addr = addr, .max_message = 1000}, &w->ch, NULL)));
+	start(w, s, "/x/Y", 0);
+	grpc_send(s->c, NULL, 0);
+	grpc_half_close(s->c);
+	until(w, s->closed);
+	grpc_channel_free(&w->ch);
+	http_server_free(&f->s);
+	w->ch = keep;
+	return s->why.code;
+}
+
+static void strange_answers_become_statuses(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	static const struct {
+		struct fake f;
+		enum cgn_code code;
+	} cases[] = {
+		{{.status = 503, .type = "text/html", .no_trailers = true}, CGN_UNAVAILABLE},
+		{{.status = 404, .type = "text/html", .no_trailers = true}, CGN_UNSUPPORTED},
+		{{.status = 401, .type = "text/html", .no_trailers = true}, CGN_UNAUTHENTICATED},
+		{{.status = 200, .type = "text/html", .no_trailers = true}, CGN_INTERNAL},
+		{{.status = 200, .type = "application/grpc", .no_trailers = true},
+			CGN_INTERNAL}, /* no status at all */
+		{{.status = 200, .type = "application/grpc", .grpc_status = "99"}, CGN_INTERNAL},
+		{{.status = 200, .type = "application/grpc", .grpc_status = "7"}, CGN_FORBIDDEN},
+		{{.status = 200,
+			 .type = "application/grpc",
+			 .grpc_status = "0",
+			 .body = "\0\0\0\0\5x",
+			 .n_body = 6},
+			CGN_INVALID},
+		{{.status = 200,
+			 .type = "application/grpc",
+			 .grpc_status = "0",
+			 .body = "\0\0\0\x10\0x",
+			 .n_body = 6},
+			CGN_OVERLOADED},
+		{{.status = 200,
+			 .type = "application/grpc",
+			 .grpc_status = "0",
+			 .body = "\1\0\0\0\1x",
+			 .n_body = 6},
+			CGN_UNSUPPORTED},
+		{{.status = 200,
+			 .type = "application/grpc+proto",
+			 .grpc_status = "0",
+			 .body = "\0\0\0\0\0",
+			 .n_body = 5},
+			CGN_FINE},
+	};
+	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
+		struct fake f = cases[i].f;
+		enum cgn_code got = ask_fake(w, &f, &s);
+		if (got != cases[i].code)
+			fail_msg("case %zu: %s, %s", i, cgn_code_name(got), s.why.msg);
+		if (got != CGN_FINE)
+			assert_true(s.why.msg[0] != '\0');
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(unary_calls_are_answered, setup, teardown),
+		cmocka_unit_test_setup_teardown(errors_carry_code_and_sentence, setup, teardown),
+		cmocka_unit_test_setup_teardown(streams_go_down_and_up, setup, teardown),
+		cmocka_unit_test_setup_teardown(both_directions_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(big_messages_and_the_limit, setup, teardown),
+		cmocka_unit_test_setup_teardown(deadlines_end_calls_on_both_sides, setup, teardown),
+		cmocka_unit_test_setup_teardown(cancelling_is_seen_by_the_server, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_paused_reader_slows_the_server, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_paused_server_slows_the_client, setup, teardown),
+		cmocka_unit_test_setup_teardown(nobody_there_is_unavailable_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_channel_may_be_freed_by_its_own_message, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_channel_finds_a_server_that_came_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(unary_wants_exactly_one_answer, setup, teardown),
+		cmocka_unit_test_setup_teardown(health_is_checked, setup, teardown),
+		cmocka_unit_test_setup_teardown(health_is_watched_until_the_drain, setup, teardown),
+		cmocka_unit_test_setup_teardown(strange_requests_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(strange_answers_become_statuses, setup, teardown),
+	};
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What holds for both versions: our client against our server. */
+#include "http_world.h"
+
+static enum http_proto proto; /* of the group that runs */
+
+static void open_world(struct world *w, const struct http_server_cfg *sc)
+{
+	world_open(w, sc);
+	world_client(w, &(struct http_client_cfg){.proto = proto});
+}
+
+static void answers_come_over_one_connection(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s;
+	open_world(&w, NULL);
+	for (int i = 0; i < 5; i++) {
+		story_tell(&w, &s, "/hello");
+		assert_int_equal(s.status, 200);
+		assert_string_equal(s.text, "hello\n");
+		assert_int_equal(s.content_length, 6);
+		assert_int_equal(s.ends + s.fails, 1);
+	}
+	world_until(&w, w.d.fine == 5);
+	assert_int_equal(http_server_stats(w.d.server).accepted, 1);
+	assert_string_equal(w.d.authority, w.addr);
+	assert_string_equal(w.d.scheme, "http");
+	assert_int_equal(w.d.version, proto == HTTP_2 ? 20 : 11);
+	world_close(&w);
+}
+
+static void a_big_answer_waits_for_a_slow_reader(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {.pause_at_head = true};
+	open_world(&w, NULL);
+	story_get(&w, &s, "/big");
+	world_until(&w, s.heads == 1);
+	for (int i = 0; i < 50; i++) /* all that the sockets and windows take */
+		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
+	assert_int_equal(s.bytes, 0);
+	assert_true(w.d.most_queued < 512 * 1024);
+	http_call_resume(s.c);
+	world_until(&w, s.done);
+	assert_int_equal(s.bytes, DEMO_BIG);
+	assert_int_equal(s.ends, 1);
+	assert_false(s.corrupt);
+	world_until(&w, w.d.fine == 1);
+	world_close(&w);
+}
+
+/* The whole MiB at once: kept until there is a connection and windows. */
+static void a_big_request_comes_back(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	uint8_t *big = malloc(DEMO_BIG);
+	assert_non_null(big);
+	for (size_t i = 0; i < DEMO_BIG; i++)
+		big[i] = demo_byte(i);
+	open_world(&w, NULL);
+	struct iovec body = {big, DEMO_BIG};
+	for (int again = 0; again < 2; again++) {
+		s = (struct story){0};
+		story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/echo", .body = &body, .n_body = 1});
+		world_until(&w, s.done);
+		assert_int_equal(s.bytes, DEMO_BIG);
+		assert_int_equal(s.content_length, DEMO_BIG);
+		assert_int_equal(w.d.content_length, DEMO_BIG);
+		assert_false(s.corrupt);
+	}
+	free(big);
+	world_close(&w);
+}
+
+static size_t upload(struct story *s, size_t from)
+{
+	uint8_t piece[7000];
+	while (from < DEMO_BIG && !http_call_over_mark(s->c)) {
+		size_t n = DEMO_BIG - from < sizeof piece ? DEMO_BIG - from : sizeof piece;
+		for (size_t i = 0; i < n; i++)
+			piece[i] = demo_byte(from + i);
+		http_call_body(s->c, &(struct iovec){piece, n}, 1);
+		from += n;
+	}
+	if (from == DEMO_BIG)
+		http_call_end(s->c);
+	return from;
+}
+
+static void an_upload_waits_for_a_paused_server(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	open_world(&w, NULL);
+	story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/hold", .body_len = -1});
+	size_t sent = upload(&s, 0);
+	world_until(&w, w.d.last != NULL);
+	assert_true(sent < DEMO_BIG);
+	unsigned drains = 0;
+	for (int i = 0; i < 200; i++) {
+		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
+		if (s.drains > drains) { /* the connection came up, buffers took some */
+			drains = s.drains;
+			sent = upload(&s, sent);
+		}
+	}
+	assert_int_equal(w.d.body_bytes, 0);
+	http_exchange_resume(w.d.last);
+	while (sent < DEMO_BIG) {
+		world_until(&w, s.drains > drains);
+		drains = s.drains;
+		sent = upload(&s, sent);
+	}
+	world_until(&w, s.done);
+	assert_int_equal(w.d.body_bytes, DEMO_BIG);
+	assert_int_equal(w.d.bodies_ended, 1);
+	assert_string_equal(s.text, "swallowed\n");
+	assert_int_equal(w.d.content_length, -1);
+	world_close(&w);
+}
+
+static void a_streamed_echo_is_whole(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	open_world(&w, NULL);
+	story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/echo", .body_len = -1});
+	size_t sent = upload(&s, 0);
+	unsigned drains = 0;
+	while (sent < DEMO_BIG) {
+		world_until(&w, s.drains > drains);
+		drains = s.drains;
+		sent = upload(&s, sent);
+	}
+	world_until(&w, s.done);
+	assert_int_equal(s.bytes, DEMO_BIG);
+	assert_false(s.corrupt);
+	assert_true(w.d.most_queued < 1024 * 1024);
+	world_close(&w);
+}
+
+static void trailers_come_last(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s;
+	open_world(&w, NULL);
+	story_tell(&w, &s, "/trailers");
+	assert_string_equal(s.text, "part");
+	assert_int_equal(s.n_trailers, 1); /* hop-by-hop fields and split lines are not sent */
+	assert_string_equal(s.trailer, "0");
+	s = (struct story){.pause_at_head = true};
+	story_get(&w, &s, "/trailers");
+	world_until(&w, s.heads == 1 && w.d.fine == 2);
+	for (int i = 0; i < 20; i++)
+		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
+	assert_int_equal(s.ends + s.fails + s.bytes, 0);
+	http_call_resume(s.c);
+	world_until(&w, s.done);
+	assert_int_equal(s.ends, 1);
+	assert_string_equal(s.text, "part");
+	assert_string_equal(s.trailer, "0");
+	world_close(&w);
+}
+
+static void answers_without_a_body(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s;
+	open_world(&w, NULL);
+	story_tell(&w, &s, "/nothing");
+	assert_int_equal(s.status, 204);
+	assert_int_equal(s.bytes, 0);
+	s = (struct story){0};
+	story_start(&w, &s, &(struct http_request){.method = "HEAD", .path = "/big"});
+	world_until(&w, s.done);
+	assert_int_equal(s.content_length, DEMO_BIG);
+	assert_int_equal(s.bytes, 0);
+	assert_int_equal(s.ends, 1);
+	story_tell(&w, &s, "/hello"); /* and the connection is still in step */
+	assert_string_equal(s.text, "hello\n");
+	assert_int_equal(http_server_stats(w.d.server).accepted, 1);
+	world_close(&w);
+}
+
+static void a_cancelled_call_reaches_the_server(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	open_world(&w, NULL);
+	story_get(&w, &s, "/hang");
+	world_until(&w, w.d.last != NULL);
+	http_call_cancel(&s.c);
+	assert_null(s.c);
+	world_until(&w, w.d.cancelled == 1);
+	s = (struct story){.cancel_at = 1}; /* from inside on_body */
+	story_get(&w, &s, "/big");
+	world_until(&w, s.heads == 1 && s.c == NULL && w.d.cancelled + w.d.fine == 2); /* a loopback socket may take it all */
+	assert_int_equal(s.heads, 1);
+	assert_int_equal(s.ends + s.fails, 0);
+	assert_null(s.c);
+	s = (struct story){0};
+	story_get(&w, &s, "/hello"); /* before it left */
+	http_call_cancel(&s.c);
+	story_tell(&w, &s, "/hello");
+	assert_string_equal(s.text, "hello\n");
+	assert_int_equal(http_server_stats(w.d.server).exchanges, 0);
+	world_close(&w);
+}
+
+static void a_cut_answer_is_a_failure(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s;
+	open_world(&w, NULL);
+	story_tell(&w, &s, "/cut");
+	assert_int_equal(s.heads, 1);
+	assert_int_equal(s.fails, 1);
+	assert_int_equal(s.ends, 0);
+	assert_int_equal(s.stage, HTTP_FAIL_BODY);
+	assert_int_equal(s.why.code, CGN_BAD_GATEWAY);
+	world_until(&w, w.d.other == 1);
+	world_close(&w);
+}
+
+static void an_early_answer_ends_the_call(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	open_world(&w, NULL);
+	story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/early", .body_len = -1});
+	char part[] = "part of it";
+	http_call_body(s.c, &(struct iovec){part, 10}, 1);
+	world_until(&w, s.done);
+	assert_int_equal(s.status, 413);
+	assert_int_equal(s.ends, 1);
+	world_until(&w, w.d.fine == 1);
+	story_tell(&w, &s, "/hello");
+	assert_string_equal(s.text, "hello\n");
+	world_close(&w);
+}
+
+static void silence_meets_its_deadline(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	open_world(&w, NULL);
+	story_start(&w, &s, &(struct http_request){.method = "GET", .path = "/hang", .head_timeout = 20 * CGN_MSEC});
+	world_until(&w, s.done);
+	assert_int_equal(s.why.code, CGN_DEADLINE);
+	assert_int_equal(s.stage, HTTP_FAIL_HEAD);
+	s = (struct story){0};
+	story_start(&w, &s, &(struct http_request){.method = "GET", .path = "/stream", .idle_timeout = 20 * CGN_MSEC});
+	world_until(&w, s.done);
+	assert_int_equal(s.why.code, CGN_DEADLINE);
+	assert_int_equal(s.stage, HTTP_FAIL_BODY);
+	world_until(&w, w.d.cancelled == 2);
+	world_close(&w);
+}
+
+static void nobody_there_is_a_connect_failure(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s[3] = {0};
+	world_open(&w, NULL);
+	world_client(&w, &(struct http_client_cfg){.addr = "127.0.0.1:1", .proto = proto});
+	for (int i = 0; i < 3; i++)
+		story_get(&w, &s[i], "/hello");
+	world_until(&w, s[0].done && s[1].done && s[2].done);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(s[i].stage, HTTP_FAIL_CONNECT);
+		assert_int_equal(s[i].fails, 1);
+	}
+	world_close(&w);
+}
+
+static void calls_wait_and_then_do_not(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s[4] = {0};
+	struct http_call *c = NULL;
+	struct cgn_err err = {0};
+	world_open(&w, &(struct http_server_cfg){.max_streams = 1});
+	world_client(&w, &(struct http_client_cfg){.proto = proto, .max_conns = 1, .max_waiting = 4});
+	struct http_request rq = {.method = "GET", .path = "/hello"};
+	for (int i = 0; i < 4; i++)
+		story_get(&w, &s[i], "/hello");
+	assert_int_equal(http_call_start(w.cl, &rq, &story_ops, NULL, &c, &err).code, CGN_OVERLOADED);
+	assert_null(c);
+	world_until(&w, s[0].done && s[1].done && s[2].done && s[3].done);
+	for (int i = 0; i < 4; i++)
+		assert_string_equal(s[i].text, "hello\n");
+	assert_int_equal(http_server_stats(w.d.server).accepted, 1);
+	world_close(&w);
+}
+
+static void free_fails_what_is_open(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s[2] = {0};
+	open_world(&w, NULL);
+	story_get(&w, &s[0], "/hang");
+	world_until(&w, w.d.last != NULL);
+	story_get(&w, &s[1], "/hang");
+	http_client_free(&w.cl);
+	assert_int_equal(s[0].fails + s[1].fails, 2);
+	assert_int_equal(s[0].why.code, CGN_CANCELLED);
+	world_until(&w, w.d.cancelled >= 1);
+	world_close(&w);
+}
+
+static void server_free_closes_exchanges(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	open_world(&w, NULL);
+	story_get(&w, &s, "/hang");
+	world_until(&w, w.d.last != NULL);
+	http_server_free(&w.d.server);
+	assert_int_equal(w.d.cancelled, 1);
+	world_until(&w, s.done);
+	assert_int_equal(s.stage, HTTP_FAIL_HEAD);
+	world_close(&w);
+}
+
+static void idle_now(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void drain_lets_the_last_answer_out(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story busy = {0}, idle = {0};
+	bool done = false;
+	open_world(&w, NULL);
+	story_get(&w, &busy, "/hang");
+	world_until(&w, w.d.last != NULL);
+	http_server_drain(w.d.server, idle_now, &done);
+	assert_false(done);
+	for (int i = 0; i < 20; i++)
+		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
+	assert_false(done);
+	demo_reply(w.d.last, 200, "at last\n");
+	world_until(&w, busy.done);
+	assert_string_equal(busy.text, "at last\n");
+	world_until(&w, done);
+	story_get(&w, &idle, "/hello");
+	world_until(&w, idle.done);
+	assert_int_equal(idle.stage, HTTP_FAIL_CONNECT);
+	world_close(&w);
+}
+
+static void a_closed_idle_connection_is_replaced(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s;
+	world_open(&w, &(struct http_server_cfg){.idle_timeout = 10 * CGN_MSEC});
+	world_client(&w, &(struct http_client_cfg){.proto = proto});
+	story_tell(&w, &s, "/hello");
+	world_until(&w, http_server_stats(w.d.server).connections == 0);
+	for (int i = 0; i < 20; i++)
+		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
+	story_tell(&w, &s, "/hello");
+	assert_string_equal(s.text, "hello\n");
+	assert_int_equal(http_server_stats(w.d.server).accepted, 2);
+	world_close(&w);
+}
+
+static void odd_requests_are_not_sent(void **state)
+{
+	(void)state;
+	struct world w;
+	struct cgn_err err;
+	struct http_call *c = NULL;
+	struct story s = {0};
+	open_world(&w, NULL);
+	static const struct http_request odd[] = {{.method = "GE T", .path = "/"}, {.method = "GET", .path = "/a b"},
+		{.method = "GET", .path = "/a\r\nx: y"}, {.method = "GET", .path = "nope"}, {.method = "", .path = "/"}};
+	for (size_t i = 0; i < CGN_COUNT(odd); i++)
+		assert_int_equal(http_call_start(w.cl, &odd[i], &story_ops, NULL, &c, &err).code, CGN_INVALID);
+	struct http_field f[] = {{CGN_STR("X-Probe"), CGN_STR("kept")}, {CGN_STR("Connection"), CGN_STR("x-hop")},
+		{CGN_STR("x-hop"), CGN_STR("1")}, {CGN_STR("x-evil"), CGN_STR("a\r\nb: c")}, {CGN_STR("host"), CGN_STR("elsewhere")},
+		{CGN_STR("content-length"), CGN_STR("77")}, {CGN_STR("bad name"), CGN_STR("1")}};
+	story_start(&w, &s, &(struct http_request){.method = "GET", .path = "/hello", .fields = f, .n_fields = CGN_COUNT(f)});
+	world_until(&w, s.done);
+	assert_string_equal(w.d.probe, "kept");
+	assert_int_equal(w.d.n_fields, 1);
+	assert_string_equal(w.d.authority, w.addr);
+	world_close(&w);
+}
+
+static void slow_bodies_time_out(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	world_open(&w, &(struct http_server_cfg){.body_timeout = 20 * CGN_MSEC});
+	world_client(&w, &(struct http_client_cfg){.proto = proto});
+	story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/sink", .body_len = 100});
+	world_until(&w, s.done);
+	assert_int_equal(s.status, 408);
+	assert_int_equal(w.d.timed_out, 1);
+	world_close(&w);
+}
+
+static void a_reader_that_takes_nothing_is_cut(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {.pause_at_head = true};
+	world_open(&w, &(struct http_server_cfg){.write_timeout = 30 * CGN_MSEC});
+	world_client(&w, &(struct http_client_cfg){.proto = proto});
+	story_get(&w, &s, "/big");
+	world_until(&w, w.d.timed_out == 1 || w.d.fine == 1);
+	if (proto == HTTP_2) /* its window is ours to bound; a loopback socket may take a MiB */
+		assert_int_equal(w.d.timed_out, 1);
+	http_call_cancel(&s.c);
+	world_close(&w);
+}
+
+static void a_body_is_as_long_as_announced(void **state)
+{
+	(void)state;
+	struct world w;
+	char text[] = "0123456789";
+	open_world(&w, NULL);
+	for (int i = 0; i < 2; i++) {
+		struct story s = {0};
+		story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/sink", .body_len = 5});
+		http_call_body(s.c, &(struct iovec){text, i == 0 ? 4 : 6}, 1);
+		http_call_end(s.c);
+		assert_false(s.done);
+		world_until(&w, s.done);
+		assert_int_equal(s.why.code, CGN_INTERNAL);
+	}
+	assert_int_equal(w.d.bodies_ended, 0);
+	world_close(&w);
+}
+
+static void a_pausing_reader_gets_every_byte(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {.pause_often = true};
+	open_world(&w, NULL);
+	story_get(&w, &s, "/big");
+	while (!s.done) {
+		world_until(&w, s.done || s.paused);
+		s.paused = false;
+		if (!s.done)
+			http_call_resume(s.c);
+	}
+	assert_int_equal(s.bytes, DEMO_BIG);
+	assert_false(s.corrupt);
+	world_close(&w);
+}
+
+#define TESTS                                                                                                \
+	cmocka_unit_test(answers_come_over_one_connection), cmocka_unit_test(a_big_answer_waits_for_a_slow_reader),        \
+		cmocka_unit_test(a_big_request_comes_back), cmocka_unit_test(an_upload_waits_for_a_paused_server),         \
+		cmocka_unit_test(a_streamed_echo_is_whole), cmocka_unit_test(trailers_come_last),                          \
+		cmocka_unit_test(answers_without_a_body), cmocka_unit_test(a_cancelled_call_reaches_the_server),           \
+		cmocka_unit_test(a_cut_answer_is_a_failure), cmocka_unit_test(an_early_answer_ends_the_call),              \
+		cmocka_unit_test(silence_meets_its_deadline), cmocka_unit_test(nobody_there_is_a_connect_failure),         \
+		cmocka_unit_test(calls_wait_and_then_do_not), cmocka_unit_test(free_fails_what_is_open),                   \
+		cmocka_unit_test(server_free_closes_exchanges), cmocka_unit_test(drain_lets_the_last_answer_out),          \
+		cmocka_unit_test(a_closed_idle_connection_is_replaced), cmocka_unit_test(odd_requests_are_not_sent),       \
+		cmocka_unit_test(slow_bodies_time_out), cmocka_unit_test(a_reader_that_takes_nothing_is_cut),       \
+		cmocka_unit_test(a_body_is_as_long_as_announced), cmocka_unit_test(a_pausing_reader_gets_every_byte)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {TESTS};
+	proto = HTTP_1;
+	int failed = cmocka_run_group_tests_name("HTTP/1.1", tests, NULL, NULL);
+	proto = HTTP_2;
+	return failed + cmocka_run_group_tests_name("HTTP/2", tests, NULL, NULL);
+}

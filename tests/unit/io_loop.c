@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "io/loop/loop.h"
+
+static struct cgn_loop *loop_new(void)
+{
+	struct cgn_loop *l = NULL;
+	assert_true(cgn_ok(cgn_loop_new(&l, NULL)));
+	return l;
+}
+
+/* ---- timers ---- */
+
+#define TIMERS 5000
+struct ticks {
+	struct cgn_timer timer;
+	unsigned id;
+	cgn_nsec due;
+};
+static cgn_nsec last_due;
+static unsigned fired, expected;
+
+static void tick(struct cgn_timer *t)
+{
+	struct ticks *k = CGN_CONTAINER(t, struct ticks, timer);
+	assert_true(k->due >= last_due);              /* earlier first */
+	assert_true(cgn_loop_now(t->loop) >= k->due); /* never early */
+	assert_true(t->at == 0);
+	last_due = k->due;
+	k->due = 0;
+	if (++fired == expected)
+		cgn_loop_stop(t->loop);
+}
+
+static void timers_fire_in_order_and_never_after_cancel(void **state)
+{
+	(void)state;
+	struct cgn_loop *l = loop_new();
+	struct ticks *k = calloc(TIMERS, sizeof(*k));
+	assert_non_null(k);
+	srand(7);
+	fired = expected = 0;
+	last_due = 0;
+	for (unsigned i = 0; i < TIMERS; i++) {
+		cgn_timer_init(&k[i].timer, l, tick);
+		cgn_timer_cancel(&k[i].timer); /* safe when not armed */
+		cgn_timer_set(&k[i].timer, (cgn_nsec)(rand() % 30000) * CGN_USEC);
+	}
+	for (unsigned i = 0; i < TIMERS; i++) {
+		if (i % 3 == 0)
+			cgn_timer_cancel(&k[i].timer);
+		if (i % 3 == 1)
+			cgn_timer_set(&k[i].timer, (cgn_nsec)(rand() % 30000) * CGN_USEC);
+		k[i].due = k[i].timer.at;
+		expected += k[i].due != 0;
+	}
+	cgn_loop_run(l);
+	assert_int_equal(fired, expected);
+	for (unsigned i = 0; i < TIMERS; i++)
+		assert_true(k[i].due == 0);
+	cgn_loop_free(&l);
+	free(k);
+}
+
+static struct cgn_timer again_timer, stop_timer;
+static unsigned again_count;
+static void again(struct cgn_timer *t)
+{
+	again_count++;
+	cgn_timer_set(t, 0); /* a zero delay must not keep the loop from its other work */
+}
+static void stop_now(struct cgn_timer *t)
+{
+	cgn_loop_stop(t->loop);
+}
+
+static void a_timer_that_sets_itself_starves_nobody(void **state)
+{
+	(void)state;
+	struct cgn_loop *l = loop_new();
+	cgn_timer_init(&again_timer, l, again);
+	cgn_timer_init(&stop_timer, l, stop_now);
+	cgn_timer_set(&again_timer, 0);
+	cgn_timer_set(&stop_timer, 5 * CGN_MSEC);
+	cgn_loop_run(l);
+	assert_true(again_count > 1);
+	cgn_timer_cancel(&again_timer);
+	cgn_loop_free(&l);
+}
+
+/* ---- hooks, graves ---- */
+
+static struct cgn_loop *hook_loop;
+static struct cgn_hook hook_a, hook_b, hook_never;
+static char trail[16];
+static size_t trail_len;
+struct corpse {
+	struct cgn_grave grave;
+	bool *gone;
+};
+
+static void release(struct cgn_grave *g)
+{
+	struct corpse *c = CGN_CONTAINER(g, struct corpse, grave);
+	*c->gone = true;
+	free(c);
+}
+static bool corpse_gone;
+static struct corpse *corpse;
+static void run_a(struct cgn_hook *h)
+{
+	(void)h;
+	trail[trail_len++] = 'a';
+	assert_false(corpse_gone); /* still this turn */
+	cgn_loop_defer(hook_loop, &hook_b);
+	cgn_loop_defer(hook_loop, &hook_b);
+}
+static void run_b(struct cgn_hook *h)
+{
+	(void)h;
+	trail[trail_len++] = 'b';
+}
+static void queue_hooks(struct cgn_timer *t)
+{
+	(void)t;
+	cgn_loop_defer(hook_loop, &hook_never);
+	cgn_loop_defer(hook_loop, &hook_a);
+	cgn_loop_defer(hook_loop, &hook_a);
+	cgn_hook_drop(&hook_never);
+	corpse = malloc(sizeof(*corpse));
+	assert_non_null(corpse);
+	corpse->gone = &corpse_gone;
+	cgn_loop_bury(hook_loop, &corpse->grave, release);
+}
+static void check_hooks(struct cgn_timer *t)
+{
+	trail[trail_len] = '\0';
+	assert_string_equal(trail, "ab");
+	assert_true(corpse_gone);
+	cgn_loop_stop(t->loop);
+}
+
+static void hooks_run_once_before_sleep_and_graves_after(void **state)
+{
+	(void)state;
+	struct cgn_timer first, second;
+	hook_loop = loop_new();
+	cgn_hook_init(&hook_a, run_a);
+	cgn_hook_init(&hook_b, run_b);
+	cgn_hook_init(&hook_never, run_a);
+	cgn_timer_init(&first, hook_loop, queue_hooks);
+	cgn_timer_init(&second, hook_loop, check_hooks);
+	cgn_timer_set(&first, CGN_MSEC);
+	cgn_timer_set(&second, 20 * CGN_MSEC);
+	cgn_loop_run(hook_loop);
+	cgn_loop_free(&hook_loop);
+}
+
+static unsigned exits;
+static void on_exit_hook(struct cgn_hook *h)
+{
+	(void)h;
+	exits++;
+}
+
+static void exit_hooks_run_once(void **state)
+{
+	(void)state;
+	struct cgn_loop *l = loop_new();
+	struct cgn_hook kept, dropped, late;
+	cgn_hook_init(&kept, on_exit_hook);
+	cgn_hook_init(&dropped, on_exit_hook);
+	cgn_hook_init(&late, on_exit_hook);
+	cgn_loop_at_exit(l, &kept);
+	cgn_loop_at_exit(l, &dropped);
+	cgn_hook_drop(&dropped);
+	cgn_loop_stop(l); /* before run: run returns at once */
+	cgn_loop_run(l);
+	assert_int_equal(exits, 1);
+	cgn_loop_at_exit(l, &late);
+	cgn_loop_free(&l);
+	assert_int_equal(exits, 2);
+	assert_null(l);
+	cgn_loop_free(&l);
+}
+
+/* ---- posts ---- */
+
+#define POSTERS 4
+#define POSTS   20000
+struct note {
+	struct cgn_post post;
+	unsigned poster, seq;
+};
+static unsigned next_seq[POSTERS];
+static unsigned delivered;
+static struct cgn_loop *post_loop;
+
+static void on_note(struct cgn_loop *l, struct cgn_post *p)
+{
+	struct note *n = CGN_CONTAINER(p, struct note, post);
+	assert_int_equal(n->seq, next_seq[n->poster]++); /* in the order that each poster posted */
+	free(n);
+	if (++delivered == POSTERS * POSTS)
+		cgn_loop_stop(l);
+}
+
+static void *poster(void *arg)
+{
+	unsigned id = *(unsigned *)arg;
+	for (unsigned i = 0; i < POSTS; i++) {
+		struct note *n = malloc(sizeof(*n));
+		CGN_MUST(n != NULL);
+		n->poster = id;
+		n->seq = i;
+		cgn_loop_post(post_loop, &n->post, on_note);
+	}
+	return NULL;
+}
+
+static void posts_from_many_threads_arrive_in_order(void **state)
+{
+	(void)state;
+	pthread_t threads[POSTERS];
+	unsigned ids[POSTERS];
+	post_loop = loop_new();
+	assert_true(cgn_ok(cgn_loop_start_thread(post_loop, "a-rather-long-thread-name", NULL)));
+	for (unsigned i = 0; i < POSTERS; i++) {
+		ids[i] = i;
+		assert_int_equal(pthread_create(&threads[i], NULL, poster, &ids[i]), 0);
+	}
+	for (unsigned i = 0; i < POSTERS; i++)
+		pthread_join(threads[i], NULL);
+	cgn_loop_join(post_loop);
+	assert_int_equal(delivered, POSTERS * POSTS);
+	cgn_loop_free(&post_loop);
+}
+
+/* Two loops throw a ball: what one wrote the other reads, with nothing but the post between them. */
+struct ball {
+	struct cgn_post post;
+	struct cgn_loop *loops[2];
+	unsigned throws, side;
+};
+static void on_ball(struct cgn_loop *l, struct cgn_post *p)
+{
+	struct ball *b = CGN_CONTAINER(p, struct ball, post);
+	CGN_MUST(l == b->loops[b->side]);
+	if (++b->throws == 20000) {
+		cgn_loop_stop(b->loops[0]);
+		cgn_loop_stop(b->loops[1]);
+		return;
+	}
+	b->side ^= 1;
+	cgn_loop_post(b->loops[b->side], &b->post, on_ball);
+}
+
+static void two_loops_pass_a_message_back_and_forth(void **state)
+{
+	(void)state;
+	struct ball b = {.loops = {loop_new(), loop_new()}};
+	cgn_loop_post(b.loops[0], &b.post, on_ball);
+	assert_true(cgn_ok(cgn_loop_start_thread(b.loops[0], "left", NULL)));
+	assert_true(cgn_ok(cgn_loop_start_thread(b.loops[1], "right", NULL)));
+	cgn_loop_join(b.loops[0]);
+	cgn_loop_join(b.loops[1]);
+	assert_int_equal(b.throws, 20000);
+	cgn_loop_free(&b.loops[0]);
+	cgn_loop_free(&b.loops[1]);
+}
+
+static unsigned late_posts;
+static void on_late(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	late_posts++;
+	free(CGN_CONTAINER(p, struct note, post));
+}
+
+static void a_post_to_an_ended_loop_still_runs(void **state)
+{
+	(void)state;
+	struct cgn_loop *l = loop_new();
+	cgn_loop_stop(l);
+	cgn_loop_run(l);
+	for (int i = 0; i < 3; i++) {
+		struct note *n = malloc(sizeof(*n));
+		assert_non_null(n);
+		cgn_loop_post(l, &n->post, on_late);
+	}
+	cgn_loop_free(&l);
+	assert_int_equal(late_posts, 3);
+}
+
+/* ---- pool, signals, the rest ---- */
+
+struct task {
+	pthread_t worker, loop;
+	struct cgn_loop *l;
+	bool stop;
+	atomic_uint done;
+};
+static void task_work(void *arg)
+{
+	struct task *t = arg;
+	t->worker = pthread_self();
+	usleep(1000);
+}
+static void task_done(void *arg)
+{
+	struct task *t = arg;
+	assert_true(pthread_equal(pthread_self(), t->loop));
+	assert_false(pthread_equal(pthread_self(), t->worker));
+	t->done++;
+	if (t->stop)
+		cgn_loop_stop(t->l);
+}
+
+static void work_runs_elsewhere_and_comes_home(void **state)
+{
+	(void)state;
+	struct task t = {.loop = pthread_self(), .l = loop_new(), .stop = true};
+	assert_true(cgn_ok(cgn_loop_work(t.l, task_work, task_done, &t)));
+	cgn_loop_run(t.l);
+	assert_int_equal(t.done, 1);
+	t.stop = false; /* free waits for what is on the pool */
+	assert_true(cgn_ok(cgn_loop_work(t.l, task_work, task_done, &t)));
+	cgn_loop_free(&t.l);
+	assert_int_equal(t.done, 2);
+}
+
+static int signal_seen;
+static void on_signal(void *arg, int signo)
+{
+	signal_seen = signo;
+	cgn_loop_stop(arg);
+}
+
+static void signals_reach_the_loop(void **state)
+{
+	(void)state;
+	struct cgn_loop *l = loop_new();
+	assert_true(cgn_ok(cgn_loop_signal(l, SIGUSR1, on_signal, l, NULL)));
+	kill(getpid(), SIGUSR1);
+	cgn_loop_run(l);
+	assert_int_equal(signal_seen, SIGUSR1);
+	struct cgn_err err = {0};
+	assert_false(cgn_ok(cgn_loop_signal(l, SIGKILL, on_signal, l, &err)));
+	assert_int_equal(err.code, CGN_UNAVAILABLE);
+	cgn_loop_free(&l);
+}
+
+static void clock_and_randomness(void **state)
+{
+	(void)state;
+	struct cgn_loop *l = loop_new();
+	cgn_nsec before = cgn_clock_now();
+	assert_true(cgn_clock_now() >= before);
+	assert_true(cgn_clock_wall_ms() > 1600000000000U);
+	assert_true(cgn_loop_now(l) > 0);
+	uint8_t a[600] = {0}, b[600] = {0};
+	cgn_random(a, sizeof a);
+	cgn_random(b, sizeof b);
+	assert_memory_not_equal(a, b, sizeof a);
+	cgn_loop_scratch(l)[CGN_LOOP_SCRATCH - 1] = 1;
+	cgn_loop_free(&l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(timers_fire_in_order_and_never_after_cancel),
+		cmocka_unit_test(a_timer_that_sets_itself_starves_nobody),
+		cmocka_unit_test(hooks_run_once_before_sleep_and_graves_after),
+		cmocka_unit_test(exit_hooks_run_once),
+		cmocka_unit_test(posts_from_many_threads_arrive_in_order),
+		cmocka_unit_test(two_loops_pass_a_message_back_and_forth),
+		cmocka_unit_test(a_post_to_an_ended_loop_still_runs),
+		cmocka_unit_test(work_runs_elsewhere_and_comes_home),
+		cmocka_unit_test(signals_reach_the_loop),
+		cmocka_unit_test(clock_and_randomness),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

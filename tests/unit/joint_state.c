@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Membership without etcd: what routers are told, what survives a restart. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/core/buf.h"
+#include "joint/state/state.h"
+#include "policy/config/config.h"
+
+#define PATIENCE (20 * CGN_SEC)
+
+struct world {
+	struct cgn_loop *loop;
+	struct config *cfg;
+	struct state_watch *s;
+	struct cgn_buf told; /* what the router heard, in order */
+	struct cgn_timer limit;
+	const char *until; /* stop once |told| ends like this */
+	char dir[64];
+};
+
+static void check(struct world *w)
+{
+	size_t n = w->until != NULL ? strlen(w->until) : 0;
+	if (n > 0 && w->told.n >= n && memcmp(w->told.p + w->told.n - n, w->until, n) == 0)
+		cgn_loop_stop(w->loop);
+}
+
+static void on_node(void *user, const Cognitora__V1__Node *node)
+{
+	struct world *w = user;
+	cgn_buf_fmt(&w->told, "+%s@%s ", node->id, node->address);
+	check(w);
+}
+
+static void on_gone(void *user, const char *id)
+{
+	struct world *w = user;
+	cgn_buf_fmt(&w->told, "-%s ", id);
+	check(w);
+}
+
+static void on_cordon(void *user, const char *id, bool on)
+{
+	struct world *w = user;
+	cgn_buf_fmt(&w->told, "%s:%s ", on ? "cordon" : "uncordon", id);
+	check(w);
+}
+
+static void on_connected(void *user, bool connected, const char *why)
+{
+	struct world *w = user;
+	(void)why;
+	cgn_buf_putz(&w->told, connected ? "up " : "down ");
+	check(w);
+}
+
+static const struct state_watch_ops ops = {on_node, on_gone, on_cordon, on_connected};
+
+static void too_late(struct cgn_timer *t)
+{
+	struct world *w = CGN_CONTAINER(t, struct world, limit);
+	fail_msg("waited for \"%s\", heard \"%s\"", w->until, cgn_buf_z(&w->told));
+}
+
+/* A loop runs once: each wait has one of its own, and the state with it. */
+static void open_world(struct world *w, const char *toml)
+{
+	struct cgn_err err;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	cgn_buf_fmt(&text,
+		"[cluster]\nstate_dir = \"%s/state\"\nlease = \"1s\"\n%s[agent]\nheartbeat = \"300ms\"\n",
+		w->dir, toml);
+	if (!cgn_ok(config_load("test.toml", cgn_buf_view(&text), NULL, NULL, 0, &w->cfg, &err)))
+		fail_msg("%s", err.msg);
+	assert_true(cgn_ok(cgn_loop_new(&w->loop, &err)));
+	cgn_timer_init(&w->limit, w->loop, too_late);
+}
+
+static void close_world(struct world *w)
+{
+	state_watch_close(&w->s);
+	cgn_timer_cancel(&w->limit);
+	cgn_loop_free(&w->loop);
+	config_free(&w->cfg);
+	cgn_buf_fini(&w->told);
+}
+
+static enum cgn_code start(struct world *w, const char *toml, struct cgn_err *err)
+{
+	open_world(w, toml);
+	return state_watch_open(w->loop, w->cfg, &ops, w, &w->s, err).code;
+}
+
+static void wait_for(struct world *w, const char *until)
+{
+	w->until = until;
+	cgn_timer_set(&w->limit, PATIENCE);
+	cgn_loop_run(w->loop);
+	cgn_timer_cancel(&w->limit);
+}
+
+static Cognitora__V1__AnnounceRequest announce_of(Cognitora__V1__Node *n, const char *id, const char *address)
+{
+	static char id_text[300], address_text[300], cluster[] = "cognitora";
+	Cognitora__V1__AnnounceRequest rq = COGNITORA__V1__ANNOUNCE_REQUEST__INIT;
+	cognitora__v1__node__init(n);
+	(void)cgn_str_copyz(id_text, sizeof id_text, cgn_str_of(id));
+	(void)cgn_str_copyz(address_text, sizeof address_text, cgn_str_of(address));
+	n->id = id_text;
+	n->address = address_text;
+	rq.cluster = cluster;
+	rq.node = n;
+	return rq;
+}
+
+static enum cgn_code announce(struct world *w, const char *id, const char *address, struct cgn_err *err)
+{
+	Cognitora__V1__Node n;
+	uint64_t lease_ms = 0;
+	Cognitora__V1__AnnounceRequest rq = announce_of(&n, id, address);
+	cgn_rc rc = state_announce_received(w->s, &rq, &lease_ms, err);
+	if (cgn_ok(rc))
+		assert_int_equal(lease_ms, 1000);
+	return rc.code;
+}
+
+static void cordon_done(void *user, const struct cgn_err *err)
+{
+	struct world *w = user;
+	cgn_buf_fmt(&w->told, "done:%s ", cgn_code_name(err->code));
+	check(w);
+}
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof *w);
+	assert_non_null(w);
+	(void)snprintf(w->dir, sizeof w->dir, "/tmp/cgn-state-XXXXXX");
+	assert_non_null(mkdtemp(w->dir));
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+	char path[128];
+	static const char *const left[] = {"state/cognitora.cordons", "state", "", "x"};
+	for (size_t i = 0; i < CGN_COUNT(left); i++) {
+		(void)snprintf(path, sizeof path, "%s/%s", w->dir, left[i]);
+		(void)remove(path);
+	}
+	free(w);
+	return 0;
+}
+
+static void nodes_come_change_leave_and_time_out(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(announce(w, "n1", "h:1", &err), CGN_FINE);
+	assert_int_equal(announce(w, "n1", "h:1", &err), CGN_FINE); /* a heartbeat: nothing new */
+	assert_int_equal(announce(w, "n1", "h:2", &err), CGN_FINE);
+	assert_int_equal(announce(w, "n2", "h:3", &err), CGN_FINE);
+	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n1@h:2 +n2@h:3 ");
+	assert_true(cgn_ok(state_leave_received(w->s, "n1", &err)));
+	assert_true(cgn_ok(state_leave_received(w->s, "n1", &err)));
+	wait_for(w, "-n2 "); /* silent for the lease */
+	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n1@h:2 +n2@h:3 -n1 up -n2 ");
+	close_world(w);
+}
+
+static void unsound_nodes_are_refused_with_a_reason(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	Cognitora__V1__Node n;
+	uint64_t lease_ms;
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(announce(w, "a/b", "h:1", &err), CGN_INVALID);
+	assert_int_equal(announce(w, "a", "nowhere", &err), CGN_INVALID);
+	assert_non_null(strstr(err.msg, "host:port"));
+	Cognitora__V1__AnnounceRequest rq = announce_of(&n, "n1", "h:1");
+	rq.cluster = (char[]){"other"};
+	assert_int_equal(state_announce_received(w->s, &rq, &lease_ms, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "other"));
+	rq = announce_of(&n, "n1", "h:1");
+	rq.node = NULL;
+	assert_int_equal(state_announce_received(w->s, &rq, &lease_ms, &err).code, CGN_INVALID);
+	assert_int_equal(w->told.n, 0);
+	close_world(w);
+}
+
+static void there_is_a_bound_on_nodes(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	char id[16];
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	for (unsigned i = 0; i < STATE_MAX_NODES; i++) {
+		(void)snprintf(id, sizeof id, "n%u", i);
+		assert_int_equal(announce(w, id, "h:1", &err), CGN_FINE);
+	}
+	assert_int_equal(announce(w, "one-more", "h:1", &err), CGN_OVERLOADED);
+	assert_int_equal(announce(w, "n7", "h:2", &err), CGN_FINE);
+	close_world(w);
+}
+
+static void cordons_survive_a_restart(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_true(cgn_ok(state_cordon(w->s, "n1", true, cordon_done, w, &err)));
+	assert_true(cgn_ok(state_cordon(w->s, "n2", true, cordon_done, w, &err)));
+	assert_true(cgn_ok(state_cordon(w->s, "n2", true, cordon_done, w, &err))); /* again: fine */
+	assert_true(cgn_ok(state_cordon(w->s, "n1", false, cordon_done, w, &err)));
+	assert_null(strstr(cgn_buf_z(&w->told), "done"));
+	wait_for(w, "done:FINE done:FINE done:FINE done:FINE ");
+	assert_true(state_watch_cordoned(w->s, "n2"));
+	assert_false(state_watch_cordoned(w->s, "n1"));
+	close_world(w);
+
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_true(state_watch_cordoned(w->s, "n2"));
+	wait_for(w, "up ");
+	assert_string_equal(cgn_buf_z(&w->told), "cordon:n2 up ");
+	close_world(w);
+}
+
+static void a_cordon_that_can_not_be_kept_is_refused(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	char path[128];
+	(void)snprintf(path, sizeof path, "%s/state", w->dir);
+	FILE *f = fopen(path, "w"); /* a file where the folder should be */
+	assert_non_null(f);
+	(void)fclose(f);
+	assert_int_equal(start(w, "", &err), CGN_FINE); /* with a warning */
+	wait_for(w, "up ");
+	assert_true(cgn_ok(state_cordon(w->s, "n1", true, cordon_done, w, &err)));
+	wait_for(w, "done:STORAGE ");
+	assert_false(state_watch_cordoned(w->s, "n1"));
+	assert_int_equal(state_cordon(w->s, "a/../b", true, cordon_done, w, &err).code, CGN_INVALID);
+	assert_true(cgn_ok(state_cordon(w->s, "n2", false, cordon_done, w, &err)));
+	state_watch_close(&w->s); /* what is under way is told before it returns */
+	assert_string_equal(cgn_buf_z(&w->told), "up done:STORAGE done:FINE ");
+	close_world(w);
+}
+
+static void a_broken_line_is_not_a_node(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	char path[128];
+	(void)snprintf(path, sizeof path, "%s/state", w->dir);
+	assert_int_equal(mkdir(path, 0755), 0);
+	(void)snprintf(path, sizeof path, "%s/state/cognitora.cordons", w->dir);
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	(void)fputs("good\n\nb d\n../../etc\nlast", f);
+	(void)fclose(f);
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_true(state_watch_cordoned(w->s, "good"));
+	assert_true(state_watch_cordoned(w->s, "last"));
+	assert_false(state_watch_cordoned(w->s, "b d"));
+	close_world(w);
+}
+
+static void static_nodes_are_their_addresses(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	assert_int_equal(
+		start(w, "state_backend = \"static\"\nnodes = [\"h:1\", \"h:1\"]\n", &err), CGN_FINE);
+	wait_for(w, "+h:1@h:1 ");
+	assert_string_equal(cgn_buf_z(&w->told), "up +h:1@h:1 ");
+	assert_int_equal(announce(w, "n1", "h:2", &err), CGN_UNSUPPORTED);
+	assert_int_equal(state_leave_received(w->s, "h:1", &err).code, CGN_UNSUPPORTED);
+	close_world(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(nodes_come_change_leave_and_time_out, setup, teardown),
+		cmocka_unit_test_setup_teardown(unsound_nodes_are_refused_with_a_reason, setup, teardown),
+		cmocka_unit_test_setup_teardown(there_is_a_bound_on_nodes, setup, teardown),
+		cmocka_unit_test_setup_teardown(cordons_survive_a_restart, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_cordon_that_can_not_be_kept_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_broken_line_is_not_a_node, setup, teardown),
+		cmocka_unit_test_setup_teardown(static_nodes_are_their_addresses, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

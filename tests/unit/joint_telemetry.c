@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+
+#include <sys/wait.h>
+
+#include "joint/telemetry/telemetry.h"
+
+static struct cgn_buf page;
+
+static const char *scrape(void)
+{
+	cgn_buf_fini(&page);
+	telemetry_text(&page);
+	return cgn_buf_z(&page);
+}
+
+static bool shows(const char *line)
+{
+	const char *at = strstr(scrape(), line);
+	return at != NULL && (at == page.p || at[-1] == '\n') && at[strlen(line)] == '\n';
+}
+
+static void same_labels_same_cell(void **state)
+{
+	(void)state;
+	struct metric_cell *a = METRIC_OF(REQUESTS, "m", "200");
+	assert_ptr_equal(a, METRIC_OF(REQUESTS, "m", "200"));
+	assert_ptr_not_equal(a, METRIC_OF(REQUESTS, "m", "500"));
+	assert_ptr_not_equal(METRIC_OF(REQUESTS, "mx", "y"), METRIC_OF(REQUESTS, "m", "xy"));
+	metric_add(a, 2);
+	metric_add(a, 3);
+	assert_true(metric_count(a) == 5);
+	assert_true(shows("cgn_requests_total{model=\"m\",code=\"200\"} 5"));
+	assert_true(shows("# TYPE cgn_requests_total counter"));
+}
+
+static void gauges_move_and_print_short(void **state)
+{
+	(void)state;
+	struct metric_cell *g = METRIC_OF(INFLIGHT, "n1");
+	metric_shift(g, 3);
+	metric_shift(g, -1);
+	assert_true(shows("cgn_inflight{node=\"n1\"} 2"));
+	metric_set(METRIC_ONE(INDEX_BYTES), 0.1);
+	assert_true(shows("cgn_index_bytes 0.1"));
+	metric_set(METRIC_ONE(INDEX_BYTES), 1.0 / 3);
+	assert_true(shows("cgn_index_bytes 0.33333333333333331"));
+	metric_set(METRIC_ONE(INDEX_BYTES), (double)NAN);
+	assert_true(shows("cgn_index_bytes NaN"));
+	metric_set(METRIC_ONE(INDEX_BYTES), -(double)INFINITY);
+	assert_true(shows("cgn_index_bytes -Inf"));
+	metric_set(METRIC_ONE(INDEX_BYTES), 4294967296.0);
+	assert_true(shows("cgn_index_bytes 4294967296"));
+}
+
+static void buckets_are_cumulative_and_edges_inclusive(void **state)
+{
+	(void)state;
+	struct metric_cell *h = METRIC_OF(RELAY_SECONDS, "e");
+	metric_observe(h, 0);
+	metric_observe(h, 10 * CGN_USEC);
+	metric_observe(h, 10 * CGN_USEC + 1);
+	metric_observe(h, 120 * CGN_SEC);
+	metric_observe(h, 120 * CGN_SEC + 1);
+	assert_true(metric_count(h) == 5);
+	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"1e-05\"} 2"));
+	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"5e-05\"} 3"));
+	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"60\"} 3"));
+	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"120\"} 4"));
+	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"+Inf\"} 5"));
+	assert_true(shows("cgn_relay_seconds_count{engine=\"e\"} 5"));
+	assert_non_null(strstr(scrape(), "cgn_relay_seconds_sum{engine=\"e\"} 240.00002"));
+}
+
+static void hostile_labels_cannot_break_the_page(void **state)
+{
+	(void)state;
+	metric_add(METRIC_OF(REJECTED, "a\"b\\c\nd"), 1);
+	assert_true(shows("cgn_rejected_total{reason=\"a\\\"b\\\\c\\nd\"} 1"));
+	metric_add(METRIC_OF(REJECTED, "\xff\xfe"), 1);
+	assert_true(shows("cgn_rejected_total{reason=\"??\"} 1"));
+	metric_add(METRIC_OF(REJECTED, NULL), 7);
+	assert_true(shows("cgn_rejected_total{reason=\"\"} 7"));
+	char longer[400];
+	memset(longer, 'x', sizeof longer);
+	memcpy(longer + 127, "\xc3\xa9", 2); /* a letter across the cut goes as a whole */
+	longer[399] = '\0';
+	metric_add(METRIC_OF(REJECTED, longer), 1);
+	longer[127] = '\0';
+	char line[500];
+	snprintf(line, sizeof line, "cgn_rejected_total{reason=\"%s\"} 1", longer);
+	assert_true(shows(line));
+}
+
+static void a_forgotten_series_is_not_shown_and_can_return(void **state)
+{
+	(void)state;
+	struct metric_cell *c = METRIC_OF(NODE_STATE, "gone", "ready");
+	metric_set(c, 1);
+	metric_set(METRIC_OF(NODE_STATE, "stays", "ready"), 1);
+	metric_forget(METRIC_NODE_STATE, "node", "gone");
+	metric_forget(METRIC_NODE_STATE, "node", "never was");
+	assert_null(strstr(scrape(), "node=\"gone\""));
+	assert_true(shows("cgn_node_state{node=\"stays\",state=\"ready\"} 1"));
+	metric_set(c, 5);
+	assert_ptr_equal(c, METRIC_OF(NODE_STATE, "gone", "ready"));
+	assert_true(shows("cgn_node_state{node=\"gone\",state=\"ready\"} 5"));
+}
+
+static void names_without_end_cost_bounded_memory(void **state)
+{
+	(void)state;
+	char name[32];
+	for (unsigned i = 0; i < 4096; i++) {
+		snprintf(name, sizeof name, "node-%u", i);
+		metric_set(METRIC_OF(ENGINE_READY, name), i);
+	}
+	struct metric_cell *other = METRIC_OF(ENGINE_READY, "one too many");
+	assert_ptr_equal(other, METRIC_OF(ENGINE_READY, "and another"));
+	metric_set(other, 7);
+	assert_true(shows("cgn_engine_ready{engine=\"_other\"} 7"));
+	/* nodes that left make room, the longest gone first */
+	struct metric_cell *first = METRIC_OF(ENGINE_READY, "node-17");
+	metric_forget(METRIC_ENGINE_READY, "engine", "node-17");
+	metric_forget(METRIC_ENGINE_READY, "engine", "node-3");
+	struct metric_cell *fresh = METRIC_OF(ENGINE_READY, "fresh");
+	assert_ptr_equal(fresh, first);
+	assert_true(shows("cgn_engine_ready{engine=\"fresh\"} 0"));
+	assert_null(strstr(scrape(), "node-17\""));
+	assert_ptr_not_equal(METRIC_OF(ENGINE_READY, "fresher"), other);
+	assert_ptr_equal(METRIC_OF(ENGINE_READY, "node-17"), other);
+}
+
+static void *hammer(void *arg)
+{
+	struct metric_cell **c = arg;
+	for (unsigned i = 0; i < 20000; i++) {
+		metric_add(c[0], 1);
+		metric_shift(c[1], i % 2 == 0 ? 1 : -1);
+		metric_observe(c[2], CGN_MSEC);
+	}
+	return NULL;
+}
+
+static void no_update_is_lost_between_threads(void **state)
+{
+	(void)state;
+	struct metric_cell *c[] = {
+		METRIC_OF(RELAYS, "e", "ok"), METRIC_OF(ENGINE_RUNNING, "t"), METRIC_OF(TTFT_SECONDS, "t")};
+	pthread_t t[3];
+	for (size_t i = 0; i < CGN_COUNT(t); i++)
+		assert_int_equal(pthread_create(&t[i], NULL, hammer, c), 0);
+	scrape();
+	for (size_t i = 0; i < CGN_COUNT(t); i++)
+		pthread_join(t[i], NULL);
+	assert_true(metric_count(c[0]) == 60000);
+	assert_true(metric_count(c[2]) == 60000);
+	assert_true(shows("cgn_engine_requests_running{engine=\"t\"} 0"));
+	assert_true(shows("cgn_ttft_seconds_sum{model=\"t\"} 60"));
+}
+
+static void the_process_is_described(void **state)
+{
+	(void)state;
+	scrape();
+	static const char *const names[] = {"process_cpu_seconds_total ", "process_resident_memory_bytes ",
+		"process_virtual_memory_bytes ", "process_start_time_seconds ", "process_open_fds ",
+		"process_max_fds "};
+	for (size_t i = 0; i < CGN_COUNT(names); i++) {
+		char line[80];
+		snprintf(line, sizeof line, "\n%s", names[i]);
+		const char *at = strstr(page.p, line);
+		assert_non_null(at);
+		assert_true(strtod(strchr(at, ' '), NULL) >= 0);
+	}
+	assert_true(strtod(strstr(page.p, "\nprocess_resident_memory_bytes ") + 31, NULL) > 100000);
+	assert_true(strtod(strstr(page.p, "\nprocess_start_time_seconds ") + 28, NULL) > 1.6e9);
+}
+
+/* A page with every metric on it, hostile labels included, as Prometheus' own linter reads it. */
+static void promtool_finds_no_fault(void **state)
+{
+	(void)state;
+	if (system("promtool --version >/dev/null 2>&1") != 0)
+		skip();
+#define METRIC(id, name, type, labels, help)                     \
+	metric_get(METRIC_##id, (const char *const[]){"x", "y"}, \
+		sizeof labels == 1            ? 0                \
+		: strchr(labels, ',') != NULL ? 2                \
+					      : 1);
+#include "joint/telemetry/metrics.def"
+#undef METRIC
+	scrape();
+	FILE *f = popen("promtool check metrics 2>&1", "w");
+	assert_non_null(f);
+	assert_int_equal(fwrite(page.p, 1, page.n, f), page.n);
+	int status = pclose(f);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void the_reference_has_a_row_for_each(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {0};
+	telemetry_reference(&b);
+	assert_non_null(strstr(
+		cgn_buf_z(&b), "\n| `cgn_retries_total` | counter | reason | Requests sent to another node"));
+	size_t rows = 0;
+	for (const char *p = b.p; (p = strstr(p, "\n| `")) != NULL; p++)
+		rows++;
+	assert_int_equal(rows, METRIC_COUNT);
+	cgn_buf_fini(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(same_labels_same_cell),
+		cmocka_unit_test(gauges_move_and_print_short),
+		cmocka_unit_test(buckets_are_cumulative_and_edges_inclusive),
+		cmocka_unit_test(hostile_labels_cannot_break_the_page),
+		cmocka_unit_test(a_forgotten_series_is_not_shown_and_can_return),
+		cmocka_unit_test(names_without_end_cost_bounded_memory),
+		cmocka_unit_test(no_update_is_lost_between_threads),
+		cmocka_unit_test(the_process_is_described),
+		cmocka_unit_test(promtool_finds_no_fault),
+		cmocka_unit_test(the_reference_has_a_row_for_each),
+	};
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	cgn_buf_fini(&page);
+	return failed;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/auth/auth.h"
+
+#define HASH_A "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* of "password" */
+#define HASH_B "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* of "test" */
+#define WHEN "2026-01-31T08:00:00Z"
+
+static struct auth_keys *keys_of(const char *text)
+{
+	struct auth_keys *k = NULL;
+	struct cgn_err err = {0};
+	if (!cgn_ok(auth_keys_parse("keys", cgn_str_of(text), &k, &err)))
+		fail_msg("%s", err.msg);
+	return k;
+}
+
+static void a_file_is_read_and_keys_found(void **state)
+{
+	(void)state;
+	struct auth_keys *k = keys_of("# keys of the house\n\n"
+				      "a " HASH_A " chat,embed " WHEN " laptop of Ann\r\n"
+				      "  b " HASH_B " admin " WHEN "\n");
+	assert_int_equal(auth_keys_count(k), 2);
+	const struct auth_key *a = auth_keys_find(k, CGN_STR("password"));
+	assert_string_equal(a->id, "a");
+	assert_string_equal(a->name, "laptop of Ann");
+	assert_string_equal(a->created, WHEN);
+	assert_int_equal(a->scopes, AUTH_CHAT | AUTH_EMBED);
+	const struct auth_key *b = auth_keys_find(k, CGN_STR("test"));
+	assert_string_equal(b->id, "b");
+	assert_string_equal(b->name, "");
+	assert_int_equal(b->scopes, AUTH_ADMIN);
+	assert_null(auth_keys_find(k, CGN_STR("Password")));
+	assert_null(auth_keys_find(k, CGN_STR("")));
+	assert_null(auth_keys_find(k, CGN_STR(HASH_A)));
+	auth_keys_free(&k);
+	auth_keys_free(&k);
+	k = keys_of("");
+	assert_null(auth_keys_find(k, CGN_STR("password")));
+	auth_keys_free(&k);
+}
+
+static void lines_that_are_wrong_are_named(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *says;
+	} rows[] = {
+		{"#\na b", "keys:2: the second field"},
+		{"a sha256:12 chat " WHEN, "keys:1: the second field"},
+		{"a sha512:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8 chat " WHEN, "the second field"},
+		{"a " HASH_A "00 chat " WHEN, "the second field"},
+		{"a sha256:zz884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8 chat " WHEN, "the second field"},
+		{"a " HASH_A " chat,root " WHEN, "\"root\" is no scope"},
+		{"a " HASH_A " chat, " WHEN, "\"\" is no scope"},
+		{"a " HASH_A "  " WHEN, "\"\" is no scope"},
+		{"a " HASH_A " chat yesterday", "the fourth field is a time"},
+		{"a " HASH_A " chat 2026-01-31T08:00:00z", "the fourth field"},
+		{"a " HASH_A " chat", "the fourth field"},
+		{"a " HASH_A " chat " WHEN " x\ny " HASH_B " chat " WHEN "\na " HASH_B " chat " WHEN, "keys:3: a second key with the id a"},
+		{"0123456789012345678901234567890123 " HASH_A " chat " WHEN, "id has 1 to 32"},
+		{"\x01 " HASH_A " chat " WHEN, "id has 1 to 32"},
+		{"a " HASH_A " chat " WHEN " tab\tbed", "name has at most"},
+		{"a " HASH_A " chat " WHEN " \xff\xfe", "name has at most"},
+		{"a " HASH_A " chat " WHEN " 0123456789012345678901234567890123456789012345678901234567890123x", "name has at most"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct auth_keys *k = NULL;
+		struct cgn_err err = {0};
+		cgn_rc rc = auth_keys_parse("keys", cgn_str_of(rows[i].text), &k, &err);
+		assert_int_equal(rc.code, CGN_INVALID);
+		assert_null(k);
+		if (strstr(err.msg, rows[i].says) == NULL)
+			fail_msg("row %zu: \"%s\" does not say \"%s\"", i, err.msg, rows[i].says);
+		assert_null(strstr(err.msg, "5e884898")); /* not even hashes go to logs */
+	}
+}
+
+static void a_new_key_survives_its_file(void **state)
+{
+	(void)state;
+	uint8_t entropy[AUTH_SECRET_BYTES];
+	for (size_t i = 0; i < sizeof entropy; i++)
+		entropy[i] = (uint8_t)(i * 7 + 1);
+	struct auth_key made;
+	char secret[AUTH_SECRET_MAX];
+	assert_true(cgn_ok(auth_key_make(entropy, AUTH_CHAT | AUTH_ADMIN, 1769846400, CGN_STR("  ci  "), &made, secret, NULL)));
+	assert_int_equal(strncmp(secret, "cgn_", 4), 0);
+	assert_int_equal(strlen(secret), 4 + 43);
+	assert_string_equal(made.created, "2026-01-31T08:00:00Z");
+	assert_string_equal(made.name, "ci");
+	assert_int_equal(strlen(made.id), 8);
+	struct cgn_buf line = {0};
+	auth_key_format(&made, &line);
+	assert_null(strstr(cgn_buf_z(&line), secret + 4));
+	struct auth_keys *k = keys_of(cgn_buf_z(&line));
+	const struct auth_key *found = auth_keys_find(k, cgn_str_of(secret));
+	assert_non_null(found);
+	assert_memory_equal(found, &made, sizeof made);
+	assert_ptr_equal(found, auth_keys_at(k, 0));
+	secret[10] ^= 1;
+	assert_null(auth_keys_find(k, cgn_str_of(secret)));
+	auth_keys_free(&k);
+	cgn_buf_fini(&line);
+	struct cgn_err err;
+	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a\nb"), &made, secret, &err).code, CGN_INVALID);
+}
+
+static void many_keys_are_all_found(void **state)
+{
+	(void)state;
+	struct cgn_buf text = {0};
+	char(*secrets)[AUTH_SECRET_MAX] = calloc(300, sizeof *secrets);
+	for (unsigned i = 0; i < 300; i++) {
+		uint8_t entropy[AUTH_SECRET_BYTES] = {(uint8_t)i, (uint8_t)(i >> 8), 9};
+		struct auth_key key;
+		assert_true(cgn_ok(auth_key_make(entropy, 1 + i % 7, i, CGN_STR(""), &key, secrets[i], NULL)));
+		auth_key_format(&key, &text);
+	}
+	struct auth_keys *k = keys_of(cgn_buf_z(&text));
+	for (unsigned i = 0; i < 300; i++) {
+		const struct auth_key *key = auth_keys_find(k, cgn_str_of(secrets[i]));
+		assert_ptr_equal(key, auth_keys_at(k, i));
+		assert_int_equal(key->scopes, 1 + i % 7);
+	}
+	auth_keys_free(&k);
+	cgn_buf_fini(&text);
+	free(secrets);
+}
+
+static void bearer_tokens_are_taken_from_the_field(void **state)
+{
+	(void)state;
+	assert_true(cgn_str_is(auth_bearer(CGN_STR("Bearer abc")), "abc"));
+	assert_true(cgn_str_is(auth_bearer(CGN_STR("bEARER   abc ")), "abc"));
+	assert_int_equal(auth_bearer(CGN_STR("Basic abc")).n, 0);
+	assert_int_equal(auth_bearer(CGN_STR("Bearer")).n, 0);
+	assert_int_equal(auth_bearer(CGN_STR("Bearer ")).n, 0);
+	assert_int_equal(auth_bearer(CGN_STR("")).n, 0);
+	assert_int_equal(auth_bearer((struct cgn_str){NULL, 0}).n, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_file_is_read_and_keys_found),
+		cmocka_unit_test(lines_that_are_wrong_are_named),
+		cmocka_unit_test(a_new_key_survives_its_file),
+		cmocka_unit_test(many_keys_are_all_found),
+		cmocka_unit_test(bearer_tokens_are_taken_from_the_field),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

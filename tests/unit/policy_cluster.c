@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/cluster/view.h"
+
+/* A node with one engine, built by hand. */
+struct toy_node {
+	Cognitora__V1__Node node;
+	Cognitora__V1__Engine engine, *engines[1];
+	char id[32], address[32], model[32], *models[1];
+};
+
+static Cognitora__V1__Node *toy(struct toy_node *t, const char *id, const char *model, bool ready)
+{
+	cognitora__v1__node__init(&t->node);
+	cognitora__v1__engine__init(&t->engine);
+	snprintf(t->id, sizeof t->id, "%s", id);
+	snprintf(t->address, sizeof t->address, "%s:7080", id);
+	snprintf(t->model, sizeof t->model, "%s", model);
+	t->models[0] = t->model;
+	t->engine.name = t->engine.kind = (char *)(uintptr_t)"sim";
+	t->engine.models = t->models;
+	t->engine.n_models = 1;
+	t->engine.ready = ready;
+	t->engine.slots = 8;
+	t->engine.kv_blocks_total = 1000;
+	t->engine.kv_block_tokens = 16;
+	t->engines[0] = &t->engine;
+	t->node.id = t->id;
+	t->node.address = t->address;
+	t->node.engines = t->engines;
+	t->node.n_engines = 1;
+	t->node.version = (char *)(uintptr_t)"0.1.0";
+	t->node.started_unix_ms = 1000;
+	return &t->node;
+}
+
+static struct cluster *cluster_of(void)
+{
+	struct cluster *c = NULL;
+	assert_true(cgn_ok(cluster_new(&c, NULL)));
+	return c;
+}
+
+static struct cluster_orders seen(struct cluster *c, const char *id, const char *model)
+{
+	struct toy_node t;
+	struct cluster_orders o;
+	assert_true(cgn_ok(cluster_node_seen(c, toy(&t, id, model, false), false, &o, NULL)));
+	return o;
+}
+
+static struct cluster_orders event(struct cluster *c, const char *id, uint64_t seq, const Cognitora__V1__Node *node, const Cognitora__V1__Load *load)
+{
+	Cognitora__V1__WatchEvent ev;
+	cognitora__v1__watch_event__init(&ev);
+	ev.seq = seq;
+	ev.node = (Cognitora__V1__Node *)(uintptr_t)node;
+	ev.load = (Cognitora__V1__Load *)(uintptr_t)load;
+	struct cluster_orders o;
+	cluster_watch_event(c, cluster_find(c, id), &ev, seq, &o);
+	return o;
+}
+
+static struct cluster_orders snapshot(struct cluster *c, const char *id, const char *model, bool ready)
+{
+	struct toy_node t;
+	Cognitora__V1__Load load;
+	cognitora__v1__load__init(&load);
+	load.power_headroom = 1;
+	return event(c, id, 1, toy(&t, id, model, ready), &load);
+}
+
+static void audit(const struct cluster *c)
+{
+	for (size_t s = 0; s < NODE_STATE_COUNT; s++) {
+		uint32_t n = 0;
+		for (struct cgn_link *l = c->by_state[s].next; l != &c->by_state[s]; l = l->next, n++)
+			assert_int_equal(CGN_CONTAINER(l, struct cluster_node, by_state)->state, s);
+		assert_int_equal(n, c->count[s]);
+	}
+}
+
+static void a_node_joins_gets_ready_and_leaves(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	struct cluster_orders o = seen(c, "n1", "m");
+	assert_int_equal(o.watch, WATCH_OPEN);
+	assert_true(o.publish);
+	struct cluster_node *n = cluster_find(c, "n1");
+	assert_int_equal(n->state, NODE_JOINING);
+	o = snapshot(c, "n1", "m", false);
+	assert_int_equal(n->state, NODE_JOINING); /* its engine still loads */
+	struct toy_node t;
+	o = event(c, "n1", 2, toy(&t, "n1", "m", true), NULL);
+	assert_int_equal(n->state, NODE_READY);
+	assert_true(o.publish);
+	assert_int_equal(cluster_node_width(n), 8);
+	assert_int_equal(cluster_node_kv_tokens(n), 16000);
+	audit(c);
+	o = (struct cluster_orders){0};
+	assert_true(cluster_node_gone(c, "n1", &o));
+	assert_true(o.publish && o.forget);
+	assert_int_equal(o.watch, WATCH_CLOSE);
+	assert_null(cluster_find(c, "n1"));
+	assert_false(cluster_node_gone(c, "n1", &o));
+	audit(c);
+	cluster_free(&c);
+	cluster_free(&c);
+}
+
+static void a_lost_watch_takes_it_down_until_the_next_snapshot(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "m");
+	struct cluster_node *n = cluster_find(c, "n1");
+	struct cluster_orders o;
+	cluster_watch_lost(c, n, &o);
+	assert_int_equal(n->state, NODE_JOINING); /* it was never up */
+	assert_false(o.publish);
+	snapshot(c, "n1", "m", true);
+	cluster_watch_lost(c, n, &o);
+	assert_int_equal(n->state, NODE_DOWN);
+	assert_true(o.publish);
+	o = event(c, "n1", 2, NULL, NULL); /* no snapshot, no trust */
+	assert_int_equal(o.watch, WATCH_AGAIN);
+	assert_int_equal(n->state, NODE_DOWN);
+	o = snapshot(c, "n1", "m", true);
+	assert_int_equal(n->state, NODE_READY);
+	audit(c);
+	cluster_free(&c);
+}
+
+static void a_gap_in_the_numbers_asks_for_a_new_watch(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "m");
+	snapshot(c, "n1", "m", true);
+	struct toy_node t;
+	struct cluster_orders o = event(c, "n1", 2, NULL, NULL);
+	assert_int_equal(o.watch, WATCH_KEEP);
+	o = event(c, "n1", 4, toy(&t, "n1", "m", false), NULL);
+	assert_int_equal(o.watch, WATCH_AGAIN);
+	assert_int_equal(cluster_find(c, "n1")->state, NODE_READY); /* nothing of it was applied */
+	o = event(c, "n1", 2, NULL, NULL); /* a repeated one is a gap too */
+	assert_int_equal(o.watch, WATCH_AGAIN);
+	o = snapshot(c, "n1", "m", true); /* and numbering starts anew */
+	assert_int_equal(o.watch, WATCH_KEEP);
+	o = event(c, "n1", 2, NULL, NULL);
+	assert_int_equal(o.watch, WATCH_KEEP);
+	cluster_free(&c);
+}
+
+static void an_unsound_report_is_not_taken(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "m");
+	snapshot(c, "n1", "m", true);
+	struct toy_node t;
+	Cognitora__V1__Node *bad = toy(&t, "n1", "m", false);
+	bad->id = (char *)(uintptr_t)"no/such/id";
+	struct cluster_orders o = event(c, "n1", 2, bad, NULL);
+	assert_int_equal(o.watch, WATCH_AGAIN);
+	assert_int_equal(cluster_find(c, "n1")->state, NODE_READY);
+	cluster_free(&c);
+}
+
+static void cordon_and_drain_are_honoured_in_any_order(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	struct toy_node t;
+	struct cluster_orders o;
+	assert_false(cluster_cordon(c, "n1", true, &o));
+	assert_true(cgn_ok(cluster_node_seen(c, toy(&t, "n1", "m", true), true, &o, NULL))); /* cordoned before it came */
+	struct cluster_node *n = cluster_find(c, "n1");
+	snapshot(c, "n1", "m", true);
+	assert_int_equal(n->state, NODE_CORDONED);
+	assert_true(cluster_cordon(c, "n1", false, &o));
+	assert_true(o.publish);
+	assert_int_equal(n->state, NODE_READY);
+	cluster_drain_begin(c, n, &o);
+	assert_int_equal(n->state, NODE_DRAINING);
+	cluster_cordon(c, "n1", true, &o);
+	assert_int_equal(n->state, NODE_DRAINING);
+	cluster_drain_end(c, n, &o);
+	assert_int_equal(n->state, NODE_CORDONED);
+	cluster_cordon(c, "n1", false, &o);
+	Cognitora__V1__Node *info = toy(&t, "n1", "m", true);
+	info->draining = true;
+	event(c, "n1", 2, info, NULL);
+	assert_int_equal(n->state, NODE_DRAINING);
+	audit(c);
+	cluster_free(&c);
+}
+
+static void a_static_node_is_known_by_both_names_and_keeps_its_listed_address(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	struct toy_node t;
+	struct cluster_orders o;
+	Cognitora__V1__Node *placeholder = toy(&t, "10.0.0.1:7080", "", false);
+	placeholder->address = placeholder->id;
+	placeholder->n_engines = 0;
+	assert_true(cgn_ok(cluster_node_seen(c, placeholder, false, &o, NULL)));
+	Cognitora__V1__WatchEvent ev;
+	cognitora__v1__watch_event__init(&ev);
+	ev.seq = 1;
+	struct toy_node real;
+	ev.node = toy(&real, "gpu-7", "m", true);
+	struct cluster_node *n = cluster_find(c, "10.0.0.1:7080");
+	cluster_watch_event(c, n, &ev, 1, &o);
+	assert_ptr_equal(cluster_find(c, "gpu-7"), n);
+	assert_ptr_equal(cluster_find(c, "10.0.0.1:7080"), n);
+	assert_string_equal(n->address, "10.0.0.1:7080");
+	assert_int_equal(n->state, NODE_READY);
+	assert_true(cgn_ok(cluster_node_seen(c, placeholder, false, &o, NULL)));
+	assert_int_equal(o.watch, WATCH_KEEP);
+	assert_string_equal(n->info->id, "gpu-7");
+	assert_true(cluster_node_gone(c, "10.0.0.1:7080", &o));
+	cluster_free(&c);
+}
+
+static void a_moved_node_is_watched_anew_and_a_restarted_one_forgotten(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "m");
+	snapshot(c, "n1", "m", true);
+	struct toy_node t;
+	struct cluster_orders o;
+	Cognitora__V1__Node *info = toy(&t, "n1", "m", true);
+	info->address = (char *)(uintptr_t)"elsewhere:7080";
+	assert_true(cgn_ok(cluster_node_seen(c, info, false, &o, NULL)));
+	assert_int_equal(o.watch, WATCH_AGAIN);
+	assert_int_equal(cluster_find(c, "n1")->state, NODE_DOWN);
+	assert_string_equal(cluster_find(c, "n1")->address, "elsewhere:7080");
+	info->started_unix_ms = 2000;
+	o = event(c, "n1", 1, info, NULL);
+	assert_true(o.forget);
+	assert_int_equal(cluster_find(c, "n1")->state, NODE_READY);
+	cluster_free(&c);
+}
+
+static void load_of_others_is_what_is_not_ours(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "m");
+	snapshot(c, "n1", "m", true);
+	struct cluster_cell *cell = &c->cells[cluster_find(c, "n1")->slot];
+	atomic_store(&cell->inflight, 5);
+	Cognitora__V1__Load load;
+	cognitora__v1__load__init(&load);
+	load.running = 7;
+	load.waiting = 2;
+	load.inflight = 6;
+	load.kv_usage = 0.5F;
+	load.power_headroom = 0.25F;
+	event(c, "n1", 2, NULL, &load);
+	assert_int_equal(atomic_load(&cell->others), 4);
+	assert_int_equal(atomic_load(&cell->kv_usage_ppm), 500000);
+	assert_int_equal(atomic_load(&cell->power_headroom_ppm), 250000);
+	load.running = load.waiting = 0; /* an engine that reports nothing: the agent's own count */
+	event(c, "n1", 3, NULL, &load);
+	assert_int_equal(atomic_load(&cell->others), 1);
+	load.inflight = 0;
+	load.kv_usage = NAN;
+	load.power_headroom = -INFINITY;
+	event(c, "n1", 4, NULL, &load);
+	assert_int_equal(atomic_load(&cell->others), 0);
+	assert_int_equal(atomic_load(&cell->kv_usage_ppm), 0);
+	load.kv_usage = INFINITY;
+	load.running = load.waiting = UINT32_MAX;
+	event(c, "n1", 5, NULL, &load);
+	assert_int_equal(atomic_load(&cell->kv_usage_ppm), 1000000);
+	assert_int_equal(atomic_load(&cell->others), 1000000);
+	cluster_free(&c);
+}
+
+static void slots_are_not_reused_while_requests_run_there(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	struct cluster_orders o = seen(c, "n1", "m");
+	uint16_t first = o.slot;
+	atomic_store(&c->cells[first].inflight, 1);
+	cluster_node_gone(c, "n1", &o);
+	o = seen(c, "n2", "m");
+	assert_int_not_equal(o.slot, first);
+	atomic_store(&c->cells[first].inflight, 0);
+	o = seen(c, "n3", "m");
+	assert_int_equal(o.slot, first);
+	cluster_free(&c);
+}
+
+static void there_is_an_end_to_slots(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	struct cluster_orders o;
+	struct toy_node t;
+	struct cgn_err err;
+	char id[16];
+	for (int i = 0; i < ROUTE_MAX_NODES; i++)
+		atomic_store(&c->cells[i].inflight, i >= 3);
+	for (int i = 0; i < 3; i++) {
+		snprintf(id, sizeof id, "n%d", i);
+		seen(c, id, "m");
+	}
+	cgn_rc rc = cluster_node_seen(c, toy(&t, "more", "m", true), false, &o, &err);
+	assert_int_equal(rc.code, CGN_OVERLOADED);
+	assert_non_null(strstr(err.msg, "4096"));
+	cluster_free(&c);
+}
+
+/* ---- view ---- */
+
+static struct cluster_view *view_of(const struct cluster *c)
+{
+	struct cluster_view *v = NULL;
+	assert_true(cgn_ok(cluster_view_new(c, &v, NULL)));
+	return v;
+}
+
+static void a_view_lists_models_and_who_is_ready(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "llama");
+	seen(c, "n2", "llama");
+	seen(c, "n3", "qwen");
+	seen(c, "n4", "mute");
+	snapshot(c, "n1", "llama", true);
+	snapshot(c, "n2", "llama", true);
+	snapshot(c, "n3", "qwen", true);
+	struct cluster_orders o;
+	cluster_cordon(c, "n2", true, &o);
+	struct cluster_view *v = view_of(c);
+	assert_int_equal(v->n_nodes, 4);
+	assert_int_equal(v->n_models, 3);
+	const struct view_model *m = view_model_find(v, CGN_STR("llama"));
+	assert_int_equal(m->n_ready, 1);
+	assert_string_equal(m->ready[0]->id, "n1");
+	assert_int_equal(m->ready[0]->width, 8);
+	assert_int_equal(view_model_find(v, CGN_STR("qwen"))->n_ready, 1);
+	assert_int_equal(view_model_find(v, CGN_STR("mute"))->n_ready, 0);
+	assert_null(view_model_find(v, CGN_STR("llam")));
+	assert_null(view_model_find(v, CGN_STR("")));
+	assert_null(view_model_find(v, CGN_STR("zzz")));
+	assert_int_equal(view_node_find(v, CGN_STR("n2"))->state, NODE_CORDONED);
+	assert_null(view_node_find(v, CGN_STR("n9")));
+	assert_string_equal(view_node_at(v, m->ready[0]->slot)->id, "n1");
+	assert_null(view_node_at(v, 4000));
+	struct cluster_view *second = v;
+	cluster_view_ref(second);
+	cluster_free(&c); /* a view stands alone */
+	cluster_view_unref(&v);
+	assert_string_equal(view_node_find(second, CGN_STR("n3"))->address, "n3:7080");
+	cluster_view_unref(&second);
+	cluster_view_unref(&second);
+}
+
+static void an_empty_cluster_has_an_empty_view(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	struct cluster_view *v = view_of(c);
+	assert_int_equal(v->n_nodes + v->n_models, 0);
+	assert_null(view_model_find(v, CGN_STR("m")));
+	cluster_view_unref(&v);
+	cluster_free(&c);
+}
+
+static void candidates_carry_the_cells_and_skip_the_excluded(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	const char *ids[] = {"n1", "n2", "n3"};
+	for (int i = 0; i < 3; i++) {
+		seen(c, ids[i], "m");
+		snapshot(c, ids[i], "m", true);
+	}
+	uint16_t two = cluster_find(c, "n2")->slot, three = cluster_find(c, "n3")->slot;
+	atomic_store(&c->cells[three].inflight, 7);
+	atomic_store(&c->cells[three].others, 2);
+	atomic_store(&c->cells[three].kv_usage_ppm, 250000);
+	struct cluster_view *v = view_of(c);
+	struct route_cand cand[3];
+	const struct view_model *m = view_model_find(v, CGN_STR("m"));
+	assert_int_equal(view_candidates(m, c->cells, NULL, 0, cand), 3);
+	assert_true(cand[0].slot < cand[1].slot && cand[1].slot < cand[2].slot);
+	assert_int_equal(view_candidates(m, c->cells, &two, 1, cand), 2);
+	assert_int_equal(cand[1].slot, three);
+	assert_int_equal(cand[1].inflight, 7);
+	assert_int_equal(cand[1].others, 2);
+	assert_true(cand[1].kv_usage > 0.24F && cand[1].kv_usage < 0.26F);
+	assert_true(cand[0].power_headroom > 0.99F);
+	cluster_view_unref(&v);
+	cluster_free(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_node_joins_gets_ready_and_leaves),
+		cmocka_unit_test(a_lost_watch_takes_it_down_until_the_next_snapshot),
+		cmocka_unit_test(a_gap_in_the_numbers_asks_for_a_new_watch),
+		cmocka_unit_test(an_unsound_report_is_not_taken),
+		cmocka_unit_test(cordon_and_drain_are_honoured_in_any_order),
+		cmocka_unit_test(a_static_node_is_known_by_both_names_and_keeps_its_listed_address),
+		cmocka_unit_test(a_moved_node_is_watched_anew_and_a_restarted_one_forgotten),
+		cmocka_unit_test(load_of_others_is_what_is_not_ours),
+		cmocka_unit_test(slots_are_not_reused_while_requests_run_there),
+		cmocka_unit_test(there_is_an_end_to_slots),
+		cmocka_unit_test(a_view_lists_models_and_who_is_ready),
+		cmocka_unit_test(an_empty_cluster_has_an_empty_view),
+		cmocka_unit_test(candidates_carry_the_cells_and_skip_the_excluded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/engine/engine.h"
+
+/* ---- URLs ---- */
+static void urls_are_taken_apart(void **state)
+{
+	(void)state;
+	struct engine_url u;
+	assert_true(cgn_ok(engine_url_parse("http://127.0.0.1:8000", &u, NULL)));
+	assert_false(u.tls);
+	assert_string_equal(u.addr, "127.0.0.1:8000");
+	assert_string_equal(u.authority, "127.0.0.1:8000");
+	assert_string_equal(u.base, "");
+	assert_true(cgn_ok(engine_url_parse("https://api.example.com/v1/", &u, NULL)));
+	assert_true(u.tls && u.base_is_version);
+	assert_string_equal(u.addr, "api.example.com:443");
+	assert_string_equal(u.authority, "api.example.com");
+	assert_string_equal(u.base, "/v1");
+	assert_true(cgn_ok(engine_url_parse("http://[::1]:9/x", &u, NULL)));
+	assert_string_equal(u.addr, "[::1]:9");
+	assert_string_equal(u.host, "::1");
+	assert_int_equal(u.port, 9);
+	assert_false(u.base_is_version);
+}
+
+static void bad_urls_are_refused_by_name(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"", "127.0.0.1:8000", "ftp://x", "http://", "http:///v1",
+		"http://x:0", "http://x:65536", "http://x:", "http://x:8a", "http://user:secret@x/",
+		"http://[::1", "http://[::1]x", "http://a b/", "http://x/v1?key=1", "http://x/a b",
+		"http://x/\r\nHost: y", "https://x#f", "http://::1:80"};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		struct engine_url u;
+		struct cgn_err err = {0};
+		if (cgn_ok(engine_url_parse(bad[i], &u, &err)))
+			fail_msg("%s was accepted", bad[i]);
+		assert_non_null(strstr(err.msg, "engine.url"));
+		assert_int_equal(err.code, CGN_INVALID);
+	}
+}
+
+static void paths_are_joined(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *url, *path, *want;
+	} row[] = {
+		{"http://h:1", "/v1/chat/completions", "/v1/chat/completions"},
+		{"http://h:1", "/tokenize?x=1", "/tokenize?x=1"},
+		{"https://h/v1", "/v1/chat/completions", "/v1/chat/completions"},
+		{"https://h/openai/v1/", "/v1/models", "/openai/v1/models"},
+		{"https://h/openai/v1", "/tokenize", "/openai/tokenize"},
+		{"https://h/v1", "/metrics", "/metrics"},
+		{"https://h/v1beta/openai", "/v1/models?a=b", "/v1beta/openai/models?a=b"},
+		{"http://h/engine1", "/v1/models", "/engine1/v1/models"},
+		{"http://h/engine1", "/health", "/engine1/health"},
+		{"https://h/v1", "/v1extra", "/v1extra"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(row); i++) {
+		struct engine_url u;
+		struct cgn_buf b = {0};
+		assert_true(cgn_ok(engine_url_parse(row[i].url, &u, NULL)));
+		engine_url_path(&u, cgn_str_of(row[i].path), &b);
+		assert_string_equal(cgn_buf_z(&b), row[i].want);
+		cgn_buf_fini(&b);
+	}
+}
+
+/* ---- command lines ---- */
+static const char *joined(const struct engine_argv *a, char *out, size_t cap)
+{
+	size_t n = 0;
+	out[0] = '\0';
+	for (size_t i = 0; i < a->n; i++)
+		n += (size_t)snprintf(out + n, cap - n, "%s%s", i > 0 ? " " : "", a->v[i]);
+	assert_null(a->v[a->n]);
+	return out;
+}
+
+static cgn_rc make(
+	const struct config_engine *e, struct cgn_arena *arena, struct engine_argv *a, struct cgn_err *err)
+{
+	struct engine_url u;
+	*a = (struct engine_argv){.arena = arena};
+	assert_true(cgn_ok(engine_url_parse(e->url, &u, NULL)));
+	return engine_argv_make(e, &u, a, err);
+}
+
+static void llama_cpp_command_line(void **state)
+{
+	(void)state;
+	struct cgn_arena arena;
+	struct engine_argv a;
+	char text[2048];
+	static const char *const more[] = {"--flash-attn", "on"};
+	struct config_engine e = {.kind = ENGINE_LLAMA_CPP,
+		.url = "http://127.0.0.1:8001",
+		.managed = true,
+		.model_path = "/m/tiny.gguf",
+		.slots = 4};
+	cgn_arena_init(&arena, 65536);
+	assert_true(cgn_ok(make(&e, &arena, &a, NULL)));
+	assert_string_equal(joined(&a, text, sizeof text),
+		"llama-server --model /m/tiny.gguf --host 127.0.0.1 --port 8001 --n-gpu-layers 0 --parallel 4 --metrics --slots");
+	e.binary = "/opt/llama-server";
+	e.model = "tiny";
+	e.n_ctx = 8192;
+	e.n_threads = 6;
+	e.n_gpu_layers = 99;
+	e.slots = 2;
+	e.slot_dir = "/var/slots";
+	e.api_key_file = "/etc/key";
+	e.extra_args = (struct config_list){more, 2};
+	assert_true(cgn_ok(make(&e, &arena, &a, NULL)));
+	assert_string_equal(joined(&a, text, sizeof text),
+		"/opt/llama-server --model /m/tiny.gguf --alias tiny --host 127.0.0.1 --port 8001 --ctx-size 8192 --threads 6 --n-gpu-layers 99 "
+		"--parallel 2 --metrics --slots --slot-save-path /var/slots --api-key-file /etc/key --flash-attn on");
+	cgn_arena_fini(&arena);
+}
+
+static void sim_command_line(void **state)
+{
+	(void)state;
+	struct cgn_arena arena;
+	struct engine_argv a;
+	char text[512];
+	static const char *const more[] = {"--time-scale", "0"};
+	struct config_engine e = {.kind = ENGINE_SIM,
+		.url = "http://127.0.0.1:8001",
+		.managed = true,
+		.model = "m",
+		.extra_args = {more, 2}};
+	cgn_arena_init(&arena, 65536);
+	assert_true(cgn_ok(make(&e, &arena, &a, NULL)));
+	assert_string_equal(
+		joined(&a, text, sizeof text), "cgn-sim --listen 127.0.0.1:8001 --model m --time-scale 0");
+	cgn_arena_fini(&arena);
+}
+
+static void what_cannot_be_managed_is_said(void **state)
+{
+	(void)state;
+	struct cgn_arena arena;
+	struct engine_argv a;
+	struct cgn_err err = {0};
+	cgn_arena_init(&arena, 65536);
+	struct config_engine e = {.kind = ENGINE_OPENAI_COMPAT, .url = "http://h:1", .managed = true};
+	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "openai_compat"));
+	e.kind = ENGINE_LLAMA_CPP;
+	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "model_path"));
+	e.model_path = "m.gguf";
+	e.url = "https://h:1";
+	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	e.url = "http://h:1/base";
+	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	e.url = "http://h:1";
+	const char *many[ENGINE_MAX_ARGS];
+	for (size_t i = 0; i < CGN_COUNT(many); i++)
+		many[i] = "x";
+	e.extra_args = (struct config_list){many, CGN_COUNT(many)};
+	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	cgn_arena_fini(&arena);
+}
+
+static void every_kind_has_its_row(void **state)
+{
+	(void)state;
+	static const int kinds[] = {ENGINE_LLAMA_CPP, ENGINE_OPENAI_COMPAT, ENGINE_SIM};
+	for (size_t i = 0; i < CGN_COUNT(kinds); i++) {
+		const struct engine_ops *ops = engine_ops_of(kinds[i]);
+		assert_non_null(ops);
+		assert_int_equal(ops->kind, kinds[i]);
+		assert_non_null(ops->read_at);
+		assert_true(ops->ready_path[0] == '/' && ops->check_every > 0);
+	}
+	assert_null(engine_ops_of(STATE_EMBEDDED));
+}
+
+static void health_is_judged_per_kind(void **state)
+{
+	(void)state;
+	const struct engine_ops *llama = engine_ops_of(ENGINE_LLAMA_CPP),
+				*hosted = engine_ops_of(ENGINE_OPENAI_COMPAT);
+	assert_int_equal(llama->health(200), ENGINE_HEALTH_UP);
+	assert_int_equal(llama->health(503), ENGINE_HEALTH_LOADING);
+	assert_int_equal(llama->health(404), ENGINE_HEALTH_DOWN);
+	assert_int_equal(hosted->health(200), ENGINE_HEALTH_UP);
+	assert_int_equal(hosted->health(404), ENGINE_HEALTH_UP);
+	assert_int_equal(hosted->health(401), ENGINE_HEALTH_DOWN);
+	assert_int_equal(hosted->health(500), ENGINE_HEALTH_DOWN);
+	assert_int_equal(hosted->health(503), ENGINE_HEALTH_LOADING);
+}
+
+static void lacking_routes_are_certain(void **state)
+{
+	(void)state;
+	const struct engine_ops *llama = engine_ops_of(ENGINE_LLAMA_CPP),
+				*hosted = engine_ops_of(ENGINE_OPENAI_COMPAT);
+	assert_true(engine_lacks(llama, CGN_STR("/v1/score")));
+	assert_true(engine_lacks(llama, CGN_STR("/v1/score?x=1")));
+	assert_false(engine_lacks(llama, CGN_STR("/v1/scores")));
+	assert_false(engine_lacks(llama, CGN_STR("/v1/messages")));
+	assert_false(engine_lacks(llama, CGN_STR("")));
+	assert_false(engine_lacks(hosted, CGN_STR("/v1/score")));
+}
+
+/* ---- load ---- */
+static void llama_cpp_load(void **state)
+{
+	(void)state;
+	const struct engine_ops *ops = engine_ops_of(ENGINE_LLAMA_CPP);
+	struct engine_load l = {0};
+	ops->sources[0].read(
+		CGN_STR("# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 3\nllamacpp:requests_deferred 2\n"),
+		&l);
+	ops->sources[1].read(
+		CGN_STR("[{\"id\":0,\"n_ctx\":1024,\"is_processing\":true,\"n_prompt_tokens\":512},"
+			"{\"id\":1,\"n_ctx\":1024,\"is_processing\":false},{\"id\":2,\"n_ctx\":1024,\"n_prompt_tokens\":99999},"
+			"{\"id\":3,\"n_ctx\":1024}]"),
+		&l);
+	assert_int_equal(l.running, 3);
+	assert_int_equal(l.waiting, 2);
+	assert_int_equal(l.slots, 4);
+	assert_true(l.kv_blocks_total == 4096 && l.kv_block_tokens == 1);
+	assert_true(l.kv_usage == 0.375);
+}
+
+static void hostile_load_is_harmless(void **state)
+{
+	(void)state;
+	static const char *const slots[] = {"", "{", "{}", "[1,2]",
+		"[{\"n_ctx\":18446744073709551615},{\"n_ctx\":2}]", "[{\"n_ctx\":-1}]", "null"};
+	static const char *const metrics[] = {"llamacpp:requests_processing -1\n",
+		"llamacpp:requests_processing 1e300\n",
+		"llamacpp:requests_processing NaN\nllamacpp:kv_cache_usage_ratio 7\n", "\xff\xfe{}{}{}"};
+	const struct engine_ops *ops = engine_ops_of(ENGINE_LLAMA_CPP);
+	for (size_t i = 0; i < CGN_COUNT(slots); i++) {
+		struct engine_load l = {0};
+		ops->sources[1].read(cgn_str_of(slots[i]), &l);
+		assert_true(l.kv_blocks_total == 0 && l.kv_usage >= 0 && l.kv_usage <= 1);
+	}
+	for (size_t i = 0; i < CGN_COUNT(metrics); i++) {
+		struct engine_load l = {0};
+		ops->sources[0].read(cgn_str_of(metrics[i]), &l);
+		assert_true(l.running == 0 && l.kv_usage >= 0 && l.kv_usage <= 1);
+	}
+}
+
+static void vllm_load(void **state)
+{
+	(void)state;
+	struct engine_load l = {0};
+	engine_ops_of(ENGINE_SIM)
+		->sources[0]
+		.read(CGN_STR("vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 3.0\nvllm:num_requests_running{engine=\"1\"} 4\n"
+			      "vllm:num_requests_waiting{engine=\"0\"} 2.0\nvllm:kv_cache_usage_perc{engine=\"0\"} 0.25\n"
+			      "vllm:cache_config_info{block_size=\"16\",cache_dtype=\"auto\",engine=\"0\",num_gpu_blocks=\"4096\"} 1.0\n"
+			      "vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"None\"} 1.0\n"),
+			&l);
+	assert_int_equal(l.running, 7);
+	assert_int_equal(l.waiting, 2);
+	assert_true(l.kv_usage == 0.25);
+	assert_true(l.kv_blocks_total == 4096 && l.kv_block_tokens == 16);
+	engine_ops_of(ENGINE_OPENAI_COMPAT)->sources[0].read(CGN_STR("vllm:gpu_cache_usage_perc 0.5\n"), &l);
+	assert_true(l.kv_usage == 0.5);
+}
+
+static void counters_that_fall_betray_a_restart(void **state)
+{
+	(void)state;
+	struct engine_load before = {0}, now = {0};
+	assert_false(engine_load_restarted(&before, &now));
+	engine_ops_of(ENGINE_LLAMA_CPP)->sources[0].read(CGN_STR("llamacpp:prompt_tokens_total 500\n"), &now);
+	assert_false(engine_load_restarted(&before, &now));
+	before = now;
+	engine_ops_of(ENGINE_LLAMA_CPP)->sources[0].read(CGN_STR("something_else 1\n"), &now);
+	assert_false(engine_load_restarted(&before, &now));
+	engine_ops_of(ENGINE_SIM)
+		->sources[0]
+		.read(CGN_STR("vllm:prompt_tokens_total{engine=\"0\"} 20\n"), &now);
+	assert_true(engine_load_restarted(&before, &now));
+}
+
+static void capacity_in_blocks_of_the_chain(void **state)
+{
+	(void)state;
+	struct engine_load l = {.kv_blocks_total = 4096, .kv_block_tokens = 16};
+	assert_int_equal(engine_chain_capacity(&l, 256, 65536), 1024);
+	assert_int_equal(engine_chain_capacity(&l, 256, 100), 100);
+	l.kv_blocks_total = 1;
+	l.kv_block_tokens = 1;
+	assert_int_equal(engine_chain_capacity(&l, 256, 65536), 1);
+	l.kv_blocks_total = UINT64_MAX;
+	assert_int_equal(engine_chain_capacity(&l, 256, 65536), 65536);
+	l.kv_blocks_total = 0;
+	assert_int_equal(engine_chain_capacity(&l, 256, 65536), 65536);
+}
+
+/* ---- models ---- */
+static void model_lists(void **state)
+{
+	(void)state;
+	struct cgn_arena a;
+	const char **v = NULL;
+	size_t n = 0;
+	cgn_arena_init(&a, 65536);
+	assert_true(cgn_ok(engine_models_read(
+		CGN_STR("{\"object\":\"list\",\"data\":[{\"id\":\"tiny\",\"aliases\":[\"tiny\",\"t\"]},{\"id\":\"b\\u0041\"},"
+			"{\"id\":7},{},{\"id\":\"\"},{\"id\":\"x\\u0000y\"}]}"),
+		&a, 8, &v, &n, NULL)));
+	assert_int_equal(n, 3);
+	assert_string_equal(v[0], "tiny");
+	assert_string_equal(v[1], "t");
+	assert_string_equal(v[2], "bA");
+	assert_true(cgn_ok(engine_models_read(
+		CGN_STR("{\"data\":[{\"id\":\"a\"},{\"id\":\"b\"},{\"id\":\"c\"}]}"), &a, 2, &v, &n, NULL)));
+	assert_int_equal(n, 2);
+	static const char *const bad[] = {
+		"", "nope", "{}", "[]", "{\"data\":{}}", "{\"data\":[{\"id\":\"a\"}"};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		struct cgn_err err = {0};
+		assert_int_equal(
+			engine_models_read(cgn_str_of(bad[i]), &a, 8, &v, &n, &err).code, CGN_BAD_GATEWAY);
+		assert_non_null(strstr(err.msg, "/v1/models"));
+	}
+	cgn_arena_fini(&a);
+	cgn_arena_init(&a, 64);
+	assert_int_equal(
+		engine_models_read(CGN_STR("{\"data\":[]}"), &a, 8192, &v, &n, NULL).code, CGN_NO_MEMORY);
+	cgn_arena_fini(&a);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(urls_are_taken_apart),
+		cmocka_unit_test(bad_urls_are_refused_by_name),
+		cmocka_unit_test(paths_are_joined),
+		cmocka_unit_test(llama_cpp_command_line),
+		cmocka_unit_test(sim_command_line),
+		cmocka_unit_test(what_cannot_be_managed_is_said),
+		cmocka_unit_test(every_kind_has_its_row),
+		cmocka_unit_test(health_is_judged_per_kind),
+		cmocka_unit_test(lacking_routes_are_certain),
+		cmocka_unit_test(llama_cpp_load),
+		cmocka_unit_test(hostile_load_is_harmless),
+		cmocka_unit_test(vllm_load),
+		cmocka_unit_test(counters_that_fall_betray_a_restart),
+		cmocka_unit_test(capacity_in_blocks_of_the_chain),
+		cmocka_unit_test(model_lists),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "policy/pki/pki.h"
+
+#define NOW  ((int64_t)1700000000)
+#define YEAR ((int64_t)365 * 86400)
+static const struct pki_validity ten_years = {NOW, NOW + 10 * YEAR};
+static const struct pki_validity one_year = {NOW, NOW + YEAR};
+
+static struct pki_pair ca;
+
+static int make_ca(void **state)
+{
+	(void)state;
+	return cgn_ok(pki_make_ca("cognitora test CA", ten_years, &ca, NULL)) ? 0 : -1;
+}
+
+static int drop_ca(void **state)
+{
+	(void)state;
+	pki_pair_fini(&ca);
+	return 0;
+}
+
+static void an_authority_says_what_it_is(void **state)
+{
+	(void)state;
+	struct pki_info in;
+	assert_true(cgn_ok(pki_inspect(cgn_buf_view(&ca.cert), &in, NULL)));
+	assert_string_equal(in.subject, "cognitora test CA");
+	assert_string_equal(in.issuer, "cognitora test CA");
+	assert_true(in.is_ca);
+	assert_int_equal(in.n_names, 0);
+	assert_true(in.when.from == NOW && in.when.to == NOW + 10 * YEAR);
+	assert_int_equal(strlen(in.serial), 32);
+	assert_int_equal(strlen(in.fingerprint), 64);
+	assert_non_null(strstr(ca.key.p, "BEGIN PRIVATE KEY"));
+}
+
+static void a_leaf_carries_names_and_the_authority_signed_it(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"node-1.example", "*.pods.example", "127.0.0.1", "::1", NULL};
+	struct pki_pair leaf = {0}, other = {0};
+	struct pki_info in, again;
+	bool signed_by = false;
+	assert_true(cgn_ok(pki_make_leaf(&ca, "node-1", names, one_year, &leaf, NULL)));
+	assert_true(cgn_ok(pki_inspect(cgn_buf_view(&leaf.cert), &in, NULL)));
+	assert_string_equal(in.subject, "node-1");
+	assert_string_equal(in.issuer, "cognitora test CA");
+	assert_false(in.is_ca);
+	assert_int_equal(in.n_names, 4);
+	for (size_t i = 0; i < 4; i++)
+		assert_string_equal(in.names[i], names[i]);
+	assert_true(in.when.to == one_year.to);
+	assert_true(
+		cgn_ok(pki_signed_by(cgn_buf_view(&leaf.cert), cgn_buf_view(&ca.cert), &signed_by, NULL)));
+	assert_true(signed_by);
+	/* Same name, other key: not the same authority. */
+	assert_true(cgn_ok(pki_make_ca("cognitora test CA", ten_years, &other, NULL)));
+	assert_true(
+		cgn_ok(pki_signed_by(cgn_buf_view(&leaf.cert), cgn_buf_view(&other.cert), &signed_by, NULL)));
+	assert_false(signed_by);
+	pki_pair_fini(&other);
+	assert_true(cgn_ok(pki_make_leaf(&ca, "node-1", names, one_year, &other, NULL)));
+	assert_true(cgn_ok(pki_inspect(cgn_buf_view(&other.cert), &again, NULL)));
+	assert_string_not_equal(in.serial, again.serial);
+	assert_string_not_equal(leaf.key.p, other.key.p);
+	pki_pair_fini(&leaf);
+	pki_pair_fini(&other);
+}
+
+static void refuse_leaf(const char *cn, const char *name, struct pki_validity when, const char *expect)
+{
+	struct pki_pair leaf = {0};
+	struct cgn_err err = {0};
+	const char *names[] = {name, NULL};
+	assert_int_equal(pki_make_leaf(&ca, cn, names, when, &leaf, &err).code, CGN_INVALID);
+	assert_null(leaf.cert.p);
+	assert_non_null(strstr(err.msg, expect));
+}
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+	(void)state;
+	refuse_leaf("", "a.example", one_year, "common name");
+	refuse_leaf("a-name-that-is-longer-than-the-sixty-four-bytes-that-x509-gives-it", "a", one_year,
+		"common name");
+	refuse_leaf("n", "", one_year, "neither a DNS name");
+	refuse_leaf("n", "a b", one_year, "\"a b\"");
+	refuse_leaf("n", "*.", one_year, "neither a DNS name");
+	refuse_leaf("n", "-a", one_year, "neither a DNS name");
+	refuse_leaf("n", "a.example", (struct pki_validity){NOW, NOW}, "end before");
+	refuse_leaf("n", "a.example", (struct pki_validity){NOW, NOW + 11 * YEAR}, "authority is not");
+	refuse_leaf("n", "a.example", (struct pki_validity){NOW - 1, NOW + YEAR}, "authority is not");
+}
+
+static void too_many_names_are_refused(void **state)
+{
+	(void)state;
+	const char *names[PKI_MAX_NAMES + 2] = {NULL};
+	struct pki_pair leaf = {0};
+	struct cgn_err err = {0};
+	for (size_t i = 0; i <= PKI_MAX_NAMES; i++)
+		names[i] = "a.example";
+	assert_int_equal(pki_make_leaf(&ca, "n", names, one_year, &leaf, &err).code, CGN_INVALID);
+	names[PKI_MAX_NAMES] = NULL;
+	assert_true(cgn_ok(pki_make_leaf(&ca, "n", names, one_year, &leaf, &err)));
+	pki_pair_fini(&leaf);
+}
+
+static void a_leaf_signs_nothing(void **state)
+{
+	(void)state;
+	struct pki_pair leaf = {0}, child = {0};
+	struct cgn_err err = {0};
+	assert_true(cgn_ok(pki_make_leaf(&ca, "node", NULL, one_year, &leaf, NULL)));
+	assert_int_equal(pki_make_leaf(&leaf, "child", NULL, one_year, &child, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "no authority"));
+	pki_pair_fini(&leaf);
+}
+
+static void garbage_is_no_certificate(void **state)
+{
+	(void)state;
+	struct pki_info in;
+	struct cgn_err err = {0};
+	struct pki_pair bad = {0}, out = {0};
+	assert_int_equal(pki_inspect(CGN_STR(""), &in, &err).code, CGN_INVALID);
+	assert_int_equal(
+		pki_inspect(
+			CGN_STR("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), &in, &err)
+			.code,
+		CGN_INVALID);
+	/* every cut of a real one, up to its last line */
+	for (size_t n = 0; n < ca.cert.n - sizeof "-----END CERTIFICATE-----"; n++)
+		assert_false(cgn_ok(pki_inspect((struct cgn_str){ca.cert.p, n}, &in, &err)));
+	assert_false(cgn_ok(pki_make_leaf(&bad, "n", NULL, one_year, &out, &err)));
+	cgn_buf_str(&bad.cert, cgn_buf_view(&ca.cert));
+	cgn_buf_putz(&bad.key, "no key");
+	assert_false(cgn_ok(pki_make_leaf(&bad, "n", NULL, one_year, &out, &err)));
+	assert_non_null(strstr(err.msg, "key"));
+	pki_pair_fini(&bad);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_authority_says_what_it_is),
+		cmocka_unit_test(a_leaf_carries_names_and_the_authority_signed_it),
+		cmocka_unit_test(what_makes_no_sense_is_refused),
+		cmocka_unit_test(too_many_names_are_refused),
+		cmocka_unit_test(a_leaf_signs_nothing),
+		cmocka_unit_test(garbage_is_no_certificate),
+	};
+	return cmocka_run_group_tests(tests, make_ca, drop_ca);
+}

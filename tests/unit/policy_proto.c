@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hand-written messages against protobuf-c, and against hostile bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "policy/proto/proto.h"
+
+#define LIT(lit)                        \
+	{                               \
+		"" lit, sizeof(lit) - 1 \
+	} /* for static initialisers */
+
+static const struct proto_header headers[] = {
+	{LIT("content-type"), LIT("application/json")},
+	{LIT("x-empty"), LIT("")},
+	{LIT("x-latin"), LIT("caf\xe9\ttab")},
+};
+static const uint64_t chain[] = {1, UINT64_MAX, UINT64_C(0x0123456789abcdef)};
+
+static struct proto_generate sample(struct cgn_str body)
+{
+	return (struct proto_generate){
+		.request_id = CGN_STR("req-1"),
+		.method = CGN_STR("POST"),
+		.path = CGN_STR("/v1/chat/completions?a=b"),
+		.headers = headers,
+		.n_headers = CGN_COUNT(headers),
+		.facts = {.model = CGN_STR("m"),
+			.engine = CGN_STR("e0"),
+			.blocks_total = 300,
+			.blocks_predicted = 2,
+			.chain = chain,
+			.n_chain = CGN_COUNT(chain),
+			.attempt = 1,
+			.stream = true},
+		.body = body,
+	};
+}
+
+static void encode(const struct proto_generate *g, struct cgn_buf *out)
+{
+	proto_generate_prefix(g, out);
+	cgn_buf_str(out, g->body);
+	assert_false(out->bad);
+}
+
+static void assert_str(struct cgn_str got, struct cgn_str want)
+{
+	assert_int_equal(got.n, want.n);
+	if (want.n > 0)
+		assert_memory_equal(got.p, want.p, want.n);
+}
+
+static void protobuf_c_reads_what_we_write(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {.n = 0};
+	struct proto_generate g = sample(CGN_STR("{\"a\":1}"));
+	encode(&g, &b);
+	Cognitora__V1__GenerateRequest *m = NULL;
+	assert_true(
+		cgn_ok(pb_unpack(&cognitora__v1__generate_request__descriptor, cgn_buf_view(&b), &m, NULL)));
+	assert_string_equal(m->request_id, "req-1");
+	assert_string_equal(m->method, "POST");
+	assert_string_equal(m->path, "/v1/chat/completions?a=b");
+	assert_int_equal(m->n_headers, 3);
+	assert_string_equal(m->headers[2]->name, "x-latin");
+	assert_string_equal(m->headers[1]->value, "");
+	assert_string_equal(m->facts->model, "m");
+	assert_int_equal(m->facts->blocks_total, 300);
+	assert_int_equal(m->facts->n_chain, 3);
+	assert_memory_equal(m->facts->chain, chain, sizeof chain);
+	assert_true(m->facts->stream);
+	assert_int_equal(m->body.len, 7);
+	pb_free(&m);
+	assert_null(m);
+	cgn_buf_fini(&b);
+}
+
+static void our_bytes_are_protobuf_cs_bytes(void **state)
+{
+	(void)state;
+	struct cgn_buf ours = {.n = 0}, theirs = {.n = 0};
+	struct proto_generate g = sample(CGN_STR("xyz"));
+	encode(&g, &ours);
+	Cognitora__V1__GenerateRequest *m = NULL;
+	assert_true(cgn_ok(
+		pb_unpack(&cognitora__v1__generate_request__descriptor, cgn_buf_view(&ours), &m, NULL)));
+	pb_pack(m, &theirs);
+	assert_str(cgn_buf_view(&ours), cgn_buf_view(&theirs));
+	pb_free(&m);
+	cgn_buf_fini(&ours);
+	cgn_buf_fini(&theirs);
+}
+
+static void we_read_what_protobuf_c_writes(void **state)
+{
+	(void)state;
+	Cognitora__V1__Header h = COGNITORA__V1__HEADER__INIT;
+	h.name = (char[]){"accept"};
+	h.value = (char[]){"*/*"};
+	Cognitora__V1__Header *list[] = {&h};
+	uint64_t digests[] = {7, 8};
+	Cognitora__V1__RouteFacts f = COGNITORA__V1__ROUTE_FACTS__INIT;
+	f.model = (char[]){"big"};
+	f.chain = digests;
+	f.n_chain = 2;
+	f.attempt = 3;
+	Cognitora__V1__GenerateRequest m = COGNITORA__V1__GENERATE_REQUEST__INIT;
+	m.method = (char[]){"GET"};
+	m.path = (char[]){"/v1/models"};
+	m.headers = list;
+	m.n_headers = 1;
+	m.facts = &f;
+	struct cgn_buf b = {.n = 0};
+	pb_pack(&m, &b);
+	struct cgn_arena a;
+	cgn_arena_init(&a, 4096);
+	struct proto_generate g;
+	assert_true(cgn_ok(proto_generate_read(cgn_buf_view(&b), &a, &g, NULL)));
+	assert_str(g.method, CGN_STR("GET"));
+	assert_str(g.path, CGN_STR("/v1/models"));
+	assert_int_equal(g.n_headers, 1);
+	assert_str(g.headers[0].value, CGN_STR("*/*"));
+	assert_str(g.facts.model, CGN_STR("big"));
+	assert_int_equal(g.facts.n_chain, 2);
+	assert_true(g.facts.chain[1] == 8);
+	assert_int_equal(g.facts.attempt, 3);
+	assert_false(g.facts.stream);
+	assert_int_equal(g.body.n, 0);
+	cgn_arena_fini(&a);
+	cgn_buf_fini(&b);
+}
+
+static void round_trip_borrows_the_body(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {.n = 0};
+	struct cgn_buf big = {.n = 0};
+	memset(cgn_buf_room(&big, 100000), 'x', 100000);
+	cgn_buf_grew(&big, 100000);
+	struct proto_generate g = sample(cgn_buf_view(&big)), back;
+	encode(&g, &b);
+	struct cgn_arena a;
+	cgn_arena_init(&a, 4096);
+	assert_true(cgn_ok(proto_generate_read(cgn_buf_view(&b), &a, &back, NULL)));
+	assert_str(back.body, g.body);
+	assert_true(back.body.p > b.p && back.body.p < b.p + b.n);
+	assert_int_equal(back.n_headers, 3);
+	assert_str(back.headers[2].value, headers[2].value);
+	cgn_arena_fini(&a);
+	cgn_buf_fini(&b);
+	cgn_buf_fini(&big);
+}
+
+/* Each prefix of a message is either a shorter sound message or an error; never a read outside. */
+static void every_truncation_is_survived(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {.n = 0};
+	struct proto_generate g = sample(CGN_STR("0123456789")), back;
+	encode(&g, &b);
+	size_t errors = 0;
+	for (size_t n = 0; n < b.n; n++) {
+		char *exact = malloc(n + 1); /* so that ASan sees a byte too far */
+		assert_non_null(exact);
+		memcpy(exact, b.p, n);
+		struct cgn_arena a;
+		struct cgn_err err = {.code = CGN_FINE};
+		cgn_arena_init(&a, 4096);
+		if (!cgn_ok(proto_generate_read((struct cgn_str){exact, n}, &a, &back, &err))) {
+			errors++;
+			assert_int_equal(err.code, CGN_INVALID);
+			assert_true(err.msg[0] != '\0');
+		}
+		cgn_arena_fini(&a);
+		free(exact);
+	}
+	assert_true(errors > b.n / 2);
+	cgn_buf_fini(&b);
+}
+
+static enum cgn_code read_code(struct cgn_str bytes, size_t arena_bytes, struct proto_generate *g)
+{
+	static struct cgn_arena a; /* outlives the call: |g| points into it until the next one */
+	cgn_arena_fini(&a);
+	cgn_arena_init(&a, arena_bytes);
+	struct cgn_err err = {.code = CGN_FINE};
+	return proto_generate_read(bytes, &a, g, &err).code;
+}
+
+static void hostile_requests_are_refused(void **state)
+{
+	(void)state;
+	struct proto_generate g;
+	static const struct cgn_str bad[] = {
+		LIT("\x0a\x7f"),                                         /* a length past the end */
+		LIT("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),     /* 2^64-1 bytes */
+		LIT("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), /* an endless varint */
+		LIT("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),         /* a varint over 64 bits */
+		LIT("\x02\x00"),                                         /* field 0 */
+		LIT("\x0b\x0c"),                                         /* a group */
+		LIT("\x0f"),                                             /* wire type 7 */
+		LIT("\x12\x05GET \x0a"),                                 /* a method with a line break */
+		LIT("\x1a\x03/ x"),                                      /* a path with a space */
+		LIT("\x22\x06\x0a\x01"
+		    "a\x12\x01\x0a"), /* a header value with a line break */
+		LIT("\x22\x04\x0a\x02"
+		    "a:"),               /* a colon in a name */
+		LIT("\x22\x02\x12\x00"), /* a header without a name */
+		LIT("\x2a\x05\x2a\x03"
+		    "abc"),          /* digests of three bytes */
+		LIT("\x7d\x01\x02"), /* half a fixed32 */
+	};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		assert_int_equal(read_code(bad[i], 4096, &g), CGN_INVALID);
+}
+
+static void bounds_are_kept(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {.n = 0};
+	struct proto_generate g;
+	for (size_t i = 0; i < PROTO_MAX_HEADERS; i++)
+		cgn_buf_add(&b, "\x22\x03\x0a\x01h", 5);
+	assert_int_equal(read_code(cgn_buf_view(&b), 8192, &g), CGN_FINE);
+	assert_int_equal(g.n_headers, PROTO_MAX_HEADERS);
+	assert_int_equal(read_code(cgn_buf_view(&b), 64, &g), CGN_NO_MEMORY);
+	cgn_buf_add(&b, "\x22\x03\x0a\x01h", 5);
+	assert_int_equal(read_code(cgn_buf_view(&b), 8192, &g), CGN_INVALID);
+	cgn_buf_fini(&b);
+
+	uint64_t *many = calloc(PROTO_MAX_CHAIN + 1, sizeof *many);
+	assert_non_null(many);
+	struct proto_generate big = {.facts = {.chain = many, .n_chain = PROTO_MAX_CHAIN}};
+	encode(&big, &b);
+	assert_int_equal(read_code(cgn_buf_view(&b), 1U << 20, &g), CGN_FINE);
+	assert_int_equal(g.facts.n_chain, PROTO_MAX_CHAIN);
+	cgn_buf_add(&b,
+		"\x2a\x0a\x2a\x08"
+		"12345678",
+		12); /* one more, in a second RouteFacts */
+	assert_int_equal(read_code(cgn_buf_view(&b), 4U << 20, &g), CGN_INVALID);
+	cgn_buf_fini(&b);
+	free(many);
+}
+
+static void unknown_and_repeated_fields_follow_protobuf(void **state)
+{
+	(void)state;
+	struct proto_generate g;
+	struct cgn_str msg = CGN_STR("\x12\x01"
+				     "A"
+				     "\x12\x01"
+				     "B"            /* the last one counts */
+				     "\xa0\x06\x05" /* field 100, varint */
+				     "\xa5\x06"
+				     "1234"     /* fixed32 */
+				     "\x10\x07" /* method as a varint: another wire type, skipped */
+				     "\x2a\x0b\x29"
+				     "12345678\x30\x02" /* facts: one unpacked digest, attempt 2 */
+				     "\x2a\x0c\x0a\x00\x2a\x08"
+				     "abcdefgh"); /* merged into the first */
+	assert_int_equal(read_code(msg, 4096, &g), CGN_FINE);
+	assert_str(g.method, CGN_STR("B"));
+	assert_int_equal(g.facts.n_chain, 2);
+	assert_memory_equal(g.facts.chain, "12345678abcdefgh", 16);
+	assert_int_equal(g.facts.attempt, 2);
+}
+
+static void chunks_round_trip(void **state)
+{
+	(void)state;
+	static const size_t sizes[] = {0, 1, 127, 128, 16383, 16384, 70000};
+	char *data = calloc(1, 70000);
+	assert_non_null(data);
+	for (size_t i = 0; i < CGN_COUNT(sizes); i++) {
+		uint8_t lead[PROTO_CHUNK_LEAD];
+		struct cgn_buf b = {.n = 0};
+		cgn_buf_add(&b, lead, proto_chunk_lead(lead, sizes[i]));
+		cgn_buf_add(&b, data, sizes[i]);
+		struct proto_chunk c;
+		assert_true(cgn_ok(proto_chunk_read(cgn_buf_view(&b), NULL, &c, NULL)));
+		assert_int_equal(c.kind, PROTO_CHUNK_DATA);
+		assert_int_equal(c.data.n, sizes[i]);
+		Cognitora__V1__GenerateChunk *m = NULL;
+		assert_true(cgn_ok(
+			pb_unpack(&cognitora__v1__generate_chunk__descriptor, cgn_buf_view(&b), &m, NULL)));
+		assert_int_equal(m->piece_case, COGNITORA__V1__GENERATE_CHUNK__PIECE_DATA);
+		assert_int_equal(m->data.len, sizes[i]);
+		pb_free(&m);
+		cgn_buf_fini(&b);
+	}
+	uint8_t lead[PROTO_CHUNK_LEAD];
+	assert_true(proto_chunk_lead(lead, SIZE_MAX) <= sizeof lead);
+	free(data);
+}
+
+static void response_heads_round_trip(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {.n = 0};
+	struct cgn_arena a;
+	struct proto_chunk c;
+	cgn_arena_init(&a, 4096);
+	proto_chunk_head(429, headers, CGN_COUNT(headers), CGN_STR("sim"), &b);
+	assert_true(cgn_ok(proto_chunk_read(cgn_buf_view(&b), &a, &c, NULL)));
+	assert_int_equal(c.kind, PROTO_CHUNK_HEAD);
+	assert_int_equal(c.status, 429);
+	assert_int_equal(c.n_headers, 3);
+	assert_str(c.headers[0].name, CGN_STR("content-type"));
+	assert_str(c.engine, CGN_STR("sim"));
+	Cognitora__V1__GenerateChunk *m = NULL;
+	assert_true(
+		cgn_ok(pb_unpack(&cognitora__v1__generate_chunk__descriptor, cgn_buf_view(&b), &m, NULL)));
+	assert_int_equal(m->head->status, 429);
+	assert_int_equal(m->head->n_headers, 3);
+	struct cgn_buf again = {.n = 0};
+	pb_pack(m, &again);
+	assert_str(cgn_buf_view(&again), cgn_buf_view(&b));
+	pb_free(&m);
+	cgn_buf_fini(&again);
+	cgn_buf_fini(&b);
+	cgn_arena_fini(&a);
+}
+
+static void hostile_chunks_are_refused(void **state)
+{
+	(void)state;
+	static const struct cgn_str bad[] = {
+		LIT("\x0a\x00"),                                             /* a head without a status */
+		LIT("\x0a\x03\x08\xe8\x07"),                                 /* status 1000 */
+		LIT("\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), /* status -1 */
+		LIT("\x12\x05"
+		    "abc"), /* data past the end */
+		LIT("\x0a\x0b\x08\xc8\x01\x12\x06\x0a\x01"
+		    "a\x12\x01\x0d"), /* a header that splits the answer */
+	};
+	struct cgn_arena a;
+	struct proto_chunk c;
+	cgn_arena_init(&a, 4096);
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		assert_int_equal(proto_chunk_read(bad[i], &a, &c, NULL).code, CGN_INVALID);
+	assert_int_equal(proto_chunk_read(CGN_STR(""), &a, &c, NULL).code, CGN_FINE);
+	assert_int_equal(c.kind, PROTO_CHUNK_EMPTY);
+	cgn_arena_fini(&a);
+}
+
+static void watch_events_are_protobuf(void **state)
+{
+	(void)state;
+	Cognitora__V1__Node node = COGNITORA__V1__NODE__INIT;
+	node.id = (char[]){"n1"};
+	Cognitora__V1__Load load = COGNITORA__V1__LOAD__INIT;
+	load.running = 3;
+	load.kv_usage = 0.5f;
+	struct proto_residency r = {.reset = true,
+		.stored = chain,
+		.n_stored = 3,
+		.removed = chain,
+		.n_removed = 1,
+		.source = "sent"};
+	struct cgn_buf b = {.n = 0};
+	proto_watch_event(1, &node, &load, &r, 1234, &b);
+	Cognitora__V1__WatchEvent *e = NULL;
+	assert_true(cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, cgn_buf_view(&b), &e, NULL)));
+	assert_true(e->seq == 1 && e->sent_unix_ms == 1234);
+	assert_string_equal(e->node->id, "n1");
+	assert_int_equal(e->load->running, 3);
+	assert_true(e->residency->reset);
+	assert_int_equal(e->residency->n_stored, 3);
+	assert_memory_equal(e->residency->stored, chain, sizeof chain);
+	assert_int_equal(e->residency->n_removed, 1);
+	assert_string_equal(e->residency->source, "sent");
+	pb_free(&e);
+	cgn_buf_fini(&b);
+	proto_watch_event(2, NULL, NULL, NULL, 0, &b);
+	assert_str(cgn_buf_view(&b), CGN_STR("\x08\x02"));
+	cgn_buf_fini(&b);
+}
+
+static void unpacking_is_bounded(void **state)
+{
+	(void)state;
+	/* 4 MiB of empty engines would be 200 MiB in memory. */
+	struct cgn_buf b = {.n = 0};
+	for (size_t i = 0; i < (size_t)2 * 1024 * 1024; i++)
+		cgn_buf_add(&b, "\x22\x00", 2);
+	Cognitora__V1__Node *n = NULL;
+	struct cgn_err err = {.code = CGN_FINE};
+	assert_int_equal(
+		pb_unpack(&cognitora__v1__node__descriptor, cgn_buf_view(&b), &n, &err).code, CGN_INVALID);
+	assert_null(n);
+	assert_non_null(strstr(err.msg, "Node"));
+	cgn_buf_fini(&b);
+}
+
+static void nodes_are_checked_and_copied(void **state)
+{
+	(void)state;
+	char *models[] = {(char[]){"llama"}, (char[]){"qwen"}};
+	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT;
+	e.name = (char[]){"e0"};
+	e.models = models;
+	e.n_models = 2;
+	Cognitora__V1__Engine *engines[] = {&e};
+	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
+	n.id = (char[]){"node-1"};
+	n.address = (char[]){"10.0.0.1:7080"};
+	n.engines = engines;
+	n.n_engines = 1;
+	struct cgn_err err;
+	assert_true(cgn_ok(proto_node_check(&n, &err)));
+	Cognitora__V1__Node *copy = proto_node_dup(&n);
+	assert_non_null(copy);
+	assert_true(proto_node_equal(copy, &n));
+	models[1][0] = 'Q';
+	assert_false(proto_node_equal(copy, &n));
+	assert_string_equal(copy->engines[0]->models[1], "qwen");
+	proto_node_free(&copy);
+	assert_null(copy);
+	proto_node_free(&copy);
+
+	models[0] = (char[]){"bad\xff"};
+	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "models"));
+	models[0] = (char[]){"llama"};
+	static const char *const addresses[] = {"", "host", "host:", ":7080", "ho st:1", "host:1\n"};
+	for (size_t i = 0; i < CGN_COUNT(addresses); i++) {
+		n.address = cgn_str_dupz(cgn_str_of(addresses[i]));
+		assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+		assert_non_null(strstr(err.msg, "address"));
+		free(n.address);
+	}
+}
+
+static void node_ids_are_parts_of_keys(void **state)
+{
+	(void)state;
+	char longest[PROTO_MAX_ID + 1];
+	memset(longest, 'a', sizeof longest);
+	assert_true(proto_node_id_ok(CGN_STR("gpu-7.rack_2:x")));
+	assert_true(proto_node_id_ok((struct cgn_str){longest, PROTO_MAX_ID}));
+	assert_false(proto_node_id_ok((struct cgn_str){longest, PROTO_MAX_ID + 1}));
+	assert_false(proto_node_id_ok(CGN_STR("")));
+	assert_false(proto_node_id_ok(CGN_STR("a/b")));
+	assert_false(proto_node_id_ok(CGN_STR("a b")));
+	assert_false(proto_node_id_ok(CGN_STR("a\x80")));
+	assert_false(proto_node_id_ok(CGN_STR("a\0b")));
+}
+
+/* ---- JSON ---- */
+
+static void assert_json(struct cgn_str json, const char *again)
+{
+	Cognitora__V1__Node *n = NULL;
+	struct cgn_err err;
+	struct cgn_buf b = {.n = 0};
+	if (!cgn_ok(proto_node_from_json(json, &n, &err)))
+		fail_msg("%s", err.msg);
+	proto_node_to_json(n, &b);
+	assert_string_equal(cgn_buf_z(&b), again);
+	proto_node_free(&n);
+	cgn_buf_fini(&b);
+}
+
+static void nodes_are_proto3_json(void **state)
+{
+	(void)state;
+	static const char full[] =
+		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":\"ROLE_DECODE\",\"engines\":[{\"name\":\"e0\",\"kind\":\"sim\","
+		"\"models\":[\"a\",\"b\"],\"ready\":true,\"slots\":4,\"kvBlocksTotal\":\"18446744073709551615\",\"kvBlockTokens\":16}],"
+		"\"draining\":true,\"version\":\"0.1\",\"startedUnixMs\":\"1700000000000\"}";
+	static const char least[] = "{\"id\":\"n1\",\"address\":\"h:1\"}";
+	assert_json(cgn_str_of(full), full);
+	assert_json(cgn_str_of(least), least);
+	/* What other writers may do: original names, numbers for 64-bit integers, enum numbers, nulls, unknown members, defaults. */
+	assert_json(
+		CGN_STR(" { \"address\" : \"h:1\", \"id\":\"n\\u0031\", \"role\":2, \"started_unix_ms\":5, \"future\":[{}], \"version\":null,"
+			"\"engines\":[{\"kv_blocks_total\":7,\"kvBlockTokens\":\"16\",\"ready\":false}] }"),
+		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":\"ROLE_DECODE\",\"engines\":[{\"kvBlocksTotal\":\"7\",\"kvBlockTokens\":16}],"
+		"\"startedUnixMs\":\"5\"}");
+	assert_json(CGN_STR("{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"),
+		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"); /* from the future */
+}
+
+static void bad_json_is_refused_with_the_member(void **state)
+{
+	(void)state;
+#define NODE(more) LIT("{\"id\":\"n1\",\"address\":\"h:1\"" more "}")
+	static const struct {
+		struct cgn_str json;
+		const char *names;
+	} bad[] = {
+		{LIT(""), ""},
+		{LIT("[]"), "object"},
+		{LIT("{\"id\":\"n1\"}"), "address"},
+		{LIT("{\"address\":\"h:1\"}"), "id"},
+		{LIT("{\"id\":5,\"address\":\"h:1\"}"), "id"},
+		{LIT("{\"id\":\"a/b\",\"address\":\"h:1\"}"), "id"},
+		{LIT("{\"id\":\"a\\u0000b\",\"address\":\"h:1\"}"), "id"},
+		{NODE(",\"role\":\"ROLE_KING\""), "role"},
+		{NODE(",\"role\":-1"), "role"},
+		{NODE(",\"draining\":\"true\""), "draining"},
+		{NODE(",\"startedUnixMs\":\"18446744073709551616\""), "startedUnixMs"},
+		{NODE(",\"startedUnixMs\":1.5"), "startedUnixMs"},
+		{NODE(",\"engines\":{}"), "engines"},
+		{NODE(",\"engines\":[5]"), "engines"},
+		{NODE(",\"engines\":[null]"), "engines"},
+		{NODE(",\"engines\":[{\"slots\":4294967296}]"), "slots"},
+		{NODE(",\"engines\":[{\"models\":[\"\"]}]"), "models"},
+		{NODE(",\"engines\":[{\"models\":[5]}]"), "models"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		Cognitora__V1__Node *n = NULL;
+		struct cgn_err err;
+		assert_int_equal(proto_node_from_json(bad[i].json, &n, &err).code, CGN_INVALID);
+		assert_null(n);
+		if (strstr(err.msg, bad[i].names) == NULL)
+			fail_msg("case %zu: \"%s\" does not name %s", i, err.msg, bad[i].names);
+	}
+}
+
+static void json_lists_are_bounded(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {.n = 0};
+	Cognitora__V1__Node *n = NULL;
+	for (size_t count = PROTO_MAX_ENGINES; count <= PROTO_MAX_ENGINES + 1; count++) {
+		cgn_buf_putz(&b, "{\"id\":\"n1\",\"address\":\"h:1\",\"engines\":[");
+		for (size_t i = 0; i < count; i++)
+			cgn_buf_putz(&b, i == 0 ? "{}" : ",{}");
+		cgn_buf_putz(&b, "]}");
+		assert_int_equal(proto_node_from_json(cgn_buf_view(&b), &n, NULL).code,
+			count > PROTO_MAX_ENGINES ? CGN_INVALID : CGN_FINE);
+		proto_node_free(&n);
+		cgn_buf_fini(&b);
+	}
+	cgn_buf_putz(&b, "{\"id\":\"n1\",\"address\":\"h:1\",\"x\":\"");
+	memset(cgn_buf_room(&b, 1U << 20), 'x', 1U << 20);
+	cgn_buf_grew(&b, 1U << 20);
+	cgn_buf_putz(&b, "\"}");
+	assert_int_equal(proto_node_from_json(cgn_buf_view(&b), &n, NULL).code, CGN_INVALID);
+	cgn_buf_fini(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(protobuf_c_reads_what_we_write),
+		cmocka_unit_test(our_bytes_are_protobuf_cs_bytes),
+		cmocka_unit_test(we_read_what_protobuf_c_writes),
+		cmocka_unit_test(round_trip_borrows_the_body),
+		cmocka_unit_test(every_truncation_is_survived),
+		cmocka_unit_test(hostile_requests_are_refused),
+		cmocka_unit_test(bounds_are_kept),
+		cmocka_unit_test(unknown_and_repeated_fields_follow_protobuf),
+		cmocka_unit_test(chunks_round_trip),
+		cmocka_unit_test(response_heads_round_trip),
+		cmocka_unit_test(hostile_chunks_are_refused),
+		cmocka_unit_test(watch_events_are_protobuf),
+		cmocka_unit_test(unpacking_is_bounded),
+		cmocka_unit_test(nodes_are_checked_and_copied),
+		cmocka_unit_test(node_ids_are_parts_of_keys),
+		cmocka_unit_test(nodes_are_proto3_json),
+		cmocka_unit_test(bad_json_is_refused_with_the_member),
+		cmocka_unit_test(json_lists_are_bounded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/routing/routing.h"
+
+static const struct route_weights seed_weights = {0.55, 0.25, 0.10, 0.10};
+
+static uint64_t rng_next(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s * 0x2545f4914f6cdd1dULL;
+}
+
+static void fill_chain(uint64_t *chain, size_t n, uint64_t seed)
+{
+	for (size_t i = 0; i < n; i++)
+		chain[i] = rng_next(&seed);
+}
+
+static struct route_record *record_of(size_t bytes)
+{
+	struct route_record *r = NULL;
+	assert_true(cgn_ok(route_record_new(bytes, &r, NULL)));
+	return r;
+}
+
+static uint32_t held_by(const struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
+{
+	struct route_cand c = {.slot = slot, .held = 99};
+	route_record_match(r, chain, n, &c, 1);
+	return c.held;
+}
+
+/* ---- record ---- */
+
+static void record_answers_the_leading_blocks(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(1 << 20);
+	uint64_t chain[100], other[100];
+	fill_chain(chain, 100, 1);
+	fill_chain(other, 100, 2);
+	memcpy(other, chain, 40 * sizeof chain[0]);
+	assert_int_equal(held_by(r, chain, 100, 3), 0);
+	route_record_add(r, chain, 100, 3);
+	assert_int_equal(held_by(r, chain, 100, 3), 100);
+	assert_int_equal(held_by(r, chain, 7, 3), 7);
+	assert_int_equal(held_by(r, other, 100, 3), 40);
+	assert_int_equal(held_by(r, chain + 1, 99, 3), 99); /* digests stand alone; the chain makes them prefixes */
+	assert_int_equal(held_by(r, chain, 100, 4), 0);
+	assert_int_equal(held_by(r, chain, 100, 3 + ROUTE_GROUP), 0);
+	assert_int_equal(held_by(r, chain, 0, 3), 0);
+	assert_int_equal(route_record_blocks_of(r, 3), 100);
+	assert_int_equal(route_record_blocks(r), 100);
+	route_record_free(&r);
+	assert_null(r);
+	route_record_free(&r);
+}
+
+static void record_answers_for_many_nodes_at_once(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(4 << 20);
+	uint64_t chain[64];
+	fill_chain(chain, 64, 7);
+	struct route_cand cands[40];
+	for (uint16_t i = 0; i < 40; i++) { /* every hot prefix on 40 nodes: more than a bucket has ways */
+		cands[i] = (struct route_cand){.slot = (uint16_t)(i * 3)};
+		route_record_add(r, chain, i, cands[i].slot);
+	}
+	route_record_match(r, chain, 64, cands, 40);
+	for (uint32_t i = 0; i < 40; i++)
+		assert_int_equal(cands[i].held, i);
+	route_record_free(&r);
+}
+
+static void record_forgets_a_node_that_left(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(1 << 20);
+	uint64_t chain[50];
+	fill_chain(chain, 50, 3);
+	route_record_add(r, chain, 50, 9);
+	route_record_add(r, chain, 50, 10);
+	route_record_forget(r, 9);
+	assert_int_equal(held_by(r, chain, 50, 9), 0);
+	assert_int_equal(held_by(r, chain, 50, 10), 50);
+	assert_int_equal(route_record_blocks_of(r, 9), 0);
+	route_record_add(r, chain, 20, 9);
+	assert_int_equal(held_by(r, chain, 50, 9), 20);
+	for (int i = 0; i < 300; i++) /* around the generation's end */
+		route_record_forget(r, 10);
+	route_record_add(r, chain, 5, 10);
+	assert_int_equal(held_by(r, chain, 5, 10), 5);
+	route_record_free(&r);
+}
+
+static void record_drops_single_blocks(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(1 << 20);
+	uint64_t chain[10];
+	fill_chain(chain, 10, 4);
+	route_record_add(r, chain, 10, 1);
+	route_record_drop(r, chain + 6, 1, 1);
+	route_record_drop(r, chain + 6, 1, 1);
+	route_record_drop(r, chain, 10, 2);
+	assert_int_equal(held_by(r, chain, 10, 1), 6);
+	assert_int_equal(route_record_blocks_of(r, 1), 9);
+	route_record_free(&r);
+}
+
+static void record_stays_in_its_memory_and_keeps_what_is_new(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(100000); /* rounds down to 64 KiB: 8192 entries */
+	assert_in_range(route_record_bytes(r), 65536, 400000);
+	uint64_t chain[32];
+	for (uint64_t i = 1; i <= 2000; i++) { /* 64000 blocks */
+		fill_chain(chain, 32, i);
+		route_record_add(r, chain, 32, (uint16_t)(i % 5));
+	}
+	assert_in_range(route_record_blocks(r), 4000, 8192);
+	unsigned recent = 0;
+	for (uint64_t i = 1981; i <= 2000; i++) {
+		fill_chain(chain, 32, i);
+		recent += held_by(r, chain, 32, (uint16_t)(i % 5)) == 32;
+	}
+	assert_true(recent >= 18); /* age decides, about */
+	fill_chain(chain, 32, 5);
+	assert_int_equal(held_by(r, chain, 32, 0), 0);
+	route_record_free(&r);
+}
+
+static void record_keeps_what_is_used(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(65536);
+	uint64_t hot[32], chain[32];
+	fill_chain(hot, 32, 12345);
+	for (uint64_t i = 1; i <= 2000; i++) {
+		fill_chain(chain, 32, i);
+		route_record_add(r, chain, 32, 1);
+		route_record_add(r, hot, 32, 1);
+	}
+	assert_int_equal(held_by(r, hot, 32, 1), 32);
+	route_record_free(&r);
+}
+
+static void record_does_not_count_what_the_engine_must_have_evicted(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(8 << 20);
+	uint64_t first[16], chain[16];
+	fill_chain(first, 16, 777);
+	route_record_capacity(r, 6, 160);
+	route_record_add(r, first, 16, 6);
+	for (uint64_t i = 1; i <= 9; i++) {
+		fill_chain(chain, 16, i);
+		route_record_add(r, chain, 16, 6);
+	}
+	assert_int_equal(held_by(r, first, 16, 6), 16); /* 160 blocks: just fits */
+	fill_chain(chain, 16, 10);
+	route_record_add(r, chain, 16, 6);
+	fill_chain(chain, 16, 11);
+	route_record_add(r, chain, 16, 6);
+	assert_true(held_by(r, first, 16, 6) < 16);
+	route_record_capacity(r, 6, 0);
+	assert_int_equal(held_by(r, first, 16, 6), 16);
+	route_record_free(&r);
+}
+
+static void record_bounds_long_chains(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(8 << 20);
+	size_t n = ROUTE_MAX_BLOCKS + 500;
+	uint64_t *chain = calloc(n, sizeof *chain);
+	fill_chain(chain, n, 5);
+	route_record_add(r, chain, n, 0);
+	assert_int_equal(held_by(r, chain, n, 0), ROUTE_MAX_BLOCKS);
+	assert_true(route_record_blocks(r) <= ROUTE_MAX_BLOCKS);
+	free(chain);
+	route_record_free(&r);
+}
+
+struct racer {
+	struct route_record *r;
+	uint64_t seed;
+};
+
+static void *race(void *arg) /* returns a reason to fail, or NULL */
+{
+	struct racer *a = arg;
+	uint64_t chain[32];
+	struct route_cand cands[4] = {{.slot = 0}, {.slot = 1}, {.slot = 2}, {.slot = 9}};
+	for (uint64_t i = 0; i < 3000; i++) {
+		fill_chain(chain, 32, (i + a->seed) % 97 + 1);
+		route_record_match(a->r, chain, 32, cands, 4);
+		route_record_add(a->r, chain, 32, (uint16_t)(i % 3));
+		if (i % 500 == 0)
+			route_record_forget(a->r, 2);
+		for (int k = 0; k < 4; k++)
+			if (cands[k].held > 32)
+				return arg;
+	}
+	return cands[3].held > 0 ? arg : NULL;
+}
+
+static void record_is_safe_without_locks(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(65536);
+	struct racer a[3] = {{r, 1}, {r, 50}, {r, 77}};
+	pthread_t t[3];
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, race, &a[i]), 0);
+	for (int i = 0; i < 3; i++) {
+		void *bad = &a[i];
+		assert_int_equal(pthread_join(t[i], &bad), 0);
+		assert_null(bad);
+	}
+	assert_true(route_record_blocks(r) <= 8192);
+	route_record_free(&r);
+}
+
+/* ---- score and pick ---- */
+
+static struct route_ask ask_of(size_t blocks, uint64_t sticky)
+{
+	return (struct route_ask){.weights = seed_weights, .blocks = blocks, .sticky = sticky, .max_inflight = 256};
+}
+
+static struct route_cand idle(uint16_t slot)
+{
+	return (struct route_cand){.slot = slot, .power_headroom = 1, .name_hash = route_hash(&slot, sizeof slot)};
+}
+
+static void score_is_the_documented_sum(void **state)
+{
+	(void)state;
+	struct route_ask ask = ask_of(10, 1);
+	struct route_cand c = {.held = 5, .inflight = 3, .others = 1, .width = 8, .kv_usage = 0.25F, .power_headroom = 0.5F};
+	double want = 0.55 * 0.5 + 0.25 * (1 - 4.0 / 8) + 0.10 * 0.5 + 0.10 * 0.75;
+	assert_true(route_score(&ask, &c) > want - 1e-9 && route_score(&ask, &c) < want + 1e-9);
+	c.width = 0; /* unknown counts as ROUTE_WIDTH, and so does anything wider */
+	double unknown = route_score(&ask, &c);
+	c.width = 4096;
+	assert_true(route_score(&ask, &c) >= unknown && route_score(&ask, &c) <= unknown);
+	c.width = 1;
+	assert_true(route_score(&ask, &c) < unknown - 0.5); /* a queue of three before a single slot */
+}
+
+static void a_held_prefix_outweighs_two_widths_and_no_more(void **state)
+{
+	(void)state;
+	struct route_cand c[2] = {idle(0), idle(1)};
+	struct route_ask ask = ask_of(100, 42);
+	c[0].held = 100;
+	c[0].inflight = 34;
+	assert_int_equal(route_pick(&ask, c, 2).index, 0);
+	c[0].inflight = 37;
+	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+	c[1].held = 100; /* what both hold says nothing */
+	c[0].inflight = 1;
+	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+}
+
+static void power_and_capacity_count(void **state)
+{
+	(void)state;
+	struct route_ask ask = ask_of(0, 0);
+	struct route_cand c[2] = {idle(0), idle(1)};
+	c[0].power_headroom = 0.2F;
+	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+	c[0].power_headroom = 1;
+	c[1].kv_usage = 0.9F;
+	assert_int_equal(route_pick(&ask, c, 2).index, 0);
+	ask.weights = (struct route_weights){1, 0, 0, 0};
+	ask.blocks = 4;
+	c[1].held = 1;
+	c[1].inflight = 200;
+	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+}
+
+static void nobody_is_picked_over_the_limit(void **state)
+{
+	(void)state;
+	struct route_ask ask = ask_of(4, 9);
+	struct route_cand c[3] = {idle(0), idle(1), idle(2)};
+	assert_int_equal(route_pick(&ask, c, 0).verdict, ROUTE_NONE);
+	for (int i = 0; i < 3; i++)
+		c[i].inflight = 256;
+	c[1].held = 4;
+	assert_int_equal(route_pick(&ask, c, 3).verdict, ROUTE_FULL);
+	c[2].inflight = 255;
+	struct route_pick p = route_pick(&ask, c, 3);
+	assert_int_equal(p.verdict, ROUTE_PICKED);
+	assert_int_equal(p.index, 2);
+}
+
+static void ties_stick_and_spread(void **state)
+{
+	(void)state;
+	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	unsigned count[4] = {0};
+	for (uint64_t i = 1; i <= 4000; i++) {
+		struct route_ask ask = ask_of(8, route_hash(&i, sizeof i));
+		size_t first = route_pick(&ask, c, 4).index;
+		c[(first + 1) % 4].kv_usage = 0.05F; /* noise below ROUTE_TIE moves nobody */
+		ask.turn = (uint32_t)i;
+		assert_int_equal(route_pick(&ask, c, 4).index, first);
+		c[(first + 1) % 4].kv_usage = 0;
+		count[first]++;
+		struct route_cand three[3]; /* a node leaves: only its prefixes move */
+		size_t n = 0;
+		for (size_t k = 0; k < 4; k++)
+			if (k != (first + 2) % 4)
+				three[n++] = c[k];
+		assert_int_equal(three[route_pick(&ask, three, 3).index].slot, c[first].slot);
+	}
+	for (int i = 0; i < 4; i++)
+		assert_in_range(count[i], 850, 1150);
+}
+
+static void without_a_prompt_it_goes_around(void **state)
+{
+	(void)state;
+	struct route_cand c[3] = {idle(0), idle(1), idle(2)};
+	unsigned count[3] = {0};
+	for (uint32_t i = 0; i < 300; i++) {
+		struct route_ask ask = ask_of(0, 0);
+		ask.turn = i;
+		count[route_pick(&ask, c, 3).index]++;
+	}
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(count[i], 100);
+	c[0].inflight = c[1].inflight = 1;
+	struct route_ask ask = ask_of(0, 0);
+	for (ask.turn = 0; ask.turn < 5; ask.turn++)
+		assert_int_equal(route_pick(&ask, c, 3).index, 2);
+}
+
+/* ---- a cluster of toy engines: does routing earn its keep ---- */
+
+#define TOY_NODES 6
+#define TOY_TABLE 16384
+#define TOY_CAPACITY 4000
+#define TOY_FLIGHT 96 /* requests that are running at any time */
+
+struct toy_engine { /* an LRU set of digests */
+	uint64_t digest[TOY_TABLE], stamp[TOY_TABLE], clock;
+	size_t used;
+};
+
+static size_t toy_find(const struct toy_engine *e, uint64_t d)
+{
+	size_t i = d % TOY_TABLE;
+	while (e->digest[i] != 0 && e->digest[i] != d)
+		i = (i + 1) % TOY_TABLE;
+	return i;
+}
+
+static void toy_evict(struct toy_engine *e) /* the older half goes */
+{
+	struct toy_engine *fresh = calloc(1, sizeof *fresh);
+	uint64_t floor = e->clock - TOY_CAPACITY / 2;
+	for (size_t i = 0; i < TOY_TABLE; i++) {
+		if (e->digest[i] == 0 || e->stamp[i] < floor)
+			continue;
+		size_t at = toy_find(fresh, e->digest[i]);
+		fresh->digest[at] = e->digest[i];
+		fresh->stamp[at] = e->stamp[i];
+		fresh->used++;
+	}
+	fresh->clock = e->clock;
+	*e = *fresh;
+	free(fresh);
+}
+
+static size_t toy_serve(struct toy_engine *e, const uint64_t *chain, size_t n) /* returns the blocks found */
+{
+	size_t hit = 0;
+	while (hit < n && e->digest[toy_find(e, chain[hit])] != 0)
+		hit++;
+	for (size_t i = 0; i < n; i++) {
+		if (e->used >= TOY_CAPACITY)
+			toy_evict(e);
+		size_t at = toy_find(e, chain[i]);
+		e->used += e->digest[at] == 0;
+		e->digest[at] = chain[i];
+		e->stamp[at] = ++e->clock;
+	}
+	return hit;
+}
+
+struct toy_result {
+	double hit_ratio;
+	unsigned peak_lead; /* the most that one node ever had in flight above the mean */
+	uint64_t served[TOY_NODES];
+};
+
+/* Conversations over |n_systems| system prompts (16 blocks each), up to 6 turns of 4 blocks. */
+static size_t toy_prompt(uint64_t *rng, unsigned n_systems, uint64_t *chain)
+{
+	unsigned system = (unsigned)(rng_next(rng) % n_systems);
+	if (rng_next(rng) % 100 < 50)
+		system = 0; /* one of them is hot */
+	uint64_t talk = rng_next(rng) % 300, turns = 1 + rng_next(rng) % 6;
+	fill_chain(chain, 16, 1000 + system);
+	fill_chain(chain + 16, turns * 4, 1000000 + system * 1000 + talk);
+	return 16 + (size_t)turns * 4;
+}
+
+static struct toy_result toy_run(bool aware, unsigned n_requests, uint64_t seed)
+{
+	struct toy_engine *engine = calloc(TOY_NODES, sizeof *engine);
+	struct route_record *record = record_of(1 << 20);
+	struct route_cand c[TOY_NODES];
+	uint16_t flight[TOY_FLIGHT] = {0};
+	uint64_t rng = seed, hits = 0, total = 0, chain[64];
+	struct toy_result res = {0};
+	for (uint16_t i = 0; i < TOY_NODES; i++) {
+		c[i] = idle(i);
+		route_record_capacity(record, i, TOY_CAPACITY);
+	}
+	for (unsigned i = 0; i < n_requests; i++) {
+		size_t n = toy_prompt(&rng, 40, chain), at = i % TOY_NODES;
+		if (aware) {
+			struct route_ask ask = ask_of(n, chain[0]);
+			ask.turn = i;
+			route_record_match(record, chain, n, c, TOY_NODES);
+			at = route_pick(&ask, c, TOY_NODES).index;
+			route_record_add(record, chain, n, c[at].slot);
+		}
+		size_t out = rng_next(&rng) % TOY_FLIGHT; /* one at random ends, this one takes its place */
+		if (i >= TOY_FLIGHT)
+			c[flight[out]].inflight--;
+		else
+			out = i;
+		flight[out] = (uint16_t)at;
+		c[at].inflight++;
+		if (c[at].inflight > TOY_FLIGHT / TOY_NODES + res.peak_lead)
+			res.peak_lead = c[at].inflight - TOY_FLIGHT / TOY_NODES;
+		res.served[at]++;
+		hits += toy_serve(&engine[at], chain, n);
+		total += n;
+	}
+	res.hit_ratio = (double)hits / (double)total;
+	route_record_free(&record);
+	free(engine);
+	return res;
+}
+
+static void shared_prefixes_hit_far_more_than_round_robin(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 3; seed++) {
+		struct toy_result rr = toy_run(false, 6000, seed), kv = toy_run(true, 6000, seed);
+		print_message("seed %d: hit ratio %.3f against %.3f round robin, peak lead %u, served %d..\n", (int)seed,
+			kv.hit_ratio, rr.hit_ratio, kv.peak_lead, (int)kv.served[0]);
+		assert_true(kv.hit_ratio > rr.hit_ratio * 1.3);
+		assert_true(kv.hit_ratio > 0.6);
+		assert_true(kv.peak_lead <= 40); /* 2.2 widths and what is random */
+		for (int i = 0; i < TOY_NODES; i++) /* half of all requests share one hot prompt, and yet nobody idles */
+			assert_in_range(kv.served[i], 6000 / TOY_NODES / 3, 6000 / TOY_NODES * 2);
+	}
+}
+
+static void a_cold_burst_does_not_pile_up(void **state)
+{
+	(void)state;
+	struct route_record *record = record_of(1 << 20);
+	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	uint64_t chain[20];
+	fill_chain(chain, 20, 99);
+	struct route_ask ask = ask_of(20, chain[0]);
+	for (int i = 0; i < 200; i++) { /* 200 at once, none ends */
+		route_record_match(record, chain, 20, c, 4);
+		size_t at = route_pick(&ask, c, 4).index;
+		route_record_add(record, chain, 20, c[at].slot);
+		c[at].inflight++;
+	}
+	for (int i = 0; i < 4; i++)
+		assert_in_range(c[i].inflight, 35, 65);
+	route_record_free(&record);
+}
+
+static void picks_are_the_same_for_the_same_input(void **state)
+{
+	(void)state;
+	struct toy_result a = toy_run(true, 2000, 11), b = toy_run(true, 2000, 11);
+	assert_memory_equal(a.served, b.served, sizeof a.served);
+}
+
+static void hashes_are_never_zero(void **state)
+{
+	(void)state;
+	assert_true(route_hash("", 0) != 0);
+	assert_true(route_hash("a", 1) != route_hash("b", 1));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(record_answers_the_leading_blocks),
+		cmocka_unit_test(record_answers_for_many_nodes_at_once),
+		cmocka_unit_test(record_forgets_a_node_that_left),
+		cmocka_unit_test(record_drops_single_blocks),
+		cmocka_unit_test(record_stays_in_its_memory_and_keeps_what_is_new),
+		cmocka_unit_test(record_keeps_what_is_used),
+		cmocka_unit_test(record_does_not_count_what_the_engine_must_have_evicted),
+		cmocka_unit_test(record_bounds_long_chains),
+		cmocka_unit_test(record_is_safe_without_locks),
+		cmocka_unit_test(score_is_the_documented_sum),
+		cmocka_unit_test(a_held_prefix_outweighs_two_widths_and_no_more),
+		cmocka_unit_test(power_and_capacity_count),
+		cmocka_unit_test(nobody_is_picked_over_the_limit),
+		cmocka_unit_test(ties_stick_and_spread),
+		cmocka_unit_test(without_a_prompt_it_goes_around),
+		cmocka_unit_test(shared_prefixes_hit_far_more_than_round_robin),
+		cmocka_unit_test(a_cold_burst_does_not_pile_up),
+		cmocka_unit_test(picks_are_the_same_for_the_same_input),
+		cmocka_unit_test(hashes_are_never_zero),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

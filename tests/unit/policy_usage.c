@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/core/err.h"
+#include "policy/engine/usage.h"
+
+static void dialects_are_read(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		bool found;
+		uint64_t prompt, completion, cached;
+	} rows[] = {
+		{"{\"id\":\"x\",\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"total_tokens\":20,\"completion_tokens\":8,"
+		 "\"prompt_tokens_details\":{\"cached_tokens\":7}}}", true, 12, 8, 7},
+		{"data: {\"usage\":null}\n\ndata: {\"choices\":[],\"usage\" : {\"prompt_tokens\":1,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n",
+			true, 1, 2, 0},
+		{"data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":5,\"input_tokens_details\":{\"cached_tokens\":4},"
+		 "\"output_tokens\":6,\"output_tokens_details\":{\"reasoning_tokens\":0}},\"user\":null}}\n\n", true, 5, 6, 4},
+		{"{\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":3,\"output_tokens\":1}}", true, 9, 1, 3},
+		{"kens\":3}} {\"usage\":{\"prompt_tokens\":4,\"total_tokens\":4}}", true, 4, 0, 0},
+		{"{\"usage\":{\"prompt_tokens\":4}}{\"usage\":{\"prompt_tok", true, 4, 0, 0}, /* the last whole one */
+		{"{\"text\":\"\\\"usage\\\":{\\\"prompt_tokens\\\":4}\"}", false, 0, 0, 0},
+		{"{\"usage\":{\"prompt_tokens\":-4,\"completion_tokens\":\"7\"}}", false, 0, 0, 0},
+		{"{\"usage\":{\"prompt_tokens\":\"}{\",\"completion_tokens\":3}}", true, 0, 3, 0},
+		{"{\"usage\":{}}", false, 0, 0, 0},
+		{"{\"usage\":[1]}", false, 0, 0, 0},
+		{"\"usage\"", false, 0, 0, 0},
+		{"\"usage\":", false, 0, 0, 0},
+		{"\"usage\":{\"a\":\"\\", false, 0, 0, 0},
+		{"}}}\"usage\":}{", false, 0, 0, 0},
+		{"\"us", false, 0, 0, 0},
+		{"", false, 0, 0, 0},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct usage u = {0};
+		char *copy = strdup(rows[i].text); /* on the heap, so that a sanitizer sees its ends */
+		struct cgn_str exact = {memmove(malloc(strlen(copy) + (copy[0] == '\0')), copy, strlen(copy)), strlen(copy)};
+		if (usage_find(exact, &u) != rows[i].found)
+			fail_msg("row %zu", i);
+		assert_int_equal(u.prompt_tokens, rows[i].prompt);
+		assert_int_equal(u.completion_tokens, rows[i].completion);
+		assert_int_equal(u.cached_tokens, rows[i].cached);
+		free((void *)(uintptr_t)exact.p);
+		free(copy);
+	}
+}
+
+static void a_later_one_adds_to_an_earlier_one(void **state)
+{
+	(void)state;
+	struct usage u = {0};
+	assert_true(usage_find(CGN_STR("{\"message\":{\"usage\":{\"input_tokens\":30,\"output_tokens\":1}}}"), &u));
+	assert_true(usage_find(CGN_STR("{\"delta\":{},\"usage\":{\"output_tokens\":15}}"), &u));
+	assert_int_equal(u.prompt_tokens, 30);
+	assert_int_equal(u.completion_tokens, 15);
+	assert_false(u.has_cached);
+}
+
+static void the_tail_keeps_the_end_whatever_the_pieces(void **state)
+{
+	(void)state;
+	for (size_t piece = 1; piece < 9000; piece = piece * 3 + 1) {
+		struct usage_tail t = {0};
+		size_t total = 0;
+		char *all = malloc(40000);
+		while (total + piece <= 40000 && total < 30000) {
+			for (size_t i = 0; i < piece; i++)
+				all[total + i] = (char)('a' + (total + i) * 7 % 23);
+			usage_tail_add(&t, all + total, piece);
+			total += piece;
+		}
+		struct cgn_str got = usage_tail_view(&t);
+		assert_true(got.n >= (total < USAGE_TAIL ? total : USAGE_TAIL) && got.n <= total);
+		assert_memory_equal(got.p, all + total - got.n, got.n);
+		usage_tail_fini(&t);
+		usage_tail_fini(&t);
+		free(all);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(dialects_are_read),
+		cmocka_unit_test(a_later_one_adds_to_an_earlier_one),
+		cmocka_unit_test(the_tail_keeps_the_end_whatever_the_pieces),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,729 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A gateway worker on its own thread between a client and scripted agents, all in one process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log/log.h"
+#include "router/gateway.h"
+
+#define MAX_AGENTS 5
+#define KEY_HASH "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* of "password" */
+
+enum act {
+	ACT_ANSWER,      /* 200 and "hello" */
+	ACT_STREAM,      /* 200, two events, [DONE] */
+	ACT_500,         /* the engine's own error */
+	ACT_REFUSE,      /* UNAVAILABLE before any head */
+	ACT_INVALID,     /* INVALID_ARGUMENT: no other node would do better */
+	ACT_HEAD_ONLY,   /* a head, then it dies */
+	ACT_EMPTY,       /* a head, then a proper end */
+	ACT_CUT_EVENTS,  /* dies between two events */
+	ACT_CUT_MIDWAY,  /* dies inside an event */
+	ACT_CUT_PLAIN,   /* dies inside a body of known length */
+	ACT_HANG,        /* says nothing */
+	ACT_STALL,       /* an event, then nothing */
+	ACT_DATA_FIRST,  /* bytes without a head */
+	ACT_TWO_HEADS,
+	ACT_JUNK,        /* no protobuf */
+	ACT_END_AT_ONCE, /* fine, without a head */
+};
+
+struct agent {
+	struct grpc_server *server;
+	enum act act;
+	unsigned calls, cancelled;
+};
+
+struct world {
+	struct cgn_loop *loop;
+	struct agent agent[MAX_AGENTS];
+	size_t n_agents;
+	struct cluster *cluster;
+	struct gw_shared shared;
+	struct gw_worker *worker;
+	struct http_client *client;
+	struct cgn_timer limit;
+	/* what the last request came to */
+	bool over, failed;
+	enum http_fail_stage stage;
+	int status;
+	char node[64], hit[32], request_id[160], retry_after[16], content_type[64];
+	struct cgn_buf body;
+	/* what the last agent that was called got */
+	struct cgn_buf seen_body, seen_headers;
+	char seen_model[64], seen_path[64];
+	size_t seen_chain;
+	uint32_t seen_attempt;
+	bool seen_stream;
+};
+
+static struct world *w; /* one at a time */
+
+/* ---- agents ---- */
+
+static void say(struct grpc_call *c, const char *data)
+{
+	uint8_t lead[PROTO_CHUNK_LEAD];
+	size_t n = proto_chunk_lead(lead, strlen(data));
+	const struct iovec iov[] = {{lead, n}, {(void *)(uintptr_t)data, strlen(data)}};
+	grpc_send(c, iov, 2);
+}
+
+static void head(struct grpc_call *c, int status, const char *type, const char *length)
+{
+	struct proto_header h[] = {{CGN_STR("content-type"), cgn_str_of(type)}, {CGN_STR("x-engine"), CGN_STR("toy")},
+		{CGN_STR("content-length"), cgn_str_of(length)}};
+	struct cgn_buf b = {0};
+	proto_chunk_head(status, h, length != NULL ? 3 : 2, CGN_STR("e"), &b);
+	const struct iovec iov = {b.p, b.n};
+	grpc_send(c, &iov, 1);
+	cgn_buf_fini(&b);
+}
+
+static void act_stream(struct grpc_call *c, enum act act)
+{
+	head(c, 200, "text/event-stream", NULL);
+	say(c, "data: {\"a\":1}\n\n");
+	if (act == ACT_CUT_MIDWAY)
+		say(c, "data: {\"b\"");
+	if (act == ACT_STREAM) {
+		say(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n");
+		grpc_finish(c, CGN_FINE, "");
+	} else if (act != ACT_STALL)
+		grpc_finish(c, CGN_BAD_GATEWAY, "the engine died");
+}
+
+static void act_wrong(struct grpc_call *c, enum act act)
+{
+	if (act == ACT_DATA_FIRST)
+		say(c, "early");
+	if (act == ACT_TWO_HEADS) {
+		head(c, 200, "text/plain", NULL);
+		head(c, 200, "text/plain", NULL);
+	}
+	if (act == ACT_JUNK)
+		grpc_send(c, &(struct iovec){(void *)(uintptr_t) "\x0a\xff\xff\xff\xff\x0fzz", 8}, 1);
+	grpc_finish(c, CGN_FINE, "");
+}
+
+static void perform(struct grpc_call *c, enum act act)
+{
+	switch (act) {
+	case ACT_ANSWER:
+		head(c, 200, "text/plain", "5");
+		say(c, "hel");
+		say(c, "lo");
+		grpc_finish(c, CGN_FINE, "");
+		break;
+	case ACT_500:
+		head(c, 500, "application/json", NULL);
+		say(c, "{\"engine\":\"broke\"}");
+		grpc_finish(c, CGN_FINE, "");
+		break;
+	case ACT_REFUSE:
+		grpc_finish(c, CGN_UNAVAILABLE, "not now");
+		break;
+	case ACT_INVALID:
+		grpc_finish(c, CGN_INVALID, "no such thing");
+		break;
+	case ACT_HEAD_ONLY:
+	case ACT_EMPTY:
+		head(c, 200, "text/plain", NULL);
+		grpc_finish(c, act == ACT_EMPTY ? CGN_FINE : CGN_BAD_GATEWAY, "");
+		break;
+	case ACT_CUT_PLAIN:
+		head(c, 200, "text/plain", "5");
+		say(c, "hel");
+		grpc_finish(c, CGN_BAD_GATEWAY, "the engine died");
+		break;
+	case ACT_STREAM:
+	case ACT_CUT_EVENTS:
+	case ACT_CUT_MIDWAY:
+	case ACT_STALL:
+		act_stream(c, act);
+		break;
+	case ACT_HANG:
+		break;
+	case ACT_DATA_FIRST:
+	case ACT_TWO_HEADS:
+	case ACT_JUNK:
+	case ACT_END_AT_ONCE:
+		act_wrong(c, act);
+		break;
+	}
+}
+
+static void agent_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	struct agent *a = user;
+	struct cgn_arena arena;
+	struct proto_generate g;
+	cgn_arena_init(&arena, 1 << 20);
+	assert_true(cgn_ok(proto_generate_read((struct cgn_str){(const char *)p, n}, &arena, &g, NULL)));
+	cgn_buf_fini(&w->seen_body);
+	cgn_buf_fini(&w->seen_headers);
+	cgn_buf_str(&w->seen_body, g.body);
+	for (size_t i = 0; i < g.n_headers; i++)
+		cgn_buf_fmt(&w->seen_headers, "%.*s: %.*s\n", CGN_STR_ARG(g.headers[i].name), CGN_STR_ARG(g.headers[i].value));
+	(void)cgn_str_copyz(w->seen_model, sizeof w->seen_model, g.facts.model);
+	(void)cgn_str_copyz(w->seen_path, sizeof w->seen_path, g.path);
+	w->seen_chain = g.facts.n_chain;
+	w->seen_attempt = g.facts.attempt;
+	w->seen_stream = g.facts.stream;
+	cgn_arena_fini(&arena);
+	a->calls++;
+	perform(c, a->act);
+}
+
+static void agent_closed(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	(void)c;
+	struct agent *a = user;
+	a->cancelled += why->code == CGN_CANCELLED;
+}
+
+static const struct grpc_call_ops agent_ops = {.on_message = agent_message, .on_close = agent_closed};
+
+static void on_generate(struct grpc_call *c, void *user)
+{
+	grpc_call_take(c, &agent_ops, user);
+}
+
+static const struct grpc_method agent_methods[] = {{PROTO_AGENT_GENERATE, on_generate}};
+
+/* ---- the world ---- */
+
+static void agent_join(size_t i)
+{
+	struct agent *a = &w->agent[i];
+	struct grpc_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"}, .methods = agent_methods, .n_methods = 1};
+	assert_true(cgn_ok(grpc_server_new(w->loop, &cfg, a, &a->server, NULL)));
+	char id[8], addr[32];
+	snprintf(id, sizeof id, "n%zu", i);
+	snprintf(addr, sizeof addr, "127.0.0.1:%u", grpc_server_port(a->server));
+	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
+	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
+	char *models[] = {(char *)(uintptr_t) "m"};
+	e.name = e.kind = (char *)(uintptr_t) "sim";
+	e.models = models;
+	e.n_models = 1;
+	e.ready = true;
+	n.id = id;
+	n.address = addr;
+	n.engines = engines;
+	n.n_engines = 1;
+	struct cluster_orders o;
+	assert_true(cgn_ok(cluster_node_seen(w->cluster, &n, false, &o, NULL)));
+	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
+	ev.seq = 1;
+	ev.node = &n;
+	cluster_watch_event(w->cluster, cluster_find(w->cluster, id), &ev, 1, &o);
+}
+
+static void on_limit(struct cgn_timer *t)
+{
+	cgn_loop_stop(t->loop);
+}
+
+static struct gw_rules *rules_of(const char *toml, const char *keys)
+{
+	struct config *cfg = NULL;
+	struct gw_rules *rules = NULL;
+	struct auth_keys *k = NULL;
+	struct cgn_err err = {0};
+	if (!cgn_ok(config_load("test.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)))
+		fail_msg("%s", err.msg);
+	if (keys != NULL)
+		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &k, &err)));
+	assert_true(cgn_ok(gw_rules_new(cfg, &k, &rules, NULL)));
+	config_free(&cfg);
+	return rules;
+}
+
+static void world_open(size_t n_agents, const char *toml, const char *keys)
+{
+	struct cluster_view *view = NULL;
+	struct gw_rules *rules = rules_of(toml, keys);
+	log_setup("test", LOG_ERROR, LOG_HUMAN);
+	w = calloc(1, sizeof *w);
+	assert_true(cgn_ok(cgn_loop_new(&w->loop, NULL)));
+	assert_true(cgn_ok(cluster_new(&w->cluster, NULL)));
+	w->n_agents = n_agents;
+	for (size_t i = 0; i < n_agents; i++)
+		agent_join(i);
+	w->shared.cells = w->cluster->cells;
+	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
+	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
+	struct gw_worker_cfg cfg = {.shared = &w->shared, .http = {.listen = {.addr = "127.0.0.1:0"}}};
+	assert_true(cgn_ok(gw_worker_new(&cfg, view, rules, &w->worker, NULL)));
+	assert_true(cgn_ok(gw_worker_start(w->worker, NULL)));
+	char addr[32];
+	snprintf(addr, sizeof addr, "127.0.0.1:%u", http_server_port(w->worker->server));
+	struct http_client_cfg client = {.addr = addr};
+	assert_true(cgn_ok(http_client_new(w->loop, &client, &w->client, NULL)));
+	cgn_timer_init(&w->limit, w->loop, on_limit);
+	cluster_view_unref(&view);
+	gw_rules_unref(&rules);
+}
+
+static void turn_for(cgn_nsec delay)
+{
+	cgn_timer_set(&w->limit, delay);
+	cgn_loop_run(w->loop);
+	cgn_timer_cancel(&w->limit);
+}
+
+/* Bookings and memory are given back a moment after the client has its answer. */
+static void settle(void)
+{
+	for (int i = 0; i < 500; i++) {
+		uint64_t open = atomic_load(&w->shared.body_bytes);
+		for (size_t s = 0; s < w->n_agents; s++)
+			open += cluster_inflight(w->cluster, (uint16_t)s);
+		if (open == 0)
+			return;
+		turn_for(10 * CGN_MSEC);
+	}
+	fail_msg("bookings or body memory were not given back");
+}
+
+static void world_close(void)
+{
+	settle();
+	http_client_free(&w->client);
+	gw_worker_free(&w->worker);
+	for (size_t i = 0; i < w->n_agents; i++)
+		grpc_server_free(&w->agent[i].server);
+	cgn_loop_free(&w->loop);
+	route_record_free(&w->shared.record);
+	cluster_free(&w->cluster);
+	cgn_buf_fini(&w->body);
+	cgn_buf_fini(&w->seen_body);
+	cgn_buf_fini(&w->seen_headers);
+	free(w);
+	w = NULL;
+}
+
+/* ---- the client ---- */
+
+static void keep(const struct http_head *h, const char *name, char *to, size_t cap)
+{
+	(void)cgn_str_copyz(to, cap, http_head_get(h, name));
+}
+
+static void on_head(struct http_call *c, void *user, const struct http_head *h)
+{
+	(void)c;
+	(void)user;
+	w->status = h->status;
+	keep(h, "x-cgn-node", w->node, sizeof w->node);
+	keep(h, "x-cgn-cache-hit", w->hit, sizeof w->hit);
+	keep(h, "x-request-id", w->request_id, sizeof w->request_id);
+	keep(h, "retry-after", w->retry_after, sizeof w->retry_after);
+	keep(h, "content-type", w->content_type, sizeof w->content_type);
+}
+
+static void on_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
+{
+	(void)c;
+	(void)user;
+	cgn_buf_add(&w->body, p, n);
+}
+
+static void on_end(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
+{
+	(void)c;
+	(void)user;
+	(void)trailers;
+	(void)n;
+	w->over = true;
+	cgn_loop_stop(w->loop);
+}
+
+static void on_fail(struct http_call *c, void *user, enum http_fail_stage stage, const struct cgn_err *why)
+{
+	(void)c;
+	(void)user;
+	(void)why;
+	w->failed = true;
+	w->stage = stage;
+	cgn_loop_stop(w->loop);
+}
+
+static const struct http_call_ops client_ops = {.on_head = on_head, .on_body = on_body, .on_end = on_end, .on_fail = on_fail};
+
+static struct http_call *start(const char *path, struct cgn_str body, const struct http_field *fields, size_t n)
+{
+	struct http_call *c = NULL;
+	const struct iovec iov = {(void *)(uintptr_t)body.p, body.n};
+	struct http_request rq = {.method = body.n > 0 ? "POST" : "GET", .path = path, .fields = fields, .n_fields = n, .body = &iov, .n_body = 1};
+	rq.body_len = (int64_t)body.n;
+	cgn_buf_fini(&w->body);
+	w->over = w->failed = false;
+	w->status = 0;
+	w->node[0] = w->hit[0] = w->retry_after[0] = '\0';
+	assert_true(cgn_ok(http_call_start(w->client, &rq, &client_ops, NULL, &c, NULL)));
+	return c;
+}
+
+static void ask(const char *path, const char *body, const struct http_field *fields, size_t n)
+{
+	(void)start(path, cgn_str_of(body), fields, n);
+	turn_for(20 * CGN_SEC);
+	assert_true(w->over || w->failed);
+}
+
+#define CHAT "/v1/chat/completions"
+#define HELLO "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}"
+
+static void chat(void)
+{
+	ask(CHAT, HELLO, NULL, 0);
+}
+
+static const char *text(void)
+{
+	return cgn_buf_z(&w->body);
+}
+
+static unsigned calls(void)
+{
+	unsigned sum = 0;
+	for (size_t i = 0; i < w->n_agents; i++)
+		sum += w->agent[i].calls;
+	return sum;
+}
+
+static void all_act(enum act act)
+{
+	for (size_t i = 0; i < w->n_agents; i++)
+		w->agent[i].act = act;
+}
+
+/* ---- tests ---- */
+
+static void what_goes_out_and_comes_back(void **state)
+{
+	(void)state;
+	world_open(1, "[models.m]\naliases = [\"alias\"]\n", NULL);
+	const struct http_field f[] = {{CGN_STR("authorization"), CGN_STR("Bearer secret")}, {CGN_STR("x-request-id"), CGN_STR("id-7")},
+		{CGN_STR("content-type"), CGN_STR("application/json")}, {CGN_STR("x-cgn-subject"), CGN_STR("root")},
+		{CGN_STR("cookie"), CGN_STR("a=b")}, {CGN_STR("openai-organization"), CGN_STR("org")}, {CGN_STR("traceparent"), CGN_STR("00-1")}};
+	const char *body = " {\"stream\" :true,\"x\":[1.50,null] , \"model\":\"alias\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"}]}\n";
+	ask(CHAT "?a=b", body, f, CGN_COUNT(f));
+	assert_int_equal(w->status, 200);
+	assert_string_equal(text(), "hello");
+	assert_string_equal(w->node, "n0");
+	assert_string_equal(w->request_id, "id-7");
+	assert_string_equal(w->content_type, "text/plain");
+	assert_string_equal(cgn_buf_z(&w->seen_body), body);
+	assert_string_equal(w->seen_path, CHAT "?a=b");
+	assert_string_equal(w->seen_model, "m");
+	assert_true(w->seen_stream);
+	assert_int_equal(w->seen_attempt, 1);
+	const char *headers = cgn_buf_z(&w->seen_headers);
+	assert_string_equal(headers, "content-type: application/json\nopenai-organization: org\ntraceparent: 00-1\nx-request-id: id-7\n");
+	world_close();
+}
+
+static void a_failed_try_goes_elsewhere_unseen(void **state)
+{
+	(void)state;
+	static const enum act bad[] = {ACT_REFUSE, ACT_500, ACT_HEAD_ONLY, ACT_DATA_FIRST, ACT_TWO_HEADS, ACT_JUNK, ACT_END_AT_ONCE};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		world_open(3, "[router.retry]\nbackoff = \"1ms\"\n", NULL);
+		w->agent[0].act = w->agent[1].act = bad[i];
+		for (int k = 0; k < 5; k++) {
+			chat();
+			assert_int_equal(w->status, 200);
+			assert_string_equal(text(), "hello");
+			assert_string_equal(w->node, "n2");
+		}
+		assert_true(calls() > 5);
+		world_close();
+	}
+}
+
+static void the_last_answer_of_failing_engines_is_relayed(void **state)
+{
+	(void)state;
+	world_open(5, "[router.retry]\nattempts = 4\nbackoff = \"0ms\"\n", NULL);
+	all_act(ACT_500);
+	chat();
+	assert_int_equal(w->status, 500);
+	assert_string_equal(text(), "{\"engine\":\"broke\"}");
+	assert_int_equal(calls(), 4);
+	assert_int_equal(w->seen_attempt, 4);
+	all_act(ACT_REFUSE);
+	chat();
+	assert_int_equal(w->status, 503);
+	assert_string_equal(w->retry_after, "2");
+	assert_non_null(strstr(text(), "engine_unavailable"));
+	assert_int_equal(calls(), 8);
+	world_close();
+}
+
+static void what_no_node_would_do_better_is_not_retried(void **state)
+{
+	(void)state;
+	world_open(3, "", NULL);
+	all_act(ACT_INVALID);
+	chat();
+	assert_int_equal(w->status, 400);
+	assert_non_null(strstr(text(), "no such thing"));
+	assert_int_equal(calls(), 1);
+	world_close();
+}
+
+static void an_empty_answer_is_an_answer(void **state)
+{
+	(void)state;
+	world_open(2, "", NULL);
+	all_act(ACT_EMPTY);
+	chat();
+	assert_int_equal(w->status, 200);
+	assert_true(w->over);
+	assert_int_equal(w->body.n, 0);
+	world_close();
+}
+
+static void a_dying_stream_ends_with_an_error_event(void **state)
+{
+	(void)state;
+	world_open(1, "", NULL);
+	all_act(ACT_STREAM);
+	chat();
+	assert_string_equal(text(), "data: {\"a\":1}\n\ndata: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n");
+	all_act(ACT_CUT_EVENTS);
+	chat();
+	assert_true(w->over);
+	assert_memory_equal(text(), "data: {\"a\":1}\n\nevent: error\ndata: {\"error\":", 41);
+	assert_null(strstr(text(), "[DONE]"));
+	all_act(ACT_CUT_MIDWAY);
+	chat();
+	assert_memory_equal(text(), "data: {\"a\":1}\n\ndata: {\"b\"\n\nevent: error\ndata: ", 46);
+	assert_null(strstr(text(), "[DONE]"));
+	world_close();
+}
+
+static void a_dying_plain_answer_is_cut(void **state)
+{
+	(void)state;
+	world_open(2, "", NULL);
+	all_act(ACT_CUT_PLAIN);
+	chat();
+	assert_true(w->failed);
+	assert_int_equal(w->stage, HTTP_FAIL_BODY);
+	assert_int_equal(calls(), 1); /* never again once the client has bytes */
+	world_close();
+}
+
+static void silence_is_bounded(void **state)
+{
+	(void)state;
+	world_open(2, "[router]\nfirst_byte_timeout = \"60ms\"\nstream_idle_timeout = \"60ms\"\n", NULL);
+	all_act(ACT_HANG);
+	chat();
+	assert_int_equal(w->status, 504);
+	assert_int_equal(calls(), 2);
+	all_act(ACT_STALL);
+	chat();
+	assert_int_equal(w->status, 200);
+	assert_non_null(strstr(text(), "event: error"));
+	world_close();
+}
+
+static void a_client_that_goes_cancels_the_engine(void **state)
+{
+	(void)state;
+	world_open(1, "", NULL);
+	static const enum act acts[] = {ACT_HANG, ACT_STALL};
+	for (unsigned i = 0; i < 2; i++) {
+		w->agent[0].act = acts[i];
+		struct http_call *c = start(CHAT, cgn_str_of(HELLO), NULL, 0);
+		for (int k = 0; k < 500 && w->agent[0].calls <= i; k++)
+			turn_for(10 * CGN_MSEC);
+		assert_int_equal(w->agent[0].calls, i + 1);
+		http_call_cancel(&c);
+		for (int k = 0; k < 500 && w->agent[0].cancelled <= i; k++)
+			turn_for(10 * CGN_MSEC);
+		assert_int_equal(w->agent[0].cancelled, i + 1);
+	}
+	world_close();
+}
+
+static void refusals(void **state)
+{
+	(void)state;
+	world_open(1, "[router]\nmax_body = \"2KiB\"\n[models.absent]\n", NULL);
+	struct {
+		const char *path, *body;
+		int status;
+		const char *code;
+	} rows[] = {
+		{CHAT, "{\"model\":\"m\",}", 400, "invalid_json"},
+		{CHAT, "[]", 400, "invalid_json"},
+		{CHAT, "{\"model\":[\"m\"]}", 400, "missing_model"},
+		{CHAT, "{\"model\":\"\"}", 404, "model_not_found"},
+		{CHAT, "{\"model\":\"\\u006e\"}", 404, "model_not_found"},
+		{CHAT, "{\"model\":\"absent\"}", 503, "no_node"},
+		{"/v1/models", "{}", 405, "method_not_allowed"},
+		{"/v1/chat/completionsx", "{}", 404, "not_found"},
+		{CHAT, "", 405, "method_not_allowed"},
+		{"/v1/models/", "", 404, "not_found"},
+		{"/v1/models/%6", "", 404, "model_not_found"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		ask(rows[i].path, rows[i].body, NULL, 0);
+		if (w->status != rows[i].status || strstr(text(), rows[i].code) == NULL)
+			fail_msg("row %zu: %d %s", i, w->status, text());
+	}
+	char *big = malloc(4001);
+	memset(big, ' ', 4000);
+	big[4000] = '\0';
+	ask(CHAT, big, NULL, 0);
+	assert_int_equal(w->status, 413);
+	free(big);
+	assert_int_equal(calls(), 0);
+	ask("/v1/models/%6d", "", NULL, 0);
+	assert_int_equal(w->status, 200);
+	world_close();
+}
+
+static void keys_are_asked_for(void **state)
+{
+	(void)state;
+	world_open(1, "", "k " KEY_HASH " chat 2026-01-31T08:00:00Z\n");
+	chat();
+	assert_int_equal(w->status, 401);
+	struct http_field f[] = {{CGN_STR("authorization"), CGN_STR("Bearer password")}, {CGN_STR("x-cgn-node"), CGN_STR("n0")}};
+	ask(CHAT, HELLO, f, 1);
+	assert_int_equal(w->status, 200);
+	ask(CHAT, HELLO, f, 2); /* a pin needs admin */
+	assert_int_equal(w->status, 403);
+	f[0] = (struct http_field){CGN_STR("x-api-key"), CGN_STR("password")};
+	ask(CHAT, HELLO, f, 1);
+	assert_int_equal(w->status, 200);
+	ask("/v1/embeddings", "{\"model\":\"m\",\"input\":\"x\"}", f, 1);
+	assert_int_equal(w->status, 403);
+	assert_int_equal(calls(), 2);
+	struct gw_rules *open_rules = rules_of("", NULL); /* keys may be replaced while it runs */
+	gw_worker_tell(w->worker, NULL, open_rules);
+	gw_rules_unref(&open_rules);
+	for (int i = 0; i < 500 && w->status != 200; i++)
+		chat();
+	assert_int_equal(w->status, 200);
+	world_close();
+}
+
+static void a_pin_is_kept_and_a_node_that_leaves_is_not_used(void **state)
+{
+	(void)state;
+	world_open(3, "", NULL);
+	const struct http_field f[] = {{CGN_STR("x-cgn-node"), CGN_STR("n1")}};
+	for (int i = 0; i < 3; i++) {
+		ask(CHAT, HELLO, f, 1);
+		assert_string_equal(w->node, "n1");
+	}
+	w->agent[1].act = ACT_REFUSE;
+	ask(CHAT, HELLO, f, 1);
+	assert_int_equal(w->status, 503);
+	struct cluster_orders o;
+	struct cluster_view *v = NULL;
+	assert_true(cluster_node_gone(w->cluster, "n1", &o));
+	assert_true(cgn_ok(cluster_view_new(w->cluster, &v, NULL)));
+	gw_worker_tell(w->worker, v, NULL);
+	cluster_view_unref(&v);
+	turn_for(50 * CGN_MSEC);
+	unsigned before = w->agent[1].calls;
+	for (int i = 0; i < 6; i++) {
+		chat();
+		assert_int_equal(w->status, 200);
+	}
+	ask(CHAT, HELLO, f, 1);
+	assert_int_equal(w->status, 503);
+	assert_int_equal(w->agent[1].calls, before);
+	world_close();
+}
+
+static void long_prompts_have_chains_and_hits(void **state)
+{
+	(void)state;
+	world_open(2, "", NULL);
+	struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"");
+	for (int i = 0; i < 400; i++)
+		cgn_buf_fmt(&b, "word %d ", i);
+	cgn_buf_putz(&b, "\"}]}");
+	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	char first[64], all[32];
+	strcpy(first, w->node);
+	assert_true(w->seen_chain >= 10);
+	assert_int_equal(strncmp(w->hit, "0/", 2), 0);
+	snprintf(all, sizeof all, "%zu/%zu", w->seen_chain, w->seen_chain);
+	for (int i = 0; i < 5; i++) {
+		settle();
+		ask(CHAT, cgn_buf_z(&b), NULL, 0);
+		assert_string_equal(w->hit, all);
+		assert_string_equal(w->node, first);
+	}
+	cgn_buf_fini(&b);
+	world_close();
+}
+
+static void a_node_that_failed_is_not_preferred(void **state)
+{
+	(void)state;
+	world_open(2, "", NULL);
+	struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "{\"model\":\"m\",\"prompt\":\"");
+	for (int i = 0; i < 300; i++)
+		cgn_buf_fmt(&b, "word %d ", i);
+	cgn_buf_putz(&b, "\"}");
+	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	size_t home = w->node[1] == '0' ? 0 : 1;
+	w->agent[home].act = ACT_REFUSE;
+	for (int i = 0; i < 5; i++) { /* one failure, and the other node has the prefix */
+		settle();
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		assert_int_equal(w->status, 200);
+	}
+	assert_int_equal(w->agent[home].calls, 2);
+	cgn_buf_fini(&b);
+	world_close();
+}
+
+static void states_have_names_and_lead_to_the_end(void **state)
+{
+	(void)state;
+	for (unsigned s = 0; s < GW_STATE_COUNT; s++)
+		assert_true(strlen(gw_state_name((enum gw_state)s)) > 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_goes_out_and_comes_back),
+		cmocka_unit_test(a_failed_try_goes_elsewhere_unseen),
+		cmocka_unit_test(the_last_answer_of_failing_engines_is_relayed),
+		cmocka_unit_test(what_no_node_would_do_better_is_not_retried),
+		cmocka_unit_test(an_empty_answer_is_an_answer),
+		cmocka_unit_test(a_dying_stream_ends_with_an_error_event),
+		cmocka_unit_test(a_dying_plain_answer_is_cut),
+		cmocka_unit_test(silence_is_bounded),
+		cmocka_unit_test(a_client_that_goes_cancels_the_engine),
+		cmocka_unit_test(refusals),
+		cmocka_unit_test(keys_are_asked_for),
+		cmocka_unit_test(a_pin_is_kept_and_a_node_that_leaves_is_not_used),
+		cmocka_unit_test(long_prompts_have_chains_and_hits),
+		cmocka_unit_test(a_node_that_failed_is_not_preferred),
+		cmocka_unit_test(states_have_names_and_lead_to_the_end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

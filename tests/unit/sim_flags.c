@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cgn-sim's command line and its faults. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "sim/flags.h"
+
+#define PARSE(cfg, then, err, ...)                                                                 \
+	sim_flags_parse((int)CGN_COUNT(((const char *[]){"cgn-sim", __VA_ARGS__})),                \
+		(char **)(uintptr_t)(const char *[]){"cgn-sim", __VA_ARGS__, NULL}, (cfg), (then), (err))
+
+static struct sim_cfg cfg;
+static enum sim_flags_then then;
+static struct cgn_err err;
+
+static void refused(cgn_rc rc, const char *part)
+{
+	assert_int_equal(rc.code, CGN_INVALID);
+	if (strstr(err.msg, part) == NULL)
+		fail_msg("\"%s\" lacks \"%s\"", err.msg, part);
+}
+
+static void presets_make_an_engine(void **state)
+{
+	(void)state;
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--seed", "7")));
+	assert_string_equal(cfg.listen, "127.0.0.1:8000");
+	assert_int_equal(cfg.n_models, 1);
+	assert_string_equal(cfg.models[0], "sim");
+	assert_int_equal(cfg.seed, 7);
+	assert_int_equal(cfg.block_tokens, 16);
+	assert_true(cfg.time_scale > 0.999 && cfg.time_scale < 1.001);
+	assert_int_equal(then, SIM_RUN);
+}
+
+static void values_come_behind_a_space_or_an_equals_sign(void **state)
+{
+	(void)state;
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--model", "a", "--model=b/c=d", "--time-scale=0", "--kv-blocks", "10",
+		"--chunk-per-write", "--fault=cut-after=3", "--fault", "http503@0.5")));
+	assert_int_equal(cfg.n_models, 2);
+	assert_string_equal(cfg.models[1], "b/c=d");
+	assert_true(cfg.time_scale <= 0);
+	assert_true(cfg.chunk_per_write);
+	assert_int_equal(cfg.faults.n, 2);
+	assert_int_equal(cfg.max_model_len, 160); /* what the KV memory holds */
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--help")));
+	assert_int_equal(then, SIM_HELP);
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--version")));
+	assert_int_equal(then, SIM_VERSION);
+}
+
+static void mistakes_are_explained(void **state)
+{
+	(void)state;
+	refused(PARSE(&cfg, &then, &err, "--kv-block", "1"), "did you mean --kv-blocks");
+	refused(PARSE(&cfg, &then, &err, "--zzzzzzzzz"), "unknown flag");
+	refused(PARSE(&cfg, &then, &err, "listen"), "begin with --");
+	refused(PARSE(&cfg, &then, &err, "--listen"), "needs a value");
+	refused(PARSE(&cfg, &then, &err, "--max-batch", "0"), "from 1 to");
+	refused(PARSE(&cfg, &then, &err, "--max-batch", "-1"), "from 1 to");
+	refused(PARSE(&cfg, &then, &err, "--max-batch", "1e9"), "from 1 to");
+	refused(PARSE(&cfg, &then, &err, "--time-scale", "nan"), "needs a number");
+	refused(PARSE(&cfg, &then, &err, "--time-scale", "1x"), "needs a number");
+	refused(PARSE(&cfg, &then, &err, "--chunk-per-write=yes"), "takes no value");
+	refused(PARSE(&cfg, &then, &err, "--fault", "explode"), "there are refuse, http");
+	refused(PARSE(&cfg, &then, &err, "--kv-blocks", "1", "--block-tokens", "1"), "hold not even");
+	refused(PARSE(&cfg, &then, &err, "--model", "\xff"), "UTF-8");
+}
+
+static void help_names_every_flag_and_fault(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {0};
+	sim_flags_help(&b);
+	const char *z = cgn_buf_z(&b);
+#define FLAG(name, meta, type, field, preset, min, max, help) assert_non_null(strstr(z, "--" name " "));
+#include "sim/flags.def"
+#undef FLAG
+#define FAULT(id, name, arg, help) assert_non_null(strstr(z, "  " name));
+#include "sim/faults.def"
+#undef FAULT
+	cgn_buf_fini(&b);
+}
+
+static struct sim_fault fault_of(const char *text)
+{
+	struct sim_fault f = {0};
+	if (!cgn_ok(sim_fault_parse(cgn_str_of(text), &f, &err)))
+		fail_msg("%s: %s", text, err.msg);
+	return f;
+}
+
+static void faults_print_as_they_are_read(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {"refuse", "http500", "http503@0.25", "cut-after=7@every=3", "die-after=0@after=10", "hang",
+		"stall-after=1@0", "truncated-chunk@1", "slow-start=1500ms"};
+	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
+		struct sim_fault f = fault_of(texts[i]);
+		struct cgn_buf b = {0};
+		sim_fault_print(&f, &b);
+		assert_string_equal(cgn_buf_z(&b), texts[i]);
+		cgn_buf_fini(&b);
+	}
+	assert_int_equal(fault_of("http:429").arg, 429);
+	assert_int_equal(fault_of("slow-start:2s").arg, 2 * CGN_SEC);
+	assert_int_equal(fault_of("slow-start=3").arg, 3 * CGN_SEC);
+}
+
+static void bad_faults_are_refused(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {"", "@", "http", "http200", "http9999", "httpx", "cut-after", "cut-after=", "cut-after=-1", "refuse=1",
+		"hang@", "hang@2", "hang@-0.5", "hang@every=0", "hang@every", "hang@often=3", "slow-start", "slow-start=5h",
+		"slow-start=99999999999999999999s", "hang@nan", "cut-after=99999999999"};
+	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
+		struct sim_fault f;
+		if (cgn_ok(sim_fault_parse(cgn_str_of(texts[i]), &f, &err)))
+			fail_msg("\"%s\" was accepted", texts[i]);
+		assert_true(strlen(err.msg) > 10);
+	}
+}
+
+static unsigned strikes(const char *text, unsigned requests)
+{
+	struct sim_faults f = {.list = {fault_of(text)}, .n = 1, .rng = 1};
+	struct sim_verdict v;
+	unsigned n = 0;
+	for (unsigned i = 0; i < requests; i++) {
+		sim_faults_judge(&f, &v);
+		n += v.hang;
+	}
+	return n;
+}
+
+static void faults_strike_as_often_as_asked(void **state)
+{
+	(void)state;
+	assert_int_equal(strikes("hang", 100), 100);
+	assert_int_equal(strikes("hang@every=7", 100), 14);
+	assert_int_equal(strikes("hang@after=90", 100), 10);
+	assert_int_equal(strikes("hang@0", 1000), 0);
+	assert_int_equal(strikes("hang@1", 1000), 1000);
+	unsigned n = strikes("hang@0.25", 10000);
+	assert_true(n > 2200 && n < 2800);
+	assert_int_equal(n, strikes("hang@0.25", 10000)); /* seeded */
+}
+
+static void verdicts_combine(void **state)
+{
+	(void)state;
+	struct sim_faults f = {.list = {fault_of("cut-after=5"), fault_of("http500@after=1"), fault_of("slow-start=1s")}, .n = 3};
+	struct sim_verdict v;
+	sim_faults_judge(&f, &v);
+	assert_true(v.cut_after == 5 && v.status == 0 && v.die_after == SIM_NEVER && !v.refuse);
+	sim_faults_judge(&f, &v);
+	assert_int_equal(v.status, 500);
+	assert_true(sim_faults_slow_start(&f) == CGN_SEC);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(presets_make_an_engine),
+		cmocka_unit_test(values_come_behind_a_space_or_an_equals_sign),
+		cmocka_unit_test(mistakes_are_explained),
+		cmocka_unit_test(help_names_every_flag_and_fault),
+		cmocka_unit_test(faults_print_as_they_are_read),
+		cmocka_unit_test(bad_faults_are_refused),
+		cmocka_unit_test(faults_strike_as_often_as_asked),
+		cmocka_unit_test(verdicts_combine),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulated device in virtual time: batching, queueing, KV memory, prefix cache. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim/model.h"
+#include "sim/tokens.h"
+
+struct seen { /* what a job was given */
+	struct sim_job *job;
+	uint32_t given, cached;
+	cgn_nsec first_at, last_at;
+	bool finished;
+};
+
+static const struct sim_model_cfg plain = {
+	.prefill_tokens_per_s = 1000, /* one token a millisecond */
+	.decode = 10 * CGN_MSEC,
+	.batch_effect = 0.5,
+	.max_batch = 8,
+	.step_tokens = 64,
+	.max_queue = 100,
+	.kv_blocks = 64,
+	.block_tokens = 4,
+};
+
+static struct sim_model *model_of(const struct sim_model_cfg *cfg)
+{
+	struct sim_model *m = NULL;
+	assert_true(cgn_ok(sim_model_new(cfg, &m)));
+	return m;
+}
+
+/* |lineage| names the tokens: equal ones share their prefix. */
+static cgn_rc submit(struct sim_model *m, struct seen *s, uint64_t lineage, uint32_t prompt, uint32_t answer)
+{
+	uint64_t hashes[256];
+	uint32_t n = (prompt + answer) / 4;
+	for (uint32_t i = 0; i < n; i++)
+		hashes[i] = sim_mix(lineage * 1000 + i);
+	*s = (struct seen){0};
+	const struct sim_job_spec spec = {prompt, answer, hashes, n, s};
+	return sim_model_submit(m, &spec, &s->job);
+}
+
+static cgn_nsec step(struct sim_model *m, cgn_nsec now)
+{
+	struct sim_orders o;
+	sim_model_step(m, now, &o);
+	for (size_t i = 0; i < o.n_gains; i++) {
+		struct seen *s = o.gains[i].user;
+		assert_int_equal(o.gains[i].given, s->given + 1);
+		s->given++;
+		s->cached = o.gains[i].cached;
+		s->first_at = s->given == 1 ? now : s->first_at;
+		s->last_at = now;
+		s->finished = o.gains[i].finished;
+		if (s->finished)
+			s->job = NULL;
+	}
+	assert_true(sim_model_sound(m));
+	return o.wake_at;
+}
+
+static cgn_nsec run(struct sim_model *m, cgn_nsec now) /* until idle; when that was */
+{
+	for (unsigned i = 0; i < 100000; i++) {
+		cgn_nsec at = step(m, now);
+		if (at == 0)
+			return now;
+		assert_true(at > now);
+		now = at;
+	}
+	fail_msg("the device never idles");
+	return 0;
+}
+
+static void one_request_takes_prefill_and_decodes(void **state)
+{
+	(void)state;
+	struct sim_model *m = model_of(&plain);
+	struct seen a;
+	assert_true(cgn_ok(submit(m, &a, 1, 20, 5)));
+	(void)run(m, 1000 * CGN_MSEC);
+	assert_true(a.finished);
+	assert_int_equal(a.given, 5);
+	assert_int_equal(a.first_at / CGN_MSEC, 1020);
+	assert_int_equal(a.last_at / CGN_MSEC, 1060);
+	struct sim_model_stats s = sim_model_stats(m);
+	assert_int_equal(s.prompt_tokens, 20);
+	assert_int_equal(s.answer_tokens, 5);
+	assert_int_equal(s.kv_used, 0);
+	assert_int_equal(s.running + s.waiting, 0);
+	sim_model_free(&m);
+	assert_null(m);
+}
+
+static void long_prompts_are_chunked_beside_decodes(void **state)
+{
+	(void)state;
+	struct sim_model *m = model_of(&plain);
+	struct seen a, b;
+	assert_true(cgn_ok(submit(m, &a, 1, 4, 30)));
+	cgn_nsec at = step(m, 0);
+	at = step(m, at); /* a decodes now */
+	assert_int_equal(a.given, 1);
+	assert_true(cgn_ok(submit(m, &b, 2, 150, 2)));
+	uint32_t before = a.given;
+	while (b.given == 0)
+		at = step(m, at);
+	/* 150 tokens beside one decode with a budget of 64: three steps of at most 63. */
+	assert_int_equal(a.given - before, 4); /* and the one in flight */
+	(void)run(m, at);
+	assert_true(a.finished && b.finished);
+	sim_model_free(&m);
+}
+
+static void batches_slow_each_step(void **state)
+{
+	(void)state;
+	struct sim_model *m = model_of(&plain);
+	struct seen s[4];
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(cgn_ok(submit(m, &s[i], i, 1, 10)));
+	cgn_nsec at = step(m, 0);
+	assert_int_equal(at / CGN_MSEC, 4); /* four prompts of one token */
+	cgn_nsec next = step(m, at);
+	assert_int_equal((next - at) / CGN_MSEC, 25); /* 10 ms * (1 + 0.5 * 3) */
+	(void)run(m, next);
+	sim_model_free(&m);
+}
+
+static void batch_slots_queue_first_come_first_served(void **state)
+{
+	(void)state;
+	struct sim_model_cfg cfg = plain;
+	cfg.max_batch = 2;
+	struct sim_model *m = model_of(&cfg);
+	struct seen s[5];
+	for (unsigned i = 0; i < 5; i++)
+		assert_true(cgn_ok(submit(m, &s[i], i, 8, 4)));
+	cgn_nsec at = step(m, 0);
+	assert_int_equal(sim_model_stats(m).running, 2);
+	assert_int_equal(sim_model_stats(m).waiting, 3);
+	(void)run(m, at);
+	for (unsigned i = 1; i < 5; i++)
+		assert_true(s[i - 1].first_at <= s[i].first_at);
+	assert_true(s[4].first_at > s[1].last_at);
+	sim_model_free(&m);
+}
+
+static void full_queue_and_hopeless_jobs_are_refused(void **state)
+{
+	(void)state;
+	struct sim_model_cfg cfg = plain;
+	cfg.max_queue = 2;
+	struct sim_model *m = model_of(&cfg);
+	struct seen s[4];
+	assert_int_equal(submit(m, &s[0], 0, 250, 7).code, CGN_TOO_LARGE); /* 257 tokens, 256 fit */
+	assert_true(cgn_ok(submit(m, &s[0], 0, 250, 6)));
+	assert_true(cgn_ok(submit(m, &s[1], 1, 8, 4)));
+	assert_int_equal(submit(m, &s[2], 2, 8, 4).code, CGN_OVERLOADED);
+	(void)run(m, 0);
+	assert_true(s[0].finished && s[1].finished);
+	sim_model_free(&m);
+}
+
+static void repeated_prompts_are_cached(void **state)
+{
+	(void)state;
+	struct sim_model *m = model_of(&plain);
+	struct seen a, b, c, longer;
+	assert_true(cgn_ok(submit(m, &a, 1, 40, 4)));
+	cgn_nsec at = run(m, 0);
+	assert_int_equal(a.cached, 0);
+	assert_true(cgn_ok(submit(m, &b, 1, 40, 4)));
+	cgn_nsec start = at;
+	at = run(m, at);
+	assert_int_equal(b.cached, 36); /* the block with the last token is computed again */
+	assert_int_equal((b.first_at - start) / CGN_MSEC, 4);
+	assert_true(cgn_ok(submit(m, &c, 2, 40, 4)));
+	at = run(m, at);
+	assert_int_equal(c.cached, 0);
+	/* A next turn finds prompt and answer of the one before: 43 computed tokens are 10 full blocks. */
+	assert_true(cgn_ok(submit(m, &longer, 1, 80, 4)));
+	(void)run(m, at);
+	assert_int_equal(longer.cached, 40);
+	struct sim_model_stats s = sim_model_stats(m);
+	assert_int_equal(s.prefix_queried, 200);
+	assert_int_equal(s.prefix_hit, 76);
+	sim_model_free(&m);
+}
+
+static void least_recently_used_prefixes_go_first(void **state)
+{
+	(void)state;
+	struct sim_model_cfg cfg = plain;
+	cfg.kv_blocks = 25;
+	struct sim_model *m = model_of(&cfg);
+	struct seen s;
+	cgn_nsec at = 0;
+	for (uint64_t lineage = 1; lineage <= 2; lineage++) {
+		assert_true(cgn_ok(submit(m, &s, lineage, 40, 1)));
+		at = run(m, at);
+	}
+	assert_true(cgn_ok(submit(m, &s, 1, 40, 1))); /* touch the first */
+	at = run(m, at);
+	assert_int_equal(s.cached, 36);
+	assert_true(cgn_ok(submit(m, &s, 3, 40, 1))); /* takes 5 free ones and tails of the second */
+	at = run(m, at);
+	assert_true(cgn_ok(submit(m, &s, 1, 40, 1)));
+	at = run(m, at);
+	assert_int_equal(s.cached, 36);
+	assert_true(cgn_ok(submit(m, &s, 2, 40, 1)));
+	(void)run(m, at);
+	assert_true(s.cached < 36);
+	sim_model_free(&m);
+}
+
+static void kv_memory_bounds_admission(void **state)
+{
+	(void)state;
+	struct sim_model_cfg cfg = plain;
+	cfg.kv_blocks = 12; /* 48 tokens */
+	struct sim_model *m = model_of(&cfg);
+	struct seen a, b;
+	assert_true(cgn_ok(submit(m, &a, 1, 30, 10)));
+	assert_true(cgn_ok(submit(m, &b, 2, 30, 10)));
+	cgn_nsec at = step(m, 0);
+	assert_int_equal(sim_model_stats(m).running, 1);
+	(void)run(m, at);
+	assert_true(b.first_at > a.last_at);
+	assert_true(a.finished && b.finished);
+	sim_model_free(&m);
+}
+
+static void growing_jobs_preempt_the_last_comer(void **state)
+{
+	(void)state;
+	struct sim_model_cfg cfg = plain;
+	cfg.kv_blocks = 12;
+	struct sim_model *m = model_of(&cfg);
+	struct seen a, b, c;
+	assert_true(cgn_ok(submit(m, &a, 1, 12, 24)));
+	assert_true(cgn_ok(submit(m, &b, 2, 12, 24)));
+	assert_true(cgn_ok(submit(m, &c, 3, 12, 24)));
+	(void)run(m, 0);
+	assert_true(a.finished && b.finished && c.finished);
+	assert_int_equal(a.given + b.given + c.given, 72); /* a preempted one goes on where it was */
+	assert_true(sim_model_stats(m).preempted > 0);
+	assert_true(a.last_at <= b.last_at && b.last_at <= c.last_at);
+	sim_model_free(&m);
+}
+
+static void abort_frees_at_once(void **state)
+{
+	(void)state;
+	struct sim_model_cfg cfg = plain;
+	cfg.max_batch = 1;
+	struct sim_model *m = model_of(&cfg);
+	struct seen a, b;
+	assert_true(cgn_ok(submit(m, &a, 1, 40, 50)));
+	assert_true(cgn_ok(submit(m, &b, 2, 8, 2)));
+	cgn_nsec at = step(m, 0);
+	at = step(m, at);
+	assert_true(sim_model_stats(m).kv_used > 0);
+	sim_model_abort(m, &a.job); /* a step is in flight */
+	assert_null(a.job);
+	assert_int_equal(sim_model_stats(m).kv_used, 0);
+	assert_int_equal(sim_model_stats(m).running, 0);
+	assert_int_equal(sim_model_stats(m).aborted, 1);
+	assert_true(sim_model_sound(m));
+	at = run(m, at);
+	assert_true(b.finished);
+	assert_true(cgn_ok(submit(m, &a, 3, 8, 2)));
+	sim_model_abort(m, &a.job); /* still waiting */
+	assert_int_equal(run(m, at), at);
+	sim_model_free(&m);
+}
+
+static void held_jobs_stay_and_others_go_on(void **state)
+{
+	(void)state;
+	struct sim_model *m = model_of(&plain);
+	struct seen a, b;
+	assert_true(cgn_ok(submit(m, &a, 1, 8, 50)));
+	cgn_nsec at = step(m, 0);
+	at = step(m, at);
+	sim_model_hold(m, a.job);
+	assert_true(cgn_ok(submit(m, &b, 2, 8, 5)));
+	at = run(m, at);
+	assert_true(b.finished);
+	assert_true(a.given < 4);
+	assert_int_equal(sim_model_stats(m).running, 1);
+	assert_true(sim_model_stats(m).kv_used > 0);
+	sim_model_abort(m, &a.job);
+	assert_int_equal(sim_model_stats(m).kv_used, 0);
+	sim_model_free(&m);
+}
+
+static void a_late_caller_does_not_slow_the_device(void **state)
+{
+	(void)state;
+	struct sim_model *m = model_of(&plain);
+	struct seen a;
+	assert_true(cgn_ok(submit(m, &a, 1, 10, 3)));
+	cgn_nsec at = step(m, 0);
+	assert_int_equal(at / CGN_MSEC, 10);
+	at = step(m, 1000 * CGN_MSEC);
+	assert_int_equal(at / CGN_MSEC, 20);
+	sim_model_free(&m);
+}
+
+static void fixed_steps_pace(void **state)
+{
+	(void)state;
+	struct sim_model_cfg cfg = plain;
+	cfg.fixed_step = 7 * CGN_MSEC;
+	struct sim_model *m = model_of(&cfg);
+	struct seen a;
+	assert_true(cgn_ok(submit(m, &a, 1, 20, 3)));
+	assert_int_equal(run(m, 0) / CGN_MSEC, 21);
+	sim_model_free(&m);
+}
+
+/* Thousands of random submits, steps and aborts: nothing leaks, nothing hangs, the same seed gives the same history. */
+static uint64_t storm(uint64_t seed)
+{
+	struct sim_model_cfg cfg = plain;
+	cfg.kv_blocks = 40;
+	cfg.max_batch = 5;
+	cfg.step_tokens = 16;
+	struct sim_model *m = model_of(&cfg);
+	static struct seen s[64];
+	uint64_t rng = seed, history = 0;
+	cgn_nsec now = 0;
+	memset(s, 0, sizeof s);
+	for (unsigned i = 0; i < 5000; i++) {
+		rng = sim_mix(rng + 1);
+		struct seen *it = &s[rng % CGN_COUNT(s)];
+		if (it->job == NULL)
+			(void)!submit(m, it, rng >> 8 & 7, 1 + (uint32_t)(rng >> 16 & 63), 1 + (uint32_t)(rng >> 24 & 31)).code;
+		else if ((rng >> 32 & 7) == 0)
+			sim_model_abort(m, &it->job);
+		cgn_nsec at = step(m, now);
+		now = at != 0 ? at : now;
+		struct sim_model_stats st = sim_model_stats(m);
+		history = sim_mix(history ^ st.answer_tokens ^ st.kv_used << 20 ^ now);
+	}
+	(void)run(m, now);
+	struct sim_model_stats st = sim_model_stats(m);
+	assert_int_equal(st.kv_used, 0);
+	assert_int_equal(st.running + st.waiting, 0);
+	assert_true(st.finished > 100 && st.aborted > 10 && st.preempted > 0);
+	sim_model_free(&m);
+	return history;
+}
+
+static void storms_leave_nothing_behind(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 5; seed++)
+		assert_true(storm(seed) == storm(seed));
+	assert_true(storm(1) != storm(2));
+}
+
+static void blocks_are_shared_and_evicted(void **state)
+{
+	(void)state;
+	struct sim_blocks *b = NULL;
+	assert_true(cgn_ok(sim_blocks_new(3, &b)));
+	uint32_t x = sim_blocks_take(b), unused = 0;
+	sim_blocks_publish(b, x, 77);
+	assert_int_equal(sim_blocks_find(b, 77), x); /* two users */
+	sim_blocks_release(b, x);
+	assert_int_equal(sim_blocks_used(b), 1);
+	sim_blocks_release(b, x);
+	assert_int_equal(sim_blocks_used(b), 0);
+	assert_int_equal(sim_blocks_match(b, (const uint64_t[]){77, 78}, 2, &unused), 1);
+	assert_int_equal(unused, 1);
+	uint32_t y = sim_blocks_take(b), z = sim_blocks_take(b);
+	assert_int_equal(sim_blocks_known(b), 1); /* never used ones go first */
+	sim_blocks_publish(b, y, 77); /* 77 is known already: stays where it is */
+	uint32_t w = sim_blocks_take(b);
+	assert_int_equal(w, x);
+	assert_int_equal(sim_blocks_known(b), 0);
+	assert_int_equal(sim_blocks_take(b), SIM_BLOCK_NONE);
+	assert_int_equal(sim_blocks_find(b, 77), SIM_BLOCK_NONE);
+	assert_true(sim_blocks_sound(b));
+	sim_blocks_release(b, y);
+	sim_blocks_release(b, z);
+	sim_blocks_release(b, w);
+	assert_true(sim_blocks_sound(b));
+	sim_blocks_free(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_request_takes_prefill_and_decodes),
+		cmocka_unit_test(long_prompts_are_chunked_beside_decodes),
+		cmocka_unit_test(batches_slow_each_step),
+		cmocka_unit_test(batch_slots_queue_first_come_first_served),
+		cmocka_unit_test(full_queue_and_hopeless_jobs_are_refused),
+		cmocka_unit_test(repeated_prompts_are_cached),
+		cmocka_unit_test(least_recently_used_prefixes_go_first),
+		cmocka_unit_test(kv_memory_bounds_admission),
+		cmocka_unit_test(growing_jobs_preempt_the_last_comer),
+		cmocka_unit_test(abort_frees_at_once),
+		cmocka_unit_test(held_jobs_stay_and_others_go_on),
+		cmocka_unit_test(a_late_caller_does_not_slow_the_device),
+		cmocka_unit_test(fixed_steps_pace),
+		cmocka_unit_test(storms_leave_nothing_behind),
+		cmocka_unit_test(blocks_are_shared_and_evicted),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

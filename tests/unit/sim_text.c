@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulator's tokenizer, hash chain, words and plans. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "sim/text.h"
+
+static size_t round_trip(struct cgn_str text)
+{
+	struct cgn_buf back = {0};
+	struct cgn_str rest = text;
+	size_t n = 0;
+	while (rest.n > 0) {
+		uint32_t id = 0;
+		char piece[SIM_TOKEN_TEXT_MAX];
+		struct cgn_str cut = sim_token_cut(&rest, &id);
+		size_t len = sim_token_text(id, piece);
+		assert_int_equal(len, cut.n);
+		assert_memory_equal(piece, cut.p, len);
+		cgn_buf_add(&back, piece, len);
+		n++;
+	}
+	assert_true(cgn_str_eq(cgn_buf_view(&back), text));
+	cgn_buf_fini(&back);
+	return n;
+}
+
+static void any_bytes_round_trip(void **state)
+{
+	(void)state;
+	uint64_t rng = 7;
+	char noise[257];
+	for (unsigned round = 0; round < 2000; round++) {
+		size_t n = 1 + round % 256;
+		for (size_t i = 0; i < n; i++) {
+			rng = sim_mix(rng + i);
+			noise[i] = round % 2 ? (char)rng : " aAzZ09.e"[rng % 9];
+		}
+		assert_true(round_trip((struct cgn_str){noise, n}) <= n);
+	}
+	for (unsigned b = 0; b < 256; b++) {
+		char one = (char)b;
+		assert_int_equal(round_trip((struct cgn_str){&one, 1}), 1);
+	}
+}
+
+static void tokens_are_word_sized(void **state)
+{
+	(void)state;
+	assert_int_equal(round_trip(CGN_STR("Hello world")), 2);
+	assert_int_equal(round_trip(CGN_STR(" Zzzzz zzzzz Aaaaa a")), 4);
+	assert_int_equal(round_trip(CGN_STR("engineering")), 3);
+	assert_int_equal(round_trip(CGN_STR("12345")), 2);
+	assert_int_equal(round_trip(CGN_STR("007")), 1);
+	assert_int_equal(round_trip(CGN_STR("HTTP")), 4);
+	assert_int_equal(round_trip(CGN_STR("\xc3\xa9")), 2);
+}
+
+static void ids_do_not_collide(void **state)
+{
+	(void)state;
+	const char *all[] = {"a", " a", "A", " A", "aa", "0", "00", "000", "z", "zzzzz", " Zzzzz", "999", "ba"};
+	uint32_t ids[CGN_COUNT(all)] = {0};
+	for (size_t i = 0; i < CGN_COUNT(all); i++) {
+		struct cgn_str rest = cgn_str_of(all[i]);
+		(void)sim_token_cut(&rest, &ids[i]);
+		assert_int_equal(rest.n, 0);
+		assert_true(ids[i] < SIM_TOK_SYSTEM);
+		for (size_t k = 0; k < i; k++)
+			assert_int_not_equal(ids[i], ids[k]);
+	}
+}
+
+static void foreign_ids_have_no_text(void **state)
+{
+	(void)state;
+	char out[SIM_TOKEN_TEXT_MAX];
+	assert_int_equal(sim_token_text(49999999, out), 0);
+	assert_int_equal(sim_token_text(SIM_TOK_LAST + 1, out), 0);
+	assert_int_equal(sim_token_text(UINT32_MAX, out), 0);
+	assert_int_equal(sim_token_text(SIM_TOK_USER, out), 8);
+	assert_memory_equal(out, "<|user|>", 8);
+	assert_int_equal(sim_token_text(SIM_TOK_LAST, out), 9);
+}
+
+static struct sim_chain chain_of(const char *model, const char *salt, const char *text)
+{
+	struct sim_chain c;
+	sim_chain_init(&c, cgn_str_of(model), cgn_str_of(salt), 4, 1000);
+	sim_chain_text(&c, cgn_str_of(text));
+	return c;
+}
+
+static void chain_names_prefixes(void **state)
+{
+	(void)state;
+	struct sim_chain a = chain_of("m", "", "one two three four five six seven eight nine");
+	struct sim_chain b = chain_of("m", "", "one two three four five six seven EIGHT nine");
+	struct sim_chain other = chain_of("m2", "", "one two three four five six seven eight nine");
+	struct sim_chain salted = chain_of("m", "s", "one two three four five six seven eight nine");
+	assert_int_equal(a.n, 2);
+	assert_true(a.hashes[0] == b.hashes[0]);
+	assert_true(a.hashes[1] != b.hashes[1]);
+	assert_true(a.hashes[0] != other.hashes[0]);
+	assert_true(a.hashes[0] != salted.hashes[0]);
+	/* The answer depends on the tokens alone. */
+	assert_true(sim_chain_digest(&a) == sim_chain_digest(&other));
+	assert_true(sim_chain_digest(&a) == sim_chain_digest(&salted));
+	assert_true(sim_chain_digest(&a) != sim_chain_digest(&b));
+	struct sim_chain copy;
+	assert_true(sim_chain_copy(&copy, &a));
+	sim_chain_text(&copy, CGN_STR(" x y z"));
+	assert_int_equal(copy.n, 3);
+	assert_int_equal(a.n, 2);
+	assert_true(copy.hashes[1] == a.hashes[1]);
+	sim_chain_fini(&a);
+	sim_chain_fini(&b);
+	sim_chain_fini(&other);
+	sim_chain_fini(&salted);
+	sim_chain_fini(&copy);
+}
+
+static void chain_is_bounded(void **state)
+{
+	(void)state;
+	struct sim_chain c;
+	sim_chain_init(&c, CGN_STR("m"), CGN_STR(""), 16, 100);
+	for (unsigned i = 0; i < 100000; i++)
+		sim_chain_add(&c, i);
+	assert_int_equal(c.n_tokens, 100000);
+	assert_int_equal(c.n, 6);
+	assert_true(c.cap <= 32);
+	sim_chain_fini(&c);
+	sim_chain_init(&c, CGN_STR("m"), CGN_STR(""), 16, 1000);
+	sim_chain_image(&c, CGN_STR("data:a"));
+	uint64_t first = sim_chain_digest(&c);
+	assert_int_equal(c.n_tokens, SIM_IMAGE_TOKENS);
+	sim_chain_fini(&c);
+	sim_chain_init(&c, CGN_STR("m"), CGN_STR(""), 16, 1000);
+	sim_chain_image(&c, CGN_STR("data:b"));
+	assert_true(sim_chain_digest(&c) != first);
+	sim_chain_fini(&c);
+}
+
+static void speak(struct sim_text t, unsigned n, struct cgn_buf *out)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct cgn_str piece;
+		uint32_t id = 0;
+		if (!sim_text_next(&t, &piece, &id))
+			break;
+		cgn_buf_str(out, piece);
+	}
+}
+
+static void words_are_deterministic_and_one_token_each(void **state)
+{
+	(void)state;
+	struct sim_text t, again;
+	struct cgn_buf a = {0}, b = {0};
+	for (uint64_t seed = 0; seed < 50; seed++) {
+		a.n = b.n = 0;
+		sim_text_words(&t, seed);
+		sim_text_words(&again, seed);
+		speak(t, 200, &a);
+		speak(again, 200, &b);
+		assert_true(cgn_str_eq(cgn_buf_view(&a), cgn_buf_view(&b)));
+		/* What was said comes back in the next prompt as the same tokens: the prefix cache depends on it. */
+		assert_int_equal(round_trip(cgn_buf_view(&a)), 200);
+		assert_true(a.p[0] >= 'A' && a.p[0] <= 'Z');
+		b.n = 0;
+		sim_text_words(&again, seed + 1);
+		speak(again, 200, &b);
+		assert_false(cgn_str_eq(cgn_buf_view(&a), cgn_buf_view(&b)));
+	}
+	cgn_buf_fini(&a);
+	cgn_buf_fini(&b);
+}
+
+static void scripts_come_whole_character_by_character(void **state)
+{
+	(void)state;
+	struct cgn_str script = CGN_STR("{\"city\":\"Z\xc3\xbcrich \xf0\x9f\x98\x80\"}");
+	struct sim_text t;
+	struct cgn_buf all = {0};
+	struct cgn_str piece;
+	uint32_t id = 0;
+	sim_text_script(&t, script);
+	while (sim_text_next(&t, &piece, &id)) {
+		assert_true(cgn_utf8_valid(piece.p, piece.n));
+		cgn_buf_str(&all, piece);
+	}
+	assert_true(cgn_str_eq(cgn_buf_view(&all), script));
+	assert_false(sim_text_next(&t, &piece, &id));
+	/* Bytes that are no UTF-8 come through too, and nothing reads in front of the script. */
+	sim_text_script(&t, CGN_STR("\x80\x80\x80\x80\x80\x80\x80"));
+	all.n = 0;
+	while (sim_text_next(&t, &piece, &id))
+		cgn_buf_str(&all, piece);
+	assert_int_equal(all.n, 7);
+	cgn_buf_fini(&all);
+}
+
+static struct sim_plan plan_of(uint64_t seed, const struct sim_limits *lim)
+{
+	struct sim_text t;
+	struct sim_plan plan;
+	sim_text_words(&t, seed);
+	assert_true(sim_plan_make(t, lim, NULL, &plan));
+	return plan;
+}
+
+static void plans_end_for_the_right_reason(void **state)
+{
+	(void)state;
+	struct sim_limits lim = {.max_tokens = 10, .natural_tokens = 40};
+	struct sim_plan p = plan_of(1, &lim);
+	assert_int_equal(p.n_tokens, 10);
+	assert_int_equal(p.finish, SIM_FINISH_LENGTH);
+	lim.max_tokens = 100;
+	p = plan_of(1, &lim);
+	assert_int_equal(p.n_tokens, 40);
+	assert_int_equal(p.finish, SIM_FINISH_STOP);
+	lim.ignore_eos = true;
+	p = plan_of(1, &lim);
+	assert_int_equal(p.n_tokens, 100);
+	assert_int_equal(p.finish, SIM_FINISH_LENGTH);
+	assert_int_equal(p.stop_index, -1);
+}
+
+static void stop_strings_cut_the_text(void **state)
+{
+	(void)state;
+	struct sim_text t;
+	struct cgn_buf said = {0};
+	sim_text_words(&t, 3);
+	speak(t, 60, &said);
+	const char *dot = memchr(said.p, '.', said.n);
+	assert_non_null(dot);
+	struct sim_limits lim = {.max_tokens = 60, .natural_tokens = 60, .n_stops = 2};
+	lim.stops[0] = CGN_STR("never said");
+	lim.stops[1] = (struct cgn_str){dot - 3, 5}; /* across three tokens */
+	struct sim_plan p = plan_of(3, &lim);
+	assert_int_equal(p.finish, SIM_FINISH_STOP);
+	assert_int_equal(p.stop_index, 1);
+	assert_int_equal(p.text_bytes, (size_t)(dot - 3 - said.p));
+	lim.keep_stop = true;
+	assert_int_equal(plan_of(3, &lim).text_bytes, (size_t)(dot + 2 - said.p));
+	lim.min_tokens = 60; /* not before */
+	assert_int_equal(plan_of(3, &lim).n_tokens, 60);
+	cgn_buf_fini(&said);
+}
+
+static void logprobs_are_ordered(void **state)
+{
+	(void)state;
+	for (uint64_t at = 0; at < 500; at++) {
+		double last = 0;
+		for (unsigned k = 0; k < 20; k++) {
+			double p = sim_text_logprob(42, at, k);
+			assert_true(p < last);
+			last = p;
+			for (unsigned j = 0; j < k; j++)
+				assert_false(cgn_str_eq(sim_text_rival(42, at, j), sim_text_rival(42, at, k)));
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(any_bytes_round_trip),
+		cmocka_unit_test(tokens_are_word_sized),
+		cmocka_unit_test(ids_do_not_collide),
+		cmocka_unit_test(foreign_ids_have_no_text),
+		cmocka_unit_test(chain_names_prefixes),
+		cmocka_unit_test(chain_is_bounded),
+		cmocka_unit_test(words_are_deterministic_and_one_token_each),
+		cmocka_unit_test(scripts_come_whole_character_by_character),
+		cmocka_unit_test(plans_end_for_the_right_reason),
+		cmocka_unit_test(stop_strings_cut_the_text),
+		cmocka_unit_test(logprobs_are_ordered),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -197,12 +197,16 @@ static bool take_params(const struct sim_ask_env *env, const struct sim_fields *
 
 static bool take_prompts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out, struct sim_refusal *no)
 {
-	struct cgn_str model = cgn_str_of(env->cfg->models[out->model]), salt = CGN_STR("");
+	const struct sim_cfg *cfg = env->cfg;
+	struct sim_chain_cfg chain = {.model = cgn_str_of(cfg->models[out->model]), .model_index = out->model,
+		.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_model_len, .keep = sim_keeps_contents(cfg)};
 	struct json_val value;
 	struct sim_chain blank;
 	if (sim_field(root, SIM_KEY_CACHE_SALT, &value) && value.type == JSON_STRING)
-		salt = json_str(value, env->arena);
-	sim_chain_init(&blank, model, salt, env->cfg->block_tokens, env->cfg->max_model_len);
+		chain.salt = json_str(value, env->arena);
+	if (chain.salt.n > SIM_SALT_MAX)
+		return sim_refuse(no, 400, "invalid_value", "cache_salt", "cache_salt: at most %d bytes", SIM_SALT_MAX);
+	sim_chain_init(&blank, &chain);
 	for (size_t i = 0; i < SIM_PROMPTS_MAX; i++)
 		out->prompts[i] = blank;
 	if (out->api == SIM_COMPLETIONS)

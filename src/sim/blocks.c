@@ -19,6 +19,8 @@ struct sim_blocks {
 	uint32_t tag, n, mask;
 	uint32_t used, known;
 	uint32_t *buckets;
+	uint64_t *notes;
+	struct sim_blocks_cfg cfg;
 	struct block *block; /* n + 1: the last one is the head of the idle list */
 };
 
@@ -38,9 +40,10 @@ static void idle_unlink(struct sim_blocks *b, uint32_t i)
 	b->block[i].next = b->block[i].prev = NONE;
 }
 
-CGN_RC sim_blocks_new(uint32_t n, struct sim_blocks **out)
+CGN_RC sim_blocks_new(const struct sim_blocks_cfg *cfg, struct sim_blocks **out)
 {
-	CGN_MUST(n > 0 && n <= 1U << 26);
+	uint32_t n = cfg->n;
+	CGN_MUST(n > 0 && n <= 1U << 26 && cfg->note_bytes % sizeof(uint64_t) == 0);
 	struct sim_blocks *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
@@ -49,10 +52,12 @@ CGN_RC sim_blocks_new(uint32_t n, struct sim_blocks **out)
 		buckets *= 2;
 	b->tag = BLOCKS_TAG;
 	b->n = n;
+	b->cfg = *cfg;
 	b->mask = buckets - 1;
 	b->block = calloc(n + 1U, sizeof *b->block);
 	b->buckets = malloc(buckets * sizeof *b->buckets);
-	if (b->block == NULL || b->buckets == NULL) {
+	b->notes = cfg->note_bytes > 0 ? calloc(n, cfg->note_bytes) : NULL;
+	if (b->block == NULL || b->buckets == NULL || (cfg->note_bytes > 0 && b->notes == NULL)) {
 		sim_blocks_free(&b);
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	}
@@ -75,6 +80,7 @@ void sim_blocks_free(struct sim_blocks **take)
 	b->tag = 0;
 	free(b->block);
 	free(b->buckets);
+	free(b->notes);
 	free(b);
 }
 
@@ -113,30 +119,54 @@ uint32_t sim_blocks_find(struct sim_blocks *b, uint64_t hash)
 	return i;
 }
 
+bool sim_blocks_has(const struct sim_blocks *b, uint64_t hash)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	return look_up(b, hash) != NONE;
+}
+
+bool sim_blocks_idle(const struct sim_blocks *b, uint64_t hash)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	uint32_t i = look_up(b, hash);
+	return i != NONE && b->block[i].users == 0;
+}
+
+void *sim_blocks_note(struct sim_blocks *b, uint32_t block)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	CGN_MUST(block < b->n);
+	return b->notes == NULL ? NULL : b->notes + (size_t)block * (b->cfg.note_bytes / sizeof *b->notes);
+}
+
 uint32_t sim_blocks_take(struct sim_blocks *b)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	uint32_t i = b->block[b->n].next;
 	if (i == b->n)
 		return NONE;
-	if (b->block[i].known)
+	bool known = b->block[i].known;
+	if (known)
 		forget(b, i);
 	add_user(b, i);
+	if (known && b->cfg.evict != NULL)
+		b->cfg.evict(b->cfg.arg, b->block[i].hash, sim_blocks_note(b, i));
 	return i;
 }
 
-void sim_blocks_publish(struct sim_blocks *b, uint32_t block, uint64_t hash)
+bool sim_blocks_publish(struct sim_blocks *b, uint32_t block, uint64_t hash)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	CGN_MUST(block < b->n && b->block[block].users > 0);
 	if (b->block[block].known || look_up(b, hash) != NONE)
-		return;
+		return false;
 	struct block *it = &b->block[block];
 	it->hash = hash;
 	it->known = true;
 	it->chain = b->buckets[hash & b->mask];
 	b->buckets[hash & b->mask] = block;
 	b->known++;
+	return true;
 }
 
 void sim_blocks_release(struct sim_blocks *b, uint32_t block)
@@ -149,18 +179,23 @@ void sim_blocks_release(struct sim_blocks *b, uint32_t block)
 	idle_link(b, block, b->block[block].known ? b->block[b->n].prev : b->n);
 }
 
-uint32_t sim_blocks_match(const struct sim_blocks *b, const uint64_t *hashes, uint32_t n, uint32_t *unused)
+void sim_blocks_forget_all(struct sim_blocks *b)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
-	uint32_t found = 0;
-	*unused = 0;
-	for (; found < n; found++) {
-		uint32_t i = look_up(b, hashes[found]);
-		if (i == NONE)
-			break;
-		*unused += b->block[i].users == 0;
+	for (uint32_t i = 0; i <= b->mask; i++)
+		b->buckets[i] = NONE;
+	for (uint32_t i = 0; i < b->n; i++)
+		b->block[i].known = false;
+	b->known = 0;
+}
+
+void sim_blocks_each(struct sim_blocks *b, void (*fn)(void *arg, uint64_t hash, void *note), void *arg)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	for (uint32_t i = 0; i < b->n; i++) {
+		if (b->block[i].known)
+			fn(arg, b->block[i].hash, sim_blocks_note(b, i));
 	}
-	return found;
 }
 
 uint32_t sim_blocks_total(const struct sim_blocks *b)

@@ -22,6 +22,7 @@ struct sim_call {
 	struct cgn_buf body;
 	struct sim_tour *tour;
 	cgn_nsec came;
+	bool even_running; /* of a reset */
 	bool too_large, counted, head_sent, done, struck, truncate, first_seen;
 	uint32_t events;
 	/* generating */
@@ -129,12 +130,35 @@ static void run_models(struct sim_call *c)
 
 static void run_metrics(struct sim_call *c)
 {
-	sim_tour_start(c->w, c->x, SIM_TOUR_METRICS, NULL, &c->tour);
+	sim_tour_start(c->w, c->x, &(struct sim_errand){.kind = SIM_TOUR_METRICS}, &c->tour);
 }
 
 static void run_state(struct sim_call *c)
 {
-	sim_tour_start(c->w, c->x, SIM_TOUR_STATE, NULL, &c->tour);
+	sim_tour_start(c->w, c->x, &(struct sim_errand){.kind = SIM_TOUR_STATE}, &c->tour);
+}
+
+static void run_reset(struct sim_call *c)
+{
+	sim_tour_start(c->w, c->x, &(struct sim_errand){.kind = SIM_TOUR_RESET, .even_running = c->even_running}, &c->tour);
+}
+
+static void run_blocks(struct sim_call *c)
+{
+	if (sim_keeps_contents(c->w->cfg))
+		sim_tour_start(c->w, c->x, &(struct sim_errand){.kind = SIM_TOUR_BLOCKS}, &c->tour);
+	else
+		refuse_as(c, 404, "no digests are kept: start with --kv-digests or --kv-events");
+}
+
+static void run_fill(struct sim_call *c)
+{
+	struct sim_errand errand = {.kind = SIM_TOUR_FILL};
+	struct sim_refusal no;
+	if (sim_fill_parse(c->w->cfg, cgn_buf_view(&c->body), &errand.fill, &no))
+		sim_tour_start(c->w, c->x, &errand, &c->tour);
+	else
+		refuse(c, &no);
 }
 
 /* {"faults": ["http500@0.5", ...]} */
@@ -161,12 +185,12 @@ static bool read_faults(struct sim_call *c, struct sim_faults *out, struct sim_r
 
 static void run_faults(struct sim_call *c)
 {
-	struct sim_faults faults;
+	struct sim_errand errand = {.kind = SIM_TOUR_FAULTS};
 	struct sim_refusal no;
-	bool ok = read_faults(c, &faults, &no);
+	bool ok = read_faults(c, &errand.faults, &no);
 	cgn_arena_reset(&c->w->arena);
 	if (ok)
-		sim_tour_start(c->w, c->x, SIM_TOUR_FAULTS, &faults, &c->tour);
+		sim_tour_start(c->w, c->x, &errand, &c->tour);
 	else
 		refuse(c, &no);
 }
@@ -409,6 +433,7 @@ static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t
 		.hashes = chain.hashes,
 		.n_hashes = chain.n,
 		.user = &c->slots[i],
+		.contents = chain.contents != NULL ? &chain.contents : NULL,
 	};
 	c->slots[i] = (struct sim_slot){.call = c, .choice = i};
 	cgn_rc rc = planned ? sim_model_submit(c->w->model, &spec, &c->slots[i].job) : CGN_RC_OF(CGN_NO_MEMORY);
@@ -492,7 +517,10 @@ static const struct route routes[] = {
 	{"GET", "/health", run_health, SIM_API_COUNT, NULL, false},
 	{"GET", "/version", run_version, SIM_API_COUNT, NULL, false},
 	{"GET", "/metrics", run_metrics, SIM_API_COUNT, NULL, false},
+	{"POST", "/reset_prefix_cache", run_reset, SIM_API_COUNT, NULL, false},
 	{"GET", "/sim/state", run_state, SIM_API_COUNT, NULL, false},
+	{"GET", "/sim/blocks", run_blocks, SIM_API_COUNT, NULL, false},
+	{"POST", "/sim/fill", run_fill, SIM_API_COUNT, NULL, false},
 	{"POST", "/sim/faults", run_faults, SIM_API_COUNT, NULL, false},
 };
 
@@ -548,6 +576,7 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 	http_exchange_user(x, c);
 	c->route = find_route(h->method, h->path, &path_known);
 	take_id(c, h);
+	c->even_running = memmem(h->path.p, h->path.n, "reset_running_requests=true", 27) != NULL;
 	if (c->route == NULL)
 		refuse_as(c, path_known ? 405 : 404, path_known ? "Method Not Allowed" : "Not Found");
 	else if (c->too_large)

@@ -2,6 +2,7 @@
 /* flags: the command line of cgn-sim. */
 #pragma once
 #include "sim/faults.h"
+#include "sim/tiers.h"
 
 #define SIM_MODELS_MAX 64
 struct sim_cfg {
@@ -12,9 +13,16 @@ struct sim_cfg {
 	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
 	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len, max_tokens_default, workers,
 		token_interval_us;
-	bool chunk_per_write;
+	uint32_t lower_blocks[SIM_TIER_COUNT];
+	double restore_us[SIM_TIER_COUNT];
+	bool chunk_per_write, kv_digests;
 	struct sim_faults faults;
 };
+/* Does somebody want to know which tokens blocks hold? */
+static inline bool sim_keeps_contents(const struct sim_cfg *cfg)
+{
+	return cfg->kv_digests;
+}
 
 enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };
 /* CGN_INVALID: one sentence that names the flag, what is allowed, and the nearest known flag. */

@@ -20,16 +20,19 @@ struct sim_job {
 	uint32_t chunk; /* tokens of it in the step in flight */
 	uint32_t n_blocks, cap_blocks, n_hashes;
 	uint32_t *blocks;
+	struct sim_contents *contents;
 	uint64_t hashes[];
 };
 
 struct sim_model {
 	uint32_t tag;
 	struct sim_model_cfg cfg;
-	struct sim_blocks *blocks;
+	struct sim_tiers *tiers;
+	struct sim_blocks *blocks; /* the tiers' GPU */
 	struct cgn_link waiting, running;
 	uint32_t n_waiting, n_running;
 	cgn_nsec step_end; /* 0: no step in flight */
+	cgn_nsec restoring; /* time that the step being made up spends on blocks from below */
 	struct sim_gain *gains; /* max_batch of them */
 	struct sim_model_stats stats;
 };
@@ -50,10 +53,14 @@ CGN_RC sim_model_new(const struct sim_model_cfg *cfg, struct sim_model **out)
 	cgn_list_init(&m->waiting);
 	cgn_list_init(&m->running);
 	m->gains = calloc(cfg->max_batch, sizeof *m->gains);
-	if (m->gains == NULL || !cgn_ok(sim_blocks_new(cfg->kv_blocks, &m->blocks))) {
+	struct sim_tiers_cfg tiers = {.block_tokens = cfg->block_tokens, .notes = cfg->notes, .listener = cfg->listener};
+	memcpy(tiers.blocks, cfg->lower_blocks, sizeof tiers.blocks);
+	tiers.blocks[SIM_TIER_GPU] = cfg->kv_blocks;
+	if (m->gains == NULL || !cgn_ok(sim_tiers_new(&tiers, &m->tiers))) {
 		sim_model_free(&m);
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	}
+	m->blocks = sim_tiers_gpu(m->tiers);
 	*out = m;
 	return CGN_OK;
 }
@@ -73,6 +80,7 @@ static void job_free(struct sim_model *m, struct sim_job *j)
 	*(j->state == JOB_RUNNING ? &m->n_running : &m->n_waiting) -= 1;
 	j->tag = 0;
 	free(j->blocks);
+	sim_contents_free(&j->contents);
 	free(j);
 }
 
@@ -87,7 +95,7 @@ void sim_model_free(struct sim_model **take)
 		job_free(m, job_of(l));
 	cgn_list_each_safe(l, &m->waiting)
 		job_free(m, job_of(l));
-	sim_blocks_free(&m->blocks);
+	sim_tiers_free(&m->tiers);
 	m->tag = 0;
 	free(m->gains);
 	free(m);
@@ -122,6 +130,10 @@ CGN_RC sim_model_submit(struct sim_model *m, const struct sim_job_spec *spec, st
 	if (j->blocks == NULL) {
 		free(j);
 		return CGN_RC_OF(CGN_NO_MEMORY);
+	}
+	if (spec->contents != NULL) {
+		j->contents = *spec->contents;
+		*spec->contents = NULL;
 	}
 	cgn_list_push(&m->waiting, &j->link);
 	m->n_waiting++;
@@ -188,18 +200,29 @@ static void job_preempt(struct sim_model *m, struct sim_job *j)
 	m->stats.preempted++;
 }
 
+/* Blocks that the cache has, in whatever tier, to the front of |j|'s. */
+static void job_fetch(struct sim_model *m, struct sim_job *j, uint32_t hits)
+{
+	uint32_t restored[SIM_TIER_COUNT] = {0};
+	sim_tiers_fetch(m->tiers, &(struct sim_run){j->hashes, j->contents, 0, hits}, j->blocks, restored);
+	j->n_blocks = hits;
+	for (enum sim_tier t = SIM_TIER_CPU; t < SIM_TIER_COUNT; t++) {
+		m->stats.restored[t] += restored[t];
+		m->restoring += restored[t] * m->cfg.restore[t];
+	}
+}
+
 /* Take from the front of the queue what is surely there: known blocks first, then room for the rest of the tokens.
  * The last token is always computed: its logits are what the next one is drawn from. */
 static bool job_admit(struct sim_model *m, struct sim_job *j)
 {
-	uint32_t most = (job_tokens(j) - 1) / m->cfg.block_tokens, unused = 0;
-	most = most < j->n_hashes ? most : j->n_hashes;
-	uint32_t hits = sim_blocks_match(m->blocks, j->hashes, most, &unused);
+	uint32_t most = (job_tokens(j) - 1) / m->cfg.block_tokens;
+	struct sim_match match = sim_tiers_match(m->tiers, j->hashes, most < j->n_hashes ? most : j->n_hashes);
+	uint32_t hits = match.found;
 	uint32_t room = sim_blocks_total(m->blocks) - sim_blocks_used(m->blocks);
-	if (blocks_for(m, job_tokens(j)) - hits + unused > room)
+	if (blocks_for(m, job_tokens(j)) - match.on_gpu + match.unused > room)
 		return false;
-	for (uint32_t i = 0; i < hits; i++)
-		j->blocks[j->n_blocks++] = sim_blocks_find(m->blocks, j->hashes[i]);
+	job_fetch(m, j, hits);
 	CGN_MUST(job_reserve(m, j, job_tokens(j)));
 	j->computed = hits * m->cfg.block_tokens;
 	if (!j->seen) {
@@ -276,7 +299,8 @@ static void step_begin(struct sim_model *m, cgn_nsec start)
 			load_job(&load, j);
 	}
 	bool any = load.decodes > 0 || load.prefill > 0;
-	m->step_end = any ? start + step_length(m, &load) : 0;
+	m->step_end = any ? start + step_length(m, &load) + m->restoring : 0;
+	m->restoring = 0;
 	m->stats.steps += any;
 }
 
@@ -285,8 +309,9 @@ static void job_publish(struct sim_model *m, struct sim_job *j, uint32_t before)
 {
 	uint32_t full = j->computed / m->cfg.block_tokens;
 	full = full < j->n_hashes ? full : j->n_hashes;
-	for (uint32_t i = before / m->cfg.block_tokens; i < full; i++)
-		sim_blocks_publish(m->blocks, j->blocks[i], j->hashes[i]);
+	uint32_t from = before / m->cfg.block_tokens;
+	if (from < full)
+		sim_tiers_publish(m->tiers, &(struct sim_run){j->hashes, j->contents, from, full - from}, j->blocks + from);
 }
 
 static void job_advance(struct sim_model *m, struct sim_job *j, struct sim_orders *out)
@@ -328,6 +353,44 @@ void sim_model_step(struct sim_model *m, cgn_nsec now, struct sim_orders *out)
 	out->wake_at = m->step_end;
 }
 
+bool sim_model_reset(struct sim_model *m, bool even_running, bool silently)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	if (sim_blocks_used(m->blocks) > 0 && !even_running)
+		return false;
+	while (m->n_running > 0)
+		job_preempt(m, job_of(m->running.prev));
+	sim_tiers_clear(m->tiers, silently);
+	return true;
+}
+
+uint32_t sim_model_fill(struct sim_model *m, const struct sim_chain *chain)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	uint32_t n = 0;
+	uint32_t *blocks = calloc(chain->n > 0 ? chain->n : 1, sizeof *blocks);
+	if (blocks == NULL)
+		return 0;
+	for (; n < chain->n; n++) {
+		blocks[n] = sim_blocks_find(m->blocks, chain->hashes[n]);
+		if (blocks[n] == SIM_BLOCK_NONE)
+			blocks[n] = sim_blocks_take(m->blocks);
+		if (blocks[n] == SIM_BLOCK_NONE)
+			break;
+	}
+	sim_tiers_publish(m->tiers, &(struct sim_run){chain->hashes, chain->contents, 0, n}, blocks);
+	for (uint32_t i = n; i-- > 0;)
+		sim_blocks_release(m->blocks, blocks[i]);
+	free(blocks);
+	return n;
+}
+
+struct sim_tiers *sim_model_tiers(struct sim_model *m)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	return m->tiers;
+}
+
 struct sim_model_stats sim_model_stats(const struct sim_model *m)
 {
 	CGN_LIVE(m, MODEL_TAG);
@@ -337,6 +400,8 @@ struct sim_model_stats sim_model_stats(const struct sim_model *m)
 	s.kv_used = sim_blocks_used(m->blocks);
 	s.kv_total = sim_blocks_total(m->blocks);
 	s.kv_known = sim_blocks_known(m->blocks);
+	for (enum sim_tier t = SIM_TIER_CPU; t < SIM_TIER_COUNT; t++)
+		s.lower_known[t] = sim_tiers_known(m->tiers, t);
 	return s;
 }
 
@@ -351,5 +416,5 @@ bool sim_model_sound(const struct sim_model *m)
 		held_by_waiting |= job_of(l)->n_blocks > 0;
 	}
 	return !held_by_waiting && running == m->n_running && waiting == m->n_waiting && running <= m->cfg.max_batch &&
-	       sim_blocks_sound(m->blocks);
+	       sim_tiers_sound(m->tiers);
 }

@@ -4,7 +4,7 @@
  * last give its blocks back and start over. Pure: time is an argument, virtual, in any unit of pace the caller likes. */
 #pragma once
 #include "base/core/list.h"
-#include "sim/blocks.h"
+#include "sim/tiers.h"
 
 struct sim_model;
 struct sim_job; /* one sequence; n choices of a request are n of them */
@@ -18,6 +18,10 @@ struct sim_model_cfg {
 	uint32_t step_tokens;        /* budget of one step, decode and prefill together; at least max_batch */
 	uint32_t max_queue;          /* waiting sequences */
 	uint32_t kv_blocks, block_tokens;
+	uint32_t lower_blocks[SIM_TIER_COUNT]; /* of the tiers below the GPU; 0: none */
+	cgn_nsec restore[SIM_TIER_COUNT];      /* what a block that comes up from there adds to the step */
+	enum sim_note_kind notes;
+	struct sim_listener listener;
 };
 
 struct sim_job_spec {
@@ -25,6 +29,7 @@ struct sim_job_spec {
 	const uint64_t *hashes;                /* of the full blocks of prompt and answer; copied */
 	uint32_t n_hashes;
 	void *user;
+	struct sim_contents **contents;        /* of those blocks; taken on success. NULL: nobody wants to know */
 };
 
 /* What a finished step gave to one job. */
@@ -43,6 +48,8 @@ struct sim_orders {
 struct sim_model_stats {
 	uint32_t running, waiting, kv_used, kv_total, kv_known;
 	uint64_t prompt_tokens, answer_tokens, prefix_queried, prefix_hit, finished, aborted, preempted, steps;
+	uint64_t restored[SIM_TIER_COUNT]; /* blocks */
+	uint32_t lower_known[SIM_TIER_COUNT];
 };
 
 CGN_RC sim_model_new(const struct sim_model_cfg *cfg, struct sim_model **out);
@@ -55,5 +62,11 @@ void sim_model_abort(struct sim_model *m, struct sim_job **take);
 void sim_model_hold(struct sim_model *m, struct sim_job *job);
 /* End the step in flight if |now| has reached its end, and begin the next. Call it until wake_at is 0 or later than |now|. */
 void sim_model_step(struct sim_model *m, cgn_nsec now, struct sim_orders *out);
+/* Forget all cached blocks, in every tier. False, and nothing happens, while a job has blocks, unless |even_running|: then what runs
+ * starts over, as if preempted. |silently|: the listener is not told. */
+bool sim_model_reset(struct sim_model *m, bool even_running, bool silently);
+/* Put the full blocks of |chain| into the cache as if it had been computed. How many there was room for: all, unless jobs hold the rest. */
+uint32_t sim_model_fill(struct sim_model *m, const struct sim_chain *chain);
+struct sim_tiers *sim_model_tiers(struct sim_model *m); /* borrowed, to look at */
 struct sim_model_stats sim_model_stats(const struct sim_model *m);
 bool sim_model_sound(const struct sim_model *m); /* O(n) audit for tests */

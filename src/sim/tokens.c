@@ -143,11 +143,48 @@ size_t sim_token_text(uint32_t id, char out[SIM_TOKEN_TEXT_MAX])
 	return 1;
 }
 
-void sim_chain_init(struct sim_chain *c, struct cgn_str model, struct cgn_str salt, uint32_t block_tokens, uint64_t max_tokens)
+uint32_t sim_token_any(uint64_t draw)
 {
-	CGN_MUST(block_tokens > 0);
-	*c = (struct sim_chain){.block_tokens = block_tokens, .max_tokens = max_tokens};
-	c->root = sim_mix(sim_hash(model) + 3 * sim_hash(salt));
+	return WORDS_AT + (uint32_t)(draw % (4 * (uint64_t)WORD_IDS));
+}
+
+struct sim_salt *sim_salt_ref(struct sim_salt *s)
+{
+	if (s != NULL)
+		s->refs++;
+	return s;
+}
+
+void sim_salt_unref(struct sim_salt **take)
+{
+	struct sim_salt *s = *take;
+	*take = NULL;
+	if (s != NULL && --s->refs == 0)
+		free(s);
+}
+
+void sim_contents_free(struct sim_contents **take)
+{
+	struct sim_contents *t = *take;
+	*take = NULL;
+	if (t == NULL)
+		return;
+	free(t->tokens);
+	free(t->digests);
+	free(t->images);
+	sim_salt_unref(&t->salt);
+	free(t);
+}
+
+void sim_chain_init(struct sim_chain *c, const struct sim_chain_cfg *cfg)
+{
+	CGN_MUST(cfg->block_tokens > 0 && cfg->salt.n <= SIM_SALT_MAX);
+	*c = (struct sim_chain){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_tokens, .keep = cfg->keep};
+	c->root = sim_mix(sim_hash(cfg->model) + 3 * sim_hash(cfg->salt));
+	c->model = cfg->model_index;
+	c->salt = cfg->salt;
+	if (c->keep) /* a LoRA is a model of its own here */
+		c->last = digest_chain_root(cfg->model, CGN_STR(""), cfg->salt);
 }
 
 void sim_chain_fini(struct sim_chain *c)
@@ -155,15 +192,63 @@ void sim_chain_fini(struct sim_chain *c)
 	free(c->hashes);
 	c->hashes = NULL;
 	c->n = c->cap = 0;
+	sim_contents_free(&c->contents);
 }
 
+static bool grow_array(void *at, size_t n, size_t size)
+{
+	void *old;
+	memcpy(&old, at, sizeof old);
+	void *grown = reallocarray(old, n, size);
+	if (grown != NULL)
+		memcpy(at, &grown, sizeof grown);
+	return grown != NULL;
+}
+
+/* Room for |cap| blocks, what is in them included. */
 static bool chain_grow(struct sim_chain *c, uint32_t cap)
 {
-	uint64_t *grown = realloc(c->hashes, cap * sizeof *grown);
-	if (grown == NULL)
+	struct sim_contents *t = c->contents;
+	bool kept = t == NULL || (grow_array(&t->tokens, (size_t)cap * c->block_tokens, sizeof *t->tokens) &&
+					 grow_array(&t->digests, cap, sizeof *t->digests));
+	if (!kept || !grow_array(&c->hashes, cap, sizeof *c->hashes))
 		return false;
-	c->hashes = grown;
 	c->cap = cap;
+	return true;
+}
+
+static bool contents_begin(struct sim_chain *c)
+{
+	c->contents = calloc(1, sizeof *c->contents);
+	struct sim_salt *salt = c->salt.n > 0 ? malloc(sizeof *salt + c->salt.n) : NULL;
+	if (c->contents == NULL || (c->salt.n > 0 && salt == NULL)) {
+		free(salt);
+		return false;
+	}
+	if (salt != NULL) {
+		*salt = (struct sim_salt){.refs = 1, .n = (uint32_t)c->salt.n};
+		memcpy(salt->text, c->salt.p, c->salt.n);
+	}
+	c->salt = (struct cgn_str){0};
+	c->contents->salt = salt;
+	c->contents->model = c->model;
+	return true;
+}
+
+/* |id| goes into the block that is being filled. */
+static bool contents_add(struct sim_chain *c, uint32_t id)
+{
+	if (c->contents == NULL && !contents_begin(c))
+		return false;
+	if (c->n == c->cap && !chain_grow(c, c->cap == 0 ? 32 : c->cap * 2))
+		return false;
+	uint32_t *block = c->contents->tokens + (size_t)c->n * c->block_tokens;
+	block[c->in_block] = id;
+	if (c->in_block + 1 < c->block_tokens)
+		return true;
+	struct cgn_str bytes = {(const char *)block, c->block_tokens * sizeof *block}; /* little-endian, as every host we build for */
+	c->last = digest_chain_next(&c->last, bytes);
+	c->contents->digests[c->n] = digest_short(&c->last);
 	return true;
 }
 
@@ -189,6 +274,10 @@ void sim_chain_add(struct sim_chain *c, uint32_t id)
 	}
 	if (++c->n_tokens > c->max_tokens || c->no_memory)
 		return;
+	if (c->keep && !contents_add(c, id)) {
+		c->no_memory = true;
+		return;
+	}
 	c->part = (c->part ^ (id + 1U)) * 0x9e3779b97f4a7c15U;
 	c->part ^= c->part >> 29;
 	if (++c->in_block == c->block_tokens)
@@ -205,9 +294,30 @@ void sim_chain_text(struct sim_chain *c, struct cgn_str text)
 	}
 }
 
+/* No more of them than tokens that are kept allow. */
+static void note_image(struct sim_chain *c, uint64_t hash)
+{
+	if (c->contents == NULL && !contents_begin(c)) {
+		c->no_memory = true;
+		return;
+	}
+	struct sim_contents *t = c->contents;
+	if (t->n_images == t->cap_images) {
+		uint32_t cap = t->cap_images == 0 ? 4 : t->cap_images * 2;
+		if (!grow_array(&t->images, cap, sizeof *t->images)) {
+			c->no_memory = true;
+			return;
+		}
+		t->cap_images = cap;
+	}
+	t->images[t->n_images++] = (struct sim_image){hash, c->n_tokens};
+}
+
 void sim_chain_image(struct sim_chain *c, struct cgn_str source)
 {
 	uint64_t h = sim_hash(source);
+	if (c->keep && c->n_tokens < c->max_tokens)
+		note_image(c, h);
 	for (unsigned i = 0; i < SIM_IMAGE_TOKENS; i++)
 		sim_chain_add(c, SIM_TOK_PATCH_0 + (uint32_t)(sim_mix(h + i) & 0xffff));
 }
@@ -217,13 +327,39 @@ uint64_t sim_chain_digest(const struct sim_chain *c)
 	return sim_mix(c->digest ^ sim_mix(c->part + c->n_tokens));
 }
 
+static bool contents_copy(struct sim_chain *to, const struct sim_chain *from)
+{
+	const struct sim_contents *old = from->contents;
+	struct sim_contents *t = calloc(1, sizeof *t);
+	to->contents = t;
+	if (t == NULL || !chain_grow(to, from->n + 16))
+		return false;
+	size_t tokens = (size_t)from->n * from->block_tokens + from->in_block;
+	memcpy(t->tokens, old->tokens, tokens * sizeof *t->tokens);
+	memcpy(t->digests, old->digests, from->n * sizeof *t->digests);
+	t->model = old->model;
+	t->salt = sim_salt_ref(old->salt);
+	if (old->n_images > 0) {
+		if (!grow_array(&t->images, old->n_images, sizeof *t->images))
+			return false;
+		memcpy(t->images, old->images, old->n_images * sizeof *t->images);
+		t->n_images = t->cap_images = old->n_images;
+	}
+	return true;
+}
+
 bool sim_chain_copy(struct sim_chain *to, const struct sim_chain *from)
 {
 	*to = *from;
 	to->hashes = NULL;
+	to->contents = NULL;
 	to->cap = 0;
-	if (!chain_grow(to, from->n + 16))
+	bool had = from->contents != NULL;
+	if (had ? !contents_copy(to, from) : !chain_grow(to, from->n + 16)) {
+		to->n = 0;
+		sim_chain_fini(to);
 		return false;
+	}
 	if (from->n > 0)
 		memcpy(to->hashes, from->hashes, from->n * sizeof *from->hashes);
 	return true;

@@ -8,45 +8,94 @@
 struct sim_tour {
 	uint32_t tag;
 	struct cgn_post post;
-	enum sim_tour_kind kind;
+	struct sim_errand errand;
 	struct sim_worker *home;
 	struct http_exchange *x; /* NULL: the client went */
 	struct sim_tour **slot;  /* the asker's pointer to us; NULL: the asker is gone */
-	struct sim_faults faults;
-	struct cgn_buf recent;
+	struct cgn_buf text;     /* what workers said, each piece with a comma behind */
+	bool refused;            /* a worker did not do it */
 	unsigned next;           /* worker to visit */
 	struct sim_snapshot each[];
 };
+
+static void tell(struct sim_tour *t, struct cgn_buf *out)
+{
+	const struct sim_worker *home = t->home;
+	struct cgn_str said = {t->text.p, t->text.n > 0 ? t->text.n - 1 : 0};
+	out->bad = t->text.bad;
+	switch (t->errand.kind) {
+	case SIM_TOUR_METRICS:
+		sim_show_metrics(home->cfg, t->each, home->team->n, out);
+		break;
+	case SIM_TOUR_STATE:
+	case SIM_TOUR_FAULTS:
+		sim_show_state(home, t->each, home->team->n, said, out);
+		break;
+	case SIM_TOUR_BLOCKS:
+		cgn_buf_fmt(out, "{\"block_tokens\":%u,\"ranks\":[", home->cfg->block_tokens);
+		cgn_buf_str(out, said);
+		cgn_buf_putz(out, "]}");
+		break;
+	case SIM_TOUR_FILL:
+		cgn_buf_putz(out, "{\"filled\":[");
+		cgn_buf_str(out, said);
+		cgn_buf_putz(out, "]}");
+		break;
+	case SIM_TOUR_RESET:
+		cgn_buf_fmt(out, "{\"success\":%s}", t->refused ? "false" : "true");
+		break;
+	}
+}
 
 static void tour_end(struct sim_tour *t)
 {
 	struct cgn_buf out = {0};
 	struct http_field type = {CGN_STR("content-type"), CGN_STR("application/json")};
-	if (t->kind == SIM_TOUR_METRICS) {
+	if (t->errand.kind == SIM_TOUR_METRICS)
 		type.value = CGN_STR("text/plain; version=0.0.4; charset=utf-8");
-		sim_show_metrics(t->home->cfg, t->each, t->home->team->n, &out);
-	} else {
-		sim_show_state(t->home, t->each, t->home->team->n, cgn_buf_view(&t->recent), &out);
-	}
 	if (t->x != NULL) {
+		tell(t, &out);
 		*t->slot = NULL;
-		http_exchange_reply(t->x, out.bad ? 500 : 200, &type, 1, cgn_buf_view(&out));
+		http_exchange_reply(t->x, out.bad ? 500 : 200, &type, 1, out.bad ? CGN_STR("") : cgn_buf_view(&out));
 	}
 	cgn_buf_fini(&out);
-	cgn_buf_fini(&t->recent);
+	cgn_buf_fini(&t->text);
 	t->tag = 0;
 	free(t);
 }
 
-static void tour_visit(struct sim_tour *t, struct sim_worker *w)
+/* False: come again to this worker. */
+static bool tour_visit(struct sim_tour *t, struct sim_worker *w)
 {
-	if (t->kind == SIM_TOUR_FAULTS) {
-		uint64_t rng = w->faults.rng;
-		w->faults = t->faults;
+	uint64_t rng = w->faults.rng;
+	bool done = true;
+	switch (t->errand.kind) {
+	case SIM_TOUR_FAULTS:
+		w->faults = t->errand.faults;
 		w->faults.rng = rng;
+		break;
+	case SIM_TOUR_BLOCKS:
+		sim_show_blocks(w, &t->text);
+		return true;
+	case SIM_TOUR_FILL:
+		done = w->stopping || sim_fill_step(&t->errand.fill, w->cfg, w->rank, w->model);
+		if (done)
+			cgn_buf_fmt(&t->text, "%u,", t->errand.fill.made);
+		if (!w->stopping)
+			sim_worker_run(w); /* tells of it */
+		return done;
+	case SIM_TOUR_RESET:
+		t->refused |= w->stopping || !sim_model_reset(w->model, t->errand.even_running, false);
+		if (!w->stopping)
+			sim_worker_run(w);
+		return true;
+	case SIM_TOUR_METRICS:
+	case SIM_TOUR_STATE:
+		break;
 	}
 	t->each[w->rank] = (struct sim_snapshot){w->counts, sim_model_stats(w->model)};
-	sim_show_recent(w, &t->recent);
+	sim_show_recent(w, &t->text);
+	return true;
 }
 
 /* On the loop of worker |next|, or at home again. */
@@ -60,14 +109,12 @@ static void tour_stop(struct cgn_loop *l, struct cgn_post *p)
 		tour_end(t);
 		return;
 	}
-	tour_visit(t, &team->workers[t->next]);
-	t->next++;
+	t->next += tour_visit(t, &team->workers[t->next]);
 	struct sim_worker *to = t->next < team->n ? &team->workers[t->next] : t->home;
 	cgn_loop_post(to->loop, &t->post, tour_stop);
 }
 
-void sim_tour_start(struct sim_worker *w, struct http_exchange *x, enum sim_tour_kind kind, const struct sim_faults *faults,
-	struct sim_tour **out)
+void sim_tour_start(struct sim_worker *w, struct http_exchange *x, const struct sim_errand *errand, struct sim_tour **out)
 {
 	*out = NULL;
 	struct sim_tour *t = calloc(1, sizeof *t + w->team->n * sizeof t->each[0]);
@@ -76,12 +123,10 @@ void sim_tour_start(struct sim_worker *w, struct http_exchange *x, enum sim_tour
 		return;
 	}
 	t->tag = TOUR_TAG;
-	t->kind = kind;
+	t->errand = *errand;
 	t->home = w;
 	t->x = x;
 	t->slot = out;
-	if (faults != NULL)
-		t->faults = *faults;
 	*out = t;
 	cgn_loop_post(w->team->workers[0].loop, &t->post, tour_stop);
 }

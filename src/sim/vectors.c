@@ -57,7 +57,7 @@ static bool embed_one(struct embed *e, struct json_val input, struct cgn_buf *ou
 {
 	const struct sim_cfg *cfg = e->v->env->cfg;
 	struct sim_chain chain;
-	sim_chain_init(&chain, CGN_STR(""), CGN_STR(""), cfg->block_tokens, cfg->max_model_len);
+	sim_chain_init(&chain, &(struct sim_chain_cfg){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_model_len});
 	bool ok = sim_render_prompt(input, e->v->env->arena, &chain, no) && sim_check_context(cfg, chain.n_tokens, 0, no);
 	uint64_t digest = sim_chain_digest(&chain);
 	e->tokens += chain.n_tokens;
@@ -266,7 +266,7 @@ static bool tokenize_chat(const struct sim_vector_call *v, const struct sim_fiel
 {
 	const struct sim_cfg *cfg = v->env->cfg;
 	struct sim_chain chain;
-	sim_chain_init(&chain, CGN_STR(""), CGN_STR(""), cfg->block_tokens, cfg->max_model_len);
+	sim_chain_init(&chain, &(struct sim_chain_cfg){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_model_len});
 	chain.log = out;
 	cgn_buf_putz(out, "{\"tokens\":[");
 	bool ok = sim_render_chat(root, v->env->arena, &chain, no);

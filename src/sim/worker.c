@@ -92,6 +92,11 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 		.kv_blocks = cfg->kv_blocks,
 		.block_tokens = cfg->block_tokens,
 	};
+	for (enum sim_tier t = SIM_TIER_CPU; t < SIM_TIER_COUNT; t++) {
+		m.lower_blocks[t] = cfg->lower_blocks[t];
+		m.restore[t] = (cgn_nsec)(cfg->restore_us[t] * 1e3);
+	}
+	m.notes = sim_keeps_contents(cfg) ? SIM_NOTE_DIGEST : SIM_NOTE_NONE;
 	if (cfg->token_interval_us > 0)
 		m.step_tokens = UINT32_MAX; /* paced: prefill is free */
 	if (!cgn_ok(sim_model_new(&m, &w->model)))
@@ -139,6 +144,7 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 void sim_worker_stop(struct sim_worker *w)
 {
 	CGN_LIVE(w, WORKER_TAG);
+	w->stopping = true;
 	http_server_free(&w->server);
 	cgn_timer_cancel(&w->step_timer);
 	cgn_loop_stop(w->loop);

@@ -45,6 +45,7 @@ struct sim_worker {
 	struct cgn_timer step_timer;
 	struct cgn_post again;         /* the next turn goes on pumping (chunk_per_write) */
 	bool again_posted, running_model;
+	bool stopping;                 /* only what is on its way comes by */
 	double scale;                  /* real time per virtual time; 0: none */
 	cgn_nsec began, virtual_now;
 	struct cgn_arena arena;        /* of the request being parsed */

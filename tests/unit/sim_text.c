@@ -92,7 +92,7 @@ static void foreign_ids_have_no_text(void **state)
 static struct sim_chain chain_of(const char *model, const char *salt, const char *text)
 {
 	struct sim_chain c;
-	sim_chain_init(&c, cgn_str_of(model), cgn_str_of(salt), 4, 1000);
+	sim_chain_init(&c, &(struct sim_chain_cfg){.model = cgn_str_of(model), .salt = cgn_str_of(salt), .block_tokens = 4, .max_tokens = 1000});
 	sim_chain_text(&c, cgn_str_of(text));
 	return c;
 }
@@ -130,19 +130,19 @@ static void chain_is_bounded(void **state)
 {
 	(void)state;
 	struct sim_chain c;
-	sim_chain_init(&c, CGN_STR("m"), CGN_STR(""), 16, 100);
+	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 100});
 	for (unsigned i = 0; i < 100000; i++)
 		sim_chain_add(&c, i);
 	assert_int_equal(c.n_tokens, 100000);
 	assert_int_equal(c.n, 6);
 	assert_true(c.cap <= 32);
 	sim_chain_fini(&c);
-	sim_chain_init(&c, CGN_STR("m"), CGN_STR(""), 16, 1000);
+	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 1000});
 	sim_chain_image(&c, CGN_STR("data:a"));
 	uint64_t first = sim_chain_digest(&c);
 	assert_int_equal(c.n_tokens, SIM_IMAGE_TOKENS);
 	sim_chain_fini(&c);
-	sim_chain_init(&c, CGN_STR("m"), CGN_STR(""), 16, 1000);
+	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 1000});
 	sim_chain_image(&c, CGN_STR("data:b"));
 	assert_true(sim_chain_digest(&c) != first);
 	sim_chain_fini(&c);

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A table of its own for each range, so that one range is listed or grows without touching the others: open addressing with linear probing,
+ * 16 bytes an entry, 60 to 80 % full. Taking an entry out moves its followers back, so there are no graves and a table never degrades. */
+#include "policy/kvindex/holdings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HOLDINGS_TAG 0x484f4c44U
+#define MIN_CAP      8
+
+struct entry {
+	uint64_t digest;
+	uint16_t refs[KV_TIERS]; /* all 0: empty */
+};
+_Static_assert(sizeof(struct entry) == 16, "an entry is 16 bytes");
+
+struct table {
+	struct entry *slots;
+	uint32_t cap, used;
+};
+
+struct holdings {
+	uint32_t tag;
+	size_t max_blocks, count, slots;
+	holdings_changed changed;
+	void *user;
+	uint64_t sums[KV_RANGES];
+	struct table tables[KV_RANGES];
+};
+
+CGN_RC holdings_new(size_t max_blocks, holdings_changed changed, void *user, struct holdings **out, struct cgn_err *err)
+{
+	struct holdings *h = calloc(1, sizeof *h);
+	if (h == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the blocks that this node holds");
+	h->tag = HOLDINGS_TAG;
+	h->max_blocks = max_blocks;
+	h->changed = changed;
+	h->user = user;
+	*out = h;
+	return CGN_OK;
+}
+
+void holdings_free(struct holdings **take)
+{
+	struct holdings *h = *take;
+	if (h == NULL)
+		return;
+	CGN_LIVE(h, HOLDINGS_TAG);
+	for (size_t i = 0; i < KV_RANGES; i++)
+		free(h->tables[i].slots);
+	h->tag = 0;
+	free(h);
+	*take = NULL;
+}
+
+static unsigned tiers_of(const struct entry *e)
+{
+	unsigned mask = 0;
+	for (unsigned t = 0; t < KV_TIERS; t++)
+		mask |= e->refs[t] > 0 ? KV_TIER_BIT(t) : 0;
+	return mask;
+}
+
+static uint32_t home_of(const struct table *t, uint64_t digest)
+{
+	/* The range is the same for all: what lies under it spreads over the table, whatever its size. */
+	uint64_t spread = digest * 0x9e3779b97f4a7c15ULL;
+	return (uint32_t)((spread >> 32) * t->cap >> 32);
+}
+
+static uint32_t after(const struct table *t, uint32_t i)
+{
+	return i + 1 < t->cap ? i + 1 : 0;
+}
+
+/* Where |digest| is, or the empty slot where it would be; the table has one. */
+static struct entry *seek(const struct table *t, uint64_t digest)
+{
+	uint32_t i = home_of(t, digest);
+	while (tiers_of(&t->slots[i]) != 0 && t->slots[i].digest != digest)
+		i = after(t, i);
+	return &t->slots[i];
+}
+
+static bool resize(struct holdings *h, struct table *t, uint32_t cap)
+{
+	struct table old = *t;
+	struct entry *slots = calloc(cap, sizeof *slots);
+	if (slots == NULL)
+		return false;
+	t->slots = slots;
+	t->cap = cap;
+	for (uint32_t i = 0; i < old.cap; i++)
+		if (tiers_of(&old.slots[i]) != 0)
+			*seek(t, old.slots[i].digest) = old.slots[i];
+	h->slots = h->slots - old.cap + cap;
+	free(old.slots);
+	return true;
+}
+
+static void put_back(struct table *t, uint32_t hole)
+{
+	for (uint32_t i = after(t, hole); tiers_of(&t->slots[i]) != 0; i = after(t, i)) {
+		uint32_t home = home_of(t, t->slots[i].digest);
+		/* It may move into the hole unless its home lies behind the hole, cyclically in (hole, i]. */
+		bool stays = hole < i ? home > hole && home <= i : home > hole || home <= i;
+		if (stays)
+			continue;
+		t->slots[hole] = t->slots[i];
+		hole = i;
+	}
+	t->slots[hole] = (struct entry){0};
+}
+
+static void tell(struct holdings *h, uint64_t digest, unsigned before, unsigned now)
+{
+	h->sums[kv_range(digest)] ^= kv_print(digest, before) ^ kv_print(digest, now);
+	if (h->changed != NULL)
+		h->changed(h->user, digest);
+}
+
+static CGN_RC take_in(struct holdings *h, struct table *t, uint64_t digest, enum kv_tier tier)
+{
+	if (h->count >= h->max_blocks)
+		return CGN_RC_OF(CGN_TOO_LARGE);
+	if ((uint64_t)(t->used + 1) * 5 > (uint64_t)t->cap * 4 && !resize(h, t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4))
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	struct entry *e = seek(t, digest);
+	e->digest = digest;
+	e->refs[tier] = 1;
+	t->used++;
+	h->count++;
+	tell(h, digest, 0, KV_TIER_BIT(tier));
+	return CGN_OK;
+}
+
+CGN_RC holdings_add(struct holdings *h, uint64_t digest, enum kv_tier tier)
+{
+	CGN_LIVE(h, HOLDINGS_TAG);
+	CGN_MUST(tier < KV_TIERS);
+	struct table *t = &h->tables[kv_range(digest)];
+	struct entry *e = t->cap > 0 ? seek(t, digest) : NULL;
+	unsigned before = e != NULL ? tiers_of(e) : 0;
+	if (before == 0)
+		return take_in(h, t, digest, tier);
+	if (e->refs[tier] < UINT16_MAX)
+		e->refs[tier]++;
+	if ((before & KV_TIER_BIT(tier)) == 0)
+		tell(h, digest, before, before | KV_TIER_BIT(tier));
+	return CGN_OK;
+}
+
+bool holdings_drop(struct holdings *h, uint64_t digest, enum kv_tier tier)
+{
+	CGN_LIVE(h, HOLDINGS_TAG);
+	CGN_MUST(tier < KV_TIERS);
+	struct table *t = &h->tables[kv_range(digest)];
+	struct entry *e = t->cap > 0 ? seek(t, digest) : NULL;
+	unsigned before = e != NULL ? tiers_of(e) : 0;
+	if ((before & KV_TIER_BIT(tier)) == 0)
+		return false;
+	if (--e->refs[tier] > 0)
+		return true;
+	unsigned now = tiers_of(e);
+	if (now == 0) {
+		put_back(t, (uint32_t)(e - t->slots));
+		t->used--;
+		h->count--;
+		if (t->cap > MIN_CAP && t->used < t->cap / 4)
+			(void)resize(h, t, t->cap / 2); /* without memory for a smaller table the large one will do */
+	}
+	tell(h, digest, before, now);
+	return true;
+}
+
+unsigned holdings_tiers(const struct holdings *h, uint64_t digest)
+{
+	CGN_LIVE(h, HOLDINGS_TAG);
+	const struct table *t = &h->tables[kv_range(digest)];
+	return t->cap > 0 ? tiers_of(seek(t, digest)) : 0;
+}
+
+size_t holdings_count(const struct holdings *h)
+{
+	CGN_LIVE(h, HOLDINGS_TAG);
+	return h->count;
+}
+
+size_t holdings_bytes(const struct holdings *h)
+{
+	CGN_LIVE(h, HOLDINGS_TAG);
+	return sizeof *h + h->slots * sizeof(struct entry);
+}
+
+const uint64_t *holdings_sums(const struct holdings *h)
+{
+	CGN_LIVE(h, HOLDINGS_TAG);
+	return h->sums;
+}
+
+void holdings_each(const struct holdings *h, unsigned range, void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)
+{
+	CGN_LIVE(h, HOLDINGS_TAG);
+	CGN_MUST(range <= KV_RANGES);
+	for (unsigned r = range < KV_RANGES ? range : 0; r < (range < KV_RANGES ? range + 1 : KV_RANGES); r++)
+		for (uint32_t i = 0; i < h->tables[r].cap; i++) {
+			const struct entry *e = &h->tables[r].slots[i];
+			if (tiers_of(e) != 0)
+				fn(user, e->digest, tiers_of(e));
+		}
+}

@@ -107,14 +107,6 @@ void agent_load(const struct agent *a, Cognitora__V1__Load *out)
 	}
 }
 
-bool agent_resident(const struct agent *a, uint64_t digest)
-{
-	for (size_t i = 0; i < a->n_engines; i++)
-		if (residency_has(a->engines[i].resident, digest))
-			return true;
-	return false;
-}
-
 static void on_power(struct cgn_timer *t)
 {
 	struct agent *a = CGN_CONTAINER(t, struct agent, power_timer);
@@ -257,9 +249,10 @@ void agent_stop(void **take)
 	a->draining = a->leaving = true;
 	cgn_timer_cancel(&a->power_timer);
 	grpc_server_free(&a->grpc);
-	cgn_timer_cancel(&a->watch_timer);
+	watch_fini(a);
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_close(&a->engines[i]);
+	holdings_free(&a->holdings);
 	if (a->announce != NULL)
 		state_announce_close(&a->announce, NULL, NULL);
 	tls_ctx_free(&a->tls);
@@ -388,6 +381,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 {
 	static const struct state_announce_ops announce = {.on_connected = on_connected};
 	CGN_TRY(set_node_id(a, cfg, err));
+	CGN_TRY(holds_open(a, err));
 	CGN_TRY(open_engines(a, cfg, err));
 	CGN_TRY(serve(a, cfg, err));
 	CGN_TRY(set_address(a, cfg, err));

@@ -16,6 +16,7 @@
 #include "policy/engine/engine.h"
 #include "policy/engine/residency.h"
 #include "policy/engine/supervise.h"
+#include "policy/kvindex/holdings.h"
 #include "policy/proto/proto.h"
 
 struct agent;
@@ -44,6 +45,9 @@ void fetch_cancel(struct fetch **take); /* NULL-safe */
 
 /* ---- engine.c, scrape.c: one engine ---- */
 #define ENGINE_TAG 0xa9e17001U
+
+/* How the agent knows what the engine holds: from what was sent there, or from the engine's own events. */
+enum holds_by { HOLDS_SENT, HOLDS_EVENTS };
 
 struct engine {
 	uint32_t tag;
@@ -76,7 +80,9 @@ struct engine {
 	size_t n_models;
 	bool models_configured, models_known;
 
-	struct residency *resident;
+	enum holds_by source;
+	cgn_nsec unheard_since;     /* events: when they stopped coming; 0: they come */
+	struct residency *resident; /* sent */
 	struct cgn_link relays;
 	uint32_t inflight;
 	struct metric_cell *m_ready, *m_restarts, *m_running, *m_waiting, *m_kv, *m_seconds, *m_ok, *m_error,
@@ -99,12 +105,29 @@ void engine_scrape_stop(struct engine *e);
 /* ---- relay.c: Agent.Generate ---- */
 void relay_on_call(struct grpc_call *c, void *agent);
 
+/* ---- holds.c: what the node holds ---- */
+#define AGENT_MAX_BLOCKS ((size_t)16 * 1024 * 1024) /* over all engines; about 24 bytes each while they are held */
+CGN_RC holds_open(struct agent *a, struct cgn_err *err);
+/* The record of what was sent to an engine; holds_sent does nothing while the engine has a better source. */
+void holds_sent(struct engine *e, const uint64_t *chain, size_t n);
+void holds_sent_clear(struct engine *e);
+void holds_sent_limit(struct engine *e, size_t capacity);
+/* The hook for a source of events. With HOLDS_EVENTS the record of what was sent is dropped and not kept, and the source itself calls
+ * holdings_add and holdings_drop on agent->holdings, whose changes reach routers by themselves; it drops only what it added. With
+ * HOLDS_SENT, which an engine begins with, the source has dropped all of its own before. */
+void holds_source(struct engine *e, enum holds_by source);
+/* The source lost touch with the engine, or has it again: routers are told since when. */
+void holds_heard(struct engine *e, bool heard);
+
 /* ---- watch.c: Agent.Watch ---- */
 #define AGENT_MAX_WATCHERS 64
 #define WATCH_INTERVAL     (250 * CGN_MSEC)
+#define WATCH_CHECK_INTERVAL (2 * CGN_SEC) /* between two checks of a watcher's knowledge, while things change */
 void watch_init(struct agent *a);
+void watch_fini(struct agent *a);
 void watch_on_call(struct grpc_call *c, void *agent);
-void watch_digest_changed(void *agent, uint64_t digest); /* as residency_changed */
+void watch_digest_changed(struct agent *a, uint64_t digest);
+void watch_source_changed(struct agent *a);
 void watch_node_changed(struct agent *a);
 void watch_load_changed(struct agent *a);
 void watch_end_all(struct agent *a, const char *sentence);
@@ -137,9 +160,10 @@ struct agent {
 	struct powersrc power;
 	struct cgn_timer power_timer;
 
+	struct holdings *holdings; /* of all engines together */
 	struct cgn_link watchers;
 	size_t n_watchers;
-	struct cgn_timer watch_timer;
+	struct cgn_timer watch_timer, check_timer;
 	cgn_nsec watch_last;
 
 	bool draining, leaving, left;
@@ -153,7 +177,8 @@ void agent_refuse_call(
 	struct grpc_call *c, enum cgn_code code, const char *sentence); /* takes it, and ends it */
 struct engine *agent_pick(
 	struct agent *a, struct cgn_str name, struct cgn_str model, struct cgn_err *err); /* NULL and why */
-bool agent_resident(const struct agent *a, uint64_t digest);
+Cognitora__V1__ResidencySource agent_source(const struct agent *a); /* events, if every engine has them */
+uint64_t agent_stale_ms(const struct agent *a); /* since when the longest unheard source is unheard; 0: all are heard */
 void agent_load(const struct agent *a, Cognitora__V1__Load *out);
 void agent_admin_engines(
 	void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);

@@ -124,7 +124,7 @@ static void ready_changed(struct engine *e, bool ready)
 			cgn_log(WARN, "engine.unready", F_STR("engine", e->name), F_STR("why", e->trouble));
 		engine_scrape_stop(e);
 		/* Whatever it held is gone or will be: most often it died. */
-		residency_clear(e->resident, watch_digest_changed, e->agent);
+		holds_sent_clear(e);
 	}
 	metric_set(e->m_ready, ready ? 1 : 0);
 }

@@ -125,8 +125,7 @@ static void on_head(struct http_call *c, void *user, const struct http_head *h)
 		if (!is_hop_by_hop(h->fields[i].name))
 			headers[n++] = (struct proto_header){h->fields[i].name, h->fields[i].value};
 	if (h->status == 200)
-		residency_add(r->engine->resident, r->rq.facts.chain, r->rq.facts.n_chain,
-			watch_digest_changed, r->agent);
+		holds_sent(r->engine, r->rq.facts.chain, r->rq.facts.n_chain);
 	send_head(r, h->status, headers, n);
 	forget_request(r);
 }

@@ -29,7 +29,7 @@ static void load_known(struct engine *e)
 	if (engine_load_restarted(&before, &e->load)) {
 		cgn_log(WARN, "engine.restarted", F_STR("engine", e->name),
 			F_STR("seen_by", "its counters fell between two readings"));
-		residency_clear(e->resident, watch_digest_changed, e->agent);
+		holds_sent_clear(e);
 	}
 	metric_set(e->m_running, e->load.running);
 	metric_set(e->m_waiting, e->load.waiting);
@@ -38,8 +38,7 @@ static void load_known(struct engine *e)
 	if (before.kv_blocks_total == e->load.kv_blocks_total &&
 		before.kv_block_tokens == e->load.kv_block_tokens && before.slots == e->load.slots)
 		return;
-	residency_limit(e->resident, engine_chain_capacity(&e->load, e->agent->block_bytes, RESIDENCY_MAX),
-		watch_digest_changed, e->agent);
+	holds_sent_limit(e, engine_chain_capacity(&e->load, e->agent->block_bytes, RESIDENCY_MAX));
 	agent_changed(e->agent);
 }
 

@@ -45,10 +45,13 @@ static void lost(struct router_watch *w, const char *why)
 static void residency_take(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
 	struct route_record *record = w->r->shared.record;
-	if (res->reset)
+	if (res->reset && res->n_ranges == 0)
 		route_record_forget(record, w->slot);
-	route_record_drop(record, res->removed, res->n_removed, w->slot);
-	route_record_add(record, res->stored, res->n_stored, w->slot);
+	for (size_t i = 0; i < res->n_blocks; i++)
+		if (res->tiers.len == 0 || res->tiers.data[i] != 0)
+			route_record_add(record, &res->blocks[i], 1, w->slot);
+		else
+			route_record_drop(record, &res->blocks[i], 1, w->slot);
 }
 
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
@@ -60,7 +63,8 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	CGN_LIVE(w, WATCH_TAG);
 	CGN_ON_EXIT(pb_free) Cognitora__V1__WatchEvent *ev = NULL;
 	if (!cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, (struct cgn_str){(const char *)p, n},
-		    &ev, &err))) {
+		    &ev, &err)) ||
+		!cgn_ok(proto_residency_check(ev->residency, ev->check, &err))) {
 		grpc_cancel(&w->call);
 		lost(w, err.msg);
 		return;
@@ -103,9 +107,7 @@ static void call_open(struct router_watch *w)
 		return;
 	}
 	const struct iovec iov = {b.p, b.n};
-	grpc_send(w->call, &iov, 1);
-	if (w->call != NULL)
-		grpc_half_close(w->call);
+	grpc_send(w->call, &iov, 1); /* left open: repairs are asked for on it */
 }
 
 static CGN_RC channel_open(struct router_watch *w, struct cgn_err *err)

@@ -198,14 +198,24 @@ static void generate(struct ask *a, int argc, char **argv)
 }
 
 /* ---- watch ---- */
-static void put_digests(struct json_out *o, const char *key, const uint64_t *v, size_t n)
+static unsigned tiers_of(const Cognitora__V1__Residency *r, size_t i)
+{
+	return r->tiers.len == 0 ? KV_TIER_BIT(KV_GPU) : r->tiers.data[i];
+}
+
+/* "abc", or "abc:6" where the tier is not the GPU alone. */
+static void put_digests(struct json_out *o, const char *key, const Cognitora__V1__Residency *r, bool held)
 {
 	json_key(o, key);
 	json_open(o, '[');
-	for (size_t i = 0; i < n; i++) {
-		char hex[24];
-		(void)snprintf(hex, sizeof hex, "%llx", (unsigned long long)v[i]);
-		json_put_z(o, hex);
+	for (size_t i = 0; i < r->n_blocks; i++) {
+		char text[32];
+		unsigned tiers = tiers_of(r, i);
+		int n = snprintf(text, sizeof text, "%llx", (unsigned long long)r->blocks[i]);
+		if (tiers > KV_TIER_BIT(KV_GPU))
+			(void)snprintf(text + n, sizeof text - (size_t)n, ":%u", tiers);
+		if ((tiers != 0) == held)
+			json_put_z(o, text);
 	}
 	json_close(o, ']');
 }
@@ -239,10 +249,17 @@ static void put_residency(struct json_out *o, const Cognitora__V1__Residency *r)
 	json_open(o, '{');
 	json_key(o, "reset");
 	json_put_bool(o, r->reset);
-	put_digests(o, "stored", r->stored, r->n_stored);
-	put_digests(o, "removed", r->removed, r->n_removed);
+	json_key(o, "ranges");
+	json_open(o, '[');
+	for (size_t i = 0; i < r->n_ranges; i++)
+		json_put_u64(o, r->ranges[i]);
+	json_close(o, ']');
+	put_digests(o, "stored", r, true);
+	put_digests(o, "removed", r, false);
 	json_key(o, "source");
-	json_put_z(o, r->source);
+	json_put_z(o, r->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS ? "events" : "sent");
+	json_key(o, "stale_ms");
+	json_put_u64(o, r->stale_ms);
 	json_close(o, '}');
 }
 
@@ -266,6 +283,10 @@ static void on_event(struct grpc_call *c, void *user, const uint8_t *p, size_t n
 		put_load(&o, ev->load);
 	if (ev->residency != NULL)
 		put_residency(&o, ev->residency);
+	if (ev->check != NULL) {
+		json_key(&o, "check");
+		json_put_u64(&o, ev->check->blocks);
+	}
 	json_close(&o, '}');
 	say(&b);
 }

@@ -359,29 +359,78 @@ static void watch_events_are_protobuf(void **state)
 	Cognitora__V1__Load load = COGNITORA__V1__LOAD__INIT;
 	load.running = 3;
 	load.kv_usage = 0.5f;
+	static const uint32_t ranges[] = {0, 127, 128, 255};
+	static const uint8_t tiers[] = {1, 0, 15};
 	struct proto_residency r = {.reset = true,
-		.stored = chain,
-		.n_stored = 3,
-		.removed = chain,
-		.n_removed = 1,
-		.source = "sent"};
+		.ranges = ranges,
+		.n_ranges = 4,
+		.blocks = chain,
+		.tiers = tiers,
+		.n_blocks = 3,
+		.source = COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS,
+		.stale_ms = 300};
+	uint64_t sums[KV_RANGES];
+	for (uint64_t i = 0; i < KV_RANGES; i++)
+		sums[i] = kv_print(i, 1);
+	const struct proto_check check = {.sums = sums, .blocks = 77};
+	const struct proto_event whole = {
+		.seq = 1, .sent_unix_ms = 1234, .node = &node, .load = &load, .residency = &r, .check = &check};
 	struct cgn_buf b = {.n = 0};
-	proto_watch_event(1, &node, &load, &r, 1234, &b);
+	proto_watch_event(&whole, &b);
 	Cognitora__V1__WatchEvent *e = NULL;
 	assert_true(cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, cgn_buf_view(&b), &e, NULL)));
 	assert_true(e->seq == 1 && e->sent_unix_ms == 1234);
 	assert_string_equal(e->node->id, "n1");
 	assert_int_equal(e->load->running, 3);
 	assert_true(e->residency->reset);
-	assert_int_equal(e->residency->n_stored, 3);
-	assert_memory_equal(e->residency->stored, chain, sizeof chain);
-	assert_int_equal(e->residency->n_removed, 1);
-	assert_string_equal(e->residency->source, "sent");
+	assert_int_equal(e->residency->n_ranges, 4);
+	assert_memory_equal(e->residency->ranges, ranges, sizeof ranges);
+	assert_int_equal(e->residency->n_blocks, 3);
+	assert_memory_equal(e->residency->blocks, chain, 3 * sizeof chain[0]);
+	assert_int_equal(e->residency->tiers.len, 3);
+	assert_memory_equal(e->residency->tiers.data, tiers, 3);
+	assert_int_equal(e->residency->source, COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS);
+	assert_int_equal(e->residency->stale_ms, 300);
+	assert_int_equal(e->check->n_sums, KV_RANGES);
+	assert_memory_equal(e->check->sums, sums, sizeof sums);
+	assert_int_equal(e->check->blocks, 77);
+	assert_true(cgn_ok(proto_residency_check(e->residency, e->check, NULL)));
 	pb_free(&e);
 	cgn_buf_fini(&b);
-	proto_watch_event(2, NULL, NULL, NULL, 0, &b);
+	proto_watch_event(&(struct proto_event){.seq = 2}, &b);
 	assert_str(cgn_buf_view(&b), CGN_STR("\x08\x02"));
 	cgn_buf_fini(&b);
+}
+
+static void residency_that_makes_no_sense_is_refused(void **state)
+{
+	(void)state;
+	struct cgn_err err = {.code = CGN_FINE};
+	uint32_t ranges[] = {3, KV_RANGES};
+	uint64_t blocks[] = {1, 2}, sums[KV_RANGES] = {0};
+	uint8_t tiers[] = {1, 16};
+	Cognitora__V1__Residency r = COGNITORA__V1__RESIDENCY__INIT;
+	Cognitora__V1__ResidencyCheck check = COGNITORA__V1__RESIDENCY_CHECK__INIT;
+	assert_true(cgn_ok(proto_residency_check(NULL, NULL, &err)));
+	assert_true(cgn_ok(proto_residency_check(&r, NULL, &err)));
+	r.blocks = blocks;
+	r.n_blocks = 2;
+	r.tiers.data = tiers;
+	r.tiers.len = 1;
+	assert_int_equal(proto_residency_check(&r, NULL, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "1 masks for 2 blocks"));
+	r.tiers.len = 2;
+	assert_int_equal(proto_residency_check(&r, NULL, &err).code, CGN_INVALID);
+	tiers[1] = KV_TIER_MASK;
+	assert_true(cgn_ok(proto_residency_check(&r, NULL, &err)));
+	r.ranges = ranges;
+	r.n_ranges = 2;
+	assert_int_equal(proto_residency_check(&r, NULL, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "256"));
+	assert_int_equal(proto_residency_check(NULL, &check, &err).code, CGN_INVALID);
+	check.sums = sums;
+	check.n_sums = KV_RANGES;
+	assert_true(cgn_ok(proto_residency_check(NULL, &check, &err)));
 }
 
 static void unpacking_is_bounded(void **state)
@@ -564,6 +613,7 @@ int main(void)
 		cmocka_unit_test(response_heads_round_trip),
 		cmocka_unit_test(hostile_chunks_are_refused),
 		cmocka_unit_test(watch_events_are_protobuf),
+		cmocka_unit_test(residency_that_makes_no_sense_is_refused),
 		cmocka_unit_test(unpacking_is_bounded),
 		cmocka_unit_test(nodes_are_checked_and_copied),
 		cmocka_unit_test(node_ids_are_parts_of_keys),

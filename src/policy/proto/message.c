@@ -2,8 +2,9 @@
 /* message: Agent.Watch's event, whose lists of digests are written straight from the caller's arrays. */
 #include "policy/proto/proto_priv.h"
 
-enum event_field { E_SEQ = 1, E_NODE, E_LOAD, E_RESIDENCY, E_SENT_UNIX_MS };
-enum residency_field { R_RESET = 1, R_STORED, R_REMOVED, R_SOURCE };
+enum event_field { E_SEQ = 1, E_NODE, E_LOAD, E_RESIDENCY, E_SENT_UNIX_MS, E_CHECK };
+enum residency_field { R_RESET = 1, R_RANGES, R_BLOCKS, R_TIERS, R_SOURCE, R_STALE_MS };
+enum check_field { C_SUMS = 1, C_BLOCKS };
 
 static void put_message(struct cgn_buf *out, unsigned field, const ProtobufCMessage *m)
 {
@@ -13,27 +14,65 @@ static void put_message(struct cgn_buf *out, unsigned field, const ProtobufCMess
 
 static void put_residency(struct cgn_buf *out, const struct proto_residency *r)
 {
-	struct cgn_str stored = {NULL, r->n_stored * sizeof *r->stored},
-		       removed = {NULL, r->n_removed * sizeof *r->removed};
-	struct cgn_str source = cgn_str_of(r->source);
+	struct cgn_str blocks = {NULL, r->n_blocks * sizeof *r->blocks};
+	struct cgn_str tiers = {(const char *)r->tiers, r->tiers != NULL ? r->n_blocks : 0};
 	wire_put_head(out, E_RESIDENCY,
-		wire_u64_size(R_RESET, r->reset) + wire_str_size(R_STORED, stored) +
-			wire_str_size(R_REMOVED, removed) + wire_str_size(R_SOURCE, source));
+		wire_u64_size(R_RESET, r->reset) + wire_u32s_size(R_RANGES, r->ranges, r->n_ranges) +
+			wire_str_size(R_BLOCKS, blocks) + wire_str_size(R_TIERS, tiers) +
+			wire_u64_size(R_SOURCE, r->source) + wire_u64_size(R_STALE_MS, r->stale_ms));
 	wire_put_u64(out, R_RESET, r->reset);
-	wire_put_fixed64s(out, R_STORED, r->stored, r->n_stored);
-	wire_put_fixed64s(out, R_REMOVED, r->removed, r->n_removed);
-	wire_put_str(out, R_SOURCE, source);
+	wire_put_u32s(out, R_RANGES, r->ranges, r->n_ranges);
+	wire_put_fixed64s(out, R_BLOCKS, r->blocks, r->n_blocks);
+	wire_put_str(out, R_TIERS, tiers);
+	wire_put_u64(out, R_SOURCE, r->source);
+	wire_put_u64(out, R_STALE_MS, r->stale_ms);
 }
 
-void proto_watch_event(uint64_t seq, const Cognitora__V1__Node *node, const Cognitora__V1__Load *load,
-	const struct proto_residency *residency, uint64_t sent_unix_ms, struct cgn_buf *out)
+static void put_check(struct cgn_buf *out, const struct proto_check *c)
 {
-	wire_put_u64(out, E_SEQ, seq);
-	if (node != NULL)
-		put_message(out, E_NODE, &node->base);
-	if (load != NULL)
-		put_message(out, E_LOAD, &load->base);
-	if (residency != NULL)
-		put_residency(out, residency);
-	wire_put_u64(out, E_SENT_UNIX_MS, sent_unix_ms);
+	struct cgn_str sums = {NULL, KV_RANGES * sizeof *c->sums};
+	wire_put_head(out, E_CHECK, wire_str_size(C_SUMS, sums) + wire_u64_size(C_BLOCKS, c->blocks));
+	wire_put_fixed64s(out, C_SUMS, c->sums, KV_RANGES);
+	wire_put_u64(out, C_BLOCKS, c->blocks);
+}
+
+void proto_watch_event(const struct proto_event *e, struct cgn_buf *out)
+{
+	wire_put_u64(out, E_SEQ, e->seq);
+	if (e->node != NULL)
+		put_message(out, E_NODE, &e->node->base);
+	if (e->load != NULL)
+		put_message(out, E_LOAD, &e->load->base);
+	if (e->residency != NULL)
+		put_residency(out, e->residency);
+	wire_put_u64(out, E_SENT_UNIX_MS, e->sent_unix_ms);
+	if (e->check != NULL)
+		put_check(out, e->check);
+}
+
+static bool tiers_known(const uint8_t *tiers, size_t n)
+{
+	unsigned seen = 0;
+	for (size_t i = 0; i < n; i++)
+		seen |= tiers[i];
+	return (seen & ~KV_TIER_MASK) == 0;
+}
+
+CGN_RC proto_residency_check(const Cognitora__V1__Residency *r, const Cognitora__V1__ResidencyCheck *check,
+	struct cgn_err *err)
+{
+	if (check != NULL && check->n_sums != KV_RANGES)
+		return CGN_FAIL(
+			err, INVALID, "ResidencyCheck.sums: %zu sums, %d are needed", check->n_sums, KV_RANGES);
+	if (r == NULL)
+		return CGN_OK;
+	for (size_t i = 0; i < r->n_ranges; i++)
+		if (r->ranges[i] >= KV_RANGES)
+			return CGN_FAIL(err, INVALID, "Residency.ranges: there is no range %u", r->ranges[i]);
+	if (r->tiers.len != 0 && r->tiers.len != r->n_blocks)
+		return CGN_FAIL(err, INVALID, "Residency.tiers: %zu masks for %zu blocks", r->tiers.len,
+			r->n_blocks);
+	if (!tiers_known(r->tiers.data, r->tiers.len))
+		return CGN_FAIL(err, INVALID, "Residency.tiers: a mask with a tier that does not exist");
+	return CGN_OK;
 }

@@ -14,6 +14,7 @@
 #include "cognitora/v1/control.pb-c.h"
 #include "cognitora/v1/node.pb-c.h"
 #include "cognitora/v1/router.pb-c.h"
+#include "policy/kvindex/tier.h"
 
 /* gRPC method paths. */
 #define PROTO_AGENT_GENERATE   "/cognitora.v1.Agent/Generate"
@@ -83,15 +84,33 @@ CGN_RC proto_chunk_read(
 	struct cgn_str msg, struct cgn_arena *a, struct proto_chunk *out, struct cgn_err *err);
 
 /* ---- everything else: pb_pack, pb_unpack and pb_free of base/codec/pb.h ---- */
-/* Agent.Watch's event. |node|, |load|, |residency| may be NULL: unchanged. */
 struct proto_residency {
 	bool reset;
-	const uint64_t *stored, *removed;
-	size_t n_stored, n_removed;
-	const char *source; /* "sent" */
+	const uint32_t *ranges; /* of the reset; none: everything */
+	size_t n_ranges;
+	const uint64_t *blocks;
+	const uint8_t *tiers; /* one a block; NULL: all KV_GPU */
+	size_t n_blocks;
+	Cognitora__V1__ResidencySource source;
+	uint64_t stale_ms;
 };
-void proto_watch_event(uint64_t seq, const Cognitora__V1__Node *node, const Cognitora__V1__Load *load,
-	const struct proto_residency *residency, uint64_t sent_unix_ms, struct cgn_buf *out);
+struct proto_check {
+	const uint64_t *sums; /* KV_RANGES of them */
+	uint64_t blocks;
+};
+/* Agent.Watch's event; what is NULL is left out. Lists of digests go in as one copy. */
+struct proto_event {
+	uint64_t seq, sent_unix_ms;
+	const Cognitora__V1__Node *node;
+	const Cognitora__V1__Load *load;
+	const struct proto_residency *residency;
+	const struct proto_check *check;
+};
+void proto_watch_event(const struct proto_event *e, struct cgn_buf *out);
+/* Is what an agent said of its blocks sound: as many tiers as blocks or none, ranges and tiers that exist, sums of all ranges or none?
+ * Both may be NULL. CGN_INVALID with the field. Unknown bits of a tier are a fault here, not a guess. */
+CGN_RC proto_residency_check(const Cognitora__V1__Residency *r, const Cognitora__V1__ResidencyCheck *check,
+	struct cgn_err *err);
 
 /* ---- nodes ---- */
 /* An id, an address with a port, bounded lists, UTF-8: what a router accepts of an agent. CGN_INVALID with the field. */

@@ -32,3 +32,5 @@ void wire_put_head(struct cgn_buf *b, unsigned field, size_t n_bytes); /* of a l
 void wire_put_str(struct cgn_buf *b, unsigned field, struct cgn_str s);
 void wire_put_u64(struct cgn_buf *b, unsigned field, uint64_t v);
 void wire_put_fixed64s(struct cgn_buf *b, unsigned field, const uint64_t *v, size_t n);
+size_t wire_u32s_size(unsigned field, const uint32_t *v, size_t n); /* packed varints */
+void wire_put_u32s(struct cgn_buf *b, unsigned field, const uint32_t *v, size_t n);

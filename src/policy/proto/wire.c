@@ -107,6 +107,19 @@ size_t wire_u64_size(unsigned field, uint64_t v)
 	return v == 0 ? 0 : wire_varint_size(WIRE_TAG(field, WIRE_VARINT)) + wire_varint_size(v);
 }
 
+static size_t varints_size(const uint32_t *v, size_t n)
+{
+	size_t size = 0;
+	for (size_t i = 0; i < n; i++)
+		size += wire_varint_size(v[i]);
+	return size;
+}
+
+size_t wire_u32s_size(unsigned field, const uint32_t *v, size_t n)
+{
+	return wire_str_size(field, (struct cgn_str){NULL, varints_size(v, n)});
+}
+
 static void put_varints(struct cgn_buf *b, uint32_t tag, uint64_t v)
 {
 	uint8_t *to = (uint8_t *)cgn_buf_room(b, 20);
@@ -148,4 +161,18 @@ void wire_put_fixed64s(struct cgn_buf *b, unsigned field, const uint64_t *v, siz
 		memcpy(to + i * sizeof le, &le, sizeof le);
 	}
 	cgn_buf_grew(b, n * sizeof *v);
+}
+
+void wire_put_u32s(struct cgn_buf *b, unsigned field, const uint32_t *v, size_t n)
+{
+	if (n == 0)
+		return;
+	size_t size = varints_size(v, n);
+	wire_put_head(b, field, size);
+	uint8_t *to = (uint8_t *)cgn_buf_room(b, size);
+	if (to == NULL)
+		return;
+	for (size_t i = 0; i < n; i++)
+		to += wire_varint_to(to, v[i]);
+	cgn_buf_grew(b, size);
 }

@@ -6,12 +6,14 @@
 #include "sim/tokens.h"
 
 enum fault_arg { ARG_NONE, ARG_TOKENS, ARG_STATUS, ARG_TIME };
+enum fault_scope { SCOPE_REQUEST, SCOPE_PROCESS, SCOPE_BATCH, SCOPE_REPLAY };
 
 static const struct fault_row {
 	const char *name;
 	enum fault_arg arg;
+	enum fault_scope scope;
 } rows[SIM_FAULT_COUNT] = {
-#define FAULT(id, name, arg, help) {name, ARG_##arg},
+#define FAULT(id, name, arg, scope, help) {name, ARG_##arg, SCOPE_##scope},
 #include "sim/faults.def"
 #undef FAULT
 };
@@ -83,22 +85,24 @@ static CGN_RC parse_when(struct cgn_str when, struct sim_fault *out, struct cgn_
 		out->when = FAULT_EVERY;
 	else if (number && cgn_str_is(word, "after"))
 		out->when = FAULT_AFTER;
+	else if (number && cgn_str_is(word, "nth"))
+		out->when = FAULT_NTH;
 	else if (parse_chance(when, &out->chance))
 		out->when = FAULT_CHANCE;
 	else
-		return CGN_FAIL(err, INVALID, "\"@%.*s\": use @0.25 (a share of requests), @every=N or @after=N",
+		return CGN_FAIL(err, INVALID, "\"@%.*s\": use @0.25 (a share of them), @every=N, @after=N or @nth=N",
 			CGN_STR_ARG(when));
 	return CGN_OK;
 }
 
 static CGN_RC unknown_kind(struct cgn_str name, struct cgn_err *err)
 {
-	char known[256] = "";
-	size_t at = 0;
+	char known[320] = "";
+	struct cgn_buf b = cgn_buf_over(known, sizeof known);
 	for (size_t i = 0; i < SIM_FAULT_COUNT; i++)
-		at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i > 0 ? ", " : "", rows[i].name);
+		cgn_buf_fmt(&b, "%s%s", i > 0 ? ", " : "", rows[i].name);
 	return CGN_FAIL(err, INVALID, "no fault is called \"%.*s\"; there are %s", (int)(name.n < 64 ? name.n : 64), name.p,
-		known);
+		cgn_buf_z(&b));
 }
 
 CGN_RC sim_fault_parse(struct cgn_str text, struct sim_fault *out, struct cgn_err *err)
@@ -132,6 +136,8 @@ static bool fault_strikes(struct sim_fault *f, uint64_t *rng)
 		return f->seen % f->every == 0;
 	case FAULT_AFTER:
 		return f->seen > f->every;
+	case FAULT_NTH:
+		return f->seen == f->every;
 	case FAULT_CHANCE:
 		*rng = sim_mix(*rng + 0x9e3779b97f4a7c15U);
 		return (double)(*rng >> 11) * 0x1p-53 < f->chance;
@@ -163,7 +169,16 @@ static void fault_apply(const struct sim_fault *f, struct sim_verdict *out)
 	case SIM_FAULT_TRUNCATE:
 		out->truncate = true;
 		break;
-	case SIM_FAULT_SLOW_START: /* of the process, not of a request */
+	case SIM_FAULT_SLOW_START: /* not of a request */
+	case SIM_FAULT_KV_LOSE:
+	case SIM_FAULT_KV_DROP:
+	case SIM_FAULT_KV_TWICE:
+	case SIM_FAULT_KV_SWAP:
+	case SIM_FAULT_KV_GARBAGE:
+	case SIM_FAULT_KV_ALIEN:
+	case SIM_FAULT_KV_SILENT:
+	case SIM_FAULT_KV_RESTART:
+	case SIM_FAULT_KV_DEAF:
 	case SIM_FAULT_COUNT:
 		break;
 	}
@@ -173,9 +188,36 @@ void sim_faults_judge(struct sim_faults *f, struct sim_verdict *out)
 {
 	*out = (struct sim_verdict){.die_after = SIM_NEVER, .cut_after = SIM_NEVER, .stall_after = SIM_NEVER};
 	for (unsigned i = 0; i < f->n; i++) {
-		if (fault_strikes(&f->list[i], &f->rng))
+		if (rows[f->list[i].kind].scope == SCOPE_REQUEST && fault_strikes(&f->list[i], &f->rng))
 			fault_apply(&f->list[i], out);
 	}
+}
+
+void sim_faults_judge_batch(struct sim_faults *f, struct sim_batch_verdict *out)
+{
+	bool struck[SIM_FAULT_COUNT] = {false};
+	for (unsigned i = 0; i < f->n; i++) {
+		if (rows[f->list[i].kind].scope == SCOPE_BATCH && fault_strikes(&f->list[i], &f->rng))
+			struck[f->list[i].kind] = true;
+	}
+	*out = (struct sim_batch_verdict){
+		.lose = struck[SIM_FAULT_KV_LOSE],
+		.drop = struck[SIM_FAULT_KV_DROP],
+		.twice = struck[SIM_FAULT_KV_TWICE],
+		.swap = struck[SIM_FAULT_KV_SWAP],
+		.garbage = struck[SIM_FAULT_KV_GARBAGE],
+		.alien = struck[SIM_FAULT_KV_ALIEN],
+		.silent = struck[SIM_FAULT_KV_SILENT],
+		.restart = struck[SIM_FAULT_KV_RESTART],
+	};
+}
+
+bool sim_faults_deaf(struct sim_faults *f)
+{
+	bool deaf = false;
+	for (unsigned i = 0; i < f->n; i++)
+		deaf |= f->list[i].kind == SIM_FAULT_KV_DEAF && fault_strikes(&f->list[i], &f->rng);
+	return deaf;
 }
 
 cgn_nsec sim_faults_slow_start(const struct sim_faults *f)
@@ -197,8 +239,9 @@ void sim_fault_print(const struct sim_fault *f, struct cgn_buf *out)
 		cgn_buf_fmt(out, "=%llu", (unsigned long long)f->arg);
 	else if (rows[f->kind].arg == ARG_TIME)
 		cgn_buf_fmt(out, "=%llums", (unsigned long long)(f->arg / CGN_MSEC));
+	const char *word = f->when == FAULT_EVERY ? "every" : f->when == FAULT_AFTER ? "after" : "nth";
 	if (f->when == FAULT_CHANCE)
 		cgn_buf_fmt(out, "@%g", f->chance);
 	else if (f->when != FAULT_ALWAYS)
-		cgn_buf_fmt(out, "@%s=%llu", f->when == FAULT_EVERY ? "every" : "after", (unsigned long long)f->every);
+		cgn_buf_fmt(out, "@%s=%llu", word, (unsigned long long)f->every);
 }

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum flag_type { TYPE_STR, TYPE_U32, TYPE_U64, TYPE_F64, TYPE_BOOL, TYPE_MODEL, TYPE_FAULT, TYPE_HELP, TYPE_VERSION };
+enum flag_type { TYPE_STR, TYPE_U32, TYPE_U64, TYPE_F64, TYPE_BOOL, TYPE_MODEL, TYPE_FAULT, TYPE_DIALECT, TYPE_HASH, TYPE_HELP, TYPE_VERSION };
 
 static const struct flag {
 	const char *name, *meta;
@@ -22,7 +22,7 @@ static const struct flag {
 static const struct {
 	const char *name, *help;
 } fault_help[] = {
-#define FAULT(id, name, arg, help) {name, help},
+#define FAULT(id, name, arg, scope, help) {name, help},
 #include "sim/faults.def"
 #undef FAULT
 };
@@ -79,6 +79,25 @@ static CGN_RC add_fault(struct sim_cfg *cfg, const char *value, struct cgn_err *
 	return CGN_OK;
 }
 
+static CGN_RC set_dialect(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	char known[128];
+	struct cgn_buf b = cgn_buf_over(known, sizeof known);
+	if (sim_dialect_of(cgn_str_of(value), &cfg->dialect))
+		return CGN_OK;
+	for (enum sim_dialect d = 0; d < SIM_DIALECT_COUNT; d++)
+		cgn_buf_fmt(&b, "%s%s", d > 0 ? ", " : "", sim_dialect_name(d));
+	return CGN_FAIL(err, INVALID, "--kv-events-format \"%.40s\": needs one of %s", value, cgn_buf_z(&b));
+}
+
+static CGN_RC set_hash(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	cfg->hash_bytes = strcmp(value, "bytes") == 0;
+	if (!cfg->hash_bytes && strcmp(value, "int") != 0)
+		return CGN_FAIL(err, INVALID, "--kv-events-hash \"%.40s\": needs int or bytes", value);
+	return CGN_OK;
+}
+
 static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *value, struct cgn_err *err)
 {
 	switch (f->type) {
@@ -97,6 +116,10 @@ static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *va
 		return add_model(cfg, value, err);
 	case TYPE_FAULT:
 		return add_fault(cfg, value, err);
+	case TYPE_DIALECT:
+		return set_dialect(cfg, value, err);
+	case TYPE_HASH:
+		return set_hash(cfg, value, err);
 	case TYPE_HELP:
 	case TYPE_VERSION:
 		break;
@@ -165,6 +188,15 @@ static void settle(struct sim_cfg *cfg)
 	cfg->faults.rng = cfg->seed;
 }
 
+static CGN_RC check_events(const struct sim_cfg *cfg, struct cgn_err *err)
+{
+	if (!sim_has_events(cfg) && cfg->kv_events_replay[0] != '\0')
+		return CGN_FAIL(err, INVALID, "--kv-events-replay needs --kv-events: there is nothing to replay");
+	if (cfg->hash_bytes && sim_dialect_describes(cfg->dialect))
+		return CGN_FAIL(err, INVALID, "--kv-events-hash bytes is vLLM's: SGLang's hashes are numbers");
+	return CGN_OK;
+}
+
 CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then, struct cgn_err *err)
 {
 	*out = (struct sim_cfg){0};
@@ -179,6 +211,7 @@ CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flag
 	if ((uint64_t)out->kv_blocks * out->block_tokens < 2)
 		return CGN_FAIL(err, INVALID, "--kv-blocks %u of --block-tokens %u hold not even a prompt and an answer of one token",
 			out->kv_blocks, out->block_tokens);
+	CGN_TRY(check_events(out, err));
 	settle(out);
 	return CGN_OK;
 }
@@ -194,20 +227,24 @@ void sim_flags_help(struct cgn_buf *out)
 			cgn_buf_fmt(out, " [%s]", flags[i].preset);
 		cgn_buf_char(out, '\n');
 	}
-	cgn_buf_putz(out, "\nfaults: KIND[=ARG][@0.25 | @every=N | @after=N]\n");
+	cgn_buf_putz(out, "\nfaults: KIND[=ARG][@0.25 | @every=N | @after=N | @nth=N]\n");
 	for (size_t i = 0; i < CGN_COUNT(fault_help); i++)
 		cgn_buf_fmt(out, "  %-18s%s\n", fault_help[i].name, fault_help[i].help);
+	cgn_buf_putz(out, "\nformats of KV events:\n");
+	for (enum sim_dialect d = 0; d < SIM_DIALECT_COUNT; d++)
+		cgn_buf_fmt(out, "  %-18s%s\n", sim_dialect_name(d), sim_dialect_help(d));
 	cgn_buf_putz(out,
 		"\nwhile it runs:\n"
 		"  GET  /sim/state   what runs and waits, how requests ended, KV memory\n"
 		"  POST /sim/faults  {\"faults\": [\"http500@0.5\"]} replaces the faults; an empty list ends them\n"
-		"  GET  /sim/blocks  the digest of every cached block, by rank and tier (with --kv-digests)\n"
+		"  GET  /sim/blocks  the digest of every cached block, by rank and tier (with --kv-digests or --kv-events)\n"
 		"  POST /sim/fill    {\"blocks\": n, \"seed\": s} puts that many made-up blocks into each rank's cache, in chains of \"chain\" [64]\n"
 		"  POST /reset_prefix_cache[?reset_running_requests=true]   empties all tiers, unless requests run\n"
 		"\nexamples:\n"
 		"  cgn-sim --model llama-3.1-8b                       one model in real time on 127.0.0.1:8000\n"
 		"  cgn-sim --listen 127.0.0.1:0 --time-scale 0        as fast as this machine, on a free port\n"
 		"  cgn-sim --kv-blocks 512 --max-batch 8              a small GPU: requests queue early\n"
+		"  cgn-sim --kv-events tcp://127.0.0.1:5557 --kv-events-replay tcp://127.0.0.1:5657 --workers 2 --cpu-blocks 16384\n"
 		"  cgn-sim --fault http500@0.1 --fault cut-after=20@every=50\n"
 		"  cgn-sim --token-interval-us 50000 --max-batch 10000 --kv-blocks 1000000   many paced streams\n");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flags: the command line of cgn-sim. */
 #pragma once
+#include "sim/events.h"
 #include "sim/faults.h"
-#include "sim/tiers.h"
 
 #define SIM_MODELS_MAX 64
 struct sim_cfg {
@@ -15,13 +15,20 @@ struct sim_cfg {
 		token_interval_us;
 	uint32_t lower_blocks[SIM_TIER_COUNT];
 	double restore_us[SIM_TIER_COUNT];
-	bool chunk_per_write, kv_digests;
+	const char *kv_events, *kv_events_replay, *kv_events_topic; /* "": none */
+	enum sim_dialect dialect;
+	uint32_t kv_events_buffer, kv_groups;
+	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
 	struct sim_faults faults;
 };
+static inline bool sim_has_events(const struct sim_cfg *cfg)
+{
+	return cfg->kv_events != NULL && cfg->kv_events[0] != '\0';
+}
 /* Does somebody want to know which tokens blocks hold? */
 static inline bool sim_keeps_contents(const struct sim_cfg *cfg)
 {
-	return cfg->kv_digests;
+	return cfg->kv_digests || sim_has_events(cfg);
 }
 
 enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };

@@ -150,6 +150,10 @@ int main(int argc, char **argv)
 	}
 	if (!cgn_ok(net_addr_check(sim.cfg.listen, &err)))
 		return usage(&err);
+	if (sim_has_events(&sim.cfg) && !cgn_ok(sim_endpoint_check(sim.cfg.kv_events, &err)))
+		return usage(&err);
+	if (sim.cfg.kv_events_replay[0] != '\0' && !cgn_ok(sim_endpoint_check(sim.cfg.kv_events_replay, &err)))
+		return usage(&err);
 	(void)signal(SIGPIPE, SIG_IGN);
 	log_setup("cgn-sim", LOG_INFO, LOG_HUMAN);
 	if (!cgn_ok(start(&err))) {

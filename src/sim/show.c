@@ -131,10 +131,23 @@ static void put_digest(void *arg, uint64_t digest)
 	cgn_buf_fmt(arg, "\"%016llx\",", (unsigned long long)digest);
 }
 
-/* {"rank":0,"GPU":["..."],"CPU":[],"STORAGE":[]}, */
+static void put_publisher(const struct sim_publisher *p, struct cgn_buf *out)
+{
+	char endpoint[300];
+	cgn_buf_fmt(out, ",\"next_batch\":%llu,\"events\":", (unsigned long long)sim_publisher_next(p));
+	sim_publisher_endpoint(p, false, endpoint);
+	sim_put_string(out, cgn_str_of(endpoint));
+	cgn_buf_putz(out, ",\"replay\":");
+	sim_publisher_endpoint(p, true, endpoint);
+	sim_put_string(out, cgn_str_of(endpoint));
+}
+
+/* {"rank":0,"next_batch":1,"events":"tcp://...","replay":"","GPU":["..."],"CPU":[],"STORAGE":[]}, */
 void sim_show_blocks(const struct sim_worker *w, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "{\"rank\":%u", w->rank);
+	if (w->publisher != NULL)
+		put_publisher(w->publisher, out);
 	for (enum sim_tier t = 0; t < SIM_TIER_COUNT; t++) {
 		cgn_buf_fmt(out, ",\"%s\":[", sim_tier_name(t));
 		size_t empty = out->n;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/worker.h"
 
+#include "base/log/log.h"
+
 #define WORKER_TAG 0x51b0aaaaU
 
 static cgn_nsec virtual_now(const struct sim_worker *w)
@@ -8,6 +10,13 @@ static cgn_nsec virtual_now(const struct sim_worker *w)
 	if (w->scale <= 0)
 		return w->virtual_now;
 	return (cgn_nsec)((double)(cgn_loop_now(w->loop) - w->began) / w->scale);
+}
+
+/* One batch of events for each step that changed something. */
+static void tell_events(struct sim_worker *w)
+{
+	if (w->publisher != NULL && sim_publisher_flush(w->publisher))
+		(void)sim_model_reset(w->model, true, true);
 }
 
 /* All steps that are due; without time that is until the device idles. True when it waits for a timer that was set. */
@@ -19,6 +28,7 @@ static void run_steps(struct sim_worker *w)
 		sim_model_step(w->model, now, &orders);
 		for (size_t i = 0; i < orders.n_gains; i++)
 			sim_call_gain(&orders.gains[i]);
+		tell_events(w);
 		if (orders.wake_at == 0) {
 			cgn_timer_cancel(&w->step_timer);
 			return;
@@ -78,6 +88,31 @@ void sim_worker_mint(struct sim_worker *w, char out[33])
 		(unsigned long long)sim_mix(w->id_seed ^ sim_mix(n)));
 }
 
+static CGN_RC start_publisher(struct sim_worker *w, struct cgn_err *err)
+{
+	const struct sim_cfg *cfg = w->cfg;
+	char endpoint[300];
+	const struct sim_events_cfg events = {cfg->dialect, cfg->hash_bytes, cfg->kv_groups, cfg->block_tokens, w->rank, cfg->models};
+	const struct sim_publisher_cfg p = {cfg->kv_events, cfg->kv_events_replay, cfg->kv_events_topic, w->rank, cfg->kv_events_buffer,
+		sim_dialect_replays_topic(cfg->dialect)};
+	if (!sim_has_events(cfg))
+		return CGN_OK;
+	sim_events_init(&w->events, &events);
+	CGN_TRY(sim_publisher_new(w->loop, &p, &w->events, &w->faults, &w->publisher, err));
+	sim_publisher_endpoint(w->publisher, false, endpoint);
+	cgn_log(INFO, "sim.kv_events", F_STR("endpoint", endpoint), F_U64("rank", w->rank), F_STR("format", sim_dialect_name(cfg->dialect)));
+	return CGN_OK;
+}
+
+static enum sim_note_kind notes_of(const struct sim_cfg *cfg)
+{
+	bool below = cfg->lower_blocks[SIM_TIER_CPU] > 0 || cfg->lower_blocks[SIM_TIER_STORAGE] > 0;
+	bool described = cfg->kv_events_describe || sim_dialect_describes(cfg->dialect);
+	if (!sim_keeps_contents(cfg))
+		return SIM_NOTE_NONE;
+	return sim_has_events(cfg) && below && described ? SIM_NOTE_FULL : SIM_NOTE_DIGEST;
+}
+
 static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 {
 	const struct sim_cfg *cfg = w->cfg;
@@ -96,7 +131,9 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 		m.lower_blocks[t] = cfg->lower_blocks[t];
 		m.restore[t] = (cgn_nsec)(cfg->restore_us[t] * 1e3);
 	}
-	m.notes = sim_keeps_contents(cfg) ? SIM_NOTE_DIGEST : SIM_NOTE_NONE;
+	m.notes = notes_of(cfg);
+	if (w->publisher != NULL)
+		m.listener = sim_events_listener(&w->events);
 	if (cfg->token_interval_us > 0)
 		m.step_tokens = UINT32_MAX; /* paced: prefill is free */
 	if (!cgn_ok(sim_model_new(&m, &w->model)))
@@ -137,6 +174,7 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 	CGN_TRY(cgn_loop_new(&w->loop, err));
 	w->began = cgn_clock_now();
 	cgn_timer_init(&w->step_timer, w->loop, step_due);
+	CGN_TRY(start_publisher(w, err));
 	CGN_TRY(start_device(w, err));
 	return start_server(w, err);
 }
@@ -146,6 +184,7 @@ void sim_worker_stop(struct sim_worker *w)
 	CGN_LIVE(w, WORKER_TAG);
 	w->stopping = true;
 	http_server_free(&w->server);
+	sim_publisher_free(&w->publisher);
 	cgn_timer_cancel(&w->step_timer);
 	cgn_loop_stop(w->loop);
 }
@@ -156,6 +195,7 @@ void sim_worker_fini(struct sim_worker *w)
 		return;
 	cgn_loop_free(&w->loop);
 	sim_model_free(&w->model);
+	sim_events_fini(&w->events);
 	cgn_arena_fini(&w->arena);
 	cgn_buf_fini(&w->scratch);
 	w->tag = 0;

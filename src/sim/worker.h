@@ -5,6 +5,7 @@
 #include "io/http/http.h"
 #include "io/loop/loop.h"
 #include "sim/model.h"
+#include "sim/publisher.h"
 #include "sim/reply.h"
 
 #define SIM_BODY_MAX ((size_t)64 << 20)
@@ -51,6 +52,8 @@ struct sim_worker {
 	struct cgn_arena arena;        /* of the request being parsed */
 	struct cgn_buf scratch;        /* of the event or body being written */
 	struct sim_faults faults;
+	struct sim_events events;
+	struct sim_publisher *publisher; /* NULL: no KV events */
 	struct cgn_link calls, dirty;
 	uint64_t id_seed, id_count;
 	struct sim_counts counts;

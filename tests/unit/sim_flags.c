@@ -81,10 +81,32 @@ static void help_names_every_flag_and_fault(void **state)
 #define FLAG(name, meta, type, field, preset, min, max, help) assert_non_null(strstr(z, "--" name " "));
 #include "sim/flags.def"
 #undef FLAG
-#define FAULT(id, name, arg, help) assert_non_null(strstr(z, "  " name));
+#define FAULT(id, name, arg, scope, help) assert_non_null(strstr(z, "  " name));
 #include "sim/faults.def"
 #undef FAULT
 	cgn_buf_fini(&b);
+}
+
+static void kv_events_are_set_up(void **state)
+{
+	(void)state;
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--seed", "7")));
+	assert_false(sim_has_events(&cfg) || sim_keeps_contents(&cfg));
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--kv-digests")));
+	assert_true(sim_keeps_contents(&cfg) && !sim_has_events(&cfg));
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--kv-events", "tcp://*:5557", "--kv-events-format", "sglang-map", "--cpu-blocks", "7",
+		"--disk-blocks=9", "--cpu-restore-us", "2.5", "--kv-groups", "2", "--kv-events-buffer", "3")));
+	assert_true(sim_has_events(&cfg) && sim_keeps_contents(&cfg));
+	assert_int_equal(cfg.dialect, SIM_DIALECT_SGLANG_MAP);
+	assert_int_equal(cfg.lower_blocks[SIM_TIER_CPU], 7);
+	assert_int_equal(cfg.lower_blocks[SIM_TIER_STORAGE], 9);
+	assert_true(cfg.restore_us[SIM_TIER_CPU] > 2.4 && cfg.restore_us[SIM_TIER_STORAGE] > 199);
+	refused(PARSE(&cfg, &then, &err, "--kv-events-format", "trt"), "vllm, vllm-array, vllm-map, sglang, sglang-old, sglang-map");
+	refused(PARSE(&cfg, &then, &err, "--kv-events-hash", "sha"), "int or bytes");
+	refused(PARSE(&cfg, &then, &err, "--kv-events-replay", "tcp://*:1"), "needs --kv-events");
+	refused(PARSE(&cfg, &then, &err, "--kv-events", "tcp://*:1", "--kv-events-format", "sglang", "--kv-events-hash", "bytes"), "vLLM's");
+	refused(PARSE(&cfg, &then, &err, "--kv-events-buffer", "0"), "from 1 to");
+	refused(PARSE(&cfg, &then, &err, "--kv-groups", "17"), "from 1 to 16");
 }
 
 static struct sim_fault fault_of(const char *text)
@@ -99,7 +121,7 @@ static void faults_print_as_they_are_read(void **state)
 {
 	(void)state;
 	static const char *const texts[] = {"refuse", "http500", "http503@0.25", "cut-after=7@every=3", "die-after=0@after=10", "hang",
-		"stall-after=1@0", "truncated-chunk@1", "slow-start=1500ms"};
+		"stall-after=1@0", "truncated-chunk@1", "slow-start=1500ms", "kv-lose@nth=3", "kv-restart@0.5", "kv-deaf"};
 	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
 		struct sim_fault f = fault_of(texts[i]);
 		struct cgn_buf b = {0};
@@ -144,6 +166,8 @@ static void faults_strike_as_often_as_asked(void **state)
 	assert_int_equal(strikes("hang", 100), 100);
 	assert_int_equal(strikes("hang@every=7", 100), 14);
 	assert_int_equal(strikes("hang@after=90", 100), 10);
+	assert_int_equal(strikes("hang@nth=90", 100), 1);
+	assert_int_equal(strikes("hang@nth=101", 100), 0);
 	assert_int_equal(strikes("hang@0", 1000), 0);
 	assert_int_equal(strikes("hang@1", 1000), 1000);
 	unsigned n = strikes("hang@0.25", 10000);
@@ -163,6 +187,24 @@ static void verdicts_combine(void **state)
 	assert_true(sim_faults_slow_start(&f) == CGN_SEC);
 }
 
+static void batches_are_judged_apart(void **state)
+{
+	(void)state;
+	struct sim_faults f = {.list = {fault_of("kv-lose@nth=2"), fault_of("hang@nth=2"), fault_of("kv-alien"), fault_of("kv-deaf@every=2")}, .n = 4};
+	struct sim_verdict v;
+	struct sim_batch_verdict b;
+	sim_faults_judge_batch(&f, &b);
+	assert_true(b.alien && !b.lose && !b.drop && !b.twice && !b.swap && !b.garbage && !b.silent && !b.restart);
+	sim_faults_judge(&f, &v);
+	assert_false(v.hang);
+	sim_faults_judge_batch(&f, &b);
+	assert_true(b.lose);
+	sim_faults_judge(&f, &v);
+	assert_true(v.hang);
+	assert_false(sim_faults_deaf(&f));
+	assert_true(sim_faults_deaf(&f));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -174,6 +216,8 @@ int main(void)
 		cmocka_unit_test(bad_faults_are_refused),
 		cmocka_unit_test(faults_strike_as_often_as_asked),
 		cmocka_unit_test(verdicts_combine),
+		cmocka_unit_test(kv_events_are_set_up),
+		cmocka_unit_test(batches_are_judged_apart),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,9 +141,11 @@ static void chat_flags_have_the_engines_defaults(void **state)
 		"{\"messages\":[],\"add_generation_prompt\":false,\"continue_final_message\":true,\"add_special_tokens\":true,\"chat_template_kwargs\":{\"a\":1},\"documents\":[{}],\"reasoning_effort\":\"low\"}",
 		&p, &lacks));
 	assert_true(!p.add_generation_prompt && p.continue_final_message && p.add_specials);
-	is_json(p.kwargs, "{\"a\":1}");
+	is_json(p.kwargs, "{\"a\":1,\"reasoning_effort\":\"low\"}");
 	is_json(p.documents, "[{}]");
-	is_json(p.reasoning_effort, "\"low\"");
+	prompt_fini(&p);
+	assert_true(read(PROMPT_CHAT, PROMPT_STRING, "{\"messages\":[],\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{ }}", &p, &lacks));
+	is_json(p.kwargs, "{\"reasoning_effort\":\"high\"}");
 	prompt_fini(&p);
 }
 

@@ -11,6 +11,7 @@
 struct pair {
 	struct cgn_str model;
 	const struct view_node *node;
+	const struct engine_tokens_ops *tokens;
 	bool ready;
 };
 
@@ -73,9 +74,10 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 		const Cognitora__V1__Node *info = c->by_slot[v->nodes[i].slot]->info;
 		for (size_t e = 0; e < info->n_engines; e++)
 			for (size_t m = 0; m < info->engines[e]->n_models; m++)
-				out[n++] =
-					(struct pair){cgn_str_of(info->engines[e]->models[m]), &v->nodes[i],
-						v->nodes[i].state == NODE_READY && info->engines[e]->ready};
+				out[n++] = (struct pair){.model = cgn_str_of(info->engines[e]->models[m]),
+					.node = &v->nodes[i],
+					.tokens = engine_tokens_of(cgn_str_of(info->engines[e]->kind)),
+					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
 	}
 	return n;
 }
@@ -85,7 +87,8 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 {
 	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
 	const struct view_node **ready = cgn_arena_get(&v->arena, n * sizeof *ready);
-	if (n > 0 && (v->models == NULL || ready == NULL))
+	const struct engine_tokens_ops **tokens = cgn_arena_get(&v->arena, n * sizeof *tokens);
+	if (n > 0 && (v->models == NULL || ready == NULL || tokens == NULL))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
@@ -93,13 +96,17 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 			m = &v->models[v->n_models++];
 			m->name = cgn_arena_str(&v->arena, pairs[i].model);
 			m->ready = ready;
+			m->tokens = tokens;
 			if (m->name.p == NULL)
 				return false;
 		}
+		m->tokenizes = m->tokenizes || pairs[i].tokens != NULL;
 		if (!pairs[i].ready || (m->n_ready > 0 && m->ready[m->n_ready - 1] == pairs[i].node))
 			continue;
+		m->tokens[m->n_ready] = pairs[i].tokens;
 		m->ready[m->n_ready++] = pairs[i].node;
 		ready++;
+		tokens++;
 	}
 	return true;
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include "base/core/arena.h"
 #include "policy/cluster/cluster.h"
+#include "policy/engine/tokens.h"
 
 struct view_node {
 	uint16_t slot;
@@ -16,7 +17,9 @@ struct view_node {
 struct view_model {
 	struct cgn_str name;
 	const struct view_node **ready; /* take requests for it now; ascending by slot */
+	const struct engine_tokens_ops **tokens; /* beside ready: how that node's engine tells token ids; NULL: it can't */
 	size_t n_ready;
+	bool tokenizes; /* some engine that has it tells token ids, ready or not */
 };
 
 struct cluster_view {

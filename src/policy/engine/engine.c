@@ -19,6 +19,14 @@ const struct engine_ops *engine_ops_of(int kind)
 	return NULL;
 }
 
+const struct engine_ops *engine_ops_named(struct cgn_str kind)
+{
+	for (size_t i = 0; i < CGN_COUNT(kinds); i++)
+		if (cgn_str_is(kind, config_enum_text(kinds[i]->kind)))
+			return kinds[i];
+	return NULL;
+}
+
 bool engine_lacks(const struct engine_ops *ops, struct cgn_str path)
 {
 	struct cgn_str rest = path, bare = cgn_str_split(&rest, '?');

@@ -59,6 +59,7 @@ struct engine_source { /* a GET whose answer tells of load; several add up */
 };
 #define ENGINE_MAX_SOURCES 2
 
+struct engine_tokens_ops;
 struct engine_ops {
 	int kind;            /* ENGINE_* of the configuration */
 	const char *read_at; /* product and version that this row was checked against */
@@ -72,8 +73,10 @@ struct engine_ops {
 	struct engine_source sources[ENGINE_MAX_SOURCES]; /* path NULL: none */
 	const char *const *
 		lacks; /* paths, without query, that this version certainly has not; NULL-terminated, or NULL */
+	const struct engine_tokens_ops *tokens; /* how it tells token ids (tokens.h); NULL: it can't */
 };
 const struct engine_ops *engine_ops_of(int kind); /* never NULL for a kind of the configuration */
+const struct engine_ops *engine_ops_named(struct cgn_str kind); /* as nodes name it; NULL: not known here */
 bool engine_lacks(const struct engine_ops *ops, struct cgn_str path /* query included */);
 
 /* Ids of an OpenAI model list, "aliases" of llama.cpp included, without doubles, at most |max|. The names are in |a|.

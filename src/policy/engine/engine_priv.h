@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine, inside: what the files of the kinds share. */
 #pragma once
+#include "base/json/json.h"
 #include "policy/engine/engine.h"
+#include "policy/engine/tokens.h"
 
 extern const struct engine_ops engine_llama_cpp, engine_openai_compat, engine_sim;
 
@@ -15,3 +17,7 @@ CGN_RC engine_argv_done(struct engine_argv *a, struct cgn_err *err);
 void engine_read_vllm(struct cgn_str text, struct engine_load *into);
 /* 200 is up, 503 is loading, the rest is down: vLLM's and llama.cpp's /health. */
 enum engine_health engine_health_plain(int status);
+/* tokens.c: /tokenize as vLLM has it; its answer, which llama.cpp's looks like; a member that may be absent. */
+extern const struct engine_tokens_ops engine_tokens_vllm;
+CGN_RC engine_read_tokens(struct cgn_str answer, size_t max_ids, struct cgn_buf *out, struct cgn_err *err);
+void engine_put_member(struct json_out *j, const char *key, struct json_val v);

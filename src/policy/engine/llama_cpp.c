@@ -68,6 +68,51 @@ static void read_slots(struct cgn_str text, struct engine_load *into)
 	into->kv_usage = (double)used / (double)total;
 }
 
+static void ask_template(struct cgn_str model, const struct prompt *p, struct cgn_str before, struct cgn_buf *body)
+{
+	struct json_out j = json_out_to(body);
+	(void)model;
+	(void)before;
+	json_open(&j, '{');
+	json_key(&j, "add_generation_prompt");
+	json_put_bool(&j, p->add_generation_prompt);
+	engine_put_member(&j, "messages", p->messages);
+	engine_put_member(&j, "tools", p->tools);
+	engine_put_member(&j, "chat_template_kwargs", p->kwargs);
+	json_close(&j, '}');
+}
+
+static CGN_RC read_template(struct cgn_str answer, size_t max_ids, struct cgn_buf *out, struct cgn_err *err)
+{
+	struct json_val doc, prompt;
+	(void)max_ids;
+	if (!cgn_ok(json_parse(answer, &doc, NULL, NULL)) || !json_get(doc, "prompt", &prompt) || prompt.type != JSON_STRING)
+		return CGN_FAIL(err, BAD_GATEWAY, "the engine's answer to /apply-template has no prompt");
+	json_str_to(prompt, out);
+	return out->bad ? CGN_FAIL(err, NO_MEMORY, "no room for the rendered prompt") : CGN_OK;
+}
+
+/* As the server itself cuts a prompt: with its BOS, special tokens in the text taken for such. */
+static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before, struct cgn_buf *body)
+{
+	struct json_out j = json_out_to(body);
+	(void)model;
+	json_open(&j, '{');
+	json_key(&j, "add_special");
+	json_put_bool(&j, true);
+	json_key(&j, "parse_special");
+	json_put_bool(&j, true);
+	json_key(&j, "content");
+	json_put_str(&j, p->kind == PROMPT_IS_CHAT ? before : p->text);
+	json_close(&j, '}');
+}
+
+static const struct engine_tokens_ops tokens = {
+	.format = PROMPT_RAW,
+	.chat = {{"/apply-template", ask_template, read_template}, {"/tokenize", ask_text, engine_read_tokens}},
+	.text = {{"/tokenize", ask_text, engine_read_tokens}},
+};
+
 const struct engine_ops engine_llama_cpp = {
 	.kind = ENGINE_LLAMA_CPP,
 	.read_at = "llama.cpp 0.7.0 (build 11669)",
@@ -78,4 +123,5 @@ const struct engine_ops engine_llama_cpp = {
 	.health = engine_health_plain,
 	.sources = {{"/metrics", read_metrics}, {"/slots", read_slots}},
 	.lacks = lacks,
+	.tokens = &tokens,
 };

@@ -20,4 +20,5 @@ const struct engine_ops engine_sim = {
 	.check_every = 2 * CGN_SEC,
 	.health = engine_health_plain,
 	.sources = {{"/metrics", engine_read_vllm}},
+	.tokens = &engine_tokens_vllm,
 };

@@ -24,12 +24,6 @@ enum prompt_api prompt_api_of(struct cgn_str path)
 
 /* ---- chat ---- */
 
-/* What was written since |from|. */
-static struct json_val since(const struct prompt *p, size_t from, enum json_type type)
-{
-	return (struct json_val){type, {p->store.p + from, p->store.n - from}};
-}
-
 static void put_chat(struct prompt_writer *w, struct json_val messages)
 {
 	static const char *const keys[] = {"role", "content", "name", "tool_call_id", "tool_calls", "reasoning", "reasoning_content"};
@@ -61,6 +55,19 @@ static void put_messages(struct prompt_writer *w, enum prompt_api api, struct js
 	json_close(&w->j, ']');
 }
 
+/* The template's variables, with the effort last, which is the one that counts. */
+static void put_kwargs(struct cgn_buf *b, struct json_val kwargs, struct json_val effort)
+{
+	struct cgn_str inner = {NULL, 0};
+	if (kwargs.type == JSON_OBJECT)
+		inner = cgn_str_trim((struct cgn_str){kwargs.raw.p + 1, kwargs.raw.n - 2});
+	cgn_buf_char(b, '{');
+	cgn_buf_str(b, inner);
+	cgn_buf_putz(b, inner.n > 0 ? ",\"reasoning_effort\":" : "\"reasoning_effort\":");
+	cgn_buf_str(b, effort.raw);
+	cgn_buf_char(b, '}');
+}
+
 enum chat_key { CHAT_TOOLS, CHAT_DOCUMENTS, CHAT_KWARGS, CHAT_EFFORT, CHAT_GENERATE, CHAT_CONTINUE, CHAT_SPECIALS, CHAT_KEYS };
 
 static bool read_chat(const struct prompt_ask *ask, struct json_val body, struct prompt *p, const char **lacks)
@@ -77,16 +84,20 @@ static bool read_chat(const struct prompt_ask *ask, struct json_val body, struct
 		w.j = json_out_to(&p->store);
 		prompt_put_tools(&w, v[CHAT_TOOLS]);
 	}
+	size_t tools_end = p->store.n;
+	if (prompt_is_there(v[CHAT_EFFORT]))
+		put_kwargs(&p->store, v[CHAT_KWARGS], v[CHAT_EFFORT]);
 	*lacks = w.lacks != NULL ? w.lacks : p->store.bad ? PROMPT_LACKS_MEMORY : NULL;
 	if (*lacks != NULL)
 		return false;
 	p->kind = PROMPT_IS_CHAT;
 	p->messages = (struct json_val){JSON_ARRAY, {p->store.p, end}};
-	if (p->store.n > end)
-		p->tools = since(p, end, JSON_ARRAY);
+	if (tools_end > end)
+		p->tools = (struct json_val){JSON_ARRAY, {p->store.p + end, tools_end - end}};
 	p->documents = v[CHAT_DOCUMENTS];
 	p->kwargs = v[CHAT_KWARGS];
-	p->reasoning_effort = v[CHAT_EFFORT];
+	if (p->store.n > tools_end)
+		p->kwargs = (struct json_val){JSON_OBJECT, {p->store.p + tools_end, p->store.n - tools_end}};
 	p->add_generation_prompt = json_bool(v[CHAT_GENERATE], true);
 	p->continue_final_message = json_bool(v[CHAT_CONTINUE], false);
 	p->add_specials = json_bool(v[CHAT_SPECIALS], false);

@@ -51,7 +51,7 @@ enum prompt_kind { PROMPT_IS_CHAT, PROMPT_IS_TEXT, PROMPT_IS_IDS };
 struct prompt {
 	enum prompt_kind kind;
 	struct json_val messages, tools; /* CHAT: an array; tools may be absent (raw.p NULL) */
-	struct json_val documents, kwargs, reasoning_effort; /* as in the body; absent: raw.p NULL */
+	struct json_val documents, kwargs; /* as in the body; absent: raw.p NULL. The body's reasoning_effort is one of the kwargs */
 	bool add_generation_prompt, continue_final_message;
 	struct cgn_str text; /* TEXT: unescaped */
 	const uint32_t *ids; /* IDS */

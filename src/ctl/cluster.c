@@ -96,6 +96,17 @@ static size_t nodes_in(const Cognitora__V1__StatusResponse *s, const char *state
 
 static const char *const node_states[] = {"ready", "joining", "cordoned", "draining", "down"};
 
+static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "%s%s", i == 0 ? "models    " : "          ", s->models[i]);
+	if (i < s->n_model_status) { /* a router of an earlier version has none */
+		const Cognitora__V1__ModelStatus *m = s->model_status[i];
+		bool bytes = strcmp(m->tokens, "bytes") == 0;
+		cgn_buf_fmt(out, ": blocks of %u %s (%s%s%s)", m->block, bytes ? "bytes" : "tokens", bytes ? "" : m->tokens, bytes ? "" : ": ", m->why);
+	}
+	cgn_buf_char(out, '\n');
+}
+
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\nnodes     %zu", s->cluster, s->router_version,
@@ -103,10 +114,25 @@ static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++)
 		if (nodes_in(s, node_states[i]) > 0)
 			cgn_buf_fmt(out, ", %zu %s", nodes_in(s, node_states[i]), node_states[i]);
-	cgn_buf_putz(out, "\nmodels   ");
+	cgn_buf_putz(out, s->n_models == 0 ? "\nmodels    none\n" : "\n");
 	for (size_t i = 0; i < s->n_models; i++)
-		cgn_buf_fmt(out, " %s", s->models[i]);
-	cgn_buf_putz(out, s->n_models == 0 ? " none\n" : "\n");
+		model_line(s, i, out);
+}
+
+static void model_json(const Cognitora__V1__ModelStatus *m, struct json_out *o)
+{
+	json_open(o, '{');
+	json_key(o, "model");
+	json_put_z(o, m->name);
+	json_key(o, "tokens");
+	json_put_z(o, m->tokens);
+	json_key(o, "why");
+	json_put_z(o, m->why);
+	json_key(o, "block");
+	json_put_u64(o, m->block);
+	json_key(o, "ready_nodes");
+	json_put_u64(o, m->ready_nodes);
+	json_close(o, '}');
 }
 
 static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
@@ -134,6 +160,11 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 	json_open(&o, '[');
 	for (size_t i = 0; i < s->n_models; i++)
 		json_put_z(&o, s->models[i]);
+	json_close(&o, ']');
+	json_key(&o, "prompts");
+	json_open(&o, '[');
+	for (size_t i = 0; i < s->n_model_status; i++)
+		model_json(s->model_status[i], &o);
 	json_close(&o, ']');
 	json_close(&o, '}');
 	cgn_buf_char(out, '\n');

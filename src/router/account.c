@@ -123,7 +123,7 @@ static void access_log(const struct gw_req *r, int status, cgn_nsec now)
 		F_U64("blocks", r->blocks), F_U64("tries", r->tries), F_STR("retried", r->last_retry),
 		F_U64("prompt_tokens", r->usage.prompt_tokens),
 		F_U64("completion_tokens", r->usage.completion_tokens),
-		F_U64("cached_tokens", r->usage.cached_tokens), F_BOOL("stream", r->event_stream),
+		F_U64("cached_tokens", r->usage.cached_tokens), F_BOOL("stream", r->event_stream), F_STR("tokens", r->tokens),
 		F_STR("key", r->key_id), F_STRN("peer", r->peer));
 }
 

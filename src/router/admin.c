@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin: /nodes and /index of the admin port. */
+/* admin: /nodes and /index of the admin port; /models is in models.c. */
 #include "base/json/json.h"
 #include "router/router.h"
 
@@ -118,5 +118,5 @@ static void index_stats(
 }
 
 const struct svc_admin_route router_admin_routes[] = {
-	{"GET", "/nodes", nodes}, {"GET", "/index", index_stats}};
+	{"GET", "/nodes", nodes}, {"GET", "/models", router_admin_models}, {"GET", "/index", index_stats}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

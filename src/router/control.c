@@ -98,6 +98,7 @@ static void publish(struct cgn_hook *h)
 		gw_worker_tell(r->workers[i], v, NULL);
 	cluster_view_unref(&r->view);
 	r->view = v;
+	router_models_look(r);
 }
 
 /* ---- membership ---- */
@@ -170,6 +171,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 		gw_worker_tell(r->workers[i], NULL, rules);
 	gw_rules_unref(&r->rules);
 	r->rules = rules;
+	router_models_look(r);
 	if (r->cfg->auth.enabled)
 		cgn_log(INFO, "router.keys", F_STR("file", r->cfg->auth.api_keys_file), F_U64("keys", n));
 	return CGN_OK;

@@ -39,6 +39,7 @@ struct gw_link {
 };
 
 struct gw_series; /* metric cells of one model */
+struct gw_tokens_worker; /* tokens.c: caches and what was seen of models */
 
 struct gw_worker {
 	uint32_t tag;
@@ -55,6 +56,7 @@ struct gw_worker {
 	uint64_t ids; /* state of the generator of request ids */
 	struct gw_series *series;
 	size_t n_series;
+	struct gw_tokens_worker *tokens;
 	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens, *cached_predicted,
 		*cached_actual;
 	struct cgn_timer count_timer;
@@ -68,6 +70,7 @@ struct gw_worker_cfg {
 	unsigned index;
 	struct gw_shared *shared;
 	struct http_server_cfg http;
+	size_t prompt_cache; /* bytes */
 };
 /* Listens, but runs only with gw_worker_start. Takes references of |view| and |rules|. */
 CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view, struct gw_rules *rules,
@@ -95,7 +98,7 @@ enum gw_state {
 const char *gw_state_name(enum gw_state s);
 
 enum gw_step { STEP_AGAIN, STEP_PARK, STEP_END };
-enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };
+enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_TOKENS, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };
 
 enum gw_route_kind { GW_RELAY, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
 #define ROUTE_OPEN    0x100U /* no key is asked for */
@@ -159,6 +162,9 @@ struct gw_req {
 	bool parsed, stream;
 	bool backed_off; /* the pause before this try is over */
 	struct prefix_chain chain;
+	const char *tokens;        /* what its blocks are of: gw_tokens_text; NULL: it has none */
+	uint32_t block_tokens;     /* tokens in one of them; 0: they are of bytes */
+	struct gw_prompt *prompt;  /* while it is made into tokens */
 	uint32_t held, blocks; /* predicted of the last pick */
 	uint16_t excluded[GW_MAX_ATTEMPTS];
 	uint32_t tries;
@@ -183,6 +189,7 @@ void gw_goto(struct gw_req *r, enum gw_state next);
 enum gw_step gw_auth(struct gw_req *r);
 enum gw_step gw_body(struct gw_req *r);
 enum gw_step gw_route(struct gw_req *r);
+enum gw_step gw_tokens(struct gw_req *r);
 enum gw_step gw_dispatch(struct gw_req *r);
 enum gw_step gw_stream(struct gw_req *r);
 enum gw_step gw_answer(struct gw_req *r);
@@ -193,6 +200,17 @@ enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 
 /* route.c: could the request go to another node than those tried? */
 bool gw_can_retry(struct gw_req *r);
+
+/* tokens.c: from a body to the chain of digests of its prompt. */
+enum gw_tokens_mode { GW_BYTES, GW_ENGINE, GW_TOKENS_MODES };
+const char *gw_tokens_text(enum gw_tokens_mode mode);
+/* What the model's blocks are of. Either may be NULL. */
+enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct view_model *m);
+CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err);
+void gw_tokens_close(struct gw_worker *w);
+/* Set r->chain and all that goes with it, or go to GW_TOKENS, which comes back to GW_ROUTE once it is set. |body|: of r->body. */
+void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row);
+void gw_tokens_end(struct gw_req *r); /* cancels what is under way; safe when nothing is */
 
 /* try.c: one try on one node. */
 /* A failure to start is a failed try: t.closed and t.why. The node's booking was made. */

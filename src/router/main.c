@@ -78,7 +78,10 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "workers: out of memory");
 	for (size_t i = 0; i < want; i++) {
 		struct gw_worker_cfg cfg = {
-			.index = (unsigned)i, .shared = &r->shared, .http = http_cfg(r, addr)};
+			.index = (unsigned)i,
+			.shared = &r->shared,
+			.http = http_cfg(r, addr),
+			.prompt_cache = r->cfg->router.prompt_cache / want};
 		CGN_TRY(gw_worker_new(&cfg, r->view, r->rules, &r->workers[i], err));
 		r->n_workers++;
 		char *colon = strrchr(addr, ':');
@@ -119,6 +122,7 @@ static void stop(void **take)
 		router_watch_close(r, i);
 	state_watch_close(&r->state);
 	grpc_server_free(&r->grpc);
+	router_models_close(r);
 	cluster_view_unref(&r->view);
 	gw_rules_unref(&r->rules);
 	cluster_free(&r->cluster);

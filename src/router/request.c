@@ -175,6 +175,7 @@ static void req_bury(struct gw_req *r)
 
 enum gw_step gw_finish(struct gw_req *r)
 {
+	gw_tokens_end(r);
 	gw_try_end(r);
 	cgn_timer_cancel(&r->timer);
 	gw_account(r);

@@ -5,9 +5,8 @@
 #include "base/json/json.h"
 #include "router/gateway.h"
 
-#define BAD_REQUEST         "invalid_request_error"
-#define DEFAULT_BLOCK_BYTES 256
-#define RETRY_AFTER         2
+#define BAD_REQUEST "invalid_request_error"
+#define RETRY_AFTER 2
 
 static const struct gw_refusal no_node = {
 	503, "server_error", "no_node", .reason = "no_node", .retry_after = RETRY_AFTER};
@@ -61,13 +60,8 @@ static enum gw_step body_parse(struct gw_req *r)
 	if (r->state != GW_ROUTE)
 		return STEP_AGAIN;
 	r->stream = json_get_bool(body, "stream", false);
-	struct prefix_params params = {
-		.model = r->model,
-		.block_bytes = row != NULL ? row->block_bytes : DEFAULT_BLOCK_BYTES,
-		.max_blocks = ROUTE_MAX_BLOCKS,
-	};
-	r->chain = prefix_chain_make(&params, body, &r->work);
 	r->parsed = true;
+	gw_tokens_start(r, body, row);
 	return STEP_AGAIN;
 }
 
@@ -164,7 +158,7 @@ enum gw_step gw_route(struct gw_req *r)
 	if (!r->parsed)
 		(void)body_parse(r);
 	if (r->state != GW_ROUTE)
-		return STEP_AGAIN; /* refused */
+		return STEP_AGAIN; /* refused, or its tokens are made elsewhere */
 	if (r->tries >= 2 && !r->backed_off && r->w->rules->retry_backoff > 0) {
 		r->backed_off = true;
 		/* nothing else wakes it but a client that goes */

@@ -26,6 +26,8 @@ struct router_watch {
 
 struct router_call; /* of the gRPC port; service.c */
 
+struct router_model_shown; /* models.c */
+
 struct router {
 	uint32_t tag;
 	struct svc *svc;
@@ -45,6 +47,8 @@ struct router {
 	struct cluster_view *view;
 	struct gw_rules *rules;
 	struct router_watch *watches[ROUTE_MAX_NODES];
+	struct router_model_shown *shown; /* owned; what was logged last */
+	size_t n_shown;
 	struct cgn_hook publish;
 	struct cgn_timer tick;
 	uint64_t keys_seen; /* fingerprint of the key file's inode, size and time */
@@ -74,6 +78,20 @@ extern const size_t router_n_methods;
 /* keys.c: the key file. Empty keys when authentication is off. */
 CGN_RC router_keys_load(const struct config *cfg, struct auth_keys **out, struct cgn_err *err);
 uint64_t router_keys_fingerprint(const struct config *cfg); /* changes when the file does; 0: no file */
+
+/* models.c: what each model's prompts are cut into. */
+struct router_model {
+	enum gw_tokens_mode mode;
+	const char *why;
+	size_t n_ready;
+	uint32_t block_tokens, block_bytes; /* the mode says which counts */
+};
+struct router_model router_model_of(const struct router *r, struct cgn_str name);
+/* Models that nodes have, then configured ones that none has. */
+void router_models_each(const struct router *r, void (*fn)(void *user, struct cgn_str name), void *user);
+void router_models_look(struct router *r); /* log what changed */
+void router_models_close(struct router *r);
+void router_admin_models(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply);
 
 /* admin.c */
 extern const struct svc_admin_route router_admin_routes[];

@@ -30,6 +30,8 @@ static bool models_fill(struct gw_rules *r, const struct config *cfg)
 		struct gw_model *m = &r->models[r->n_models++];
 		m->name = cgn_arena_str(&r->arena, cgn_str_of(cfg->models[i].name));
 		m->block_bytes = cfg->models[i].block_bytes;
+		m->block_tokens = cfg->models[i].block_tokens;
+		m->tokens = cfg->models[i].tokens;
 		if (m->name.p == NULL || !aliases_fill(r, m, &cfg->models[i].aliases))
 			return false;
 	}
@@ -56,6 +58,7 @@ CGN_RC gw_rules_new(
 	r->first_byte_timeout = cfg->router.first_byte_timeout;
 	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
 	r->retry_backoff = cfg->router.retry.backoff;
+	r->tokenize_timeout = cfg->router.tokenize_timeout;
 	r->attempts = cfg->router.retry.attempts;
 	r->max_concurrent = cfg->router.admission.max_concurrent_per_replica;
 	if (!models_fill(r, cfg)) {

@@ -9,11 +9,15 @@
 #include "policy/config/config.h"
 #include "policy/routing/routing.h"
 
+#define GW_BLOCK_BYTES  256 /* of models without a row of their own */
+#define GW_BLOCK_TOKENS 16
+
 struct gw_model {
 	struct cgn_str name;
 	const struct cgn_str *aliases;
 	size_t n_aliases;
-	uint32_t block_bytes;
+	uint32_t block_bytes, block_tokens;
+	int tokens; /* TOKENS_* of the configuration */
 };
 
 struct gw_rules {
@@ -22,7 +26,7 @@ struct gw_rules {
 	struct cgn_arena arena;
 	struct route_weights weights;
 	uint64_t max_body, max_inflight_body;
-	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff;
+	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	uint32_t max_concurrent, attempts;
 	struct auth_keys *keys; /* owned; NULL: nobody is asked */
 	struct gw_model *models;

@@ -154,6 +154,26 @@ static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, Cogn
 	return n;
 }
 
+/* Of the models in rs->models. */
+static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)
+{
+	Cognitora__V1__ModelStatus *rows = cgn_arena_get(a, (rs->n_models + 1) * sizeof *rows);
+	rs->model_status = cgn_arena_get(a, (rs->n_models + 1) * sizeof *rs->model_status);
+	if (rows == NULL || rs->model_status == NULL)
+		return false;
+	for (size_t i = 0; i < rs->n_models; i++) {
+		struct router_model m = router_model_of(r, cgn_str_of(rs->models[i]));
+		cognitora__v1__model_status__init(&rows[i]);
+		rows[i].name = rs->models[i];
+		rows[i].tokens = (char *)(uintptr_t)gw_tokens_text(m.mode);
+		rows[i].why = (char *)(uintptr_t)m.why;
+		rows[i].block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
+		rows[i].ready_nodes = (uint32_t)m.n_ready;
+		rs->model_status[rs->n_model_status++] = &rows[i];
+	}
+	return true;
+}
+
 static void status(struct router_call *k, struct cgn_str message)
 {
 	(void)message; /* it has no fields */
@@ -178,6 +198,10 @@ static void status(struct router_call *k, struct cgn_str message)
 	for (size_t i = 0; i < r->view->n_models; i++)
 		rs.models[rs.n_models++] =
 			(char *)(uintptr_t)r->view->models[i].name.p; /* the arena terminates them */
+	if (!models_fill(r, &rs, &a)) {
+		finish(k, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
 	answer(k, &rs);
 	finish(k, CGN_FINE, "");
 }

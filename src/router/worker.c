@@ -22,6 +22,7 @@ static void worker_drop(struct gw_worker *w)
 {
 	cluster_view_unref(&w->view);
 	gw_rules_unref(&w->rules);
+	gw_tokens_close(w);
 	gw_account_close(w);
 	free(w->cands);
 	w->tag = 0;
@@ -45,6 +46,8 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 	gw_rules_ref(rules);
 	gw_account_open(w);
 	cgn_rc rc = cgn_loop_new(&w->loop, err);
+	if (cgn_ok(rc))
+		rc = gw_tokens_open(w, cfg->prompt_cache, err);
 	if (cgn_ok(rc))
 		rc = http_server_new(w->loop, &cfg->http, &gw_http_ops, w, &w->server, err);
 	if (!cgn_ok(rc)) {

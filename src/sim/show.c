@@ -238,7 +238,7 @@ void sim_show_state(const struct sim_worker *w, const struct sim_snapshot *each,
 	json_key(&o, "recent");
 	json_open(&o, '[');
 	if (recent.n > 0)
-		json_put_raw(&o, (struct cgn_str){recent.p, recent.n - 1});
+		json_put_raw(&o, recent);
 	json_close(&o, ']');
 	json_close(&o, '}');
 }

@@ -286,7 +286,7 @@ def test_one_prefix_stays_and_different_ones_spread(cluster):
     up(cluster, FAST, FAST, FAST)
     where = {}
     for turn in range(4):
-        for talk in range(12):
+        for talk in range(24):
             text = f"conversation number {talk} " * 40 + "more " * turn
             where.setdefault(talk, set()).add(cluster.chat(text, max_tokens=1).headers["x-cgn-node"])
     assert all(len(nodes) == 1 for nodes in where.values()), where

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "base/digest/digest.h"
+#include "base/json/json.h"
 #include "base/log/log.h"
 #include "router/gateway.h"
 
@@ -37,10 +39,14 @@ enum act {
 struct agent {
 	struct grpc_server *server;
 	enum act act;
-	unsigned calls, cancelled;
+	unsigned calls, cancelled, asked; /* asked: for tokens, which are no calls */
 };
 
+enum tokens_act { TOKENS_FORTY, TOKENS_400, TOKENS_500, TOKENS_JUNK, TOKENS_DIE, TOKENS_HANG };
+
 struct world {
+	const char *kind; /* of the agents' engines */
+	enum tokens_act tokens;
 	struct cgn_loop *loop;
 	struct agent agent[MAX_AGENTS];
 	size_t n_agents;
@@ -59,6 +65,7 @@ struct world {
 	struct cgn_buf seen_body, seen_headers;
 	char seen_model[64], seen_path[64];
 	size_t seen_chain;
+	uint64_t seen_first; /* of the chain */
 	uint32_t seen_attempt;
 	bool seen_stream;
 };
@@ -159,6 +166,32 @@ static void perform(struct grpc_call *c, enum act act)
 	}
 }
 
+static void tell_tokens(struct grpc_call *c)
+{
+	struct cgn_buf b = {0};
+	head(c, 200, "application/json", NULL);
+	cgn_buf_putz(&b, "{\"count\":40,\"tokens\":[0");
+	for (int i = 1; i < 40; i++)
+		cgn_buf_fmt(&b, ",%d", i);
+	cgn_buf_putz(&b, "]}");
+	say(c, cgn_buf_z(&b));
+	cgn_buf_fini(&b);
+	grpc_finish(c, CGN_FINE, "");
+}
+
+static void perform_tokens(struct grpc_call *c)
+{
+	if (w->tokens == TOKENS_FORTY) {
+		tell_tokens(c);
+	} else if (w->tokens == TOKENS_DIE) {
+		grpc_finish(c, CGN_UNAVAILABLE, "not now");
+	} else if (w->tokens != TOKENS_HANG) {
+		head(c, w->tokens == TOKENS_400 ? 400 : w->tokens == TOKENS_500 ? 500 : 200, "application/json", NULL);
+		say(c, "{\"tokens\":[1,-2]}");
+		grpc_finish(c, CGN_FINE, "");
+	}
+}
+
 static void agent_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
 {
 	struct agent *a = user;
@@ -166,6 +199,13 @@ static void agent_message(struct grpc_call *c, void *user, const uint8_t *p, siz
 	struct proto_generate g;
 	cgn_arena_init(&arena, 1 << 20);
 	assert_true(cgn_ok(proto_generate_read((struct cgn_str){(const char *)p, n}, &arena, &g, NULL)));
+	if (cgn_str_is(g.path, "/tokenize") || cgn_str_is(g.path, "/apply-template")) {
+		assert_true(cgn_ok(json_parse(g.body, &(struct json_val){0}, NULL, NULL)));
+		cgn_arena_fini(&arena);
+		a->asked++;
+		perform_tokens(c);
+		return;
+	}
 	cgn_buf_fini(&w->seen_body);
 	cgn_buf_fini(&w->seen_headers);
 	cgn_buf_str(&w->seen_body, g.body);
@@ -174,6 +214,7 @@ static void agent_message(struct grpc_call *c, void *user, const uint8_t *p, siz
 	(void)cgn_str_copyz(w->seen_model, sizeof w->seen_model, g.facts.model);
 	(void)cgn_str_copyz(w->seen_path, sizeof w->seen_path, g.path);
 	w->seen_chain = g.facts.n_chain;
+	w->seen_first = g.facts.n_chain > 0 ? g.facts.chain[0] : 0;
 	w->seen_attempt = g.facts.attempt;
 	w->seen_stream = g.facts.stream;
 	cgn_arena_fini(&arena);
@@ -210,7 +251,8 @@ static void agent_join(size_t i)
 	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
 	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
 	char *models[] = {(char *)(uintptr_t) "m"};
-	e.name = e.kind = (char *)(uintptr_t) "sim";
+	e.name = (char *)(uintptr_t) "e";
+	e.kind = (char *)(uintptr_t)w->kind;
 	e.models = models;
 	e.n_models = 1;
 	e.ready = true;
@@ -246,12 +288,13 @@ static struct gw_rules *rules_of(const char *toml, const char *keys)
 	return rules;
 }
 
-static void world_open(size_t n_agents, const char *toml, const char *keys)
+static void world_of(const char *kind, size_t n_agents, const char *toml, const char *keys)
 {
 	struct cluster_view *view = NULL;
 	struct gw_rules *rules = rules_of(toml, keys);
 	log_setup("test", LOG_ERROR, LOG_HUMAN);
 	w = calloc(1, sizeof *w);
+	w->kind = kind;
 	assert_true(cgn_ok(cgn_loop_new(&w->loop, NULL)));
 	assert_true(cgn_ok(cluster_new(&w->cluster, NULL)));
 	w->n_agents = n_agents;
@@ -260,7 +303,7 @@ static void world_open(size_t n_agents, const char *toml, const char *keys)
 	w->shared.cells = w->cluster->cells;
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
-	struct gw_worker_cfg cfg = {.shared = &w->shared, .http = {.listen = {.addr = "127.0.0.1:0"}}};
+	struct gw_worker_cfg cfg = {.shared = &w->shared, .http = {.listen = {.addr = "127.0.0.1:0"}}, .prompt_cache = 1 << 20};
 	assert_true(cgn_ok(gw_worker_new(&cfg, view, rules, &w->worker, NULL)));
 	assert_true(cgn_ok(gw_worker_start(w->worker, NULL)));
 	char addr[32];
@@ -270,6 +313,12 @@ static void world_open(size_t n_agents, const char *toml, const char *keys)
 	cgn_timer_init(&w->limit, w->loop, on_limit);
 	cluster_view_unref(&view);
 	gw_rules_unref(&rules);
+}
+
+/* Engines that tell no tokens. */
+static void world_open(size_t n_agents, const char *toml, const char *keys)
+{
+	world_of("openai_compat", n_agents, toml, keys);
 }
 
 static void turn_for(cgn_nsec delay)
@@ -699,6 +748,123 @@ static void a_node_that_failed_is_not_preferred(void **state)
 	world_close();
 }
 
+/* ---- tokens that engines tell ---- */
+
+static unsigned asked(void)
+{
+	unsigned sum = 0;
+	for (size_t i = 0; i < w->n_agents; i++)
+		sum += w->agent[i].asked;
+	return sum;
+}
+
+static uint64_t first_digest(const char *lora, const char *salt)
+{
+	char block[64] = {0};
+	for (int i = 0; i < 16; i++)
+		block[4 * i] = (char)i;
+	const struct digest root = digest_chain_root(CGN_STR("m"), cgn_str_of(lora), cgn_str_of(salt));
+	const struct digest d = digest_chain_next(&root, (struct cgn_str){block, sizeof block});
+	return digest_short(&d);
+}
+
+static void an_engines_tokens_are_the_chain(void **state)
+{
+	(void)state;
+	world_of("sim", 2, "", NULL);
+	chat();
+	assert_int_equal(w->status, 200);
+	assert_int_equal(asked(), 1);
+	assert_int_equal(w->seen_chain, 2); /* 40 tokens, 16 a block */
+	assert_int_equal(w->seen_first, first_digest("", ""));
+	assert_string_equal(w->hit, "0/2");
+	settle();
+	chat(); /* known by now */
+	assert_int_equal(asked(), 1);
+	assert_int_equal(w->seen_first, first_digest("", ""));
+	assert_string_equal(w->hit, "2/2");
+	ask(CHAT, "{\"model\":\"m\",\"cache_salt\":\"s\",\"lora_path\":\"l\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}", NULL, 0);
+	assert_int_equal(w->seen_first, first_digest("l", "s"));
+	assert_int_equal(asked(), 2);
+	world_close();
+}
+
+static void ids_need_no_engine_and_some_routes_no_chain(void **state)
+{
+	(void)state;
+	world_of("sim", 1, "[models.m]\nblock_tokens = 4\n", NULL);
+	ask("/v1/completions", "{\"model\":\"m\",\"prompt\":[0,1,2,3,4,5,6,7,8]}", NULL, 0);
+	assert_int_equal(w->seen_chain, 2);
+	ask("/v1/rerank", "{\"model\":\"m\",\"query\":\"q\",\"documents\":[\"d\"]}", NULL, 0);
+	assert_int_equal(w->status, 200);
+	assert_int_equal(w->seen_chain, 0);
+	assert_int_equal(asked(), 0);
+	world_close();
+}
+
+static void llama_cpp_is_asked_twice(void **state)
+{
+	(void)state;
+	world_of("llama_cpp", 1, "", NULL);
+	chat(); /* the toy answers "tokens" to both, which is no rendered prompt */
+	assert_int_equal(w->status, 200);
+	assert_int_equal(asked(), 1);
+	ask("/v1/completions", "{\"model\":\"m\",\"prompt\":\"once upon a time\"}", NULL, 0);
+	assert_int_equal(asked(), 2);
+	assert_int_equal(w->seen_chain, 2);
+	world_close();
+}
+
+static void a_model_may_be_told_to_have_bytes(void **state)
+{
+	(void)state;
+	world_of("sim", 1, "[models.m]\ntokens = \"bytes\"\nblock_bytes = 16\n", NULL);
+	chat();
+	assert_int_equal(asked(), 0);
+	assert_int_equal(w->seen_chain, 0); /* "user", "hello" and marks are fewer than 16 bytes */
+	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there?\"}]}", NULL, 0);
+	assert_int_equal(w->seen_chain, 1);
+	world_close();
+}
+
+static void without_tokens_there_are_blocks_of_bytes(void **state)
+{
+	(void)state;
+	static const enum tokens_act bad[] = {TOKENS_400, TOKENS_500, TOKENS_JUNK, TOKENS_DIE, TOKENS_HANG};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		world_of("sim", 1, "[router]\ntokenize_timeout = \"50ms\"\n[models.m]\nblock_bytes = 16\n", NULL);
+		w->tokens = bad[i];
+		for (unsigned k = 0; k < 5; k++) {
+			char body[200];
+			snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there? %u\"}]}", k);
+			ask(CHAT, body, NULL, 0);
+			assert_int_equal(w->status, 200);
+			assert_true(w->seen_chain >= 1);
+			assert_int_not_equal(w->seen_first, first_digest("", ""));
+		}
+		/* an engine that fails is left alone for a while; one that refuses a request is asked for the next */
+		assert_int_equal(asked(), bad[i] == TOKENS_400 ? 5 : 3);
+		world_close();
+	}
+}
+
+static void a_client_that_goes_cancels_the_question(void **state)
+{
+	(void)state;
+	world_of("sim", 1, "[router]\ntokenize_timeout = \"60s\"\n", NULL);
+	w->tokens = TOKENS_HANG;
+	struct http_call *c = start(CHAT, cgn_str_of(HELLO), NULL, 0);
+	for (int k = 0; k < 500 && asked() == 0; k++)
+		turn_for(10 * CGN_MSEC);
+	assert_int_equal(asked(), 1);
+	http_call_cancel(&c);
+	for (int k = 0; k < 500 && w->agent[0].cancelled == 0; k++)
+		turn_for(10 * CGN_MSEC);
+	assert_int_equal(w->agent[0].cancelled, 1);
+	assert_int_equal(calls(), 0);
+	world_close();
+}
+
 static void states_have_names_and_lead_to_the_end(void **state)
 {
 	(void)state;
@@ -723,6 +889,12 @@ int main(void)
 		cmocka_unit_test(a_pin_is_kept_and_a_node_that_leaves_is_not_used),
 		cmocka_unit_test(long_prompts_have_chains_and_hits),
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
+		cmocka_unit_test(an_engines_tokens_are_the_chain),
+		cmocka_unit_test(ids_need_no_engine_and_some_routes_no_chain),
+		cmocka_unit_test(llama_cpp_is_asked_twice),
+		cmocka_unit_test(a_model_may_be_told_to_have_bytes),
+		cmocka_unit_test(without_tokens_there_are_blocks_of_bytes),
+		cmocka_unit_test(a_client_that_goes_cancels_the_question),
 		cmocka_unit_test(states_have_names_and_lead_to_the_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,6 +147,12 @@ struct promptcache_entry *promptcache_find(
 	return found;
 }
 
+size_t promptcache_blocks(const struct promptcache_entry *e)
+{
+	CGN_LIVE(e, ENTRY_TAG);
+	return e->n;
+}
+
 void promptcache_load(const struct promptcache_entry *e, struct tokens_chain *chain)
 {
 	CGN_LIVE(e, ENTRY_TAG);

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokens, inside: a prompt on its way to its chain. tokens.c decides and keeps the books, ask.c asks engines. */
+#pragma once
+#include "policy/engine/tokens.h"
+#include "policy/prefix/promptcache.h"
+#include "router/gateway.h"
+
+/* What a worker has seen of a model. */
+struct tokens_model {
+	struct cgn_str name; /* owned */
+	struct metric_cell *chains[GW_TOKENS_MODES];
+	unsigned failures;    /* of its engines, one after the other */
+	cgn_nsec quiet_until; /* they are not asked before */
+};
+
+struct gw_tokens_worker {
+	uint32_t tag;
+	struct promptcache *cache;
+	struct promptcache_stats shown; /* what of its counts is on /metrics already */
+	struct tokens_model *models;
+	size_t n_models;
+	struct metric_cell *hits, *misses, *evictions, *bytes, *seconds[GW_TOKENS_MODES];
+};
+
+/* A question to an engine. */
+struct tokens_ask {
+	const struct engine_tokens_step *steps;
+	unsigned step;
+	struct gw_link *link;
+	struct grpc_call *call; /* NULL: none open */
+	const char *node_id;    /* in the request's arena */
+	struct cgn_buf body, answer, before;
+	int status;
+	bool closed;
+	struct cgn_err why; /* once closed, or why it could not be started */
+	struct promptcache_key key;
+};
+
+#define PROMPT_TAG 0x64704e01U
+struct gw_prompt {
+	uint32_t tag;
+	enum gw_tokens_mode mode; /* that is being tried */
+	struct json_val body;     /* in the request's body */
+	uint32_t block_bytes, block_tokens;
+	struct digest root;
+	cgn_nsec began;
+	struct prompt p;
+	struct tokens_ask ask;
+};
+
+/* The chain of these ids is the request's, and is kept under |key| unless that is NULL. */
+void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);
+/* The same of an entry of the cache. */
+void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e);
+/* Blocks of bytes instead; |reason| is a label of cgn_prompt_fallback_total, NULL: that is how it is meant to be. */
+void tokens_fall_back(struct gw_req *r, const char *reason);
+struct tokens_model *tokens_model_of(struct gw_worker *w, struct cgn_str name); /* NULL: out of memory */
+
+/* ask.c: an engine's answer, from the cache or under way (then the request is in GW_TOKENS), or blocks of bytes. */
+void tokens_ask_start(struct gw_req *r);
+enum gw_step tokens_ask_step(struct gw_req *r); /* in GW_TOKENS */
+void tokens_ask_end(struct gw_req *r);

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who holds a block, in one 64-bit word: up to four members of 16 bits, the first of them in the low bits and never empty; or the address of
+ * a set, whose low four bits are 0, which no member's are.
+ *
+ * Sets change in place so that a reader is right at every instant. An array never moves a member, it leaves a hole. In planes the bit "held"
+ * is set after the tier's and cleared before it; a tier that changes is set before the old one is cleared, and a reader that finds
+ * a member in no tier (it looked at one plane too early and at the other too late) looks again. */
+#include "policy/kvindex/kvindex_priv.h"
+
+#include <string.h>
+
+#define INLINE    4
+#define MAX_ARRAY 68
+
+/* Sizes that fill what the allocator gives: 40, 56, 88 and 152 bytes. */
+static const unsigned array_caps[] = {12, 20, 36, MAX_ARRAY};
+
+static unsigned part(uint64_t who, unsigned i)
+{
+	return (unsigned)(who >> 16 * i) & 0xffff;
+}
+
+static _Atomic uint16_t *array_of(const struct scrap *s)
+{
+	return (_Atomic uint16_t *)(uintptr_t)(s + 1);
+}
+
+static _Atomic uint64_t *plane_of(const struct scrap *s, unsigned plane)
+{
+	return (_Atomic uint64_t *)(uintptr_t)(s + 1) + (size_t)plane * s->words;
+}
+
+unsigned holders_array_cap(const struct scrap *s)
+{
+	return (unsigned)((s->bytes - sizeof *s) / 2);
+}
+
+uint16_t holders_array_at(const struct scrap *s, unsigned i)
+{
+	return atomic_load_explicit(&array_of(s)[i], memory_order_acquire);
+}
+
+uint64_t holders_plane(const struct scrap *s, unsigned plane, unsigned word)
+{
+	return word < s->words ? atomic_load_explicit(&plane_of(s, plane)[word], memory_order_acquire) : 0;
+}
+
+static unsigned array_find(const struct scrap *s, unsigned lane) /* the capacity when it is not there */
+{
+	unsigned i = 0, cap = holders_array_cap(s);
+	while (i < cap && (holders_array_at(s, i) == 0 || holders_array_at(s, i) >> 4 != lane))
+		i++;
+	return i;
+}
+
+static unsigned array_tiers(const struct scrap *s, unsigned lane)
+{
+	for (unsigned i = 0, cap = holders_array_cap(s); i < cap; i++) {
+		unsigned m = holders_array_at(s, i);
+		if (m >> 4 == lane && m != 0)
+			return m & KV_TIER_MASK;
+	}
+	return 0;
+}
+
+static unsigned dense_tiers(const struct scrap *s, unsigned lane)
+{
+	unsigned word = lane / 64;
+	while ((holders_plane(s, 0, word) & bit_of(lane)) != 0) {
+		unsigned tiers = 0;
+		if (s->kind == SCRAP_DENSE)
+			return KV_TIER_BIT(KV_GPU);
+		for (unsigned t = 0; t < KV_TIERS; t++)
+			tiers |= (holders_plane(s, 1 + t, word) & bit_of(lane)) != 0 ? KV_TIER_BIT(t) : 0;
+		if (tiers != 0)
+			return tiers;
+	}
+	return 0;
+}
+
+unsigned holders_tiers(uint64_t who, unsigned lane)
+{
+	if (who_is_set(who))
+		return who_set(who)->kind == SCRAP_ARRAY ? array_tiers(who_set(who), lane) : dense_tiers(who_set(who), lane);
+	for (; who != 0; who >>= 16)
+		if ((who & 0xffff) >> 4 == lane)
+			return (unsigned)who & KV_TIER_MASK;
+	return 0;
+}
+
+static unsigned list_dense(const struct scrap *s, uint16_t *out)
+{
+	unsigned n = 0;
+	for (unsigned w = 0; w < s->words; w++)
+		for (uint64_t bits = holders_plane(s, 0, w); bits != 0; bits &= bits - 1) {
+			unsigned lane = w * 64 + (unsigned)__builtin_ctzll(bits);
+			out[n++] = member_of(lane, dense_tiers(s, lane));
+		}
+	return n;
+}
+
+unsigned holders_list(uint64_t who, uint16_t out[KVINDEX_LANES])
+{
+	unsigned n = 0;
+	if (!who_is_set(who)) {
+		for (; who != 0; who >>= 16)
+			out[n++] = (uint16_t)who;
+		return n;
+	}
+	const struct scrap *s = who_set(who);
+	if (s->kind != SCRAP_ARRAY)
+		return list_dense(s, out);
+	for (unsigned i = 0; i < holders_array_cap(s); i++)
+		if (holders_array_at(s, i) != 0)
+			out[n++] = holders_array_at(s, i);
+	return n;
+}
+
+/* ---- making the word that fits best ---- */
+
+static size_t array_bytes(unsigned n)
+{
+	for (size_t i = 0; i < CGN_COUNT(array_caps); i++)
+		if (n <= array_caps[i])
+			return sizeof(struct scrap) + 2 * (size_t)array_caps[i];
+	return SIZE_MAX / 8;
+}
+
+static bool only_gpu(const uint16_t *m, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if ((m[i] & KV_TIER_MASK) != KV_TIER_BIT(KV_GPU))
+			return false;
+	return true;
+}
+
+static void fill(struct scrap *s, const uint16_t *m, unsigned n)
+{
+	s->n = (uint16_t)n;
+	for (unsigned i = 0; i < n; i++) {
+		unsigned lane = m[i] >> 4;
+		if (s->kind == SCRAP_ARRAY) {
+			atomic_store_explicit(&array_of(s)[i], m[i], memory_order_relaxed);
+			continue;
+		}
+		atomic_fetch_or_explicit(&plane_of(s, 0)[lane / 64], bit_of(lane), memory_order_relaxed);
+		for (unsigned t = 0; t < KV_TIERS && s->kind == SCRAP_DENSE_TIERS; t++)
+			if ((m[i] & KV_TIER_BIT(t)) != 0)
+				atomic_fetch_or_explicit(&plane_of(s, 1 + t)[lane / 64], bit_of(lane), memory_order_relaxed);
+	}
+}
+
+static bool make(struct kvindex *ix, const uint16_t *m, unsigned n, uint64_t *who)
+{
+	if (n <= INLINE) {
+		*who = 0;
+		for (unsigned i = 0; i < n; i++)
+			*who |= (uint64_t)m[i] << 16 * i;
+		return true;
+	}
+	unsigned words = atomic_load_explicit(&ix->words, memory_order_relaxed);
+	enum scrap_kind kind = only_gpu(m, n) ? SCRAP_DENSE : SCRAP_DENSE_TIERS;
+	size_t array = array_bytes(n), dense = sizeof(struct scrap) + 8 * (size_t)words * (kind == SCRAP_DENSE ? 1 : 1 + KV_TIERS);
+	if (array < dense)
+		kind = SCRAP_ARRAY;
+	struct scrap *s = scrap_new(ix, kind, kind == SCRAP_ARRAY ? array : dense);
+	if (s == NULL)
+		return false;
+	s->words = (uint8_t)words;
+	fill(s, m, n);
+	*who = (uint64_t)(uintptr_t)s;
+	return true;
+}
+
+static bool remake(struct kvindex *ix, uint64_t *who, unsigned lane, unsigned tiers)
+{
+	uint16_t *m = ix->members;
+	unsigned n = holders_list(*who, m), i = 0;
+	while (i < n && m[i] >> 4 != lane)
+		i++;
+	if (tiers != 0) {
+		m[i] = member_of(lane, tiers);
+		n += i == n;
+	} else if (i < n) {
+		m[i] = m[--n];
+	}
+	return make(ix, m, n, who);
+}
+
+/* ---- changes in place ---- */
+
+static bool array_put(struct scrap *s, unsigned lane, unsigned tiers)
+{
+	unsigned cap = holders_array_cap(s), i = array_find(s, lane);
+	if (i == cap) {
+		for (i = 0; i < cap && holders_array_at(s, i) != 0;)
+			i++;
+		if (i == cap)
+			return false;
+		s->n++;
+	}
+	s->n = (uint16_t)(s->n - (tiers == 0));
+	atomic_store_explicit(&array_of(s)[i], tiers != 0 ? member_of(lane, tiers) : 0, memory_order_release);
+	return true;
+}
+
+static void plane_set(struct scrap *s, unsigned plane, unsigned lane, bool on)
+{
+	_Atomic uint64_t *w = &plane_of(s, plane)[lane / 64];
+	uint64_t v = atomic_load_explicit(w, memory_order_relaxed);
+	atomic_store_explicit(w, on ? v | bit_of(lane) : v & ~bit_of(lane), memory_order_release);
+}
+
+static bool dense_put(struct scrap *s, unsigned lane, unsigned tiers)
+{
+	bool held = (holders_plane(s, 0, lane / 64) & bit_of(lane)) != 0;
+	if (lane / 64 >= s->words || (s->kind == SCRAP_DENSE && tiers != 0 && tiers != KV_TIER_BIT(KV_GPU)))
+		return false;
+	s->n = (uint16_t)(s->n + (tiers != 0) - held);
+	if (tiers == 0)
+		plane_set(s, 0, lane, false);
+	if (s->kind == SCRAP_DENSE_TIERS) {
+		for (unsigned t = 0; t < KV_TIERS; t++)
+			if ((tiers & KV_TIER_BIT(t)) != 0)
+				plane_set(s, 1 + t, lane, true);
+		for (unsigned t = 0; t < KV_TIERS; t++)
+			if ((tiers & KV_TIER_BIT(t)) == 0)
+				plane_set(s, 1 + t, lane, false);
+	}
+	if (tiers != 0)
+		plane_set(s, 0, lane, true);
+	return true;
+}
+
+static bool too_large(const struct scrap *s)
+{
+	return s->n < INLINE || 4 * array_bytes(s->n) < (s->kind == SCRAP_ARRAY ? 2 : 1) * (size_t)s->bytes;
+}
+
+static bool word_put(uint64_t *who, unsigned lane, unsigned tiers)
+{
+	unsigned i = 0;
+	while (i < INLINE && part(*who, i) != 0 && part(*who, i) >> 4 != lane)
+		i++;
+	if (i == INLINE)
+		return tiers == 0;
+	uint64_t below = *who & ((UINT64_C(1) << 16 * i) - 1), above = i + 1 < INLINE ? *who >> 16 * (i + 1) : 0;
+	if (tiers == 0)
+		*who = below | above << 16 * i;
+	else
+		*who = below | (uint64_t)member_of(lane, tiers) << 16 * i | (i + 1 < INLINE ? above << 16 * (i + 1) : 0);
+	return true;
+}
+
+bool holders_put(struct kvindex *ix, uint64_t *who, unsigned lane, unsigned tiers)
+{
+	if (!who_is_set(*who))
+		return word_put(who, lane, tiers) || remake(ix, who, lane, tiers);
+	struct scrap *s = who_set(*who);
+	if (tiers == 0 && holders_tiers(*who, lane) == 0)
+		return true;
+	if (!(s->kind == SCRAP_ARRAY ? array_put(s, lane, tiers) : dense_put(s, lane, tiers)))
+		return remake(ix, who, lane, tiers);
+	if (tiers == 0 && too_large(s))
+		(void)remake(ix, who, lane, 0); /* without memory for a smaller set this one will do */
+	return true;
+}

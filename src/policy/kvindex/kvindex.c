@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/kvindex/kvindex_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/kvindex/match_priv.h"
+
+#define KVINDEX_TAG 0x4b564958U
+#define LOOK_AHEAD  8 /* blocks whose buckets are fetched before their turn */
+
+static size_t fixed_bytes(unsigned max_readers)
+{
+	return mem_cost(sizeof(struct kvindex), true) + mem_cost(max_readers * sizeof(struct reader_slot), true) + max_readers * mem_cost(match_reader_bytes(), false);
+}
+
+size_t kvindex_least_bytes(unsigned max_readers)
+{
+	return fixed_bytes(max_readers) + ((size_t)1 << 20);
+}
+
+CGN_RC kvindex_new(const struct kvindex_cfg *cfg, struct kvindex **out, struct cgn_err *err)
+{
+	if (cfg->max_readers == 0 || cfg->max_readers > KVINDEX_READERS)
+		return CGN_FAIL(err, INVALID, "an index of KV blocks takes 1 to %d readers, not %u", KVINDEX_READERS, cfg->max_readers);
+	if (cfg->max_bytes < kvindex_least_bytes(cfg->max_readers))
+		return CGN_FAIL(err, INVALID, "an index of KV blocks with %u readers takes at least %zu bytes, not %zu", cfg->max_readers,
+			kvindex_least_bytes(cfg->max_readers), cfg->max_bytes);
+	struct kvindex *ix = aligned_alloc(64, sizeof *ix);
+	struct reader_slot *readers = aligned_alloc(64, cfg->max_readers * sizeof *readers);
+	if (ix == NULL || readers == NULL) {
+		free(ix);
+		free(readers);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the index of KV blocks");
+	}
+	memset(ix, 0, sizeof *ix);
+	memset(readers, 0, cfg->max_readers * sizeof *readers);
+	ix->tag = KVINDEX_TAG;
+	ix->max_readers = cfg->max_readers;
+	ix->max_bytes = cfg->max_bytes;
+	ix->seed = cfg->seed;
+	ix->readers = readers;
+	ix->bytes = fixed_bytes(cfg->max_readers);
+	atomic_store(&ix->epoch, 1); /* 0 is an idle reader's */
+	*out = ix;
+	return CGN_OK;
+}
+
+static void free_sets(struct kvindex *ix, struct table *t)
+{
+	for (uint32_t i = 0; i < t->n_buckets * WAYS; i++) {
+		uint64_t who = atomic_load(&t->buckets[i / WAYS].slots[i % WAYS].who);
+		if (who_is_set(who))
+			scrap_free(ix, who_set(who));
+	}
+}
+
+void kvindex_free(struct kvindex **take)
+{
+	struct kvindex *ix = *take;
+	if (ix == NULL)
+		return;
+	CGN_LIVE(ix, KVINDEX_TAG);
+	for (unsigned i = 0; i < ix->max_readers; i++)
+		CGN_MUST(!atomic_load(&ix->readers[i].taken));
+	for (unsigned i = 0; i < SEGMENTS; i++) {
+		struct table *t = segment_table(&ix->segments[i]);
+		if (t == NULL)
+			continue;
+		free_sets(ix, t);
+		scrap_free(ix, &t->scrap);
+	}
+	mem_fini(ix);
+	for (unsigned i = 0; i < KVINDEX_LANES; i++)
+		free(ix->lanes[i]);
+	ix->tag = 0;
+	free(ix->readers);
+	free(ix);
+	*take = NULL;
+}
+
+/* ---- lanes ---- */
+
+static struct lane *lane_of(const struct kvindex *ix, unsigned lane)
+{
+	CGN_LIVE(ix, KVINDEX_TAG);
+	CGN_MUST(lane < KVINDEX_LANES && ix->states[lane] == LANE_LIVE);
+	return ix->lanes[lane];
+}
+
+CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *lane, struct cgn_err *err)
+{
+	CGN_LIVE(ix, KVINDEX_TAG);
+	uint16_t i = 0;
+	while (i < KVINDEX_LANES && ix->states[i] != LANE_FREE)
+		i++;
+	if (i == KVINDEX_LANES)
+		return CGN_FAIL(err, TOO_LARGE, "the index of KV blocks has no room for another node: it takes %d", KVINDEX_LANES);
+	if (!mem_take(ix, mem_cost(sizeof(struct lane), false), 0))
+		return CGN_FAIL(err, NO_MEMORY, "the index of KV blocks has no room for another node within its %zu bytes", ix->max_bytes);
+	struct lane *l = calloc(1, sizeof *l);
+	if (l == NULL) {
+		mem_give(ix, mem_cost(sizeof *l, false));
+		return CGN_FAIL(err, NO_MEMORY, "no memory for another node in the index of KV blocks");
+	}
+	ix->lanes[i] = l;
+	ix->states[i] = LANE_LIVE;
+	ix->lanes_live++;
+	if (i / 64 + 1U > atomic_load(&ix->words))
+		atomic_store(&ix->words, i / 64 + 1U);
+	atomic_fetch_or(&ix->live[i / 64], bit_of(i));
+	*lane = i;
+	return CGN_OK;
+}
+
+void kvindex_node_remove(struct kvindex *ix, uint16_t lane)
+{
+	struct lane *l = lane_of(ix, lane);
+	atomic_fetch_and(&ix->live[lane / 64], ~bit_of(lane));
+	ix->states[lane] = LANE_DEAD;
+	ix->n_dead++;
+	ix->lanes_live--;
+	ix->memberships -= l->count;
+	ix->lanes[lane] = NULL;
+	mem_give(ix, mem_cost(sizeof *l, false));
+	free(l);
+}
+
+void lane_account(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned before, unsigned now)
+{
+	struct lane *l = ix->lanes[lane];
+	l->sums[kv_range(digest)] ^= kv_print(digest, before) ^ kv_print(digest, now);
+	l->count += (uint64_t)(now != 0) - (before != 0);
+	ix->memberships += (uint64_t)(now != 0) - (before != 0);
+}
+
+void lane_mark_shed(struct kvindex *ix, unsigned lane, uint64_t digest)
+{
+	unsigned range = kv_range(digest);
+	ix->lanes[lane]->shed[range / 64] |= bit_of(range);
+	ix->shed_memberships++;
+}
+
+const uint64_t *kvindex_sums(const struct kvindex *ix, uint16_t lane)
+{
+	return lane_of(ix, lane)->sums;
+}
+
+uint64_t kvindex_count(const struct kvindex *ix, uint16_t lane)
+{
+	return lane_of(ix, lane)->count;
+}
+
+bool kvindex_range_was_shed(const struct kvindex *ix, uint16_t lane, unsigned range)
+{
+	CGN_MUST(range < KV_RANGES);
+	return (lane_of(ix, lane)->shed[range / 64] & bit_of(range)) != 0;
+}
+
+/* ---- updates ---- */
+
+/* |slot|'s holders became |now|: publish, and give up what they were. */
+static void replace(struct kvindex *ix, struct segment *s, struct slot *slot, uint64_t was, uint64_t now, bool next_of_pass)
+{
+	if (now == was)
+		return;
+	if (now != 0)
+		atomic_store_explicit(&slot->who, now, memory_order_release);
+	else
+		(next_of_pass ? segment_remove_next : segment_remove)(ix, s, slot);
+	if (who_is_set(was))
+		scrap_retire(ix, who_set(was));
+}
+
+static uint64_t who_of(struct slot *slot)
+{
+	return atomic_load_explicit(&slot->who, memory_order_relaxed);
+}
+
+/* False: there was no memory. Tried again after shedding, which may have taken |digest| itself. */
+static bool put_once(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned tiers)
+{
+	struct segment *s = segment_of(ix, digest);
+	struct slot *slot = segment_find(ix, digest, tiers != 0);
+	uint64_t was = slot != NULL ? who_of(slot) : 0, now = was;
+	unsigned before = holders_tiers(was, lane);
+	if (before == tiers)
+		return true;
+	if (slot == NULL) {
+		if (!segment_insert(ix, digest, member_of(lane, tiers)))
+			return false;
+	} else {
+		if (!holders_put(ix, &now, lane, tiers))
+			return false;
+		replace(ix, s, slot, was, now, false);
+	}
+	lane_account(ix, lane, digest, before, tiers);
+	if (tiers == 0)
+		segment_fit(ix, s);
+	return true;
+}
+
+static void put(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned tiers)
+{
+	if (put_once(ix, lane, digest, tiers) || (segment_shed(ix, segment_of(ix, digest)) && put_once(ix, lane, digest, tiers)))
+		return;
+	(void)put_once(ix, lane, digest, 0); /* what it was is wrong now, and to forget takes no memory */
+	lane_mark_shed(ix, lane, digest);
+}
+
+static void fetch_ahead(struct kvindex *ix, uint64_t digest)
+{
+	struct table *t = segment_table(segment_of(ix, digest));
+	uint32_t n = segment_buckets(segment_of(ix, digest));
+	uint64_t x = spread(ix->seed, digest);
+	if (t == NULL)
+		return;
+	__builtin_prefetch(&t->buckets[first_bucket(x, n)], 1);
+	__builtin_prefetch(&t->buckets[second_bucket(x, n)], 1);
+}
+
+void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, const uint8_t *tiers, size_t n)
+{
+	(void)lane_of(ix, lane);
+	for (size_t i = 0; i < n && i < LOOK_AHEAD; i++)
+		fetch_ahead(ix, digests[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (i + LOOK_AHEAD < n)
+			fetch_ahead(ix, digests[i + LOOK_AHEAD]);
+		put(ix, lane, digests[i], tiers != NULL ? tiers[i] & KV_TIER_MASK : KV_TIER_BIT(KV_GPU));
+		if (i % 32 == 31 && ix->retired_bytes > (64 << 10))
+			(void)mem_reclaim(ix, 64);
+	}
+}
+
+/* ---- passes over blocks ---- */
+
+typedef void (*slot_fn)(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg);
+
+static size_t pass(struct kvindex *ix, struct segment *s, slot_fn fn, void *arg)
+{
+	struct table *t = segment_table(s);
+	uint32_t slots = t != NULL ? t->n_buckets * WAYS : 0;
+	for (uint32_t i = 0; i < slots; i++) {
+		struct slot *slot = &t->buckets[i / WAYS].slots[i % WAYS];
+		if (who_of(slot) != 0)
+			fn(ix, s, slot, arg);
+	}
+	return slots;
+}
+
+static void pass_range(struct kvindex *ix, unsigned range, bool change, slot_fn fn, void *arg)
+{
+	unsigned per = SEGMENTS / KV_RANGES, first = range < KV_RANGES ? range * per : 0, n = range < KV_RANGES ? per : SEGMENTS;
+	CGN_MUST(range <= KV_RANGES);
+	for (struct segment *s = ix->segments + first; s < ix->segments + first + n; s++) {
+		if (change)
+			segment_bump(s);
+		(void)pass(ix, s, fn, arg);
+		if (change)
+			segment_fit(ix, s);
+	}
+}
+
+static void clear_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)
+{
+	unsigned lane = *(const uint16_t *)arg;
+	uint64_t was = who_of(slot), now = was;
+	unsigned before = holders_tiers(was, lane);
+	if (before == 0)
+		return;
+	CGN_MUST(holders_put(ix, &now, lane, 0));
+	lane_account(ix, lane, atomic_load_explicit(&slot->key, memory_order_relaxed), before, 0);
+	replace(ix, s, slot, was, now, true);
+}
+
+void kvindex_clear(struct kvindex *ix, uint16_t lane, unsigned range)
+{
+	struct lane *l = lane_of(ix, lane);
+	pass_range(ix, range, true, clear_slot, &lane);
+	for (unsigned r = range < KV_RANGES ? range : 0; r < (range < KV_RANGES ? range + 1 : KV_RANGES); r++) {
+		CGN_MUST(l->sums[r] == 0);
+		l->shed[r / 64] &= ~bit_of(r);
+	}
+	(void)mem_reclaim(ix, 1024);
+}
+
+unsigned kvindex_tiers(const struct kvindex *ix, uint16_t lane, uint64_t digest)
+{
+	(void)lane_of(ix, lane);
+	struct slot *slot = segment_find((struct kvindex *)(uintptr_t)ix, digest, false);
+	return slot != NULL ? holders_tiers(who_of(slot), lane) : 0;
+}
+
+struct each {
+	uint16_t lane;
+	void (*fn)(void *user, uint64_t digest, unsigned tiers);
+	void *user;
+};
+
+static void each_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)
+{
+	(void)ix;
+	(void)s;
+	const struct each *e = arg;
+	unsigned tiers = holders_tiers(who_of(slot), e->lane);
+	if (tiers != 0)
+		e->fn(e->user, atomic_load_explicit(&slot->key, memory_order_relaxed), tiers);
+}
+
+void kvindex_each(const struct kvindex *ix, uint16_t lane, unsigned range, void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)
+{
+	(void)lane_of(ix, lane);
+	struct each e = {lane, fn, user};
+	pass_range((struct kvindex *)(uintptr_t)ix, range, false, each_slot, &e);
+}
+
+/* ---- sweeping ---- */
+
+static void sweep_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)
+{
+	(void)arg;
+	uint64_t was = who_of(slot), now = was;
+	unsigned n = holders_list(was, ix->listed);
+	for (unsigned i = 0; i < n; i++) {
+		unsigned lane = ix->listed[i] >> 4;
+		if ((ix->sweeping[lane / 64] & bit_of(lane)) == 0)
+			continue;
+		uint64_t then = now;
+		CGN_MUST(holders_put(ix, &now, lane, 0));
+		if (then != was && then != now && who_is_set(then)) /* made in this very loop: nobody saw it */
+			scrap_free(ix, who_set(then));
+	}
+	replace(ix, s, slot, was, now, true);
+}
+
+static void move_lanes(struct kvindex *ix, enum lane_state from, enum lane_state to)
+{
+	for (unsigned i = 0; i < KVINDEX_LANES; i++) {
+		if (ix->states[i] != from)
+			continue;
+		ix->states[i] = (uint8_t)to;
+		if (to == LANE_SWEEPING)
+			ix->sweeping[i / 64] |= bit_of(i);
+		else
+			ix->sweeping[i / 64] &= ~bit_of(i);
+	}
+}
+
+/* A number is given out again when no reader is left that began before the sweep ended: it might still add old blocks to the new node. */
+static void release_swept(struct kvindex *ix)
+{
+	if (ix->n_swept == 0 || !readers_passed(ix, ix->swept_epoch))
+		return;
+	move_lanes(ix, LANE_SWEPT, LANE_FREE);
+	ix->n_swept = 0;
+}
+
+static void sweep(struct kvindex *ix, size_t budget)
+{
+	if (ix->n_sweeping == 0 && ix->n_dead > 0) {
+		move_lanes(ix, LANE_DEAD, LANE_SWEEPING);
+		ix->n_sweeping = ix->n_dead;
+		ix->n_dead = 0;
+		ix->sweep_at = 0;
+	}
+	for (size_t done = 0; ix->n_sweeping > 0 && done < budget; done++) {
+		struct segment *s = &ix->segments[ix->sweep_at];
+		segment_bump(s);
+		done += pass(ix, s, sweep_slot, NULL);
+		segment_fit(ix, s);
+		if (++ix->sweep_at < SEGMENTS)
+			continue;
+		move_lanes(ix, LANE_SWEEPING, LANE_SWEPT);
+		ix->n_swept += ix->n_sweeping;
+		ix->n_sweeping = 0;
+		ix->swept_epoch = atomic_load_explicit(&ix->epoch, memory_order_relaxed);
+		atomic_store_explicit(&ix->epoch, ix->swept_epoch + 1, memory_order_release);
+	}
+}
+
+bool kvindex_tick(struct kvindex *ix, size_t budget)
+{
+	CGN_LIVE(ix, KVINDEX_TAG);
+	sweep(ix, budget);
+	release_swept(ix);
+	bool waits = mem_reclaim(ix, budget < 4096 ? (unsigned)budget : 4096);
+	return waits || ix->n_dead > 0 || ix->n_sweeping > 0 || ix->n_swept > 0;
+}
+
+void kvindex_stats(const struct kvindex *ix, struct kvindex_stats *out)
+{
+	CGN_LIVE(ix, KVINDEX_TAG);
+	*out = (struct kvindex_stats){.blocks = ix->blocks, .memberships = ix->memberships, .lanes = ix->lanes_live, .bytes = ix->bytes, .max_bytes = ix->max_bytes,
+		.retired_bytes = ix->retired_bytes, .shed_blocks = ix->shed_blocks, .shed_memberships = ix->shed_memberships};
+}

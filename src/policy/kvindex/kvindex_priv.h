@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of kvindex share. kvindex.c: lanes and updates · segment.c: the table · holders.c: who holds a block · memory.c: the budget,
+ * and what readers may still see · match.c: readers.
+ *
+ * One thread writes. What readers read is atomic; a comment at each such field says in which order it changes. */
+#pragma once
+#include <stdatomic.h>
+
+#include "policy/kvindex/kvindex.h"
+
+#define SEGMENTS   1024
+#define WAYS       4
+#define LANE_WORDS (KVINDEX_LANES / 64)
+
+/* Head of an allocation that readers may hold on to for a while after it was replaced. */
+struct scrap {
+	struct scrap *next; /* the writer's, once it was replaced */
+	uint32_t bytes;     /* as asked for; never changes */
+	uint16_t n;         /* sets: members; the writer's */
+	uint8_t kind;       /* enum scrap_kind; never changes */
+	uint8_t words;      /* dense sets: words of a plane; never changes */
+};
+enum scrap_kind { SCRAP_TABLE, SCRAP_ARRAY, SCRAP_DENSE, SCRAP_DENSE_TIERS };
+
+/* Who holds a block is one word (holders.c): 0: nobody, the slot is empty. */
+struct slot {
+	_Atomic uint64_t key, who;
+};
+struct bucket {
+	struct slot slots[WAYS];
+};
+_Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
+
+/* Buckets, and behind them an age a slot: the clock when it was last asked for. */
+struct table {
+	struct scrap scrap;
+	uint32_t n_buckets;
+	_Alignas(64) struct bucket buckets[];
+};
+
+/* |at| has two places so that a reader gets table and size from one: the writer fills the other one and turns |cur|. |gen| goes up before
+ * a slot is emptied and before a place is filled; a reader that finds it changed looks again, because an entry may have moved past it. */
+struct segment {
+	_Alignas(64) _Atomic uint64_t gen;
+	_Atomic uint32_t cur;
+	uint32_t used;
+	struct {
+		_Atomic(struct table *) table; /* NULL before the first block */
+		_Atomic uint32_t n_buckets;
+	} at[2];
+};
+
+enum lane_state { LANE_FREE, LANE_LIVE, LANE_DEAD /* waits for a sweep */, LANE_SWEEPING, LANE_SWEPT /* waits for readers */ };
+
+struct lane {
+	uint64_t sums[KV_RANGES], count;
+	uint64_t shed[KV_RANGES / 64];
+};
+
+struct reader_slot {
+	_Alignas(64) _Atomic uint64_t epoch; /* 0: not in a match */
+	_Atomic bool taken;
+};
+
+struct kvindex {
+	uint32_t tag;
+	unsigned max_readers;
+	uint64_t seed;
+	struct reader_slot *readers;
+	/* read by all */
+	_Alignas(64) _Atomic uint64_t epoch;
+	_Atomic uint32_t words; /* of lane bit sets in use; only grows */
+	_Atomic uint8_t clock;  /* of ages */
+	_Alignas(64) _Atomic uint64_t live[LANE_WORDS];
+	/* the writer's */
+	_Alignas(64) size_t bytes, max_bytes, retired_bytes;
+	uint64_t blocks, memberships, lanes_live, shed_blocks, shed_memberships;
+	struct scrap *fresh, *aging, *free_now; /* replaced since; replaced before aging_epoch ended; seen by nobody */
+	uint64_t aging_epoch, swept_epoch;
+	uint64_t births; /* blocks that are new since the last step of the clock */
+	uint32_t steps, sweep_at;
+	unsigned n_dead, n_sweeping, n_swept;
+	uint8_t states[KVINDEX_LANES];
+	uint64_t sweeping[LANE_WORDS];
+	struct lane *lanes[KVINDEX_LANES];
+	uint16_t members[KVINDEX_LANES]; /* scratch of holders.c */
+	uint16_t listed[KVINDEX_LANES];  /* scratch of segment.c and kvindex.c */
+	struct segment segments[SEGMENTS];
+};
+
+static inline uint64_t bit_of(unsigned lane)
+{
+	return UINT64_C(1) << (lane % 64);
+}
+
+/* ---- memory.c ---- */
+
+/* A seq_cst fence; ThreadSanitizer knows none. */
+static inline void full_fence(void)
+{
+#if defined(__SANITIZE_THREAD__)
+	static _Atomic int any;
+	atomic_fetch_add(&any, 1);
+#else
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+/* What an allocation of so many bytes costs with the allocator's overhead, about. */
+size_t mem_cost(size_t bytes, bool aligned);
+/* Count |cost| in; false when that would pass the budget less |spare|, even after what nobody sees was freed. */
+bool mem_take(struct kvindex *ix, size_t cost, size_t spare);
+void mem_give(struct kvindex *ix, size_t cost);
+/* For readers to see: NULL when neither budget nor system have it. Tables leave a part of the budget to sets. */
+struct scrap *scrap_new(struct kvindex *ix, enum scrap_kind kind, size_t bytes);
+/* No reader that starts now can reach it. */
+void scrap_retire(struct kvindex *ix, struct scrap *s);
+void scrap_free(struct kvindex *ix, struct scrap *s); /* no reader ever saw it */
+/* Free up to |max| of what no reader can see; false when nothing is left that waits. */
+bool mem_reclaim(struct kvindex *ix, unsigned max);
+bool readers_passed(struct kvindex *ix, uint64_t epoch);
+void mem_fini(struct kvindex *ix);
+
+/* ---- holders.c ---- */
+
+static inline bool who_is_set(uint64_t who)
+{
+	return who != 0 && (who & 15) == 0;
+}
+static inline struct scrap *who_set(uint64_t who)
+{
+	return (struct scrap *)(uintptr_t)who; /* NOLINT */
+}
+/* Member of a word or of an array: lane << 4 | tiers; never 0 in tiers. */
+static inline uint16_t member_of(unsigned lane, unsigned tiers)
+{
+	return (uint16_t)(lane << 4 | tiers);
+}
+/* Any thread. */
+unsigned holders_tiers(uint64_t who, unsigned lane);
+unsigned holders_array_cap(const struct scrap *s);
+uint16_t holders_array_at(const struct scrap *s, unsigned i);                  /* 0: empty */
+uint64_t holders_plane(const struct scrap *s, unsigned plane, unsigned word); /* plane 0: held; 1 + t: in tier t (SCRAP_DENSE_TIERS) */
+/* The writer. */
+unsigned holders_list(uint64_t who, uint16_t out[KVINDEX_LANES]);
+/* |lane| with |tiers| (0: without) added to |*who|, in place or as another word; the caller publishes that and retires the set that the old
+ * one was. False, nothing changed, when there is no memory; never with |tiers| 0. */
+bool holders_put(struct kvindex *ix, uint64_t *who, unsigned lane, unsigned tiers);
+
+/* ---- segment.c ---- */
+
+static inline struct segment *segment_of(struct kvindex *ix, uint64_t digest)
+{
+	return &ix->segments[digest >> 54];
+}
+static inline uint64_t spread(uint64_t seed, uint64_t digest)
+{
+	uint64_t x = (digest ^ seed) * 0x9e3779b97f4a7c15ULL;
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
+	return x ^ x >> 32;
+}
+static inline uint32_t first_bucket(uint64_t spread, uint32_t n)
+{
+	return (uint32_t)((spread >> 32) * n >> 32);
+}
+static inline uint32_t second_bucket(uint64_t spread, uint32_t n)
+{
+	uint32_t b = (uint32_t)((spread & UINT32_MAX) * n >> 32);
+	return b != first_bucket(spread, n) ? b : b + 1 < n ? b + 1 : 0;
+}
+static inline _Atomic uint8_t *ages_of(struct table *t, uint32_t n_buckets)
+{
+	return (_Atomic uint8_t *)(void *)(t->buckets + n_buckets);
+}
+static inline struct table *segment_table(struct segment *s) /* the writer */
+{
+	return atomic_load_explicit(&s->at[atomic_load_explicit(&s->cur, memory_order_relaxed)].table, memory_order_relaxed);
+}
+static inline uint32_t segment_buckets(struct segment *s) /* the writer */
+{
+	return atomic_load_explicit(&s->at[atomic_load_explicit(&s->cur, memory_order_relaxed)].n_buckets, memory_order_relaxed);
+}
+/* The slot of |digest|, its age set to now when |touch|; NULL. */
+struct slot *segment_find(struct kvindex *ix, uint64_t digest, bool touch);
+/* A block that is not in it. Grows, or sheds others when it may not; false when neither helped. */
+bool segment_insert(struct kvindex *ix, uint64_t digest, uint64_t who);
+/* Empty a slot; what |who| was is the caller's. */
+void segment_remove(struct kvindex *ix, struct segment *s, struct slot *slot);
+/* Before a pass that empties many slots and fills none: then a segment_remove_next for each. */
+void segment_bump(struct segment *s);
+void segment_remove_next(struct kvindex *ix, struct segment *s, struct slot *slot);
+/* Give memory back when it is too empty. */
+void segment_fit(struct kvindex *ix, struct segment *s);
+/* Drop the oldest sixteenth, at least one block; false when it is empty. */
+bool segment_shed(struct kvindex *ix, struct segment *s);
+
+/* ---- kvindex.c ---- */
+
+/* A live lane's |digest| went from |before| to |now|. */
+void lane_account(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned before, unsigned now);
+void lane_mark_shed(struct kvindex *ix, unsigned lane, uint64_t digest);

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A match walks along the chain with the lanes that are still alive: that hold every block so far. While they are many they are a bit set and
+ * a block costs a word of it for 64 lanes; once they are FEW they are a list. A lane that ends is noted with its depth; when more than BULK end
+ * at one block, that block's depth and their bit set are noted instead. So no block costs a step for each node.
+ *
+ * Tiers: a lane is in its best tier from one block on until that changes. Only changes are noted: entering tier t at depth d takes d from
+ * its count, leaving adds d. GPU is the rest, and the usual case costs nothing.
+ *
+ * Reading a segment: gen, place, table; then key, holders and key again; then gen. If gen changed, from the start, since
+ * - a moved entry is copied before gen goes up and emptied after, so who misses both copies sees another gen;
+ * - a slot that got another block's holders got its key before them, so either the key differs at the second look, or the slot was emptied
+ *   once more since, with another gen.
+ * The writer never leaves gen in a state that readers have to wait for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/kvindex/kvindex_priv.h"
+#include "policy/kvindex/match_priv.h"
+
+#define READER_TAG 0x4b565244U
+#define FEW        16
+#define BULK       32
+#define MAX_LEVELS 16 /* lanes that end in bulk after so many levels are noted one by one */
+#define AHEAD      6  /* blocks whose buckets are fetched before their turn */
+#define MAX_CHAIN  ((size_t)1 << 31)
+#define FAR        (KV_TIERS - 1) /* tiers but the first */
+
+struct note {
+	uint32_t stamp;   /* of the match that it is about */
+	uint32_t depth;   /* 0: the lane did not end by itself */
+	uint32_t by[FAR]; /* blocks by tier, complete when depth is not 0 */
+};
+
+struct level {
+	uint32_t depth;
+	uint64_t lanes[LANE_WORDS];
+};
+
+struct kvindex_reader {
+	uint32_t tag, stamp;
+	struct kvindex *ix;
+	struct reader_slot *slot;
+	unsigned words, n_levels, n_few;
+	uint32_t depth; /* blocks so far */
+	bool few;       /* |list| counts, not |alive| */
+	bool any_far;   /* |far| counts: otherwise all are in GPU */
+	struct {
+		uint16_t lane;
+		uint8_t tier;
+	} list[FEW];
+	uint64_t alive[LANE_WORDS];
+	uint64_t far[FAR][LANE_WORDS]; /* lanes whose last block was at best in tier 1 + i */
+	struct level levels[MAX_LEVELS];
+	struct note notes[KVINDEX_LANES];
+};
+
+/* Who holds one block, as bit sets. */
+struct holding {
+	uint64_t in[LANE_WORDS], far[FAR][LANE_WORDS];
+	bool any_far;
+};
+
+size_t match_reader_bytes(void)
+{
+	return sizeof(struct kvindex_reader);
+}
+
+CGN_RC kvindex_reader_new(struct kvindex *ix, struct kvindex_reader **out, struct cgn_err *err)
+{
+	unsigned i = 0;
+	while (i < ix->max_readers && atomic_exchange(&ix->readers[i].taken, true))
+		i++;
+	if (i == ix->max_readers)
+		return CGN_FAIL(err, TOO_LARGE, "the index of KV blocks was made for %u readers", ix->max_readers);
+	struct kvindex_reader *r = calloc(1, sizeof *r);
+	if (r == NULL) {
+		atomic_store(&ix->readers[i].taken, false);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a reader of the index of KV blocks");
+	}
+	r->tag = READER_TAG;
+	r->ix = ix;
+	r->slot = &ix->readers[i];
+	*out = r;
+	return CGN_OK;
+}
+
+void kvindex_reader_free(struct kvindex_reader **take)
+{
+	struct kvindex_reader *r = *take;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, READER_TAG);
+	atomic_store(&r->slot->taken, false);
+	r->tag = 0;
+	free(r);
+	*take = NULL;
+}
+
+/* ---- finding a block ---- */
+
+static uint64_t look(struct table *t, struct bucket *b, uint32_t n_buckets, uint64_t digest, uint8_t now)
+{
+	for (unsigned w = 0; w < WAYS; w++) {
+		struct slot *slot = &b->slots[w];
+		if (atomic_load_explicit(&slot->key, memory_order_acquire) != digest)
+			continue;
+		uint64_t who = atomic_load_explicit(&slot->who, memory_order_acquire);
+		if (who == 0 || atomic_load_explicit(&slot->key, memory_order_acquire) != digest)
+			continue;
+		_Atomic uint8_t *age = &ages_of(t, n_buckets)[(size_t)(slot - t->buckets[0].slots)];
+		if (atomic_load_explicit(age, memory_order_relaxed) != now)
+			atomic_store_explicit(age, now, memory_order_relaxed);
+		return who;
+	}
+	return 0;
+}
+
+static uint64_t find(struct kvindex *ix, uint64_t digest)
+{
+	struct segment *s = segment_of(ix, digest);
+	uint64_t x = spread(ix->seed, digest), gen, who;
+	do {
+		gen = atomic_load_explicit(&s->gen, memory_order_acquire);
+		uint32_t cur = atomic_load_explicit(&s->cur, memory_order_acquire);
+		struct table *t = atomic_load_explicit(&s->at[cur].table, memory_order_acquire);
+		uint32_t n = atomic_load_explicit(&s->at[cur].n_buckets, memory_order_acquire);
+		who = 0;
+		if (t == NULL || atomic_load_explicit(&s->gen, memory_order_relaxed) != gen)
+			continue; /* table and size may not belong together */
+		uint8_t now = atomic_load_explicit(&ix->clock, memory_order_relaxed);
+		who = look(t, &t->buckets[first_bucket(x, n)], n, digest, now);
+		if (who == 0)
+			who = look(t, &t->buckets[second_bucket(x, n)], n, digest, now);
+	} while (atomic_load_explicit(&s->gen, memory_order_acquire) != gen);
+	return who;
+}
+
+static void fetch_ahead(struct kvindex *ix, uint64_t digest)
+{
+	struct segment *s = segment_of(ix, digest);
+	uint32_t cur = atomic_load_explicit(&s->cur, memory_order_relaxed);
+	struct table *t = atomic_load_explicit(&s->at[cur].table, memory_order_relaxed);
+	/* Table and size may be of different places: a fetch of a wrong address does no harm. */
+	uint32_t n = atomic_load_explicit(&s->at[cur].n_buckets, memory_order_relaxed);
+	uint64_t x = spread(ix->seed, digest);
+	if (t == NULL)
+		return;
+	uintptr_t buckets = (uintptr_t)t->buckets;
+	__builtin_prefetch((const void *)(buckets + sizeof(struct bucket) * first_bucket(x, n)));
+	__builtin_prefetch((const void *)(buckets + sizeof(struct bucket) * second_bucket(x, n)));
+}
+
+/* ---- notes ---- */
+
+static struct note *note_of(struct kvindex_reader *r, unsigned lane)
+{
+	struct note *n = &r->notes[lane];
+	if (n->stamp != r->stamp)
+		*n = (struct note){.stamp = r->stamp};
+	return n;
+}
+
+static void note_end(struct kvindex_reader *r, unsigned lane, unsigned tier, uint32_t depth)
+{
+	struct note *n = note_of(r, lane);
+	n->depth = depth;
+	if (tier > 0)
+		n->by[tier - 1] += depth;
+}
+
+static unsigned far_tier(const struct kvindex_reader *r, unsigned lane)
+{
+	for (unsigned i = 0; r->any_far && i < FAR; i++)
+		if ((r->far[i][lane / 64] & bit_of(lane)) != 0)
+			return i + 1;
+	return 0;
+}
+
+static unsigned best_of(unsigned tiers)
+{
+	return (unsigned)__builtin_ctz(tiers);
+}
+
+/* ---- many ---- */
+
+static void many_end(struct kvindex_reader *r, const struct holding *h)
+{
+	uint64_t gone[LANE_WORDS];
+	unsigned n = 0;
+	for (unsigned w = 0; w < r->words; w++) {
+		gone[w] = r->alive[w] & ~h->in[w];
+		n += gone[w] != 0 ? (unsigned)__builtin_popcountll(gone[w]) : 0;
+	}
+	if (n > BULK && r->n_levels < MAX_LEVELS) {
+		r->levels[r->n_levels].depth = r->depth;
+		memcpy(r->levels[r->n_levels++].lanes, gone, r->words * sizeof gone[0]);
+		return;
+	}
+	for (unsigned w = 0; w < r->words; w++)
+		for (uint64_t bits = gone[w]; bits != 0; bits &= bits - 1) {
+			unsigned lane = w * 64 + (unsigned)__builtin_ctzll(bits);
+			note_end(r, lane, far_tier(r, lane), r->depth);
+		}
+}
+
+static void far_changed(struct kvindex_reader *r, unsigned tier, unsigned word, uint64_t changed)
+{
+	for (; r->depth > 0 && changed != 0; changed &= changed - 1) {
+		unsigned lane = word * 64 + (unsigned)__builtin_ctzll(changed);
+		bool left = (r->far[tier - 1][word] & bit_of(lane)) != 0;
+		note_of(r, lane)->by[tier - 1] += left ? r->depth : -r->depth;
+	}
+}
+
+static void many_tiers(struct kvindex_reader *r, const struct holding *h)
+{
+	if (!r->any_far)
+		for (unsigned i = 0; i < FAR; i++)
+			memset(r->far[i], 0, r->words * sizeof r->far[i][0]);
+	r->any_far = true;
+	for (unsigned i = 0; i < FAR; i++)
+		for (unsigned w = 0; w < r->words; w++) {
+			uint64_t now = h->any_far ? h->far[i][w] : 0, changed = (now ^ r->far[i][w]) & r->alive[w];
+			far_changed(r, i + 1, w, changed);
+			r->far[i][w] ^= changed;
+		}
+}
+
+static void to_list(struct kvindex_reader *r)
+{
+	unsigned n = 0;
+	for (unsigned w = 0; w < r->words; w++)
+		n += r->alive[w] != 0 ? (unsigned)__builtin_popcountll(r->alive[w]) : 0;
+	if (n > FEW)
+		return;
+	r->few = true;
+	for (unsigned w = 0; w < r->words; w++)
+		for (uint64_t bits = r->alive[w]; bits != 0; bits &= bits - 1) {
+			uint16_t lane = (uint16_t)(w * 64 + (unsigned)__builtin_ctzll(bits));
+			r->list[r->n_few].lane = lane;
+			r->list[r->n_few++].tier = (uint8_t)far_tier(r, lane);
+		}
+}
+
+static void add_member(const struct kvindex_reader *r, struct holding *h, uint16_t member)
+{
+	unsigned lane = member >> 4, tier = best_of(member);
+	if (lane / 64 >= r->words)
+		return;
+	h->in[lane / 64] |= bit_of(lane);
+	if (tier == 0)
+		return;
+	if (!h->any_far)
+		for (unsigned i = 0; i < FAR; i++)
+			memset(h->far[i], 0, r->words * sizeof h->far[i][0]);
+	h->any_far = true;
+	h->far[tier - 1][lane / 64] |= bit_of(lane);
+}
+
+static void add_word(struct holding *h, const struct scrap *s, unsigned w)
+{
+	uint64_t tiers[KV_TIERS], any, seen;
+	do {
+		any = holders_plane(s, 0, w);
+		seen = 0;
+		for (unsigned t = 0; t < KV_TIERS; t++) {
+			tiers[t] = holders_plane(s, 1 + t, w) & ~seen;
+			seen |= tiers[t];
+		}
+	} while ((any & ~seen) != 0); /* a tier changed meanwhile: see holders.c */
+	h->in[w] = any;
+	for (unsigned i = 0; i < FAR; i++)
+		h->far[i][w] = tiers[1 + i];
+}
+
+static void read_holders(const struct kvindex_reader *r, uint64_t who, struct holding *h)
+{
+	const struct scrap *s = who_is_set(who) ? who_set(who) : NULL;
+	h->any_far = s != NULL && s->kind == SCRAP_DENSE_TIERS;
+	if (s == NULL || s->kind == SCRAP_ARRAY)
+		memset(h->in, 0, r->words * sizeof h->in[0]);
+	if (s == NULL)
+		for (; who != 0; who >>= 16)
+			add_member(r, h, (uint16_t)who);
+	else if (s->kind == SCRAP_ARRAY)
+		for (unsigned i = 0, cap = holders_array_cap(s); i < cap; i++) {
+			uint16_t m = holders_array_at(s, i);
+			if (m != 0)
+				add_member(r, h, m);
+		}
+	else
+		for (unsigned w = 0; w < r->words; w++)
+			if (h->any_far)
+				add_word(h, s, w);
+			else
+				h->in[w] = holders_plane(s, 0, w);
+}
+
+static bool step_many(struct kvindex_reader *r, uint64_t who)
+{
+	struct holding h;
+	uint64_t kept = 0, gone = 0;
+	read_holders(r, who, &h);
+	for (unsigned w = 0; w < r->words; w++) {
+		kept |= r->alive[w] & h.in[w];
+		gone |= r->alive[w] & ~h.in[w];
+	}
+	if (kept == 0)
+		return false;
+	if (gone != 0) {
+		if (r->depth > 0)
+			many_end(r, &h);
+		for (unsigned w = 0; w < r->words; w++)
+			r->alive[w] &= h.in[w];
+	}
+	if (h.any_far || r->any_far)
+		many_tiers(r, &h);
+	if (gone != 0 || r->depth == 0)
+		to_list(r);
+	return true;
+}
+
+/* ---- few ---- */
+
+static bool step_few(struct kvindex_reader *r, uint64_t who)
+{
+	unsigned tiers[FEW], kept = 0, n = 0;
+	for (unsigned i = 0; i < r->n_few; i++)
+		kept |= tiers[i] = holders_tiers(who, r->list[i].lane);
+	if (kept == 0)
+		return false;
+	for (unsigned i = 0; i < r->n_few; i++) {
+		unsigned was = r->list[i].tier, lane = r->list[i].lane;
+		if (tiers[i] == 0) {
+			note_end(r, lane, was, r->depth);
+			continue;
+		}
+		unsigned now = best_of(tiers[i]);
+		if (now != was && was > 0)
+			note_of(r, lane)->by[was - 1] += r->depth;
+		if (now != was && now > 0)
+			note_of(r, lane)->by[now - 1] -= r->depth;
+		r->list[n].lane = (uint16_t)lane;
+		r->list[n++].tier = (uint8_t)now;
+	}
+	r->n_few = n;
+	return true;
+}
+
+/* ---- a match ---- */
+
+static void begin(struct kvindex_reader *r)
+{
+	atomic_store_explicit(&r->slot->epoch, atomic_load_explicit(&r->ix->epoch, memory_order_acquire), memory_order_relaxed);
+	full_fence(); /* noted before anything is read: see readers_passed */
+	if (++r->stamp == 0) {
+		memset(r->notes, 0, sizeof r->notes);
+		r->stamp = 1;
+	}
+	r->words = atomic_load_explicit(&r->ix->words, memory_order_acquire);
+	for (unsigned w = 0; w < r->words; w++)
+		r->alive[w] = atomic_load_explicit(&r->ix->live[w], memory_order_acquire);
+	r->depth = 0;
+	r->n_levels = r->n_few = 0;
+	r->few = r->any_far = false;
+}
+
+void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
+{
+	CGN_LIVE(r, READER_TAG);
+	if (n > MAX_CHAIN)
+		n = MAX_CHAIN;
+	begin(r);
+	for (size_t i = 1; i < n && i < AHEAD; i++)
+		fetch_ahead(r->ix, chain[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (i + AHEAD < n)
+			fetch_ahead(r->ix, chain[i + AHEAD]);
+		uint64_t who = find(r->ix, chain[i]);
+		if (who == 0 || !(r->few ? step_few : step_many)(r, who))
+			break;
+		r->depth++;
+	}
+	for (unsigned i = 0; i < r->n_few; i++)
+		note_end(r, r->list[i].lane, r->list[i].tier, r->depth);
+	atomic_store_explicit(&r->slot->epoch, 0, memory_order_release);
+}
+
+/* |*tier|: where its last block was, unless the note says all. */
+static uint32_t depth_of(const struct kvindex_reader *r, unsigned lane, const struct note *note, unsigned *tier)
+{
+	*tier = 0;
+	if (lane / 64 >= r->words || r->depth == 0)
+		return 0;
+	if (note != NULL && note->depth > 0)
+		return note->depth;
+	*tier = far_tier(r, lane);
+	if (!r->few && (r->alive[lane / 64] & bit_of(lane)) != 0)
+		return r->depth;
+	for (unsigned i = 0; i < r->n_levels; i++)
+		if ((r->levels[i].lanes[lane / 64] & bit_of(lane)) != 0)
+			return r->levels[i].depth;
+	return 0;
+}
+
+uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t lane, uint32_t by_tier[KV_TIERS])
+{
+	CGN_LIVE(r, READER_TAG);
+	CGN_MUST(lane < KVINDEX_LANES);
+	const struct note *note = r->notes[lane].stamp == r->stamp ? &r->notes[lane] : NULL;
+	unsigned tier;
+	uint32_t depth = depth_of(r, lane, note, &tier), far = 0;
+	if (by_tier == NULL)
+		return depth;
+	for (unsigned t = 1; t < KV_TIERS; t++) {
+		by_tier[t] = depth == 0 ? 0 : (note != NULL ? note->by[t - 1] : 0) + (t == tier ? depth : 0);
+		far += by_tier[t];
+	}
+	by_tier[KV_GPU] = depth - far;
+	return depth;
+}

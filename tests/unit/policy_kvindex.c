@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The index beside a plain table of who holds what; its budget; and readers while a writer works (to be run under ThreadSanitizer too).
+ * KVINDEX_SLOW=1: the 50 million updates of a long day instead of a short one's. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/kvindex/kvindex.h"
+#include "policy/kvindex/kvindex_priv.h"
+
+#define GPU KV_TIER_BIT(KV_GPU)
+#define RAM KV_TIER_BIT(KV_RAM)
+#define SSD KV_TIER_BIT(KV_SSD)
+
+static uint64_t rng_next(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+static struct kvindex *make(size_t max_bytes)
+{
+	struct kvindex *ix = NULL;
+	const struct kvindex_cfg cfg = {.max_bytes = max_bytes, .max_readers = 2, .seed = 42};
+	assert_true(cgn_ok(kvindex_new(&cfg, &ix, NULL)));
+	return ix;
+}
+
+static struct kvindex_reader *reader(struct kvindex *ix)
+{
+	struct kvindex_reader *r = NULL;
+	assert_true(cgn_ok(kvindex_reader_new(ix, &r, NULL)));
+	return r;
+}
+
+static uint16_t add_lane(struct kvindex *ix)
+{
+	uint16_t lane = UINT16_MAX;
+	assert_true(cgn_ok(kvindex_node_add(ix, &lane, NULL)));
+	return lane;
+}
+
+static void set(struct kvindex *ix, uint16_t lane, uint64_t digest, unsigned tiers)
+{
+	const uint8_t t = (uint8_t)tiers;
+	kvindex_set(ix, lane, &digest, &t, 1);
+}
+
+static struct kvindex_stats stats(const struct kvindex *ix)
+{
+	struct kvindex_stats s;
+	kvindex_stats(ix, &s);
+	return s;
+}
+
+static void drain(struct kvindex *ix)
+{
+	while (kvindex_tick(ix, 100000))
+		;
+}
+
+/* ---- one at a time ---- */
+
+static void leading_blocks_and_their_tiers(void **state)
+{
+	(void)state;
+	struct kvindex *ix = make(8 << 20);
+	struct kvindex_reader *r = reader(ix);
+	uint16_t a = add_lane(ix), b = add_lane(ix), c = add_lane(ix);
+	const uint64_t chain[] = {0, UINT64_MAX, 3, 4, 5}; /* 0 is a digest like any other */
+	uint32_t by[KV_TIERS];
+	const uint8_t tiers[] = {GPU, RAM | SSD, SSD, GPU | RAM, 0};
+	kvindex_set(ix, a, chain, tiers, 5);
+	kvindex_set(ix, b, chain, NULL, 2);
+	set(ix, b, 5, GPU); /* behind a gap: of no use */
+	set(ix, c, 3, GPU);
+	kvindex_match(r, chain, 5);
+	assert_int_equal(kvindex_held(r, a, by), 4);
+	assert_true(by[KV_GPU] == 2 && by[KV_RAM] == 1 && by[KV_SSD] == 1 && by[KV_REMOTE] == 0);
+	assert_int_equal(kvindex_held(r, b, by), 2);
+	assert_true(by[KV_GPU] == 2 && by[KV_RAM] == 0 && by[KV_SSD] == 0);
+	assert_int_equal(kvindex_held(r, c, by), 0);
+	assert_int_equal(kvindex_held(r, 4095, by), 0); /* nobody */
+	kvindex_match(r, chain + 2, 1);
+	assert_int_equal(kvindex_held(r, c, NULL), 1);
+	assert_int_equal(kvindex_held(r, b, NULL), 0);
+	kvindex_match(r, chain, 0);
+	assert_int_equal(kvindex_held(r, a, NULL), 0);
+	kvindex_reader_free(&r);
+	kvindex_free(&ix);
+}
+
+static void a_removed_node_is_gone_at_once_and_its_lane_later(void **state)
+{
+	(void)state;
+	struct kvindex *ix = make(8 << 20);
+	struct kvindex_reader *r = reader(ix);
+	uint16_t a = add_lane(ix), b = add_lane(ix);
+	const uint64_t chain[] = {1, 2, 3};
+	kvindex_set(ix, a, chain, NULL, 3);
+	kvindex_set(ix, b, chain, NULL, 2);
+	kvindex_node_remove(ix, a);
+	kvindex_match(r, chain, 3);
+	assert_int_equal(kvindex_held(r, a, NULL), 0);
+	assert_int_equal(kvindex_held(r, b, NULL), 2);
+	assert_int_equal(stats(ix).memberships, 2);
+	assert_int_equal(add_lane(ix), 2);
+	drain(ix);
+	assert_int_equal(stats(ix).blocks, 2);
+	assert_int_equal(add_lane(ix), a); /* the lowest number that is free */
+	kvindex_match(r, chain, 3);
+	assert_int_equal(kvindex_held(r, a, NULL), 0);
+	kvindex_reader_free(&r);
+	kvindex_free(&ix);
+}
+
+static void what_it_can_not_take_is_an_error(void **state)
+{
+	(void)state;
+	struct kvindex *ix = NULL;
+	struct cgn_err err = {0};
+	struct kvindex_cfg cfg = {.max_bytes = 1000, .max_readers = 1};
+	assert_int_equal(kvindex_new(&cfg, &ix, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "at least"));
+	cfg = (struct kvindex_cfg){.max_bytes = 64 << 20, .max_readers = KVINDEX_READERS + 1};
+	assert_int_equal(kvindex_new(&cfg, &ix, &err).code, CGN_INVALID);
+	ix = make(64 << 20);
+	struct kvindex_reader *r1 = reader(ix), *r2 = reader(ix), *r3 = NULL;
+	assert_int_equal(kvindex_reader_new(ix, &r3, &err).code, CGN_TOO_LARGE);
+	kvindex_reader_free(&r1);
+	r3 = reader(ix);
+	uint16_t lane;
+	for (unsigned i = 0; i < KVINDEX_LANES; i++)
+		(void)add_lane(ix);
+	assert_int_equal(kvindex_node_add(ix, &lane, &err).code, CGN_TOO_LARGE);
+	kvindex_node_remove(ix, 17);
+	drain(ix);
+	assert_int_equal(add_lane(ix), 17);
+	kvindex_reader_free(&r2);
+	kvindex_reader_free(&r3);
+	kvindex_free(&ix);
+	assert_null(ix);
+	kvindex_free(&ix);
+}
+
+/* ---- beside a plain table ---- */
+
+#define MAX_KEYS 512
+struct model {
+	unsigned n_lanes, n_keys;
+	uint16_t *lanes;          /* [n_lanes]: their number; UINT16_MAX: not there */
+	uint64_t keys[MAX_KEYS];
+	uint8_t (*held)[MAX_KEYS]; /* [n_lanes] */
+	uint64_t seed;
+	struct kvindex *ix;
+	struct kvindex_reader *r;
+};
+
+static void model_lane_in(struct model *m, unsigned l)
+{
+	m->lanes[l] = add_lane(m->ix);
+	memset(m->held[l], 0, MAX_KEYS);
+}
+
+static void model_init(struct model *m, uint64_t seed, unsigned n_lanes, unsigned n_keys)
+{
+	*m = (struct model){.n_lanes = n_lanes, .n_keys = n_keys, .seed = seed, .ix = make(256 << 20)};
+	m->r = reader(m->ix);
+	m->lanes = calloc(n_lanes, sizeof *m->lanes);
+	m->held = calloc(n_lanes, sizeof *m->held);
+	assert_true(m->lanes != NULL && m->held != NULL);
+	for (unsigned i = 0; i < n_keys; i++) /* half of them crowd in one segment */
+		m->keys[i] = i % 2 == 0 ? rng_next(&m->seed) : rng_next(&m->seed) >> 10 | UINT64_C(5) << 54;
+	for (unsigned i = 0; i < n_lanes; i++)
+		model_lane_in(m, i);
+}
+
+static void model_fini(struct model *m)
+{
+	kvindex_reader_free(&m->r);
+	kvindex_free(&m->ix);
+	free(m->lanes);
+	free(m->held);
+}
+
+static unsigned some_tiers(struct model *m)
+{
+	uint64_t x = rng_next(&m->seed) % 16;
+	return x < 8 ? GPU : x < 10 ? 0 : (unsigned)(x & KV_TIER_MASK);
+}
+
+static void model_set(struct model *m, unsigned l, unsigned from, unsigned n, unsigned tiers_or_random)
+{
+	uint64_t digests[MAX_KEYS];
+	uint8_t tiers[MAX_KEYS];
+	for (unsigned i = 0; i < n; i++) {
+		unsigned k = (from + i) % m->n_keys;
+		digests[i] = m->keys[k];
+		m->held[l][k] = tiers[i] = (uint8_t)(tiers_or_random <= KV_TIER_MASK ? tiers_or_random : some_tiers(m));
+	}
+	kvindex_set(m->ix, m->lanes[l], digests, tiers, n);
+}
+
+static void model_clear(struct model *m, unsigned l, unsigned range)
+{
+	kvindex_clear(m->ix, m->lanes[l], range);
+	for (unsigned k = 0; k < m->n_keys; k++)
+		if (range == KV_RANGES || kv_range(m->keys[k]) == range)
+			m->held[l][k] = 0;
+}
+
+static void model_step(struct model *m)
+{
+	uint64_t x = rng_next(&m->seed);
+	unsigned l = (unsigned)(x % m->n_lanes), what = (unsigned)(x >> 32 & 255), from = (unsigned)(x >> 40) % m->n_keys;
+	if (m->lanes[l] == UINT16_MAX) {
+		if (what < 128)
+			model_lane_in(m, l);
+		return;
+	}
+	if (what < 160)
+		model_set(m, l, from, 1 + (unsigned)(x >> 20 & 31), 255);
+	else if (what < 200)
+		model_set(m, l, from, 1 + (unsigned)(x >> 20 & 127), GPU);
+	else if (what < 235)
+		model_set(m, l, from, 1 + (unsigned)(x >> 20 & 127), 0);
+	else if (what < 245)
+		model_clear(m, l, kv_range(m->keys[from]));
+	else if (what < 247)
+		model_clear(m, l, KV_RANGES);
+	else if (what < 250) {
+		kvindex_node_remove(m->ix, m->lanes[l]);
+		m->lanes[l] = UINT16_MAX;
+	} else
+		(void)kvindex_tick(m->ix, x >> 50);
+}
+
+static void check_match(struct model *m, unsigned from, unsigned n)
+{
+	uint64_t chain[MAX_KEYS];
+	for (unsigned i = 0; i < n; i++)
+		chain[i] = m->keys[(from + i) % m->n_keys];
+	kvindex_match(m->r, chain, n);
+	for (unsigned l = 0; l < m->n_lanes; l++) {
+		uint32_t by[KV_TIERS], want[KV_TIERS] = {0}, depth = 0;
+		if (m->lanes[l] == UINT16_MAX)
+			continue;
+		for (; depth < n && m->held[l][(from + depth) % m->n_keys] != 0; depth++)
+			want[__builtin_ctz(m->held[l][(from + depth) % m->n_keys])]++;
+		assert_int_equal(kvindex_held(m->r, m->lanes[l], by), depth);
+		assert_int_equal(kvindex_held(m->r, m->lanes[l], NULL), depth);
+		assert_memory_equal(by, want, sizeof by);
+	}
+}
+
+struct seen {
+	struct model *m;
+	unsigned lane, n;
+};
+
+static void see(void *user, uint64_t digest, unsigned tiers)
+{
+	struct seen *s = user;
+	unsigned k = 0;
+	while (k < s->m->n_keys && s->m->keys[k] != digest)
+		k++;
+	assert_true(k < s->m->n_keys);
+	assert_int_equal(tiers, s->m->held[s->lane][k]);
+	s->n++;
+}
+
+static void check_lane(struct model *m, unsigned l)
+{
+	uint64_t sums[KV_RANGES] = {0}, n = 0;
+	struct seen s = {.m = m, .lane = l};
+	for (unsigned k = 0; k < m->n_keys; k++) {
+		sums[kv_range(m->keys[k])] ^= kv_print(m->keys[k], m->held[l][k]);
+		n += m->held[l][k] != 0;
+		assert_int_equal(kvindex_tiers(m->ix, m->lanes[l], m->keys[k]), m->held[l][k]);
+	}
+	assert_memory_equal(kvindex_sums(m->ix, m->lanes[l]), sums, sizeof sums);
+	assert_int_equal(kvindex_count(m->ix, m->lanes[l]), n);
+	kvindex_each(m->ix, m->lanes[l], KV_RANGES, see, &s);
+	assert_int_equal(s.n, n);
+}
+
+static void check_all(struct model *m)
+{
+	uint64_t memberships = 0, blocks = 0;
+	for (unsigned l = 0; l < m->n_lanes; l++)
+		for (unsigned k = 0; k < m->n_keys; k++)
+			memberships += m->lanes[l] != UINT16_MAX && m->held[l][k] != 0;
+	for (unsigned l = 0; l < m->n_lanes; l += 1 + m->n_lanes / 16)
+		if (m->lanes[l] != UINT16_MAX)
+			check_lane(m, l);
+	drain(m->ix);
+	for (unsigned k = 0; k < m->n_keys; k++) {
+		unsigned l = 0;
+		while (l < m->n_lanes && (m->lanes[l] == UINT16_MAX || m->held[l][k] == 0))
+			l++;
+		blocks += l < m->n_lanes;
+	}
+	struct kvindex_stats s = stats(m->ix);
+	assert_int_equal(s.memberships, memberships);
+	assert_int_equal(s.blocks, blocks);
+	assert_true(s.retired_bytes == 0 && s.shed_blocks == 0 && s.shed_memberships == 0);
+}
+
+static void random_steps(uint64_t seed, unsigned n_lanes, unsigned n_keys, unsigned steps)
+{
+	struct model m;
+	model_init(&m, seed, n_lanes, n_keys);
+	for (unsigned i = 1; i <= steps; i++) {
+		model_step(&m);
+		uint64_t x = rng_next(&m.seed);
+		if (i % (1 + n_lanes / 8) == 0)
+			check_match(&m, (unsigned)(x % n_keys), 1 + (unsigned)(x >> 32) % n_keys);
+		if (i % (steps / 8) == 0)
+			check_all(&m);
+	}
+	size_t bytes = stats(m.ix).bytes;
+	for (unsigned l = 0; l < n_lanes; l++)
+		if (m.lanes[l] != UINT16_MAX)
+			model_clear(&m, l, KV_RANGES);
+	check_all(&m);
+	assert_true(stats(m.ix).bytes <= bytes);
+	model_fini(&m);
+}
+
+static void it_agrees_with_a_plain_table(void **state)
+{
+	(void)state;
+	random_steps(1, 1, 100, 4000);
+	random_steps(2, 3, 300, 20000);
+	random_steps(3, 8, 512, 20000);
+	random_steps(4, 40, 200, 20000);
+	random_steps(5, 128, 100, 20000);
+	random_steps(6, 700, 60, 20000);
+	random_steps(7, 1500, 20, 40000);
+}
+
+/* Blocks that many lanes hold, fewer with each block: sets of all kinds, ends in bulk and one by one, tiers that change on the way. */
+static void long_shared_prefixes_of_many_lanes(void **state)
+{
+	(void)state;
+	for (unsigned seed = 1; seed <= 6; seed++) {
+		struct model m;
+		unsigned lanes = seed % 2 == 0 ? 1200 : 130;
+		model_init(&m, seed, lanes, 100);
+		for (unsigned l = 0; l < lanes; l++) {
+			unsigned n = 1 + (unsigned)(rng_next(&m.seed) % 100) * l / lanes;
+			model_set(&m, l, 0, n, seed < 3 ? GPU : 255);
+			if (seed == 5 && l % 3 == 0)
+				model_set(&m, l, 0, n, RAM);
+		}
+		for (unsigned n = 1; n <= 100; n += 9)
+			check_match(&m, 0, n);
+		for (unsigned l = 0; l < lanes; l += 2)
+			model_set(&m, l, 0, 100, SSD);
+		for (unsigned l = 0; l < lanes; l += 3) /* one block that changes tier in every lane, and back */
+			model_set(&m, l, 40, 20, GPU);
+		check_match(&m, 0, 100);
+		check_match(&m, 30, 60);
+		check_all(&m);
+		model_fini(&m);
+	}
+}
+
+/* ---- memory ---- */
+
+static void bytes_per_membership_stay_small(void **state)
+{
+	(void)state;
+	struct kvindex *ix = make(256 << 20);
+	uint16_t lane = add_lane(ix);
+	size_t before = stats(ix).bytes;
+	uint64_t seed = 9, digests[64];
+	for (unsigned i = 0; i < 1000000 / 64; i++) {
+		for (unsigned k = 0; k < 64; k++)
+			digests[k] = rng_next(&seed);
+		kvindex_set(ix, lane, digests, NULL, 64);
+		struct kvindex_stats s = stats(ix);
+		if (s.blocks > 200000 && i % 16 == 0)
+			assert_true(s.bytes - before <= s.memberships * 28); /* at every size, with what readers might still see */
+	}
+	drain(ix);
+	kvindex_free(&ix);
+}
+
+static void the_oldest_are_shed_and_it_shows(void **state)
+{
+	(void)state;
+	size_t max = kvindex_least_bytes(2) + (4 << 20);
+	struct kvindex *ix = make(max);
+	struct kvindex_reader *r = reader(ix);
+	uint16_t a = add_lane(ix), b = add_lane(ix);
+	enum { OLD = 60000, NEW = 400000 };
+	uint64_t seed = 3, *digests = calloc(OLD + NEW, sizeof *digests);
+	unsigned young = 0, asked = 0, old = 0, marks = 0;
+	assert_non_null(digests);
+	for (unsigned i = 0; i < OLD + NEW; i++)
+		digests[i] = rng_next(&seed);
+	kvindex_set(ix, b, digests, NULL, 10);
+	for (unsigned i = 0; i < OLD + NEW; i++) {
+		set(ix, a, digests[i], GPU);
+		assert_true(stats(ix).bytes <= max);
+		if (i % 10 == 0)
+			for (unsigned k = 0; k < 100 && i % 1000 == 0; k++) /* the first 100 are asked for over and over */
+				kvindex_match(r, digests + k, 1);
+		assert_true(i >= OLD || stats(ix).shed_blocks == 0);
+	}
+	for (unsigned i = 0; i < OLD + NEW; i++) {
+		bool there = kvindex_tiers(ix, a, digests[i]) != 0;
+		asked += there && i < 100;
+		old += there && i >= 100 && i < OLD;
+		young += there && i >= NEW;
+	}
+	assert_int_equal(asked, 100);
+	assert_int_equal(old, 0);
+	assert_int_equal(young, OLD);
+	struct kvindex_stats s = stats(ix);
+	assert_true(s.shed_blocks > 0 && s.shed_memberships >= s.shed_blocks);
+	assert_int_equal(s.memberships, kvindex_count(ix, a) + kvindex_count(ix, b));
+	assert_int_equal(kvindex_count(ix, a) + s.shed_memberships, OLD + NEW);
+	for (unsigned range = 0; range < KV_RANGES; range++)
+		marks += kvindex_range_was_shed(ix, a, range);
+	assert_int_equal(marks, KV_RANGES);
+	for (unsigned range = 0; range < KV_RANGES; range++)
+		assert_false(kvindex_range_was_shed(ix, b, range)); /* its ten were asked for */
+	kvindex_clear(ix, a, 7);
+	assert_false(kvindex_range_was_shed(ix, a, 7));
+	assert_true(kvindex_range_was_shed(ix, a, 8));
+	kvindex_reader_free(&r);
+	kvindex_free(&ix);
+	free(digests);
+}
+
+/* Sets take memory too: where there is none for them, what is there stays right and the lane is marked. */
+static void shedding_with_many_holders(void **state)
+{
+	(void)state;
+	size_t max = kvindex_least_bytes(2) + (2 << 20);
+	struct kvindex *ix = make(max);
+	uint16_t lanes[200];
+	uint64_t seed = 8, digests[5000];
+	for (unsigned l = 0; l < CGN_COUNT(lanes); l++)
+		lanes[l] = add_lane(ix);
+	for (unsigned i = 0; i < CGN_COUNT(digests); i++)
+		digests[i] = rng_next(&seed);
+	for (unsigned i = 0; i < 1500000; i++) {
+		uint64_t x = rng_next(&seed);
+		uint16_t lane = lanes[x % CGN_COUNT(lanes)];
+		unsigned tiers = x >> 60 < 12 ? GPU : (unsigned)(x >> 60);
+		uint64_t digest = x >> 58 & 1 ? digests[(x >> 16) % CGN_COUNT(digests)] : rng_next(&seed);
+		set(ix, lane, digest, tiers);
+		unsigned got = kvindex_tiers(ix, lane, digest);
+		assert_true(got == tiers || (got == 0 && kvindex_range_was_shed(ix, lane, kv_range(digest))));
+		assert_true(stats(ix).bytes <= max);
+	}
+	assert_true(stats(ix).shed_blocks > 0);
+	for (unsigned l = 0; l < CGN_COUNT(lanes); l++)
+		kvindex_clear(ix, lanes[l], KV_RANGES);
+	drain(ix);
+	assert_true(stats(ix).memberships == 0 && stats(ix).blocks == 0);
+	kvindex_free(&ix);
+}
+
+/* Digests that were chosen to lie in the same few buckets cost each other their place, not everybody memory. */
+static void chosen_digests_do_not_make_it_grow(void **state)
+{
+	(void)state;
+	struct kvindex *ix = make(64 << 20);
+	uint16_t lane = add_lane(ix);
+	size_t before = stats(ix).bytes;
+	uint64_t seed = 4;
+	for (unsigned found = 0; found < 60;) {
+		uint64_t digest = rng_next(&seed) >> 10, x = spread(42, digest);
+		if (x >> 56 != 7 || (x >> 24 & 255) != 99)
+			continue;
+		set(ix, lane, digest, GPU);
+		assert_int_equal(kvindex_tiers(ix, lane, digest), GPU);
+		found++;
+	}
+	assert_true(stats(ix).shed_blocks > 0);
+	assert_true(stats(ix).bytes - before < 8 << 10);
+	kvindex_free(&ix);
+}
+
+/* A day of churn: nodes whose caches are full take a block and lose one, restart now and then, and memory stays what it was. */
+static void churn_leaves_memory_flat(void **state)
+{
+	(void)state;
+	enum { LANES = 16, HELD = 4000 };
+	struct kvindex *ix = make(64 << 20);
+	uint16_t lanes[LANES];
+	uint64_t seed = 21, (*ring)[HELD] = calloc(LANES, sizeof *ring);
+	size_t most = 0;
+	unsigned updates = getenv("KVINDEX_SLOW") != NULL ? 50000000 : 3000000;
+	assert_non_null(ring);
+	for (unsigned l = 0; l < LANES; l++)
+		lanes[l] = add_lane(ix);
+	for (unsigned i = 0; i < updates / 2; i++) {
+		uint64_t x = rng_next(&seed);
+		unsigned l = (unsigned)(x % LANES), at = (unsigned)(x >> 8) % HELD;
+		if (ring[l][at] != 0)
+			set(ix, lanes[l], ring[l][at], 0);
+		ring[l][at] = x >> 32 & 1 ? rng_next(&seed) : ((x >> 33) % 1000 + 1) * UINT64_C(0x9e3779b97f4a7c15); /* some are everybody's */
+		set(ix, lanes[l], ring[l][at], x >> 60 < 14 ? GPU : RAM);
+		if (i % 100003 == 0) {
+			kvindex_node_remove(ix, lanes[l]);
+			memset(ring[l], 0, sizeof ring[l]);
+			drain(ix);
+			lanes[l] = add_lane(ix);
+		}
+		if (i % 64 == 0)
+			(void)kvindex_tick(ix, 256);
+		size_t bytes = stats(ix).bytes;
+		if (i == updates / 4)
+			most = bytes + bytes / 10;
+		assert_true(i <= updates / 4 || bytes <= most);
+	}
+	assert_true(stats(ix).memberships <= LANES * HELD);
+	kvindex_free(&ix);
+	free(ring);
+}
+
+/* ---- readers while a writer works ---- */
+
+enum { CHAINS = 40, DEPTH = 24, STEADY = 70, MOVING = 60 };
+struct race {
+	struct kvindex *ix;
+	uint64_t chains[CHAINS][DEPTH], never[64];
+	uint16_t steady[STEADY];
+	uint16_t moving[MOVING]; /* the writer's */
+	atomic_bool stop;
+	atomic_uint matches;
+	atomic_uint wrong;
+};
+
+static uint32_t steady_depth(unsigned lane, unsigned chain)
+{
+	return (lane * 7 + chain * 3) % (DEPTH + 1);
+}
+
+static void *read_on(void *arg)
+{
+	struct race *x = arg;
+	struct kvindex_reader *r = NULL;
+	uint32_t by[KV_TIERS];
+	if (!cgn_ok(kvindex_reader_new(x->ix, &r, NULL))) {
+		atomic_fetch_add(&x->wrong, 1);
+		return NULL;
+	}
+	for (unsigned i = 0; !atomic_load(&x->stop); i++) {
+		unsigned c = i % CHAINS;
+		kvindex_match(r, x->chains[c], DEPTH);
+		for (unsigned l = 0; l < STEADY; l++) { /* held throughout in one tier; what lies behind was never held */
+			uint32_t want = steady_depth(l, c), got = kvindex_held(r, x->steady[l], by);
+			atomic_fetch_add(&x->wrong, got != want || by[KV_GPU] != want);
+		}
+		for (unsigned l = 0; l < MOVING; l++) {
+			uint32_t got = kvindex_held(r, (uint16_t)(STEADY + l), by);
+			atomic_fetch_add(&x->wrong, got > DEPTH || by[KV_GPU] + by[KV_RAM] + by[KV_SSD] != got || by[KV_REMOTE] != 0);
+		}
+		kvindex_match(r, &x->never[i % 64], 1);
+		for (unsigned l = 0; l < STEADY; l++)
+			atomic_fetch_add(&x->wrong, kvindex_held(r, x->steady[l], NULL) != 0);
+		atomic_fetch_add(&x->matches, 1);
+	}
+	kvindex_reader_free(&r);
+	return NULL;
+}
+
+static void race_init(struct race *x, size_t max_bytes)
+{
+	uint64_t seed = 31;
+	memset(x, 0, sizeof *x);
+	x->ix = make(max_bytes);
+	for (unsigned c = 0; c < CHAINS; c++)
+		for (unsigned d = 0; d < DEPTH; d++) /* in few segments, that work hard */
+			x->chains[c][d] = rng_next(&seed) & ~(UINT64_C(255) << 56);
+	for (unsigned i = 0; i < 64; i++)
+		x->never[i] = rng_next(&seed) & ~(UINT64_C(255) << 56);
+	for (unsigned l = 0; l < STEADY; l++)
+		assert_int_equal(x->steady[l] = add_lane(x->ix), l);
+	for (unsigned l = 0; l < MOVING; l++)
+		x->moving[l] = add_lane(x->ix);
+	for (unsigned l = 0; l < STEADY; l++)
+		for (unsigned c = 0; c < CHAINS; c++)
+			kvindex_set(x->ix, x->steady[l], x->chains[c], NULL, steady_depth(l, c));
+}
+
+static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned n_noise)
+{
+	uint64_t v = rng_next(seed);
+	unsigned l = (unsigned)(v % MOVING), c = (unsigned)(v >> 8) % CHAINS, what = (unsigned)(v >> 24 & 127);
+	uint8_t tiers[DEPTH];
+	for (unsigned d = 0; d < DEPTH; d++)
+		tiers[d] = (uint8_t)(rng_next(seed) >> 20 & (GPU | RAM | SSD));
+	if (what < 60)
+		kvindex_set(x->ix, x->moving[l], x->chains[c], tiers, DEPTH);
+	else if (what < 70)
+		kvindex_set(x->ix, x->moving[l], x->chains[c], NULL, DEPTH);
+	else if (what < 72)
+		kvindex_clear(x->ix, x->moving[l], 0);
+	else if (what == 72) {
+		kvindex_node_remove(x->ix, x->moving[l]);
+		x->moving[l] = add_lane(x->ix); /* another number: the readers' questions go to old and new nodes */
+	} else if (what < 76)
+		(void)kvindex_tick(x->ix, 2000);
+	else { /* blocks that come and go make the segments grow, shrink and move entries */
+		bool out = v >> 63;
+		for (unsigned i = 0; i < 64; i++)
+			set(x->ix, x->steady[l % STEADY], noise[(v >> 32) % n_noise / 64 * 64 + i], out ? 0 : GPU);
+	}
+}
+
+static void readers_are_right_while_the_writer_works(void **state)
+{
+	(void)state;
+	enum { NOISE = 64 * 200 };
+	static struct race x;
+	static uint64_t noise[NOISE];
+	uint64_t seed = 77;
+	pthread_t threads[2];
+	race_init(&x, 64 << 20);
+	for (unsigned i = 0; i < NOISE; i++)
+		noise[i] = rng_next(&seed) & ~(UINT64_C(255) << 56);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, read_on, &x), 0);
+	/* By count, not by the clock: until the writer did its part and so did the readers. */
+	for (unsigned i = 0; i < 20000 || atomic_load(&x.matches) < 500; i++)
+		if (i % 2000 != 1999)
+			write_one(&x, &seed, noise, NOISE);
+	atomic_store(&x.stop, true);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	assert_int_equal(atomic_load(&x.wrong), 0);
+	drain(x.ix);
+	assert_int_equal(stats(x.ix).retired_bytes, 0);
+	assert_int_equal(stats(x.ix).shed_blocks, 0);
+	kvindex_free(&x.ix);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(leading_blocks_and_their_tiers),
+		cmocka_unit_test(a_removed_node_is_gone_at_once_and_its_lane_later),
+		cmocka_unit_test(what_it_can_not_take_is_an_error),
+		cmocka_unit_test(it_agrees_with_a_plain_table),
+		cmocka_unit_test(long_shared_prefixes_of_many_lanes),
+		cmocka_unit_test(bytes_per_membership_stay_small),
+		cmocka_unit_test(the_oldest_are_shed_and_it_shows),
+		cmocka_unit_test(shedding_with_many_holders),
+		cmocka_unit_test(chosen_digests_do_not_make_it_grow),
+		cmocka_unit_test(churn_leaves_memory_flat),
+		cmocka_unit_test(readers_are_right_while_the_writer_works),
+	};
+	return cmocka_run_group_tests_name("policy_kvindex", tests, NULL, NULL);
+}

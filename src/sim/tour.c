@@ -29,7 +29,7 @@ static void tell(struct sim_tour *t, struct cgn_buf *out)
 		break;
 	case SIM_TOUR_STATE:
 	case SIM_TOUR_FAULTS:
-		sim_show_state(home, t->each, home->team->n, cgn_buf_view(&t->text), out);
+		sim_show_state(home, t->each, home->team->n, said, out);
 		break;
 	case SIM_TOUR_BLOCKS:
 		cgn_buf_fmt(out, "{\"block_tokens\":%u,\"ranks\":[", home->cfg->block_tokens);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as GenerateRequest, GenerateChunk and a Node in JSON: what is accepted must survive writing and reading again, and protobuf-c
+/* Any bytes as GenerateRequest, GenerateChunk, WatchEvent and a Node in JSON: what is accepted must survive writing and reading again, and protobuf-c
  * must agree. */
 #include "policy/proto/proto.h"
 
@@ -80,6 +80,37 @@ static void node(struct cgn_str in)
 	cgn_buf_fini(&b);
 }
 
+/* What is sound of an event is written again and must then say the same. */
+static void event(struct cgn_str in)
+{
+	struct cgn_buf b = {.n = 0};
+	Cognitora__V1__WatchEvent *e = NULL, *again = NULL;
+	if (!cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, in, &e, NULL)))
+		return;
+	const Cognitora__V1__Residency *r = e->residency;
+	if (r != NULL && cgn_ok(proto_residency_check(r, e->check, NULL))) {
+		const struct proto_residency residency = {.reset = r->reset,
+			.ranges = r->ranges,
+			.n_ranges = r->n_ranges,
+			.blocks = r->blocks,
+			.tiers = r->tiers.len > 0 ? r->tiers.data : NULL,
+			.n_blocks = r->n_blocks,
+			.source = r->source,
+			.stale_ms = r->stale_ms};
+		const struct proto_check check = {e->check != NULL ? e->check->sums : NULL, e->check != NULL ? e->check->blocks : 0};
+		proto_watch_event(&(struct proto_event){.seq = e->seq, .residency = &residency, .check = e->check != NULL ? &check : NULL}, &b);
+		CGN_MUST(!b.bad && cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, cgn_buf_view(&b), &again, NULL)));
+		CGN_MUST(cgn_ok(proto_residency_check(again->residency, again->check, NULL)));
+		CGN_MUST(again->seq == e->seq && again->residency->n_blocks == r->n_blocks && again->residency->n_ranges == r->n_ranges);
+		CGN_MUST(again->residency->tiers.len == r->tiers.len && again->residency->reset == r->reset);
+		CGN_MUST(r->n_blocks == 0 || memcmp(again->residency->blocks, r->blocks, r->n_blocks * sizeof *r->blocks) == 0);
+		CGN_MUST((again->check != NULL) == (e->check != NULL));
+	}
+	pb_free(&e);
+	pb_free(&again);
+	cgn_buf_fini(&b);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct cgn_str in = {(const char *)data, size};
@@ -88,6 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	generate(in, &a);
 	chunk(in, &a);
 	node(in);
+	event(in);
 	cgn_arena_fini(&a);
 	return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
+#include "policy/kvindex/tier.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 
@@ -64,6 +65,11 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%u", load->waiting);
 	ctl_table_cell(t, "%.2f", (double)load->kv_usage);
 	ctl_table_cell(t, "%llu", (unsigned long long)s->index_blocks);
+	for (size_t i = 0; i < KV_TIERS; i++)
+		ctl_table_cell(t, "%llu", i < s->n_tier_blocks ? (unsigned long long)s->tier_blocks[i] : 0ULL);
+	ctl_table_cell(t, "%s", s->source);
+	ctl_table_cell(t, "%.1f", (double)s->stale_ms / 1e3);
+	ctl_table_cell(t, "%.2f", (double)s->trust);
 	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);
 	cgn_buf_fini(&models);
 }
@@ -74,7 +80,8 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 		const char *name;
 		bool number;
 	} columns[] = {{"NODE", false}, {"STATE", false}, {"ROLE", false}, {"ADDRESS", false}, {"MODELS", false}, {"INFLIGHT", true}, {"RUNNING", true},
-		{"WAITING", true}, {"KV", true}, {"BLOCKS", true}, {"SEEN S", true}};
+		{"WAITING", true}, {"KV", true}, {"BLOCKS", true}, {"GPU", true}, {"RAM", true}, {"SSD", true}, {"REMOTE", true},
+		{"SOURCE", false}, {"STALE S", true}, {"TRUST", true}, {"SEEN S", true}};
 	Cognitora__V1__StatusResponse *status = NULL;
 	struct ctl_table t = {0};
 	CGN_TRY(status_of(a, &status, err));

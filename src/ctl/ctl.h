@@ -58,7 +58,7 @@ void ctl_help_all(struct cgn_buf *out);
 void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out);
 
 /* A table: header cells, then rows, printed with aligned columns on stdout, or as a JSON array of objects keyed by the lower-case header. */
-#define CTL_MAX_COLUMNS 12
+#define CTL_MAX_COLUMNS 20
 struct ctl_table {
 	size_t columns, cells;
 	const char *header[CTL_MAX_COLUMNS];

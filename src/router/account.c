@@ -85,6 +85,84 @@ void gw_series_itl(struct gw_req *r, cgn_nsec gap)
 	metric_observe(r->itl, gap);
 }
 
+/* In blocks: of tokens, the engine says how many there are. */
+static double chain_length(const struct gw_req *r)
+{
+	return r->block_tokens > 0 ? (double)r->usage.prompt_tokens / r->block_tokens : r->guess.length;
+}
+
+/* What it held when it had answered the prompt that ended there: all but the answer's last token, which it gave away and did not take in. */
+static uint64_t tail_tokens(const struct gw_req *r)
+{
+	const struct tail *t = &r->guess.tail;
+	double share = cluster_cell_answer_share(&r->w->shared->cells[r->t.slot]);
+	return t->prompt > 0 && t->answer > 0 ? t->prompt + (uint64_t)((double)(t->answer - 1) * share + 0.5)
+					       : t->prompt;
+}
+
+/* Tokens of the prompt that the node was thought to hold: the held blocks' share of it, as the engine counted it, or what it held after
+ * the request that ended there, if that is known. Engines compute at least the last token anew and reuse whole blocks of their own. */
+static uint64_t cached_predicted(const struct gw_req *r)
+{
+	const struct gw_guess *g = &r->guess;
+	uint64_t prompt = r->usage.prompt_tokens, most = prompt > 0 ? prompt - 1 : 0;
+	if (r->held == 0 || !(chain_length(r) > 0))
+		return 0;
+	uint64_t tokens = (uint64_t)((double)prompt * r->held / chain_length(r) + 0.5);
+	if (tail_tokens(r) > tokens)
+		tokens = tail_tokens(r);
+	if (tokens > most)
+		tokens = most;
+	return g->kv_block > 1 ? tokens - tokens % g->kv_block : tokens;
+}
+
+/* A node that is believed has just computed what it had lost, and so holds it now. One that is not, does not keep what it is sent: what it
+ * did not have is dropped, so that it does not count as held until it proves otherwise. */
+static void record_correct(const struct gw_req *r, uint64_t actual)
+{
+	const struct gw_guess *g = &r->guess;
+	if (g->chain == NULL ||
+		cluster_cell_trust(&r->w->shared->cells[r->t.slot]) > 0.5)
+		return;
+	double had = (double)actual * chain_length(r) / (double)(r->usage.prompt_tokens + 1);
+	size_t keep = had < r->held ? (size_t)had : r->held;
+	route_record_drop(r->w->shared->record, g->chain + keep, r->held - keep, r->t.slot);
+}
+
+static void tail_keep(const struct gw_req *r)
+{
+	const struct usage *u = &r->usage;
+	if (!r->guess.fed && r->guess.last != 0 && u->has_completion)
+		tail_put(r->w->shared->tails, r->guess.last, r->guess.node,
+			(struct tail){u->prompt_tokens, u->completion_tokens});
+}
+
+/* Less than its prompt means that the cache lost it: that says nothing of answers. */
+static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
+{
+	const struct tail *t = &r->guess.tail;
+	if (t->prompt > 0 && t->answer > 1 && r->usage.cached_tokens >= t->prompt)
+		cluster_cell_answer(cell, t->answer - 1, r->usage.cached_tokens - t->prompt);
+}
+
+/* Predicted and actual, side by side, of one answered request; and what is to be learned from it. */
+static void cache_learn(struct gw_req *r)
+{
+	struct cluster_cell *cell = &r->w->shared->cells[r->t.slot];
+	const struct usage *u = &r->usage;
+	cluster_cell_measure(cell, u->prompt_tokens, chain_length(r));
+	tail_keep(r);
+	if (!u->has_cached)
+		return;
+	uint64_t predicted = r->cached_predicted = cached_predicted(r);
+	metric_add(r->t.actual, u->cached_tokens);
+	metric_add(r->t.predicted, predicted);
+	tail_learn(r, cell);
+	cluster_cell_believe(cell, predicted, u->cached_tokens);
+	if (u->cached_tokens < predicted)
+		record_correct(r, u->cached_tokens);
+}
+
 static void count_tokens(struct gw_req *r)
 {
 	struct gw_worker *w = r->w;
@@ -94,10 +172,8 @@ static void count_tokens(struct gw_req *r)
 		metric_add(w->prompt_tokens, u->prompt_tokens);
 	if (u->has_completion)
 		metric_add(w->completion_tokens, u->completion_tokens);
-	if (u->has_cached)
-		metric_add(w->cached_actual, u->cached_tokens);
-	if (u->has_prompt && r->blocks > 0)
-		metric_add(w->cached_predicted, u->prompt_tokens * r->held / r->blocks);
+	if (u->has_prompt && r->t.predicted != NULL && r->status == 200)
+		cache_learn(r);
 }
 
 /* As the client saw it; one that went before it had all of an answer is 499, which nobody saw. */
@@ -123,7 +199,8 @@ static void access_log(const struct gw_req *r, int status, cgn_nsec now)
 		F_U64("blocks", r->blocks), F_U64("tries", r->tries), F_STR("retried", r->last_retry),
 		F_U64("prompt_tokens", r->usage.prompt_tokens),
 		F_U64("completion_tokens", r->usage.completion_tokens),
-		F_U64("cached_tokens", r->usage.cached_tokens), F_BOOL("stream", r->event_stream), F_STR("tokens", r->tokens),
+		F_U64("cached_tokens", r->usage.cached_tokens), F_U64("cached_predicted", r->cached_predicted),
+		F_BOOL("stream", r->event_stream), F_STR("tokens", r->tokens),
 		F_STR("key", r->key_id), F_STRN("peer", r->peer));
 }
 
@@ -148,8 +225,6 @@ void gw_account_open(struct gw_worker *w)
 	w->pick_seconds = METRIC_ONE(PICK_SECONDS);
 	w->prompt_tokens = METRIC_OF(TOKENS, "prompt");
 	w->completion_tokens = METRIC_OF(TOKENS, "completion");
-	w->cached_predicted = METRIC_OF(CACHED_TOKENS, "predicted");
-	w->cached_actual = METRIC_OF(CACHED_TOKENS, "actual");
 }
 
 void gw_account_close(struct gw_worker *w)

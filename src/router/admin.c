@@ -3,6 +3,8 @@
 #include "base/json/json.h"
 #include "router/router.h"
 
+#define DIGESTS_MAX 65536 /* lines of one answer, 20 bytes each */
+
 static void put_engine(struct json_out *j, const Cognitora__V1__Engine *e)
 {
 	json_open(j, '{');
@@ -40,6 +42,35 @@ static void put_load(struct json_out *j, const Cognitora__V1__Load *l)
 	json_close(j, '}');
 }
 
+static void put_knowledge(struct json_out *j, const struct router *r, const struct cluster_node *n)
+{
+	static const char *const tiers[KV_TIERS] = {"gpu", "ram", "ssd", "remote"};
+	struct router_knowledge k;
+	char sums[24];
+	router_knowledge(r, n, &k);
+	(void)snprintf(sums, sizeof sums, "%016llx", (unsigned long long)k.sums);
+	json_open(j, '{');
+	json_key(j, "source");
+	json_put_z(j, k.source);
+	json_key(j, "state");
+	json_put_z(j, k.state);
+	json_key(j, "staleness_seconds");
+	json_put_f64(j, (double)(k.staleness / CGN_MSEC) / 1e3);
+	json_key(j, "trust");
+	json_put_f64(j, k.trust);
+	json_key(j, "blocks");
+	json_put_u64(j, k.blocks);
+	for (size_t t = 0; t < KV_TIERS; t++) {
+		json_key(j, tiers[t]);
+		json_put_u64(j, k.tier_blocks[t]);
+	}
+	json_key(j, "sums");
+	json_put_z(j, sums);
+	json_key(j, "recorded");
+	json_put_u64(j, k.recorded);
+	json_close(j, '}');
+}
+
 static void put_node(struct json_out *j, struct router *r, const struct cluster_node *n)
 {
 	json_open(j, '{');
@@ -55,8 +86,8 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_put_z(j, n->info->version);
 	json_key(j, "router_inflight");
 	json_put_u64(j, cluster_inflight(r->cluster, n->slot));
-	json_key(j, "index_blocks");
-	json_put_u64(j, route_record_blocks_of(r->shared.record, n->slot));
+	json_key(j, "cache");
+	put_knowledge(j, r, n);
 	json_key(j, "last_seen_ms");
 	json_put_u64(j, n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
 	json_key(j, "load");
@@ -92,26 +123,102 @@ static void nodes(void *state, const struct http_head *h, struct cgn_str body, s
 	json_close(&j, '}');
 }
 
+/* ---- /index ---- */
+
+static void put_u64(struct json_out *j, const char *key, uint64_t v)
+{
+	json_key(j, key);
+	json_put_u64(j, v);
+}
+
+static void index_put(struct json_out *j, const struct router *r)
+{
+	struct kvindex_stats s;
+	kvindex_stats(r->shared.index, &s);
+	put_u64(j, "blocks", s.blocks);
+	put_u64(j, "memberships", s.memberships);
+	put_u64(j, "bytes", s.bytes);
+	put_u64(j, "budget_bytes", s.max_bytes);
+	put_u64(j, "shed_blocks", s.shed_blocks);
+	json_key(j, "record");
+	json_open(j, '{');
+	put_u64(j, "blocks", route_record_blocks(r->shared.record));
+	put_u64(j, "bytes", route_record_bytes(r->shared.record) + tail_bytes(r->shared.tails));
+	json_close(j, '}');
+}
+
+/* The value of |key| in the query, as it stands there; empty: it has none. */
+static struct cgn_str query_get(const struct http_head *h, const char *key)
+{
+	struct cgn_str rest = h->path;
+	(void)cgn_str_split(&rest, '?');
+	while (rest.n > 0) {
+		struct cgn_str value = cgn_str_split(&rest, '&'), name = cgn_str_split(&value, '=');
+		if (cgn_str_is(name, key))
+			return value;
+	}
+	return (struct cgn_str){NULL, 0};
+}
+
+static void put_digest(void *user, uint64_t digest, unsigned tiers)
+{
+	cgn_buf_fmt(user, "%016llx %u\n", (unsigned long long)digest, tiers);
+}
+
+/* One line a block: its digest and its mask of tiers. A node that holds many is told a range of digests at a time. */
+static void digests(
+	const struct router *r, const struct cluster_node *n, struct cgn_str range, struct svc_admin_reply *reply)
+{
+	uint64_t one = KV_RANGES;
+	uint64_t blocks = n->has_lane ? kvindex_count(r->shared.index, n->lane) : 0;
+	if (range.n > 0 && (!cgn_str_u64(range, &one) || one >= KV_RANGES)) {
+		svc_admin_error(reply, 400, "bad_range", "range is a number from 0 to 255");
+		return;
+	}
+	if (range.n == 0 && blocks > DIGESTS_MAX) {
+		svc_admin_error(reply, 400, "too_many", "the node holds too many blocks for one answer: ask for range=0 to 255, one at a time");
+		return;
+	}
+	reply->content_type = "text/plain; charset=utf-8";
+	if (blocks > 0)
+		kvindex_each(r->shared.index, n->lane, (unsigned)one, put_digest, &reply->body);
+}
+
+static void index_node(struct router *r, const struct http_head *h, struct cgn_str id, struct svc_admin_reply *reply)
+{
+	char name[PROTO_MAX_ID + 1];
+	const struct cluster_node *n =
+		cgn_str_copyz(name, sizeof name, id) ? cluster_find(r->cluster, name) : NULL;
+	struct json_out j = json_out_to(&reply->body);
+	if (n == NULL)
+		svc_admin_error(reply, 404, "no_node", "no node of this name is known here");
+	else if (cgn_str_is(query_get(h, "format"), "digests"))
+		digests(r, n, query_get(h, "range"), reply);
+	else
+		put_knowledge(&j, r, n);
+}
+
 static void index_stats(
 	void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply)
 {
-	(void)h;
 	(void)body;
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
+	struct cgn_str node = query_get(h, "node");
+	if (node.n > 0) {
+		index_node(r, h, node, reply);
+		return;
+	}
 	struct json_out j = json_out_to(&reply->body);
 	json_open(&j, '{');
-	json_key(&j, "blocks");
-	json_put_u64(&j, route_record_blocks(r->shared.record));
-	json_key(&j, "bytes");
-	json_put_u64(&j, route_record_bytes(r->shared.record));
+	index_put(&j, r);
 	json_key(&j, "nodes");
 	json_open(&j, '{');
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
 		if (r->cluster->by_slot[i] == NULL)
 			continue;
 		json_key(&j, r->cluster->by_slot[i]->info->id);
-		json_put_u64(&j, route_record_blocks_of(r->shared.record, i));
+		put_knowledge(&j, r, r->cluster->by_slot[i]);
 	}
 	json_close(&j, '}');
 	json_close(&j, '}');

@@ -6,16 +6,15 @@
 #include "router/router.h"
 
 #define TICK CGN_SEC
-/* of rendered prompt, about: what turns an engine's cache size into blocks of the record */
-#define BYTES_A_TOKEN 4
-#define BLOCK_BYTES   256
+#define BLOCK_TOKENS 64 /* in a block of the chain, about, until engines have counted some: 256 bytes of 4 each */
 
 /* ---- obeying the cluster ---- */
 
 static void capacity_set(struct router *r, const struct cluster_node *n)
 {
-	route_record_capacity(
-		r->shared.record, n->slot, cluster_node_kv_tokens(n) * BYTES_A_TOKEN / BLOCK_BYTES);
+	double tokens = cluster_cell_block_tokens(&r->cluster->cells[n->slot]);
+	double blocks = (double)cluster_node_kv_tokens(n) / (tokens > 0 ? tokens : BLOCK_TOKENS);
+	route_record_capacity(r->shared.record, n->slot, (uint64_t)blocks);
 }
 
 /* A static node has two names, and may be cordoned by either. */
@@ -33,6 +32,8 @@ void router_obey(struct router *r, const struct cluster_orders *o)
 	struct cluster_node *n = r->cluster->by_slot[o->slot];
 	if (o->forget)
 		route_record_forget(r->shared.record, o->slot);
+	if (o->had_lane)
+		router_residency_gone(r, o->lane);
 	if (n != NULL && o->publish) {
 		capacity_set(r, n);
 		cordon_refresh(r, n);
@@ -60,6 +61,11 @@ static void series_forget(const char *id)
 {
 	metric_forget(METRIC_NODE_STATE, "node", id);
 	metric_forget(METRIC_INFLIGHT, "node", id);
+	metric_forget(METRIC_INDEX_HELD, "node", id);
+	metric_forget(METRIC_INDEX_REPAIRS, "node", id);
+	metric_forget(METRIC_INDEX_STALENESS, "node", id);
+	metric_forget(METRIC_SOURCE_TRUST, "node", id);
+	metric_forget(METRIC_CACHED_TOKENS, "node", id);
 }
 
 static void state_show(struct router_watch *w, const struct cluster_node *n)
@@ -221,14 +227,15 @@ static void tick(struct cgn_timer *t)
 	uint64_t connections = 0;
 	keys_look(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
-		if (r->cluster->by_slot[i] != NULL)
+		if (r->cluster->by_slot[i] != NULL) {
 			metric_set(METRIC_OF(INFLIGHT, r->cluster->by_slot[i]->info->id),
 				cluster_inflight(r->cluster, i));
+			capacity_set(r, r->cluster->by_slot[i]);
+		}
 	for (size_t i = 0; i < r->n_workers; i++)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
 	metric_set(METRIC_OF(CONNECTIONS, "http"), (double)connections);
-	metric_set(METRIC_ONE(INDEX_BLOCKS), (double)route_record_blocks(r->shared.record));
-	metric_set(METRIC_ONE(INDEX_BYTES), (double)route_record_bytes(r->shared.record));
+	router_residency_show(r);
 	cgn_timer_set(t, TICK);
 }
 
@@ -237,10 +244,12 @@ void router_control_open(struct router *r)
 	cgn_hook_init(&r->publish, publish);
 	cgn_timer_init(&r->tick, r->loop, tick);
 	cgn_timer_set(&r->tick, TICK);
+	router_residency_init(r);
 }
 
 void router_control_close(struct router *r)
 {
 	cgn_timer_cancel(&r->tick);
+	cgn_timer_cancel(&r->sweep);
 	cgn_hook_drop(&r->publish);
 }

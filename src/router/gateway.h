@@ -11,7 +11,9 @@
 #include "joint/telemetry/telemetry.h"
 #include "policy/cluster/view.h"
 #include "policy/engine/usage.h"
+#include "policy/kvindex/kvindex.h"
 #include "policy/prefix/prefix.h"
+#include "policy/routing/tail.h"
 #include "router/rules.h"
 
 #define GW_MAX_ATTEMPTS 16 /* of keys.def */
@@ -19,7 +21,9 @@
 /* ---- what workers share ---- */
 struct gw_shared {
 	struct cluster_cell *cells; /* the cluster's */
-	struct route_record *record;
+	struct kvindex *index;       /* of what engines say they hold; written by the control loop */
+	struct route_record *record; /* of what was sent to those that do not say */
+	struct tail_table *tails;
 	struct tls_ctx *agent_tls; /* NULL: agents are reached in clear */
 	uint64_t started_unix;
 	_Atomic uint64_t body_bytes; /* of request bodies in memory */
@@ -34,6 +38,8 @@ struct gw_link {
 	char *address;
 	struct grpc_channel *channel;
 	uint32_t requests; /* that use it */
+	uint64_t name_hash; /* of the node whose cells these are; 0: none yet */
+	struct metric_cell *predicted, *actual; /* cached tokens */
 	bool retired;      /* not in worker->links any more; goes with its last request */
 	struct cgn_grave grave;
 };
@@ -49,6 +55,7 @@ struct gw_worker {
 	struct http_server *server;
 	struct cluster_view *view;
 	struct gw_rules *rules;
+	struct kvindex_reader *reader;
 	struct gw_link *links[ROUTE_MAX_NODES];
 	struct route_cand *cands; /* room for cands_cap candidates */
 	size_t cands_cap;
@@ -57,8 +64,7 @@ struct gw_worker {
 	struct gw_series *series;
 	size_t n_series;
 	struct gw_tokens_worker *tokens;
-	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens, *cached_predicted,
-		*cached_actual;
+	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens;
 	struct cgn_timer count_timer;
 	_Atomic uint32_t connections; /* for the control loop */
 	void (*on_idle)(void *arg);   /* drained; called on the worker's loop */
@@ -115,6 +121,7 @@ struct gw_try {
 	struct gw_link *link;
 	uint16_t slot;
 	const char *node_id; /* in the request's arena */
+	struct metric_cell *predicted, *actual; /* of cached tokens */
 	bool booked;
 	bool head_seen, closed;
 	struct cgn_str first_data; /* p != NULL while its first bytes are at hand; borrowed */
@@ -166,6 +173,14 @@ struct gw_req {
 	uint32_t block_tokens;     /* tokens in one of them; 0: they are of bytes */
 	struct gw_prompt *prompt;  /* while it is made into tokens */
 	uint32_t held, blocks; /* predicted of the last pick */
+	struct gw_guess {      /* what was known of the node then, for the comparison at the end */
+		double length;           /* of a chain of bytes, in blocks */
+		struct tail tail;        /* of a prompt that ended with chain[held - 1] */
+		uint64_t node, last;     /* hash of its id; digest of the last full block, 0: none */
+		const uint64_t *chain;   /* the held part, in the arena; NULL: not needed */
+		uint32_t kv_block;       /* tokens in a block of its engine; 0: unknown */
+		bool fed;
+	} guess;
 	uint16_t excluded[GW_MAX_ATTEMPTS];
 	uint32_t tries;
 	struct gw_try t;
@@ -179,6 +194,7 @@ struct gw_req {
 	cgn_nsec first_byte, last_byte, took; /* took: of the last pick */
 	struct usage usage;
 	struct usage_tail tail;
+	uint64_t cached_predicted; /* tokens, once the engine told how many there were */
 	const char *outcome;     /* NULL: nothing special */
 	struct metric_cell *itl; /* of its model, once known */
 };

@@ -92,6 +92,30 @@ static size_t pin_apply(struct gw_req *r, size_t n)
 	return 0;
 }
 
+/* Of each candidate: what it holds, from its engines' own events or from what was sent there, and what that is worth. */
+static void held_fill(struct gw_req *r, size_t n)
+{
+	struct gw_worker *w = r->w;
+	const uint64_t *chain = r->chain.short_digests;
+	bool fed = false, guessed = false;
+	for (size_t i = 0; i < n; i++) {
+		fed |= w->cands[i].fed;
+		guessed |= !w->cands[i].fed;
+	}
+	if (guessed)
+		route_record_match(w->shared->record, chain, r->chain.n, w->cands, n);
+	if (fed)
+		kvindex_match(w->reader, chain, r->chain.n);
+	for (size_t i = 0; i < n; i++) {
+		struct route_cand *c = &w->cands[i];
+		uint32_t by_tier[KV_TIERS] = {[KV_GPU] = c->held};
+		if (c->fed)
+			c->held = kvindex_held(w->reader, c->lane, by_tier);
+		c->reuse = route_reuse(
+			&w->rules->tiers, by_tier, cluster_cell_trust(&w->shared->cells[c->slot]));
+	}
+}
+
 static struct route_pick pick(struct gw_req *r, const struct view_model *m)
 {
 	struct gw_worker *w = r->w;
@@ -105,7 +129,7 @@ static struct route_pick pick(struct gw_req *r, const struct view_model *m)
 		ask.sticky = route_hash(r->session.p, r->session.n);
 	else if (r->chain.n > 0)
 		ask.sticky = r->chain.short_digests[0];
-	route_record_match(w->shared->record, r->chain.short_digests, r->chain.n, w->cands, n);
+	held_fill(r, n);
 	return route_pick(&ask, w->cands, n);
 }
 
@@ -132,6 +156,24 @@ static enum gw_step nobody(struct gw_req *r, enum route_verdict verdict)
 		r->tries > 0 ? " beside those that failed" : "");
 }
 
+/* What the end of the request is compared with. The chain itself goes with the first byte; of a guess the held part is kept, to be corrected. */
+static void guess_keep(struct gw_req *r, const struct route_cand *c, const struct view_node *node)
+{
+	size_t n = r->chain.n;
+	r->guess = (struct gw_guess){.node = c->name_hash, .fed = c->fed, .kv_block = node->kv_block};
+	if (n == 0)
+		return;
+	r->guess.length = r->chain.length > 0 ? r->chain.length : (double)n;
+	r->guess.last = r->chain.short_digests[n - 1];
+	if (c->fed || c->held == 0)
+		return;
+	r->guess.tail = tail_get(r->w->shared->tails, r->chain.short_digests[c->held - 1], c->name_hash);
+	uint64_t *copy = cgn_arena_get(&r->arena, c->held * sizeof *copy);
+	if (copy != NULL)
+		memcpy(copy, r->chain.short_digests, c->held * sizeof *copy);
+	r->guess.chain = copy;
+}
+
 static enum gw_step send_to(struct gw_req *r, const struct route_pick *p, cgn_nsec began)
 {
 	struct gw_worker *w = r->w;
@@ -141,10 +183,12 @@ static enum gw_step send_to(struct gw_req *r, const struct route_pick *p, cgn_ns
 	atomic_fetch_add_explicit(&w->shared->cells[c->slot].inflight, 1, memory_order_relaxed);
 	r->held = c->held;
 	r->blocks = (uint32_t)r->chain.n;
+	guess_keep(r, c, node);
 	r->excluded[r->tries++] = c->slot;
 	r->backed_off = false;
 	w->turn++;
-	route_record_add(w->shared->record, r->chain.short_digests, r->chain.n, c->slot);
+	if (!c->fed)
+		route_record_add(w->shared->record, r->chain.short_digests, r->chain.n, c->slot);
 	r->took = cgn_clock_now() - began;
 	metric_observe(w->pick_seconds, r->took);
 	gw_try_start(r, node);

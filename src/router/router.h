@@ -20,6 +20,11 @@ struct router_watch {
 	struct cgn_timer retry;
 	struct cgn_backoff backoff;
 	struct cgn_grave grave;
+	cgn_nsec opened_at;   /* the call */
+	cgn_nsec stale_since; /* what is known of its blocks was right then, for all we know; 0: it is right */
+	cgn_nsec agent_stale, agent_stale_at; /* for how long its source had not heard the engine, when it said so */
+	unsigned repairs_in_a_row;
+	cgn_nsec repair_not_before;
 	enum node_state shown; /* last state that was logged and put on /metrics */
 	char *shown_id;        /* under this id */
 };
@@ -50,7 +55,8 @@ struct router {
 	struct router_model_shown *shown; /* owned; what was logged last */
 	size_t n_shown;
 	struct cgn_hook publish;
-	struct cgn_timer tick;
+	struct cgn_timer tick, sweep;
+	uint64_t shed_shown; /* on /metrics */
 	uint64_t keys_seen; /* fingerprint of the key file's inode, size and time */
 	cgn_nsec started;
 	char id[160]; /* who asks, for agents' logs */
@@ -70,6 +76,29 @@ void router_obey(struct router *r, const struct cluster_orders *o);
 void router_watch_open(struct router *r, const struct cluster_node *n);
 void router_watch_again(struct router *r, const struct cluster_node *n);
 void router_watch_close(struct router *r, uint16_t slot);
+
+/* residency.c: what a watch tells of its node's blocks */
+void router_residency_init(struct router *r);
+void router_residency_open(struct router_watch *w);
+void router_residency_gone(struct router *r, uint16_t lane);
+void router_residency_forget(struct router_watch *w);
+void router_residency_take(struct router_watch *w, const Cognitora__V1__Residency *res);
+void router_residency_check(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check);
+void router_residency_lost(struct router_watch *w);
+cgn_nsec router_staleness(const struct router_watch *w); /* for how long what is known may have been wrong; 0: it is current */
+/* What is known of a node's cache, for people. */
+struct router_knowledge {
+	const char *source; /* "events", "sent" */
+	const char *state;  /* "agreed", "repairing", "incomplete" (told, not compared yet), "lost" (its watch is), "shed" (too little memory) */
+	uint64_t blocks;    /* in the index */
+	uint64_t recorded;  /* in the record of what was sent */
+	uint64_t tier_blocks[KV_TIERS];
+	uint64_t sums; /* fingerprint of the sums: equal on routers that agree */
+	cgn_nsec staleness;
+	double trust;
+};
+void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out);
+void router_residency_show(struct router *r);           /* metrics, once a second */
 
 /* service.c */
 extern const struct grpc_method router_methods[];

@@ -53,6 +53,8 @@ CGN_RC gw_rules_new(
 	*keys = NULL;
 	r->weights = (struct route_weights){cfg->router.score_weights.kv, cfg->router.score_weights.load,
 		cfg->router.score_weights.power, cfg->router.score_weights.capacity};
+	r->tiers = (struct route_tiers){{(float)cfg->router.tier_weights.gpu, (float)cfg->router.tier_weights.ram,
+		(float)cfg->router.tier_weights.ssd, (float)cfg->router.tier_weights.remote}};
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
 	r->first_byte_timeout = cfg->router.first_byte_timeout;

@@ -25,6 +25,7 @@ struct gw_rules {
 	_Atomic uint32_t refs;
 	struct cgn_arena arena;
 	struct route_weights weights;
+	struct route_tiers tiers;
 	uint64_t max_body, max_inflight_body;
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	uint32_t max_concurrent, attempts;

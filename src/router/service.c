@@ -129,7 +129,8 @@ static void leave(struct router_call *k, struct cgn_str message)
 
 /* ---- Control ---- */
 
-static void status_fill(struct router *r, const struct cluster_node *n, Cognitora__V1__NodeStatus *to)
+static void status_fill(struct router *r, const struct cluster_node *n, uint64_t tier_blocks[KV_TIERS],
+	Cognitora__V1__NodeStatus *to)
 {
 	cognitora__v1__node_status__init(to);
 	to->node = n->info;
@@ -138,16 +139,25 @@ static void status_fill(struct router *r, const struct cluster_node *n, Cognitor
 	to->cordoned = n->cordoned;
 	to->router_inflight = cluster_inflight(r->cluster, n->slot);
 	to->last_seen_ms = n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0;
-	to->index_blocks = route_record_blocks_of(r->shared.record, n->slot);
+	struct router_knowledge k;
+	router_knowledge(r, n, &k);
+	to->index_blocks = k.blocks;
+	to->source = (char *)(uintptr_t)k.source;
+	to->stale_ms = (uint64_t)(k.staleness / CGN_MSEC);
+	to->trust = (float)k.trust;
+	to->n_tier_blocks = KV_TIERS;
+	to->tier_blocks = tier_blocks;
+	memcpy(tier_blocks, k.tier_blocks, sizeof k.tier_blocks);
 }
 
-static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, Cognitora__V1__NodeStatus **out)
+static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, uint64_t (*tiers)[KV_TIERS],
+	Cognitora__V1__NodeStatus **out)
 {
 	size_t n = 0;
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
 		if (r->cluster->by_slot[i] == NULL)
 			continue;
-		status_fill(r, r->cluster->by_slot[i], &rows[n]);
+		status_fill(r, r->cluster->by_slot[i], tiers[n], &rows[n]);
 		out[n] = &rows[n];
 		n++;
 	}
@@ -183,9 +193,10 @@ static void status(struct router_call *k, struct cgn_str message)
 	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
 	size_t cap = r->view->n_nodes + 1;
 	Cognitora__V1__NodeStatus *rows = cgn_arena_get(&a, cap * sizeof *rows);
+	uint64_t(*tiers)[KV_TIERS] = cgn_arena_get(&a, cap * sizeof *tiers);
 	rs.nodes = cgn_arena_get(&a, cap * sizeof *rs.nodes);
 	rs.models = cgn_arena_get(&a, (r->view->n_models + 1) * sizeof *rs.models);
-	if (rows == NULL || rs.nodes == NULL || rs.models == NULL) {
+	if (rows == NULL || tiers == NULL || rs.nodes == NULL || rs.models == NULL) {
 		finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}
@@ -194,7 +205,7 @@ static void status(struct router_call *k, struct cgn_str message)
 	rs.state_backend = (char *)(uintptr_t)r->state_backend;
 	rs.state_connected = r->state_connected;
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
-	rs.n_nodes = nodes_fill(r, rows, rs.nodes);
+	rs.n_nodes = nodes_fill(r, rows, tiers, rs.nodes);
 	for (size_t i = 0; i < r->view->n_models; i++)
 		rs.models[rs.n_models++] =
 			(char *)(uintptr_t)r->view->models[i].name.p; /* the arena terminates them */

@@ -124,6 +124,10 @@ void gw_try_start(struct gw_req *r, const struct view_node *node)
 	*t = (struct gw_try){.slot = node->slot, .booked = true, .sent_at = cgn_loop_now(r->w->loop)};
 	t->node_id = cgn_arena_strz(&r->arena, cgn_str_of(node->id));
 	cgn_rc rc = gw_link_get(r->w, node, &t->link, &t->why);
+	if (cgn_ok(rc)) {
+		t->predicted = t->link->predicted;
+		t->actual = t->link->actual;
+	}
 	if (cgn_ok(rc))
 		rc = grpc_call_start(
 			t->link->channel, PROTO_AGENT_GENERATE, 0, &call_ops, r, &t->call, &t->why);

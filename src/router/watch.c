@@ -36,22 +36,10 @@ static void lost(struct router_watch *w, const char *why)
 	if (n->heard || w->backoff.failures == 0)
 		cgn_log(WARN, "router.watch_lost", F_STR("node", n->info->id), F_STR("address", w->address),
 			F_STR("why", why));
+	router_residency_lost(w);
 	cluster_watch_lost(w->r->cluster, n, &o);
 	retry_later(w);
 	router_obey(w->r, &o);
-}
-
-/* The agent's own account of what its engines hold, in place of or beside what this router recorded. */
-static void residency_take(struct router_watch *w, const Cognitora__V1__Residency *res)
-{
-	struct route_record *record = w->r->shared.record;
-	if (res->reset && res->n_ranges == 0)
-		route_record_forget(record, w->slot);
-	for (size_t i = 0; i < res->n_blocks; i++)
-		if (res->tiers.len == 0 || res->tiers.data[i] != 0)
-			route_record_add(record, &res->blocks[i], 1, w->slot);
-		else
-			route_record_drop(record, &res->blocks[i], 1, w->slot);
 }
 
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
@@ -72,13 +60,13 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	cluster_watch_event(w->r->cluster, node_of(w), ev, cgn_loop_now(w->r->loop), &o);
 	if (o.watch == WATCH_KEEP)
 		cgn_backoff_reset(&w->backoff);
-	bool forget = o.forget;
+	if (o.forget)
+		router_residency_forget(w); /* before what the same event says it holds */
 	o.forget = false;
-	if (forget)
-		route_record_forget(
-			w->r->shared.record, w->slot); /* before what the same event says it holds */
 	if (ev->residency != NULL && o.watch == WATCH_KEEP)
-		residency_take(w, ev->residency);
+		router_residency_take(w, ev->residency);
+	if (ev->check != NULL && o.watch == WATCH_KEEP)
+		router_residency_check(w, ev->check);
 	router_obey(w->r, &o);
 }
 
@@ -98,6 +86,7 @@ static void call_open(struct router_watch *w)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct cgn_err err;
 	Cognitora__V1__WatchRequest rq = COGNITORA__V1__WATCH_REQUEST__INIT;
+	w->opened_at = cgn_loop_now(w->r->loop);
 	rq.router_id = w->r->id;
 	pb_pack(&rq, &b);
 	if (b.bad ||
@@ -137,6 +126,7 @@ void router_watch_open(struct router *r, const struct cluster_node *n)
 		cgn_log(ERROR, "router.watch_failed", F_STR("node", n->info->id), F_STR("why", err.msg));
 		return; /* stays a member that is never ready */
 	}
+	router_residency_open(w);
 	call_open(w);
 }
 
@@ -156,6 +146,7 @@ void router_watch_again(struct router *r, const struct cluster_node *n)
 	CGN_LIVE(w, WATCH_TAG);
 	if (w->address != NULL && strcmp(w->address, n->address) == 0) {
 		hang_up(w);
+		router_residency_lost(w);
 		cluster_watch_lost(r->cluster, node_of(w), &o);
 		if (o.publish)
 			cgn_loop_defer(r->loop, &r->publish);

@@ -24,6 +24,7 @@ static void worker_drop(struct gw_worker *w)
 	gw_rules_unref(&w->rules);
 	gw_tokens_close(w);
 	gw_account_close(w);
+	kvindex_reader_free(&w->reader);
 	free(w->cands);
 	w->tag = 0;
 	free(w);
@@ -45,7 +46,9 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 	w->rules = rules;
 	gw_rules_ref(rules);
 	gw_account_open(w);
-	cgn_rc rc = cgn_loop_new(&w->loop, err);
+	cgn_rc rc = kvindex_reader_new(cfg->shared->index, &w->reader, err);
+	if (cgn_ok(rc))
+		rc = cgn_loop_new(&w->loop, err);
 	if (cgn_ok(rc))
 		rc = gw_tokens_open(w, cfg->prompt_cache, err);
 	if (cgn_ok(rc))
@@ -120,6 +123,16 @@ static CGN_RC link_new(
 	return CGN_OK;
 }
 
+/* Its node may have learned its own name since. */
+static void cells_take(struct gw_link *l, const struct view_node *node)
+{
+	if (l->name_hash == node->name_hash)
+		return;
+	l->name_hash = node->name_hash;
+	l->predicted = METRIC_OF(CACHED_TOKENS, node->id, "predicted");
+	l->actual = METRIC_OF(CACHED_TOKENS, node->id, "actual");
+}
+
 CGN_RC gw_link_get(
 	struct gw_worker *w, const struct view_node *node, struct gw_link **out, struct cgn_err *err)
 {
@@ -127,6 +140,7 @@ CGN_RC gw_link_get(
 	if (w->links[node->slot] == NULL)
 		CGN_TRY(link_new(w, node, &w->links[node->slot], err));
 	*out = w->links[node->slot];
+	cells_take(*out, node);
 	(*out)->requests++;
 	return CGN_OK;
 }

@@ -280,7 +280,7 @@ void sim_call_gain(const struct sim_gain *g)
 	bool limited = slot->choice == 0 && g->given >= c->limit;
 	choice->given = limited ? c->limit : g->given;
 	if (g->given == 1)
-		c->reply.cached_tokens += slot->choice == 0 ? g->cached : 0;
+		c->reply.cached_tokens += slot->choice == 0 && !c->verdict.uncached ? g->cached : 0;
 	if (!c->first_seen)
 		observe_first(c);
 	if (g->finished) {

@@ -169,6 +169,9 @@ static void fault_apply(const struct sim_fault *f, struct sim_verdict *out)
 	case SIM_FAULT_TRUNCATE:
 		out->truncate = true;
 		break;
+	case SIM_FAULT_UNCACHED:
+		out->uncached = true;
+		break;
 	case SIM_FAULT_SLOW_START: /* not of a request */
 	case SIM_FAULT_KV_LOSE:
 	case SIM_FAULT_KV_DROP:

@@ -32,7 +32,7 @@ struct sim_faults {
 
 #define SIM_NEVER UINT64_MAX
 struct sim_verdict { /* what becomes of one request */
-	bool refuse, hang, truncate;
+	bool refuse, hang, truncate, uncached;
 	int status; /* 0: none */
 	uint64_t die_after, cut_after, stall_after; /* tokens; SIM_NEVER */
 };

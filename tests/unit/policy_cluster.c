@@ -260,6 +260,7 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	(void)state;
 	struct cluster *c = cluster_of();
 	seen(c, "n1", "m");
+	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
 	struct cluster_cell *cell = &c->cells[cluster_find(c, "n1")->slot];
 	atomic_store(&cell->inflight, 5);
@@ -413,6 +414,39 @@ static void candidates_carry_the_cells_and_skip_the_excluded(void **state)
 	cluster_free(&c);
 }
 
+static void cells_learn_from_what_engines_count(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "m");
+	snapshot(c, "n1", "m", true);
+	struct cluster_cell *cell = &c->cells[cluster_find(c, "n1")->slot];
+	assert_true(cluster_cell_trust(cell) > 0.999 && cluster_cell_answer_share(cell) > 0.999);
+	assert_true(cluster_cell_block_tokens(cell) < 0.001); /* not known */
+	cluster_cell_measure(cell, 640, 10);
+	assert_true(cluster_cell_block_tokens(cell) > 63.9 && cluster_cell_block_tokens(cell) < 64.1);
+	cluster_cell_measure(cell, 0, 10);
+	cluster_cell_measure(cell, 50, 0.5); /* less than a block says little */
+	assert_true(cluster_cell_block_tokens(cell) > 63.9 && cluster_cell_block_tokens(cell) < 64.1);
+	for (int i = 0; i < 200; i++)
+		cluster_cell_measure(cell, 320, 10);
+	assert_true(cluster_cell_block_tokens(cell) > 31.9 && cluster_cell_block_tokens(cell) < 32.1);
+	cluster_cell_measure(cell, UINT64_MAX, 1);
+	assert_true(cluster_cell_block_tokens(cell) < 1e6);
+	for (int i = 0; i < 200; i++) {
+		cluster_cell_answer(cell, 100, 25);
+		cluster_cell_answer(cell, 0, 25);
+		cluster_cell_believe(cell, 1000, 0);
+	}
+	assert_true(cluster_cell_answer_share(cell) > 0.24 && cluster_cell_answer_share(cell) < 0.26);
+	assert_true(cluster_cell_trust(cell) < 0.06 && cluster_cell_trust(cell) > 0.04);
+	struct cluster_orders o;
+	assert_true(cluster_node_gone(c, "n1", &o));
+	seen(c, "n2", "m"); /* who takes the slot begins anew */
+	assert_true(cluster_cell_trust(cell) > 0.999 && cluster_cell_block_tokens(cell) < 0.001);
+	cluster_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -429,6 +463,7 @@ int main(void)
 		cmocka_unit_test(a_view_lists_models_and_who_is_ready),
 		cmocka_unit_test(an_empty_cluster_has_an_empty_view),
 		cmocka_unit_test(candidates_carry_the_cells_and_skip_the_excluded),
+		cmocka_unit_test(cells_learn_from_what_engines_count),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

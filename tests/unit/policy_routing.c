@@ -41,6 +41,14 @@ static uint32_t held_by(const struct route_record *r, const uint64_t *chain, siz
 	return c.held;
 }
 
+/* All of it on the GPU, and believed. */
+static void match(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *c, size_t n_cands)
+{
+	route_record_match(r, chain, n, c, n_cands);
+	for (size_t i = 0; i < n_cands; i++)
+		c[i].reuse = (float)c[i].held;
+}
+
 /* ---- record ---- */
 
 static void record_answers_the_leading_blocks(void **state)
@@ -250,7 +258,7 @@ static void score_is_the_documented_sum(void **state)
 {
 	(void)state;
 	struct route_ask ask = ask_of(10, 1);
-	struct route_cand c = {.held = 5, .inflight = 3, .others = 1, .width = 8, .kv_usage = 0.25F, .power_headroom = 0.5F};
+	struct route_cand c = {.held = 5, .reuse = 5, .inflight = 3, .others = 1, .width = 8, .kv_usage = 0.25F, .power_headroom = 0.5F};
 	double want = 0.55 * 0.5 + 0.25 * (1 - 4.0 / 8) + 0.10 * 0.5 + 0.10 * 0.75;
 	assert_true(route_score(&ask, &c) > want - 1e-9 && route_score(&ask, &c) < want + 1e-9);
 	c.width = 0; /* unknown counts as ROUTE_WIDTH, and so does anything wider */
@@ -267,13 +275,36 @@ static void a_held_prefix_outweighs_two_widths_and_no_more(void **state)
 	struct route_cand c[2] = {idle(0), idle(1)};
 	struct route_ask ask = ask_of(100, 42);
 	c[0].held = 100;
+	c[0].reuse = 100;
 	c[0].inflight = 34;
 	assert_int_equal(route_pick(&ask, c, 2).index, 0);
 	c[0].inflight = 37;
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
-	c[1].held = 100; /* what both hold says nothing */
+	c[1].held = 100;
+	c[1].reuse = 100; /* what both hold says nothing */
 	c[0].inflight = 1;
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+}
+
+static void reuse_weighs_tiers_and_belief(void **state)
+{
+	(void)state;
+	const struct route_tiers w = {{1, 0.8F, 0.5F, 0.3F}};
+	static const uint32_t none[KV_TIERS] = {0}, gpu[KV_TIERS] = {[KV_GPU] = 10}, ram[KV_TIERS] = {[KV_RAM] = 10},
+				 mixed[KV_TIERS] = {1, 2, 4, 10};
+	assert_true(route_reuse(&w, none, 1) < 1e-6F);
+	assert_true(route_reuse(&w, gpu, 1) > route_reuse(&w, ram, 1));
+	assert_true(route_reuse(&w, gpu, 0.5) < route_reuse(&w, ram, 1)); /* half believed is worth less than slower memory */
+	double want = 1 + 2 * 0.8 + 4 * 0.5 + 10 * 0.3;
+	assert_true((double)route_reuse(&w, mixed, 1) > want - 1e-4 && (double)route_reuse(&w, mixed, 1) < want + 1e-4);
+	struct route_ask ask = ask_of(10, 42);
+	struct route_cand c[2] = {idle(0), idle(1)};
+	c[0].held = c[1].held = 10;
+	c[0].reuse = route_reuse(&w, ram, 1);
+	c[1].reuse = route_reuse(&w, gpu, 1);
+	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+	c[1].reuse = route_reuse(&w, gpu, 0.05); /* a liar is a node like any other */
+	assert_int_equal(route_pick(&ask, c, 2).index, 0);
 }
 
 static void power_and_capacity_count(void **state)
@@ -289,6 +320,7 @@ static void power_and_capacity_count(void **state)
 	ask.weights = (struct route_weights){1, 0, 0, 0};
 	ask.blocks = 4;
 	c[1].held = 1;
+	c[1].reuse = 1;
 	c[1].inflight = 200;
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
 }
@@ -302,6 +334,7 @@ static void nobody_is_picked_over_the_limit(void **state)
 	for (int i = 0; i < 3; i++)
 		c[i].inflight = 256;
 	c[1].held = 4;
+	c[1].reuse = 4;
 	assert_int_equal(route_pick(&ask, c, 3).verdict, ROUTE_FULL);
 	c[2].inflight = 255;
 	struct route_pick p = route_pick(&ask, c, 3);
@@ -439,7 +472,7 @@ static struct toy_result toy_run(bool aware, unsigned n_requests, uint64_t seed)
 		if (aware) {
 			struct route_ask ask = ask_of(n, chain[0]);
 			ask.turn = i;
-			route_record_match(record, chain, n, c, TOY_NODES);
+			match(record, chain, n, c, TOY_NODES);
 			at = route_pick(&ask, c, TOY_NODES).index;
 			route_record_add(record, chain, n, c[at].slot);
 		}
@@ -486,7 +519,7 @@ static void a_cold_burst_does_not_pile_up(void **state)
 	fill_chain(chain, 20, 99);
 	struct route_ask ask = ask_of(20, chain[0]);
 	for (int i = 0; i < 200; i++) { /* 200 at once, none ends */
-		route_record_match(record, chain, 20, c, 4);
+		match(record, chain, 20, c, 4);
 		size_t at = route_pick(&ask, c, 4).index;
 		route_record_add(record, chain, 20, c[at].slot);
 		c[at].inflight++;
@@ -524,6 +557,7 @@ int main(void)
 		cmocka_unit_test(record_is_safe_without_locks),
 		cmocka_unit_test(score_is_the_documented_sum),
 		cmocka_unit_test(a_held_prefix_outweighs_two_widths_and_no_more),
+		cmocka_unit_test(reuse_weighs_tiers_and_belief),
 		cmocka_unit_test(power_and_capacity_count),
 		cmocka_unit_test(nobody_is_picked_over_the_limit),
 		cmocka_unit_test(ties_stick_and_spread),

@@ -301,7 +301,10 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	for (size_t i = 0; i < n_agents; i++)
 		agent_join(i);
 	w->shared.cells = w->cluster->cells;
+	const struct kvindex_cfg index = {.max_bytes = 64 << 20, .max_readers = 1, .seed = 1};
+	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
+	assert_true(cgn_ok(tail_new(1 << 16, &w->shared.tails, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
 	struct gw_worker_cfg cfg = {.shared = &w->shared, .http = {.listen = {.addr = "127.0.0.1:0"}}, .prompt_cache = 1 << 20};
 	assert_true(cgn_ok(gw_worker_new(&cfg, view, rules, &w->worker, NULL)));
@@ -350,7 +353,9 @@ static void world_close(void)
 	for (size_t i = 0; i < w->n_agents; i++)
 		grpc_server_free(&w->agent[i].server);
 	cgn_loop_free(&w->loop);
+	kvindex_free(&w->shared.index);
 	route_record_free(&w->shared.record);
+	tail_free(&w->shared.tails);
 	cluster_free(&w->cluster);
 	cgn_buf_fini(&w->body);
 	cgn_buf_fini(&w->seen_body);

@@ -121,7 +121,7 @@ static void faults_print_as_they_are_read(void **state)
 {
 	(void)state;
 	static const char *const texts[] = {"refuse", "http500", "http503@0.25", "cut-after=7@every=3", "die-after=0@after=10", "hang",
-		"stall-after=1@0", "truncated-chunk@1", "slow-start=1500ms", "kv-lose@nth=3", "kv-restart@0.5", "kv-deaf"};
+		"stall-after=1@0", "truncated-chunk@1", "uncached@every=3", "slow-start=1500ms", "kv-lose@nth=3", "kv-restart@0.5", "kv-deaf"};
 	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
 		struct sim_fault f = fault_of(texts[i]);
 		struct cgn_buf b = {0};

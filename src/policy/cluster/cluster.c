@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "policy/routing/trust.h"
+
 #define CLUSTER_TAG 0xc1057e02U
 
 static const struct {
@@ -151,6 +153,51 @@ static void cell_reset(struct cluster *c, uint16_t slot)
 	atomic_store_explicit(&cell->others, 0, memory_order_relaxed);
 	atomic_store_explicit(&cell->kv_usage_ppm, 0, memory_order_relaxed);
 	atomic_store_explicit(&cell->power_headroom_ppm, 1000000, memory_order_relaxed);
+	atomic_store_explicit(&cell->trust_ppm, 1000000, memory_order_relaxed);
+	atomic_store_explicit(&cell->answer_ppm, 1000000, memory_order_relaxed);
+	atomic_store_explicit(&cell->block_millitokens, 0, memory_order_relaxed);
+}
+
+double cluster_cell_answer_share(const struct cluster_cell *cell)
+{
+	return (double)atomic_load_explicit(&cell->answer_ppm, memory_order_relaxed) * 1e-6;
+}
+
+void cluster_cell_answer(struct cluster_cell *cell, uint64_t answer, uint64_t found)
+{
+	if (answer == 0)
+		return;
+	double was = cluster_cell_answer_share(cell), now = found < answer ? (double)found / (double)answer : 1;
+	atomic_store_explicit(
+		&cell->answer_ppm, (uint32_t)((was + (now - was) / 16) * 1e6 + 0.5), memory_order_relaxed);
+}
+
+double cluster_cell_trust(const struct cluster_cell *cell)
+{
+	return (double)atomic_load_explicit(&cell->trust_ppm, memory_order_relaxed) * 1e-6;
+}
+
+void cluster_cell_believe(struct cluster_cell *cell, uint64_t predicted, uint64_t actual)
+{
+	double trust = trust_step(cluster_cell_trust(cell), predicted, actual);
+	atomic_store_explicit(&cell->trust_ppm, (uint32_t)(trust * 1e6 + 0.5), memory_order_relaxed);
+}
+
+double cluster_cell_block_tokens(const struct cluster_cell *cell)
+{
+	return (double)atomic_load_explicit(&cell->block_millitokens, memory_order_relaxed) * 1e-3;
+}
+
+void cluster_cell_measure(struct cluster_cell *cell, uint64_t tokens, double blocks)
+{
+	if (!(blocks >= 1) || tokens == 0)
+		return;
+	double was = cluster_cell_block_tokens(cell), now = (double)tokens / blocks;
+	if (now > 1e6)
+		now = 1e6;
+	if (was > 0)
+		now = was + (now - was) / 16;
+	atomic_store_explicit(&cell->block_millitokens, (uint32_t)(now * 1e3 + 0.5), memory_order_relaxed);
 }
 
 static CGN_RC node_new(struct cluster *c, const Cognitora__V1__Node *info, bool cordoned,
@@ -240,7 +287,12 @@ bool cluster_node_gone(struct cluster *c, const char *member_id, struct cluster_
 	if (n == NULL)
 		return false;
 	*out = (struct cluster_orders){
-		.slot = n->slot, .watch = WATCH_CLOSE, .publish = true, .forget = true};
+		.slot = n->slot,
+		.watch = WATCH_CLOSE,
+		.publish = true,
+		.forget = true,
+		.had_lane = n->has_lane,
+		.lane = n->lane};
 	c->by_slot[n->slot] = NULL;
 	c->count[n->state]--;
 	node_free(n);
@@ -362,6 +414,18 @@ uint64_t cluster_node_kv_tokens(const struct cluster_node *n)
 			sum += e->kv_blocks_total * e->kv_block_tokens;
 	}
 	return sum;
+}
+
+uint32_t cluster_node_kv_block(const struct cluster_node *n)
+{
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	uint32_t least = 0;
+	for (size_t i = 0; i < n->info->n_engines; i++) {
+		uint32_t one = n->info->engines[i]->kv_block_tokens;
+		if (one != 0 && (least == 0 || one < least))
+			least = one;
+	}
+	return least;
 }
 
 uint32_t cluster_node_width(const struct cluster_node *n)

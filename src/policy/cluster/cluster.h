@@ -34,6 +34,9 @@ struct cluster_node {
 	bool ever_heard;
 	bool cordoned;
 	uint32_t drains; /* operators' drains under way */
+	uint16_t lane;   /* in the index, if has_lane */
+	bool has_lane;   /* written by the shell, as is |fed| */
+	bool fed;        /* every engine of it publishes what it holds: the index knows, and nobody has to guess */
 	uint64_t seq;    /* of the last watch event */
 	cgn_nsec heard_at;
 };
@@ -44,7 +47,22 @@ struct cluster_cell {
 	/* control loop: engines' running and waiting, less what this router had there then */
 	_Atomic uint32_t others;
 	_Atomic uint32_t kv_usage_ppm, power_headroom_ppm;
+	_Atomic uint32_t trust_ppm;        /* workers: cluster_cell_believe */
+	_Atomic uint32_t answer_ppm;       /* workers: share of an answer that the next turn finds in cache */
+	_Atomic uint32_t block_millitokens; /* workers: tokens in a block of our chains, as engines count them; 0: not known yet */
 };
+
+/* One request ended and its engine counted: |predicted| tokens were thought to be in its cache and |actual| were. Any thread; two at once may
+ * count as one. */
+void cluster_cell_believe(struct cluster_cell *cell, uint64_t predicted, uint64_t actual);
+double cluster_cell_trust(const struct cluster_cell *cell);
+/* Its prompt was |tokens| and its chain |blocks| long: a moving average over the node's last 16 requests or so. */
+void cluster_cell_measure(struct cluster_cell *cell, uint64_t tokens, double blocks);
+/* Of an answer of |answer| tokens, |found| were found in cache as the beginning of the next turn: text that is tokenised again does not always
+ * give the tokens that it was made of. A moving average; 1 at first. */
+void cluster_cell_answer(struct cluster_cell *cell, uint64_t answer, uint64_t found);
+double cluster_cell_answer_share(const struct cluster_cell *cell);
+double cluster_cell_block_tokens(const struct cluster_cell *cell); /* 0: not known */
 
 struct cluster {
 	uint32_t tag;
@@ -62,6 +80,8 @@ struct cluster_orders {
 	bool publish;  /* workers must see a new view */
 	bool forget;   /* what was recorded for the slot no longer holds */
 	uint16_t slot; /* of the node that all this is about */
+	bool had_lane; /* it is gone, and had this lane of the index */
+	uint16_t lane;
 };
 
 CGN_RC cluster_new(struct cluster **out, struct cgn_err *err);
@@ -86,6 +106,7 @@ void cluster_watch_lost(struct cluster *c, struct cluster_node *n, struct cluste
 struct cluster_node *cluster_find(
 	const struct cluster *c, const char *id); /* own id first, then the member's; NULL */
 uint32_t cluster_inflight(const struct cluster *c, uint16_t slot);
+uint32_t cluster_node_kv_block(const struct cluster_node *n); /* tokens in a block of its engines, the least; 0: unknown */
 uint64_t cluster_node_kv_tokens(const struct cluster_node *n); /* of its engines together; 0: unknown */
 uint32_t cluster_node_width(
 	const struct cluster_node *n); /* requests that its ready engines run at once; 0: unknown */

@@ -46,7 +46,12 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 		if (n == NULL)
 			continue;
 		struct view_node *to = &v->nodes[v->n_nodes++];
-		*to = (struct view_node){.slot = s, .state = n->state, .width = cluster_node_width(n)};
+		*to = (struct view_node){.slot = s,
+			.state = n->state,
+			.width = cluster_node_width(n),
+			.kv_block = cluster_node_kv_block(n),
+			.lane = n->lane,
+			.fed = n->fed && n->has_lane};
 		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
 		to->address = cgn_arena_strz(&v->arena, cgn_str_of(n->address));
 		if (to->id == NULL || to->address == NULL)
@@ -232,6 +237,8 @@ size_t view_candidates(const struct view_model *m, const struct cluster_cell *ce
 			.kv_usage = share(&cell->kv_usage_ppm),
 			.power_headroom = share(&cell->power_headroom_ppm),
 			.name_hash = node->name_hash,
+			.lane = node->lane,
+			.fed = node->fed,
 		};
 	}
 	return n;

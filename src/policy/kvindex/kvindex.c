@@ -131,6 +131,8 @@ void lane_account(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned b
 	struct lane *l = ix->lanes[lane];
 	l->sums[kv_range(digest)] ^= kv_print(digest, before) ^ kv_print(digest, now);
 	l->count += (uint64_t)(now != 0) - (before != 0);
+	for (unsigned t = 0; t < KV_TIERS; t++)
+		l->tiers[t] += (uint64_t)(now >> t & 1) - (before >> t & 1);
 	ix->memberships += (uint64_t)(now != 0) - (before != 0);
 }
 
@@ -144,6 +146,11 @@ void lane_mark_shed(struct kvindex *ix, unsigned lane, uint64_t digest)
 const uint64_t *kvindex_sums(const struct kvindex *ix, uint16_t lane)
 {
 	return lane_of(ix, lane)->sums;
+}
+
+void kvindex_tier_counts(const struct kvindex *ix, uint16_t lane, uint64_t out[KV_TIERS])
+{
+	memcpy(out, lane_of(ix, lane)->tiers, sizeof lane_of(ix, lane)->tiers);
 }
 
 uint64_t kvindex_count(const struct kvindex *ix, uint16_t lane)

@@ -66,6 +66,8 @@ void kvindex_clear(struct kvindex *ix, uint16_t lane, unsigned range);
 const uint64_t *kvindex_sums(const struct kvindex *ix, uint16_t lane);
 /* Something of this range was shed since the lane was added or the range was cleared: do not compare its sum. */
 bool kvindex_range_was_shed(const struct kvindex *ix, uint16_t lane, unsigned range);
+/* How many of its blocks lie in each tier; one that lies in several counts in each. */
+void kvindex_tier_counts(const struct kvindex *ix, uint16_t lane, uint64_t out[KV_TIERS]);
 uint64_t kvindex_count(const struct kvindex *ix, uint16_t lane); /* blocks that the lane holds */
 unsigned kvindex_tiers(const struct kvindex *ix, uint16_t lane, uint64_t digest);
 /* Every block of the lane, or of one range of it. A pass over the index, for debugging and tests. |fn| must not change |ix|. */

@@ -54,6 +54,7 @@ enum lane_state { LANE_FREE, LANE_LIVE, LANE_DEAD /* waits for a sweep */, LANE_
 
 struct lane {
 	uint64_t sums[KV_RANGES], count;
+	uint64_t tiers[KV_TIERS]; /* blocks in each */
 	uint64_t shed[KV_RANGES / 64];
 };
 

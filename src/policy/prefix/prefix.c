@@ -334,5 +334,6 @@ struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct
 	struct digest root = digest_chain_root(params->model, params->lora, salt_of(v[BODY_SALT], a));
 	digest_chain_start(&r.chain, &root, params->block_bytes);
 	put_body(&r, v);
+	r.out.length = (double)r.out.n + (double)r.chain.filled / (double)params->block_bytes;
 	return r.foreign || r.out.n == 0 ? nothing : r.out;
 }

@@ -17,6 +17,7 @@ struct prefix_params {
 struct prefix_chain {
 	uint64_t *short_digests; /* from the arena */
 	size_t n;
+	double length; /* in blocks, what lies behind the last full one as a fraction of one; 0: not known */
 };
 
 /* |body|: what json_parse accepted, of /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages or /v1/embeddings.

@@ -109,7 +109,7 @@ CGN_RC route_record_new(size_t bytes, struct route_record **out, struct cgn_err 
 	char *raw = calloc(1, want + LINE);
 	if (raw == NULL) {
 		free(r);
-		return CGN_FAIL(err, NO_MEMORY, "prefix record: no %zu bytes (router.index_size)", want);
+		return CGN_FAIL(err, NO_MEMORY, "prefix record: no %zu bytes (router.record_size)", want);
 	}
 	size_t pad = LINE - (uintptr_t)raw % LINE;
 	raw[pad - 1] = (char)pad;

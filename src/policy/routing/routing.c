@@ -30,11 +30,19 @@ static double width_of(const struct route_cand *c)
 	return c->width == 0 || c->width > ROUTE_WIDTH ? ROUTE_WIDTH : c->width;
 }
 
+float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust)
+{
+	double sum = 0;
+	for (size_t t = 0; t < KV_TIERS; t++)
+		sum += (double)w->weight[t] * by_tier[t];
+	return (float)(sum * trust);
+}
+
 double route_score(const struct route_ask *ask, const struct route_cand *c)
 {
 	const struct route_weights *w = &ask->weights;
 	size_t blocks = ask->blocks < ROUTE_MAX_BLOCKS ? ask->blocks : ROUTE_MAX_BLOCKS;
-	double overlap = blocks > 0 ? (double)c->held / (double)blocks : 0;
+	double overlap = blocks > 0 ? (double)c->reuse / (double)blocks : 0;
 	return w->kv * overlap + w->load * (1 - demand_of(c) / width_of(c)) +
 	       w->power * (double)c->power_headroom + w->capacity * (1 - (double)c->kv_usage);
 }

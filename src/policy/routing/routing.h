@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routing: which node gets a request. A pure function of what is known of each candidate at that instant.
  *
- *   score = kv * held / blocks  +  load * (1 - demand / width)  +  power * headroom  +  capacity * (1 - kv_usage)
+ *   score = kv * reuse / blocks  +  load * (1 - demand / width)  +  power * headroom  +  capacity * (1 - kv_usage)
  *
+ * reuse  = trust * sum over tiers of weight * leading blocks whose best tier that is (route_reuse): what lies in RAM saves less than what
+ *          lies on the GPU, and a source that promised more than engines found counts for less (trust.h).
  * demand = requests that this router has there now (booked before the request leaves) + what others have there as last reported.
  * width  = what the engine runs at once, at most ROUTE_WIDTH, which also stands for "unknown".
  * The load term is not cut off at zero: with 0.55 / 0.25, a fully held prompt outweighs a lead of 2.2 widths of requests and no more; beyond that
@@ -14,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "policy/kvindex/tier.h"
 #include "policy/routing/record.h"
 
 #define ROUTE_WIDTH 16
@@ -23,6 +26,10 @@ struct route_weights {
 	double kv, load, power, capacity;
 };
 
+struct route_tiers {
+	float weight[KV_TIERS];
+};
+
 struct route_cand {
 	uint16_t slot;
 	uint32_t inflight; /* sent by this router and not finished */
@@ -30,7 +37,10 @@ struct route_cand {
 	uint32_t width;    /* what its engine runs at once; 0: unknown */
 	float kv_usage, power_headroom;
 	uint64_t name_hash; /* of the node's id */
-	uint32_t held;      /* route_record_match */
+	uint16_t lane;      /* in the index, which is asked if |fed|; else the record is */
+	bool fed;
+	uint32_t held;      /* leading blocks in whatever tier: route_record_match, or the index */
+	float reuse;        /* route_reuse */
 };
 
 struct route_ask {
@@ -49,6 +59,7 @@ struct route_pick {
 	double score;
 };
 
+float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust);
 double route_score(const struct route_ask *ask, const struct route_cand *c);
 struct route_pick route_pick(const struct route_ask *ask, const struct route_cand *cands, size_t n);
 /* For names of nodes and sessions; never 0. */

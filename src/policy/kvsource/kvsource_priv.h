@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvsource, inside: the ledger of blocks, the batches held back, and the source around them. */
+#pragma once
+#include "base/core/buf.h"
+#include "base/digest/digest.h"
+#include "policy/kvevent/kvevent.h"
+#include "policy/kvsource/kvsource.h"
+
+/* ---- ledger.c: (group, shape, engine's hash) -> our digests and references; digest -> who refers to it ---- */
+#define LEDGER_MAX_SHAPES 8
+#define LEDGER_MAX_SPLIT  1024 /* of our blocks in one of the engine's */
+
+struct ledger_block {
+	uint64_t hash;
+	struct digest last;      /* of the last of its blocks of ours */
+	uint64_t *earlier;       /* the short digests of those before it; NULL when there is one */
+	uint16_t refs[KV_TIERS]; /* all 0: an empty slot. One that reached 65535 stays */
+	uint8_t group, shape;
+};
+
+/* What the groups say of one of our blocks. */
+struct ledger_spot {
+	uint64_t digest;
+	bool used;
+	uint8_t told;    /* tiers that the holdings have from us */
+	uint16_t refs[]; /* [groups][KV_TIERS]: blocks that refer to it; 65535 stays */
+};
+
+struct ledger {
+	struct holdings *holdings;
+	size_t max_blocks;
+	struct ledger_block *blocks;
+	size_t n_blocks, cap_blocks;
+	char *spots;
+	size_t n_spots, cap_spots, spot_bytes;
+	unsigned groups_cap;              /* rows of refs in a spot */
+	uint32_t groups, full, required;  /* masks: seen; of full attention; that a block needs */
+	uint32_t shapes[LEDGER_MAX_SHAPES]; /* our blocks in one of the engine's */
+	unsigned n_shapes;
+};
+void ledger_init(struct ledger *l, struct holdings *h, size_t max_blocks);
+void ledger_clear(struct ledger *l); /* everything leaves the holdings, memory is given back; groups are forgotten */
+CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed);
+CGN_RC ledger_shape(struct ledger *l, uint32_t split, unsigned *out); /* TOO_LARGE: too many */
+struct ledger_block *ledger_find(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash); /* NULL */
+struct ledger_block *ledger_find_any(const struct ledger *l, unsigned group, uint64_t hash);             /* of any shape */
+/* A new block with one reference in |tier|. |digests|: the split of its shape. TOO_LARGE, NO_MEMORY: nothing changed. */
+CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash, const struct digest *digests, enum kv_tier tier);
+CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum kv_tier tier);
+void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier); /* no-op without a reference; |b| may be gone */
+
+/* ---- held.c: batches that came before their turn, by number ---- */
+struct held_batch {
+	uint64_t seq;
+	char *payload; /* owned */
+	size_t n;
+};
+struct held {
+	struct held_batch v[KV_SOURCE_HELD_BATCHES];
+	size_t n, bytes;
+};
+bool held_put(struct held *h, uint64_t seq, struct cgn_str payload); /* false: no room. A number that is there stays as it is */
+bool held_take(struct held *h, uint64_t seq, struct held_batch *out); /* the caller frees the payload */
+uint64_t held_first(const struct held *h);                            /* UINT64_MAX: none */
+void held_drop_below(struct held *h, uint64_t seq);
+void held_clear(struct held *h);
+
+/* ---- the source ---- */
+#define PRINTS 1024
+
+struct kv_source {
+	uint32_t tag;
+	struct kv_source_cfg cfg;
+	char model[257];
+	enum kv_source_state state;
+	char why[200];
+	struct ledger ledger;
+	struct held held;
+	bool missed; /* a batch that found no room */
+	bool connected, started, complete, hopeless; /* hopeless: demoted until another incarnation */
+	uint64_t base, next, floor; /* first applied, next to apply, where replays may begin */
+	uint64_t prints[PRINTS]; /* of the batches applied last */
+	bool replaying, verify;
+	unsigned fruitless; /* replays in a row that brought nothing */
+	uint64_t next_at_ask;
+	cgn_nsec replay_due, cooldown_until, stale_at;
+	struct kv_source_stats stats;
+	struct cgn_buf scratch;
+	struct digest *digests; /* LEDGER_MAX_SPLIT */
+	cgn_rc trouble;         /* of the batch being applied */
+	char trouble_why[200];
+};
+
+/* ---- apply.c ---- */
+/* Apply one batch. INVALID: it is unparsable; others: this engine can't be followed. |why| says. */
+CGN_RC source_apply(struct kv_source *s, struct cgn_str payload, struct cgn_err *why);

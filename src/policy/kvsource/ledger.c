@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two open-addressing tables with linear probing; taking an entry out moves its followers back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvsource_priv.h"
+
+#define MIN_CAP 64
+
+static uint64_t mix(uint64_t h)
+{
+	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ULL;
+	h = (h ^ h >> 27) * 0x94d049bb133111ebULL;
+	return h ^ h >> 31;
+}
+
+void ledger_init(struct ledger *l, struct holdings *h, size_t max_blocks)
+{
+	*l = (struct ledger){.holdings = h, .max_blocks = max_blocks};
+}
+
+/* ---- spots: what is told of one of our blocks ---- */
+
+static struct ledger_spot *spot_at(const struct ledger *l, size_t i)
+{
+	return (struct ledger_spot *)(void *)(l->spots + i * l->spot_bytes);
+}
+
+static size_t spot_home(const struct ledger *l, uint64_t digest)
+{
+	return (size_t)mix(digest) & (l->cap_spots - 1);
+}
+
+/* Its slot, or the empty one where it would be. */
+static size_t spot_seek(const struct ledger *l, uint64_t digest)
+{
+	size_t i = spot_home(l, digest);
+	while (spot_at(l, i)->used && spot_at(l, i)->digest != digest)
+		i = (i + 1) & (l->cap_spots - 1);
+	return i;
+}
+
+/* A table of |cap| slots with |groups| rows each, with what the old one has. */
+static bool spots_rebuild(struct ledger *l, size_t cap, unsigned groups)
+{
+	struct ledger bigger = *l;
+	bigger.cap_spots = cap;
+	bigger.groups_cap = groups;
+	bigger.spot_bytes = sizeof(struct ledger_spot) + sizeof(uint16_t) * KV_TIERS * groups;
+	bigger.spot_bytes = (bigger.spot_bytes + 7) & ~(size_t)7;
+	bigger.spots = calloc(cap, bigger.spot_bytes);
+	if (bigger.spots == NULL)
+		return false;
+	for (size_t i = 0; i < l->cap_spots; i++)
+		if (spot_at(l, i)->used)
+			memcpy(spot_at(&bigger, spot_seek(&bigger, spot_at(l, i)->digest)), spot_at(l, i), l->spot_bytes);
+	free(l->spots);
+	*l = bigger;
+	return true;
+}
+
+static bool spots_make_room(struct ledger *l, size_t more)
+{
+	size_t cap = l->cap_spots > 0 ? l->cap_spots : MIN_CAP;
+	while ((l->n_spots + more) * 4 > cap * 3)
+		cap *= 2;
+	return cap == l->cap_spots || spots_rebuild(l, cap, l->groups_cap > 0 ? l->groups_cap : 1);
+}
+
+static unsigned spot_tiers(const struct ledger *l, const struct ledger_spot *s)
+{
+	unsigned tiers = 0;
+	for (unsigned t = 0; t < KV_TIERS; t++) {
+		uint32_t groups = 0;
+		for (unsigned g = 0; g < l->groups_cap; g++)
+			groups |= s->refs[g * KV_TIERS + t] > 0 ? 1U << g : 0;
+		if (l->required != 0 && (groups & l->required) == l->required)
+			tiers |= KV_TIER_BIT(t);
+	}
+	return tiers;
+}
+
+/* Tell the holdings what changed of |s|. */
+static CGN_RC spot_judge(struct ledger *l, struct ledger_spot *s)
+{
+	unsigned now = spot_tiers(l, s);
+	for (unsigned t = 0; t < KV_TIERS; t++) {
+		unsigned bit = KV_TIER_BIT(t);
+		if ((now & bit) != 0 && (s->told & bit) == 0) {
+			CGN_TRY(holdings_add(l->holdings, s->digest, (enum kv_tier)t));
+			s->told |= (uint8_t)bit;
+		} else if ((now & bit) == 0 && (s->told & bit) != 0) {
+			CGN_MUST(holdings_drop(l->holdings, s->digest, (enum kv_tier)t));
+			s->told &= (uint8_t)~bit;
+		}
+	}
+	return CGN_OK;
+}
+
+static CGN_RC judge_all(struct ledger *l)
+{
+	for (size_t i = 0; i < l->cap_spots; i++)
+		if (spot_at(l, i)->used)
+			CGN_TRY(spot_judge(l, spot_at(l, i)));
+	return CGN_OK;
+}
+
+static CGN_RC spot_ref(struct ledger *l, uint64_t digest, unsigned group, enum kv_tier tier)
+{
+	struct ledger_spot *s = spot_at(l, spot_seek(l, digest));
+	if (!s->used) {
+		s->used = true;
+		s->digest = digest;
+		l->n_spots++;
+	}
+	uint16_t *refs = &s->refs[group * KV_TIERS + tier];
+	if (*refs < UINT16_MAX)
+		++*refs;
+	return spot_judge(l, s);
+}
+
+static bool spot_empty(const struct ledger *l, const struct ledger_spot *s)
+{
+	for (unsigned i = 0; i < l->groups_cap * KV_TIERS; i++)
+		if (s->refs[i] > 0)
+			return false;
+	return true;
+}
+
+/* Close the hole at |i|: each follower moves there unless its home lies behind the hole. */
+static void spot_remove(struct ledger *l, size_t i)
+{
+	size_t mask = l->cap_spots - 1;
+	for (size_t j = (i + 1) & mask; spot_at(l, j)->used; j = (j + 1) & mask) {
+		size_t home = spot_home(l, spot_at(l, j)->digest);
+		if (((j - home) & mask) >= ((j - i) & mask)) {
+			memcpy(spot_at(l, i), spot_at(l, j), l->spot_bytes);
+			i = j;
+		}
+	}
+	memset(spot_at(l, i), 0, l->spot_bytes);
+	l->n_spots--;
+}
+
+static void spot_unref(struct ledger *l, uint64_t digest, unsigned group, enum kv_tier tier)
+{
+	size_t i = spot_seek(l, digest);
+	struct ledger_spot *s = spot_at(l, i);
+	uint16_t *refs = &s->refs[group * KV_TIERS + tier];
+	CGN_MUST(s->used && *refs > 0);
+	if (*refs < UINT16_MAX)
+		--*refs;
+	cgn_rc rc = spot_judge(l, s); /* one reference less adds nothing */
+	CGN_MUST(cgn_ok(rc));
+	if (spot_empty(l, s))
+		spot_remove(l, i);
+}
+
+/* ---- groups and shapes ---- */
+
+/* The first event of a group says what it is; a later one that doesn't say, since defaults are left out, changes nothing. */
+CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed)
+{
+	uint32_t bit = 1U << group, full = windowed ? l->full & ~bit : (l->groups & bit) == 0 ? l->full | bit : l->full;
+	if ((l->groups & bit) != 0 && full == l->full)
+		return CGN_OK;
+	if (group >= l->groups_cap && !spots_rebuild(l, l->cap_spots > 0 ? l->cap_spots : MIN_CAP, group + 1))
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	l->groups |= bit;
+	l->full = full;
+	l->required = l->full != 0 ? l->full : l->groups;
+	return judge_all(l);
+}
+
+CGN_RC ledger_shape(struct ledger *l, uint32_t split, unsigned *out)
+{
+	for (*out = 0; *out < l->n_shapes; ++*out)
+		if (l->shapes[*out] == split)
+			return CGN_OK;
+	if (l->n_shapes == LEDGER_MAX_SHAPES)
+		return CGN_RC_OF(CGN_TOO_LARGE);
+	l->shapes[l->n_shapes++] = split;
+	return CGN_OK;
+}
+
+/* ---- blocks ---- */
+
+static bool in_use(const struct ledger_block *b)
+{
+	uint64_t refs;
+	_Static_assert(sizeof refs == sizeof b->refs, "four counts of 16 bits");
+	memcpy(&refs, b->refs, sizeof refs);
+	return refs != 0;
+}
+
+static size_t block_home(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
+{
+	return (size_t)mix(hash + 0x9e3779b97f4a7c15ULL * (group * LEDGER_MAX_SHAPES + shape)) & (l->cap_blocks - 1);
+}
+
+static size_t block_seek(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
+{
+	size_t i = block_home(l, group, shape, hash);
+	const struct ledger_block *b = &l->blocks[i];
+	while (in_use(b) && !(b->hash == hash && b->group == group && b->shape == shape)) {
+		i = (i + 1) & (l->cap_blocks - 1);
+		b = &l->blocks[i];
+	}
+	return i;
+}
+
+struct ledger_block *ledger_find(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
+{
+	if (l->cap_blocks == 0)
+		return NULL;
+	struct ledger_block *b = &l->blocks[block_seek(l, group, shape, hash)];
+	return in_use(b) ? b : NULL;
+}
+
+struct ledger_block *ledger_find_any(const struct ledger *l, unsigned group, uint64_t hash)
+{
+	for (unsigned shape = 0; shape < l->n_shapes; shape++) {
+		struct ledger_block *b = ledger_find(l, group, shape, hash);
+		if (b != NULL)
+			return b;
+	}
+	return NULL;
+}
+
+static bool blocks_make_room(struct ledger *l)
+{
+	size_t cap = l->cap_blocks > 0 ? l->cap_blocks : MIN_CAP;
+	while ((l->n_blocks + 1) * 4 > cap * 3)
+		cap *= 2;
+	if (cap == l->cap_blocks)
+		return true;
+	struct ledger bigger = *l;
+	bigger.cap_blocks = cap;
+	bigger.blocks = calloc(cap, sizeof *bigger.blocks);
+	if (bigger.blocks == NULL)
+		return false;
+	for (size_t i = 0; i < l->cap_blocks; i++) {
+		const struct ledger_block *b = &l->blocks[i];
+		if (in_use(b))
+			bigger.blocks[block_seek(&bigger, b->group, b->shape, b->hash)] = *b;
+	}
+	free(l->blocks);
+	*l = bigger;
+	return true;
+}
+
+static void block_remove(struct ledger *l, size_t i)
+{
+	size_t mask = l->cap_blocks - 1;
+	free(l->blocks[i].earlier);
+	for (size_t j = (i + 1) & mask; in_use(&l->blocks[j]); j = (j + 1) & mask) {
+		const struct ledger_block *b = &l->blocks[j];
+		size_t home = block_home(l, b->group, b->shape, b->hash);
+		if (((j - home) & mask) >= ((j - i) & mask)) {
+			l->blocks[i] = *b;
+			i = j;
+		}
+	}
+	l->blocks[i] = (struct ledger_block){0};
+	l->n_blocks--;
+}
+
+/* All blocks of ours that |b| stands for. */
+static CGN_RC refer(struct ledger *l, const struct ledger_block *b, enum kv_tier tier)
+{
+	for (uint32_t i = 0; i + 1 < l->shapes[b->shape]; i++)
+		CGN_TRY(spot_ref(l, b->earlier[i], b->group, tier));
+	return spot_ref(l, digest_short(&b->last), b->group, tier);
+}
+
+static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
+{
+	uint64_t *v = malloc((split - 1) * sizeof *v);
+	for (uint32_t i = 0; v != NULL && i + 1 < split; i++)
+		v[i] = digest_short(&digests[i]);
+	return v;
+}
+
+/* A failure of the holdings half way leaves blocks and references in step with each other; the caller gives up on the source. */
+CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash, const struct digest *digests, enum kv_tier tier)
+{
+	uint32_t split = l->shapes[shape];
+	if (l->n_spots + split > l->max_blocks || l->n_blocks >= l->max_blocks)
+		return CGN_RC_OF(CGN_TOO_LARGE);
+	struct ledger_block fresh = {.hash = hash, .last = digests[split - 1], .group = (uint8_t)group, .shape = (uint8_t)shape};
+	if (!spots_make_room(l, split) || !blocks_make_room(l))
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	if (split > 1 && (fresh.earlier = copy_earlier(digests, split)) == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	fresh.refs[tier] = 1;
+	struct ledger_block *b = &l->blocks[block_seek(l, group, shape, hash)];
+	*b = fresh;
+	l->n_blocks++;
+	return refer(l, b, tier);
+}
+
+CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum kv_tier tier)
+{
+	if (b->refs[tier] < UINT16_MAX)
+		b->refs[tier]++;
+	if (b->refs[tier] > 1)
+		return CGN_OK;
+	return refer(l, b, tier);
+}
+
+void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier)
+{
+	if (b->refs[tier] == 0 || b->refs[tier] == UINT16_MAX || --b->refs[tier] > 0)
+		return;
+	for (uint32_t i = 0; i + 1 < l->shapes[b->shape]; i++)
+		spot_unref(l, b->earlier[i], b->group, tier);
+	spot_unref(l, digest_short(&b->last), b->group, tier);
+	if (!in_use(b))
+		block_remove(l, (size_t)(b - l->blocks));
+}
+
+void ledger_clear(struct ledger *l)
+{
+	for (size_t i = 0; i < l->cap_spots; i++)
+		for (unsigned t = 0; t < KV_TIERS; t++)
+			if (spot_at(l, i)->used && (spot_at(l, i)->told & KV_TIER_BIT(t)) != 0)
+				CGN_MUST(holdings_drop(l->holdings, spot_at(l, i)->digest, (enum kv_tier)t));
+	for (size_t i = 0; i < l->cap_blocks; i++)
+		free(l->blocks[i].earlier);
+	free(l->blocks);
+	free(l->spots);
+	ledger_init(l, l->holdings, l->max_blocks);
+}

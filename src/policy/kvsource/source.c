@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order of batches: what comes next, what waits, what is asked for again, and when to forget everything. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/codec/codec.h"
+#include "kvsource_priv.h"
+
+#define KV_SOURCE_TAG    0x6b765352U
+#define MAX_FRUITLESS    3
+#define MAX_BLOCK_TOKENS 65536
+
+static const char *const state_names[] = {"waiting", "syncing", "partial", "good", "demoted"};
+
+const char *kv_source_state_name(enum kv_source_state s)
+{
+	return state_names[s];
+}
+
+/* ---- small steps ---- */
+
+static void set_state(struct kv_source *s, enum kv_source_state state, const char *why)
+{
+	s->state = state;
+	(void)cgn_str_copyz(s->why, sizeof s->why, cgn_str_of(why));
+}
+
+/* Nothing that was learnt counts any more. */
+static void forget(struct kv_source *s)
+{
+	ledger_clear(&s->ledger);
+	s->started = s->complete = false;
+	s->next = s->base = 0;
+}
+
+static uint64_t print_of(struct cgn_str payload)
+{
+	struct digest d = digest_of(payload);
+	return digest_short(&d);
+}
+
+/* Is it the batch that was applied under this number, as far as is remembered? */
+static bool applied(const struct kv_source *s, uint64_t seq, struct cgn_str payload)
+{
+	return s->started && seq < s->next && seq >= s->base && s->next - seq <= PRINTS && s->prints[seq % PRINTS] == print_of(payload);
+}
+
+static void begin_replay(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	s->verify = s->started && s->next > s->base;
+	s->next_at_ask = s->next;
+	s->replaying = true;
+	s->replay_due = now + KV_SOURCE_REPLAY_TIME;
+	s->missed = false;
+	s->stats.replays++;
+	out->replay = true;
+	out->cancel_replay = false;
+	out->replay_from = s->verify ? s->next - 1 : s->started && s->next > s->floor ? s->next : s->floor;
+	if (s->state != KV_SOURCE_GOOD)
+		set_state(s, KV_SOURCE_SYNCING, "it learns what came before");
+}
+
+static void end_replay(struct kv_source *s, struct kv_source_orders *out)
+{
+	out->cancel_replay = s->replaying && !out->replay;
+	s->replaying = s->verify = false;
+}
+
+static void settle(struct kv_source *s)
+{
+	if (!s->connected || s->replaying || s->state == KV_SOURCE_DEMOTED)
+		return;
+	if (s->complete)
+		set_state(s, KV_SOURCE_GOOD, "");
+	else if (s->state == KV_SOURCE_PARTIAL)
+		return;
+	else if (!s->started)
+		set_state(s, KV_SOURCE_SYNCING, "it waits for the first event");
+	else if (s->base == 0 && s->floor == 0)
+		set_state(s, KV_SOURCE_PARTIAL, "it told of blocks whose parents it had not told of");
+	else
+		set_state(s, KV_SOURCE_PARTIAL, "events before the first that was seen are not known");
+}
+
+static void demote(struct kv_source *s, const char *why, bool hopeless, cgn_nsec now, struct kv_source_orders *out)
+{
+	end_replay(s, out);
+	forget(s);
+	held_clear(&s->held);
+	s->hopeless = hopeless;
+	s->cooldown_until = hopeless ? 0 : now + KV_SOURCE_COOLDOWN;
+	set_state(s, KV_SOURCE_DEMOTED, why);
+}
+
+/* ---- applying ---- */
+
+/* The next batch, or the first one; false when it demoted the source. */
+static bool apply(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
+{
+	struct cgn_err why = {0};
+	if (!s->started) {
+		s->started = true;
+		s->base = seq;
+		s->complete = seq == 0 && s->floor == 0;
+	}
+	s->prints[seq % PRINTS] = print_of(payload);
+	s->next = seq + 1;
+	s->stats.last_at = now;
+	cgn_rc rc = source_apply(s, payload, &why);
+	if (cgn_ok(rc))
+		return true;
+	if (rc.code == CGN_INVALID) {
+		char text[200];
+		(void)snprintf(text, sizeof text, "unparsable event, batch %llu: %.150s", (unsigned long long)seq, why.msg);
+		s->stats.errors++;
+		s->floor = seq + 1;
+		out->unparsable = true;
+		struct cgn_buf head = cgn_buf_over(out->head, sizeof out->head);
+		hex_put(&head, (struct cgn_str){payload.p, payload.n < 32 ? payload.n : 32});
+		(void)cgn_buf_z(&head);
+		demote(s, text, false, now, out);
+	} else {
+		demote(s, why.msg, true, now, out);
+	}
+	return false;
+}
+
+/* What waited for its turn, as far as it goes. */
+static void apply_held(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	struct held_batch b;
+	held_drop_below(&s->held, s->next);
+	while (held_take(&s->held, s->next, &b)) {
+		bool ok = apply(s, b.seq, (struct cgn_str){b.payload, b.n}, now, out);
+		free(b.payload);
+		if (!ok)
+			return;
+	}
+}
+
+/* Give up what can't be known and go on from the first batch at hand. */
+static void start_over_here(struct kv_source *s, const char *why, cgn_nsec now, struct kv_source_orders *out)
+{
+	struct held_batch b;
+	end_replay(s, out);
+	forget(s);
+	set_state(s, KV_SOURCE_PARTIAL, why);
+	if (held_take(&s->held, held_first(&s->held), &b)) {
+		bool ok = apply(s, b.seq, (struct cgn_str){b.payload, b.n}, now, out);
+		free(b.payload);
+		if (ok)
+			apply_held(s, now, out);
+	}
+}
+
+static void hold(struct kv_source *s, uint64_t seq, struct cgn_str payload)
+{
+	if (!held_put(&s->held, seq, payload))
+		s->missed = true;
+}
+
+/* Something is missing before what is held. */
+static void fill_gap(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	s->stats.gaps++;
+	if (s->cfg.can_replay && now >= s->cooldown_until)
+		begin_replay(s, now, out);
+	else
+		start_over_here(s, s->cfg.can_replay ? "events were lost soon after a replay failed" : "events were lost, and no replay endpoint is configured",
+			now, out);
+}
+
+/* The publisher began anew: its cache was empty then. */
+static void restarted(struct kv_source *s)
+{
+	s->stats.restarts++;
+	forget(s);
+	s->floor = 0;
+}
+
+/* Learn everything from the beginning, or what there is of it. */
+static void start_sync(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	s->hopeless = false;
+	s->fruitless = 0;
+	s->cooldown_until = 0;
+	set_state(s, KV_SOURCE_SYNCING, "it waits for the first event");
+	if (s->cfg.can_replay)
+		begin_replay(s, now, out);
+}
+
+/* ---- inputs ---- */
+
+static void on_connected(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	s->connected = true;
+	s->stale_at = 0;
+	if (s->state == KV_SOURCE_DEMOTED || !s->cfg.can_replay) { /* unverifiable: it may be another incarnation */
+		forget(s);
+		s->floor = 0;
+	}
+	held_clear(&s->held);
+	start_sync(s, now, out);
+}
+
+static void on_disconnected(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	s->connected = false;
+	s->stale_at = now + KV_SOURCE_STALE;
+	end_replay(s, out);
+	if (s->state != KV_SOURCE_DEMOTED)
+		set_state(s, KV_SOURCE_WAITING, "not connected");
+}
+
+static void on_live(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
+{
+	if (s->state == KV_SOURCE_DEMOTED && !(s->hopeless && seq == 0))
+		return;
+	if (applied(s, seq, payload)) {
+		s->stats.duplicates++;
+		return;
+	}
+	if (s->hopeless || (s->started && seq < s->next)) {
+		restarted(s);
+		held_clear(&s->held);
+		hold(s, seq, payload);
+		start_sync(s, now, out);
+		if (s->cfg.can_replay)
+			return;
+		start_over_here(s, "events before the first that was seen are not known", now, out);
+	} else if (s->replaying) {
+		hold(s, seq, payload);
+	} else if (!s->started || seq == s->next) {
+		if (apply(s, seq, payload, now, out))
+			apply_held(s, now, out);
+	} else {
+		hold(s, seq, payload);
+		fill_gap(s, now, out);
+	}
+}
+
+/* The first answer to a replay from what was applied last: is it still the same publisher? False: this answer is used up. */
+static bool verify(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
+{
+	if (seq + 1 < s->next)
+		return false;
+	s->verify = false;
+	if (seq + 1 == s->next) {
+		if (!applied(s, seq, payload)) {
+			restarted(s);
+			begin_replay(s, now, out);
+		}
+		return false;
+	}
+	s->stats.gaps++; /* it does not reach back to us: what was lost is lost */
+	forget(s);
+	set_state(s, KV_SOURCE_SYNCING, "it learns what came before");
+	return true;
+}
+
+static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
+{
+	if (!s->replaying || s->state == KV_SOURCE_DEMOTED)
+		return;
+	s->replay_due = now + KV_SOURCE_REPLAY_TIME;
+	if (s->verify && !verify(s, seq, payload, now, out))
+		return;
+	if (s->started && seq < s->next) {
+		s->stats.duplicates++;
+		return;
+	}
+	if (s->started && seq > s->next) { /* a hole in the publisher's own buffer */
+		s->stats.gaps++;
+		forget(s);
+	}
+	(void)apply(s, seq, payload, now, out);
+}
+
+/* A replay brought all there was, and still something is missing before what is held. */
+static void still_missing(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	s->fruitless = s->next > s->next_at_ask ? 0 : s->fruitless + 1;
+	if (s->fruitless < MAX_FRUITLESS) {
+		begin_replay(s, now, out);
+		return;
+	}
+	s->fruitless = 0;
+	s->stats.replay_failures++;
+	s->cooldown_until = now + KV_SOURCE_COOLDOWN;
+	start_over_here(s, "a replay did not bring the events that were lost", now, out);
+}
+
+static void on_replay_end(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	if (!s->replaying)
+		return;
+	bool gone = s->verify; /* it has not even what we had applied */
+	s->replaying = s->verify = false;
+	if (gone) {
+		restarted(s);
+		begin_replay(s, now, out);
+		return;
+	}
+	if (!s->started) { /* nothing was published yet */
+		s->started = true;
+		s->next = s->base = s->floor;
+		s->complete = s->floor == 0;
+	}
+	apply_held(s, now, out);
+	if (s->state == KV_SOURCE_DEMOTED)
+		return;
+	if (s->held.n > 0 || s->missed)
+		still_missing(s, now, out);
+	else
+		s->fruitless = 0;
+}
+
+static void on_replay_failed(struct kv_source *s, const char *reason, cgn_nsec now, struct kv_source_orders *out)
+{
+	char why[200];
+	if (!s->replaying)
+		return;
+	(void)snprintf(why, sizeof why, "the replay failed: %s", reason);
+	s->stats.replay_failures++;
+	s->cooldown_until = now + KV_SOURCE_COOLDOWN;
+	start_over_here(s, why, now, out);
+}
+
+static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	if (s->replaying && now >= s->replay_due)
+		on_replay_failed(s, "no answer for 5 s", now, out);
+	if (s->stale_at != 0 && now >= s->stale_at) {
+		s->stale_at = 0;
+		forget(s);
+		held_clear(&s->held);
+	}
+	if (s->cooldown_until == 0 || now < s->cooldown_until || !s->connected)
+		return;
+	s->cooldown_until = 0;
+	if (s->complete)
+		return;
+	forget(s); /* begin anew, from the beginning if it can be had */
+	start_sync(s, now, out);
+}
+
+static cgn_nsec wake_at(const struct kv_source *s)
+{
+	const cgn_nsec due[] = {s->replaying ? s->replay_due : 0, s->stale_at, s->connected ? s->cooldown_until : 0};
+	cgn_nsec first = 0;
+	for (size_t i = 0; i < CGN_COUNT(due); i++)
+		if (due[i] != 0 && (first == 0 || due[i] < first))
+			first = due[i];
+	return first;
+}
+
+void kv_source_step(struct kv_source *s, const struct kv_source_input *in, cgn_nsec now, struct kv_source_orders *out)
+{
+	CGN_LIVE(s, KV_SOURCE_TAG);
+	*out = (struct kv_source_orders){0};
+	switch (in->type) {
+	case KV_IN_CONNECTED:
+		on_connected(s, now, out);
+		break;
+	case KV_IN_DISCONNECTED:
+		on_disconnected(s, now, out);
+		break;
+	case KV_IN_LIVE:
+		on_live(s, in->seq, in->payload, now, out);
+		break;
+	case KV_IN_REPLAYED:
+		on_replayed(s, in->seq, in->payload, now, out);
+		break;
+	case KV_IN_REPLAY_END:
+		on_replay_end(s, now, out);
+		break;
+	case KV_IN_REPLAY_FAILED:
+		on_replay_failed(s, in->why, now, out);
+		break;
+	case KV_IN_TICK:
+		on_tick(s, now, out);
+		break;
+	}
+	settle(s);
+	out->wake_at = wake_at(s);
+}
+
+/* ---- life ---- */
+
+CGN_RC kv_source_new(const struct kv_source_cfg *cfg, struct holdings *h, struct kv_source **out, struct cgn_err *err)
+{
+	if (cfg->block_tokens == 0 || cfg->block_tokens > MAX_BLOCK_TOKENS || strlen(cfg->model) > 256)
+		return CGN_FAIL(err, INVALID, "a source of KV events: block_tokens %u, model \"%.100s\"", cfg->block_tokens, cfg->model);
+	struct kv_source *s = calloc(1, sizeof *s);
+	if (s == NULL || (s->digests = calloc(LEDGER_MAX_SPLIT, sizeof *s->digests)) == NULL) {
+		free(s);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a source of KV events");
+	}
+	s->tag = KV_SOURCE_TAG;
+	s->cfg = *cfg;
+	s->cfg.max_blocks = cfg->max_blocks != 0 ? cfg->max_blocks : KV_SOURCE_MAX_BLOCKS;
+	(void)cgn_str_copyz(s->model, sizeof s->model, cgn_str_of(cfg->model));
+	s->cfg.model = s->model;
+	s->stats.dp_rank = -1;
+	ledger_init(&s->ledger, h, s->cfg.max_blocks);
+	set_state(s, KV_SOURCE_WAITING, "not connected");
+	*out = s;
+	return CGN_OK;
+}
+
+void kv_source_free(struct kv_source **take)
+{
+	struct kv_source *s = *take;
+	*take = NULL;
+	if (s == NULL)
+		return;
+	CGN_LIVE(s, KV_SOURCE_TAG);
+	ledger_clear(&s->ledger);
+	held_clear(&s->held);
+	cgn_buf_fini(&s->scratch);
+	free(s->digests);
+	s->tag = 0;
+	free(s);
+}
+
+enum kv_source_state kv_source_state(const struct kv_source *s)
+{
+	CGN_LIVE(s, KV_SOURCE_TAG);
+	return s->state;
+}
+
+const char *kv_source_why(const struct kv_source *s)
+{
+	CGN_LIVE(s, KV_SOURCE_TAG);
+	return s->why;
+}
+
+struct kv_source_stats kv_source_stats(const struct kv_source *s)
+{
+	CGN_LIVE(s, KV_SOURCE_TAG);
+	struct kv_source_stats st = s->stats;
+	st.next_seq = s->next;
+	st.blocks = s->ledger.n_blocks;
+	st.held = s->held.n;
+	return st;
+}

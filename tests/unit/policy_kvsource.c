@@ -1,0 +1,831 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvsource: what batches make of the holdings; and a publisher with a naive cache, whose batches are lost, doubled, reordered, and who dies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/core/buf.h"
+#include "base/digest/digest.h"
+#include "base/msgpack/msgpack.h"
+#include "policy/kvsource/kvsource.h"
+
+#define BT 4 /* block_tokens */
+
+/* ---- a world of one source ---- */
+struct world {
+	struct holdings *h;
+	struct kv_source *s;
+	struct kv_source_orders o;
+	cgn_nsec now;
+	uint64_t seq;
+};
+
+static void world_open_as(struct world *w, const struct kv_source_cfg *cfg)
+{
+	struct cgn_err err = {0};
+	*w = (struct world){.now = 1000 * CGN_SEC};
+	assert_true(cgn_ok(holdings_new(100000, NULL, NULL, &w->h, &err)));
+	assert_true(cgn_ok(kv_source_new(cfg, w->h, &w->s, &err)));
+	assert_int_equal(kv_source_state(w->s), KV_SOURCE_WAITING);
+}
+
+static void world_open(struct world *w, bool can_replay)
+{
+	world_open_as(w, &(struct kv_source_cfg){.model = "m", .lora_is_model = true, .block_tokens = BT, .can_replay = can_replay});
+}
+
+static void world_close(struct world *w)
+{
+	kv_source_free(&w->s);
+	assert_int_equal(holdings_count(w->h), 0);
+	holdings_free(&w->h);
+}
+
+static void give(struct world *w, enum kv_source_input_type type, uint64_t seq, struct cgn_str payload)
+{
+	struct kv_source_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
+	kv_source_step(w->s, &in, w->now, &w->o);
+}
+
+static void tell(struct world *w, enum kv_source_input_type type)
+{
+	give(w, type, 0, (struct cgn_str){0});
+}
+
+/* Connected to a publisher that has published nothing yet. */
+static void begin(struct world *w)
+{
+	tell(w, KV_IN_CONNECTED);
+	if (w->o.replay) {
+		assert_int_equal(w->o.replay_from, 0);
+		tell(w, KV_IN_REPLAY_END);
+		assert_int_equal(kv_source_state(w->s), KV_SOURCE_GOOD);
+	} else {
+		assert_int_equal(kv_source_state(w->s), KV_SOURCE_SYNCING);
+	}
+}
+
+/* ---- batches ---- */
+struct ev {
+	char type; /* S, R, C */
+	uint64_t hashes[8];
+	unsigned n;
+	int64_t parent; /* -1: none */
+	uint32_t tokens[64];
+	unsigned n_tokens, block_size;
+	const char *medium, *lora, *kind;
+	unsigned lora_id, group;
+	const char *extra; /* raw MessagePack, repeated for each block */
+	size_t extra_n;
+};
+
+static void put_opt(struct cgn_buf *b, const char *key, const char *value)
+{
+	msgpack_put_z(b, key);
+	if (value != NULL)
+		msgpack_put_z(b, value);
+	else
+		msgpack_put_nil(b);
+}
+
+static void put_event(struct cgn_buf *b, const struct ev *e)
+{
+	msgpack_put_map(b, e->type == 'C' ? 1 : e->type == 'R' ? 4 : 11);
+	put_opt(b, "type", e->type == 'C' ? "AllBlocksCleared" : e->type == 'R' ? "BlockRemoved" : "BlockStored");
+	if (e->type == 'C')
+		return;
+	msgpack_put_z(b, "block_hashes");
+	msgpack_put_array(b, e->n);
+	for (unsigned i = 0; i < e->n; i++)
+		msgpack_put_u64(b, e->hashes[i]);
+	put_opt(b, "medium", e->medium);
+	msgpack_put_z(b, "group_idx");
+	msgpack_put_u64(b, e->group);
+	if (e->type == 'R')
+		return;
+	msgpack_put_z(b, "parent_block_hash");
+	if (e->parent >= 0)
+		msgpack_put_u64(b, (uint64_t)e->parent);
+	else
+		msgpack_put_nil(b);
+	msgpack_put_z(b, "token_ids");
+	msgpack_put_array(b, e->n_tokens);
+	for (unsigned i = 0; i < e->n_tokens; i++)
+		msgpack_put_u64(b, e->tokens[i]);
+	msgpack_put_z(b, "block_size");
+	msgpack_put_u64(b, e->block_size);
+	msgpack_put_z(b, "lora_id");
+	msgpack_put_u64(b, e->lora_id);
+	put_opt(b, "lora_name", e->lora);
+	put_opt(b, "kv_cache_spec_kind", e->kind);
+	msgpack_put_z(b, "extra_keys");
+	if (e->extra == NULL)
+		msgpack_put_nil(b);
+	else
+		msgpack_put_array(b, e->n);
+	for (unsigned i = 0; e->extra != NULL && i < e->n; i++)
+		cgn_buf_add(b, e->extra, e->extra_n);
+}
+
+static void put_batch(struct cgn_buf *b, double ts, const struct ev *v, uint32_t n)
+{
+	msgpack_put_array(b, 2);
+	msgpack_put_f64(b, ts);
+	msgpack_put_array(b, n);
+	for (uint32_t i = 0; i < n; i++)
+		put_event(b, &v[i]);
+}
+
+static void live_at(struct world *w, uint64_t seq, const struct ev *e)
+{
+	struct cgn_buf b = {0};
+	put_batch(&b, (double)seq, e, 1);
+	give(w, KV_IN_LIVE, seq, cgn_buf_view(&b));
+	cgn_buf_fini(&b);
+}
+
+static void replayed_at(struct world *w, uint64_t seq, const struct ev *e)
+{
+	struct cgn_buf b = {0};
+	put_batch(&b, (double)seq, e, 1);
+	give(w, KV_IN_REPLAYED, seq, cgn_buf_view(&b));
+	cgn_buf_fini(&b);
+}
+
+static void live(struct world *w, const struct ev *e)
+{
+	live_at(w, w->seq++, e);
+}
+
+/* A stored event of |n| blocks of |size| tokens: tokens count up from |first|. */
+static struct ev stored(uint64_t hash, unsigned n, int64_t parent, uint32_t first, unsigned size)
+{
+	struct ev e = {.type = 'S', .n = n, .parent = parent, .n_tokens = n * size, .block_size = size};
+	for (unsigned i = 0; i < n; i++)
+		e.hashes[i] = hash + i;
+	for (unsigned i = 0; i < e.n_tokens; i++)
+		e.tokens[i] = first + i;
+	return e;
+}
+
+static struct ev removed(uint64_t hash, const char *medium)
+{
+	return (struct ev){.type = 'R', .hashes = {hash}, .n = 1, .medium = medium};
+}
+
+/* The digest of block |i| (from 0) of a prompt whose tokens count up from |first|. */
+static uint64_t digest_at(const char *model, const char *lora, const char *salt, uint32_t first, unsigned i, const char *foreign)
+{
+	struct digest d = digest_chain_root(cgn_str_of(model), cgn_str_of(lora), cgn_str_of(salt));
+	for (unsigned block = 0; block <= i; block++) {
+		struct cgn_buf b = {0};
+		for (unsigned t = 0; t < BT; t++) {
+			uint32_t token = first + block * BT + t;
+			for (unsigned shift = 0; shift < 32; shift += 8)
+				cgn_buf_char(&b, (char)(uint8_t)(token >> shift));
+		}
+		cgn_buf_putz(&b, foreign);
+		d = digest_chain_next(&d, cgn_buf_view(&b));
+		cgn_buf_fini(&b);
+	}
+	return digest_short(&d);
+}
+
+static unsigned tiers(const struct world *w, uint32_t first, unsigned i)
+{
+	return holdings_tiers(w->h, digest_at("m", "", "", first, i, ""));
+}
+
+#define GPU KV_TIER_BIT(KV_GPU)
+#define RAM KV_TIER_BIT(KV_RAM)
+
+/* ---- what events mean ---- */
+
+static void blocks_come_and_go(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev e = stored(10, 3, -1, 100, BT), more = stored(13, 1, 12, 112, BT), gone = removed(13, NULL), unknown = removed(77, NULL);
+	live(&w, &e);
+	live(&w, &more);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(tiers(&w, 100, i), GPU);
+	assert_int_equal(holdings_count(w.h), 4);
+	live(&w, &more); /* announced twice: one reference more */
+	live(&w, &gone);
+	assert_int_equal(tiers(&w, 100, 3), GPU);
+	live(&w, &gone);
+	live(&w, &unknown);
+	assert_int_equal(tiers(&w, 100, 3), 0);
+	assert_int_equal(kv_source_stats(w.s).unknown_removed, 1);
+	assert_int_equal(kv_source_stats(w.s).blocks, 3);
+	struct ev clear = {.type = 'C'};
+	live(&w, &clear);
+	assert_int_equal(holdings_count(w.h), 0);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kv_source_stats(w.s).next_seq, 7);
+	world_close(&w);
+}
+
+static void media_count_apart(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev e = stored(1, 2, -1, 0, BT), offload = {.type = 'S', .hashes = {1, 2}, .n = 2, .parent = -1, .medium = "CPU"};
+	struct ev gone = removed(1, NULL), gone_there = removed(1, "CPU"), late = {.type = 'S', .hashes = {99}, .n = 1, .medium = "CPU"};
+	live(&w, &e);
+	live(&w, &offload); /* by name: without tokens */
+	assert_int_equal(tiers(&w, 0, 0), GPU | RAM);
+	live(&w, &gone);
+	assert_int_equal(tiers(&w, 0, 0), RAM);
+	live(&w, &gone); /* it is not there any more */
+	assert_int_equal(kv_source_stats(w.s).unknown_removed, 1);
+	live(&w, &gone_there);
+	assert_int_equal(tiers(&w, 0, 0), 0);
+	assert_int_equal(tiers(&w, 0, 1), GPU | RAM);
+	live(&w, &late); /* a lower tier tells of what is gone */
+	assert_int_equal(kv_source_stats(w.s).orphans, 1);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	world_close(&w);
+}
+
+static void large_blocks_are_several_of_ours(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev e = stored(1, 2, -1, 0, 3 * BT), chunk = stored(2, 1, -1, 0, 6 * BT), next = stored(3, 1, 2, 6 * BT, 3 * BT);
+	live(&w, &e);
+	assert_int_equal(holdings_count(w.h), 6);
+	chunk.medium = "CPU"; /* an offloaded chunk of two blocks has the hash of the second */
+	live(&w, &chunk);
+	live(&w, &next);
+	assert_int_equal(holdings_count(w.h), 9);
+	for (unsigned i = 0; i < 9; i++)
+		assert_int_equal(tiers(&w, 0, i), i < 6 ? GPU | RAM : GPU);
+	struct ev gone = removed(2, NULL), gone_there = removed(2, "CPU");
+	live(&w, &gone);
+	assert_int_equal(tiers(&w, 0, 5), RAM);
+	live(&w, &gone_there);
+	assert_int_equal(tiers(&w, 0, 5), 0);
+	assert_int_equal(tiers(&w, 0, 2), GPU);
+	assert_int_equal(kv_source_stats(w.s).unknown_removed, 0);
+	world_close(&w);
+}
+
+static void a_block_size_that_does_not_fit_demotes(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev ok = stored(1, 1, -1, 0, BT), bad = stored(2, 1, -1, 0, BT + 2);
+	live(&w, &ok);
+	live(&w, &bad);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
+	assert_non_null(strstr(kv_source_why(w.s), "6 tokens, which is not a multiple of the model's block_tokens = 4"));
+	assert_int_equal(holdings_count(w.h), 0);
+	assert_true(w.o.wake_at == 0); /* until another incarnation */
+	live(&w, &ok);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
+	tell(&w, KV_IN_DISCONNECTED);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
+	begin(&w);
+	world_close(&w);
+}
+
+static void loras_salts_and_images_have_chains_of_their_own(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev lora = stored(1, 1, -1, 0, BT), number = stored(2, 1, -1, 0, BT), salt = stored(3, 1, -1, 0, BT), image = stored(4, 1, -1, 0, BT);
+	lora.lora = "adapter";
+	lora.lora_id = 1;
+	lora.extra = "\x91\xa7" "adapter";
+	lora.extra_n = 9;
+	number.lora_id = 7;
+	salt.extra = "\x91\xa4salt";
+	salt.extra_n = 6;
+	image.extra = "\x91\x92\xa2mm\x03";
+	image.extra_n = 6;
+	live(&w, &lora);
+	live(&w, &number);
+	live(&w, &salt);
+	live(&w, &image);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(holdings_count(w.h), 4);
+	assert_int_equal(holdings_tiers(w.h, digest_at("adapter", "", "", 0, 0, "")), GPU);
+	assert_int_equal(holdings_tiers(w.h, digest_at("m", "#7", "", 0, 0, "")), GPU);
+	assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "salt", 0, 0, "")), GPU);
+	assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "", 0, 0, "\x92\xa2mm\x03")), GPU);
+	assert_int_equal(tiers(&w, 0, 0), 0); /* no text has any of it */
+	world_close(&w);
+	world_open_as(&w, &(struct kv_source_cfg){.model = "m", .block_tokens = BT, .can_replay = true});
+	begin(&w);
+	live(&w, &lora); /* SGLang's rule */
+	assert_int_equal(holdings_tiers(w.h, digest_at("m", "adapter", "", 0, 0, "")), GPU);
+	world_close(&w);
+}
+
+static void a_block_needs_every_full_group(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev full = stored(1, 2, -1, 0, BT), window = full, other = full;
+	full.kind = "full_attention";
+	window.kind = "sliding_window";
+	window.group = 1;
+	other.kind = "full_attention";
+	other.group = 2;
+	live(&w, &window);
+	assert_int_equal(holdings_count(w.h), 2); /* nothing else is known of this model */
+	live(&w, &full);
+	assert_int_equal(holdings_count(w.h), 2);
+	struct ev gone = removed(1, NULL);
+	gone.group = 1;
+	live(&w, &gone); /* a window moves on */
+	assert_int_equal(holdings_count(w.h), 2);
+	live(&w, &other);
+	assert_int_equal(tiers(&w, 0, 1), GPU);
+	gone.group = 2;
+	live(&w, &gone);
+	assert_int_equal(tiers(&w, 0, 0), 0);
+	assert_int_equal(tiers(&w, 0, 1), GPU);
+	struct ev third = stored(3, 1, 2, 2 * BT, BT);
+	third.kind = "full_attention";
+	live(&w, &third);
+	assert_int_equal(tiers(&w, 0, 2), 0);
+	third.group = 2;
+	live(&w, &third);
+	assert_int_equal(tiers(&w, 0, 2), GPU);
+	world_close(&w);
+}
+
+static void orphans_are_not_guessed(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev e = stored(5, 2, 4, 100, BT), root = stored(1, 1, -1, 0, BT);
+	live(&w, &root);
+	live(&w, &e);
+	assert_int_equal(holdings_count(w.h), 1);
+	assert_int_equal(kv_source_stats(w.s).orphans, 2);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	struct ev clear = {.type = 'C'};
+	live(&w, &clear); /* now nothing is unknown */
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	world_close(&w);
+}
+
+static void too_many_blocks_demote(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open_as(&w, &(struct kv_source_cfg){.model = "m", .block_tokens = BT, .can_replay = true, .max_blocks = 5});
+	begin(&w);
+	struct ev five = stored(1, 5, -1, 0, BT), one = stored(6, 1, -1, 50, BT);
+	live(&w, &five);
+	assert_int_equal(holdings_count(w.h), 5);
+	live(&w, &one);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
+	assert_string_equal(kv_source_why(w.s), "it has more than the 5 blocks that are kept of a source or of the node");
+	assert_int_equal(holdings_count(w.h), 0);
+	world_close(&w);
+}
+
+/* ---- the order of batches ---- */
+
+static void a_gap_is_replayed(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev e[6];
+	for (unsigned i = 0; i < 6; i++) {
+		e[i] = stored(i + 1, 1, (int64_t)i - (i == 0), i * BT, BT);
+		e[i].parent = i == 0 ? -1 : (int64_t)i;
+	}
+	live_at(&w, 0, &e[0]);
+	live_at(&w, 1, &e[1]);
+	live_at(&w, 4, &e[4]);
+	assert_true(w.o.replay);
+	assert_int_equal(w.o.replay_from, 1); /* the last one again, to see that it is still the same publisher */
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	live_at(&w, 5, &e[5]);
+	assert_int_equal(holdings_count(w.h), 2);
+	for (unsigned i = 1; i < 5; i++)
+		replayed_at(&w, i, &e[i]);
+	tell(&w, KV_IN_REPLAY_END);
+	assert_false(w.o.replay);
+	assert_int_equal(holdings_count(w.h), 6);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	live_at(&w, 3, &e[3]); /* late */
+	assert_int_equal(kv_source_stats(w.s).duplicates, 1);
+	assert_int_equal(holdings_count(w.h), 6);
+	world_close(&w);
+}
+
+static void what_was_before_is_learnt(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, 1, BT, BT), c = stored(3, 1, 2, 2 * BT, BT);
+	(void)state;
+	world_open(&w, true);
+	tell(&w, KV_IN_CONNECTED);
+	assert_true(w.o.replay);
+	live_at(&w, 2, &c);
+	replayed_at(&w, 0, &a);
+	replayed_at(&w, 1, &b);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_SYNCING);
+	tell(&w, KV_IN_REPLAY_END);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(holdings_count(w.h), 3);
+	world_close(&w);
+	world_open(&w, true); /* the buffer does not reach back to the first */
+	tell(&w, KV_IN_CONNECTED);
+	struct ev root = stored(9, 1, -1, 90, BT);
+	replayed_at(&w, 7, &c);
+	replayed_at(&w, 8, &root);
+	tell(&w, KV_IN_REPLAY_END);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	assert_string_equal(kv_source_why(w.s), "events before the first that was seen are not known");
+	assert_int_equal(holdings_count(w.h), 1);
+	assert_int_equal(kv_source_stats(w.s).orphans, 1);
+	world_close(&w);
+}
+
+static void a_restart_forgets(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT), c = stored(3, 1, -1, 70, BT);
+	(void)state;
+	for (unsigned way = 0; way < 3; way++) {
+		world_open(&w, true);
+		begin(&w);
+		live_at(&w, 0, &a);
+		live_at(&w, 1, &a);
+		tell(&w, KV_IN_DISCONNECTED);
+		assert_int_equal(kv_source_state(w.s), KV_SOURCE_WAITING);
+		assert_int_equal(holdings_count(w.h), 1);
+		tell(&w, KV_IN_CONNECTED);
+		assert_true(w.o.replay && w.o.replay_from == 1);
+		if (way == 0) { /* it has published less than before */
+			tell(&w, KV_IN_REPLAY_END);
+		} else if (way == 1) { /* as much and more */
+			replayed_at(&w, 1, &c);
+		} else {
+			live_at(&w, 0, &b);
+		}
+		assert_true(w.o.replay);
+		assert_int_equal(holdings_count(w.h), 0);
+		assert_int_equal(kv_source_stats(w.s).restarts, 1);
+		assert_int_equal(w.o.replay_from, 0);
+		replayed_at(&w, 0, &b);
+		tell(&w, KV_IN_REPLAY_END);
+		assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+		assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "", 50, 0, "")), GPU);
+		assert_int_equal(holdings_count(w.h), 1);
+		world_close(&w);
+	}
+}
+
+static void without_replay_a_gap_forgets(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	(void)state;
+	world_open(&w, false);
+	begin(&w);
+	live_at(&w, 0, &a);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	live_at(&w, 2, &b);
+	assert_false(w.o.replay);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	assert_string_equal(kv_source_why(w.s), "events were lost, and no replay endpoint is configured");
+	assert_int_equal(tiers(&w, 0, 0), 0);
+	assert_int_equal(holdings_count(w.h), 1);
+	live_at(&w, 0, &a); /* not what 0 was before the gap? that is forgotten: a restart */
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(tiers(&w, 0, 0), GPU);
+	world_close(&w);
+	world_open(&w, false);
+	begin(&w);
+	live_at(&w, 41, &a);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	world_close(&w);
+}
+
+static void a_failed_replay_rests(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	live_at(&w, 0, &a);
+	live_at(&w, 2, &b);
+	assert_true(w.o.replay);
+	w.now += KV_SOURCE_REPLAY_TIME;
+	assert_true(w.o.wake_at == w.now);
+	tell(&w, KV_IN_TICK);
+	assert_true(w.o.cancel_replay);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	assert_string_equal(kv_source_why(w.s), "the replay failed: no answer for 5 s");
+	assert_int_equal(holdings_count(w.h), 1); /* b; a is not sure any more */
+	live_at(&w, 5, &b);                       /* another gap does not ask again yet */
+	assert_false(w.o.replay);
+	assert_true(w.o.wake_at == w.now + KV_SOURCE_COOLDOWN);
+	w.now = w.o.wake_at;
+	tell(&w, KV_IN_TICK);
+	assert_true(w.o.replay);
+	assert_int_equal(w.o.replay_from, 0);
+	tell(&w, KV_IN_REPLAY_FAILED);
+	assert_string_equal(kv_source_why(w.s), "the replay failed: on purpose");
+	world_close(&w);
+}
+
+static void an_unparsable_batch_demotes_for_a_while(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	live_at(&w, 0, &a);
+	give(&w, KV_IN_LIVE, 1, CGN_STR("\x92\x01\xa3" "bad"));
+	assert_true(w.o.unparsable);
+	assert_string_equal(w.o.head, "9201a3626164");
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
+	assert_string_equal(kv_source_why(w.s), "unparsable event, batch 1: an array was expected, at byte 2 of 6");
+	assert_int_equal(holdings_count(w.h), 0);
+	live_at(&w, 2, &b);
+	assert_int_equal(holdings_count(w.h), 0);
+	w.now = w.o.wake_at;
+	tell(&w, KV_IN_TICK);
+	assert_true(w.o.replay);
+	assert_int_equal(w.o.replay_from, 2); /* behind it */
+	replayed_at(&w, 2, &b);
+	tell(&w, KV_IN_REPLAY_END);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	assert_int_equal(holdings_count(w.h), 1);
+	assert_int_equal(kv_source_stats(w.s).errors, 1);
+	world_close(&w);
+}
+
+static void a_lost_connection_goes_stale(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT);
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	live_at(&w, 0, &a);
+	tell(&w, KV_IN_DISCONNECTED);
+	assert_true(w.o.wake_at == w.now + KV_SOURCE_STALE);
+	assert_int_equal(holdings_count(w.h), 1);
+	w.now = w.o.wake_at;
+	tell(&w, KV_IN_TICK);
+	assert_int_equal(holdings_count(w.h), 0);
+	begin(&w); /* asks from 0 */
+	world_close(&w);
+}
+
+/* ---- against a naive model ---- */
+#define P_PROMPTS 12
+#define P_DEPTH   6
+#define P_LOG     4000
+#define P_BUFFER  600
+
+struct publisher {
+	struct cgn_buf log[P_LOG];
+	uint64_t next;
+	unsigned refs[P_PROMPTS][P_DEPTH][2]; /* by medium */
+	uint64_t seed;                        /* of the engine's hashes, another one in each incarnation */
+};
+
+static uint64_t dice_state;
+static unsigned dice(unsigned n)
+{
+	dice_state = dice_state * 6364136223846793005ULL + 1442695040888963407ULL;
+	return (unsigned)((dice_state >> 33) % n);
+}
+
+static uint64_t hash_of(const struct publisher *p, unsigned prompt, unsigned depth)
+{
+	return p->seed + prompt * 100 + depth;
+}
+
+static void publish(struct publisher *p)
+{
+	struct ev v[3];
+	uint32_t n = 0;
+	assert_true(p->next < P_LOG);
+	for (unsigned i = 0; i < 1 + dice(3); i++) {
+		unsigned prompt = dice(P_PROMPTS), depth = dice(P_DEPTH), medium = dice(4) == 0;
+		if (dice(400) == 0) {
+			memset(p->refs, 0, sizeof p->refs);
+			v[n++] = (struct ev){.type = 'C'};
+		} else if (p->refs[prompt][depth][medium] > 0 && dice(2) == 0) {
+			p->refs[prompt][depth][medium]--;
+			v[n++] = removed(hash_of(p, prompt, depth), medium ? "CPU" : "GPU");
+		} else { /* as engines do: the parent is there when a block is stored */
+			bool parent = depth == 0 || p->refs[prompt][depth - 1][0] + p->refs[prompt][depth - 1][1] > 0;
+			if (!parent)
+				continue;
+			p->refs[prompt][depth][medium]++;
+			v[n] = stored(hash_of(p, prompt, depth), 1, depth == 0 ? -1 : (int64_t)hash_of(p, prompt, depth - 1), prompt * 1000 + depth * BT, BT);
+			v[n++].medium = medium ? "CPU" : NULL;
+		}
+	}
+	put_batch(&p->log[p->next], (double)dice_state, v, n);
+	p->next++;
+}
+
+static void restart(struct publisher *p)
+{
+	for (uint64_t i = 0; i < p->next; i++)
+		cgn_buf_fini(&p->log[i]);
+	p->next = 0;
+	p->seed += 1000000;
+	memset(p->refs, 0, sizeof p->refs);
+}
+
+/* How many blocks the holdings have wrong; missing ones count only when |exact|. */
+static unsigned wrong(const struct world *w, const struct publisher *p, bool exact)
+{
+	unsigned n = 0, known = 0;
+	for (unsigned prompt = 0; prompt < P_PROMPTS; prompt++)
+		for (unsigned depth = 0; depth < P_DEPTH; depth++) {
+			unsigned is = tiers(w, prompt * 1000, depth);
+			unsigned due = (p->refs[prompt][depth][0] > 0 ? GPU : 0) | (p->refs[prompt][depth][1] > 0 ? RAM : 0);
+			n += exact ? is != due : (is & ~due) != 0;
+			known += is != 0;
+		}
+	return n + (known != holdings_count(w->h)); /* and nothing else is there */
+}
+
+/* Carry out a replay that was ordered; batches may be published meanwhile, and it may break off. */
+static void carry_out(struct world *w, struct publisher *p)
+{
+	while (w->o.replay) {
+		uint64_t from = w->o.replay_from, oldest = p->next > P_BUFFER ? p->next - P_BUFFER : 0, end = p->next;
+		bool again = false;
+		if (dice(40) == 0) {
+			tell(w, KV_IN_REPLAY_FAILED);
+			continue;
+		}
+		for (uint64_t i = from > oldest ? from : oldest; i < end && !again; i++) {
+			give(w, KV_IN_REPLAYED, i, cgn_buf_view(&p->log[i]));
+			again = w->o.replay;
+			if (!again && dice(30) == 0 && p->next < P_LOG) {
+				publish(p);
+				if (dice(3) != 0)
+					give(w, KV_IN_LIVE, p->next - 1, cgn_buf_view(&p->log[p->next - 1]));
+				again = w->o.replay;
+			}
+		}
+		if (!again)
+			tell(w, KV_IN_REPLAY_END);
+	}
+}
+
+static void some_time_passes(struct world *w, struct publisher *p)
+{
+	w->now += 40 * CGN_SEC;
+	if (w->o.wake_at != 0 && w->now >= w->o.wake_at) {
+		tell(w, KV_IN_TICK);
+		carry_out(w, p);
+	}
+}
+
+static void reconnect(struct world *w, struct publisher *p)
+{
+	tell(w, KV_IN_DISCONNECTED);
+	if (dice(3) == 0)
+		some_time_passes(w, p);
+	tell(w, KV_IN_CONNECTED);
+	carry_out(w, p);
+}
+
+static void one_turn(struct world *w, struct publisher *p)
+{
+	publish(p);
+	uint64_t last = p->next - 1;
+	unsigned fate = dice(100);
+	if (fate < 8) /* lost */
+		return;
+	if (fate < 12 && p->next > 3) { /* late: a few come before it */
+		publish(p);
+		give(w, KV_IN_LIVE, last + 1, cgn_buf_view(&p->log[last + 1]));
+		carry_out(w, p);
+	}
+	give(w, KV_IN_LIVE, last, cgn_buf_view(&p->log[last]));
+	carry_out(w, p);
+	if (fate >= 90) /* twice */
+		give(w, KV_IN_LIVE, last, cgn_buf_view(&p->log[last]));
+	carry_out(w, p);
+}
+
+static struct kv_source_stats sums; /* of what happened */
+static unsigned n_good;
+
+static void note(const struct kv_source_stats *st, enum kv_source_state state)
+{
+	sums.duplicates += st->duplicates;
+	sums.gaps += st->gaps;
+	sums.restarts += st->restarts;
+	sums.replay_failures += st->replay_failures;
+	sums.blocks += st->blocks;
+	n_good += state == KV_SOURCE_GOOD;
+}
+
+static void run_seed(uint64_t seed, bool can_replay)
+{
+	static struct publisher p;
+	struct world w;
+	dice_state = seed * 7919 + 1;
+	world_open(&w, can_replay);
+	p.seed = 1000000;
+	for (unsigned i = 0; i < dice(50); i++)
+		publish(&p);
+	tell(&w, KV_IN_CONNECTED);
+	carry_out(&w, &p);
+	for (unsigned turn = 0; turn < 400; turn++) {
+		one_turn(&w, &p);
+		if (dice(80) == 0)
+			some_time_passes(&w, &p);
+		if (dice(100) == 0)
+			restart(&p);
+		else if (dice(60) != 0)
+			continue;
+		reconnect(&w, &p);
+	}
+	/* All is calm: one more batch comes through, and the end of any cooldown. */
+	some_time_passes(&w, &p);
+	publish(&p);
+	give(&w, KV_IN_LIVE, p.next - 1, cgn_buf_view(&p.log[p.next - 1]));
+	for (unsigned i = 0; i < 20 && (w.o.replay || w.o.wake_at != 0); i++) {
+		carry_out(&w, &p);
+		some_time_passes(&w, &p);
+	}
+	enum kv_source_state state = kv_source_state(w.s);
+	assert_true(state == KV_SOURCE_GOOD || state == KV_SOURCE_PARTIAL);
+	if (can_replay && p.next < P_BUFFER)
+		assert_int_equal(state, KV_SOURCE_GOOD);
+	if (wrong(&w, &p, state == KV_SOURCE_GOOD) != 0)
+		fail_msg("seed %llu (%s): %u blocks are wrong", (unsigned long long)seed, kv_source_state_name(state),
+			wrong(&w, &p, state == KV_SOURCE_GOOD));
+	struct kv_source_stats st = kv_source_stats(w.s);
+	assert_int_equal(st.errors, 0);
+	note(&st, state);
+	world_close(&w);
+	restart(&p);
+}
+
+static void it_ends_exact_whatever_happened(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 150; seed++)
+		run_seed(seed, seed % 5 != 0);
+	assert_true(sums.duplicates > 1000 && sums.gaps > 1000 && sums.restarts > 100 && sums.replay_failures > 100 && sums.blocks > 1000);
+	assert_in_range(n_good, 100, 150);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(blocks_come_and_go),
+		cmocka_unit_test(media_count_apart),
+		cmocka_unit_test(large_blocks_are_several_of_ours),
+		cmocka_unit_test(a_block_size_that_does_not_fit_demotes),
+		cmocka_unit_test(loras_salts_and_images_have_chains_of_their_own),
+		cmocka_unit_test(a_block_needs_every_full_group),
+		cmocka_unit_test(orphans_are_not_guessed),
+		cmocka_unit_test(too_many_blocks_demote),
+		cmocka_unit_test(a_gap_is_replayed),
+		cmocka_unit_test(what_was_before_is_learnt),
+		cmocka_unit_test(a_restart_forgets),
+		cmocka_unit_test(without_replay_a_gap_forgets),
+		cmocka_unit_test(a_failed_replay_rests),
+		cmocka_unit_test(an_unparsable_batch_demotes_for_a_while),
+		cmocka_unit_test(a_lost_connection_goes_stale),
+		cmocka_unit_test(it_ends_exact_whatever_happened),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

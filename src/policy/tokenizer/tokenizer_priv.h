@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer, inside: text -> fragments between added tokens (added.c) -> normalizers (normal.c) -> stages of splitting (stage.c) -> words
+ * -> ids (merge.c). Loading: load.c reads the file, load_model.c its model, load_parts.c the rest. */
+#pragma once
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/core/arena.h"
+#include "base/core/buf.h"
+#include "base/json/json.h"
+#include "policy/tokenizer/tokenizer.h"
+
+#define TOK_NONE UINT32_MAX
+#define TOK_MAX_STAGES 64
+#define TOK_MAX_SPECIALS 64
+
+/* ---- unicode.c ---- */
+
+/* The code point at |p|, and its length; a malformed one is U+FFFD of length 1. |p| < |end|. */
+uint32_t tok_char_at(const char *p, const char *end, size_t *n);
+/* The code point that ends at |p|, U+FFFD when none does; |from| < |p|. */
+uint32_t tok_char_before(const char *from, const char *p, size_t *n);
+bool tok_is_space(uint32_t c);  /* Unicode White_Space */
+bool tok_is_word(uint32_t c);   /* as single_word sees it: letters, marks, digits, connectors, joiners */
+bool tok_is_inert(uint32_t c);  /* newer than the normalizers (unicode.def) */
+/* Punctuation that is none to the Punctuation pre-tokenizer. */
+void tok_each_plain(struct cgn_buf *b, void (*put)(struct cgn_buf *b, uint32_t first, uint32_t last));
+void tok_put_lower(struct cgn_buf *b, uint32_t c);
+void tok_put_char(struct cgn_buf *b, uint32_t c);
+/* |text| as a split pattern should see it: newer characters by older ones of their kind and length. Returns |text.p|, or |b|'s bytes. */
+const char *tok_shadow(struct cgn_str text, struct cgn_buf *b);
+bool tok_range_is_steady(uint32_t first, uint32_t last); /* does tok_shadow leave all characters of it alone, and make none of it */
+/* |text| with each maximal ill-formed part as U+FFFD. */
+void tok_put_lossy(struct cgn_buf *b, struct cgn_str text);
+
+/* ---- names.c: strings to ids ---- */
+
+struct tok_name {
+	uint32_t off, len, id;
+};
+struct tok_names {
+	struct cgn_buf text;
+	struct tok_name *v;
+	uint64_t *slots; /* hash << 32 | index + 1; 0 is free */
+	size_t n, cap, mask;
+};
+CGN_RC tok_names_init(struct tok_names *s, size_t expect);
+void tok_names_fini(struct tok_names *s);
+/* The id of a name given twice is the last one. */
+CGN_RC tok_names_put(struct tok_names *s, struct cgn_str name, uint32_t id);
+uint32_t tok_names_get(const struct tok_names *s, struct cgn_str name); /* TOK_NONE when absent */
+struct cgn_str tok_names_text(const struct tok_names *s, size_t i);
+size_t tok_names_bytes(const struct tok_names *s);
+/* For words of any length; reads nothing behind |n|. */
+uint64_t tok_hash(const void *p, size_t n);
+
+/* ---- merge.c: words to ids ---- */
+
+struct tok_merge {
+	uint32_t left, right, rank, to; /* left == TOK_NONE: free */
+};
+struct tok_model {
+	struct tok_names names; /* what a word may hold: bytes when |bytes|, else characters */
+	struct tok_names odd;   /* |bytes|: tokens that no word can hold */
+	struct tok_merge *merges;
+	size_t n_merges, merge_mask;
+	uint32_t start[256];    /* the id of a byte, or of an ASCII character; TOK_NONE */
+	uint32_t byte_ids[256]; /* "<0x00>"...; TOK_NONE */
+	uint32_t unk, n_ids;    /* unk: TOK_NONE without one */
+	bool bytes, ignore_merges, fuse_unk, byte_fallback;
+	bool mark_breaks; /* no token holds U+2581 behind another character: a word may be cut there */
+};
+struct tok_heap {
+	uint64_t *v;
+	size_t n;
+};
+struct tok_room { /* memory for a word */
+	uint32_t *sym;
+	size_t cap;
+};
+const struct tok_merge *tok_merge_of(const struct tok_model *m, uint32_t left, uint32_t right);
+CGN_RC tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t to);
+CGN_RC tok_word(const struct tok_model *m, struct tok_room *room, struct cgn_str word, struct tokenizer_ids *out, struct cgn_err *err);
+CGN_RC tok_ids_room(struct tokenizer_ids *ids, size_t n);
+
+/* ---- regex.c ---- */
+
+struct tok_regex {
+	pcre2_code *code;
+	bool shadow; /* wants tok_shadow's text */
+};
+struct tok_matcher {
+	pcre2_match_data *data;
+	pcre2_match_context *limits;
+	pcre2_jit_stack *stack;
+};
+/* |pattern|: Oniguruma's language; |at| names the place in errors. */
+CGN_RC tok_regex_make(struct cgn_str pattern, const char *at, struct tok_regex *out, struct cgn_err *err);
+/* |pattern|: our own, PCRE2's. */
+CGN_RC tok_regex_own(struct cgn_str pattern, struct tok_regex *out, struct cgn_err *err);
+void tok_regex_fini(struct tok_regex *re);
+size_t tok_regex_bytes(const struct tok_regex *re);
+CGN_RC tok_matcher_init(struct tok_matcher *m);
+void tok_matcher_fini(struct tok_matcher *m);
+/* The next match at or behind |from|: *end == 0 when there is none. TOO_LARGE when it gave up. */
+CGN_RC tok_regex_next(const struct tok_regex *re, struct tok_matcher *m, struct cgn_str text, size_t from, size_t *start, size_t *end,
+	struct cgn_err *err);
+
+/* ---- normal.c ---- */
+
+enum tok_normal_kind { NORMAL_UNICODE, NORMAL_LOWERCASE, NORMAL_REPLACE, NORMAL_REPLACE_REGEX, NORMAL_PREPEND, NORMAL_STRIP, NORMAL_STRIP_ACCENTS };
+struct tok_normal {
+	enum tok_normal_kind kind;
+	bool compose, compat;   /* UNICODE */
+	bool left, right;       /* STRIP */
+	struct cgn_str from, to; /* REPLACE, PREPEND (to) */
+	struct tok_regex regex;
+};
+struct tok_scratch {
+	struct cgn_buf flip, flop;
+	int32_t *points; /* for utf8proc */
+	size_t n_points;
+};
+/* |*text| through all of |v|: the result is borrowed from |s| or is the text. */
+CGN_RC tok_normalize(const struct tok_normal *v, size_t n, struct tok_scratch *s, struct tok_matcher *m, struct cgn_str *text, struct cgn_err *err);
+void tok_scratch_fini(struct tok_scratch *s);
+
+/* ---- stage.c ---- */
+
+enum tok_behavior { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_MERGED_WITH_PREVIOUS, SPLIT_MERGED_WITH_NEXT, SPLIT_CONTIGUOUS };
+enum tok_stage_kind { STAGE_REGEX, STAGE_LITERAL, STAGE_SPACE_PREFIX, STAGE_MARK };
+enum tok_prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
+struct tok_stage {
+	enum tok_stage_kind kind;
+	enum tok_behavior behavior;
+	bool invert;
+	struct tok_regex regex;
+	struct cgn_str literal;    /* LITERAL: what to split at; MARK: what a space becomes */
+	enum tok_prepend prepend;  /* MARK */
+};
+struct tok_piece {
+	const char *p, *shadow; /* the same text as patterns see it; NULL: not made yet */
+	size_t n;
+	bool first;             /* begins where the whole text does */
+};
+
+/* ---- added.c ---- */
+
+struct tok_added {
+	struct cgn_str content, match; /* |match|: as normalized, when |normalized| */
+	uint32_t id;
+	bool special, lstrip, rstrip, single_word, normalized;
+};
+struct tok_added_set {
+	struct tok_added **v; /* sorted by |match| */
+	size_t n;
+	uint32_t first[257];  /* those that begin with byte b: v[first[b]]... */
+};
+struct tok_span { /* an added token found, blanks that it strips included */
+	const struct tok_added *token;
+	size_t start, stop;
+	size_t end; /* of the match alone */
+};
+struct tok_finder {
+	const struct tokenizer *t;
+	const struct tok_added_set *set;
+	struct cgn_str text;
+	size_t at, done;
+};
+CGN_RC tok_added_set_init(struct tok_added_set *s, struct tok_added *all, size_t n, bool normalized, struct cgn_arena *a);
+bool tok_find(struct tok_finder *f, struct tok_span *out);
+
+struct tokenizer {
+	uint32_t tag;
+	struct cgn_arena arena;
+	struct tok_model model;
+	struct tok_added *added;
+	size_t n_added;
+	struct tok_names added_names;
+	struct tok_added_set exact, normal; /* matched before and behind the normalizers */
+	bool any_single_word, any_fffd;
+	struct tok_normal *normals;
+	size_t n_normals;
+	struct tok_stage *stages;
+	size_t n_stages;
+	uint32_t head[TOK_MAX_SPECIALS], tail[TOK_MAX_SPECIALS];
+	size_t n_head, n_tail;
+};
+
+/* A word's ids as they were found last time: one cache line. */
+#define TOK_CACHE_KEY 32
+#define TOK_CACHE_IDS 6
+struct tok_cached {
+	uint32_t hash;
+	uint8_t len, n;
+	uint16_t unused;
+	char key[TOK_CACHE_KEY];
+	uint32_t ids[TOK_CACHE_IDS];
+};
+#define TOK_CACHE_N (TOKENIZER_WORK_BYTES / sizeof(struct tok_cached))
+
+struct tokenizer_work {
+	uint32_t tag;
+	const struct tokenizer *t;
+	struct tok_cached *cache;
+	struct tok_matcher matcher;
+	struct tok_scratch scratch;
+	struct tok_room room;
+	struct cgn_buf lossy;
+	struct cgn_buf text[TOK_MAX_STAGES + 1], shadow[TOK_MAX_STAGES + 1]; /* a stage that writes text has its own */
+};
+
+/* stage.c: |piece| through the stages from |stage| on, its words to |out|. */
+CGN_RC tok_stages(const struct tokenizer *t, struct tokenizer_work *w, size_t stage, struct tok_piece piece, struct tokenizer_ids *out,
+	struct cgn_err *err);
+
+/* ---- loading ---- */
+
+struct tok_loader {
+	struct tokenizer *t;
+	struct cgn_err *err;
+	bool has_template;
+	struct cgn_arena scratch; /* places and strings of the file that are not kept */
+};
+CGN_RC tok_load_model(struct tok_loader *l, struct json_val model);
+CGN_RC tok_load_normalizer(struct tok_loader *l, struct json_val v);
+CGN_RC tok_load_pre_tokenizer(struct tok_loader *l, struct json_val v);
+CGN_RC tok_load_post_processor(struct tok_loader *l, struct json_val v);
+CGN_RC tok_load_added(struct tok_loader *l, struct json_val v);
+/* Members of |object|, which is at |at|; a wrong type is INVALID, an absent one too unless |*out| may keep what it has. */
+CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at, const char *key, bool required, bool *out);
+CGN_RC tok_get_str(struct tok_loader *l, struct json_val object, const char *at, const char *key, struct cgn_str *out); /* kept */
+CGN_RC tok_get_array(struct tok_loader *l, struct json_val object, const char *at, const char *key, struct json_val *out);
+const char *tok_place(struct tok_loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool tok_is_null(struct json_val object, const char *key); /* absent, or null */

@@ -533,8 +533,8 @@ def test_a_reload_changes_what_is_live(fake, start):
 
 # ---- watching ----
 class Watch:
-    def __init__(self, a):
-        self.proc, self.events, self.lines = a.start("watch"), [], queue.Queue()
+    def __init__(self, a, *options, **popen):
+        self.proc, self.events, self.lines = a.start("watch", *options, **popen), [], queue.Queue()
         threading.Thread(target=lambda: [self.lines.put(x) for x in self.proc.stdout] and None, daemon=True).start()
 
     def next(self):
@@ -547,7 +547,7 @@ class Watch:
                     return e
             self.events.append(self.next())
             if "seq" in self.events[-1]:
-                assert self.events[-1]["seq"] == len(self.events)
+                assert self.events[-1]["seq"] == sum("seq" in e for e in self.events)
 
     def clear(self):
         self.proc.kill()
@@ -591,6 +591,37 @@ def test_an_adopted_engine_that_was_restarted_unseen_holds_nothing(fake, start):
     until(lambda: e.scrapes >= read + 2, "the counter was read")
     e.metrics = b"vllm:prompt_tokens_total 7\n"
     assert set(w.until(lambda ev: ev.get("residency", {}).get("removed"))["residency"]["removed"]) == {"a", "b"}
+    w.clear()
+
+
+def test_a_watcher_asks_for_a_range_again(pair):
+    _, a = pair
+    assert a.generate("model=m", "chain=4200000000000001,4200000000000002,ff00000000000003").code == "FINE"
+    w = Watch(a, "repair=66,7")
+    assert w.until(lambda ev: "check" in ev)["check"] == 3
+    got = w.until(lambda ev: ev.get("residency", {}).get("ranges"))["residency"]
+    assert got["reset"] and got["ranges"] == [7, 66] and set(got["stored"]) == {"4200000000000001", "4200000000000002"}
+    assert w.until(lambda ev: "check" in ev and ev["seq"] > w.events[-2]["seq"])["check"] == 3
+    w.clear()
+    bad = Watch(a, "repair=256")
+    end = bad.until(lambda ev: "code" in ev)
+    assert end["code"] == "INVALID" and "256" in end["message"]
+    bad.clear()
+
+
+def test_a_watcher_that_stands_still_is_told_whole_ranges_once_it_goes_on(pair):
+    _, a = pair
+    w = Watch(a, "blocks=count", "pause=1", stdin=subprocess.PIPE)
+    w.until(lambda ev: "paused" in ev)
+    for seed in range(12):  # 130,000 changes each, while nothing is taken
+        assert a.generate("model=m", f"made={seed}:65000").code == "FINE"
+    assert "agent.watcher_slow" in a.log.read_text()
+    w.proc.stdin.write("\n")
+    w.proc.stdin.flush()
+    w.until(lambda ev: ev.get("check") == 65536)
+    told = [ev["residency"] for ev in w.events if ev.get("residency", {}).get("ranges")]
+    assert told and all(r["reset"] for r in told)
+    assert {i for r in told for i in r["ranges"]} == set(range(256))
     w.clear()
 
 

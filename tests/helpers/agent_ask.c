@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_ask ADDR watch                            print Agent.Watch's events, one JSON object a line, until killed or ended
+/* agent_ask ADDR watch [OPTION...]                print Agent.Watch's events, one JSON object a line, until killed or ended
+ *   repair=N,N   ask for these ranges once the first check came
+ *   pause=N      take no more after N events until a line comes on stdin
+ *   blocks=count print how many blocks came and went, not which
  * agent_ask ADDR generate PATH [OPTION...] <body  one Agent.Generate: {"head":...}, {"data":"..."}..., {"code":"FINE","message":""}
  *   model=M engine=E id=ID method=GET chain=HEX,HEX header=name:value   what the request says
+ *   made=SEED:COUNT   a made-up chain
  *   cancel=N   cancel after N data chunks and say {"cancelled":true}
  *   pause=N    take no more after N data chunks until a line comes on stdin (the body is then body=TEXT) */
 #include <errno.h>
@@ -20,7 +24,10 @@ struct ask {
 	struct grpc_call *call;
 	struct cgn_buf body;
 	struct proto_header headers[32];
-	uint64_t chain[1024];
+	uint64_t chain[PROTO_MAX_CHAIN];
+	uint32_t repair[KV_RANGES];
+	size_t n_repair;
+	bool count_only, repaired;
 	struct proto_generate rq;
 	size_t cancel_after, pause_after, chunks, bytes;
 	struct cgn_timer poll;
@@ -146,6 +153,16 @@ static void read_chain(struct ask *a, const char *text)
 		a->chain[a->rq.facts.n_chain++] = strtoull(text, &end, 16);
 }
 
+static void make_chain(struct ask *a, const char *text)
+{
+	char *end;
+	uint64_t seed = strtoull(text, &end, 10), n = strtoull(end + 1, NULL, 10);
+	CGN_MUST(*end == ':' && n <= CGN_COUNT(a->chain));
+	for (uint64_t i = 0; i < n; i++)
+		a->chain[i] = kv_print(seed << 32 | i, 1);
+	a->rq.facts.n_chain = n;
+}
+
 static void option(struct ask *a, const char *arg)
 {
 	const char *eq = strchr(arg, '=');
@@ -163,6 +180,8 @@ static void option(struct ask *a, const char *arg)
 		cgn_buf_str(&a->body, value);
 	else if (cgn_str_is(key, "chain"))
 		read_chain(a, value.p);
+	else if (cgn_str_is(key, "made"))
+		make_chain(a, value.p);
 	else if (cgn_str_is(key, "cancel"))
 		a->cancel_after = strtoul(value.p, NULL, 10);
 	else if (cgn_str_is(key, "pause"))
@@ -204,9 +223,17 @@ static unsigned tiers_of(const Cognitora__V1__Residency *r, size_t i)
 }
 
 /* "abc", or "abc:6" where the tier is not the GPU alone. */
-static void put_digests(struct json_out *o, const char *key, const Cognitora__V1__Residency *r, bool held)
+static void put_digests(struct json_out *o, const char *key, const Cognitora__V1__Residency *r, bool held,
+	bool count_only)
 {
 	json_key(o, key);
+	if (count_only) {
+		size_t n = 0;
+		for (size_t i = 0; i < r->n_blocks; i++)
+			n += (tiers_of(r, i) != 0) == held;
+		json_put_u64(o, n);
+		return;
+	}
 	json_open(o, '[');
 	for (size_t i = 0; i < r->n_blocks; i++) {
 		char text[32];
@@ -243,7 +270,7 @@ static void put_load(struct json_out *o, const Cognitora__V1__Load *l)
 	json_close(o, '}');
 }
 
-static void put_residency(struct json_out *o, const Cognitora__V1__Residency *r)
+static void put_residency(struct json_out *o, const Cognitora__V1__Residency *r, bool count_only)
 {
 	json_key(o, "residency");
 	json_open(o, '{');
@@ -254,13 +281,24 @@ static void put_residency(struct json_out *o, const Cognitora__V1__Residency *r)
 	for (size_t i = 0; i < r->n_ranges; i++)
 		json_put_u64(o, r->ranges[i]);
 	json_close(o, ']');
-	put_digests(o, "stored", r, true);
-	put_digests(o, "removed", r, false);
+	put_digests(o, "stored", r, true, count_only);
+	put_digests(o, "removed", r, false, count_only);
 	json_key(o, "source");
 	json_put_z(o, r->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS ? "events" : "sent");
 	json_key(o, "stale_ms");
 	json_put_u64(o, r->stale_ms);
 	json_close(o, '}');
+}
+
+static void ask_repair(struct ask *a)
+{
+	Cognitora__V1__WatchRequest rq = COGNITORA__V1__WATCH_REQUEST__INIT;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	rq.repair = a->repair;
+	rq.n_repair = a->n_repair;
+	pb_pack(&rq, &b);
+	grpc_send(a->call, &(struct iovec){b.p, b.n}, 1);
+	a->repaired = true;
 }
 
 static void on_event(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
@@ -269,8 +307,8 @@ static void on_event(struct grpc_call *c, void *user, const uint8_t *p, size_t n
 	struct cgn_err err = {0};
 	struct cgn_buf b = {0};
 	struct json_out o = json_out_to(&b);
+	struct ask *a = user;
 	(void)c;
-	(void)user;
 	if (!cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, (struct cgn_str){(const char *)p, n},
 		    &ev, &err)))
 		cgn_must_failed(err.msg, CGN_HERE);
@@ -282,23 +320,41 @@ static void on_event(struct grpc_call *c, void *user, const uint8_t *p, size_t n
 	if (ev->load != NULL)
 		put_load(&o, ev->load);
 	if (ev->residency != NULL)
-		put_residency(&o, ev->residency);
+		put_residency(&o, ev->residency, a->count_only);
 	if (ev->check != NULL) {
 		json_key(&o, "check");
 		json_put_u64(&o, ev->check->blocks);
 	}
 	json_close(&o, '}');
 	say(&b);
+	if (ev->check != NULL && a->n_repair > 0 && !a->repaired)
+		ask_repair(a);
+	after_chunk(a);
 }
 
-static void watch(struct ask *a)
+static void watch_option(struct ask *a, const char *arg)
 {
+	if (strcmp(arg, "blocks=count") == 0)
+		a->count_only = true;
+	else if (strncmp(arg, "pause=", 6) == 0)
+		a->pause_after = strtoul(arg + 6, NULL, 10);
+	else if (strncmp(arg, "repair=", 7) == 0)
+		for (char *at = (char *)(uintptr_t)arg + 6; *at != '\0' && a->n_repair < CGN_COUNT(a->repair);)
+			a->repair[a->n_repair++] = (uint32_t)strtoul(at + 1, &at, 10);
+	else
+		cgn_must_failed(arg, CGN_HERE);
+}
+
+static void watch(struct ask *a, int argc, char **argv)
+{
+	for (int i = 3; i < argc; i++)
+		watch_option(a, argv[i]);
+	(void)fcntl(0, F_SETFL, fcntl(0, F_GETFL) | O_NONBLOCK);
 	const Cognitora__V1__WatchRequest rq = COGNITORA__V1__WATCH_REQUEST__INIT;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	pb_pack(&rq, &b);
 	const struct iovec iov = {b.p, b.n};
-	grpc_send(a->call, &iov, 1);
-	grpc_half_close(a->call);
+	grpc_send(a->call, &iov, 1); /* left open for repairs */
 }
 
 /* With ASK_CA in the environment; ASK_CERT and ASK_KEY are the own identity. */
@@ -321,7 +377,7 @@ int main(int argc, char **argv)
 	struct cgn_err err = {0};
 	bool is_watch = argc > 2 && strcmp(argv[2], "watch") == 0;
 	if (a == NULL || argc < (is_watch ? 3 : 4)) {
-		(void)fputs("usage: agent_ask ADDR watch | generate PATH [OPTION...]\n", stderr);
+		(void)fputs("usage: agent_ask ADDR watch [OPTION...] | generate PATH [OPTION...]\n", stderr);
 		return 2;
 	}
 	struct tls_ctx *tls = NULL;
@@ -336,7 +392,7 @@ int main(int argc, char **argv)
 	}
 	cgn_timer_init(&a->poll, a->loop, on_poll);
 	if (is_watch)
-		watch(a);
+		watch(a, argc, argv);
 	else
 		generate(a, argc, argv);
 	cgn_loop_run(a->loop);

@@ -250,6 +250,13 @@ static void on_generate(struct grpc_call *c, void *fake)
 }
 
 /* ---- main ---- */
+static int by_digest(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
+/* Told range by range, as a real agent does. */
 static void make_blocks(struct fake *f, size_t n)
 {
 	CGN_MUST(n <= MAX_BLOCKS);
@@ -257,6 +264,7 @@ static void make_blocks(struct fake *f, size_t n)
 		f->digests[i] = kv_print(i, 1);
 		f->tiers[i] = KV_TIER_BIT(KV_GPU);
 	}
+	qsort(f->digests, n, sizeof *f->digests, by_digest);
 	f->n = n;
 }
 

@@ -35,13 +35,12 @@ def logged(c):
 
 
 def talk(c, seed, turns):
-    """Conversations that go on by turns, and end; each begins with a system text that some share."""
+    """Four conversations, in turns, each with a system text of its own."""
     rng = random.Random(seed)
 
     def text(n):
         return " ".join(rng.choice(WORDS) for _ in range(n))
-    systems = [text(60), text(90)]
-    talks = [[{"role": "system", "content": rng.choice(systems)}] for _ in range(3)]
+    talks = [[{"role": "system", "content": text(40 + 10 * i)}] for i in range(4)]
     for _ in range(turns):
         messages = rng.choice(talks)
         messages.append({"role": "user", "content": text(rng.randint(8, 30))})

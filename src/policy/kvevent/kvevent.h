@@ -7,7 +7,7 @@
  *   event   ["BlockStored", block_hashes, parent_block_hash, token_ids, block_size, lora_id, medium, lora_name, extra_keys, group_idx,
  *           kv_cache_spec_kind, kv_cache_spec_sliding_window, locality], trailing defaults left out; SGLang has {"cache_salt"} where
  *           lora_name stands; ["BlockRemoved", block_hashes, medium, group_idx, locality]; ["AllBlocksCleared"];
- *           or a map {"type": "BlockStored", ...} with the same names (and "metadata" for SGLang's)
+ *           or a map {"type": "BlockStored", ...} with the same names (and SGLang's "cache_salt", or "metadata" that holds it)
  *   hash    an integer of up to 64 bits, or bytes, of which the last 8 count, big-endian
  *   medium  GPU (and nothing said): KV_GPU. CPU, CPU_PINNED, CPU_TIER1, CPU_TIER2: KV_RAM. STORAGE, DISK, SSD, FS, NVME: KV_SSD.
  *           Anything else, and whatever has locality REMOTE: KV_REMOTE. Case does not matter

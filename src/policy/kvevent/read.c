@@ -16,12 +16,13 @@ enum field {
 	F_WINDOW,
 	F_LOCALITY,
 	F_METADATA,
+	F_SALT,
 	F_TYPE,
 	F_UNKNOWN,
 };
 
 static const char *const field_names[] = {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
-	"extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality", "metadata", "type"};
+	"extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality", "metadata", "cache_salt", "type"};
 static const char *const type_names[] = {"BlockStored", "BlockRemoved", "AllBlocksCleared"};
 /* Behind the tag. */
 static const uint8_t stored_places[] = {F_HASHES, F_PARENT, F_TOKENS, F_BLOCK_SIZE, F_LORA_ID, F_MEDIUM, F_LORA_NAME, F_EXTRA_KEYS, F_GROUP,
@@ -200,6 +201,9 @@ static void take_field(struct reading *r, enum field f)
 		return;
 	case F_LOCALITY:
 		r->locality = take_text(&r->in);
+		return;
+	case F_SALT:
+		r->e.salt = take_text(&r->in);
 		return;
 	case F_METADATA:
 		take_metadata(r);

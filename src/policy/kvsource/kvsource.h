@@ -28,6 +28,7 @@
  * cache group; one block more demotes; and what is held back. One thread. */
 #pragma once
 #include "base/core/err.h"
+#include "base/core/str.h"
 #include "policy/kvindex/holdings.h"
 
 #define KV_SOURCE_MAX_BLOCKS     ((size_t)1 << 20)

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A fleet in one process and in virtual time: simulated engines with tiers, whose events are lost, doubled, reordered and garbled on their way
+ * to an agent's source and holdings; agents' changes that are lost on their way to two routers' indexes; engines and agents that die.
+ * All of it is the code that runs, but for the sockets. While it lasts, no index may say that a block lies where it never lay; once the
+ * storm is over, both indexes are what the engines hold, block for block and tier for tier. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/kvindex/kvindex.h"
+#include "policy/kvsource/kvsource.h"
+#include "sim/events.h"
+#include "sim/model.h"
+
+#define NODES   7
+#define ROUTERS 2
+#define BLOCK   4
+#define LOG     4096 /* batches of one incarnation of an engine */
+#define TURNS   1500
+#define IN_FLIGHT 8
+
+struct wire { /* batches on their way, that may overtake each other */
+	uint64_t seq[IN_FLIGHT];
+	unsigned n;
+};
+
+struct link { /* an agent's changes on their way to a router */
+	uint16_t lane;
+	bool up;
+	uint64_t *touched;
+	size_t n, cap;
+};
+
+struct node {
+	struct sim_model *engine;
+	struct sim_job *job;
+	struct sim_events events;
+	struct cgn_buf log[LOG];
+	uint64_t published; /* by this incarnation */
+	struct wire wire;
+	struct holdings *held;
+	struct holdings *ever; /* what its engines held at any time */
+	struct kv_source *source;
+	cgn_nsec wake_at;
+	struct link link[ROUTERS];
+	unsigned number;
+};
+
+struct fleet {
+	struct node node[NODES];
+	struct kvindex *index[ROUTERS];
+	cgn_nsec now;
+	uint64_t rng;
+	bool storm;
+	struct kv_source_stats sums;
+	unsigned engine_deaths, agent_deaths, links_lost, repairs, garbled;
+};
+
+static const char *const models[] = {"m", NULL};
+
+static uint64_t draw(struct fleet *f, uint64_t n)
+{
+	return sim_mix(++f->rng) % n;
+}
+
+/* One time in |n|, while the storm lasts. */
+static bool mishap(struct fleet *f, uint64_t n)
+{
+	return f->storm && draw(f, n) == 0;
+}
+
+/* ---- an engine ---- */
+
+static void engine_start(struct node *e)
+{
+	enum sim_dialect dialect = (enum sim_dialect)(e->number % SIM_DIALECT_COUNT);
+	bool below = dialect != SIM_DIALECT_SGLANG_OLD; /* which has no words for it */
+	sim_events_init(&e->events, &(struct sim_events_cfg){.dialect = dialect, .hash_bytes = e->number % 2 == 1,
+					    .groups = dialect == SIM_DIALECT_VLLM ? 2 : 1, .block_tokens = BLOCK, .models = models});
+	struct sim_model_cfg cfg = {
+		.decode = CGN_MSEC,
+		.max_batch = 4,
+		.step_tokens = 64,
+		.max_queue = 10,
+		.kv_blocks = 24,
+		.block_tokens = BLOCK,
+		.lower_blocks = {0, below ? 20 : 0, below ? 30 : 0},
+		.notes = sim_dialect_describes(dialect) ? SIM_NOTE_FULL : SIM_NOTE_DIGEST,
+		.listener = sim_events_listener(&e->events),
+	};
+	assert_true(cgn_ok(sim_model_new(&cfg, &e->engine)));
+	e->published = 0;
+	e->wire.n = 0;
+}
+
+static void engine_stop(struct node *e)
+{
+	sim_model_free(&e->engine);
+	sim_events_fini(&e->events);
+	for (uint64_t i = 0; i < e->published; i++)
+		cgn_buf_fini(&e->log[i]);
+}
+
+static void publish(struct node *e)
+{
+	if (!sim_events_any(&e->events))
+		return;
+	assert_true(e->published < LOG);
+	struct cgn_buf *b = &e->log[e->published++];
+	sim_events_take(&e->events, 1.5, false, b);
+	assert_false(b->bad);
+	assert_true(e->wire.n < IN_FLIGHT);
+	e->wire.seq[e->wire.n++] = e->published - 1;
+}
+
+static void remember(void *user, uint64_t digest)
+{
+	struct node *e = user;
+	if (holdings_tiers(e->ever, digest) == 0)
+		assert_true(cgn_ok(holdings_add(e->ever, digest, KV_GPU)));
+}
+
+/* A prompt that begins like others, and its answer. */
+static void engine_serve(struct fleet *f, struct node *e)
+{
+	uint64_t lineage = draw(f, 9);
+	uint32_t prompt = (uint32_t)(BLOCK * (1 + draw(f, 6))), own = (uint32_t)draw(f, 3 * BLOCK);
+	bool salted = lineage % 3 == 0 && e->number % SIM_DIALECT_COUNT != SIM_DIALECT_SGLANG_OLD; /* whose events do not tell of it */
+	struct sim_chain c;
+	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .salt = salted ? CGN_STR("pepper") : CGN_STR(""),
+				   .block_tokens = BLOCK, .max_tokens = 4096, .keep = true});
+	for (uint32_t i = 0; i < prompt; i++)
+		sim_chain_add(&c, (uint32_t)(sim_mix(lineage * 4096 + i) & 0xffffff));
+	for (uint32_t i = 0; i < own + 1; i++)
+		sim_chain_add(&c, (uint32_t)(draw(f, 1 << 20)));
+	const struct sim_job_spec spec = {prompt + own, 1, c.hashes, c.n, NULL, &c.contents};
+	assert_true(cgn_ok(sim_model_submit(e->engine, &spec, &e->job)));
+	sim_chain_fini(&c);
+	struct sim_orders o;
+	for (sim_model_step(e->engine, f->now, &o); o.wake_at != 0; sim_model_step(e->engine, f->now, &o))
+		f->now = o.wake_at;
+	sim_tiers_digests(sim_model_tiers(e->engine), SIM_TIER_GPU, remember, e);
+	publish(e);
+}
+
+/* ---- an agent ---- */
+
+static void on_changed(void *user, uint64_t digest)
+{
+	struct node *e = user;
+	for (unsigned r = 0; r < ROUTERS; r++) {
+		struct link *l = &e->link[r];
+		if (!l->up)
+			continue;
+		if (l->n == l->cap) {
+			l->cap = l->cap > 0 ? 2 * l->cap : 64;
+			l->touched = realloc(l->touched, l->cap * sizeof *l->touched);
+			assert_non_null(l->touched);
+		}
+		l->touched[l->n++] = digest;
+	}
+}
+
+static void tell(struct fleet *f, struct node *e, enum kv_source_input_type type, uint64_t seq, struct cgn_str payload);
+
+static void replay(struct fleet *f, struct node *e, uint64_t from)
+{
+	for (uint64_t i = from; i < e->published; i++) {
+		if (mishap(f, 200)) {
+			tell(f, e, KV_IN_REPLAY_FAILED, 0, (struct cgn_str){0});
+			return;
+		}
+		tell(f, e, KV_IN_REPLAYED, i, cgn_buf_view(&e->log[i]));
+	}
+	tell(f, e, KV_IN_REPLAY_END, 0, (struct cgn_str){0});
+}
+
+static void tell(struct fleet *f, struct node *e, enum kv_source_input_type type, uint64_t seq, struct cgn_str payload)
+{
+	struct kv_source_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
+	struct kv_source_orders o;
+	kv_source_step(e->source, &in, f->now, &o);
+	e->wake_at = o.wake_at;
+	f->garbled += o.unparsable;
+	if (o.replay)
+		replay(f, e, o.replay_from);
+}
+
+static void agent_start(struct node *e)
+{
+	struct cgn_err err;
+	bool sglang = e->number % SIM_DIALECT_COUNT >= SIM_DIALECT_SGLANG;
+	assert_true(cgn_ok(holdings_new(100000, on_changed, e, &e->held, &err)));
+	const struct kv_source_cfg cfg = {.model = "m", .lora_is_model = !sglang, .block_tokens = BLOCK, .can_replay = true};
+	assert_true(cgn_ok(kv_source_new(&cfg, e->held, &e->source, &err)));
+	e->wake_at = 0;
+}
+
+static void agent_stop(struct fleet *f, struct node *e)
+{
+	struct kv_source_stats s = kv_source_stats(e->source);
+	f->sums.gaps += s.gaps;
+	f->sums.duplicates += s.duplicates;
+	f->sums.restarts += s.restarts;
+	f->sums.replay_failures += s.replay_failures;
+	f->sums.errors += s.errors;
+	kv_source_free(&e->source);
+	assert_int_equal(holdings_count(e->held), 0);
+	holdings_free(&e->held);
+}
+
+static void connect(struct fleet *f, struct node *e)
+{
+	tell(f, e, KV_IN_CONNECTED, 0, (struct cgn_str){0});
+}
+
+/* What is on the wire arrives, or some of it, in whatever order. */
+static void deliver(struct fleet *f, struct node *e)
+{
+	static const char garbage[] = "\x93\xcb rubbish";
+	while (e->wire.n > 0 && !(e->wire.n < IN_FLIGHT && mishap(f, 3))) {
+		unsigned i = mishap(f, 4) ? (unsigned)draw(f, e->wire.n) : 0;
+		uint64_t seq = e->wire.seq[i];
+		memmove(&e->wire.seq[i], &e->wire.seq[i + 1], (--e->wire.n - i) * sizeof e->wire.seq[0]);
+		if (mishap(f, 12))
+			continue;
+		bool bad = mishap(f, 300);
+		struct cgn_str payload = bad ? (struct cgn_str){garbage, sizeof garbage - 1} : cgn_buf_view(&e->log[seq]);
+		for (unsigned times = mishap(f, 10) ? 2 : 1; times > 0; times--)
+			tell(f, e, KV_IN_LIVE, seq, payload);
+	}
+	if (e->wake_at != 0 && f->now >= e->wake_at)
+		tell(f, e, KV_IN_TICK, 0, (struct cgn_str){0});
+}
+
+/* ---- a router ---- */
+
+struct teller {
+	struct kvindex *index;
+	uint16_t lane;
+};
+
+static void tell_block(void *user, uint64_t digest, unsigned tiers)
+{
+	const struct teller *t = user;
+	uint8_t mask = (uint8_t)tiers;
+	kvindex_set(t->index, t->lane, &digest, &mask, 1);
+}
+
+/* A watch begins: a lane that holds nothing, then a snapshot. */
+static void watch(struct fleet *f, struct node *e, unsigned router)
+{
+	struct cgn_err err;
+	struct link *l = &e->link[router];
+	struct teller t = {.index = f->index[router]};
+	if (l->up)
+		kvindex_node_remove(t.index, l->lane);
+	while (kvindex_tick(t.index, 1000))
+		continue;
+	assert_true(cgn_ok(kvindex_node_add(t.index, &l->lane, &err)));
+	t.lane = l->lane;
+	l->up = true;
+	l->n = 0;
+	holdings_each(e->held, KV_RANGES, tell_block, &t);
+}
+
+static void flush(struct fleet *f, struct node *e, unsigned router)
+{
+	struct link *l = &e->link[router];
+	struct teller t = {f->index[router], l->lane};
+	if (mishap(f, 60)) { /* the router sees a gap in the numbers */
+		f->links_lost++;
+		watch(f, e, router);
+		return;
+	}
+	for (size_t i = 0; i < l->n; i++)
+		if (!mishap(f, 150)) /* a change that a fault of ours swallowed: only the sums can tell */
+			tell_block(&t, l->touched[i], holdings_tiers(e->held, l->touched[i]));
+	l->n = 0;
+}
+
+static void check(struct fleet *f, struct node *e, unsigned router)
+{
+	struct teller t = {f->index[router], e->link[router].lane};
+	const uint64_t *sums = holdings_sums(e->held);
+	for (unsigned range = 0; range < KV_RANGES; range++) {
+		if (sums[range] == kvindex_sums(t.index, t.lane)[range])
+			continue;
+		kvindex_clear(t.index, t.lane, range);
+		holdings_each(e->held, range, tell_block, &t);
+		f->repairs++;
+	}
+	assert_memory_equal(sums, kvindex_sums(t.index, t.lane), KV_RANGES * sizeof *sums);
+}
+
+/* ---- life and death ---- */
+
+static void engine_dies(struct fleet *f, struct node *e)
+{
+	f->engine_deaths++;
+	engine_stop(e);
+	engine_start(e);
+	if (draw(f, 2) == 0)
+		tell(f, e, KV_IN_DISCONNECTED, 0, (struct cgn_str){0});
+	connect(f, e);
+}
+
+static void agent_dies(struct fleet *f, struct node *e)
+{
+	f->agent_deaths++;
+	agent_stop(f, e);
+	agent_start(e);
+	connect(f, e);
+	for (unsigned r = 0; r < ROUTERS; r++)
+		watch(f, e, r);
+}
+
+static void turn(struct fleet *f)
+{
+	struct node *e = &f->node[draw(f, NODES)];
+	f->now += draw(f, 2 * CGN_SEC);
+	engine_serve(f, e);
+	if (mishap(f, 150))
+		engine_dies(f, e);
+	if (mishap(f, 200))
+		agent_dies(f, e);
+	for (unsigned i = 0; i < NODES; i++) {
+		deliver(f, &f->node[i]);
+		for (unsigned r = 0; r < ROUTERS; r++)
+			if (!mishap(f, 2))
+				flush(f, &f->node[i], r);
+	}
+}
+
+/* ---- the truth ---- */
+
+struct truth {
+	uint64_t digest[256];
+	uint8_t tiers[256];
+	size_t n;
+	enum sim_tier at;
+};
+
+static void note(void *user, uint64_t digest)
+{
+	struct truth *t = user;
+	size_t i = 0;
+	while (i < t->n && t->digest[i] != digest)
+		i++;
+	assert_true(i < CGN_COUNT(t->digest));
+	if (i == t->n) {
+		t->digest[t->n] = digest;
+		t->tiers[t->n++] = 0;
+	}
+	t->tiers[i] |= (uint8_t)(1U << t->at); /* GPU, CPU, STORAGE are KV_GPU, KV_RAM, KV_SSD */
+}
+
+static void truth_of(const struct node *e, struct truth *t)
+{
+	t->n = 0;
+	for (t->at = 0; t->at < SIM_TIER_COUNT; t->at++)
+		sim_tiers_digests(sim_model_tiers(e->engine), t->at, note, t);
+}
+
+static void index_is_exact(struct fleet *f, struct node *e)
+{
+	static struct truth t;
+	truth_of(e, &t);
+	assert_int_equal(holdings_count(e->held), t.n);
+	for (unsigned r = 0; r < ROUTERS; r++) {
+		assert_int_equal(kvindex_count(f->index[r], e->link[r].lane), t.n);
+		for (size_t i = 0; i < t.n; i++) {
+			unsigned is = kvindex_tiers(f->index[r], e->link[r].lane, t.digest[i]);
+			if (is != t.tiers[i])
+				fail_msg("node %u, router %u: block %zu lies in tiers %u, and in %u to the index", e->number, r, i, t.tiers[i], is);
+		}
+	}
+}
+
+static void was_there(void *user, uint64_t digest, unsigned tiers)
+{
+	const struct node *e = user;
+	if (holdings_tiers(e->ever, digest) == 0)
+		fail_msg("node %u never held a block that is indexed in tiers %u", e->number, tiers);
+}
+
+static void index_is_sane(struct fleet *f)
+{
+	for (unsigned i = 0; i < NODES; i++)
+		for (unsigned r = 0; r < ROUTERS; r++)
+			kvindex_each(f->index[r], f->node[i].link[r].lane, KV_RANGES, was_there, &f->node[i]);
+}
+
+/* Everything on its way arrives, whoever lost touch comes back, and what was said to be done later is done. */
+static void calm_down(struct fleet *f)
+{
+	f->storm = false;
+	for (unsigned i = 0; i < NODES; i++) {
+		struct node *e = &f->node[i];
+		deliver(f, e);
+		f->now += KV_SOURCE_COOLDOWN + CGN_SEC;
+		deliver(f, e);
+		tell(f, e, KV_IN_DISCONNECTED, 0, (struct cgn_str){0});
+		connect(f, e);
+		if (kv_source_stats(e->source).errors > 0) /* what rubbish stood for is only known when the engine begins anew */
+			engine_dies(f, e);
+		engine_serve(f, e);
+		deliver(f, e);
+		if (kv_source_state(e->source) != KV_SOURCE_GOOD)
+			fail_msg("node %u is %s: %s", e->number, kv_source_state_name(kv_source_state(e->source)), kv_source_why(e->source));
+		for (unsigned r = 0; r < ROUTERS; r++) {
+			flush(f, e, r);
+			check(f, e, r);
+		}
+	}
+}
+
+static void fleet_open(struct fleet *f, uint64_t seed)
+{
+	struct cgn_err err;
+	*f = (struct fleet){.now = 1000 * CGN_SEC, .rng = seed << 32, .storm = true};
+	for (unsigned r = 0; r < ROUTERS; r++) {
+		const struct kvindex_cfg cfg = {.max_bytes = 64 << 20, .max_readers = 1, .seed = seed + r};
+		assert_true(cgn_ok(kvindex_new(&cfg, &f->index[r], &err)));
+	}
+	for (unsigned i = 0; i < NODES; i++) {
+		struct node *e = &f->node[i];
+		e->number = i;
+		assert_true(cgn_ok(holdings_new(1 << 20, NULL, NULL, &e->ever, &err)));
+		engine_start(e);
+		agent_start(e);
+		connect(f, e);
+		for (unsigned r = 0; r < ROUTERS; r++)
+			watch(f, e, r);
+	}
+}
+
+static void fleet_close(struct fleet *f)
+{
+	for (unsigned i = 0; i < NODES; i++) {
+		agent_stop(f, &f->node[i]);
+		engine_stop(&f->node[i]);
+		holdings_free(&f->node[i].ever);
+		for (unsigned r = 0; r < ROUTERS; r++)
+			free(f->node[i].link[r].touched);
+	}
+	for (unsigned r = 0; r < ROUTERS; r++)
+		kvindex_free(&f->index[r]);
+}
+
+static void ends_exact(void **state)
+{
+	static struct fleet f;
+	struct kv_source_stats all = {0};
+	unsigned deaths = 0, lost = 0, repairs = 0, garbled = 0;
+	(void)state;
+	for (uint64_t seed = 1; seed <= 6; seed++) {
+		fleet_open(&f, seed);
+		for (unsigned lull = 0; lull < 3; lull++) {
+			f.storm = true;
+			for (unsigned i = 0; i < TURNS / 3; i++)
+				turn(&f);
+			index_is_sane(&f);
+			calm_down(&f);
+			for (unsigned i = 0; i < NODES; i++)
+				index_is_exact(&f, &f.node[i]);
+		}
+		fleet_close(&f);
+		all.gaps += f.sums.gaps;
+		all.duplicates += f.sums.duplicates;
+		all.restarts += f.sums.restarts;
+		all.replay_failures += f.sums.replay_failures;
+		deaths += f.engine_deaths + f.agent_deaths;
+		lost += f.links_lost;
+		repairs += f.repairs;
+		garbled += f.garbled;
+	}
+	print_message("gaps %lu, duplicates %lu, restarts %lu, failed replays %lu, deaths %u, watches lost %u, ranges repaired %u, garbled %u\n",
+		(unsigned long)all.gaps, (unsigned long)all.duplicates, (unsigned long)all.restarts, (unsigned long)all.replay_failures, deaths,
+		lost, repairs, garbled);
+	/* each kind of mishap took place */
+	assert_true(all.gaps > 0 && all.duplicates > 0 && all.restarts > 0 && all.replay_failures > 0 && deaths > 0 && lost > 0 && repairs > 0 && garbled > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(ends_exact)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

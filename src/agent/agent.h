@@ -121,7 +121,8 @@ void holds_heard(struct engine *e, bool heard);
 
 /* ---- watch.c: Agent.Watch ---- */
 #define AGENT_MAX_WATCHERS 64
-#define WATCH_INTERVAL     (250 * CGN_MSEC)
+#define WATCH_INTERVAL     (250 * CGN_MSEC) /* between two reports of load */
+#define WATCH_BLOCKS_DELAY (25 * CGN_MSEC) /* from a change of what is held to its report, so that changes go together */
 #define WATCH_CHECK_INTERVAL (2 * CGN_SEC) /* between two checks of a watcher's knowledge, while things change */
 void watch_init(struct agent *a);
 void watch_fini(struct agent *a);

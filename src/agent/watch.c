@@ -319,12 +319,18 @@ void watch_fini(struct agent *a)
 	cgn_timer_cancel(&a->check_timer);
 }
 
-void watch_load_changed(struct agent *a)
+/* Tell the watchers at |due|, or before if that is planned already. */
+static void tell_at(struct agent *a, cgn_nsec due)
 {
-	cgn_nsec now = cgn_loop_now(a->loop), due = a->watch_last + WATCH_INTERVAL;
-	if (a->watch_timer.at != 0 || cgn_list_empty(&a->watchers))
+	cgn_nsec now = cgn_loop_now(a->loop);
+	if (cgn_list_empty(&a->watchers) || (a->watch_timer.at != 0 && a->watch_timer.at <= due))
 		return;
 	cgn_timer_set(&a->watch_timer, due > now ? due - now : 0);
+}
+
+void watch_load_changed(struct agent *a)
+{
+	tell_at(a, a->watch_last + WATCH_INTERVAL);
 }
 
 void watch_node_changed(struct agent *a)
@@ -346,7 +352,7 @@ void watch_digest_changed(struct agent *a, uint64_t digest)
 	CGN_LIVE(a, AGENT_TAG);
 	cgn_list_each (it, &a->watchers)
 		touch(CGN_CONTAINER(it, struct watcher, link), digest);
-	watch_load_changed(a);
+	tell_at(a, cgn_loop_now(a->loop) + WATCH_BLOCKS_DELAY);
 }
 
 void watch_end_all(struct agent *a, const char *sentence)

@@ -77,11 +77,13 @@ static void forget(struct router_watch *w, const Cognitora__V1__Residency *res)
 static void record_take(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
 	struct route_record *record = w->r->shared.record;
-	for (size_t i = 0; i < res->n_blocks; i++)
-		if (res->tiers.len == 0 || res->tiers.data[i] != 0)
-			route_record_add(record, &res->blocks[i], 1, w->slot);
-		else
-			route_record_drop(record, &res->blocks[i], 1, w->slot);
+	for (size_t at = 0, n; at < res->n_blocks; at += n) {
+		bool held = res->tiers.len == 0 || res->tiers.data[at] != 0;
+		for (n = 1; at + n < res->n_blocks && n < ROUTE_MAX_BLOCKS; n++)
+			if (res->tiers.len > 0 && (res->tiers.data[at + n] != 0) != held)
+				break;
+		(held ? route_record_add : route_record_drop)(record, res->blocks + at, n, w->slot);
+	}
 }
 
 static void source_take(struct router_watch *w, const Cognitora__V1__Residency *res)

@@ -205,9 +205,12 @@ void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, u
 	struct slot_row *s = &r->slot[slot];
 	uint32_t generation = load32(&s->generation);
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
+		if (i + PREFETCH_AHEAD < n)
+			__builtin_prefetch(bucket_of(r, key_of(chain[i + PREFETCH_AHEAD], slot / ROUTE_GROUP)), 1);
 		if (put(r, key_of(chain[i], slot / ROUTE_GROUP), slot, generation))
 			atomic_fetch_add_explicit(&s->sent, 1, memory_order_relaxed);
+	}
 }
 
 void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)

@@ -21,6 +21,7 @@
  * none, it was restarted, and everything is forgotten. A number that was applied before, with other contents, says the same. A replay that
  * fails, or does not reach back far enough, forgets everything too, and the source goes on from what comes next, as KV_SOURCE_PARTIAL: what it
  * knows is true, but there may be more. After a failure the next replay is 30 s later.
+ * When nothing came for KV_SOURCE_QUIET, a replay looks whether the last batch before the lull was lost, and again each KV_SOURCE_IDLE.
  * An unparsable batch demotes: all is forgotten, and the source starts anew behind it after 30 s.
  * A source that lost its connection keeps what it knows for 10 s.
  *
@@ -36,6 +37,8 @@
 #define KV_SOURCE_HELD_BYTES     ((size_t)8 * 1024 * 1024)
 #define KV_SOURCE_REPLAY_TIME    (5 * CGN_SEC) /* without an answer */
 #define KV_SOURCE_COOLDOWN       (30 * CGN_SEC)
+#define KV_SOURCE_QUIET          (2 * CGN_SEC)
+#define KV_SOURCE_IDLE           (30 * CGN_SEC)
 #define KV_SOURCE_STALE          (10 * CGN_SEC)
 
 enum kv_source_state {
@@ -52,7 +55,7 @@ struct kv_source_cfg {
 	const char *model;  /* as it enters the chain's root */
 	bool lora_is_model; /* vLLM's rule for roots, else SGLang's */
 	uint32_t block_tokens;
-	bool can_replay;
+	bool can_replay;    /* a replay that is ordered will be tried */
 	size_t max_blocks; /* 0: KV_SOURCE_MAX_BLOCKS */
 };
 
@@ -90,6 +93,7 @@ struct kv_source_stats {
 	uint64_t next_seq;
 	size_t blocks;    /* engine's, by hash */
 	size_t held;      /* batches held back */
+	bool keeps;       /* what it knew last, while it waits for its publisher or syncs; always when good or partial */
 	int64_t dp_rank;  /* as the last batch says; -1: not said */
 	cgn_nsec last_at; /* of the last batch; 0: none came */
 };

@@ -80,10 +80,10 @@ struct kv_source {
 	bool connected, started, complete, hopeless; /* hopeless: demoted until another incarnation */
 	uint64_t base, next, floor; /* first applied, next to apply, where replays may begin */
 	uint64_t prints[PRINTS]; /* of the batches applied last */
-	bool replaying, verify;
+	bool replaying, verify, audit; /* audit: only to see whether something is missing */
 	unsigned fruitless; /* replays in a row that brought nothing */
 	uint64_t next_at_ask;
-	cgn_nsec replay_due, cooldown_until, stale_at;
+	cgn_nsec replay_due, cooldown_until, stale_at, quiet_at;
 	struct kv_source_stats stats;
 	struct cgn_buf scratch;
 	struct digest *digests; /* LEDGER_MAX_SPLIT */

@@ -31,6 +31,7 @@ static void forget(struct kv_source *s)
 	ledger_clear(&s->ledger);
 	s->started = s->complete = false;
 	s->next = s->base = 0;
+	s->quiet_at = 0;
 }
 
 static uint64_t print_of(struct cgn_str payload)
@@ -56,14 +57,14 @@ static void begin_replay(struct kv_source *s, cgn_nsec now, struct kv_source_ord
 	out->replay = true;
 	out->cancel_replay = false;
 	out->replay_from = s->verify ? s->next - 1 : s->started && s->next > s->floor ? s->next : s->floor;
-	if (s->state != KV_SOURCE_GOOD)
-		set_state(s, KV_SOURCE_SYNCING, "it learns what came before");
+	s->quiet_at = 0;
+	s->audit = false;
 }
 
 static void end_replay(struct kv_source *s, struct kv_source_orders *out)
 {
 	out->cancel_replay = s->replaying && !out->replay;
-	s->replaying = s->verify = false;
+	s->replaying = s->verify = s->audit = false;
 }
 
 static void settle(struct kv_source *s)
@@ -105,6 +106,7 @@ static bool apply(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn
 	}
 	s->prints[seq % PRINTS] = print_of(payload);
 	s->next = seq + 1;
+	s->quiet_at = s->cfg.can_replay && now >= s->cooldown_until ? now + KV_SOURCE_QUIET : 0;
 	s->stats.last_at = now;
 	cgn_rc rc = source_apply(s, payload, &why);
 	if (cgn_ok(rc))
@@ -176,6 +178,7 @@ static void restarted(struct kv_source *s)
 	s->stats.restarts++;
 	forget(s);
 	s->floor = 0;
+	set_state(s, KV_SOURCE_SYNCING, "it learns what came before");
 }
 
 /* Learn everything from the beginning, or what there is of it. */
@@ -184,7 +187,7 @@ static void start_sync(struct kv_source *s, cgn_nsec now, struct kv_source_order
 	s->hopeless = false;
 	s->fruitless = 0;
 	s->cooldown_until = 0;
-	set_state(s, KV_SOURCE_SYNCING, "it waits for the first event");
+	set_state(s, KV_SOURCE_SYNCING, s->cfg.can_replay ? "it learns what came before" : "it waits for the first event");
 	if (s->cfg.can_replay)
 		begin_replay(s, now, out);
 }
@@ -198,6 +201,8 @@ static void on_connected(struct kv_source *s, cgn_nsec now, struct kv_source_ord
 	if (s->state == KV_SOURCE_DEMOTED || !s->cfg.can_replay) { /* unverifiable: it may be another incarnation */
 		forget(s);
 		s->floor = 0;
+	} else if (s->cooldown_until != 0) { /* it was to begin anew anyway */
+		forget(s);
 	}
 	held_clear(&s->held);
 	start_sync(s, now, out);
@@ -295,7 +300,8 @@ static void on_replay_end(struct kv_source *s, cgn_nsec now, struct kv_source_or
 	if (!s->replaying)
 		return;
 	bool gone = s->verify; /* it has not even what we had applied */
-	s->replaying = s->verify = false;
+	bool audited = s->audit && s->next == s->next_at_ask;
+	s->replaying = s->verify = s->audit = false;
 	if (gone) {
 		restarted(s);
 		begin_replay(s, now, out);
@@ -309,10 +315,12 @@ static void on_replay_end(struct kv_source *s, cgn_nsec now, struct kv_source_or
 	apply_held(s, now, out);
 	if (s->state == KV_SOURCE_DEMOTED)
 		return;
-	if (s->held.n > 0 || s->missed)
+	if (s->held.n > 0 || s->missed) {
 		still_missing(s, now, out);
-	else
-		s->fruitless = 0;
+		return;
+	}
+	s->fruitless = 0;
+	s->quiet_at = s->cfg.can_replay ? now + (audited ? KV_SOURCE_IDLE : KV_SOURCE_QUIET) : 0;
 }
 
 static void on_replay_failed(struct kv_source *s, const char *reason, cgn_nsec now, struct kv_source_orders *out)
@@ -320,10 +328,28 @@ static void on_replay_failed(struct kv_source *s, const char *reason, cgn_nsec n
 	char why[200];
 	if (!s->replaying)
 		return;
-	(void)snprintf(why, sizeof why, "the replay failed: %s", reason);
 	s->stats.replay_failures++;
+	if (s->audit) { /* nothing is known to be missing but what is held */
+		end_replay(s, out);
+		apply_held(s, now, out);
+		s->quiet_at = now + KV_SOURCE_IDLE;
+		if (s->state != KV_SOURCE_DEMOTED && (s->held.n > 0 || s->missed))
+			fill_gap(s, now, out);
+		return;
+	}
+	(void)snprintf(why, sizeof why, "the replay failed: %s", reason);
 	s->cooldown_until = now + KV_SOURCE_COOLDOWN;
 	start_over_here(s, why, now, out);
+}
+
+/* The last batch before a lull may have been lost, and nothing after it would tell. */
+static void audit(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	s->quiet_at = 0;
+	if (!s->connected || !s->started || s->replaying || now < s->cooldown_until)
+		return;
+	begin_replay(s, now, out);
+	s->audit = true;
 }
 
 static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
@@ -335,6 +361,8 @@ static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *
 		forget(s);
 		held_clear(&s->held);
 	}
+	if (s->quiet_at != 0 && now >= s->quiet_at)
+		audit(s, now, out);
 	if (s->cooldown_until == 0 || now < s->cooldown_until || !s->connected)
 		return;
 	s->cooldown_until = 0;
@@ -346,7 +374,7 @@ static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *
 
 static cgn_nsec wake_at(const struct kv_source *s)
 {
-	const cgn_nsec due[] = {s->replaying ? s->replay_due : 0, s->stale_at, s->connected ? s->cooldown_until : 0};
+	const cgn_nsec due[] = {s->replaying ? s->replay_due : 0, s->stale_at, s->connected ? s->cooldown_until : 0, s->connected ? s->quiet_at : 0};
 	cgn_nsec first = 0;
 	for (size_t i = 0; i < CGN_COUNT(due); i++)
 		if (due[i] != 0 && (first == 0 || due[i] < first))
@@ -442,5 +470,6 @@ struct kv_source_stats kv_source_stats(const struct kv_source *s)
 	st.next_seq = s->next;
 	st.blocks = s->ledger.n_blocks;
 	st.held = s->held.n;
+	st.keeps = s->started;
 	return st;
 }

@@ -192,10 +192,11 @@ static void promtool_finds_no_fault(void **state)
 	if (system("promtool --version >/dev/null 2>&1") != 0)
 		skip();
 #define METRIC(id, name, type, labels, help)                     \
-	metric_get(METRIC_##id, (const char *const[]){"x", "y"}, \
-		sizeof labels == 1            ? 0                \
-		: strchr(labels, ',') != NULL ? 2                \
-					      : 1);
+	metric_get(METRIC_##id, (const char *const[]){"x", "y", "z"}, \
+		sizeof labels == 1                              ? 0 \
+		: strchr(labels, ',') == NULL                   ? 1 \
+		: strchr(labels, ',') == strrchr(labels, ',') ? 2 \
+							       : 3);
 #include "joint/telemetry/metrics.def"
 #undef METRIC
 	scrape();

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* template operators, in both dialects. "and", "or", "not" and ~ are with the expressions, since they choose what is evaluated. */
+#include <math.h>
+
+#include "template_priv.h"
+
+static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", ">", "<=", ">=", "in", "not in"};
+
+static bool refuse(struct vm *vm, enum op op, struct value a, struct value b)
+{
+	return vm_type(vm, "no \"%s\" between %s and %s", names[op], value_type(vm, a), value_type(vm, b));
+}
+
+static bool divide(struct vm *vm, enum op op, double x, double y, struct value *out)
+{
+	if (!(y < 0) && !(y > 0))
+		return vm_type(vm, "division by zero");
+	double r = op == OP_DIV ? x / y : op == OP_FLOOR ? floor(x / y) : fmod(x, y);
+	if (op == OP_REM && !vm->js && (r < 0 || r > 0) && (r < 0) != (y < 0))
+		r += y;
+	*out = v_float(r);
+	return true;
+}
+
+static bool divide_ints(struct vm *vm, enum op op, int64_t x, int64_t y, struct value *out)
+{
+	if (y == 0)
+		return vm_type(vm, "division by zero");
+	if (y == -1) { /* the one quotient that overflows */
+		*out = v_int(op == OP_REM ? 0 : x == INT64_MIN ? INT64_MAX : -x);
+		return true;
+	}
+	int64_t quotient = x / y, rest = x % y;
+	if (rest != 0 && (rest < 0) != (y < 0) && !(op == OP_REM && vm->js)) {
+		quotient--;
+		rest += y;
+	}
+	*out = v_int(op == OP_REM ? rest : quotient);
+	return true;
+}
+
+static bool raise_power(struct vm *vm, struct value a, struct value b, struct value *out)
+{
+	double x = value_num(a), y = value_num(b), r = pow(x, y);
+	bool whole = a.kind != V_FLOAT && b.kind != V_FLOAT && y >= 0;
+	if (!isfinite(r) || (whole && fabs(r) > 9007199254740992.0))
+		return vm_type(vm, "the power is too large, or no real number");
+	*out = whole ? v_int((int64_t)r) : v_float(r);
+	return true;
+}
+
+static int64_t whole_of(struct value v)
+{
+	return v.kind == V_BOOL ? (int64_t)v.b : v.i;
+}
+
+static bool op_ints(struct vm *vm, enum op op, int64_t x, int64_t y, struct value *out)
+{
+	bool over;
+	int64_t r = 0;
+	if (op == OP_FLOOR || op == OP_REM)
+		return divide_ints(vm, op, x, y, out);
+	if (op == OP_ADD)
+		over = __builtin_add_overflow(x, y, &r);
+	else if (op == OP_SUB)
+		over = __builtin_sub_overflow(x, y, &r);
+	else
+		over = __builtin_mul_overflow(x, y, &r);
+	if (over)
+		return vm_type(vm, "the result of \"%s\" does not fit 64 bits", names[op]);
+	*out = v_int(r);
+	return true;
+}
+
+static bool op_numbers(struct vm *vm, enum op op, struct value a, struct value b, struct value *out)
+{
+	double x = value_num(a), y = value_num(b);
+	if (op == OP_POW)
+		return raise_power(vm, a, b, out);
+	if (op == OP_DIV)
+		return divide(vm, op, x, y, out);
+	if (a.kind == V_BIG || b.kind == V_BIG)
+		return vm_type(vm, "\"%s\" with an integer of more than 64 bits", names[op]);
+	if (a.kind != V_FLOAT && b.kind != V_FLOAT)
+		return op_ints(vm, op, whole_of(a), whole_of(b), out);
+	if (op == OP_FLOOR || op == OP_REM)
+		return divide(vm, op, x, y, out);
+	*out = v_float(op == OP_ADD ? x + y : op == OP_SUB ? x - y : x * y);
+	return true;
+}
+
+static bool join_lists(struct vm *vm, struct value a, struct value b, struct value *out)
+{
+	if (!value_list(vm, a) || !value_list(vm, b) || !list_new(vm, a.list->n + b.list->n, out) || !vm_spend(vm, a.list->n + b.list->n))
+		return false;
+	for (size_t i = 0; i < a.list->n + b.list->n; i++)
+		out->list->v[i] = i < a.list->n ? a.list->v[i] : b.list->v[i - a.list->n];
+	out->list->n = a.list->n + b.list->n;
+	out->tuple = a.tuple && !vm->js;
+	return true;
+}
+
+static bool join_strings(struct vm *vm, struct value a, struct value b, struct value *out)
+{
+	struct cgn_str x, y;
+	*out = v_undefined();
+	if (!value_str(vm, a, &x) || !value_str(vm, b, &y) || !text_join(vm, x, y, &x))
+		return false;
+	*out = v_str(x);
+	return true;
+}
+
+/* "a" * 3 */
+static bool repeat(struct vm *vm, struct value s, int64_t times, struct value *out)
+{
+	struct cgn_str text;
+	size_t mark = vm_mark(vm);
+	if (!value_str(vm, s, &text))
+		return false;
+	for (; times > 0; times--)
+		if (!vm_emit(vm, text))
+			return false;
+	return vm_take(vm, mark, out);
+}
+
+static bool op_compute(struct vm *vm, enum op op, struct value a, struct value b, struct value *out)
+{
+	if (is_num(a) && is_num(b) && !(vm->js && op != OP_POW && (a.kind == V_BOOL || b.kind == V_BOOL)))
+		return op_numbers(vm, op, a, b, out);
+	if (op == OP_ADD && is_str(a) && is_str(b))
+		return join_strings(vm, a, b, out);
+	if (op == OP_ADD && a.kind == V_LIST && b.kind == V_LIST && (vm->js || a.tuple == b.tuple))
+		return join_lists(vm, a, b, out);
+	if (op == OP_MUL && !vm->js && is_str(a) && b.kind == V_INT)
+		return repeat(vm, a, b.i, out);
+	if (op == OP_MUL && !vm->js && is_str(b) && a.kind == V_INT)
+		return repeat(vm, b, a.i, out);
+	if (op == OP_ADD && vm->js && (is_str(a) || is_str(b))) {
+		size_t mark = vm_mark(vm);
+		return print_joined(vm, a) && print_joined(vm, b) && vm_take(vm, mark, out);
+	}
+	return refuse(vm, op, a, b);
+}
+
+static bool in_list(struct vm *vm, struct value a, struct value list, bool *out)
+{
+	*out = false;
+	if (!value_list(vm, list))
+		return false;
+	for (size_t i = 0; i < list.list->n && !*out; i++)
+		if (!value_same(vm, list.list->v[i], a, out))
+			return false;
+	return true;
+}
+
+static bool op_in(struct vm *vm, enum op op, struct value a, struct value b, struct value *out)
+{
+	struct cgn_str x, y;
+	struct value ignored;
+	bool in = false;
+	size_t at;
+	if (b.kind == V_LIST) {
+		if (!in_list(vm, a, b, &in))
+			return false;
+	} else if (b.kind == V_DICT && is_str(a)) {
+		if (!value_str(vm, a, &x) || !dict_find(vm, b.dict, x, &ignored, &in))
+			return false;
+	} else if (is_str(a) && is_str(b)) {
+		if (!value_str(vm, a, &x) || !value_str(vm, b, &y) || !text_find(vm, y, x, &at))
+			return false;
+		in = at != SIZE_MAX;
+	} else if (!(b.kind == V_UNDEFINED || (b.kind == V_DICT && !vm->js && a.kind != V_LIST && a.kind != V_DICT))) {
+		return refuse(vm, op, a, b);
+	}
+	*out = v_bool(in == (op == OP_IN));
+	return true;
+}
+
+static bool op_order(struct vm *vm, enum op op, struct value a, struct value b, struct value *out)
+{
+	int order;
+	if (vm->js && (!is_num(a) || !is_num(b) || a.kind == V_BOOL || b.kind == V_BOOL))
+		return refuse(vm, op, a, b);
+	if (!value_order(vm, a, b, false, &order))
+		return false;
+	*out = v_bool(op == OP_LT ? order < 0 : op == OP_GT ? order > 0 : op == OP_LE ? order <= 0 : order >= 0);
+	return true;
+}
+
+bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct value *out)
+{
+	bool same;
+	if (op == OP_EQ || op == OP_NE) {
+		if (!value_equal(vm, a, b, &same))
+			return false;
+		*out = v_bool(same == (op == OP_EQ));
+		return true;
+	}
+	bool nothing = a.kind == V_NONE || a.kind == V_UNDEFINED || b.kind == V_NONE || b.kind == V_UNDEFINED;
+	if (vm->js && nothing && !(b.kind == V_UNDEFINED && (op == OP_IN || op == OP_NOT_IN)))
+		return refuse(vm, op, a, b);
+	if (op == OP_IN || op == OP_NOT_IN)
+		return op_in(vm, op, a, b, out);
+	return op >= OP_LT ? op_order(vm, op, a, b, out) : op_compute(vm, op, a, b, out);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* template, inside: source -> tokens (lex) -> nodes (parse) -> text (render over values). */
+#pragma once
+#include "base/core/arena.h"
+#include "policy/template/template.h"
+
+#define TEMPLATE_TAG 0x4a494e4aU
+#define MAX_NEST 150       /* of source: parentheses, blocks; and of one expression's chain of operators */
+#define MAX_EVAL_DEPTH 800 /* of nodes within nodes at render time, macro calls included */
+#define MAX_ARGS 256       /* that wait in unfinished calls */
+
+/* ---- values ---- */
+enum value_kind { V_UNDEFINED, V_NONE, V_BOOL, V_INT, V_BIG, V_FLOAT, V_STR, V_LAZY, V_LIST, V_DICT, V_SPACE, V_MACRO, V_METHOD, V_LOOP, V_GLOBAL };
+
+struct list;
+struct dict;
+struct value {
+	enum value_kind kind;
+	bool tuple;            /* of V_LIST: printed with parentheses */
+	uint16_t id;           /* V_GLOBAL: which */
+	union {
+		bool b;
+		int64_t i;
+		double f;
+		struct cgn_str s; /* V_STR; V_BIG: an integer's digits, when it is wider than 64 bits */
+		struct lazy_str *lazy;
+		struct list *list;
+		struct dict *dict; /* V_DICT, V_SPACE */
+		struct macro *macro;
+		struct method *method;
+		struct loop *loop;
+	};
+};
+
+/* A JSON string with escapes: unescaped when somebody looks at it, once for all copies of the value. */
+struct lazy_str {
+	struct json_val raw;
+	struct cgn_str s; /* p == NULL: not yet */
+};
+/* Containers of the document are walked when first looked at (raw.p != NULL until then). */
+struct list {
+	struct json_val raw;
+	struct value *v;
+	size_t n, cap;
+};
+struct entry {
+	struct cgn_str key;
+	struct value v;
+};
+struct dict {
+	struct json_val raw;
+	struct entry *e;
+	size_t n, cap;
+	uint32_t *index; /* open addressing by hash of the key, 1-based; NULL while small */
+	size_t n_index;  /* power of two */
+};
+struct method {
+	struct value self;
+	int id;
+};
+
+/* ---- nodes ---- */
+enum node_kind {
+	/* expressions */
+	N_CONST, N_NAME, N_ATTR, N_ITEM, N_SLICE, N_CALL, N_FILTER, N_TEST, N_LIST, N_TUPLE, N_DICT, N_NOT, N_NEG, N_POS, N_BIN, N_JOIN,
+	N_AND, N_OR, N_COMPARE, N_COND,
+	/* parts of argument lists: name=value, *list, **dict */
+	N_NAMED, N_SPREAD, N_SPREAD_NAMED,
+	/* statements */
+	N_TEXT, N_OUTPUT, N_IF, N_FOR, N_SET, N_SET_BLOCK, N_MACRO, N_CALL_BLOCK, N_FILTER_BLOCK, N_SCOPE, N_BREAK, N_CONTINUE
+};
+enum op {
+	OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOOR, OP_REM, OP_POW,
+	OP_EQ, OP_NE, OP_LT, OP_GT, OP_LE, OP_GE, OP_IN, OP_NOT_IN
+};
+
+/* What the children mean, by kind:
+ *   NAME sym | ATTR a.text | ITEM a[b] | SLICE a[b:c:d] | CALL a(list) | FILTER a|id(list) | TEST a is id(list) | NOT NEG POS a | BIN a op b
+ *   JOIN list, ~ between | AND OR a b | COMPARE a then list of (op, a) | COND b if a else c | LIST TUPLE list | DICT list of (a key, b value)
+ *   TEXT text | OUTPUT a | IF a: list, else b (an IF) or body | FOR a (target) b (iterable) c (if) list, else body | SET a (target) b
+ *   SET_BLOCK a, body list, c (filter chain over NULL) | MACRO sym text, parameters in body, list | CALL_BLOCK a (a CALL), parameters in body, list
+ *   FILTER_BLOCK c (filter chain over NULL), list | SCOPE list (with: SETs first) */
+struct node {
+	enum node_kind kind;
+	enum op op;
+	uint16_t id;
+	bool flag;           /* TEST: negated; FOR: recursive; MACRO, CALL_BLOCK: see the next two */
+	bool varargs, kwargs; /* the body speaks of them */
+	uint32_t at;         /* byte of the source */
+	uint32_t sym;
+	size_t n;            /* length of list, where it is arguments or elements */
+	struct node *a, *b, *c, *d, *list, *body, *next;
+	struct cgn_str text;
+	struct value value; /* CONST */
+};
+
+struct template {
+	uint32_t tag;
+	struct cgn_arena arena;
+	struct cgn_str source; /* normalised */
+	struct node *body;
+	struct cgn_str *names; /* of symbols */
+	size_t n_names;
+};
+enum { SYM_LOOP, SYM_CALLER, SYM_VARARGS, SYM_KWARGS }; /* of every template */
+
+/* ---- source ---- */
+enum token_kind { T_END, T_TEXT, T_BLOCK, T_BLOCK_END, T_VAR, T_VAR_END, T_NAME, T_STR, T_INT, T_FLOAT, T_OP };
+struct token {
+	enum token_kind kind;
+	uint32_t at;
+	struct cgn_str s; /* T_OP: the operator; T_STR: between the quotes, escaped; T_TEXT: trimmed as the tags beside it ask */
+};
+struct lexer {
+	struct cgn_str src;
+	size_t at;
+	enum { IN_TEXT, IN_BLOCK, IN_VAR } where;
+	bool trim, trim_line;  /* the tag behind us ended with "-", or is one that eats its line end */
+	size_t depth;          /* of brackets within a tag */
+	const char *why;       /* with T_END: what is wrong, NULL when it is the end */
+};
+struct token lex_next(struct lexer *lx);
+struct cgn_rc template_fail(struct cgn_str source, size_t at, struct cgn_err *err, enum cgn_code code, const char *what);
+
+CGN_RC parse_source(struct template *t, struct cgn_err *err);
+
+int filter_id(struct cgn_str name); /* -1: none */
+int test_id(struct cgn_str name);
+
+/* ---- rendering ---- */
+struct scope {
+	struct scope *up;
+	struct binding *first;
+	bool kept; /* a macro was made in it: its bindings may outlive the turn */
+};
+struct binding {
+	struct binding *next;
+	uint32_t sym;
+	struct value v;
+};
+struct macro {
+	const struct node *node; /* MACRO, or the CALL_BLOCK whose body it is */
+	struct scope *home;
+	struct value caller;     /* of the call block that calls; else undefined */
+};
+struct loop {
+	struct value items;
+	size_t i, depth;
+	const struct node *node;
+	struct value changed;
+	bool has_changed;
+};
+struct arg {
+	struct cgn_str name; /* p == NULL: positional */
+	struct value v;
+};
+struct args {
+	struct arg *v; /* positional ones first */
+	size_t n, n_pos;
+};
+
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
+
+struct vm {
+	const struct template *t;
+	const struct template_ask *ask;
+	bool js;
+	struct cgn_arena mem;
+	struct cgn_buf joined; /* over the string that was joined last */
+	struct cgn_buf *out;
+	size_t out_base, out_max;
+	size_t steps_left;
+	size_t depth;
+	struct value *globals; /* by symbol */
+	struct scope *scope;   /* NULL: the globals */
+	struct binding *spare;
+	enum flow flow;
+	const struct node *now; /* for the error's place */
+	struct arg stack[MAX_ARGS];
+	size_t sp;
+	struct cgn_err *err;
+	cgn_rc rc; /* of the failure */
+};
+
+/* All of these return false once the render has failed; vm->rc says how. */
+bool vm_fail(struct vm *vm, enum cgn_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool vm_type(struct vm *vm, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* INVALID, with the place */
+bool vm_spend(struct vm *vm, size_t steps);
+static inline bool vm_spend_bytes(struct vm *vm, size_t n)
+{
+	return vm_spend(vm, n / 256 + 1);
+}
+void *vm_get(struct vm *vm, size_t n); /* NULL: failed */
+bool vm_emit(struct vm *vm, struct cgn_str s);
+/* Text that is being made in the output's tail: begin, emit, take back as a string. */
+size_t vm_mark(struct vm *vm);
+bool vm_take(struct vm *vm, size_t mark, struct value *out);
+
+/* values.c */
+static inline struct value v_undefined(void)
+{
+	return (struct value){.kind = V_UNDEFINED};
+}
+static inline struct value v_none(void)
+{
+	return (struct value){.kind = V_NONE};
+}
+static inline struct value v_bool(bool b)
+{
+	return (struct value){.kind = V_BOOL, .b = b};
+}
+static inline struct value v_int(int64_t i)
+{
+	return (struct value){.kind = V_INT, .i = i};
+}
+static inline struct value v_float(double f)
+{
+	return (struct value){.kind = V_FLOAT, .f = f};
+}
+static inline struct value v_str(struct cgn_str s)
+{
+	return (struct value){.kind = V_STR, .s = s};
+}
+static inline bool is_str(struct value v)
+{
+	return v.kind == V_STR || v.kind == V_LAZY;
+}
+static inline bool is_num(struct value v)
+{
+	return v.kind == V_INT || v.kind == V_FLOAT || v.kind == V_BOOL || v.kind == V_BIG;
+}
+const char *value_type(struct vm *vm, struct value v);
+bool value_of_json(struct vm *vm, struct json_val j, struct value *out);
+bool value_str(struct vm *vm, struct value v, struct cgn_str *out); /* of a string */
+bool value_list(struct vm *vm, struct value v);                     /* walk it, when that was not done yet */
+bool value_true(struct vm *vm, struct value v, bool *out);
+double value_num(struct value v);
+bool value_equal(struct vm *vm, struct value a, struct value b, bool *out);       /* as == has it in the dialect */
+bool value_same(struct vm *vm, struct value a, struct value b, bool *out);        /* as "in a list" has it */
+bool value_order(struct vm *vm, struct value a, struct value b, bool fold, int *out); /* error when they have none */
+bool list_new(struct vm *vm, size_t cap, struct value *out);
+bool list_add(struct vm *vm, struct list *l, struct value v);
+bool dict_new(struct vm *vm, enum value_kind kind, struct value *out);
+bool dict_set(struct vm *vm, struct dict *d, struct cgn_str key, struct value v);
+bool dict_find(struct vm *vm, struct dict *d, struct cgn_str key, struct value *out, bool *found);
+/* The elements that a for loop sees: a list; keys of a dictionary; characters of a string. */
+bool value_items(struct vm *vm, struct value v, struct value *out);
+bool dict_pairs(struct vm *vm, struct dict *d, struct value *out);
+
+/* print.c */
+struct json_style {
+	int64_t indent;      /* -1: one line */
+	bool ascii, sort;
+	bool shown;          /* by {{ }}, not by tojson: an undefined value is told apart */
+	struct cgn_str item, key; /* separators; p == NULL: the usual */
+};
+bool print_value(struct vm *vm, struct value v); /* as {{ v }} does */
+bool print_json(struct vm *vm, struct value v, const struct json_style *style);
+bool print_joined(struct vm *vm, struct value v); /* as ~, + in JavaScript and join do */
+bool value_text(struct vm *vm, struct value v, struct cgn_str *out); /* what print_value prints */
+
+/* text.c: UTF-8 */
+size_t utf8_count(struct cgn_str s);
+size_t utf8_step(const char *p, const char *end, int32_t *code);
+enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_TITLE_WORDS, CASE_CAPITAL }; /* TITLE_WORDS: the filter's idea of a word */
+bool text_case(struct vm *vm, struct cgn_str s, enum text_case how, struct cgn_str *out);
+bool text_is_space(struct vm *vm, int32_t code);
+struct cgn_str text_strip(struct vm *vm, struct cgn_str s, const struct cgn_str *chars, bool left, bool right);
+bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct cgn_str to, int64_t count, struct cgn_str *out);
+bool text_find(struct vm *vm, struct cgn_str s, struct cgn_str what, size_t *at); /* SIZE_MAX: not in it */
+bool text_join(struct vm *vm, struct cgn_str a, struct cgn_str b, struct cgn_str *out);
+bool text_slice(struct vm *vm, struct cgn_str s, const int64_t *from, const int64_t *to, int64_t step, struct cgn_str *out);
+bool slice_range(size_t n, const int64_t *from, const int64_t *to, int64_t step, int64_t *at, size_t *count);
+
+/* methods.c */
+int method_id(enum value_kind kind, struct cgn_str name); /* -1: none */
+bool method_call(struct vm *vm, struct value self, int id, struct args args, struct value *out);
+
+/* filters.c, tests.c, globals.c */
+bool filter_apply(struct vm *vm, int id, struct value v, struct args args, struct value *out);
+bool test_apply(struct vm *vm, int id, struct value v, struct args args, bool *out);
+int global_id(struct cgn_str name);
+struct value global_value(int id);
+bool global_call(struct vm *vm, int id, struct args args, struct value *out);
+
+/* eval.c */
+bool eval(struct vm *vm, const struct node *n, struct value *out);
+bool eval_attr(struct vm *vm, struct value v, struct cgn_str name, struct value *out);
+bool eval_args(struct vm *vm, const struct node *list, struct args *out); /* on the stack: restore vm->sp afterwards */
+bool eval_output(struct vm *vm, const struct node *n);
+bool call_value(struct vm *vm, struct value callee, struct args args, struct value *out);
+bool arg_get(struct args args, size_t i, const char *name, struct value *out); /* positional or named; false: absent */
+
+/* ops.c */
+bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct value *out);
+
+/* exec.c */
+bool exec_body(struct vm *vm, const struct node *list);
+bool scope_set(struct vm *vm, uint32_t sym, struct value v);
+struct value scope_get(struct vm *vm, uint32_t sym);
+/* Run the macro; its text goes to the output. */
+bool macro_run(struct vm *vm, struct macro *m, struct args args);
+bool loop_attr(struct vm *vm, struct loop *l, struct cgn_str name, struct value *out);
+bool loop_call(struct vm *vm, struct loop *l, bool cycle, struct args args, struct value *out); /* loop.cycle, loop.changed */
+bool loop_run(struct vm *vm, const struct node *n, struct value items, size_t depth);

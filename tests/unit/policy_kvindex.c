@@ -399,7 +399,7 @@ static void bytes_per_membership_stay_small(void **state)
 static void the_oldest_are_shed_and_it_shows(void **state)
 {
 	(void)state;
-	size_t max = kvindex_least_bytes(2) + (4 << 20);
+	size_t max = kvindex_least_bytes(2) + (5 << 20);
 	struct kvindex *ix = make(max);
 	struct kvindex_reader *r = reader(ix);
 	uint16_t a = add_lane(ix), b = add_lane(ix);
@@ -448,7 +448,7 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 static void shedding_with_many_holders(void **state)
 {
 	(void)state;
-	size_t max = kvindex_least_bytes(2) + (2 << 20);
+	size_t max = kvindex_least_bytes(2) + (3 << 20);
 	struct kvindex *ix = make(max);
 	uint16_t lanes[200];
 	uint64_t seed = 8, digests[5000];

@@ -16,7 +16,7 @@ static size_t fixed_bytes(unsigned max_readers)
 
 size_t kvindex_least_bytes(unsigned max_readers)
 {
-	return fixed_bytes(max_readers) + ((size_t)1 << 20);
+	return fixed_bytes(max_readers) + ((size_t)128 << 10);
 }
 
 CGN_RC kvindex_new(const struct kvindex_cfg *cfg, struct kvindex **out, struct cgn_err *err)
@@ -184,6 +184,11 @@ static uint64_t who_of(struct slot *slot)
 	return atomic_load_explicit(&slot->who, memory_order_relaxed);
 }
 
+static uint64_t digest_of(const struct kvindex *ix, const struct segment *s, struct slot *slot)
+{
+	return key_digest(ix, s, atomic_load_explicit(&slot->key, memory_order_relaxed));
+}
+
 /* False: there was no memory. Tried again after shedding, which may have taken |digest| itself. */
 static bool put_once(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned tiers)
 {
@@ -215,7 +220,7 @@ static void put(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned tie
 	lane_mark_shed(ix, lane, digest);
 }
 
-static void fetch_ahead(struct kvindex *ix, uint64_t digest)
+static void fetch_ahead(struct kvindex *ix, const struct lane *l, uint64_t digest)
 {
 	struct table *t = segment_table(segment_of(ix, digest));
 	uint32_t n = segment_buckets(segment_of(ix, digest));
@@ -224,16 +229,17 @@ static void fetch_ahead(struct kvindex *ix, uint64_t digest)
 		return;
 	__builtin_prefetch(&t->buckets[first_bucket(x, n)], 1);
 	__builtin_prefetch(&t->buckets[second_bucket(x, n)], 1);
+	__builtin_prefetch(&l->sums[kv_range(digest)], 1);
 }
 
 void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, const uint8_t *tiers, size_t n)
 {
-	(void)lane_of(ix, lane);
+	const struct lane *l = lane_of(ix, lane);
 	for (size_t i = 0; i < n && i < LOOK_AHEAD; i++)
-		fetch_ahead(ix, digests[i]);
+		fetch_ahead(ix, l, digests[i]);
 	for (size_t i = 0; i < n; i++) {
 		if (i + LOOK_AHEAD < n)
-			fetch_ahead(ix, digests[i + LOOK_AHEAD]);
+			fetch_ahead(ix, l, digests[i + LOOK_AHEAD]);
 		put(ix, lane, digests[i], tiers != NULL ? tiers[i] & KV_TIER_MASK : KV_TIER_BIT(KV_GPU));
 		if (i % 32 == 31 && ix->retired_bytes > (64 << 10))
 			(void)mem_reclaim(ix, 64);
@@ -277,7 +283,7 @@ static void clear_slot(struct kvindex *ix, struct segment *s, struct slot *slot,
 	if (before == 0)
 		return;
 	CGN_MUST(holders_put(ix, &now, lane, 0));
-	lane_account(ix, lane, atomic_load_explicit(&slot->key, memory_order_relaxed), before, 0);
+	lane_account(ix, lane, digest_of(ix, s, slot), before, 0);
 	replace(ix, s, slot, was, now, true);
 }
 
@@ -307,12 +313,10 @@ struct each {
 
 static void each_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)
 {
-	(void)ix;
-	(void)s;
 	const struct each *e = arg;
 	unsigned tiers = holders_tiers(who_of(slot), e->lane);
 	if (tiers != 0)
-		e->fn(e->user, atomic_load_explicit(&slot->key, memory_order_relaxed), tiers);
+		e->fn(e->user, digest_of(ix, s, slot), tiers);
 }
 
 void kvindex_each(const struct kvindex *ix, uint16_t lane, unsigned range, void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)

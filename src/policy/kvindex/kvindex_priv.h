@@ -22,7 +22,8 @@ struct scrap {
 };
 enum scrap_kind { SCRAP_TABLE, SCRAP_ARRAY, SCRAP_DENSE, SCRAP_DENSE_TIERS };
 
-/* Who holds a block is one word (holders.c): 0: nobody, the slot is empty. */
+/* |key|: the digest below the 10 bits that chose the segment, and above it an age, the clock when the block was last asked for: readers
+ * exchange it. Who holds a block is one word (holders.c): 0: nobody, the slot is empty. */
 struct slot {
 	_Atomic uint64_t key, who;
 };
@@ -31,7 +32,6 @@ struct bucket {
 };
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 
-/* Buckets, and behind them an age a slot: the clock when it was last asked for. */
 struct table {
 	struct scrap scrap;
 	uint32_t n_buckets;
@@ -154,9 +154,33 @@ static inline struct segment *segment_of(struct kvindex *ix, uint64_t digest)
 {
 	return &ix->segments[digest >> 54];
 }
-static inline uint64_t spread(uint64_t seed, uint64_t digest)
+#define KEY_BITS 54
+static inline bool key_is(uint64_t key, uint64_t digest)
 {
-	uint64_t x = (digest ^ seed) * 0x9e3779b97f4a7c15ULL;
+	return (key ^ digest) << (64 - KEY_BITS) == 0;
+}
+static inline uint8_t key_age(uint64_t key)
+{
+	return (uint8_t)(key >> KEY_BITS);
+}
+static inline uint64_t key_of(uint64_t digest, uint8_t age)
+{
+	return (digest & ((UINT64_C(1) << KEY_BITS) - 1)) | (uint64_t)age << KEY_BITS;
+}
+static inline uint64_t key_digest(const struct kvindex *ix, const struct segment *s, uint64_t key)
+{
+	return (uint64_t)(s - ix->segments) << KEY_BITS | key_of(key, 0);
+}
+/* |key| as it was read a moment ago: when the slot changed meanwhile, nothing is done. */
+static inline void slot_touch(struct slot *slot, uint64_t key, uint8_t now)
+{
+	if (key_age(key) != now)
+		(void)atomic_compare_exchange_strong_explicit(&slot->key, &key, key_of(key, now), memory_order_relaxed, memory_order_relaxed);
+}
+/* Of a digest or a key. */
+static inline uint64_t spread(uint64_t seed, uint64_t key)
+{
+	uint64_t x = (key << (64 - KEY_BITS) ^ seed) * 0x9e3779b97f4a7c15ULL;
 	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
 	return x ^ x >> 32;
 }
@@ -168,10 +192,6 @@ static inline uint32_t second_bucket(uint64_t spread, uint32_t n)
 {
 	uint32_t b = (uint32_t)((spread & UINT32_MAX) * n >> 32);
 	return b != first_bucket(spread, n) ? b : b + 1 < n ? b + 1 : 0;
-}
-static inline _Atomic uint8_t *ages_of(struct table *t, uint32_t n_buckets)
-{
-	return (_Atomic uint8_t *)(void *)(t->buckets + n_buckets);
 }
 static inline struct table *segment_table(struct segment *s) /* the writer */
 {

@@ -98,18 +98,17 @@ void kvindex_reader_free(struct kvindex_reader **take)
 
 /* ---- finding a block ---- */
 
-static uint64_t look(struct table *t, struct bucket *b, uint32_t n_buckets, uint64_t digest, uint8_t now)
+static uint64_t look(struct bucket *b, uint64_t digest, uint8_t now)
 {
 	for (unsigned w = 0; w < WAYS; w++) {
 		struct slot *slot = &b->slots[w];
-		if (atomic_load_explicit(&slot->key, memory_order_acquire) != digest)
+		uint64_t key = atomic_load_explicit(&slot->key, memory_order_acquire);
+		if (!key_is(key, digest))
 			continue;
 		uint64_t who = atomic_load_explicit(&slot->who, memory_order_acquire);
-		if (who == 0 || atomic_load_explicit(&slot->key, memory_order_acquire) != digest)
+		if (who == 0 || !key_is(atomic_load_explicit(&slot->key, memory_order_acquire), digest))
 			continue;
-		_Atomic uint8_t *age = &ages_of(t, n_buckets)[(size_t)(slot - t->buckets[0].slots)];
-		if (atomic_load_explicit(age, memory_order_relaxed) != now)
-			atomic_store_explicit(age, now, memory_order_relaxed);
+		slot_touch(slot, key, now);
 		return who;
 	}
 	return 0;
@@ -128,9 +127,9 @@ static uint64_t find(struct kvindex *ix, uint64_t digest)
 		if (t == NULL || atomic_load_explicit(&s->gen, memory_order_relaxed) != gen)
 			continue; /* table and size may not belong together */
 		uint8_t now = atomic_load_explicit(&ix->clock, memory_order_relaxed);
-		who = look(t, &t->buckets[first_bucket(x, n)], n, digest, now);
+		who = look(&t->buckets[first_bucket(x, n)], digest, now);
 		if (who == 0)
-			who = look(t, &t->buckets[second_bucket(x, n)], n, digest, now);
+			who = look(&t->buckets[second_bucket(x, n)], digest, now);
 	} while (atomic_load_explicit(&s->gen, memory_order_acquire) != gen);
 	return who;
 }
@@ -183,15 +182,20 @@ static unsigned best_of(unsigned tiers)
 
 /* ---- many ---- */
 
+static bool more_than(const uint64_t *bits, unsigned words, unsigned limit)
+{
+	unsigned n = 0;
+	for (unsigned w = 0; w < words && n <= limit; w++)
+		n += bits[w] != 0 ? (unsigned)__builtin_popcountll(bits[w]) : 0;
+	return n > limit;
+}
+
 static void many_end(struct kvindex_reader *r, const struct holding *h)
 {
 	uint64_t gone[LANE_WORDS];
-	unsigned n = 0;
-	for (unsigned w = 0; w < r->words; w++) {
+	for (unsigned w = 0; w < r->words; w++)
 		gone[w] = r->alive[w] & ~h->in[w];
-		n += gone[w] != 0 ? (unsigned)__builtin_popcountll(gone[w]) : 0;
-	}
-	if (n > BULK && r->n_levels < MAX_LEVELS) {
+	if (r->n_levels < MAX_LEVELS && more_than(gone, r->words, BULK)) {
 		r->levels[r->n_levels].depth = r->depth;
 		memcpy(r->levels[r->n_levels++].lanes, gone, r->words * sizeof gone[0]);
 		return;
@@ -228,10 +232,7 @@ static void many_tiers(struct kvindex_reader *r, const struct holding *h)
 
 static void to_list(struct kvindex_reader *r)
 {
-	unsigned n = 0;
-	for (unsigned w = 0; w < r->words; w++)
-		n += r->alive[w] != 0 ? (unsigned)__builtin_popcountll(r->alive[w]) : 0;
-	if (n > FEW)
+	if (more_than(r->alive, r->words, FEW))
 		return;
 	r->few = true;
 	for (unsigned w = 0; w < r->words; w++)
@@ -370,12 +371,13 @@ void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 	CGN_LIVE(r, READER_TAG);
 	if (n > MAX_CHAIN)
 		n = MAX_CHAIN;
+	for (size_t i = 0; i < n && i < 4; i++)
+		__builtin_prefetch(segment_of(r->ix, chain[i]));
 	begin(r);
-	for (size_t i = 1; i < n && i < AHEAD; i++)
-		fetch_ahead(r->ix, chain[i]);
-	for (size_t i = 0; i < n; i++) {
-		if (i + AHEAD < n)
-			fetch_ahead(r->ix, chain[i + AHEAD]);
+	for (size_t i = 0, fetched = 0; i < n; i++) {
+		/* Most chains end soon: look ahead further with each block that was found. */
+		for (; fetched < n && fetched <= 2 * i + 2 && fetched <= i + AHEAD; fetched++)
+			fetch_ahead(r->ix, chain[fetched]);
 		uint64_t who = find(r->ix, chain[i]);
 		if (who == 0 || !(r->few ? step_few : step_many)(r, who))
 			break;

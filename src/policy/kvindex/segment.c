@@ -17,22 +17,15 @@ static uint64_t load(_Atomic uint64_t *v)
 
 static struct table *table_new(struct kvindex *ix, uint32_t n_buckets)
 {
-	size_t bytes = sizeof(struct table) + n_buckets * (sizeof(struct bucket) + WAYS);
-	struct table *t = (void *)scrap_new(ix, SCRAP_TABLE, (bytes + 63) & ~(size_t)63);
+	struct table *t = (void *)scrap_new(ix, SCRAP_TABLE, sizeof(struct table) + n_buckets * sizeof(struct bucket));
 	if (t != NULL)
 		t->n_buckets = n_buckets;
 	return t;
 }
 
-static size_t age_at(const struct table *t, const struct slot *slot)
+static void put(struct slot *slot, uint64_t key, uint64_t who)
 {
-	return (size_t)(slot - t->buckets[0].slots);
-}
-
-static void put(struct table *t, struct slot *slot, uint64_t digest, uint64_t who, uint8_t age)
-{
-	atomic_store_explicit(&slot->key, digest, memory_order_release);
-	atomic_store_explicit(&ages_of(t, t->n_buckets)[age_at(t, slot)], age, memory_order_relaxed);
+	atomic_store_explicit(&slot->key, key, memory_order_release);
 	atomic_store_explicit(&slot->who, who, memory_order_release);
 }
 
@@ -44,9 +37,9 @@ static struct slot *hole_in(struct bucket *b)
 	return NULL;
 }
 
-static uint32_t other_bucket(const struct kvindex *ix, const struct table *t, uint64_t digest, uint32_t bucket)
+static uint32_t other_bucket(const struct kvindex *ix, const struct table *t, uint64_t key, uint32_t bucket)
 {
-	uint64_t x = spread(ix->seed, digest);
+	uint64_t x = spread(ix->seed, key);
 	uint32_t first = first_bucket(x, t->n_buckets);
 	return bucket != first ? first : second_bucket(x, t->n_buckets);
 }
@@ -67,10 +60,9 @@ static bool visited(const struct path *paths, int i, uint32_t bucket)
 	return false;
 }
 
-static void move(struct table *t, struct segment *s, struct slot *from, struct slot *to)
+static void move(struct segment *s, struct slot *from, struct slot *to)
 {
-	uint8_t age = atomic_load_explicit(&ages_of(t, t->n_buckets)[age_at(t, from)], memory_order_relaxed);
-	put(t, to, load(&from->key), load(&from->who), age);
+	put(to, load(&from->key), load(&from->who));
 	if (s != NULL)
 		segment_bump(s);
 	atomic_store_explicit(&from->who, 0, memory_order_release);
@@ -80,16 +72,16 @@ static struct slot *follow(struct table *t, struct segment *s, const struct path
 {
 	for (; paths[i].from >= 0; i = paths[i].from) {
 		struct slot *from = &t->buckets[paths[paths[i].from].bucket].slots[paths[i].way];
-		move(t, s, from, hole);
+		move(s, from, hole);
 		hole = from;
 	}
 	return hole;
 }
 
-/* A hole in a bucket of |digest|; NULL when no short chain of moves makes one. |s| NULL: no reader sees |t| yet. */
-static struct slot *find_hole(const struct kvindex *ix, struct table *t, struct segment *s, uint64_t digest)
+/* A hole in a bucket of |key|; NULL when no short chain of moves makes one. |s| NULL: no reader sees |t| yet. */
+static struct slot *find_hole(const struct kvindex *ix, struct table *t, struct segment *s, uint64_t key)
 {
-	uint64_t x = spread(ix->seed, digest);
+	uint64_t x = spread(ix->seed, key);
 	struct path paths[PATHS];
 	struct slot *hole = hole_in(&t->buckets[first_bucket(x, t->n_buckets)]);
 	int n = 2;
@@ -131,7 +123,7 @@ static bool copy_into(const struct kvindex *ix, struct table *to, struct table *
 		hole = find_hole(ix, to, NULL, load(&slot->key));
 		if (hole == NULL)
 			return false;
-		put(to, hole, load(&slot->key), load(&slot->who), atomic_load_explicit(&ages_of(from, from->n_buckets)[i], memory_order_relaxed));
+		put(hole, load(&slot->key), load(&slot->who));
 	}
 	return true;
 }
@@ -181,11 +173,12 @@ static uint8_t now_of(struct kvindex *ix)
 static void hold_ages(struct kvindex *ix, struct segment *s)
 {
 	struct table *t = segment_table(s);
-	uint8_t now = now_of(ix), oldest = (uint8_t)(now - 180);
+	uint8_t now = now_of(ix);
 	for (uint32_t i = 0; t != NULL && i < t->n_buckets * WAYS; i++) {
-		_Atomic uint8_t *age = &ages_of(t, t->n_buckets)[i];
-		if ((uint8_t)(now - atomic_load_explicit(age, memory_order_relaxed)) > 180)
-			atomic_store_explicit(age, oldest, memory_order_relaxed);
+		struct slot *slot = &t->buckets[i / WAYS].slots[i % WAYS];
+		uint64_t key = load(&slot->key);
+		if ((uint8_t)(now - key_age(key)) > 180)
+			slot_touch(slot, key, (uint8_t)(now - 180));
 	}
 }
 
@@ -222,7 +215,7 @@ void segment_remove(struct kvindex *ix, struct segment *s, struct slot *slot)
 static struct slot *in_bucket(struct bucket *b, uint64_t digest)
 {
 	for (unsigned w = 0; w < WAYS; w++)
-		if (load(&b->slots[w].key) == digest && load(&b->slots[w].who) != 0)
+		if (key_is(load(&b->slots[w].key), digest) && load(&b->slots[w].who) != 0)
 			return &b->slots[w];
 	return NULL;
 }
@@ -236,7 +229,7 @@ struct slot *segment_find(struct kvindex *ix, uint64_t digest, bool touch)
 	if (slot == NULL && t != NULL)
 		slot = in_bucket(&t->buckets[second_bucket(x, n)], digest);
 	if (slot != NULL && touch)
-		atomic_store_explicit(&ages_of(t, n)[age_at(t, slot)], now_of(ix), memory_order_relaxed);
+		slot_touch(slot, load(&slot->key), now_of(ix));
 	return slot;
 }
 
@@ -244,7 +237,7 @@ struct slot *segment_find(struct kvindex *ix, uint64_t digest, bool touch)
 
 static void drop(struct kvindex *ix, struct segment *s, struct slot *slot)
 {
-	uint64_t digest = load(&slot->key), who = load(&slot->who);
+	uint64_t digest = key_digest(ix, s, load(&slot->key)), who = load(&slot->who);
 	unsigned n = holders_list(who, ix->listed);
 	for (unsigned i = 0; i < n; i++) {
 		unsigned lane = ix->listed[i] >> 4;
@@ -265,16 +258,17 @@ static void drop_oldest(struct kvindex *ix, struct segment *s, struct table *t, 
 	uint32_t by_age[256] = {0}, older = 0;
 	uint8_t now = now_of(ix);
 	unsigned cut = 255;
-	_Atomic uint8_t *ages = ages_of(t, t->n_buckets);
-	for (uint32_t i = 0; i < t->n_buckets * WAYS; i++)
-		if (load(&t->buckets[i / WAYS].slots[i % WAYS].who) != 0)
-			by_age[(uint8_t)(now - atomic_load_explicit(&ages[i], memory_order_relaxed))]++;
+	for (uint32_t i = 0; i < t->n_buckets * WAYS; i++) {
+		struct slot *slot = &t->buckets[i / WAYS].slots[i % WAYS];
+		if (load(&slot->who) != 0)
+			by_age[(uint8_t)(now - key_age(load(&slot->key)))]++;
+	}
 	while (older + by_age[cut] < want)
 		older += by_age[cut--];
 	segment_bump(s);
 	for (uint32_t i = 0, of_cut = want - older; i < t->n_buckets * WAYS && want > 0; i++) {
 		struct slot *slot = &t->buckets[i / WAYS].slots[i % WAYS];
-		unsigned age = (uint8_t)(now - atomic_load_explicit(&ages[i], memory_order_relaxed));
+		unsigned age = (uint8_t)(now - key_age(load(&slot->key)));
 		if (load(&slot->who) == 0 || age < cut || (age == cut && of_cut == 0))
 			continue;
 		of_cut -= age == cut;
@@ -299,7 +293,7 @@ static void drop_neighbour(struct kvindex *ix, struct segment *s, struct table *
 	struct slot *oldest = &b->slots[0];
 	uint8_t now = now_of(ix), age = 0;
 	for (unsigned w = 0; w < WAYS; w++) {
-		uint8_t a = (uint8_t)(now - atomic_load_explicit(&ages_of(t, t->n_buckets)[age_at(t, &b->slots[w])], memory_order_relaxed));
+		uint8_t a = (uint8_t)(now - key_age(load(&b->slots[w].key)));
 		if (a > age) {
 			age = a;
 			oldest = &b->slots[w];
@@ -318,7 +312,7 @@ bool segment_insert(struct kvindex *ix, uint64_t digest, uint64_t who)
 		bool full = t == NULL || (s->used + 1) * 10 > t->n_buckets * WAYS * 9;
 		struct slot *hole = full ? NULL : find_hole(ix, t, s, digest);
 		if (hole != NULL) {
-			put(t, hole, digest, who, now_of(ix));
+			put(hole, key_of(digest, now_of(ix)), who);
 			s->used++;
 			ix->blocks++;
 			return true;

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz kvindex: a stream of updates, clears, leaving and joining nodes and lookups, beside a plain table. The first byte chooses the budget: with
+ * a small one blocks may be shed, and then what is there must still be right. */
+#include <string.h>
+
+#include "policy/kvindex/kvindex.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+#define LANES 200
+#define KEYS  256
+
+struct world {
+	struct kvindex *ix;
+	struct kvindex_reader *r;
+	bool shed; /* the budget is small */
+	uint16_t lanes[LANES];
+	bool there[LANES];
+	uint8_t held[LANES][KEYS];
+};
+
+struct input {
+	const uint8_t *p;
+	size_t n;
+};
+
+static unsigned take(struct input *in)
+{
+	if (in->n == 0)
+		return 0;
+	in->n--;
+	return *in->p++;
+}
+
+static uint64_t digest_of(unsigned key)
+{
+	/* Four segments, so that they grow; top bits as they come from a hash otherwise. */
+	return (uint64_t)(key & 3) << 54 | (key * 0x9e3779b97f4a7c15ULL) >> 10;
+}
+
+static void want(struct world *w, unsigned lane, unsigned key, unsigned tiers)
+{
+	unsigned expected = w->held[lane][key];
+	if (tiers != expected)
+		CGN_MUST(w->shed && tiers == 0 && kvindex_range_was_shed(w->ix, w->lanes[lane], kv_range(digest_of(key))));
+}
+
+static void set(struct world *w, unsigned lane, unsigned from, unsigned n, unsigned tiers)
+{
+	uint64_t digests[64];
+	uint8_t masks[64];
+	for (unsigned i = 0; i < n; i++) {
+		unsigned key = (from + i) % KEYS;
+		digests[i] = digest_of(key);
+		masks[i] = w->held[lane][key] = (uint8_t)(tiers ^ (tiers != 0 && i % 7 == 6 ? 3 : 0));
+	}
+	kvindex_set(w->ix, w->lanes[lane], digests, masks, n);
+	for (unsigned i = 0; i < n; i++)
+		want(w, lane, (from + i) % KEYS, kvindex_tiers(w->ix, w->lanes[lane], digests[i]));
+}
+
+static void clear(struct world *w, unsigned lane, unsigned range)
+{
+	kvindex_clear(w->ix, w->lanes[lane], range);
+	for (unsigned k = 0; k < KEYS; k++)
+		if (range == KV_RANGES || kv_range(digest_of(k)) == range)
+			w->held[lane][k] = 0;
+}
+
+static void join_or_leave(struct world *w, unsigned lane)
+{
+	if (w->there[lane])
+		kvindex_node_remove(w->ix, w->lanes[lane]);
+	else if (!cgn_ok(kvindex_node_add(w->ix, &w->lanes[lane], NULL)))
+		return;
+	w->there[lane] = !w->there[lane];
+	memset(w->held[lane], 0, sizeof w->held[lane]);
+}
+
+static void match(struct world *w, unsigned from, unsigned n)
+{
+	uint64_t chain[KEYS];
+	for (unsigned i = 0; i < n; i++)
+		chain[i] = digest_of((from + i) % KEYS);
+	kvindex_match(w->r, chain, n);
+	for (unsigned l = 0; l < LANES; l++) {
+		uint32_t by[KV_TIERS], expected[KV_TIERS] = {0}, depth = 0;
+		if (!w->there[l])
+			continue;
+		for (unsigned t; depth < n && (t = kvindex_tiers(w->ix, w->lanes[l], chain[depth])) != 0; depth++) {
+			want(w, l, (from + depth) % KEYS, t);
+			expected[__builtin_ctz(t)]++;
+		}
+		CGN_MUST(kvindex_held(w->r, w->lanes[l], by) == depth && memcmp(by, expected, sizeof by) == 0);
+		CGN_MUST(w->shed || depth == n || w->held[l][(from + depth) % KEYS] == 0);
+	}
+}
+
+static void step(struct world *w, struct input *in)
+{
+	unsigned op = take(in), lane = take(in) % LANES, key = take(in), n = take(in);
+	if (op % 16 == 15)
+		join_or_leave(w, lane);
+	else if (op % 16 == 14)
+		match(w, key, n);
+	else if (op % 16 == 13)
+		(void)kvindex_tick(w->ix, n * 16U);
+	else if (!w->there[lane])
+		join_or_leave(w, lane);
+	else if (op % 16 == 12)
+		clear(w, lane, n < 16 ? KV_RANGES : kv_range(digest_of(key)));
+	else if (op % 16 < 6) /* the same for many nodes */
+		for (unsigned l = lane; l < LANES && l < lane + n; l++) {
+			if (w->there[l])
+				set(w, l, key, 1 + op % 4, op >> 4);
+		}
+	else
+		set(w, lane, key, n % 64, op >> 4);
+}
+
+static void audit(struct world *w)
+{
+	struct kvindex_stats s;
+	uint64_t held = 0, counted = 0;
+	while (kvindex_tick(w->ix, 1 << 20))
+		;
+	kvindex_stats(w->ix, &s);
+	for (unsigned l = 0; l < LANES; l++) {
+		uint64_t sums[KV_RANGES] = {0};
+		if (!w->there[l])
+			continue;
+		counted += kvindex_count(w->ix, w->lanes[l]);
+		for (unsigned k = 0; k < KEYS; k++) {
+			unsigned tiers = kvindex_tiers(w->ix, w->lanes[l], digest_of(k));
+			want(w, l, k, tiers);
+			held += tiers != 0;
+			sums[kv_range(digest_of(k))] ^= kv_print(digest_of(k), tiers);
+		}
+		CGN_MUST(memcmp(sums, kvindex_sums(w->ix, w->lanes[l]), sizeof sums) == 0);
+	}
+	CGN_MUST(s.memberships == held && counted == held && s.retired_bytes == 0 && s.bytes <= s.max_bytes);
+	CGN_MUST(w->shed || s.shed_memberships == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	static struct world w;
+	struct input in = {data, n};
+	struct kvindex_cfg cfg = {.max_readers = 1, .seed = take(&in)};
+	w = (struct world){.shed = cfg.seed % 2 == 1};
+	cfg.max_bytes = w.shed ? kvindex_least_bytes(1) + ((size_t)take(&in) << 11) : (size_t)64 << 20;
+	CGN_MUST(cgn_ok(kvindex_new(&cfg, &w.ix, NULL)));
+	CGN_MUST(cgn_ok(kvindex_reader_new(w.ix, &w.r, NULL)));
+	for (unsigned steps = 0; in.n > 0 && steps < 400; steps++)
+		step(&w, &in);
+	audit(&w);
+	kvindex_reader_free(&w.r);
+	kvindex_free(&w.ix);
+	return 0;
+}

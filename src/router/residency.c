@@ -26,11 +26,6 @@ static void lane_take(struct router_watch *w)
 	cgn_loop_defer(w->r->loop, &w->r->publish);
 }
 
-void router_residency_open(struct router_watch *w)
-{
-	w->stale_since = cgn_loop_now(w->r->loop);
-	lane_take(w);
-}
 
 /* The node goes, and with it, at once, all that was known of it. */
 void router_residency_gone(struct router *r, uint16_t lane)
@@ -45,6 +40,15 @@ static bool is_blank(const struct kvindex *ix, uint16_t lane)
 		if (kvindex_range_was_shed(ix, lane, i))
 			return false;
 	return kvindex_count(ix, lane) == 0;
+}
+
+void router_residency_open(struct router_watch *w)
+{
+	const struct cluster_node *n = node_of(w);
+	w->stale_since = cgn_loop_now(w->r->loop);
+	if (n->has_lane) /* of the watch before, at another address */
+		router_residency_gone(w->r, n->lane);
+	lane_take(w);
 }
 
 /* A new lane costs less than emptying the old one, which is a pass over the whole index. */
@@ -214,11 +218,11 @@ static uint64_t fold(const uint64_t sums[KV_RANGES])
 
 void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out)
 {
-	const struct router_watch *w = r->watches[n->slot];
+	const struct router_watch *w = r->watches[n->slot]; /* NULL: there was no memory for it */
 	*out = (struct router_knowledge){.source = n->fed ? "events" : "sent",
-		.state = state_of(r, n, w),
+		.state = w != NULL ? state_of(r, n, w) : "lost",
 		.recorded = route_record_blocks_of(r->shared.record, n->slot),
-		.staleness = router_staleness(w),
+		.staleness = w != NULL ? router_staleness(w) : 0,
 		.trust = cluster_cell_trust(&r->cluster->cells[n->slot])};
 	if (!n->has_lane)
 		return;

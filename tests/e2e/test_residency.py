@@ -200,6 +200,22 @@ def test_a_watch_that_is_lost_makes_its_knowledge_stale(cluster):
     assert cache(cluster.admin_port, "a")["blocks"] == 0, "a new agent process has sent nothing yet"
 
 
+def test_a_node_that_moves_takes_nothing_along(cluster):
+    cluster.router({"cluster": {"lease": "60s"}})
+    a = cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready()
+    cluster.chat("x" * 4000)
+    until(lambda: cache(cluster.admin_port, "a").get("blocks", 0) > 0, "it is known")
+    before = cluster.status()["nodes"][0]["address"]
+    a.agent.kill()
+    cluster.agent("a", a.engine_port)
+    until(lambda: (n := cluster.status()["nodes"])[0]["address"] != before and n[0]["state"] == "ready", "the same node, elsewhere")
+    until(lambda: cache(cluster.admin_port, "a").get("state") == "agreed", "and watched there")
+    cluster.chat("y" * 4000)
+    until(lambda: cache(cluster.admin_port, "a")["blocks"] > 0, "what was sent there since")
+    assert ask(cluster.admin_port, "GET", "/index").json()["memberships"] == cache(cluster.admin_port, "a")["blocks"]
+
+
 def test_the_agent_says_how_stale_its_source_is(cluster, fakes):
     f = fakes(cluster, "n1", 5)
     f.say("source events 2500")

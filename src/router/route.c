@@ -92,13 +92,15 @@ static size_t pin_apply(struct gw_req *r, size_t n)
 	return 0;
 }
 
-/* Of each candidate: what it holds, from its engines' own events or from what was sent there, and what that is worth. */
+/* Of each candidate: what it holds, from its engines' own events or from what was sent there, and what that is worth. Events name blocks of
+ * tokens: a chain of bytes is in nobody's index, and so the record is all there is for it. */
 static void held_fill(struct gw_req *r, size_t n)
 {
 	struct gw_worker *w = r->w;
 	const uint64_t *chain = r->chain.short_digests;
 	bool fed = false, guessed = false;
 	for (size_t i = 0; i < n; i++) {
+		w->cands[i].fed &= r->block_tokens > 0;
 		fed |= w->cands[i].fed;
 		guessed |= !w->cands[i].fed;
 	}

@@ -66,6 +66,7 @@ struct world {
 	char seen_model[64], seen_path[64];
 	size_t seen_chain;
 	uint64_t seen_first; /* of the chain */
+	uint64_t seen_digests[64];
 	uint32_t seen_attempt;
 	bool seen_stream;
 };
@@ -214,6 +215,8 @@ static void agent_message(struct grpc_call *c, void *user, const uint8_t *p, siz
 	(void)cgn_str_copyz(w->seen_model, sizeof w->seen_model, g.facts.model);
 	(void)cgn_str_copyz(w->seen_path, sizeof w->seen_path, g.path);
 	w->seen_chain = g.facts.n_chain;
+	for (size_t i = 0; i < g.facts.n_chain && i < CGN_COUNT(w->seen_digests); i++)
+		w->seen_digests[i] = g.facts.chain[i];
 	w->seen_first = g.facts.n_chain > 0 ? g.facts.chain[0] : 0;
 	w->seen_attempt = g.facts.attempt;
 	w->seen_stream = g.facts.stream;
@@ -731,6 +734,79 @@ static void long_prompts_have_chains_and_hits(void **state)
 	world_close();
 }
 
+/* From here on the nodes are ones whose engines publish events. */
+static void feed_all(void)
+{
+	struct cluster_view *view = NULL;
+	for (size_t i = 0; i < w->n_agents; i++) {
+		struct cluster_node *n = w->cluster->by_slot[i];
+		assert_true(cgn_ok(kvindex_node_add(w->shared.index, &n->lane, NULL)));
+		n->has_lane = n->fed = true;
+	}
+	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
+	gw_worker_tell(w->worker, view, NULL);
+	cluster_view_unref(&view);
+	settle();
+}
+
+static void engines_with_events_are_known_by_the_index(void **state)
+{
+	(void)state;
+	world_of("sim", 2, "[models.m]\nblock_tokens = 16\n", NULL);
+	struct cgn_buf b = {0};
+	uint8_t ram[16], gpu[16];
+	memset(ram, KV_TIER_BIT(KV_RAM), sizeof ram);
+	memset(gpu, KV_TIER_BIT(KV_GPU), sizeof gpu);
+	cgn_buf_putz(&b, "{\"model\":\"m\",\"prompt\":[");
+	for (int i = 0; i < 330; i++)
+		cgn_buf_fmt(&b, "%s%d", i > 0 ? "," : "", i);
+	cgn_buf_putz(&b, "]}");
+	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	assert_int_equal(w->seen_chain, 20);
+	feed_all();
+	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	assert_int_equal(strncmp(w->hit, "0/", 2), 0); /* it was sent there, and the engine says that it holds nothing */
+	for (uint16_t i = 0; i < 2; i++) { /* whoever holds it gets it */
+		uint16_t here = w->cluster->by_slot[i]->lane, there = w->cluster->by_slot[1 - i]->lane;
+		kvindex_set(w->shared.index, there, w->seen_digests, (uint8_t[16]){0}, 16);
+		kvindex_set(w->shared.index, here, w->seen_digests, ram, 12);
+		settle();
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		assert_string_equal(w->node, w->cluster->by_slot[i]->info->id);
+		assert_int_equal(strncmp(w->hit, "12/", 3), 0);
+		kvindex_set(w->shared.index, there, w->seen_digests, gpu, 12); /* the same, in faster memory */
+		settle();
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		assert_string_equal(w->node, w->cluster->by_slot[1 - i]->info->id);
+		kvindex_set(w->shared.index, here, w->seen_digests, (uint8_t[16]){0}, 16);
+	}
+	cgn_buf_fini(&b);
+	world_close();
+}
+
+static void blocks_of_bytes_are_in_no_index(void **state)
+{
+	(void)state;
+	char first[64];
+	world_of("sim", 2, "[models.m]\ntokens = \"bytes\"\nblock_bytes = 64\n", NULL);
+	feed_all();
+	struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "{\"model\":\"m\",\"prompt\":\"");
+	for (int i = 0; i < 300; i++)
+		cgn_buf_fmt(&b, "word %d ", i);
+	cgn_buf_putz(&b, "\"}");
+	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	strcpy(first, w->node);
+	for (int i = 0; i < 4; i++) { /* what was sent is remembered all the same */
+		settle();
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		assert_string_equal(w->node, first);
+		assert_true(strncmp(w->hit, "0/", 2) != 0);
+	}
+	cgn_buf_fini(&b);
+	world_close();
+}
+
 static void a_node_that_failed_is_not_preferred(void **state)
 {
 	(void)state;
@@ -893,6 +969,8 @@ int main(void)
 		cmocka_unit_test(keys_are_asked_for),
 		cmocka_unit_test(a_pin_is_kept_and_a_node_that_leaves_is_not_used),
 		cmocka_unit_test(long_prompts_have_chains_and_hits),
+		cmocka_unit_test(engines_with_events_are_known_by_the_index),
+		cmocka_unit_test(blocks_of_bytes_are_in_no_index),
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
 		cmocka_unit_test(ids_need_no_engine_and_some_routes_no_chain),

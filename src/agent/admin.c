@@ -48,6 +48,10 @@ static void put_engine(struct json_out *o, const struct engine *e)
 	json_put_u64(o, e->inflight);
 	json_key(o, "resident_blocks");
 	json_put_u64(o, residency_count(e->resident));
+	json_key(o, "residency");
+	json_put_z(o, e->residency_text);
+	json_key(o, "kv_events");
+	feed_put(e, o);
 	json_key(o, "models");
 	json_open(o, '[');
 	for (size_t i = 0; i < e->n_models; i++)

@@ -32,6 +32,7 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->slots = e->load.slots;
 	m->kv_blocks_total = e->load.kv_blocks_total;
 	m->kv_block_tokens = e->load.kv_block_tokens;
+	m->residency = e->residency_text;
 	return m->kind != NULL ? m : NULL;
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/list.h"
+#include "base/json/json.h"
 #include "io/grpc/grpc.h"
 #include "io/http/http.h"
 #include "io/loop/loop.h"
 #include "io/proc/proc.h"
 #include "io/tls/tls.h"
+#include "joint/enginefeed/enginefeed.h"
 #include "joint/powersrc/powersrc.h"
 #include "joint/state/state.h"
 #include "joint/svc/svc.h"
@@ -83,6 +85,8 @@ struct engine {
 	enum holds_by source;
 	cgn_nsec unheard_since;     /* events: when they stopped coming; 0: they come */
 	struct residency *resident; /* sent */
+	struct feed *feed;          /* of its KV events; NULL: it has none */
+	char residency_text[256];   /* as in the node's description */
 	struct cgn_link relays;
 	uint32_t inflight;
 	struct metric_cell *m_ready, *m_restarts, *m_running, *m_waiting, *m_kv, *m_seconds, *m_ok, *m_error,
@@ -112,12 +116,19 @@ CGN_RC holds_open(struct agent *a, struct cgn_err *err);
 void holds_sent(struct engine *e, const uint64_t *chain, size_t n);
 void holds_sent_clear(struct engine *e);
 void holds_sent_limit(struct engine *e, size_t capacity);
-/* The hook for a source of events. With HOLDS_EVENTS the record of what was sent is dropped and not kept, and the source itself calls
- * holdings_add and holdings_drop on agent->holdings, whose changes reach routers by themselves; it drops only what it added. With
- * HOLDS_SENT, which an engine begins with, the source has dropped all of its own before. */
+/* The hook for a source of events, which itself calls holdings_add and holdings_drop on agent->holdings, whose changes reach routers by
+ * themselves; it drops only what it added. With HOLDS_EVENTS the record of what was sent is dropped and not kept. With HOLDS_SENT, which
+ * an engine begins with, it counts beside whatever the source is sure of. */
 void holds_source(struct engine *e, enum holds_by source);
 /* The source lost touch with the engine, or has it again: routers are told since when. */
 void holds_heard(struct engine *e, bool heard);
+
+/* ---- feed.c: an engine's KV events ---- */
+/* Read the configuration; nothing is opened before the engine's models are known, whose name enters the digests. */
+CGN_RC feed_open(struct engine *e, const struct config *cfg, const struct config_engine *ce, struct cgn_err *err);
+void feed_models_known(struct engine *e); /* they are, or are others than before; no-op without a feed */
+void feed_close(struct engine *e);
+void feed_put(const struct engine *e, struct json_out *o); /* for /engines: an object, or null */
 
 /* ---- watch.c: Agent.Watch ---- */
 #define AGENT_MAX_WATCHERS 64

@@ -255,6 +255,7 @@ CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct e
 	cgn_timer_init(&e->wake, a->loop, on_wake);
 	engine_scrape_init(e);
 	set_trouble(e, "not started");
+	(void)cgn_str_copyz(e->residency_text, sizeof e->residency_text, CGN_STR("sent"));
 	get_metrics(e);
 	CGN_TRY(engine_url_parse(ce->url, &e->url, err));
 	if (ce->api_key_file != NULL)
@@ -263,6 +264,7 @@ CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct e
 	CGN_TRY(set_model(e, ce, err));
 	CGN_TRY(residency_new(RESIDENCY_MAX, &e->resident, err));
 	CGN_TRY(open_client(e, ce, err));
+	CGN_TRY(feed_open(e, cfg, ce, err));
 	const struct supervise_cfg sup = {
 		.managed = ce->managed,
 		.ready_timeout = ce->ready_timeout,
@@ -278,6 +280,8 @@ CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct e
 void engine_start(struct engine *e)
 {
 	CGN_LIVE(e, ENGINE_TAG);
+	if (e->models_known)
+		feed_models_known(e);
 	step(e, SUPERVISE_START);
 }
 
@@ -299,6 +303,7 @@ void engine_close(struct engine *e)
 	proc_free(&e->proc);
 	http_client_free(&e->client);
 	tls_ctx_free(&e->tls);
+	feed_close(e);
 	residency_free(&e->resident);
 	cgn_arena_fini(&e->arena);
 	cgn_arena_fini(&e->models_arena);

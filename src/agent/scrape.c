@@ -101,6 +101,7 @@ static void models_read(struct engine *e, struct cgn_str body)
 	e->trouble[0] = '\0';
 	cgn_log(INFO, "engine.models", F_STR("engine", e->name), F_STR("first", e->models[0]),
 		F_U64("models", e->n_models));
+	feed_models_known(e);
 	agent_engine_changed(e);
 }
 

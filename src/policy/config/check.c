@@ -129,6 +129,27 @@ static cgn_rc check_weights(const struct config *c, struct cgn_err *err)
 		origin(c, "router.score_weights.power"), origin(c, "router.score_weights.capacity"), sum);
 }
 
+/* io/zmtp looks again, with the system's means. */
+static bool is_zmq_endpoint(const char *text)
+{
+	struct cgn_str s = cgn_str_of(text);
+	return (cgn_str_starts(s, "tcp://") && address_shaped((struct cgn_str){s.p + 6, s.n - 6})) || cgn_str_starts(s, "ipc:///");
+}
+
+static cgn_rc check_kv_events(const struct config *c, size_t i, struct cgn_err *err)
+{
+	const struct config_engine *e = &c->engines[i];
+	const char *const rows[][2] = {{"kv_events", e->kv_events}, {"kv_events_replay", e->kv_events_replay}};
+	for (size_t k = 0; k < CGN_COUNT(rows); k++)
+		if (rows[k][1] != NULL && !is_zmq_endpoint(rows[k][1]))
+			return CGN_FAIL(err, INVALID, "%s: engine %s is \"%.100s\", must be tcp://host:port or ipc:///path",
+				engine_origin(c, i, rows[k][0]), rows[k][0], rows[k][1]);
+	if (e->kv_events_replay != NULL && e->kv_events == NULL)
+		return CGN_FAIL(err, INVALID, "%s: engine kv_events_replay needs kv_events, the endpoint of the events themselves",
+			engine_origin(c, i, "kv_events_replay"));
+	return CGN_OK;
+}
+
 static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err)
 {
 	const struct config_engine *e = &c->engines[i];
@@ -145,6 +166,7 @@ static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err
 		return CGN_FAIL(err, INVALID,
 			"%s: engine url is \"%.100s\", must be http://host:port or https://host:port",
 			engine_origin(c, i, "url"), e->url);
+	CGN_TRY(check_kv_events(c, i, err));
 	for (size_t j = 0; j < i; j++)
 		if (strcmp(c->engines[j].name, e->name) == 0)
 			return CGN_FAIL(err, INVALID, "%s: two engines are called \"%s\"",

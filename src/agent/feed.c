@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine's KV events as a source of what it holds: opened when its model is known, used while they are exact, else the record of what was
+ * sent there counts too. */
+#include "agent/agent.h"
+#include "base/log/log.h"
+
+#define DEFAULT_BLOCK_TOKENS 16
+
+struct model_blocks { /* of the configuration's models, and their aliases */
+	const char *name, *canonical;
+	uint32_t block_tokens;
+};
+
+struct feed {
+	struct enginefeed_cfg cfg; /* strings in the engine's arena */
+	struct model_blocks *models;
+	size_t n_models;
+	char model_text[257]; /* that it was opened for */
+	struct enginefeed *ef; /* NULL: not yet */
+};
+
+/* ---- what the source is worth ---- */
+
+/* Over all ranks. */
+struct verdict {
+	bool good, keeps;             /* every one is exact; or was when last heard */
+	struct enginefeed_rank worst; /* the one to tell of */
+};
+
+static struct verdict judge(const struct feed *f)
+{
+	static const uint8_t badness[KV_SOURCE_STATES] = {
+		[KV_SOURCE_GOOD] = 0, [KV_SOURCE_SYNCING] = 1, [KV_SOURCE_WAITING] = 2, [KV_SOURCE_PARTIAL] = 3, [KV_SOURCE_DEMOTED] = 4};
+	struct verdict v = {.good = true, .keeps = true};
+	for (uint32_t i = 0; i < enginefeed_ranks(f->ef); i++) {
+		struct enginefeed_rank r = enginefeed_rank(f->ef, i);
+		bool unheard = r.state == KV_SOURCE_WAITING || r.state == KV_SOURCE_SYNCING;
+		v.good = v.good && r.state == KV_SOURCE_GOOD;
+		v.keeps = v.keeps && (r.state == KV_SOURCE_GOOD || (unheard && r.stats.keeps));
+		if (i == 0 || badness[r.state] > badness[v.worst.state])
+			v.worst = r;
+	}
+	return v;
+}
+
+static void describe(struct engine *e, const struct verdict *v)
+{
+	char *text = e->residency_text;
+	if (v->good)
+		(void)snprintf(text, sizeof e->residency_text, "events");
+	else if (v->worst.state == KV_SOURCE_DEMOTED)
+		(void)snprintf(text, sizeof e->residency_text, "demoted: %s", v->worst.why);
+	else
+		(void)snprintf(text, sizeof e->residency_text, "events: %s (%s)", kv_source_state_name(v->worst.state), v->worst.why);
+}
+
+static void on_changed(void *user)
+{
+	struct engine *e = user;
+	CGN_LIVE(e, ENGINE_TAG);
+	struct verdict v = judge(e->feed);
+	bool events = v.good || (e->source == HOLDS_EVENTS && v.keeps);
+	describe(e, &v);
+	holds_source(e, events ? HOLDS_EVENTS : HOLDS_SENT);
+	if (events)
+		holds_heard(e, v.good);
+	agent_changed(e->agent);
+}
+
+/* ---- life ---- */
+
+static CGN_RC add_model(struct feed *f, struct cgn_arena *a, const char *name, const struct config_model *m, struct cgn_err *err)
+{
+	struct model_blocks *to = &f->models[f->n_models];
+	to->name = cgn_arena_strz(a, cgn_str_of(name));
+	to->canonical = cgn_arena_strz(a, cgn_str_of(m->name));
+	to->block_tokens = m->block_tokens;
+	f->n_models++;
+	return to->name != NULL && to->canonical != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for the models of an engine");
+}
+
+static CGN_RC add_models(struct feed *f, struct cgn_arena *a, const struct config *cfg, struct cgn_err *err)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < cfg->n_models; i++)
+		n += 1 + cfg->models[i].aliases.n;
+	f->models = cgn_arena_get(a, (n + 1) * sizeof *f->models);
+	if (f->models == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the models of an engine");
+	for (size_t i = 0; i < cfg->n_models; i++) {
+		const struct config_model *m = &cfg->models[i];
+		CGN_TRY(add_model(f, a, m->name, m, err));
+		for (size_t k = 0; k < m->aliases.n; k++)
+			CGN_TRY(add_model(f, a, m->aliases.v[k], m, err));
+	}
+	return CGN_OK;
+}
+
+static CGN_RC check(const struct feed *f, struct cgn_err *err)
+{
+	struct cgn_err why = {0};
+	cgn_rc rc = enginefeed_check(&f->cfg, &why);
+	return cgn_ok(rc) ? rc : CGN_FAIL_AS(err, rc.code, "kv_events of engine %s: %.300s", f->cfg.name, why.msg);
+}
+
+CGN_RC feed_open(struct engine *e, const struct config *cfg, const struct config_engine *ce, struct cgn_err *err)
+{
+	if (ce->kv_events == NULL)
+		return CGN_OK;
+	struct feed *f = cgn_arena_zero(&e->arena, sizeof *f);
+	if (f == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", e->name);
+	f->cfg = (struct enginefeed_cfg){.name = e->name,
+		.events = cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events)),
+		.replay = ce->kv_events_replay != NULL ? cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events_replay)) : NULL,
+		.topic = cgn_arena_str(&e->arena, cgn_str_of(ce->kv_events_topic)),
+		.ranks = ce->kv_events_ranks,
+		.source = {.lora_is_model = ce->kv_events_lora == KV_LORA_MODEL}};
+	if (f->cfg.events == NULL || (f->cfg.replay == NULL) != (ce->kv_events_replay == NULL))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", e->name);
+	CGN_TRY(check(f, err));
+	CGN_TRY(add_models(f, &e->arena, cfg, err));
+	e->feed = f;
+	return CGN_OK;
+}
+
+static const struct model_blocks *find_model(const struct feed *f, const char *name)
+{
+	for (size_t i = 0; i < f->n_models; i++)
+		if (strcmp(f->models[i].name, name) == 0)
+			return &f->models[i];
+	return NULL;
+}
+
+static void close_source(struct engine *e)
+{
+	enginefeed_close(&e->feed->ef);
+	holds_source(e, HOLDS_SENT);
+}
+
+/* vLLM and SGLang list the model itself first, then its LoRAs. */
+void feed_models_known(struct engine *e)
+{
+	struct feed *f = e->feed;
+	struct cgn_err err = {0};
+	if (f == NULL || e->n_models == 0)
+		return;
+	const struct model_blocks *m = find_model(f, e->models[0]);
+	const char *model = m != NULL ? m->canonical : e->models[0];
+	if (f->ef != NULL && strcmp(model, f->model_text) == 0)
+		return;
+	if (f->ef != NULL)
+		close_source(e);
+	(void)cgn_str_copyz(f->model_text, sizeof f->model_text, cgn_str_of(model));
+	f->cfg.source.model = model;
+	f->cfg.source.block_tokens = m != NULL ? m->block_tokens : DEFAULT_BLOCK_TOKENS;
+	if (cgn_ok(enginefeed_open(e->agent->loop, &f->cfg, e->agent->holdings, on_changed, e, &f->ef, &err))) {
+		cgn_log(INFO, "kv_events.open", F_STR("engine", e->name), F_STR("endpoint", f->cfg.events),
+			F_STR("replay", f->cfg.replay != NULL ? f->cfg.replay : ""), F_U64("ranks", f->cfg.ranks), F_STR("model", model),
+			F_U64("block_tokens", f->cfg.source.block_tokens));
+		on_changed(e);
+		return;
+	}
+	(void)snprintf(e->residency_text, sizeof e->residency_text, "demoted: %.200s", err.msg);
+	cgn_log(ERROR, "kv_events.open", F_STR("engine", e->name), F_STR("why", err.msg), F_STR("then", "what was sent there counts"));
+}
+
+void feed_close(struct engine *e)
+{
+	if (e->feed != NULL)
+		enginefeed_close(&e->feed->ef);
+	e->feed = NULL;
+}
+
+/* ---- /engines ---- */
+
+static void put_number(struct json_out *o, const char *key, uint64_t v)
+{
+	json_key(o, key);
+	json_put_u64(o, v);
+}
+
+static void put_rank(struct json_out *o, uint32_t rank, const struct enginefeed_rank *r)
+{
+	const struct kv_source_stats *st = &r->stats;
+	json_open(o, '{');
+	put_number(o, "rank", rank);
+	json_key(o, "state");
+	json_put_z(o, kv_source_state_name(r->state));
+	json_key(o, "why");
+	json_put_z(o, r->why);
+	put_number(o, "blocks", st->blocks);
+	put_number(o, "next_seq", st->next_seq);
+	put_number(o, "batches", st->batches);
+	put_number(o, "stored", st->stored);
+	put_number(o, "removed", st->removed);
+	put_number(o, "cleared", st->cleared);
+	put_number(o, "duplicates", st->duplicates);
+	put_number(o, "gaps", st->gaps);
+	put_number(o, "replays", st->replays);
+	put_number(o, "replay_failures", st->replay_failures);
+	put_number(o, "restarts", st->restarts);
+	put_number(o, "errors", st->errors);
+	put_number(o, "orphans", st->orphans);
+	put_number(o, "unknown_removed", st->unknown_removed);
+	put_number(o, "unknown_events", st->unknown_events);
+	put_number(o, "unknown_fields", st->unknown_fields);
+	json_key(o, "dp_rank");
+	json_put_i64(o, st->dp_rank);
+	json_close(o, '}');
+}
+
+void feed_put(const struct engine *e, struct json_out *o)
+{
+	const struct feed *f = e->feed;
+	if (f == NULL) {
+		json_put_null(o);
+		return;
+	}
+	json_open(o, '{');
+	json_key(o, "endpoint");
+	json_put_z(o, f->cfg.events);
+	json_key(o, "model");
+	json_put_z(o, f->model_text);
+	put_number(o, "block_tokens", f->cfg.source.block_tokens);
+	json_key(o, "ranks");
+	json_open(o, '[');
+	for (uint32_t i = 0; f->ef != NULL && i < enginefeed_ranks(f->ef); i++) {
+		struct enginefeed_rank r = enginefeed_rank(f->ef, i);
+		put_rank(o, i, &r);
+	}
+	json_close(o, ']');
+	json_close(o, '}');
+}

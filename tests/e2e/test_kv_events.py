@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an engine's KV events to the router's index: whatever the format and whatever goes wrong on the way, the index ends as the engine's own
+cache, block for block and tier by tier."""
+import random
+
+import pytest
+
+from cluster import ask, free_port, until
+from test_residency import cache, digests
+
+FORMATS = ["vllm", "vllm-array", "vllm-map", "sglang", "sglang-old", "sglang-map"]
+MASK = {"GPU": 1, "CPU": 2, "STORAGE": 4}
+
+
+def endpoints():
+    return f"tcp://127.0.0.1:{free_port()}", f"tcp://127.0.0.1:{free_port()}"
+
+
+def start(cluster, *engine_args, replay=True, ranks=1, events=None, **keys):
+    """A router and one node whose engine publishes."""
+    events = events or endpoints()
+    publish = ["--kv-events", events[0], *(["--kv-events-replay", events[1]] if replay else [])]
+    keys = {"kv_events": events[0], "kv_events_ranks": ranks, **({"kv_events_replay": events[1]} if replay else {}), **keys}
+    cluster.router()
+    node = cluster.node("n1", "--time-scale", "0", "--kv-blocks", "96", *publish, *engine_args, sections={"engine": keys})
+    cluster.wait_ready()
+    return node
+
+
+def truth(node):
+    """{digest: mask} as the engine says; what several ranks hold counts once."""
+    held = {}
+    for rank in ask(node.engine_port, "GET", "/sim/blocks").json()["ranks"]:
+        for tier, bit in MASK.items():
+            for d in rank[tier]:
+                held[int(d, 16) if isinstance(d, str) else d] = held.get(int(d, 16) if isinstance(d, str) else d, 0) | bit
+    return held
+
+
+def load(cluster, seed, n=30, salt="pepper"):
+    """Prompts that share beginnings, on a cache that can't hold them all."""
+    rng = random.Random(seed)
+    for _ in range(n):
+        group = rng.randrange(8)
+        body = {"model": "sim", "prompt": [group * 1000 + i for i in range(rng.randrange(20, 400))], "max_tokens": rng.randrange(1, 40),
+                "ignore_eos": True}
+        if group % 2 and salt:
+            body["cache_salt"] = salt
+        assert ask(cluster.http_port, "POST", "/v1/completions", body).status == 200
+
+
+def source(node):
+    try:
+        (engine,) = ask(node.admin_port, "GET", "/engines").json()["engines"]
+    except OSError:  # an agent that just starts
+        return {"kv_events": {"ranks": []}}
+    return engine
+
+
+def state(node):
+    return [r["state"] for r in source(node)["kv_events"]["ranks"]]
+
+
+def exact(cluster, node, states=("good",)):
+    def same():
+        return state(node) == list(states) and cache(cluster.admin_port, "n1").get("state") == "agreed" and \
+            digests(cluster.admin_port, "n1") == truth(node)
+
+    def told():
+        have, due = digests(cluster.admin_port, "n1"), truth(node)
+        return f"the index is the engine's cache: {len(have)} blocks, should be {len(due)}, {len(set(have.items()) ^ set(due.items()))} differ; {source(node)}"
+    until(same, told)
+
+
+def faults(node, *list_):
+    assert ask(node.engine_port, "POST", "/sim/faults", {"faults": list(list_)}).status == 200
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_index_is_the_engines_cache(cluster, form):
+    below = [] if form == "sglang-old" else ["--cpu-blocks", "64", "--disk-blocks", "128", "--kv-events-describe"]
+    node = start(cluster, "--kv-events-format", form, "--kv-events-topic", "kv@here", *below, kv_events_topic="kv@")
+    load(cluster, 1, salt=None if form == "sglang-old" else "pepper")  # which does not tell of salts
+    assert len(truth(node)) > 90
+    exact(cluster, node)
+    assert cache(cluster.admin_port, "n1")["source"] == "events"
+    engine = source(node)
+    assert engine["residency"] == "events"
+    (rank,) = engine["kv_events"]["ranks"]
+    assert rank["errors"] == rank["gaps"] == rank["orphans"] == rank["unknown_events"] == rank["unknown_removed"] == 0
+    assert ask(node.engine_port, "POST", "/reset_prefix_cache").status == 200
+    exact(cluster, node)
+
+
+@pytest.mark.parametrize("hashes", ["int", "bytes"])
+def test_groups(cluster, hashes):
+    node = start(cluster, "--kv-groups", "3", "--kv-events-hash", hashes)
+    load(cluster, 2)
+    exact(cluster, node)
+
+
+def test_blocks_of_several_of_ours(cluster):
+    cluster.common['models."sim"'] = {"block_tokens": 16}
+    node = start(cluster, "--block-tokens", "32")
+    load(cluster, 3)
+    # Each is two of ours, of which the first may be that of several.
+    until(lambda: state(node) == ["good"] and len(truth(node)) < len(digests(cluster.admin_port, "n1")) <= 2 * len(truth(node)),
+          lambda: f"{len(truth(node))} blocks, {len(digests(cluster.admin_port, 'n1'))} of ours")
+
+
+def test_blocks_that_do_not_divide(cluster):
+    cluster.common['models."sim"'] = {"block_tokens": 32}
+    node = start(cluster)
+    load(cluster, 4, n=2)
+    until(lambda: state(node) == ["demoted"], lambda: f"the source is demoted: {source(node)}")
+    assert "16 tokens, which is not a multiple of the model's block_tokens = 32" in source(node)["residency"]
+    assert source(node)["residency"].startswith("demoted: ")
+    assert cache(cluster.admin_port, "n1")["source"] == "sent"
+
+
+def test_ranks(cluster):
+    folder = cluster.folder
+    node = start(cluster, "--workers", "3", ranks=3, events=(f"ipc://{folder}/e", f"ipc://{folder}/r"))
+    load(cluster, 5, n=60)
+    exact(cluster, node, ["good"] * 3)
+
+
+def test_what_was_there_before_the_agent(cluster):
+    """A restarted agent learns all of it from a replay."""
+    node = start(cluster)
+    load(cluster, 6)
+    exact(cluster, node)
+    node.agent.kill()
+    node.agent.start()
+    exact(cluster, node)
+
+
+def test_a_short_buffer_makes_it_partial(cluster):
+    node = start(cluster, "--kv-events-buffer", "5")
+    load(cluster, 6)
+    exact(cluster, node)
+    node.agent.kill()
+    node.agent.start()
+    until(lambda: state(node) == ["partial"], lambda: f"the source is partial: {source(node)}")
+    assert source(node)["residency"] == "events: partial (events before the first that was seen are not known)"
+    until(lambda: cache(cluster.admin_port, "n1").get("state") == "agreed", "the router has it all")
+    assert set(digests(cluster.admin_port, "n1")) <= set(truth(node)), "what it knows is true"
+    assert ask(node.engine_port, "POST", "/reset_prefix_cache").status == 200
+    load(cluster, 7, n=5)
+    exact(cluster, node)  # from then on nothing is unknown
+
+
+def test_lost_doubled_and_swapped_batches(cluster):
+    node = start(cluster)
+    faults(node, "kv-lose@0.1", "kv-twice@0.1", "kv-swap@0.1", "kv-alien@0.1")
+    load(cluster, 7, n=60)
+    exact(cluster, node)
+    (rank,) = source(node)["kv_events"]["ranks"]
+    assert rank["gaps"] > 0 and rank["duplicates"] > 0 and rank["unknown_events"] > 0
+
+
+def test_a_restarted_engine(cluster):
+    node = start(cluster)
+    load(cluster, 8)
+    exact(cluster, node)
+    faults(node, "kv-restart@nth=1")
+    load(cluster, 9, n=1)
+    faults(node)
+    load(cluster, 10, n=10)
+    exact(cluster, node)
+    assert source(node)["kv_events"]["ranks"][0]["restarts"] == 1
+
+
+def test_garbage_demotes_and_is_told(cluster):
+    node = start(cluster)
+    load(cluster, 11, n=5)
+    exact(cluster, node)
+    faults(node, "kv-garbage@nth=1")
+    load(cluster, 12, n=1)
+    until(lambda: state(node) == ["demoted"], lambda: f"the source is demoted: {source(node)}")
+    assert source(node)["residency"].startswith("demoted: unparsable event, batch ")
+    (event,) = node.agent.events("kv_events.unparsable")
+    assert event["head"]
+    faults(node)
+    load(cluster, 13, n=3)
+    until(lambda: cache(cluster.admin_port, "n1").get("source") == "sent", "what was sent counts")
+    until(lambda: cache(cluster.admin_port, "n1")["blocks"] > 0, lambda: f"it is told: {source(node)}")

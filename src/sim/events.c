@@ -217,34 +217,44 @@ static void put_extra_of(struct sim_events *e, const struct telling *t, uint32_t
 		msgpack_put_str(&e->inner, t->salt);
 }
 
-/* Fields with defaults are left out behind the last one that has a value. */
+static void put_or_nil(struct sim_events *e, const char *z)
+{
+	if (z != NULL)
+		msgpack_put_z(&e->inner, z);
+	else
+		msgpack_put_nil(&e->inner);
+}
+
+/* Each field of its own: a map leaves out those that have their default, a list has them all (msgspec's omit_defaults means maps). */
+static bool wants_field(struct sim_events *e, const char *name, bool there)
+{
+	bool map = dialect_of(e)->event_map;
+	if (map && there)
+		open_field(e, name);
+	if (!map && !there)
+		msgpack_put_nil(&e->inner);
+	return there;
+}
+
 static void tell_vllm(struct sim_events *e, const struct telling *t)
 {
 	bool gpu = t->tier == SIM_TIER_GPU, described = t->tokens != NULL, window = gpu && t->group > 0;
-	open_event(e, &e->inner, "BlockStored", 7U + described + (gpu ? 2U : 0U) + window);
+	open_event(e, &e->inner, "BlockStored", dialect_of(e)->event_map ? 7U + described + (gpu ? 2U : 0U) + window : 11U);
 	put_common(e, t);
 	put_medium(e, t->tier);
 	open_field(e, "lora_name");
-	if (t->model > 0 && described)
-		msgpack_put_z(&e->inner, e->cfg.models[t->model]);
-	else
-		msgpack_put_nil(&e->inner);
-	if (described) {
-		open_field(e, "extra_keys");
+	put_or_nil(e, t->model > 0 && described ? e->cfg.models[t->model] : NULL);
+	if (wants_field(e, "extra_keys", described)) {
 		msgpack_put_array(&e->inner, t->n);
 		for (uint32_t i = 0; i < t->n; i++)
 			put_extra_of(e, t, i);
 	}
-	if (!gpu)
-		return;
-	open_field(e, "group_idx");
-	msgpack_put_u64(&e->inner, t->group);
-	open_field(e, "kv_cache_spec_kind");
-	msgpack_put_z(&e->inner, window ? "sliding_window" : "full_attention");
-	if (window) {
-		open_field(e, "kv_cache_spec_sliding_window");
+	if (wants_field(e, "group_idx", gpu))
+		msgpack_put_u64(&e->inner, t->group);
+	if (wants_field(e, "kv_cache_spec_kind", gpu))
+		put_or_nil(e, window ? "sliding_window" : "full_attention");
+	if (wants_field(e, "kv_cache_spec_sliding_window", window))
 		msgpack_put_u64(&e->inner, SIM_WINDOW);
-	}
 }
 
 static void tell_sglang(struct sim_events *e, const struct telling *t)
@@ -325,15 +335,13 @@ static void on_moved(void *arg, enum sim_tier to, uint64_t hash, const struct si
 static void remove_one(struct sim_events *e, enum sim_tier from, uint64_t hash, uint32_t group)
 {
 	enum engine engine = dialect_of(e)->engine;
-	bool grouped = engine == ENGINE_VLLM && from == SIM_TIER_GPU;
-	open_event(e, &e->inner, "BlockRemoved", 1U + (engine != ENGINE_SGLANG_OLD) + grouped);
+	bool list = !dialect_of(e)->event_map, grouped = engine == ENGINE_VLLM && from == SIM_TIER_GPU;
+	open_event(e, &e->inner, "BlockRemoved", 1U + (engine != ENGINE_SGLANG_OLD) + (grouped || (list && engine == ENGINE_VLLM)));
 	put_hashes(e, &hash, 1);
 	if (engine != ENGINE_SGLANG_OLD)
 		put_medium(e, from);
-	if (grouped) {
-		open_field(e, "group_idx");
+	if (engine == ENGINE_VLLM && wants_field(e, "group_idx", grouped))
 		msgpack_put_u64(&e->inner, group);
-	}
 	e->n++;
 }
 

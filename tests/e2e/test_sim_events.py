@@ -270,7 +270,7 @@ def test_shapes(start, form):
                            "extra_keys", "group_idx", "kv_cache_spec_kind"]
         assert e["extra_keys"] == [["s"], None] and e["token_ids"] == list(range(300, 332)) and e["medium"] == "GPU"
     if form == "vllm-array":
-        assert len(e) == 11 and e[2] is None and e[8] == [["s"], None] and e[9:] == [0, "full_attention"]
+        assert len(e) == 12 and e[2] is None and e[8] == [["s"], None] and e[9:] == [0, "full_attention", None]
     if form == "sglang":
         assert len(e) == 8 and e[6] == "GPU" and e[7] == {"cache_salt": "s"}
     if form == "sglang-old":

@@ -145,11 +145,15 @@ static void vllm_before_maps(void **state)
 	l.removed(l.arg, SIM_TIER_CPU, LOW);
 	l.cleared(l.arg);
 	IS("\x93" TS "\x94"
-	   "\x9b" STORED "\x92" LOW_INT HIGH_INT NIL "\x94\x01\xcd\x01\x2c\xce\x00\x01\x11\x70\x05" "\x02\x01" GPU "\xa1" "l" "\x92\x92\xa1"
-	   "l\xa1s\x91\xa1" "l" "\x00" FULL
+	   "\x9c" STORED "\x92" LOW_INT HIGH_INT NIL "\x94\x01\xcd\x01\x2c\xce\x00\x01\x11\x70\x05" "\x02\x01" GPU "\xa1" "l" "\x92\x92\xa1"
+	   "l\xa1s\x91\xa1" "l" "\x00" FULL NIL
 	   "\x94" REMOVED "\x91" LOW_INT GPU "\x00"
-	   "\x93" REMOVED "\x91" LOW_INT "\xa3" "CPU"
+	   "\x94" REMOVED "\x91" LOW_INT "\xa3" "CPU" NIL
 	   "\x91\xb0" "AllBlocksCleared"
+	   "\x03");
+	l.moved(l.arg, SIM_TIER_CPU, LOW, NULL);
+	IS("\x93" TS "\x91"
+	   "\x9c" STORED "\x91" LOW_INT NIL "\x90\x02" NIL "\xa3" "CPU" NIL NIL NIL NIL NIL
 	   "\x03");
 }
 
@@ -249,8 +253,8 @@ static void hashes_as_bytes_end_with_the_number(void **state)
 	e.cfg.hash_bytes = true;
 	l.removed(l.arg, SIM_TIER_CPU, LOW);
 	sim_events_take(&e, 1.5, false, &out);
-	static const char head[] = "\x93" TS "\x91\x93" REMOVED "\x91\xc4\x20";
-	static const char tail[] = "\x11\x22\x33\x44\x55\x66\x77\x88\xa3" "CPU\x03";
+	static const char head[] = "\x93" TS "\x91\x94" REMOVED "\x91\xc4\x20";
+	static const char tail[] = "\x11\x22\x33\x44\x55\x66\x77\x88\xa3" "CPU\xc0\x03";
 	assert_int_equal(out.n, sizeof head - 1 + 24 + sizeof tail - 1);
 	assert_memory_equal(out.p, head, sizeof head - 1);
 	assert_memory_equal(out.p + sizeof head - 1 + 24, tail, sizeof tail - 1);
@@ -305,7 +309,7 @@ static void dropped_events_leave_nothing(void **state)
 	sim_events_drop(&e);
 	assert_false(sim_events_any(&e));
 	l.removed(l.arg, SIM_TIER_CPU, 1);
-	IS("\x93" TS "\x91" "\x93" REMOVED "\x91\x01\xa3" "CPU" "\x03");
+	IS("\x93" TS "\x91" "\x94" REMOVED "\x91\x01\xa3" "CPU" NIL "\x03");
 	sim_events_fini(&e);
 }
 

@@ -210,11 +210,9 @@ static bool take_prompts(const struct sim_ask_env *env, const struct sim_fields 
 	for (size_t i = 0; i < SIM_PROMPTS_MAX; i++)
 		out->prompts[i] = blank;
 	if (out->api == SIM_COMPLETIONS)
-		return sim_render_prompts(root, env->arena, out->prompts, &out->n_prompts, no);
+		return sim_render_prompts(env, root, out->prompts, &out->n_prompts, no);
 	out->n_prompts = 1;
-	if (out->api == SIM_RESPONSES)
-		return sim_render_responses(root, env->arena, &out->prompts[0], no);
-	return sim_render_chat(root, env->arena, &out->prompts[0], no);
+	return sim_render_chat(env, out->api, root, &out->prompts[0], no);
 }
 
 /* The longest answer that every prompt leaves room for. */

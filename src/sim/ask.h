@@ -31,9 +31,12 @@ struct sim_refusal {
 	char msg[400];
 };
 
+struct sim_reader;
 struct sim_ask_env {
 	const struct sim_cfg *cfg;
 	struct cgn_arena *arena; /* unescaped strings live here: keep it as long as the ask */
+	struct sim_reader *reader; /* of a real model's vocabulary (vocab.h); NULL: the arithmetic one */
+	uint64_t now;            /* Unix seconds */
 };
 /* False fills |no|. |body| and the arena are borrowed by the result. Call sim_ask_fini either way. */
 bool sim_ask_parse(const struct sim_ask_env *env, enum sim_api api, struct cgn_str body, struct sim_ask *out, struct sim_refusal *no);
@@ -59,6 +62,4 @@ bool sim_refuse(struct sim_refusal *no, int status, const char *code, const char
 	__attribute__((format(printf, 5, 6))); /* always false */
 bool sim_body_parse(struct cgn_str body, struct sim_fields *out, struct sim_refusal *no); /* a JSON object, or 400 */
 bool sim_model_find(const struct sim_ask_env *env, const struct sim_fields *root, unsigned *model, struct sim_refusal *no); /* or 404 */
-/* The prompt of a chat, as the template renders it, into |c|: messages, and tools if any. False: not a list of objects. */
-bool sim_render_chat(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no);
 bool sim_check_context(const struct sim_cfg *cfg, uint64_t prompt, uint64_t answer, struct sim_refusal *no);

@@ -198,7 +198,7 @@ static void run_faults(struct sim_call *c)
 static void run_vector(struct sim_call *c)
 {
 	struct sim_refusal no;
-	struct sim_ask_env env = {c->w->cfg, &c->w->arena};
+	struct sim_ask_env env = {c->w->cfg, &c->w->arena, c->w->reader, cgn_clock_wall_ms() / 1000};
 	struct cgn_buf *b = &c->w->scratch;
 	b->n = 0;
 	struct sim_vector_call v = {&env, cgn_buf_view(&c->body), c->reply.id, cgn_clock_wall_ms() / 1000};
@@ -424,7 +424,7 @@ static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t
 	choice->text = choice->start;
 	if (!sim_chain_copy(&chain, prompt))
 		return sim_refuse(no, 500, NULL, NULL, "out of memory");
-	bool planned = sim_plan_make(choice->start, &lim, &chain, &choice->plan);
+	bool planned = sim_plan_make(choice->start, &lim, c->w->reader, &chain, &choice->plan);
 	if (ask->is_tool && choice->plan.finish == SIM_FINISH_STOP && choice->plan.stop_index < 0)
 		choice->plan.finish = SIM_FINISH_TOOL;
 	struct sim_job_spec spec = {
@@ -486,7 +486,7 @@ static void run_generate(struct sim_call *c)
 {
 	struct sim_ask ask;
 	struct sim_refusal no;
-	struct sim_ask_env env = {c->w->cfg, &c->w->arena};
+	struct sim_ask_env env = {c->w->cfg, &c->w->arena, c->w->reader, cgn_clock_wall_ms() / 1000};
 	bool ok = sim_ask_parse(&env, c->route->api, cgn_buf_view(&c->body), &ask, &no) && start_answer(c, &ask, &no);
 	sim_ask_fini(&ask);
 	cgn_arena_reset(&c->w->arena);
@@ -513,6 +513,7 @@ static const struct route routes[] = {
 	{"POST", "/score", run_vector, SIM_API_COUNT, sim_score, true},
 	{"POST", "/tokenize", run_vector, SIM_API_COUNT, sim_tokenize, true},
 	{"POST", "/detokenize", run_vector, SIM_API_COUNT, sim_detokenize, true},
+	{"POST", "/apply-template", run_vector, SIM_API_COUNT, sim_apply_template, true},
 	{"GET", "/v1/models", run_models, SIM_API_COUNT, NULL, false},
 	{"GET", "/health", run_health, SIM_API_COUNT, NULL, false},
 	{"GET", "/version", run_version, SIM_API_COUNT, NULL, false},

@@ -21,21 +21,23 @@ bool sim_fill_parse(const struct sim_cfg *cfg, struct cgn_str body, struct sim_f
 }
 
 /* |n| blocks of words that no prompt is likely to say. */
-static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, struct sim_model *m, uint32_t n)
+static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, uint32_t vocab, struct sim_model *m, uint32_t n)
 {
 	uint64_t tokens = (uint64_t)n * cfg->block_tokens;
 	uint64_t rng = sim_mix(f->seed ^ sim_mix(f->rank + 1U)) + sim_mix(f->made);
 	struct sim_chain chain;
 	sim_chain_init(&chain, &(struct sim_chain_cfg){.model = cgn_str_of(cfg->models[0]), .block_tokens = cfg->block_tokens,
 					.max_tokens = tokens, .keep = sim_keeps_contents(cfg)});
-	for (uint64_t i = 0; i < tokens; i++)
-		sim_chain_add(&chain, sim_token_any(sim_mix(rng + i)));
+	for (uint64_t i = 0; i < tokens; i++) {
+		uint64_t draw = sim_mix(rng + i);
+		sim_chain_add(&chain, vocab > 0 ? (uint32_t)(draw % vocab) : sim_token_any(draw));
+	}
 	uint32_t made = chain.no_memory ? 0 : sim_model_fill(m, &chain);
 	sim_chain_fini(&chain);
 	return made;
 }
 
-bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank, struct sim_model *m)
+bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank, uint32_t vocab, struct sim_model *m)
 {
 	if (f->rank != rank) {
 		f->rank = rank;
@@ -45,7 +47,7 @@ bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank,
 	uint32_t before = f->made;
 	while (!f->full && f->made < f->blocks && f->made - before < SIM_FILL_BATCH) {
 		uint32_t left = f->blocks - f->made, n = f->chain < left ? f->chain : left;
-		uint32_t made = fill_chain(f, cfg, m, n);
+		uint32_t made = fill_chain(f, cfg, vocab, m, n);
 		f->full = made < n;
 		f->made += made;
 	}

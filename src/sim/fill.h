@@ -19,5 +19,6 @@ struct sim_fill {
 };
 /* {"blocks": n, "seed": s, "chain": c}; only blocks is needed. */
 bool sim_fill_parse(const struct sim_cfg *cfg, struct cgn_str body, struct sim_fill *out, struct sim_refusal *no);
-/* The next batch on |rank|, starting anew when that is not the rank of the call before. True when that rank is done. */
-bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank, struct sim_model *m);
+/* The next batch on |rank|, starting anew when that is not the rank of the call before. True when that rank is done. |vocab|: token ids are
+ * below that; 0: words of the arithmetic vocabulary. */
+bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank, uint32_t vocab, struct sim_model *m);

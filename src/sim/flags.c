@@ -211,6 +211,8 @@ CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flag
 	if ((uint64_t)out->kv_blocks * out->block_tokens < 2)
 		return CGN_FAIL(err, INVALID, "--kv-blocks %u of --block-tokens %u hold not even a prompt and an answer of one token",
 			out->kv_blocks, out->block_tokens);
+	if (out->chat_template[0] != '\0' && out->tokenizer[0] == '\0')
+		return CGN_FAIL(err, INVALID, "--chat-template needs --tokenizer: what it renders has to be cut");
 	CGN_TRY(check_events(out, err));
 	settle(out);
 	return CGN_OK;
@@ -245,6 +247,7 @@ void sim_flags_help(struct cgn_buf *out)
 		"  cgn-sim --listen 127.0.0.1:0 --time-scale 0        as fast as this machine, on a free port\n"
 		"  cgn-sim --kv-blocks 512 --max-batch 8              a small GPU: requests queue early\n"
 		"  cgn-sim --kv-events tcp://127.0.0.1:5557 --kv-events-replay tcp://127.0.0.1:5657 --workers 2 --cpu-blocks 16384\n"
+		"  cgn-sim --tokenizer m/tokenizer.json --chat-template m/tokenizer_config.json   the token ids of a real model\n"
 		"  cgn-sim --fault http500@0.1 --fault cut-after=20@every=50\n"
 		"  cgn-sim --token-interval-us 50000 --max-batch 10000 --kv-blocks 1000000   many paced streams\n");
 }

@@ -9,6 +9,7 @@ struct sim_cfg {
 	const char *listen; /* strings are borrowed from argv or static */
 	const char *models[SIM_MODELS_MAX];
 	unsigned n_models;
+	const char *tokenizer, *chat_template; /* "": none */
 	uint64_t seed;
 	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
 	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len, max_tokens_default, workers,

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
+#include "io/disk/disk.h"
+#include "policy/tokenizer/tokenizer.h"
 #include "sim/worker.h"
 
 #define DRAIN_TIMEOUT (5 * CGN_SEC)
@@ -98,9 +100,31 @@ static CGN_RC make_team(struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* |path| in a failure's sentence. */
+static CGN_RC read_file(const char *path, struct cgn_buf *out, struct cgn_err *err)
+{
+	return path[0] == '\0' ? CGN_OK : disk_read_file(path, TOKENIZER_MAX_FILE, out, err);
+}
+
+static CGN_RC load_vocab(struct sim_team *t, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf tokenizer = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf template = {0};
+	struct cgn_err why = {0};
+	if (sim.cfg.tokenizer[0] == '\0')
+		return CGN_OK;
+	CGN_TRY(read_file(sim.cfg.tokenizer, &tokenizer, err));
+	CGN_TRY(read_file(sim.cfg.chat_template, &template, err));
+	cgn_rc rc = sim_vocab_new(cgn_buf_view(&tokenizer), cgn_buf_view(&template), &t->vocab, &why);
+	if (cgn_ok(rc))
+		return CGN_OK;
+	return CGN_FAIL_AS(err, why.code, "%s%s%s: %s", sim.cfg.tokenizer, template.n > 0 ? " with " : "", sim.cfg.chat_template, why.msg);
+}
+
 static CGN_RC start(struct cgn_err *err)
 {
 	CGN_TRY(make_team(err));
+	CGN_TRY(load_vocab(&sim.team, err));
 	struct sim_team *t = &sim.team;
 	for (unsigned i = 0; i < t->n; i++)
 		CGN_TRY(sim_worker_start(&t->workers[i], t, i, err));
@@ -121,6 +145,7 @@ static void finish(void)
 		sim_worker_fini(&t->workers[i]);
 	for (unsigned i = 0; i < sim.cfg.n_models; i++)
 		free((char *)(uintptr_t)t->models[i].p);
+	sim_vocab_free(&t->vocab);
 	free(t->models);
 	free(t->workers);
 	free(sim.posts);

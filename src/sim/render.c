@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/render.h"
 
+#include "sim/vocab.h"
+
 static uint32_t role_marker(struct cgn_str role)
 {
 	if (cgn_str_is(role, "system") || cgn_str_is(role, "developer"))
@@ -93,63 +95,90 @@ static void render_head(const struct sim_fields *root, enum sim_key system_key, 
 		render_turn(SIM_TOK_SYSTEM, value, a, c);
 }
 
-bool sim_render_chat(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
+static bool render_messages(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
 {
 	struct json_val messages;
 	if (!sim_field(root, SIM_KEY_MESSAGES, &messages) || messages.type != JSON_ARRAY)
 		return sim_refuse(no, 400, "missing", "messages", "messages: a list of messages is required");
 	render_head(root, SIM_KEY_SYSTEM, a, c);
-	if (!render_list(messages, "messages", a, c, no))
-		return false;
-	sim_chain_add(c, SIM_TOK_ASSISTANT);
-	return true;
+	return render_list(messages, "messages", a, c, no);
 }
 
-bool sim_render_responses(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
+static bool render_responses(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
 {
 	struct json_val input;
 	if (!sim_field(root, SIM_KEY_INPUT, &input) || (input.type != JSON_STRING && input.type != JSON_ARRAY))
 		return sim_refuse(no, 400, "missing", "input", "input: a string or a list of items is required");
 	render_head(root, SIM_KEY_INSTRUCTIONS, a, c);
-	if (input.type == JSON_STRING)
-		render_turn(SIM_TOK_USER, input, a, c);
-	else if (!render_list(input, "input", a, c, no))
-		return false;
-	sim_chain_add(c, SIM_TOK_ASSISTANT);
+	if (input.type == JSON_ARRAY)
+		return render_list(input, "input", a, c, no);
+	render_turn(SIM_TOK_USER, input, a, c);
 	return true;
 }
 
-static bool add_id(struct json_val value, struct sim_chain *c, struct sim_refusal *no)
+enum prompt_api sim_prompt_api(enum sim_api api)
+{
+	return api == SIM_RESPONSES ? PROMPT_RESPONSES : api == SIM_MESSAGES ? PROMPT_MESSAGES : PROMPT_CHAT;
+}
+
+bool sim_render_chat(const struct sim_ask_env *env, enum sim_api api, const struct sim_fields *root, struct sim_chain *c,
+	struct sim_refusal *no)
+{
+	if (env->reader != NULL)
+		return sim_reader_chat(env->reader, sim_prompt_api(api), root->root, env->now, c, no);
+	bool ok = api == SIM_RESPONSES ? render_responses(root, env->arena, c, no) : render_messages(root, env->arena, c, no);
+	if (ok && json_get_bool(root->root, "add_generation_prompt", true))
+		sim_chain_add(c, SIM_TOK_ASSISTANT);
+	return ok;
+}
+
+bool sim_is_token(const struct sim_ask_env *env, uint64_t id)
+{
+	char text[SIM_TOKEN_TEXT_MAX];
+	if (env->reader != NULL && id < SIM_TOK_SYSTEM)
+		return id < sim_vocab_size(sim_reader_vocab(env->reader));
+	return id <= SIM_TOK_LAST && sim_token_text((uint32_t)id, text) > 0;
+}
+
+static bool add_id(const struct sim_ask_env *env, struct json_val value, struct sim_chain *c, struct sim_refusal *no)
 {
 	uint64_t id = 0;
-	char text[SIM_TOKEN_TEXT_MAX];
-	if (value.type != JSON_NUMBER || !json_u64(value, &id) || id > SIM_TOK_LAST || sim_token_text((uint32_t)id, text) == 0)
+	if (value.type != JSON_NUMBER || !json_u64(value, &id) || !sim_is_token(env, id))
 		return sim_refuse(no, 400, "invalid_value", "prompt", "prompt: %.*s is not a token id of this model",
 			(int)(value.raw.n < 32 ? value.raw.n : 32), value.raw.p);
 	sim_chain_add(c, (uint32_t)id);
 	return true;
 }
 
-static bool render_ids(struct json_val list, struct sim_chain *c, struct sim_refusal *no)
+static bool render_ids(const struct sim_ask_env *env, struct json_val list, struct sim_chain *c, struct sim_refusal *no)
 {
 	struct json_val id;
 	struct json_iter it = json_iter_of(list);
 	while (json_next_elem(&it, &id)) {
-		if (!add_id(id, c, no))
+		if (!add_id(env, id, c, no))
 			return false;
 	}
 	return true;
 }
 
-bool sim_render_prompt(struct json_val prompt, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
+bool sim_render_string(const struct sim_ask_env *env, struct cgn_str text, bool specials, struct sim_chain *c, struct sim_refusal *no)
 {
+	if (env->reader != NULL)
+		return sim_reader_text(env->reader, text, specials, c, no);
+	sim_chain_text(c, text);
+	return true;
+}
+
+bool sim_render_prompt(const struct sim_ask_env *env, struct json_val prompt, bool specials, struct sim_chain *c, struct sim_refusal *no)
+{
+	bool ok = false;
 	if (prompt.type == JSON_STRING)
-		sim_chain_text(c, json_str(prompt, a));
-	else if (prompt.type != JSON_ARRAY)
+		ok = sim_render_string(env, json_str(prompt, env->arena), specials, c, no);
+	else if (prompt.type == JSON_ARRAY)
+		ok = render_ids(env, prompt, c, no);
+	else
 		return sim_refuse(no, 400, "invalid_type", "prompt", "prompt: a string, strings, or token ids");
-	else if (!render_ids(prompt, c, no))
-		return false;
-	return c->n_tokens > 0 || sim_refuse(no, 400, "invalid_value", "prompt", "prompt: at least one token is needed");
+	return ok && (c->n_tokens > 0 || sim_refuse(no, 400, "invalid_value", "prompt", "prompt: at least one token is needed"));
 }
 
 bool sim_is_prompts(struct json_val prompt)
@@ -161,22 +190,23 @@ bool sim_is_prompts(struct json_val prompt)
 	return json_next_elem(&it, &first) && first.type != JSON_NUMBER;
 }
 
-bool sim_render_prompts(
-	const struct sim_fields *root, struct cgn_arena *a, struct sim_chain prompts[SIM_PROMPTS_MAX], uint32_t *n, struct sim_refusal *no)
+bool sim_render_prompts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_chain prompts[SIM_PROMPTS_MAX], uint32_t *n,
+	struct sim_refusal *no)
 {
 	struct json_val prompt, each;
+	bool specials = json_get_bool(root->root, "add_special_tokens", true);
 	*n = 0;
 	if (!sim_field(root, SIM_KEY_PROMPT, &prompt) || prompt.type == JSON_NULL)
 		return sim_refuse(no, 400, "missing", "prompt", "prompt: field required");
 	if (!sim_is_prompts(prompt)) {
 		*n = 1;
-		return sim_render_prompt(prompt, a, &prompts[0], no);
+		return sim_render_prompt(env, prompt, specials, &prompts[0], no);
 	}
 	struct json_iter it = json_iter_of(prompt);
 	while (json_next_elem(&it, &each)) {
 		if (*n == SIM_PROMPTS_MAX)
 			return sim_refuse(no, 400, "invalid_value", "prompt", "prompt: at most %d prompts", SIM_PROMPTS_MAX);
-		if (!sim_render_prompt(each, a, &prompts[(*n)++], no))
+		if (!sim_render_prompt(env, each, specials, &prompts[(*n)++], no))
 			return false;
 	}
 	return true;

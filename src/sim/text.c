@@ -3,6 +3,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "sim/vocab.h"
 
 struct word {
 	const char *lower, *upper; /* both with a space in front */
@@ -152,7 +153,7 @@ static bool plan_over(const struct sim_text *t, const struct sim_limits *lim, st
 	return natural || out->n_tokens >= lim->max_tokens;
 }
 
-bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct sim_chain *chain, struct sim_plan *out)
+bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct sim_reader *reader, struct sim_chain *chain, struct sim_plan *out)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf seen = {0};
 	*out = (struct sim_plan){.stop_index = -1};
@@ -164,7 +165,7 @@ bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct si
 		out->n_tokens++;
 		out->text_bytes += piece.n;
 		if (chain != NULL)
-			sim_chain_add(chain, id);
+			sim_chain_add(chain, reader != NULL ? sim_reader_word(reader, piece) : id);
 		if (lim->n_stops > 0 && plan_stopped(&seen, piece, lim, out)) {
 			out->finish = SIM_FINISH_STOP;
 			break;

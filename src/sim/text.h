@@ -42,5 +42,7 @@ struct sim_plan {
 	enum sim_finish finish;
 	int stop_index;       /* into stops, -1: none */
 };
-/* Walks a copy of |text|. Adds the tokens to |chain| (may be NULL). False when out of memory. */
-bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct sim_chain *chain, struct sim_plan *out);
+struct sim_reader;
+/* Walks a copy of |text|. Adds the tokens to |chain| (may be NULL), by the ids that |reader| has for them when it is not NULL (vocab.h).
+ * False when out of memory. */
+bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct sim_reader *reader, struct sim_chain *chain, struct sim_plan *out);

@@ -120,12 +120,13 @@ static size_t digits_text(uint32_t id, char *out)
 	return n;
 }
 
+static const char *const markers[] = {"<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>"};
+
 static size_t marker_text(uint32_t id, char *out)
 {
-	static const char *const names[] = {"<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>"};
 	if (id < SIM_TOK_SYSTEM || id > SIM_TOK_LAST)
 		return 0;
-	const char *name = id < SIM_TOK_PATCH_0 ? names[id - SIM_TOK_SYSTEM] : "<|image|>";
+	const char *name = id < SIM_TOK_PATCH_0 ? markers[id - SIM_TOK_SYSTEM] : "<|image|>";
 	size_t n = strlen(name);
 	memcpy(out, name, n);
 	return n;
@@ -267,11 +268,6 @@ static void chain_close_block(struct sim_chain *c)
 
 void sim_chain_add(struct sim_chain *c, uint32_t id)
 {
-	if (c->log != NULL) {
-		if (c->n_tokens > 0)
-			cgn_buf_char(c->log, ',');
-		cgn_buf_u64(c->log, id);
-	}
 	if (++c->n_tokens > c->max_tokens || c->no_memory)
 		return;
 	if (c->keep && !contents_add(c, id)) {
@@ -292,6 +288,33 @@ void sim_chain_text(struct sim_chain *c, struct cgn_str text)
 		text = (struct cgn_str){text.p + n, text.n - n};
 		sim_chain_add(c, id);
 	}
+}
+
+/* The marker that |text| begins with, 0 when it begins with none. */
+static uint32_t marker_at(struct cgn_str text, size_t *n)
+{
+	for (uint32_t i = 0; i < CGN_COUNT(markers); i++) {
+		*n = strlen(markers[i]);
+		if (cgn_str_starts(text, markers[i]))
+			return SIM_TOK_SYSTEM + i;
+	}
+	return 0;
+}
+
+void sim_chain_marked(struct sim_chain *c, struct cgn_str text)
+{
+	size_t plain = 0, n = 0;
+	while (plain < text.n) {
+		uint32_t id = text.p[plain] == '<' ? marker_at((struct cgn_str){text.p + plain, text.n - plain}, &n) : 0;
+		plain++;
+		if (id == 0)
+			continue;
+		sim_chain_text(c, (struct cgn_str){text.p, plain - 1});
+		sim_chain_add(c, id);
+		text = (struct cgn_str){text.p + plain - 1 + n, text.n - (plain - 1) - n};
+		plain = 0;
+	}
+	sim_chain_text(c, text);
 }
 
 /* No more of them than tokens that are kept allow. */

@@ -73,7 +73,6 @@ struct sim_chain {
 	uint32_t block_tokens, in_block;
 	uint64_t n_tokens, max_tokens;
 	uint64_t root, digest, part;
-	struct cgn_buf *log; /* not NULL: ids are appended here too, as JSON numbers */
 	bool keep;           /* contents too */
 	struct sim_contents *contents; /* owned; NULL until the first token */
 	struct digest last;  /* of the last full block, the root before */
@@ -91,6 +90,8 @@ void sim_chain_init(struct sim_chain *c, const struct sim_chain_cfg *cfg);
 void sim_chain_fini(struct sim_chain *c);
 void sim_chain_add(struct sim_chain *c, uint32_t id);
 void sim_chain_text(struct sim_chain *c, struct cgn_str text);
+/* The same, but what reads like a marker ("<|user|>") is one. */
+void sim_chain_marked(struct sim_chain *c, struct cgn_str text);
 /* SIM_IMAGE_TOKENS patches that depend on the picture's |source| (its URL or data). */
 void sim_chain_image(struct sim_chain *c, struct cgn_str source);
 /* A function of all tokens added so far, model and salt left out. */

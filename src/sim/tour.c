@@ -68,6 +68,7 @@ static void tour_end(struct sim_tour *t)
 static bool tour_visit(struct sim_tour *t, struct sim_worker *w)
 {
 	uint64_t rng = w->faults.rng;
+	uint32_t vocab = w->team->vocab != NULL ? sim_vocab_size(w->team->vocab) : 0;
 	bool done = true;
 	switch (t->errand.kind) {
 	case SIM_TOUR_FAULTS:
@@ -78,7 +79,7 @@ static bool tour_visit(struct sim_tour *t, struct sim_worker *w)
 		sim_show_blocks(w, &t->text);
 		return true;
 	case SIM_TOUR_FILL:
-		done = w->stopping || sim_fill_step(&t->errand.fill, w->cfg, w->rank, w->model);
+		done = w->stopping || sim_fill_step(&t->errand.fill, w->cfg, w->rank, vocab, w->model);
 		if (done)
 			cgn_buf_fmt(&t->text, "%u,", t->errand.fill.made);
 		if (!w->stopping)

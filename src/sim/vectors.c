@@ -58,7 +58,7 @@ static bool embed_one(struct embed *e, struct json_val input, struct cgn_buf *ou
 	const struct sim_cfg *cfg = e->v->env->cfg;
 	struct sim_chain chain;
 	sim_chain_init(&chain, &(struct sim_chain_cfg){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_model_len});
-	bool ok = sim_render_prompt(input, e->v->env->arena, &chain, no) && sim_check_context(cfg, chain.n_tokens, 0, no);
+	bool ok = sim_render_prompt(e->v->env, input, true, &chain, no) && sim_check_context(cfg, chain.n_tokens, 0, no);
 	uint64_t digest = sim_chain_digest(&chain);
 	e->tokens += chain.n_tokens;
 	sim_chain_fini(&chain);
@@ -244,85 +244,4 @@ bool sim_score(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_
 	cgn_buf_fmt(out, "],\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu,\"completion_tokens\":0,\"prompt_tokens_details\":null}}",
 		(unsigned long long)tokens, (unsigned long long)tokens);
 	return true;
-}
-
-static uint64_t put_tokens(struct cgn_str text, bool strings, struct cgn_buf *out)
-{
-	uint64_t n = 0;
-	uint32_t id = 0;
-	for (; text.n > 0; n++) {
-		struct cgn_str token = sim_token_cut(&text, &id);
-		if (n > 0)
-			cgn_buf_char(out, ',');
-		if (strings)
-			sim_put_string(out, token);
-		else
-			cgn_buf_u64(out, id);
-	}
-	return n;
-}
-
-static bool tokenize_chat(const struct sim_vector_call *v, const struct sim_fields *root, struct cgn_buf *out, struct sim_refusal *no)
-{
-	const struct sim_cfg *cfg = v->env->cfg;
-	struct sim_chain chain;
-	sim_chain_init(&chain, &(struct sim_chain_cfg){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_model_len});
-	chain.log = out;
-	cgn_buf_putz(out, "{\"tokens\":[");
-	bool ok = sim_render_chat(root, v->env->arena, &chain, no);
-	cgn_buf_fmt(out, "],\"count\":%llu,\"max_model_len\":%u,\"token_strs\":null}", (unsigned long long)chain.n_tokens,
-		cfg->max_model_len);
-	sim_chain_fini(&chain);
-	return ok;
-}
-
-bool sim_tokenize(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_refusal *no)
-{
-	struct sim_fields f;
-	struct json_val prompt;
-	unsigned model = 0;
-	if (!sim_body_parse(v->body, &f, no) || !sim_model_find(v->env, &f, &model, no))
-		return false;
-	if (!sim_field(&f, SIM_KEY_PROMPT, &prompt))
-		return tokenize_chat(v, &f, out, no);
-	if (prompt.type != JSON_STRING)
-		return sim_refuse(no, 400, "invalid_type", "prompt", "prompt: a string is required");
-	struct cgn_str text = json_str(prompt, v->env->arena);
-	cgn_buf_putz(out, "{\"tokens\":[");
-	uint64_t n = put_tokens(text, false, out);
-	cgn_buf_fmt(out, "],\"count\":%llu,\"max_model_len\":%u,\"token_strs\":", (unsigned long long)n, v->env->cfg->max_model_len);
-	if (json_get_bool(f.root, "return_token_strs", false)) {
-		cgn_buf_char(out, '[');
-		(void)put_tokens(text, true, out);
-		cgn_buf_putz(out, "]}");
-	} else {
-		cgn_buf_putz(out, "null}");
-	}
-	return true;
-}
-
-bool sim_detokenize(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_refusal *no)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct sim_fields f;
-	struct json_val tokens, each;
-	unsigned model = 0;
-	if (!sim_body_parse(v->body, &f, no) || !sim_model_find(v->env, &f, &model, no))
-		return false;
-	if (!json_get(f.root, "tokens", &tokens) || tokens.type != JSON_ARRAY)
-		return sim_refuse(no, 400, "missing", "tokens", "tokens: a list of token ids is required");
-	struct json_iter it = json_iter_of(tokens);
-	while (json_next_elem(&it, &each)) {
-		char piece[SIM_TOKEN_TEXT_MAX];
-		uint64_t id = 0;
-		size_t n = json_u64(each, &id) && id <= SIM_TOK_LAST ? sim_token_text((uint32_t)id, piece) : 0;
-		if (n == 0)
-			return sim_refuse(no, 400, "invalid_value", "tokens", "tokens: %.*s is not a token id of this model",
-				(int)(each.raw.n < 32 ? each.raw.n : 32), each.raw.p);
-		cgn_buf_add(&text, piece, n);
-	}
-	cgn_buf_putz(out, "{\"prompt\":");
-	sim_put_string(out, cgn_buf_view(&text));
-	cgn_buf_char(out, '}');
-	return !text.bad || sim_refuse(no, 500, NULL, NULL, "out of memory");
 }

@@ -174,6 +174,8 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 	CGN_TRY(cgn_loop_new(&w->loop, err));
 	w->began = cgn_clock_now();
 	cgn_timer_init(&w->step_timer, w->loop, step_due);
+	if (team->vocab != NULL)
+		CGN_TRY(sim_reader_new(team->vocab, &w->reader, err));
 	CGN_TRY(start_publisher(w, err));
 	CGN_TRY(start_device(w, err));
 	return start_server(w, err);
@@ -196,6 +198,7 @@ void sim_worker_fini(struct sim_worker *w)
 	cgn_loop_free(&w->loop);
 	sim_model_free(&w->model);
 	sim_events_fini(&w->events);
+	sim_reader_free(&w->reader);
 	cgn_arena_fini(&w->arena);
 	cgn_buf_fini(&w->scratch);
 	w->tag = 0;

@@ -7,6 +7,7 @@
 #include "sim/model.h"
 #include "sim/publisher.h"
 #include "sim/reply.h"
+#include "sim/vocab.h"
 
 #define SIM_BODY_MAX ((size_t)64 << 20)
 
@@ -52,6 +53,7 @@ struct sim_worker {
 	struct cgn_arena arena;        /* of the request being parsed */
 	struct cgn_buf scratch;        /* of the event or body being written */
 	struct sim_faults faults;
+	struct sim_reader *reader;       /* NULL: the arithmetic vocabulary */
 	struct sim_events events;
 	struct sim_publisher *publisher; /* NULL: no KV events */
 	struct cgn_link calls, dirty;
@@ -69,6 +71,7 @@ struct sim_team {
 	unsigned port;                 /* that all listen on */
 	cgn_nsec started;
 	struct cgn_str *models;        /* quoted JSON of each name */
+	struct sim_vocab *vocab;       /* NULL: the arithmetic one */
 };
 
 /* On the worker's own loop (or before it runs). */

@@ -17,7 +17,7 @@ static struct sim_refusal no;
 
 static bool parse(enum sim_api api, const char *body)
 {
-	const struct sim_ask_env env = {&cfg, &arena};
+	const struct sim_ask_env env = {&cfg, &arena, NULL, 0};
 	no = (struct sim_refusal){0};
 	return sim_ask_parse(&env, api, cgn_str_of(body), &ask, &no);
 }

@@ -116,7 +116,7 @@ static void prepare(struct fixture *f, enum sim_api api, uint32_t n, const char 
 		else
 			sim_text_words(&f->choices[i].start, i);
 		f->choices[i].text = f->choices[i].start;
-		assert_true(sim_plan_make(f->choices[i].start, lim, NULL, &f->choices[i].plan));
+		assert_true(sim_plan_make(f->choices[i].start, lim, NULL, NULL, &f->choices[i].plan));
 		f->choices[i].given = f->choices[i].plan.n_tokens;
 	}
 }

@@ -212,7 +212,7 @@ static struct sim_plan plan_of(uint64_t seed, const struct sim_limits *lim)
 	struct sim_text t;
 	struct sim_plan plan;
 	sim_text_words(&t, seed);
-	assert_true(sim_plan_make(t, lim, NULL, &plan));
+	assert_true(sim_plan_make(t, lim, NULL, NULL, &plan));
 	return plan;
 }
 

@@ -87,6 +87,7 @@ struct engine {
 	struct residency *resident; /* sent */
 	struct feed *feed;          /* of its KV events; NULL: it has none */
 	char residency_text[256];   /* as in the node's description */
+	uint32_t block_bytes; /* the least of the blocks in it, a token taken as ENGINE_TOKEN_BYTES */
 	struct cgn_link relays;
 	uint32_t inflight;
 	struct metric_cell *m_ready, *m_restarts, *m_running, *m_waiting, *m_kv, *m_seconds, *m_ok, *m_error,
@@ -102,6 +103,7 @@ bool engine_is_ready(const struct engine *e); /* and its models are known */
 bool engine_is_stopped(const struct engine *e);
 bool engine_serves(const struct engine *e, struct cgn_str model);
 void engine_check_soon(struct engine *e); /* a request found it dead */
+void engine_blocks_seen(struct engine *e, uint32_t block_tokens); /* a chain with such blocks came; 0: of bytes */
 void engine_scrape_init(struct engine *e);
 void engine_scrape_start(struct engine *e); /* it is ready: load each second, models until they are known */
 void engine_scrape_stop(struct engine *e);

@@ -262,6 +262,7 @@ CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct e
 		CGN_TRY(read_key(e, ce->api_key_file, err));
 	CGN_TRY(make_argv(e, cfg, ce, err));
 	CGN_TRY(set_model(e, ce, err));
+	e->block_bytes = a->block_bytes;
 	CGN_TRY(residency_new(RESIDENCY_MAX, &e->resident, err));
 	CGN_TRY(open_client(e, ce, err));
 	CGN_TRY(feed_open(e, cfg, ce, err));

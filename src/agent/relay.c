@@ -124,6 +124,8 @@ static void on_head(struct http_call *c, void *user, const struct http_head *h)
 	for (size_t i = 0; i < h->n_fields && n < CGN_COUNT(headers); i++)
 		if (!is_hop_by_hop(h->fields[i].name))
 			headers[n++] = (struct proto_header){h->fields[i].name, h->fields[i].value};
+	if (h->status == 200 && r->rq.facts.n_chain > 0)
+		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
 	if (h->status == 200)
 		holds_sent(r->engine, r->rq.facts.chain, r->rq.facts.n_chain);
 	send_head(r, h->status, headers, n);

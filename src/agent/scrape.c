@@ -22,6 +22,21 @@ static struct fetch_ask ask_of(const struct engine *e, const char *path)
 }
 
 /* ---- load ---- */
+static void capacity_set(struct engine *e)
+{
+	holds_sent_limit(e, engine_chain_capacity(&e->load, e->block_bytes, RESIDENCY_MAX));
+}
+
+/* The record is bounded by what the engine's cache can hold, in blocks of the smallest kind that routers have sent. */
+void engine_blocks_seen(struct engine *e, uint32_t block_tokens)
+{
+	uint64_t bytes = (uint64_t)block_tokens * ENGINE_TOKEN_BYTES;
+	if (bytes == 0 || bytes >= e->block_bytes)
+		return;
+	e->block_bytes = (uint32_t)bytes;
+	capacity_set(e);
+}
+
 static void load_known(struct engine *e)
 {
 	struct engine_load before = e->load;
@@ -38,7 +53,7 @@ static void load_known(struct engine *e)
 	if (before.kv_blocks_total == e->load.kv_blocks_total &&
 		before.kv_block_tokens == e->load.kv_block_tokens && before.slots == e->load.slots)
 		return;
-	holds_sent_limit(e, engine_chain_capacity(&e->load, e->agent->block_bytes, RESIDENCY_MAX));
+	capacity_set(e);
 	agent_changed(e->agent);
 }
 

@@ -101,6 +101,7 @@ static void send_request(struct gw_req *r)
 				.n_chain = r->chain.n,
 				.attempt = r->tries,
 				.stream = r->stream,
+				.block_tokens = r->block_tokens,
 			},
 		.body = cgn_buf_view(&r->body),
 	};

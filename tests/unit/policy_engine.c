@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "policy/engine/engine.h"
+#include "policy/engine/tokens.h"
 
 /* ---- URLs ---- */
 static void urls_are_taken_apart(void **state)
@@ -342,6 +343,81 @@ static void model_lists(void **state)
 	cgn_arena_fini(&a);
 }
 
+/* ---- tokens ---- */
+
+static void engines_that_tell_tokens_are_known_by_their_kind(void **state)
+{
+	(void)state;
+	assert_non_null(engine_tokens_of(CGN_STR("sim")));
+	assert_non_null(engine_tokens_of(CGN_STR("llama_cpp")));
+	assert_null(engine_tokens_of(CGN_STR("openai_compat")));
+	assert_null(engine_tokens_of(CGN_STR("")));
+	assert_null(engine_tokens_of(CGN_STR("something new")));
+}
+
+static void asks(const struct engine_tokens_step *s, const char *path, const char *body, enum prompt_api api, const char *before, const char *want)
+{
+	struct json_val v;
+	struct prompt p;
+	struct cgn_buf out = {0};
+	const char *lacks = NULL;
+	const struct prompt_ask ask = {.api = api, .format = PROMPT_RAW, .max_ids = 8};
+	assert_true(cgn_ok(json_parse(cgn_str_of(body), &v, NULL, NULL)));
+	assert_true(prompt_read(&ask, v, &p, &lacks));
+	assert_string_equal(s->path, path);
+	s->ask(CGN_STR("m\"x"), &p, cgn_str_of(before), &out);
+	assert_string_equal(cgn_buf_z(&out), want);
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
+	cgn_buf_fini(&out);
+	prompt_fini(&p);
+}
+
+static void each_kind_is_asked_in_its_way(void **state)
+{
+	(void)state;
+	const struct engine_tokens_ops *vllm = engine_tokens_of(CGN_STR("sim")), *llama = engine_tokens_of(CGN_STR("llama_cpp"));
+	const char *chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1},\"add_generation_prompt\":false}";
+	const char *text = "{\"prompt\":\"a\\n\"}";
+	asks(&vllm->chat[0], "/tokenize", chat, PROMPT_CHAT, "",
+		"{\"model\":\"m\\\"x\",\"add_generation_prompt\":false,\"continue_final_message\":false,\"add_special_tokens\":false,"
+		"\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1}}");
+	asks(&vllm->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "", "{\"model\":\"m\\\"x\",\"add_special_tokens\":true,\"prompt\":\"a\\n\"}");
+	assert_null(vllm->chat[1].path);
+	asks(&llama->chat[0], "/apply-template", chat, PROMPT_CHAT, "",
+		"{\"add_generation_prompt\":false,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1}}");
+	asks(&llama->chat[1], "/tokenize", chat, PROMPT_CHAT, "<user>a", "{\"add_special\":true,\"parse_special\":true,\"content\":\"<user>a\"}");
+	asks(&llama->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "", "{\"add_special\":true,\"parse_special\":true,\"content\":\"a\\n\"}");
+}
+
+static bool read_tokens(const char *answer, size_t max, struct cgn_buf *out)
+{
+	return cgn_ok(engine_tokens_of(CGN_STR("sim"))->chat[0].read(cgn_str_of(answer), max, out, NULL));
+}
+
+static void answers_are_read_or_refused(void **state)
+{
+	(void)state;
+	struct cgn_buf out = {0};
+	const uint32_t want[] = {1, 70000, 4294967295U};
+	assert_true(read_tokens("{\"count\":3,\"tokens\":[1,70000,4294967295],\"token_strs\":null}", 9, &out));
+	assert_int_equal(out.n, sizeof want);
+	assert_memory_equal(out.p, want, sizeof want);
+	out.n = 0;
+	assert_true(read_tokens("{\"tokens\":[1,2,3]}", 2, &out));
+	assert_int_equal(out.n, 8);
+	static const char *const bad[] = {"", "[]", "{}", "{\"tokens\":7}", "{\"tokens\":[-1]}", "{\"tokens\":[4294967296]}", "{\"tokens\":[1.5]}",
+		"{\"tokens\":[\"1\"]}", "{\"tokens\":[1"};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		if (read_tokens(bad[i], 9, &out))
+			fail_msg("%s was read", bad[i]);
+	cgn_buf_fini(&out);
+	const struct engine_tokens_step *llama = &engine_tokens_of(CGN_STR("llama_cpp"))->chat[0];
+	assert_true(cgn_ok(llama->read(CGN_STR("{\"prompt\":\"<s>\\u00e4\"}"), 9, &out, NULL)));
+	assert_string_equal(cgn_buf_z(&out), "<s>\xc3\xa4");
+	assert_false(cgn_ok(llama->read(CGN_STR("{\"prompt\":5}"), 9, &out, NULL)));
+	cgn_buf_fini(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -360,6 +436,9 @@ int main(void)
 		cmocka_unit_test(counters_that_fall_betray_a_restart),
 		cmocka_unit_test(capacity_in_blocks_of_the_chain),
 		cmocka_unit_test(model_lists),
+		cmocka_unit_test(engines_that_tell_tokens_are_known_by_their_kind),
+		cmocka_unit_test(each_kind_is_asked_in_its_way),
+		cmocka_unit_test(answers_are_read_or_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,7 @@ static void we_read_what_protobuf_c_writes(void **state)
 	f.chain = digests;
 	f.n_chain = 2;
 	f.attempt = 3;
+	f.block_tokens = 16;
 	Cognitora__V1__GenerateRequest m = COGNITORA__V1__GENERATE_REQUEST__INIT;
 	m.method = (char[]){"GET"};
 	m.path = (char[]){"/v1/models"};
@@ -131,6 +132,7 @@ static void we_read_what_protobuf_c_writes(void **state)
 	assert_int_equal(g.facts.n_chain, 2);
 	assert_true(g.facts.chain[1] == 8);
 	assert_int_equal(g.facts.attempt, 3);
+	assert_int_equal(g.facts.block_tokens, 16);
 	assert_false(g.facts.stream);
 	assert_int_equal(g.body.n, 0);
 	cgn_arena_fini(&a);

@@ -7,8 +7,6 @@
 #include "policy/engine/engine_priv.h"
 #include "policy/engine/prom.h"
 
-#define BYTES_PER_TOKEN 4
-
 static const struct engine_ops *const kinds[] = {&engine_llama_cpp, &engine_openai_compat, &engine_sim};
 
 const struct engine_ops *engine_ops_of(int kind)
@@ -152,7 +150,7 @@ size_t engine_chain_capacity(const struct engine_load *l, uint32_t block_bytes, 
 	if (l->kv_blocks_total == 0 || l->kv_block_tokens == 0 || block_bytes == 0)
 		return fallback;
 	if (__builtin_mul_overflow(
-		    l->kv_blocks_total, (uint64_t)l->kv_block_tokens * BYTES_PER_TOKEN, &bytes))
+		    l->kv_blocks_total, (uint64_t)l->kv_block_tokens * ENGINE_TOKEN_BYTES, &bytes))
 		return fallback;
 	uint64_t blocks = bytes / block_bytes;
 	if (blocks == 0)

@@ -84,6 +84,7 @@ bool engine_lacks(const struct engine_ops *ops, struct cgn_str path /* query inc
 CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, const char ***out, size_t *n,
 	struct cgn_err *err);
 
+#define ENGINE_TOKEN_BYTES 4 /* of prompt, about */
 /* Blocks of the router's digest chain that fit into the engine's KV cache; |fallback| when the engine does not tell its size.
  * A token is taken as four bytes of prompt, so this is a bound and no promise. */
 size_t engine_chain_capacity(const struct engine_load *l, uint32_t block_bytes, size_t fallback);

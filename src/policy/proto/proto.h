@@ -45,6 +45,7 @@ struct proto_facts {
 	size_t n_chain;
 	uint32_t attempt;
 	bool stream;
+	uint32_t block_tokens; /* of the chain; 0: blocks of bytes */
 };
 
 struct proto_generate {

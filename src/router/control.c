@@ -164,6 +164,12 @@ const struct state_watch_ops router_state_ops = {
 
 /* ---- rules ---- */
 
+static void kit_refused(const char *model, bool has_old, const struct cgn_err *why)
+{
+	cgn_log(ERROR, "router.tokenizer_refused", F_STR("model", model), F_STR("why", why->msg),
+		F_STR("then", has_old ? "the old one stays" : "it has none"));
+}
+
 CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 {
 	struct auth_keys *keys = NULL;
@@ -173,6 +179,11 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	CGN_TRY(router_keys_load(r->cfg, &keys, err));
 	size_t n = keys != NULL ? auth_keys_count(keys) : 0;
 	CGN_TRY(gw_rules_new(r->cfg, &keys, &rules, err));
+	cgn_rc rc = gw_rules_kits(rules, r->cfg, r->rules, r->rules != NULL, kit_refused, err);
+	if (!cgn_ok(rc)) {
+		gw_rules_unref(&rules);
+		return rc;
+	}
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_tell(r->workers[i], NULL, rules);
 	gw_rules_unref(&r->rules);

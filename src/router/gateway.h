@@ -218,7 +218,7 @@ enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 bool gw_can_retry(struct gw_req *r);
 
 /* tokens.c: from a body to the chain of digests of its prompt. */
-enum gw_tokens_mode { GW_BYTES, GW_ENGINE, GW_TOKENS_MODES };
+enum gw_tokens_mode { GW_BYTES, GW_ENGINE, GW_FILE, GW_TOKENS_MODES };
 const char *gw_tokens_text(enum gw_tokens_mode mode);
 /* What the model's blocks are of. Either may be NULL. */
 enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct view_model *m);

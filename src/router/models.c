@@ -4,6 +4,7 @@
 
 #include "base/json/json.h"
 #include "base/log/log.h"
+#include "router/kit.h"
 #include "router/router.h"
 
 #define SHOWN_MAX 4096 /* models whose mode is remembered; beyond it a change is not logged */
@@ -20,11 +21,13 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 	struct router_model out = {
 		.mode = gw_tokens_mode_of(row, m),
 		.n_ready = m != NULL ? m->n_ready : 0,
+		.kit = row != NULL ? row->kit : NULL,
 		.block_tokens = row != NULL ? row->block_tokens : GW_BLOCK_TOKENS,
 		.block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES,
 	};
 	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
-	out.why = out.mode == GW_ENGINE     ? "its engines tell tokens"
+	out.why = out.mode == GW_FILE       ? (row->kit->chat.compiled != NULL ? "its tokenizer and template" : "its tokenizer; chats have no template and are bytes")
+		  : out.mode == GW_ENGINE   ? "its engines tell tokens"
 		  : asked == TOKENS_BYTES   ? "as configured"
 		  : m == NULL               ? "no node has it"
 		  : asked == TOKENS_ENGINE  ? "tokens = \"engine\", but none of its engines tells tokens"
@@ -101,6 +104,19 @@ struct listing {
 	struct json_out j;
 };
 
+static void put_kit(struct json_out *j, const struct gw_kit *k)
+{
+	json_key(j, "tokenizer");
+	json_put_str(j, k->tokenizer_from);
+	json_key(j, "chat_template");
+	if (k->template_from != NULL)
+		json_put_z(j, k->template_from);
+	else
+		json_put_null(j);
+	json_key(j, "content_format");
+	json_put_z(j, k->chat.format == PROMPT_PARTS ? "openai" : "string");
+}
+
 static void put_model(void *user, struct cgn_str name)
 {
 	struct listing *l = user;
@@ -114,6 +130,8 @@ static void put_model(void *user, struct cgn_str name)
 	json_put_z(&l->j, gw_tokens_text(m.mode));
 	json_key(&l->j, "why");
 	json_put_z(&l->j, m.why);
+	if (m.kit != NULL)
+		put_kit(&l->j, m.kit);
 	json_key(&l->j, m.mode == GW_BYTES ? "block_bytes" : "block_tokens");
 	json_put_u64(&l->j, m.mode == GW_BYTES ? m.block_bytes : m.block_tokens);
 	json_close(&l->j, '}');

@@ -112,6 +112,7 @@ uint64_t router_keys_fingerprint(const struct config *cfg); /* changes when the 
 struct router_model {
 	enum gw_tokens_mode mode;
 	const char *why;
+	const struct gw_kit *kit; /* NULL: it has none */
 	size_t n_ready;
 	uint32_t block_tokens, block_bytes; /* the mode says which counts */
 };

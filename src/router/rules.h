@@ -12,12 +12,15 @@
 #define GW_BLOCK_BYTES  256 /* of models without a row of their own */
 #define GW_BLOCK_TOKENS 16
 
+struct gw_kit;
+
 struct gw_model {
 	struct cgn_str name;
 	const struct cgn_str *aliases;
 	size_t n_aliases;
 	uint32_t block_bytes, block_tokens;
-	int tokens; /* TOKENS_* of the configuration */
+	int tokens;         /* TOKENS_* of the configuration */
+	struct gw_kit *kit; /* owned; NULL: no tokenizer is configured */
 };
 
 struct gw_rules {
@@ -30,13 +33,17 @@ struct gw_rules {
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	uint32_t max_concurrent, attempts;
 	struct auth_keys *keys; /* owned; NULL: nobody is asked */
-	struct gw_model *models;
+	struct gw_model *models; /* of the configuration, in its order */
 	size_t n_models;
 };
 
 /* |*keys| is taken, success or failure; NULL when authentication is off. */
 CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
-	struct cgn_err *err);                /* refs 1 */
+	struct cgn_err *err); /* refs 1 */
+/* Before any worker has them: each model that has a tokenizer gets its kit. An unchanged one is taken from |old| (NULL: none). With
+ * |keep|, a model whose files are refused keeps the old kit, or has none, and |refused| is called; else that is an error. */
+CGN_RC gw_rules_kits(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old, bool keep,
+	void (*refused)(const char *model, bool has_old, const struct cgn_err *why), struct cgn_err *err);
 void gw_rules_ref(struct gw_rules *r);       /* any thread */
 void gw_rules_unref(struct gw_rules **take); /* any thread */
 const struct gw_model *gw_rules_model(

@@ -11,13 +11,15 @@
 
 const char *gw_tokens_text(enum gw_tokens_mode mode)
 {
-	static const char *const texts[GW_TOKENS_MODES] = {[GW_BYTES] = "bytes", [GW_ENGINE] = "engine"};
+	static const char *const texts[GW_TOKENS_MODES] = {[GW_BYTES] = "bytes", [GW_ENGINE] = "engine", [GW_FILE] = "file"};
 	return texts[mode];
 }
 
 enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct view_model *m)
 {
 	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
+	if (row != NULL && row->kit != NULL)
+		return GW_FILE;
 	bool engine = asked == TOKENS_ENGINE || asked == TOKENS_AUTO;
 	return engine && m != NULL && m->tokenizes ? GW_ENGINE : GW_BYTES;
 }
@@ -49,6 +51,7 @@ void gw_tokens_close(struct gw_worker *w)
 	CGN_LIVE(t, TOKENS_TAG);
 	metric_shift(t->bytes, -(int64_t)t->shown.bytes);
 	promptcache_free(&t->cache);
+	tokens_encoders_close(t);
 	for (size_t i = 0; i < t->n_models; i++)
 		free((void *)(uintptr_t)t->models[i].name.p);
 	free(t->models);
@@ -114,6 +117,7 @@ void gw_tokens_end(struct gw_req *r)
 		return;
 	CGN_LIVE(r->prompt, PROMPT_TAG);
 	tokens_ask_end(r);
+	tokens_file_end(r);
 	prompt_free(r);
 }
 
@@ -165,7 +169,7 @@ static bool chain_start(struct gw_req *r, size_t blocks, struct tokens_chain *c)
 	return digests != NULL;
 }
 
-static void chain_done(struct gw_req *r, const struct tokens_chain *c)
+void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c)
 {
 	r->chain = (struct prefix_chain){c->short_digests, c->n};
 	r->block_tokens = c->block_tokens;
@@ -178,7 +182,7 @@ void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e)
 	if (!chain_start(r, promptcache_blocks(e), &c))
 		return;
 	promptcache_load(e, &c);
-	chain_done(r, &c);
+	tokens_take_chain(r, &c);
 }
 
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key)
@@ -189,7 +193,7 @@ void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct p
 	tokens_chain_add(&c, ids, n);
 	if (key != NULL)
 		(void)promptcache_put(r->w->tokens->cache, key, NULL, &c);
-	chain_done(r, &c);
+	tokens_take_chain(r, &c);
 }
 
 /* ---- beginnings ---- */
@@ -222,11 +226,14 @@ void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_mod
 		done(r, GW_BYTES);
 		return;
 	}
-	tokens_ask_start(r);
+	if (mode == GW_FILE)
+		tokens_file_start(r, row->kit);
+	else
+		tokens_ask_start(r);
 }
 
 enum gw_step gw_tokens(struct gw_req *r)
 {
 	CGN_LIVE(r->prompt, PROMPT_TAG);
-	return tokens_ask_step(r);
+	return r->prompt->mode == GW_FILE ? tokens_file_step(r) : tokens_ask_step(r);
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens, inside: a prompt on its way to its chain. tokens.c decides and keeps the books, ask.c asks engines. */
+/* tokens, inside: a prompt on its way to its chain. tokens.c decides and keeps the books, ask.c asks engines, file.c uses
+ * the model's own files. */
 #pragma once
 #include "policy/engine/tokens.h"
 #include "policy/prefix/promptcache.h"
+#include "policy/prompt/encode.h"
 #include "router/gateway.h"
+#include "router/kit.h"
 
 /* What a worker has seen of a model. */
 struct tokens_model {
@@ -13,12 +16,20 @@ struct tokens_model {
 	cgn_nsec quiet_until; /* they are not asked before */
 };
 
+/* Scratch and word cache of one tokenizer: 4 MiB. */
+struct tokens_encoder {
+	struct gw_kit *kit; /* counted */
+	struct tokenizer_work *work;
+};
+
 struct gw_tokens_worker {
 	uint32_t tag;
 	struct promptcache *cache;
 	struct promptcache_stats shown; /* what of its counts is on /metrics already */
 	struct tokens_model *models;
 	size_t n_models;
+	struct tokens_encoder *encoders;
+	size_t n_encoders;
 	struct metric_cell *hits, *misses, *evictions, *bytes, *seconds[GW_TOKENS_MODES];
 };
 
@@ -46,10 +57,12 @@ struct gw_prompt {
 	cgn_nsec began;
 	struct prompt p;
 	struct tokens_ask ask;
+	struct tokens_job *job; /* file.c */
 };
 
 /* The chain of these ids is the request's, and is kept under |key| unless that is NULL. */
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);
+void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c); /* whose digests are in the request's work arena */
 /* The same of an entry of the cache. */
 void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e);
 /* Blocks of bytes instead; |reason| is a label of cgn_prompt_fallback_total, NULL: that is how it is meant to be. */
@@ -60,3 +73,9 @@ struct tokens_model *tokens_model_of(struct gw_worker *w, struct cgn_str name); 
 void tokens_ask_start(struct gw_req *r);
 enum gw_step tokens_ask_step(struct gw_req *r); /* in GW_TOKENS */
 void tokens_ask_end(struct gw_req *r);
+
+/* file.c: the same with the model's own files. */
+void tokens_file_start(struct gw_req *r, struct gw_kit *kit);
+enum gw_step tokens_file_step(struct gw_req *r); /* in GW_TOKENS */
+void tokens_file_end(struct gw_req *r);
+void tokens_encoders_close(struct gw_tokens_worker *t);

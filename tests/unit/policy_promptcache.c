@@ -96,16 +96,13 @@ static void a_full_chain_takes_nothing_more(void **state)
 static void what_is_no_text_is_no_vocabularys_id(void **state)
 {
 	(void)state;
-	struct chain c, other;
 	const struct digest one = digest_of(CGN_STR("a picture")), two = digest_of(CGN_STR("another"));
-	start(&c, 16, BLOCKS);
-	start(&other, 16, BLOCKS);
-	tokens_chain_foreign(&c.c, &one);
-	tokens_chain_foreign(&other.c, &two);
-	assert_int_equal(c.c.n_left, 8);
-	for (size_t i = 0; i < 8; i++)
-		assert_true(c.c.left[i] >= TOKENS_FOREIGN);
-	assert_memory_not_equal(c.c.left, other.c.left, 8 * sizeof c.c.left[0]);
+	uint32_t ids[TOKENS_FOREIGN_IDS], other[TOKENS_FOREIGN_IDS];
+	tokens_foreign(&one, ids);
+	tokens_foreign(&two, other);
+	for (size_t i = 0; i < TOKENS_FOREIGN_IDS; i++)
+		assert_true(ids[i] >= TOKENS_FOREIGN);
+	assert_memory_not_equal(ids, other, sizeof ids);
 }
 
 /* ---- the cache ---- */

@@ -6,13 +6,16 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/digest/digest.h"
 #include "base/json/json.h"
 #include "base/log/log.h"
+#include "io/disk/disk.h"
 #include "router/gateway.h"
+#include "toy_tokenizer.h"
 
 #define MAX_AGENTS 5
 #define KEY_HASH "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* of "password" */
@@ -287,6 +290,8 @@ static struct gw_rules *rules_of(const char *toml, const char *keys)
 	if (keys != NULL)
 		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &k, &err)));
 	assert_true(cgn_ok(gw_rules_new(cfg, &k, &rules, NULL)));
+	if (!cgn_ok(gw_rules_kits(rules, cfg, NULL, false, NULL, &err)))
+		fail_msg("%s", err.msg);
 	config_free(&cfg);
 	return rules;
 }
@@ -946,6 +951,72 @@ static void a_client_that_goes_cancels_the_question(void **state)
 	world_close();
 }
 
+/* ---- tokens of the model's own files ---- */
+
+/* A world whose model has a tokenizer and a template; the files are read once it is open. */
+static void toy_world(void)
+{
+	char dir[] = "/tmp/cgn-toy-XXXXXX", tokenizer[64], template[64], toml[300];
+	struct cgn_buf json = {0};
+	assert_non_null(mkdtemp(dir));
+	toy_tokenizer(&json);
+	snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", dir);
+	snprintf(template, sizeof template, "%s/chat_template.jinja", dir);
+	snprintf(toml, sizeof toml, "[router]\ntokenize_timeout = \"60s\"\n[models.m]\ntokenizer = \"%s\"\n", tokenizer);
+	assert_true(cgn_ok(disk_write_file_atomic(tokenizer, cgn_buf_view(&json), 0600, NULL)));
+	assert_true(cgn_ok(disk_write_file_atomic(template, CGN_STR("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"), 0600, NULL)));
+	world_of("openai_compat", 1, toml, NULL);
+	(void)unlink(tokenizer);
+	(void)unlink(template);
+	(void)rmdir(dir);
+	cgn_buf_fini(&json);
+}
+
+static void long_chat(struct cgn_buf *b, unsigned seed)
+{
+	cgn_buf_fmt(b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"%u", seed);
+	for (int i = 0; i < 20000; i++)
+		cgn_buf_putz(b, "abc");
+	cgn_buf_putz(b, "\"}]}");
+}
+
+static void a_file_makes_the_chain(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {0};
+	toy_world();
+	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcd\"}]}", NULL, 0);
+	assert_int_equal(w->seen_chain, 1); /* 14 digits and letters between two marks */
+	long_chat(&b, 1); /* on the pool */
+	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	assert_int_equal(w->seen_chain, 60003 / 16);
+	settle();
+	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	assert_int_equal(w->seen_chain, 60003 / 16);
+	assert_int_equal(strncmp(w->hit, "3750/", 5), 0);
+	world_close();
+	cgn_buf_fini(&b);
+}
+
+static void a_client_may_go_while_the_pool_works(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {0};
+	toy_world();
+	for (unsigned i = 0; i < 20; i++) {
+		b.n = 0;
+		long_chat(&b, 100 + i);
+		struct http_call *c = start(CHAT, cgn_buf_view(&b), NULL, 0);
+		turn_for((1 + i % 5) * CGN_MSEC);
+		if (!w->over)
+			http_call_cancel(&c);
+	}
+	chat();
+	assert_int_equal(w->status, 200);
+	world_close(); /* and so may the worker */
+	cgn_buf_fini(&b);
+}
+
 static void states_have_names_and_lead_to_the_end(void **state)
 {
 	(void)state;
@@ -978,6 +1049,8 @@ int main(void)
 		cmocka_unit_test(a_model_may_be_told_to_have_bytes),
 		cmocka_unit_test(without_tokens_there_are_blocks_of_bytes),
 		cmocka_unit_test(a_client_that_goes_cancels_the_question),
+		cmocka_unit_test(a_file_makes_the_chain),
+		cmocka_unit_test(a_client_may_go_while_the_pool_works),
 		cmocka_unit_test(states_have_names_and_lead_to_the_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

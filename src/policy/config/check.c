@@ -185,6 +185,26 @@ static cgn_rc check_name(const struct config *c, size_t i, const char *name, boo
 		c->store->model_origins[at * config_model_keys.n], name, m->name, holder->name);
 }
 
+static const char *model_origin(const struct config *c, size_t model, const char *key)
+{
+	const struct config_key *k = config_key_find(&config_model_keys, cgn_str_of(key));
+	CGN_MUST(k != NULL);
+	const char *o = *config_model_slot(c, model, k).origin;
+	return o != NULL ? o : "default";
+}
+
+static cgn_rc check_tokens(const struct config *c, size_t i, struct cgn_err *err)
+{
+	const struct config_model *m = &c->models[i];
+	if (m->tokens == TOKENS_FILE && m->tokenizer == NULL)
+		return CGN_FAIL(err, INVALID, "%s: model \"%.100s\" has tokens = \"file\" and no tokenizer: name its tokenizer.json",
+			model_origin(c, i, "tokens"), m->name);
+	if (m->chat_template != NULL && m->tokenizer == NULL)
+		return CGN_FAIL(err, INVALID, "%s: model \"%.100s\" has a chat_template and no tokenizer: the template alone makes no tokens",
+			model_origin(c, i, "chat_template"), m->name);
+	return CGN_OK;
+}
+
 /* Names are looked up by config_model_find, a linear search; so the total of aliases is bounded too. */
 static cgn_rc check_models(const struct config *c, struct cgn_err *err)
 {
@@ -196,6 +216,7 @@ static cgn_rc check_models(const struct config *c, struct cgn_err *err)
 			return CGN_FAIL(
 				err, INVALID, "models: more than %d aliases in all", CONFIG_MAX_MODELS);
 		CGN_TRY(check_name(c, i, m->name, false, err));
+		CGN_TRY(check_tokens(c, i, err));
 		for (size_t j = 0; j < m->aliases.n; j++) {
 			bool again = strcmp(m->name, m->aliases.v[j]) == 0;
 			for (size_t k = 0; k < j; k++)

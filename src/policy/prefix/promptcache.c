@@ -147,6 +147,14 @@ struct promptcache_entry *promptcache_find(
 	return found;
 }
 
+struct promptcache_entry *promptcache_get(struct promptcache *c, const struct promptcache_key *key)
+{
+	CGN_LIVE(c, CACHE_TAG);
+	struct promptcache_entry *e = lookup(c, key);
+	touch(c, e);
+	return e;
+}
+
 size_t promptcache_blocks(const struct promptcache_entry *e)
 {
 	CGN_LIVE(e, ENTRY_TAG);

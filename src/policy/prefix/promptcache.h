@@ -33,6 +33,8 @@ struct promptcache_stats promptcache_stats(const struct promptcache *c);
  * miss; the entry and what it stands on become the youngest. */
 struct promptcache_entry *promptcache_find(
 	struct promptcache *c, const struct promptcache_key *keys, size_t n, size_t *index);
+/* That one entry, not counted; NULL: not there. */
+struct promptcache_entry *promptcache_get(struct promptcache *c, const struct promptcache_key *key);
 size_t promptcache_blocks(const struct promptcache_entry *e); /* digests in it */
 /* Set |chain|, which was started with the same block size, to the state behind |e|'s text; beyond chain->cap it is cut. */
 void promptcache_load(const struct promptcache_entry *e, struct tokens_chain *chain);

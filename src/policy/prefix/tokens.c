@@ -61,14 +61,12 @@ void tokens_chain_add(struct tokens_chain *c, const uint32_t *ids, size_t n)
 	}
 }
 
-void tokens_chain_foreign(struct tokens_chain *c, const struct digest *what)
+void tokens_foreign(const struct digest *what, uint32_t ids[TOKENS_FOREIGN_IDS])
 {
-	uint32_t ids[DIGEST_BYTES / 4];
-	for (size_t i = 0; i < CGN_COUNT(ids); i++) {
+	for (size_t i = 0; i < TOKENS_FOREIGN_IDS; i++) {
 		uint32_t v = 0;
 		for (size_t k = 0; k < 4; k++)
 			v |= (uint32_t)what->b[4 * i + k] << 8 * k;
 		ids[i] = v | TOKENS_FOREIGN;
 	}
-	tokens_chain_add(c, ids, CGN_COUNT(ids));
 }

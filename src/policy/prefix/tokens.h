@@ -25,8 +25,9 @@ void tokens_chain_start(
 	struct tokens_chain *c, const struct digest *root, uint32_t block_tokens, uint64_t *short_digests, size_t cap);
 /* Beyond |cap| blocks nothing is taken any more. */
 void tokens_chain_add(struct tokens_chain *c, const uint32_t *ids, size_t n);
-/* Something that is no text, as eight ids at TOKENS_FOREIGN or above. */
-void tokens_chain_foreign(struct tokens_chain *c, const struct digest *what);
+/* Something that is no text, as ids at TOKENS_FOREIGN or above. */
+#define TOKENS_FOREIGN_IDS (DIGEST_BYTES / 4)
+void tokens_foreign(const struct digest *what, uint32_t ids[TOKENS_FOREIGN_IDS]);
 static inline bool tokens_chain_full(const struct tokens_chain *c)
 {
 	return c->n == c->cap;

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-sim's KV events: what a subscriber makes of them is what the simulator holds, block for block, in every format; and what goes wrong
 when it is told to."""
+import concurrent.futures
+import http.client
+import json
 import random
 import socket
 
@@ -38,7 +41,7 @@ def load(sim, seed, n=60, salts=("", "pepper"), models=("sim",), groups=12):
 
 
 def rebuilt(rank, **how):
-    index = Index(**how)
+    index, i = Index(**how), -1
     for i, (_, number, payload) in enumerate(replay(rank["replay"])):
         assert number == i
         index.apply(payload, rank["rank"])
@@ -112,6 +115,7 @@ def test_restored_blocks_count_as_cached(start):
     assert sim.state()["kv"]["cpu_restored"] > 100
 
 
+@pytest.mark.threads
 def test_ranks_have_endpoints_of_their_own(start):
     sim = start(*SMALL, *EVENTS, "--workers", "3")
     load(sim, 4, n=90)
@@ -402,6 +406,39 @@ def test_a_deaf_router(watched):
     assert len(replay(rank["replay"])) == rank["next_batch"]  # the second is answered
 
 
+@pytest.mark.threads
+def test_crowds_preemptions_and_aborts_stay_true(start):
+    """Requests that grow over each other, clients that leave in the middle, restarts and resets under way."""
+    sim = start("--time-scale", "0.01", "--kv-blocks", "64", *EVENTS, "--workers", "2", "--cpu-blocks", "48", "--disk-blocks", "64",
+                "--max-batch", "6", "--fault", "kv-restart@0.01", "--fault", "cut-after=20@0.1", "--fault", "kv-lose@0.3")
+
+    def client(i):
+        rng = random.Random(i)
+        for k in range(25):
+            body = {"prompt": [4000 + rng.randrange(6)] * rng.randrange(20, 200), "max_tokens": rng.randrange(1, 150), "ignore_eos": True,
+                    "stream": True}
+            try:
+                if rng.random() < 0.2:
+                    conn = sim.connect()
+                    conn.request("POST", "/v1/completions", json.dumps(body))
+                    conn.getresponse().read(200)
+                    conn.close()
+                else:
+                    sim.ask("/v1/completions", body)
+            except http.client.IncompleteRead:
+                pass  # the fault that cuts
+            if rng.random() < 0.05:
+                sim.ask("/reset_prefix_cache?reset_running_requests=true", method="POST")
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(client, range(8)))
+    Sim.wait_for(lambda: sim.state()["running"] + sim.state()["waiting"] == 0)
+    state = sim.state()
+    assert state["preemptions"] > 0 and state["aborted"] > 0 and state["kv"]["cpu_restored"] > 0
+    agree(sim)
+
+
+@pytest.mark.threads
 def test_everything_at_once_stays_true(start):
     sim = start(*SMALL, *EVENTS, "--workers", "2", "--cpu-blocks", "64", "--disk-blocks", "64", "--kv-groups", "2", "--max-batch", "4",
                 "--fault", "kv-lose@0.2", "--fault", "kv-twice@0.2", "--fault", "kv-swap@0.2", "--fault", "kv-garbage@0.1",

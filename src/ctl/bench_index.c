@@ -137,7 +137,8 @@ static CGN_RC measure_updates(struct run *x, struct cgn_err *err)
 {
 	cgn_nsec took = 0, cpu = 0;
 	while (x->result->updates < x->b->updates) {
-		CGN_TRY(make_chunk(x, CHUNK, err));
+		uint64_t left = x->b->updates - x->result->updates;
+		CGN_TRY(make_chunk(x, left < CHUNK ? (size_t)left : CHUNK, err));
 		apply_chunk(x, &took, &cpu);
 		note_bytes(x);
 		progress(x->b, x->result->nodes, "updates", (double)x->result->updates / (double)x->b->updates);

@@ -167,6 +167,34 @@ def test_bench_chat_counts_what_happened(cluster):
     assert "status 404" in text
 
 
+def test_bench_index_measures_what_it_says(tmp_path):
+    small = ("--memberships", "20000", "--updates", "60000", "--rate", "2000", "--duration", "300ms", "-o", "json")
+    r = json.loads(fine("bench", "index", "--nodes", "3,70", *small))
+    assert r["workload"] == "generated" and [x["nodes"] for x in r["results"]] == [3, 70]
+    for x in r["results"]:
+        assert x["updates"] >= 60000 and x["updates_per_second"] > 0
+        assert 0 < x["lookup_p50_ns"] <= x["lookup_p99_ns"]
+        assert 0.9 * 20000 < x["memberships"] <= 20000 and x["blocks"] <= x["memberships"]
+        assert x["bytes_per_membership"] == pytest.approx(x["bytes"] / x["memberships"])
+        assert x["lookups"] == 600 and x["blocks_per_lookup"] > 1  # conversations find what they left
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"hash_ids": [0, 1, 2]}\n{"hash_ids": [0, 1, 2, 3]}\n\n')
+    x = json.loads(fine("bench", "index", "--nodes", "1", "--trace", trace, *small))["results"][0]
+    assert 1 < x["blocks_per_lookup"] <= 2  # of each new round of the trace 1 of 3 and then 3 of 4, if the first was applied in time
+    assert "NODES" in fine("bench", "index", "--nodes", "2", *small[:-2])
+
+
+def test_bench_index_refuses_what_it_can_not_measure(tmp_path):
+    assert "--nodes takes" in refused(2, "bench", "index", "--nodes", "8,,9")
+    assert "--nodes takes" in refused(2, "bench", "index", "--nodes", "4097")
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"hash_ids": [1]}\n{"hash_ids": [1, -2]}\n')
+    assert f"{trace} line 2" in refused(2, "bench", "index", "--trace", trace)
+    trace.write_text("\n")
+    assert "no request" in refused(2, "bench", "index", "--trace", trace)
+    assert "none" in refused(1, "bench", "index", "--trace", tmp_path / "none")
+
+
 def refused_or_report(*args):
     r = run(*args)
     assert r.returncode == 4

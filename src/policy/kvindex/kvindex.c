@@ -241,7 +241,7 @@ void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, con
 		if (i + LOOK_AHEAD < n)
 			fetch_ahead(ix, l, digests[i + LOOK_AHEAD]);
 		put(ix, lane, digests[i], tiers != NULL ? tiers[i] & KV_TIER_MASK : KV_TIER_BIT(KV_GPU));
-		if (i % 32 == 31 && ix->retired_bytes > (64 << 10))
+		if (++ix->updates % 32 == 0 && ix->retired_bytes > (64 << 10))
 			(void)mem_reclaim(ix, 64);
 	}
 }

@@ -60,7 +60,7 @@ void kvindex_node_remove(struct kvindex *ix, uint16_t lane);
  * Batches of a few hundred are fastest. Takes memory from max_bytes, sheds when there is none. */
 void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, const uint8_t *tiers, size_t n);
 /* The node holds nothing of |range|, or nothing at all (KV_RANGES); takes the mark of kvindex_range_was_shed away. A range costs a pass over
- * 1/256 of the index; all of them a pass over the whole (some 5 ns a block): to forget a node without a pause, remove it and add it anew. */
+ * 1/256 of the index, some 10 to 40 ns a block; all of them a pass over the whole: to forget a node without a pause, remove it and add it anew. */
 void kvindex_clear(struct kvindex *ix, uint16_t lane, unsigned range);
 /* What is held, as holdings_sums. [KV_RANGES] */
 const uint64_t *kvindex_sums(const struct kvindex *ix, uint16_t lane);
@@ -73,7 +73,7 @@ unsigned kvindex_tiers(const struct kvindex *ix, uint16_t lane, uint64_t digest)
 /* Every block of the lane, or of one range of it. A pass over the index, for debugging and tests. |fn| must not change |ix|. */
 void kvindex_each(const struct kvindex *ix, uint16_t lane, unsigned range, void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user);
 /* Sweep about |budget| blocks for removed lanes, give back memory that no reader can see any more. True: there is more to do (it may be a
- * reader that has to finish first: come back later, not at once). Call it some times a second. */
+ * reader that has to finish first: come back later, not at once). Call it some times a second; a budget of 10,000 takes below 1 ms. */
 bool kvindex_tick(struct kvindex *ix, size_t budget);
 void kvindex_stats(const struct kvindex *ix, struct kvindex_stats *out);
 

@@ -78,6 +78,7 @@ struct kvindex {
 	uint64_t blocks, memberships, lanes_live, shed_blocks, shed_memberships;
 	struct scrap *fresh, *aging, *free_now; /* replaced since; replaced before aging_epoch ended; seen by nobody */
 	uint64_t aging_epoch, swept_epoch;
+	uint64_t updates;
 	uint64_t births; /* blocks that are new since the last step of the clock */
 	uint32_t steps, sweep_at;
 	unsigned n_dead, n_sweeping, n_swept;

@@ -133,11 +133,13 @@ static CGN_RC take_flag(struct ctl_args *a, int argc, char **argv, int *i, struc
 	return CGN_OK;
 }
 
-/* Words wanted: capitals in |arguments|; those in brackets may be missing. */
+/* Words wanted: capitals in |arguments|; those in brackets may be missing, and of one with dots there may be many. */
 static CGN_RC check_words(const struct ctl_args *a, struct cgn_err *err)
 {
 	const char *wanted = a->verb->arguments;
 	size_t most = wanted[0] != '\0', least = most && wanted[0] != '[';
+	if (strstr(wanted, "...") != NULL)
+		most = CTL_MAX_WORDS;
 	if (a->n_words < least)
 		return CGN_FAIL(err, INVALID, "usage: cgn-ctl %s %s", a->verb->path, wanted);
 	if (a->n_words > most)

@@ -86,7 +86,7 @@ static CGN_RC load_unicode(struct tok_loader *l, struct cgn_str type)
 
 static cgn_rc load_normalizer(struct tok_loader *l, struct json_val v, const char *at, size_t depth)
 {
-	struct cgn_str type;
+	struct cgn_str type = {NULL, 0};
 	CGN_TRY(type_of(l, v, at, &type));
 	if (l->t->n_normals == TOK_MAX_STAGES)
 		return CGN_FAIL(l->err, UNSUPPORTED, "%s: more than %d normalizers", at, TOK_MAX_STAGES);
@@ -234,7 +234,7 @@ static CGN_RC load_punctuation(struct tok_loader *l, struct json_val v, const ch
 
 static cgn_rc load_pre_tokenizer(struct tok_loader *l, struct json_val v, const char *at, size_t depth)
 {
-	struct cgn_str type;
+	struct cgn_str type = {NULL, 0};
 	CGN_TRY(type_of(l, v, at, &type));
 	if (l->t->n_stages + 2 > TOK_MAX_STAGES) /* as many as one pre-tokenizer may need */
 		return CGN_FAIL(l->err, UNSUPPORTED, "%s: more than %d stages", at, TOK_MAX_STAGES);
@@ -313,7 +313,7 @@ static CGN_RC read_template(struct tok_loader *l, struct json_val v, const char 
 
 static cgn_rc load_post_processor(struct tok_loader *l, struct json_val v, const char *at, size_t depth)
 {
-	struct cgn_str type;
+	struct cgn_str type = {NULL, 0};
 	CGN_TRY(type_of(l, v, at, &type));
 	if (cgn_str_is(type, "Sequence"))
 		return each_part(l, v, at, "processors", load_post_processor, depth);

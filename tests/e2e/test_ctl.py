@@ -201,6 +201,35 @@ def refused_or_report(*args):
     return r.stdout + r.stderr
 
 
+def small_tokenizer(folder, **model):
+    vocab = {c: i for i, c in enumerate(["<unk>", "\u2581", *"abcdefghijklmnopqrstuvwxyz", "\u2581t", "th"])}
+    merges = ["\u2581 t", "t h"]
+    file = {"version": "1.0", "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
+            "model": {"type": "BPE", "unk_token": "<unk>", "vocab": vocab, "merges": merges} | model}
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(file))
+    return path
+
+
+def test_bench_tokenizer_measures_files(tmp_path):
+    path, text = small_tokenizer(tmp_path), tmp_path / "text"
+    text.write_bytes(b"that is \xff it " * 1000)
+    said = json.loads(fine("bench", "tokenizer", "--alone", "--text", text, "-o", "json", path, path))
+    assert said["bench"] == "tokenizer" and said["text_bytes"] == 13000 and len(said["files"]) == 2
+    one = said["files"][0]
+    # "_t" "h" "a" "t", "_" "i" "s", "_" "<unk>", "_" "i" "t"; each of the text's parts begins with a mark, which its first word has anyway
+    assert one["tokens"] == said["files"][1]["tokens"] >= 12000
+    assert one["mb_per_second"] > 0 and one["load_seconds"] > 0 and one["memory_bytes"] > 1000 and one["huggingface"] is None
+    table = fine("bench", "tokenizer", "--bytes", 5000, "--rounds", 1, "--python", "/no/such/python", path)
+    assert "not compared" in table and table.splitlines()[0].split()[:2] == ["FILE", "MB/S"]
+
+
+def test_bench_tokenizer_refuses(tmp_path):
+    assert "usage: cgn-ctl bench tokenizer FILE..." in refused(2, "bench", "tokenizer")
+    assert 'model.type "Unigram"' in refused(9, "bench", "tokenizer", "--alone", small_tokenizer(tmp_path, type="Unigram"))
+    assert "absent.json" in refused(1, "bench", "tokenizer", "--alone", tmp_path / "absent.json")
+
+
 def test_completion_parses():
     for shell, check in (("bash", ["bash", "-n"]), ("zsh", None), ("fish", None)):
         text = fine("completion", shell)

@@ -75,7 +75,8 @@ int main(int argc, char **argv)
 			return die("a cut changes the ids of", cgn_buf_z(&text));
 		n = (uint32_t)ids.n;
 		(void)fwrite(&n, sizeof n, 1, stdout);
-		(void)fwrite(ids.ids, sizeof *ids.ids, ids.n, stdout);
+		if (n > 0)
+			(void)fwrite(ids.ids, sizeof *ids.ids, n, stdout);
 	}
 	if (argc > 2)
 		(void)fprintf(stderr, "cuts %zu\n", tried);

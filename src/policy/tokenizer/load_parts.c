@@ -98,10 +98,10 @@ static cgn_rc load_normalizer(struct tok_loader *l, struct json_val v, const cha
 		return load_replace(l, v, at);
 	if (cgn_str_is(type, "Strip"))
 		return load_strip(l, v, at);
-	if (cgn_str_is(type, "Lowercase"))
-		return (void)add_normal(l, NORMAL_LOWERCASE), CGN_OK;
-	if (cgn_str_is(type, "StripAccents"))
-		return (void)add_normal(l, NORMAL_STRIP_ACCENTS), CGN_OK;
+	if (cgn_str_is(type, "Lowercase") || cgn_str_is(type, "StripAccents")) {
+		(void)add_normal(l, cgn_str_is(type, "Lowercase") ? NORMAL_LOWERCASE : NORMAL_STRIP_ACCENTS);
+		return CGN_OK;
+	}
 	if (!cgn_str_is(type, "Prepend"))
 		return refuse_type(l, at, type, "NFC, NFD, NFKC, NFKD, Lowercase, Replace, Prepend, Strip, StripAccents, Sequence");
 	return tok_get_str(l, v, at, "prepend", &add_normal(l, NORMAL_PREPEND)->to);
@@ -189,9 +189,11 @@ static CGN_RC load_metaspace(struct tok_loader *l, struct json_val v, const char
 {
 	struct tok_stage *s = add_stage(l, STAGE_MARK, SPLIT_ISOLATED);
 	bool splits = true;
-	size_t n;
+	size_t n = 0;
 	CGN_TRY(tok_get_str(l, v, at, "replacement", &s->literal));
-	if (s->literal.n == 0 || (tok_char_at(s->literal.p, s->literal.p + s->literal.n, &n), n != s->literal.n))
+	if (s->literal.n > 0)
+		(void)tok_char_at(s->literal.p, s->literal.p + s->literal.n, &n);
+	if (n == 0 || n != s->literal.n)
 		return CGN_FAIL(l->err, INVALID, "%s.replacement must be one character", at);
 	CGN_TRY(read_prepend(l, v, at, &s->prepend));
 	if (!tok_is_null(v, "split"))

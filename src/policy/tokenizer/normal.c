@@ -90,14 +90,14 @@ static void sort_marks(int32_t *v, size_t n, int32_t *other)
 /* Behind the points there is room for as many again, for sort_many. */
 static bool decompose(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text, size_t *out)
 {
-	utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (form->compat ? UTF8PROC_COMPAT : 0);
+	int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (form->compat ? UTF8PROC_COMPAT : 0);
 	size_t n = 0, len;
 	for (const char *p = text.p, *end = p + text.n; p < end; p += len) {
 		int boundary = 0;
 		int32_t c = (int32_t)tok_char_at(p, end, &len);
 		if (!points_room(s, 2 * (n + 32))) /* no character becomes more than 18 */
 			return false;
-		utf8proc_ssize_t got = utf8proc_decompose_char(c, s->points + n, 32, options, &boundary);
+		utf8proc_ssize_t got = utf8proc_decompose_char(c, s->points + n, 32, (utf8proc_option_t)options, &boundary);
 		CGN_MUST(got >= 0 && got <= 32);
 		n += (size_t)got;
 	}
@@ -107,12 +107,13 @@ static bool decompose(const struct tok_normal *form, struct tok_scratch *s, stru
 
 static bool put_normal(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text, struct cgn_buf *out)
 {
+	int options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 	size_t n;
 	if (!decompose(form, s, text, &n))
 		return false;
 	sort_marks(s->points, n, s->points + n);
 	if (form->compose)
-		n = (size_t)utf8proc_normalize_utf32(s->points, (utf8proc_ssize_t)n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+		n = (size_t)utf8proc_normalize_utf32(s->points, (utf8proc_ssize_t)n, (utf8proc_option_t)options);
 	for (size_t i = 0; i < n; i++)
 		tok_put_char(out, (uint32_t)s->points[i]);
 	return true;

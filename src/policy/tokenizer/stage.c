@@ -15,6 +15,8 @@ static CGN_RC go(struct run *r, size_t stage, struct tok_piece piece);
 
 static CGN_RC put_ids(struct run *r, const uint32_t *ids, size_t n)
 {
+	if (n == 0) /* a word of which nothing is known, where unknown characters are dropped */
+		return CGN_OK;
 	if (!cgn_ok(tok_ids_room(r->out, n)))
 		return CGN_FAIL(r->err, NO_MEMORY, "out of memory for %zu ids", r->out->n + n);
 	memcpy(r->out->ids + r->out->n, ids, n * sizeof *ids);

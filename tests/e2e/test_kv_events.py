@@ -18,13 +18,17 @@ def endpoints():
 
 def start(cluster, *engine_args, replay=True, ranks=1, events=None, **keys):
     """A router and one node whose engine publishes."""
+    cluster.router()
+    node = add(cluster, "n1", *engine_args, replay=replay, ranks=ranks, events=events, **keys)
+    cluster.wait_ready()
+    return node
+
+
+def add(cluster, name, *engine_args, replay=True, ranks=1, events=None, **keys):
     events = events or endpoints()
     publish = ["--kv-events", events[0], *(["--kv-events-replay", events[1]] if replay else [])]
     keys = {"kv_events": events[0], "kv_events_ranks": ranks, **({"kv_events_replay": events[1]} if replay else {}), **keys}
-    cluster.router()
-    node = cluster.node("n1", "--time-scale", "0", "--kv-blocks", "96", *publish, *engine_args, sections={"engine": keys})
-    cluster.wait_ready()
-    return node
+    return cluster.node(name, "--time-scale", "0", "--kv-blocks", "96", *publish, *engine_args, sections={"engine": keys})
 
 
 def truth(node):
@@ -63,11 +67,11 @@ def state(node):
 
 def exact(cluster, node, states=("good",)):
     def same():
-        return state(node) == list(states) and cache(cluster.admin_port, "n1").get("state") == "agreed" and \
-            digests(cluster.admin_port, "n1") == truth(node)
+        return state(node) == list(states) and cache(cluster.admin_port, node.name).get("state") == "agreed" and \
+            digests(cluster.admin_port, node.name) == truth(node)
 
     def told():
-        have, due = digests(cluster.admin_port, "n1"), truth(node)
+        have, due = digests(cluster.admin_port, node.name), truth(node)
         return f"the index is the engine's cache: {len(have)} blocks, should be {len(due)}, {len(set(have.items()) ^ set(due.items()))} differ; {source(node)}"
     until(same, told)
 
@@ -185,3 +189,28 @@ def test_garbage_demotes_and_is_told(cluster):
     load(cluster, 13, n=3)
     until(lambda: cache(cluster.admin_port, "n1").get("source") == "sent", "what was sent counts")
     until(lambda: cache(cluster.admin_port, "n1")["blocks"] > 0, lambda: f"it is told: {source(node)}")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_life_of_two_nodes(cluster, seed):
+    """Requests, evictions through three tiers, events that are lost, doubled and swapped, engines and agents that die: in each lull the index
+    is what the engines hold."""
+    rng = random.Random(seed)
+    router = cluster.router()
+    nodes = [add(cluster, name, "--cpu-blocks", "64", "--disk-blocks", "128", "--kv-events-format", form)
+             for name, form in (("n1", "vllm"), ("n2", "sglang-map"))]
+    cluster.wait_ready(2)
+    for _ in range(4):
+        for node in nodes:
+            faults(node, *rng.sample(["kv-lose@0.1", "kv-twice@0.2", "kv-swap@0.1", "kv-alien@0.1"], 2))
+        load(cluster, rng.random(), n=20)
+        victim = rng.choice([nodes[0].engine, nodes[1].engine, nodes[0].agent, nodes[1].agent, router])
+        victim.kill()
+        victim.start()
+        cluster.wait_ready(2)
+        for node in nodes:
+            faults(node)
+        load(cluster, rng.random(), n=20)
+        for node in nodes:
+            exact(cluster, node)
+            assert len(truth(node)) > 0

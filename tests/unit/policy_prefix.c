@@ -127,15 +127,14 @@ static void what_is_in_the_root_changes_everything(void **state)
 	differ_at_once(body, "{\"messages\":[" USER "],\"cache_salt\":\"s\"}");
 	differ_at_once("{\"messages\":[" USER "],\"cache_salt\":\"t\"}", "{\"messages\":[" USER "],\"cache_salt\":\"s\"}");
 	same(body, "{\"messages\":[" USER "],\"cache_salt\":null}");
+	differ_at_once(body, "{\"messages\":[" USER "],\"lora_path\":\"l\"}");
+	differ_at_once(body, "{\"messages\":[" USER "],\"lora\":[{\"id\":0,\"scale\":1.0}]}");
+	same(body, "{\"messages\":[" USER "],\"lora_path\":null}");
 	struct prefix_params other = small_blocks;
 	struct chain base = chain_of(body);
 	other.model = CGN_STR("n");
 	struct chain model = chain_with(&other, body);
-	other.model = small_blocks.model;
-	other.lora = CGN_STR("l");
-	struct chain lora = chain_with(&other, body);
 	assert_int_equal(shared(&base, &model), 0);
-	assert_int_equal(shared(&base, &lora), 0);
 	assert_int_equal(base.n, model.n);
 }
 

@@ -289,7 +289,7 @@ static void put_tools(struct render *r, struct json_val tools)
 	put_value(r, tools);
 }
 
-enum body_key { BODY_SALT, BODY_TOOLS, BODY_FUNCTIONS, BODY_SYSTEM, BODY_INSTRUCTIONS, BODY_PREVIOUS, BODY_MESSAGES, BODY_PROMPT, BODY_INPUT, BODY_KEYS };
+enum body_key { BODY_SALT, BODY_LORA_PATH, BODY_LORA, BODY_TOOLS, BODY_FUNCTIONS, BODY_SYSTEM, BODY_INSTRUCTIONS, BODY_PREVIOUS, BODY_MESSAGES, BODY_PROMPT, BODY_INPUT, BODY_KEYS };
 
 static void put_body(struct render *r, const struct json_val v[BODY_KEYS])
 {
@@ -308,7 +308,7 @@ static void put_body(struct render *r, const struct json_val v[BODY_KEYS])
 		r->foreign = true;
 }
 
-static struct cgn_str salt_of(struct json_val v, struct cgn_arena *a)
+static struct cgn_str text_of(struct json_val v, struct cgn_arena *a)
 {
 	if (!is_there(v))
 		return (struct cgn_str){NULL, 0};
@@ -318,9 +318,9 @@ static struct cgn_str salt_of(struct json_val v, struct cgn_arena *a)
 struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct json_val body, struct cgn_arena *a)
 {
 	static const char *const keys[BODY_KEYS] = {
-		[BODY_SALT] = "cache_salt", [BODY_TOOLS] = "tools", [BODY_FUNCTIONS] = "functions", [BODY_SYSTEM] = "system",
-		[BODY_INSTRUCTIONS] = "instructions", [BODY_PREVIOUS] = "previous_response_id", [BODY_MESSAGES] = "messages",
-		[BODY_PROMPT] = "prompt", [BODY_INPUT] = "input",
+		[BODY_SALT] = "cache_salt", [BODY_LORA_PATH] = "lora_path", [BODY_LORA] = "lora", [BODY_TOOLS] = "tools",
+		[BODY_FUNCTIONS] = "functions", [BODY_SYSTEM] = "system", [BODY_INSTRUCTIONS] = "instructions",
+		[BODY_PREVIOUS] = "previous_response_id", [BODY_MESSAGES] = "messages", [BODY_PROMPT] = "prompt", [BODY_INPUT] = "input",
 	};
 	struct json_val v[BODY_KEYS];
 	const struct prefix_chain nothing = {NULL, 0};
@@ -331,7 +331,8 @@ struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct
 	r.out.short_digests = r.cap > 0 ? cgn_arena_get(a, r.cap * sizeof *r.out.short_digests) : NULL;
 	if (r.out.short_digests == NULL)
 		return nothing;
-	struct digest root = digest_chain_root(params->model, params->lora, salt_of(v[BODY_SALT], a));
+	struct cgn_str lora = text_of(is_there(v[BODY_LORA_PATH]) ? v[BODY_LORA_PATH] : v[BODY_LORA], a);
+	struct digest root = digest_chain_root(params->model, lora, text_of(v[BODY_SALT], a));
 	digest_chain_start(&r.chain, &root, params->block_bytes);
 	put_body(&r, v);
 	r.out.length = (double)r.out.n + (double)r.chain.filled / (double)params->block_bytes;

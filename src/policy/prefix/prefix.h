@@ -9,9 +9,9 @@
 #include "base/json/json.h"
 
 struct prefix_params {
-	struct cgn_str model, lora; /* of the model that will answer, not an alias; lora may be empty */
-	size_t block_bytes;         /* canonical bytes per digest, at least 1 */
-	size_t max_blocks;          /* a longer prompt has a chain of this length */
+	struct cgn_str model; /* that will answer, not an alias */
+	size_t block_bytes;   /* canonical bytes per digest, at least 1 */
+	size_t max_blocks;    /* a longer prompt has a chain of this length */
 };
 
 struct prefix_chain {
@@ -22,9 +22,9 @@ struct prefix_chain {
 
 /* |body|: what json_parse accepted, of /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages or /v1/embeddings.
  *
- * The root is of model, lora and the body's "cache_salt". Then in this order, which is the order of the engines' templates: tools; the system
- * text ("system", "instructions"); messages, "prompt" or "input". Key order, white space and escapes do not matter; a string and its
- * one-part form are the same. Images, audio and files count by the digest of their URL or data.
+ * The root is of model and the body's "lora_path" (SGLang) or "lora" (llama.cpp) and "cache_salt". Then in this order, which is the order of
+ * the engines' templates: tools; the system text ("system", "instructions"); messages, "prompt" or "input". Key order, white space and
+ * escapes do not matter; a string and its one-part form are the same. Images, audio and files count by the digest of their URL or data.
  *
  * Never fails: a body that is not understood has an empty chain; an exhausted arena a shorter one. Takes from |a| at most 8 bytes per
  * block and, for tools and tool calls, 32 bytes per member. */

@@ -65,7 +65,7 @@ static const struct view_node *node_of(const struct gw_req *r, const struct engi
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
 		size_t at = (r->w->turn + i) % m->n_ready;
 		*ops = m->tokens[at];
-		if (*ops != NULL)
+		if (*ops != NULL && (!(*ops)->guess || r->prompt->guess))
 			return m->ready[at];
 	}
 	return NULL;

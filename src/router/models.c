@@ -27,7 +27,7 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 	};
 	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
 	out.why = out.mode == GW_FILE       ? (row->kit->chat.compiled != NULL ? "its tokenizer and template" : "its tokenizer; chats have no template and are bytes")
-		  : out.mode == GW_ENGINE   ? "its engines tell tokens"
+		  : out.mode == GW_ENGINE   ? (m->tokenizes ? "its engines tell tokens" : "as configured; its engines may tell tokens")
 		  : asked == TOKENS_BYTES   ? "as configured"
 		  : m == NULL               ? "no node has it"
 		  : asked == TOKENS_ENGINE  ? "tokens = \"engine\", but none of its engines tells tokens"

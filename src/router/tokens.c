@@ -20,8 +20,8 @@ enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct v
 	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
 	if (row != NULL && row->kit != NULL)
 		return GW_FILE;
-	bool engine = asked == TOKENS_ENGINE || asked == TOKENS_AUTO;
-	return engine && m != NULL && m->tokenizes ? GW_ENGINE : GW_BYTES;
+	bool engine = m != NULL && ((asked == TOKENS_ENGINE && m->may_tokenize) || (asked == TOKENS_AUTO && m->tokenizes));
+	return engine ? GW_ENGINE : GW_BYTES;
 }
 
 /* ---- books ---- */
@@ -206,6 +206,7 @@ static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_m
 	p->tag = PROMPT_TAG;
 	p->mode = mode;
 	p->body = body;
+	p->guess = row != NULL && row->tokens == TOKENS_ENGINE;
 	p->block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
 	p->block_tokens = row != NULL ? row->block_tokens : GW_BLOCK_TOKENS;
 	p->root = prompt_root(r->model, body, &r->work);

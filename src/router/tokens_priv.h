@@ -51,6 +51,7 @@ struct tokens_ask {
 struct gw_prompt {
 	uint32_t tag;
 	enum gw_tokens_mode mode; /* that is being tried */
+	bool guess;               /* ask engines too that may not tell tokens */
 	struct json_val body;     /* in the request's body */
 	uint32_t block_bytes, block_tokens;
 	struct digest root;

@@ -350,7 +350,8 @@ static void engines_that_tell_tokens_are_known_by_their_kind(void **state)
 	(void)state;
 	assert_non_null(engine_tokens_of(CGN_STR("sim")));
 	assert_non_null(engine_tokens_of(CGN_STR("llama_cpp")));
-	assert_null(engine_tokens_of(CGN_STR("openai_compat")));
+	assert_false(engine_tokens_of(CGN_STR("llama_cpp"))->guess);
+	assert_true(engine_tokens_of(CGN_STR("openai_compat"))->guess);
 	assert_null(engine_tokens_of(CGN_STR("")));
 	assert_null(engine_tokens_of(CGN_STR("something new")));
 }

@@ -888,6 +888,20 @@ static void ids_need_no_engine_and_some_routes_no_chain(void **state)
 	world_close();
 }
 
+static void an_engine_of_unknown_make_is_asked_when_told_so(void **state)
+{
+	(void)state;
+	world_of("openai_compat", 1, "[models.m]\ntokens = \"engine\"\n", NULL);
+	chat();
+	assert_int_equal(asked(), 1);
+	assert_int_equal(w->seen_first, first_digest("", ""));
+	world_close();
+	world_of("openai_compat", 1, "", NULL);
+	chat();
+	assert_int_equal(asked(), 0);
+	world_close();
+}
+
 static void llama_cpp_is_asked_twice(void **state)
 {
 	(void)state;
@@ -1045,6 +1059,7 @@ int main(void)
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
 		cmocka_unit_test(ids_need_no_engine_and_some_routes_no_chain),
+		cmocka_unit_test(an_engine_of_unknown_make_is_asked_when_told_so),
 		cmocka_unit_test(llama_cpp_is_asked_twice),
 		cmocka_unit_test(a_model_may_be_told_to_have_bytes),
 		cmocka_unit_test(without_tokens_there_are_blocks_of_bytes),

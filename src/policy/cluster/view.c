@@ -105,7 +105,8 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 			if (m->name.p == NULL)
 				return false;
 		}
-		m->tokenizes = m->tokenizes || pairs[i].tokens != NULL;
+		m->may_tokenize = m->may_tokenize || pairs[i].tokens != NULL;
+		m->tokenizes = m->tokenizes || (pairs[i].tokens != NULL && !pairs[i].tokens->guess);
 		if (!pairs[i].ready || (m->n_ready > 0 && m->ready[m->n_ready - 1] == pairs[i].node))
 			continue;
 		m->tokens[m->n_ready] = pairs[i].tokens;

@@ -22,7 +22,8 @@ struct view_model {
 	const struct view_node **ready; /* take requests for it now; ascending by slot */
 	const struct engine_tokens_ops **tokens; /* beside ready: how that node's engine tells token ids; NULL: it can't */
 	size_t n_ready;
-	bool tokenizes; /* some engine that has it tells token ids, ready or not */
+	bool tokenizes;     /* some engine that has it tells token ids, ready or not */
+	bool may_tokenize; /* or may */
 };
 
 struct cluster_view {

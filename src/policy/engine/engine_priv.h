@@ -18,6 +18,6 @@ void engine_read_vllm(struct cgn_str text, struct engine_load *into);
 /* 200 is up, 503 is loading, the rest is down: vLLM's and llama.cpp's /health. */
 enum engine_health engine_health_plain(int status);
 /* tokens.c: /tokenize as vLLM has it; its answer, which llama.cpp's looks like; a member that may be absent. */
-extern const struct engine_tokens_ops engine_tokens_vllm;
+extern const struct engine_tokens_ops engine_tokens_vllm, engine_tokens_maybe;
 CGN_RC engine_read_tokens(struct cgn_str answer, size_t max_ids, struct cgn_buf *out, struct cgn_err *err);
 void engine_put_member(struct json_out *j, const char *key, struct json_val v);

@@ -30,4 +30,5 @@ const struct engine_ops engine_openai_compat = {
 	.check_every = 15 * CGN_SEC,
 	.health = health,
 	.sources = {{"/metrics", engine_read_vllm}},
+	.tokens = &engine_tokens_maybe,
 };

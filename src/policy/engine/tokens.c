@@ -76,6 +76,13 @@ static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_st
 	json_close(&j, '}');
 }
 
+const struct engine_tokens_ops engine_tokens_maybe = {
+	.format = PROMPT_RAW,
+	.guess = true,
+	.chat = {{"/tokenize", ask_chat, engine_read_tokens}},
+	.text = {{"/tokenize", ask_text, engine_read_tokens}},
+};
+
 const struct engine_tokens_ops engine_tokens_vllm = {
 	.format = PROMPT_RAW,
 	.chat = {{"/tokenize", ask_chat, engine_read_tokens}},

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokens: how an engine is asked which token ids it would read: the paths and bodies of each kind, and how the answers are read. Pure.
- *   | kind       | chat                                          | text                  | read at           |
- *   | vLLM, sim  | /tokenize with messages                       | /tokenize with prompt | vLLM 0.26         |
- *   | llama.cpp  | /apply-template, then /tokenize of its answer | /tokenize             | 0.7.0             | */
+ *   | kind          | chat                                          | text                  | read at   |
+ *   | vLLM, sim     | /tokenize with messages                       | /tokenize with prompt | vLLM 0.26 |
+ *   | openai_compat | as vLLM, which it may be                      | the same              |           |
+ *   | llama.cpp     | /apply-template, then /tokenize of its answer | /tokenize             | 0.7.0     | */
 #pragma once
 #include "policy/engine/engine.h"
 #include "policy/prompt/prompt.h"
@@ -19,6 +20,7 @@ struct engine_tokens_step {
 };
 struct engine_tokens_ops {
 	enum prompt_format format;                           /* of the messages that it is asked with */
+	bool guess; /* such an engine may have it, or not: asked only where tokens = "engine" says so */
 	struct engine_tokens_step chat[ENGINE_TOKENS_STEPS]; /* PROMPT_IS_CHAT */
 	struct engine_tokens_step text[ENGINE_TOKENS_STEPS]; /* PROMPT_IS_TEXT */
 };

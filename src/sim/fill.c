@@ -44,12 +44,14 @@ bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank,
 		f->made = 0;
 		f->full = false;
 	}
+	struct sim_model_stats stats = sim_model_stats(m);
+	uint32_t room = stats.kv_total - stats.kv_used, most = f->blocks < room ? f->blocks : room; /* more would evict what was made */
 	uint32_t before = f->made;
-	while (!f->full && f->made < f->blocks && f->made - before < SIM_FILL_BATCH) {
-		uint32_t left = f->blocks - f->made, n = f->chain < left ? f->chain : left;
+	while (!f->full && f->made < most && f->made - before < SIM_FILL_BATCH) {
+		uint32_t left = most - f->made, n = f->chain < left ? f->chain : left;
 		uint32_t made = fill_chain(f, cfg, vocab, m, n);
 		f->full = made < n;
 		f->made += made;
 	}
-	return f->full || f->made == f->blocks;
+	return f->full || f->made >= most;
 }

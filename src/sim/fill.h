@@ -15,7 +15,7 @@ struct sim_fill {
 	/* as it goes */
 	unsigned rank;
 	uint32_t made;
-	bool full;       /* the rest of the KV memory has users */
+	bool full;       /* no memory for more; what has users is not taken anyway */
 };
 /* {"blocks": n, "seed": s, "chain": c}; only blocks is needed. */
 bool sim_fill_parse(const struct sim_cfg *cfg, struct cgn_str body, struct sim_fill *out, struct sim_refusal *no);

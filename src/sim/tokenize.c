@@ -127,10 +127,12 @@ bool sim_apply_template(const struct sim_vector_call *v, struct cgn_buf *out, st
 	if (!sim_body_parse(v->body, &f, no))
 		return false;
 	begin(&c);
-	if (v->env->reader != NULL)
+	if (v->env->reader != NULL) {
 		ok = sim_reader_render(v->env->reader, PROMPT_CHAT, f.root, v->env->now, &text, no);
-	else
+		sim_reader_strip(v->env->reader, &text);
+	} else {
 		ok = sim_render_chat(v->env, SIM_CHAT, &f, &c, no);
+	}
 	for (uint64_t i = 0; ok && !c.no_memory && i < c.n_tokens; i++)
 		put_text(v, c.contents->tokens[i], &text);
 	if (ok && (text.bad || c.no_memory))

@@ -198,6 +198,19 @@ bool sim_reader_render(struct sim_reader *r, enum prompt_api api, struct json_va
 	return ok;
 }
 
+void sim_reader_strip(struct sim_reader *r, struct cgn_buf *text)
+{
+	CGN_LIVE(r, READER_TAG);
+	struct cgn_str bos = cgn_buf_view(&r->v->bos);
+	struct cgn_err err;
+	uint32_t id = 0;
+	r->ids.n = 0;
+	if (bos.n == 0 || text->n < bos.n || memcmp(text->p, bos.p, bos.n) != 0 || !tokenizer_token_id(r->v->tokenizer, bos, &id))
+		return;
+	if (cgn_ok(tokenizer_encode(r->v->tokenizer, r->work, CGN_STR(""), TOKENIZER_HEAD, &r->ids, &err)) && r->ids.n > 0 && r->ids.ids[0] == id)
+		cgn_buf_eat(text, bos.n);
+}
+
 /* |flags|: tokenizer.h's. */
 static bool encode(struct sim_reader *r, struct cgn_str text, unsigned flags, struct sim_chain *c, struct sim_refusal *no)
 {

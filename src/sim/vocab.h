@@ -23,7 +23,10 @@ const struct sim_vocab *sim_reader_vocab(const struct sim_reader *r);
 /* The text that the template makes of a chat; |now| is Unix seconds. False fills |no|. */
 bool sim_reader_render(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, struct cgn_buf *out,
 	struct sim_refusal *no);
-/* The same as tokens into |c|. */
+/* Take the start-of-text marker off the front of |text| if tokenizing with specials will put it there, as llama.cpp does with what its
+ * template gives. */
+void sim_reader_strip(struct sim_reader *r, struct cgn_buf *text);
+/* What sim_reader_render gives, as tokens into |c|. */
 bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, struct sim_chain *c,
 	struct sim_refusal *no);
 /* |specials|: with what the tokenizer puts around a text. */

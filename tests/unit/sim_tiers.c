@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "sim/model.h"
+#include "sim/fill.h"
 
 #define BLOCK 4
 
@@ -326,6 +326,69 @@ static void fill_is_as_if_computed(void **state)
 	sim_model_free(&m);
 }
 
+static void count_one(void *arg, uint64_t digest)
+{
+	uint64_t *sum = arg;
+	*sum += sim_mix(digest); /* in any order */
+}
+
+static uint64_t filled(uint64_t seed, unsigned rank, uint32_t vocab)
+{
+	static const struct sim_cfg cfg = {.models = {"m"}, .n_models = 1, .kv_blocks = 12, .block_tokens = BLOCK, .kv_digests = true};
+	struct sim_fill f = {.seed = seed, .blocks = 10, .chain = 4, .rank = UINT32_MAX};
+	struct sim_model *m = model_of(&small);
+	uint64_t sum = 0;
+	while (!sim_fill_step(&f, &cfg, rank, vocab, m))
+		;
+	assert_int_equal(f.made, 10);
+	agree(m);
+	assert_int_equal(seen.n[SIM_TIER_GPU], 10);
+	sim_tiers_digests(sim_model_tiers(m), SIM_TIER_GPU, count_one, &sum);
+	sim_model_free(&m);
+	return sum;
+}
+
+static void fill_is_a_function_of_seed_and_rank(void **state)
+{
+	(void)state;
+	assert_true(filled(1, 0, 0) == filled(1, 0, 0));
+	assert_true(filled(1, 0, 0) != filled(2, 0, 0));
+	assert_true(filled(1, 0, 0) != filled(1, 1, 0));
+	assert_true(filled(1, 0, 0) != filled(1, 0, 1000));
+}
+
+static void fill_spares_what_runs(void **state)
+{
+	(void)state;
+	static const struct sim_cfg cfg = {.models = {"m"}, .n_models = 1, .kv_blocks = 12, .block_tokens = BLOCK, .kv_digests = true};
+	struct sim_fill f = {.blocks = 12, .chain = 4, .rank = UINT32_MAX};
+	struct sim_model *m = model_of(&small);
+	struct sim_job *job = NULL;
+	assert_true(cgn_ok(submit(m, 1, 12, 10, &job)));
+	(void)step(m, step(m, 0));
+	uint32_t used = sim_model_stats(m).kv_used;
+	assert_true(sim_fill_step(&f, &cfg, 0, 0, m));
+	assert_int_equal(f.made, 12 - used);
+	agree(m);
+	sim_model_free(&m);
+}
+
+static void fills_are_read(void **state)
+{
+	(void)state;
+	static const struct sim_cfg cfg = {.models = {"m"}, .n_models = 1, .kv_blocks = 12, .block_tokens = BLOCK};
+	static const char *const bad[] = {"", "[]", "{}", "{\"blocks\":0}", "{\"blocks\":13}", "{\"blocks\":-1}", "{\"blocks\":1,\"chain\":0}",
+		"{\"blocks\":1,\"chain\":4097}"};
+	struct sim_refusal no;
+	struct sim_fill f;
+	assert_true(sim_fill_parse(&cfg, CGN_STR("{\"blocks\":12,\"seed\":7,\"chain\":3}"), &f, &no));
+	assert_true(f.blocks == 12 && f.seed == 7 && f.chain == 3);
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		assert_false(sim_fill_parse(&cfg, cgn_str_of(bad[i]), &f, &no));
+		assert_int_equal(no.status, 400);
+	}
+}
+
 static void described_blocks_can_be_told_again(void **state)
 {
 	(void)state;
@@ -369,6 +432,9 @@ int main(void)
 		cmocka_unit_test(a_tiny_tier_below_can_be_all_in_use),
 		cmocka_unit_test(reset_spares_what_runs_unless_told),
 		cmocka_unit_test(fill_is_as_if_computed),
+		cmocka_unit_test(fill_is_a_function_of_seed_and_rank),
+		cmocka_unit_test(fill_spares_what_runs),
+		cmocka_unit_test(fills_are_read),
 		cmocka_unit_test(described_blocks_can_be_told_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

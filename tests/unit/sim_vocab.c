@@ -100,7 +100,11 @@ static void chats_are_rendered_by_the_template(void **state)
 	refuses(sim_tokenize, reader, "{" USER "}", "not so");
 	load("{\"bos_token\":{\"content\":\"<bos>\"},\"eos_token\":\"<|im|>\",\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"x\"},"
 	     "{\"name\":\"default\",\"template\":\"{{ bos_token }}he{{ x }}{{ eos_token }}\"}]}");
-	SAYS(sim_apply_template, reader, "{" USER ",\"chat_template_kwargs\":{\"x\":\"ll\"}}", "{\"prompt\":\"<bos>hell<|im|>\"}");
+	SAYS(sim_apply_template, reader, "{" USER ",\"chat_template_kwargs\":{\"x\":\"ll\"}}", "{\"prompt\":\"hell<|im|>\"}");
+	/* llama.cpp leaves the first marker to its tokenizer, so that both ways arrive at one. */
+	SAYS(sim_tokenize, reader, "{\"content\":\"hell<|im|>\",\"add_special\":true}", "{\"tokens\":[13,5,6,12]}");
+	SAYS(sim_tokenize, reader, "{" USER ",\"chat_template_kwargs\":{\"x\":\"ll\"}}",
+		"{\"count\":4,\"max_model_len\":1000,\"tokens\":[13,5,6,12],\"token_strs\":null}");
 	load("");
 	refuses(sim_apply_template, reader, "{" USER "}", "--chat-template");
 }

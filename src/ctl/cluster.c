@@ -47,6 +47,20 @@ static void models_of(const Cognitora__V1__Node *node, struct cgn_buf *out)
 			cgn_buf_fmt(out, "%s%s", out->n > 0 ? "," : "", node->engines[i]->models[k]);
 }
 
+/* Of its engines' KV events, in a word: /nodes of the router has the sentence. */
+static const char *trouble_of(const Cognitora__V1__Node *node)
+{
+	const char *worst = "";
+	for (size_t i = 0; i < node->n_engines; i++) {
+		struct cgn_str text = cgn_str_of(node->engines[i]->residency);
+		if (cgn_str_starts(text, "demoted"))
+			return ", demoted";
+		if (cgn_str_starts(text, "events: partial"))
+			worst = ", partial";
+	}
+	return worst;
+}
+
 static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 {
 	static const Cognitora__V1__Node no_node = COGNITORA__V1__NODE__INIT;
@@ -67,7 +81,7 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%llu", (unsigned long long)s->index_blocks);
 	for (size_t i = 0; i < KV_TIERS; i++)
 		ctl_table_cell(t, "%llu", i < s->n_tier_blocks ? (unsigned long long)s->tier_blocks[i] : 0ULL);
-	ctl_table_cell(t, "%s", s->source);
+	ctl_table_cell(t, "%s%s", s->source, trouble_of(node));
 	ctl_table_cell(t, "%.1f", (double)s->stale_ms / 1e3);
 	ctl_table_cell(t, "%.2f", (double)s->trust);
 	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);

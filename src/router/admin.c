@@ -21,6 +21,8 @@ static void put_engine(struct json_out *j, const Cognitora__V1__Engine *e)
 	json_close(j, ']');
 	json_key(j, "slots");
 	json_put_u64(j, e->slots);
+	json_key(j, "residency");
+	json_put_z(j, e->residency);
 	json_close(j, '}');
 }
 

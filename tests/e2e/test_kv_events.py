@@ -2,10 +2,11 @@
 """From an engine's KV events to the router's index: whatever the format and whatever goes wrong on the way, the index ends as the engine's own
 cache, block for block and tier by tier."""
 import random
+import subprocess
 
 import pytest
 
-from cluster import ask, free_port, until
+from cluster import BUILD, ask, free_port, until
 from test_residency import cache, digests
 
 FORMATS = ["vllm", "vllm-array", "vllm-map", "sglang", "sglang-old", "sglang-map"]
@@ -120,6 +121,10 @@ def test_blocks_that_do_not_divide(cluster):
     assert "16 tokens, which is not a multiple of the model's block_tokens = 32" in source(node)["residency"]
     assert source(node)["residency"].startswith("demoted: ")
     assert cache(cluster.admin_port, "n1")["source"] == "sent"
+    (shown,) = cluster.status()["nodes"]
+    assert shown["engines"][0]["residency"] == source(node)["residency"]
+    nodes = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True)
+    assert "sent, demoted" in nodes.stdout, nodes
 
 
 def test_ranks(cluster):

@@ -428,7 +428,12 @@ SNIPPETS = """
 a   {%- if true -%}   b   {%- endif -%}   c  {{- "d" -}}  e {#- x -#} f
 {{ "a" "b" 'c' }} {{ 'it\\'s' }} {{ "\\x41\\u00e9\\U0001F600\\101\\q" }} {{ 1_000 }} {{ 1.5e3 }}
 {{ [1, 2, 3][-1] }} {{ [1, 2, 3][5] }}| {{ [1, 2, 3][1:] }} {{ [1, 2, 3][::-1] }} {{ (1, 2)[0] }} {{ {"a": {"b": 1}}["a"].b }} {{ [[1, 2]][0][1] }} {{ "abc"[1] }} {{ [1, 2].0 }}
-{{ none[1:] }}
+{{ messages[1].content[1:] }}
+{{ d.keys() }} {{ nested.keys() }} {{ nested.items()|first }} {{ nested.values()|length }} {{ nested.keys()[0] }}|{{ nested.items()|tojson }}
+{% if [] | select %}yes{% endif %}{% set x = [1, 2]|select %}{% for i in x %}{{ i }}{% endfor %}{% for i in x %}{{ i }}{% endfor %}
+{{ [1]|select|length }}
+{{ nested.keys() }} {{ nested.values()|list|length }} {{ "b" in nested.keys() }} {{ nested.items() is sequence }}
+{{ none|map('upper')|list }} {{ none|selectattr('x')|list }} {{ [0] * 3 }} {{ 5|round }} {{ true|round }}
 {{ nothing() }}
 {{ nothing[0] }}
 {{ (1).foo }}|{{ "a".foo }}|{{ none.foo }}

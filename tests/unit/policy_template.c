@@ -139,6 +139,9 @@ static void expressions_are_pythons(void **state)
 		{"{{ 'it\\'s' }} {{ [\"it's\", 'a\"'] }}", "it's [\"it's\", 'a\"']"},
 		{"{{ strftime_now('%Y-%m-%d') }}", "1970-01-01"},
 		{"{{ bos_token }}{{ eos_token is defined }}{{ tools is none }}{{ add_generation_prompt }}{{ thinking is false }}", "<s>FalseTrueFalseTrue"},
+		{"{{ d.keys() }}{{ d.values()|list }}{{ d.keys()[0] }}{{ 'yes' if []|select }}{% set g = [1, 2]|select %}{{ g|first }}{{ g|list }}{{ g|list }}",
+			"dict_keys(['a', 'items'])[2, 7]yes1[2][]"},
+		{"{{ none|map('upper')|list }}{{ [0] * 2 }}{{ 2.5 is odd }}{{ -7 is odd }}{{ 'a b-c_d'|wordcount }}{{ 5|round }}{{ 2.5|round }}", "[][0, 0]FalseTrue352.0"},
 		{"{{ range(3)|list }}{{ dict(a=1).a }}{{ 9 is divisibleby 3 }}{{ 'x'|default('y') }}{{ nothing|default('y') }}", "[0, 1, 2]1Truexy"},
 	};
 	run(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
@@ -227,6 +230,11 @@ static void mistakes_are_named(void **state)
 		{"{{ range(10000000) }}", "range of more than 100000"},
 		{"{{ 'a'.split('') }}", "split at an empty string"},
 		{"{{ [1][::0] }}", "the step of a slice is zero"},
+		{"{{ n[1:] }}", "a slice of an integer"},
+		{"{{ [1]|select|length }}", "length of a generator"},
+		{"{{ d.items()|tojson }}", "a view of a dictionary can't be written as JSON"},
+		{"{{ nothing|int }}", "a number of an undefined value"},
+		{"{{ 'a%s' % n }}", "no \"%\" between a string and an integer"},
 		{"{{ {1: 2} }}", "an integer as a dictionary's key"},
 		{"{{ [1]|map('nope') }}", "\"nope\""},
 		{"{{ [1]|select('nope') }}", "the test \"nope\" is not supported"},

@@ -59,7 +59,7 @@ static bool item_by_index(struct vm *vm, struct value v, int64_t i, struct value
 		return false;
 	if (i < 0)
 		i += (int64_t)v.list->n;
-	*out = i >= 0 && (uint64_t)i < v.list->n ? v.list->v[i] : v_undefined();
+	*out = !is_indexed(v) ? v_undefined() : i >= 0 && (uint64_t)i < v.list->n ? v.list->v[i] : v_undefined();
 	return true;
 }
 
@@ -118,7 +118,7 @@ static bool slice_list(struct vm *vm, struct value v, const int64_t *from, const
 		return vm_type(vm, "the step of a slice is zero");
 	if (!list_new(vm, count, out) || !vm_spend(vm, count))
 		return false;
-	out->tuple = v.tuple;
+	out->as = v.as;
 	for (size_t i = 0; i < count; i++, at += step)
 		out->list->v[i] = v.list->v[at];
 	out->list->n = count;
@@ -134,11 +134,10 @@ static bool eval_slice(struct vm *vm, const struct node *n, struct value *out)
 	if (!eval(vm, n->a, &v) || !slice_bound(vm, n->b, &from, &a) || !slice_bound(vm, n->c, &to, &b) || !slice_bound(vm, n->d, &step, &c))
 		return false;
 	vm->now = n;
-	if (v.kind == V_LIST)
+	if (is_indexed(v))
 		return slice_list(vm, v, a, b, c != NULL ? *c : 1, out);
-	*out = v_undefined();
 	if (!is_str(v))
-		return (!vm->js && v.kind != V_UNDEFINED) || vm_type(vm, "a slice of %s", value_type(vm, v));
+		return vm_type(vm, "a slice of %s", value_type(vm, v));
 	if (!value_str(vm, v, &s) || !text_slice(vm, s, a, b, c != NULL ? *c : 1, &s))
 		return false;
 	*out = v_str(s);
@@ -316,7 +315,7 @@ static bool eval_list(struct vm *vm, const struct node *n, struct value *out)
 	for (const struct node *e = n->list; e != NULL; e = e->next)
 		if (!eval(vm, e->a, &out->list->v[out->list->n++]))
 			return false;
-	out->tuple = n->kind == N_TUPLE && !vm->js;
+	list_as(vm, out, n->kind == N_TUPLE ? LIST_TUPLE : LIST_PLAIN);
 	return true;
 }
 
@@ -372,9 +371,33 @@ static bool eval_compare(struct vm *vm, const struct node *n, struct value *out)
 	return true;
 }
 
+static bool is_sum(const struct node *n)
+{
+	return n->kind == N_BIN && n->op == OP_ADD;
+}
+
+/* a + b + c + d */
+static bool eval_sum(struct vm *vm, const struct node *n, struct value *out)
+{
+	const struct node *terms[MAX_SUM];
+	struct value v[MAX_SUM];
+	size_t first = MAX_SUM;
+	const struct node *at = n;
+	for (; first > 1 && is_sum(at); at = at->a)
+		terms[--first] = at->b;
+	terms[--first] = at;
+	for (size_t i = first; i < MAX_SUM; i++)
+		if (!eval(vm, terms[i], &v[i]))
+			return false;
+	vm->now = n;
+	return op_sum(vm, v + first, MAX_SUM - first, out);
+}
+
 static bool eval_binary(struct vm *vm, const struct node *n, struct value *out)
 {
 	struct value a, b;
+	if (is_sum(n) && is_sum(n->a))
+		return eval_sum(vm, n, out);
 	if (!eval(vm, n->a, &a) || !eval(vm, n->b, &b))
 		return false;
 	vm->now = n;
@@ -541,7 +564,7 @@ static bool send(struct vm *vm, const struct node *n, struct value *out, bool *s
 	if (!enter(vm))
 		return false;
 	bool ok;
-	if (n->kind == N_BIN && n->op == OP_ADD) {
+	if (is_sum(n)) {
 		ok = send_sum(vm, n, out, sent);
 		if (ok && !*sent && is_str(*out)) { /* 1 + "x", in JavaScript */
 			*sent = true;

@@ -324,7 +324,7 @@ static bool bind_rest(struct vm *vm, const struct node *n, struct args args)
 		if (!dict_set(vm, named.dict, name, args.v[k].v))
 			return false;
 	}
-	positional.tuple = !vm->js;
+	list_as(vm, &positional, LIST_TUPLE);
 	return (!n->varargs || scope_set(vm, SYM_VARARGS, positional)) && (!n->kwargs || scope_set(vm, SYM_KWARGS, named));
 }
 

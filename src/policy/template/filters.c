@@ -2,6 +2,7 @@
 /* template filters. Source: Jinja 3.1 documentation, "List of Builtin Filters"; tojson as transformers replaces it. */
 #include <math.h>
 #include <stdlib.h>
+#include <utf8proc.h>
 
 #include "template_priv.h"
 
@@ -42,11 +43,16 @@ static bool text_of(struct vm *vm, struct value v, struct cgn_str *out)
 	return value_text(vm, v, out);
 }
 
-static bool f_same(struct vm *vm, struct value v, struct args args, struct value *out)
+static bool f_safe(struct vm *vm, struct value v, struct args args, struct value *out)
 {
-	(void)vm;
+	struct cgn_str s;
 	(void)args;
 	*out = v;
+	if (vm->js || is_str(v))
+		return true;
+	if (!value_text(vm, v, &s))
+		return false;
+	*out = v_str(s);
 	return true;
 }
 
@@ -133,7 +139,9 @@ static bool f_indent(struct vm *vm, struct value v, struct args args, struct val
 	struct cgn_str s, by;
 	struct value width = v_int(4), spaces;
 	bool first = false, blank = false;
-	if (!text_of(vm, v, &s) || !bool_arg(vm, args, 1, "first", &first) || !bool_arg(vm, args, 2, "blank", &blank))
+	if (!is_str(v))
+		return vm_type(vm, "indent of %s", value_type(vm, v));
+	if (!value_str(vm, v, &s) || !bool_arg(vm, args, 1, "first", &first) || !bool_arg(vm, args, 2, "blank", &blank))
 		return false;
 	(void)arg_get(args, 0, "width", &width);
 	if (width.kind == V_INT) {
@@ -171,14 +179,28 @@ static bool f_escape(struct vm *vm, struct value v, struct args args, struct val
 	return vm_emit(vm, (struct cgn_str){s.p + run, s.n - run}) && vm_take(vm, mark, out);
 }
 
+static bool is_word(int32_t code)
+{
+	int category = (int)utf8proc_category(code);
+	return code == '_' || (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) ||
+		(category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
+}
+
 static bool f_wordcount(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	struct cgn_str s;
-	struct value words;
+	int32_t code;
+	bool inside = false;
 	(void)args;
-	if (!text_of(vm, v, &s) || !method_call(vm, v_str(s), method_id(V_STR, CGN_STR("split")), (struct args){NULL, 0, 0}, &words))
+	if (!text_of(vm, v, &s) || !vm_spend(vm, s.n / 16 + 1))
 		return false;
-	*out = v_int((int64_t)words.list->n);
+	*out = v_int(0);
+	for (size_t at = 0; at < s.n;) {
+		at += utf8_step(s.p + at, s.p + s.n, &code);
+		bool word = is_word(code);
+		out->i += word && !inside;
+		inside = word;
+	}
 	return true;
 }
 
@@ -210,7 +232,7 @@ static bool to_number(struct vm *vm, struct value v, struct args args, bool whol
 		double f = value_num(v);
 		ok = !whole || fabs(f) < 9e18;
 		*out = !whole ? v_float(f) : v.kind == V_INT ? v : v_int(ok ? (int64_t)(vm->js ? floor(f) : trunc(f)) : 0);
-	} else if (vm->js) {
+	} else if (vm->js || v.kind == V_UNDEFINED) {
 		return vm_type(vm, "a number of %s", value_type(vm, v));
 	}
 	if (!ok)
@@ -249,6 +271,10 @@ static bool f_round(struct vm *vm, struct value v, struct args args, struct valu
 	if (!is_num(v) || digits < -18 || digits > 18)
 		return vm_type(vm, "round of %s", value_type(vm, v));
 	double scale = pow(10, (double)digits), f = value_num(v) * scale;
+	if (v.kind != V_FLOAT && digits >= 0 && cgn_str_is(how, "common")) {
+		*out = v.kind == V_BOOL ? v_int(v.b) : v;
+		return true;
+	}
 	f = cgn_str_is(how, "ceil") ? ceil(f) : cgn_str_is(how, "floor") ? floor(f) : rint(f);
 	*out = v_float(f / scale);
 	return true;
@@ -268,7 +294,7 @@ static bool f_length(struct vm *vm, struct value v, struct args args, struct val
 		n = utf8_count(s);
 		for (size_t i = 0; vm->js && i < s.n; i++)
 			n += (unsigned char)s.p[i] >= 0xf0; /* JavaScript counts such a one twice */
-	} else if (v.kind == V_LIST || v.kind == V_DICT) {
+	} else if ((v.kind == V_LIST && v.as != LIST_ONCE) || v.kind == V_DICT) {
 		n = v.kind == V_LIST ? v.list->n : v.dict->n;
 	} else if (v.kind != V_UNDEFINED || vm->js) {
 		return vm_type(vm, "length of %s", value_type(vm, v));
@@ -282,13 +308,19 @@ static bool f_list(struct vm *vm, struct value v, struct args args, struct value
 	(void)args;
 	if (!value_items(vm, v, out))
 		return false;
-	out->tuple = false;
+	out->as = LIST_PLAIN;
 	return true;
 }
 
 static bool f_first(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	(void)args;
+	if (v.kind == V_LIST && v.as == LIST_ONCE && v.list->n > 0) { /* takes this one only */
+		*out = *v.list->v++;
+		v.list->n--;
+		v.list->cap = v.list->n;
+		return true;
+	}
 	if (!value_items(vm, v, &v))
 		return false;
 	*out = v.list->n > 0 ? v.list->v[0] : v_undefined();
@@ -298,6 +330,8 @@ static bool f_first(struct vm *vm, struct value v, struct args args, struct valu
 static bool f_last(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	(void)args;
+	if (v.kind == V_LIST && v.as == LIST_ONCE)
+		return vm_type(vm, "last of %s", value_type(vm, v));
 	if (!value_items(vm, v, &v))
 		return false;
 	*out = v.list->n > 0 ? v.list->v[v.list->n - 1] : v_undefined();
@@ -319,6 +353,7 @@ static bool f_reverse(struct vm *vm, struct value v, struct args args, struct va
 		return false;
 	for (size_t i = items.list->n; i > 0; i--)
 		out->list->v[out->list->n++] = items.list->v[i - 1];
+	list_as(vm, out, v.kind == V_LIST && v.as == LIST_ONCE ? LIST_PLAIN : LIST_ONCE);
 	return true;
 }
 
@@ -360,14 +395,24 @@ struct keyed {
 	struct value key, v;
 };
 
+/* Two keys that are both not there, or both none, are no reason to refuse. */
+static bool key_order(struct vm *vm, struct value a, struct value b, bool fold, int *out)
+{
+	if (a.kind == b.kind && (a.kind == V_UNDEFINED || a.kind == V_NONE)) {
+		*out = 0;
+		return true;
+	}
+	return value_order(vm, a, b, fold, out);
+}
+
 static bool merge(struct vm *vm, struct keyed *from, struct keyed *to, size_t a, size_t mid, size_t b, bool fold, bool reverse)
 {
 	size_t left = a, right = mid;
-	int order;
+	int order = 0;
 	for (size_t i = a; i < b; i++) {
 		bool take_left = right == b;
 		if (left < mid && right < b) {
-			if (!value_order(vm, from[left].key, from[right].key, fold, &order))
+			if (!key_order(vm, from[left].key, from[right].key, fold, &order))
 				return false;
 			take_left = (reverse ? -order : order) <= 0;
 		}
@@ -515,6 +560,7 @@ static bool f_unique(struct vm *vm, struct value v, struct args args, struct val
 		if (!again && (!list_add(vm, keys.list, key) || !list_add(vm, out->list, v.list->v[i])))
 			return false;
 	}
+	list_as(vm, out, LIST_ONCE);
 	return true;
 }
 
@@ -524,6 +570,7 @@ static bool f_join(struct vm *vm, struct value v, struct args args, struct value
 	struct value items, item = v_undefined();
 	if (!str_arg(vm, args, 0, vm->js ? "separator" : "d", &by) || !path_arg(vm, args, 1, "attribute", &path))
 		return false;
+	path = vm->js ? (struct cgn_str){NULL, 0} : path;
 	if (vm->js && is_str(v) && by.n == 0) {
 		*out = v;
 		return true;
@@ -544,11 +591,11 @@ static bool f_join(struct vm *vm, struct value v, struct args args, struct value
 static bool f_items(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	(void)args;
-	if (v.kind == V_UNDEFINED && !vm->js)
-		return list_new(vm, 0, out);
-	if (v.kind != V_DICT)
-		return vm_type(vm, "items of %s", value_type(vm, v));
-	return dict_pairs(vm, v.dict, out);
+	bool ok = v.kind == V_UNDEFINED && !vm->js ? list_new(vm, 0, out) :
+		v.kind == V_DICT ? dict_pairs(vm, v.dict, out) : vm_type(vm, "items of %s", value_type(vm, v));
+	if (ok)
+		list_as(vm, out, LIST_ONCE);
+	return ok;
 }
 
 static bool f_default(struct vm *vm, struct value v, struct args args, struct value *out)
@@ -583,6 +630,15 @@ static bool passes(struct vm *vm, struct value v, struct args args, bool *out)
 	return test_apply(vm, id, v, args_from(args, 1), out);
 }
 
+/* Python's select, reject and map take anything false for nothing to walk through. */
+static bool walked(struct vm *vm, struct value v, struct value *out)
+{
+	bool yes;
+	if (!value_true(vm, v, &yes))
+		return false;
+	return yes || vm->js ? value_items(vm, v, out) : list_new(vm, 0, out);
+}
+
 static bool pick(struct vm *vm, struct value v, struct args args, bool want, bool by_attr, struct value *out)
 {
 	struct value key;
@@ -590,8 +646,9 @@ static bool pick(struct vm *vm, struct value v, struct args args, bool want, boo
 	bool yes;
 	if (by_attr && args.n_pos == 0)
 		return vm_type(vm, "selectattr and rejectattr need an attribute");
-	if ((by_attr && !path_arg(vm, args, 0, "attribute", &path)) || !value_items(vm, v, &v) || !list_new(vm, 0, out))
+	if ((by_attr && !path_arg(vm, args, 0, "attribute", &path)) || !walked(vm, v, &v) || !list_new(vm, 0, out))
 		return false;
+	list_as(vm, out, LIST_ONCE);
 	for (size_t i = 0; i < v.list->n; i++) {
 		if (!attr_path(vm, v.list->v[i], path, &key))
 			return false;
@@ -641,9 +698,10 @@ static bool f_map(struct vm *vm, struct value v, struct args args, struct value 
 	struct cgn_str path, name = {NULL, 0};
 	struct value item;
 	int filter = -1;
-	if (!path_arg(vm, args, SIZE_MAX, "attribute", &path) || !str_arg(vm, args, 0, "filter", &name) || !value_items(vm, v, &v) ||
+	if (!path_arg(vm, args, SIZE_MAX, "attribute", &path) || !str_arg(vm, args, 0, "filter", &name) || !walked(vm, v, &v) ||
 		!list_new(vm, 0, out))
 		return false;
+	list_as(vm, out, LIST_ONCE);
 	if (path.p == NULL && (filter = filter_id(name)) < 0)
 		return vm_type(vm, "map needs an attribute, or a filter that is supported, not \"%.*s\"", CGN_STR_ARG(name));
 	if (++vm->depth > MAX_EVAL_DEPTH)
@@ -686,7 +744,7 @@ static const struct {
 	{"selectattr", f_selectattr}, {"rejectattr", f_rejectattr}, {"select", f_select}, {"reject", f_reject}, {"first", f_first},
 	{"last", f_last}, {"list", f_list}, {"items", f_items}, {"dictsort", f_dictsort}, {"sort", f_sort}, {"unique", f_unique},
 	{"upper", f_upper}, {"lower", f_lower}, {"title", f_title}, {"capitalize", f_capitalize}, {"replace", f_replace}, {"string", f_string},
-	{"int", f_int}, {"float", f_float}, {"abs", f_abs}, {"round", f_round}, {"reverse", f_reverse}, {"indent", f_indent}, {"safe", f_same},
+	{"int", f_int}, {"float", f_float}, {"abs", f_abs}, {"round", f_round}, {"reverse", f_reverse}, {"indent", f_indent}, {"safe", f_safe},
 	{"escape", f_escape}, {"e", f_escape}, {"count", f_length}, {"d", f_default}, {"min", f_min}, {"max", f_max}, {"sum", f_sum},
 	{"wordcount", f_wordcount},
 };
@@ -702,7 +760,7 @@ int filter_id(struct cgn_str name)
 bool filter_apply(struct vm *vm, int id, struct value v, struct args args, struct value *out)
 {
 	filter_fn *run = filters[id].run;
-	if (vm->js && (v.kind == V_UNDEFINED || v.kind == V_NONE) && run != f_tojson && run != f_same && !(run == f_default && args.n > 0))
+	if (vm->js && (v.kind == V_UNDEFINED || v.kind == V_NONE) && run != f_tojson && run != f_safe && !(run == f_default && args.n > 0))
 		return vm_type(vm, "the filter \"%s\" on %s", filters[id].name, value_type(vm, v));
 	return run(vm, v, args, out);
 }

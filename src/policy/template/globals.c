@@ -4,6 +4,7 @@
 
 #include "template_priv.h"
 
+#define MAX_FORMAT 200 /* bytes, of strftime_now */
 #define MAX_RANGE 100000 /* as Jinja's sandbox has it */
 
 enum global_name { G_RAISE, G_RANGE, G_NAMESPACE, G_DICT, G_STRFTIME };
@@ -47,7 +48,7 @@ static bool range(struct vm *vm, struct args args, struct value *out)
 	if (!list_new(vm, 0, out))
 		return false;
 	for (int64_t i = v[0]; v[2] > 0 ? i < v[1] : i > v[1];) {
-		if (out->list->n == MAX_RANGE)
+		if (out->list->n == MAX_RANGE && !vm->js)
 			return vm_type(vm, "range of more than %d numbers", MAX_RANGE);
 		if (!vm_spend(vm, 1) || !list_add(vm, out->list, v_int(i)))
 			return false;
@@ -86,22 +87,35 @@ static bool make_dict(struct vm *vm, enum value_kind kind, struct args args, str
 	return true;
 }
 
+/* What nobody knows stays as it is written. */
+static void known_format(const struct vm *vm, struct cgn_str format, char *z)
+{
+	for (size_t i = 0; i < format.n; i++) {
+		bool percent = format.p[i] == '%';
+		char next = i + 1 < format.n ? format.p[i + 1] : '\0';
+		*z++ = format.p[i];
+		if (percent && (next == '\0' || strchr(vm->js ? "YmdbBHM%" : "aAbBcdHIjmMpSUwWxXyYzZ%eFTDGuVnthRrC-", next) == NULL))
+			*z++ = '%';
+		else if (percent)
+			*z++ = format.p[++i];
+	}
+	*z = '\0';
+}
+
 static bool strftime_now(struct vm *vm, struct args args, struct value *out)
 {
 	struct value v;
 	struct cgn_str format;
 	struct tm tm;
 	time_t now = (time_t)vm->ask->now;
-	char text[512];
+	char text[4096], z[2 * MAX_FORMAT + 1];
 	if (!arg_get(args, 0, "format", &v) || !is_str(v))
 		return vm_type(vm, "strftime_now needs a format");
 	if (!value_str(vm, v, &format))
 		return false;
-	char *z = cgn_arena_strz(&vm->mem, format);
-	if (z == NULL)
-		return vm_get(vm, SIZE_MAX) != NULL;
-	if (format.n > 200 || gmtime_r(&now, &tm) == NULL)
-		return vm_type(vm, "strftime_now with a format of more than 200 bytes, or outside of time");
+	if (format.n > MAX_FORMAT || gmtime_r(&now, &tm) == NULL)
+		return vm_type(vm, "strftime_now with a format of more than %d bytes, or outside of time", MAX_FORMAT);
+	known_format(vm, format, z);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 	size_t n = strftime(text, sizeof text, z, &tm);

@@ -180,7 +180,7 @@ static bool starts_or_ends(struct vm *vm, struct cgn_str s, int id, struct args 
 	bool yes = false;
 	if (!arg_get(args, 0, "prefix", &v))
 		return vm_type(vm, "startswith and endswith need an argument");
-	if (v.kind == V_LIST && (v.tuple || vm->js)) {
+	if (v.kind == V_LIST && (v.as == LIST_TUPLE || vm->js)) {
 		if (!value_list(vm, v))
 			return false;
 		for (size_t i = 0; i < v.list->n && !yes; i++) {
@@ -248,7 +248,7 @@ static bool partition(struct vm *vm, struct cgn_str s, struct args args, struct 
 	out->list->v[1] = v_str(found ? sep : CGN_STR(""));
 	out->list->v[2] = v_str(found ? (struct cgn_str){s.p + at + sep.n, s.n - at - sep.n} : CGN_STR(""));
 	out->list->n = 3;
-	out->tuple = true;
+	list_as(vm, out, LIST_TUPLE);
 	return true;
 }
 
@@ -389,11 +389,12 @@ static bool dict_call(struct vm *vm, struct value self, int id, struct args args
 {
 	if (!value_list(vm, self))
 		return false;
-	if (id == M_ITEMS)
-		return dict_pairs(vm, self.dict, out);
 	if (id == M_GET)
 		return dict_get(vm, self.dict, args, out);
-	return id == M_KEYS ? value_items(vm, self, out) : dict_values(vm, self.dict, out);
+	bool ok = id == M_ITEMS ? dict_pairs(vm, self.dict, out) : id == M_KEYS ? value_items(vm, self, out) : dict_values(vm, self.dict, out);
+	if (ok)
+		list_as(vm, out, id == M_ITEMS ? LIST_ITEMS : id == M_KEYS ? LIST_KEYS : LIST_VALUES);
+	return ok;
 }
 
 static bool list_find(struct vm *vm, struct value self, int id, struct args args, struct value *out)
@@ -401,6 +402,8 @@ static bool list_find(struct vm *vm, struct value self, int id, struct args args
 	struct value what;
 	int64_t n = 0;
 	bool same;
+	if (!is_indexed(self))
+		return vm_type(vm, "%s has neither index nor count", value_type(vm, self));
 	if (!arg_get(args, 0, "value", &what))
 		return vm_type(vm, "index and count need a value");
 	if (!value_list(vm, self))

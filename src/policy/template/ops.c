@@ -13,7 +13,7 @@ static bool refuse(struct vm *vm, enum op op, struct value a, struct value b)
 
 static bool divide(struct vm *vm, enum op op, double x, double y, struct value *out)
 {
-	if (!(y < 0) && !(y > 0))
+	if (!(y < 0) && !(y > 0) && !vm->js)
 		return vm_type(vm, "division by zero");
 	double r = op == OP_DIV ? x / y : op == OP_FLOOR ? floor(x / y) : fmod(x, y);
 	if (op == OP_REM && !vm->js && (r < 0 || r > 0) && (r < 0) != (y < 0))
@@ -25,7 +25,7 @@ static bool divide(struct vm *vm, enum op op, double x, double y, struct value *
 static bool divide_ints(struct vm *vm, enum op op, int64_t x, int64_t y, struct value *out)
 {
 	if (y == 0)
-		return vm_type(vm, "division by zero");
+		return divide(vm, op, (double)x, 0, out);
 	if (y == -1) { /* the one quotient that overflows */
 		*out = v_int(op == OP_REM ? 0 : x == INT64_MIN ? INT64_MAX : -x);
 		return true;
@@ -96,24 +96,42 @@ static bool join_lists(struct vm *vm, struct value a, struct value b, struct val
 	for (size_t i = 0; i < a.list->n + b.list->n; i++)
 		out->list->v[i] = i < a.list->n ? a.list->v[i] : b.list->v[i - a.list->n];
 	out->list->n = a.list->n + b.list->n;
-	out->tuple = a.tuple && !vm->js;
+	out->as = a.as;
 	return true;
 }
 
-static bool join_strings(struct vm *vm, struct value a, struct value b, struct value *out)
+static bool join_strings(struct vm *vm, const struct value *v, size_t n, struct value *out)
 {
-	struct cgn_str x, y;
-	*out = v_undefined();
-	if (!value_str(vm, a, &x) || !value_str(vm, b, &y) || !text_join(vm, x, y, &x))
+	struct cgn_str parts[MAX_SUM], made;
+	for (size_t i = 0; i < n; i++)
+		if (!value_str(vm, v[i], &parts[i]))
+			return false;
+	if (!text_join(vm, parts, n, &made))
 		return false;
-	*out = v_str(x);
+	*out = v_str(made);
 	return true;
 }
 
-/* "a" * 3 */
-static bool repeat(struct vm *vm, struct value s, int64_t times, struct value *out)
+static bool repeat_list(struct vm *vm, struct value l, int64_t times, struct value *out)
+{
+	if (!list_new(vm, 0, out) || !value_list(vm, l))
+		return false;
+	out->as = l.as;
+	for (; times > 0 && l.list->n > 0; times--)
+		for (size_t i = 0; i < l.list->n; i++)
+			if (!list_add(vm, out->list, l.list->v[i]))
+				return false;
+	return true;
+}
+
+/* "a" * 3, [0] * 3; |by| is the 3 again. */
+static bool repeat(struct vm *vm, struct value s, int64_t times, struct value by, struct value *out)
 {
 	struct cgn_str text;
+	if (is_indexed(s))
+		return repeat_list(vm, s, times, out);
+	if (!is_str(s))
+		return refuse(vm, OP_MUL, s, by);
 	size_t mark = vm_mark(vm);
 	if (!value_str(vm, s, &text))
 		return false;
@@ -128,13 +146,13 @@ static bool op_compute(struct vm *vm, enum op op, struct value a, struct value b
 	if (is_num(a) && is_num(b) && !(vm->js && op != OP_POW && (a.kind == V_BOOL || b.kind == V_BOOL)))
 		return op_numbers(vm, op, a, b, out);
 	if (op == OP_ADD && is_str(a) && is_str(b))
-		return join_strings(vm, a, b, out);
-	if (op == OP_ADD && a.kind == V_LIST && b.kind == V_LIST && (vm->js || a.tuple == b.tuple))
+		return join_strings(vm, (const struct value[]){a, b}, 2, out);
+	if (op == OP_ADD && is_indexed(a) && is_indexed(b) && a.as == b.as)
 		return join_lists(vm, a, b, out);
-	if (op == OP_MUL && !vm->js && is_str(a) && b.kind == V_INT)
-		return repeat(vm, a, b.i, out);
-	if (op == OP_MUL && !vm->js && is_str(b) && a.kind == V_INT)
-		return repeat(vm, b, a.i, out);
+	if (op == OP_MUL && !vm->js && (b.kind == V_INT || b.kind == V_BOOL))
+		return repeat(vm, a, whole_of(b), b, out);
+	if (op == OP_MUL && !vm->js && (a.kind == V_INT || a.kind == V_BOOL))
+		return repeat(vm, b, whole_of(a), a, out);
 	if (op == OP_ADD && vm->js && (is_str(a) || is_str(b))) {
 		size_t mark = vm_mark(vm);
 		return print_joined(vm, a) && print_joined(vm, b) && vm_take(vm, mark, out);
@@ -145,7 +163,7 @@ static bool op_compute(struct vm *vm, enum op op, struct value a, struct value b
 static bool in_list(struct vm *vm, struct value a, struct value list, bool *out)
 {
 	*out = false;
-	if (!value_list(vm, list))
+	if (!value_items(vm, list, &list))
 		return false;
 	for (size_t i = 0; i < list.list->n && !*out; i++)
 		if (!value_same(vm, list.list->v[i], a, out))
@@ -202,4 +220,18 @@ bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct
 	if (op == OP_IN || op == OP_NOT_IN)
 		return op_in(vm, op, a, b, out);
 	return op >= OP_LT ? op_order(vm, op, a, b, out) : op_compute(vm, op, a, b, out);
+}
+
+bool op_sum(struct vm *vm, const struct value *v, size_t n, struct value *out)
+{
+	size_t strings = 0;
+	while (strings < n && is_str(v[strings]))
+		strings++;
+	if (strings == n)
+		return join_strings(vm, v, n, out);
+	*out = v[0];
+	for (size_t i = 1; i < n; i++)
+		if (!op_binary(vm, OP_ADD, *out, v[i], out))
+			return false;
+	return true;
 }

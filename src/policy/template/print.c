@@ -58,28 +58,45 @@ static void lay_out(struct cgn_buf *b, const char *digits, size_t n, int exp10)
 	}
 }
 
-/* |point|: a whole number has ".0" behind it. */
-static bool emit_float(struct vm *vm, double f, bool point)
+static void put_infinite(const struct vm *vm, double f, struct cgn_buf *b)
 {
-	char text[80], digits[24];
-	struct cgn_buf b = cgn_buf_over(text, sizeof text);
+	if (isnan(f)) {
+		cgn_buf_putz(b, vm->js ? "NaN" : "nan");
+		return;
+	}
+	cgn_buf_putz(b, f < 0 ? "-" : "");
+	cgn_buf_putz(b, vm->js ? "Infinity" : "inf");
+}
+
+void print_float(const struct vm *vm, double f, bool point, struct cgn_buf *b)
+{
+	char digits[24];
 	int exp10, low = vm->js ? -7 : -5, high = vm->js ? 21 : 16;
-	if (!isfinite(f))
-		return emit_z(vm, vm->js ? (isnan(f) ? "NaN" : f < 0 ? "-Infinity" : "Infinity") : isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+	if (!isfinite(f)) {
+		put_infinite(vm, f, b);
+		return;
+	}
 	size_t n = shortest(f, digits, &exp10);
 	if (signbit(f) && (point || f < 0))
-		cgn_buf_char(&b, '-');
+		cgn_buf_char(b, '-');
 	if (exp10 > low && exp10 < high) {
-		lay_out(&b, digits, n, exp10);
+		lay_out(b, digits, n, exp10);
 		if (point && (int)n <= exp10 + 1)
-			cgn_buf_putz(&b, ".0");
+			cgn_buf_putz(b, ".0");
 	} else {
-		cgn_buf_char(&b, digits[0]);
+		cgn_buf_char(b, digits[0]);
 		if (n > 1)
-			cgn_buf_char(&b, '.');
-		cgn_buf_add(&b, digits + 1, n - 1);
-		cgn_buf_fmt(&b, vm->js ? "e%c%d" : "e%c%02d", exp10 < 0 ? '-' : '+', abs(exp10));
+			cgn_buf_char(b, '.');
+		cgn_buf_add(b, digits + 1, n - 1);
+		cgn_buf_fmt(b, vm->js ? "e%c%d" : "e%c%02d", exp10 < 0 ? '-' : '+', abs(exp10));
 	}
+}
+
+static bool emit_float(struct vm *vm, double f, bool point)
+{
+	char text[FLOAT_TEXT];
+	struct cgn_buf b = cgn_buf_over(text, sizeof text);
+	print_float(vm, f, point, &b);
 	return vm_emit(vm, cgn_buf_view(&b));
 }
 
@@ -166,12 +183,15 @@ static bool print_repr(struct vm *vm, struct value v);
 
 static bool repr_list(struct vm *vm, struct value v)
 {
-	bool ok = emit_z(vm, v.tuple ? "(" : "[");
+	static const char *const open[] = {"[", "(", "dict_keys([", "dict_values([", "dict_items([", "<generator"}, *const close[] = {"]", ")", "])", "])", "])", ">"};
+	bool ok = emit_z(vm, open[v.as]);
+	if (v.as == LIST_ONCE)
+		return ok && emit_z(vm, close[v.as]);
 	for (size_t i = 0; ok && i < v.list->n; i++)
 		ok = (i == 0 || emit_z(vm, ", ")) && print_repr(vm, v.list->v[i]);
-	if (ok && v.tuple && v.list->n == 1)
+	if (ok && v.as == LIST_TUPLE && v.list->n == 1)
 		ok = emit_z(vm, ",");
-	return ok && emit_z(vm, v.tuple ? ")" : "]");
+	return ok && emit_z(vm, close[v.as]);
 }
 
 static bool repr_dict(struct vm *vm, const struct dict *d)
@@ -408,7 +428,7 @@ static bool json_value_out(struct vm *vm, struct value v, struct json_at *at)
 {
 	if (!enter(vm) || !value_list(vm, v))
 		return false;
-	bool ok = v.kind == V_LIST ? json_list_out(vm, v.list, at) :
+	bool ok = is_indexed(v) ? json_list_out(vm, v.list, at) :
 		v.kind == V_DICT || (v.kind == V_SPACE && vm->js) ? json_dict_out(vm, v.dict, at) :
 								    json_scalar_out(vm, v, at);
 	vm->depth--;

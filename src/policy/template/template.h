@@ -2,28 +2,40 @@
 /* template: a model's chat template, the Jinja that Hugging Face's tokenizer_config.json carries, compiled once and rendered for each
  * request into the text that the engine will tokenize. Pure: no file, no clock; bounded in steps, memory and output.
  *
- * What text a template stands for is said by two programs that do not agree: the engines (vLLM, SGLang: transformers over Python's Jinja2) and
- * npm's @huggingface/jinja 0.5. TEMPLATE_ENGINES is the first and the default, since the router has to know what the engine saw;
- * TEMPLATE_HF_JS is the second, byte for byte, for whoever compares with it. Where they differ:
- *   | what                                    | engines                           | @huggingface/jinja                       |
- *   | s.strip(chars), lstrip, rstrip          | these characters                  | white space, whatever was asked          |
- *   | white space of strip and trim           | Unicode's and U+001C..U+001F      | Unicode's without U+0085, and U+FEFF     |
- *   | "x" + 1, "x" + list                     | error                             | joined as JavaScript prints it           |
- *   | attribute of an undefined value         | error                             | undefined                                |
- *   | for over undefined, none                | no turn, error                    | error                                    |
- *   | d.items where d has a key "items"       | the method                        | the key's value                          |
- *   | variables set in a loop                 | die with the turn                 | live until the loop ends                 |
- *   | free names of a macro                   | where it is written               | where it is called                       |
- *   | == between types, between containers    | false, by content                 | JavaScript's ==, identity                |
- *   | a < b < c                               | a < b and b < c                   | (a < b) < c                              |
- *   | {{ true }}, {{ none }}, {{ [1] }}       | True, None, Python's repr         | true, nothing, JSON                      |
- *   | tojson of undefined, of 1.0, of 1e16    | error, 1.0, 1e+16                 | null, 1, 10000000000000000               |
- *   | tojson(indent=0)                        | one item a line                   | one line                                 |
- *   | length of an emoji                      | 1                                 | 2                                        |
- *   | capitalize, title                       | lower-cases the rest              | leaves the rest                          |
- *   | remainder (%) of negative numbers       | the divisor's sign                | the dividend's sign                      |
- *   | string|int of "3.7"                     | 3 (both); "7x": 0                 | 7                                        |
- * Both refuse to change a list or a dictionary (append, pop, update...): transformers runs templates in a sandbox that forbids it. */
+ * Which text a template stands for is said by two programs that do not agree: the engines' (vLLM, SGLang: transformers over Python's
+ * Jinja2 3.1) and npm's @huggingface/jinja 0.5. TEMPLATE_ENGINES is the first and the default, since the router has to know what the
+ * engine sees; TEMPLATE_HF_JS is the second, for whoever compares with it. Where they differ:
+ *   | what                                  | engines                        | @huggingface/jinja                |
+ *   | s.strip(chars), lstrip, rstrip        | these characters               | white space, whatever was asked   |
+ *   | white space of strip, trim and split  | U+001C..U+001F and U+0085 too  | U+FEFF too                        |
+ *   | filters on text: none|trim, [1]|upper   | of what {{ }} shows            | error                             |
+ *   | "x" + 1, "x" + [1]; "x" ~ none        | error; "xNone"                 | as JavaScript joins them; error   |
+ *   | attribute or item of undefined        | error                          | undefined; item by number: error  |
+ *   | for over undefined, over a string     | no turn, its characters        | error                             |
+ *   | d.items where d has a key "items"     | the method                     | the key's value                   |
+ *   | a variable set in a loop              | dies with the turn             | lives until the loop ends         |
+ *   | for ... else                          | when there was nothing         | also when no turn reached its end |
+ *   | free names of a macro                 | where it is written            | where it is called                |
+ *   | == between types, between containers  | false, by content              | JavaScript's ==, identity         |
+ *   | a < b < c; "a" < "b"                  | a < b and b < c; by code point | (a < b) < c; error                |
+ *   | {{ true }}, {{ none }}, {{ ["a"] }}   | True, None, ['a']              | true, nothing, ["a"]              |
+ *   | tojson of undefined, of 1.0, of 1e16  | error, 1.0, 1e+16              | null, 1, 10000000000000000        |
+ *   | tojson(indent=0)                      | one item a line                | one line                          |
+ *   | integers beyond 2^53                  | exact                          | rounded                           |
+ *   | length of an emoji                    | 1                              | 2                                 |
+ *   | capitalize, title                     | lower-case the rest            | leave the rest                    |
+ *   | -7 % 3, 1 / 0                         | 2, error                       | -1, Infinity                      |
+ *   | "7x"|int, -1.5|int                    | 0, -1                          | 7, -2                             |
+ *   | d.keys(), map, select, reverse, ...   | views and generators           | lists                             |
+ * What one has and the other lacks (a filter, a test, a method) works in both here. Both refuse to change a list or a dictionary (append,
+ * pop, update): transformers runs templates in a sandbox that forbids it. tojson is transformers' (json.dumps), not Jinja's: nothing is
+ * escaped for HTML.
+ *
+ * Not supported, and an error that says so: extends, block, include, import, autoescape, trans, do; the filters attr, batch, center,
+ * filesizeformat, format, groupby, pprint, random, slice, striptags, truncate, urlencode, urlize, wordwrap, xmlattr; "%" and format() on
+ * strings; dictionary keys that are no strings; arithmetic beyond 64 bits. Known differences: safe and escape give plain strings, not
+ * Markup; select, map and their like are computed when written, not when walked through; of upper-case letters that are several (as that of
+ * "\u00df") only that one is known; sort_keys orders by code point; half of a surrogate pair can't be had. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,22 +7,26 @@
 #define TEMPLATE_TAG 0x4a494e4aU
 #define MAX_NEST 150       /* of source: parentheses, blocks; and of one expression's chain of operators */
 #define MAX_EVAL_DEPTH 800 /* of nodes within nodes at render time, macro calls included */
+#define MAX_SUM 16         /* values that are added at once */
 #define MAX_ARGS 256       /* that wait in unfinished calls */
 
 /* ---- values ---- */
 enum value_kind { V_UNDEFINED, V_NONE, V_BOOL, V_INT, V_BIG, V_FLOAT, V_STR, V_LAZY, V_LIST, V_DICT, V_SPACE, V_MACRO, V_METHOD, V_LOOP, V_GLOBAL };
 
+/* Python's kinds of what can be walked through; @huggingface/jinja has lists alone. ONCE: a generator, empty once it was walked. */
+enum list_kind { LIST_PLAIN, LIST_TUPLE, LIST_KEYS, LIST_VALUES, LIST_ITEMS, LIST_ONCE };
+
 struct list;
 struct dict;
 struct value {
 	enum value_kind kind;
-	bool tuple;            /* of V_LIST: printed with parentheses */
+	uint8_t as;            /* of V_LIST: enum list_kind */
 	uint16_t id;           /* V_GLOBAL: which */
 	union {
 		bool b;
 		int64_t i;
 		double f;
-		struct cgn_str s; /* V_STR; V_BIG: an integer's digits, when it is wider than 64 bits */
+		struct cgn_str s; /* V_STR; V_BIG: an integer's text, when it is wider than 64 bits; a NUL follows */
 		struct lazy_str *lazy;
 		struct list *list;
 		struct dict *dict; /* V_DICT, V_SPACE */
@@ -229,6 +233,10 @@ static inline bool is_num(struct value v)
 {
 	return v.kind == V_INT || v.kind == V_FLOAT || v.kind == V_BOOL || v.kind == V_BIG;
 }
+static inline bool is_indexed(struct value v)
+{
+	return v.kind == V_LIST && v.as <= LIST_TUPLE;
+}
 const char *value_type(struct vm *vm, struct value v);
 bool value_of_json(struct vm *vm, struct json_val j, struct value *out);
 bool value_str(struct vm *vm, struct value v, struct cgn_str *out); /* of a string */
@@ -239,6 +247,7 @@ bool value_equal(struct vm *vm, struct value a, struct value b, bool *out);     
 bool value_same(struct vm *vm, struct value a, struct value b, bool *out);        /* as "in a list" has it */
 bool value_order(struct vm *vm, struct value a, struct value b, bool fold, int *out); /* error when they have none */
 bool list_new(struct vm *vm, size_t cap, struct value *out);
+void list_as(const struct vm *vm, struct value *io, enum list_kind as); /* in Python's dialect */
 bool list_add(struct vm *vm, struct list *l, struct value v);
 bool dict_new(struct vm *vm, enum value_kind kind, struct value *out);
 bool dict_set(struct vm *vm, struct dict *d, struct cgn_str key, struct value v);
@@ -254,6 +263,8 @@ struct json_style {
 	bool shown;          /* by {{ }}, not by tojson: an undefined value is told apart */
 	struct cgn_str item, key; /* separators; p == NULL: the usual */
 };
+#define FLOAT_TEXT 80
+void print_float(const struct vm *vm, double f, bool point, struct cgn_buf *b); /* FLOAT_TEXT bytes at most; point: 1 is "1.0" */
 bool print_value(struct vm *vm, struct value v); /* as {{ v }} does */
 bool print_json(struct vm *vm, struct value v, const struct json_style *style);
 bool print_joined(struct vm *vm, struct value v); /* as ~, + in JavaScript and join do */
@@ -268,7 +279,7 @@ bool text_is_space(struct vm *vm, int32_t code);
 struct cgn_str text_strip(struct vm *vm, struct cgn_str s, const struct cgn_str *chars, bool left, bool right);
 bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct cgn_str to, int64_t count, struct cgn_str *out);
 bool text_find(struct vm *vm, struct cgn_str s, struct cgn_str what, size_t *at); /* SIZE_MAX: not in it */
-bool text_join(struct vm *vm, struct cgn_str a, struct cgn_str b, struct cgn_str *out);
+bool text_join(struct vm *vm, const struct cgn_str *parts, size_t n, struct cgn_str *out); /* n >= 1 */
 bool text_slice(struct vm *vm, struct cgn_str s, const int64_t *from, const int64_t *to, int64_t step, struct cgn_str *out);
 bool slice_range(size_t n, const int64_t *from, const int64_t *to, int64_t step, int64_t *at, size_t *count);
 
@@ -292,6 +303,8 @@ bool call_value(struct vm *vm, struct value callee, struct args args, struct val
 bool arg_get(struct args args, size_t i, const char *name, struct value *out); /* positional or named; false: absent */
 
 /* ops.c */
+/* The sum of |n| values, from the left; of strings in one piece. */
+bool op_sum(struct vm *vm, const struct value *v, size_t n, struct value *out);
 bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct value *out);
 
 /* exec.c */

@@ -30,35 +30,42 @@ int test_id(struct cgn_str name)
 	return -1;
 }
 
-static bool remainder_of(struct vm *vm, struct value v, int64_t by, int64_t *out)
+/* From 0 to |by|, as Python's % has it. */
+static bool remainder_of(struct vm *vm, struct value v, struct value by, double *out)
 {
-	if (v.kind != V_INT && v.kind != V_BOOL)
-		return vm_type(vm, "%s is neither odd nor even, nor divisible", value_type(vm, v));
-	if (by == 0)
+	if (!is_num(v) || !is_num(by) || (vm->js && v.kind != V_INT))
+		return vm_type(vm, "%s is neither odd nor even, nor divisible by %s", value_type(vm, v), value_type(vm, by));
+	double n = value_num(by);
+	if (!(n < 0) && !(n > 0))
 		return vm_type(vm, "divisible by zero");
-	int64_t i = v.kind == V_INT ? v.i : (int64_t)v.b;
-	*out = by == -1 ? 0 : i % by;
+	*out = v.kind == V_INT && by.kind == V_INT && by.i != -1 ? (double)(v.i % by.i) : fmod(value_num(v), n);
+	if ((*out < 0 && n > 0) || (*out > 0 && n < 0))
+		*out += n;
 	return true;
+}
+
+static bool is_about(double f, double want)
+{
+	return !(f < want) && !(f > want);
 }
 
 static bool is_divisible(struct vm *vm, struct value v, struct args args, bool *out)
 {
-	struct value by;
-	int64_t rest = 0;
-	if (!arg_get(args, 0, "num", &by) || by.kind != V_INT)
-		return vm_type(vm, "divisibleby needs an integer");
-	if (!remainder_of(vm, v, by.i, &rest))
+	struct value by = v_undefined();
+	double rest = 0;
+	(void)arg_get(args, 0, "num", &by);
+	if (!remainder_of(vm, v, by, &rest))
 		return false;
-	*out = rest == 0;
+	*out = is_about(rest, 0);
 	return true;
 }
 
 static bool is_odd(struct vm *vm, struct value v, int id, bool *out)
 {
-	int64_t rest = 0;
-	if (!remainder_of(vm, v, 2, &rest))
+	double rest = 0;
+	if (!remainder_of(vm, v, v_int(2), &rest))
 		return false;
-	*out = (rest != 0) == (id == IS_ODD);
+	*out = is_about(rest, id == IS_ODD ? 1 : 0);
 	return true;
 }
 
@@ -66,9 +73,9 @@ static bool is_cased(struct vm *vm, struct value v, int id, bool *out)
 {
 	struct cgn_str s, same, other;
 	*out = false;
-	if (!is_str(v))
+	if (vm->js && !is_str(v))
 		return true;
-	if (!value_str(vm, v, &s) || !text_case(vm, s, id == IS_UPPER ? CASE_UPPER : CASE_LOWER, &same) ||
+	if (!value_text(vm, v, &s) || !text_case(vm, s, id == IS_UPPER ? CASE_UPPER : CASE_LOWER, &same) ||
 		!text_case(vm, s, id == IS_UPPER ? CASE_LOWER : CASE_UPPER, &other))
 		return false;
 	*out = cgn_str_eq(s, same) && (vm->js || !cgn_str_eq(same, other));
@@ -137,7 +144,7 @@ static bool is_kind(struct vm *vm, struct value v, int id)
 	case IS_ITERABLE:
 		return is_str(v) || v.kind == V_LIST || (!vm->js && (v.kind == V_DICT || v.kind == V_UNDEFINED || v.kind == V_LOOP));
 	case IS_SEQUENCE:
-		return is_str(v) || v.kind == V_LIST || v.kind == V_DICT || (!vm->js && v.kind == V_UNDEFINED);
+		return is_str(v) || is_indexed(v) || v.kind == V_DICT || (!vm->js && v.kind == V_UNDEFINED);
 	case IS_NUMBER:
 		return is_num(v) && !(vm->js && v.kind == V_BOOL);
 	case IS_INTEGER:

@@ -130,24 +130,27 @@ bool text_find(struct vm *vm, struct cgn_str s, struct cgn_str what, size_t *at)
 	return vm_spend_bytes(vm, (hit != NULL ? *at : s.n) + what.n);
 }
 
-/* What was joined last may grow in place, so that "a" + b + "c", and a string that a loop adds to, cost their bytes and no more. */
-bool text_join(struct vm *vm, struct cgn_str a, struct cgn_str b, struct cgn_str *out)
+/* What was joined last may grow in place, so that a string that a loop adds to costs its bytes and no more. */
+bool text_join(struct vm *vm, const struct cgn_str *parts, size_t n, struct cgn_str *out)
 {
 	struct cgn_buf *last = &vm->joined;
-	bool again = a.n > 0 && a.p == last->p && a.n == last->n;
-	if (a.n > SIZE_MAX / 8 || b.n > SIZE_MAX / 8 || !vm_spend_bytes(vm, b.n))
+	bool again = parts[0].n > 0 && parts[0].p == last->p && parts[0].n == last->n;
+	size_t total = 0;
+	for (size_t i = 0; i < n; i++)
+		if (parts[i].n > SIZE_MAX / 4 || __builtin_add_overflow(total, parts[i].n, &total))
+			return vm_get(vm, SIZE_MAX) != NULL;
+	if (!vm_spend_bytes(vm, again ? total - parts[0].n : total))
 		return false;
-	if (!again || last->cap - last->n < b.n) {
-		size_t cap = again ? 2 * (a.n + b.n) : a.n + b.n + 64;
-		char *p = vm_get(vm, cap);
-		if (p == NULL || !vm_spend_bytes(vm, a.n))
+	if (!again || last->cap < total) {
+		size_t cap = again ? 2 * total : total;
+		char *p = vm_get(vm, cap + 1);
+		if (p == NULL || !vm_spend_bytes(vm, again ? parts[0].n : 0))
 			return false;
-		if (a.n > 0)
-			memcpy(p, a.p, a.n);
-		*last = cgn_buf_over(p, cap);
-		last->n = a.n;
+		*last = cgn_buf_over(p, cap + 1);
+		cgn_buf_str(last, parts[0]);
 	}
-	cgn_buf_str(last, b);
+	for (size_t i = 1; i < n; i++)
+		cgn_buf_str(last, parts[i]);
 	*out = cgn_buf_view(last);
 	return true;
 }

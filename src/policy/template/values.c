@@ -25,7 +25,7 @@ const char *value_type(struct vm *vm, struct value v)
 	case V_LAZY:
 		return "a string";
 	case V_LIST:
-		return v.tuple ? "a tuple" : "a list";
+		return v.as == LIST_TUPLE ? "a tuple" : v.as == LIST_PLAIN ? "a list" : v.as == LIST_ONCE ? "a generator" : "a view of a dictionary";
 	case V_DICT:
 		return "a dictionary";
 	case V_SPACE:
@@ -41,6 +41,19 @@ const char *value_type(struct vm *vm, struct value v)
 	return "a function";
 }
 
+/* An integer as JavaScript shows it: what a double holds. */
+static bool big_of_js(struct vm *vm, double f, struct value *out)
+{
+	char *text = vm_get(vm, FLOAT_TEXT + 1);
+	if (text == NULL)
+		return false;
+	struct cgn_buf b = cgn_buf_over(text, FLOAT_TEXT + 1);
+	print_float(vm, f, false, &b);
+	cgn_buf_char(&b, '\0');
+	*out = (struct value){.kind = V_BIG, .s = {text, b.n - 1}};
+	return true;
+}
+
 static bool number_of_json(struct vm *vm, struct cgn_str raw, struct value *out)
 {
 	char *z = cgn_arena_strz(&vm->mem, raw), *end;
@@ -49,7 +62,10 @@ static bool number_of_json(struct vm *vm, struct cgn_str raw, struct value *out)
 	double f = strtod(z, NULL);
 	bool whole = memchr(raw.p, '.', raw.n) == NULL && memchr(raw.p, 'e', raw.n) == NULL && memchr(raw.p, 'E', raw.n) == NULL;
 	if (vm->js) {
-		*out = !(f > trunc(f)) && !(f < trunc(f)) && fabs(f) < 9e18 ? v_int((int64_t)f) : v_float(f);
+		bool integer = isfinite(f) && !(f > trunc(f)) && !(f < trunc(f));
+		if (integer && fabs(f) >= 9e18)
+			return big_of_js(vm, f, out);
+		*out = integer ? v_int((int64_t)f) : v_float(f);
 		return true;
 	}
 	long long i = whole ? strtoll(z, &end, 10) : 0;
@@ -120,6 +136,11 @@ bool list_new(struct vm *vm, size_t cap, struct value *out)
 		return false;
 	*out = (struct value){.kind = V_LIST, .list = l};
 	return true;
+}
+
+void list_as(const struct vm *vm, struct value *io, enum list_kind as)
+{
+	io->as = vm->js ? LIST_PLAIN : (uint8_t)as;
 }
 
 bool list_add(struct vm *vm, struct list *l, struct value v)
@@ -311,7 +332,7 @@ bool dict_pairs(struct vm *vm, struct dict *d, struct value *out)
 		pair.list->v[0] = v_str(d->e[i].key);
 		pair.list->v[1] = d->e[i].v;
 		pair.list->n = 2;
-		pair.tuple = !vm->js;
+		list_as(vm, &pair, LIST_TUPLE);
 		out->list->v[out->list->n++] = pair;
 	}
 	return true;
@@ -340,11 +361,22 @@ static bool chars_of(struct vm *vm, struct cgn_str s, struct value *out)
 	return true;
 }
 
+static bool drain(struct vm *vm, struct list *l, struct value *out)
+{
+	if (!list_new(vm, 0, out))
+		return false;
+	*out->list = *l;
+	*l = (struct list){.n = 0};
+	return true;
+}
+
 bool value_items(struct vm *vm, struct value v, struct value *out)
 {
 	struct cgn_str s;
 	if (!value_list(vm, v))
 		return false;
+	if (v.kind == V_LIST && v.as == LIST_ONCE)
+		return drain(vm, v.list, out);
 	if (v.kind == V_LIST) {
 		*out = v;
 		return true;
@@ -381,7 +413,7 @@ bool value_true(struct vm *vm, struct value v, bool *out)
 		*out = v.s.n > 0;
 		return true;
 	case V_LIST:
-		*out = v.list->n > 0;
+		*out = v.list->n > 0 || v.as == LIST_ONCE;
 		return true;
 	case V_DICT:
 		*out = v.dict->n > 0;
@@ -431,7 +463,7 @@ static bool list_equal(struct vm *vm, struct value a, struct value b, bool *out)
 {
 	if (!value_list(vm, a) || !value_list(vm, b))
 		return false;
-	*out = a.list->n == b.list->n && a.tuple == b.tuple;
+	*out = a.list->n == b.list->n && a.as == b.as;
 	for (size_t i = 0; *out && i < a.list->n; i++)
 		if (!value_equal(vm, a.list->v[i], b.list->v[i], out))
 			return false;
@@ -539,7 +571,7 @@ bool value_equal(struct vm *vm, struct value a, struct value b, bool *out)
 		return true;
 	}
 	if (a.kind == b.kind && (a.kind == V_LIST || a.kind == V_DICT))
-		return deep_equal(vm, a, b, out);
+		return (a.kind == V_LIST && !is_indexed(a) && !(*out = false)) || deep_equal(vm, a, b, out);
 	*out = a.kind == b.kind && (a.kind == V_NONE || a.kind == V_UNDEFINED || same_object(a, b));
 	return true;
 }

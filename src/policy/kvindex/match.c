@@ -21,7 +21,7 @@
 #define FEW        16
 #define BULK       32
 #define MAX_LEVELS 16 /* lanes that end in bulk after so many levels are noted one by one */
-#define AHEAD      6  /* blocks whose buckets are fetched before their turn */
+#define AHEAD      10 /* blocks whose buckets are fetched before their turn */
 #define MAX_CHAIN  ((size_t)1 << 31)
 #define FAR        (KV_TIERS - 1) /* tiers but the first */
 
@@ -371,10 +371,13 @@ void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 	CGN_LIVE(r, READER_TAG);
 	if (n > MAX_CHAIN)
 		n = MAX_CHAIN;
+	size_t fetched = 0;
 	for (size_t i = 0; i < n && i < 4; i++)
 		__builtin_prefetch(segment_of(r->ix, chain[i]));
+	for (; fetched < n && fetched < 3; fetched++) /* while begin waits for its fence; nothing is read yet */
+		fetch_ahead(r->ix, chain[fetched]);
 	begin(r);
-	for (size_t i = 0, fetched = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		/* Most chains end soon: look ahead further with each block that was found. */
 		for (; fetched < n && fetched <= 2 * i + 2 && fetched <= i + AHEAD; fetched++)
 			fetch_ahead(r->ix, chain[fetched]);

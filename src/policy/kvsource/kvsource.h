@@ -20,7 +20,8 @@
  * each new connection, orders a replay from the last batch that was applied: if the publisher answers with another batch of that number, or with
  * none, it was restarted, and everything is forgotten. A number that was applied before, with other contents, says the same. A replay that
  * fails, or does not reach back far enough, forgets everything too, and the source goes on from what comes next, as KV_SOURCE_PARTIAL: what it
- * knows is true, but there may be more. After a failure the next replay is 30 s later.
+ * knows is true, but there may be more. After a failure a replay
+ * from the beginning is tried 30 s later, and again; what is known is kept until one answers.
  * When nothing came for KV_SOURCE_QUIET, a replay looks whether the last batch before the lull was lost, and again each KV_SOURCE_IDLE.
  * An unparsable batch demotes: all is forgotten, and the source starts anew behind it after 30 s.
  * A source that lost its connection keeps what it knows for 10 s.

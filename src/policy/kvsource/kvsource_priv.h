@@ -80,7 +80,8 @@ struct kv_source {
 	bool connected, started, complete, hopeless; /* hopeless: demoted until another incarnation */
 	uint64_t base, next, floor; /* first applied, next to apply, where replays may begin */
 	uint64_t prints[PRINTS]; /* of the batches applied last */
-	bool replaying, verify, audit; /* audit: only to see whether something is missing */
+	bool replaying, verify;
+	bool audit, resync; /* of the replay: only to see whether something is missing; to learn all anew, forgetting when it answers */
 	unsigned fruitless; /* replays in a row that brought nothing */
 	uint64_t next_at_ask;
 	cgn_nsec replay_due, cooldown_until, stale_at, quiet_at;

@@ -30,7 +30,7 @@ static void forget(struct kv_source *s)
 {
 	ledger_clear(&s->ledger);
 	s->started = s->complete = false;
-	s->next = s->base = 0;
+	s->next = s->base = s->next_at_ask = 0;
 	s->quiet_at = 0;
 }
 
@@ -58,13 +58,13 @@ static void begin_replay(struct kv_source *s, cgn_nsec now, struct kv_source_ord
 	out->cancel_replay = false;
 	out->replay_from = s->verify ? s->next - 1 : s->started && s->next > s->floor ? s->next : s->floor;
 	s->quiet_at = 0;
-	s->audit = false;
+	s->audit = s->resync = false;
 }
 
 static void end_replay(struct kv_source *s, struct kv_source_orders *out)
 {
 	out->cancel_replay = s->replaying && !out->replay;
-	s->replaying = s->verify = s->audit = false;
+	s->replaying = s->verify = s->audit = s->resync = false;
 }
 
 static void settle(struct kv_source *s)
@@ -263,11 +263,20 @@ static bool verify(struct kv_source *s, uint64_t seq, struct cgn_str payload, cg
 	return true;
 }
 
+/* What was known gives way to what is known better, and not before that comes. */
+static void answered(struct kv_source *s)
+{
+	if (s->resync)
+		forget(s);
+	s->resync = false;
+}
+
 static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
 {
 	if (!s->replaying || s->state == KV_SOURCE_DEMOTED)
 		return;
 	s->replay_due = now + KV_SOURCE_REPLAY_TIME;
+	answered(s);
 	if (s->verify && !verify(s, seq, payload, now, out))
 		return;
 	if (s->started && seq < s->next) {
@@ -299,6 +308,7 @@ static void on_replay_end(struct kv_source *s, cgn_nsec now, struct kv_source_or
 {
 	if (!s->replaying)
 		return;
+	answered(s);
 	bool gone = s->verify; /* it has not even what we had applied */
 	bool audited = s->audit && s->next == s->next_at_ask;
 	s->replaying = s->verify = s->audit = false;
@@ -329,7 +339,8 @@ static void on_replay_failed(struct kv_source *s, const char *reason, cgn_nsec n
 	if (!s->replaying)
 		return;
 	s->stats.replay_failures++;
-	if (s->audit) { /* nothing is known to be missing but what is held */
+	if (s->audit || s->resync) { /* nothing new is known to be missing but before what is held */
+		s->cooldown_until = s->resync ? now + KV_SOURCE_COOLDOWN : s->cooldown_until;
 		end_replay(s, out);
 		apply_held(s, now, out);
 		s->quiet_at = now + KV_SOURCE_IDLE;
@@ -352,6 +363,25 @@ static void audit(struct kv_source *s, cgn_nsec now, struct kv_source_orders *ou
 	s->audit = true;
 }
 
+/* From the beginning, if that can be had now. */
+static void begin_anew(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+{
+	s->cooldown_until = 0;
+	if (s->complete)
+		return;
+	if (!s->started || !s->cfg.can_replay) {
+		forget(s);
+		start_sync(s, now, out);
+	} else if (s->replaying && !s->audit) { /* a gap comes first */
+		s->cooldown_until = now + KV_SOURCE_COOLDOWN;
+	} else {
+		begin_replay(s, now, out);
+		s->verify = false;
+		s->resync = true;
+		out->replay_from = s->floor;
+	}
+}
+
 static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
 {
 	if (s->replaying && now >= s->replay_due)
@@ -361,15 +391,10 @@ static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *
 		forget(s);
 		held_clear(&s->held);
 	}
+	if (s->cooldown_until != 0 && now >= s->cooldown_until && s->connected)
+		begin_anew(s, now, out);
 	if (s->quiet_at != 0 && now >= s->quiet_at)
 		audit(s, now, out);
-	if (s->cooldown_until == 0 || now < s->cooldown_until || !s->connected)
-		return;
-	s->cooldown_until = 0;
-	if (s->complete)
-		return;
-	forget(s); /* begin anew, from the beginning if it can be had */
-	start_sync(s, now, out);
 }
 
 static cgn_nsec wake_at(const struct kv_source *s)

@@ -54,7 +54,8 @@ void kvindex_free(struct kvindex **take);
 
 /* A lane that holds nothing. TOO_LARGE: all lanes are taken (a removed one is, until it is swept); NO_MEMORY: max_bytes or the system. */
 CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *lane, struct cgn_err *err);
-/* No match that starts after this counts the lane. kvindex_tick gives its memory back, and only then its number is given out again. */
+/* No match that starts after this counts the lane. kvindex_tick gives its memory back, and only then its number is given out again; a reader
+ * that keeps the result of an older match for longer than that must not ask it for the new node. */
 void kvindex_node_remove(struct kvindex *ix, uint16_t lane);
 /* The node holds block digests[i] in exactly the tiers of the mask tiers[i] now; 0: not at all; |tiers| NULL: KV_GPU each. Idempotent.
  * Batches of a few hundred are fastest. Takes memory from max_bytes, sheds when there is none. */

@@ -142,6 +142,7 @@ static void index_put(struct json_out *j, const struct router *r)
 	put_u64(j, "bytes", s.bytes);
 	put_u64(j, "budget_bytes", s.max_bytes);
 	put_u64(j, "shed_blocks", s.shed_blocks);
+	put_u64(j, "shed_memberships", s.shed_memberships);
 	json_key(j, "record");
 	json_open(j, '{');
 	put_u64(j, "blocks", route_record_blocks(r->shared.record));

@@ -245,8 +245,8 @@ void router_residency_show(struct router *r)
 	kvindex_stats(r->shared.index, &s);
 	metric_set(METRIC_ONE(INDEX_BLOCKS), (double)s.blocks);
 	metric_set(METRIC_ONE(INDEX_BYTES), (double)s.bytes);
-	metric_add(METRIC_ONE(INDEX_SHED), s.shed_blocks - r->shed_shown);
-	r->shed_shown = s.shed_blocks;
+	metric_add(METRIC_ONE(INDEX_SHED), s.shed_memberships - r->shed_shown);
+	r->shed_shown = s.shed_memberships;
 	metric_set(METRIC_ONE(RECORD_BLOCKS), (double)route_record_blocks(r->shared.record));
 	metric_set(METRIC_ONE(RECORD_BYTES), (double)(route_record_bytes(r->shared.record) + tail_bytes(r->shared.tails)));
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {

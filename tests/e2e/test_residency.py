@@ -236,6 +236,21 @@ def test_nonsense_about_blocks_ends_the_watch_and_nothing_else(cluster, fakes):
     assert "tier that does not exist" in cluster.router_process.events("router.watch_lost")[-1]["why"]
 
 
+def test_an_index_that_is_too_small_stays_within_its_bound_and_says_so(cluster, fakes):
+    f = fakes(cluster, "n1", 300_000)
+    static(cluster, f.address)
+    cluster.router({"router": {"index_size": "4MiB"}})
+    cluster.wait_ready(1)
+    until(lambda: cache(cluster.admin_port, "n1").get("state") == "shed", "some had no room")
+    index = ask(cluster.admin_port, "GET", "/index").json()
+    assert 0 < index["bytes"] <= index["budget_bytes"] == 4 << 20
+    assert index["memberships"] + index["shed_memberships"] == 300_000 and index["memberships"] > 100_000
+    until(lambda: cluster.metric("cgn_index_shed_total") == index["shed_memberships"], "counted")
+    f.say("check", "check", "hold 4200000000000001 1", "check")
+    until(lambda: cluster.metric("cgn_index_staleness_seconds") == 0, "what is known is right")
+    assert f.repairs() == [], "what was shed is not asked for again and again"
+
+
 def test_what_the_admin_port_refuses_of_the_index(cluster, fakes):
     f = fakes(cluster, "n1", 70_000)
     started(cluster, f)

@@ -525,7 +525,8 @@ static void nodes_are_proto3_json(void **state)
 	(void)state;
 	static const char full[] =
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":\"ROLE_DECODE\",\"engines\":[{\"name\":\"e0\",\"kind\":\"sim\","
-		"\"models\":[\"a\",\"b\"],\"ready\":true,\"slots\":4,\"kvBlocksTotal\":\"18446744073709551615\",\"kvBlockTokens\":16}],"
+		"\"models\":[\"a\",\"b\"],\"ready\":true,\"slots\":4,\"kvBlocksTotal\":\"18446744073709551615\",\"kvBlockTokens\":16,"
+		"\"residency\":\"events: partial (why)\"}],"
 		"\"draining\":true,\"version\":\"0.1\",\"startedUnixMs\":\"1700000000000\"}";
 	static const char least[] = "{\"id\":\"n1\",\"address\":\"h:1\"}";
 	assert_json(cgn_str_of(full), full);

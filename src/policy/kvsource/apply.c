@@ -23,11 +23,15 @@ static void give_up_on_ledger(struct kv_source *s, cgn_rc rc)
 /* The tokens of one block of ours, and what else belongs to it. */
 static bool fill_scratch(struct kv_source *s, struct kv_list *tokens, struct cgn_str foreign)
 {
+	size_t n = (size_t)s->cfg.block_tokens * sizeof(uint32_t);
 	uint32_t t = 0;
 	s->scratch.n = 0;
-	for (uint32_t i = 0; i < s->cfg.block_tokens && kv_token_next(tokens, &t); i++)
-		for (unsigned shift = 0; shift < 32; shift += 8)
-			cgn_buf_char(&s->scratch, (char)(uint8_t)(t >> shift));
+	char *to = cgn_buf_room(&s->scratch, n);
+	for (size_t i = 0; to != NULL && i < n && kv_token_next(tokens, &t); i += 4)
+		for (unsigned k = 0; k < 4; k++)
+			to[i + k] = (char)(uint8_t)(t >> (8 * k));
+	if (to != NULL)
+		cgn_buf_grew(&s->scratch, n);
 	cgn_buf_str(&s->scratch, foreign);
 	if (s->scratch.bad)
 		give_up(s, CGN_RC_OF(CGN_NO_MEMORY), "no memory for a block's tokens");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench tokenizer: how fast tokenizer.json files tokenize a text on one thread, and, where Python has the package `tokenizers`, how fast that
- * is in the same run, once both have given the same ids. Speeds are by CPU time. */
+ * is in the same run, once both have given the same ids. Speeds are by CPU time. Also what a router needs for a long prompt that it sees for the first
+ * time, again, and a turn longer (bench_prompt.h), by the clock. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ctl/bench_prompt.h"
 #include "ctl/bench_text.h"
 #include "ctl/ctl.h"
 #include "io/disk/disk.h"
@@ -49,7 +51,7 @@ struct bench {
 	struct cgn_loop *loop;
 	struct cgn_buf text, parts; /* parts: uint32_t each, their lengths */
 	char dir[64];
-	uint64_t rounds;
+	uint64_t rounds, prompt_tokens;
 	const char *python;
 	char line[256]; /* the last one that Python said */
 	struct proc_exit exit;
@@ -60,6 +62,7 @@ struct result {
 	double load, best;
 	size_t tokens, memory;
 	struct other other;
+	struct bench_prompt prompt;
 };
 
 /* Of this thread, so that what else the machine does counts as little as it can. */
@@ -141,6 +144,7 @@ static CGN_RC ours(const struct bench *b, struct tokenizer_ids *ids, struct resu
 	CGN_TRY(rc);
 	r->load = since(from);
 	r->memory = tokenizer_bytes(t);
+	CGN_TRY(bench_prompt(t, b->prompt_tokens, b->rounds, &r->prompt, err));
 	return rounds(b, t, ids, r, err);
 }
 
@@ -226,6 +230,28 @@ static void put_number(struct json_out *o, const char *key, double v)
 	json_put_f64(o, v);
 }
 
+static void prompt_json(const struct bench_prompt *p, struct json_out *o)
+{
+	json_key(o, "prompt");
+	json_open(o, '{');
+	json_key(o, "tokens");
+	json_put_u64(o, p->tokens);
+	json_key(o, "bytes");
+	json_put_u64(o, p->bytes);
+	json_key(o, "messages");
+	json_put_u64(o, p->messages);
+	put_number(o, "first_seconds", p->first);
+	put_number(o, "repeat_seconds", p->repeat);
+	put_number(o, "next_turn_seconds", p->turn);
+	json_key(o, "repeat_bytes_tokenized");
+	json_put_u64(o, p->repeat_bytes);
+	json_key(o, "next_turn_bytes_tokenized");
+	json_put_u64(o, p->turn_bytes);
+	json_key(o, "cache_bytes");
+	json_put_u64(o, p->cache_bytes);
+	json_close(o, '}');
+}
+
 static void one_json(const struct bench *b, const struct result *r, struct json_out *o)
 {
 	json_open(o, '{');
@@ -238,6 +264,7 @@ static void one_json(const struct bench *b, const struct result *r, struct json_
 	put_number(o, "load_seconds", r->load);
 	json_key(o, "memory_bytes");
 	json_put_u64(o, r->memory);
+	prompt_json(&r->prompt, o);
 	json_key(o, "huggingface");
 	if (!r->other.there) {
 		json_put_null(o);
@@ -278,16 +305,19 @@ static CGN_RC report_json(const struct bench *b, const struct result *results, s
 
 static CGN_RC report_table(const struct bench *b, const struct result *results, size_t n, struct cgn_err *err)
 {
-	static const char *const columns[] = {"FILE", "MB/S", "TOKENS/S", "LOAD MS", "MEMORY MB", "HF MB/S", "HF LOAD MS", "RATIO", "IDS"};
+	static const char *const columns[] = {"FILE", "MB/S", "TOKENS/S", "LOAD MS", "MEMORY MB", "PROMPT MS", "AGAIN MS", "TURN MS", "HF MB/S", "HF LOAD MS", "RATIO", "IDS"};
 	struct ctl_table t = {0};
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(&t, columns[i], i > 0 && i < 8);
+		ctl_table_column(&t, columns[i], i > 0 && i + 1 < CGN_COUNT(columns));
 	for (const struct result *r = results; r < results + n; r++) {
 		ctl_table_cell(&t, "%s", r->file);
 		ctl_table_cell(&t, "%.1f", mb_per_second(b, r->best));
 		ctl_table_cell(&t, "%.0f", (double)r->tokens / r->best);
 		ctl_table_cell(&t, "%.0f", r->load * 1e3);
 		ctl_table_cell(&t, "%.1f", (double)r->memory / 1e6);
+		ctl_table_cell(&t, "%.2f", r->prompt.first * 1e3);
+		ctl_table_cell(&t, "%.3f", r->prompt.repeat * 1e3);
+		ctl_table_cell(&t, "%.3f", r->prompt.turn * 1e3);
 		if (r->other.there) {
 			ctl_table_cell(&t, "%.1f", mb_per_second(b, r->other.best));
 			ctl_table_cell(&t, "%.0f", r->other.load * 1e3);
@@ -318,6 +348,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	if (a->n_words == 0)
 		return CGN_FAIL(err, INVALID, "name a tokenizer.json");
 	CGN_TRY(ctl_flag_u64(a, "--rounds", 1, 1000, &b->rounds, err));
+	CGN_TRY(ctl_flag_u64(a, "--prompt-tokens", 1, 16000000, &b->prompt_tokens, err));
 	b->python = ctl_flag(a, "--python");
 	CGN_TRY(read_text(a, b, err));
 	for (size_t i = 0; i < a->n_words; i++) {

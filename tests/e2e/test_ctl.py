@@ -220,6 +220,8 @@ def test_bench_tokenizer_measures_files(tmp_path):
     # "_t" "h" "a" "t", "_" "i" "s", "_" "<unk>", "_" "i" "t"; each of the text's parts begins with a mark, which its first word has anyway
     assert one["tokens"] == said["files"][1]["tokens"] >= 12000
     assert one["mb_per_second"] > 0 and one["load_seconds"] > 0 and one["memory_bytes"] > 1000 and one["huggingface"] is None
+    prompt = one["prompt"]
+    assert prompt["tokens"] > 1000 and prompt["repeat_bytes_tokenized"] < 600 <= prompt["bytes"] and 0 < prompt["cache_bytes"]
     table = fine("bench", "tokenizer", "--bytes", 5000, "--rounds", 1, "--python", "/no/such/python", path)
     assert "not compared" in table and table.splitlines()[0].split()[:2] == ["FILE", "MB/S"]
 

@@ -134,6 +134,11 @@ void tokenizer_ids_fini(struct tokenizer_ids *ids)
 	*ids = (struct tokenizer_ids){0};
 }
 
+static void *align_up(void *p, size_t alignment)
+{
+	return (char *)p + (alignment - (uintptr_t)p % alignment) % alignment;
+}
+
 CGN_RC tokenizer_work_new(const struct tokenizer *t, struct tokenizer_work **out, struct cgn_err *err)
 {
 	struct tokenizer_work *w = calloc(1, sizeof *w);
@@ -141,8 +146,11 @@ CGN_RC tokenizer_work_new(const struct tokenizer *t, struct tokenizer_work **out
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	w->tag = WORK_TAG;
 	w->t = t;
-	w->cache = aligned_alloc(sizeof *w->cache, TOKENIZER_WORK_BYTES);
-	if (w->cache == NULL || !cgn_ok(tok_matcher_init(&w->matcher))) {
+	/* Not aligned_alloc: until glibc 2.38 a block that it freed is too small for the next one, and a process that makes one work after
+	 * another grows without end. */
+	w->cache_memory = malloc(TOKENIZER_WORK_BYTES + sizeof *w->cache);
+	w->cache = align_up(w->cache_memory, sizeof *w->cache);
+	if (w->cache_memory == NULL || !cgn_ok(tok_matcher_init(&w->matcher))) {
 		tokenizer_work_free(&w);
 		return CGN_FAIL(err, NO_MEMORY, "out of memory for a word cache of %zu bytes", TOKENIZER_WORK_BYTES);
 	}
@@ -167,6 +175,6 @@ void tokenizer_work_free(struct tokenizer_work **take)
 	tok_scratch_fini(&w->scratch);
 	tok_matcher_fini(&w->matcher);
 	free(w->room.sym);
-	free(w->cache);
+	free(w->cache_memory);
 	free(w);
 }

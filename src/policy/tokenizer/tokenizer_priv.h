@@ -203,6 +203,7 @@ struct tokenizer_work {
 	uint32_t tag;
 	const struct tokenizer *t;
 	struct tok_cached *cache;
+	void *cache_memory; /* in which it stands */
 	struct tok_matcher matcher;
 	struct tok_scratch scratch;
 	struct tok_room room;

@@ -188,7 +188,8 @@ static CGN_RC put_merge(struct tok_loader *l, struct cgn_str left, struct cgn_st
 		if (id[i] == TOK_NONE)
 			return CGN_FAIL(l->err, INVALID, "model.merges[%zu]: \"%.*s\" is not in the vocabulary", rank, (int)(three[i].n < 60 ? three[i].n : 60), three[i].p);
 	}
-	return tok_merge_put(m, id[0], id[1], (uint32_t)rank, id[2]);
+	tok_merge_put(m, id[0], id[1], (uint32_t)rank, id[2]);
+	return CGN_OK;
 }
 
 static bool is_version_line(struct json_val v)

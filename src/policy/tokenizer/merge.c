@@ -25,7 +25,7 @@ const struct tok_merge *tok_merge_of(const struct tok_model *m, uint32_t left, u
 }
 
 /* Of a pair given twice the last one counts. */
-CGN_RC tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t to)
+void tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t to)
 {
 	size_t i = pair_hash(left, right) & m->merge_mask;
 	while (m->merges[i].left != TOK_NONE && (m->merges[i].left != left || m->merges[i].right != right))
@@ -33,7 +33,6 @@ CGN_RC tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_
 	m->n_merges += m->merges[i].left == TOK_NONE;
 	CGN_MUST(m->n_merges <= m->merge_mask / 2 + 1);
 	m->merges[i] = (struct tok_merge){left, right, rank, to};
-	return CGN_OK;
 }
 
 CGN_RC tok_ids_room(struct tokenizer_ids *ids, size_t n)
@@ -168,7 +167,12 @@ static size_t merge_short(const struct tok_model *m, uint32_t *ids, size_t n)
 
 /* ---- long words ---- */
 
-static void heap_push(struct tok_heap *h, uint64_t v)
+struct heap {
+	uint64_t *v;
+	size_t n;
+};
+
+static void heap_push(struct heap *h, uint64_t v)
 {
 	size_t i = h->n++;
 	for (; i > 0 && h->v[(i - 1) / 2] > v; i = (i - 1) / 2)
@@ -176,7 +180,7 @@ static void heap_push(struct tok_heap *h, uint64_t v)
 	h->v[i] = v;
 }
 
-static uint64_t heap_pop(struct tok_heap *h)
+static uint64_t heap_pop(struct heap *h)
 {
 	uint64_t top = h->v[0], v = h->v[--h->n];
 	size_t i = 0;
@@ -193,7 +197,7 @@ static uint64_t heap_pop(struct tok_heap *h)
 struct chain { /* symbols as a list; rank: of the pair that begins at it, so that an outdated heap entry is seen */
 	const struct tok_model *m;
 	uint32_t *id, *prev, *next, *rank, *to;
-	struct tok_heap heap;
+	struct heap heap;
 };
 
 static void chain_look(struct chain *c, uint32_t at)

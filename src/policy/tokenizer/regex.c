@@ -314,8 +314,7 @@ static CGN_RC put_literal(struct reader *r, uint32_t c)
 static CGN_RC read_one(struct reader *r)
 {
 	bool is_set;
-	uint32_t c = tok_char_at(r->p, r->end, &(size_t){0});
-	uint32_t before = r->last_letter;
+	uint32_t c, before = r->last_letter;
 	size_t n;
 	r->last_letter = 0;
 	switch (*r->p) {
@@ -347,7 +346,7 @@ static CGN_RC read_one(struct reader *r)
 		r->last_letter = before;
 		return is_set ? CGN_OK : put_literal(r, c);
 	default:
-		(void)tok_char_at(r->p, r->end, &n);
+		c = tok_char_at(r->p, r->end, &n);
 		r->p += n;
 		r->last_letter = before;
 		return put_literal(r, c);
@@ -389,7 +388,7 @@ static CGN_RC compile(struct cgn_str pattern, const char *at, struct tok_regex *
 	(void)pcre2_pattern_info(out->code, PCRE2_INFO_MATCHEMPTY, &empty);
 	if (empty != 0)
 		return CGN_FAIL(err, UNSUPPORTED, "%s: a pattern that matches the empty text is not supported", at);
-	(void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); /* where there is none, the interpreter finds the same */
+	(void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); /* where it is not to be had (MemoryDenyWriteExecute), the interpreter finds the same */
 	return CGN_OK;
 }
 

@@ -10,9 +10,13 @@
  * version that the library has (unicode.def), so an ideograph of Unicode 15 is a letter here too.
  *
  * Bounds: a file of TOKENIZER_MAX_FILE bytes, TOKENIZER_MAX_TOKENS tokens and TOKENIZER_MAX_MERGES merges, a text of TOKENIZER_MAX_TEXT
- * bytes, of which TOKENIZER_MAX_WORD bytes may stand together without a place to split. A work holds TOKENIZER_WORK_BYTES for its word
- * cache, and while it encodes at most 4 times the text (more where a normalizer makes it longer) and 40 bytes per byte of its longest word;
- * what is beyond TOKENIZER_WORK_KEEP bytes is given back after each call. */
+ * bytes, of which TOKENIZER_MAX_WORD bytes may stand together without a place to split; a normalized text is up to 4 times the longest text.
+ * A work holds TOKENIZER_WORK_BYTES for its word cache. While it encodes it also holds a copy of the text for each stage that rewrites it
+ * (at most 4 * TOKENIZER_MAX_TEXT each), 16 bytes for each character of the longest stretch that NFC and the like have to look at, once
+ * decomposed, and 40 bytes for each byte of its longest word; of each what is beyond TOKENIZER_WORK_KEEP / 4 is given back after the call.
+ *
+ * Time is O(n log n) in the longest word and otherwise linear for the patterns that models ship, with or without PCRE2's JIT; a match that
+ * would take more than its limit of steps is an error, never another split. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

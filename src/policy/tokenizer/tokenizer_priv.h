@@ -70,16 +70,12 @@ struct tok_model {
 	bool bytes, ignore_merges, fuse_unk, byte_fallback;
 	bool mark_breaks; /* no token holds U+2581 behind another character: a word may be cut there */
 };
-struct tok_heap {
-	uint64_t *v;
-	size_t n;
-};
 struct tok_room { /* memory for a word */
 	uint32_t *sym;
 	size_t cap;
 };
 const struct tok_merge *tok_merge_of(const struct tok_model *m, uint32_t left, uint32_t right);
-CGN_RC tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t to);
+void tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t to);
 CGN_RC tok_word(const struct tok_model *m, struct tok_room *room, struct cgn_str word, struct tokenizer_ids *out, struct cgn_err *err);
 CGN_RC tok_ids_room(struct tokenizer_ids *ids, size_t n);
 

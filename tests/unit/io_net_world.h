@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 
 #include "io/net/net.h"
+#include "loop_until.h"
 
 struct side {
 	struct net_conn *c;
@@ -32,9 +33,6 @@ struct world {
 	struct net_listener *ln;
 	struct side server, client;
 	char addr[64];
-	struct cgn_timer poll, patience;
-	bool (*done)(struct world *w);
-	bool late;
 };
 
 static inline uint8_t pattern(size_t i)
@@ -169,34 +167,9 @@ static inline void world_close(struct world *w)
 	assert_true(w->server.c == NULL && w->client.c == NULL); /* on_close came */
 }
 
-static void world_poll(struct cgn_timer *t)
-{
-	struct world *w = CGN_CONTAINER(t, struct world, poll);
-	if (w->done(w))
-		cgn_loop_stop(w->l);
-	else
-		cgn_timer_set(t, CGN_MSEC);
-}
-
-static void world_late(struct cgn_timer *t)
-{
-	struct world *w = CGN_CONTAINER(t, struct world, patience);
-	w->late = true;
-	cgn_loop_stop(w->l);
-}
-
-/* Run the loop until |done| says so; a minute without it is a failure, not a measurement. */
 static inline void run_until(struct world *w, bool (*done)(struct world *w))
 {
-	w->done = done;
-	cgn_timer_init(&w->poll, w->l, world_poll);
-	cgn_timer_init(&w->patience, w->l, world_late);
-	cgn_timer_set(&w->poll, 0);
-	cgn_timer_set(&w->patience, 60 * CGN_SEC);
-	cgn_loop_run(w->l);
-	cgn_timer_cancel(&w->poll);
-	cgn_timer_cancel(&w->patience);
-	assert_false(w->late);
+	loop_until(w->l, done, w);
 }
 
 static inline void world_dial(struct world *w, const struct net_dial *d)

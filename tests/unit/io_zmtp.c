@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "io/zmtp/zmtp_priv.h"
+#include "loop_until.h"
 
 struct end {
 	struct zmtp *s;
@@ -25,9 +26,6 @@ struct world {
 	struct cgn_loop *l;
 	struct end server, client;
 	char endpoint[128];
-	struct cgn_timer poll, patience;
-	bool (*done)(struct world *w);
-	bool late;
 };
 
 static void on_message(struct zmtp *s, void *user, uint64_t peer, const struct cgn_str *parts, size_t n)
@@ -64,34 +62,9 @@ static void on_link(struct zmtp *s, void *user, uint64_t peer, enum zmtp_link wh
 
 static const struct zmtp_ops ops = {.on_message = on_message, .on_link = on_link};
 
-static void poll_done(struct cgn_timer *t)
-{
-	struct world *w = CGN_CONTAINER(t, struct world, poll);
-	if (w->done(w))
-		cgn_loop_stop(w->l);
-	else
-		cgn_timer_set(t, CGN_MSEC);
-}
-
-static void too_late(struct cgn_timer *t)
-{
-	struct world *w = CGN_CONTAINER(t, struct world, patience);
-	w->late = true;
-	cgn_loop_stop(w->l);
-}
-
-/* A minute without it is a failure, not a measurement. */
 static void until(struct world *w, bool (*done)(struct world *w))
 {
-	w->done = done;
-	cgn_timer_init(&w->poll, w->l, poll_done);
-	cgn_timer_init(&w->patience, w->l, too_late);
-	cgn_timer_set(&w->poll, 0);
-	cgn_timer_set(&w->patience, 60 * CGN_SEC);
-	cgn_loop_run(w->l);
-	cgn_timer_cancel(&w->poll);
-	cgn_timer_cancel(&w->patience);
-	assert_false(w->late);
+	loop_until(w->l, done, w);
 }
 
 static struct zmtp *open_one(struct world *w, struct end *e, const struct zmtp_cfg *cfg)

@@ -210,6 +210,17 @@ bool arg_get(struct args args, size_t i, const char *name, struct value *out)
 	return false;
 }
 
+bool arg_int(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out)
+{
+	struct value v;
+	if (!arg_get(args, i, name, &v) || v.kind == V_NONE)
+		return true;
+	if (v.kind != V_INT)
+		return vm_type(vm, "the argument \"%s\" has to be an integer", name);
+	*out = v.i;
+	return true;
+}
+
 static bool run_to_value(struct vm *vm, struct value callee, struct args args, struct value *out)
 {
 	size_t mark = vm_mark(vm);

@@ -14,17 +14,6 @@ static bool bool_arg(struct vm *vm, struct args args, size_t i, const char *name
 	return !arg_get(args, i, name, &v) || value_true(vm, v, out);
 }
 
-static bool int_arg(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out)
-{
-	struct value v;
-	if (!arg_get(args, i, name, &v) || v.kind == V_NONE)
-		return true;
-	if (v.kind != V_INT)
-		return vm_type(vm, "the argument \"%s\" has to be an integer", name);
-	*out = v.i;
-	return true;
-}
-
 static bool str_arg(struct vm *vm, struct args args, size_t i, const char *name, struct cgn_str *out)
 {
 	struct value v;
@@ -266,7 +255,7 @@ static bool f_round(struct vm *vm, struct value v, struct args args, struct valu
 {
 	int64_t digits = 0;
 	struct cgn_str how = CGN_STR("common");
-	if (!int_arg(vm, args, 0, "precision", &digits) || !str_arg(vm, args, 1, "method", &how))
+	if (!arg_int(vm, args, 0, "precision", &digits) || !str_arg(vm, args, 1, "method", &how))
 		return false;
 	if (!is_num(v) || digits < -18 || digits > 18)
 		return vm_type(vm, "round of %s", value_type(vm, v));
@@ -728,7 +717,7 @@ static bool f_tojson(struct vm *vm, struct value v, struct args args, struct val
 {
 	struct json_style style = {.indent = -1};
 	size_t none = vm->js ? SIZE_MAX : 0, mark = vm_mark(vm); /* JavaScript's knows them by name only */
-	if (!bool_arg(vm, args, none, "ensure_ascii", &style.ascii) || !int_arg(vm, args, none == 0 ? 1 : none, "indent", &style.indent) ||
+	if (!bool_arg(vm, args, none, "ensure_ascii", &style.ascii) || !arg_int(vm, args, none == 0 ? 1 : none, "indent", &style.indent) ||
 		!separators_arg(vm, args, &style) || !bool_arg(vm, args, none == 0 ? 3 : none, "sort_keys", &style.sort))
 		return false;
 	if (style.indent > 64)

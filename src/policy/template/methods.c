@@ -49,17 +49,6 @@ static bool string_arg(struct vm *vm, struct args args, size_t i, const char *na
 	return value_str(vm, v, out);
 }
 
-static bool int_arg(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out)
-{
-	struct value v;
-	if (!arg_get(args, i, name, &v) || v.kind == V_NONE)
-		return true;
-	if (v.kind != V_INT)
-		return vm_type(vm, "the argument \"%s\" has to be an integer", name);
-	*out = v.i;
-	return true;
-}
-
 static bool strip(struct vm *vm, struct cgn_str s, int id, struct args args, struct value *out)
 {
 	struct cgn_str chars, *asked = NULL;
@@ -138,7 +127,7 @@ static bool split(struct vm *vm, struct cgn_str s, int id, struct args args, str
 	struct cgn_str sep;
 	struct value v;
 	int64_t max = -1;
-	if (!list_new(vm, 0, out) || !int_arg(vm, args, 1, "maxsplit", &max))
+	if (!list_new(vm, 0, out) || !arg_int(vm, args, 1, "maxsplit", &max))
 		return false;
 	if (!arg_get(args, 0, "sep", &v) || v.kind == V_NONE) {
 		if (id == M_RSPLIT && max >= 0)
@@ -312,7 +301,7 @@ static bool replace(struct vm *vm, struct cgn_str s, struct args args, struct va
 {
 	struct cgn_str from, to;
 	int64_t count = -1;
-	if (!string_arg(vm, args, 0, "old", &from) || !string_arg(vm, args, 1, "new", &to) || !int_arg(vm, args, 2, "count", &count) ||
+	if (!string_arg(vm, args, 0, "old", &from) || !string_arg(vm, args, 1, "new", &to) || !arg_int(vm, args, 2, "count", &count) ||
 		!text_replace(vm, s, from, to, count, &s))
 		return false;
 	*out = v_str(s);

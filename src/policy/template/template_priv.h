@@ -301,6 +301,7 @@ bool eval_args(struct vm *vm, const struct node *list, struct args *out); /* on 
 bool eval_output(struct vm *vm, const struct node *n);
 bool call_value(struct vm *vm, struct value callee, struct args args, struct value *out);
 bool arg_get(struct args args, size_t i, const char *name, struct value *out); /* positional or named; false: absent */
+bool arg_int(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out); /* absent or none: stays as it was */
 
 /* ops.c */
 /* The sum of |n| values, from the left; of strings in one piece. */

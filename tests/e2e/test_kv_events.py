@@ -77,6 +77,13 @@ def exact(cluster, node, states=("good",)):
     until(same, told)
 
 
+def answers(port):
+    try:
+        return bool(ask(port, "GET", "/version").status)
+    except OSError:
+        return False
+
+
 def faults(node, *list_):
     assert ask(node.engine_port, "POST", "/sim/faults", {"faults": list(list_)}).status == 200
 
@@ -118,13 +125,27 @@ def test_blocks_that_do_not_divide(cluster):
     node = start(cluster)
     load(cluster, 4, n=2)
     until(lambda: state(node) == ["demoted"], lambda: f"the source is demoted: {source(node)}")
-    assert "16 tokens, which is not a multiple of the model's block_tokens = 32" in source(node)["residency"]
+    assert "16 tokens, which does not go with the model's block_tokens = 32" in source(node)["residency"]
     assert source(node)["residency"].startswith("demoted: ")
     assert cache(cluster.admin_port, "n1")["source"] == "sent"
     (shown,) = cluster.status()["nodes"]
     assert shown["engines"][0]["residency"] == source(node)["residency"]
     nodes = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True)
     assert "sent, demoted" in nodes.stdout, nodes
+
+
+@pytest.mark.parametrize("page", [1, 4])
+def test_pages_smaller_than_ours(cluster, page):
+    """SGLang's pages are of one token unless it is told otherwise: sixteen make one of ours."""
+    cluster.common['models."sim"'] = {"block_tokens": 16}
+    node = start(cluster, "--block-tokens", str(page), "--kv-blocks", str(1600 // page), "--kv-events-format", "sglang", kv_events_lora="path")
+    for prompt in range(3):
+        body = {"model": "sim", "prompt": [prompt * 1000 + i for i in range(200)], "max_tokens": 1}
+        assert ask(cluster.http_port, "POST", "/v1/completions", body).headers["x-cgn-cache-hit"] == "0/12"
+    until(lambda: state(node) == ["good"] and len(digests(cluster.admin_port, "n1")) == 36, lambda: f"3 x 12 blocks of ours: {source(node)}")
+    again = ask(cluster.http_port, "POST", "/v1/completions", body)
+    assert again.headers["x-cgn-cache-hit"] == "12/12"
+    assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] >= 192
 
 
 def test_ranks(cluster):
@@ -212,6 +233,9 @@ def test_a_life_of_two_nodes(cluster, seed):
         victim = rng.choice([nodes[0].engine, nodes[1].engine, nodes[0].agent, nodes[1].agent, router])
         victim.kill()
         victim.start()
+        for node in nodes:
+            until(lambda: answers(node.engine_port), "the engine listens")
+        until(lambda: answers(cluster.admin_port), "the router listens")
         cluster.wait_ready(2)
         for node in nodes:
             faults(node)

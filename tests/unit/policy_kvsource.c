@@ -292,7 +292,7 @@ static void a_block_size_that_does_not_fit_demotes(void **state)
 	live(&w, &ok);
 	live(&w, &bad);
 	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
-	assert_non_null(strstr(kv_source_why(w.s), "6 tokens, which is not a multiple of the model's block_tokens = 4"));
+	assert_non_null(strstr(kv_source_why(w.s), "6 tokens, which does not go with the model's block_tokens = 4"));
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_false(w.o.replay);
 	assert_int_equal(w.o.wake_at, 0); /* until another incarnation */
@@ -301,6 +301,77 @@ static void a_block_size_that_does_not_fit_demotes(void **state)
 	tell(&w, KV_IN_DISCONNECTED);
 	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
 	begin(&w);
+	world_close(&w);
+}
+
+static unsigned held_of(const struct world *w, uint32_t first)
+{
+	unsigned n = 0;
+	while (tiers(w, first, n) == GPU)
+		n++;
+	return n;
+}
+
+/* SGLang's page is one token unless it is told otherwise. */
+static void pages_make_a_block_together(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev two = stored(10, 8, -1, 100, 1), part = stored(18, 3, 17, 108, 1), end = stored(21, 1, 20, 111, 1);
+	struct ev last = removed(21, NULL), before = removed(20, NULL), again = stored(16, 6, 15, 106, 1);
+	live(&w, &two);
+	assert_int_equal(held_of(&w, 100), 2);
+	live(&w, &part);
+	assert_int_equal(held_of(&w, 100), 2);
+	live(&w, &end);
+	assert_int_equal(held_of(&w, 100), 3);
+	live(&w, &last); /* the later part of a prefix goes first */
+	assert_int_equal(held_of(&w, 100), 2);
+	live(&w, &before);
+	live(&w, &again); /* some of these are known */
+	assert_int_equal(held_of(&w, 100), 3);
+	assert_int_equal(holdings_count(w.h), 3);
+	struct ev wide = stored(50, 6, -1, 200, 2);
+	live(&w, &wide);
+	assert_int_equal(held_of(&w, 200), 3);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	world_close(&w);
+}
+
+static void pages_whose_beginning_is_not_known_make_nothing(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev start = stored(10, 3, -1, 100, 1), gone = removed(11, NULL), end = stored(13, 5, 12, 103, 1), other = stored(40, 4, 39, 300, 1);
+	struct ev mixed = stored(60, 1, 12, 103, BT);
+	live(&w, &start);
+	live(&w, &mixed); /* a whole block behind part of one */
+	live(&w, &gone);
+	live(&w, &end);
+	live(&w, &other);
+	assert_int_equal(holdings_count(w.h), 0);
+	assert_true(kv_source_stats(w.s).orphans >= 10);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	world_close(&w);
+}
+
+static void pages_of_pictures_are_not_followed(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev image = stored(10, 8, -1, 100, 1), text = stored(30, 8, -1, 100, 1);
+	image.extra = "\x91\x92\xa2mm\x03";
+	image.extra_n = 6;
+	live(&w, &image);
+	assert_int_equal(holdings_count(w.h), 0);
+	live(&w, &text);
+	assert_int_equal(held_of(&w, 100), 2);
 	world_close(&w);
 }
 
@@ -861,6 +932,9 @@ int main(void)
 		cmocka_unit_test(media_count_apart),
 		cmocka_unit_test(large_blocks_are_several_of_ours),
 		cmocka_unit_test(a_block_size_that_does_not_fit_demotes),
+		cmocka_unit_test(pages_make_a_block_together),
+		cmocka_unit_test(pages_whose_beginning_is_not_known_make_nothing),
+		cmocka_unit_test(pages_of_pictures_are_not_followed),
 		cmocka_unit_test(loras_salts_and_images_have_chains_of_their_own),
 		cmocka_unit_test(a_block_needs_every_full_group),
 		cmocka_unit_test(orphans_are_not_guessed),

@@ -20,6 +20,12 @@ static void give_up_on_ledger(struct kv_source *s, cgn_rc rc)
 
 /* ---- digests ---- */
 
+static void put_token(char *to, uint32_t t)
+{
+	for (unsigned k = 0; k < 4; k++)
+		to[k] = (char)(uint8_t)(t >> (8 * k));
+}
+
 /* The tokens of one block of ours, and what else belongs to it. */
 static bool fill_scratch(struct kv_source *s, struct kv_list *tokens, struct cgn_str foreign)
 {
@@ -28,8 +34,7 @@ static bool fill_scratch(struct kv_source *s, struct kv_list *tokens, struct cgn
 	s->scratch.n = 0;
 	char *to = cgn_buf_room(&s->scratch, n);
 	for (size_t i = 0; to != NULL && i < n && kv_token_next(tokens, &t); i += 4)
-		for (unsigned k = 0; k < 4; k++)
-			to[i + k] = (char)(uint8_t)(t >> (8 * k));
+		put_token(to + i, t);
 	if (to != NULL)
 		cgn_buf_grew(&s->scratch, n);
 	cgn_buf_str(&s->scratch, foreign);
@@ -77,6 +82,8 @@ struct walk {
 	struct msgpack_in entries;
 	bool known, first; /* |last| is the parent of the next block; that block has no parent */
 	struct digest last;
+	uint32_t pages, place; /* ledger_pages of the shape; where in a block of ours the next page is */
+	uint64_t before;       /* the page before it */
 };
 
 static void orphan(struct kv_source *s, const struct kv_event *e)
@@ -88,7 +95,10 @@ static void orphan(struct kv_source *s, const struct kv_event *e)
 
 static void store_known(struct kv_source *s, struct walk *w, struct ledger_block *b)
 {
-	w->last = b->last;
+	if (w->pages > 0)
+		w->place = (b->place + 1U) % w->pages;
+	else
+		w->last = b->last;
 	w->known = true;
 	skip_tokens(&w->tokens, w->e->block_size);
 	cgn_rc rc = ledger_ref(&s->ledger, b, w->e->tier);
@@ -108,6 +118,70 @@ static void store_new(struct kv_source *s, struct walk *w, uint64_t hash, const 
 		give_up_on_ledger(s, rc);
 }
 
+/* What stands before the block of ours that ends with the next page: the tokens of the pages before that into |to|, and the digest. False: one
+ * of them is not known any more. */
+static bool pages_before(const struct kv_source *s, const struct walk *w, char *to, struct digest *last)
+{
+	uint64_t hash = w->before;
+	const struct ledger_block *b = NULL;
+	for (uint32_t place = w->place; place-- > 0; hash = b->parent) {
+		b = ledger_find(&s->ledger, w->e->group, w->shape, hash);
+		if (b == NULL || b->place != place)
+			return false;
+		for (uint32_t i = 0; i < w->e->block_size; i++)
+			put_token(to + 4 * ((size_t)place * w->e->block_size + i), b->tokens[i]);
+	}
+	if (b != NULL && b->first) {
+		*last = root_of(s, w->e, w->e->salt);
+		return true;
+	}
+	b = ledger_find_any(&s->ledger, w->e->group, hash);
+	if (b != NULL)
+		*last = b->last;
+	return b != NULL;
+}
+
+/* The page that ends a block of ours makes its digest. */
+static bool end_block(struct kv_source *s, struct walk *w, struct digest *out)
+{
+	size_t n = (size_t)s->cfg.block_tokens * sizeof(uint32_t), own = (size_t)w->e->block_size * sizeof(uint32_t);
+	uint32_t t = 0;
+	s->scratch.n = 0;
+	char *to = cgn_buf_room(&s->scratch, n);
+	if (to == NULL) {
+		give_up(s, CGN_RC_OF(CGN_NO_MEMORY), "no memory for a block's tokens");
+		return false;
+	}
+	for (size_t i = n - own; i < n && kv_token_next(&w->tokens, &t); i += 4)
+		put_token(to + i, t);
+	struct digest last;
+	if (!pages_before(s, w, to, &last))
+		return false;
+	*out = digest_chain_next(&last, (struct cgn_str){to, n});
+	return true;
+}
+
+/* Pages with pictures in them, and vLLM's with a salt, which only the first tells of, are not followed. */
+static void store_page(struct kv_source *s, struct walk *w, uint64_t hash, const struct kv_extra *x)
+{
+	struct ledger_block page = {.hash = hash, .group = (uint8_t)w->e->group, .shape = (uint8_t)w->shape, .place = (uint8_t)w->place,
+		.first = w->first, .parent = w->before};
+	if (w->place + 1 == w->pages)
+		w->known = end_block(s, w, &page.last);
+	else
+		for (uint32_t i = 0; i < w->e->block_size; i++)
+			(void)kv_token_next(&w->tokens, &page.tokens[i]);
+	w->known = w->known && x->foreign.n == 0 && x->salt.n == 0;
+	if (!w->known) {
+		orphan(s, w->e);
+		return;
+	}
+	cgn_rc rc = ledger_add_page(&s->ledger, &page, w->e->tier);
+	if (!cgn_ok(rc))
+		give_up_on_ledger(s, rc);
+	w->place = (w->place + 1) % w->pages;
+}
+
 static void store_one(struct kv_source *s, struct walk *w, uint64_t hash)
 {
 	struct kv_extra x = {0};
@@ -116,6 +190,8 @@ static void store_one(struct kv_source *s, struct walk *w, uint64_t hash)
 		kv_extra_next(&w->entries, w->e->lora, w->first, &x);
 	if (b != NULL) {
 		store_known(s, w, b);
+	} else if (w->known && w->pages > 0) {
+		store_page(s, w, hash, &x);
 	} else if (w->known) {
 		store_new(s, w, hash, &x);
 	} else {
@@ -123,19 +199,32 @@ static void store_one(struct kv_source *s, struct walk *w, uint64_t hash)
 		skip_tokens(&w->tokens, w->e->block_size);
 	}
 	w->first = false;
+	w->before = hash;
 }
 
-static void begin_walk(struct kv_source *s, const struct kv_event *e, struct walk *w)
+static bool ends_block(const struct ledger *l, const struct ledger_block *b)
 {
-	*w = (struct walk){.e = e, .split = e->block_size / s->cfg.block_tokens, .tokens = e->tokens, .first = !e->has_parent, .known = !e->has_parent};
+	uint32_t pages = ledger_pages(l, b->shape);
+	return pages == 0 || b->place + 1U == pages;
+}
+
+static void begin_walk(struct kv_source *s, const struct kv_event *e, unsigned shape, struct walk *w)
+{
+	*w = (struct walk){.e = e, .shape = shape, .split = s->ledger.shapes[shape], .pages = ledger_pages(&s->ledger, shape), .tokens = e->tokens,
+		.first = !e->has_parent, .known = !e->has_parent, .before = e->parent};
 	if (e->extra_keys.n > 0) {
 		w->entries = msgpack_in_of(e->extra_keys);
 		(void)msgpack_get_array(&w->entries);
 	}
 	const struct ledger_block *parent = e->has_parent ? ledger_find_any(&s->ledger, e->group, e->parent) : NULL;
-	if (parent != NULL) {
+	if (parent == NULL)
+		return;
+	w->known = ends_block(&s->ledger, parent);
+	if (w->known)
 		w->last = parent->last;
+	else if (parent->shape == shape) {
 		w->known = true;
+		w->place = parent->place + 1U;
 	}
 }
 
@@ -154,17 +243,20 @@ static void store_by_name(struct kv_source *s, const struct kv_event *e)
 	}
 }
 
-static bool size_fits(struct kv_source *s, uint32_t block_size)
+/* What ledger_shape is to be told of blocks of |block_size| tokens; 0, and the source is given up, when it can't be followed. */
+static uint32_t kind_of(struct kv_source *s, uint32_t block_size)
 {
-	char why[200];
-	uint32_t split = block_size / s->cfg.block_tokens;
-	if (block_size % s->cfg.block_tokens == 0 && split >= 1 && split <= LEDGER_MAX_SPLIT)
-		return true;
+	char why[240];
+	uint32_t ours = s->cfg.block_tokens;
+	if (block_size % ours == 0 && block_size / ours <= LEDGER_MAX_SPLIT)
+		return block_size / ours;
+	if (ours % block_size == 0 && block_size <= LEDGER_MAX_PAGE && ours / block_size <= UINT8_MAX)
+		return LEDGER_PAGES | ours / block_size;
 	(void)snprintf(why, sizeof why,
-		"its blocks have %u tokens, which is not a multiple of the model's block_tokens = %u: set block_tokens to a divisor of it, or the engine's block (page) size to a multiple",
-		block_size, s->cfg.block_tokens);
+		"its blocks have %u tokens, which does not go with the model's block_tokens = %u: set block_tokens to a divisor of it, or the engine's block (page) size to a multiple",
+		block_size, ours);
 	give_up(s, CGN_RC_OF(CGN_UNSUPPORTED), why);
-	return false;
+	return 0;
 }
 
 static void on_stored(struct kv_source *s, const struct kv_event *e)
@@ -181,13 +273,15 @@ static void on_stored(struct kv_source *s, const struct kv_event *e)
 		store_by_name(s, e);
 		return;
 	}
-	if (!size_fits(s, e->block_size))
+	unsigned shape;
+	uint32_t kind = kind_of(s, e->block_size);
+	if (kind == 0)
 		return;
-	begin_walk(s, e, &w);
-	if (!cgn_ok(ledger_shape(&s->ledger, w.split, &w.shape))) {
+	if (!cgn_ok(ledger_shape(&s->ledger, kind, &shape))) {
 		give_up(s, CGN_RC_OF(CGN_UNSUPPORTED), "it has blocks of more than 8 sizes");
 		return;
 	}
+	begin_walk(s, e, shape, &w);
 	while (cgn_ok(s->trouble) && kv_hash_next(&hashes, &hash))
 		store_one(s, &w, hash);
 }

@@ -5,7 +5,8 @@
  *
  * Names. The engine's hash of a block means nothing to us; it is kept (with its cache group and block size) beside our digest of the block,
  * which is made from the tokens: digest_chain_root(model, lora, salt), then digest_chain_next over the tokens as little-endian 32-bit
- * numbers. An engine's block of k x block_tokens tokens is k of ours; another size demotes the source.
+ * numbers. An engine's block of k x block_tokens tokens is k of ours. One of block_tokens / k tokens, at most 8, is a page, and k of them are one of
+ * ours, which is held where its last page is: engines drop the later part of a prefix first. Another size demotes the source.
  *   - Root: a vLLM LoRA is a model by its name to clients, so its root is (model = lora, lora = "", salt); SGLang's is (model, lora, salt).
  *     A LoRA of which only a number is told has lora = "#number", which no router asks for.
  *   - Extra keys that are neither the LoRA's name nor the salt (hashes of images, of prompt embeddings) are appended to the tokens, as the raw
@@ -26,7 +27,7 @@
  * An unparsable batch demotes: all is forgotten, and the source starts anew behind it after 30 s.
  * A source that lost its connection keeps what it knows for 10 s.
  *
- * Memory: at most max_blocks blocks of ours, 130 to 260 bytes each, and 8 to 20 more for each further
+ * Memory: at most max_blocks blocks of ours, and as many pages, 130 to 260 bytes each, and 8 to 20 more for each further
  * cache group; one block more demotes; and what is held back. One thread. */
 #pragma once
 #include "base/core/err.h"

@@ -9,13 +9,23 @@
 /* ---- ledger.c: (group, shape, engine's hash) -> our digests and references; digest -> who refers to it ---- */
 #define LEDGER_MAX_SHAPES 8
 #define LEDGER_MAX_SPLIT  1024 /* of our blocks in one of the engine's */
+#define LEDGER_PAGES      0x80000000U /* in a shape: the engine's blocks are pages, so many of which make one of ours */
+#define LEDGER_MAX_PAGE   8           /* tokens of a page */
 
 struct ledger_block {
 	uint64_t hash;
-	struct digest last;      /* of the last of its blocks of ours */
-	uint64_t *earlier;       /* the short digests of those before it; NULL when there is one */
+	union {
+		struct digest last;               /* of the last of its blocks of ours */
+		uint32_t tokens[LEDGER_MAX_PAGE]; /* of a page that does not end a block of ours */
+	};
+	union {
+		uint64_t *earlier; /* the short digests of those before the last; NULL when there is one */
+		uint64_t parent;   /* of a page: the hash of the one before, unless it is the first of its prompt */
+	};
 	uint16_t refs[KV_TIERS]; /* all 0: an empty slot. One that reached 65535 stays */
 	uint8_t group, shape;
+	uint8_t place; /* of a page in its block of ours */
+	bool first;    /* a page without a parent */
 };
 
 /* What the groups say of one of our blocks. */
@@ -35,17 +45,24 @@ struct ledger {
 	size_t n_spots, cap_spots, spot_bytes;
 	unsigned groups_cap;              /* rows of refs in a spot */
 	uint32_t groups, full, required;  /* masks: seen; of full attention; that a block needs */
-	uint32_t shapes[LEDGER_MAX_SHAPES]; /* our blocks in one of the engine's */
+	uint32_t shapes[LEDGER_MAX_SHAPES]; /* our blocks in one of the engine's, or LEDGER_PAGES and its pages in one of ours */
 	unsigned n_shapes;
 };
 void ledger_init(struct ledger *l, struct holdings *h, size_t max_blocks);
 void ledger_clear(struct ledger *l); /* everything leaves the holdings, memory is given back; groups are forgotten */
 CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed);
-CGN_RC ledger_shape(struct ledger *l, uint32_t split, unsigned *out); /* TOO_LARGE: too many */
+CGN_RC ledger_shape(struct ledger *l, uint32_t kind, unsigned *out); /* TOO_LARGE: too many */
+/* How many pages make a block of ours; 0: this is no shape of pages. */
+static inline uint32_t ledger_pages(const struct ledger *l, unsigned shape)
+{
+	return (l->shapes[shape] & LEDGER_PAGES) != 0 ? l->shapes[shape] & ~LEDGER_PAGES : 0;
+}
 struct ledger_block *ledger_find(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash); /* NULL */
 struct ledger_block *ledger_find_any(const struct ledger *l, unsigned group, uint64_t hash);             /* of any shape */
 /* A new block with one reference in |tier|. |digests|: the split of its shape. TOO_LARGE, NO_MEMORY: nothing changed. */
 CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash, const struct digest *digests, enum kv_tier tier);
+/* The same for a page: |page| has hash, group, shape, place, first, parent, and its tokens, or |last| if it ends a block of ours. */
+CGN_RC ledger_add_page(struct ledger *l, const struct ledger_block *page, enum kv_tier tier);
 CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum kv_tier tier);
 void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier); /* no-op without a reference; |b| may be gone */
 

@@ -172,14 +172,14 @@ CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed)
 	return judge_all(l);
 }
 
-CGN_RC ledger_shape(struct ledger *l, uint32_t split, unsigned *out)
+CGN_RC ledger_shape(struct ledger *l, uint32_t kind, unsigned *out)
 {
 	for (*out = 0; *out < l->n_shapes; ++*out)
-		if (l->shapes[*out] == split)
+		if (l->shapes[*out] == kind)
 			return CGN_OK;
 	if (l->n_shapes == LEDGER_MAX_SHAPES)
 		return CGN_RC_OF(CGN_TOO_LARGE);
-	l->shapes[l->n_shapes++] = split;
+	l->shapes[l->n_shapes++] = kind;
 	return CGN_OK;
 }
 
@@ -249,10 +249,16 @@ static bool blocks_make_room(struct ledger *l)
 	return true;
 }
 
+static void block_fini(const struct ledger *l, struct ledger_block *b)
+{
+	if (b->earlier != NULL && ledger_pages(l, b->shape) == 0) /* an empty slot is all zeros */
+		free(b->earlier);
+}
+
 static void block_remove(struct ledger *l, size_t i)
 {
 	size_t mask = l->cap_blocks - 1;
-	free(l->blocks[i].earlier);
+	block_fini(l, &l->blocks[i]);
 	for (size_t j = (i + 1) & mask; in_use(&l->blocks[j]); j = (j + 1) & mask) {
 		const struct ledger_block *b = &l->blocks[j];
 		size_t home = block_home(l, b->group, b->shape, b->hash);
@@ -265,12 +271,21 @@ static void block_remove(struct ledger *l, size_t i)
 	l->n_blocks--;
 }
 
-/* All blocks of ours that |b| stands for. */
+/* How many blocks of ours |b| stands for. Of pages it is the last of a block: engines drop the later part of a prefix first. */
+static uint32_t stands_for(const struct ledger *l, const struct ledger_block *b)
+{
+	uint32_t pages = ledger_pages(l, b->shape);
+	if (pages == 0)
+		return l->shapes[b->shape];
+	return b->place + 1U == pages ? 1 : 0;
+}
+
 static CGN_RC refer(struct ledger *l, const struct ledger_block *b, enum kv_tier tier)
 {
-	for (uint32_t i = 0; i + 1 < l->shapes[b->shape]; i++)
+	uint32_t n = stands_for(l, b);
+	for (uint32_t i = 0; i + 1 < n; i++)
 		CGN_TRY(spot_ref(l, b->earlier[i], b->group, tier));
-	return spot_ref(l, digest_short(&b->last), b->group, tier);
+	return n > 0 ? spot_ref(l, digest_short(&b->last), b->group, tier) : CGN_OK;
 }
 
 static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
@@ -282,21 +297,36 @@ static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
 }
 
 /* A failure of the holdings half way leaves blocks and references in step with each other; the caller gives up on the source. */
+static CGN_RC add(struct ledger *l, const struct ledger_block *fresh, enum kv_tier tier)
+{
+	struct ledger_block *b = &l->blocks[block_seek(l, fresh->group, fresh->shape, fresh->hash)];
+	*b = *fresh;
+	b->refs[tier] = 1;
+	l->n_blocks++;
+	return refer(l, b, tier);
+}
+
+static CGN_RC make_room(struct ledger *l, uint32_t spots)
+{
+	if (l->n_spots + spots > l->max_blocks || l->n_blocks >= l->max_blocks)
+		return CGN_RC_OF(CGN_TOO_LARGE);
+	return spots_make_room(l, spots) && blocks_make_room(l) ? CGN_OK : CGN_RC_OF(CGN_NO_MEMORY);
+}
+
 CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash, const struct digest *digests, enum kv_tier tier)
 {
 	uint32_t split = l->shapes[shape];
-	if (l->n_spots + split > l->max_blocks || l->n_blocks >= l->max_blocks)
-		return CGN_RC_OF(CGN_TOO_LARGE);
+	CGN_TRY(make_room(l, split));
 	struct ledger_block fresh = {.hash = hash, .last = digests[split - 1], .group = (uint8_t)group, .shape = (uint8_t)shape};
-	if (!spots_make_room(l, split) || !blocks_make_room(l))
-		return CGN_RC_OF(CGN_NO_MEMORY);
 	if (split > 1 && (fresh.earlier = copy_earlier(digests, split)) == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
-	fresh.refs[tier] = 1;
-	struct ledger_block *b = &l->blocks[block_seek(l, group, shape, hash)];
-	*b = fresh;
-	l->n_blocks++;
-	return refer(l, b, tier);
+	return add(l, &fresh, tier);
+}
+
+CGN_RC ledger_add_page(struct ledger *l, const struct ledger_block *page, enum kv_tier tier)
+{
+	CGN_TRY(make_room(l, stands_for(l, page)));
+	return add(l, page, tier);
 }
 
 CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum kv_tier tier)
@@ -312,9 +342,11 @@ void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier)
 {
 	if (b->refs[tier] == 0 || b->refs[tier] == UINT16_MAX || --b->refs[tier] > 0)
 		return;
-	for (uint32_t i = 0; i + 1 < l->shapes[b->shape]; i++)
+	uint32_t n = stands_for(l, b);
+	for (uint32_t i = 0; i + 1 < n; i++)
 		spot_unref(l, b->earlier[i], b->group, tier);
-	spot_unref(l, digest_short(&b->last), b->group, tier);
+	if (n > 0)
+		spot_unref(l, digest_short(&b->last), b->group, tier);
 	if (!in_use(b))
 		block_remove(l, (size_t)(b - l->blocks));
 }
@@ -326,7 +358,7 @@ void ledger_clear(struct ledger *l)
 			if (spot_at(l, i)->used && (spot_at(l, i)->told & KV_TIER_BIT(t)) != 0)
 				CGN_MUST(holdings_drop(l->holdings, spot_at(l, i)->digest, (enum kv_tier)t));
 	for (size_t i = 0; i < l->cap_blocks; i++)
-		free(l->blocks[i].earlier);
+		block_fini(l, &l->blocks[i]);
 	free(l->blocks);
 	free(l->spots);
 	ledger_init(l, l->holdings, l->max_blocks);

@@ -52,7 +52,8 @@ class Gateway:
 
     def begin(self):
         folder, secure = self.cluster.folder, self.secure
-        router = {"router": {"max_body": self.MAX_BODY}}
+        # What the slow engine counts is what clients asked, and nothing that the router asks.
+        router = {"router": {"max_body": self.MAX_BODY}, 'models."slow"': {"tokens": "bytes"}}
         if secure:
             self.pki = certificates(folder / "pki")
             self.key = json.loads(ctl("key", "create", "--file", folder / "keys", "--name", "t", "--scopes", "chat,embed", "-o", "json"))["key"]

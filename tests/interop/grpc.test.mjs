@@ -63,7 +63,8 @@ test('grpc.health.v1 on both', async () => {
 });
 
 test('Agent.Watch: a snapshot, then what changes, numbered', async () => {
-	const call = connect(Agent, SLOW).Watch({ router_id: 'interop' }, soon());
+	const call = connect(Agent, SLOW).Watch(soon());
+	call.write({ router_id: 'interop' });
 	const held = connect(Agent, SLOW).Generate(chat('slow', { max_tokens: 10000, ignore_eos: true }), soon());
 	const generating = drain(held).catch((e) => e);
 	const end = await drain(call, (event, all) => {

@@ -359,6 +359,49 @@ static void pages_whose_beginning_is_not_known_make_nothing(void **state)
 	world_close(&w);
 }
 
+/* A salt or a LoRA that only some pages of a block are told of with: no block that another prompt could be taken for. */
+static void pages_of_two_roots_make_no_block(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev lora = stored(10, 2, -1, 100, 1), end = stored(12, 2, 11, 102, 1), whole = stored(30, 4, -1, 200, 1);
+	lora.lora = "adapter";
+	live(&w, &lora);
+	live(&w, &end);
+	assert_int_equal(holdings_count(w.h), 0);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	whole.lora = "adapter";
+	live(&w, &whole);
+	assert_int_equal(holdings_tiers(w.h, digest_at("adapter", "", "", 200, 0, "")), GPU);
+	assert_int_equal(holdings_count(w.h), 1);
+	world_close(&w);
+}
+
+/* The hash that a page names as its parent was taken back and stands for a page now, which has no digest. */
+static void a_parent_that_became_a_page_makes_no_block(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	struct ev block = stored(9, 1, -1, 0, BT), start = stored(10, 3, 9, BT, 1), gone = removed(9, NULL), page = stored(9, 1, -1, 500, 1);
+	struct ev end = stored(13, 1, 12, BT + 3, 1);
+	live(&w, &block);
+	live(&w, &start);
+	live(&w, &gone);
+	live(&w, &page);
+	live(&w, &end);
+	assert_int_equal(holdings_count(w.h), 0);
+	live(&w, &gone);
+	live(&w, &block); /* now it is known again */
+	live(&w, &end);
+	assert_int_equal(tiers(&w, 0, 1), GPU);
+	assert_int_equal(holdings_count(w.h), 2);
+	world_close(&w);
+}
+
 static void pages_of_pictures_are_not_followed(void **state)
 {
 	struct world w;
@@ -934,6 +977,8 @@ int main(void)
 		cmocka_unit_test(a_block_size_that_does_not_fit_demotes),
 		cmocka_unit_test(pages_make_a_block_together),
 		cmocka_unit_test(pages_whose_beginning_is_not_known_make_nothing),
+		cmocka_unit_test(pages_of_two_roots_make_no_block),
+		cmocka_unit_test(a_parent_that_became_a_page_makes_no_block),
 		cmocka_unit_test(pages_of_pictures_are_not_followed),
 		cmocka_unit_test(loras_salts_and_images_have_chains_of_their_own),
 		cmocka_unit_test(a_block_needs_every_full_group),

@@ -84,6 +84,8 @@ struct walk {
 	struct digest last;
 	uint32_t pages, place; /* ledger_pages of the shape; where in a block of ours the next page is */
 	uint64_t before;       /* the page before it */
+	bool rooted;           /* |root| is made: once for all its pages, since a salt may be long */
+	struct digest root;
 };
 
 static void orphan(struct kv_source *s, const struct kv_event *e)
@@ -118,9 +120,23 @@ static void store_new(struct kv_source *s, struct walk *w, uint64_t hash, const 
 		give_up_on_ledger(s, rc);
 }
 
+static const struct digest *root_of_pages(const struct kv_source *s, struct walk *w)
+{
+	if (!w->rooted)
+		w->root = root_of(s, w->e, w->e->salt);
+	w->rooted = true;
+	return &w->root;
+}
+
+static bool ends_block(const struct ledger *l, const struct ledger_block *b)
+{
+	uint32_t pages = ledger_pages(l, b->shape);
+	return pages == 0 || b->place + 1U == pages;
+}
+
 /* What stands before the block of ours that ends with the next page: the tokens of the pages before that into |to|, and the digest. False: one
- * of them is not known any more. */
-static bool pages_before(const struct kv_source *s, const struct walk *w, char *to, struct digest *last)
+ * of them is not known any more, or was told of with another root. */
+static bool pages_before(const struct kv_source *s, struct walk *w, char *to, struct digest *last)
 {
 	uint64_t hash = w->before;
 	const struct ledger_block *b = NULL;
@@ -132,13 +148,14 @@ static bool pages_before(const struct kv_source *s, const struct walk *w, char *
 			put_token(to + 4 * ((size_t)place * w->e->block_size + i), b->tokens[i]);
 	}
 	if (b != NULL && b->first) {
-		*last = root_of(s, w->e, w->e->salt);
-		return true;
+		*last = *root_of_pages(s, w);
+		return b->parent == digest_short(last);
 	}
 	b = ledger_find_any(&s->ledger, w->e->group, hash);
-	if (b != NULL)
-		*last = b->last;
-	return b != NULL;
+	if (b == NULL || !ends_block(&s->ledger, b)) /* the hash may stand for something else by now */
+		return false;
+	*last = b->last;
+	return true;
 }
 
 /* The page that ends a block of ours makes its digest. */
@@ -165,7 +182,7 @@ static bool end_block(struct kv_source *s, struct walk *w, struct digest *out)
 static void store_page(struct kv_source *s, struct walk *w, uint64_t hash, const struct kv_extra *x)
 {
 	struct ledger_block page = {.hash = hash, .group = (uint8_t)w->e->group, .shape = (uint8_t)w->shape, .place = (uint8_t)w->place,
-		.first = w->first, .parent = w->before};
+		.first = w->first, .parent = w->first ? digest_short(root_of_pages(s, w)) : w->before};
 	if (w->place + 1 == w->pages)
 		w->known = end_block(s, w, &page.last);
 	else
@@ -200,12 +217,6 @@ static void store_one(struct kv_source *s, struct walk *w, uint64_t hash)
 	}
 	w->first = false;
 	w->before = hash;
-}
-
-static bool ends_block(const struct ledger *l, const struct ledger_block *b)
-{
-	uint32_t pages = ledger_pages(l, b->shape);
-	return pages == 0 || b->place + 1U == pages;
 }
 
 static void begin_walk(struct kv_source *s, const struct kv_event *e, unsigned shape, struct walk *w)

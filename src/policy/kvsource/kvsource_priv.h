@@ -20,7 +20,7 @@ struct ledger_block {
 	};
 	union {
 		uint64_t *earlier; /* the short digests of those before the last; NULL when there is one */
-		uint64_t parent;   /* of a page: the hash of the one before, unless it is the first of its prompt */
+		uint64_t parent;   /* of a page: the hash of the one before; of the first of a prompt: the short digest of its root */
 	};
 	uint16_t refs[KV_TIERS]; /* all 0: an empty slot. One that reached 65535 stays */
 	uint8_t group, shape;

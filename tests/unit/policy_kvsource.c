@@ -691,6 +691,62 @@ static void a_failed_replay_rests(void **state)
 	world_close(&w);
 }
 
+/* Answers without end that bring nothing: meanwhile what comes live can't be applied. */
+static void a_replay_that_brings_nothing_fails(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT), gone = removed(1, NULL);
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	live_at(&w, 0, &b);
+	live_at(&w, 1, &a);
+	w.now = w.o.wake_at;
+	tell(&w, KV_IN_TICK);
+	assert_true(w.o.replay && w.o.replay_from == 1);
+	live_at(&w, 2, &gone);
+	for (unsigned s = 0; s < 10; s++) {
+		replayed_at(&w, s % 2, s % 2 == 0 ? &b : &a);
+		w.now += CGN_SEC;
+		if (w.now >= w.o.wake_at)
+			tell(&w, KV_IN_TICK);
+	}
+	assert_int_equal(tiers(&w, 0, 0), 0);
+	assert_int_equal(kv_source_stats(w.s).replay_failures, 1);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	world_close(&w);
+}
+
+static void two_publishers_at_one_endpoint_demote(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	unsigned replays = 0;
+	(void)state;
+	world_open(&w, true);
+	begin(&w);
+	for (unsigned i = 0; i < 100; i++) { /* each has its own batch 0 */
+		live_at(&w, 0, i % 2 == 0 ? &a : &b);
+		if (!w.o.replay)
+			continue;
+		replays++;
+		replayed_at(&w, 0, i % 2 == 0 ? &a : &b);
+		tell(&w, KV_IN_REPLAY_END);
+	}
+	assert_int_equal(replays, 8);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
+	assert_non_null(strstr(kv_source_why(w.s), "do two publish to this endpoint?"));
+	assert_int_equal(holdings_count(w.h), 0);
+	w.now = w.o.wake_at;
+	tell(&w, KV_IN_TICK);
+	assert_true(w.o.replay);
+	replayed_at(&w, 0, &a);
+	tell(&w, KV_IN_REPLAY_END);
+	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(tiers(&w, 0, 0), GPU);
+	world_close(&w);
+}
+
 static void an_unparsable_batch_demotes_for_a_while(void **state)
 {
 	struct world w;
@@ -989,6 +1045,8 @@ int main(void)
 		cmocka_unit_test(a_restart_forgets),
 		cmocka_unit_test(without_replay_a_gap_forgets),
 		cmocka_unit_test(a_failed_replay_rests),
+		cmocka_unit_test(a_replay_that_brings_nothing_fails),
+		cmocka_unit_test(two_publishers_at_one_endpoint_demote),
 		cmocka_unit_test(an_unparsable_batch_demotes_for_a_while),
 		cmocka_unit_test(a_lull_is_looked_into),
 		cmocka_unit_test(a_lost_connection_goes_stale),

@@ -4,6 +4,8 @@
 
 #include "kvsource_priv.h"
 
+#define MAX_FOREIGN 1024 /* bytes, of each of the blocks of ours in one of the engine's */
+
 static void give_up(struct kv_source *s, cgn_rc rc, const char *why)
 {
 	s->trouble = rc;
@@ -112,7 +114,13 @@ static void store_new(struct kv_source *s, struct walk *w, uint64_t hash, const 
 {
 	if (w->first)
 		w->last = root_of(s, w->e, x->salt.n > 0 ? x->salt : w->e->salt);
-	if (!digest_block(s, &w->tokens, w->split, &w->last, x->foreign))
+	struct cgn_str foreign = x->foreign;
+	struct digest print;
+	if (foreign.n > MAX_FOREIGN) {
+		print = digest_of(foreign);
+		foreign = (struct cgn_str){(const char *)&print, sizeof print};
+	}
+	if (!digest_block(s, &w->tokens, w->split, &w->last, foreign))
 		return;
 	w->last = s->digests[w->split - 1];
 	cgn_rc rc = ledger_add(&s->ledger, w->e->group, w->shape, hash, s->digests, w->e->tier);

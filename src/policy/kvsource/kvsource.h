@@ -10,7 +10,7 @@
  *   - Root: a vLLM LoRA is a model by its name to clients, so its root is (model = lora, lora = "", salt); SGLang's is (model, lora, salt).
  *     A LoRA of which only a number is told has lora = "#number", which no router asks for.
  *   - Extra keys that are neither the LoRA's name nor the salt (hashes of images, of prompt embeddings) are appended to the tokens, as the raw
- *     MessagePack values that came. A block of text is 4 x block_tokens bytes, so such a block is never taken for one of text.
+ *     MessagePack values that came, or as their digest if they are over 1 KiB. A block of text is 4 x block_tokens bytes, so such a block is never taken for one of text.
  * Counting. Each announcement in a medium is one reference there, each removal one less; with the last one it is gone. Removals of unknown
  * blocks are counted and pass.
  * Groups. A hybrid model announces a block once for each cache group. It is held in a tier when every full-attention group holds it there:
@@ -24,7 +24,8 @@
  * knows is true, but there may be more. After a failure a replay
  * from the beginning is tried 30 s later, and again; what is known is kept until one answers.
  * When nothing came for KV_SOURCE_QUIET, a replay looks whether the last batch before the lull was lost, and again each KV_SOURCE_IDLE.
- * An unparsable batch demotes: all is forgotten, and the source starts anew behind it after 30 s.
+ * An unparsable batch demotes: all is forgotten, and the source starts anew behind it after 30 s. So does a publisher that was restarted more
+ * than 8 times within 30 s: two that publish to one endpoint look like that.
  * A source that lost its connection keeps what it knows for 10 s.
  *
  * Memory: at most max_blocks blocks of ours, and as many pages, 130 to 260 bytes each, and 8 to 20 more for each further
@@ -37,7 +38,7 @@
 #define KV_SOURCE_MAX_BLOCKS     ((size_t)1 << 20)
 #define KV_SOURCE_HELD_BATCHES   256
 #define KV_SOURCE_HELD_BYTES     ((size_t)8 * 1024 * 1024)
-#define KV_SOURCE_REPLAY_TIME    (5 * CGN_SEC) /* without an answer */
+#define KV_SOURCE_REPLAY_TIME    (5 * CGN_SEC) /* without an answer that brings something */
 #define KV_SOURCE_COOLDOWN       (30 * CGN_SEC)
 #define KV_SOURCE_QUIET          (2 * CGN_SEC)
 #define KV_SOURCE_IDLE           (30 * CGN_SEC)

@@ -102,6 +102,8 @@ struct kv_source {
 	unsigned fruitless; /* replays in a row that brought nothing */
 	uint64_t next_at_ask;
 	cgn_nsec replay_due, cooldown_until, stale_at, quiet_at;
+	cgn_nsec restarts_since; /* when the first of |restarts_n| was */
+	unsigned restarts_n;
 	struct kv_source_stats stats;
 	struct cgn_buf scratch;
 	struct digest *digests; /* LEDGER_MAX_SPLIT */

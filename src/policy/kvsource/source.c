@@ -8,6 +8,7 @@
 
 #define KV_SOURCE_TAG    0x6b765352U
 #define MAX_FRUITLESS    3
+#define MAX_RESTARTS     8 /* within KV_SOURCE_COOLDOWN */
 #define MAX_BLOCK_TOKENS 65536
 
 static const char *const state_names[] = {"waiting", "syncing", "partial", "good", "demoted"};
@@ -172,13 +173,23 @@ static void fill_gap(struct kv_source *s, cgn_nsec now, struct kv_source_orders 
 			now, out);
 }
 
-/* The publisher began anew: its cache was empty then. */
-static void restarted(struct kv_source *s)
+/* The publisher began anew: its cache was empty then. False: it does so all the time, and the source was demoted. */
+static bool restarted(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
 {
 	s->stats.restarts++;
-	forget(s);
 	s->floor = 0;
+	if (s->restarts_n == 0 || now - s->restarts_since >= KV_SOURCE_COOLDOWN) {
+		s->restarts_since = now;
+		s->restarts_n = 0;
+	}
+	if (s->restarts_n == MAX_RESTARTS) {
+		demote(s, "it was restarted 9 times within 30 s: do two publish to this endpoint?", false, now, out);
+		return false;
+	}
+	s->restarts_n++;
+	forget(s);
 	set_state(s, KV_SOURCE_SYNCING, "it learns what came before");
+	return true;
 }
 
 /* Learn everything from the beginning, or what there is of it. */
@@ -226,7 +237,8 @@ static void on_live(struct kv_source *s, uint64_t seq, struct cgn_str payload, c
 		return;
 	}
 	if (s->hopeless || (s->started && seq < s->next)) {
-		restarted(s);
+		if (!restarted(s, now, out))
+			return;
 		held_clear(&s->held);
 		hold(s, seq, payload);
 		start_sync(s, now, out);
@@ -251,10 +263,10 @@ static bool verify(struct kv_source *s, uint64_t seq, struct cgn_str payload, cg
 		return false;
 	s->verify = false;
 	if (seq + 1 == s->next) {
-		if (!applied(s, seq, payload)) {
-			restarted(s);
+		if (applied(s, seq, payload))
+			s->replay_due = now + KV_SOURCE_REPLAY_TIME;
+		else if (restarted(s, now, out))
 			begin_replay(s, now, out);
-		}
 		return false;
 	}
 	s->stats.gaps++; /* it does not reach back to us: what was lost is lost */
@@ -275,7 +287,6 @@ static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payloa
 {
 	if (!s->replaying || s->state == KV_SOURCE_DEMOTED)
 		return;
-	s->replay_due = now + KV_SOURCE_REPLAY_TIME;
 	answered(s);
 	if (s->verify && !verify(s, seq, payload, now, out))
 		return;
@@ -283,6 +294,7 @@ static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payloa
 		s->stats.duplicates++;
 		return;
 	}
+	s->replay_due = now + KV_SOURCE_REPLAY_TIME;
 	if (s->started && seq > s->next) { /* a hole in the publisher's own buffer */
 		s->stats.gaps++;
 		forget(s);
@@ -313,8 +325,8 @@ static void on_replay_end(struct kv_source *s, cgn_nsec now, struct kv_source_or
 	bool audited = s->audit && s->next == s->next_at_ask;
 	s->replaying = s->verify = s->audit = false;
 	if (gone) {
-		restarted(s);
-		begin_replay(s, now, out);
+		if (restarted(s, now, out))
+			begin_replay(s, now, out);
 		return;
 	}
 	if (!s->started) { /* nothing was published yet */

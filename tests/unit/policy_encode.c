@@ -268,6 +268,34 @@ static void of_a_very_long_text_the_front_is_looked_at(void **state)
 	cgn_buf_fini(&b);
 }
 
+/* A conversation that has outgrown its chain: nothing is tokenised that could not be taken. */
+static void a_chain_that_is_full_costs_no_more_tokens(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {0};
+	struct promptcache *cache = NULL;
+	struct chain got = start(100);
+	struct encode e;
+	assert_true(cgn_ok(promptcache_new((size_t)1 << 22, &cache, NULL)));
+	for (int i = 0; i < 100; i++)
+		cgn_buf_putz(&b, "<|im_start|>winter winter winter winter winter winter<|im_end|>\n");
+	struct chain first = by_cache(cache, cgn_buf_view(&b), false, NULL, 0, 100);
+	assert_true(tokens_chain_full(&first.c));
+	const struct encode_ask ask = {.tokenizer = tokenizer, .root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")),
+		.text = cgn_buf_view(&b), .max_ids = 1600};
+	assert_true(cgn_ok(encode_open(&e, &ask, NULL)));
+	assert_int_equal(encode_resume(&e, cache, &got.c), 0);
+	assert_true(cgn_ok(encode_run(&e, work, NULL)));
+	assert_int_equal(e.ids.n, 0);
+	encode_finish(&e, cache, &got.c);
+	same(&first, &got);
+	encode_close(&e);
+	chain_free(&first);
+	chain_free(&got);
+	promptcache_free(&cache);
+	cgn_buf_fini(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -276,6 +304,7 @@ int main(void)
 		cmocka_unit_test(a_text_without_cuts_is_known_as_a_whole),
 		cmocka_unit_test(a_chain_is_exact_up_to_the_first_medium),
 		cmocka_unit_test(of_a_very_long_text_the_front_is_looked_at),
+		cmocka_unit_test(a_chain_that_is_full_costs_no_more_tokens),
 	};
 	return cmocka_run_group_tests(tests, load, unload);
 }

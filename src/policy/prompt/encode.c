@@ -154,6 +154,8 @@ size_t encode_resume(struct encode *e, struct promptcache *cache, struct tokens_
 		promptcache_load(found, chain);
 		e->known = at + 1;
 	}
+	if (tokens_chain_full(chain))
+		e->max_ids = 0; /* nothing is taken any more */
 	if (e->known == e->n_segments || tokens_chain_full(chain))
 		return 0;
 	e->max_ids = chain->cap * chain->block_tokens - chain->n_tokens;

@@ -167,7 +167,8 @@ static void question_write(struct gw_req *r)
 static struct promptcache_key key_of(const struct gw_prompt *p)
 {
 	struct promptcache_key key;
-	struct digest d = digest_keyed(&p->root, cgn_buf_view(&p->ask.body));
+	const struct digest root = tokens_kept_root(p, 0);
+	struct digest d = digest_keyed(&root, cgn_buf_view(&p->ask.body));
 	memcpy(key.b, d.b, sizeof key.b);
 	return key;
 }

@@ -167,7 +167,7 @@ static const char *plan(struct gw_req *r, struct tokens_job *j)
 	tokens_chain_start(&j->chain, &p->root, p->block_tokens, digests, cap);
 	const struct encode_ask ask = {
 		.tokenizer = j->kit->tokenizer,
-		.root = p->root,
+		.root = tokens_kept_root(p, j->kit->fingerprint),
 		.text = cgn_buf_view(&j->text),
 		.specials = p->p.add_specials,
 		.media = j->media,

@@ -176,6 +176,12 @@ void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c)
 	done(r, r->prompt->mode);
 }
 
+struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t kit)
+{
+	const uint64_t parts[] = {p->block_tokens, kit};
+	return digest_keyed(&p->root, (struct cgn_str){(const char *)parts, sizeof parts});
+}
+
 void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e)
 {
 	struct tokens_chain c;

@@ -61,6 +61,9 @@ struct gw_prompt {
 	struct tokens_job *job; /* file.c */
 };
 
+/* What keys of the prompt cache begin with: its chain's root, and what may change by a reload under the same root. |kit|: the fingerprint of
+ * the files that make its tokens; 0: an engine does. */
+struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t kit);
 /* The chain of these ids is the request's, and is kept under |key| unless that is NULL. */
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);
 void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c); /* whose digests are in the request's work arena */

@@ -875,6 +875,28 @@ static void an_engines_tokens_are_the_chain(void **state)
 	world_close();
 }
 
+/* As SIGHUP does it. */
+static void reload(const char *toml)
+{
+	struct gw_rules *rules = rules_of(toml, NULL);
+	gw_worker_tell(w->worker, NULL, rules);
+	gw_rules_unref(&rules);
+	turn_for(50 * CGN_MSEC);
+}
+
+static void what_was_kept_is_of_its_size_of_blocks(void **state)
+{
+	(void)state;
+	world_of("sim", 1, "[models.m]\nblock_tokens = 32\n", NULL);
+	chat();
+	assert_int_equal(w->seen_chain, 1); /* and 8 tokens behind it */
+	reload("[models.m]\nblock_tokens = 4\n");
+	chat();
+	assert_int_equal(w->seen_chain, 10);
+	assert_int_equal(asked(), 2);
+	world_close();
+}
+
 static void ids_need_no_engine_and_some_routes_no_chain(void **state)
 {
 	(void)state;
@@ -967,23 +989,43 @@ static void a_client_that_goes_cancels_the_question(void **state)
 
 /* ---- tokens of the model's own files ---- */
 
-/* A world whose model has a tokenizer and a template; the files are read once it is open. */
+/* A tokenizer and a template, which are read when the rules are made. */
+struct toy {
+	char dir[32], tokenizer[64], template[64], toml[300];
+};
+
+static void toy_write(struct toy *t, unsigned block_tokens, bool without_start)
+{
+	struct cgn_buf json = {0};
+	*t = (struct toy){.dir = "/tmp/cgn-toy-XXXXXX"};
+	assert_non_null(mkdtemp(t->dir));
+	toy_tokenizer(&json);
+	char *at = memmem(json.p, json.n, "<|im_start|>", 12);
+	assert_non_null(at);
+	if (without_start) /* a text like others then */
+		memcpy(at, "<|im_begin|>", 12);
+	snprintf(t->tokenizer, sizeof t->tokenizer, "%s/tokenizer.json", t->dir);
+	snprintf(t->template, sizeof t->template, "%s/chat_template.jinja", t->dir);
+	snprintf(t->toml, sizeof t->toml, "[router]\ntokenize_timeout = \"60s\"\n[models.m]\ntokenizer = \"%s\"\nblock_tokens = %u\n", t->tokenizer, block_tokens);
+	assert_true(cgn_ok(disk_write_file_atomic(t->tokenizer, cgn_buf_view(&json), 0600, NULL)));
+	assert_true(cgn_ok(disk_write_file_atomic(t->template, CGN_STR("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"), 0600, NULL)));
+	cgn_buf_fini(&json);
+}
+
+static void toy_remove(struct toy *t)
+{
+	(void)unlink(t->tokenizer);
+	(void)unlink(t->template);
+	(void)rmdir(t->dir);
+}
+
+/* A world whose model has them. */
 static void toy_world(void)
 {
-	char dir[] = "/tmp/cgn-toy-XXXXXX", tokenizer[64], template[64], toml[300];
-	struct cgn_buf json = {0};
-	assert_non_null(mkdtemp(dir));
-	toy_tokenizer(&json);
-	snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", dir);
-	snprintf(template, sizeof template, "%s/chat_template.jinja", dir);
-	snprintf(toml, sizeof toml, "[router]\ntokenize_timeout = \"60s\"\n[models.m]\ntokenizer = \"%s\"\n", tokenizer);
-	assert_true(cgn_ok(disk_write_file_atomic(tokenizer, cgn_buf_view(&json), 0600, NULL)));
-	assert_true(cgn_ok(disk_write_file_atomic(template, CGN_STR("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"), 0600, NULL)));
-	world_of("openai_compat", 1, toml, NULL);
-	(void)unlink(tokenizer);
-	(void)unlink(template);
-	(void)rmdir(dir);
-	cgn_buf_fini(&json);
+	struct toy t;
+	toy_write(&t, 16, false);
+	world_of("openai_compat", 1, t.toml, NULL);
+	toy_remove(&t);
 }
 
 static void long_chat(struct cgn_buf *b, unsigned seed)
@@ -1010,6 +1052,37 @@ static void a_file_makes_the_chain(void **state)
 	assert_int_equal(strncmp(w->hit, "3750/", 5), 0);
 	world_close();
 	cgn_buf_fini(&b);
+}
+
+static void chat_of_600(void)
+{
+	struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"");
+	for (int i = 0; i < 598; i++)
+		cgn_buf_char(&b, (char)('a' + i % 2 * 20));
+	cgn_buf_putz(&b, "\"}]}");
+	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	cgn_buf_fini(&b);
+}
+
+static void a_reload_leaves_nothing_old_behind(void **state)
+{
+	(void)state;
+	struct toy t;
+	static const struct {
+		unsigned block;
+		bool without_start;
+		size_t tokens;
+	} row[] = {{16, false, 600}, {16, true, 611}, {7, true, 611}, {4, false, 600}};
+	toy_world();
+	for (size_t i = 0; i < CGN_COUNT(row); i++) { /* other tokens, then other sizes of block */
+		toy_write(&t, row[i].block, row[i].without_start);
+		reload(t.toml);
+		toy_remove(&t);
+		chat_of_600();
+		assert_int_equal(w->seen_chain, row[i].tokens / row[i].block);
+	}
+	world_close();
 }
 
 static void a_client_may_go_while_the_pool_works(void **state)
@@ -1058,6 +1131,7 @@ int main(void)
 		cmocka_unit_test(blocks_of_bytes_are_in_no_index),
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
+		cmocka_unit_test(what_was_kept_is_of_its_size_of_blocks),
 		cmocka_unit_test(ids_need_no_engine_and_some_routes_no_chain),
 		cmocka_unit_test(an_engine_of_unknown_make_is_asked_when_told_so),
 		cmocka_unit_test(llama_cpp_is_asked_twice),
@@ -1065,6 +1139,7 @@ int main(void)
 		cmocka_unit_test(without_tokens_there_are_blocks_of_bytes),
 		cmocka_unit_test(a_client_that_goes_cancels_the_question),
 		cmocka_unit_test(a_file_makes_the_chain),
+		cmocka_unit_test(a_reload_leaves_nothing_old_behind),
 		cmocka_unit_test(a_client_may_go_while_the_pool_works),
 		cmocka_unit_test(states_have_names_and_lead_to_the_end),
 	};

@@ -35,7 +35,7 @@ struct encode {
 
 struct encode_ask {
 	const struct tokenizer *tokenizer; /* outlives it */
-	struct digest root;                /* of the chain */
+	struct digest root;                /* of the keys: the chain's, and what else its tokens and blocks depend on */
 	struct cgn_str text;
 	bool specials;              /* add what the tokenizer puts around a text */
 	const struct digest *media; /* whose marks (PROMPT_MEDIUM) stand in the text, in order; one that does not comes last */

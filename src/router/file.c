@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file: a prompt's tokens by the model's own template and tokenizer. Short remainders are tokenised in the worker's turn; a long one goes to
  * the pool, since a megabyte of text takes longer than other requests on the worker should wait. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "router/tokens_priv.h"
 
 #define INLINE_BYTES ((size_t)16 * 1024) /* about two milliseconds */
+/* Text on the pool, of one worker: more than its threads tokenise in a second or so. */
+#define POOLED_MAX ((size_t)32 << 20)
 /* of a render: what a template does for a message is some hundred steps of 20 ns */
 #define STEPS_MAX  1000000
 #define MEMORY_MAX ((size_t)128 << 20)
@@ -20,6 +23,8 @@ struct tokens_job {
 	struct encode e;
 	struct tokens_chain chain; /* digests: the request's */
 	bool pooled, over; /* the pool has it; is done with it */
+	_Atomic bool gone; /* nobody waits for it any more: the pool passes it over */
+	struct gw_tokens_worker *worker; /* while the pool has it */
 	struct cgn_err err;
 };
 
@@ -36,10 +41,12 @@ void tokens_file_end(struct gw_req *r)
 {
 	struct tokens_job *j = r->prompt->job;
 	r->prompt->job = NULL;
-	if (j != NULL && j->pooled && !j->over)
+	if (j != NULL && j->pooled && !j->over) {
 		j->r = NULL; /* on_pooled frees it */
-	else if (j != NULL)
+		atomic_store_explicit(&j->gone, true, memory_order_relaxed);
+	} else if (j != NULL) {
 		job_free(j);
+	}
 }
 
 /* ---- a worker's tokenizers ---- */
@@ -191,6 +198,8 @@ static void on_pool(void *arg)
 {
 	struct tokens_job *j = arg;
 	struct tokenizer_work *work = NULL;
+	if (atomic_load_explicit(&j->gone, memory_order_relaxed))
+		return;
 	if (cgn_ok(tokenizer_work_new(j->kit->tokenizer, &work, &j->err)) && cgn_ok(encode_run(&j->e, work, &j->err)))
 		j->err.code = CGN_FINE;
 	tokenizer_work_free(&work);
@@ -200,6 +209,7 @@ static void on_pooled(void *arg)
 {
 	struct tokens_job *j = arg;
 	j->over = true;
+	j->worker->pooled -= j->text.n;
 	if (j->r != NULL)
 		gw_wake(j->r);
 	else
@@ -223,13 +233,21 @@ static void run(struct gw_req *r, struct tokens_job *j)
 		run_here(r, j);
 		return;
 	}
+	struct gw_tokens_worker *t = r->w->tokens;
+	if (j->text.n > POOLED_MAX - t->pooled) {
+		tokens_fall_back(r, "busy");
+		return;
+	}
 	j->r = r;
+	j->worker = t;
 	j->pooled = true;
+	t->pooled += j->text.n;
 	if (cgn_ok(cgn_loop_work(r->w->loop, on_pool, on_pooled, j))) {
 		gw_goto(r, GW_TOKENS);
 		return;
 	}
 	j->pooled = false;
+	t->pooled -= j->text.n;
 	tokens_fall_back(r, PROMPT_LACKS_MEMORY);
 }
 

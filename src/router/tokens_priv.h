@@ -30,6 +30,7 @@ struct gw_tokens_worker {
 	size_t n_models;
 	struct tokens_encoder *encoders;
 	size_t n_encoders;
+	size_t pooled; /* bytes of text on the pool */
 	struct metric_cell *hits, *misses, *evictions, *bytes, *seconds[GW_TOKENS_MODES];
 };
 

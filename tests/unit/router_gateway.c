@@ -249,7 +249,7 @@ static const struct grpc_method agent_methods[] = {{PROTO_AGENT_GENERATE, on_gen
 static void agent_join(size_t i)
 {
 	struct agent *a = &w->agent[i];
-	struct grpc_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"}, .methods = agent_methods, .n_methods = 1};
+	struct grpc_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"}, .methods = agent_methods, .n_methods = 1, .max_message = 16 << 20};
 	assert_true(cgn_ok(grpc_server_new(w->loop, &cfg, a, &a->server, NULL)));
 	char id[8], addr[32];
 	snprintf(id, sizeof id, "n%zu", i);
@@ -1104,6 +1104,67 @@ static void a_client_may_go_while_the_pool_works(void **state)
 	cgn_buf_fini(&b);
 }
 
+/* The pool has work that does not end before it is told to. */
+static _Atomic bool pool_blocked;
+static unsigned pool_jobs;
+
+static void block(void *arg)
+{
+	(void)arg;
+	while (atomic_load(&pool_blocked))
+		usleep(1000);
+}
+
+static void unblocked(void *arg)
+{
+	(void)arg;
+	pool_jobs--;
+}
+
+static void pool_block(void)
+{
+	atomic_store(&pool_blocked, true);
+	for (pool_jobs = 0; pool_jobs < 16; pool_jobs++)
+		assert_true(cgn_ok(cgn_loop_work(w->loop, block, unblocked, NULL)));
+}
+
+static void pool_release(void)
+{
+	atomic_store(&pool_blocked, false);
+	while (pool_jobs > 0)
+		turn_for(10 * CGN_MSEC);
+}
+
+static void what_waits_for_the_pool_is_bounded(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {0};
+	toy_world();
+	cgn_buf_putz(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"");
+	for (int i = 0; i < 11 << 20; i++)
+		cgn_buf_char(&b, 'a');
+	cgn_buf_putz(&b, "\"}]}");
+	pool_block();
+	struct http_call *waits[2] = {start(CHAT, cgn_buf_view(&b), NULL, 0), start(CHAT, cgn_buf_view(&b), NULL, 0)};
+	while (atomic_load(&w->shared.body_bytes) < 2 * b.n) /* all of it came */
+		turn_for(10 * CGN_MSEC);
+	turn_for(10 * CGN_MSEC);
+	assert_false(w->over);
+	ask(CHAT, cgn_buf_z(&b), NULL, 0); /* three of them are too many */
+	assert_int_equal(w->status, 200);
+	assert_int_equal(calls(), 1);
+	assert_int_equal(w->seen_chain, ROUTE_MAX_BLOCKS);
+	http_call_cancel(&waits[0]);
+	http_call_cancel(&waits[1]);
+	pool_release();
+	b.n = 0;
+	long_chat(&b, 7);
+	ask(CHAT, cgn_buf_z(&b), NULL, 0); /* and there is room again */
+	assert_int_equal(w->seen_chain, 60003 / 16);
+	world_close();
+	cgn_buf_fini(&b);
+}
+
 static void states_have_names_and_lead_to_the_end(void **state)
 {
 	(void)state;
@@ -1141,6 +1202,7 @@ int main(void)
 		cmocka_unit_test(a_file_makes_the_chain),
 		cmocka_unit_test(a_reload_leaves_nothing_old_behind),
 		cmocka_unit_test(a_client_may_go_while_the_pool_works),
+		cmocka_unit_test(what_waits_for_the_pool_is_bounded),
 		cmocka_unit_test(states_have_names_and_lead_to_the_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

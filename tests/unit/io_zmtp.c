@@ -465,6 +465,26 @@ static void endpoints(void **state)
 }
 
 /* Byte by byte, with a command between two messages. */
+static void a_message_may_be_empty(void **state)
+{
+	struct zmtp_wire w;
+	struct cgn_buf b = {0};
+	(void)state;
+	zmtp_put_greeting(&b);
+	cgn_buf_add(&b, "\1\0\0\0\4\0", 6);
+	struct cgn_str rest = cgn_buf_view(&b);
+	zmtp_wire_init(&w, 8);
+	assert_int_equal(zmtp_wire_next(&w, &rest), ZMTP_GOT_GREETING);
+	assert_int_equal(zmtp_wire_next(&w, &rest), ZMTP_GOT_MESSAGE);
+	assert_int_equal(w.n_parts, 2);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(w.parts[i].p != NULL && w.parts[i].n == 0);
+	assert_int_equal(zmtp_wire_next(&w, &rest), ZMTP_GOT_FAULT);
+	assert_string_equal(w.fault, "a command without a name");
+	zmtp_wire_fini(&w);
+	cgn_buf_fini(&b);
+}
+
 static void frames_in_pieces(void **state)
 {
 	struct zmtp_wire w;
@@ -516,6 +536,7 @@ int main(void)
 		cmocka_unit_test(old_subscriptions_count),
 		cmocka_unit_test(endpoints),
 		cmocka_unit_test(frames_in_pieces),
+		cmocka_unit_test(a_message_may_be_empty),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

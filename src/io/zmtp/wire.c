@@ -101,7 +101,7 @@ static enum zmtp_got end_of_message(struct zmtp_wire *w)
 {
 	size_t begin = 0;
 	for (size_t i = 0; i < w->n_ends; i++) {
-		w->parts[i] = (struct cgn_str){w->body.p + begin, w->ends[i] - begin};
+		w->parts[i] = w->ends[i] > begin ? (struct cgn_str){w->body.p + begin, w->ends[i] - begin} : CGN_STR(""); /* where nothing came there is no body */
 		begin = w->ends[i];
 	}
 	w->n_parts = w->n_ends;
@@ -117,11 +117,11 @@ static enum zmtp_got end_of_body(struct zmtp_wire *w)
 		w->ends[w->n_ends++] = w->body.n;
 		return (w->flags & FLAG_MORE) != 0 ? ZMTP_GOT_NOTHING : end_of_message(w);
 	}
-	size_t begin = parts_end(w);
-	w->command = (struct cgn_str){w->body.p + begin, w->body.n - begin};
-	w->body.n = begin; /* the bytes stay until the next call */
-	if (w->command.n == 0 || (uint8_t)w->command.p[0] >= w->command.n)
+	size_t begin = parts_end(w), n = w->body.n - begin;
+	if (n == 0 || (uint8_t)w->body.p[begin] >= n)
 		return fault(w, "a command without a name");
+	w->command = (struct cgn_str){w->body.p + begin, n};
+	w->body.n = begin; /* the bytes stay until the next call */
 	return ZMTP_GOT_COMMAND;
 }
 

@@ -218,10 +218,13 @@ static void comes_back_after_a_restart(void **state)
 	assert_int_equal(w.client.up, 0);
 	(void)open_one(&w, &w.server, &server);
 	until(&w, both_up);
+	unsigned failures = w.client.s->backoff.failures;
+	assert_true(failures > 0); /* greeted is not yet stayed */
 	zmtp_close(&w.server.s);
 	assert_null(w.server.s);
 	w.client.retrying = 0;
 	until(&w, client_down);
+	assert_int_equal(w.client.s->backoff.failures, failures + 1);
 	assert_string_equal(w.client.why, "it closed the connection");
 	w.server = (struct end){0};
 	(void)open_one(&w, &w.server, &server);

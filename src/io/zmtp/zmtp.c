@@ -46,7 +46,7 @@ static void tell(struct zmtp *s, uint64_t peer, enum zmtp_link what, const char 
 
 void zmtp_on_ready(struct zmtp_peer *p)
 {
-	cgn_backoff_reset(&p->s->backoff);
+	p->ready_at = cgn_loop_now(p->s->loop);
 	tell(p->s, p->id, ZMTP_CONNECTED, "");
 }
 
@@ -64,6 +64,8 @@ void zmtp_on_message(struct zmtp_peer *p)
 void zmtp_on_gone(struct zmtp_peer *p, const char *why)
 {
 	struct zmtp *s = p->s;
+	if (p->ready && cgn_loop_now(s->loop) - p->ready_at >= s->backoff.last)
+		cgn_backoff_reset(&s->backoff); /* it did stay; one that greets and goes at once is no better than none */
 	if (s->listener == NULL)
 		dial_later(s);
 	if (p->ready)

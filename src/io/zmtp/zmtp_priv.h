@@ -65,7 +65,7 @@ struct zmtp_peer {
 	struct cgn_link topics; /* PUB: what it subscribed to */
 	size_t n_topics;
 	struct cgn_timer pulse;
-	cgn_nsec heard;
+	cgn_nsec heard, ready_at;
 	unsigned pings; /* since then */
 	bool ready, ended; /* greeted whole; gone but for its memory */
 	struct cgn_grave grave;

@@ -717,6 +717,34 @@ static void a_replay_that_brings_nothing_fails(void **state)
 	world_close(&w);
 }
 
+/* A replay may run thousands of batches ahead of the live events that wait in the connection. */
+static void what_a_replay_overtook_is_no_restart(void **state)
+{
+	struct world w;
+	struct ev a = stored(1, 1, -1, 0, BT), other = removed(77, NULL);
+	(void)state;
+	world_open(&w, true);
+	tell(&w, KV_IN_CONNECTED);
+	replayed_at(&w, 0, &a);
+	for (unsigned i = 1; i < 3000; i++)
+		replayed_at(&w, i, &other);
+	tell(&w, KV_IN_REPLAY_END);
+	for (unsigned i = 500; i < 3000; i++)
+		live_at(&w, i, &other);
+	assert_false(w.o.replay);
+	assert_int_equal(kv_source_stats(w.s).duplicates, 2500);
+	assert_int_equal(kv_source_stats(w.s).restarts, 0);
+	assert_int_equal(tiers(&w, 0, 0), GPU);
+	live_at(&w, 0, &other); /* too old to tell: if it is another publisher's, the lull's replay shows it */
+	w.now = w.o.wake_at;
+	tell(&w, KV_IN_TICK);
+	assert_true(w.o.replay && w.o.replay_from == 2999);
+	tell(&w, KV_IN_REPLAY_END);
+	assert_int_equal(kv_source_stats(w.s).restarts, 1);
+	assert_int_equal(tiers(&w, 0, 0), 0);
+	world_close(&w);
+}
+
 static void two_publishers_at_one_endpoint_demote(void **state)
 {
 	struct world w;
@@ -1046,6 +1074,7 @@ int main(void)
 		cmocka_unit_test(without_replay_a_gap_forgets),
 		cmocka_unit_test(a_failed_replay_rests),
 		cmocka_unit_test(a_replay_that_brings_nothing_fails),
+		cmocka_unit_test(what_a_replay_overtook_is_no_restart),
 		cmocka_unit_test(two_publishers_at_one_endpoint_demote),
 		cmocka_unit_test(an_unparsable_batch_demotes_for_a_while),
 		cmocka_unit_test(a_lull_is_looked_into),

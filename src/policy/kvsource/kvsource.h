@@ -19,7 +19,8 @@
  *
  * Sequence. Batches are numbered from 0 and applied in order, each once; those that come early wait (HELD_BATCHES, HELD_BYTES). A gap, and
  * each new connection, orders a replay from the last batch that was applied: if the publisher answers with another batch of that number, or with
- * none, it was restarted, and everything is forgotten. A number that was applied before, with other contents, says the same. A replay that
+ * none, it was restarted, and everything is forgotten. A number that was applied before, with other contents, says the same (among
+ * the last 1,024; those before that come from a connection that a replay overtook). A replay that
  * fails, or does not reach back far enough, forgets everything too, and the source goes on from what comes next, as KV_SOURCE_PARTIAL: what it
  * knows is true, but there may be more. After a failure a replay
  * from the beginning is tried 30 s later, and again; what is known is kept until one answers.

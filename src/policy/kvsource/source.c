@@ -47,6 +47,13 @@ static bool applied(const struct kv_source *s, uint64_t seq, struct cgn_str payl
 	return s->started && seq < s->next && seq >= s->base && s->next - seq <= PRINTS && s->prints[seq % PRINTS] == print_of(payload);
 }
 
+/* Applied so long ago that its contents are not remembered: a replay may be that far ahead of the live events. If it is a restarted
+ * publisher's after all, the next audit shows it. */
+static bool overtaken(const struct kv_source *s, uint64_t seq)
+{
+	return s->cfg.can_replay && s->started && seq < s->next && s->next - seq > PRINTS;
+}
+
 static void begin_replay(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
 {
 	s->verify = s->started && s->next > s->base;
@@ -232,7 +239,7 @@ static void on_live(struct kv_source *s, uint64_t seq, struct cgn_str payload, c
 {
 	if (s->state == KV_SOURCE_DEMOTED && !(s->hopeless && seq == 0))
 		return;
-	if (applied(s, seq, payload)) {
+	if (applied(s, seq, payload) || overtaken(s, seq)) {
 		s->stats.duplicates++;
 		return;
 	}

@@ -25,10 +25,18 @@ static void sent_changed(void *user, uint64_t digest)
 			F_U64("blocks", holdings_count(h)), F_STR("then", "the block is not told of"));
 }
 
+/* Nothing is recorded that the node may have no room for: what was recorded and not told of would take somebody else's reference with it
+ * when it goes. */
 void holds_sent(struct engine *e, const uint64_t *chain, size_t n)
 {
-	if (e->source == HOLDS_SENT)
-		residency_add(e->resident, chain, n, sent_changed, e);
+	size_t held = holdings_count(e->agent->holdings);
+	if (e->source != HOLDS_SENT)
+		return;
+	if (held + n > AGENT_MAX_BLOCKS) {
+		cgn_log(WARN, "agent.holdings_full", F_STR("engine", e->name), F_U64("blocks", held), F_STR("then", "what is sent there is not recorded"));
+		return;
+	}
+	residency_add(e->resident, chain, n, sent_changed, e);
 }
 
 void holds_sent_clear(struct engine *e)

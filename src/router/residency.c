@@ -14,7 +14,7 @@ static struct cluster_node *node_of(const struct router_watch *w)
 	return w->r->cluster->by_slot[w->slot];
 }
 
-/* A lane of its own for the node. Without one it is a node of which nothing is known. */
+/* A lane of its own for the node. Without one it is a node of which nothing is known, until its next sums ask again. */
 static void lane_take(struct router_watch *w)
 {
 	struct cluster_node *n = node_of(w);
@@ -165,10 +165,20 @@ static void repair(struct router_watch *w, uint32_t *ranges, size_t n)
 		grpc_send(w->call, &(struct iovec){b.p, b.n}, 1);
 }
 
+/* Lanes and memory come free again. What it told meanwhile is missing: its sums say so. */
+static bool lane_again(struct router_watch *w)
+{
+	struct cluster_node *n = node_of(w);
+	n->has_lane = cgn_ok(kvindex_node_add(w->r->shared.index, &n->lane, NULL));
+	if (n->has_lane)
+		cgn_loop_defer(w->r->loop, &w->r->publish);
+	return n->has_lane;
+}
+
 void router_residency_check(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check)
 {
 	uint32_t ranges[KV_RANGES];
-	if (!node_of(w)->has_lane)
+	if (!node_of(w)->has_lane && !lane_again(w))
 		return;
 	size_t n = differ(w, check->sums, ranges);
 	if (n == 0)

@@ -15,6 +15,7 @@
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 #include "router/gateway.h"
+#include "router/router.h"
 #include "toy_tokenizer.h"
 
 #define MAX_AGENTS 5
@@ -834,6 +835,42 @@ static void a_node_that_failed_is_not_preferred(void **state)
 	world_close();
 }
 
+static void published(struct cgn_hook *h)
+{
+	(void)h;
+}
+
+static void a_node_without_a_lane_gets_one_when_there_is_room(void **state)
+{
+	(void)state;
+	world_open(1, "", NULL);
+	struct router r = {.tag = ROUTER_TAG, .loop = w->loop, .cluster = w->cluster, .shared = w->shared};
+	struct router_watch watch = {.r = &r, .slot = w->cluster->by_slot[0]->slot};
+	struct cluster_node *n = w->cluster->by_slot[watch.slot];
+	uint64_t sums[KV_RANGES] = {0};
+	Cognitora__V1__ResidencyCheck check = COGNITORA__V1__RESIDENCY_CHECK__INIT;
+	uint16_t lane = 0;
+	check.sums = sums;
+	check.n_sums = KV_RANGES;
+	cgn_hook_init(&r.publish, published);
+	router_residency_init(&r);
+	while (cgn_ok(kvindex_node_add(w->shared.index, &lane, NULL)))
+		continue;
+	router_residency_open(&watch);
+	assert_false(n->has_lane);
+	router_residency_check(&watch, &check);
+	assert_false(n->has_lane); /* still none */
+	kvindex_node_remove(w->shared.index, 77);
+	while (kvindex_tick(w->shared.index, 1 << 20))
+		continue;
+	router_residency_check(&watch, &check);
+	assert_true(n->has_lane);
+	assert_int_equal(n->lane, 77);
+	assert_int_equal(watch.stale_since, 0); /* all of it is known: it holds nothing */
+	turn_for(10 * CGN_MSEC);
+	world_close();
+}
+
 /* ---- tokens that engines tell ---- */
 
 static unsigned asked(void)
@@ -1191,6 +1228,7 @@ int main(void)
 		cmocka_unit_test(engines_with_events_are_known_by_the_index),
 		cmocka_unit_test(blocks_of_bytes_are_in_no_index),
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
+		cmocka_unit_test(a_node_without_a_lane_gets_one_when_there_is_room),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
 		cmocka_unit_test(what_was_kept_is_of_its_size_of_blocks),
 		cmocka_unit_test(ids_need_no_engine_and_some_routes_no_chain),

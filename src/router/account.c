@@ -132,7 +132,7 @@ static void record_correct(const struct gw_req *r, uint64_t actual)
 static void tail_keep(const struct gw_req *r)
 {
 	const struct usage *u = &r->usage;
-	if (!r->guess.fed && r->guess.last != 0 && u->has_completion)
+	if (!r->several && !r->guess.fed && r->guess.last != 0 && u->has_completion)
 		tail_put(r->w->shared->tails, r->guess.last, r->guess.node,
 			(struct tail){u->prompt_tokens, u->completion_tokens});
 }
@@ -141,7 +141,7 @@ static void tail_keep(const struct gw_req *r)
 static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
 {
 	const struct tail *t = &r->guess.tail;
-	if (t->prompt > 0 && t->answer > 1 && r->usage.cached_tokens >= t->prompt)
+	if (!r->several && t->prompt > 0 && t->answer > 1 && r->usage.cached_tokens >= t->prompt)
 		cluster_cell_answer(cell, t->answer - 1, r->usage.cached_tokens - t->prompt);
 }
 

@@ -167,6 +167,7 @@ struct gw_req {
 	/* routed */
 	struct cgn_str model; /* resolved; empty while unknown */
 	bool parsed, stream;
+	bool several; /* prompts, or answers to one: the engine's counts are their sums */
 	bool backed_off; /* the pause before this try is over */
 	struct prefix_chain chain;
 	const char *tokens;        /* what its blocks are of: gw_tokens_text; NULL: it has none */

@@ -37,6 +37,26 @@ static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const 
 		"the model `%.*s` does not exist here", (int)(asked.n < 200 ? asked.n : 200), asked.p);
 }
 
+/* "n", "best_of", or a list of prompts. */
+static bool is_several(struct json_val body)
+{
+	static const char *const keys[] = {"n", "best_of", "prompt", "input"};
+	struct json_val v[CGN_COUNT(keys)], elem;
+	uint64_t n = 0;
+	json_pick(body, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < 2; i++)
+		if (v[i].raw.p != NULL && json_u64(v[i], &n) && n > 1)
+			return true;
+	for (size_t i = 2; i < CGN_COUNT(keys); i++) {
+		if (v[i].raw.p == NULL || v[i].type != JSON_ARRAY)
+			continue;
+		struct json_iter it = json_iter_of(v[i]);
+		if (json_next_elem(&it, &elem) && (elem.type == JSON_STRING || elem.type == JSON_ARRAY))
+			return json_next_elem(&it, &elem);
+	}
+	return false;
+}
+
 static enum gw_step body_parse(struct gw_req *r)
 {
 	struct json_val body, model;
@@ -60,6 +80,7 @@ static enum gw_step body_parse(struct gw_req *r)
 	if (r->state != GW_ROUTE)
 		return STEP_AGAIN;
 	r->stream = json_get_bool(body, "stream", false);
+	r->several = is_several(body);
 	r->parsed = true;
 	gw_tokens_start(r, body, row);
 	return STEP_AGAIN;

@@ -740,6 +740,45 @@ static void long_prompts_have_chains_and_hits(void **state)
 	world_close();
 }
 
+static uint64_t last_digest(void)
+{
+	assert_in_range(w->seen_chain, 1, CGN_COUNT(w->seen_digests));
+	return w->seen_digests[w->seen_chain - 1];
+}
+
+static struct tail tail_of(uint64_t digest)
+{
+	const char *id = w->cluster->by_slot[0]->info->id;
+	return tail_get(w->shared.tails, digest, route_hash(id, strlen(id)));
+}
+
+static void several_answers_are_no_tail(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *more;
+		bool kept;
+	} row[] = {{"", true}, {",\"n\":1", true}, {",\"n\":3", false}, {",\"best_of\":2", false}, {",\"prompt\":[\"b\",\"c\"]", false}, {",\"prompt\":[\"b\"]", true}};
+	for (size_t i = 0; i < CGN_COUNT(row); i++) {
+		struct cgn_buf b = {0};
+		world_open(1, "[models.m]\nblock_bytes = 16\n", NULL);
+		w->agent[0].act = ACT_STREAM;
+		cgn_buf_fmt(&b, "{\"model\":\"m\",\"system\":\"who is it that comes here\",\"stream\":true%s", row[i].more);
+		cgn_buf_putz(&b, strstr(row[i].more, "prompt") != NULL ? "}" : ",\"prompt\":\"a\"}");
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		uint64_t asked_first = last_digest();
+		ask("/v1/completions", "{\"model\":\"m\",\"stream\":true,\"prompt\":\"and who is it that comes behind\"}", NULL, 0);
+		for (int k = 0; k < 500 && tail_of(last_digest()).prompt == 0; k++)
+			turn_for(10 * CGN_MSEC); /* that one is in the books, and so is the one before it */
+		assert_int_equal(tail_of(last_digest()).prompt, 5);
+		struct tail t = tail_of(asked_first);
+		assert_int_equal(t.prompt, row[i].kept ? 5 : 0);
+		assert_int_equal(t.answer, row[i].kept ? 2 : 0);
+		cgn_buf_fini(&b);
+		world_close();
+	}
+}
+
 /* From here on the nodes are ones whose engines publish events. */
 static void feed_all(void)
 {
@@ -1225,6 +1264,7 @@ int main(void)
 		cmocka_unit_test(keys_are_asked_for),
 		cmocka_unit_test(a_pin_is_kept_and_a_node_that_leaves_is_not_used),
 		cmocka_unit_test(long_prompts_have_chains_and_hits),
+		cmocka_unit_test(several_answers_are_no_tail),
 		cmocka_unit_test(engines_with_events_are_known_by_the_index),
 		cmocka_unit_test(blocks_of_bytes_are_in_no_index),
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),

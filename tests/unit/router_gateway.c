@@ -1161,6 +1161,30 @@ static void a_reload_leaves_nothing_old_behind(void **state)
 	world_close();
 }
 
+static void no_tools_are_no_reason_for_the_template_of_tools(void **state)
+{
+	(void)state;
+	static const char config[] =
+		"{\"chat_template\":[{\"name\":\"default\",\"template\":\"{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}\"},"
+		"{\"name\":\"tool_use\",\"template\":\"{% for m in messages %}{% for c in m.content %}{{ c.text }}{{ c.text }}<|im_end|>{% endfor %}{% endfor %}\"}]}";
+	struct toy t;
+	char path[64];
+	toy_write(&t, 1, false);
+	snprintf(path, sizeof path, "%s/tokenizer_config.json", t.dir);
+	(void)unlink(t.template);
+	assert_true(cgn_ok(disk_write_file_atomic(path, cgn_str_of(config), 0600, NULL)));
+	world_of("openai_compat", 1, t.toml, NULL);
+	(void)unlink(path);
+	toy_remove(&t);
+	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}", NULL, 0);
+	assert_int_equal(w->seen_chain, 6);
+	ask(CHAT, "{\"model\":\"m\",\"tools\":[],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}", NULL, 0);
+	assert_int_equal(w->seen_chain, 6);
+	ask(CHAT, "{\"model\":\"m\",\"tools\":[{\"name\":\"f\"}],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}", NULL, 0);
+	assert_int_equal(w->seen_chain, 9);
+	world_close();
+}
+
 static void a_client_may_go_while_the_pool_works(void **state)
 {
 	(void)state;
@@ -1279,6 +1303,7 @@ int main(void)
 		cmocka_unit_test(a_client_that_goes_cancels_the_question),
 		cmocka_unit_test(a_file_makes_the_chain),
 		cmocka_unit_test(a_reload_leaves_nothing_old_behind),
+		cmocka_unit_test(no_tools_are_no_reason_for_the_template_of_tools),
 		cmocka_unit_test(a_client_may_go_while_the_pool_works),
 		cmocka_unit_test(what_waits_for_the_pool_is_bounded),
 		cmocka_unit_test(states_have_names_and_lead_to_the_end),

@@ -150,6 +150,9 @@ static void cache_learn(struct gw_req *r)
 {
 	struct cluster_cell *cell = &r->w->shared->cells[r->t.slot];
 	const struct usage *u = &r->usage;
+	const struct view_node *node = view_node_at(r->w->view, r->t.slot);
+	if (node == NULL || node->name_hash != r->guess.node)
+		return; /* a client so slow that the node has gone: its successor in the slot is not to be blamed */
 	cluster_cell_measure(cell, u->prompt_tokens, chain_length(r));
 	tail_keep(r);
 	if (!u->has_cached)

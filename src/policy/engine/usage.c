@@ -37,7 +37,7 @@ static bool take(struct json_val object, const char *key, bool *has, uint64_t *o
 {
 	struct json_val v;
 	uint64_t n = 0;
-	if (!json_get(object, key, &v) || !json_u64(v, &n))
+	if (!json_get(object, key, &v) || !json_u64(v, &n) || n > USAGE_MOST)
 		return false;
 	*has = true;
 	*out = n;

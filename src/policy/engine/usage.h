@@ -13,6 +13,8 @@ struct usage {
 	uint64_t prompt_tokens, completion_tokens, cached_tokens;
 };
 
+#define USAGE_MOST ((uint64_t)1 << 40) /* tokens; who claims more has not counted, and is not heard */
+
 /* Take over what the last readable "usage" object of |text| says; fields that it lacks stay. True when there was one.
  * |text| may begin and end anywhere. */
 bool usage_find(struct cgn_str text, struct usage *io);

@@ -137,7 +137,7 @@ static const char *render(struct gw_req *r, struct tokens_job *j)
 static const char *read_body(struct gw_req *r, const struct gw_kit *k)
 {
 	struct gw_prompt *p = r->prompt;
-	struct json_val tools, tool;
+	struct json_val tools = {0}, tool;
 	const char *lacks = NULL;
 	bool with_tools = k->tools.compiled != NULL && json_get(p->body, "tools", &tools) && tools.type == JSON_ARRAY;
 	struct json_iter it = with_tools ? json_iter_of(tools) : (struct json_iter){0};

@@ -37,7 +37,7 @@ struct zmtp_cfg {
 	bool bind;
 	struct cgn_str topic; /* SUB: what messages must begin with; empty: all */
 	size_t max_message;   /* 0: 16 MiB */
-	size_t queue;         /* bytes, for each peer; 0: 16 MiB */
+	size_t queue;         /* bytes of messages, for each peer; 0: 16 MiB. Its buffer, with answers to PINGs, is at most twice that */
 	/* A peer that speaks 3.1 is pinged when it was silent that long, and given up after three times as long; 0: 5 s. */
 	cgn_nsec heartbeat;
 };

@@ -27,6 +27,7 @@
  * When nothing came for KV_SOURCE_QUIET, a replay looks whether the last batch before the lull was lost, and again each KV_SOURCE_IDLE.
  * An unparsable batch demotes: all is forgotten, and the source starts anew behind it after 30 s. So does a publisher that was restarted more
  * than 8 times within 30 s: two that publish to one endpoint look like that.
+ * So does one that seems to restart more than 8 times in 30 s: two publishers share the endpoint.
  * A source that lost its connection keeps what it knows for 10 s.
  *
  * Memory: at most max_blocks blocks of ours, and as many pages, 130 to 260 bytes each, and 8 to 20 more for each further

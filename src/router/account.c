@@ -95,7 +95,7 @@ static double chain_length(const struct gw_req *r)
 static uint64_t tail_tokens(const struct gw_req *r)
 {
 	const struct tail *t = &r->guess.tail;
-	double share = cluster_cell_answer_share(&r->w->shared->cells[r->t.slot]);
+	double share = cluster_cell_answer_share(&r->w->shared->choice.cells[r->t.slot]);
 	return t->prompt > 0 && t->answer > 0 ? t->prompt + (uint64_t)((double)(t->answer - 1) * share + 0.5)
 					       : t->prompt;
 }
@@ -122,11 +122,11 @@ static void record_correct(const struct gw_req *r, uint64_t actual)
 {
 	const struct gw_guess *g = &r->guess;
 	if (g->chain == NULL ||
-		cluster_cell_trust(&r->w->shared->cells[r->t.slot]) > 0.5)
+		cluster_cell_trust(&r->w->shared->choice.cells[r->t.slot]) > 0.5)
 		return;
 	double had = (double)actual * chain_length(r) / (double)(r->usage.prompt_tokens + 1);
 	size_t keep = had < r->held ? (size_t)had : r->held;
-	route_record_drop(r->w->shared->record, g->chain + keep, r->held - keep, r->t.slot);
+	route_record_drop(r->w->shared->choice.record, g->chain + keep, r->held - keep, r->t.slot);
 }
 
 static void tail_keep(const struct gw_req *r)
@@ -148,7 +148,7 @@ static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
 /* Predicted and actual, side by side, of one answered request; and what is to be learned from it. */
 static void cache_learn(struct gw_req *r)
 {
-	struct cluster_cell *cell = &r->w->shared->cells[r->t.slot];
+	struct cluster_cell *cell = &r->w->shared->choice.cells[r->t.slot];
 	const struct usage *u = &r->usage;
 	const struct view_node *node = view_node_at(r->w->view, r->t.slot);
 	if (node == NULL || node->name_hash != r->guess.node)

@@ -136,7 +136,7 @@ static void put_u64(struct json_out *j, const char *key, uint64_t v)
 static void index_put(struct json_out *j, const struct router *r)
 {
 	struct kvindex_stats s;
-	kvindex_stats(r->shared.index, &s);
+	kvindex_stats(r->shared.choice.index, &s);
 	put_u64(j, "blocks", s.blocks);
 	put_u64(j, "memberships", s.memberships);
 	put_u64(j, "bytes", s.bytes);
@@ -145,8 +145,8 @@ static void index_put(struct json_out *j, const struct router *r)
 	put_u64(j, "shed_memberships", s.shed_memberships);
 	json_key(j, "record");
 	json_open(j, '{');
-	put_u64(j, "blocks", route_record_blocks(r->shared.record));
-	put_u64(j, "bytes", route_record_bytes(r->shared.record) + tail_bytes(r->shared.tails));
+	put_u64(j, "blocks", route_record_blocks(r->shared.choice.record));
+	put_u64(j, "bytes", route_record_bytes(r->shared.choice.record) + tail_bytes(r->shared.tails));
 	json_close(j, '}');
 }
 
@@ -173,7 +173,7 @@ static void digests(
 	const struct router *r, const struct cluster_node *n, struct cgn_str range, struct svc_admin_reply *reply)
 {
 	uint64_t one = KV_RANGES;
-	uint64_t blocks = n->has_lane ? kvindex_count(r->shared.index, n->lane) : 0;
+	uint64_t blocks = n->has_lane ? kvindex_count(r->shared.choice.index, n->lane) : 0;
 	if (range.n > 0 && (!cgn_str_u64(range, &one) || one >= KV_RANGES)) {
 		svc_admin_error(reply, 400, "bad_range", "range is a number from 0 to 255");
 		return;
@@ -184,7 +184,7 @@ static void digests(
 	}
 	reply->content_type = "text/plain; charset=utf-8";
 	if (blocks > 0)
-		kvindex_each(r->shared.index, n->lane, (unsigned)one, put_digest, &reply->body);
+		kvindex_each(r->shared.choice.index, n->lane, (unsigned)one, put_digest, &reply->body);
 }
 
 static void index_node(struct router *r, const struct http_head *h, struct cgn_str id, struct svc_admin_reply *reply)

@@ -63,7 +63,7 @@ static const struct view_node *node_of(const struct gw_req *r, const struct engi
 {
 	const struct view_model *m = view_model_find(r->w->view, r->model);
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
-		size_t at = (r->w->turn + i) % m->n_ready;
+		size_t at = (r->w->asked + i) % m->n_ready;
 		*ops = m->tokens[at];
 		if (*ops != NULL && (!(*ops)->guess || r->prompt->guess))
 			return m->ready[at];

@@ -14,7 +14,7 @@ static void capacity_set(struct router *r, const struct cluster_node *n)
 {
 	double tokens = cluster_cell_block_tokens(&r->cluster->cells[n->slot]);
 	double blocks = (double)cluster_node_kv_tokens(n) / (tokens > 0 ? tokens : BLOCK_TOKENS);
-	route_record_capacity(r->shared.record, n->slot, (uint64_t)blocks);
+	route_record_capacity(r->shared.choice.record, n->slot, (uint64_t)blocks);
 }
 
 /* A static node has two names, and may be cordoned by either. */
@@ -31,7 +31,7 @@ void router_obey(struct router *r, const struct cluster_orders *o)
 {
 	struct cluster_node *n = r->cluster->by_slot[o->slot];
 	if (o->forget)
-		route_record_forget(r->shared.record, o->slot);
+		route_record_forget(r->shared.choice.record, o->slot);
 	if (o->had_lane)
 		router_residency_gone(r, o->lane);
 	if (n != NULL && o->publish) {

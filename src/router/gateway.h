@@ -11,7 +11,7 @@
 #include "joint/telemetry/telemetry.h"
 #include "policy/cluster/view.h"
 #include "policy/engine/usage.h"
-#include "policy/kvindex/kvindex.h"
+#include "policy/chooser/chooser.h"
 #include "policy/prefix/prefix.h"
 #include "policy/routing/tail.h"
 #include "router/rules.h"
@@ -20,9 +20,7 @@
 
 /* ---- what workers share ---- */
 struct gw_shared {
-	struct cluster_cell *cells; /* the cluster's */
-	struct kvindex *index;       /* of what engines say they hold; written by the control loop */
-	struct route_record *record; /* of what was sent to those that do not say */
+	struct chooser_shared choice; /* its index is written by the control loop */
 	struct tail_table *tails;
 	struct tls_ctx *agent_tls; /* NULL: agents are reached in clear */
 	uint64_t started_unix;
@@ -55,11 +53,9 @@ struct gw_worker {
 	struct http_server *server;
 	struct cluster_view *view;
 	struct gw_rules *rules;
-	struct kvindex_reader *reader;
+	struct chooser *chooser;
+	uint32_t asked; /* counts requests sent: engines are asked for tokens in turn */
 	struct gw_link *links[ROUTE_MAX_NODES];
-	struct route_cand *cands; /* room for cands_cap candidates */
-	size_t cands_cap;
-	uint32_t turn;
 	uint64_t ids; /* state of the generator of request ids */
 	struct gw_series *series;
 	size_t n_series;
@@ -122,7 +118,7 @@ struct gw_try {
 	uint16_t slot;
 	const char *node_id; /* in the request's arena */
 	struct metric_cell *predicted, *actual; /* of cached tokens */
-	bool booked;
+	struct choose_ticket ticket;
 	bool head_seen, closed;
 	struct cgn_str first_data; /* p != NULL while its first bytes are at hand; borrowed */
 	struct cgn_err why;        /* once closed */
@@ -230,8 +226,8 @@ void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_mod
 void gw_tokens_end(struct gw_req *r); /* cancels what is under way; safe when nothing is */
 
 /* try.c: one try on one node. */
-/* A failure to start is a failed try: t.closed and t.why. The node's booking was made. */
-void gw_try_start(struct gw_req *r, const struct view_node *node);
+/* A failure to start is a failed try: t.closed and t.why. |ticket| is what was booked for it. */
+void gw_try_start(struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket);
 void gw_try_end(struct gw_req *r); /* cancels what is open, gives the booking back; safe when none is open */
 /* stream.c: the engine's head, its bytes, and its end to the client. */
 void gw_send_head(struct gw_req *r);

@@ -126,8 +126,8 @@ static void stop(void **take)
 	cluster_view_unref(&r->view);
 	gw_rules_unref(&r->rules);
 	cluster_free(&r->cluster);
-	kvindex_free(&r->shared.index);
-	route_record_free(&r->shared.record);
+	kvindex_free(&r->shared.choice.index);
+	route_record_free(&r->shared.choice.record);
 	tail_free(&r->shared.tails);
 	tls_ctx_free(&r->http_tls);
 	tls_ctx_free(&r->grpc_tls);
@@ -151,7 +151,7 @@ static CGN_RC index_open(struct router *r, struct cgn_err *err)
 	if (cfg.max_bytes < least)
 		return CGN_FAIL(err, INVALID, "router.index_size: %zu bytes, %u workers need at least %zu", cfg.max_bytes,
 			cfg.max_readers, least);
-	return kvindex_new(&cfg, &r->shared.index, err);
+	return kvindex_new(&cfg, &r->shared.choice.index, err);
 }
 
 static CGN_RC open_all(struct router *r, struct cgn_err *err)
@@ -160,9 +160,9 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(state_tls_server(r->cfg, &r->grpc_tls, err));
 	CGN_TRY(state_tls_client(r->cfg, &r->shared.agent_tls, err));
 	CGN_TRY(cluster_new(&r->cluster, err));
-	r->shared.cells = r->cluster->cells;
+	r->shared.choice.cells = r->cluster->cells;
 	CGN_TRY(index_open(r, err));
-	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.record, err));
+	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
 	CGN_TRY(tail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));

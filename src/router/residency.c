@@ -19,7 +19,7 @@ static void lane_take(struct router_watch *w)
 {
 	struct cluster_node *n = node_of(w);
 	struct cgn_err err;
-	n->has_lane = cgn_ok(kvindex_node_add(w->r->shared.index, &n->lane, &err));
+	n->has_lane = cgn_ok(kvindex_node_add(w->r->shared.choice.index, &n->lane, &err));
 	if (!n->has_lane)
 		cgn_log(ERROR, "router.index_full", F_STR("node", n->info->id), F_STR("why", err.msg),
 			F_STR("then", "what it holds is not indexed"));
@@ -30,7 +30,7 @@ static void lane_take(struct router_watch *w)
 /* The node goes, and with it, at once, all that was known of it. */
 void router_residency_gone(struct router *r, uint16_t lane)
 {
-	kvindex_node_remove(r->shared.index, lane);
+	kvindex_node_remove(r->shared.choice.index, lane);
 	cgn_timer_set(&r->sweep, 0);
 }
 
@@ -55,8 +55,8 @@ void router_residency_open(struct router_watch *w)
 static void forget_all(struct router_watch *w)
 {
 	struct cluster_node *n = node_of(w);
-	route_record_forget(w->r->shared.record, w->slot);
-	if (n->has_lane && is_blank(w->r->shared.index, n->lane))
+	route_record_forget(w->r->shared.choice.record, w->slot);
+	if (n->has_lane && is_blank(w->r->shared.choice.index, n->lane))
 		return;
 	if (n->has_lane)
 		router_residency_gone(w->r, n->lane);
@@ -74,13 +74,13 @@ static void forget(struct router_watch *w, const Cognitora__V1__Residency *res)
 	if (res->n_ranges == 0)
 		forget_all(w);
 	for (size_t i = 0; i < res->n_ranges && n->has_lane; i++)
-		kvindex_clear(w->r->shared.index, n->lane, res->ranges[i]);
+		kvindex_clear(w->r->shared.choice.index, n->lane, res->ranges[i]);
 }
 
 /* What was sent there is a guess, and so it goes into the record beside what this router sent itself. */
 static void record_take(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
-	struct route_record *record = w->r->shared.record;
+	struct route_record *record = w->r->shared.choice.record;
 	for (size_t at = 0, n; at < res->n_blocks; at += n) {
 		bool held = res->tiers.len == 0 || res->tiers.data[at] != 0;
 		for (n = 1; at + n < res->n_blocks && n < ROUTE_MAX_BLOCKS; n++)
@@ -101,7 +101,7 @@ static void source_take(struct router_watch *w, const Cognitora__V1__Residency *
 	n->fed = fed;
 	cgn_loop_defer(w->r->loop, &w->r->publish);
 	if (fed)
-		route_record_forget(w->r->shared.record, w->slot);
+		route_record_forget(w->r->shared.choice.record, w->slot);
 }
 
 void router_residency_take(struct router_watch *w, const Cognitora__V1__Residency *res)
@@ -111,7 +111,7 @@ void router_residency_take(struct router_watch *w, const Cognitora__V1__Residenc
 	if (res->reset)
 		forget(w, res);
 	if (n->has_lane)
-		kvindex_set(w->r->shared.index, n->lane, res->blocks, res->tiers.len > 0 ? res->tiers.data : NULL,
+		kvindex_set(w->r->shared.choice.index, n->lane, res->blocks, res->tiers.len > 0 ? res->tiers.data : NULL,
 			res->n_blocks);
 	if (!n->fed)
 		record_take(w, res);
@@ -121,7 +121,7 @@ void router_residency_take(struct router_watch *w, const Cognitora__V1__Residenc
 
 static size_t differ(const struct router_watch *w, const uint64_t *sums, uint32_t out[KV_RANGES])
 {
-	const struct kvindex *ix = w->r->shared.index;
+	const struct kvindex *ix = w->r->shared.choice.index;
 	uint16_t lane = node_of(w)->lane;
 	const uint64_t *ours = kvindex_sums(ix, lane);
 	size_t n = 0;
@@ -137,7 +137,7 @@ static void agreed(struct router_watch *w)
 	w->repairs_in_a_row = 0;
 	if (w->stale_since != 0)
 		cgn_log(INFO, "router.residency_complete", F_STR("node", n->info->id),
-			F_U64("blocks", kvindex_count(w->r->shared.index, n->lane)),
+			F_U64("blocks", kvindex_count(w->r->shared.choice.index, n->lane)),
 			F_DUR("took", cgn_loop_now(w->r->loop) - w->opened_at));
 	w->stale_since = 0;
 }
@@ -169,7 +169,7 @@ static void repair(struct router_watch *w, uint32_t *ranges, size_t n)
 static bool lane_again(struct router_watch *w)
 {
 	struct cluster_node *n = node_of(w);
-	n->has_lane = cgn_ok(kvindex_node_add(w->r->shared.index, &n->lane, NULL));
+	n->has_lane = cgn_ok(kvindex_node_add(w->r->shared.choice.index, &n->lane, NULL));
 	if (n->has_lane)
 		cgn_loop_defer(w->r->loop, &w->r->publish);
 	return n->has_lane;
@@ -213,7 +213,7 @@ static const char *state_of(const struct router *r, const struct cluster_node *n
 	if (w->stale_since != 0)
 		return "incomplete";
 	for (unsigned i = 0; n->has_lane && i < KV_RANGES; i++)
-		if (kvindex_range_was_shed(r->shared.index, n->lane, i))
+		if (kvindex_range_was_shed(r->shared.choice.index, n->lane, i))
 			return "shed";
 	return n->has_lane ? "agreed" : "shed";
 }
@@ -231,41 +231,41 @@ void router_knowledge(const struct router *r, const struct cluster_node *n, stru
 	const struct router_watch *w = r->watches[n->slot]; /* NULL: there was no memory for it */
 	*out = (struct router_knowledge){.source = n->fed ? "events" : "sent",
 		.state = w != NULL ? state_of(r, n, w) : "lost",
-		.recorded = route_record_blocks_of(r->shared.record, n->slot),
+		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
 		.staleness = w != NULL ? router_staleness(w) : 0,
 		.trust = cluster_cell_trust(&r->cluster->cells[n->slot])};
 	if (!n->has_lane)
 		return;
-	out->blocks = kvindex_count(r->shared.index, n->lane);
-	out->sums = fold(kvindex_sums(r->shared.index, n->lane));
-	kvindex_tier_counts(r->shared.index, n->lane, out->tier_blocks);
+	out->blocks = kvindex_count(r->shared.choice.index, n->lane);
+	out->sums = fold(kvindex_sums(r->shared.choice.index, n->lane));
+	kvindex_tier_counts(r->shared.choice.index, n->lane, out->tier_blocks);
 }
 
 static void on_sweep(struct cgn_timer *t)
 {
 	struct router *r = CGN_CONTAINER(t, struct router, sweep);
 	CGN_LIVE(r, ROUTER_TAG);
-	if (kvindex_tick(r->shared.index, SWEEP))
+	if (kvindex_tick(r->shared.choice.index, SWEEP))
 		cgn_timer_set(t, 10 * CGN_MSEC);
 }
 
 void router_residency_show(struct router *r)
 {
 	struct kvindex_stats s;
-	kvindex_stats(r->shared.index, &s);
+	kvindex_stats(r->shared.choice.index, &s);
 	metric_set(METRIC_ONE(INDEX_BLOCKS), (double)s.blocks);
 	metric_set(METRIC_ONE(INDEX_BYTES), (double)s.bytes);
 	metric_add(METRIC_ONE(INDEX_SHED), s.shed_memberships - r->shed_shown);
 	r->shed_shown = s.shed_memberships;
-	metric_set(METRIC_ONE(RECORD_BLOCKS), (double)route_record_blocks(r->shared.record));
-	metric_set(METRIC_ONE(RECORD_BYTES), (double)(route_record_bytes(r->shared.record) + tail_bytes(r->shared.tails)));
+	metric_set(METRIC_ONE(RECORD_BLOCKS), (double)route_record_blocks(r->shared.choice.record));
+	metric_set(METRIC_ONE(RECORD_BYTES), (double)(route_record_bytes(r->shared.choice.record) + tail_bytes(r->shared.tails)));
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
 		const struct cluster_node *n = r->cluster->by_slot[i];
 		if (n == NULL || r->watches[i] == NULL)
 			continue;
 		const char *id = n->info->id;
 		metric_set(METRIC_OF(INDEX_HELD, id),
-			n->has_lane ? (double)kvindex_count(r->shared.index, n->lane) : 0);
+			n->has_lane ? (double)kvindex_count(r->shared.choice.index, n->lane) : 0);
 		metric_set(METRIC_OF(INDEX_STALENESS, id), (double)router_staleness(r->watches[i]) * 1e-9);
 		metric_set(METRIC_OF(SOURCE_TRUST, id), cluster_cell_trust(&r->cluster->cells[i]));
 	}

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route: from a body to a node. */
-#include <stdlib.h>
-
 #include "base/json/json.h"
 #include "router/gateway.h"
 
@@ -86,81 +84,31 @@ static enum gw_step body_parse(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
-static bool cands_room(struct gw_worker *w, size_t n)
+/* What the chooser is asked. Borrows from the request. */
+static struct choose_ask ask_of(const struct gw_req *r)
 {
-	if (n <= w->cands_cap)
-		return true;
-	struct route_cand *v = realloc(w->cands, n * sizeof *v);
-	if (v == NULL)
-		return false;
-	w->cands = v;
-	w->cands_cap = n;
-	return true;
-}
-
-/* A pinned request has one candidate or none. */
-static size_t pin_apply(struct gw_req *r, size_t n)
-{
-	if (r->pin.n == 0)
-		return n;
-	const struct view_node *node = view_node_find(r->w->view, r->pin);
-	for (size_t i = 0; i < n && node != NULL; i++) {
-		if (r->w->cands[i].slot != node->slot)
-			continue;
-		r->w->cands[0] = r->w->cands[i];
-		return 1;
-	}
-	return 0;
-}
-
-/* Of each candidate: what it holds, from its engines' own events or from what was sent there, and what that is worth. Events name blocks of
- * tokens: a chain of bytes is in nobody's index, and so the record is all there is for it. */
-static void held_fill(struct gw_req *r, size_t n)
-{
-	struct gw_worker *w = r->w;
-	const uint64_t *chain = r->chain.short_digests;
-	bool fed = false, guessed = false;
-	for (size_t i = 0; i < n; i++) {
-		w->cands[i].fed &= r->block_tokens > 0;
-		fed |= w->cands[i].fed;
-		guessed |= !w->cands[i].fed;
-	}
-	if (guessed)
-		route_record_match(w->shared->record, chain, r->chain.n, w->cands, n);
-	if (fed)
-		kvindex_match(w->reader, chain, r->chain.n);
-	for (size_t i = 0; i < n; i++) {
-		struct route_cand *c = &w->cands[i];
-		uint32_t by_tier[KV_TIERS] = {[KV_GPU] = c->held};
-		if (c->fed)
-			c->held = kvindex_held(w->reader, c->lane, by_tier);
-		c->reuse = route_reuse(
-			&w->rules->tiers, by_tier, cluster_cell_trust(&w->shared->cells[c->slot]));
-	}
-}
-
-static struct route_pick pick(struct gw_req *r, const struct view_model *m)
-{
-	struct gw_worker *w = r->w;
-	struct route_ask ask = {
-		.weights = w->rules->weights, .max_inflight = w->rules->max_concurrent, .turn = w->turn};
-	if (m == NULL || !cands_room(w, m->n_ready + 1))
-		return (struct route_pick){.verdict = ROUTE_NONE};
-	size_t n = pin_apply(r, view_candidates(m, w->shared->cells, r->excluded, r->tries, w->cands));
-	ask.blocks = r->chain.n;
-	if (r->session.n > 0)
-		ask.sticky = route_hash(r->session.p, r->session.n);
-	else if (r->chain.n > 0)
-		ask.sticky = r->chain.short_digests[0];
-	held_fill(r, n);
-	return route_pick(&ask, w->cands, n);
+	const struct gw_worker *w = r->w;
+	const struct view_node *pinned = r->pin.n > 0 ? view_node_find(w->view, r->pin) : NULL;
+	return (struct choose_ask){
+		.rules = &w->rules->route,
+		.model = r->pin.n > 0 && pinned == NULL ? NULL : view_model_find(w->view, r->model),
+		.chain = r->chain.short_digests,
+		.blocks = r->chain.n,
+		.block_tokens = r->block_tokens,
+		.session = r->session.n > 0 ? route_hash(r->session.p, r->session.n) : 0,
+		.pin = pinned != NULL ? pinned->slot : CHOOSER_NO_PIN,
+		.excluded = r->excluded,
+		.n_excluded = r->tries,
+		.now = cgn_loop_now(w->loop),
+	};
 }
 
 bool gw_can_retry(struct gw_req *r)
 {
 	if (r->tries >= r->w->rules->attempts || r->tries >= GW_MAX_ATTEMPTS)
 		return false;
-	return pick(r, view_model_find(r->w->view, r->model)).verdict == ROUTE_PICKED;
+	struct choose_ask ask = ask_of(r);
+	return chooser_pick(r->w->chooser, &ask).verdict == ROUTE_PICKED;
 }
 
 static enum gw_step nobody(struct gw_req *r, enum route_verdict verdict)
@@ -197,24 +145,23 @@ static void guess_keep(struct gw_req *r, const struct route_cand *c, const struc
 	r->guess.chain = copy;
 }
 
-static enum gw_step send_to(struct gw_req *r, const struct route_pick *p, cgn_nsec began)
+static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p, cgn_nsec began)
 {
 	struct gw_worker *w = r->w;
-	const struct route_cand *c = &w->cands[p->index];
+	const struct route_cand *c = &p->cands[p->index];
 	const struct view_node *node = view_node_at(w->view, c->slot);
+	struct choose_ticket ticket = {.booked = false};
 	CGN_MUST(node != NULL);
-	atomic_fetch_add_explicit(&w->shared->cells[c->slot].inflight, 1, memory_order_relaxed);
+	chooser_book(w->chooser, ask, p, &ticket);
 	r->held = c->held;
 	r->blocks = (uint32_t)r->chain.n;
 	guess_keep(r, c, node);
 	r->excluded[r->tries++] = c->slot;
 	r->backed_off = false;
-	w->turn++;
-	if (!c->fed)
-		route_record_add(w->shared->record, r->chain.short_digests, r->chain.n, c->slot);
+	w->asked++;
 	r->took = cgn_clock_now() - began;
 	metric_observe(w->pick_seconds, r->took);
-	gw_try_start(r, node);
+	gw_try_start(r, node, &ticket);
 	gw_goto(r, GW_DISPATCH);
 	return STEP_AGAIN;
 }
@@ -231,8 +178,9 @@ enum gw_step gw_route(struct gw_req *r)
 		/* nothing else wakes it but a client that goes */
 		return gw_park(r, WAIT_BACKOFF, r->w->rules->retry_backoff);
 	}
-	struct route_pick p = pick(r, view_model_find(r->w->view, r->model));
+	struct choose_ask ask = ask_of(r);
+	struct choose_pick p = chooser_pick(r->w->chooser, &ask);
 	if (p.verdict != ROUTE_PICKED)
 		return nobody(r, p.verdict);
-	return send_to(r, &p, began);
+	return send_to(r, &ask, &p, began);
 }

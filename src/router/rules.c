@@ -53,9 +53,9 @@ CGN_RC gw_rules_new(
 	cgn_arena_init(&r->arena, RULES_LIMIT);
 	r->keys = *keys;
 	*keys = NULL;
-	r->weights = (struct route_weights){cfg->router.score_weights.kv, cfg->router.score_weights.load,
+	r->route.weights = (struct route_weights){cfg->router.score_weights.kv, cfg->router.score_weights.load,
 		cfg->router.score_weights.power, cfg->router.score_weights.capacity};
-	r->tiers = (struct route_tiers){{(float)cfg->router.tier_weights.gpu, (float)cfg->router.tier_weights.ram,
+	r->route.tiers = (struct route_tiers){{(float)cfg->router.tier_weights.gpu, (float)cfg->router.tier_weights.ram,
 		(float)cfg->router.tier_weights.ssd, (float)cfg->router.tier_weights.remote}};
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
@@ -64,7 +64,7 @@ CGN_RC gw_rules_new(
 	r->retry_backoff = cfg->router.retry.backoff;
 	r->tokenize_timeout = cfg->router.tokenize_timeout;
 	r->attempts = cfg->router.retry.attempts;
-	r->max_concurrent = cfg->router.admission.max_concurrent_per_replica;
+	r->route.max_inflight = cfg->router.admission.max_concurrent_per_replica;
 	if (!models_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");

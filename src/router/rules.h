@@ -27,11 +27,10 @@ struct gw_rules {
 	uint32_t tag;
 	_Atomic uint32_t refs;
 	struct cgn_arena arena;
-	struct route_weights weights;
-	struct route_tiers tiers;
+	struct route_rules route;
 	uint64_t max_body, max_inflight_body;
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
-	uint32_t max_concurrent, attempts;
+	uint32_t attempts;
 	struct auth_keys *keys; /* owned; NULL: nobody is asked */
 	struct gw_model *models; /* of the configuration, in its order */
 	size_t n_models;

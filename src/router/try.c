@@ -118,11 +118,11 @@ static void send_request(struct gw_req *r)
 		grpc_half_close(r->t.call);
 }
 
-void gw_try_start(struct gw_req *r, const struct view_node *node)
+void gw_try_start(struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket)
 {
 	struct gw_try *t = &r->t;
-	CGN_MUST(!t->booked && t->call == NULL);
-	*t = (struct gw_try){.slot = node->slot, .booked = true, .sent_at = cgn_loop_now(r->w->loop)};
+	CGN_MUST(!t->ticket.booked && t->call == NULL);
+	*t = (struct gw_try){.slot = node->slot, .ticket = *ticket, .sent_at = cgn_loop_now(r->w->loop)};
 	t->node_id = cgn_arena_strz(&r->arena, cgn_str_of(node->id));
 	cgn_rc rc = gw_link_get(r->w, node, &t->link, &t->why);
 	if (cgn_ok(rc)) {
@@ -148,9 +148,7 @@ void gw_try_end(struct gw_req *r)
 		grpc_cancel(&t->call);
 	if (t->link != NULL)
 		gw_link_release(r->w, &t->link);
-	if (t->booked)
-		atomic_fetch_sub_explicit(&r->w->shared->cells[t->slot].inflight, 1, memory_order_relaxed);
-	t->booked = false;
+	chooser_release(r->w->chooser, &t->ticket);
 }
 
 /* ---- waiting for the first byte ---- */
@@ -170,7 +168,7 @@ static bool failure_is_retried(enum cgn_code c)
 /* A node that failed must not become the favourite of what it failed at. */
 static void unlearn(struct gw_req *r)
 {
-	route_record_drop(r->w->shared->record, r->chain.short_digests, r->chain.n, r->t.slot);
+	route_record_drop(r->w->shared->choice.record, r->chain.short_digests, r->chain.n, r->t.slot);
 }
 
 static enum gw_step again(struct gw_req *r, const char *reason)
@@ -221,6 +219,7 @@ static enum gw_step try_failed(struct gw_req *r)
 
 static enum gw_step first_byte(struct gw_req *r)
 {
+	chooser_begun(r->w->chooser, &r->t.ticket, cgn_loop_now(r->w->loop));
 	gw_send_head(r);
 	if (r->t.first_data.p != NULL)
 		gw_relay(r, r->t.first_data);

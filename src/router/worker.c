@@ -24,8 +24,7 @@ static void worker_drop(struct gw_worker *w)
 	gw_rules_unref(&w->rules);
 	gw_tokens_close(w);
 	gw_account_close(w);
-	kvindex_reader_free(&w->reader);
-	free(w->cands);
+	chooser_free(&w->chooser);
 	w->tag = 0;
 	free(w);
 }
@@ -40,13 +39,12 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 	w->index = cfg->index;
 	w->shared = cfg->shared;
 	cgn_random(&w->ids, sizeof w->ids);
-	cgn_random(&w->turn, sizeof w->turn);
 	w->view = view;
 	cluster_view_ref(view);
 	w->rules = rules;
 	gw_rules_ref(rules);
 	gw_account_open(w);
-	cgn_rc rc = kvindex_reader_new(cfg->shared->index, &w->reader, err);
+	cgn_rc rc = chooser_new(&cfg->shared->choice, (uint32_t)w->ids, &w->chooser, err);
 	if (cgn_ok(rc))
 		rc = cgn_loop_new(&w->loop, err);
 	if (cgn_ok(rc))

@@ -309,10 +309,10 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	w->n_agents = n_agents;
 	for (size_t i = 0; i < n_agents; i++)
 		agent_join(i);
-	w->shared.cells = w->cluster->cells;
+	w->shared.choice.cells = w->cluster->cells;
 	const struct kvindex_cfg index = {.max_bytes = 64 << 20, .max_readers = 1, .seed = 1};
-	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
-	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
+	assert_true(cgn_ok(kvindex_new(&index, &w->shared.choice.index, NULL)));
+	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.choice.record, NULL)));
 	assert_true(cgn_ok(tail_new(1 << 16, &w->shared.tails, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
 	struct gw_worker_cfg cfg = {.shared = &w->shared, .http = {.listen = {.addr = "127.0.0.1:0"}}, .prompt_cache = 1 << 20};
@@ -362,8 +362,8 @@ static void world_close(void)
 	for (size_t i = 0; i < w->n_agents; i++)
 		grpc_server_free(&w->agent[i].server);
 	cgn_loop_free(&w->loop);
-	kvindex_free(&w->shared.index);
-	route_record_free(&w->shared.record);
+	kvindex_free(&w->shared.choice.index);
+	route_record_free(&w->shared.choice.record);
 	tail_free(&w->shared.tails);
 	cluster_free(&w->cluster);
 	cgn_buf_fini(&w->body);
@@ -785,7 +785,7 @@ static void feed_all(void)
 	struct cluster_view *view = NULL;
 	for (size_t i = 0; i < w->n_agents; i++) {
 		struct cluster_node *n = w->cluster->by_slot[i];
-		assert_true(cgn_ok(kvindex_node_add(w->shared.index, &n->lane, NULL)));
+		assert_true(cgn_ok(kvindex_node_add(w->shared.choice.index, &n->lane, NULL)));
 		n->has_lane = n->fed = true;
 	}
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
@@ -813,17 +813,17 @@ static void engines_with_events_are_known_by_the_index(void **state)
 	assert_int_equal(strncmp(w->hit, "0/", 2), 0); /* it was sent there, and the engine says that it holds nothing */
 	for (uint16_t i = 0; i < 2; i++) { /* whoever holds it gets it */
 		uint16_t here = w->cluster->by_slot[i]->lane, there = w->cluster->by_slot[1 - i]->lane;
-		kvindex_set(w->shared.index, there, w->seen_digests, (uint8_t[16]){0}, 16);
-		kvindex_set(w->shared.index, here, w->seen_digests, ram, 12);
+		kvindex_set(w->shared.choice.index, there, w->seen_digests, (uint8_t[16]){0}, 16);
+		kvindex_set(w->shared.choice.index, here, w->seen_digests, ram, 12);
 		settle();
 		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, w->cluster->by_slot[i]->info->id);
 		assert_int_equal(strncmp(w->hit, "12/", 3), 0);
-		kvindex_set(w->shared.index, there, w->seen_digests, gpu, 12); /* the same, in faster memory */
+		kvindex_set(w->shared.choice.index, there, w->seen_digests, gpu, 12); /* the same, in faster memory */
 		settle();
 		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, w->cluster->by_slot[1 - i]->info->id);
-		kvindex_set(w->shared.index, here, w->seen_digests, (uint8_t[16]){0}, 16);
+		kvindex_set(w->shared.choice.index, here, w->seen_digests, (uint8_t[16]){0}, 16);
 	}
 	cgn_buf_fini(&b);
 	world_close();
@@ -893,14 +893,14 @@ static void a_node_without_a_lane_gets_one_when_there_is_room(void **state)
 	check.n_sums = KV_RANGES;
 	cgn_hook_init(&r.publish, published);
 	router_residency_init(&r);
-	while (cgn_ok(kvindex_node_add(w->shared.index, &lane, NULL)))
+	while (cgn_ok(kvindex_node_add(w->shared.choice.index, &lane, NULL)))
 		continue;
 	router_residency_open(&watch);
 	assert_false(n->has_lane);
 	router_residency_check(&watch, &check);
 	assert_false(n->has_lane); /* still none */
-	kvindex_node_remove(w->shared.index, 77);
-	while (kvindex_tick(w->shared.index, 1 << 20))
+	kvindex_node_remove(w->shared.choice.index, 77);
+	while (kvindex_tick(w->shared.choice.index, 1 << 20))
 		continue;
 	router_residency_check(&watch, &check);
 	assert_true(n->has_lane);

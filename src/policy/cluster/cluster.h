@@ -46,6 +46,8 @@ struct cluster_cell {
 	_Alignas(64) _Atomic uint32_t inflight; /* workers: booked at the pick, released at the end */
 	/* control loop: engines' running and waiting, less what this router had there then */
 	_Atomic uint32_t others;
+	_Atomic uint32_t decoding;      /* workers: of inflight, those whose first byte came */
+	_Atomic uint64_t queued_tokens; /* workers: of the prompts of the others of them, those it has to compute, about */
 	_Atomic uint32_t kv_usage_ppm, power_headroom_ppm;
 	_Atomic uint32_t trust_ppm;        /* workers: cluster_cell_believe */
 	_Atomic uint32_t answer_ppm;       /* workers: share of an answer that the next turn finds in cache */

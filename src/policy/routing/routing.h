@@ -30,6 +30,13 @@ struct route_tiers {
 	float weight[KV_TIERS];
 };
 
+/* What a configuration says about choosing. */
+struct route_rules {
+	struct route_weights weights;
+	struct route_tiers tiers;
+	uint32_t max_inflight; /* requests that one node may have: router.admission.max_concurrent_per_replica */
+};
+
 struct route_cand {
 	uint16_t slot;
 	uint32_t inflight; /* sent by this router and not finished */

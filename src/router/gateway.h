@@ -168,6 +168,8 @@ struct gw_req {
 	struct prefix_chain chain;
 	const char *tokens;        /* what its blocks are of: gw_tokens_text; NULL: it has none */
 	uint32_t block_tokens;     /* tokens in one of them; 0: they are of bytes */
+	uint64_t prompt_tokens;    /* as we counted them, up to ROUTE_MAX_BLOCKS blocks; 0: unknown */
+	uint32_t answer_tokens;    /* the most that it asks for; 0: it does not say */
 	struct gw_prompt *prompt;  /* while it is made into tokens */
 	uint32_t held, blocks; /* predicted of the last pick */
 	struct gw_guess {      /* what was known of the node then, for the comparison at the end */

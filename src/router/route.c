@@ -55,6 +55,19 @@ static bool is_several(struct json_val body)
 	return false;
 }
 
+/* How long the answer may get, by whatever name. */
+static uint32_t most_tokens(struct json_val body)
+{
+	static const char *const keys[] = {"max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict"};
+	struct json_val v[CGN_COUNT(keys)];
+	uint64_t n = 0;
+	json_pick(body, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < CGN_COUNT(keys); i++)
+		if (v[i].raw.p != NULL && json_u64(v[i], &n) && n > 0)
+			return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	return 0;
+}
+
 static enum gw_step body_parse(struct gw_req *r)
 {
 	struct json_val body, model;
@@ -79,6 +92,7 @@ static enum gw_step body_parse(struct gw_req *r)
 		return STEP_AGAIN;
 	r->stream = json_get_bool(body, "stream", false);
 	r->several = is_several(body);
+	r->answer_tokens = most_tokens(body);
 	r->parsed = true;
 	gw_tokens_start(r, body, row);
 	return STEP_AGAIN;
@@ -94,7 +108,10 @@ static struct choose_ask ask_of(const struct gw_req *r)
 		.model = r->pin.n > 0 && pinned == NULL ? NULL : view_model_find(w->view, r->model),
 		.chain = r->chain.short_digests,
 		.blocks = r->chain.n,
+		.length = r->chain.length,
 		.block_tokens = r->block_tokens,
+		.prompt_tokens = r->prompt_tokens,
+		.answer_tokens = r->answer_tokens,
 		.session = r->session.n > 0 ? route_hash(r->session.p, r->session.n) : 0,
 		.pin = pinned != NULL ? pinned->slot : CHOOSER_NO_PIN,
 		.excluded = r->excluded,

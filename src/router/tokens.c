@@ -143,6 +143,7 @@ static void chain_bytes(struct gw_req *r, struct json_val body, uint32_t block_b
 	};
 	r->chain = prefix_chain_make(&params, body, &r->work);
 	r->block_tokens = 0;
+	r->prompt_tokens = 0;
 }
 
 void tokens_fall_back(struct gw_req *r, const char *reason)
@@ -173,6 +174,7 @@ void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c)
 {
 	r->chain = (struct prefix_chain){c->short_digests, c->n};
 	r->block_tokens = c->block_tokens;
+	r->prompt_tokens = c->n_tokens;
 	done(r, r->prompt->mode);
 }
 

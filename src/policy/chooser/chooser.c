@@ -125,7 +125,8 @@ static uint32_t new_tokens(const struct choose_ask *ask, const struct cluster_ce
 	double block = ask->block_tokens > 0 ? ask->block_tokens : cluster_cell_block_tokens(cell);
 	if (!(block > 0))
 		block = BLOCK_TOKENS;
-	double all = ask->prompt_tokens > 0 ? (double)ask->prompt_tokens : block * (double)ask->blocks;
+	double length = ask->length > 0 ? ask->length : (double)ask->blocks;
+	double all = ask->prompt_tokens > 0 ? (double)ask->prompt_tokens : block * length;
 	return clamp32(all - block * held);
 }
 

@@ -22,6 +22,7 @@ struct choose_ask {
 	const struct view_model *model; /* NULL: nobody has it */
 	const uint64_t *chain;          /* short digests of the prompt's blocks */
 	size_t blocks;                  /* 0: no prompt */
+	double length;                  /* in blocks, the unfinished last one as a fraction; 0: unknown */
 	uint32_t block_tokens;          /* tokens in one; 0: they are of bytes, which no event names */
 	uint64_t prompt_tokens;         /* 0: unknown, then it is estimated from the blocks */
 	uint32_t answer_tokens;         /* most that may come; 0: unknown */

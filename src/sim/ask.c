@@ -204,8 +204,8 @@ static bool take_prompts(const struct sim_ask_env *env, const struct sim_fields 
 	struct sim_chain blank;
 	if (sim_field(root, SIM_KEY_CACHE_SALT, &value) && value.type == JSON_STRING)
 		chain.salt = json_str(value, env->arena);
-	if (chain.salt.n > SIM_SALT_MAX)
-		return sim_refuse(no, 400, "invalid_value", "cache_salt", "cache_salt: at most %d bytes", SIM_SALT_MAX);
+	if (chain.salt.n > EM_SALT_MAX)
+		return sim_refuse(no, 400, "invalid_value", "cache_salt", "cache_salt: at most %d bytes", EM_SALT_MAX);
 	sim_chain_init(&blank, &chain);
 	for (size_t i = 0; i < SIM_PROMPTS_MAX; i++)
 		out->prompts[i] = blank;

@@ -37,7 +37,7 @@ struct sim_call {
 
 struct sim_slot {
 	struct sim_call *call;
-	struct sim_job *job; /* NULL: over */
+	struct em_job *job; /* NULL: over */
 	uint32_t choice;
 };
 
@@ -271,7 +271,7 @@ static void observe_first(struct sim_call *c)
 	c->first_seen = true;
 }
 
-void sim_call_gain(const struct sim_gain *g)
+void sim_call_gain(const struct em_gain *g)
 {
 	struct sim_slot *slot = g->user;
 	struct sim_call *c = slot->call;
@@ -288,7 +288,7 @@ void sim_call_gain(const struct sim_gain *g)
 		c->unfinished--;
 		c->w->counts.success[choice->plan.finish]++;
 	} else if (limited) {
-		sim_model_hold(c->w->model, slot->job);
+		enginemodel_hold(c->w->model, slot->job);
 	}
 	mark_dirty(c);
 }
@@ -368,7 +368,7 @@ static void drop_jobs(struct sim_call *c)
 	for (uint32_t i = 0; c->slots != NULL && i < c->reply.n_choices; i++) {
 		if (c->slots[i].job == NULL)
 			continue;
-		sim_model_abort(c->w->model, &c->slots[i].job);
+		enginemodel_abort(c->w->model, &c->slots[i].job);
 		c->w->counts.success[SIM_FINISH_ABORT]++;
 	}
 	c->unfinished = 0;
@@ -427,7 +427,7 @@ static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t
 	bool planned = sim_plan_make(choice->start, &lim, c->w->reader, &chain, &choice->plan);
 	if (ask->is_tool && choice->plan.finish == SIM_FINISH_STOP && choice->plan.stop_index < 0)
 		choice->plan.finish = SIM_FINISH_TOOL;
-	struct sim_job_spec spec = {
+	struct em_job_spec spec = {
 		.prompt_tokens = (uint32_t)prompt->n_tokens,
 		.answer_tokens = choice->plan.n_tokens,
 		.hashes = chain.hashes,
@@ -436,7 +436,7 @@ static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t
 		.contents = chain.contents != NULL ? &chain.contents : NULL,
 	};
 	c->slots[i] = (struct sim_slot){.call = c, .choice = i};
-	cgn_rc rc = planned ? sim_model_submit(c->w->model, &spec, &c->slots[i].job) : CGN_RC_OF(CGN_NO_MEMORY);
+	cgn_rc rc = planned ? enginemodel_submit(c->w->model, &spec, &c->slots[i].job) : CGN_RC_OF(CGN_NO_MEMORY);
 	sim_chain_fini(&chain);
 	if (rc.code == CGN_OVERLOADED)
 		return sim_refuse(no, 503, "queue_full", NULL, "%u sequences wait already (--max-queue)", c->w->cfg->max_queue);

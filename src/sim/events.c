@@ -9,7 +9,7 @@ static const struct dialect {
 	const char *name;
 	bool batch_map, event_map;
 	enum engine engine;
-	const char *tiers[SIM_TIER_COUNT];
+	const char *tiers[EM_TIER_COUNT];
 	bool replay_topic;
 	const char *help;
 } dialects[SIM_DIALECT_COUNT] = {
@@ -128,7 +128,7 @@ static void put_hashes(struct sim_events *e, const uint64_t *hashes, uint32_t n)
 
 /* Blocks to be told of in one event. */
 struct telling {
-	enum sim_tier tier;
+	enum em_tier tier;
 	const uint64_t *hashes;
 	uint32_t n;
 	bool first;              /* of their sequence: no parent */
@@ -137,7 +137,7 @@ struct telling {
 	uint64_t at;             /* of the first token in the sequence */
 	uint32_t model;
 	struct cgn_str salt;
-	const struct sim_image *images;
+	const struct em_image *images;
 	uint32_t n_images;
 	uint32_t group;          /* of GPU blocks in vLLM */
 };
@@ -170,19 +170,19 @@ static void put_common(struct sim_events *e, const struct telling *t)
 		msgpack_put_nil(&e->inner);
 }
 
-static void put_medium(struct sim_events *e, enum sim_tier tier)
+static void put_medium(struct sim_events *e, enum em_tier tier)
 {
 	open_field(e, "medium");
 	msgpack_put_z(&e->inner, dialect_of(e)->tiers[tier]);
 }
 
-static bool image_is_in(const struct sim_image *image, uint64_t from, uint64_t to)
+static bool image_is_in(const struct em_image *image, uint64_t from, uint64_t to)
 {
 	return to > image->at && from < image->at + SIM_IMAGE_TOKENS;
 }
 
 /* A picture's name, and since its list became tuples where it begins, counted from the block's first token. */
-static void put_image(struct sim_events *e, const struct sim_image *image, uint64_t from)
+static void put_image(struct sim_events *e, const struct em_image *image, uint64_t from)
 {
 	char name[65];
 	(void)snprintf(name, sizeof name, "%016llx%016llx%016llx%016llx", (unsigned long long)image->hash,
@@ -238,7 +238,7 @@ static bool wants_field(struct sim_events *e, const char *name, bool there)
 
 static void tell_vllm(struct sim_events *e, const struct telling *t)
 {
-	bool gpu = t->tier == SIM_TIER_GPU, described = t->tokens != NULL, window = gpu && t->group > 0;
+	bool gpu = t->tier == EM_TIER_GPU, described = t->tokens != NULL, window = gpu && t->group > 0;
 	open_event(e, &e->inner, "BlockStored", dialect_of(e)->event_map ? 7U + described + (gpu ? 2U : 0U) + window : 11U);
 	put_common(e, t);
 	put_medium(e, t->tier);
@@ -278,7 +278,7 @@ static void tell(struct sim_events *e, const struct telling *t)
 {
 	struct telling part = *t;
 	if (dialect_of(e)->engine == ENGINE_VLLM) {
-		uint32_t groups = t->tier == SIM_TIER_GPU ? e->cfg.groups : 1;
+		uint32_t groups = t->tier == EM_TIER_GPU ? e->cfg.groups : 1;
 		for (part.group = 0; part.group < groups; part.group++, e->n++)
 			tell_vllm(e, &part);
 		return;
@@ -295,13 +295,13 @@ static void tell(struct sim_events *e, const struct telling *t)
 	}
 }
 
-static void on_stored(void *arg, const struct sim_run *run)
+static void on_stored(void *arg, const struct em_run *run)
 {
 	struct sim_events *e = arg;
-	const struct sim_contents *c = run->contents;
+	const struct em_contents *c = run->contents;
 	CGN_MUST(c != NULL);
 	tell(e, &(struct telling){
-			.tier = SIM_TIER_GPU,
+			.tier = EM_TIER_GPU,
 			.hashes = run->hashes + run->from,
 			.n = run->n,
 			.first = run->from == 0,
@@ -309,13 +309,13 @@ static void on_stored(void *arg, const struct sim_run *run)
 			.tokens = c->tokens + (size_t)run->from * e->cfg.block_tokens,
 			.at = (uint64_t)run->from * e->cfg.block_tokens,
 			.model = c->model,
-			.salt = sim_salt_str(c->salt),
+			.salt = em_salt_str(c->salt),
 			.images = c->images,
 			.n_images = c->n_images,
 		});
 }
 
-static void on_moved(void *arg, enum sim_tier to, uint64_t hash, const struct sim_note *note)
+static void on_moved(void *arg, enum em_tier to, uint64_t hash, const struct em_note *note)
 {
 	struct sim_events *e = arg;
 	struct telling t = {.tier = to, .hashes = &hash, .n = 1, .first = true};
@@ -326,16 +326,16 @@ static void on_moved(void *arg, enum sim_tier to, uint64_t hash, const struct si
 		t.parent = note->parent;
 		t.tokens = note->tokens;
 		t.model = note->model;
-		t.salt = sim_salt_str(note->salt);
+		t.salt = em_salt_str(note->salt);
 	}
 	CGN_MUST(note != NULL || dialect_of(e)->engine == ENGINE_VLLM);
 	tell(e, &t);
 }
 
-static void remove_one(struct sim_events *e, enum sim_tier from, uint64_t hash, uint32_t group)
+static void remove_one(struct sim_events *e, enum em_tier from, uint64_t hash, uint32_t group)
 {
 	enum engine engine = dialect_of(e)->engine;
-	bool list = !dialect_of(e)->event_map, grouped = engine == ENGINE_VLLM && from == SIM_TIER_GPU;
+	bool list = !dialect_of(e)->event_map, grouped = engine == ENGINE_VLLM && from == EM_TIER_GPU;
 	open_event(e, &e->inner, "BlockRemoved", 1U + (engine != ENGINE_SGLANG_OLD) + (grouped || (list && engine == ENGINE_VLLM)));
 	put_hashes(e, &hash, 1);
 	if (engine != ENGINE_SGLANG_OLD)
@@ -345,13 +345,13 @@ static void remove_one(struct sim_events *e, enum sim_tier from, uint64_t hash, 
 	e->n++;
 }
 
-static void on_removed(void *arg, enum sim_tier from, uint64_t hash)
+static void on_removed(void *arg, enum em_tier from, uint64_t hash)
 {
 	struct sim_events *e = arg;
 	enum engine engine = dialect_of(e)->engine;
-	if (engine == ENGINE_SGLANG_OLD && from != SIM_TIER_GPU)
+	if (engine == ENGINE_SGLANG_OLD && from != EM_TIER_GPU)
 		return;
-	uint32_t groups = engine == ENGINE_VLLM && from == SIM_TIER_GPU ? e->cfg.groups : 1;
+	uint32_t groups = engine == ENGINE_VLLM && from == EM_TIER_GPU ? e->cfg.groups : 1;
 	for (uint32_t g = 0; g < groups; g++)
 		remove_one(e, from, hash, g);
 }
@@ -363,9 +363,9 @@ static void on_cleared(void *arg)
 	e->n++;
 }
 
-struct sim_listener sim_events_listener(struct sim_events *e)
+struct em_listener sim_events_listener(struct sim_events *e)
 {
-	return (struct sim_listener){on_stored, on_moved, on_removed, on_cleared, e};
+	return (struct em_listener){on_stored, on_moved, on_removed, on_cleared, e};
 }
 
 /* An engine of next year has told of something. */

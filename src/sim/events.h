@@ -8,7 +8,8 @@
  * numbers (SGLang: signed) or 32 bytes that end with the number. A block that moves below is told of by its hash alone, unless it is
  * described (as vLLM's self_describing_kv_events does, and SGLang always). */
 #pragma once
-#include "sim/tiers.h"
+#include "policy/enginemodel/tiers.h"
+#include "sim/tokens.h"
 
 enum sim_dialect {
 #define DIALECT(id, name, batch, event, engine, gpu, cpu, storage, topic, help) SIM_DIALECT_##id,
@@ -39,7 +40,7 @@ struct sim_events {
 };
 void sim_events_init(struct sim_events *e, const struct sim_events_cfg *cfg);
 void sim_events_fini(struct sim_events *e);
-struct sim_listener sim_events_listener(struct sim_events *e); /* calls |e|, which must stay where it is */
+struct em_listener sim_events_listener(struct sim_events *e); /* calls |e|, which must stay where it is */
 bool sim_events_any(const struct sim_events *e);
 /* One batch of all that was told since the last take, appended to |out|; |ts| is Unix seconds. |alien|: with an event of an unknown
  * type in front. |out| is bad when memory was short. */

@@ -21,7 +21,7 @@ bool sim_fill_parse(const struct sim_cfg *cfg, struct cgn_str body, struct sim_f
 }
 
 /* |n| blocks of words that no prompt is likely to say. */
-static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, uint32_t vocab, struct sim_model *m, uint32_t n)
+static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, uint32_t vocab, struct enginemodel *m, uint32_t n)
 {
 	uint64_t tokens = (uint64_t)n * cfg->block_tokens;
 	uint64_t rng = sim_mix(f->seed ^ sim_mix(f->rank + 1U)) + sim_mix(f->made);
@@ -32,19 +32,19 @@ static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, 
 		uint64_t draw = sim_mix(rng + i);
 		sim_chain_add(&chain, vocab > 0 ? (uint32_t)(draw % vocab) : sim_token_any(draw));
 	}
-	uint32_t made = chain.no_memory ? 0 : sim_model_fill(m, &chain);
+	uint32_t made = chain.no_memory ? 0 : enginemodel_fill(m, &(struct em_run){chain.hashes, chain.contents, 0, chain.n});
 	sim_chain_fini(&chain);
 	return made;
 }
 
-bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank, uint32_t vocab, struct sim_model *m)
+bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank, uint32_t vocab, struct enginemodel *m)
 {
 	if (f->rank != rank) {
 		f->rank = rank;
 		f->made = 0;
 		f->full = false;
 	}
-	struct sim_model_stats stats = sim_model_stats(m);
+	struct enginemodel_stats stats = enginemodel_stats(m);
 	uint32_t room = stats.kv_total - stats.kv_used, most = f->blocks < room ? f->blocks : room; /* more would evict what was made */
 	uint32_t before = f->made;
 	while (!f->full && f->made < most && f->made - before < SIM_FILL_BATCH) {

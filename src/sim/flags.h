@@ -14,8 +14,8 @@ struct sim_cfg {
 	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
 	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len, max_tokens_default, workers,
 		token_interval_us;
-	uint32_t lower_blocks[SIM_TIER_COUNT];
-	double restore_us[SIM_TIER_COUNT];
+	uint32_t lower_blocks[EM_TIER_COUNT];
+	double restore_us[EM_TIER_COUNT];
 	const char *kv_events, *kv_events_replay, *kv_events_topic; /* "": none */
 	enum sim_dialect dialect;
 	uint32_t kv_events_buffer, kv_groups;

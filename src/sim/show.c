@@ -148,10 +148,10 @@ void sim_show_blocks(const struct sim_worker *w, struct cgn_buf *out)
 	cgn_buf_fmt(out, "{\"rank\":%u", w->rank);
 	if (w->publisher != NULL)
 		put_publisher(w->publisher, out);
-	for (enum sim_tier t = 0; t < SIM_TIER_COUNT; t++) {
-		cgn_buf_fmt(out, ",\"%s\":[", sim_tier_name(t));
+	for (enum em_tier t = 0; t < EM_TIER_COUNT; t++) {
+		cgn_buf_fmt(out, ",\"%s\":[", em_tier_name(t));
 		size_t empty = out->n;
-		sim_tiers_digests(sim_model_tiers(w->model), t, put_digest, out);
+		em_tiers_digests(enginemodel_tiers(w->model), t, put_digest, out);
 		if (out->n > empty)
 			out->n--; /* the last comma */
 		cgn_buf_char(out, ']');
@@ -170,7 +170,7 @@ static void sum_up(const struct sim_snapshot *each, unsigned n, struct sim_snaps
 	*all = (struct sim_snapshot){0};
 	for (unsigned i = 0; i < n; i++) {
 		const struct sim_counts *c = &each[i].counts;
-		const struct sim_model_stats *d = &each[i].device;
+		const struct enginemodel_stats *d = &each[i].device;
 		all->counts.requests += c->requests;
 		all->counts.completed += c->completed;
 		all->counts.aborted += c->aborted;
@@ -186,7 +186,7 @@ static void sum_up(const struct sim_snapshot *each, unsigned n, struct sim_snaps
 		all->device.prompt_tokens += d->prompt_tokens;
 		all->device.answer_tokens += d->answer_tokens;
 		all->device.prefix_hit += d->prefix_hit;
-		for (enum sim_tier t = SIM_TIER_CPU; t < SIM_TIER_COUNT; t++) {
+		for (enum em_tier t = EM_TIER_CPU; t < EM_TIER_COUNT; t++) {
 			all->device.lower_known[t] += d->lower_known[t];
 			all->device.restored[t] += d->restored[t];
 		}
@@ -229,10 +229,10 @@ void sim_show_state(const struct sim_worker *w, const struct sim_snapshot *each,
 	put_count(&o, "blocks", all.device.kv_total);
 	put_count(&o, "used", all.device.kv_used);
 	put_count(&o, "cached", all.device.kv_known);
-	put_count(&o, "cpu", all.device.lower_known[SIM_TIER_CPU]);
-	put_count(&o, "cpu_restored", all.device.restored[SIM_TIER_CPU]);
-	put_count(&o, "disk", all.device.lower_known[SIM_TIER_STORAGE]);
-	put_count(&o, "disk_restored", all.device.restored[SIM_TIER_STORAGE]);
+	put_count(&o, "cpu", all.device.lower_known[EM_TIER_CPU]);
+	put_count(&o, "cpu_restored", all.device.restored[EM_TIER_CPU]);
+	put_count(&o, "disk", all.device.lower_known[EM_TIER_STORAGE]);
+	put_count(&o, "disk_restored", all.device.restored[EM_TIER_STORAGE]);
 	json_close(&o, '}');
 	put_faults(w, &o);
 	json_key(&o, "recent");

@@ -149,37 +149,9 @@ uint32_t sim_token_any(uint64_t draw)
 	return WORDS_AT + (uint32_t)(draw % (4 * (uint64_t)WORD_IDS));
 }
 
-struct sim_salt *sim_salt_ref(struct sim_salt *s)
-{
-	if (s != NULL)
-		s->refs++;
-	return s;
-}
-
-void sim_salt_unref(struct sim_salt **take)
-{
-	struct sim_salt *s = *take;
-	*take = NULL;
-	if (s != NULL && --s->refs == 0)
-		free(s);
-}
-
-void sim_contents_free(struct sim_contents **take)
-{
-	struct sim_contents *t = *take;
-	*take = NULL;
-	if (t == NULL)
-		return;
-	free(t->tokens);
-	free(t->digests);
-	free(t->images);
-	sim_salt_unref(&t->salt);
-	free(t);
-}
-
 void sim_chain_init(struct sim_chain *c, const struct sim_chain_cfg *cfg)
 {
-	CGN_MUST(cfg->block_tokens > 0 && cfg->salt.n <= SIM_SALT_MAX);
+	CGN_MUST(cfg->block_tokens > 0 && cfg->salt.n <= EM_SALT_MAX);
 	*c = (struct sim_chain){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_tokens, .keep = cfg->keep};
 	c->root = sim_mix(sim_hash(cfg->model) + 3 * sim_hash(cfg->salt));
 	c->model = cfg->model_index;
@@ -193,7 +165,7 @@ void sim_chain_fini(struct sim_chain *c)
 	free(c->hashes);
 	c->hashes = NULL;
 	c->n = c->cap = 0;
-	sim_contents_free(&c->contents);
+	em_contents_free(&c->contents);
 }
 
 static bool grow_array(void *at, size_t n, size_t size)
@@ -209,7 +181,7 @@ static bool grow_array(void *at, size_t n, size_t size)
 /* Room for |cap| blocks, what is in them included. */
 static bool chain_grow(struct sim_chain *c, uint32_t cap)
 {
-	struct sim_contents *t = c->contents;
+	struct em_contents *t = c->contents;
 	bool kept = t == NULL || (grow_array(&t->tokens, (size_t)cap * c->block_tokens, sizeof *t->tokens) &&
 					 grow_array(&t->digests, cap, sizeof *t->digests));
 	if (!kept || !grow_array(&c->hashes, cap, sizeof *c->hashes))
@@ -221,13 +193,13 @@ static bool chain_grow(struct sim_chain *c, uint32_t cap)
 static bool contents_begin(struct sim_chain *c)
 {
 	c->contents = calloc(1, sizeof *c->contents);
-	struct sim_salt *salt = c->salt.n > 0 ? malloc(sizeof *salt + c->salt.n) : NULL;
+	struct em_salt *salt = c->salt.n > 0 ? malloc(sizeof *salt + c->salt.n) : NULL;
 	if (c->contents == NULL || (c->salt.n > 0 && salt == NULL)) {
 		free(salt);
 		return false;
 	}
 	if (salt != NULL) {
-		*salt = (struct sim_salt){.refs = 1, .n = (uint32_t)c->salt.n};
+		*salt = (struct em_salt){.refs = 1, .n = (uint32_t)c->salt.n};
 		memcpy(salt->text, c->salt.p, c->salt.n);
 	}
 	c->salt = (struct cgn_str){0};
@@ -324,7 +296,7 @@ static void note_image(struct sim_chain *c, uint64_t hash)
 		c->no_memory = true;
 		return;
 	}
-	struct sim_contents *t = c->contents;
+	struct em_contents *t = c->contents;
 	if (t->n_images == t->cap_images) {
 		uint32_t cap = t->cap_images == 0 ? 4 : t->cap_images * 2;
 		if (!grow_array(&t->images, cap, sizeof *t->images)) {
@@ -333,7 +305,7 @@ static void note_image(struct sim_chain *c, uint64_t hash)
 		}
 		t->cap_images = cap;
 	}
-	t->images[t->n_images++] = (struct sim_image){hash, c->n_tokens};
+	t->images[t->n_images++] = (struct em_image){hash, c->n_tokens};
 }
 
 void sim_chain_image(struct sim_chain *c, struct cgn_str source)
@@ -352,8 +324,8 @@ uint64_t sim_chain_digest(const struct sim_chain *c)
 
 static bool contents_copy(struct sim_chain *to, const struct sim_chain *from)
 {
-	const struct sim_contents *old = from->contents;
-	struct sim_contents *t = calloc(1, sizeof *t);
+	const struct em_contents *old = from->contents;
+	struct em_contents *t = calloc(1, sizeof *t);
 	to->contents = t;
 	if (t == NULL || !chain_grow(to, from->n + 16))
 		return false;
@@ -361,7 +333,7 @@ static bool contents_copy(struct sim_chain *to, const struct sim_chain *from)
 	memcpy(t->tokens, old->tokens, tokens * sizeof *t->tokens);
 	memcpy(t->digests, old->digests, from->n * sizeof *t->digests);
 	t->model = old->model;
-	t->salt = sim_salt_ref(old->salt);
+	t->salt = em_salt_ref(old->salt);
 	if (old->n_images > 0) {
 		if (!grow_array(&t->images, old->n_images, sizeof *t->images))
 			return false;

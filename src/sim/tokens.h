@@ -15,6 +15,7 @@
 #include "base/core/buf.h"
 #include "base/core/str.h"
 #include "base/digest/digest.h"
+#include "policy/enginemodel/contents.h"
 
 enum sim_marker {
 	SIM_TOK_SYSTEM = 50000000,
@@ -35,35 +36,6 @@ size_t sim_token_text(uint32_t id, char out[SIM_TOKEN_TEXT_MAX]);
 /* Some word, a function of |draw|. */
 uint32_t sim_token_any(uint64_t draw);
 
-/* cache_salt of a request, shared by the blocks that begin its prompts. Counted by one thread. */
-#define SIM_SALT_MAX 1024
-struct sim_salt {
-	uint32_t refs;
-	uint32_t n;
-	char text[];
-};
-struct sim_salt *sim_salt_ref(struct sim_salt *s); /* NULL-safe */
-void sim_salt_unref(struct sim_salt **take);
-static inline struct cgn_str sim_salt_str(const struct sim_salt *s) /* empty for NULL */
-{
-	return s != NULL ? (struct cgn_str){s->text, s->n} : (struct cgn_str){0};
-}
-
-/* Where a picture is in a prompt. */
-struct sim_image {
-	uint64_t hash, at; /* of its source; its first token */
-};
-/* What is in the full blocks of one sequence, for those who are told about them: owned arrays. 4 * block_tokens + 8 bytes a block. */
-struct sim_contents {
-	uint32_t *tokens;  /* block after block */
-	uint64_t *digests; /* of the prefix that ends with each block, in the product's chain (base/digest), short form */
-	struct sim_image *images;
-	uint32_t n_images, cap_images;
-	uint32_t model;    /* index into the served models */
-	struct sim_salt *salt; /* NULL: none */
-};
-void sim_contents_free(struct sim_contents **take);
-
 /* A chain over tokens. Two results at once: a hash of each full block that names its whole prefix (rooted in model and salt:
  * what the prefix cache is keyed by), and a digest of the tokens alone (what the answer's text is a function of).
  * 64 bits, not cryptographic: it guards a simulated cache. Bounded: beyond |max_tokens| tokens are counted and no longer kept. */
@@ -74,7 +46,7 @@ struct sim_chain {
 	uint64_t n_tokens, max_tokens;
 	uint64_t root, digest, part;
 	bool keep;           /* contents too */
-	struct sim_contents *contents; /* owned; NULL until the first token */
+	struct em_contents *contents; /* owned; NULL until the first token */
 	struct digest last;  /* of the last full block, the root before */
 	uint32_t model;
 	struct cgn_str salt; /* borrowed, until the first token */

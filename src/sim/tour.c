@@ -86,7 +86,7 @@ static bool tour_visit(struct sim_tour *t, struct sim_worker *w)
 			sim_worker_run(w); /* tells of it */
 		return done;
 	case SIM_TOUR_RESET:
-		t->refused |= w->stopping || !sim_model_reset(w->model, t->errand.even_running, false);
+		t->refused |= w->stopping || !enginemodel_reset(w->model, t->errand.even_running, false);
 		if (!w->stopping)
 			sim_worker_run(w);
 		return true;
@@ -94,7 +94,7 @@ static bool tour_visit(struct sim_tour *t, struct sim_worker *w)
 	case SIM_TOUR_STATE:
 		break;
 	}
-	t->each[w->rank] = (struct sim_snapshot){w->counts, sim_model_stats(w->model)};
+	t->each[w->rank] = (struct sim_snapshot){w->counts, enginemodel_stats(w->model)};
 	sim_show_recent(w, &t->text);
 	return true;
 }

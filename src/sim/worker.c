@@ -16,16 +16,16 @@ static cgn_nsec virtual_now(const struct sim_worker *w)
 static void tell_events(struct sim_worker *w)
 {
 	if (w->publisher != NULL && sim_publisher_flush(w->publisher))
-		(void)sim_model_reset(w->model, true, true);
+		(void)enginemodel_reset(w->model, true, true);
 }
 
 /* All steps that are due; without time that is until the device idles. True when it waits for a timer that was set. */
 static void run_steps(struct sim_worker *w)
 {
-	struct sim_orders orders;
+	struct em_orders orders;
 	cgn_nsec now = virtual_now(w);
 	for (;;) {
-		sim_model_step(w->model, now, &orders);
+		enginemodel_step(w->model, now, &orders);
 		for (size_t i = 0; i < orders.n_gains; i++)
 			sim_call_gain(&orders.gains[i]);
 		tell_events(w);
@@ -104,19 +104,19 @@ static CGN_RC start_publisher(struct sim_worker *w, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static enum sim_note_kind notes_of(const struct sim_cfg *cfg)
+static enum em_note_kind notes_of(const struct sim_cfg *cfg)
 {
-	bool below = cfg->lower_blocks[SIM_TIER_CPU] > 0 || cfg->lower_blocks[SIM_TIER_STORAGE] > 0;
+	bool below = cfg->lower_blocks[EM_TIER_CPU] > 0 || cfg->lower_blocks[EM_TIER_STORAGE] > 0;
 	bool described = cfg->kv_events_describe || sim_dialect_describes(cfg->dialect);
 	if (!sim_keeps_contents(cfg))
-		return SIM_NOTE_NONE;
-	return sim_has_events(cfg) && below && described ? SIM_NOTE_FULL : SIM_NOTE_DIGEST;
+		return EM_NOTE_NONE;
+	return sim_has_events(cfg) && below && described ? EM_NOTE_FULL : EM_NOTE_DIGEST;
 }
 
 static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 {
 	const struct sim_cfg *cfg = w->cfg;
-	struct sim_model_cfg m = {
+	struct enginemodel_cfg m = {
 		.prefill_tokens_per_s = cfg->prefill_tokens_per_s,
 		.decode = (cgn_nsec)(cfg->decode_ms * 1e6),
 		.batch_effect = cfg->batch_effect,
@@ -127,7 +127,7 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 		.kv_blocks = cfg->kv_blocks,
 		.block_tokens = cfg->block_tokens,
 	};
-	for (enum sim_tier t = SIM_TIER_CPU; t < SIM_TIER_COUNT; t++) {
+	for (enum em_tier t = EM_TIER_CPU; t < EM_TIER_COUNT; t++) {
 		m.lower_blocks[t] = cfg->lower_blocks[t];
 		m.restore[t] = (cgn_nsec)(cfg->restore_us[t] * 1e3);
 	}
@@ -136,7 +136,7 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 		m.listener = sim_events_listener(&w->events);
 	if (cfg->token_interval_us > 0)
 		m.step_tokens = UINT32_MAX; /* paced: prefill is free */
-	if (!cgn_ok(sim_model_new(&m, &w->model)))
+	if (!cgn_ok(enginemodel_new(&m, &w->model)))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %u blocks and a batch of %u", cfg->kv_blocks, cfg->max_batch);
 	return CGN_OK;
 }
@@ -196,7 +196,7 @@ void sim_worker_fini(struct sim_worker *w)
 	if (w->tag != WORKER_TAG)
 		return;
 	cgn_loop_free(&w->loop);
-	sim_model_free(&w->model);
+	enginemodel_free(&w->model);
 	sim_events_fini(&w->events);
 	sim_reader_free(&w->reader);
 	cgn_arena_fini(&w->arena);

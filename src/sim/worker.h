@@ -4,7 +4,7 @@
 #pragma once
 #include "io/http/http.h"
 #include "io/loop/loop.h"
-#include "sim/model.h"
+#include "policy/enginemodel/enginemodel.h"
 #include "sim/publisher.h"
 #include "sim/reply.h"
 #include "sim/vocab.h"
@@ -43,7 +43,7 @@ struct sim_worker {
 	struct sim_team *team;
 	struct cgn_loop *loop;
 	struct http_server *server;
-	struct sim_model *model;
+	struct enginemodel *model;
 	struct cgn_timer step_timer;
 	struct cgn_post again;         /* the next turn goes on pumping (chunk_per_write) */
 	bool again_posted, running_model;
@@ -85,6 +85,6 @@ void sim_worker_mint(struct sim_worker *w, char out[33]);
 
 /* call.c */
 extern const struct http_server_ops sim_call_ops;
-void sim_call_gain(const struct sim_gain *g);   /* bookkeeping alone: closes and frees nothing */
+void sim_call_gain(const struct em_gain *g);   /* bookkeeping alone: closes and frees nothing */
 void sim_call_pump(struct sim_call *c);
 struct sim_call *sim_call_of_dirty(struct cgn_link *l);

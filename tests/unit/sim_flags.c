@@ -98,9 +98,9 @@ static void kv_events_are_set_up(void **state)
 		"--disk-blocks=9", "--cpu-restore-us", "2.5", "--kv-groups", "2", "--kv-events-buffer", "3")));
 	assert_true(sim_has_events(&cfg) && sim_keeps_contents(&cfg));
 	assert_int_equal(cfg.dialect, SIM_DIALECT_SGLANG_MAP);
-	assert_int_equal(cfg.lower_blocks[SIM_TIER_CPU], 7);
-	assert_int_equal(cfg.lower_blocks[SIM_TIER_STORAGE], 9);
-	assert_true(cfg.restore_us[SIM_TIER_CPU] > 2.4 && cfg.restore_us[SIM_TIER_STORAGE] > 199);
+	assert_int_equal(cfg.lower_blocks[EM_TIER_CPU], 7);
+	assert_int_equal(cfg.lower_blocks[EM_TIER_STORAGE], 9);
+	assert_true(cfg.restore_us[EM_TIER_CPU] > 2.4 && cfg.restore_us[EM_TIER_STORAGE] > 199);
 	refused(PARSE(&cfg, &then, &err, "--kv-events-format", "trt"), "vllm, vllm-array, vllm-map, sglang, sglang-old, sglang-map");
 	refused(PARSE(&cfg, &then, &err, "--kv-events-hash", "sha"), "int or bytes");
 	refused(PARSE(&cfg, &then, &err, "--kv-events-replay", "tcp://*:1"), "needs --kv-events");

@@ -16,7 +16,7 @@
 #include "policy/kvindex/kvindex.h"
 #include "policy/kvsource/kvsource.h"
 #include "sim/events.h"
-#include "sim/model.h"
+#include "policy/enginemodel/enginemodel.h"
 
 #define NODES   7
 #define ROUTERS 2
@@ -38,8 +38,8 @@ struct link { /* an agent's changes on their way to a router */
 };
 
 struct node {
-	struct sim_model *engine;
-	struct sim_job *job;
+	struct enginemodel *engine;
+	struct em_job *job;
 	struct sim_events events;
 	struct cgn_buf log[LOG];
 	uint64_t published; /* by this incarnation */
@@ -83,7 +83,7 @@ static void engine_start(struct node *e)
 	bool below = dialect != SIM_DIALECT_SGLANG_OLD; /* which has no words for it */
 	sim_events_init(&e->events, &(struct sim_events_cfg){.dialect = dialect, .hash_bytes = e->number % 2 == 1,
 					    .groups = dialect == SIM_DIALECT_VLLM ? 2 : 1, .block_tokens = BLOCK, .models = models});
-	struct sim_model_cfg cfg = {
+	struct enginemodel_cfg cfg = {
 		.decode = CGN_MSEC,
 		.max_batch = 4,
 		.step_tokens = 64,
@@ -91,17 +91,17 @@ static void engine_start(struct node *e)
 		.kv_blocks = 24,
 		.block_tokens = BLOCK,
 		.lower_blocks = {0, below ? 20 : 0, below ? 30 : 0},
-		.notes = sim_dialect_describes(dialect) ? SIM_NOTE_FULL : SIM_NOTE_DIGEST,
+		.notes = sim_dialect_describes(dialect) ? EM_NOTE_FULL : EM_NOTE_DIGEST,
 		.listener = sim_events_listener(&e->events),
 	};
-	assert_true(cgn_ok(sim_model_new(&cfg, &e->engine)));
+	assert_true(cgn_ok(enginemodel_new(&cfg, &e->engine)));
 	e->published = 0;
 	e->wire.n = 0;
 }
 
 static void engine_stop(struct node *e)
 {
-	sim_model_free(&e->engine);
+	enginemodel_free(&e->engine);
 	sim_events_fini(&e->events);
 	for (uint64_t i = 0; i < e->published; i++)
 		cgn_buf_fini(&e->log[i]);
@@ -139,13 +139,13 @@ static void engine_serve(struct fleet *f, struct node *e)
 		sim_chain_add(&c, (uint32_t)(sim_mix(lineage * 4096 + i) & 0xffffff));
 	for (uint32_t i = 0; i < own + 1; i++)
 		sim_chain_add(&c, (uint32_t)(draw(f, 1 << 20)));
-	const struct sim_job_spec spec = {prompt + own, 1, c.hashes, c.n, NULL, &c.contents};
-	assert_true(cgn_ok(sim_model_submit(e->engine, &spec, &e->job)));
+	const struct em_job_spec spec = {prompt + own, 1, c.hashes, c.n, NULL, &c.contents};
+	assert_true(cgn_ok(enginemodel_submit(e->engine, &spec, &e->job)));
 	sim_chain_fini(&c);
-	struct sim_orders o;
-	for (sim_model_step(e->engine, f->now, &o); o.wake_at != 0; sim_model_step(e->engine, f->now, &o))
+	struct em_orders o;
+	for (enginemodel_step(e->engine, f->now, &o); o.wake_at != 0; enginemodel_step(e->engine, f->now, &o))
 		f->now = o.wake_at;
-	sim_tiers_digests(sim_model_tiers(e->engine), SIM_TIER_GPU, remember, e);
+	em_tiers_digests(enginemodel_tiers(e->engine), EM_TIER_GPU, remember, e);
 	publish(e);
 }
 
@@ -344,7 +344,7 @@ struct truth {
 	uint64_t digest[256];
 	uint8_t tiers[256];
 	size_t n;
-	enum sim_tier at;
+	enum em_tier at;
 };
 
 static void note(void *user, uint64_t digest)
@@ -364,8 +364,8 @@ static void note(void *user, uint64_t digest)
 static void truth_of(const struct node *e, struct truth *t)
 {
 	t->n = 0;
-	for (t->at = 0; t->at < SIM_TIER_COUNT; t->at++)
-		sim_tiers_digests(sim_model_tiers(e->engine), t->at, note, t);
+	for (t->at = 0; t->at < EM_TIER_COUNT; t->at++)
+		em_tiers_digests(enginemodel_tiers(e->engine), t->at, note, t);
 }
 
 static void index_is_exact(struct fleet *f, struct node *e)

@@ -8,17 +8,23 @@
 
 #include <cmocka.h>
 
-#include "sim/model.h"
-#include "sim/tokens.h"
+#include "policy/enginemodel/enginemodel.h"
 
 struct seen { /* what a job was given */
-	struct sim_job *job;
+	struct em_job *job;
 	uint32_t given, cached;
 	cgn_nsec first_at, last_at;
 	bool finished;
 };
 
-static const struct sim_model_cfg plain = {
+static uint64_t mix(uint64_t x)
+{
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebU;
+	return x ^ x >> 31;
+}
+
+static const struct enginemodel_cfg plain = {
 	.prefill_tokens_per_s = 1000, /* one token a millisecond */
 	.decode = 10 * CGN_MSEC,
 	.batch_effect = 0.5,
@@ -29,29 +35,29 @@ static const struct sim_model_cfg plain = {
 	.block_tokens = 4,
 };
 
-static struct sim_model *model_of(const struct sim_model_cfg *cfg)
+static struct enginemodel *model_of(const struct enginemodel_cfg *cfg)
 {
-	struct sim_model *m = NULL;
-	assert_true(cgn_ok(sim_model_new(cfg, &m)));
+	struct enginemodel *m = NULL;
+	assert_true(cgn_ok(enginemodel_new(cfg, &m)));
 	return m;
 }
 
 /* |lineage| names the tokens: equal ones share their prefix. */
-static cgn_rc submit(struct sim_model *m, struct seen *s, uint64_t lineage, uint32_t prompt, uint32_t answer)
+static cgn_rc submit(struct enginemodel *m, struct seen *s, uint64_t lineage, uint32_t prompt, uint32_t answer)
 {
 	uint64_t hashes[256];
 	uint32_t n = (prompt + answer) / 4;
 	for (uint32_t i = 0; i < n; i++)
-		hashes[i] = sim_mix(lineage * 1000 + i);
+		hashes[i] = mix(lineage * 1000 + i);
 	*s = (struct seen){0};
-	const struct sim_job_spec spec = {prompt, answer, hashes, n, s, NULL};
-	return sim_model_submit(m, &spec, &s->job);
+	const struct em_job_spec spec = {prompt, answer, hashes, n, s, NULL};
+	return enginemodel_submit(m, &spec, &s->job);
 }
 
-static cgn_nsec step(struct sim_model *m, cgn_nsec now)
+static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
 {
-	struct sim_orders o;
-	sim_model_step(m, now, &o);
+	struct em_orders o;
+	enginemodel_step(m, now, &o);
 	for (size_t i = 0; i < o.n_gains; i++) {
 		struct seen *s = o.gains[i].user;
 		assert_int_equal(o.gains[i].given, s->given + 1);
@@ -63,11 +69,11 @@ static cgn_nsec step(struct sim_model *m, cgn_nsec now)
 		if (s->finished)
 			s->job = NULL;
 	}
-	assert_true(sim_model_sound(m));
+	assert_true(enginemodel_sound(m));
 	return o.wake_at;
 }
 
-static cgn_nsec run(struct sim_model *m, cgn_nsec now) /* until idle; when that was */
+static cgn_nsec run(struct enginemodel *m, cgn_nsec now) /* until idle; when that was */
 {
 	for (unsigned i = 0; i < 100000; i++) {
 		cgn_nsec at = step(m, now);
@@ -83,7 +89,7 @@ static cgn_nsec run(struct sim_model *m, cgn_nsec now) /* until idle; when that 
 static void one_request_takes_prefill_and_decodes(void **state)
 {
 	(void)state;
-	struct sim_model *m = model_of(&plain);
+	struct enginemodel *m = model_of(&plain);
 	struct seen a;
 	assert_true(cgn_ok(submit(m, &a, 1, 20, 5)));
 	(void)run(m, 1000 * CGN_MSEC);
@@ -91,19 +97,19 @@ static void one_request_takes_prefill_and_decodes(void **state)
 	assert_int_equal(a.given, 5);
 	assert_int_equal(a.first_at / CGN_MSEC, 1020);
 	assert_int_equal(a.last_at / CGN_MSEC, 1060);
-	struct sim_model_stats s = sim_model_stats(m);
+	struct enginemodel_stats s = enginemodel_stats(m);
 	assert_int_equal(s.prompt_tokens, 20);
 	assert_int_equal(s.answer_tokens, 5);
 	assert_int_equal(s.kv_used, 0);
 	assert_int_equal(s.running + s.waiting, 0);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 	assert_null(m);
 }
 
 static void long_prompts_are_chunked_beside_decodes(void **state)
 {
 	(void)state;
-	struct sim_model *m = model_of(&plain);
+	struct enginemodel *m = model_of(&plain);
 	struct seen a, b;
 	assert_true(cgn_ok(submit(m, &a, 1, 4, 30)));
 	cgn_nsec at = step(m, 0);
@@ -117,13 +123,13 @@ static void long_prompts_are_chunked_beside_decodes(void **state)
 	assert_int_equal(a.given - before, 4); /* and the one in flight */
 	(void)run(m, at);
 	assert_true(a.finished && b.finished);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void batches_slow_each_step(void **state)
 {
 	(void)state;
-	struct sim_model *m = model_of(&plain);
+	struct enginemodel *m = model_of(&plain);
 	struct seen s[4];
 	for (unsigned i = 0; i < 4; i++)
 		assert_true(cgn_ok(submit(m, &s[i], i, 1, 10)));
@@ -132,34 +138,34 @@ static void batches_slow_each_step(void **state)
 	cgn_nsec next = step(m, at);
 	assert_int_equal((next - at) / CGN_MSEC, 25); /* 10 ms * (1 + 0.5 * 3) */
 	(void)run(m, next);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void batch_slots_queue_first_come_first_served(void **state)
 {
 	(void)state;
-	struct sim_model_cfg cfg = plain;
+	struct enginemodel_cfg cfg = plain;
 	cfg.max_batch = 2;
-	struct sim_model *m = model_of(&cfg);
+	struct enginemodel *m = model_of(&cfg);
 	struct seen s[5];
 	for (unsigned i = 0; i < 5; i++)
 		assert_true(cgn_ok(submit(m, &s[i], i, 8, 4)));
 	cgn_nsec at = step(m, 0);
-	assert_int_equal(sim_model_stats(m).running, 2);
-	assert_int_equal(sim_model_stats(m).waiting, 3);
+	assert_int_equal(enginemodel_stats(m).running, 2);
+	assert_int_equal(enginemodel_stats(m).waiting, 3);
 	(void)run(m, at);
 	for (unsigned i = 1; i < 5; i++)
 		assert_true(s[i - 1].first_at <= s[i].first_at);
 	assert_true(s[4].first_at > s[1].last_at);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void full_queue_and_hopeless_jobs_are_refused(void **state)
 {
 	(void)state;
-	struct sim_model_cfg cfg = plain;
+	struct enginemodel_cfg cfg = plain;
 	cfg.max_queue = 2;
-	struct sim_model *m = model_of(&cfg);
+	struct enginemodel *m = model_of(&cfg);
 	struct seen s[4];
 	assert_int_equal(submit(m, &s[0], 0, 250, 7).code, CGN_TOO_LARGE); /* 257 tokens, 256 fit */
 	assert_true(cgn_ok(submit(m, &s[0], 0, 250, 6)));
@@ -167,13 +173,13 @@ static void full_queue_and_hopeless_jobs_are_refused(void **state)
 	assert_int_equal(submit(m, &s[2], 2, 8, 4).code, CGN_OVERLOADED);
 	(void)run(m, 0);
 	assert_true(s[0].finished && s[1].finished);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void repeated_prompts_are_cached(void **state)
 {
 	(void)state;
-	struct sim_model *m = model_of(&plain);
+	struct enginemodel *m = model_of(&plain);
 	struct seen a, b, c, longer;
 	assert_true(cgn_ok(submit(m, &a, 1, 40, 4)));
 	cgn_nsec at = run(m, 0);
@@ -190,18 +196,18 @@ static void repeated_prompts_are_cached(void **state)
 	assert_true(cgn_ok(submit(m, &longer, 1, 80, 4)));
 	(void)run(m, at);
 	assert_int_equal(longer.cached, 40);
-	struct sim_model_stats s = sim_model_stats(m);
+	struct enginemodel_stats s = enginemodel_stats(m);
 	assert_int_equal(s.prefix_queried, 200);
 	assert_int_equal(s.prefix_hit, 76);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void least_recently_used_prefixes_go_first(void **state)
 {
 	(void)state;
-	struct sim_model_cfg cfg = plain;
+	struct enginemodel_cfg cfg = plain;
 	cfg.kv_blocks = 25;
-	struct sim_model *m = model_of(&cfg);
+	struct enginemodel *m = model_of(&cfg);
 	struct seen s;
 	cgn_nsec at = 0;
 	for (uint64_t lineage = 1; lineage <= 2; lineage++) {
@@ -219,32 +225,32 @@ static void least_recently_used_prefixes_go_first(void **state)
 	assert_true(cgn_ok(submit(m, &s, 2, 40, 1)));
 	(void)run(m, at);
 	assert_true(s.cached < 36);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void kv_memory_bounds_admission(void **state)
 {
 	(void)state;
-	struct sim_model_cfg cfg = plain;
+	struct enginemodel_cfg cfg = plain;
 	cfg.kv_blocks = 12; /* 48 tokens */
-	struct sim_model *m = model_of(&cfg);
+	struct enginemodel *m = model_of(&cfg);
 	struct seen a, b;
 	assert_true(cgn_ok(submit(m, &a, 1, 30, 10)));
 	assert_true(cgn_ok(submit(m, &b, 2, 30, 10)));
 	cgn_nsec at = step(m, 0);
-	assert_int_equal(sim_model_stats(m).running, 1);
+	assert_int_equal(enginemodel_stats(m).running, 1);
 	(void)run(m, at);
 	assert_true(b.first_at > a.last_at);
 	assert_true(a.finished && b.finished);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void growing_jobs_preempt_the_last_comer(void **state)
 {
 	(void)state;
-	struct sim_model_cfg cfg = plain;
+	struct enginemodel_cfg cfg = plain;
 	cfg.kv_blocks = 12;
-	struct sim_model *m = model_of(&cfg);
+	struct enginemodel *m = model_of(&cfg);
 	struct seen a, b, c;
 	assert_true(cgn_ok(submit(m, &a, 1, 12, 24)));
 	assert_true(cgn_ok(submit(m, &b, 2, 12, 24)));
@@ -252,112 +258,112 @@ static void growing_jobs_preempt_the_last_comer(void **state)
 	(void)run(m, 0);
 	assert_true(a.finished && b.finished && c.finished);
 	assert_int_equal(a.given + b.given + c.given, 72); /* a preempted one goes on where it was */
-	assert_true(sim_model_stats(m).preempted > 0);
+	assert_true(enginemodel_stats(m).preempted > 0);
 	assert_true(a.last_at <= b.last_at && b.last_at <= c.last_at);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void abort_frees_at_once(void **state)
 {
 	(void)state;
-	struct sim_model_cfg cfg = plain;
+	struct enginemodel_cfg cfg = plain;
 	cfg.max_batch = 1;
-	struct sim_model *m = model_of(&cfg);
+	struct enginemodel *m = model_of(&cfg);
 	struct seen a, b;
 	assert_true(cgn_ok(submit(m, &a, 1, 40, 50)));
 	assert_true(cgn_ok(submit(m, &b, 2, 8, 2)));
 	cgn_nsec at = step(m, 0);
 	at = step(m, at);
-	assert_true(sim_model_stats(m).kv_used > 0);
-	sim_model_abort(m, &a.job); /* a step is in flight */
+	assert_true(enginemodel_stats(m).kv_used > 0);
+	enginemodel_abort(m, &a.job); /* a step is in flight */
 	assert_null(a.job);
-	assert_int_equal(sim_model_stats(m).kv_used, 0);
-	assert_int_equal(sim_model_stats(m).running, 0);
-	assert_int_equal(sim_model_stats(m).aborted, 1);
-	assert_true(sim_model_sound(m));
+	assert_int_equal(enginemodel_stats(m).kv_used, 0);
+	assert_int_equal(enginemodel_stats(m).running, 0);
+	assert_int_equal(enginemodel_stats(m).aborted, 1);
+	assert_true(enginemodel_sound(m));
 	at = run(m, at);
 	assert_true(b.finished);
 	assert_true(cgn_ok(submit(m, &a, 3, 8, 2)));
-	sim_model_abort(m, &a.job); /* still waiting */
+	enginemodel_abort(m, &a.job); /* still waiting */
 	assert_int_equal(run(m, at), at);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void held_jobs_stay_and_others_go_on(void **state)
 {
 	(void)state;
-	struct sim_model *m = model_of(&plain);
+	struct enginemodel *m = model_of(&plain);
 	struct seen a, b;
 	assert_true(cgn_ok(submit(m, &a, 1, 8, 50)));
 	cgn_nsec at = step(m, 0);
 	at = step(m, at);
-	sim_model_hold(m, a.job);
+	enginemodel_hold(m, a.job);
 	assert_true(cgn_ok(submit(m, &b, 2, 8, 5)));
 	at = run(m, at);
 	assert_true(b.finished);
 	assert_true(a.given < 4);
-	assert_int_equal(sim_model_stats(m).running, 1);
-	assert_true(sim_model_stats(m).kv_used > 0);
-	sim_model_abort(m, &a.job);
-	assert_int_equal(sim_model_stats(m).kv_used, 0);
-	sim_model_free(&m);
+	assert_int_equal(enginemodel_stats(m).running, 1);
+	assert_true(enginemodel_stats(m).kv_used > 0);
+	enginemodel_abort(m, &a.job);
+	assert_int_equal(enginemodel_stats(m).kv_used, 0);
+	enginemodel_free(&m);
 }
 
 static void a_late_caller_does_not_slow_the_device(void **state)
 {
 	(void)state;
-	struct sim_model *m = model_of(&plain);
+	struct enginemodel *m = model_of(&plain);
 	struct seen a;
 	assert_true(cgn_ok(submit(m, &a, 1, 10, 3)));
 	cgn_nsec at = step(m, 0);
 	assert_int_equal(at / CGN_MSEC, 10);
 	at = step(m, 1000 * CGN_MSEC);
 	assert_int_equal(at / CGN_MSEC, 20);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 static void fixed_steps_pace(void **state)
 {
 	(void)state;
-	struct sim_model_cfg cfg = plain;
+	struct enginemodel_cfg cfg = plain;
 	cfg.fixed_step = 7 * CGN_MSEC;
-	struct sim_model *m = model_of(&cfg);
+	struct enginemodel *m = model_of(&cfg);
 	struct seen a;
 	assert_true(cgn_ok(submit(m, &a, 1, 20, 3)));
 	assert_int_equal(run(m, 0) / CGN_MSEC, 21);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 }
 
 /* Thousands of random submits, steps and aborts: nothing leaks, nothing hangs, the same seed gives the same history. */
 static uint64_t storm(uint64_t seed)
 {
-	struct sim_model_cfg cfg = plain;
+	struct enginemodel_cfg cfg = plain;
 	cfg.kv_blocks = 40;
 	cfg.max_batch = 5;
 	cfg.step_tokens = 16;
-	struct sim_model *m = model_of(&cfg);
+	struct enginemodel *m = model_of(&cfg);
 	static struct seen s[64];
 	uint64_t rng = seed, history = 0;
 	cgn_nsec now = 0;
 	memset(s, 0, sizeof s);
 	for (unsigned i = 0; i < 5000; i++) {
-		rng = sim_mix(rng + 1);
+		rng = mix(rng + 1);
 		struct seen *it = &s[rng % CGN_COUNT(s)];
 		if (it->job == NULL)
 			(void)!submit(m, it, rng >> 8 & 7, 1 + (uint32_t)(rng >> 16 & 63), 1 + (uint32_t)(rng >> 24 & 31)).code;
 		else if ((rng >> 32 & 7) == 0)
-			sim_model_abort(m, &it->job);
+			enginemodel_abort(m, &it->job);
 		cgn_nsec at = step(m, now);
 		now = at != 0 ? at : now;
-		struct sim_model_stats st = sim_model_stats(m);
-		history = sim_mix(history ^ st.answer_tokens ^ st.kv_used << 20 ^ now);
+		struct enginemodel_stats st = enginemodel_stats(m);
+		history = mix(history ^ st.answer_tokens ^ st.kv_used << 20 ^ now);
 	}
 	(void)run(m, now);
-	struct sim_model_stats st = sim_model_stats(m);
+	struct enginemodel_stats st = enginemodel_stats(m);
 	assert_int_equal(st.kv_used, 0);
 	assert_int_equal(st.running + st.waiting, 0);
 	assert_true(st.finished > 100 && st.aborted > 10 && st.preempted > 0);
-	sim_model_free(&m);
+	enginemodel_free(&m);
 	return history;
 }
 
@@ -372,32 +378,32 @@ static void storms_leave_nothing_behind(void **state)
 static void blocks_are_shared_and_evicted(void **state)
 {
 	(void)state;
-	struct sim_blocks *b = NULL;
-	assert_true(cgn_ok(sim_blocks_new(&(struct sim_blocks_cfg){.n = 3}, &b)));
-	uint32_t x = sim_blocks_take(b);
-	assert_true(sim_blocks_publish(b, x, 77));
-	assert_int_equal(sim_blocks_find(b, 77), x); /* two users */
-	sim_blocks_release(b, x);
-	assert_int_equal(sim_blocks_used(b), 1);
-	sim_blocks_release(b, x);
-	assert_int_equal(sim_blocks_used(b), 0);
-	assert_true(sim_blocks_has(b, 77) && sim_blocks_idle(b, 77));
-	assert_false(sim_blocks_has(b, 78) || sim_blocks_idle(b, 78));
-	assert_null(sim_blocks_note(b, x));
-	uint32_t y = sim_blocks_take(b), z = sim_blocks_take(b);
-	assert_int_equal(sim_blocks_known(b), 1); /* never used ones go first */
-	assert_false(sim_blocks_publish(b, y, 77)); /* 77 is known already: stays where it is */
-	uint32_t w = sim_blocks_take(b);
+	struct em_blocks *b = NULL;
+	assert_true(cgn_ok(em_blocks_new(&(struct em_blocks_cfg){.n = 3}, &b)));
+	uint32_t x = em_blocks_take(b);
+	assert_true(em_blocks_publish(b, x, 77));
+	assert_int_equal(em_blocks_find(b, 77), x); /* two users */
+	em_blocks_release(b, x);
+	assert_int_equal(em_blocks_used(b), 1);
+	em_blocks_release(b, x);
+	assert_int_equal(em_blocks_used(b), 0);
+	assert_true(em_blocks_has(b, 77) && em_blocks_idle(b, 77));
+	assert_false(em_blocks_has(b, 78) || em_blocks_idle(b, 78));
+	assert_null(em_blocks_note(b, x));
+	uint32_t y = em_blocks_take(b), z = em_blocks_take(b);
+	assert_int_equal(em_blocks_known(b), 1); /* never used ones go first */
+	assert_false(em_blocks_publish(b, y, 77)); /* 77 is known already: stays where it is */
+	uint32_t w = em_blocks_take(b);
 	assert_int_equal(w, x);
-	assert_int_equal(sim_blocks_known(b), 0);
-	assert_int_equal(sim_blocks_take(b), SIM_BLOCK_NONE);
-	assert_int_equal(sim_blocks_find(b, 77), SIM_BLOCK_NONE);
-	assert_true(sim_blocks_sound(b));
-	sim_blocks_release(b, y);
-	sim_blocks_release(b, z);
-	sim_blocks_release(b, w);
-	assert_true(sim_blocks_sound(b));
-	sim_blocks_free(&b);
+	assert_int_equal(em_blocks_known(b), 0);
+	assert_int_equal(em_blocks_take(b), EM_BLOCK_NONE);
+	assert_int_equal(em_blocks_find(b, 77), EM_BLOCK_NONE);
+	assert_true(em_blocks_sound(b));
+	em_blocks_release(b, y);
+	em_blocks_release(b, z);
+	em_blocks_release(b, w);
+	assert_true(em_blocks_sound(b));
+	em_blocks_free(&b);
 }
 
 int main(void)

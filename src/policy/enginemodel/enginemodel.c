@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sim/model.h"
+#include "policy/enginemodel/enginemodel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum job_state { JOB_WAITING, JOB_RUNNING };
 
-struct sim_job {
+struct em_job {
 	uint32_t tag;
 	enum job_state state;
 	bool held, seen; /* seen: was admitted once, its prefix is counted */
@@ -20,32 +20,32 @@ struct sim_job {
 	uint32_t chunk; /* tokens of it in the step in flight */
 	uint32_t n_blocks, cap_blocks, n_hashes;
 	uint32_t *blocks;
-	struct sim_contents *contents;
+	struct em_contents *contents;
 	uint64_t hashes[];
 };
 
-struct sim_model {
+struct enginemodel {
 	uint32_t tag;
-	struct sim_model_cfg cfg;
-	struct sim_tiers *tiers;
-	struct sim_blocks *blocks; /* the tiers' GPU */
+	struct enginemodel_cfg cfg;
+	struct em_tiers *tiers;
+	struct em_blocks *blocks; /* the tiers' GPU */
 	struct cgn_link waiting, running;
 	uint32_t n_waiting, n_running;
 	cgn_nsec step_end; /* 0: no step in flight */
 	cgn_nsec restoring; /* time that the step being made up spends on blocks from below */
-	struct sim_gain *gains; /* max_batch of them */
-	struct sim_model_stats stats;
+	struct em_gain *gains; /* max_batch of them */
+	struct enginemodel_stats stats;
 };
 
-static struct sim_job *job_of(struct cgn_link *l)
+static struct em_job *job_of(struct cgn_link *l)
 {
-	return CGN_CONTAINER(l, struct sim_job, link);
+	return CGN_CONTAINER(l, struct em_job, link);
 }
 
-CGN_RC sim_model_new(const struct sim_model_cfg *cfg, struct sim_model **out)
+CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **out)
 {
 	CGN_MUST(cfg->max_batch > 0 && cfg->block_tokens > 0 && cfg->step_tokens >= cfg->max_batch);
-	struct sim_model *m = calloc(1, sizeof *m);
+	struct enginemodel *m = calloc(1, sizeof *m);
 	if (m == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	m->tag = MODEL_TAG;
@@ -53,26 +53,26 @@ CGN_RC sim_model_new(const struct sim_model_cfg *cfg, struct sim_model **out)
 	cgn_list_init(&m->waiting);
 	cgn_list_init(&m->running);
 	m->gains = calloc(cfg->max_batch, sizeof *m->gains);
-	struct sim_tiers_cfg tiers = {.block_tokens = cfg->block_tokens, .notes = cfg->notes, .listener = cfg->listener};
+	struct em_tiers_cfg tiers = {.block_tokens = cfg->block_tokens, .notes = cfg->notes, .listener = cfg->listener};
 	memcpy(tiers.blocks, cfg->lower_blocks, sizeof tiers.blocks);
-	tiers.blocks[SIM_TIER_GPU] = cfg->kv_blocks;
-	if (m->gains == NULL || !cgn_ok(sim_tiers_new(&tiers, &m->tiers))) {
-		sim_model_free(&m);
+	tiers.blocks[EM_TIER_GPU] = cfg->kv_blocks;
+	if (m->gains == NULL || !cgn_ok(em_tiers_new(&tiers, &m->tiers))) {
+		enginemodel_free(&m);
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	}
-	m->blocks = sim_tiers_gpu(m->tiers);
+	m->blocks = em_tiers_gpu(m->tiers);
 	*out = m;
 	return CGN_OK;
 }
 
 /* Blocks go back last first, so that the tail of a prefix is evicted before its head. */
-static void job_give_back(struct sim_model *m, struct sim_job *j)
+static void job_give_back(struct enginemodel *m, struct em_job *j)
 {
 	while (j->n_blocks > 0)
-		sim_blocks_release(m->blocks, j->blocks[--j->n_blocks]);
+		em_blocks_release(m->blocks, j->blocks[--j->n_blocks]);
 }
 
-static void job_free(struct sim_model *m, struct sim_job *j)
+static void job_free(struct enginemodel *m, struct em_job *j)
 {
 	CGN_LIVE(j, JOB_TAG);
 	job_give_back(m, j);
@@ -80,13 +80,13 @@ static void job_free(struct sim_model *m, struct sim_job *j)
 	*(j->state == JOB_RUNNING ? &m->n_running : &m->n_waiting) -= 1;
 	j->tag = 0;
 	free(j->blocks);
-	sim_contents_free(&j->contents);
+	em_contents_free(&j->contents);
 	free(j);
 }
 
-void sim_model_free(struct sim_model **take)
+void enginemodel_free(struct enginemodel **take)
 {
-	struct sim_model *m = *take;
+	struct enginemodel *m = *take;
 	*take = NULL;
 	if (m == NULL)
 		return;
@@ -95,18 +95,18 @@ void sim_model_free(struct sim_model **take)
 		job_free(m, job_of(l));
 	cgn_list_each_safe(l, &m->waiting)
 		job_free(m, job_of(l));
-	sim_tiers_free(&m->tiers);
+	em_tiers_free(&m->tiers);
 	m->tag = 0;
 	free(m->gains);
 	free(m);
 }
 
-static uint32_t blocks_for(const struct sim_model *m, uint64_t tokens)
+static uint32_t blocks_for(const struct enginemodel *m, uint64_t tokens)
 {
 	return (uint32_t)((tokens + m->cfg.block_tokens - 1) / m->cfg.block_tokens);
 }
 
-CGN_RC sim_model_submit(struct sim_model *m, const struct sim_job_spec *spec, struct sim_job **out)
+CGN_RC enginemodel_submit(struct enginemodel *m, const struct em_job_spec *spec, struct em_job **out)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	CGN_MUST(spec->prompt_tokens > 0 && spec->answer_tokens > 0);
@@ -115,7 +115,7 @@ CGN_RC sim_model_submit(struct sim_model *m, const struct sim_job_spec *spec, st
 		return CGN_RC_OF(CGN_TOO_LARGE);
 	if (m->n_waiting >= m->cfg.max_queue)
 		return CGN_RC_OF(CGN_OVERLOADED);
-	struct sim_job *j = calloc(1, sizeof *j + spec->n_hashes * sizeof j->hashes[0]);
+	struct em_job *j = calloc(1, sizeof *j + spec->n_hashes * sizeof j->hashes[0]);
 	if (j == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	j->tag = JOB_TAG;
@@ -141,7 +141,7 @@ CGN_RC sim_model_submit(struct sim_model *m, const struct sim_job_spec *spec, st
 	return CGN_OK;
 }
 
-void sim_model_abort(struct sim_model *m, struct sim_job **take)
+void enginemodel_abort(struct enginemodel *m, struct em_job **take)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	job_free(m, *take);
@@ -149,33 +149,33 @@ void sim_model_abort(struct sim_model *m, struct sim_job **take)
 	m->stats.aborted++;
 }
 
-void sim_model_hold(struct sim_model *m, struct sim_job *job)
+void enginemodel_hold(struct enginemodel *m, struct em_job *job)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	CGN_LIVE(job, JOB_TAG);
 	job->held = true;
 }
 
-static uint32_t job_tokens(const struct sim_job *j)
+static uint32_t job_tokens(const struct em_job *j)
 {
 	return j->prompt_tokens + j->given;
 }
 
 /* Blocks for its first |tokens| tokens; false when the cache has none left. */
-static bool job_reserve(struct sim_model *m, struct sim_job *j, uint32_t tokens)
+static bool job_reserve(struct enginemodel *m, struct em_job *j, uint32_t tokens)
 {
 	uint32_t want = blocks_for(m, tokens);
 	CGN_MUST(want <= j->cap_blocks);
 	while (j->n_blocks < want) {
-		uint32_t block = sim_blocks_take(m->blocks);
-		if (block == SIM_BLOCK_NONE)
+		uint32_t block = em_blocks_take(m->blocks);
+		if (block == EM_BLOCK_NONE)
 			return false;
 		j->blocks[j->n_blocks++] = block;
 	}
 	return true;
 }
 
-static void job_move(struct sim_model *m, struct sim_job *j, enum job_state to)
+static void job_move(struct enginemodel *m, struct em_job *j, enum job_state to)
 {
 	CGN_MUST(j->state != to);
 	cgn_list_drop(&j->link);
@@ -191,7 +191,7 @@ static void job_move(struct sim_model *m, struct sim_job *j, enum job_state to)
 	m->n_waiting++;
 }
 
-static void job_preempt(struct sim_model *m, struct sim_job *j)
+static void job_preempt(struct enginemodel *m, struct em_job *j)
 {
 	job_give_back(m, j);
 	j->computed = 0;
@@ -201,12 +201,12 @@ static void job_preempt(struct sim_model *m, struct sim_job *j)
 }
 
 /* Blocks that the cache has, in whatever tier, to the front of |j|'s. */
-static void job_fetch(struct sim_model *m, struct sim_job *j, uint32_t hits)
+static void job_fetch(struct enginemodel *m, struct em_job *j, uint32_t hits)
 {
-	uint32_t restored[SIM_TIER_COUNT] = {0};
-	sim_tiers_fetch(m->tiers, &(struct sim_run){j->hashes, j->contents, 0, hits}, j->blocks, restored);
+	uint32_t restored[EM_TIER_COUNT] = {0};
+	em_tiers_fetch(m->tiers, &(struct em_run){j->hashes, j->contents, 0, hits}, j->blocks, restored);
 	j->n_blocks = hits;
-	for (enum sim_tier t = SIM_TIER_CPU; t < SIM_TIER_COUNT; t++) {
+	for (enum em_tier t = EM_TIER_CPU; t < EM_TIER_COUNT; t++) {
 		m->stats.restored[t] += restored[t];
 		m->restoring += restored[t] * m->cfg.restore[t];
 	}
@@ -214,12 +214,12 @@ static void job_fetch(struct sim_model *m, struct sim_job *j, uint32_t hits)
 
 /* Take from the front of the queue what is surely there: known blocks first, then room for the rest of the tokens.
  * The last token is always computed: its logits are what the next one is drawn from. */
-static bool job_admit(struct sim_model *m, struct sim_job *j)
+static bool job_admit(struct enginemodel *m, struct em_job *j)
 {
 	uint32_t most = (job_tokens(j) - 1) / m->cfg.block_tokens;
-	struct sim_match match = sim_tiers_match(m->tiers, j->hashes, most < j->n_hashes ? most : j->n_hashes);
+	struct em_match match = em_tiers_match(m->tiers, j->hashes, most < j->n_hashes ? most : j->n_hashes);
 	uint32_t hits = match.found;
-	uint32_t room = sim_blocks_total(m->blocks) - sim_blocks_used(m->blocks);
+	uint32_t room = em_blocks_total(m->blocks) - em_blocks_used(m->blocks);
 	if (blocks_for(m, job_tokens(j)) - match.on_gpu + match.unused > room)
 		return false;
 	job_fetch(m, j, hits);
@@ -239,7 +239,7 @@ struct step_load {
 	uint32_t budget, decodes, prefill;
 };
 
-static void load_job(struct step_load *load, struct sim_job *j)
+static void load_job(struct step_load *load, struct em_job *j)
 {
 	uint32_t need = job_tokens(j) - j->computed;
 	j->chunk = need < load->budget ? need : load->budget;
@@ -253,10 +253,10 @@ static void load_job(struct step_load *load, struct sim_job *j)
 }
 
 /* Give |j| its share of the step. When memory is short the last comer pays; false when that was |j| itself. */
-static bool load_running(struct sim_model *m, struct step_load *load, struct sim_job *j, bool *preempted)
+static bool load_running(struct enginemodel *m, struct step_load *load, struct em_job *j, bool *preempted)
 {
 	while (!job_reserve(m, j, job_tokens(j))) {
-		struct sim_job *victim = job_of(m->running.prev);
+		struct em_job *victim = job_of(m->running.prev);
 		*preempted = true;
 		bool self = victim == j;
 		job_preempt(m, victim);
@@ -267,7 +267,7 @@ static bool load_running(struct sim_model *m, struct step_load *load, struct sim
 	return true;
 }
 
-static cgn_nsec step_length(const struct sim_model *m, const struct step_load *load)
+static cgn_nsec step_length(const struct enginemodel *m, const struct step_load *load)
 {
 	if (m->cfg.fixed_step != 0)
 		return m->cfg.fixed_step;
@@ -279,20 +279,20 @@ static cgn_nsec step_length(const struct sim_model *m, const struct step_load *l
 	return ns < 1 ? 1 : (cgn_nsec)ns;
 }
 
-static void step_begin(struct sim_model *m, cgn_nsec start)
+static void step_begin(struct enginemodel *m, cgn_nsec start)
 {
 	struct step_load load = {.budget = m->cfg.step_tokens};
 	bool preempted = false;
 	cgn_list_each_safe(l, &m->running) {
 		/* The sequence that the iterator has ready may be preempted meanwhile: victims come from the tail, so then |l| was last. */
-		struct sim_job *j = job_of(l);
+		struct em_job *j = job_of(l);
 		j->chunk = 0;
 		if (!j->held && !load_running(m, &load, j, &preempted))
 			break;
 		l_next = l->next;
 	}
 	while (!preempted && load.budget > 0 && m->n_running < m->cfg.max_batch && m->n_waiting > 0) {
-		struct sim_job *j = job_of(m->waiting.next);
+		struct em_job *j = job_of(m->waiting.next);
 		if (!job_admit(m, j))
 			break;
 		if (!j->held)
@@ -305,16 +305,16 @@ static void step_begin(struct sim_model *m, cgn_nsec start)
 }
 
 /* The blocks that became full by this step are known from now on. */
-static void job_publish(struct sim_model *m, struct sim_job *j, uint32_t before)
+static void job_publish(struct enginemodel *m, struct em_job *j, uint32_t before)
 {
 	uint32_t full = j->computed / m->cfg.block_tokens;
 	full = full < j->n_hashes ? full : j->n_hashes;
 	uint32_t from = before / m->cfg.block_tokens;
 	if (from < full)
-		sim_tiers_publish(m->tiers, &(struct sim_run){j->hashes, j->contents, from, full - from}, j->blocks + from);
+		em_tiers_publish(m->tiers, &(struct em_run){j->hashes, j->contents, from, full - from}, j->blocks + from);
 }
 
-static void job_advance(struct sim_model *m, struct sim_job *j, struct sim_orders *out)
+static void job_advance(struct enginemodel *m, struct em_job *j, struct em_orders *out)
 {
 	uint32_t before = j->computed;
 	j->computed += j->chunk;
@@ -328,17 +328,17 @@ static void job_advance(struct sim_model *m, struct sim_job *j, struct sim_order
 		m->stats.prompt_tokens += j->prompt_tokens;
 	bool finished = j->given == j->answer_tokens;
 	m->gains[out->n_gains++] =
-		(struct sim_gain){.user = j->user, .given = j->given, .cached = j->cached, .finished = finished};
+		(struct em_gain){.user = j->user, .given = j->given, .cached = j->cached, .finished = finished};
 	if (!finished)
 		return;
 	m->stats.finished++;
 	job_free(m, j);
 }
 
-void sim_model_step(struct sim_model *m, cgn_nsec now, struct sim_orders *out)
+void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct em_orders *out)
 {
 	CGN_LIVE(m, MODEL_TAG);
-	*out = (struct sim_orders){.gains = m->gains};
+	*out = (struct em_orders){.gains = m->gains};
 	cgn_nsec start = now;
 	if (m->step_end != 0 && now >= m->step_end) {
 		start = m->step_end; /* a late caller does not slow the simulated device */
@@ -353,59 +353,60 @@ void sim_model_step(struct sim_model *m, cgn_nsec now, struct sim_orders *out)
 	out->wake_at = m->step_end;
 }
 
-bool sim_model_reset(struct sim_model *m, bool even_running, bool silently)
+bool enginemodel_reset(struct enginemodel *m, bool even_running, bool silently)
 {
 	CGN_LIVE(m, MODEL_TAG);
-	if (sim_blocks_used(m->blocks) > 0 && !even_running)
+	if (em_blocks_used(m->blocks) > 0 && !even_running)
 		return false;
 	while (m->n_running > 0)
 		job_preempt(m, job_of(m->running.prev));
-	sim_tiers_clear(m->tiers, silently);
+	em_tiers_clear(m->tiers, silently);
 	return true;
 }
 
-uint32_t sim_model_fill(struct sim_model *m, const struct sim_chain *chain)
+uint32_t enginemodel_fill(struct enginemodel *m, const struct em_run *run)
 {
 	CGN_LIVE(m, MODEL_TAG);
+	CGN_MUST(run->from == 0);
 	uint32_t n = 0;
-	uint32_t *blocks = calloc(chain->n > 0 ? chain->n : 1, sizeof *blocks);
+	uint32_t *blocks = calloc(run->n > 0 ? run->n : 1, sizeof *blocks);
 	if (blocks == NULL)
 		return 0;
-	for (; n < chain->n; n++) {
-		blocks[n] = sim_blocks_find(m->blocks, chain->hashes[n]);
-		if (blocks[n] == SIM_BLOCK_NONE)
-			blocks[n] = sim_blocks_take(m->blocks);
-		if (blocks[n] == SIM_BLOCK_NONE)
+	for (; n < run->n; n++) {
+		blocks[n] = em_blocks_find(m->blocks, run->hashes[n]);
+		if (blocks[n] == EM_BLOCK_NONE)
+			blocks[n] = em_blocks_take(m->blocks);
+		if (blocks[n] == EM_BLOCK_NONE)
 			break;
 	}
-	sim_tiers_publish(m->tiers, &(struct sim_run){chain->hashes, chain->contents, 0, n}, blocks);
+	em_tiers_publish(m->tiers, &(struct em_run){run->hashes, run->contents, 0, n}, blocks);
 	for (uint32_t i = n; i-- > 0;)
-		sim_blocks_release(m->blocks, blocks[i]);
+		em_blocks_release(m->blocks, blocks[i]);
 	free(blocks);
 	return n;
 }
 
-struct sim_tiers *sim_model_tiers(struct sim_model *m)
+struct em_tiers *enginemodel_tiers(struct enginemodel *m)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	return m->tiers;
 }
 
-struct sim_model_stats sim_model_stats(const struct sim_model *m)
+struct enginemodel_stats enginemodel_stats(const struct enginemodel *m)
 {
 	CGN_LIVE(m, MODEL_TAG);
-	struct sim_model_stats s = m->stats;
+	struct enginemodel_stats s = m->stats;
 	s.running = m->n_running;
 	s.waiting = m->n_waiting;
-	s.kv_used = sim_blocks_used(m->blocks);
-	s.kv_total = sim_blocks_total(m->blocks);
-	s.kv_known = sim_blocks_known(m->blocks);
-	for (enum sim_tier t = SIM_TIER_CPU; t < SIM_TIER_COUNT; t++)
-		s.lower_known[t] = sim_tiers_known(m->tiers, t);
+	s.kv_used = em_blocks_used(m->blocks);
+	s.kv_total = em_blocks_total(m->blocks);
+	s.kv_known = em_blocks_known(m->blocks);
+	for (enum em_tier t = EM_TIER_CPU; t < EM_TIER_COUNT; t++)
+		s.lower_known[t] = em_tiers_known(m->tiers, t);
 	return s;
 }
 
-bool sim_model_sound(const struct sim_model *m)
+bool enginemodel_sound(const struct enginemodel *m)
 {
 	uint32_t running = 0, waiting = 0;
 	bool held_by_waiting = false;
@@ -416,5 +417,5 @@ bool sim_model_sound(const struct sim_model *m)
 		held_by_waiting |= job_of(l)->n_blocks > 0;
 	}
 	return !held_by_waiting && running == m->n_running && waiting == m->n_waiting && running <= m->cfg.max_batch &&
-	       sim_tiers_sound(m->tiers);
+	       em_tiers_sound(m->tiers);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model: when a GPU would have which token. Continuous batching over a paged KV cache, as vLLM's v1 scheduler does it: first come, first
+/* enginemodel: when a GPU would have which token. Continuous batching over a paged KV cache, as vLLM's v1 scheduler does it: first come, first
  * served; decodes first, then prompts in chunks up to a token budget a step; a running request that can't grow makes the one that came
  * last give its blocks back and start over. Pure: time is an argument, virtual, in any unit of pace the caller likes. */
 #pragma once
 #include "base/core/list.h"
-#include "sim/tiers.h"
+#include "policy/enginemodel/tiers.h"
 
-struct sim_model;
-struct sim_job; /* one sequence; n choices of a request are n of them */
+struct enginemodel;
+struct em_job; /* one sequence; n choices of a request are n of them */
 
-struct sim_model_cfg {
+struct enginemodel_cfg {
 	double prefill_tokens_per_s; /* 0: prefill takes no time */
 	cgn_nsec decode;             /* a step with one decoding sequence */
 	double batch_effect;         /* each further one adds this share of it */
@@ -18,55 +18,56 @@ struct sim_model_cfg {
 	uint32_t step_tokens;        /* budget of one step, decode and prefill together; at least max_batch */
 	uint32_t max_queue;          /* waiting sequences */
 	uint32_t kv_blocks, block_tokens;
-	uint32_t lower_blocks[SIM_TIER_COUNT]; /* of the tiers below the GPU; 0: none */
-	cgn_nsec restore[SIM_TIER_COUNT];      /* what a block that comes up from there adds to the step */
-	enum sim_note_kind notes;
-	struct sim_listener listener;
+	uint32_t lower_blocks[EM_TIER_COUNT]; /* of the tiers below the GPU; 0: none */
+	cgn_nsec restore[EM_TIER_COUNT];      /* what a block that comes up from there adds to the step */
+	enum em_note_kind notes;
+	struct em_listener listener;
 };
 
-struct sim_job_spec {
+struct em_job_spec {
 	uint32_t prompt_tokens, answer_tokens; /* both at least 1 */
 	const uint64_t *hashes;                /* of the full blocks of prompt and answer; copied */
 	uint32_t n_hashes;
 	void *user;
-	struct sim_contents **contents;        /* of those blocks; taken on success. NULL: nobody wants to know */
+	struct em_contents **contents;        /* of those blocks; taken on success. NULL: nobody wants to know */
 };
 
 /* What a finished step gave to one job. */
-struct sim_gain {
+struct em_gain {
 	void *user;
 	uint32_t given;  /* answer tokens so far */
 	uint32_t cached; /* prompt tokens that were not computed */
 	bool finished;   /* the job is gone */
 };
-struct sim_orders {
-	const struct sim_gain *gains; /* borrowed until the next call */
+struct em_orders {
+	const struct em_gain *gains; /* borrowed until the next call */
 	size_t n_gains;
-	cgn_nsec wake_at;             /* call sim_model_step again then; 0: nothing to do until something is submitted */
+	cgn_nsec wake_at;             /* call enginemodel_step again then; 0: nothing to do until something is submitted */
 };
 
-struct sim_model_stats {
+struct enginemodel_stats {
 	uint32_t running, waiting, kv_used, kv_total, kv_known;
 	uint64_t prompt_tokens, answer_tokens, prefix_queried, prefix_hit, finished, aborted, preempted, steps;
-	uint64_t restored[SIM_TIER_COUNT]; /* blocks */
-	uint32_t lower_known[SIM_TIER_COUNT];
+	uint64_t restored[EM_TIER_COUNT]; /* blocks */
+	uint32_t lower_known[EM_TIER_COUNT];
 };
 
-CGN_RC sim_model_new(const struct sim_model_cfg *cfg, struct sim_model **out);
-void sim_model_free(struct sim_model **take); /* jobs too */
+CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **out);
+void enginemodel_free(struct enginemodel **take); /* jobs too */
 /* Queue a job. CGN_OVERLOADED: the queue is full. CGN_TOO_LARGE: it could never fit into the KV cache. CGN_NO_MEMORY. */
-CGN_RC sim_model_submit(struct sim_model *m, const struct sim_job_spec *spec, struct sim_job **out);
+CGN_RC enginemodel_submit(struct enginemodel *m, const struct em_job_spec *spec, struct em_job **out);
 /* Its memory is free at once, a step in flight or not. |*take| is gone. */
-void sim_model_abort(struct sim_model *m, struct sim_job **take);
+void enginemodel_abort(struct enginemodel *m, struct em_job **take);
 /* A held job keeps its blocks and its place and makes no progress (a stalled sequence). */
-void sim_model_hold(struct sim_model *m, struct sim_job *job);
+void enginemodel_hold(struct enginemodel *m, struct em_job *job);
 /* End the step in flight if |now| has reached its end, and begin the next. Call it until wake_at is 0 or later than |now|. */
-void sim_model_step(struct sim_model *m, cgn_nsec now, struct sim_orders *out);
+void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct em_orders *out);
 /* Forget all cached blocks, in every tier. False, and nothing happens, while a job has blocks, unless |even_running|: then what runs
  * starts over, as if preempted. |silently|: the listener is not told. */
-bool sim_model_reset(struct sim_model *m, bool even_running, bool silently);
-/* Put the full blocks of |chain| into the cache as if it had been computed. How many there was room for: all, unless jobs hold the rest. */
-uint32_t sim_model_fill(struct sim_model *m, const struct sim_chain *chain);
-struct sim_tiers *sim_model_tiers(struct sim_model *m); /* borrowed, to look at */
-struct sim_model_stats sim_model_stats(const struct sim_model *m);
-bool sim_model_sound(const struct sim_model *m); /* O(n) audit for tests */
+bool enginemodel_reset(struct enginemodel *m, bool even_running, bool silently);
+/* Put the blocks of |run|, a sequence's first, into the cache as if they had been computed. How many there was room for: all, unless jobs
+ * hold the rest. */
+uint32_t enginemodel_fill(struct enginemodel *m, const struct em_run *run);
+struct em_tiers *enginemodel_tiers(struct enginemodel *m); /* borrowed, to look at */
+struct enginemodel_stats enginemodel_stats(const struct enginemodel *m);
+bool enginemodel_sound(const struct enginemodel *m); /* O(n) audit for tests */

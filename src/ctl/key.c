@@ -65,7 +65,8 @@ CGN_RC ctl_key_create(const struct ctl_args *a, struct cgn_err *err)
 	cgn_random(entropy, sizeof entropy);
 	cgn_rc rc = load(path, true, &text, &keys, err);
 	if (cgn_ok(rc))
-		rc = auth_key_make(entropy, scopes, cgn_clock_wall_ms() / 1000, cgn_str_of(ctl_flag(a, "--name")), &key, secret, err);
+		rc = auth_key_make(entropy, scopes, cgn_clock_wall_ms() / 1000, cgn_str_of(ctl_flag(a, "--name")),
+			cgn_str_of(ctl_flag(a, "--tenant")), &key, secret, err);
 	if (cgn_ok(rc))
 		rc = append_key(path, &text, &key, err);
 	if (cgn_ok(rc)) {
@@ -119,7 +120,7 @@ CGN_RC ctl_key_revoke(const struct ctl_args *a, struct cgn_err *err)
 
 CGN_RC ctl_key_ls(const struct ctl_args *a, struct cgn_err *err)
 {
-	static const char *const columns[] = {"ID", "SCOPES", "CREATED", "NAME"};
+	static const char *const columns[] = {"ID", "TENANT", "SCOPES", "CREATED", "NAME"};
 	struct auth_keys *keys = NULL;
 	struct cgn_buf text = {0};
 	struct ctl_table t = {0};
@@ -133,6 +134,7 @@ CGN_RC ctl_key_ls(const struct ctl_args *a, struct cgn_err *err)
 		struct cgn_buf scopes = {0};
 		auth_scopes_format(k->scopes, &scopes);
 		ctl_table_cell(&t, "%s", k->id);
+		ctl_table_cell(&t, "%s", auth_key_tenant(k));
 		ctl_table_cell(&t, "%s", cgn_buf_z(&scopes));
 		ctl_table_cell(&t, "%s", k->created);
 		ctl_table_cell(&t, "%s", k->name);

@@ -204,7 +204,7 @@ static void access_log(const struct gw_req *r, int status, cgn_nsec now)
 		F_U64("completion_tokens", r->usage.completion_tokens),
 		F_U64("cached_tokens", r->usage.cached_tokens), F_U64("cached_predicted", r->cached_predicted),
 		F_BOOL("stream", r->event_stream), F_STR("tokens", r->tokens),
-		F_STR("key", r->key_id), F_STRN("peer", r->peer));
+		F_STR("key", r->key_id), F_STRN("tenant", r->tenant), F_STRN("peer", r->peer));
 }
 
 void gw_account(struct gw_req *r)

@@ -45,6 +45,7 @@ static enum gw_step key_check(struct gw_req *r)
 {
 	const struct auth_keys *keys = r->w->rules->keys;
 	r->scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
+	r->tenant = CGN_STR(AUTH_NO_TENANT);
 	if (keys == NULL || (r->route->scope & ROUTE_OPEN) != 0)
 		return STEP_AGAIN;
 	struct cgn_str token = auth_bearer(r->authorization);
@@ -60,6 +61,7 @@ static enum gw_step key_check(struct gw_req *r)
 				    : "an API key is needed: Authorization: Bearer KEY");
 	r->key_id = cgn_arena_strz(&r->arena, cgn_str_of(key->id));
 	r->scopes = key->scopes;
+	r->tenant = cgn_arena_str(&r->arena, cgn_str_of(auth_key_tenant(key)));
 	if (r->route->scope != ROUTE_ANY_KEY && (key->scopes & r->route->scope) == 0)
 		return gw_refuse(r,
 			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},

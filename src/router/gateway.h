@@ -152,6 +152,7 @@ struct gw_req {
 	size_t n_headers;
 	struct cgn_str authorization, api_key; /* in the arena until GW_AUTH is over */
 	const char *key_id;                    /* for the log; NULL: none */
+	struct cgn_str tenant;                 /* of its key; "-": nobody is asked for one */
 	unsigned scopes;
 	int64_t content_length;
 	bool encoded; /* it has a content-encoding */

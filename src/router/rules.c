@@ -40,6 +40,36 @@ static bool models_fill(struct gw_rules *r, const struct config *cfg)
 	return true;
 }
 
+static struct gw_tenant tenant_of(const struct config_tenant *row)
+{
+	return (struct gw_tenant){.weight = row->weight, .max_priority = row->max_priority};
+}
+
+static int tenant_order(const void *a, const void *b)
+{
+	const struct gw_tenant *x = a, *y = b;
+	size_t n = x->name.n < y->name.n ? x->name.n : y->name.n;
+	int order = n > 0 ? memcmp(x->name.p, y->name.p, n) : 0;
+	return order != 0 ? order : (x->name.n > y->name.n) - (x->name.n < y->name.n);
+}
+
+static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->tenants = cgn_arena_zero(&r->arena, (cfg->n_tenants + 1) * sizeof *r->tenants);
+	if (r->tenants == NULL)
+		return false;
+	for (size_t i = 0; i < cfg->n_tenants; i++) {
+		r->tenants[i] = tenant_of(&cfg->tenants[i]);
+		r->tenants[i].name = cgn_arena_str(&r->arena, cgn_str_of(cfg->tenants[i].name));
+		if (r->tenants[i].name.p == NULL)
+			return false;
+	}
+	r->n_tenants = cfg->n_tenants;
+	r->tenants[r->n_tenants] = tenant_of(&cfg->any_tenant);
+	qsort(r->tenants, r->n_tenants, sizeof *r->tenants, tenant_order);
+	return true;
+}
+
 CGN_RC gw_rules_new(
 	const struct config *cfg, struct auth_keys **keys, struct gw_rules **out, struct cgn_err *err)
 {
@@ -65,7 +95,7 @@ CGN_RC gw_rules_new(
 	r->tokenize_timeout = cfg->router.tokenize_timeout;
 	r->attempts = cfg->router.retry.attempts;
 	r->route.max_inflight = cfg->router.admission.max_concurrent_per_replica;
-	if (!models_fill(r, cfg)) {
+	if (!models_fill(r, cfg) || !tenants_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
 	}
@@ -142,4 +172,12 @@ const struct gw_model *gw_rules_model(const struct gw_rules *r, struct cgn_str n
 		if (model_answers_to(&r->models[i], name))
 			return &r->models[i];
 	return NULL;
+}
+
+const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name)
+{
+	CGN_LIVE(r, RULES_TAG);
+	const struct gw_tenant key = {.name = name};
+	const struct gw_tenant *row = bsearch(&key, r->tenants, r->n_tenants, sizeof key, tenant_order);
+	return row != NULL ? row : &r->tenants[r->n_tenants];
 }

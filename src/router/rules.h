@@ -23,6 +23,12 @@ struct gw_model {
 	struct gw_kit *kit; /* owned; NULL: no tokenizer is configured */
 };
 
+/* What the configuration says of whom keys belong to. */
+struct gw_tenant {
+	struct cgn_str name; /* empty: the row of those that have none */
+	uint32_t weight, max_priority;
+};
+
 struct gw_rules {
 	uint32_t tag;
 	_Atomic uint32_t refs;
@@ -34,6 +40,8 @@ struct gw_rules {
 	struct auth_keys *keys; /* owned; NULL: nobody is asked */
 	struct gw_model *models; /* of the configuration, in its order */
 	size_t n_models;
+	struct gw_tenant *tenants; /* by name; behind the last, the one of all others */
+	size_t n_tenants;
 };
 
 /* |*keys| is taken, success or failure; NULL when authentication is off. */
@@ -47,3 +55,5 @@ void gw_rules_ref(struct gw_rules *r);       /* any thread */
 void gw_rules_unref(struct gw_rules **take); /* any thread */
 const struct gw_model *gw_rules_model(
 	const struct gw_rules *r, struct cgn_str name); /* by name or alias; NULL */
+/* The row of |name|, else the one of all others: never NULL. */
+const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name);

@@ -49,6 +49,35 @@ static void a_file_is_read_and_keys_found(void **state)
 	auth_keys_free(&k);
 }
 
+static void keys_belong_to_tenants(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *rest, *tenant, *name;
+	} rows[] = {
+		{"", "a", ""},
+		{" laptop", "a", "laptop"},
+		{" tenant=acme", "acme", ""},
+		{"   tenant=acme   build  server ", "acme", "build  server"},
+		{" laptop tenant=acme", "a", "laptop tenant=acme"}, /* a name, as it was before there were tenants */
+		{" tenant=b=c", "b=c", ""},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct cgn_buf line = {0}, again = {0};
+		cgn_buf_fmt(&line, "a " HASH_A " chat " WHEN "%s\n", rows[i].rest);
+		struct auth_keys *k = keys_of(cgn_buf_z(&line));
+		assert_string_equal(auth_key_tenant(auth_keys_at(k, 0)), rows[i].tenant);
+		assert_string_equal(auth_keys_at(k, 0)->name, rows[i].name);
+		auth_key_format(auth_keys_at(k, 0), &again);
+		struct auth_keys *same = keys_of(cgn_buf_z(&again));
+		assert_memory_equal(auth_keys_at(same, 0), auth_keys_at(k, 0), sizeof(struct auth_key));
+		auth_keys_free(&same);
+		auth_keys_free(&k);
+		cgn_buf_fini(&line);
+		cgn_buf_fini(&again);
+	}
+}
+
 static void lines_that_are_wrong_are_named(void **state)
 {
 	(void)state;
@@ -71,6 +100,10 @@ static void lines_that_are_wrong_are_named(void **state)
 		{"\x01 " HASH_A " chat " WHEN, "id has 1 to 32"},
 		{"a " HASH_A " chat " WHEN " tab\tbed", "name has at most"},
 		{"a " HASH_A " chat " WHEN " \xff\xfe", "name has at most"},
+		{"a " HASH_A " chat " WHEN " tenant=", "keys:1: a tenant has 1 to 64"},
+		{"a " HASH_A " chat " WHEN " tenant= name", "keys:1: a tenant has 1 to 64"},
+		{"a " HASH_A " chat " WHEN " tenant=- name", "keys:1: a tenant has 1 to 64"},
+		{"a " HASH_A " chat " WHEN " tenant=a\tb", "keys:1: a tenant has 1 to 64"},
 		{"a " HASH_A " chat " WHEN " 0123456789012345678901234567890123456789012345678901234567890123x", "name has at most"},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
@@ -93,11 +126,12 @@ static void a_new_key_survives_its_file(void **state)
 		entropy[i] = (uint8_t)(i * 7 + 1);
 	struct auth_key made;
 	char secret[AUTH_SECRET_MAX];
-	assert_true(cgn_ok(auth_key_make(entropy, AUTH_CHAT | AUTH_ADMIN, 1769846400, CGN_STR("  ci  "), &made, secret, NULL)));
+	assert_true(cgn_ok(auth_key_make(entropy, AUTH_CHAT | AUTH_ADMIN, 1769846400, CGN_STR("  ci  "), CGN_STR("acme"), &made, secret, NULL)));
 	assert_int_equal(strncmp(secret, "cgn_", 4), 0);
 	assert_int_equal(strlen(secret), 4 + 43);
 	assert_string_equal(made.created, "2026-01-31T08:00:00Z");
 	assert_string_equal(made.name, "ci");
+	assert_string_equal(made.tenant, "acme");
 	assert_int_equal(strlen(made.id), 8);
 	struct cgn_buf line = {0};
 	auth_key_format(&made, &line);
@@ -112,7 +146,9 @@ static void a_new_key_survives_its_file(void **state)
 	auth_keys_free(&k);
 	cgn_buf_fini(&line);
 	struct cgn_err err;
-	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a\nb"), &made, secret, &err).code, CGN_INVALID);
+	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a\nb"), CGN_STR(""), &made, secret, &err).code, CGN_INVALID);
+	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a"), CGN_STR("two words"), &made, secret, &err).code, CGN_INVALID);
+	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("tenant=x"), CGN_STR(""), &made, secret, &err).code, CGN_INVALID);
 }
 
 static void many_keys_are_all_found(void **state)
@@ -123,7 +159,7 @@ static void many_keys_are_all_found(void **state)
 	for (unsigned i = 0; i < 300; i++) {
 		uint8_t entropy[AUTH_SECRET_BYTES] = {(uint8_t)i, (uint8_t)(i >> 8), 9};
 		struct auth_key key;
-		assert_true(cgn_ok(auth_key_make(entropy, 1 + i % 7, i, CGN_STR(""), &key, secrets[i], NULL)));
+		assert_true(cgn_ok(auth_key_make(entropy, 1 + i % 7, i, CGN_STR(""), CGN_STR(""), &key, secrets[i], NULL)));
 		auth_key_format(&key, &text);
 	}
 	struct auth_keys *k = keys_of(cgn_buf_z(&text));
@@ -153,6 +189,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_is_read_and_keys_found),
+		cmocka_unit_test(keys_belong_to_tenants),
 		cmocka_unit_test(lines_that_are_wrong_are_named),
 		cmocka_unit_test(a_new_key_survives_its_file),
 		cmocka_unit_test(many_keys_are_all_found),

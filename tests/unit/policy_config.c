@@ -149,6 +149,34 @@ static void models_are_found_by_name_and_alias(void **state)
 	config_free(&c);
 }
 
+static void tenants_have_rows(void **state)
+{
+	(void)state;
+	struct config *c = load("[tenants.acme]\nweight = 4\n[tenants.\"-\"]\nmax_priority = 0\n", NULL,
+		FLAG("tenants.acme.max_priority=3", "tenants.new.weight=2"));
+	assert_non_null(c);
+	assert_int_equal(c->n_tenants, 3);
+	assert_string_equal(c->tenants[0].name, "-"); /* a file's are sorted */
+	assert_int_equal(c->tenants[0].max_priority, 0);
+	assert_string_equal(c->tenants[1].name, "acme");
+	assert_int_equal(c->tenants[1].weight, 4);
+	assert_int_equal(c->tenants[1].max_priority, 3);
+	assert_string_equal(c->tenants[2].name, "new");
+	assert_int_equal(c->any_tenant.weight, 1);
+	struct cgn_buf text = {0}, diff = {0};
+	config_print(c, &text);
+	struct config *again = good(cgn_buf_z(&text));
+	assert_int_equal(again->n_tenants, 3);
+	assert_int_equal(again->tenants[1].max_priority, 3);
+	struct config *none = good("");
+	config_needs_restart(c, none, &diff);
+	assert_int_equal(diff.n, 0); /* they are live */
+	config_free(&none);
+	config_free(&again);
+	config_free(&c);
+	cgn_buf_fini(&text);
+}
+
 /* What is wrong, and pieces that the sentence must have. */
 static const struct {
 	const char *toml, *says[3];
@@ -159,8 +187,12 @@ static const struct {
 		{"c.toml:2:1", "unknown key router.retry.tries", "known here: attempts, backoff"}},
 	{"[server]\nmax_body = 5\n",
 		{"c.toml:1:2: unknown key server",
-			"known sections: cluster, security, auth, log, router, agent, engine"}},
+			"known sections: cluster, security, auth, log, router, agent, engine, engines, models, tenants"}},
 	{"[router]\nheartbeat = '5s'\n", {"unknown key router.heartbeat", "did you mean agent.heartbeat?"}},
+	{"[tenants.a]\nwieght = 2\n", {"c.toml:2:1", "unknown key tenants.a.wieght; did you mean weight?"}},
+	{"[tenants.a]\nweight = 0\n", {"c.toml:2:10", "a whole number from 1 to 1000"}},
+	{"[tenants]\na = 1\n", {"c.toml:2:1", "must be written [tenants.\"NAME\"]"}},
+	{"[tenants.\"a b\"]\n", {"visible ASCII characters only"}},
 	{"[routr]\n", {"unknown key routr"}},
 	{"router = 5\n", {"c.toml:1:1", "router is a whole number, must be a table: [router]"}},
 	{"[router.listen]\n", {"router.listen is a table, must be a text of 1 to 256 bytes"}},
@@ -287,6 +319,7 @@ static void environment_and_flags_are_as_strict(void **state)
 	refuses("", ENV("COGNITORA__ROUTER__LISTEN="), NULL, "must be a text of 1 to 256 bytes");
 	refuses("", ENV("COGNITORA__MODELS__M__BLOCK_BYTES=64"), NULL,
 		"models cannot be set from the environment");
+	refuses("", ENV("COGNITORA__TENANTS__A__WEIGHT=2"), NULL, "tenants cannot be set from the environment");
 	refuses("", ENV("COGNITORA__ENGINES__1__URL=http://h:1"), NULL, "engines are numbered");
 	refuses("", ENV("COGNITORA__ENGINES__X__URL=http://h:1"), NULL, "engines are numbered");
 	refuses("[[engines]]\n[[engines]]\n", ENV("COGNITORA__ENGINE__URL=http://h:1"), NULL,
@@ -378,6 +411,11 @@ static void numbers_of_engines_and_models_are_bounded(void **state)
 	assert_null(load(cgn_buf_z(&toml), NULL, NULL, 0));
 	assert_non_null(strstr(last.msg, "more than 1024 models"));
 	cgn_buf_fini(&toml);
+	for (unsigned i = 0; i < 4097; i++)
+		cgn_buf_fmt(&toml, "[tenants.t%u]\n", i);
+	assert_null(load(cgn_buf_z(&toml), NULL, NULL, 0));
+	assert_non_null(strstr(last.msg, "more than 4096 tenants"));
+	cgn_buf_fini(&toml);
 }
 
 static void the_reference_has_every_key(void **state)
@@ -400,6 +438,7 @@ static void the_reference_has_every_key(void **state)
 #include "policy/config/engine_keys.def"
 #include "policy/config/keys.def"
 #include "policy/config/model_keys.def"
+#include "policy/config/tenant_keys.def"
 #undef KEY
 	assert_int_equal(rows, keys);
 	cgn_buf_fini(&b);
@@ -413,6 +452,7 @@ int main(void)
 		cmocka_unit_test(later_sources_win),
 		cmocka_unit_test(engines_in_all_spellings),
 		cmocka_unit_test(models_are_found_by_name_and_alias),
+		cmocka_unit_test(tenants_have_rows),
 		cmocka_unit_test(each_mistake_is_named_with_its_place),
 		cmocka_unit_test(environment_and_flags_are_as_strict),
 		cmocka_unit_test(an_empty_text_takes_a_value_back),

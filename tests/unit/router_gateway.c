@@ -685,6 +685,20 @@ static void keys_are_asked_for(void **state)
 	world_close();
 }
 
+static void tenants_have_rows(void **state)
+{
+	(void)state;
+	struct gw_rules *r = rules_of("[tenants.acme]\nweight = 3\n[tenants.acm]\nweight = 2\n[tenants.\"-\"]\nmax_priority = 1\n", NULL);
+	assert_int_equal(gw_rules_tenant(r, CGN_STR("acme"))->weight, 3);
+	assert_int_equal(gw_rules_tenant(r, CGN_STR("acm"))->weight, 2);
+	assert_int_equal(gw_rules_tenant(r, CGN_STR("-"))->max_priority, 1);
+	const struct gw_tenant *other = gw_rules_tenant(r, CGN_STR("nobody"));
+	assert_int_equal(other->weight, 1);
+	assert_int_equal(other->name.n, 0);
+	assert_ptr_equal(gw_rules_tenant(r, (struct cgn_str){NULL, 0}), other);
+	gw_rules_unref(&r);
+}
+
 static void a_pin_is_kept_and_a_node_that_leaves_is_not_used(void **state)
 {
 	(void)state;
@@ -1286,6 +1300,7 @@ int main(void)
 		cmocka_unit_test(a_client_that_goes_cancels_the_engine),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(keys_are_asked_for),
+		cmocka_unit_test(tenants_have_rows),
 		cmocka_unit_test(a_pin_is_kept_and_a_node_that_leaves_is_not_used),
 		cmocka_unit_test(long_prompts_have_chains_and_hits),
 		cmocka_unit_test(several_answers_are_no_tail),

@@ -11,6 +11,7 @@
 #define KEYS_TAG      0xa074e401U
 #define SECRET_PREFIX "cgn_"
 #define HASH_PREFIX   "sha256:"
+#define TENANT_PREFIX "tenant="
 
 struct auth_keys {
 	uint32_t tag;
@@ -68,6 +69,11 @@ static bool is_plain(struct cgn_str s, size_t max)
 	return s.n > 0 && s.n <= max;
 }
 
+static bool tenant_is_ok(struct cgn_str s)
+{
+	return is_plain(s, AUTH_TENANT_MAX) && !cgn_str_is(s, AUTH_NO_TENANT);
+}
+
 static bool name_is_ok(struct cgn_str s)
 {
 	for (size_t i = 0; i < s.n; i++)
@@ -100,12 +106,23 @@ static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])
 	return true;
 }
 
+/* "tenant=NAME" if the text begins with it, and |rest| what follows. A name alone is what lines had before there were tenants. */
+static struct cgn_str tenant_split(struct cgn_str *rest)
+{
+	struct cgn_str text = cgn_str_trim(*rest), empty = {NULL, 0};
+	if (!cgn_str_starts(text, TENANT_PREFIX))
+		return empty;
+	struct cgn_str word = cgn_str_split(&text, ' ');
+	*rest = text.p != NULL ? text : empty;
+	return (struct cgn_str){word.p + sizeof TENANT_PREFIX - 1, word.n - (sizeof TENANT_PREFIX - 1)};
+}
+
 static CGN_RC line_parse(struct place at, struct cgn_str line, struct auth_key *out, struct cgn_err *err)
 {
 	struct cgn_err why;
 	struct cgn_str rest = line, id = cgn_str_split(&rest, ' '), hash = cgn_str_split(&rest, ' ');
 	struct cgn_str scopes = cgn_str_split(&rest, ' '), created = cgn_str_split(&rest, ' ');
-	struct cgn_str name = cgn_str_trim(rest);
+	struct cgn_str tenant = tenant_split(&rest), name = cgn_str_trim(rest);
 	*out = (struct auth_key){0};
 	if (!is_plain(id, AUTH_ID_MAX))
 		return CGN_FAIL(err, INVALID, "%s:%u: a key's id has 1 to %d visible characters", at.file,
@@ -118,11 +135,15 @@ static CGN_RC line_parse(struct place at, struct cgn_str line, struct auth_key *
 	if (!is_time(created))
 		return CGN_FAIL(err, INVALID, "%s:%u: the fourth field is a time like 2026-01-31T08:00:00Z",
 			at.file, at.line);
+	if (tenant.p != NULL && !tenant_is_ok(tenant))
+		return CGN_FAIL(err, INVALID, "%s:%u: a tenant has 1 to %d visible characters and is not \"-\": tenant=NAME", at.file, at.line,
+			AUTH_TENANT_MAX);
 	if (!name_is_ok(name))
 		return CGN_FAIL(err, INVALID, "%s:%u: a key's name has at most %d printable bytes", at.file,
 			at.line, AUTH_NAME_MAX);
 	(void)cgn_str_copyz(out->id, sizeof out->id, id);
 	(void)cgn_str_copyz(out->created, sizeof out->created, created);
+	(void)cgn_str_copyz(out->tenant, sizeof out->tenant, tenant);
 	(void)cgn_str_copyz(out->name, sizeof out->name, name);
 	return CGN_OK;
 }
@@ -218,18 +239,29 @@ void auth_key_format(const struct auth_key *key, struct cgn_buf *out)
 	hex_put(out, (struct cgn_str){(const char *)key->hash, AUTH_HASH_BYTES});
 	cgn_buf_char(out, ' ');
 	auth_scopes_format(key->scopes, out);
-	cgn_buf_fmt(out, " %s%s%s\n", key->created, key->name[0] != '\0' ? " " : "", key->name);
+	cgn_buf_fmt(out, " %s", key->created);
+	if (key->tenant[0] != '\0')
+		cgn_buf_fmt(out, " " TENANT_PREFIX "%s", key->tenant);
+	cgn_buf_fmt(out, "%s%s\n", key->name[0] != '\0' ? " " : "", key->name);
+}
+
+const char *auth_key_tenant(const struct auth_key *key)
+{
+	return key->tenant[0] != '\0' ? key->tenant : key->id;
 }
 
 CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
-	struct cgn_str name, struct auth_key *out, char secret[AUTH_SECRET_MAX], struct cgn_err *err)
+	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX], struct cgn_err *err)
 {
 	time_t at = (time_t)created_unix;
 	struct tm tm;
 	*out = (struct auth_key){.scopes = scopes};
 	name = cgn_str_trim(name);
-	if (!name_is_ok(name))
-		return CGN_FAIL(err, INVALID, "a key's name has at most %d printable bytes", AUTH_NAME_MAX);
+	if (!name_is_ok(name) || cgn_str_starts(name, TENANT_PREFIX))
+		return CGN_FAIL(err, INVALID, "a key's name has at most %d printable bytes, and does not begin with " TENANT_PREFIX,
+			AUTH_NAME_MAX);
+	if (tenant.n > 0 && !tenant_is_ok(tenant))
+		return CGN_FAIL(err, INVALID, "a tenant has 1 to %d visible characters, no spaces, and is not \"-\"", AUTH_TENANT_MAX);
 	if (gmtime_r(&at, &tm) == NULL ||
 		strftime(out->created, sizeof out->created, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
 		return CGN_FAIL(err, INVALID, "the time of creation does not fit a date");
@@ -245,6 +277,7 @@ CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, 
 	memcpy(out->hash, hash.b, AUTH_HASH_BYTES);
 	for (size_t i = 0; i < 4; i++)
 		(void)snprintf(out->id + 2 * i, 3, "%02x", hash.b[i]);
+	(void)cgn_str_copyz(out->tenant, sizeof out->tenant, tenant);
 	(void)cgn_str_copyz(out->name, sizeof out->name, name);
 	return CGN_OK;
 }

@@ -2,8 +2,12 @@
 /* auth: API keys. The file has one line per key and no secret:
  *
  *   # comment
- *   ID sha256:HEX SCOPES CREATED [NAME]
+ *   ID sha256:HEX SCOPES CREATED [tenant=TENANT] [NAME]
  *   3f9a12c4 sha256:9f86d0...0a08 chat,embed 2026-01-31T08:00:00Z laptop of Ann
+ *   77c0de01 sha256:60303a...c9f4 chat 2026-01-31T08:00:00Z tenant=acme build server
+ *
+ * A tenant is whom several keys belong to: what is said of it ([tenants."acme"]) holds for all of them together. A key without one is
+ * its own tenant, by its id.
  *
  * Keys carry 256 bits of randomness, so a plain hash of them can't be guessed backwards. */
 #pragma once
@@ -18,6 +22,8 @@
 #define AUTH_HASH_BYTES   32
 #define AUTH_ID_MAX       32
 #define AUTH_NAME_MAX     64
+#define AUTH_TENANT_MAX   64
+#define AUTH_NO_TENANT    "-" /* of requests that nobody asks for a key */
 #define AUTH_SECRET_BYTES 32 /* of randomness in a key */
 #define AUTH_SECRET_MAX   64 /* a key's text, NUL included */
 #define AUTH_MAX_KEYS     65536
@@ -33,6 +39,7 @@ struct auth_key {
 	uint8_t hash[AUTH_HASH_BYTES];
 	unsigned scopes;
 	char created[24]; /* RFC 3339, UTC, seconds */
+	char tenant[AUTH_TENANT_MAX + 1]; /* empty: none is named */
 	char name[AUTH_NAME_MAX + 1];
 };
 
@@ -53,8 +60,11 @@ void auth_key_format(const struct auth_key *key, struct cgn_buf *out);
 CGN_RC auth_scopes_parse(struct cgn_str text, unsigned *out, struct cgn_err *err);
 void auth_scopes_format(unsigned scopes, struct cgn_buf *out);
 
-/* A new key from |entropy|. |secret| gets the text to give to the user, once; |out| is what to keep. */
+/* Whom the key belongs to: its tenant, else its id. */
+const char *auth_key_tenant(const struct auth_key *key);
+
+/* A new key from |entropy|; |tenant| may be empty. CGN_INVALID: a name or tenant that its line could not hold. |secret| gets the text to give to the user, once; |out| is what to keep. */
 CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
-	struct cgn_str name, struct auth_key *out, char secret[AUTH_SECRET_MAX], struct cgn_err *err);
+	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX], struct cgn_err *err);
 /* The token of "Bearer TOKEN" (any case of the scheme); empty when it is none. */
 struct cgn_str auth_bearer(struct cgn_str authorization);

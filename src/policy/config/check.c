@@ -182,14 +182,14 @@ static cgn_rc check_name(const struct config *c, size_t i, const char *name, boo
 	size_t at = c->models[i].aliases.n > 0 ? i : (size_t)(holder - c->models);
 	return CGN_FAIL(err, INVALID,
 		"%s: \"%.100s\" names model \"%.100s\" and model \"%.100s\"; an alias is given once",
-		c->store->model_origins[at * config_model_keys.n], name, m->name, holder->name);
+		*config_row_slot(c, &config_families[CONFIG_MODELS], at, &config_model_keys.keys[0]).origin, name, m->name, holder->name);
 }
 
 static const char *model_origin(const struct config *c, size_t model, const char *key)
 {
 	const struct config_key *k = config_key_find(&config_model_keys, cgn_str_of(key));
 	CGN_MUST(k != NULL);
-	const char *o = *config_model_slot(c, model, k).origin;
+	const char *o = *config_row_slot(c, &config_families[CONFIG_MODELS], model, k).origin;
 	return o != NULL ? o : "default";
 }
 
@@ -227,6 +227,18 @@ static cgn_rc check_models(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* A tenant is a word of a line in the file of keys. */
+static cgn_rc check_tenants(const struct config *c, struct cgn_err *err)
+{
+	for (size_t i = 0; i < c->n_tenants; i++)
+		for (const char *p = c->tenants[i].name; *p != '\0'; p++)
+			if (*p <= ' ' || *p > '~')
+				return CGN_FAIL(err, INVALID,
+					"tenants.\"%.100s\": a tenant's name has visible ASCII characters only, no spaces",
+					c->tenants[i].name);
+	return CGN_OK;
+}
+
 CGN_RC config_check(struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_addresses(c, err));
@@ -235,5 +247,6 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_weights(c, err));
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));
+	CGN_TRY(check_tenants(c, err));
 	return check_models(c, err);
 }

@@ -34,7 +34,10 @@ static cgn_rc box_new(struct config **out)
 	cgn_arena_init(a, CONFIG_MAX_BYTES);
 	*out = c;
 	b->store.origins = cgn_arena_zero(a, config_globals.n * sizeof *b->store.origins);
-	return b->store.origins != NULL ? set_presets(c, &config_globals, c) : CGN_RC_OF(CGN_NO_MEMORY);
+	if (b->store.origins == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	CGN_TRY(set_presets(c, &config_tenant_keys, &c->any_tenant));
+	return set_presets(c, &config_globals, c);
 }
 
 /* An engine without a name is called after its kind; the second of a kind gets its number. */
@@ -114,11 +117,38 @@ struct config_slot config_engine_slot(const struct config *c, size_t engine, con
 	return (struct config_slot){k, &c->engines[engine], &c->store->engine_origins[at]};
 }
 
-struct config_slot config_model_slot(const struct config *c, size_t model, const struct config_key *k)
+static size_t *row_count(const struct config *c, const struct config_family *f)
 {
-	CGN_MUST(model < c->n_models);
-	size_t at = model * config_model_keys.n + (size_t)(k - config_model_keys.keys);
-	return (struct config_slot){k, &c->models[model], &c->store->model_origins[at]};
+	struct config_box *b = CGN_CONTAINER(c->store, struct config_box, store);
+	return (void *)((char *)&b->pub + f->count_at);
+}
+
+/* The field that points at the rows: of another type in each family, so it is copied. */
+static char *rows_of(const struct config *c, const struct config_family *f)
+{
+	char *rows;
+	memcpy(&rows, (const char *)c + f->rows_at, sizeof rows);
+	return rows;
+}
+
+size_t config_row_count(const struct config *c, const struct config_family *f)
+{
+	return *row_count(c, f);
+}
+
+const char *config_row_name(const struct config *c, const struct config_family *f, size_t row)
+{
+	const char *name;
+	CGN_MUST(row < *row_count(c, f));
+	memcpy(&name, rows_of(c, f) + row * f->row_bytes, sizeof name);
+	return name;
+}
+
+struct config_slot config_row_slot(const struct config *c, const struct config_family *f, size_t row, const struct config_key *k)
+{
+	CGN_MUST(row < *row_count(c, f));
+	size_t at = row * f->keys->n + (size_t)(k - f->keys->keys);
+	return (struct config_slot){k, rows_of(c, f) + row * f->row_bytes, &c->store->row_origins[f - config_families][at]};
 }
 
 CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *err)
@@ -142,25 +172,34 @@ CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *er
 	return CGN_OK;
 }
 
-CGN_RC config_model_add(struct config *c, struct cgn_str name, const char *where, struct cgn_err *err)
+/* Room for as many as there may be, when the first comes. */
+static char *rows_make(struct config *c, const struct config_family *f)
 {
-	struct config_store *st = c->store;
-	if (c->n_models == CONFIG_MAX_MODELS)
-		return CGN_FAIL(err, INVALID, "%s: more than %d models", where, CONFIG_MAX_MODELS);
-	if (name.n == 0 || name.n > 256 || !config_text_clean(name))
-		return CGN_FAIL(err, INVALID,
-			"%s: a model's name has 1 to 256 bytes and no control characters", where);
-	if (c->models == NULL) {
-		c->models = cgn_arena_zero(&st->arena, CONFIG_MAX_MODELS * sizeof *c->models);
-		st->model_origins = cgn_arena_zero(
-			&st->arena, CONFIG_MAX_MODELS * config_model_keys.n * sizeof *st->model_origins);
-	}
-	if (c->models == NULL || st->model_origins == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "%s: no memory for models", where);
-	struct config_model *m = &c->models[c->n_models];
-	cgn_rc rc = set_presets(c, &config_model_keys, m);
-	if (!cgn_ok(rc) || (m->name = cgn_arena_strz(&st->arena, name)) == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "%s: no memory for a model", where);
-	c->n_models++;
+	struct cgn_arena *a = &c->store->arena;
+	char *rows = cgn_arena_zero(a, f->max * f->row_bytes);
+	const char **origins = cgn_arena_zero(a, f->max * f->keys->n * sizeof *origins);
+	if (rows == NULL || origins == NULL)
+		return NULL;
+	memcpy((char *)c + f->rows_at, &rows, sizeof rows);
+	c->store->row_origins[f - config_families] = origins;
+	return rows;
+}
+
+CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cgn_str name, const char *where, struct cgn_err *err)
+{
+	size_t *n = row_count(c, f);
+	if (*n == f->max)
+		return CGN_FAIL(err, INVALID, "%s: more than %zu %s", where, f->max, f->section);
+	if (name.n == 0 || name.n > f->name_max || !config_text_clean(name))
+		return CGN_FAIL(err, INVALID, "%s: a %s's name has 1 to %zu bytes and no control characters", where, f->noun,
+			f->name_max);
+	char *rows = rows_of(c, f);
+	if (rows == NULL)
+		rows = rows_make(c, f);
+	const char *copy = cgn_arena_strz(&c->store->arena, name);
+	if (rows == NULL || copy == NULL || !cgn_ok(set_presets(c, f->keys, rows + *n * f->row_bytes)))
+		return CGN_FAIL(err, NO_MEMORY, "%s: no memory for a %s", where, f->noun);
+	memcpy(rows + *n * f->row_bytes, &copy, sizeof copy);
+	++*n;
 	return CGN_OK;
 }

@@ -22,8 +22,9 @@ enum config_enum_value {
 
 struct config_engine; /* one field per row of engine_keys.def */
 struct config_model;  /* `const char *name` and one field per row of model_keys.def */
+struct config_tenant; /* the same of tenant_keys.def */
 struct config; /* cfg->router.listen, cfg->router.retry.attempts, ...; cfg->engines[cfg->n_engines] (none unless configured),
-			* cfg->models[cfg->n_models]; lists end with a NULL beyond their last */
+			* cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->any_tenant; lists end with a NULL beyond their last */
 #include "policy/config/config_fields.h"
 
 /* |toml| may be empty. |env| is environ-shaped (COGNITORA__SECTION__KEY=value are read; an unknown such name is an error). |flags| are

@@ -7,6 +7,7 @@
 
 #define CONFIG_MAX_ENGINES 64
 #define CONFIG_MAX_MODELS  1024
+#define CONFIG_MAX_TENANTS 4096
 #define CONFIG_MAX_BYTES   ((size_t)8 << 20) /* of all strings together: a TOML file is at most 1 MiB */
 #define CONFIG_MAX_TEXT    4096              /* a text without bounds of its own */
 
@@ -14,20 +15,30 @@ enum key_kind { KEY_STR, KEY_PATH, KEY_BOOL, KEY_U32, KEY_F64, KEY_DUR, KEY_SIZE
 
 struct config_key {
 	const char *section, *key,
-		*path; /* "router.retry", "attempts", both with a dot; in engines and models path is the key */
+		*path; /* "router.retry", "attempts", both with a dot; in engines and named rows path is the key */
 	enum key_kind kind;
 	const char *enumeration; /* ENUM: as in enums.def */
 	const char *preset;      /* default as text; NULL: unset */
 	double min, max;
 	bool live;
 	const char *help;
-	size_t offset; /* in struct config, config_engine or config_model */
+	size_t offset; /* in struct config, config_engine, config_model or config_tenant */
 };
 struct config_table {
 	const struct config_key *keys;
 	size_t n;
 };
-extern const struct config_table config_globals, config_engine_keys, config_model_keys;
+extern const struct config_table config_globals, config_engine_keys, config_model_keys, config_tenant_keys;
+
+/* Tables of rows with names: [models."NAME"], [tenants."NAME"]. A row begins with its name. */
+struct config_family {
+	const char *section, *noun; /* "models", "model" */
+	const struct config_table *keys;
+	size_t max, name_max, row_bytes;
+	size_t rows_at, count_at; /* of the two fields in struct config */
+};
+enum config_family_index { CONFIG_MODELS, CONFIG_TENANTS, CONFIG_FAMILIES };
+extern const struct config_family config_families[CONFIG_FAMILIES];
 
 /* One key of one object and where its value came from (NULL: nobody set it). */
 struct config_slot {
@@ -42,7 +53,7 @@ struct config_store {
 	struct cgn_arena arena;
 	const char **origins;        /* [config_globals.n] */
 	const char **engine_origins; /* [CONFIG_MAX_ENGINES][config_engine_keys.n] */
-	const char **model_origins;  /* [CONFIG_MAX_MODELS][config_model_keys.n] */
+	const char **row_origins[CONFIG_FAMILIES]; /* [family.max][family.keys->n] */
 	struct {
 		int kind; /* of its [engine.KIND] table; CONFIG_ENUM_START_: it has none */
 		const char *place;
@@ -54,6 +65,7 @@ const struct config_key *config_key_find(const struct config_table *t, struct cg
 /* The known key that was probably meant; NULL when none is close. */
 const struct config_key *config_key_nearest(const struct config_table *t, struct cgn_str path);
 bool config_is_section(struct cgn_str path);                         /* "router", "router.retry" */
+const struct config_family *config_family_find(struct cgn_str section); /* NULL */
 int config_enum_value(const char *enumeration, struct cgn_str text); /* CONFIG_ENUM_START_: no such value */
 void config_key_allowed(const struct config_key *k, struct cgn_buf *out); /* "a whole number from 1 to 16" */
 
@@ -73,12 +85,14 @@ CGN_RC config_read_toml(struct config *c, const char *file_name, struct cgn_str 
 CGN_RC config_read_env(struct config *c, const char *const *env, struct cgn_err *err);
 CGN_RC config_read_flag(struct config *c, const char *flag, struct cgn_err *err);
 
-/* config.c: slots; a new engine or model has the presets. |where| is for the error. */
+/* config.c: slots; a new engine or row has the presets. |where| is for the error. */
 struct config_slot config_global_slot(const struct config *c, const struct config_key *k);
 struct config_slot config_engine_slot(const struct config *c, size_t engine, const struct config_key *k);
-struct config_slot config_model_slot(const struct config *c, size_t model, const struct config_key *k);
+struct config_slot config_row_slot(const struct config *c, const struct config_family *f, size_t row, const struct config_key *k);
+size_t config_row_count(const struct config *c, const struct config_family *f);
+const char *config_row_name(const struct config *c, const struct config_family *f, size_t row);
 CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *err);
-CGN_RC config_model_add(struct config *c, struct cgn_str name, const char *where, struct cgn_err *err);
+CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cgn_str name, const char *where, struct cgn_err *err);
 
 /* check.c: what no single row can say. */
 CGN_RC config_check(struct config *c, struct cgn_err *err);

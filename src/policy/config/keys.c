@@ -37,9 +37,24 @@ static const struct config_key model_keys[] = {
 #undef KEY
 };
 
+static const struct config_key tenant_keys[] = {
+#define KEY(key, kind, preset, min, max, help) \
+	{"tenants", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_tenant, key)},
+#include "policy/config/tenant_keys.def"
+#undef KEY
+};
+
 const struct config_table config_globals = {global_keys, CGN_COUNT(global_keys)};
 const struct config_table config_engine_keys = {engine_keys, CGN_COUNT(engine_keys)};
 const struct config_table config_model_keys = {model_keys, CGN_COUNT(model_keys)};
+const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
+
+const struct config_family config_families[CONFIG_FAMILIES] = {
+	[CONFIG_MODELS] = {"models", "model", &config_model_keys, CONFIG_MAX_MODELS, 256, sizeof(struct config_model),
+		offsetof(struct config, models), offsetof(struct config, n_models)},
+	[CONFIG_TENANTS] = {"tenants", "tenant", &config_tenant_keys, CONFIG_MAX_TENANTS, 64, sizeof(struct config_tenant),
+		offsetof(struct config, tenants), offsetof(struct config, n_tenants)},
+};
 
 static const struct {
 	const char *enumeration;
@@ -102,6 +117,14 @@ bool config_is_section(struct cgn_str path)
 			return true;
 	}
 	return false;
+}
+
+const struct config_family *config_family_find(struct cgn_str section)
+{
+	for (size_t i = 0; i < CONFIG_FAMILIES; i++)
+		if (cgn_str_is(section, config_families[i].section))
+			return &config_families[i];
+	return NULL;
 }
 
 int config_enum_value(const char *enumeration, struct cgn_str text)

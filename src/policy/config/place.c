@@ -47,7 +47,9 @@ static void put_sections(struct cgn_buf *out)
 			cgn_buf_fmt(out, "%.*s, ", CGN_STR_ARG(top));
 		last = top;
 	}
-	cgn_buf_putz(out, "engine, engines, models");
+	cgn_buf_putz(out, "engine, engines");
+	for (size_t i = 0; i < CONFIG_FAMILIES; i++)
+		cgn_buf_fmt(out, ", %s", config_families[i].section);
 }
 
 /* "known here: a, b": what |t| knows in the section of an unknown key. */

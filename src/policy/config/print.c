@@ -17,6 +17,19 @@ static void put_slot(struct cgn_buf *out, const struct config_slot *s)
 	cgn_buf_char(out, '\n');
 }
 
+static void put_rows(const struct config *c, const struct config_family *f, struct cgn_buf *out)
+{
+	for (size_t r = 0; r < config_row_count(c, f); r++) {
+		cgn_buf_fmt(out, "\n[%s.", f->section);
+		config_put_quoted(out, config_row_name(c, f, r));
+		cgn_buf_putz(out, "]\n");
+		for (size_t i = 0; i < f->keys->n; i++) {
+			struct config_slot s = config_row_slot(c, f, r, &f->keys->keys[i]);
+			put_slot(out, &s);
+		}
+	}
+}
+
 void config_print(const struct config *c, struct cgn_buf *out)
 {
 	const char *section = "";
@@ -34,15 +47,8 @@ void config_print(const struct config *c, struct cgn_buf *out)
 			put_slot(out, &s);
 		}
 	}
-	for (size_t m = 0; m < c->n_models; m++) {
-		cgn_buf_putz(out, "\n[models.");
-		config_put_quoted(out, c->models[m].name);
-		cgn_buf_putz(out, "]\n");
-		for (size_t i = 0; i < config_model_keys.n; i++) {
-			struct config_slot s = config_model_slot(c, m, &config_model_keys.keys[i]);
-			put_slot(out, &s);
-		}
-	}
+	for (size_t f = 0; f < CONFIG_FAMILIES; f++)
+		put_rows(c, &config_families[f], out);
 }
 
 static void add_name(struct cgn_buf *out, const char *prefix, const char *name)
@@ -103,7 +109,7 @@ void config_reference(struct cgn_buf *out)
 		"One TOML file can hold the sections of every program: `--config FILE`, else `$CGN_CONFIG`, else\n"
 		"`/etc/cognitora/cognitora.toml` if it exists. Later beats earlier: default, file, environment, flag.\n\n"
 		"- Environment: `COGNITORA__ROUTER__RETRY__ATTEMPTS=5` sets `router.retry.attempts`; `COGNITORA__ENGINES__0__URL` the first\n"
-		"  engine's `url`. Models are set in the file or by flag.\n"
+		"  engine's `url`. Models and tenants are set in the file or by flag.\n"
 		"- Flag: `--set router.retry.attempts=5`, `--set 'models.\"a.b\".aliases=x,y'`. A list is `a,b`, or `[\"a\", \"b\"]` as in TOML.\n"
 		"- Durations are `\"250ms\"`, `\"5s\"`, `\"1m\"`, `\"2h\"`; sizes are bytes or `\"64MiB\"`, `\"8GiB\"`, `\"512KB\"`.\n"
 		"- An empty text unsets a key whose default is unset.\n"
@@ -124,7 +130,11 @@ void config_reference(struct cgn_buf *out)
 		put_row(out, &config_engine_keys.keys[i]);
 	cgn_buf_putz(out,
 		"\nThe keys of an engine may also stand in a table named after its kind: `[engine.llama_cpp]`.\n");
-	put_head(out, "`[models.\"NAME\"]`");
-	for (size_t i = 0; i < config_model_keys.n; i++)
-		put_row(out, &config_model_keys.keys[i]);
+	for (size_t f = 0; f < CONFIG_FAMILIES; f++) {
+		char title[80];
+		snprintf(title, sizeof title, "`[%s.\"NAME\"]`", config_families[f].section);
+		put_head(out, title);
+		for (size_t i = 0; i < config_families[f].keys->n; i++)
+			put_row(out, &config_families[f].keys->keys[i]);
+	}
 }

@@ -23,13 +23,13 @@ static cgn_rc pick_engine(struct config *c, const struct toml_step *steps, size_
 	return CGN_OK;
 }
 
-static cgn_rc pick_model(
-	struct config *c, struct cgn_str name, const char *where, size_t *out, struct cgn_err *err)
+static cgn_rc pick_row(struct config *c, const struct config_family *f, struct cgn_str name, const char *where, size_t *out,
+	struct cgn_err *err)
 {
-	for (*out = 0; *out < c->n_models; ++*out)
-		if (cgn_str_is(name, c->models[*out].name))
+	for (*out = 0; *out < config_row_count(c, f); ++*out)
+		if (cgn_str_is(name, config_row_name(c, f, *out)))
 			return CGN_OK;
-	return config_model_add(c, name, where, err);
+	return config_row_add(c, f, name, where, err);
 }
 
 static cgn_rc find_slot(struct config *c, const struct toml_step *steps, size_t n, const char *where,
@@ -37,6 +37,7 @@ static cgn_rc find_slot(struct config *c, const struct toml_step *steps, size_t 
 {
 	struct toml_node node = {.path = steps, .depth = n, .type = TOML_STRING};
 	const struct config_table *t = &config_globals;
+	const struct config_family *f = config_family_find(steps[0].key);
 	const struct config_key *k;
 	size_t from = 0, at = 0;
 	if (cgn_str_is(steps[0].key, "engine") || cgn_str_is(steps[0].key, "engines")) {
@@ -45,15 +46,15 @@ static cgn_rc find_slot(struct config *c, const struct toml_step *steps, size_t 
 		from = cgn_str_is(steps[0].key, "engine") ? 1 : 2;
 		if (n > from + 1 && config_is_kind(&steps[from]))
 			CGN_TRY(config_note_kind_table(c, at, steps[from++].key, where, err));
-	} else if (cgn_str_is(steps[0].key, "models") && n > 2) {
-		CGN_TRY(pick_model(c, steps[1].key, where, &at, err));
-		t = &config_model_keys;
+	} else if (f != NULL && n > 2) {
+		CGN_TRY(pick_row(c, f, steps[1].key, where, &at, err));
+		t = f->keys;
 		from = 2;
 	}
 	if (n <= from || (k = config_key_at(t, &node, from)) == NULL)
 		return config_fail_unknown(t, where, steps, n, n < from ? n : from, err);
 	*out = t == &config_globals      ? config_global_slot(c, k)
-	       : t == &config_model_keys ? config_model_slot(c, at, k)
+	       : f != NULL                ? config_row_slot(c, f, at, k)
 					 : config_engine_slot(c, at, k);
 	return CGN_OK;
 }
@@ -115,10 +116,10 @@ static cgn_rc read_env_one(struct config *c, struct cgn_str name, struct cgn_str
 		if (sep == NULL)
 			break;
 	}
-	if (cgn_str_is(steps[0].key, "models"))
+	if (config_family_find(steps[0].key) != NULL)
 		return CGN_FAIL(err, INVALID,
-			"%s: models cannot be set from the environment, whose names have no case; use the TOML file or --set",
-			w.text);
+			"%s: %s cannot be set from the environment, whose names have no case; use the TOML file or --set",
+			w.text, config_family_find(steps[0].key)->section);
 	struct config_slot s;
 	CGN_TRY(find_slot(c, steps, n, w.text, &s, err));
 	if (*s.origin != NULL && strncmp(*s.origin, ENV_PREFIX, sizeof ENV_PREFIX - 1) == 0)

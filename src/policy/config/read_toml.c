@@ -143,20 +143,22 @@ static cgn_rc toml_engines(struct reader *r, const struct toml_node *n, struct c
 	return CGN_OK;
 }
 
-static cgn_rc toml_models(struct reader *r, const struct toml_node *n, struct cgn_err *err)
+static cgn_rc toml_rows(struct reader *r, const struct config_family *f, const struct toml_node *n, struct cgn_err *err)
 {
+	char spelling[40];
+	(void)snprintf(spelling, sizeof spelling, "[%s.\"NAME\"]", f->section);
 	if (n->depth <= 2)
-		CGN_TRY(toml_want(r, n, TOML_TABLE, "[models.\"NAME\"]", err));
+		CGN_TRY(toml_want(r, n, TOML_TABLE, spelling, err));
 	if (n->depth == 1)
 		return CGN_OK;
 	if (n->depth == 2)
-		return config_model_add(r->c, n->path[1].key, where_of(r, n->key_at).text, err);
-	const struct config_key *k = config_key_at(&config_model_keys, n, 2);
+		return config_row_add(r->c, f, n->path[1].key, where_of(r, n->key_at).text, err);
+	const struct config_key *k = config_key_at(f->keys, n, 2);
 	if (k == NULL)
 		return config_fail_unknown(
-			&config_model_keys, where_of(r, n->key_at).text, n->path, n->depth, 2, err);
+			f->keys, where_of(r, n->key_at).text, n->path, n->depth, 2, err);
 	struct config_slot s =
-		config_model_slot(r->c, r->c->n_models - 1, k); /* members follow their table */
+		config_row_slot(r->c, f, config_row_count(r->c, f) - 1, k); /* members follow their table */
 	return toml_value(r, &s, n, err);
 }
 
@@ -167,9 +169,8 @@ static cgn_rc on_node(void *arg, const struct toml_node *n, struct cgn_err *err)
 		return toml_engine(r, n, err);
 	if (cgn_str_is(n->path[0].key, "engines"))
 		return toml_engines(r, n, err);
-	if (cgn_str_is(n->path[0].key, "models"))
-		return toml_models(r, n, err);
-	return toml_global(r, n, err);
+	const struct config_family *f = config_family_find(n->path[0].key);
+	return f != NULL ? toml_rows(r, f, n, err) : toml_global(r, n, err);
 }
 
 CGN_RC config_read_toml(struct config *c, const char *file_name, struct cgn_str toml, struct cgn_err *err)

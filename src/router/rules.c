@@ -87,6 +87,8 @@ CGN_RC gw_rules_new(
 		cfg->router.score_weights.power, cfg->router.score_weights.capacity};
 	r->route.tiers = (struct route_tiers){{(float)cfg->router.tier_weights.gpu, (float)cfg->router.tier_weights.ram,
 		(float)cfg->router.tier_weights.ssd, (float)cfg->router.tier_weights.remote}};
+	CGN_MUST(route_policy_find(cgn_str_of(config_enum_text(cfg->router.policy)), &r->route.policy));
+	r->route.session_bound = cfg->router.session_bound;
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
 	r->first_byte_timeout = cfg->router.first_byte_timeout;

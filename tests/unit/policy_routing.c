@@ -246,7 +246,7 @@ static void record_is_safe_without_locks(void **state)
 
 static struct route_ask ask_of(size_t blocks, uint64_t sticky)
 {
-	return (struct route_ask){.weights = seed_weights, .blocks = blocks, .sticky = sticky, .max_inflight = 256};
+	return (struct route_ask){.weights = seed_weights, .blocks = blocks, .session = sticky, .max_inflight = 256};
 }
 
 static struct route_cand idle(uint16_t slot)
@@ -382,6 +382,139 @@ static void without_a_prompt_it_goes_around(void **state)
 	struct route_ask ask = ask_of(0, 0);
 	for (ask.turn = 0; ask.turn < 5; ask.turn++)
 		assert_int_equal(route_pick(&ask, c, 3).index, 2);
+}
+
+/* ---- the other policies ---- */
+
+static void policies_have_names(void **state)
+{
+	(void)state;
+	enum route_policy p = ROUTE_SESSION;
+	for (unsigned i = 0; i < ROUTE_POLICIES; i++) {
+		const char *text = route_policy_text((enum route_policy)i);
+		assert_true(route_policy_find(cgn_str_of(text), &p));
+		assert_int_equal(p, i);
+		assert_true(strlen(route_policy_help(p)) > 0);
+	}
+	assert_true(route_policy_find(CGN_STR("kv"), &p));
+	assert_int_equal(p, ROUTE_KV);
+	assert_true(p == ROUTE_WEIGHTED || p == ROUTE_PREDICTED);
+	p = ROUTE_RANDOM;
+	assert_false(route_policy_find(CGN_STR("KV"), &p));
+	assert_false(route_policy_find(CGN_STR(""), &p));
+	assert_int_equal(p, ROUTE_RANDOM);
+}
+
+static struct route_cand any(uint64_t *rng, uint16_t slot)
+{
+	struct route_cand c = idle(slot);
+	c.inflight = (uint32_t)(rng_next(rng) % 5);
+	c.others = (uint32_t)(rng_next(rng) % 3);
+	c.decoding = c.inflight / 2 + c.others;
+	c.width = (uint32_t)(rng_next(rng) % 40);
+	c.kv_usage = (float)(rng_next(rng) % 100) / 100;
+	c.held = (uint32_t)(rng_next(rng) % 11);
+	c.reuse = (float)c.held;
+	c.queued_tokens = (float)(rng_next(rng) % 20000);
+	c.uncached_tokens = (float)(10 - c.held) * 512;
+	c.speed = (struct route_speed){0.05F, 12, 0.1F, 1, true};
+	return c;
+}
+
+static void no_policy_picks_who_has_no_room(void **state)
+{
+	(void)state;
+	uint64_t rng = 77, chain[10];
+	struct route_cand c[12];
+	fill_chain(chain, 10, 3);
+	for (unsigned i = 0; i < 20000; i++) {
+		size_t n = rng_next(&rng) % 13, roomy = 0;
+		struct route_ask ask = ask_of(10, rng_next(&rng) % 2 ? rng_next(&rng) : 0);
+		ask.policy = (enum route_policy)(i % ROUTE_POLICIES);
+		ask.max_inflight = 1 + (uint32_t)(rng_next(&rng) % 4);
+		ask.turn = i;
+		ask.random = rng_next(&rng);
+		ask.session_bound = 1.25;
+		ask.chain = chain;
+		for (size_t k = 0; k < n; k++) {
+			c[k] = any(&rng, (uint16_t)k);
+			roomy += c[k].inflight < ask.max_inflight;
+		}
+		struct route_pick p = route_pick(&ask, c, n);
+		assert_int_equal(p.verdict, roomy > 0 ? ROUTE_PICKED : n > 0 ? ROUTE_FULL : ROUTE_NONE);
+		if (roomy > 0)
+			assert_true(p.index < n && c[p.index].inflight < ask.max_inflight);
+	}
+}
+
+static void turns_and_chances_are_even(void **state)
+{
+	(void)state;
+	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	static const enum route_policy even[] = {ROUTE_ROUND_ROBIN, ROUTE_RANDOM, ROUTE_LEAST_LOADED, ROUTE_POWER_OF_TWO, ROUTE_SESSION};
+	for (size_t k = 0; k < CGN_COUNT(even); k++) {
+		unsigned count[4] = {0};
+		for (uint32_t i = 0; i < 4000; i++) {
+			struct route_ask ask = ask_of(0, 0);
+			ask.policy = even[k];
+			ask.turn = i;
+			ask.random = i * 0x9e3779b97f4a7c15ULL;
+			count[route_pick(&ask, c, 4).index]++;
+		}
+		for (int i = 0; i < 4; i++)
+			assert_in_range(count[i], 850, 1150);
+	}
+}
+
+static void two_choices_take_the_lesser(void **state)
+{
+	(void)state;
+	struct route_cand c[3] = {idle(0), idle(1), idle(2)};
+	c[1].inflight = 3;
+	struct route_ask ask = ask_of(0, 0);
+	ask.policy = ROUTE_POWER_OF_TWO;
+	for (ask.random = 0; ask.random < 2000; ask.random++)
+		assert_int_not_equal(route_pick(&ask, c, 3).index, 1);
+}
+
+static void sessions_stay_until_their_node_is_ahead(void **state)
+{
+	(void)state;
+	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	for (uint64_t s = 1; s < 200; s++) {
+		struct route_ask ask = ask_of(0, route_hash(&s, sizeof s));
+		ask.policy = ROUTE_SESSION;
+		ask.session_bound = 1.25;
+		for (int i = 0; i < 4; i++)
+			c[i].inflight = 8;
+		size_t home = route_pick(&ask, c, 4).index;
+		c[home].inflight = 10; /* of a mean of 8.75 with this one: up to 10 */
+		assert_int_equal(route_pick(&ask, c, 4).index, home);
+		c[home].inflight = 12;
+		size_t second = route_pick(&ask, c, 4).index;
+		assert_int_not_equal(second, home);
+		ask.turn = 17;
+		assert_int_equal(route_pick(&ask, c, 4).index, second);
+		c[second].inflight = 40;
+		assert_int_equal(route_pick(&ask, c, 4).index, home); /* the mean has grown */
+	}
+}
+
+static void costs_are_the_documented_sum(void **state)
+{
+	(void)state;
+	struct route_ask ask = ask_of(10, 1);
+	struct route_terms t;
+	ask.policy = ROUTE_PREDICTED;
+	ask.answer_tokens = 100;
+	struct route_cand c = {.queued_tokens = 3000, .uncached_tokens = 1000, .fetch_ms = 7, .decoding = 4, .speed = {0.05F, 12, 0.5F, 0.8F, true}};
+	route_terms(&ask, &c, &t);
+	assert_float_equal((float)t.queue_ms, 150, 0.01);
+	assert_float_equal((float)t.prefill_ms, 50, 0.01);
+	assert_float_equal((float)t.fetch_ms, 7, 0.01);
+	assert_float_equal((float)t.slowdown_ms, 4 * (40 + 2 * 50), 0.01);
+	assert_true(t.measured);
+	assert_float_equal((float)-route_score(&ask, &c), 150 + 50 + 7 + 560, 0.01);
 }
 
 /* ---- a cluster of toy engines: does routing earn its keep ---- */
@@ -562,6 +695,12 @@ int main(void)
 		cmocka_unit_test(nobody_is_picked_over_the_limit),
 		cmocka_unit_test(ties_stick_and_spread),
 		cmocka_unit_test(without_a_prompt_it_goes_around),
+		cmocka_unit_test(policies_have_names),
+		cmocka_unit_test(no_policy_picks_who_has_no_room),
+		cmocka_unit_test(turns_and_chances_are_even),
+		cmocka_unit_test(two_choices_take_the_lesser),
+		cmocka_unit_test(sessions_stay_until_their_node_is_ahead),
+		cmocka_unit_test(costs_are_the_documented_sum),
 		cmocka_unit_test(shared_prefixes_hit_far_more_than_round_robin),
 		cmocka_unit_test(a_cold_burst_does_not_pile_up),
 		cmocka_unit_test(picks_are_the_same_for_the_same_input),

@@ -37,6 +37,7 @@ struct choose_pick {
 	enum route_verdict verdict;
 	size_t index;                   /* into |cands|, when picked */
 	double score;
+	struct route_ask ask;           /* as it was scored: with another policy and |cands|, what that one would have picked (route_pick) */
 	const struct route_cand *cands; /* as they were scored, ascending by slot; borrowed until the next pick */
 	size_t n;
 };

@@ -230,10 +230,13 @@ size_t view_candidates(const struct view_model *m, const struct cluster_cell *ce
 		const struct cluster_cell *cell = &cells[node->slot];
 		if (is_in(excluded, n_excluded, node->slot))
 			continue;
+		uint32_t others = atomic_load_explicit(&cell->others, memory_order_relaxed);
 		out[n++] = (struct route_cand){
 			.slot = node->slot,
 			.inflight = atomic_load_explicit(&cell->inflight, memory_order_relaxed),
-			.others = atomic_load_explicit(&cell->others, memory_order_relaxed),
+			.others = others,
+			.decoding = atomic_load_explicit(&cell->decoding, memory_order_relaxed) + others,
+			.queued_tokens = (float)atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed),
 			.width = node->width,
 			.kv_usage = share(&cell->kv_usage_ppm),
 			.power_headroom = share(&cell->power_headroom_ppm),

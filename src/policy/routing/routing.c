@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/routing/routing.h"
+#include "routing_priv.h"
 
-static uint64_t mix(uint64_t h)
-{
-	h ^= h >> 33;
-	h *= 0xff51afd7ed558ccdULL;
-	h ^= h >> 33;
-	h *= 0xc4ceb9fe1a85ec53ULL;
-	return h ^ h >> 33;
-}
+static const struct route_ops {
+	const char *text, *help;
+	double (*score)(const struct route_ask *ask, const struct route_cand *c);
+	struct route_pick (*pick)(const struct route_ask *ask, const struct route_cand *cands, size_t n);
+} ops[ROUTE_POLICIES] = {
+#define POLICY(id, text, score, pick, help) {text, help, route_score_##score, route_pick_##pick},
+#include "policy/routing/policies.def"
+#undef POLICY
+};
 
 uint64_t route_hash(const void *p, size_t n)
 {
@@ -16,18 +17,8 @@ uint64_t route_hash(const void *p, size_t n)
 	uint64_t h = 0xcbf29ce484222325ULL;
 	for (size_t i = 0; i < n; i++)
 		h = (h ^ b[i]) * 0x100000001b3ULL;
-	h = mix(h);
+	h = route_mix(h);
 	return h != 0 ? h : 1;
-}
-
-static double demand_of(const struct route_cand *c)
-{
-	return (double)c->inflight + (double)c->others;
-}
-
-static double width_of(const struct route_cand *c)
-{
-	return c->width == 0 || c->width > ROUTE_WIDTH ? ROUTE_WIDTH : c->width;
 }
 
 float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust)
@@ -38,72 +29,93 @@ float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS],
 	return (float)(sum * trust);
 }
 
-double route_score(const struct route_ask *ask, const struct route_cand *c)
+bool route_policy_find(struct cgn_str text, enum route_policy *out)
 {
-	const struct route_weights *w = &ask->weights;
-	size_t blocks = ask->blocks < ROUTE_MAX_BLOCKS ? ask->blocks : ROUTE_MAX_BLOCKS;
-	double overlap = blocks > 0 ? (double)c->reuse / (double)blocks : 0;
-	return w->kv * overlap + w->load * (1 - demand_of(c) / width_of(c)) +
-	       w->power * (double)c->power_headroom + w->capacity * (1 - (double)c->kv_usage);
-}
-
-static bool has_room(const struct route_ask *ask, const struct route_cand *c)
-{
-	return c->inflight < ask->max_inflight;
-}
-
-/* Of two whose scores are equal, does |a| go before |b|? */
-static bool tie_is_better(const struct route_ask *ask, const struct route_cand *a, const struct route_cand *b)
-{
-	if (a->held != b->held)
-		return a->held > b->held;
-	if (ask->sticky != 0)
-		return mix(ask->sticky ^ a->name_hash) > mix(ask->sticky ^ b->name_hash);
-	if (demand_of(a) < demand_of(b) || demand_of(b) < demand_of(a))
-		return demand_of(a) < demand_of(b);
+	if (cgn_str_is(text, "kv")) {
+		*out = ROUTE_KV;
+		return true;
+	}
+	for (size_t i = 0; i < ROUTE_POLICIES; i++) {
+		if (!cgn_str_is(text, ops[i].text))
+			continue;
+		*out = (enum route_policy)i;
+		return true;
+	}
 	return false;
 }
 
-/* Of those as good as |best|, the turn-th. */
-static size_t in_turn(
-	const struct route_ask *ask, const struct route_cand *cands, size_t n, double floor, size_t best)
+const char *route_policy_text(enum route_policy p)
 {
-	size_t equals = 0;
+	CGN_MUST((unsigned)p < ROUTE_POLICIES);
+	return ops[p].text;
+}
+
+const char *route_policy_help(enum route_policy p)
+{
+	CGN_MUST((unsigned)p < ROUTE_POLICIES);
+	return ops[p].help;
+}
+
+double route_score(const struct route_ask *ask, const struct route_cand *c)
+{
+	CGN_MUST((unsigned)ask->policy < ROUTE_POLICIES);
+	return ops[ask->policy].score(ask, c);
+}
+
+struct route_pick route_pick(const struct route_ask *ask, const struct route_cand *cands, size_t n)
+{
+	CGN_MUST((unsigned)ask->policy < ROUTE_POLICIES && n <= ROUTE_MAX_NODES);
+	return ops[ask->policy].pick(ask, cands, n);
+}
+
+/* What the equal ones are told apart by, once they hold equally much: 0, nothing. */
+static uint64_t tie_key(const struct route_ask *ask, uint32_t held)
+{
+	if (ask->session != 0 || ask->chain == NULL)
+		return ask->session;
+	return held < ask->blocks ? ask->chain[held] : 0;
+}
+
+/* The turn-th of those with the least demand. */
+static size_t in_turn(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n, float floor, uint32_t held)
+{
+	uint64_t least = UINT64_MAX;
+	size_t equals = 0, best = 0;
 	for (int pass = 0; pass < 2; pass++) {
 		size_t nth = pass == 0 ? SIZE_MAX : ask->turn % equals;
 		for (size_t i = 0; i < n; i++) {
-			const struct route_cand *c = &cands[i];
-			if (!has_room(ask, c) || route_score(ask, c) < floor ||
-				tie_is_better(ask, &cands[best], c))
+			uint64_t demand = route_demand(&cands[i]);
+			if (scores[i] < floor || cands[i].held != held || demand > least)
 				continue;
-			if (pass == 0)
-				equals++;
-			else if (nth-- == 0)
+			if (pass == 1 && nth-- == 0)
 				return i;
+			equals = demand < least ? 1 : equals + 1;
+			least = demand;
+			best = i;
 		}
 	}
 	return best;
 }
 
-struct route_pick route_pick(const struct route_ask *ask, const struct route_cand *cands, size_t n)
+size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n, float floor)
 {
-	struct route_pick p = {.verdict = n == 0 ? ROUTE_NONE : ROUTE_FULL};
-	double top = -1e300;
+	uint32_t held = 0;
+	size_t best = 0;
+	uint64_t top = 0;
 	for (size_t i = 0; i < n; i++)
-		if (has_room(ask, &cands[i]) && route_score(ask, &cands[i]) > top)
-			top = route_score(ask, &cands[i]);
+		if (scores[i] >= floor && cands[i].held > held)
+			held = cands[i].held;
+	uint64_t key = tie_key(ask, held);
+	if (key == 0)
+		return in_turn(ask, cands, scores, n, floor, held);
 	for (size_t i = 0; i < n; i++) {
-		const struct route_cand *c = &cands[i];
-		if (!has_room(ask, c) || route_score(ask, c) < top - ROUTE_TIE)
+		if (scores[i] < floor || cands[i].held != held)
 			continue;
-		if (p.verdict != ROUTE_PICKED || tie_is_better(ask, c, &cands[p.index]))
-			p.index = i;
-		p.verdict = ROUTE_PICKED;
+		uint64_t rank = route_mix(key ^ cands[i].name_hash) | 1;
+		if (rank <= top)
+			continue;
+		top = rank;
+		best = i;
 	}
-	if (p.verdict != ROUTE_PICKED)
-		return p;
-	if (ask->sticky == 0)
-		p.index = in_turn(ask, cands, n, top - ROUTE_TIE, p.index);
-	p.score = route_score(ask, &cands[p.index]);
-	return p;
+	return best;
 }

@@ -1,26 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing: which node gets a request. A pure function of what is known of each candidate at that instant.
+/* routing: which node gets a request. A pure function of what is known of each candidate at that instant; the policies are rows of
+ * policies.def. Every one of them picks only among candidates with room (inflight < max_inflight).
  *
- *   score = kv * reuse / blocks  +  load * (1 - demand / width)  +  power * headroom  +  capacity * (1 - kv_usage)
- *
+ * weighted, a share of 1 or so (greater is better):
+ *   kv * (reuse - common) / blocks  +  load * (1 - demand / width)  +  power * headroom  +  capacity * (1 - kv_usage)
  * reuse  = trust * sum over tiers of weight * leading blocks whose best tier that is (route_reuse): what lies in RAM saves less than what
  *          lies on the GPU, and a source that promised more than engines found counts for less (trust.h).
+ * common = the least reuse of all candidates: what everybody holds is no reason to prefer anybody.
  * demand = requests that this router has there now (booked before the request leaves) + what others have there as last reported.
  * width  = what the engine runs at once, at most ROUTE_WIDTH, which also stands for "unknown".
  * The load term is not cut off at zero: with 0.55 / 0.25, a fully held prompt outweighs a lead of 2.2 widths of requests and no more; beyond that
- * the prefix goes to a second node, which from then on holds it too. Blocks that every candidate holds add the same to each score.
- * Scores within ROUTE_TIE are equal: then the one that holds more, then rendezvous hashing of the prompt's first block (or its session), so
- * that one prefix stays on one node and different ones spread. Without a prompt: the least demand, then in turn. */
+ * the prefix goes to a second node, which from then on holds it too.
+ *
+ * predicted, milliseconds (less is better), what the request costs everybody on that node:
+ *   queue    = queued tokens * prefill                       it waits for the prompts before it
+ *   prefill  = uncached tokens * prefill                     and for its own
+ *   fetch    = of blocks that lie below the GPU              which is never more than computing them
+ *   slowdown = decoding * (uncached tokens * prefill * interference + 2 * answer tokens * batch)
+ *                                                            streams that are answered there stand still meanwhile; then each step is
+ *                                                            longer, for them and for it
+ * queue + prefill + fetch is the predicted time to first token. The node's speeds are in struct route_speed.
+ *
+ * Equal scores (within ROUTE_TIE of the weights' sum, within ROUTE_TIE_COST of the least cost): the one that holds more; then rendezvous hashing
+ * of the session, else of the first block that those do not hold, so that one conversation stays on one node and different ones spread, however
+ * much of a system prompt they share; those that hold all of it: the least demand, then in turn. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/core/str.h"
 #include "policy/kvindex/tier.h"
 #include "policy/routing/record.h"
 
-#define ROUTE_WIDTH 16
-#define ROUTE_TIE   0.01 /* below the 0.25 / 16 that one request weighs */
+#define ROUTE_WIDTH    16
+#define ROUTE_TIE      0.01 /* below the 0.25 / 16 that one request weighs */
+#define ROUTE_TIE_COST 0.02 /* a difference that no measurement of speed can vouch for */
+
+enum route_policy {
+#define POLICY(id, text, score, pick, help) ROUTE_##id,
+#include "policy/routing/policies.def"
+#undef POLICY
+	ROUTE_POLICIES
+};
+#define ROUTE_KV ROUTE_WEIGHTED /* what `kv` stands for */
 
 struct route_weights {
 	double kv, load, power, capacity;
@@ -35,27 +58,58 @@ struct route_rules {
 	struct route_weights weights;
 	struct route_tiers tiers;
 	uint32_t max_inflight; /* requests that one node may have: router.admission.max_concurrent_per_replica */
+	enum route_policy policy;
+	double session_bound;  /* of demand, as a multiple of the mean; below 1 counts as 1 */
+};
+
+/* What a node's engines do in which time, as measured or, until then, as the others do. */
+struct route_speed {
+	float prefill_ms;   /* a token */
+	float step_ms;      /* a token of a stream that is alone */
+	float batch_ms;     /* what each further stream adds to that */
+	float interference; /* share of a prefill's time that streams stand still */
+	bool measured;
 };
 
 struct route_cand {
 	uint16_t slot;
-	uint32_t inflight; /* sent by this router and not finished */
-	uint32_t others;   /* requests of others there, as last reported */
-	uint32_t width;    /* what its engine runs at once; 0: unknown */
+	uint32_t inflight;      /* sent by this router and not finished */
+	uint32_t others;        /* requests of others there, as last reported */
+	uint32_t decoding;      /* of both: streams that are being answered */
+	uint32_t width;         /* what its engine runs at once; 0: unknown */
 	float kv_usage, power_headroom;
-	uint64_t name_hash; /* of the node's id */
-	uint16_t lane;      /* in the index, which is asked if |fed|; else the record is */
+	uint64_t name_hash;     /* of the node's id */
+	uint16_t lane;          /* in the index, which is asked if |fed|; else the record is */
 	bool fed;
-	uint32_t held;      /* leading blocks in whatever tier: route_record_match, or the index */
-	float reuse;        /* route_reuse */
+	uint32_t held;          /* leading blocks in whatever tier: route_record_match, or the index */
+	uint32_t by_tier[KV_TIERS]; /* of them, by the best tier */
+	float reuse;            /* route_reuse */
+	/* for costs */
+	float queued_tokens;    /* of prompts that are to be computed there before */
+	float uncached_tokens;  /* of this prompt */
+	float fetch_ms;
+	struct route_speed speed;
 };
 
 struct route_ask {
+	enum route_policy policy;
 	struct route_weights weights;
-	size_t blocks;         /* of the prompt's chain; 0: no prompt */
-	uint64_t sticky;       /* first digest, or hash of the session; 0: none */
+	const uint64_t *chain; /* digests of the prompt's blocks; may be NULL */
+	size_t blocks;         /* of it; 0: no prompt */
+	uint64_t session;      /* hash; 0: none */
 	uint32_t turn;         /* counts up by one a request */
 	uint32_t max_inflight; /* router.admission.max_concurrent_per_replica */
+	uint64_t random;       /* any number, another one for each request */
+	double session_bound;
+	float common;          /* the least reuse of all candidates */
+	float answer_tokens;   /* that are expected */
+};
+
+/* What a score is the sum of; of all policies, whichever is asked. */
+struct route_terms {
+	double kv, load, power, capacity;                   /* weighted */
+	double queue_ms, prefill_ms, fetch_ms, slowdown_ms; /* predicted */
+	bool measured;                                      /* the node's speeds are its own */
 };
 
 enum route_verdict { ROUTE_PICKED, ROUTE_NONE /* no candidate */, ROUTE_FULL /* each at max_inflight */ };
@@ -67,7 +121,14 @@ struct route_pick {
 };
 
 float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust);
+/* As ask->policy has it: greater is better, whatever the unit; costs are negative. */
 double route_score(const struct route_ask *ask, const struct route_cand *c);
+void route_terms(const struct route_ask *ask, const struct route_cand *c, struct route_terms *out);
+/* By ask->policy. |cands| ascend by slot. Never allocates; the stack holds ROUTE_MAX_NODES scores. */
 struct route_pick route_pick(const struct route_ask *ask, const struct route_cand *cands, size_t n);
+/* By name, or `kv`. False: there is none, *out is untouched. */
+bool route_policy_find(struct cgn_str text, enum route_policy *out);
+const char *route_policy_text(enum route_policy p);
+const char *route_policy_help(enum route_policy p);
 /* For names of nodes and sessions; never 0. */
 uint64_t route_hash(const void *p, size_t n);

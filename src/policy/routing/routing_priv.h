@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* routing: what policies share. */
+#pragma once
+#include "policy/routing/routing.h"
+
+#define ROUTE_WORST (-1e30F) /* of a score; also what stands for no number at all */
+
+double route_score_weighted(const struct route_ask *ask, const struct route_cand *c);
+double route_score_predicted(const struct route_ask *ask, const struct route_cand *c);
+double route_score_least_loaded(const struct route_ask *ask, const struct route_cand *c);
+#define POLICY(id, text, score, pick, help) struct route_pick route_pick_##pick(const struct route_ask *ask, const struct route_cand *cands, size_t n);
+#include "policy/routing/policies.def"
+#undef POLICY
+
+static inline uint64_t route_mix(uint64_t h)
+{
+	h ^= h >> 33;
+	h *= 0xff51afd7ed558ccdULL;
+	h ^= h >> 33;
+	h *= 0xc4ceb9fe1a85ec53ULL;
+	return h ^ h >> 33;
+}
+
+static inline uint64_t route_demand(const struct route_cand *c)
+{
+	return (uint64_t)c->inflight + c->others;
+}
+
+static inline bool route_has_room(const struct route_ask *ask, const struct route_cand *c)
+{
+	return c->inflight < ask->max_inflight;
+}
+
+static inline struct route_pick route_nobody(size_t n)
+{
+	return (struct route_pick){.verdict = n == 0 ? ROUTE_NONE : ROUTE_FULL};
+}
+
+void route_terms_predicted(const struct route_ask *ask, const struct route_cand *c, struct route_terms *out);
+
+/* Of those that have room and score at least |floor|, the one that goes first. |scores|: of all, ROUTE_WORST of those without room. */
+size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n, float floor);
+
+/* The best by |score|, each asked once; those within |slack| of it are equal, or within |share| of it. Inlined, so that |score| is too. */
+static inline __attribute__((always_inline)) struct route_pick route_best(const struct route_ask *ask, const struct route_cand *cands, size_t n,
+	double (*score)(const struct route_ask *, const struct route_cand *), float slack, float share)
+{
+	float scores[ROUTE_MAX_NODES], top = ROUTE_WORST;
+	struct route_pick p = route_nobody(n);
+	for (size_t i = 0; i < n; i++) {
+		scores[i] = ROUTE_WORST;
+		if (!route_has_room(ask, &cands[i]))
+			continue;
+		float s = (float)score(ask, &cands[i]);
+		scores[i] = s > ROUTE_WORST / 2 ? s : ROUTE_WORST / 2; /* of no number, too */
+		top = scores[i] > top ? scores[i] : top;
+		p.verdict = ROUTE_PICKED;
+	}
+	if (p.verdict != ROUTE_PICKED)
+		return p;
+	p.index = route_tie(ask, cands, scores, n, top - slack - (top < 0 ? -top : top) * share);
+	p.score = (double)scores[p.index];
+	return p;
+}

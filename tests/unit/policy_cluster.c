@@ -292,6 +292,101 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	cluster_free(&c);
 }
 
+static void an_agent_that_counts_by_router_is_taken_at_its_word(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "m");
+	snapshot(c, "n1", "m", true);
+	struct cluster_cell *cell = &c->cells[cluster_find(c, "n1")->slot];
+	atomic_store(&cell->inflight, 9); /* five of them are still under way to the agent: that must not matter */
+	Cognitora__V1__Load load;
+	cognitora__v1__load__init(&load);
+	load.shared = true;
+	load.inflight = 10;
+	load.yours = 4;
+	load.queued_tokens = 7000;
+	load.yours_queued_tokens = 1000;
+	load.decoding = 3;
+	load.yours_decoding = 2;
+	load.running = 10;
+	load.waiting = 2;
+	load.foreign = 2;
+	event(c, "n1", 2, NULL, &load);
+	assert_int_equal(atomic_load(&cell->others), 8);
+	assert_true(atomic_load(&cell->others_tokens) == 6000);
+	assert_int_equal(atomic_load(&cell->others_decoding), 1);
+	load.yours = 11; /* nonsense is no reason to fall */
+	load.yours_queued_tokens = load.queued_tokens + 1;
+	load.foreign = 0;
+	event(c, "n1", 3, NULL, &load);
+	assert_int_equal(atomic_load(&cell->others), 0);
+	assert_true(atomic_load(&cell->others_tokens) == 0);
+	load.inflight = load.foreign = load.decoding = UINT32_MAX;
+	load.queued_tokens = UINT64_MAX;
+	load.yours = 0;
+	event(c, "n1", 4, NULL, &load);
+	assert_int_equal(atomic_load(&cell->others), 1000000);
+	assert_true(atomic_load(&cell->others_tokens) == 1000000000);
+	assert_int_equal(atomic_load(&cell->others_decoding), 1000000);
+	cluster_free(&c);
+}
+
+static struct cluster_orders load_event(struct cluster *c, uint64_t seq, uint32_t beat_ms, uint32_t inflight)
+{
+	Cognitora__V1__WatchEvent ev;
+	Cognitora__V1__Load load;
+	struct cluster_orders o;
+	cognitora__v1__watch_event__init(&ev);
+	cognitora__v1__load__init(&load);
+	load.shared = true;
+	load.inflight = inflight;
+	ev.seq = seq;
+	ev.load = &load;
+	ev.beat_ms = beat_ms;
+	cluster_watch_event(c, cluster_find(c, "n1"), &ev, seq * CGN_SEC, &o);
+	return o;
+}
+
+static enum cluster_watch_order quiet_for(struct cluster *c, unsigned ms)
+{
+	struct cluster_orders o;
+	cluster_watch_quiet(c, cluster_find(c, "n1"), ms * CGN_MSEC, &o);
+	return o.watch;
+}
+
+static void an_agent_that_breaks_its_promise_is_watched_anew(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	seen(c, "n1", "m");
+	snapshot(c, "n1", "m", true);
+	struct cluster_node *n = cluster_find(c, "n1");
+	struct cluster_cell *cell = &c->cells[n->slot];
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP); /* it promised nothing */
+	load_event(c, 2, 1000, 5);
+	assert_true(n->load_at == 2 * CGN_SEC);
+	for (unsigned i = 1; i < CLUSTER_QUIET_BEATS; i++)
+		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP);
+	load_event(c, 3, 1000, 5); /* late, and yet */
+	for (unsigned i = 1; i < CLUSTER_QUIET_BEATS; i++)
+		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP);
+	assert_int_equal(atomic_load(&cell->others), 5);
+	event(c, "n1", 4, NULL, NULL); /* what says nothing of load is no beat */
+	assert_int_equal(quiet_for(c, 1000), WATCH_AGAIN);
+	assert_int_equal(atomic_load(&cell->others), 0);
+	struct cluster_orders o;
+	cluster_watch_lost(c, n, &o);
+	assert_true(o.publish);
+	assert_int_equal(n->state, NODE_DOWN);
+	assert_int_equal(quiet_for(c, 60000), WATCH_KEEP); /* it is not heard: nothing to end */
+	snapshot(c, "n1", "m", true);
+	assert_int_equal(n->state, NODE_READY);
+	assert_int_equal(quiet_for(c, 1000), WATCH_KEEP);
+	cluster_free(&c);
+}
+
 static void slots_are_not_reused_while_requests_run_there(void **state)
 {
 	(void)state;
@@ -458,6 +553,8 @@ int main(void)
 		cmocka_unit_test(a_static_node_is_known_by_both_names_and_keeps_its_listed_address),
 		cmocka_unit_test(a_moved_node_is_watched_anew_and_a_restarted_one_forgotten),
 		cmocka_unit_test(load_of_others_is_what_is_not_ours),
+		cmocka_unit_test(an_agent_that_counts_by_router_is_taken_at_its_word),
+		cmocka_unit_test(an_agent_that_breaks_its_promise_is_watched_anew),
 		cmocka_unit_test(slots_are_not_reused_while_requests_run_there),
 		cmocka_unit_test(there_is_an_end_to_slots),
 		cmocka_unit_test(a_view_lists_models_and_who_is_ready),

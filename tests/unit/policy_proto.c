@@ -37,7 +37,9 @@ static struct proto_generate sample(struct cgn_str body)
 			.chain = chain,
 			.n_chain = CGN_COUNT(chain),
 			.attempt = 1,
-			.stream = true},
+			.stream = true,
+			.router = UINT64_C(0x8000000000000001),
+			.new_tokens = 7000},
 		.body = body,
 	};
 }
@@ -76,6 +78,8 @@ static void protobuf_c_reads_what_we_write(void **state)
 	assert_int_equal(m->facts->n_chain, 3);
 	assert_memory_equal(m->facts->chain, chain, sizeof chain);
 	assert_true(m->facts->stream);
+	assert_true(m->facts->router == UINT64_C(0x8000000000000001));
+	assert_int_equal(m->facts->new_tokens, 7000);
 	assert_int_equal(m->body.len, 7);
 	pb_free(&m);
 	assert_null(m);
@@ -112,6 +116,8 @@ static void we_read_what_protobuf_c_writes(void **state)
 	f.n_chain = 2;
 	f.attempt = 3;
 	f.block_tokens = 16;
+	f.router = UINT64_C(0xfedcba9876543210);
+	f.new_tokens = 300;
 	Cognitora__V1__GenerateRequest m = COGNITORA__V1__GENERATE_REQUEST__INIT;
 	m.method = (char[]){"GET"};
 	m.path = (char[]){"/v1/models"};
@@ -133,6 +139,8 @@ static void we_read_what_protobuf_c_writes(void **state)
 	assert_true(g.facts.chain[1] == 8);
 	assert_int_equal(g.facts.attempt, 3);
 	assert_int_equal(g.facts.block_tokens, 16);
+	assert_true(g.facts.router == UINT64_C(0xfedcba9876543210));
+	assert_int_equal(g.facts.new_tokens, 300);
 	assert_false(g.facts.stream);
 	assert_int_equal(g.body.n, 0);
 	cgn_arena_fini(&a);
@@ -376,7 +384,7 @@ static void watch_events_are_protobuf(void **state)
 		sums[i] = kv_print(i, 1);
 	const struct proto_check check = {.sums = sums, .blocks = 77};
 	const struct proto_event whole = {
-		.seq = 1, .sent_unix_ms = 1234, .node = &node, .load = &load, .residency = &r, .check = &check};
+		.seq = 1, .sent_unix_ms = 1234, .node = &node, .load = &load, .residency = &r, .check = &check, .beat_ms = 1000};
 	struct cgn_buf b = {.n = 0};
 	proto_watch_event(&whole, &b);
 	Cognitora__V1__WatchEvent *e = NULL;
@@ -396,6 +404,7 @@ static void watch_events_are_protobuf(void **state)
 	assert_int_equal(e->check->n_sums, KV_RANGES);
 	assert_memory_equal(e->check->sums, sums, sizeof sums);
 	assert_int_equal(e->check->blocks, 77);
+	assert_int_equal(e->beat_ms, 1000);
 	assert_true(cgn_ok(proto_residency_check(e->residency, e->check, NULL)));
 	pb_free(&e);
 	cgn_buf_fini(&b);

@@ -147,10 +147,22 @@ static CGN_RC slot_take(const struct cluster *c, uint16_t *slot, struct cgn_err 
 	return CGN_FAIL(err, OVERLOADED, "the cluster has more than %d nodes", ROUTE_MAX_NODES);
 }
 
+static uint32_t at_most(uint64_t v, uint32_t limit)
+{
+	return v < limit ? (uint32_t)v : limit;
+}
+
+static void others_set(struct cluster_cell *cell, uint64_t requests, uint64_t tokens, uint64_t decoding)
+{
+	atomic_store_explicit(&cell->others, at_most(requests, 1000000), memory_order_relaxed);
+	atomic_store_explicit(&cell->others_tokens, at_most(tokens, 1000000000), memory_order_relaxed);
+	atomic_store_explicit(&cell->others_decoding, at_most(decoding, 1000000), memory_order_relaxed);
+}
+
 static void cell_reset(struct cluster *c, uint16_t slot)
 {
 	struct cluster_cell *cell = &c->cells[slot];
-	atomic_store_explicit(&cell->others, 0, memory_order_relaxed);
+	others_set(cell, 0, 0, 0);
 	atomic_store_explicit(&cell->kv_usage_ppm, 0, memory_order_relaxed);
 	atomic_store_explicit(&cell->power_headroom_ppm, 1000000, memory_order_relaxed);
 	atomic_store_explicit(&cell->trust_ppm, 1000000, memory_order_relaxed);
@@ -334,20 +346,34 @@ static uint32_t ppm(float v)
 	return v >= 1 ? 1000000 : (uint32_t)((double)v * 1e6);
 }
 
-/* What engines say they have, less what this router had there at that moment: the work of others. An agent that knows nothing of its
- * engine still knows what it relays itself. */
+static uint64_t beyond(uint64_t all, uint64_t part)
+{
+	return all > part ? all - part : 0;
+}
+
+/* An agent that counts by router says what is there at one instant and what of that is ours: no request under way is in doubt. */
+static void others_take(struct cluster_cell *cell, const Cognitora__V1__Load *load)
+{
+	others_set(cell, beyond(load->inflight, load->yours) + load->foreign, beyond(load->queued_tokens, load->yours_queued_tokens),
+		beyond(load->decoding, load->yours_decoding));
+}
+
+/* Of one that does not, what its engines say they have, less what this router had there when it heard of it. An agent that knows nothing
+ * of its engine still knows what it relays itself. */
+static void others_guess(struct cluster_cell *cell, const Cognitora__V1__Load *load)
+{
+	uint64_t engines = (uint64_t)load->running + load->waiting;
+	uint64_t there = engines > load->inflight ? engines : load->inflight;
+	others_set(cell, beyond(there, atomic_load_explicit(&cell->inflight, memory_order_relaxed)), 0, 0);
+}
+
 static void load_take(struct cluster *c, struct cluster_node *n, const Cognitora__V1__Load *load)
 {
 	struct cluster_cell *cell = &c->cells[n->slot];
-	uint64_t engines = (uint64_t)load->running + load->waiting;
-	uint64_t there = engines > load->inflight ? engines : load->inflight;
-	uint64_t ours = atomic_load_explicit(&cell->inflight, memory_order_relaxed);
-	uint64_t others = there > ours ? there - ours : 0;
 	n->load = *load;
 	n->load.base.n_unknown_fields = 0; /* they are the message's, which goes */
 	n->load.base.unknown_fields = NULL;
-	atomic_store_explicit(
-		&cell->others, others < 1000000 ? (uint32_t)others : 1000000, memory_order_relaxed);
+	(load->shared ? others_take : others_guess)(cell, load);
 	atomic_store_explicit(&cell->kv_usage_ppm, ppm(load->kv_usage), memory_order_relaxed);
 	atomic_store_explicit(&cell->power_headroom_ppm, ppm(load->power_headroom), memory_order_relaxed);
 }
@@ -384,9 +410,25 @@ void cluster_watch_event(struct cluster *c, struct cluster_node *n, const Cognit
 	if (out->watch == WATCH_AGAIN)
 		return;
 	n->heard = n->ever_heard = true;
-	if (ev->load != NULL)
+	if (ev->load != NULL) {
 		load_take(c, n, ev->load);
+		n->load_at = now;
+		n->beat = (cgn_nsec)ev->beat_ms * CGN_MSEC;
+		n->quiet = 0;
+	}
 	settle(c, n, out);
+}
+
+void cluster_watch_quiet(struct cluster *c, struct cluster_node *n, cgn_nsec elapsed, struct cluster_orders *out)
+{
+	CGN_LIVE(c, CLUSTER_TAG);
+	CGN_LIVE(n, CLUSTER_NODE_TAG);
+	*out = orders_for(n);
+	n->quiet += elapsed;
+	if (!n->heard || n->beat == 0 || n->quiet < CLUSTER_QUIET_BEATS * n->beat)
+		return;
+	others_set(&c->cells[n->slot], 0, 0, 0);
+	out->watch = WATCH_AGAIN;
 }
 
 void cluster_watch_lost(struct cluster *c, struct cluster_node *n, struct cluster_orders *out)

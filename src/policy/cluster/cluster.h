@@ -39,15 +39,21 @@ struct cluster_node {
 	bool fed;        /* every engine of it publishes what it holds: the index knows, and nobody has to guess */
 	uint64_t seq;    /* of the last watch event */
 	cgn_nsec heard_at;
+	cgn_nsec load_at; /* when |load| came */
+	cgn_nsec beat;    /* the agent promised the next load within so long of it; 0: it promises nothing */
+	cgn_nsec quiet;   /* since |load| came, as cluster_watch_quiet counts */
 };
+#define CLUSTER_QUIET_BEATS 4 /* missed, until an agent that does not hang up is taken for gone */
 
 /* What workers and the control loop share of a node without locks: its slot's cell. */
 struct cluster_cell {
 	_Alignas(64) _Atomic uint32_t inflight; /* workers: booked at the pick, released at the end */
-	/* control loop: engines' running and waiting, less what this router had there then */
+	/* control loop: what is there of other routers and of nobody's, as the agent last told (cluster_watch_event) */
 	_Atomic uint32_t others;
 	_Atomic uint32_t decoding;      /* workers: of inflight, those whose first byte came */
 	_Atomic uint64_t queued_tokens; /* workers: of the prompts of the others of them, those it has to compute, about */
+	_Atomic uint64_t others_tokens;   /* control loop: of the prompts of others, those that wait to be computed */
+	_Atomic uint32_t others_decoding; /* control loop: of others, those whose first byte came */
 	_Atomic uint32_t kv_usage_ppm, power_headroom_ppm;
 	_Atomic uint32_t trust_ppm;        /* workers: cluster_cell_believe */
 	_Atomic uint32_t answer_ppm;       /* workers: share of an answer that the next turn finds in cache */
@@ -103,6 +109,10 @@ void cluster_drain_end(struct cluster *c, struct cluster_node *n, struct cluster
 /* The node's Agent.Watch. An event whose number is not the last plus one orders WATCH_AGAIN and changes nothing. */
 void cluster_watch_event(struct cluster *c, struct cluster_node *n, const Cognitora__V1__WatchEvent *ev,
 	cgn_nsec now, struct cluster_orders *out);
+/* |elapsed| of this router's own time passed: call it every second or so with that period, whatever the clock says, so that a pause of the
+ * router itself is not taken for the silence of everybody. An agent that kept its promise (WatchEvent.beat_ms) for all but
+ * CLUSTER_QUIET_BEATS is left alone; then its load is not known any more, and WATCH_AGAIN is ordered, which takes it out of the view. */
+void cluster_watch_quiet(struct cluster *c, struct cluster_node *n, cgn_nsec elapsed, struct cluster_orders *out);
 void cluster_watch_lost(struct cluster *c, struct cluster_node *n, struct cluster_orders *out);
 
 struct cluster_node *cluster_find(

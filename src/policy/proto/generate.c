@@ -4,7 +4,7 @@
 
 enum generate_field { G_REQUEST_ID = 1, G_METHOD, G_PATH, G_HEADERS, G_FACTS, G_BODY = 15 };
 enum header_field { H_NAME = 1, H_VALUE };
-enum facts_field { F_MODEL = 1, F_ENGINE, F_BLOCKS_TOTAL, F_BLOCKS_PREDICTED, F_CHAIN, F_ATTEMPT, F_STREAM, F_BLOCK_TOKENS };
+enum facts_field { F_MODEL = 1, F_ENGINE, F_BLOCKS_TOTAL, F_BLOCKS_PREDICTED, F_CHAIN, F_ATTEMPT, F_STREAM, F_BLOCK_TOKENS, F_ROUTER, F_NEW_TOKENS };
 enum chunk_field { C_HEAD = 1, C_DATA };
 enum head_field { R_STATUS = 1, R_HEADERS, R_ENGINE };
 #define BYTES(field)  WIRE_TAG(field, WIRE_BYTES)
@@ -33,7 +33,8 @@ static size_t facts_size(const struct proto_facts *f)
 	       wire_u64_size(F_BLOCKS_PREDICTED, f->blocks_predicted) +
 	       wire_str_size(F_CHAIN, (struct cgn_str){NULL, f->n_chain * sizeof *f->chain}) +
 	       wire_u64_size(F_ATTEMPT, f->attempt) + wire_u64_size(F_STREAM, f->stream) +
-	       wire_u64_size(F_BLOCK_TOKENS, f->block_tokens);
+	       wire_u64_size(F_BLOCK_TOKENS, f->block_tokens) + wire_fixed64_size(F_ROUTER, f->router) +
+	       wire_u64_size(F_NEW_TOKENS, f->new_tokens);
 }
 
 void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out)
@@ -52,6 +53,8 @@ void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out)
 	wire_put_u64(out, F_ATTEMPT, f->attempt);
 	wire_put_u64(out, F_STREAM, f->stream);
 	wire_put_u64(out, F_BLOCK_TOKENS, f->block_tokens);
+	wire_put_fixed64(out, F_ROUTER, f->router);
+	wire_put_u64(out, F_NEW_TOKENS, f->new_tokens);
 	wire_put_head(out, G_BODY, g->body.n);
 }
 
@@ -218,6 +221,12 @@ static void read_facts_field(struct wire_rd *rd, uint32_t tag, struct proto_fact
 		return;
 	case VARINT(F_BLOCK_TOKENS):
 		f->block_tokens = (uint32_t)wire_varint(rd);
+		return;
+	case WIRE_TAG(F_ROUTER, WIRE_FIXED64):
+		f->router = wire_fixed64(rd);
+		return;
+	case VARINT(F_NEW_TOKENS):
+		f->new_tokens = (uint32_t)wire_varint(rd);
 		return;
 	default:
 		wire_skip(rd, tag);

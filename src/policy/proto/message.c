@@ -2,7 +2,7 @@
 /* message: Agent.Watch's event, whose lists of digests are written straight from the caller's arrays. */
 #include "policy/proto/proto_priv.h"
 
-enum event_field { E_SEQ = 1, E_NODE, E_LOAD, E_RESIDENCY, E_SENT_UNIX_MS, E_CHECK };
+enum event_field { E_SEQ = 1, E_NODE, E_LOAD, E_RESIDENCY, E_SENT_UNIX_MS, E_CHECK, E_BEAT_MS };
 enum residency_field { R_RESET = 1, R_RANGES, R_BLOCKS, R_TIERS, R_SOURCE, R_STALE_MS };
 enum check_field { C_SUMS = 1, C_BLOCKS };
 
@@ -48,6 +48,7 @@ void proto_watch_event(const struct proto_event *e, struct cgn_buf *out)
 	wire_put_u64(out, E_SENT_UNIX_MS, e->sent_unix_ms);
 	if (e->check != NULL)
 		put_check(out, e->check);
+	wire_put_u64(out, E_BEAT_MS, e->beat_ms);
 }
 
 static bool tiers_known(const uint8_t *tiers, size_t n)

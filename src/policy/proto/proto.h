@@ -46,6 +46,8 @@ struct proto_facts {
 	uint32_t attempt;
 	bool stream;
 	uint32_t block_tokens; /* of the chain; 0: blocks of bytes */
+	uint64_t router;       /* instance; 0: not told */
+	uint32_t new_tokens;
 };
 
 struct proto_generate {
@@ -102,6 +104,7 @@ struct proto_check {
 /* Agent.Watch's event; what is NULL is left out. Lists of digests go in as one copy. */
 struct proto_event {
 	uint64_t seq, sent_unix_ms;
+	uint32_t beat_ms; /* 0: no promise */
 	const Cognitora__V1__Node *node;
 	const Cognitora__V1__Load *load;
 	const struct proto_residency *residency;

@@ -28,6 +28,8 @@ size_t wire_varint_to(uint8_t *to, uint64_t v); /* at most 10 bytes */
 /* As proto3 does, empty strings and zeros are left out. */
 size_t wire_str_size(unsigned field, struct cgn_str s);
 size_t wire_u64_size(unsigned field, uint64_t v);
+size_t wire_fixed64_size(unsigned field, uint64_t v);
+void wire_put_fixed64(struct cgn_buf *b, unsigned field, uint64_t v);
 void wire_put_head(struct cgn_buf *b, unsigned field, size_t n_bytes); /* of a length-delimited field */
 void wire_put_str(struct cgn_buf *b, unsigned field, struct cgn_str s);
 void wire_put_u64(struct cgn_buf *b, unsigned field, uint64_t v);

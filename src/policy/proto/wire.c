@@ -148,6 +148,22 @@ void wire_put_u64(struct cgn_buf *b, unsigned field, uint64_t v)
 		put_varints(b, WIRE_TAG(field, WIRE_VARINT), v);
 }
 
+size_t wire_fixed64_size(unsigned field, uint64_t v)
+{
+	return v == 0 ? 0 : wire_varint_size(WIRE_TAG(field, WIRE_FIXED64)) + sizeof v;
+}
+
+void wire_put_fixed64(struct cgn_buf *b, unsigned field, uint64_t v)
+{
+	uint8_t *to = v != 0 ? (uint8_t *)cgn_buf_room(b, 10 + sizeof v) : NULL;
+	if (to == NULL)
+		return;
+	size_t n = wire_varint_to(to, WIRE_TAG(field, WIRE_FIXED64));
+	v = htole64(v);
+	memcpy(to + n, &v, sizeof v);
+	cgn_buf_grew(b, n + sizeof v);
+}
+
 void wire_put_fixed64s(struct cgn_buf *b, unsigned field, const uint64_t *v, size_t n)
 {
 	if (n == 0)

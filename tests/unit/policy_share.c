@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/core/err.h"
+#include "policy/share/share.h"
+
+static void is(struct share_row r, uint32_t inflight, uint64_t queued, uint32_t decoding)
+{
+	assert_int_equal(r.inflight, inflight);
+	assert_true(r.queued_tokens == queued);
+	assert_int_equal(r.decoding, decoding);
+}
+
+static void what_one_router_has_is_told_apart(void **state)
+{
+	(void)state;
+	struct share s = {0};
+	struct share_ticket a = {0}, b = {0}, c = {0};
+	share_enter(&s, 7, 100, &a);
+	share_enter(&s, 7, 20, &b);
+	share_enter(&s, 9, 3000, &c);
+	is(s.all, 3, 3120, 0);
+	is(share_of(&s, 7), 2, 120, 0);
+	is(share_of(&s, 9), 1, 3000, 0);
+	share_begun(&s, &a);
+	share_begun(&s, &a); /* once is enough */
+	is(s.all, 3, 3020, 1);
+	is(share_of(&s, 7), 2, 20, 1);
+	share_leave(&s, &c); /* before its first byte: a client that goes, a router that dies */
+	is(s.all, 2, 20, 1);
+	is(share_of(&s, 9), 0, 0, 0);
+	share_leave(&s, &a);
+	share_leave(&s, &a);
+	is(share_of(&s, 7), 1, 20, 0);
+	share_leave(&s, &b);
+	is(s.all, 0, 0, 0);
+	is(share_of(&s, 7), 0, 0, 0);
+	share_begun(&s, &b); /* nothing is counted any more */
+	is(s.all, 0, 0, 0);
+}
+
+static void nobody_in_particular_counts_for_all(void **state)
+{
+	(void)state;
+	struct share s = {0};
+	struct share_ticket t = {0};
+	share_enter(&s, 0, 5, &t);
+	is(s.all, 1, 5, 0);
+	is(share_of(&s, 0), 0, 0, 0);
+	share_begun(&s, &t);
+	share_leave(&s, &t);
+	is(s.all, 0, 0, 0);
+}
+
+static void rows_are_bounded_and_given_back(void **state)
+{
+	(void)state;
+	struct share s = {0};
+	struct share_ticket t[SHARE_ROUTERS + 1] = {{0}}, again = {0};
+	for (uint64_t i = 0; i <= SHARE_ROUTERS; i++)
+		share_enter(&s, i + 1, 1, &t[i]);
+	is(s.all, SHARE_ROUTERS + 1, SHARE_ROUTERS + 1, 0);
+	is(share_of(&s, SHARE_ROUTERS), 1, 1, 0);
+	is(share_of(&s, SHARE_ROUTERS + 1), 0, 0, 0); /* there was no row: it is in |all| alone */
+	share_leave(&s, &t[3]);
+	share_enter(&s, 1000, 8, &again);
+	is(share_of(&s, 1000), 1, 8, 0);
+	share_begun(&s, &t[SHARE_ROUTERS]);
+	share_leave(&s, &t[SHARE_ROUTERS]);
+	for (size_t i = 0; i < SHARE_ROUTERS; i++)
+		share_leave(&s, &t[i]);
+	share_leave(&s, &again);
+	is(s.all, 0, 0, 0);
+	for (size_t i = 0; i < SHARE_ROUTERS; i++)
+		assert_true(s.rows[i].router == 0);
+}
+
+/* Against a naive account, over random orders. */
+static void sums_stay_true(void **state)
+{
+	(void)state;
+	enum { CALLS = 200, ROUTERS = 5 };
+	struct share s = {0};
+	struct share_ticket t[CALLS] = {{0}};
+	uint64_t of[CALLS] = {0}, rng = 42;
+	uint32_t tokens[CALLS] = {0};
+	for (int step = 0; step < 20000; step++) {
+		rng = rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		size_t i = (size_t)(rng >> 33) % CALLS;
+		if (!t[i].counted) {
+			of[i] = (rng >> 20) % ROUTERS; /* 0 too */
+			tokens[i] = (uint32_t)(rng >> 40) & 0xfff;
+			share_enter(&s, of[i], tokens[i], &t[i]);
+		} else if (!t[i].begun && (rng >> 50 & 1) != 0) {
+			share_begun(&s, &t[i]);
+		} else {
+			share_leave(&s, &t[i]);
+		}
+		struct share_row want[ROUTERS] = {{0}}, all = {0};
+		for (size_t k = 0; k < CALLS; k++) {
+			if (!t[k].counted)
+				continue;
+			struct share_row *rows[] = {&all, &want[of[k]]};
+			for (size_t r = 0; r < 2; r++) {
+				rows[r]->inflight++;
+				rows[r]->decoding += t[k].begun;
+				rows[r]->queued_tokens += t[k].begun ? 0 : tokens[k];
+			}
+		}
+		is(s.all, all.inflight, all.queued_tokens, all.decoding);
+		for (uint64_t r = 1; r < ROUTERS; r++)
+			is(share_of(&s, r), want[r].inflight, want[r].queued_tokens, want[r].decoding);
+	}
+}
+
+static void what_engines_have_beyond_is_foreign(void **state)
+{
+	(void)state;
+	struct share_peak p = {0};
+	assert_int_equal(share_foreign(&p, 3), 3);
+	share_peak_note(&p, 2);
+	share_peak_note(&p, 1);
+	assert_int_equal(share_foreign(&p, 3), 1);
+	assert_int_equal(share_foreign(&p, 2), 0);
+	share_peak_next(&p, 0); /* both ended, and the engine may not have told so yet */
+	assert_int_equal(share_foreign(&p, 2), 0);
+	share_peak_next(&p, 0);
+	assert_int_equal(share_foreign(&p, 2), 2);
+	assert_int_equal(share_foreign(&p, UINT64_MAX), UINT32_MAX);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_one_router_has_is_told_apart),
+		cmocka_unit_test(nobody_in_particular_counts_for_all),
+		cmocka_unit_test(rows_are_bounded_and_given_back),
+		cmocka_unit_test(sums_stay_true),
+		cmocka_unit_test(what_engines_have_beyond_is_foreign),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "policy/queue/queue.h"
+
+static void advance(struct queue_pace *p, cgn_nsec now)
+{
+	if (p->at == 0 || now <= p->at)
+		return;
+	double dt = (double)(now - p->at) * 1e-9, keep = exp(-dt / ((double)QUEUE_PACE * 1e-9));
+	p->items *= keep;
+	p->seconds = p->seconds * keep + dt;
+	p->at = now;
+}
+
+void queue_pace_busy(struct queue_pace *p, cgn_nsec now)
+{
+	if (p->at == 0)
+		p->at = now;
+}
+
+void queue_pace_idle(struct queue_pace *p, cgn_nsec now)
+{
+	advance(p, now);
+	p->at = 0;
+}
+
+void queue_pace_count(struct queue_pace *p, cgn_nsec now)
+{
+	advance(p, now);
+	p->items += 1;
+}
+
+bool queue_pace_known(const struct queue_pace *p)
+{
+	return p->items > 0 && p->seconds > 0;
+}
+
+cgn_nsec queue_pace_time(const struct queue_pace *p, size_t items, cgn_nsec now)
+{
+	struct queue_pace then = *p;
+	advance(&then, now);
+	if (!(then.items > 0))
+		then.items = 1;
+	double s = (double)items * then.seconds / then.items;
+	return s < 1e9 ? (cgn_nsec)(s * 1e9) : 1000000000 * CGN_SEC;
+}

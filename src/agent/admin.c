@@ -77,7 +77,7 @@ void agent_admin_engines(
 	json_key(&o, "draining");
 	json_put_bool(&o, a->draining);
 	json_key(&o, "inflight");
-	json_put_u64(&o, a->inflight);
+	json_put_u64(&o, a->share.all.inflight);
 	json_key(&o, "requests_total");
 	json_put_u64(&o, a->requests_total);
 	json_key(&o, "watchers");

@@ -93,16 +93,24 @@ void agent_engine_changed(struct engine *e)
 }
 
 /* ---- how it is doing ---- */
-void agent_load(const struct agent *a, Cognitora__V1__Load *out)
+void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out)
 {
+	struct share_row yours = share_of(&a->share, router);
 	cognitora__v1__load__init(out);
-	out->inflight = a->inflight;
+	out->shared = true;
+	out->inflight = a->share.all.inflight;
+	out->queued_tokens = a->share.all.queued_tokens;
+	out->decoding = a->share.all.decoding;
+	out->yours = yours.inflight;
+	out->yours_queued_tokens = yours.queued_tokens;
+	out->yours_decoding = yours.decoding;
 	out->requests_total = a->requests_total;
 	out->power_headroom = (float)a->power.headroom;
 	for (size_t i = 0; i < a->n_engines; i++) {
 		const struct engine_load *l = &a->engines[i].load;
 		out->running += l->running;
 		out->waiting += l->waiting;
+		out->foreign += a->engines[i].foreign;
 		if ((float)l->kv_usage > out->kv_usage)
 			out->kv_usage = (float)l->kv_usage;
 	}
@@ -186,8 +194,6 @@ void agent_refuse_call(struct grpc_call *c, enum cgn_code code, const char *sent
 /* ---- the end ---- */
 void agent_request_done(struct agent *a)
 {
-	CGN_MUST(a->inflight > 0);
-	a->inflight--;
 	watch_load_changed(a);
 	agent_drain_step(a);
 }
@@ -223,7 +229,7 @@ void agent_drain_step(struct agent *a)
 {
 	if (!a->draining)
 		return;
-	if (!a->leaving && a->inflight == 0)
+	if (!a->leaving && a->share.all.inflight == 0)
 		leave(a);
 	if (a->left && all_stopped(a)) {
 		a->left = false; /* once */

@@ -20,6 +20,7 @@
 #include "policy/engine/supervise.h"
 #include "policy/kvindex/holdings.h"
 #include "policy/proto/proto.h"
+#include "policy/share/share.h"
 
 struct agent;
 struct fetch;
@@ -76,6 +77,8 @@ struct engine {
 	bool source_gone
 		[ENGINE_MAX_SOURCES]; /* answered that it does not exist: not asked again until the engine is ready anew */
 	struct engine_load load, next_load;
+	struct share_peak peak; /* of inflight */
+	uint32_t foreign;       /* running and waiting beyond what was relayed, when it was asked last */
 	struct fetch *models_fetch;
 	struct cgn_arena models_arena;
 	const char **models; /* of the configuration, or as the engine says */
@@ -134,7 +137,8 @@ void feed_put(const struct engine *e, struct json_out *o); /* for /engines: an o
 
 /* ---- watch.c: Agent.Watch ---- */
 #define AGENT_MAX_WATCHERS 64
-#define WATCH_INTERVAL     (250 * CGN_MSEC) /* between two reports of load */
+#define WATCH_INTERVAL     (20 * CGN_MSEC) /* between two reports of load while it changes */
+#define WATCH_BEAT         CGN_SEC         /* between two that say the same, at most */
 #define WATCH_BLOCKS_DELAY (25 * CGN_MSEC) /* from a change of what is held to its report, so that changes go together */
 #define WATCH_CHECK_INTERVAL (2 * CGN_SEC) /* between two checks of a watcher's knowledge, while things change */
 void watch_init(struct agent *a);
@@ -169,7 +173,7 @@ struct agent {
 	Cognitora__V1__Node *node; /* as last told */
 	struct cgn_arena scratch;
 
-	uint32_t inflight;
+	struct share share; /* of what is relayed now */
 	uint64_t requests_total;
 	struct powersrc power;
 	struct cgn_timer power_timer;
@@ -177,7 +181,7 @@ struct agent {
 	struct holdings *holdings; /* of all engines together */
 	struct cgn_link watchers;
 	size_t n_watchers;
-	struct cgn_timer watch_timer, check_timer;
+	struct cgn_timer watch_timer, check_timer, beat_timer;
 	cgn_nsec watch_last;
 
 	bool draining, leaving, left;
@@ -186,13 +190,14 @@ struct agent {
 /* Readiness, models, size or draining of anything changed: tell routers and the state backend if it makes a difference. */
 void agent_changed(struct agent *a);
 void agent_engine_changed(struct engine *e);
-void agent_request_done(struct agent *a);
+void agent_request_done(struct agent *a); /* it was taken out of the share */
 void agent_refuse_call(
 	struct grpc_call *c, enum cgn_code code, const char *sentence); /* takes it, and ends it */
 struct engine *agent_pick(
 	struct agent *a, struct cgn_str name, struct cgn_str model, struct cgn_err *err); /* NULL and why */
 Cognitora__V1__ResidencySource agent_source(const struct agent *a); /* events, if every engine has them */
 uint64_t agent_stale_ms(const struct agent *a); /* since when the longest unheard source is unheard; 0: all are heard */
-void agent_load(const struct agent *a, Cognitora__V1__Load *out);
+/* As |router| is told it: what is there, and its share of that. */
+void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out);
 void agent_admin_engines(
 	void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);

@@ -18,6 +18,7 @@ struct relay {
 	struct cgn_arena arena;
 	char *message; /* the request; kept until the engine answers, for a second try */
 	struct proto_generate rq;
+	struct share_ticket share;
 	char id[65]; /* beginning of the request's id, for the log */
 	cgn_nsec began;
 	bool asked, retried, head_sent, finished, failed;
@@ -50,6 +51,7 @@ static void leave_engine(struct relay *r, bool cancelled)
 	r->engine = NULL;
 	cgn_list_drop(&r->link);
 	e->inflight--;
+	share_leave(&r->agent->share, &r->share);
 	metric_observe(e->m_seconds, cgn_clock_now() - r->began);
 	metric_add(r->failed ? e->m_error : cancelled ? e->m_cancelled : e->m_ok, 1);
 	agent_request_done(r->agent);
@@ -136,6 +138,10 @@ static void on_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
 {
 	struct relay *r = user;
 	CGN_LIVE(r, RELAY_TAG);
+	if (!r->share.begun) {
+		share_begun(&r->agent->share, &r->share);
+		watch_load_changed(r->agent);
+	}
 	send_data(r, p, n);
 	if (grpc_over_mark(r->call))
 		http_call_pause(c);
@@ -306,7 +312,8 @@ static void take_engine(struct relay *r, struct engine *e)
 	r->engine = e;
 	cgn_list_push(&e->relays, &r->link);
 	e->inflight++;
-	r->agent->inflight++;
+	share_peak_note(&e->peak, e->inflight);
+	share_enter(&r->agent->share, r->rq.facts.router, r->rq.facts.new_tokens, &r->share);
 	r->agent->requests_total++;
 	watch_load_changed(r->agent);
 }
@@ -316,10 +323,10 @@ static CGN_RC admit(struct relay *r, struct cgn_err *err)
 	struct agent *a = r->agent;
 	if (a->draining)
 		return CGN_FAIL(err, UNAVAILABLE, "node %s is draining", a->node_id);
-	if (a->inflight >= a->max_inflight)
+	uint32_t inflight = a->share.all.inflight;
+	if (inflight >= a->max_inflight)
 		return CGN_FAIL(err, OVERLOADED,
-			"node %s has %u requests in flight, as many as agent.max_inflight allows", a->node_id,
-			a->inflight);
+			"node %s has %u requests in flight, as many as agent.max_inflight allows", a->node_id, inflight);
 	CGN_TRY(check(&r->rq, err));
 	struct engine *e = agent_pick(a, r->rq.facts.engine, r->rq.facts.model, err);
 	if (e == NULL)

@@ -46,6 +46,7 @@ static void load_known(struct engine *e)
 			F_STR("seen_by", "its counters fell between two readings"));
 		holds_sent_clear(e);
 	}
+	e->foreign = share_foreign(&e->peak, (uint64_t)e->load.running + e->load.waiting);
 	metric_set(e->m_running, e->load.running);
 	metric_set(e->m_waiting, e->load.waiting);
 	metric_set(e->m_kv, e->load.kv_usage);
@@ -148,6 +149,7 @@ static void on_tick(struct cgn_timer *t)
 	struct engine *e = CGN_CONTAINER(t, struct engine, scrape_timer);
 	CGN_LIVE(e, ENGINE_TAG);
 	e->scrape_at = 0;
+	share_peak_next(&e->peak, e->inflight);
 	e->next_load = (struct engine_load){.work = e->load.work}; /* a reading that fails is no fall */
 	ask_models(e);
 	ask_next_source(e);
@@ -176,6 +178,7 @@ void engine_scrape_stop(struct engine *e)
 	e->load = (struct engine_load){.slots = e->load.slots,
 		.kv_blocks_total = e->load.kv_blocks_total,
 		.kv_block_tokens = e->load.kv_block_tokens};
+	e->foreign = 0;
 	metric_set(e->m_running, 0);
 	metric_set(e->m_waiting, 0);
 	metric_set(e->m_kv, 0);

@@ -23,6 +23,8 @@ struct watcher {
 	struct grpc_call *call;
 	struct cgn_link link;
 	uint64_t seq;
+	uint64_t router; /* whose share it is told; 0: nobody's */
+	cgn_nsec told_at;
 	uint64_t *touched; /* digests to tell about; doubles do no harm */
 	size_t n, cap;
 	struct ranges due;   /* to be told from the beginning */
@@ -123,7 +125,9 @@ static void touch(struct watcher *w, uint64_t digest)
 static bool load_differs(const Cognitora__V1__Load *a, const Cognitora__V1__Load *b)
 {
 	/* Written so that no two floats are compared for equality. */
-	return a->inflight != b->inflight || a->running != b->running || a->waiting != b->waiting ||
+	return a->inflight != b->inflight || a->yours != b->yours || a->queued_tokens != b->queued_tokens ||
+	       a->yours_queued_tokens != b->yours_queued_tokens || a->decoding != b->decoding ||
+	       a->yours_decoding != b->yours_decoding || a->foreign != b->foreign || a->running != b->running || a->waiting != b->waiting ||
 	       a->requests_total != b->requests_total || a->kv_usage < b->kv_usage ||
 	       a->kv_usage > b->kv_usage || a->power_headroom < b->power_headroom ||
 	       a->power_headroom > b->power_headroom;
@@ -208,6 +212,7 @@ static bool send_event(struct watcher *w, const struct proto_residency *r, const
 		.load = w->load_due ? &w->told : NULL,
 		.residency = r,
 		.check = check,
+		.beat_ms = w->load_due ? (uint32_t)(WATCH_BEAT / CGN_MSEC) : 0,
 		.sent_unix_ms = cgn_clock_wall_ms()};
 	proto_watch_event(&ev, &b);
 	if (b.bad)
@@ -261,10 +266,11 @@ static void flush(struct watcher *w)
 	Cognitora__V1__Load now;
 	if (!w->begun || w->finished || grpc_over_mark(w->call))
 		return;
-	agent_load(w->agent, &now);
-	if (w->seq == 0 || load_differs(&now, &w->told)) {
+	agent_load(w->agent, w->router, &now);
+	w->load_due = w->load_due || w->seq == 0 || load_differs(&now, &w->told);
+	if (w->load_due) {
 		w->told = now;
-		w->load_due = true;
+		w->told_at = cgn_loop_now(w->agent->loop);
 	}
 	struct batch b = {.holdings = w->agent->holdings};
 	bool ok = true;
@@ -306,17 +312,34 @@ static void on_check(struct cgn_timer *t)
 		cgn_timer_set(t, WATCH_CHECK_INTERVAL);
 }
 
+/* Twice as often as promised: a load told just before a beat is repeated at the next one. */
+static void on_beat(struct cgn_timer *t)
+{
+	struct agent *a = CGN_CONTAINER(t, struct agent, beat_timer);
+	CGN_LIVE(a, AGENT_TAG);
+	cgn_nsec now = cgn_loop_now(a->loop);
+	cgn_list_each_safe (it, &a->watchers) {
+		struct watcher *w = CGN_CONTAINER(it, struct watcher, link);
+		w->load_due = w->load_due || now - w->told_at >= WATCH_BEAT / 2;
+		flush(w);
+	}
+	if (!cgn_list_empty(&a->watchers))
+		cgn_timer_set(t, WATCH_BEAT / 2);
+}
+
 void watch_init(struct agent *a)
 {
 	cgn_list_init(&a->watchers);
 	cgn_timer_init(&a->watch_timer, a->loop, on_tick);
 	cgn_timer_init(&a->check_timer, a->loop, on_check);
+	cgn_timer_init(&a->beat_timer, a->loop, on_beat);
 }
 
 void watch_fini(struct agent *a)
 {
 	cgn_timer_cancel(&a->watch_timer);
 	cgn_timer_cancel(&a->check_timer);
+	cgn_timer_cancel(&a->beat_timer);
 }
 
 /* Tell the watchers at |due|, or before if that is planned already. */
@@ -362,9 +385,10 @@ void watch_end_all(struct agent *a, const char *sentence)
 }
 
 /* ---- the call ---- */
-static void begin(struct watcher *w)
+static void begin(struct watcher *w, uint64_t router)
 {
 	struct agent *a = w->agent;
+	w->router = router;
 	w->begun = w->node_due = w->reset_due = w->check_due = true;
 	for (unsigned r = 0; r < KV_RANGES; r++)
 		range_due(w, r);
@@ -372,6 +396,8 @@ static void begin(struct watcher *w)
 		F_U64("blocks", holdings_count(a->holdings)), F_U64("watchers", a->n_watchers));
 	if (a->check_timer.at == 0)
 		cgn_timer_set(&a->check_timer, WATCH_CHECK_INTERVAL);
+	if (a->beat_timer.at == 0)
+		cgn_timer_set(&a->beat_timer, WATCH_BEAT / 2);
 	flush(w);
 }
 
@@ -404,7 +430,7 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	if (cgn_ok(rc) && w->begun)
 		rc = repair(w, rq, &err);
 	else if (cgn_ok(rc))
-		begin(w);
+		begin(w, rq->router);
 	if (!cgn_ok(rc))
 		end(w, err.code, err.msg);
 }

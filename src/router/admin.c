@@ -35,6 +35,14 @@ static void put_load(struct json_out *j, const Cognitora__V1__Load *l)
 	json_put_u64(j, l->running);
 	json_key(j, "waiting");
 	json_put_u64(j, l->waiting);
+	json_key(j, "queued_tokens");
+	json_put_u64(j, l->queued_tokens);
+	json_key(j, "decoding");
+	json_put_u64(j, l->decoding);
+	json_key(j, "yours");
+	json_put_u64(j, l->yours);
+	json_key(j, "foreign");
+	json_put_u64(j, l->foreign);
 	json_key(j, "kv_usage");
 	json_put_f64(j, (double)l->kv_usage);
 	json_key(j, "power_headroom");
@@ -73,6 +81,18 @@ static void put_knowledge(struct json_out *j, const struct router *r, const stru
 	json_close(j, '}');
 }
 
+static void put_others(struct json_out *j, const struct cluster_cell *cell)
+{
+	json_open(j, '{');
+	json_key(j, "inflight");
+	json_put_u64(j, atomic_load_explicit(&cell->others, memory_order_relaxed));
+	json_key(j, "queued_tokens");
+	json_put_u64(j, atomic_load_explicit(&cell->others_tokens, memory_order_relaxed));
+	json_key(j, "decoding");
+	json_put_u64(j, atomic_load_explicit(&cell->others_decoding, memory_order_relaxed));
+	json_close(j, '}');
+}
+
 static void put_node(struct json_out *j, struct router *r, const struct cluster_node *n)
 {
 	json_open(j, '{');
@@ -94,6 +114,10 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_put_u64(j, n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
 	json_key(j, "load");
 	put_load(j, &n->load);
+	json_key(j, "load_age_ms");
+	json_put_u64(j, router_load_age(r, n) / CGN_MSEC);
+	json_key(j, "others");
+	put_others(j, &r->cluster->cells[n->slot]);
 	json_key(j, "engines");
 	json_open(j, '[');
 	for (size_t i = 0; i < n->info->n_engines; i++)

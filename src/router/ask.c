@@ -82,7 +82,7 @@ static void send_question(struct gw_req *r)
 		.path = cgn_str_of(a->steps[a->step].path),
 		.headers = headers,
 		.n_headers = CGN_COUNT(headers),
-		.facts = {.model = r->model, .attempt = 1},
+		.facts = {.model = r->model, .attempt = 1, .router = r->w->shared->instance},
 		.body = cgn_buf_view(&a->body),
 	};
 	proto_generate_prefix(&g, &prefix);

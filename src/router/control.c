@@ -61,6 +61,8 @@ static void series_forget(const char *id)
 {
 	metric_forget(METRIC_NODE_STATE, "node", id);
 	metric_forget(METRIC_INFLIGHT, "node", id);
+	metric_forget(METRIC_OTHERS_INFLIGHT, "node", id);
+	metric_forget(METRIC_LOAD_AGE, "node", id);
 	metric_forget(METRIC_INDEX_HELD, "node", id);
 	metric_forget(METRIC_INDEX_REPAIRS, "node", id);
 	metric_forget(METRIC_INDEX_STALENESS, "node", id);
@@ -232,6 +234,32 @@ void router_reload(void *state, const struct config *cfg)
 
 /* ---- once a second ---- */
 
+cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n)
+{
+	return n->load_at > 0 ? cgn_loop_now(r->loop) - n->load_at : 0;
+}
+
+static void load_show(const struct router *r, const struct cluster_node *n)
+{
+	const struct cluster_cell *cell = &r->cluster->cells[n->slot];
+	const char *id = n->info->id;
+	metric_set(METRIC_OF(INFLIGHT, id), cluster_inflight(r->cluster, n->slot));
+	metric_set(METRIC_OF(OTHERS_INFLIGHT, id), atomic_load_explicit(&cell->others, memory_order_relaxed));
+	metric_set(METRIC_OF(LOAD_AGE, id), (double)router_load_age(r, n) / (double)CGN_SEC);
+}
+
+/* It keeps the connection and says nothing: stopped, or out of CPU. */
+static void quiet_look(struct router *r, struct cluster_node *n)
+{
+	struct cluster_orders o;
+	cluster_watch_quiet(r->cluster, n, TICK, &o);
+	if (o.watch != WATCH_AGAIN)
+		return;
+	cgn_log(WARN, "router.agent_silent", F_STR("node", n->info->id), F_DUR("load_age", router_load_age(r, n)),
+		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
+	router_obey(r, &o);
+}
+
 static void tick(struct cgn_timer *t)
 {
 	struct router *r = CGN_CONTAINER(t, struct router, tick);
@@ -239,9 +267,9 @@ static void tick(struct cgn_timer *t)
 	keys_look(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		if (r->cluster->by_slot[i] != NULL) {
-			metric_set(METRIC_OF(INFLIGHT, r->cluster->by_slot[i]->info->id),
-				cluster_inflight(r->cluster, i));
+			load_show(r, r->cluster->by_slot[i]);
 			capacity_set(r, r->cluster->by_slot[i]);
+			quiet_look(r, r->cluster->by_slot[i]);
 		}
 	for (size_t i = 0; i < r->n_workers; i++)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);

@@ -24,6 +24,7 @@ struct gw_shared {
 	struct tail_table *tails;
 	struct tls_ctx *agent_tls; /* NULL: agents are reached in clear */
 	uint64_t started_unix;
+	uint64_t instance; /* random, not 0: this run of this router, for agents' shares */
 	_Atomic uint64_t body_bytes; /* of request bodies in memory */
 	_Atomic bool draining;
 };

@@ -141,6 +141,8 @@ static void id_make(struct router *r)
 	char host[128] = "router";
 	(void)gethostname(host, sizeof host - 1);
 	(void)snprintf(r->id, sizeof r->id, "%s/%ld", host, (long)getpid());
+	cgn_random(&r->shared.instance, sizeof r->shared.instance);
+	r->shared.instance |= 1;
 }
 
 static CGN_RC index_open(struct router *r, struct cgn_err *err)

@@ -72,6 +72,9 @@ void router_reload(void *state, const struct config *cfg);
 /* What cluster_* ordered, done: watches, the record, the view. |o->slot| says of which node. */
 void router_obey(struct router *r, const struct cluster_orders *o);
 
+/* Since the node's agent told its load. 0: it has not yet. */
+cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);
+
 /* watch.c */
 void router_watch_open(struct router *r, const struct cluster_node *n);
 void router_watch_again(struct router *r, const struct cluster_node *n);

@@ -102,6 +102,8 @@ static void send_request(struct gw_req *r)
 				.attempt = r->tries,
 				.stream = r->stream,
 				.block_tokens = r->block_tokens,
+				.router = r->w->shared->instance,
+				.new_tokens = r->t.ticket.new_tokens,
 			},
 		.body = cgn_buf_view(&r->body),
 	};

@@ -88,6 +88,7 @@ static void call_open(struct router_watch *w)
 	Cognitora__V1__WatchRequest rq = COGNITORA__V1__WATCH_REQUEST__INIT;
 	w->opened_at = cgn_loop_now(w->r->loop);
 	rq.router_id = w->r->id;
+	rq.router = w->r->shared.instance;
 	pb_pack(&rq, &b);
 	if (b.bad ||
 		!cgn_ok(grpc_call_start(w->channel, PROTO_AGENT_WATCH, 0, &watch_ops, w, &w->call, &err))) {

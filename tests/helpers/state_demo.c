@@ -67,7 +67,7 @@ static void on_connected(void *user, bool connected, const char *why)
 	say(connected ? "connected" : "disconnected", why);
 }
 
-static const struct state_watch_ops watch_ops = {on_node, on_gone, on_cordon, on_connected};
+static const struct state_watch_ops watch_ops = {on_node, on_gone, on_cordon, on_connected, NULL};
 
 static void cordon_done(void *user, const struct cgn_err *err)
 {

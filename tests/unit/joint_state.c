@@ -62,7 +62,15 @@ static void on_connected(void *user, bool connected, const char *why)
 	check(w);
 }
 
-static const struct state_watch_ops ops = {on_node, on_gone, on_cordon, on_connected};
+static void on_policy(void *user, struct cgn_str text, const char *where)
+{
+	struct world *w = user;
+	assert_non_null(strstr(where, "/state/cognitora.policy"));
+	cgn_buf_fmt(&w->told, "policy:%.*s ", CGN_STR_ARG(text));
+	check(w);
+}
+
+static const struct state_watch_ops ops = {on_node, on_gone, on_cordon, on_connected, on_policy};
 
 static void too_late(struct cgn_timer *t)
 {
@@ -153,7 +161,7 @@ static int teardown(void **state)
 {
 	struct world *w = *state;
 	char path[128];
-	static const char *const left[] = {"state/cognitora.cordons", "state", "", "x"};
+	static const char *const left[] = {"state/cognitora.cordons", "state/cognitora.policy", "state", "", "x"};
 	for (size_t i = 0; i < CGN_COUNT(left); i++) {
 		(void)snprintf(path, sizeof path, "%s/%s", w->dir, left[i]);
 		(void)remove(path);
@@ -258,6 +266,58 @@ static void a_cordon_that_can_not_be_kept_is_refused(void **state)
 	close_world(w);
 }
 
+static void a_policy_survives_a_restart_and_is_told_at_the_start(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_non_null(strstr(state_policy_where(w->s), "/state/cognitora.policy"));
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err))); /* again: nothing new */
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{\"x\":1}"), cordon_done, w, &err)));
+	assert_null(strstr(cgn_buf_z(&w->told), "done"));
+	wait_for(w, "done:FINE done:FINE done:FINE ");
+	assert_non_null(strstr(cgn_buf_z(&w->told), "policy:{} policy:{\"x\":1} "));
+	close_world(w);
+
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	wait_for(w, "up ");
+	assert_string_equal(cgn_buf_z(&w->told), "policy:{\"x\":1} up ");
+	close_world(w);
+
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR(""), cordon_done, w, &err)));
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR(""), cordon_done, w, &err))); /* what is not there can be removed */
+	wait_for(w, "done:FINE done:FINE ");
+	close_world(w);
+
+	assert_int_equal(start(w, "state_backend = \"static\"\nnodes = [\"h:1\"]\n", &err), CGN_FINE);
+	wait_for(w, "+h:1@h:1 ");
+	assert_string_equal(cgn_buf_z(&w->told), "up +h:1@h:1 ");
+	close_world(w);
+}
+
+static void a_policy_that_can_not_be_kept_is_refused(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	char path[128];
+	(void)snprintf(path, sizeof path, "%s/state", w->dir);
+	FILE *f = fopen(path, "w"); /* a file where the folder should be */
+	assert_non_null(f);
+	(void)fclose(f);
+	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
+	wait_for(w, "done:STORAGE ");
+	assert_null(strstr(cgn_buf_z(&w->told), "policy:"));
+	char *long_text = calloc(1, STATE_MAX_POLICY + 1);
+	assert_non_null(long_text);
+	struct cgn_str text = {long_text, STATE_MAX_POLICY + 1};
+	assert_int_equal(state_policy_put(w->s, text, cordon_done, w, &err).code, CGN_TOO_LARGE);
+	free(long_text);
+	close_world(w);
+}
+
 static void a_broken_line_is_not_a_node(void **state)
 {
 	struct world *w = *state;
@@ -298,6 +358,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(there_is_a_bound_on_nodes, setup, teardown),
 		cmocka_unit_test_setup_teardown(cordons_survive_a_restart, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_cordon_that_can_not_be_kept_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_policy_survives_a_restart_and_is_told_at_the_start, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_policy_that_can_not_be_kept_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_broken_line_is_not_a_node, setup, teardown),
 		cmocka_unit_test_setup_teardown(static_nodes_are_their_addresses, setup, teardown),
 	};

@@ -28,16 +28,16 @@ static void read_lines(struct state_watch *s, struct cgn_str text)
 	}
 }
 
-/* Without a cordon nothing need be written, so a folder that can't be written is no reason not to start. */
+/* Without a cordon or a policy nothing need be written, so a folder that can't be written is no reason not to start. */
 static void warn_unless_writable(struct state_watch *s)
 {
 	struct cgn_err err;
-	if (!cgn_ok(disk_mkdirs(s->cordon_dir, 0755, &err)))
-		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", s->cordon_dir), F_STR("why", err.msg),
-			F_STR("then", "cordons will fail"));
-	else if (access(s->cordon_dir, W_OK) != 0)
-		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", s->cordon_dir),
-			F_STR("why", strerror(errno)), F_STR("then", "cordons will fail"));
+	if (!cgn_ok(disk_mkdirs(s->state_dir, 0755, &err)))
+		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", s->state_dir), F_STR("why", err.msg),
+			F_STR("then", "cordons and policies can't be kept"));
+	else if (access(s->state_dir, W_OK) != 0)
+		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", s->state_dir),
+			F_STR("why", strerror(errno)), F_STR("then", "cordons and policies can't be kept"));
 }
 
 CGN_RC cordons_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
@@ -46,9 +46,9 @@ CGN_RC cordons_open(struct state_watch *s, const struct config *cfg, struct cgn_
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	struct cgn_err why;
 	cgn_buf_fmt(&path, "%s/%s.cordons", cfg->cluster.state_dir, s->cluster);
-	s->cordon_dir = cgn_str_dupz(cgn_str_of(cfg->cluster.state_dir));
+	s->state_dir = cgn_str_dupz(cgn_str_of(cfg->cluster.state_dir));
 	s->cordon_file = cgn_str_dupz(cgn_buf_view(&path));
-	if (path.bad || s->cordon_dir == NULL || s->cordon_file == NULL)
+	if (path.bad || s->state_dir == NULL || s->cordon_file == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the cordons");
 	warn_unless_writable(s);
 	cgn_rc rc = disk_read_file(s->cordon_file, CORDONS_MAX_BYTES, &text, &why);
@@ -56,12 +56,12 @@ CGN_RC cordons_open(struct state_watch *s, const struct config *cfg, struct cgn_
 		cgn_log(ERROR, "state.cordons_unreadable", F_STR("why", why.msg),
 			F_STR("then", "nodes that were cordoned are in use"));
 	read_lines(s, cgn_buf_view(&text));
-	return CGN_OK;
+	return document_open(s, err);
 }
 
 struct writer {
 	struct cgn_buf text;
-	const struct cordon_request *but; /* what changes */
+	const struct state_request *but; /* what changes */
 };
 
 static void put_line(void *arg, struct roster_entry *e)
@@ -71,38 +71,43 @@ static void put_line(void *arg, struct roster_entry *e)
 		cgn_buf_fmt(&w->text, "%s\n", e->id);
 }
 
-static CGN_RC write_file(struct state_watch *s, const struct cordon_request *rq, struct cgn_err *err)
+CGN_RC state_file_write(const struct state_watch *s, const char *file, struct cgn_str text, struct cgn_err *err)
 {
-	struct writer w = {.but = rq};
 	struct cgn_err why;
-	roster_each(&s->cordons, put_line, &w);
-	if (rq->on)
-		cgn_buf_fmt(&w.text, "%s\n", rq->id);
-	cgn_rc rc =
-		w.text.bad ? CGN_FAIL(&why, NO_MEMORY, "no memory") : disk_mkdirs(s->cordon_dir, 0755, &why);
+	cgn_rc rc = disk_mkdirs(s->state_dir, 0755, &why);
 	if (cgn_ok(rc))
-		rc = disk_write_file_atomic(s->cordon_file, cgn_buf_view(&w.text), 0644, &why);
-	cgn_buf_fini(&w.text);
+		rc = disk_write_file_atomic(file, text, 0644, &why);
 	if (cgn_ok(rc))
 		return rc;
-	return CGN_FAIL(err, STORAGE,
-		"the cordon can't be kept: %s; set cluster.state_dir to a folder that the router may write",
+	return CGN_FAIL(err, STORAGE, "it can't be kept: %s; set cluster.state_dir to a folder that the router may write",
 		why.msg);
 }
 
-void cordons_change(struct state_watch *s, struct cordon_request *rq)
+static CGN_RC write_lines(struct state_watch *s, const struct state_request *rq, struct cgn_err *err)
+{
+	struct writer w = {.but = rq};
+	roster_each(&s->cordons, put_line, &w);
+	if (rq->on)
+		cgn_buf_fmt(&w.text, "%s\n", rq->id);
+	cgn_rc rc = w.text.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for the cordons")
+			       : state_file_write(s, s->cordon_file, cgn_buf_view(&w.text), err);
+	cgn_buf_fini(&w.text);
+	return rc;
+}
+
+void cordons_change(struct state_watch *s, struct state_request *rq)
 {
 	bool is_on = roster_find(&s->cordons, rq->id) != NULL;
 	rq->err = (struct cgn_err){.code = CGN_FINE};
 	if (is_on != rq->on && rq->on && s->cordons.n >= STATE_MAX_NODES)
 		(void)CGN_FAIL_AS(&rq->err, CGN_OVERLOADED, "%d cordons are kept already", STATE_MAX_NODES);
-	else if (is_on != rq->on && cgn_ok(write_file(s, rq, &rq->err)))
+	else if (is_on != rq->on && cgn_ok(write_lines(s, rq, &rq->err)))
 		state_cordon_seen(s, rq->id, rq->on);
-	state_cordon_ready(s, rq);
+	state_request_ready(s, rq);
 }
 
 void cordons_close(struct state_watch *s)
 {
-	free(s->cordon_dir);
+	free(s->state_dir);
 	free(s->cordon_file);
 }

@@ -82,6 +82,8 @@ static void tell_cordon(void *arg, struct roster_entry *e)
 static void tell_start(struct state_watch *s)
 {
 	roster_each(&s->cordons, tell_cordon, s);
+	if (s->policy.n > 0 && s->ops->on_policy != NULL)
+		s->ops->on_policy(s->user, cgn_buf_view(&s->policy), s->policy_where);
 	state_connected(s, true, "");
 }
 
@@ -139,6 +141,7 @@ const struct state_backend state_backend_embedded = {
 	.begin = embedded_begin,
 	.close = cordons_close,
 	.cordon = cordons_change,
+	.policy = document_change,
 };
 
 const struct state_backend state_backend_static = {
@@ -147,4 +150,5 @@ const struct state_backend state_backend_static = {
 	.begin = static_begin,
 	.close = cordons_close,
 	.cordon = cordons_change,
+	.policy = document_change,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* etcd_watch: membership in etcd. One watch over the cluster's prefix: nodes/<id> is a Node as JSON, cordon/<id> is there or not. */
+/* etcd_watch: membership in etcd. One watch over the cluster's prefix: nodes/<id> is a Node as JSON, cordon/<id> is there or not,
+ * routing/policy is the policy document. */
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
 
@@ -32,6 +33,11 @@ static bool id_of(
 	return proto_node_id_ok(rest) && cgn_str_copyz(id, PROTO_MAX_ID + 1, rest);
 }
 
+static bool is_policy(const struct state_watch *s, struct cgn_str key)
+{
+	return cgn_str_is(key, s->policy_where);
+}
+
 /* ---- what etcd says ---- */
 
 static void mark(void *arg, struct roster_entry *e)
@@ -47,6 +53,7 @@ static void on_snapshot_begin(void *user)
 	s->seen_revision = 0;
 	roster_each(&s->nodes, mark, s);
 	roster_each(&s->cordons, mark, s);
+	s->policy_marked = s->policy.n > 0;
 }
 
 static void sweep_node(void *arg, struct roster_entry *e)
@@ -69,6 +76,8 @@ static void on_snapshot_end(void *user)
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	roster_each(&s->nodes, sweep_node, s);
 	roster_each(&s->cordons, sweep_cordon, s);
+	if (s->policy_marked)
+		state_policy_seen(s, (struct cgn_str){NULL, 0});
 }
 
 static void put_node(struct state_watch *s, const char *id, struct cgn_str json)
@@ -101,6 +110,8 @@ static void on_put(void *user, const struct etcd_kv *kv)
 		put_node(s, id, kv->value);
 	else if (id_of(s, kv->key, "cordon/", id))
 		state_cordon_seen(s, id, true);
+	else if (is_policy(s, kv->key))
+		state_policy_seen(s, kv->value);
 }
 
 static void on_delete(void *user, const struct etcd_kv *kv)
@@ -114,6 +125,8 @@ static void on_delete(void *user, const struct etcd_kv *kv)
 		state_node_gone(s, e);
 	else if (id_of(s, kv->key, "cordon/", id))
 		state_cordon_seen(s, id, false);
+	else if (is_policy(s, kv->key))
+		state_policy_seen(s, (struct cgn_str){NULL, 0});
 }
 
 static void on_connected(void *user, bool connected, const char *why)
@@ -139,7 +152,7 @@ static const struct etcd_watch_ops watch_ops = {
 
 static void cordon_done(void *user, const struct etcd_result *r)
 {
-	struct cordon_request *rq = user;
+	struct state_request *rq = user;
 	struct state_watch *s = rq->s;
 	rq->op = NULL;
 	rq->err = *r->err;
@@ -148,10 +161,10 @@ static void cordon_done(void *user, const struct etcd_result *r)
 	else if (r->revision >
 		 s->seen_revision) /* else the watch has told this already, and maybe what came after it */
 		state_cordon_seen(s, rq->id, rq->on);
-	state_cordon_ready(s, rq);
+	state_request_ready(s, rq);
 }
 
-static void etcd_cordon(struct state_watch *s, struct cordon_request *rq)
+static void etcd_cordon(struct state_watch *s, struct state_request *rq)
 {
 	char key[sizeof s->prefix + sizeof rq->id + 8];
 	(void)snprintf(key, sizeof key, "%scordon/%s", s->prefix, rq->id);
@@ -159,7 +172,31 @@ static void etcd_cordon(struct state_watch *s, struct cordon_request *rq)
 	cgn_rc rc = rq->on ? etcd_put(s->etcd, k, CGN_STR("true"), 0, cordon_done, rq, &rq->op, &rq->err)
 			   : etcd_delete(s->etcd, k, cordon_done, rq, &rq->op, &rq->err);
 	if (!cgn_ok(rc))
-		state_cordon_ready(s, rq);
+		state_request_ready(s, rq);
+}
+
+/* ---- the policy ---- */
+
+static void policy_done(void *user, const struct etcd_result *r)
+{
+	struct state_request *rq = user;
+	struct state_watch *s = rq->s;
+	rq->op = NULL;
+	rq->err = *r->err;
+	if (r->err->code != CGN_FINE)
+		(void)CGN_FAIL_AS(&rq->err, r->err->code, "etcd did not take the policy: %s", r->err->msg);
+	else if (r->revision > s->seen_revision)
+		state_policy_seen(s, (struct cgn_str){rq->text, rq->text_bytes});
+	state_request_ready(s, rq);
+}
+
+static void etcd_policy(struct state_watch *s, struct state_request *rq)
+{
+	struct cgn_str key = cgn_str_of(s->policy_where), text = {rq->text, rq->text_bytes};
+	cgn_rc rc = rq->on ? etcd_put(s->etcd, key, text, 0, policy_done, rq, &rq->op, &rq->err)
+			   : etcd_delete(s->etcd, key, policy_done, rq, &rq->op, &rq->err);
+	if (!cgn_ok(rc))
+		state_request_ready(s, rq);
 }
 
 /* ---- open and close ---- */
@@ -167,6 +204,11 @@ static void etcd_cordon(struct state_watch *s, struct cordon_request *rq)
 static CGN_RC etcd_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
 {
 	CGN_TRY(state_etcd_prefix(cfg, s->prefix, sizeof s->prefix, err));
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.n = 0};
+	cgn_buf_fmt(&key, "%srouting/policy", s->prefix);
+	s->policy_where = cgn_str_dupz(cgn_buf_view(&key));
+	if (key.bad || s->policy_where == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the policy's key");
 	CGN_TRY(state_etcd_new(s->loop, cfg, &s->etcd, err));
 	return etcd_watch_open(s->etcd, cgn_str_of(s->prefix), &watch_ops, s, &s->etcd_watch, err);
 }
@@ -188,4 +230,5 @@ const struct state_backend state_backend_etcd = {
 	.begin = etcd_begin,
 	.close = etcd_close,
 	.cordon = etcd_cordon,
+	.policy = etcd_policy,
 };

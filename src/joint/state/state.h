@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state: who belongs to the cluster and who is cordoned, for routers (watch) and agents (announce). Three backends behind one face:
- *   embedded  agents announce themselves to the one router over gRPC; leases are timers here; cordons live in cluster.state_dir
- *   etcd      /cognitora/<cluster>/nodes/<id> under a lease, cordon/<id>; routers watch from a pinned revision and reconnect
- *   static    cluster.nodes; cordons live in cluster.state_dir
+/* state: who belongs to the cluster, who is cordoned and by which policy nodes are chosen, for routers (watch) and agents (announce).
+ * Three backends behind one face:
+ *   embedded  agents announce themselves to the one router over gRPC; leases are timers here; cordons and the policy live in cluster.state_dir
+ *   etcd      /cognitora/<cluster>/nodes/<id> under a lease, cordon/<id>, routing/policy; routers watch from a pinned revision and reconnect
+ *   static    cluster.nodes; cordons and the policy live in cluster.state_dir
  * Objects belong to their loop. Callbacks are not made inline, the first ones come on the loop's next turn; except that
  * state_announce_received and state_leave_received tell on_node and on_gone before they return. Do not close an object inside its own
  * callbacks. */
@@ -36,6 +37,9 @@ struct state_watch_ops {
 	void (*on_cordon)(void *user, const char *id, bool cordoned);
 	/* Changes only, and once at the start. etcd: reachable or not, with the reason; others: true. May be NULL. */
 	void (*on_connected)(void *user, bool connected, const char *why);
+	/* The policy document (policy/routing/document.h) was written, by whomever; |text| as it stands there, sound or not, empty: it was
+	 * removed. |where|: its key or file, for people. Changes only, and once at the start when there is one. May be NULL. */
+	void (*on_policy)(void *user, struct cgn_str text, const char *where);
 };
 /* |cfg| is needed during the call only. An etcd that is away is no failure. CGN_INVALID: the configuration lacks something;
  * CGN_TLS: certificates. */
@@ -51,6 +55,11 @@ CGN_RC state_watch_reload_tls(struct state_watch *s, struct cgn_err *err);
  * written), CGN_UNAVAILABLE (etcd). CGN_INVALID at once: no possible id. Cordoning what is cordoned is fine. */
 CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err);
+/* Keep another policy document (empty: none) and tell (on_policy comes before |done|). |done| as with state_cordon. CGN_TOO_LARGE at once. */
+#define STATE_MAX_POLICY ((size_t)64 * 1024)
+CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text, void (*done)(void *user, const struct cgn_err *err), void *user,
+	struct cgn_err *err);
+const char *state_policy_where(const struct state_watch *s); /* the key or file that it is kept under */
 /* Embedded: what the router's gRPC handlers were told. *lease_ms is for the answer. CGN_INVALID: not a sound node, or another cluster's;
  * CGN_UNSUPPORTED: membership is not embedded here (the sentence says where it is); CGN_OVERLOADED: over STATE_MAX_NODES. */
 #define STATE_MAX_NODES 4096

@@ -34,10 +34,13 @@ void roster_each(struct roster *r, void (*fn)(void *arg, struct roster_entry *e)
 #define STATE_WATCH_TAG 0x57a7e001U
 struct state_watch;
 
-struct cordon_request {
+/* What an operator asked: a cordon (|id|), or another policy document (|text|). */
+struct state_request {
 	struct cgn_link link;
 	struct state_watch *s;
 	bool on, ready; /* ready: |err| stands, done is due */
+	char *text;     /* owned; NULL: none */
+	size_t text_bytes;
 	void (*done)(void *user, const struct cgn_err *err);
 	void *user;
 	struct etcd_op *op;
@@ -50,7 +53,8 @@ struct state_backend {
 	CGN_RC (*open)(struct state_watch *s, const struct config *cfg, struct cgn_err *err);
 	void (*begin)(struct state_watch *s);                             /* first turn: tell what is known */
 	void (*close)(struct state_watch *s);                             /* also after a half-done open */
-	void (*cordon)(struct state_watch *s, struct cordon_request *rq); /* leads to state_cordon_ready */
+	void (*cordon)(struct state_watch *s, struct state_request *rq); /* leads to state_request_ready */
+	void (*policy)(struct state_watch *s, struct state_request *rq); /* as well; |on|: put |text|, else remove it */
 };
 extern const struct state_backend state_backend_embedded, state_backend_static, state_backend_etcd;
 
@@ -68,8 +72,11 @@ struct state_watch {
 	bool begun;
 	char cluster[72];
 	cgn_nsec lease;
+	struct cgn_buf policy; /* the document, as it was written; empty: there is none */
+	bool policy_marked;    /* not confirmed by the snapshot that is being read */
+	char *policy_where;    /* its key or its file */
 	/* embedded and static */
-	char *cordon_dir, *cordon_file;
+	char *state_dir, *cordon_file;
 	/* etcd */
 	struct etcd *etcd;
 	struct etcd_watch *etcd_watch;
@@ -82,14 +89,19 @@ CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, s
 	struct cgn_err *err);
 void state_node_gone(struct state_watch *s, struct roster_entry *e);
 void state_cordon_seen(struct state_watch *s, const char *id, bool on);
+void state_policy_seen(struct state_watch *s, struct cgn_str text); /* empty: it is gone */
 void state_connected(struct state_watch *s, bool connected, const char *why);
 /* |rq|->err stands: done comes on the turn's end. */
-void state_cordon_ready(struct state_watch *s, struct cordon_request *rq);
+void state_request_ready(struct state_watch *s, struct state_request *rq);
 /* cordons.c: the file of cordons, for backends without etcd. */
 CGN_RC cordons_open(struct state_watch *s, const struct config *cfg,
 	struct cgn_err *err); /* reads; warns when it could not be written */
-void cordons_change(struct state_watch *s, struct cordon_request *rq);
+void cordons_change(struct state_watch *s, struct state_request *rq);
 void cordons_close(struct state_watch *s);
+/* document.c: the file of the policy document, for them. After cordons_open, which makes their folder. */
+CGN_RC document_open(struct state_watch *s, struct cgn_err *err);
+void document_change(struct state_watch *s, struct state_request *rq);
+CGN_RC state_file_write(const struct state_watch *s, const char *file, struct cgn_str text, struct cgn_err *err);
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err);
 CGN_RC state_etcd_prefix(const struct config *cfg, char *out, size_t cap, struct cgn_err *err);
 

@@ -2,6 +2,7 @@
 /* watch: a router's view of membership, whatever the backend. */
 #include <stdlib.h>
 
+#include "base/log/log.h"
 #include "joint/state/state_priv.h"
 
 /* ---- what backends learned ---- */
@@ -58,6 +59,27 @@ void state_cordon_seen(struct state_watch *s, const char *id, bool on)
 	s->ops->on_cordon(s->user, id, on);
 }
 
+/* An empty value is no document, and so is none. */
+void state_policy_seen(struct state_watch *s, struct cgn_str text)
+{
+	s->policy_marked = false;
+	if (cgn_str_eq(text, cgn_buf_view(&s->policy)))
+		return;
+	if (text.n > STATE_MAX_POLICY) {
+		cgn_log(ERROR, "state.policy_ignored", F_STR("where", s->policy_where), F_U64("bytes", text.n),
+			F_U64("most", STATE_MAX_POLICY), F_STR("then", "the last one stays"));
+		return;
+	}
+	s->policy.n = 0;
+	cgn_buf_str(&s->policy, text);
+	if (s->policy.bad) { /* no memory: as if it had not come yet */
+		cgn_buf_fini(&s->policy);
+		return;
+	}
+	if (s->ops->on_policy != NULL)
+		s->ops->on_policy(s->user, cgn_buf_view(&s->policy), s->policy_where);
+}
+
 void state_connected(struct state_watch *s, bool connected, const char *why)
 {
 	if (s->told && s->connected == connected)
@@ -68,14 +90,15 @@ void state_connected(struct state_watch *s, bool connected, const char *why)
 		s->ops->on_connected(s->user, connected, why);
 }
 
-/* ---- cordon requests ---- */
+/* ---- requests ---- */
 
-static void request_done(struct cordon_request *rq)
+static void request_done(struct state_request *rq)
 {
 	cgn_list_drop(&rq->link);
 	etcd_op_drop(&rq->op);
 	if (rq->done != NULL)
 		rq->done(rq->user, &rq->err);
+	free(rq->text);
 	free(rq);
 }
 
@@ -84,32 +107,62 @@ static void requests_turn(struct cgn_hook *h)
 	struct state_watch *s = CGN_CONTAINER(h, struct state_watch, turn);
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	cgn_list_each_safe (it, &s->requests) {
-		struct cordon_request *rq = CGN_CONTAINER(it, struct cordon_request, link);
+		struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
 		if (rq->ready)
 			request_done(rq);
 	}
 }
 
-void state_cordon_ready(struct state_watch *s, struct cordon_request *rq)
+void state_request_ready(struct state_watch *s, struct state_request *rq)
 {
 	rq->ready = true;
 	cgn_loop_defer(s->loop, &s->turn);
 }
 
+static CGN_RC request_new(struct state_watch *s, bool on, struct cgn_str text,
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct state_request **out, struct cgn_err *err)
+{
+	struct state_request *rq = calloc(1, sizeof *rq);
+	if (rq != NULL)
+		*rq = (struct state_request){.s = s, .on = on, .done = done, .user = user, .text_bytes = text.n};
+	if (rq == NULL || (text.n > 0 && (rq->text = cgn_str_dupz(text)) == NULL)) {
+		free(rq);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for what is to be kept");
+	}
+	cgn_list_push(&s->requests, &rq->link);
+	*out = rq;
+	return CGN_OK;
+}
+
 CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
 {
+	struct state_request *rq;
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	if (!proto_node_id_ok(cgn_str_of(id)))
 		return CGN_FAIL(err, INVALID, "\"%.64s\" can't be a node's id", id);
-	struct cordon_request *rq = calloc(1, sizeof *rq);
-	if (rq == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a cordon");
-	*rq = (struct cordon_request){.s = s, .on = cordoned, .done = done, .user = user};
+	CGN_TRY(request_new(s, cordoned, (struct cgn_str){NULL, 0}, done, user, &rq, err));
 	(void)cgn_str_copyz(rq->id, sizeof rq->id, cgn_str_of(id));
-	cgn_list_push(&s->requests, &rq->link);
 	s->backend->cordon(s, rq);
 	return CGN_OK;
+}
+
+CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text, void (*done)(void *user, const struct cgn_err *err),
+	void *user, struct cgn_err *err)
+{
+	struct state_request *rq;
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	if (text.n > STATE_MAX_POLICY)
+		return CGN_FAIL(err, TOO_LARGE, "a policy document has at most %zu bytes, this one %zu", STATE_MAX_POLICY, text.n);
+	CGN_TRY(request_new(s, text.n > 0, text, done, user, &rq, err));
+	s->backend->policy(s, rq);
+	return CGN_OK;
+}
+
+const char *state_policy_where(const struct state_watch *s)
+{
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	return s->policy_where;
 }
 
 bool state_watch_cordoned(const struct state_watch *s, const char *id)
@@ -182,7 +235,7 @@ void state_watch_close(struct state_watch **take)
 	cgn_hook_drop(&s->turn);
 	cgn_timer_cancel(&s->timer);
 	cgn_list_each_safe (it, &s->requests) {
-		struct cordon_request *rq = CGN_CONTAINER(it, struct cordon_request, link);
+		struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
 		if (!rq->ready)
 			(void)CGN_FAIL_AS(&rq->err, CGN_CANCELLED, "the router is stopping");
 		request_done(rq);
@@ -190,6 +243,8 @@ void state_watch_close(struct state_watch **take)
 	s->backend->close(s);
 	roster_fini(&s->nodes);
 	roster_fini(&s->cordons);
+	cgn_buf_fini(&s->policy);
+	free(s->policy_where);
 	s->tag = 0;
 	free(s);
 }

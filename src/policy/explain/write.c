@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* write: what rings gave as JSON, and one decision on one line. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/json/json.h"
+#include "policy/explain/explain_priv.h"
+
+static const struct {
+	bool real;
+	const char *group, *name;
+} fields[EXPLAIN_FIELDS] = {
+#define KIND_U false
+#define KIND_F true
+#define FIELD(id, kind, group, name) {KIND_##kind, group, name},
+#include "policy/explain/fields.def"
+#undef FIELD
+};
+static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker"};
+static const char *const verdicts[EXPLAIN_VERDICTS] = {"picked", "nobody", "all_full"};
+static const char *const units[EXPLAIN_UNITS] = {"score", "ms", "requests", "turn"};
+
+static void put_u64(struct json_out *j, const char *key, uint64_t v)
+{
+	json_key(j, key);
+	json_put_u64(j, v);
+}
+
+static void put_text(struct json_out *j, const char *key, struct cgn_str v)
+{
+	json_key(j, key);
+	json_put_str(j, v);
+}
+
+static void put_z(struct json_out *j, const char *key, const char *v)
+{
+	json_key(j, key);
+	json_put_z(j, v);
+}
+
+/* Six digits: the rest of a float is noise. */
+static void put_real(struct json_out *j, const char *key, double v)
+{
+	char text[32];
+	int n = snprintf(text, sizeof text, "%.6g", v);
+	json_key(j, key);
+	if (v - v == 0) /* finite */
+		json_put_raw(j, (struct cgn_str){text, (size_t)n});
+	else
+		json_put_null(j);
+}
+
+static void put_time(struct json_out *j, const char *key, uint64_t ms)
+{
+	char day[32], text[48];
+	struct tm utc;
+	time_t seconds = (time_t)(ms / 1000);
+	if (gmtime_r(&seconds, &utc) == NULL || strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc) == 0)
+		day[0] = '\0';
+	(void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(ms % 1000));
+	put_z(j, key, text);
+}
+
+/* ---- a decision ---- */
+
+static void put_number(struct json_out *j, const struct explain_cand *c, size_t i)
+{
+	if (fields[i].real)
+		put_real(j, fields[i].name, (double)c->v[i].f);
+	else
+		put_u64(j, fields[i].name, c->v[i].u);
+}
+
+static void cand_json(struct json_out *j, const struct explain_cand *c, bool won)
+{
+	const char *group = NULL;
+	json_open(j, '{');
+	put_text(j, "node", c->node);
+	put_z(j, "why", won ? "won" : whys[c->why]);
+	for (size_t i = 0; i < EXPLAIN_FIELDS; i++) {
+		if (fields[i].group != group && group != NULL)
+			json_close(j, '}');
+		if (fields[i].group != group && fields[i].group != NULL) {
+			json_key(j, fields[i].group);
+			json_open(j, '{');
+		}
+		group = fields[i].group;
+		put_number(j, c, i);
+	}
+	if (group != NULL)
+		json_close(j, '}');
+	json_close(j, '}');
+}
+
+static void shadow_json(struct json_out *j, const struct explain_shadow *s)
+{
+	json_open(j, '{');
+	put_z(j, "policy", s->policy);
+	put_text(j, "node", s->node);
+	json_key(j, "agrees");
+	json_put_bool(j, s->agrees);
+	put_real(j, "regret_ms", (double)s->regret_ms);
+	put_u64(j, "held_blocks", s->held);
+	json_close(j, '}');
+}
+
+double explain_ttft_ms(const struct explain_cand *c)
+{
+	return (double)c->v[EXPLAIN_QUEUE_MS].f + (double)c->v[EXPLAIN_PREFILL].f + (double)c->v[EXPLAIN_FETCH].f;
+}
+
+static bool won(const struct explain_decision *d, size_t i)
+{
+	return i == 0 && d->verdict == EXPLAIN_PICKED;
+}
+
+static void decision_head(struct json_out *j, const struct explain_decision *d)
+{
+	char digest[24];
+	(void)snprintf(digest, sizeof digest, "%016llx", (unsigned long long)d->chain);
+	put_u64(j, "try", d->attempt);
+	put_z(j, "policy", d->policy);
+	put_z(j, "verdict", verdicts[d->verdict]);
+	if (d->verdict == EXPLAIN_PICKED && d->n > 0)
+		put_text(j, "node", d->cands[0].node);
+	put_z(j, "unit", units[d->unit]);
+	if (d->verdict == EXPLAIN_PICKED && d->n > 1 && d->unit != EXPLAIN_TURN && d->cands[1].why == EXPLAIN_ELIGIBLE) {
+		put_text(j, "over", d->cands[1].node);
+		put_real(j, "margin", (double)d->margin);
+	}
+	put_u64(j, "blocks", d->blocks);
+	put_u64(j, "common_blocks", d->common);
+	put_u64(j, "block_tokens", d->block_tokens);
+	put_u64(j, "prompt_tokens", d->prompt_tokens);
+	if (d->chain != 0)
+		put_z(j, "chain", digest);
+	put_real(j, "took_us", (double)d->took_ns / 1e3);
+}
+
+static void decision_json(struct json_out *j, const struct explain_decision *d)
+{
+	json_open(j, '{');
+	put_time(j, "at", d->at_ms);
+	decision_head(j, d);
+	json_key(j, "candidates");
+	json_open(j, '[');
+	for (size_t i = 0; i < d->n; i++)
+		cand_json(j, &d->cands[i], won(d, i));
+	json_close(j, ']');
+	put_u64(j, "candidates_not_kept", d->n_all > d->n ? d->n_all - d->n : 0);
+	json_key(j, "shadows");
+	json_open(j, '[');
+	for (size_t i = 0; i < d->n_shadows; i++)
+		shadow_json(j, &d->shadows[i]);
+	json_close(j, ']');
+	json_close(j, '}');
+}
+
+static void brief_cand(struct json_out *j, const struct explain_cand *c)
+{
+	json_open(j, '{');
+	put_text(j, "node", c->node);
+	if (c->why != EXPLAIN_ELIGIBLE)
+		put_z(j, "why", whys[c->why]);
+	for (size_t i = 0; i < EXPLAIN_FIELDS; i++)
+		if (c->v[i].u != 0 && fields[i].group == NULL)
+			put_number(j, c, i);
+	put_real(j, "ttft_ms", explain_ttft_ms(c));
+	json_close(j, '}');
+}
+
+static void brief_with(const struct explain_decision *d, size_t n, struct cgn_buf *out)
+{
+	struct json_out j = json_out_to(out);
+	json_open(&j, '{');
+	decision_head(&j, d);
+	json_key(&j, "candidates");
+	json_open(&j, '[');
+	for (size_t i = 0; i < n; i++)
+		brief_cand(&j, &d->cands[i]);
+	json_close(&j, ']');
+	if (d->n_all > n)
+		put_u64(&j, "candidates_left_out", d->n_all - n);
+	json_close(&j, '}');
+}
+
+/* Nodes' ids are visible ASCII, and nothing else in it comes from afar. */
+void explain_brief(const struct explain_decision *d, struct cgn_buf *out)
+{
+	size_t n = d->n + 1;
+	do {
+		out->n = 0;
+		brief_with(d, --n, out);
+	} while (out->n > EXPLAIN_BRIEF && n > 0 && !out->bad);
+}
+
+/* ---- requests ---- */
+
+/* An entry, and which request it is of. */
+struct found {
+	const struct explain_head *h;
+	size_t ring;
+	uint64_t newest_ms; /* of its request */
+};
+
+static int by_request(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+	if (x->ring != y->ring)
+		return x->ring < y->ring ? -1 : 1;
+	if (x->h->request != y->h->request)
+		return x->h->request < y->h->request ? -1 : 1;
+	return 0;
+}
+
+static bool same_request(const struct found *a, const struct found *b)
+{
+	return a->ring == b->ring && a->h->request == b->h->request;
+}
+
+/* Newest request first; of one, the decisions in order, then its end. */
+static int by_age(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+	if (x->newest_ms != y->newest_ms)
+		return x->newest_ms > y->newest_ms ? -1 : 1;
+	int request = by_request(a, b);
+	if (request != 0)
+		return -request;
+	return x->h->before < y->h->before ? -1 : x->h->before > y->h->before;
+}
+
+static const struct explain_head *next_of(const struct cgn_buf *b, size_t *place)
+{
+	if (*place >= b->n)
+		return NULL;
+	const struct explain_head *h = (const struct explain_head *)(const void *)(b->p + *place);
+	*place += h->bytes;
+	return h;
+}
+
+size_t explain_count(const struct cgn_buf *found, size_t n)
+{
+	size_t entries = 0, place;
+	for (size_t i = 0; i < n; i++)
+		for (place = 0; next_of(&found[i], &place) != NULL;)
+			entries++;
+	return entries;
+}
+
+static void sort(struct found *v, size_t n)
+{
+	size_t begin = 0;
+	qsort(v, n, sizeof *v, by_request);
+	while (begin < n) {
+		size_t end = begin;
+		uint64_t newest = 0;
+		for (; end < n && same_request(&v[begin], &v[end]); end++)
+			newest = v[end].h->at_ms > newest ? v[end].h->at_ms : newest;
+		for (; begin < end; begin++)
+			v[begin].newest_ms = newest;
+	}
+	qsort(v, n, sizeof *v, by_age);
+}
+
+static struct found *gather(const struct cgn_buf *found, size_t n, size_t *count)
+{
+	const struct explain_head *h;
+	size_t k = 0, place;
+	*count = explain_count(found, n);
+	struct found *v = calloc(*count + 1, sizeof *v);
+	for (size_t i = 0; v != NULL && i < n; i++)
+		for (place = 0; (h = next_of(&found[i], &place)) != NULL;)
+			v[k++] = (struct found){.h = h, .ring = i};
+	if (v != NULL)
+		sort(v, k);
+	return v;
+}
+
+static void end_json(struct json_out *j, const struct explain_end *e)
+{
+	put_u64(j, "status", e->status);
+	put_z(j, "outcome", e->outcome);
+	put_text(j, "node", e->node);
+	put_u64(j, "tries", e->tries);
+	if (e->has_prompt) {
+		put_u64(j, "prompt_tokens", e->prompt_tokens);
+		put_u64(j, "completion_tokens", e->answer_tokens);
+	}
+	put_real(j, "total_ms", (double)e->total_us / 1e3);
+}
+
+/* What was predicted beside what came. |last|: the decision that it went by; |e| NULL: not over. */
+static void predictions_json(struct json_out *j, const struct explain_decision *last, const struct explain_end *e)
+{
+	json_key(j, "cached_tokens");
+	json_open(j, '{');
+	if (e != NULL && e->has_cached) {
+		put_u64(j, "predicted", e->cached_predicted);
+		put_u64(j, "actual", e->cached);
+	}
+	json_close(j, '}');
+	json_key(j, "ttft_ms");
+	json_open(j, '{');
+	if (last != NULL && last->verdict == EXPLAIN_PICKED && last->n > 0)
+		put_real(j, "predicted", explain_ttft_ms(&last->cands[0]));
+	if (e != NULL && e->first_us > 0) {
+		put_real(j, "actual", (double)e->first_us / 1e3);
+		put_real(j, "with_queue_and_retries", (double)e->ttft_us / 1e3);
+	}
+	json_close(j, '}');
+}
+
+static void request_json(struct json_out *j, const struct found *v, size_t n)
+{
+	struct explain_decision d = {.n = 0};
+	struct explain_end e;
+	bool ended = v[n - 1].h->kind == EXPLAIN_ENDED, decided = false;
+	struct cgn_str model;
+	if (ended)
+		explain_get_end(v[n - 1].h, &e);
+	json_open(j, '{');
+	put_text(j, "id", explain_id_of(v[0].h));
+	put_time(j, "at", v[0].h->at_ms);
+	json_key(j, "tries");
+	json_open(j, '[');
+	for (size_t i = 0; i < n; i++) {
+		if (v[i].h->kind != EXPLAIN_DECIDED)
+			continue;
+		explain_get_decision(v[i].h, &d);
+		decision_json(j, &d);
+		decided = true;
+	}
+	json_close(j, ']');
+	model = ended ? e.model : d.model;
+	put_text(j, "model", model);
+	json_key(j, "in_flight");
+	json_put_bool(j, !ended);
+	predictions_json(j, decided ? &d : NULL, ended ? &e : NULL);
+	if (ended) {
+		json_key(j, "end");
+		json_open(j, '{');
+		end_json(j, &e);
+		json_close(j, '}');
+	}
+	json_close(j, '}');
+}
+
+bool explain_write(const struct cgn_buf *found, size_t n, size_t most, struct cgn_buf *out)
+{
+	size_t count, begin = 0;
+	struct json_out j = json_out_to(out);
+	struct found *v = gather(found, n, &count);
+	if (v == NULL)
+		return false;
+	json_open(&j, '[');
+	for (size_t done = 0; begin < count && done < most; done++) {
+		size_t end = begin + 1;
+		while (end < count && same_request(&v[begin], &v[end]))
+			end++;
+		request_json(&j, v + begin, end - begin);
+		begin = end;
+	}
+	json_close(&j, ']');
+	free(v);
+	return !out->bad;
+}

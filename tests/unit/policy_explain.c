@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/json/json.h"
+#include "policy/explain/explain.h"
+
+static void cand_fill(struct explain_cand *c, const char *node, uint32_t held)
+{
+	*c = (struct explain_cand){.node = cgn_str_of(node)};
+	c->v[EXPLAIN_HELD].u = held;
+	c->v[EXPLAIN_SCORE].f = 0.5F;
+	c->v[EXPLAIN_QUEUE_MS].f = 2;
+	c->v[EXPLAIN_PREFILL].f = 3.5F;
+}
+
+static struct explain_decision decision_of(uint64_t request, const char *id, uint64_t at_ms)
+{
+	struct explain_decision d = {.request = request,
+		.id = cgn_str_of(id),
+		.model = CGN_STR("m"),
+		.policy = "weighted",
+		.at_ms = at_ms,
+		.took_ns = 1500,
+		.attempt = 1,
+		.chain = 0xabc,
+		.blocks = 10,
+		.common = 2,
+		.block_tokens = 16,
+		.prompt_tokens = 163,
+		.margin = 0.25F,
+		.n_all = 2,
+		.n = 2};
+	cand_fill(&d.cands[0], "a", 8);
+	cand_fill(&d.cands[1], "b", 2);
+	return d;
+}
+
+static struct explain_end end_of(uint64_t request, const char *id, uint64_t at_ms)
+{
+	return (struct explain_end){.request = request,
+		.id = cgn_str_of(id),
+		.model = CGN_STR("m"),
+		.node = CGN_STR("a"),
+		.outcome = "ok",
+		.at_ms = at_ms,
+		.status = 200,
+		.tries = 1,
+		.has_cached = true,
+		.has_prompt = true,
+		.cached_predicted = 128,
+		.cached = 112,
+		.prompt_tokens = 163,
+		.ttft_us = 7000,
+		.first_us = 6000,
+		.total_us = 9000};
+}
+
+static struct explain_ring *ring_new(size_t bytes)
+{
+	struct explain_ring *r = NULL;
+	assert_true(cgn_ok(explain_ring_new(bytes, 1, &r, NULL)));
+	return r;
+}
+
+/* The answer about |id| of one ring, parsed. The text is in |out|. */
+static struct json_val ask(const struct explain_ring *r, const char *id, struct cgn_buf *out)
+{
+	struct cgn_buf found = {.n = 0};
+	struct json_val v;
+	struct cgn_err err;
+	if (id != NULL)
+		explain_ring_find(r, cgn_str_of(id), EXPLAIN_REQUESTS, &found);
+	else
+		explain_ring_last(r, 3, &found);
+	cgn_buf_fini(out);
+	assert_true(explain_write(&found, 1, EXPLAIN_REQUESTS, out));
+	cgn_buf_fini(&found);
+	if (!cgn_ok(json_parse(cgn_buf_view(out), &v, NULL, &err)))
+		fail_msg("%s: %s", err.msg, cgn_buf_z(out));
+	return v;
+}
+
+static size_t elements(struct json_val v)
+{
+	struct json_iter it = json_iter_of(v);
+	struct json_val e;
+	size_t n = 0;
+	while (json_next_elem(&it, &e))
+		n++;
+	return n;
+}
+
+static struct json_val element(struct json_val v, size_t i)
+{
+	struct json_iter it = json_iter_of(v);
+	struct json_val e = {.type = JSON_NULL};
+	do
+		assert_true(json_next_elem(&it, &e));
+	while (i-- > 0);
+	return e;
+}
+
+static struct json_val member(struct json_val v, const char *key)
+{
+	struct json_val m;
+	if (!json_get(v, key, &m))
+		fail_msg("no %s in %.*s", key, CGN_STR_ARG(v.raw));
+	return m;
+}
+
+static void a_request_is_told_with_what_was_predicted_and_what_came(void **state)
+{
+	(void)state;
+	struct explain_ring *r = ring_new(EXPLAIN_LEAST);
+	struct cgn_buf out = {.n = 0};
+	struct explain_decision d = decision_of(1, "r1", 1000);
+	struct explain_end e = end_of(1, "r1", 1010);
+	d.n_shadows = 1;
+	d.shadows[0] = (struct explain_shadow){"predicted", CGN_STR("b"), false, -1.5F, 2};
+	explain_ring_decide(r, &d);
+	struct json_val one = element(ask(r, "r1", &out), 0);
+	assert_true(json_get_bool(one, "in_flight", false));
+	explain_ring_end(r, &e);
+	one = element(ask(r, "r1", &out), 0);
+	assert_false(json_get_bool(one, "in_flight", true));
+	assert_int_equal(json_get_u64(member(one, "cached_tokens"), "predicted", 0), 128);
+	assert_int_equal(json_get_u64(member(one, "cached_tokens"), "actual", 0), 112);
+	assert_float_equal(json_get_f64(member(one, "ttft_ms"), "predicted", 0), 5.5, 1e-6);
+	assert_float_equal(json_get_f64(member(one, "ttft_ms"), "actual", 0), 6, 1e-6);
+	assert_int_equal(json_get_u64(member(one, "end"), "status", 0), 200);
+	struct json_val t = element(member(one, "tries"), 0);
+	assert_float_equal(json_get_f64(t, "margin", 0), 0.25, 1e-6);
+	assert_true(cgn_str_is(member(t, "over").raw, "\"b\""));
+	assert_true(cgn_str_is(member(t, "at").raw, "\"1970-01-01T00:00:01.000Z\""));
+	assert_true(cgn_str_is(member(t, "chain").raw, "\"0000000000000abc\""));
+	assert_int_equal(json_get_u64(t, "common_blocks", 0), 2);
+	struct json_val c = element(member(t, "candidates"), 0);
+	assert_true(cgn_str_is(member(c, "why").raw, "\"won\""));
+	assert_int_equal(json_get_u64(c, "held_blocks", 0), 8);
+	assert_int_equal(json_get_u64(member(c, "held_by_tier"), "ram", 9), 0);
+	assert_float_equal(json_get_f64(member(c, "predicted_ms"), "prefill", 0), 3.5, 1e-6);
+	struct json_val s = element(member(t, "shadows"), 0);
+	assert_float_equal(json_get_f64(s, "regret_ms", 0), -1.5, 1e-6);
+	assert_int_equal(elements(ask(r, "r2", &out)), 0);
+	cgn_buf_fini(&out);
+	explain_ring_free(&r);
+}
+
+static void tries_and_requests_of_one_id_are_all_told_newest_first(void **state)
+{
+	(void)state;
+	struct explain_ring *r = ring_new(EXPLAIN_LEAST);
+	struct cgn_buf out = {.n = 0};
+	struct explain_decision first = decision_of(1, "same", 1000), again = first, second = decision_of(2, "same", 1001);
+	struct explain_end e1 = end_of(1, "same", 1003), e2 = end_of(2, "same", 1004);
+	again.attempt = 2;
+	again.cands[1].why = EXPLAIN_TRIED;
+	explain_ring_decide(r, &first);
+	explain_ring_decide(r, &second);
+	explain_ring_decide(r, &again);
+	explain_ring_end(r, &e1);
+	explain_ring_end(r, &e2);
+	struct json_val all = ask(r, "same", &out);
+	assert_int_equal(elements(all), 2);
+	assert_int_equal(elements(member(element(all, 0), "tries")), 1); /* ended last */
+	struct json_val tries = member(element(all, 1), "tries");
+	assert_int_equal(elements(tries), 2);
+	assert_int_equal(json_get_u64(element(tries, 0), "try", 0), 1);
+	assert_int_equal(json_get_u64(element(tries, 1), "try", 0), 2);
+	struct json_val unused;
+	assert_false(json_get(element(tries, 1), "over", &unused)); /* a node that was tried is beaten by nobody */
+	cgn_buf_fini(&out);
+	explain_ring_free(&r);
+}
+
+static void two_rings_are_told_as_one(void **state)
+{
+	(void)state;
+	struct explain_ring *r[2] = {ring_new(EXPLAIN_LEAST), ring_new(EXPLAIN_LEAST)};
+	struct cgn_buf found[2] = {{.n = 0}, {.n = 0}}, out = {.n = 0};
+	struct json_val v;
+	for (uint64_t i = 0; i < 2; i++) { /* equal numbers: they are each worker's own */
+		struct explain_decision d = decision_of(1, "x", 1000 + i);
+		explain_ring_decide(r[i], &d);
+		explain_ring_find(r[i], CGN_STR("x"), EXPLAIN_REQUESTS, &found[i]);
+	}
+	assert_int_equal(explain_count(found, 2), 2);
+	assert_true(explain_write(found, 2, EXPLAIN_REQUESTS, &out));
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
+	assert_int_equal(elements(v), 2);
+	assert_true(cgn_str_is(member(element(v, 0), "at").raw, "\"1970-01-01T00:00:01.001Z\""));
+	out.n = 0;
+	assert_true(explain_write(found, 2, 1, &out));
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
+	assert_int_equal(elements(v), 1);
+	for (size_t i = 0; i < 2; i++) {
+		cgn_buf_fini(&found[i]);
+		explain_ring_free(&r[i]);
+	}
+	cgn_buf_fini(&out);
+}
+
+/* Entries of all lengths, many times around: what is told is whole, the newest are there and the oldest are not. */
+static void a_full_ring_forgets_the_oldest(void **state)
+{
+	(void)state;
+	struct explain_ring *r = ring_new(EXPLAIN_LEAST + 1000);
+	struct cgn_buf out = {.n = 0};
+	struct explain_reach reach;
+	char id[32], name[EXPLAIN_CANDS][16];
+	explain_ring_reach(r, &reach);
+	assert_int_equal(reach.oldest_ms, 0);
+	for (uint64_t i = 1; i <= 20000; i++) {
+		(void)snprintf(id, sizeof id, "id-%llu", (unsigned long long)i);
+		struct explain_decision d = decision_of(i, id, i);
+		d.n = i % (EXPLAIN_CANDS + 1);
+		d.n_all = 100;
+		for (size_t k = 0; k < d.n; k++) {
+			(void)snprintf(name[k], sizeof name[k], "n%zu", k);
+			cand_fill(&d.cands[k], name[k], (uint32_t)(i * k));
+		}
+		explain_ring_decide(r, &d);
+		struct explain_end e = end_of(i, id, i);
+		explain_ring_end(r, &e);
+		if (i % 500 != 0)
+			continue;
+		struct json_val one = element(ask(r, id, &out), 0);
+		struct json_val t = element(member(one, "tries"), 0);
+		assert_int_equal(elements(member(t, "candidates")), d.n);
+		assert_int_equal(json_get_u64(t, "candidates_not_kept", 0), 100 - d.n);
+		assert_int_equal(elements(ask(r, NULL, &out)), 3);
+	}
+	explain_ring_reach(r, &reach);
+	assert_int_equal(reach.decisions, 20000);
+	assert_true(reach.bytes <= EXPLAIN_LEAST + 1000);
+	assert_true(reach.entries > 50 && reach.entries < 1000);
+	assert_true(reach.oldest_ms > 19000 && reach.oldest_ms < 20000);
+	assert_int_equal(elements(ask(r, "id-1", &out)), 0);
+	(void)snprintf(id, sizeof id, "id-%llu", (unsigned long long)reach.oldest_ms + 1);
+	assert_int_equal(elements(ask(r, id, &out)), 1);
+	cgn_buf_fini(&out);
+	explain_ring_free(&r);
+}
+
+/* An end whose decision is gone is still told. */
+static void a_slow_request_keeps_its_end(void **state)
+{
+	(void)state;
+	struct explain_ring *r = ring_new(EXPLAIN_LEAST);
+	struct cgn_buf out = {.n = 0};
+	struct explain_decision d = decision_of(1, "slow", 1);
+	struct explain_end e = end_of(1, "slow", 9000);
+	explain_ring_decide(r, &d);
+	for (uint64_t i = 2; i < 2000; i++) {
+		struct explain_decision other = decision_of(i, "other", i);
+		explain_ring_decide(r, &other);
+	}
+	assert_int_equal(elements(ask(r, "slow", &out)), 0);
+	explain_ring_end(r, &e);
+	struct json_val one = element(ask(r, "slow", &out), 0);
+	assert_int_equal(elements(member(one, "tries")), 0);
+	assert_int_equal(json_get_u64(member(one, "cached_tokens"), "actual", 0), 112);
+	assert_int_equal(elements(ask(r, "other", &out)), EXPLAIN_REQUESTS);
+	cgn_buf_fini(&out);
+	explain_ring_free(&r);
+}
+
+static struct explain_decision longest(char *text)
+{
+	struct explain_decision d = decision_of(1, "", 1);
+	memset(text, 'x', 200);
+	text[200] = '\0';
+	d.id = d.model = cgn_str_of(text);
+	d.n = EXPLAIN_CANDS;
+	d.n_all = 4096;
+	d.n_shadows = EXPLAIN_SHADOWS;
+	for (size_t i = 0; i < EXPLAIN_CANDS; i++) {
+		d.cands[i].node = cgn_str_of(text);
+		for (size_t k = 0; k < EXPLAIN_FIELDS; k++)
+			d.cands[i].v[k].f = -1.2345678e-20F;
+	}
+	for (size_t i = 0; i < EXPLAIN_SHADOWS; i++)
+		d.shadows[i] = (struct explain_shadow){"session", cgn_str_of(text), false, -1.2345678e-20F, UINT32_MAX};
+	return d;
+}
+
+static void the_longest_fits_and_names_are_cut(void **state)
+{
+	(void)state;
+	char text[201], id[EXPLAIN_TEXT + 1];
+	struct explain_ring *r = ring_new(EXPLAIN_LEAST);
+	struct cgn_buf out = {.n = 0};
+	struct explain_decision d = longest(text);
+	for (int i = 0; i < 100; i++)
+		explain_ring_decide(r, &d);
+	(void)cgn_str_copyz(id, sizeof id, cgn_str_of(text));
+	struct json_val one = element(ask(r, text, &out), 0);
+	assert_int_equal(member(one, "id").raw.n, EXPLAIN_TEXT + 2);
+	assert_int_equal(elements(ask(r, id, &out)), 1);
+	cgn_buf_fini(&out);
+	explain_ring_free(&r);
+}
+
+static void a_header_is_one_short_line(void **state)
+{
+	(void)state;
+	char text[201];
+	struct cgn_buf out = {.n = 0};
+	struct explain_decision d = longest(text);
+	struct json_val v;
+	explain_brief(&d, &out);
+	assert_true(out.n <= EXPLAIN_BRIEF);
+	for (size_t i = 0; i < out.n; i++)
+		assert_true(out.p[i] > ' ' && out.p[i] <= '~');
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
+	size_t n = elements(member(v, "candidates"));
+	assert_true(n >= 4 && n < EXPLAIN_CANDS);
+	assert_int_equal(json_get_u64(v, "candidates_left_out", 0), 4096 - n);
+	d = decision_of(1, "r", 1);
+	out.n = 0;
+	explain_brief(&d, &out);
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
+	assert_int_equal(elements(member(v, "candidates")), 2);
+	assert_float_equal(json_get_f64(element(member(v, "candidates"), 0), "ttft_ms", 0), 5.5, 1e-6);
+	cgn_buf_fini(&out);
+}
+
+static void too_small_a_ring_is_refused(void **state)
+{
+	(void)state;
+	struct explain_ring *r = NULL;
+	struct cgn_err err;
+	assert_int_equal(explain_ring_new(1000, 1, &r, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "1000"));
+	explain_ring_free(&r);
+}
+
+/* What a look gives has the bound of its buffer. */
+static void an_answer_is_bounded(void **state)
+{
+	(void)state;
+	struct explain_ring *r = ring_new((size_t)1 << 20);
+	struct cgn_buf found = {.limit = 2000}, out = {.n = 0};
+	for (uint64_t i = 1; i < 200; i++) {
+		struct explain_decision d = decision_of(i, "x", i);
+		explain_ring_decide(r, &d);
+	}
+	explain_ring_find(r, CGN_STR("x"), EXPLAIN_REQUESTS, &found);
+	assert_true(found.n > 0 && found.n <= 2000);
+	assert_true(explain_write(&found, 1, EXPLAIN_REQUESTS, &out));
+	found.bad = false;
+	cgn_buf_fini(&found);
+	cgn_buf_fini(&out);
+	explain_ring_free(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_request_is_told_with_what_was_predicted_and_what_came),
+		cmocka_unit_test(tries_and_requests_of_one_id_are_all_told_newest_first),
+		cmocka_unit_test(two_rings_are_told_as_one),
+		cmocka_unit_test(a_full_ring_forgets_the_oldest),
+		cmocka_unit_test(a_slow_request_keeps_its_end),
+		cmocka_unit_test(the_longest_fits_and_names_are_cut),
+		cmocka_unit_test(a_header_is_one_short_line),
+		cmocka_unit_test(too_small_a_ring_is_refused),
+		cmocka_unit_test(an_answer_is_bounded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

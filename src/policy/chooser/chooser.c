@@ -104,8 +104,7 @@ static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 	}
 }
 
-/* Tokens in a block of the prompt's chain, about. */
-static float block_tokens(const struct choose_ask *ask, const struct cluster_cell *cell)
+float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_cell *cell)
 {
 	double block = ask->block_tokens > 0 ? ask->block_tokens : cluster_cell_block_tokens(cell);
 	return block > 0 ? (float)block : BLOCK_TOKENS;
@@ -130,7 +129,7 @@ static float worth_fill(struct chooser *c, const struct choose_ask *ask, size_t 
 		struct route_cand *to = &c->cands[i];
 		const struct cluster_cell *cell = &c->shared.cells[to->slot];
 		double trust = cluster_cell_trust(cell);
-		float block = block_tokens(ask, cell);
+		float block = chooser_block_tokens(ask, cell);
 		float all = ask->prompt_tokens > 0 ? (float)ask->prompt_tokens : block * (float)length;
 		float rest = all - block * (float)to->held * (float)trust;
 		to->speed = (struct route_speed){PREFILL_MS, STEP_MS, BATCH_MS, INTERFERENCE, false};

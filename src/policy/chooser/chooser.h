@@ -54,6 +54,9 @@ struct choose_ticket {
 	cgn_nsec at;
 };
 
+/* Tokens in a block of the prompt's chain at the node of |cell|, about. */
+float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_cell *cell);
+
 struct chooser;
 /* |seed|: where turns begin, so that several routers do not go through equal nodes in step. NO_MEMORY; TOO_LARGE: the index has all the
  * readers it was made for. */

@@ -152,7 +152,7 @@ void explain_get_decision(const struct explain_head *h, struct explain_decision 
 	out->n_all = f.n_all;
 	out->margin = f.margin;
 	out->attempt = f.attempt;
-	out->verdict = (enum explain_verdict)f.verdict;
+	out->verdict = (enum route_verdict)f.verdict;
 	out->unit = (enum explain_unit)f.unit;
 	out->n = f.n;
 	out->n_shadows = f.n_shadows;

@@ -14,6 +14,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "policy/chooser/chooser.h"
 
 #define EXPLAIN_CANDS    16
 #define EXPLAIN_SHADOWS  8
@@ -35,7 +36,7 @@ union explain_number {
 };
 
 /* Why a candidate could or could not be chosen. */
-enum explain_why { EXPLAIN_ELIGIBLE, EXPLAIN_FULL, EXPLAIN_TRIED, EXPLAIN_BREAKER, EXPLAIN_WHYS };
+enum explain_why { EXPLAIN_ELIGIBLE, EXPLAIN_FULL, EXPLAIN_TRIED, EXPLAIN_WHYS };
 
 struct explain_cand {
 	struct cgn_str node;
@@ -52,9 +53,8 @@ struct explain_shadow {
 	uint32_t held;   /* blocks, at this one */
 };
 
-enum explain_verdict { EXPLAIN_PICKED, EXPLAIN_NOBODY, EXPLAIN_ALL_FULL, EXPLAIN_VERDICTS };
-/* What a policy compares. SCORE: the highest wins. MS: the least. TURN: nothing; it takes turns, or dice. */
-enum explain_unit { EXPLAIN_SCORES, EXPLAIN_MS, EXPLAIN_LOAD_UNIT, EXPLAIN_TURN, EXPLAIN_UNITS };
+/* What a policy compares. SCORE: the highest wins; MS (a cost) and REQUESTS: the least; TURN: nothing, it takes turns or dice. */
+enum explain_unit { EXPLAIN_SCORE_UNIT, EXPLAIN_MS, EXPLAIN_REQUEST_UNIT, EXPLAIN_TURN, EXPLAIN_UNITS };
 
 struct explain_decision {
 	uint64_t request; /* the worker's number of it, which its other tries and its end have too; not 0 */
@@ -63,16 +63,16 @@ struct explain_decision {
 	uint64_t at_ms;     /* Unix */
 	uint32_t took_ns;
 	uint32_t attempt; /* 1: the first */
-	enum explain_verdict verdict;
+	enum route_verdict verdict;
 	enum explain_unit unit;
 	uint64_t chain;         /* digest of the prompt's last full block: names all of it; 0: none */
 	uint32_t blocks;        /* of the prompt */
 	uint32_t common;        /* of these, leading ones that every candidate holds: they speak for nobody */
 	uint32_t block_tokens;  /* 0: they are of bytes */
 	uint32_t prompt_tokens; /* 0: not known */
-	float margin;           /* by which the first beat the second, in |unit|; 0 with less than two */
+	float margin;           /* by which the first beat the second, in |unit|; below 0: a tie, or dice, decided */
 	uint32_t n_all;         /* candidates, those not kept here included */
-	size_t n;               /* kept, best first; with EXPLAIN_PICKED the first was chosen */
+	size_t n;               /* kept, best first; with ROUTE_PICKED the first was chosen */
 	struct explain_cand cands[EXPLAIN_CANDS];
 	size_t n_shadows;
 	struct explain_shadow shadows[EXPLAIN_SHADOWS];
@@ -92,6 +92,13 @@ struct explain_end {
 	uint32_t first_us; /* from sending to the node that answered; what is predicted is this */
 	uint32_t total_us;
 };
+
+/* What |p| decided, with the names of |view|. Sets all but |request|, |id|,
+ * |model|, |at_ms|, |took_ns| and the shadows. Borrows from |view|. Two terms are computed for each candidate that is kept, and one score for
+ * each that there was when they are more than EXPLAIN_CANDS. */
+void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view, struct explain_decision *out);
+/* What |policy| would have picked of the same candidates at the same instant; |*index|: of them, when |p| picked one. */
+void explain_shadow(const struct choose_pick *p, enum route_policy policy, const struct cluster_view *view, struct explain_shadow *out, size_t *index);
 
 struct explain_ring;
 /* |bytes| is all that it will ever take, pages touched as it fills. |seed| keeps clients from choosing ids that meet in one chain.

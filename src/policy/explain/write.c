@@ -16,8 +16,8 @@ static const struct {
 #include "policy/explain/fields.def"
 #undef FIELD
 };
-static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker"};
-static const char *const verdicts[EXPLAIN_VERDICTS] = {"picked", "nobody", "all_full"};
+static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried"};
+static const char *const verdicts[] = {"picked", "nobody", "all_full"};
 static const char *const units[EXPLAIN_UNITS] = {"score", "ms", "requests", "turn"};
 
 static void put_u64(struct json_out *j, const char *key, uint64_t v)
@@ -111,7 +111,7 @@ double explain_ttft_ms(const struct explain_cand *c)
 
 static bool won(const struct explain_decision *d, size_t i)
 {
-	return i == 0 && d->verdict == EXPLAIN_PICKED;
+	return i == 0 && d->verdict == ROUTE_PICKED;
 }
 
 static void decision_head(struct json_out *j, const struct explain_decision *d)
@@ -121,10 +121,10 @@ static void decision_head(struct json_out *j, const struct explain_decision *d)
 	put_u64(j, "try", d->attempt);
 	put_z(j, "policy", d->policy);
 	put_z(j, "verdict", verdicts[d->verdict]);
-	if (d->verdict == EXPLAIN_PICKED && d->n > 0)
+	if (d->verdict == ROUTE_PICKED && d->n > 0)
 		put_text(j, "node", d->cands[0].node);
 	put_z(j, "unit", units[d->unit]);
-	if (d->verdict == EXPLAIN_PICKED && d->n > 1 && d->unit != EXPLAIN_TURN && d->cands[1].why == EXPLAIN_ELIGIBLE) {
+	if (d->verdict == ROUTE_PICKED && d->n > 1 && d->unit != EXPLAIN_TURN && d->cands[1].why == EXPLAIN_ELIGIBLE) {
 		put_text(j, "over", d->cands[1].node);
 		put_real(j, "margin", (double)d->margin);
 	}
@@ -302,7 +302,7 @@ static void predictions_json(struct json_out *j, const struct explain_decision *
 	json_close(j, '}');
 	json_key(j, "ttft_ms");
 	json_open(j, '{');
-	if (last != NULL && last->verdict == EXPLAIN_PICKED && last->n > 0)
+	if (last != NULL && last->verdict == ROUTE_PICKED && last->n > 0)
 		put_real(j, "predicted", explain_ttft_ms(&last->cands[0]));
 	if (e != NULL && e->first_us > 0) {
 		put_real(j, "actual", (double)e->first_us / 1e3);

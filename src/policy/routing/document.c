@@ -114,6 +114,17 @@ void route_document_write(const struct route_document *d, struct cgn_buf *out)
 	json_close(&j, '}');
 }
 
+CGN_RC route_document_policy(struct cgn_str name, enum route_policy *out, struct cgn_err *err)
+{
+	char room[256];
+	struct cgn_buf all = cgn_buf_over(room, sizeof room);
+	if (route_policy_find(name, out))
+		return CGN_OK;
+	for (size_t i = 0; i < ROUTE_POLICIES; i++)
+		cgn_buf_fmt(&all, ", %s", route_policy_text((enum route_policy)i));
+	return CGN_FAIL(err, INVALID, "\"%.*s\" is no policy; they are kv%s", (int)(name.n < 64 ? name.n : 64), name.p, cgn_buf_z(&all));
+}
+
 void route_document_apply(const struct route_document *d, struct route_rules *rules)
 {
 	if (d->has_policy)

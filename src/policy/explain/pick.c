@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pick: a decision from what the chooser scored. */
+#include "policy/explain/explain.h"
+
+#define FULL_LAST 1e20F /* taken from the score of what has no room, so that it comes behind all that has */
+#define WON_FIRST 1e30F
+
+/* The candidates to keep, by score, best first. */
+struct best {
+	size_t n, most;
+	uint32_t at[EXPLAIN_CANDS];
+	float score[EXPLAIN_CANDS];
+};
+
+static void best_add(struct best *b, uint32_t at, float score)
+{
+	if (b->n == b->most && !(score > b->score[b->n - 1]))
+		return;
+	size_t i = b->n < b->most ? b->n++ : b->n - 1;
+	for (; i > 0 && score > b->score[i - 1]; i--) {
+		b->at[i] = b->at[i - 1];
+		b->score[i] = b->score[i - 1];
+	}
+	b->at[i] = at;
+	b->score[i] = score;
+}
+
+static bool is_full(const struct choose_pick *p, size_t i)
+{
+	return p->cands[i].inflight >= p->ask.max_inflight;
+}
+
+static void best_of(const struct choose_pick *p, struct best *b)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		float score = (float)route_score(&p->ask, &p->cands[i]);
+		if (is_full(p, i))
+			score -= FULL_LAST;
+		if (p->verdict == ROUTE_PICKED && i == p->index)
+			score = WON_FIRST;
+		best_add(b, (uint32_t)i, score);
+	}
+}
+
+static enum explain_unit unit_of(enum route_policy policy)
+{
+	switch (policy) {
+	case ROUTE_WEIGHTED:
+		return EXPLAIN_SCORE_UNIT;
+	case ROUTE_PREDICTED:
+		return EXPLAIN_MS;
+	case ROUTE_LEAST_LOADED:
+	case ROUTE_POWER_OF_TWO:
+	case ROUTE_SESSION:
+		return EXPLAIN_REQUEST_UNIT;
+	case ROUTE_ROUND_ROBIN:
+	case ROUTE_RANDOM:
+	case ROUTE_POLICIES:
+		break;
+	}
+	return EXPLAIN_TURN;
+}
+
+static struct cgn_str name_of(const struct cluster_view *view, uint16_t slot)
+{
+	const struct view_node *node = view_node_at(view, slot);
+	return node != NULL ? cgn_str_of(node->id) : (struct cgn_str){NULL, 0};
+}
+
+static void cand_fill(const struct choose_pick *p, size_t at, const struct cluster_view *view, struct explain_cand *out)
+{
+	const struct route_cand *c = &p->cands[at];
+	struct route_terms t;
+	double score = route_score(&p->ask, c);
+	route_terms(&p->ask, c, &t);
+	out->node = name_of(view, c->slot);
+	out->why = is_full(p, at) ? EXPLAIN_FULL : EXPLAIN_ELIGIBLE;
+	out->v[EXPLAIN_HELD].u = c->held;
+	out->v[EXPLAIN_GPU].u = c->by_tier[KV_GPU];
+	out->v[EXPLAIN_RAM].u = c->by_tier[KV_RAM];
+	out->v[EXPLAIN_SSD].u = c->by_tier[KV_SSD];
+	out->v[EXPLAIN_REMOTE].u = c->by_tier[KV_REMOTE];
+	out->v[EXPLAIN_REUSE].f = c->reuse;
+	out->v[EXPLAIN_INFLIGHT].u = c->inflight;
+	out->v[EXPLAIN_OTHERS].u = c->others;
+	out->v[EXPLAIN_DECODING].u = c->decoding;
+	out->v[EXPLAIN_QUEUED].u = c->queued_tokens < 4e9F ? (uint32_t)c->queued_tokens : UINT32_MAX;
+	out->v[EXPLAIN_SCORE].f = (float)(p->ask.policy == ROUTE_WEIGHTED ? score : -score + 0.0);
+	out->v[EXPLAIN_KV].f = (float)t.kv;
+	out->v[EXPLAIN_LOAD].f = (float)t.load;
+	out->v[EXPLAIN_POWER].f = (float)t.power;
+	out->v[EXPLAIN_CAPACITY].f = (float)t.capacity;
+	out->v[EXPLAIN_QUEUE_MS].f = (float)t.queue_ms;
+	out->v[EXPLAIN_PREFILL].f = (float)t.prefill_ms;
+	out->v[EXPLAIN_FETCH].f = (float)t.fetch_ms;
+	out->v[EXPLAIN_SLOWDOWN].f = (float)t.slowdown_ms;
+}
+
+static uint32_t least_held(const struct choose_pick *p)
+{
+	uint32_t least = p->n > 0 ? p->cands[0].held : 0;
+	for (size_t i = 1; i < p->n; i++)
+		least = p->cands[i].held < least ? p->cands[i].held : least;
+	return least;
+}
+
+/* Those that had their try are no candidates any more: their names are all that is known. */
+static void tried_fill(const struct choose_ask *ask, const struct cluster_view *view, struct explain_decision *out)
+{
+	for (size_t i = 0; i < ask->n_excluded && out->n < EXPLAIN_CANDS; i++) {
+		struct explain_cand *c = &out->cands[out->n++];
+		memset(c, 0, sizeof *c);
+		c->node = name_of(view, ask->excluded[i]);
+		c->why = EXPLAIN_TRIED;
+	}
+}
+
+void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view, struct explain_decision *out)
+{
+	size_t tried = ask->n_excluded < EXPLAIN_CANDS / 2 ? ask->n_excluded : EXPLAIN_CANDS / 2;
+	struct best b = {.most = EXPLAIN_CANDS - tried};
+	best_of(p, &b);
+	out->policy = route_policy_text(ask->rules->policy);
+	out->attempt = (uint32_t)ask->n_excluded + 1;
+	out->verdict = p->verdict;
+	out->unit = unit_of(ask->rules->policy);
+	out->blocks = (uint32_t)ask->blocks;
+	out->chain = ask->blocks > 0 ? ask->chain[ask->blocks - 1] : 0;
+	out->common = least_held(p);
+	out->block_tokens = ask->block_tokens;
+	out->prompt_tokens = ask->prompt_tokens < UINT32_MAX ? (uint32_t)ask->prompt_tokens : UINT32_MAX;
+	out->n_all = (uint32_t)(p->n + ask->n_excluded);
+	out->n = b.n;
+	out->n_shadows = 0;
+	out->margin = 0;
+	for (size_t i = 0; i < b.n; i++)
+		cand_fill(p, b.at[i], view, &out->cands[i]);
+	if (p->verdict == ROUTE_PICKED && b.n > 1)
+		out->margin = (float)(p->score - (double)b.score[1]);
+	tried_fill(ask, view, out);
+}
+
+/* What |c| costs, by the model of the policy that predicts it, whichever is asked. */
+static double cost_ms(const struct route_ask *ask, const struct route_cand *c)
+{
+	struct route_terms t;
+	route_terms(ask, c, &t);
+	return t.queue_ms + t.prefill_ms + t.fetch_ms + t.slowdown_ms;
+}
+
+void explain_shadow(
+	const struct choose_pick *p, enum route_policy policy, const struct cluster_view *view, struct explain_shadow *out, size_t *index)
+{
+	struct route_ask ask = p->ask;
+	ask.policy = policy;
+	struct route_pick s = route_pick(&ask, p->cands, p->n);
+	*out = (struct explain_shadow){.policy = route_policy_text(policy)};
+	*index = s.index;
+	if (s.verdict != ROUTE_PICKED || p->verdict != ROUTE_PICKED)
+		return;
+	out->node = name_of(view, p->cands[s.index].slot);
+	out->agrees = s.index == p->index;
+	out->held = p->cands[s.index].held;
+	if (!out->agrees)
+		out->regret_ms = (float)(cost_ms(&p->ask, &p->cands[p->index]) - cost_ms(&p->ask, &p->cands[s.index]));
+}

@@ -17,6 +17,13 @@ static void capacity_set(struct router *r, const struct cluster_node *n)
 	route_record_capacity(r->shared.choice.record, n->slot, (uint64_t)blocks);
 }
 
+static double router_random(struct router *r)
+{
+	if (r->dice == 0)
+		cgn_random(&r->dice, sizeof r->dice);
+	return (double)(gw_next_random(&r->dice) >> 11) * 0x1p-53;
+}
+
 /* A static node has two names, and may be cordoned by either. */
 static void cordon_refresh(struct router *r, struct cluster_node *n)
 {
@@ -27,6 +34,14 @@ static void cordon_refresh(struct router *r, struct cluster_node *n)
 		cgn_loop_defer(r->loop, &r->publish);
 }
 
+void router_breaker(
+	struct router *r, const struct cluster_node *n, enum breaker_event ev, enum breaker_reason why)
+{
+	const struct breaker_input in = {
+		.event = ev, .reason = why, .now = cgn_loop_now(r->loop), .jitter = router_random(r)};
+	(void)gw_breaker_step(&r->cluster->cells[n->slot], &r->rules->breaker, n->info->id, &in);
+}
+
 void router_obey(struct router *r, const struct cluster_orders *o)
 {
 	struct cluster_node *n = r->cluster->by_slot[o->slot];
@@ -34,6 +49,8 @@ void router_obey(struct router *r, const struct cluster_orders *o)
 		route_record_forget(r->shared.choice.record, o->slot);
 	if (o->had_lane)
 		router_residency_gone(r, o->lane);
+	if (n != NULL && o->recovered)
+		router_breaker(r, n, BREAKER_HINT, BREAKER_FOR_NOTHING);
 	if (n != NULL && o->publish) {
 		capacity_set(r, n);
 		cordon_refresh(r, n);
@@ -60,6 +77,9 @@ void router_obey(struct router *r, const struct cluster_orders *o)
 static void series_forget(const char *id)
 {
 	metric_forget(METRIC_NODE_STATE, "node", id);
+	metric_forget(METRIC_BREAKER_STATE, "node", id);
+	metric_forget(METRIC_EJECTIONS, "node", id);
+	metric_forget(METRIC_STALLS, "node", id);
 	metric_forget(METRIC_INFLIGHT, "node", id);
 	metric_forget(METRIC_OTHERS_INFLIGHT, "node", id);
 	metric_forget(METRIC_LOAD_AGE, "node", id);
@@ -257,7 +277,18 @@ static void quiet_look(struct router *r, struct cluster_node *n)
 		return;
 	cgn_log(WARN, "router.agent_silent", F_STR("node", n->info->id), F_DUR("load_age", router_load_age(r, n)),
 		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
+	/* What runs there is given up, unless it still brings something. */
+	pulse_stop(&r->cluster->cells[n->slot].pulse, cgn_loop_now(r->loop));
+	router_breaker(r, n, BREAKER_TRIP, BREAKER_FOR_SILENT);
 	router_obey(r, &o);
+}
+
+static void breaker_tick(struct router *r, const struct cluster_node *n)
+{
+	struct cluster_cell *cell = &r->cluster->cells[n->slot];
+	pulse_fade(&cell->pulse);
+	gw_breaker_show(n->info->id, atomic_load_explicit(&cell->breaker, memory_order_relaxed),
+		cgn_loop_now(r->loop));
 }
 
 static void tick(struct cgn_timer *t)
@@ -270,6 +301,7 @@ static void tick(struct cgn_timer *t)
 			load_show(r, r->cluster->by_slot[i]);
 			capacity_set(r, r->cluster->by_slot[i]);
 			quiet_look(r, r->cluster->by_slot[i]);
+			breaker_tick(r, r->cluster->by_slot[i]);
 		}
 	for (size_t i = 0; i < r->n_workers; i++)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);

@@ -9,6 +9,7 @@
 #include "io/http/http.h"
 #include "io/loop/loop.h"
 #include "joint/telemetry/telemetry.h"
+#include "policy/breaker/budget.h"
 #include "policy/cluster/view.h"
 #include "policy/engine/usage.h"
 #include "policy/chooser/chooser.h"
@@ -57,7 +58,8 @@ struct gw_worker {
 	struct chooser *chooser;
 	uint32_t asked; /* counts requests sent: engines are asked for tokens in turn */
 	struct gw_link *links[ROUTE_MAX_NODES];
-	uint64_t ids; /* state of the generator of request ids */
+	uint64_t ids; /* state of the generator of request ids, and of jitter */
+	struct retry_budget budget;
 	struct gw_series *series;
 	size_t n_series;
 	struct gw_tokens_worker *tokens;
@@ -120,6 +122,8 @@ struct gw_try {
 	const char *node_id; /* in the request's arena */
 	struct metric_cell *predicted, *actual; /* of cached tokens */
 	struct choose_ticket ticket;
+	enum breaker_gate gate; /* BREAKER_PROBE: it is the probe; BREAKER_SHUT: sent although */
+	bool judged;            /* its node's breaker was told how it ended */
 	bool head_seen, closed;
 	struct cgn_str first_data; /* p != NULL while its first bytes are at hand; borrowed */
 	struct cgn_err why;        /* once closed */
@@ -190,6 +194,8 @@ struct gw_req {
 	/* answered */
 	int status;
 	bool head_sent, event_stream, paused, ended;
+	uint8_t pieces;             /* relayed, up to 2 */
+	bool counted;               /* by the budget of retries */
 	char last2[2]; /* the last bytes relayed: is an event complete */
 	uint64_t bytes_out;
 	cgn_nsec first_byte, last_byte, took; /* took: of the last pick */
@@ -212,6 +218,8 @@ enum gw_step gw_stream(struct gw_req *r);
 enum gw_step gw_answer(struct gw_req *r);
 enum gw_step gw_finish(struct gw_req *r);
 
+uint64_t gw_next_random(uint64_t *state);
+
 /* Wait for |what| and |delay| (0: no timer). */
 enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 
@@ -230,9 +238,27 @@ void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_mod
 void gw_tokens_end(struct gw_req *r); /* cancels what is under way; safe when nothing is */
 
 /* try.c: one try on one node. */
-/* A failure to start is a failed try: t.closed and t.why. |ticket| is what was booked for it. */
-void gw_try_start(struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket);
+/* A failure to start is a failed try: t.closed and t.why. |ticket| is what was booked for it, |gate| what gw_breaker_claim said. */
+void gw_try_start(
+	struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket, enum breaker_gate gate);
 void gw_try_end(struct gw_req *r); /* cancels what is open, gives the booking back; safe when none is open */
+/* breaker.c: what a try says of its node. The first verdict on a try counts, the others do nothing. */
+double gw_random(struct gw_worker *w); /* 0 to 1 */
+/* Before a request is sent there. BREAKER_SHUT: it is open, or another request has just become its probe. */
+enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *node);
+void gw_judge_begun(struct gw_req *r); /* its first byte came; no verdict yet, but a probe has succeeded */
+void gw_judge_ok(struct gw_req *r);
+void gw_judge_bad(struct gw_req *r, enum breaker_failure how);
+void gw_judge_left(struct gw_req *r); /* neither: its client went */
+bool gw_node_stalled(const struct gw_req *r, cgn_nsec since); /* it was declared so after |since| */
+/* Has this stream, of which nothing came since r->last_byte, waited too long? Then its node may have been declared stalled. */
+bool gw_stream_stalled(struct gw_req *r, cgn_nsec now);
+cgn_nsec gw_look_again(const struct gw_req *r); /* when to ask that the next time */
+/* Any thread; metrics and log lines go with it. */
+struct breaker_change gw_breaker_step(
+	struct cluster_cell *cell, const struct breaker_rules *rules, const char *node, const struct breaker_input *in);
+void gw_breaker_show(const char *node, uint64_t word, cgn_nsec now);
+
 /* stream.c: the engine's head, its bytes, and its end to the client. */
 void gw_send_head(struct gw_req *r);
 void gw_relay(struct gw_req *r, struct cgn_str data);

@@ -5,6 +5,7 @@
 
 #define BAD_REQUEST "invalid_request_error"
 #define RETRY_AFTER 2
+#define BACKOFF_MOST (10 * CGN_SEC)
 
 static const struct gw_refusal no_node = {
 	503, "server_error", "no_node", .reason = "no_node", .retry_after = RETRY_AFTER};
@@ -162,7 +163,8 @@ static void guess_keep(struct gw_req *r, const struct route_cand *c, const struc
 	r->guess.chain = copy;
 }
 
-static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p, cgn_nsec began)
+static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p,
+	enum breaker_gate gate, cgn_nsec began)
 {
 	struct gw_worker *w = r->w;
 	const struct route_cand *c = &p->cands[p->index];
@@ -178,9 +180,34 @@ static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, cons
 	w->asked++;
 	r->took = cgn_clock_now() - began;
 	metric_observe(w->pick_seconds, r->took);
-	gw_try_start(r, node, &ticket);
+	gw_try_start(r, node, &ticket, gate);
 	gw_goto(r, GW_DISPATCH);
 	return STEP_AGAIN;
+}
+
+/* Pick, and become the probe of a node that waits for one. If its breaker was shut, another request has just done so, and then the next pick
+ * does not offer it; or every breaker is shut, and it is offered although. */
+static struct choose_pick pick_open(struct gw_req *r, const struct choose_ask *ask, enum breaker_gate *gate)
+{
+	struct choose_pick p = {.verdict = ROUTE_NONE};
+	for (unsigned i = 0; i < 3; i++) {
+		p = chooser_pick(r->w->chooser, ask);
+		if (p.verdict != ROUTE_PICKED)
+			break;
+		*gate = gw_breaker_claim(r->w, view_node_at(r->w->view, p.cands[p.index].slot));
+		if (*gate != BREAKER_SHUT)
+			break;
+	}
+	return p;
+}
+
+/* Twice as long each time, and never in step with others that failed at the same moment. */
+static cgn_nsec backoff(struct gw_req *r)
+{
+	cgn_nsec d = r->w->rules->retry_backoff;
+	for (uint32_t i = 2; i < r->tries && d < BACKOFF_MOST; i++)
+		d *= 2;
+	return (cgn_nsec)((double)(d < BACKOFF_MOST ? d : BACKOFF_MOST) * (0.5 + gw_random(r->w)));
 }
 
 enum gw_step gw_route(struct gw_req *r)
@@ -193,11 +220,15 @@ enum gw_step gw_route(struct gw_req *r)
 	if (r->tries >= 2 && !r->backed_off && r->w->rules->retry_backoff > 0) {
 		r->backed_off = true;
 		/* nothing else wakes it but a client that goes */
-		return gw_park(r, WAIT_BACKOFF, r->w->rules->retry_backoff);
+		return gw_park(r, WAIT_BACKOFF, backoff(r));
 	}
+	if (!r->counted)
+		retry_budget_add(&r->w->budget, r->w->rules->retry_budget);
+	r->counted = true;
 	struct choose_ask ask = ask_of(r);
-	struct choose_pick p = chooser_pick(r->w->chooser, &ask);
+	enum breaker_gate gate = BREAKER_PASS;
+	struct choose_pick p = pick_open(r, &ask, &gate);
 	if (p.verdict != ROUTE_PICKED)
 		return nobody(r, p.verdict);
-	return send_to(r, &ask, &p, began);
+	return send_to(r, &ask, &p, gate, began);
 }

@@ -57,6 +57,7 @@ struct router {
 	struct cgn_hook publish;
 	struct cgn_timer tick, sweep;
 	uint64_t shed_shown; /* on /metrics */
+	uint64_t dice;       /* state of the generator of jitter; 0: not seeded */
 	uint64_t keys_seen; /* fingerprint of the key file's inode, size and time */
 	cgn_nsec started;
 	char id[160]; /* who asks, for agents' logs */
@@ -71,6 +72,8 @@ CGN_RC router_rules_load(
 void router_reload(void *state, const struct config *cfg);
 /* What cluster_* ordered, done: watches, the record, the view. |o->slot| says of which node. */
 void router_obey(struct router *r, const struct cluster_orders *o);
+void router_breaker(
+	struct router *r, const struct cluster_node *n, enum breaker_event ev, enum breaker_reason why);
 
 /* Since the node's agent told its load. 0: it has not yet. */
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);

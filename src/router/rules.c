@@ -96,6 +96,11 @@ CGN_RC gw_rules_new(
 	r->retry_backoff = cfg->router.retry.backoff;
 	r->tokenize_timeout = cfg->router.tokenize_timeout;
 	r->attempts = cfg->router.retry.attempts;
+	for (size_t i = 0; i < cfg->router.retry.on.n; i++)
+		r->retry_on |= breaker_failure_bit(cfg->router.retry.on.v[i]);
+	r->retry_budget = cfg->router.retry.budget;
+	r->stall_timeout = cfg->router.stall_timeout;
+	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
 	r->route.max_inflight = cfg->router.admission.max_concurrent_per_replica;
 	if (!models_fill(r, cfg) || !tenants_fill(r, cfg)) {
 		gw_rules_unref(&r);

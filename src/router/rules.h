@@ -6,6 +6,7 @@
 
 #include "base/core/arena.h"
 #include "policy/auth/auth.h"
+#include "policy/breaker/breaker.h"
 #include "policy/config/config.h"
 #include "policy/routing/routing.h"
 
@@ -36,7 +37,11 @@ struct gw_rules {
 	struct route_rules route;
 	uint64_t max_body, max_inflight_body;
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
+	cgn_nsec stall_timeout; /* 0: never */
 	uint32_t attempts;
+	unsigned retry_on; /* bits of enum breaker_failure */
+	double retry_budget;
+	struct breaker_rules breaker;
 	struct auth_keys *keys; /* owned; NULL: nobody is asked */
 	struct gw_model *models; /* of the configuration, in its order */
 	size_t n_models;

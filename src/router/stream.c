@@ -46,10 +46,16 @@ void gw_send_head(struct gw_req *r)
 
 static void count_gap(struct gw_req *r, cgn_nsec now)
 {
+	struct pulse *pulse = &r->w->shared->choice.cells[r->t.slot].pulse;
 	if (r->first_byte == 0)
 		r->first_byte = now;
 	else if (r->event_stream)
 		gw_series_itl(r, now - r->last_byte);
+	if (r->pieces > 0)
+		pulse_gap(pulse, now - r->last_byte);
+	if (r->pieces < 2)
+		r->pieces++;
+	pulse_beat(pulse, now);
 	r->last_byte = now;
 }
 
@@ -103,24 +109,43 @@ static enum gw_step stream_over(struct gw_req *r, const struct cgn_err *why)
 		cut(r, why);
 	else
 		http_exchange_end(r->x, NULL, 0);
+	if (why->code == CGN_FINE)
+		gw_judge_ok(r);
 	gw_try_end(r);
 	gw_goto(r, GW_ANSWER);
 	return STEP_AGAIN;
 }
 
+/* Is the stream dead, and why. One that its client holds up is not: write_timeout is the server's. */
+static bool stream_is_dead(struct gw_req *r, struct cgn_err *why)
+{
+	cgn_nsec now = cgn_loop_now(r->w->loop), silent = now - r->last_byte;
+	*why = r->t.why;
+	if (r->t.closed || why->code != CGN_FINE) {
+		if (why->code != CGN_FINE)
+			gw_judge_bad(r, BREAKER_CUT);
+		return true;
+	}
+	if (r->paused)
+		return false;
+	if (gw_stream_stalled(r, now))
+		*why = (struct cgn_err){.code = CGN_DEADLINE, .msg = "its node is stalled (router.stall_timeout)"};
+	else if (silent >= r->w->rules->stream_idle_timeout)
+		*why = (struct cgn_err){
+			.code = CGN_DEADLINE, .msg = "silent for too long (router.stream_idle_timeout)"};
+	if (why->code != CGN_FINE)
+		gw_judge_bad(r, BREAKER_STALL);
+	return why->code != CGN_FINE;
+}
+
 enum gw_step gw_stream(struct gw_req *r)
 {
+	struct cgn_err why;
 	cgn_arena_reset(&r->work); /* the chain and the head's strings: all used */
 	r->chain = (struct prefix_chain){NULL, 0};
-	if (r->t.closed || r->t.why.code != CGN_FINE)
-		return stream_over(r, &r->t.why);
-	cgn_nsec limit = r->w->rules->stream_idle_timeout, silent = cgn_loop_now(r->w->loop) - r->last_byte;
-	if (r->paused)
-		silent = 0; /* the client is the slow one; write_timeout is the server's */
-	if (silent < limit)
-		return gw_park(r, WAIT_ENGINE, limit - silent);
-	return stream_over(r, &(struct cgn_err){.code = CGN_DEADLINE,
-				      .msg = "silent for too long (router.stream_idle_timeout)"});
+	if (stream_is_dead(r, &why))
+		return stream_over(r, &why);
+	return gw_park(r, WAIT_ENGINE, gw_look_again(r));
 }
 
 enum gw_step gw_answer(struct gw_req *r)

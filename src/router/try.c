@@ -120,11 +120,12 @@ static void send_request(struct gw_req *r)
 		grpc_half_close(r->t.call);
 }
 
-void gw_try_start(struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket)
+void gw_try_start(
+	struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket, enum breaker_gate gate)
 {
 	struct gw_try *t = &r->t;
 	CGN_MUST(!t->ticket.booked && t->call == NULL);
-	*t = (struct gw_try){.slot = node->slot, .ticket = *ticket, .sent_at = cgn_loop_now(r->w->loop)};
+	*t = (struct gw_try){.slot = node->slot, .ticket = *ticket, .gate = gate, .sent_at = cgn_loop_now(r->w->loop)};
 	t->node_id = cgn_arena_strz(&r->arena, cgn_str_of(node->id));
 	cgn_rc rc = gw_link_get(r->w, node, &t->link, &t->why);
 	if (cgn_ok(rc)) {
@@ -146,6 +147,8 @@ void gw_try_start(struct gw_req *r, const struct view_node *node, const struct c
 void gw_try_end(struct gw_req *r)
 {
 	struct gw_try *t = &r->t;
+	if (t->ticket.booked)
+		gw_judge_left(r); /* unless it was judged: its client went */
 	if (t->call != NULL)
 		grpc_cancel(&t->call);
 	if (t->link != NULL)
@@ -155,16 +158,38 @@ void gw_try_end(struct gw_req *r)
 
 /* ---- waiting for the first byte ---- */
 
-/* Another node may do better: the answer says so, or there is none. */
-static bool status_is_retried(int status)
+/* What an answer says of its node; BREAKER_FAILURES: nothing bad. */
+static enum breaker_failure failure_of_status(int status)
 {
-	return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
+	if (status == 429)
+		return BREAKER_FULL;
+	bool failed = status == 500 || status == 502 || status == 503 || status == 504;
+	return failed ? BREAKER_STATUS : BREAKER_FAILURES;
 }
 
-static bool failure_is_retried(enum cgn_code c)
+/* And what does a try without an answer say? BREAKER_FAILURES: that the request is at fault. */
+static enum breaker_failure failure_of(const struct gw_try *t)
 {
-	return c != CGN_INVALID && c != CGN_UNSUPPORTED && c != CGN_UNAUTHENTICATED && c != CGN_FORBIDDEN &&
-	       c != CGN_TOO_LARGE;
+	enum cgn_code c = t->why.code;
+	if (c == CGN_INVALID || c == CGN_UNSUPPORTED || c == CGN_UNAUTHENTICATED || c == CGN_FORBIDDEN ||
+		c == CGN_TOO_LARGE)
+		return BREAKER_FAILURES;
+	if (c == CGN_OVERLOADED)
+		return BREAKER_FULL;
+	if (c == CGN_DEADLINE)
+		return BREAKER_STALL;
+	return c == CGN_UNAVAILABLE && !t->head_seen ? BREAKER_CONNECT : BREAKER_RESET;
+}
+
+/* Is it worth another node's time, is there one, and does the budget allow it? Takes from the budget. */
+static bool may_retry(struct gw_req *r, enum breaker_failure how)
+{
+	if (how == BREAKER_FAILURES || (r->w->rules->retry_on & 1U << how) == 0 || !gw_can_retry(r))
+		return false;
+	if (retry_budget_take(&r->w->budget, cgn_loop_now(r->w->loop)))
+		return true;
+	metric_add(METRIC_ONE(RETRIES_DENIED), 1);
+	return false;
 }
 
 /* A node that failed must not become the favourite of what it failed at. */
@@ -211,17 +236,26 @@ static enum gw_step try_failed(struct gw_req *r)
 {
 	struct cgn_err why = r->t.why;
 	if (why.code == CGN_FINE)
-		why = (struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "it ended without an answer"};
+		why = r->t.why = (struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "it ended without an answer"};
+	enum breaker_failure how = failure_of(&r->t);
 	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->id), F_STR("node", r->t.node_id),
 		F_U64("try", r->tries), F_STR("code", cgn_code_name(why.code)), F_STR("why", why.msg));
-	if (failure_is_retried(why.code) && gw_can_retry(r))
-		return again(r, why.code == CGN_OVERLOADED ? "node_full" : "failed");
+	if (how == BREAKER_FAILURES)
+		gw_judge_left(r);
+	else
+		gw_judge_bad(r, how);
+	if (may_retry(r, how))
+		return again(r, how == BREAKER_FULL ? "node_full" : how == BREAKER_STALL ? "stall" : "failed");
 	return give_up(r, why.code, why.msg);
 }
 
 static enum gw_step first_byte(struct gw_req *r)
 {
 	chooser_begun(r->w->chooser, &r->t.ticket, cgn_loop_now(r->w->loop));
+	if (failure_of_status(r->t.status) == BREAKER_FAILURES)
+		gw_judge_begun(r);
+	else
+		gw_judge_bad(r, failure_of_status(r->t.status));
 	gw_send_head(r);
 	if (r->t.first_data.p != NULL)
 		gw_relay(r, r->t.first_data);
@@ -229,19 +263,32 @@ static enum gw_step first_byte(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
+/* Nothing came, and nothing says why. */
+static enum gw_step too_late(struct gw_req *r, enum breaker_failure how, const char *why)
+{
+	gw_judge_bad(r, how);
+	if (may_retry(r, how))
+		return again(r, breaker_failure_text(how));
+	return give_up(r, CGN_DEADLINE, why);
+}
+
 enum gw_step gw_dispatch(struct gw_req *r)
 {
 	struct gw_try *t = &r->t;
 	cgn_nsec waited = cgn_loop_now(r->w->loop) - t->sent_at, limit = r->w->rules->first_byte_timeout;
+	enum breaker_failure said = t->head_seen ? failure_of_status(t->status) : BREAKER_FAILURES;
 	if (t->why.code != CGN_FINE || (t->closed && !t->head_seen))
 		return try_failed(r);
-	if (t->head_seen && status_is_retried(t->status) && gw_can_retry(r))
-		return again(r, t->status == 429 ? "engine_429" : "engine_5xx");
+	if (said != BREAKER_FAILURES && may_retry(r, said)) {
+		gw_judge_bad(r, said);
+		return again(r, said == BREAKER_FULL ? "engine_429" : "engine_5xx");
+	}
 	if (t->first_data.p != NULL || t->closed)
 		return first_byte(r);
-	if (waited < limit)
-		return gw_park(r, WAIT_ENGINE, limit - waited);
-	if (gw_can_retry(r))
-		return again(r, "timeout");
-	return give_up(r, CGN_DEADLINE, "no first byte in time (router.first_byte_timeout)");
+	if (waited >= limit)
+		return too_late(r, BREAKER_TIMEOUT, "no first byte in time (router.first_byte_timeout)");
+	if (gw_node_stalled(r, t->sent_at))
+		return too_late(r, BREAKER_STALL, "its node is stalled");
+	cgn_nsec look = gw_look_again(r);
+	return gw_park(r, WAIT_ENGINE, look < limit - waited ? look : limit - waited);
 }

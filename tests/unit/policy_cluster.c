@@ -497,9 +497,9 @@ static void candidates_carry_the_cells_and_skip_the_excluded(void **state)
 	struct cluster_view *v = view_of(c);
 	struct route_cand cand[3];
 	const struct view_model *m = view_model_find(v, CGN_STR("m"));
-	assert_int_equal(view_candidates(m, c->cells, NULL, 0, cand), 3);
+	assert_int_equal(view_candidates(m, c->cells, &(struct view_ask){0}, cand), 3);
 	assert_true(cand[0].slot < cand[1].slot && cand[1].slot < cand[2].slot);
-	assert_int_equal(view_candidates(m, c->cells, &two, 1, cand), 2);
+	assert_int_equal(view_candidates(m, c->cells, &(struct view_ask){&two, 1, false, 0}, cand), 2);
 	assert_int_equal(cand[1].slot, three);
 	assert_int_equal(cand[1].inflight, 7);
 	assert_int_equal(cand[1].others, 2);

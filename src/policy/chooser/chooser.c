@@ -157,7 +157,8 @@ struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask)
 		.answer_tokens = ANSWER_TOKENS};
 	if (m == NULL || !room(c, m->n_ready + 1))
 		return (struct choose_pick){.verdict = ROUTE_NONE};
-	size_t n = view_candidates(m, c->shared.cells, ask->excluded, ask->n_excluded, c->cands);
+	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN, .now = ask->now};
+	size_t n = view_candidates(m, c->shared.cells, &who, c->cands);
 	n = pin_apply(c->cands, n, ask->pin);
 	held_fill(c, ask, n);
 	score.common = worth_fill(c, ask, n);

@@ -111,6 +111,7 @@ static void settle(struct cluster *c, struct cluster_node *n, struct cluster_ord
 		return;
 	cluster_move(c, n, to);
 	out->publish = true;
+	out->recovered = to == NODE_READY;
 }
 
 static struct cluster_orders orders_for(const struct cluster_node *n)
@@ -168,6 +169,8 @@ static void cell_reset(struct cluster *c, uint16_t slot)
 	atomic_store_explicit(&cell->trust_ppm, 1000000, memory_order_relaxed);
 	atomic_store_explicit(&cell->answer_ppm, 1000000, memory_order_relaxed);
 	atomic_store_explicit(&cell->block_millitokens, 0, memory_order_relaxed);
+	atomic_store_explicit(&cell->breaker, 0, memory_order_relaxed);
+	pulse_reset(&cell->pulse);
 }
 
 double cluster_cell_answer_share(const struct cluster_cell *cell)

@@ -8,6 +8,8 @@
 
 #include "base/core/err.h"
 #include "base/core/list.h"
+#include "policy/breaker/breaker.h"
+#include "policy/breaker/pulse.h"
 #include "policy/proto/proto.h"
 #include "policy/routing/routing.h"
 
@@ -58,6 +60,8 @@ struct cluster_cell {
 	_Atomic uint32_t trust_ppm;        /* workers: cluster_cell_believe */
 	_Atomic uint32_t answer_ppm;       /* workers: share of an answer that the next turn finds in cache */
 	_Atomic uint32_t block_millitokens; /* workers: tokens in a block of our chains, as engines count them; 0: not known yet */
+	breaker_word breaker; /* workers and the control loop: breaker_apply */
+	struct pulse pulse;
 };
 
 /* One request ended and its engine counted: |predicted| tokens were thought to be in its cache and |actual| were. Any thread; two at once may
@@ -87,6 +91,7 @@ struct cluster_orders {
 	enum cluster_watch_order watch;
 	bool publish;  /* workers must see a new view */
 	bool forget;   /* what was recorded for the slot no longer holds */
+	bool recovered; /* it is ready, and was not: its breaker need not wait */
 	uint16_t slot; /* of the node that all this is about */
 	bool had_lane; /* it is gone, and had this lane of the index */
 	uint16_t lane;

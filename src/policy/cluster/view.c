@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/cluster/view.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,29 +222,61 @@ static float share(const _Atomic uint32_t *ppm)
 	return (float)atomic_load_explicit(ppm, memory_order_relaxed) * 1e-6F;
 }
 
-size_t view_candidates(const struct view_model *m, const struct cluster_cell *cells, const uint16_t *excluded,
-	size_t n_excluded, struct route_cand *out)
+static struct route_cand cand_of(const struct view_node *node, const struct cluster_cell *cell)
+{
+	uint32_t others = atomic_load_explicit(&cell->others, memory_order_relaxed);
+	return (struct route_cand){
+		.slot = node->slot,
+		.inflight = atomic_load_explicit(&cell->inflight, memory_order_relaxed),
+		.others = others,
+		.decoding = atomic_load_explicit(&cell->decoding, memory_order_relaxed) + others,
+		.queued_tokens = (float)atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed),
+		.width = node->width,
+		.kv_usage = share(&cell->kv_usage_ppm),
+		.power_headroom = share(&cell->power_headroom_ppm),
+		.name_hash = node->name_hash,
+		.lane = node->lane,
+		.fed = node->fed,
+	};
+}
+
+static uint64_t breaker_of(const struct cluster_cell *cell)
+{
+	return atomic_load_explicit(&cell->breaker, memory_order_relaxed);
+}
+
+/* Every breaker is shut: those whose is the least bad. */
+static size_t least_bad(const struct view_model *m, const struct cluster_cell *cells, const struct view_ask *ask,
+	struct route_cand *out)
 {
 	size_t n = 0;
+	unsigned least = UINT_MAX;
 	for (size_t i = 0; i < m->n_ready; i++) {
-		const struct view_node *node = m->ready[i];
-		const struct cluster_cell *cell = &cells[node->slot];
-		if (is_in(excluded, n_excluded, node->slot))
+		const struct cluster_cell *cell = &cells[m->ready[i]->slot];
+		unsigned badness = breaker_badness(breaker_of(cell));
+		if (is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot) || badness > least)
 			continue;
-		uint32_t others = atomic_load_explicit(&cell->others, memory_order_relaxed);
-		out[n++] = (struct route_cand){
-			.slot = node->slot,
-			.inflight = atomic_load_explicit(&cell->inflight, memory_order_relaxed),
-			.others = others,
-			.decoding = atomic_load_explicit(&cell->decoding, memory_order_relaxed) + others,
-			.queued_tokens = (float)atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed),
-			.width = node->width,
-			.kv_usage = share(&cell->kv_usage_ppm),
-			.power_headroom = share(&cell->power_headroom_ppm),
-			.name_hash = node->name_hash,
-			.lane = node->lane,
-			.fed = node->fed,
-		};
+		if (badness < least)
+			n = 0;
+		least = badness;
+		out[n++] = cand_of(m->ready[i], cell);
 	}
 	return n;
+}
+
+size_t view_candidates(
+	const struct view_model *m, const struct cluster_cell *cells, const struct view_ask *ask, struct route_cand *out)
+{
+	size_t n = 0;
+	bool any = ask->all;
+	for (size_t i = 0; i < m->n_ready; i++) {
+		const struct cluster_cell *cell = &cells[m->ready[i]->slot];
+		uint64_t word = breaker_of(cell);
+		if (!ask->all && word != 0 && breaker_gate(word, ask->now) == BREAKER_SHUT)
+			continue;
+		any = true;
+		if (!is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot))
+			out[n++] = cand_of(m->ready[i], cell);
+	}
+	return any ? n : least_bad(m, cells, ask, out);
 }

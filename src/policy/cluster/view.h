@@ -45,6 +45,14 @@ const struct view_model *view_model_find(
 const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id);
 const struct view_node *view_node_at(const struct cluster_view *v, uint16_t slot);
 
-/* Candidates for |m| as they are at this instant, ascending by slot, without |excluded| slots. |out| has room for m->n_ready. */
-size_t view_candidates(const struct view_model *m, const struct cluster_cell *cells, const uint16_t *excluded,
-	size_t n_excluded, struct route_cand *out);
+struct view_ask {
+	const uint16_t *excluded; /* slots that were tried */
+	size_t n_excluded;
+	bool all; /* whatever their breakers say: somebody asked for a certain node */
+	cgn_nsec now;
+};
+/* Candidates for |m| as they are at this instant, ascending by slot. |out| has room for m->n_ready. Nodes whose breaker is shut are left
+ * out, unless that is true of every ready node, tried ones too: then those are offered whose breakers are the least bad, for a guess that may
+ * be wrong beats an answer that is. */
+size_t view_candidates(
+	const struct view_model *m, const struct cluster_cell *cells, const struct view_ask *ask, struct route_cand *out);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config: what no single row can say: keys that need each other, addresses, names that must be unique. */
+#include "policy/breaker/breaker.h"
 #include "policy/config/config_priv.h"
 
 /* Where the value of a global key came from. */
@@ -239,12 +240,27 @@ static cgn_rc check_tenants(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static cgn_rc check_retry(const struct config *c, struct cgn_err *err)
+{
+	const struct config_list *on = &c->router.retry.on;
+	for (size_t i = 0; i < on->n; i++) {
+		if (breaker_failure_bit(on->v[i]) != 0)
+			continue;
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf words = {0};
+		breaker_failure_words(&words);
+		return CGN_FAIL(err, INVALID, "%s: router.retry.on has \"%.40s\", must be some of: %s",
+			origin(c, "router.retry.on"), on->v[i], cgn_buf_z(&words));
+	}
+	return CGN_OK;
+}
+
 CGN_RC config_check(struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_addresses(c, err));
 	CGN_TRY(check_security(c, err));
 	CGN_TRY(check_state(c, err));
 	CGN_TRY(check_weights(c, err));
+	CGN_TRY(check_retry(c, err));
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));
 	CGN_TRY(check_tenants(c, err));

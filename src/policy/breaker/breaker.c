@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/breaker/breaker.h"
+
+#include <string.h>
+
+/* state 2 | reason 4 | level 4 | streak 8 | time 46, in milliseconds. The time is when it is half-open (open), or until when an opening counts
+ * as one more of the same trouble (closed). */
+enum { CLOSED, OPEN, PROBING };
+#define LEVEL_MAX  15U
+#define STREAK_MAX 255U
+#define TIME_MAX   ((UINT64_C(1) << 46) - 1)
+
+struct fields {
+	unsigned state, reason, level, streak;
+	uint64_t ms;
+};
+
+static struct fields unpack(uint64_t w)
+{
+	return (struct fields){.state = w & 3,
+		.reason = w >> 2 & 15,
+		.level = w >> 6 & 15,
+		.streak = w >> 10 & 255,
+		.ms = w >> 18};
+}
+
+static uint64_t pack(const struct fields *f)
+{
+	uint64_t ms = f->ms < TIME_MAX ? f->ms : TIME_MAX;
+	return (uint64_t)f->state | (uint64_t)f->reason << 2 | (uint64_t)f->level << 6 |
+	       (uint64_t)f->streak << 10 | ms << 18;
+}
+
+/* Rounded up, so that nothing is due too early. */
+static uint64_t ms_of(cgn_nsec t)
+{
+	return t / CGN_MSEC + (t % CGN_MSEC != 0);
+}
+
+static const struct {
+	const char *text;
+	bool counts, retriable;
+} failure_rows[BREAKER_FAILURES] = {
+#define FAILURE(id, text, counts, retriable, help) {text, counts, retriable},
+#include "policy/breaker/failures.def"
+#undef FAILURE
+};
+
+static const struct {
+	const char *text, *label;
+} reason_rows[BREAKER_REASONS] = {
+	{"", ""},
+#define REASON(id, text, label) {text, label},
+#include "policy/breaker/reasons.def"
+#undef REASON
+};
+
+const char *breaker_failure_text(enum breaker_failure f)
+{
+	CGN_MUST((unsigned)f < BREAKER_FAILURES);
+	return failure_rows[f].text;
+}
+
+bool breaker_failure_counts(enum breaker_failure f)
+{
+	CGN_MUST((unsigned)f < BREAKER_FAILURES);
+	return failure_rows[f].counts;
+}
+
+unsigned breaker_failure_bit(const char *text)
+{
+	for (unsigned i = 0; i < BREAKER_FAILURES; i++)
+		if (failure_rows[i].retriable && strcmp(failure_rows[i].text, text) == 0)
+			return 1U << i;
+	return 0;
+}
+
+void breaker_failure_words(struct cgn_buf *out)
+{
+	const char *comma = "";
+	for (unsigned i = 0; i < BREAKER_FAILURES; i++) {
+		if (!failure_rows[i].retriable)
+			continue;
+		cgn_buf_fmt(out, "%s%s", comma, failure_rows[i].text);
+		comma = ", ";
+	}
+}
+
+const char *breaker_reason_text(enum breaker_reason r)
+{
+	CGN_MUST((unsigned)r < BREAKER_REASONS);
+	return reason_rows[r].text;
+}
+
+const char *breaker_reason_label(enum breaker_reason r)
+{
+	CGN_MUST((unsigned)r < BREAKER_REASONS);
+	return reason_rows[r].label;
+}
+
+/* ---- steps ---- */
+
+static cgn_nsec duration(const struct breaker_rules *rules, unsigned level)
+{
+	cgn_nsec d = rules->open_for;
+	for (unsigned i = 0; i < level && d < BREAKER_OPEN_MAX; i++)
+		d *= 2;
+	return d < BREAKER_OPEN_MAX || level == 0 ? d : BREAKER_OPEN_MAX;
+}
+
+static void open_it(
+	struct fields *f, const struct breaker_rules *rules, const struct breaker_input *in, unsigned reason)
+{
+	bool again = f->state != CLOSED || in->now / CGN_MSEC < f->ms;
+	double jitter = in->jitter > 0 ? (in->jitter < 1 ? in->jitter : 1) : 0;
+	if (!again)
+		f->level = 0;
+	else if (f->level < LEVEL_MAX)
+		f->level++;
+	cgn_nsec d = duration(rules, f->level);
+	f->state = OPEN;
+	f->reason = reason;
+	f->ms = ms_of(in->now + d + (cgn_nsec)((double)d * BREAKER_JITTER * jitter));
+}
+
+/* Trouble that comes back within twice the time that it was open for is the same trouble. */
+static void close_it(struct fields *f, const struct breaker_rules *rules, cgn_nsec now)
+{
+	f->ms = ms_of(now + 2 * duration(rules, f->level));
+	f->state = CLOSED;
+	f->reason = BREAKER_FOR_NOTHING;
+	f->streak = 0;
+}
+
+static void failed(struct fields *f, const struct breaker_rules *rules, const struct breaker_input *in)
+{
+	if (f->state != CLOSED)
+		return; /* it was sent before */
+	if (f->streak < STREAK_MAX)
+		f->streak++;
+	if (rules->failures > 0 && f->streak >= rules->failures)
+		open_it(f, rules, in, BREAKER_FOR_FAILURES);
+}
+
+static void probe_ended(struct fields *f, const struct breaker_rules *rules, const struct breaker_input *in)
+{
+	if (in->event == BREAKER_PROBE_OK && f->state != CLOSED)
+		close_it(f, rules, in->now);
+	else if (in->event == BREAKER_PROBE_BAD && f->state == PROBING)
+		open_it(f, rules, in, f->reason);
+	else if (in->event == BREAKER_PROBE_LEFT && f->state == PROBING)
+		f->state = OPEN; /* whose time is over */
+}
+
+uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const struct breaker_input *in)
+{
+	struct fields f = unpack(word);
+	switch (in->event) {
+	case BREAKER_OK:
+		if (f.state == CLOSED)
+			f.streak = 0;
+		break;
+	case BREAKER_FAILED:
+		failed(&f, rules, in);
+		break;
+	case BREAKER_CLAIM:
+		if (breaker_gate(word, in->now) == BREAKER_PROBE)
+			f.state = PROBING;
+		break;
+	case BREAKER_PROBE_OK:
+	case BREAKER_PROBE_BAD:
+	case BREAKER_PROBE_LEFT:
+		probe_ended(&f, rules, in);
+		break;
+	case BREAKER_TRIP:
+		if (breaker_state(word, in->now) != BREAKER_OPEN)
+			open_it(&f, rules, in, in->reason);
+		break;
+	case BREAKER_HINT:
+		if (f.state == OPEN && f.ms > in->now / CGN_MSEC)
+			f.ms = in->now / CGN_MSEC;
+		break;
+	}
+	return pack(&f);
+}
+
+struct breaker_change breaker_apply(
+	breaker_word *w, const struct breaker_rules *rules, const struct breaker_input *in)
+{
+	struct breaker_change c = {.was = atomic_load_explicit(w, memory_order_relaxed)};
+	do
+		c.is = breaker_step(c.was, rules, in);
+	while (c.is != c.was && !atomic_compare_exchange_weak_explicit(
+					w, &c.was, c.is, memory_order_relaxed, memory_order_relaxed));
+	return c;
+}
+
+/* ---- what it says ---- */
+
+enum breaker_state breaker_state(uint64_t word, cgn_nsec now)
+{
+	struct fields f = unpack(word);
+	if (f.state == CLOSED)
+		return BREAKER_CLOSED;
+	return f.state == PROBING || now / CGN_MSEC >= f.ms ? BREAKER_HALF_OPEN : BREAKER_OPEN;
+}
+
+const char *breaker_state_text(enum breaker_state s)
+{
+	static const char *const names[] = {"closed", "half-open", "open"};
+	CGN_MUST((unsigned)s < CGN_COUNT(names));
+	return names[s];
+}
+
+enum breaker_reason breaker_why(uint64_t word)
+{
+	unsigned reason = unpack(word).reason;
+	return reason < BREAKER_REASONS ? (enum breaker_reason)reason : BREAKER_FOR_NOTHING;
+}
+
+bool breaker_opened(const struct breaker_change *c)
+{
+	struct fields was = unpack(c->was), is = unpack(c->is);
+	return is.state == OPEN && (was.state == CLOSED || was.level != is.level || was.ms < is.ms);
+}
+
+bool breaker_closed(const struct breaker_change *c)
+{
+	return unpack(c->was).state != CLOSED && unpack(c->is).state == CLOSED;
+}
+
+cgn_nsec breaker_left(uint64_t word, cgn_nsec now)
+{
+	return breaker_state(word, now) == BREAKER_OPEN ? unpack(word).ms * CGN_MSEC - now : 0;
+}
+
+void breaker_text(uint64_t word, cgn_nsec now, struct cgn_buf *out)
+{
+	struct fields f = unpack(word);
+	enum breaker_state s = breaker_state(word, now);
+	cgn_buf_putz(out, breaker_state_text(s));
+	if (s == BREAKER_HALF_OPEN) {
+		cgn_buf_putz(out, f.state == PROBING ? ": a request is trying it" : ": waits for a request");
+		return;
+	}
+	if (s == BREAKER_CLOSED && f.streak > 0)
+		cgn_buf_fmt(out, ": %u failure%s in a row", f.streak, f.streak > 1 ? "s" : "");
+	if (s == BREAKER_CLOSED)
+		return;
+	cgn_buf_putz(out, ": ");
+	if (f.reason == BREAKER_FOR_FAILURES)
+		cgn_buf_fmt(out, "%u ", f.streak);
+	cgn_buf_fmt(out, "%s, %llu s left", breaker_reason_text(breaker_why(word)),
+		(unsigned long long)((breaker_left(word, now) + CGN_SEC - 1) / CGN_SEC));
+}
+
+enum breaker_gate breaker_gate(uint64_t word, cgn_nsec now)
+{
+	struct fields f = unpack(word);
+	if (f.state == CLOSED)
+		return BREAKER_PASS;
+	return f.state == OPEN && now / CGN_MSEC >= f.ms ? BREAKER_PROBE : BREAKER_SHUT;
+}
+
+unsigned breaker_badness(uint64_t word)
+{
+	struct fields f = unpack(word);
+	bool silent = f.reason == BREAKER_FOR_STALL || f.reason == BREAKER_FOR_SILENT;
+	return f.level + (silent ? LEVEL_MAX + 1 : 0);
+}

@@ -11,7 +11,7 @@
 #include "base/sse/sse.h"
 #include "ctl/ctl.h"
 #include "ctl/origin.h"
-#include "ctl/samples.h"
+#include "base/samples/samples.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "ctl/ctl.h"
-#include "ctl/samples.h"
+#include "base/samples/samples.h"
 #include "ctl/workload.h"
 #include "io/loop/loop.h"
 #include "policy/kvindex/kvindex.h"

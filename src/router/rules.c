@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "policy/chooser/chooser.h"
 #include "router/kit.h"
 
 #define RULES_TAG   0x64d10e01U
@@ -83,12 +84,7 @@ CGN_RC gw_rules_new(
 	cgn_arena_init(&r->arena, RULES_LIMIT);
 	r->keys = *keys;
 	*keys = NULL;
-	r->route.weights = (struct route_weights){cfg->router.score_weights.kv, cfg->router.score_weights.load,
-		cfg->router.score_weights.power, cfg->router.score_weights.capacity};
-	r->route.tiers = (struct route_tiers){{(float)cfg->router.tier_weights.gpu, (float)cfg->router.tier_weights.ram,
-		(float)cfg->router.tier_weights.ssd, (float)cfg->router.tier_weights.remote}};
-	CGN_MUST(route_policy_find(cgn_str_of(config_enum_text(cfg->router.policy)), &r->route.policy));
-	r->route.session_bound = cfg->router.session_bound;
+	choose_rules_fill(cfg, &r->route);
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
 	r->first_byte_timeout = cfg->router.first_byte_timeout;
@@ -101,7 +97,6 @@ CGN_RC gw_rules_new(
 	r->retry_budget = cfg->router.retry.budget;
 	r->stall_timeout = cfg->router.stall_timeout;
 	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
-	r->route.max_inflight = cfg->router.admission.max_concurrent_per_replica;
 	if (!models_fill(r, cfg) || !tenants_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");

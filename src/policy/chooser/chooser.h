@@ -56,6 +56,9 @@ struct choose_ticket {
 
 /* Tokens in a block of the prompt's chain at the node of |cell|, about. */
 float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_cell *cell);
+/* What a configuration says about choosing. */
+struct config;
+void choose_rules_fill(const struct config *cfg, struct route_rules *out);
 
 struct chooser;
 /* |seed|: where turns begin, so that several routers do not go through equal nodes in step. NO_MEMORY; TOO_LARGE: the index has all the

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench replay: a trace against nodes that do not exist, chosen for by the router's own code in virtual time; once for each policy. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "ctl/ctl.h"
+#include "io/disk/disk.h"
+#include "io/loop/loop.h"
+#include "policy/chooser/chooser.h"
+#include "policy/config/config.h"
+#include "policy/replay/replay.h"
+
+#define MAX_TRACE  ((size_t)4 << 30)
+#define MAX_CONFIG ((size_t)1 << 20)
+#define MAX_CASES  16
+#define MAX_CACHES 16
+
+struct one {
+	char policy[32];
+	struct route_rules rules;
+	struct replay_result result;
+	double wall_s;
+};
+
+struct bench {
+	const char *path;
+	struct trace trace;
+	struct replay_cfg cfg;
+	struct route_rules rules; /* but for the policy */
+	struct one cases[MAX_CASES];
+	size_t n_cases;
+	uint64_t caches[MAX_CACHES];
+	struct trace_found found[MAX_CACHES], ideal;
+	size_t n_caches;
+	const char *showing; /* policy, for the progress bar */
+	bool terminal;
+};
+
+static void progress(void *user, double part)
+{
+	const struct bench *b = user;
+	char bar[31] = {0};
+	for (size_t i = 0; i < 30; i++)
+		bar[i] = (double)i < part * 30 ? '#' : '.';
+	(void)fprintf(stderr, "\r\033[K[%s] %3.0f %% %s", bar, part * 100, b->showing);
+}
+
+static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
+{
+	struct replay_cfg cfg = b->cfg;
+	cgn_nsec began = cgn_clock_now();
+	b->showing = o->policy;
+	cfg.rules = &o->rules;
+	cfg.progress = b->terminal ? progress : NULL;
+	cfg.user = b;
+	CGN_TRY(replay_run(&b->trace, &cfg, &o->result, err));
+	o->wall_s = (double)(cgn_clock_now() - began) / 1e9;
+	return CGN_OK;
+}
+
+/* ---- report ---- */
+
+static void put_ms(struct json_out *o, const char *key, struct samples *s)
+{
+	json_key(o, key);
+	samples_json(s, o);
+}
+
+static void put_u64(struct json_out *o, const char *key, uint64_t v)
+{
+	json_key(o, key);
+	json_put_u64(o, v);
+}
+
+static void put_f64(struct json_out *o, const char *key, double v)
+{
+	json_key(o, key);
+	json_put_f64(o, v);
+}
+
+static void put_case(struct bench *b, struct one *c, struct json_out *o)
+{
+	struct replay_result *r = &c->result;
+	double ideal = trace_found_ratio(b->ideal);
+	json_open(o, '{');
+	json_key(o, "policy");
+	json_put_z(o, c->policy);
+	put_f64(o, "hit_ratio", replay_hit_ratio(r));
+	put_f64(o, "ideal_hit_ratio", ideal);
+	put_f64(o, "of_ideal", ideal > 0 ? replay_hit_ratio(r) / ideal : 1);
+	put_ms(o, "ttft_ms", &r->ttft);
+	put_ms(o, "itl_ms", &r->itl);
+	put_ms(o, "request_itl_ms", &r->per_token);
+	put_f64(o, "imbalance", r->imbalance);
+	put_f64(o, "imbalance_busy", r->imbalance_busy);
+	put_f64(o, "imbalance_requests", r->imbalance_requests);
+	put_u64(o, "requests", r->requests);
+	put_u64(o, "done", r->done);
+	put_u64(o, "refused", r->refused_full + r->refused_too_large);
+	put_u64(o, "refused_too_large", r->refused_too_large);
+	put_u64(o, "waited", r->waited);
+	put_u64(o, "prompt_blocks", r->prompt_blocks);
+	put_u64(o, "cached_blocks", r->cached_blocks);
+	put_u64(o, "expected_blocks", r->expected_blocks);
+	put_u64(o, "evicted_blocks", r->evicted_blocks);
+	put_u64(o, "preempted", r->preempted);
+	put_f64(o, "virtual_seconds", (double)r->ended / 1e9);
+	json_close(o, '}');
+}
+
+static void put_caches(const struct bench *b, struct json_out *o)
+{
+	json_key(o, "one_cache");
+	json_open(o, '[');
+	for (size_t i = 0; i < b->n_caches; i++) {
+		json_open(o, '{');
+		put_u64(o, "blocks", b->caches[i]);
+		put_f64(o, "hit_ratio", trace_found_ratio(b->found[i]));
+		json_close(o, '}');
+	}
+	json_close(o, ']');
+}
+
+static void report_json(struct bench *b, struct cgn_buf *out)
+{
+	struct json_out o = json_out_to(out);
+	const char *slash = strrchr(b->path, '/');
+	json_open(&o, '{');
+	json_key(&o, "bench");
+	json_put_z(&o, "replay");
+	json_key(&o, "trace");
+	json_put_z(&o, slash != NULL ? slash + 1 : b->path);
+	put_u64(&o, "requests", b->trace.n);
+	put_u64(&o, "block_tokens", b->trace.block_tokens);
+	put_u64(&o, "prompt_blocks", b->trace.n_ids);
+	put_u64(&o, "distinct_blocks", b->ideal.distinct);
+	put_u64(&o, "nodes", b->cfg.nodes);
+	put_u64(&o, "blocks", b->cfg.blocks);
+	put_f64(&o, "speed", b->cfg.speed);
+	put_u64(&o, "seed", b->cfg.seed);
+	put_f64(&o, "events_delay_ms", (double)b->cfg.told_after / 1e6);
+	put_f64(&o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
+	put_caches(b, &o);
+	json_key(&o, "results");
+	json_open(&o, '[');
+	for (size_t i = 0; i < b->n_cases; i++)
+		put_case(b, &b->cases[i], &o);
+	json_close(&o, ']');
+	json_close(&o, '}');
+	cgn_buf_char(out, '\n');
+}
+
+static void say_head(const struct bench *b)
+{
+	char blocks[32];
+	(void)snprintf(blocks, sizeof blocks, b->cfg.blocks > 0 ? "%u" : "unlimited", b->cfg.blocks);
+	(void)printf("%zu requests, %zu blocks of %u tokens (%zu distinct) in %.0f s; %u nodes of %s blocks; ideal hit ratio %.2f %%\n", b->trace.n, b->trace.n_ids,
+		b->trace.block_tokens, b->ideal.distinct, (double)b->trace.requests[b->trace.n - 1].at / 1e9 / b->cfg.speed, b->cfg.nodes, blocks,
+		100 * trace_found_ratio(b->ideal));
+	for (size_t i = 0; i < b->n_caches; i++)
+		(void)printf("one cache of %" PRIu64 " blocks, least recently used out: %.2f %%\n", b->caches[i], 100 * trace_found_ratio(b->found[i]));
+}
+
+static CGN_RC report_table(struct bench *b, struct cgn_err *err)
+{
+	static const char *const headers[] = {"POLICY", "HITS", "OF IDEAL", "TTFT P50", "P90", "P99", "ITL MEAN", "P50", "P99", "IMBALANCE", "REQUESTS", "DONE", "REFUSED", "WALL"};
+	struct ctl_table t = {0};
+	double ideal = trace_found_ratio(b->ideal);
+	say_head(b);
+	for (size_t i = 0; i < CGN_COUNT(headers); i++)
+		ctl_table_column(&t, headers[i], i > 0);
+	for (size_t i = 0; i < b->n_cases; i++) {
+		struct replay_result *r = &b->cases[i].result;
+		ctl_table_cell(&t, "%s", b->cases[i].policy);
+		ctl_table_cell(&t, "%.2f %%", 100 * replay_hit_ratio(r));
+		ctl_table_cell(&t, "%.1f %%", ideal > 0 ? 100 * replay_hit_ratio(r) / ideal : 100);
+		ctl_table_cell(&t, "%.1f ms", samples_ms(&r->ttft, 0.5));
+		ctl_table_cell(&t, "%.1f", samples_ms(&r->ttft, 0.9));
+		ctl_table_cell(&t, "%.1f", samples_ms(&r->ttft, 0.99));
+		ctl_table_cell(&t, "%.2f ms", samples_mean_ms(&r->itl));
+		ctl_table_cell(&t, "%.2f", samples_ms(&r->itl, 0.5));
+		ctl_table_cell(&t, "%.2f", samples_ms(&r->itl, 0.99));
+		ctl_table_cell(&t, "%.3f", r->imbalance);
+		ctl_table_cell(&t, "%.3f", r->imbalance_requests);
+		ctl_table_cell(&t, "%" PRIu64, r->done);
+		ctl_table_cell(&t, "%" PRIu64, r->refused_full + r->refused_too_large);
+		ctl_table_cell(&t, "%.1f s", b->cases[i].wall_s);
+	}
+	return ctl_table_print(&t, false, err);
+}
+
+/* ---- set-up ---- */
+
+static CGN_RC no_policy(struct cgn_str word, struct cgn_err *err)
+{
+	struct cgn_buf known = {0};
+	for (enum route_policy p = 0; p < ROUTE_POLICIES; p++)
+		cgn_buf_fmt(&known, ", %s", route_policy_text(p));
+	cgn_rc rc = CGN_FAIL(err, INVALID, "--policy: there is no policy '%.*s'; there are kv%s", (int)(word.n < 40 ? word.n : 40), word.p, cgn_buf_z(&known));
+	cgn_buf_fini(&known);
+	return rc;
+}
+
+static CGN_RC read_policies(const char *list, struct bench *b, struct cgn_err *err)
+{
+	struct cgn_str rest = cgn_str_of(list);
+	while (rest.p != NULL) {
+		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
+		struct one *o = &b->cases[b->n_cases];
+		if (b->n_cases == MAX_CASES)
+			return CGN_FAIL(err, INVALID, "--policy: more than %d policies", MAX_CASES);
+		o->rules = b->rules;
+		if (!cgn_str_copyz(o->policy, sizeof o->policy, word) || !route_policy_find(word, &o->rules.policy))
+			return no_policy(word, err);
+		b->n_cases++;
+	}
+	return CGN_OK;
+}
+
+static CGN_RC read_caches(const char *list, struct bench *b, struct cgn_err *err)
+{
+	struct cgn_str rest = cgn_str_of(list);
+	while (list != NULL && rest.p != NULL) {
+		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
+		if (b->n_caches == MAX_CACHES || !cgn_str_u64(word, &b->caches[b->n_caches]) || b->caches[b->n_caches] == 0)
+			return CGN_FAIL(err, INVALID, "--caches takes up to %d numbers of blocks from 1, separated by commas, not '%.100s'", MAX_CACHES, list);
+		b->n_caches++;
+	}
+	return CGN_OK;
+}
+
+static CGN_RC read_u32(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint32_t *out, struct cgn_err *err)
+{
+	uint64_t v = 0;
+	CGN_TRY(ctl_flag_u64(a, name, min, max, &v, err));
+	*out = (uint32_t)v;
+	return CGN_OK;
+}
+
+static CGN_RC read_f64(const struct ctl_args *a, const char *name, double above, double most, double *out, struct cgn_err *err)
+{
+	char *end = NULL;
+	const char *text = ctl_flag(a, name);
+	*out = strtod(text, &end);
+	if (*end != '\0' || end == text || !(*out > above) || *out > most)
+		return CGN_FAIL(err, INVALID, "%s takes a number above %g and up to %g, not '%s'", name, above, most, text);
+	return CGN_OK;
+}
+
+/* The router's configuration, as far as it says how to choose. */
+static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	const char *file = ctl_flag(a, "--config"), *sets[CTL_MAX_FLAGS];
+	struct config *cfg = NULL;
+	size_t n = 0;
+	while (n < CGN_COUNT(sets) && (sets[n] = ctl_flag_nth(a, "--set", n)) != NULL)
+		n++;
+	if (file != NULL)
+		CGN_TRY(disk_read_file(file, MAX_CONFIG, &text, err));
+	CGN_TRY(config_load(file != NULL ? file : "defaults", cgn_buf_view(&text), NULL, sets, n, &cfg, err));
+	choose_rules_fill(cfg, &b->rules);
+	config_free(&cfg);
+	return CGN_OK;
+}
+
+static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	b->cfg = replay_defaults;
+	CGN_TRY(read_u32(a, "--nodes", 1, REPLAY_MAX_NODES, &b->cfg.nodes, err));
+	CGN_TRY(read_u32(a, "--blocks", 0, 1U << 26, &b->cfg.blocks, err));
+	CGN_TRY(read_u32(a, "--seed", 0, UINT32_MAX, &b->cfg.seed, err));
+	CGN_TRY(read_f64(a, "--speed", 0, 1e6, &b->cfg.speed, err));
+	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.told_after, err));
+	CGN_TRY(read_rules(a, b, err));
+	CGN_TRY(read_caches(ctl_flag(a, "--caches"), b, err));
+	return read_policies(ctl_flag(a, "--policy"), b, err);
+}
+
+static CGN_RC read_trace(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	uint64_t limit = 0;
+	uint32_t block_tokens = 0;
+	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
+	CGN_TRY(read_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &block_tokens, err));
+	b->path = a->words[0];
+	CGN_TRY(disk_read_file(b->path, MAX_TRACE, &text, err));
+	CGN_TRY(trace_parse(cgn_buf_view(&text), b->path, block_tokens, (size_t)limit, &b->trace, err));
+	CGN_TRY(trace_one_cache(&b->trace, 0, &b->ideal, err));
+	for (size_t i = 0; i < b->n_caches; i++)
+		CGN_TRY(trace_one_cache(&b->trace, b->caches[i], &b->found[i], err));
+	return CGN_OK;
+}
+
+static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	struct cgn_buf out = {0};
+	CGN_TRY(read_flags(a, b, err));
+	CGN_TRY(read_trace(a, b, err));
+	for (size_t i = 0; i < b->n_cases; i++)
+		CGN_TRY(run_one(b, &b->cases[i], err));
+	if (b->terminal)
+		(void)fputs("\r\033[K", stderr);
+	if (!a->json)
+		return report_table(b, err);
+	report_json(b, &out);
+	return ctl_print(&out, err);
+}
+
+CGN_RC ctl_bench_replay(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct bench *b = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	b->terminal = ctl_is_terminal(STDERR_FILENO);
+	cgn_rc rc = bench(a, b, err);
+	for (size_t i = 0; i < b->n_cases; i++)
+		replay_result_fini(&b->cases[i].result);
+	trace_fini(&b->trace);
+	free(b);
+	return rc;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/chooser/chooser.h"
+#include "policy/config/config.h"
+
+void choose_rules_fill(const struct config *cfg, struct route_rules *out)
+{
+	*out = (struct route_rules){
+		.weights = {cfg->router.score_weights.kv, cfg->router.score_weights.load, cfg->router.score_weights.power,
+			cfg->router.score_weights.capacity},
+		.tiers = {{(float)cfg->router.tier_weights.gpu, (float)cfg->router.tier_weights.ram, (float)cfg->router.tier_weights.ssd,
+			(float)cfg->router.tier_weights.remote}},
+		.max_inflight = cfg->router.admission.max_concurrent_per_replica,
+		.session_bound = cfg->router.session_bound,
+	};
+	CGN_MUST(route_policy_find(cgn_str_of(config_enum_text(cfg->router.policy)), &out->policy));
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/samples/samples.h"
+
+static void close_to(double got, double want)
+{
+	assert_true(got > want - 1e-9 && got < want + 1e-9);
+}
+
+static void quantiles_are_by_nearest_rank(void **state)
+{
+	(void)state;
+	struct samples s = {0};
+	for (unsigned i = 100; i >= 1; i--)
+		samples_add(&s, i * CGN_MSEC);
+	assert_int_equal(samples_count(&s), 100);
+	close_to(samples_mean_ms(&s), 50.5);
+	close_to(samples_ms(&s, 0), 1);
+	close_to(samples_ms(&s, 0.5), 50);
+	close_to(samples_ms(&s, 0.501), 51);
+	close_to(samples_ms(&s, 0.99), 99);
+	close_to(samples_ms(&s, 1), 100);
+	samples_add(&s, 1000 * CGN_MSEC); /* after it was sorted */
+	close_to(samples_ms(&s, 1), 1000);
+	samples_fini(&s);
+	assert_int_equal(samples_count(&s), 0);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+	return *x < *y ? -1 : *x > *y;
+}
+
+static void any_values_sort_as_qsort_sorts_them(void **state)
+{
+	(void)state;
+	enum { N = 5000 };
+	static uint64_t want[N];
+	for (unsigned width = 1; width <= 64; width += 9) {
+		struct samples s = {0};
+		uint64_t x = width * 0x9e3779b97f4a7c15U;
+		for (size_t i = 0; i < N; i++) {
+			x ^= x << 13;
+			x ^= x >> 7;
+			x ^= x << 17;
+			want[i] = x >> (64 - width);
+			samples_add(&s, want[i]);
+		}
+		(void)samples_ms(&s, 0.5);
+		qsort(want, N, sizeof want[0], by_value);
+		assert_memory_equal(s.ns.p, want, sizeof want);
+		samples_fini(&s);
+	}
+}
+
+static void nothing_is_nothing(void **state)
+{
+	(void)state;
+	struct samples s = {0};
+	struct cgn_buf b = {0};
+	struct json_out o = json_out_to(&b);
+	close_to(samples_ms(&s, 0.5), 0);
+	close_to(samples_mean_ms(&s), 0);
+	samples_json(&s, &o);
+	assert_string_equal(cgn_buf_z(&b), "null");
+	cgn_buf_fini(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(quantiles_are_by_nearest_rank),
+		cmocka_unit_test(any_values_sort_as_qsort_sorts_them),
+		cmocka_unit_test(nothing_is_nothing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A replay: nothing is lost, equal inputs give equal results, and what it measures is what the choice deserves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/replay/replay.h"
+
+static const struct route_rules rules = {
+	.weights = {0.55, 0.25, 0.10, 0.10}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 256, .policy = ROUTE_WEIGHTED, .session_bound = 1.25};
+static const struct route_rules in_turn = {
+	.weights = {0.55, 0.25, 0.10, 0.10}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 256, .policy = ROUTE_ROUND_ROBIN, .session_bound = 1.25};
+
+static uint64_t draw(uint64_t *s, uint64_t n)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s % n;
+}
+
+/* Conversations of |turns| turns, one after the other in random order: block 0 is everybody's, each turn has a block or two more than the last. */
+static struct trace conversations(size_t n, size_t turns, cgn_nsec gap)
+{
+	struct trace t = {.block_tokens = 512};
+	uint64_t s = 88172645463325252U, next = 1, (*ids)[200] = calloc(n, sizeof *ids);
+	size_t *len = calloc(n, sizeof *len);
+	assert_true(ids != NULL && len != NULL);
+	for (size_t i = 0; i < n * turns; i++) {
+		size_t c = draw(&s, n), more = len[c] == 0 ? 3 + draw(&s, 8) : 1 + draw(&s, 2);
+		struct trace_request r = {.at = i * gap, .output = 1 + (uint32_t)draw(&s, 200)};
+		if (len[c] > 0)
+			len[c]--; /* it was not full */
+		else
+			ids[c][len[c]++] = 0;
+		for (size_t k = 0; k < more && len[c] < CGN_COUNT(ids[0]); k++)
+			ids[c][len[c]++] = next++;
+		r.input = (uint32_t)(512 * (len[c] - 1) + 1 + draw(&s, 512));
+		assert_true(cgn_ok(trace_add(&t, &r, ids[c], len[c])));
+	}
+	free(ids);
+	free(len);
+	return t;
+}
+
+static struct replay_result run(const struct trace *t, const struct replay_cfg *cfg)
+{
+	struct replay_result r;
+	struct cgn_err err = {0};
+	if (!cgn_ok(replay_run(t, cfg, &r, &err)))
+		fail_msg("%s", err.msg);
+	return r;
+}
+
+static double ideal(const struct trace *t)
+{
+	struct trace_found f;
+	assert_true(cgn_ok(trace_one_cache(t, 0, &f, NULL)));
+	return trace_found_ratio(f);
+}
+
+static uint64_t answer_tokens(const struct trace *t)
+{
+	uint64_t n = 0;
+	for (size_t i = 0; i < t->n; i++)
+		n += t->requests[i].output;
+	return n;
+}
+
+static void nothing_is_lost(void **state)
+{
+	(void)state;
+	struct trace t = conversations(40, 10, 50 * CGN_MSEC);
+	for (unsigned mode = 0; mode < 8; mode++) {
+		struct replay_cfg cfg = replay_defaults;
+		struct replay_node all = {0};
+		cfg.rules = mode & 1 ? &in_turn : &rules;
+		cfg.blocks = mode & 2 ? 100 : 0;
+		cfg.told = !(mode & 4);
+		struct replay_result r = run(&t, &cfg);
+		assert_int_equal(r.requests, t.n);
+		assert_int_equal(r.done + r.refused_full + r.refused_too_large, t.n);
+		assert_int_equal(r.done, t.n);
+		assert_int_equal(samples_count(&r.ttft), t.n);
+		assert_int_equal(samples_count(&r.itl), answer_tokens(&t) - t.n);
+		assert_int_equal(r.prompt_blocks, t.n_ids);
+		for (uint32_t i = 0; i < r.n_nodes; i++) {
+			all.requests += r.nodes[i].requests;
+			all.answer_tokens += r.nodes[i].answer_tokens;
+			all.cached_tokens += r.nodes[i].cached_tokens;
+			assert_true(r.nodes[i].busy <= r.ended);
+		}
+		assert_int_equal(all.requests, t.n);
+		assert_int_equal(all.answer_tokens, answer_tokens(&t));
+		assert_int_equal(all.cached_tokens, r.cached_blocks * 512);
+		assert_true(cfg.blocks > 0 || r.evicted_blocks == 0);
+		assert_true(replay_hit_ratio(&r) <= ideal(&t));
+		assert_true(r.imbalance >= 1 && r.imbalance <= r.n_nodes);
+		replay_result_fini(&r);
+	}
+	trace_fini(&t);
+}
+
+static void equal_inputs_give_equal_results(void **state)
+{
+	(void)state;
+	struct trace t = conversations(30, 10, 40 * CGN_MSEC);
+	for (enum route_policy p = 0; p < ROUTE_POLICIES; p++) {
+		struct route_rules with = rules;
+		struct replay_cfg cfg = replay_defaults;
+		with.policy = p;
+		cfg.rules = &with;
+		cfg.blocks = 120;
+		struct replay_result a = run(&t, &cfg), b = run(&t, &cfg);
+		assert_int_equal(a.ttft.ns.n, b.ttft.ns.n);
+		assert_memory_equal(a.ttft.ns.p, b.ttft.ns.p, a.ttft.ns.n);
+		assert_memory_equal(a.itl.ns.p, b.itl.ns.p, a.itl.ns.n);
+		assert_memory_equal(a.nodes, b.nodes, a.n_nodes * sizeof *a.nodes);
+		assert_true(a.cached_blocks == b.cached_blocks && a.ended == b.ended);
+		replay_result_fini(&a);
+		replay_result_fini(&b);
+	}
+	trace_fini(&t);
+}
+
+/* What the product promises, at a size that a test can afford. */
+static void prefixes_are_found_and_load_is_even(void **state)
+{
+	(void)state;
+	struct trace t = conversations(300, 12, 60 * CGN_MSEC);
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = &rules;
+	struct replay_result kv = run(&t, &cfg);
+	cfg.rules = &in_turn;
+	struct replay_result turn = run(&t, &cfg);
+	assert_true(replay_hit_ratio(&kv) > 0.97 * ideal(&t));
+	assert_true(replay_hit_ratio(&kv) > 1.5 * replay_hit_ratio(&turn));
+	assert_true(kv.imbalance < 1.25);
+	assert_true(samples_ms(&kv.ttft, 0.5) < samples_ms(&turn.ttft, 0.5));
+	assert_true(samples_mean_ms(&kv.itl) < 1.03 * samples_mean_ms(&turn.itl));
+	/* What was expected came true: nothing is evicted, and news is milliseconds old. */
+	assert_true(kv.cached_blocks <= kv.expected_blocks + kv.expected_blocks / 50);
+	assert_true(kv.expected_blocks <= kv.cached_blocks + kv.cached_blocks / 50);
+	replay_result_fini(&kv);
+	replay_result_fini(&turn);
+	trace_fini(&t);
+}
+
+/* One request on one node: its time follows from the engine's pace alone. */
+static void times_are_the_engines(void **state)
+{
+	(void)state;
+	struct trace t = {.block_tokens = 512};
+	const uint64_t ids[] = {1, 2, 3, 4};
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = &rules;
+	cfg.nodes = 1;
+	assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.at = CGN_SEC, .input = 2000, .output = 3}, ids, 4)));
+	assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.at = 5 * CGN_SEC, .input = 2000, .output = 1}, ids, 4)));
+	struct replay_result r = run(&t, &cfg);
+	assert_int_equal(r.cached_blocks, 3);
+	assert_true(samples_ms(&r.ttft, 1) > 99.999 && samples_ms(&r.ttft, 1) < 100.001); /* 2000 tokens at 20,000 a second */
+	assert_true(samples_ms(&r.ttft, 0.5) > 23.199 && samples_ms(&r.ttft, 0.5) < 23.201); /* 464 of them */
+	assert_int_equal(samples_count(&r.itl), 2);
+	assert_true(samples_ms(&r.itl, 1) > 11.999 && samples_ms(&r.itl, 1) < 12.001);
+	assert_true(r.ended < 6 * CGN_SEC);
+	replay_result_fini(&r);
+	cfg.speed = 2; /* they come sooner, the engine is no faster */
+	r = run(&t, &cfg);
+	assert_true(r.ended > 2500 * CGN_MSEC && r.ended < 2600 * CGN_MSEC);
+	assert_true(samples_ms(&r.ttft, 1) > 99.999 && samples_ms(&r.ttft, 1) < 100.001);
+	replay_result_fini(&r);
+	trace_fini(&t);
+}
+
+static void what_never_fits_is_refused(void **state)
+{
+	(void)state;
+	struct trace t = {.block_tokens = 512};
+	const uint64_t ids[] = {1, 2, 3, 4, 5};
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = &rules;
+	cfg.nodes = 2;
+	cfg.blocks = 4;
+	assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.input = 2560, .output = 1}, ids, 5)));
+	assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.input = 600, .output = 5}, ids, 2)));
+	struct replay_result r = run(&t, &cfg);
+	assert_int_equal(r.refused_too_large, 1);
+	assert_int_equal(r.done, 1);
+	replay_result_fini(&r);
+	trace_fini(&t);
+}
+
+static void requests_wait_where_nodes_are_full(void **state)
+{
+	(void)state;
+	struct trace t = conversations(20, 5, CGN_MSEC);
+	struct route_rules few = rules;
+	struct replay_cfg cfg = replay_defaults;
+	few.max_inflight = 1;
+	cfg.rules = &few;
+	cfg.nodes = 2;
+	struct replay_result r = run(&t, &cfg);
+	assert_int_equal(r.done, t.n);
+	assert_true(r.waited > t.n / 2);
+	replay_result_fini(&r);
+	cfg.max_waiting = 10;
+	r = run(&t, &cfg);
+	assert_true(r.refused_full > 0);
+	assert_int_equal(r.done + r.refused_full, t.n);
+	replay_result_fini(&r);
+	trace_fini(&t);
+}
+
+/* Late news costs hits: what came just before is not known of yet. */
+static void news_takes_its_time(void **state)
+{
+	(void)state;
+	struct trace t = conversations(40, 10, 50 * CGN_MSEC);
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = &rules;
+	struct replay_result soon = run(&t, &cfg);
+	cfg.told_after = 3600 * CGN_SEC;
+	struct replay_result never = run(&t, &cfg);
+	assert_int_equal(never.expected_blocks, 0);
+	assert_true(soon.expected_blocks > 0);
+	assert_true(replay_hit_ratio(&never) < replay_hit_ratio(&soon));
+	replay_result_fini(&soon);
+	replay_result_fini(&never);
+	trace_fini(&t);
+}
+
+static void many_nodes_and_bad_bounds(void **state)
+{
+	(void)state;
+	struct trace t = conversations(50, 6, CGN_MSEC);
+	struct replay_cfg cfg = replay_defaults;
+	struct replay_result r;
+	struct cgn_err err = {0};
+	cfg.rules = &rules;
+	cfg.nodes = 500;
+	cfg.blocks = 300;
+	r = run(&t, &cfg);
+	assert_int_equal(r.done, t.n);
+	replay_result_fini(&r);
+	cfg.nodes = 0;
+	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);
+	cfg.nodes = REPLAY_MAX_NODES + 1;
+	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);
+	cfg.nodes = 1;
+	cfg.speed = 0;
+	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);
+	cfg.speed = 1;
+	cfg.step_tokens = 1;
+	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);
+	trace_fini(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_is_lost),
+		cmocka_unit_test(equal_inputs_give_equal_results),
+		cmocka_unit_test(prefixes_are_found_and_load_is_even),
+		cmocka_unit_test(times_are_the_engines),
+		cmocka_unit_test(what_never_fits_is_refused),
+		cmocka_unit_test(requests_wait_where_nodes_are_full),
+		cmocka_unit_test(news_takes_its_time),
+		cmocka_unit_test(many_nodes_and_bad_bounds),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

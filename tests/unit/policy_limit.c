@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "policy/limit/limit.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+#define START ((cgn_nsec)1000000 * CGN_SEC)
+
+static uint64_t dice(uint64_t *s) /* splitmix64 */
+{
+	uint64_t z = *s += 0x9e3779b97f4a7c15ULL;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+	return z ^ z >> 31;
+}
+
+static void rates_are_read_from_settings(void **state)
+{
+	(void)state;
+	struct limit_rate r = limit_per_second(0, 7);
+	assert_false(limit_is_set(&r));
+	r = limit_per_minute(0);
+	assert_false(limit_is_set(&r));
+	r = limit_per_second(0.5, 0);
+	assert_true(limit_is_set(&r));
+	assert_int_equal(r.burst, 1);
+	assert_true(limit_cost(&r, 1) == 2 * CGN_SEC);
+	r = limit_per_second(10.5, 0);
+	assert_int_equal(r.burst, 11);
+	r = limit_per_second(10, 3);
+	assert_int_equal(r.burst, 3);
+	assert_true(limit_cost(&r, 1) == CGN_SEC / 10);
+	r = limit_per_minute(60000);
+	assert_int_equal(r.burst, 60000);
+	assert_true(limit_cost(&r, 1) == CGN_MSEC);
+	assert_true(limit_cost(&r, 60000) == 60 * CGN_SEC);
+	r = limit_per_minute(7); /* rounded up: seven cost no less than a minute */
+	assert_true(limit_cost(&r, 1) * 7 >= 60 * CGN_SEC);
+	r = limit_per_second(0.001, UINT32_MAX);
+	assert_true(limit_cost(&r, UINT64_MAX) == LIMIT_LONGEST);
+}
+
+static void a_burst_then_the_rate(void **state)
+{
+	(void)state;
+	const struct limit_rate r = limit_per_second(10, 3);
+	uint64_t at = 0;
+	for (uint64_t i = 0; i < 3; i++) {
+		struct limit_answer a = limit_take(&r, &at, START, 1);
+		assert_true(a.granted);
+		assert_int_equal(a.left, 2 - i);
+		assert_true(a.full_in == (i + 1) * CGN_SEC / 10);
+	}
+	struct limit_answer a = limit_take(&r, &at, START, 1);
+	assert_false(a.granted);
+	assert_int_equal(a.left, 0);
+	assert_true(a.wait == CGN_SEC / 10);
+	assert_false(limit_take(&r, &at, START + a.wait - 1, 1).granted); /* the time it told was true, to the nanosecond */
+	assert_true(limit_take(&r, &at, START + a.wait, 1).granted);
+	assert_true(limit_take(&r, &at, START + 3600 * CGN_SEC, 3).granted); /* an hour saves no more than the burst */
+	assert_false(limit_take(&r, &at, START + 3600 * CGN_SEC, 1).granted);
+}
+
+static void what_is_more_than_the_bucket_is_never_granted(void **state)
+{
+	(void)state;
+	const struct limit_rate r = limit_per_minute(100);
+	uint64_t at = 0;
+	struct limit_answer a = limit_take(&r, &at, START, 101);
+	assert_false(a.granted);
+	assert_true(a.wait == LIMIT_NEVER);
+	assert_int_equal(a.left, 100);
+	assert_int_equal(at, 0);
+	assert_false(limit_take(&r, &at, START, UINT64_MAX).granted);
+	assert_true(limit_take(&r, &at, START, 100).granted);
+}
+
+static void unused_tokens_come_back_and_more_are_owed(void **state)
+{
+	(void)state;
+	const struct limit_rate r = limit_per_minute(1000);
+	uint64_t at = 0;
+	assert_true(limit_take(&r, &at, START, 900).granted);
+	limit_settle(&r, &at, START, 900, 200);
+	assert_int_equal(limit_left(&r, at - START), 800);
+	limit_settle(&r, &at, START, 0, 1700); /* it took more than there is */
+	struct limit_answer a = limit_take(&r, &at, START, 1);
+	assert_false(a.granted);
+	assert_true(a.wait > 53 * CGN_SEC && a.wait < 55 * CGN_SEC); /* 900 owed at 1000 a minute */
+	limit_settle(&r, &at, START, 5000, 0); /* a refund never makes more than a full bucket */
+	assert_true(limit_take(&r, &at, START, 1000).granted);
+	assert_false(limit_take(&r, &at, START, 1).granted);
+}
+
+static void nobody_owes_for_longer_than_an_hour(void **state)
+{
+	(void)state;
+	const struct limit_rate r = limit_per_minute(1000);
+	uint64_t at = 0;
+	limit_settle(&r, &at, START, 0, UINT64_MAX);
+	assert_true(limit_take(&r, &at, START, 1).wait <= LIMIT_MAX_DEBT + 60 * CGN_SEC);
+	assert_true(limit_take(&r, &at, START + LIMIT_MAX_DEBT + CGN_SEC, 1).granted);
+}
+
+static void a_clock_that_jumps_back_harms_little(void **state)
+{
+	(void)state;
+	const struct limit_rate r = limit_per_second(1, 1);
+	uint64_t at = 0;
+	assert_true(limit_take(&r, &at, START, 1).granted);
+	struct limit_answer a = limit_take(&r, &at, 5 * CGN_SEC, 1);
+	assert_false(a.granted);
+	assert_true(a.wait <= LIMIT_MAX_DEBT + CGN_SEC);
+	limit_settle(&r, &at, 5 * CGN_SEC, 1, 1);
+	assert_true(limit_take(&r, &at, 5 * CGN_SEC + a.wait, 1).granted); /* and from then on all is as it was */
+	assert_true(limit_take(&r, &at, 6 * CGN_SEC + a.wait, 1).granted);
+}
+
+/* Whatever is asked at whatever times: over any stretch no more than burst + rate x time is granted, and the wait that is told is true. */
+static void any_sequence_keeps_the_rate(void **state)
+{
+	(void)state;
+	uint64_t s = 7;
+	for (unsigned round = 0; round < 300; round++) {
+		const struct limit_rate r = dice(&s) % 2 == 0 ? limit_per_minute(1 + (uint32_t)(dice(&s) % (1U << dice(&s) % 31)))
+							       : limit_per_second((double)(1 + dice(&s) % 5000) / 7, (uint32_t)(dice(&s) % 50));
+		uint64_t at = 0, granted = 0;
+		cgn_nsec now = START;
+		for (unsigned i = 0; i < 400; i++) {
+			now += dice(&s) % (limit_cost(&r, r.burst) / 10 + 2);
+			uint64_t n = dice(&s) % (r.burst + r.burst / 4 + 2);
+			struct limit_answer a = limit_take(&r, &at, now, n);
+			granted += a.granted ? n : 0;
+			uint64_t most = r.burst + (uint64_t)((wide)(now - START) * r.units / r.period) + 1;
+			assert_true(granted <= most);
+			assert_true(a.left <= r.burst);
+			assert_true(a.granted || n > 0);
+			assert_true((n > r.burst) == (!a.granted && a.wait == LIMIT_NEVER));
+			if (!a.granted && a.wait != LIMIT_NEVER) {
+				uint64_t copy = at;
+				assert_false(limit_take(&r, &copy, now + a.wait - 1, n).granted);
+				assert_true(limit_take(&r, &copy, now + a.wait, n).granted);
+			}
+		}
+	}
+}
+
+/* Reserving much and settling for little is the same as having taken little, as long as nothing was refused. */
+static void settling_is_as_if_it_had_been_known(void **state)
+{
+	(void)state;
+	uint64_t s = 11;
+	for (unsigned round = 0; round < 300; round++) {
+		const struct limit_rate r = limit_per_minute(1000 + (uint32_t)(dice(&s) % 1000000));
+		uint64_t reserved_at = 0, known_at = 0, spent = 0;
+		cgn_nsec now = START;
+		for (unsigned i = 0; i < 50; i++) {
+			uint64_t used = dice(&s) % (r.burst / 100), reserved = used + dice(&s) % (r.burst / 10);
+			spent += used;
+			if (spent + reserved > r.burst)
+				break;
+			assert_true(limit_take(&r, &reserved_at, now, reserved).granted);
+			limit_settle(&r, &reserved_at, now, reserved, used);
+			assert_true(limit_take(&r, &known_at, now, used).granted);
+			assert_int_equal(reserved_at > now ? reserved_at : now, known_at > now ? known_at : now);
+		}
+	}
+}
+
+static struct limit_table *table(size_t n)
+{
+	struct limit_table *t = NULL;
+	assert_true(cgn_ok(limit_table_new(n, &t, NULL)));
+	return t;
+}
+
+static void buckets_of_two_keys_are_two(void **state)
+{
+	(void)state;
+	struct limit_table *t = table(64);
+	const struct limit_rate r = limit_per_second(1, 2);
+	for (uint64_t key = 1; key <= 2; key++) {
+		assert_true(limit_table_take(t, key, &r, START, 1).granted);
+		assert_true(limit_table_take(t, key, &r, START, 1).granted);
+		assert_false(limit_table_take(t, key, &r, START, 1).granted);
+	}
+	limit_table_settle(t, 2, &r, START, 1, 0);
+	assert_false(limit_table_take(t, 1, &r, START, 1).granted);
+	assert_true(limit_table_take(t, 2, &r, START, 1).granted);
+	limit_table_settle(t, 3, &r, START, 1, 0); /* nobody's: a refund of nothing */
+	limit_table_settle(t, 3, &r, START, 0, 2); /* but a debt is kept */
+	assert_false(limit_table_take(t, 3, &r, START, 1).granted);
+	limit_table_free(&t);
+	limit_table_free(&t);
+}
+
+static void full_buckets_are_forgotten_first(void **state)
+{
+	(void)state;
+	struct limit_table *t = table(1); /* LIMIT_WAYS places */
+	const struct limit_rate r = limit_per_second(1, 4);
+	for (uint64_t key = 1; key < LIMIT_WAYS; key++)
+		assert_true(limit_table_take(t, key, &r, START, 4).granted);
+	for (uint64_t key = 100; key < 200; key++) { /* they come and go through the one place that is left */
+		assert_true(limit_table_take(t, key, &r, START + key * 10 * CGN_MSEC, 1).granted);
+		limit_table_settle(t, key, &r, START + key * 10 * CGN_MSEC, 1, 0);
+	}
+	assert_int_equal(limit_table_forgotten(t), 0);
+	for (uint64_t key = 1; key < LIMIT_WAYS; key++)
+		assert_false(limit_table_take(t, key, &r, START + 2 * CGN_SEC, 3).granted);
+	/* with none full, the one that is nearest to it goes */
+	limit_table_settle(t, 3, &r, START + 2 * CGN_SEC, 1, 0);
+	assert_true(limit_table_take(t, 300, &r, START + 2 * CGN_SEC, 4).granted);
+	assert_true(limit_table_take(t, 301, &r, START + 2 * CGN_SEC, 4).granted);
+	assert_int_equal(limit_table_forgotten(t), 1);
+	assert_true(limit_table_take(t, 3, &r, START + 2 * CGN_SEC, 4).granted);
+	limit_table_free(&t);
+}
+
+/* ---- many threads ---- */
+
+#define THREADS 4
+#define TRIES   60000
+
+static struct {
+	struct limit_table *t;
+	struct limit_rate rate;
+	_Atomic uint64_t now, granted[3];
+	bool churn, settle;
+} crowd;
+
+static void *hammer(void *arg)
+{
+	uint64_t s = (uint64_t)(uintptr_t)arg;
+	for (unsigned i = 0; i < TRIES; i++) {
+		uint64_t key = 1 + dice(&s) % 3, now = atomic_fetch_add(&crowd.now, 50);
+		uint64_t n = 1 + dice(&s) % 3, back = crowd.settle ? dice(&s) % (n + 1) : 0;
+		if (limit_table_take(crowd.t, key, &crowd.rate, now, n).granted) {
+			if (back > 0)
+				limit_table_settle(crowd.t, key, &crowd.rate, now, n, n - back);
+			atomic_fetch_add(&crowd.granted[key - 1], n - back);
+		}
+		/* others' buckets, full again at once, come and go in the same places */
+		if (crowd.churn)
+			limit_table_settle(crowd.t, 10 + dice(&s) % 40, &crowd.rate, 0, 0, 1);
+	}
+	return NULL;
+}
+
+static void threads_together(bool settle, bool churn)
+{
+	pthread_t id[THREADS];
+	memset(&crowd, 0, sizeof crowd);
+	crowd.t = table(churn ? 1 : 64);
+	crowd.rate = limit_per_second(1000000, 1000); /* one a microsecond: time is what runs out */
+	crowd.now = START;
+	crowd.settle = settle;
+	crowd.churn = churn;
+	for (uintptr_t i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&id[i], NULL, hammer, (void *)(i + 1)), 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(id[i], NULL);
+	uint64_t most = crowd.rate.burst + (crowd.now - START) / 1000;
+	for (unsigned k = 0; k < 3; k++) {
+		if (crowd.granted[k] > most)
+			fail_msg("key %u got %llu, at most %llu", k, (unsigned long long)crowd.granted[k], (unsigned long long)most);
+		/* and as each was asked for more than that, nearly all of it: a thread's time may be a little behind another's */
+		assert_true(crowd.granted[k] * 100 >= most * (settle ? 80 : 95));
+	}
+	limit_table_free(&crowd.t);
+}
+
+static void threads_get_what_one_would(void **state)
+{
+	(void)state;
+	threads_together(false, false);
+}
+
+static void threads_that_settle_get_what_one_would(void **state)
+{
+	(void)state;
+	threads_together(true, false);
+}
+
+static void buckets_that_come_and_go_take_nothing_along(void **state)
+{
+	(void)state;
+	threads_together(false, true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rates_are_read_from_settings),
+		cmocka_unit_test(a_burst_then_the_rate),
+		cmocka_unit_test(what_is_more_than_the_bucket_is_never_granted),
+		cmocka_unit_test(unused_tokens_come_back_and_more_are_owed),
+		cmocka_unit_test(nobody_owes_for_longer_than_an_hour),
+		cmocka_unit_test(a_clock_that_jumps_back_harms_little),
+		cmocka_unit_test(any_sequence_keeps_the_rate),
+		cmocka_unit_test(settling_is_as_if_it_had_been_known),
+		cmocka_unit_test(buckets_of_two_keys_are_two),
+		cmocka_unit_test(full_buckets_are_forgotten_first),
+		cmocka_unit_test(threads_get_what_one_would),
+		cmocka_unit_test(threads_that_settle_get_what_one_would),
+		cmocka_unit_test(buckets_that_come_and_go_take_nothing_along),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

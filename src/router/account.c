@@ -16,6 +16,7 @@ struct gw_series {
 		struct metric_cell *cell;
 	} codes[MAX_CODES];
 	size_t n_codes;
+	double answer_tokens; /* moving average */
 };
 
 void gw_count_rejected(const char *reason)
@@ -83,6 +84,19 @@ void gw_series_itl(struct gw_req *r, cgn_nsec gap)
 		r->itl = s->itl;
 	}
 	metric_observe(r->itl, gap);
+}
+
+uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model)
+{
+	const struct gw_series *s = series_of(w, model);
+	return s != NULL ? (uint32_t)(s->answer_tokens + 0.5) : 0;
+}
+
+static void answer_learn(struct gw_series *s, const struct gw_req *r)
+{
+	double n = (double)r->usage.completion_tokens;
+	if (r->usage.has_completion && r->status == 200 && !r->several)
+		s->answer_tokens += s->answer_tokens > 0 ? (n - s->answer_tokens) / 16 : n;
 }
 
 /* In blocks: of tokens, the engine says how many there are. */
@@ -214,7 +228,9 @@ void gw_account(struct gw_req *r)
 	struct gw_series *s = series_of(r->w, r->model);
 	if (r->tail.n > 0)
 		count_tokens(r);
+	gw_limit_settle(r);
 	if (s != NULL) {
+		answer_learn(s, r);
 		metric_add(code_cell(s, status), 1);
 		metric_observe(s->request, now - r->started);
 		if (r->tries > 0 && r->first_byte > 0)

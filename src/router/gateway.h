@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/core/arena.h"
+#include "base/digest/digest.h"
 #include "io/grpc/grpc.h"
 #include "io/http/http.h"
 #include "io/loop/loop.h"
@@ -13,6 +14,7 @@
 #include "policy/cluster/view.h"
 #include "policy/engine/usage.h"
 #include "policy/chooser/chooser.h"
+#include "policy/limit/limit.h"
 #include "policy/prefix/prefix.h"
 #include "policy/routing/tail.h"
 #include "router/rules.h"
@@ -23,6 +25,8 @@
 struct gw_shared {
 	struct chooser_shared choice; /* its index is written by the control loop */
 	struct tail_table *tails;
+	struct limit_table *limits; /* buckets of all workers */
+	struct digest limit_seed;   /* random: names of buckets are hashed with it */
 	struct tls_ctx *agent_tls; /* NULL: agents are reached in clear */
 	uint64_t started_unix;
 	uint64_t instance; /* random, not 0: this run of this router, for agents' shares */
@@ -45,6 +49,7 @@ struct gw_link {
 };
 
 struct gw_series; /* metric cells of one model */
+struct gw_limits; /* limit.c: what a request has reserved */
 struct gw_tokens_worker; /* tokens.c: caches and what was seen of models */
 
 struct gw_worker {
@@ -171,6 +176,8 @@ struct gw_req {
 	bool parsed, stream;
 	bool several; /* prompts, or answers to one: the engine's counts are their sums */
 	bool backed_off; /* the pause before this try is over */
+	bool limited;    /* GW_LIMIT is behind it */
+	struct gw_limits *limits; /* NULL: none applies */
 	struct prefix_chain chain;
 	const char *tokens;        /* what its blocks are of: gw_tokens_text; NULL: it has none */
 	uint32_t block_tokens;     /* tokens in one of them; 0: they are of bytes */
@@ -212,6 +219,7 @@ void gw_goto(struct gw_req *r, enum gw_state next);
 enum gw_step gw_auth(struct gw_req *r);
 enum gw_step gw_body(struct gw_req *r);
 enum gw_step gw_route(struct gw_req *r);
+enum gw_step gw_limit(struct gw_req *r);
 enum gw_step gw_tokens(struct gw_req *r);
 enum gw_step gw_dispatch(struct gw_req *r);
 enum gw_step gw_stream(struct gw_req *r);
@@ -236,6 +244,12 @@ void gw_tokens_close(struct gw_worker *w);
 /* Set r->chain and all that goes with it, or go to GW_TOKENS, which comes back to GW_ROUTE once it is set. |body|: of r->body. */
 void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row);
 void gw_tokens_end(struct gw_req *r); /* cancels what is under way; safe when nothing is */
+
+/* limit.c: rates. */
+#define GW_LIMIT_FIELDS 7
+size_t gw_limit_fields(struct gw_req *r, struct http_field *f); /* what is told of them, in the request's arena */
+void gw_limit_relayed(struct gw_req *r, struct cgn_str data);   /* went to the client */
+void gw_limit_settle(struct gw_req *r);                         /* it is over; its usage is known if it ever will be */
 
 /* try.c: one try on one node. */
 /* A failure to start is a failed try: t.closed and t.why. |ticket| is what was booked for it, |gate| what gw_breaker_claim said. */
@@ -283,4 +297,5 @@ void gw_account_close(struct gw_worker *w);
 void gw_account(struct gw_req *r);
 void gw_count_rejected(const char *reason);
 void gw_count_retry(const char *reason);
+uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model); /* tokens of an answer, on the average; 0: unknown */
 void gw_series_itl(struct gw_req *r, cgn_nsec gap); /* between two pieces of a streamed answer */

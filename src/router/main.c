@@ -7,6 +7,7 @@
 #include "router/router.h"
 
 #define MAX_WORKERS 256
+#define LIMIT_BUCKETS ((size_t)1 << 18) /* 4 MiB where all are used: twice for each key that there may be, and for tenants */
 
 static const char *const http_alpn[] = {"h2", "http/1.1", NULL};
 
@@ -129,6 +130,7 @@ static void stop(void **take)
 	kvindex_free(&r->shared.choice.index);
 	route_record_free(&r->shared.choice.record);
 	tail_free(&r->shared.tails);
+	limit_table_free(&r->shared.limits);
 	tls_ctx_free(&r->http_tls);
 	tls_ctx_free(&r->grpc_tls);
 	tls_ctx_free(&r->shared.agent_tls);
@@ -166,6 +168,8 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(index_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
 	CGN_TRY(tail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
+	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
+	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));
 	CGN_TRY(workers_open(r, err));

@@ -217,6 +217,10 @@ enum gw_step gw_route(struct gw_req *r)
 		(void)body_parse(r);
 	if (r->state != GW_ROUTE)
 		return STEP_AGAIN; /* refused, or its tokens are made elsewhere */
+	if (!r->limited) {
+		gw_goto(r, GW_LIMIT);
+		return STEP_AGAIN;
+	}
 	if (r->tries >= 2 && !r->backed_off && r->w->rules->retry_backoff > 0) {
 		r->backed_off = true;
 		/* nothing else wakes it but a client that goes */

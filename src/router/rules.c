@@ -43,7 +43,11 @@ static bool models_fill(struct gw_rules *r, const struct config *cfg)
 
 static struct gw_tenant tenant_of(const struct config_tenant *row)
 {
-	return (struct gw_tenant){.weight = row->weight, .max_priority = row->max_priority};
+	return (struct gw_tenant){
+		.weight = row->weight,
+		.max_priority = row->max_priority,
+		.rates = {limit_per_second(row->rps, row->burst), limit_per_minute(row->tokens_per_minute)},
+	};
 }
 
 static int tenant_order(const void *a, const void *b)
@@ -85,6 +89,8 @@ CGN_RC gw_rules_new(
 	r->keys = *keys;
 	*keys = NULL;
 	choose_rules_fill(cfg, &r->route);
+	r->rates = (struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
+		limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
 	r->first_byte_timeout = cfg->router.first_byte_timeout;

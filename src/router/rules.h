@@ -8,6 +8,7 @@
 #include "policy/auth/auth.h"
 #include "policy/breaker/breaker.h"
 #include "policy/config/config.h"
+#include "policy/limit/limit.h"
 #include "policy/routing/routing.h"
 
 #define GW_BLOCK_BYTES  256 /* of models without a row of their own */
@@ -24,10 +25,15 @@ struct gw_model {
 	struct gw_kit *kit; /* owned; NULL: no tokenizer is configured */
 };
 
+struct gw_rates {
+	struct limit_rate requests, tokens; /* each may be none */
+};
+
 /* What the configuration says of whom keys belong to. */
 struct gw_tenant {
 	struct cgn_str name; /* empty: the row of those that have none */
 	uint32_t weight, max_priority;
+	struct gw_rates rates; /* of all its keys together */
 };
 
 struct gw_rules {
@@ -42,6 +48,7 @@ struct gw_rules {
 	unsigned retry_on; /* bits of enum breaker_failure */
 	double retry_budget;
 	struct breaker_rules breaker;
+	struct gw_rates rates;  /* of each key; of each address where nobody is asked for one */
 	struct auth_keys *keys; /* owned; NULL: nobody is asked */
 	struct gw_model *models; /* of the configuration, in its order */
 	size_t n_models;

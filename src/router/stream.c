@@ -3,14 +3,21 @@
 #include "base/log/log.h"
 #include "router/gateway.h"
 
-#define MAX_FIELDS (PROTO_MAX_HEADERS + 3)
+#define MAX_FIELDS (PROTO_MAX_HEADERS + 3 + GW_LIMIT_FIELDS)
 
 /* Fields of the engine that are not passed on: the connection's (http drops the rest of them) and those that this house answers with. */
-static bool is_kept(struct cgn_str name)
+static bool starts_nocase(struct cgn_str name, const char *lead)
+{
+	size_t n = strlen(lead);
+	return name.n >= n && cgn_str_eq_nocase((struct cgn_str){name.p, n}, cgn_str_of(lead));
+}
+
+static bool is_kept(const struct gw_req *r, struct cgn_str name)
 {
 	return !cgn_str_eq_nocase(name, CGN_STR("x-request-id")) &&
 	       !cgn_str_eq_nocase(name, CGN_STR("content-length")) &&
-	       !(name.n >= 6 && cgn_str_eq_nocase((struct cgn_str){name.p, 6}, CGN_STR("x-cgn-")));
+	       !starts_nocase(name, "x-cgn-") &&
+	       !(r->limits != NULL && starts_nocase(name, "x-ratelimit-")); /* of a hosted engine: ours are nearer */
 }
 
 static int64_t content_length(const struct gw_try *t)
@@ -29,12 +36,13 @@ void gw_send_head(struct gw_req *r)
 	size_t n = 0;
 	char hit[32];
 	for (size_t i = 0; i < r->t.n_headers && n < PROTO_MAX_HEADERS; i++)
-		if (is_kept(r->t.headers[i].name))
+		if (is_kept(r, r->t.headers[i].name))
 			f[n++] = (struct http_field){r->t.headers[i].name, r->t.headers[i].value};
 	(void)snprintf(hit, sizeof hit, "%u/%u", r->held, r->blocks);
 	f[n++] = (struct http_field){CGN_STR("x-request-id"), r->id};
 	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->t.node_id)};
 	f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
+	n += gw_limit_fields(r, f + n);
 	r->status = r->t.status;
 	r->head_sent = true;
 	http_exchange_head(r->x, r->status, f, n, content_length(&r->t));
@@ -70,6 +78,7 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 	http_exchange_body(r->x, &iov, 1);
 	r->bytes_out += data.n;
 	usage_tail_add(&r->tail, data.p, data.n);
+	gw_limit_relayed(r, data);
 	r->last2[0] = data.n > 1 ? data.p[data.n - 2] : r->last2[1];
 	r->last2[1] = data.p[data.n - 1];
 	if (!r->paused && r->t.call != NULL && http_exchange_over_mark(r->x)) {

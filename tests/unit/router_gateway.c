@@ -15,11 +15,13 @@
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 #include "router/gateway.h"
+#include "router/limit_priv.h"
 #include "router/router.h"
 #include "toy_tokenizer.h"
 
 #define MAX_AGENTS 5
 #define KEY_HASH "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* of "password" */
+#define KEY_HASH_TEST "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* of "test" */
 
 enum act {
 	ACT_ANSWER,      /* 200 and "hello" */
@@ -64,6 +66,7 @@ struct world {
 	enum http_fail_stage stage;
 	int status;
 	char node[64], hit[32], request_id[160], retry_after[16], content_type[64];
+	char rate[3][2][32], should_retry[8]; /* limit, remaining, reset; of requests, tokens */
 	struct cgn_buf body;
 	/* what the last agent that was called got */
 	struct cgn_buf seen_body, seen_headers;
@@ -314,6 +317,7 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.choice.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.choice.record, NULL)));
 	assert_true(cgn_ok(tail_new(1 << 16, &w->shared.tails, NULL)));
+	assert_true(cgn_ok(limit_table_new(1 << 10, &w->shared.limits, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
 	struct gw_worker_cfg cfg = {.shared = &w->shared, .http = {.listen = {.addr = "127.0.0.1:0"}}, .prompt_cache = 1 << 20};
 	assert_true(cgn_ok(gw_worker_new(&cfg, view, rules, &w->worker, NULL)));
@@ -365,6 +369,7 @@ static void world_close(void)
 	kvindex_free(&w->shared.choice.index);
 	route_record_free(&w->shared.choice.record);
 	tail_free(&w->shared.tails);
+	limit_table_free(&w->shared.limits);
 	cluster_free(&w->cluster);
 	cgn_buf_fini(&w->body);
 	cgn_buf_fini(&w->seen_body);
@@ -380,6 +385,18 @@ static void keep(const struct http_head *h, const char *name, char *to, size_t c
 	(void)cgn_str_copyz(to, cap, http_head_get(h, name));
 }
 
+static void keep_rates(const struct http_head *h)
+{
+	static const char *const whats[] = {"limit", "remaining", "reset"}, *const units[] = {"requests", "tokens"};
+	char name[40];
+	for (size_t i = 0; i < 3; i++)
+		for (size_t u = 0; u < 2; u++) {
+			(void)snprintf(name, sizeof name, "x-ratelimit-%s-%s", whats[i], units[u]);
+			keep(h, name, w->rate[i][u], sizeof w->rate[i][u]);
+		}
+	keep(h, "x-should-retry", w->should_retry, sizeof w->should_retry);
+}
+
 static void on_head(struct http_call *c, void *user, const struct http_head *h)
 {
 	(void)c;
@@ -390,6 +407,7 @@ static void on_head(struct http_call *c, void *user, const struct http_head *h)
 	keep(h, "x-request-id", w->request_id, sizeof w->request_id);
 	keep(h, "retry-after", w->retry_after, sizeof w->retry_after);
 	keep(h, "content-type", w->content_type, sizeof w->content_type);
+	keep_rates(h);
 }
 
 static void on_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
@@ -467,6 +485,14 @@ static void all_act(enum act act)
 {
 	for (size_t i = 0; i < w->n_agents; i++)
 		w->agent[i].act = act;
+}
+
+static void reload(const char *toml)
+{
+	struct gw_rules *rules = rules_of(toml, NULL);
+	gw_worker_tell(w->worker, NULL, rules);
+	gw_rules_unref(&rules);
+	turn_for(50 * CGN_MSEC);
 }
 
 /* ---- tests ---- */
@@ -697,6 +723,173 @@ static void tenants_have_rows(void **state)
 	assert_int_equal(other->name.n, 0);
 	assert_ptr_equal(gw_rules_tenant(r, (struct cgn_str){NULL, 0}), other);
 	gw_rules_unref(&r);
+}
+
+static void addresses_have_a_rate(void **state)
+{
+	(void)state;
+	world_open(1, "[router.rate_limit]\nrps = 0.001\nburst = 3\n", NULL);
+	char other[] = "10.0.0.0";
+	for (int i = 0; i < 5; i++) { /* a client says what it likes */
+		other[7] = (char)('1' + i);
+		const struct http_field f[] = {{CGN_STR("x-forwarded-for"), cgn_str_of(other)}, {CGN_STR("forwarded"), CGN_STR("for=10.1.1.1")},
+			{CGN_STR("x-real-ip"), cgn_str_of(other)}, {CGN_STR("x-cgn-session"), cgn_str_of(other)}};
+		ask(CHAT, HELLO, f, 4);
+		assert_int_equal(w->status, i < 3 ? 200 : 429);
+		assert_string_equal(w->rate[0][0], "3");
+		assert_int_equal(atoi(w->rate[1][0]), i < 3 ? 2 - i : 0);
+		assert_string_equal(w->rate[0][1], "");
+	}
+	assert_int_equal(calls(), 3);
+	assert_true(atoi(w->retry_after) > 990 && atoi(w->retry_after) <= 1000);
+	assert_non_null(strstr(w->rate[2][0], "m")); /* "49m59.9s" */
+	assert_non_null(strstr(text(), "\"type\":\"requests\""));
+	assert_non_null(strstr(text(), "\"code\":\"rate_limit_exceeded\""));
+	assert_non_null(strstr(text(), "the address has 0.001 requests a second, 3 at once"));
+	reload("[router.rate_limit]\nrps = 1000\n");
+	chat();
+	assert_int_equal(w->status, 200);
+	assert_string_equal(w->rate[0][0], "1000");
+	reload("");
+	chat();
+	assert_int_equal(w->status, 200);
+	assert_string_equal(w->rate[0][0], "");
+	world_close();
+}
+
+static int chat_with(const char *key)
+{
+	char bearer[40];
+	(void)snprintf(bearer, sizeof bearer, "Bearer %s", key);
+	const struct http_field f[] = {{CGN_STR("authorization"), cgn_str_of(bearer)}};
+	ask(CHAT, HELLO, f, 1);
+	return w->status;
+}
+
+static void keys_have_a_rate_and_tenants_another(void **state)
+{
+	(void)state;
+	world_open(1, "[router.rate_limit]\nrps = 0.001\nburst = 2\n[tenants.acme]\nrps = 0.001\nburst = 3\n",
+		"a " KEY_HASH " chat 2026-01-31T08:00:00Z tenant=acme\nb " KEY_HASH_TEST " chat 2026-01-31T08:00:00Z tenant=acme\n");
+	assert_int_equal(chat_with("password"), 200);
+	assert_int_equal(chat_with("password"), 200);
+	assert_int_equal(chat_with("password"), 429);
+	assert_non_null(strstr(text(), "the API key has"));
+	assert_int_equal(chat_with("nonsense"), 401); /* costs nobody anything */
+	assert_int_equal(chat_with("test"), 200);
+	assert_string_equal(w->rate[0][0], "3"); /* of the limit that is nearer */
+	assert_string_equal(w->rate[1][0], "0");
+	assert_int_equal(chat_with("test"), 429);
+	assert_non_null(strstr(text(), "the tenant has"));
+	assert_int_equal(calls(), 3);
+	world_close();
+}
+
+/* Engines say 5 + 2 tokens; asked for are 80 and a prompt of some. */
+#define EIGHTY "{\"model\":\"m\",\"stream\":true,\"max_tokens\":80,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}"
+
+static void tokens_are_reserved_and_settled(void **state)
+{
+	(void)state;
+	unsigned granted = 0;
+	world_open(1, "[router.rate_limit]\ntokens_per_minute = 200\n", NULL);
+	all_act(ACT_STREAM);
+	for (int i = 0; i < 40; i++) {
+		ask(CHAT, EIGHTY, NULL, 0);
+		granted += w->status == 200;
+		assert_string_equal(w->rate[0][1], "200");
+		if (w->status == 429)
+			break;
+	}
+	/* each took 7 in the end: many were granted, but never one with less than 80 left */
+	assert_int_equal(w->status, 429);
+	assert_true(granted >= 10 && granted <= 20);
+	assert_true(atoi(w->retry_after) >= 1 && atoi(w->retry_after) <= 3);
+	assert_non_null(strstr(text(), "200 tokens a minute"));
+	assert_non_null(strstr(text(), "\"type\":\"tokens\""));
+	/* what takes less than is left goes through */
+	ask(CHAT, "{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", NULL, 0);
+	assert_int_equal(w->status, 200);
+	ask("/tokenize", "{\"model\":\"m\",\"prompt\":\"hi\"}", NULL, 0); /* takes none */
+	assert_int_equal(w->status, 200);
+	assert_string_equal(w->rate[0][1], "");
+	world_close();
+}
+
+static void what_can_never_be_granted_is_told_so(void **state)
+{
+	(void)state;
+	world_open(1, "[router.rate_limit]\ntokens_per_minute = 100\n", NULL);
+	ask(CHAT, "{\"model\":\"m\",\"max_tokens\":101,\"messages\":[]}", NULL, 0);
+	assert_int_equal(w->status, 429);
+	assert_string_equal(w->retry_after, "");
+	assert_string_equal(w->should_retry, "false");
+	assert_non_null(strstr(text(), "the request is too large: it may take 101 tokens, and the address has 100 tokens a minute"));
+	/* a guess refuses nobody: nothing is known of this one's tokens */
+	struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"");
+	for (int i = 0; i < 4000; i++)
+		cgn_buf_char(&b, 'a');
+	cgn_buf_putz(&b, "\"}]}");
+	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	assert_int_equal(w->status, 200);
+	cgn_buf_fini(&b);
+	world_close();
+}
+
+static void what_failed_costs_nothing(void **state)
+{
+	(void)state;
+	world_open(2, "[router.rate_limit]\nrps = 0.001\nburst = 2\ntokens_per_minute = 100\n", NULL);
+	all_act(ACT_REFUSE);
+	for (int i = 0; i < 5; i++) {
+		ask(CHAT, EIGHTY, NULL, 0);
+		assert_int_equal(w->status, 503);
+	}
+	all_act(ACT_500); /* the engine's own refusal is an answer, but took no tokens */
+	ask(CHAT, EIGHTY, NULL, 0);
+	assert_int_equal(w->status, 500);
+	all_act(ACT_STREAM);
+	ask(CHAT, EIGHTY, NULL, 0);
+	assert_int_equal(w->status, 200);
+	ask(CHAT, EIGHTY, NULL, 0);
+	assert_int_equal(w->status, 429);
+	assert_non_null(strstr(text(), "requests a second")); /* the longer wait of two */
+	world_close();
+}
+
+static void addresses_are_counted_as_people_have_them(void **state)
+{
+	(void)state;
+	static const char *const rows[][2] = {
+		{"127.0.0.1:4711", "127.0.0.1"},
+		{"[2001:db8:1:2:3:4:5:6]:80", "2001:db8:1:2::/64"},
+		{"[2001:db8:1:2::9]:81", "2001:db8:1:2::/64"},
+		{"[::ffff:10.1.2.3]:80", "10.1.2.3"},
+		{"[fe80::1%eth0]:80", "fe80::/64"},
+		{"unix", "unix"},
+		{"", ""},
+	};
+	char out[LIMIT_ADDRESS_MAX];
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		limit_address(cgn_str_of(rows[i][0]), out);
+		assert_string_equal(out, rows[i][1]);
+	}
+}
+
+static void durations_are_written_as_clients_know_them(void **state)
+{
+	(void)state;
+	static const struct {
+		cgn_nsec d;
+		const char *text;
+	} rows[] = {{0, "0ms"}, {1, "1ms"}, {120 * CGN_MSEC, "120ms"}, {CGN_SEC, "1s"}, {8640 * CGN_MSEC, "8.64s"},
+		{360 * CGN_SEC, "6m0s"}, {61500 * CGN_MSEC, "1m1.5s"}};
+	char out[LIMIT_DURATION_MAX];
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		limit_duration(rows[i].d, out);
+		assert_string_equal(out, rows[i].text);
+	}
 }
 
 static void a_pin_is_kept_and_a_node_that_leaves_is_not_used(void **state)
@@ -966,14 +1159,6 @@ static void an_engines_tokens_are_the_chain(void **state)
 }
 
 /* As SIGHUP does it. */
-static void reload(const char *toml)
-{
-	struct gw_rules *rules = rules_of(toml, NULL);
-	gw_worker_tell(w->worker, NULL, rules);
-	gw_rules_unref(&rules);
-	turn_for(50 * CGN_MSEC);
-}
-
 static void what_was_kept_is_of_its_size_of_blocks(void **state)
 {
 	(void)state;
@@ -1301,6 +1486,13 @@ int main(void)
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(keys_are_asked_for),
 		cmocka_unit_test(tenants_have_rows),
+		cmocka_unit_test(addresses_have_a_rate),
+		cmocka_unit_test(keys_have_a_rate_and_tenants_another),
+		cmocka_unit_test(tokens_are_reserved_and_settled),
+		cmocka_unit_test(what_can_never_be_granted_is_told_so),
+		cmocka_unit_test(what_failed_costs_nothing),
+		cmocka_unit_test(addresses_are_counted_as_people_have_them),
+		cmocka_unit_test(durations_are_written_as_clients_know_them),
 		cmocka_unit_test(a_pin_is_kept_and_a_node_that_leaves_is_not_used),
 		cmocka_unit_test(long_prompts_have_chains_and_hits),
 		cmocka_unit_test(several_answers_are_no_tail),

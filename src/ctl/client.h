@@ -3,6 +3,7 @@
 #pragma once
 #include <protobuf-c/protobuf-c.h>
 
+#include "cognitora/v1/control.pb-c.h"
 #include "ctl/ctl.h"
 
 struct ctl_client;
@@ -13,3 +14,7 @@ void ctl_client_close(struct ctl_client **take);
  * |timeout| 0: none. */
 CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufCMessage *request, cgn_nsec timeout,
 	void (*on_answer)(void *user, const uint8_t *p, size_t n), void *user, struct cgn_err *err);
+
+/* set_policy.c */
+void ctl_policy_text(const Cognitora__V1__PolicyStatus *s, struct cgn_buf *out); /* lines */
+void ctl_policy_json(const Cognitora__V1__PolicyStatus *s, struct json_out *o);

@@ -130,8 +130,11 @@ static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct 
 
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\nnodes     %zu", s->cluster, s->router_version,
-		(unsigned long long)(s->uptime_ms / 1000), s->state_backend, s->state_connected ? "" : " (NOT REACHABLE)", s->n_nodes);
+	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", s->cluster, s->router_version,
+		(unsigned long long)(s->uptime_ms / 1000), s->state_backend, s->state_connected ? "" : " (NOT REACHABLE)");
+	if (s->policy != NULL) /* a router of an earlier version has none */
+		ctl_policy_text(s->policy, out);
+	cgn_buf_fmt(out, "nodes     %zu", s->n_nodes);
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++)
 		if (nodes_in(s, node_states[i]) > 0)
 			cgn_buf_fmt(out, ", %zu %s", nodes_in(s, node_states[i]), node_states[i]);
@@ -170,6 +173,10 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 	json_put_z(&o, s->state_backend);
 	json_key(&o, "state_connected");
 	json_put_bool(&o, s->state_connected);
+	if (s->policy != NULL) {
+		json_key(&o, "routing");
+		ctl_policy_json(s->policy, &o);
+	}
 	json_key(&o, "nodes");
 	json_open(&o, '{');
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++) {

@@ -177,11 +177,19 @@ static void on_connected(void *user, bool connected, const char *why)
 			F_STR("then", "the last known membership stays"));
 }
 
+static void on_policy(void *user, struct cgn_str text, const char *where)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	router_policy_seen(r, text, where);
+}
+
 const struct state_watch_ops router_state_ops = {
 	.on_node = on_node,
 	.on_gone = on_gone,
 	.on_cordon = on_cordon,
 	.on_connected = on_connected,
+	.on_policy = on_policy,
 };
 
 /* ---- rules ---- */
@@ -201,6 +209,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	CGN_TRY(router_keys_load(r->cfg, &keys, err));
 	size_t n = keys != NULL ? auth_keys_count(keys) : 0;
 	CGN_TRY(gw_rules_new(r->cfg, &keys, &rules, err));
+	route_document_apply(&r->document, &rules->route);
 	cgn_rc rc = gw_rules_kits(rules, r->cfg, r->rules, r->rules != NULL, kit_refused, err);
 	if (!cgn_ok(rc)) {
 		gw_rules_unref(&rules);

@@ -5,6 +5,7 @@
 #include "io/loop/backoff.h"
 #include "joint/state/state.h"
 #include "joint/svc/svc.h"
+#include "policy/routing/document.h"
 #include "router/gateway.h"
 
 #define ROUTER_TAG 0x640a7e01U
@@ -43,6 +44,8 @@ struct router {
 	struct cluster *cluster;
 	struct state_watch *state;
 	bool state_connected;
+	struct route_document document; /* the last good one; empty: there is none */
+	char document_trouble[400];     /* why the one that is there now is refused; empty: it is not */
 	struct tls_ctx *http_tls, *grpc_tls; /* NULL: in clear. Agents' is in shared */
 	struct grpc_server *grpc;
 	struct gw_shared shared;
@@ -105,6 +108,10 @@ struct router_knowledge {
 };
 void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out);
 void router_residency_show(struct router *r);           /* metrics, once a second */
+
+/* policy.c */
+void router_policy_seen(struct router *r, struct cgn_str text, const char *where);
+void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to); /* borrows from |r| */
 
 /* service.c */
 extern const struct grpc_method router_methods[];

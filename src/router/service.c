@@ -2,39 +2,24 @@
 /* service: the gRPC port. Router (agents register) and Control (an operator asks and orders). */
 #include <stdlib.h>
 
-#include "base/codec/pb.h"
 #include "base/log/log.h"
 #include "joint/telemetry/scrape.h"
-#include "router/router.h"
+#include "router/service_priv.h"
 
-#define CALL_TAG    0x645e4c01U
 #define DRAIN_EVERY (200 * CGN_MSEC)
 
-/* One call. It outlives its peer while the state backend still works on its order. */
-struct router_call {
-	uint32_t tag;
-	struct router *r;
-	struct grpc_call *c; /* NULL once it is closed */
-	void (*act)(struct router_call *k, struct cgn_str message);
-	bool asked;   /* its one message came */
-	bool pending; /* state_cordon has not answered */
-	char *node_id;
-	bool draining; /* cluster_drain_begin was called for node_id */
-	struct cgn_timer poll;
-};
-
-static void finish(struct router_call *k, enum cgn_code code, const char *sentence)
+void router_call_finish(struct router_call *k, enum cgn_code code, const char *sentence)
 {
 	if (k->c != NULL)
 		grpc_finish(k->c, code, sentence);
 }
 
-static void answer(struct router_call *k, const void *message)
+void router_call_answer(struct router_call *k, const void *message)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	pb_pack(message, &b);
 	if (b.bad || k->c == NULL) {
-		finish(k, CGN_NO_MEMORY, "out of memory");
+		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}
 	const struct iovec iov = {b.p, b.n};
@@ -53,7 +38,7 @@ static void drain_stop(struct router_call *k)
 	router_obey(k->r, &o);
 }
 
-static void call_free_if_over(struct router_call *k)
+void router_call_rest(struct router_call *k)
 {
 	if (k->c != NULL || k->pending)
 		return;
@@ -67,9 +52,9 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 {
 	(void)c;
 	struct router_call *k = user;
-	CGN_LIVE(k, CALL_TAG);
+	CGN_LIVE(k, ROUTER_CALL_TAG);
 	if (k->asked) {
-		finish(k, CGN_INVALID, "one message is enough");
+		router_call_finish(k, CGN_INVALID, "one message is enough");
 		return;
 	}
 	k->asked = true;
@@ -80,9 +65,9 @@ static void on_half_close(struct grpc_call *c, void *user)
 {
 	(void)c;
 	struct router_call *k = user;
-	CGN_LIVE(k, CALL_TAG);
+	CGN_LIVE(k, ROUTER_CALL_TAG);
 	if (!k->asked)
-		finish(k, CGN_INVALID, "the request has no message");
+		router_call_finish(k, CGN_INVALID, "the request has no message");
 }
 
 static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
@@ -90,10 +75,10 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	(void)c;
 	(void)why;
 	struct router_call *k = user;
-	CGN_LIVE(k, CALL_TAG);
+	CGN_LIVE(k, ROUTER_CALL_TAG);
 	k->c = NULL;
 	drain_stop(k);
-	call_free_if_over(k);
+	router_call_rest(k);
 }
 
 static const struct grpc_call_ops call_ops = {
@@ -110,8 +95,8 @@ static void announce(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc))
 		rc = state_announce_received(k->r->state, rq, &rs.lease_ms, &err);
 	if (cgn_ok(rc))
-		answer(k, &rs);
-	finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+		router_call_answer(k, &rs);
+	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
 }
 
 static void leave(struct router_call *k, struct cgn_str message)
@@ -123,8 +108,8 @@ static void leave(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc))
 		rc = state_leave_received(k->r->state, rq->node_id, &err);
 	if (cgn_ok(rc))
-		answer(k, &rs);
-	finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+		router_call_answer(k, &rs);
+	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
 }
 
 /* ---- Control ---- */
@@ -197,7 +182,7 @@ static void status(struct router_call *k, struct cgn_str message)
 	rs.nodes = cgn_arena_get(&a, cap * sizeof *rs.nodes);
 	rs.models = cgn_arena_get(&a, (r->view->n_models + 1) * sizeof *rs.models);
 	if (rows == NULL || tiers == NULL || rs.nodes == NULL || rs.models == NULL) {
-		finish(k, CGN_NO_MEMORY, "out of memory");
+		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}
 	rs.cluster = r->cluster_name;
@@ -205,16 +190,19 @@ static void status(struct router_call *k, struct cgn_str message)
 	rs.state_backend = (char *)(uintptr_t)r->state_backend;
 	rs.state_connected = r->state_connected;
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
+	Cognitora__V1__PolicyStatus policy;
+	router_policy_fill(r, &policy);
+	rs.policy = &policy;
 	rs.n_nodes = nodes_fill(r, rows, tiers, rs.nodes);
 	for (size_t i = 0; i < r->view->n_models; i++)
 		rs.models[rs.n_models++] =
 			(char *)(uintptr_t)r->view->models[i].name.p; /* the arena terminates them */
 	if (!models_fill(r, &rs, &a)) {
-		finish(k, CGN_NO_MEMORY, "out of memory");
+		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}
-	answer(k, &rs);
-	finish(k, CGN_FINE, "");
+	router_call_answer(k, &rs);
+	router_call_finish(k, CGN_FINE, "");
 }
 
 static bool order_read(struct router_call *k, struct cgn_str message)
@@ -231,7 +219,7 @@ static bool order_read(struct router_call *k, struct cgn_str message)
 			rc = CGN_FAIL(&err, NO_MEMORY, "out of memory");
 	}
 	if (!cgn_ok(rc))
-		finish(k, rc.code, err.msg);
+		router_call_finish(k, rc.code, err.msg);
 	return cgn_ok(rc);
 }
 
@@ -245,19 +233,19 @@ static void cordon_start(struct router_call *k, bool on, void (*done)(void *user
 		return;
 	}
 	k->pending = false;
-	finish(k, rc.code, err.msg);
+	router_call_finish(k, rc.code, err.msg);
 }
 
 static void cordon_done(void *user, const struct cgn_err *err)
 {
 	struct router_call *k = user;
-	CGN_LIVE(k, CALL_TAG);
+	CGN_LIVE(k, ROUTER_CALL_TAG);
 	Cognitora__V1__CordonResponse rs = COGNITORA__V1__CORDON_RESPONSE__INIT;
 	k->pending = false;
 	if (err->code == CGN_FINE && k->c != NULL)
-		answer(k, &rs);
-	finish(k, err->code, err->code == CGN_FINE ? "" : err->msg);
-	call_free_if_over(k);
+		router_call_answer(k, &rs);
+	router_call_finish(k, err->code, err->code == CGN_FINE ? "" : err->msg);
+	router_call_rest(k);
 }
 
 static void cordon(struct router_call *k, struct cgn_str message)
@@ -276,7 +264,7 @@ static void uncordon(struct router_call *k, struct cgn_str message)
 static void drain_report(struct cgn_timer *t)
 {
 	struct router_call *k = CGN_CONTAINER(t, struct router_call, poll);
-	CGN_LIVE(k, CALL_TAG);
+	CGN_LIVE(k, ROUTER_CALL_TAG);
 	const struct cluster_node *n = cluster_find(k->r->cluster, k->node_id);
 	Cognitora__V1__DrainProgress rs = COGNITORA__V1__DRAIN_PROGRESS__INIT;
 	if (n != NULL) {
@@ -285,9 +273,9 @@ static void drain_report(struct cgn_timer *t)
 		rs.inflight = ours > theirs ? ours : theirs;
 	}
 	rs.done = rs.inflight == 0;
-	answer(k, &rs);
+	router_call_answer(k, &rs);
 	if (rs.done)
-		finish(k, CGN_FINE, "");
+		router_call_finish(k, CGN_FINE, "");
 	else
 		cgn_timer_set(t, DRAIN_EVERY);
 }
@@ -295,12 +283,12 @@ static void drain_report(struct cgn_timer *t)
 static void drain_cordoned(void *user, const struct cgn_err *err)
 {
 	struct router_call *k = user;
-	CGN_LIVE(k, CALL_TAG);
+	CGN_LIVE(k, ROUTER_CALL_TAG);
 	struct cluster_orders o;
 	k->pending = false;
 	struct cluster_node *n = cluster_find(k->r->cluster, k->node_id);
 	if (err->code != CGN_FINE)
-		finish(k, err->code, err->msg);
+		router_call_finish(k, err->code, err->msg);
 	if (err->code == CGN_FINE && k->c != NULL && n != NULL) {
 		k->draining = true;
 		cluster_drain_begin(k->r->cluster, n, &o);
@@ -308,7 +296,7 @@ static void drain_cordoned(void *user, const struct cgn_err *err)
 	}
 	if (err->code == CGN_FINE && k->c != NULL)
 		cgn_timer_set(&k->poll, 0); /* after the workers were told */
-	call_free_if_over(k);
+	router_call_rest(k);
 }
 
 static void drain(struct router_call *k, struct cgn_str message)
@@ -326,7 +314,7 @@ static void call_new(struct grpc_call *c, struct router *r, void (*act)(struct r
 		grpc_finish(c, CGN_NO_MEMORY, "out of memory");
 		return;
 	}
-	*k = (struct router_call){.tag = CALL_TAG, .r = r, .c = c, .act = act};
+	*k = (struct router_call){.tag = ROUTER_CALL_TAG, .r = r, .c = c, .act = act};
 	cgn_timer_init(&k->poll, r->loop, drain_report);
 	grpc_call_take(c, &call_ops, k);
 }
@@ -344,6 +332,11 @@ METHOD(uncordon)
 METHOD(drain)
 #undef METHOD
 
+static void on_set_policy(struct grpc_call *c, void *user)
+{
+	call_new(c, user, router_set_policy);
+}
+
 const struct grpc_method router_methods[] = {
 	{PROTO_ROUTER_ANNOUNCE, on_announce},
 	{PROTO_ROUTER_LEAVE, on_leave},
@@ -351,6 +344,7 @@ const struct grpc_method router_methods[] = {
 	{PROTO_CONTROL_CORDON, on_cordon},
 	{PROTO_CONTROL_UNCORDON, on_uncordon},
 	{PROTO_CONTROL_DRAIN, on_drain},
+	{PROTO_CONTROL_SET_POLICY, on_set_policy},
 	{SCRAPE_PATH, scrape_on_call},
 };
 const size_t router_n_methods = CGN_COUNT(router_methods);

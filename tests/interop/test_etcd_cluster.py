@@ -204,6 +204,49 @@ def test_a_cordon_written_by_hand_counts(world):
     world.expect({"a": "ready", "b": "ready"})
 
 
+def policies(world):
+    return [json.loads(ctl("cluster", "set-policy", "-o", "json", "--router", f"127.0.0.1:{grpc}")) for _, grpc, _ in world.routers]
+
+
+def both(world, policy, wait_s=5):
+    until(lambda: {p["policy"] for p in policies(world)} == {policy}, lambda: f"both choose by {policy}: {policies(world)}", wait_s)
+
+
+def test_a_policy_is_everyones(world):
+    key = PREFIX + "routing/policy"
+    second = ["--router", f"127.0.0.1:{world.routers[1][1]}"]
+    ctl("cluster", "set-policy", "--policy", "predicted", "--kv", "0.5", "--load", "0.3", *second)
+    assert json.loads(world.etcd.ctl("get", key, "--print-value-only"))["policy"] == "predicted"
+    both(world, "predicted")
+    assert {(p["policy_from"], p["weights"]["kv"]) for p in policies(world)} == {(key, 0.5)}
+    world.etcd.ctl("put", key, '{"policy": "session"}')  # by hand
+    both(world, "session")
+    assert {p["weights_from"] for p in policies(world)} == {"configuration"}
+
+    world.etcd.ctl("put", key, '{"policy": "sesion"}')
+    until(lambda: all('"sesion" is no policy' in p["trouble"] for p in policies(world)), "both refuse it")
+    both(world, "session")  # the last good one stays
+    refused = world.second.events("router.policy_refused")[-1]
+    assert refused["where"] == key and '"sesion" is no policy' in refused["why"]
+    world.everybody_serves()
+
+    world.etcd.kill()
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        ctl("cluster", "set-policy", "--policy", "random", "--timeout", "25s", *second)
+    assert "etcd did not take the policy" in refused.value.stderr, refused.value.stderr
+    both(world, "session")
+    world.second.kill()
+    world.second.start()  # before etcd
+    world.etcd.start()
+    world.etcd.wait()
+    world.expect({"a": "ready", "b": "ready"})
+    ctl("cluster", "set-policy", "--policy", "random", *second)
+    both(world, "random", 30)
+    ctl("cluster", "set-policy", "--reset", *second)
+    both(world, "weighted")
+    assert not [k for k in world.etcd.keys() if k.startswith("routing/")]
+
+
 def test_a_stranger_is_not_let_in(world, tmp_path):
     if world.etcd.pki is None:
         pytest.skip("this etcd asks for no certificate")

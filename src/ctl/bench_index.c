@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #include "ctl/ctl.h"
+#include "ctl/fleet.h"
+#include "ctl/traces.h"
 #include "base/samples/samples.h"
-#include "ctl/workload.h"
 #include "io/loop/loop.h"
 #include "policy/kvindex/kvindex.h"
 
@@ -33,7 +34,7 @@ struct result {
 };
 
 struct bench {
-	struct workload load;
+	struct trace load;
 	uint64_t memberships, updates, rate, seed, max_bytes;
 	size_t n_cases;
 	cgn_nsec duration;
@@ -70,7 +71,7 @@ static CGN_RC make_chunk(struct run *x, size_t updates, struct cgn_err *err)
 {
 	x->fleet.batches.n = x->fleet.digests.n = x->fleet.tiers.n = 0;
 	while (x->fleet.tiers.n < updates) {
-		size_t n = workload_chain(&x->b->load, x->next++, &x->chain);
+		size_t n = fleet_chain(&x->b->load, x->next++, &x->chain);
 		CGN_TRY(fleet_serve(&x->fleet, (const uint64_t *)(const void *)x->chain.p, n, err));
 	}
 	return CGN_OK;
@@ -227,7 +228,7 @@ static CGN_RC make_requests(struct run *x, size_t n, struct cgn_err *err)
 {
 	x->fleet.batches.n = x->fleet.digests.n = x->fleet.tiers.n = 0;
 	for (size_t i = 0; i < n; i++) {
-		size_t len = workload_chain(&x->b->load, x->next++, &x->chain);
+		size_t len = fleet_chain(&x->b->load, x->next++, &x->chain);
 		cgn_buf_add(&x->chains, x->chain.p, x->chain.n);
 		const uint64_t end = x->chains.n / sizeof(uint64_t);
 		cgn_buf_add(&x->ends, &end, sizeof end);
@@ -378,7 +379,8 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(ctl_flag_u64(a, "--max-bytes", 1 << 20, UINT64_C(1) << 40, &b->max_bytes, err));
 	CGN_TRY(ctl_flag_u64(a, "--seed", 1, UINT64_MAX, &b->seed, err));
 	CGN_TRY(ctl_flag_duration(a, "--duration", &b->duration, err));
-	CGN_TRY(trace != NULL ? workload_read(trace, &b->load, err) : workload_make(b->seed, 12000, &b->load, err));
+	const struct workload_cfg made = {.kind = WORKLOAD_SERVICE, .seed = b->seed, .requests = 12000, .rate = 3};
+	CGN_TRY(trace != NULL ? ctl_trace_read(trace, 0, 0, &b->load, err) : workload_make(&made, &b->load, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_case(b, &b->results[i], err));
 	if (b->terminal)
@@ -396,7 +398,7 @@ CGN_RC ctl_bench_index(const struct ctl_args *a, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	b->terminal = ctl_is_terminal(STDERR_FILENO);
 	cgn_rc rc = bench(a, b, err);
-	workload_fini(&b->load);
+	trace_fini(&b->load);
 	free(b);
 	return rc;
 }

@@ -4,14 +4,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "ctl/ctl.h"
+#include "ctl/traces.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
 #include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
 #include "policy/replay/replay.h"
 
-#define MAX_TRACE  ((size_t)4 << 30)
 #define MAX_CONFIG ((size_t)1 << 20)
 #define MAX_CASES  16
 #define MAX_CACHES 16
@@ -24,7 +23,7 @@ struct one {
 };
 
 struct bench {
-	const char *path;
+	const char *path; /* or the kind that was made */
 	struct trace trace;
 	struct replay_cfg cfg;
 	struct route_rules rules; /* but for the policy */
@@ -230,24 +229,6 @@ static CGN_RC read_caches(const char *list, struct bench *b, struct cgn_err *err
 	return CGN_OK;
 }
 
-static CGN_RC read_u32(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint32_t *out, struct cgn_err *err)
-{
-	uint64_t v = 0;
-	CGN_TRY(ctl_flag_u64(a, name, min, max, &v, err));
-	*out = (uint32_t)v;
-	return CGN_OK;
-}
-
-static CGN_RC read_f64(const struct ctl_args *a, const char *name, double above, double most, double *out, struct cgn_err *err)
-{
-	char *end = NULL;
-	const char *text = ctl_flag(a, name);
-	*out = strtod(text, &end);
-	if (*end != '\0' || end == text || !(*out > above) || *out > most)
-		return CGN_FAIL(err, INVALID, "%s takes a number above %g and up to %g, not '%s'", name, above, most, text);
-	return CGN_OK;
-}
-
 /* The router's configuration, as far as it says how to choose. */
 static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
@@ -268,10 +249,10 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	b->cfg = replay_defaults;
-	CGN_TRY(read_u32(a, "--nodes", 1, REPLAY_MAX_NODES, &b->cfg.nodes, err));
-	CGN_TRY(read_u32(a, "--blocks", 0, 1U << 26, &b->cfg.blocks, err));
-	CGN_TRY(read_u32(a, "--seed", 0, UINT32_MAX, &b->cfg.seed, err));
-	CGN_TRY(read_f64(a, "--speed", 0, 1e6, &b->cfg.speed, err));
+	CGN_TRY(ctl_flag_u32(a, "--nodes", 1, REPLAY_MAX_NODES, &b->cfg.nodes, err));
+	CGN_TRY(ctl_flag_u32(a, "--blocks", 0, 1U << 26, &b->cfg.blocks, err));
+	CGN_TRY(ctl_flag_u32(a, "--seed", 0, UINT32_MAX, &b->cfg.seed, err));
+	CGN_TRY(ctl_flag_f64(a, "--speed", 0, 1e6, &b->cfg.speed, err));
 	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.told_after, err));
 	CGN_TRY(read_rules(a, b, err));
 	CGN_TRY(read_caches(ctl_flag(a, "--caches"), b, err));
@@ -280,14 +261,15 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 
 static CGN_RC read_trace(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	const char *kind = ctl_flag(a, "--generate");
 	uint64_t limit = 0;
 	uint32_t block_tokens = 0;
+	if ((kind == NULL) == (a->n_words == 0))
+		return CGN_FAIL(err, INVALID, "give a file or --generate KIND, one of the two");
 	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
-	CGN_TRY(read_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &block_tokens, err));
-	b->path = a->words[0];
-	CGN_TRY(disk_read_file(b->path, MAX_TRACE, &text, err));
-	CGN_TRY(trace_parse(cgn_buf_view(&text), b->path, block_tokens, (size_t)limit, &b->trace, err));
+	CGN_TRY(ctl_flag_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &block_tokens, err));
+	b->path = kind != NULL ? kind : a->words[0];
+	CGN_TRY(kind != NULL ? ctl_trace_make(a, kind, &b->trace, err) : ctl_trace_read(b->path, block_tokens, (size_t)limit, &b->trace, err));
 	CGN_TRY(trace_one_cache(&b->trace, 0, &b->ideal, err));
 	for (size_t i = 0; i < b->n_caches; i++)
 		CGN_TRY(trace_one_cache(&b->trace, b->caches[i], &b->found[i], err));

@@ -133,12 +133,14 @@ static CGN_RC narrow(const struct line *l, struct fit *f, uint64_t input, uint64
 	return CGN_OK;
 }
 
-/* FNV-1a, then spread: a name for a name. */
+/* A number is itself; of a name FNV-1a, spread. */
 static uint64_t session_of(struct json_val v)
 {
 	uint64_t h = 0xcbf29ce484222325U;
 	if (v.raw.p == NULL || v.type == JSON_NULL)
 		return 0;
+	if (v.type == JSON_NUMBER && json_u64(v, &h))
+		return h;
 	for (size_t i = 0; i < v.raw.n; i++)
 		h = (h ^ (uint8_t)v.raw.p[i]) * 0x100000001b3U;
 	h = trace_digest(h);

@@ -49,6 +49,16 @@ static inline const uint64_t *trace_ids(const struct trace *t, const struct trac
 /* The digest of the prefix that |id| names, in the short form of base/digest: spread evenly, and by nothing but the id. */
 uint64_t trace_digest(uint64_t id);
 
+/* numbers.c: keys of any kind by number, from 0, in the order of their first use. Zero is empty. 12 to 24 bytes a key. */
+#define TRACE_NO_NUMBER UINT32_MAX
+struct trace_numbers {
+	uint32_t *bucket; /* owned, as is |key| */
+	uint64_t *key;
+	size_t buckets, n;
+};
+uint32_t trace_number(struct trace_numbers *m, uint64_t key); /* TRACE_NO_NUMBER: out of memory */
+void trace_numbers_fini(struct trace_numbers *m);
+
 /* cache.c: what one cache in front of everything would have found: the share of prompt blocks (unfinished ones too) that were in it. A block goes
  * in when it is asked for; the least recently used goes out. */
 struct trace_found {

@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* workload: what conversations ask a cluster for, as chains of block numbers, and the nodes that serve them, as what their caches report. */
+/* fleet: nodes that serve a trace's conversations, as what their caches report. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "policy/kvindex/holdings.h"
+#include "policy/trace/trace.h"
 
-/* Requests in the order in which they arrive. Equal numbers mean equal prefixes up to there. */
-struct workload {
-	struct cgn_buf blocks; /* uint64_t: the chains, one behind the other */
-	struct cgn_buf ends;   /* uint64_t: where each ends */
-};
-/* One JSON object a line with an array "hash_ids" of numbers; at most 4 GiB. */
-CGN_RC workload_read(const char *path, struct workload *out, struct cgn_err *err);
-/* |n| requests that look like an hour of a chat service: a first block that all share, conversations that come back with what was said before
- * and a little more. */
-CGN_RC workload_make(uint64_t seed, size_t n, struct workload *out, struct cgn_err *err);
-void workload_fini(struct workload *w);
-size_t workload_count(const struct workload *w);
 /* The chain of request |i|, as digests, in |out| (cleared before). Beyond the last it starts over with other digests; the first block stays. */
-size_t workload_chain(const struct workload *w, uint64_t i, struct cgn_buf *out);
+size_t fleet_chain(const struct trace *t, uint64_t i, struct cgn_buf *out);
 
 /* Nodes with caches of a fixed size each, first in, first out. */
 struct fleet_node {

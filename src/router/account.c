@@ -159,6 +159,14 @@ static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
 		cluster_cell_answer(cell, t->answer - 1, r->usage.cached_tokens - t->prompt);
 }
 
+/* The node's pace, of one answer that came whole. */
+static void speed_learn(struct gw_req *r)
+{
+	const struct choose_outcome o = {.answer_tokens = r->usage.has_completion ? r->usage.completion_tokens : 0};
+	if (!r->several && r->outcome == NULL)
+		chooser_done(r->w->chooser, &r->t.ticket, &o, r->last_byte);
+}
+
 /* Predicted and actual, side by side, of one answered request; and what is to be learned from it. */
 static void cache_learn(struct gw_req *r)
 {
@@ -169,6 +177,7 @@ static void cache_learn(struct gw_req *r)
 		return; /* a client so slow that the node has gone: its successor in the slot is not to be blamed */
 	cluster_cell_measure(cell, u->prompt_tokens, chain_length(r));
 	tail_keep(r);
+	speed_learn(r);
 	if (!u->has_cached)
 		return;
 	uint64_t predicted = r->cached_predicted = cached_predicted(r);

@@ -131,6 +131,8 @@ static void stop(void **take)
 	route_record_free(&r->shared.choice.record);
 	tail_free(&r->shared.tails);
 	limit_table_free(&r->shared.limits);
+	heat_free(&r->shared.choice.heat);
+	pending_free(&r->shared.choice.pending);
 	tls_ctx_free(&r->http_tls);
 	tls_ctx_free(&r->grpc_tls);
 	tls_ctx_free(&r->shared.agent_tls);
@@ -167,6 +169,8 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	r->shared.choice.cells = r->cluster->cells;
 	CGN_TRY(index_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
+	CGN_TRY(pending_new(PENDING_BYTES, &r->shared.choice.pending, err));
+	CGN_TRY(heat_new(HEAT_BYTES, &r->shared.choice.heat, err));
 	CGN_TRY(tail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));

@@ -113,6 +113,8 @@ static struct choose_ask ask_of(const struct gw_req *r)
 		.block_tokens = r->block_tokens,
 		.prompt_tokens = r->prompt_tokens,
 		.answer_tokens = r->answer_tokens,
+		.whole = !r->stream,
+		.embeds = r->route->scope == AUTH_EMBED,
 		.session = r->session.n > 0 ? route_hash(r->session.p, r->session.n) : 0,
 		.pin = pinned != NULL ? pinned->slot : CHOOSER_NO_PIN,
 		.excluded = r->excluded,

@@ -512,9 +512,9 @@ static void costs_are_the_documented_sum(void **state)
 	assert_float_equal((float)t.queue_ms, 150, 0.01);
 	assert_float_equal((float)t.prefill_ms, 50, 0.01);
 	assert_float_equal((float)t.fetch_ms, 7, 0.01);
-	assert_float_equal((float)t.slowdown_ms, 4 * (40 + 2 * 50), 0.01);
+	assert_float_equal((float)t.slowdown_ms, 50 + 4 * (40 + 2 * 50), 0.01);
 	assert_true(t.measured);
-	assert_float_equal((float)-route_score(&ask, &c), 150 + 50 + 7 + 560, 0.01);
+	assert_float_equal((float)-route_score(&ask, &c), 150 + 50 + 7 + 610, 0.01);
 }
 
 /* ---- a cluster of toy engines: does routing earn its keep ---- */

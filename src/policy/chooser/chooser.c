@@ -1,28 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/chooser/chooser.h"
+#include "chooser_priv.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define CHOOSER_TAG 0xc4005e01U
 /* tokens in a block of bytes, about, until the node's engine has counted some */
-#define BLOCK_TOKENS 64
-#define ANSWER_TOKENS 128
-/* of a node that nobody measured */
-#define PREFILL_MS   0.1F
-#define STEP_MS      20.0F
-#define BATCH_MS     0.2F
-#define INTERFERENCE 1.0F
-
-struct chooser {
-	uint32_t tag;
-	struct chooser_shared shared;
-	struct kvindex_reader *reader;
-	struct route_cand *cands;
-	size_t cap;
-	uint32_t turn;
-	uint64_t random; /* of the generator: Weyl's sequence, which route_pick mixes */
-};
+#define BLOCK_TOKENS  64
+#define ANSWER_TOKENS 128 /* of an answer, until some came */
+#define MEDIAN_OF     31  /* measured nodes, at most, that stand for the fleet */
 
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out, struct cgn_err *err)
 {
@@ -32,6 +17,7 @@ CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct ch
 	c->tag = CHOOSER_TAG;
 	c->shared = *shared;
 	c->turn = seed;
+	c->answer_tokens = ANSWER_TOKENS;
 	c->random = route_hash(&seed, sizeof seed);
 	cgn_rc rc = kvindex_reader_new(shared->index, &c->reader, err);
 	if (!cgn_ok(rc)) {
@@ -81,6 +67,26 @@ static size_t pin_apply(struct route_cand *cands, size_t n, uint32_t pin)
 	return 0;
 }
 
+static bool role_fits(const struct choose_ask *ask, const struct route_cand *c)
+{
+	return c->role != (ask->embeds ? COGNITORA__V1__ROLE__ROLE_DECODE : COGNITORA__V1__ROLE__ROLE_PREFILL);
+}
+
+/* Nodes whose role is another's work are left out, unless there are no others: engines can do both, roles say what they are good at. */
+static size_t roles_apply(const struct choose_ask *ask, struct route_cand *cands, size_t n)
+{
+	size_t fit = 0;
+	for (size_t i = 0; i < n; i++)
+		fit += role_fits(ask, &cands[i]);
+	if (fit == 0 || fit == n)
+		return n;
+	size_t kept = 0;
+	for (size_t i = 0; i < n; i++)
+		if (role_fits(ask, &cands[i]))
+			cands[kept++] = cands[i];
+	return kept;
+}
+
 /* Of each candidate: what it holds, from its engines' own events or from what was sent there. Events name blocks of tokens: a chain of bytes is
  * in nobody's index, and so the record is all there is for it. */
 static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
@@ -102,6 +108,54 @@ static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 		else
 			to->by_tier[KV_GPU] = to->held;
 	}
+	if (fed && c->shared.pending != NULL)
+		pending_match(c->shared.pending, ask->chain, ask->blocks, c->cands, n, ask->now);
+}
+
+static int float_order(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+	return (x > y) - (x < y);
+}
+
+/* The middle one of what is measured (above 0) of a few candidates all over the fleet; |otherwise| if nothing is. */
+static float median_of(const struct route_cand *cands, size_t n, size_t field, float otherwise)
+{
+	float v[MEDIAN_OF];
+	size_t found = 0, stride = n / MEDIAN_OF + 1;
+	for (size_t i = 0; i < n; i += stride) {
+		memcpy(&v[found], (const char *)&cands[i].speed + field, sizeof v[0]);
+		found += v[found] > 0;
+	}
+	if (found == 0)
+		return otherwise;
+	qsort(v, found, sizeof v[0], float_order);
+	return v[found / 2];
+}
+
+/* Who was not measured is taken for one of the others. */
+static void speeds_fill(struct route_cand *cands, size_t n)
+{
+	struct route_speed fleet = SPEED_DEFAULT;
+	bool all = true;
+	for (size_t i = 0; i < n; i++)
+		all &= cands[i].speed.measured;
+	if (all)
+		return;
+	fleet.prefill_ms = median_of(cands, n, offsetof(struct route_speed, prefill_ms), fleet.prefill_ms);
+	fleet.step_ms = median_of(cands, n, offsetof(struct route_speed, step_ms), fleet.step_ms);
+	fleet.batch_ms = median_of(cands, n, offsetof(struct route_speed, batch_ms), fleet.step_ms / 100);
+	fleet.interference = median_of(cands, n, offsetof(struct route_speed, interference), fleet.interference);
+	for (size_t i = 0; i < n; i++) {
+		struct route_speed *s = &cands[i].speed;
+		if (!(s->prefill_ms > 0))
+			s->prefill_ms = fleet.prefill_ms;
+		if (s->step_ms > 0)
+			continue;
+		s->step_ms = fleet.step_ms;
+		s->batch_ms = fleet.batch_ms;
+		s->interference = fleet.interference;
+	}
 }
 
 float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_cell *cell)
@@ -120,25 +174,63 @@ static float fetch_ms(const struct route_tiers *w, const struct route_cand *c, f
 }
 
 /* What that is worth: shares and milliseconds. */
-static float worth_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
+static void worth_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 {
-	const struct route_tiers *tiers = &ask->rules->tiers;
 	double length = ask->length > 0 ? ask->length : (double)ask->blocks;
-	float common = n > 0 ? HUGE_VALF : 0;
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
 		const struct cluster_cell *cell = &c->shared.cells[to->slot];
-		double trust = cluster_cell_trust(cell);
-		float block = chooser_block_tokens(ask, cell);
+		float trust = (float)cluster_cell_trust(cell), block = chooser_block_tokens(ask, cell);
 		float all = ask->prompt_tokens > 0 ? (float)ask->prompt_tokens : block * (float)length;
-		float rest = all - block * (float)to->held * (float)trust;
-		to->speed = (struct route_speed){PREFILL_MS, STEP_MS, BATCH_MS, INTERFERENCE, false};
-		to->reuse = route_reuse(tiers, to->by_tier, trust);
+		float rest = all - block * (float)to->held * trust;
+		to->reuse = route_reuse(&ask->rules->tiers, to->by_tier, (double)trust);
 		to->uncached_tokens = rest > 0 ? rest : 0;
-		to->fetch_ms = fetch_ms(tiers, to, block);
-		common = to->reuse < common ? to->reuse : common;
+		to->fetch_ms = fetch_ms(&ask->rules->tiers, to, block);
 	}
+}
+
+/* What a hot prefix's further holder is spared (routing.h). */
+static void spare(struct chooser *c, const struct choose_ask *ask, size_t n, uint32_t held, float part)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct route_cand *to = &c->cands[i];
+		float missing = part * (float)(held - to->held), block = chooser_block_tokens(ask, &c->shared.cells[to->slot]);
+		to->spared_tokens = missing * block < to->uncached_tokens ? missing * block : to->uncached_tokens;
+		to->reuse += missing * ask->rules->tiers.weight[KV_GPU];
+	}
+}
+
+/* Is the longest prefix that anybody holds wanted by more than its holders have width for? */
+static void heat_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
+{
+	uint32_t held = 0, width = 0;
+	for (size_t i = 0; i < n; i++)
+		held = c->cands[i].held > held ? c->cands[i].held : held;
+	if (c->shared.heat == NULL || held == 0 || held > ask->blocks)
+		return;
+	uint32_t wanted = heat_count(c->shared.heat, ask->chain[held - 1]) + 1;
+	for (size_t i = 0; i < n; i++)
+		if (c->cands[i].held == held)
+			width += route_width(&c->cands[i]);
+	if (wanted > width)
+		spare(c, ask, n, held, 1 - (float)width / (float)wanted);
+}
+
+static float common_of(const struct route_cand *cands, size_t n)
+{
+	float common = n > 0 ? cands[0].reuse : 0;
+	for (size_t i = 1; i < n; i++)
+		common = cands[i].reuse < common ? cands[i].reuse : common;
 	return common;
+}
+
+/* An answer is as long as others were, unless it may not be. */
+static float answer_expected(const struct chooser *c, const struct choose_ask *ask)
+{
+	double most = (double)ask->answer_tokens;
+	if (ask->embeds)
+		return 0;
+	return (float)(most > 0 && most < c->answer_tokens ? most : c->answer_tokens);
 }
 
 struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask)
@@ -154,68 +246,17 @@ struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask)
 		.max_inflight = ask->rules->max_inflight,
 		.random = c->random,
 		.session_bound = ask->rules->session_bound,
-		.answer_tokens = ANSWER_TOKENS};
+		.answer_tokens = answer_expected(c, ask)};
 	if (m == NULL || !room(c, m->n_ready + 1))
 		return (struct choose_pick){.verdict = ROUTE_NONE};
 	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN, .now = ask->now};
 	size_t n = view_candidates(m, c->shared.cells, &who, c->cands);
-	n = pin_apply(c->cands, n, ask->pin);
+	n = ask->pin == CHOOSER_NO_PIN ? roles_apply(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
 	held_fill(c, ask, n);
-	score.common = worth_fill(c, ask, n);
+	speeds_fill(c->cands, n);
+	worth_fill(c, ask, n);
+	heat_fill(c, ask, n);
+	score.common = common_of(c->cands, n);
 	struct route_pick p = route_pick(&score, c->cands, n);
 	return (struct choose_pick){p.verdict, p.index, p.score, score, c->cands, n};
-}
-
-static uint32_t clamp32(double v)
-{
-	return v <= 0 ? 0 : v < 1e9 ? (uint32_t)v : 1000000000U;
-}
-
-void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out)
-{
-	CGN_LIVE(c, CHOOSER_TAG);
-	CGN_MUST(p->verdict == ROUTE_PICKED && !out->booked);
-	const struct route_cand *w = &p->cands[p->index];
-	struct cluster_cell *cell = &c->shared.cells[w->slot];
-	*out = (struct choose_ticket){.booked = true,
-		.prefilling = true,
-		.slot = w->slot,
-		.node = w->name_hash,
-		.held = w->held,
-		.blocks = (uint32_t)ask->blocks,
-		.new_tokens = clamp32((double)w->uncached_tokens),
-		.at = ask->now};
-	atomic_fetch_add_explicit(&cell->inflight, 1, memory_order_relaxed);
-	out->ahead_tokens = clamp32((double)atomic_fetch_add_explicit(
-		&cell->queued_tokens, out->new_tokens, memory_order_relaxed));
-	if (!w->fed)
-		route_record_add(c->shared.record, ask->chain, ask->blocks, w->slot);
-	c->turn++;
-	c->random += 0x9e3779b97f4a7c15ULL;
-}
-
-void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now)
-{
-	CGN_LIVE(c, CHOOSER_TAG);
-	(void)now;
-	if (!t->booked || !t->prefilling)
-		return;
-	struct cluster_cell *cell = &c->shared.cells[t->slot];
-	t->prefilling = false;
-	atomic_fetch_sub_explicit(&cell->queued_tokens, t->new_tokens, memory_order_relaxed);
-	atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
-}
-
-void chooser_release(struct chooser *c, struct choose_ticket *t)
-{
-	CGN_LIVE(c, CHOOSER_TAG);
-	if (!t->booked)
-		return;
-	struct cluster_cell *cell = &c->shared.cells[t->slot];
-	if (t->prefilling)
-		atomic_fetch_sub_explicit(&cell->queued_tokens, t->new_tokens, memory_order_relaxed);
-	else
-		atomic_fetch_sub_explicit(&cell->decoding, 1, memory_order_relaxed);
-	atomic_fetch_sub_explicit(&cell->inflight, 1, memory_order_relaxed);
-	t->booked = false;
 }

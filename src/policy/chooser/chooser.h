@@ -7,6 +7,8 @@
 #pragma once
 #include "policy/cluster/view.h"
 #include "policy/kvindex/kvindex.h"
+#include "policy/routing/heat.h"
+#include "policy/routing/pending.h"
 #include "policy/routing/record.h"
 #include "policy/routing/routing.h"
 
@@ -14,6 +16,8 @@ struct chooser_shared {
 	struct cluster_cell *cells;  /* the cluster's */
 	struct kvindex *index;       /* of what engines say they hold; one thread writes it */
 	struct route_record *record; /* of what was sent to those that do not say */
+	struct pending *pending;     /* of what was sent to those that say, and did not yet; NULL: nothing counts before they do */
+	struct heat *heat;           /* of the prefixes of requests under way; NULL: none is hot */
 };
 
 #define CHOOSER_NO_PIN UINT32_MAX
@@ -26,6 +30,8 @@ struct choose_ask {
 	uint32_t block_tokens;          /* tokens in one; 0: they are of bytes, which no event names */
 	uint64_t prompt_tokens;         /* 0: unknown, then it is estimated from the blocks */
 	uint32_t answer_tokens;         /* most that may come; 0: unknown */
+	bool whole;                     /* the answer comes in one piece at its end: its first byte says nothing of its prompt */
+	bool embeds;                    /* it wants no answer but the prompt's computing: not for nodes whose role is decode; else not for prefill */
 	uint64_t session;               /* route_hash of it; 0: none */
 	uint32_t pin;                   /* slot; CHOOSER_NO_PIN: free to choose */
 	const uint16_t *excluded;       /* slots that were tried */
@@ -42,16 +48,35 @@ struct choose_pick {
 	size_t n;
 };
 
-/* What is booked of one pick: the booker's, all zero when nothing is. */
+/* A prompt that was sent to a node counts as held there until the node's events say so: until twice the time that its first byte was expected after,
+ * and this; and as long as CHOOSER_CONFIRM behind its first byte. */
+#define CHOOSER_LIFE    (10 * CGN_SEC)
+#define CHOOSER_CONFIRM (5 * CGN_SEC)
+
+/* What is booked of one pick: the booker's, all zero when nothing is. What comes behind |at| is for chooser_done. */
 struct choose_ticket {
 	bool booked;     /* counted in the cell's inflight */
-	bool prefilling; /* and new_tokens in its queued_tokens; else in its decoding */
+	bool prefilling; /* and queued_tokens in its queued_tokens; else in its decoding */
+	bool whole;      /* then both, from the start, and the tokens for that part of its time that is prefill */
+	bool hot;        /* counted in the heat of |prefix| */
+	bool crowded;    /* it had to wait for a place among those that run */
 	uint16_t slot;
 	uint64_t node;   /* route_hash of its id: a slot may get another node while a slow client reads */
+	uint64_t prefix; /* digest of the last block that anybody held */
+	uint32_t pending; /* the booking of its blocks; 0: none */
 	uint32_t held, blocks;
 	uint32_t new_tokens;   /* of the prompt, that it was thought to have to compute; an estimate */
+	uint32_t queued_tokens; /* as booked */
 	uint32_t ahead_tokens; /* of others' prompts that it had to compute first */
 	cgn_nsec at;
+	cgn_nsec begun_at;                       /* 0: no byte came, or no first one */
+	uint32_t beside_then, beside_last;       /* streams beside it when its first byte came, and when it was released */
+	uint64_t prefilled_then, prefilled_last; /* the cell's prefilled_tokens */
+};
+
+/* How it ended, as the engine counted. */
+struct choose_outcome {
+	uint64_t answer_tokens; /* 0: unknown */
 };
 
 /* Tokens in a block of the prompt's chain at the node of |cell|, about. */
@@ -70,7 +95,11 @@ void chooser_free(struct chooser **take);
 struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask);
 /* Book what was just picked, at once: its load, and its prompt as held, before the request leaves. */
 void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out);
-/* The first byte came: its prompt is computed. Nothing when it is not booked, or has begun. */
+/* The first byte came: its prompt is computed, and how fast is learned. Nothing when it is not booked, or has begun. */
 void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now);
-/* It is over, well or badly: give the booking back. Nothing when it is not booked. */
+/* It is over, well or badly: give the booking back. One that never began takes its prompt along: it does not count as held any more where events
+ * say what is (else it is the caller's to say, route_record_drop). Nothing when it is not booked. */
 void chooser_release(struct chooser *c, struct choose_ticket *t);
+/* It was answered in full, by |t|, released or not (then it is now), and its last byte came at |now|: learn from it. Once a request; not if another
+ * node has the slot meanwhile. */
+void chooser_done(struct chooser *c, struct choose_ticket *t, const struct choose_outcome *o, cgn_nsec now);

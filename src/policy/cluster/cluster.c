@@ -171,6 +171,53 @@ static void cell_reset(struct cluster *c, uint16_t slot)
 	atomic_store_explicit(&cell->block_millitokens, 0, memory_order_relaxed);
 	atomic_store_explicit(&cell->breaker, 0, memory_order_relaxed);
 	pulse_reset(&cell->pulse);
+	atomic_store_explicit(&cell->prefill_speed, 0, memory_order_relaxed);
+	atomic_store_explicit(&cell->decode_speed, 0, memory_order_relaxed);
+}
+
+static uint64_t two_floats(float a, float b)
+{
+	uint32_t bits[2];
+	memcpy(&bits[0], &a, sizeof a);
+	memcpy(&bits[1], &b, sizeof b);
+	return (uint64_t)bits[0] << 32 | bits[1];
+}
+
+static void two_floats_of(const _Atomic uint64_t *word, float *a, float *b)
+{
+	uint64_t v = atomic_load_explicit(word, memory_order_relaxed);
+	uint32_t bits[2] = {(uint32_t)(v >> 32), (uint32_t)v};
+	memcpy(a, &bits[0], sizeof *a);
+	memcpy(b, &bits[1], sizeof *b);
+}
+
+struct route_speed cluster_cell_speed(const struct cluster_cell *cell)
+{
+	struct route_speed s = {0};
+	two_floats_of(&cell->prefill_speed, &s.prefill_ms, &s.interference);
+	two_floats_of(&cell->decode_speed, &s.step_ms, &s.batch_ms);
+	s.measured = s.prefill_ms > 0 && s.step_ms > 0;
+	return s;
+}
+
+static void speed_set(struct cluster_cell *cell, const struct route_speed *s)
+{
+	atomic_store_explicit(&cell->prefill_speed, two_floats(s->prefill_ms, s->interference), memory_order_relaxed);
+	atomic_store_explicit(&cell->decode_speed, two_floats(s->step_ms, s->batch_ms), memory_order_relaxed);
+}
+
+void cluster_cell_prefill(struct cluster_cell *cell, double ms, double tokens)
+{
+	struct route_speed s = cluster_cell_speed(cell);
+	speed_prefill(&s, ms, tokens);
+	speed_set(cell, &s);
+}
+
+void cluster_cell_decode(struct cluster_cell *cell, double ms, double tokens, double beside, double stall_ms)
+{
+	struct route_speed s = cluster_cell_speed(cell);
+	speed_decode(&s, ms, tokens, beside, stall_ms);
+	speed_set(cell, &s);
 }
 
 double cluster_cell_answer_share(const struct cluster_cell *cell)

@@ -59,6 +59,8 @@ struct cluster_cell {
 	_Atomic uint32_t kv_usage_ppm, power_headroom_ppm;
 	_Atomic uint32_t trust_ppm;        /* workers: cluster_cell_believe */
 	_Atomic uint32_t answer_ppm;       /* workers: share of an answer that the next turn finds in cache */
+	_Atomic uint64_t prefill_speed, decode_speed; /* workers: cluster_cell_prefill, cluster_cell_decode; the bits of two floats each */
+	_Atomic uint64_t prefilled_tokens; /* workers: of prompts whose first byte came, since the start, about */
 	_Atomic uint32_t block_millitokens; /* workers: tokens in a block of our chains, as engines count them; 0: not known yet */
 	breaker_word breaker; /* workers and the control loop: breaker_apply */
 	struct pulse pulse;
@@ -74,6 +76,10 @@ void cluster_cell_measure(struct cluster_cell *cell, uint64_t tokens, double blo
  * give the tokens that it was made of. A moving average; 1 at first. */
 void cluster_cell_answer(struct cluster_cell *cell, uint64_t answer, uint64_t found);
 double cluster_cell_answer_share(const struct cluster_cell *cell);
+/* How fast it is: speed.h. What is not measured is 0, and |measured| is that nothing is. Any thread; a lost race loses a sample. */
+struct route_speed cluster_cell_speed(const struct cluster_cell *cell);
+void cluster_cell_prefill(struct cluster_cell *cell, double ms, double tokens);
+void cluster_cell_decode(struct cluster_cell *cell, double ms, double tokens, double beside, double stall_ms);
 double cluster_cell_block_tokens(const struct cluster_cell *cell); /* 0: not known */
 
 struct cluster {

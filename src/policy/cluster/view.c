@@ -50,6 +50,7 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 		*to = (struct view_node){.slot = s,
 			.state = n->state,
 			.width = cluster_node_width(n),
+			.role = (int)n->info->role,
 			.kv_block = cluster_node_kv_block(n),
 			.lane = n->lane,
 			.fed = n->fed && n->has_lane};
@@ -222,22 +223,37 @@ static float share(const _Atomic uint32_t *ppm)
 	return (float)atomic_load_explicit(ppm, memory_order_relaxed) * 1e-6F;
 }
 
+static uint32_t u32_of(const _Atomic uint32_t *p)
+{
+	return atomic_load_explicit(p, memory_order_relaxed);
+}
+
+/* Tokens of prompts that wait there, and streams: ours, and what is known of others'. Of those that nobody splits so, all are streams. */
+static void work_fill(struct route_cand *c, const struct cluster_cell *cell)
+{
+	uint64_t waiting = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
+	uint32_t streams = u32_of(&cell->others_decoding);
+	c->queued_tokens = (float)(atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed) + waiting);
+	c->decoding = u32_of(&cell->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
+}
+
 static struct route_cand cand_of(const struct view_node *node, const struct cluster_cell *cell)
 {
-	uint32_t others = atomic_load_explicit(&cell->others, memory_order_relaxed);
-	return (struct route_cand){
+	struct route_cand c = {
 		.slot = node->slot,
-		.inflight = atomic_load_explicit(&cell->inflight, memory_order_relaxed),
-		.others = others,
-		.decoding = atomic_load_explicit(&cell->decoding, memory_order_relaxed) + others,
-		.queued_tokens = (float)atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed),
+		.inflight = u32_of(&cell->inflight),
+		.others = u32_of(&cell->others),
 		.width = node->width,
 		.kv_usage = share(&cell->kv_usage_ppm),
 		.power_headroom = share(&cell->power_headroom_ppm),
 		.name_hash = node->name_hash,
 		.lane = node->lane,
 		.fed = node->fed,
+		.role = (uint8_t)node->role,
+		.speed = cluster_cell_speed(cell),
 	};
+	work_fill(&c, cell);
+	return c;
 }
 
 static uint64_t breaker_of(const struct cluster_cell *cell)

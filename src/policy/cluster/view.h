@@ -12,6 +12,7 @@ struct view_node {
 	const char *id, *address;
 	uint64_t name_hash;
 	uint32_t width;    /* what its ready engines run at once; 0: unknown */
+	int role;          /* COGNITORA__V1__ROLE__* */
 	uint32_t kv_block; /* tokens in a block of its engines; 0: unknown */
 	uint16_t lane;     /* in the index */
 	bool fed;          /* by its engines' own events: the index is asked, not the record */

@@ -2,16 +2,32 @@
 /* predicted: what a request costs in milliseconds, itself and those that are there. */
 #include "routing_priv.h"
 
-static double slowdown(const struct route_ask *ask, const struct route_cand *c)
+/* For a place, where every one is taken. */
+static float place_ms(const struct route_ask *ask, const struct route_cand *c)
+{
+	uint64_t demand = route_demand(c);
+	if (c->width == 0 || demand < c->width)
+		return 0;
+	float width = (float)c->width, stream = ask->answer_tokens * (c->speed.step_ms + c->speed.batch_ms * width);
+	return stream * ((float)(demand - c->width) + 1) / width;
+}
+
+static float queue_ms(const struct route_ask *ask, const struct route_cand *c)
+{
+	return c->queued_tokens * c->speed.prefill_ms + place_ms(ask, c);
+}
+
+static float slowdown_ms(const struct route_ask *ask, const struct route_cand *c)
 {
 	const struct route_speed *s = &c->speed;
-	float stall = c->uncached_tokens * s->prefill_ms * s->interference, steps = 2 * ask->answer_tokens * s->batch_ms;
-	return (double)((float)c->decoding * (stall + steps));
+	float decoding = (float)c->decoding, charged = c->uncached_tokens - c->spared_tokens;
+	float prompt = ((1 + decoding * s->interference) * charged - c->spared_tokens) * s->prefill_ms;
+	return prompt + 2 * decoding * ask->answer_tokens * s->batch_ms;
 }
 
 double route_score_predicted(const struct route_ask *ask, const struct route_cand *c)
 {
-	return -((double)((c->queued_tokens + c->uncached_tokens) * c->speed.prefill_ms + c->fetch_ms) + slowdown(ask, c));
+	return (double)-(queue_ms(ask, c) + c->uncached_tokens * c->speed.prefill_ms + c->fetch_ms + slowdown_ms(ask, c));
 }
 
 struct route_pick route_pick_predicted(const struct route_ask *ask, const struct route_cand *cands, size_t n)
@@ -21,9 +37,9 @@ struct route_pick route_pick_predicted(const struct route_ask *ask, const struct
 
 void route_terms_predicted(const struct route_ask *ask, const struct route_cand *c, struct route_terms *out)
 {
-	out->queue_ms = (double)(c->queued_tokens * c->speed.prefill_ms);
+	out->queue_ms = (double)queue_ms(ask, c);
 	out->prefill_ms = (double)(c->uncached_tokens * c->speed.prefill_ms);
 	out->fetch_ms = (double)c->fetch_ms;
-	out->slowdown_ms = slowdown(ask, c);
+	out->slowdown_ms = (double)slowdown_ms(ask, c);
 	out->measured = c->speed.measured;
 }

@@ -13,13 +13,20 @@
  * the prefix goes to a second node, which from then on holds it too.
  *
  * predicted, milliseconds (less is better), what the request costs everybody on that node:
- *   queue    = queued tokens * prefill                       it waits for the prompts before it
- *   prefill  = uncached tokens * prefill                     and for its own
- *   fetch    = of blocks that lie below the GPU              which is never more than computing them
- *   slowdown = decoding * (uncached tokens * prefill * interference + 2 * answer tokens * batch)
- *                                                            streams that are answered there stand still meanwhile; then each step is
- *                                                            longer, for them and for it
- * queue + prefill + fetch is the predicted time to first token. The node's speeds are in struct route_speed.
+ *   queue    = queued tokens * prefill                       it waits for the prompts before it,
+ *            + a stream's time * excess / width              and for a place, where more requests are than the engine runs at once
+ *   prefill  = uncached tokens * prefill                     and for its own prompt
+ *   fetch    = blocks below the GPU * (1 - their tier's weight) * prefill    never more than computing them
+ *   slowdown = (1 + decoding * interference) * uncached tokens * prefill     what comes next waits as long, streams stand still meanwhile,
+ *            + 2 * decoding * answer tokens * batch          and then each step is longer, for them and for it
+ *            - credit
+ * queue + prefill + fetch is the predicted time to first token. The node's speeds are in struct route_speed (speed.h): its own, or as long as it
+ * was not measured the median of those that were.
+ *
+ * A hot prefix: more requests that begin with it are under way than those who hold it have width. What a node without it would compute is then
+ * shared by as many requests as are too many: with spread = requests / width of holders > 1, only 1 / spread of it is charged. weighted counts the
+ * rest as reuse, predicted takes it from the cost (credit). So a further node computes it before the queue is as long as computing it takes; the
+ * more requests there are, the sooner.
  *
  * Equal scores (within ROUTE_TIE of the weights' sum, within ROUTE_TIE_COST of the least cost): the one that holds more; then rendezvous hashing
  * of the session, else of the first block that those do not hold, so that one conversation stays on one node and different ones spread, however
@@ -32,6 +39,7 @@
 #include "base/core/str.h"
 #include "policy/kvindex/tier.h"
 #include "policy/routing/record.h"
+#include "policy/routing/speed.h"
 
 #define ROUTE_WIDTH    16
 #define ROUTE_TIE      0.01 /* below the 0.25 / 16 that one request weighs */
@@ -62,31 +70,24 @@ struct route_rules {
 	double session_bound;  /* of demand, as a multiple of the mean; below 1 counts as 1 */
 };
 
-/* What a node's engines do in which time, as measured or, until then, as the others do. */
-struct route_speed {
-	float prefill_ms;   /* a token */
-	float step_ms;      /* a token of a stream that is alone */
-	float batch_ms;     /* what each further stream adds to that */
-	float interference; /* share of a prefill's time that streams stand still */
-	bool measured;
-};
-
 struct route_cand {
 	uint16_t slot;
 	uint32_t inflight;      /* sent by this router and not finished */
 	uint32_t others;        /* requests of others there, as last reported */
 	uint32_t decoding;      /* of both: streams that are being answered */
 	uint32_t width;         /* what its engine runs at once; 0: unknown */
+	uint8_t role;           /* as its node says; the chooser's business */
 	float kv_usage, power_headroom;
 	uint64_t name_hash;     /* of the node's id */
 	uint16_t lane;          /* in the index, which is asked if |fed|; else the record is */
 	bool fed;
 	uint32_t held;          /* leading blocks in whatever tier: route_record_match, or the index */
 	uint32_t by_tier[KV_TIERS]; /* of them, by the best tier */
-	float reuse;            /* route_reuse */
+	float reuse;            /* route_reuse, and what is spared */
 	/* for costs */
 	float queued_tokens;    /* of prompts that are to be computed there before */
 	float uncached_tokens;  /* of this prompt */
+	float spared_tokens;    /* of them, those of a hot prefix that are charged to requests to come */
 	float fetch_ms;
 	struct route_speed speed;
 };
@@ -120,6 +121,11 @@ struct route_pick {
 	double score;
 };
 
+/* Requests that a node carries, 1 to ROUTE_WIDTH. */
+static inline uint32_t route_width(const struct route_cand *c)
+{
+	return c->width == 0 || c->width > ROUTE_WIDTH ? ROUTE_WIDTH : c->width;
+}
 float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust);
 /* As ask->policy has it: greater is better, whatever the unit; costs are negative. */
 double route_score(const struct route_ask *ask, const struct route_cand *c);

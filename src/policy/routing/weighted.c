@@ -3,12 +3,12 @@
 #include "routing_priv.h"
 
 /* 1 / width, of each width that counts */
-static const double per_width[ROUTE_WIDTH + 1] = {1.0 / ROUTE_WIDTH, 1.0 / 1, 1.0 / 2, 1.0 / 3, 1.0 / 4, 1.0 / 5, 1.0 / 6, 1.0 / 7, 1.0 / 8,
+static const double per_width[ROUTE_WIDTH + 1] = {0, 1.0 / 1, 1.0 / 2, 1.0 / 3, 1.0 / 4, 1.0 / 5, 1.0 / 6, 1.0 / 7, 1.0 / 8,
 	1.0 / 9, 1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14, 1.0 / 15, 1.0 / 16};
 
 static double load_of(const struct route_cand *c)
 {
-	return 1 - (double)route_demand(c) * per_width[c->width < ROUTE_WIDTH ? c->width : ROUTE_WIDTH];
+	return 1 - (double)route_demand(c) * per_width[route_width(c)];
 }
 
 /* The weight of one block that others do not hold. */

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* booking: a pick's load from the moment of the pick to the end of the request, and what that says of the node. */
+#include "chooser_priv.h"
+
+#define ANSWERS 64 /* that the average length is of, about */
+
+static uint32_t clamp32(double v)
+{
+	return v > 0 ? (v < 1e9 ? (uint32_t)v : 1000000000U) : 0;
+}
+
+static double ms_between(cgn_nsec from, cgn_nsec to)
+{
+	return to > from ? (double)(to - from) * 1e-6 : 0;
+}
+
+static struct cluster_cell *cell_of(const struct chooser *c, const struct choose_ticket *t)
+{
+	return &c->shared.cells[t->slot];
+}
+
+/* Everything that streams there but this. */
+static uint32_t beside(const struct cluster_cell *cell)
+{
+	uint32_t ours = atomic_load_explicit(&cell->decoding, memory_order_relaxed);
+	return (ours > 0 ? ours - 1 : 0) + atomic_load_explicit(&cell->others_decoding, memory_order_relaxed);
+}
+
+/* Of an answer that comes whole nobody sees when its prompt is computed: on average over its time, so much of it is not. */
+static uint32_t queued_on_average(const struct choose_pick *p, uint32_t tokens)
+{
+	const struct route_speed *s = &p->cands[p->index].speed;
+	double prompt = (double)s->prefill_ms * tokens, answer = (double)(s->step_ms * p->ask.answer_tokens);
+	return prompt + answer > 0 ? clamp32(tokens * prompt / (prompt + answer)) : tokens;
+}
+
+static void load_book(struct cluster_cell *cell, const struct choose_pick *p, struct choose_ticket *out)
+{
+	uint64_t others = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
+	out->queued_tokens = out->whole ? queued_on_average(p, out->new_tokens) : out->new_tokens;
+	atomic_fetch_add_explicit(&cell->inflight, 1, memory_order_relaxed);
+	if (out->whole)
+		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
+	out->ahead_tokens = clamp32(
+		(double)(others + atomic_fetch_add_explicit(&cell->queued_tokens, out->queued_tokens, memory_order_relaxed)));
+}
+
+/* The end of what any candidate holds is where this prompt's prefix ends, as far as others share it. */
+static void heat_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out)
+{
+	uint32_t held = 0;
+	for (size_t i = 0; i < p->n; i++)
+		held = p->cands[i].held > held ? p->cands[i].held : held;
+	if (c->shared.heat == NULL || held == 0 || held > ask->blocks)
+		return;
+	out->prefix = ask->chain[held - 1];
+	out->hot = heat_add(c->shared.heat, out->prefix);
+}
+
+static void prompt_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out)
+{
+	const struct route_cand *w = &p->cands[p->index];
+	struct route_terms t;
+	if (!w->fed) {
+		route_record_add(c->shared.record, ask->chain, ask->blocks, w->slot);
+		return;
+	}
+	if (c->shared.pending == NULL || w->held >= ask->blocks)
+		return;
+	route_terms(&p->ask, w, &t);
+	double ttft = t.queue_ms + t.prefill_ms + t.fetch_ms;
+	cgn_nsec expected = ttft < 1e9 ? (cgn_nsec)(ttft * 1e6) : PENDING_LONGEST;
+	out->pending = pending_add(c->shared.pending, ask->chain, ask->blocks, w->held, w->slot, ask->now, CHOOSER_LIFE + 2 * expected);
+}
+
+void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out)
+{
+	CGN_LIVE(c, CHOOSER_TAG);
+	CGN_MUST(p->verdict == ROUTE_PICKED && !out->booked);
+	const struct route_cand *w = &p->cands[p->index];
+	struct cluster_cell *cell = &c->shared.cells[w->slot];
+	*out = (struct choose_ticket){.booked = true,
+		.prefilling = true,
+		.whole = ask->whole && !ask->embeds,
+		.crowded = w->width > 0 && (uint64_t)w->inflight + w->others >= w->width,
+		.slot = w->slot,
+		.node = w->name_hash,
+		.held = w->held,
+		.blocks = (uint32_t)ask->blocks,
+		.new_tokens = clamp32((double)w->uncached_tokens),
+		.at = ask->now};
+	load_book(cell, p, out);
+	heat_book(c, ask, p, out);
+	prompt_book(c, ask, p, out);
+	c->turn++;
+	c->random += 0x9e3779b97f4a7c15ULL;
+}
+
+void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now)
+{
+	CGN_LIVE(c, CHOOSER_TAG);
+	if (!t->booked || !t->prefilling)
+		return;
+	struct cluster_cell *cell = cell_of(c, t);
+	t->prefilling = false;
+	t->begun_at = t->whole ? 0 : now;
+	atomic_fetch_sub_explicit(&cell->queued_tokens, t->queued_tokens, memory_order_relaxed);
+	if (!t->whole)
+		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
+	t->beside_then = beside(cell);
+	t->prefilled_then = atomic_fetch_add_explicit(&cell->prefilled_tokens, t->new_tokens, memory_order_relaxed) + t->new_tokens;
+	if (!t->crowded && !t->whole)
+		cluster_cell_prefill(cell, ms_between(t->at, now), (double)t->ahead_tokens + (double)t->new_tokens);
+	if (t->pending != 0)
+		pending_limit(c->shared.pending, t->pending, now, CHOOSER_CONFIRM);
+}
+
+void chooser_release(struct chooser *c, struct choose_ticket *t)
+{
+	CGN_LIVE(c, CHOOSER_TAG);
+	if (!t->booked)
+		return;
+	struct cluster_cell *cell = cell_of(c, t);
+	t->beside_last = beside(cell);
+	t->prefilled_last = atomic_load_explicit(&cell->prefilled_tokens, memory_order_relaxed);
+	if (t->prefilling)
+		atomic_fetch_sub_explicit(&cell->queued_tokens, t->queued_tokens, memory_order_relaxed);
+	if (!t->prefilling || t->whole)
+		atomic_fetch_sub_explicit(&cell->decoding, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&cell->inflight, 1, memory_order_relaxed);
+	if (t->hot)
+		heat_drop(c->shared.heat, t->prefix);
+	if (t->prefilling && t->pending != 0)
+		pending_drop(c->shared.pending, t->pending);
+	t->booked = t->hot = false;
+}
+
+void chooser_done(struct chooser *c, struct choose_ticket *t, const struct choose_outcome *o, cgn_nsec now)
+{
+	CGN_LIVE(c, CHOOSER_TAG);
+	chooser_release(c, t);
+	if (o->answer_tokens > 0 && o->answer_tokens <= UINT32_MAX)
+		c->answer_tokens += ((double)o->answer_tokens - c->answer_tokens) / ANSWERS;
+	if (t->begun_at == 0 || o->answer_tokens == 0 || o->answer_tokens > UINT32_MAX)
+		return;
+	struct cluster_cell *cell = cell_of(c, t);
+	uint64_t computed = t->prefilled_last - t->prefilled_then;
+	double stall = (double)computed * (double)cluster_cell_speed(cell).prefill_ms;
+	double others = ((double)t->beside_then + (double)t->beside_last) / 2;
+	cluster_cell_decode(cell, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others, stall);
+}

@@ -153,7 +153,7 @@ void gw_try_end(struct gw_req *r)
 		grpc_cancel(&t->call);
 	if (t->link != NULL)
 		gw_link_release(r->w, &t->link);
-	chooser_release(r->w->chooser, &t->ticket);
+	chooser_release(r->w->chooser, &t->ticket, cgn_loop_now(r->w->loop));
 }
 
 /* ---- waiting for the first byte ---- */

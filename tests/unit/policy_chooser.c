@@ -114,9 +114,9 @@ static void what_is_booked_is_seen_and_given_back(void **state)
 	chooser_begun(w.chooser, &a, 0);
 	assert_int_equal(cell->queued_tokens, 0);
 	assert_int_equal(cell->decoding, 1);
-	chooser_release(w.chooser, &a);
-	chooser_release(w.chooser, &a);
-	chooser_release(w.chooser, &b);
+	chooser_release(w.chooser, &a, 0);
+	chooser_release(w.chooser, &a, 0);
+	chooser_release(w.chooser, &b, 0);
 	assert_int_equal(cell->inflight, 0);
 	assert_int_equal(cell->decoding, 0);
 	assert_int_equal(cell->queued_tokens, 0);

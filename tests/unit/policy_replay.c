@@ -217,7 +217,7 @@ static void requests_wait_where_nodes_are_full(void **state)
 	trace_fini(&t);
 }
 
-/* Late news costs hits: what came just before is not known of yet. */
+/* Late news costs hits: what was sent somewhere is taken for held there, but not for long. */
 static void news_takes_its_time(void **state)
 {
 	(void)state;
@@ -227,8 +227,8 @@ static void news_takes_its_time(void **state)
 	struct replay_result soon = run(&t, &cfg);
 	cfg.told_after = 3600 * CGN_SEC;
 	struct replay_result never = run(&t, &cfg);
-	assert_int_equal(never.expected_blocks, 0);
-	assert_true(soon.expected_blocks > 0);
+	assert_true(never.expected_blocks > 0);
+	assert_true(never.expected_blocks < soon.expected_blocks);
 	assert_true(replay_hit_ratio(&never) < replay_hit_ratio(&soon));
 	replay_result_fini(&soon);
 	replay_result_fini(&never);

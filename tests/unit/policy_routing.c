@@ -507,14 +507,14 @@ static void costs_are_the_documented_sum(void **state)
 	struct route_terms t;
 	ask.policy = ROUTE_PREDICTED;
 	ask.answer_tokens = 100;
-	struct route_cand c = {.queued_tokens = 3000, .uncached_tokens = 1000, .fetch_ms = 7, .decoding = 4, .speed = {0.05F, 12, 0.5F, 0.8F, true}};
+	struct route_cand c = {.queued_tokens = 3000, .uncached_tokens = 1000, .fetch_ms = 7, .inflight = 3, .others = 1, .speed = {0.05F, 12, 0.5F, 0.8F, true}};
 	route_terms(&ask, &c, &t);
 	assert_float_equal((float)t.queue_ms, 150, 0.01);
 	assert_float_equal((float)t.prefill_ms, 50, 0.01);
 	assert_float_equal((float)t.fetch_ms, 7, 0.01);
-	assert_float_equal((float)t.slowdown_ms, 50 + 4 * (40 + 2 * 50), 0.01);
+	assert_float_equal((float)t.slowdown_ms, ROUTE_PRESSURE * 50 + 4 * (40 + 2 * 50), 0.01);
 	assert_true(t.measured);
-	assert_float_equal((float)-route_score(&ask, &c), 150 + 50 + 7 + 610, 0.01);
+	assert_float_equal((float)-route_score(&ask, &c), 150 + 50 + 7 + ROUTE_PRESSURE * 50 + 560, 0.01);
 }
 
 /* ---- a cluster of toy engines: does routing earn its keep ---- */

@@ -34,6 +34,27 @@ static uint32_t queued_on_average(const struct choose_pick *p, uint32_t tokens)
 	return prompt + answer > 0 ? clamp32(tokens * prompt / (prompt + answer)) : tokens;
 }
 
+/* How long prompts were being computed there, ever. */
+static cgn_nsec busy_until(const struct cluster_cell *cell, cgn_nsec now)
+{
+	cgn_nsec total = atomic_load_explicit(&cell->prefill_total, memory_order_relaxed);
+	cgn_nsec since = atomic_load_explicit(&cell->prefill_since, memory_order_relaxed);
+	bool busy = atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed) > 0;
+	return busy && now > since ? total + (now - since) : total;
+}
+
+/* Prompts are computed one after the other: this one since the one before it was, or since it came. Returns for how long. */
+static cgn_nsec busy_step(struct cluster_cell *cell, const struct choose_ticket *t, cgn_nsec now)
+{
+	cgn_nsec since = atomic_exchange_explicit(&cell->prefill_since, now, memory_order_relaxed);
+	if (since < t->at)
+		since = t->at;
+	if (since >= now)
+		return 0;
+	atomic_fetch_add_explicit(&cell->prefill_total, now - since, memory_order_relaxed);
+	return now - since;
+}
+
 static void load_book(struct cluster_cell *cell, const struct choose_pick *p, struct choose_ticket *out)
 {
 	uint64_t others = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
@@ -41,8 +62,10 @@ static void load_book(struct cluster_cell *cell, const struct choose_pick *p, st
 	atomic_fetch_add_explicit(&cell->inflight, 1, memory_order_relaxed);
 	if (out->whole)
 		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
-	out->ahead_tokens = clamp32(
-		(double)(others + atomic_fetch_add_explicit(&cell->queued_tokens, out->queued_tokens, memory_order_relaxed)));
+	uint64_t ours = atomic_fetch_add_explicit(&cell->queued_tokens, out->queued_tokens, memory_order_relaxed);
+	out->ahead_tokens = clamp32((double)(others + ours));
+	if (ours == 0)
+		atomic_store_explicit(&cell->prefill_since, out->at, memory_order_relaxed);
 }
 
 /* The end of what any candidate holds is where this prompt's prefix ends, as far as others share it. */
@@ -108,21 +131,22 @@ void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now)
 	if (!t->whole)
 		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
 	t->beside_then = beside(cell);
-	t->prefilled_then = atomic_fetch_add_explicit(&cell->prefilled_tokens, t->new_tokens, memory_order_relaxed) + t->new_tokens;
+	cgn_nsec took = busy_step(cell, t, now);
+	t->busy_then = atomic_load_explicit(&cell->prefill_total, memory_order_relaxed);
 	if (!t->crowded && !t->whole)
-		cluster_cell_prefill(cell, ms_between(t->at, now), (double)t->ahead_tokens + (double)t->new_tokens);
+		cluster_cell_prefill(cell, (double)took * 1e-6, (double)t->new_tokens);
 	if (t->pending != 0)
 		pending_limit(c->shared.pending, t->pending, now, CHOOSER_CONFIRM);
 }
 
-void chooser_release(struct chooser *c, struct choose_ticket *t)
+void chooser_release(struct chooser *c, struct choose_ticket *t, cgn_nsec now)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	if (!t->booked)
 		return;
 	struct cluster_cell *cell = cell_of(c, t);
 	t->beside_last = beside(cell);
-	t->prefilled_last = atomic_load_explicit(&cell->prefilled_tokens, memory_order_relaxed);
+	t->busy_last = busy_until(cell, now);
 	if (t->prefilling)
 		atomic_fetch_sub_explicit(&cell->queued_tokens, t->queued_tokens, memory_order_relaxed);
 	if (!t->prefilling || t->whole)
@@ -138,14 +162,12 @@ void chooser_release(struct chooser *c, struct choose_ticket *t)
 void chooser_done(struct chooser *c, struct choose_ticket *t, const struct choose_outcome *o, cgn_nsec now)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
-	chooser_release(c, t);
+	chooser_release(c, t, now);
 	if (o->answer_tokens > 0 && o->answer_tokens <= UINT32_MAX)
 		c->answer_tokens += ((double)o->answer_tokens - c->answer_tokens) / ANSWERS;
 	if (t->begun_at == 0 || o->answer_tokens == 0 || o->answer_tokens > UINT32_MAX)
 		return;
 	struct cluster_cell *cell = cell_of(c, t);
-	uint64_t computed = t->prefilled_last - t->prefilled_then;
-	double stall = (double)computed * (double)cluster_cell_speed(cell).prefill_ms;
 	double others = ((double)t->beside_then + (double)t->beside_last) / 2;
-	cluster_cell_decode(cell, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others, stall);
+	cluster_cell_decode(cell, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others, ms_between(t->busy_then, t->busy_last));
 }

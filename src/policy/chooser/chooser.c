@@ -7,6 +7,7 @@
 /* tokens in a block of bytes, about, until the node's engine has counted some */
 #define BLOCK_TOKENS  64
 #define ANSWER_TOKENS 128 /* of an answer, until some came */
+#define FLEET_EVERY   16  /* picks, the fleet's middle is found anew */
 #define MEDIAN_OF     31  /* measured nodes, at most, that stand for the fleet */
 
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out, struct cgn_err *err)
@@ -118,43 +119,53 @@ static int float_order(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The middle one of what is measured (above 0) of a few candidates all over the fleet; |otherwise| if nothing is. */
-static float median_of(const struct route_cand *cands, size_t n, size_t field, float otherwise)
+/* The middle one, |otherwise| of none. */
+static float median_of(float *v, size_t n, float otherwise)
 {
-	float v[MEDIAN_OF];
-	size_t found = 0, stride = n / MEDIAN_OF + 1;
-	for (size_t i = 0; i < n; i += stride) {
-		memcpy(&v[found], (const char *)&cands[i].speed + field, sizeof v[0]);
-		found += v[found] > 0;
-	}
-	if (found == 0)
-		return otherwise;
-	qsort(v, found, sizeof v[0], float_order);
-	return v[found / 2];
+	qsort(v, n, sizeof v[0], float_order);
+	return n > 0 ? v[n / 2] : otherwise;
 }
 
-/* Who was not measured is taken for one of the others. */
-static void speeds_fill(struct route_cand *cands, size_t n)
+/* The fleet's middle, of a few nodes all over it. */
+static struct route_speed fleet_of(const struct route_cand *cands, size_t n)
 {
-	struct route_speed fleet = SPEED_DEFAULT;
-	bool all = true;
-	for (size_t i = 0; i < n; i++)
-		all &= cands[i].speed.measured;
-	if (all)
-		return;
-	fleet.prefill_ms = median_of(cands, n, offsetof(struct route_speed, prefill_ms), fleet.prefill_ms);
-	fleet.step_ms = median_of(cands, n, offsetof(struct route_speed, step_ms), fleet.step_ms);
-	fleet.batch_ms = median_of(cands, n, offsetof(struct route_speed, batch_ms), fleet.step_ms / 100);
-	fleet.interference = median_of(cands, n, offsetof(struct route_speed, interference), fleet.interference);
-	for (size_t i = 0; i < n; i++) {
-		struct route_speed *s = &cands[i].speed;
-		if (!(s->prefill_ms > 0))
-			s->prefill_ms = fleet.prefill_ms;
-		if (s->step_ms > 0)
+	const struct route_speed none = SPEED_DEFAULT;
+	float prefill[MEDIAN_OF], step[MEDIAN_OF], batch[MEDIAN_OF], interference[MEDIAN_OF];
+	size_t n_prefill = 0, n_step = 0, stride = n / MEDIAN_OF + 1;
+	for (size_t i = 0; i < n; i += stride) {
+		const struct route_speed *s = &cands[i].speed;
+		if (s->prefill_ms > 0)
+			prefill[n_prefill++] = s->prefill_ms;
+		if (!(s->step_ms > 0))
 			continue;
-		s->step_ms = fleet.step_ms;
-		s->batch_ms = fleet.batch_ms;
-		s->interference = fleet.interference;
+		batch[n_step] = s->batch_ms / s->step_ms;
+		interference[n_step] = s->interference;
+		step[n_step++] = s->step_ms;
+	}
+	return (struct route_speed){.prefill_ms = median_of(prefill, n_prefill, none.prefill_ms),
+		.step_ms = median_of(step, n_step, none.step_ms),
+		.batch_ms = median_of(batch, n_step, none.batch_ms / none.step_ms),
+		.interference = median_of(interference, n_step, none.interference)};
+}
+
+/* Who was not measured is taken for the middle one. What a further stream or a prompt does to a step, as a share, is the engine's rather than the
+ * node's and hard to measure: there everybody is, or else the node that erred most to its own favour would get the most. */
+static void speeds_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
+{
+	if (c->fleet_left == 0 || c->fleet_model != ask->model) {
+		c->fleet = fleet_of(c->cands, n);
+		c->fleet_model = ask->model;
+		c->fleet_left = FLEET_EVERY;
+	}
+	c->fleet_left--;
+	for (size_t i = 0; i < n; i++) {
+		struct route_speed *s = &c->cands[i].speed;
+		if (!(s->prefill_ms > 0))
+			s->prefill_ms = c->fleet.prefill_ms;
+		if (!(s->step_ms > 0))
+			s->step_ms = c->fleet.step_ms;
+		s->batch_ms = c->fleet.batch_ms * s->step_ms;
+		s->interference = c->fleet.interference;
 	}
 }
 
@@ -253,7 +264,7 @@ struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask)
 	size_t n = view_candidates(m, c->shared.cells, &who, c->cands);
 	n = ask->pin == CHOOSER_NO_PIN ? roles_apply(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
 	held_fill(c, ask, n);
-	speeds_fill(c->cands, n);
+	speeds_fill(c, ask, n);
 	worth_fill(c, ask, n);
 	heat_fill(c, ask, n);
 	score.common = common_of(c->cands, n);

@@ -71,7 +71,7 @@ struct choose_ticket {
 	cgn_nsec at;
 	cgn_nsec begun_at;                       /* 0: no byte came, or no first one */
 	uint32_t beside_then, beside_last;       /* streams beside it when its first byte came, and when it was released */
-	uint64_t prefilled_then, prefilled_last; /* the cell's prefilled_tokens */
+	cgn_nsec busy_then, busy_last;           /* how long prompts were being computed there, ever */
 };
 
 /* How it ended, as the engine counted. */
@@ -99,7 +99,7 @@ void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct 
 void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now);
 /* It is over, well or badly: give the booking back. One that never began takes its prompt along: it does not count as held any more where events
  * say what is (else it is the caller's to say, route_record_drop). Nothing when it is not booked. */
-void chooser_release(struct chooser *c, struct choose_ticket *t);
+void chooser_release(struct chooser *c, struct choose_ticket *t, cgn_nsec now);
 /* It was answered in full, by |t|, released or not (then it is now), and its last byte came at |now|: learn from it. Once a request; not if another
  * node has the slot meanwhile. */
 void chooser_done(struct chooser *c, struct choose_ticket *t, const struct choose_outcome *o, cgn_nsec now);

@@ -15,5 +15,8 @@ struct chooser {
 	size_t cap;
 	uint32_t turn;
 	uint64_t random;      /* of the generator: Weyl's sequence, which route_pick mixes */
+	struct route_speed fleet; /* the middle of it; batch_ms: as a share of a step */
+	const void *fleet_model;  /* of which it is; never followed */
+	uint32_t fleet_left;      /* picks that it is good for */
 	double answer_tokens; /* of an answer, a moving average */
 };

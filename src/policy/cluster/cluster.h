@@ -60,7 +60,8 @@ struct cluster_cell {
 	_Atomic uint32_t trust_ppm;        /* workers: cluster_cell_believe */
 	_Atomic uint32_t answer_ppm;       /* workers: share of an answer that the next turn finds in cache */
 	_Atomic uint64_t prefill_speed, decode_speed; /* workers: cluster_cell_prefill, cluster_cell_decode; the bits of two floats each */
-	_Atomic uint64_t prefilled_tokens; /* workers: of prompts whose first byte came, since the start, about */
+	/* workers: since when prompts are being computed there (while queued_tokens is not 0), and for how long they were before that, in all */
+	_Atomic uint64_t prefill_since, prefill_total;
 	_Atomic uint32_t block_millitokens; /* workers: tokens in a block of our chains, as engines count them; 0: not known yet */
 	breaker_word breaker; /* workers and the control loop: breaker_apply */
 	struct pulse pulse;

@@ -41,7 +41,7 @@ static uint32_t chain_fill(struct replay *r, const struct trace_request *q)
 
 static void flight_end(struct replay *r, struct flight *f)
 {
-	chooser_release(r->chooser, &f->ticket);
+	chooser_release(r->chooser, &f->ticket, r->now);
 	cgn_list_drop(&f->link);
 	free(f);
 }
@@ -182,6 +182,7 @@ static void on_gain(struct replay *r, const struct em_gain *g)
 		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
 	cluster_cell_measure(cell, f->request->input, (double)f->request->input / r->trace->block_tokens);
 	cluster_cell_believe(cell, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
+	chooser_done(r->chooser, &f->ticket, &(struct choose_outcome){.answer_tokens = g->given}, r->now);
 	r->result->done++;
 	r->inflight--;
 	flight_end(r, f);
@@ -283,7 +284,9 @@ static CGN_RC prepare(struct replay *r, struct cgn_err *err)
 	if (r->chain == NULL || r->waiting == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a chain of %u blocks", longest);
 	CGN_TRY(fleet_build(r, err));
-	const struct chooser_shared shared = {r->cluster->cells, r->index, r->record};
+	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
+	CGN_TRY(heat_new(HEAT_BYTES, &r->heat, err));
+	const struct chooser_shared shared = {r->cluster->cells, r->index, r->record, r->pending, r->heat};
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
 }
 
@@ -303,6 +306,8 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	cgn_list_each_safe(l, &r.flights)
 		flight_end(&r, CGN_CONTAINER(l, struct flight, link));
 	chooser_free(&r.chooser);
+	heat_free(&r.heat);
+	pending_free(&r.pending);
 	fleet_drop(&r);
 	free(r.chain);
 	free(r.waiting);

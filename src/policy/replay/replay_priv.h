@@ -56,6 +56,8 @@ struct replay {
 	const struct view_model *model;
 	struct kvindex *index;
 	struct route_record *record;
+	struct pending *pending;
+	struct heat *heat;
 	struct chooser *chooser;
 	/* what answers */
 	struct rnode *nodes;

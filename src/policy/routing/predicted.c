@@ -17,12 +17,13 @@ static float queue_ms(const struct route_ask *ask, const struct route_cand *c)
 	return c->queued_tokens * c->speed.prefill_ms + place_ms(ask, c);
 }
 
+/* Whoever is there is held up: those that stream now, and those that will by the time this prompt's turn comes. */
 static float slowdown_ms(const struct route_ask *ask, const struct route_cand *c)
 {
 	const struct route_speed *s = &c->speed;
-	float decoding = (float)c->decoding, charged = c->uncached_tokens - c->spared_tokens;
-	float prompt = ((1 + decoding * s->interference) * charged - c->spared_tokens) * s->prefill_ms;
-	return prompt + 2 * decoding * ask->answer_tokens * s->batch_ms;
+	float there = (float)route_demand(c), charged = c->uncached_tokens - c->spared_tokens;
+	float prompt = ((ROUTE_PRESSURE + there * s->interference) * charged - c->spared_tokens) * s->prefill_ms;
+	return prompt + 2 * there * ask->answer_tokens * s->batch_ms;
 }
 
 double route_score_predicted(const struct route_ask *ask, const struct route_cand *c)

@@ -17,11 +17,12 @@
  *            + a stream's time * excess / width              and for a place, where more requests are than the engine runs at once
  *   prefill  = uncached tokens * prefill                     and for its own prompt
  *   fetch    = blocks below the GPU * (1 - their tier's weight) * prefill    never more than computing them
- *   slowdown = (1 + decoding * interference) * uncached tokens * prefill     what comes next waits as long, streams stand still meanwhile,
- *            + 2 * decoding * answer tokens * batch          and then each step is longer, for them and for it
+ *   slowdown = (ROUTE_PRESSURE + demand * interference) * uncached tokens * prefill   who comes next waits for it; streams stand still,
+ *                                                            and those that wait before it will be streams by then
+ *            + 2 * demand * answer tokens * batch            and then each step is longer, for them and for it
  *            - credit
  * queue + prefill + fetch is the predicted time to first token. The node's speeds are in struct route_speed (speed.h): its own, or as long as it
- * was not measured the median of those that were.
+ * was not measured the median of those that were; batch and interference, as shares of a step, are the median's for all.
  *
  * A hot prefix: more requests that begin with it are under way than those who hold it have width. What a node without it would compute is then
  * shared by as many requests as are too many: with spread = requests / width of holders > 1, only 1 / spread of it is charged. weighted counts the
@@ -43,7 +44,10 @@
 
 #define ROUTE_WIDTH    16
 #define ROUTE_TIE      0.01 /* below the 0.25 / 16 that one request weighs */
-#define ROUTE_TIE_COST 0.02 /* a difference that no measurement of speed can vouch for */
+#define ROUTE_TIE_COST 0.05 /* a difference that no measurement of speed can vouch for */
+/* What a token that is computed costs beside the request's own waiting, as a multiple of its time: requests that come while it is computed,
+ * and what it takes the place of in the cache. More makes for more hits and less for shorter queues; with 2 to 8 neither changes by much. */
+#define ROUTE_PRESSURE 4
 
 enum route_policy {
 #define POLICY(id, text, score, pick, help) ROUTE_##id,
@@ -51,7 +55,7 @@ enum route_policy {
 #undef POLICY
 	ROUTE_POLICIES
 };
-#define ROUTE_KV ROUTE_WEIGHTED /* what `kv` stands for */
+#define ROUTE_KV ROUTE_PREDICTED /* what `kv` stands for */
 
 struct route_weights {
 	double kv, load, power, capacity;

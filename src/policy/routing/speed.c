@@ -49,6 +49,6 @@ void speed_decode(struct route_speed *s, double ms, double tokens, double beside
 	double error = within(a_token / step, expected / SPEED_TRUST, expected * SPEED_TRUST) - expected;
 	double share = SPEED_GAIN * error / (1 + x_batch * x_batch + x_stall * x_stall);
 	s->step_ms = (float)within(step * (1 + share), 1e-3, 1e4);
-	s->batch_ms = (float)within((batch + share * x_batch) * step / BESIDE, 0, (double)s->step_ms);
+	s->batch_ms = (float)within((batch + share * x_batch) * step / BESIDE, 0, (double)s->step_ms / 8);
 	s->interference = (float)within(interference + share * x_stall, 0, 2);
 }

@@ -69,6 +69,10 @@ struct engine {
 	struct cgn_timer wake;
 	struct proc *proc;
 	struct fetch *probe;
+	struct cgn_timer stall_timer; /* while it is ready */
+	unsigned silent;              /* beats of that timer since a byte came from the engine */
+	unsigned unanswered;          /* checks that nothing answered since then */
+	cgn_nsec stall_timeout;       /* 0: never */
 	char trouble[200]; /* why it is not ready, for people; empty when it is */
 
 	struct cgn_timer scrape_timer;
@@ -106,6 +110,9 @@ bool engine_is_ready(const struct engine *e); /* and its models are known */
 bool engine_is_stopped(const struct engine *e);
 bool engine_serves(const struct engine *e, struct cgn_str model);
 void engine_check_soon(struct engine *e); /* a request found it dead */
+/* Signs of life, and their absence: a byte came from it; a check of it ended without any answer in time. */
+void engine_heard(struct engine *e);
+void engine_unanswered(struct engine *e);
 void engine_blocks_seen(struct engine *e, uint32_t block_tokens); /* a chain with such blocks came; 0: of bytes */
 void engine_scrape_init(struct engine *e);
 void engine_scrape_start(struct engine *e); /* it is ready: load each second, models until they are known */
@@ -113,6 +120,7 @@ void engine_scrape_stop(struct engine *e);
 
 /* ---- relay.c: Agent.Generate ---- */
 void relay_on_call(struct grpc_call *c, void *agent);
+void relay_end_all(struct engine *e, const char *sentence); /* what it has in work will not end by itself */
 
 /* ---- holds.c: what the node holds ---- */
 #define AGENT_MAX_BLOCKS ((size_t)16 * 1024 * 1024) /* over all engines; about 24 bytes each while they are held */

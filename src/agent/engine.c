@@ -10,6 +10,10 @@
 #define PROBE_TIMEOUT (5 * CGN_SEC)
 #define KEY_BYTES     8192
 #define STOP_GRACE    (10 * CGN_SEC)
+/* A stall is that many beats without a byte and that many checks without an answer: counted and not measured, so that an agent that was itself
+ * stopped does not blame its engine. */
+#define STALL_BEATS  5
+#define STALL_CHECKS 2
 
 static void step(struct engine *e, enum supervise_event ev);
 
@@ -68,6 +72,10 @@ static void spawn(struct engine *e)
 /* ---- readiness ---- */
 static enum supervise_event verdict(struct engine *e, const struct fetch_result *r)
 {
+	if (r->err->code == CGN_DEADLINE)
+		engine_unanswered(e);
+	if (r->err->code == CGN_FINE)
+		engine_heard(e);
 	if (r->err->code != CGN_FINE) {
 		set_trouble(e, r->err->msg);
 		return r->refused ? SUPERVISE_PROBE_REFUSED : SUPERVISE_PROBE_DOWN;
@@ -113,8 +121,43 @@ static void probe(struct engine *e)
 	step(e, SUPERVISE_PROBE_DOWN);
 }
 
+/* ---- silence ---- */
+void engine_heard(struct engine *e)
+{
+	e->silent = e->unanswered = 0;
+}
+
+void engine_unanswered(struct engine *e)
+{
+	e->unanswered++;
+}
+
+static void on_beat(struct cgn_timer *t)
+{
+	struct engine *e = CGN_CONTAINER(t, struct engine, stall_timer);
+	char text[sizeof e->trouble];
+	CGN_LIVE(e, ENGINE_TAG);
+	cgn_timer_set(t, e->stall_timeout / STALL_BEATS);
+	if (++e->silent < STALL_BEATS || e->unanswered < STALL_CHECKS)
+		return;
+	(void)snprintf(text, sizeof text, "stalled: it answers no check and brings no byte (%u requests there)", e->inflight);
+	set_trouble(e, text);
+	step(e, SUPERVISE_STALLED); /* routers are told first, so that they send what ends here elsewhere */
+	relay_end_all(e, "the engine is stalled");
+}
+
+static void stall_watch(struct engine *e, bool on)
+{
+	engine_heard(e);
+	if (on && e->stall_timeout > 0)
+		cgn_timer_set(&e->stall_timer, e->stall_timeout / STALL_BEATS);
+	else
+		cgn_timer_cancel(&e->stall_timer);
+}
+
 static void ready_changed(struct engine *e, bool ready)
 {
+	stall_watch(e, ready);
 	if (ready) {
 		e->trouble[0] = '\0';
 		cgn_log(INFO, "engine.ready", F_STR("engine", e->name), F_STR("url", e->url.addr));
@@ -253,6 +296,8 @@ CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct e
 	cgn_arena_init(&e->models_arena, (size_t)1024 * 1024);
 	cgn_list_init(&e->relays);
 	cgn_timer_init(&e->wake, a->loop, on_wake);
+	cgn_timer_init(&e->stall_timer, a->loop, on_beat);
+	e->stall_timeout = ce->stall_timeout;
 	engine_scrape_init(e);
 	set_trouble(e, "not started");
 	(void)cgn_str_copyz(e->residency_text, sizeof e->residency_text, CGN_STR("sent"));
@@ -299,6 +344,7 @@ void engine_close(struct engine *e)
 		return;
 	CGN_LIVE(e, ENGINE_TAG);
 	cgn_timer_cancel(&e->wake);
+	cgn_timer_cancel(&e->stall_timer);
 	fetch_cancel(&e->probe);
 	engine_scrape_stop(e);
 	proc_free(&e->proc);

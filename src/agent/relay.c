@@ -123,6 +123,7 @@ static void on_head(struct http_call *c, void *user, const struct http_head *h)
 	size_t n = 0;
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
+	engine_heard(r->engine);
 	for (size_t i = 0; i < h->n_fields && n < CGN_COUNT(headers); i++)
 		if (!is_hop_by_hop(h->fields[i].name))
 			headers[n++] = (struct proto_header){h->fields[i].name, h->fields[i].value};
@@ -138,6 +139,7 @@ static void on_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
 {
 	struct relay *r = user;
 	CGN_LIVE(r, RELAY_TAG);
+	engine_heard(r->engine);
 	if (!r->share.begun) {
 		share_begun(&r->agent->share, &r->share);
 		watch_load_changed(r->agent);
@@ -197,6 +199,17 @@ static void on_fail(struct http_call *c, void *user, enum http_fail_stage stage,
 
 static const struct http_call_ops engine_ops_http = {
 	.on_head = on_head, .on_body = on_body, .on_end = on_end, .on_fail = on_fail};
+
+void relay_end_all(struct engine *e, const char *sentence)
+{
+	cgn_list_each_safe (l, &e->relays) {
+		struct relay *r = CGN_CONTAINER(l, struct relay, link);
+		CGN_LIVE(r, RELAY_TAG);
+		if (r->http != NULL)
+			http_call_cancel(&r->http);
+		finish(r, CGN_DEADLINE, sentence);
+	}
+}
 
 /* ---- the request to the engine ---- */
 /* The engine's key is ours to give, its compression would not be verbatim, and framing is io/http's. */

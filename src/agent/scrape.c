@@ -63,6 +63,10 @@ static void on_source(void *user, const struct fetch_result *r)
 	struct engine *e = user;
 	CGN_LIVE(e, ENGINE_TAG);
 	e->scrape = NULL;
+	if (r->err->code == CGN_FINE)
+		engine_heard(e);
+	else if (r->err->code == CGN_DEADLINE)
+		engine_unanswered(e);
 	if (r->err->code == CGN_FINE && r->status == 200)
 		e->ops->sources[e->scrape_at].read(r->body, &e->next_load);
 	else if (r->err->code == CGN_FINE && r->status >= 400 && r->status < 500)

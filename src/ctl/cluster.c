@@ -71,6 +71,7 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	models_of(node, &models);
 	ctl_table_cell(t, "%s", node->id);
 	ctl_table_cell(t, "%s%s", s->state, s->cordoned && strcmp(s->state, "cordoned") != 0 ? ",cordoned" : "");
+	ctl_table_cell(t, "%s", s->breaker);
 	ctl_table_cell(t, "%s", role_text(node->role));
 	ctl_table_cell(t, "%s", node->address);
 	ctl_table_cell(t, "%s", cgn_buf_z(&models));
@@ -93,7 +94,7 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 	static const struct {
 		const char *name;
 		bool number;
-	} columns[] = {{"NODE", false}, {"STATE", false}, {"ROLE", false}, {"ADDRESS", false}, {"MODELS", false}, {"INFLIGHT", true}, {"RUNNING", true},
+	} columns[] = {{"NODE", false}, {"STATE", false}, {"BREAKER", false}, {"ROLE", false}, {"ADDRESS", false}, {"MODELS", false}, {"INFLIGHT", true}, {"RUNNING", true},
 		{"WAITING", true}, {"KV", true}, {"BLOCKS", true}, {"GPU", true}, {"RAM", true}, {"SSD", true}, {"REMOTE", true},
 		{"SOURCE", false}, {"STALE S", true}, {"TRUST", true}, {"SEEN S", true}};
 	Cognitora__V1__StatusResponse *status = NULL;

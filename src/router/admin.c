@@ -93,6 +93,22 @@ static void put_others(struct json_out *j, const struct cluster_cell *cell)
 	json_close(j, '}');
 }
 
+static void put_breaker(struct json_out *j, uint64_t word, cgn_nsec now)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	breaker_text(word, now, &text);
+	json_open(j, '{');
+	json_key(j, "state");
+	json_put_z(j, breaker_state_text(breaker_state(word, now)));
+	json_key(j, "why");
+	json_put_z(j, breaker_reason_label(breaker_why(word)));
+	json_key(j, "left_ms");
+	json_put_u64(j, breaker_left(word, now) / CGN_MSEC);
+	json_key(j, "text");
+	json_put_str(j, cgn_buf_view(&text));
+	json_close(j, '}');
+}
+
 static void put_node(struct json_out *j, struct router *r, const struct cluster_node *n)
 {
 	json_open(j, '{');
@@ -108,6 +124,9 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_put_z(j, n->info->version);
 	json_key(j, "router_inflight");
 	json_put_u64(j, cluster_inflight(r->cluster, n->slot));
+	json_key(j, "breaker");
+	put_breaker(j, atomic_load_explicit(&r->cluster->cells[n->slot].breaker, memory_order_relaxed),
+		cgn_loop_now(r->loop));
 	json_key(j, "cache");
 	put_knowledge(j, r, n);
 	json_key(j, "last_seen_ms");

@@ -58,6 +58,13 @@ void tokens_ask_end(struct gw_req *r)
 	cgn_buf_fini(&a->before);
 }
 
+/* Nobody is asked who may not answer: that would cost the prompt the whole of router.tokenize_timeout. */
+static bool is_well(const struct gw_req *r, const struct view_node *node)
+{
+	uint64_t word = atomic_load_explicit(&r->w->shared->choice.cells[node->slot].breaker, memory_order_relaxed);
+	return breaker_gate(word, cgn_loop_now(r->w->loop)) == BREAKER_PASS;
+}
+
 /* A ready node whose engine tells tokens; each in its turn. */
 static const struct view_node *node_of(const struct gw_req *r, const struct engine_tokens_ops **ops)
 {
@@ -65,7 +72,7 @@ static const struct view_node *node_of(const struct gw_req *r, const struct engi
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
 		size_t at = (r->w->asked + i) % m->n_ready;
 		*ops = m->tokens[at];
-		if (*ops != NULL && (!(*ops)->guess || r->prompt->guess))
+		if (*ops != NULL && (!(*ops)->guess || r->prompt->guess) && is_well(r, m->ready[at]))
 			return m->ready[at];
 	}
 	return NULL;

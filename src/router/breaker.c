@@ -130,6 +130,15 @@ cgn_nsec gw_look_again(const struct gw_req *r)
 	return most > CGN_SEC ? CGN_SEC : most > LOOK_LEAST ? most : LOOK_LEAST;
 }
 
+/* Its agent says so, and has ended what ran there. */
+void gw_judge_stalled(struct gw_req *r)
+{
+	if (r->t.judged)
+		return;
+	r->t.judged = true;
+	tell(r, BREAKER_TRIP, BREAKER_FOR_STALL);
+}
+
 /* None of its streams brings anything: all of them are dead, and nobody is to be sent there. */
 static void node_stop(struct gw_req *r, cgn_nsec now)
 {

@@ -263,6 +263,7 @@ enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *
 void gw_judge_begun(struct gw_req *r); /* its first byte came; no verdict yet, but a probe has succeeded */
 void gw_judge_ok(struct gw_req *r);
 void gw_judge_bad(struct gw_req *r, enum breaker_failure how);
+void gw_judge_stalled(struct gw_req *r); /* by its own agent's word */
 void gw_judge_left(struct gw_req *r); /* neither: its client went */
 bool gw_node_stalled(const struct gw_req *r, cgn_nsec since); /* it was declared so after |since| */
 /* Has this stream, of which nothing came since r->last_byte, waited too long? Then its node may have been declared stalled. */

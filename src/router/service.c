@@ -114,8 +114,16 @@ static void leave(struct router_call *k, struct cgn_str message)
 
 /* ---- Control ---- */
 
+static char *breaker_words(struct router *r, uint16_t slot, struct cgn_arena *a)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	breaker_text(atomic_load_explicit(&r->cluster->cells[slot].breaker, memory_order_relaxed),
+		cgn_loop_now(r->loop), &b);
+	return b.bad ? NULL : cgn_arena_strz(a, cgn_buf_view(&b));
+}
+
 static void status_fill(struct router *r, const struct cluster_node *n, uint64_t tier_blocks[KV_TIERS],
-	Cognitora__V1__NodeStatus *to)
+	struct cgn_arena *a, Cognitora__V1__NodeStatus *to)
 {
 	cognitora__v1__node_status__init(to);
 	to->node = n->info;
@@ -133,16 +141,19 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 	to->n_tier_blocks = KV_TIERS;
 	to->tier_blocks = tier_blocks;
 	memcpy(tier_blocks, k.tier_blocks, sizeof k.tier_blocks);
+	char *words = breaker_words(r, n->slot, a);
+	if (words != NULL)
+		to->breaker = words;
 }
 
 static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, uint64_t (*tiers)[KV_TIERS],
-	Cognitora__V1__NodeStatus **out)
+	struct cgn_arena *a, Cognitora__V1__NodeStatus **out)
 {
 	size_t n = 0;
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
 		if (r->cluster->by_slot[i] == NULL)
 			continue;
-		status_fill(r, r->cluster->by_slot[i], tiers[n], &rows[n]);
+		status_fill(r, r->cluster->by_slot[i], tiers[n], a, &rows[n]);
 		out[n] = &rows[n];
 		n++;
 	}
@@ -193,7 +204,7 @@ static void status(struct router_call *k, struct cgn_str message)
 	Cognitora__V1__PolicyStatus policy;
 	router_policy_fill(r, &policy);
 	rs.policy = &policy;
-	rs.n_nodes = nodes_fill(r, rows, tiers, rs.nodes);
+	rs.n_nodes = nodes_fill(r, rows, tiers, &a, rs.nodes);
 	for (size_t i = 0; i < r->view->n_models; i++)
 		rs.models[rs.n_models++] =
 			(char *)(uintptr_t)r->view->models[i].name.p; /* the arena terminates them */

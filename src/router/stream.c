@@ -131,7 +131,9 @@ static bool stream_is_dead(struct gw_req *r, struct cgn_err *why)
 	cgn_nsec now = cgn_loop_now(r->w->loop), silent = now - r->last_byte;
 	*why = r->t.why;
 	if (r->t.closed || why->code != CGN_FINE) {
-		if (why->code != CGN_FINE)
+		if (why->code == CGN_DEADLINE)
+			gw_judge_stalled(r);
+		else if (why->code != CGN_FINE)
 			gw_judge_bad(r, BREAKER_CUT);
 		return true;
 	}

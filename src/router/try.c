@@ -242,6 +242,8 @@ static enum gw_step try_failed(struct gw_req *r)
 		F_U64("try", r->tries), F_STR("code", cgn_code_name(why.code)), F_STR("why", why.msg));
 	if (how == BREAKER_FAILURES)
 		gw_judge_left(r);
+	else if (how == BREAKER_STALL)
+		gw_judge_stalled(r);
 	else
 		gw_judge_bad(r, how);
 	if (may_retry(r, how))

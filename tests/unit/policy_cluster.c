@@ -509,6 +509,47 @@ static void candidates_carry_the_cells_and_skip_the_excluded(void **state)
 	cluster_free(&c);
 }
 
+static void open_breakers_leave_the_candidates_unless_all_are(void **state)
+{
+	(void)state;
+	const struct breaker_rules rules = {1, 10 * CGN_SEC};
+	const struct breaker_input fail = {.event = BREAKER_FAILED, .now = CGN_SEC},
+				   stall = {.event = BREAKER_TRIP, .reason = BREAKER_FOR_STALL, .now = CGN_SEC},
+				   claim = {.event = BREAKER_CLAIM, .now = 20 * CGN_SEC};
+	struct cluster *c = cluster_of();
+	const char *ids[] = {"n1", "n2", "n3"};
+	struct cluster_cell *cells[3];
+	uint16_t slots[3];
+	for (int i = 0; i < 3; i++) {
+		seen(c, ids[i], "m");
+		snapshot(c, ids[i], "m", true);
+		slots[i] = cluster_find(c, ids[i])->slot;
+		cells[i] = &c->cells[slots[i]];
+	}
+	struct cluster_view *v = view_of(c);
+	const struct view_model *m = view_model_find(v, CGN_STR("m"));
+	struct route_cand cand[3];
+	struct view_ask ask = {.now = 2 * CGN_SEC}, later = {.now = 20 * CGN_SEC}, tried = {&slots[2], 1, false, 2 * CGN_SEC},
+			all = {.all = true, .now = 2 * CGN_SEC};
+	(void)breaker_apply(&cells[0]->breaker, &rules, &stall);
+	(void)breaker_apply(&cells[1]->breaker, &rules, &fail);
+	assert_int_equal(view_candidates(m, c->cells, &ask, cand), 1);
+	assert_int_equal(cand[0].slot, slots[2]);
+	assert_int_equal(view_candidates(m, c->cells, &tried, cand), 0); /* it stands: no panic */
+	assert_int_equal(view_candidates(m, c->cells, &all, cand), 3);
+	assert_int_equal(view_candidates(m, c->cells, &later, cand), 3); /* half-open */
+	(void)breaker_apply(&cells[0]->breaker, &rules, &claim);
+	assert_int_equal(view_candidates(m, c->cells, &later, cand), 2); /* its probe is out */
+	(void)breaker_apply(&cells[2]->breaker, &rules, &fail);
+	assert_int_equal(view_candidates(m, c->cells, &ask, cand), 2); /* all are out: the stalled one is the worst */
+	assert_int_equal(cand[0].slot, slots[1]);
+	assert_int_equal(cand[1].slot, slots[2]);
+	assert_int_equal(view_candidates(m, c->cells, &tried, cand), 1);
+	assert_int_equal(cand[0].slot, slots[1]);
+	cluster_view_unref(&v);
+	cluster_free(&c);
+}
+
 static void cells_learn_from_what_engines_count(void **state)
 {
 	(void)state;
@@ -560,6 +601,7 @@ int main(void)
 		cmocka_unit_test(a_view_lists_models_and_who_is_ready),
 		cmocka_unit_test(an_empty_cluster_has_an_empty_view),
 		cmocka_unit_test(candidates_carry_the_cells_and_skip_the_excluded),
+		cmocka_unit_test(open_breakers_leave_the_candidates_unless_all_are),
 		cmocka_unit_test(cells_learn_from_what_engines_count),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -262,6 +262,29 @@ static void any_order_of_events_leaves_no_hang(void **state)
 	}
 }
 
+static void a_stalled_engine_is_unhealthy_at_once(void **state)
+{
+	(void)state;
+	struct supervise s;
+	bring_up(&s, &managed, T0);
+	cgn_nsec now = T0 + 10 * CGN_SEC;
+	assert_true(step(&s, SUPERVISE_TICK, now).probe);
+	(void)step(&s, SUPERVISE_STALLED, now); /* while a probe of it is under way */
+	assert_int_equal(s.state, SUPERVISE_UNHEALTHY);
+	(void)step(&s, SUPERVISE_STALLED, now); /* that is known */
+	(void)step(&s, SUPERVISE_PROBE_UP, now + CGN_SEC);
+	assert_int_equal(s.state, SUPERVISE_READY);
+	(void)step(&s, SUPERVISE_STALLED, now + 2 * CGN_SEC);
+	struct supervise_orders o = step(&s, SUPERVISE_TICK, now + 2 * CGN_SEC + SUPERVISE_SICK_LIMIT);
+	assert_true(o.kill && s.has_process); /* managed, and it did not recover */
+	supervise_init(&s, &adopted);
+	(void)step(&s, SUPERVISE_STALLED, now); /* not even started */
+	assert_int_equal(s.state, SUPERVISE_STOPPED);
+	bring_up(&s, &adopted, T0);
+	(void)step(&s, SUPERVISE_STALLED, now);
+	assert_false(step(&s, SUPERVISE_TICK, now + 10 * SUPERVISE_SICK_LIMIT).kill); /* not ours to restart */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -276,6 +299,7 @@ int main(void)
 		cmocka_unit_test(stop_during_backoff_ends_at_once),
 		cmocka_unit_test(late_answers_change_nothing),
 		cmocka_unit_test(any_order_of_events_leaves_no_hang),
+		cmocka_unit_test(a_stalled_engine_is_unhealthy_at_once),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

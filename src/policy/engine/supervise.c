@@ -172,6 +172,10 @@ void supervise_step(struct supervise *s, enum supervise_event ev, cgn_nsec now, 
 	case SUPERVISE_PROBE_REFUSED:
 		probed(s, ev, now);
 		break;
+	case SUPERVISE_STALLED:
+		if (s->state == SUPERVISE_READY && !s->killing)
+			enter_unhealthy(s, now);
+		break;
 	case SUPERVISE_STOP:
 		stop(s, out);
 		break;

@@ -26,6 +26,7 @@ enum supervise_event {
 	SUPERVISE_PROBE_LOADING, /* it answers, and says that it is not ready */
 	SUPERVISE_PROBE_DOWN,    /* a bad answer, or none in time */
 	SUPERVISE_PROBE_REFUSED, /* nobody listens there */
+	SUPERVISE_STALLED,       /* it lives and says nothing to anybody: no need to ask more often */
 	SUPERVISE_STOP,
 };
 

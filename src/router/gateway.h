@@ -158,6 +158,7 @@ struct gw_req {
 	const struct gw_route_row *route;
 	cgn_nsec started;
 	struct cgn_str id, method, path, pin, session, peer;
+	struct cgn_str set_cookie; /* to keep the session by; empty: none */
 	struct proto_header *headers; /* what the engine gets to see */
 	size_t n_headers;
 	struct cgn_str authorization, api_key; /* in the arena until GW_AUTH is over */
@@ -277,6 +278,11 @@ void gw_breaker_show(const char *node, uint64_t word, cgn_nsec now);
 /* stream.c: the engine's head, its bytes, and its end to the client. */
 void gw_send_head(struct gw_req *r);
 void gw_relay(struct gw_req *r, struct cgn_str data);
+
+/* session.c: r->session, of the client's head. False: out of memory. */
+bool gw_session_take(struct gw_req *r, const struct http_head *h);
+#define GW_SESSION_FIELDS 1 /* at most, of an answer's head */
+size_t gw_session_fields(const struct gw_req *r, struct http_field *out);
 
 /* answer.c: our own answers. All leave the request in GW_ANSWER. */
 struct gw_refusal {

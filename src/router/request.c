@@ -151,7 +151,7 @@ static bool head_take(struct gw_req *r, const struct http_head *h)
 	r->peer = cgn_arena_str(&r->arena, http_exchange_peer(r->x));
 	return r->method.p != NULL && r->path.p != NULL && r->peer.p != NULL &&
 	       id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
-	       field_take(r, h, "x-cgn-node", &r->pin) && field_take(r, h, "x-cgn-session", &r->session) &&
+	       field_take(r, h, "x-cgn-node", &r->pin) && gw_session_take(r, h) &&
 	       field_take(r, h, "authorization", &r->authorization) &&
 	       field_take(r, h, "x-api-key", &r->api_key);
 }

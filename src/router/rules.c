@@ -24,6 +24,13 @@ static bool aliases_fill(struct gw_rules *r, struct gw_model *m, const struct co
 	return true;
 }
 
+static bool cookie_fill(struct gw_rules *r, const struct config *cfg)
+{
+	const char *name = cfg->router.session_cookie;
+	r->session_cookie = name != NULL ? cgn_arena_str(&r->arena, cgn_str_of(name)) : (struct cgn_str){NULL, 0};
+	return name == NULL || r->session_cookie.p != NULL;
+}
+
 static bool models_fill(struct gw_rules *r, const struct config *cfg)
 {
 	r->models = cgn_arena_zero(&r->arena, (cfg->n_models + 1) * sizeof *r->models);
@@ -91,6 +98,7 @@ CGN_RC gw_rules_new(
 	choose_rules_fill(cfg, &r->route);
 	r->rates = (struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
 		limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};
+	r->session_secure = cfg->router.tls_cert_file != NULL;
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
 	r->first_byte_timeout = cfg->router.first_byte_timeout;
@@ -103,7 +111,7 @@ CGN_RC gw_rules_new(
 	r->retry_budget = cfg->router.retry.budget;
 	r->stall_timeout = cfg->router.stall_timeout;
 	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
-	if (!models_fill(r, cfg) || !tenants_fill(r, cfg)) {
+	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
 	}

@@ -41,6 +41,8 @@ struct gw_rules {
 	_Atomic uint32_t refs;
 	struct cgn_arena arena;
 	struct route_rules route;
+	struct cgn_str session_cookie; /* its name; empty: none */
+	bool session_secure;           /* it is for https alone, as the gateway is */
 	uint64_t max_body, max_inflight_body;
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	cgn_nsec stall_timeout; /* 0: never */

@@ -3,7 +3,7 @@
 #include "base/log/log.h"
 #include "router/gateway.h"
 
-#define MAX_FIELDS (PROTO_MAX_HEADERS + 3 + GW_LIMIT_FIELDS)
+#define MAX_FIELDS (PROTO_MAX_HEADERS + 3 + GW_SESSION_FIELDS + GW_LIMIT_FIELDS)
 
 /* Fields of the engine that are not passed on: the connection's (http drops the rest of them) and those that this house answers with. */
 static bool starts_nocase(struct cgn_str name, const char *lead)
@@ -42,6 +42,7 @@ void gw_send_head(struct gw_req *r)
 	f[n++] = (struct http_field){CGN_STR("x-request-id"), r->id};
 	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->t.node_id)};
 	f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
+	n += gw_session_fields(r, f + n);
 	n += gw_limit_fields(r, f + n);
 	r->status = r->t.status;
 	r->head_sent = true;

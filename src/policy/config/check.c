@@ -254,12 +254,24 @@ static cgn_rc check_retry(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* RFC 6265: a token. */
+static cgn_rc check_cookie(const struct config *c, struct cgn_err *err)
+{
+	const char *name = c->router.session_cookie;
+	for (const char *p = name; p != NULL && *p != '\0'; p++)
+		if (*p <= ' ' || *p > '~' || strchr("()<>@,;:\\\"/[]?={}", *p) != NULL)
+			return CGN_FAIL(err, INVALID, "%s: router.session_cookie \"%.64s\" is no name of a cookie: letters, digits and -_.!#$%%&'*+^`|~",
+				origin(c, "router.session_cookie"), name);
+	return CGN_OK;
+}
+
 CGN_RC config_check(struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_addresses(c, err));
 	CGN_TRY(check_security(c, err));
 	CGN_TRY(check_state(c, err));
 	CGN_TRY(check_weights(c, err));
+	CGN_TRY(check_cookie(c, err));
 	CGN_TRY(check_retry(c, err));
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));

@@ -100,6 +100,32 @@ static void large_blocks_are_whole(void **state)
 	}
 }
 
+/* A run of blocks is made without BLAKE3's hasher: it must be what the hasher makes, at every length. */
+static void a_run_is_what_the_hasher_makes_of_its_blocks(void **state)
+{
+	(void)state;
+	enum { LONGEST = 2200, RUN = 3 };
+	static char text[LONGEST * RUN + 3];
+	struct digest key = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
+	for (size_t i = 0; i < sizeof text; i++)
+		text[i] = (char)(i * 131 + i / 64);
+	for (size_t n = 0; n <= LONGEST; n++) {
+		const char *p = text + n % 3; /* aligned or not */
+		struct digest got = key;
+		uint64_t shorts[RUN + 1] = {0};
+		digest_chain_run(&got, p, n, RUN, shorts);
+		for (size_t i = 0; i < RUN; i++) {
+			key = digest_keyed(&key, (struct cgn_str){p + i * n, n});
+			assert_true(shorts[i] == digest_short(&key));
+		}
+		assert_true(shorts[RUN] == 0);
+		assert_memory_equal(got.b, key.b, DIGEST_BYTES);
+	}
+	struct digest same = key;
+	digest_chain_run(&same, NULL, 64, 0, NULL);
+	assert_memory_equal(same.b, key.b, DIGEST_BYTES);
+}
+
 static void the_short_form_is_little_endian(void **state)
 {
 	(void)state;
@@ -114,6 +140,7 @@ int main(void)
 		cmocka_unit_test(the_root_depends_on_each_of_its_parts),
 		cmocka_unit_test(pieces_make_the_same_chain_as_blocks),
 		cmocka_unit_test(large_blocks_are_whole),
+		cmocka_unit_test(a_run_is_what_the_hasher_makes_of_its_blocks),
 		cmocka_unit_test(the_short_form_is_little_endian),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

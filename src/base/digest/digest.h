@@ -26,6 +26,9 @@ static inline struct digest digest_chain_next(const struct digest *previous, str
 {
 	return digest_keyed(previous, block);
 }
+/* The same for |n| blocks that lie one behind the other, in half the time when they are small: |*last| goes from D[i-1] to D[i+n-1], the short
+ * forms of all to |short_digests|. */
+void digest_chain_run(struct digest *last, const void *blocks, size_t block_bytes, size_t n, uint64_t *short_digests);
 
 /* The same for bytes that come in pieces of any length. */
 struct digest_chain {

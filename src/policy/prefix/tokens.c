@@ -5,6 +5,8 @@
 
 #include "base/core/err.h"
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ids are digested as they lie in memory, and digests are of little-endian numbers");
+
 void tokens_chain_start(
 	struct tokens_chain *c, const struct digest *root, uint32_t block_tokens, uint64_t *short_digests, size_t cap)
 {
@@ -18,35 +20,26 @@ void tokens_chain_start(
 	c->cap = cap;
 }
 
-static void put_le32(char *to, uint32_t v)
+static void close_blocks(struct tokens_chain *c, const uint32_t *ids, size_t n)
 {
-	to[0] = (char)(v & 0xff);
-	to[1] = (char)(v >> 8 & 0xff);
-	to[2] = (char)(v >> 16 & 0xff);
-	to[3] = (char)(v >> 24);
+	digest_chain_run(&c->last, ids, c->block_tokens * sizeof *ids, n, c->short_digests + c->n);
+	c->n += n;
 }
 
-static void close_block(struct tokens_chain *c, const uint32_t *ids)
-{
-	char bytes[4 * TOKENS_BLOCK_MAX];
-	for (size_t i = 0; i < c->block_tokens; i++)
-		put_le32(bytes + 4 * i, ids[i]);
-	c->last = digest_chain_next(&c->last, (struct cgn_str){bytes, 4 * (size_t)c->block_tokens});
-	c->short_digests[c->n++] = digest_short(&c->last);
-}
-
-/* Ids up to the next full block; those of a block that is not full stay behind. */
+/* Ids up to the next full block, or all full ones; those of a block that is not full stay behind. */
 static size_t take(struct tokens_chain *c, const uint32_t *ids, size_t n)
 {
-	if (c->n_left == 0 && n >= c->block_tokens) {
-		close_block(c, ids);
-		return c->block_tokens;
+	size_t full = n / c->block_tokens, space = c->cap - c->n;
+	if (c->n_left == 0 && full > 0) {
+		full = full < space ? full : space;
+		close_blocks(c, ids, full);
+		return full * c->block_tokens;
 	}
 	size_t room = c->block_tokens - c->n_left, got = n < room ? n : room;
 	memcpy(c->left + c->n_left, ids, got * sizeof *ids);
 	c->n_left += (uint32_t)got;
 	if (c->n_left == c->block_tokens) {
-		close_block(c, c->left);
+		close_blocks(c, c->left, 1);
 		c->n_left = 0;
 	}
 	return got;

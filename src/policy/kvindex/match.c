@@ -21,7 +21,7 @@
 #define FEW        16
 #define BULK       32
 #define MAX_LEVELS 16 /* lanes that end in bulk after so many levels are noted one by one */
-#define AHEAD      10 /* blocks whose buckets are fetched before their turn */
+#define AHEAD      32 /* blocks that are placed before their turn; a power of two */
 #define MAX_CHAIN  ((size_t)1 << 31)
 #define FAR        (KV_TIERS - 1) /* tiers but the first */
 
@@ -96,7 +96,34 @@ void kvindex_reader_free(struct kvindex_reader **take)
 	*take = NULL;
 }
 
-/* ---- finding a block ---- */
+/* ---- finding a block ----
+ * In three steps, so that the cache lines of many blocks are under way at once: place (its segment is read and its first bucket fetched), look (in
+ * that bucket; then its set of holders is fetched, or its second bucket), and take, when it is its turn. Who holds it was true when it was looked
+ * up, which is within the match; so is what its set says, even if that was replaced since. */
+
+struct place {
+	uint64_t gen, who;     /* who: once it was looked up; 0: not in |first| */
+	struct bucket *first, *second; /* NULL: the segment changed just then, or is empty */
+};
+
+static bool place_read(struct kvindex *ix, uint64_t digest, struct place *p)
+{
+	struct segment *s = segment_of(ix, digest);
+	p->gen = atomic_load_explicit(&s->gen, memory_order_acquire);
+	uint32_t cur = atomic_load_explicit(&s->cur, memory_order_acquire);
+	struct table *t = atomic_load_explicit(&s->at[cur].table, memory_order_acquire);
+	uint32_t n = atomic_load_explicit(&s->at[cur].n_buckets, memory_order_acquire);
+	p->who = 0;
+	p->first = p->second = NULL;
+	if (atomic_load_explicit(&s->gen, memory_order_relaxed) != p->gen)
+		return false; /* table and size may not belong together */
+	if (t == NULL)
+		return true;
+	uint64_t x = spread(ix->seed, digest);
+	p->first = &t->buckets[first_bucket(x, n)];
+	p->second = &t->buckets[second_bucket(x, n)];
+	return true;
+}
 
 static uint64_t look(struct bucket *b, uint64_t digest, uint8_t now)
 {
@@ -114,39 +141,40 @@ static uint64_t look(struct bucket *b, uint64_t digest, uint8_t now)
 	return 0;
 }
 
-static uint64_t find(struct kvindex *ix, uint64_t digest)
+static uint64_t look_again(struct kvindex *ix, uint64_t digest, uint8_t now)
 {
 	struct segment *s = segment_of(ix, digest);
-	uint64_t x = spread(ix->seed, digest), gen, who;
+	struct place p;
 	do {
-		gen = atomic_load_explicit(&s->gen, memory_order_acquire);
-		uint32_t cur = atomic_load_explicit(&s->cur, memory_order_acquire);
-		struct table *t = atomic_load_explicit(&s->at[cur].table, memory_order_acquire);
-		uint32_t n = atomic_load_explicit(&s->at[cur].n_buckets, memory_order_acquire);
-		who = 0;
-		if (t == NULL || atomic_load_explicit(&s->gen, memory_order_relaxed) != gen)
-			continue; /* table and size may not belong together */
-		uint8_t now = atomic_load_explicit(&ix->clock, memory_order_relaxed);
-		who = look(&t->buckets[first_bucket(x, n)], digest, now);
-		if (who == 0)
-			who = look(&t->buckets[second_bucket(x, n)], digest, now);
-	} while (atomic_load_explicit(&s->gen, memory_order_acquire) != gen);
-	return who;
+		if (!place_read(ix, digest, &p))
+			continue;
+		p.who = p.first != NULL ? look(p.first, digest, now) : 0;
+		if (p.who == 0 && p.second != NULL)
+			p.who = look(p.second, digest, now);
+	} while (atomic_load_explicit(&s->gen, memory_order_acquire) != p.gen);
+	return p.who;
 }
 
-static void fetch_ahead(struct kvindex *ix, uint64_t digest)
+static void fetch_set(uint64_t who, unsigned words)
 {
-	struct segment *s = segment_of(ix, digest);
-	uint32_t cur = atomic_load_explicit(&s->cur, memory_order_relaxed);
-	struct table *t = atomic_load_explicit(&s->at[cur].table, memory_order_relaxed);
-	/* Table and size may be of different places: a fetch of a wrong address does no harm. */
-	uint32_t n = atomic_load_explicit(&s->at[cur].n_buckets, memory_order_relaxed);
-	uint64_t x = spread(ix->seed, digest);
-	if (t == NULL)
-		return;
-	uintptr_t buckets = (uintptr_t)t->buckets;
-	__builtin_prefetch((const void *)(buckets + sizeof(struct bucket) * first_bucket(x, n)));
-	__builtin_prefetch((const void *)(buckets + sizeof(struct bucket) * second_bucket(x, n)));
+	for (uintptr_t at = (uintptr_t)who, end = at + sizeof(struct scrap) + words * sizeof(uint64_t); at < end; at += 64)
+		__builtin_prefetch((const void *)at);
+}
+
+static void look_early(struct place *p, uint64_t digest, uint8_t now, unsigned words)
+{
+	p->who = p->first != NULL ? look(p->first, digest, now) : 0;
+	if (p->who == 0)
+		__builtin_prefetch(p->second);
+	else if (who_is_set(p->who))
+		fetch_set(p->who, words);
+}
+
+static uint64_t take(struct kvindex *ix, struct place *p, uint64_t digest, uint8_t now)
+{
+	if (p->who == 0 && p->second != NULL)
+		p->who = look(p->second, digest, now);
+	return atomic_load_explicit(&segment_of(ix, digest)->gen, memory_order_acquire) == p->gen ? p->who : look_again(ix, digest, now);
 }
 
 /* ---- notes ---- */
@@ -366,26 +394,43 @@ static void begin(struct kvindex_reader *r)
 	r->few = r->any_far = false;
 }
 
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static void walk(struct kvindex_reader *r, const uint64_t *chain, size_t n)
+{
+	struct kvindex *ix = r->ix;
+	struct place places[AHEAD];
+	uint8_t now = atomic_load_explicit(&ix->clock, memory_order_relaxed);
+	for (size_t i = 0, placed = 0, looked = 0; i < n; i++, r->depth++) {
+		/* Most chains end soon: further ahead with each block that was found. */
+		size_t reach = least(i + 2, AHEAD - 1);
+		for (size_t end = least(n, i + reach + 1); placed < end; placed++) {
+			struct place *p = &places[placed % AHEAD];
+			if (!place_read(ix, chain[placed], p))
+				p->gen--; /* of the past: it is looked for again when it is its turn */
+			__builtin_prefetch(p->first);
+			__builtin_prefetch(segment_of(ix, chain[least(n - 1, placed + 6)]));
+		}
+		for (size_t end = least(n, i + reach / 2 + 1); looked < end; looked++)
+			look_early(&places[looked % AHEAD], chain[looked], now, r->words);
+		uint64_t who = take(ix, &places[i % AHEAD], chain[i], now);
+		if (who == 0 || !(r->few ? step_few : step_many)(r, who))
+			return;
+	}
+}
+
 void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 {
 	CGN_LIVE(r, READER_TAG);
 	if (n > MAX_CHAIN)
 		n = MAX_CHAIN;
-	size_t fetched = 0;
-	for (size_t i = 0; i < n && i < 4; i++)
+	for (size_t i = 0; i < n && i < 6; i++) /* while begin waits for its fence; nothing is read yet */
 		__builtin_prefetch(segment_of(r->ix, chain[i]));
-	for (; fetched < n && fetched < 3; fetched++) /* while begin waits for its fence; nothing is read yet */
-		fetch_ahead(r->ix, chain[fetched]);
 	begin(r);
-	for (size_t i = 0; i < n; i++) {
-		/* Most chains end soon: look ahead further with each block that was found. */
-		for (; fetched < n && fetched <= 2 * i + 2 && fetched <= i + AHEAD; fetched++)
-			fetch_ahead(r->ix, chain[fetched]);
-		uint64_t who = find(r->ix, chain[i]);
-		if (who == 0 || !(r->few ? step_few : step_many)(r, who))
-			break;
-		r->depth++;
-	}
+	walk(r, chain, n);
 	for (unsigned i = 0; i < r->n_few; i++)
 		note_end(r, r->list[i].lane, r->list[i].tier, r->depth);
 	atomic_store_explicit(&r->slot->epoch, 0, memory_order_release);

@@ -10,7 +10,9 @@
 #define MIN_BYTES      ((size_t)65536)
 #define LINE           64
 #define NO_LIMIT       UINT16_MAX
-#define PREFETCH_AHEAD 6
+#define TELL_AFTER     16
+#define PREFETCH_AHEAD 24
+#define PREFETCH_FIRST 4 /* blocks of a group's walk that are fetched during the one before */
 
 /* An entry, from the top: fingerprint 28 · slot 12 · generation 8 · age 16. Generation 0 is an empty entry. */
 struct bucket {
@@ -165,10 +167,12 @@ static unsigned victim_of(const struct route_record *r, const struct bucket *b)
 	return worst;
 }
 
+/* No exchange: when two workers write the same way at once, one block is forgotten, and |live| is off by one. */
 static void replace(struct route_record *r, _Atomic uint64_t *way, uint64_t e)
 {
-	uint64_t old = atomic_exchange_explicit(way, e, memory_order_relaxed);
+	uint64_t old = load(way);
 	struct slot_row *was = &r->slot[entry_slot(old)];
+	atomic_store_explicit(way, e, memory_order_relaxed);
 	if (entry_generation(old) != 0 && entry_generation(old) == load32(&was->generation))
 		atomic_fetch_sub_explicit(&was->live, 1, memory_order_relaxed);
 }
@@ -181,36 +185,52 @@ static _Atomic uint64_t *find(struct bucket *b, uint64_t key, uint16_t slot)
 	return NULL;
 }
 
-/* Returns true when the block is new for the node. */
-static bool put(struct route_record *r, uint64_t key, uint16_t slot, uint32_t generation)
+/* A prompt while it is added. */
+struct adding {
+	uint16_t slot;
+	uint32_t generation;
+	uint64_t fresh; /* blocks that are new for the node and not yet in its row */
+	int64_t live;
+};
+
+/* Now and then, not with each block: it is a locked write. Ages are behind by so many blocks, never ahead. */
+static void tell(struct route_record *r, struct adding *a)
 {
-	struct slot_row *s = &r->slot[slot];
+	atomic_fetch_add_explicit(&r->slot[a->slot].sent, a->fresh, memory_order_relaxed);
+	atomic_fetch_add_explicit(&r->slot[a->slot].live, a->live, memory_order_relaxed);
+	a->fresh = 0;
+	a->live = 0;
+}
+
+static void put(struct route_record *r, uint64_t key, struct adding *a)
+{
 	struct bucket *b = bucket_of(r, key);
-	uint64_t e = entry_of(key, slot, generation, age_now(s));
-	_Atomic uint64_t *way = find(b, key, slot);
+	uint64_t e = entry_of(key, a->slot, a->generation, age_now(&r->slot[a->slot]));
+	_Atomic uint64_t *way = find(b, key, a->slot);
 	bool known = way != NULL && entry_is_fresh(r, load(way));
 	if (known && load(way) == e)
-		return false; /* nothing to refresh: the line stays clean for the other cores */
+		return; /* nothing to refresh: the line stays clean for the other cores */
 	if (way == NULL)
 		way = &b->way[victim_of(r, b)];
 	replace(r, way, e);
-	atomic_fetch_add_explicit(&s->live, 1, memory_order_relaxed);
-	return !known;
+	a->live++;
+	a->fresh += !known;
+	if (a->live == TELL_AFTER)
+		tell(r, a);
 }
 
 void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
 {
 	CGN_LIVE(r, RECORD_TAG);
 	CGN_MUST(slot < ROUTE_MAX_NODES);
-	struct slot_row *s = &r->slot[slot];
-	uint32_t generation = load32(&s->generation);
+	struct adding a = {.slot = slot, .generation = load32(&r->slot[slot].generation)};
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
-	for (size_t i = 0; i < n; i++) {
-		if (i + PREFETCH_AHEAD < n)
-			__builtin_prefetch(bucket_of(r, key_of(chain[i + PREFETCH_AHEAD], slot / ROUTE_GROUP)), 1);
-		if (put(r, key_of(chain[i], slot / ROUTE_GROUP), slot, generation))
-			atomic_fetch_add_explicit(&s->sent, 1, memory_order_relaxed);
+	for (size_t i = 0, fetched = 0; i < n; i++) {
+		for (; fetched < n && fetched <= i + PREFETCH_AHEAD; fetched++)
+			__builtin_prefetch(bucket_of(r, key_of(chain[fetched], slot / ROUTE_GROUP)), 1);
+		put(r, key_of(chain[i], slot / ROUTE_GROUP), &a);
 	}
+	tell(r, &a);
 }
 
 void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
@@ -238,19 +258,23 @@ static unsigned holders(const struct route_record *r, uint64_t key, unsigned gro
 	return hit & among;
 }
 
-/* One walk down the chain for up to eight candidates of one group; those that miss a block leave with the depth they reached. */
-static void match_group(const struct route_record *r, const uint64_t *chain, size_t n,
-	struct route_cand *cands, size_t n_cands)
+static void fetch(const struct route_record *r, const uint64_t *chain, size_t from, size_t to, unsigned group)
 {
-	struct route_cand *by_bit[ROUTE_GROUP];
-	unsigned group = cands[0].slot / ROUTE_GROUP, on = 0;
-	for (size_t i = 0; i < n_cands; i++) {
-		by_bit[cands[i].slot % ROUTE_GROUP] = &cands[i];
-		on |= 1U << cands[i].slot % ROUTE_GROUP;
-	}
+	for (; from < to; from++)
+		__builtin_prefetch(bucket_of(r, key_of(chain[from], group)));
+}
+
+/* One walk down the chain for the candidates of one group that are |on|; those that miss a block leave with the depth they reached. */
+static void match_group(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *const by_bit[ROUTE_GROUP], unsigned group,
+	unsigned on)
+{
+	size_t fetched = PREFETCH_FIRST;
 	for (size_t i = 0; i < n && on != 0; i++) {
-		if (i + PREFETCH_AHEAD < n)
-			__builtin_prefetch(bucket_of(r, key_of(chain[i + PREFETCH_AHEAD], group)));
+		/* Most walks end soon: look ahead further with each block that was found. */
+		size_t end = i + (i < PREFETCH_AHEAD ? i : PREFETCH_AHEAD) + PREFETCH_FIRST;
+		end = end < n ? end : n;
+		fetch(r, chain, fetched, end, group);
+		fetched = end > fetched ? end : fetched;
 		unsigned hit = holders(r, key_of(chain[i], group), group, on);
 		for (unsigned left = on & ~hit; left != 0; left &= left - 1)
 			by_bit[__builtin_ctz(left)]->held = (uint32_t)i;
@@ -260,16 +284,38 @@ static void match_group(const struct route_record *r, const uint64_t *chain, siz
 		by_bit[__builtin_ctz(on)]->held = (uint32_t)n;
 }
 
+static unsigned group_of(const struct route_cand *c)
+{
+	return c->slot / ROUTE_GROUP;
+}
+
+/* From |i| on, the next candidate that the record is asked for. */
+static size_t next_asked(const struct route_cand *cands, size_t n, size_t i)
+{
+	while (i < n && cands[i].fed)
+		i++;
+	return i;
+}
+
 void route_record_match(const struct route_record *r, const uint64_t *chain, size_t n,
 	struct route_cand *cands, size_t n_cands)
 {
 	CGN_LIVE(r, RECORD_TAG);
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
-	for (size_t i = 0, end; i < n_cands; i = end) {
-		for (end = i + 1;
-			end < n_cands && cands[end].slot / ROUTE_GROUP == cands[i].slot / ROUTE_GROUP; end++)
-			CGN_MUST(cands[end].slot > cands[end - 1].slot);
-		match_group(r, chain, n, cands + i, end - i);
+	size_t first = n < PREFETCH_FIRST ? n : PREFETCH_FIRST, i = next_asked(cands, n_cands, 0);
+	if (i < n_cands)
+		fetch(r, chain, 0, first, group_of(&cands[i]));
+	while (i < n_cands) {
+		struct route_cand *by_bit[ROUTE_GROUP];
+		unsigned group = group_of(&cands[i]), on = 0;
+		for (; i < n_cands && group_of(&cands[i]) == group; i = next_asked(cands, n_cands, i + 1)) {
+			CGN_MUST(i == 0 || cands[i].slot > cands[i - 1].slot);
+			by_bit[cands[i].slot % ROUTE_GROUP] = &cands[i];
+			on |= 1U << cands[i].slot % ROUTE_GROUP;
+		}
+		if (i < n_cands)
+			fetch(r, chain, 0, first, group_of(&cands[i])); /* while this one is walked */
+		match_group(r, chain, n, by_bit, group, on);
 	}
 }
 

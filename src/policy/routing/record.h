@@ -29,7 +29,7 @@ void route_record_free(struct route_record **take);
 void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot);
 /* It no longer holds these blocks. */
 void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot);
-/* Set cand->held of each candidate: how many leading blocks of |chain| it holds. |cands| ascend by slot. Never allocates. */
+/* Set cand->held of each candidate that is not fed: how many leading blocks of |chain| it holds. |cands| ascend by slot. Never allocates. */
 void route_record_match(const struct route_record *r, const uint64_t *chain, size_t n,
 	struct route_cand *cands, size_t n_cands);
 /* Nothing that was recorded for |slot| counts any more: the node left, or forgot. */

@@ -244,10 +244,22 @@ static float answer_expected(const struct chooser *c, const struct choose_ask *a
 	return (float)(most > 0 && most < c->answer_tokens ? most : c->answer_tokens);
 }
 
-struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask)
+size_t chooser_match(struct chooser *c, const struct choose_ask *ask)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	const struct view_model *m = ask->model;
+	if (m == NULL || !room(c, m->n_ready + 1))
+		return 0;
+	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN, .now = ask->now};
+	size_t n = view_candidates(m, c->shared.cells, &who, c->cands);
+	n = ask->pin == CHOOSER_NO_PIN ? roles_apply(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
+	held_fill(c, ask, n);
+	return n;
+}
+
+struct choose_pick chooser_choose(struct chooser *c, const struct choose_ask *ask, size_t n)
+{
+	CGN_LIVE(c, CHOOSER_TAG);
 	struct route_ask score = {.policy = ask->rules->policy,
 		.weights = ask->rules->weights,
 		.chain = ask->chain,
@@ -258,16 +270,15 @@ struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask)
 		.random = c->random,
 		.session_bound = ask->rules->session_bound,
 		.answer_tokens = answer_expected(c, ask)};
-	if (m == NULL || !room(c, m->n_ready + 1))
-		return (struct choose_pick){.verdict = ROUTE_NONE};
-	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN, .now = ask->now};
-	size_t n = view_candidates(m, c->shared.cells, &who, c->cands);
-	n = ask->pin == CHOOSER_NO_PIN ? roles_apply(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
-	held_fill(c, ask, n);
 	speeds_fill(c, ask, n);
 	worth_fill(c, ask, n);
 	heat_fill(c, ask, n);
 	score.common = common_of(c->cands, n);
 	struct route_pick p = route_pick(&score, c->cands, n);
 	return (struct choose_pick){p.verdict, p.index, p.score, score, c->cands, n};
+}
+
+struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask)
+{
+	return chooser_choose(c, ask, chooser_match(c, ask));
 }

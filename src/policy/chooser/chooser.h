@@ -93,6 +93,9 @@ void chooser_free(struct chooser **take);
 
 /* Decide; books nothing. ROUTE_NONE also when there is no memory for the candidates. */
 struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask);
+/* The same in two steps, for those who want to know what each of them takes: who may have it and what they hold; and who gets it. */
+size_t chooser_match(struct chooser *c, const struct choose_ask *ask);
+struct choose_pick chooser_choose(struct chooser *c, const struct choose_ask *ask, size_t n);
 /* Book what was just picked, at once: its load, and its prompt as held, before the request leaves. */
 void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out);
 /* The first byte came: its prompt is computed, and how fast is learned. Nothing when it is not booked, or has begun. */

@@ -11,6 +11,8 @@
 #include "base/sse/sse.h"
 #include "ctl/ctl.h"
 #include "ctl/origin.h"
+#include "ctl/played.h"
+#include "ctl/traces.h"
 #include "base/samples/samples.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
@@ -23,7 +25,8 @@ struct bench {
 	struct ctl_origin origin;
 	struct cgn_timer arrivals, progress;
 	char model[256], bearer[400], path[300];
-	bool stream, stopping, terminal;
+	bool stream, stopping, terminal, traced, ignore_eos;
+	struct played played; /* when |traced| */
 	double rate;
 	uint64_t rng, max_inflight, prompt_bytes, shared_bytes, max_tokens;
 	cgn_nsec duration, timeout, began, next_at;
@@ -41,6 +44,8 @@ struct shot {
 	uint64_t tokens;
 	struct sse_scan scan;
 	bool saw_done, saw_error;
+	struct usage_tail tail; /* of what a trace asked for */
+	char node[132];
 };
 
 static uint64_t rng_next(uint64_t *s)
@@ -115,6 +120,7 @@ static void shot_end(struct shot *s)
 	b->inflight--;
 	b->tokens += s->tokens;
 	sse_scan_fini(&s->scan);
+	usage_tail_fini(&s->tail);
 	free(s);
 	check_end(b);
 }
@@ -122,19 +128,30 @@ static void shot_end(struct shot *s)
 static void shot_head(struct http_call *c, void *user, const struct http_head *h)
 {
 	(void)c;
-	((struct shot *)user)->status = h->status;
+	struct shot *s = user;
+	s->status = h->status;
+	(void)cgn_str_copyz(s->node, sizeof s->node, http_head_get(h, "x-cgn-node"));
 }
 
 static void shot_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
 {
 	(void)c;
 	struct shot *s = user;
+	if (s->b->traced)
+		usage_tail_add(&s->tail, p, n);
 	if (s->b->stream && s->status == 200)
 		sse_scan_feed(&s->scan, (struct cgn_str){(const char *)p, n});
 	else if (s->tokens == 0 && s->status == 200) { /* a plain answer: its first byte stands for the first token */
 		samples_add(&s->b->ttft, cgn_clock_now() - s->due);
 		s->tokens = 1;
 	}
+}
+
+static void note_played(struct shot *s)
+{
+	struct usage u = {0};
+	(void)usage_find(usage_tail_view(&s->tail), &u);
+	played_note(&s->b->played, cgn_str_of(s->node), &u);
 }
 
 static void shot_done(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
@@ -153,6 +170,8 @@ static void shot_done(struct http_call *c, void *user, const struct http_field *
 	} else {
 		s->b->done++;
 		samples_add(&s->b->latency, cgn_clock_now() - s->due);
+		if (s->b->traced)
+			note_played(s);
 	}
 	shot_end(s);
 }
@@ -180,18 +199,37 @@ static void prompt(struct bench *b, struct cgn_buf *out)
 	out->n = start + b->prompt_bytes;
 }
 
+/* What a trace's requests ask for beside their prompt: an answer as long as it was, and a count of what was cached. */
+static void put_traced(const struct bench *b, struct json_out *o)
+{
+	if (b->ignore_eos) {
+		json_key(o, "ignore_eos");
+		json_put_bool(o, true);
+	}
+	if (!b->stream)
+		return;
+	json_key(o, "stream_options");
+	json_put_raw(o, CGN_STR("{\"include_usage\":true}"));
+}
+
 static void body_of(struct bench *b, struct cgn_buf *out)
 {
 	struct cgn_buf text = {0};
 	struct json_out o = json_out_to(out);
-	prompt(b, &text);
+	uint64_t max_tokens = b->traced ? b->played.trace.requests[b->played.next].output : b->max_tokens;
+	if (b->traced)
+		played_prompt(&b->played, b->played.next, &text);
+	else
+		prompt(b, &text);
 	json_open(&o, '{');
 	json_key(&o, "model");
 	json_put_z(&o, b->model);
 	json_key(&o, "stream");
 	json_put_bool(&o, b->stream);
 	json_key(&o, "max_tokens");
-	json_put_u64(&o, b->max_tokens);
+	json_put_u64(&o, max_tokens);
+	if (b->traced)
+		put_traced(b, &o);
 	json_key(&o, "messages");
 	json_open(&o, '[');
 	json_open(&o, '{');
@@ -208,8 +246,8 @@ static void body_of(struct bench *b, struct cgn_buf *out)
 static void shoot(struct bench *b, cgn_nsec due)
 {
 	static const struct http_call_ops ops = {.on_head = shot_head, .on_body = shot_body, .on_end = shot_done, .on_fail = shot_failed};
-	char authorization[512];
-	struct http_field fields[2];
+	char authorization[512], session[24];
+	struct http_field fields[3];
 	struct cgn_buf body = {0};
 	struct http_call *call = NULL;
 	struct cgn_err err = {0};
@@ -223,8 +261,12 @@ static void shoot(struct bench *b, cgn_nsec due)
 	s->due = due;
 	sse_scan_init(&s->scan, EVENT_LIMIT, on_event, s);
 	const struct iovec iov = {body.p, body.n};
-	const struct http_request rq = {.method = "POST", .path = b->path, .fields = fields,
-		.n_fields = ctl_origin_fields(b->bearer[0] != '\0' ? b->bearer : NULL, authorization, sizeof authorization, fields),
+	size_t n_fields = ctl_origin_fields(b->bearer[0] != '\0' ? b->bearer : NULL, authorization, sizeof authorization, fields);
+	if (b->traced && b->played.trace.requests[b->played.next].session != 0) {
+		(void)snprintf(session, sizeof session, "%" PRIu64, b->played.trace.requests[b->played.next].session);
+		fields[n_fields++] = (struct http_field){CGN_STR("x-cgn-session"), cgn_str_of(session)};
+	}
+	const struct http_request rq = {.method = "POST", .path = b->path, .fields = fields, .n_fields = n_fields,
 		.body_len = (int64_t)body.n, .head_timeout = b->timeout, .idle_timeout = b->timeout, .body = &iov, .n_body = 1};
 	b->inflight++;
 	b->sent++;
@@ -237,13 +279,22 @@ static void shoot(struct bench *b, cgn_nsec due)
 
 /* ---- arrivals ---- */
 
+/* Beyond the end when the trace is. */
+static cgn_nsec next_arrival(struct bench *b)
+{
+	if (!b->traced)
+		return b->next_at + (cgn_nsec)(-log(rng_unit(&b->rng)) / b->rate * 1e9);
+	size_t i = ++b->played.next;
+	return i < b->played.trace.n ? b->began + played_due(&b->played, i) : UINT64_MAX;
+}
+
 static void arrive(struct cgn_timer *t)
 {
 	struct bench *b = CGN_CONTAINER(t, struct bench, arrivals);
 	cgn_nsec now = cgn_clock_now();
 	while (b->next_at <= now && b->next_at < b->began + b->duration) {
 		shoot(b, b->next_at);
-		b->next_at += (cgn_nsec)(-log(rng_unit(&b->rng)) / b->rate * 1e9);
+		b->next_at = next_arrival(b);
 	}
 	if (b->next_at >= b->began + b->duration) {
 		b->stopping = true;
@@ -307,6 +358,8 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 	samples_json(&b->itl, &o);
 	json_key(&o, "latency_ms");
 	samples_json(&b->latency, &o);
+	if (b->traced)
+		played_json(&b->played, &o);
 	json_key(&o, "first_failure");
 	if (b->failed > 0)
 		json_put_z(&o, b->first_failure.msg);
@@ -332,6 +385,8 @@ static void report_text(struct bench *b, double took, struct cgn_buf *out)
 	report_line("time to first token", &b->ttft, out);
 	report_line("time between tokens", &b->itl, out);
 	report_line("request latency", &b->latency, out);
+	if (b->traced)
+		played_text(&b->played, out);
 	if (b->failed > 0)
 		cgn_buf_fmt(out, "first failure: %s\n", b->first_failure.msg);
 }
@@ -352,6 +407,22 @@ static CGN_RC read_key(const struct ctl_args *a, struct bench *b, struct cgn_err
 	return rc;
 }
 
+/* A trace says when, how long and how many; the flags that say so otherwise are not asked. */
+static CGN_RC read_played(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	const char *path = ctl_flag(a, "--trace");
+	uint64_t limit = 0;
+	CGN_TRY(ctl_flag_f64(a, "--speed", 0, 1e6, &b->played.speed, err));
+	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
+	if (path == NULL)
+		return CGN_OK;
+	CGN_TRY(ctl_trace_read(path, 0, (size_t)limit, &b->played.trace, err));
+	b->traced = true;
+	b->duration = played_due(&b->played, b->played.trace.n - 1) + 1;
+	b->rate = (double)b->played.trace.n * 1e9 / (double)b->duration;
+	return CGN_OK;
+}
+
 static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	char *end = NULL;
@@ -367,6 +438,8 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	CGN_TRY(ctl_flag_u64(a, "--max-tokens", 1, 1000000, &b->max_tokens, err));
 	CGN_TRY(ctl_flag_u64(a, "--seed", 1, UINT64_MAX, &b->rng, err));
 	b->stream = !ctl_switch(a, "--no-stream");
+	b->ignore_eos = ctl_switch(a, "--ignore-eos");
+	CGN_TRY(read_played(a, b, err));
 	return read_key(a, b, err);
 }
 
@@ -395,6 +468,8 @@ static CGN_RC find_model(const struct ctl_args *a, struct bench *b, struct cgn_e
 static void run(struct bench *b)
 {
 	b->began = b->next_at = cgn_clock_now();
+	if (b->traced)
+		b->next_at += played_due(&b->played, 0);
 	cgn_timer_init(&b->arrivals, b->loop, arrive);
 	cgn_timer_init(&b->progress, b->loop, show_progress);
 	cgn_timer_set(&b->arrivals, 0);
@@ -438,6 +513,7 @@ CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
 	samples_fini(&b->ttft);
 	samples_fini(&b->itl);
 	samples_fini(&b->latency);
+	played_fini(&b->played);
 	free(b);
 	return rc;
 }

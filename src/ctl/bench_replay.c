@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "ctl/plot.h"
 #include "ctl/traces.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
@@ -59,6 +60,13 @@ static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
 }
 
 /* ---- report ---- */
+
+/* The trace's, without the folder: reports are for other machines too. */
+static const char *name_of(const struct bench *b)
+{
+	const char *slash = strrchr(b->path, '/');
+	return slash != NULL ? slash + 1 : b->path;
+}
 
 static void put_ms(struct json_out *o, const char *key, struct samples *s)
 {
@@ -124,12 +132,11 @@ static void put_caches(const struct bench *b, struct json_out *o)
 static void report_json(struct bench *b, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
-	const char *slash = strrchr(b->path, '/');
 	json_open(&o, '{');
 	json_key(&o, "bench");
 	json_put_z(&o, "replay");
 	json_key(&o, "trace");
-	json_put_z(&o, slash != NULL ? slash + 1 : b->path);
+	json_put_z(&o, name_of(b));
 	put_u64(&o, "requests", b->trace.n);
 	put_u64(&o, "block_tokens", b->trace.block_tokens);
 	put_u64(&o, "prompt_blocks", b->trace.n_ids);
@@ -187,6 +194,21 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		ctl_table_cell(&t, "%.1f s", b->cases[i].wall_s);
 	}
 	return ctl_table_print(&t, false, err);
+}
+
+static CGN_RC draw(struct bench *b, const char *path, struct cgn_err *err)
+{
+	struct plot_case cases[MAX_CASES];
+	struct cgn_buf out = {0};
+	char title[256], blocks[32];
+	(void)snprintf(blocks, sizeof blocks, b->cfg.blocks > 0 ? "%u" : "unlimited", b->cfg.blocks);
+	(void)snprintf(title, sizeof title, "%.120s: %zu requests on %u nodes of %s blocks, speed %g", name_of(b), b->trace.n, b->cfg.nodes, blocks, b->cfg.speed);
+	for (size_t i = 0; i < b->n_cases; i++) {
+		struct one *c = &b->cases[i];
+		cases[i] = (struct plot_case){c->policy, &c->result.ttft, replay_hit_ratio(&c->result), c->result.imbalance};
+	}
+	plot_svg(title, cases, b->n_cases, trace_found_ratio(b->ideal), &out);
+	return ctl_write(path, &out, err);
 }
 
 /* ---- set-up ---- */
@@ -285,6 +307,8 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 		CGN_TRY(run_one(b, &b->cases[i], err));
 	if (b->terminal)
 		(void)fputs("\r\033[K", stderr);
+	if (ctl_flag(a, "--plot") != NULL)
+		CGN_TRY(draw(b, ctl_flag(a, "--plot"), err));
 	if (!a->json)
 		return report_table(b, err);
 	report_json(b, &out);

@@ -58,11 +58,8 @@ CGN_RC ctl_trace_make(const struct ctl_args *a, const char *kind, struct trace *
 	return workload_make(&cfg, out, err);
 }
 
-/* The file, or standard output. */
-static CGN_RC write_out(const char *path, struct cgn_buf *text, struct cgn_err *err)
+CGN_RC ctl_write(const char *path, struct cgn_buf *text, struct cgn_err *err)
 {
-	if (path == NULL)
-		return ctl_print(text, err);
 	FILE *f = text->bad ? NULL : fopen(path, "we");
 	bool written = f != NULL && fwrite(text->p, 1, text->n, f) == text->n;
 	if (f != NULL)
@@ -70,7 +67,7 @@ static CGN_RC write_out(const char *path, struct cgn_buf *text, struct cgn_err *
 	bool bad = text->bad;
 	cgn_buf_fini(text);
 	if (bad)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the lines");
+		return CGN_FAIL(err, NO_MEMORY, "no memory for what goes into %s", path);
 	return written ? CGN_OK : CGN_FAIL(err, STORAGE, "cannot write %s: %s", path, strerror(errno));
 }
 
@@ -81,5 +78,6 @@ CGN_RC ctl_bench_workload(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(ctl_trace_make(a, a->words[0], &t, err));
 	trace_write(&t, &text);
 	trace_fini(&t);
-	return write_out(ctl_flag(a, "--out"), &text, err);
+	const char *to = ctl_flag(a, "--out");
+	return to != NULL ? ctl_write(to, &text, err) : ctl_print(&text, err);
 }

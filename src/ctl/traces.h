@@ -11,3 +11,5 @@ CGN_RC ctl_trace_make(const struct ctl_args *a, const char *kind, struct trace *
 /* A flag's value in (above, most]. */
 CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double above, double most, double *out, struct cgn_err *err);
 CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint32_t *out, struct cgn_err *err);
+/* |text| into a file, and free it. */
+CGN_RC ctl_write(const char *path, struct cgn_buf *text, struct cgn_err *err);

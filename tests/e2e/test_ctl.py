@@ -178,7 +178,7 @@ def test_bench_index_measures_what_it_says(tmp_path):
         assert x["bytes_per_membership"] == pytest.approx(x["bytes"] / x["memberships"])
         assert x["lookups"] == 600 and x["blocks_per_lookup"] > 1  # conversations find what they left
     trace = tmp_path / "trace.jsonl"
-    trace.write_text('{"hash_ids": [0, 1, 2]}\n{"hash_ids": [0, 1, 2, 3]}\n\n')
+    trace.write_text("".join('{"timestamp": 0, "input_length": %d, "output_length": 1, "hash_ids": %s}\n\n' % (512 * len(ids), ids) for ids in ([0, 1, 2], [0, 1, 2, 3])))
     x = json.loads(fine("bench", "index", "--nodes", "1", "--trace", trace, *small))["results"][0]
     assert 1 < x["blocks_per_lookup"] <= 2  # of each new round of the trace 1 of 3 and then 3 of 4, if the first was applied in time
     assert "NODES" in fine("bench", "index", "--nodes", "2", *small[:-2])
@@ -188,7 +188,7 @@ def test_bench_index_refuses_what_it_can_not_measure(tmp_path):
     assert "--nodes takes" in refused(2, "bench", "index", "--nodes", "8,,9")
     assert "--nodes takes" in refused(2, "bench", "index", "--nodes", "4097")
     trace = tmp_path / "trace.jsonl"
-    trace.write_text('{"hash_ids": [1]}\n{"hash_ids": [1, -2]}\n')
+    trace.write_text('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n{"timestamp": 0, "input_length": 900, "output_length": 1, "hash_ids": [1, -2]}\n')
     assert f"{trace} line 2" in refused(2, "bench", "index", "--trace", trace)
     trace.write_text("\n")
     assert "no request" in refused(2, "bench", "index", "--trace", trace)

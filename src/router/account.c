@@ -210,12 +210,13 @@ static int final_status(const struct gw_req *r)
 	return r->client_why.code == CGN_REQUEST_TIMEOUT && !r->head_sent ? 408 : 499;
 }
 
-static void access_log(const struct gw_req *r, int status, cgn_nsec now)
+static const char *final_outcome(const struct gw_req *r, int status)
 {
-	const char *outcome = r->outcome != NULL ? r->outcome
-			      : status == 499    ? "client_gone"
-			      : status == 408    ? "client_slow"
-						 : "ok";
+	return r->outcome != NULL ? r->outcome : status == 499 ? "client_gone" : status == 408 ? "client_slow" : "ok";
+}
+
+static void access_log(const struct gw_req *r, int status, const char *outcome, cgn_nsec now)
+{
 	struct cgn_str rest = r->path, path = cgn_str_split(&rest, '?');
 	cgn_log(INFO, "gateway.request", F_STRN("id", r->id), F_STRN("method", r->method),
 		F_STRN("path", path), F_STRN("model", r->model), F_STR("node", r->t.node_id),
@@ -245,7 +246,8 @@ void gw_account(struct gw_req *r)
 		if (r->tries > 0 && r->first_byte > 0)
 			metric_observe(s->ttft, r->first_byte - r->started);
 	}
-	access_log(r, status, now);
+	gw_explain_end(r, status, final_outcome(r, status), now);
+	access_log(r, status, final_outcome(r, status), now);
 }
 
 void gw_account_open(struct gw_worker *w)

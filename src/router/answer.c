@@ -49,7 +49,7 @@ static size_t common_fields(const struct gw_req *r, struct http_field *f)
 enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
 {
 	char message[600], seconds[16];
-	struct http_field f[5 + GW_LIMIT_FIELDS];
+	struct http_field f[6 + GW_LIMIT_FIELDS];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	va_list ap;
 	va_start(ap, fmt);
@@ -66,6 +66,8 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 	if (how->allow != NULL)
 		f[n++] = (struct http_field){CGN_STR("allow"), cgn_str_of(how->allow)};
 	n += gw_limit_fields(r, f + n);
+	if (r->explain_text.n > 0)
+		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->explain_text};
 	if (how->reason != NULL)
 		gw_count_rejected(how->reason);
 	r->outcome = how->code;

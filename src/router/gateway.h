@@ -14,6 +14,7 @@
 #include "policy/cluster/view.h"
 #include "policy/engine/usage.h"
 #include "policy/chooser/chooser.h"
+#include "policy/explain/explain.h"
 #include "policy/limit/limit.h"
 #include "policy/prefix/prefix.h"
 #include "policy/routing/tail.h"
@@ -68,6 +69,10 @@ struct gw_worker {
 	struct gw_series *series;
 	size_t n_series;
 	struct gw_tokens_worker *tokens;
+	struct explain_ring *explain; /* NULL: router.explain_size is 0 */
+	uint64_t explained;           /* requests that were numbered for it */
+	struct gw_shadow *shadows;    /* ROUTE_POLICIES */
+	double shadow_due;
 	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens;
 	struct cgn_timer count_timer;
 	_Atomic uint32_t connections; /* for the control loop */
@@ -81,6 +86,7 @@ struct gw_worker_cfg {
 	struct gw_shared *shared;
 	struct http_server_cfg http;
 	size_t prompt_cache; /* bytes */
+	size_t explain;      /* bytes; 0: no record */
 };
 /* Listens, but runs only with gw_worker_start. Takes references of |view| and |rules|. */
 CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view, struct gw_rules *rules,
@@ -199,6 +205,12 @@ struct gw_req {
 	struct gw_try t;
 	const char *last_retry; /* reason, for the log; NULL: none */
 
+	/* explained */
+	bool explain;            /* the client asks */
+	uint64_t explain_number; /* 0: none yet */
+	char *explain_room;
+	struct cgn_str explain_text; /* of the last decision, when the client asks */
+
 	/* answered */
 	int status;
 	bool head_sent, event_stream, paused, ended;
@@ -297,6 +309,13 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 enum gw_step gw_local(struct gw_req *r); /* routes that no engine is asked for */
 void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char *message);
 void gw_body_drop(struct gw_req *r); /* the body's memory and its share of the budget */
+
+/* explain.c */
+CGN_RC gw_explain_open(struct gw_worker *w, size_t bytes, struct cgn_err *err);
+void gw_explain_close(struct gw_worker *w);
+/* What was just picked, or that nobody was. Before the next pick. */
+void gw_explain_pick(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p, cgn_nsec took);
+void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec now);
 
 /* account.c */
 void gw_account_open(struct gw_worker *w);

@@ -82,7 +82,8 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 			.index = (unsigned)i,
 			.shared = &r->shared,
 			.http = http_cfg(r, addr),
-			.prompt_cache = r->cfg->router.prompt_cache / want};
+			.prompt_cache = r->cfg->router.prompt_cache / want,
+			.explain = r->cfg->router.explain_size / want};
 		CGN_TRY(gw_worker_new(&cfg, r->view, r->rules, &r->workers[i], err));
 		r->n_workers++;
 		char *colon = strrchr(addr, ':');

@@ -149,6 +149,7 @@ static bool head_take(struct gw_req *r, const struct http_head *h)
 	r->method = cgn_arena_str(&r->arena, h->method);
 	r->path = cgn_arena_str(&r->arena, h->path);
 	r->peer = cgn_arena_str(&r->arena, http_exchange_peer(r->x));
+	r->explain = cgn_str_is(http_head_get(h, "x-cgn-explain"), "1");
 	return r->method.p != NULL && r->path.p != NULL && r->peer.p != NULL &&
 	       id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
 	       field_take(r, h, "x-cgn-node", &r->pin) && gw_session_take(r, h) &&

@@ -177,11 +177,12 @@ static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, cons
 	r->held = c->held;
 	r->blocks = (uint32_t)r->chain.n;
 	guess_keep(r, c, node);
+	r->took = cgn_clock_now() - began;
+	metric_observe(w->pick_seconds, r->took);
+	gw_explain_pick(r, ask, p, r->took);
 	r->excluded[r->tries++] = c->slot;
 	r->backed_off = false;
 	w->asked++;
-	r->took = cgn_clock_now() - began;
-	metric_observe(w->pick_seconds, r->took);
 	gw_try_start(r, node, &ticket, gate);
 	gw_goto(r, GW_DISPATCH);
 	return STEP_AGAIN;
@@ -234,7 +235,9 @@ enum gw_step gw_route(struct gw_req *r)
 	struct choose_ask ask = ask_of(r);
 	enum breaker_gate gate = BREAKER_PASS;
 	struct choose_pick p = pick_open(r, &ask, &gate);
-	if (p.verdict != ROUTE_PICKED)
+	if (p.verdict != ROUTE_PICKED) {
+		gw_explain_pick(r, &ask, &p, cgn_clock_now() - began);
 		return nobody(r, p.verdict);
+	}
 	return send_to(r, &ask, &p, gate, began);
 }

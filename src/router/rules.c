@@ -106,6 +106,9 @@ CGN_RC gw_rules_new(
 	r->retry_backoff = cfg->router.retry.backoff;
 	r->tokenize_timeout = cfg->router.tokenize_timeout;
 	r->attempts = cfg->router.retry.attempts;
+	for (; r->n_shadows < cfg->router.shadow.n && r->n_shadows < EXPLAIN_SHADOWS; r->n_shadows++)
+		CGN_MUST(route_policy_find(cgn_str_of(cfg->router.shadow.v[r->n_shadows]), &r->shadows[r->n_shadows]));
+	r->shadow_sample = cfg->router.shadow_sample;
 	for (size_t i = 0; i < cfg->router.retry.on.n; i++)
 		r->retry_on |= breaker_failure_bit(cfg->router.retry.on.v[i]);
 	r->retry_budget = cfg->router.retry.budget;

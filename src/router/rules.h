@@ -8,6 +8,7 @@
 #include "policy/auth/auth.h"
 #include "policy/breaker/breaker.h"
 #include "policy/config/config.h"
+#include "policy/explain/explain.h"
 #include "policy/limit/limit.h"
 #include "policy/routing/routing.h"
 
@@ -47,6 +48,9 @@ struct gw_rules {
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	cgn_nsec stall_timeout; /* 0: never */
 	uint32_t attempts;
+	enum route_policy shadows[EXPLAIN_SHADOWS];
+	size_t n_shadows;
+	double shadow_sample;
 	unsigned retry_on; /* bits of enum breaker_failure */
 	double retry_budget;
 	struct breaker_rules breaker;

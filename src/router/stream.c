@@ -3,7 +3,7 @@
 #include "base/log/log.h"
 #include "router/gateway.h"
 
-#define MAX_FIELDS (PROTO_MAX_HEADERS + 3 + GW_SESSION_FIELDS + GW_LIMIT_FIELDS)
+#define MAX_FIELDS (PROTO_MAX_HEADERS + 4 + GW_SESSION_FIELDS + GW_LIMIT_FIELDS)
 
 /* Fields of the engine that are not passed on: the connection's (http drops the rest of them) and those that this house answers with. */
 static bool starts_nocase(struct cgn_str name, const char *lead)
@@ -44,6 +44,8 @@ void gw_send_head(struct gw_req *r)
 	f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
 	n += gw_session_fields(r, f + n);
 	n += gw_limit_fields(r, f + n);
+	if (r->explain_text.n > 0)
+		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->explain_text};
 	r->status = r->t.status;
 	r->head_sent = true;
 	http_exchange_head(r->x, r->status, f, n, content_length(&r->t));

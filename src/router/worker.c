@@ -24,6 +24,7 @@ static void worker_drop(struct gw_worker *w)
 	gw_rules_unref(&w->rules);
 	gw_tokens_close(w);
 	gw_account_close(w);
+	gw_explain_close(w);
 	chooser_free(&w->chooser);
 	w->tag = 0;
 	free(w);
@@ -49,6 +50,8 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 		rc = cgn_loop_new(&w->loop, err);
 	if (cgn_ok(rc))
 		rc = gw_tokens_open(w, cfg->prompt_cache, err);
+	if (cgn_ok(rc))
+		rc = gw_explain_open(w, cfg->explain, err);
 	if (cgn_ok(rc))
 		rc = http_server_new(w->loop, &cfg->http, &gw_http_ops, w, &w->server, err);
 	if (!cgn_ok(rc)) {

@@ -2,6 +2,7 @@
 /* config: what no single row can say: keys that need each other, addresses, names that must be unique. */
 #include "policy/breaker/breaker.h"
 #include "policy/config/config_priv.h"
+#include "policy/routing/document.h"
 
 /* Where the value of a global key came from. */
 static const char *origin(const struct config *c, const char *path)
@@ -265,6 +266,17 @@ static cgn_rc check_cookie(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static cgn_rc check_shadow(const struct config *c, struct cgn_err *err)
+{
+	const struct config_list *shadow = &c->router.shadow;
+	enum route_policy unused;
+	struct cgn_err why;
+	for (size_t i = 0; i < shadow->n; i++)
+		if (!cgn_ok(route_document_policy(cgn_str_of(shadow->v[i]), &unused, &why)))
+			return CGN_FAIL(err, INVALID, "%s: router.shadow: %s", origin(c, "router.shadow"), why.msg);
+	return CGN_OK;
+}
+
 CGN_RC config_check(struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_addresses(c, err));
@@ -273,6 +285,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_weights(c, err));
 	CGN_TRY(check_cookie(c, err));
 	CGN_TRY(check_retry(c, err));
+	CGN_TRY(check_shadow(c, err));
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));
 	CGN_TRY(check_tenants(c, err));

@@ -104,21 +104,61 @@ static uint32_t least_held(const struct choose_pick *p)
 	return least;
 }
 
-/* Those that had their try are no candidates any more: their names are all that is known. */
-static void tried_fill(const struct choose_ask *ask, const struct cluster_view *view, struct explain_decision *out)
+/* What is no candidate: its name is all that is known. */
+static void name_add(struct cgn_str node, enum explain_why why, struct explain_decision *out)
 {
-	for (size_t i = 0; i < ask->n_excluded && out->n < EXPLAIN_CANDS; i++) {
-		struct explain_cand *c = &out->cands[out->n++];
-		memset(c, 0, sizeof *c);
-		c->node = name_of(view, ask->excluded[i]);
-		c->why = EXPLAIN_TRIED;
+	out->n_all++;
+	if (out->n == EXPLAIN_CANDS)
+		return;
+	struct explain_cand *c = &out->cands[out->n++];
+	memset(c, 0, sizeof *c);
+	c->node = node;
+	c->why = why;
+}
+
+static bool had_its_try(const struct choose_ask *ask, uint16_t slot)
+{
+	for (size_t i = 0; i < ask->n_excluded; i++)
+		if (ask->excluded[i] == slot)
+			return true;
+	return false;
+}
+
+/* Ready, but neither offered nor tried: its breaker is shut. */
+static void shut_fill(const struct choose_ask *ask, const struct choose_pick *p, struct explain_decision *out)
+{
+	const struct view_model *m = ask->model;
+	for (size_t i = 0, at = 0; m != NULL && i < m->n_ready && m->n_ready > p->n; i++) {
+		uint16_t slot = m->ready[i]->slot;
+		while (at < p->n && p->cands[at].slot < slot)
+			at++;
+		if ((at == p->n || p->cands[at].slot != slot) && !had_its_try(ask, slot))
+			name_add(cgn_str_of(m->ready[i]->id), EXPLAIN_BREAKER, out);
 	}
+}
+
+/* Those that stay outside; a few of the places are theirs. */
+static void others_fill(
+	const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view, struct explain_decision *out)
+{
+	for (size_t i = 0; i < ask->n_excluded; i++)
+		name_add(name_of(view, ask->excluded[i]), EXPLAIN_TRIED, out);
+	if (ask->pin == CHOOSER_NO_PIN)
+		shut_fill(ask, p, out);
+}
+
+static size_t places_kept(const struct choose_ask *ask, const struct choose_pick *p)
+{
+	size_t ready = ask->model != NULL && ask->pin == CHOOSER_NO_PIN ? ask->model->n_ready : 0;
+	size_t outside = ready > p->n ? ready - p->n : 0;
+	if (outside < ask->n_excluded)
+		outside = ask->n_excluded;
+	return outside < EXPLAIN_CANDS / 4 ? outside : EXPLAIN_CANDS / 4;
 }
 
 void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view, struct explain_decision *out)
 {
-	size_t tried = ask->n_excluded < EXPLAIN_CANDS / 2 ? ask->n_excluded : EXPLAIN_CANDS / 2;
-	struct best b = {.most = EXPLAIN_CANDS - tried};
+	struct best b = {.most = EXPLAIN_CANDS - places_kept(ask, p)};
 	best_of(p, &b);
 	out->policy = route_policy_text(ask->rules->policy);
 	out->attempt = (uint32_t)ask->n_excluded + 1;
@@ -129,7 +169,7 @@ void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, con
 	out->common = least_held(p);
 	out->block_tokens = ask->block_tokens;
 	out->prompt_tokens = ask->prompt_tokens < UINT32_MAX ? (uint32_t)ask->prompt_tokens : UINT32_MAX;
-	out->n_all = (uint32_t)(p->n + ask->n_excluded);
+	out->n_all = (uint32_t)p->n;
 	out->n = b.n;
 	out->n_shadows = 0;
 	out->margin = 0;
@@ -137,7 +177,7 @@ void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, con
 		cand_fill(p, b.at[i], view, &out->cands[i]);
 	if (p->verdict == ROUTE_PICKED && b.n > 1)
 		out->margin = (float)(p->score - (double)b.score[1]);
-	tried_fill(ask, view, out);
+	others_fill(ask, p, view, out);
 }
 
 /* What |c| costs, by the model of the policy that predicts it, whichever is asked. */

@@ -129,12 +129,41 @@ static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct 
 	cgn_buf_char(out, '\n');
 }
 
+static void shadow_line(const Cognitora__V1__ShadowStatus *s, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "shadow    %s: %llu of %llu decisions the same; else %.1f ms cheaper, %.1f ms dearer in all; %llu tokens held, chosen ones %llu\n",
+		s->policy, (unsigned long long)s->agreed, (unsigned long long)(s->agreed + s->differed), s->cheaper_ms, s->dearer_ms,
+		(unsigned long long)s->cached_tokens, (unsigned long long)s->chosen_cached_tokens);
+}
+
+static void shadow_json(const Cognitora__V1__ShadowStatus *s, struct json_out *o)
+{
+	json_open(o, '{');
+	json_key(o, "policy");
+	json_put_z(o, s->policy);
+	json_key(o, "agreed");
+	json_put_u64(o, s->agreed);
+	json_key(o, "differed");
+	json_put_u64(o, s->differed);
+	json_key(o, "cheaper_ms");
+	json_put_f64(o, s->cheaper_ms);
+	json_key(o, "dearer_ms");
+	json_put_f64(o, s->dearer_ms);
+	json_key(o, "cached_tokens");
+	json_put_u64(o, s->cached_tokens);
+	json_key(o, "chosen_cached_tokens");
+	json_put_u64(o, s->chosen_cached_tokens);
+	json_close(o, '}');
+}
+
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", s->cluster, s->router_version,
 		(unsigned long long)(s->uptime_ms / 1000), s->state_backend, s->state_connected ? "" : " (NOT REACHABLE)");
 	if (s->policy != NULL) /* a router of an earlier version has none */
 		ctl_policy_text(s->policy, out);
+	for (size_t i = 0; i < s->n_shadows; i++)
+		shadow_line(s->shadows[i], out);
 	cgn_buf_fmt(out, "nodes     %zu", s->n_nodes);
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++)
 		if (nodes_in(s, node_states[i]) > 0)
@@ -178,6 +207,11 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		json_key(&o, "routing");
 		ctl_policy_json(s->policy, &o);
 	}
+	json_key(&o, "shadows");
+	json_open(&o, '[');
+	for (size_t i = 0; i < s->n_shadows; i++)
+		shadow_json(s->shadows[i], &o);
+	json_close(&o, ']');
 	json_key(&o, "nodes");
 	json_open(&o, '{');
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin: /nodes and /index of the admin port; /models is in models.c. */
+/* admin: /nodes and /index of the admin port; /models is in models.c, /explain in explain_ask.c. */
 #include "base/json/json.h"
 #include "router/router.h"
 
@@ -193,8 +193,7 @@ static void index_put(struct json_out *j, const struct router *r)
 	json_close(j, '}');
 }
 
-/* The value of |key| in the query, as it stands there; empty: it has none. */
-static struct cgn_str query_get(const struct http_head *h, const char *key)
+struct cgn_str router_query_get(const struct http_head *h, const char *key)
 {
 	struct cgn_str rest = h->path;
 	(void)cgn_str_split(&rest, '?');
@@ -238,8 +237,8 @@ static void index_node(struct router *r, const struct http_head *h, struct cgn_s
 	struct json_out j = json_out_to(&reply->body);
 	if (n == NULL)
 		svc_admin_error(reply, 404, "no_node", "no node of this name is known here");
-	else if (cgn_str_is(query_get(h, "format"), "digests"))
-		digests(r, n, query_get(h, "range"), reply);
+	else if (cgn_str_is(router_query_get(h, "format"), "digests"))
+		digests(r, n, router_query_get(h, "range"), reply);
 	else
 		put_knowledge(&j, r, n);
 }
@@ -250,7 +249,7 @@ static void index_stats(
 	(void)body;
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
-	struct cgn_str node = query_get(h, "node");
+	struct cgn_str node = router_query_get(h, "node");
 	if (node.n > 0) {
 		index_node(r, h, node, reply);
 		return;
@@ -271,5 +270,6 @@ static void index_stats(
 }
 
 const struct svc_admin_route router_admin_routes[] = {
-	{"GET", "/nodes", nodes}, {"GET", "/models", router_admin_models}, {"GET", "/index", index_stats}};
+	{"GET", "/nodes", nodes}, {"GET", "/models", router_admin_models}, {"GET", "/index", index_stats},
+	{"GET", "/explain", router_admin_explain}, {"GET", "/explain/*", router_admin_explain}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

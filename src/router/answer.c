@@ -2,6 +2,7 @@
 /* answer: what the gateway says by itself: errors in OpenAI's shape, the list of models, health. */
 #include <stdarg.h>
 
+#include "base/codec/codec.h"
 #include "base/json/json.h"
 #include "router/gateway.h"
 
@@ -129,28 +130,10 @@ static enum gw_step list_models(struct gw_req *r)
 	return reply_json(r, 200, &b);
 }
 
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 0x20);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* "%2F" and friends; what is no escape stays as it is. */
 static struct cgn_str unescape(struct gw_req *r, struct cgn_str s)
 {
 	char *to = cgn_arena_get(&r->arena, s.n + 1);
-	size_t n = 0;
-	if (to == NULL)
-		return (struct cgn_str){NULL, 0};
-	for (size_t i = 0; i < s.n; i++) {
-		int hi = s.p[i] == '%' && i + 2 < s.n + 0 ? hex_value(s.p[i + 1]) : -1;
-		int lo = hi >= 0 ? hex_value(s.p[i + 2]) : -1;
-		to[n++] = lo >= 0 ? (char)(hi * 16 + lo) : s.p[i];
-		i += lo >= 0 ? 2 : 0;
-	}
-	return (struct cgn_str){to, n};
+	return to != NULL ? (struct cgn_str){to, percent_get(to, s)} : (struct cgn_str){NULL, 0};
 }
 
 static enum gw_step one_model(struct gw_req *r)

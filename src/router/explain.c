@@ -135,9 +135,10 @@ static uint32_t clamp32(uint64_t v)
 	return v < UINT32_MAX ? (uint32_t)v : UINT32_MAX;
 }
 
+/* At least 1: what happens within one turn of the loop took some time. */
 static uint32_t microseconds(cgn_nsec from, cgn_nsec to)
 {
-	return to > from ? clamp32((to - from) / CGN_USEC) : 0;
+	return to > from + CGN_USEC ? clamp32((to - from) / CGN_USEC) : 1;
 }
 
 /* Strangers fill no record: what was refused before anybody knew who asked, or for what, is not in it. */

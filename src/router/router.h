@@ -109,8 +109,24 @@ struct router_knowledge {
 void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out);
 void router_residency_show(struct router *r);           /* metrics, once a second */
 
+/* explain_ask.c: what workers wrote down of decisions. */
+struct router_question;
+struct router_answer { /* borrowed until |done| returns */
+	const char *id;
+	const struct cgn_buf *found; /* of each worker: explain_write */
+	size_t n, most;
+	struct explain_reach reach; /* of all; oldest_ms: from then on every worker knows */
+};
+/* About |id|, or the last |last| requests. |done| comes once, never inline, unless router_explain_forget was called before. CGN_NOT_FOUND: nothing
+ * is recorded here; CGN_INVALID: no possible id. */
+CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
+	void (*done)(void *user, const struct router_answer *a), void *user, struct router_question **out, struct cgn_err *err);
+void router_explain_forget(struct router_question **take); /* safe on NULL */
+void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply);
+
 /* policy.c */
 void router_policy_seen(struct router *r, struct cgn_str text, const char *where);
+void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS], Cognitora__V1__ShadowStatus **list, size_t *n);
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to); /* borrows from |r| */
 
 /* service.c */
@@ -137,5 +153,6 @@ void router_models_close(struct router *r);
 void router_admin_models(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply);
 
 /* admin.c */
+struct cgn_str router_query_get(const struct http_head *h, const char *key); /* as it stands there; empty: it has none */
 extern const struct svc_admin_route router_admin_routes[];
 extern const size_t router_n_admin_routes;

@@ -77,6 +77,7 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	k->c = NULL;
+	router_explain_forget(&k->question);
 	drain_stop(k);
 	router_call_rest(k);
 }
@@ -204,6 +205,9 @@ static void status(struct router_call *k, struct cgn_str message)
 	Cognitora__V1__PolicyStatus policy;
 	router_policy_fill(r, &policy);
 	rs.policy = &policy;
+	Cognitora__V1__ShadowStatus shadows[EXPLAIN_SHADOWS], *shadow_list[EXPLAIN_SHADOWS];
+	rs.shadows = shadow_list;
+	router_shadows_fill(r, shadows, shadow_list, &rs.n_shadows);
 	rs.n_nodes = nodes_fill(r, rows, tiers, &a, rs.nodes);
 	for (size_t i = 0; i < r->view->n_models; i++)
 		rs.models[rs.n_models++] =
@@ -343,6 +347,11 @@ METHOD(uncordon)
 METHOD(drain)
 #undef METHOD
 
+static void on_explain(struct grpc_call *c, void *user)
+{
+	call_new(c, user, router_explain);
+}
+
 static void on_set_policy(struct grpc_call *c, void *user)
 {
 	call_new(c, user, router_set_policy);
@@ -356,6 +365,7 @@ const struct grpc_method router_methods[] = {
 	{PROTO_CONTROL_UNCORDON, on_uncordon},
 	{PROTO_CONTROL_DRAIN, on_drain},
 	{PROTO_CONTROL_SET_POLICY, on_set_policy},
+	{PROTO_CONTROL_EXPLAIN, on_explain},
 	{SCRAPE_PATH, scrape_on_call},
 };
 const size_t router_n_methods = CGN_COUNT(router_methods);

@@ -16,6 +16,7 @@ struct router_call {
 	bool pending; /* the state backend has not answered */
 	char *node_id;
 	bool draining; /* cluster_drain_begin was called for node_id */
+	struct router_question *question; /* that workers still look into; NULL: none */
 	struct cgn_timer poll;
 };
 
@@ -24,6 +25,9 @@ void router_call_answer(struct router_call *k, const void *message); /* a genera
 void router_call_finish(struct router_call *k, enum cgn_code code, const char *sentence);
 /* After |pending| was cleared: it may be freed when this returns. */
 void router_call_rest(struct router_call *k);
+
+/* explain_ask.c */
+void router_explain(struct router_call *k, struct cgn_str message);
 
 /* policy.c */
 void router_set_policy(struct router_call *k, struct cgn_str message);

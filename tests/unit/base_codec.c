@@ -111,9 +111,22 @@ static void a_full_buffer_gets_nothing(void **state)
 	}
 }
 
+static void percents_become_bytes(void **state)
+{
+	(void)state;
+	static const char *const rows[][2] = {
+		{"", ""}, {"abc", "abc"}, {"a%2Fb", "a/b"}, {"%2f", "/"}, {"%41%42", "AB"}, {"100%", "100%"}, {"%4", "%4"}, {"%zz%41", "%zzA"}, {"%%41", "%A"}};
+	char out[16];
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		size_t n = percent_get(out, cgn_str_of(rows[i][0]));
+		assert_true(cgn_str_is((struct cgn_str){out, n}, rows[i][1]));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(percents_become_bytes),
 		cmocka_unit_test(the_vectors_of_rfc_4648_hold),
 		cmocka_unit_test(each_byte_survives),
 		cmocka_unit_test(base64_is_strict),

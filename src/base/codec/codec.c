@@ -122,3 +122,15 @@ bool hex_get(struct cgn_buf *out, struct cgn_str text)
 		out->n = before;
 	return good;
 }
+
+size_t percent_get(char *to, struct cgn_str text)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < text.n; i++) {
+		int high = text.p[i] == '%' && i + 2 < text.n ? hex_digit(text.p[i + 1]) : -1;
+		int low = high >= 0 ? hex_digit(text.p[i + 2]) : -1;
+		to[n++] = low >= 0 ? (char)(high * 16 + low) : text.p[i];
+		i += low >= 0 ? 2 : 0;
+	}
+	return n;
+}

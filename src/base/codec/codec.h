@@ -12,4 +12,6 @@ void hex_put(struct cgn_buf *out, struct cgn_str bytes);       /* lower case */
 bool base64_get(struct cgn_buf *out, struct cgn_str text);
 bool base64url_get(struct cgn_buf *out, struct cgn_str text);
 bool hex_get(struct cgn_buf *out, struct cgn_str text); /* both cases */
+/* "%2F" and friends in a path; what is no escape stays as it is. |to| has room for text.n bytes; returns how many there are. */
+size_t percent_get(char *to, struct cgn_str text);
 int hex_digit(char c); /* its value, both cases; -1 when it is none */

@@ -17,13 +17,17 @@ struct svc_admin {
 	struct http_server *server;
 };
 
-struct admin_req {
+struct svc_admin_call {
 	uint32_t tag;
 	struct svc_admin *admin;
 	struct cgn_arena arena; /* of the head's copy */
 	struct http_head head;
 	struct cgn_buf body;
 	bool answered;
+	struct http_exchange *x;   /* until it is closed */
+	bool later;                /* the answer is made elsewhere */
+	void (*gone)(void *user);  /* then; NULL: it was answered */
+	void *user;
 };
 
 static void reply_send(struct http_exchange *x, struct svc_admin_reply *r)
@@ -40,7 +44,7 @@ static void reply_send(struct http_exchange *x, struct svc_admin_reply *r)
 	cgn_buf_fini(&r->body);
 }
 
-static struct svc_admin_reply reply_new(void)
+struct svc_admin_reply svc_admin_reply_new(void)
 {
 	return (struct svc_admin_reply){.status = 200, .content_type = "application/json"};
 }
@@ -164,7 +168,7 @@ void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h
 
 /* ---- the wire ---- */
 
-static bool head_copy(struct admin_req *q, const struct http_head *h)
+static bool head_copy(struct svc_admin_call *q, const struct http_head *h)
 {
 	struct cgn_arena *a = &q->arena;
 	struct http_field *fields = cgn_arena_get(a, (h->n_fields + 1) * sizeof *fields);
@@ -186,9 +190,9 @@ static bool head_copy(struct admin_req *q, const struct http_head *h)
 }
 
 static void refuse(
-	struct http_exchange *x, struct admin_req *q, int status, const char *code, const char *message)
+	struct http_exchange *x, struct svc_admin_call *q, int status, const char *code, const char *message)
 {
-	struct svc_admin_reply r = reply_new();
+	struct svc_admin_reply r = svc_admin_reply_new();
 	svc_admin_error(&r, status, code, message);
 	if (q != NULL)
 		q->answered = true;
@@ -199,13 +203,14 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 {
 	struct svc_admin *a = server_user;
 	CGN_LIVE(a, ADMIN_TAG);
-	struct admin_req *q = calloc(1, sizeof *q);
+	struct svc_admin_call *q = calloc(1, sizeof *q);
 	if (q == NULL) {
 		http_exchange_abort(x, CGN_NO_MEMORY);
 		return;
 	}
 	q->tag = ADMIN_REQ_TAG;
 	q->admin = a;
+	q->x = x;
 	q->body.limit = SVC_MAX_BODY;
 	cgn_arena_init(&q->arena, ADMIN_MAX_HEAD);
 	http_exchange_user(x, q);
@@ -217,7 +222,7 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 
 static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
 {
-	struct admin_req *q = user;
+	struct svc_admin_call *q = user;
 	if (q == NULL || q->answered)
 		return;
 	CGN_LIVE(q, ADMIN_REQ_TAG);
@@ -228,24 +233,49 @@ static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_
 
 static void on_body_end(struct http_exchange *x, void *user)
 {
-	struct admin_req *q = user;
+	struct svc_admin_call *q = user;
 	if (q == NULL || q->answered)
 		return;
 	CGN_LIVE(q, ADMIN_REQ_TAG);
-	struct svc_admin_reply r = reply_new();
+	struct svc_admin_reply r = svc_admin_reply_new();
+	r.call = q;
 	svc_admin_answer(&q->admin->cfg, &q->head, cgn_buf_view(&q->body), &r);
 	q->answered = true;
-	reply_send(x, &r);
+	if (q->later)
+		cgn_buf_fini(&r.body);
+	else
+		reply_send(x, &r);
 }
+
+struct svc_admin_call *svc_admin_later(struct svc_admin_reply *r, void (*gone)(void *user), void *user)
+{
+	struct svc_admin_call *q = r->call;
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	q->later = true;
+	q->gone = gone;
+	q->user = user;
+	return q;
+}
+
+void svc_admin_done(struct svc_admin_call *q, struct svc_admin_reply *r)
+{
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	CGN_MUST(q->later && q->gone != NULL);
+	q->gone = NULL;
+	reply_send(q->x, r);
+}
+
 
 static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)
 {
 	(void)x;
 	(void)why;
-	struct admin_req *q = user;
+	struct svc_admin_call *q = user;
 	if (q == NULL)
 		return;
 	CGN_LIVE(q, ADMIN_REQ_TAG);
+	if (q->gone != NULL)
+		q->gone(q->user);
 	q->tag = 0;
 	cgn_arena_fini(&q->arena);
 	cgn_buf_fini(&q->body);

@@ -21,10 +21,12 @@ struct svc_flag { /* {"listen", "router.listen", "ADDR", "..."}: --listen ADDR i
 		*help; /* flag without its dashes; meta NULL: takes no value and sets true */
 };
 
+struct svc_admin_call;
 struct svc_admin_reply {
 	int status;               /* preset 200 */
 	const char *content_type; /* preset application/json */
 	struct cgn_buf body;
+	struct svc_admin_call *call; /* for svc_admin_later */
 };
 struct svc_admin_route { /* on the admin port, beside /metrics /healthz /readyz /config /version; asked first */
 	const char *method,
@@ -60,5 +62,10 @@ struct cgn_loop *svc_loop(struct svc *s);
 void svc_drained(struct svc *s);
 /* Answer an admin request with {"error":{"message","type","code"}}. */
 void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, const char *message);
+/* From within a route's answer: it comes later, from svc_admin_done on the same loop; what |r| holds is dropped. When the client goes first, or
+ * the port is closed, |gone| is called, and the call is none any more. */
+struct svc_admin_call *svc_admin_later(struct svc_admin_reply *r, void (*gone)(void *user), void *user);
+struct svc_admin_reply svc_admin_reply_new(void);                             /* 200, JSON, no body */
+void svc_admin_done(struct svc_admin_call *call, struct svc_admin_reply *r); /* its body is freed */
 void svc_fail(struct svc *s,
 	const struct cgn_err *err); /* end the process with the code's exit status: something vital died */

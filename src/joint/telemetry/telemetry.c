@@ -160,6 +160,12 @@ uint64_t metric_count(const struct metric_cell *c)
 	return n;
 }
 
+cgn_nsec metric_sum(const struct metric_cell *c)
+{
+	CGN_MUST(c->type == METRIC_HISTOGRAM);
+	return atomic_load_explicit(&c->value, memory_order_relaxed);
+}
+
 static size_t label_index(enum metric_id id, const char *label)
 {
 	struct cgn_str rest = cgn_str_of(metric_rows[id].labels);

@@ -26,6 +26,7 @@ void metric_set(struct metric_cell *c, double v);        /* gauge */
 void metric_shift(struct metric_cell *c, int64_t delta); /* gauge, integral */
 void metric_observe(struct metric_cell *c, cgn_nsec v);  /* histogram */
 uint64_t metric_count(const struct metric_cell *c); /* counter value, or histogram count; tests and /nodes */
+cgn_nsec metric_sum(const struct metric_cell *c); /* of a histogram */
 /* Remove the series whose label |label| is |value| (a node that left). Its cells stay valid memory but are no longer shown. */
 void metric_forget(enum metric_id id, const char *label, const char *value);
 /* Prometheus text 0.0.4 of all metrics that have a series; process_* (RSS, CPU, fds, start time) included. */

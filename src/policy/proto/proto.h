@@ -25,6 +25,7 @@
 #define PROTO_CONTROL_CORDON   "/cognitora.v1.Control/Cordon"
 #define PROTO_CONTROL_UNCORDON "/cognitora.v1.Control/Uncordon"
 #define PROTO_CONTROL_DRAIN    "/cognitora.v1.Control/Drain"
+#define PROTO_CONTROL_EXPLAIN  "/cognitora.v1.Control/Explain"
 #define PROTO_CONTROL_SET_POLICY "/cognitora.v1.Control/SetPolicy"
 
 /* What a reader accepts from a peer; beyond it the message is CGN_INVALID. */

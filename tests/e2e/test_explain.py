@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a request went where it went: the header, /explain, cgn-ctl explain; and what other policies would have done."""
+import http.client
+import json
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from cluster import BUILD, ask, until
+
+CTL = str(BUILD / "src/ctl/cgn-ctl")
+FAST = ("--time-scale", "0")
+PROMPT = "once upon a time there was a long prompt " * 60
+
+
+def begin(cluster, names="ab", router=None, engine=FAST):
+    process = cluster.router(router)
+    until(lambda: cluster.listens(cluster.grpc_port, process), "its gRPC port listens")
+    for name in names:
+        cluster.node(name, *engine)
+    cluster.wait_ready()
+
+
+def explain(cluster, request_id):
+    """All that is on record of this id, once its end is."""
+    def over():
+        a = ask(cluster.admin_port, "GET", f"/explain/{request_id}")
+        assert a.status == 200, a.body
+        requests = a.json()["requests"]
+        return all(not r["in_flight"] for r in requests) and requests
+    return until(over, "the request's end is on record")
+
+
+def ctl(cluster, *args):
+    return subprocess.run([CTL, "explain", *args, "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True, timeout=60)
+
+
+def test_a_cold_request_and_a_cached_one(cluster):
+    begin(cluster, router={"router": {"worker_threads": 1}})
+    first = cluster.chat(PROMPT, {"X-Request-Id": "cold"}, max_tokens=4)
+    second = cluster.chat(PROMPT, {"X-Request-Id": "warm"}, max_tokens=4)
+    node = second.headers["x-cgn-node"]
+    assert first.status == second.status == 200 and first.headers["x-cgn-node"] == node
+    cold, warm = explain(cluster, "cold"), explain(cluster, "warm")
+    assert len(cold) == len(warm) == 1
+    cold, warm = cold[0], warm[0]
+    for r, held in ((cold, 0), (warm, 1)):
+        (t,) = r["tries"]
+        assert (t["try"], t["policy"], t["verdict"], t["node"], t["unit"]) == (1, "weighted", "picked", node, "score")
+        assert sorted(c["node"] for c in t["candidates"]) == ["a", "b"] and t["candidates_not_kept"] == 0
+        won, lost = t["candidates"]
+        assert won["node"] == node and (won["why"], lost["why"]) == ("won", "eligible")
+        assert won["held_blocks"] == held * t["blocks"] and lost["held_blocks"] == 0 and t["common_blocks"] == 0
+        assert won["held_by_tier"] == {"gpu": won["held_blocks"], "ram": 0, "ssd": 0, "remote": 0}
+        for c in (won, lost):
+            assert c["score"] == pytest.approx(sum(c["terms"].values()), abs=1e-5)
+        assert t["margin"] == pytest.approx(won["score"] - lost["score"], abs=1e-5) and t["over"] == lost["node"]
+        assert r["end"]["status"] == 200 and r["end"]["node"] == node and r["end"]["tries"] == 1
+        assert r["end"]["prompt_tokens"] > 100 and r["end"]["completion_tokens"] == 4
+        assert r["ttft_ms"]["with_queue_and_retries"] >= r["ttft_ms"]["actual"] > 0
+    assert warm["tries"][0]["candidates"][0]["terms"]["kv"] == pytest.approx(0.55, abs=0.001)
+    assert cold["ttft_ms"]["predicted"] > warm["ttft_ms"]["predicted"] >= 0
+    assert cold["cached_tokens"] == {"predicted": 0, "actual": 0}
+    assert warm["cached_tokens"]["actual"] > 100 and warm["cached_tokens"]["predicted"] > 100
+    assert cold["tries"][0]["chain"] == warm["tries"][0]["chain"]
+
+
+def test_the_header_tells_the_client_that_asks(cluster):
+    begin(cluster)
+    assert "x-cgn-explain" not in cluster.chat("hello").headers
+    assert "x-cgn-explain" not in cluster.chat("hello", {"X-Cgn-Explain": "0"}).headers
+    a = cluster.chat(PROMPT, {"X-Cgn-Explain": "1"}, stream=True, max_tokens=2)
+    told = json.loads(a.headers["x-cgn-explain"])
+    assert told["node"] == a.headers["x-cgn-node"] and len(a.headers["x-cgn-explain"]) <= 4096
+    assert [c["node"] for c in told["candidates"]][0] == told["node"] and len(told["candidates"]) == 2
+    assert "once upon" not in a.headers["x-cgn-explain"]
+    for name in "ab":
+        subprocess.run([CTL, "cluster", "cordon", name, "--router", f"127.0.0.1:{cluster.grpc_port}"], check=True, capture_output=True)
+    until(lambda: cluster.chat("hello").status == 503, "nobody is left")
+    a = cluster.chat("hello", {"X-Cgn-Explain": "1", "X-Request-Id": "nobody"})
+    assert json.loads(a.headers["x-cgn-explain"])["verdict"] == "nobody"
+    (r,) = explain(cluster, "nobody")
+    assert r["tries"][0]["verdict"] == "nobody" and r["end"]["status"] == 503 and r["end"]["outcome"] == "no_node"
+
+
+def test_a_retried_request_shows_each_try(cluster):
+    begin(cluster, "a", {"router": {"worker_threads": 1}, "router.retry": {"backoff": "0ms"}})
+    cluster.node("b", *FAST, "--fault", "http500")
+    cluster.wait_ready()
+    for i in range(50):
+        a = cluster.chat(f"{i} {PROMPT}", {"X-Request-Id": f"q{i}"}, max_tokens=1)
+        assert a.status == 200 and a.headers["x-cgn-node"] == "a"
+        (r,) = explain(cluster, f"q{i}")
+        if len(r["tries"]) > 1:
+            break
+    assert [(t["try"], t["node"]) for t in r["tries"]] == [(1, "b"), (2, "a")]
+    again = r["tries"][1]
+    assert {c["node"]: c["why"] for c in again["candidates"]} == {"a": "won", "b": "tried"} and "over" not in again
+    assert r["end"]["tries"] == 2
+    shown = ctl(cluster, f"q{i}").stdout
+    assert "try 1, policy weighted: b" in shown and "try 2, policy weighted: a" in shown and "tried" in shown
+
+
+def test_one_id_many_times_and_strange_ones(cluster):
+    begin(cluster, "a")
+    for _ in range(3):
+        cluster.chat("hello", {"X-Request-Id": "same"}, max_tokens=1)
+    times = [r["at"] for r in explain(cluster, "same")]
+    assert len(times) == 3 and times == sorted(times, reverse=True)
+    strange = "a/b?c=%41&d"
+    assert cluster.chat("hello", {"X-Request-Id": strange}, max_tokens=1).headers["x-request-id"] == strange
+    (r,) = explain(cluster, "a%2fb%3Fc%3d%2541%26d")
+    assert r["id"] == strange
+    assert ctl(cluster, strange).returncode == 0
+    minted = cluster.chat("hello", max_tokens=1).headers["x-request-id"]
+    assert explain(cluster, minted)[0]["id"] == minted
+
+
+def test_what_is_not_known_is_said(cluster):
+    begin(cluster, "a")
+    cluster.chat("hello", max_tokens=1)
+    a = ask(cluster.admin_port, "GET", "/explain/never-heard")
+    assert a.status == 404 and a.json()["error"]["code"] == "no_request"
+    assert 'no request "never-heard" is on record' in a.json()["error"]["message"] and "reaches back" in a.json()["error"]["message"]
+    r = ctl(cluster, "never-heard")
+    assert r.returncode != 0 and 'no request "never-heard" is on record' in r.stderr
+    for query in ("last=0", "last=101", "last=x"):
+        assert ask(cluster.admin_port, "GET", f"/explain?{query}").status == 400
+    assert ask(cluster.admin_port, "GET", "/explain/" + "x" * 129).status == 400
+    assert ask(cluster.admin_port, "GET", "/explain/" + "x" * 4000).status == 400
+    assert ctl(cluster, "--last", "0").returncode == 2
+
+
+def test_the_last_ones(cluster):
+    begin(cluster)
+    ids = [cluster.chat(f"question {i}", max_tokens=1).headers["x-request-id"] for i in range(30)]
+    until(lambda: not any(r["in_flight"] for r in ask(cluster.admin_port, "GET", "/explain?last=100").json()["requests"]), "all are over")
+    told = ask(cluster.admin_port, "GET", "/explain?last=7").json()
+    assert sorted(r["id"] for r in told["requests"]) == sorted(ids[-7:])
+    assert told["record"]["decisions"] == 30 and told["record"]["bytes"] <= 16 << 20
+    assert len(ask(cluster.admin_port, "GET", "/explain").json()["requests"]) == 20
+    table = ctl(cluster, "--last", "5").stdout.splitlines()
+    assert table[0].split()[:4] == ["AT", "ID", "MODEL", "NODE"] and len(table) == 6
+    assert len(json.loads(ctl(cluster, "--last", "5", "-o", "json").stdout)["requests"]) == 5
+
+
+def test_a_full_record_forgets_the_oldest(cluster):
+    begin(cluster, "a", {"router": {"worker_threads": 1, "explain_size": "64KiB"}})
+    ids = [cluster.chat("hello", max_tokens=1).headers["x-request-id"] for _ in range(600)]
+    explain(cluster, ids[-1])
+    assert ask(cluster.admin_port, "GET", f"/explain/{ids[0]}").status == 404
+    record = ask(cluster.admin_port, "GET", "/explain?last=1").json()["record"]
+    assert record["decisions"] == 600 and record["bytes"] <= 64 << 10 and record["entries"] < 1200
+
+
+def test_it_can_be_off_and_must_not_be_too_small(cluster):
+    begin(cluster, "a", {"router": {"explain_size": "0B"}})
+    told = cluster.chat("hello", {"X-Cgn-Explain": "1", "X-Request-Id": "r"}, max_tokens=1).headers["x-cgn-explain"]
+    assert json.loads(told)["node"] == "a"
+    a = ask(cluster.admin_port, "GET", "/explain/r")
+    assert a.status == 404 and "router.explain_size is 0" in a.json()["error"]["message"]
+    assert "router.explain_size is 0" in ctl(cluster, "r").stderr
+    small = cluster.run("small", "cgn-router", "--config", cluster.config("small", {"router": {"listen": "127.0.0.1:0", "listen_grpc": "127.0.0.1:0",
+                        "listen_admin": "127.0.0.1:0", "worker_threads": 2, "explain_size": "100KiB"}}))
+    assert small.wait() != 0 and "it needs at least 65536" in small.log()
+
+
+def test_who_asks_and_goes_harms_nobody(cluster):
+    begin(cluster)
+    stop = threading.Event()
+
+    def load():
+        while not stop.is_set():
+            cluster.chat("hello", max_tokens=1)
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for i in range(200):
+        with socket.create_connection(("127.0.0.1", cluster.admin_port)) as s:
+            s.sendall(b"GET /explain?last=100 HTTP/1.1\r\nHost: x\r\n\r\n")
+            if i % 2:
+                s.recv(1)
+    stop.set()
+    for t in threads:
+        t.join()
+    assert len(ask(cluster.admin_port, "GET", "/explain?last=100").json()["requests"]) == 100
+
+
+def test_shadows_agree_with_a_count_by_hand(cluster):
+    shadows = ["round_robin", "predicted", "least_loaded"]
+    begin(cluster, "abc", {"router": {"worker_threads": 1, "shadow": shadows}})
+    ids = [cluster.chat(f"{i % 4} {PROMPT}", max_tokens=1).headers["x-request-id"] for i in range(40)]
+    decisions = [explain(cluster, i)[0]["tries"][0] for i in ids]
+    scraped = cluster.scrape()
+    status = json.loads(subprocess.run([CTL, "cluster", "status", "-o", "json", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, check=True).stdout)
+    for name in shadows:
+        mine = [(d, s) for d in decisions for s in d["shadows"] if s["policy"] == name]
+        assert len(mine) == 40
+        for d, s in mine:
+            assert s["agrees"] == (s["node"] == d["node"])
+            cost = {c["node"]: sum(c["predicted_ms"].values()) for c in d["candidates"]}
+            assert s["regret_ms"] == pytest.approx(0 if s["agrees"] else cost[d["node"]] - cost[s["node"]], rel=1e-3, abs=1e-3)
+        agree = sum(s["agrees"] for _, s in mine)
+        assert cluster.metric("cgn_shadow_decisions_total", scraped, policy=name, agree="yes") == agree
+        assert cluster.metric("cgn_shadow_decisions_total", scraped, policy=name, agree="no") == 40 - agree
+        for who, sign in (("shadow", 1), ("chosen", -1)):
+            seconds = sum(s["regret_ms"] * sign for _, s in mine if s["regret_ms"] * sign > 0) / 1e3
+            assert cluster.metric("cgn_shadow_regret_seconds_sum", scraped, policy=name, cheaper=who) == pytest.approx(seconds, rel=1e-3, abs=1e-5)
+        held = {who: cluster.metric("cgn_shadow_cached_tokens_total", scraped, policy=name, of=who) for who in ("shadow", "chosen")}
+        blocks = sum(s["held_blocks"] for _, s in mine), sum(d["candidates"][0]["held_blocks"] for d, _ in mine)
+        assert held["chosen"] > 0 and held["shadow"] / held["chosen"] == pytest.approx(blocks[0] / blocks[1], rel=0.02)
+        (row,) = [s for s in status["shadows"] if s["policy"] == name]
+        assert (row["agreed"], row["differed"]) == (agree, 40 - agree)
+    assert cluster.metric("cgn_shadow_decisions_total", scraped, policy="round_robin", agree="no") > 0
+    assert "round_robin" in ctl(cluster, ids[-1]).stdout
+
+
+def test_shadows_live_and_sampled(cluster):
+    begin(cluster, router={"router": {"worker_threads": 1}})
+    cluster.chat("hello", max_tokens=1)
+    assert "cgn_shadow_decisions_total{" not in cluster.scrape()
+    path = cluster.folder / "router.toml"
+    path.write_text(path.read_text().replace("[router]", '[router]\nshadow = ["random"]\nshadow_sample = 0.25'))
+    cluster.router_process.signal(1)
+    until(lambda: cluster.router_process.events("svc.reloaded"), "it is loaded")
+    for _ in range(40):
+        assert cluster.chat("hello", max_tokens=1).status == 200
+    assert cluster.metric("cgn_shadow_decisions_total", policy="random") == pytest.approx(10, abs=1)
+    bad = cluster.run("bad", "cgn-router", "--check", "--config", cluster.config("bad", {"router": {"shadow": ["best"]}}))
+    assert bad.wait() == 3 and '"best" is no policy; they are kv, weighted' in bad.log()

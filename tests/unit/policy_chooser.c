@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -22,7 +23,7 @@ struct world {
 	uint64_t chain[BLOCKS];
 };
 
-static struct cluster_node *join(struct cluster *c, const char *id)
+static struct cluster_node *join(struct cluster *c, const char *id, uint32_t slots)
 {
 	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
 	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
@@ -35,7 +36,7 @@ static struct cluster_node *join(struct cluster *c, const char *id)
 	e.models = models;
 	e.n_models = 1;
 	e.ready = true;
-	e.slots = 8;
+	e.slots = slots;
 	n.id = name;
 	n.address = address;
 	n.engines = engines;
@@ -49,7 +50,7 @@ static struct cluster_node *join(struct cluster *c, const char *id)
 	return node;
 }
 
-static void world_init(struct world *w)
+static void world_of(struct world *w, uint32_t slots)
 {
 	const struct kvindex_cfg index = {.max_bytes = 8 << 20, .max_readers = 1, .seed = 1};
 	*w = (struct world){.rules = {.weights = {0.55, 0.25, 0.1, 0.1}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 8}};
@@ -57,21 +58,30 @@ static void world_init(struct world *w)
 	for (int i = 0; i < NODES; i++) {
 		char id[8];
 		(void)snprintf(id, sizeof id, "n%d", i);
-		(void)join(w->cluster, id);
+		(void)join(w->cluster, id, slots);
 	}
 	w->shared.cells = w->cluster->cells;
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
+	assert_true(cgn_ok(pending_new(1 << 16, &w->shared.pending, NULL)));
+	assert_true(cgn_ok(heat_new(4096, &w->shared.heat, NULL)));
 	assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
 	for (uint64_t i = 0; i < BLOCKS; i++)
 		w->chain[i] = kv_print(i + 1, 1);
 }
 
+static void world_init(struct world *w)
+{
+	world_of(w, 8);
+}
+
 static void world_fini(struct world *w)
 {
 	cluster_view_unref(&w->view);
 	chooser_free(&w->chooser);
+	heat_free(&w->shared.heat);
+	pending_free(&w->shared.pending);
 	route_record_free(&w->shared.record);
 	kvindex_free(&w->shared.index);
 	cluster_free(&w->cluster);
@@ -142,11 +152,348 @@ static void a_pin_has_one_candidate_or_none(void **state)
 	world_fini(&w);
 }
 
+/* Every node publishes from here on, in a lane of its own. */
+static void feed(struct world *w)
+{
+	for (int i = 0; i < NODES; i++) {
+		char id[8];
+		(void)snprintf(id, sizeof id, "n%d", i);
+		struct cluster_node *n = cluster_find(w->cluster, id);
+		assert_true(cgn_ok(kvindex_node_add(w->shared.index, &n->lane, NULL)));
+		n->has_lane = n->fed = true;
+	}
+	cluster_view_unref(&w->view);
+	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
+}
+
+static uint32_t held_at(struct world *w, struct choose_ask *ask, uint16_t slot, cgn_nsec now)
+{
+	ask->now = now;
+	struct choose_pick p = chooser_pick(w->chooser, ask);
+	for (size_t i = 0; i < p.n; i++)
+		if (p.cands[i].slot == slot)
+			return p.cands[i].held;
+	return UINT32_MAX;
+}
+
+static struct choose_ticket send(struct world *w, const struct choose_ask *ask)
+{
+	struct choose_ticket t = {0};
+	struct choose_pick p = chooser_pick(w->chooser, ask);
+	assert_int_equal(p.verdict, ROUTE_PICKED);
+	chooser_book(w->chooser, ask, &p, &t);
+	return t;
+}
+
+static void a_burst_goes_where_the_first_went(void **state)
+{
+	(void)state;
+	static const enum route_policy kv[] = {ROUTE_WEIGHTED, ROUTE_PREDICTED};
+	for (size_t k = 0; k < CGN_COUNT(kv); k++) {
+		struct world w;
+		struct choose_ticket t[20];
+		world_of(&w, 64);
+		feed(&w);
+		w.rules.policy = kv[k];
+		w.rules.max_inflight = 256;
+		unsigned moved = 0;
+		for (uint64_t i = 0; i < 20; i++) { /* nothing is confirmed meanwhile */
+			w.chain[BLOCKS - 1] = kv_print(i + 1, 7);
+			struct choose_ask ask = ask_of(&w);
+			ask.block_tokens = 512; /* a long one */
+			ask.now = i * CGN_MSEC;
+			t[i] = send(&w, &ask);
+			moved += t[i].slot != t[0].slot;
+		}
+		assert_true(moved <= 4); /* what the load moves */
+		for (int i = 0; i < 20; i++)
+			chooser_release(w.chooser, &t[i], CGN_SEC);
+		struct choose_ask ask = ask_of(&w); /* they all failed: nobody has anything */
+		for (uint16_t slot = 0; slot < NODES; slot++)
+			assert_int_equal(held_at(&w, &ask, slot, CGN_SEC), 0);
+		world_fini(&w);
+	}
+}
+
+static void a_booking_is_confirmed_or_ends(void **state)
+{
+	(void)state;
+	struct world w;
+	world_init(&w);
+	feed(&w);
+	struct choose_ask ask = ask_of(&w);
+	struct choose_ticket t = send(&w, &ask);
+	assert_int_equal(held_at(&w, &ask, t.slot, CGN_SEC), BLOCKS);
+	assert_int_equal(held_at(&w, &ask, t.slot, 60 * CGN_SEC), 0); /* it was to take 100 ms */
+	chooser_release(w.chooser, &t, 60 * CGN_SEC);
+
+	ask.now = 100 * CGN_SEC;
+	t = send(&w, &ask);
+	chooser_begun(w.chooser, &t, 101 * CGN_SEC);
+	assert_int_equal(held_at(&w, &ask, t.slot, 105 * CGN_SEC), BLOCKS);
+	assert_int_equal(held_at(&w, &ask, t.slot, 107 * CGN_SEC), 0); /* computed, and no event: it does not keep it */
+	chooser_release(w.chooser, &t, 107 * CGN_SEC);
+
+	ask.now = 200 * CGN_SEC;
+	t = send(&w, &ask);
+	kvindex_set(w.shared.index, view_node_at(w.view, t.slot)->lane, w.chain, NULL, BLOCKS);
+	chooser_begun(w.chooser, &t, 201 * CGN_SEC);
+	chooser_release(w.chooser, &t, 202 * CGN_SEC);
+	assert_int_equal(held_at(&w, &ask, t.slot, 900 * CGN_SEC), BLOCKS);
+	world_fini(&w);
+}
+
+/* One request on |slot|: so long until its first byte, and so long for 101 tokens. */
+static void serve(struct world *w, uint16_t slot, cgn_nsec at, cgn_nsec prefill, cgn_nsec stream)
+{
+	struct choose_ask ask = ask_of(w);
+	ask.pin = slot;
+	ask.now = at;
+	struct choose_ticket t = send(w, &ask);
+	chooser_begun(w->chooser, &t, at + prefill);
+	chooser_done(w->chooser, &t, &(struct choose_outcome){.answer_tokens = 101}, at + prefill + stream);
+	assert_false(t.booked);
+	route_record_forget(w->shared.record, slot);
+}
+
+static void speeds_are_learned_and_lent(void **state)
+{
+	(void)state;
+	struct world w;
+	world_init(&w);
+	struct choose_ask ask = ask_of(&w);
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	for (size_t i = 0; i < NODES; i++) {
+		assert_false(p.cands[i].speed.measured);
+		assert_float_equal(p.cands[i].speed.prefill_ms, 0.1, 1e-4);
+	}
+	for (int i = 0; i < 40; i++) { /* 1024 tokens in 20 ms; 10 ms a token */
+		serve(&w, 0, (cgn_nsec)(i + 1) * 10 * CGN_SEC, 20 * CGN_MSEC, CGN_SEC);
+		serve(&w, 1, (cgn_nsec)(i + 1) * 10 * CGN_SEC, 40 * CGN_MSEC, 2 * CGN_SEC);
+	}
+	ask.now = 1000 * CGN_SEC;
+	p = chooser_pick(w.chooser, &ask);
+	assert_true(p.cands[0].speed.measured && p.cands[1].speed.measured && !p.cands[2].speed.measured);
+	assert_float_equal(p.cands[0].speed.prefill_ms, 20.0 / 1024, 0.002);
+	assert_float_equal(p.cands[1].speed.prefill_ms, 40.0 / 1024, 0.004);
+	assert_float_equal(p.cands[0].speed.step_ms, 10, 0.5);
+	assert_float_equal(p.cands[1].speed.step_ms, 20, 1);
+	assert_true(p.cands[2].speed.prefill_ms > 0.015F && p.cands[2].speed.prefill_ms < 0.045F); /* as the others */
+	w.rules.policy = ROUTE_PREDICTED;
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.cands[p.index].slot, 0); /* the fastest, when all is equal */
+	struct route_terms t;
+	route_terms(&p.ask, &p.cands[1], &t);
+	assert_float_equal((float)t.prefill_ms, 40, 4);
+	assert_true(t.measured);
+	world_fini(&w);
+}
+
+static void who_answers_at_once_teaches_no_prefill(void **state)
+{
+	(void)state;
+	struct world w;
+	world_init(&w);
+	struct choose_ask ask = ask_of(&w);
+	ask.whole = true;
+	struct choose_ticket t = send(&w, &ask);
+	struct cluster_cell *cell = &w.shared.cells[t.slot];
+	assert_int_equal(cell->decoding, 1);
+	assert_true(cell->queued_tokens < BLOCKS * 16); /* the part of its time that is prefill */
+	chooser_begun(w.chooser, &t, 9 * CGN_SEC);
+	chooser_done(w.chooser, &t, &(struct choose_outcome){.answer_tokens = 500}, 9 * CGN_SEC);
+	assert_int_equal(cell->queued_tokens, 0);
+	assert_int_equal(cell->decoding, 0);
+	assert_int_equal(cell->inflight, 0);
+	struct route_speed s = cluster_cell_speed(cell);
+	assert_false(s.measured || s.prefill_ms > 0 || s.step_ms > 0);
+	t = (struct choose_ticket){0};
+	chooser_release(w.chooser, &t, 0); /* what was never booked gives nothing back */
+	assert_int_equal(cell->inflight, 0);
+	world_fini(&w);
+}
+
+static void what_is_below_the_gpu_costs_less_than_computing_it(void **state)
+{
+	(void)state;
+	struct world w;
+	uint8_t tiers[BLOCKS];
+	world_init(&w);
+	feed(&w);
+	struct choose_ask ask = ask_of(&w);
+	w.rules.policy = ROUTE_PREDICTED;
+	memset(tiers, KV_TIER_BIT(KV_RAM), sizeof tiers);
+	kvindex_set(w.shared.index, view_node_find(w.view, CGN_STR("n1"))->lane, w.chain, tiers, BLOCKS);
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct route_terms cold, warm;
+	size_t at = p.index, other = (at + 1) % NODES;
+	assert_string_equal(view_node_at(w.view, p.cands[at].slot)->id, "n1");
+	route_terms(&p.ask, &p.cands[at], &warm);
+	route_terms(&p.ask, &p.cands[other], &cold);
+	assert_float_equal((float)cold.prefill_ms, 102.4, 0.1);
+	assert_float_equal((float)cold.fetch_ms, 0, 1e-6);
+	assert_float_equal((float)warm.prefill_ms, 0, 1e-6);
+	assert_float_equal((float)warm.fetch_ms, 20.48, 0.1);
+	memset(tiers, KV_TIER_BIT(KV_GPU), sizeof tiers);
+	kvindex_set(w.shared.index, view_node_find(w.view, CGN_STR("n2"))->lane, w.chain, tiers, BLOCKS);
+	p = chooser_pick(w.chooser, &ask);
+	assert_string_equal(view_node_at(w.view, p.cands[p.index].slot)->id, "n2");
+	world_fini(&w);
+}
+
+static void roles_are_kept_while_there_are_others(void **state)
+{
+	(void)state;
+	struct world w;
+	world_init(&w);
+	cluster_find(w.cluster, "n0")->info->role = COGNITORA__V1__ROLE__ROLE_PREFILL;
+	cluster_find(w.cluster, "n1")->info->role = COGNITORA__V1__ROLE__ROLE_DECODE;
+	cluster_view_unref(&w.view);
+	assert_true(cgn_ok(cluster_view_new(w.cluster, &w.view, NULL)));
+	uint16_t n0 = view_node_find(w.view, CGN_STR("n0"))->slot, n1 = view_node_find(w.view, CGN_STR("n1"))->slot;
+	struct choose_ask ask = ask_of(&w);
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.n, 2);
+	for (size_t i = 0; i < p.n; i++)
+		assert_int_not_equal(p.cands[i].slot, n0);
+	ask.embeds = true;
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.n, 2);
+	for (size_t i = 0; i < p.n; i++)
+		assert_int_not_equal(p.cands[i].slot, n1);
+	ask.embeds = false;
+	const uint16_t excluded[] = {n1, view_node_find(w.view, CGN_STR("n2"))->slot};
+	ask.excluded = excluded;
+	ask.n_excluded = 2;
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.verdict, ROUTE_PICKED); /* better there than nowhere */
+	assert_int_equal(p.cands[p.index].slot, n0);
+	ask.n_excluded = 0;
+	ask.pin = n0;
+	assert_int_equal(chooser_pick(w.chooser, &ask).verdict, ROUTE_PICKED);
+	world_fini(&w);
+}
+
+static void no_policy_picks_what_is_excluded_or_full(void **state)
+{
+	(void)state;
+	struct world w;
+	world_init(&w);
+	for (unsigned i = 0; i < ROUTE_POLICIES * 300; i++) {
+		struct choose_ask ask = ask_of(&w);
+		const uint16_t excluded[] = {(uint16_t)(i % NODES)};
+		uint16_t full = (uint16_t)((i + 1) % NODES);
+		w.rules.policy = (enum route_policy)(i % ROUTE_POLICIES);
+		w.chain[0] = kv_print(i + 1, 3);
+		ask.session = i % 2 ? kv_print(i + 1, 5) : 0;
+		ask.excluded = excluded;
+		ask.n_excluded = 1;
+		w.shared.cells[full].inflight += w.rules.max_inflight;
+		struct choose_ticket t = send(&w, &ask);
+		assert_int_not_equal(t.slot, excluded[0]);
+		assert_int_not_equal(t.slot, full);
+		w.shared.cells[full].inflight -= w.rules.max_inflight;
+		chooser_release(w.chooser, &t, 0);
+	}
+	world_fini(&w);
+}
+
+/* ---- a hot prefix ---- */
+
+#define MOST   400 /* requests at once */
+#define STEP   (10 * CGN_MSEC)
+#define STREAM (2 * CGN_SEC) /* that one request takes */
+
+struct crowd {
+	struct choose_ticket t[MOST];
+	cgn_nsec until[MOST];
+	size_t n;
+	uint32_t peak;      /* requests that one node had */
+	unsigned nodes;     /* that got any */
+	uint32_t seen[NODES];
+};
+
+static void crowd_step(struct world *w, struct crowd *c, cgn_nsec now, unsigned come)
+{
+	for (size_t i = 0; i < c->n;) {
+		if (c->until[i] > now) {
+			i++;
+			continue;
+		}
+		chooser_release(w->chooser, &c->t[i], now);
+		c->t[i] = c->t[--c->n];
+		c->until[i] = c->until[c->n];
+	}
+	for (unsigned k = 0; k < come; k++) {
+		struct choose_ask ask = ask_of(w);
+		w->chain[BLOCKS - 1] = kv_print(now + k + 1, 9); /* the last block is its own */
+		ask.now = now;
+		c->t[c->n] = send(w, &ask);
+		chooser_begun(w->chooser, &c->t[c->n], now);
+		c->seen[c->t[c->n].slot]++;
+		c->until[c->n++] = now + STREAM;
+	}
+	for (int i = 0; i < NODES; i++)
+		c->peak = w->shared.cells[i].inflight > c->peak ? w->shared.cells[i].inflight : c->peak;
+}
+
+/* |come| requests every 10 ms, |seconds| long; then all end. */
+static struct crowd crowd_of(struct world *w, cgn_nsec start, unsigned every, unsigned seconds)
+{
+	struct crowd c = {0};
+	for (cgn_nsec t = 0; t < seconds * CGN_SEC; t += STEP)
+		crowd_step(w, &c, start + t, t / STEP % every == 0);
+	crowd_step(w, &c, start + seconds * CGN_SEC + STREAM, 0);
+	assert_int_equal(c.n, 0);
+	for (int i = 0; i < NODES; i++)
+		c.nodes += c.seen[i] > 0;
+	return c;
+}
+
+static void a_hot_prefix_gets_further_holders(void **state)
+{
+	(void)state;
+	struct world w;
+	uint32_t peak[2];
+	for (int heated = 0; heated < 2; heated++) {
+		world_init(&w);
+		struct heat *heat = w.shared.heat;
+		if (!heated) {
+			struct chooser_shared cold = w.shared;
+			cold.heat = NULL;
+			chooser_free(&w.chooser);
+			assert_true(cgn_ok(chooser_new(&cold, 0, &w.chooser, NULL)));
+		}
+		w.rules.max_inflight = 1000;
+		w.rules.weights = (struct route_weights){0.85, 0.15, 0, 0}; /* a prefix that is dear: of its own accord it moves late */
+		struct crowd warm = crowd_of(&w, 100 * CGN_SEC, 100, 10); /* two at once: one node has it */
+		assert_int_equal(warm.nodes, 1);
+		struct crowd hot = crowd_of(&w, 200 * CGN_SEC, 10, 20); /* twenty, and there are eight places on a node */
+		peak[heated] = hot.peak;
+		if (heated) {
+			assert_true(hot.nodes >= 2);
+			assert_int_equal(heat_count(heat, w.chain[BLOCKS - 2]), 0); /* it cooled down */
+		}
+		world_fini(&w);
+	}
+	print_message("peak %u, without heat %u\n", peak[1], peak[0]);
+	assert_true(peak[1] < peak[0]);
+	assert_in_range(peak[1], 7, 16);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_booked_is_seen_and_given_back),
 		cmocka_unit_test(a_pin_has_one_candidate_or_none),
+		cmocka_unit_test(a_burst_goes_where_the_first_went),
+		cmocka_unit_test(a_booking_is_confirmed_or_ends),
+		cmocka_unit_test(speeds_are_learned_and_lent),
+		cmocka_unit_test(who_answers_at_once_teaches_no_prefill),
+		cmocka_unit_test(what_is_below_the_gpu_costs_less_than_computing_it),
+		cmocka_unit_test(roles_are_kept_while_there_are_others),
+		cmocka_unit_test(no_policy_picks_what_is_excluded_or_full),
+		cmocka_unit_test(a_hot_prefix_gets_further_holders),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

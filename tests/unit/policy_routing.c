@@ -517,6 +517,98 @@ static void costs_are_the_documented_sum(void **state)
 	assert_float_equal((float)-route_score(&ask, &c), 150 + 50 + 7 + ROUTE_PRESSURE * 50 + 560, 0.01);
 }
 
+/* Nobody's pick depends on the unit that weights or times are stated in. */
+static void scale_does_not_matter(void **state)
+{
+	(void)state;
+	uint64_t rng = 99, chain[10];
+	struct route_cand c[9], scaled[9];
+	fill_chain(chain, 10, 3);
+	for (unsigned i = 0; i < 5000; i++) {
+		struct route_ask ask = ask_of(10, 0), other;
+		ask.chain = chain;
+		ask.policy = i % 2 ? ROUTE_WEIGHTED : ROUTE_PREDICTED;
+		ask.answer_tokens = 100;
+		other = ask;
+		float scale = (float)(1 << rng_next(&rng) % 8) / 16; /* a power of two: no rounding */
+		other.weights = (struct route_weights){seed_weights.kv * (double)scale, seed_weights.load * (double)scale,
+			seed_weights.power * (double)scale, seed_weights.capacity * (double)scale};
+		for (size_t k = 0; k < 9; k++) {
+			c[k] = scaled[k] = any(&rng, (uint16_t)k);
+			scaled[k].speed.prefill_ms *= scale;
+			scaled[k].speed.step_ms *= scale;
+			scaled[k].speed.batch_ms *= scale;
+		}
+		assert_int_equal(route_pick(&ask, c, 9).index, route_pick(&other, scaled, 9).index);
+	}
+}
+
+/* More work makes no node better, and nobody is picked for what another got. */
+static void load_never_attracts(void **state)
+{
+	(void)state;
+	uint64_t rng = 5, chain[10];
+	struct route_cand c[7];
+	fill_chain(chain, 10, 3);
+	static const enum route_policy scored[] = {ROUTE_WEIGHTED, ROUTE_PREDICTED, ROUTE_LEAST_LOADED};
+	for (unsigned i = 0; i < 6000; i++) {
+		struct route_ask ask = ask_of(10, 0);
+		ask.chain = chain;
+		ask.policy = scored[i % 3];
+		ask.answer_tokens = 100;
+		for (size_t k = 0; k < 7; k++)
+			c[k] = any(&rng, (uint16_t)k);
+		size_t at = rng_next(&rng) % 7;
+		double before = route_score(&ask, &c[at]);
+		size_t picked = route_pick(&ask, c, 7).index;
+		c[at].inflight += 1 + (uint32_t)(rng_next(&rng) % 9);
+		c[at].queued_tokens += (float)(rng_next(&rng) % 9000);
+		assert_true(route_score(&ask, &c[at]) <= before);
+		if (picked != at)
+			assert_int_not_equal(route_pick(&ask, c, 7).index, at);
+	}
+}
+
+/* A chat service: the first block is everybody's. Each conversation comes when all is idle, so that only ties decide. */
+static void a_shared_prompt_does_not_pile_up(void **state)
+{
+	(void)state;
+	static const enum route_policy kv[] = {ROUTE_WEIGHTED, ROUTE_PREDICTED};
+	for (size_t k = 0; k < 2; k++) {
+		struct route_record *record = record_of(1 << 20);
+		struct route_cand c[6];
+		unsigned served[6] = {0};
+		uint64_t chain[12];
+		for (uint64_t talk = 0; talk < 600; talk++) {
+			fill_chain(chain, 12, 1000 + talk);
+			chain[0] = 42;
+			for (uint16_t i = 0; i < 6; i++) {
+				c[i] = idle(i);
+				c[i].speed = SPEED_DEFAULT;
+				if (talk == 0)
+					route_record_add(record, chain, 1, i);
+			}
+			match(record, chain, 12, c, 6);
+			for (size_t i = 0; i < 6; i++)
+				c[i].uncached_tokens = (float)(12 - c[i].held) * 16;
+			struct route_ask ask = ask_of(12, 0);
+			ask.policy = kv[k];
+			ask.chain = chain;
+			ask.common = 1;
+			size_t at = route_pick(&ask, c, 6).index;
+			served[at]++;
+			route_record_add(record, chain, 12, c[at].slot);
+			match(record, chain, 12, c, 6); /* its next turn */
+			for (size_t i = 0; i < 6; i++)
+				c[i].uncached_tokens = (float)(12 - c[i].held) * 16;
+			assert_int_equal(route_pick(&ask, c, 6).index, at);
+		}
+		for (int i = 0; i < 6; i++)
+			assert_in_range(served[i], 60, 140);
+		route_record_free(&record);
+	}
+}
+
 /* ---- a cluster of toy engines: does routing earn its keep ---- */
 
 #define TOY_NODES 6
@@ -701,6 +793,9 @@ int main(void)
 		cmocka_unit_test(two_choices_take_the_lesser),
 		cmocka_unit_test(sessions_stay_until_their_node_is_ahead),
 		cmocka_unit_test(costs_are_the_documented_sum),
+		cmocka_unit_test(scale_does_not_matter),
+		cmocka_unit_test(load_never_attracts),
+		cmocka_unit_test(a_shared_prompt_does_not_pile_up),
 		cmocka_unit_test(shared_prefixes_hit_far_more_than_round_robin),
 		cmocka_unit_test(a_cold_burst_does_not_pile_up),
 		cmocka_unit_test(picks_are_the_same_for_the_same_input),

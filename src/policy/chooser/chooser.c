@@ -224,7 +224,7 @@ static void heat_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 		if (c->cands[i].held == held)
 			width += route_width(&c->cands[i]);
 	if (wanted > width)
-		spare(c, ask, n, held, 1 - (float)width / (float)wanted);
+		spare(c, ask, n, held, wanted < 2 * width ? (float)(wanted - width) / (float)width : 1);
 }
 
 static float common_of(const struct route_cand *cands, size_t n)

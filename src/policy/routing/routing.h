@@ -25,9 +25,9 @@
  * was not measured the median of those that were; batch and interference, as shares of a step, are the median's for all.
  *
  * A hot prefix: more requests that begin with it are under way than those who hold it have width. What a node without it would compute is then
- * shared by as many requests as are too many: with spread = requests / width of holders > 1, only 1 / spread of it is charged. weighted counts the
- * rest as reuse, predicted takes it from the cost (credit). So a further node computes it before the queue is as long as computing it takes; the
- * more requests there are, the sooner.
+ * for others, too: of that, requests / width of holders - 1 is not charged, all of it from twice the width on. weighted counts that part as reuse,
+ * predicted takes it from the cost (credit). So a further node computes it before the queue is as long as computing it takes; the more requests
+ * there are, the sooner, until the holders' widths are about what is wanted.
  *
  * Equal scores (within ROUTE_TIE of the weights' sum, within ROUTE_TIE_COST of the least cost): the one that holds more; then rendezvous hashing
  * of the session, else of the first block that those do not hold, so that one conversation stays on one node and different ones spread, however

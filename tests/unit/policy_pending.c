@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Both tables of what is under way: prompts (pending) and prefixes (heat). */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "policy/routing/heat.h"
+#include "policy/routing/pending.h"
+#include "policy/routing/routing.h"
+
+#define BLOCKS 50
+
+static void fill_chain(uint64_t *chain, size_t n, uint64_t seed)
+{
+	for (size_t i = 0; i < n; i++)
+		chain[i] = route_hash(&(uint64_t[]){seed, i}, 2 * sizeof(uint64_t));
+}
+
+static struct pending *pending_of(size_t bytes)
+{
+	struct pending *p = NULL;
+	assert_true(cgn_ok(pending_new(bytes, &p, NULL)));
+	return p;
+}
+
+static void cands_fill(struct route_cand *c, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		c[i] = (struct route_cand){.slot = (uint16_t)(i * 7), .fed = true};
+}
+
+/* Blocks that the nth of four candidates is taken to hold. */
+static uint32_t held(const struct pending *p, const uint64_t *chain, size_t n, size_t nth, cgn_nsec now)
+{
+	struct route_cand c[4];
+	cands_fill(c, 4);
+	pending_match(p, chain, n, c, 4, now);
+	return c[nth].held;
+}
+
+static void what_is_on_its_way_counts_as_held(void **state)
+{
+	(void)state;
+	struct pending *p = pending_of(1 << 16);
+	uint64_t chain[BLOCKS], other[BLOCKS];
+	fill_chain(chain, BLOCKS, 1);
+	fill_chain(other, BLOCKS, 2);
+	for (size_t i = 0; i < 20; i++)
+		other[i] = chain[i];
+	assert_int_equal(held(p, chain, BLOCKS, 1, 0), 0);
+	assert_true(pending_add(p, chain, BLOCKS, 0, 7, 0, 10 * CGN_SEC) != 0);
+	assert_int_equal(held(p, chain, BLOCKS, 1, CGN_SEC), BLOCKS);
+	assert_int_equal(held(p, other, BLOCKS, 1, CGN_SEC), 20);
+	assert_int_equal(held(p, chain, BLOCKS, 0, CGN_SEC), 0);
+	assert_int_equal(held(p, chain, 0, 1, CGN_SEC), 0);
+	pending_free(&p);
+	assert_null(p);
+	pending_free(&p);
+}
+
+static void it_goes_on_where_the_node_says_it_ends(void **state)
+{
+	(void)state;
+	struct pending *p = pending_of(1 << 16);
+	uint64_t chain[BLOCKS];
+	struct route_cand c[4];
+	fill_chain(chain, BLOCKS, 1);
+	pending_add(p, chain, BLOCKS, 30, 7, 0, 10 * CGN_SEC); /* the node held 30 */
+	cands_fill(c, 4);
+	c[0].held = 40; /* others hold what they hold */
+	c[1].held = 30;
+	c[2].held = 30;
+	c[3] = (struct route_cand){.slot = 21, .held = 30};
+	pending_match(p, chain, BLOCKS, c, 4, CGN_SEC);
+	assert_int_equal(c[0].held, 40);
+	assert_int_equal(c[1].held, BLOCKS);
+	assert_int_equal(c[1].by_tier[KV_GPU], BLOCKS - 30);
+	assert_int_equal(c[2].held, 30);
+	assert_int_equal(c[3].held, 30);
+	cands_fill(c, 4); /* it dropped all of it meanwhile: what is on its way is no beginning any more */
+	pending_match(p, chain, BLOCKS, c, 4, CGN_SEC);
+	assert_int_equal(c[1].held, 0);
+	cands_fill(c, 4); /* it confirmed some of it */
+	c[1].held = 35;
+	pending_match(p, chain, BLOCKS, c, 4, CGN_SEC);
+	assert_int_equal(c[1].held, BLOCKS);
+	pending_free(&p);
+}
+
+static void it_ends(void **state)
+{
+	(void)state;
+	struct pending *p = pending_of(1 << 16);
+	uint64_t chain[BLOCKS], other[BLOCKS];
+	fill_chain(chain, BLOCKS, 1);
+	fill_chain(other, BLOCKS, 2);
+	cgn_nsec start = 90 * 24 * 3600 * CGN_SEC + 123; /* the clock's own wrap is passed often */
+	uint32_t a = pending_add(p, chain, BLOCKS, 0, 7, start, 10 * CGN_SEC);
+	assert_int_equal(held(p, chain, BLOCKS, 1, start + 9 * CGN_SEC), BLOCKS);
+	assert_int_equal(held(p, chain, BLOCKS, 1, start + 11 * CGN_SEC), 0);
+	assert_int_equal(held(p, chain, BLOCKS, 1, start + 3600 * CGN_SEC), 0);
+	pending_limit(p, a, start + 11 * CGN_SEC, 10 * CGN_SEC); /* what is over stays over */
+	assert_int_equal(held(p, chain, BLOCKS, 1, start + 12 * CGN_SEC), 0);
+	start += 20 * CGN_SEC;
+	a = pending_add(p, chain, BLOCKS, 0, 7, start, 600 * CGN_SEC);
+	pending_limit(p, a, start + CGN_SEC, 2 * CGN_SEC);
+	assert_int_equal(held(p, chain, BLOCKS, 1, start + 2 * CGN_SEC), BLOCKS);
+	assert_int_equal(held(p, chain, BLOCKS, 1, start + 4 * CGN_SEC), 0);
+	start += 20 * CGN_SEC;
+	a = pending_add(p, chain, BLOCKS, 0, 7, start, 600 * CGN_SEC);
+	uint32_t b = pending_add(p, other, BLOCKS, 0, 14, start, 600 * CGN_SEC);
+	pending_drop(p, a);
+	pending_drop(p, a);
+	assert_int_equal(held(p, chain, BLOCKS, 1, start), 0);
+	assert_int_equal(held(p, other, BLOCKS, 2, start), BLOCKS);
+	pending_drop(p, b);
+	pending_add(p, chain, BLOCKS, 0, 7, start, 9999 * CGN_SEC);
+	assert_int_equal(held(p, chain, BLOCKS, 1, start + PENDING_LONGEST + CGN_SEC), 0);
+	pending_free(&p);
+}
+
+static void it_stays_in_its_memory_and_keeps_what_is_new(void **state)
+{
+	(void)state;
+	struct pending *p = pending_of(1 << 15); /* 4096 blocks */
+	uint64_t chain[BLOCKS];
+	for (uint64_t i = 0; i < 40000; i++) { /* the ring goes around, too */
+		fill_chain(chain, BLOCKS, i);
+		pending_add(p, chain, BLOCKS, 0, 7, 0, 60 * CGN_SEC);
+	}
+	assert_in_range(pending_bytes(p), 1 << 15, 300000);
+	assert_int_equal(held(p, chain, BLOCKS, 1, CGN_SEC), BLOCKS);
+	fill_chain(chain, BLOCKS, 3);
+	assert_int_equal(held(p, chain, BLOCKS, 1, CGN_SEC), 0);
+	pending_free(&p);
+}
+
+static void heat_counts_what_is_under_way(void **state)
+{
+	(void)state;
+	struct heat *h = NULL;
+	assert_true(cgn_ok(heat_new(4096, &h, NULL)));
+	assert_int_equal(heat_count(h, 5), 0);
+	for (int i = 0; i < 40; i++)
+		assert_true(heat_add(h, 5));
+	assert_true(heat_add(h, 6));
+	assert_int_equal(heat_count(h, 5), 40);
+	assert_int_equal(heat_count(h, 6), 1);
+	for (int i = 0; i < 40; i++)
+		heat_drop(h, 5);
+	assert_int_equal(heat_count(h, 5), 0);
+	heat_drop(h, 5);
+	assert_int_equal(heat_count(h, 5), 0);
+	assert_int_equal(heat_count(h, 6), 1);
+	unsigned counted = 0;
+	for (uint64_t i = 0; i < 5000; i++) /* 512 places: the rest is not counted, and gives nothing back */
+		counted += heat_add(h, route_hash(&i, sizeof i));
+	assert_in_range(counted, 300, 511);
+	assert_in_range(heat_bytes(h), 4096, 8192);
+	heat_free(&h);
+	heat_free(&h);
+}
+
+struct racer {
+	struct heat *heat;
+	struct pending *pending;
+	uint64_t seed;
+};
+
+static void *race(void *arg)
+{
+	struct racer *a = arg;
+	uint64_t chain[BLOCKS];
+	struct route_cand c[4];
+	for (uint64_t i = 0; i < 4000; i++) {
+		bool added = heat_add(a->heat, i % 13);
+		fill_chain(chain, BLOCKS, (i + a->seed) % 11);
+		uint32_t b = pending_add(a->pending, chain, BLOCKS, 0, (uint16_t)(i % 3 * 7), i, 600 * CGN_SEC);
+		cands_fill(c, 4);
+		pending_match(a->pending, chain, BLOCKS, c, 4, i);
+		for (size_t k = 0; k < 4; k++)
+			if (c[k].held > BLOCKS)
+				return arg;
+		pending_drop(a->pending, b);
+		if (added)
+			heat_drop(a->heat, i % 13);
+	}
+	return c[3].held > 0 ? arg : NULL;
+}
+
+static void they_are_safe_without_locks(void **state)
+{
+	(void)state;
+	struct heat *h = NULL;
+	struct pending *p = pending_of(1 << 15);
+	assert_true(cgn_ok(heat_new(4096, &h, NULL)));
+	struct racer a[3] = {{h, p, 1}, {h, p, 5}, {h, p, 9}};
+	pthread_t t[3];
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, race, &a[i]), 0);
+	for (int i = 0; i < 3; i++) {
+		void *bad = &a[i];
+		assert_int_equal(pthread_join(t[i], &bad), 0);
+		assert_null(bad);
+	}
+	for (uint64_t i = 0; i < 13; i++)
+		assert_int_equal(heat_count(h, i), 0);
+	uint64_t chain[BLOCKS];
+	for (uint64_t i = 0; i < 11; i++) {
+		fill_chain(chain, BLOCKS, i);
+		assert_int_equal(held(p, chain, BLOCKS, 1, 4000), 0);
+	}
+	heat_free(&h);
+	pending_free(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_on_its_way_counts_as_held),
+		cmocka_unit_test(it_goes_on_where_the_node_says_it_ends),
+		cmocka_unit_test(it_ends),
+		cmocka_unit_test(it_stays_in_its_memory_and_keeps_what_is_new),
+		cmocka_unit_test(heat_counts_what_is_under_way),
+		cmocka_unit_test(they_are_safe_without_locks),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -412,7 +412,7 @@ static CGN_RC read_played(const struct ctl_args *a, struct bench *b, struct cgn_
 {
 	const char *path = ctl_flag(a, "--trace");
 	uint64_t limit = 0;
-	CGN_TRY(ctl_flag_f64(a, "--speed", 0, 1e6, &b->played.speed, err));
+	CGN_TRY(ctl_flag_f64(a, "--speed", 1e-6, 1e6, &b->played.speed, err));
 	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
 	if (path == NULL)
 		return CGN_OK;

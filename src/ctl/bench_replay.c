@@ -129,6 +129,21 @@ static void put_caches(const struct bench *b, struct json_out *o)
 	json_close(o, ']');
 }
 
+static void put_engine(const struct replay_cfg *c, struct json_out *o)
+{
+	json_key(o, "events");
+	json_put_bool(o, c->told);
+	put_f64(o, "events_delay_ms", (double)c->told_after / 1e6);
+	json_key(o, "engine");
+	json_open(o, '{');
+	put_f64(o, "prefill_tokens_per_s", c->prefill_tokens_per_s);
+	put_f64(o, "decode_ms", (double)c->decode / 1e6);
+	put_f64(o, "batch_effect", c->batch_effect);
+	put_u64(o, "max_batch", c->max_batch);
+	put_u64(o, "step_tokens", c->step_tokens);
+	json_close(o, '}');
+}
+
 static void report_json(struct bench *b, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
@@ -145,7 +160,7 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 	put_u64(&o, "blocks", b->cfg.blocks);
 	put_f64(&o, "speed", b->cfg.speed);
 	put_u64(&o, "seed", b->cfg.seed);
-	put_f64(&o, "events_delay_ms", (double)b->cfg.told_after / 1e6);
+	put_engine(&b->cfg, &o);
 	put_f64(&o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
 	put_caches(b, &o);
 	json_key(&o, "results");
@@ -268,14 +283,37 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 	return CGN_OK;
 }
 
+/* Flags that are not given leave what cgn-sim has. */
+static CGN_RC read_engine(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
+{
+	double decode_ms = 0;
+	if (ctl_flag(a, "--prefill-tokens-per-s") != NULL)
+		CGN_TRY(ctl_flag_f64(a, "--prefill-tokens-per-s", 0, 1e9, &c->prefill_tokens_per_s, err));
+	if (ctl_flag(a, "--decode-ms") != NULL) {
+		CGN_TRY(ctl_flag_f64(a, "--decode-ms", 0, 60000, &decode_ms, err));
+		c->decode = (cgn_nsec)(decode_ms * 1e6);
+	}
+	if (ctl_flag(a, "--batch-effect") != NULL)
+		CGN_TRY(ctl_flag_f64(a, "--batch-effect", 0, 10, &c->batch_effect, err));
+	if (ctl_flag(a, "--max-batch") != NULL)
+		CGN_TRY(ctl_flag_u32(a, "--max-batch", 1, 1000000, &c->max_batch, err));
+	if (ctl_flag(a, "--step-tokens") != NULL)
+		CGN_TRY(ctl_flag_u32(a, "--step-tokens", 1, TRACE_MAX_TOKENS, &c->step_tokens, err));
+	if (c->step_tokens < c->max_batch)
+		return CGN_FAIL(err, INVALID, "--step-tokens %u is less than --max-batch %u: each sequence needs one a step", c->step_tokens, c->max_batch);
+	return CGN_OK;
+}
+
 static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	b->cfg = replay_defaults;
 	CGN_TRY(ctl_flag_u32(a, "--nodes", 1, REPLAY_MAX_NODES, &b->cfg.nodes, err));
 	CGN_TRY(ctl_flag_u32(a, "--blocks", 0, 1U << 26, &b->cfg.blocks, err));
 	CGN_TRY(ctl_flag_u32(a, "--seed", 0, UINT32_MAX, &b->cfg.seed, err));
-	CGN_TRY(ctl_flag_f64(a, "--speed", 0, 1e6, &b->cfg.speed, err));
+	CGN_TRY(ctl_flag_f64(a, "--speed", 1e-6, 1e6, &b->cfg.speed, err));
 	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.told_after, err));
+	b->cfg.told = !ctl_switch(a, "--no-events");
+	CGN_TRY(read_engine(a, &b->cfg, err));
 	CGN_TRY(read_rules(a, b, err));
 	CGN_TRY(read_caches(ctl_flag(a, "--caches"), b, err));
 	return read_policies(ctl_flag(a, "--policy"), b, err);

@@ -17,13 +17,13 @@ CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, ui
 	return CGN_OK;
 }
 
-CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double above, double most, double *out, struct cgn_err *err)
+CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double least, double most, double *out, struct cgn_err *err)
 {
 	char *end = NULL;
 	const char *text = ctl_flag(a, name);
 	*out = strtod(text, &end);
-	if (*end != '\0' || end == text || !(*out > above) || *out > most)
-		return CGN_FAIL(err, INVALID, "%s takes a number above %g and up to %g, not '%s'", name, above, most, text);
+	if (*end != '\0' || end == text || !(*out >= least) || *out > most)
+		return CGN_FAIL(err, INVALID, "%s takes a number from %g to %g, not '%s'", name, least, most, text);
 	return CGN_OK;
 }
 
@@ -53,7 +53,7 @@ CGN_RC ctl_trace_make(const struct ctl_args *a, const char *kind, struct trace *
 	CGN_TRY(ctl_flag_u64(a, "--requests", 1, TRACE_MAX_REQUESTS, &requests, err));
 	CGN_TRY(ctl_flag_u64(a, "--seed", 0, UINT32_MAX, &cfg.seed, err));
 	CGN_TRY(ctl_flag_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &cfg.block_tokens, err));
-	CGN_TRY(ctl_flag_f64(a, "--rate", 0, 1e6, &cfg.rate, err));
+	CGN_TRY(ctl_flag_f64(a, "--rate", 1e-6, 1e6, &cfg.rate, err));
 	cfg.requests = (size_t)requests;
 	return workload_make(&cfg, out, err);
 }

@@ -141,7 +141,7 @@ def test_bad_traces_and_flags(tmp_path):
     assert "there are kv, weighted, predicted" in refused(2, "bench", "replay", trace, "--policy", "kv,best")
     assert "no policy ''" in refused(2, "bench", "replay", trace, "--policy", "kv,,random")
     assert "--nodes takes" in refused(2, "bench", "replay", trace, "--nodes", "0")
-    assert "--speed takes" in refused(2, "bench", "replay", trace, "--speed", "0")
+    assert "--speed takes a number from" in refused(2, "bench", "replay", trace, "--speed", "0")
     assert "--caches takes" in refused(2, "bench", "replay", trace, "--caches", "1,x")
     assert "one of the two" in refused(2, "bench", "replay")
     assert "one of the two" in refused(2, "bench", "replay", trace, "--generate", "chat")
@@ -157,6 +157,22 @@ def test_weights_change_what_is_chosen(service):
     cached = replay(*args)["results"][0]
     blind = replay(*args, *(x for w in ("kv=0", "load=1", "power=0", "capacity=0") for x in ("--set", f"router.score_weights.{w}")))["results"][0]
     assert blind["hit_ratio"] < 0.7 * cached["hit_ratio"]
+
+
+def test_engines_are_as_they_are_said_to_be(service):
+    args = (service, "--limit", "300", "--policy", "round_robin")
+    r = replay(*args)
+    assert r["engine"] == {"prefill_tokens_per_s": 20000, "decode_ms": 12, "batch_effect": 0.01, "max_batch": 256, "step_tokens": 2048} and r["events"]
+    slow = replay(*args, "--decode-ms", "30", "--batch-effect", "0", "--prefill-tokens-per-s", "5000")
+    assert slow["engine"]["decode_ms"] == 30 and slow["results"][0]["itl_ms"]["p50"] == pytest.approx(30)
+    assert slow["results"][0]["ttft_ms"]["p50"] > 3 * r["results"][0]["ttft_ms"]["p50"]
+    assert "less than --max-batch" in refused(2, "bench", "replay", service, "--step-tokens", "10")
+
+
+def test_a_router_that_is_not_told_goes_by_what_it_sent(service):
+    args = (service, "--limit", "2000", "--blocks", "0", "--policy", "kv")
+    told, guessed = replay(*args)["results"][0], replay(*args, "--no-events")["results"][0]
+    assert guessed["hit_ratio"] == pytest.approx(told["hit_ratio"], rel=0.05)
 
 
 def test_bench_chat_plays_a_trace(cluster, tmp_path):

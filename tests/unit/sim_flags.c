@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "policy/replay/replay.h"
 #include "sim/flags.h"
 
 #define PARSE(cfg, then, err, ...)                                                                 \
@@ -205,6 +206,20 @@ static void batches_are_judged_apart(void **state)
 	assert_true(sim_faults_deaf(&f));
 }
 
+/* A replayed engine is this one. */
+static void a_replay_has_the_same_engine(void **state)
+{
+	(void)state;
+	const struct replay_cfg *r = &replay_defaults;
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--seed", "1")));
+	assert_true(cfg.prefill_tokens_per_s <= r->prefill_tokens_per_s && cfg.prefill_tokens_per_s >= r->prefill_tokens_per_s);
+	assert_true((cgn_nsec)(cfg.decode_ms * 1e6) == r->decode);
+	assert_true(cfg.batch_effect <= r->batch_effect && cfg.batch_effect >= r->batch_effect);
+	assert_int_equal(cfg.max_batch, r->max_batch);
+	assert_int_equal(cfg.step_tokens, r->step_tokens);
+	assert_int_equal(cfg.max_queue, r->max_queue);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +233,7 @@ int main(void)
 		cmocka_unit_test(verdicts_combine),
 		cmocka_unit_test(kv_events_are_set_up),
 		cmocka_unit_test(batches_are_judged_apart),
+		cmocka_unit_test(a_replay_has_the_same_engine),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,6 +255,7 @@ void router_reload(void *state, const struct config *cfg)
 			F_STR("then", "the old rules stay"));
 	tls_again("the gateway", r->http_tls);
 	tls_again("the gRPC port", r->grpc_tls);
+	tls_again("Redis", r->store.tls);
 	tls_again("calls to agents", r->shared.agent_tls);
 	if (!cgn_ok(state_watch_reload_tls(r->state, &err)))
 		cgn_log(ERROR, "router.certificates_refused", F_STR("of", "etcd"), F_STR("why", err.msg),

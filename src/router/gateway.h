@@ -9,6 +9,7 @@
 #include "io/grpc/grpc.h"
 #include "io/http/http.h"
 #include "io/loop/loop.h"
+#include "io/redis/redis.h"
 #include "joint/telemetry/telemetry.h"
 #include "policy/breaker/budget.h"
 #include "policy/cluster/view.h"
@@ -28,6 +29,7 @@ struct gw_shared {
 	struct tail_table *tails;
 	struct limit_table *limits; /* buckets of all workers */
 	struct digest limit_seed;   /* random: names of buckets are hashed with it */
+	_Atomic uint32_t stores_away; /* workers whose Redis is */
 	struct tls_ctx *agent_tls; /* NULL: agents are reached in clear */
 	uint64_t started_unix;
 	uint64_t instance; /* random, not 0: this run of this router, for agents' shares */
@@ -51,6 +53,7 @@ struct gw_link {
 
 struct gw_series; /* metric cells of one model */
 struct gw_limits; /* limit.c: what a request has reserved */
+struct gw_store;  /* limit_store.c: where routers share limits */
 struct gw_tokens_worker; /* tokens.c: caches and what was seen of models */
 
 struct gw_worker {
@@ -73,6 +76,7 @@ struct gw_worker {
 	uint64_t explained;           /* requests that were numbered for it */
 	struct gw_shadow *shadows;    /* ROUTE_POLICIES */
 	double shadow_due;
+	struct gw_store *store; /* NULL: none */
 	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens;
 	struct cgn_timer count_timer;
 	_Atomic uint32_t connections; /* for the control loop */
@@ -81,7 +85,19 @@ struct gw_worker {
 	struct cgn_post drain_post, stop_post;
 };
 
+/* Where limits are kept for several routers. */
+struct gw_store_cfg {
+	bool set; /* false: each for itself */
+	struct redis_url url;
+	struct tls_ctx *tls; /* owned */
+	char prefix[100];    /* of its keys */
+	cgn_nsec timeout;
+};
+CGN_RC gw_store_cfg(const struct config *cfg, struct gw_store_cfg *out, struct cgn_err *err); /* reads the password's file */
+void gw_store_cfg_fini(struct gw_store_cfg *c);
+
 struct gw_worker_cfg {
+	const struct gw_store_cfg *store; /* NULL: none */
 	unsigned index;
 	struct gw_shared *shared;
 	struct http_server_cfg http;
@@ -114,7 +130,7 @@ enum gw_state {
 const char *gw_state_name(enum gw_state s);
 
 enum gw_step { STEP_AGAIN, STEP_PARK, STEP_END };
-enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_TOKENS, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };
+enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_TOKENS, WAIT_STORE, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };
 
 enum gw_route_kind { GW_RELAY, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
 #define ROUTE_OPEN    0x100U /* no key is asked for */
@@ -257,6 +273,10 @@ void gw_tokens_close(struct gw_worker *w);
 /* Set r->chain and all that goes with it, or go to GW_TOKENS, which comes back to GW_ROUTE once it is set. |body|: of r->body. */
 void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row);
 void gw_tokens_end(struct gw_req *r); /* cancels what is under way; safe when nothing is */
+
+/* limit_store.c */
+CGN_RC gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg, struct cgn_err *err);
+void gw_store_close(struct gw_worker *w);
 
 /* limit.c: rates. */
 #define GW_LIMIT_FIELDS 7

@@ -116,6 +116,7 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 	if (l == NULL)
 		return NULL;
 	l->tag = LIMITS_TAG;
+	l->w = r->w;
 	if (r->key_id != NULL) {
 		add_both(l, r, LIMIT_KEY, cgn_str_of(r->key_id), &rules->rates);
 	} else {
@@ -198,20 +199,34 @@ static enum gw_step refuse(struct gw_req *r)
 		(unsigned long long)one->reserved, (unsigned long long)seconds);
 }
 
-enum gw_step gw_limit(struct gw_req *r)
+static enum gw_step pass(struct gw_req *r)
 {
-	struct gw_shared *shared = r->w->shared;
 	r->limited = true;
-	if (any_applies(r)) {
-		r->limits = limits_of(r);
-		if (r->limits == NULL)
-			return gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .reason = "memory", .retry_after = 1},
-				"out of memory");
-		if (!reserve_here(r->limits, shared->limits, cgn_loop_now(r->w->loop)))
-			return refuse(r);
-	}
 	gw_goto(r, GW_ROUTE);
 	return STEP_AGAIN;
+}
+
+static enum gw_step decide(struct gw_req *r)
+{
+	struct gw_limits *l = r->limits;
+	if (!l->stored)
+		(void)reserve_here(l, r->w->shared->limits, cgn_loop_now(r->w->loop));
+	return l->reserved ? pass(r) : refuse(r);
+}
+
+enum gw_step gw_limit(struct gw_req *r)
+{
+	bool begun = r->limits != NULL;
+	if (!begun && !any_applies(r))
+		return pass(r);
+	if (!begun)
+		r->limits = limits_of(r);
+	if (r->limits == NULL)
+		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .reason = "memory", .retry_after = 1},
+			"out of memory");
+	if (r->limits->asking || (!begun && gw_store_ask(r, r->limits)))
+		return gw_park(r, WAIT_STORE, 0); /* each call of the store has a deadline */
+	return decide(r);
 }
 
 /* ---- settling ---- */
@@ -234,10 +249,9 @@ static bool was_served(const struct gw_req *r)
 	return r->t.head_seen || (r->client_why.code != CGN_FINE && r->tries > 0);
 }
 
-static uint64_t tokens_used(const struct gw_req *r, uint64_t reserved)
+static uint64_t tokens_used(const struct gw_req *r, const struct gw_limits *l, uint64_t reserved)
 {
 	const struct usage *u = &r->usage;
-	const struct gw_limits *l = r->limits;
 	if (!was_served(r) || (r->t.head_seen && r->t.status >= 400))
 		return 0;
 	if (u->has_prompt || u->has_completion)
@@ -247,27 +261,37 @@ static uint64_t tokens_used(const struct gw_req *r, uint64_t reserved)
 	return reserved;
 }
 
-static void settle_here(struct gw_req *r)
+void limit_end(struct gw_limits *l, const uint64_t *used)
 {
-	struct gw_limits *l = r->limits;
-	cgn_nsec now = cgn_loop_now(r->w->loop);
-	for (unsigned i = 0; i < l->n; i++) {
-		struct gw_limit *one = &l->v[i];
-		uint64_t used = one->unit == LIMIT_TOKENS ? tokens_used(r, one->reserved) : was_served(r);
-		limit_table_settle(r->w->shared->limits, one->key, &one->rate, now, one->reserved, used);
-	}
+	static const uint64_t nothing[GW_MAX_LIMITS];
+	CGN_LIVE(l, LIMITS_TAG);
+	CGN_MUST(!l->asking);
+	if (used == NULL)
+		used = nothing;
+	if (l->reserved && l->stored)
+		gw_store_settle(l->w, l, used);
+	for (unsigned i = 0; i < l->n && l->reserved && !l->stored; i++)
+		limit_table_settle(l->w->shared->limits, l->v[i].key, &l->v[i].rate, cgn_loop_now(l->w->loop), l->v[i].reserved,
+			used[i]);
+	l->tag = 0;
+	free(l);
 }
 
 void gw_limit_settle(struct gw_req *r)
 {
-	if (r->limits == NULL)
-		return;
-	CGN_LIVE(r->limits, LIMITS_TAG);
-	if (r->limits->reserved)
-		settle_here(r);
-	r->limits->tag = 0;
-	free(r->limits);
+	struct gw_limits *l = r->limits;
+	uint64_t used[GW_MAX_LIMITS] = {0};
 	r->limits = NULL;
+	if (l == NULL)
+		return;
+	CGN_LIVE(l, LIMITS_TAG);
+	if (l->asking) {
+		l->r = NULL;
+		return;
+	}
+	for (unsigned i = 0; i < l->n; i++)
+		used[i] = l->v[i].unit == LIMIT_TOKENS ? tokens_used(r, l, l->v[i].reserved) : was_served(r);
+	limit_end(l, used);
 }
 
 /* ---- telling ---- */

@@ -2,6 +2,7 @@
 /* limit: what of one request is reserved. Belongs to the request; of its worker's loop. */
 #pragma once
 #include "base/digest/digest.h"
+#include "io/redis/redis.h"
 #include "policy/limit/limit.h"
 #include "policy/prompt/prompt.h"
 #include "router/gateway.h"
@@ -27,9 +28,20 @@ struct gw_limits {
 	unsigned n;
 	struct gw_limit v[GW_MAX_LIMITS];
 	bool reserved; /* all of them, or none */
+	bool stored;   /* in the store, not in our table */
+	bool asking;   /* the store: it will answer */
+	struct gw_worker *w;
+	struct gw_req *r; /* NULL: gone, and an answer is still to come */
 	bool never;    /* refused, and would be again */
 	uint64_t prompt_tokens, events;
 };
+
+/* Settle and free them. |used|: of each, units; NULL: none was. Not while the store is asked. */
+void limit_end(struct gw_limits *l, const uint64_t *used);
+
+/* limit_store.c: Redis. False: it is not there, so our own table decides. Else gw_wake(r) follows, with l->stored unless it failed. */
+bool gw_store_ask(struct gw_req *r, struct gw_limits *l);
+void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used);
 
 /* The client's address of "host:port" as limits count it: an IPv4 address, the /64 of an IPv6 one, "unix". */
 void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX]);

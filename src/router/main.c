@@ -81,6 +81,7 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 		struct gw_worker_cfg cfg = {
 			.index = (unsigned)i,
 			.shared = &r->shared,
+			.store = &r->store,
 			.http = http_cfg(r, addr),
 			.prompt_cache = r->cfg->router.prompt_cache / want,
 			.explain = r->cfg->router.explain_size / want};
@@ -132,6 +133,7 @@ static void stop(void **take)
 	route_record_free(&r->shared.choice.record);
 	tail_free(&r->shared.tails);
 	limit_table_free(&r->shared.limits);
+	gw_store_cfg_fini(&r->store);
 	heat_free(&r->shared.choice.heat);
 	pending_free(&r->shared.choice.pending);
 	tls_ctx_free(&r->http_tls);
@@ -174,6 +176,7 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(heat_new(HEAT_BYTES, &r->shared.choice.heat, err));
 	CGN_TRY(tail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
+	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));

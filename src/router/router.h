@@ -49,6 +49,7 @@ struct router {
 	struct tls_ctx *http_tls, *grpc_tls; /* NULL: in clear. Agents' is in shared */
 	struct grpc_server *grpc;
 	struct gw_shared shared;
+	struct gw_store_cfg store;
 	struct gw_worker **workers;
 	size_t n_workers;
 	_Atomic size_t busy_workers; /* while draining */

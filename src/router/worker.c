@@ -54,7 +54,10 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 		rc = gw_explain_open(w, cfg->explain, err);
 	if (cgn_ok(rc))
 		rc = http_server_new(w->loop, &cfg->http, &gw_http_ops, w, &w->server, err);
+	if (cgn_ok(rc))
+		rc = gw_store_open(w, cfg->store, err);
 	if (!cgn_ok(rc)) {
+		http_server_free(&w->server);
 		cgn_loop_free(&w->loop);
 		worker_drop(w);
 		return rc;
@@ -246,6 +249,7 @@ static void close_all(struct gw_worker *w)
 {
 	cgn_timer_cancel(&w->count_timer);
 	http_server_free(&w->server);
+	gw_store_close(w); /* after the last request */
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
 		if (w->links[i] != NULL)
 			link_retire(w, w->links[i]);

@@ -193,6 +193,7 @@ static const struct {
 	{"[tenants.a]\nweight = 0\n", {"c.toml:2:10", "a whole number from 1 to 1000"}},
 	{"[tenants]\na = 1\n", {"c.toml:2:1", "must be written [tenants.\"NAME\"]"}},
 	{"[tenants.\"a b\"]\n", {"visible ASCII characters only"}},
+	{"[router.rate_limit]\nredis_url = 'h:1'\n", {"c.toml:2:13: router.rate_limit.redis_url must begin with redis://"}},
 	{"[routr]\n", {"unknown key routr"}},
 	{"router = 5\n", {"c.toml:1:1", "router is a whole number, must be a table: [router]"}},
 	{"[router.listen]\n", {"router.listen is a table, must be a text of 1 to 256 bytes"}},
@@ -378,6 +379,31 @@ static void what_is_printed_reads_back_the_same(void **state)
 	cgn_buf_fini(&two);
 }
 
+static void passwords_are_not_printed(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *url, *shown;
+	} rows[] = {
+		{"redis://ann:s3cret@h:1/2", "redis_url = \"redis://ann:***@h:1/2\""},
+		{"rediss://:p@ss:word@h", "redis_url = \"rediss://:***@h\""},
+		{"redis://:x@h", "redis_url = \"redis://:*@h\""},
+		{"redis://h:6379/1", "redis_url = \"redis://h:6379/1\""},
+		{"unix:/run/a@b:c", "redis_url = \"unix:/run/a@b:c\""},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct cgn_buf toml = {0}, out = {0};
+		cgn_buf_fmt(&toml, "[router.rate_limit]\nredis_url = '%s'\n", rows[i].url);
+		struct config *c = good(cgn_buf_z(&toml));
+		config_print(c, &out);
+		if (strstr(cgn_buf_z(&out), rows[i].shown) == NULL)
+			fail_msg("%s: not %s", rows[i].url, rows[i].shown);
+		config_free(&c);
+		cgn_buf_fini(&toml);
+		cgn_buf_fini(&out);
+	}
+}
+
 static void restarts_are_named(void **state)
 {
 	(void)state;
@@ -457,6 +483,7 @@ int main(void)
 		cmocka_unit_test(environment_and_flags_are_as_strict),
 		cmocka_unit_test(an_empty_text_takes_a_value_back),
 		cmocka_unit_test(what_is_printed_reads_back_the_same),
+		cmocka_unit_test(passwords_are_not_printed),
 		cmocka_unit_test(restarts_are_named),
 		cmocka_unit_test(numbers_of_engines_and_models_are_bounded),
 		cmocka_unit_test(the_reference_has_every_key),

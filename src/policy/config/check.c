@@ -277,6 +277,17 @@ static cgn_rc check_shadow(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* io/redis reads it whole. The value is not in the message: it may have a password. */
+static cgn_rc check_redis(const struct config *c, struct cgn_err *err)
+{
+	const char *url = c->router.rate_limit.redis_url;
+	struct cgn_str s = cgn_str_of(url);
+	if (url == NULL || cgn_str_starts(s, "redis://") || cgn_str_starts(s, "rediss://") || cgn_str_starts(s, "unix:"))
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID, "%s: router.rate_limit.redis_url must begin with redis://, rediss:// or unix:",
+		origin(c, "router.rate_limit.redis_url"));
+}
+
 CGN_RC config_check(struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_addresses(c, err));
@@ -289,5 +300,6 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));
 	CGN_TRY(check_tenants(c, err));
+	CGN_TRY(check_redis(c, err));
 	return check_models(c, err);
 }

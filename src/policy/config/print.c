@@ -2,6 +2,21 @@
 /* config: the effective configuration with origins, what a restart is needed for, and the reference page. */
 #include "policy/config/config_priv.h"
 
+/* Of "redis://ann:secret@host" everybody may see all but the secret. */
+static void hide_password(struct cgn_buf *out, size_t from)
+{
+	char *text = out->p + from, *end = out->p + out->n;
+	char *scheme = out->bad ? NULL : memmem(text, out->n - from, "://", 3);
+	char *at = scheme != NULL ? memrchr(scheme, '@', (size_t)(end - scheme)) : NULL;
+	char *colon = at != NULL ? memchr(scheme + 3, ':', (size_t)(at - scheme) - 3) : NULL;
+	if (colon == NULL)
+		return;
+	size_t stars = at - colon - 1 < 3 ? (size_t)(at - colon - 1) : 3;
+	memset(colon + 1, '*', stars);
+	memmove(colon + 1 + stars, at, (size_t)(end - at));
+	out->n -= (size_t)(at - colon - 1) - stars;
+}
+
 static void put_slot(struct cgn_buf *out, const struct config_slot *s)
 {
 	const char *from = *s->origin != NULL ? *s->origin : "default";
@@ -12,6 +27,7 @@ static void put_slot(struct cgn_buf *out, const struct config_slot *s)
 		cgn_buf_fmt(out, "# %s is unset", s->key->key);
 		from = *s->origin;
 	}
+	hide_password(out, start);
 	if (from != NULL)
 		cgn_buf_fmt(out, "%*s# %s", (int)(out->n - start < 48 ? 48 - (out->n - start) : 1), "", from);
 	cgn_buf_char(out, '\n');

@@ -62,3 +62,10 @@ struct limit_answer limit_table_take(
 void limit_table_settle(struct limit_table *t, uint64_t key, const struct limit_rate *r, cgn_nsec now, uint64_t reserved,
 	uint64_t used);
 uint64_t limit_table_forgotten(const struct limit_table *t); /* buckets that were not full */
+
+/* ---- buckets that routers share ---- */
+/* For Redis: the same rule on its clock, in microseconds; a bucket is a key that expires when it is full. KEYS: buckets. ARGV: "1" to take
+ * whatever is there (to settle), else "0"; then of each bucket what it holds and what is taken, as the time that it costs (limit_cost;
+ * negative: a refund). All are taken from, or none. Answer: 1 when that was done, else 0; then of each bucket the time until it is full
+ * and the time to wait, 0 where it was not the reason. */
+extern const char limit_script[];

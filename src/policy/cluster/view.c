@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define VIEW_TAG   0xc1057e03U
+#define AHEAD      8
 #define VIEW_LIMIT ((size_t)256 * 1024 * 1024) /* 4096 nodes with every bound of proto.h reached stay below */
 
 /* One (model, node) pair while the view is built. */
@@ -280,6 +281,19 @@ static size_t least_bad(const struct view_model *m, const struct cluster_cell *c
 	return n;
 }
 
+/* The lines of a thousand cells are in no cache when a request comes: they are asked for some nodes before their turn. */
+static void fetch_ahead(const struct view_model *m, const struct cluster_cell *cells, size_t i)
+{
+	size_t far = i + 2 * AHEAD, near = i + AHEAD;
+	if (far < m->n_ready)
+		__builtin_prefetch(m->ready[far]);
+	if (near >= m->n_ready)
+		return;
+	const char *cell = (const char *)&cells[m->ready[near]->slot];
+	for (size_t at = 0; at < sizeof *cells; at += 64)
+		__builtin_prefetch(cell + at);
+}
+
 size_t view_candidates(
 	const struct view_model *m, const struct cluster_cell *cells, const struct view_ask *ask, struct route_cand *out)
 {
@@ -287,6 +301,7 @@ size_t view_candidates(
 	bool any = ask->all;
 	for (size_t i = 0; i < m->n_ready; i++) {
 		const struct cluster_cell *cell = &cells[m->ready[i]->slot];
+		fetch_ahead(m, cells, i);
 		uint64_t word = breaker_of(cell);
 		if (!ask->all && word != 0 && breaker_gate(word, ask->now) == BREAKER_SHUT)
 			continue;

@@ -13,6 +13,7 @@
 #define NUMBER_MASK  ((1U << NUMBER_BITS) - 1)
 #define END_BITS     28
 #define END_MASK     ((UINT64_C(1) << END_BITS) - 1)
+#define AHEAD        16 /* blocks whose buckets are fetched before their turn */
 #define MOST_STARTS  32 /* different lengths held, of one prompt, that are looked behind */
 
 struct pending {
@@ -75,7 +76,7 @@ CGN_RC pending_new(size_t bytes, struct pending **out, struct cgn_err *err)
 		want *= 2;
 	struct pending *p = calloc(1, sizeof *p);
 	if (p != NULL) {
-		p->words = calloc(want / sizeof *p->words, sizeof *p->words);
+		p->words = aligned_alloc(WAYS * sizeof *p->words, want); /* a bucket is a cache line */
 		p->ring = calloc(PENDING_BOOKINGS, sizeof *p->ring);
 	}
 	if (p == NULL || p->words == NULL || p->ring == NULL) {
@@ -86,6 +87,8 @@ CGN_RC pending_new(size_t bytes, struct pending **out, struct cgn_err *err)
 		free(p);
 		return CGN_FAIL(err, NO_MEMORY, "table of prompts on their way: no %zu bytes", want);
 	}
+	for (size_t i = 0; i < want / sizeof *p->words; i++)
+		atomic_init(&p->words[i], 0);
 	p->tag = PENDING_TAG;
 	atomic_init(&p->next, 1);
 	p->mask = want / (WAYS * sizeof *p->words) - 1;
@@ -112,14 +115,16 @@ static uint32_t age_of(uint64_t word, uint32_t number)
 	return word == 0 ? NUMBER_MASK : (number - (uint32_t)word) & NUMBER_MASK;
 }
 
-static void block_add(struct pending *p, uint64_t digest, uint32_t number)
+static void block_add(struct pending *p, uint64_t key, uint32_t number)
 {
-	uint64_t key = key_of(digest);
 	_Atomic uint64_t *b = bucket_of(p, key);
+	uint32_t most = age_of(load(&b[0]), number);
 	size_t oldest = 0;
-	for (size_t i = 1; i < WAYS; i++)
-		if (age_of(load(&b[i]), number) > age_of(load(&b[oldest]), number))
-			oldest = i;
+	for (size_t i = 1; i < WAYS; i++) {
+		uint32_t age = age_of(load(&b[i]), number);
+		oldest = age > most ? i : oldest;
+		most = age > most ? age : most;
+	}
 	atomic_store_explicit(&b[oldest], key >> NUMBER_BITS << NUMBER_BITS | number, memory_order_relaxed);
 }
 
@@ -132,8 +137,11 @@ uint32_t pending_add(struct pending *p, const uint64_t *chain, size_t n, uint32_
 	life = life < PENDING_LONGEST ? life : PENDING_LONGEST;
 	atomic_store_explicit(booking_at(p, number), booking_word(number, slot, now, life), memory_order_relaxed);
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
-	for (size_t i = held; i < n; i++)
-		block_add(p, chain[i], number);
+	for (size_t i = held, fetched = held; i < n; i++) {
+		for (; fetched < n && fetched <= i + AHEAD; fetched++)
+			__builtin_prefetch((const void *)(uintptr_t)bucket_of(p, key_of(chain[fetched])), 1);
+		block_add(p, key_of(chain[i]), number);
+	}
 	return number;
 }
 

@@ -12,7 +12,8 @@
 #define NO_LIMIT       UINT16_MAX
 #define TELL_AFTER     16
 #define PREFETCH_AHEAD 24
-#define PREFETCH_FIRST 4 /* blocks of a group's walk that are fetched during the one before */
+#define PREFETCH_FIRST 4  /* blocks of a group's walk that are fetched during the one before, at least and at most */
+#define PREFETCH_MOST  64
 
 /* An entry, from the top: fingerprint 28 · slot 12 · generation 8 · age 16. Generation 0 is an empty entry. */
 struct bucket {
@@ -264,12 +265,13 @@ static void fetch(const struct route_record *r, const uint64_t *chain, size_t fr
 		__builtin_prefetch(bucket_of(r, key_of(chain[from], group)));
 }
 
-/* One walk down the chain for the candidates of one group that are |on|; those that miss a block leave with the depth they reached. */
-static void match_group(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *const by_bit[ROUTE_GROUP], unsigned group,
-	unsigned on)
+/* One walk down the chain for the candidates of one group that are |on|; those that miss a block leave with the depth they reached. Returns the
+ * deepest. The first |fetched| blocks were fetched before. */
+static size_t match_group(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *const by_bit[ROUTE_GROUP],
+	unsigned group, unsigned on, size_t fetched)
 {
-	size_t fetched = PREFETCH_FIRST;
-	for (size_t i = 0; i < n && on != 0; i++) {
+	size_t i = 0;
+	for (; i < n && on != 0; i++) {
 		/* Most walks end soon: look ahead further with each block that was found. */
 		size_t end = i + (i < PREFETCH_AHEAD ? i : PREFETCH_AHEAD) + PREFETCH_FIRST;
 		end = end < n ? end : n;
@@ -282,11 +284,19 @@ static void match_group(const struct route_record *r, const uint64_t *chain, siz
 	}
 	for (; on != 0; on &= on - 1)
 		by_bit[__builtin_ctz(on)]->held = (uint32_t)n;
+	return i;
 }
 
 static unsigned group_of(const struct route_cand *c)
 {
 	return c->slot / ROUTE_GROUP;
+}
+
+/* Of a chain of |n|, the blocks that are fetched before a group's walk, when the walk before went |deep|. */
+static size_t fetch_first(size_t deep, size_t n)
+{
+	size_t want = deep < PREFETCH_FIRST ? PREFETCH_FIRST : deep < PREFETCH_MOST ? deep : PREFETCH_MOST;
+	return want < n ? want : n;
 }
 
 /* From |i| on, the next candidate that the record is asked for. */
@@ -302,9 +312,9 @@ void route_record_match(const struct route_record *r, const uint64_t *chain, siz
 {
 	CGN_LIVE(r, RECORD_TAG);
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
-	size_t first = n < PREFETCH_FIRST ? n : PREFETCH_FIRST, i = next_asked(cands, n_cands, 0);
+	size_t i = next_asked(cands, n_cands, 0), here = fetch_first(0, n), next = here;
 	if (i < n_cands)
-		fetch(r, chain, 0, first, group_of(&cands[i]));
+		fetch(r, chain, 0, here, group_of(&cands[i]));
 	while (i < n_cands) {
 		struct route_cand *by_bit[ROUTE_GROUP];
 		unsigned group = group_of(&cands[i]), on = 0;
@@ -314,8 +324,11 @@ void route_record_match(const struct route_record *r, const uint64_t *chain, siz
 			on |= 1U << cands[i].slot % ROUTE_GROUP;
 		}
 		if (i < n_cands)
-			fetch(r, chain, 0, first, group_of(&cands[i])); /* while this one is walked */
-		match_group(r, chain, n, by_bit, group, on);
+			fetch(r, chain, 0, next, group_of(&cands[i])); /* while this one is walked */
+		size_t deep = match_group(r, chain, n, by_bit, group, on, here);
+		/* What one group holds of a prompt, the others are likely to hold: its system part. */
+		here = next;
+		next = fetch_first(deep, n);
 	}
 }
 

@@ -7,7 +7,7 @@
 /* tokens in a block of bytes, about, until the node's engine has counted some */
 #define BLOCK_TOKENS  64
 #define ANSWER_TOKENS 128 /* of an answer, until some came */
-#define FLEET_EVERY   16  /* picks, the fleet's middle is found anew */
+#define FLEET_MOST    256 /* picks, the fleet's middle is found anew: after 1, 2, 4.. at first */
 #define MEDIAN_OF     31  /* measured nodes, at most, that stand for the fleet */
 
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out, struct cgn_err *err)
@@ -154,8 +154,9 @@ static void speeds_fill(struct chooser *c, const struct choose_ask *ask, size_t 
 {
 	if (c->fleet_left == 0 || c->fleet_model != ask->model) {
 		c->fleet = fleet_of(c->cands, n);
+		c->fleet_span = c->fleet_model != ask->model ? 1 : c->fleet_span < FLEET_MOST ? 2 * c->fleet_span : FLEET_MOST;
 		c->fleet_model = ask->model;
-		c->fleet_left = FLEET_EVERY;
+		c->fleet_left = c->fleet_span;
 	}
 	c->fleet_left--;
 	for (size_t i = 0; i < n; i++) {

@@ -17,6 +17,7 @@ struct chooser {
 	uint64_t random;      /* of the generator: Weyl's sequence, which route_pick mixes */
 	struct route_speed fleet; /* the middle of it; batch_ms: as a share of a step */
 	const void *fleet_model;  /* of which it is; never followed */
-	uint32_t fleet_left;      /* picks that it is good for */
+	uint32_t fleet_left;      /* picks that it is still good for, of fleet_span */
+	uint32_t fleet_span;
 	double answer_tokens; /* of an answer, a moving average */
 };

@@ -201,19 +201,17 @@ static bool block_match(const struct pending *p, uint64_t digest, uint32_t at, s
 	return any;
 }
 
-/* The lengths that candidates hold: where something on its way may begin. */
-static size_t starts_find(const struct route_cand *cands, size_t n, uint32_t out[MOST_STARTS])
+/* The lengths that candidates hold, below |n|: where something on its way may begin. Ascending. */
+static size_t starts_find(const struct route_cand *cands, size_t n_cands, size_t n, uint32_t out[MOST_STARTS])
 {
+	uint64_t has[ROUTE_MAX_BLOCKS / 64] = {0};
 	size_t found = 0;
-	for (size_t i = 0; i < n && found < MOST_STARTS; i++) {
-		size_t k = 0;
-		if (!cands[i].fed)
-			continue;
-		while (k < found && out[k] != cands[i].held)
-			k++;
-		if (k == found)
-			out[found++] = cands[i].held;
-	}
+	for (size_t i = 0; i < n_cands; i++)
+		if (cands[i].fed && cands[i].held < n)
+			has[cands[i].held / 64] |= UINT64_C(1) << cands[i].held % 64;
+	for (uint32_t w = 0; w * 64 < n; w++)
+		for (uint64_t bits = has[w]; bits != 0 && found < MOST_STARTS; bits &= bits - 1)
+			out[found++] = w * 64 + (uint32_t)__builtin_ctzll(bits);
 	return found;
 }
 
@@ -221,8 +219,10 @@ void pending_match(const struct pending *p, const uint64_t *chain, size_t n, str
 {
 	CGN_LIVE(p, PENDING_TAG);
 	uint32_t starts[MOST_STARTS];
-	size_t n_starts = starts_find(cands, n_cands, starts);
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
+	size_t n_starts = starts_find(cands, n_cands, n, starts);
+	for (size_t k = 0; k < n_starts; k++)
+		__builtin_prefetch((const void *)(uintptr_t)bucket_of(p, key_of(chain[starts[k]])));
 	for (size_t k = 0; k < n_starts; k++)
 		for (uint32_t i = starts[k]; i < n && block_match(p, chain[i], i, cands, n_cands, now); i++)
 			;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench pick: what a router decides for a prompt whose tokens it has, step by step: the digests of its blocks, who holds them, who gets it, the
- * booking. The prompts of a mix come at a fixed rate while another thread applies to the index what the nodes report of those before. */
+ * booking; and behind that what it costs to write the decision down, and to ask one shadow. The prompts of a mix come at a fixed rate while another thread applies to the index what the nodes report of those before. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,15 +16,17 @@
 #include "ctl/ctl.h"
 #include "ctl/pick_world.h"
 #include "io/loop/loop.h"
+#include "policy/explain/explain.h"
 
 #define MAX_CASES  16
 #define MAX_OPEN   8192
 #define TICK       (CGN_MSEC / 2) /* decisions are made in groups of what is due each such time */
 #define TURN_OVER  512            /* prompts that stay in the nodes' caches before the oldest is dropped */
 #define SWEEP      1024
+#define RING_BYTES ((size_t)8 << 20) /* of one of two workers, by default */
 
-enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL, PHASES };
-static const char *const phase_names[PHASES] = {"digest", "match", "score", "book", "total"};
+enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL /* of those before */, RECORD, SHADOW, PHASES };
+static const char *const phase_names[PHASES] = {"digest", "match", "score", "book", "total", "record", "shadow"};
 enum group { KNOWN, NEW, ALL, GROUPS };
 static const char *const group_names[GROUPS] = {"known", "new", "all"};
 
@@ -58,6 +60,7 @@ struct run {
 	uint64_t rng;
 	struct choose_ticket open[MAX_OPEN];
 	size_t n_open;
+	struct explain_ring *ring;
 	struct report **reports; /* of each decision; NULL: its node reports nothing */
 	size_t n;
 	atomic_size_t made;
@@ -135,6 +138,8 @@ static void note(struct run *x, enum group g, const cgn_nsec at[PHASES], size_t 
 	for (size_t p = 0; p < TOTAL; p++)
 		samples_add(&r->took[g][p], at[p + 1] - at[p]);
 	samples_add(&r->took[g][TOTAL], at[TOTAL] - at[0]);
+	for (size_t p = RECORD; p < PHASES; p++)
+		samples_add(&r->took[g][p], at[p] - at[p - 1]);
 	r->count[g]++;
 	r->digests[g] += digests;
 	r->held[g] += held;
@@ -167,6 +172,19 @@ static CGN_RC hand_over(struct run *x, size_t i, const struct choose_ticket *t, 
 	return CGN_OK;
 }
 
+/* What a router does behind a decision: it writes it down, and asks the policies of router.shadow. */
+static void explain(struct run *x, const struct choose_ask *ask, const struct choose_pick *p, size_t i, cgn_nsec at[PHASES])
+{
+	struct explain_decision d = {.request = i + 1, .id = CGN_STR("req-0123456789abcdef01234567"), .model = CGN_STR("m"), .at_ms = i};
+	struct explain_shadow s;
+	size_t index;
+	explain_pick(ask, p, x->world.view, &d);
+	explain_ring_decide(x->ring, &d);
+	at[RECORD] = cgn_clock_now();
+	explain_shadow(p, x->b->policy == ROUTE_PREDICTED ? ROUTE_WEIGHTED : ROUTE_PREDICTED, x->world.view, &s, &index);
+	at[SHADOW] = cgn_clock_now();
+}
+
 static CGN_RC decide(struct run *x, size_t i, struct cgn_err *err)
 {
 	struct pick_world *w = &x->world;
@@ -191,7 +209,8 @@ static CGN_RC decide(struct run *x, size_t i, struct cgn_err *err)
 	if (p.verdict != ROUTE_PICKED)
 		return CGN_FAIL(err, INTERNAL, "nobody was picked");
 	chooser_book(w->chooser, &ask, &p, t);
-	at[4] = cgn_clock_now();
+	at[TOTAL] = cgn_clock_now();
+	explain(x, &ask, &p, i, at);
 	if (preemptions() == before) {
 		note(x, fresh ? NEW : KNOWN, at, digests, t->held);
 		note(x, ALL, at, digests, t->held);
@@ -245,6 +264,7 @@ static CGN_RC measure(struct run *x, struct cgn_err *err)
 	x->reports = calloc(x->n, sizeof *x->reports);
 	if (x->reports == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu decisions", x->n);
+	CGN_TRY(explain_ring_new(RING_BYTES, b->seed, &x->ring, err));
 	CGN_TRY(pick_world_init(&x->world, &cfg, err));
 	CGN_TRY(fill(x, err));
 	if (pthread_create(&writer, NULL, apply_on, x) != 0)
@@ -264,6 +284,7 @@ static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *
 	x->result = r;
 	cgn_rc rc = measure(x, err);
 	pick_world_fini(&x->world);
+	explain_ring_free(&x->ring);
 	for (size_t i = 0; x->reports != NULL && i < x->n; i++)
 		free(x->reports[i]);
 	free(x->reports);
@@ -336,7 +357,7 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 {
 	static const char *const headers[] = {"NODES", "PROMPTS", "DECISIONS", "DIGESTS", "HELD", "DIGEST P50", "P99", "MATCH P50", "P99", "SCORE P50", "P99",
-		"BOOK P50", "P99", "TOTAL P50", "P99", "P99.9"};
+		"BOOK P50", "P99", "TOTAL P50", "P99", "RECORD P50", "P99", "SHADOW P50", "P99", "TOTAL P99.9"};
 	struct ctl_table t = {0};
 	for (size_t i = 0; i < CGN_COUNT(headers); i++)
 		ctl_table_column(&t, headers[i], i != 1);

@@ -362,6 +362,227 @@ static void an_answer_is_bounded(void **state)
 	explain_ring_free(&r);
 }
 
+/* ---- what the chooser scored ---- */
+
+#define NODES  24
+#define BLOCKS 32
+
+struct world {
+	struct cluster *cluster;
+	struct chooser_shared shared;
+	struct chooser *chooser;
+	struct cluster_view *view;
+	struct route_rules rules;
+	uint64_t chain[BLOCKS];
+};
+
+static void join(struct cluster *c, const char *id)
+{
+	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
+	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
+	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
+	struct cluster_orders o;
+	char model[] = "m", address[] = "127.0.0.1:7080", kind[] = "sim", name[32];
+	char *models[] = {model};
+	(void)snprintf(name, sizeof name, "%s", id);
+	e.name = e.kind = kind;
+	e.models = models;
+	e.n_models = 1;
+	e.ready = true;
+	e.slots = 8;
+	n.id = name;
+	n.address = address;
+	n.engines = engines;
+	n.n_engines = 1;
+	assert_true(cgn_ok(cluster_node_seen(c, &n, false, &o, NULL)));
+	ev.seq = 1;
+	ev.node = &n;
+	cluster_watch_event(c, cluster_find(c, id), &ev, 0, &o);
+}
+
+static void world_init(struct world *w, int nodes, enum route_policy policy)
+{
+	const struct kvindex_cfg index = {.max_bytes = 8 << 20, .max_readers = 1, .seed = 1};
+	*w = (struct world){.rules = {.weights = {0.55, 0.25, 0.1, 0.1}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 8, .policy = policy,
+				    .session_bound = 1.25}};
+	assert_true(cgn_ok(cluster_new(&w->cluster, NULL)));
+	for (int i = 0; i < nodes; i++) {
+		char id[8];
+		(void)snprintf(id, sizeof id, "n%d", i);
+		join(w->cluster, id);
+	}
+	w->shared.cells = w->cluster->cells;
+	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
+	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
+	assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
+	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
+	for (uint64_t i = 0; i < BLOCKS; i++)
+		w->chain[i] = kv_print(i + 1, 1);
+}
+
+static void world_fini(struct world *w)
+{
+	cluster_view_unref(&w->view);
+	chooser_free(&w->chooser);
+	route_record_free(&w->shared.record);
+	kvindex_free(&w->shared.index);
+	cluster_free(&w->cluster);
+}
+
+static struct choose_ask ask_of(const struct world *w)
+{
+	return (struct choose_ask){.rules = &w->rules,
+		.model = view_model_find(w->view, CGN_STR("m")),
+		.chain = w->chain,
+		.blocks = BLOCKS,
+		.block_tokens = 16,
+		.pin = CHOOSER_NO_PIN};
+}
+
+static double terms_of(const struct explain_cand *c)
+{
+	double sum = 0;
+	for (size_t i = EXPLAIN_KV; i <= EXPLAIN_CAPACITY; i++)
+		sum += (double)c->v[i].f;
+	return sum;
+}
+
+static void the_winner_is_first_then_the_best_and_the_full_last(void **state)
+{
+	(void)state;
+	struct world w;
+	struct explain_decision d;
+	world_init(&w, 4, ROUTE_WEIGHTED);
+	struct choose_ask ask = ask_of(&w);
+	w.shared.cells[0].inflight = 2;
+	w.shared.cells[1].inflight = 8; /* full, and holds everything */
+	w.shared.cells[3].inflight = 1;
+	route_record_add(w.shared.record, w.chain, BLOCKS, 1);
+	for (uint16_t i = 0; i < 4; i++)
+		route_record_add(w.shared.record, w.chain, 3, i);
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	explain_pick(&ask, &p, w.view, &d);
+	static const char *const order[] = {"n2", "n3", "n0", "n1"};
+	assert_int_equal(d.n, 4);
+	assert_int_equal(d.n_all, 4);
+	for (size_t i = 0; i < 4; i++)
+		assert_true(cgn_str_is(d.cands[i].node, order[i]));
+	assert_int_equal(d.cands[0].why, EXPLAIN_ELIGIBLE);
+	assert_int_equal(d.cands[3].why, EXPLAIN_FULL);
+	assert_int_equal(d.cands[3].v[EXPLAIN_HELD].u, BLOCKS);
+	assert_int_equal(d.common, 3);
+	assert_int_equal(d.unit, EXPLAIN_SCORE_UNIT);
+	assert_int_equal(d.attempt, 1);
+	assert_true(d.chain == w.chain[BLOCKS - 1]);
+	for (size_t i = 0; i < 4; i++)
+		assert_float_equal(terms_of(&d.cands[i]), d.cands[i].v[EXPLAIN_SCORE].f, 1e-5);
+	assert_float_equal(d.margin, d.cands[0].v[EXPLAIN_SCORE].f - d.cands[1].v[EXPLAIN_SCORE].f, 1e-5);
+	assert_true(d.margin > 0);
+	world_fini(&w);
+}
+
+static void costs_are_shown_as_costs(void **state)
+{
+	(void)state;
+	struct world w;
+	struct explain_decision d;
+	world_init(&w, 3, ROUTE_PREDICTED);
+	struct choose_ask ask = ask_of(&w);
+	w.shared.cells[0].queued_tokens = 80000;
+	w.shared.cells[2].queued_tokens = 40000;
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(d.unit, EXPLAIN_MS);
+	assert_true(cgn_str_is(d.cands[0].node, "n1") && cgn_str_is(d.cands[2].node, "n0"));
+	assert_true(d.cands[0].v[EXPLAIN_SCORE].f > 0 && d.cands[0].v[EXPLAIN_SCORE].f < d.cands[1].v[EXPLAIN_SCORE].f);
+	assert_float_equal(d.margin, d.cands[1].v[EXPLAIN_SCORE].f - d.cands[0].v[EXPLAIN_SCORE].f, 1e-3);
+	assert_float_equal(explain_ttft_ms(&d.cands[0]), d.cands[0].v[EXPLAIN_PREFILL].f, 1e-3);
+	assert_int_equal(d.cands[2].v[EXPLAIN_QUEUED].u, 80000);
+	world_fini(&w);
+}
+
+static void of_many_the_best_are_kept_and_the_rest_is_counted(void **state)
+{
+	(void)state;
+	struct world w;
+	struct explain_decision d;
+	const uint16_t tried[] = {5, 6};
+	world_init(&w, NODES, ROUTE_WEIGHTED);
+	struct choose_ask ask = ask_of(&w);
+	for (unsigned i = 0; i < NODES; i++)
+		w.shared.cells[i].inflight = (i * 7) % NODES % 8;
+	ask.excluded = tried;
+	ask.n_excluded = 2;
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(d.attempt, 3);
+	assert_int_equal(d.n, EXPLAIN_CANDS);
+	assert_int_equal(d.n_all, NODES);
+	size_t scored = EXPLAIN_CANDS - 2;
+	for (size_t i = 1; i + 1 < scored; i++)
+		assert_true(d.cands[i].v[EXPLAIN_SCORE].f >= d.cands[i + 1].v[EXPLAIN_SCORE].f);
+	for (size_t i = scored; i < EXPLAIN_CANDS; i++) {
+		assert_int_equal(d.cands[i].why, EXPLAIN_TRIED);
+		assert_true(cgn_str_is(d.cands[i].node, i == scored ? "n5" : "n6"));
+	}
+	world_fini(&w);
+}
+
+static void nobody_and_all_full_are_told(void **state)
+{
+	(void)state;
+	struct world w;
+	struct explain_decision d;
+	size_t index;
+	struct explain_shadow s;
+	world_init(&w, 2, ROUTE_WEIGHTED);
+	struct choose_ask ask = ask_of(&w);
+	w.shared.cells[0].inflight = w.shared.cells[1].inflight = 8;
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(d.verdict, ROUTE_FULL);
+	assert_int_equal(d.n, 2);
+	assert_int_equal(d.cands[0].why, EXPLAIN_FULL);
+	explain_shadow(&p, ROUTE_RANDOM, w.view, &s, &index);
+	assert_true(s.node.n == 0 && !s.agrees);
+	ask.model = NULL;
+	p = chooser_pick(w.chooser, &ask);
+	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(d.verdict, ROUTE_NONE);
+	assert_int_equal(d.n, 0);
+	world_fini(&w);
+}
+
+static void a_shadow_chooses_from_the_same_and_changes_nothing(void **state)
+{
+	(void)state;
+	struct world w;
+	struct explain_shadow s;
+	size_t index;
+	world_init(&w, 3, ROUTE_LEAST_LOADED);
+	struct choose_ask ask = ask_of(&w);
+	w.shared.cells[0].inflight = 1;
+	w.shared.cells[1].inflight = 2;
+	w.shared.cells[2].inflight = 2;
+	route_record_add(w.shared.record, w.chain, BLOCKS, 2);
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.cands[p.index].slot, 0);
+	explain_shadow(&p, ROUTE_WEIGHTED, w.view, &s, &index);
+	assert_true(cgn_str_is(s.node, "n2") && !s.agrees);
+	assert_string_equal(s.policy, "weighted");
+	assert_int_equal(s.held, BLOCKS);
+	struct route_terms ours, its;
+	route_terms(&p.ask, &p.cands[p.index], &ours);
+	route_terms(&p.ask, &p.cands[index], &its);
+	double cheaper = ours.queue_ms + ours.prefill_ms + ours.fetch_ms + ours.slowdown_ms - its.queue_ms - its.prefill_ms - its.fetch_ms - its.slowdown_ms;
+	assert_float_equal(s.regret_ms, cheaper, 1e-3);
+	assert_true(cheaper > 0);
+	explain_shadow(&p, ROUTE_LEAST_LOADED, w.view, &s, &index);
+	assert_true(s.agrees && s.regret_ms == 0);
+	assert_int_equal(w.shared.cells[2].inflight, 2);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -374,6 +595,11 @@ int main(void)
 		cmocka_unit_test(a_header_is_one_short_line),
 		cmocka_unit_test(too_small_a_ring_is_refused),
 		cmocka_unit_test(an_answer_is_bounded),
+		cmocka_unit_test(the_winner_is_first_then_the_best_and_the_full_last),
+		cmocka_unit_test(costs_are_shown_as_costs),
+		cmocka_unit_test(of_many_the_best_are_kept_and_the_rest_is_counted),
+		cmocka_unit_test(nobody_and_all_full_are_told),
+		cmocka_unit_test(a_shadow_chooses_from_the_same_and_changes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "router/gateway.h"
 
 #define LOOK_LEAST (5 * CGN_MSEC)
+#define LEAST_PIECES 8 /* of an answer whose time per token is told */
 
 static struct cluster_cell *cell_of(const struct gw_req *r)
 {
@@ -13,6 +14,11 @@ static struct cluster_cell *cell_of(const struct gw_req *r)
 double gw_random(struct gw_worker *w)
 {
 	return (double)(gw_next_random(&w->ids) >> 11) * 0x1p-53;
+}
+
+static struct outlier_tally *tally_of(const struct gw_req *r)
+{
+	return &r->w->shared->tallies[r->t.slot];
 }
 
 /* ---- steps, of workers and of the control loop ---- */
@@ -76,22 +82,36 @@ enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *
 
 /* ---- verdicts ---- */
 
-/* Its probe has done what it was for. What becomes of the rest of the answer counts like any other. */
+/* Its probe has done what it was for. What becomes of the rest of the answer counts like any other. The first byte of an answer that is not
+ * streamed comes with its last: that says how long it is. */
 void gw_judge_begun(struct gw_req *r)
 {
-	pulse_beat(&cell_of(r)->pulse, cgn_loop_now(r->w->loop));
+	cgn_nsec now = cgn_loop_now(r->w->loop);
+	pulse_beat(&cell_of(r)->pulse, now);
+	if (r->event_stream)
+		outlier_add_first(tally_of(r), now - r->t.sent_at,
+			(uint64_t)r->t.ticket.new_tokens + r->t.ticket.ahead_tokens);
 	if (r->t.judged || r->t.gate == BREAKER_PASS)
 		return;
 	tell(r, BREAKER_PROBE_OK, BREAKER_FOR_NOTHING);
 	r->t.gate = BREAKER_PASS;
 }
 
+/* What a client that reads slowly makes slow is no measure. */
+static void token_time(const struct gw_req *r)
+{
+	uint32_t decoding = atomic_load_explicit(&cell_of(r)->decoding, memory_order_relaxed);
+	if (r->event_stream && !r->was_paused && r->pieces >= LEAST_PIECES)
+		outlier_add_token(tally_of(r), (r->last_byte - r->first_byte) / (r->pieces - 1), decoding);
+}
+
 void gw_judge_ok(struct gw_req *r)
 {
 	if (r->t.judged)
 		return;
-	gw_judge_begun(r);
 	r->t.judged = true;
+	token_time(r);
+	outlier_add_end(tally_of(r), false);
 	tell(r, BREAKER_OK, BREAKER_FOR_NOTHING);
 }
 
@@ -104,6 +124,7 @@ void gw_judge_bad(struct gw_req *r, enum breaker_failure how)
 		return;
 	}
 	r->t.judged = true;
+	outlier_add_end(tally_of(r), true);
 	tell(r, r->t.gate == BREAKER_PROBE ? BREAKER_PROBE_BAD : BREAKER_FAILED, BREAKER_FOR_NOTHING);
 }
 
@@ -136,6 +157,7 @@ void gw_judge_stalled(struct gw_req *r)
 	if (r->t.judged)
 		return;
 	r->t.judged = true;
+	outlier_add_end(tally_of(r), true);
 	tell(r, BREAKER_TRIP, BREAKER_FOR_STALL);
 }
 
@@ -144,6 +166,7 @@ static void node_stop(struct gw_req *r, cgn_nsec now)
 {
 	pulse_stop(&cell_of(r)->pulse, now);
 	r->t.judged = true;
+	outlier_add_end(tally_of(r), true);
 	tell(r, BREAKER_TRIP, BREAKER_FOR_STALL);
 }
 

@@ -313,6 +313,7 @@ static void tick(struct cgn_timer *t)
 			quiet_look(r, r->cluster->by_slot[i]);
 			breaker_tick(r, r->cluster->by_slot[i]);
 		}
+	router_peers_look(r);
 	for (size_t i = 0; i < r->n_workers; i++)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
 	metric_set(METRIC_OF(CONNECTIONS, "http"), (double)connections);

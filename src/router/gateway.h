@@ -12,6 +12,7 @@
 #include "io/redis/redis.h"
 #include "joint/telemetry/telemetry.h"
 #include "policy/breaker/budget.h"
+#include "policy/breaker/outlier.h"
 #include "policy/cluster/view.h"
 #include "policy/engine/usage.h"
 #include "policy/chooser/chooser.h"
@@ -27,6 +28,7 @@
 struct gw_shared {
 	struct chooser_shared choice; /* its index is written by the control loop */
 	struct tail_table *tails;
+	struct outlier_tally *tallies; /* ROUTE_MAX_NODES */
 	struct limit_table *limits; /* buckets of all workers */
 	struct digest limit_seed;   /* random: names of buckets are hashed with it */
 	_Atomic uint32_t stores_away; /* workers whose Redis is */
@@ -229,8 +231,8 @@ struct gw_req {
 
 	/* answered */
 	int status;
-	bool head_sent, event_stream, paused, ended;
-	uint8_t pieces;             /* relayed, up to 2 */
+	bool head_sent, event_stream, paused, was_paused, ended;
+	uint32_t pieces;            /* relayed */
 	bool counted;               /* by the budget of retries */
 	char last2[2]; /* the last bytes relayed: is an event complete */
 	uint64_t bytes_out;

@@ -132,6 +132,7 @@ static void stop(void **take)
 	kvindex_free(&r->shared.choice.index);
 	route_record_free(&r->shared.choice.record);
 	tail_free(&r->shared.tails);
+	free(r->shared.tallies);
 	limit_table_free(&r->shared.limits);
 	gw_store_cfg_fini(&r->store);
 	heat_free(&r->shared.choice.heat);
@@ -170,6 +171,9 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(state_tls_client(r->cfg, &r->shared.agent_tls, err));
 	CGN_TRY(cluster_new(&r->cluster, err));
 	r->shared.choice.cells = r->cluster->cells;
+	r->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *r->shared.tallies);
+	if (r->shared.tallies == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "tallies of nodes: out of memory");
 	CGN_TRY(index_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->shared.choice.pending, err));

@@ -26,6 +26,7 @@ struct router_watch {
 	cgn_nsec agent_stale, agent_stale_at; /* for how long its source had not heard the engine, when it said so */
 	unsigned repairs_in_a_row;
 	cgn_nsec repair_not_before;
+	struct outlier_window window; /* of its node's tally */
 	enum node_state shown; /* last state that was logged and put on /metrics */
 	char *shown_id;        /* under this id */
 };
@@ -61,6 +62,7 @@ struct router {
 	struct cgn_hook publish;
 	struct cgn_timer tick, sweep;
 	uint64_t shed_shown; /* on /metrics */
+	cgn_nsec peers_turned; /* windows turned over last */
 	uint64_t dice;       /* state of the generator of jitter; 0: not seeded */
 	uint64_t keys_seen; /* fingerprint of the key file's inode, size and time */
 	cgn_nsec started;
@@ -81,6 +83,10 @@ void router_breaker(
 
 /* Since the node's agent told its load. 0: it has not yet. */
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);
+
+/* peers.c: who is worse than others; once a second. */
+void router_peers_open(struct router_watch *w);
+void router_peers_look(struct router *r);
 
 /* watch.c */
 void router_watch_open(struct router *r, const struct cluster_node *n);

@@ -113,6 +113,9 @@ CGN_RC gw_rules_new(
 		r->retry_on |= breaker_failure_bit(cfg->router.retry.on.v[i]);
 	r->retry_budget = cfg->router.retry.budget;
 	r->stall_timeout = cfg->router.stall_timeout;
+	r->failure_share = cfg->router.breaker.failure_share;
+	r->max_ejected = cfg->router.breaker.max_ejected;
+	r->outliers = cfg->router.breaker.outliers;
 	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
 	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg)) {
 		gw_rules_unref(&r);

@@ -54,6 +54,8 @@ struct gw_rules {
 	unsigned retry_on; /* bits of enum breaker_failure */
 	double retry_budget;
 	struct breaker_rules breaker;
+	double failure_share, max_ejected;
+	bool outliers;
 	struct gw_rates rates;  /* of each key; of each address where nobody is asked for one */
 	struct auth_keys *keys; /* owned; NULL: nobody is asked */
 	struct gw_model *models; /* of the configuration, in its order */

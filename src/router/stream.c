@@ -64,8 +64,7 @@ static void count_gap(struct gw_req *r, cgn_nsec now)
 		gw_series_itl(r, now - r->last_byte);
 	if (r->pieces > 0)
 		pulse_gap(pulse, now - r->last_byte);
-	if (r->pieces < 2)
-		r->pieces++;
+	r->pieces++;
 	pulse_beat(pulse, now);
 	r->last_byte = now;
 }
@@ -85,7 +84,7 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 	r->last2[0] = data.n > 1 ? data.p[data.n - 2] : r->last2[1];
 	r->last2[1] = data.p[data.n - 1];
 	if (!r->paused && r->t.call != NULL && http_exchange_over_mark(r->x)) {
-		r->paused = true; /* a slow reader slows the engine, and fills nobody's memory */
+		r->paused = r->was_paused = true; /* a slow reader slows the engine, and fills nobody's memory */
 		grpc_pause(r->t.call);
 	}
 }

@@ -121,6 +121,7 @@ void router_watch_open(struct router *r, const struct cluster_node *n)
 		.backoff = {.first = RETRY_FIRST, .last = RETRY_LAST}};
 	cgn_timer_init(&w->retry, r->loop, on_retry);
 	w->shown = NODE_STATE_COUNT;
+	router_peers_open(w);
 	w->address = cgn_str_dupz(cgn_str_of(n->address));
 	r->watches[n->slot] = w;
 	if (w->address == NULL || !cgn_ok(channel_open(w, &err))) {

@@ -181,6 +181,40 @@ def test_a_client_that_does_not_read_is_not_a_stalled_engine(cluster):
     assert cluster.metric("cgn_stalls_total") == 0
 
 
+# ---- worse than others ----
+
+def busy_until(cluster, what, why):
+    """A load whose requests all end well, until what() is true."""
+    load = Load(cluster, n=6)
+    until(what, why, wait_s=90)
+    load.end()
+    assert not load.ends["broken"] and not load.ends["wrong"], (load.ends, load.wrong)
+    return load
+
+
+def test_a_slow_node_is_taken_out_by_comparison(cluster):
+    up(cluster, ("--decode-ms", "2"), ("--decode-ms", "2"), ("--decode-ms", "20"),
+       router={"router": {"policy": "round_robin"}, "router.breaker": {"open_for": FOREVER}})
+    load = busy_until(cluster, lambda: breaker(cluster, "c")["state"] == "open", lambda: f"c is out: {cluster.status()['nodes']}")
+    why = breaker(cluster, "c")["why"]
+    assert why in ("outlier_token", "outlier_first_byte") and load.ends["answered"] == load.sent
+    assert cluster.metric("cgn_ejections_total", node="c", reason=why) == 1
+    assert breaker(cluster, "a")["state"] == breaker(cluster, "b")["state"] == "closed"
+    assert set(chats(cluster, 6)) == {"a", "b"}
+
+
+@pytest.mark.parametrize("how, fault, settings", [
+    ("outlier_errors", "http500@0.6", {"failures": 0, "failure_share": 0}),
+    ("share", "http500@0.9", {"failures": 0, "outliers": False}),
+])
+def test_a_node_that_fails_often_is_taken_out(cluster, how, fault, settings):
+    up(cluster, FAST, FAST, (*FAST, "--fault", fault),
+       router={"router": {"policy": "round_robin"}, "router.breaker": {"open_for": FOREVER, **settings}})
+    busy_until(cluster, lambda: breaker(cluster, "c")["state"] == "open", lambda: f"c is out: {cluster.status()['nodes']}")
+    assert breaker(cluster, "c")["why"] == how
+    assert breaker(cluster, "a")["state"] == breaker(cluster, "b")["state"] == "closed"
+
+
 # ---- what agents notice ----
 
 def test_an_agent_notices_a_stopped_engine(cluster):

@@ -317,6 +317,7 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.choice.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.choice.record, NULL)));
 	assert_true(cgn_ok(tail_new(1 << 16, &w->shared.tails, NULL)));
+	assert_non_null(w->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *w->shared.tallies));
 	assert_true(cgn_ok(limit_table_new(1 << 10, &w->shared.limits, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
 	struct gw_worker_cfg cfg = {.shared = &w->shared, .http = {.listen = {.addr = "127.0.0.1:0"}}, .prompt_cache = 1 << 20};
@@ -369,6 +370,7 @@ static void world_close(void)
 	kvindex_free(&w->shared.choice.index);
 	route_record_free(&w->shared.choice.record);
 	tail_free(&w->shared.tails);
+	free(w->shared.tallies);
 	limit_table_free(&w->shared.limits);
 	cluster_free(&w->cluster);
 	cgn_buf_fini(&w->body);

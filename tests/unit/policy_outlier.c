@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A fleet is simulated: lengths with heavy tails, queues, noise; and what is ejected is counted. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/breaker/outlier.h"
+
+#define NODES 8
+
+static uint64_t dice = 0x9e3779b97f4a7c15ULL;
+
+static double uniform(void)
+{
+	dice ^= dice << 13;
+	dice ^= dice >> 7;
+	dice ^= dice << 17;
+	return (double)(dice >> 11) * 0x1p-53;
+}
+
+static double normal(void)
+{
+	return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform());
+}
+
+struct fleet {
+	struct outlier_tally tally[NODES];
+	struct outlier_window window[NODES];
+	struct outlier_peer peers[NODES];
+	double slow[NODES], stutter[NODES], fails[NODES], longer[NODES], crowd[NODES];
+	size_t n;
+	bool out[NODES];
+	unsigned ejected[NODES];
+	enum breaker_reason why[NODES];
+};
+
+static void fleet_init(struct fleet *f, size_t n)
+{
+	*f = (struct fleet){.n = n};
+	for (size_t i = 0; i < n; i++)
+		f->slow[i] = f->stutter[i] = f->longer[i] = f->crowd[i] = 1;
+}
+
+/* One request: 30 ms and 0.1 ms a token until its first byte, 20 ms a token and 0.3 ms for each answer beside it. */
+static void request(struct fleet *f, size_t i)
+{
+	double tokens = 200 * f->longer[i] * pow(1 - uniform(), -1 / 1.3); /* Pareto: some are a thousand times the least */
+	double beside = f->crowd[i] * (1 + floor(20 * uniform()));
+	double first = (30 + 0.1 * tokens) * exp(0.6 * normal()) * f->slow[i];
+	double token = (20 + 0.3 * beside) * exp(0.3 * normal()) * f->stutter[i];
+	if (tokens > 1e6)
+		tokens = 1e6;
+	bool failed = uniform() < f->fails[i];
+	outlier_add_end(&f->tally[i], failed);
+	if (failed)
+		return;
+	outlier_add_first(&f->tally[i], (cgn_nsec)(first * 1e6), (uint64_t)tokens);
+	outlier_add_token(&f->tally[i], (cgn_nsec)(token * 1e6), (uint32_t)beside);
+}
+
+static void look(struct fleet *f, double share, bool turn)
+{
+	double scratch[NODES];
+	for (size_t i = 0; i < f->n; i++) {
+		struct outlier_totals now;
+		outlier_read(&f->tally[i], &now);
+		if (f->out[i])
+			outlier_window_reset(&f->window[i], &now);
+		else if (turn)
+			outlier_window_turn(&f->window[i], &now);
+		outlier_window_get(&f->window[i], &now, &f->peers[i].recent);
+		f->peers[i].out = f->out[i];
+	}
+	outlier_judge(f->peers, f->n, share, scratch);
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->peers[i].verdict == BREAKER_FOR_NOTHING)
+			continue;
+		f->ejected[i]++;
+		f->why[i] = f->peers[i].verdict;
+	}
+}
+
+/* |seconds| of it, |rate| requests a second and node. */
+static void run(struct fleet *f, unsigned seconds, unsigned rate, bool eject)
+{
+	for (unsigned s = 0; s < seconds; s++) {
+		for (size_t i = 0; i < f->n; i++)
+			for (unsigned k = 0; k < rate && !f->out[i]; k++)
+				request(f, i);
+		look(f, 0.3, s % 10 == 9);
+		for (size_t i = 0; i < f->n && eject; i++)
+			f->out[i] = f->out[i] || f->peers[i].verdict != BREAKER_FOR_NOTHING;
+	}
+}
+
+static unsigned all_ejected(const struct fleet *f)
+{
+	unsigned n = 0;
+	for (size_t i = 0; i < f->n; i++)
+		n += f->ejected[i];
+	return n;
+}
+
+static void equal_nodes_are_never_ejected(void **state)
+{
+	(void)state;
+	struct fleet f;
+	fleet_init(&f, NODES);
+	run(&f, 12500, 1, false); /* 10^5 requests; windows hold little more than the least */
+	assert_int_equal(all_ejected(&f), 0);
+	run(&f, 1500, 10, false);
+	assert_int_equal(all_ejected(&f), 0);
+	fleet_init(&f, 3);
+	run(&f, 15000, 2, false);
+	assert_int_equal(all_ejected(&f), 0);
+}
+
+static void long_prompts_and_many_answers_are_no_fault(void **state)
+{
+	(void)state;
+	struct fleet f;
+	fleet_init(&f, NODES);
+	f.longer[2] = 20;
+	f.crowd[5] = 8;
+	run(&f, 3000, 4, false);
+	assert_int_equal(all_ejected(&f), 0);
+}
+
+static void a_slow_node_is_ejected_and_the_others_stay(void **state)
+{
+	(void)state;
+	struct fleet f;
+	for (size_t n = 3; n <= NODES; n += 5) {
+		fleet_init(&f, n);
+		run(&f, 60, 4, true);
+		f.slow[1] = 5;
+		run(&f, 60, 4, true);
+		assert_int_equal(all_ejected(&f), 1);
+		assert_int_equal(f.ejected[1], 1);
+		assert_int_equal(f.why[1], BREAKER_FOR_FIRST);
+	}
+	fleet_init(&f, NODES);
+	f.stutter[4] = 5;
+	run(&f, 60, 4, true);
+	assert_int_equal(all_ejected(&f), 1);
+	assert_int_equal(f.why[4], BREAKER_FOR_TOKENS);
+	fleet_init(&f, NODES);
+	f.fails[7] = 0.5;
+	for (size_t i = 0; i < 7; i++)
+		f.fails[i] = 0.02;
+	run(&f, 60, 4, true);
+	assert_int_equal(all_ejected(&f), 1);
+	assert_int_equal(f.why[7], BREAKER_FOR_ERRORS);
+}
+
+static void one_that_recovers_returns_and_stays(void **state)
+{
+	(void)state;
+	struct fleet f;
+	fleet_init(&f, NODES);
+	f.slow[1] = 5;
+	run(&f, 60, 4, true);
+	assert_true(f.out[1]);
+	f.out[1] = false; /* its probe did well, and it is as slow as before */
+	run(&f, 60, 4, true);
+	assert_int_equal(f.ejected[1], 2);
+	f.slow[1] = 1;
+	f.out[1] = false;
+	run(&f, 300, 4, true);
+	assert_int_equal(f.ejected[1], 2);
+	assert_int_equal(all_ejected(&f), 2);
+}
+
+static void no_more_than_a_share_is_ejected_and_the_worst_first(void **state)
+{
+	(void)state;
+	struct fleet f;
+	fleet_init(&f, NODES);
+	f.slow[0] = 6;
+	f.slow[3] = 40;
+	f.slow[6] = 15;
+	run(&f, 40, 4, true);
+	assert_int_equal(all_ejected(&f), 2); /* 0.3 of 8 */
+	assert_true(f.out[3] && f.out[6]);
+	fleet_init(&f, 3);
+	f.slow[0] = 10;
+	run(&f, 40, 4, true);
+	assert_true(f.out[0]); /* 0.3 of 3 is none, and one may always be */
+	f.slow[1] = 10;
+	run(&f, 40, 4, true);
+	assert_false(f.out[1]);
+	fleet_init(&f, 2);
+	f.slow[0] = 50;
+	f.fails[0] = 0.9;
+	run(&f, 40, 4, true);
+	assert_int_equal(all_ejected(&f), 0); /* who of the two is odd? */
+}
+
+static void too_few_requests_say_nothing(void **state)
+{
+	(void)state;
+	struct fleet f;
+	fleet_init(&f, NODES);
+	for (size_t i = 0; i < NODES; i++)
+		for (unsigned k = 0; k < (i == 1 ? OUTLIER_REQUESTS - 1 : 200); k++) {
+			f.slow[i] = i == 1 ? 30 : 1;
+			request(&f, i);
+		}
+	look(&f, 0.3, false);
+	assert_int_equal(all_ejected(&f), 0);
+	for (int k = 0; k < 5; k++)
+		request(&f, 1);
+	look(&f, 0.3, false);
+	assert_int_equal(f.ejected[1], 1);
+}
+
+static void windows_forget_and_totals_may_wrap(void **state)
+{
+	(void)state;
+	struct outlier_window w = {0};
+	struct outlier_totals now = {0}, got;
+	now.ended = UINT32_MAX - 5;
+	now.first[2] = (struct outlier_class){UINT32_MAX, UINT32_MAX - 10};
+	outlier_window_reset(&w, &now);
+	now.ended += 20;
+	now.first[2].n += 3;
+	now.first[2].sum += 100;
+	outlier_window_get(&w, &now, &got);
+	assert_int_equal(got.ended, 20);
+	assert_int_equal(got.first[2].n, 3);
+	assert_int_equal(got.first[2].sum, 100);
+	for (int i = 0; i < 2; i++) {
+		outlier_window_turn(&w, &now);
+		outlier_window_get(&w, &now, &got);
+		assert_int_equal(got.ended, 20); /* of two turns at least */
+	}
+	outlier_window_turn(&w, &now);
+	outlier_window_get(&w, &now, &got);
+	assert_int_equal(got.ended, 0);
+}
+
+static void a_share_of_failures_needs_no_peers(void **state)
+{
+	(void)state;
+	struct outlier_totals t = {.ended = OUTLIER_REQUESTS, .failed = OUTLIER_REQUESTS / 2};
+	assert_true(outlier_fails(&t, 0.5));
+	assert_false(outlier_fails(&t, 0.6));
+	assert_false(outlier_fails(&t, 0));
+	t.ended--;
+	assert_false(outlier_fails(&t, 0.5));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(equal_nodes_are_never_ejected),
+		cmocka_unit_test(long_prompts_and_many_answers_are_no_fault),
+		cmocka_unit_test(a_slow_node_is_ejected_and_the_others_stay),
+		cmocka_unit_test(one_that_recovers_returns_and_stays),
+		cmocka_unit_test(no_more_than_a_share_is_ejected_and_the_worst_first),
+		cmocka_unit_test(too_few_requests_say_nothing),
+		cmocka_unit_test(windows_forget_and_totals_may_wrap),
+		cmocka_unit_test(a_share_of_failures_needs_no_peers),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -25,6 +25,20 @@ const struct engine_ops *engine_ops_named(struct cgn_str kind)
 	return NULL;
 }
 
+const struct engine_resume *engine_resume_named(struct cgn_str name)
+{
+	static const struct engine_resume rows[] = {
+		{.name = "sim", .shape = ENGINE_RESUME_CONTINUE, .event_is_token = true, .text_default = 16},
+		{.name = "llama_cpp", .shape = ENGINE_RESUME_PREFILL, .event_is_token = true},
+		{.name = "continue", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
+		{.name = "prefill", .shape = ENGINE_RESUME_PREFILL, .text_default = 16},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		if (cgn_str_is(name, rows[i].name))
+			return &rows[i];
+	return NULL;
+}
+
 bool engine_lacks(const struct engine_ops *ops, struct cgn_str path)
 {
 	struct cgn_str rest = path, bare = cgn_str_split(&rest, '?');

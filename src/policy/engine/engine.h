@@ -59,6 +59,24 @@ struct engine_source { /* a GET whose answer tells of load; several add up */
 };
 #define ENGINE_MAX_SOURCES 2
 
+/* How an engine goes on with an answer that another one began: none repeats what it is given, and all begin at its very end.
+ *   | kind          | chat                                                            | read at                              |
+ *   | sim           | continue_final_message, as vLLM                                 |                                      |
+ *   | llama_cpp     | an assistant's message at the end is continued                  | 0.7.0, asked                         |
+ *   | openai_compat | engine.resume says: "continue" (vLLM, SGLang), "prefill" or "none" | vLLM 0.26, SGLang 0.5: documentation |
+ * A text completion goes on from prompt and text in any of them. */
+enum engine_resume_shape {
+	ENGINE_RESUME_CONTINUE, /* the assistant's message, "continue_final_message": true, "add_generation_prompt": false */
+	ENGINE_RESUME_PREFILL,  /* the assistant's message */
+};
+struct engine_resume {
+	const char *name; /* as nodes tell it */
+	enum engine_resume_shape shape;
+	bool event_is_token;   /* each streamed event with text is one token */
+	uint32_t text_default; /* max_tokens of a text completion that sets none; 0: as long as it likes */
+};
+const struct engine_resume *engine_resume_named(struct cgn_str name); /* NULL: it can't, or the name is not known here */
+
 struct engine_tokens_ops;
 struct engine_ops {
 	int kind;            /* ENGINE_* of the configuration */
@@ -74,6 +92,7 @@ struct engine_ops {
 	const char *const *
 		lacks; /* paths, without query, that this version certainly has not; NULL-terminated, or NULL */
 	const struct engine_tokens_ops *tokens; /* how it tells token ids (tokens.h); NULL: it can't */
+	const char *(*resume)(const struct config_engine *e); /* name of its struct engine_resume; "": it can't continue */
 };
 const struct engine_ops *engine_ops_of(int kind); /* never NULL for a kind of the configuration */
 const struct engine_ops *engine_ops_named(struct cgn_str kind); /* as nodes name it; NULL: not known here */

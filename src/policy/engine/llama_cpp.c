@@ -113,6 +113,12 @@ static const struct engine_tokens_ops tokens = {
 	.text = {{"/tokenize", ask_text, engine_read_tokens}},
 };
 
+static const char *resume(const struct config_engine *e)
+{
+	(void)e;
+	return "llama_cpp";
+}
+
 const struct engine_ops engine_llama_cpp = {
 	.kind = ENGINE_LLAMA_CPP,
 	.read_at = "llama.cpp 0.7.0 (build 11669)",
@@ -124,4 +130,5 @@ const struct engine_ops engine_llama_cpp = {
 	.sources = {{"/metrics", read_metrics}, {"/slots", read_slots}},
 	.lacks = lacks,
 	.tokens = &tokens,
+	.resume = resume,
 };

@@ -22,6 +22,12 @@ static enum engine_health health(int status)
 	return ENGINE_HEALTH_DOWN;
 }
 
+/* Which of them it is can't be seen from outside. */
+static const char *resume(const struct config_engine *e)
+{
+	return e->resume == RESUME_NONE ? "" : config_enum_text(e->resume);
+}
+
 const struct engine_ops engine_openai_compat = {
 	.kind = ENGINE_OPENAI_COMPAT,
 	.read_at = "OpenAI API reference, 2026-11; metrics of vLLM 0.26",
@@ -31,4 +37,5 @@ const struct engine_ops engine_openai_compat = {
 	.health = health,
 	.sources = {{"/metrics", engine_read_vllm}},
 	.tokens = &engine_tokens_maybe,
+	.resume = resume,
 };

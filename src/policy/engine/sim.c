@@ -11,6 +11,12 @@ static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, st
 	return engine_argv_done(out, err);
 }
 
+static const char *resume(const struct config_engine *e)
+{
+	(void)e;
+	return "sim";
+}
+
 const struct engine_ops engine_sim = {
 	.kind = ENGINE_SIM,
 	.read_at = "cgn-sim of this repository",
@@ -21,4 +27,5 @@ const struct engine_ops engine_sim = {
 	.health = engine_health_plain,
 	.sources = {{"/metrics", engine_read_vllm}},
 	.tokens = &engine_tokens_vllm,
+	.resume = resume,
 };

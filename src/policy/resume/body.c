@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which requests can be taken up again, and the request that does so. */
+#include "base/core/err.h"
+#include "policy/resume/resume_priv.h"
+
+static bool is_there(struct json_val v)
+{
+	return v.raw.p != NULL && v.type != JSON_NULL;
+}
+
+static bool is_true(struct json_val v)
+{
+	return v.raw.p != NULL && json_bool(v, false);
+}
+
+static bool is_text(struct json_val v, const char *z)
+{
+	return v.type == JSON_STRING && v.raw.n == strlen(z) + 2 && memcmp(v.raw.p + 1, z, v.raw.n - 2) == 0;
+}
+
+/* ---- what stands against it ---- */
+
+/* Absent, null, or 1. */
+static bool is_one(struct json_val v)
+{
+	uint64_t n = 0;
+	return !is_there(v) || (json_u64(v, &n) && n == 1);
+}
+
+static const char *refuse_count(struct json_val body)
+{
+	static const char *const keys[] = {"n", "best_of"};
+	struct json_val v[CGN_COUNT(keys)];
+	json_pick(body, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < CGN_COUNT(keys); i++)
+		if (!is_one(v[i]))
+			return RESUME_LACKS_SEVERAL;
+	return NULL;
+}
+
+static const char *refuse_logprobs(struct json_val body)
+{
+	static const char *const keys[] = {"logprobs", "top_logprobs", "prompt_logprobs", "n_probs", "return_token_ids",
+		"return_tokens_as_token_ids", "return_tokens", "echo"};
+	struct json_val v[CGN_COUNT(keys)];
+	json_pick(body, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < CGN_COUNT(keys); i++)
+		if (is_there(v[i]) && (v[i].type != JSON_BOOL || is_true(v[i])))
+			return RESUME_LACKS_LOGPROBS;
+	return NULL;
+}
+
+/* Whatever makes the engine follow a grammar: by vLLM's, SGLang's and llama.cpp's names; a forced tool call is one too. */
+static const char *refuse_grammar(struct json_val body)
+{
+	static const char *const keys[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "regex",
+		"ebnf", "grammar", "json_schema", "suffix", "use_beam_search", "modalities", "audio", "prompt_embeds"};
+	struct json_val v[CGN_COUNT(keys)], format, type, choice;
+	json_pick(body, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < CGN_COUNT(keys); i++)
+		if (is_there(v[i]) && (v[i].type != JSON_BOOL || is_true(v[i])))
+			return RESUME_LACKS_GRAMMAR;
+	if (json_get(body, "response_format", &format) && is_there(format) && !(json_get(format, "type", &type) && is_text(type, "text")))
+		return RESUME_LACKS_GRAMMAR;
+	if (json_get(body, "tool_choice", &choice) && is_there(choice) && !is_text(choice, "auto") && !is_text(choice, "none"))
+		return RESUME_LACKS_GRAMMAR;
+	return NULL;
+}
+
+static const char *refuse_chat(struct json_val body)
+{
+	struct json_val messages, message, last = {0}, role, flag;
+	if (!json_get(body, "messages", &messages) || messages.type != JSON_ARRAY)
+		return RESUME_LACKS_SHAPE;
+	for (struct json_iter it = json_iter_of(messages); json_next_elem(&it, &message);)
+		last = message;
+	if (last.type != JSON_OBJECT || last.raw.p == NULL || !json_get(last, "role", &role))
+		return RESUME_LACKS_SHAPE;
+	if (is_text(role, "assistant") || (json_get(body, "continue_final_message", &flag) && is_true(flag)) ||
+		(json_get(body, "add_generation_prompt", &flag) && is_there(flag) && !is_true(flag)))
+		return RESUME_LACKS_PREFILL;
+	return NULL;
+}
+
+/* A string, or a list of one. */
+static const char *find_prompt(struct json_val body, struct json_val *prompt)
+{
+	if (!json_get(body, "prompt", prompt))
+		return RESUME_LACKS_SHAPE;
+	if (prompt->type == JSON_ARRAY) {
+		struct json_iter it = json_iter_of(*prompt);
+		struct json_val more;
+		if (!json_next_elem(&it, prompt))
+			return RESUME_LACKS_SHAPE;
+		if (prompt->type == JSON_STRING && json_next_elem(&it, &more))
+			return RESUME_LACKS_SEVERAL;
+	}
+	return prompt->type == JSON_STRING ? NULL : RESUME_LACKS_IDS;
+}
+
+const char *resume_refusal(enum prompt_api api, struct json_val body)
+{
+	struct json_val prompt;
+	const char *why = NULL;
+	if ((api != PROMPT_CHAT && api != PROMPT_COMPLETIONS) || !json_get_bool(body, "stream", false))
+		return RESUME_LACKS_API;
+	if ((why = refuse_count(body)) != NULL || (why = refuse_logprobs(body)) != NULL || (why = refuse_grammar(body)) != NULL)
+		return why;
+	return api == PROMPT_CHAT ? refuse_chat(body) : find_prompt(body, &prompt);
+}
+
+/* ---- the request that goes on ---- */
+
+static const char *const limit_keys[] = {"max_completion_tokens", "max_tokens", "n_predict"};
+
+/* The least of those that the body sets, else what its engine goes by; 0: none that we know. */
+static uint64_t limit_of(const struct resume *s, struct json_val body)
+{
+	struct json_val v[CGN_COUNT(limit_keys)];
+	uint64_t least = 0, n = 0;
+	json_pick(body, limit_keys, CGN_COUNT(limit_keys), v);
+	for (size_t i = 0; i < CGN_COUNT(limit_keys); i++)
+		if (is_there(v[i]) && json_u64(v[i], &n) && n > 0 && (least == 0 || n < least))
+			least = n;
+	if (least == 0 && s->api == PROMPT_COMPLETIONS && s->how != NULL)
+		return s->how->text_default;
+	return least;
+}
+
+static void put_limit(struct edits *e, struct json_val body, uint64_t limit, struct cgn_buf *more)
+{
+	struct json_val v[CGN_COUNT(limit_keys)];
+	uint64_t n = 0;
+	bool any = false;
+	json_pick(body, limit_keys, CGN_COUNT(limit_keys), v);
+	for (size_t i = 0; i < CGN_COUNT(limit_keys); i++) {
+		if (!is_there(v[i]) || !json_u64(v[i], &n))
+			continue;
+		edit_u64(e, v[i].raw, limit);
+		any = true;
+	}
+	if (!any)
+		cgn_buf_fmt(more, ",\"max_tokens\":%llu", (unsigned long long)limit);
+}
+
+static void put_least(struct edits *e, struct json_val body, uint64_t base)
+{
+	struct json_val v;
+	uint64_t n = 0;
+	if (json_get(body, "min_tokens", &v) && json_u64(v, &n) && n > 0)
+		edit_u64(e, v.raw, n > base ? n - base : 0);
+}
+
+static void put_flag(struct edits *e, struct json_val body, const char *key, bool value, struct cgn_buf *more)
+{
+	struct json_val v;
+	const char *text = value ? "true" : "false";
+	if (json_get(body, key, &v))
+		edit_put(e, v.raw, cgn_str_of(text));
+	else
+		cgn_buf_fmt(more, ",\"%s\":%s", key, text);
+}
+
+/* The text as it stands inside of a JSON string. */
+static void put_escaped(struct cgn_buf *b, struct cgn_str text)
+{
+	struct json_out j = json_out_to(b);
+	json_put_str(&j, text);
+}
+
+static void put_message(struct resume *s, struct edits *e, struct json_val body, struct cgn_buf *store)
+{
+	struct json_val messages = {0};
+	CGN_MUST(json_get(body, "messages", &messages));
+	cgn_buf_putz(store, ",{\"role\":\"assistant\",\"content\":");
+	put_escaped(store, resume_text(s));
+	cgn_buf_char(store, '}');
+	edit_put(e, (struct cgn_str){messages.raw.p + messages.raw.n - 1, 0}, cgn_buf_view(store));
+}
+
+static void put_prompt(struct resume *s, struct edits *e, struct json_val body, struct cgn_buf *store)
+{
+	struct json_val prompt = {0};
+	CGN_MUST(find_prompt(body, &prompt) == NULL);
+	put_escaped(store, resume_text(s));
+	if (store->n >= 2) /* without its quotes; less: out of memory, which |out| will show too */
+		edit_put(e, (struct cgn_str){prompt.raw.p + prompt.raw.n - 1, 0}, (struct cgn_str){store->p + 1, store->n - 2});
+}
+
+static void put_more(struct edits *e, struct json_val body, const struct cgn_buf *more)
+{
+	if (more->n > 0)
+		edit_put(e, (struct cgn_str){body.raw.p + body.raw.n - 1, 0}, cgn_buf_view(more));
+}
+
+void resume_body(struct resume *s, struct json_val body, const struct engine_resume *how, struct cgn_buf *out)
+{
+	CGN_LIVE(s, RESUME_TAG);
+	CGN_MUST(s->lost == NULL && (how != NULL || s->kept == 0));
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf store = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf more = {0};
+	struct edits e = {.doc = body.raw};
+	uint64_t limit = limit_of(s, body);
+	s->base = s->kept > 0 ? s->kept_tokens : 0;
+	s->swallow = s->finished || (limit > 0 && s->tokens >= limit);
+	if (s->swallow)
+		put_limit(&e, body, 1, &more);
+	else if (limit > 0 && s->base > 0)
+		put_limit(&e, body, limit - s->base, &more);
+	if (s->base > 0)
+		put_least(&e, body, s->base);
+	if (s->kept > 0 && s->api == PROMPT_COMPLETIONS)
+		put_prompt(s, &e, body, &store);
+	if (s->kept > 0 && s->api == PROMPT_CHAT) {
+		put_message(s, &e, body, &store);
+		if (how->shape == ENGINE_RESUME_CONTINUE)
+			put_flag(&e, body, "continue_final_message", true, &more);
+		if (how->shape == ENGINE_RESUME_CONTINUE)
+			put_flag(&e, body, "add_generation_prompt", false, &more);
+	}
+	put_more(&e, body, &more);
+	edit_apply(&e, out);
+	out->bad = out->bad || store.bad || more.bad;
+}

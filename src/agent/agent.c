@@ -33,7 +33,8 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->kv_blocks_total = e->load.kv_blocks_total;
 	m->kv_block_tokens = e->load.kv_block_tokens;
 	m->residency = e->residency_text;
-	return m->kind != NULL ? m : NULL;
+	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
+	return m->kind != NULL && m->resume != NULL ? m : NULL;
 }
 
 /* A node in the scratch arena; NULL when that is too small. */

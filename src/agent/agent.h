@@ -56,6 +56,7 @@ struct engine {
 	uint32_t tag;
 	struct agent *agent;
 	const struct engine_ops *ops;
+	const char *resume; /* how it goes on with an answer: engine.h; static */
 	char name[65];
 	struct engine_url url;
 	struct cgn_arena arena; /* argv, env: what must outlive a reload of the configuration */

@@ -290,7 +290,7 @@ CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct e
 {
 	const struct config_engine *ce = &cfg->engines[i];
 	const struct engine_ops *ops = engine_ops_of(ce->kind);
-	*e = (struct engine){.tag = ENGINE_TAG, .agent = a, .ops = ops};
+	*e = (struct engine){.tag = ENGINE_TAG, .agent = a, .ops = ops, .resume = ops->resume(ce)};
 	(void)cgn_str_copyz(e->name, sizeof e->name, cgn_str_of(ce->name));
 	cgn_arena_init(&e->arena, (size_t)1024 * 1024);
 	cgn_arena_init(&e->models_arena, (size_t)1024 * 1024);

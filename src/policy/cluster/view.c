@@ -14,6 +14,7 @@ struct pair {
 	struct cgn_str model;
 	const struct view_node *node;
 	const struct engine_tokens_ops *tokens;
+	const struct engine_resume *resume;
 	bool ready;
 };
 
@@ -85,6 +86,7 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 				out[n++] = (struct pair){.model = cgn_str_of(info->engines[e]->models[m]),
 					.node = &v->nodes[i],
 					.tokens = engine_tokens_of(cgn_str_of(info->engines[e]->kind)),
+					.resume = engine_resume_named(cgn_str_of(info->engines[e]->resume)),
 					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
 	}
 	return n;
@@ -96,7 +98,8 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
 	const struct view_node **ready = cgn_arena_get(&v->arena, n * sizeof *ready);
 	const struct engine_tokens_ops **tokens = cgn_arena_get(&v->arena, n * sizeof *tokens);
-	if (n > 0 && (v->models == NULL || ready == NULL || tokens == NULL))
+	const struct engine_resume **resume = cgn_arena_get(&v->arena, n * sizeof *resume);
+	if (n > 0 && (v->models == NULL || ready == NULL || tokens == NULL || resume == NULL))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
@@ -105,6 +108,7 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 			m->name = cgn_arena_str(&v->arena, pairs[i].model);
 			m->ready = ready;
 			m->tokens = tokens;
+			m->resume = resume;
 			if (m->name.p == NULL)
 				return false;
 		}
@@ -113,9 +117,11 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 		if (!pairs[i].ready || (m->n_ready > 0 && m->ready[m->n_ready - 1] == pairs[i].node))
 			continue;
 		m->tokens[m->n_ready] = pairs[i].tokens;
+		m->resume[m->n_ready] = pairs[i].resume;
 		m->ready[m->n_ready++] = pairs[i].node;
 		ready++;
 		tokens++;
+		resume++;
 	}
 	return true;
 }

@@ -22,6 +22,7 @@ struct view_model {
 	struct cgn_str name;
 	const struct view_node **ready; /* take requests for it now; ascending by slot */
 	const struct engine_tokens_ops **tokens; /* beside ready: how that node's engine tells token ids; NULL: it can't */
+	const struct engine_resume **resume; /* beside ready: how that node's engine goes on with an answer; NULL: it can't */
 	size_t n_ready;
 	bool tokenizes;     /* some engine that has it tells token ids, ready or not */
 	bool may_tokenize; /* or may */

@@ -34,8 +34,8 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 {
 	if (!text_ok(e->name, 128) || !text_ok(e->kind, 64))
 		return CGN_FAIL(err, INVALID, "Engine: name or kind is no short UTF-8 text");
-	if (!text_ok(e->residency, 512))
-		return CGN_FAIL(err, INVALID, "Engine.residency: no short UTF-8 text");
+	if (!text_ok(e->residency, 512) || !text_ok(e->resume, 64))
+		return CGN_FAIL(err, INVALID, "Engine: residency or resume is no short UTF-8 text");
 	if (e->n_models > PROTO_MAX_MODELS)
 		return CGN_FAIL(err, INVALID, "Engine.models: %zu models, at most %d are taken", e->n_models,
 			PROTO_MAX_MODELS);

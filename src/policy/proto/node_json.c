@@ -59,6 +59,7 @@ static void put_engine(struct json_out *o, const Cognitora__V1__Engine *e)
 	put_u64(o, "kvBlocksTotal", e->kv_blocks_total);
 	put_u32(o, "kvBlockTokens", e->kv_block_tokens);
 	put_text(o, "residency", e->residency);
+	put_text(o, "resume", e->resume);
 	json_close(o, '}');
 }
 
@@ -239,6 +240,7 @@ static Cognitora__V1__Engine *get_engine(struct reader *r, struct json_val o)
 	e->kv_blocks_total = get_u64(r, o, "kvBlocksTotal", "kv_blocks_total", UINT64_MAX);
 	e->kv_block_tokens = (uint32_t)get_u64(r, o, "kvBlockTokens", "kv_block_tokens", UINT32_MAX);
 	get_text(r, o, "residency", &e->residency);
+	get_text(r, o, "resume", &e->resume);
 	return e;
 }
 

@@ -198,7 +198,7 @@ static void count_tokens(struct gw_req *r)
 		metric_add(w->prompt_tokens, u->prompt_tokens);
 	if (u->has_completion)
 		metric_add(w->completion_tokens, u->completion_tokens);
-	if (u->has_prompt && r->t.predicted != NULL && r->status == 200)
+	if (u->has_prompt && r->t.predicted != NULL && r->status == 200 && r->resumes == 0)
 		cache_learn(r);
 }
 
@@ -212,7 +212,8 @@ static int final_status(const struct gw_req *r)
 
 static const char *final_outcome(const struct gw_req *r, int status)
 {
-	return r->outcome != NULL ? r->outcome : status == 499 ? "client_gone" : status == 408 ? "client_slow" : "ok";
+	const char *fine = r->resumes > 0 ? "resumed" : "ok";
+	return r->outcome != NULL ? r->outcome : status == 499 ? "client_gone" : status == 408 ? "client_slow" : fine;
 }
 
 static void access_log(const struct gw_req *r, int status, const char *outcome, cgn_nsec now)
@@ -224,6 +225,7 @@ static void access_log(const struct gw_req *r, int status, const char *outcome, 
 		F_DUR("ttft", r->first_byte > 0 ? r->first_byte - r->started : 0),
 		F_DUR("total", now - r->started), F_DUR("pick", r->took), F_U64("blocks_held", r->held),
 		F_U64("blocks", r->blocks), F_U64("tries", r->tries), F_STR("retried", r->last_retry),
+		F_U64("resumes", r->resumes),
 		F_U64("prompt_tokens", r->usage.prompt_tokens),
 		F_U64("completion_tokens", r->usage.completion_tokens),
 		F_U64("cached_tokens", r->usage.cached_tokens), F_U64("cached_predicted", r->cached_predicted),

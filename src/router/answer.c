@@ -56,6 +56,12 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 	va_start(ap, fmt);
 	(void)vsnprintf(message, sizeof message, fmt, ap);
 	va_end(ap);
+	if (r->head_sent) { /* the client has half an answer: nobody goes on with it */
+		struct cgn_err why = {.code = CGN_UNAVAILABLE};
+		(void)cgn_str_copyz(why.msg, sizeof why.msg, cgn_str_of(message));
+		gw_resume_failed(how->code);
+		return gw_cut(r, &why);
+	}
 	gw_error_json(&b, how, message);
 	size_t n = common_fields(r, f);
 	(void)snprintf(seconds, sizeof seconds, "%u", how->retry_after);

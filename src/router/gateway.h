@@ -36,6 +36,7 @@ struct gw_shared {
 	uint64_t started_unix;
 	uint64_t instance; /* random, not 0: this run of this router, for agents' shares */
 	_Atomic uint64_t body_bytes; /* of request bodies in memory */
+	_Atomic uint64_t resume_bytes; /* kept for requests whose answers may have to be gone on with */
 	_Atomic bool draining;
 };
 
@@ -53,6 +54,7 @@ struct gw_link {
 	struct cgn_grave grave;
 };
 
+struct gw_resume;
 struct gw_series; /* metric cells of one model */
 struct gw_limits; /* limit.c: what a request has reserved */
 struct gw_store;  /* limit_store.c: where routers share limits */
@@ -154,6 +156,7 @@ struct gw_try {
 	enum breaker_gate gate; /* BREAKER_PROBE: it is the probe; BREAKER_SHUT: sent although */
 	bool judged;            /* its node's breaker was told how it ended */
 	bool head_seen, closed;
+	bool events; /* it answers with an event stream */
 	struct cgn_str first_data; /* p != NULL while its first bytes are at hand; borrowed */
 	struct cgn_err why;        /* once closed */
 	int status;
@@ -181,7 +184,7 @@ struct gw_req {
 	/* asked */
 	const struct gw_route_row *route;
 	cgn_nsec started;
-	struct cgn_str id, method, path, pin, session, peer;
+	struct cgn_str id, method, path, pin, session, peer, resume_asked;
 	struct cgn_str set_cookie; /* to keep the session by; empty: none */
 	struct proto_header *headers; /* what the engine gets to see */
 	size_t n_headers;
@@ -222,6 +225,9 @@ struct gw_req {
 	uint32_t tries;
 	struct gw_try t;
 	const char *last_retry; /* reason, for the log; NULL: none */
+	struct gw_resume *resume; /* NULL: what is cut stays cut */
+	const char *unresumable;  /* why, though it was asked for */
+	uint32_t resumes;         /* other engines went on with its answer, so often */
 
 	/* explained */
 	bool explain;            /* the client asks */
@@ -317,6 +323,28 @@ void gw_relay(struct gw_req *r, struct cgn_str data);
 bool gw_session_take(struct gw_req *r, const struct http_head *h);
 #define GW_SESSION_FIELDS 1 /* at most, of an answer's head */
 size_t gw_session_fields(const struct gw_req *r, struct http_field *out);
+/* The answer has begun and can't be gone on with: an error event, or a cut body. Leaves the request in GW_ANSWER. */
+enum gw_step gw_cut(struct gw_req *r, const struct cgn_err *why);
+void gw_relay_bytes(struct gw_req *r, struct cgn_str data);
+
+/* resume.c: another engine goes on with an answer. */
+/* Is that asked for, and can it be? False: refused. |body|: of r->body. */
+bool gw_resume_open(struct gw_req *r, struct json_val body);
+void gw_resume_drop(struct gw_req *r);
+/* The answer begins: keep what it takes, instead of dropping it. */
+void gw_resume_keep(struct gw_req *r);
+void gw_resume_relay(struct gw_req *r, struct cgn_str data);
+/* The engine ended in good order. */
+void gw_resume_flush(struct gw_req *r);
+/* It died: true when another one shall go on (then it is in GW_ROUTE), or nothing is missing (GW_ANSWER). */
+bool gw_resume_try(struct gw_req *r);
+/* Slots that can't go on with it, those that were tried among them; |*n| as it is now. */
+const uint16_t *gw_resume_excluded(struct gw_req *r, size_t *n);
+/* Before it is sent to |node|: how that one continues, and its body. False: no memory. */
+bool gw_resume_send(struct gw_req *r, const struct view_node *node);
+/* Its first bytes are there. */
+void gw_resume_begin(struct gw_req *r);
+void gw_resume_failed(const char *code); /* nobody goes on with it: why, as a refusal would say */
 
 /* answer.c: our own answers. All leave the request in GW_ANSWER. */
 struct gw_refusal {

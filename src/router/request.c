@@ -153,6 +153,7 @@ static bool head_take(struct gw_req *r, const struct http_head *h)
 	return r->method.p != NULL && r->path.p != NULL && r->peer.p != NULL &&
 	       id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
 	       field_take(r, h, "x-cgn-node", &r->pin) && gw_session_take(r, h) &&
+	       field_take(r, h, "x-cgn-resume", &r->resume_asked) &&
 	       field_take(r, h, "authorization", &r->authorization) &&
 	       field_take(r, h, "x-api-key", &r->api_key);
 }
@@ -166,6 +167,7 @@ static void req_release(struct cgn_grave *g)
 /* After this turn, so that callbacks that are already under way do not meet reused memory. */
 static void req_bury(struct gw_req *r)
 {
+	gw_resume_drop(r);
 	gw_body_drop(r);
 	usage_tail_fini(&r->tail);
 	cgn_arena_fini(&r->work);

@@ -94,14 +94,18 @@ static enum gw_step body_parse(struct gw_req *r)
 	r->stream = json_get_bool(body, "stream", false);
 	r->several = is_several(body);
 	r->answer_tokens = most_tokens(body);
+	if (!gw_resume_open(r, body))
+		return STEP_AGAIN;
 	r->parsed = true;
 	gw_tokens_start(r, body, row);
 	return STEP_AGAIN;
 }
 
 /* What the chooser is asked. Borrows from the request. */
-static struct choose_ask ask_of(const struct gw_req *r)
+static struct choose_ask ask_of(struct gw_req *r)
 {
+	size_t n_excluded = r->tries;
+	const uint16_t *excluded = r->head_sent ? gw_resume_excluded(r, &n_excluded) : r->excluded;
 	const struct gw_worker *w = r->w;
 	const struct view_node *pinned = r->pin.n > 0 ? view_node_find(w->view, r->pin) : NULL;
 	return (struct choose_ask){
@@ -117,8 +121,8 @@ static struct choose_ask ask_of(const struct gw_req *r)
 		.embeds = r->route->scope == AUTH_EMBED,
 		.session = r->session.n > 0 ? route_hash(r->session.p, r->session.n) : 0,
 		.pin = pinned != NULL ? pinned->slot : CHOOSER_NO_PIN,
-		.excluded = r->excluded,
-		.n_excluded = r->tries,
+		.excluded = excluded,
+		.n_excluded = n_excluded,
 		.now = cgn_loop_now(w->loop),
 	};
 }
@@ -173,6 +177,8 @@ static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, cons
 	const struct view_node *node = view_node_at(w->view, c->slot);
 	struct choose_ticket ticket = {.booked = false};
 	CGN_MUST(node != NULL);
+	if (r->head_sent && !gw_resume_send(r, node))
+		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1}, "out of memory");
 	chooser_book(w->chooser, ask, p, &ticket);
 	r->held = c->held;
 	r->blocks = (uint32_t)r->chain.n;

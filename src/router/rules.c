@@ -101,6 +101,8 @@ CGN_RC gw_rules_new(
 	r->session_secure = cfg->router.tls_cert_file != NULL;
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
+	r->resume = cfg->router.resume;
+	r->resume_size = cfg->router.resume_size;
 	r->first_byte_timeout = cfg->router.first_byte_timeout;
 	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
 	r->retry_backoff = cfg->router.retry.backoff;

@@ -50,6 +50,7 @@ void gw_send_head(struct gw_req *r)
 	r->head_sent = true;
 	http_exchange_head(r->x, r->status, f, n, content_length(&r->t));
 	/* No retry from here on: what only a retry needs goes, so that a stream that is open for long holds little. */
+	gw_resume_keep(r);
 	gw_body_drop(r);
 	r->t.headers = NULL;
 	r->t.n_headers = 0;
@@ -74,6 +75,16 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 	if (r->x == NULL)
 		return;
 	count_gap(r, cgn_loop_now(r->w->loop));
+	if (r->resume != NULL)
+		gw_resume_relay(r, data);
+	else
+		gw_relay_bytes(r, data);
+}
+
+void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
+{
+	if (r->x == NULL || data.n == 0)
+		return;
 	if (r->bytes_out == 0 && r->event_stream)
 		(void)usage_find(data, &r->usage); /* Anthropic states the prompt's tokens at the beginning */
 	const struct iovec iov = {(void *)(uintptr_t)data.p, data.n};
@@ -114,14 +125,21 @@ static void cut(struct gw_req *r, const struct cgn_err *why)
 	http_exchange_end(r->x, NULL, 0);
 }
 
+enum gw_step gw_cut(struct gw_req *r, const struct cgn_err *why)
+{
+	cut(r, why);
+	gw_try_end(r);
+	gw_goto(r, GW_ANSWER);
+	return STEP_AGAIN;
+}
+
 static enum gw_step stream_over(struct gw_req *r, const struct cgn_err *why)
 {
 	if (why->code != CGN_FINE)
-		cut(r, why);
-	else
-		http_exchange_end(r->x, NULL, 0);
-	if (why->code == CGN_FINE)
-		gw_judge_ok(r);
+		return gw_resume_try(r) ? STEP_AGAIN : gw_cut(r, why);
+	gw_resume_flush(r);
+	http_exchange_end(r->x, NULL, 0);
+	gw_judge_ok(r);
 	gw_try_end(r);
 	gw_goto(r, GW_ANSWER);
 	return STEP_AGAIN;

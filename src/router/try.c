@@ -36,7 +36,9 @@ static void head_take(struct gw_req *r, struct cgn_str msg)
 	r->t.headers = c.headers;
 	r->t.n_headers = c.n_headers;
 	r->t.head_seen = true;
-	r->event_stream = cgn_str_starts(engine_field(&r->t, "content-type"), "text/event-stream");
+	r->t.events = cgn_str_starts(engine_field(&r->t, "content-type"), "text/event-stream");
+	if (!r->head_sent)
+		r->event_stream = r->t.events;
 	gw_wake(r);
 }
 
@@ -258,11 +260,29 @@ static enum gw_step first_byte(struct gw_req *r)
 		gw_judge_begun(r);
 	else
 		gw_judge_bad(r, failure_of_status(r->t.status));
-	gw_send_head(r);
+	if (r->head_sent)
+		gw_resume_begin(r);
+	else
+		gw_send_head(r);
 	if (r->t.first_data.p != NULL)
 		gw_relay(r, r->t.first_data);
 	gw_goto(r, GW_STREAM);
 	return STEP_AGAIN;
+}
+
+/* An engine that was to go on with an answer says something else. */
+static enum gw_step not_gone_on(struct gw_req *r)
+{
+	enum breaker_failure how = failure_of_status(r->t.status);
+	if (how == BREAKER_FAILURES)
+		gw_judge_left(r); /* it does not like the body: that is our doing */
+	else
+		gw_judge_bad(r, how);
+	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->id), F_STR("node", r->t.node_id), F_U64("try", r->tries),
+		F_I64("status", r->t.status));
+	if (may_retry(r, how == BREAKER_FAILURES ? BREAKER_STATUS : how))
+		return again(r, "resume");
+	return give_up(r, CGN_BAD_GATEWAY, "no engine went on with the answer");
 }
 
 /* Nothing came, and nothing says why. */
@@ -285,6 +305,8 @@ enum gw_step gw_dispatch(struct gw_req *r)
 		gw_judge_bad(r, said);
 		return again(r, said == BREAKER_FULL ? "engine_429" : "engine_5xx");
 	}
+	if (r->head_sent && t->head_seen && (t->status != 200 || !t->events || (t->closed && t->first_data.p == NULL)))
+		return not_gone_on(r);
 	if (t->first_data.p != NULL || t->closed)
 		return first_byte(r);
 	if (waited >= limit)

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include "sim/render.h"
+#include "sim/said.h"
 #include "sim/schema.h"
 
 bool sim_refuse(struct sim_refusal *no, int status, const char *code, const char *param, const char *fmt, ...)
@@ -195,6 +196,33 @@ static bool take_params(const struct sim_ask_env *env, const struct sim_fields *
 	       take_logprobs(root, out, no) && take_seed(root, env->cfg, out, no);
 }
 
+static bool take_said(const struct sim_ask_env *env, struct cgn_str said, struct sim_ask *out, struct sim_refusal *no)
+{
+	out->origin = sim_chain_digest(&out->prompts[0]);
+	if (out->n > 1)
+		return said.n == 0 || sim_render_string(env, said, false, &out->prompts[0], no);
+	if (!sim_said_add(env, said, out->seed, &out->prompts[0], &out->said_tokens, no))
+		return false;
+	if (out->said_tokens > 0)
+		out->said = out->limits.said = said;
+	return true;
+}
+
+/* A text that ends with the beginning of its own answer is gone on with. */
+static bool take_texts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out, struct sim_refusal *no)
+{
+	struct json_val prompt;
+	bool one = sim_field(root, SIM_KEY_PROMPT, &prompt) && !sim_is_prompts(prompt) && prompt.type == JSON_STRING && out->n == 1;
+	if (!one || env->reader != NULL)
+		return sim_render_prompts(env, root, out->prompts, &out->n_prompts, no);
+	struct cgn_str text = json_str(prompt, env->arena), said = sim_said_find(text, out->seed, &out->prompts[0]);
+	if (said.n == 0)
+		return sim_render_prompts(env, root, out->prompts, &out->n_prompts, no);
+	out->n_prompts = 1;
+	sim_chain_text(&out->prompts[0], (struct cgn_str){text.p, text.n - said.n});
+	return take_said(env, said, out, no);
+}
+
 static bool take_prompts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out, struct sim_refusal *no)
 {
 	const struct sim_cfg *cfg = env->cfg;
@@ -210,9 +238,10 @@ static bool take_prompts(const struct sim_ask_env *env, const struct sim_fields 
 	for (size_t i = 0; i < SIM_PROMPTS_MAX; i++)
 		out->prompts[i] = blank;
 	if (out->api == SIM_COMPLETIONS)
-		return sim_render_prompts(env, root, out->prompts, &out->n_prompts, no);
+		return take_texts(env, root, out, no);
 	out->n_prompts = 1;
-	return sim_render_chat(env, out->api, root, &out->prompts[0], no);
+	struct cgn_str said = {NULL, 0};
+	return sim_render_chat(env, out->api, root, &out->prompts[0], &said, no) && take_said(env, said, out, no);
 }
 
 /* The longest answer that every prompt leaves room for. */

@@ -20,6 +20,9 @@ struct sim_ask {
 	struct sim_limits limits; /* natural_tokens is per prompt: sim_ask_natural */
 	uint64_t seed;
 	struct cgn_str tool_name; /* borrowed from body or arena */
+	struct cgn_str said;      /* the beginning of the first prompt's answer, which the prompt ends with; borrowed from body or arena */
+	uint32_t said_tokens;     /* of it */
+	uint64_t origin;          /* digest of what stands before it */
 	struct cgn_buf script;    /* owned: the answer is this text; empty: words */
 	struct sim_chain prompts[SIM_PROMPTS_MAX]; /* owned */
 };

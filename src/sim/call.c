@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "sim/said.h"
 #include "sim/tour.h"
 #include "sim/vectors.h"
 
@@ -279,6 +280,8 @@ void sim_call_gain(const struct em_gain *g)
 	struct sim_choice *choice = &c->reply.choices[slot->choice];
 	bool limited = slot->choice == 0 && g->given >= c->limit;
 	choice->given = limited ? c->limit : g->given;
+	if (choice->given > choice->plan.n_tokens)
+		choice->given = choice->plan.n_tokens;
 	if (g->given == 1)
 		c->reply.cached_tokens += slot->choice == 0 && !c->verdict.uncached ? g->cached : 0;
 	if (!c->first_seen)
@@ -414,13 +417,16 @@ static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t
 	struct sim_choice *choice = &c->reply.choices[i];
 	struct sim_limits lim = ask->limits;
 	struct sim_chain chain;
-	uint64_t digest = sim_chain_digest(prompt);
-	choice->seed = sim_mix(digest ^ sim_mix(ask->seed + i % ask->n * 0x51ed2701U));
+	uint32_t said = ask->said_tokens;
+	choice->seed = sim_said_seed(said > 0 ? ask->origin : sim_chain_digest(prompt), ask->seed, i % ask->n);
 	lim.natural_tokens = sim_ask_natural(c->w->cfg, choice->seed);
+	lim.natural_tokens -= said < lim.natural_tokens ? said : lim.natural_tokens;
 	if (script.n > 0)
 		sim_text_script(&choice->start, script);
 	else
 		sim_text_words(&choice->start, choice->seed);
+	if (said > 0 && script.n == 0)
+		CGN_MUST(sim_text_skip(&choice->start, ask->said, NULL, NULL, &said));
 	choice->text = choice->start;
 	if (!sim_chain_copy(&chain, prompt))
 		return sim_refuse(no, 500, NULL, NULL, "out of memory");
@@ -429,7 +435,7 @@ static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t
 		choice->plan.finish = SIM_FINISH_TOOL;
 	struct em_job_spec spec = {
 		.prompt_tokens = (uint32_t)prompt->n_tokens,
-		.answer_tokens = choice->plan.n_tokens,
+		.answer_tokens = choice->plan.n_tokens > 0 ? choice->plan.n_tokens : 1, /* it takes a step to find that all was said */
 		.hashes = chain.hashes,
 		.n_hashes = chain.n,
 		.user = &c->slots[i],

@@ -68,8 +68,9 @@ static void render_message(struct json_val message, struct cgn_arena *a, struct 
 	sim_chain_add(c, SIM_TOK_END);
 }
 
+/* |but|: an element that is left out. */
 static bool render_list(
-	struct json_val list, const char *key, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
+	struct json_val list, struct json_val but, const char *key, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
 {
 	struct json_val message;
 	struct json_iter it = json_iter_of(list);
@@ -77,7 +78,8 @@ static bool render_list(
 	while (json_next_elem(&it, &message)) {
 		if (message.type != JSON_OBJECT)
 			return sim_refuse(no, 400, "invalid_type", key, "%s: each must be an object", key);
-		render_message(message, a, c);
+		if (message.raw.p != but.raw.p)
+			render_message(message, a, c);
 		any = true;
 	}
 	return any || sim_refuse(no, 400, "invalid_value", key, "%s: at least one is needed", key);
@@ -95,13 +97,14 @@ static void render_head(const struct sim_fields *root, enum sim_key system_key, 
 		render_turn(SIM_TOK_SYSTEM, value, a, c);
 }
 
-static bool render_messages(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
+static bool render_messages(
+	const struct sim_fields *root, struct json_val but, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
 {
 	struct json_val messages;
 	if (!sim_field(root, SIM_KEY_MESSAGES, &messages) || messages.type != JSON_ARRAY)
 		return sim_refuse(no, 400, "missing", "messages", "messages: a list of messages is required");
 	render_head(root, SIM_KEY_SYSTEM, a, c);
-	return render_list(messages, "messages", a, c, no);
+	return render_list(messages, but, "messages", a, c, no);
 }
 
 static bool render_responses(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
@@ -111,7 +114,7 @@ static bool render_responses(const struct sim_fields *root, struct cgn_arena *a,
 		return sim_refuse(no, 400, "missing", "input", "input: a string or a list of items is required");
 	render_head(root, SIM_KEY_INSTRUCTIONS, a, c);
 	if (input.type == JSON_ARRAY)
-		return render_list(input, "input", a, c, no);
+		return render_list(input, (struct json_val){0}, "input", a, c, no);
 	render_turn(SIM_TOK_USER, input, a, c);
 	return true;
 }
@@ -121,14 +124,44 @@ enum prompt_api sim_prompt_api(enum sim_api api)
 	return api == SIM_RESPONSES ? PROMPT_RESPONSES : api == SIM_MESSAGES ? PROMPT_MESSAGES : PROMPT_CHAT;
 }
 
-bool sim_render_chat(const struct sim_ask_env *env, enum sim_api api, const struct sim_fields *root, struct sim_chain *c,
+/* The message that is to be gone on with, and its text. False: it can't be; none is, and |*last| stays as it was. */
+static bool find_said(const struct sim_fields *root, struct cgn_arena *a, struct json_val *last, struct cgn_str *said, struct sim_refusal *no)
+{
+	struct json_val flag, messages, each, content;
+	if (!sim_field(root, SIM_KEY_CONTINUE, &flag) || !json_bool(flag, false))
+		return true;
+	if (json_get_bool(root->root, "add_generation_prompt", true))
+		return sim_refuse(no, 400, "invalid_value", "continue_final_message",
+			"Cannot set both `continue_final_message` and `add_generation_prompt` to True.");
+	if (!sim_field(root, SIM_KEY_MESSAGES, &messages) || messages.type != JSON_ARRAY)
+		return true; /* which is refused soon */
+	for (struct json_iter it = json_iter_of(messages); json_next_elem(&it, &each);)
+		*last = each;
+	if (last->raw.p == NULL || !cgn_str_is(json_get_str(*last, "role", a), "assistant") || !json_get(*last, "content", &content) ||
+		content.type != JSON_STRING)
+		return sim_refuse(no, 400, "invalid_value", "continue_final_message",
+			"continue_final_message: the last message must be the assistant's, with a text");
+	*said = json_str(content, a);
+	return true;
+}
+
+bool sim_render_chat(const struct sim_ask_env *env, enum sim_api api, const struct sim_fields *root, struct sim_chain *c, struct cgn_str *said,
 	struct sim_refusal *no)
 {
+	struct json_val last = {0};
+	struct cgn_str text = {NULL, 0};
+	if (api == SIM_CHAT && !find_said(root, env->arena, &last, &text, no))
+		return false;
+	bool open = last.raw.p != NULL;
+	if (said != NULL)
+		*said = text;
 	if (env->reader != NULL)
-		return sim_reader_chat(env->reader, sim_prompt_api(api), root->root, env->now, c, no);
-	bool ok = api == SIM_RESPONSES ? render_responses(root, env->arena, c, no) : render_messages(root, env->arena, c, no);
-	if (ok && json_get_bool(root->root, "add_generation_prompt", true))
+		return sim_reader_chat(env->reader, sim_prompt_api(api), root->root, env->now, open && said != NULL, c, no);
+	bool ok = api == SIM_RESPONSES ? render_responses(root, env->arena, c, no) : render_messages(root, last, env->arena, c, no);
+	if (ok && (open || json_get_bool(root->root, "add_generation_prompt", true)))
 		sim_chain_add(c, SIM_TOK_ASSISTANT);
+	if (ok && open && said == NULL)
+		sim_chain_text(c, text);
 	return ok;
 }
 

@@ -6,8 +6,9 @@
 #include "policy/prompt/prompt.h"
 #include "sim/ask.h"
 
-/* The prompt of a request to |api| (not SIM_COMPLETIONS), as the template renders it, into |c|. */
-bool sim_render_chat(const struct sim_ask_env *env, enum sim_api api, const struct sim_fields *root, struct sim_chain *c,
+/* The prompt of a request to |api| (not SIM_COMPLETIONS), as the template renders it, into |c|. With "continue_final_message" the last
+ * message, which must be the assistant's text, is |*said| and not in it; |said| NULL: it is in it, and open. */
+bool sim_render_chat(const struct sim_ask_env *env, enum sim_api api, const struct sim_fields *root, struct sim_chain *c, struct cgn_str *said,
 	struct sim_refusal *no);
 /* A string or a list of token ids into |c|. |specials|: with what a real tokenizer puts around a text. */
 bool sim_render_prompt(const struct sim_ask_env *env, struct json_val prompt, bool specials, struct sim_chain *c, struct sim_refusal *no);

@@ -79,6 +79,35 @@ bool sim_text_next(struct sim_text *t, struct cgn_str *piece, uint32_t *id)
 	*piece = next_word(t);
 	struct cgn_str all = *piece;
 	(void)sim_token_cut(&all, id);
+	*piece = (struct cgn_str){piece->p + t->cut, piece->n - t->cut};
+	t->cut = 0;
+	return true;
+}
+
+bool sim_text_skip(struct sim_text *t, struct cgn_str said, struct sim_reader *reader, struct sim_chain *chain, uint32_t *n)
+{
+	struct sim_text walk = *t, last = *t;
+	struct cgn_str rest = said, piece;
+	uint32_t id = 0, whole = 0;
+	while (rest.n > 0) {
+		last = walk;
+		if (!sim_text_next(&walk, &piece, &id) || piece.n == 0)
+			return false;
+		size_t k = piece.n < rest.n ? piece.n : rest.n;
+		if (memcmp(piece.p, rest.p, k) != 0)
+			return false;
+		rest = (struct cgn_str){rest.p + k, rest.n - k};
+		last.cut = (uint8_t)k;
+		whole += k == piece.n;
+		if (k < piece.n)
+			walk = last;
+	}
+	for (uint32_t i = 0; chain != NULL && i < whole; i++) {
+		(void)sim_text_next(t, &piece, &id);
+		sim_chain_add(chain, reader != NULL ? sim_reader_word(reader, piece) : id);
+	}
+	*t = walk;
+	*n = whole;
 	return true;
 }
 
@@ -142,7 +171,8 @@ static bool plan_stopped(struct cgn_buf *seen, struct cgn_str piece, const struc
 	out->stop_index = find_stop(cgn_buf_view(seen), piece.n, lim, &at);
 	if (out->stop_index < 0)
 		return false;
-	out->text_bytes = at + (lim->keep_stop ? lim->stops[out->stop_index].n : 0);
+	size_t bytes = at + (lim->keep_stop ? lim->stops[out->stop_index].n : 0);
+	out->text_bytes = bytes > lim->said.n ? bytes - lim->said.n : 0;
 	return true;
 }
 
@@ -157,6 +187,7 @@ bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct si
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf seen = {0};
 	*out = (struct sim_plan){.stop_index = -1};
+	cgn_buf_str(&seen, lim->said);
 	while (!plan_over(&text, lim, out)) {
 		struct cgn_str piece;
 		uint32_t id = 0;

@@ -53,7 +53,7 @@ static bool read_prompt(const struct sim_vector_call *v, const struct sim_fields
 {
 	struct json_val prompt;
 	if (!sim_field(root, SIM_KEY_PROMPT, &prompt))
-		return sim_render_chat(v->env, SIM_CHAT, root, c, no);
+		return sim_render_chat(v->env, SIM_CHAT, root, c, NULL, no);
 	if (prompt.type != JSON_STRING)
 		return sim_refuse(no, 400, "invalid_type", "prompt", "prompt: a string is required");
 	return sim_render_string(v->env, json_str(prompt, v->env->arena), json_get_bool(root->root, "add_special_tokens", true), c, no);
@@ -131,7 +131,7 @@ bool sim_apply_template(const struct sim_vector_call *v, struct cgn_buf *out, st
 		ok = sim_reader_render(v->env->reader, PROMPT_CHAT, f.root, v->env->now, &text, no);
 		sim_reader_strip(v->env->reader, &text);
 	} else {
-		ok = sim_render_chat(v->env, SIM_CHAT, &f, &c, no);
+		ok = sim_render_chat(v->env, SIM_CHAT, &f, &c, NULL, no);
 	}
 	for (uint64_t i = 0; ok && !c.no_memory && i < c.n_tokens; i++)
 		put_text(v, c.contents->tokens[i], &text);

@@ -176,8 +176,24 @@ static bool render(struct sim_reader *r, const struct prompt *p, uint64_t now, s
 	return sim_refuse(no, 400, "invalid_value", "messages", "the chat template: %s", err.msg);
 }
 
-static bool read_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, struct prompt *p, struct cgn_buf *out,
-	struct sim_refusal *no)
+/* In its own store, where a closing bracket takes the last one's place. */
+static void drop_last(struct prompt *p)
+{
+	struct json_val each, last = {0};
+	for (struct json_iter it = json_iter_of(p->messages); json_next_elem(&it, &each);)
+		last = each;
+	size_t at = last.raw.p != NULL ? (size_t)(last.raw.p - p->messages.raw.p) : 1;
+	while (at > 1 && p->messages.raw.p[at - 1] != ',')
+		at--;
+	at -= at > 1; /* and the comma */
+	p->store.p[(size_t)(p->messages.raw.p - p->store.p) + at] = ']';
+	p->messages.raw.n = at + 1;
+	p->add_generation_prompt = true;
+	p->continue_final_message = false;
+}
+
+static bool read_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, bool but_last, struct prompt *p,
+	struct cgn_buf *out, struct sim_refusal *no)
 {
 	const char *lacks = NULL;
 	if (!prompt_read(&(struct prompt_ask){.api = api, .format = r->v->format}, body, p, &lacks))
@@ -185,6 +201,8 @@ static bool read_chat(struct sim_reader *r, enum prompt_api api, struct json_val
 	if (p->kind != PROMPT_IS_CHAT || r->v->template == NULL)
 		return sim_refuse(no, 400, "invalid_value", "messages",
 			"no chat template: start with --chat-template, or ask /v1/completions");
+	if (but_last)
+		drop_last(p);
 	return render(r, p, now, out, no);
 }
 
@@ -193,7 +211,7 @@ bool sim_reader_render(struct sim_reader *r, enum prompt_api api, struct json_va
 {
 	CGN_LIVE(r, READER_TAG);
 	struct prompt p = {0};
-	bool ok = read_chat(r, api, body, now, &p, out, no);
+	bool ok = read_chat(r, api, body, now, false, &p, out, no);
 	prompt_fini(&p);
 	return ok;
 }
@@ -255,13 +273,13 @@ static bool encode_chat(struct sim_reader *r, const struct prompt *p, struct sim
 	return encode(r, rest, head | tail, c, no);
 }
 
-bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, struct sim_chain *c,
+bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, bool but_last, struct sim_chain *c,
 	struct sim_refusal *no)
 {
 	CGN_LIVE(r, READER_TAG);
 	struct prompt p = {0};
 	r->text.n = 0;
-	bool ok = read_chat(r, api, body, now, &p, &r->text, no) && encode_chat(r, &p, c, no);
+	bool ok = read_chat(r, api, body, now, but_last, &p, &r->text, no) && encode_chat(r, &p, c, no);
 	prompt_fini(&p);
 	if (r->text.cap > TOKENIZER_WORK_KEEP)
 		cgn_buf_fini(&r->text);

@@ -26,8 +26,8 @@ bool sim_reader_render(struct sim_reader *r, enum prompt_api api, struct json_va
 /* Take the start-of-text marker off the front of |text| if tokenizing with specials will put it there, as llama.cpp does with what its
  * template gives. */
 void sim_reader_strip(struct sim_reader *r, struct cgn_buf *text);
-/* What sim_reader_render gives, as tokens into |c|. */
-bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, struct sim_chain *c,
+/* What sim_reader_render gives, as tokens into |c|. |but_last|: as if the last message were still to be written. */
+bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, bool but_last, struct sim_chain *c,
 	struct sim_refusal *no);
 /* |specials|: with what the tokenizer puts around a text. */
 bool sim_reader_text(struct sim_reader *r, struct cgn_str text, bool specials, struct sim_chain *c, struct sim_refusal *no);

@@ -28,8 +28,8 @@ const struct engine_ops *engine_ops_named(struct cgn_str kind)
 const struct engine_resume *engine_resume_named(struct cgn_str name)
 {
 	static const struct engine_resume rows[] = {
-		{.name = "sim", .shape = ENGINE_RESUME_CONTINUE, .event_is_token = true, .text_default = 16},
-		{.name = "llama_cpp", .shape = ENGINE_RESUME_PREFILL, .event_is_token = true},
+		{.name = "sim", .shape = ENGINE_RESUME_CONTINUE, .events = ENGINE_EVENTS_ARE_TOKENS, .text_default = 16},
+		{.name = "llama_cpp", .shape = ENGINE_RESUME_PREFILL, .events = ENGINE_EVENTS_MOSTLY},
 		{.name = "continue", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
 		{.name = "prefill", .shape = ENGINE_RESUME_PREFILL, .text_default = 16},
 	};

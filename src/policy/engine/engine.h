@@ -69,10 +69,15 @@ enum engine_resume_shape {
 	ENGINE_RESUME_CONTINUE, /* the assistant's message, "continue_final_message": true, "add_generation_prompt": false */
 	ENGINE_RESUME_PREFILL,  /* the assistant's message */
 };
+enum engine_resume_events {
+	ENGINE_EVENTS_UNKNOWN,  /* one with text may be several tokens: vLLM's --stream-interval, guessed tokens */
+	ENGINE_EVENTS_MOSTLY,   /* it is one token, or those of a character that takes several */
+	ENGINE_EVENTS_ARE_TOKENS,
+};
 struct engine_resume {
 	const char *name; /* as nodes tell it */
 	enum engine_resume_shape shape;
-	bool event_is_token;   /* each streamed event with text is one token */
+	enum engine_resume_events events;
 	uint32_t text_default; /* max_tokens of a text completion that sets none; 0: as long as it likes */
 };
 const struct engine_resume *engine_resume_named(struct cgn_str name); /* NULL: it can't, or the name is not known here */

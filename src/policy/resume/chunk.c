@@ -100,8 +100,10 @@ static void count_text(struct resume *s, size_t bytes)
 	s->events++;
 	s->bytes += bytes;
 	uint64_t n = s->events, guess = s->bytes / ENGINE_TOKEN_BYTES;
-	if ((s->how == NULL || !s->how->event_is_token) && guess > n)
+	enum engine_resume_events how = s->how != NULL ? s->how->events : ENGINE_EVENTS_UNKNOWN;
+	if (how == ENGINE_EVENTS_UNKNOWN && guess > n)
 		n = guess;
+	s->inexact = s->inexact || how != ENGINE_EVENTS_ARE_TOKENS;
 	s->tokens = s->base + n;
 }
 
@@ -146,8 +148,10 @@ static void count_usage(struct resume *s, const struct chunk *c)
 	s->every_usage = s->every_usage || !last;
 	if (!s->again)
 		s->has_prompt = take_number(c->usage, "prompt_tokens", &s->prompt_tokens) || s->has_prompt;
-	if (!s->swallow && take_number(c->usage, "completion_tokens", &n))
-		s->tokens = s->base + n;
+	if (s->swallow || !take_number(c->usage, "completion_tokens", &n))
+		return;
+	s->tokens = s->base + n;
+	s->inexact = false;
 }
 
 void chunk_learn(struct resume *s, const struct chunk *c, struct cgn_str text, size_t came)

@@ -65,7 +65,8 @@ void resume_done(struct resume *s, struct cgn_buf *out);
 
 /* The text that will be continued: what was shown, without the white space at its end. Borrowed. */
 struct cgn_str resume_text(const struct resume *s);
-void resume_counted(struct resume *s, uint64_t tokens); /* so many tokens is that text */
+/* So many tokens is that text, by the model's tokenizer. Nothing when that is known better, or can't be. */
+void resume_counted(struct resume *s, uint64_t tokens);
 /* The body that makes an engine go on from where the client's answer ends. |body|: the client's, an object that json_parse accepted. |how|
  * may be NULL only while there is no text to continue: then it is the client's body again. Errors are |out|'s. */
 void resume_body(struct resume *s, struct json_val body, const struct engine_resume *how, struct cgn_buf *out);

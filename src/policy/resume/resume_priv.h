@@ -21,6 +21,7 @@ struct resume {
 	size_t kept;            /* of the text: up to its last byte that is no white space */
 	uint64_t tokens;        /* in the text */
 	uint64_t kept_tokens;   /* in the kept part, and in what white space is of its last token */
+	bool inexact;           /* they are an estimate */
 	bool every_usage;       /* chunks with text have it */
 	bool has_prompt;
 	uint64_t prompt_tokens; /* of the client's own prompt, when a stream told */

@@ -98,6 +98,8 @@ struct cgn_str resume_text(const struct resume *s)
 void resume_counted(struct resume *s, uint64_t tokens)
 {
 	CGN_LIVE(s, RESUME_TAG);
+	if (!s->inexact || s->kept == 0 || tokens == 0 || tokens > s->kept)
+		return;
 	s->tokens = tokens + (s->tokens - s->kept_tokens);
 	s->kept_tokens = tokens;
 }

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine or its node dies over a streamed answer, and another one goes on with it: the client sees the answer of an engine that lived."""
+import http.client
+import json
+import re
+import signal
+import threading
+import time
+
+import pytest
+
+from cluster import WAIT_S, ask, until
+
+ROUTER = {"router": {"resume": True}, "router.breaker": {"failures": 0}}
+SLOW = ("--decode-ms", "4", "--max-tokens-default", "300")
+CHAT = {"model": "sim", "messages": [{"role": "user", "content": "Tell me of the sea. " * 40}], "stream": True, "max_tokens": 120}
+TEXT = {"model": "sim", "prompt": "Once upon a time, by the sea " * 30, "stream": True, "max_tokens": 120}
+PATHS = {"chat": ("/v1/chat/completions", CHAT), "text": ("/v1/completions", TEXT)}
+CHAT_PATH = PATHS["chat"][0]
+USAGE = {"stream_options": {"include_usage": True}}
+
+
+def bare(body):
+    """Without what differs from one request to the next, and from a cold cache to a warm one."""
+    body = re.sub(rb'"id":"[\w.-]+"', b'"id":""', re.sub(rb'"created":\d+', b'"created":0', body))
+    return re.sub(rb'"cached_tokens":\d+', b'"cached_tokens":0', body)
+
+
+def names(body):
+    return set(re.findall(rb'"id":"([^"]+)"', body)), set(re.findall(rb'"created":(\d+)', body))
+
+
+class Stream(threading.Thread):
+    """A request whose bytes are gathered as they come."""
+
+    def __init__(self, cluster, path, body, headers=None):
+        super().__init__(daemon=True)
+        self.cluster, self.path, self.body, self.headers = cluster, path, body, headers or {}
+        self.got, self.status, self.fields, self.error = b"", 0, {}, None
+        self.start()
+
+    def run(self):
+        c = http.client.HTTPConnection("127.0.0.1", self.cluster.http_port, timeout=WAIT_S)
+        try:
+            c.request("POST", self.path, json.dumps(self.body), {"Content-Type": "application/json"} | self.headers)
+            r = c.getresponse()
+            self.status, self.fields = r.status, {k.lower(): v for k, v in r.getheaders()}
+            while piece := r.read1(65536):
+                self.got += piece
+        except Exception as e:  # pylint: disable=broad-except
+            self.error = e
+        finally:
+            c.close()
+
+    def wait_for(self, events):
+        until(lambda: self.got.count(b"\n\n") >= events or not self.is_alive(), f"{events} events")
+        assert self.is_alive(), self.got
+        return self.fields["x-cgn-node"]
+
+    def end(self):
+        self.join(WAIT_S)
+        assert not self.is_alive() and self.error is None, self.error
+        return self.got
+
+
+def two(cluster, router=None, args=SLOW):
+    cluster.router(router or ROUTER)
+    for name in "ab":
+        cluster.node(name, *args)
+    cluster.wait_ready(2)
+
+
+def whole(cluster, path, body):
+    """What the client gets when nobody dies."""
+    return bare(cluster.ask("POST", path, body).body)
+
+
+def request_log(cluster):
+    return cluster.router_process.events("gateway.request")[-1]
+
+
+def is_seamless(cluster, got, expected, tries=2):
+    ids, created = names(got)
+    assert bare(got) == expected
+    assert len(ids) == 1 and len(created) == 1 and got.count(b"[DONE]") == 1
+    log = until(lambda: (e := request_log(cluster)) and e["outcome"] == "resumed" and e, lambda: str(request_log(cluster)))
+    assert log["tries"] == tries and log["status"] == 200
+
+
+@pytest.mark.parametrize("kind", ["chat", "text"])
+@pytest.mark.parametrize("victim", ["engine", "agent"])
+def test_kill_nine_in_mid_stream(cluster, kind, victim):
+    path, body = PATHS[kind]
+    two(cluster)
+    expected = whole(cluster, path, body | USAGE)
+    s = Stream(cluster, path, body | USAGE)
+    node = cluster.nodes[s.wait_for(20)]
+    (node.engine if victim == "engine" else node.agent).kill()
+    is_seamless(cluster, s.end(), expected)
+    assert cluster.metric("cgn_resumes_total", outcome="resumed") == 1
+
+
+def test_a_stopped_engine(cluster):
+    two(cluster, ROUTER | {"router": {"resume": True, "stream_idle_timeout": "700ms"}})
+    expected = whole(cluster, *PATHS["chat"])
+    s = Stream(cluster, *PATHS["chat"])
+    node = cluster.nodes[s.wait_for(20)]
+    node.engine.signal(signal.SIGSTOP)
+    is_seamless(cluster, s.end(), expected)
+
+
+@pytest.mark.parametrize("fault", ["cut-after=0", "cut-after=1", "cut-after=37", "cut-after=119", "cut-after=120", "truncated-chunk", "stall-after=50"])
+@pytest.mark.parametrize("kind", ["chat", "text"])
+def test_faults_wherever_they_strike(cluster, kind, fault):
+    path, body = PATHS[kind]
+    two(cluster, ROUTER | {"router": {"resume": True, "stream_idle_timeout": "700ms"}})
+    expected = whole(cluster, path, body | USAGE)
+    for node in cluster.nodes.values():
+        assert ask(node.engine_port, "POST", "/sim/faults", {"faults": [f"{fault}@nth=1"]}).status == 200
+    # Both nodes have it once: whichever is asked first, and then the other one, which has its own still to come, unless it was never asked.
+    other = next(iter(cluster.nodes.values()))
+    assert ask(other.engine_port, "POST", "/sim/faults", {"faults": []}).status == 200
+    for _ in range(4):
+        assert bare(cluster.ask("POST", path, body | USAGE).body) == expected
+    assert cluster.metric("cgn_resumes_total") == cluster.metric("cgn_resumes_total", outcome="resumed") + cluster.metric(
+        "cgn_resumes_total", outcome="completed")
+
+
+def test_twice_in_a_row(cluster):
+    cluster.router(ROUTER)
+    for name in "abc":
+        cluster.node(name, *SLOW)
+    cluster.wait_ready(3)
+    expected = whole(cluster, CHAT_PATH, CHAT | USAGE)
+    s = Stream(cluster, CHAT_PATH, CHAT | USAGE)
+    first = s.wait_for(15)
+    cluster.nodes[first].engine.kill()
+    until(lambda: cluster.metric("cgn_resumes_total", outcome="resumed") == 1, "it goes on")
+    s.wait_for(60)
+    second = [n for n in "abc" if n != first and running(cluster.nodes[n])]
+    assert len(second) == 1
+    cluster.nodes[second[0]].agent.kill()
+    is_seamless(cluster, s.end(), expected, 3)
+    assert cluster.metric("cgn_resumes_total", outcome="resumed") == 2
+
+
+def running(node):
+    return ask(node.engine_port, "GET", "/sim/state").json()["running"] > 0
+
+
+def is_cut(got):
+    return b"event: error" in got and b"engine_failed" in got and b"[DONE]" not in got
+
+
+def test_nobody_else_is_there(cluster):
+    cluster.router(ROUTER)
+    cluster.node("a", *SLOW)
+    cluster.wait_ready(1)
+    s = Stream(cluster, CHAT_PATH, CHAT)
+    s.wait_for(10)
+    cluster.nodes["a"].engine.kill()
+    got = s.end()
+    assert is_cut(got) and got.index(b"\n\nevent: error") > 0
+    assert cluster.metric("cgn_resumes_total", outcome="no_node") == 1
+    assert until(lambda: (e := request_log(cluster)) and e["outcome"] == "cut" and e, "logged")["resumes"] == 0
+
+
+def test_the_other_one_refuses(cluster):
+    """Its answer is none that could be gone on with: the client hears of an error, and not of that answer."""
+    two(cluster)
+    s = Stream(cluster, CHAT_PATH, CHAT)
+    first = s.wait_for(10)
+    other = next(n for n in cluster.nodes.values() if n.name != first)
+    assert ask(other.engine_port, "POST", "/sim/faults", {"faults": ["http400"]}).status == 200
+    cluster.nodes[first].engine.kill()
+    assert is_cut(s.end())
+    assert cluster.metric("cgn_resumes_total", outcome="failed") == 1
+
+
+def test_off_unless_asked_for(cluster):
+    two(cluster, {"router.breaker": {"failures": 0}})
+    for headers, resumes in ((None, False), ({"X-Cgn-Resume": "0"}, False), ({"X-Cgn-Resume": "1"}, True)):
+        expected = whole(cluster, CHAT_PATH, CHAT)
+        s = Stream(cluster, CHAT_PATH, CHAT, headers)
+        node = cluster.nodes[s.wait_for(10)]
+        node.engine.kill()
+        got = s.end()
+        assert (bare(got) == expected) if resumes else is_cut(got)
+        node.engine.start()
+        cluster.wait_ready(2)
+    assert cluster.metric("cgn_resumes_total") == 1
+    bad = cluster.ask("POST", CHAT_PATH, CHAT, {"X-Cgn-Resume": "please"})
+    assert bad.status == 400 and "X-Cgn-Resume" in bad.json()["error"]["message"]
+
+
+def test_zero_turns_it_off(cluster):
+    two(cluster)
+    s = Stream(cluster, CHAT_PATH, CHAT, {"X-Cgn-Resume": "0"})
+    cluster.nodes[s.wait_for(10)].engine.kill()
+    assert is_cut(s.end())
+    assert cluster.metric("cgn_resumes_total") == 0
+
+
+@pytest.mark.parametrize("body", [
+    CHAT | {"n": 2}, CHAT | {"logprobs": True}, CHAT | {"response_format": {"type": "json_object"}},
+    CHAT | {"tools": [{"type": "function", "function": {"name": "sea", "parameters": {"type": "object", "properties": {
+        f"p{i}": {"type": "string"} for i in range(60)}}}}]}])
+def test_what_can_not_be_gone_on_with(cluster, body):
+    two(cluster, args=("--decode-ms", "60"))
+    s = Stream(cluster, CHAT_PATH, body)
+    cluster.nodes[s.wait_for(4)].engine.kill()
+    assert is_cut(s.end())
+    assert cluster.metric("cgn_resumes_total", outcome="unresumable") == 1
+
+
+def test_only_engines_that_can_continue_are_asked(cluster):
+    """An OpenAI-compatible one can't unless it is said how; a text of nothing can be begun by anybody."""
+    cluster.router(ROUTER)
+    cluster.node("a", *SLOW)
+    cluster.node("b", *SLOW, sections={"engine": {"kind": "openai_compat"}})
+    cluster.wait_ready(2)
+    bodies = [CHAT | {"messages": [{"role": "user", "content": f"{i} times the sea"}]} for i in range(8)]
+    expected = [whole(cluster, CHAT_PATH, b) for b in bodies]
+    streams = [Stream(cluster, CHAT_PATH, b) for b in bodies]
+    hit = [s.wait_for(5) for s in streams]
+    assert set(hit) == {"a", "b"}
+    cluster.nodes["a"].engine.kill()
+    for s, node, e in zip(streams, hit, expected):
+        got = s.end()
+        assert is_cut(got) if node == "a" else bare(got) == e
+    assert cluster.metric("cgn_resumes_total", outcome="no_node") == hit.count("a")
+
+
+def test_beyond_its_memory(cluster):
+    two(cluster, ROUTER | {"router": {"resume": True, "resume_size": "1KiB"}})
+    s = Stream(cluster, CHAT_PATH, CHAT | {"messages": [{"role": "user", "content": "much " * 1000}]})
+    cluster.nodes[s.wait_for(10)].engine.kill()
+    assert is_cut(s.end())
+    assert cluster.metric("cgn_resumes_total", outcome="no_memory") == 1
+
+
+def test_many_at_once(cluster):
+    """Every stream of a node that dies goes on elsewhere, each with its own text."""
+    two(cluster)
+    bodies = [CHAT | USAGE | {"messages": [{"role": "user", "content": f"the {i}th sea " * (i + 1)}]} for i in range(12)]
+    expected = [whole(cluster, CHAT_PATH, b) for b in bodies]
+    streams = [Stream(cluster, CHAT_PATH, b) for b in bodies]
+    hit = [s.wait_for(8) for s in streams]
+    cluster.nodes["a"].agent.kill()
+    for s, e in zip(streams, expected):
+        assert bare(s.end()) == e
+    assert cluster.metric("cgn_resumes_total", outcome="resumed") == hit.count("a") > 0
+    until(lambda: cluster.metric("cgn_inflight") == 0, "nothing is left behind")
+
+
+def test_the_node_that_holds_the_prompt_goes_on(cluster):
+    """The chain of prompt and text begins with the prompt's: of two nodes, the one that has it in its cache."""
+    cluster.router(ROUTER)
+    for name in "abc":
+        cluster.node(name, *SLOW, "--kv-digests")
+    cluster.wait_ready(3)
+    prompt = CHAT | {"messages": [{"role": "user", "content": "a long prompt that two nodes know " * 200}]}
+    first = cluster.ask("POST", CHAT_PATH, prompt).headers["x-cgn-node"]
+    cluster.nodes[first].agent.signal(signal.SIGSTOP)
+    until(lambda: cluster.states().get(first) != "ready", "it is down")
+    second = cluster.ask("POST", CHAT_PATH, prompt).headers["x-cgn-node"]
+    assert second != first
+    cluster.nodes[first].agent.signal(signal.SIGCONT)
+    cluster.wait_ready(3)
+    s = Stream(cluster, CHAT_PATH, prompt)
+    at = s.wait_for(10)
+    assert at in (first, second)
+    cluster.nodes[at].engine.kill()
+    s.end()
+    log = until(lambda: (e := request_log(cluster)) and e["outcome"] == "resumed" and e, "resumed")
+    assert log["node"] == ({first, second} - {at}).pop() and log["blocks_held"] > 20
+
+
+def test_a_client_that_goes_meanwhile(cluster):
+    two(cluster)
+    s = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=WAIT_S)
+    s.request("POST", CHAT_PATH, json.dumps(CHAT), {"Content-Type": "application/json"})
+    r = s.getresponse()
+    r.readline()
+    node = cluster.nodes[r.headers["x-cgn-node"]]
+    other = next(n for n in cluster.nodes.values() if n is not node)
+    assert ask(other.engine_port, "POST", "/sim/faults", {"faults": ["hang"]}).status == 200
+    node.engine.kill()
+    until(lambda: cluster.router_process.events("gateway.resume"), "it is asked to go on")
+    r.close()
+    s.close()
+    until(lambda: cluster.metric("cgn_inflight") == 0, "all is given back")
+    assert request_log(cluster)["outcome"] == "client_gone"
+
+
+def test_a_slow_reader(cluster):
+    """It holds up an engine that dies: nothing is lost, nothing comes twice."""
+    two(cluster, args=("--decode-ms", "0.3"))
+    body = CHAT | {"max_tokens": 12000, "ignore_eos": True}
+    s = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=WAIT_S)
+    s.request("POST", CHAT_PATH, json.dumps(body), {"Content-Type": "application/json"})
+    r = s.getresponse()
+    node = cluster.nodes[r.headers["x-cgn-node"]]
+    got = r.read1(1000)
+    time.sleep(0.5)
+    node.engine.kill()
+    got += r.read()
+    s.close()
+    assert bare(got) == whole(cluster, CHAT_PATH, body)

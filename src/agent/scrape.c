@@ -182,7 +182,7 @@ void engine_scrape_stop(struct engine *e)
 	e->load = (struct engine_load){.slots = e->load.slots,
 		.kv_blocks_total = e->load.kv_blocks_total,
 		.kv_block_tokens = e->load.kv_block_tokens};
-	e->foreign = 0;
+	e->foreign = e->peak.beyond = 0;
 	metric_set(e->m_running, 0);
 	metric_set(e->m_waiting, 0);
 	metric_set(e->m_kv, 0);

@@ -384,6 +384,24 @@ static void without_a_prompt_it_goes_around(void **state)
 		assert_int_equal(route_pick(&ask, c, 3).index, 2);
 }
 
+/* Whatever numbers two routers begin to count from, they do not stay together on equal nodes. */
+static void two_routers_are_not_in_step(void **state)
+{
+	(void)state;
+	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	for (uint32_t apart = 1; apart < 2000; apart += 37) {
+		unsigned together = 0;
+		for (uint32_t i = 0; i < 800; i++) {
+			struct route_ask a = ask_of(0, 0), b = ask_of(0, 0);
+			a.policy = b.policy = apart % 2 == 0 ? ROUTE_LEAST_LOADED : ROUTE_WEIGHTED;
+			a.turn = 1000000 + i;
+			b.turn = 1000000 + i + 4 * apart; /* the same place in a round of four */
+			together += route_pick(&a, c, 4).index == route_pick(&b, c, 4).index;
+		}
+		assert_in_range(together, 80, 360); /* 200 by chance */
+	}
+}
+
 /* ---- the other policies ---- */
 
 static void policies_have_names(void **state)
@@ -787,6 +805,7 @@ int main(void)
 		cmocka_unit_test(nobody_is_picked_over_the_limit),
 		cmocka_unit_test(ties_stick_and_spread),
 		cmocka_unit_test(without_a_prompt_it_goes_around),
+		cmocka_unit_test(two_routers_are_not_in_step),
 		cmocka_unit_test(policies_have_names),
 		cmocka_unit_test(no_policy_picks_who_has_no_room),
 		cmocka_unit_test(turns_and_chances_are_even),

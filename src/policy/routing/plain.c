@@ -74,7 +74,7 @@ struct route_pick route_pick_least_loaded(const struct route_ask *ask, const str
 	}
 	if (equals == 0)
 		return route_nobody(n);
-	size_t nth = ask->turn % equals;
+	size_t nth = route_turn(ask, equals);
 	for (size_t i = 0;; i++)
 		if (route_has_room(ask, &cands[i]) && route_demand(&cands[i]) == least && nth-- == 0)
 			return picked(ask, cands, i);

@@ -82,7 +82,7 @@ static size_t in_turn(const struct route_ask *ask, const struct route_cand *cand
 	uint64_t least = UINT64_MAX;
 	size_t equals = 0, best = 0;
 	for (int pass = 0; pass < 2; pass++) {
-		size_t nth = pass == 0 ? SIZE_MAX : ask->turn % equals;
+		size_t nth = pass == 0 ? SIZE_MAX : route_turn(ask, equals);
 		for (size_t i = 0; i < n; i++) {
 			uint64_t demand = route_demand(&cands[i]);
 			if (scores[i] < floor || cands[i].held != held || demand > least)

@@ -21,6 +21,13 @@ static inline uint64_t route_mix(uint64_t h)
 	return h ^ h >> 33;
 }
 
+/* Whose turn it is among |n| equal ones: each once in a round of n turns, and each round begins elsewhere. Routers count their turns from
+ * different numbers, so they are not in step for longer than a round. */
+static inline size_t route_turn(const struct route_ask *ask, size_t n)
+{
+	return (size_t)((ask->turn + route_mix(ask->turn / n)) % n);
+}
+
 static inline uint64_t route_demand(const struct route_cand *c)
 {
 	return (uint64_t)c->inflight + c->others;

@@ -97,9 +97,10 @@ void share_peak_next(struct share_peak *p, uint32_t inflight)
 	p->now = inflight;
 }
 
-uint32_t share_foreign(const struct share_peak *p, uint64_t in_engine)
+uint32_t share_foreign(struct share_peak *p, uint64_t in_engine)
 {
-	uint32_t most = p->now > p->before ? p->now : p->before;
+	uint32_t most = p->now > p->before ? p->now : p->before, was = p->beyond;
 	uint64_t beyond = in_engine > most ? in_engine - most : 0;
-	return beyond < UINT32_MAX ? (uint32_t)beyond : UINT32_MAX;
+	p->beyond = beyond < UINT32_MAX ? (uint32_t)beyond : UINT32_MAX;
+	return p->beyond < was ? p->beyond : was;
 }

@@ -39,12 +39,14 @@ void share_leave(struct share *s, struct share_ticket *t);
 struct share_row share_of(const struct share *s, uint64_t router);
 
 /* What an engine runs and queues that was not relayed: other clients' of it. The engine is asked now and then, and says what was true some
- * time ago, so it is compared with the most that was relayed at once since the time before last that it was asked: a request that ends just then is
- * not taken for somebody else's. What this misses while our own requests get fewer is told at the next asking. */
+ * time ago, so it is compared with the most that was relayed at once since the time before last that it was asked; and what is beyond that counts
+ * once it was there twice in a row, because an engine that lets go of a request a step after its last byte has one too many for a moment. */
 struct share_peak {
 	uint32_t now, before; /* the most at once since it was asked last, and in the time before that */
+	uint32_t beyond;      /* at the last asking */
 };
 void share_peak_note(struct share_peak *p, uint32_t inflight);
 /* The engine is asked anew: a new time begins with what is relayed then. */
 void share_peak_next(struct share_peak *p, uint32_t inflight);
-uint32_t share_foreign(const struct share_peak *p, uint64_t in_engine);
+/* It answered, once an asking: of what it says it has, what is nobody's. */
+uint32_t share_foreign(struct share_peak *p, uint64_t in_engine);

@@ -393,12 +393,20 @@ static CGN_RC read_nodes(const char *list, struct bench *b, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static CGN_RC no_policy(const char *asked, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf names = {0};
+	for (unsigned p = 0; p < ROUTE_POLICIES; p++)
+		cgn_buf_fmt(&names, ", %s", route_policy_text((enum route_policy)p));
+	return CGN_FAIL(err, INVALID, "--policy: there is no policy '%.60s', but kv%.*s", asked, CGN_STR_ARG(cgn_buf_view(&names)));
+}
+
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	struct cgn_buf out = {0};
 	const char *policy = ctl_flag(a, "--policy");
 	if (!route_policy_find(cgn_str_of(policy), &b->policy))
-		return CGN_FAIL(err, INVALID, "--policy: there is no policy '%.60s'; cgn-ctl config check tells those that there are", policy);
+		return no_policy(policy, err);
 	CGN_TRY(read_nodes(ctl_flag(a, "--nodes"), b, err));
 	CGN_TRY(ctl_flag_u64(a, "--tokens", PICK_SYSTEM_TOKENS + 2 * PICK_TURN_TOKENS, (uint64_t)ROUTE_MAX_BLOCKS * PICK_BLOCK_TOKENS, &b->tokens, err));
 	CGN_TRY(ctl_flag_u64(a, "--new", 0, 100, &b->fresh, err));

@@ -195,6 +195,30 @@ def test_bench_index_refuses_what_it_can_not_measure(tmp_path):
     assert "none" in refused(1, "bench", "index", "--trace", tmp_path / "none")
 
 
+def test_bench_pick_measures_each_phase_of_what_it_says():
+    small = ("--tokens", "2048", "--rate", "2000", "--duration", "200ms", "-o", "json")
+    r = json.loads(fine("bench", "pick", "--nodes", "3,70", *small))
+    assert [(x["nodes"], x["prompts"]) for x in r["results"]] == [(n, p) for n in (3, 70) for p in ("known", "new", "all")]
+    for known, new, both in (r["results"][:3], r["results"][3:]):
+        assert both["decisions"] == known["decisions"] + new["decisions"] > 0
+        assert both["decisions"] + both["preempted"] == 401
+        assert known["digests_made"] == 16  # 256 more tokens
+        assert 96 <= new["digests_made"] <= 128 and 0 <= new["blocks_held"] <= 32  # the system prompt is known to all, or nothing is
+        for x in (known, new, both):
+            phases = [x[f"{p}_us"] for p in ("digest", "match", "score", "book")]
+            assert all(0 <= p["p50"] <= p["p99"] <= p["p999"] for p in phases)
+            assert max(p["p50"] for p in phases) <= x["total_us"]["p50"]
+    all_new = json.loads(fine("bench", "pick", "--nodes", "2", "--new", "100", *small))["results"]
+    assert all_new[0]["decisions"] == 0 < all_new[1]["decisions"]
+    assert "PROMPTS" in fine("bench", "pick", "--nodes", "2", "--policy", "round_robin", *small[:-2])
+
+
+def test_bench_pick_refuses_what_it_can_not_measure():
+    assert "--nodes takes" in refused(2, "bench", "pick", "--nodes", "0")
+    assert "no policy 'best'" in refused(2, "bench", "pick", "--policy", "best")
+    assert "--tokens" in refused(2, "bench", "pick", "--tokens", "100")
+
+
 def refused_or_report(*args):
     r = run(*args)
     assert r.returncode == 4

@@ -207,8 +207,8 @@ static void end_lines(struct view *w, struct json_val rq, struct cgn_buf *out)
 		cgn_buf_putz(out, "\n  it is not over yet, or its end is not on record\n");
 		return;
 	}
-	cgn_buf_fmt(out, "\n  %s %s after %s ms and %s tries", number(w, end, "status"), text(w, end, "outcome"), number(w, end, "total_ms"),
-		number(w, end, "tries"));
+	cgn_buf_fmt(out, "\n  %s %s after %s ms, %s %s", number(w, end, "status"), text(w, end, "outcome"), number(w, end, "total_ms"),
+		number(w, end, "tries"), real(end, "tries") > 1 ? "tries" : "try");
 	if (member(end, "prompt_tokens").type == JSON_NUMBER)
 		cgn_buf_fmt(out, "; %s tokens in, %s out", number(w, end, "prompt_tokens"), number(w, end, "completion_tokens"));
 	cgn_buf_fmt(out, "\n  cached tokens: predicted %s, actual %s\n", number(w, cached, "predicted"), number(w, cached, "actual"));

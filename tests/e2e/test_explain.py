@@ -38,7 +38,7 @@ def ctl(cluster, *args):
 
 
 def test_a_cold_request_and_a_cached_one(cluster):
-    begin(cluster, router={"router": {"worker_threads": 1}})
+    begin(cluster, router={"router": {"worker_threads": 1, "policy": "weighted"}})
     first = cluster.chat(PROMPT, {"X-Request-Id": "cold"}, max_tokens=4)
     second = cluster.chat(PROMPT, {"X-Request-Id": "warm"}, max_tokens=4)
     node = second.headers["x-cgn-node"]
@@ -100,7 +100,7 @@ def test_a_retried_request_shows_each_try(cluster):
     assert {c["node"]: c["why"] for c in again["candidates"]} == {"a": "won", "b": "tried"} and "over" not in again
     assert r["end"]["tries"] == 2
     shown = ctl(cluster, f"q{i}").stdout
-    assert "try 1, policy weighted: b" in shown and "try 2, policy weighted: a" in shown and "tried" in shown
+    assert f"try 1, policy {again['policy']}: b" in shown and f"try 2, policy {again['policy']}: a" in shown and "tried" in shown
 
 
 def test_one_id_many_times_and_strange_ones(cluster):
@@ -191,7 +191,7 @@ def test_who_asks_and_goes_harms_nobody(cluster):
 
 def test_shadows_agree_with_a_count_by_hand(cluster):
     shadows = ["round_robin", "predicted", "least_loaded"]
-    begin(cluster, "abc", {"router": {"worker_threads": 1, "shadow": shadows}})
+    begin(cluster, "abc", {"router": {"worker_threads": 1, "policy": "weighted", "shadow": shadows}})
     ids = [cluster.chat(f"{i % 4} {PROMPT}", max_tokens=1).headers["x-request-id"] for i in range(40)]
     decisions = [explain(cluster, i)[0]["tries"][0] for i in ids]
     scraped = cluster.scrape()

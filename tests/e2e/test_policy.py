@@ -28,7 +28,7 @@ def policy(cluster):
 
 
 def test_it_is_shown_and_changed_and_outlives_a_restart(cluster):
-    begin(cluster, {"router.score_weights": {"kv": 0.4, "load": 0.4}})
+    begin(cluster, {"router": {"policy": "weighted"}, "router.score_weights": {"kv": 0.4, "load": 0.4}})
     for name in "ab":
         cluster.node(name, *FAST)
     cluster.wait_ready()

@@ -214,6 +214,7 @@ def both(world, policy, wait_s=5):
 
 def test_a_policy_is_everyones(world):
     key = PREFIX + "routing/policy"
+    before = policies(world)[0]["policy"]
     second = ["--router", f"127.0.0.1:{world.routers[1][1]}"]
     ctl("cluster", "set-policy", "--policy", "predicted", "--kv", "0.5", "--load", "0.3", *second)
     assert json.loads(world.etcd.ctl("get", key, "--print-value-only"))["policy"] == "predicted"
@@ -243,7 +244,7 @@ def test_a_policy_is_everyones(world):
     ctl("cluster", "set-policy", "--policy", "random", *second)
     both(world, "random", 30)
     ctl("cluster", "set-policy", "--reset", *second)
-    both(world, "weighted")
+    both(world, before)
     assert not [k for k in world.etcd.keys() if k.startswith("routing/")]
 
 

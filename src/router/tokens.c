@@ -199,6 +199,7 @@ void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct p
 	if (!chain_start(r, n / r->prompt->block_tokens, &c))
 		return;
 	tokens_chain_add(&c, ids, n);
+	c.n_tokens = n; /* with those behind the last full block */
 	if (key != NULL)
 		(void)promptcache_put(r->w->tokens->cache, key, NULL, &c);
 	tokens_take_chain(r, &c);

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two real llama-servers with a tiny random model: one is killed in the middle of an answer, the other one goes on with it."""
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from cluster import ROOT, Cluster, ask, free_port, until
+
+ROUTER = {"router": {"resume": True}, "router.breaker": {"failures": 0}}
+SCRIPT = ROOT / "scripts/run/llama-server"
+# The random model says any bytes; these alone are text, and none of them becomes a token with its neighbour.
+LETTERS = set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ")
+ASK = {"model": "tiny", "temperature": 0, "seed": 1, "max_tokens": 3000, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
+       "logit_bias": [[i, False] for i in range(265) if i not in LETTERS]}
+CHAT = ("/v1/chat/completions", ASK | {"messages": [{"role": "user", "content": "Tell me about the sea, please. " * 4}]})
+TEXT = ("/v1/completions", ASK | {"prompt": "Once upon a time, by the sea, " * 4})
+
+
+@pytest.fixture(scope="module")
+def binary():
+    """From PATH, or Debian's package unpacked into a cache."""
+    if shutil.which("llama-server"):
+        return shutil.which("llama-server")
+    done = subprocess.run([SCRIPT, "--fetch"], capture_output=True, text=True, timeout=300)
+    if done.returncode == 0:
+        return str(SCRIPT)
+    why = f"no llama-server: {done.stderr.strip().splitlines()[-1:]}"
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+class Servers:
+    """Two nodes with a llama-server each, which is a process of ours, so that it can be killed."""
+
+    def __init__(self, folder, binary):
+        self.cluster, self.model, self.binary, self.ports, self.servers = Cluster(folder), folder / "tiny.gguf", binary, {}, {}
+
+    def server(self, name):
+        argv = [self.binary, "--model", self.model, "--alias", "tiny", "--host", "127.0.0.1", "--port", str(self.ports[name]), "--threads", "1",
+                "--n-gpu-layers", "0", "--parallel", "1", "--batch-size", "32", "--ubatch-size", "1"]  # a prompt as an answer, token by token: bit for bit the same
+        with open(self.cluster.folder / f"{name}.log", "ab") as log:
+            self.servers[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until(lambda: self.answers(name), f"{name} is ready")
+
+    def begin(self):
+        subprocess.run([sys.executable, ROOT / "scripts/run/tiny-gguf.py", self.model], check=True, stdout=subprocess.DEVNULL)
+        self.cluster.router(ROUTER)
+        for name in "ab":
+            self.ports[name] = free_port()
+            self.server(name)
+            self.cluster.agent(name, self.ports[name], {"engine": {"kind": "llama_cpp", "model": "tiny"}})
+        self.cluster.wait_ready(2)
+
+    def answers(self, name):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return ask(self.ports[name], "GET", "/health").status == 200
+        return False
+
+    def kill(self, name):
+        self.servers[name].kill()
+        self.servers[name].wait()
+
+    def end(self):
+        for name in self.servers:
+            self.kill(name)
+        return self.cluster.close()
+
+
+@pytest.fixture(scope="module")
+def llamas(binary, tmp_path_factory):
+    it = Servers(tmp_path_factory.mktemp("llamas"), binary)
+    try:
+        it.begin()
+        yield it
+    finally:
+        trouble = it.end()
+    assert not trouble, "\n".join(trouble)
+
+
+def read(body):
+    """(text, ids, finish reasons, the last usage) of an event stream."""
+    text, ids, ends, usage = "", set(), [], None
+    for block in body.decode().split("\n\n"):
+        if not block.startswith("data: {"):
+            continue
+        chunk = json.loads(block[6:])
+        ids.add(chunk["id"])
+        usage = chunk.get("usage") or usage
+        for choice in chunk["choices"]:
+            text += choice.get("text") or choice.get("delta", {}).get("content") or ""
+            ends += [choice["finish_reason"]] if choice["finish_reason"] else []
+    return text, ids, ends, usage
+
+
+@pytest.mark.parametrize("path,body", [CHAT, TEXT], ids=["chat", "text"])
+def test_one_llama_server_goes_on_for_another(llamas, path, body):
+    whole = ask(llamas.ports["a"], "POST", path, body)
+    text, _, ends, usage = read(whole.body)
+    assert len(text) == 3000 and ends == ["length"] and len(set(text)) > 1
+    before = llamas.cluster.metric("cgn_resumes_total", outcome="resumed")
+    c = http.client.HTTPConnection("127.0.0.1", llamas.cluster.http_port, timeout=60)
+    c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    name, got = r.headers["x-cgn-node"], b""
+    while got.count(b"\n\n") < 500:
+        got += r.read1(4096)
+    killer = threading.Thread(target=llamas.kill, args=(name,))
+    killer.start()
+    got += r.read()
+    killer.join()
+    c.close()
+    again, ids, ends, told = read(got)
+    assert again == text and len(ids) == 1 and ends == ["length"] and got.endswith(b"data: [DONE]\n\n") and b"event: error" not in got
+    assert (told["prompt_tokens"], told["completion_tokens"], told["total_tokens"]) == (
+        usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"])
+    assert llamas.cluster.metric("cgn_resumes_total", outcome="resumed") == before + 1
+    llamas.server(name)
+    llamas.cluster.wait_ready(2)

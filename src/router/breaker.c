@@ -186,7 +186,7 @@ bool gw_stream_stalled(struct gw_req *r, cgn_nsec now)
 	cgn_nsec limit = patience(r), heard = pulse_heard(&cell_of(r)->pulse);
 	if (gw_node_stalled(r, r->last_byte))
 		return true;
-	if (now - r->last_byte < limit)
+	if (now - r->last_byte < limit || gw_worker_was_away(r->w))
 		return false;
 	bool others = heard > r->last_byte && now - heard < limit;
 	if (!others)

@@ -83,6 +83,7 @@ struct gw_worker {
 	struct gw_store *store; /* NULL: none */
 	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens;
 	struct cgn_timer count_timer;
+	cgn_nsec counted_at, away_until; /* that timer ran last; it last ran late. 0: never */
 	_Atomic uint32_t connections; /* for the control loop */
 	void (*on_idle)(void *arg);   /* drained; called on the worker's loop */
 	void *idle_arg;
@@ -118,6 +119,9 @@ void gw_worker_tell(struct gw_worker *w, struct cluster_view *view, struct gw_ru
 void gw_worker_drain(struct gw_worker *w, void (*on_idle)(void *arg), void *arg);
 /* Cut what is left, end the thread. From the thread that made it. */
 void gw_worker_free(struct gw_worker **take);
+
+/* Did this worker itself stop, or lack the CPU, within the last second? Then what it has not heard says nothing of others. */
+bool gw_worker_was_away(const struct gw_worker *w);
 
 /* The link to |node|, made when first used. */
 CGN_RC gw_link_get(

@@ -9,10 +9,15 @@
 #define LINK_TAG    0x64112e01U
 #define LINK_CONNS  2
 #define COUNT_EVERY CGN_SEC
+#define LATE        (COUNT_EVERY + 500 * CGN_MSEC)
 
 static void count(struct cgn_timer *t)
 {
 	struct gw_worker *w = CGN_CONTAINER(t, struct gw_worker, count_timer);
+	cgn_nsec now = cgn_loop_now(w->loop);
+	if (now - w->counted_at > LATE)
+		w->away_until = now;
+	w->counted_at = now;
 	atomic_store_explicit(
 		&w->connections, http_server_stats(w->server).connections, memory_order_relaxed);
 	cgn_timer_set(t, COUNT_EVERY);
@@ -63,9 +68,16 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 		return rc;
 	}
 	cgn_timer_init(&w->count_timer, w->loop, count);
+	w->counted_at = cgn_loop_now(w->loop);
 	cgn_timer_set(&w->count_timer, COUNT_EVERY);
 	*out = w;
 	return CGN_OK;
+}
+
+bool gw_worker_was_away(const struct gw_worker *w)
+{
+	cgn_nsec now = cgn_loop_now(w->loop);
+	return now - w->counted_at > LATE || (w->away_until != 0 && now - w->away_until < COUNT_EVERY);
 }
 
 CGN_RC gw_worker_start(struct gw_worker *w, struct cgn_err *err)

@@ -2,6 +2,7 @@
 """Circuit breakers, the watchdog over streams, retries: what fails is left alone, tried again one request at a time, and used again."""
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -179,6 +180,17 @@ def test_a_client_that_does_not_read_is_not_a_stalled_engine(cluster):
         assert set(chats(cluster, 4)) == {"a"}
     assert s.read_until(b"[DONE]") and b"event: error" not in s.got
     assert cluster.metric("cgn_stalls_total") == 0
+
+
+def test_a_router_that_was_stopped_does_not_blame_its_nodes(cluster):
+    up(cluster, PACED, PACED, router=STALL, sections=DEAF_AGENT)
+    streams = [pinned(cluster, node, f"{node} {i}", max_tokens=1000) for node in "ab" for i in range(4)]
+    cluster.router_process.signal(signal.SIGSTOP)
+    time.sleep(2)  # four times what a stall takes
+    cluster.router_process.signal(signal.SIGCONT)
+    for s in streams:
+        assert b"event: error" not in s.read_until(b"[DONE]").got
+    assert cluster.metric("cgn_stalls_total") == 0 and breaker(cluster, "a")["text"] == breaker(cluster, "b")["text"] == "closed"
 
 
 # ---- worse than others ----

@@ -7,7 +7,7 @@
 #include "base/json/json.h"
 #include "router/service_priv.h"
 
-#define PART_MOST ((size_t)1 << 20) /* bytes of entries that one worker gives */
+#define PART_MOST ((size_t)1 << 19) /* bytes of entries that one worker gives */
 #define LAST_MOST EXPLAIN_REQUESTS
 
 struct part {

@@ -82,6 +82,20 @@ static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
 	return true;
 }
 
+/* Each once: `kv` is another name of one of them. */
+static void shadows_fill(struct gw_rules *r, const struct config_list *names)
+{
+	for (size_t i = 0; i < names->n && r->n_shadows < EXPLAIN_SHADOWS; i++) {
+		enum route_policy policy = ROUTE_KV;
+		bool known = false;
+		CGN_MUST(route_policy_find(cgn_str_of(names->v[i]), &policy));
+		for (size_t k = 0; k < r->n_shadows; k++)
+			known = known || r->shadows[k] == policy;
+		if (!known)
+			r->shadows[r->n_shadows++] = policy;
+	}
+}
+
 CGN_RC gw_rules_new(
 	const struct config *cfg, struct auth_keys **keys, struct gw_rules **out, struct cgn_err *err)
 {
@@ -108,8 +122,7 @@ CGN_RC gw_rules_new(
 	r->retry_backoff = cfg->router.retry.backoff;
 	r->tokenize_timeout = cfg->router.tokenize_timeout;
 	r->attempts = cfg->router.retry.attempts;
-	for (; r->n_shadows < cfg->router.shadow.n && r->n_shadows < EXPLAIN_SHADOWS; r->n_shadows++)
-		CGN_MUST(route_policy_find(cgn_str_of(cfg->router.shadow.v[r->n_shadows]), &r->shadows[r->n_shadows]));
+	shadows_fill(r, &cfg->router.shadow);
 	r->shadow_sample = cfg->router.shadow_sample;
 	for (size_t i = 0; i < cfg->router.retry.on.n; i++)
 		r->retry_on |= breaker_failure_bit(cfg->router.retry.on.v[i]);

@@ -191,7 +191,7 @@ def test_who_asks_and_goes_harms_nobody(cluster):
 
 def test_shadows_agree_with_a_count_by_hand(cluster):
     shadows = ["round_robin", "predicted", "least_loaded"]
-    begin(cluster, "abc", {"router": {"worker_threads": 1, "policy": "weighted", "shadow": shadows}})
+    begin(cluster, "abc", {"router": {"worker_threads": 1, "policy": "weighted", "shadow": [*shadows, "kv", "predicted"]}})
     ids = [cluster.chat(f"{i % 4} {PROMPT}", max_tokens=1).headers["x-request-id"] for i in range(40)]
     decisions = [explain(cluster, i)[0]["tries"][0] for i in ids]
     scraped = cluster.scrape()

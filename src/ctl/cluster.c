@@ -125,6 +125,8 @@ static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct 
 		const Cognitora__V1__ModelStatus *m = s->model_status[i];
 		bool bytes = strcmp(m->tokens, "bytes") == 0;
 		cgn_buf_fmt(out, ": blocks of %u %s (%s%s%s)", m->block, bytes ? "bytes" : "tokens", bytes ? "" : m->tokens, bytes ? "" : ": ", m->why);
+		if (m->queued > 0)
+			cgn_buf_fmt(out, ", %u waiting", m->queued);
 	}
 	cgn_buf_char(out, '\n');
 }
@@ -184,6 +186,8 @@ static void model_json(const Cognitora__V1__ModelStatus *m, struct json_out *o)
 	json_put_z(o, m->why);
 	json_key(o, "block");
 	json_put_u64(o, m->block);
+	json_key(o, "queued");
+	json_put_u64(o, m->queued);
 	json_key(o, "ready_nodes");
 	json_put_u64(o, m->ready_nodes);
 	json_close(o, '}');

@@ -10,7 +10,7 @@
 
 struct gw_series {
 	struct cgn_str model; /* owned */
-	struct metric_cell *request, *ttft, *itl;
+	struct metric_cell *request, *ttft, *itl, *queue;
 	struct {
 		int status;
 		struct metric_cell *cell;
@@ -45,6 +45,7 @@ static struct gw_series *series_new(struct gw_worker *w, struct cgn_str model)
 		.request = METRIC_OF(REQUEST_SECONDS, name),
 		.ttft = METRIC_OF(TTFT_SECONDS, name),
 		.itl = METRIC_OF(ITL_SECONDS, name),
+		.queue = METRIC_OF(QUEUE_SECONDS, name),
 	};
 	return s;
 }
@@ -223,7 +224,7 @@ static void access_log(const struct gw_req *r, int status, const char *outcome, 
 		F_STRN("path", path), F_STRN("model", r->model), F_STR("node", r->t.node_id),
 		F_I64("status", status), F_STR("outcome", outcome), F_U64("bytes", r->bytes_out),
 		F_DUR("ttft", r->first_byte > 0 ? r->first_byte - r->started : 0),
-		F_DUR("total", now - r->started), F_DUR("pick", r->took), F_U64("blocks_held", r->held),
+		F_DUR("total", now - r->started), F_DUR("pick", r->took), F_DUR("queued", r->queued), F_U64("blocks_held", r->held),
 		F_U64("blocks", r->blocks), F_U64("tries", r->tries), F_STR("retried", r->last_retry),
 		F_U64("resumes", r->resumes),
 		F_U64("prompt_tokens", r->usage.prompt_tokens),
@@ -245,6 +246,8 @@ void gw_account(struct gw_req *r)
 		answer_learn(s, r);
 		metric_add(code_cell(s, status), 1);
 		metric_observe(s->request, now - r->started);
+		if (r->queued_at > 0)
+			metric_observe(s->queue, r->queued);
 		if (r->tries > 0 && r->first_byte > 0)
 			metric_observe(s->ttft, r->first_byte - r->started);
 	}

@@ -270,6 +270,6 @@ static void index_stats(
 }
 
 const struct svc_admin_route router_admin_routes[] = {
-	{"GET", "/nodes", nodes}, {"GET", "/models", router_admin_models}, {"GET", "/index", index_stats},
+	{"GET", "/nodes", nodes}, {"GET", "/models", router_admin_models}, {"GET", "/index", index_stats}, {"GET", "/queue", router_admin_queue},
 	{"GET", "/explain", router_admin_explain}, {"GET", "/explain/*", router_admin_explain}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

@@ -106,7 +106,7 @@ static enum gw_step body_check(struct gw_req *r)
 enum gw_step gw_auth(struct gw_req *r)
 {
 	static enum gw_step (*const checks[])(struct gw_req *) = {
-		route_find, key_check, pin_check, body_check};
+		route_find, key_check, pin_check, gw_queue_check, body_check};
 	if (r->body_bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");

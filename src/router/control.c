@@ -124,8 +124,10 @@ static void publish(struct cgn_hook *h)
 	}
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_tell(r->workers[i], v, NULL);
+	router_gate_seen(r);
 	cluster_view_unref(&r->view);
 	r->view = v;
+	router_gate_look(r);
 	router_models_look(r);
 }
 
@@ -219,6 +221,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 		gw_worker_tell(r->workers[i], NULL, rules);
 	gw_rules_unref(&r->rules);
 	r->rules = rules;
+	router_gate_tune(r);
 	router_models_look(r);
 	if (r->cfg->auth.enabled)
 		cgn_log(INFO, "router.keys", F_STR("file", r->cfg->auth.api_keys_file), F_U64("keys", n));

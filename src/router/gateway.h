@@ -35,6 +35,7 @@ struct gw_shared {
 	struct tls_ctx *agent_tls; /* NULL: agents are reached in clear */
 	uint64_t started_unix;
 	uint64_t instance; /* random, not 0: this run of this router, for agents' shares */
+	struct gw_gate *gate; /* where requests wait for room; NULL: nobody waits */
 	_Atomic uint64_t body_bytes; /* of request bodies in memory */
 	_Atomic uint64_t resume_bytes; /* kept for requests whose answers may have to be gone on with */
 	_Atomic bool draining;
@@ -138,7 +139,7 @@ enum gw_state {
 const char *gw_state_name(enum gw_state s);
 
 enum gw_step { STEP_AGAIN, STEP_PARK, STEP_END };
-enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_TOKENS, WAIT_STORE, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };
+enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_TOKENS, WAIT_STORE, WAIT_QUEUE, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };
 
 enum gw_route_kind { GW_RELAY, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
 #define ROUTE_OPEN    0x100U /* no key is asked for */
@@ -148,6 +149,16 @@ struct gw_route_row {
 	enum gw_route_kind kind;
 	unsigned scope;
 };
+
+/* Time to first token, as predicted before the pick. */
+struct gw_ttft {
+	cgn_nsec now, idle; /* on the best node as it is, and on the best if it had nothing else to do */
+	uint32_t tokens;    /* of the prompt, that the best node would have to compute */
+	bool measured;      /* by speeds of each node's own */
+};
+
+struct gw_gate;
+struct gw_ticket;
 
 /* Why the engine's side of a try ended, or what it is known to do. */
 struct gw_try {
@@ -196,12 +207,20 @@ struct gw_req {
 	const char *key_id;                    /* for the log; NULL: none */
 	struct cgn_str tenant;                 /* of its key; "-": nobody is asked for one */
 	unsigned scopes;
+	struct cgn_str priority_text, deadline_text; /* as they stand in the head */
+	unsigned priority; /* 9 goes first */
+	cgn_nsec deadline; /* from arrival to the first byte; 0: the client names none */
 	int64_t content_length;
 	bool encoded; /* it has a content-encoding */
 	bool body_done;
 	struct cgn_buf body;
 	uint64_t body_booked;
 	enum cgn_code body_bad; /* CGN_FINE, or why it was refused while it came */
+
+	/* waited */
+	struct gw_ticket *ticket; /* while it waits, and until what it was let in for is booked */
+	cgn_nsec queued_at, queued; /* since when, and for how long */
+	struct gw_ttft ttft;
 
 	/* routed */
 	struct cgn_str model; /* resolved; empty while unknown */
@@ -262,6 +281,7 @@ enum gw_step gw_body(struct gw_req *r);
 enum gw_step gw_route(struct gw_req *r);
 enum gw_step gw_limit(struct gw_req *r);
 enum gw_step gw_tokens(struct gw_req *r);
+enum gw_step gw_queue(struct gw_req *r);
 enum gw_step gw_dispatch(struct gw_req *r);
 enum gw_step gw_stream(struct gw_req *r);
 enum gw_step gw_answer(struct gw_req *r);
@@ -274,6 +294,20 @@ enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 
 /* route.c: could the request go to another node than those tried? */
 bool gw_can_retry(struct gw_req *r);
+
+/* queue.c: waiting for room. */
+#define GW_RETRY_NO_NODE 2   /* seconds */
+#define GW_RETRY_MOST    600
+unsigned gw_retry_after(cgn_nsec t); /* whole seconds, at least one, at most GW_RETRY_MOST */
+enum gw_step gw_queue_check(struct gw_req *r); /* X-Cgn-Priority and X-Cgn-Deadline-Ms; refuses what they cannot mean */
+bool gw_queue_looks(const struct gw_req *r); /* is there anything to decide before the pick? One load if not */
+bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict); /* wait, that having been picked */
+void gw_queue_predict(struct gw_req *r, const struct choose_pick *p); /* sets r->ttft */
+bool gw_queue_refuses(struct gw_req *r); /* its deadline cannot be met: it is answered then */
+void gw_queue_enter(struct gw_req *r, enum route_verdict verdict); /* to GW_QUEUE, which comes back to GW_ROUTE */
+void gw_queue_end(struct gw_req *r);     /* booked, or given up; safe when it does not wait */
+void gw_queue_room(struct gw_worker *w); /* a request has ended */
+void gw_gate_unref(struct gw_gate **take);
 
 /* tokens.c: from a body to the chain of digests of its prompt. */
 enum gw_tokens_mode { GW_BYTES, GW_ENGINE, GW_FILE, GW_TOKENS_MODES };

@@ -154,6 +154,7 @@ static bool head_take(struct gw_req *r, const struct http_head *h)
 	       id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
 	       field_take(r, h, "x-cgn-node", &r->pin) && gw_session_take(r, h) &&
 	       field_take(r, h, "x-cgn-resume", &r->resume_asked) &&
+	       field_take(r, h, "x-cgn-priority", &r->priority_text) && field_take(r, h, "x-cgn-deadline-ms", &r->deadline_text) &&
 	       field_take(r, h, "authorization", &r->authorization) &&
 	       field_take(r, h, "x-api-key", &r->api_key);
 }
@@ -179,6 +180,7 @@ static void req_bury(struct gw_req *r)
 enum gw_step gw_finish(struct gw_req *r)
 {
 	gw_tokens_end(r);
+	gw_queue_end(r);
 	gw_try_end(r);
 	cgn_timer_cancel(&r->timer);
 	gw_account(r);

@@ -132,11 +132,14 @@ bool gw_can_retry(struct gw_req *r)
 	if (r->tries >= r->w->rules->attempts || r->tries >= GW_MAX_ATTEMPTS)
 		return false;
 	struct choose_ask ask = ask_of(r);
-	return chooser_pick(r->w->chooser, &ask).verdict == ROUTE_PICKED;
+	enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
+	/* an answer that is at hand, however bad, is not kept from the client for a place in a queue */
+	return v == ROUTE_PICKED || (!r->t.head_seen && gw_queue_must(r, v));
 }
 
 static enum gw_step nobody(struct gw_req *r, enum route_verdict verdict)
 {
+	gw_queue_end(r);
 	if (verdict == ROUTE_FULL)
 		return gw_refuse(r,
 			&(struct gw_refusal){
@@ -180,6 +183,7 @@ static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, cons
 	if (r->head_sent && !gw_resume_send(r, node))
 		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1}, "out of memory");
 	chooser_book(w->chooser, ask, p, &ticket);
+	gw_queue_end(r);
 	r->held = c->held;
 	r->blocks = (uint32_t)r->chain.n;
 	guess_keep(r, c, node);
@@ -208,6 +212,17 @@ static struct choose_pick pick_open(struct gw_req *r, const struct choose_ask *a
 			break;
 	}
 	return p;
+}
+
+/* Before anything is claimed for it: does it wait behind others, or ask for what cannot be had? */
+static bool is_held_up(struct gw_req *r, const struct choose_ask *ask)
+{
+	struct choose_pick p = chooser_pick(r->w->chooser, ask);
+	bool waits = gw_queue_must(r, p.verdict);
+	gw_queue_predict(r, &p);
+	if (waits)
+		gw_queue_enter(r, p.verdict);
+	return waits || (p.verdict == ROUTE_PICKED && gw_queue_refuses(r));
 }
 
 /* Twice as long each time, and never in step with others that failed at the same moment. */
@@ -240,7 +255,14 @@ enum gw_step gw_route(struct gw_req *r)
 	r->counted = true;
 	struct choose_ask ask = ask_of(r);
 	enum breaker_gate gate = BREAKER_PASS;
+	if (gw_queue_looks(r) && is_held_up(r, &ask))
+		return STEP_AGAIN;
 	struct choose_pick p = pick_open(r, &ask, &gate);
+	if (gw_queue_must(r, p.verdict)) {
+		gw_queue_predict(r, &p);
+		gw_queue_enter(r, p.verdict);
+		return STEP_AGAIN;
+	}
 	if (p.verdict != ROUTE_PICKED) {
 		gw_explain_pick(r, &ask, &p, cgn_clock_now() - began);
 		return nobody(r, p.verdict);

@@ -159,6 +159,16 @@ void router_models_look(struct router *r); /* log what changed */
 void router_models_close(struct router *r);
 void router_admin_models(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply);
 
+/* gate.c: the queues */
+CGN_RC router_gate_open(struct router *r, struct cgn_err *err);
+void router_gate_close(struct router *r); /* after the workers have ended */
+void router_gate_seen(struct router *r);  /* before r->view is replaced: who was ready until now */
+void router_gate_look(struct router *r);  /* nodes or their load changed */
+void router_gate_tune(struct router *r);  /* r->rules changed */
+void router_gate_drain(struct router *r);
+size_t router_gate_depth(const struct router *r, struct cgn_str model);
+void router_admin_queue(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply);
+
 /* admin.c */
 struct cgn_str router_query_get(const struct http_head *h, const char *key); /* as it stands there; empty: it has none */
 extern const struct svc_admin_route router_admin_routes[];

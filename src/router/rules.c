@@ -132,6 +132,13 @@ CGN_RC gw_rules_new(
 	r->max_ejected = cfg->router.breaker.max_ejected;
 	r->outliers = cfg->router.breaker.outliers;
 	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
+	r->max_queue = cfg->router.admission.max_queue;
+	r->queue_policy = cfg->router.admission.queue_policy == CONFIG_QUEUE_WSPT       ? QUEUE_WSPT
+			  : cfg->router.admission.queue_policy == CONFIG_QUEUE_DEADLINE ? QUEUE_DEADLINE
+											: QUEUE_FCFS;
+	r->queue_timeout = cfg->router.admission.queue_timeout;
+	r->ttft_slo = cfg->router.admission.ttft_slo;
+	r->node_wait = cfg->router.admission.node_wait;
 	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");

@@ -10,6 +10,7 @@
 #include "policy/config/config.h"
 #include "policy/explain/explain.h"
 #include "policy/limit/limit.h"
+#include "policy/queue/queue.h"
 #include "policy/routing/routing.h"
 
 #define GW_BLOCK_BYTES  256 /* of models without a row of their own */
@@ -58,6 +59,9 @@ struct gw_rules {
 	double failure_share, max_ejected;
 	bool outliers;
 	struct gw_rates rates;  /* of each key; of each address where nobody is asked for one */
+	uint32_t max_queue; /* 0: nobody waits */
+	enum queue_policy queue_policy;
+	cgn_nsec queue_timeout, ttft_slo /* 0: none */, node_wait;
 	struct auth_keys *keys; /* owned; NULL: nobody is asked */
 	struct gw_model *models; /* of the configuration, in its order */
 	size_t n_models;

@@ -176,6 +176,7 @@ static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, str
 		rows[i].why = (char *)(uintptr_t)m.why;
 		rows[i].block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
 		rows[i].ready_nodes = (uint32_t)m.n_ready;
+		rows[i].queued = (uint32_t)router_gate_depth(r, cgn_str_of(rs->models[i]));
 		rs->model_status[rs->n_model_status++] = &rows[i];
 	}
 	return true;

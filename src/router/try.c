@@ -155,7 +155,10 @@ void gw_try_end(struct gw_req *r)
 		grpc_cancel(&t->call);
 	if (t->link != NULL)
 		gw_link_release(r->w, &t->link);
-	chooser_release(r->w->chooser, &t->ticket, cgn_loop_now(r->w->loop));
+	if (t->ticket.booked) {
+		chooser_release(r->w->chooser, &t->ticket, cgn_loop_now(r->w->loop));
+		gw_queue_room(r->w);
+	}
 }
 
 /* ---- waiting for the first byte ---- */

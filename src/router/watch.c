@@ -68,6 +68,7 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	if (ev->check != NULL && o.watch == WATCH_KEEP)
 		router_residency_check(w, ev->check);
 	router_obey(w->r, &o);
+	router_gate_look(w->r); /* others may have left room */
 }
 
 static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)

@@ -170,7 +170,7 @@ def test_without_a_node_it_is_503_with_retry_after(cluster):
 
 
 def test_a_full_cluster_says_so(cluster):
-    up(cluster, ("--fault", "hang"), router={"router.admission": {"max_concurrent_per_replica": 2}})
+    up(cluster, ("--fault", "hang"), router={"router.admission": {"max_concurrent_per_replica": 2, "max_queue": 0}})
     held = [Stream(cluster) for _ in range(2)]
     until(lambda: cluster.status()["nodes"][0]["router_inflight"] == 2, "two are booked")
     a = cluster.chat("one more")

@@ -456,7 +456,7 @@ static void a_hot_prefix_gets_further_holders(void **state)
 	struct world w;
 	uint32_t peak[2];
 	for (int heated = 0; heated < 2; heated++) {
-		world_init(&w);
+		world_of(&w, 0); /* nobody says what engines run at once, and so only scores hold anybody back */
 		struct heat *heat = w.shared.heat;
 		if (!heated) {
 			struct chooser_shared cold = w.shared;
@@ -468,7 +468,7 @@ static void a_hot_prefix_gets_further_holders(void **state)
 		w.rules.weights = (struct route_weights){0.85, 0.15, 0, 0}; /* a prefix that is dear: of its own accord it moves late */
 		struct crowd warm = crowd_of(&w, 100 * CGN_SEC, 100, 10); /* two at once: one node has it */
 		assert_int_equal(warm.nodes, 1);
-		struct crowd hot = crowd_of(&w, 200 * CGN_SEC, 10, 20); /* twenty, and there are eight places on a node */
+		struct crowd hot = crowd_of(&w, 200 * CGN_SEC, 5, 20); /* forty, and there are sixteen places on a node */
 		peak[heated] = hot.peak;
 		if (heated) {
 			assert_true(hot.nodes >= 2);
@@ -478,7 +478,7 @@ static void a_hot_prefix_gets_further_holders(void **state)
 	}
 	print_message("peak %u, without heat %u\n", peak[1], peak[0]);
 	assert_true(peak[1] < peak[0]);
-	assert_in_range(peak[1], 7, 16);
+	assert_in_range(peak[1], 14, 32);
 }
 
 int main(void)

@@ -200,7 +200,7 @@ static void rounds(struct tenant *t, size_t n, size_t takes)
 static void tenants_share_by_tokens_and_weights(void **state)
 {
 	(void)state;
-	struct tenant equal[] = {{"a", 1, 100, 0}, {"b", 1, 3000, 0}, {"c", 1, 20000, 0}};
+	struct tenant equal[] = {{"a", 1, 300, 0}, {"b", 1, 3000, 0}, {"c", 1, 20000, 0}};
 	rounds(equal, 3, 4000);
 	double total = (double)(equal[0].served + equal[1].served + equal[2].served);
 	for (int i = 0; i < 3; i++)
@@ -408,7 +408,7 @@ static int model_take(struct model *m, enum queue_policy policy, const struct qu
 		m->ring[p][0].on_turn = true;
 		int i = model_best(m, policy, it, p, m->ring[p][0].tenant);
 		uint64_t cost = it[i].new_tokens + it[i].answer_tokens;
-		cost = cost < 1 ? 1 : cost < QUEUE_MAX_COST ? cost : QUEUE_MAX_COST;
+		cost = cost < QUEUE_QUANTUM ? QUEUE_QUANTUM : cost < QUEUE_MAX_COST ? cost : QUEUE_MAX_COST;
 		if (m->ring[p][0].deficit >= cost) {
 			m->ring[p][0].deficit -= cost;
 			got = i;

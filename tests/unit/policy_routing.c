@@ -456,13 +456,31 @@ static void no_policy_picks_who_has_no_room(void **state)
 		ask.chain = chain;
 		for (size_t k = 0; k < n; k++) {
 			c[k] = any(&rng, (uint16_t)k);
-			roomy += c[k].inflight < ask.max_inflight;
+			roomy += route_room(ask.max_inflight, c[k].width, c[k].inflight, c[k].others) > 0;
 		}
 		struct route_pick p = route_pick(&ask, c, n);
 		assert_int_equal(p.verdict, roomy > 0 ? ROUTE_PICKED : n > 0 ? ROUTE_FULL : ROUTE_NONE);
 		if (roomy > 0)
-			assert_true(p.index < n && c[p.index].inflight < ask.max_inflight);
+			assert_true(p.index < n && route_room(ask.max_inflight, c[p.index].width, c[p.index].inflight, c[p.index].others) > 0);
 	}
+}
+
+static void a_node_has_room_for_its_width_and_a_quarter(void **state)
+{
+	(void)state;
+	assert_int_equal(route_room(256, 0, 0, 0), 256); /* nobody knows what it runs at once */
+	assert_int_equal(route_room(256, 8, 0, 0), 10);
+	assert_int_equal(route_room(256, 8, 10, 0), 0);
+	assert_int_equal(route_room(256, 8, 4, 5), 1);
+	assert_int_equal(route_room(256, 1, 1, 0), 1); /* one to come as soon as the first is done */
+	assert_int_equal(route_room(256, 1, 2, 0), 0);
+	assert_int_equal(route_room(4, 8, 3, 0), 1);
+	assert_int_equal(route_room(4, 8, 4, 0), 0);
+	assert_int_equal(route_room(256, 8, 0, 50), 2); /* a fifth is its own */
+	assert_int_equal(route_room(256, 8, 1, 50), 1);
+	assert_int_equal(route_room(256, 8, 2, 50), 0);
+	assert_int_equal(route_room(1, 8, 0, 50), 1);
+	assert_int_equal(route_room(UINT32_MAX, UINT32_MAX, 5, UINT32_MAX), 858993454);
 }
 
 static void turns_and_chances_are_even(void **state)
@@ -808,6 +826,7 @@ int main(void)
 		cmocka_unit_test(two_routers_are_not_in_step),
 		cmocka_unit_test(policies_have_names),
 		cmocka_unit_test(no_policy_picks_who_has_no_room),
+		cmocka_unit_test(a_node_has_room_for_its_width_and_a_quarter),
 		cmocka_unit_test(turns_and_chances_are_even),
 		cmocka_unit_test(two_choices_take_the_lesser),
 		cmocka_unit_test(sessions_stay_until_their_node_is_ahead),

@@ -58,10 +58,15 @@ CGN_RC queue_new(const struct queue_rules *rules, struct queue **out, struct cgn
 	return CGN_OK;
 }
 
+static uint64_t tokens_of(const struct queue_item *it)
+{
+	return (uint64_t)it->new_tokens + it->answer_tokens;
+}
+
 static uint32_t cost_of(const struct queue_item *it)
 {
-	uint64_t cost = (uint64_t)it->new_tokens + it->answer_tokens;
-	return cost == 0 ? 1 : cost < QUEUE_MAX_COST ? (uint32_t)cost : QUEUE_MAX_COST;
+	uint64_t cost = tokens_of(it);
+	return cost < QUEUE_QUANTUM ? QUEUE_QUANTUM : cost < QUEUE_MAX_COST ? (uint32_t)cost : QUEUE_MAX_COST;
 }
 
 static cgn_nsec key_of(enum queue_policy policy, const struct queue_item *it)
@@ -126,12 +131,12 @@ static void insert(struct queue *q, struct queue_flow *f, struct queue_item *it)
 	f->heap = heap_put(f->heap, it);
 	f->weight = it->weight > 0 ? it->weight : 1;
 	f->n++;
-	f->tokens += cost_of(it);
+	f->tokens += tokens_of(it);
 	cgn_list_push(&f->items, &it->in_flow);
 	cgn_list_push(&q->classes[f->priority].by_age, &it->by_age);
 	q->classes[f->priority].n++;
 	q->n++;
-	q->tokens += cost_of(it);
+	q->tokens += tokens_of(it);
 }
 
 static void extract(struct queue *q, struct queue_item *it)
@@ -139,12 +144,12 @@ static void extract(struct queue *q, struct queue_item *it)
 	struct queue_flow *f = it->flow;
 	f->heap = heap_drop(f->heap, it);
 	f->n--;
-	f->tokens -= cost_of(it);
+	f->tokens -= tokens_of(it);
 	cgn_list_drop(&it->in_flow);
 	cgn_list_drop(&it->by_age);
 	q->classes[f->priority].n--;
 	q->n--;
-	q->tokens -= cost_of(it);
+	q->tokens -= tokens_of(it);
 	it->flow = NULL;
 	if (f->n == 0)
 		flow_free(q, f); /* and its deficit with it, or idleness would be saved up */
@@ -201,7 +206,7 @@ void queue_return(struct queue *q, struct queue_item *it)
 	it->returned = true;
 	cgn_list_push(&q->returned, &it->by_age);
 	q->n++;
-	q->tokens += cost_of(it);
+	q->tokens += tokens_of(it);
 }
 
 static void unreturn(struct queue *q, struct queue_item *it)
@@ -209,7 +214,7 @@ static void unreturn(struct queue *q, struct queue_item *it)
 	it->returned = false;
 	cgn_list_drop(&it->by_age);
 	q->n--;
-	q->tokens -= cost_of(it);
+	q->tokens -= tokens_of(it);
 }
 
 void queue_drop(struct queue *q, struct queue_item *it)

@@ -5,7 +5,8 @@
  * 1. The class of priority whose oldest item has the least  arrived - priority * QUEUE_STEP.  So a higher class goes first, and nothing starves:
  *    an item of priority p competes as the oldest of all once it is (QUEUE_PRIORITIES - 1 - p) * QUEUE_STEP old, 27 s at most.
  * 2. Within the class, the tenant whose turn it is: deficit round robin (Shreedhar, Varghese 1995) with a quantum of QUEUE_QUANTUM tokens times
- *    the tenant's weight. An item costs the prompt tokens that must be computed and the answer tokens that are expected, QUEUE_MAX_COST at most.
+ *    the tenant's weight. An item costs the prompt tokens that must be computed and the answer tokens that are expected, QUEUE_MAX_COST at most,
+ *    and no less than the quantum, so that small ones alternate one by one.
  *    Between two tenants a and b that both wait all the time, |served(a) / weight(a) - served(b) / weight(b)| stays below
  *    QUEUE_QUANTUM + QUEUE_MAX_COST / weight(a) + QUEUE_MAX_COST / weight(b).
  * 3. Within the tenant, the least key, and of equal keys the first that came:
@@ -28,7 +29,7 @@
 #define QUEUE_NORMAL     5
 #define QUEUE_HIGH       8
 #define QUEUE_STEP       (3 * CGN_SEC)
-#define QUEUE_QUANTUM    4096
+#define QUEUE_QUANTUM    256
 #define QUEUE_MAX_COST   131072
 #define QUEUE_TOKEN      (2 * CGN_MSEC)
 #define QUEUE_PATIENCE   (10 * CGN_SEC)
@@ -84,7 +85,7 @@ enum queue_take queue_take(struct queue *q, cgn_nsec now, struct queue_item **ou
 
 bool queue_has(const struct queue_item *it);
 size_t queue_len(const struct queue *q);
-uint64_t queue_tokens(const struct queue *q); /* costs of all that wait */
+uint64_t queue_tokens(const struct queue *q); /* of all that wait: prompts and answers, as the items say */
 /* About how many go before |it|, which is in: those of higher classes and returned ones; of its own class, of each tenant as many as go before it
  * in its own. */
 size_t queue_ahead(const struct queue *q, const struct queue_item *it);

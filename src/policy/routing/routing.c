@@ -21,6 +21,14 @@ uint64_t route_hash(const void *p, size_t n)
 	return h != 0 ? h : 1;
 }
 
+uint32_t route_room(uint32_t max, uint32_t width, uint32_t inflight, uint32_t others)
+{
+	uint64_t wide = (uint64_t)width + (width + 3) / 4, limit = width > 0 && wide < max ? wide : max;
+	uint64_t used = (uint64_t)inflight + others, own = (limit + 4) / 5;
+	uint64_t left = used < limit ? limit - used : 0, least = inflight < own ? own - inflight : 0;
+	return (uint32_t)(left > least ? left : least);
+}
+
 float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust)
 {
 	double sum = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routing: which node gets a request. A pure function of what is known of each candidate at that instant; the policies are rows of
- * policies.def. Every one of them picks only among candidates with room (inflight < max_inflight).
+ * policies.def. Every one of them picks only among candidates with room (route_room).
  *
  * weighted, a share of 1 or so (greater is better):
  *   kv * (reuse - common) / blocks  +  load * (1 - demand / width)  +  power * headroom  +  capacity * (1 - kv_usage)
@@ -130,6 +130,10 @@ static inline uint32_t route_width(const struct route_cand *c)
 {
 	return c->width == 0 || c->width > ROUTE_WIDTH ? ROUTE_WIDTH : c->width;
 }
+/* Requests that a node takes from this router beside |inflight| of its own and |others|: up to |max|, or to what its engine runs at once (|width|)
+ * and a quarter more if that is known and less; so much waits there that it never idles, and what waits longer may yet go elsewhere. A router has
+ * a fifth of that for itself whatever others do there: what is known of them is a moment old. */
+uint32_t route_room(uint32_t max, uint32_t width, uint32_t inflight, uint32_t others);
 float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust);
 /* As ask->policy has it: greater is better, whatever the unit; costs are negative. */
 double route_score(const struct route_ask *ask, const struct route_cand *c);

@@ -126,7 +126,7 @@ static CGN_RC candidates(struct view *w, struct json_val decision, struct cgn_er
 		ctl_table_column(&t, columns[i].header, true);
 	while (json_next_elem(&it, &cand)) {
 		const char *why = text(w, cand, "why");
-		bool known = strcmp(why, "tried") != 0 && strcmp(why, "breaker") != 0;
+		bool known = strcmp(why, "tried") != 0 && strcmp(why, "breaker") != 0 && strcmp(why, "role") != 0;
 		ctl_table_cell(&t, "%s", text(w, cand, "node"));
 		ctl_table_cell(&t, "%s", why);
 		for (size_t i = 0; i < CGN_COUNT(columns); i++)

@@ -528,6 +528,33 @@ static void of_many_the_best_are_kept_and_the_rest_is_counted(void **state)
 	world_fini(&w);
 }
 
+static void those_that_are_not_offered_are_told_with_the_reason(void **state)
+{
+	(void)state;
+	struct world w;
+	struct explain_decision d;
+	world_init(&w, 5, ROUTE_WEIGHTED);
+	const struct breaker_rules rules = {1, 10 * CGN_SEC};
+	const struct breaker_input trip = {.event = BREAKER_TRIP, .reason = BREAKER_FOR_SILENT, .now = 1};
+	(void)breaker_apply(&w.shared.cells[1].breaker, &rules, &trip);
+	w.view->nodes[3].role = COGNITORA__V1__ROLE__ROLE_PREFILL;
+	struct choose_ask ask = ask_of(&w);
+	ask.now = 2;
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(p.n, 3);
+	assert_int_equal(d.n, 5);
+	assert_int_equal(d.n_all, 5);
+	assert_true(cgn_str_is(d.cands[3].node, "n1") && cgn_str_is(d.cands[4].node, "n3"));
+	assert_int_equal(d.cands[3].why, EXPLAIN_BREAKER);
+	assert_int_equal(d.cands[4].why, EXPLAIN_ROLE);
+	ask.pin = 2;
+	p = chooser_pick(w.chooser, &ask);
+	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(d.n, 1); /* the others were not asked for */
+	world_fini(&w);
+}
+
 static void nobody_and_all_full_are_told(void **state)
 {
 	(void)state;
@@ -598,6 +625,7 @@ int main(void)
 		cmocka_unit_test(the_winner_is_first_then_the_best_and_the_full_last),
 		cmocka_unit_test(costs_are_shown_as_costs),
 		cmocka_unit_test(of_many_the_best_are_kept_and_the_rest_is_counted),
+		cmocka_unit_test(those_that_are_not_offered_are_told_with_the_reason),
 		cmocka_unit_test(nobody_and_all_full_are_told),
 		cmocka_unit_test(a_shadow_chooses_from_the_same_and_changes_nothing),
 	};

@@ -68,9 +68,9 @@ static size_t pin_apply(struct route_cand *cands, size_t n, uint32_t pin)
 	return 0;
 }
 
-static bool role_fits(const struct choose_ask *ask, const struct route_cand *c)
+bool chooser_role_fits(const struct choose_ask *ask, int role)
 {
-	return c->role != (ask->embeds ? COGNITORA__V1__ROLE__ROLE_DECODE : COGNITORA__V1__ROLE__ROLE_PREFILL);
+	return role != (ask->embeds ? COGNITORA__V1__ROLE__ROLE_DECODE : COGNITORA__V1__ROLE__ROLE_PREFILL);
 }
 
 /* Nodes whose role is another's work are left out, unless there are no others: engines can do both, roles say what they are good at. */
@@ -78,12 +78,12 @@ static size_t roles_apply(const struct choose_ask *ask, struct route_cand *cands
 {
 	size_t fit = 0;
 	for (size_t i = 0; i < n; i++)
-		fit += role_fits(ask, &cands[i]);
+		fit += chooser_role_fits(ask, cands[i].role);
 	if (fit == 0 || fit == n)
 		return n;
 	size_t kept = 0;
 	for (size_t i = 0; i < n; i++)
-		if (role_fits(ask, &cands[i]))
+		if (chooser_role_fits(ask, cands[i].role))
 			cands[kept++] = cands[i];
 	return kept;
 }

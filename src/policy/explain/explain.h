@@ -36,7 +36,7 @@ union explain_number {
 };
 
 /* Why a candidate could or could not be chosen. */
-enum explain_why { EXPLAIN_ELIGIBLE, EXPLAIN_FULL, EXPLAIN_TRIED, EXPLAIN_BREAKER, EXPLAIN_WHYS };
+enum explain_why { EXPLAIN_ELIGIBLE, EXPLAIN_FULL, EXPLAIN_TRIED, EXPLAIN_BREAKER, EXPLAIN_ROLE, EXPLAIN_WHYS };
 
 struct explain_cand {
 	struct cgn_str node;

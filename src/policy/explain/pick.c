@@ -124,8 +124,14 @@ static bool had_its_try(const struct choose_ask *ask, uint16_t slot)
 	return false;
 }
 
-/* Ready, but neither offered nor tried: its breaker is shut. */
-static void shut_fill(const struct choose_ask *ask, const struct choose_pick *p, struct explain_decision *out)
+/* Ready, but neither offered nor tried: it is work for another role, or its breaker is shut. */
+static enum explain_why why_outside(const struct choose_ask *ask, const struct choose_pick *p, const struct view_node *node)
+{
+	bool roles_count = p->n > 0 && chooser_role_fits(ask, p->cands[0].role);
+	return roles_count && !chooser_role_fits(ask, node->role) ? EXPLAIN_ROLE : EXPLAIN_BREAKER;
+}
+
+static void outside_fill(const struct choose_ask *ask, const struct choose_pick *p, struct explain_decision *out)
 {
 	const struct view_model *m = ask->model;
 	for (size_t i = 0, at = 0; m != NULL && i < m->n_ready && m->n_ready > p->n; i++) {
@@ -133,7 +139,7 @@ static void shut_fill(const struct choose_ask *ask, const struct choose_pick *p,
 		while (at < p->n && p->cands[at].slot < slot)
 			at++;
 		if ((at == p->n || p->cands[at].slot != slot) && !had_its_try(ask, slot))
-			name_add(cgn_str_of(m->ready[i]->id), EXPLAIN_BREAKER, out);
+			name_add(cgn_str_of(m->ready[i]->id), why_outside(ask, p, m->ready[i]), out);
 	}
 }
 
@@ -144,7 +150,7 @@ static void others_fill(
 	for (size_t i = 0; i < ask->n_excluded; i++)
 		name_add(name_of(view, ask->excluded[i]), EXPLAIN_TRIED, out);
 	if (ask->pin == CHOOSER_NO_PIN)
-		shut_fill(ask, p, out);
+		outside_fill(ask, p, out);
 }
 
 static size_t places_kept(const struct choose_ask *ask, const struct choose_pick *p)

@@ -16,7 +16,7 @@ static const struct {
 #include "policy/explain/fields.def"
 #undef FIELD
 };
-static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker"};
+static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker", "role"};
 static const char *const verdicts[] = {"picked", "nobody", "all_full"};
 static const char *const units[EXPLAIN_UNITS] = {"score", "ms", "requests", "turn"};
 

@@ -304,6 +304,13 @@ static void breaker_tick(struct router *r, const struct cluster_node *n)
 		cgn_loop_now(r->loop));
 }
 
+static void limits_show(struct router *r)
+{
+	uint64_t now = limit_table_forgotten(r->shared.limits);
+	metric_add(METRIC_ONE(RATE_LIMIT_FORGOTTEN), now - r->forgotten_shown);
+	r->forgotten_shown = now;
+}
+
 static void tick(struct cgn_timer *t)
 {
 	struct router *r = CGN_CONTAINER(t, struct router, tick);
@@ -321,6 +328,7 @@ static void tick(struct cgn_timer *t)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
 	metric_set(METRIC_OF(CONNECTIONS, "http"), (double)connections);
 	router_residency_show(r);
+	limits_show(r);
 	cgn_timer_set(t, TICK);
 }
 

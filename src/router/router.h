@@ -63,6 +63,7 @@ struct router {
 	struct cgn_timer tick, sweep;
 	uint64_t shed_shown; /* on /metrics */
 	cgn_nsec peers_turned; /* windows turned over last */
+	uint64_t forgotten_shown; /* buckets of limits */
 	uint64_t dice;       /* state of the generator of jitter; 0: not seeded */
 	uint64_t keys_seen; /* fingerprint of the key file's inode, size and time */
 	cgn_nsec started;

@@ -85,6 +85,10 @@ def test_keys_live_and_die(tmp_path):
     assert file.read_text().startswith("# ours\n")
     assert made["id"] not in fine("key", "ls", "--file", file) and rows[1]["id"] in fine("key", "ls", "--file", file)
     assert "has no key" in refused(1, "key", "revoke", made["id"], "--file", file)
+    third = json.loads(fine("key", "create", "--file", file, "--tenant", "acme", "-o", "json"))
+    tenants = {r["id"]: r["tenant"] for r in json.loads(fine("key", "ls", "--file", file, "-o", "json"))}
+    assert tenants == {rows[1]["id"]: rows[1]["id"], third["id"]: "acme"}  # one without a tenant is its own
+    assert "a tenant has" in refused(2, "key", "create", "--file", file, "--tenant", "two words")
     assert '"boss" is no scope' in refused(2, "key", "create", "--file", file, "--scopes", "boss")
     assert str(tmp_path / "none") in refused(1, "key", "ls", "--file", tmp_path / "none")
     file.write_text("broken line\n")

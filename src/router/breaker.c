@@ -88,6 +88,7 @@ void gw_judge_begun(struct gw_req *r)
 {
 	cgn_nsec now = cgn_loop_now(r->w->loop);
 	pulse_beat(&cell_of(r)->pulse, now);
+	r->t.begun_at = now;
 	if (r->event_stream)
 		outlier_add_first(tally_of(r), now - r->t.sent_at,
 			(uint64_t)r->t.ticket.new_tokens + r->t.ticket.ahead_tokens);
@@ -101,8 +102,8 @@ void gw_judge_begun(struct gw_req *r)
 static void token_time(const struct gw_req *r)
 {
 	uint32_t decoding = atomic_load_explicit(&cell_of(r)->decoding, memory_order_relaxed);
-	if (r->event_stream && !r->was_paused && r->pieces >= LEAST_PIECES)
-		outlier_add_token(tally_of(r), (r->last_byte - r->first_byte) / (r->pieces - 1), decoding);
+	if (r->event_stream && r->t.begun_at != 0 && !r->was_paused && r->pieces >= LEAST_PIECES)
+		outlier_add_token(tally_of(r), (r->last_byte - r->t.begun_at) / (r->pieces - 1), decoding);
 }
 
 void gw_judge_ok(struct gw_req *r)

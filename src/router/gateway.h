@@ -177,7 +177,7 @@ struct gw_try {
 	int status;
 	const struct proto_header *headers; /* of the answer, in the request's arena */
 	size_t n_headers;
-	cgn_nsec sent_at;
+	cgn_nsec sent_at, begun_at; /* begun: its first byte came; 0: not yet. Of a resumed answer, each try has its own */
 };
 
 #define GW_REQ_TAG 0x64e40e01U

@@ -214,14 +214,23 @@ static struct choose_pick pick_open(struct gw_req *r, const struct choose_ask *a
 	return p;
 }
 
+/* That nobody had room is a decision too, and the last one if the request is never sent. Told once: it may be looked at often while it waits. */
+static void explain_wait(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p)
+{
+	if (p->verdict != ROUTE_PICKED && r->explain_number == 0)
+		gw_explain_pick(r, ask, p, 0);
+}
+
 /* Before anything is claimed for it: does it wait behind others, or ask for what cannot be had? */
 static bool is_held_up(struct gw_req *r, const struct choose_ask *ask)
 {
 	struct choose_pick p = chooser_pick(r->w->chooser, ask);
 	bool waits = gw_queue_must(r, p.verdict);
 	gw_queue_predict(r, &p);
-	if (waits)
+	if (waits) {
+		explain_wait(r, ask, &p);
 		gw_queue_enter(r, p.verdict);
+	}
 	return waits || (p.verdict == ROUTE_PICKED && gw_queue_refuses(r));
 }
 
@@ -260,6 +269,7 @@ enum gw_step gw_route(struct gw_req *r)
 	struct choose_pick p = pick_open(r, &ask, &gate);
 	if (gw_queue_must(r, p.verdict)) {
 		gw_queue_predict(r, &p);
+		explain_wait(r, &ask, &p);
 		gw_queue_enter(r, p.verdict);
 		return STEP_AGAIN;
 	}

@@ -231,3 +231,16 @@ def test_shadows_live_and_sampled(cluster):
     assert cluster.metric("cgn_shadow_decisions_total", policy="random") == pytest.approx(10, abs=1)
     bad = cluster.run("bad", "cgn-router", "--check", "--config", cluster.config("bad", {"router": {"shadow": ["best"]}}))
     assert bad.wait() == 3 and '"best" is no policy; they are kv, weighted' in bad.log()
+
+
+def test_a_request_that_waited_shows_why(cluster):
+    begin(cluster, "a", {"router": {"worker_threads": 1}, "router.admission": {"max_concurrent_per_replica": 1}}, engine=("--time-scale", "1"))
+    first = threading.Thread(target=lambda: cluster.chat("hello", max_tokens=30))
+    first.start()
+    until(lambda: cluster.status()["nodes"][0]["router_inflight"] == 1, "the first is there")
+    assert cluster.chat("you too", {"X-Request-Id": "second"}, max_tokens=1).status == 200
+    first.join()
+    (r,) = explain(cluster, "second")
+    assert [t["verdict"] for t in r["tries"]] == ["all_full", "picked"]
+    assert [c["why"] for c in r["tries"][0]["candidates"]] == ["full"]
+    assert "every node has all the requests" in ctl(cluster, "second").stdout

@@ -153,27 +153,21 @@ static void let_in(struct gw_gate *g, struct gate_lane *l, struct gw_ticket *t, 
 
 /* ---- room ---- */
 
-static bool is_excluded(const struct gw_ticket *t, uint16_t slot)
+/* The node with the most of it, of those that the chooser would take for |role| and where |t| (NULL: anybody) was not yet. False: none. */
+static bool room_find(struct gw_gate *g, const struct gate_lane *l, const struct gw_ticket *t, uint16_t *slot)
 {
-	for (uint32_t i = 0; t != NULL && i < t->n_excluded; i++)
-		if (t->excluded[i] == slot)
-			return true;
-	return false;
-}
-
-/* The node with the most of it, of those where |t| (NULL: anybody) was not yet. False: none has any. */
-static bool room_find(const struct gw_gate *g, const struct view_model *m, const struct gw_ticket *t, uint16_t *slot)
-{
+	const struct view_model *m = model_of(g, l);
+	const struct view_ask ask = {.excluded = t != NULL ? t->excluded : NULL, .n_excluded = t != NULL ? t->n_excluded : 0, .now = now_of(g)};
 	uint32_t most = 0;
-	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
-		const struct view_node *n = m->ready[i];
-		const struct cluster_cell *cell = &g->r->cluster->cells[n->slot];
-		uint32_t mine = atomic_load_explicit(&cell->inflight, memory_order_relaxed) + g->reserved[n->slot];
-		uint32_t room = route_room(g->r->rules->route.max_inflight, n->width, mine, atomic_load_explicit(&cell->others, memory_order_relaxed));
-		if (room <= most || is_excluded(t, n->slot))
+	size_t n = m != NULL ? view_candidates(m, g->r->cluster->cells, &ask, g->cands) : 0;
+	n = chooser_roles(&(struct choose_ask){.embeds = l->role == GW_PROMPT_ONLY}, g->cands, n);
+	for (size_t i = 0; i < n; i++) {
+		const struct route_cand *c = &g->cands[i];
+		uint32_t room = route_room(g->r->rules->route.max_inflight, c->width, c->inflight + g->reserved[c->slot], c->others);
+		if (room <= most)
 			continue;
 		most = room;
-		*slot = n->slot;
+		*slot = c->slot;
 	}
 	return most > 0;
 }
@@ -192,13 +186,13 @@ static void retry_drop(struct gate_lane *l, struct gw_ticket *t)
 	l->n_retries--;
 }
 
-static bool retries_serve(struct gw_gate *g, struct gate_lane *l, const struct view_model *m)
+static bool retries_serve(struct gw_gate *g, struct gate_lane *l)
 {
 	uint16_t slot = 0;
 	cgn_list_each(k, &l->retries)
 	{
 		struct gw_ticket *t = CGN_CONTAINER(k, struct gw_ticket, retry);
-		if (now_of(g) < t->not_before || !room_find(g, m, t, &slot))
+		if (now_of(g) < t->not_before || !room_find(g, l, t, &slot))
 			continue;
 		retry_drop(l, t);
 		let_in(g, l, t, slot);
@@ -212,11 +206,10 @@ static bool retries_serve(struct gw_gate *g, struct gate_lane *l, const struct v
 static bool lane_serve(struct gw_gate *g, struct gate_lane *l)
 {
 	struct queue_item *it = NULL;
-	const struct view_model *m = model_of(g, l);
 	uint16_t slot = 0;
-	if (l->n_retries > 0 && retries_serve(g, l, m))
+	if (l->n_retries > 0 && retries_serve(g, l))
 		return true;
-	if (queue_len(l->queue) == 0 || now_of(g) < l->not_before || !room_find(g, m, NULL, &slot))
+	if (queue_len(l->queue) == 0 || now_of(g) < l->not_before || !room_find(g, l, NULL, &slot))
 		return false;
 	enum queue_take got = queue_take(l->queue, now_of(g), &it);
 	if (got == QUEUE_NONE)

@@ -67,6 +67,7 @@ struct gw_gate {
 	cgn_nsec drain_until;                     /* 0: nobody drains */
 	cgn_nsec ready_at[GW_GATE_CELLS];         /* when a node that had the model was last ready */
 	uint32_t reserved[ROUTE_MAX_NODES];
+	struct route_cand cands[ROUTE_MAX_NODES]; /* scratch */
 };
 
 #define GW_TICKET_TAG 0x64710e01U

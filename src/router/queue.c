@@ -16,8 +16,7 @@ const char *gw_role_text(enum gw_role role)
 
 static enum gw_role role_of(const struct gw_req *r)
 {
-	bool answers = (r->route->scope & AUTH_CHAT) != 0 && cgn_str_starts(cgn_str_of(r->route->path), "/v1/");
-	return answers ? GW_GENERATION : GW_PROMPT_ONLY;
+	return r->route->scope == AUTH_EMBED ? GW_PROMPT_ONLY : GW_GENERATION; /* as the chooser has it */
 }
 
 /* ---- what the client asks for ---- */
@@ -283,7 +282,7 @@ bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict)
 	if (verdict == ROUTE_FULL)
 		return true;
 	if (r->tries > 0) /* it had its turn; but if nobody could be reached, its node may only be starting again */
-		return verdict == ROUTE_NONE && r->t.why.code == CGN_UNAVAILABLE;
+		return verdict == ROUTE_NONE && !r->head_sent && r->t.why.code == CGN_UNAVAILABLE;
 	if (verdict == ROUTE_PICKED) /* somebody was here before it */
 		return r->ticket == NULL && somebody_waits(r);
 	const struct view_model *m = view_model_find(r->w->view, r->model);

@@ -73,8 +73,7 @@ bool chooser_role_fits(const struct choose_ask *ask, int role)
 	return role != (ask->embeds ? COGNITORA__V1__ROLE__ROLE_DECODE : COGNITORA__V1__ROLE__ROLE_PREFILL);
 }
 
-/* Nodes whose role is another's work are left out, unless there are no others: engines can do both, roles say what they are good at. */
-static size_t roles_apply(const struct choose_ask *ask, struct route_cand *cands, size_t n)
+size_t chooser_roles(const struct choose_ask *ask, struct route_cand *cands, size_t n)
 {
 	size_t fit = 0;
 	for (size_t i = 0; i < n; i++)
@@ -253,7 +252,7 @@ size_t chooser_match(struct chooser *c, const struct choose_ask *ask)
 		return 0;
 	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN, .now = ask->now};
 	size_t n = view_candidates(m, c->shared.cells, &who, c->cands);
-	n = ask->pin == CHOOSER_NO_PIN ? roles_apply(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
+	n = ask->pin == CHOOSER_NO_PIN ? chooser_roles(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
 	held_fill(c, ask, n);
 	return n;
 }

@@ -81,6 +81,8 @@ struct choose_outcome {
 
 /* Is it work for nodes of this role (COGNITORA__V1__ROLE__*)? Those for which it is not are left out, unless there are no others. */
 bool chooser_role_fits(const struct choose_ask *ask, int role);
+/* Leave those out: engines can do both, roles say what they are good at. How many stay. */
+size_t chooser_roles(const struct choose_ask *ask, struct route_cand *cands, size_t n);
 /* Tokens in a block of the prompt's chain at the node of |cell|, about. */
 float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_cell *cell);
 /* What a configuration says about choosing. */

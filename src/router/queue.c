@@ -323,6 +323,7 @@ static enum gw_step timed_out(struct gw_req *r)
 	cgn_nsec ms = atomic_load_explicit(&gate_of(r)->wait_ms[cell_of(r)], memory_order_relaxed);
 	bool late = r->deadline != 0 && cgn_loop_now(r->w->loop) >= r->started + r->deadline;
 	gw_queue_end(r);
+	gw_limit_settle(r);
 	if (late)
 		return unmeetable(r, gw_retry_after(ms * CGN_MSEC), "it is over");
 	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout", .retry_after = gw_retry_after(ms * CGN_MSEC)};
@@ -335,6 +336,7 @@ static enum gw_step turned_away(struct gw_req *r, enum gw_verdict verdict, unsig
 			  gone = {503, "server_error", "no_node", .reason = "no_node", .retry_after = retry_after},
 			  leaving = {503, "server_error", "draining", .reason = "draining", .retry_after = retry_after};
 	gw_queue_end(r);
+	gw_limit_settle(r); /* it cost nothing, and the next request may come as soon as this one is answered */
 	if (verdict == GW_UNMEETABLE)
 		return unmeetable(r, retry_after, retry_after > 0 ? "there is too much before it" : "not even an idle one");
 	if (verdict == GW_NO_NODE)

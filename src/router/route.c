@@ -267,7 +267,8 @@ enum gw_step gw_route(struct gw_req *r)
 	if (gw_queue_looks(r) && is_held_up(r, &ask))
 		return STEP_AGAIN;
 	struct choose_pick p = pick_open(r, &ask, &gate);
-	if (gw_queue_must(r, p.verdict)) {
+	/* picked, it goes: a probe may be claimed for it, and who began to wait meanwhile is no older than this one */
+	if (p.verdict != ROUTE_PICKED && gw_queue_must(r, p.verdict)) {
 		gw_queue_predict(r, &p);
 		explain_wait(r, &ask, &p);
 		gw_queue_enter(r, p.verdict);

@@ -68,6 +68,14 @@ static void one_probe_at_a_time_closes_or_reopens_it(void **state)
 		{34, BREAKER_CLAIM, CLOSED}, {34, BREAKER_FAILED, CLOSED});
 }
 
+static void a_probe_whose_verdict_got_lost_is_given_up(void **state)
+{
+	(void)state;
+	PLAY({0, BREAKER_TRIP, OPEN(10)}, {10, BREAKER_CLAIM, PROBING}, {309, BREAKER_CLAIM, PROBING}, {310, BREAKER_OK, WAITING},
+		{310, BREAKER_CLAIM, PROBING}, {609, BREAKER_PROBE_BAD, OPEN(20)}, {629, BREAKER_CLAIM, PROBING},
+		{900, BREAKER_PROBE_LEFT, WAITING}, {901, BREAKER_CLAIM, PROBING}, {1500, BREAKER_PROBE_OK, CLOSED});
+}
+
 static void trouble_that_returns_soon_lasts_longer(void **state)
 {
 	(void)state;
@@ -290,6 +298,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(failures_in_a_row_open_it),
 		cmocka_unit_test(one_probe_at_a_time_closes_or_reopens_it),
+		cmocka_unit_test(a_probe_whose_verdict_got_lost_is_given_up),
 		cmocka_unit_test(trouble_that_returns_soon_lasts_longer),
 		cmocka_unit_test(a_hint_or_a_success_needs_no_waiting),
 		cmocka_unit_test(it_is_open_for_five_minutes_at_most_and_never_shorter_than_asked),

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* state 2 | reason 4 | level 4 | streak 8 | time 46, in milliseconds. The time is when it is half-open (open), or until when an opening counts
- * as one more of the same trouble (closed). */
+/* state 2 | reason 4 | level 4 | streak 8 | time 46, in milliseconds. The time is when it is half-open (open), when its probe is given up
+ * (probing), or until when an opening counts as one more of the same trouble (closed). */
 enum { CLOSED, OPEN, PROBING };
 #define LEVEL_MAX  15U
 #define STREAK_MAX 255U
@@ -148,8 +148,16 @@ static void probe_ended(struct fields *f, const struct breaker_rules *rules, con
 		close_it(f, rules, in->now);
 	else if (in->event == BREAKER_PROBE_BAD && f->state == PROBING)
 		open_it(f, rules, in, f->reason);
-	else if (in->event == BREAKER_PROBE_LEFT && f->state == PROBING)
+	else if (in->event == BREAKER_PROBE_LEFT && f->state == PROBING) {
 		f->state = OPEN; /* whose time is over */
+		f->ms = in->now / CGN_MSEC;
+	}
+}
+
+static void claim(struct fields *f, cgn_nsec now)
+{
+	f->state = PROBING;
+	f->ms = ms_of(now + BREAKER_PROBE_MAX);
 }
 
 uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const struct breaker_input *in)
@@ -165,7 +173,7 @@ uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const st
 		break;
 	case BREAKER_CLAIM:
 		if (breaker_gate(word, in->now) == BREAKER_PROBE)
-			f.state = PROBING;
+			claim(&f, in->now);
 		break;
 	case BREAKER_PROBE_OK:
 	case BREAKER_PROBE_BAD:
@@ -259,7 +267,7 @@ enum breaker_gate breaker_gate(uint64_t word, cgn_nsec now)
 	struct fields f = unpack(word);
 	if (f.state == CLOSED)
 		return BREAKER_PASS;
-	return f.state == OPEN && now / CGN_MSEC >= f.ms ? BREAKER_PROBE : BREAKER_SHUT;
+	return now / CGN_MSEC >= f.ms ? BREAKER_PROBE : BREAKER_SHUT;
 }
 
 unsigned breaker_badness(uint64_t word)

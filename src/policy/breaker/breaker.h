@@ -43,6 +43,9 @@ struct breaker_rules {
 };
 #define BREAKER_OPEN_MAX (5 * 60 * CGN_SEC) /* doubling ends there, before jitter */
 #define BREAKER_JITTER   0.25               /* of the time, at most, is added */
+/* A probe of which nothing is heard for so long is given up, and another may be sent: a verdict that got lost, as when the node changed its
+ * name meanwhile, must not keep it out for ever. */
+#define BREAKER_PROBE_MAX BREAKER_OPEN_MAX
 
 enum breaker_event {
 	BREAKER_OK,         /* a request there ended well */

@@ -29,6 +29,7 @@ enum mood {
 	MOOD_ENDLESS,       /* an answer that never ends */
 	MOOD_UNASKED,       /* one answer too many */
 	MOOD_SLOW_SCRIPT,   /* silent to runs only */
+	MOOD_NO_AUTH,       /* has no AUTH, and says what it was sent */
 };
 
 struct world {
@@ -99,6 +100,15 @@ static void auth_reply(struct world *w, struct net_conn *c, const struct cgn_str
 	say(c, ok ? "+OK\r\n" : "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
 }
 
+/* As Redis has it, where AUTH was renamed. */
+static void unknown_reply(struct net_conn *c, const struct cgn_str *words, size_t n)
+{
+	char text[200];
+	(void)snprintf(text, sizeof text, "-ERR unknown command '%.*s', with args beginning with: '%.*s' \r\n", CGN_STR_ARG(words[0]),
+		CGN_STR_ARG(words[n - 1]));
+	say(c, text);
+}
+
 static void reply(struct world *w, struct net_conn *c, const struct cgn_str *words, size_t n)
 {
 	size_t at = strlen(w->log);
@@ -109,6 +119,8 @@ static void reply(struct world *w, struct net_conn *c, const struct cgn_str *wor
 		say(c, "-LOADING Redis is loading the dataset in memory\r\n");
 	else if (w->mood == MOOD_GARBAGE)
 		say(c, "HTTP/1.1 400 Bad Request\r\n\r\n");
+	else if (cgn_str_is(words[0], "AUTH") && w->mood == MOOD_NO_AUTH)
+		unknown_reply(c, words, n);
 	else if (cgn_str_is(words[0], "AUTH"))
 		auth_reply(w, c, words, n);
 	else if (cgn_str_is(words[0], "SCRIPT"))
@@ -324,6 +336,16 @@ static void it_says_who_it_is(void **state)
 	end(w);
 }
 
+static void what_a_server_says_of_a_password_is_not_told(void **state)
+{
+	(void)state;
+	struct world *w = world(MOOD_NO_AUTH, "redis://:s3cr3t@", CGN_SEC);
+	loop_until(w->l, is_away, w);
+	assert_non_null(strstr(w->why, "AUTH: ERR"));
+	assert_null(strstr(w->why, "s3cr3t"));
+	end(w);
+}
+
 static void a_server_that_cannot_be_used_is_away(void **state)
 {
 	(void)state;
@@ -493,6 +515,7 @@ int main(void)
 		cmocka_unit_test(many_calls_are_under_way_at_once),
 		cmocka_unit_test(a_call_that_is_too_long_is_refused),
 		cmocka_unit_test(it_says_who_it_is),
+		cmocka_unit_test(what_a_server_says_of_a_password_is_not_told),
 		cmocka_unit_test(a_server_that_cannot_be_used_is_away),
 		cmocka_unit_test(what_goes_wrong_in_a_call_ends_it),
 		cmocka_unit_test(an_answer_too_many_ends_the_connection),

@@ -220,10 +220,14 @@ static void nonsense(struct redis *r, const char *what)
 	lose(r, &why);
 }
 
-static void refused(struct redis *r, struct cgn_str text)
+/* Of what is said of AUTH the first word is told alone: a server that knows no AUTH repeats what it was sent. */
+static void refused(struct redis *r, enum call_kind kind, struct cgn_str text)
 {
 	struct cgn_err why = {.code = CGN_UNAVAILABLE};
-	(void)snprintf(why.msg, sizeof why.msg, "Redis refuses: %.*s", (int)(text.n < 120 ? text.n : 120), text.p);
+	if (kind == CALL_AUTH)
+		text = cgn_str_split(&text, ' ');
+	(void)snprintf(why.msg, sizeof why.msg, "Redis refuses%s: %.*s", kind == CALL_AUTH ? " AUTH" : "",
+		(int)(text.n < 120 ? text.n : 120), text.p);
 	for (char *p = why.msg; *p != '\0'; p++)
 		*p = *p >= ' ' && *p <= '~' ? *p : '?';
 	lose(r, &why);
@@ -289,7 +293,7 @@ static void on_reply(struct redis *r, struct cgn_str reply)
 		cgn_list_drop(&c->link);
 		run_send(r, c);
 	} else if (v.type == RESP_ERROR) {
-		refused(r, v.text);
+		refused(r, c->kind, v.text);
 	} else if (c->kind == CALL_RUN) {
 		run_answered(r, c, reply, &v);
 	} else {

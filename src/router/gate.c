@@ -98,9 +98,11 @@ static void lane_look(struct gw_gate *g, struct gate_lane *l)
 		queue_pace_busy(&l->pace, now);
 	cgn_nsec wait = queue_pace_time(&l->pace, n + 1, now) / CGN_MSEC;
 	atomic_store_explicit(&g->wait_ms[l->cell], wait < UINT32_MAX ? (uint32_t)wait : UINT32_MAX, memory_order_relaxed);
-	if (n == 0)
+	if (n > 0)
+		l->idle_since = 0;
+	else if (l->idle_since == 0)
 		l->idle_since = now;
-	else if (g->poll.at == 0)
+	if (n > 0 && g->poll.at == 0)
 		cgn_timer_set(&g->poll, POLL);
 }
 

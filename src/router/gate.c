@@ -363,7 +363,9 @@ void gate_on_ask(struct cgn_loop *loop, struct cgn_post *p)
 	}
 	struct gate_lane *l = lane_of(g, t);
 	if (l != NULL) {
+		gw_ticket_ref(t); /* once answered it is the worker's, who may be done with it before admit is */
 		admit(g, l, t);
+		gw_ticket_unref(t);
 		return;
 	}
 	if (t->again)

@@ -72,6 +72,7 @@ struct gw_gate {
 
 #define GW_TICKET_TAG 0x64710e01U
 #define GW_GATE_TAG   0x646a0e01U
+void gw_ticket_ref(struct gw_ticket *t);
 void gw_ticket_unref(struct gw_ticket *t);
 /* queue.c, for the control loop: a verdict has come. */
 void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p);

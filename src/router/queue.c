@@ -95,7 +95,7 @@ void gw_gate_unref(struct gw_gate **take)
 		gate_unref(g);
 }
 
-static void ticket_ref(struct gw_ticket *t)
+void gw_ticket_ref(struct gw_ticket *t)
 {
 	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
 }
@@ -184,7 +184,7 @@ static void ticket_post(struct gw_ticket *t, const struct gw_req *r)
 	t->seen = GW_WAITS;
 	t->n_excluded = r->tries;
 	memcpy(t->excluded, r->excluded, r->tries * sizeof *r->excluded);
-	ticket_ref(t);
+	gw_ticket_ref(t);
 	cgn_loop_post(t->gate->loop, &t->ask, gate_on_ask);
 }
 

@@ -292,6 +292,37 @@ static void counted_by_a_tokenizer(void **state)
 	resume_free(&s);
 }
 
+/* An engine whose count goes back, or comes with some events only: what was said never makes a limit greater. */
+static void counts_that_make_no_sense_are_held_to_the_limit(void **state)
+{
+	(void)state;
+	struct json_val body = parsed("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50,\"min_tokens\":60}");
+	static const struct {
+		unsigned first;
+		const char *second;
+		uint64_t most;
+	} rows[] = {
+		{80, "{\"choices\":[{\"index\":0,\"text\":\" \"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}", 1},
+		{30, "{\"choices\":[{\"index\":0,\"text\":\" \"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}", 20},
+		{30, "{\"choices\":[{\"index\":0,\"text\":\" \"}]}", 20},
+		{30, "{\"choices\":[{\"index\":0,\"text\":\"b\"}]}", 19},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf event = {0};
+		struct resume *s = resume_new(PROMPT_COMPLETIONS, body);
+		resume_begin(s, engine());
+		cgn_buf_fmt(&event, "data: {\"choices\":[{\"index\":0,\"text\":\"a\"}],\"usage\":{\"completion_tokens\":%u}}\n\ndata: %s\n\n", rows[i].first,
+			rows[i].second);
+		resume_feed(s, cgn_buf_view(&event), &out);
+		assert_null(resume_lost(s));
+		out.n = 0;
+		resume_body(s, body, engine(), &out);
+		assert_int_equal(json_get_u64(parsed(cgn_buf_z(&out)), "max_tokens", 0), rows[i].most);
+		resume_free(&s);
+	}
+}
+
 static void flags_of_the_client_are_set(void **state)
 {
 	(void)state;
@@ -539,6 +570,7 @@ int main(void)
 		cmocka_unit_test(every_cut_is_seamless),
 		cmocka_unit_test(two_and_three_cuts_are_seamless),
 		cmocka_unit_test(counted_by_a_tokenizer),
+		cmocka_unit_test(counts_that_make_no_sense_are_held_to_the_limit),
 		cmocka_unit_test(flags_of_the_client_are_set),
 		cmocka_unit_test(names_are_the_first_ones),
 		cmocka_unit_test(only_the_end_is_missing),

@@ -202,7 +202,8 @@ void resume_body(struct resume *s, struct json_val body, const struct engine_res
 	struct edits e = {.doc = body.raw};
 	uint64_t limit = limit_of(s, body);
 	s->base = s->kept > 0 ? s->kept_tokens : 0;
-	s->swallow = s->finished || (limit > 0 && s->tokens >= limit);
+	uint64_t said = s->tokens > s->base ? s->tokens : s->base; /* an engine may count backwards */
+	s->swallow = s->finished || (limit > 0 && said >= limit);
 	if (s->swallow)
 		put_limit(&e, body, 1, &more);
 	else if (limit > 0 && s->base > 0)

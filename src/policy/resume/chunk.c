@@ -152,6 +152,7 @@ static void count_usage(struct resume *s, const struct chunk *c)
 		return;
 	s->tokens = s->base + n;
 	s->inexact = false;
+	s->events = n; /* what comes without one counts on from there */
 }
 
 void chunk_learn(struct resume *s, const struct chunk *c, struct cgn_str text, size_t came)

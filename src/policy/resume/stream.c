@@ -100,7 +100,7 @@ void resume_counted(struct resume *s, uint64_t tokens)
 	CGN_LIVE(s, RESUME_TAG);
 	if (!s->inexact || s->kept == 0 || tokens == 0 || tokens > s->kept)
 		return;
-	s->tokens = tokens + (s->tokens - s->kept_tokens);
+	s->tokens = tokens + (s->tokens > s->kept_tokens ? s->tokens - s->kept_tokens : 0);
 	s->kept_tokens = tokens;
 }
 

@@ -256,9 +256,23 @@ static enum gw_step try_failed(struct gw_req *r)
 	return give_up(r, why.code, why.msg);
 }
 
+/* An answer that is an error took no computing: it says nothing of the node's pace, and left nothing in its cache but what was there. Its
+ * booking ends here. */
+static void not_computed(struct gw_req *r, bool failed)
+{
+	size_t keep = failed || r->held > r->chain.n ? 0 : r->held;
+	chooser_release(r->w->chooser, &r->t.ticket, cgn_loop_now(r->w->loop));
+	gw_queue_room(r->w);
+	if (r->chain.n > 0)
+		route_record_drop(r->w->shared->choice.record, r->chain.short_digests + keep, r->chain.n - keep, r->t.slot);
+}
+
 static enum gw_step first_byte(struct gw_req *r)
 {
-	chooser_begun(r->w->chooser, &r->t.ticket, cgn_loop_now(r->w->loop));
+	if (r->t.status < 300)
+		chooser_begun(r->w->chooser, &r->t.ticket, cgn_loop_now(r->w->loop));
+	else
+		not_computed(r, failure_of_status(r->t.status) != BREAKER_FAILURES);
 	if (failure_of_status(r->t.status) == BREAKER_FAILURES)
 		gw_judge_begun(r);
 	else

@@ -27,6 +27,7 @@ enum act {
 	ACT_ANSWER,      /* 200 and "hello" */
 	ACT_STREAM,      /* 200, two events, [DONE] */
 	ACT_500,         /* the engine's own error */
+	ACT_400,         /* the engine does not like it */
 	ACT_REFUSE,      /* UNAVAILABLE before any head */
 	ACT_INVALID,     /* INVALID_ARGUMENT: no other node would do better */
 	ACT_HEAD_ONLY,   /* a head, then it dies */
@@ -139,6 +140,11 @@ static void perform(struct grpc_call *c, enum act act)
 	case ACT_500:
 		head(c, 500, "application/json", NULL);
 		say(c, "{\"engine\":\"broke\"}");
+		grpc_finish(c, CGN_FINE, "");
+		break;
+	case ACT_400:
+		head(c, 400, "application/json", NULL);
+		say(c, "{\"engine\":\"too long\"}");
 		grpc_finish(c, CGN_FINE, "");
 		break;
 	case ACT_REFUSE:
@@ -1083,6 +1089,47 @@ static void a_node_that_failed_is_not_preferred(void **state)
 	world_close();
 }
 
+/* An engine that says no at once is not fast, and does not hold what it said no to. */
+static void an_error_teaches_nothing_about_the_node(void **state)
+{
+	(void)state;
+	static const enum act acts[] = {ACT_400, ACT_500};
+	for (size_t k = 0; k < CGN_COUNT(acts); k++) {
+		world_open(1, "[router.retry]\nattempts = 1\n", NULL);
+		struct cgn_buf b = {0};
+		cgn_buf_putz(&b, "{\"model\":\"m\",\"stream\":true,\"prompt\":\"");
+		for (int i = 0; i < 3000; i++)
+			cgn_buf_fmt(&b, "word %d ", i);
+		cgn_buf_putz(&b, "\"}");
+		w->agent[0].act = acts[k];
+		for (int i = 0; i < 3; i++) {
+			ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+			assert_int_equal(w->status, acts[k] == ACT_400 ? 400 : 500);
+			assert_int_equal(strncmp(w->hit, "0/", 2), 0);
+			settle();
+		}
+		const struct cluster_cell *cell = &w->shared.choice.cells[w->cluster->by_slot[0]->slot];
+		assert_true(cluster_cell_speed(cell).prefill_ms == 0);
+		assert_int_equal(cell->inflight, 0);
+		assert_int_equal(cell->decoding, 0);
+		assert_int_equal(cell->queued_tokens, 0);
+		w->agent[0].act = ACT_STREAM;
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		assert_int_equal(w->status, 200);
+		assert_int_equal(strncmp(w->hit, "0/", 2), 0);
+		settle();
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		assert_int_not_equal(strncmp(w->hit, "0/", 2), 0);
+		w->agent[0].act = acts[k];
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		settle();
+		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		assert_int_equal(strncmp(w->hit, "0/", 2) == 0, acts[k] == ACT_500); /* what it had before a 400, it has */
+		cgn_buf_fini(&b);
+		world_close();
+	}
+}
+
 static void published(struct cgn_hook *h)
 {
 	(void)h;
@@ -1501,6 +1548,7 @@ int main(void)
 		cmocka_unit_test(engines_with_events_are_known_by_the_index),
 		cmocka_unit_test(blocks_of_bytes_are_in_no_index),
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
+		cmocka_unit_test(an_error_teaches_nothing_about_the_node),
 		cmocka_unit_test(a_node_without_a_lane_gets_one_when_there_is_room),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
 		cmocka_unit_test(what_was_kept_is_of_its_size_of_blocks),

@@ -289,6 +289,153 @@ static void speeds_are_learned_and_lent(void **state)
 	world_fini(&w);
 }
 
+/* One that took a minute for its first prompt, and one whose engine lies about what it gave. */
+static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
+{
+	(void)state;
+	for (int slow = 0; slow < 2; slow++) {
+		struct world w;
+		struct choose_ticket t[200];
+		unsigned got[NODES] = {0};
+		world_of(&w, 0);
+		w.rules.policy = ROUTE_PREDICTED;
+		w.rules.max_inflight = 1000;
+		for (uint16_t i = 0; i < NODES; i++) {
+			cluster_cell_prefill(&w.shared.cells[i], i == 1 ? (slow ? 6e4 : 1e-3) : 100, 1000);
+			cluster_cell_decode(&w.shared.cells[i], i == 1 ? (slow ? 3e6 : 1e-3) : 2000, 100, 0, 0);
+		}
+		for (size_t i = 0; i < CGN_COUNT(t); i++) {
+			struct choose_ask ask = ask_of(&w);
+			w.chain[0] = kv_print(i + 1, 3); /* each its own */
+			t[i] = send(&w, &ask);
+			got[t[i].slot]++;
+		}
+		assert_in_range(got[1], 2, 190);
+		for (size_t i = 0; i < CGN_COUNT(t); i++)
+			chooser_release(w.chooser, &t[i], CGN_SEC);
+		world_fini(&w);
+	}
+}
+
+/* ---- whatever happens ---- */
+
+static uint64_t random_of(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s;
+}
+
+/* An agent's load, honest or not. */
+static Cognitora__V1__Load any_load(uint64_t *dice)
+{
+	Cognitora__V1__Load l = COGNITORA__V1__LOAD__INIT;
+	static const uint32_t numbers[] = {0, 1, 7, 300, UINT32_MAX};
+	static const float shares[] = {0, 0.5F, 1, -1, 1e30F, __builtin_nanf(""), __builtin_inff()};
+	l.shared = random_of(dice) % 2;
+	l.inflight = numbers[random_of(dice) % CGN_COUNT(numbers)];
+	l.yours = numbers[random_of(dice) % CGN_COUNT(numbers)];
+	l.foreign = numbers[random_of(dice) % CGN_COUNT(numbers)];
+	l.decoding = numbers[random_of(dice) % CGN_COUNT(numbers)];
+	l.yours_decoding = numbers[random_of(dice) % CGN_COUNT(numbers)];
+	l.queued_tokens = random_of(dice) % 3 == 0 ? UINT64_MAX : random_of(dice) % 100000;
+	l.yours_queued_tokens = random_of(dice) % 3 == 0 ? UINT64_MAX : random_of(dice) % 100000;
+	l.running = numbers[random_of(dice) % CGN_COUNT(numbers)];
+	l.waiting = numbers[random_of(dice) % CGN_COUNT(numbers)];
+	l.kv_usage = shares[random_of(dice) % CGN_COUNT(shares)];
+	l.power_headroom = shares[random_of(dice) % CGN_COUNT(shares)];
+	return l;
+}
+
+static void say_load(struct world *w, struct cluster_node *n, uint64_t *dice)
+{
+	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
+	Cognitora__V1__Load l = any_load(dice);
+	struct cluster_orders o;
+	ev.seq = n->seq + 1;
+	ev.load = &l;
+	cluster_watch_event(w->cluster, n, &ev, 0, &o);
+	assert_int_equal(o.watch, WATCH_KEEP);
+}
+
+/* A node goes, whatever runs there, and another one comes. */
+static void replace(struct world *w, int i, unsigned *names)
+{
+	struct cluster_orders o;
+	char id[16];
+	for (uint16_t slot = 0; slot < ROUTE_MAX_NODES; slot++) {
+		struct cluster_node *n = w->cluster->by_slot[slot];
+		if (n == NULL || i-- > 0)
+			continue;
+		assert_true(cluster_node_gone(w->cluster, n->member_id, &o));
+		break;
+	}
+	(void)snprintf(id, sizeof id, "x%u", ++*names);
+	(void)join(w->cluster, id, 8);
+	cluster_view_unref(&w->view);
+	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
+}
+
+static void request_step(struct world *w, struct choose_ticket *t, uint64_t *dice, cgn_nsec now)
+{
+	struct choose_outcome o = {.answer_tokens = random_of(dice) % 4 ? random_of(dice) % 1000 : random_of(dice)};
+	if (!t->booked) {
+		struct choose_ask ask = ask_of(w);
+		w->rules.policy = (enum route_policy)(random_of(dice) % ROUTE_POLICIES);
+		w->chain[random_of(dice) % BLOCKS] = kv_print(random_of(dice) % 50 + 1, 11);
+		ask.now = now;
+		ask.blocks = random_of(dice) % (BLOCKS + 1);
+		ask.prompt_tokens = random_of(dice) % 5 == 0 ? random_of(dice) : 0;
+		ask.whole = random_of(dice) % 4 == 0;
+		ask.embeds = random_of(dice) % 8 == 0;
+		struct choose_pick p = chooser_pick(w->chooser, &ask);
+		for (size_t i = 0; i < p.n; i++)
+			assert_true(p.cands[i].uncached_tokens >= 0 && p.cands[i].reuse == p.cands[i].reuse);
+		if (p.verdict == ROUTE_PICKED)
+			chooser_book(w->chooser, &ask, &p, t);
+		return;
+	}
+	unsigned what = random_of(dice) % 4;
+	if (what < 2)
+		chooser_begun(w->chooser, t, now);
+	else if (what == 2)
+		chooser_release(w->chooser, t, now);
+	else
+		chooser_done(w->chooser, t, &o, now);
+}
+
+static void whatever_happens_all_is_given_back(void **state)
+{
+	(void)state;
+	struct world w;
+	struct choose_ticket t[64] = {0};
+	uint64_t dice = 88172645463325252ULL;
+	unsigned names = 0;
+	cgn_nsec now = CGN_SEC;
+	world_init(&w);
+	for (int i = 0; i < 200000; i++) {
+		now += random_of(&dice) % (20 * CGN_MSEC);
+		request_step(&w, &t[random_of(&dice) % CGN_COUNT(t)], &dice, now);
+		if (random_of(&dice) % 8 == 0)
+			say_load(&w, CGN_CONTAINER(w.cluster->nodes.next, struct cluster_node, link), &dice);
+		if (random_of(&dice) % 256 == 0)
+			replace(&w, (int)(random_of(&dice) % NODES), &names);
+	}
+	for (size_t i = 0; i < CGN_COUNT(t); i++)
+		chooser_release(w.chooser, &t[i], now);
+	for (uint16_t slot = 0; slot < ROUTE_MAX_NODES; slot++) {
+		const struct cluster_cell *cell = &w.shared.cells[slot];
+		assert_true(cell->inflight == 0 && cell->decoding == 0 && cell->queued_tokens == 0);
+		const struct route_speed s = cluster_cell_speed(cell);
+		assert_true(s.prefill_ms >= 0 && s.prefill_ms < 1e4F && s.step_ms >= 0 && s.step_ms < 1e5F);
+	}
+	for (uint64_t k = 1; k <= 50; k++)
+		assert_int_equal(heat_count(w.shared.heat, kv_print(k, 11)), 0);
+	assert_true(names > 100);
+	world_fini(&w);
+}
+
 static void who_answers_at_once_teaches_no_prefill(void **state)
 {
 	(void)state;
@@ -489,6 +636,8 @@ int main(void)
 		cmocka_unit_test(a_burst_goes_where_the_first_went),
 		cmocka_unit_test(a_booking_is_confirmed_or_ends),
 		cmocka_unit_test(speeds_are_learned_and_lent),
+		cmocka_unit_test(who_is_far_off_is_not_out_nor_ahead_for_ever),
+		cmocka_unit_test(whatever_happens_all_is_given_back),
 		cmocka_unit_test(who_answers_at_once_teaches_no_prefill),
 		cmocka_unit_test(what_is_below_the_gpu_costs_less_than_computing_it),
 		cmocka_unit_test(roles_are_kept_while_there_are_others),

@@ -9,6 +9,7 @@
 #define ANSWER_TOKENS 128 /* of an answer, until some came */
 #define FLEET_MOST    256 /* picks, the fleet's middle is found anew: after 1, 2, 4.. at first */
 #define MEDIAN_OF     31  /* measured nodes, at most, that stand for the fleet */
+#define SPREAD        16  /* times faster or slower than the middle, at most, that a node is taken for */
 
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out, struct cgn_err *err)
 {
@@ -147,6 +148,15 @@ static struct route_speed fleet_of(const struct route_cand *cands, size_t n)
 		.interference = median_of(interference, n_step, none.interference)};
 }
 
+/* A node whose first prompt took minutes, or whose engine counts tokens that nobody saw, is not out of the race, nor ahead of all, for ever: what
+ * is far off is tried again as soon as the others have that much to do. */
+static float near_middle(float own, float middle)
+{
+	if (!(own > 0))
+		return middle;
+	return own > middle * SPREAD ? middle * SPREAD : own < middle / SPREAD ? middle / SPREAD : own;
+}
+
 /* Who was not measured is taken for the middle one. What a further stream or a prompt does to a step, as a share, is the engine's rather than the
  * node's and hard to measure: there everybody is, or else the node that erred most to its own favour would get the most. */
 static void speeds_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
@@ -160,10 +170,8 @@ static void speeds_fill(struct chooser *c, const struct choose_ask *ask, size_t 
 	c->fleet_left--;
 	for (size_t i = 0; i < n; i++) {
 		struct route_speed *s = &c->cands[i].speed;
-		if (!(s->prefill_ms > 0))
-			s->prefill_ms = c->fleet.prefill_ms;
-		if (!(s->step_ms > 0))
-			s->step_ms = c->fleet.step_ms;
+		s->prefill_ms = near_middle(s->prefill_ms, c->fleet.prefill_ms);
+		s->step_ms = near_middle(s->step_ms, c->fleet.step_ms);
 		s->batch_ms = c->fleet.batch_ms * s->step_ms;
 		s->interference = c->fleet.interference;
 	}

@@ -273,8 +273,8 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	load.power_headroom = 0.25F;
 	event(c, "n1", 2, NULL, &load);
 	assert_int_equal(atomic_load(&cell->others), 4);
-	assert_int_equal(atomic_load(&cell->kv_usage_ppm), 500000);
-	assert_int_equal(atomic_load(&cell->power_headroom_ppm), 250000);
+	assert_float_equal(cluster_cell_spare(cell).kv_usage, 0.5F, 1e-4F);
+	assert_float_equal(cluster_cell_spare(cell).power_headroom, 0.25F, 1e-4F);
 	load.running = load.waiting = 0; /* an engine that reports nothing: the agent's own count */
 	event(c, "n1", 3, NULL, &load);
 	assert_int_equal(atomic_load(&cell->others), 1);
@@ -283,11 +283,11 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	load.power_headroom = -INFINITY;
 	event(c, "n1", 4, NULL, &load);
 	assert_int_equal(atomic_load(&cell->others), 0);
-	assert_int_equal(atomic_load(&cell->kv_usage_ppm), 0);
+	assert_float_equal(cluster_cell_spare(cell).kv_usage, 0, 0);
 	load.kv_usage = INFINITY;
 	load.running = load.waiting = UINT32_MAX;
 	event(c, "n1", 5, NULL, &load);
-	assert_int_equal(atomic_load(&cell->kv_usage_ppm), 1000000);
+	assert_float_equal(cluster_cell_spare(cell).kv_usage, 1, 0);
 	assert_int_equal(atomic_load(&cell->others), 1000000);
 	cluster_free(&c);
 }
@@ -493,7 +493,7 @@ static void candidates_carry_the_cells_and_skip_the_excluded(void **state)
 	uint16_t two = cluster_find(c, "n2")->slot, three = cluster_find(c, "n3")->slot;
 	atomic_store(&c->cells[three].inflight, 7);
 	atomic_store(&c->cells[three].others, 2);
-	atomic_store(&c->cells[three].kv_usage_ppm, 250000);
+	atomic_store(&c->cells[three].kv_and_power, 0x4000U << 16);
 	struct cluster_view *v = view_of(c);
 	struct route_cand cand[3];
 	const struct view_model *m = view_model_find(v, CGN_STR("m"));

@@ -262,6 +262,33 @@ static void check_match(struct model *m, unsigned from, unsigned n)
 	}
 }
 
+/* Where the chain of a lane has no holes, leaps say what steps say; where it has, at least that, and no more than up to a block that it does not
+ * hold and that was looked at. */
+static void check_leap(struct model *m, unsigned from, unsigned n)
+{
+	uint64_t chain[MAX_KEYS];
+	for (unsigned i = 0; i < n; i++)
+		chain[i] = m->keys[(from + i) % m->n_keys];
+	kvindex_leap(m->r, chain, n);
+	for (unsigned l = 0; l < m->n_lanes; l++) {
+		uint32_t by[KV_TIERS], sum = 0, depth = 0, holes = 0;
+		if (m->lanes[l] == UINT16_MAX)
+			continue;
+		while (depth < n && m->held[l][(from + depth) % m->n_keys] != 0)
+			depth++;
+		for (uint32_t d = depth; d < n; d++)
+			holes += m->held[l][(from + d) % m->n_keys] != 0;
+		uint32_t said = kvindex_held(m->r, m->lanes[l], by);
+		for (unsigned t = 0; t < KV_TIERS; t++)
+			sum += by[t];
+		assert_int_equal(sum, said);
+		assert_true(said >= depth);
+		if (holes == 0)
+			assert_int_equal(said, depth);
+		assert_true(said == n || m->held[l][(from + said) % m->n_keys] == 0 || said == depth);
+	}
+}
+
 struct seen {
 	struct model *m;
 	unsigned lane, n;
@@ -324,6 +351,8 @@ static void random_steps(uint64_t seed, unsigned n_lanes, unsigned n_keys, unsig
 		uint64_t x = rng_next(&m.seed);
 		if (i % (1 + n_lanes / 8) == 0)
 			check_match(&m, (unsigned)(x % n_keys), 1 + (unsigned)(x >> 32) % n_keys);
+		if (i % (1 + n_lanes / 8) == 0)
+			check_leap(&m, (unsigned)(x % n_keys), 1 + (unsigned)(x >> 32) % n_keys);
 		if (i % (steps / 8) == 0)
 			check_all(&m);
 	}

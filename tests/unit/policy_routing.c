@@ -113,18 +113,62 @@ static void record_forgets_a_node_that_left(void **state)
 	route_record_free(&r);
 }
 
-static void record_drops_single_blocks(void **state)
+static void record_drops_the_end(void **state)
 {
 	(void)state;
 	struct route_record *r = record_of(1 << 20);
 	uint64_t chain[10];
 	fill_chain(chain, 10, 4);
 	route_record_add(r, chain, 10, 1);
-	route_record_drop(r, chain + 6, 1, 1);
-	route_record_drop(r, chain + 6, 1, 1);
+	route_record_drop(r, chain + 6, 4, 1);
+	route_record_drop(r, chain + 6, 4, 1);
 	route_record_drop(r, chain, 10, 2);
 	assert_int_equal(held_by(r, chain, 10, 1), 6);
-	assert_int_equal(route_record_blocks_of(r, 1), 9);
+	assert_int_equal(route_record_blocks_of(r, 1), 6);
+	route_record_free(&r);
+}
+
+/* Whatever their lengths are beside each other: where a step ends, two candidates of one group may part. */
+static void record_finds_each_end(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(1 << 20);
+	uint64_t chain[40];
+	fill_chain(chain, 40, 5);
+	for (uint32_t a = 0; a <= 40; a++)
+		for (uint32_t b = 0; b <= 40; b += 3) {
+			struct route_cand c[2] = {{.slot = 1}, {.slot = 2}};
+			route_record_forget(r, 1);
+			route_record_forget(r, 2);
+			route_record_add(r, chain, a, 1);
+			route_record_add(r, chain, b, 2);
+			route_record_match(r, chain, 40, c, 2);
+			assert_int_equal(c[0].held, a);
+			assert_int_equal(c[1].held, b);
+		}
+	route_record_free(&r);
+}
+
+/* What is young is left alone, and so costs little; what is behind it is added; and what was given up for others comes back. */
+static void record_refreshes_what_grew_old(void **state)
+{
+	(void)state;
+	struct route_record *r = record_of(1 << 20);
+	uint64_t chain[100], other[200];
+	fill_chain(chain, 100, 6);
+	fill_chain(other, 200, 8);
+	route_record_capacity(r, 1, 150);
+	route_record_add(r, chain, 60, 1);
+	route_record_add(r, chain, 100, 1);
+	assert_int_equal(held_by(r, chain, 100, 1), 100);
+	route_record_add(r, other, 60, 1);
+	route_record_add(r, chain, 100, 1); /* old enough to be written again */
+	route_record_add(r, other + 60, 100, 1);
+	assert_int_equal(held_by(r, chain, 100, 1), 100);
+	route_record_add(r, other, 200, 1);
+	assert_int_equal(held_by(r, chain, 100, 1), 0); /* full of others by now */
+	route_record_add(r, chain, 100, 1);
+	assert_int_equal(held_by(r, chain, 100, 1), 100);
 	route_record_free(&r);
 }
 
@@ -810,7 +854,9 @@ int main(void)
 		cmocka_unit_test(record_answers_the_leading_blocks),
 		cmocka_unit_test(record_answers_for_many_nodes_at_once),
 		cmocka_unit_test(record_forgets_a_node_that_left),
-		cmocka_unit_test(record_drops_single_blocks),
+		cmocka_unit_test(record_drops_the_end),
+		cmocka_unit_test(record_finds_each_end),
+		cmocka_unit_test(record_refreshes_what_grew_old),
 		cmocka_unit_test(record_stays_in_its_memory_and_keeps_what_is_new),
 		cmocka_unit_test(record_keeps_what_is_used),
 		cmocka_unit_test(record_does_not_count_what_the_engine_must_have_evicted),

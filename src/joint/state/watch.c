@@ -137,7 +137,7 @@ static CGN_RC request_new(struct state_watch *s, bool on, struct cgn_str text,
 CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
 {
-	struct state_request *rq;
+	struct state_request *rq = NULL;
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	if (!proto_node_id_ok(cgn_str_of(id)))
 		return CGN_FAIL(err, INVALID, "\"%.64s\" can't be a node's id", id);
@@ -150,7 +150,7 @@ CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text, void (*done)(void *user, const struct cgn_err *err),
 	void *user, struct cgn_err *err)
 {
-	struct state_request *rq;
+	struct state_request *rq = NULL;
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	if (text.n > STATE_MAX_POLICY)
 		return CGN_FAIL(err, TOO_LARGE, "a policy document has at most %zu bytes, this one %zu", STATE_MAX_POLICY, text.n);

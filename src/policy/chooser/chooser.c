@@ -101,7 +101,7 @@ static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 	if (guessed)
 		route_record_match(c->shared.record, ask->chain, ask->blocks, c->cands, n);
 	if (fed)
-		kvindex_match(c->reader, ask->chain, ask->blocks);
+		kvindex_leap(c->reader, ask->chain, ask->blocks);
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
 		if (to->fed)

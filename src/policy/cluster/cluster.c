@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/cluster/cluster.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,12 +161,31 @@ static void others_set(struct cluster_cell *cell, uint64_t requests, uint64_t to
 	atomic_store_explicit(&cell->others_decoding, at_most(decoding, 1000000), memory_order_relaxed);
 }
 
+_Static_assert(offsetof(struct cluster_cell, answer_ppm) == 64, "a pick reads one line of a cell");
+
+static uint32_t sixteen_bits(float share)
+{
+	if (!(share > 0)) /* NaN too: an agent's nonsense is no reason to fall */
+		return 0;
+	return share >= 1 ? UINT16_MAX : (uint32_t)((double)share * UINT16_MAX + 0.5);
+}
+
+static void spare_set(struct cluster_cell *cell, float kv_usage, float power_headroom)
+{
+	atomic_store_explicit(&cell->kv_and_power, sixteen_bits(kv_usage) << 16 | sixteen_bits(power_headroom), memory_order_relaxed);
+}
+
+struct cluster_spare cluster_cell_spare(const struct cluster_cell *cell)
+{
+	uint32_t both = atomic_load_explicit(&cell->kv_and_power, memory_order_relaxed);
+	return (struct cluster_spare){(float)(both >> 16) / UINT16_MAX, (float)(both & UINT16_MAX) / UINT16_MAX};
+}
+
 static void cell_reset(struct cluster *c, uint16_t slot)
 {
 	struct cluster_cell *cell = &c->cells[slot];
 	others_set(cell, 0, 0, 0);
-	atomic_store_explicit(&cell->kv_usage_ppm, 0, memory_order_relaxed);
-	atomic_store_explicit(&cell->power_headroom_ppm, 1000000, memory_order_relaxed);
+	spare_set(cell, 0, 1);
 	atomic_store_explicit(&cell->trust_ppm, 1000000, memory_order_relaxed);
 	atomic_store_explicit(&cell->answer_ppm, 1000000, memory_order_relaxed);
 	atomic_store_explicit(&cell->block_millitokens, 0, memory_order_relaxed);
@@ -389,13 +409,6 @@ void cluster_drain_end(struct cluster *c, struct cluster_node *n, struct cluster
 	settle(c, n, out);
 }
 
-static uint32_t ppm(float v)
-{
-	if (!(v > 0)) /* NaN too: an agent's nonsense is no reason to fall */
-		return 0;
-	return v >= 1 ? 1000000 : (uint32_t)((double)v * 1e6);
-}
-
 static uint64_t beyond(uint64_t all, uint64_t part)
 {
 	return all > part ? all - part : 0;
@@ -424,8 +437,7 @@ static void load_take(struct cluster *c, struct cluster_node *n, const Cognitora
 	n->load.base.n_unknown_fields = 0; /* they are the message's, which goes */
 	n->load.base.unknown_fields = NULL;
 	(load->shared ? others_take : others_guess)(cell, load);
-	atomic_store_explicit(&cell->kv_usage_ppm, ppm(load->kv_usage), memory_order_relaxed);
-	atomic_store_explicit(&cell->power_headroom_ppm, ppm(load->power_headroom), memory_order_relaxed);
+	spare_set(cell, load->kv_usage, load->power_headroom);
 }
 
 static void info_take(struct cluster_node *n, const Cognitora__V1__Node *info, struct cluster_orders *out)

@@ -49,21 +49,24 @@ struct cluster_node {
 
 /* What workers and the control loop share of a node without locks: its slot's cell. */
 struct cluster_cell {
+	/* One cache line: all that a pick reads of a node. A thousand of them are in no cache when a request comes. */
 	_Alignas(64) _Atomic uint32_t inflight; /* workers: booked at the pick, released at the end */
 	/* control loop: what is there of other routers and of nobody's, as the agent last told (cluster_watch_event) */
 	_Atomic uint32_t others;
-	_Atomic uint32_t decoding;      /* workers: of inflight, those whose first byte came */
-	_Atomic uint64_t queued_tokens; /* workers: of the prompts of the others of them, those it has to compute, about */
-	_Atomic uint64_t others_tokens;   /* control loop: of the prompts of others, those that wait to be computed */
+	_Atomic uint32_t decoding;        /* workers: of inflight, those whose first byte came */
 	_Atomic uint32_t others_decoding; /* control loop: of others, those whose first byte came */
-	_Atomic uint32_t kv_usage_ppm, power_headroom_ppm;
-	_Atomic uint32_t trust_ppm;        /* workers: cluster_cell_believe */
-	_Atomic uint32_t answer_ppm;       /* workers: share of an answer that the next turn finds in cache */
+	_Atomic uint64_t queued_tokens;   /* workers: of the prompts of the others of them, those it has to compute, about */
+	_Atomic uint64_t others_tokens;   /* control loop: of the prompts of others, those that wait to be computed */
 	_Atomic uint64_t prefill_speed, decode_speed; /* workers: cluster_cell_prefill, cluster_cell_decode; the bits of two floats each */
+	breaker_word breaker;             /* workers and the control loop: breaker_apply */
+	_Atomic uint32_t trust_ppm;       /* workers: cluster_cell_believe */
+	_Atomic uint32_t kv_and_power;    /* control loop: cluster_cell_spare */
+
+	/* And what only beginnings and ends of requests do. */
+	_Atomic uint32_t answer_ppm;        /* workers: share of an answer that the next turn finds in cache */
+	_Atomic uint32_t block_millitokens; /* workers: tokens in a block of our chains, as engines count them; 0: not known yet */
 	/* workers: since when prompts are being computed there (while queued_tokens is not 0), and for how long they were before that, in all */
 	_Atomic uint64_t prefill_since, prefill_total;
-	_Atomic uint32_t block_millitokens; /* workers: tokens in a block of our chains, as engines count them; 0: not known yet */
-	breaker_word breaker; /* workers and the control loop: breaker_apply */
 	struct pulse pulse;
 };
 
@@ -82,6 +85,11 @@ struct route_speed cluster_cell_speed(const struct cluster_cell *cell);
 void cluster_cell_prefill(struct cluster_cell *cell, double ms, double tokens);
 void cluster_cell_decode(struct cluster_cell *cell, double ms, double tokens, double beside, double stall_ms);
 double cluster_cell_block_tokens(const struct cluster_cell *cell); /* 0: not known */
+/* What is used of its KV cache, and what is left of its power, as last reported: shares of 1, to a 65,535th. */
+struct cluster_spare {
+	float kv_usage, power_headroom;
+};
+struct cluster_spare cluster_cell_spare(const struct cluster_cell *cell);
 
 struct cluster {
 	uint32_t tag;

@@ -225,11 +225,6 @@ static bool is_in(const uint16_t *slots, size_t n, uint16_t slot)
 	return false;
 }
 
-static float share(const _Atomic uint32_t *ppm)
-{
-	return (float)atomic_load_explicit(ppm, memory_order_relaxed) * 1e-6F;
-}
-
 static uint32_t u32_of(const _Atomic uint32_t *p)
 {
 	return atomic_load_explicit(p, memory_order_relaxed);
@@ -246,13 +241,14 @@ static void work_fill(struct route_cand *c, const struct cluster_cell *cell)
 
 static struct route_cand cand_of(const struct view_node *node, const struct cluster_cell *cell)
 {
+	struct cluster_spare spare = cluster_cell_spare(cell);
 	struct route_cand c = {
 		.slot = node->slot,
 		.inflight = u32_of(&cell->inflight),
 		.others = u32_of(&cell->others),
 		.width = node->width,
-		.kv_usage = share(&cell->kv_usage_ppm),
-		.power_headroom = share(&cell->power_headroom_ppm),
+		.kv_usage = spare.kv_usage,
+		.power_headroom = spare.power_headroom,
 		.name_hash = node->name_hash,
 		.lane = node->lane,
 		.fed = node->fed,
@@ -295,9 +291,7 @@ static void fetch_ahead(const struct view_model *m, const struct cluster_cell *c
 		__builtin_prefetch(m->ready[far]);
 	if (near >= m->n_ready)
 		return;
-	const char *cell = (const char *)&cells[m->ready[near]->slot];
-	for (size_t at = 0; at < sizeof *cells; at += 64)
-		__builtin_prefetch(cell + at);
+	__builtin_prefetch(&cells[m->ready[near]->slot]);
 }
 
 size_t view_candidates(

@@ -86,5 +86,10 @@ void kvindex_reader_free(struct kvindex_reader **take);
 /* Look |chain| (the digests of a prompt's blocks, in order) up for all lanes at once; at most the first 2^31 blocks. Ends at the first block
  * that no lane holds which held all before it. Never allocates, never waits. What it touches is shed later than what it does not. */
 void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n);
+/* The same by leaps: of KVINDEX_LEAP blocks the last is looked at, and where the lanes that are left hold it in the tiers of the block before, they
+ * count as holding those in between as well. Engines evict ends first, so they do. A lane that lost blocks in the middle is thought to hold
+ * them until a match looks at one of them: leaps begin elsewhere each time. Costs an eighth of kvindex_match where a long prefix is held. */
+#define KVINDEX_LEAP 8
+void kvindex_leap(struct kvindex_reader *r, const uint64_t *chain, size_t n);
 /* Of the last match: how many leading blocks |lane| holds in any tier, and how many of them lie at best in each tier. |by_tier| may be NULL. */
 uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t lane, uint32_t by_tier[KV_TIERS]);

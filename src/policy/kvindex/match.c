@@ -399,30 +399,85 @@ static size_t least(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-static void walk(struct kvindex_reader *r, const uint64_t *chain, size_t n)
+/* |n| steps of |stride| blocks each, of which the last is looked at; until |step| says that it is over. How many were taken. */
+static size_t walk(struct kvindex_reader *r, const uint64_t *chain, size_t n, uint32_t stride, bool (*step)(struct kvindex_reader *, uint64_t who))
 {
 	struct kvindex *ix = r->ix;
 	struct place places[AHEAD];
 	uint8_t now = atomic_load_explicit(&ix->clock, memory_order_relaxed);
-	for (size_t i = 0, placed = 0, looked = 0; i < n; i++, r->depth++) {
+	chain += stride - 1;
+	for (size_t i = 0, placed = 0, looked = 0; i < n; i++, r->depth += stride) {
 		/* Most chains end soon: further ahead with each block that was found. */
 		size_t reach = least(i + 2, AHEAD - 1);
 		for (size_t end = least(n, i + reach + 1); placed < end; placed++) {
 			struct place *p = &places[placed % AHEAD];
-			if (!place_read(ix, chain[placed], p))
+			if (!place_read(ix, chain[placed * stride], p))
 				p->gen--; /* of the past: it is looked for again when it is its turn */
 			__builtin_prefetch(p->first);
-			__builtin_prefetch(segment_of(ix, chain[least(n - 1, placed + 6)]));
+			__builtin_prefetch(segment_of(ix, chain[least(n - 1, placed + 6) * stride]));
 		}
 		for (size_t end = least(n, i + reach / 2 + 1); looked < end; looked++)
-			look_early(&places[looked % AHEAD], chain[looked], now, r->words);
-		uint64_t who = take(ix, &places[i % AHEAD], chain[i], now);
-		if (who == 0 || !(r->few ? step_few : step_many)(r, who))
+			look_early(&places[looked % AHEAD], chain[looked * stride], now, r->words);
+		uint64_t who = take(ix, &places[i % AHEAD], chain[i * stride], now);
+		if (who == 0 || !step(r, who))
+			return i;
+	}
+	return n;
+}
+
+static bool step_one(struct kvindex_reader *r, uint64_t who)
+{
+	return (r->few ? step_few : step_many)(r, who);
+}
+
+static bool few_stay(const struct kvindex_reader *r, uint64_t who)
+{
+	for (unsigned i = 0; i < r->n_few; i++) {
+		unsigned tiers = holders_tiers(who, r->list[i].lane);
+		if (tiers == 0 || best_of(tiers) != r->list[i].tier)
+			return false;
+	}
+	return true;
+}
+
+static bool many_stay(const struct kvindex_reader *r, uint64_t who)
+{
+	struct holding h;
+	uint64_t changed = 0;
+	read_holders(r, who, &h);
+	for (unsigned w = 0; w < r->words; w++)
+		changed |= r->alive[w] & ~h.in[w];
+	for (unsigned i = 0; i < FAR && (h.any_far || r->any_far); i++)
+		for (unsigned w = 0; w < r->words; w++)
+			changed |= r->alive[w] & ((h.any_far ? h.far[i][w] : 0) ^ (r->any_far ? r->far[i][w] : 0));
+	return changed == 0;
+}
+
+/* All that hold what was before hold this too, in the same tiers. */
+static bool step_leap(struct kvindex_reader *r, uint64_t who)
+{
+	return r->few ? few_stay(r, who) : many_stay(r, who);
+}
+
+static void walk_all(struct kvindex_reader *r, const uint64_t *chain, size_t n)
+{
+	(void)walk(r, chain, n, 1, step_one);
+}
+
+/* Leaps begin at another block each time, so that in time all are looked at. */
+static void walk_leaping(struct kvindex_reader *r, const uint64_t *chain, size_t n)
+{
+	for (size_t at = 0, one = 1 + r->stamp % KVINDEX_LEAP; at < n; one = KVINDEX_LEAP) {
+		one = least(n - at, one);
+		if (walk(r, chain + at, one, 1, step_one) < one)
 			return;
+		at += one;
+		at += KVINDEX_LEAP * walk(r, chain + at, (n - at) / KVINDEX_LEAP, KVINDEX_LEAP, step_leap);
 	}
 }
 
-void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
+static void match(struct kvindex_reader *r, const uint64_t *chain, size_t n,
+	void (*walk_it)(struct kvindex_reader *, const uint64_t *chain, size_t n))
 {
 	CGN_LIVE(r, READER_TAG);
 	if (n > MAX_CHAIN)
@@ -430,10 +485,20 @@ void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 	for (size_t i = 0; i < n && i < 6; i++) /* while begin waits for its fence; nothing is read yet */
 		__builtin_prefetch(segment_of(r->ix, chain[i]));
 	begin(r);
-	walk(r, chain, n);
+	walk_it(r, chain, n);
 	for (unsigned i = 0; i < r->n_few; i++)
 		note_end(r, r->list[i].lane, r->list[i].tier, r->depth);
 	atomic_store_explicit(&r->slot->epoch, 0, memory_order_release);
+}
+
+void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
+{
+	match(r, chain, n, walk_all);
+}
+
+void kvindex_leap(struct kvindex_reader *r, const uint64_t *chain, size_t n)
+{
+	match(r, chain, n, walk_leaping);
 }
 
 /* |*tier|: where its last block was, unless the note says all. */

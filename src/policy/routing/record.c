@@ -11,6 +11,8 @@
 #define LINE           64
 #define NO_LIMIT       UINT16_MAX
 #define TELL_AFTER     16
+#define LEAP           8 /* blocks */
+#define YOUNG          4 /* an entry is for this part of its life */
 #define PREFETCH_AHEAD 24
 #define PREFETCH_FIRST 4  /* blocks of a group's walk that are fetched during the one before, at least and at most */
 #define PREFETCH_MOST  64
@@ -220,16 +222,52 @@ static void put(struct route_record *r, uint64_t key, struct adding *a)
 		tell(r, a);
 }
 
+/* Steps of a walk: the first block, and from there every LEAP-th. */
+static size_t steps_of(size_t n)
+{
+	return (n + LEAP - 1) / LEAP;
+}
+
+/* One behind the last block of a step. */
+static size_t step_end(size_t step, size_t n)
+{
+	return step * LEAP + 1 < n ? step * LEAP + 1 : n;
+}
+
+static void fetch(const struct route_record *r, const uint64_t *chain, size_t from, size_t to, unsigned group)
+{
+	for (; from < to; from++)
+		__builtin_prefetch(bucket_of(r, key_of(chain[from * LEAP], group)));
+}
+
+/* Is the block known so freshly that it needs no refreshing? Then those before it, recorded with it, need none either. */
+static bool is_young(const struct route_record *r, uint64_t key, uint16_t slot)
+{
+	_Atomic uint64_t *way = find(bucket_of(r, key), key, slot);
+	uint64_t e = way != NULL ? load(way) : 0;
+	return e != 0 && entry_is_fresh(r, e) && units_since(r, e) <= (load32(&r->slot[slot].ageing) & 0xffff) / YOUNG;
+}
+
 void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
 {
 	CGN_LIVE(r, RECORD_TAG);
 	CGN_MUST(slot < ROUTE_MAX_NODES);
 	struct adding a = {.slot = slot, .generation = load32(&r->slot[slot].generation)};
+	unsigned group = slot / ROUTE_GROUP;
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
-	for (size_t i = 0, fetched = 0; i < n; i++) {
+	size_t i = 0, steps = steps_of(n);
+	for (size_t step = 0, fetched = 0; i < n; step++) { /* the steps that are known */
+		size_t end = step + PREFETCH_AHEAD < steps ? step + PREFETCH_AHEAD : steps, next = step_end(step, n);
+		fetch(r, chain, fetched, end, group);
+		fetched = end > fetched ? end : fetched;
+		if (!is_young(r, key_of(chain[next - 1], group), slot))
+			break;
+		i = next;
+	}
+	for (size_t fetched = i; i < n; i++) {
 		for (; fetched < n && fetched <= i + PREFETCH_AHEAD; fetched++)
-			__builtin_prefetch(bucket_of(r, key_of(chain[fetched], slot / ROUTE_GROUP)), 1);
-		put(r, key_of(chain[i], slot / ROUTE_GROUP), &a);
+			__builtin_prefetch(bucket_of(r, key_of(chain[fetched], group)), 1);
+		put(r, key_of(chain[i], group), &a);
 	}
 	tell(r, &a);
 }
@@ -259,32 +297,53 @@ static unsigned holders(const struct route_record *r, uint64_t key, unsigned gro
 	return hit & among;
 }
 
-static void fetch(const struct route_record *r, const uint64_t *chain, size_t from, size_t to, unsigned group)
+/* Candidates of one group on their way down a chain. */
+struct walk {
+	const struct route_record *r;
+	const uint64_t *chain;
+	struct route_cand *const *by_bit; /* [ROUTE_GROUP] */
+	unsigned group, on;               /* on: those that held all so far */
+};
+
+static unsigned holders_at(const struct walk *w, size_t i)
 {
-	for (; from < to; from++)
-		__builtin_prefetch(bucket_of(r, key_of(chain[from], group)));
+	return holders(w->r, key_of(w->chain[i], w->group), w->group, w->on);
 }
 
-/* One walk down the chain for the candidates of one group that are |on|; those that miss a block leave with the depth they reached. Returns the
- * deepest. The first |fetched| blocks were fetched before. */
+/* Block by block; those that miss one leave with the depth they reached. */
+static void walk_blocks(struct walk *w, size_t from, size_t to)
+{
+	for (size_t i = from; i < to; i++)
+		__builtin_prefetch(bucket_of(w->r, key_of(w->chain[i], w->group)));
+	for (size_t i = from; i < to && w->on != 0; i++) {
+		unsigned hit = holders_at(w, i);
+		for (unsigned left = w->on & ~hit; left != 0; left &= left - 1)
+			w->by_bit[__builtin_ctz(left)]->held = (uint32_t)i;
+		w->on = hit;
+	}
+}
+
+/* One walk down the chain for the candidates of one group that are |on|. Where all of them hold the end of a step, they are taken to hold what lies
+ * before it: a prefix is recorded as a whole. Returns the steps that were taken. The first |fetched| were fetched before. */
 static size_t match_group(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *const by_bit[ROUTE_GROUP],
 	unsigned group, unsigned on, size_t fetched)
 {
-	size_t i = 0;
-	for (; i < n && on != 0; i++) {
-		/* Most walks end soon: look ahead further with each block that was found. */
-		size_t end = i + (i < PREFETCH_AHEAD ? i : PREFETCH_AHEAD) + PREFETCH_FIRST;
-		end = end < n ? end : n;
+	struct walk w = {r, chain, by_bit, group, on};
+	size_t step = 0, steps = steps_of(n);
+	for (size_t i = 0; i < n && w.on != 0; step++) {
+		/* Most walks end soon: look ahead further with each step that was found. */
+		size_t end = step + (step < PREFETCH_AHEAD ? step : PREFETCH_AHEAD) + PREFETCH_FIRST;
+		end = end < steps ? end : steps;
 		fetch(r, chain, fetched, end, group);
 		fetched = end > fetched ? end : fetched;
-		unsigned hit = holders(r, key_of(chain[i], group), group, on);
-		for (unsigned left = on & ~hit; left != 0; left &= left - 1)
-			by_bit[__builtin_ctz(left)]->held = (uint32_t)i;
-		on = hit;
+		size_t next = step_end(step, n);
+		if (next < i + LEAP || holders_at(&w, next - 1) != w.on)
+			walk_blocks(&w, i, next);
+		i = next;
 	}
-	for (; on != 0; on &= on - 1)
-		by_bit[__builtin_ctz(on)]->held = (uint32_t)n;
-	return i;
+	for (; w.on != 0; w.on &= w.on - 1)
+		by_bit[__builtin_ctz(w.on)]->held = (uint32_t)n;
+	return step;
 }
 
 static unsigned group_of(const struct route_cand *c)
@@ -292,9 +351,10 @@ static unsigned group_of(const struct route_cand *c)
 	return c->slot / ROUTE_GROUP;
 }
 
-/* Of a chain of |n|, the blocks that are fetched before a group's walk, when the walk before went |deep|. */
+/* Of a chain of |n|, the steps that are fetched before a group's walk, when the walk before went |deep|. */
 static size_t fetch_first(size_t deep, size_t n)
 {
+	n = steps_of(n);
 	size_t want = deep < PREFETCH_FIRST ? PREFETCH_FIRST : deep < PREFETCH_MOST ? deep : PREFETCH_MOST;
 	return want < n ? want : n;
 }

@@ -25,11 +25,13 @@ CGN_RC route_record_new(size_t bytes, struct route_record **out, struct cgn_err 
 void route_record_free(struct route_record **take);
 
 /* Any thread. */
-/* The node at |slot| was sent the prefix whose block digests are |chain|. */
+/* The node at |slot| was sent the prefix whose block digests are |chain|. Leading blocks that it was sent not long ago are left as they are. */
 void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot);
 /* It no longer holds these blocks. */
 void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot);
-/* Set cand->held of each candidate that is not fed: how many leading blocks of |chain| it holds. |cands| ascend by slot. Never allocates. */
+/* Set cand->held of each candidate that is not fed: how many leading blocks of |chain| it holds. Of eight blocks the
+ * last is looked at, and only where not all that are left hold it, each: one that is missing in the middle may not be noticed. |cands| ascend
+ * by slot. Never allocates. */
 void route_record_match(const struct route_record *r, const uint64_t *chain, size_t n,
 	struct route_cand *cands, size_t n_cands);
 /* Nothing that was recorded for |slot| counts any more: the node left, or forgot. */

@@ -155,6 +155,17 @@ static void let_in(struct gw_gate *g, struct gate_lane *l, struct gw_ticket *t, 
 
 /* ---- room ---- */
 
+/* What waits for a probe takes one, however much it could hold. */
+static uint32_t room_of(const struct gw_gate *g, const struct route_cand *c)
+{
+	uint32_t reserved = g->reserved[c->slot];
+	uint32_t room = route_room(g->r->rules->route.max_inflight, c->width, c->inflight + reserved, c->others);
+	uint64_t word = atomic_load_explicit(&g->r->cluster->cells[c->slot].breaker, memory_order_relaxed);
+	if (room > 0 && breaker_gate(word, now_of(g)) == BREAKER_PROBE)
+		return reserved == 0;
+	return room;
+}
+
 /* The node with the most of it, of those that the chooser would take for |role| and where |t| (NULL: anybody) was not yet. False: none. */
 static bool room_find(struct gw_gate *g, const struct gate_lane *l, const struct gw_ticket *t, uint16_t *slot)
 {
@@ -165,7 +176,7 @@ static bool room_find(struct gw_gate *g, const struct gate_lane *l, const struct
 	n = chooser_roles(&(struct choose_ask){.embeds = l->role == GW_PROMPT_ONLY}, g->cands, n);
 	for (size_t i = 0; i < n; i++) {
 		const struct route_cand *c = &g->cands[i];
-		uint32_t room = route_room(g->r->rules->route.max_inflight, c->width, c->inflight + g->reserved[c->slot], c->others);
+		uint32_t room = room_of(g, c);
 		if (room <= most)
 			continue;
 		most = room;

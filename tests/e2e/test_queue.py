@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from clients import set_faults
 from cluster import Answer, ask, until
 from test_router import Stream, error_of, up
 
@@ -299,6 +300,26 @@ def test_without_any_node_waiting_ends_soon(cluster):
     assert {error_of(a)["code"] for a in crowd.answers.values()} == {"no_node"}
     assert all(int(a.headers["retry-after"]) > 0 for a in crowd.answers.values())
     del held
+
+
+def test_a_node_on_trial_takes_one_and_the_others_keep_their_turn(cluster):
+    small(cluster, ("--time-scale", "0"), ("--time-scale", "0", "--fault", "http500"), n=4, router={"router.breaker": {"failures": 2, "open_for": "3s"}})
+    until(lambda: cluster.chat("x", max_tokens=2) and cluster.metric("cgn_ejections_total", node="b") >= 1, "b is out")
+    for name in "ab":
+        set_faults(cluster.nodes[name].engine_port, "hang")
+    crowd = Crowd(cluster)
+    for i in range(4 + 6):
+        crowd.send(f"r{i}")
+
+    def on_trial():
+        return next(n for n in cluster.status()["nodes"] if n["id"] == "b")["router_inflight"] == 1
+
+    until(on_trial, "b is half-open, and one request tries it")
+    (q,) = ask(cluster.admin_port, "GET", "/queue").json()["queues"]
+    assert q["requests"] == 5 == sum(t["requests"] for t in q["tenants"]), q  # what was let in and came back is in no tenant's part
+    for name in "ab":
+        set_faults(cluster.nodes[name].engine_port)
+        cluster.nodes[name].engine.kill()
 
 
 def test_an_engine_that_dies_leaves_the_queue_to_the_other(cluster):

@@ -7,6 +7,7 @@
 
 #define MAX_SERIES 512 /* models of one worker with series of their own */
 #define MAX_CODES  32
+#define MOST_UNSEEN 65536 /* tokens of an answer that its client is not shown, but pays for: reasoning */
 
 struct gw_series {
 	struct cgn_str model; /* owned */
@@ -93,9 +94,16 @@ uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model)
 	return s != NULL ? (uint32_t)(s->answer_tokens + 0.5) : 0;
 }
 
+/* Tokens of the answer that the engine counted, as far as that can be true: each of them is at least a byte, but for |unseen| ones. */
+static uint64_t answer_tokens(const struct gw_req *r, uint64_t unseen)
+{
+	uint64_t n = r->usage.has_completion ? r->usage.completion_tokens : 0, most = r->bytes_out + unseen;
+	return n < most ? n : most;
+}
+
 static void answer_learn(struct gw_series *s, const struct gw_req *r)
 {
-	double n = (double)r->usage.completion_tokens;
+	double n = (double)answer_tokens(r, MOST_UNSEEN);
 	if (r->usage.has_completion && r->status == 200 && !r->several)
 		s->answer_tokens += s->answer_tokens > 0 ? (n - s->answer_tokens) / 16 : n;
 }
@@ -163,7 +171,7 @@ static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
 /* The node's pace, of one answer that came whole. */
 static void speed_learn(struct gw_req *r)
 {
-	const struct choose_outcome o = {.answer_tokens = r->usage.has_completion ? r->usage.completion_tokens : 0};
+	const struct choose_outcome o = {.answer_tokens = answer_tokens(r, 0)};
 	if (!r->several && r->outcome == NULL)
 		chooser_done(r->w->chooser, &r->t.ticket, &o, r->last_byte);
 }

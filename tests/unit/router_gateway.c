@@ -26,6 +26,7 @@
 enum act {
 	ACT_ANSWER,      /* 200 and "hello" */
 	ACT_STREAM,      /* 200, two events, [DONE] */
+	ACT_LIE,         /* the same, of a million million tokens */
 	ACT_500,         /* the engine's own error */
 	ACT_400,         /* the engine does not like it */
 	ACT_REFUSE,      /* UNAVAILABLE before any head */
@@ -108,7 +109,10 @@ static void act_stream(struct grpc_call *c, enum act act)
 	say(c, "data: {\"a\":1}\n\n");
 	if (act == ACT_CUT_MIDWAY)
 		say(c, "data: {\"b\"");
-	if (act == ACT_STREAM) {
+	if (act == ACT_LIE) {
+		say(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1000000000000}}\n\ndata: [DONE]\n\n");
+		grpc_finish(c, CGN_FINE, "");
+	} else if (act == ACT_STREAM) {
 		say(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n");
 		grpc_finish(c, CGN_FINE, "");
 	} else if (act != ACT_STALL)
@@ -164,6 +168,7 @@ static void perform(struct grpc_call *c, enum act act)
 		grpc_finish(c, CGN_BAD_GATEWAY, "the engine died");
 		break;
 	case ACT_STREAM:
+	case ACT_LIE:
 	case ACT_CUT_EVENTS:
 	case ACT_CUT_MIDWAY:
 	case ACT_STALL:
@@ -1130,6 +1135,20 @@ static void an_error_teaches_nothing_about_the_node(void **state)
 	}
 }
 
+static void who_claims_tokens_that_nobody_saw_is_not_believed(void **state)
+{
+	(void)state;
+	world_open(1, "", NULL);
+	all_act(ACT_LIE);
+	for (int i = 0; i < 3; i++) {
+		chat();
+		assert_int_equal(w->status, 200);
+		settle();
+	}
+	assert_in_range(gw_series_answer(w->worker, CGN_STR("m")), 1, 100000);
+	world_close();
+}
+
 static void published(struct cgn_hook *h)
 {
 	(void)h;
@@ -1549,6 +1568,7 @@ int main(void)
 		cmocka_unit_test(blocks_of_bytes_are_in_no_index),
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
 		cmocka_unit_test(an_error_teaches_nothing_about_the_node),
+		cmocka_unit_test(who_claims_tokens_that_nobody_saw_is_not_believed),
 		cmocka_unit_test(a_node_without_a_lane_gets_one_when_there_is_room),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
 		cmocka_unit_test(what_was_kept_is_of_its_size_of_blocks),

@@ -255,6 +255,8 @@ static void many_nodes_and_bad_bounds(void **state)
 	cfg.nodes = 1;
 	cfg.speed = 0;
 	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);
+	cfg.speed = 1e-12; /* later than time goes */
+	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);
 	cfg.speed = 1;
 	cfg.step_tokens = 1;
 	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);

@@ -163,7 +163,8 @@ static void kinds_have_names_and_bounds_hold(void **state)
 	assert_false(workload_find(CGN_STR("rags"), &k));
 	assert_true(strlen(workload_help(k)) > 10);
 	const struct workload_cfg bad[] = {{.requests = 0, .rate = 1}, {.requests = 1, .rate = 0}, {.requests = TRACE_MAX_REQUESTS + 1, .rate = 1},
-		{.kind = WORKLOAD_KINDS, .requests = 1, .rate = 1}};
+		{.kind = WORKLOAD_KINDS, .requests = 1, .rate = 1}, {.kind = WORKLOAD_SERVICE, .requests = 100000, .rate = 1e-6},
+		{.requests = 100000, .rate = 1e-300}};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		assert_int_equal(workload_make(&bad[i], &t, &err).code, CGN_INVALID);
 }

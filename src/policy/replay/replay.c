@@ -5,6 +5,7 @@
 
 #define PROGRESS_EVERY 64 /* requests */
 #define NEVER          UINT64_MAX
+#define MAX_SPAN       1e18 /* nanoseconds; more than a trace has at its own speed */
 
 const struct replay_cfg replay_defaults = {
 	.nodes = 8,
@@ -263,12 +264,14 @@ static void sum_up(struct replay *r)
 	s->imbalance_requests = over_mean(s, requests, r->cfg);
 }
 
-static CGN_RC check(const struct replay_cfg *c, struct cgn_err *err)
+static CGN_RC check(const struct trace *t, const struct replay_cfg *c, struct cgn_err *err)
 {
 	if (c->nodes < 1 || c->nodes > REPLAY_MAX_NODES)
 		return CGN_FAIL(err, INVALID, "%u nodes: 1 to %d are allowed", c->nodes, REPLAY_MAX_NODES);
 	if (!(c->speed > 0) || c->speed > 1e6)
 		return CGN_FAIL(err, INVALID, "speed %g: above 0, up to 1000000", c->speed);
+	if (t->n > 0 && (double)t->requests[t->n - 1].at / c->speed > MAX_SPAN)
+		return CGN_FAIL(err, INVALID, "speed %g: the trace would take more than thirty years", c->speed);
 	if (c->max_batch < 1 || c->step_tokens < c->max_batch || c->max_queue < 1 || c->max_waiting < 1 || c->load_every < c->nodes)
 		return CGN_FAIL(err, INVALID, "an engine needs a batch of at least 1, a step of at least the batch, a queue");
 	return CGN_OK;
@@ -294,7 +297,7 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 {
 	struct replay_result result = {0};
 	struct replay r = {.trace = t, .cfg = cfg, .result = &result};
-	CGN_TRY(check(cfg, err));
+	CGN_TRY(check(t, cfg, err));
 	cgn_list_init(&r.flights);
 	cgn_rc rc = prepare(&r, err);
 	while (cgn_ok(rc) && !r.no_memory && (r.next < t->n || r.inflight > 0 || r.n_waiting > 0))

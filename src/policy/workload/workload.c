@@ -6,6 +6,7 @@
 #include "policy/workload/workload_priv.h"
 
 #define MAX_CONTEXT 32768 /* tokens; a talk ends before it */
+#define MAX_SECONDS 1e9   /* what a trace may span, too */
 
 /* Talks under way, a heap by (at, number). */
 struct talks {
@@ -224,6 +225,8 @@ CGN_RC workload_make(const struct workload_cfg *cfg, struct trace *out, struct c
 	struct work w = {.cfg = cfg, .dice = {dice_mix(cfg->seed) | 1}, .trace = &t};
 	if (cfg->kind >= WORKLOAD_KINDS || cfg->requests < 1 || cfg->requests > TRACE_MAX_REQUESTS || !(cfg->rate > 0) || cfg->rate > 1e9)
 		return CGN_FAIL(err, INVALID, "a workload has 1 to %zu requests at a rate above 0 and up to 1e9 a second", TRACE_MAX_REQUESTS);
+	if ((double)cfg->requests / cfg->rate > MAX_SECONDS)
+		return CGN_FAIL(err, INVALID, "%zu requests at %g a second would take more than thirty years", cfg->requests, cfg->rate);
 	cgn_rc rc = cfg->kind == WORKLOAD_SERVICE ? service_make(&w) : talks_make(&w);
 	if (cgn_ok(rc))
 		*out = t;

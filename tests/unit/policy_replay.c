@@ -128,6 +128,27 @@ static void equal_inputs_give_equal_results(void **state)
 	trace_fini(&t);
 }
 
+/* Nights and years between requests cost nothing, and change nothing: what was held is found. */
+static void long_pauses_are_left_out(void **state)
+{
+	(void)state;
+	static const char text[] = "{\"timestamp\":0,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,4]}\n"
+				   "{\"timestamp\":3600000,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,5]}\n"
+				   "{\"timestamp\":900000000000,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,6]}\n";
+	struct trace t;
+	struct cgn_err err;
+	struct replay_cfg cfg = replay_defaults;
+	assert_true(cgn_ok(trace_parse(cgn_str_of(text), "t", 512, 0, &t, &err)));
+	cfg.rules = &rules;
+	struct replay_result r = run(&t, &cfg);
+	assert_int_equal(r.done, 3);
+	assert_int_equal(r.cached_blocks, 6);
+	assert_int_equal(r.expected_blocks, 6);
+	assert_true(r.ended >= 900000000 * CGN_SEC && r.ended < 900000001 * CGN_SEC);
+	replay_result_fini(&r);
+	trace_fini(&t);
+}
+
 /* What the product promises, at a size that a test can afford. */
 static void prefixes_are_found_and_load_is_even(void **state)
 {
@@ -268,6 +289,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_lost),
 		cmocka_unit_test(equal_inputs_give_equal_results),
+		cmocka_unit_test(long_pauses_are_left_out),
 		cmocka_unit_test(prefixes_are_found_and_load_is_even),
 		cmocka_unit_test(times_are_the_engines),
 		cmocka_unit_test(what_never_fits_is_refused),

@@ -206,6 +206,8 @@ static void on_step(struct replay *r)
 /* What comes next: at one instant engines first, then what is heard of them, then what they are asked, then who comes. */
 static void turn(struct replay *r)
 {
+	if (r->n_wakes == 0 && r->n_waiting == 0 && r->next < r->trace->n)
+		fleet_rest(r, came_at(r, r->next));
 	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER, hear = r->tells != NULL ? r->tells->at : NEVER;
 	cgn_nsec come = r->next < r->trace->n ? came_at(r, r->next) : NEVER, now = r->next_load;
 	now = step < now ? step : now;

@@ -84,3 +84,4 @@ uint32_t fleet_woken(struct replay *r);                          /* takes the fi
 void fleet_tell_blocks(struct rnode *n);                         /* what the step changed, on its way */
 void fleet_tell_load(struct replay *r);                          /* of the node whose turn it is */
 void fleet_hear(struct replay *r);                               /* the first tell arrives */
+void fleet_rest(struct replay *r, cgn_nsec until);               /* nothing runs, and nobody comes before then */

@@ -67,6 +67,8 @@ static void a_mistake_is_named(void **state)
 		{"[]", "no JSON object"},
 		{"{\"policy\":1}", "no string"},
 		{"{\"policy\":\"fastest\"}", "\"fastest\" is no policy; they are kv, weighted, predicted, round_robin"},
+		{"{\"policy\":\"\\u001b[31mkv\"}", "\"?[31mkv\" is no policy"}, /* it is shown on terminals */
+		{"{\"\xc2\x9bx\":1}", "no member \"??x\""},
 		{"{\"polisy\":\"kv\"}", "no member \"polisy\""},
 		{"{\"policy\":\"kv\",\"policy\":\"random\"}", "\"policy\" twice"},
 		{"{\"weights\":[1]}", "no object"},

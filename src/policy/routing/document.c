@@ -73,7 +73,7 @@ static CGN_RC policy_read(struct json_val v, enum route_policy *out, struct cgn_
 	return route_document_policy(cgn_buf_view(&name), out, err);
 }
 
-CGN_RC route_document_read(struct cgn_str text, struct route_document *out, struct cgn_err *err)
+static CGN_RC document_read(struct cgn_str text, struct route_document *out, struct cgn_err *err)
 {
 	static const char *const members[] = {"policy", "weights"};
 	struct json_val doc, v[CGN_COUNT(members)];
@@ -91,6 +91,17 @@ CGN_RC route_document_read(struct cgn_str text, struct route_document *out, stru
 		CGN_TRY(weights_read(v[1], &d.weights, err));
 	*out = d;
 	return CGN_OK;
+}
+
+CGN_RC route_document_read(struct cgn_str text, struct route_document *out, struct cgn_err *err)
+{
+	cgn_rc rc = document_read(text, out, err);
+	if (cgn_ok(rc) || err == NULL)
+		return rc;
+	for (char *p = err->msg; *p != '\0'; p++)
+		if (*p < ' ' || *p > '~')
+			*p = '?';
+	return rc;
 }
 
 void route_document_write(const struct route_document *d, struct cgn_buf *out)

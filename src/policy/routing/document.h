@@ -18,7 +18,7 @@ struct route_document {
 	struct route_weights weights;
 };
 
-/* CGN_INVALID says what is wrong with |text|. */
+/* CGN_INVALID says what is wrong with |text|, in visible ASCII: whoever may write it does not write to operators' terminals. */
 CGN_RC route_document_read(struct cgn_str text, struct route_document *out, struct cgn_err *err);
 void route_document_write(const struct route_document *d, struct cgn_buf *out); /* as JSON */
 /* What |d| says about |rules|; the rest of them stays. */

@@ -168,11 +168,11 @@ static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
 		cluster_cell_answer(cell, t->answer - 1, r->usage.cached_tokens - t->prompt);
 }
 
-/* The node's pace, of one answer that came whole. */
+/* The node's pace, of one answer that came whole; and not of a client's, who read it more slowly than it came. */
 static void speed_learn(struct gw_req *r)
 {
 	const struct choose_outcome o = {.answer_tokens = answer_tokens(r, 0)};
-	if (!r->several && r->outcome == NULL)
+	if (!r->several && r->outcome == NULL && !r->was_paused)
 		chooser_done(r->w->chooser, &r->t.ticket, &o, r->last_byte);
 }
 

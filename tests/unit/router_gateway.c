@@ -27,6 +27,7 @@ enum act {
 	ACT_ANSWER,      /* 200 and "hello" */
 	ACT_STREAM,      /* 200, two events, [DONE] */
 	ACT_LIE,         /* the same, of a million million tokens */
+	ACT_FLOOD,       /* the same, of more bytes than lie between two sockets */
 	ACT_500,         /* the engine's own error */
 	ACT_400,         /* the engine does not like it */
 	ACT_REFUSE,      /* UNAVAILABLE before any head */
@@ -119,6 +120,19 @@ static void act_stream(struct grpc_call *c, enum act act)
 		grpc_finish(c, CGN_BAD_GATEWAY, "the engine died");
 }
 
+static void act_flood(struct grpc_call *c)
+{
+	static char event[65536];
+	memset(event, 'x', sizeof event - 1);
+	memcpy(event, "data: ", 6);
+	memcpy(event + sizeof event - 3, "\n\n", 2);
+	head(c, 200, "text/event-stream", NULL);
+	for (int i = 0; i < 256; i++)
+		say(c, event);
+	say(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":50}}\n\ndata: [DONE]\n\n");
+	grpc_finish(c, CGN_FINE, "");
+}
+
 static void act_wrong(struct grpc_call *c, enum act act)
 {
 	if (act == ACT_DATA_FIRST)
@@ -173,6 +187,9 @@ static void perform(struct grpc_call *c, enum act act)
 	case ACT_CUT_MIDWAY:
 	case ACT_STALL:
 		act_stream(c, act);
+		break;
+	case ACT_FLOOD:
+		act_flood(c);
 		break;
 	case ACT_HANG:
 		break;
@@ -1149,6 +1166,26 @@ static void who_claims_tokens_that_nobody_saw_is_not_believed(void **state)
 	world_close();
 }
 
+static void a_slow_reader_makes_no_node_slow(void **state)
+{
+	(void)state;
+	world_open(1, "", NULL);
+	all_act(ACT_FLOOD);
+	struct http_call *c = start(CHAT, CGN_STR("{\"model\":\"m\",\"stream\":true,\"messages\":[]}"), NULL, 0);
+	for (int i = 0; i < 500 && w->status == 0; i++)
+		turn_for(5 * CGN_MSEC);
+	assert_int_equal(w->status, 200);
+	http_call_pause(c);
+	turn_for(100 * CGN_MSEC);
+	http_call_resume(c);
+	while (!w->over && !w->failed)
+		turn_for(CGN_SEC);
+	assert_true(w->over);
+	settle();
+	assert_true(cluster_cell_speed(&w->shared.choice.cells[w->cluster->by_slot[0]->slot]).step_ms == 0);
+	world_close();
+}
+
 static void published(struct cgn_hook *h)
 {
 	(void)h;
@@ -1569,6 +1606,7 @@ int main(void)
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
 		cmocka_unit_test(an_error_teaches_nothing_about_the_node),
 		cmocka_unit_test(who_claims_tokens_that_nobody_saw_is_not_believed),
+		cmocka_unit_test(a_slow_reader_makes_no_node_slow),
 		cmocka_unit_test(a_node_without_a_lane_gets_one_when_there_is_room),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
 		cmocka_unit_test(what_was_kept_is_of_its_size_of_blocks),

@@ -17,6 +17,8 @@ CGN_RC gw_explain_open(struct gw_worker *w, size_t bytes, struct cgn_err *err)
 	w->shadows = calloc(ROUTE_POLICIES, sizeof *w->shadows);
 	if (w->shadows == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", w->index);
+	if (bytes > 0 && bytes < EXPLAIN_LEAST)
+		return CGN_FAIL(err, INVALID, "router.explain_size leaves a worker %zu bytes: it needs at least %zu", bytes, EXPLAIN_LEAST);
 	return bytes > 0 ? explain_ring_new(bytes, seed, &w->explain, err) : CGN_OK;
 }
 

@@ -86,6 +86,8 @@ CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
 		return CGN_FAIL(err, NOT_FOUND, "decisions are not recorded here: router.explain_size is 0");
 	if (id.n > EXPLAIN_TEXT)
 		return CGN_FAIL(err, INVALID, "a request's id has at most %d bytes", EXPLAIN_TEXT);
+	if (id.n > 0 && memchr(id.p, '\0', id.n) != NULL)
+		return CGN_FAIL(err, INVALID, "no request's id has a NUL in it");
 	struct router_question *q = calloc(1, sizeof *q + r->n_workers * sizeof(struct part));
 	struct cgn_buf *found = calloc(r->n_workers, sizeof *found);
 	if (q == NULL || found == NULL) {

@@ -207,7 +207,8 @@ static void count_tokens(struct gw_req *r)
 		metric_add(w->prompt_tokens, u->prompt_tokens);
 	if (u->has_completion)
 		metric_add(w->completion_tokens, u->completion_tokens);
-	if (u->has_prompt && r->t.predicted != NULL && r->status == 200 && r->resumes == 0)
+	/* of one try alone, and not of one that was to go on with another's answer and never began */
+	if (u->has_prompt && r->t.predicted != NULL && r->status == 200 && r->resumes == 0 && !r->t.ticket.prefilling)
 		cache_learn(r);
 }
 

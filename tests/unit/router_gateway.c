@@ -27,6 +27,7 @@ enum act {
 	ACT_ANSWER,      /* 200 and "hello" */
 	ACT_STREAM,      /* 200, two events, [DONE] */
 	ACT_LIE,         /* the same, of a million million tokens */
+	ACT_ONCE,        /* the first of all calls dies over a stream that counts tokens; the others are refused */
 	ACT_FLOOD,       /* the same, of more bytes than lie between two sockets */
 	ACT_500,         /* the engine's own error */
 	ACT_400,         /* the engine does not like it */
@@ -120,6 +121,19 @@ static void act_stream(struct grpc_call *c, enum act act)
 		grpc_finish(c, CGN_BAD_GATEWAY, "the engine died");
 }
 
+static void act_once(struct grpc_call *c)
+{
+	unsigned sum = 0;
+	for (size_t i = 0; i < w->n_agents; i++)
+		sum += w->agent[i].calls;
+	if (sum == 1) {
+		head(c, 200, "text/event-stream", NULL);
+		say(c, "data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}],"
+		       "\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":1}}\n\n");
+	}
+	grpc_finish(c, CGN_UNAVAILABLE, "the engine died");
+}
+
 static void act_flood(struct grpc_call *c)
 {
 	static char event[65536];
@@ -187,6 +201,9 @@ static void perform(struct grpc_call *c, enum act act)
 	case ACT_CUT_MIDWAY:
 	case ACT_STALL:
 		act_stream(c, act);
+		break;
+	case ACT_ONCE:
+		act_once(c);
 		break;
 	case ACT_FLOOD:
 		act_flood(c);
@@ -291,6 +308,7 @@ static void agent_join(size_t i)
 	char *models[] = {(char *)(uintptr_t) "m"};
 	e.name = (char *)(uintptr_t) "e";
 	e.kind = (char *)(uintptr_t)w->kind;
+	e.resume = (char *)(uintptr_t) "continue";
 	e.models = models;
 	e.n_models = 1;
 	e.ready = true;
@@ -1152,8 +1170,21 @@ static void an_error_teaches_nothing_about_the_node(void **state)
 	}
 }
 
+struct question {
+	struct cgn_post post;
+	_Atomic int64_t answer;
+};
+
+static void on_question(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	struct question *q = CGN_CONTAINER(p, struct question, post);
+	atomic_store(&q->answer, gw_series_answer(w->worker, CGN_STR("m")));
+}
+
 static void who_claims_tokens_that_nobody_saw_is_not_believed(void **state)
 {
+	struct question q = {.answer = -1};
 	(void)state;
 	world_open(1, "", NULL);
 	all_act(ACT_LIE);
@@ -1162,7 +1193,33 @@ static void who_claims_tokens_that_nobody_saw_is_not_believed(void **state)
 		assert_int_equal(w->status, 200);
 		settle();
 	}
-	assert_in_range(gw_series_answer(w->worker, CGN_STR("m")), 1, 100000);
+	cgn_loop_post(w->worker->loop, &q.post, on_question);
+	while (atomic_load(&q.answer) < 0)
+		turn_for(CGN_MSEC);
+	assert_in_range(atomic_load(&q.answer), 1, 100000);
+	world_close();
+}
+
+/* Who was to go on with an answer and did not has nothing to do with what its beginning cost. */
+static void what_one_engine_counted_is_not_held_against_another(void **state)
+{
+	(void)state;
+	const struct http_field on = {CGN_STR("x-cgn-resume"), CGN_STR("1")};
+	world_open(2, "[router.retry]\nbackoff = \"0ms\"\n", NULL);
+	all_act(ACT_ONCE);
+	struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "{\"model\":\"m\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"");
+	for (int i = 0; i < 400; i++)
+		cgn_buf_fmt(&b, "word %d ", i);
+	cgn_buf_putz(&b, "\"}]}");
+	ask(CHAT, cgn_buf_z(&b), &on, 1);
+	cgn_buf_fini(&b);
+	assert_int_equal(w->status, 200);
+	assert_non_null(strstr(text(), "engine_failed"));
+	assert_int_equal(calls(), 2);
+	settle();
+	for (size_t i = 0; i < 2; i++)
+		assert_true(cluster_cell_block_tokens(&w->shared.choice.cells[w->cluster->by_slot[i]->slot]) == 0);
 	world_close();
 }
 
@@ -1607,6 +1664,7 @@ int main(void)
 		cmocka_unit_test(an_error_teaches_nothing_about_the_node),
 		cmocka_unit_test(who_claims_tokens_that_nobody_saw_is_not_believed),
 		cmocka_unit_test(a_slow_reader_makes_no_node_slow),
+		cmocka_unit_test(what_one_engine_counted_is_not_held_against_another),
 		cmocka_unit_test(a_node_without_a_lane_gets_one_when_there_is_room),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
 		cmocka_unit_test(what_was_kept_is_of_its_size_of_blocks),

@@ -332,6 +332,7 @@ static void admit(struct gw_gate *g, struct gate_lane *l, struct gw_ticket *t)
 	t->lane = l;
 	if (t->again) {
 		g->reserved[t->slot]--;
+		queue_pace_return(&l->pace, now_of(g));
 		*(t->n_excluded > 0 ? &t->not_before : &l->not_before) = now_of(g) + BOUNCE;
 	}
 	if (t->pause)

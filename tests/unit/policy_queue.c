@@ -486,6 +486,11 @@ static void pace_counts_only_the_time_that_somebody_waits(void **state)
 	for (int i = 0; i < 100; i++)
 		queue_pace_count(&p, now += 100 * CGN_MSEC);
 	cgn_nsec ten = queue_pace_time(&p, 10, now);
+	for (int i = 0; i < 100; i++) { /* let in, and back: nobody got on */
+		queue_pace_count(&p, now);
+		queue_pace_return(&p, now);
+	}
+	assert_true(queue_pace_time(&p, 10, now) + CGN_MSEC > ten && queue_pace_time(&p, 10, now) < ten + CGN_MSEC);
 	assert_true(ten > 900 * CGN_MSEC && ten < 1100 * CGN_MSEC);
 	queue_pace_idle(&p, now);
 	now += 3600 * CGN_SEC;

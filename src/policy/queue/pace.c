@@ -31,6 +31,12 @@ void queue_pace_count(struct queue_pace *p, cgn_nsec now)
 	p->items += 1;
 }
 
+void queue_pace_return(struct queue_pace *p, cgn_nsec now)
+{
+	advance(p, now);
+	p->items = p->items > 1 ? p->items - 1 : 0;
+}
+
 bool queue_pace_known(const struct queue_pace *p)
 {
 	return p->items > 0 && p->seconds > 0;

@@ -110,6 +110,7 @@ struct queue_pace {
 void queue_pace_busy(struct queue_pace *p, cgn_nsec now); /* somebody waits from now on; nothing when so already */
 void queue_pace_idle(struct queue_pace *p, cgn_nsec now);
 void queue_pace_count(struct queue_pace *p, cgn_nsec now); /* one left */
+void queue_pace_return(struct queue_pace *p, cgn_nsec now); /* one that was counted a moment ago is back */
 bool queue_pace_known(const struct queue_pace *p);
 /* Until |items| more will have left. When none ever did, as if one did now. */
 cgn_nsec queue_pace_time(const struct queue_pace *p, size_t items, cgn_nsec now);

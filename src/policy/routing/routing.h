@@ -22,7 +22,8 @@
  *            + 2 * demand * answer tokens * batch            and then each step is longer, for them and for it
  *            - credit
  * queue + prefill + fetch is the predicted time to first token. The node's speeds are in struct route_speed (speed.h): its own, or as long as it
- * was not measured the median of those that were; batch and interference, as shares of a step, are the median's for all.
+ * was not measured the median of those that were, and never more than sixteen times off that; batch and interference, as shares of a step, are
+ * the median's for all.
  *
  * A hot prefix: more requests that begin with it are under way than those who hold it have width. What a node without it would compute is then
  * for others, too: of that, requests / width of holders - 1 is not charged, all of it from twice the width on. weighted counts that part as reuse,

@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -21,7 +22,11 @@ BUILD = pathlib.Path(os.environ.get("CGN_BUILD", ROOT / "build")).resolve()
 SANITIZER = os.environ.get("CGN_SANITIZER", "")  # set where the programs are built with one: they are slow then, and large
 WAIT_S = float(os.environ.get("CGN_TEST_WAIT_S", "90" if SANITIZER else "30"))
 REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "broken invariant")
-_given = set()
+# Several of these run beside each other (pytest-xdist): each has ports of its own, below those that the kernel gives to clients.
+PORTS_EACH = 2500
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+_ports_from = 10000 + PORTS_EACH * (int(_worker[2:]) % 8 if _worker else os.getpid() % 8)
+_ports_given = random.Random().randrange(PORTS_EACH)
 
 
 def scaled(n, sanitized=None):
@@ -30,14 +35,18 @@ def scaled(n, sanitized=None):
 
 
 def free_port():
-    """A port that nobody listened on a moment ago, and that this process has not given out yet."""
+    """A port that nobody listened on a moment ago, and that this process has not given out for long."""
+    global _ports_given
     while True:
+        _ports_given += 1
+        port = _ports_from + _ports_given % PORTS_EACH
         with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        if port not in _given:
-            _given.add(port)
-            return port
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def until(what, why, wait_s=WAIT_S, step_s=0.01):

@@ -113,8 +113,9 @@ def test_a_burst_with_one_new_prefix_goes_where_the_first_went(cluster):
         t.start()
     for t in threads:
         t.join()
-    (_, most), *_ = collections.Counter(nodes).most_common()
-    assert len(nodes) == 20 and most >= 16, collections.Counter(nodes)
+    shares = collections.Counter(nodes)
+    # On a machine that stalls, twenty at once are more than one node carries, and a second one is chosen on purpose; never all three.
+    assert len(nodes) == 20 and len(shares) <= 2 and max(shares.values()) >= 10, shares
 
 
 def test_roles_are_kept_while_there_are_others(cluster):

@@ -85,7 +85,7 @@ def test_modes_can_be_chosen(cluster, tmp_path):
                          capture_output=True, text=True, timeout=30)
     assert "sim: blocks of 64 bytes (as configured)" in out.stdout, out
     out = subprocess.run([*out.args, "-o", "json"], capture_output=True, text=True, timeout=30)
-    assert json.loads(out.stdout)["prompts"] == [{"model": "sim", "tokens": "bytes", "why": "as configured", "block": 64, "ready_nodes": 1}]
+    assert json.loads(out.stdout)["prompts"] == [{"model": "sim", "tokens": "bytes", "why": "as configured", "block": 64, "ready_nodes": 1, "queued": 0}]
 
 
 @pytest.mark.parametrize("keys, words", [

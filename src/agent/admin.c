@@ -8,48 +8,32 @@ static void put_load(struct json_out *o, const struct engine_load *l)
 {
 	json_key(o, "load");
 	json_open(o, '{');
-	json_key(o, "running");
-	json_put_u64(o, l->running);
-	json_key(o, "waiting");
-	json_put_u64(o, l->waiting);
-	json_key(o, "kv_usage");
-	json_put_f64(o, l->kv_usage);
-	json_key(o, "slots");
-	json_put_u64(o, l->slots);
-	json_key(o, "kv_blocks_total");
-	json_put_u64(o, l->kv_blocks_total);
-	json_key(o, "kv_block_tokens");
-	json_put_u64(o, l->kv_block_tokens);
+	json_key_u64(o, "running", l->running);
+	json_key_u64(o, "waiting", l->waiting);
+	json_key_f64(o, "kv_usage", l->kv_usage);
+	json_key_u64(o, "slots", l->slots);
+	json_key_u64(o, "kv_blocks_total", l->kv_blocks_total);
+	json_key_u64(o, "kv_block_tokens", l->kv_block_tokens);
 	json_close(o, '}');
 }
 
 static void put_engine(struct json_out *o, const struct engine *e)
 {
 	json_open(o, '{');
-	json_key(o, "name");
-	json_put_z(o, e->name);
-	json_key(o, "kind");
-	json_put_z(o, config_enum_text(e->ops->kind));
-	json_key(o, "address");
-	json_put_z(o, e->url.addr);
+	json_key_z(o, "name", e->name);
+	json_key_z(o, "kind", config_enum_text(e->ops->kind));
+	json_key_z(o, "address", e->url.addr);
 	json_key(o, "managed");
 	json_put_bool(o, e->sup.cfg.managed);
-	json_key(o, "state");
-	json_put_z(o, supervise_state_name(e->sup.state));
+	json_key_z(o, "state", supervise_state_name(e->sup.state));
 	json_key(o, "ready");
 	json_put_bool(o, engine_is_ready(e));
-	json_key(o, "trouble");
-	json_put_z(o, e->trouble);
-	json_key(o, "pid");
-	json_put_u64(o, e->proc != NULL ? (uint64_t)proc_pid(e->proc) : 0);
-	json_key(o, "restarts");
-	json_put_u64(o, e->sup.restarts);
-	json_key(o, "inflight");
-	json_put_u64(o, e->inflight);
-	json_key(o, "resident_blocks");
-	json_put_u64(o, residency_count(e->resident));
-	json_key(o, "residency");
-	json_put_z(o, e->residency_text);
+	json_key_z(o, "trouble", e->trouble);
+	json_key_u64(o, "pid", e->proc != NULL ? (uint64_t)proc_pid(e->proc) : 0);
+	json_key_u64(o, "restarts", e->sup.restarts);
+	json_key_u64(o, "inflight", e->inflight);
+	json_key_u64(o, "resident_blocks", residency_count(e->resident));
+	json_key_z(o, "residency", e->residency_text);
 	json_key(o, "kv_events");
 	feed_put(e, o);
 	json_key(o, "models");
@@ -70,18 +54,13 @@ void agent_admin_engines(
 	(void)body;
 	CGN_LIVE(a, AGENT_TAG);
 	json_open(&o, '{');
-	json_key(&o, "node");
-	json_put_z(&o, a->node_id);
-	json_key(&o, "address");
-	json_put_z(&o, a->address);
+	json_key_z(&o, "node", a->node_id);
+	json_key_z(&o, "address", a->address);
 	json_key(&o, "draining");
 	json_put_bool(&o, a->draining);
-	json_key(&o, "inflight");
-	json_put_u64(&o, a->share.all.inflight);
-	json_key(&o, "requests_total");
-	json_put_u64(&o, a->requests_total);
-	json_key(&o, "watchers");
-	json_put_u64(&o, a->n_watchers);
+	json_key_u64(&o, "inflight", a->share.all.inflight);
+	json_key_u64(&o, "requests_total", a->requests_total);
+	json_key_u64(&o, "watchers", a->n_watchers);
 	json_key(&o, "engines");
 	json_open(&o, '[');
 	for (size_t i = 0; i < a->n_engines; i++)

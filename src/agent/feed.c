@@ -174,37 +174,29 @@ void feed_close(struct engine *e)
 
 /* ---- /engines ---- */
 
-static void put_number(struct json_out *o, const char *key, uint64_t v)
-{
-	json_key(o, key);
-	json_put_u64(o, v);
-}
-
 static void put_rank(struct json_out *o, uint32_t rank, const struct enginefeed_rank *r)
 {
 	const struct kv_source_stats *st = &r->stats;
 	json_open(o, '{');
-	put_number(o, "rank", rank);
-	json_key(o, "state");
-	json_put_z(o, kv_source_state_name(r->state));
-	json_key(o, "why");
-	json_put_z(o, r->why);
-	put_number(o, "blocks", st->blocks);
-	put_number(o, "next_seq", st->next_seq);
-	put_number(o, "batches", st->batches);
-	put_number(o, "stored", st->stored);
-	put_number(o, "removed", st->removed);
-	put_number(o, "cleared", st->cleared);
-	put_number(o, "duplicates", st->duplicates);
-	put_number(o, "gaps", st->gaps);
-	put_number(o, "replays", st->replays);
-	put_number(o, "replay_failures", st->replay_failures);
-	put_number(o, "restarts", st->restarts);
-	put_number(o, "errors", st->errors);
-	put_number(o, "orphans", st->orphans);
-	put_number(o, "unknown_removed", st->unknown_removed);
-	put_number(o, "unknown_events", st->unknown_events);
-	put_number(o, "unknown_fields", st->unknown_fields);
+	json_key_u64(o, "rank", rank);
+	json_key_z(o, "state", kv_source_state_name(r->state));
+	json_key_z(o, "why", r->why);
+	json_key_u64(o, "blocks", st->blocks);
+	json_key_u64(o, "next_seq", st->next_seq);
+	json_key_u64(o, "batches", st->batches);
+	json_key_u64(o, "stored", st->stored);
+	json_key_u64(o, "removed", st->removed);
+	json_key_u64(o, "cleared", st->cleared);
+	json_key_u64(o, "duplicates", st->duplicates);
+	json_key_u64(o, "gaps", st->gaps);
+	json_key_u64(o, "replays", st->replays);
+	json_key_u64(o, "replay_failures", st->replay_failures);
+	json_key_u64(o, "restarts", st->restarts);
+	json_key_u64(o, "errors", st->errors);
+	json_key_u64(o, "orphans", st->orphans);
+	json_key_u64(o, "unknown_removed", st->unknown_removed);
+	json_key_u64(o, "unknown_events", st->unknown_events);
+	json_key_u64(o, "unknown_fields", st->unknown_fields);
 	json_key(o, "dp_rank");
 	json_put_i64(o, st->dp_rank);
 	json_close(o, '}');
@@ -218,11 +210,9 @@ void feed_put(const struct engine *e, struct json_out *o)
 		return;
 	}
 	json_open(o, '{');
-	json_key(o, "endpoint");
-	json_put_z(o, f->cfg.events);
-	json_key(o, "model");
-	json_put_z(o, f->model_text);
-	put_number(o, "block_tokens", f->cfg.source.block_tokens);
+	json_key_z(o, "endpoint", f->cfg.events);
+	json_key_z(o, "model", f->model_text);
+	json_key_u64(o, "block_tokens", f->cfg.source.block_tokens);
 	json_key(o, "ranks");
 	json_open(o, '[');
 	for (uint32_t i = 0; f->ef != NULL && i < enginefeed_ranks(f->ef); i++) {

@@ -222,21 +222,17 @@ static void body_of(struct bench *b, struct cgn_buf *out)
 	else
 		prompt(b, &text);
 	json_open(&o, '{');
-	json_key(&o, "model");
-	json_put_z(&o, b->model);
+	json_key_z(&o, "model", b->model);
 	json_key(&o, "stream");
 	json_put_bool(&o, b->stream);
-	json_key(&o, "max_tokens");
-	json_put_u64(&o, max_tokens);
+	json_key_u64(&o, "max_tokens", max_tokens);
 	if (b->traced)
 		put_traced(b, &o);
 	json_key(&o, "messages");
 	json_open(&o, '[');
 	json_open(&o, '{');
-	json_key(&o, "role");
-	json_put_z(&o, "user");
-	json_key(&o, "content");
-	json_put_str(&o, cgn_buf_view(&text));
+	json_key_z(&o, "role", "user");
+	json_key_str(&o, "content", cgn_buf_view(&text));
 	json_close(&o, '}');
 	json_close(&o, ']');
 	json_close(&o, '}');
@@ -331,10 +327,8 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 	} numbers[] = {{"rate", b->rate}, {"seconds", took}, {"sent", (double)b->sent}, {"not_sent", (double)b->not_sent}, {"answered", (double)b->done},
 		{"failed", (double)b->failed}, {"requests_per_second", (double)b->done / took}, {"tokens_per_second", (double)b->tokens / took}};
 	json_open(&o, '{');
-	json_key(&o, "bench");
-	json_put_z(&o, "chat");
-	json_key(&o, "model");
-	json_put_z(&o, b->model);
+	json_key_z(&o, "bench", "chat");
+	json_key_z(&o, "model", b->model);
 	json_key(&o, "stream");
 	json_put_bool(&o, b->stream);
 	for (size_t i = 0; i < CGN_COUNT(numbers); i++) {

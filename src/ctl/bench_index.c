@@ -294,12 +294,9 @@ static void report_json(const struct bench *b, const char *trace, struct cgn_buf
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key(&o, "bench");
-	json_put_z(&o, "index");
-	json_key(&o, "workload");
-	json_put_z(&o, trace != NULL ? trace : "generated");
-	json_key(&o, "seed");
-	json_put_u64(&o, b->seed);
+	json_key_z(&o, "bench", "index");
+	json_key_z(&o, "workload", trace != NULL ? trace : "generated");
+	json_key_u64(&o, "seed", b->seed);
 	json_key(&o, "results");
 	json_open(&o, '[');
 	for (size_t i = 0; i < b->n_cases; i++) {
@@ -355,24 +352,14 @@ static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
 
 /* ---- set-up ---- */
 
-static CGN_RC read_nodes(const char *list, struct bench *b, struct cgn_err *err)
-{
-	struct cgn_str rest = cgn_str_of(list);
-	while (rest.p != NULL) {
-		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
-		uint64_t n;
-		if (!cgn_str_u64(word, &n) || n == 0 || n > KVINDEX_LANES || b->n_cases == MAX_CASES)
-			return CGN_FAIL(err, INVALID, "--nodes takes up to %d numbers from 1 to %d, separated by commas, not '%.100s'", MAX_CASES, KVINDEX_LANES, list);
-		b->results[b->n_cases++].nodes = n;
-	}
-	return CGN_OK;
-}
-
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	const char *trace = ctl_flag(a, "--trace");
 	struct cgn_buf out = {0};
-	CGN_TRY(read_nodes(ctl_flag(a, "--nodes"), b, err));
+	uint64_t nodes[MAX_CASES];
+	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, KVINDEX_LANES, nodes, MAX_CASES, &b->n_cases, err));
+	for (size_t i = 0; i < b->n_cases; i++)
+		b->results[i].nodes = nodes[i];
 	CGN_TRY(ctl_flag_u64(a, "--memberships", 1000, UINT64_C(1) << 28, &b->memberships, err));
 	CGN_TRY(ctl_flag_u64(a, "--updates", 1, UINT64_C(1) << 40, &b->updates, err));
 	CGN_TRY(ctl_flag_u64(a, "--rate", 1, 10000000, &b->rate, err));

@@ -314,8 +314,7 @@ static void json_group(struct json_out *o, struct result *r, enum group g)
 {
 	json_open(o, '{');
 	json_number(o, "nodes", (double)r->nodes);
-	json_key(o, "prompts");
-	json_put_z(o, group_names[g]);
+	json_key_z(o, "prompts", group_names[g]);
 	json_number(o, "decisions", (double)r->count[g]);
 	json_number(o, "digests_made", mean(r->digests[g], r->count[g]));
 	json_number(o, "blocks_held", mean(r->held[g], r->count[g]));
@@ -338,10 +337,8 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key(&o, "bench");
-	json_put_z(&o, "pick");
-	json_key(&o, "policy");
-	json_put_z(&o, route_policy_text(b->policy));
+	json_key_z(&o, "bench", "pick");
+	json_key_z(&o, "policy", route_policy_text(b->policy));
 	json_number(&o, "tokens", (double)b->tokens);
 	json_number(&o, "seed", (double)b->seed);
 	json_key(&o, "results");
@@ -380,19 +377,6 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 
 /* ---- set-up ---- */
 
-static CGN_RC read_nodes(const char *list, struct bench *b, struct cgn_err *err)
-{
-	struct cgn_str rest = cgn_str_of(list);
-	while (rest.p != NULL) {
-		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
-		uint64_t n;
-		if (!cgn_str_u64(word, &n) || n == 0 || n > ROUTE_MAX_NODES || b->n_cases == MAX_CASES)
-			return CGN_FAIL(err, INVALID, "--nodes takes up to %d numbers from 1 to %d, separated by commas, not '%.100s'", MAX_CASES, ROUTE_MAX_NODES, list);
-		b->results[b->n_cases++].nodes = n;
-	}
-	return CGN_OK;
-}
-
 static CGN_RC no_policy(const char *asked, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf names = {0};
@@ -407,7 +391,10 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	const char *policy = ctl_flag(a, "--policy");
 	if (!route_policy_find(cgn_str_of(policy), &b->policy))
 		return no_policy(policy, err);
-	CGN_TRY(read_nodes(ctl_flag(a, "--nodes"), b, err));
+	uint64_t nodes[MAX_CASES];
+	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, ROUTE_MAX_NODES, nodes, MAX_CASES, &b->n_cases, err));
+	for (size_t i = 0; i < b->n_cases; i++)
+		b->results[i].nodes = nodes[i];
 	CGN_TRY(ctl_flag_u64(a, "--tokens", PICK_SYSTEM_TOKENS + 2 * PICK_TURN_TOKENS, (uint64_t)ROUTE_MAX_BLOCKS * PICK_BLOCK_TOKENS, &b->tokens, err));
 	CGN_TRY(ctl_flag_u64(a, "--new", 0, 100, &b->fresh, err));
 	CGN_TRY(ctl_flag_u64(a, "--sent", 0, 100, &b->sent, err));

@@ -74,45 +74,32 @@ static void put_ms(struct json_out *o, const char *key, struct samples *s)
 	samples_json(s, o);
 }
 
-static void put_u64(struct json_out *o, const char *key, uint64_t v)
-{
-	json_key(o, key);
-	json_put_u64(o, v);
-}
-
-static void put_f64(struct json_out *o, const char *key, double v)
-{
-	json_key(o, key);
-	json_put_f64(o, v);
-}
-
 static void put_case(struct bench *b, struct one *c, struct json_out *o)
 {
 	struct replay_result *r = &c->result;
 	double ideal = trace_found_ratio(b->ideal);
 	json_open(o, '{');
-	json_key(o, "policy");
-	json_put_z(o, c->policy);
-	put_f64(o, "hit_ratio", replay_hit_ratio(r));
-	put_f64(o, "ideal_hit_ratio", ideal);
-	put_f64(o, "of_ideal", ideal > 0 ? replay_hit_ratio(r) / ideal : 1);
+	json_key_z(o, "policy", c->policy);
+	json_key_f64(o, "hit_ratio", replay_hit_ratio(r));
+	json_key_f64(o, "ideal_hit_ratio", ideal);
+	json_key_f64(o, "of_ideal", ideal > 0 ? replay_hit_ratio(r) / ideal : 1);
 	put_ms(o, "ttft_ms", &r->ttft);
 	put_ms(o, "itl_ms", &r->itl);
 	put_ms(o, "request_itl_ms", &r->per_token);
-	put_f64(o, "imbalance", r->imbalance);
-	put_f64(o, "imbalance_busy", r->imbalance_busy);
-	put_f64(o, "imbalance_requests", r->imbalance_requests);
-	put_u64(o, "requests", r->requests);
-	put_u64(o, "done", r->done);
-	put_u64(o, "refused", r->refused_full + r->refused_too_large);
-	put_u64(o, "refused_too_large", r->refused_too_large);
-	put_u64(o, "waited", r->waited);
-	put_u64(o, "prompt_blocks", r->prompt_blocks);
-	put_u64(o, "cached_blocks", r->cached_blocks);
-	put_u64(o, "expected_blocks", r->expected_blocks);
-	put_u64(o, "evicted_blocks", r->evicted_blocks);
-	put_u64(o, "preempted", r->preempted);
-	put_f64(o, "virtual_seconds", (double)r->ended / 1e9);
+	json_key_f64(o, "imbalance", r->imbalance);
+	json_key_f64(o, "imbalance_busy", r->imbalance_busy);
+	json_key_f64(o, "imbalance_requests", r->imbalance_requests);
+	json_key_u64(o, "requests", r->requests);
+	json_key_u64(o, "done", r->done);
+	json_key_u64(o, "refused", r->refused_full + r->refused_too_large);
+	json_key_u64(o, "refused_too_large", r->refused_too_large);
+	json_key_u64(o, "waited", r->waited);
+	json_key_u64(o, "prompt_blocks", r->prompt_blocks);
+	json_key_u64(o, "cached_blocks", r->cached_blocks);
+	json_key_u64(o, "expected_blocks", r->expected_blocks);
+	json_key_u64(o, "evicted_blocks", r->evicted_blocks);
+	json_key_u64(o, "preempted", r->preempted);
+	json_key_f64(o, "virtual_seconds", (double)r->ended / 1e9);
 	json_close(o, '}');
 }
 
@@ -122,8 +109,8 @@ static void put_caches(const struct bench *b, struct json_out *o)
 	json_open(o, '[');
 	for (size_t i = 0; i < b->n_caches; i++) {
 		json_open(o, '{');
-		put_u64(o, "blocks", b->caches[i]);
-		put_f64(o, "hit_ratio", trace_found_ratio(b->found[i]));
+		json_key_u64(o, "blocks", b->caches[i]);
+		json_key_f64(o, "hit_ratio", trace_found_ratio(b->found[i]));
 		json_close(o, '}');
 	}
 	json_close(o, ']');
@@ -133,14 +120,14 @@ static void put_engine(const struct replay_cfg *c, struct json_out *o)
 {
 	json_key(o, "events");
 	json_put_bool(o, c->told);
-	put_f64(o, "events_delay_ms", (double)c->told_after / 1e6);
+	json_key_f64(o, "events_delay_ms", (double)c->told_after / 1e6);
 	json_key(o, "engine");
 	json_open(o, '{');
-	put_f64(o, "prefill_tokens_per_s", c->prefill_tokens_per_s);
-	put_f64(o, "decode_ms", (double)c->decode / 1e6);
-	put_f64(o, "batch_effect", c->batch_effect);
-	put_u64(o, "max_batch", c->max_batch);
-	put_u64(o, "step_tokens", c->step_tokens);
+	json_key_f64(o, "prefill_tokens_per_s", c->prefill_tokens_per_s);
+	json_key_f64(o, "decode_ms", (double)c->decode / 1e6);
+	json_key_f64(o, "batch_effect", c->batch_effect);
+	json_key_u64(o, "max_batch", c->max_batch);
+	json_key_u64(o, "step_tokens", c->step_tokens);
 	json_close(o, '}');
 }
 
@@ -148,20 +135,18 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key(&o, "bench");
-	json_put_z(&o, "replay");
-	json_key(&o, "trace");
-	json_put_z(&o, name_of(b));
-	put_u64(&o, "requests", b->trace.n);
-	put_u64(&o, "block_tokens", b->trace.block_tokens);
-	put_u64(&o, "prompt_blocks", b->trace.n_ids);
-	put_u64(&o, "distinct_blocks", b->ideal.distinct);
-	put_u64(&o, "nodes", b->cfg.nodes);
-	put_u64(&o, "blocks", b->cfg.blocks);
-	put_f64(&o, "speed", b->cfg.speed);
-	put_u64(&o, "seed", b->cfg.seed);
+	json_key_z(&o, "bench", "replay");
+	json_key_z(&o, "trace", name_of(b));
+	json_key_u64(&o, "requests", b->trace.n);
+	json_key_u64(&o, "block_tokens", b->trace.block_tokens);
+	json_key_u64(&o, "prompt_blocks", b->trace.n_ids);
+	json_key_u64(&o, "distinct_blocks", b->ideal.distinct);
+	json_key_u64(&o, "nodes", b->cfg.nodes);
+	json_key_u64(&o, "blocks", b->cfg.blocks);
+	json_key_f64(&o, "speed", b->cfg.speed);
+	json_key_u64(&o, "seed", b->cfg.seed);
 	put_engine(&b->cfg, &o);
-	put_f64(&o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
+	json_key_f64(&o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
 	put_caches(b, &o);
 	json_key(&o, "results");
 	json_open(&o, '[');

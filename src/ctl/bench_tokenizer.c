@@ -234,44 +234,34 @@ static void prompt_json(const struct bench_prompt *p, struct json_out *o)
 {
 	json_key(o, "prompt");
 	json_open(o, '{');
-	json_key(o, "tokens");
-	json_put_u64(o, p->tokens);
-	json_key(o, "bytes");
-	json_put_u64(o, p->bytes);
-	json_key(o, "messages");
-	json_put_u64(o, p->messages);
+	json_key_u64(o, "tokens", p->tokens);
+	json_key_u64(o, "bytes", p->bytes);
+	json_key_u64(o, "messages", p->messages);
 	put_number(o, "first_seconds", p->first);
 	put_number(o, "repeat_seconds", p->repeat);
 	put_number(o, "next_turn_seconds", p->turn);
-	json_key(o, "repeat_bytes_tokenized");
-	json_put_u64(o, p->repeat_bytes);
-	json_key(o, "next_turn_bytes_tokenized");
-	json_put_u64(o, p->turn_bytes);
-	json_key(o, "cache_bytes");
-	json_put_u64(o, p->cache_bytes);
+	json_key_u64(o, "repeat_bytes_tokenized", p->repeat_bytes);
+	json_key_u64(o, "next_turn_bytes_tokenized", p->turn_bytes);
+	json_key_u64(o, "cache_bytes", p->cache_bytes);
 	json_close(o, '}');
 }
 
 static void one_json(const struct bench *b, const struct result *r, struct json_out *o)
 {
 	json_open(o, '{');
-	json_key(o, "file");
-	json_put_z(o, r->file);
-	json_key(o, "tokens");
-	json_put_u64(o, r->tokens);
+	json_key_z(o, "file", r->file);
+	json_key_u64(o, "tokens", r->tokens);
 	put_number(o, "mb_per_second", mb_per_second(b, r->best));
 	put_number(o, "tokens_per_second", (double)r->tokens / r->best);
 	put_number(o, "load_seconds", r->load);
-	json_key(o, "memory_bytes");
-	json_put_u64(o, r->memory);
+	json_key_u64(o, "memory_bytes", r->memory);
 	prompt_json(&r->prompt, o);
 	json_key(o, "huggingface");
 	if (!r->other.there) {
 		json_put_null(o);
 	} else {
 		json_open(o, '{');
-		json_key(o, "version");
-		json_put_z(o, r->other.version);
+		json_key_z(o, "version", r->other.version);
 		json_key(o, "ids_identical");
 		json_put_bool(o, true);
 		put_number(o, "mb_per_second", mb_per_second(b, r->other.best));
@@ -287,12 +277,9 @@ static CGN_RC report_json(const struct bench *b, const struct result *results, s
 	struct cgn_buf out = {0};
 	struct json_out o = json_out_to(&out);
 	json_open(&o, '{');
-	json_key(&o, "bench");
-	json_put_z(&o, "tokenizer");
-	json_key(&o, "text_bytes");
-	json_put_u64(&o, b->text.n);
-	json_key(&o, "rounds");
-	json_put_u64(&o, b->rounds);
+	json_key_z(&o, "bench", "tokenizer");
+	json_key_u64(&o, "text_bytes", b->text.n);
+	json_key_u64(&o, "rounds", b->rounds);
 	json_key(&o, "files");
 	json_open(&o, '[');
 	for (size_t i = 0; i < n; i++)

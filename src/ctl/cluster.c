@@ -141,20 +141,13 @@ static void shadow_line(const Cognitora__V1__ShadowStatus *s, struct cgn_buf *ou
 static void shadow_json(const Cognitora__V1__ShadowStatus *s, struct json_out *o)
 {
 	json_open(o, '{');
-	json_key(o, "policy");
-	json_put_z(o, s->policy);
-	json_key(o, "agreed");
-	json_put_u64(o, s->agreed);
-	json_key(o, "differed");
-	json_put_u64(o, s->differed);
-	json_key(o, "cheaper_ms");
-	json_put_f64(o, s->cheaper_ms);
-	json_key(o, "dearer_ms");
-	json_put_f64(o, s->dearer_ms);
-	json_key(o, "cached_tokens");
-	json_put_u64(o, s->cached_tokens);
-	json_key(o, "chosen_cached_tokens");
-	json_put_u64(o, s->chosen_cached_tokens);
+	json_key_z(o, "policy", s->policy);
+	json_key_u64(o, "agreed", s->agreed);
+	json_key_u64(o, "differed", s->differed);
+	json_key_f64(o, "cheaper_ms", s->cheaper_ms);
+	json_key_f64(o, "dearer_ms", s->dearer_ms);
+	json_key_u64(o, "cached_tokens", s->cached_tokens);
+	json_key_u64(o, "chosen_cached_tokens", s->chosen_cached_tokens);
 	json_close(o, '}');
 }
 
@@ -178,18 +171,12 @@ static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 static void model_json(const Cognitora__V1__ModelStatus *m, struct json_out *o)
 {
 	json_open(o, '{');
-	json_key(o, "model");
-	json_put_z(o, m->name);
-	json_key(o, "tokens");
-	json_put_z(o, m->tokens);
-	json_key(o, "why");
-	json_put_z(o, m->why);
-	json_key(o, "block");
-	json_put_u64(o, m->block);
-	json_key(o, "queued");
-	json_put_u64(o, m->queued);
-	json_key(o, "ready_nodes");
-	json_put_u64(o, m->ready_nodes);
+	json_key_z(o, "model", m->name);
+	json_key_z(o, "tokens", m->tokens);
+	json_key_z(o, "why", m->why);
+	json_key_u64(o, "block", m->block);
+	json_key_u64(o, "queued", m->queued);
+	json_key_u64(o, "ready_nodes", m->ready_nodes);
 	json_close(o, '}');
 }
 
@@ -197,14 +184,10 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key(&o, "cluster");
-	json_put_z(&o, s->cluster);
-	json_key(&o, "router_version");
-	json_put_z(&o, s->router_version);
-	json_key(&o, "uptime_ms");
-	json_put_u64(&o, s->uptime_ms);
-	json_key(&o, "state_backend");
-	json_put_z(&o, s->state_backend);
+	json_key_z(&o, "cluster", s->cluster);
+	json_key_z(&o, "router_version", s->router_version);
+	json_key_u64(&o, "uptime_ms", s->uptime_ms);
+	json_key_z(&o, "state_backend", s->state_backend);
 	json_key(&o, "state_connected");
 	json_put_bool(&o, s->state_connected);
 	if (s->policy != NULL) {

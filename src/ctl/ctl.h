@@ -51,6 +51,8 @@ bool ctl_switch(const struct ctl_args *a, const char *name);
 /* The |i|-th value of a repeatable flag; NULL beyond the last. */
 const char *ctl_flag_nth(const struct ctl_args *a, const char *name, size_t i);
 CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, struct cgn_err *err);
+/* Numbers separated by commas, at least one and at most |room|. */
+CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, size_t room, size_t *n, struct cgn_err *err);
 CGN_RC ctl_flag_duration(const struct ctl_args *a, const char *name, cgn_nsec *out, struct cgn_err *err);
 
 /* Help texts. */

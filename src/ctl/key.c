@@ -34,10 +34,8 @@ static void show_new(const struct ctl_args *a, const struct auth_key *key, const
 	}
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key(&o, "id");
-	json_put_z(&o, key->id);
-	json_key(&o, "key");
-	json_put_z(&o, secret);
+	json_key_z(&o, "id", key->id);
+	json_key_z(&o, "key", secret);
 	json_close(&o, '}');
 	cgn_buf_char(out, '\n');
 }

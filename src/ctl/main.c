@@ -78,6 +78,19 @@ CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, ui
 	return CGN_OK;
 }
 
+CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, size_t room, size_t *n, struct cgn_err *err)
+{
+	const char *list = ctl_flag(a, name);
+	struct cgn_str rest = cgn_str_of(list);
+	for (*n = 0; rest.p != NULL; ++*n) {
+		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
+		if (*n == room || !cgn_str_u64(word, &out[*n]) || out[*n] < min || out[*n] > max)
+			return CGN_FAIL(err, INVALID, "%s takes up to %zu numbers from %llu to %llu, separated by commas, not '%.100s'", name, room,
+				(unsigned long long)min, (unsigned long long)max, list);
+	}
+	return CGN_OK;
+}
+
 /* The verb that the leading words of the line name: "recipe up" before "recipe". */
 static const struct ctl_verb *verb_of(int argc, char **argv, int *used)
 {

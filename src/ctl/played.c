@@ -104,36 +104,23 @@ static double share(const struct played *p, const struct played_node *n)
 	return all > 0 ? (double)n->requests / (double)all : 0;
 }
 
-static void put_u64(struct json_out *o, const char *key, uint64_t v)
-{
-	json_key(o, key);
-	json_put_u64(o, v);
-}
-
-static void put_f64(struct json_out *o, const char *key, double v)
-{
-	json_key(o, key);
-	json_put_f64(o, v);
-}
-
 void played_json(const struct played *p, struct json_out *o)
 {
-	put_f64(o, "speed", p->speed);
-	put_f64(o, "hit_ratio", played_hit_ratio(p));
-	put_u64(o, "prompt_tokens", p->prompt_tokens);
-	put_u64(o, "cached_tokens", p->cached_tokens);
-	put_u64(o, "with_usage", p->counted);
-	put_f64(o, "imbalance", played_imbalance(p, true));
-	put_f64(o, "imbalance_requests", played_imbalance(p, false));
+	json_key_f64(o, "speed", p->speed);
+	json_key_f64(o, "hit_ratio", played_hit_ratio(p));
+	json_key_u64(o, "prompt_tokens", p->prompt_tokens);
+	json_key_u64(o, "cached_tokens", p->cached_tokens);
+	json_key_u64(o, "with_usage", p->counted);
+	json_key_f64(o, "imbalance", played_imbalance(p, true));
+	json_key_f64(o, "imbalance_requests", played_imbalance(p, false));
 	json_key(o, "nodes");
 	json_open(o, '[');
 	for (size_t i = 0; i < p->n_nodes; i++) {
 		json_open(o, '{');
-		json_key(o, "node");
-		json_put_z(o, p->nodes[i].name);
-		put_u64(o, "requests", p->nodes[i].requests);
-		put_u64(o, "answer_tokens", p->nodes[i].answer_tokens);
-		put_f64(o, "share", share(p, &p->nodes[i]));
+		json_key_z(o, "node", p->nodes[i].name);
+		json_key_u64(o, "requests", p->nodes[i].requests);
+		json_key_u64(o, "answer_tokens", p->nodes[i].answer_tokens);
+		json_key_f64(o, "share", share(p, &p->nodes[i]));
 		json_close(o, '}');
 	}
 	json_close(o, ']');

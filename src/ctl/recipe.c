@@ -180,12 +180,9 @@ static void show_json(const char *name, const char *dir, const struct cgn_buf *t
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key(&o, "recipe");
-	json_put_z(&o, name);
-	json_key(&o, "path");
-	json_put_z(&o, dir);
-	json_key(&o, "text");
-	json_put_str(&o, cgn_buf_view(text));
+	json_key_z(&o, "recipe", name);
+	json_key_z(&o, "path", dir);
+	json_key_str(&o, "text", cgn_buf_view(text));
 	json_close(&o, '}');
 	cgn_buf_char(out, '\n');
 }

@@ -85,10 +85,8 @@ void ctl_policy_json(const Cognitora__V1__PolicyStatus *s, struct json_out *o)
 		double v;
 	} weights[] = {{"kv", s->kv}, {"load", s->load}, {"power", s->power}, {"capacity", s->capacity}};
 	json_open(o, '{');
-	json_key(o, "policy");
-	json_put_z(o, s->policy);
-	json_key(o, "policy_from");
-	json_put_z(o, s->policy_from);
+	json_key_z(o, "policy", s->policy);
+	json_key_z(o, "policy_from", s->policy_from);
 	json_key(o, "weights");
 	json_open(o, '{');
 	for (size_t i = 0; i < CGN_COUNT(weights); i++) {
@@ -96,12 +94,9 @@ void ctl_policy_json(const Cognitora__V1__PolicyStatus *s, struct json_out *o)
 		json_put_f64(o, weights[i].v);
 	}
 	json_close(o, '}');
-	json_key(o, "weights_from");
-	json_put_z(o, s->weights_from);
-	json_key(o, "where");
-	json_put_z(o, s->where);
-	json_key(o, "trouble");
-	json_put_z(o, s->trouble);
+	json_key_z(o, "weights_from", s->weights_from);
+	json_key_z(o, "where", s->where);
+	json_key_z(o, "trouble", s->trouble);
 	json_close(o, '}');
 }
 

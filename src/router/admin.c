@@ -8,10 +8,8 @@
 static void put_engine(struct json_out *j, const Cognitora__V1__Engine *e)
 {
 	json_open(j, '{');
-	json_key(j, "name");
-	json_put_z(j, e->name);
-	json_key(j, "kind");
-	json_put_z(j, e->kind);
+	json_key_z(j, "name", e->name);
+	json_key_z(j, "kind", e->kind);
 	json_key(j, "ready");
 	json_put_bool(j, e->ready);
 	json_key(j, "models");
@@ -19,36 +17,24 @@ static void put_engine(struct json_out *j, const Cognitora__V1__Engine *e)
 	for (size_t i = 0; i < e->n_models; i++)
 		json_put_z(j, e->models[i]);
 	json_close(j, ']');
-	json_key(j, "slots");
-	json_put_u64(j, e->slots);
-	json_key(j, "residency");
-	json_put_z(j, e->residency);
+	json_key_u64(j, "slots", e->slots);
+	json_key_z(j, "residency", e->residency);
 	json_close(j, '}');
 }
 
 static void put_load(struct json_out *j, const Cognitora__V1__Load *l)
 {
 	json_open(j, '{');
-	json_key(j, "inflight");
-	json_put_u64(j, l->inflight);
-	json_key(j, "running");
-	json_put_u64(j, l->running);
-	json_key(j, "waiting");
-	json_put_u64(j, l->waiting);
-	json_key(j, "queued_tokens");
-	json_put_u64(j, l->queued_tokens);
-	json_key(j, "decoding");
-	json_put_u64(j, l->decoding);
-	json_key(j, "yours");
-	json_put_u64(j, l->yours);
-	json_key(j, "foreign");
-	json_put_u64(j, l->foreign);
-	json_key(j, "kv_usage");
-	json_put_f64(j, (double)l->kv_usage);
-	json_key(j, "power_headroom");
-	json_put_f64(j, (double)l->power_headroom);
-	json_key(j, "requests_total");
-	json_put_u64(j, l->requests_total);
+	json_key_u64(j, "inflight", l->inflight);
+	json_key_u64(j, "running", l->running);
+	json_key_u64(j, "waiting", l->waiting);
+	json_key_u64(j, "queued_tokens", l->queued_tokens);
+	json_key_u64(j, "decoding", l->decoding);
+	json_key_u64(j, "yours", l->yours);
+	json_key_u64(j, "foreign", l->foreign);
+	json_key_f64(j, "kv_usage", (double)l->kv_usage);
+	json_key_f64(j, "power_headroom", (double)l->power_headroom);
+	json_key_u64(j, "requests_total", l->requests_total);
 	json_close(j, '}');
 }
 
@@ -60,36 +46,26 @@ static void put_knowledge(struct json_out *j, const struct router *r, const stru
 	router_knowledge(r, n, &k);
 	(void)snprintf(sums, sizeof sums, "%016llx", (unsigned long long)k.sums);
 	json_open(j, '{');
-	json_key(j, "source");
-	json_put_z(j, k.source);
-	json_key(j, "state");
-	json_put_z(j, k.state);
-	json_key(j, "staleness_seconds");
-	json_put_f64(j, (double)(k.staleness / CGN_MSEC) / 1e3);
-	json_key(j, "trust");
-	json_put_f64(j, k.trust);
-	json_key(j, "blocks");
-	json_put_u64(j, k.blocks);
+	json_key_z(j, "source", k.source);
+	json_key_z(j, "state", k.state);
+	json_key_f64(j, "staleness_seconds", (double)(k.staleness / CGN_MSEC) / 1e3);
+	json_key_f64(j, "trust", k.trust);
+	json_key_u64(j, "blocks", k.blocks);
 	for (size_t t = 0; t < KV_TIERS; t++) {
 		json_key(j, tiers[t]);
 		json_put_u64(j, k.tier_blocks[t]);
 	}
-	json_key(j, "sums");
-	json_put_z(j, sums);
-	json_key(j, "recorded");
-	json_put_u64(j, k.recorded);
+	json_key_z(j, "sums", sums);
+	json_key_u64(j, "recorded", k.recorded);
 	json_close(j, '}');
 }
 
 static void put_others(struct json_out *j, const struct cluster_cell *cell)
 {
 	json_open(j, '{');
-	json_key(j, "inflight");
-	json_put_u64(j, atomic_load_explicit(&cell->others, memory_order_relaxed));
-	json_key(j, "queued_tokens");
-	json_put_u64(j, atomic_load_explicit(&cell->others_tokens, memory_order_relaxed));
-	json_key(j, "decoding");
-	json_put_u64(j, atomic_load_explicit(&cell->others_decoding, memory_order_relaxed));
+	json_key_u64(j, "inflight", atomic_load_explicit(&cell->others, memory_order_relaxed));
+	json_key_u64(j, "queued_tokens", atomic_load_explicit(&cell->others_tokens, memory_order_relaxed));
+	json_key_u64(j, "decoding", atomic_load_explicit(&cell->others_decoding, memory_order_relaxed));
 	json_close(j, '}');
 }
 
@@ -98,43 +74,32 @@ static void put_breaker(struct json_out *j, uint64_t word, cgn_nsec now)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	breaker_text(word, now, &text);
 	json_open(j, '{');
-	json_key(j, "state");
-	json_put_z(j, breaker_state_text(breaker_state(word, now)));
-	json_key(j, "why");
-	json_put_z(j, breaker_reason_label(breaker_why(word)));
-	json_key(j, "left_ms");
-	json_put_u64(j, breaker_left(word, now) / CGN_MSEC);
-	json_key(j, "text");
-	json_put_str(j, cgn_buf_view(&text));
+	json_key_z(j, "state", breaker_state_text(breaker_state(word, now)));
+	json_key_z(j, "why", breaker_reason_label(breaker_why(word)));
+	json_key_u64(j, "left_ms", breaker_left(word, now) / CGN_MSEC);
+	json_key_str(j, "text", cgn_buf_view(&text));
 	json_close(j, '}');
 }
 
 static void put_node(struct json_out *j, struct router *r, const struct cluster_node *n)
 {
 	json_open(j, '{');
-	json_key(j, "id");
-	json_put_z(j, n->info->id);
-	json_key(j, "address");
-	json_put_z(j, n->address);
-	json_key(j, "state");
-	json_put_z(j, node_state_text(n->state));
+	json_key_z(j, "id", n->info->id);
+	json_key_z(j, "address", n->address);
+	json_key_z(j, "state", node_state_text(n->state));
 	json_key(j, "cordoned");
 	json_put_bool(j, n->cordoned);
-	json_key(j, "version");
-	json_put_z(j, n->info->version);
-	json_key(j, "router_inflight");
-	json_put_u64(j, cluster_inflight(r->cluster, n->slot));
+	json_key_z(j, "version", n->info->version);
+	json_key_u64(j, "router_inflight", cluster_inflight(r->cluster, n->slot));
 	json_key(j, "breaker");
 	put_breaker(j, atomic_load_explicit(&r->cluster->cells[n->slot].breaker, memory_order_relaxed),
 		cgn_loop_now(r->loop));
 	json_key(j, "cache");
 	put_knowledge(j, r, n);
-	json_key(j, "last_seen_ms");
-	json_put_u64(j, n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
+	json_key_u64(j, "last_seen_ms", n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
 	json_key(j, "load");
 	put_load(j, &n->load);
-	json_key(j, "load_age_ms");
-	json_put_u64(j, router_load_age(r, n) / CGN_MSEC);
+	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
 	put_others(j, &r->cluster->cells[n->slot]);
 	json_key(j, "engines");
@@ -153,10 +118,8 @@ static void nodes(void *state, const struct http_head *h, struct cgn_str body, s
 	CGN_LIVE(r, ROUTER_TAG);
 	struct json_out j = json_out_to(&reply->body);
 	json_open(&j, '{');
-	json_key(&j, "cluster");
-	json_put_z(&j, r->cluster_name);
-	json_key(&j, "state_backend");
-	json_put_z(&j, r->state_backend);
+	json_key_z(&j, "cluster", r->cluster_name);
+	json_key_z(&j, "state_backend", r->state_backend);
 	json_key(&j, "state_connected");
 	json_put_bool(&j, r->state_connected);
 	json_key(&j, "nodes");
@@ -170,26 +133,20 @@ static void nodes(void *state, const struct http_head *h, struct cgn_str body, s
 
 /* ---- /index ---- */
 
-static void put_u64(struct json_out *j, const char *key, uint64_t v)
-{
-	json_key(j, key);
-	json_put_u64(j, v);
-}
-
 static void index_put(struct json_out *j, const struct router *r)
 {
 	struct kvindex_stats s;
 	kvindex_stats(r->shared.choice.index, &s);
-	put_u64(j, "blocks", s.blocks);
-	put_u64(j, "memberships", s.memberships);
-	put_u64(j, "bytes", s.bytes);
-	put_u64(j, "budget_bytes", s.max_bytes);
-	put_u64(j, "shed_blocks", s.shed_blocks);
-	put_u64(j, "shed_memberships", s.shed_memberships);
+	json_key_u64(j, "blocks", s.blocks);
+	json_key_u64(j, "memberships", s.memberships);
+	json_key_u64(j, "bytes", s.bytes);
+	json_key_u64(j, "budget_bytes", s.max_bytes);
+	json_key_u64(j, "shed_blocks", s.shed_blocks);
+	json_key_u64(j, "shed_memberships", s.shed_memberships);
 	json_key(j, "record");
 	json_open(j, '{');
-	put_u64(j, "blocks", route_record_blocks(r->shared.choice.record));
-	put_u64(j, "bytes", route_record_bytes(r->shared.choice.record) + tail_bytes(r->shared.tails));
+	json_key_u64(j, "blocks", route_record_blocks(r->shared.choice.record));
+	json_key_u64(j, "bytes", route_record_bytes(r->shared.choice.record) + tail_bytes(r->shared.tails));
 	json_close(j, '}');
 }
 

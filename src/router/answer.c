@@ -12,17 +12,14 @@ void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char
 	json_open(&j, '{');
 	json_key(&j, "error");
 	json_open(&j, '{');
-	json_key(&j, "message");
-	json_put_z(&j, message);
-	json_key(&j, "type");
-	json_put_z(&j, how->type);
+	json_key_z(&j, "message", message);
+	json_key_z(&j, "type", how->type);
 	json_key(&j, "param");
 	if (how->param != NULL)
 		json_put_z(&j, how->param);
 	else
 		json_put_null(&j);
-	json_key(&j, "code");
-	json_put_z(&j, how->code);
+	json_key_z(&j, "code", how->code);
 	json_close(&j, '}');
 	json_close(&j, '}');
 }
@@ -95,14 +92,10 @@ static enum gw_step reply_json(struct gw_req *r, int status, const struct cgn_bu
 static void model_json(const struct gw_req *r, struct json_out *j, struct cgn_str id)
 {
 	json_open(j, '{');
-	json_key(j, "id");
-	json_put_str(j, id);
-	json_key(j, "object");
-	json_put_z(j, "model");
-	json_key(j, "created");
-	json_put_u64(j, r->w->shared->started_unix);
-	json_key(j, "owned_by");
-	json_put_z(j, "cognitora");
+	json_key_str(j, "id", id);
+	json_key_z(j, "object", "model");
+	json_key_u64(j, "created", r->w->shared->started_unix);
+	json_key_z(j, "owned_by", "cognitora");
 	json_close(j, '}');
 }
 
@@ -118,8 +111,7 @@ static enum gw_step list_models(struct gw_req *r)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct json_out j = json_out_to(&b);
 	json_open(&j, '{');
-	json_key(&j, "object");
-	json_put_z(&j, "list");
+	json_key_z(&j, "object", "list");
 	json_key(&j, "data");
 	json_open(&j, '[');
 	for (size_t i = 0; i < r->w->view->n_models; i++)

@@ -134,18 +134,13 @@ static CGN_RC answer_write(const struct router *r, const struct router_answer *a
 			"router.explain_size gives it more room",
 			a->id, a->reach.oldest_ms > 0 ? ago : "0 s", (unsigned long long)a->reach.decisions);
 	json_open(&j, '{');
-	json_key(&j, "router");
-	json_put_z(&j, r->id);
+	json_key_z(&j, "router", r->id);
 	json_key(&j, "record");
 	json_open(&j, '{');
-	json_key(&j, "decisions");
-	json_put_u64(&j, a->reach.decisions);
-	json_key(&j, "entries");
-	json_put_u64(&j, a->reach.entries);
-	json_key(&j, "bytes");
-	json_put_u64(&j, a->reach.bytes);
-	json_key(&j, "oldest_ms");
-	json_put_u64(&j, a->reach.oldest_ms);
+	json_key_u64(&j, "decisions", a->reach.decisions);
+	json_key_u64(&j, "entries", a->reach.entries);
+	json_key_u64(&j, "bytes", a->reach.bytes);
+	json_key_u64(&j, "oldest_ms", a->reach.oldest_ms);
 	json_close(&j, '}');
 	json_key(&j, "requests");
 	if (!explain_write(a->found, a->n, a->most, out))

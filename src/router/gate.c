@@ -515,22 +515,16 @@ struct show {
 	cgn_nsec now;
 };
 
-static void put_u64(struct json_out *j, const char *key, uint64_t v)
-{
-	json_key(j, key);
-	json_put_u64(j, v);
-}
-
 static void put_share(void *user, const struct queue_share *s)
 {
 	struct show *show = user;
 	json_open(show->j, '{');
 	json_key(show->j, "tenant");
 	json_put_str(show->j, s->tenant);
-	put_u64(show->j, "priority", s->priority);
-	put_u64(show->j, "requests", s->items);
-	put_u64(show->j, "tokens", s->tokens);
-	put_u64(show->j, "oldest_ms", show->now > s->oldest ? (show->now - s->oldest) / CGN_MSEC : 0);
+	json_key_u64(show->j, "priority", s->priority);
+	json_key_u64(show->j, "requests", s->items);
+	json_key_u64(show->j, "tokens", s->tokens);
+	json_key_u64(show->j, "oldest_ms", show->now > s->oldest ? (show->now - s->oldest) / CGN_MSEC : 0);
 	json_close(show->j, '}');
 }
 
@@ -541,10 +535,10 @@ static void put_lane(struct show *show, const struct gate_lane *l)
 	json_put_z(show->j, l->model);
 	json_key(show->j, "role");
 	json_put_z(show->j, gw_role_text(l->role));
-	put_u64(show->j, "requests", lane_len(l));
-	put_u64(show->j, "retries", l->n_retries);
-	put_u64(show->j, "tokens", queue_tokens(l->queue));
-	put_u64(show->j, "wait_ms", queue_pace_time(&l->pace, lane_len(l) + 1, show->now) / CGN_MSEC);
+	json_key_u64(show->j, "requests", lane_len(l));
+	json_key_u64(show->j, "retries", l->n_retries);
+	json_key_u64(show->j, "tokens", queue_tokens(l->queue));
+	json_key_u64(show->j, "wait_ms", queue_pace_time(&l->pace, lane_len(l) + 1, show->now) / CGN_MSEC);
 	json_key(show->j, "tenants");
 	json_open(show->j, '[');
 	queue_each(l->queue, put_share, show);
@@ -561,7 +555,7 @@ void router_admin_queue(void *state, const struct http_head *h, struct cgn_str b
 	struct json_out j = json_out_to(&reply->body);
 	struct show show = {&j, cgn_loop_now(r->loop)};
 	json_open(&j, '{');
-	put_u64(&j, "max_queue", r->rules->max_queue);
+	json_key_u64(&j, "max_queue", r->rules->max_queue);
 	json_key(&j, "queues");
 	json_open(&j, '[');
 	if (r->shared.gate != NULL)

@@ -106,15 +106,13 @@ struct listing {
 
 static void put_kit(struct json_out *j, const struct gw_kit *k)
 {
-	json_key(j, "tokenizer");
-	json_put_str(j, k->tokenizer_from);
+	json_key_str(j, "tokenizer", k->tokenizer_from);
 	json_key(j, "chat_template");
 	if (k->template_from != NULL)
 		json_put_z(j, k->template_from);
 	else
 		json_put_null(j);
-	json_key(j, "content_format");
-	json_put_z(j, k->chat.format == PROMPT_PARTS ? "openai" : "string");
+	json_key_z(j, "content_format", k->chat.format == PROMPT_PARTS ? "openai" : "string");
 }
 
 static void put_model(void *user, struct cgn_str name)

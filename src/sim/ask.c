@@ -274,8 +274,7 @@ static bool settle_script(const struct sim_ask_env *env, const struct sim_fields
 		sim_schema_fill(schema, &rng, env->arena, &o);
 	} else {
 		json_open(&o, '{');
-		json_key(&o, "answer");
-		json_put_z(&o, "yes");
+		json_key_z(&o, "answer", "yes");
 		json_close(&o, '}');
 	}
 	return out->script.bad ? sim_refuse(no, 400, "invalid_value", NULL, "the schema asks for more than 1 MiB") : true;

@@ -127,10 +127,8 @@ void sim_error_body(struct cgn_buf *b, const struct sim_refusal *no)
 	json_open(&o, '{');
 	json_key(&o, "error");
 	json_open(&o, '{');
-	json_key(&o, "message");
-	json_put_z(&o, no->msg);
-	json_key(&o, "type");
-	json_put_z(&o, no->type);
+	json_key_z(&o, "message", no->msg);
+	json_key_z(&o, "type", no->type);
 	json_key(&o, "param");
 	if (no->param != NULL)
 		json_put_z(&o, no->param);

@@ -159,12 +159,6 @@ void sim_show_blocks(const struct sim_worker *w, struct cgn_buf *out)
 	cgn_buf_putz(out, "},");
 }
 
-static void put_count(struct json_out *o, const char *key, uint64_t v)
-{
-	json_key(o, key);
-	json_put_u64(o, v);
-}
-
 static void sum_up(const struct sim_snapshot *each, unsigned n, struct sim_snapshot *all)
 {
 	*all = (struct sim_snapshot){0};
@@ -211,28 +205,28 @@ void sim_show_state(const struct sim_worker *w, const struct sim_snapshot *each,
 	sum_up(each, n, &all);
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	put_count(&o, "workers", n);
-	put_count(&o, "open", all.counts.open);
-	put_count(&o, "running", all.device.running);
-	put_count(&o, "waiting", all.device.waiting);
-	put_count(&o, "requests", all.counts.requests);
-	put_count(&o, "completed", all.counts.completed);
-	put_count(&o, "aborted", all.counts.aborted);
-	put_count(&o, "refused", all.counts.refused);
-	put_count(&o, "faulted", all.counts.faulted);
-	put_count(&o, "prompt_tokens", all.device.prompt_tokens);
-	put_count(&o, "generation_tokens", all.device.answer_tokens);
-	put_count(&o, "cached_tokens", all.device.prefix_hit);
-	put_count(&o, "preemptions", all.device.preempted);
+	json_key_u64(&o, "workers", n);
+	json_key_u64(&o, "open", all.counts.open);
+	json_key_u64(&o, "running", all.device.running);
+	json_key_u64(&o, "waiting", all.device.waiting);
+	json_key_u64(&o, "requests", all.counts.requests);
+	json_key_u64(&o, "completed", all.counts.completed);
+	json_key_u64(&o, "aborted", all.counts.aborted);
+	json_key_u64(&o, "refused", all.counts.refused);
+	json_key_u64(&o, "faulted", all.counts.faulted);
+	json_key_u64(&o, "prompt_tokens", all.device.prompt_tokens);
+	json_key_u64(&o, "generation_tokens", all.device.answer_tokens);
+	json_key_u64(&o, "cached_tokens", all.device.prefix_hit);
+	json_key_u64(&o, "preemptions", all.device.preempted);
 	json_key(&o, "kv");
 	json_open(&o, '{');
-	put_count(&o, "blocks", all.device.kv_total);
-	put_count(&o, "used", all.device.kv_used);
-	put_count(&o, "cached", all.device.kv_known);
-	put_count(&o, "cpu", all.device.lower_known[EM_TIER_CPU]);
-	put_count(&o, "cpu_restored", all.device.restored[EM_TIER_CPU]);
-	put_count(&o, "disk", all.device.lower_known[EM_TIER_STORAGE]);
-	put_count(&o, "disk_restored", all.device.restored[EM_TIER_STORAGE]);
+	json_key_u64(&o, "blocks", all.device.kv_total);
+	json_key_u64(&o, "used", all.device.kv_used);
+	json_key_u64(&o, "cached", all.device.kv_known);
+	json_key_u64(&o, "cpu", all.device.lower_known[EM_TIER_CPU]);
+	json_key_u64(&o, "cpu_restored", all.device.restored[EM_TIER_CPU]);
+	json_key_u64(&o, "disk", all.device.lower_known[EM_TIER_STORAGE]);
+	json_key_u64(&o, "disk_restored", all.device.restored[EM_TIER_STORAGE]);
 	json_close(&o, '}');
 	put_faults(w, &o);
 	json_key(&o, "recent");

@@ -68,6 +68,11 @@ static inline struct json_out json_out_to(struct cgn_buf *b)
 void json_open(struct json_out *o, char bracket);  /* '{' or '[' */
 void json_close(struct json_out *o, char bracket); /* '}' or ']' */
 void json_key(struct json_out *o, const char *key);
+/* A key and its value. */
+void json_key_str(struct json_out *o, const char *key, struct cgn_str s);
+void json_key_z(struct json_out *o, const char *key, const char *z);
+void json_key_u64(struct json_out *o, const char *key, uint64_t v);
+void json_key_f64(struct json_out *o, const char *key, double v);
 void json_put_str(struct json_out *o, struct cgn_str s); /* escapes; invalid UTF-8 becomes U+FFFD */
 void json_put_z(struct json_out *o, const char *z);
 void json_put_u64(struct json_out *o, uint64_t v);

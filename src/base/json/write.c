@@ -147,3 +147,27 @@ void json_put_raw(struct json_out *o, struct cgn_str json)
 	separate(o);
 	cgn_buf_str(o->b, json);
 }
+
+void json_key_str(struct json_out *o, const char *key, struct cgn_str s)
+{
+	json_key(o, key);
+	json_put_str(o, s);
+}
+
+void json_key_z(struct json_out *o, const char *key, const char *z)
+{
+	json_key(o, key);
+	json_put_z(o, z);
+}
+
+void json_key_u64(struct json_out *o, const char *key, uint64_t v)
+{
+	json_key(o, key);
+	json_put_u64(o, v);
+}
+
+void json_key_f64(struct json_out *o, const char *key, double v)
+{
+	json_key(o, key);
+	json_put_f64(o, v);
+}

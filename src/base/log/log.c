@@ -104,12 +104,9 @@ static void put_json_head(struct json_out *o, enum log_level level, const char *
 	put_time(o->b);
 	cgn_buf_char(o->b, '"');
 	o->comma = true;
-	json_key(o, "level");
-	json_put_z(o, level_names[level]);
-	json_key(o, "program");
-	json_put_z(o, log_program);
-	json_key(o, "event");
-	json_put_z(o, event);
+	json_key_z(o, "level", level_names[level]);
+	json_key_z(o, "program", log_program);
+	json_key_z(o, "event", event);
 }
 
 static bool is_bare(struct cgn_str s)

@@ -109,10 +109,8 @@ void samples_json(struct samples *s, struct json_out *o)
 		return;
 	}
 	json_open(o, '{');
-	json_key(o, "count");
-	json_put_u64(o, samples_count(s));
-	json_key(o, "mean");
-	json_put_f64(o, samples_mean_ms(s));
+	json_key_u64(o, "count", samples_count(s));
+	json_key_f64(o, "mean", samples_mean_ms(s));
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		json_key(o, rows[i].name);
 		json_put_f64(o, samples_ms(s, rows[i].quantile));

@@ -58,12 +58,9 @@ void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, co
 	json_open(&o, '{');
 	json_key(&o, "error");
 	json_open(&o, '{');
-	json_key(&o, "message");
-	json_put_z(&o, message);
-	json_key(&o, "type");
-	json_put_z(&o, status < 500 ? "invalid_request_error" : "server_error");
-	json_key(&o, "code");
-	json_put_z(&o, code);
+	json_key_z(&o, "message", message);
+	json_key_z(&o, "type", status < 500 ? "invalid_request_error" : "server_error");
+	json_key_z(&o, "code", code);
 	json_close(&o, '}');
 	json_close(&o, '}');
 }
@@ -93,8 +90,7 @@ static void answer_ready(const struct svc_admin_cfg *cfg, struct svc_admin_reply
 	json_key(&o, "ready");
 	json_put_bool(&o, ready);
 	if (why.n > 0) {
-		json_key(&o, "why");
-		json_put_str(&o, cgn_buf_view(&why));
+		json_key_str(&o, "why", cgn_buf_view(&why));
 	}
 	json_close(&o, '}');
 }
@@ -109,10 +105,8 @@ static void answer_version(const struct svc_admin_cfg *cfg, struct svc_admin_rep
 {
 	struct json_out o = json_out_to(&r->body);
 	json_open(&o, '{');
-	json_key(&o, "program");
-	json_put_z(&o, cfg->program->name);
-	json_key(&o, "version");
-	json_put_z(&o, CGN_VERSION);
+	json_key_z(&o, "program", cfg->program->name);
+	json_key_z(&o, "version", CGN_VERSION);
 	json_close(&o, '}');
 }
 

@@ -102,8 +102,7 @@ static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_st
 	json_put_bool(&j, true);
 	json_key(&j, "parse_special");
 	json_put_bool(&j, true);
-	json_key(&j, "content");
-	json_put_str(&j, p->kind == PROMPT_IS_CHAT ? before : p->text);
+	json_key_str(&j, "content", p->kind == PROMPT_IS_CHAT ? before : p->text);
 	json_close(&j, '}');
 }
 

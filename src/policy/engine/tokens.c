@@ -48,8 +48,7 @@ static void ask_chat(struct cgn_str model, const struct prompt *p, struct cgn_st
 	struct json_out j = json_out_to(body);
 	(void)before;
 	json_open(&j, '{');
-	json_key(&j, "model");
-	json_put_str(&j, model);
+	json_key_str(&j, "model", model);
 	json_key(&j, "add_generation_prompt");
 	json_put_bool(&j, p->add_generation_prompt);
 	json_key(&j, "continue_final_message");
@@ -67,12 +66,10 @@ static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_st
 	struct json_out j = json_out_to(body);
 	(void)before;
 	json_open(&j, '{');
-	json_key(&j, "model");
-	json_put_str(&j, model);
+	json_key_str(&j, "model", model);
 	json_key(&j, "add_special_tokens");
 	json_put_bool(&j, p->add_specials);
-	json_key(&j, "prompt");
-	json_put_str(&j, p->text);
+	json_key_str(&j, "prompt", p->text);
 	json_close(&j, '}');
 }
 

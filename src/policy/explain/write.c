@@ -20,24 +20,6 @@ static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "bre
 static const char *const verdicts[] = {"picked", "nobody", "all_full"};
 static const char *const units[EXPLAIN_UNITS] = {"score", "ms", "requests", "turn"};
 
-static void put_u64(struct json_out *j, const char *key, uint64_t v)
-{
-	json_key(j, key);
-	json_put_u64(j, v);
-}
-
-static void put_text(struct json_out *j, const char *key, struct cgn_str v)
-{
-	json_key(j, key);
-	json_put_str(j, v);
-}
-
-static void put_z(struct json_out *j, const char *key, const char *v)
-{
-	json_key(j, key);
-	json_put_z(j, v);
-}
-
 /* Six digits: the rest of a float is noise. */
 static void put_real(struct json_out *j, const char *key, double v)
 {
@@ -58,7 +40,7 @@ static void put_time(struct json_out *j, const char *key, uint64_t ms)
 	if (gmtime_r(&seconds, &utc) == NULL || strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc) == 0)
 		day[0] = '\0';
 	(void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(ms % 1000));
-	put_z(j, key, text);
+	json_key_z(j, key, text);
 }
 
 /* ---- a decision ---- */
@@ -68,15 +50,15 @@ static void put_number(struct json_out *j, const struct explain_cand *c, size_t 
 	if (fields[i].real)
 		put_real(j, fields[i].name, (double)c->v[i].f);
 	else
-		put_u64(j, fields[i].name, c->v[i].u);
+		json_key_u64(j, fields[i].name, c->v[i].u);
 }
 
 static void cand_json(struct json_out *j, const struct explain_cand *c, bool won)
 {
 	const char *group = NULL;
 	json_open(j, '{');
-	put_text(j, "node", c->node);
-	put_z(j, "why", won ? "won" : whys[c->why]);
+	json_key_str(j, "node", c->node);
+	json_key_z(j, "why", won ? "won" : whys[c->why]);
 	for (size_t i = 0; i < EXPLAIN_FIELDS; i++) {
 		if (fields[i].group != group && group != NULL)
 			json_close(j, '}');
@@ -95,12 +77,12 @@ static void cand_json(struct json_out *j, const struct explain_cand *c, bool won
 static void shadow_json(struct json_out *j, const struct explain_shadow *s)
 {
 	json_open(j, '{');
-	put_z(j, "policy", s->policy);
-	put_text(j, "node", s->node);
+	json_key_z(j, "policy", s->policy);
+	json_key_str(j, "node", s->node);
 	json_key(j, "agrees");
 	json_put_bool(j, s->agrees);
 	put_real(j, "regret_ms", (double)s->regret_ms);
-	put_u64(j, "held_blocks", s->held);
+	json_key_u64(j, "held_blocks", s->held);
 	json_close(j, '}');
 }
 
@@ -118,22 +100,22 @@ static void decision_head(struct json_out *j, const struct explain_decision *d)
 {
 	char digest[24];
 	(void)snprintf(digest, sizeof digest, "%016llx", (unsigned long long)d->chain);
-	put_u64(j, "try", d->attempt);
-	put_z(j, "policy", d->policy);
-	put_z(j, "verdict", verdicts[d->verdict]);
+	json_key_u64(j, "try", d->attempt);
+	json_key_z(j, "policy", d->policy);
+	json_key_z(j, "verdict", verdicts[d->verdict]);
 	if (d->verdict == ROUTE_PICKED && d->n > 0)
-		put_text(j, "node", d->cands[0].node);
-	put_z(j, "unit", units[d->unit]);
+		json_key_str(j, "node", d->cands[0].node);
+	json_key_z(j, "unit", units[d->unit]);
 	if (d->verdict == ROUTE_PICKED && d->n > 1 && d->unit != EXPLAIN_TURN && d->cands[1].why == EXPLAIN_ELIGIBLE) {
-		put_text(j, "over", d->cands[1].node);
+		json_key_str(j, "over", d->cands[1].node);
 		put_real(j, "margin", (double)d->margin);
 	}
-	put_u64(j, "blocks", d->blocks);
-	put_u64(j, "common_blocks", d->common);
-	put_u64(j, "block_tokens", d->block_tokens);
-	put_u64(j, "prompt_tokens", d->prompt_tokens);
+	json_key_u64(j, "blocks", d->blocks);
+	json_key_u64(j, "common_blocks", d->common);
+	json_key_u64(j, "block_tokens", d->block_tokens);
+	json_key_u64(j, "prompt_tokens", d->prompt_tokens);
 	if (d->chain != 0)
-		put_z(j, "chain", digest);
+		json_key_z(j, "chain", digest);
 	put_real(j, "took_us", (double)d->took_ns / 1e3);
 }
 
@@ -147,7 +129,7 @@ static void decision_json(struct json_out *j, const struct explain_decision *d)
 	for (size_t i = 0; i < d->n; i++)
 		cand_json(j, &d->cands[i], won(d, i));
 	json_close(j, ']');
-	put_u64(j, "candidates_not_kept", d->n_all > d->n ? d->n_all - d->n : 0);
+	json_key_u64(j, "candidates_not_kept", d->n_all > d->n ? d->n_all - d->n : 0);
 	json_key(j, "shadows");
 	json_open(j, '[');
 	for (size_t i = 0; i < d->n_shadows; i++)
@@ -159,9 +141,9 @@ static void decision_json(struct json_out *j, const struct explain_decision *d)
 static void brief_cand(struct json_out *j, const struct explain_cand *c)
 {
 	json_open(j, '{');
-	put_text(j, "node", c->node);
+	json_key_str(j, "node", c->node);
 	if (c->why != EXPLAIN_ELIGIBLE)
-		put_z(j, "why", whys[c->why]);
+		json_key_z(j, "why", whys[c->why]);
 	for (size_t i = 0; i < EXPLAIN_FIELDS; i++)
 		if (c->v[i].u != 0 && fields[i].group == NULL)
 			put_number(j, c, i);
@@ -180,7 +162,7 @@ static void brief_with(const struct explain_decision *d, size_t n, struct cgn_bu
 		brief_cand(&j, &d->cands[i]);
 	json_close(&j, ']');
 	if (d->n_all > n)
-		put_u64(&j, "candidates_left_out", d->n_all - n);
+		json_key_u64(&j, "candidates_left_out", d->n_all - n);
 	json_close(&j, '}');
 }
 
@@ -279,13 +261,13 @@ static struct found *gather(const struct cgn_buf *found, size_t n, size_t *count
 
 static void end_json(struct json_out *j, const struct explain_end *e)
 {
-	put_u64(j, "status", e->status);
-	put_z(j, "outcome", e->outcome);
-	put_text(j, "node", e->node);
-	put_u64(j, "tries", e->tries);
+	json_key_u64(j, "status", e->status);
+	json_key_z(j, "outcome", e->outcome);
+	json_key_str(j, "node", e->node);
+	json_key_u64(j, "tries", e->tries);
 	if (e->has_prompt) {
-		put_u64(j, "prompt_tokens", e->prompt_tokens);
-		put_u64(j, "completion_tokens", e->answer_tokens);
+		json_key_u64(j, "prompt_tokens", e->prompt_tokens);
+		json_key_u64(j, "completion_tokens", e->answer_tokens);
 	}
 	put_real(j, "total_ms", (double)e->total_us / 1e3);
 }
@@ -296,8 +278,8 @@ static void predictions_json(struct json_out *j, const struct explain_decision *
 	json_key(j, "cached_tokens");
 	json_open(j, '{');
 	if (e != NULL && e->has_cached) {
-		put_u64(j, "predicted", e->cached_predicted);
-		put_u64(j, "actual", e->cached);
+		json_key_u64(j, "predicted", e->cached_predicted);
+		json_key_u64(j, "actual", e->cached);
 	}
 	json_close(j, '}');
 	json_key(j, "ttft_ms");
@@ -320,7 +302,7 @@ static void request_json(struct json_out *j, const struct found *v, size_t n)
 	if (ended)
 		explain_get_end(v[n - 1].h, &e);
 	json_open(j, '{');
-	put_text(j, "id", explain_id_of(v[0].h));
+	json_key_str(j, "id", explain_id_of(v[0].h));
 	put_time(j, "at", v[0].h->at_ms);
 	json_key(j, "tries");
 	json_open(j, '[');
@@ -333,7 +315,7 @@ static void request_json(struct json_out *j, const struct found *v, size_t n)
 	}
 	json_close(j, ']');
 	model = ended ? e.model : d.model;
-	put_text(j, "model", model);
+	json_key_str(j, "model", model);
 	json_key(j, "in_flight");
 	json_put_bool(j, !ended);
 	predictions_json(j, decided ? &d : NULL, ended ? &e : NULL);

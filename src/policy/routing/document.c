@@ -110,8 +110,7 @@ void route_document_write(const struct route_document *d, struct cgn_buf *out)
 	struct route_weights w = d->weights;
 	json_open(&j, '{');
 	if (d->has_policy) {
-		json_key(&j, "policy");
-		json_put_z(&j, route_policy_text(d->policy));
+		json_key_z(&j, "policy", route_policy_text(d->policy));
 	}
 	if (d->has_weights) {
 		json_key(&j, "weights");

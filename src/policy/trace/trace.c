@@ -221,15 +221,11 @@ void trace_write(const struct trace *t, struct cgn_buf *out)
 		const struct trace_request *r = &t->requests[i];
 		struct json_out o = json_out_to(out);
 		json_open(&o, '{');
-		json_key(&o, "timestamp");
-		json_put_u64(&o, (r->at + CGN_MSEC / 2) / CGN_MSEC);
-		json_key(&o, "input_length");
-		json_put_u64(&o, r->input);
-		json_key(&o, "output_length");
-		json_put_u64(&o, r->output);
+		json_key_u64(&o, "timestamp", (r->at + CGN_MSEC / 2) / CGN_MSEC);
+		json_key_u64(&o, "input_length", r->input);
+		json_key_u64(&o, "output_length", r->output);
 		if (r->session != 0) {
-			json_key(&o, "session_id");
-			json_put_u64(&o, r->session);
+			json_key_u64(&o, "session_id", r->session);
 		}
 		json_key(&o, "hash_ids");
 		json_open(&o, '[');

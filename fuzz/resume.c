@@ -24,7 +24,7 @@ static void go_on(struct resume *s, struct json_val body, struct cgn_str text, s
 {
 	const struct engine_resume *how = engine_resume_named(step % 2 > 0 ? CGN_STR("sim") : CGN_STR("prefill"));
 	struct cgn_buf next = {0}, out = {0};
-	struct json_val v;
+	struct json_val v = {0};
 	if (resume_lost(s) != NULL || resume_need(s) != RESUME_NEEDS_ENGINE)
 		return;
 	resume_body(s, body, how, &next);

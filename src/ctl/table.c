@@ -19,7 +19,7 @@ CGN_RC ctl_print(struct cgn_buf *b, struct cgn_err *err)
 	cgn_rc rc = CGN_OK;
 	if (b->bad)
 		rc = CGN_FAIL(err, NO_MEMORY, "out of memory");
-	else if (fwrite(b->p, 1, b->n, stdout) != b->n || fflush(stdout) != 0)
+	else if ((b->n > 0 && fwrite(b->p, 1, b->n, stdout) != b->n) || fflush(stdout) != 0)
 		rc = CGN_FAIL(err, STORAGE, "cannot write to standard output: %s", strerror(errno));
 	cgn_buf_fini(b);
 	return rc;

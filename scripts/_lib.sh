@@ -13,22 +13,40 @@ as_root() {
 
 codename() { . /etc/os-release && printf '%s\n' "${VERSION_CODENAME:-unknown}"; }
 
-# The packages of the sets $@ for this release that are not installed.
+# The packages of the sets $@ for this release that are not installed, or too old: NAME, or NAME/SUITE where they come from another suite.
 missing_packages() {
-	local here set name on command pkgs=()
+	local here set name on command suite least only word version
 	here=$(codename)
 	while read -r set name on; do
 		case $set in ''|'#'*) continue ;; esac
 		case " $* " in *" $set "*) ;; *) continue ;; esac
-		command=
-		case $on in *cmd=*) command=${on##*cmd=} on=${on%%cmd=*} ;; esac
+		command='' suite='' least='' only=''
+		for word in $on; do
+			case $word in cmd=*) command=${word#cmd=} ;; from=*) suite=/${word#from=} ;; min=*) least=${word#min=} ;; *) only+=" $word" ;; esac
+		done
 		[ -z "$command" ] || ! command -v "$command" >/dev/null || continue
-		[ -z "${on// /}" ] || case " $on " in *" $here "*) ;; *) continue ;; esac
-		pkgs+=("$name")
+		[ -z "$only" ] || case "$only " in *" $here "*) ;; *) continue ;; esac
+		version=$(dpkg-query -W -f '${db:Status-Status} ${Version}' "$name" 2>/dev/null) || version=
+		case $version in "installed "*) [ -n "$least" ] && dpkg --compare-versions "${version#* }" lt "$least" || continue ;; esac
+		printf '%s\n' "$name$suite"
 	done < "$ROOT/scripts/packages"
-	for name in "${pkgs[@]}"; do
-		dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null | grep -qx installed || printf '%s\n' "$name"
-	done
+}
+
+# Make apt know suite $1 (bookworm-backports), from the mirror that it takes this release from. No package changes by itself: apt prefers
+# the release's own versions.
+know_suite() {
+	local known site
+	known=$(apt-get indextargets --format '$(CODENAME) $(SITE)' 'Created-By: Packages')
+	! grep -q "^$1 " <<<"$known" || return 0
+	site=$(awk -v c="$(codename)" '$1 == c { print $2; exit }' <<<"$known")
+	[ -n "$site" ] || die "apt knows no mirror of $(codename): is there one in /etc/apt?"
+	step "adding $1 to apt's sources: /etc/apt/sources.list.d/cognitora-$1.list"
+	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$site" "$1" |
+		as_root tee "/etc/apt/sources.list.d/cognitora-$1.list" >/dev/null
+}
+
+apt_install() { # PACKAGE[/SUITE]...
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null || die "apt-get could not install: $*"
 }
 
 install_packages() {
@@ -37,13 +55,18 @@ install_packages() {
 	bookworm|trixie) ;;
 	*) say "note: tested on Debian 12 and 13; this is $(codename)" ;;
 	esac
-	local want
+	local want plain=() other suite
 	mapfile -t want < <(missing_packages "$@")
 	[ "${#want[@]}" = 0 ] && return 0
 	step "installing with apt: ${want[*]}"
+	mapfile -t plain < <(printf '%s\n' "${want[@]}" | grep -v /)
+	for suite in $(printf '%s\n' "${want[@]}" | sed -n 's|.*/||p' | sort -u); do know_suite "$suite"; done
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update || die "apt-get update failed: is there a network, and a Debian mirror in /etc/apt?"
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${want[@]}" >/dev/null ||
-		die "apt-get could not install: ${want[*]}"
+	[ "${#plain[@]}" = 0 ] || apt_install "${plain[@]}"
+	for suite in $(printf '%s\n' "${want[@]}" | grep / | sed 's|.*/||' | sort -u); do
+		mapfile -t other < <(printf '%s\n' "${want[@]}" | sed -n "s|/$suite\$||p")
+		apt_install -t "$suite" "${other[@]}"
+	done
 	mapfile -t want < <(missing_packages "$@")
 	[ "${#want[@]}" = 0 ] || die "still missing after apt-get: ${want[*]}"
 }

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvstore: blocks of KV cache by digest, in tiers. A value is bytes that never change: to replace one is to put another under its key.
+ *
+ * Everything here may be called on any thread; callbacks come on the loop that was given. Memory: the RAM tier holds whole pages and never
+ * more than ram_bytes of them, fragmentation and what is being written or read (pinned) included; beside that the index.
+ *
+ * What is read is what was put: each value has a checksum, XXH3-64 (github.com/Cyan4973/xxHash), which is computed or compared when it is
+ * put and compared each time that it is given out. A value that fails is dropped, counted, and a miss. */
+#pragma once
+#include <stdbool.h>
+#include <sys/uio.h>
+
+#include "base/core/err.h"
+#include "base/core/str.h"
+#include "base/digest/digest.h"
+#include "io/loop/loop.h"
+#include "policy/kvindex/tier.h"
+
+#define KV_MAX_VALUE ((uint64_t)64 << 20)
+#define KV_MAX_MODEL 256  /* bytes */
+#define KV_MAX_NAME  1024 /* bytes */
+
+struct kvstore;
+struct kv_key {
+	struct digest digest;
+	uint32_t segment;
+};
+struct kv_meta {
+	struct cgn_str model; /* whose KV cache; may be empty */
+	struct cgn_str name;  /* what a client that knows no digests calls it: digest is made of it then; empty otherwise */
+	uint32_t tokens;
+	uint64_t created_unix_ms, expires_unix_ms; /* expires: 0 never */
+};
+struct kv_info {
+	uint64_t size, checksum;
+	uint32_t tokens;
+	uint64_t created_unix_ms, expires_unix_ms;
+	unsigned tiers; /* KV_TIER_BIT: KV_RAM, KV_SSD; 0: not held */
+	bool pinned;
+};
+
+struct kvstore_cfg {
+	uint64_t ram_bytes; /* budget of the RAM tier */
+};
+CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct cgn_err *err);
+/* After every block, writer and read of it was let go. */
+void kvstore_free(struct kvstore **take);
+
+/* ---- asking ---- */
+/* Reads no value and counts as no use. False: not held (or expired), |out| has tiers 0. */
+bool kvstore_lookup(struct kvstore *s, const struct kv_key *k, struct kv_info *out);
+/* Up to |count| keys from |*cursor| on (0: the first); *cursor is 0 again at the end. A key that is there all the time is told at least
+ * once, whatever happens meanwhile. |fn| runs under no lock. |name| is borrowed. */
+void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
+	void (*fn)(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name), void *user);
+
+/* ---- values ---- */
+/* A value in RAM that somebody reads: it neither moves nor goes while it is held. */
+struct kv_block;
+void kv_block_ref(struct kv_block *b);
+void kv_block_unref(struct kv_block **take);
+uint64_t kv_block_size(const struct kv_block *b);
+uint64_t kv_block_checksum(const struct kv_block *b);
+const struct kv_info *kv_block_info(const struct kv_block *b); /* as it was when the block was got */
+struct cgn_str kv_block_model(const struct kv_block *b);
+struct cgn_str kv_block_name(const struct kv_block *b);
+/* Where bytes |off| to |off| + |n| lie: at most |cap| pieces; *n_iov of them are used. Returns the bytes they cover. */
+uint64_t kv_block_iov(const struct kv_block *b, uint64_t off, uint64_t n, struct iovec *iov, size_t cap, size_t *n_iov);
+
+/* From RAM, at once. NULL: it is not there (or was not whole). Counts as a use. |verify| false is for who hands it to somebody who will. */
+struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify);
+/* From whichever tier. |done| comes on |l|, never inline; it owns |*take| (NULL: |why| says CGN_NOT_FOUND, CGN_STORAGE, CGN_OVERLOADED).
+ * *out is gone when |done| is called or after kv_read_cancel, after which no |done| comes. */
+struct kv_read;
+typedef void (*kv_read_done)(void *user, struct kv_block **take, const struct cgn_err *why);
+CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done, void *user, struct kv_read **out,
+	struct cgn_err *err);
+void kv_read_cancel(struct kv_read **take); /* on |l| */
+
+/* A value that is being written: nobody sees it before kv_writer_commit. One thread at a time. */
+struct kv_writer;
+/* |size| bytes are set aside now; others may have to go for them. CGN_TOO_LARGE: over KV_MAX_VALUE, or over what the tier can hold;
+ * CGN_OVERLOADED: all that could go is being read; CGN_INVALID: |meta| out of bounds; CGN_NO_MEMORY. |meta| is copied. */
+CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size, struct kv_writer **out,
+	struct cgn_err *err);
+/* Where the next bytes go, as kv_block_iov; follow with kv_writer_wrote. */
+uint64_t kv_writer_room(const struct kv_writer *w, struct iovec *iov, size_t cap, size_t *n_iov);
+void kv_writer_wrote(struct kv_writer *w, uint64_t n);
+void kv_writer_add(struct kv_writer *w, const void *p, size_t n); /* at most what is missing */
+uint64_t kv_writer_missing(const struct kv_writer *w);
+/* From now on it is what the key means. Needs all of its bytes. |checksum| NULL: computed; else CGN_INVALID when it differs.
+ * |only_if_absent|: CGN_CONFLICT when the key has a value. On failure nothing changed. */
+CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, bool only_if_absent, struct cgn_err *err);
+void kv_writer_abort(struct kv_writer **take);
+
+bool kvstore_remove(struct kvstore *s, const struct kv_key *k); /* false: there was none */
+/* It ends then; 0: never. False: there is none. */
+bool kvstore_expire(struct kvstore *s, const struct kv_key *k, uint64_t unix_ms);
+/* Not evicted from the tier it is in until |until_unix_ms| (UINT64_MAX: until unpinned; 0: unpin). At most half of a tier's budget can be
+ * pinned: CGN_OVERLOADED. CGN_NOT_FOUND. */
+CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_unix_ms, struct cgn_err *err);
+
+/* ---- what changes ---- */
+struct kv_change {
+	struct kv_key key;
+	unsigned tiers; /* 0: gone */
+	uint64_t size;
+};
+/* The last changes are kept, 65,536 of them, numbered. Copies those from number |*at| on and moves it; false: they are no longer kept. Then, and
+ * at first: *at = kvstore_changes_end(s), kvstore_scan for what is there, and go on from *at. */
+bool kvstore_changes(struct kvstore *s, uint64_t *at, struct kv_change *out, size_t cap, size_t *n);
+uint64_t kvstore_changes_end(struct kvstore *s);
+
+struct kv_tier_stats {
+	uint64_t blocks, bytes, value_bytes, budget, hits, evictions;
+};
+struct kv_stats {
+	struct kv_tier_stats tier[KV_TIERS];
+	uint64_t misses, corrupt, index_bytes, pinned_bytes;
+};
+void kvstore_stats(struct kvstore *s, struct kv_stats *out);

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the store tells of itself: metrics, and GET /store. */
+#include "base/json/json.h"
+#include "joint/telemetry/telemetry.h"
+#include "kvcached/kvcached.h"
+
+#define METRICS_EVERY CGN_SEC
+
+static const char *const tier_names[KV_TIERS] = {[KV_GPU] = "gpu", [KV_RAM] = "ram", [KV_SSD] = "ssd", [KV_REMOTE] = "remote"};
+
+static void count_up(struct metric_cell *c, uint64_t now)
+{
+	metric_add(c, now - metric_count(c));
+}
+
+static void on_metrics(struct cgn_timer *t)
+{
+	struct kvcached *d = CGN_CONTAINER(t, struct kvcached, metrics_timer);
+	struct kv_stats st;
+	CGN_LIVE(d, KVD_TAG);
+	kvstore_stats(d->store, &st);
+	for (enum kv_tier tier = KV_RAM; tier <= KV_SSD; tier++) {
+		metric_set(METRIC_OF(KV_BLOCKS, tier_names[tier]), (double)st.tier[tier].blocks);
+		metric_set(METRIC_OF(KV_BYTES, tier_names[tier]), (double)st.tier[tier].bytes);
+		count_up(METRIC_OF(KV_EVICTIONS, tier_names[tier]), st.tier[tier].evictions);
+	}
+	count_up(METRIC_ONE(KV_CORRUPT), st.corrupt);
+	cgn_timer_set(t, METRICS_EVERY);
+}
+
+void kvd_metrics_open(struct kvcached *d)
+{
+	cgn_timer_init(&d->metrics_timer, svc_loop(d->svc), on_metrics);
+	cgn_timer_set(&d->metrics_timer, 0);
+}
+
+void kvd_admin_store(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+{
+	struct kvcached *d = state;
+	struct kv_stats st;
+	(void)h;
+	(void)body;
+	CGN_LIVE(d, KVD_TAG);
+	kvstore_stats(d->store, &st);
+	struct json_out o = json_out_to(&r->body);
+	json_open(&o, '{');
+	for (enum kv_tier tier = KV_RAM; tier <= KV_SSD; tier++) {
+		const struct kv_tier_stats *t = &st.tier[tier];
+		json_key(&o, tier_names[tier]);
+		json_open(&o, '{');
+		json_key_u64(&o, "blocks", t->blocks);
+		json_key_u64(&o, "bytes", t->bytes);
+		json_key_u64(&o, "value_bytes", t->value_bytes);
+		json_key_u64(&o, "budget_bytes", t->budget);
+		json_key_u64(&o, "hits", t->hits);
+		json_key_u64(&o, "evictions", t->evictions);
+		json_close(&o, '}');
+	}
+	json_key_u64(&o, "misses", st.misses);
+	json_key_u64(&o, "corrupt", st.corrupt);
+	json_key_u64(&o, "index_bytes", st.index_bytes);
+	json_close(&o, '}');
+}

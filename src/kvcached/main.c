@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cgn-kvcached: keeps blocks of KV cache in RAM and on SSD, for the engines of this node and for its peers. */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "joint/state/state.h"
+#include "kvcached/kvcached.h"
+
+static void stop(void **take)
+{
+	struct kvcached *d = *take;
+	*take = NULL;
+	if (d == NULL)
+		return;
+	CGN_LIVE(d, KVD_TAG);
+	cgn_timer_cancel(&d->metrics_timer);
+	kvd_workers_close(d);
+	kvstore_free(&d->store);
+	tls_ctx_free(&d->tls);
+	d->tag = 0;
+	free(d);
+}
+
+static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
+{
+	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram};
+	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
+	CGN_TRY(kvstore_new(&store, &d->store, err));
+	CGN_TRY(kvd_workers_open(d, err));
+	kvd_metrics_open(d);
+	return kvd_workers_start(d, err);
+}
+
+static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
+{
+	struct kvcached *d = calloc(1, sizeof *d);
+	if (d == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	*d = (struct kvcached){.tag = KVD_TAG, .svc = s, .cfg = cfg, .started = cgn_clock_now()};
+	cgn_timer_init(&d->metrics_timer, svc_loop(s), NULL);
+	cgn_rc rc = open_all(d, err);
+	if (!cgn_ok(rc)) {
+		void *take = d;
+		stop(&take);
+		return rc;
+	}
+	cgn_log(INFO, "kvcached.start", F_U64("ram_bytes", cfg->kv.ram), F_U64("workers", d->n_workers));
+	*state = d;
+	return CGN_OK;
+}
+
+static void reload(void *state, const struct config *cfg)
+{
+	struct kvcached *d = state;
+	struct cgn_err err = {0};
+	CGN_LIVE(d, KVD_TAG);
+	d->cfg = cfg;
+	if (d->tls != NULL && !cgn_ok(tls_ctx_reload(d->tls, &err)))
+		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg), F_STR("then", "the old certificate stays"));
+	kvd_workers_reload(d);
+}
+
+static void drain(void *state)
+{
+	kvd_workers_drain(state);
+}
+
+static const char *admin_addr(const struct config *cfg)
+{
+	return cfg->kv.listen_admin;
+}
+
+static cgn_nsec drain_timeout(const struct config *cfg)
+{
+	return cfg->kv.drain_timeout;
+}
+
+static const struct svc_flag flags[] = {
+	{"ram", "kv.ram", "SIZE", "memory of the RAM tier"},
+	{"admin", "kv.listen_admin", "ADDR", "address of metrics and health"},
+	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},
+};
+
+static const struct svc_admin_route routes[] = {{"GET", "/store", kvd_admin_store}};
+
+int main(int argc, char **argv)
+{
+	static const struct svc_program program = {
+		.name = "cgn-kvcached",
+		.summary = "keeps blocks of KV cache in RAM and on SSD, for the engines of this node and for its peers",
+		.examples = "  cgn-kvcached --config /etc/cognitora/cognitora.toml\n"
+			    "  cgn-kvcached --ram 8GiB\n",
+		.flags = flags,
+		.n_flags = CGN_COUNT(flags),
+		.admin_addr = admin_addr,
+		.drain_timeout = drain_timeout,
+		.routes = routes,
+		.n_routes = CGN_COUNT(routes),
+		.start = start,
+		.reload = reload,
+		.drain = drain,
+		.stop = stop,
+	};
+	return svc_main(&program, argc, argv);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers: a loop each, and on it every port of ports.def. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "kvcached/kvcached.h"
+
+#define IDLE_EVERY (20 * CGN_MSEC)
+
+static const struct kvd_port *const ports[KVD_PORTS + 1] = {
+#define PORT(name) &kvd_port_##name,
+#include "kvcached/ports.def"
+#undef PORT
+	NULL};
+
+static size_t worker_count(const struct config *cfg)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	size_t n = cfg->kv.worker_threads > 0 ? cfg->kv.worker_threads : (size_t)(cores > 0 ? cores : 1);
+	return n < KVD_MAX_WORKERS ? n : KVD_MAX_WORKERS;
+}
+
+/* ---- drain ---- */
+static bool is_idle(const struct kvd_worker *w)
+{
+	for (size_t i = 0; ports[i] != NULL; i++)
+		if (w->ports[i] != NULL && !ports[i]->idle(w->ports[i]))
+			return false;
+	return true;
+}
+
+static void on_idle_timer(struct cgn_timer *t)
+{
+	struct kvd_worker *w = CGN_CONTAINER(t, struct kvd_worker, idle_timer);
+	if (!is_idle(w))
+		cgn_timer_set(t, IDLE_EVERY);
+	else if (atomic_fetch_sub(&w->daemon->busy, 1) == 1)
+		svc_drained(w->daemon->svc);
+}
+
+static void on_drain(struct cgn_loop *l, struct cgn_post *p)
+{
+	struct kvd_worker *w = CGN_CONTAINER(p, struct kvd_worker, drain_post);
+	(void)l;
+	for (size_t i = 0; ports[i] != NULL; i++)
+		if (w->ports[i] != NULL)
+			ports[i]->drain(w->ports[i]);
+	cgn_timer_set(&w->idle_timer, 0);
+}
+
+void kvd_workers_drain(struct kvcached *d)
+{
+	CGN_LIVE(d, KVD_TAG);
+	atomic_store(&d->busy, d->n_workers);
+	for (size_t i = 0; i < d->n_workers; i++)
+		cgn_loop_post(d->workers[i].loop, &d->workers[i].drain_post, on_drain);
+}
+
+/* ---- reload ---- */
+static void on_reload(struct cgn_loop *l, struct cgn_post *p)
+{
+	struct kvd_worker *w = CGN_CONTAINER(p, struct kvd_worker, reload_post);
+	(void)l;
+	for (size_t i = 0; ports[i] != NULL; i++)
+		if (w->ports[i] != NULL && ports[i]->reload != NULL)
+			ports[i]->reload(w->ports[i]);
+}
+
+void kvd_workers_reload(struct kvcached *d)
+{
+	for (size_t i = 0; i < d->n_workers; i++)
+		cgn_loop_post(d->workers[i].loop, &d->workers[i].reload_post, on_reload);
+}
+
+/* ---- the beginning and the end ---- */
+static CGN_RC worker_open(struct kvcached *d, unsigned index, struct kvd_worker *w, struct cgn_err *err)
+{
+	*w = (struct kvd_worker){.daemon = d, .index = index};
+	CGN_TRY(cgn_loop_new(&w->loop, err));
+	cgn_timer_init(&w->idle_timer, w->loop, on_idle_timer);
+	d->n_workers = index + 1;
+	for (size_t i = 0; ports[i] != NULL; i++)
+		CGN_TRY(ports[i]->open(w, &w->ports[i], err));
+	return CGN_OK;
+}
+
+CGN_RC kvd_workers_open(struct kvcached *d, struct cgn_err *err)
+{
+	size_t n = worker_count(d->cfg);
+	d->workers = calloc(n, sizeof *d->workers);
+	if (d->workers == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu workers", n);
+	for (size_t i = 0; i < n; i++)
+		CGN_TRY(worker_open(d, (unsigned)i, &d->workers[i], err));
+	return CGN_OK;
+}
+
+CGN_RC kvd_workers_start(struct kvcached *d, struct cgn_err *err)
+{
+	for (size_t i = 0; i < d->n_workers; i++) {
+		struct kvd_worker *w = &d->workers[i];
+		char name[24];
+		(void)snprintf(name, sizeof name, "worker-%u", w->index);
+		CGN_TRY(cgn_loop_start_thread(w->loop, name, err));
+		w->running = true;
+	}
+	return CGN_OK;
+}
+
+static void on_stop(struct cgn_loop *l, struct cgn_post *p)
+{
+	struct kvd_worker *w = CGN_CONTAINER(p, struct kvd_worker, stop_post);
+	cgn_timer_cancel(&w->idle_timer);
+	for (size_t i = KVD_PORTS; i > 0; i--)
+		if (w->ports[i - 1] != NULL)
+			ports[i - 1]->close(&w->ports[i - 1]);
+	cgn_loop_stop(l);
+}
+
+void kvd_workers_close(struct kvcached *d)
+{
+	for (size_t i = 0; i < d->n_workers; i++) {
+		struct kvd_worker *w = &d->workers[i];
+		if (w->loop == NULL)
+			continue;
+		cgn_loop_post(w->loop, &w->stop_post, on_stop); /* a loop that never ran does it when it is freed */
+		if (w->running)
+			cgn_loop_join(w->loop);
+		cgn_loop_free(&w->loop);
+	}
+	free(d->workers);
+	d->workers = NULL;
+	d->n_workers = 0;
+}

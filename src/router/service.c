@@ -348,6 +348,11 @@ METHOD(uncordon)
 METHOD(drain)
 #undef METHOD
 
+static void on_stores(struct grpc_call *c, void *user)
+{
+	call_new(c, user, router_stores);
+}
+
 static void on_explain(struct grpc_call *c, void *user)
 {
 	call_new(c, user, router_explain);
@@ -361,6 +366,7 @@ static void on_set_policy(struct grpc_call *c, void *user)
 const struct grpc_method router_methods[] = {
 	{PROTO_ROUTER_ANNOUNCE, on_announce},
 	{PROTO_ROUTER_LEAVE, on_leave},
+	{PROTO_ROUTER_STORES, on_stores},
 	{PROTO_CONTROL_STATUS, on_status},
 	{PROTO_CONTROL_CORDON, on_cordon},
 	{PROTO_CONTROL_UNCORDON, on_uncordon},

@@ -29,5 +29,8 @@ void router_call_rest(struct router_call *k);
 /* explain_ask.c */
 void router_explain(struct router_call *k, struct cgn_str message);
 
+/* stores.c */
+void router_stores(struct router_call *k, struct cgn_str message);
+
 /* policy.c */
 void router_set_policy(struct router_call *k, struct cgn_str message);

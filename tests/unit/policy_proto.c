@@ -536,7 +536,8 @@ static void nodes_are_proto3_json(void **state)
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":\"ROLE_DECODE\",\"engines\":[{\"name\":\"e0\",\"kind\":\"sim\","
 		"\"models\":[\"a\",\"b\"],\"ready\":true,\"slots\":4,\"kvBlocksTotal\":\"18446744073709551615\",\"kvBlockTokens\":16,"
 		"\"residency\":\"events: partial (why)\"}],"
-		"\"draining\":true,\"version\":\"0.1\",\"startedUnixMs\":\"1700000000000\"}";
+		"\"draining\":true,\"version\":\"0.1\",\"startedUnixMs\":\"1700000000000\","
+		"\"kv\":{\"quicAddress\":\"h:7091\",\"rack\":\"r1\",\"region\":\"eu\"}}";
 	static const char least[] = "{\"id\":\"n1\",\"address\":\"h:1\"}";
 	assert_json(cgn_str_of(full), full);
 	assert_json(cgn_str_of(least), least);
@@ -546,6 +547,8 @@ static void nodes_are_proto3_json(void **state)
 			"\"engines\":[{\"kv_blocks_total\":7,\"kvBlockTokens\":\"16\",\"ready\":false}] }"),
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":\"ROLE_DECODE\",\"engines\":[{\"kvBlocksTotal\":\"7\",\"kvBlockTokens\":16}],"
 		"\"startedUnixMs\":\"5\"}");
+	assert_json(CGN_STR("{\"id\":\"n1\",\"address\":\"h:1\",\"kv\":{\"quic_address\":\"h:2\",\"rack\":null,\"more\":1}}"),
+		"{\"id\":\"n1\",\"address\":\"h:1\",\"kv\":{\"quicAddress\":\"h:2\"}}");
 	assert_json(CGN_STR("{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"),
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"); /* from the future */
 }
@@ -571,6 +574,12 @@ static void bad_json_is_refused_with_the_member(void **state)
 		{NODE(",\"startedUnixMs\":\"18446744073709551616\""), "startedUnixMs"},
 		{NODE(",\"startedUnixMs\":1.5"), "startedUnixMs"},
 		{NODE(",\"engines\":{}"), "engines"},
+		{NODE(",\"kv\":[]"), "kv"},
+		{NODE(",\"kv\":{}"), "quic_address"},
+		{NODE(",\"kv\":{\"quicAddress\":\"h\"}"), "quic_address"},
+		{NODE(",\"kv\":{\"quicAddress\":\"unix:/a:1\"}"), "quic_address"},
+		{NODE(",\"kv\":{\"quicAddress\":\"h:2\",\"rack\":5}"), "rack"},
+		{NODE(",\"kv\":{\"quicAddress\":\"h:2\",\"region\":\"12345678901234567890123456789012345678901234567890123456789012345\"}"), "region"},
 		{NODE(",\"engines\":[5]"), "engines"},
 		{NODE(",\"engines\":[null]"), "engines"},
 		{NODE(",\"engines\":[{\"slots\":4294967296}]"), "slots"},

@@ -15,7 +15,7 @@ bool proto_node_id_ok(struct cgn_str id)
 static bool address_ok(const char *z)
 {
 	struct cgn_str s = cgn_str_of(z);
-	if (s.n == 0 || s.n > 256)
+	if (s.n == 0 || s.n > PROTO_MAX_ADDRESS)
 		return false;
 	for (size_t i = 0; i < s.n; i++)
 		if (s.p[i] <= ' ' || s.p[i] >= 0x7f)
@@ -46,6 +46,15 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 	return CGN_OK;
 }
 
+CGN_RC proto_store_check(const char *id, const Cognitora__V1__KvStore *kv, struct cgn_err *err)
+{
+	if (!address_ok(kv->quic_address) || cgn_str_starts(cgn_str_of(kv->quic_address), "unix:"))
+		return CGN_FAIL(err, INVALID, "KvStore.quic_address of %s: must be host:port", id);
+	if (!text_ok(kv->rack, PROTO_MAX_PLACE) || !text_ok(kv->region, PROTO_MAX_PLACE))
+		return CGN_FAIL(err, INVALID, "KvStore of %s: rack or region is no UTF-8 text of at most %d bytes", id, PROTO_MAX_PLACE);
+	return CGN_OK;
+}
+
 CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err)
 {
 	if (!proto_node_id_ok(cgn_str_of(n->id)))
@@ -60,7 +69,7 @@ CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err)
 			n->n_engines, PROTO_MAX_ENGINES);
 	for (size_t i = 0; i < n->n_engines; i++)
 		CGN_TRY(engine_check(n->engines[i], err));
-	return CGN_OK;
+	return n->kv != NULL ? proto_store_check(n->id, n->kv, err) : CGN_OK;
 }
 
 Cognitora__V1__Node *proto_node_dup(const Cognitora__V1__Node *n)

@@ -76,6 +76,18 @@ static void put_role(struct json_out *o, Cognitora__V1__Role role)
 		json_put_i64(o, (int64_t)role);
 }
 
+static void put_store(struct json_out *o, const Cognitora__V1__KvStore *kv)
+{
+	if (kv == NULL)
+		return;
+	json_key(o, "kv");
+	json_open(o, '{');
+	put_text(o, "quicAddress", kv->quic_address);
+	put_text(o, "rack", kv->rack);
+	put_text(o, "region", kv->region);
+	json_close(o, '}');
+}
+
 void proto_node_to_json(const Cognitora__V1__Node *n, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
@@ -93,6 +105,7 @@ void proto_node_to_json(const Cognitora__V1__Node *n, struct cgn_buf *out)
 	put_true(&o, "draining", n->draining);
 	put_text(&o, "version", n->version);
 	put_u64(&o, "startedUnixMs", n->started_unix_ms);
+	put_store(&o, n->kv);
 	json_close(&o, '}');
 }
 
@@ -141,14 +154,19 @@ static char *text_of(struct reader *r, struct json_val v, const char *name)
 	return z;
 }
 
-static void get_text(struct reader *r, struct json_val o, const char *name, char **out)
+static void get_text_as(struct reader *r, struct json_val o, const char *name, const char *original, char **out)
 {
 	struct json_val v;
-	if (!member(o, name, NULL, &v))
+	if (!member(o, name, original, &v))
 		return;
 	char *z = text_of(r, v, name);
 	if (z != NULL)
 		*out = z;
+}
+
+static void get_text(struct reader *r, struct json_val o, const char *name, char **out)
+{
+	get_text_as(r, o, name, NULL, out);
 }
 
 static bool get_true(struct reader *r, struct json_val o, const char *name)
@@ -256,6 +274,23 @@ static void get_engines(struct reader *r, struct json_val o, Cognitora__V1__Node
 	n->n_engines = engines != NULL ? count : 0;
 }
 
+static void get_store(struct reader *r, struct json_val o, Cognitora__V1__Node *n)
+{
+	struct json_val v;
+	if (!member(o, "kv", NULL, &v))
+		return;
+	Cognitora__V1__KvStore *kv = get(r, sizeof *kv, "kv");
+	if (kv == NULL)
+		return;
+	if (v.type != JSON_OBJECT)
+		fail(r, "kv");
+	cognitora__v1__kv_store__init(kv);
+	get_text_as(r, v, "quicAddress", "quic_address", &kv->quic_address);
+	get_text(r, v, "rack", &kv->rack);
+	get_text(r, v, "region", &kv->region);
+	n->kv = kv;
+}
+
 static void get_node(struct reader *r, struct json_val o, Cognitora__V1__Node *n)
 {
 	cognitora__v1__node__init(n);
@@ -266,6 +301,7 @@ static void get_node(struct reader *r, struct json_val o, Cognitora__V1__Node *n
 	n->draining = get_true(r, o, "draining");
 	get_text(r, o, "version", &n->version);
 	n->started_unix_ms = get_u64(r, o, "startedUnixMs", "started_unix_ms", UINT64_MAX);
+	get_store(r, o, n);
 }
 
 static CGN_RC read_node(struct reader *r, struct cgn_str json, Cognitora__V1__Node **out, struct cgn_err *err)

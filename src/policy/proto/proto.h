@@ -21,6 +21,7 @@
 #define PROTO_AGENT_WATCH      "/cognitora.v1.Agent/Watch"
 #define PROTO_ROUTER_ANNOUNCE  "/cognitora.v1.Router/Announce"
 #define PROTO_ROUTER_LEAVE     "/cognitora.v1.Router/Leave"
+#define PROTO_ROUTER_STORES    "/cognitora.v1.Router/Stores"
 #define PROTO_CONTROL_STATUS   "/cognitora.v1.Control/Status"
 #define PROTO_CONTROL_CORDON   "/cognitora.v1.Control/Cordon"
 #define PROTO_CONTROL_UNCORDON "/cognitora.v1.Control/Uncordon"
@@ -34,6 +35,8 @@
 #define PROTO_MAX_ENGINES 64
 #define PROTO_MAX_MODELS  256 /* per engine */
 #define PROTO_MAX_ID      128 /* bytes of a node's id */
+#define PROTO_MAX_PLACE   64  /* of a rack's or region's name */
+#define PROTO_MAX_ADDRESS 256
 
 /* ---- GenerateRequest and GenerateChunk: the hot path ---- */
 struct proto_header {
@@ -121,6 +124,8 @@ CGN_RC proto_residency_check(const Cognitora__V1__Residency *r, const Cognitora_
 /* ---- nodes ---- */
 /* An id, an address with a port, bounded lists, UTF-8: what a router accepts of an agent. CGN_INVALID with the field. */
 CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err);
+/* Its block store: an address with a port, names of bounded length. |id|: whose, for the sentence. */
+CGN_RC proto_store_check(const char *id, const Cognitora__V1__KvStore *kv, struct cgn_err *err);
 /* 1 to PROTO_MAX_ID bytes, visible ASCII, no '/' (it is the last part of a key). */
 bool proto_node_id_ok(struct cgn_str id);
 /* Deep copy; NULL on exhaustion. Free with proto_node_free. */

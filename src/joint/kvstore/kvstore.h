@@ -11,34 +11,10 @@
 #include <sys/uio.h>
 
 #include "base/core/err.h"
-#include "base/core/str.h"
-#include "base/digest/digest.h"
 #include "io/loop/loop.h"
-#include "policy/kvindex/tier.h"
-
-#define KV_MAX_VALUE ((uint64_t)64 << 20)
-#define KV_MAX_MODEL 256  /* bytes */
-#define KV_MAX_NAME  1024 /* bytes */
+#include "policy/kvindex/block.h"
 
 struct kvstore;
-struct kv_key {
-	struct digest digest;
-	uint32_t segment;
-};
-struct kv_meta {
-	struct cgn_str model; /* whose KV cache; may be empty */
-	struct cgn_str name;  /* what a client that knows no digests calls it: digest is made of it then; empty otherwise */
-	uint32_t tokens;
-	uint64_t created_unix_ms, expires_unix_ms; /* expires: 0 never */
-};
-struct kv_info {
-	uint64_t size, checksum;
-	uint32_t tokens;
-	uint64_t created_unix_ms, expires_unix_ms;
-	unsigned tiers; /* KV_TIER_BIT: KV_RAM, KV_SSD; 0: not held */
-	bool pinned;
-};
-
 struct kvstore_cfg {
 	uint64_t ram_bytes; /* budget of the RAM tier */
 };
@@ -101,11 +77,6 @@ bool kvstore_expire(struct kvstore *s, const struct kv_key *k, uint64_t unix_ms)
 CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_unix_ms, struct cgn_err *err);
 
 /* ---- what changes ---- */
-struct kv_change {
-	struct kv_key key;
-	unsigned tiers; /* 0: gone */
-	uint64_t size;
-};
 /* The last changes are kept, 65,536 of them, numbered. Copies those from number |*at| on and moves it; false: they are no longer kept. Then, and
  * at first: *at = kvstore_changes_end(s), kvstore_scan for what is there, and go on from *at. */
 bool kvstore_changes(struct kvstore *s, uint64_t *at, struct kv_change *out, size_t cap, size_t *n);

@@ -168,9 +168,28 @@ uint64_t kv_block_checksum(const struct kv_block *b)
 	return b->info.checksum;
 }
 
-const struct kv_info *kv_block_info(const struct kv_block *b)
+struct kv_info kv_block_info(const struct kv_block *b)
 {
-	return &b->info;
+	(void)pthread_mutex_lock(&b->store->lock);
+	struct kv_info info = b->info;
+	(void)pthread_mutex_unlock(&b->store->lock);
+	return info;
+}
+
+/* Values lie in malloc'd memory: there is nothing to map. */
+size_t kv_block_extents(const struct kv_block *b, struct kv_extent *out, size_t cap)
+{
+	CGN_LIVE(b, KV_BLOCK_TAG);
+	(void)out;
+	(void)cap;
+	return 0;
+}
+
+int kvstore_arena(const struct kvstore *s, uint64_t *bytes)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	*bytes = 0;
+	return -1;
 }
 
 struct cgn_str kv_block_model(const struct kv_block *b)
@@ -401,6 +420,28 @@ bool kvstore_remove(struct kvstore *s, const struct kv_key *k)
 	bool was = b != NULL;
 	kv_block_unref(&b);
 	return was;
+}
+
+bool kvstore_expire(struct kvstore *s, const struct kv_key *k, uint64_t unix_ms)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	(void)pthread_mutex_lock(&s->lock);
+	struct kv_block *b = *find(s, k);
+	if (b != NULL)
+		b->info.expires_unix_ms = unix_ms;
+	(void)pthread_mutex_unlock(&s->lock);
+	return b != NULL;
+}
+
+CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_unix_ms, struct cgn_err *err)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	(void)pthread_mutex_lock(&s->lock);
+	struct kv_block *b = *find(s, k);
+	if (b != NULL)
+		b->info.pinned = until_unix_ms > 0;
+	(void)pthread_mutex_unlock(&s->lock);
+	return b != NULL ? CGN_OK : CGN_FAIL(err, NOT_FOUND, "there is no such block");
 }
 
 bool kvstore_changes(struct kvstore *s, uint64_t *at, struct kv_change *out, size_t cap, size_t *n)

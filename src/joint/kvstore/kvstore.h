@@ -37,11 +37,22 @@ void kv_block_ref(struct kv_block *b);
 void kv_block_unref(struct kv_block **take);
 uint64_t kv_block_size(const struct kv_block *b);
 uint64_t kv_block_checksum(const struct kv_block *b);
-const struct kv_info *kv_block_info(const struct kv_block *b); /* as it was when the block was got */
+struct kv_info kv_block_info(const struct kv_block *b); /* as it is now */
 struct cgn_str kv_block_model(const struct kv_block *b);
 struct cgn_str kv_block_name(const struct kv_block *b);
 /* Where bytes |off| to |off| + |n| lie: at most |cap| pieces; *n_iov of them are used. Returns the bytes they cover. */
 uint64_t kv_block_iov(const struct kv_block *b, uint64_t off, uint64_t n, struct iovec *iov, size_t cap, size_t *n_iov);
+
+/* Where the value lies in the arena, in order: at most |cap| extents, KV_MAX_EXTENTS are enough for any. Returns how many there are. */
+struct kv_extent {
+	uint64_t offset, length;
+};
+#define KV_MAX_EXTENTS 1025
+size_t kv_block_extents(const struct kv_block *b, struct kv_extent *out, size_t cap);
+/* The memory that all values lie in, for clients of this node to map: |*bytes| long, a descriptor that can be mapped for reading only,
+ * whatever the client tries; the store's own, to be sent, not closed. -1: this kernel has no such thing (before Linux 5.1). What lies
+ * outside the extents of blocks that are held for the client changes at any time. */
+int kvstore_arena(const struct kvstore *s, uint64_t *bytes);
 
 /* From RAM, at once. NULL: it is not there (or was not whole). Counts as a use. |verify| false is for who hands it to somebody who will. */
 struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify);

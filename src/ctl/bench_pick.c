@@ -17,6 +17,7 @@
 #include "ctl/pick_world.h"
 #include "io/loop/loop.h"
 #include "policy/explain/explain.h"
+#include "policy/routing/document.h"
 
 #define MAX_CASES  16
 #define MAX_OPEN   8192
@@ -377,20 +378,10 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 
 /* ---- set-up ---- */
 
-static CGN_RC no_policy(const char *asked, struct cgn_err *err)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf names = {0};
-	for (unsigned p = 0; p < ROUTE_POLICIES; p++)
-		cgn_buf_fmt(&names, ", %s", route_policy_text((enum route_policy)p));
-	return CGN_FAIL(err, INVALID, "--policy: there is no policy '%.60s', but kv%.*s", asked, CGN_STR_ARG(cgn_buf_view(&names)));
-}
-
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	struct cgn_buf out = {0};
-	const char *policy = ctl_flag(a, "--policy");
-	if (!route_policy_find(cgn_str_of(policy), &b->policy))
-		return no_policy(policy, err);
+	CGN_TRY(route_document_policy(cgn_str_of(ctl_flag(a, "--policy")), &b->policy, err));
 	uint64_t nodes[MAX_CASES];
 	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, ROUTE_MAX_NODES, nodes, MAX_CASES, &b->n_cases, err));
 	for (size_t i = 0; i < b->n_cases; i++)

@@ -11,6 +11,7 @@
 #include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
 #include "policy/replay/replay.h"
+#include "policy/routing/document.h"
 
 #define MAX_CONFIG ((size_t)1 << 20)
 #define MAX_CASES  16
@@ -213,16 +214,6 @@ static CGN_RC draw(struct bench *b, const char *path, struct cgn_err *err)
 
 /* ---- set-up ---- */
 
-static CGN_RC no_policy(struct cgn_str word, struct cgn_err *err)
-{
-	struct cgn_buf known = {0};
-	for (enum route_policy p = 0; p < ROUTE_POLICIES; p++)
-		cgn_buf_fmt(&known, ", %s", route_policy_text(p));
-	cgn_rc rc = CGN_FAIL(err, INVALID, "--policy: there is no policy '%.*s'; there are kv%s", (int)(word.n < 40 ? word.n : 40), word.p, cgn_buf_z(&known));
-	cgn_buf_fini(&known);
-	return rc;
-}
-
 static CGN_RC read_policies(const char *list, struct bench *b, struct cgn_err *err)
 {
 	struct cgn_str rest = cgn_str_of(list);
@@ -232,21 +223,9 @@ static CGN_RC read_policies(const char *list, struct bench *b, struct cgn_err *e
 		if (b->n_cases == MAX_CASES)
 			return CGN_FAIL(err, INVALID, "--policy: more than %d policies", MAX_CASES);
 		o->rules = b->rules;
-		if (!cgn_str_copyz(o->policy, sizeof o->policy, word) || !route_policy_find(word, &o->rules.policy))
-			return no_policy(word, err);
+		CGN_TRY(route_document_policy(word, &o->rules.policy, err));
+		(void)cgn_str_copyz(o->policy, sizeof o->policy, word);
 		b->n_cases++;
-	}
-	return CGN_OK;
-}
-
-static CGN_RC read_caches(const char *list, struct bench *b, struct cgn_err *err)
-{
-	struct cgn_str rest = cgn_str_of(list);
-	while (list != NULL && rest.p != NULL) {
-		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
-		if (b->n_caches == MAX_CACHES || !cgn_str_u64(word, &b->caches[b->n_caches]) || b->caches[b->n_caches] == 0)
-			return CGN_FAIL(err, INVALID, "--caches takes up to %d numbers of blocks from 1, separated by commas, not '%.100s'", MAX_CACHES, list);
-		b->n_caches++;
 	}
 	return CGN_OK;
 }
@@ -300,7 +279,7 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	b->cfg.told = !ctl_switch(a, "--no-events");
 	CGN_TRY(read_engine(a, &b->cfg, err));
 	CGN_TRY(read_rules(a, b, err));
-	CGN_TRY(read_caches(ctl_flag(a, "--caches"), b, err));
+	CGN_TRY(ctl_flag_u64s(a, "--caches", 1, UINT64_MAX, b->caches, MAX_CACHES, &b->n_caches, err));
 	return read_policies(ctl_flag(a, "--policy"), b, err);
 }
 

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "ctl/ctl.h"
+#include "policy/routing/routing.h"
+#include "policy/workload/workload.h"
 
 void ctl_help_all(struct cgn_buf *out)
 {
@@ -27,6 +29,28 @@ static void examples(const char *text, struct cgn_buf *out)
 	}
 }
 
+static bool takes(const struct ctl_verb *v, const char *flag)
+{
+	for (size_t i = 0; i < ctl_n_flags; i++)
+		if (strcmp(ctl_flags[i].name, flag) == 0 && ctl_flag_fits(&ctl_flags[i], v))
+			return true;
+	return false;
+}
+
+/* What may be chosen by name, with a word on each. */
+static void choices(const struct ctl_verb *v, struct cgn_buf *out)
+{
+	bool policies = takes(v, "--policy"), workloads = takes(v, "--generate") || strcmp(v->arguments, "KIND") == 0;
+	if (policies)
+		cgn_buf_fmt(out, "\npolicies:\n  %-26s %s\n", "kv", route_policy_text(ROUTE_KV));
+	for (enum route_policy p = 0; policies && p < ROUTE_POLICIES; p++)
+		cgn_buf_fmt(out, "  %-26s %s\n", route_policy_text(p), route_policy_help(p));
+	if (workloads)
+		cgn_buf_putz(out, "\nworkloads:\n");
+	for (enum workload_kind k = 0; workloads && k < WORKLOAD_KINDS; k++)
+		cgn_buf_fmt(out, "  %-26s %s\n", workload_text(k), workload_help(k));
+}
+
 void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "%s\n\nusage: cgn-ctl %s %s%s[flags]\n\n", v->summary, v->path, v->arguments, v->arguments[0] != '\0' ? " " : "");
@@ -41,6 +65,7 @@ void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out)
 			cgn_buf_fmt(out, " (default: %s)", f->fallback);
 		cgn_buf_char(out, '\n');
 	}
+	choices(v, out);
 	cgn_buf_putz(out, "\nexamples:\n");
 	examples(v->examples, out);
 }
@@ -87,19 +112,29 @@ static void bash_cases(struct cgn_buf *out)
 	}
 }
 
+/* Verbs of one group stand together in the table. */
+static void bash_groups(struct cgn_buf *out)
+{
+	char group[32] = "";
+	for (size_t i = 0; i < ctl_n_verbs; i++) {
+		struct cgn_str rest = cgn_str_of(ctl_verbs[i].path), first = cgn_str_split(&rest, ' ');
+		if (rest.p == NULL || cgn_str_is(first, group))
+			continue;
+		struct cgn_buf seconds = {0};
+		(void)cgn_str_copyz(group, sizeof group, first);
+		next_words(group, &seconds);
+		cgn_buf_fmt(out, "\t\"%s\") words=\"%s\" ;;\n", group, cgn_buf_z(&seconds) + 1);
+		cgn_buf_fini(&seconds);
+	}
+}
+
 static void bash(struct cgn_buf *out)
 {
 	struct cgn_buf firsts = {0};
 	next_words(NULL, &firsts);
 	cgn_buf_fmt(out, "_cgn_ctl() {\n\tlocal line=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" words=\"\"\n\tcase \"$line\" in\n\t\"\") words=\"%s\" ;;\n", cgn_buf_z(&firsts) + 1);
 	cgn_buf_fini(&firsts);
-	static const char *const groups[] = {"recipe", "cluster", "pki", "key", "config", "bench"};
-	for (size_t i = 0; i < CGN_COUNT(groups); i++) {
-		struct cgn_buf seconds = {0};
-		next_words(groups[i], &seconds);
-		cgn_buf_fmt(out, "\t\"%s\") words=\"%s\" ;;\n", groups[i], cgn_buf_z(&seconds) + 1);
-		cgn_buf_fini(&seconds);
-	}
+	bash_groups(out);
 	bash_cases(out);
 	cgn_buf_putz(out, "\tesac\n\tcase \"$line\" in\n\t\"recipe show\"*|\"recipe up\"*|\"recipe down\"*)\n"
 			  "\t\twords=\"$words $(cgn-ctl recipe ls 2>/dev/null | awk 'NR > 1 { print $1 }')\" ;;\n\tesac\n"

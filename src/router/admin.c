@@ -146,7 +146,7 @@ static void index_put(struct json_out *j, const struct router *r)
 	json_key(j, "record");
 	json_open(j, '{');
 	json_key_u64(j, "blocks", route_record_blocks(r->shared.choice.record));
-	json_key_u64(j, "bytes", route_record_bytes(r->shared.choice.record) + tail_bytes(r->shared.tails));
+	json_key_u64(j, "bytes", router_record_bytes(r));
 	json_close(j, '}');
 }
 

@@ -65,6 +65,15 @@ static bool is_well(const struct gw_req *r, const struct view_node *node)
 	return breaker_gate(word, cgn_loop_now(r->w->loop)) == BREAKER_PASS;
 }
 
+/* It was tried with this request and failed, or did not answer this question. */
+static bool has_failed(const struct gw_req *r, uint16_t slot)
+{
+	for (uint32_t i = 0; i < r->tries; i++)
+		if (r->excluded[i] == slot)
+			return true;
+	return r->prompt->ask.again && r->prompt->ask.slot == slot;
+}
+
 /* A ready node whose engine tells tokens; each in its turn. */
 static const struct view_node *node_of(const struct gw_req *r, const struct engine_tokens_ops **ops)
 {
@@ -72,7 +81,8 @@ static const struct view_node *node_of(const struct gw_req *r, const struct engi
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
 		size_t at = (r->w->asked + i) % m->n_ready;
 		*ops = m->tokens[at];
-		if (*ops != NULL && (!(*ops)->guess || r->prompt->guess) && is_well(r, m->ready[at]))
+		if (*ops != NULL && (!(*ops)->guess || r->prompt->guess) && is_well(r, m->ready[at]) &&
+			!has_failed(r, m->ready[at]->slot))
 			return m->ready[at];
 	}
 	return NULL;
@@ -112,6 +122,7 @@ static void call_start(struct gw_req *r, const struct view_node *node)
 	a->closed = false;
 	a->status = 0;
 	a->answer.limit = ANSWER_MAX;
+	a->slot = node->slot;
 	a->node_id = cgn_arena_strz(&r->arena, cgn_str_of(node->id));
 	cgn_rc rc = CGN_OK;
 	if (a->link == NULL)
@@ -267,12 +278,32 @@ static enum gw_step answered(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
+/* An engine that died a moment ago is still thought to be ready: the question goes to another one, from its beginning. */
+static enum gw_step unreachable(struct gw_req *r)
+{
+	struct tokens_ask *a = &r->prompt->ask;
+	const struct engine_tokens_ops *ops = NULL;
+	bool first = !a->again;
+	a->again = true;
+	const struct view_node *node = first ? node_of(r, &ops) : NULL;
+	if (node == NULL || (a->steps != ops->chat && a->steps != ops->text))
+		return failed(r, "unreachable", a->why.msg);
+	call_end(r);
+	cgn_buf_fini(&a->before);
+	cgn_buf_fini(&a->answer);
+	a->step = 0;
+	a->why = (struct cgn_err){0};
+	question_write(r);
+	call_start(r, node);
+	return STEP_AGAIN;
+}
+
 enum gw_step tokens_ask_step(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt->ask;
 	cgn_nsec waited = cgn_clock_now() - r->prompt->began, limit = r->w->rules->tokenize_timeout;
 	if (a->closed && a->why.code != CGN_FINE)
-		return failed(r, "unreachable", a->why.msg);
+		return unreachable(r);
 	if (a->closed && a->answer.bad)
 		return failed(r, "too_large", "the answer is longer than 8 MiB");
 	if (a->closed && is_refusal(a->status)) {

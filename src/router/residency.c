@@ -249,6 +249,12 @@ static void on_sweep(struct cgn_timer *t)
 		cgn_timer_set(t, 10 * CGN_MSEC);
 }
 
+size_t router_record_bytes(const struct router *r)
+{
+	const struct gw_shared *s = &r->shared;
+	return route_record_bytes(s->choice.record) + tail_bytes(s->tails) + heat_bytes(s->choice.heat) + pending_bytes(s->choice.pending);
+}
+
 void router_residency_show(struct router *r)
 {
 	struct kvindex_stats s;
@@ -258,7 +264,7 @@ void router_residency_show(struct router *r)
 	metric_add(METRIC_ONE(INDEX_SHED), s.shed_memberships - r->shed_shown);
 	r->shed_shown = s.shed_memberships;
 	metric_set(METRIC_ONE(RECORD_BLOCKS), (double)route_record_blocks(r->shared.choice.record));
-	metric_set(METRIC_ONE(RECORD_BYTES), (double)(route_record_bytes(r->shared.choice.record) + tail_bytes(r->shared.tails)));
+	metric_set(METRIC_ONE(RECORD_BYTES), (double)router_record_bytes(r));
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
 		const struct cluster_node *n = r->cluster->by_slot[i];
 		if (n == NULL || r->watches[i] == NULL)

@@ -116,6 +116,7 @@ struct router_knowledge {
 };
 void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out);
 void router_residency_show(struct router *r);           /* metrics, once a second */
+size_t router_record_bytes(const struct router *r);     /* memory of all that is kept of what was sent */
 
 /* explain_ask.c: what workers wrote down of decisions. */
 struct router_question;

@@ -41,6 +41,8 @@ struct tokens_ask {
 	struct gw_link *link;
 	struct grpc_call *call; /* NULL: none open */
 	const char *node_id;    /* in the request's arena */
+	uint16_t slot;          /* of that node */
+	bool again;             /* the first that was asked did not answer: this is the second, and the last */
 	struct cgn_buf body, answer, before;
 	int status;
 	bool closed;

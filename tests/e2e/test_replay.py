@@ -138,8 +138,8 @@ def test_bad_traces_and_flags(tmp_path):
         said = refused(2, "bench", "replay", trace)
         assert str(trace) in said and says in said, said
     trace.write_text(line(0, 9, 1, [1]))
-    assert "there are kv, weighted, predicted" in refused(2, "bench", "replay", trace, "--policy", "kv,best")
-    assert "no policy ''" in refused(2, "bench", "replay", trace, "--policy", "kv,,random")
+    assert "they are kv, weighted, predicted" in refused(2, "bench", "replay", trace, "--policy", "kv,best")
+    assert '"" is no policy' in refused(2, "bench", "replay", trace, "--policy", "kv,,random")
     assert "--nodes takes" in refused(2, "bench", "replay", trace, "--nodes", "0")
     assert "--speed takes a number from" in refused(2, "bench", "replay", trace, "--speed", "0")
     assert "--caches takes" in refused(2, "bench", "replay", trace, "--caches", "1,x")

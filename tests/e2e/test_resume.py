@@ -282,6 +282,7 @@ def test_the_node_that_holds_the_prompt_goes_on(cluster):
     assert second != first
     cluster.nodes[first].agent.signal(signal.SIGCONT)
     cluster.wait_ready(3)
+    until(lambda: all(cluster.metric("cgn_index_held", node=n) > 20 for n in (first, second)), "the index knows both")
     s = Stream(cluster, CHAT_PATH, prompt)
     at = s.wait_for(10)
     assert at in (first, second)

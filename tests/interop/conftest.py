@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import ssl
 import subprocess
 import sys
@@ -13,12 +14,27 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
-from cluster import BUILD, Cluster, until  # noqa: E402
+from cluster import BUILD, ROOT, Cluster, until  # noqa: E402
 
 FAST = ("--time-scale", "0")
 SLOW = ("--token-interval-us", "20000")
+LLAMA_SERVER = ROOT / "scripts/run/llama-server"
 CTL = BUILD / "src/ctl/cgn-ctl"
 MTLS_LEAVES = ("router", "agent", "admin")
+
+
+@pytest.fixture(scope="session")
+def binary():
+    """A llama-server: from PATH, or Debian's package unpacked into a cache."""
+    if shutil.which("llama-server"):
+        return shutil.which("llama-server")
+    done = subprocess.run([LLAMA_SERVER, "--fetch"], capture_output=True, text=True, timeout=300)
+    if done.returncode == 0:
+        return str(LLAMA_SERVER)
+    why = f"no llama-server: {done.stderr.strip().splitlines()[-1:]}"
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,23 +14,8 @@ import pytest
 
 from cluster import ROOT, Cluster, ask, free_port, until
 
-SCRIPT = ROOT / "scripts/run/llama-server"
 ASK = {"model": "tiny", "temperature": 0, "seed": 1, "max_tokens": 40, "messages": [{"role": "user", "content": "Tell me about the sea, please. " * 4}]}
 ENDLESS = ASK | {"max_tokens": 30000, "ignore_eos": True, "stream": True}
-
-
-@pytest.fixture(scope="module")
-def binary():
-    """From PATH, or Debian's package unpacked into a cache."""
-    if shutil.which("llama-server"):
-        return shutil.which("llama-server")
-    done = subprocess.run([SCRIPT, "--fetch"], capture_output=True, text=True, timeout=300)
-    if done.returncode == 0:
-        return str(SCRIPT)
-    why = f"no llama-server: {done.stderr.strip().splitlines()[-1:]}"
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 class Llama:

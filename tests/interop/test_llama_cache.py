@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from test_llama import binary  # noqa: F401 - the fixture
 
 from cluster import ROOT, Cluster, free_port, until
 
@@ -13,7 +12,7 @@ WORDS = "sea wind salt gull rope tide moon sand wave ship fog bell star dune ree
 
 
 @pytest.fixture
-def pair(binary, tmp_path):  # noqa: F811
+def pair(binary, tmp_path):
     model = tmp_path / "tiny.gguf"
     subprocess.run([sys.executable, ROOT / "scripts/run/tiny-gguf.py", model], check=True, stdout=subprocess.DEVNULL)
     with Cluster(tmp_path) as c:

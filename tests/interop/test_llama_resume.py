@@ -3,8 +3,6 @@
 import contextlib
 import http.client
 import json
-import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,27 +12,12 @@ import pytest
 from cluster import ROOT, Cluster, ask, free_port, until
 
 ROUTER = {"router": {"resume": True}, "router.breaker": {"failures": 0}}
-SCRIPT = ROOT / "scripts/run/llama-server"
 # The random model says any bytes; these alone are text, and none of them becomes a token with its neighbour.
 LETTERS = set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ")
 ASK = {"model": "tiny", "temperature": 0, "seed": 1, "max_tokens": 3000, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
        "logit_bias": [[i, False] for i in range(265) if i not in LETTERS]}
 CHAT = ("/v1/chat/completions", ASK | {"messages": [{"role": "user", "content": "Tell me about the sea, please. " * 4}]})
 TEXT = ("/v1/completions", ASK | {"prompt": "Once upon a time, by the sea, " * 4})
-
-
-@pytest.fixture(scope="module")
-def binary():
-    """From PATH, or Debian's package unpacked into a cache."""
-    if shutil.which("llama-server"):
-        return shutil.which("llama-server")
-    done = subprocess.run([SCRIPT, "--fetch"], capture_output=True, text=True, timeout=300)
-    if done.returncode == 0:
-        return str(SCRIPT)
-    why = f"no llama-server: {done.stderr.strip().splitlines()[-1:]}"
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 class Servers:

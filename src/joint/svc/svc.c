@@ -68,7 +68,7 @@ static void drain_begin(struct svc *s, int signo)
 {
 	s->phase = SVC_DRAINING;
 	cgn_nsec limit = s->program->drain_timeout != NULL ? s->program->drain_timeout(s->cfg) : 0;
-	cgn_log(INFO, "svc.drain", F_STR("signal", sigabbrev_np(signo)), F_DUR("limit_ms", limit));
+	cgn_log(INFO, "svc.drain", F_STR("signal", sigabbrev_np(signo)), F_DUR("limit", limit));
 	svc_notify_send(&s->notify, "STOPPING=1");
 	if (s->program->drain == NULL) {
 		cgn_loop_stop(s->loop);

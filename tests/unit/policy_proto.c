@@ -39,7 +39,8 @@ static struct proto_generate sample(struct cgn_str body)
 			.attempt = 1,
 			.stream = true,
 			.router = UINT64_C(0x8000000000000001),
-			.new_tokens = 7000},
+			.new_tokens = 7000,
+			.leg = COGNITORA__V1__LEG__LEG_DECODE},
 		.body = body,
 	};
 }
@@ -80,6 +81,7 @@ static void protobuf_c_reads_what_we_write(void **state)
 	assert_true(m->facts->stream);
 	assert_true(m->facts->router == UINT64_C(0x8000000000000001));
 	assert_int_equal(m->facts->new_tokens, 7000);
+	assert_int_equal(m->facts->leg, COGNITORA__V1__LEG__LEG_DECODE);
 	assert_int_equal(m->body.len, 7);
 	pb_free(&m);
 	assert_null(m);
@@ -118,6 +120,7 @@ static void we_read_what_protobuf_c_writes(void **state)
 	f.block_tokens = 16;
 	f.router = UINT64_C(0xfedcba9876543210);
 	f.new_tokens = 300;
+	f.leg = COGNITORA__V1__LEG__LEG_PREFILL;
 	Cognitora__V1__GenerateRequest m = COGNITORA__V1__GENERATE_REQUEST__INIT;
 	m.method = (char[]){"GET"};
 	m.path = (char[]){"/v1/models"};
@@ -141,6 +144,7 @@ static void we_read_what_protobuf_c_writes(void **state)
 	assert_int_equal(g.facts.block_tokens, 16);
 	assert_true(g.facts.router == UINT64_C(0xfedcba9876543210));
 	assert_int_equal(g.facts.new_tokens, 300);
+	assert_int_equal(g.facts.leg, COGNITORA__V1__LEG__LEG_PREFILL);
 	assert_false(g.facts.stream);
 	assert_int_equal(g.body.n, 0);
 	cgn_arena_fini(&a);

@@ -4,7 +4,7 @@
 
 enum generate_field { G_REQUEST_ID = 1, G_METHOD, G_PATH, G_HEADERS, G_FACTS, G_BODY = 15 };
 enum header_field { H_NAME = 1, H_VALUE };
-enum facts_field { F_MODEL = 1, F_ENGINE, F_BLOCKS_TOTAL, F_BLOCKS_PREDICTED, F_CHAIN, F_ATTEMPT, F_STREAM, F_BLOCK_TOKENS, F_ROUTER, F_NEW_TOKENS };
+enum facts_field { F_MODEL = 1, F_ENGINE, F_BLOCKS_TOTAL, F_BLOCKS_PREDICTED, F_CHAIN, F_ATTEMPT, F_STREAM, F_BLOCK_TOKENS, F_ROUTER, F_NEW_TOKENS, F_LEG };
 enum chunk_field { C_HEAD = 1, C_DATA };
 enum head_field { R_STATUS = 1, R_HEADERS, R_ENGINE };
 #define BYTES(field)  WIRE_TAG(field, WIRE_BYTES)
@@ -34,7 +34,7 @@ static size_t facts_size(const struct proto_facts *f)
 	       wire_str_size(F_CHAIN, (struct cgn_str){NULL, f->n_chain * sizeof *f->chain}) +
 	       wire_u64_size(F_ATTEMPT, f->attempt) + wire_u64_size(F_STREAM, f->stream) +
 	       wire_u64_size(F_BLOCK_TOKENS, f->block_tokens) + wire_fixed64_size(F_ROUTER, f->router) +
-	       wire_u64_size(F_NEW_TOKENS, f->new_tokens);
+	       wire_u64_size(F_NEW_TOKENS, f->new_tokens) + wire_u64_size(F_LEG, (uint64_t)f->leg);
 }
 
 void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out)
@@ -55,6 +55,7 @@ void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out)
 	wire_put_u64(out, F_BLOCK_TOKENS, f->block_tokens);
 	wire_put_fixed64(out, F_ROUTER, f->router);
 	wire_put_u64(out, F_NEW_TOKENS, f->new_tokens);
+	wire_put_u64(out, F_LEG, (uint64_t)f->leg);
 	wire_put_head(out, G_BODY, g->body.n);
 }
 
@@ -192,6 +193,11 @@ static void read_packed(struct cgn_str run, uint64_t *chain, size_t *n, bool *ba
 		chain[(*n)++] = wire_fixed64(&rd);
 }
 
+static Cognitora__V1__Leg leg_of(uint64_t v)
+{
+	return v <= COGNITORA__V1__LEG__LEG_DECODE ? (Cognitora__V1__Leg)v : COGNITORA__V1__LEG__LEG_WHOLE;
+}
+
 static void read_facts_field(struct wire_rd *rd, uint32_t tag, struct proto_facts *f, uint64_t *chain)
 {
 	switch (tag) {
@@ -227,6 +233,9 @@ static void read_facts_field(struct wire_rd *rd, uint32_t tag, struct proto_fact
 		return;
 	case VARINT(F_NEW_TOKENS):
 		f->new_tokens = (uint32_t)wire_varint(rd);
+		return;
+	case VARINT(F_LEG):
+		f->leg = leg_of(wire_varint(rd));
 		return;
 	default:
 		wire_skip(rd, tag);

@@ -53,6 +53,7 @@ struct proto_facts {
 	uint32_t block_tokens; /* of the chain; 0: blocks of bytes */
 	uint64_t router;       /* instance; 0: not told */
 	uint32_t new_tokens;
+	Cognitora__V1__Leg leg; /* one that this build does not know is read as the whole */
 };
 
 struct proto_generate {

@@ -114,7 +114,7 @@ static void lists_have_as_many_items_as_they_say(void **state)
 	for (uint32_t i = 0; i < KVBULK_MAX_ITEMS; i++)
 		assert_int_equal(kvbulk_key(&r, i).segment, i);
 	kvbulk_set_count(&b, KVBULK_MAX_ITEMS + 1);
-	refused(&b, "with 1025 items: at most 1024");
+	refused(&b, "with 1281 items: at most 1280");
 	cgn_buf_fini(&b);
 }
 

@@ -59,11 +59,11 @@ cgn_nsec net_listener_tls_timeout(const struct net_listener *ln)
 	return ln->tls_timeout;
 }
 
-static void unlink_own(const struct net_listener *ln)
+void net_unix_unlink(const struct net_addr *a, ino_t inode)
 {
 	struct stat st;
-	if (ln->addr.local && stat(ln->addr.path, &st) == 0 && st.st_ino == ln->inode)
-		(void)unlink(ln->addr.path);
+	if (a->local && inode != 0 && stat(a->path, &st) == 0 && st.st_ino == inode)
+		(void)unlink(a->path);
 }
 
 void net_listener_close(struct net_listener **take)
@@ -75,7 +75,7 @@ void net_listener_close(struct net_listener **take)
 	CGN_LIVE(ln, LISTENER_TAG);
 	cgn_timer_cancel(&ln->rest);
 	if (ln->wire != NULL)
-		unlink_own(ln);
+		net_unix_unlink(&ln->addr, ln->inode);
 	net_wire_close(&ln->wire, false);
 	ln->on_accept = NULL;
 	unref(ln);
@@ -273,11 +273,11 @@ static bool is_stale(const struct sockaddr_un *sa)
 	return refused;
 }
 
-static int bind_unix(struct net_listener *ln, int fd, mode_t mode)
+int net_unix_bind(const struct net_addr *a, int fd, mode_t mode, ino_t *inode)
 {
 	struct sockaddr_un sa;
 	struct stat st;
-	net_addr_unix(&ln->addr, &sa);
+	net_addr_unix(a, &sa);
 	if (is_stale(&sa))
 		(void)unlink(sa.sun_path);
 	if (bind(fd, (struct sockaddr *)&sa, sizeof sa) != 0)
@@ -285,7 +285,7 @@ static int bind_unix(struct net_listener *ln, int fd, mode_t mode)
 	/* Nobody can connect before listen(2), so that the mode is never wider than asked. */
 	if (chmod(sa.sun_path, mode) != 0 || stat(sa.sun_path, &st) != 0)
 		return errno;
-	ln->inode = st.st_ino;
+	*inode = st.st_ino;
 	return 0;
 }
 
@@ -293,7 +293,7 @@ static CGN_RC open_unix(
 	struct net_listener *ln, const struct net_listen_cfg *cfg, int *fd, struct cgn_err *err)
 {
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int e = *fd < 0 ? errno : bind_unix(ln, *fd, cfg->unix_mode != 0 ? cfg->unix_mode : 0660);
+	int e = *fd < 0 ? errno : net_unix_bind(&ln->addr, *fd, cfg->unix_mode != 0 ? cfg->unix_mode : 0660, &ln->inode);
 	if (e == 0)
 		return CGN_OK;
 	if (*fd >= 0)

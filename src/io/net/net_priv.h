@@ -111,3 +111,15 @@ void net_linger(struct cgn_loop *l, struct net_wire **take);
 enum net_owner { NET_OWNER_UNKNOWN, NET_OWNER_SELF, NET_OWNER_OTHER };
 /* |who| gets "pid 4711 (nginx)", "this process", or "" when the process is not visible. */
 enum net_owner net_port_owner(unsigned port, char *who, size_t cap);
+
+/* ---- listen.c: the file of a Unix socket ---- */
+/* Bind, over what a crash left behind; 0 or errno. *inode is what was made, for net_unix_unlink (0: nothing). */
+int net_unix_bind(const struct net_addr *a, int fd, mode_t mode, ino_t *inode);
+void net_unix_unlink(const struct net_addr *a, ino_t inode); /* unless the file is somebody else's by now */
+
+/* ---- packet.c ---- */
+struct packet_conn;
+/* Takes |fd|, also on failure. |left| once, when it is closed; not on failure. */
+CGN_RC packet_conn_open(struct cgn_loop *l, int fd, size_t max_queue, void (*left)(void *arg), void *left_arg, struct packet_conn **out,
+	struct cgn_err *err);
+bool packet_conn_taken(const struct packet_conn *c);

@@ -19,7 +19,8 @@
  *   WELCOME u32 version, u32 max_calls, u32 max_leases, u32 max_inline, u64 lease_bytes, u64 lease_ms, u64 arena_bytes; a descriptor comes
  *           along, to be mapped read-only
  *   INFOS   infos: u64 size, u64 checksum, u32 tokens, u32 tiers (bit 31: pinned), u64 created, u64 expires
- *   VALUE   u64 lease, an info, u16 and model, u16 and name, then extents of the arena: u64 offset, u64 length
+ *   VALUE   u64 lease, an info, u16 and model, u16 and name, then extents of the arena: u64 offset, u64 length;
+ *           KVBULK_OWN: of a descriptor that comes along, where there is no arena (arena_bytes 0)
  *   COUNT   u32
  *   FAILED  u32 gRPC status, u16 and a sentence
  *   CHANGES changes: key, u32 tiers, u64 size; KVBULK_RESET (forget what was told), KVBULK_SYNCED (all was told once)
@@ -33,7 +34,7 @@
 #define KVBULK_MAGIC       UINT64_C(0x4b4c42564b4e4743) /* "CGNKVBLK" */
 #define KVBULK_MAX_MESSAGE 65536
 #define KVBULK_MAX_INLINE  61440 /* bytes of a value in a message */
-#define KVBULK_MAX_ITEMS   1024  /* of a list */
+#define KVBULK_MAX_ITEMS   1280  /* of a list */
 
 enum kvbulk_type {
 	KVBULK_HELLO = 1,
@@ -58,6 +59,7 @@ enum kvbulk_type {
 #define KVBULK_IF_ABSENT 2U
 #define KVBULK_FILE      4U
 #define KVBULK_STOP      1U /* WATCH */
+#define KVBULK_OWN       1U /* VALUE */
 #define KVBULK_RESET     1U /* CHANGES */
 #define KVBULK_SYNCED    2U
 

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz slots: any body is left alone or gets a slot and stays JSON; any value is a card or a link that is written back the same, or is refused. The
+ * first byte chooses. */
+#include "base/json/json.h"
+#include "policy/slots/body.h"
+#include "policy/slots/card.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static bool is_json(const struct cgn_buf *b)
+{
+	struct json_val doc;
+	return cgn_ok(json_parse(cgn_buf_view(b), &doc, NULL, NULL));
+}
+
+static void body(struct cgn_str text)
+{
+	char insert[SLOT_BODY_INSERT];
+	struct cgn_str path = CGN_STR("/v1/completions");
+	struct cgn_buf out = {0};
+	struct slot_body b = slot_body_read(path, text);
+	if (!b.placeable)
+		return;
+	cgn_buf_add(&out, text.p, b.at);
+	cgn_buf_add(&out, insert, slot_body_insert(&b, 4294967294U, insert));
+	cgn_buf_add(&out, text.p + b.at, text.n - b.at);
+	/* One level deeper than it was is not what was added. */
+	CGN_MUST(is_json(&out) && !slot_body_read(path, cgn_buf_view(&out)).placeable);
+	out.n = 0;
+	slot_body_prefill(path, text, 1, &out);
+	CGN_MUST(is_json(&out));
+	cgn_buf_fini(&out);
+}
+
+static void card(struct cgn_str text)
+{
+	static uint64_t words[CARD_MAX_BYTES / 8];
+	struct cgn_buf out = {0};
+	struct card c;
+	if (text.n > CARD_MAX_BYTES || !cgn_ok(card_read(text, words, &c, NULL)))
+		return;
+	card_write(&c, &out);
+	CGN_MUST(cgn_str_eq(cgn_buf_view(&out), text));
+	cgn_buf_fini(&out);
+}
+
+static void link_(struct cgn_str text)
+{
+	uint8_t bytes[CARD_LINK_BYTES];
+	struct card_link l;
+	if (!cgn_ok(card_link_read(text, &l, NULL)))
+		return;
+	card_link_write(&l, bytes);
+	CGN_MUST(cgn_str_eq((struct cgn_str){(const char *)bytes, sizeof bytes}, text));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	if (n < 1)
+		return 0;
+	struct cgn_str text = {(const char *)data + 1, n - 1};
+	if (data[0] % 3 == 0)
+		body(text);
+	else if (data[0] % 3 == 1)
+		card(text);
+	else
+		link_(text);
+	return 0;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/slots/shelf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHELF_TAG 0x5e1f0001U
+#define NO_TIER   KV_TIERS
+
+struct state;
+struct block {
+	uint64_t digest;
+	struct state *state;
+	struct block *next; /* of its bucket */
+};
+
+struct state {
+	uint64_t id;
+	struct state *next; /* of its bucket */
+	struct card card;   /* chain NULL: not known */
+	struct block *blocks;
+	uint8_t *piece; /* mask of tiers, by segment */
+	uint32_t n_piece;
+	enum kv_tier tier;
+};
+
+struct shelf {
+	uint32_t tag;
+	shelf_held held;
+	void *user;
+	struct state **by_id;
+	struct block **by_block;
+	size_t id_mask, block_mask, n_states, n_whole, n_blocks;
+};
+
+static size_t spread(uint64_t digest, size_t mask)
+{
+	return (size_t)(digest * UINT64_C(0x9e3779b97f4a7c15) >> 20) & mask;
+}
+
+CGN_RC shelf_new(shelf_held held, void *user, struct shelf **out, struct cgn_err *err)
+{
+	struct shelf *s = calloc(1, sizeof *s);
+	const size_t ids = 4096, blocks = 65536;
+	if (s != NULL)
+		*s = (struct shelf){.tag = SHELF_TAG,
+			.held = held,
+			.user = user,
+			.by_id = calloc(ids, sizeof(void *)),
+			.by_block = calloc(blocks, sizeof(void *)),
+			.id_mask = ids - 1,
+			.block_mask = blocks - 1};
+	if (s == NULL || s->by_id == NULL || s->by_block == NULL) {
+		shelf_free(&s);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a shelf of states");
+	}
+	*out = s;
+	return CGN_OK;
+}
+
+/* ---- states ---- */
+
+static struct state **place_of(const struct shelf *s, uint64_t id)
+{
+	struct state **at = &s->by_id[spread(id, s->id_mask)];
+	while (*at != NULL && (*at)->id != id)
+		at = &(*at)->next;
+	return at;
+}
+
+static struct state *state_get(struct shelf *s, uint64_t id)
+{
+	struct state **at = place_of(s, id);
+	if (*at != NULL || s->n_states == SHELF_MAX_STATES)
+		return *at;
+	struct state *t = calloc(1, sizeof *t);
+	if (t == NULL)
+		return NULL;
+	t->id = id;
+	t->tier = NO_TIER;
+	*at = t;
+	s->n_states++;
+	return t;
+}
+
+static void state_free(struct state *t)
+{
+	free(t->blocks);
+	free(t->piece);
+	free(t);
+}
+
+/* ---- blocks ---- */
+
+/* Twice as many buckets once there are more blocks than buckets; without memory the lists get longer. */
+static void blocks_grow(struct shelf *s)
+{
+	size_t n = 2 * (s->block_mask + 1);
+	struct block **wide = s->n_blocks > s->block_mask ? calloc(n, sizeof(void *)) : NULL;
+	if (wide == NULL)
+		return;
+	for (size_t i = 0; i <= s->block_mask; i++)
+		for (struct block *b = s->by_block[i], *next; b != NULL; b = next) {
+			struct block **to = &wide[spread(b->digest, n - 1)];
+			next = b->next;
+			b->next = *to;
+			*to = b;
+		}
+	free(s->by_block);
+	s->by_block = wide;
+	s->block_mask = n - 1;
+}
+
+static void block_drop(struct shelf *s, struct block *b)
+{
+	struct block **at = &s->by_block[spread(b->digest, s->block_mask)];
+	while (*at != b)
+		at = &(*at)->next;
+	*at = b->next;
+	s->n_blocks--;
+}
+
+static void tell(struct shelf *s, const struct state *t, bool held)
+{
+	for (size_t i = 0; s->held != NULL && i < t->card.n; i++)
+		s->held(s->user, t->card.chain[i], t->tier, held);
+}
+
+static enum kv_tier tier_of(const struct state *t)
+{
+	enum kv_tier tier = KV_RAM;
+	uint32_t pieces = t->card.chain != NULL ? card_pieces(&t->card) : 0;
+	if (pieces == 0 || t->n_piece <= pieces)
+		return NO_TIER;
+	for (uint32_t i = 0; i <= pieces; i++) {
+		if (t->piece[i] == 0)
+			return NO_TIER;
+		if (i > 0 && (t->piece[i] & KV_TIER_BIT(KV_RAM)) == 0)
+			tier = KV_SSD;
+	}
+	return tier;
+}
+
+/* Where it is as a whole now. */
+static void settle(struct shelf *s, struct state *t)
+{
+	enum kv_tier now = tier_of(t);
+	if (now == t->tier)
+		return;
+	if (t->tier != NO_TIER)
+		tell(s, t, false);
+	s->n_whole += (size_t)(now != NO_TIER) - (size_t)(t->tier != NO_TIER);
+	t->tier = now;
+	if (now != NO_TIER)
+		tell(s, t, true);
+}
+
+static void card_forget(struct shelf *s, struct state *t)
+{
+	if (t->tier != NO_TIER) {
+		tell(s, t, false);
+		s->n_whole--;
+	}
+	t->tier = NO_TIER;
+	for (size_t i = 0; i < t->card.n; i++)
+		block_drop(s, &t->blocks[i]);
+	free(t->blocks);
+	t->blocks = NULL;
+	t->card = (struct card){.chain = NULL};
+}
+
+void shelf_clear(struct shelf *s)
+{
+	CGN_LIVE(s, SHELF_TAG);
+	for (size_t i = 0; i <= s->id_mask; i++)
+		for (struct state *t; (t = s->by_id[i]) != NULL;) {
+			card_forget(s, t);
+			s->by_id[i] = t->next;
+			state_free(t);
+		}
+	s->n_states = 0;
+}
+
+void shelf_free(struct shelf **take)
+{
+	struct shelf *s = *take;
+	*take = NULL;
+	if (s == NULL)
+		return;
+	CGN_LIVE(s, SHELF_TAG);
+	s->held = NULL;
+	if (s->by_id != NULL && s->by_block != NULL)
+		shelf_clear(s);
+	free(s->by_id);
+	free(s->by_block);
+	s->tag = 0;
+	free(s);
+}
+
+/* ---- what is told ---- */
+
+static bool piece_room(struct state *t, uint32_t segment)
+{
+	if (segment < t->n_piece)
+		return true;
+	uint8_t *more = realloc(t->piece, segment + 1);
+	if (more == NULL)
+		return false;
+	memset(more + t->n_piece, 0, segment + 1 - t->n_piece);
+	t->piece = more;
+	t->n_piece = segment + 1;
+	return true;
+}
+
+static void drop_if_gone(struct shelf *s, uint64_t id)
+{
+	struct state **at = place_of(s, id), *t = *at;
+	for (uint32_t i = 0; t != NULL && i < t->n_piece; i++)
+		if (t->piece[i] != 0)
+			return;
+	if (t == NULL)
+		return;
+	card_forget(s, t);
+	*at = t->next;
+	s->n_states--;
+	state_free(t);
+}
+
+bool shelf_told(struct shelf *s, uint64_t id, uint32_t segment, unsigned tiers)
+{
+	CGN_LIVE(s, SHELF_TAG);
+	if (segment > CARD_MAX_PIECES)
+		return false;
+	tiers &= KV_TIER_BIT(KV_RAM) | KV_TIER_BIT(KV_SSD);
+	struct state *t = tiers != 0 ? state_get(s, id) : *place_of(s, id);
+	if (t == NULL || !piece_room(t, segment)) {
+		drop_if_gone(s, id);
+		return false;
+	}
+	t->piece[segment] = (uint8_t)tiers;
+	settle(s, t);
+	bool wanted = segment == 0 && tiers != 0 && t->card.chain == NULL;
+	drop_if_gone(s, id);
+	return wanted;
+}
+
+/* Blocks and copies of sums and chain in one piece of memory. */
+static CGN_RC card_take(struct shelf *s, struct state *t, const struct card *c, struct cgn_err *err)
+{
+	size_t pieces = card_pieces(c);
+	if (s->n_blocks + c->n > SHELF_MAX_BLOCKS)
+		return CGN_FAIL(err, TOO_LARGE, "the states that the store has are of more than %zu blocks", SHELF_MAX_BLOCKS);
+	t->blocks = malloc(c->n * sizeof *t->blocks + (c->n + pieces) * sizeof(uint64_t));
+	if (t->blocks == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the card of a state");
+	uint64_t *sums = (uint64_t *)(void *)(t->blocks + c->n), *chain = sums + pieces;
+	memcpy(sums, c->sums, pieces * sizeof *sums);
+	memcpy(chain, c->chain, c->n * sizeof *chain);
+	t->card = *c;
+	t->card.sums = sums;
+	t->card.chain = chain;
+	for (size_t i = 0; i < c->n; i++) {
+		struct block **to = &s->by_block[spread(chain[i], s->block_mask)];
+		t->blocks[i] = (struct block){.digest = chain[i], .state = t, .next = *to};
+		*to = &t->blocks[i];
+	}
+	s->n_blocks += c->n;
+	return CGN_OK;
+}
+
+CGN_RC shelf_card(struct shelf *s, const struct card *c, struct cgn_err *err)
+{
+	CGN_LIVE(s, SHELF_TAG);
+	CGN_MUST(c->n > 0);
+	struct state *t = state_get(s, card_id(c));
+	if (t == NULL)
+		return CGN_FAIL(err, TOO_LARGE, "the store has more than %d states, or memory is short", SHELF_MAX_STATES);
+	card_forget(s, t);
+	blocks_grow(s);
+	cgn_rc rc = card_take(s, t, c, err);
+	settle(s, t);
+	drop_if_gone(s, card_id(c));
+	return rc;
+}
+
+size_t shelf_states(const struct shelf *s)
+{
+	CGN_LIVE(s, SHELF_TAG);
+	return s->n_whole;
+}
+
+size_t shelf_blocks(const struct shelf *s)
+{
+	CGN_LIVE(s, SHELF_TAG);
+	return s->n_blocks;
+}
+
+/* ---- finding ---- */
+
+static bool is_better(const struct state *t, const struct state *than)
+{
+	if (than == NULL || t->tier != than->tier)
+		return than == NULL || t->tier < than->tier;
+	return card_bytes(&t->card) < card_bytes(&than->card);
+}
+
+static const struct state *best_with(const struct shelf *s, uint64_t digest)
+{
+	const struct state *best = NULL;
+	for (const struct block *b = s->by_block[spread(digest, s->block_mask)]; b != NULL; b = b->next)
+		if (b->digest == digest && b->state->tier != NO_TIER && is_better(b->state, best))
+			best = b->state;
+	return best;
+}
+
+/* Who has a block has all before it, so the number of blocks that somebody has is found by halving. */
+struct shelf_find shelf_find(const struct shelf *s, const uint64_t *chain, size_t n)
+{
+	struct shelf_find f = {.common = 0};
+	const struct state *best = NULL;
+	size_t low = 0, high = n;
+	CGN_LIVE(s, SHELF_TAG);
+	while (low < high) {
+		size_t mid = low + (high - low + 1) / 2;
+		const struct state *t = best_with(s, chain[mid - 1]);
+		if (t != NULL)
+			best = t;
+		if (t != NULL)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	if (best != NULL)
+		f = (struct shelf_find){.card = best->card, .tier = best->tier, .common = (uint32_t)low};
+	return f;
+}
+
+bool shelf_within(const struct shelf *s, const struct card *c, struct shelf_find *out)
+{
+	CGN_LIVE(s, SHELF_TAG);
+	for (size_t i = c->n - 1; i > 0; i--) {
+		const struct state *t = *place_of(s, c->chain[i - 1]);
+		if (t == NULL || t->card.n != i || t->tier == NO_TIER)
+			continue;
+		*out = (struct shelf_find){.card = t->card, .tier = t->tier, .common = (uint32_t)i};
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/json/json.h"
+#include "policy/slots/body.h"
+
+#define CHAT CGN_STR("/v1/chat/completions")
+#define TEXT CGN_STR("/v1/completions?x=1")
+
+static void inserted(const char *body, const char *expected)
+{
+	char text[SLOT_BODY_INSERT];
+	struct slot_body b = slot_body_read(CHAT, cgn_str_of(body));
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	struct json_val doc;
+	assert_true(b.placeable);
+	cgn_buf_add(&out, body, b.at);
+	cgn_buf_add(&out, text, slot_body_insert(&b, 3, text));
+	cgn_buf_putz(&out, body + b.at);
+	assert_string_equal(cgn_buf_z(&out), expected);
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &doc, NULL, NULL)));
+	assert_int_equal(json_get_u64(doc, "id_slot", 99), 3);
+}
+
+static void the_body_stays_as_it_is(void **state)
+{
+	(void)state;
+	inserted("{\"model\":\"m\"}", "{\"id_slot\":3,\"model\":\"m\"}");
+	inserted(" \n{ \"a\" : [1, 2] } ", " \n{\"id_slot\":3, \"a\" : [1, 2] } ");
+	inserted("{}", "{\"id_slot\":3}");
+	inserted("{ \t}", "{\"id_slot\":3 \t}");
+	inserted("{\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}", "{\"id_slot\":3,\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}");
+}
+
+static bool placed(struct cgn_str path, const char *body)
+{
+	return slot_body_read(path, cgn_str_of(body)).placeable;
+}
+
+static void some_are_left_alone(void **state)
+{
+	(void)state;
+	assert_false(placed(CHAT, "{\"id_slot\":0}")); /* the client's own */
+	assert_false(placed(CHAT, "{\"n\":2}"));
+	assert_false(placed(CHAT, "{\"n\":\"2\"}"));
+	assert_true(placed(CHAT, "{\"n\":null}"));
+	assert_false(placed(TEXT, "{\"prompt\":[\"a\",\"b\"]}"));
+	assert_false(placed(TEXT, "{\"prompt\":[[1,2],[3]]}"));
+	assert_true(placed(TEXT, "{\"prompt\":[\"a\"]}"));
+	assert_true(placed(TEXT, "{\"prompt\":[1,2,3]}"));
+	assert_true(placed(TEXT, "{\"prompt\":\"a\"}"));
+	assert_true(placed(CGN_STR("/v1/responses"), "{\"input\":\"a\"}"));
+	assert_false(placed(CGN_STR("/v1/messages"), "{\"messages\":[]}"));
+	assert_false(placed(CGN_STR("/v1/embeddings"), "{\"input\":\"a\"}"));
+	assert_false(placed(CHAT, "[1]"));
+	assert_false(placed(CHAT, "{\"a\":"));
+	assert_false(placed(CHAT, ""));
+	assert_false(slot_body_read(CHAT, CGN_STR("{\"cache_prompt\":false}")).caches);
+	assert_true(slot_body_read(CHAT, CGN_STR("{\"cache_prompt\":true}")).caches);
+	assert_true(slot_body_read(CHAT, CGN_STR("{\"a\":1}")).caches);
+}
+
+static void prefilled(struct cgn_str path, const char *body, const char *expected)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	struct json_val doc;
+	slot_body_prefill(path, cgn_str_of(body), 2, &out);
+	assert_string_equal(cgn_buf_z(&out), expected);
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &doc, NULL, NULL)));
+}
+
+static void a_prefill_says_one_token(void **state)
+{
+	(void)state;
+	prefilled(CHAT, "{\"messages\":[{\"n\":1}],\"stream\":true,\"stream_options\":{},\"max_tokens\":100,\"max_completion_tokens\":7,\"seed\":1}",
+		"{\"messages\":[{\"n\":1}],\"seed\":1,\"stream\":false,\"max_tokens\":1,\"id_slot\":2}");
+	prefilled(TEXT, "{}", "{\"stream\":false,\"max_tokens\":1,\"id_slot\":2}");
+	prefilled(CGN_STR("/v1/responses"), "{\"input\":\"a\\\"b\",\"max_output_tokens\":9}",
+		"{\"input\":\"a\\\"b\",\"stream\":false,\"max_output_tokens\":1,\"id_slot\":2}");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_body_stays_as_it_is),
+		cmocka_unit_test(some_are_left_alone),
+		cmocka_unit_test(a_prefill_says_one_token),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

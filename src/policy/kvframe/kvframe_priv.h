@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvframe, inside: little-endian numbers, read with an error that sticks. */
+#pragma once
+#include "policy/kvframe/kvframe.h"
+
+struct kvframe_rd {
+	const char *p;
+	size_t n;
+	bool bad; /* read beyond the end: zeros came */
+};
+uint64_t kvframe_rd_le(struct kvframe_rd *r, size_t bytes);
+struct cgn_str kvframe_rd_bytes(struct kvframe_rd *r, size_t n);
+static inline uint8_t kvframe_rd_u8(struct kvframe_rd *r)
+{
+	return (uint8_t)kvframe_rd_le(r, 1);
+}
+static inline uint16_t kvframe_rd_u16(struct kvframe_rd *r)
+{
+	return (uint16_t)kvframe_rd_le(r, 2);
+}
+static inline uint32_t kvframe_rd_u32(struct kvframe_rd *r)
+{
+	return (uint32_t)kvframe_rd_le(r, 4);
+}
+static inline uint64_t kvframe_rd_u64(struct kvframe_rd *r)
+{
+	return kvframe_rd_le(r, 8);
+}

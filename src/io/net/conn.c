@@ -12,6 +12,8 @@
 #define NET_CONN_TAG   0x0e7c0115U
 #define FLUSH_PATIENCE (5 * CGN_SEC)
 #define QUEUE_LIMIT    (8 * NET_QUEUE_MARK)
+#define ROOM_PIECES    64
+#define READS_A_TURN   4
 
 static void on_turn_end(struct cgn_hook *h);
 static void on_timeout(struct cgn_timer *t);
@@ -143,7 +145,7 @@ static void fail_errno(struct net_conn *c, const char *doing, int e)
 	net_conn_fail(c, &why, true);
 }
 
-static void fail_memory(struct net_conn *c)
+void net_conn_fail_memory(struct net_conn *c)
 {
 	struct cgn_err why;
 	(void)CGN_FAIL(&why, NO_MEMORY, "no memory for the connection with %s", c->peer);
@@ -221,6 +223,16 @@ static void overflow(struct net_conn *c)
 	net_conn_fail(c, &why, true);
 }
 
+void net_conn_queued(struct net_conn *c)
+{
+	if (c->out.bytes > NET_QUEUE_MARK)
+		c->above = true;
+	if (c->out.bytes - c->out.lent > QUEUE_LIMIT)
+		overflow(c);
+	else
+		watch(c);
+}
+
 /* What |sent| leaves of |iov| goes to the queue. */
 static void queue_rest(struct net_conn *c, const struct iovec *iov, size_t n, size_t sent)
 {
@@ -228,16 +240,11 @@ static void queue_rest(struct net_conn *c, const struct iovec *iov, size_t n, si
 		size_t skip = sent < iov[i].iov_len ? sent : iov[i].iov_len;
 		sent -= skip;
 		if (!net_queue_add(&c->out, (const uint8_t *)iov[i].iov_base + skip, iov[i].iov_len - skip)) {
-			fail_memory(c);
+			net_conn_fail_memory(c);
 			return;
 		}
 	}
-	if (c->out.bytes > NET_QUEUE_MARK)
-		c->above = true;
-	if (c->out.bytes > QUEUE_LIMIT)
-		overflow(c);
-	else
-		watch(c);
+	net_conn_queued(c);
 }
 
 static size_t iov_bytes(const struct iovec *iov, size_t n)
@@ -248,23 +255,26 @@ static size_t iov_bytes(const struct iovec *iov, size_t n)
 	return sum;
 }
 
+bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t *sent)
+{
+	*sent = 0;
+	if (c->out.bytes > 0 || c->corked)
+		return true;
+	struct msghdr m = {.msg_iovlen = n < IOV_MAX ? n : IOV_MAX};
+	memcpy(&m.msg_iov, &iov, sizeof iov); /* sendmsg takes a pointer to non-const and does not write */
+	ssize_t got = sendmsg(net_wire_fd(c->wire), &m, MSG_NOSIGNAL);
+	if (got < 0 && errno != EAGAIN && errno != EINTR) {
+		fail_errno(c, "cannot write to", errno);
+		return false;
+	}
+	*sent = got > 0 ? (size_t)got : 0;
+	return true;
+}
+
 void net_conn_send(struct net_conn *c, const struct iovec *iov, size_t n)
 {
 	size_t sent = 0, all = iov_bytes(iov, n);
-	if (all == 0)
-		return;
-	if (c->out.bytes == 0 && !c->corked) {
-		struct msghdr m = {.msg_iovlen = n < IOV_MAX ? n : IOV_MAX};
-		memcpy(&m.msg_iov, &iov,
-			sizeof iov); /* sendmsg takes a pointer to non-const and does not write */
-		ssize_t got = sendmsg(net_wire_fd(c->wire), &m, MSG_NOSIGNAL);
-		if (got < 0 && errno != EAGAIN && errno != EINTR) {
-			fail_errno(c, "cannot write to", errno);
-			return;
-		}
-		sent = got > 0 ? (size_t)got : 0;
-	}
-	if (sent < all)
+	if (all > 0 && net_conn_try(c, iov, n, &sent) && sent < all)
 		queue_rest(c, iov, n, sent);
 }
 
@@ -333,22 +343,55 @@ void net_conn_flush(struct net_conn *c)
 static void hold(struct net_conn *c, const uint8_t *p, size_t n)
 {
 	if (c->held == NULL && (c->held = calloc(1, sizeof(*c->held))) == NULL) {
-		fail_memory(c);
+		net_conn_fail_memory(c);
 		return;
 	}
 	cgn_buf_add(c->held, p, n);
 	if (c->held->bad)
-		fail_memory(c);
+		net_conn_fail_memory(c);
+}
+
+static size_t ask_room(struct net_conn *c, struct iovec *iov, size_t *bytes)
+{
+	*bytes = 0;
+	if (c->state != NET_OPEN || c->ops == NULL || c->ops->on_room == NULL)
+		return 0;
+	size_t n = c->ops->on_room(c, c->user, iov, ROOM_PIECES);
+	*bytes = iov_bytes(iov, n);
+	return *bytes > 0 ? n : 0;
+}
+
+/* Bytes that are in our hands already go to the reader's room by copy. Returns how many it had room for. */
+static size_t fill_room(struct net_conn *c, const uint8_t *p, size_t n)
+{
+	struct iovec iov[ROOM_PIECES];
+	size_t room, at = 0, pieces = ask_room(c, iov, &room);
+	for (size_t i = 0; i < pieces && at < n; i++) {
+		size_t take = iov[i].iov_len < n - at ? iov[i].iov_len : n - at;
+		memcpy(iov[i].iov_base, p + at, take);
+		at += take;
+	}
+	if (at > 0)
+		c->ops->on_filled(c, c->user, at);
+	return at;
 }
 
 void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n)
 {
-	if (c->state != NET_OPEN)
+	while (n > 0 && c->state == NET_OPEN) {
+		if (c->paused || c->held != NULL) {
+			hold(c, p, n);
+			return;
+		}
+		size_t filled = fill_room(c, p, n);
+		p += filled;
+		n -= filled;
+		if (filled > 0)
+			continue;
+		if (c->ops != NULL && c->ops->on_data != NULL)
+			c->ops->on_data(c, c->user, p, n);
 		return;
-	if (c->paused || c->held != NULL)
-		hold(c, p, n);
-	else if (c->ops != NULL && c->ops->on_data != NULL)
-		c->ops->on_data(c, c->user, p, n);
+	}
 }
 
 void net_conn_eof(struct net_conn *c)
@@ -393,22 +436,46 @@ static void wire_ended(struct net_conn *c)
 	net_conn_fail(c, &why, false);
 }
 
+/* What was read: |room| bytes of it lie with the reader. */
+static void take_in(struct net_conn *c, size_t room, const uint8_t *scratch, size_t n)
+{
+	size_t filled = n < room ? n : room;
+	if (c->tls != NULL) {
+		net_secure_read(c, scratch, n);
+		return;
+	}
+	if (filled > 0)
+		c->ops->on_filled(c, c->user, filled);
+	net_conn_plain(c, scratch, n - filled);
+}
+
+/* One read, into the reader's room and beyond it into the scratch buffer. True: there may be more, and the reader has room now. */
+static bool read_once(struct net_conn *c)
+{
+	struct iovec iov[ROOM_PIECES + 1];
+	size_t room = 0, pieces = c->tls == NULL ? ask_room(c, iov, &room) : 0;
+	size_t most = c->tls == NULL && c->read_most != 0 ? c->read_most : CGN_LOOP_SCRATCH;
+	uint8_t *scratch = cgn_loop_scratch(c->loop);
+	iov[pieces] = (struct iovec){scratch, most};
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = pieces + 1};
+	ssize_t n = recvmsg(net_wire_fd(c->wire), &m, 0);
+	if (n < 0 && errno != EAGAIN && errno != EINTR)
+		fail_errno(c, "lost the connection with", errno);
+	else if (n == 0)
+		wire_ended(c);
+	else if (n > 0)
+		take_in(c, room, scratch, (size_t)n);
+	return n == (ssize_t)(room + most) && c->tls == NULL && reading(c) && ask_room(c, iov, &room) > 0;
+}
+
 static void on_readable(struct net_conn *c)
 {
 	if (!reading(c)) {
 		watch(c); /* a pause costs its system call only when something came */
 		return;
 	}
-	uint8_t *p = cgn_loop_scratch(c->loop);
-	ssize_t n = recv(net_wire_fd(c->wire), p, CGN_LOOP_SCRATCH, 0);
-	if (n < 0 && errno != EAGAIN && errno != EINTR)
-		fail_errno(c, "lost the connection with", errno);
-	else if (n == 0)
-		wire_ended(c);
-	else if (n > 0 && c->tls != NULL)
-		net_secure_read(c, p, (size_t)n);
-	else if (n > 0)
-		net_conn_plain(c, p, (size_t)n);
+	for (int i = 0; i < READS_A_TURN && read_once(c); i++)
+		;
 }
 
 /* A FIN while paused: an end when nothing is unread before it, else a hint that the reader may act on. */
@@ -541,6 +608,12 @@ void net_abort(struct net_conn *c)
 	(void)CGN_FAIL(&why, CANCELLED, "connection with %s given up here",
 		c->peer[0] != '\0' ? c->peer : "its address");
 	net_conn_fail(c, &why, true);
+}
+
+void net_read_most(struct net_conn *c, size_t n)
+{
+	CGN_LIVE(c, NET_CONN_TAG);
+	c->read_most = (uint32_t)(n < CGN_LOOP_SCRATCH ? n : CGN_LOOP_SCRATCH);
 }
 
 size_t net_queued(const struct net_conn *c)

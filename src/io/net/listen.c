@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* listen: listening sockets. Accepts in small batches, so that one loop's other work is not starved, and rests when descriptors ran out. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #define LISTENER_TAG   0x0e711573U
 #define BACKLOG        4096
 #define ACCEPT_BATCH   64
+#define SHARED_BATCH   4 /* where others accept too: leave some to them */
 #define EXHAUSTED_REST (100 * CGN_MSEC)
 
 struct net_listener {
@@ -26,7 +28,7 @@ struct net_listener {
 	void (*on_accept)(void *user, struct net_conn *c);
 	void *user;
 	struct tls_ctx *tls;
-	unsigned max_conns, port;
+	unsigned max_conns, port, batch;
 	cgn_nsec tls_timeout;
 	struct net_listener_stats stats;
 	struct net_addr addr;
@@ -171,7 +173,7 @@ static void on_listen(void *arg, int status, int events)
 	if (status < 0)
 		net_wire_lost(ln->wire);
 	ln->refs++; /* on_accept may close the listener */
-	for (int i = 0; i < ACCEPT_BATCH && ln->wire != NULL && accept_one(ln); i++)
+	for (unsigned i = 0; i < ln->batch && ln->wire != NULL && accept_one(ln); i++)
 		;
 	if (ln->wire != NULL && ln->rest.at == 0)
 		net_wire_watch(ln->wire, UV_READABLE);
@@ -313,10 +315,26 @@ static unsigned bound_port(int fd)
 	return ntohs(in.sin_port);
 }
 
+/* Another loop's socket: one queue of connections, a descriptor of our own to watch it by. */
+static CGN_RC open_shared(struct net_listener *ln, const struct net_listen_cfg *cfg, struct cgn_err *err)
+{
+	struct net_listener *with = cfg->with;
+	CGN_LIVE(with, LISTENER_TAG);
+	CGN_MUST(with->wire != NULL);
+	int fd = fcntl(net_wire_fd(with->wire), F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return bind_failed(ln, cfg->addr, errno, err);
+	ln->port = with->port;
+	ln->batch = with->batch = SHARED_BATCH;
+	return net_wire_open(ln->loop, fd, on_listen, ln, &ln->wire, err);
+}
+
 static CGN_RC open_socket(struct net_listener *ln, const struct net_listen_cfg *cfg, struct cgn_err *err)
 {
 	int fd = -1;
 	CGN_TRY(net_addr_parse(cfg->addr, &ln->addr, err));
+	if (cfg->with != NULL)
+		return open_shared(ln, cfg, err);
 	if (ln->addr.local)
 		CGN_TRY(open_unix(ln, cfg, &fd, err));
 	else
@@ -327,9 +345,7 @@ static CGN_RC open_socket(struct net_listener *ln, const struct net_listen_cfg *
 		return bind_failed(ln, cfg->addr, e, err);
 	}
 	ln->port = bound_port(fd);
-	CGN_TRY(net_wire_open(ln->loop, fd, on_listen, ln, &ln->wire, err));
-	net_wire_watch(ln->wire, UV_READABLE);
-	return CGN_OK;
+	return net_wire_open(ln->loop, fd, on_listen, ln, &ln->wire, err);
 }
 
 CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
@@ -341,6 +357,7 @@ CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
 		return CGN_FAIL(err, NO_MEMORY, "no memory to listen on %s", cfg->addr);
 	*ln = (struct net_listener){
 		.tag = LISTENER_TAG, .refs = 1, .loop = l, .on_accept = on_accept, .user = user};
+	ln->batch = ACCEPT_BATCH;
 	ln->max_conns = cfg->max_conns != 0 ? cfg->max_conns : 65536;
 	ln->tls_timeout = cfg->tls_timeout != 0 ? cfg->tls_timeout : 5 * CGN_SEC;
 	cgn_timer_init(&ln->rest, l, on_rested);
@@ -353,6 +370,7 @@ CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
 		net_listener_close(&ln);
 		return rc;
 	}
+	net_wire_watch(ln->wire, UV_READABLE);
 	*out = ln;
 	return CGN_OK;
 }

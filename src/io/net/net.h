@@ -17,6 +17,11 @@ struct net_conn;
 struct net_conn_ops {
 	void (*on_open)(struct net_conn *c, void *user); /* connected, TLS done; on a server right after on_accept. May be NULL */
 	void (*on_data)(struct net_conn *c, void *user, const uint8_t *p, size_t n); /* borrowed */
+	/* Where the next bytes should go, asked for when there are some: up to |cap| pieces of the reader's own memory, which on_filled then
+	 * tells the filled front of, before anything else is called. 0 pieces: on_data brings them, as it brings what goes beyond the room.
+	 * In clear nothing is copied then. May be NULL. */
+	size_t (*on_room)(struct net_conn *c, void *user, struct iovec *iov, size_t cap);
+	void (*on_filled)(struct net_conn *c, void *user, size_t n);
 	void (*on_eof)(struct net_conn *c, void *user);   /* the peer ended its side; optional: NULL closes */
 	/* While paused, the peer ended its side and unread bytes lie before that end: on_eof follows them after net_resume. Somebody who
 	 * writes to this peer may want to know early that it is gone. Once at most; may be NULL. */
@@ -45,6 +50,9 @@ struct net_listen_cfg {
 	unsigned max_conns;      /* per listener; beyond it accepts are closed at once and counted; 0: 65536 */
 	cgn_nsec tls_timeout;    /* handshake; 0: 5 s */
 	mode_t unix_mode;        /* 0: 0660 */
+	/* Accept from the socket of this listener, which is another loop's: several loops serve one Unix socket. |addr| names the same
+	 * address. To be called before the other loop runs, or on its thread; each is closed on its own loop, in any order. NULL: none */
+	struct net_listener *with;
 };
 /* |on_accept| comes once TLS is done (a failed handshake is counted only). It must call net_conn_take before it returns,
  * or the connection is closed.
@@ -65,7 +73,23 @@ void net_conn_take(struct net_conn *c, const struct net_conn_ops *ops, void *use
 /* Write all of it: tries the socket first, copies and queues the rest. Above the mark the caller should stop until on_drain
  * (net_over_mark). A queue over 8x the mark aborts the connection. Not before on_open; no-op after close or abort. Never calls back inline. */
 void net_write(struct net_conn *c, const struct iovec *iov, size_t n);
-size_t net_queued(const struct net_conn *c);
+size_t net_queued(const struct net_conn *c); /* lent ones too */
+/* The same for bytes that are to be sent from where they lie. A part with a loan is not copied and does not count against the abort:
+ * what the socket does not take now stays lent until it did. |done| comes once all parts of the loan are with the kernel, or the
+ * connection ended: maybe inline, once per loan; it must not touch the connection. A loan is for one call. At most NET_MAX_PARTS. */
+struct net_loan {
+	void (*done)(struct net_loan *l);
+	size_t left; /* zero at first; bytes that are still lent */
+};
+struct net_part {
+	const void *p;
+	size_t n;
+	struct net_loan *loan; /* NULL: copied when it cannot go at once */
+};
+#define NET_MAX_PARTS 64
+void net_write_parts(struct net_conn *c, const struct net_part *parts, size_t n);
+/* At most |n| bytes come by one on_data (0: CGN_LOOP_SCRATCH): for a reader that expects to have room for all but the first few. */
+void net_read_most(struct net_conn *c, size_t n);
 #define NET_QUEUE_MARK ((size_t)256 * 1024)
 bool net_over_mark(const struct net_conn *c);
 /* Stop and go on reading: back-pressure to the peer. No on_data comes while paused. A reset is seen while paused, and a FIN too:

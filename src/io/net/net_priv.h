@@ -37,12 +37,17 @@ void net_wire_close(struct net_wire **take, bool reset);
 struct net_chunk;
 struct net_queue {
 	struct net_chunk *head, *tail;
-	size_t bytes;
+	size_t bytes, lent; /* lent: those of them that lie elsewhere */
 };
+bool net_queue_lend(struct net_queue *q, const void *p, size_t n, struct net_loan *loan); /* false: no memory */
+void net_loan_pay(struct net_loan *loan, size_t n); /* so many of its bytes are done with */
 bool net_queue_add(struct net_queue *q, const void *p, size_t n); /* false: no memory */
 /* Send what the socket takes: 0, or an errno that ends the connection. *sent is set in both cases. */
 int net_queue_send(struct net_queue *q, int fd, size_t *sent);
 void net_queue_fini(struct net_queue *q);
+
+/* ---- parts.c ---- */
+struct iovec net_iov(const void *p, size_t n);
 
 /* ---- conn.c ---- */
 enum net_state {
@@ -58,6 +63,7 @@ struct net_conn {
 	uint32_t tag;
 	uint8_t state; /* enum net_state; written by conn.c's move() alone */
 	bool paused : 1, eof : 1, hung_up : 1, mute : 1, above : 1, corked : 1, held_eof : 1, was_open : 1;
+	uint32_t read_most;
 	struct cgn_loop *loop;
 	const struct net_conn_ops *ops; /* NULL: nobody listens any more */
 	void *user;
@@ -85,6 +91,10 @@ void net_conn_finish(struct net_conn *c, const struct cgn_err *why);
 void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n); /* bytes for the reader */
 void net_conn_eof(struct net_conn *c);
 void net_conn_send(struct net_conn *c, const struct iovec *iov, size_t n); /* raw bytes to the wire or the queue */
+/* What the socket takes at once, when nothing waits before it; false: the connection failed. */
+bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t *sent);
+void net_conn_queued(struct net_conn *c); /* after something was added to |out| */
+void net_conn_fail_memory(struct net_conn *c);
 void net_conn_flush(struct net_conn *c); /* after uncorking */
 bool net_conn_alive(const struct net_conn *c);
 

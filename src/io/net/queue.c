@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: bytes waiting for a slow reader, in chunks that double from 4 to 64 KiB; an idle connection holds none. */
+/* queue: bytes waiting for a slow reader, copied into chunks that double from 4 to 64 KiB, or lent; an idle connection holds none. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,23 +8,22 @@
 
 #define CHUNK_LEAST ((size_t)4096 - sizeof(struct net_chunk))
 #define CHUNK_MOST  ((size_t)65536 - sizeof(struct net_chunk))
-#define SEND_CHUNKS 32
+#define SEND_CHUNKS 64
 
 struct net_chunk {
 	struct net_chunk *next;
-	size_t from, to, cap;
+	const uint8_t *bytes; /* |data|, or what was lent */
+	struct net_loan *loan;
+	size_t from, to, cap; /* cap: of |data| */
 	uint8_t data[];
 };
 
-static struct net_chunk *grow(struct net_queue *q, size_t n)
+static struct net_chunk *chunk_add(struct net_queue *q, size_t cap)
 {
-	size_t cap = q->tail != NULL ? q->tail->cap * 2 : CHUNK_LEAST;
-	cap = cap < n ? n : cap;
-	cap = cap < CHUNK_MOST ? cap : CHUNK_MOST;
 	struct net_chunk *k = malloc(sizeof(*k) + cap);
 	if (k == NULL)
 		return NULL;
-	*k = (struct net_chunk){.cap = cap};
+	*k = (struct net_chunk){.cap = cap, .bytes = k->data};
 	if (q->tail != NULL)
 		q->tail->next = k;
 	else
@@ -32,12 +31,19 @@ static struct net_chunk *grow(struct net_queue *q, size_t n)
 	return q->tail = k;
 }
 
+static struct net_chunk *grow(struct net_queue *q, size_t n)
+{
+	size_t cap = q->tail != NULL && q->tail->cap > 0 ? q->tail->cap * 2 : CHUNK_LEAST;
+	cap = cap < n ? n : cap;
+	return chunk_add(q, cap < CHUNK_MOST ? cap : CHUNK_MOST);
+}
+
 bool net_queue_add(struct net_queue *q, const void *p, size_t n)
 {
 	const uint8_t *at = p;
 	while (n > 0) {
 		struct net_chunk *k = q->tail;
-		if ((k == NULL || k->to == k->cap) && (k = grow(q, n)) == NULL)
+		if ((k == NULL || k->to >= k->cap) && (k = grow(q, n)) == NULL)
 			return false;
 		size_t take = k->cap - k->to < n ? k->cap - k->to : n;
 		memcpy(k->data + k->to, at, take);
@@ -49,6 +55,35 @@ bool net_queue_add(struct net_queue *q, const void *p, size_t n)
 	return true;
 }
 
+bool net_queue_lend(struct net_queue *q, const void *p, size_t n, struct net_loan *loan)
+{
+	struct net_chunk *k = chunk_add(q, 0);
+	if (k == NULL)
+		return false;
+	k->bytes = p;
+	k->loan = loan;
+	k->to = n;
+	q->bytes += n;
+	q->lent += n;
+	return true;
+}
+
+void net_loan_pay(struct net_loan *loan, size_t n)
+{
+	CGN_MUST(n <= loan->left);
+	loan->left -= n;
+	if (n > 0 && loan->left == 0)
+		loan->done(loan);
+}
+
+static void paid(struct net_queue *q, const struct net_chunk *k, size_t n)
+{
+	if (k->loan == NULL)
+		return;
+	q->lent -= n;
+	net_loan_pay(k->loan, n);
+}
+
 static void eat(struct net_queue *q, size_t n)
 {
 	q->bytes -= n;
@@ -57,6 +92,7 @@ static void eat(struct net_queue *q, size_t n)
 		size_t take = k->to - k->from < n ? k->to - k->from : n;
 		k->from += take;
 		n -= take;
+		paid(q, k, take);
 		if (k->from < k->to)
 			return;
 		q->head = k->next;
@@ -70,7 +106,7 @@ static size_t gather(const struct net_queue *q, struct iovec *iov)
 {
 	size_t n = 0;
 	for (struct net_chunk *k = q->head; k != NULL && n < SEND_CHUNKS; k = k->next)
-		iov[n++] = (struct iovec){k->data + k->from, k->to - k->from};
+		iov[n++] = net_iov(k->bytes + k->from, k->to - k->from);
 	return n;
 }
 
@@ -96,6 +132,7 @@ void net_queue_fini(struct net_queue *q)
 	while (q->head != NULL) {
 		struct net_chunk *k = q->head;
 		q->head = k->next;
+		paid(q, k, k->to - k->from);
 		free(k);
 	}
 	*q = (struct net_queue){0};

@@ -10,12 +10,9 @@
 static void on_emit(void *user, const void *p, size_t n)
 {
 	struct net_conn *c = user;
-	union {
-		const void *in;
-		void *out;
-	} base = {p}; /* struct iovec has no const */
+	struct iovec iov = net_iov(p, n);
 	if (c->wire != NULL)
-		net_conn_send(c, &(struct iovec){base.out, n}, 1);
+		net_conn_send(c, &iov, 1);
 }
 
 static void on_plain(void *user, const uint8_t *p, size_t n)

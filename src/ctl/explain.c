@@ -165,7 +165,11 @@ static void verdict(struct view *w, struct json_val d, struct cgn_buf *out)
 
 static void decision_lines(struct view *w, struct json_val d, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "\n  try %s, policy %s: ", number(w, d, "try"), text(w, d, "policy"));
+	if (real(d, "try") == 0)
+		cgn_buf_putz(out, "\n  the prompt alone");
+	else
+		cgn_buf_fmt(out, "\n  try %s", number(w, d, "try"));
+	cgn_buf_fmt(out, ", policy %s: ", text(w, d, "policy"));
 	verdict(w, d, out);
 	cgn_buf_fmt(out, "  %s blocks of %s %s, %s of them held by every candidate; %s tokens; decided in %s us\n", number(w, d, "blocks"),
 		real(d, "block_tokens") > 0 ? number(w, d, "block_tokens") : "", real(d, "block_tokens") > 0 ? "tokens" : "bytes",

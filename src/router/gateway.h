@@ -244,6 +244,10 @@ struct gw_req {
 		uint32_t kv_block;       /* tokens in a block of its engine; 0: unknown */
 		bool fed;
 	} guess;
+	Cognitora__V1__Leg leg;    /* of the try that is under way or comes next */
+	bool legs_settled;         /* whether another node computes the prompt is decided */
+	const char *prefill_node;  /* that did; NULL: none */
+	cgn_nsec prefill_took;
 	uint16_t excluded[GW_MAX_ATTEMPTS];
 	uint32_t tries;
 	struct gw_try t;
@@ -282,6 +286,7 @@ enum gw_step gw_route(struct gw_req *r);
 enum gw_step gw_limit(struct gw_req *r);
 enum gw_step gw_tokens(struct gw_req *r);
 enum gw_step gw_queue(struct gw_req *r);
+enum gw_step gw_prefill(struct gw_req *r);
 enum gw_step gw_dispatch(struct gw_req *r);
 enum gw_step gw_stream(struct gw_req *r);
 enum gw_step gw_answer(struct gw_req *r);
@@ -291,6 +296,9 @@ uint64_t gw_next_random(uint64_t *state);
 
 /* Wait for |what| and |delay| (0: no timer). */
 enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
+
+/* disagg.c: a prompt's computing on another node than the answer's. True: the request is in GW_PREFILL now. */
+bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask);
 
 /* route.c: could the request go to another node than those tried? */
 bool gw_can_retry(struct gw_req *r);
@@ -334,6 +342,9 @@ void gw_limit_settle(struct gw_req *r);                         /* it is over; i
 /* A failure to start is a failed try: t.closed and t.why. |ticket| is what was booked for it, |gate| what gw_breaker_claim said. */
 void gw_try_start(
 	struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket, enum breaker_gate gate);
+enum breaker_failure gw_try_failure(const struct gw_try *t); /* of one without an answer; BREAKER_FAILURES: the request is at fault */
+enum breaker_failure gw_status_failure(int status);         /* of an answer; BREAKER_FAILURES: nothing bad is said of the node */
+void gw_unlearn(struct gw_req *r); /* a node that failed must not become the favourite of what it failed at */
 void gw_try_end(struct gw_req *r); /* cancels what is open, gives the booking back; safe when none is open */
 /* breaker.c: what a try says of its node. The first verdict on a try counts, the others do nothing. */
 double gw_random(struct gw_worker *w); /* 0 to 1 */

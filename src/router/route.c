@@ -119,6 +119,7 @@ static struct choose_ask ask_of(struct gw_req *r)
 		.answer_tokens = r->answer_tokens,
 		.whole = !r->stream,
 		.embeds = r->route->scope == AUTH_EMBED,
+		.stored = r->prefill_node != NULL ? (uint32_t)r->chain.n : 0,
 		.session = r->session.n > 0 ? route_hash(r->session.p, r->session.n) : 0,
 		.pin = pinned != NULL ? pinned->slot : CHOOSER_NO_PIN,
 		.excluded = excluded,
@@ -265,6 +266,8 @@ enum gw_step gw_route(struct gw_req *r)
 	struct choose_ask ask = ask_of(r);
 	enum breaker_gate gate = BREAKER_PASS;
 	if (gw_queue_looks(r) && is_held_up(r, &ask))
+		return STEP_AGAIN;
+	if (gw_disagg_begin(r, &ask))
 		return STEP_AGAIN;
 	struct choose_pick p = pick_open(r, &ask, &gate);
 	/* picked, it goes: a probe may be claimed for it, and who began to wait meanwhile is no older than this one */

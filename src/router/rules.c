@@ -116,6 +116,8 @@ CGN_RC gw_rules_new(
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
 	r->resume = cfg->router.resume;
+	r->disagg = cfg->router.disagg.enabled;
+	r->colocate_below = cfg->router.disagg.colocate_below_tokens;
 	r->resume_size = cfg->router.resume_size;
 	r->first_byte_timeout = cfg->router.first_byte_timeout;
 	r->stream_idle_timeout = cfg->router.stream_idle_timeout;

@@ -47,6 +47,8 @@ struct gw_rules {
 	bool session_secure;           /* it is for https alone, as the gateway is */
 	uint64_t max_body, max_inflight_body, resume_size;
 	bool resume;
+	bool disagg;
+	uint32_t colocate_below; /* tokens */
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	cgn_nsec stall_timeout; /* 0: never */
 	uint32_t attempts;

@@ -101,11 +101,12 @@ static void send_request(struct gw_req *r)
 				.blocks_predicted = r->held,
 				.chain = r->chain.short_digests,
 				.n_chain = r->chain.n,
-				.attempt = r->tries,
+				.attempt = r->tries > 0 ? r->tries : 1,
 				.stream = r->stream,
 				.block_tokens = r->block_tokens,
 				.router = r->w->shared->instance,
 				.new_tokens = r->t.ticket.new_tokens,
+				.leg = r->leg,
 			},
 		.body = cgn_buf_view(&r->body),
 	};
@@ -163,8 +164,7 @@ void gw_try_end(struct gw_req *r)
 
 /* ---- waiting for the first byte ---- */
 
-/* What an answer says of its node; BREAKER_FAILURES: nothing bad. */
-static enum breaker_failure failure_of_status(int status)
+enum breaker_failure gw_status_failure(int status)
 {
 	if (status == 429)
 		return BREAKER_FULL;
@@ -172,8 +172,7 @@ static enum breaker_failure failure_of_status(int status)
 	return failed ? BREAKER_STATUS : BREAKER_FAILURES;
 }
 
-/* And what does a try without an answer say? BREAKER_FAILURES: that the request is at fault. */
-static enum breaker_failure failure_of(const struct gw_try *t)
+enum breaker_failure gw_try_failure(const struct gw_try *t)
 {
 	enum cgn_code c = t->why.code;
 	if (c == CGN_INVALID || c == CGN_UNSUPPORTED || c == CGN_UNAUTHENTICATED || c == CGN_FORBIDDEN ||
@@ -197,8 +196,7 @@ static bool may_retry(struct gw_req *r, enum breaker_failure how)
 	return false;
 }
 
-/* A node that failed must not become the favourite of what it failed at. */
-static void unlearn(struct gw_req *r)
+void gw_unlearn(struct gw_req *r)
 {
 	route_record_drop(r->w->shared->choice.record, r->chain.short_digests, r->chain.n, r->t.slot);
 }
@@ -206,7 +204,7 @@ static void unlearn(struct gw_req *r)
 static enum gw_step again(struct gw_req *r, const char *reason)
 {
 	gw_try_end(r);
-	unlearn(r);
+	gw_unlearn(r);
 	r->last_retry = reason;
 	gw_count_retry(reason);
 	gw_goto(r, GW_ROUTE);
@@ -225,7 +223,7 @@ static enum gw_step give_up(struct gw_req *r, enum cgn_code code, const char *wh
 	int status = give_up_status(code);
 	gw_try_end(r);
 	if (status >= 503)
-		unlearn(r);
+		gw_unlearn(r);
 	struct gw_refusal how = {
 		.status = status,
 		.type = status < 500 ? "invalid_request_error" : "server_error",
@@ -242,7 +240,7 @@ static enum gw_step try_failed(struct gw_req *r)
 	struct cgn_err why = r->t.why;
 	if (why.code == CGN_FINE)
 		why = r->t.why = (struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "it ended without an answer"};
-	enum breaker_failure how = failure_of(&r->t);
+	enum breaker_failure how = gw_try_failure(&r->t);
 	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->id), F_STR("node", r->t.node_id),
 		F_U64("try", r->tries), F_STR("code", cgn_code_name(why.code)), F_STR("why", why.msg));
 	if (how == BREAKER_FAILURES)
@@ -272,11 +270,11 @@ static enum gw_step first_byte(struct gw_req *r)
 	if (r->t.status < 300)
 		chooser_begun(r->w->chooser, &r->t.ticket, cgn_loop_now(r->w->loop));
 	else
-		not_computed(r, failure_of_status(r->t.status) != BREAKER_FAILURES);
-	if (failure_of_status(r->t.status) == BREAKER_FAILURES)
+		not_computed(r, gw_status_failure(r->t.status) != BREAKER_FAILURES);
+	if (gw_status_failure(r->t.status) == BREAKER_FAILURES)
 		gw_judge_begun(r);
 	else
-		gw_judge_bad(r, failure_of_status(r->t.status));
+		gw_judge_bad(r, gw_status_failure(r->t.status));
 	if (r->head_sent)
 		gw_resume_begin(r);
 	else
@@ -290,7 +288,7 @@ static enum gw_step first_byte(struct gw_req *r)
 /* An engine that was to go on with an answer says something else. */
 static enum gw_step not_gone_on(struct gw_req *r)
 {
-	enum breaker_failure how = failure_of_status(r->t.status);
+	enum breaker_failure how = gw_status_failure(r->t.status);
 	if (how == BREAKER_FAILURES)
 		gw_judge_left(r); /* it does not like the body: that is our doing */
 	else
@@ -315,7 +313,7 @@ enum gw_step gw_dispatch(struct gw_req *r)
 {
 	struct gw_try *t = &r->t;
 	cgn_nsec waited = cgn_loop_now(r->w->loop) - t->sent_at, limit = r->w->rules->first_byte_timeout;
-	enum breaker_failure said = t->head_seen ? failure_of_status(t->status) : BREAKER_FAILURES;
+	enum breaker_failure said = t->head_seen ? gw_status_failure(t->status) : BREAKER_FAILURES;
 	if (t->why.code != CGN_FINE || (t->closed && !t->head_seen))
 		return try_failed(r);
 	if (said != BREAKER_FAILURES && may_retry(r, said)) {

@@ -71,6 +71,8 @@ static size_t pin_apply(struct route_cand *cands, size_t n, uint32_t pin)
 
 bool chooser_role_fits(const struct choose_ask *ask, int role)
 {
+	if (ask->prefill)
+		return role == COGNITORA__V1__ROLE__ROLE_PREFILL;
 	return role != (ask->embeds ? COGNITORA__V1__ROLE__ROLE_DECODE : COGNITORA__V1__ROLE__ROLE_PREFILL);
 }
 
@@ -86,6 +88,18 @@ size_t chooser_roles(const struct choose_ask *ask, struct route_cand *cands, siz
 		if (chooser_role_fits(ask, cands[i].role))
 			cands[kept++] = cands[i];
 	return kept;
+}
+
+/* What lies in another node's store is one fetch away. */
+static void stored_fill(const struct choose_ask *ask, struct route_cand *cands, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct route_cand *to = &cands[i];
+		if (!to->stores || to->held >= ask->stored)
+			continue;
+		to->by_tier[KV_REMOTE] += ask->stored - to->held;
+		to->held = ask->stored;
+	}
 }
 
 /* Of each candidate: what it holds, from its engines' own events or from what was sent there. Events name blocks of tokens: a chain of bytes is
@@ -111,6 +125,7 @@ static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 	}
 	if (fed && c->shared.pending != NULL)
 		pending_match(c->shared.pending, ask->chain, ask->blocks, c->cands, n, ask->now);
+	stored_fill(ask, c->cands, n);
 }
 
 static int float_order(const void *a, const void *b)

@@ -32,6 +32,8 @@ struct choose_ask {
 	uint32_t answer_tokens;         /* most that may come; 0: unknown */
 	bool whole;                     /* the answer comes in one piece at its end: its first byte says nothing of its prompt */
 	bool embeds;                    /* it wants no answer but the prompt's computing: not for nodes whose role is decode; else not for prefill */
+	bool prefill;                   /* it is the prompt's computing for another node: for nodes whose role is prefill, and nobody else */
+	uint32_t stored;                /* leading blocks that lie in the store of some node, whence those with a store can fetch them */
 	uint64_t session;               /* route_hash of it; 0: none */
 	uint32_t pin;                   /* slot; CHOOSER_NO_PIN: free to choose */
 	const uint16_t *excluded;       /* slots that were tried */

@@ -55,7 +55,8 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 			.role = (int)n->info->role,
 			.kv_block = cluster_node_kv_block(n),
 			.lane = n->lane,
-			.fed = n->fed && n->has_lane};
+			.fed = n->fed && n->has_lane,
+			.stores = n->info->kv != NULL};
 		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
 		to->address = cgn_arena_strz(&v->arena, cgn_str_of(n->address));
 		if (to->id == NULL || to->address == NULL)
@@ -253,6 +254,7 @@ static struct route_cand cand_of(const struct view_node *node, const struct clus
 		.lane = node->lane,
 		.fed = node->fed,
 		.role = (uint8_t)node->role,
+		.stores = node->stores,
 		.speed = cluster_cell_speed(cell),
 	};
 	work_fill(&c, cell);

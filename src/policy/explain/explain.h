@@ -62,7 +62,7 @@ struct explain_decision {
 	const char *policy; /* one of a few constants */
 	uint64_t at_ms;     /* Unix */
 	uint32_t took_ns;
-	uint32_t attempt; /* 1: the first */
+	uint32_t attempt; /* 1: the first; 0: no try, but who computes the prompt for the node that answers */
 	enum route_verdict verdict;
 	enum explain_unit unit;
 	uint64_t chain;         /* digest of the prompt's last full block: names all of it; 0: none */

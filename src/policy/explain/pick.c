@@ -167,7 +167,7 @@ void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, con
 	struct best b = {.most = EXPLAIN_CANDS - places_kept(ask, p)};
 	best_of(p, &b);
 	out->policy = route_policy_text(ask->rules->policy);
-	out->attempt = (uint32_t)ask->n_excluded + 1;
+	out->attempt = ask->prefill ? 0 : (uint32_t)ask->n_excluded + 1;
 	out->verdict = p->verdict;
 	out->unit = unit_of(ask->rules->policy);
 	out->blocks = (uint32_t)ask->blocks;

@@ -100,6 +100,7 @@ static void decision_head(struct json_out *j, const struct explain_decision *d)
 {
 	char digest[24];
 	(void)snprintf(digest, sizeof digest, "%016llx", (unsigned long long)d->chain);
+	json_key_z(j, "leg", d->attempt == 0 ? "prefill" : "answer");
 	json_key_u64(j, "try", d->attempt);
 	json_key_z(j, "policy", d->policy);
 	json_key_z(j, "verdict", verdicts[d->verdict]);

@@ -86,6 +86,7 @@ struct route_cand {
 	uint64_t name_hash;     /* of the node's id */
 	uint16_t lane;          /* in the index, which is asked if |fed|; else the record is */
 	bool fed;
+	bool stores;            /* blocks that lie in another node's store can be fetched to it */
 	uint32_t held;          /* leading blocks in whatever tier: route_record_match, or the index */
 	uint32_t by_tier[KV_TIERS]; /* of them, by the best tier */
 	float reuse;            /* route_reuse, and what is spared */

@@ -18,6 +18,7 @@ static void on_metrics(struct cgn_timer *t)
 	struct kvcached *d = CGN_CONTAINER(t, struct kvcached, metrics_timer);
 	struct kv_stats st;
 	CGN_LIVE(d, KVD_TAG);
+	kvstore_tick(d->store);
 	kvstore_stats(d->store, &st);
 	for (enum kv_tier tier = KV_RAM; tier <= KV_SSD; tier++) {
 		metric_set(METRIC_OF(KV_BLOCKS, tier_names[tier]), (double)st.tier[tier].blocks);

@@ -21,11 +21,20 @@ static void stop(void **take)
 	free(d);
 }
 
+static void say_if_unsealed(const struct kvcached *d)
+{
+	uint64_t bytes = 0;
+	if (kvstore_arena(d->store, &bytes) < 0)
+		cgn_log(WARN, "kvcached.arena_unsealed", F_STR("why", "this kernel can't seal memory against writing (Linux 5.1 can)"),
+			F_STR("then", "values are copied to local clients, none is handed over by descriptor"));
+}
+
 static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 {
 	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram};
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	CGN_TRY(kvstore_new(&store, &d->store, err));
+	say_if_unsealed(d);
 	CGN_TRY(kvd_workers_open(d, err));
 	kvd_metrics_open(d);
 	return kvd_workers_start(d, err);

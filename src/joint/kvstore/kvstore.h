@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvstore: blocks of KV cache by digest, in tiers. A value is bytes that never change: to replace one is to put another under its key.
  *
- * Everything here may be called on any thread; callbacks come on the loop that was given. Memory: the RAM tier holds whole pages and never
- * more than ram_bytes of them, fragmentation and what is being written or read (pinned) included; beside that the index.
+ * Everything here may be called on any thread; callbacks come on the loop that was given. No lock is held while bytes are copied or summed, nor
+ * while a callback runs.
+ *
+ * Memory: values lie in one arena of ram_bytes (io/pages), so there is never more of them than that, fragmentation and what is being written,
+ * read or pinned included. Beside it the index: 112 bytes a block, 4 of hash table and at most 10 of eviction, 126 in all, however many there
+ * are; and for the few that have a name, were pinned or lie in several runs of pages, 112 more and the name or 8 bytes a run. As every value
+ * takes 1 KiB of the arena at least, that is at most an eighth of ram_bytes (names, which are at most KV_MAX_NAME, aside). What the index
+ * took it keeps. 3 MiB are for changes; names of models are held once, of 65,535 at most.
  *
  * What is read is what was put: each value has a checksum, XXH3-64 (github.com/Cyan4973/xxHash), which is computed or compared when it is
  * put and compared each time that it is given out. A value that fails is dropped, counted, and a miss. */
@@ -16,11 +22,15 @@
 
 struct kvstore;
 struct kvstore_cfg {
-	uint64_t ram_bytes; /* budget of the RAM tier */
+	uint64_t ram_bytes; /* budget of the RAM tier, rounded down to 64 KiB */
+	uint64_t (*wall_ms)(void); /* Unix time; NULL: the machine's clock. Any thread */
 };
 CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct cgn_err *err);
 /* After every block, writer and read of it was let go. */
 void kvstore_free(struct kvstore **take);
+/* About once a second, on one thread: what expired goes, pins that are over end. Takes a bounded time; what expired is not held before it was
+ * swept either. */
+void kvstore_tick(struct kvstore *s);
 
 /* ---- asking ---- */
 /* Reads no value and counts as no use. False: not held (or expired), |out| has tiers 0. */

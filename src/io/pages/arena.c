@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory itself: one memfd, mapped here for writing and sealed against everybody else's. */
+#include "io/pages/pages_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/mman.h>
+
+#ifndef MFD_NOEXEC_SEAL /* Linux 6.3 */
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static CGN_RC refused(struct cgn_err *err, const char *what, uint64_t bytes)
+{
+	int e = errno;
+	(void)CGN_FAIL(err, NO_MEMORY, "cannot %s %llu bytes of memory for values: %s", what, (unsigned long long)bytes, strerror(e));
+	if (err != NULL)
+		err->sys_errno = e;
+	return CGN_RC_OF(CGN_NO_MEMORY);
+}
+
+static int make_memfd(void)
+{
+	int fd = memfd_create("cgn-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+	return fd >= 0 || errno != EINVAL ? fd : memfd_create("cgn-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+}
+
+/* Our mapping is there and stays writable; any other will not be. Opened anew so that what is sent cannot even be written to by write(2) where
+ * the seal is missing in some corner. */
+static int seal(int fd)
+{
+	char path[32];
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) != 0)
+		return -1;
+	(void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static CGN_RC map(struct pages *p, struct cgn_err *err)
+{
+	uint64_t bytes = p->n * PAGES_PAGE;
+	p->fd = make_memfd();
+	if (p->fd < 0 || ftruncate(p->fd, (off_t)bytes) != 0)
+		return refused(err, "make", bytes);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd, 0);
+	if (memory == MAP_FAILED)
+		return refused(err, "map", bytes);
+	p->memory = memory;
+	(void)madvise(memory, bytes, MADV_DONTDUMP); /* a core file of a crash would be as large as the tier, and full of prompts */
+	/* Zeroed as it is used; a page's row has no memory before. */
+	void *table = mmap(NULL, p->n * sizeof *p->table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (table == MAP_FAILED)
+		return refused(err, "keep account of", bytes);
+	p->table = table;
+	p->reader_fd = seal(p->fd);
+	return CGN_OK;
+}
+
+CGN_RC pages_new(uint64_t bytes, struct pages **out, struct cgn_err *err)
+{
+	uint64_t n = bytes / PAGES_PAGE;
+	if (n == 0 || n >= PAGES_NONE)
+		return CGN_FAIL(err, INVALID, "memory for values of %llu bytes: at least %llu, less than 256 TiB", (unsigned long long)bytes,
+			(unsigned long long)PAGES_PAGE);
+	struct pages *p = calloc(1, sizeof *p);
+	if (p == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a table of pages");
+	*p = (struct pages){.tag = PAGES_TAG, .fd = -1, .reader_fd = -1, .n = (uint32_t)n};
+	for (size_t i = 0; i < PAGES_BINS; i++)
+		p->bins[i] = PAGES_NONE;
+	for (size_t i = 0; i < PAGES_CLASSES; i++)
+		p->partial[i] = PAGES_NONE;
+	cgn_rc rc = map(p, err);
+	if (!cgn_ok(rc)) {
+		pages_free(&p);
+		return rc;
+	}
+	run_in(p, 0, n);
+	*out = p;
+	return CGN_OK;
+}
+
+void pages_free(struct pages **take)
+{
+	struct pages *p = *take;
+	*take = NULL;
+	if (p == NULL)
+		return;
+	CGN_LIVE(p, PAGES_TAG);
+	if (p->table != NULL)
+		(void)munmap(p->table, p->n * sizeof *p->table);
+	if (p->memory != NULL)
+		(void)munmap(p->memory, p->n * PAGES_PAGE);
+	if (p->reader_fd >= 0)
+		(void)close(p->reader_fd);
+	if (p->fd >= 0)
+		(void)close(p->fd);
+	p->tag = 0;
+	free(p);
+}
+
+bool pages_ready(const struct pages *p, uint64_t size, const struct pages_place *at)
+{
+	struct pages_walk w = {0};
+	uint64_t offset = 0, length = 0;
+	CGN_LIVE(p, PAGES_TAG);
+	while (pages_next(at, size, &w, &offset, &length)) {
+		uint64_t from = offset / PAGES_PAGE * PAGES_PAGE, to = offset + length;
+		to = (to + PAGES_PAGE - 1) / PAGES_PAGE * PAGES_PAGE;
+		/* EINVAL: before Linux 5.14, where it comes as it is written to. */
+		if (madvise(p->memory + from, to - from, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+			return false;
+	}
+	return true;
+}
+
+char *pages_at(const struct pages *p, uint64_t offset)
+{
+	return p->memory + offset;
+}
+
+uint64_t pages_bytes(const struct pages *p)
+{
+	return p->n * PAGES_PAGE;
+}
+
+int pages_fd(const struct pages *p)
+{
+	CGN_LIVE(p, PAGES_TAG);
+	return p->reader_fd;
+}

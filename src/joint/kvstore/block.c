@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks: what a holder sees of one, and how it goes when nobody holds it any more. */
+#include "kvstore_priv.h"
+
+#include <stdlib.h>
+#define XXH_STATIC_LINKING_ONLY /* a state without malloc: the library is linked statically, of the same package as its header */
+#include <xxhash.h>
+
+struct pages_place kv_block_place(const struct kv_block *b)
+{
+	const struct kv_extra *x = kv_block_extra(b);
+	return (struct pages_place){.page = b->page, .tail_page = b->tail_page, .slot = b->slot, .runs = x != NULL ? x->runs : NULL};
+}
+
+bool kv_block_expired(const struct kvstore *s, const struct kv_block *b)
+{
+	uint64_t at = kv_ms_get(b->expires);
+	return at != 0 && at <= s->wall_ms();
+}
+
+void kv_block_tell(const struct kvstore *s, const struct kv_block *b, struct kv_info *out)
+{
+	*out = (struct kv_info){.size = b->size,
+		.checksum = b->checksum,
+		.tokens = b->tokens,
+		.created_unix_ms = kv_ms_get(b->created),
+		.expires_unix_ms = kv_ms_get(b->expires),
+		.tiers = b->tiers,
+		.pinned = b->pinned && kv_block_pin(b)->pinned_until > s->wall_ms()};
+}
+
+static uint64_t sum_pieces(const struct kvstore *s, const struct kv_block *b)
+{
+	struct pages_place place = kv_block_place(b);
+	struct pages_walk w = {0};
+	uint64_t off = 0, n = 0;
+	XXH3_state_t state;
+	XXH3_INITSTATE(&state);
+	(void)XXH3_64bits_reset(&state);
+	while (pages_next(&place, b->size, &w, &off, &n))
+		(void)XXH3_64bits_update(&state, pages_at(s->pages, off), n);
+	return XXH3_64bits_digest(&state);
+}
+
+uint64_t kv_block_sum(const struct kv_block *b)
+{
+	const struct kvstore *s = kv_block_store(b);
+	struct pages_place place = kv_block_place(b);
+	struct pages_walk w = {0};
+	uint64_t off = 0, n = 0;
+	if (!pages_next(&place, b->size, &w, &off, &n))
+		return XXH3_64bits("", 0);
+	return n == b->size ? XXH3_64bits(pages_at(s->pages, off), n) : sum_pieces(s, b);
+}
+
+/* ---- references ---- */
+void kv_block_ref(struct kv_block *b)
+{
+	KV_BLOCK_LIVE(b);
+	atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+}
+
+static void release(struct kv_block *b)
+{
+	struct kvstore *s = kv_block_store(b);
+	struct kv_extra *x = kv_block_extra(b);
+	struct pages_place place = kv_block_place(b);
+	uint16_t model = b->model;
+	if (place.runs != NULL)
+		atomic_fetch_sub(&s->aside_bytes, sizeof *place.runs + place.runs->n * sizeof place.runs->run[0]);
+	if (x != NULL) {
+		atomic_fetch_sub(&s->aside_bytes, x->n_name);
+		free(x->name);
+	}
+	(void)pthread_mutex_lock(&s->ground);
+	pages_give(s->pages, b->size, &place);
+	if (x != NULL)
+		kv_cell_give(s, x);
+	kv_cell_give(s, b);
+	(void)pthread_mutex_unlock(&s->ground);
+	kv_model_give(s, model);
+	atomic_fetch_add(&s->turn, 1);
+}
+
+void kv_block_unref(struct kv_block **take)
+{
+	struct kv_block *b = *take;
+	*take = NULL;
+	if (b == NULL)
+		return;
+	KV_BLOCK_LIVE(b);
+	if (atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1)
+		release(b);
+}
+
+/* ---- what a holder sees ---- */
+uint64_t kv_block_size(const struct kv_block *b)
+{
+	KV_BLOCK_LIVE(b);
+	return b->size;
+}
+
+uint64_t kv_block_checksum(const struct kv_block *b)
+{
+	KV_BLOCK_LIVE(b);
+	return b->checksum;
+}
+
+struct kv_info kv_block_info(const struct kv_block *b)
+{
+	KV_BLOCK_LIVE(b);
+	struct kvstore *s = kv_block_store(b);
+	struct kv_shard *sh = kv_shard_of(s, kv_hash(s, &b->key));
+	struct kv_info info;
+	(void)pthread_mutex_lock(&sh->lock);
+	kv_block_tell(s, b, &info);
+	(void)pthread_mutex_unlock(&sh->lock);
+	return info;
+}
+
+struct cgn_str kv_block_model(const struct kv_block *b)
+{
+	KV_BLOCK_LIVE(b);
+	return kv_model_name(kv_block_store(b), b->model);
+}
+
+struct cgn_str kv_block_name(const struct kv_block *b)
+{
+	KV_BLOCK_LIVE(b);
+	const struct kv_extra *x = kv_block_extra(b);
+	return x != NULL ? (struct cgn_str){x->name, x->n_name} : (struct cgn_str){0};
+}
+
+uint64_t kv_block_iov(const struct kv_block *b, uint64_t off, uint64_t n, struct iovec *iov, size_t cap, size_t *n_iov)
+{
+	KV_BLOCK_LIVE(b);
+	const struct kvstore *s = kv_block_store(b);
+	struct pages_place place = kv_block_place(b);
+	struct pages_walk w = {.at = off};
+	uint64_t at = 0, length = 0, covered = 0;
+	for (*n_iov = 0; *n_iov < cap && covered < n && pages_next(&place, b->size, &w, &at, &length); covered += length) {
+		length = length < n - covered ? length : n - covered;
+		iov[(*n_iov)++] = (struct iovec){pages_at(s->pages, at), length};
+	}
+	return covered;
+}
+
+size_t kv_block_extents(const struct kv_block *b, struct kv_extent *out, size_t cap)
+{
+	KV_BLOCK_LIVE(b);
+	struct pages_place place = kv_block_place(b);
+	struct pages_walk w = {0};
+	struct kv_extent x = {0};
+	size_t n = 0;
+	for (; pages_next(&place, b->size, &w, &x.offset, &x.length); n++)
+		if (n < cap)
+			out[n] = x;
+	return n;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes: the last of them in a ring, in the order in which they came to be. */
+#include "kvstore_priv.h"
+
+void kv_note(struct kvstore *s, const struct kv_block *b, unsigned tiers)
+{
+	(void)pthread_mutex_lock(&s->changes_lock);
+	s->changes[s->change_end++ % KV_CHANGES] = (struct kv_change){b->key, tiers, b->size};
+	(void)pthread_mutex_unlock(&s->changes_lock);
+}
+
+bool kvstore_changes(struct kvstore *s, uint64_t *at, struct kv_change *out, size_t cap, size_t *n)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	(void)pthread_mutex_lock(&s->changes_lock);
+	bool kept = *at <= s->change_end && s->change_end - *at <= KV_CHANGES;
+	for (*n = 0; kept && *n < cap && *at < s->change_end; (*n)++)
+		out[*n] = s->changes[(*at)++ % KV_CHANGES];
+	(void)pthread_mutex_unlock(&s->changes_lock);
+	return kept;
+}
+
+uint64_t kvstore_changes_end(struct kvstore *s)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	(void)pthread_mutex_lock(&s->changes_lock);
+	uint64_t end = s->change_end;
+	(void)pthread_mutex_unlock(&s->changes_lock);
+	return end;
+}

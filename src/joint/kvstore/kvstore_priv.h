@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside kvstore.
+ *
+ * Locks, outer before inner: a shard's; then any one of ground, evict, pins, models, changes, none of which is held while another is taken.
+ * None is held while bytes are copied or summed, nor while a callback runs.
+ * A block belongs to whoever has a reference; the index has one. Only under the shard's lock does a block that nobody else holds get a second
+ * one (evict_some: under the lock of evict, whose queues only have blocks of the index), so that "refs is 1" stays true there. */
+#pragma once
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "io/pages/pages.h"
+#include "joint/kvstore/kvstore.h"
+#include "joint/telemetry/telemetry.h"
+#include "policy/evict/evict.h"
+
+#define KVSTORE_TAG    0x4b565354U
+#define KV_CHUNK_TAG   0x4b564348U
+#define KV_SHARDS      64
+#define KV_CHANGES     65536U
+#define KV_CHUNK_BYTES ((size_t)1 << 20)
+#define KV_CHUNKS      458752U /* times cells: just under 2^32 */
+#define KV_MODELS      65536U
+#define KV_NONE        0U
+
+/* A number of 48 bits: milliseconds until the year 10889. */
+struct kv_ms {
+	uint16_t part[3];
+};
+static inline struct kv_ms kv_ms_of(uint64_t ms)
+{
+	ms = ms >> 48 == 0 ? ms : ((uint64_t)1 << 48) - 1;
+	return (struct kv_ms){{(uint16_t)ms, (uint16_t)(ms >> 16), (uint16_t)(ms >> 32)}};
+}
+static inline uint64_t kv_ms_get(struct kv_ms m)
+{
+	return m.part[0] | (uint64_t)m.part[1] << 16 | (uint64_t)m.part[2] << 32;
+}
+
+/* An entry of the index, and what a reader holds. What is here once a million times is counted in bytes. Once it can be found, what changes
+ * (expires, tiers and the flags) changes under its shard's lock. */
+struct kv_block {
+	struct kv_key key;
+	_Atomic uint32_t refs;
+	uint64_t checksum;
+	struct evict_node use; /* in a queue: linked, in RAM, not pinned */
+	uint32_t size, tokens;
+	uint32_t page, tail_page; /* struct pages_place, without its runs */
+	uint32_t next;            /* in its bucket, or of the free cells */
+	_Atomic uint32_t extra;   /* a cell with what only few have, KV_NONE without */
+	struct kv_ms created, expires;
+	uint16_t model;
+	uint8_t slot;
+	uint8_t tiers : 4;
+	uint8_t linked : 1; /* it is what its key means */
+	uint8_t pinned : 1;
+};
+static_assert(sizeof(struct kv_block) == 112, "an entry grew");
+
+struct kv_extra {
+	char *name; /* owned */
+	size_t n_name;
+	struct pages_runs *runs; /* owned, by struct pages_place in the end */
+	struct kv_block *block;  /* whose it is, once it was pinned */
+	struct cgn_link pin;     /* of kvstore.pins */
+	uint64_t pinned_until;
+};
+union kv_cell {
+	struct kv_block block;
+	struct kv_extra extra;
+};
+/* Aligned to its size, so that a cell finds it. */
+struct kv_chunk {
+	uint32_t tag;
+	uint32_t index;
+	struct kvstore *store;
+	union kv_cell cell[];
+};
+#define KV_CHUNK_CELLS ((KV_CHUNK_BYTES - sizeof(struct kv_chunk)) / sizeof(union kv_cell))
+
+/* Linear hashing: buckets split one by one as blocks come, none of the others moves. The buckets lie in segments, each as long as all before. */
+#define KV_SEGMENT_0 64U
+struct kv_shard {
+	_Alignas(64) pthread_mutex_t lock;
+	uint32_t *segment[27];
+	uint32_t n_buckets, n_blocks;
+	uint32_t n_expiring, sweep_at;
+	uint64_t n_ram, ram_value_bytes;
+	uint64_t hits, misses;
+};
+
+struct kv_model {
+	uint32_t refs;
+	uint16_t id, next;
+	size_t n;
+	char name[];
+};
+struct kv_models {
+	pthread_mutex_t lock;
+	struct kv_model *row[KV_MODELS]; /* by id; 0: none */
+	uint16_t bucket[4096];
+	uint32_t top; /* ids from here on were never used */
+	uint16_t free[KV_MODELS];
+	uint32_t n_free;
+};
+
+struct kvstore {
+	uint32_t tag;
+	uint64_t seed;
+	uint64_t (*wall_ms)(void);
+	struct kv_shard shard[KV_SHARDS];
+
+	pthread_mutex_t ground; /* what blocks are made of: */
+	struct pages *pages;
+	struct kv_chunk *chunk[KV_CHUNKS];
+	uint32_t free_cell, top_cell; /* cells from top_cell on were never used */
+	uint32_t n_cells;             /* in use */
+
+	pthread_mutex_t evict_lock;
+	struct evict evict;
+
+	pthread_mutex_t pins_lock;
+	struct cgn_link pins;
+	uint64_t pinned_bytes;
+	size_t n_pins;
+
+	pthread_mutex_t changes_lock;
+	uint64_t change_end;
+	struct kv_change changes[KV_CHANGES];
+
+	struct kv_models models;
+	_Atomic uint64_t turn; /* goes up when a block came or went for good */
+	_Atomic uint64_t corrupt, evictions, aside_bytes /* names, runs, models */;
+	struct metric_cell *seconds_hit, *seconds_miss, *seconds_corrupt;
+};
+
+/* ---- cells.c; under ground ---- */
+static inline struct kv_chunk *kv_chunk_of(const void *cell)
+{
+	struct kv_chunk *c = (struct kv_chunk *)((uintptr_t)cell & ~(uintptr_t)(KV_CHUNK_BYTES - 1));
+	CGN_LIVE(c, KV_CHUNK_TAG);
+	return c;
+}
+/* Of an object that can be found by others: any thread, no lock. */
+static inline union kv_cell *kv_cell_at(const struct kvstore *s, uint32_t id)
+{
+	return &s->chunk[id / KV_CHUNK_CELLS]->cell[id % KV_CHUNK_CELLS];
+}
+static inline uint32_t kv_cell_id(const void *cell)
+{
+	const struct kv_chunk *c = kv_chunk_of(cell);
+	return c->index * (uint32_t)KV_CHUNK_CELLS + (uint32_t)((const union kv_cell *)cell - c->cell);
+}
+union kv_cell *kv_cell_take(struct kvstore *s); /* cleared; NULL: no memory */
+void kv_cell_give(struct kvstore *s, void *cell);
+void kv_cells_free(struct kvstore *s);
+
+/* ---- index.c; under the shard's lock ---- */
+uint64_t kv_hash(const struct kvstore *s, const struct kv_key *k);
+static inline struct kv_shard *kv_shard_of(struct kvstore *s, uint64_t hash)
+{
+	return &s->shard[hash >> 58];
+}
+static inline struct kv_block *kv_block_at(const struct kvstore *s, uint32_t id)
+{
+	return id == KV_NONE ? NULL : &kv_cell_at(s, id)->block;
+}
+CGN_RC kv_shard_init(struct kv_shard *sh, struct cgn_err *err);
+void kv_shard_fini(struct kv_shard *sh);
+uint64_t kv_shard_bytes(const struct kv_shard *sh);
+struct kv_block *kv_index_find(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, uint64_t hash);
+void kv_index_add(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash);
+void kv_index_drop(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash);
+uint32_t kv_index_bucket(const struct kv_shard *sh, uint32_t i); /* its first block */
+/* The bucket of a place in the order of a scan, and the last place that is in it too. */
+uint32_t kv_index_place(const struct kv_shard *sh, uint32_t place, uint32_t *last);
+uint32_t kv_index_place_of(uint64_t hash);
+
+/* ---- block.c ---- */
+#define KV_BLOCK_LIVE(b) CGN_MUST((b) != NULL && kv_chunk_of(b)->tag == KV_CHUNK_TAG && atomic_load_explicit(&(b)->refs, memory_order_relaxed) > 0)
+static inline struct kvstore *kv_block_store(const struct kv_block *b)
+{
+	return kv_chunk_of(b)->store;
+}
+static inline struct kv_extra *kv_block_extra(const struct kv_block *b) /* NULL: it has none */
+{
+	uint32_t id = atomic_load_explicit(&b->extra, memory_order_acquire);
+	return id == KV_NONE ? NULL : &kv_cell_at(kv_block_store(b), id)->extra;
+}
+static inline struct kv_extra *kv_block_pin(const struct kv_block *b) /* of one that is pinned */
+{
+	struct kv_extra *x = kv_block_extra(b);
+	CGN_MUST(x != NULL);
+	return x;
+}
+struct pages_place kv_block_place(const struct kv_block *b);
+uint64_t kv_block_sum(const struct kv_block *b); /* its XXH3-64, computed */
+bool kv_block_expired(const struct kvstore *s, const struct kv_block *b);
+void kv_block_tell(const struct kvstore *s, const struct kv_block *b, struct kv_info *out);
+
+/* ---- life.c; under the shard's lock ---- */
+/* It is what its key means from now on; the index has its caller's reference. */
+void kv_link(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash);
+/* No longer; the index's reference is its caller's, to be given up after the lock. */
+void kv_unlink(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash);
+/* What |k| means, NULL: nothing. What expired goes to |*gone|. */
+struct kv_block *kv_find_live(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, uint64_t hash, struct kv_block **gone);
+
+/* ---- room.c ---- */
+/* A block of |size| bytes with one reference, and an extra when |named|, for which others may have to leave. */
+CGN_RC kv_room_make(struct kvstore *s, uint64_t size, bool named, struct kv_block **out, struct cgn_err *err);
+
+/* ---- pins.c ---- */
+void kv_unpin(struct kvstore *s, struct kv_block *b);  /* under the shard's lock; in no queue then */
+bool kv_unpin_due(struct kvstore *s, size_t at_most); /* under none; looks at so many. False: none was due */
+
+/* ---- changes.c ---- */
+void kv_note(struct kvstore *s, const struct kv_block *b, unsigned tiers);
+
+/* ---- models.c ---- */
+CGN_RC kv_model_take(struct kvstore *s, struct cgn_str name, uint16_t *out, struct cgn_err *err);
+void kv_model_give(struct kvstore *s, uint16_t id);
+struct cgn_str kv_model_name(const struct kvstore *s, uint16_t id);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pins: blocks that stand in no queue of eviction, until their time is over. At most half of the budget. */
+#include "kvstore_priv.h"
+
+void kv_unpin(struct kvstore *s, struct kv_block *b)
+{
+	if (!b->pinned)
+		return;
+	struct kv_extra *x = kv_block_pin(b);
+	b->pinned = 0;
+	(void)pthread_mutex_lock(&s->pins_lock);
+	cgn_list_drop(&x->pin);
+	s->pinned_bytes -= pages_footprint(b->size);
+	s->n_pins--;
+	(void)pthread_mutex_unlock(&s->pins_lock);
+}
+
+/* Under the shard's lock. */
+static void to_queue(struct kvstore *s, struct kv_block *b)
+{
+	kv_unpin(s, b);
+	(void)pthread_mutex_lock(&s->evict_lock);
+	if (!evict_has(&b->use))
+		evict_add(&s->evict, &b->use, (uint32_t)pages_footprint(b->size));
+	(void)pthread_mutex_unlock(&s->evict_lock);
+}
+
+static struct kv_extra *have_extra(struct kvstore *s, struct kv_block *b)
+{
+	struct kv_extra *x = kv_block_extra(b);
+	if (x != NULL)
+		return x;
+	(void)pthread_mutex_lock(&s->ground);
+	union kv_cell *cell = kv_cell_take(s);
+	(void)pthread_mutex_unlock(&s->ground);
+	if (cell == NULL)
+		return NULL;
+	cgn_list_init(&cell->extra.pin);
+	atomic_store_explicit(&b->extra, kv_cell_id(cell), memory_order_release);
+	return &cell->extra;
+}
+
+/* Under the shard's lock. */
+static CGN_RC pin(struct kvstore *s, struct kv_block *b, uint64_t until, struct cgn_err *err)
+{
+	struct kv_extra *x = have_extra(s, b);
+	uint64_t bytes = pages_footprint(b->size), most = pages_bytes(s->pages) / 2;
+	if (x == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to pin a block");
+	(void)pthread_mutex_lock(&s->pins_lock);
+	uint64_t others = s->pinned_bytes - (b->pinned ? bytes : 0);
+	bool fits = others + bytes <= most;
+	if (fits) {
+		s->pinned_bytes = others + bytes;
+		s->n_pins += !b->pinned;
+		x->block = b;
+		x->pinned_until = until;
+		cgn_list_drop(&x->pin);
+		cgn_list_push(&s->pins, &x->pin);
+	}
+	(void)pthread_mutex_unlock(&s->pins_lock);
+	if (!fits)
+		return CGN_FAIL(err, OVERLOADED, "%llu bytes are pinned: no room for %llu more, half of the tier is %llu",
+			(unsigned long long)others, (unsigned long long)bytes, (unsigned long long)most);
+	b->pinned = 1;
+	(void)pthread_mutex_lock(&s->evict_lock);
+	evict_drop(&s->evict, &b->use);
+	(void)pthread_mutex_unlock(&s->evict_lock);
+	return CGN_OK;
+}
+
+CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_unix_ms, struct cgn_err *err)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	uint64_t hash = kv_hash(s, k);
+	struct kv_shard *sh = kv_shard_of(s, hash);
+	struct kv_block *gone = NULL;
+	cgn_rc rc = CGN_OK;
+	(void)kv_unpin_due(s, 64); /* so that what is over is not in the way */
+	(void)pthread_mutex_lock(&sh->lock);
+	struct kv_block *b = kv_find_live(s, sh, k, hash, &gone);
+	if (b == NULL)
+		rc = CGN_FAIL(err, NOT_FOUND, "there is no such block");
+	else if (until_unix_ms > 0)
+		rc = pin(s, b, until_unix_ms, err);
+	else if (b->pinned)
+		to_queue(s, b);
+	(void)pthread_mutex_unlock(&sh->lock);
+	kv_block_unref(&gone);
+	return rc;
+}
+
+/* One whose time is over, with a reference; NULL: none of the next |*at_most|, which are the last in the list then. */
+static struct kv_block *next_due(struct kvstore *s, size_t *at_most)
+{
+	uint64_t now = s->wall_ms();
+	struct kv_block *due = NULL;
+	(void)pthread_mutex_lock(&s->pins_lock);
+	*at_most = *at_most < s->n_pins ? *at_most : s->n_pins;
+	for (; due == NULL && *at_most > 0; (*at_most)--) {
+		struct cgn_link *l = s->pins.next;
+		struct kv_extra *x = CGN_CONTAINER(l, struct kv_extra, pin);
+		cgn_list_drop(l);
+		cgn_list_push(&s->pins, l);
+		if (x->pinned_until > now)
+			continue;
+		due = x->block;
+		kv_block_ref(due); /* in the list: the index has one */
+	}
+	(void)pthread_mutex_unlock(&s->pins_lock);
+	return due;
+}
+
+bool kv_unpin_due(struct kvstore *s, size_t at_most)
+{
+	bool any = false;
+	for (struct kv_block *b = NULL; (b = next_due(s, &at_most)) != NULL; kv_block_unref(&b)) {
+		struct kv_shard *sh = kv_shard_of(s, kv_hash(s, &b->key));
+		(void)pthread_mutex_lock(&sh->lock);
+		if (b->linked && b->pinned && kv_block_pin(b)->pinned_until <= s->wall_ms()) {
+			to_queue(s, b);
+			any = true;
+		}
+		(void)pthread_mutex_unlock(&sh->lock);
+	}
+	return any;
+}

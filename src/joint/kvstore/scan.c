@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scans. A cursor is a shard and a place in the order of its buckets, which stays what it is when the index grows, and when a value is replaced.
+ * Buckets are told whole, and one that is too full for one visit in parts. */
+#include "kvstore_priv.h"
+
+#define AT_ONCE 64
+
+struct visit {
+	struct kv_block *seen[AT_ONCE];
+	size_t n;
+	uint32_t last; /* place */
+};
+
+/* Under the shard's lock: those from |place| to v->last in the bucket, each with a reference. False: there are too many. */
+static bool collect(struct kvstore *s, uint32_t first, uint32_t place, struct visit *v)
+{
+	v->n = 0;
+	for (struct kv_block *b = kv_block_at(s, first); b != NULL; b = kv_block_at(s, b->next)) {
+		uint32_t at = kv_index_place_of(kv_hash(s, &b->key));
+		if (at < place || at > v->last || kv_block_expired(s, b))
+			continue;
+		if (v->n == AT_ONCE)
+			return false;
+		v->seen[v->n++] = b;
+	}
+	for (size_t i = 0; i < v->n; i++)
+		kv_block_ref(v->seen[i]);
+	return true;
+}
+
+static void look(struct kvstore *s, struct kv_shard *sh, uint32_t place, struct visit *v)
+{
+	(void)pthread_mutex_lock(&sh->lock);
+	uint32_t first = kv_index_bucket(sh, kv_index_place(sh, place, &v->last));
+	while (!collect(s, first, place, v)) {
+		CGN_MUST(v->last > place); /* 64 keys with the same 32 bits of a hash with a secret seed */
+		v->last = place + (v->last - place) / 2;
+	}
+	(void)pthread_mutex_unlock(&sh->lock);
+}
+
+void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
+	void (*fn)(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name), void *user)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	for (size_t told = 0; told < count && *cursor >> 32 < KV_SHARDS;) {
+		struct visit v;
+		look(s, &s->shard[*cursor >> 32], (uint32_t)*cursor, &v);
+		*cursor = (*cursor >> 32 << 32 | v.last) + 1;
+		for (size_t i = 0; i < v.n; i++) {
+			struct kv_info info = kv_block_info(v.seen[i]);
+			if (info.tiers != 0) {
+				fn(user, &v.seen[i]->key, &info, kv_block_name(v.seen[i]));
+				told++;
+			}
+			kv_block_unref(&v.seen[i]);
+		}
+	}
+	if (*cursor >> 32 >= KV_SHARDS)
+		*cursor = 0;
+}

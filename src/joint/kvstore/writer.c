@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writers: a value on its way in. Its sum is taken piece by piece, while the bytes are still near. */
+#include "kvstore_priv.h"
+
+#include <stdlib.h>
+#define XXH_STATIC_LINKING_ONLY /* a state without malloc: the library is linked statically, of the same package as its header */
+#include <xxhash.h>
+
+struct kv_writer {
+	XXH3_state_t sum; /* the most aligned first */
+	struct kv_block *block;
+	uint64_t written;
+};
+
+static CGN_RC check(const struct kvstore *s, const struct kv_meta *meta, uint64_t size, struct cgn_err *err)
+{
+	uint64_t half = pages_bytes(s->pages) / 2;
+	if (meta->model.n > KV_MAX_MODEL || meta->name.n > KV_MAX_NAME)
+		return CGN_FAIL(err, INVALID, "a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n, KV_MAX_MODEL,
+			meta->name.n, KV_MAX_NAME);
+	if (size > KV_MAX_VALUE || pages_footprint(size) > half)
+		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu, and half of the tier, which is %llu",
+			(unsigned long long)size, (unsigned long long)KV_MAX_VALUE, (unsigned long long)half);
+	return CGN_OK;
+}
+
+/* Nobody else sees it yet. */
+static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kv_key *k, const struct kv_meta *meta, struct cgn_err *err)
+{
+	struct kv_extra *x = kv_block_extra(b);
+	b->key = *k;
+	b->tokens = meta->tokens;
+	b->created = kv_ms_of(meta->created_unix_ms);
+	b->expires = kv_ms_of(meta->expires_unix_ms);
+	if (meta->name.n > 0) {
+		x->name = malloc(meta->name.n);
+		if (x->name == NULL)
+			return CGN_FAIL(err, NO_MEMORY, "no memory for the name of a block");
+		memcpy(x->name, meta->name.p, meta->name.n);
+		x->n_name = meta->name.n;
+		atomic_fetch_add(&s->aside_bytes, x->n_name);
+	}
+	return kv_model_take(s, meta->model, &b->model, err);
+}
+
+CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size, struct kv_writer **out,
+	struct cgn_err *err)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
+	CGN_TRY(check(s, meta, size, err));
+	CGN_TRY(kv_room_make(s, size, meta->name.n > 0, &b, err));
+	CGN_TRY(describe(s, b, k, meta, err));
+	struct kv_writer *w = aligned_alloc(_Alignof(struct kv_writer), sizeof *w);
+	if (w == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to write a value");
+	XXH3_INITSTATE(&w->sum);
+	(void)XXH3_64bits_reset(&w->sum);
+	w->block = b;
+	w->written = 0;
+	b = NULL;
+	*out = w;
+	return CGN_OK;
+}
+
+uint64_t kv_writer_missing(const struct kv_writer *w)
+{
+	return w->block->size - w->written;
+}
+
+uint64_t kv_writer_room(const struct kv_writer *w, struct iovec *iov, size_t cap, size_t *n_iov)
+{
+	return kv_block_iov(w->block, w->written, UINT64_MAX, iov, cap, n_iov);
+}
+
+/* The pieces of the next |n| bytes, one by one: from |from| into the block, when there is one, and into the sum. */
+static void take_in(struct kv_writer *w, const char *from, uint64_t n)
+{
+	const struct kvstore *s = kv_block_store(w->block);
+	struct pages_place place = kv_block_place(w->block);
+	struct pages_walk walk = {.at = w->written};
+	uint64_t at = 0, length = 0;
+	CGN_MUST(n <= kv_writer_missing(w));
+	for (w->written += n; n > 0 && pages_next(&place, w->block->size, &walk, &at, &length); n -= length) {
+		char *to = pages_at(s->pages, at);
+		length = length < n ? length : n;
+		if (from != NULL) {
+			memcpy(to, from, length);
+			from += length;
+		}
+		(void)XXH3_64bits_update(&w->sum, to, length);
+	}
+}
+
+void kv_writer_wrote(struct kv_writer *w, uint64_t n)
+{
+	take_in(w, NULL, n);
+}
+
+void kv_writer_add(struct kv_writer *w, const void *p, size_t n)
+{
+	take_in(w, p, n);
+}
+
+/* Under the shard's lock. What it replaces goes to |*old|. */
+static bool link_unless_held(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash, bool only_if_absent,
+	struct kv_block **old)
+{
+	struct kv_block *now = kv_find_live(s, sh, &b->key, hash, old);
+	if (now != NULL && only_if_absent)
+		return false;
+	if (now != NULL) {
+		kv_unlink(s, sh, now, hash);
+		*old = now;
+	}
+	kv_link(s, sh, b, hash);
+	return true;
+}
+
+CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, bool only_if_absent, struct cgn_err *err)
+{
+	struct kv_writer *w = *take;
+	struct kv_block *b = w->block, *old = NULL;
+	struct kvstore *s = kv_block_store(b);
+	uint64_t hash = kv_hash(s, &b->key);
+	struct kv_shard *sh = kv_shard_of(s, hash);
+	CGN_MUST(w->written == b->size);
+	b->checksum = XXH3_64bits_digest(&w->sum);
+	if (checksum != NULL && *checksum != b->checksum) {
+		kv_writer_abort(take);
+		return CGN_FAIL(err, INVALID, "the value is not what its checksum says");
+	}
+	(void)pthread_mutex_lock(&sh->lock);
+	bool linked = link_unless_held(s, sh, b, hash, only_if_absent, &old);
+	(void)pthread_mutex_unlock(&sh->lock);
+	kv_block_unref(&old);
+	if (!linked) {
+		kv_writer_abort(take);
+		return CGN_FAIL(err, CONFLICT, "the key has a value");
+	}
+	atomic_fetch_add(&s->turn, 1);
+	*take = NULL;
+	free(w);
+	return CGN_OK;
+}
+
+void kv_writer_abort(struct kv_writer **take)
+{
+	if (*take != NULL)
+		kv_block_unref(&(*take)->block);
+	free(*take);
+	*take = NULL;
+}

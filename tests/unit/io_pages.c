@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/pages/pages.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static struct pages *make(uint64_t bytes)
+{
+	struct pages *p = NULL;
+	struct cgn_err err = {0};
+	assert_true(cgn_ok(pages_new(bytes, &p, &err)));
+	return p;
+}
+
+static struct pages_place take(struct pages *p, uint64_t size)
+{
+	struct pages_place at;
+	bool fresh = false;
+	assert_true(pages_take(p, size, &at, &fresh));
+	assert_true(!fresh || pages_ready(p, size, &at));
+	return at;
+}
+
+static uint64_t used(const struct pages *p)
+{
+	struct pages_stats st;
+	pages_stats(p, &st);
+	return st.used_bytes;
+}
+
+static size_t pieces(const struct pages_place *at, uint64_t size)
+{
+	struct pages_walk w = {0};
+	uint64_t off = 0, n = 0, sum = 0;
+	size_t count = 0;
+	for (; pages_next(at, size, &w, &off, &n); count++)
+		sum += n;
+	assert_int_equal(sum, size);
+	return count;
+}
+
+static void test_what_a_value_takes(void **state)
+{
+	(void)state;
+	const struct {
+		uint64_t size, footprint;
+	} cases[] = {{0, 1024}, {1, 1024}, {1024, 1024}, {1025, 1344}, {4096, 4096}, {4097, 5440}, {16384, 16384}, {32768, 32768}, {32769, PAGES_PAGE},
+		{PAGES_PAGE, PAGES_PAGE}, {PAGES_PAGE + 1, PAGES_PAGE + 1024}, {MIB, MIB}, {MIB + 40000, MIB + PAGES_PAGE},
+		{PAGES_MAX_VALUE, PAGES_MAX_VALUE}};
+	for (size_t i = 0; i < CGN_COUNT(cases); i++)
+		assert_int_equal(pages_footprint(cases[i].size), cases[i].footprint);
+}
+
+/* What the header promises of what is lost, for every size to 200 KiB. */
+static void test_loss_is_bounded(void **state)
+{
+	(void)state;
+	for (uint64_t size = 1; size < 200 * 1024; size++) {
+		uint64_t lost = pages_footprint(size) - size;
+		if (size < 1024)
+			assert_true(lost < 1024);
+		else if (size <= 32768)
+			assert_true(lost * 3 <= pages_footprint(size) + 192); /* sizes are rounded to a cache line */
+		else
+			assert_true(lost < 32768);
+	}
+}
+
+/* At every boundary of a class: as many as fit do, none overlaps another, and all comes back. */
+static void fill_with(struct pages *p, uint64_t size)
+{
+	struct pages_place at[4096];
+	size_t n = 0;
+	bool fresh = false;
+	while (n < CGN_COUNT(at) && pages_take(p, size, &at[n], &fresh)) {
+		struct pages_walk w = {0};
+		uint64_t off = 0, len = 0;
+		while (pages_next(&at[n], size, &w, &off, &len))
+			memset(pages_at(p, off), (int)(n % 251 + 1), len);
+		n++;
+	}
+	assert_true(n > 0 && used(p) <= pages_bytes(p));
+	for (size_t i = 0; i < n; i++) {
+		struct pages_walk w = {0};
+		uint64_t off = 0, len = 0;
+		while (pages_next(&at[i], size, &w, &off, &len))
+			for (uint64_t k = 0; k < len; k++)
+				if (pages_at(p, off)[k] != (char)(i % 251 + 1))
+					fail_msg("value %zu of %llu bytes was written over", i, (unsigned long long)size);
+		pages_give(p, size, &at[i]);
+	}
+	assert_int_equal(used(p), 0);
+}
+
+static void test_every_class_holds_what_it_says(void **state)
+{
+	(void)state;
+	struct pages *p = make(2 * MIB);
+	for (uint64_t size = 1024; size < 70000; size = pages_footprint(size + 1)) {
+		fill_with(p, size - 1);
+		fill_with(p, size);
+		fill_with(p, size + 1);
+	}
+	fill_with(p, MIB);
+	fill_with(p, MIB + 1);
+	pages_free(&p);
+	assert_null(p);
+}
+
+static void test_runs_are_whole_while_they_can(void **state)
+{
+	(void)state;
+	struct pages *p = make(8 * MIB);
+	struct pages_place a = take(p, 3 * MIB), b = take(p, MIB), c = take(p, 4 * MIB), d;
+	bool fresh = true;
+	assert_int_equal(pieces(&a, 3 * MIB), 1);
+	assert_int_equal(pieces(&c, 4 * MIB), 1);
+	assert_false(pages_take(p, 1, &d, &fresh));
+	pages_give(p, MIB, &b);
+	d = take(p, MIB); /* the gap fits */
+	assert_int_equal(pieces(&d, MIB), 1);
+	pages_give(p, 3 * MIB, &a);
+	pages_give(p, MIB, &d);
+	d = take(p, 4 * MIB); /* they melted */
+	assert_int_equal(pieces(&d, 4 * MIB), 1);
+	pages_give(p, 4 * MIB, &c);
+	pages_give(p, 4 * MIB, &d);
+	assert_int_equal(used(p), 0);
+	pages_free(&p);
+}
+
+static void test_holes_refuse_nothing(void **state)
+{
+	(void)state;
+	struct pages *p = make(8 * MIB);
+	struct pages_place at[128], big, refused;
+	bool fresh = false;
+	for (size_t i = 0; i < 128; i++)
+		at[i] = take(p, PAGES_PAGE);
+	for (size_t i = 0; i < 128; i += 2)
+		pages_give(p, PAGES_PAGE, &at[i]);
+	assert_false(pages_take(p, 4 * MIB + 1, &refused, &fresh));
+	big = take(p, 4 * MIB - 30000);
+	assert_int_equal(pieces(&big, 4 * MIB - 30000), 64);
+	struct pages_walk from = {.at = 3 * MIB + 7};
+	uint64_t off = 0, len = 0;
+	assert_true(pages_next(&big, 4 * MIB - 30000, &from, &off, &len));
+	assert_int_equal(len, PAGES_PAGE - 7);
+	assert_int_equal(off % PAGES_PAGE, 7);
+	assert_true(pages_next(&big, 4 * MIB - 30000, &from, &off, &len));
+	assert_int_equal(len, PAGES_PAGE);
+	pages_give(p, 4 * MIB - 30000, &big);
+	for (size_t i = 1; i < 128; i += 2)
+		pages_give(p, PAGES_PAGE, &at[i]);
+	assert_int_equal(used(p), 0);
+	pages_free(&p);
+}
+
+static void test_the_largest_value(void **state)
+{
+	(void)state;
+	struct pages *p = make(64 * MIB);
+	struct pages_place at = take(p, PAGES_MAX_VALUE);
+	assert_int_equal(pieces(&at, PAGES_MAX_VALUE), 1);
+	*pages_at(p, PAGES_MAX_VALUE - 1) = 'x';
+	pages_give(p, PAGES_MAX_VALUE, &at);
+	pages_free(&p);
+}
+
+struct held {
+	uint64_t size;
+	struct pages_place at;
+};
+
+/* Random takes and gives: what is used is what is taken, to the byte, and never more than there is. */
+static void test_a_long_random_life(void **state)
+{
+	(void)state;
+	struct pages *p = make(32 * MIB);
+	struct held held[300];
+	size_t n = 0, whole = 0;
+	unsigned rng = 7;
+	for (int i = 0; i < 200000; i++) {
+		rng = rng * 1103515245U + 12345U;
+		unsigned r = rng >> 8;
+		if (n == CGN_COUNT(held) || (n > 0 && r % 2 == 0)) {
+			size_t victim = r / 2 % n;
+			whole -= held[victim].size / PAGES_PAGE + (held[victim].size % PAGES_PAGE > 32768);
+			pages_give(p, held[victim].size, &held[victim].at);
+			held[victim] = held[--n];
+			continue;
+		}
+		uint64_t size = r % 7 == 0 ? r % (2 * MIB) : r % 100000;
+		bool fresh = false;
+		struct pages_place at;
+		if (!pages_take(p, size, &at, &fresh))
+			continue;
+		(void)pieces(&at, size);
+		held[n++] = (struct held){size, at};
+		whole += size / PAGES_PAGE + (size % PAGES_PAGE > 32768);
+		struct pages_stats st;
+		pages_stats(p, &st);
+		assert_true(st.used_bytes <= 32 * MIB);
+		assert_int_equal(st.used_bytes - st.cut_bytes, whole * PAGES_PAGE);
+	}
+	while (n > 0) {
+		n--;
+		pages_give(p, held[n].size, &held[n].at);
+	}
+	assert_int_equal(used(p), 0);
+	struct pages_place all = take(p, 32 * MIB);
+	assert_int_equal(pieces(&all, 32 * MIB), 1);
+	pages_give(p, 32 * MIB, &all);
+	pages_free(&p);
+}
+
+static int child_tries_to_write(int fd)
+{
+	char path[40];
+	(void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	int again = open(path, O_RDWR | O_CLOEXEC);
+	char *reads = mmap(NULL, PAGES_PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	if (reads == MAP_FAILED || reads[5] != 'v')
+		return 1;
+	if (mmap(NULL, PAGES_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED)
+		return 2;
+	if (again >= 0 && mmap(NULL, PAGES_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) != MAP_FAILED)
+		return 3;
+	if (mprotect(reads, PAGES_PAGE, PROT_READ | PROT_WRITE) == 0)
+		return 4;
+	if (pwrite(fd, "x", 1, 5) >= 0 || (again >= 0 && pwrite(again, "x", 1, 5) >= 0))
+		return 5;
+	if (ftruncate(again >= 0 ? again : fd, 0) == 0)
+		return 6;
+	return fcntl(fd, F_GET_SEALS) & F_SEAL_SEAL ? 0 : 7;
+}
+
+static void test_others_can_only_read(void **state)
+{
+	(void)state;
+	struct pages *p = make(MIB);
+	if (pages_fd(p) < 0)
+		skip(); /* before Linux 5.1 */
+	pages_at(p, 0)[5] = 'v';
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(child_tries_to_write(pages_fd(p)));
+	int status = 0;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	pages_at(p, 0)[5] = 'w'; /* we still can */
+	pages_free(&p);
+}
+
+static void test_sizes_that_make_no_sense(void **state)
+{
+	(void)state;
+	struct pages *p = NULL;
+	struct cgn_err err = {0};
+	assert_int_equal(pages_new(1000, &p, &err).code, CGN_INVALID);
+	assert_int_equal(pages_new(UINT64_MAX, &p, &err).code, CGN_INVALID);
+	assert_int_equal(pages_new((uint64_t)200 << 40, &p, &err).code, CGN_NO_MEMORY); /* more than an address space has */
+	assert_non_null(strstr(err.msg, "bytes of memory for values"));
+	assert_null(p);
+	pages_free(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_a_value_takes),
+		cmocka_unit_test(test_loss_is_bounded),
+		cmocka_unit_test(test_every_class_holds_what_it_says),
+		cmocka_unit_test(test_runs_are_whole_while_they_can),
+		cmocka_unit_test(test_holes_refuse_nothing),
+		cmocka_unit_test(test_the_largest_value),
+		cmocka_unit_test(test_a_long_random_life),
+		cmocka_unit_test(test_others_can_only_read),
+		cmocka_unit_test(test_sizes_that_make_no_sense),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -521,6 +521,71 @@ static void roles_are_kept_while_there_are_others(void **state)
 	world_fini(&w);
 }
 
+/* n0 is for prefill, n1 and n2 answer; all but n2 have a store. */
+static void two_legs(struct world *w, const struct view_node *nodes[NODES])
+{
+	world_init(w);
+	for (size_t i = 0; i < NODES; i++) {
+		char id[8];
+		(void)snprintf(id, sizeof id, "n%zu", i);
+		struct cluster_node *n = cluster_find(w->cluster, id);
+		Cognitora__V1__KvStore store = COGNITORA__V1__KV_STORE__INIT;
+		char at[] = "127.0.0.1:7091";
+		struct cluster_orders o;
+		Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
+		Cognitora__V1__Node told = *n->info;
+		store.quic_address = at;
+		told.role = i == 0 ? COGNITORA__V1__ROLE__ROLE_PREFILL : COGNITORA__V1__ROLE__ROLE_DECODE;
+		told.kv = i < 2 ? &store : NULL;
+		ev.seq = 2;
+		ev.node = &told;
+		cluster_watch_event(w->cluster, n, &ev, 0, &o);
+	}
+	cluster_view_unref(&w->view);
+	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
+	for (size_t i = 0; i < NODES; i++)
+		nodes[i] = &w->view->nodes[i];
+}
+
+static void a_prompt_alone_is_for_nodes_of_that_role(void **state)
+{
+	(void)state;
+	struct world w;
+	const struct view_node *nodes[NODES];
+	two_legs(&w, nodes);
+	struct choose_ask ask = ask_of(&w);
+	ask.prefill = true;
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.verdict, ROUTE_PICKED);
+	assert_int_equal(p.n, 1);
+	assert_int_equal(p.cands[0].slot, nodes[0]->slot);
+	ask.prefill = false;
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.n, 2);
+	assert_int_not_equal(p.cands[p.index].slot, nodes[0]->slot);
+	world_fini(&w);
+}
+
+static void what_lies_in_a_store_is_fetched_by_those_with_one(void **state)
+{
+	(void)state;
+	struct world w;
+	const struct view_node *nodes[NODES];
+	two_legs(&w, nodes);
+	struct choose_ask ask = ask_of(&w);
+	w.rules.policy = ROUTE_PREDICTED;
+	ask.stored = BLOCKS;
+	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	const struct route_cand *c = &p.cands[p.index];
+	assert_int_equal(p.n, 2);
+	assert_int_equal(c->slot, nodes[1]->slot);
+	assert_int_equal(c->held, BLOCKS);
+	assert_int_equal(c->by_tier[KV_REMOTE], BLOCKS);
+	assert_true(c->fetch_ms > 0 && c->uncached_tokens == 0);
+	assert_int_equal(p.cands[1 - p.index].held, 0); /* it would have to compute all of it */
+	world_fini(&w);
+}
+
 static void no_policy_picks_what_is_excluded_or_full(void **state)
 {
 	(void)state;
@@ -641,6 +706,8 @@ int main(void)
 		cmocka_unit_test(who_answers_at_once_teaches_no_prefill),
 		cmocka_unit_test(what_is_below_the_gpu_costs_less_than_computing_it),
 		cmocka_unit_test(roles_are_kept_while_there_are_others),
+		cmocka_unit_test(a_prompt_alone_is_for_nodes_of_that_role),
+		cmocka_unit_test(what_lies_in_a_store_is_fetched_by_those_with_one),
 		cmocka_unit_test(no_policy_picks_what_is_excluded_or_full),
 		cmocka_unit_test(a_hot_prefix_gets_further_holders),
 	};

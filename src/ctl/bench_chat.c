@@ -12,6 +12,7 @@
 #include "ctl/ctl.h"
 #include "ctl/origin.h"
 #include "ctl/played.h"
+#include "ctl/progress.h"
 #include "ctl/traces.h"
 #include "base/samples/samples.h"
 #include "io/disk/disk.h"
@@ -25,7 +26,7 @@ struct bench {
 	struct ctl_origin origin;
 	struct cgn_timer arrivals, progress;
 	char model[256], bearer[400], path[300];
-	bool stream, stopping, terminal, traced, ignore_eos;
+	bool stream, stopping, traced, ignore_eos;
 	struct played played; /* when |traced| */
 	double rate;
 	uint64_t rng, max_inflight, prompt_bytes, shared_bytes, max_tokens;
@@ -304,10 +305,7 @@ static void show_progress(struct cgn_timer *t)
 {
 	struct bench *b = CGN_CONTAINER(t, struct bench, progress);
 	double part = (double)(cgn_clock_now() - b->began) / (double)b->duration;
-	char bar[31] = {0};
-	for (size_t i = 0; i < 30; i++)
-		bar[i] = (double)i < part * 30 ? '#' : '.';
-	(void)fprintf(stderr, "\r\033[K[%s] %" PRIu64 " sent, %" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " open", bar, b->sent, b->done, b->failed, b->inflight);
+	ctl_progress("%s %" PRIu64 " sent, %" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " open", ctl_bar(part).text, b->sent, b->done, b->failed, b->inflight);
 	cgn_timer_set(t, 200 * CGN_MSEC);
 }
 
@@ -467,13 +465,12 @@ static void run(struct bench *b)
 	cgn_timer_init(&b->arrivals, b->loop, arrive);
 	cgn_timer_init(&b->progress, b->loop, show_progress);
 	cgn_timer_set(&b->arrivals, 0);
-	if (b->terminal)
+	if (ctl_progress_shown())
 		cgn_timer_set(&b->progress, 0);
 	cgn_loop_run(b->loop);
 	cgn_timer_cancel(&b->arrivals);
 	cgn_timer_cancel(&b->progress);
-	if (b->terminal)
-		(void)fputs("\r\033[K", stderr);
+	ctl_progress_end();
 }
 
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
@@ -496,7 +493,6 @@ CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	b->terminal = ctl_is_terminal(STDERR_FILENO);
 	cgn_rc rc = bench(a, b, err);
 	ctl_origin_close(&b->origin);
 	if (b->loop != NULL) {

@@ -15,6 +15,7 @@
 
 #include "ctl/ctl.h"
 #include "ctl/fleet.h"
+#include "ctl/progress.h"
 #include "ctl/traces.h"
 #include "base/samples/samples.h"
 #include "io/loop/loop.h"
@@ -38,7 +39,6 @@ struct bench {
 	uint64_t memberships, updates, rate, seed, max_bytes;
 	size_t n_cases;
 	cgn_nsec duration;
-	bool terminal;
 	struct result results[MAX_CASES];
 };
 
@@ -59,10 +59,9 @@ struct run {
 	atomic_bool stop;
 };
 
-static void progress(const struct bench *b, uint64_t nodes, const char *what, double part)
+static void progress(uint64_t nodes, const char *what, double part)
 {
-	if (b->terminal)
-		(void)fprintf(stderr, "\r\033[K%" PRIu64 " nodes: %s %3.0f %%", nodes, what, part * 100);
+	ctl_progress("%" PRIu64 " nodes: %s %3.0f %%", nodes, what, part * 100);
 }
 
 /* ---- updates ---- */
@@ -142,7 +141,7 @@ static CGN_RC measure_updates(struct run *x, struct cgn_err *err)
 		CGN_TRY(make_chunk(x, left < CHUNK ? (size_t)left : CHUNK, err));
 		apply_chunk(x, &took, &cpu);
 		note_bytes(x);
-		progress(x->b, x->result->nodes, "updates", (double)x->result->updates / (double)x->b->updates);
+		progress(x->result->nodes, "updates", (double)x->result->updates / (double)x->b->updates);
 	}
 	cgn_nsec began = cgn_clock_now(), cpu_began = cpu_now();
 	while (kvindex_tick(x->ix, 4096))
@@ -210,7 +209,7 @@ static void read_on(struct run *x)
 			atomic_store(&x->arrived, i + 1);
 		}
 		if (now - shown > 100 * CGN_MSEC) {
-			progress(x->b, x->result->nodes, "lookups", (double)i / (double)n);
+			progress(x->result->nodes, "lookups", (double)i / (double)n);
 			shown = now;
 		}
 		(void)nanosleep(&pause, NULL);
@@ -370,8 +369,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(trace != NULL ? ctl_trace_read(trace, 0, 0, &b->load, err) : workload_make(&made, &b->load, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_case(b, &b->results[i], err));
-	if (b->terminal)
-		(void)fputs("\r\033[K", stderr);
+	ctl_progress_end();
 	if (!a->json)
 		return report_table(b, err);
 	report_json(b, trace, &out);
@@ -383,7 +381,6 @@ CGN_RC ctl_bench_index(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	b->terminal = ctl_is_terminal(STDERR_FILENO);
 	cgn_rc rc = bench(a, b, err);
 	trace_fini(&b->load);
 	free(b);

@@ -15,6 +15,7 @@
 #include "base/samples/samples.h"
 #include "ctl/ctl.h"
 #include "ctl/pick_world.h"
+#include "ctl/progress.h"
 #include "io/loop/loop.h"
 #include "policy/explain/explain.h"
 #include "policy/routing/document.h"
@@ -43,7 +44,6 @@ struct bench {
 	enum route_policy policy;
 	size_t n_cases;
 	cgn_nsec duration;
-	bool terminal;
 	struct result results[MAX_CASES];
 };
 
@@ -78,8 +78,8 @@ static uint64_t rng_next(uint64_t *s)
 
 static void progress(const struct run *x, const char *what, size_t i)
 {
-	if (x->b->terminal && i % 256 == 0)
-		(void)fprintf(stderr, "\r\033[K%" PRIu64 " nodes: %s %3.0f %%", x->result->nodes, what, 100.0 * (double)i / (double)x->n);
+	if (i % 256 == 0)
+		ctl_progress("%" PRIu64 " nodes: %s %3.0f %%", x->result->nodes, what, 100.0 * (double)i / (double)x->n);
 }
 
 /* ---- the other thread ---- */
@@ -394,8 +394,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(ctl_flag_duration(a, "--duration", &b->duration, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_case(b, &b->results[i], err));
-	if (b->terminal)
-		(void)fputs("\r\033[K", stderr);
+	ctl_progress_end();
 	if (!a->json)
 		return report_table(b, err);
 	report_json(b, &out);
@@ -407,7 +406,6 @@ CGN_RC ctl_bench_pick(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	b->terminal = ctl_is_terminal(STDERR_FILENO);
 	cgn_rc rc = bench(a, b, err);
 	for (size_t i = 0; i < b->n_cases; i++)
 		for (size_t g = 0; g < GROUPS; g++)

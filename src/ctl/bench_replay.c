@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "ctl/plot.h"
+#include "ctl/progress.h"
 #include "ctl/traces.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
@@ -35,16 +36,12 @@ struct bench {
 	struct trace_found found[MAX_CACHES], ideal;
 	size_t n_caches;
 	const char *showing; /* policy, for the progress bar */
-	bool terminal;
 };
 
 static void progress(void *user, double part)
 {
 	const struct bench *b = user;
-	char bar[31] = {0};
-	for (size_t i = 0; i < 30; i++)
-		bar[i] = (double)i < part * 30 ? '#' : '.';
-	(void)fprintf(stderr, "\r\033[K[%s] %3.0f %% %s", bar, part * 100, b->showing);
+	ctl_progress("%s %3.0f %% %s", ctl_bar(part).text, part * 100, b->showing);
 }
 
 static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
@@ -53,7 +50,7 @@ static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
 	cgn_nsec began = cgn_clock_now();
 	b->showing = o->policy;
 	cfg.rules = &o->rules;
-	cfg.progress = b->terminal ? progress : NULL;
+	cfg.progress = ctl_progress_shown() ? progress : NULL;
 	cfg.user = b;
 	CGN_TRY(replay_run(&b->trace, &cfg, &o->result, err));
 	o->wall_s = (double)(cgn_clock_now() - began) / 1e9;
@@ -307,8 +304,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(read_trace(a, b, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_one(b, &b->cases[i], err));
-	if (b->terminal)
-		(void)fputs("\r\033[K", stderr);
+	ctl_progress_end();
 	if (ctl_flag(a, "--plot") != NULL)
 		CGN_TRY(draw(b, ctl_flag(a, "--plot"), err));
 	if (!a->json)
@@ -322,7 +318,6 @@ CGN_RC ctl_bench_replay(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	b->terminal = ctl_is_terminal(STDERR_FILENO);
 	cgn_rc rc = bench(a, b, err);
 	for (size_t i = 0; i < b->n_cases; i++)
 		replay_result_fini(&b->cases[i].result);

@@ -6,6 +6,7 @@
 
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
+#include "ctl/progress.h"
 #include "policy/kvindex/tier.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
@@ -269,7 +270,6 @@ CGN_RC ctl_cluster_uncordon(const struct ctl_args *a, struct cgn_err *err)
 
 struct drain_view {
 	const char *node;
-	bool terminal;
 	uint32_t last;
 };
 
@@ -279,9 +279,8 @@ static void show_drain(void *user, const uint8_t *p, size_t n)
 	Cognitora__V1__DrainProgress *progress = cognitora__v1__drain_progress__unpack(NULL, n, p);
 	if (progress == NULL)
 		return;
-	if (v->terminal)
-		(void)fprintf(stderr, "\r\033[K%s: %u in flight", v->node, progress->inflight);
-	else if (progress->inflight != v->last)
+	ctl_progress("%s: %u in flight", v->node, progress->inflight);
+	if (!ctl_progress_shown() && progress->inflight != v->last)
 		(void)fprintf(stderr, "%s: %u in flight\n", v->node, progress->inflight);
 	v->last = progress->inflight;
 	cognitora__v1__drain_progress__free_unpacked(progress, NULL);
@@ -296,12 +295,11 @@ CGN_RC ctl_cluster_drain(const struct ctl_args *a, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID, "a node's name has at most %zu bytes", sizeof node - 1);
 	Cognitora__V1__CordonRequest rq = COGNITORA__V1__CORDON_REQUEST__INIT;
 	rq.node_id = node;
-	struct drain_view view = {.node = node, .terminal = ctl_is_terminal(STDERR_FILENO), .last = UINT32_MAX};
+	struct drain_view view = {.node = node, .last = UINT32_MAX};
 	CGN_TRY(timeout_of(a, 0, &timeout, err));
 	CGN_TRY(ctl_client_open(a, &c, err));
 	cgn_rc rc = ctl_client_call(c, "Drain", &rq.base, timeout, show_drain, &view, err);
-	if (view.terminal)
-		(void)fputs("\r\033[K", stderr);
+	ctl_progress_end();
 	CGN_TRY(rc);
 	struct cgn_buf out = {0};
 	cgn_buf_fmt(&out, a->json ? "{\"node\":\"%s\",\"state\":\"drained\"}\n" : "%s drained: nothing is in flight there, and it is cordoned\n", node);

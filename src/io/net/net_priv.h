@@ -1,26 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net, inside: addresses, the watched socket, the write queue, a connection's fields. */
 #pragma once
-#include <netdb.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include "base/core/buf.h"
+#include "io/net/addr.h"
 #include "io/net/net.h"
-
-/* ---- addr.c: texts to addresses ---- */
-struct net_addr {
-	bool local;       /* a Unix socket */
-	char host[254];   /* "" = any */
-	char port[6];
-	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
-};
-CGN_RC net_addr_parse(const char *text, struct net_addr *out, struct cgn_err *err);
-void net_addr_unix(const struct net_addr *a, struct sockaddr_un *out);
-/* Resolve; |numeric| never blocks. EAI_* code, as getaddrinfo. */
-int net_addr_resolve(const struct net_addr *a, bool numeric, bool passive, struct addrinfo **out);
-/* "127.0.0.1:4711", "[::1]:80", "unix"; always terminated. */
-void net_addr_text(const struct sockaddr *sa, char *out, size_t cap);
 
 /* ---- wire.c: a descriptor and its poll handle. Allocated apart from its owner, because libuv keeps a closed handle for one more turn. */
 struct net_wire;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <gnutls/crypto.h>
 #include <gnutls/x509.h>
 
 #include "io/disk/disk.h"
@@ -19,6 +20,10 @@ static const char priorities[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
 	"+CHACHA20-POLY1305:%SERVER_PRECEDENCE";
 
+/* RFC 9001 has no use for TLS 1.2, nor for the record layer's disguise. */
+static const char quic_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
+				      "%DISABLE_TLS13_COMPAT_MODE";
+
 struct tls_ctx {
 	uint32_t tag;
 	atomic_uint refs;
@@ -27,7 +32,7 @@ struct tls_ctx {
 	char *alpn_text[ALPN_MOST];
 	gnutls_datum_t alpn[ALPN_MOST];
 	unsigned n_alpn;
-	gnutls_priority_t priority;
+	gnutls_priority_t priority, quic_priority;
 	/* Taken for a few instructions once per session and once per reload; a bare atomic pointer could not be referenced safely. */
 	pthread_mutex_t lock;
 	struct tls_identity *identity;
@@ -46,6 +51,7 @@ void tls_identity_unref(struct tls_identity **take)
 	if (id->ticket_key.data != NULL)
 		gnutls_memset(id->ticket_key.data, 0, id->ticket_key.size);
 	gnutls_free(id->ticket_key.data);
+	gnutls_memset(id->seed, 0, sizeof id->seed);
 	free(id);
 }
 
@@ -107,6 +113,8 @@ static CGN_RC load_key(const struct tls_ctx *c, struct tls_identity *id, struct 
 			err, TLS, "%s: the key is encrypted; give one without a passphrase", c->key_file);
 	if (rc < 0)
 		return CGN_FAIL(err, TLS, "%s: no usable PEM key: %s", c->key_file, gnutls_strerror(rc));
+	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, key.data, key.size, id->seed) < 0)
+		return CGN_FAIL(err, TLS, "this GnuTLS lacks SHA-256");
 	return CGN_OK;
 }
 
@@ -181,6 +189,8 @@ static CGN_RC fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct cgn_err 
 		!copy_path(cfg->key_file, &c->key_file) || !copy_alpn(c, cfg->alpn))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS context");
 	int rc = gnutls_priority_init(&c->priority, priorities, NULL);
+	if (rc == 0)
+		rc = gnutls_priority_init(&c->quic_priority, quic_priorities, NULL);
 	if (rc < 0)
 		return CGN_FAIL(err, TLS, "this GnuTLS lacks the ciphers we need: %s", gnutls_strerror(rc));
 	return identity_load(c, &c->identity, err);
@@ -232,6 +242,8 @@ void tls_ctx_free(struct tls_ctx **take)
 	tls_identity_unref(&c->identity);
 	if (c->priority != NULL)
 		gnutls_priority_deinit(c->priority);
+	if (c->quic_priority != NULL)
+		gnutls_priority_deinit(c->quic_priority);
 	for (unsigned i = 0; i < c->n_alpn; i++)
 		free(c->alpn_text[i]);
 	free(c->ca_file);
@@ -261,6 +273,16 @@ bool tls_ctx_mutual(const struct tls_ctx *c)
 gnutls_priority_t tls_ctx_priority(const struct tls_ctx *c)
 {
 	return c->priority;
+}
+
+gnutls_priority_t tls_ctx_quic_priority(const struct tls_ctx *c)
+{
+	return c->quic_priority;
+}
+
+bool tls_ctx_proves_both(const struct tls_ctx *c)
+{
+	return c->ca_file != NULL && c->cert_file != NULL;
 }
 
 const gnutls_datum_t *tls_ctx_alpn(const struct tls_ctx *c, unsigned *n)

@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <arpa/inet.h>
-#include <gnutls/x509.h>
-
 #include "tls_priv.h"
 
 #define TLS_SESSION_TAG 0x715e5510U
@@ -57,32 +54,6 @@ static ssize_t push(gnutls_transport_ptr_t arg, const void *p, size_t n)
 
 /* ---- making ---- */
 
-static bool is_ip(const char *name)
-{
-	struct in6_addr any;
-	return inet_pton(AF_INET, name, &any) == 1 || inet_pton(AF_INET6, name, &any) == 1;
-}
-
-/* Whom we expect on the other side; verified by GnuTLS within the handshake. */
-static void set_expectation(struct tls_session *s, const struct tls_ctx *c)
-{
-	static char client[] = GNUTLS_KP_TLS_WWW_CLIENT, server[] = GNUTLS_KP_TLS_WWW_SERVER;
-	bool server_side = tls_ctx_server(c);
-	unsigned n = 0;
-	s->expect[n++] = (gnutls_typed_vdata_st){
-		GNUTLS_DT_KEY_PURPOSE_OID, (unsigned char *)(server_side ? client : server), 0};
-	if (s->server_name != NULL)
-		s->expect[n++] =
-			(gnutls_typed_vdata_st){GNUTLS_DT_DNS_HOSTNAME, (unsigned char *)s->server_name, 0};
-	if (!server_side || tls_ctx_mutual(c))
-		gnutls_session_set_verify_cert2(s->gnutls, s->expect, n, 0);
-	if (tls_ctx_mutual(c)) {
-		gnutls_certificate_server_set_request(s->gnutls, GNUTLS_CERT_REQUIRE);
-		/* Do not list our authorities: a client with another one's certificate would send none, and hear the wrong reason. */
-		gnutls_certificate_send_x509_rdn_sequence(s->gnutls, 1);
-	}
-}
-
 static int configure(struct tls_session *s, const struct tls_ctx *c)
 {
 	unsigned n_alpn = 0;
@@ -100,9 +71,8 @@ static int configure(struct tls_session *s, const struct tls_ctx *c)
 			s->gnutls, alpn, n_alpn, tls_ctx_server(c) ? GNUTLS_ALPN_SERVER_PRECEDENCE : 0);
 	if (rc == 0 && s->identity->ticket_key.data != NULL)
 		rc = gnutls_session_ticket_enable_server(s->gnutls, &s->identity->ticket_key);
-	if (rc == 0 && s->server_name != NULL && !is_ip(s->server_name))
-		rc = gnutls_server_name_set(
-			s->gnutls, GNUTLS_NAME_DNS, s->server_name, strlen(s->server_name));
+	if (rc == 0 && s->server_name != NULL)
+		rc = tls_peer_ask_for(s->gnutls, s->server_name);
 	return rc;
 }
 
@@ -122,7 +92,10 @@ static CGN_RC fill(struct tls_session *s, struct tls_ctx *c, const char *server_
 		rc = configure(s, c);
 	if (rc != 0)
 		return CGN_FAIL(err, TLS, "cannot set up TLS: %s", gnutls_strerror(rc));
-	set_expectation(s, c);
+	if (!tls_ctx_server(c) || tls_ctx_mutual(c))
+		tls_peer_expect(s->gnutls, tls_ctx_server(c), s->server_name, s->expect);
+	if (tls_ctx_mutual(c))
+		tls_peer_require(s->gnutls);
 	return CGN_OK;
 }
 
@@ -166,31 +139,6 @@ void tls_session_free(struct tls_session **take)
 
 /* ---- handshake ---- */
 
-/* CN, or the first DNS name, of the peer's leaf. */
-static void leaf_name(gnutls_x509_crt_t crt, char *out, size_t cap)
-{
-	size_t n = cap;
-	if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n) == 0 &&
-		out[0] != '\0')
-		return;
-	n = cap;
-	if (gnutls_x509_crt_get_subject_alt_name(crt, 0, out, &n, NULL) != GNUTLS_SAN_DNSNAME || n >= cap)
-		n = 0;
-	out[n] = '\0';
-}
-
-static void note_peer_name(struct tls_session *s)
-{
-	unsigned n = 0;
-	gnutls_x509_crt_t crt;
-	const gnutls_datum_t *chain = gnutls_certificate_get_peers(s->gnutls, &n);
-	if (chain == NULL || n == 0 || gnutls_x509_crt_init(&crt) != 0)
-		return;
-	if (gnutls_x509_crt_import(crt, &chain[0], GNUTLS_X509_FMT_DER) == 0)
-		leaf_name(crt, s->peer_name, sizeof s->peer_name);
-	gnutls_x509_crt_deinit(crt);
-}
-
 static void note_alpn(struct tls_session *s)
 {
 	gnutls_datum_t chosen;
@@ -202,18 +150,9 @@ static void note_alpn(struct tls_session *s)
 /* A fatal result as a sentence; tells the peer too, where the protocol has an alert for it. */
 static CGN_RC explain(struct tls_session *s, int rc, struct cgn_err *err)
 {
-	const char *who = s->server_name != NULL ? s->server_name : "the client";
-	if (rc == GNUTLS_E_FATAL_ALERT_RECEIVED)
-		return CGN_FAIL(err, TLS, "TLS with %s: the peer refused with the alert \"%s\"", who,
-			gnutls_alert_get_name(gnutls_alert_get(s->gnutls)));
-	(void)gnutls_alert_send_appropriate(s->gnutls, rc);
-	if (rc == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR)
-		return CGN_FAIL(err, TLS, "TLS with %s: the peer's certificate is refused: %s", who,
-			tls_verdict_text(gnutls_session_get_verify_cert_status(s->gnutls)));
-	if (rc == GNUTLS_E_NO_CERTIFICATE_FOUND || rc == GNUTLS_E_CERTIFICATE_REQUIRED)
-		return CGN_FAIL(
-			err, TLS, "TLS with %s: the peer gave no certificate, and one is required", who);
-	return CGN_FAIL(err, TLS, "TLS with %s: %s", who, gnutls_strerror(rc));
+	if (rc != GNUTLS_E_FATAL_ALERT_RECEIVED)
+		(void)gnutls_alert_send_appropriate(s->gnutls, rc);
+	return tls_peer_refusal(s->gnutls, s->server_name, rc, err);
 }
 
 static CGN_RC shake(struct tls_session *s, struct cgn_err *err)
@@ -228,7 +167,7 @@ static CGN_RC shake(struct tls_session *s, struct cgn_err *err)
 		return explain(s, rc, err);
 	s->ready = true;
 	note_alpn(s);
-	note_peer_name(s);
+	tls_peer_note_name(s->gnutls, s->peer_name, sizeof s->peer_name);
 	return CGN_OK;
 }
 

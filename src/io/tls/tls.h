@@ -46,3 +46,18 @@ bool tls_ready(const struct tls_session *s);
 struct cgn_str tls_alpn(const struct tls_session *s);
 /* Common name (or first DNS SAN) of the verified peer certificate; empty when none. */
 struct cgn_str tls_peer_name(const struct tls_session *s);
+
+/* Guests: sessions of GnuTLS for QUIC, which carries handshake messages itself. TLS 1.3 alone, certificates on both sides, no tickets.
+ * Whether the context is a server's does not matter; CGN_TLS when it lacks a certificate or a CA file. |alpn| is the one protocol that
+ * both must speak. |server_name|: the name to verify; NULL: we are the server, and the peer needs a client's certificate. */
+struct tls_guest;
+struct gnutls_session_int;
+CGN_RC tls_guest_new(struct tls_ctx *c, const char *alpn, const char *server_name, struct tls_guest **out, struct cgn_err *err);
+void tls_guest_free(struct tls_guest **take);
+struct gnutls_session_int *tls_guest_gnutls(struct tls_guest *g);
+CGN_RC tls_guest_shaken(struct tls_guest *g, struct cgn_err *err); /* GnuTLS is content: is the protocol agreed on? Notes the name */
+cgn_rc tls_guest_refusal(struct tls_guest *g, int gnutls_error, struct cgn_err *err); /* a sentence for a fatal error; CGN_TLS */
+struct cgn_str tls_guest_peer_name(const struct tls_guest *g);
+
+/* 32 secret bytes that follow from the private key and |label|: the same after a restart. False without a key. */
+bool tls_ctx_secret(struct tls_ctx *c, const char *label, uint8_t out[32]);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* guest: a GnuTLS session with a context's identity, for QUIC, which carries the handshake's messages itself. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <gnutls/crypto.h>
+
+#include "tls_priv.h"
+
+#define TLS_GUEST_TAG 0x71569e57U
+
+struct tls_guest {
+	uint32_t tag;
+	gnutls_session_t gnutls;
+	struct tls_identity *identity;
+	char *server_name; /* NULL: we are the server */
+	gnutls_typed_vdata_st expect[2];
+	char alpn[32], peer_name[128];
+};
+
+static int configure(struct tls_guest *g, const struct tls_ctx *c)
+{
+	gnutls_datum_t alpn = {(unsigned char *)g->alpn, (unsigned)strlen(g->alpn)};
+	gnutls_handshake_set_timeout(g->gnutls, GNUTLS_INDEFINITE_TIMEOUT);
+	int rc = gnutls_priority_set(g->gnutls, tls_ctx_quic_priority(c));
+	if (rc == 0)
+		rc = gnutls_credentials_set(g->gnutls, GNUTLS_CRD_CERTIFICATE, g->identity->cred);
+	if (rc == 0)
+		rc = gnutls_alpn_set_protocols(g->gnutls, &alpn, 1, GNUTLS_ALPN_MANDATORY);
+	if (rc == 0 && g->server_name != NULL)
+		rc = tls_peer_ask_for(g->gnutls, g->server_name);
+	return rc;
+}
+
+static CGN_RC fill(struct tls_guest *g, struct tls_ctx *c, const char *alpn, const char *server_name,
+	struct cgn_err *err)
+{
+	g->identity = tls_identity_of(c);
+	if (!cgn_str_copyz(g->alpn, sizeof g->alpn, cgn_str_of(alpn)))
+		return CGN_FAIL(err, INVALID, "the protocol's name \"%s\" is too long", alpn);
+	if (server_name != NULL && (g->server_name = cgn_str_dupz(cgn_str_of(server_name))) == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
+	unsigned flags = (server_name == NULL ? GNUTLS_SERVER : GNUTLS_CLIENT) | GNUTLS_NO_TICKETS |
+			 GNUTLS_NO_SIGNAL | GNUTLS_NONBLOCK;
+	int rc = gnutls_init(&g->gnutls, flags);
+	if (rc == 0)
+		rc = configure(g, c);
+	if (rc != 0)
+		return CGN_FAIL(err, TLS, "cannot set up TLS: %s", gnutls_strerror(rc));
+	tls_peer_expect(g->gnutls, server_name == NULL, g->server_name, g->expect);
+	if (server_name == NULL)
+		tls_peer_require(g->gnutls);
+	return CGN_OK;
+}
+
+CGN_RC tls_guest_new(struct tls_ctx *c, const char *alpn, const char *server_name, struct tls_guest **out,
+	struct cgn_err *err)
+{
+	if (!tls_ctx_proves_both(c))
+		return CGN_FAIL(err, TLS, "mutual TLS needs a CA file, a certificate and its key");
+	CGN_ON_EXIT(tls_guest_free) struct tls_guest *g = calloc(1, sizeof(*g));
+	if (g == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
+	g->tag = TLS_GUEST_TAG;
+	CGN_TRY(fill(g, c, alpn, server_name, err));
+	*out = g;
+	g = NULL;
+	return CGN_OK;
+}
+
+void tls_guest_free(struct tls_guest **take)
+{
+	struct tls_guest *g = *take;
+	*take = NULL;
+	if (g == NULL)
+		return;
+	CGN_LIVE(g, TLS_GUEST_TAG);
+	if (g->gnutls != NULL)
+		gnutls_deinit(g->gnutls);
+	tls_identity_unref(&g->identity);
+	free(g->server_name);
+	g->tag = 0;
+	free(g);
+}
+
+struct gnutls_session_int *tls_guest_gnutls(struct tls_guest *g)
+{
+	CGN_LIVE(g, TLS_GUEST_TAG);
+	return g->gnutls;
+}
+
+CGN_RC tls_guest_shaken(struct tls_guest *g, struct cgn_err *err)
+{
+	gnutls_datum_t chosen;
+	CGN_LIVE(g, TLS_GUEST_TAG);
+	/* A peer that names no protocol at all slips through GnuTLS's own check. */
+	if (gnutls_alpn_get_selected_protocol(g->gnutls, &chosen) != 0 ||
+		!cgn_str_is((struct cgn_str){(const char *)chosen.data, chosen.size}, g->alpn))
+		return CGN_FAIL(err, TLS, "TLS with %s: the peer does not speak %s",
+			g->server_name != NULL ? g->server_name : "the client", g->alpn);
+	tls_peer_note_name(g->gnutls, g->peer_name, sizeof g->peer_name);
+	return CGN_OK;
+}
+
+cgn_rc tls_guest_refusal(struct tls_guest *g, int gnutls_error, struct cgn_err *err)
+{
+	CGN_LIVE(g, TLS_GUEST_TAG);
+	if (gnutls_error == GNUTLS_E_NO_APPLICATION_PROTOCOL)
+		return CGN_FAIL(err, TLS, "TLS with %s: the peer does not speak %s",
+			g->server_name != NULL ? g->server_name : "the client", g->alpn);
+	return tls_peer_refusal(g->gnutls, g->server_name, gnutls_error, err);
+}
+
+struct cgn_str tls_guest_peer_name(const struct tls_guest *g)
+{
+	CGN_LIVE(g, TLS_GUEST_TAG);
+	return cgn_str_of(g->peer_name);
+}
+
+bool tls_ctx_secret(struct tls_ctx *c, const char *label, uint8_t out[32])
+{
+	CGN_ON_EXIT(tls_identity_unref) struct tls_identity *id = tls_identity_of(c);
+	return id->expiry != 0 && gnutls_hmac_fast(GNUTLS_MAC_SHA256, id->seed, sizeof id->seed, label,
+					  strlen(label), out) == 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peer: whom we expect on the other side, who it is, and why it was refused; the same for TCP's sessions and QUIC's. */
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <gnutls/x509.h>
+
+#include "tls_priv.h"
+
+void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_typed_vdata_st expect[2])
+{
+	static char client_use[] = GNUTLS_KP_TLS_WWW_CLIENT, server_use[] = GNUTLS_KP_TLS_WWW_SERVER;
+	unsigned n = 0;
+	expect[n++] = (gnutls_typed_vdata_st){
+		GNUTLS_DT_KEY_PURPOSE_OID, (unsigned char *)(server ? client_use : server_use), 0};
+	if (name != NULL) {
+		expect[n] = (gnutls_typed_vdata_st){.type = GNUTLS_DT_DNS_HOSTNAME};
+		memcpy(&expect[n++].data, &name, sizeof name); /* GnuTLS only reads it */
+	}
+	gnutls_session_set_verify_cert2(s, expect, n, 0);
+}
+
+void tls_peer_require(gnutls_session_t s)
+{
+	gnutls_certificate_server_set_request(s, GNUTLS_CERT_REQUIRE);
+	/* Do not list our authorities: a client with another one's certificate would send none, and hear the wrong reason. */
+	gnutls_certificate_send_x509_rdn_sequence(s, 1);
+}
+
+static bool is_ip(const char *name)
+{
+	struct in6_addr any;
+	return inet_pton(AF_INET, name, &any) == 1 || inet_pton(AF_INET6, name, &any) == 1;
+}
+
+int tls_peer_ask_for(gnutls_session_t s, const char *name)
+{
+	return is_ip(name) ? 0 : gnutls_server_name_set(s, GNUTLS_NAME_DNS, name, strlen(name));
+}
+
+/* CN, or the first DNS name, of the peer's leaf. */
+static void leaf_name(gnutls_x509_crt_t crt, char *out, size_t cap)
+{
+	size_t n = cap;
+	if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n) == 0 &&
+		out[0] != '\0')
+		return;
+	n = cap;
+	if (gnutls_x509_crt_get_subject_alt_name(crt, 0, out, &n, NULL) != GNUTLS_SAN_DNSNAME || n >= cap)
+		n = 0;
+	out[n] = '\0';
+}
+
+void tls_peer_note_name(gnutls_session_t s, char *out, size_t cap)
+{
+	unsigned n = 0;
+	gnutls_x509_crt_t crt;
+	const gnutls_datum_t *chain = gnutls_certificate_get_peers(s, &n);
+	if (chain == NULL || n == 0 || gnutls_x509_crt_init(&crt) != 0)
+		return;
+	if (gnutls_x509_crt_import(crt, &chain[0], GNUTLS_X509_FMT_DER) == 0)
+		leaf_name(crt, out, cap);
+	gnutls_x509_crt_deinit(crt);
+}
+
+cgn_rc tls_peer_refusal(gnutls_session_t s, const char *server_name, int rc, struct cgn_err *err)
+{
+	const char *who = server_name != NULL ? server_name : "the client";
+	if (rc == GNUTLS_E_FATAL_ALERT_RECEIVED)
+		return CGN_FAIL(err, TLS, "TLS with %s: the peer refused with the alert \"%s\"", who,
+			gnutls_alert_get_name(gnutls_alert_get(s)));
+	if (rc == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR)
+		return CGN_FAIL(err, TLS, "TLS with %s: the peer's certificate is refused: %s", who,
+			tls_verdict_text(gnutls_session_get_verify_cert_status(s)));
+	if (rc == GNUTLS_E_NO_CERTIFICATE_FOUND || rc == GNUTLS_E_CERTIFICATE_REQUIRED)
+		return CGN_FAIL(
+			err, TLS, "TLS with %s: the peer gave no certificate, and one is required", who);
+	return CGN_FAIL(err, TLS, "TLS with %s: %s", who, gnutls_strerror(rc));
+}

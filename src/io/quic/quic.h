@@ -68,10 +68,12 @@ struct quic_stats {
 	uint64_t packets_in, packets_out, bytes_in, bytes_out; /* UDP datagrams and their payload */
 	uint64_t sends, receives;   /* system calls: one moves many datagrams */
 	uint64_t packets_junk;      /* datagrams that belong to nobody or can't be read */
-	uint64_t lost;              /* packets that ngtcp2 declared lost */
+	uint64_t lost;              /* packets with bytes of streams that were sent again, counted when a stream ends */
 	bool gso, gro;              /* does the kernel split and join datagrams for us */
 };
 struct quic_stats quic_endpoint_stats(const struct quic_endpoint *ep);
+/* Why the last handshake failed that a peer began or we did; code CGN_FINE: none has. */
+void quic_endpoint_refusal(const struct quic_endpoint *ep, struct cgn_err *out);
 
 /* ---- connections ---- */
 

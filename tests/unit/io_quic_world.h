@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Certificates, two endpoints on a loop, and flows: streams on which the dialler sends so many bytes and wants so many back. */
+#pragma once
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/disk/disk.h"
+#include "io/quic/quic.h"
+#include "loop_until.h"
+#include "policy/pki/pki.h"
+
+#define DAY  ((int64_t)86400)
+#define ALPN "test/1"
+
+static char folder[64];
+static struct tls_ctx *node_tls, *second_tls, *stranger_tls;
+
+static inline const char *in_folder(const char *name)
+{
+	static char paths[4][128];
+	static unsigned turn;
+	char *out = paths[turn++ % 4];
+	(void)snprintf(out, sizeof paths[0], "%s/%s", folder, name);
+	return out;
+}
+
+static inline void put_file(const char *name, struct cgn_buf *b)
+{
+	assert_true(cgn_ok(disk_write_file_atomic(in_folder(name), cgn_buf_view(b), 0600, NULL)));
+}
+
+static inline void put_leaf(const struct pki_pair *ca, const char *cn, const char *name, struct pki_validity when)
+{
+	static const char *const names[] = {"node.example", "127.0.0.1", NULL};
+	struct pki_pair leaf = {0};
+	char file[32];
+	assert_true(cgn_ok(pki_make_leaf(ca, cn, names, when, &leaf, NULL)));
+	(void)snprintf(file, sizeof file, "%s.crt", name);
+	put_file(file, &leaf.cert);
+	(void)snprintf(file, sizeof file, "%s.key", name);
+	put_file(file, &leaf.key);
+	pki_pair_fini(&leaf);
+}
+
+static inline struct tls_ctx *ctx_of(const char *ca, const char *name)
+{
+	char ca_path[128], crt[128], key[128];
+	struct tls_ctx *c = NULL;
+	struct cgn_err err = {0};
+	(void)snprintf(ca_path, sizeof ca_path, "%s/%s", folder, ca);
+	(void)snprintf(crt, sizeof crt, "%s/%s.crt", folder, name);
+	(void)snprintf(key, sizeof key, "%s/%s.key", folder, name);
+	struct tls_cfg cfg = {.server = true, .ca_file = ca_path, .cert_file = crt, .key_file = key, .require_peer_cert = true};
+	if (!cgn_ok(tls_ctx_new(&cfg, &c, &err)))
+		fail_msg("%s", err.msg);
+	return c;
+}
+
+static struct pki_pair our_ca, other_ca;
+
+static int make_tls(void **state)
+{
+	(void)state;
+	int64_t now = time(NULL);
+	struct pki_validity when = {now - DAY, now + DAY};
+	(void)snprintf(folder, sizeof folder, "/tmp/cgn-quic-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	assert_true(cgn_ok(pki_make_ca("ca", when, &our_ca, NULL)));
+	assert_true(cgn_ok(pki_make_ca("other", when, &other_ca, NULL)));
+	put_file("ca", &our_ca.cert);
+	put_file("other", &other_ca.cert);
+	put_leaf(&our_ca, "node-1", "node", when);
+	put_leaf(&our_ca, "node-2", "second", when);
+	put_leaf(&other_ca, "stranger", "stranger", when);
+	node_tls = ctx_of("ca", "node");
+	second_tls = ctx_of("ca", "second");
+	stranger_tls = ctx_of("ca", "stranger"); /* trusts us, but we don't trust it */
+	return 0;
+}
+
+static int drop_tls(void **state)
+{
+	(void)state;
+	char cmd[96];
+	tls_ctx_free(&node_tls);
+	tls_ctx_free(&second_tls);
+	tls_ctx_free(&stranger_tls);
+	pki_pair_fini(&our_ca);
+	pki_pair_fini(&other_ca);
+	(void)snprintf(cmd, sizeof cmd, "rm -rf %s", folder);
+	return system(cmd);
+}
+
+/* ---- flows ---- */
+
+static inline uint8_t pattern(uint64_t seed, size_t i)
+{
+	return (uint8_t)(seed * 7 + i * 31 + i / 251 + i / 65521);
+}
+
+struct flow {
+	struct world *w;
+	struct quic_stream *s;
+	uint64_t seed;
+	size_t got, want;      /* of what comes */
+	size_t up, down;
+	uint8_t head[24];      /* seed, up, down: what the dialler sends first */
+	uint8_t *data;         /* what we send; ours until it is released */
+	bool server, fin, closed, paused, stalled;
+	unsigned releases, drains;
+	uint64_t code;
+	struct cgn_err why;
+	struct flow *next;
+};
+
+struct side {
+	struct quic_endpoint *ep;
+	struct quic_conn *c;
+	unsigned opens, streams, rooms, closes;
+	struct cgn_err why;
+	uint64_t peer_code;
+};
+
+struct world {
+	struct cgn_loop *l;
+	struct side server, client;
+	struct flow *flows; /* of both sides */
+	unsigned n_flows, served, closed, lent; /* made by the dialler; made by the other side; ended; buffers that are lent */
+	uint64_t bytes;
+	char addr[64];
+	bool pause_server;
+};
+
+static void flow_released(void *arg)
+{
+	struct flow *f = arg;
+	f->releases++;
+	f->w->lent--;
+	free(f->data);
+	f->data = NULL;
+}
+
+static inline void flow_send(struct flow *f, const uint8_t *head, size_t head_n, size_t n)
+{
+	struct iovec iov[3];
+	if (head_n > 0) {
+		memcpy(&iov[0].iov_base, &head, sizeof head);
+		iov[0].iov_len = head_n;
+		quic_send(f->s, iov, 1, false, NULL, NULL);
+	}
+	f->data = malloc(n + 1);
+	assert_non_null(f->data);
+	for (size_t i = 0; i < n; i++)
+		f->data[i] = pattern(f->seed, i);
+	iov[0] = (struct iovec){f->data, n / 3};
+	iov[1] = (struct iovec){f->data + n / 3, 0};
+	iov[2] = (struct iovec){f->data + n / 3, n - n / 3};
+	f->w->lent++;
+	quic_send(f->s, iov, 3, true, flow_released, f);
+	assert_int_equal(f->releases, 0); /* never inline */
+}
+
+static inline void flow_take(struct flow *f, const uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (p[i] != pattern(f->seed, f->got + i))
+			fail_msg("byte %zu of flow %llu is wrong", f->got + i, (unsigned long long)f->seed);
+	f->got += n;
+	f->w->bytes += n;
+}
+
+static void flow_data(struct quic_stream *s, void *user, const uint8_t *p, size_t n, bool fin)
+{
+	struct flow *f = user;
+	assert_ptr_equal(s, f->s);
+	assert_false(f->fin || f->closed || f->paused);
+	size_t head = f->server && f->want < sizeof f->head ? sizeof f->head - f->want : 0;
+	if (head > 0) { /* |want| counts the head's bytes first */
+		size_t k = n < head ? n : head;
+		memcpy(f->head + f->want, p, k);
+		f->want += k;
+		p += k;
+		n -= k;
+		if (f->want == sizeof f->head) {
+			memcpy(&f->seed, f->head, 8);
+			memcpy(&f->up, f->head + 8, 8);
+			memcpy(&f->down, f->head + 16, 8);
+		}
+	}
+	flow_take(f, p, n);
+	if (!fin)
+		return;
+	f->fin = true;
+	assert_int_equal(f->got, f->server ? f->up : f->down);
+	if (f->server)
+		flow_send(f, NULL, 0, f->down);
+}
+
+static void flow_drain(struct quic_stream *s, void *user)
+{
+	assert_false(quic_over_mark(s));
+	((struct flow *)user)->drains++;
+}
+
+static void flow_close(struct quic_stream *s, void *user, const struct cgn_err *why, uint64_t code)
+{
+	struct flow *f = user;
+	assert_ptr_equal(s, f->s);
+	assert_false(f->closed);
+	f->closed = true;
+	f->why = *why;
+	f->code = code;
+	f->s = NULL;
+	f->w->closed++;
+	if (why->code == CGN_FINE)
+		assert_true(f->fin);
+}
+
+static const struct quic_stream_ops flow_ops = {.on_data = flow_data, .on_drain = flow_drain, .on_close = flow_close};
+
+static inline struct flow *flow_new(struct world *w)
+{
+	struct flow *f = calloc(1, sizeof *f);
+	assert_non_null(f);
+	f->w = w;
+	f->next = w->flows;
+	w->flows = f;
+	return f;
+}
+
+static inline struct flow *flow_open(struct world *w, uint64_t seed)
+{
+	struct flow *f = flow_new(w);
+	struct cgn_err err = {0};
+	f->seed = seed;
+	if (!cgn_ok(quic_stream_open(w->client.c, &flow_ops, f, &f->s, &err)))
+		fail_msg("%s", err.msg);
+	w->n_flows++;
+	return f;
+}
+
+static inline void flow_ask(struct flow *f, size_t up, size_t down)
+{
+	f->up = up;
+	f->down = down;
+	memcpy(f->head, &f->seed, 8);
+	memcpy(f->head + 8, &up, 8);
+	memcpy(f->head + 16, &down, 8);
+	flow_send(f, f->head, sizeof f->head, up);
+}
+
+/* ---- connections ---- */
+
+static void side_open(struct quic_conn *c, void *user)
+{
+	struct side *s = user;
+	assert_true(quic_conn_is_open(c));
+	assert_ptr_equal(s->c, c);
+	s->opens++;
+}
+
+static void side_stream(struct quic_conn *c, void *user, struct quic_stream *st)
+{
+	struct side *s = user;
+	struct world *w = CGN_CONTAINER(s, struct world, server);
+	struct flow *f = flow_new(w);
+	assert_ptr_equal(s->c, c);
+	assert_ptr_equal(quic_stream_conn(st), c);
+	s->streams++;
+	w->served++;
+	f->server = true;
+	f->s = st;
+	quic_stream_take(st, &flow_ops, f);
+	if (w->pause_server) {
+		f->paused = true;
+		quic_pause(st);
+	}
+}
+
+static void side_room(struct quic_conn *c, void *user)
+{
+	assert_true(quic_conn_streams_left(c) > 0);
+	((struct side *)user)->rooms++;
+}
+
+static void side_close(struct quic_conn *c, void *user, const struct cgn_err *why)
+{
+	struct side *s = user;
+	assert_false(quic_conn_is_open(c));
+	s->closes++;
+	s->why = *why;
+	s->peer_code = quic_conn_peer_code(c);
+	s->c = NULL;
+}
+
+static const struct quic_conn_ops side_ops = {
+	.on_open = side_open, .on_stream = side_stream, .on_room = side_room, .on_close = side_close};
+
+static void world_accept(void *user, struct quic_conn *c)
+{
+	struct world *w = user;
+	assert_true(quic_conn_is_open(c));
+	assert_true(quic_conn_peer_name(c).n > 0); /* verified by now */
+	w->server.c = c;
+	w->server.opens++;
+	quic_conn_take(c, &side_ops, &w->server);
+}
+
+static inline struct quic_endpoint *endpoint_on(struct cgn_loop *l, const struct quic_endpoint_cfg *cfg, quic_accept_fn *fn, void *user)
+{
+	struct quic_endpoint_cfg c = cfg != NULL ? *cfg : (struct quic_endpoint_cfg){0};
+	struct quic_endpoint *ep = NULL;
+	struct cgn_err err = {0};
+	c.addr = c.addr != NULL ? c.addr : "127.0.0.1:0";
+	c.tls = c.tls != NULL ? c.tls : node_tls;
+	c.alpn = c.alpn != NULL ? c.alpn : ALPN;
+	if (!cgn_ok(quic_endpoint_new(l, &c, fn, user, &ep, &err)))
+		fail_msg("%s", err.msg);
+	return ep;
+}
+
+static inline void world_serve(struct world *w, const struct quic_endpoint_cfg *cfg)
+{
+	w->server.ep = endpoint_on(w->l, cfg, world_accept, w);
+	(void)snprintf(w->addr, sizeof w->addr, "127.0.0.1:%u", quic_endpoint_port(w->server.ep));
+}
+
+/* |cfg| is the accepting side's; NULL fields have the tests' defaults. */
+static inline void world_open(struct world *w, const struct quic_endpoint_cfg *cfg)
+{
+	*w = (struct world){0};
+	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));
+	world_serve(w, cfg);
+}
+
+static inline void dial_as(struct world *w, const struct quic_endpoint_cfg *cfg, const char *name)
+{
+	struct cgn_err err = {0};
+	w->client.ep = endpoint_on(w->l, cfg, NULL, NULL);
+	if (!cgn_ok(quic_connect(w->client.ep, w->addr, name, &side_ops, &w->client, &w->client.c, &err)))
+		fail_msg("%s", err.msg);
+	assert_int_equal(w->client.opens + w->client.closes, 0); /* never inline */
+}
+
+static inline void world_dial(struct world *w, const struct quic_endpoint_cfg *cfg)
+{
+	dial_as(w, cfg, NULL);
+}
+
+static inline void world_close(struct world *w)
+{
+	quic_endpoint_close(&w->client.ep);
+	quic_endpoint_close(&w->server.ep);
+	assert_null(w->server.ep);
+	cgn_loop_free(&w->l);
+	assert_true(w->server.c == NULL && w->client.c == NULL); /* on_close came */
+	assert_int_equal(w->lent, 0);
+	for (struct flow *f; (f = w->flows) != NULL;) {
+		w->flows = f->next;
+		assert_true(f->s == NULL && f->data == NULL);
+		free(f);
+	}
+}
+
+static inline void run_until(struct world *w, bool (*done)(struct world *w))
+{
+	loop_until(w->l, done, w);
+}
+
+static inline bool both_open(struct world *w)
+{
+	return w->server.opens == 1 && w->client.opens == 1;
+}
+static inline bool client_closed(struct world *w)
+{
+	return w->client.closes == 1;
+}
+static inline bool server_closed(struct world *w)
+{
+	return w->server.closes == 1;
+}
+static inline bool both_closed(struct world *w)
+{
+	return client_closed(w) && server_closed(w);
+}
+static inline bool flows_done(struct world *w)
+{
+	return w->closed == w->n_flows * 2;
+}

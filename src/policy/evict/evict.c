@@ -3,61 +3,94 @@
 
 #define EVICT_TAG 0xe51c7000U
 
-enum { QUEUE_SMALL, QUEUE_MAIN };
+/* The small queue: at first a tenth, as published; never less than a fiftieth nor more than nine tenths. */
+#define SMALL_FIRST(bytes) ((bytes) / 10)
+#define SMALL_LEAST(bytes) ((bytes) / 50)
+#define SMALL_MOST(bytes)  ((bytes) / 10 * 9)
+#define STEP(bytes)        ((bytes) / 1000)
 
-static_assert(sizeof(struct evict_node) == 24, "what each block pays");
-
-static void ring_init(struct evict_queue *q)
+static uint8_t load(const _Atomic uint8_t *p)
 {
-	*q = (struct evict_queue){0};
-	q->head.next = q->head.prev = &q->head;
+	return atomic_load_explicit(p, memory_order_relaxed);
 }
 
-static struct evict_queue *queue_of(struct evict *e, const struct evict_node *n)
+static void store(_Atomic uint8_t *p, unsigned v)
 {
-	return n->queue == QUEUE_MAIN ? &e->main : &e->small;
+	atomic_store_explicit(p, (uint8_t)v, memory_order_relaxed);
 }
 
-static void append(struct evict *e, struct evict_node *n, uint8_t queue)
+static void append(struct evict *e, struct evict_node *n, enum evict_queue queue)
 {
-	n->queue = queue;
-	struct evict_queue *q = queue_of(e, n);
-	n->prev = q->head.prev;
-	n->next = &q->head;
+	struct evict_ring *r = &e->ring[queue];
+	n->queue = (uint8_t)queue;
+	n->prev = r->head.prev;
+	n->next = &r->head;
 	n->prev->next = n;
-	q->head.prev = n;
-	q->bytes += n->bytes;
-	q->n++;
+	r->head.prev = n;
+	r->bytes += n->bytes;
+	r->n++;
 }
 
 static void take_out(struct evict *e, struct evict_node *n)
 {
-	struct evict_queue *q = queue_of(e, n);
+	struct evict_ring *r = &e->ring[n->queue];
 	n->prev->next = n->next;
 	n->next->prev = n->prev;
 	n->next = n->prev = NULL;
-	q->bytes -= n->bytes;
-	q->n--;
+	r->bytes -= n->bytes;
+	r->n--;
 }
 
 void evict_init(struct evict *e, const struct evict_cfg *cfg)
 {
-	*e = (struct evict){.tag = EVICT_TAG, .cfg = *cfg};
-	ring_init(&e->small);
-	ring_init(&e->main);
+	*e = (struct evict){.tag = EVICT_TAG, .cfg = *cfg, .small_bytes = SMALL_FIRST(cfg->bytes)};
+	for (enum evict_queue q = 0; q < EVICT_QUEUES; q++)
+		e->ring[q].head.next = e->ring[q].head.prev = &e->ring[q].head;
 }
 
 void evict_fini(struct evict *e)
 {
-	CGN_LIVE(e, EVICT_TAG);
+	if (e == NULL)
+		return;
 	ghosts_fini(&e->ghosts);
 	*e = (struct evict){0};
 }
 
-/* As many as there are blocks. */
-static uint64_t ghost_limit(const struct evict *e)
+uint64_t evict_count(const struct evict *e)
 {
-	return e->small.n + e->main.n;
+	return e->ring[EVICT_SMALL].n + e->ring[EVICT_MAIN].n;
+}
+
+uint64_t evict_held_bytes(const struct evict *e)
+{
+	return e->ring[EVICT_SMALL].bytes + e->ring[EVICT_MAIN].bytes;
+}
+
+size_t evict_bytes(const struct evict *e)
+{
+	return ghosts_bytes(&e->ghosts);
+}
+
+/* Somebody came back so soon that he would still be here had the queue that he left been a fifth of the tier longer: make it longer. */
+static void lean(struct evict *e, enum evict_queue towards, uint32_t bytes)
+{
+	uint64_t all = e->cfg.bytes, step = STEP(all) > bytes ? STEP(all) : bytes, least = SMALL_LEAST(all), most = SMALL_MOST(all);
+	if (towards == EVICT_SMALL)
+		e->small_bytes = e->small_bytes + step < most ? e->small_bytes + step : most;
+	else
+		e->small_bytes = e->small_bytes > least + step ? e->small_bytes - step : least;
+}
+
+/* Whether a node that comes goes to the main queue at once. */
+static bool came_back(struct evict *e, struct evict_node *n)
+{
+	enum evict_queue from = EVICT_SMALL;
+	uint64_t ago = 0, nodes = evict_count(e);
+	if (!ghosts_take(&e->ghosts, e->cfg.hash_of(n), &from, &ago))
+		return false;
+	if (ago <= nodes / 5)
+		lean(e, from, n->bytes);
+	return ago <= (from == EVICT_SMALL ? 2 * nodes : nodes / 2);
 }
 
 void evict_add(struct evict *e, struct evict_node *n, uint32_t bytes)
@@ -65,50 +98,58 @@ void evict_add(struct evict *e, struct evict_node *n, uint32_t bytes)
 	CGN_LIVE(e, EVICT_TAG);
 	CGN_MUST(!evict_has(n));
 	*n = (struct evict_node){.bytes = bytes};
-	bool back = ghosts_take(&e->ghosts, e->cfg.hash_of(n), ghost_limit(e));
-	n->flags = back ? EVICT_CAME_BACK | EVICT_MAIN : 0;
-	append(e, n, back ? QUEUE_MAIN : QUEUE_SMALL);
+	bool back = came_back(e, n);
+	store(&n->worth, back ? EVICT_CAME_BACK : 0);
+	append(e, n, back ? EVICT_MAIN : EVICT_SMALL);
 }
 
-/* The first of |q| that may leave; those that may not are passed over. */
-static struct evict_node *first_free(struct evict_queue *q, bool (*may_go)(void *user, struct evict_node *n), void *user)
+static void note_use(struct evict_node *n, uint8_t uses)
 {
-	struct evict_node *n = q->head.next;
-	while (n != &q->head && may_go != NULL && !may_go(user, n))
-		n = n->next;
-	return n != &q->head ? n : NULL;
+	unsigned worth = load(&n->worth);
+	bool more = uses > 1 || (worth & EVICT_USED) != 0;
+	store(&n->worth, worth | EVICT_USED | (more ? (unsigned)EVICT_USED_MORE : 0U));
 }
 
-/* True: it stays, in the main queue. */
-static bool stays(struct evict *e, struct evict_node *n)
+/* The first of a queue has its turn. */
+enum turn { GOES, STAYS, PINNED };
+static enum turn take_turn(struct evict *e, struct evict_node *n, bool may_go, bool whatever)
 {
-	uint8_t uses = atomic_load_explicit(&n->uses, memory_order_relaxed);
-	if (uses == 0)
-		return false;
-	atomic_store_explicit(&n->uses, (uint8_t)(n->queue == QUEUE_MAIN ? uses - 1 : 0), memory_order_relaxed);
-	n->flags |= EVICT_USED | EVICT_MAIN;
+	uint8_t uses = load(&n->uses);
+	bool used = uses > 0;
+	if (used)
+		note_use(n, uses);
+	if (may_go && (!used || whatever))
+		return GOES;
+	if (used && may_go)
+		store(&n->uses, n->queue == EVICT_MAIN ? uses - 1U : 0);
 	take_out(e, n);
-	append(e, n, QUEUE_MAIN);
-	return true;
+	append(e, n, EVICT_MAIN);
+	return may_go ? STAYS : PINNED;
 }
 
 struct evict_node *evict_victim(struct evict *e, bool (*may_go)(void *user, struct evict_node *n), void *user)
 {
 	CGN_LIVE(e, EVICT_TAG);
-	for (;;) {
-		bool small = e->small.bytes > e->cfg.bytes / 10;
-		struct evict_node *n = first_free(small ? &e->small : &e->main, may_go, user);
-		if (n == NULL)
-			n = first_free(small ? &e->main : &e->small, may_go, user);
-		if (n == NULL)
-			return NULL;
-		if (stays(e, n))
-			continue;
-		if (n->queue == QUEUE_SMALL)
-			ghosts_add(&e->ghosts, e->cfg.hash_of(n), ghost_limit(e));
-		take_out(e, n);
-		return n;
+	const struct evict_ring *small = &e->ring[EVICT_SMALL], *main = &e->ring[EVICT_MAIN];
+	uint64_t pinned = 0, turns = 0, nodes = evict_count(e);
+	/* |pinned| in a row from the main queue: who is pinned in the small one moves there. Readers may touch as fast as we look: not for ever. */
+	while (small->n > 0 || pinned < main->n) {
+		const struct evict_ring *r = small->n > 0 && (small->bytes > e->small_bytes || pinned >= main->n) ? small : main;
+		struct evict_node *n = r->head.next;
+		switch (take_turn(e, n, may_go == NULL || may_go(user, n), ++turns > 4 * nodes)) {
+		case GOES:
+			ghosts_add(&e->ghosts, e->cfg.hash_of(n), n->queue, nodes);
+			take_out(e, n);
+			return n;
+		case STAYS:
+			pinned = 0;
+			break;
+		case PINNED:
+			pinned += r == main;
+			break;
+		}
 	}
+	return NULL;
 }
 
 void evict_drop(struct evict *e, struct evict_node *n)
@@ -120,21 +161,23 @@ void evict_drop(struct evict *e, struct evict_node *n)
 
 unsigned evict_worth(const struct evict_node *n)
 {
-	bool used = atomic_load_explicit(&n->uses, memory_order_relaxed) > 0;
-	return n->flags | (used ? EVICT_USED : 0U);
+	unsigned worth = load(&n->worth);
+	uint8_t uses = load(&n->uses);
+	return worth | (uses > 0 ? EVICT_USED : 0U) | (uses > 1 ? EVICT_USED_MORE : 0U);
 }
 
-uint64_t evict_count(const struct evict *e)
+bool evict_sound(const struct evict *e)
 {
-	return e->small.n + e->main.n;
-}
-
-uint64_t evict_held_bytes(const struct evict *e)
-{
-	return e->small.bytes + e->main.bytes;
-}
-
-size_t evict_bytes(const struct evict *e)
-{
-	return ghosts_bytes(&e->ghosts);
+	for (enum evict_queue q = 0; q < EVICT_QUEUES; q++) {
+		const struct evict_ring *r = &e->ring[q];
+		uint64_t n = 0, bytes = 0;
+		for (const struct evict_node *at = r->head.next; at != &r->head; at = at->next, n++) {
+			bytes += at->bytes;
+			if (at->queue != q || at->next->prev != at || n > r->n)
+				return false;
+		}
+		if (n != r->n || bytes != r->bytes)
+			return false;
+	}
+	return true;
 }

@@ -3,9 +3,9 @@
 #pragma once
 #include "policy/evict/evict.h"
 
-/* At most |limit| of the keys that left last are remembered; older ones are no longer found. */
-void ghosts_add(struct ghosts *g, uint64_t hash, uint64_t limit);
-/* True, and forgotten, when it was there. */
-bool ghosts_take(struct ghosts *g, uint64_t hash, uint64_t limit);
-void ghosts_fini(struct ghosts *g);
-size_t ghosts_bytes(const struct ghosts *g);
+/* One that left |from|, of a tier with |nodes| of them. */
+void ghosts_add(struct evict_ghosts *g, uint64_t hash, enum evict_queue from, uint64_t nodes);
+/* False: not known. Else it is forgotten, *from says what it left and *ago how many left the same queue since, to 1/64 of the table. */
+bool ghosts_take(struct evict_ghosts *g, uint64_t hash, enum evict_queue *from, uint64_t *ago);
+void ghosts_fini(struct evict_ghosts *g);
+size_t ghosts_bytes(const struct evict_ghosts *g);

@@ -1,89 +1,108 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A set-associative table of {fingerprint 16, when 16}; 0 is free. |when| counts additions in steps of 1/128 of the table, so that what is too old
- * is told from what is not without a queue. A fingerprint that is also another key's (one look in some eight thousand) puts a block into the
- * better queue, no more. The table doubles, and forgets, when there is more to remember than it was made for: while a tier fills, that is, when
- * there is little to remember yet. */
+/* A set-associative table of {fingerprint 15, queue 1, when 16}; 0 is free. |when| counts who left that queue, in steps of 1/512 of the table, so that
+ * age is known without a list. A fingerprint that is also another key's (one look in two thousand) costs a block in the better queue. A ghost that finds
+ * its bucket full costs more than one block: a hole in a prefix; so buckets are a cache line, and half empty: two and a half ghosts a node are of
+ * interest. The table is made anew, and forgets, when nodes are more than it was made for: while a tier fills, when there is little to remember. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "policy/evict/evict_priv.h"
 
-#define WAYS  8
-#define STEPS 128
-#define LEAST ((uint64_t)128) /* slots */
-#define MOST  ((uint64_t)1 << 31)
+#define WAYS     ((uint64_t)16)
+#define A_NODE   5 /* slots, at least; and a quarter more */
+#define STEPS    512
+#define MOST     ((uint64_t)1 << 31) /* a multiple of STEPS, and that of WAYS */
+#define MAIN_BIT 0x10000U
 
-static uint32_t *bucket_of(const struct ghosts *g, uint64_t hash)
+/* All keys of a shard may have some bits in common. */
+static uint64_t mix(uint64_t hash)
 {
-	return &g->slot[(hash & (g->slots / WAYS - 1)) * WAYS];
+	return (hash ^ hash >> 32) * 0x9e3779b97f4a7c15U;
+}
+
+static uint32_t *bucket_of(const struct evict_ghosts *g, uint64_t hash)
+{
+	return &g->slot[((mix(hash) >> 16 & UINT32_MAX) * (g->slots / WAYS) >> 32) * WAYS];
 }
 
 static uint32_t print_of(uint64_t hash)
 {
-	uint32_t print = (uint32_t)(hash >> 48);
+	uint32_t print = (uint32_t)(mix(hash) >> 49);
 	return print > 0 ? print : 1;
 }
 
-static uint32_t when(const struct ghosts *g)
+static enum evict_queue queue_of(uint32_t slot)
 {
-	return (uint32_t)(g->added / (g->slots / STEPS)) & 0xffff;
+	return (slot & MAIN_BIT) != 0 ? EVICT_MAIN : EVICT_SMALL;
 }
 
-static uint32_t age(const struct ghosts *g, uint32_t slot)
+static uint32_t when(const struct evict_ghosts *g, enum evict_queue q)
 {
-	return (when(g) - slot) & 0xffff;
+	return (uint32_t)(g->left[q] / (g->slots / STEPS)) & 0xffff;
 }
 
-/* A quarter more slots than ghosts: buckets are not evenly full. */
-static void grow(struct ghosts *g, uint64_t limit)
+static uint32_t age(const struct evict_ghosts *g, uint32_t slot)
 {
-	uint64_t slots = LEAST;
-	while (slots < limit + limit / 4 && slots < MOST)
-		slots *= 2;
-	if (slots <= g->slots)
+	return (when(g, queue_of(slot)) - slot) & 0xffff;
+}
+
+/* Who left the main queue is of interest for a quarter of the time. */
+static uint32_t staleness(const struct evict_ghosts *g, uint32_t slot)
+{
+	return slot == 0 ? UINT32_MAX : age(g, slot) * (queue_of(slot) == EVICT_MAIN ? 4 : 1);
+}
+
+static void grow(struct evict_ghosts *g, uint64_t nodes)
+{
+	if (g->slots >= A_NODE * nodes || g->slots == MOST)
 		return;
-	uint32_t *slot = calloc(slots, sizeof *slot);
+	uint64_t slots = (A_NODE * (nodes + nodes / 4) + STEPS) / STEPS * STEPS;
+	slots = slots < MOST ? slots : MOST;
+	uint32_t *slot = aligned_alloc(WAYS * sizeof *slot, slots * sizeof *slot);
 	if (slot == NULL)
 		return; /* it remembers less */
+	memset(slot, 0, slots * sizeof *slot);
 	free(g->slot);
-	*g = (struct ghosts){.slot = slot, .slots = slots};
+	*g = (struct evict_ghosts){.slot = slot, .slots = slots};
 }
 
-void ghosts_add(struct ghosts *g, uint64_t hash, uint64_t limit)
+void ghosts_add(struct evict_ghosts *g, uint64_t hash, enum evict_queue from, uint64_t nodes)
 {
-	grow(g, limit);
+	grow(g, nodes);
 	if (g->slot == NULL)
 		return;
-	uint32_t *b = bucket_of(g, hash), *oldest = b;
-	for (uint32_t *s = b; s < b + WAYS && *oldest != 0; s++) {
-		if (*s == 0 || age(g, *s) > age(g, *oldest))
-			oldest = s;
+	uint32_t *b = bucket_of(g, hash), *at = b;
+	for (uint32_t *s = b + 1; s < b + WAYS; s++) {
+		if (staleness(g, *s) > staleness(g, *at))
+			at = s;
 	}
-	*oldest = print_of(hash) << 16 | when(g);
-	g->added++;
+	*at = print_of(hash) << 17 | (from == EVICT_MAIN ? MAIN_BIT : 0) | when(g, from);
+	g->left[from]++;
 }
 
-bool ghosts_take(struct ghosts *g, uint64_t hash, uint64_t limit)
+bool ghosts_take(struct evict_ghosts *g, uint64_t hash, enum evict_queue *from, uint64_t *ago)
 {
 	if (g->slot == NULL)
 		return false;
 	uint32_t *b = bucket_of(g, hash);
 	for (uint32_t *s = b; s < b + WAYS; s++) {
-		if (*s == 0 || *s >> 16 != print_of(hash))
+		if (*s >> 17 != print_of(hash))
 			continue;
-		bool young = (uint64_t)age(g, *s) * (g->slots / STEPS) <= limit;
+		*from = queue_of(*s);
+		*ago = (uint64_t)age(g, *s) * (g->slots / STEPS);
 		*s = 0;
-		return young;
+		return true;
 	}
 	return false;
 }
 
-void ghosts_fini(struct ghosts *g)
+void ghosts_fini(struct evict_ghosts *g)
 {
 	free(g->slot);
-	*g = (struct ghosts){0};
+	*g = (struct evict_ghosts){0};
 }
 
-size_t ghosts_bytes(const struct ghosts *g)
+size_t ghosts_bytes(const struct evict_ghosts *g)
 {
 	return g->slots * sizeof *g->slot;
 }

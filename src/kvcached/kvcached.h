@@ -56,6 +56,8 @@ struct kvcached {
 	struct kvd_worker *workers;
 	size_t n_workers;
 	_Atomic size_t busy;
+	_Atomic uint64_t held; /* see kvd_hold */
+	uint64_t held_max;
 	cgn_nsec started;
 	struct cgn_timer metrics_timer;
 };
@@ -68,3 +70,35 @@ void kvd_workers_close(struct kvcached *d);
 
 void kvd_metrics_open(struct kvcached *d); /* the store's figures once a second */
 void kvd_admin_store(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
+
+/* ---- what all ports share ---- */
+/* A value from whichever tier, and from a peer when |peers|: the one way in for every port. As kvstore_get. */
+struct kvd_read;
+CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, bool peers, kv_read_done done, void *user,
+	struct kvd_read **out, struct cgn_err *err);
+void kvd_read_cancel(struct kvd_read **take); /* NULL-safe */
+/* As kvstore_lookup; |peers|: also whether a peer has it (KV_REMOTE). */
+bool kvd_lookup(struct kvcached *d, const struct kv_key *k, bool peers, struct kv_info *out);
+/* For kvstore_pin: |for_ms| from now; 0: unpin, UINT64_MAX: until unpinned. */
+uint64_t kvd_pin_until(uint64_t for_ms);
+
+/* Memory of the RAM tier that clients keep from going, by reading slowly, holding leases, or promising bytes: half of its budget at most, in
+ * all. False: it would be more. Any thread. */
+bool kvd_hold(struct kvcached *d, uint64_t bytes);
+void kvd_unhold(struct kvcached *d, uint64_t bytes);
+
+/* What the store holds, then what changes, for one watcher; its memory does not grow with how slow that is. One thread. */
+struct kvd_feed {
+	struct kvstore *store;
+	uint64_t at, cursor;
+	bool begun, scanned, synced;
+};
+#define KVD_FEED_BATCH 256
+struct kvd_feed_step {
+	struct kv_change changes[KVD_FEED_BATCH];
+	size_t n;
+	bool reset;  /* forget what was told before these: the first of all, or changes were lost */
+	bool synced; /* with these, everything has been told once: said once a snapshot */
+};
+/* False: nothing to tell now. */
+bool kvd_feed_next(struct kvd_feed *f, struct kvd_feed_step *out);

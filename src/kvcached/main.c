@@ -45,7 +45,7 @@ static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struc
 	struct kvcached *d = calloc(1, sizeof *d);
 	if (d == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	*d = (struct kvcached){.tag = KVD_TAG, .svc = s, .cfg = cfg, .started = cgn_clock_now()};
+	*d = (struct kvcached){.tag = KVD_TAG, .svc = s, .cfg = cfg, .started = cgn_clock_now(), .held_max = cfg->kv.ram / 2};
 	cgn_timer_init(&d->metrics_timer, svc_loop(s), NULL);
 	cgn_rc rc = open_all(d, err);
 	if (!cgn_ok(rc)) {
@@ -86,6 +86,7 @@ static cgn_nsec drain_timeout(const struct config *cfg)
 
 static const struct svc_flag flags[] = {
 	{"ram", "kv.ram", "SIZE", "memory of the RAM tier"},
+	{"uds", "kv.uds", "PATH", "Unix socket of gRPC; PATH.bulk is for local clients"},
 	{"admin", "kv.listen_admin", "ADDR", "address of metrics and health"},
 	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},
 };

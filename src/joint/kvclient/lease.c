@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leases: pieces of the store's memory, and when it hears that they are not needed any more. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "joint/kvclient/kvclient_priv.h"
+
+/* ---- maps ---- */
+/* The size is sealed, so that reading in the map can never be a SIGBUS. */
+CGN_RC kvmap_new(int fd, uint64_t bytes, struct kvmap **out, struct cgn_err *err)
+{
+	struct stat st;
+	if (fd < 0 || bytes == 0 || fstat(fd, &st) != 0 || (uint64_t)st.st_size < bytes)
+		return CGN_FAIL(err, BAD_GATEWAY, "the store handed over no memory of %llu bytes", (unsigned long long)bytes);
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+		return CGN_FAIL(err, BAD_GATEWAY, "the store handed over memory that it could take away");
+	void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return CGN_FAIL(err, NO_MEMORY, "cannot map %llu bytes of the store: %s", (unsigned long long)bytes, strerror(errno));
+	struct kvmap *m = malloc(sizeof *m);
+	if (m == NULL) {
+		(void)munmap(p, bytes);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a map");
+	}
+	*m = (struct kvmap){.tag = KVMAP_TAG, .refs = 1, .p = p, .bytes = bytes};
+	*out = m;
+	return CGN_OK;
+}
+
+void kvmap_unref(struct kvmap **take)
+{
+	struct kvmap *m = *take;
+	*take = NULL;
+	if (m == NULL)
+		return;
+	CGN_LIVE(m, KVMAP_TAG);
+	if (--m->refs > 0)
+		return;
+	void *p;
+	memcpy(&p, &m->p, sizeof p); /* mapped for reading, unmapped as what it was */
+	(void)munmap(p, m->bytes);
+	m->tag = 0;
+	free(m);
+}
+
+/* ---- leases ---- */
+static CGN_RC pieces(struct kv_lease *l, const struct kvbulk_msg *m, struct cgn_err *err)
+{
+	for (size_t i = 0; i < m->count; i++) {
+		struct kvbulk_extent e = kvbulk_extent(m, i);
+		if (e.offset > l->map->bytes || e.length > l->map->bytes - e.offset)
+			return CGN_FAIL(err, BAD_GATEWAY, "the store says that a value lies outside of its memory");
+		const uint8_t *at = l->map->p + e.offset;
+		memcpy(&l->iov[i].iov_base, &at, sizeof at);
+		l->iov[i].iov_len = e.length;
+	}
+	return CGN_OK;
+}
+
+static void lease_free(struct kv_lease **take)
+{
+	struct kv_lease *l = *take;
+	*take = NULL;
+	if (l == NULL)
+		return;
+	cgn_list_drop(&l->link);
+	kvmap_unref(&l->map);
+	l->tag = 0;
+	free(l->texts);
+	free(l);
+}
+
+static CGN_RC map_of(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvmap **out, struct cgn_err *err)
+{
+	if (m->count == 0)
+		return CGN_OK;
+	if ((m->flags & KVBULK_OWN) != 0)
+		return kvmap_new(fd, m->info.size, out, err);
+	if (c->map == NULL)
+		return CGN_FAIL(err, BAD_GATEWAY, "the store speaks of memory that it did not hand over");
+	c->map->refs++;
+	*out = c->map;
+	return CGN_OK;
+}
+
+CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kv_lease **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(lease_free) struct kv_lease *l = calloc(1, sizeof *l + m->count * sizeof *l->iov);
+	if (l == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
+	*l = (struct kv_lease){.tag = KVLEASE_TAG, .loop = c->loop, .client = c, .id = m->lease,
+		.until = cgn_loop_now(c->loop) + c->terms.lease_ms * CGN_MSEC, .info = m->info, .n_model = m->model.n, .n_name = m->name.n,
+		.n_iov = m->count};
+	cgn_list_init(&l->link);
+	CGN_TRY(map_of(c, m, fd, &l->map, err));
+	CGN_TRY(pieces(l, m, err));
+	if (m->model.n + m->name.n > 0) {
+		l->texts = malloc(m->model.n + m->name.n);
+		if (l->texts == NULL)
+			return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
+		if (m->model.n > 0)
+			memcpy(l->texts, m->model.p, m->model.n);
+		if (m->name.n > 0)
+			memcpy(l->texts + m->model.n, m->name.p, m->name.n);
+	}
+	cgn_list_push(&c->leases, &l->link);
+	*out = l;
+	l = NULL;
+	return CGN_OK;
+}
+
+bool kv_pieces_sum(const struct iovec *iov, size_t n, uint64_t *out)
+{
+	if (n <= 1) {
+		*out = XXH3_64bits(n > 0 ? iov[0].iov_base : "", n > 0 ? iov[0].iov_len : 0);
+		return true;
+	}
+	XXH3_state_t *s = XXH3_createState();
+	if (s == NULL)
+		return false;
+	(void)XXH3_64bits_reset(s);
+	for (size_t i = 0; i < n; i++)
+		(void)XXH3_64bits_update(s, iov[i].iov_base, iov[i].iov_len);
+	*out = XXH3_64bits_digest(s);
+	(void)XXH3_freeState(s);
+	return true;
+}
+
+const struct iovec *kv_lease_iov(const struct kv_lease *l, size_t *n)
+{
+	CGN_LIVE(l, KVLEASE_TAG);
+	*n = l->n_iov;
+	return l->iov;
+}
+
+const struct kv_info *kv_lease_info(const struct kv_lease *l)
+{
+	CGN_LIVE(l, KVLEASE_TAG);
+	return &l->info;
+}
+
+struct cgn_str kv_lease_model(const struct kv_lease *l)
+{
+	CGN_LIVE(l, KVLEASE_TAG);
+	return (struct cgn_str){l->texts, l->n_model};
+}
+
+struct cgn_str kv_lease_name(const struct kv_lease *l)
+{
+	CGN_LIVE(l, KVLEASE_TAG);
+	return (struct cgn_str){l->n_name > 0 ? l->texts + l->n_model : NULL, l->n_name};
+}
+
+bool kv_lease_is_stale(const struct kv_lease *l)
+{
+	CGN_LIVE(l, KVLEASE_TAG);
+	return l->client == NULL || cgn_loop_now(l->loop) >= l->until;
+}
+
+/* ---- giving back ---- */
+void kv_leases_flush(struct kvclient *c)
+{
+	const struct kvbulk_msg m = {.type = KVBULK_RELEASE, .count = (uint16_t)c->n_back};
+	if (c->n_back == 0 || c->conn == NULL)
+		return;
+	struct cgn_buf *b = kvclient_message(c, &m);
+	for (size_t i = 0; i < c->n_back; i++)
+		kvbulk_add_lease(b, c->back[i]);
+	c->n_back = 0;
+	kvclient_send(c, -1);
+}
+
+void kv_leases_on_turn_end(struct cgn_hook *h)
+{
+	kv_leases_flush(CGN_CONTAINER(h, struct kvclient, give_back));
+}
+
+void kv_lease_back(struct kvclient *c, uint64_t lease)
+{
+	if (c->n_back == MAX_BACK)
+		kv_leases_flush(c);
+	c->back[c->n_back++] = lease;
+	cgn_loop_defer(c->loop, &c->give_back);
+}
+
+void kvclient_release(struct kv_lease **take)
+{
+	if (*take == NULL)
+		return;
+	CGN_LIVE(*take, KVLEASE_TAG);
+	if ((*take)->client != NULL)
+		kv_lease_back((*take)->client, (*take)->id);
+	lease_free(take);
+}
+
+void kv_leases_orphan(struct kvclient *c)
+{
+	cgn_list_each_safe (it, &c->leases) {
+		CGN_CONTAINER(it, struct kv_lease, link)->client = NULL;
+		cgn_list_drop(it);
+	}
+	c->n_back = 0;
+}

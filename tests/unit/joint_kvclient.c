@@ -1,0 +1,662 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvclient: the client with a store that follows a script, on one loop. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <sys/mman.h>
+
+#include "io/net/packet.h"
+#include "joint/kvclient/kvclient.h"
+#include "loop_until.h"
+#include "policy/kvbulk/kvbulk.h"
+
+#define ARENA ((size_t)4 << 20)
+
+enum mood {
+	MOOD_GOOD,
+	MOOD_SILENT,     /* to all but HELLO */
+	MOOD_OLD,        /* of another version */
+	MOOD_OWN,        /* each value with a descriptor of its own */
+	MOOD_UNSEALED,   /* an arena that could be cut */
+	MOOD_WRONG_ONCE, /* the checksum, until it is asked to look itself */
+	MOOD_WRONG,      /* always */
+	MOOD_OUTSIDE,    /* values beyond the arena */
+	MOOD_FEW,        /* too few infos */
+	MOOD_GARBAGE,    /* no messages at all */
+	MOOD_REFUSING,   /* FAILED to everything */
+};
+
+struct world {
+	struct cgn_loop *l;
+	struct packet_listener *ln;
+	struct packet_conn *conn; /* of the store */
+	char dir[64], uds[80], bulk[96];
+	enum mood mood;
+	int arena;
+	uint8_t *mem;
+	uint64_t value_bytes;
+	struct kvclient *c;
+	/* what the store saw */
+	unsigned hellos, lookups, gets, verified, puts, removes, pins, watches, stops;
+	uint64_t released[64], n_released, lent, put_bytes, last_id;
+	bool put_had_fd, put_had_sum;
+	char put_first[8];
+	/* what the client said */
+	unsigned ready, away, done, want;
+	enum cgn_code code;
+	char why[400];
+	struct kv_info infos[KVCLIENT_MAX_KEYS];
+	size_t n;
+	uint32_t removed;
+	struct kv_lease *lease;
+	unsigned resets, changes, synced;
+	bool free_when_done;
+};
+
+/* ---- the store ---- */
+static void tell(struct world *w, const struct kvbulk_msg *m, const void *items, size_t n, int fd)
+{
+	struct cgn_buf b = {0};
+	kvbulk_write(m, &b);
+	cgn_buf_add(&b, items, n);
+	const struct iovec iov = {b.p, b.n};
+	packet_send(w->conn, &iov, 1, fd);
+	cgn_buf_fini(&b);
+}
+
+static void welcome(struct world *w, const struct kvbulk_msg *m)
+{
+	struct kvbulk_msg r = {.type = KVBULK_WELCOME, .id = m->id, .version = w->mood == MOOD_OLD ? 0 : KVBULK_VERSION,
+		.terms = {.max_calls = 64, .max_leases = 64, .max_inline = 1000, .lease_bytes = ARENA, .lease_ms = 60000}};
+	int fd = w->mood == MOOD_OWN ? -1 : w->arena;
+	if (w->mood == MOOD_UNSEALED) {
+		fd = memfd_create("u", MFD_CLOEXEC);
+		assert_int_equal(ftruncate(fd, (off_t)ARENA), 0);
+	}
+	r.terms.arena_bytes = fd >= 0 ? ARENA : 0;
+	tell(w, &r, NULL, 0, fd);
+	if (w->mood == MOOD_UNSEALED)
+		close(fd);
+}
+
+static void infos(struct world *w, const struct kvbulk_msg *m)
+{
+	struct cgn_buf items = {0};
+	size_t n = m->type == KVBULK_LOOKUP ? m->count : 1;
+	n -= w->mood == MOOD_FEW;
+	for (size_t i = 0; i < n; i++) {
+		struct kv_info info = {.size = m->info.size, .tiers = KV_TIER_BIT(KV_RAM), .pinned = m->type == KVBULK_PIN};
+		if (m->type == KVBULK_LOOKUP)
+			info.size = kvbulk_key(m, i).segment;
+		kvbulk_add_info(&items, &info);
+	}
+	const struct kvbulk_msg r = {.type = KVBULK_INFOS, .id = m->id, .count = (uint16_t)n};
+	tell(w, &r, items.p, items.n, -1);
+	cgn_buf_fini(&items);
+}
+
+/* The value is the arena's first bytes, in two pieces whose order is turned round. */
+static void value(struct world *w, const struct kvbulk_msg *m)
+{
+	struct cgn_buf items = {0}, bytes = {0};
+	uint64_t half = w->value_bytes / 2, rest = w->value_bytes - half;
+	int fd = -1;
+	struct kvbulk_msg r = {.type = KVBULK_VALUE, .id = m->id, .lease = ++w->lent, .model = CGN_STR("mo"), .name = CGN_STR("na"),
+		.info = {.size = w->value_bytes}};
+	if (w->mood == MOOD_OWN) {
+		fd = memfd_create("o", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		assert_int_equal(write(fd, w->mem, w->value_bytes), (ssize_t)w->value_bytes);
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+		cgn_buf_add(&bytes, w->mem, w->value_bytes);
+		kvbulk_add_extent(&items, (struct kvbulk_extent){0, w->value_bytes});
+		r.flags = KVBULK_OWN;
+		r.count = 1;
+	} else if (w->value_bytes > 0) {
+		cgn_buf_add(&bytes, w->mem + half, rest);
+		cgn_buf_add(&bytes, w->mem, half);
+		kvbulk_add_extent(&items, (struct kvbulk_extent){w->mood == MOOD_OUTSIDE ? ARENA - rest + 1 : half, rest});
+		kvbulk_add_extent(&items, (struct kvbulk_extent){0, half});
+		r.count = 2;
+	}
+	r.info.checksum = XXH3_64bits(bytes.p != NULL ? bytes.p : "", bytes.n);
+	if (w->mood == MOOD_WRONG || (w->mood == MOOD_WRONG_ONCE && (m->flags & KVBULK_VERIFY) == 0))
+		r.info.checksum ^= 1;
+	tell(w, &r, items.p, items.n, fd);
+	if (fd >= 0)
+		close(fd);
+	cgn_buf_fini(&items);
+	cgn_buf_fini(&bytes);
+}
+
+static void take_put(struct world *w, const struct kvbulk_msg *m, int fd)
+{
+	w->puts++;
+	w->put_had_fd = fd >= 0;
+	w->put_had_sum = (m->flags & KVBULK_CHECKSUM) != 0;
+	w->put_bytes = m->info.size;
+	if (fd >= 0)
+		assert_int_equal(pread(fd, w->put_first, 4, (off_t)m->offset), 4);
+	else
+		memcpy(w->put_first, m->text.p, m->text.n < 4 ? m->text.n : 4);
+	if (w->put_had_sum && fd < 0)
+		assert_int_equal(m->info.checksum, XXH3_64bits(m->text.p, m->text.n));
+	infos(w, m);
+}
+
+static void changes(struct world *w, const struct kvbulk_msg *m)
+{
+	struct cgn_buf items = {0};
+	w->stops += (m->flags & KVBULK_STOP) != 0;
+	if ((m->flags & KVBULK_STOP) != 0)
+		return;
+	w->watches++;
+	for (uint32_t i = 0; i < 600; i++)
+		kvbulk_add_change(&items, &(struct kv_change){.key = {.segment = i}, .tiers = 2, .size = i});
+	const struct kvbulk_msg r = {.type = KVBULK_CHANGES, .id = m->id, .count = 600, .flags = KVBULK_RESET | KVBULK_SYNCED};
+	tell(w, &r, items.p, items.n, -1);
+	const struct kvbulk_msg stray = {.type = KVBULK_CHANGES, .id = m->id + 7, .count = 0, .flags = KVBULK_RESET};
+	tell(w, &stray, NULL, 0, -1); /* of a watch that ended: nobody hears of it */
+	cgn_buf_fini(&items);
+}
+
+static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
+{
+	struct kvbulk_msg r = {.type = KVBULK_COUNT, .id = m->id, .number = m->count};
+	w->lookups += m->type == KVBULK_LOOKUP;
+	w->gets += m->type == KVBULK_GET;
+	w->verified += m->type == KVBULK_GET && (m->flags & KVBULK_VERIFY) != 0;
+	w->removes += m->type == KVBULK_REMOVE;
+	w->pins += m->type == KVBULK_PIN;
+	if (m->type == KVBULK_RELEASE)
+		for (size_t i = 0; i < m->count; i++)
+			w->released[w->n_released++] = kvbulk_lease(m, i);
+	else if (w->mood == MOOD_SILENT)
+		w->last_id = m->id;
+	else if (w->mood == MOOD_REFUSING && m->type != KVBULK_WATCH)
+		tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = m->id, .number = 5, .text = CGN_STR("not here")}, NULL, 0, -1);
+	else if (m->type == KVBULK_GET)
+		value(w, m);
+	else if (m->type == KVBULK_PUT)
+		take_put(w, m, fd);
+	else if (m->type == KVBULK_WATCH)
+		changes(w, m);
+	else if (m->type == KVBULK_REMOVE)
+		tell(w, &r, NULL, 0, -1);
+	else
+		infos(w, m);
+}
+
+static void on_packet(struct packet_conn *c, void *user, const uint8_t *p, size_t n, int *fd)
+{
+	struct world *w = user;
+	struct kvbulk_msg m;
+	const struct iovec noise = {(char[]){"hello, I am a web server"}, 24};
+	w->conn = c;
+	assert_true(cgn_ok(kvbulk_read((struct cgn_str){(const char *)p, n}, &m, NULL)));
+	if (w->mood == MOOD_GARBAGE)
+		packet_send(c, &noise, 1, -1);
+	else if (m.type == KVBULK_HELLO)
+		welcome(w, &m);
+	else if (m.type != KVBULK_HELLO)
+		serve(w, &m, *fd);
+	w->hellos += m.type == KVBULK_HELLO;
+}
+
+static void on_close(struct packet_conn *c, void *user, const struct cgn_err *why)
+{
+	struct world *w = user;
+	(void)why;
+	if (w->conn == c)
+		w->conn = NULL;
+}
+
+static void on_accept(void *user, struct packet_conn *c)
+{
+	static const struct packet_ops ops = {.on_packet = on_packet, .on_close = on_close};
+	((struct world *)user)->conn = c;
+	packet_take(c, &ops, user);
+}
+
+/* ---- the client's side ---- */
+static void on_state(void *user, bool ready, const struct cgn_err *why)
+{
+	struct world *w = user;
+	w->ready += ready;
+	w->away += !ready;
+	if (!ready)
+		(void)cgn_str_copyz(w->why, sizeof w->why, cgn_str_of(why->msg));
+}
+
+static void on_done(void *user, const struct kvclient_answer *a)
+{
+	struct world *w = user;
+	w->done++;
+	w->code = a->err->code;
+	(void)cgn_str_copyz(w->why, sizeof w->why, cgn_str_of(a->err->msg));
+	w->n = a->n;
+	w->removed = a->removed;
+	w->lease = a->lease;
+	if (a->n > 0)
+		memcpy(w->infos, a->infos, a->n * sizeof *a->infos);
+	if (w->free_when_done)
+		kvclient_free(&w->c);
+}
+
+static void on_changes(void *user, bool reset, const struct kv_change *list, size_t n, bool synced)
+{
+	struct world *w = user;
+	assert_true(n == 0 || list[0].size == w->changes % 600);
+	w->resets += reset;
+	w->changes += (unsigned)n;
+	w->synced += synced;
+}
+
+static bool is_ready(struct world *w)
+{
+	return w->ready >= w->want;
+}
+static bool is_away(struct world *w)
+{
+	return w->away >= w->want;
+}
+static bool is_done(struct world *w)
+{
+	return w->done >= w->want;
+}
+static bool all_released(struct world *w)
+{
+	return w->n_released >= w->want;
+}
+static bool is_synced(struct world *w)
+{
+	return w->synced >= w->want;
+}
+static bool heard(struct world *w)
+{
+	return w->last_id != 0;
+}
+
+static void wait_for(struct world *w, bool (*what)(struct world *), unsigned want)
+{
+	w->want = want;
+	loop_until(w->l, what, w);
+}
+
+static void open_store(struct world *w)
+{
+	const struct packet_listen_cfg cfg = {.path = w->bulk, .max_queue = 1 << 20};
+	assert_true(cgn_ok(packet_listen(w->l, &cfg, on_accept, w, &w->ln, NULL)));
+}
+
+static struct world *setup(enum mood mood)
+{
+	struct world *w = calloc(1, sizeof *w);
+	w->mood = mood;
+	w->value_bytes = 100000;
+	(void)snprintf(w->dir, sizeof w->dir, "/tmp/cgn-kvclient-XXXXXX");
+	assert_non_null(mkdtemp(w->dir));
+	(void)snprintf(w->uds, sizeof w->uds, "%s/s", w->dir);
+	(void)snprintf(w->bulk, sizeof w->bulk, "%s.bulk", w->uds);
+	w->arena = memfd_create("a", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	assert_int_equal(ftruncate(w->arena, (off_t)ARENA), 0);
+	assert_int_equal(fcntl(w->arena, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	w->mem = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, w->arena, 0);
+	for (size_t i = 0; i < ARENA; i++)
+		w->mem[i] = (uint8_t)(i * 7 + i / 251);
+	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));
+	open_store(w);
+	const struct kvclient_cfg cfg = {.uds = w->uds, .timeout = mood == MOOD_SILENT ? 100 * CGN_MSEC : 0, .on_state = on_state, .user = w};
+	assert_true(cgn_ok(kvclient_new(w->l, &cfg, &w->c, NULL)));
+	assert_false(kvclient_ready(w->c));
+	return w;
+}
+
+static struct world *setup_ready(enum mood mood)
+{
+	struct world *w = setup(mood);
+	wait_for(w, is_ready, 1);
+	assert_true(kvclient_ready(w->c));
+	return w;
+}
+
+static void teardown(struct world *w)
+{
+	kvclient_free(&w->c);
+	kvclient_release(&w->lease);
+	packet_close(&w->conn);
+	packet_listener_close(&w->ln);
+	cgn_loop_stop(w->l);
+	cgn_loop_run(w->l);
+	cgn_loop_free(&w->l);
+	assert_int_equal(munmap(w->mem, ARENA), 0);
+	close(w->arena);
+	assert_int_equal(rmdir(w->dir), 0);
+	free(w);
+}
+
+static const struct kv_key key = {.digest = {{1}}, .segment = 9};
+
+static void get(struct world *w, struct kvcall **out)
+{
+	assert_true(cgn_ok(kvclient_get(w->c, &key, false, on_done, w, out, NULL)));
+	assert_null(w->lease); /* never inline */
+}
+
+static void lookups_of_any_length(void **state)
+{
+	static const size_t lengths[] = {1, 2, 1279, 1280, 1281, 2560, 4095, 4096};
+	struct world *w = setup_ready(MOOD_GOOD);
+	struct kv_key *keys = calloc(KVCLIENT_MAX_KEYS, sizeof *keys);
+	(void)state;
+	for (uint32_t i = 0; i < KVCLIENT_MAX_KEYS; i++)
+		keys[i].segment = i;
+	for (unsigned i = 0; i < CGN_COUNT(lengths); i++) {
+		w->lookups = 0;
+		assert_true(cgn_ok(kvclient_lookup(w->c, keys, lengths[i], true, on_done, w, NULL, NULL)));
+		wait_for(w, is_done, i + 1);
+		assert_int_equal(w->n, lengths[i]);
+		assert_int_equal(w->lookups, (lengths[i] + 1279) / 1280);
+		for (size_t k = 0; k < w->n; k++)
+			assert_int_equal(w->infos[k].size, k);
+	}
+	assert_int_equal(kvclient_lookup(w->c, keys, 4097, false, on_done, w, NULL, NULL).code, CGN_INVALID);
+	assert_int_equal(kvclient_lookup(w->c, keys, 0, false, on_done, w, NULL, NULL).code, CGN_INVALID);
+	assert_true(cgn_ok(kvclient_remove(w->c, keys, 3000, on_done, w, NULL, NULL)));
+	wait_for(w, is_done, CGN_COUNT(lengths) + 1);
+	assert_int_equal(w->removed, 3000);
+	assert_int_equal(w->removes, 3);
+	free(keys);
+	teardown(w);
+}
+
+static void check_lease(struct world *w)
+{
+	size_t n, half = w->value_bytes / 2;
+	const struct iovec *iov = kv_lease_iov(w->lease, &n);
+	assert_int_equal(n, w->mood == MOOD_OWN ? 1 : 2);
+	assert_memory_equal(iov[0].iov_base, w->mem + (n == 2 ? half : 0), iov[0].iov_len);
+	assert_true(cgn_str_is(kv_lease_model(w->lease), "mo") && cgn_str_is(kv_lease_name(w->lease), "na"));
+	assert_int_equal(kv_lease_info(w->lease)->size, w->value_bytes);
+	assert_false(kv_lease_is_stale(w->lease));
+}
+
+static void a_value_is_lent_and_given_back(void **state)
+{
+	static const enum mood moods[] = {MOOD_GOOD, MOOD_OWN, MOOD_WRONG_ONCE};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(moods); i++) {
+		struct world *w = setup_ready(moods[i]);
+		unsigned asked = moods[i] == MOOD_WRONG_ONCE ? 2 : 1;
+		get(w, NULL);
+		wait_for(w, is_done, 1);
+		assert_int_equal(w->code, CGN_FINE);
+		check_lease(w);
+		assert_int_equal(w->gets, asked);
+		assert_int_equal(w->verified, asked - 1);
+		kvclient_release(&w->lease);
+		assert_null(w->lease);
+		wait_for(w, all_released, asked);
+		assert_int_equal(w->released[asked - 1], asked);
+		teardown(w);
+	}
+}
+
+static void a_long_value_is_summed_on_the_pool(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	struct kvcall *call = NULL;
+	(void)state;
+	w->value_bytes = ARENA;
+	get(w, NULL);
+	wait_for(w, is_done, 1);
+	check_lease(w);
+	kvclient_release(&w->lease);
+	get(w, &call); /* and cancelled wherever it is: its lease comes back */
+	kvclient_cancel(&call);
+	assert_null(call);
+	wait_for(w, all_released, 2);
+	assert_int_equal(w->done, 1);
+	teardown(w);
+}
+
+static void no_bytes_are_a_value_too(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	size_t n = 1;
+	(void)state;
+	w->value_bytes = 0;
+	get(w, NULL);
+	wait_for(w, is_done, 1);
+	assert_int_equal(w->code, CGN_FINE);
+	(void)kv_lease_iov(w->lease, &n);
+	assert_int_equal(n, 0);
+	teardown(w);
+}
+
+static void a_wrong_value_is_never_given_out(void **state)
+{
+	static const struct {
+		enum mood mood;
+		enum cgn_code code;
+		const char *why;
+	} rows[] = {{MOOD_WRONG, CGN_STORAGE, "checksum"}, {MOOD_OUTSIDE, CGN_BAD_GATEWAY, "outside"}, {MOOD_REFUSING, CGN_NOT_FOUND, "not here"}};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct world *w = setup_ready(rows[i].mood);
+		get(w, NULL);
+		wait_for(w, is_done, 1);
+		assert_int_equal(w->code, rows[i].code);
+		assert_non_null(strstr(w->why, rows[i].why));
+		assert_null(w->lease);
+		if (rows[i].mood != MOOD_REFUSING)
+			wait_for(w, all_released, (unsigned)w->lent);
+		assert_true(kvclient_ready(w->c));
+		teardown(w);
+	}
+}
+
+static void a_store_that_is_none_is_left_alone(void **state)
+{
+	static const enum mood moods[] = {MOOD_OLD, MOOD_GARBAGE, MOOD_UNSEALED};
+	static const char *const why[] = {"version 0", "ends it", "could take away"};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(moods); i++) {
+		struct world *w = setup(moods[i]);
+		wait_for(w, is_away, 1);
+		assert_non_null(strstr(w->why, why[i]));
+		assert_false(kvclient_ready(w->c));
+		struct cgn_err err;
+		assert_int_equal(kvclient_get(w->c, &key, false, on_done, w, NULL, &err).code, CGN_UNAVAILABLE);
+		assert_non_null(strstr(err.msg, w->bulk));
+		w->mood = MOOD_GOOD; /* and tried again by itself */
+		wait_for(w, is_ready, 1);
+		assert_int_equal(w->away, 1);
+		teardown(w);
+	}
+}
+
+static void nonsense_ends_the_connection(void **state)
+{
+	struct world *w = setup_ready(MOOD_FEW);
+	(void)state;
+	assert_true(cgn_ok(kvclient_lookup(w->c, &key, 1, false, on_done, w, NULL, NULL)));
+	assert_true(cgn_ok(kvclient_lookup(w->c, &key, 1, false, on_done, w, NULL, NULL)));
+	wait_for(w, is_done, 2);
+	assert_int_equal(w->code, CGN_UNAVAILABLE);
+	assert_int_equal(w->away, 1);
+	w->mood = MOOD_GOOD;
+	wait_for(w, is_ready, 2);
+	teardown(w);
+}
+
+static void when_the_store_dies(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	(void)state;
+	get(w, NULL);
+	wait_for(w, is_done, 1);
+	struct kv_lease *lease = w->lease;
+	w->lease = NULL;
+	w->mood = MOOD_SILENT;
+	for (unsigned i = 0; i < 5; i++)
+		get(w, NULL);
+	wait_for(w, heard, 1);
+	packet_close(&w->conn);
+	packet_listener_close(&w->ln);
+	wait_for(w, is_away, 1);
+	assert_int_equal(w->done, 6);
+	assert_int_equal(w->code, CGN_UNAVAILABLE);
+	assert_true(kv_lease_is_stale(lease));
+	size_t n;
+	const struct iovec *iov = kv_lease_iov(lease, &n);
+	assert_memory_equal(iov[1].iov_base, w->mem, iov[1].iov_len); /* it can still be read */
+	w->mood = MOOD_GOOD;
+	open_store(w);
+	wait_for(w, is_ready, 2);
+	kvclient_release(&lease); /* the new store is not told of it */
+	get(w, NULL);
+	wait_for(w, is_done, 7);
+	check_lease(w);
+	assert_int_equal(w->n_released, 0);
+	teardown(w);
+}
+
+static void nobody_is_called_after_free(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	(void)state;
+	for (unsigned i = 0; i < 3; i++)
+		get(w, NULL);
+	w->free_when_done = true;
+	wait_for(w, is_done, 1);
+	assert_null(w->c);
+	size_t n;
+	(void)kv_lease_iov(w->lease, &n); /* the lease stays */
+	assert_true(kv_lease_is_stale(w->lease));
+	w->free_when_done = false;
+	teardown(w);
+}
+
+static void a_call_has_its_deadline(void **state)
+{
+	struct world *w = setup_ready(MOOD_SILENT);
+	(void)state;
+	get(w, NULL);
+	get(w, NULL);
+	wait_for(w, is_done, 2);
+	assert_int_equal(w->code, CGN_DEADLINE);
+	w->mood = MOOD_GOOD; /* the answer comes late: what it lends is given back */
+	value(w, &(struct kvbulk_msg){.id = w->last_id});
+	wait_for(w, all_released, 1);
+	assert_int_equal(w->done, 2);
+	assert_true(kvclient_ready(w->c));
+	teardown(w);
+}
+
+static void there_are_only_so_many_calls(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	struct kvcall *one = NULL;
+	struct cgn_err err;
+	(void)state;
+	w->mood = MOOD_SILENT;
+	for (unsigned i = 0; i < KVCLIENT_MAX_CALLS; i++)
+		get(w, &one);
+	assert_int_equal(kvclient_get(w->c, &key, false, on_done, w, NULL, &err).code, CGN_OVERLOADED);
+	kvclient_cancel(&one);
+	get(w, NULL);
+	assert_int_equal(w->done, 0);
+	teardown(w);
+}
+
+static void values_go_in_by_the_shorter_way(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	struct iovec iov[2] = {{w->mem, 500}, {w->mem + 500, 500}};
+	struct kv_source from = {.iov = iov, .n_iov = 2};
+	struct kv_meta meta = {.model = CGN_STR("m"), .tokens = 16};
+	(void)state;
+	assert_true(cgn_ok(kvclient_put(w->c, &key, &meta, &from, false, on_done, w, NULL, NULL)));
+	wait_for(w, is_done, 1);
+	assert_true(w->n == 1 && w->infos[0].size == 1000 && w->put_had_sum && !w->put_had_fd);
+	iov[1].iov_len++; /* more than this store takes in a message */
+	assert_true(cgn_ok(kvclient_put(w->c, &key, &meta, &from, false, on_done, w, NULL, NULL)));
+	wait_for(w, is_done, 2);
+	assert_true(w->put_bytes == 1001 && w->put_had_sum && w->put_had_fd);
+	assert_memory_equal(w->put_first, w->mem, 4);
+	from = (struct kv_source){.fd = w->arena, .offset = 65537, .length = 70000};
+	assert_true(cgn_ok(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL)));
+	wait_for(w, is_done, 3);
+	assert_true(w->put_bytes == 70000 && !w->put_had_sum && w->put_had_fd);
+	assert_memory_equal(w->put_first, w->mem + 65537, 4);
+	from.length = KV_MAX_VALUE + 1;
+	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code, CGN_INVALID);
+	meta.model.n = KV_MAX_MODEL + 1;
+	from.length = 1;
+	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code, CGN_INVALID);
+	assert_true(cgn_ok(kvclient_pin(w->c, &key, 5, on_done, w, NULL, NULL)));
+	wait_for(w, is_done, 4);
+	assert_true(w->pins == 1 && w->infos[0].pinned);
+	teardown(w);
+}
+
+static void a_watch_goes_on_through_reconnects(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	(void)state;
+	kvclient_watch(w->c, on_changes, w);
+	wait_for(w, is_synced, 1);
+	assert_int_equal(w->changes, 600);
+	assert_int_equal(w->resets, 1);
+	packet_close(&w->conn);
+	wait_for(w, is_synced, 2);
+	assert_int_equal(w->resets, 2);
+	assert_int_equal(w->watches, 2);
+	kvclient_watch(w->c, NULL, NULL);
+	get(w, NULL);
+	wait_for(w, is_done, 1);
+	assert_int_equal(w->stops, 1);
+	teardown(w);
+}
+
+static void no_store_is_said_once(void **state)
+{
+	struct world *w = setup(MOOD_GOOD);
+	(void)state;
+	packet_listener_close(&w->ln);
+	wait_for(w, is_away, 1);
+	assert_non_null(strstr(w->why, "cannot connect"));
+	open_store(w);
+	wait_for(w, is_ready, 1);
+	assert_int_equal(w->away, 1);
+	teardown(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lookups_of_any_length),
+		cmocka_unit_test(a_value_is_lent_and_given_back),
+		cmocka_unit_test(a_long_value_is_summed_on_the_pool),
+		cmocka_unit_test(no_bytes_are_a_value_too),
+		cmocka_unit_test(a_wrong_value_is_never_given_out),
+		cmocka_unit_test(a_store_that_is_none_is_left_alone),
+		cmocka_unit_test(nonsense_ends_the_connection),
+		cmocka_unit_test(when_the_store_dies),
+		cmocka_unit_test(nobody_is_called_after_free),
+		cmocka_unit_test(a_call_has_its_deadline),
+		cmocka_unit_test(there_are_only_so_many_calls),
+		cmocka_unit_test(values_go_in_by_the_shorter_way),
+		cmocka_unit_test(a_watch_goes_on_through_reconnects),
+		cmocka_unit_test(no_store_is_said_once),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,51 +1,566 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "joint/kvstore/kvstore.h"
+#include "kvstore_world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
-static struct kv_key key_of(const char *z)
-{
-	return (struct kv_key){.digest = digest_of(cgn_str_of(z))};
-}
-
-static void put(struct kvstore *s, const char *name, const char *value)
-{
-	struct kv_key k = key_of(name);
-	struct kv_meta meta = {.model = CGN_STR("m")};
-	struct kv_writer *w = NULL;
-	struct cgn_err err = {0};
-	assert_true(cgn_ok(kvstore_put(s, &k, &meta, strlen(value), &w, &err)));
-	kv_writer_add(w, value, strlen(value));
-	assert_true(cgn_ok(kv_writer_commit(&w, NULL, false, &err)));
-}
+#include <xxhash.h>
 
 static void test_what_is_put_is_got(void **state)
 {
-	struct kvstore_cfg cfg = {.ram_bytes = (uint64_t)8 << 20};
-	struct kvstore *s = NULL;
-	struct cgn_err err = {0};
+	(void)state;
+	struct kvstore *s = kvw_store(8 * MIB);
 	struct iovec iov[4];
 	size_t n = 0;
-	(void)state;
-	assert_true(cgn_ok(kvstore_new(&cfg, &s, &err)));
-	put(s, "a", "hello");
-	struct kv_key k = key_of("a"), other = key_of("b");
+	kvw_put(s, 1, 7, 1000);
+	struct kv_key k = kvw_key(1), other = kvw_key(2);
 	struct kv_block *b = kvstore_get_ram(s, &k, true);
 	assert_non_null(b);
 	assert_int_equal(kv_block_iov(b, 1, 3, iov, 4, &n), 3);
-	assert_memory_equal(iov[0].iov_base, "ell", 3);
+	assert_int_equal(n, 1);
+	assert_int_equal(((char *)iov[0].iov_base)[0], kvw_byte(1, 7, 1));
+	assert_int_equal(kv_block_iov(b, 1000, 3, iov, 4, &n), 0);
+	assert_int_equal(n, 0);
+	assert_true(cgn_str_is(kv_block_model(b), "m"));
+	assert_int_equal(kv_block_name(b).n, 0);
+	assert_int_equal(kv_block_info(b).tokens, 7);
+	assert_int_equal(kv_block_info(b).tiers, KV_TIER_BIT(KV_RAM));
+	assert_null(kvstore_get_ram(s, &other, true));
+	other = k;
+	other.segment++;
 	assert_null(kvstore_get_ram(s, &other, true));
 	assert_true(kvstore_remove(s, &k));
 	assert_false(kvstore_remove(s, &k));
-	assert_memory_equal(iov[0].iov_base, "ell", 3); /* as long as it is held */
+	assert_true(kvw_is(b, 1, 7)); /* as long as it is held */
+	assert_int_equal(kv_block_info(b).tiers, 0);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 65536);
 	kv_block_unref(&b);
+	struct kv_stats st = kvw_stats(s);
+	assert_int_equal(st.tier[KV_RAM].bytes, 0);
+	assert_int_equal(st.tier[KV_RAM].hits, 1);
+	assert_int_equal(st.misses, 2);
+	kvstore_free(&s);
+	assert_null(s);
+}
+
+static void check_size(struct kvstore *s, uint64_t size)
+{
+	struct kv_key k = kvw_key(size);
+	kvw_put(s, size, 1, size);
+	struct kv_block *b = kvstore_get_ram(s, &k, true);
+	assert_non_null(b);
+	assert_int_equal(kv_block_size(b), size);
+	assert_true(kvw_is(b, size, 1));
+	kv_block_unref(&b);
+}
+
+static void test_every_size(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(16 * MIB);
+	const uint64_t edges[] = {1024, 1344, 2048, 2688, 4096, 5440, 6528, 8192, 9344, 10880, 13056, 16384, 21824, 32768, 65536, 98304, 131072, MIB, 3 * MIB};
+	check_size(s, 0);
+	check_size(s, 1);
+	for (size_t i = 0; i < CGN_COUNT(edges); i++)
+		for (uint64_t d = 0; d < 3; d++)
+			check_size(s, edges[i] + d - 1);
+	struct kv_stats st = kvw_stats(s);
+	assert_true(st.tier[KV_RAM].bytes <= 16 * MIB && st.tier[KV_RAM].value_bytes <= st.tier[KV_RAM].bytes);
+	kvstore_free(&s);
+}
+
+static void test_64_mib(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(130 * MIB);
+	const struct kv_meta meta = {0};
+	struct kv_writer *w = NULL;
+	struct cgn_err err = {0};
+	struct kv_key k = kvw_key(9);
+	check_size(s, KV_MAX_VALUE);
+	assert_int_equal(kvstore_put(s, &k, &meta, KV_MAX_VALUE + 1, &w, &err).code, CGN_TOO_LARGE);
+	kvw_put(s, 1, 1, KV_MAX_VALUE);
+	kvw_put(s, 2, 1, KV_MAX_VALUE); /* the third does not fit beside them */
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 2);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].evictions, 1);
+	kvstore_free(&s);
+}
+
+static void test_a_value_in_pieces(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(4 * MIB);
+	struct kv_extent ext[KV_MAX_EXTENTS];
+	uint64_t bytes = 0;
+	for (uint64_t n = 0; n < 64; n++)
+		kvw_put(s, n, 0, 65536);
+	for (uint64_t n = 0; n < 64; n += 2) {
+		struct kv_key gone = kvw_key(n);
+		assert_true(kvstore_remove(s, &gone));
+	}
+	kvw_put(s, 100, 1, MIB + 5000); /* of every other page */
+	struct kv_key k = kvw_key(100);
+	struct kv_block *b = kvstore_get_ram(s, &k, true);
+	assert_non_null(b);
+	assert_true(kvw_is(b, 100, 1));
+	size_t n_ext = kv_block_extents(b, ext, CGN_COUNT(ext));
+	uint64_t sum = 0;
+	assert_int_equal(n_ext, 17);
+	assert_int_equal(kv_block_extents(b, ext, 1), 17);
+	assert_true(kvstore_arena(s, &bytes) >= 0);
+	for (size_t i = 0; i < n_ext; i++) {
+		assert_true(ext[i].offset + ext[i].length <= bytes);
+		sum += ext[i].length;
+	}
+	assert_int_equal(sum, MIB + 5000);
+	uint64_t index = kvw_stats(s).index_bytes;
+	assert_true(kvstore_remove(s, &k));
+	assert_int_equal(kvw_stats(s).index_bytes, index); /* it is still held */
+	kv_block_unref(&b);
+	assert_true(kvw_stats(s).index_bytes < index);
+	kvstore_free(&s);
+}
+
+static void test_names_and_models(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(8 * MIB);
+	char model[KV_MAX_MODEL + 1], name[KV_MAX_NAME + 1];
+	memset(model, 'm', sizeof model);
+	memset(name, 'n', sizeof name);
+	struct kv_meta meta = {.model = {model, KV_MAX_MODEL}, .name = {name, KV_MAX_NAME}};
+	assert_true(cgn_ok(kvw_try_put(s, 1, 1, 100, &meta)));
+	assert_true(cgn_ok(kvw_try_put(s, 2, 1, 100, &meta)));
+	uint64_t with_two = kvw_stats(s).index_bytes;
+	struct kv_key k1 = kvw_key(1), k2 = kvw_key(2);
+	assert_true(kvstore_remove(s, &k1));
+	assert_int_equal(with_two - kvw_stats(s).index_bytes, KV_MAX_NAME); /* the model is held once, and still is */
+	struct kv_block *b = kvstore_get_ram(s, &k2, true);
+	assert_true(cgn_str_eq(kv_block_model(b), meta.model));
+	assert_true(cgn_str_eq(kv_block_name(b), meta.name));
+	assert_true(kvstore_remove(s, &k2));
+	assert_true(cgn_str_eq(kv_block_model(b), meta.model));
+	kv_block_unref(&b);
+	meta.model.n++;
+	assert_int_equal(kvw_try_put(s, 3, 1, 100, &meta).code, CGN_INVALID);
+	meta.model.n = 0;
+	meta.name.n++;
+	assert_int_equal(kvw_try_put(s, 3, 1, 100, &meta).code, CGN_INVALID);
+	kvstore_free(&s);
+}
+
+static void test_too_many_models(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(128 * MIB);
+	char name[16];
+	for (unsigned i = 0; i < 65535; i++) {
+		struct kv_meta meta = {.model = {name, (size_t)snprintf(name, sizeof name, "model-%u", i)}};
+		assert_true(cgn_ok(kvw_try_put(s, i, 1, 1, &meta)));
+	}
+	struct kv_meta one_more = {.model = CGN_STR("straw")}, known = {.model = CGN_STR("model-77")};
+	assert_int_equal(kvw_try_put(s, 70000, 1, 1, &one_more).code, CGN_OVERLOADED);
+	assert_true(cgn_ok(kvw_try_put(s, 70001, 1, 1, &known)));
+	struct kv_key k = kvw_key(5);
+	assert_true(kvstore_remove(s, &k));
+	assert_true(cgn_ok(kvw_try_put(s, 70000, 1, 1, &one_more)));
+	kvstore_free(&s);
+}
+
+static void test_only_if_absent_and_checksums(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(8 * MIB);
+	const struct kv_meta meta = {0};
+	struct kv_key k = kvw_key(1);
+	struct kv_writer *w = NULL;
+	struct cgn_err err = {0};
+	uint64_t sum = XXH3_64bits("hello", 5), wrong = sum + 1;
+	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 5, &w, &err)));
+	kv_writer_add(w, "hel", 3);
+	kv_writer_add(w, "", 0);
+	assert_int_equal(kv_writer_missing(w), 2);
+	kv_writer_add(w, "lo", 2);
+	assert_int_equal(kv_writer_commit(&w, &wrong, false, &err).code, CGN_INVALID);
+	assert_null(w);
+	assert_false(kvw_has(s, 1));
+	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 5, &w, &err)));
+	kv_writer_add(w, "hello", 5);
+	assert_true(cgn_ok(kv_writer_commit(&w, &sum, true, &err)));
+	struct kv_block *b = kvstore_get_ram(s, &k, true);
+	assert_int_equal(kv_block_checksum(b), sum);
+	kv_block_unref(&b);
+	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
+	kv_writer_add(w, "x", 1);
+	assert_int_equal(kv_writer_commit(&w, NULL, true, &err).code, CGN_CONFLICT);
+	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
+	kv_writer_abort(&w);
+	kv_writer_abort(&w);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, 5);
+	assert_true(kvstore_expire(s, &k, kvw_wall)); /* what expired is absent */
+	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
+	kv_writer_add(w, "x", 1);
+	assert_true(cgn_ok(kv_writer_commit(&w, NULL, true, &err)));
+	kvstore_free(&s);
+}
+
+static void flip_a_byte(struct kvstore *s, uint64_t n, uint64_t at)
+{
+	struct kv_key k = kvw_key(n);
+	struct kv_block *b = kvstore_get_ram(s, &k, false);
+	struct iovec iov;
+	size_t n_iov = 0;
+	assert_non_null(b);
+	assert_int_equal(kv_block_iov(b, at, 1, &iov, 1, &n_iov), 1);
+	*(char *)iov.iov_base ^= 1;
+	kv_block_unref(&b);
+}
+
+static void test_a_flipped_bit_is_a_miss(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(8 * MIB);
+	const uint64_t sizes[] = {1, 5000, 65536, MIB + 3};
+	for (size_t i = 0; i < CGN_COUNT(sizes); i++) {
+		struct kv_key k = kvw_key(i);
+		kvw_put(s, i, 1, sizes[i]);
+		flip_a_byte(s, i, sizes[i] - 1);
+		assert_null(kvstore_get_ram(s, &k, true));
+		assert_false(kvw_has(s, i));
+		assert_int_equal(kvw_stats(s).corrupt, i + 1);
+	}
+	struct kv_stats st = kvw_stats(s);
+	assert_int_equal(st.tier[KV_RAM].bytes, 0);
+	assert_int_equal(st.tier[KV_RAM].hits, 4); /* those that did not verify */
+	assert_int_equal(st.misses, 4);
+	kvstore_free(&s);
+}
+
+/* ---- time ---- */
+static void test_expiry_follows_the_wall_clock(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(8 * MIB);
+	const struct kv_meta meta = {.created_unix_ms = 5, .expires_unix_ms = kvw_wall + 1000};
+	struct kv_info info;
+	struct kv_key k = kvw_key(1);
+	assert_true(cgn_ok(kvw_try_put(s, 1, 1, 100, &meta)));
+	assert_true(kvstore_lookup(s, &k, &info));
+	assert_int_equal(info.created_unix_ms, 5);
+	assert_int_equal(info.expires_unix_ms, kvw_wall + 1000);
+	kvw_wall -= 900000; /* backwards: it lasts until its time */
+	assert_true(kvw_has(s, 1));
+	kvw_wall += 900999;
+	assert_true(kvw_has(s, 1));
+	struct kv_block *held = kvstore_get_ram(s, &k, true);
+	kvw_wall += 1;
+	assert_false(kvw_has(s, 1));
+	assert_true(kvw_is(held, 1, 1));
+	kv_block_unref(&held);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 0);
+	assert_false(kvstore_expire(s, &k, 0));
+	assert_int_equal(kvstore_pin(s, &k, UINT64_MAX, &(struct cgn_err){0}).code, CGN_NOT_FOUND);
+	kvw_put(s, 1, 2, 100);
+	assert_true(kvstore_expire(s, &k, kvw_wall + 5));
+	assert_true(kvstore_expire(s, &k, 0)); /* no longer */
+	kvw_wall += (uint64_t)10 * 365 * 86400 * 1000;
+	assert_true(kvw_has(s, 1));
+	kvstore_free(&s);
+}
+
+static void test_ticks_sweep_what_expired(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(32 * MIB);
+	for (uint64_t n = 0; n < 20000; n++) {
+		const struct kv_meta meta = {.expires_unix_ms = n % 2 == 0 ? kvw_wall + 10 : 0};
+		assert_true(cgn_ok(kvw_try_put(s, n, 1, 10, &meta)));
+	}
+	kvstore_tick(s);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 20000);
+	kvw_wall += (uint64_t)1 << 40; /* a jump of decades */
+	for (int i = 0; i < 4; i++)
+		kvstore_tick(s);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 10000);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, 100000);
+	assert_true(kvw_has(s, 1) && !kvw_has(s, 2));
+	kvstore_free(&s);
+}
+
+/* ---- pins ---- */
+static void test_pinned_blocks_stay(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(4 * MIB);
+	struct cgn_err err = {0};
+	struct kv_key a = kvw_key(1000), b = kvw_key(1001), c = kvw_key(1002);
+	for (uint64_t n = 1000; n < 1003; n++)
+		kvw_put(s, n, 1, MIB);
+	assert_true(cgn_ok(kvstore_pin(s, &a, UINT64_MAX, &err)));
+	assert_true(cgn_ok(kvstore_pin(s, &b, kvw_wall + 500, &err)));
+	assert_true(cgn_ok(kvstore_pin(s, &b, kvw_wall + 1000, &err))); /* longer, not twice */
+	assert_int_equal(kvw_stats(s).pinned_bytes, 2 * MIB);
+	assert_int_equal(kvstore_pin(s, &c, UINT64_MAX, &err).code, CGN_OVERLOADED);
+	assert_non_null(strstr(err.msg, "half of the tier"));
+	for (uint64_t n = 0; n < 100; n++)
+		kvw_put(s, n, 1, 200000);
+	assert_true(kvw_has(s, 1000) && kvw_has(s, 1001) && !kvw_has(s, 1002));
+	kvw_wall += 1000;
+	struct kv_info info;
+	assert_true(kvstore_lookup(s, &b, &info) && !info.pinned);
+	kvstore_tick(s);
+	assert_int_equal(kvw_stats(s).pinned_bytes, MIB);
+	for (uint64_t n = 0; n < 100; n++)
+		kvw_put(s, n, 2, 200000);
+	assert_true(kvw_has(s, 1000) && !kvw_has(s, 1001));
+	assert_true(cgn_ok(kvstore_pin(s, &a, 0, &err)));
+	assert_true(cgn_ok(kvstore_pin(s, &a, 0, &err)));
+	assert_int_equal(kvw_stats(s).pinned_bytes, 0);
+	assert_true(cgn_ok(kvstore_pin(s, &a, UINT64_MAX, &err)));
+	kvw_put(s, 1000, 5, 10); /* another value: not pinned */
+	assert_int_equal(kvw_stats(s).pinned_bytes, 0);
+	kvstore_free(&s);
+}
+
+static void test_room_is_made_of_pins_that_are_over(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(2 * MIB);
+	struct cgn_err err = {0};
+	struct kv_key a = kvw_key(1), b = kvw_key(2);
+	const struct kv_meta meta = {0};
+	kvw_put(s, 1, 1, MIB);
+	kvw_put(s, 2, 1, MIB);
+	assert_true(cgn_ok(kvstore_pin(s, &a, kvw_wall + 10, &err)));
+	struct kv_block *held = kvstore_get_ram(s, &b, true);
+	assert_int_equal(kvw_try_put(s, 3, 1, 1, &meta).code, CGN_OVERLOADED);
+	kvw_wall += 10;
+	assert_true(cgn_ok(kvw_try_put(s, 3, 1, 1, &meta)));
+	assert_false(kvw_has(s, 1));
+	kv_block_unref(&held);
+	kvstore_free(&s);
+}
+
+/* ---- room ---- */
+static void test_what_is_held_counts_and_stays(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(4 * MIB);
+	struct kv_block *held[64];
+	const struct kv_meta meta = {0};
+	for (uint64_t n = 0; n < 64; n++) {
+		struct kv_key k = kvw_key(n);
+		kvw_put(s, n, 1, 65536);
+		held[n] = kvstore_get_ram(s, &k, true);
+		assert_non_null(held[n]);
+	}
+	assert_int_equal(kvw_try_put(s, 100, 1, 1, &meta).code, CGN_OVERLOADED);
+	struct kv_key k = kvw_key(3);
+	assert_true(kvstore_remove(s, &k)); /* no room of that either: somebody reads it */
+	assert_int_equal(kvw_try_put(s, 100, 1, 1, &meta).code, CGN_OVERLOADED);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 4 * MIB);
+	kv_block_unref(&held[3]);
+	assert_true(cgn_ok(kvw_try_put(s, 100, 1, 65536, &meta)));
+	for (uint64_t n = 0; n < 64; n++)
+		if (n != 3)
+			assert_true(kvw_is(held[n], n, 1) && kvw_has(s, n));
+	for (uint64_t n = 0; n < 64; n++)
+		kv_block_unref(&held[n]);
+	assert_true(cgn_ok(kvw_try_put(s, 101, 1, 2 * MIB, &meta)));
+	kvstore_free(&s);
+}
+
+static void test_used_blocks_outlive_a_scan(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(16 * MIB);
+	for (uint64_t n = 0; n < 100; n++)
+		kvw_put(s, n, 1, 65536);
+	for (uint64_t n = 0; n < 2000; n++) {
+		struct kv_key k = kvw_key(n % 100);
+		struct kv_block *b = kvstore_get_ram(s, &k, false);
+		kv_block_unref(&b);
+		kvw_put(s, 1000 + n, 1, 65536); /* each once only */
+	}
+	for (uint64_t n = 0; n < 100; n++)
+		assert_true(kvw_has(s, n));
+	kvstore_free(&s);
+}
+
+/* ---- scans and changes ---- */
+struct seen {
+	struct kvstore *store;
+	unsigned char *times;
+	uint64_t n, next;
+	bool meddle; /* put and remove while it runs: the callback may */
+};
+
+static void on_key(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
+{
+	struct seen *seen = user;
+	uint64_t n = 0;
+	(void)k;
+	assert_int_equal(info->tiers, KV_TIER_BIT(KV_RAM));
+	assert_int_equal(name.n, sizeof n);
+	memcpy(&n, name.p, sizeof n);
+	if (n < seen->n)
+		seen->times[n]++;
+	if (!seen->meddle)
+		return;
+	for (int i = 0; i < 3; i++, seen->next++) {
+		struct kv_meta meta = {.name = {(const char *)&seen->next, sizeof seen->next}};
+		assert_true(cgn_ok(kvw_try_put(seen->store, seen->next, 1, 1, &meta)));
+	}
+	struct kv_key again = kvw_key(n), gone = kvw_key(seen->next - 5);
+	struct kv_meta meta = {.name = {(const char *)&n, sizeof n}};
+	if (n < seen->n) /* its value is replaced; it is there all the time */
+		assert_true(cgn_ok(kvw_try_put(seen->store, n, 2, 2, &meta)));
+	(void)again;
+	(void)kvstore_remove(seen->store, &gone);
+}
+
+static void scan_of(uint64_t n, bool meddle)
+{
+	struct kvstore *s = kvw_store(256 * MIB);
+	struct seen seen = {.store = s, .times = calloc(n, 1), .n = n, .next = n + 10, .meddle = meddle};
+	for (uint64_t i = 0; i < n; i++) {
+		struct kv_meta meta = {.name = {(const char *)&i, sizeof i}};
+		assert_true(cgn_ok(kvw_try_put(s, i, 1, 1, &meta)));
+	}
+	uint64_t cursor = 0;
+	do {
+		kvstore_scan(s, &cursor, 10, on_key, &seen);
+		if (meddle && seen.next > 20 * n)
+			seen.meddle = false;
+	} while (cursor != 0);
+	for (uint64_t i = 0; i < n; i++)
+		assert_int_equal(seen.times[i], 1);
+	free(seen.times);
+	kvstore_free(&s);
+}
+
+static void test_a_scan_tells_each_key(void **state)
+{
+	(void)state;
+	scan_of(1, false);
+	scan_of(5000, false);
+}
+
+static void test_a_scan_while_the_index_grows(void **state)
+{
+	(void)state;
+	scan_of(3000, true);
+}
+
+static void test_changes_are_told_in_order(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(8 * MIB);
+	struct kv_change got[8];
+	uint64_t at = kvstore_changes_end(s);
+	size_t n = 0;
+	struct kv_key k = kvw_key(1);
+	kvw_put(s, 1, 1, 10);
+	kvw_put(s, 1, 2, 20);
+	assert_true(kvstore_remove(s, &k));
+	assert_true(kvstore_changes(s, &at, got, 8, &n));
+	assert_int_equal(n, 4);
+	assert_int_equal(got[0].tiers, KV_TIER_BIT(KV_RAM));
+	assert_int_equal(got[1].tiers, 0);
+	assert_int_equal(got[2].size, 20);
+	assert_int_equal(got[3].tiers, 0);
+	assert_memory_equal(&got[3].key, &k, sizeof k);
+	for (uint64_t i = 0; i < 65540; i++)
+		kvw_put(s, i, 1, 1);
+	assert_false(kvstore_changes(s, &at, got, 8, &n));
+	at = kvstore_changes_end(s) + 1; /* a number that never was */
+	assert_false(kvstore_changes(s, &at, got, 8, &n));
+	kvstore_free(&s);
+}
+
+/* ---- reads on a loop ---- */
+struct asked {
+	struct cgn_loop *loop;
+	unsigned answers;
+	bool hit;
+	enum cgn_code why;
+};
+
+static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+{
+	struct asked *a = user;
+	a->answers++;
+	a->hit = *take != NULL;
+	a->why = why->code;
+	kv_block_unref(take);
+	cgn_loop_stop(a->loop);
+}
+
+static void test_reads_come_on_the_loop(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(8 * MIB);
+	struct cgn_err err = {0};
+	struct asked a = {0}, cancelled = {0};
+	struct kv_read *r = NULL, *c = NULL;
+	struct kv_key k = kvw_key(1);
+	kvw_put(s, 1, 1, 70000);
+	for (int round = 0; round < 2; round++) {
+		assert_true(cgn_ok(cgn_loop_new(&a.loop, &err)));
+		cancelled.loop = a.loop;
+		assert_true(cgn_ok(kvstore_get(s, a.loop, &k, on_read, &cancelled, &c, &err)));
+		assert_true(cgn_ok(kvstore_get(s, a.loop, &k, on_read, &a, &r, &err)));
+		assert_int_equal(a.answers, round); /* never inline */
+		kv_read_cancel(&c);
+		assert_null(c);
+		cgn_loop_run(a.loop);
+		cgn_loop_free(&a.loop);
+		assert_int_equal(a.hit, round == 0);
+		assert_int_equal(a.why, round == 0 ? CGN_FINE : CGN_NOT_FOUND);
+		(void)kvstore_remove(s, &k);
+	}
+	assert_int_equal(a.answers, 2);
+	assert_int_equal(cancelled.answers, 0);
+	kvstore_free(&s);
+}
+
+static void test_the_index_is_small(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(256 * MIB);
+	const struct kv_meta meta = {.model = CGN_STR("m")};
+	for (uint64_t n = 0; n < 100000; n++) {
+		struct kv_key k = kvw_key(n);
+		struct kv_writer *w = NULL;
+		struct cgn_err err = {0};
+		assert_true(cgn_ok(kvstore_put(s, &k, &meta, 0, &w, &err)));
+		assert_true(cgn_ok(kv_writer_commit(&w, NULL, false, &err)));
+		if (n == 9999)
+			assert_true(kvw_stats(s).index_bytes <= 128 * (n + 1));
+	}
+	assert_true(kvw_stats(s).index_bytes <= 128 * 100000);
 	kvstore_free(&s);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_put_is_got)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_is_put_is_got),
+		cmocka_unit_test(test_every_size),
+		cmocka_unit_test(test_64_mib),
+		cmocka_unit_test(test_a_value_in_pieces),
+		cmocka_unit_test(test_names_and_models),
+		cmocka_unit_test(test_too_many_models),
+		cmocka_unit_test(test_only_if_absent_and_checksums),
+		cmocka_unit_test(test_a_flipped_bit_is_a_miss),
+		cmocka_unit_test(test_expiry_follows_the_wall_clock),
+		cmocka_unit_test(test_ticks_sweep_what_expired),
+		cmocka_unit_test(test_pinned_blocks_stay),
+		cmocka_unit_test(test_room_is_made_of_pins_that_are_over),
+		cmocka_unit_test(test_what_is_held_counts_and_stays),
+		cmocka_unit_test(test_used_blocks_outlive_a_scan),
+		cmocka_unit_test(test_a_scan_tells_each_key),
+		cmocka_unit_test(test_a_scan_while_the_index_grows),
+		cmocka_unit_test(test_changes_are_told_in_order),
+		cmocka_unit_test(test_reads_come_on_the_loop),
+		cmocka_unit_test(test_the_index_is_small),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ bool kvstore_remove(struct kvstore *s, const struct kv_key *k); /* false: there 
 /* It ends then; 0: never. False: there is none. */
 bool kvstore_expire(struct kvstore *s, const struct kv_key *k, uint64_t unix_ms);
 /* Not evicted from the tier it is in until |until_unix_ms| (UINT64_MAX: until unpinned; 0: unpin). At most half of a tier's budget can be
- * pinned: CGN_OVERLOADED. CGN_NOT_FOUND. */
+ * pinned: CGN_OVERLOADED. CGN_NOT_FOUND. It is the value that is pinned: another under the key is not. */
 CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_unix_ms, struct cgn_err *err);
 
 /* ---- what changes ---- */

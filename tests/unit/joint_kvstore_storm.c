@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Long random lives: against a model on one thread, and of several threads at once. */
+#include "kvstore_world.h"
+
+#include <pthread.h>
+
+static unsigned roll(unsigned *rng)
+{
+	*rng = *rng * 1103515245U + 12345U;
+	return *rng >> 4;
+}
+
+/* ---- the model: what a key means, when all fits ---- */
+#define KEYS 500
+struct model_entry {
+	bool held, pinned;
+	uint64_t size, version, expires;
+};
+
+static bool there(const struct model_entry *m)
+{
+	return m->held && (m->expires == 0 || m->expires > kvw_wall);
+}
+
+static void model_put(struct kvstore *s, struct model_entry *m, uint64_t n, unsigned r)
+{
+	const struct kv_meta meta = {.tokens = r, .expires_unix_ms = r % 5 == 0 ? kvw_wall + r % 50 : 0};
+	uint64_t size = r % 11 == 0 ? r % 150000 : r % 3000;
+	struct kv_key k = kvw_key(n);
+	struct kv_writer *w = NULL;
+	struct cgn_err err = {0};
+	bool only_if_absent = r % 7 == 0;
+	assert_true(cgn_ok(kvstore_put(s, &k, &meta, size, &w, &err)));
+	kvw_fill(w, n, r);
+	if (r % 13 == 0) {
+		kv_writer_abort(&w);
+		return;
+	}
+	cgn_rc rc = kv_writer_commit(&w, NULL, only_if_absent, &err);
+	assert_int_equal(rc.code, only_if_absent && there(m) ? CGN_CONFLICT : CGN_FINE);
+	if (cgn_ok(rc))
+		*m = (struct model_entry){.held = true, .size = size, .version = r, .expires = meta.expires_unix_ms};
+}
+
+static void model_get(struct kvstore *s, const struct model_entry *m, uint64_t n, bool verify)
+{
+	struct kv_key k = kvw_key(n);
+	struct kv_block *b = kvstore_get_ram(s, &k, verify);
+	assert_int_equal(b != NULL, there(m));
+	if (b == NULL)
+		return;
+	assert_int_equal(kv_block_size(b), m->size);
+	assert_int_equal(kv_block_info(b).tokens, m->version);
+	assert_true(kvw_is(b, n, m->version));
+	kv_block_unref(&b);
+}
+
+static void model_step(struct kvstore *s, struct model_entry *model, unsigned *rng)
+{
+	uint64_t n = roll(rng) % KEYS;
+	struct model_entry *m = &model[n];
+	struct kv_key k = kvw_key(n);
+	struct kv_info info;
+	unsigned r = roll(rng);
+	switch (roll(rng) % 8) {
+	case 0:
+	case 1:
+	case 2:
+		model_put(s, m, n, r);
+		return;
+	case 3:
+		assert_int_equal(kvstore_remove(s, &k), there(m));
+		m->held = false;
+		return;
+	case 4:
+		assert_int_equal(kvstore_expire(s, &k, kvw_wall + r % 60), there(m));
+		m->expires = there(m) ? kvw_wall + r % 60 : m->expires;
+		return;
+	case 5:
+		assert_int_equal(kvstore_pin(s, &k, r % 2 == 0 ? 0 : kvw_wall + r % 30, &(struct cgn_err){0}).code,
+			there(m) ? CGN_FINE : CGN_NOT_FOUND);
+		return;
+	case 6:
+		assert_int_equal(kvstore_lookup(s, &k, &info), there(m));
+		kvw_wall += r % 4;
+		if (r % 64 == 0)
+			kvstore_tick(s);
+		return;
+	default:
+		model_get(s, m, n, r % 2 == 0);
+	}
+}
+
+static void test_a_random_life_by_the_model(void **state)
+{
+	(void)state;
+	static struct model_entry model[KEYS];
+	struct kvstore *s = kvw_store(128 * MIB);
+	unsigned rng = 42;
+	memset(model, 0, sizeof model);
+	for (int i = 0; i < 30000; i++)
+		model_step(s, model, &rng);
+	uint64_t blocks = 0, bytes = 0;
+	for (uint64_t n = 0; n < KEYS; n++) {
+		model_get(s, &model[n], n, true); /* so that none is left that expired */
+		blocks += there(&model[n]);
+		bytes += there(&model[n]) ? model[n].size : 0;
+	}
+	struct kv_stats st = kvw_stats(s);
+	assert_int_equal(st.tier[KV_RAM].blocks, blocks);
+	assert_int_equal(st.tier[KV_RAM].value_bytes, bytes);
+	assert_int_equal(st.tier[KV_RAM].evictions, 0);
+	assert_int_equal(st.corrupt, 0);
+	kvstore_free(&s);
+}
+
+/* ---- the storm: shared keys, a small tier, blocks that are held, everything at once ---- */
+#define THREADS 4
+#define BUDGET  (8 * MIB)
+#define HELD    6
+struct rider {
+	pthread_t thread;
+	struct kvstore *store;
+	unsigned rng;
+	struct kv_block *held[HELD];
+	uint64_t whose[HELD];
+	_Atomic uint64_t *bad;
+	uint64_t hits, puts, refused;
+};
+
+static void let_go(struct rider *r, size_t i)
+{
+	if (r->held[i] != NULL && !kvw_is(r->held[i], r->whose[i], kv_block_info(r->held[i]).tokens))
+		(*r->bad)++;
+	kv_block_unref(&r->held[i]);
+}
+
+static void ride_get(struct rider *r, uint64_t n)
+{
+	size_t i = roll(&r->rng) % HELD;
+	struct kv_key k = kvw_key(n);
+	let_go(r, i);
+	r->held[i] = kvstore_get_ram(r->store, &k, true);
+	r->whose[i] = n;
+	r->hits += r->held[i] != NULL;
+}
+
+static void ride_put(struct rider *r, uint64_t n)
+{
+	unsigned v = roll(&r->rng);
+	const struct kv_meta meta = {.model = v % 2 == 0 ? CGN_STR("a") : CGN_STR("b"), .name = v % 3 == 0 ? CGN_STR("n") : CGN_STR(""), .tokens = v,
+		.expires_unix_ms = v % 5 == 0 ? kvw_wall + 3 : 0};
+	cgn_rc rc = kvw_try_put(r->store, n, v, v % 17 == 0 ? v % MIB : v % 20000, &meta);
+	r->puts += cgn_ok(rc);
+	r->refused += rc.code == CGN_OVERLOADED;
+	*r->bad += !cgn_ok(rc) && rc.code != CGN_OVERLOADED;
+}
+
+static void on_scan(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
+{
+	struct rider *r = user;
+	(void)k;
+	*r->bad += info->size > MIB || name.n > 1;
+}
+
+static void ride_other(struct rider *r, uint64_t n, uint64_t *cursor)
+{
+	struct kv_key k = kvw_key(n);
+	struct kv_change changes[16];
+	struct kv_info info;
+	struct cgn_err err = {0};
+	uint64_t at = kvstore_changes_end(r->store);
+	size_t n_changes = 0;
+	switch (roll(&r->rng) % 7) {
+	case 0:
+		(void)kvstore_remove(r->store, &k);
+		return;
+	case 1:
+		*r->bad += kvstore_pin(r->store, &k, roll(&r->rng) % 2 * (kvw_wall + 2), &err).code == CGN_NO_MEMORY;
+		return;
+	case 2:
+		(void)kvstore_expire(r->store, &k, kvw_wall + 2);
+		return;
+	case 3:
+		kvstore_scan(r->store, cursor, 20, on_scan, r);
+		return;
+	case 4:
+		kvw_wall++;
+		kvstore_tick(r->store);
+		return;
+	case 5:
+		at = at > 10 ? at - 10 : 0;
+		(void)kvstore_changes(r->store, &at, changes, 16, &n_changes);
+		return;
+	default:
+		(void)kvstore_lookup(r->store, &k, &info);
+	}
+}
+
+static void *ride(void *arg)
+{
+	struct rider *r = arg;
+	uint64_t cursor = 0;
+	for (int i = 0; i < 4000; i++) {
+		uint64_t n = roll(&r->rng) % 400;
+		unsigned what = roll(&r->rng) % 8;
+		if (what < 3)
+			ride_get(r, n);
+		else if (what < 6)
+			ride_put(r, n);
+		else
+			ride_other(r, n, &cursor);
+		*r->bad += kvw_stats(r->store).tier[KV_RAM].bytes > BUDGET;
+	}
+	for (size_t i = 0; i < HELD; i++)
+		let_go(r, i);
+	return NULL;
+}
+
+static void test_a_storm(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(BUDGET);
+	struct rider riders[THREADS];
+	_Atomic uint64_t bad = 0;
+	uint64_t hits = 0, puts = 0;
+	for (unsigned i = 0; i < THREADS; i++) {
+		riders[i] = (struct rider){.store = s, .rng = 99 + i, .bad = &bad};
+		assert_int_equal(pthread_create(&riders[i].thread, NULL, ride, &riders[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++) {
+		(void)pthread_join(riders[i].thread, NULL);
+		hits += riders[i].hits;
+		puts += riders[i].puts;
+	}
+	assert_int_equal(bad, 0);
+	assert_true(hits > 1000 && puts > 1000);
+	struct kv_stats st = kvw_stats(s);
+	assert_int_equal(st.corrupt, 0);
+	assert_true(st.tier[KV_RAM].evictions > 0);
+	for (uint64_t n = 0; n < 400; n++) {
+		struct kv_key k = kvw_key(n);
+		(void)kvstore_remove(s, &k);
+	}
+	st = kvw_stats(s);
+	assert_int_equal(st.tier[KV_RAM].blocks, 0);
+	assert_int_equal(st.tier[KV_RAM].bytes, 0);
+	assert_int_equal(st.tier[KV_RAM].value_bytes, 0);
+	assert_int_equal(st.pinned_bytes, 0);
+	kvstore_free(&s);
+}
+
+/* Nobody waits for ever, and nobody is refused, while each holds less than its share. */
+static void *fill(void *arg)
+{
+	struct rider *r = arg;
+	const struct kv_meta meta = {0};
+	for (uint64_t i = 0; i < 600; i++)
+		*r->bad += !cgn_ok(kvw_try_put(r->store, r->rng * 1000 + i, i, 100000 + roll(&r->rng) % 300000, &meta));
+	return NULL;
+}
+
+static void test_room_for_all_who_hold_little(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(BUDGET);
+	struct rider riders[THREADS];
+	_Atomic uint64_t bad = 0;
+	for (unsigned i = 0; i < THREADS; i++) {
+		riders[i] = (struct rider){.store = s, .rng = i + 1, .bad = &bad};
+		assert_int_equal(pthread_create(&riders[i].thread, NULL, fill, &riders[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		(void)pthread_join(riders[i].thread, NULL);
+	assert_int_equal(bad, 0);
+	kvstore_free(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_random_life_by_the_model),
+		cmocka_unit_test(test_a_storm),
+		cmocka_unit_test(test_room_for_all_who_hold_little),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

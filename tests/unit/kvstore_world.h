@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvstore_world: a store under test, its clock, and values that say whose they are. */
+#pragma once
+#include "joint/kvstore/kvstore.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static _Atomic uint64_t kvw_wall = 1000000;
+CGN_UNUSED static uint64_t kvw_clock(void)
+{
+	return kvw_wall;
+}
+
+CGN_UNUSED static struct kvstore *kvw_store(uint64_t bytes)
+{
+	struct kvstore_cfg cfg = {.ram_bytes = bytes, .wall_ms = kvw_clock};
+	struct kvstore *s = NULL;
+	struct cgn_err err = {0};
+	kvw_wall = 1000000;
+	assert_true(cgn_ok(kvstore_new(&cfg, &s, &err)));
+	return s;
+}
+
+CGN_UNUSED static struct kv_key kvw_key(uint64_t n)
+{
+	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&n, sizeof n}), .segment = (uint32_t)(n % 3)};
+}
+
+/* Byte |i| of the value of key |n| in its version |v|. */
+static inline char kvw_byte(uint64_t n, uint64_t v, uint64_t i)
+{
+	uint64_t word = (i / 8 + 1) * 0x9e3779b97f4a7c15ULL ^ (n * 0x100000001b3ULL + v);
+	return (char)(word >> i % 8 * 8);
+}
+
+/* Through kv_writer_room, so that it is written in place. */
+CGN_UNUSED static void kvw_fill(struct kv_writer *w, uint64_t n, uint64_t v)
+{
+	uint64_t at = 0;
+	while (kv_writer_missing(w) > 0) {
+		struct iovec iov[3];
+		size_t n_iov = 0;
+		uint64_t room = kv_writer_room(w, iov, 3, &n_iov);
+		for (size_t i = 0; i < n_iov; i++)
+			for (size_t k = 0; k < iov[i].iov_len; k++)
+				((char *)iov[i].iov_base)[k] = kvw_byte(n, v, at++);
+		kv_writer_wrote(w, room);
+	}
+}
+
+CGN_UNUSED static cgn_rc kvw_try_put(struct kvstore *s, uint64_t n, uint64_t v, uint64_t size, const struct kv_meta *meta)
+{
+	struct kv_key k = kvw_key(n);
+	struct kv_writer *w = NULL;
+	struct cgn_err err = {0};
+	CGN_TRY(kvstore_put(s, &k, meta, size, &w, &err));
+	kvw_fill(w, n, v);
+	return kv_writer_commit(&w, NULL, false, &err);
+}
+
+CGN_UNUSED static void kvw_put(struct kvstore *s, uint64_t n, uint64_t v, uint64_t size)
+{
+	const struct kv_meta meta = {.model = CGN_STR("m"), .tokens = (uint32_t)v};
+	assert_true(cgn_ok(kvw_try_put(s, n, v, size, &meta)));
+}
+
+/* Is |b| version |v| of |n|, every byte of it? */
+CGN_UNUSED static bool kvw_is(const struct kv_block *b, uint64_t n, uint64_t v)
+{
+	struct iovec iov[2];
+	size_t n_iov = 0;
+	for (uint64_t at = 0; at < kv_block_size(b);) {
+		(void)kv_block_iov(b, at, UINT64_MAX, iov, 2, &n_iov);
+		for (size_t i = 0; i < n_iov; i++)
+			for (size_t k = 0; k < iov[i].iov_len; k++)
+				if (((const char *)iov[i].iov_base)[k] != kvw_byte(n, v, at++))
+					return false;
+	}
+	return true;
+}
+
+CGN_UNUSED static bool kvw_has(struct kvstore *s, uint64_t n)
+{
+	struct kv_info info;
+	struct kv_key k = kvw_key(n);
+	return kvstore_lookup(s, &k, &info);
+}
+
+CGN_UNUSED static struct kv_stats kvw_stats(struct kvstore *s)
+{
+	struct kv_stats st;
+	kvstore_stats(s, &st);
+	return st;
+}

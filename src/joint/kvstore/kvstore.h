@@ -5,9 +5,10 @@
  * while a callback runs.
  *
  * Memory: values lie in one arena of ram_bytes (io/pages), so there is never more of them than that, fragmentation and what is being written,
- * read or pinned included. Beside it the index: 112 bytes a block, 4 of hash table and at most 10 of eviction, 126 in all, however many there
- * are; and for the few that have a name, were pinned or lie in several runs of pages, 112 more and the name or 8 bytes a run. As every value
- * takes 1 KiB of the arena at least, that is at most an eighth of ram_bytes (names, which are at most KV_MAX_NAME, aside). What the index
+ * read or pinned included. Beside it the index: 112 bytes a block and 4 of hash table, however many there are, and once blocks have to leave
+ * what policy/evict remembers of them (20 to 25 bytes for each that was there at once). For the few that have a name, were pinned or lie in
+ * several runs of pages, 112 more and the name or 8 bytes a run. As every value
+ * takes 1 KiB of the arena at least, that is at most a seventh of ram_bytes (names, which are at most KV_MAX_NAME, aside). What the index
  * took it keeps. 3 MiB are for changes; names of models are held once, of 65,535 at most.
  *
  * What is read is what was put: each value has a checksum, XXH3-64 (github.com/Cyan4973/xxHash), which is computed or compared when it is

@@ -43,6 +43,7 @@ struct kvdisk_owner {
 	void (*moved)(void *user, const struct kv_key *k, kvdisk_place from, kvdisk_place to);
 	void (*gone)(void *user, const struct kv_key *k, kvdisk_place at); /* to make room, or it had its time */
 };
+#define KVDISK_MAX_PIECES 1100
 struct kvdisk_cfg {
 	const char *dir;       /* slab files and small values; made when missing */
 	const char *index_dir; /* the index; NULL: in dir */
@@ -79,7 +80,7 @@ struct kvdisk_value {
 	struct kv_meta meta; /* texts point into |names|; expires as when it was put */
 	char names[KV_MAX_MODEL + KV_MAX_NAME];
 };
-/* The value into |to|, whose lengths add up to its size. No read of the index. CGN_NOT_FOUND: it moved, is removed, had its time; look
+/* The value into |to|, at most KVDISK_MAX_PIECES whose lengths add up to its size. No read of the index. CGN_NOT_FOUND: it moved, is removed, had its time; look
  * whether the place is still the same, and else again. CGN_STORAGE: what lies there is not the value, or can't be read: dropped and
  * counted. |to| may hold anything then. */
 CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, const struct iovec *to, size_t n_to, struct kvdisk_value *out, struct cgn_err *err);

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is there: files, then the index, which says what of them is of use. An index that is gone or damaged is put aside and made again of the
+ * records' own headers; what was removed is struck out there. It is never repaired: a repair may bring back what was removed. */
+#include "joint/kvdisk/kvdisk_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROGRESS_EVERY 1000U /* ms */
+#define CLOCK_KEY "clock"
+
+struct booting {
+	struct kvdisk *d;
+	struct kvdisk_opening *how;
+	uint64_t told_at, done, newest_ms, max_seq;
+	const char *what;
+	bool bad_files;
+};
+
+static void tell(struct booting *b)
+{
+	struct kvdisk *d = b->d;
+	if (++b->done % 1024 != 0 || d->owner->progress == NULL || d->boot_ms() - b->told_at < PROGRESS_EVERY)
+		return;
+	b->told_at = d->boot_ms();
+	d->owner->progress(d->user, b->what, b->done, 0);
+}
+
+/* ---- files ---- */
+/* Killed while it was made: nothing was in it yet. */
+static bool is_blank(const struct kvdisk *d, const char *name, char path[PATH_MAX])
+{
+	uint8_t head[FILE_HEAD] = {0}, zero[FILE_HEAD] = {0};
+	if (snprintf(path, PATH_MAX, "%s/%s", d->dir, name) >= PATH_MAX)
+		return false;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, head, sizeof head) : -1;
+	if (fd >= 0)
+		close(fd);
+	return n >= 0 && memcmp(head, zero, sizeof head) == 0;
+}
+
+static CGN_RC on_name(void *user, const char *name, struct cgn_err *err)
+{
+	struct booting *b = user;
+	char path[PATH_MAX];
+	uint32_t id;
+	int end = 0;
+	if (sscanf(name, "slab-%8" SCNx32 "%n", &id, &end) != 1 || name[end] != '\0' || end != 13)
+		return CGN_OK;
+	if (is_blank(b->d, name, path)) {
+		(void)unlink(path);
+		return CGN_OK;
+	}
+	cgn_rc rc = slab_load(b->d, id, err);
+	return rc.code == CGN_INVALID ? CGN_RC_OF(CGN_STORAGE) : rc;
+}
+
+/* ---- databases ---- */
+static uint64_t memtable(const struct kvdisk *d)
+{
+	uint64_t n = d->asked / 256;
+	return n < 128U << 10 ? 128U << 10 : n > 8U << 20 ? 8U << 20 : n;
+}
+
+static CGN_RC aside(struct kvdisk *d, const char *path, struct cgn_err *err)
+{
+	char to[PATH_MAX];
+	if (snprintf(to, sizeof to, "%s.damaged", path) >= (int)sizeof to)
+		return CGN_FAIL(err, STORAGE, "the path %.200s... is too long", path);
+	dir_remove(to);
+	if (rename(path, to) != 0 && errno != ENOENT)
+		return CGN_FAIL(err, STORAGE, "cannot rename %s to %s: %s", path, to, strerror(errno));
+	atomic_fetch_add(&d->damaged_bytes, dir_bytes(to));
+	return CGN_OK;
+}
+
+static void keep_why(struct kvdisk_opening *how, const struct cgn_err *e)
+{
+	(void)snprintf(how->why, sizeof how->why, "%.255s", e->msg);
+}
+
+/* |*lost|: it was damaged or gone, and is a new one now. */
+static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *cfg, bool make, struct db **out, bool *lost, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	struct cgn_err why = {0};
+	cgn_rc rc = db_open(path, cfg, make, out, &why);
+	*lost = rc.code == CGN_INVALID;
+	if (!*lost) {
+		if (!cgn_ok(rc) && err != NULL)
+			*err = why;
+		return rc;
+	}
+	keep_why(how, &why);
+	CGN_TRY(aside(d, path, err));
+	rc = db_open(path, cfg, true, out, err);
+	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+}
+
+static CGN_RC open_index(struct kvdisk *d, bool make, bool *lost, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	const struct db_cfg cfg = {.memtable_bytes = memtable(d), .file_bytes = memtable(d), .cache = d->cache, .block_bytes = 8U << 10, .bloom = true};
+	return open_db(d, d->index_path, &cfg, make, &d->index, lost, how, err);
+}
+
+static CGN_RC open_small(struct kvdisk *d, bool make, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	const struct db_cfg cfg = {.memtable_bytes = memtable(d), .file_bytes = memtable(d), .cache = d->cache, .block_bytes = 16U << 10};
+	return open_db(d, d->small_path, &cfg, make, &d->small, &how->small_lost, how, err);
+}
+
+/* ---- what the index says ---- */
+static void seen(struct booting *b, const struct record *r)
+{
+	struct kvdisk *d = b->d;
+	struct place p = place_of(r->entry.place);
+	uint64_t end = ((uint64_t)p.at + p.len) * KVDISK_UNIT;
+	if (r->seq > b->max_seq)
+		b->max_seq = r->seq;
+	if (r->stored_ms > b->newest_ms)
+		b->newest_ms = r->stored_ms;
+	struct file *f = file_find(d, p.file, p.small);
+	if (f != NULL) {
+		if (!p.small && end > f->used)
+			f->used = end;
+		if (r->stored_ms > f->newest_ms)
+			f->newest_ms = r->stored_ms;
+		if (p.small)
+			f->used += place_bytes(r->entry.place);
+	}
+	file_unref(d, &f);
+	file_count(d, r->entry.place, 1);
+}
+
+/* Is there a file where the entry points to? Those of small values have no other sign of life than their entries. */
+static bool has_file(struct booting *b, kvdisk_place at)
+{
+	struct kvdisk *d = b->d;
+	struct place p = place_of(at);
+	struct file *f = file_find(d, p.file, p.small);
+	bool is = f != NULL && (p.small || ((uint64_t)p.at + p.len) * KVDISK_UNIT <= f->bytes);
+	file_unref(d, &f);
+	if (is || !p.small || b->how->small_lost)
+		return is;
+	return cgn_ok(file_add(d, p.file, true, -1, d->small_file_bytes, &f, NULL));
+}
+
+static bool on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
+{
+	struct booting *b = user;
+	struct kv_key key;
+	struct record r;
+	if (n_k == strlen(CLOCK_KEY))
+		return true;
+	bool whole = index_key_read(k, n_k, &key) && index_read(&key, v, n_v, &r);
+	if (!whole || !has_file(b, r.entry.place)) {
+		b->how->dropped++;
+		(void)cgn_ok(db_delete(b->d->index, k, n_k, NULL));
+		return true;
+	}
+	seen(b, &r);
+	b->how->entries++;
+	b->how->bytes += r.entry.size;
+	if (b->d->owner->found != NULL)
+		b->d->owner->found(b->d->user, &r.entry);
+	tell(b);
+	return true;
+}
+
+/* ---- without an index: the headers ---- */
+static bool on_header(void *user, const struct record *r)
+{
+	struct booting *b = user;
+	char names[KVDISK_NAMES];
+	struct record was;
+	tell(b);
+	if (r->struck || r->store != b->d->store)
+		return true;
+	if (entry_get(b->d, &r->entry.key, &was, names) && was.seq >= r->seq)
+		return true;
+	if (!cgn_ok(entry_put(b->d, r, NULL)))
+		b->bad_files = true;
+	return true;
+}
+
+static bool on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
+{
+	struct record r;
+	(void)k;
+	(void)n_k;
+	if (record_read(v, n_v, &r) && place_of(r.entry.place).small)
+		return on_header(user, &r);
+	return true;
+}
+
+static CGN_RC rebuild(struct booting *b, struct cgn_err *err)
+{
+	struct kvdisk *d = b->d;
+	b->what = "reading the headers of all values, since the index is gone";
+	for (size_t i = 0; i < d->n_files; i++)
+		if (!d->files[i]->small)
+			CGN_TRY(slab_each(d->files[i], on_header, b, err));
+	(void)cgn_ok(db_each(d->small, "", 0, NULL, 0, on_row, b, NULL)); /* what is damaged there is lost */
+	if (b->bad_files)
+		return CGN_FAIL(err, STORAGE, "cannot write the new index in %s", d->index_path);
+	return CGN_OK;
+}
+
+static void forget(struct booting *b)
+{
+	struct kvdisk *d = b->d;
+	for (size_t i = 0; i < d->n_files; i++) {
+		d->files[i]->live = 0;
+		d->files[i]->used = d->files[i]->small ? 0 : KVDISK_UNIT;
+	}
+	atomic_store(&d->entries, 0);
+	b->how->entries = b->how->bytes = 0;
+}
+
+/* ---- the clock ---- */
+struct saved {
+	uint64_t clock, wall;
+};
+
+static void on_clock(void *user, const uint8_t *v, size_t n)
+{
+	if (n == sizeof(struct saved))
+		memcpy(user, v, n);
+}
+
+void boot_save_clock(struct kvdisk *d)
+{
+	struct saved s = {kvdisk_clock(d), d->wall_ms()};
+	d->clock_saved = d->boot_ms();
+	(void)cgn_ok(db_put(d->index, CLOCK_KEY, strlen(CLOCK_KEY), &s, sizeof s, NULL));
+}
+
+/* Time that passed while nobody ran is told by the wall clock, which may have been set meanwhile: it is believed for half of the time to live at most, and
+ * never backwards. */
+static void start_clock(struct booting *b)
+{
+	struct kvdisk *d = b->d;
+	struct saved s = {0};
+	(void)cgn_ok(db_get(d->index, CLOCK_KEY, strlen(CLOCK_KEY), on_clock, &s, NULL));
+	uint64_t wall = d->wall_ms(), away = s.wall > 0 && wall > s.wall ? wall - s.wall : 0;
+	if (away > d->ttl_ms / 2)
+		away = d->ttl_ms / 2;
+	d->clock_base = (s.clock > b->newest_ms ? s.clock : b->newest_ms) + away;
+	d->clock_from = d->boot_ms();
+}
+
+/* ---- all of it ---- */
+static CGN_RC cap(struct kvdisk *d, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	uint64_t is = 0;
+	CGN_TRY(dir_free_bytes(d->dir, &is, err));
+	uint64_t most = is + disk_bytes(d);
+	most -= most / 64; /* a file system that is full to the last block serves nobody */
+	if (most < d->budget) {
+		how->capped = true;
+		d->budget = most;
+	}
+	how->budget = d->budget;
+	if (most < KVDISK_MIN_BUDGET)
+		return CGN_FAIL(err, STORAGE, "the file system of %s has %llu bytes for an SSD tier, which needs %llu", d->dir, (unsigned long long)most,
+			(unsigned long long)KVDISK_MIN_BUDGET);
+	while (d->file_bytes > (uint64_t)1 << 20 && d->file_bytes > d->budget / 12)
+		d->file_bytes /= 2;
+	if (d->small_file_bytes > d->file_bytes)
+		d->small_file_bytes = d->file_bytes;
+	return CGN_OK;
+}
+
+static CGN_RC read_index(struct booting *b, bool lost, struct cgn_err *err)
+{
+	struct kvdisk *d = b->d;
+	struct cgn_err why = {0};
+	if (lost)
+		CGN_TRY(rebuild(b, err));
+	b->what = "reading the index";
+	cgn_rc rc = db_each(d->index, "", 0, NULL, 0, on_entry, b, &why);
+	if (rc.code == CGN_INVALID && !lost) { /* damage within */
+		keep_why(b->how, &why);
+		db_close(&d->index);
+		forget(b);
+		CGN_TRY(aside(d, d->index_path, err));
+		b->how->rebuilt = true;
+		CGN_TRY(open_index(d, true, &lost, b->how, err));
+		return read_index(b, true, err);
+	}
+	if (!cgn_ok(rc))
+		return CGN_FAIL(err, STORAGE, "%s", why.msg);
+	return CGN_OK;
+}
+
+/* The file that was being written: behind its last record may be what a kill left. */
+static void cut_last(struct kvdisk *d)
+{
+	struct file *last = NULL;
+	for (size_t i = 0; i < d->n_files; i++) {
+		struct file *f = d->files[i];
+		if (f->small || f->used >= f->bytes)
+			continue;
+		if (ftruncate(f->fd, (off_t)f->used) == 0)
+			f->bytes = f->used;
+		last = f;
+	}
+	if (last != NULL)
+		log_resume(d, last);
+}
+
+static void drop_damaged(const char *path)
+{
+	char old[PATH_MAX];
+	if (snprintf(old, sizeof old, "%s.damaged", path) < (int)sizeof old)
+		dir_remove(old);
+}
+
+CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	struct booting b = {.d = d, .how = how, .told_at = d->boot_ms(), .what = "reading the index"};
+	bool lost = false;
+	CGN_TRY(dir_each(d->dir, on_name, &b, err));
+	CGN_TRY(open_small(d, made, how, err));
+	CGN_TRY(open_index(d, made, &lost, how, err));
+	how->rebuilt = lost;
+	CGN_TRY(read_index(&b, lost, err));
+	if (!how->rebuilt)
+		drop_damaged(d->index_path);
+	if (!how->small_lost)
+		drop_damaged(d->small_path);
+	start_clock(&b);
+	atomic_store(&d->next_seq, b.max_seq + 1);
+	CGN_TRY(cap(d, how, err));
+	cut_last(d);
+	boot_save_clock(d);
+	return CGN_OK;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* RocksDB behind few calls. Its log is written with each call and synced by db_sync, so that kill -9 loses nothing and a power cut what came since.
+ * Two threads of its own, one for flushing and one for sorting, whatever the number of databases. */
+#include "joint/kvdisk/kvdisk_priv.h"
+
+#include <rocksdb/c.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEVEL_TABLES 8U /* the first level's size, and the most that one sorting reads, in memtables */
+
+struct db {
+	pthread_rwlock_t lock;
+	char *path;
+	struct db_cfg cfg;
+	rocksdb_t *rocks; /* NULL: could not be opened again */
+	rocksdb_options_t *options;
+	rocksdb_writeoptions_t *write;
+	rocksdb_readoptions_t *read;
+	_Atomic bool stuck;
+};
+
+static bool says(const char *message, const char *what)
+{
+	return strstr(message, what) != NULL;
+}
+
+/* The system's fault, as opposed to damage in the files. */
+static bool is_environment(const char *m)
+{
+	static const char *const signs[] = {"No space left", "Permission denied", "Read-only file system", "Too many open files", "Input/output error",
+		"Disk quota", "Cannot allocate", "While lock file", "lock hold by"};
+	for (size_t i = 0; i < CGN_COUNT(signs); i++)
+		if (says(m, signs[i]))
+			return true;
+	return false;
+}
+
+/* Takes |message|. */
+static CGN_RC fail(const struct db *d, const char *doing, char *message, struct cgn_err *err)
+{
+	if (message == NULL)
+		return CGN_OK;
+	enum cgn_code code = is_environment(message) ? CGN_STORAGE : CGN_INVALID;
+	(void)CGN_FAIL_AS(err, code, "cannot %s the database %s: %.200s", doing, d->path, message);
+	rocksdb_free(message);
+	return CGN_RC_OF(code);
+}
+
+static void table_options(struct db *d)
+{
+	rocksdb_block_based_table_options_t *t = rocksdb_block_based_options_create();
+	rocksdb_block_based_options_set_block_cache(t, d->cfg.cache);
+	rocksdb_block_based_options_set_cache_index_and_filter_blocks(t, 1);
+	rocksdb_block_based_options_set_block_size(t, d->cfg.block_bytes);
+	if (d->cfg.bloom)
+		rocksdb_block_based_options_set_filter_policy(t, rocksdb_filterpolicy_create_bloom_full(10));
+	rocksdb_options_set_block_based_table_factory(d->options, t);
+	rocksdb_block_based_options_destroy(t);
+}
+
+static void options(struct db *d)
+{
+	rocksdb_options_t *o = d->options = rocksdb_options_create();
+	rocksdb_options_set_compression(o, rocksdb_no_compression); /* KV cache does not compress */
+	rocksdb_options_set_write_buffer_size(o, d->cfg.memtable_bytes);
+	rocksdb_options_set_max_write_buffer_number(o, 2);
+	rocksdb_options_set_target_file_size_base(o, d->cfg.file_bytes);
+	rocksdb_options_set_max_bytes_for_level_base(o, LEVEL_TABLES * d->cfg.memtable_bytes);
+	rocksdb_options_set_max_compaction_bytes(o, LEVEL_TABLES * d->cfg.memtable_bytes);
+	rocksdb_options_set_max_background_jobs(o, 2);
+	rocksdb_options_set_max_open_files(o, 256);
+	rocksdb_options_set_paranoid_checks(o, 1);
+	rocksdb_options_set_wal_recovery_mode(o, rocksdb_point_in_time_recovery);
+	rocksdb_options_set_manifest_preallocation_size(o, 64 << 10);
+	rocksdb_options_set_max_manifest_file_size(o, 4 << 20);
+	rocksdb_options_set_info_log_level(o, 3); /* errors */
+	rocksdb_options_set_keep_log_file_num(o, 1);
+	rocksdb_options_set_max_log_file_size(o, 1 << 20);
+	rocksdb_options_set_stats_dump_period_sec(o, 0);
+	rocksdb_options_set_stats_persist_period_sec(o, 0);
+	rocksdb_options_set_skip_stats_update_on_db_open(o, 1);
+	table_options(d);
+}
+
+static CGN_RC open_rocks(struct db *d, bool make, struct cgn_err *err)
+{
+	char *message = NULL;
+	rocksdb_options_set_create_if_missing(d->options, make);
+	d->rocks = rocksdb_open(d->options, d->path, &message);
+	if (d->rocks != NULL)
+		atomic_store(&d->stuck, false);
+	return fail(d, "open", message, err);
+}
+
+CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db **out, struct cgn_err *err)
+{
+	struct db *d = calloc(1, sizeof *d);
+	if (d == NULL || (d->path = cgn_str_dupz(cgn_str_of(path))) == NULL) {
+		free(d);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a database");
+	}
+	(void)pthread_rwlock_init(&d->lock, NULL);
+	d->cfg = *cfg;
+	d->write = rocksdb_writeoptions_create();
+	d->read = rocksdb_readoptions_create();
+	rocksdb_readoptions_set_verify_checksums(d->read, 1);
+	options(d);
+	cgn_rc rc = open_rocks(d, make, err);
+	if (!cgn_ok(rc))
+		db_close(&d);
+	*out = d;
+	return rc;
+}
+
+void db_close(struct db **take)
+{
+	struct db *d = *take;
+	*take = NULL;
+	if (d == NULL)
+		return;
+	if (d->rocks != NULL)
+		rocksdb_close(d->rocks);
+	rocksdb_options_destroy(d->options);
+	rocksdb_writeoptions_destroy(d->write);
+	rocksdb_readoptions_destroy(d->read);
+	(void)pthread_rwlock_destroy(&d->lock);
+	free(d->path);
+	free(d);
+}
+
+static rocksdb_t *enter(struct db *d)
+{
+	(void)pthread_rwlock_rdlock(&d->lock);
+	return d->rocks;
+}
+
+/* A write that failed leaves RocksDB refusing all others. */
+static CGN_RC leave_write(struct db *d, char *message, struct cgn_err *err)
+{
+	(void)pthread_rwlock_unlock(&d->lock);
+	if (message != NULL)
+		atomic_store(&d->stuck, true);
+	return fail(d, "write to", message, err);
+}
+
+static CGN_RC closed(struct db *d, struct cgn_err *err)
+{
+	(void)pthread_rwlock_unlock(&d->lock);
+	return CGN_FAIL(err, STORAGE, "the database %s is closed after an error", d->path);
+}
+
+CGN_RC db_put(struct db *d, const void *k, size_t n_k, const void *v, size_t n_v, struct cgn_err *err)
+{
+	char *message = NULL;
+	rocksdb_t *r = enter(d);
+	if (r == NULL)
+		return closed(d, err);
+	rocksdb_put(r, d->write, k, n_k, v, n_v, &message);
+	return leave_write(d, message, err);
+}
+
+CGN_RC db_delete(struct db *d, const void *k, size_t n_k, struct cgn_err *err)
+{
+	char *message = NULL;
+	rocksdb_t *r = enter(d);
+	if (r == NULL)
+		return closed(d, err);
+	rocksdb_delete(r, d->write, k, n_k, &message);
+	return leave_write(d, message, err);
+}
+
+CGN_RC db_get(struct db *d, const void *k, size_t n_k, void (*fn)(void *user, const uint8_t *v, size_t n), void *user, struct cgn_err *err)
+{
+	char *message = NULL;
+	size_t n = 0;
+	rocksdb_t *r = enter(d);
+	if (r == NULL)
+		return closed(d, err);
+	rocksdb_pinnableslice_t *s = rocksdb_get_pinned(r, d->read, k, n_k, &message);
+	const char *v = s != NULL ? rocksdb_pinnableslice_value(s, &n) : NULL;
+	if (v != NULL)
+		fn(user, (const uint8_t *)v, n);
+	if (s != NULL)
+		rocksdb_pinnableslice_destroy(s);
+	(void)pthread_rwlock_unlock(&d->lock);
+	if (message != NULL)
+		return fail(d, "read", message, err);
+	return v != NULL ? CGN_OK : CGN_RC_OF(CGN_NOT_FOUND);
+}
+
+static rocksdb_readoptions_t *scan_options(const void *to, size_t n_to)
+{
+	rocksdb_readoptions_t *o = rocksdb_readoptions_create();
+	rocksdb_readoptions_set_verify_checksums(o, 1);
+	rocksdb_readoptions_set_fill_cache(o, 0);
+	rocksdb_readoptions_set_readahead_size(o, 1 << 20);
+	if (n_to > 0)
+		rocksdb_readoptions_set_iterate_upper_bound(o, to, n_to);
+	return o;
+}
+
+CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, size_t n_to,
+	bool (*fn)(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v), void *user, struct cgn_err *err)
+{
+	char *message = NULL;
+	rocksdb_t *r = enter(d);
+	if (r == NULL)
+		return closed(d, err);
+	rocksdb_readoptions_t *o = scan_options(to, n_to);
+	rocksdb_iterator_t *it = rocksdb_create_iterator(r, o);
+	for (rocksdb_iter_seek(it, from, n_from); rocksdb_iter_valid(it); rocksdb_iter_next(it)) {
+		size_t n_k, n_v;
+		const char *k = rocksdb_iter_key(it, &n_k), *v = rocksdb_iter_value(it, &n_v);
+		if (!fn(user, (const uint8_t *)k, n_k, (const uint8_t *)v, n_v))
+			break;
+	}
+	rocksdb_iter_get_error(it, &message);
+	rocksdb_iter_destroy(it);
+	rocksdb_readoptions_destroy(o);
+	(void)pthread_rwlock_unlock(&d->lock);
+	return fail(d, "read", message, err);
+}
+
+CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, struct cgn_err *err)
+{
+	char *message = NULL;
+	rocksdb_t *r = enter(d);
+	if (r == NULL)
+		return closed(d, err);
+	/* Whole files go at once and unread; what shares one with others is marked, and goes when that is sorted. */
+	rocksdb_delete_file_in_range(r, from, n, to, n, &message);
+	rocksdb_writebatch_t *b = rocksdb_writebatch_create();
+	rocksdb_writebatch_delete_range(b, from, n, to, n);
+	if (message == NULL)
+		rocksdb_write(r, d->write, b, &message);
+	rocksdb_writebatch_destroy(b);
+	return leave_write(d, message, err);
+}
+
+CGN_RC db_sync(struct db *d, struct cgn_err *err)
+{
+	char *message = NULL;
+	rocksdb_t *r = enter(d);
+	if (r == NULL)
+		return closed(d, err);
+	rocksdb_flush_wal(r, 1, &message);
+	return leave_write(d, message, err);
+}
+
+CGN_RC db_flush(struct db *d, struct cgn_err *err)
+{
+	char *message = NULL;
+	rocksdb_t *r = enter(d);
+	if (r == NULL)
+		return closed(d, err);
+	rocksdb_flushoptions_t *o = rocksdb_flushoptions_create();
+	rocksdb_flush(r, o, &message);
+	rocksdb_flushoptions_destroy(o);
+	return leave_write(d, message, err);
+}
+
+bool db_stuck(const struct db *d)
+{
+	return atomic_load(&d->stuck);
+}
+
+CGN_RC db_again(struct db *d, struct cgn_err *err)
+{
+	(void)pthread_rwlock_wrlock(&d->lock);
+	if (d->rocks != NULL)
+		rocksdb_close(d->rocks);
+	cgn_rc rc = open_rocks(d, false, err);
+	(void)pthread_rwlock_unlock(&d->lock);
+	return rc;
+}
+
+uint64_t db_file_bytes(const struct db *d)
+{
+	return dir_bytes(d->path);
+}
+
+uint64_t db_reserve(const struct db *d)
+{
+	uint64_t sorted = 2 * LEVEL_TABLES * d->cfg.memtable_bytes, all = db_file_bytes(d);
+	return 4 * d->cfg.memtable_bytes + (all < sorted ? all : sorted);
+}

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values in and out. A put writes the record, then the index; a removal strikes the record out, then leaves the index: whenever it stops in
+ * between, what the index says and what lies there never make a value that was not put. */
+#include "joint/kvdisk/kvdisk_priv.h"
+
+#include <rocksdb/c.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "io/loop/loop.h"
+
+#define CACHE_BYTES   ((size_t)16 << 20)
+#define CLOCK_EVERY   10000U /* ms */
+
+uint64_t kvdisk_clock(const struct kvdisk *d)
+{
+	return d->clock_base + (d->boot_ms() - d->clock_from);
+}
+
+pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct kv_key *k)
+{
+	return &d->stripes[(digest_short(&k->digest) ^ k->segment) % KVDISK_STRIPES];
+}
+
+bool entry_had_its_time(const struct kvdisk *d, const struct record *r)
+{
+	return d->ttl_ms > 0 && r->stored_ms + d->ttl_ms <= kvdisk_clock(d);
+}
+
+/* ---- index entries ---- */
+struct wanted {
+	const struct kv_key *key;
+	struct record *out;
+	char *names;
+	bool found;
+};
+
+static struct kv_meta keep_names(const struct kv_meta *m, char names[KVDISK_NAMES])
+{
+	struct kv_meta kept = *m;
+	memcpy(names, m->model.p, m->model.n);
+	memcpy(names + m->model.n, m->name.p, m->name.n);
+	kept.model.p = names;
+	kept.name.p = names + m->model.n;
+	return kept;
+}
+
+static void on_entry(void *user, const uint8_t *v, size_t n)
+{
+	struct wanted *w = user;
+	w->found = index_read(w->key, v, n, w->out);
+	if (w->found)
+		w->out->entry.meta = keep_names(&w->out->entry.meta, w->names);
+}
+
+bool entry_get(struct kvdisk *d, const struct kv_key *k, struct record *out, char names[KVDISK_NAMES])
+{
+	uint8_t key[INDEX_KEY];
+	struct wanted w = {k, out, names, false};
+	index_key_write(k, key);
+	if (!cgn_ok(db_get(d->index, key, sizeof key, on_entry, &w, NULL)) || !w.found)
+		return false;
+	out->store = d->store;
+	return true;
+}
+
+CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err)
+{
+	uint8_t key[INDEX_KEY], value[INDEX_MAX];
+	index_key_write(&r->entry.key, key);
+	size_t n = index_write(r, value);
+	atomic_store(&d->dirty, true);
+	atomic_fetch_add(&d->written, sizeof key + n);
+	cgn_rc rc = db_put(d->index, key, sizeof key, value, n, err);
+	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+}
+
+void entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at)
+{
+	uint8_t key[INDEX_KEY];
+	index_key_write(k, key);
+	(void)cgn_ok(db_delete(d->index, key, sizeof key, NULL));
+	atomic_store(&d->dirty, true);
+	file_count(d, at, -1);
+}
+
+/* ---- put ---- */
+static uint64_t size_of(const struct iovec *iov, size_t n)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += iov[i].iov_len;
+	return sum;
+}
+
+static CGN_RC enter(struct kvdisk *d, const struct record *r, struct cgn_err *err)
+{
+	char names[KVDISK_NAMES];
+	struct record was;
+	pthread_mutex_t *stripe = kvdisk_stripe(d, &r->entry.key);
+	(void)pthread_mutex_lock(stripe);
+	bool had = entry_get(d, &r->entry.key, &was, names);
+	cgn_rc rc = entry_put(d, r, err);
+	if (cgn_ok(rc))
+		file_count(d, r->entry.place, 1);
+	if (cgn_ok(rc) && had) {
+		log_unwrite(d, was.entry.place);
+		file_count(d, was.entry.place, -1);
+	}
+	(void)pthread_mutex_unlock(stripe);
+	return rc;
+}
+
+static CGN_RC put(struct kvdisk *d, struct record *r, const struct iovec *value, size_t n_value, struct cgn_err *err)
+{
+	struct file *f = NULL;
+	bool small = r->entry.size < d->small_bytes;
+	CGN_TRY(log_room(d, small, record_bytes(&r->entry.meta, r->entry.size, small), false, &r->entry.place, &f, err));
+	cgn_rc rc = log_write(d, f, r, value, n_value, err);
+	if (cgn_ok(rc))
+		rc = enter(d, r, err);
+	if (!cgn_ok(rc))
+		log_unwrite(d, r->entry.place);
+	file_unref(d, &f);
+	return rc;
+}
+
+CGN_RC kvdisk_put(struct kvdisk *d, const struct kv_key *k, const struct kv_meta *meta, uint64_t checksum, const struct iovec *value, size_t n_value,
+	kvdisk_place *out, struct cgn_err *err)
+{
+	CGN_LIVE(d, KVDISK_TAG);
+	struct record r = {.entry = {.key = *k, .size = size_of(value, n_value), .checksum = checksum, .meta = *meta}, .store = d->store};
+	CGN_MUST(r.entry.size <= KV_MAX_VALUE);
+	r.seq = atomic_fetch_add(&d->next_seq, 1);
+	r.stored_ms = kvdisk_clock(d);
+	cgn_rc rc = put(d, &r, value, n_value, err);
+	if (!cgn_ok(rc)) {
+		atomic_fetch_add(&d->failed, 1);
+		return rc;
+	}
+	atomic_fetch_add(&d->puts, 1);
+	atomic_fetch_add(&d->put_bytes, r.entry.size);
+	*out = r.entry.place;
+	return rc;
+}
+
+/* ---- get ---- */
+struct wanted_value {
+	const struct kvdisk *d;
+	const struct kv_key *key;
+	kvdisk_place at;
+	const struct iovec *to;
+	size_t n_to;
+	struct kvdisk_value *out;
+	cgn_rc rc;
+};
+
+static CGN_RC check_head(const struct wanted_value *w, const uint8_t *p, size_t n, struct record *r)
+{
+	if (!record_read(p, n, r) || r->store != w->d->store || r->entry.place != w->at || !kv_key_eq(&r->entry.key, w->key))
+		return CGN_RC_OF(CGN_INVALID);
+	if (r->struck || entry_had_its_time(w->d, r) || r->entry.size != size_of(w->to, w->n_to))
+		return CGN_RC_OF(CGN_NOT_FOUND);
+	w->out->checksum = r->entry.checksum;
+	w->out->meta = keep_names(&r->entry.meta, w->out->names);
+	return CGN_OK;
+}
+
+static CGN_RC check_value(const struct wanted_value *w)
+{
+	if (w->n_to == 1)
+		return CGN_RC_OF(XXH3_64bits(w->to[0].iov_base, w->to[0].iov_len) == w->out->checksum ? CGN_FINE : CGN_INVALID);
+	XXH3_state_t *x = XXH3_createState();
+	if (x == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	(void)XXH3_64bits_reset(x);
+	for (size_t i = 0; i < w->n_to; i++)
+		(void)XXH3_64bits_update(x, w->to[i].iov_base, w->to[i].iov_len);
+	bool same = XXH3_64bits_digest(x) == w->out->checksum;
+	(void)XXH3_freeState(x);
+	return CGN_RC_OF(same ? CGN_FINE : CGN_INVALID);
+}
+
+static void on_small(void *user, const uint8_t *v, size_t n)
+{
+	struct wanted_value *w = user;
+	struct record r;
+	w->rc = check_head(w, v, n, &r);
+	if (!cgn_ok(w->rc))
+		return;
+	size_t at = record_head_bytes(&r.entry.meta);
+	if (n - at != r.entry.size) {
+		w->rc = CGN_RC_OF(CGN_INVALID);
+		return;
+	}
+	for (size_t i = 0; i < w->n_to; i++) {
+		memcpy(w->to[i].iov_base, v + at, w->to[i].iov_len);
+		at += w->to[i].iov_len;
+	}
+	w->rc = check_value(w);
+}
+
+static CGN_RC read_small(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
+{
+	uint8_t key[SMALL_KEY];
+	small_key_write(place_of(w->at), key);
+	CGN_TRY(db_get(d->small, key, sizeof key, on_small, w, err));
+	return w->rc;
+}
+
+static CGN_RC read_slab(struct wanted_value *w, const struct file *f, struct cgn_err *err)
+{
+	uint8_t head[KVDISK_UNIT];
+	struct iovec all[KVDISK_MAX_PIECES + 1] = {{head, sizeof head}};
+	struct record r;
+	memcpy(all + 1, w->to, w->n_to * sizeof *all);
+	CGN_TRY(io_all(f->fd, false, all, w->n_to + 1, (uint64_t)place_of(w->at).at * KVDISK_UNIT, err));
+	CGN_TRY(check_head(w, head, sizeof head, &r));
+	return check_value(w);
+}
+
+static CGN_RC read_once(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
+{
+	struct place p = place_of(w->at);
+	struct file *f = file_find(d, p.file, p.small);
+	if (f == NULL)
+		return CGN_RC_OF(CGN_NOT_FOUND);
+	cgn_rc rc = p.small ? read_small(w, d, err) : read_slab(w, f, err);
+	file_unref(d, &f);
+	return rc;
+}
+
+/* Read again while nobody can strike it out under our eyes: what is not whole then never will be. */
+static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
+{
+	char names[KVDISK_NAMES];
+	struct record is;
+	pthread_mutex_t *stripe = kvdisk_stripe(d, w->key);
+	cgn_rc rc = CGN_RC_OF(CGN_NOT_FOUND);
+	(void)pthread_mutex_lock(stripe);
+	if (entry_get(d, w->key, &is, names) && is.entry.place == w->at)
+		rc = read_once(w, d, err);
+	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE) {
+		entry_drop(d, w->key, w->at);
+		atomic_fetch_add(&d->corrupt, 1);
+		rc = CGN_FAIL(err, STORAGE, "what lies on disk is not the value that was put");
+	}
+	(void)pthread_mutex_unlock(stripe);
+	return rc;
+}
+
+CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, const struct iovec *to, size_t n_to, struct kvdisk_value *out, struct cgn_err *err)
+{
+	struct wanted_value w = {d, k, at, to, n_to, out, CGN_OK};
+	CGN_LIVE(d, KVDISK_TAG);
+	CGN_MUST(n_to <= KVDISK_MAX_PIECES);
+	cgn_rc rc = read_once(&w, d, err);
+	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE)
+		rc = read_carefully(&w, d, err);
+	if (rc.code == CGN_NOT_FOUND)
+		return CGN_FAIL(err, NOT_FOUND, "it is not on disk any more, or elsewhere");
+	if (cgn_ok(rc)) {
+		atomic_fetch_add(&d->gets, 1);
+		atomic_fetch_add(&d->get_bytes, size_of(to, n_to));
+	}
+	return rc;
+}
+
+/* ---- the rest ---- */
+bool kvdisk_lookup(struct kvdisk *d, const struct kv_key *k, struct kvdisk_entry *out, char names[KVDISK_NAMES])
+{
+	struct record r;
+	CGN_LIVE(d, KVDISK_TAG);
+	if (!entry_get(d, k, &r, names) || entry_had_its_time(d, &r))
+		return false;
+	*out = r.entry;
+	return true;
+}
+
+bool kvdisk_remove(struct kvdisk *d, const struct kv_key *k)
+{
+	char names[KVDISK_NAMES];
+	struct record is;
+	pthread_mutex_t *stripe = kvdisk_stripe(d, k);
+	CGN_LIVE(d, KVDISK_TAG);
+	(void)pthread_mutex_lock(stripe);
+	bool had = entry_get(d, k, &is, names);
+	if (had) {
+		log_unwrite(d, is.entry.place);
+		entry_drop(d, k, is.entry.place);
+	}
+	(void)pthread_mutex_unlock(stripe);
+	return had;
+}
+
+bool kvdisk_expire(struct kvdisk *d, const struct kv_key *k, uint64_t unix_ms)
+{
+	char names[KVDISK_NAMES];
+	struct record is;
+	pthread_mutex_t *stripe = kvdisk_stripe(d, k);
+	CGN_LIVE(d, KVDISK_TAG);
+	(void)pthread_mutex_lock(stripe);
+	bool done = entry_get(d, k, &is, names);
+	if (done) {
+		is.entry.meta.expires_unix_ms = unix_ms;
+		done = cgn_ok(entry_put(d, &is, NULL));
+	}
+	(void)pthread_mutex_unlock(stripe);
+	return done;
+}
+
+struct each {
+	bool (*fn)(void *user, const struct kvdisk_entry *e);
+	void *user;
+};
+
+static bool on_each(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
+{
+	struct each *e = user;
+	struct kv_key key;
+	struct record r;
+	return !index_key_read(k, n_k, &key) || !index_read(&key, v, n_v, &r) || e->fn(e->user, &r.entry);
+}
+
+CGN_RC kvdisk_each(struct kvdisk *d, bool (*fn)(void *user, const struct kvdisk_entry *e), void *user, struct cgn_err *err)
+{
+	struct each e = {fn, user};
+	CGN_LIVE(d, KVDISK_TAG);
+	cgn_rc rc = db_each(d->index, "", 0, NULL, 0, on_each, &e, err);
+	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+}
+
+static CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err)
+{
+	struct file *f = NULL;
+	(void)pthread_mutex_lock(&d->files_lock);
+	if (d->writing[false] != NULL) {
+		f = d->writing[false];
+		atomic_fetch_add(&f->refs, 1);
+	}
+	(void)pthread_mutex_unlock(&d->files_lock);
+	if (f != NULL)
+		(void)fdatasync(f->fd);
+	file_unref(d, &f);
+	CGN_TRY(db_sync(d->small, err));
+	return db_sync(d->index, err);
+}
+
+static void unstick(struct kvdisk *d)
+{
+	uint64_t is = 0, wants = db_reserve(d->index) + db_reserve(d->small);
+	if (!cgn_ok(dir_free_bytes(d->dir, &is, NULL)) || is < wants)
+		return;
+	if (db_stuck(d->index))
+		(void)cgn_ok(db_again(d->index, NULL));
+	if (db_stuck(d->small))
+		(void)cgn_ok(db_again(d->small, NULL));
+}
+
+void kvdisk_tend(struct kvdisk *d)
+{
+	CGN_LIVE(d, KVDISK_TAG);
+	if (pthread_mutex_trylock(&d->room) != 0)
+		return; /* somebody is at it */
+	if (d->ttl_ms > 0)
+		reclaim_expired(d);
+	log_ahead(d);
+	if (db_stuck(d->index) || db_stuck(d->small))
+		unstick(d);
+	if (d->boot_ms() - d->clock_saved >= CLOCK_EVERY)
+		boot_save_clock(d);
+	(void)pthread_mutex_unlock(&d->room);
+	if (atomic_exchange(&d->dirty, false))
+		(void)cgn_ok(sync_all(d, NULL));
+}
+
+CGN_RC kvdisk_flush(struct kvdisk *d, struct cgn_err *err)
+{
+	CGN_LIVE(d, KVDISK_TAG);
+	atomic_store(&d->dirty, false);
+	cgn_rc rc = sync_all(d, err);
+	return cgn_ok(rc) ? dir_sync(d->dir, err) : CGN_RC_OF(CGN_STORAGE);
+}
+
+void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out)
+{
+	CGN_LIVE(d, KVDISK_TAG);
+	*out = (struct kvdisk_stats){.entries = d->entries, .budget = d->budget, .puts = d->puts, .put_bytes = d->put_bytes, .gets = d->gets,
+		.get_bytes = d->get_bytes, .carried_bytes = d->carried, .written_bytes = d->written, .reclaimed = d->reclaimed, .dropped = d->dropped,
+		.expired = d->expired, .corrupt = d->corrupt, .failed = d->failed};
+	out->index_bytes = db_file_bytes(d->index) + db_file_bytes(d->small);
+	out->bytes = disk_bytes(d);
+	(void)pthread_mutex_lock(&d->files_lock);
+	out->files = d->n_files;
+	for (size_t i = 0; i < d->n_files; i++)
+		out->live_bytes += d->files[i]->live;
+	(void)pthread_mutex_unlock(&d->files_lock);
+}
+
+/* ---- the beginning and the end ---- */
+static uint64_t real_boot_ms(void)
+{
+	struct timespec t;
+	CGN_MUST(clock_gettime(CLOCK_BOOTTIME, &t) == 0);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static uint64_t floor_power(uint64_t n)
+{
+	return n > 0 ? 1ULL << (63 - __builtin_clzll(n)) : 0;
+}
+
+static uint64_t clamp(uint64_t n, uint64_t min, uint64_t max)
+{
+	return n < min ? min : n > max ? max : n;
+}
+
+/* About a thousand files at most, 16 at least. */
+static uint64_t usual_file_bytes(uint64_t budget)
+{
+	uint64_t most = clamp(floor_power(budget / 1024), (uint64_t)256 << 20, (uint64_t)4 << 30);
+	return clamp(floor_power(budget / 16), (uint64_t)1 << 20, most);
+}
+
+static CGN_RC make(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct cgn_err *err)
+{
+	static const struct kvdisk_owner nobody;
+	struct kvdisk *d = calloc(1, sizeof *d);
+	if (d == NULL || (d->dir = cgn_str_dupz(cgn_str_of(cfg->dir))) == NULL) {
+		free(d);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
+	}
+	d->tag = KVDISK_TAG;
+	d->lock_fd = d->index_lock_fd = -1;
+	d->asked = d->budget = cfg->budget;
+	d->ttl_ms = cfg->ttl_ms;
+	d->small_bytes = cfg->small_bytes > 0 ? cfg->small_bytes : KVDISK_SMALL;
+	d->owner = cfg->owner != NULL ? cfg->owner : &nobody;
+	d->user = cfg->user;
+	d->wall_ms = cfg->wall_ms != NULL ? cfg->wall_ms : cgn_clock_wall_ms;
+	d->boot_ms = cfg->boot_ms != NULL ? cfg->boot_ms : real_boot_ms;
+	d->clock_from = d->boot_ms();
+	d->next_file = 1;
+	atomic_store(&d->next_seq, 1);
+	(void)pthread_mutex_init(&d->room, NULL);
+	(void)pthread_mutex_init(&d->files_lock, NULL);
+	for (size_t i = 0; i < KVDISK_STRIPES; i++)
+		(void)pthread_mutex_init(&d->stripes[i], NULL);
+	d->cache = rocksdb_cache_create_lru(CACHE_BYTES);
+	*out = d;
+	return CGN_OK;
+}
+
+static CGN_RC in_index_dir(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct cgn_err *err)
+{
+	const char *at = cfg->index_dir != NULL ? cfg->index_dir : cfg->dir;
+	struct cgn_buf b = {0};
+	cgn_buf_fmt(&b, "%s/index", at);
+	d->index_path = cgn_str_dupz(cgn_str_of(cgn_buf_z(&b)));
+	b.n = 0;
+	cgn_buf_fmt(&b, "%s/small", cfg->dir);
+	d->small_path = cgn_str_dupz(cgn_str_of(cgn_buf_z(&b)));
+	cgn_buf_fini(&b);
+	return d->index_path != NULL && d->small_path != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
+}
+
+static CGN_RC open_all(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	bool index_made = false;
+	CGN_TRY(in_index_dir(d, cfg, err));
+	CGN_TRY(dir_open(cfg->dir, "slab", &d->store, &how->made, &d->lock_fd, err));
+	if (cfg->index_dir != NULL && strcmp(cfg->index_dir, cfg->dir) != 0)
+		CGN_TRY(dir_open(cfg->index_dir, "index", &d->store, &index_made, &d->index_lock_fd, err));
+	d->file_bytes = cfg->file_bytes > 0 ? cfg->file_bytes : usual_file_bytes(cfg->budget);
+	d->small_file_bytes = clamp(d->file_bytes / 4, (uint64_t)1 << 20, (uint64_t)64 << 20);
+	return boot(d, how->made, how, err);
+}
+
+CGN_RC kvdisk_open(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	struct kvdisk *d = NULL;
+	*how = (struct kvdisk_opening){0};
+	if (cfg->budget < KVDISK_MIN_BUDGET)
+		return CGN_FAIL(err, INVALID, "an SSD tier of %llu bytes: at least %llu", (unsigned long long)cfg->budget, (unsigned long long)KVDISK_MIN_BUDGET);
+	CGN_TRY(make(cfg, &d, err));
+	cgn_rc rc = open_all(d, cfg, how, err);
+	if (!cgn_ok(rc))
+		kvdisk_close(&d);
+	*out = d;
+	return rc;
+}
+
+static void close_files(struct kvdisk *d)
+{
+	for (size_t i = 0; i < d->n_files; i++) {
+		struct file *f = d->files[i];
+		CGN_MUST(atomic_load(&f->refs) == 1);
+		if (f->open && !f->small && ftruncate(f->fd, (off_t)f->used) == 0)
+			(void)fdatasync(f->fd);
+		if (f->fd >= 0)
+			close(f->fd);
+		free(f);
+	}
+	free(d->files);
+}
+
+void kvdisk_close(struct kvdisk **take)
+{
+	struct kvdisk *d = *take;
+	*take = NULL;
+	if (d == NULL)
+		return;
+	CGN_LIVE(d, KVDISK_TAG);
+	if (d->index != NULL && d->small != NULL) {
+		boot_save_clock(d);
+		(void)cgn_ok(sync_all(d, NULL));
+	}
+	close_files(d);
+	db_close(&d->small);
+	db_close(&d->index);
+	rocksdb_cache_destroy(d->cache);
+	for (size_t i = 0; i < KVDISK_STRIPES; i++)
+		(void)pthread_mutex_destroy(&d->stripes[i]);
+	(void)pthread_mutex_destroy(&d->files_lock);
+	(void)pthread_mutex_destroy(&d->room);
+	if (d->index_lock_fd >= 0)
+		close(d->index_lock_fd);
+	if (d->lock_fd >= 0)
+		close(d->lock_fd); /* the last: from here on another process may open it */
+	free(d->dir);
+	free(d->index_path);
+	free(d->small_path);
+	d->tag = 0;
+	free(d);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the next record goes. Two logs, of slab files and of small values; when a file is full there must be room for another one, or the oldest goes. One file's bytes
+ * of the budget are kept back for what is carried on while room is made. */
+#include "joint/kvdisk/kvdisk_priv.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROOM_TRIES 8U
+
+void small_key_write(struct place p, uint8_t out[SMALL_KEY])
+{
+	uint32_t be[2] = {htonl(p.file), htonl(p.at)};
+	memcpy(out, be, SMALL_KEY);
+}
+
+uint64_t disk_bytes(struct kvdisk *d)
+{
+	return files_bytes(d) + atomic_load(&d->damaged_bytes) + db_file_bytes(d->index) + db_file_bytes(d->small);
+}
+
+/* May |bytes| more be used? What the open file of small values still takes is promised already. */
+static bool in_budget(struct kvdisk *d, uint64_t bytes, bool carrying)
+{
+	uint64_t promised = 0, spare = carrying ? 0 : d->file_bytes;
+	(void)pthread_mutex_lock(&d->files_lock);
+	if (d->writing[true] != NULL)
+		promised = d->small_file_bytes - d->writing[true]->used;
+	(void)pthread_mutex_unlock(&d->files_lock);
+	return disk_bytes(d) + promised + db_reserve(d->index) + db_reserve(d->small) + spare + bytes <= d->budget;
+}
+
+static bool on_disk(struct kvdisk *d, uint64_t bytes)
+{
+	uint64_t is = 0;
+	return cgn_ok(dir_free_bytes(d->dir, &is, NULL)) && is >= bytes + db_reserve(d->index) + db_reserve(d->small);
+}
+
+/* Sealed: what was set aside behind its last record is given back. */
+static void seal(struct kvdisk *d, bool small)
+{
+	(void)pthread_mutex_lock(&d->files_lock);
+	struct file *f = d->writing[small];
+	d->writing[small] = NULL;
+	if (f != NULL)
+		f->open = false;
+	if (f != NULL && !small && ftruncate(f->fd, (off_t)f->used) == 0)
+		f->bytes = f->used;
+	(void)pthread_mutex_unlock(&d->files_lock);
+	if (f != NULL && !small)
+		(void)fdatasync(f->fd); /* it stays: only who holds the room lock gives files up */
+}
+
+static CGN_RC begin(struct kvdisk *d, bool small, struct cgn_err *err)
+{
+	struct file *f = NULL;
+	uint64_t bytes = small ? d->small_file_bytes : d->file_bytes;
+	if (small)
+		CGN_TRY(file_add(d, d->next_file, true, -1, bytes, &f, err));
+	else
+		CGN_TRY(slab_make(d, &f, err));
+	(void)pthread_mutex_lock(&d->files_lock);
+	f->open = true;
+	d->writing[small] = f;
+	(void)pthread_mutex_unlock(&d->files_lock);
+	return CGN_OK;
+}
+
+static CGN_RC no_room(struct kvdisk *d, struct cgn_err *err)
+{
+	return CGN_FAIL(err, STORAGE, "no room in %s: %llu bytes of %llu are in use, and nothing more can go", d->dir, (unsigned long long)disk_bytes(d),
+		(unsigned long long)d->budget);
+}
+
+/* A step towards a file that can be written to: begins it, or makes room for it. The room lock is held. */
+static CGN_RC next_file(struct kvdisk *d, bool small, bool carrying, struct cgn_err *err)
+{
+	uint64_t bytes = small ? d->small_file_bytes : d->file_bytes;
+	seal(d, small);
+	if (in_budget(d, bytes, carrying) && on_disk(d, bytes)) {
+		cgn_rc rc = begin(d, small, err);
+		if (rc.code != CGN_OVERLOADED)
+			return rc;
+	}
+	return carrying || !reclaim_one(d) ? no_room(d, err) : CGN_OK;
+}
+
+void log_ahead(struct kvdisk *d)
+{
+	uint64_t bytes = d->file_bytes + d->small_file_bytes;
+	if (!in_budget(d, bytes, false) || !on_disk(d, bytes))
+		(void)reclaim_one(d);
+}
+
+/* Its space beyond |used| is set aside again. */
+void log_resume(struct kvdisk *d, struct file *f)
+{
+	if (f->used >= d->file_bytes / 4 * 3 || !in_budget(d, d->file_bytes - f->used, false) || fallocate(f->fd, 0, 0, (off_t)d->file_bytes) != 0)
+		return;
+	(void)pthread_mutex_lock(&d->files_lock);
+	f->bytes = d->file_bytes;
+	f->open = true;
+	d->writing[false] = f;
+	(void)pthread_mutex_unlock(&d->files_lock);
+}
+
+static bool take(struct kvdisk *d, bool small, uint64_t bytes, kvdisk_place *out, struct file **f)
+{
+	(void)pthread_mutex_lock(&d->files_lock);
+	struct file *w = d->writing[small];
+	bool fits = w != NULL && w->used + bytes <= (small ? d->small_file_bytes : w->bytes) && w->next < 1U << 20;
+	if (fits) {
+		uint32_t unit = small ? KVDISK_ROW : KVDISK_UNIT;
+		*out = place_pack((struct place){.small = small, .file = w->id, .at = small ? w->next++ : (uint32_t)(w->used / unit), .len = (uint32_t)(bytes / unit)});
+		w->used += bytes;
+		atomic_fetch_add(&w->refs, 1);
+		*f = w;
+	}
+	(void)pthread_mutex_unlock(&d->files_lock);
+	return fits;
+}
+
+CGN_RC log_room(struct kvdisk *d, bool small, uint64_t bytes, bool carrying, kvdisk_place *out, struct file **f, struct cgn_err *err)
+{
+	if (bytes > (small ? d->small_file_bytes : d->file_bytes - KVDISK_UNIT))
+		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: a slab file of this store takes %llu", (unsigned long long)bytes, (unsigned long long)(d->file_bytes - 2 * KVDISK_UNIT));
+	if (take(d, small, bytes, out, f))
+		return CGN_OK;
+	if (!carrying)
+		(void)pthread_mutex_lock(&d->room);
+	cgn_rc rc = CGN_OK;
+	/* Files of which all is pinned are carried as they are and make no room: not all of them for one value. */
+	unsigned tries = ROOM_TRIES;
+	bool got = take(d, small, bytes, out, f); /* another thread may have made room */
+	for (; cgn_ok(rc) && !got && tries > 0; tries--) {
+		rc = next_file(d, small, carrying, err);
+		got = take(d, small, bytes, out, f);
+	}
+	if (cgn_ok(rc) && !got)
+		rc = no_room(d, err);
+	if (!carrying)
+		(void)pthread_mutex_unlock(&d->room);
+	return got ? CGN_OK : rc;
+}
+
+static CGN_RC small_write(struct kvdisk *d, const struct record *r, const struct iovec *iov, size_t n, struct cgn_err *err)
+{
+	uint8_t key[SMALL_KEY];
+	struct cgn_buf row = {0};
+	char *to = cgn_buf_room(&row, RECORD_MAX_HEAD + r->entry.size);
+	if (to == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a small value");
+	cgn_buf_grew(&row, record_write(r, (uint8_t *)to));
+	for (size_t i = 0; i < n; i++)
+		cgn_buf_add(&row, iov[i].iov_base, iov[i].iov_len);
+	small_key_write(place_of(r->entry.place), key);
+	cgn_rc rc = db_put(d->small, key, sizeof key, row.p, row.n, err);
+	atomic_fetch_add(&d->written, row.n);
+	cgn_buf_fini(&row);
+	return rc;
+}
+
+CGN_RC log_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n, struct cgn_err *err)
+{
+	cgn_rc rc = f->small ? small_write(d, r, iov, n, err) : slab_write(d, f, r, iov, n, err);
+	(void)pthread_mutex_lock(&d->files_lock);
+	if (r->stored_ms > f->newest_ms)
+		f->newest_ms = r->stored_ms;
+	(void)pthread_mutex_unlock(&d->files_lock);
+	atomic_store(&d->dirty, true);
+	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+}
+
+void log_unwrite(struct kvdisk *d, kvdisk_place at)
+{
+	uint8_t key[SMALL_KEY];
+	struct place p = place_of(at);
+	if (!p.small) {
+		slab_strike(d, at);
+		return;
+	}
+	small_key_write(p, key);
+	(void)cgn_ok(db_delete(d->small, key, sizeof key, NULL));
+	atomic_store(&d->dirty, true);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making room: a file goes as a whole, the oldest one or one of which hardly anything is of use. What its owner wants to keep is carried to the log's end before. */
+#include "joint/kvdisk/kvdisk_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct carrying {
+	struct kvdisk *d;
+	struct file *from;
+	uint64_t left; /* bytes that may still be carried for use alone */
+	const uint8_t *row; /* small: header and value */
+	size_t n_row;
+};
+
+/* The value's bytes: borrowed from the row, or read into |*own|. NULL: not what it should be. */
+static const void *value_of(struct carrying *c, const struct record *r, void **own)
+{
+	const void *value;
+	if (c->from->small) {
+		value = c->row + record_head_bytes(&r->entry.meta);
+	} else {
+		struct iovec iov = {malloc(r->entry.size + 1), r->entry.size};
+		*own = iov.iov_base;
+		value = iov.iov_base;
+		if (*own == NULL || !cgn_ok(io_all(c->from->fd, false, &iov, 1, ((uint64_t)place_of(r->entry.place).at + 1) * KVDISK_UNIT, NULL)))
+			return NULL;
+	}
+	if (XXH3_64bits(value, r->entry.size) == r->entry.checksum)
+		return value;
+	atomic_fetch_add(&c->d->corrupt, 1);
+	return NULL;
+}
+
+static CGN_RC write_again(struct kvdisk *d, struct record *r, const void *value)
+{
+	struct iovec iov = {(void *)(uintptr_t)value, r->entry.size};
+	struct file *to = NULL;
+	bool small = place_of(r->entry.place).small;
+	CGN_TRY(log_room(d, small, record_bytes(&r->entry.meta, r->entry.size, small), true, &r->entry.place, &to, NULL));
+	cgn_rc rc = log_write(d, to, r, &iov, 1, NULL);
+	if (cgn_ok(rc))
+		rc = entry_put(d, r, NULL);
+	file_unref(d, &to);
+	return rc;
+}
+
+/* |is| as the index has it. The stripe is held. */
+static bool carry(struct carrying *c, const struct record *is)
+{
+	struct record now = *is;
+	void *own = NULL;
+	const void *value = value_of(c, is, &own);
+	bool done = value != NULL && cgn_ok(write_again(c->d, &now, value));
+	free(own);
+	if (!done)
+		return false;
+	file_count(c->d, now.entry.place, 1);
+	file_count(c->d, is->entry.place, -1);
+	atomic_fetch_add(&c->d->carried, is->entry.size);
+	if (c->d->owner->moved != NULL)
+		c->d->owner->moved(c->d->user, &is->entry.key, is->entry.place, now.entry.place);
+	return true;
+}
+
+static void let_go(struct kvdisk *d, const struct record *is, _Atomic uint64_t *counter)
+{
+	entry_drop(d, &is->entry.key, is->entry.place);
+	atomic_fetch_add(counter, 1);
+	if (d->owner->gone != NULL)
+		d->owner->gone(d->user, &is->entry.key, is->entry.place);
+}
+
+static void judge(struct carrying *c, const struct record *is)
+{
+	struct kvdisk *d = c->d;
+	uint64_t bytes = place_bytes(is->entry.place);
+	enum kvdisk_worth worth = KVDISK_DROP;
+	if (entry_had_its_time(d, is)) {
+		let_go(d, is, &d->expired);
+		return;
+	}
+	if (d->owner->worth != NULL)
+		worth = d->owner->worth(d->user, &is->entry.key, is->entry.place);
+	if (worth == KVDISK_CARRY && bytes <= c->left)
+		c->left -= bytes;
+	else if (worth == KVDISK_CARRY)
+		worth = KVDISK_DROP;
+	if (worth == KVDISK_DROP || !carry(c, is))
+		let_go(d, is, &d->dropped);
+}
+
+static bool on_record(void *user, const struct record *r)
+{
+	struct carrying *c = user;
+	char names[KVDISK_NAMES];
+	struct record is;
+	pthread_mutex_t *stripe = kvdisk_stripe(c->d, &r->entry.key);
+	(void)pthread_mutex_lock(stripe);
+	if (entry_get(c->d, &r->entry.key, &is, names) && is.entry.place == r->entry.place)
+		judge(c, &is);
+	(void)pthread_mutex_unlock(stripe);
+	return true;
+}
+
+static bool on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
+{
+	struct carrying *c = user;
+	struct record r;
+	(void)k;
+	(void)n_k;
+	c->row = v;
+	c->n_row = n_v;
+	return !record_read(v, n_v, &r) || n_v != record_head_bytes(&r.entry.meta) + r.entry.size || on_record(c, &r);
+}
+
+/* From behind the small file before |f|: rows that a crash left without an entry go too. */
+static void small_range(struct kvdisk *d, const struct file *f, uint8_t from[SMALL_KEY], uint8_t to[SMALL_KEY])
+{
+	uint32_t first = 0;
+	(void)pthread_mutex_lock(&d->files_lock);
+	for (size_t i = 0; i < d->n_files && d->files[i]->id < f->id; i++)
+		if (d->files[i]->small)
+			first = d->files[i]->id + 1;
+	(void)pthread_mutex_unlock(&d->files_lock);
+	small_key_write((struct place){.file = first}, from);
+	small_key_write((struct place){.file = f->id + 1}, to);
+}
+
+static void empty(struct kvdisk *d, struct file *f)
+{
+	struct carrying c = {.d = d, .from = f, .left = f->used / 2};
+	uint8_t from[SMALL_KEY], to[SMALL_KEY];
+	if (!f->small) {
+		(void)cgn_ok(slab_each(f, on_record, &c, NULL));
+	} else {
+		small_range(d, f, from, to);
+		(void)cgn_ok(db_each(d->small, from, SMALL_KEY, to, SMALL_KEY, on_row, &c, NULL));
+		(void)cgn_ok(db_drop_range(d->small, from, to, SMALL_KEY, NULL));
+	}
+	/* What the index still says of it (its header was damaged) is found to be gone when it is asked for. */
+	file_give_up(d, f);
+	atomic_fetch_add(&d->reclaimed, 1);
+}
+
+/* Not the one that is written, nor one with a reference: a put that has no entry yet may be in it. */
+static bool may_go(struct file *f)
+{
+	return !f->open && atomic_load(&f->refs) == 1;
+}
+
+static struct file *choose(struct kvdisk *d)
+{
+	struct file *best = NULL;
+	(void)pthread_mutex_lock(&d->files_lock);
+	for (size_t i = 0; i < d->n_files; i++) {
+		struct file *f = d->files[i];
+		if (may_go(f) && (best == NULL || (f->live < f->used / 4 && f->live < best->live)))
+			best = f;
+	}
+	(void)pthread_mutex_unlock(&d->files_lock);
+	return best;
+}
+
+bool reclaim_one(struct kvdisk *d)
+{
+	struct file *f = choose(d);
+	if (f != NULL)
+		empty(d, f);
+	return f != NULL;
+}
+
+void reclaim_expired(struct kvdisk *d)
+{
+	uint64_t now = kvdisk_clock(d);
+	for (;;) {
+		struct file *old = NULL;
+		(void)pthread_mutex_lock(&d->files_lock);
+		for (size_t i = 0; i < d->n_files && old == NULL; i++)
+			if (may_go(d->files[i]) && (d->files[i]->newest_ms + d->ttl_ms < now))
+				old = d->files[i];
+		(void)pthread_mutex_unlock(&d->files_lock);
+		if (old == NULL)
+			return;
+		empty(d, old);
+	}
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of files, and what is in slab files: a header of a unit, then records one behind the other. */
+#include "joint/kvdisk/kvdisk_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define IO_PIECES   64U
+#define WRITE_BEHIND ((uint64_t)8 << 20) /* sent to the medium in pieces of it, and then no longer held in the page cache */
+
+static CGN_RC fail_errno(struct cgn_err *err, const char *doing, const struct kvdisk *d, uint32_t id, int e)
+{
+	(void)CGN_FAIL(err, STORAGE, "cannot %s %s/slab-%08x: %s", doing, d->dir, id, strerror(e));
+	if (err != NULL)
+		err->sys_errno = e;
+	return CGN_RC_OF(CGN_STORAGE);
+}
+
+static CGN_RC slab_path(const struct kvdisk *d, uint32_t id, char out[PATH_MAX], struct cgn_err *err)
+{
+	if (snprintf(out, PATH_MAX, "%s/slab-%08x", d->dir, id) >= PATH_MAX)
+		return CGN_FAIL(err, STORAGE, "the path %.200s... is too long", d->dir);
+	return CGN_OK;
+}
+
+/* ---- the table ---- */
+/* Where |id| is or would be. */
+static size_t slot(const struct kvdisk *d, uint32_t id)
+{
+	size_t lo = 0, hi = d->n_files;
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		if (d->files[mid]->id < id)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static struct file *look(const struct kvdisk *d, uint32_t id)
+{
+	size_t i = slot(d, id);
+	return i < d->n_files && d->files[i]->id == id ? d->files[i] : NULL;
+}
+
+struct file *file_find(struct kvdisk *d, uint32_t id, bool small)
+{
+	(void)pthread_mutex_lock(&d->files_lock);
+	struct file *f = look(d, id);
+	if (f != NULL && f->small != small)
+		f = NULL;
+	if (f != NULL)
+		atomic_fetch_add(&f->refs, 1);
+	(void)pthread_mutex_unlock(&d->files_lock);
+	return f;
+}
+
+void file_unref(struct kvdisk *d, struct file **take)
+{
+	struct file *f = *take;
+	*take = NULL;
+	if (f == NULL || atomic_fetch_sub(&f->refs, 1) != 1)
+		return;
+	if (f->doomed)
+		atomic_fetch_sub(&d->damaged_bytes, f->small ? 0 : f->bytes); /* its space is free only now */
+	if (f->fd >= 0)
+		close(f->fd);
+	free(f);
+}
+
+CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes, struct file **out, struct cgn_err *err)
+{
+	struct file *f = calloc(1, sizeof *f);
+	(void)pthread_mutex_lock(&d->files_lock);
+	if (f != NULL && d->n_files == d->cap_files) {
+		size_t cap = d->cap_files > 0 ? 2 * d->cap_files : 64;
+		struct file **more = realloc(d->files, cap * sizeof *more);
+		if (more != NULL) {
+			d->files = more;
+			d->cap_files = cap;
+		}
+	}
+	bool fits = f != NULL && d->n_files < d->cap_files;
+	if (fits) {
+		*f = (struct file){.id = id, .small = small, .fd = fd, .bytes = bytes, .refs = 1};
+		size_t at = slot(d, id);
+		memmove(&d->files[at + 1], &d->files[at], (d->n_files - at) * sizeof *d->files);
+		d->files[at] = f;
+		d->n_files++;
+		d->next_file = id >= d->next_file ? id + 1 : d->next_file;
+		*out = f;
+	}
+	(void)pthread_mutex_unlock(&d->files_lock);
+	if (fits)
+		return CGN_OK;
+	free(f);
+	return CGN_FAIL(err, NO_MEMORY, "no memory for a slab file's entry");
+}
+
+void file_give_up(struct kvdisk *d, struct file *f)
+{
+	char path[PATH_MAX];
+	(void)pthread_mutex_lock(&d->files_lock);
+	size_t at = slot(d, f->id);
+	CGN_MUST(at < d->n_files && d->files[at] == f && !f->open);
+	memmove(&d->files[at], &d->files[at + 1], (d->n_files - at - 1) * sizeof *d->files);
+	d->n_files--;
+	f->doomed = true;
+	if (!f->small)
+		atomic_fetch_add(&d->damaged_bytes, f->bytes);
+	(void)pthread_mutex_unlock(&d->files_lock);
+	if (!f->small && cgn_ok(slab_path(d, f->id, path, NULL)))
+		(void)unlink(path);
+	file_unref(d, &f);
+}
+
+void file_count(struct kvdisk *d, kvdisk_place at, int64_t sign)
+{
+	struct place p = place_of(at);
+	(void)pthread_mutex_lock(&d->files_lock);
+	struct file *f = look(d, p.file);
+	if (f != NULL)
+		f->live += (uint64_t)(sign * (int64_t)place_bytes(at));
+	(void)pthread_mutex_unlock(&d->files_lock);
+	atomic_fetch_add(&d->entries, (uint64_t)sign);
+}
+
+uint64_t files_bytes(struct kvdisk *d)
+{
+	uint64_t sum = 0;
+	(void)pthread_mutex_lock(&d->files_lock);
+	for (size_t i = 0; i < d->n_files; i++)
+		sum += d->files[i]->small ? 0 : d->files[i]->bytes;
+	(void)pthread_mutex_unlock(&d->files_lock);
+	return sum;
+}
+
+/* ---- bytes ---- */
+/* |n| more pieces of |iov| from byte |skip| on into |out|; returns how many. */
+static size_t window(const struct iovec *iov, size_t n, size_t skip, struct iovec out[IO_PIECES])
+{
+	size_t k = 0;
+	for (size_t i = 0; i < n && k < IO_PIECES; i++) {
+		if (skip >= iov[i].iov_len) {
+			skip -= iov[i].iov_len;
+			continue;
+		}
+		out[k++] = (struct iovec){(char *)iov[i].iov_base + skip, iov[i].iov_len - skip};
+		skip = 0;
+	}
+	return k;
+}
+
+CGN_RC io_all(int fd, bool write, const struct iovec *iov, size_t n, uint64_t off, struct cgn_err *err)
+{
+	struct iovec now[IO_PIECES];
+	size_t first = 0, skip = 0;
+	while (first < n) {
+		size_t k = window(iov + first, n - first, skip, now);
+		if (k == 0)
+			return CGN_OK;
+		ssize_t got = write ? pwritev(fd, now, (int)k, (off_t)off) : preadv(fd, now, (int)k, (off_t)off);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0) {
+			int e = got == 0 ? EIO : errno;
+			if (err != NULL)
+				err->sys_errno = e;
+			return CGN_FAIL(err, STORAGE, "cannot %s a slab file: %s", write ? "write to" : "read", got == 0 ? "it is cut short" : strerror(e));
+		}
+		off += (uint64_t)got;
+		for (skip += (size_t)got; first < n && skip >= iov[first].iov_len; first++)
+			skip -= iov[first].iov_len;
+	}
+	return CGN_OK;
+}
+
+/* Dirty pages are not left to pile up until the kernel stops every writer to be rid of them. */
+static void write_behind(const struct file *f, uint64_t from, uint64_t to)
+{
+	uint64_t a = from / WRITE_BEHIND, b = to / WRITE_BEHIND;
+	if (a == b)
+		return;
+	(void)sync_file_range(f->fd, (off_t)(a * WRITE_BEHIND), (off_t)((b - a) * WRITE_BEHIND), SYNC_FILE_RANGE_WRITE);
+	if (a > 0)
+		(void)posix_fadvise(f->fd, 0, (off_t)(a * WRITE_BEHIND), POSIX_FADV_DONTNEED);
+}
+
+CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n, struct cgn_err *err)
+{
+	static const uint8_t zeros[KVDISK_UNIT];
+	uint8_t head[KVDISK_UNIT] = {0};
+	struct place p = place_of(r->entry.place);
+	uint64_t off = (uint64_t)p.at * KVDISK_UNIT, end = off + place_bytes(r->entry.place), pad = end - off - KVDISK_UNIT - r->entry.size;
+	struct iovec first = {head, sizeof head}, last = {(void *)(uintptr_t)zeros, pad};
+	(void)record_write(r, head);
+	/* The header last: what was not written whole has none. */
+	CGN_TRY(io_all(f->fd, true, iov, n, off + KVDISK_UNIT, err));
+	CGN_TRY(io_all(f->fd, true, &last, 1, end - pad, err));
+	CGN_TRY(io_all(f->fd, true, &first, 1, off, err));
+	atomic_fetch_add(&d->written, end - off);
+	write_behind(f, off, end);
+	return CGN_OK;
+}
+
+CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out, struct cgn_err *err)
+{
+	struct iovec iov = {buf, KVDISK_UNIT};
+	CGN_TRY(io_all(f->fd, false, &iov, 1, (uint64_t)at * KVDISK_UNIT, err));
+	if (!record_read(buf, KVDISK_UNIT, out))
+		return CGN_FAIL(err, INVALID, "no header of a record");
+	return CGN_OK;
+}
+
+void slab_strike(struct kvdisk *d, kvdisk_place at)
+{
+	uint8_t buf[KVDISK_UNIT], head[KVDISK_UNIT] = {0};
+	struct record r;
+	struct place p = place_of(at);
+	struct file *f = file_find(d, p.file, false);
+	if (f != NULL && cgn_ok(slab_head(f, p.at, buf, &r, NULL)) && r.entry.place == at && r.store == d->store) {
+		struct iovec iov = {head, sizeof head};
+		r.struck = true;
+		(void)record_write(&r, head);
+		if (cgn_ok(io_all(f->fd, true, &iov, 1, (uint64_t)p.at * KVDISK_UNIT, NULL)))
+			atomic_fetch_add(&d->written, KVDISK_UNIT);
+	}
+	file_unref(d, &f);
+}
+
+CGN_RC slab_each(struct file *f, bool (*fn)(void *user, const struct record *r), void *user, struct cgn_err *err)
+{
+	uint8_t buf[KVDISK_UNIT];
+	struct record r;
+	(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_RANDOM);
+	for (uint64_t at = 1; (at + 1) * KVDISK_UNIT <= f->bytes;) {
+		cgn_rc rc = slab_head(f, (uint32_t)at, buf, &r, err);
+		struct place p = place_of(r.entry.place);
+		bool whole = cgn_ok(rc) && !p.small && p.file == f->id && p.at == at;
+		if (rc.code == CGN_STORAGE && err != NULL && err->sys_errno != EIO)
+			return rc;
+		if (whole && !fn(user, &r))
+			return CGN_OK;
+		at += whole ? p.len : 1; /* behind damage the next header is looked for */
+	}
+	return CGN_OK;
+}
+
+/* ---- files ---- */
+static CGN_RC allocate(struct kvdisk *d, uint32_t id, int fd, struct cgn_err *err)
+{
+	int e = fallocate(fd, 0, 0, (off_t)d->file_bytes) == 0 ? 0 : errno;
+	if (e == EOPNOTSUPP) /* then space may be missing later, which a write finds out */
+		e = ftruncate(fd, (off_t)d->file_bytes) == 0 ? 0 : errno;
+	if (e == 0)
+		return CGN_OK;
+	cgn_rc rc = fail_errno(err, "set aside space for", d, id, e);
+	return e == ENOSPC || e == EDQUOT ? CGN_RC_OF(CGN_OVERLOADED) : rc;
+}
+
+static CGN_RC fill_head(struct kvdisk *d, uint32_t id, int fd, struct cgn_err *err)
+{
+	uint8_t head[KVDISK_UNIT] = {0};
+	struct iovec iov = {head, sizeof head};
+	file_head_write(&(struct file_head){.store = d->store, .bytes = d->file_bytes, .id = id}, head);
+	CGN_TRY(allocate(d, id, fd, err));
+	return io_all(fd, true, &iov, 1, 0, err);
+}
+
+CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
+{
+	char path[PATH_MAX];
+	uint32_t id = d->next_file;
+	CGN_TRY(slab_path(d, id, path, err));
+	if (id >> 27 != 0)
+		return CGN_FAIL(err, STORAGE, "%s: all numbers of slab files are used up; empty the folder", d->dir);
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+	if (fd < 0)
+		return fail_errno(err, "make", d, id, errno);
+	cgn_rc rc = fill_head(d, id, fd, err);
+	if (cgn_ok(rc))
+		rc = file_add(d, id, false, fd, d->file_bytes, out, err);
+	if (!cgn_ok(rc)) {
+		(void)unlink(path);
+		close(fd);
+		return rc;
+	}
+	(*out)->used = KVDISK_UNIT;
+	return CGN_OK;
+}
+
+static bool is_ours(const struct kvdisk *d, uint32_t id, int fd)
+{
+	uint8_t buf[FILE_HEAD];
+	struct iovec iov = {buf, sizeof buf};
+	struct file_head h;
+	return cgn_ok(io_all(fd, false, &iov, 1, 0, NULL)) && file_head_read(buf, sizeof buf, &h) && h.store == d->store && h.id == id;
+}
+
+CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	struct file *f = NULL;
+	CGN_TRY(slab_path(d, id, path, err));
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return fail_errno(err, "open", d, id, errno);
+	cgn_rc rc = CGN_OK;
+	if (fstat(fd, &st) != 0)
+		rc = fail_errno(err, "look at", d, id, errno);
+	else if (!is_ours(d, id, fd))
+		rc = CGN_FAIL(err, INVALID, "%s is not a slab file of this store", path);
+	else
+		rc = file_add(d, id, false, fd, (uint64_t)st.st_size, &f, err);
+	if (!cgn_ok(rc)) {
+		close(fd);
+		return rc;
+	}
+	f->used = KVDISK_UNIT;
+	return CGN_OK;
+}

@@ -1,0 +1,765 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "joint/kvdisk/kvdisk_priv.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cmocka.h>
+
+#include "io/disk/disk.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define KIB ((uint64_t)1 << 10)
+
+/* ---- a world: a folder, a clock, an owner ---- */
+struct world {
+	char root[64], dir[80];
+	struct kvdisk *d;
+	struct kvdisk_cfg cfg;
+	struct kvdisk_opening how;
+	struct cgn_err err;
+};
+static struct {
+	uint64_t wall, boot;
+	enum kvdisk_worth worth;
+	uint64_t found, moved, gone;
+} told;
+
+static uint64_t fake_wall(void)
+{
+	return told.wall;
+}
+
+static uint64_t fake_boot(void)
+{
+	return told.boot;
+}
+
+static void on_found(void *user, const struct kvdisk_entry *e)
+{
+	(void)user;
+	assert_true(e->place != 0 && e->size <= KV_MAX_VALUE);
+	told.found++;
+}
+
+static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_place at)
+{
+	(void)user;
+	(void)k;
+	assert_true(at != 0);
+	return told.worth;
+}
+
+static kvdisk_place *places_to_update; /* by segment */
+static void on_moved(void *user, const struct kv_key *k, kvdisk_place from, kvdisk_place to)
+{
+	(void)user;
+	assert_true(from != to);
+	told.moved++;
+	if (places_to_update != NULL && places_to_update[k->segment] == from)
+		places_to_update[k->segment] = to;
+}
+
+static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
+{
+	(void)user;
+	told.gone++;
+	if (places_to_update != NULL && places_to_update[k->segment] == at)
+		places_to_update[k->segment] = 0;
+}
+
+static const struct kvdisk_owner owner = {.found = on_found, .worth = worth_of, .moved = on_moved, .gone = on_gone};
+
+static int remove_path(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	(void)chmod(path, 0700);
+	return remove(path);
+}
+
+static void wipe(const char *path)
+{
+	(void)nftw(path, remove_path, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void world_begin(struct world *w)
+{
+	memset(&told, 0, sizeof told);
+	told.wall = 1700000000000;
+	told.boot = 5000;
+	places_to_update = NULL;
+	*w = (struct world){.cfg = {.budget = 64 * MIB, .owner = &owner, .wall_ms = fake_wall, .boot_ms = fake_boot}};
+	strcpy(w->root, "/tmp/cgn-kvdisk-XXXXXX");
+	assert_non_null(mkdtemp(w->root));
+	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
+	w->cfg.dir = w->dir;
+}
+
+static void world_open(struct world *w)
+{
+	told.found = 0;
+	if (!cgn_ok(kvdisk_open(&w->cfg, &w->d, &w->how, &w->err)))
+		fail_msg("%s", w->err.msg);
+}
+
+static void world_again(struct world *w)
+{
+	kvdisk_close(&w->d);
+	world_open(w);
+}
+
+static void world_end(struct world *w)
+{
+	kvdisk_close(&w->d);
+	wipe(w->root);
+}
+
+static struct kv_key key_of(uint32_t i)
+{
+	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}), .segment = i};
+}
+
+/* A value that is of its key, its version and its size alone. */
+static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
+{
+	uint64_t x = ((uint64_t)key << 32 | version) * 0x9e3779b97f4a7c15ULL + n;
+	for (size_t i = 0; i < n; i += sizeof x) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		memcpy(p + i, &x, n - i < sizeof x ? n - i : sizeof x);
+	}
+}
+
+static cgn_rc try_put(struct kvdisk *d, uint32_t i, uint32_t version, size_t n, kvdisk_place *at, struct cgn_err *err)
+{
+	struct kv_key k = key_of(i);
+	struct kv_meta meta = {.model = CGN_STR("model-a"), .name = CGN_STR("a name"), .tokens = i, .created_unix_ms = version};
+	uint8_t *p = malloc(n + 1);
+	assert_non_null(p);
+	fill(p, n, i, version);
+	/* In pieces, as values lie in pages. */
+	struct iovec iov[2] = {{p, n / 3}, {p + n / 3, n - n / 3}};
+	cgn_rc rc = kvdisk_put(d, &k, &meta, XXH3_64bits(p, n), iov, 2, at, err);
+	free(p);
+	return rc;
+}
+
+static kvdisk_place put(struct world *w, uint32_t i, uint32_t version, size_t n)
+{
+	kvdisk_place at = 0;
+	if (!cgn_ok(try_put(w->d, i, version, n, &at, &w->err)))
+		fail_msg("%s", w->err.msg);
+	return at;
+}
+
+/* The version that lies there; the code when there is none. */
+static enum cgn_code got(struct kvdisk *d, uint32_t i, kvdisk_place at, size_t n, uint32_t *version)
+{
+	struct kv_key k = key_of(i);
+	struct kvdisk_value v;
+	uint8_t *p = malloc(n + 1), *want = malloc(n + 1);
+	assert_non_null(p);
+	assert_non_null(want);
+	struct iovec iov[3] = {{p, n / 2}, {p + n / 2, n / 4}, {p + n / 2 + n / 4, n - n / 2 - n / 4}};
+	cgn_rc rc = kvdisk_get(d, &k, at, iov, 3, &v, NULL);
+	if (cgn_ok(rc)) {
+		*version = (uint32_t)v.meta.created_unix_ms;
+		fill(want, n, i, *version);
+		assert_memory_equal(p, want, n);
+		assert_true(cgn_str_is(v.meta.model, "model-a") && cgn_str_is(v.meta.name, "a name") && v.meta.tokens == i);
+	}
+	free(p);
+	free(want);
+	return rc.code;
+}
+
+/* Through the index, as after a boot. */
+static enum cgn_code got_now(struct world *w, uint32_t i, uint32_t *version)
+{
+	struct kv_key k = key_of(i);
+	struct kvdisk_entry e;
+	char names[KV_MAX_MODEL + KV_MAX_NAME];
+	if (!kvdisk_lookup(w->d, &k, &e, names))
+		return CGN_NOT_FOUND;
+	return got(w->d, i, e.place, e.size, version);
+}
+
+static void expect(struct world *w, uint32_t i, uint32_t version)
+{
+	uint32_t is = 0;
+	assert_int_equal(got_now(w, i, &is), CGN_FINE);
+	assert_int_equal(is, version);
+}
+
+static void expect_none(struct world *w, uint32_t i)
+{
+	uint32_t is = 0;
+	assert_int_equal(got_now(w, i, &is), CGN_NOT_FOUND);
+}
+
+static struct kvdisk_stats stats(struct world *w)
+{
+	struct kvdisk_stats s;
+	kvdisk_stats(w->d, &s);
+	return s;
+}
+
+/* ---- what it promises ---- */
+static void test_what_is_put_is_got(void **state)
+{
+	static const size_t sizes[] = {0, 1, 100, 32767, 32768, 32769, 65536, 1000000, 1 << 20};
+	struct world w;
+	uint32_t version = 0;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	assert_true(w.how.made && !w.how.rebuilt && w.how.entries == 0);
+	for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
+		assert_int_equal(got(w.d, i, put(&w, i, i + 1, sizes[i]), sizes[i], &version), CGN_FINE);
+	world_again(&w);
+	assert_false(w.how.made || w.how.rebuilt || w.how.small_lost);
+	assert_int_equal(told.found, CGN_COUNT(sizes));
+	assert_int_equal(w.how.entries, CGN_COUNT(sizes));
+	for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
+		expect(&w, i, i + 1);
+	expect_none(&w, 99);
+	struct kvdisk_stats s = stats(&w);
+	assert_int_equal(s.entries, CGN_COUNT(sizes));
+	assert_int_equal(s.corrupt, 0);
+	assert_true(s.bytes <= s.budget);
+	world_end(&w);
+}
+
+static void test_replaced_and_removed(void **state)
+{
+	struct world w;
+	uint32_t version = 0;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	for (uint32_t i = 0; i < 4; i++) { /* slab to slab, slab to small, small to slab, small to small */
+		kvdisk_place old = put(&w, i, 1, i < 2 ? 50000 : 500);
+		kvdisk_place now = put(&w, i, 2, i % 2 == 0 ? 50000 : 500);
+		assert_int_not_equal(got(w.d, i, old, i < 2 ? 50000 : 500, &version), CGN_FINE);
+		assert_int_equal(got(w.d, i, now, i % 2 == 0 ? 50000 : 500, &version), CGN_FINE);
+		assert_int_equal(version, 2);
+	}
+	struct kv_key k0 = key_of(0), k3 = key_of(3), other = key_of(77);
+	assert_true(kvdisk_remove(w.d, &k0) && kvdisk_remove(w.d, &k3));
+	assert_false(kvdisk_remove(w.d, &k0) || kvdisk_remove(w.d, &other));
+	for (unsigned round = 0; round < 2; round++) {
+		expect_none(&w, 0);
+		expect(&w, 1, 2);
+		expect(&w, 2, 2);
+		expect_none(&w, 3);
+		assert_int_equal(stats(&w).entries, 2);
+		assert_int_equal(stats(&w).corrupt, 0);
+		world_again(&w);
+	}
+	assert_true(kvdisk_expire(w.d, &(struct kv_key){key_of(1).digest, 1}, 12345));
+	world_again(&w);
+	struct kvdisk_entry e;
+	char names[KV_MAX_MODEL + KV_MAX_NAME];
+	assert_true(kvdisk_lookup(w.d, &(struct kv_key){key_of(1).digest, 1}, &e, names));
+	assert_int_equal(e.meta.expires_unix_ms, 12345);
+	world_end(&w);
+}
+
+static void test_a_place_is_bound_to_its_key(void **state)
+{
+	struct world w;
+	uint32_t version = 0;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	kvdisk_place a = put(&w, 1, 1, 40000), b = put(&w, 2, 1, 40000), small = put(&w, 3, 1, 40);
+	assert_int_not_equal(got(w.d, 2, a, 40000, &version), CGN_FINE);
+	assert_int_not_equal(got(w.d, 1, b, 40000, &version), CGN_FINE);
+	assert_int_not_equal(got(w.d, 1, small, 40, &version), CGN_FINE);
+	assert_int_equal(got(w.d, 1, a, 39999, &version), CGN_NOT_FOUND);
+	assert_int_equal(got(w.d, 1, a + ((uint64_t)1 << 36), 40000, &version), CGN_NOT_FOUND); /* no such file */
+	expect(&w, 1, 1);
+	expect(&w, 2, 1);
+	expect(&w, 3, 1);
+	assert_int_equal(stats(&w).corrupt, 0); /* a wrong question is no damage */
+	world_end(&w);
+}
+
+/* ---- the budget ---- */
+static void fill_up(struct world *w, uint32_t from, uint32_t n, size_t size)
+{
+	for (uint32_t i = from; i < from + n; i++) {
+		(void)put(w, i, 1, size);
+		if (i % 16 == 0) {
+			struct kvdisk_stats s = stats(w);
+			assert_true(s.bytes <= s.budget);
+		}
+	}
+}
+
+static void test_the_oldest_goes(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	fill_up(&w, 0, 600, 256 * KIB); /* 150 MiB */
+	assert_true(told.gone > 300 && told.moved == 0);
+	expect_none(&w, 0);
+	expect(&w, 599, 1);
+	struct kvdisk_stats s = stats(&w);
+	assert_int_equal(s.entries, 600 - told.gone);
+	assert_true(s.live_bytes > s.budget / 3);
+	assert_true(s.reclaimed > 10 && s.dropped == told.gone);
+	world_again(&w);
+	assert_int_equal(told.found, s.entries);
+	world_end(&w);
+}
+
+static void test_small_ones_go_too(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	fill_up(&w, 0, 20000, 8000);
+	assert_true(told.gone > 1000);
+	expect_none(&w, 0);
+	expect(&w, 19999, 1);
+	struct kvdisk_stats s = stats(&w);
+	assert_true(s.bytes <= s.budget && s.entries > 1000);
+	world_again(&w);
+	assert_int_equal(told.found, s.entries);
+	expect(&w, 19999, 1);
+	world_end(&w);
+}
+
+static void test_what_is_worth_it_is_carried(void **state)
+{
+	struct world w;
+	uint32_t version = 0;
+	kvdisk_place places[2000] = {0};
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	told.worth = KVDISK_CARRY;
+	places_to_update = places;
+	for (uint32_t i = 0; i < 1000; i++) {
+		size_t n = i % 5 == 0 ? 3000 : 200 * KIB;
+		places[i] = put(&w, i, 7, n);
+	}
+	assert_true(told.moved > 50 && told.gone > 50);
+	assert_true(stats(&w).carried_bytes > 0);
+	uint64_t there = 0;
+	for (uint32_t i = 0; i < 1000; i++) {
+		if (places[i] == 0)
+			continue;
+		assert_int_equal(got(w.d, i, places[i], i % 5 == 0 ? 3000 : 200 * KIB, &version), CGN_FINE);
+		there++;
+	}
+	assert_int_equal(there, stats(&w).entries);
+	world_end(&w);
+}
+
+static void test_pinned_stays(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	told.worth = KVDISK_PINNED;
+	cgn_rc rc = CGN_OK;
+	kvdisk_place at;
+	uint32_t n = 0;
+	while (n < 1000 && cgn_ok(rc = try_put(w.d, n, 1, 512 * KIB, &at, &w.err)))
+		n++;
+	assert_int_equal(rc.code, CGN_STORAGE); /* all of it is pinned: refused, and nothing is lost */
+	assert_non_null(strstr(w.err.msg, "nothing more can go"));
+	assert_int_equal(told.gone, 0);
+	for (uint32_t i = 0; i < n; i++)
+		expect(&w, i, 1);
+	struct kvdisk_stats s = stats(&w);
+	assert_true(s.bytes <= s.budget && s.failed == 1);
+	told.worth = KVDISK_DROP;
+	(void)put(&w, n, 1, 512 * KIB);
+	world_end(&w);
+}
+
+static void test_too_large(void **state)
+{
+	struct world w;
+	kvdisk_place at;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	assert_int_equal(try_put(w.d, 1, 1, 32 * MIB, &at, &w.err).code, CGN_TOO_LARGE);
+	w.cfg.budget = MIB;
+	kvdisk_close(&w.d);
+	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_INVALID);
+	w.cfg.budget = (uint64_t)1 << 60; /* more than there is */
+	world_open(&w);
+	assert_true(w.how.capped && w.how.budget < w.cfg.budget && stats(&w).budget == w.how.budget);
+	world_end(&w);
+}
+
+/* ---- time ---- */
+static void test_time_to_live(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w);
+	w.cfg.ttl_ms = 60000;
+	world_open(&w);
+	(void)put(&w, 1, 1, 50000);
+	(void)put(&w, 2, 1, 50);
+	told.boot += 59000;
+	expect(&w, 1, 1);
+	expect(&w, 2, 1);
+	(void)put(&w, 3, 1, 50000);
+	told.boot += 1000;
+	expect_none(&w, 1);
+	expect_none(&w, 2);
+	expect(&w, 3, 1);
+	for (uint32_t i = 10; i < 30; i++) /* into further files */
+		(void)put(&w, i, 1, MIB);
+	told.boot += 61000;
+	kvdisk_tend(w.d);
+	assert_true(stats(&w).expired >= 10); /* all but what is in the file that is written */
+	assert_true(told.gone == stats(&w).expired);
+	world_end(&w);
+}
+
+static void test_a_clock_that_jumps(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w);
+	w.cfg.ttl_ms = 60000;
+	world_open(&w);
+	(void)put(&w, 1, 1, 50000);
+	told.wall += 1000000000000; /* 31 years, while it runs */
+	expect(&w, 1, 1);
+	kvdisk_tend(w.d);
+	world_again(&w);
+	kvdisk_close(&w.d);
+	told.wall += 1000000000000; /* and while it does not */
+	world_open(&w);
+	expect(&w, 1, 1);
+	kvdisk_close(&w.d);
+	told.wall = 0; /* no battery */
+	told.boot = 0;
+	world_open(&w);
+	expect(&w, 1, 1);
+	told.wall += 40000; /* what has really passed counts */
+	told.boot += 40000;
+	expect_none(&w, 1);
+	world_end(&w);
+}
+
+/* ---- damage ---- */
+static void path_of(char out[PATH_MAX], struct world *w, const char *name)
+{
+	(void)snprintf(out, PATH_MAX, "%s/%s", w->dir, name);
+}
+
+static void flip(const char *path, uint64_t off)
+{
+	uint8_t b;
+	int fd = open(path, O_RDWR);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &b, 1, (off_t)off), 1);
+	b ^= 0x10;
+	assert_int_equal(pwrite(fd, &b, 1, (off_t)off), 1);
+	close(fd);
+}
+
+static void test_a_flipped_bit_is_a_miss(void **state)
+{
+	struct world w;
+	char path[PATH_MAX];
+	uint32_t version = 0;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	kvdisk_place value = put(&w, 1, 1, 50000), header = put(&w, 2, 1, 50000), whole = put(&w, 3, 1, 50000);
+	struct place p = place_of(value), q = place_of(header);
+	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
+	flip(path, (uint64_t)(p.at + 1) * KVDISK_UNIT + 777);
+	flip(path, (uint64_t)q.at * KVDISK_UNIT + 33);
+	assert_int_equal(got(w.d, 1, value, 50000, &version), CGN_STORAGE);
+	assert_int_equal(got(w.d, 2, header, 50000, &version), CGN_STORAGE);
+	assert_int_equal(got(w.d, 3, whole, 50000, &version), CGN_FINE);
+	assert_int_equal(stats(&w).corrupt, 2);
+	assert_int_equal(stats(&w).entries, 1);
+	expect_none(&w, 1); /* dropped, and not asked again */
+	assert_int_equal(got(w.d, 1, value, 50000, &version), CGN_NOT_FOUND);
+	assert_int_equal(stats(&w).corrupt, 2);
+	world_again(&w);
+	assert_int_equal(told.found, 1);
+	world_end(&w);
+}
+
+static void test_a_missing_or_short_file(void **state)
+{
+	struct world w;
+	char path[PATH_MAX];
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	struct place p = place_of(put(&w, 1, 1, 50000));
+	kvdisk_place last = put(&w, 2, 1, 50000);
+	kvdisk_close(&w.d);
+	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
+	assert_int_equal(truncate(path, (off_t)place_of(last).at * KVDISK_UNIT + 10000), 0);
+	world_open(&w);
+	assert_int_equal(w.how.entries, 1);
+	assert_int_equal(w.how.dropped, 1);
+	expect(&w, 1, 1);
+	expect_none(&w, 2);
+	kvdisk_close(&w.d);
+	assert_int_equal(unlink(path), 0);
+	world_open(&w);
+	assert_int_equal(w.how.entries, 0);
+	(void)put(&w, 3, 1, 50000);
+	expect(&w, 3, 1);
+	world_end(&w);
+}
+
+/* |n| slab values and |n| small ones; the first of each replaced, the second removed. */
+static void some_history(struct world *w, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		(void)put(w, i, 1, 40000);
+		(void)put(w, 1000 + i, 1, 400);
+	}
+	(void)put(w, 0, 2, 45000);
+	(void)put(w, 1000, 2, 450);
+	assert_true(kvdisk_remove(w->d, &(struct kv_key){key_of(1).digest, 1}));
+	assert_true(kvdisk_remove(w->d, &(struct kv_key){key_of(1001).digest, 1001}));
+}
+
+static void check_history(struct world *w, uint32_t n, bool small_lost)
+{
+	expect(w, 0, 2);
+	expect_none(w, 1);
+	for (uint32_t i = 2; i < n; i++)
+		expect(w, i, 1);
+	expect_none(w, 1001);
+	for (uint32_t i = 1000; i < 1000 + n; i++) {
+		uint32_t version = 0;
+		enum cgn_code c = got_now(w, i, &version);
+		assert_int_equal(c, small_lost || i == 1001 ? CGN_NOT_FOUND : CGN_FINE);
+		if (c == CGN_FINE)
+			assert_int_equal(version, i == 1000 ? 2 : 1);
+	}
+}
+
+struct damage {
+	const char *folder, *prefix;
+	uint64_t at; /* byte to flip; UINT64_MAX: the file is gone */
+};
+static unsigned hurt;
+static char hurt_folder[PATH_MAX];
+
+static cgn_rc hurt_one(void *user, const char *name, struct cgn_err *err)
+{
+	const struct damage *dm = user;
+	char path[2 * PATH_MAX];
+	struct stat st;
+	(void)err;
+	size_t n = strlen(name), k = strlen(dm->prefix);
+	bool is = dm->prefix[0] == '.' ? n > k && strcmp(name + n - k, dm->prefix) == 0 : strncmp(name, dm->prefix, k) == 0;
+	if (!is)
+		return CGN_OK;
+	(void)snprintf(path, sizeof path, "%s/%s", hurt_folder, name);
+	hurt++;
+	if (dm->at == UINT64_MAX)
+		assert_int_equal(unlink(path), 0);
+	else if (stat(path, &st) == 0 && st.st_size > 0)
+		flip(path, dm->at % (uint64_t)st.st_size);
+	return CGN_OK;
+}
+
+static void test_a_damaged_database(void **state)
+{
+	static const struct damage all[] = {{"index", "CURRENT", UINT64_MAX}, {"index", "MANIFEST", 20}, {"index", "MANIFEST", UINT64_MAX}, {"index", ".sst", 100},
+		{"index", ".sst", UINT64_MAX}, {"index", ".sst", 7777777}, {"small", "CURRENT", UINT64_MAX}, {"small", "MANIFEST", 20}, {"small", ".sst", UINT64_MAX}};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(all); i++) {
+		struct world w;
+		world_begin(&w);
+		world_open(&w);
+		some_history(&w, 50);
+		assert_true(cgn_ok(db_flush(w.d->index, &w.err)) && cgn_ok(db_flush(w.d->small, &w.err)));
+		kvdisk_close(&w.d);
+		(void)snprintf(hurt_folder, sizeof hurt_folder, "%s/%s", w.dir, all[i].folder);
+		hurt = 0;
+		assert_true(cgn_ok(dir_each(hurt_folder, hurt_one, (void *)(uintptr_t)&all[i], &w.err)));
+		assert_true(hurt > 0);
+		world_open(&w);
+		bool of_index = strcmp(all[i].folder, "index") == 0;
+		assert_int_equal(w.how.rebuilt, of_index);
+		assert_int_equal(w.how.small_lost, !of_index);
+		assert_true(strlen(w.how.why) > 0);
+		check_history(&w, 50, !of_index);
+		(void)put(&w, 5000, 1, 40000);
+		world_again(&w); /* as good as new */
+		assert_false(w.how.rebuilt || w.how.small_lost);
+		check_history(&w, 50, !of_index);
+		expect(&w, 5000, 1);
+		assert_true(stats(&w).bytes <= stats(&w).budget);
+		world_end(&w);
+	}
+}
+
+/* A flipped bit anywhere in any file: whatever is told is what was put. */
+static void test_bits_anywhere(void **state)
+{
+	struct world w;
+	(void)state;
+	static const char *const folders[] = {"", "index", "small"};
+	static const char *const prefixes[] = {"slab-", ".sst", ".log", "MANIFEST", "CURRENT"};
+	uint64_t dice = 88172645463325252ULL;
+	for (unsigned round = 0; round < 25; round++) {
+		world_begin(&w);
+		world_open(&w);
+		some_history(&w, 12);
+		if (round % 2 == 0)
+			assert_true(cgn_ok(db_flush(w.d->index, &w.err)) && cgn_ok(db_flush(w.d->small, &w.err)));
+		kvdisk_close(&w.d);
+		dice = dice * 6364136223846793005ULL + 1442695040888963407ULL;
+		struct damage dm = {.prefix = prefixes[round % 5], .at = dice >> 20};
+		(void)snprintf(hurt_folder, sizeof hurt_folder, "%s/%s", w.dir, round % 5 == 0 ? "" : folders[1 + round / 5 % 2]);
+		assert_true(cgn_ok(dir_each(hurt_folder, hurt_one, &dm, &w.err)));
+		world_open(&w);
+		for (uint32_t i = 0; i < 12; i++) {
+			uint32_t version = 0;
+			for (uint32_t k = i; k < 2000; k += 1000) {
+				enum cgn_code c = got_now(&w, k, &version); /* compares the bytes */
+				assert_true(c == CGN_FINE || c == CGN_NOT_FOUND || c == CGN_STORAGE);
+				if (c == CGN_FINE && (round % 5 == 0 || k < 1000)) /* what was removed or replaced is struck out in its file */
+					assert_true(version == (k % 1000 == 0 ? 2 : 1) && k % 1000 != 1);
+			}
+		}
+		(void)put(&w, 5000, 1, 40000);
+		expect(&w, 5000, 1);
+		world_end(&w);
+	}
+}
+
+/* ---- whose folder it is ---- */
+static void test_folders_of_others(void **state)
+{
+	struct world w;
+	char path[PATH_MAX];
+	struct kvdisk *second = NULL;
+	(void)state;
+	world_begin(&w);
+	assert_int_equal(mkdir(w.dir, 0700), 0);
+	path_of(path, &w, "thesis.tex");
+	assert_true(cgn_ok(disk_write_file_atomic(path, CGN_STR("years of work"), 0600, &w.err)));
+	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_STORAGE);
+	assert_non_null(strstr(w.err.msg, "thesis.tex"));
+	struct cgn_buf b = {0};
+	assert_true(cgn_ok(disk_read_file(path, 100, &b, &w.err)) && cgn_str_is(cgn_buf_view(&b), "years of work"));
+	cgn_buf_fini(&b);
+	assert_int_equal(unlink(path), 0);
+	world_open(&w); /* empty: taken */
+	assert_int_equal(kvdisk_open(&w.cfg, &second, &w.how, &w.err).code, CGN_STORAGE);
+	assert_non_null(strstr(w.err.msg, "another process"));
+	kvdisk_close(&w.d);
+	path_of(path, &w, "cognitora-kv");
+	assert_true(cgn_ok(disk_write_file_atomic(path, CGN_STR("cognitora kv store, format 2, slab 1\n"), 0600, &w.err)));
+	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_STORAGE);
+	assert_non_null(strstr(w.err.msg, "format 2"));
+	assert_true(cgn_ok(disk_write_file_atomic(path, CGN_STR("my notes"), 0600, &w.err)));
+	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_STORAGE);
+	assert_non_null(strstr(w.err.msg, "not one that this program wrote"));
+	w.cfg.dir = "/proc/cgn-kvdisk";
+	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_STORAGE);
+	assert_non_null(strstr(w.err.msg, "/proc/cgn-kvdisk"));
+	world_end(&w);
+}
+
+static void test_an_index_elsewhere(void **state)
+{
+	struct world w, other;
+	char index[96];
+	(void)state;
+	world_begin(&w);
+	(void)snprintf(index, sizeof index, "%s/index-of-it", w.root);
+	w.cfg.index_dir = index;
+	world_open(&w);
+	some_history(&w, 20);
+	world_again(&w);
+	check_history(&w, 20, false);
+	kvdisk_close(&w.d);
+	world_begin(&other); /* the index of one with the files of another */
+	world_open(&other);
+	kvdisk_close(&other.d);
+	other.cfg.index_dir = index;
+	assert_int_equal(kvdisk_open(&other.cfg, &other.d, &other.how, &other.err).code, CGN_STORAGE);
+	assert_non_null(strstr(other.err.msg, "another block store"));
+	world_end(&other);
+	wipe(index); /* a new disk: the files are there still */
+	world_open(&w);
+	assert_true(w.how.rebuilt);
+	check_history(&w, 20, false);
+	world_end(&w);
+}
+
+/* ---- a full disk ---- */
+static void test_a_full_disk(void **state)
+{
+	struct world w;
+	kvdisk_place at;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	fill_up(&w, 0, 40, 512 * KIB);
+	/* No more room is told by a budget that shrank, as when others fill the file system. */
+	uint64_t was = w.d->budget;
+	w.d->budget = stats(&w).bytes;
+	for (uint32_t i = 100; i < 140; i++)
+		(void)try_put(w.d, i, 1, 512 * KIB, &at, &w.err);
+	assert_true(told.gone > 0);
+	w.d->budget = was;
+	(void)put(&w, 200, 1, 512 * KIB);
+	expect(&w, 200, 1);
+	world_end(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_is_put_is_got),
+		cmocka_unit_test(test_replaced_and_removed),
+		cmocka_unit_test(test_a_place_is_bound_to_its_key),
+		cmocka_unit_test(test_the_oldest_goes),
+		cmocka_unit_test(test_small_ones_go_too),
+		cmocka_unit_test(test_what_is_worth_it_is_carried),
+		cmocka_unit_test(test_pinned_stays),
+		cmocka_unit_test(test_too_large),
+		cmocka_unit_test(test_time_to_live),
+		cmocka_unit_test(test_a_clock_that_jumps),
+		cmocka_unit_test(test_a_flipped_bit_is_a_miss),
+		cmocka_unit_test(test_a_missing_or_short_file),
+		cmocka_unit_test(test_a_damaged_database),
+		cmocka_unit_test(test_bits_anywhere),
+		cmocka_unit_test(test_folders_of_others),
+		cmocka_unit_test(test_an_index_elsewhere),
+		cmocka_unit_test(test_a_full_disk),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -26,7 +26,7 @@ struct one {
 };
 
 struct bench {
-	const char *path; /* or the kind that was made */
+	const char *name; /* of the trace */
 	struct trace trace;
 	struct replay_cfg cfg;
 	struct route_rules rules; /* but for the policy */
@@ -58,13 +58,6 @@ static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
 }
 
 /* ---- report ---- */
-
-/* The trace's, without the folder: reports are for other machines too. */
-static const char *name_of(const struct bench *b)
-{
-	const char *slash = strrchr(b->path, '/');
-	return slash != NULL ? slash + 1 : b->path;
-}
 
 static void put_ms(struct json_out *o, const char *key, struct samples *s)
 {
@@ -134,7 +127,7 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "replay");
-	json_key_z(&o, "trace", name_of(b));
+	json_key_z(&o, "trace", b->name);
 	json_key_u64(&o, "requests", b->trace.n);
 	json_key_u64(&o, "block_tokens", b->trace.block_tokens);
 	json_key_u64(&o, "prompt_blocks", b->trace.n_ids);
@@ -200,7 +193,7 @@ static CGN_RC draw(struct bench *b, const char *path, struct cgn_err *err)
 	struct cgn_buf out = {0};
 	char title[256], blocks[32];
 	(void)snprintf(blocks, sizeof blocks, b->cfg.blocks > 0 ? "%u" : "unlimited", b->cfg.blocks);
-	(void)snprintf(title, sizeof title, "%.120s: %zu requests on %u nodes of %s blocks, speed %g", name_of(b), b->trace.n, b->cfg.nodes, blocks, b->cfg.speed);
+	(void)snprintf(title, sizeof title, "%.120s: %zu requests on %u nodes of %s blocks, speed %g", b->name, b->trace.n, b->cfg.nodes, blocks, b->cfg.speed);
 	for (size_t i = 0; i < b->n_cases; i++) {
 		struct one *c = &b->cases[i];
 		cases[i] = (struct plot_case){c->policy, &c->result.ttft, replay_hit_ratio(&c->result), c->result.imbalance};
@@ -282,15 +275,7 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 
 static CGN_RC read_trace(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
-	const char *kind = ctl_flag(a, "--generate");
-	uint64_t limit = 0;
-	uint32_t block_tokens = 0;
-	if ((kind == NULL) == (a->n_words == 0))
-		return CGN_FAIL(err, INVALID, "give a file or --generate KIND, one of the two");
-	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
-	CGN_TRY(ctl_flag_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &block_tokens, err));
-	b->path = kind != NULL ? kind : a->words[0];
-	CGN_TRY(kind != NULL ? ctl_trace_make(a, kind, &b->trace, err) : ctl_trace_read(b->path, block_tokens, (size_t)limit, &b->trace, err));
+	CGN_TRY(ctl_trace_of(a, &b->trace, &b->name, err));
 	CGN_TRY(trace_one_cache(&b->trace, 0, &b->ideal, err));
 	for (size_t i = 0; i < b->n_caches; i++)
 		CGN_TRY(trace_one_cache(&b->trace, b->caches[i], &b->found[i], err));

@@ -58,6 +58,21 @@ CGN_RC ctl_trace_make(const struct ctl_args *a, const char *kind, struct trace *
 	return workload_make(&cfg, out, err);
 }
 
+CGN_RC ctl_trace_of(const struct ctl_args *a, struct trace *out, const char **name, struct cgn_err *err)
+{
+	const char *kind = ctl_flag(a, "--generate");
+	uint64_t limit = 0;
+	uint32_t block_tokens = 0;
+	if ((kind == NULL) == (a->n_words == 0))
+		return CGN_FAIL(err, INVALID, "give a file or --generate KIND, one of the two");
+	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
+	CGN_TRY(ctl_flag_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &block_tokens, err));
+	CGN_TRY(kind != NULL ? ctl_trace_make(a, kind, out, err) : ctl_trace_read(a->words[0], block_tokens, (size_t)limit, out, err));
+	const char *path = kind != NULL ? kind : a->words[0], *slash = strrchr(path, '/');
+	*name = slash != NULL ? slash + 1 : path;
+	return CGN_OK;
+}
+
 CGN_RC ctl_write(const char *path, struct cgn_buf *text, struct cgn_err *err)
 {
 	FILE *f = text->bad ? NULL : fopen(path, "we");

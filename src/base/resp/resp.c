@@ -35,11 +35,7 @@ static bool number_of(struct cgn_str s, int64_t *out)
 
 static enum resp_outcome bulk_take(struct cgn_str *rest, struct resp_value *v, const char **why)
 {
-	if (v->number > (int64_t)RESP_MAX_BULK) {
-		*why = "a bulk that is too long";
-		return RESP_BAD;
-	}
-	size_t n = (size_t)v->number;
+	size_t n = v->n;
 	if (rest->n < n + 2)
 		return RESP_MORE;
 	if (rest->p[n] != '\r' || rest->p[n + 1] != '\n') {
@@ -52,20 +48,22 @@ static enum resp_outcome bulk_take(struct cgn_str *rest, struct resp_value *v, c
 }
 
 /* What a number at the head of a bulk or an array announces. */
-static enum resp_outcome counted_take(char kind, struct cgn_str *rest, struct resp_value *v, const char **why)
+static enum resp_outcome counted(char kind, struct resp_value *v, const char **why)
 {
 	v->type = v->number < 0 ? RESP_NIL : kind == '$' ? RESP_BULK : RESP_ARRAY;
 	if (v->number < -1 || (kind == '*' && v->number > (int64_t)RESP_MAX_ELEMENTS)) {
 		*why = "a count that cannot be";
 		return RESP_BAD;
 	}
-	if (v->type == RESP_BULK)
-		return bulk_take(rest, v, why);
-	v->n = v->type == RESP_ARRAY ? (size_t)v->number : 0;
+	if (v->type == RESP_BULK && v->number > (int64_t)RESP_MAX_BULK) {
+		*why = "a bulk that is too long";
+		return RESP_BAD;
+	}
+	v->n = v->number > 0 ? (size_t)v->number : 0;
 	return RESP_GOT;
 }
 
-enum resp_outcome resp_take(struct cgn_str *rest, struct resp_value *out, const char **why)
+enum resp_outcome resp_take_head(struct cgn_str *rest, struct resp_value *out, const char **why)
 {
 	struct cgn_str at = *rest, line;
 	struct resp_value v = {.type = RESP_TEXT};
@@ -91,7 +89,21 @@ enum resp_outcome resp_take(struct cgn_str *rest, struct resp_value *out, const 
 		v.type = RESP_NUMBER;
 	}
 	if (kind == '$' || kind == '*')
-		o = counted_take(kind, &at, &v, why);
+		o = counted(kind, &v, why);
+	if (o != RESP_GOT)
+		return o;
+	*rest = at;
+	*out = v;
+	return RESP_GOT;
+}
+
+enum resp_outcome resp_take(struct cgn_str *rest, struct resp_value *out, const char **why)
+{
+	struct cgn_str at = *rest;
+	struct resp_value v;
+	enum resp_outcome o = resp_take_head(&at, &v, why);
+	if (o == RESP_GOT && v.type == RESP_BULK)
+		o = bulk_take(&at, &v, why);
 	if (o != RESP_GOT)
 		return o;
 	*rest = at;
@@ -107,7 +119,7 @@ enum resp_outcome resp_whole(struct cgn_str bytes, size_t *out, const char **why
 		enum resp_outcome o = resp_take(&rest, &v, why);
 		if (o != RESP_GOT)
 			return o;
-		due += v.n;
+		due += v.type == RESP_ARRAY ? v.n : 0;
 		if (due > RESP_MAX_ELEMENTS) {
 			*why = "more elements than can be";
 			return RESP_BAD;

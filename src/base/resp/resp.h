@@ -21,7 +21,7 @@ struct resp_value {
 	enum resp_type type;
 	struct cgn_str text; /* of a text, an error, a bulk; borrowed */
 	int64_t number;
-	size_t n;
+	size_t n; /* of an array: elements; of a bulk: bytes */
 };
 
 #define RESP_MAX_BULK     ((size_t)512 << 20) /* as Redis has it */
@@ -31,6 +31,8 @@ enum resp_outcome { RESP_GOT, RESP_MORE /* a piece of it is still to come */, RE
 /* Take one value from the front of |*rest|, of an array its head alone. On RESP_MORE and RESP_BAD |*rest| is as it was; |*why| says what is
  * wrong with a bad one. */
 enum resp_outcome resp_take(struct cgn_str *rest, struct resp_value *out, const char **why);
+/* The same, but of a bulk its head alone too: its |n| bytes and CRLF follow. */
+enum resp_outcome resp_take_head(struct cgn_str *rest, struct resp_value *out, const char **why);
 /* How many bytes the value at the front has, with all that it holds. */
 enum resp_outcome resp_whole(struct cgn_str bytes, size_t *out, const char **why);
 

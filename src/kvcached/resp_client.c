@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands about the connection itself. */
+#include "base/crypto/crypto.h"
+#include "kvcached/resp.h"
+
+#define LIST_MOST 256 /* connections that CLIENT LIST tells of */
+
+enum resp_did resp_ping(struct resp_conn *c)
+{
+	if (c->cmd.n > 2)
+		resp_error(c, "ERR wrong number of arguments for 'ping' command");
+	else if (c->cmd.n == 2)
+		resp_bulk(c, resp_arg(c, 1));
+	else
+		resp_putz(c, "+PONG\r\n");
+	return RESP_DONE;
+}
+
+enum resp_did resp_echo(struct resp_conn *c)
+{
+	resp_bulk(c, resp_arg(c, 1));
+	return RESP_DONE;
+}
+
+enum resp_did resp_quit(struct resp_conn *c)
+{
+	resp_ok(c);
+	resp_conn_close(c);
+	return RESP_DONE;
+}
+
+enum resp_did resp_select(struct resp_conn *c)
+{
+	int64_t db;
+	if (!resp_number(c, 1, &db))
+		return RESP_DONE;
+	if (db == 0)
+		resp_ok(c);
+	else
+		resp_error(c, "ERR DB index is out of range");
+	return RESP_DONE;
+}
+
+enum resp_did resp_time(struct resp_conn *c)
+{
+	char s[24], us[24];
+	uint64_t now = cgn_clock_wall_ms();
+	(void)snprintf(s, sizeof s, "%llu", (unsigned long long)(now / 1000));
+	(void)snprintf(us, sizeof us, "%llu", (unsigned long long)(now % 1000 * 1000));
+	resp_array(c, 2);
+	resp_bulk(c, cgn_str_of(s));
+	resp_bulk(c, cgn_str_of(us));
+	return RESP_DONE;
+}
+
+/* ---- who it is ---- */
+
+static bool password_is(const struct resp_conn *c, struct cgn_str user, struct cgn_str password)
+{
+	struct sha256 sum = crypto_sha256(password);
+	bool right = crypto_equal(sum.b, c->port->shared->password, sizeof sum.b);
+	return right && (user.n == 0 || cgn_str_is(user, "default")) && c->port->shared->has_password;
+}
+
+/* False: wrong, which was answered. */
+static bool log_in(struct resp_conn *c, struct cgn_str user, struct cgn_str password)
+{
+	bool right = password_is(c, user, password) || (!c->port->shared->has_password && cgn_str_is(user, "default"));
+	if (right)
+		c->authed = true;
+	else
+		resp_error(c, "WRONGPASS invalid username-password pair or user is disabled.");
+	return right;
+}
+
+enum resp_did resp_auth(struct resp_conn *c)
+{
+	struct cgn_str user = c->cmd.n == 3 ? resp_arg(c, 1) : (struct cgn_str){0};
+	if (c->cmd.n > 3)
+		resp_error(c, "ERR syntax error");
+	else if (c->cmd.n == 2 && !c->port->shared->has_password)
+		resp_error(c, "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?");
+	else if (log_in(c, user, resp_arg(c, c->cmd.n - 1)))
+		resp_ok(c);
+	return RESP_DONE;
+}
+
+/* Visible, without a space. */
+static bool tag_ok(struct cgn_str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] < '!' || s.p[i] > '~')
+			return false;
+	return s.n < RESP_MAX_TAGS;
+}
+
+static bool tag_set(struct resp_conn *c, char *to, struct cgn_str s, const char *what)
+{
+	if (!tag_ok(s)) {
+		resp_fmt(c, "-ERR %s cannot contain spaces, newlines or special characters, nor more than %d bytes.\r\n", what, RESP_MAX_TAGS - 1);
+		return false;
+	}
+	return cgn_str_copyz(to, RESP_MAX_TAGS, s);
+}
+
+static void hello_map(struct resp_conn *c)
+{
+	resp_map(c, 7);
+	resp_bulk(c, CGN_STR("server"));
+	resp_bulk(c, CGN_STR("redis"));
+	resp_bulk(c, CGN_STR("version"));
+	resp_bulk(c, CGN_STR(RESP_VERSION));
+	resp_bulk(c, CGN_STR("proto"));
+	resp_int(c, c->resp3 ? 3 : 2);
+	resp_bulk(c, CGN_STR("id"));
+	resp_int(c, (int64_t)c->id);
+	resp_bulk(c, CGN_STR("mode"));
+	resp_bulk(c, CGN_STR("standalone"));
+	resp_bulk(c, CGN_STR("role"));
+	resp_bulk(c, CGN_STR("master"));
+	resp_bulk(c, CGN_STR("modules"));
+	resp_array(c, 0);
+}
+
+/* What is behind HELLO n: nothing is changed when something in it is wrong. */
+static bool hello_options(struct resp_conn *c, struct cgn_str *name)
+{
+	size_t auth_at = 0;
+	for (size_t i = 2; i < c->cmd.n;) {
+		if (resp_arg_is(c, i, "auth") && i + 2 < c->cmd.n) {
+			auth_at = i;
+			i += 3;
+		} else if (resp_arg_is(c, i, "setname") && i + 1 < c->cmd.n) {
+			*name = resp_arg(c, i + 1);
+			i += 2;
+		} else {
+			resp_error(c, "ERR Syntax error in HELLO option");
+			return false;
+		}
+	}
+	if (auth_at > 0)
+		return log_in(c, resp_arg(c, auth_at + 1), resp_arg(c, auth_at + 2));
+	if (!c->authed)
+		resp_error(c, "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
+	return c->authed;
+}
+
+enum resp_did resp_hello(struct resp_conn *c)
+{
+	int64_t version = c->resp3 ? 3 : 2;
+	struct cgn_str name = {0};
+	if (c->cmd.n > 1 && !respcmd_int(resp_arg(c, 1), &version)) {
+		resp_error(c, "ERR Protocol version is not an integer or out of range");
+		return RESP_DONE;
+	}
+	if (version != 2 && version != 3) {
+		resp_error(c, "NOPROTO unsupported protocol version");
+		return RESP_DONE;
+	}
+	if (!hello_options(c, &name) || (name.p != NULL && !tag_set(c, c->name, name, "Client names")))
+		return RESP_DONE;
+	c->resp3 = version == 3;
+	hello_map(c);
+	return RESP_DONE;
+}
+
+enum resp_did resp_reset(struct resp_conn *c)
+{
+	c->resp3 = false;
+	c->authed = !c->port->shared->has_password;
+	c->name[0] = '\0';
+	resp_putz(c, "+RESET\r\n");
+	return RESP_DONE;
+}
+
+/* ---- CLIENT ---- */
+
+static void line_of(const struct resp_conn *c, struct cgn_buf *b)
+{
+	cgn_nsec now = cgn_loop_now(c->port->worker->loop);
+	cgn_buf_fmt(b, "id=%llu addr=", (unsigned long long)c->id);
+	cgn_buf_str(b, net_peer(c->net));
+	cgn_buf_fmt(b, " name=%s age=%llu idle=%llu flags=N db=0 qbuf=%zu obl=%zu resp=%d lib-name=%s lib-ver=%s\n", c->name,
+		(unsigned long long)((now - c->opened) / CGN_SEC), (unsigned long long)((now - c->heard) / CGN_SEC), c->in.n, net_queued(c->net),
+		c->resp3 ? 3 : 2, c->lib_name, c->lib_ver);
+}
+
+static void client_lines(struct resp_conn *c, bool all)
+{
+	struct cgn_buf b = {0};
+	size_t n = 0;
+	if (!all)
+		line_of(c, &b);
+	for (struct cgn_link *l = c->port->conns.next; all && l != &c->port->conns && n < LIST_MOST; l = l->next, n++)
+		line_of(CGN_CONTAINER(l, struct resp_conn, link), &b);
+	resp_bulk(c, cgn_buf_view(&b));
+	cgn_buf_fini(&b);
+}
+
+static void set_info(struct resp_conn *c)
+{
+	bool name = resp_arg_is(c, 2, "lib-name");
+	if (!name && !resp_arg_is(c, 2, "lib-ver"))
+		resp_error(c, "ERR Unrecognized option");
+	else if (tag_set(c, name ? c->lib_name : c->lib_ver, resp_arg(c, 3), name ? "lib-name" : "lib-ver"))
+		resp_ok(c);
+}
+
+/* Whether it is CLIENT |word| with |n| arguments in all. */
+static bool sub_is(const struct resp_conn *c, const char *word, size_t n)
+{
+	return resp_arg_is(c, 1, word) && c->cmd.n == n;
+}
+
+enum resp_did resp_client(struct resp_conn *c)
+{
+	if (sub_is(c, "setinfo", 4))
+		set_info(c);
+	else if (sub_is(c, "setname", 3)) {
+		if (tag_set(c, c->name, resp_arg(c, 2), "Client names"))
+			resp_ok(c);
+	} else if (sub_is(c, "getname", 2)) {
+		if (c->name[0] != '\0')
+			resp_bulk(c, cgn_str_of(c->name));
+		else
+			resp_nil(c);
+	} else if (sub_is(c, "id", 2))
+		resp_int(c, (int64_t)c->id);
+	else if (sub_is(c, "info", 2) || sub_is(c, "list", 2))
+		client_lines(c, resp_arg_is(c, 1, "list"));
+	else if ((sub_is(c, "no-evict", 3) || sub_is(c, "no-touch", 3)) && (resp_arg_is(c, 2, "on") || resp_arg_is(c, 2, "off")))
+		resp_ok(c); /* a connection is never evicted for another's sake, and a read is always a use */
+	else if ((sub_is(c, "reply", 3) && resp_arg_is(c, 2, "on")) || (sub_is(c, "tracking", 3) && resp_arg_is(c, 2, "off")))
+		resp_ok(c);
+	else
+		resp_error(c, "ERR unknown subcommand or wrong number of arguments. Here are SETINFO, SETNAME, GETNAME, ID, INFO, LIST, NO-EVICT, NO-TOUCH.");
+	return RESP_DONE;
+}

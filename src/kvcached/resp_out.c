@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers, in the order of the commands. What can go at once is put together in the worker's resp_gather and written in one system call; behind
+ * an answer that has to wait, all others wait too. */
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "kvcached/resp.h"
+
+struct loan {
+	struct net_loan net;
+	struct resp_port *port;
+	struct kv_block *block;
+	uint64_t bytes;
+};
+
+bool resp_full(struct resp_conn *c)
+{
+	if (c->port->held > c->port->held_most) {
+		resp_port_wait(c);
+		return true;
+	}
+	if (c->n_replies >= RESP_REPLIES || c->reply_text > NET_QUEUE_MARK)
+		return true;
+	return net_over_mark(c->net);
+}
+
+void resp_flush(struct resp_conn *c)
+{
+	struct resp_gather *g = &c->port->out;
+	if (g->conn == NULL)
+		return;
+	CGN_MUST(g->conn == c);
+	size_t n = g->n_parts;
+	g->conn = NULL;
+	g->n_parts = g->n_text = 0;
+	net_write_parts(c->net, g->parts, n);
+}
+
+/* |n| bytes at the end of the gather's text: a part, or more of the last one. */
+static void part_text(struct resp_gather *g, size_t n)
+{
+	const char *at = g->text + g->n_text;
+	struct net_part *last = g->n_parts > 0 ? &g->parts[g->n_parts - 1] : NULL;
+	if (last != NULL && last->loan == NULL && (const char *)last->p + last->n == at)
+		last->n += n;
+	else
+		g->parts[g->n_parts++] = (struct net_part){at, n, NULL};
+	g->n_text += n;
+}
+
+static void write_now(struct resp_conn *c, const void *p, size_t n)
+{
+	struct resp_gather *g = &c->port->out;
+	if (n > sizeof g->text - g->n_text || g->n_parts == NET_MAX_PARTS)
+		resp_flush(c);
+	if (n > sizeof g->text) {
+		net_write_parts(c->net, &(struct net_part){p, n, NULL}, 1);
+		return;
+	}
+	g->conn = c;
+	memcpy(g->text + g->n_text, p, n);
+	part_text(g, n);
+}
+
+/* ---- what waits ---- */
+
+static struct resp_reply *reply_add(struct resp_conn *c, enum resp_reply_kind kind)
+{
+	struct resp_reply *r = calloc(1, sizeof *r);
+	if (r == NULL) {
+		net_abort(c->net);
+		return NULL;
+	}
+	r->conn = c;
+	r->kind = kind;
+	cgn_list_push(&c->replies, &r->link);
+	c->n_replies++;
+	return r;
+}
+
+static void reply_free(struct resp_reply *r)
+{
+	struct resp_conn *c = r->conn;
+	cgn_list_drop(&r->link);
+	c->n_replies--;
+	c->reply_text -= r->text.n;
+	c->port->held -= r->end - r->off;
+	resp_port_freed(c->port);
+	kv_block_unref(&r->block);
+	kv_read_cancel(&r->read);
+	cgn_buf_fini(&r->text);
+	free(r);
+}
+
+void resp_replies_drop(struct resp_conn *c)
+{
+	while (!cgn_list_empty(&c->replies))
+		reply_free(CGN_CONTAINER(cgn_list_first(&c->replies), struct resp_reply, link));
+}
+
+static void text_behind(struct resp_conn *c, const void *p, size_t n)
+{
+	struct resp_reply *r = CGN_CONTAINER(c->replies.prev, struct resp_reply, link);
+	if (r->kind != RESP_REPLY_TEXT && (r = reply_add(c, RESP_REPLY_TEXT)) == NULL)
+		return;
+	cgn_buf_add(&r->text, p, n);
+	if (r->text.bad)
+		net_abort(c->net);
+	else
+		c->reply_text += n;
+}
+
+void resp_put(struct resp_conn *c, const void *p, size_t n)
+{
+	if (cgn_list_empty(&c->replies))
+		write_now(c, p, n);
+	else
+		text_behind(c, p, n);
+}
+
+/* ---- values ---- */
+
+static void loan_done(struct net_loan *l)
+{
+	struct loan *loan = CGN_CONTAINER(l, struct loan, net);
+	loan->port->held -= loan->bytes;
+	resp_port_freed(loan->port);
+	kv_block_unref(&loan->block);
+	free(loan);
+}
+
+static void copy_rest(struct resp_conn *c, struct resp_reply *r)
+{
+	struct iovec iov[4];
+	size_t n;
+	while (r->off < r->end) {
+		uint64_t got = kv_block_iov(r->block, r->off, r->end - r->off, iov, CGN_COUNT(iov), &n);
+		CGN_MUST(got > 0);
+		for (size_t i = 0; i < n; i++)
+			write_now(c, iov[i].iov_base, iov[i].iov_len);
+		r->off += got;
+		c->port->held -= got;
+	}
+}
+
+static bool lend_some(struct resp_conn *c, struct resp_reply *r)
+{
+	struct resp_gather *g = &c->port->out;
+	struct iovec iov[NET_MAX_PARTS];
+	size_t n;
+	if (NET_MAX_PARTS - g->n_parts < NET_MAX_PARTS / 2)
+		resp_flush(c);
+	struct loan *loan = malloc(sizeof *loan);
+	if (loan == NULL)
+		return false;
+	/* one part stays for what follows the value, so that a value of a few pages and its head go by one call */
+	uint64_t got = kv_block_iov(r->block, r->off, r->end - r->off, iov, NET_MAX_PARTS - g->n_parts - 1, &n);
+	CGN_MUST(got > 0);
+	*loan = (struct loan){.net = {.done = loan_done}, .port = c->port, .block = r->block, .bytes = got};
+	kv_block_ref(r->block);
+	g->conn = c;
+	for (size_t i = 0; i < n; i++)
+		g->parts[g->n_parts++] = (struct net_part){iov[i].iov_base, iov[i].iov_len, &loan->net};
+	r->off += got;
+	return true;
+}
+
+/* As much of the block as the connection takes. True: all of it. */
+static bool block_send(struct resp_conn *c, struct resp_reply *r)
+{
+	if (r->end - r->off <= RESP_COPY_MOST)
+		copy_rest(c, r);
+	while (r->off < r->end) {
+		if (net_over_mark(c->net))
+			return false;
+		if (!lend_some(c, r)) {
+			net_abort(c->net);
+			return false;
+		}
+		if (r->off < r->end)
+			resp_flush(c);
+	}
+	write_now(c, "\r\n", 2);
+	return true;
+}
+
+/* From now on it counts as held. */
+static void block_range(struct resp_reply *r)
+{
+	uint64_t n;
+	respcmd_range(r->first, r->last, kv_block_size(r->block), &r->off, &n);
+	r->end = r->off + n;
+	r->conn->port->held += n;
+}
+
+static void block_head(struct resp_conn *c, struct resp_reply *r)
+{
+	char head[32];
+	int len = snprintf(head, sizeof head, "$%llu\r\n", (unsigned long long)(r->end - r->off));
+	write_now(c, head, (size_t)len);
+	r->begun = true;
+}
+
+void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int64_t last)
+{
+	struct resp_reply now = {.conn = c, .kind = RESP_REPLY_BLOCK, .block = *take, .first = first, .last = last}, *r;
+	*take = NULL;
+	block_range(&now);
+	if (cgn_list_empty(&c->replies)) {
+		block_head(c, &now);
+		if (block_send(c, &now)) {
+			kv_block_unref(&now.block);
+			return;
+		}
+	}
+	r = reply_add(c, RESP_REPLY_BLOCK);
+	if (r == NULL) {
+		c->port->held -= now.end - now.off;
+		kv_block_unref(&now.block);
+		return;
+	}
+	r->block = now.block;
+	r->off = now.off;
+	r->end = now.end;
+	r->begun = now.begun;
+}
+
+static const char *nil_of(const struct resp_conn *c, bool empty)
+{
+	return empty ? "$0\r\n\r\n" : c->resp3 ? "_\r\n" : "$-1\r\n";
+}
+
+static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+{
+	struct resp_reply *r = user;
+	struct resp_conn *c = r->conn;
+	r->read = NULL;
+	c->port->held -= r->end; /* what was set aside for it */
+	r->end = 0;
+	r->block = *take;
+	*take = NULL;
+	r->kind = r->block != NULL ? RESP_REPLY_BLOCK : RESP_REPLY_TEXT;
+	if (r->block == NULL && why->code == CGN_NOT_FOUND)
+		cgn_buf_putz(&r->text, nil_of(c, r->nil_is_empty));
+	else if (r->block == NULL)
+		cgn_buf_fmt(&r->text, "-%s %.200s\r\n", why->code == CGN_OVERLOADED ? "OOM" : "ERR", why->msg);
+	c->reply_text += r->text.n;
+	if (r->block != NULL)
+		block_range(r);
+	resp_conn_resume(c);
+}
+
+void resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last, bool nil_is_empty)
+{
+	struct kv_block *b = kvstore_get_ram(c->port->store, k, true);
+	struct kv_info info;
+	if (b != NULL) {
+		resp_block(c, &b, first, last);
+		return;
+	}
+	if (!kvstore_lookup(c->port->store, k, &info)) {
+		resp_putz(c, nil_of(c, nil_is_empty));
+		return;
+	}
+	struct cgn_err err = {0};
+	struct resp_reply *r = reply_add(c, RESP_REPLY_READ);
+	if (r == NULL)
+		return;
+	r->first = first;
+	r->last = last;
+	r->nil_is_empty = nil_is_empty;
+	r->end = info.size;
+	c->port->held += r->end;
+	if (cgn_ok(kvstore_get(c->port->store, c->port->worker->loop, k, on_read, r, &r->read, &err)))
+		return;
+	c->port->held -= r->end;
+	r->end = 0;
+	r->kind = RESP_REPLY_TEXT;
+	cgn_buf_fmt(&r->text, "-ERR %.200s\r\n", err.msg);
+	c->reply_text += r->text.n;
+}
+
+/* False: it is not its turn, or the connection has enough. */
+static bool reply_send(struct resp_conn *c, struct resp_reply *r)
+{
+	if (r->kind == RESP_REPLY_READ || net_over_mark(c->net) || !net_is_open(c->net))
+		return false;
+	if (r->kind == RESP_REPLY_TEXT) {
+		write_now(c, r->text.p, r->text.n);
+		return true;
+	}
+	if (!r->begun)
+		block_head(c, r);
+	return block_send(c, r);
+}
+
+bool resp_pump(struct resp_conn *c)
+{
+	while (!cgn_list_empty(&c->replies)) {
+		struct resp_reply *r = CGN_CONTAINER(cgn_list_first(&c->replies), struct resp_reply, link);
+		if (!reply_send(c, r))
+			return false;
+		reply_free(r);
+	}
+	return true;
+}
+
+/* ---- shapes ---- */
+
+void resp_putz(struct resp_conn *c, const char *z)
+{
+	resp_put(c, z, strlen(z));
+}
+
+void resp_fmt(struct resp_conn *c, const char *fmt, ...)
+{
+	char text[512];
+	va_list args;
+	va_start(args, fmt);
+	int n = vsnprintf(text, sizeof text, fmt, args);
+	va_end(args);
+	CGN_MUST(n >= 0 && (size_t)n < sizeof text);
+	resp_put(c, text, (size_t)n);
+}
+
+void resp_ok(struct resp_conn *c)
+{
+	resp_putz(c, "+OK\r\n");
+}
+
+void resp_error(struct resp_conn *c, const char *what)
+{
+	resp_fmt(c, "-%.400s\r\n", what);
+}
+
+void resp_int(struct resp_conn *c, int64_t v)
+{
+	resp_fmt(c, ":%lld\r\n", (long long)v);
+}
+
+void resp_bulk(struct resp_conn *c, struct cgn_str s)
+{
+	resp_fmt(c, "$%zu\r\n", s.n);
+	resp_put(c, s.p, s.n);
+	resp_put(c, "\r\n", 2);
+}
+
+void resp_nil(struct resp_conn *c)
+{
+	resp_putz(c, nil_of(c, false));
+}
+
+void resp_array(struct resp_conn *c, size_t n)
+{
+	resp_fmt(c, "*%zu\r\n", n);
+}
+
+void resp_map(struct resp_conn *c, size_t n)
+{
+	resp_fmt(c, c->resp3 ? "%%%zu\r\n" : "*%zu\r\n", c->resp3 ? n : 2 * n);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands that give values out. */
+#include "kvcached/resp.h"
+
+enum resp_did resp_get(struct resp_conn *c)
+{
+	struct kv_key k;
+	struct cgn_str name;
+	if (resp_key(c, 1, &k, &name))
+		resp_value(c, &k, 0, -1, false);
+	return RESP_DONE;
+}
+
+/* One after the other, as the client takes them. */
+enum resp_did resp_mget(struct resp_conn *c)
+{
+	struct kv_key k;
+	struct cgn_str name;
+	if (c->step == 0) {
+		resp_array(c, c->cmd.n - 1);
+		c->step = 1;
+	}
+	for (; c->step < c->cmd.n; c->step++) {
+		if (resp_full(c))
+			return RESP_LATER;
+		if (resp_arg(c, c->step).n > KV_MAX_NAME)
+			resp_nil(c); /* nobody could have put it */
+		else if (resp_key(c, c->step, &k, &name))
+			resp_value(c, &k, 0, -1, false);
+	}
+	return RESP_DONE;
+}
+
+enum resp_did resp_getrange(struct resp_conn *c)
+{
+	struct kv_key k;
+	struct cgn_str name;
+	int64_t first, last;
+	if (resp_number(c, 2, &first) && resp_number(c, 3, &last) && resp_key(c, 1, &k, &name))
+		resp_value(c, &k, first, last, true);
+	return RESP_DONE;
+}
+
+static void on_fetched(void *user, struct kv_block **take, const struct cgn_err *why)
+{
+	struct resp_conn *c = user;
+	(void)why;
+	c->fetch = NULL;
+	c->fetched = *take;
+	*take = NULL;
+	c->fetch_done = true;
+	resp_conn_resume(c);
+}
+
+enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k)
+{
+	struct kv_info info;
+	struct cgn_err err;
+	if (c->fetch != NULL)
+		return RESP_LATER;
+	if (c->fetch_done || (c->fetched = kvstore_get_ram(c->port->store, k, true)) != NULL || !kvstore_lookup(c->port->store, k, &info))
+		return RESP_DONE;
+	if (!cgn_ok(kvstore_get(c->port->store, c->port->worker->loop, k, on_fetched, c, &c->fetch, &err)))
+		return RESP_DONE;
+	return RESP_LATER;
+}
+
+enum resp_did resp_getdel(struct resp_conn *c)
+{
+	struct kv_key k;
+	struct cgn_str name;
+	if (!resp_key(c, 1, &k, &name))
+		return RESP_DONE;
+	if (resp_fetch(c, &k) == RESP_LATER)
+		return RESP_LATER;
+	if (c->fetched == NULL) {
+		resp_nil(c);
+		return RESP_DONE;
+	}
+	(void)kvstore_remove(c->port->store, &k);
+	resp_block(c, &c->fetched, 0, -1);
+	return RESP_DONE;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which command it is, whether it may run now, and what every command asks about its arguments. */
+#include "kvcached/resp.h"
+
+
+static resp_command *const commands[RESPCMD_UNKNOWN] = {
+	[RESPCMD_GET] = resp_get, [RESPCMD_SET] = resp_set, [RESPCMD_EXISTS] = resp_exists, [RESPCMD_TOUCH] = resp_exists,
+	[RESPCMD_MGET] = resp_mget, [RESPCMD_MSET] = resp_mset, [RESPCMD_MSETNX] = resp_mset, [RESPCMD_DEL] = resp_del,
+	[RESPCMD_UNLINK] = resp_del, [RESPCMD_PING] = resp_ping, [RESPCMD_STRLEN] = resp_strlen, [RESPCMD_GETRANGE] = resp_getrange,
+	[RESPCMD_SUBSTR] = resp_getrange, [RESPCMD_GETDEL] = resp_getdel, [RESPCMD_GETSET] = resp_getset, [RESPCMD_SETNX] = resp_setnx,
+	[RESPCMD_SETEX] = resp_setex, [RESPCMD_PSETEX] = resp_setex, [RESPCMD_EXPIRE] = resp_expire, [RESPCMD_PEXPIRE] = resp_expire,
+	[RESPCMD_EXPIREAT] = resp_expire, [RESPCMD_PEXPIREAT] = resp_expire, [RESPCMD_TTL] = resp_ttl, [RESPCMD_PTTL] = resp_ttl,
+	[RESPCMD_PERSIST] = resp_persist, [RESPCMD_TYPE] = resp_type, [RESPCMD_SCAN] = resp_scan, [RESPCMD_DBSIZE] = resp_dbsize,
+	[RESPCMD_ECHO] = resp_echo, [RESPCMD_INFO] = resp_info, [RESPCMD_HELLO] = resp_hello, [RESPCMD_AUTH] = resp_auth,
+	[RESPCMD_CLIENT] = resp_client, [RESPCMD_COMMAND] = resp_command_info, [RESPCMD_CONFIG] = resp_config,
+	[RESPCMD_SELECT] = resp_select, [RESPCMD_TIME] = resp_time, [RESPCMD_QUIT] = resp_quit, [RESPCMD_RESET] = resp_reset};
+
+struct cgn_str resp_arg(const struct resp_conn *c, size_t i)
+{
+	return respcmd_arg(&c->cmd, c->text, i);
+}
+
+bool resp_arg_is(const struct resp_conn *c, size_t i, const char *word)
+{
+	return cgn_str_eq_nocase(resp_arg(c, i), cgn_str_of(word));
+}
+
+bool resp_key(struct resp_conn *c, size_t i, struct kv_key *k, struct cgn_str *name)
+{
+	struct cgn_str s = resp_arg(c, i);
+	if (s.n > KV_MAX_NAME) {
+		resp_fmt(c, "-ERR a key of %zu bytes: at most %d\r\n", s.n, KV_MAX_NAME);
+		return false;
+	}
+	bool is_digest = respcmd_key(s, &k->digest, &k->segment);
+	*name = is_digest ? (struct cgn_str){0} : s;
+	return true;
+}
+
+bool resp_number(struct resp_conn *c, size_t i, int64_t *out)
+{
+	if (respcmd_int(resp_arg(c, i), out))
+		return true;
+	resp_error(c, "ERR value is not an integer or out of range");
+	return false;
+}
+
+/* Foreign text inside of our line: what would end it becomes a space, as in Redis. */
+static void put_visible(struct cgn_buf *b, struct cgn_str s, size_t most)
+{
+	for (size_t i = 0; i < s.n && i < most; i++)
+		cgn_buf_char(b, s.p[i] == '\r' || s.p[i] == '\n' ? ' ' : s.p[i]);
+}
+
+static void unknown(struct resp_conn *c)
+{
+	char text[400];
+	struct cgn_buf b = cgn_buf_over(text, sizeof text);
+	cgn_buf_putz(&b, "-ERR unknown command '");
+	put_visible(&b, resp_arg(c, 0), 128);
+	cgn_buf_putz(&b, "', with args beginning with: ");
+	for (size_t i = 1; i < c->cmd.n && b.n < 256; i++) {
+		cgn_buf_char(&b, '\'');
+		put_visible(&b, resp_arg(c, i), 256 - b.n);
+		cgn_buf_putz(&b, "' ");
+	}
+	cgn_buf_putz(&b, "\r\n");
+	resp_put(c, b.p, b.n);
+}
+
+enum resp_did resp_run(struct resp_conn *c)
+{
+	enum respcmd_id id = c->cmd.id;
+	atomic_fetch_add_explicit(&c->port->shared->commands, !c->pending, memory_order_relaxed);
+	if (id == RESPCMD_UNKNOWN) {
+		unknown(c);
+		return RESP_DONE;
+	}
+	const struct respcmd_row *row = &respcmd_rows[id];
+	if (!respcmd_arity_ok(id, c->cmd.n)) {
+		resp_fmt(c, "-ERR wrong number of arguments for '%s' command\r\n", row->name);
+		return RESP_DONE;
+	}
+	if (!c->authed && (row->flags & RESPCMD_EARLY) == 0) {
+		resp_error(c, "NOAUTH Authentication required.");
+		return RESP_DONE;
+	}
+	/* What writes must not overtake a read before it that is still under way. */
+	if (resp_full(c) || ((row->flags & RESPCMD_READS) == 0 && !cgn_list_empty(&c->replies)))
+		return RESP_LATER;
+	if (c->fault[0] != '\0') {
+		resp_error(c, c->fault);
+		return RESP_DONE;
+	}
+	return commands[id](c);
+}

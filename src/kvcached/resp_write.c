@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands that put values. A small one is in the command's text; of a large one a writer was opened when its length was known, and it holds
+ * all of it when the command runs. */
+#include <stdlib.h>
+
+#include "kvcached/resp.h"
+
+static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, uint64_t expires_ms, struct kv_writer **out, struct cgn_err *err)
+{
+	struct kv_key k;
+	struct cgn_str key = resp_arg(c, key_at);
+	if (key.n > KV_MAX_NAME)
+		return CGN_FAIL(err, INVALID, "a key of %zu bytes: at most %d", key.n, KV_MAX_NAME);
+	bool is_digest = respcmd_key(key, &k.digest, &k.segment);
+	struct kv_meta meta = {.name = is_digest ? (struct cgn_str){0} : key, .created_unix_ms = cgn_clock_wall_ms(), .expires_unix_ms = expires_ms};
+	return kvstore_put(c->port->store, &k, &meta, size, out, err);
+}
+
+static void fault_set(struct resp_conn *c, const struct cgn_err *err)
+{
+	if (c->fault[0] != '\0')
+		return;
+	if (err->code == CGN_OVERLOADED || err->code == CGN_NO_MEMORY)
+		(void)snprintf(c->fault, sizeof c->fault, "OOM command not allowed when used memory > 'maxmemory': %.70s", err->msg);
+	else
+		(void)snprintf(c->fault, sizeof c->fault, "ERR %.120s", err->msg);
+}
+
+static bool apart_room(struct resp_conn *c)
+{
+	if (c->n_apart < c->cap_apart)
+		return true;
+	uint32_t cap = c->cap_apart > 0 ? 2 * c->cap_apart : 2;
+	struct kv_writer **more = realloc(c->apart, cap * sizeof *more);
+	if (more == NULL)
+		return false;
+	c->apart = more;
+	c->cap_apart = cap;
+	return true;
+}
+
+void resp_value_begins(struct resp_conn *c)
+{
+	const struct respcmd_row *row = &respcmd_rows[c->cmd.id];
+	size_t at = c->cmd.n - 1;
+	struct cgn_err err = {0};
+	c->writer = NULL;
+	if (!apart_room(c)) {
+		(void)CGN_FAIL(&err, NO_MEMORY, "out of memory");
+		fault_set(c, &err);
+		return;
+	}
+	if (!c->authed || c->fault[0] != '\0')
+		; /* it fails anyhow: its values are skipped */
+	else if (!cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value, 0, &c->writer, &err)))
+		fault_set(c, &err);
+	c->apart[c->n_apart++] = c->writer;
+	if (c->writer == NULL)
+		return;
+	c->arriving += c->cmd.value;
+	c->port->arriving += c->cmd.value;
+}
+
+void resp_values_drop(struct resp_conn *c)
+{
+	for (uint32_t i = 0; i < c->n_apart; i++)
+		kv_writer_abort(&c->apart[i]);
+	c->n_apart = 0;
+	c->writer = NULL;
+	c->fetch_done = false;
+	kv_block_unref(&c->fetched);
+	if (c->arriving == 0)
+		return;
+	c->port->arriving -= c->arriving;
+	c->arriving = 0;
+	resp_port_freed(c->port);
+}
+
+/* The value in argument |i|, whole and with nobody seeing it yet. False: it failed, which was answered. */
+static bool value_take(struct resp_conn *c, size_t key_at, size_t i, uint64_t expires_ms, struct kv_writer **out)
+{
+	struct respcmd_arg a = c->cmd.args[i];
+	struct cgn_err err = {0};
+	if (a.at == RESPCMD_IS_APART) {
+		*out = c->apart[a.n];
+		c->apart[a.n] = NULL;
+		return true;
+	}
+	struct cgn_str s = resp_arg(c, i);
+	if (cgn_ok(value_open(c, key_at, s.n, expires_ms, out, &err))) {
+		kv_writer_add(*out, s.p, s.n);
+		return true;
+	}
+	fault_set(c, &err);
+	resp_error(c, c->fault);
+	return false;
+}
+
+/* True: it is what the key means now. False: |only_new| and there is one, *conflict; or it failed, which was answered. */
+static bool value_commit(struct resp_conn *c, struct kv_writer **w, bool only_new, bool *conflict)
+{
+	struct cgn_err err = {0};
+	*conflict = false;
+	if (cgn_ok(kv_writer_commit(w, NULL, only_new, &err)))
+		return true;
+	kv_writer_abort(w);
+	*conflict = err.code == CGN_CONFLICT;
+	if (!*conflict) {
+		fault_set(c, &err);
+		resp_error(c, c->fault);
+	}
+	return false;
+}
+
+static void old_value(struct resp_conn *c)
+{
+	if (c->fetched != NULL)
+		resp_block(c, &c->fetched, 0, -1);
+	else
+		resp_nil(c);
+}
+
+/* SET and what is a SET by another name: |value_at| is the value's place. */
+static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respcmd_set o, const char *well, const char *not_done)
+{
+	struct kv_key k;
+	struct cgn_str name;
+	struct kv_info info = {0};
+	struct kv_writer *w = NULL;
+	bool conflict;
+	if (!resp_key(c, 1, &k, &name))
+		return RESP_DONE;
+	if (o.get && resp_fetch(c, &k) == RESP_LATER)
+		return RESP_LATER;
+	bool held = (o.only_old || o.keep_ttl) && kvstore_lookup(c->port->store, &k, &info);
+	uint64_t expires = o.keep_ttl && held ? info.expires_unix_ms : o.expires_unix_ms;
+	bool refused = o.only_old && !held;
+	if (!refused) {
+		bool apart = c->cmd.args[value_at].at == RESPCMD_IS_APART;
+		if (!value_take(c, 1, value_at, expires, &w))
+			return RESP_DONE;
+		if (!value_commit(c, &w, o.only_new, &conflict)) {
+			if (!conflict)
+				return RESP_DONE;
+			refused = true;
+		} else if (apart && expires != 0) {
+			(void)kvstore_expire(c->port->store, &k, expires);
+		}
+	}
+	if (o.get)
+		old_value(c);
+	else if (!refused)
+		resp_putz(c, well);
+	else if (not_done != NULL)
+		resp_putz(c, not_done);
+	else
+		resp_nil(c);
+	return RESP_DONE;
+}
+
+enum resp_did resp_set(struct resp_conn *c)
+{
+	struct respcmd_set o;
+	const char *wrong = respcmd_set_options(&c->cmd, c->text, 3, cgn_clock_wall_ms(), &o);
+	if (wrong != NULL) {
+		resp_error(c, wrong);
+		return RESP_DONE;
+	}
+	return set_with(c, 2, o, "+OK\r\n", NULL);
+}
+
+enum resp_did resp_setnx(struct resp_conn *c)
+{
+	return set_with(c, 2, (struct respcmd_set){.only_new = true}, ":1\r\n", ":0\r\n");
+}
+
+enum resp_did resp_getset(struct resp_conn *c)
+{
+	return set_with(c, 2, (struct respcmd_set){.get = true}, NULL, NULL);
+}
+
+enum resp_did resp_setex(struct resp_conn *c)
+{
+	struct respcmd_set o = {0};
+	int64_t amount;
+	bool seconds = c->cmd.id == RESPCMD_SETEX;
+	if (!resp_number(c, 2, &amount))
+		return RESP_DONE;
+	if (!respcmd_expiry(amount, seconds ? 1000 : 1, cgn_clock_wall_ms(), &o.expires_unix_ms)) {
+		resp_fmt(c, "-ERR invalid expire time in '%s' command\r\n", seconds ? "setex" : "psetex");
+		return RESP_DONE;
+	}
+	return set_with(c, 3, o, "+OK\r\n", NULL);
+}
+
+static bool any_held(struct resp_conn *c, bool *bad)
+{
+	struct kv_key k;
+	struct kv_info info;
+	struct cgn_str name;
+	*bad = false;
+	for (size_t i = 1; i < c->cmd.n; i += 2) {
+		if (!resp_key(c, i, &k, &name)) {
+			*bad = true;
+			return false;
+		}
+		if (kvstore_lookup(c->port->store, &k, &info))
+			return true;
+	}
+	return false;
+}
+
+/* All or none as far as room goes: what does not fit is found before the first is seen. */
+enum resp_did resp_mset(struct resp_conn *c)
+{
+	bool only_new = c->cmd.id == RESPCMD_MSETNX, bad = false, conflict;
+	if (c->cmd.n % 2 == 0) {
+		resp_fmt(c, "-ERR wrong number of arguments for '%s' command\r\n", respcmd_rows[c->cmd.id].name);
+		return RESP_DONE;
+	}
+	if (only_new && any_held(c, &bad)) {
+		resp_int(c, 0);
+		return RESP_DONE;
+	}
+	size_t n = c->cmd.n / 2, have = 0, done = 0;
+	struct kv_writer **w = calloc(n, sizeof(struct kv_writer *));
+	if (w == NULL)
+		resp_error(c, "ERR out of memory");
+	while (w != NULL && !bad && have < n && value_take(c, 1 + 2 * have, 2 + 2 * have, 0, &w[have]))
+		have++;
+	while (have == n && done < n && value_commit(c, &w[done], false, &conflict))
+		done++;
+	for (size_t i = done; i < have; i++)
+		kv_writer_abort(&w[i]);
+	free(w);
+	if (done == n)
+		resp_putz(c, only_new ? ":1\r\n" : "+OK\r\n");
+	return RESP_DONE;
+}

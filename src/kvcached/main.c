@@ -86,6 +86,7 @@ static cgn_nsec drain_timeout(const struct config *cfg)
 
 static const struct svc_flag flags[] = {
 	{"ram", "kv.ram", "SIZE", "memory of the RAM tier"},
+	{"listen", "kv.listen", "ADDR", "address of gRPC"},
 	{"uds", "kv.uds", "PATH", "Unix socket of gRPC; PATH.bulk is for local clients"},
 	{"admin", "kv.listen_admin", "ADDR", "address of metrics and health"},
 	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},

@@ -47,6 +47,7 @@ struct grpc_server;
 CGN_RC grpc_server_new(struct cgn_loop *l, const struct grpc_server_cfg *cfg, void *user,
 	struct grpc_server **out, struct cgn_err *err);
 unsigned grpc_server_port(const struct grpc_server *s);
+struct net_listener *grpc_server_listener(const struct grpc_server *s); /* for net_listen_cfg.with of another loop's server */
 void grpc_server_serving(struct grpc_server *s, bool yes);
 void grpc_server_drain(struct grpc_server *s, void (*on_idle)(void *arg), void *arg);
 void grpc_server_free(struct grpc_server **take);

@@ -204,6 +204,12 @@ unsigned grpc_server_port(const struct grpc_server *s)
 	return http_server_port(s->http);
 }
 
+struct net_listener *grpc_server_listener(const struct grpc_server *s)
+{
+	CGN_LIVE(s, GRPC_SERVER_TAG);
+	return http_server_listener(s->http);
+}
+
 void grpc_server_serving(struct grpc_server *s, bool yes)
 {
 	CGN_LIVE(s, GRPC_SERVER_TAG);

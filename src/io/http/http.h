@@ -58,6 +58,7 @@ struct http_server_cfg {
 CGN_RC http_server_new(struct cgn_loop *l, const struct http_server_cfg *cfg, const struct http_server_ops *ops, void *user,
 	struct http_server **out, struct cgn_err *err);
 unsigned http_server_port(const struct http_server *s);
+struct net_listener *http_server_listener(const struct http_server *s); /* for net_listen_cfg.with of another loop's server */
 /* Stop listening; connections end when their exchanges do (h1: Connection: close, h2: GOAWAY). on_idle once none is left. */
 void http_server_drain(struct http_server *s, void (*on_idle)(void *arg), void *arg);
 /* Cuts what is left; on_close comes for each open exchange before it returns. Not from inside a callback of that server. */

@@ -512,6 +512,12 @@ unsigned http_server_port(const struct http_server *s)
 	return s->port;
 }
 
+struct net_listener *http_server_listener(const struct http_server *s)
+{
+	CGN_LIVE(s, HTTP_SERVER_TAG);
+	return s->listener;
+}
+
 static void stop_listening(struct http_server *s)
 {
 	if (s->listener != NULL)

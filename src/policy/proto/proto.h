@@ -28,6 +28,7 @@
 #define PROTO_CONTROL_DRAIN    "/cognitora.v1.Control/Drain"
 #define PROTO_CONTROL_EXPLAIN  "/cognitora.v1.Control/Explain"
 #define PROTO_CONTROL_SET_POLICY "/cognitora.v1.Control/SetPolicy"
+#define PROTO_KV "/cognitora.v1.Kv/" /* and the method's name */
 
 /* What a reader accepts from a peer; beyond it the message is CGN_INVALID. */
 #define PROTO_MAX_HEADERS 128

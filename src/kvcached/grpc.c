@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grpc: the service Kv on kv.listen, over TLS, and on the Unix socket kv.uds. Memory beside the RAM tier, of a worker: KVG_MAX_CALLS calls,
+ * each with a message of at most 1 MiB that is not whole yet and a write queue of 256 KiB; blocks and writers that calls hold count
+ * against kvd_hold. */
+#include <libgen.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log/log.h"
+#include "io/disk/disk.h"
+#include "joint/telemetry/scrape.h"
+#include "kvcached/grpc_priv.h"
+#include "policy/proto/proto.h"
+
+#define FEEDS_EVERY (20 * CGN_MSEC)
+#define MAX_STREAMS 256 /* of one connection */
+#define MAX_CONNS   16384
+
+/* ---- what calls share ---- */
+void kvg_send(struct kvg_call *c, const void *message)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	pb_pack(message, &b);
+	if (b.bad) {
+		kvg_finish(c, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "no memory for an answer"});
+		return;
+	}
+	const struct iovec iov = {b.p, b.n};
+	if (c->call != NULL)
+		grpc_send(c->call, &iov, 1);
+}
+
+void kvg_finish(struct kvg_call *c, const struct cgn_err *why)
+{
+	if (c->finished || c->call == NULL)
+		return;
+	c->finished = true;
+	c->progress = 0;
+	grpc_finish(c->call, why != NULL ? why->code : CGN_FINE, why != NULL ? why->msg : "");
+}
+
+void kvg_reply(struct kvg_call *c, const void *message)
+{
+	kvg_send(c, message);
+	kvg_finish(c, NULL);
+}
+
+void kvg_moved(struct kvg_call *c)
+{
+	c->progress = cgn_loop_now(c->port->w->loop);
+}
+
+CGN_RC kvg_hold(struct kvg_call *c, uint64_t bytes, struct cgn_err *err)
+{
+	if (!kvd_hold(c->port->w->daemon, bytes))
+		return CGN_FAIL(err, OVERLOADED, "half of the RAM tier is being read or written by clients");
+	c->held += bytes;
+	return CGN_OK;
+}
+
+CGN_RC kvg_key(const Cognitora__V1__KvKey *k, struct kv_key *out, struct cgn_err *err)
+{
+	if (k == NULL)
+		return CGN_FAIL(err, INVALID, "the request has no key");
+	if (k->digest.len != DIGEST_BYTES)
+		return CGN_FAIL(err, INVALID, "KvKey.digest has %zu bytes, not %d", k->digest.len, DIGEST_BYTES);
+	memcpy(&out->digest, k->digest.data, DIGEST_BYTES);
+	out->segment = k->segment;
+	return CGN_OK;
+}
+
+void kvg_entry(struct kvg_entry *e, const struct kv_key *k, const struct kv_info *info, struct cgn_str model)
+{
+	cognitora__v1__kv_entry__init(&e->m);
+	cognitora__v1__kv_key__init(&e->key);
+	e->digest = *k;
+	e->key.digest = (ProtobufCBinaryData){DIGEST_BYTES, e->digest.digest.b};
+	e->key.segment = k->segment;
+	e->m.key = &e->key;
+	e->m.tiers = info->tiers;
+	e->m.size = info->size;
+	e->m.checksum = info->checksum;
+	e->m.tokens = info->tokens;
+	e->m.created_unix_ms = info->created_unix_ms;
+	e->m.expires_unix_ms = info->expires_unix_ms;
+	e->m.pinned = info->pinned;
+	size_t n = cgn_utf8_prefix(model.p, model.n < KV_MAX_MODEL ? model.n : KV_MAX_MODEL); /* a string of protobuf is UTF-8 */
+	(void)cgn_str_copyz(e->model, sizeof e->model, (struct cgn_str){model.p, n});
+	e->m.model = e->model;
+}
+
+/* ---- the life of a call ---- */
+static void release(struct cgn_grave *g)
+{
+	struct kvg_call *c = CGN_CONTAINER(g, struct kvg_call, grave);
+	c->tag = 0;
+	free(c);
+}
+
+static void let_go(struct kvg_call *c)
+{
+	kvd_read_cancel(&c->read);
+	if (c->method->on_gone != NULL)
+		c->method->on_gone(c);
+	if (c->held > 0)
+		kvd_unhold(c->port->w->daemon, c->held);
+	c->held = 0;
+	cgn_list_drop(&c->link);
+	c->port->n_calls--;
+	cgn_loop_bury(c->port->w->loop, &c->grave, release);
+}
+
+CGN_RC kvg_pool(struct kvg_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err)
+{
+	c->progress = 0; /* it is us who are waited for */
+	if (!cgn_ok(cgn_loop_work(c->port->w->loop, work, done, c)))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a job");
+	c->on_pool = true;
+	return CGN_OK;
+}
+
+bool kvg_pooled(struct kvg_call *c)
+{
+	CGN_LIVE(c, KVG_CALL_TAG);
+	c->on_pool = false;
+	if (!c->gone)
+		return true;
+	struct kvg *g = c->port;
+	let_go(c);
+	if (g->closing && g->n_calls == 0)
+		free(g);
+	return false;
+}
+
+static void on_message(struct grpc_call *call, void *user, const uint8_t *p, size_t n)
+{
+	struct kvg_call *c = user;
+	struct cgn_err err = {0};
+	CGN_ON_EXIT(pb_free) void *request = NULL;
+	(void)call;
+	CGN_LIVE(c, KVG_CALL_TAG);
+	if (c->finished)
+		return;
+	cgn_rc rc = c->asked && !c->method->many ? CGN_FAIL(&err, INVALID, "a second %s: this method takes one", c->method->request->short_name)
+						 : pb_unpack(c->method->request, (struct cgn_str){(const char *)p, n}, &request, &err);
+	c->asked = true;
+	if (cgn_ok(rc))
+		rc = c->method->on_request(c, request, &err);
+	if (!cgn_ok(rc))
+		kvg_finish(c, &err);
+}
+
+static void on_half_close(struct grpc_call *call, void *user)
+{
+	struct kvg_call *c = user;
+	struct cgn_err err = {0};
+	(void)call;
+	CGN_LIVE(c, KVG_CALL_TAG);
+	if (c->finished)
+		return;
+	cgn_rc rc = CGN_OK;
+	if (!c->asked)
+		rc = CGN_FAIL(&err, INVALID, "the call has no %s", c->method->request->short_name);
+	else if (c->method->on_end != NULL)
+		rc = c->method->on_end(c, &err);
+	if (!cgn_ok(rc))
+		kvg_finish(c, &err);
+}
+
+static void on_drain(struct grpc_call *call, void *user)
+{
+	struct kvg_call *c = user;
+	(void)call;
+	CGN_LIVE(c, KVG_CALL_TAG);
+	if (!c->finished && c->method->on_drain != NULL)
+		c->method->on_drain(c);
+}
+
+static void on_close(struct grpc_call *call, void *user, const struct cgn_err *why)
+{
+	struct kvg_call *c = user;
+	(void)call;
+	(void)why;
+	CGN_LIVE(c, KVG_CALL_TAG);
+	c->call = NULL;
+	c->gone = c->finished = true;
+	c->progress = 0;
+	if (!c->on_pool)
+		let_go(c);
+}
+
+static void nothing_more(struct grpc_call *call, void *user, const struct cgn_err *why)
+{
+	(void)call;
+	(void)user;
+	(void)why;
+}
+
+static void begin(struct grpc_call *call, struct kvg *g, const struct kvg_method *m)
+{
+	static const struct grpc_call_ops ops = {.on_message = on_message, .on_half_close = on_half_close, .on_drain = on_drain, .on_close = on_close};
+	static const struct grpc_call_ops refused = {.on_close = nothing_more};
+	CGN_LIVE(g, KVG_TAG);
+	struct kvg_call *c = g->n_calls < KVG_MAX_CALLS ? calloc(1, sizeof *c) : NULL;
+	if (c == NULL) {
+		grpc_call_take(call, &refused, NULL);
+		grpc_finish(call, CGN_OVERLOADED, "as many calls as this store takes are under way");
+		return;
+	}
+	*c = (struct kvg_call){.tag = KVG_CALL_TAG, .method = m, .port = g, .call = call};
+	kvg_moved(c);
+	cgn_list_push(&g->calls, &c->link);
+	g->n_calls++;
+	grpc_call_take(call, &ops, c);
+}
+
+#define METHOD(name)                                                                               \
+	static void on_##name(struct grpc_call *call, void *port)                                  \
+	{                                                                                          \
+		begin(call, port, &kvg_##name);                                                    \
+	}
+METHOD(lookup)
+METHOD(batch_lookup)
+METHOD(get)
+METHOD(put)
+METHOD(pin)
+METHOD(promote)
+METHOD(remove)
+METHOD(stats)
+METHOD(watch)
+#undef METHOD
+
+static const struct grpc_method methods[] = {
+	{PROTO_KV "Lookup", on_lookup},
+	{PROTO_KV "BatchLookup", on_batch_lookup},
+	{PROTO_KV "Get", on_get},
+	{PROTO_KV "Put", on_put},
+	{PROTO_KV "Pin", on_pin},
+	{PROTO_KV "Promote", on_promote},
+	{PROTO_KV "Remove", on_remove},
+	{PROTO_KV "Stats", on_stats},
+	{PROTO_KV "Watch", on_watch},
+	{SCRAPE_PATH, scrape_on_call},
+};
+
+/* ---- who takes too long, and who watches ---- */
+static void on_sweep(struct cgn_timer *t)
+{
+	struct kvg *g = CGN_CONTAINER(t, struct kvg, sweep);
+	cgn_nsec now = cgn_loop_now(g->w->loop);
+	struct cgn_err err;
+	CGN_LIVE(g, KVG_TAG);
+	(void)CGN_FAIL(&err, REQUEST_TIMEOUT, "nothing of the value was taken or brought for kv.lease_timeout, %llu ms",
+		(unsigned long long)(g->patience / CGN_MSEC));
+	cgn_list_each_safe (it, &g->calls) {
+		struct kvg_call *c = CGN_CONTAINER(it, struct kvg_call, link);
+		if (c->progress != 0 && c->progress + g->patience < now)
+			kvg_finish(c, &err);
+	}
+	cgn_timer_set(t, g->patience / 4);
+}
+
+static void on_feeds(struct cgn_timer *t)
+{
+	struct kvg *g = CGN_CONTAINER(t, struct kvg, feeds);
+	bool any = false;
+	CGN_LIVE(g, KVG_TAG);
+	cgn_list_each_safe (it, &g->calls) {
+		struct kvg_call *c = CGN_CONTAINER(it, struct kvg_call, link);
+		if (c->method != &kvg_watch || c->finished)
+			continue;
+		any = true;
+		kvg_watch.on_drain(c);
+	}
+	if (any)
+		cgn_timer_set(t, FEEDS_EVERY);
+}
+
+/* ---- the port ---- */
+static struct net_listener *listener_of(const struct grpc_server *s)
+{
+	return s != NULL ? grpc_server_listener(s) : NULL;
+}
+
+static CGN_RC serve(struct kvg *g, const struct net_listen_cfg *listen, struct grpc_server **out, struct cgn_err *err)
+{
+	const struct grpc_server_cfg cfg = {.listen = *listen, .max_message = KVG_MAX_MESSAGE, .max_streams = MAX_STREAMS, .methods = methods,
+		.n_methods = CGN_COUNT(methods), .health = true};
+	CGN_TRY(grpc_server_new(g->w->loop, &cfg, g, out, err));
+	grpc_server_serving(*out, true);
+	return CGN_OK;
+}
+
+static CGN_RC serve_uds(struct kvg *g, const char *path, struct cgn_err *err)
+{
+	char addr[128], dir[128];
+	const struct kvg *first = g->w->index > 0 ? g->w->daemon->workers[0].ports[KVD_PORT_grpc] : NULL;
+	(void)snprintf(addr, sizeof addr, "unix:%s", path);
+	(void)cgn_str_copyz(dir, sizeof dir, cgn_str_of(path));
+	if (first == NULL)
+		CGN_TRY(disk_mkdirs(dirname(dir), 0755, err));
+	const struct net_listen_cfg listen = {.addr = addr, .max_conns = MAX_CONNS, .with = first != NULL ? listener_of(first->uds) : NULL};
+	return serve(g, &listen, &g->uds, err);
+}
+
+static CGN_RC serve_all(struct kvg *g, const struct config *cfg, struct cgn_err *err)
+{
+	if (cfg->kv.listen != NULL && cfg->kv.listen[0] != '\0') {
+		const struct net_listen_cfg listen = {.addr = cfg->kv.listen, .tls = g->w->daemon->tls, .reuse_port = true, .max_conns = MAX_CONNS};
+		CGN_TRY(serve(g, &listen, &g->tcp, err));
+	}
+	if (cfg->kv.uds != NULL && cfg->kv.uds[0] != '\0')
+		CGN_TRY(serve_uds(g, cfg->kv.uds, err));
+	return CGN_OK;
+}
+
+static void kvg_close(void **take)
+{
+	struct kvg *g = *take;
+	*take = NULL;
+	if (g == NULL)
+		return;
+	CGN_LIVE(g, KVG_TAG);
+	cgn_timer_cancel(&g->sweep);
+	cgn_timer_cancel(&g->feeds);
+	grpc_server_free(&g->tcp);
+	grpc_server_free(&g->uds);
+	g->closing = true;
+	if (g->n_calls == 0) /* else they are on the pool, and the last one frees it */
+		free(g);
+}
+
+static CGN_RC kvg_open(struct kvd_worker *w, void **out, struct cgn_err *err)
+{
+	struct kvg *g = calloc(1, sizeof *g);
+	if (g == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	*g = (struct kvg){.tag = KVG_TAG, .w = w, .patience = w->daemon->cfg->kv.lease_timeout};
+	const char *node = w->daemon->cfg->agent.node_id;
+	if (node != NULL)
+		(void)cgn_str_copyz(g->node, sizeof g->node, cgn_str_of(node));
+	else
+		(void)gethostname(g->node, sizeof g->node - 1);
+	cgn_list_init(&g->calls);
+	cgn_timer_init(&g->sweep, w->loop, on_sweep);
+	cgn_timer_init(&g->feeds, w->loop, on_feeds);
+	*out = g;
+	cgn_rc rc = serve_all(g, w->daemon->cfg, err);
+	if (!cgn_ok(rc))
+		kvg_close(out);
+	else
+		cgn_timer_set(&g->sweep, g->patience / 4);
+	return rc;
+}
+
+static void on_idle(void *arg)
+{
+	((struct kvg *)arg)->draining--;
+}
+
+static void kvg_drain(void *port)
+{
+	struct kvg *g = port;
+	struct cgn_err err;
+	CGN_LIVE(g, KVG_TAG);
+	(void)CGN_FAIL(&err, UNAVAILABLE, "the store goes away");
+	cgn_list_each_safe (it, &g->calls) {
+		struct kvg_call *c = CGN_CONTAINER(it, struct kvg_call, link);
+		if (c->method == &kvg_watch)
+			kvg_finish(c, &err);
+	}
+	g->draining = (g->tcp != NULL ? 1U : 0U) + (g->uds != NULL ? 1U : 0U);
+	if (g->tcp != NULL)
+		grpc_server_drain(g->tcp, on_idle, g);
+	if (g->uds != NULL)
+		grpc_server_drain(g->uds, on_idle, g);
+}
+
+static bool kvg_idle(const void *port)
+{
+	const struct kvg *g = port;
+	CGN_LIVE(g, KVG_TAG);
+	return g->draining == 0;
+}
+
+const struct kvd_port kvd_port_grpc = {.name = "grpc", .open = kvg_open, .drain = kvg_drain, .idle = kvg_idle, .close = kvg_close};

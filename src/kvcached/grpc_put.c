@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grpc, Put: bytes go straight to the pages that were set aside for them when the head came. */
+#include "kvcached/grpc_priv.h"
+
+static CGN_RC on_head(struct kvg_call *c, const Cognitora__V1__KvPutHead *h, struct cgn_err *err)
+{
+	uint64_t now = cgn_clock_wall_ms();
+	if (c->writer != NULL)
+		return CGN_FAIL(err, INVALID, "a second KvPutHead: it comes with the first message only");
+	CGN_TRY(kvg_key(h->key, &c->key, err));
+	if (h->size > KV_MAX_VALUE)
+		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu", (unsigned long long)h->size, (unsigned long long)KV_MAX_VALUE);
+	const struct kv_meta meta = {.model = cgn_str_of(h->model), .tokens = h->tokens, .created_unix_ms = now,
+		.expires_unix_ms = h->ttl_ms == 0 ? 0 : h->ttl_ms < UINT64_MAX - now ? now + h->ttl_ms : UINT64_MAX};
+	c->checksum = h->checksum;
+	c->if_absent = h->only_if_absent;
+	CGN_TRY(kvg_hold(c, h->size, err));
+	return kvstore_put(c->port->w->daemon->store, &c->key, &meta, h->size, &c->writer, err);
+}
+
+static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err *err)
+{
+	const Cognitora__V1__KvPutChunk *rq = request;
+	if (rq->head != NULL)
+		CGN_TRY(on_head(c, rq->head, err));
+	if (c->writer == NULL)
+		return CGN_FAIL(err, INVALID, "the first KvPutChunk has no head");
+	if (rq->data.len > kv_writer_missing(c->writer))
+		return CGN_FAIL(err, INVALID, "%zu bytes more than KvPutHead.size says", rq->data.len - (size_t)kv_writer_missing(c->writer));
+	kv_writer_add(c->writer, rq->data.data, rq->data.len);
+	kvg_moved(c);
+	return CGN_OK;
+}
+
+static void commit(void *call)
+{
+	struct kvg_call *c = call;
+	c->committed = cgn_ok(kv_writer_commit(&c->writer, c->checksum != 0 ? &c->checksum : NULL, c->if_absent, &c->err));
+}
+
+static void answer(struct kvg_call *c)
+{
+	struct kvg_entry e;
+	struct kv_info info;
+	if (!c->committed) {
+		kvg_finish(c, &c->err);
+		return;
+	}
+	(void)kvstore_lookup(c->port->w->daemon->store, &c->key, &info); /* gone already: tiers 0 */
+	kvg_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
+	kvg_reply(c, &e.m);
+}
+
+static void on_committed(void *call)
+{
+	if (kvg_pooled(call))
+		answer(call);
+}
+
+static CGN_RC on_end(struct kvg_call *c, struct cgn_err *err)
+{
+	uint64_t missing = kv_writer_missing(c->writer);
+	if (missing > 0)
+		return CGN_FAIL(err, INVALID, "%llu bytes of the value are missing", (unsigned long long)missing);
+	if (c->held > KVG_AT_ONCE)
+		return kvg_pool(c, commit, on_committed, err);
+	commit(c);
+	answer(c);
+	return CGN_OK;
+}
+
+static void on_gone(struct kvg_call *c)
+{
+	kv_writer_abort(&c->writer);
+}
+
+const struct kvg_method kvg_put = {
+	.request = &cognitora__v1__kv_put_chunk__descriptor, .on_request = on_request, .on_end = on_end, .on_gone = on_gone, .many = true};

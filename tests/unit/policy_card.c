@@ -24,6 +24,13 @@ static void a_card_reads_back(void **state)
 	assert_true(card_bytes(&c) == CARD_PIECE + 5 && card_pieces(&c) == 2);
 	assert_memory_equal(c.sums, sums, sizeof sums);
 	assert_memory_equal(c.chain, chain, sizeof chain);
+	struct card_piece first = card_piece(&c, 0), second = card_piece(&c, 1);
+	assert_true(first.file == 0 && first.offset == 0 && first.bytes == CARD_PIECE);
+	assert_true(second.file == 1 && second.offset == 0 && second.bytes == 5);
+	const struct card wide = {.file_bytes = {CARD_PIECE + 3, CARD_PIECE + 1}, .sums = sums, .chain = chain, .n = 3};
+	assert_int_equal(card_pieces(&wide), 4);
+	assert_true(card_piece(&wide, 1).file == 0 && card_piece(&wide, 1).offset == CARD_PIECE && card_piece(&wide, 1).bytes == 3);
+	assert_true(card_piece(&wide, 3).file == 1 && card_piece(&wide, 3).offset == CARD_PIECE && card_piece(&wide, 3).bytes == 1);
 	for (size_t n = 0; n < b.n; n++)
 		assert_false(cgn_ok(card_read((struct cgn_str){b.p, n}, words, &c, NULL)));
 }

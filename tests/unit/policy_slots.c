@@ -39,7 +39,7 @@ static void answer(struct slots *s, uint32_t slot, const uint64_t *chain, size_t
 	assert_int_equal(slots_at(s, slot).use, SLOT_BUSY);
 	assert_int_equal(slots_at(s, slot).n, common);
 	slots_prefilled(s, slot, chain, n);
-	slots_end(s, slot, (uint32_t)(16 * n + 5), (uint32_t)(16 * common));
+	slots_end(s, slot, (uint32_t)(16 * n), (uint32_t)(16 * n + 5), (uint32_t)(16 * common));
 }
 
 static const uint64_t a[] = {1, 2, 3, 4, 5, 6, 7, 8}, b[] = {11, 12, 13, 14, 15, 16}, c[] = {1, 2, 33, 34, 35, 36};
@@ -76,7 +76,7 @@ static void the_busy_are_not_taken(void **state)
 	assert_int_equal(slots_choose(s, a, 8).slot, 1);
 	slots_move(s, 1);
 	assert_true(slots_choose(s, a, 8).slot == SLOTS_NONE);
-	slots_saved(s, 1, 0);
+	slots_moved(s, 1);
 	assert_int_equal(slots_choose(s, a, 8).slot, 1);
 	slots_free(&s);
 }
@@ -111,7 +111,11 @@ static void what_the_store_has_is_lost_first(void **state)
 	answer(s, 0, b, 6);
 	answer(s, 1, a, 6);
 	slots_move(s, 1);
-	slots_saved(s, 1, slots_at(s, 1).tokens);
+	slots_moved(s, 1);
+	slots_stored(s, 1, slots_at(s, 1).used_at - 1, 101); /* of another use */
+	assert_int_equal(slots_at(s, 1).saved, 0);
+	slots_stored(s, 1, slots_at(s, 1).used_at, 101);
+	assert_int_equal(slots_at(s, 1).saved, 101);
 	const uint64_t other[] = {50, 51, 52};
 	assert_int_equal(slots_choose(s, other, 3).slot, 1); /* a quarter of 6 is less than half of 6 */
 	slots_free(&s);
@@ -126,9 +130,12 @@ static void what_is_computed_again_is_lost_at_once(void **state)
 	slots_begin(s, 0, 2);
 	assert_true(h.of[2] == 1 && h.of[3] == 0);
 	/* The client went before the prompt was computed: the end tells nothing. */
-	slots_end(s, 0, 0, 0);
+	slots_end(s, 0, 0, 0, 0);
 	assert_int_equal(slots_at(s, 0).n, 2);
 	assert_int_equal(slots_at(s, 0).tokens, 0);
+	slots_counted(s, 0, 40);
+	slots_counted(s, 0, 50);
+	assert_int_equal(slots_at(s, 0).tokens, 40);
 	slots_forget(s, 0);
 	assert_true(h.of[1] == 0 && slots_at(s, 0).n == 0);
 	slots_free(&s);
@@ -140,13 +147,13 @@ static void a_state_comes_back(void **state)
 	struct held h;
 	struct slots *s = make(2, &h);
 	slots_move(s, 1);
-	slots_restored(s, 1, a, 8, 130);
+	slots_restored(s, 1, a, 8, 128, 130);
 	struct slot_view v = slots_at(s, 1);
-	assert_true(v.use == SLOT_IDLE && v.n == 8 && v.tokens == 130 && v.saved == 130);
+	assert_true(v.use == SLOT_IDLE && v.n == 8 && v.prompt == 128 && v.tokens == 130 && v.saved == 130);
 	/* One more turn: what is new is not saved. */
 	slots_begin(s, 1, 6);
 	slots_prefilled(s, 1, a, 8);
-	slots_end(s, 1, 170, 96);
+	slots_end(s, 1, 130, 170, 96);
 	v = slots_at(s, 1);
 	assert_true(v.tokens == 170 && v.saved == 96);
 	slots_forget_all(s);
@@ -176,7 +183,7 @@ static void the_sum_is_kept(void **state)
 			slots_begin(s, p.slot, p.common);
 		else if ((rng >> 20 & 7) == 2) {
 			slots_move(s, p.slot);
-			slots_restored(s, p.slot, chain, n, 9);
+			slots_restored(s, p.slot, chain, n, 8, 9);
 		} else
 			answer(s, p.slot, chain, n);
 	}

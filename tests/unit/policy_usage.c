@@ -88,12 +88,27 @@ static void the_tail_keeps_the_end_whatever_the_pieces(void **state)
 	}
 }
 
+static void timings_of_llama_server(void **state)
+{
+	(void)state;
+	struct usage_timings t = {0};
+	assert_true(usage_find_timings(CGN_STR("{\"usage\":{},\"timings\":{\"cache_n\":495,\"prompt_n\":12,\"prompt_ms\":23.785,"
+					       "\"predicted_n\":3,\"predicted_ms\":3.6}}"), &t));
+	assert_true(t.cache_n == 495 && t.prompt_n == 12 && t.predicted_n == 3 && t.prompt_ms > 23.7 && t.prompt_ms < 23.8);
+	t.cache_n = 1;
+	assert_false(usage_find_timings(CGN_STR("{\"timings\":{\"cache_n\":2,\"prompt_n\":12}}"), &t)); /* not all of it */
+	assert_false(usage_find_timings(CGN_STR("{\"content\":\"\\\"timings\\\":{\\\"cache_n\\\":1}\"}"), &t));
+	assert_false(usage_find_timings(CGN_STR("\"timings\":{\"cache_n\":1,\"prompt"), &t));
+	assert_false(usage_find_timings((struct cgn_str){NULL, 0}, &t));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dialects_are_read),
 		cmocka_unit_test(a_later_one_adds_to_an_earlier_one),
 		cmocka_unit_test(the_tail_keeps_the_end_whatever_the_pieces),
+		cmocka_unit_test(timings_of_llama_server),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

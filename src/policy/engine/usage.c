@@ -51,8 +51,9 @@ static void take_details(struct json_val usage, const char *key, struct usage *i
 		(void)take(details, "cached_tokens", &io->has_cached, &io->cached_tokens);
 }
 
-static bool usage_read(struct json_val u, struct usage *io)
+static bool usage_read(struct json_val u, void *to)
 {
+	struct usage *io = to;
 	bool any = take(u, "prompt_tokens", &io->has_prompt, &io->prompt_tokens) ||
 		   take(u, "input_tokens", &io->has_prompt, &io->prompt_tokens);
 	any |= take(u, "completion_tokens", &io->has_completion, &io->completion_tokens) ||
@@ -63,23 +64,43 @@ static bool usage_read(struct json_val u, struct usage *io)
 	return any;
 }
 
-bool usage_find(struct cgn_str text, struct usage *io)
+/* The last object named |key| (with its quotes) that |read| accepts. */
+static bool find_object(struct cgn_str text, struct cgn_str key, bool (*read)(struct json_val object, void *io), void *io)
 {
-	static const char key[] = "\"usage\"";
-	const size_t len = sizeof key - 1;
-	for (size_t at = text.n >= len ? text.n - len + 1 : 0; at-- > 0;) {
+	for (size_t at = text.n >= key.n ? text.n - key.n + 1 : 0; at-- > 0;) {
 		/* An escaped quote before it: somebody writes about usage inside a string. */
-		if (text.p[at] != '"' || memcmp(text.p + at, key, len) != 0 ||
+		if (text.p[at] != '"' || memcmp(text.p + at, key.p, key.n) != 0 ||
 			(at > 0 && text.p[at - 1] == '\\'))
 			continue;
-		size_t i = at + len;
+		size_t i = at + key.n;
 		while (i < text.n && (is_space(text.p[i]) || text.p[i] == ':'))
 			i++;
 		struct json_val object;
-		if (i < text.n && text.p[i] == '{' && object_at(text, i, &object) && usage_read(object, io))
+		if (i < text.n && text.p[i] == '{' && object_at(text, i, &object) && read(object, io))
 			return true;
 	}
 	return false;
+}
+
+bool usage_find(struct cgn_str text, struct usage *io)
+{
+	return find_object(text, CGN_STR("\"usage\""), usage_read, io);
+}
+
+static bool timings_read(struct json_val t, void *io)
+{
+	struct usage_timings *out = io;
+	bool has = true;
+	if (!take(t, "cache_n", &has, &out->cache_n) || !take(t, "prompt_n", &has, &out->prompt_n) ||
+		!take(t, "predicted_n", &has, &out->predicted_n))
+		return false;
+	out->prompt_ms = json_get_f64(t, "prompt_ms", 0);
+	return true;
+}
+
+bool usage_find_timings(struct cgn_str text, struct usage_timings *out)
+{
+	return find_object(text, CGN_STR("\"timings\""), timings_read, out);
 }
 
 void usage_tail_add(struct usage_tail *t, const void *p, size_t n)

@@ -19,6 +19,13 @@ struct usage {
  * |text| may begin and end anywhere. */
 bool usage_find(struct cgn_str text, struct usage *io);
 
+/* What llama-server says beside it (read at 0.7.0), of prompts that it computed. */
+struct usage_timings {
+	uint64_t cache_n, prompt_n, predicted_n; /* tokens: of the prompt, found and computed; of the answer */
+	double prompt_ms;
+};
+bool usage_find_timings(struct cgn_str text, struct usage_timings *out);
+
 /* The last USAGE_TAIL bytes, at least, of what was added. Memory comes with the first byte; out of it, the tail is empty. */
 #define USAGE_TAIL 2048
 struct usage_tail {

@@ -51,6 +51,15 @@ bool card_key_is(const struct digest *key, const uint8_t tail[CARD_TAIL], uint64
 
 /* ---- cards ---- */
 
+struct card_piece card_piece(const struct card *c, uint32_t i)
+{
+	uint32_t first = (uint32_t)((c->file_bytes[0] + CARD_PIECE - 1) / CARD_PIECE);
+	unsigned file = i >= first;
+	uint64_t offset = CARD_PIECE * (file ? i - first : i), rest = c->file_bytes[file] - offset;
+	CGN_MUST(i < card_pieces(c));
+	return (struct card_piece){.file = file, .offset = offset, .bytes = rest < CARD_PIECE ? rest : CARD_PIECE};
+}
+
 static void put_words(struct cgn_buf *out, const uint64_t *words, size_t n)
 {
 	uint8_t one[8];

@@ -48,11 +48,16 @@ static inline uint64_t card_id(const struct card *c) /* the block that it is sto
 {
 	return c->chain[c->n - 1];
 }
-/* Pieces of all files laid end to end. */
+/* Each file begins a piece: piece i is segment i + 1. */
 static inline uint32_t card_pieces(const struct card *c)
 {
-	return (uint32_t)((card_bytes(c) + CARD_PIECE - 1) / CARD_PIECE);
+	return (uint32_t)((c->file_bytes[0] + CARD_PIECE - 1) / CARD_PIECE + (c->file_bytes[1] + CARD_PIECE - 1) / CARD_PIECE);
 }
+struct card_piece {
+	unsigned file;
+	uint64_t offset, bytes;
+};
+struct card_piece card_piece(const struct card *c, uint32_t i);
 void card_write(const struct card *c, struct cgn_buf *out);
 /* Sums and chain are copied to |words|, which has room for bytes.n / 8 of them. CGN_INVALID. */
 CGN_RC card_read(struct cgn_str bytes, uint64_t *words, struct card *out, struct cgn_err *err);

@@ -10,7 +10,7 @@ struct slot {
 	enum slot_use use;
 	uint64_t *chain;
 	size_t n, cap;
-	uint32_t tokens, saved;
+	uint32_t prompt, tokens, saved;
 	uint64_t used_at;
 };
 
@@ -80,6 +80,7 @@ struct slot_view slots_at(const struct slots *s, uint32_t slot)
 		.chain = t->chain,
 		.n = t->n,
 		.tokens = t->tokens,
+		.prompt = t->prompt,
 		.saved = t->saved,
 		.used_at = t->used_at};
 }
@@ -175,12 +176,13 @@ void slots_prefilled(struct slots *s, uint32_t slot, const uint64_t *chain, size
 	hold(s, t, chain, n);
 }
 
-void slots_end(struct slots *s, uint32_t slot, uint32_t tokens, uint32_t cached)
+void slots_end(struct slots *s, uint32_t slot, uint32_t prompt, uint32_t tokens, uint32_t cached)
 {
 	struct slot *t = at(s, slot);
 	CGN_MUST(t->use == SLOT_BUSY);
 	t->use = SLOT_IDLE;
 	t->used_at = ++s->uses;
+	t->prompt = prompt;
 	t->tokens = tokens;
 	t->saved = t->saved < cached ? t->saved : cached;
 }
@@ -192,22 +194,35 @@ void slots_move(struct slots *s, uint32_t slot)
 	t->use = SLOT_MOVING;
 }
 
-void slots_saved(struct slots *s, uint32_t slot, uint32_t tokens)
+void slots_moved(struct slots *s, uint32_t slot)
 {
 	struct slot *t = at(s, slot);
 	CGN_MUST(t->use == SLOT_MOVING);
 	t->use = SLOT_IDLE;
-	if (tokens > 0)
+}
+
+void slots_stored(struct slots *s, uint32_t slot, uint64_t used_at, uint32_t tokens)
+{
+	struct slot *t = at(s, slot);
+	if (t->used_at == used_at)
 		t->tokens = t->saved = tokens;
 }
 
-void slots_restored(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n, uint32_t tokens)
+void slots_counted(struct slots *s, uint32_t slot, uint32_t tokens)
+{
+	struct slot *t = at(s, slot);
+	if (t->use == SLOT_IDLE && t->tokens == 0 && t->n > 0)
+		t->tokens = tokens;
+}
+
+void slots_restored(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n, uint32_t prompt, uint32_t tokens)
 {
 	struct slot *t = at(s, slot);
 	CGN_MUST(t->use == SLOT_MOVING);
 	t->use = SLOT_IDLE;
 	t->used_at = ++s->uses;
 	hold(s, t, chain, n);
+	t->prompt = prompt;
 	t->tokens = t->saved = tokens;
 }
 
@@ -215,7 +230,7 @@ void slots_forget(struct slots *s, uint32_t slot)
 {
 	struct slot *t = at(s, slot);
 	cut(s, t, 0);
-	t->tokens = t->saved = 0;
+	t->prompt = t->tokens = t->saved = 0;
 }
 
 void slots_forget_all(struct slots *s)

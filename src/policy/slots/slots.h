@@ -24,6 +24,7 @@ struct slot_view {
 	const uint64_t *chain; /* what it certainly holds */
 	size_t n;
 	uint32_t tokens; /* in it, prompt and answer; 0: not known */
+	uint32_t prompt; /* of them, of the prompt that the chain is of; 0: not known */
 	uint32_t saved;  /* of them, those that lie in the store too */
 	uint64_t used_at; /* number of its last use: higher is later; 0: never */
 };
@@ -50,14 +51,18 @@ struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, siz
 void slots_begin(struct slots *s, uint32_t slot, size_t common);
 /* Its prompt is computed: the slot holds the chain. Of one that is too long for memory, less. */
 void slots_prefilled(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n);
-/* The answer is over; idle again. |tokens| in the slot now, of which |cached| were there when it began; 0: not known. */
-void slots_end(struct slots *s, uint32_t slot, uint32_t tokens, uint32_t cached);
+/* The answer is over; idle again. |tokens| in the slot now, |prompt| of them the prompt's, of which |cached| were there when it began; 0: not known. */
+void slots_end(struct slots *s, uint32_t slot, uint32_t prompt, uint32_t tokens, uint32_t cached);
 /* It is being saved or restored: idle to moving. */
 void slots_move(struct slots *s, uint32_t slot);
-/* Moving to idle: all of its tokens lie in the store, |tokens| of them; or (0) nothing changed. */
-void slots_saved(struct slots *s, uint32_t slot, uint32_t tokens);
+/* Moving to idle: it holds what it held. */
+void slots_moved(struct slots *s, uint32_t slot);
+/* What it held after its use |used_at|, |tokens| of them, lies in the store now. Nothing when it was used since. */
+void slots_stored(struct slots *s, uint32_t slot, uint64_t used_at, uint32_t tokens);
+/* The engine says how much is in an idle slot of which that was not known. */
+void slots_counted(struct slots *s, uint32_t slot, uint32_t tokens);
 /* Moving to idle: it holds this state, which is in the store. |n| 0: it holds nothing any more. */
-void slots_restored(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n, uint32_t tokens);
+void slots_restored(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n, uint32_t prompt, uint32_t tokens);
 /* Whatever it holds is not what was thought. In any use. */
 void slots_forget(struct slots *s, uint32_t slot);
 void slots_forget_all(struct slots *s); /* the engine is another one now: all are idle and empty */

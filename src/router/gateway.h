@@ -242,7 +242,7 @@ struct gw_req {
 		uint64_t node, last;     /* hash of its id; digest of the last full block, 0: none */
 		const uint64_t *chain;   /* the held part, in the arena; NULL: not needed */
 		uint32_t kv_block;       /* tokens in a block of its engine; 0: unknown */
-		bool fed;
+		bool fed; /* by an engine that holds whole blocks and nothing behind them */
 	} guess;
 	Cognitora__V1__Leg leg;    /* of the try that is under way or comes next */
 	bool legs_settled;         /* whether another node computes the prompt is decided */

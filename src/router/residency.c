@@ -93,12 +93,14 @@ static void record_take(struct router_watch *w, const Cognitora__V1__Residency *
 static void source_take(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
 	struct cluster_node *n = node_of(w);
-	bool fed = res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
+	bool bytes = res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SLOTS;
+	bool fed = bytes || res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
 	w->agent_stale = res->stale_ms * CGN_MSEC;
 	w->agent_stale_at = cgn_loop_now(w->r->loop);
-	if (fed == n->fed)
+	if (fed == n->fed && bytes == n->fed_bytes)
 		return;
 	n->fed = fed;
+	n->fed_bytes = bytes;
 	cgn_loop_defer(w->r->loop, &w->r->publish);
 	if (fed)
 		route_record_forget(w->r->shared.choice.record, w->slot);
@@ -229,7 +231,7 @@ static uint64_t fold(const uint64_t sums[KV_RANGES])
 void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out)
 {
 	const struct router_watch *w = r->watches[n->slot]; /* NULL: there was no memory for it */
-	*out = (struct router_knowledge){.source = n->fed ? "events" : "sent",
+	*out = (struct router_knowledge){.source = n->fed_bytes ? "slots" : n->fed ? "events" : "sent",
 		.state = w != NULL ? state_of(r, n, w) : "lost",
 		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
 		.staleness = w != NULL ? router_staleness(w) : 0,

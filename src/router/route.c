@@ -159,12 +159,12 @@ static enum gw_step nobody(struct gw_req *r, enum route_verdict verdict)
 static void guess_keep(struct gw_req *r, const struct route_cand *c, const struct view_node *node)
 {
 	size_t n = r->chain.n;
-	r->guess = (struct gw_guess){.node = c->name_hash, .fed = c->fed, .kv_block = node->kv_block};
+	r->guess = (struct gw_guess){.node = c->name_hash, .fed = c->fed && !c->fed_bytes, .kv_block = node->kv_block};
 	if (n == 0)
 		return;
 	r->guess.length = r->chain.length > 0 ? r->chain.length : (double)n;
 	r->guess.last = r->chain.short_digests[n - 1];
-	if (c->fed || c->held == 0)
+	if ((c->fed && !c->fed_bytes) || c->held == 0)
 		return;
 	r->guess.tail = tail_get(r->w->shared->tails, r->chain.short_digests[c->held - 1], c->name_hash);
 	uint64_t *copy = cgn_arena_get(&r->arena, c->held * sizeof *copy);

@@ -108,7 +108,7 @@ static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 {
 	bool fed = false, guessed = false;
 	for (size_t i = 0; i < n; i++) {
-		c->cands[i].fed &= ask->block_tokens > 0;
+		c->cands[i].fed &= ask->block_tokens > 0 || c->cands[i].fed_bytes;
 		fed |= c->cands[i].fed;
 		guessed |= !c->cands[i].fed;
 	}

@@ -39,6 +39,7 @@ struct cluster_node {
 	uint16_t lane;   /* in the index, if has_lane */
 	bool has_lane;   /* written by the shell, as is |fed| */
 	bool fed;        /* every engine of it publishes what it holds: the index knows, and nobody has to guess */
+	bool fed_bytes;  /* and of chains of bytes as well: its agent assigns their slots */
 	uint64_t seq;    /* of the last watch event */
 	cgn_nsec heard_at;
 	cgn_nsec load_at; /* when |load| came */

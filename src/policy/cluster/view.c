@@ -56,6 +56,7 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 			.kv_block = cluster_node_kv_block(n),
 			.lane = n->lane,
 			.fed = n->fed && n->has_lane,
+			.fed_bytes = n->fed_bytes,
 			.stores = n->info->kv != NULL};
 		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
 		to->address = cgn_arena_strz(&v->arena, cgn_str_of(n->address));
@@ -253,6 +254,7 @@ static struct route_cand cand_of(const struct view_node *node, const struct clus
 		.name_hash = node->name_hash,
 		.lane = node->lane,
 		.fed = node->fed,
+		.fed_bytes = node->fed_bytes,
 		.role = (uint8_t)node->role,
 		.stores = node->stores,
 		.speed = cluster_cell_speed(cell),

@@ -85,7 +85,7 @@ struct route_cand {
 	float kv_usage, power_headroom;
 	uint64_t name_hash;     /* of the node's id */
 	uint16_t lane;          /* in the index, which is asked if |fed|; else the record is */
-	bool fed;
+	bool fed, fed_bytes;    /* of chains of bytes too */
 	bool stores;            /* blocks that lie in another node's store can be fetched to it */
 	uint32_t held;          /* leading blocks in whatever tier: route_record_match, or the index */
 	uint32_t by_tier[KV_TIERS]; /* of them, by the best tier */

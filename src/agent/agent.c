@@ -260,6 +260,7 @@ void agent_stop(void **take)
 	watch_fini(a);
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_close(&a->engines[i]);
+	kv_close(a);
 	holdings_free(&a->holdings);
 	if (a->announce != NULL)
 		state_announce_close(&a->announce, NULL, NULL);
@@ -391,6 +392,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 	CGN_TRY(set_node_id(a, cfg, err));
 	CGN_TRY(holds_open(a, err));
 	CGN_TRY(open_engines(a, cfg, err));
+	CGN_TRY(kv_open(a, cfg, err));
 	CGN_TRY(serve(a, cfg, err));
 	CGN_TRY(set_address(a, cfg, err));
 	return state_announce_open(a->loop, cfg, &announce, a, &a->announce, err);

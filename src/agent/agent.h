@@ -24,8 +24,10 @@
 
 struct agent;
 struct fetch;
+struct keep;
+struct kvclient;
 
-/* ---- fetch.c: a bounded GET, for what engines tell of themselves ---- */
+/* ---- fetch.c: a bounded GET or POST, for what engines tell of themselves or are told ---- */
 struct fetch_result {
 	const struct cgn_err *err; /* CGN_FINE: an answer came whole */
 	bool refused;              /* nobody listens there */
@@ -37,6 +39,7 @@ struct fetch_ask {
 	const struct engine_url *url;
 	const char *path;          /* before the base */
 	const char *authorization; /* NULL: none */
+	struct cgn_str json;       /* body of a POST; p NULL: a GET */
 	size_t max_bytes;          /* a longer answer is CGN_TOO_LARGE */
 	cgn_nsec timeout;          /* in all */
 };
@@ -49,8 +52,8 @@ void fetch_cancel(struct fetch **take); /* NULL-safe */
 /* ---- engine.c, scrape.c: one engine ---- */
 #define ENGINE_TAG 0xa9e17001U
 
-/* How the agent knows what the engine holds: from what was sent there, or from the engine's own events. */
-enum holds_by { HOLDS_SENT, HOLDS_EVENTS };
+/* How the agent knows what the engine holds: from what was sent there, from the engine's own events, or because it assigns the slots itself. */
+enum holds_by { HOLDS_SENT, HOLDS_EVENTS, HOLDS_SLOTS };
 
 struct engine {
 	uint32_t tag;
@@ -61,7 +64,7 @@ struct engine {
 	struct engine_url url;
 	struct cgn_arena arena; /* argv, env: what must outlive a reload of the configuration */
 	struct engine_argv argv;
-	const char *env[2];
+	const char *env[3];
 	char *authorization; /* "Bearer ..." or NULL */
 	struct tls_ctx *tls;
 	struct http_client *client;
@@ -94,6 +97,10 @@ struct engine {
 	cgn_nsec unheard_since;     /* events: when they stopped coming; 0: they come */
 	struct residency *resident; /* sent */
 	struct feed *feed;          /* of its KV events; NULL: it has none */
+	struct keep *keep;          /* of its slots' states; NULL: they are not kept */
+	const char *model_path;     /* as configured; or NULL */
+	const char **extra_args;
+	size_t n_extra_args;
 	char residency_text[256];   /* as in the node's description */
 	uint32_t block_bytes; /* the least of the blocks in it, a token taken as ENGINE_TOKEN_BYTES */
 	struct cgn_link relays;
@@ -144,6 +151,11 @@ void feed_models_known(struct engine *e); /* they are, or are others than before
 void feed_close(struct engine *e);
 void feed_put(const struct engine *e, struct json_out *o); /* for /engines: an object, or null */
 
+/* ---- kv.c: the node's block store ---- */
+CGN_RC kv_open(struct agent *a, const struct config *cfg, struct cgn_err *err); /* a->kv stays NULL when none is configured */
+void kv_close(struct agent *a);
+void kv_watch_again(struct agent *a); /* be told from the beginning */
+
 /* ---- watch.c: Agent.Watch ---- */
 #define AGENT_MAX_WATCHERS 64
 #define WATCH_INTERVAL     (20 * CGN_MSEC) /* between two reports of load while it changes */
@@ -188,6 +200,9 @@ struct agent {
 	struct cgn_timer power_timer;
 
 	struct holdings *holdings; /* of all engines together */
+	struct kvclient *kv;
+	bool kv_ready;
+	char kv_uds[108];
 	struct cgn_link watchers;
 	size_t n_watchers;
 	struct cgn_timer watch_timer, check_timer, beat_timer;

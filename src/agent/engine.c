@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shell around policy/engine/supervise: carries out its orders and tells it what happened. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/keep.h"
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 
@@ -169,6 +171,7 @@ static void ready_changed(struct engine *e, bool ready)
 		/* Whatever it held is gone or will be: most often it died. */
 		holds_sent_clear(e);
 	}
+	keep_engine_ready(e, ready);
 	metric_set(e->m_ready, ready ? 1 : 0);
 }
 
@@ -244,6 +247,17 @@ static CGN_RC open_client(struct engine *e, const struct config_engine *ce, stru
 	return http_client_new(e->agent->loop, &cfg, &e->client, err);
 }
 
+/* llama-server's own cache of what its slots held would keep the same bytes twice, outside of every budget, and change slots behind the agent's back. By
+ * the environment, which a build that does not know it passes over, and which extra_args override. */
+static bool kept_by_us(const struct config *cfg, const struct config_engine *ce)
+{
+	char path[128];
+	if (ce->kind != ENGINE_LLAMA_CPP || ce->slot_dir == NULL || cfg->agent.kv_uds[0] == '\0')
+		return false;
+	(void)snprintf(path, sizeof path, "%s.bulk", cfg->agent.kv_uds);
+	return access(path, F_OK) == 0;
+}
+
 static CGN_RC make_argv(
 	struct engine *e, const struct config *cfg, const struct config_engine *ce, struct cgn_err *err)
 {
@@ -251,10 +265,13 @@ static CGN_RC make_argv(
 		return CGN_OK;
 	e->argv.arena = &e->arena;
 	CGN_TRY(engine_argv_make(ce, &e->url, &e->argv, err));
+	size_t n = 0;
+	if (kept_by_us(cfg, ce))
+		e->env[n++] = "LLAMA_ARG_CACHE_RAM=0";
 	if (cfg->agent.gpu_index == NULL)
 		return CGN_OK;
-	e->env[0] = cgn_arena_fmt(&e->arena, "CUDA_VISIBLE_DEVICES=%s", cfg->agent.gpu_index);
-	if (e->env[0] == NULL)
+	e->env[n] = cgn_arena_fmt(&e->arena, "CUDA_VISIBLE_DEVICES=%s", cfg->agent.gpu_index);
+	if (e->env[n] == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the environment of engine %s", e->name);
 	return CGN_OK;
 }
@@ -311,6 +328,7 @@ CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct e
 	CGN_TRY(residency_new(RESIDENCY_MAX, &e->resident, err));
 	CGN_TRY(open_client(e, ce, err));
 	CGN_TRY(feed_open(e, cfg, ce, err));
+	CGN_TRY(keep_open(e, ce, err));
 	const struct supervise_cfg sup = {
 		.managed = ce->managed,
 		.ready_timeout = ce->ready_timeout,
@@ -347,6 +365,7 @@ void engine_close(struct engine *e)
 	cgn_timer_cancel(&e->stall_timer);
 	fetch_cancel(&e->probe);
 	engine_scrape_stop(e);
+	keep_close(e);
 	proc_free(&e->proc);
 	http_client_free(&e->client);
 	tls_ctx_free(&e->tls);

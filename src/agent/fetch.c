@@ -106,14 +106,23 @@ static CGN_RC start_call(struct fetch *f, const struct fetch_ask *ask, struct cg
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 1024};
 	const struct http_field fields[] = {
 		{CGN_STR("accept"), CGN_STR("*/*")},
+		{CGN_STR("content-type"), CGN_STR("application/json")},
 		{CGN_STR("authorization"), cgn_str_of(ask->authorization)},
 	};
+	union {
+		const char *in;
+		void *out;
+	} json = {.in = ask->json.p};
+	const struct iovec body = {json.out, ask->json.n};
 	engine_url_path(ask->url, cgn_str_of(ask->path), &path);
 	const struct http_request rq = {
-		.method = "GET",
+		.method = ask->json.p != NULL ? "POST" : "GET",
 		.path = cgn_buf_z(&path),
 		.fields = fields,
-		.n_fields = ask->authorization != NULL ? 2 : 1,
+		.n_fields = ask->authorization != NULL ? 3 : 2,
+		.body_len = (int64_t)ask->json.n,
+		.body = ask->json.n > 0 ? &body : NULL,
+		.n_body = ask->json.n > 0,
 	};
 	return http_call_start(ask->client, &rq, &ops, f, &f->call, err);
 }

@@ -57,8 +57,8 @@ void holds_source(struct engine *e, enum holds_by source)
 	e->source = source;
 	e->unheard_since = 0;
 	cgn_log(INFO, "engine.residency", F_STR("engine", e->name),
-		F_STR("source", source == HOLDS_EVENTS ? "events" : "sent"));
-	if (source == HOLDS_EVENTS)
+		F_STR("source", source == HOLDS_EVENTS ? "events" : source == HOLDS_SLOTS ? "slots" : "sent"));
+	if (source != HOLDS_SENT)
 		holds_sent_clear(e);
 	watch_source_changed(e->agent);
 }
@@ -74,10 +74,14 @@ void holds_heard(struct engine *e, bool heard)
 
 Cognitora__V1__ResidencySource agent_source(const struct agent *a)
 {
-	for (size_t i = 0; i < a->n_engines; i++)
-		if (a->engines[i].source != HOLDS_EVENTS)
+	bool slots = true;
+	for (size_t i = 0; i < a->n_engines; i++) {
+		if (a->engines[i].source == HOLDS_SENT)
 			return COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SENT;
-	return COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
+		slots = slots && a->engines[i].source == HOLDS_SLOTS;
+	}
+	/* Of both kinds: only what all of them speak of, blocks of tokens, is known of all. */
+	return slots ? COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SLOTS : COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
 }
 
 uint64_t agent_stale_ms(const struct agent *a)

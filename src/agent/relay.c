@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "agent/agent.h"
+#include "agent/keep.h"
 #include "base/log/log.h"
 
 #define RELAY_TAG   0xa9e17004U
@@ -21,6 +22,9 @@ struct relay {
 	struct share_ticket share;
 	char id[65]; /* beginning of the request's id, for the log */
 	cgn_nsec began;
+	struct placing place; /* in a slot of the engine */
+	struct usage_tail tail;
+	int status;
 	bool asked, retried, head_sent, finished, failed;
 	struct cgn_grave grave;
 };
@@ -39,6 +43,7 @@ static void released(struct cgn_grave *g)
 	struct relay *r = CGN_CONTAINER(g, struct relay, grave);
 	forget_request(r);
 	cgn_arena_fini(&r->arena);
+	usage_tail_fini(&r->tail);
 	r->tag = 0;
 	free(r);
 }
@@ -48,6 +53,7 @@ static void leave_engine(struct relay *r, bool cancelled)
 	struct engine *e = r->engine;
 	if (e == NULL)
 		return;
+	keep_end(&r->place, (struct cgn_str){NULL, 0});
 	r->engine = NULL;
 	cgn_list_drop(&r->link);
 	e->inflight--;
@@ -82,6 +88,11 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 }
 
 /* ---- the engine's answer ---- */
+static bool is_prefill(const struct relay *r)
+{
+	return r->place.leg == COGNITORA__V1__LEG__LEG_PREFILL;
+}
+
 static bool is_hop_by_hop(struct cgn_str name)
 {
 	static const char *const names[] = {"connection", "keep-alive", "proxy-authenticate",
@@ -131,7 +142,11 @@ static void on_head(struct http_call *c, void *user, const struct http_head *h)
 		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
 	if (h->status == 200)
 		holds_sent(r->engine, r->rq.facts.chain, r->rq.facts.n_chain);
-	send_head(r, h->status, headers, n);
+	r->status = h->status;
+	if (h->status == 200)
+		keep_prefilled(&r->place);
+	if (!is_prefill(r) || h->status != 200)
+		send_head(r, h->status, headers, n);
 	forget_request(r);
 }
 
@@ -144,6 +159,10 @@ static void on_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
 		share_begun(&r->agent->share, &r->share);
 		watch_load_changed(r->agent);
 	}
+	if (r->place.keep != NULL)
+		usage_tail_add(&r->tail, p, n);
+	if (is_prefill(r) && r->status == 200)
+		return;
 	send_data(r, p, n);
 	if (grpc_over_mark(r->call))
 		http_call_pause(c);
@@ -158,6 +177,19 @@ static void on_drain(struct grpc_call *c, void *user)
 		http_call_resume(r->http);
 }
 
+/* The head is what the router waits for. */
+static void on_stored(struct placing *p, bool ok)
+{
+	struct relay *r = CGN_CONTAINER(p, struct relay, place);
+	CGN_LIVE(r, RELAY_TAG);
+	if (!ok) {
+		finish(r, CGN_UNAVAILABLE, "the prompt is computed, and its state could not be put into the node's store");
+		return;
+	}
+	send_head(r, 200, NULL, 0);
+	finish(r, CGN_FINE, NULL);
+}
+
 static void on_end(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
 {
 	struct relay *r = user;
@@ -166,6 +198,11 @@ static void on_end(struct http_call *c, void *user, const struct http_field *tra
 	(void)n;
 	CGN_LIVE(r, RELAY_TAG);
 	r->http = NULL;
+	if (is_prefill(r) && r->status == 200) {
+		keep_store(&r->place, usage_tail_view(&r->tail), on_stored);
+		return;
+	}
+	keep_end(&r->place, usage_tail_view(&r->tail));
 	finish(r, CGN_FINE, NULL);
 }
 
@@ -241,16 +278,40 @@ static size_t engine_fields(const struct relay *r, struct http_field *out)
 	return n;
 }
 
+/* The body's pieces: as it came, or with a slot put in, or (in |own|) as a prompt alone. */
+static size_t body_pieces(const struct relay *r, char insert[SLOT_BODY_INSERT], struct cgn_buf *own, struct iovec out[3])
+{
+	union { /* iovec has no const */
+		const char *in;
+		void *out;
+	} body = {.in = r->rq.body.p};
+	const struct placing *p = &r->place;
+	if (p->slot == SLOTS_NONE) {
+		out[0] = (struct iovec){body.out, r->rq.body.n};
+		return r->rq.body.n > 0 ? 1 : 0;
+	}
+	if (is_prefill(r)) {
+		slot_body_prefill(r->rq.path, r->rq.body, p->slot, own);
+		out[0] = (struct iovec){own->p, own->n};
+		return 1;
+	}
+	out[0] = (struct iovec){body.out, p->at.at};
+	out[1] = (struct iovec){insert, slot_body_insert(&p->at, p->slot, insert)};
+	out[2] = (struct iovec){(char *)body.out + p->at.at, r->rq.body.n - p->at.at};
+	return 3;
+}
+
 static bool ask_engine(struct relay *r, struct cgn_err *err)
 {
 	struct http_field fields[PROTO_MAX_HEADERS + 2];
 	char method[16];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
-	union {
-		const char *in;
-		void *out;
-	} body = {.in = r->rq.body.p};
-	const struct iovec iov = {body.out, r->rq.body.n};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf own = {0};
+	char insert[SLOT_BODY_INSERT];
+	struct iovec iov[3];
+	size_t n = body_pieces(r, insert, &own, iov), bytes = 0;
+	for (size_t i = 0; i < n; i++)
+		bytes += iov[i].iov_len;
 	(void)cgn_str_copyz(method, sizeof method, r->rq.method);
 	engine_url_path(&r->engine->url, r->rq.path, &path);
 	const struct http_request rq = {
@@ -258,12 +319,12 @@ static bool ask_engine(struct relay *r, struct cgn_err *err)
 		.path = cgn_buf_z(&path),
 		.fields = fields,
 		.n_fields = engine_fields(r, fields),
-		.body_len = (int64_t)r->rq.body.n,
-		.body = &iov,
-		.n_body = r->rq.body.n > 0 ? 1 : 0,
+		.body_len = (int64_t)bytes,
+		.body = iov,
+		.n_body = n,
 	};
-	if (path.bad) {
-		(void)CGN_FAIL(err, NO_MEMORY, "no memory for the path");
+	if (path.bad || own.bad) {
+		(void)CGN_FAIL(err, NO_MEMORY, "no memory for the request");
 		return false;
 	}
 	return cgn_ok(http_call_start(r->engine->client, &rq, &engine_ops_http, r, &r->http, err));
@@ -318,6 +379,43 @@ static void answer_lacking(struct relay *r)
 	send_head(r, 501, &json, 1);
 	send_data(r, body, (size_t)n);
 	finish(r, CGN_FINE, NULL);
+}
+
+/* What a router is told that can't have a prompt computed alone here. */
+static void answer_unstorable(struct relay *r)
+{
+	static const char body[] = "{\"error\":{\"message\":\"this node can't put the state of a prompt into a store\",\"type\":\"not_supported_error\","
+				   "\"param\":null,\"code\":\"not_supported\"}}";
+	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
+	send_head(r, 501, &json, 1);
+	send_data(r, body, sizeof body - 1);
+	finish(r, CGN_FINE, NULL);
+}
+
+/* It has a slot, or goes as it came. */
+static void on_placed(struct placing *p)
+{
+	struct relay *r = CGN_CONTAINER(p, struct relay, place);
+	struct cgn_err err = {0};
+	CGN_LIVE(r, RELAY_TAG);
+	if (r->finished)
+		return;
+	if (is_prefill(r) && p->slot == SLOTS_NONE)
+		answer_unstorable(r);
+	else if (!ask_engine(r, &err))
+		finish(r, err.code, err.msg);
+}
+
+/* False: it is a prompt alone, and can't be one here. */
+static bool place(struct relay *r)
+{
+	const struct proto_facts *f = &r->rq.facts;
+	if (f->leg == COGNITORA__V1__LEG__LEG_PREFILL && (!keep_can_store(r->engine) || f->n_chain == 0))
+		return false;
+	r->place = (struct placing){.path = r->rq.path, .body = r->rq.body, .chain = f->chain, .n = f->n_chain, .block_tokens = f->block_tokens,
+		.leg = (int)f->leg, .go = on_placed};
+	keep_place(r->engine, &r->place);
+	return true;
 }
 
 static void take_engine(struct relay *r, struct engine *e)
@@ -378,8 +476,8 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 		answer_lacking(r);
 		return;
 	}
-	if (!ask_engine(r, &err))
-		finish(r, err.code, err.msg);
+	if (!place(r))
+		answer_unstorable(r);
 }
 
 static void on_half_close(struct grpc_call *c, void *user)

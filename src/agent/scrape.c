@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a ready engine tells of its load, each second, and of its models, until it has. */
 #include "agent/agent.h"
+#include "agent/keep.h"
 #include "base/log/log.h"
 
 #define SCRAPE_INTERVAL CGN_SEC
@@ -68,6 +69,8 @@ static void on_source(void *user, const struct fetch_result *r)
 	else if (r->err->code == CGN_DEADLINE)
 		engine_unanswered(e);
 	if (r->err->code == CGN_FINE && r->status == 200)
+		keep_slots_told(e, r->body); /* which looks twice whether it is of slots */
+	if (r->err->code == CGN_FINE && r->status == 200)
 		e->ops->sources[e->scrape_at].read(r->body, &e->next_load);
 	else if (r->err->code == CGN_FINE && r->status >= 400 && r->status < 500)
 		e->source_gone[e->scrape_at] = true;
@@ -122,6 +125,7 @@ static void models_read(struct engine *e, struct cgn_str body)
 	cgn_log(INFO, "engine.models", F_STR("engine", e->name), F_STR("first", e->models[0]),
 		F_U64("models", e->n_models));
 	feed_models_known(e);
+	keep_models_known(e);
 	agent_engine_changed(e);
 }
 

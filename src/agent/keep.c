@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/keep.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log/log.h"
+#include "io/disk/disk.h"
+
+#define FILE_PREFIX "cgn-slot-"
+
+/* ---- what routers are told ---- */
+
+static void held_in_slot(void *user, uint64_t digest, bool held)
+{
+	struct keep *k = user;
+	struct holdings *h = k->e->agent->holdings;
+	if (held)
+		(void)holdings_add(h, digest, KV_GPU).code;
+	else
+		(void)holdings_drop(h, digest, KV_GPU);
+}
+
+static void held_in_store(void *user, uint64_t digest, enum kv_tier tier, bool held)
+{
+	struct keep *k = user;
+	struct holdings *h = k->e->agent->holdings;
+	if (held)
+		(void)holdings_add(h, digest, tier).code;
+	else
+		(void)holdings_drop(h, digest, tier);
+}
+
+/* ---- at work or not ---- */
+
+bool keep_at_work(const struct keep *k)
+{
+	return k->slots != NULL;
+}
+
+struct kvclient *keep_store_of(const struct keep *k)
+{
+	struct agent *a = k->e->agent;
+	return a->kv != NULL && kvclient_ready(a->kv) ? a->kv : NULL;
+}
+
+struct kv_key keep_key(const uint8_t tail[CARD_TAIL], uint64_t block, uint32_t segment)
+{
+	return (struct kv_key){.digest = card_key(tail, block), .segment = segment};
+}
+
+void keep_trouble(struct keep *k, const char *what, const char *why)
+{
+	char text[sizeof k->trouble];
+	(void)snprintf(text, sizeof text, "%s: %.150s", what, why);
+	if (strcmp(text, k->trouble) == 0)
+		return;
+	(void)cgn_str_copyz(k->trouble, sizeof k->trouble, cgn_str_of(text));
+	cgn_log(WARN, "slot.trouble", F_STR("engine", k->e->name), F_STR("what", what), F_STR("why", why), F_STR("then", "requests are computed as without a store"));
+}
+
+void keep_file(struct keep *k, const char *kind, char *path, size_t cap, const char **name)
+{
+	int n = snprintf(path, cap, "%s/", k->dir);
+	(void)snprintf(path + n, cap - (size_t)n, FILE_PREFIX "%d-%s-%llu", (int)getpid(), kind, (unsigned long long)++k->files);
+	*name = path + n;
+}
+
+/* What an agent that was killed left behind. */
+static void sweep(const struct keep *k)
+{
+	DIR *d = opendir(k->dir);
+	for (const struct dirent *f; d != NULL && (f = readdir(d)) != NULL;)
+		if (strncmp(f->d_name, FILE_PREFIX, sizeof FILE_PREFIX - 1) == 0)
+			(void)unlinkat(dirfd(d), f->d_name, 0);
+	if (d != NULL)
+		(void)closedir(d);
+}
+
+static void source_set(struct keep *k, enum holds_by source)
+{
+	holds_source(k->e, source);
+	(void)cgn_str_copyz(k->e->residency_text, sizeof k->e->residency_text, cgn_str_of(source == HOLDS_SLOTS ? "slots" : "sent"));
+	agent_changed(k->e->agent);
+}
+
+/* The slots' content is not known any more, or they are not ours to assign. */
+static void stop(struct keep *k)
+{
+	struct slots *s = k->slots;
+	if (s == NULL)
+		return;
+	slots_forget_all(s);
+	k->slots = NULL;
+	k->epoch++;
+	cgn_timer_cancel(&k->idle_timer);
+	for (struct cgn_link *l; (l = cgn_list_first(&k->saves_now)) != NULL;)
+		save_stop(l);
+	for (struct cgn_link *l; (l = cgn_list_first(&k->restores_now)) != NULL;)
+		restore_stop(l);
+	keep_release_all(k);
+	slots_free(&s);
+	source_set(k, HOLDS_SENT);
+	cgn_log(INFO, "slot.rest", F_STR("engine", k->e->name));
+}
+
+static bool arrays_make(struct keep *k)
+{
+	free(k->idle_since);
+	free(k->task);
+	k->idle_since = calloc(k->n_slots, sizeof *k->idle_since);
+	k->task = malloc(k->n_slots * sizeof *k->task);
+	for (uint32_t i = 0; k->task != NULL && i < k->n_slots; i++)
+		k->task[i] = -1;
+	return k->idle_since != NULL && k->task != NULL;
+}
+
+/* Once all that it needs is there. */
+static void start(struct keep *k)
+{
+	struct cgn_err err = {0};
+	if (k->slots != NULL || !k->printed || keep_store_of(k) == NULL || !engine_is_ready(k->e))
+		return;
+	if (!arrays_make(k) || !cgn_ok(slots_new(k->n_slots, held_in_slot, k, &k->slots, &err))) {
+		keep_trouble(k, "slots are not kept", "no memory");
+		return;
+	}
+	k->trouble[0] = '\0';
+	source_set(k, HOLDS_SLOTS);
+	cgn_log(INFO, "slot.work", F_STR("engine", k->e->name), F_U64("slots", k->n_slots), F_STR("build", k->build), F_U64("states", shelf_states(k->shelf)));
+}
+
+void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_slots, const char *build)
+{
+	struct card_keys keys;
+	card_keys_make(fingerprint, &keys);
+	bool other = !k->printed || memcmp(&keys, &k->keys, sizeof keys) != 0;
+	k->keys = keys;
+	k->n_slots = n_slots;
+	k->printed = true;
+	(void)cgn_str_copyz(k->build, sizeof k->build, cgn_str_of(build));
+	start(k);
+	/* Whatever the store told so far was told past us. */
+	if (other && keep_store_of(k) != NULL)
+		kv_watch_again(k->e->agent);
+}
+
+void keep_engine_ready(struct engine *e, bool ready)
+{
+	struct keep *k = e->keep;
+	if (k == NULL)
+		return;
+	CGN_LIVE(k, KEEP_TAG);
+	stop(k);
+	print_cancel(k);
+	if (ready)
+		print_start(k);
+}
+
+void keep_models_known(struct engine *e)
+{
+	if (e->keep != NULL)
+		start(e->keep);
+}
+
+/* ---- what the store has ---- */
+
+struct card_get {
+	struct keep *keep;
+	struct kvcall *call;
+	struct cgn_link link;
+};
+
+static void gets_start(struct keep *k);
+
+static void get_end(struct card_get *g)
+{
+	kvclient_cancel(&g->call);
+	cgn_list_drop(&g->link);
+	g->keep->n_gets--;
+	free(g);
+}
+
+static void on_card(void *user, const struct kvclient_answer *a)
+{
+	struct card_get *g = user;
+	struct keep *k = g->keep;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = CARD_MAX_BYTES};
+	struct kv_lease *lease = a->lease;
+	struct card c;
+	size_t n = 0;
+	CGN_LIVE(k, KEEP_TAG);
+	g->call = NULL;
+	const struct iovec *iov = lease != NULL ? kv_lease_iov(lease, &n) : NULL;
+	for (size_t i = 0; i < n; i++)
+		cgn_buf_add(&b, iov[i].iov_base, iov[i].iov_len);
+	kvclient_release(&lease);
+	if (a->err->code == CGN_FINE && !b.bad && cgn_ok(card_read(cgn_buf_view(&b), k->words, &c, NULL)))
+		(void)shelf_card(k->shelf, &c, NULL).code;
+	metric_set(k->m_states, (double)shelf_states(k->shelf));
+	get_end(g);
+	gets_start(k);
+}
+
+static bool get_start(struct keep *k, uint64_t id)
+{
+	struct card_get *g = calloc(1, sizeof *g);
+	const struct kv_key key = keep_key(k->keys.card, id, 0);
+	if (g == NULL)
+		return false;
+	g->keep = k;
+	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, false, on_card, g, &g->call, NULL))) {
+		free(g);
+		return false;
+	}
+	cgn_list_push(&k->gets, &g->link);
+	k->n_gets++;
+	return true;
+}
+
+/* A few at a time: after a start there may be thousands. */
+static void gets_start(struct keep *k)
+{
+	while (keep_store_of(k) != NULL && k->n_gets < KEEP_MAX_GETS && k->n_wanted > 0)
+		if (!get_start(k, k->wanted[--k->n_wanted]))
+			return;
+}
+
+static void want(struct keep *k, uint64_t id)
+{
+	if (k->n_wanted == k->cap_wanted) {
+		size_t cap = k->cap_wanted > 0 ? 2 * k->cap_wanted : 64;
+		uint64_t *more = cap <= SHELF_MAX_STATES ? realloc(k->wanted, cap * sizeof *more) : NULL;
+		if (more == NULL)
+			return;
+		k->wanted = more;
+		k->cap_wanted = cap;
+	}
+	k->wanted[k->n_wanted++] = id;
+}
+
+static void shelf_empty(struct keep *k)
+{
+	k->n_wanted = 0;
+	for (struct cgn_link *l; (l = cgn_list_first(&k->gets)) != NULL;)
+		get_end(CGN_CONTAINER(l, struct card_get, link));
+	shelf_clear(k->shelf);
+	metric_set(k->m_states, 0);
+}
+
+void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n, bool synced)
+{
+	struct keep *k = e->keep;
+	uint64_t id = 0;
+	(void)synced;
+	if (k == NULL)
+		return;
+	CGN_LIVE(k, KEEP_TAG);
+	if (reset)
+		shelf_empty(k);
+	if (!k->printed)
+		return;
+	for (size_t i = 0; i < n; i++)
+		if (card_key_is(&changes[i].key.digest, k->keys.card, &id) && shelf_told(k->shelf, id, changes[i].key.segment, changes[i].tiers))
+			want(k, id);
+	metric_set(k->m_states, (double)shelf_states(k->shelf));
+	gets_start(k);
+}
+
+void keep_store_ready(struct engine *e, bool ready)
+{
+	struct keep *k = e->keep;
+	if (k == NULL)
+		return;
+	CGN_LIVE(k, KEEP_TAG);
+	if (ready) {
+		start(k);
+		return;
+	}
+	stop(k);
+	shelf_empty(k);
+}
+
+/* ---- what the engine says of its slots ---- */
+
+static void slot_told(struct keep *k, struct json_val slot)
+{
+	uint64_t id = json_get_u64(slot, "id", UINT64_MAX), tokens = json_get_u64(slot, "n_prompt_tokens", 0);
+	if (id >= slots_count(k->slots))
+		return;
+	uint32_t i = (uint32_t)id;
+	int64_t task = (int64_t)json_get_u64(slot, "id_task", 0);
+	if (slots_at(k->slots, i).use != SLOT_IDLE || json_get_bool(slot, "is_processing", false))
+		return;
+	if (k->task[i] >= 0 && k->task[i] != task) { /* somebody else's */
+		k->strays++;
+		slots_forget(k->slots, i);
+	}
+	k->task[i] = task;
+	if (tokens > 0 && tokens <= UINT32_MAX)
+		slots_counted(k->slots, i, (uint32_t)tokens);
+}
+
+void keep_slots_told(struct engine *e, struct cgn_str json)
+{
+	struct keep *k = e->keep;
+	struct json_val doc, slot;
+	if (k == NULL || k->slots == NULL || !cgn_ok(json_parse(json, &doc, NULL, NULL)) || doc.type != JSON_ARRAY)
+		return;
+	for (struct json_iter it = json_iter_of(doc); json_next_elem(&it, &slot);)
+		slot_told(k, slot);
+}
+
+/* ---- life ---- */
+
+static void on_idle(struct cgn_timer *t)
+{
+	struct keep *k = CGN_CONTAINER(t, struct keep, idle_timer);
+	CGN_LIVE(k, KEEP_TAG);
+	keep_idle_step(k);
+}
+
+static void get_metrics(struct keep *k)
+{
+	k->m_saved_bytes = METRIC_OF(SLOT_SAVED_BYTES, k->e->name);
+	k->m_restored_tokens = METRIC_OF(SLOT_RESTORED_TOKENS, k->e->name);
+	k->m_restore_seconds = METRIC_OF(SLOT_RESTORE_SECONDS, k->e->name);
+	k->m_spared = METRIC_OF(SLOT_SPARED_SECONDS, k->e->name);
+	k->m_states = METRIC_OF(SLOT_STATES, k->e->name);
+}
+
+/* Options of the command line that change what a state means outlive the configuration. */
+static bool copy_options(struct engine *e, const struct config_engine *ce)
+{
+	e->n_extra_args = ce->managed ? ce->extra_args.n : 0;
+	e->extra_args = cgn_arena_get(&e->arena, (e->n_extra_args + 1) * sizeof *e->extra_args);
+	if (e->extra_args == NULL)
+		return false;
+	for (size_t i = 0; i < e->n_extra_args; i++)
+		if ((e->extra_args[i] = cgn_arena_strz(&e->arena, cgn_str_of(ce->extra_args.v[i]))) == NULL)
+			return false;
+	if (ce->model_path != NULL && (e->model_path = cgn_arena_strz(&e->arena, cgn_str_of(ce->model_path))) == NULL)
+		return false;
+	return true;
+}
+
+CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
+{
+	if (ce->kind != ENGINE_LLAMA_CPP || ce->slot_dir == NULL)
+		return CGN_OK;
+	struct keep *k = calloc(1, sizeof *k);
+	if (k == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", e->name);
+	*k = (struct keep){.tag = KEEP_TAG, .e = e, .least_tokens = ce->kv_save_min_tokens, .idle = ce->kv_save_idle, .timeout = ce->kv_restore_timeout};
+	e->keep = k;
+	cgn_list_init(&k->waiting);
+	cgn_list_init(&k->preparing);
+	cgn_list_init(&k->saves_now);
+	cgn_list_init(&k->restores_now);
+	cgn_list_init(&k->gets);
+	cgn_timer_init(&k->idle_timer, e->agent->loop, on_idle);
+	get_metrics(k);
+	if (!cgn_str_copyz(k->dir, sizeof k->dir, cgn_str_of(ce->slot_dir)))
+		return CGN_FAIL(err, INVALID, "engine.slot_dir %.200s...: longer than %zu bytes", ce->slot_dir, sizeof k->dir - 1);
+	(void)cgn_str_copyz(k->tag_text, sizeof k->tag_text, cgn_str_of(ce->kv_tag != NULL ? ce->kv_tag : ""));
+	k->words = malloc(CARD_MAX_BYTES);
+	if (k->words == NULL || !copy_options(e, ce))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", e->name);
+	if (ce->managed)
+		CGN_TRY(disk_mkdirs(k->dir, 0750, err));
+	sweep(k);
+	return shelf_new(held_in_store, k, &k->shelf, err);
+}
+
+void keep_close(struct engine *e)
+{
+	struct keep *k = e->keep;
+	e->keep = NULL;
+	if (k == NULL)
+		return;
+	CGN_LIVE(k, KEEP_TAG);
+	e->keep = k; /* for those that stop */
+	stop(k);
+	print_cancel(k);
+	if (k->shelf != NULL)
+		shelf_empty(k);
+	cgn_timer_cancel(&k->idle_timer);
+	shelf_free(&k->shelf);
+	free(k->idle_since);
+	free(k->task);
+	free(k->words);
+	free(k->wanted);
+	e->keep = NULL;
+	k->tag = 0;
+	free(k);
+}
+
+void keep_put(const struct engine *e, struct json_out *o)
+{
+	static const char *const uses[] = {[SLOT_IDLE] = "idle", [SLOT_BUSY] = "busy", [SLOT_MOVING] = "moving"};
+	const struct keep *k = e->keep;
+	if (k == NULL) {
+		json_put_null(o);
+		return;
+	}
+	json_open(o, '{');
+	json_key(o, "at_work");
+	json_put_bool(o, k->slots != NULL);
+	json_key_z(o, "trouble", k->trouble);
+	json_key_z(o, "build", k->build);
+	json_key_u64(o, "states", shelf_states(k->shelf));
+	json_key_u64(o, "state_blocks", shelf_blocks(k->shelf));
+	json_key_u64(o, "saves", k->saves);
+	json_key_u64(o, "save_failures", k->save_failures);
+	json_key_u64(o, "restores", k->restores);
+	json_key_u64(o, "restore_failures", k->restore_failures);
+	json_key_u64(o, "restored_tokens", k->restored_tokens);
+	json_key_f64(o, "spared_ms", k->spared_ms);
+	json_key_u64(o, "strays", k->strays);
+	json_key_f64(o, "prefill_ms_per_token", k->pace.prefill_ms);
+	json_key_f64(o, "bytes_per_token", k->pace.token_bytes);
+	json_key_f64(o, "save_ms_per_mib", k->pace.save_ms);
+	json_key_f64(o, "load_ms_per_mib", k->pace.load_ms);
+	json_key(o, "slots");
+	json_open(o, '[');
+	for (uint32_t i = 0; k->slots != NULL && i < slots_count(k->slots); i++) {
+		struct slot_view v = slots_at(k->slots, i);
+		json_open(o, '{');
+		json_key_z(o, "use", uses[v.use]);
+		json_key_u64(o, "blocks", v.n);
+		json_key_u64(o, "tokens", v.tokens);
+		json_key_u64(o, "stored", v.saved);
+		json_close(o, '}');
+	}
+	json_close(o, ']');
+	json_close(o, '}');
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keep: the slots of a llama-server whose states are kept in the node's block store. The agent assigns them, so it knows what lies where; puts what a
+ * slot holds into the store before another conversation gets it; and brings it back for whoever begins alike, on this node or on another.
+ *
+ * It is at work while the engine is ready, its fingerprint is known, and the store answers. Else, and wherever anything goes wrong, requests go to
+ * the engine as they came. Bounds: a file in slot_dir for each save and restore under way, of which there are KEEP_MAX_SAVES and a slot's each. */
+#pragma once
+#include "agent/agent.h"
+#include "joint/kvclient/kvclient.h"
+#include "policy/engine/usage.h"
+#include "policy/slots/body.h"
+#include "policy/slots/card.h"
+#include "policy/slots/shelf.h"
+#include "policy/slots/slots.h"
+
+#define KEEP_MAX_SAVES 4
+#define KEEP_MAX_GETS  16 /* of cards, at once */
+
+struct keep;
+struct save;
+struct restore;
+struct look;
+struct placing;
+
+/* ---- place.c: which slot, and when ---- */
+/* A request on its way to a slot. Zero it, fill in the first part, call keep_place. */
+struct placing {
+	struct cgn_str path, body; /* borrowed until |go| */
+	const uint64_t *chain;     /* borrowed until keep_prefilled or keep_end */
+	size_t n;
+	uint32_t block_tokens; /* 0: blocks of bytes */
+	int leg;               /* COGNITORA__V1__LEG__* */
+	/* Send it now, into |slot|; SLOTS_NONE: as it came. Once, perhaps before keep_place returns; not after keep_end. */
+	void (*go)(struct placing *p);
+
+	struct keep *keep; /* NULL: not placed */
+	uint64_t epoch;
+	uint32_t slot;
+	struct slot_body at;
+	bool busy;            /* its slot computes for it */
+	struct cgn_link link; /* of those that wait, or that something is brought for */
+	struct cgn_timer deadline;
+	struct restore *restore; /* that it waits for */
+	struct save *save;
+	struct look *look;
+	cgn_nsec began;
+	/* For what it is worth. */
+	bool restored;
+	double had; /* tokens that the slot held without it, about */
+	double restore_ms;
+	void (*stored)(struct placing *p, bool ok);
+};
+void keep_place(struct engine *e, struct placing *p);
+void keep_prefilled(struct placing *p); /* its prompt is computed */
+/* The answer is over, or will not come; |tail| is the end of it, empty when it did not come whole. Does nothing the second time. */
+void keep_end(struct placing *p, struct cgn_str tail);
+/* In keep_end's stead, of an answer that came whole: put its slot into the store now. |stored| comes once, perhaps inline, unless keep_end is called
+ * before. */
+void keep_store(struct placing *p, struct cgn_str tail, void (*stored)(struct placing *p, bool ok));
+bool keep_can_store(const struct engine *e);
+
+/* ---- keep.c: when it is at work, and what routers are told ---- */
+CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err); /* e->keep stays NULL for an engine without slots */
+void keep_close(struct engine *e);
+void keep_engine_ready(struct engine *e, bool ready);
+void keep_models_known(struct engine *e);
+void keep_slots_told(struct engine *e, struct cgn_str json); /* an answer to GET /slots */
+void keep_store_ready(struct engine *e, bool ready);
+void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n, bool synced);
+void keep_put(const struct engine *e, struct json_out *o); /* for /engines: an object, or null */
+
+/* ---- inside ---- */
+#define KEEP_TAG 0xa9e17006U
+struct keep {
+	uint32_t tag;
+	struct engine *e;
+	char dir[512], tag_text[257];
+	uint32_t least_tokens;
+	cgn_nsec idle, timeout;
+
+	struct slots *slots; /* NULL: not at work */
+	uint64_t epoch;      /* of |slots| */
+	cgn_nsec *idle_since;
+	int64_t *task; /* by slot, as /slots told it last; -1: ours ran since */
+	struct shelf *shelf;
+	struct card_keys keys;
+	bool printed; /* keys are known */
+	struct print *print;
+	uint32_t n_slots;
+	struct slots_pace pace;
+	double block_tokens; /* of the chains that came; moving average */
+	struct cgn_link waiting, preparing, saves_now, restores_now;
+	size_t n_saves;
+	struct cgn_link gets;
+	uint64_t *wanted; /* states whose card is to be read */
+	size_t n_gets, n_wanted, cap_wanted;
+	struct cgn_timer idle_timer;
+	uint64_t files; /* numbered */
+	uint64_t *words; /* of a card that is being read */
+	char trouble[200], build[128];
+	struct metric_cell *m_saved_bytes, *m_restored_tokens, *m_restore_seconds, *m_spared, *m_states;
+	uint64_t saves, save_failures, restores, restore_failures, restored_tokens, strays;
+	double spared_ms;
+};
+bool keep_at_work(const struct keep *k);
+void keep_slot_idle(struct keep *k, uint32_t slot); /* it has become idle: somebody may wait for it, or it may be saved */
+void keep_idle_step(struct keep *k);                /* save what has been idle for long enough */
+void keep_release_all(struct keep *k);              /* those who wait go on as they came */
+struct kvclient *keep_store_of(const struct keep *k);
+struct kv_key keep_key(const uint8_t tail[CARD_TAIL], uint64_t block, uint32_t segment);
+void keep_file(struct keep *k, const char *kind, char *path, size_t cap, const char **name);
+void keep_trouble(struct keep *k, const char *what, const char *why); /* logged, the same not twice in a row */
+
+/* save.c: a slot's state into the store. The slot is idle, and moving until |moved|. |moved| comes once the slot is idle again, |stored| when the store
+ * has it, or when that failed; both unless save_leave was called, and never inline. NULL: it could not begin, the slot is idle. */
+struct save *save_start(struct keep *k, uint32_t slot, void (*moved)(void *user), void (*stored)(void *user, bool ok), void *user);
+void save_leave(struct save **take); /* goes on alone; NULL-safe */
+
+/* restore.c: a state into a slot, which is moving, and idle at |done|. Never inline. NULL: it could not begin. */
+struct restore_result {
+	bool ok;
+	uint32_t tokens;
+	double ms;
+};
+struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *c, enum slots_from from,
+	void (*done)(void *user, const struct restore_result *r), void *user);
+void restore_leave(struct restore **take); /* it goes on alone, and makes the slot idle; NULL-safe */
+/* look.c: the store's links for a state of another node's. |done| once, never inline; card NULL: there is none that pays. */
+struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
+	void (*done)(void *user, const struct card *c, uint32_t blocks), void *user);
+void look_cancel(struct look **take);
+/* print.c: what the engine is, as a digest; again each time that it gets ready. */
+void print_start(struct keep *k);
+void print_cancel(struct keep *k);
+void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_slots, const char *build);
+/* Forget it, whatever is under way. */
+void save_stop(struct cgn_link *job);
+void restore_stop(struct cgn_link *job);

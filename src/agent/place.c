@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* place: a request on its way to a slot. It gets one, or waits for one; what lies there is saved first if it is lost else; what is missing is brought if
+ * somebody has it; then it goes. Whatever of this takes too long or fails, it goes without. */
+#include "agent/keep.h"
+#include "base/log/log.h"
+
+#define LEARN_LEAST 32.0 /* tokens of a prompt whose time says something */
+
+static struct keep *keep_of(const struct placing *p)
+{
+	CGN_LIVE(p->keep, KEEP_TAG);
+	return p->keep;
+}
+
+static bool is_of_now(const struct placing *p)
+{
+	return p->keep->slots != NULL && p->epoch == p->keep->epoch;
+}
+
+/* Nothing is done for it any more; what was begun ends by itself. */
+static void detach(struct placing *p)
+{
+	cgn_timer_cancel(&p->deadline);
+	cgn_list_drop(&p->link);
+	save_leave(&p->save);
+	restore_leave(&p->restore);
+	look_cancel(&p->look);
+}
+
+/* As it came. The engine chooses the slot, and what that holds is found out. */
+static void go_astray(struct placing *p)
+{
+	detach(p);
+	p->slot = SLOTS_NONE;
+	p->keep = NULL;
+	p->go(p);
+}
+
+static void go(struct placing *p)
+{
+	struct keep *k = keep_of(p);
+	struct slot_view v = slots_at(k->slots, p->slot);
+	size_t common = 0;
+	detach(p);
+	while (p->at.caches && common < v.n && common < p->n && v.chain[common] == p->chain[common])
+		common++;
+	slots_begin(k->slots, p->slot, common);
+	k->task[p->slot] = -1;
+	p->busy = true;
+	p->go(p);
+}
+
+/* ---- what is missing ---- */
+
+/* A slot that something still moves into is not its own any more. */
+static void on_deadline(struct cgn_timer *t)
+{
+	struct placing *p = CGN_CONTAINER(t, struct placing, deadline);
+	struct keep *k = keep_of(p);
+	metric_add(METRIC_OF(SLOT_RESTORES, k->e->name, "late"), 1);
+	k->restore_failures++;
+	if (p->save != NULL || p->restore != NULL) {
+		go_astray(p);
+		return;
+	}
+	slots_moved(k->slots, p->slot);
+	go(p);
+}
+
+static void on_restored(void *user, const struct restore_result *r)
+{
+	struct placing *p = user;
+	p->restore = NULL;
+	p->restored = r->ok;
+	p->restore_ms = r->ms;
+	go(p);
+}
+
+/* The slot is moving. */
+static void restore(struct placing *p, const struct card *c, enum slots_from from)
+{
+	struct keep *k = keep_of(p);
+	p->restore = restore_start(k, p->slot, c, from, on_restored, p);
+	if (p->restore != NULL)
+		return;
+	slots_moved(k->slots, p->slot);
+	go(p);
+}
+
+static double block_tokens(const struct placing *p)
+{
+	const struct keep *k = p->keep;
+	if (p->block_tokens > 0)
+		return p->block_tokens;
+	return k->block_tokens > 0 ? k->block_tokens : (double)k->e->block_bytes / ENGINE_TOKEN_BYTES;
+}
+
+static size_t common_of(const struct placing *p)
+{
+	struct slot_view v = slots_at(p->keep->slots, p->slot);
+	size_t i = 0;
+	while (i < v.n && i < p->n && v.chain[i] == p->chain[i])
+		i++;
+	return i;
+}
+
+/* What the node's own store has, if that is worth it. */
+static bool find_here(const struct placing *p, size_t common, struct shelf_find *f)
+{
+	const struct keep *k = p->keep;
+	*f = shelf_find(k->shelf, p->chain, p->n);
+	if (f->common <= common)
+		return false;
+	double block = (double)f->card.prompt / (double)f->card.n;
+	return slots_restore_pays(&k->pace, (uint32_t)(block * (double)(f->common - common)), k->least_tokens, card_bytes(&f->card),
+		f->tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
+}
+
+static void bring_from_here(struct placing *p)
+{
+	struct keep *k = keep_of(p);
+	struct shelf_find f;
+	if (find_here(p, common_of(p), &f)) {
+		restore(p, &f.card, f.tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
+		return;
+	}
+	slots_moved(k->slots, p->slot);
+	go(p);
+}
+
+static void on_look(void *user, const struct card *c, uint32_t blocks)
+{
+	struct placing *p = user;
+	(void)blocks;
+	p->look = NULL;
+	if (c != NULL)
+		restore(p, c, SLOTS_FROM_PEER);
+	else
+		bring_from_here(p);
+}
+
+/* The slot is moving. */
+static void bring(struct placing *p)
+{
+	struct keep *k = keep_of(p);
+	struct shelf_find f;
+	size_t had = common_of(p), have = had;
+	p->had = block_tokens(p) * (double)had;
+	if (!p->at.caches || had == p->n) {
+		slots_moved(k->slots, p->slot);
+		go(p);
+		return;
+	}
+	if (find_here(p, had, &f))
+		have = f.common;
+	bool patient = p->leg == COGNITORA__V1__LEG__LEG_DECODE && have < p->n;
+	if ((patient || block_tokens(p) * (double)(p->n - have) >= k->least_tokens) && keep_store_of(k) != NULL)
+		p->look = look_start(k, p->chain, p->n, have, patient, on_look, p);
+	if (p->look == NULL)
+		bring_from_here(p);
+}
+
+/* ---- a slot ---- */
+
+static void on_saved(void *user)
+{
+	struct placing *p = user;
+	struct keep *k = keep_of(p);
+	p->save = NULL;
+	slots_move(k->slots, p->slot);
+	bring(p);
+}
+
+static bool take_slot(struct placing *p)
+{
+	struct keep *k = keep_of(p);
+	struct slots_pick pick = slots_choose(k->slots, p->chain, p->n);
+	if (pick.slot == SLOTS_NONE)
+		return false;
+	struct slot_view v = slots_at(k->slots, pick.slot);
+	p->slot = pick.slot;
+	cgn_list_drop(&p->link);
+	cgn_list_push(&k->preparing, &p->link);
+	cgn_timer_set(&p->deadline, k->timeout);
+	if (pick.takes && slots_save_pays(&k->pace, &v, k->least_tokens))
+		p->save = save_start(k, p->slot, on_saved, NULL, p);
+	if (p->save != NULL)
+		return true;
+	slots_move(k->slots, p->slot);
+	bring(p);
+	return true;
+}
+
+void keep_place(struct engine *e, struct placing *p)
+{
+	struct keep *k = e->keep;
+	p->slot = SLOTS_NONE;
+	if (k != NULL && k->slots != NULL)
+		p->at = slot_body_read(p->path, p->body);
+	if (!p->at.placeable) {
+		p->go(p);
+		return;
+	}
+	p->keep = k;
+	p->epoch = k->epoch;
+	p->began = cgn_clock_now();
+	cgn_list_init(&p->link);
+	cgn_timer_init(&p->deadline, e->agent->loop, on_deadline);
+	if (cgn_list_empty(&k->waiting) && take_slot(p))
+		return;
+	cgn_list_push(&k->waiting, &p->link);
+}
+
+void keep_slot_idle(struct keep *k, uint32_t slot)
+{
+	k->idle_since[slot] = cgn_clock_now();
+	struct cgn_link *l = cgn_list_first(&k->waiting);
+	if (l != NULL)
+		(void)take_slot(CGN_CONTAINER(l, struct placing, link));
+	else if (k->idle_timer.at == 0)
+		cgn_timer_set(&k->idle_timer, k->idle);
+}
+
+void keep_release_all(struct keep *k)
+{
+	struct cgn_link *const lists[] = {&k->waiting, &k->preparing};
+	for (size_t i = 0; i < CGN_COUNT(lists); i++)
+		for (struct cgn_link *l; (l = cgn_list_first(lists[i])) != NULL;)
+			go_astray(CGN_CONTAINER(l, struct placing, link));
+}
+
+/* ---- in the slot ---- */
+
+void keep_prefilled(struct placing *p)
+{
+	if (p->keep != NULL && p->busy && is_of_now(p))
+		slots_prefilled(p->keep->slots, p->slot, p->chain, p->n);
+}
+
+static void learn(struct placing *p, const struct usage_timings *t)
+{
+	struct keep *k = keep_of(p);
+	slots_pace_learn(&k->pace.prefill_ms, t->prompt_ms, (double)t->prompt_n, LEARN_LEAST);
+	if (p->n > 0)
+		slots_pace_learn(&k->block_tokens, (double)(t->cache_n + t->prompt_n), (double)p->n, 1);
+	double more = (double)t->cache_n - p->had;
+	if (!p->restored || more <= 0)
+		return;
+	double spared = more * k->pace.prefill_ms - p->restore_ms;
+	k->restored_tokens += (uint64_t)more;
+	k->spared_ms += spared > 0 ? spared : 0;
+	metric_add(k->m_restored_tokens, (uint64_t)more);
+	metric_observe(k->m_spared, spared > 0 ? (cgn_nsec)(spared * 1e6) : 0);
+	cgn_log(INFO, "slot.spared", F_STR("engine", k->e->name), F_U64("slot", p->slot), F_U64("tokens", (uint64_t)more), F_U64("cached_tokens", t->cache_n),
+		F_U64("prompt_tokens", t->cache_n + t->prompt_n), F_DUR("restore", (cgn_nsec)(p->restore_ms * 1e6)),
+		F_DUR("spared", spared > 0 ? (cgn_nsec)(spared * 1e6) : 0));
+}
+
+/* Of an answer that came whole: what is in the slot now. The last token was given away and not taken in. */
+static void count(struct placing *p, struct cgn_str tail)
+{
+	struct keep *k = keep_of(p);
+	struct usage_timings t = {0};
+	struct usage u = {0};
+	uint64_t prompt = 0, cached = 0, answer = 0;
+	if (usage_find_timings(tail, &t)) {
+		prompt = t.cache_n + t.prompt_n;
+		cached = t.cache_n;
+		answer = t.predicted_n;
+		learn(p, &t);
+	} else if (usage_find(tail, &u) && u.has_prompt) {
+		prompt = u.prompt_tokens;
+		cached = u.cached_tokens;
+		answer = u.completion_tokens;
+	}
+	uint64_t tokens = prompt + (answer > 0 ? answer - 1 : 0);
+	slots_end(k->slots, p->slot, (uint32_t)prompt, (uint32_t)tokens, (uint32_t)cached);
+}
+
+void keep_end(struct placing *p, struct cgn_str tail)
+{
+	struct keep *k = p->keep;
+	if (k == NULL)
+		return;
+	CGN_LIVE(k, KEEP_TAG);
+	bool now = is_of_now(p), moves = p->save != NULL || p->restore != NULL || p->look != NULL;
+	bool looks = p->look != NULL;
+	detach(p);
+	p->keep = NULL;
+	if (!now || p->slot == SLOTS_NONE)
+		return;
+	if (looks) {
+		slots_moved(k->slots, p->slot);
+	} else if (moves || !p->busy) {
+		return; /* what moves makes it idle */
+	} else {
+		p->keep = k;
+		count(p, tail);
+		p->keep = NULL;
+	}
+	keep_slot_idle(k, p->slot);
+}
+
+/* ---- what is idle is saved ---- */
+
+static bool is_due(const struct keep *k, uint32_t slot, cgn_nsec now, cgn_nsec *next)
+{
+	struct slot_view v = slots_at(k->slots, slot);
+	if (v.use != SLOT_IDLE || v.n == 0 || v.tokens <= v.saved || v.tokens - v.saved < k->least_tokens)
+		return false;
+	cgn_nsec at = k->idle_since[slot] + k->idle;
+	if (at > now && (*next == 0 || at < *next))
+		*next = at;
+	return at <= now;
+}
+
+/* One at a time: each of them holds the engine's other slots back for a moment. */
+void keep_idle_step(struct keep *k)
+{
+	cgn_nsec now = cgn_clock_now(), next = 0;
+	for (uint32_t i = 0; k->slots != NULL && i < slots_count(k->slots); i++) {
+		if (!is_due(k, i, now, &next))
+			continue;
+		if (k->n_saves == 0 && save_start(k, i, NULL, NULL, NULL) != NULL)
+			continue;
+		next = now + (k->n_saves > 0 ? 10 * CGN_MSEC : CGN_SEC);
+	}
+	if (next > 0)
+		cgn_timer_set(&k->idle_timer, next > now ? next - now : CGN_MSEC);
+}
+
+/* ---- a prompt alone ---- */
+
+bool keep_can_store(const struct engine *e)
+{
+	return e->keep != NULL && e->keep->slots != NULL;
+}
+
+static void on_stored(void *user, bool ok)
+{
+	struct placing *p = user;
+	p->save = NULL;
+	p->stored(p, ok);
+}
+
+void keep_store(struct placing *p, struct cgn_str tail, void (*stored)(struct placing *p, bool ok))
+{
+	struct keep *k = p->keep;
+	p->stored = stored;
+	if (k == NULL || !is_of_now(p) || !p->busy) {
+		stored(p, false);
+		return;
+	}
+	count(p, tail);
+	p->busy = false;
+	struct slot_view v = slots_at(k->slots, p->slot);
+	if (v.n > 0 && v.saved >= v.tokens && v.tokens > 0) { /* the store has it */
+		keep_slot_idle(k, p->slot);
+		stored(p, true);
+		return;
+	}
+	p->save = save_start(k, p->slot, NULL, on_stored, p);
+	if (p->save != NULL)
+		return;
+	keep_slot_idle(k, p->slot);
+	stored(p, false);
+}

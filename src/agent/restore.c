@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* restore: a state, from the store to a file, from there into a slot. Its pieces must be those that the card was written for. What the file has been for
+ * is over when the engine has read it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "agent/keep.h"
+#include "base/log/log.h"
+
+#define RESTORE_TAG  0xa9e17008U
+#define ANSWER_BYTES ((size_t)64 * 1024)
+#define LONGEST      (60 * CGN_SEC) /* of the engine's part */
+#define WRITE_PIECES 64
+
+struct restore {
+	uint32_t tag;
+	struct keep *keep;
+	struct cgn_loop *loop;
+	uint64_t epoch;
+	uint32_t slot;
+	enum slots_from from;
+	struct cgn_link link;
+	void (*done)(void *user, const struct restore_result *r); /* NULL: nobody waits */
+	void *user;
+
+	struct card card;
+	uint64_t *words; /* of the card */
+	char name[64], path[600];
+	uint32_t piece;
+	struct kvcall *call;
+	struct kv_lease *lease;
+	struct fetch *fetch;
+	int failed; /* errno, of the pool */
+	bool over, on_pool, asked;
+	cgn_nsec began, fetched;
+	struct cgn_grave grave;
+};
+
+/* ---- end ---- */
+
+static void released(struct cgn_grave *g)
+{
+	struct restore *r = CGN_CONTAINER(g, struct restore, grave);
+	kvclient_release(&r->lease);
+	free(r->words);
+	r->tag = 0;
+	free(r);
+}
+
+static void remove_work(void *arg)
+{
+	struct restore *r = arg;
+	char ckpt[sizeof r->path + 8];
+	(void)snprintf(ckpt, sizeof ckpt, "%s.ckpt", r->path);
+	(void)unlink(r->path);
+	if (r->card.file_bytes[1] > 0)
+		(void)unlink(ckpt);
+}
+
+static void removed(void *arg)
+{
+	struct restore *r = arg;
+	cgn_loop_bury(r->loop, &r->grave, released);
+}
+
+static void retire(struct restore *r)
+{
+	kvclient_cancel(&r->call);
+	fetch_cancel(&r->fetch);
+	cgn_list_drop(&r->link);
+	r->over = true;
+	if (r->on_pool)
+		return;
+	if (!cgn_ok(cgn_loop_work(r->loop, remove_work, removed, r))) {
+		remove_work(r);
+		removed(r);
+	}
+}
+
+static bool is_of_now(const struct restore *r)
+{
+	return r->keep->slots != NULL && r->epoch == r->keep->epoch;
+}
+
+static void finish(struct restore *r, const char *outcome, const struct restore_result *result)
+{
+	struct keep *k = r->keep;
+	metric_add(METRIC_OF(SLOT_RESTORES, k->e->name, outcome), 1);
+	if (result->ok)
+		k->restores++;
+	else
+		k->restore_failures++;
+	if (is_of_now(r) && result->ok)
+		slots_restored(k->slots, r->slot, r->card.chain, r->card.n, r->card.prompt, result->tokens);
+	else if (is_of_now(r) && r->asked) /* it empties a slot that it can't restore */
+		slots_restored(k->slots, r->slot, NULL, 0, 0, 0);
+	else if (is_of_now(r))
+		slots_moved(k->slots, r->slot);
+	if (r->done != NULL)
+		r->done(r->user, result);
+	else if (is_of_now(r))
+		keep_slot_idle(k, r->slot);
+	retire(r);
+}
+
+static void fail(struct restore *r, const char *outcome, const char *why)
+{
+	const struct restore_result result = {.ok = false};
+	keep_trouble(r->keep, "a state can't be restored", why);
+	finish(r, outcome, &result);
+}
+
+/* ---- into the engine ---- */
+
+static void on_restored(void *user, const struct fetch_result *f)
+{
+	static const char *const names[] = {[SLOTS_FROM_RAM] = "ram", [SLOTS_FROM_SSD] = "ssd", [SLOTS_FROM_PEER] = "peer"};
+	struct restore *r = user;
+	struct keep *k = r->keep;
+	struct json_val doc;
+	CGN_LIVE(r, RESTORE_TAG);
+	r->fetch = NULL;
+	bool fine = f->err->code == CGN_FINE && f->status == 200 && cgn_ok(json_parse(f->body, &doc, NULL, NULL));
+	uint64_t tokens = fine ? json_get_u64(doc, "n_restored", 0) : 0;
+	if (tokens == 0 || tokens > UINT32_MAX) {
+		fail(r, "engine", f->err->code != CGN_FINE ? f->err->msg : "the engine refused it");
+		return;
+	}
+	cgn_nsec now = cgn_clock_now();
+	double mib = (double)card_bytes(&r->card) / SLOTS_MIB;
+	slots_pace_learn(&k->pace.load_ms, (double)(now - r->fetched) / 1e6, mib, 0.25);
+	metric_observe(k->m_restore_seconds, now - r->began);
+	cgn_log(INFO, "slot.restored", F_STR("engine", k->e->name), F_U64("slot", r->slot), F_STR("from", names[r->from]), F_U64("tokens", tokens),
+		F_U64("bytes", card_bytes(&r->card)), F_DUR("took", now - r->began), F_DUR("engine_took", now - r->fetched));
+	const struct restore_result result = {.ok = true, .tokens = (uint32_t)tokens, .ms = (double)(now - r->began) / 1e6};
+	finish(r, names[r->from], &result);
+}
+
+static void ask_engine(struct restore *r)
+{
+	struct keep *k = r->keep;
+	struct cgn_err err = {0};
+	char path[64], json[160];
+	r->fetched = cgn_clock_now();
+	slots_pace_learn(&k->pace.fetch_ms[r->from], (double)(r->fetched - r->began) / 1e6, (double)card_bytes(&r->card) / SLOTS_MIB, 0.25);
+	(void)snprintf(path, sizeof path, "/slots/%u?action=restore", r->slot);
+	int n = snprintf(json, sizeof json, "{\"filename\":\"%s\"}", r->name);
+	const struct fetch_ask post = {.client = k->e->client,
+		.url = &k->e->url,
+		.path = path,
+		.authorization = k->e->authorization,
+		.json = {json, (size_t)n},
+		.max_bytes = ANSWER_BYTES,
+		.timeout = LONGEST};
+	r->asked = true;
+	if (!cgn_ok(fetch_start(k->e->agent->loop, &post, on_restored, r, &r->fetch, &err)))
+		fail(r, "engine", err.msg);
+}
+
+/* ---- into the file ---- */
+
+static void get_next(struct restore *r);
+
+static ssize_t write_some(int fd, const struct iovec *iov, size_t n, uint64_t skip, uint64_t at)
+{
+	struct iovec some[WRITE_PIECES];
+	int used = 0;
+	for (size_t i = 0; i < n && used < WRITE_PIECES; i++) {
+		if (skip >= iov[i].iov_len) {
+			skip -= iov[i].iov_len;
+			continue;
+		}
+		some[used++] = (struct iovec){(char *)iov[i].iov_base + skip, iov[i].iov_len - skip};
+		skip = 0;
+	}
+	return pwritev(fd, some, used, (off_t)at);
+}
+
+static void write_work(void *arg)
+{
+	struct restore *r = arg;
+	struct card_piece p = card_piece(&r->card, r->piece);
+	char path[sizeof r->path + 8];
+	size_t n = 0;
+	const struct iovec *iov = kv_lease_iov(r->lease, &n);
+	(void)snprintf(path, sizeof path, p.file == 0 ? "%s" : "%s.ckpt", r->path);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (p.offset == 0 ? O_EXCL : 0), 0640);
+	r->failed = fd < 0 ? errno : 0;
+	for (uint64_t done = 0; r->failed == 0 && done < p.bytes;) {
+		ssize_t w = write_some(fd, iov, n, done, p.offset + done);
+		if (w > 0)
+			done += (uint64_t)w;
+		else if (w == 0 || errno != EINTR)
+			r->failed = w == 0 ? EIO : errno;
+	}
+	if (fd >= 0 && close(fd) != 0 && r->failed == 0)
+		r->failed = errno;
+}
+
+static void written(void *arg)
+{
+	struct restore *r = arg;
+	CGN_LIVE(r, RESTORE_TAG);
+	bool stale = kv_lease_is_stale(r->lease);
+	r->on_pool = false;
+	kvclient_release(&r->lease);
+	if (r->over) {
+		retire(r);
+		return;
+	}
+	if (r->failed != 0 || stale) {
+		char why[700];
+		(void)snprintf(why, sizeof why, "%.500s: %s", r->path, stale ? "the store took its memory back meanwhile" : strerror(r->failed));
+		fail(r, "failed", why);
+		return;
+	}
+	r->piece++;
+	get_next(r);
+}
+
+static void on_piece(void *user, const struct kvclient_answer *a)
+{
+	struct restore *r = user;
+	CGN_LIVE(r, RESTORE_TAG);
+	r->call = NULL;
+	r->lease = a->lease;
+	if (a->err->code != CGN_FINE) {
+		fail(r, a->err->code == CGN_NOT_FOUND ? "gone" : "failed", a->err->msg);
+		return;
+	}
+	const struct kv_info *info = kv_lease_info(r->lease);
+	if (info->size != card_piece(&r->card, r->piece).bytes || info->checksum != r->card.sums[r->piece]) {
+		fail(r, "gone", "another state was put in its place meanwhile");
+		return;
+	}
+	r->on_pool = cgn_ok(cgn_loop_work(r->keep->e->agent->loop, write_work, written, r));
+	if (!r->on_pool)
+		fail(r, "failed", "no memory");
+}
+
+static void get_next(struct restore *r)
+{
+	struct keep *k = r->keep;
+	struct cgn_err err = {0};
+	if (r->piece == card_pieces(&r->card)) {
+		ask_engine(r);
+		return;
+	}
+	const struct kv_key key = keep_key(k->keys.card, card_id(&r->card), r->piece + 1);
+	struct kvclient *store = keep_store_of(k);
+	if (store == NULL)
+		fail(r, "failed", "the store is away");
+	else if (!cgn_ok(kvclient_get(store, &key, r->from == SLOTS_FROM_PEER, on_piece, r, &r->call, &err)))
+		fail(r, "failed", err.msg);
+}
+
+/* ---- begin ---- */
+
+struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *c, enum slots_from from,
+	void (*done)(void *user, const struct restore_result *r), void *user)
+{
+	const char *name = NULL;
+	size_t pieces = card_pieces(c);
+	struct restore *r = calloc(1, sizeof *r);
+	uint64_t *words = malloc((c->n + pieces) * sizeof *words);
+	if (r == NULL || words == NULL || keep_store_of(k) == NULL) {
+		free(r);
+		free(words);
+		return NULL;
+	}
+	memcpy(words, c->sums, pieces * sizeof *words);
+	memcpy(words + pieces, c->chain, c->n * sizeof *words);
+	*r = (struct restore){.tag = RESTORE_TAG, .keep = k, .loop = k->e->agent->loop, .epoch = k->epoch, .slot = slot, .from = from, .done = done, .user = user, .card = *c,
+		.words = words, .began = cgn_clock_now()};
+	r->card.sums = words;
+	r->card.chain = words + pieces;
+	keep_file(k, "load", r->path, sizeof r->path, &name);
+	(void)cgn_str_copyz(r->name, sizeof r->name, cgn_str_of(name));
+	const struct kv_key key = keep_key(k->keys.card, card_id(c), 1);
+	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, from == SLOTS_FROM_PEER, on_piece, r, &r->call, NULL))) {
+		free(words);
+		free(r);
+		return NULL;
+	}
+	cgn_list_push(&k->restores_now, &r->link);
+	return r;
+}
+
+void restore_leave(struct restore **take)
+{
+	struct restore *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, RESTORE_TAG);
+	r->done = NULL;
+}
+
+void restore_stop(struct cgn_link *job)
+{
+	struct restore *r = CGN_CONTAINER(job, struct restore, link);
+	CGN_LIVE(r, RESTORE_TAG);
+	retire(r);
+}

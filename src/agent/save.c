@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save: a slot's state, from the engine to a file, from there into the store: pieces, then the card that says they are all there, then links. The file
+ * has no name any more once it is open, so that nothing of it stays behind. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/keep.h"
+#include "base/log/log.h"
+
+#define SAVE_TAG       0xa9e17007U
+#define ENGINE_TIMEOUT (30 * CGN_SEC) /* it saves once the slot's other work is over */
+#define ANSWER_BYTES   ((size_t)64 * 1024)
+
+struct save;
+struct save_call {
+	struct save *save;
+	struct kvcall *call; /* NULL: none */
+};
+
+struct save {
+	uint32_t tag;
+	struct keep *keep;
+	struct cgn_loop *loop;
+	uint64_t epoch, used_at;
+	uint32_t slot;
+	struct cgn_link link; /* of the keep's jobs */
+	void (*moved)(void *user);
+	void (*stored)(void *user, bool ok);
+	void *user; /* NULL functions: nobody waits */
+	bool moving;
+
+	struct fetch *fetch;
+	char path[600]; /* of the state; the checkpoints' has ".ckpt" behind it */
+	int fd[CARD_FILES];
+	int failed; /* errno, of the pool */
+	uint64_t size[CARD_FILES];
+
+	struct card card;
+	uint64_t *chain, *sums;
+	uint32_t piece; /* that is being put */
+	size_t calls;   /* of the store, under way */
+	struct save_call call[CARD_LINKS];
+	bool over, on_pool;
+	cgn_nsec began;
+	struct cgn_grave grave;
+};
+
+/* ---- end ---- */
+
+static void released(struct cgn_grave *g)
+{
+	struct save *s = CGN_CONTAINER(g, struct save, grave);
+	for (size_t i = 0; i < CARD_FILES; i++)
+		if (s->fd[i] >= 0)
+			(void)close(s->fd[i]);
+	free(s->chain);
+	free(s->sums);
+	s->tag = 0;
+	free(s);
+}
+
+static void retire(struct save *s)
+{
+	struct keep *k = s->keep;
+	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
+		kvclient_cancel(&s->call[i].call);
+	fetch_cancel(&s->fetch);
+	cgn_list_drop(&s->link);
+	k->n_saves--;
+	s->over = true;
+	if (!s->on_pool)
+		cgn_loop_bury(s->loop, &s->grave, released);
+}
+
+static bool is_of_now(const struct save *s)
+{
+	return s->keep->slots != NULL && s->epoch == s->keep->epoch;
+}
+
+/* The engine is done with the slot, whatever came of it. */
+static void moved(struct save *s)
+{
+	void (*tell)(void *) = s->moved;
+	if (!s->moving)
+		return;
+	s->moving = false;
+	if (is_of_now(s))
+		slots_moved(s->keep->slots, s->slot);
+	s->moved = NULL;
+	if (tell != NULL)
+		tell(s->user);
+	else if (is_of_now(s))
+		keep_slot_idle(s->keep, s->slot);
+}
+
+static void finish(struct save *s, const char *outcome, const char *why)
+{
+	struct keep *k = s->keep;
+	bool ok = why == NULL;
+	void (*tell)(void *, bool) = s->stored;
+	s->stored = NULL;
+	metric_add(METRIC_OF(SLOT_SAVES, k->e->name, outcome), 1);
+	if (ok)
+		k->saves++;
+	else
+		k->save_failures++;
+	if (!ok)
+		keep_trouble(k, "a slot's state can't be saved", why);
+	moved(s);
+	if (tell != NULL)
+		tell(s->user, ok);
+	retire(s);
+}
+
+/* ---- into the store ---- */
+
+static void put_next(struct save *s);
+
+static struct kv_meta meta_of(const struct save *s, bool with_tokens)
+{
+	const struct engine *e = s->keep->e;
+	return (struct kv_meta){.model = cgn_str_of(e->n_models > 0 ? e->models[0] : ""), .tokens = with_tokens ? s->card.tokens : 0};
+}
+
+static bool put_bytes(struct save *s, struct kv_key key, void *bytes, size_t n, bool with_tokens, kvclient_done_fn *done, struct save_call *call)
+{
+	const struct iovec iov = {bytes, n};
+	const struct kv_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = n};
+	const struct kv_meta meta = meta_of(s, with_tokens);
+	return cgn_ok(kvclient_put(keep_store_of(s->keep), &key, &meta, &from, false, done, call, &call->call, NULL));
+}
+
+static void stored(struct save *s)
+{
+	struct keep *k = s->keep;
+	uint64_t bytes = card_bytes(&s->card);
+	if (is_of_now(s)) {
+		slots_stored(k->slots, s->slot, s->used_at, s->card.tokens);
+		if (!cgn_ok(shelf_card(k->shelf, &s->card, NULL)))
+			keep_trouble(k, "a state is not told of", "there are too many in the store");
+		metric_set(k->m_states, (double)shelf_states(k->shelf));
+	}
+	metric_add(k->m_saved_bytes, bytes);
+	cgn_log(INFO, "slot.saved", F_STR("engine", k->e->name), F_U64("slot", s->slot), F_U64("tokens", s->card.tokens), F_U64("bytes", bytes),
+		F_U64("blocks", s->card.n), F_DUR("took", cgn_clock_now() - s->began));
+	finish(s, "stored", NULL);
+}
+
+static void one_less(struct save *s)
+{
+	if (--s->calls > 0)
+		return;
+	stored(s);
+}
+
+/* Links are hints: without one the state is found by others. */
+static void on_link(void *user, const struct kvclient_answer *a)
+{
+	struct save_call *c = user;
+	(void)a;
+	c->call = NULL;
+	one_less(c->save);
+}
+
+static void ignored(void *user, const struct kvclient_answer *a)
+{
+	(void)user;
+	(void)a;
+}
+
+/* Who begins alike is served by the longer one as well. */
+static void remove_shorter(struct save *s)
+{
+	struct keep *k = s->keep;
+	struct shelf_find f;
+	struct kv_key keys[CARD_LINKS];
+	if (!is_of_now(s) || !shelf_within(k->shelf, &s->card, &f))
+		return;
+	/* The card first: from then on nobody begins to read it. */
+	size_t n = 0;
+	for (uint32_t i = 0; i <= card_pieces(&f.card) && n < CGN_COUNT(keys); i++)
+		keys[n++] = keep_key(k->keys.card, card_id(&f.card), i);
+	(void)kvclient_remove(keep_store_of(k), keys, n, ignored, NULL, NULL, NULL).code;
+}
+
+static void put_links(struct save *s)
+{
+	struct keep *k = s->keep;
+	uint32_t at[CARD_LINKS];
+	size_t n = card_links(s->card.n, at);
+	s->calls = 1; /* ours, until all of them were begun */
+	for (size_t i = 0; i < n; i++) {
+		const struct card_link l = {.id = card_id(&s->card),
+			.blocks = at[i] + 1,
+			.tokens = s->card.tokens,
+			.prompt = s->card.prompt,
+			.chain_blocks = (uint32_t)s->card.n,
+			.bytes = card_bytes(&s->card)};
+		uint8_t bytes[CARD_LINK_BYTES];
+		card_link_write(&l, bytes);
+		if (put_bytes(s, keep_key(k->keys.link, s->chain[at[i]], 0), bytes, sizeof bytes, false, on_link, &s->call[i]))
+			s->calls++;
+	}
+	remove_shorter(s);
+	one_less(s);
+}
+
+static void on_card(void *user, const struct kvclient_answer *a)
+{
+	struct save_call *c = user;
+	struct save *s = c->save;
+	CGN_LIVE(s, SAVE_TAG);
+	c->call = NULL;
+	if (a->err->code != CGN_FINE)
+		finish(s, "store", a->err->msg);
+	else
+		put_links(s);
+}
+
+static void put_card(struct save *s)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	card_write(&s->card, &b);
+	if (b.bad || !put_bytes(s, keep_key(s->keep->keys.card, card_id(&s->card), 0), b.p, b.n, true, on_card, &s->call[0]))
+		finish(s, "store", "it takes no more");
+}
+
+static void on_piece(void *user, const struct kvclient_answer *a)
+{
+	struct save_call *c = user;
+	struct save *s = c->save;
+	CGN_LIVE(s, SAVE_TAG);
+	c->call = NULL;
+	if (a->err->code != CGN_FINE || a->n != 1) {
+		finish(s, "store", a->err->msg);
+		return;
+	}
+	s->sums[s->piece++] = a->infos[0].checksum;
+	put_next(s);
+}
+
+static void put_next(struct save *s)
+{
+	struct cgn_err err = {0};
+	if (s->piece == card_pieces(&s->card)) {
+		put_card(s);
+		return;
+	}
+	struct card_piece p = card_piece(&s->card, s->piece);
+	const struct kv_source from = {.fd = s->fd[p.file], .offset = p.offset, .length = p.bytes};
+	const struct kv_meta meta = meta_of(s, false);
+	const struct kv_key key = keep_key(s->keep->keys.card, card_id(&s->card), s->piece + 1);
+	if (!cgn_ok(kvclient_put(keep_store_of(s->keep), &key, &meta, &from, false, on_piece, &s->call[0], &s->call[0].call, &err)))
+		finish(s, "store", err.msg);
+}
+
+/* ---- the file ---- */
+
+static void open_work(void *arg)
+{
+	struct save *s = arg;
+	char ckpt[sizeof s->path + 8];
+	(void)snprintf(ckpt, sizeof ckpt, "%s.ckpt", s->path);
+	const char *path[CARD_FILES] = {s->path, ckpt};
+	for (size_t i = 0; i < CARD_FILES; i++) {
+		struct stat st;
+		s->fd[i] = open(path[i], O_RDONLY | O_CLOEXEC);
+		if (s->fd[i] < 0 && i == 0)
+			s->failed = errno;
+		if (s->fd[i] < 0)
+			continue;
+		if (fstat(s->fd[i], &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+			s->size[i] = (uint64_t)st.st_size;
+		else if (i == 0)
+			s->failed = ENODATA;
+		(void)unlink(path[i]);
+	}
+}
+
+static void opened(void *arg)
+{
+	struct save *s = arg;
+	CGN_LIVE(s, SAVE_TAG);
+	s->on_pool = false;
+	if (s->over) {
+		cgn_loop_bury(s->loop, &s->grave, released);
+		return;
+	}
+	for (size_t i = 0; i < CARD_FILES; i++)
+		s->card.file_bytes[i] = s->size[i];
+	if (s->failed != 0 || card_pieces(&s->card) > CARD_MAX_PIECES) {
+		char why[700];
+		(void)snprintf(why, sizeof why, "%.500s: %s", s->path, strerror(s->failed != 0 ? s->failed : EFBIG));
+		finish(s, "engine", why);
+		return;
+	}
+	s->sums = calloc(card_pieces(&s->card), sizeof *s->sums);
+	s->card.sums = s->sums;
+	if (s->sums == NULL || keep_store_of(s->keep) == NULL)
+		finish(s, "store", "it is away");
+	else
+		put_next(s);
+}
+
+static void on_saved(void *user, const struct fetch_result *r)
+{
+	struct save *s = user;
+	struct keep *k = s->keep;
+	struct json_val doc;
+	CGN_LIVE(s, SAVE_TAG);
+	s->fetch = NULL;
+	bool ok = r->err->code == CGN_FINE && r->status == 200 && cgn_ok(json_parse(r->body, &doc, NULL, NULL));
+	uint64_t tokens = ok ? json_get_u64(doc, "n_saved", 0) : 0, bytes = ok ? json_get_u64(doc, "n_written", 0) : 0;
+	if (tokens == 0 || tokens > UINT32_MAX || bytes == 0) {
+		/* Whatever it may have written. */
+		(void)unlink(s->path);
+		finish(s, "engine", r->err->code != CGN_FINE ? r->err->msg : "it answered something else to a save than it should");
+		return;
+	}
+	slots_pace_learn(&k->pace.save_ms, (double)(cgn_clock_now() - s->began) / 1e6, (double)bytes / SLOTS_MIB, 0.25);
+	slots_pace_learn(&k->pace.token_bytes, (double)bytes, (double)tokens, 1);
+	s->card.tokens = (uint32_t)tokens;
+	s->card.prompt = s->card.prompt < s->card.tokens ? s->card.prompt : s->card.tokens;
+	s->on_pool = cgn_ok(cgn_loop_work(k->e->agent->loop, open_work, opened, s));
+	if (!s->on_pool)
+		finish(s, "engine", "no memory");
+	else
+		moved(s);
+}
+
+/* ---- begin ---- */
+
+static bool ask_engine(struct save *s, const char *name)
+{
+	struct keep *k = s->keep;
+	char path[64], json[160];
+	(void)snprintf(path, sizeof path, "/slots/%u?action=save", s->slot);
+	int n = snprintf(json, sizeof json, "{\"filename\":\"%s\"}", name);
+	const struct fetch_ask post = {.client = k->e->client,
+		.url = &k->e->url,
+		.path = path,
+		.authorization = k->e->authorization,
+		.json = {json, (size_t)n},
+		.max_bytes = ANSWER_BYTES,
+		.timeout = ENGINE_TIMEOUT};
+	return cgn_ok(fetch_start(k->e->agent->loop, &post, on_saved, s, &s->fetch, NULL));
+}
+
+struct save *save_start(struct keep *k, uint32_t slot, void (*on_moved)(void *user), void (*on_stored)(void *user, bool ok), void *user)
+{
+	struct slot_view v = slots_at(k->slots, slot);
+	const char *name = NULL;
+	if (k->n_saves == KEEP_MAX_SAVES || keep_store_of(k) == NULL || v.n == 0)
+		return NULL;
+	struct save *s = calloc(1, sizeof *s);
+	uint64_t *chain = malloc(v.n * sizeof *chain);
+	if (s == NULL || chain == NULL) {
+		free(s);
+		free(chain);
+		return NULL;
+	}
+	memcpy(chain, v.chain, v.n * sizeof *chain);
+	*s = (struct save){.tag = SAVE_TAG, .keep = k, .loop = k->e->agent->loop, .epoch = k->epoch, .used_at = v.used_at, .slot = slot, .moved = on_moved, .stored = on_stored,
+		.user = user, .fd = {-1, -1}, .chain = chain, .began = cgn_clock_now()};
+	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
+		s->call[i].save = s;
+	s->card = (struct card){.chain = chain, .n = v.n, .prompt = v.prompt};
+	keep_file(k, "save", s->path, sizeof s->path, &name);
+	if (!ask_engine(s, name)) {
+		free(chain);
+		free(s);
+		return NULL;
+	}
+	slots_move(k->slots, slot);
+	s->moving = true;
+	cgn_list_push(&k->saves_now, &s->link);
+	k->n_saves++;
+	return s;
+}
+
+void save_leave(struct save **take)
+{
+	struct save *s = *take;
+	*take = NULL;
+	if (s == NULL)
+		return;
+	CGN_LIVE(s, SAVE_TAG);
+	s->moved = NULL;
+	s->stored = NULL;
+}
+
+void save_stop(struct cgn_link *job)
+{
+	struct save *s = CGN_CONTAINER(job, struct save, link);
+	CGN_LIVE(s, SAVE_TAG);
+	retire(s);
+}

@@ -49,6 +49,8 @@ bool quic_cids_put(struct quic_cids *t, const ngtcp2_cid *cid, struct quic_conn 
 static void remove_at(struct quic_cids *t, struct quic_cid **at)
 {
 	struct quic_cid *e = *at;
+	if (e == NULL)
+		return;
 	*at = e->next;
 	cgn_list_drop(&e->of_conn);
 	free(e);
@@ -57,9 +59,7 @@ static void remove_at(struct quic_cids *t, struct quic_cid **at)
 
 void quic_cids_drop(struct quic_cids *t, const ngtcp2_cid *cid)
 {
-	struct quic_cid **at = slot(t, cid->data, cid->datalen);
-	if (*at != NULL)
-		remove_at(t, at);
+	remove_at(t, slot(t, cid->data, cid->datalen));
 }
 
 void quic_cids_drop_all(struct quic_cids *t, struct quic_conn *c)

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* quic on a network without faults: streams, limits, ends, and who is let in. */
 #include "io_quic_world.h"
+
+#include <pthread.h>
+
+#define MiB ((size_t)1 << 20)
 
 static void bytes_go_both_ways(void **state)
 {
@@ -10,16 +15,656 @@ static void bytes_go_both_ways(void **state)
 	run_until(&w, both_open);
 	assert_true(cgn_str_is(quic_conn_peer_name(w.client.c), "node-1"));
 	assert_true(cgn_str_is(quic_conn_peer_name(w.server.c), "node-1"));
-	struct flow *f = flow_open(&w, 1);
-	flow_ask(f, 100000, 3000);
+	assert_true(cgn_str_is(quic_conn_peer(w.client.c), w.addr));
+	assert_ptr_equal(quic_conn_endpoint(w.client.c), w.client.ep);
+	flow_ask(flow_open(&w, 1), 100000, 3000);
+	flow_ask(flow_open(&w, 2), 0, 0);
+	flow_ask(flow_open(&w, 3), 1, 16 * MiB); /* four times a stream's window */
+	flow_ask(flow_open(&w, 4), 20 * MiB, 7);
+	assert_true(quic_over_mark(w.flows->s));
+	run_until(&w, flows_done);
+	assert_true(w.flows->drains + w.flows->next->drains > 0);
+	assert_int_equal(w.lent, 0);
+	assert_true(quic_conn_rtt(w.client.c) > 0);
+	struct quic_stats st = quic_endpoint_stats(w.server.ep);
+	assert_int_equal(st.conns, 1);
+	assert_int_equal(st.handshakes, 0);
+	assert_int_equal(st.accepted, 1);
+	assert_int_equal(st.packets_junk, 0);
+	assert_true(st.bytes_in > 20 * MiB && st.bytes_out > 16 * MiB);
+	world_close(&w);
+}
+
+static void datagrams_can_be_small_or_huge(void **state)
+{
+	(void)state;
+	static const size_t sizes[] = {1200, 1452, 65000};
+	for (size_t i = 0; i < CGN_COUNT(sizes); i++) {
+		struct world w;
+		struct quic_endpoint_cfg cfg = {.max_datagram = sizes[i]};
+		world_open(&w, &cfg);
+		world_dial(&w, &cfg);
+		run_until(&w, both_open);
+		for (unsigned k = 0; k < 4; k++)
+			flow_ask(flow_open(&w, k), 300000, 2 * MiB);
+		run_until(&w, flows_done);
+		struct quic_stats st = quic_endpoint_stats(w.server.ep);
+		assert_true(st.bytes_out / st.packets_out <= sizes[i]);
+		world_close(&w);
+	}
+}
+
+static void ipv6_and_names_are_addresses(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, &(struct quic_endpoint_cfg){.addr = "[::]:0"});
+	(void)snprintf(w.addr, sizeof w.addr, "localhost:%u", quic_endpoint_port(w.server.ep));
+	dial_as(&w, &(struct quic_endpoint_cfg){.addr = "[::]:0"}, "node.example"); /* resolved on the pool */
+	run_until(&w, both_open);
+	flow_ask(flow_open(&w, 9), 5000, 500000);
 	run_until(&w, flows_done);
 	world_close(&w);
+	world_open(&w, &(struct quic_endpoint_cfg){.addr = "0.0.0.0:0"});
+	(void)snprintf(w.addr, sizeof w.addr, "127.0.0.1:%u", quic_endpoint_port(w.server.ep));
+	dial_as(&w, &(struct quic_endpoint_cfg){.addr = "[::]:0"}, NULL); /* IPv4 through an IPv6 socket */
+	run_until(&w, both_open);
+	flow_ask(flow_open(&w, 9), 5000, 500000);
+	run_until(&w, flows_done);
+	world_close(&w);
+}
+
+static void what_cannot_be_is_said(void **state)
+{
+	(void)state;
+	struct world w;
+	struct quic_conn *c = NULL;
+	struct quic_endpoint *ep = NULL;
+	struct cgn_err err = {0};
+	char taken[32];
+	world_open(&w, NULL);
+	assert_int_equal(quic_connect(w.server.ep, "127.0.0.1", NULL, &side_ops, &w, &c, &err).code, CGN_INVALID);
+	assert_int_equal(quic_connect(w.server.ep, "127.0.0.1:0", NULL, &side_ops, &w, &c, &err).code, CGN_INVALID);
+	assert_int_equal(quic_connect(w.server.ep, "unix:/x", NULL, &side_ops, &w, &c, &err).code, CGN_INVALID);
+	(void)snprintf(taken, sizeof taken, "127.0.0.1:%u", quic_endpoint_port(w.server.ep));
+	struct quic_endpoint_cfg bad[] = {
+		{.addr = taken, .tls = node_tls, .alpn = ALPN},
+		{.addr = "nowhere.example:1", .tls = node_tls, .alpn = ALPN},
+		{.addr = "127.0.0.1:0", .tls = node_tls},
+		{.addr = "127.0.0.1:0", .tls = node_tls, .alpn = ALPN, .max_datagram = 1000},
+		{.addr = "127.0.0.1:0", .tls = node_tls, .alpn = ALPN, .conn_window = 1000},
+		{.addr = "127.0.0.1:0", .tls = node_tls, .alpn = ALPN, .keepalive = 60 * CGN_SEC},
+	};
+	assert_int_equal(quic_endpoint_new(w.l, &bad[0], NULL, NULL, &ep, &err).code, CGN_ADDRESS_IN_USE);
+	for (size_t i = 1; i < CGN_COUNT(bad); i++) {
+		assert_int_equal(quic_endpoint_new(w.l, &bad[i], NULL, NULL, &ep, &err).code, CGN_INVALID);
+		assert_true(err.msg[0] != '\0');
+	}
+	struct tls_ctx *bare = NULL;
+	assert_true(cgn_ok(tls_ctx_new(&(struct tls_cfg){.ca_file = in_folder("ca")}, &bare, &err)));
+	bad[0] = (struct quic_endpoint_cfg){.addr = "127.0.0.1:0", .tls = bare, .alpn = ALPN};
+	assert_int_equal(quic_endpoint_new(w.l, &bad[0], NULL, NULL, &ep, &err).code, CGN_TLS);
+	assert_non_null(strstr(err.msg, "certificate"));
+	tls_ctx_free(&bare);
+	assert_null(ep);
+	assert_null(c);
+	world_close(&w);
+}
+
+/* ---- many streams ---- */
+
+static unsigned to_open;
+static void pump(struct quic_conn *c, void *user)
+{
+	struct world *w = CGN_CONTAINER((struct side *)user, struct world, client);
+	while (to_open > 0 && quic_conn_streams_left(c) > 0) {
+		to_open--;
+		flow_ask(flow_open(w, to_open), to_open % 700, to_open % 3000);
+	}
+	struct quic_stream *s = NULL;
+	struct cgn_err err;
+	if (to_open > 0)
+		assert_int_equal(quic_stream_open(c, &flow_ops, w, &s, &err).code, CGN_OVERLOADED);
+	assert_null(s);
+}
+static const struct quic_conn_ops pump_ops = {.on_open = pump, .on_room = pump, .on_close = side_close};
+
+static bool all_pumped(struct world *w)
+{
+	return to_open == 0 && flows_done(w);
+}
+
+static void thousands_of_streams_take_turns(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, &(struct quic_endpoint_cfg){.max_streams = 100});
+	world_dial(&w, NULL);
+	to_open = 5000;
+	quic_conn_take(w.client.c, &pump_ops, &w.client);
+	run_until(&w, all_pumped);
+	assert_int_equal(w.server.streams, 5000);
+	world_close(&w);
+}
+
+static bool first_is_done(struct world *w)
+{
+	return w->closed >= 2;
+}
+
+static void urgent_streams_go_first(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	struct flow *lazy = flow_open(&w, 1), *urgent = flow_open(&w, 2);
+	quic_priority(lazy->s, 7);
+	quic_priority(urgent->s, 0);
+	flow_ask(lazy, 3 * MiB, 1);
+	flow_ask(urgent, 3 * MiB, 1);
+	run_until(&w, flows_done);
+	assert_true(urgent->place < lazy->place);
+	world_close(&w);
+}
+
+/* ---- pauses ---- */
+
+static bool is_stalled(struct world *w)
+{
+	static size_t before;
+	static unsigned same;
+	size_t now = quic_unsent(w->flows->s != NULL && !w->flows->server ? w->flows->s : w->flows->next->s);
+	same = now == before ? same + 1 : 0;
+	before = now;
+	return same > 100;
+}
+
+static void resume_all(struct world *w)
+{
+	for (struct flow *f = w->flows; f != NULL; f = f->next)
+		if (f->paused) {
+			f->paused = false;
+			quic_resume(f->s);
+		}
+}
+
+static void a_paused_reader_stops_one_stream(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	w.pause_server = true;
+	struct flow *slow = flow_open(&w, 1);
+	flow_ask(slow, 20 * MiB, 10);
+	run_until(&w, is_stalled);
+	size_t sent = 20 * MiB + sizeof slow->head - quic_unsent(slow->s);
+	assert_int_equal(sent, 4 * MiB); /* the window, and not a byte more */
+	assert_int_equal(w.bytes, 0);
+	w.pause_server = false;
+	flow_ask(flow_open(&w, 2), 9 * MiB, 9 * MiB); /* is not in its way */
+	run_until(&w, first_is_done);
+	assert_false(slow->closed);
+	resume_all(&w);
+	run_until(&w, flows_done);
+	assert_int_equal(slow->why.code, CGN_FINE);
+	world_close(&w);
+}
+
+static bool held_to_the_end(struct world *w)
+{
+	return w->flows->s != NULL && w->flows->server && w->flows->next->releases == 1;
+}
+
+static void what_was_held_comes_before_the_end(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	w.pause_server = true;
+	flow_ask(flow_open(&w, 5), 3 * MiB, 100);
+	run_until(&w, held_to_the_end); /* with its fin */
+	assert_int_equal(w.bytes, 0);
+	resume_all(&w);
+	run_until(&w, flows_done);
+	w.pause_server = true;
+	flow_ask(flow_open(&w, 6), 3 * MiB, 100);
+	run_until(&w, held_to_the_end);
+	world_close(&w); /* held bytes go with it */
+}
+
+static void copies_are_bounded(void **state)
+{
+	(void)state;
+	static uint8_t some[MiB];
+	struct world w;
+	struct iovec iov = {some, sizeof some};
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	w.pause_server = true;
+	struct flow *f = flow_open(&w, 0);
+	unsigned n = 0;
+	for (; n < 9 && f->s != NULL; n++)
+		quic_send(f->s, &iov, 1, false, NULL, NULL);
+	assert_non_null(f->s); /* not from inside the call */
+	run_until(&w, first_is_done);
+	assert_int_equal(f->why.code, CGN_OVERLOADED);
+	assert_true(quic_conn_is_open(w.client.c));
+	world_close(&w);
+}
+
+/* ---- cancelling ---- */
+
+static bool both_ended(struct world *w)
+{
+	return w->closed == w->n_flows + w->served && w->lent == 0;
+}
+
+static void cancel_flow(struct flow *f, uint64_t code)
+{
+	quic_stream_cancel(&f->s, code);
+	f->closed = true; /* no word of it comes any more */
+	f->w->closed++;
+}
+
+static void a_cancelled_stream_ends_on_both_sides(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	w.pause_server = true;
+	struct flow *f = flow_open(&w, 1);
+	flow_ask(f, 8 * MiB, 1);
+	run_until(&w, is_stalled);
+	struct flow *other = w.flows->server ? w.flows : w.flows->next;
+	cancel_flow(f, 77);
+	assert_int_equal(f->releases, 0);
+	run_until(&w, both_ended);
+	assert_int_equal(f->releases, 1);
+	assert_int_equal(other->why.code, CGN_CANCELLED);
+	assert_int_equal(other->code, 77);
+	w.pause_server = false;
+	flow_ask(flow_open(&w, 2), 17 * MiB, 1); /* the connection's window was given back */
+	run_until(&w, both_ended);
+	assert_int_equal(w.flows->why.code, CGN_FINE);
+	world_close(&w);
+}
+
+static uint32_t dice_state;
+static uint32_t dice(void)
+{
+	dice_state = dice_state * 1664525 + 1013904223;
+	return dice_state >> 8;
+}
+
+static struct cgn_timer axe;
+static unsigned axed;
+static struct world *axe_world;
+static void swing(struct cgn_timer *t)
+{
+	for (struct flow *f = axe_world->flows; f != NULL; f = f->next)
+		if (f->s != NULL && dice() % 8 == 0) {
+			cancel_flow(f, dice() % 1000);
+			axed++;
+		}
+	cgn_timer_set(t, dice() % (3 * CGN_MSEC));
+}
+
+static void cancelling_at_any_moment_loses_nothing(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	axe_world = &w;
+	axed = 0;
+	dice_state = 4711;
+	cgn_timer_init(&axe, w.l, swing);
+	cgn_timer_set(&axe, 0);
+	for (unsigned round = 0; round < 20; round++) {
+		for (unsigned i = 0; i < 30; i++)
+			flow_ask(flow_open(&w, i), dice() % 400000, dice() % 400000);
+		w.pause_server = !w.pause_server;
+		run_until(&w, both_ended);
+	}
+	cgn_timer_cancel(&axe);
+	assert_true(axed > 100);
+	flow_ask(flow_open(&w, 1), 20 * MiB, 1);
+	w.pause_server = false;
+	run_until(&w, both_ended);
+	assert_int_equal(w.flows->why.code, CGN_FINE); /* all credit came back */
+	world_close(&w);
+}
+
+/* ---- ends ---- */
+
+static void a_close_has_a_code_and_a_sentence(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	struct flow *f = flow_open(&w, 1);
+	flow_ask(f, 8 * MiB, 1);
+	quic_conn_close(w.client.c, 42, "enough");
+	assert_int_equal(w.client.closes, 0); /* never inline */
+	quic_conn_close(w.client.c, 43, "twice is once");
+	struct quic_stream *s = NULL;
+	assert_int_equal(quic_stream_open(w.client.c, &flow_ops, NULL, &s, NULL).code, CGN_UNAVAILABLE);
+	run_until(&w, both_closed);
+	assert_int_equal(w.client.why.code, CGN_FINE);
+	assert_int_equal(w.server.why.code, CGN_CANCELLED);
+	assert_int_equal(w.server.peer_code, 42);
+	assert_non_null(strstr(w.server.why.msg, "enough"));
+	assert_true(f->closed && f->releases == 1);
+	assert_int_equal(f->why.code, CGN_UNAVAILABLE);
+	assert_int_equal(quic_endpoint_stats(w.server.ep).conns, 0);
+	world_close(&w);
+}
+
+static void nobody_there_is_a_timeout(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	quic_endpoint_close(&w.server.ep);
+	world_dial(&w, &(struct quic_endpoint_cfg){.handshake_timeout = 50 * CGN_MSEC});
+	run_until(&w, client_closed);
+	assert_int_equal(w.client.why.code, CGN_DEADLINE);
+	assert_int_equal(quic_endpoint_stats(w.client.ep).handshakes_failed, 1);
+	world_close(&w);
+	world_open(&w, NULL);
+	(void)snprintf(w.addr, sizeof w.addr, "no-such-host.invalid:1");
+	world_dial(&w, NULL);
+	run_until(&w, client_closed);
+	assert_int_equal(w.client.why.code, CGN_UNAVAILABLE);
+	world_dial_again(&w, NULL);
+	quic_conn_close(w.client.c, 0, NULL); /* while it resolves */
+	world_close(&w);
+	assert_int_equal(w.client.why.code, CGN_FINE);
+}
+
+static void an_endpoint_closes_with_all_it_has(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	flow_ask(flow_open(&w, 1), 8 * MiB, 1);
+	quic_endpoint_close(&w.server.ep);
+	assert_null(w.server.ep);
+	assert_int_equal(w.server.closes, 0);
+	run_until(&w, both_closed);
+	assert_int_equal(w.server.why.code, CGN_UNAVAILABLE);
+	assert_int_equal(w.client.why.code, CGN_FINE); /* a proper goodbye */
+	world_close(&w);
+}
+
+static void closing_from_callbacks(void **state)
+{
+	(void)state;
+	for (unsigned at = 0; at < 4; at++) {
+		struct world w;
+		world_open(&w, NULL);
+		w.close_at = at + 1;
+		world_dial(&w, NULL);
+		run_until(&w, at == 0 ? client_closed : both_open);
+		if (at > 0)
+			flow_ask(flow_open(&w, 1), 100000, 100000);
+		run_until(&w, client_closed);
+		world_close(&w);
+	}
+}
+
+static bool went_idle(struct world *w)
+{
+	return client_closed(w) && server_closed(w);
+}
+static bool second_passed(struct world *w)
+{
+	return cgn_loop_now(w->l) > w->until;
+}
+
+static void silence_ends_unless_kept_alive(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, &(struct quic_endpoint_cfg){.idle_timeout = 100 * CGN_MSEC});
+	world_dial(&w, NULL);
+	run_until(&w, went_idle); /* the shorter of both counts for both */
+	assert_int_equal(w.client.why.code, CGN_DEADLINE);
+	assert_int_equal(w.server.why.code, CGN_DEADLINE);
+	world_close(&w);
+	world_open(&w, &(struct quic_endpoint_cfg){.idle_timeout = 300 * CGN_MSEC});
+	world_dial(&w, &(struct quic_endpoint_cfg){.keepalive = 20 * CGN_MSEC});
+	run_until(&w, both_open);
+	w.until = cgn_loop_now(w.l) + CGN_SEC;
+	run_until(&w, second_passed);
+	assert_int_equal(w.client.closes + w.server.closes, 0);
+	world_close(&w);
+}
+
+/* ---- who is let in ---- */
+
+static void refused_dial(struct world *w, struct tls_ctx *server, struct tls_ctx *client, const char *alpn, const char *name)
+{
+	world_open(w, &(struct quic_endpoint_cfg){.tls = server});
+	dial_as(w, &(struct quic_endpoint_cfg){.tls = client, .alpn = alpn}, name);
+	run_until(w, client_closed);
+	assert_int_equal(w->server.opens, 0);
+	assert_int_equal(w->client.why.code, CGN_TLS);
+}
+
+static void strangers_are_refused(void **state)
+{
+	(void)state;
+	struct world w;
+	struct cgn_err why;
+	refused_dial(&w, node_tls, stranger_tls, NULL, NULL); /* the peer's CA is not ours */
+	quic_endpoint_refusal(w.server.ep, &why);
+	assert_int_equal(why.code, CGN_TLS);
+	assert_non_null(strstr(why.msg, "issuer is unknown"));
+	assert_non_null(strstr(w.client.why.msg, "alert"));
+	assert_int_equal(quic_endpoint_stats(w.server.ep).handshakes_failed, 1);
+	assert_int_equal(quic_endpoint_stats(w.server.ep).accepted, 0);
+	world_close(&w);
+
+	refused_dial(&w, stranger_tls, node_tls, NULL, NULL);
+	assert_int_equal(w.client.opens, 0);
+	assert_non_null(strstr(w.client.why.msg, "issuer is unknown"));
+	world_close(&w);
+
+	refused_dial(&w, node_tls, node_tls, NULL, "other.example");
+	assert_int_equal(w.client.opens, 0);
+	assert_non_null(strstr(w.client.why.msg, "another name"));
+	world_close(&w);
+
+	refused_dial(&w, node_tls, node_tls, "other/1", NULL);
+	assert_int_equal(w.client.opens, 0);
+	quic_endpoint_refusal(w.server.ep, &why);
+	assert_non_null(strstr(why.msg, "does not speak " ALPN));
+	world_close(&w);
+}
+
+static void expired_certificates_are_refused(void **state)
+{
+	(void)state;
+	struct world w;
+	struct cgn_err why;
+	int64_t now = time(NULL);
+	put_leaf(&our_ca, "short", "short", (struct pki_validity){now - DAY, now + 2});
+	struct tls_ctx *brief = ctx_of("ca", "short");
+	while (time(NULL) <= now + 2)
+		(void)usleep(100000);
+	refused_dial(&w, node_tls, brief, NULL, NULL);
+	quic_endpoint_refusal(w.server.ep, &why);
+	assert_non_null(strstr(why.msg, "expired"));
+	world_close(&w);
+	refused_dial(&w, brief, node_tls, NULL, NULL);
+	assert_non_null(strstr(w.client.why.msg, "expired"));
+	world_close(&w);
+	tls_ctx_free(&brief);
+}
+
+static void certificates_change_while_streams_go_on(void **state)
+{
+	(void)state;
+	struct world w;
+	struct cgn_err err = {0};
+	int64_t now = time(NULL);
+	put_leaf(&our_ca, "before", "turning", (struct pki_validity){now - DAY / 2, now + DAY / 2});
+	struct tls_ctx *turning = ctx_of("ca", "turning");
+	world_open(&w, &(struct quic_endpoint_cfg){.tls = turning});
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	assert_true(cgn_str_is(quic_conn_peer_name(w.client.c), "before"));
+	flow_ask(flow_open(&w, 1), 8 * MiB, 8 * MiB);
+	put_leaf(&our_ca, "after", "turning", (struct pki_validity){now - DAY / 2, now + DAY / 2});
+	assert_true(cgn_ok(tls_ctx_reload(turning, &err)));
+	struct side late = {0};
+	assert_true(cgn_ok(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &late, &late.c, &err)));
+	w.server.opens = 0; /* the next one takes its place */
+	run_until(&w, flows_done);
+	while (late.opens == 0)
+		run_until(&w, flows_done);
+	assert_true(cgn_str_is(quic_conn_peer_name(late.c), "after"));
+	assert_true(cgn_str_is(quic_conn_peer_name(w.client.c), "before"));
+	quic_endpoint_close(&w.client.ep);
+	w.server.c = NULL;
+	world_close(&w);
+	tls_ctx_free(&turning);
+}
+
+/* ---- limits ---- */
+
+static bool n_opened(struct world *w)
+{
+	return w->server.opens == 2;
+}
+
+static void endpoints_are_bounded(void **state)
+{
+	(void)state;
+	struct world w;
+	struct cgn_err err = {0};
+	struct side more[3] = {0};
+	world_open(&w, &(struct quic_endpoint_cfg){.max_conns = 2});
+	w.many = true;
+	w.client.ep = endpoint_on(w.l, &(struct quic_endpoint_cfg){.max_conns = 3, .handshake_timeout = 300 * CGN_MSEC}, NULL, NULL);
+	for (unsigned i = 0; i < 3; i++)
+		assert_true(cgn_ok(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &more[i], &more[i].c, &err)));
+	struct quic_conn *c = NULL;
+	assert_int_equal(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &more[2], &c, &err).code, CGN_OVERLOADED);
+	run_until(&w, n_opened);
+	while (more[2].closes == 0)
+		run_until(&w, n_opened);
+	assert_int_equal(more[2].why.code, CGN_DEADLINE);
+	assert_true(quic_endpoint_stats(w.server.ep).refused > 0);
+	assert_int_equal(quic_endpoint_stats(w.server.ep).accepted, 2);
+	quic_endpoint_close(&w.client.ep);
+	quic_endpoint_close(&w.server.ep);
+	cgn_loop_free(&w.l);
+	assert_true(more[0].closes == 1 && more[1].closes == 1);
+}
+
+static void retry_makes_peers_prove_their_address(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, &(struct quic_endpoint_cfg){.retry_always = true});
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	flow_ask(flow_open(&w, 1), 100000, 100000);
+	run_until(&w, flows_done);
+	struct quic_stats st = quic_endpoint_stats(w.server.ep);
+	assert_int_equal(st.retries_sent, 1);
+	assert_int_equal(st.tokens_refused, 0);
+	world_close(&w);
+}
+
+/* ---- two threads ---- */
+
+struct far {
+	struct cgn_loop *l;
+	struct world w;
+	struct cgn_post post;
+};
+
+static void far_stop(struct cgn_loop *l, struct cgn_post *p)
+{
+	struct far *far = CGN_CONTAINER(p, struct far, post);
+	quic_endpoint_close(&far->w.server.ep);
+	cgn_loop_stop(l);
+}
+
+static bool far_done(struct world *w)
+{
+	return w->closed == w->n_flows;
+}
+
+static void the_other_side_on_its_own_thread(void **state)
+{
+	(void)state;
+	struct far far = {0};
+	struct world w = {0};
+	struct cgn_err err = {0};
+	world_open(&far.w, NULL);
+	far.l = far.w.l;
+	assert_true(cgn_ok(cgn_loop_start_thread(far.l, "far", &err)));
+	assert_true(cgn_ok(cgn_loop_new(&w.l, NULL)));
+	memcpy(w.addr, far.w.addr, sizeof w.addr);
+	world_dial(&w, NULL);
+	while (w.client.opens == 0)
+		run_until(&w, far_done);
+	for (unsigned i = 0; i < 50; i++)
+		flow_ask(flow_open(&w, i), i * 10000, i * 20000);
+	run_until(&w, far_done);
+	quic_conn_close(w.client.c, 0, NULL);
+	quic_endpoint_close(&w.client.ep);
+	cgn_loop_free(&w.l);
+	cgn_loop_post(far.l, &far.post, far_stop);
+	cgn_loop_join(far.l);
+	assert_int_equal(far.w.server.streams, 50);
+	flows_free(&w);
+	world_close(&far.w);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_go_both_ways),
+		cmocka_unit_test(datagrams_can_be_small_or_huge),
+		cmocka_unit_test(ipv6_and_names_are_addresses),
+		cmocka_unit_test(what_cannot_be_is_said),
+		cmocka_unit_test(thousands_of_streams_take_turns),
+		cmocka_unit_test(urgent_streams_go_first),
+		cmocka_unit_test(a_paused_reader_stops_one_stream),
+		cmocka_unit_test(what_was_held_comes_before_the_end),
+		cmocka_unit_test(copies_are_bounded),
+		cmocka_unit_test(a_cancelled_stream_ends_on_both_sides),
+		cmocka_unit_test(cancelling_at_any_moment_loses_nothing),
+		cmocka_unit_test(a_close_has_a_code_and_a_sentence),
+		cmocka_unit_test(nobody_there_is_a_timeout),
+		cmocka_unit_test(an_endpoint_closes_with_all_it_has),
+		cmocka_unit_test(closing_from_callbacks),
+		cmocka_unit_test(silence_ends_unless_kept_alive),
+		cmocka_unit_test(strangers_are_refused),
+		cmocka_unit_test(expired_certificates_are_refused),
+		cmocka_unit_test(certificates_change_while_streams_go_on),
+		cmocka_unit_test(endpoints_are_bounded),
+		cmocka_unit_test(retry_makes_peers_prove_their_address),
+		cmocka_unit_test(the_other_side_on_its_own_thread),
 	};
 	return cmocka_run_group_tests(tests, make_tls, drop_tls);
 }

@@ -114,7 +114,7 @@ struct flow {
 	uint8_t head[24];      /* seed, up, down: what the dialler sends first */
 	uint8_t *data;         /* what we send; ours until it is released */
 	bool server, fin, closed, paused, stalled;
-	unsigned releases, drains;
+	unsigned releases, drains, place /* among those that ended */;
 	uint64_t code;
 	struct cgn_err why;
 	struct flow *next;
@@ -126,6 +126,7 @@ struct side {
 	unsigned opens, streams, rooms, closes;
 	struct cgn_err why;
 	uint64_t peer_code;
+	struct world *world; /* of the world's own dialler */
 };
 
 struct world {
@@ -135,8 +136,16 @@ struct world {
 	unsigned n_flows, served, closed, lent; /* made by the dialler; made by the other side; ended; buffers that are lent */
 	uint64_t bytes;
 	char addr[64];
-	bool pause_server;
+	bool pause_server, many /* connections to the server */;
+	unsigned close_at; /* 1: on_open, 2: on_stream, 3: on_data, 4: a stream's on_close: the dialler's, there and then */
+	cgn_nsec until;
 };
+
+static inline void maybe_close(struct world *w, unsigned at)
+{
+	if (w->close_at == at && w->client.c != NULL)
+		quic_conn_close(w->client.c, at, NULL);
+}
 
 static void flow_released(void *arg)
 {
@@ -195,6 +204,8 @@ static void flow_data(struct quic_stream *s, void *user, const uint8_t *p, size_
 		}
 	}
 	flow_take(f, p, n);
+	if (!f->server)
+		maybe_close(f->w, 3);
 	if (!fin)
 		return;
 	f->fin = true;
@@ -218,9 +229,11 @@ static void flow_close(struct quic_stream *s, void *user, const struct cgn_err *
 	f->why = *why;
 	f->code = code;
 	f->s = NULL;
-	f->w->closed++;
+	f->place = f->w->closed++;
 	if (why->code == CGN_FINE)
 		assert_true(f->fin);
+	if (!f->server)
+		maybe_close(f->w, 4);
 }
 
 static const struct quic_stream_ops flow_ops = {.on_data = flow_data, .on_drain = flow_drain, .on_close = flow_close};
@@ -264,6 +277,8 @@ static void side_open(struct quic_conn *c, void *user)
 	assert_true(quic_conn_is_open(c));
 	assert_ptr_equal(s->c, c);
 	s->opens++;
+	if (s->world != NULL)
+		maybe_close(s->world, 1);
 }
 
 static void side_stream(struct quic_conn *c, void *user, struct quic_stream *st)
@@ -275,6 +290,7 @@ static void side_stream(struct quic_conn *c, void *user, struct quic_stream *st)
 	assert_ptr_equal(quic_stream_conn(st), c);
 	s->streams++;
 	w->served++;
+	maybe_close(w, 2);
 	f->server = true;
 	f->s = st;
 	quic_stream_take(st, &flow_ops, f);
@@ -308,9 +324,10 @@ static void world_accept(void *user, struct quic_conn *c)
 	struct world *w = user;
 	assert_true(quic_conn_is_open(c));
 	assert_true(quic_conn_peer_name(c).n > 0); /* verified by now */
-	w->server.c = c;
 	w->server.opens++;
-	quic_conn_take(c, &side_ops, &w->server);
+	if (!w->many)
+		w->server.c = c;
+	quic_conn_take(c, w->many ? NULL : &side_ops, &w->server);
 }
 
 static inline struct quic_endpoint *endpoint_on(struct cgn_loop *l, const struct quic_endpoint_cfg *cfg, quic_accept_fn *fn, void *user)
@@ -343,7 +360,9 @@ static inline void world_open(struct world *w, const struct quic_endpoint_cfg *c
 static inline void dial_as(struct world *w, const struct quic_endpoint_cfg *cfg, const char *name)
 {
 	struct cgn_err err = {0};
-	w->client.ep = endpoint_on(w->l, cfg, NULL, NULL);
+	if (w->client.ep == NULL)
+		w->client.ep = endpoint_on(w->l, cfg, NULL, NULL);
+	w->client.world = w;
 	if (!cgn_ok(quic_connect(w->client.ep, w->addr, name, &side_ops, &w->client, &w->client.c, &err)))
 		fail_msg("%s", err.msg);
 	assert_int_equal(w->client.opens + w->client.closes, 0); /* never inline */
@@ -354,19 +373,31 @@ static inline void world_dial(struct world *w, const struct quic_endpoint_cfg *c
 	dial_as(w, cfg, NULL);
 }
 
-static inline void world_close(struct world *w)
+static inline void world_dial_again(struct world *w, const char *name)
 {
-	quic_endpoint_close(&w->client.ep);
-	quic_endpoint_close(&w->server.ep);
-	assert_null(w->server.ep);
-	cgn_loop_free(&w->l);
-	assert_true(w->server.c == NULL && w->client.c == NULL); /* on_close came */
+	w->client.opens = w->client.closes = 0;
+	dial_as(w, NULL, name);
+}
+
+static inline void flows_free(struct world *w)
+{
 	assert_int_equal(w->lent, 0);
 	for (struct flow *f; (f = w->flows) != NULL;) {
 		w->flows = f->next;
 		assert_true(f->s == NULL && f->data == NULL);
 		free(f);
 	}
+}
+
+static inline void world_close(struct world *w)
+{
+	quic_endpoint_close(&w->client.ep);
+	quic_endpoint_close(&w->server.ep);
+	assert_null(w->server.ep);
+	cgn_loop_free(&w->l);
+	assert_null(w->l);
+	assert_true(w->server.c == NULL && w->client.c == NULL); /* on_close came */
+	flows_free(w);
 }
 
 static inline void run_until(struct world *w, bool (*done)(struct world *w))

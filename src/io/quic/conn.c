@@ -41,6 +41,7 @@ static void move(struct quic_conn *c, enum quic_state to)
 		st->handshakes--;
 	}
 	if (to == QUIC_CLOSING || to == QUIC_GONE) {
+		cgn_timer_cancel(&c->timer); /* else it could free what is not reported yet */
 		st->conns--;
 		if (c->state != QUIC_OPEN && c->why != NULL)
 			st->handshakes_failed++;

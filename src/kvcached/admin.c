@@ -13,6 +13,17 @@ static void count_up(struct metric_cell *c, uint64_t now)
 	metric_add(c, now - metric_count(c));
 }
 
+static void tell_ssd(const struct kv_ssd_stats *s)
+{
+	metric_set(METRIC_ONE(KV_SSD_QUEUE), (double)s->queue_bytes);
+	count_up(METRIC_OF(KV_SSD_WRITTEN, "values"), s->put_bytes);
+	count_up(METRIC_OF(KV_SSD_WRITTEN, "carried"), s->carried_bytes);
+	count_up(METRIC_OF(KV_SSD_WRITTEN, "all"), s->written_bytes);
+	count_up(METRIC_OF(KV_SSD_SKIPPED, "queue_full"), s->queue_full);
+	count_up(METRIC_OF(KV_SSD_SKIPPED, "index_full"), s->index_full);
+	count_up(METRIC_OF(KV_SSD_SKIPPED, "failed"), s->failed);
+}
+
 static void on_metrics(struct cgn_timer *t)
 {
 	struct kvcached *d = CGN_CONTAINER(t, struct kvcached, metrics_timer);
@@ -26,6 +37,7 @@ static void on_metrics(struct cgn_timer *t)
 		count_up(METRIC_OF(KV_EVICTIONS, tier_names[tier]), st.tier[tier].evictions);
 	}
 	count_up(METRIC_ONE(KV_CORRUPT), st.corrupt);
+	tell_ssd(&st.ssd);
 	cgn_timer_set(t, METRICS_EVERY);
 }
 
@@ -57,6 +69,9 @@ void kvd_admin_store(void *state, const struct http_head *h, struct cgn_str body
 		json_key_u64(&o, "evictions", t->evictions);
 		json_close(&o, '}');
 	}
+	json_key_u64(&o, "ssd_queue_bytes", st.ssd.queue_bytes);
+	json_key_u64(&o, "ssd_written_bytes", st.ssd.written_bytes);
+	json_key_u64(&o, "ssd_skipped", st.ssd.queue_full + st.ssd.index_full + st.ssd.failed);
 	json_key_u64(&o, "misses", st.misses);
 	json_key_u64(&o, "corrupt", st.corrupt);
 	json_key_u64(&o, "index_bytes", st.index_bytes);

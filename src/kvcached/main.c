@@ -29,9 +29,21 @@ static void say_if_unsealed(const struct kvcached *d)
 			F_STR("then", "values are copied to local clients, none is handed over by descriptor"));
 }
 
+/* False: this node has none, which is said once. */
+static bool ssd_of(const struct config *cfg, struct kvstore_ssd_cfg *out)
+{
+	*out = (struct kvstore_ssd_cfg){.dir = cfg->kv.ssd_dir, .index_dir = cfg->kv.index_dir, .bytes = cfg->kv.ssd, .ttl_ms = cfg->kv.ssd_ttl / CGN_MSEC,
+		.all = cfg->kv.ssd_admission == SSD_ALL, .flush_time = cfg->kv.drain_timeout};
+	if (out->dir != NULL && out->bytes > 0)
+		return true;
+	cgn_log(INFO, "kvcached.no_ssd", F_STR("why", out->dir == NULL ? "kv.ssd_dir is not set" : "kv.ssd is 0"));
+	return false;
+}
+
 static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 {
-	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram};
+	struct kvstore_ssd_cfg ssd;
+	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram, .ssd = ssd_of(d->cfg, &ssd) ? &ssd : NULL};
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	CGN_TRY(kvstore_new(&store, &d->store, err));
 	say_if_unsealed(d);
@@ -86,6 +98,8 @@ static cgn_nsec drain_timeout(const struct config *cfg)
 
 static const struct svc_flag flags[] = {
 	{"ram", "kv.ram", "SIZE", "memory of the RAM tier"},
+	{"ssd", "kv.ssd", "SIZE", "bytes of the SSD tier; 0: none"},
+	{"ssd-dir", "kv.ssd_dir", "PATH", "its folder; unset: none"},
 	{"listen", "kv.listen", "ADDR", "address of gRPC"},
 	{"uds", "kv.uds", "PATH", "Unix socket of gRPC; PATH.bulk is for local clients"},
 	{"admin", "kv.listen_admin", "ADDR", "address of metrics and health"},
@@ -100,7 +114,7 @@ int main(int argc, char **argv)
 		.name = "cgn-kvcached",
 		.summary = "keeps blocks of KV cache in RAM and on SSD, for the engines of this node and for its peers",
 		.examples = "  cgn-kvcached --config /etc/cognitora/cognitora.toml\n"
-			    "  cgn-kvcached --ram 8GiB\n",
+			    "  cgn-kvcached --ram 8GiB --ssd 200GiB --ssd-dir /var/lib/cognitora/kv\n",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
 		.admin_addr = admin_addr,

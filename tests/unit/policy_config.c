@@ -74,6 +74,18 @@ static void every_kind_is_read_from_toml(void **state)
 	config_free(&c);
 }
 
+static void sizes_by_their_alias_in_gib(void **state)
+{
+	(void)state;
+	struct config *c = good("[kv]\nram_gib = 2\nssd_gib = 0\n");
+	assert_true(c->kv.ram == 2ULL << 30 && c->kv.ssd == 0);
+	config_free(&c);
+	c = good("[kv]\nram = 16777216\nssd_gib = '3TiB'\nssd_admission = 'all'\n");
+	assert_true(c->kv.ram == 16777216 && c->kv.ssd == 3ULL << 40);
+	assert_int_equal(c->kv.ssd_admission, SSD_ALL);
+	config_free(&c);
+}
+
 static void later_sources_win(void **state)
 {
 	(void)state;
@@ -201,6 +213,7 @@ static const struct {
 	{"\"router.listen\" = 'a:1'\n", {"unknown key \"router.listen\""}},
 	{"[router]\nlisten = 8080\n", {"c.toml:2:10: router.listen is a whole number, must be a text"}},
 	{"[router]\nlisten = ''\n", {"router.listen is \"\", must be a text of 1 to 256 bytes"}},
+	{"[kv]\nram = '1GiB'\nram_gib = 1\n", {"kv.ram_gib is given twice"}},
 	{"[router]\nlisten = 'a:1'\nlisten_http = 'b:1'\n",
 		{"router.listen_http is given twice, also at c.toml:2:10"}},
 	{"[router]\nlisten = 'nowhere'\n", {"c.toml:2:10: router.listen is \"nowhere\", must be host:port"}},
@@ -474,7 +487,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_stand_alone),
-		cmocka_unit_test(every_kind_is_read_from_toml),
+		cmocka_unit_test(every_kind_is_read_from_toml), cmocka_unit_test(sizes_by_their_alias_in_gib),
 		cmocka_unit_test(later_sources_win),
 		cmocka_unit_test(engines_in_all_spellings),
 		cmocka_unit_test(models_are_found_by_name_and_alias),

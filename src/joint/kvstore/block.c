@@ -73,7 +73,8 @@ static void release(struct kv_block *b)
 		free(x->name);
 	}
 	(void)pthread_mutex_lock(&s->ground);
-	pages_give(s->pages, b->size, &place);
+	if (kv_block_in_ram(b))
+		pages_give(s->pages, b->size, &place);
 	if (x != NULL)
 		kv_cell_give(s, x);
 	kv_cell_give(s, b);

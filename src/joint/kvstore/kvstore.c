@@ -41,6 +41,8 @@ CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct c
 	s->seconds_miss = METRIC_OF(KV_LOOKUP_SECONDS, "ram", "miss");
 	s->seconds_corrupt = METRIC_OF(KV_LOOKUP_SECONDS, "ram", "corrupt");
 	cgn_rc rc = init_parts(s, cfg, err);
+	if (cgn_ok(rc) && cfg->ssd != NULL)
+		rc = kv_ssd_open(s, cfg->ssd, cfg->ram_bytes, err);
 	if (!cgn_ok(rc)) {
 		kvstore_free(&s);
 		return rc;
@@ -65,6 +67,7 @@ void kvstore_free(struct kvstore **take)
 	if (s == NULL)
 		return;
 	CGN_LIVE(s, KVSTORE_TAG);
+	kv_ssd_close(s);
 	for (size_t i = 0; i < KV_SHARDS; i++)
 		let_go_of_all(s, &s->shard[i]);
 	CGN_MUST(s->n_cells == 0); /* nobody holds a block any more */
@@ -95,6 +98,9 @@ static void add_shard(struct kv_shard *sh, struct kv_stats *out)
 	ram->value_bytes += sh->ram_value_bytes;
 	ram->hits += sh->hits;
 	out->misses += sh->misses;
+	out->tier[KV_SSD].blocks += sh->n_ssd;
+	out->tier[KV_SSD].value_bytes += sh->ssd_value_bytes;
+	out->tier[KV_SSD].hits += sh->ssd_hits;
 	out->index_bytes += kv_shard_bytes(sh);
 	(void)pthread_mutex_unlock(&sh->lock);
 }
@@ -126,4 +132,6 @@ void kvstore_stats(struct kvstore *s, struct kv_stats *out)
 	out->index_bytes += atomic_load(&s->aside_bytes);
 	out->tier[KV_RAM].evictions = atomic_load(&s->evictions);
 	out->corrupt = atomic_load(&s->corrupt);
+	if (s->ssd != NULL)
+		kv_ssd_add_stats(s, out);
 }

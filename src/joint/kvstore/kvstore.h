@@ -5,11 +5,17 @@
  * while a callback runs.
  *
  * Memory: values lie in one arena of ram_bytes (io/pages), so there is never more of them than that, fragmentation and what is being written,
- * read or pinned included. Beside it the index: 112 bytes a block and 4 of hash table, however many there are, and once blocks have to leave
+ * read or pinned included. Beside it the index: 120 bytes a block and 4 of hash table, however many there are, and once blocks have to leave
  * what policy/evict remembers of them (20 to 25 bytes for each that was there at once). For the few that have a name, were pinned or lie in
- * several runs of pages, 112 more and the name or 8 bytes a run. As every value
+ * several runs of pages, 120 more and the name or 8 bytes a run. As every value
  * takes 1 KiB of the arena at least, that is at most a seventh of ram_bytes (names, which are at most KV_MAX_NAME, aside). What the index
  * took it keeps. 3 MiB are for changes; names of models are held once, of 65,535 at most.
+ *
+ * The SSD tier (joint/kvdisk) is written behind: a put never waits for it. Blocks worth writing wait in RAM for one thread, 4,096 and 256 MiB or
+ * a quarter of the RAM tier at most; when the disk is slower than puts, blocks are left out of it, and counted. The index, the same one, has an entry
+ * of each block on SSD too: at most one for each 512 bytes of ram_bytes, further blocks are left out. A block that leaves RAM and is on SSD stays
+ * there; one that is read from SSD goes to RAM as a new one would (where one that is read once passes through), one read for
+ * all who wait for it: eight at a time, 1,024 waiting. A value that was removed or replaced leaves the SSD within moments, in order.
  *
  * What is read is what was put: each value has a checksum, XXH3-64 (github.com/Cyan4973/xxHash), which is computed or compared when it is
  * put and compared each time that it is given out. A value that fails is dropped, counted, and a miss. */
@@ -22,10 +28,18 @@
 #include "policy/kvindex/block.h"
 
 struct kvstore;
+struct kvstore_ssd_cfg {
+	const char *dir, *index_dir; /* index_dir NULL: in dir */
+	uint64_t bytes, ttl_ms;      /* as kvdisk's */
+	bool all;                    /* write every block; else those that were used again, or came back soon after they left */
+	cgn_nsec flush_time;         /* kvstore_free: for what still waits to be written */
+};
 struct kvstore_cfg {
 	uint64_t ram_bytes; /* budget of the RAM tier, rounded down to 64 KiB */
 	uint64_t (*wall_ms)(void); /* Unix time; NULL: the machine's clock. Any thread */
+	const struct kvstore_ssd_cfg *ssd; /* NULL: none */
 };
+/* With an SSD tier: reads its index, says so in the log, and fails as kvdisk_open. */
 CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct cgn_err *err);
 /* After every block, writer and read of it was let go. */
 void kvstore_free(struct kvstore **take);
@@ -110,5 +124,10 @@ struct kv_tier_stats {
 struct kv_stats {
 	struct kv_tier_stats tier[KV_TIERS];
 	uint64_t misses, corrupt, index_bytes, pinned_bytes;
+	struct kv_ssd_stats {
+		uint64_t queue_blocks, queue_bytes;         /* in RAM, and kept there, until they are written */
+		uint64_t put_bytes, carried_bytes, written_bytes; /* values written; those written again to make room; all that went to the disk */
+		uint64_t queue_full, index_full, failed;    /* blocks that were not written */
+	} ssd;
 };
 void kvstore_stats(struct kvstore *s, struct kv_stats *out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside kvstore.
  *
- * Locks, outer before inner: a shard's; then any one of ground, evict, pins, models, changes, none of which is held while another is taken.
+ * Locks, outer before inner: a shard's; then any one of ground, evict, pins, models, changes, ssd, none of which is held while another is taken.
+ * kvdisk is called under none, and calls us under its own.
  * None is held while bytes are copied or summed, nor while a callback runs.
  * A block belongs to whoever has a reference; the index has one. Only under the shard's lock does a block that nobody else holds get a second
  * one (evict_some: under the lock of evict, whose queues only have blocks of the index), so that "refs is 1" stays true there. */
@@ -11,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "io/pages/pages.h"
+#include "joint/kvdisk/kvdisk.h"
 #include "joint/kvstore/kvstore.h"
 #include "joint/telemetry/telemetry.h"
 #include "policy/evict/evict.h"
@@ -44,9 +46,10 @@ struct kv_block {
 	struct kv_key key;
 	_Atomic uint32_t refs;
 	uint64_t checksum;
+	kvdisk_place place; /* on SSD; 0: not there */
 	struct evict_node use; /* in a queue: linked, in RAM, not pinned */
 	uint32_t size, tokens;
-	uint32_t page, tail_page; /* struct pages_place, without its runs */
+	uint32_t page, tail_page; /* struct pages_place, without its runs; both KV_NO_PAGE: not in RAM */
 	uint32_t next;            /* in its bucket, or of the free cells */
 	_Atomic uint32_t extra;   /* a cell with what only few have, KV_NONE without */
 	struct kv_ms created, expires;
@@ -55,8 +58,11 @@ struct kv_block {
 	uint8_t tiers : 4;
 	uint8_t linked : 1; /* it is what its key means */
 	uint8_t pinned : 1;
+	uint8_t queued : 1; /* for SSD: waits or is being written */
+	uint8_t reread : 1; /* from SSD, since it was written there */
 };
-static_assert(sizeof(struct kv_block) == 112, "an entry grew");
+#define KV_NO_PAGE UINT32_MAX
+static_assert(sizeof(struct kv_block) == 120, "an entry grew");
 
 struct kv_extra {
 	char *name; /* owned */
@@ -86,8 +92,8 @@ struct kv_shard {
 	uint32_t *segment[27];
 	uint32_t n_buckets, n_blocks;
 	uint32_t n_expiring, sweep_at;
-	uint64_t n_ram, ram_value_bytes;
-	uint64_t hits, misses;
+	uint64_t n_ram, ram_value_bytes, n_ssd, ssd_value_bytes;
+	uint64_t hits, misses, ssd_hits;
 };
 
 struct kv_model {
@@ -129,6 +135,7 @@ struct kvstore {
 	uint64_t change_end;
 	struct kv_change changes[KV_CHANGES];
 
+	struct kv_ssd *ssd; /* NULL: there is no such tier */
 	struct kv_models models;
 	_Atomic uint64_t turn; /* goes up when a block came or went for good */
 	_Atomic uint64_t corrupt, evictions, aside_bytes /* names, runs, models */;
@@ -199,6 +206,11 @@ uint64_t kv_block_sum(const struct kv_block *b); /* its XXH3-64, computed */
 bool kv_block_expired(const struct kvstore *s, const struct kv_block *b);
 void kv_block_tell(const struct kvstore *s, const struct kv_block *b, struct kv_info *out);
 
+static inline bool kv_block_in_ram(const struct kv_block *b)
+{
+	return b->page != KV_NO_PAGE || b->tail_page != KV_NO_PAGE;
+}
+
 /* ---- life.c; under the shard's lock ---- */
 /* It is what its key means from now on; the index has its caller's reference. */
 void kv_link(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash);
@@ -206,6 +218,47 @@ void kv_link(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_
 void kv_unlink(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash);
 /* What |k| means, NULL: nothing. What expired goes to |*gone|. */
 struct kv_block *kv_find_live(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, uint64_t hash, struct kv_block **gone);
+
+/* It leaves RAM and stays on SSD. Nobody but the index and the caller holds it. */
+void kv_demote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b);
+/* What lies in |from|, which nobody else knows, is from now on |b|'s value in RAM. */
+void kv_promote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, struct kv_block *from);
+
+/* ---- ssd.c: what is written, and removed; by one thread ---- */
+#define KV_SSD_QUEUE      4096U /* blocks that wait to be written, and a quarter of the RAM tier's bytes at most, or 256 MiB */
+#define KV_SSD_QUEUE_MAX  ((uint64_t)256 << 20)
+#define KV_SSD_FETCHES    1024U /* reads of different blocks that run or wait */
+#define KV_SSD_READERS    8U
+CGN_RC kv_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes, struct cgn_err *err);
+void kv_ssd_close(struct kvstore *s); /* the queue is written first, as far as the time allows */
+struct kvdisk *kv_ssd_disk(const struct kvstore *s);
+/* Under the shard's lock: it has become worth writing. */
+void kv_ssd_offer(struct kvstore *s, struct kv_block *b);
+void kv_ssd_on_link(struct kvstore *s, struct kv_block *b);
+void kv_ssd_forget(struct kvstore *s, struct kv_block *b);  /* was unlinked */
+void kv_ssd_expires(struct kvstore *s, struct kv_block *b); /* was changed */
+/* Under none: what lay there is not there any more; unlinked when it is in no other tier. */
+void kv_lost_on_ssd(struct kvstore *s, const struct kv_key *k, kvdisk_place at);
+void kv_ssd_add_stats(struct kvstore *s, struct kv_stats *out);
+
+/* ---- fetch.c: what is read, by several threads; one read for all who wait for a block ---- */
+struct kv_read {
+	struct cgn_post post;
+	struct kv_read *next;
+	struct kvstore *store;
+	struct cgn_loop *loop;
+	struct kv_key key;
+	struct kv_block *block;
+	struct cgn_err err;
+	kv_read_done done; /* NULL: cancelled */
+	void *user;
+};
+struct kv_fetches;
+CGN_RC kv_fetches_new(struct kvstore *s, struct kv_fetches **out, struct cgn_err *err);
+void kv_fetches_free(struct kv_fetches **take);
+void kv_fetch(struct kv_fetches *f, struct kv_read *r); /* answered by kv_read_answer, on its loop */
+void kv_read_answer(struct kv_read *r);
+struct kv_fetches *kv_ssd_fetches(const struct kvstore *s);
 
 /* ---- room.c ---- */
 /* A block of |size| bytes with one reference, and an extra when |named|, for which others may have to leave. */

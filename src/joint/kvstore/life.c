@@ -2,33 +2,110 @@
 /* What a key means: how a block comes to be it, and ceases to. */
 #include "kvstore_priv.h"
 
+static void into_ram(struct kvstore *s, struct kv_shard *sh, struct kv_block *b)
+{
+	b->tiers |= KV_TIER_BIT(KV_RAM);
+	sh->n_ram++;
+	sh->ram_value_bytes += b->size;
+	if (b->pinned)
+		return;
+	(void)pthread_mutex_lock(&s->evict_lock);
+	evict_add(&s->evict, &b->use, (uint32_t)pages_footprint(b->size));
+	(void)pthread_mutex_unlock(&s->evict_lock);
+}
+
+static void out_of_ram(struct kv_shard *sh, struct kv_block *b)
+{
+	b->tiers &= (uint8_t)~KV_TIER_BIT(KV_RAM) & KV_TIER_MASK;
+	sh->n_ram--;
+	sh->ram_value_bytes -= b->size;
+}
+
 void kv_link(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash)
 {
 	kv_index_add(s, sh, b, hash);
 	b->linked = 1;
-	b->tiers = KV_TIER_BIT(KV_RAM);
-	sh->n_ram++;
-	sh->ram_value_bytes += b->size;
 	sh->n_expiring += kv_ms_get(b->expires) != 0;
-	(void)pthread_mutex_lock(&s->evict_lock);
-	evict_add(&s->evict, &b->use, (uint32_t)pages_footprint(b->size));
-	(void)pthread_mutex_unlock(&s->evict_lock);
+	if (kv_block_in_ram(b))
+		into_ram(s, sh, b);
+	if (b->place != 0) {
+		b->tiers |= KV_TIER_BIT(KV_SSD);
+		sh->n_ssd++;
+		sh->ssd_value_bytes += b->size;
+	}
 	kv_note(s, b, b->tiers);
+	if (s->ssd != NULL)
+		kv_ssd_on_link(s, b);
 }
 
 void kv_unlink(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash)
 {
 	kv_index_drop(s, sh, b, hash);
 	b->linked = 0;
+	if (b->tiers & KV_TIER_BIT(KV_RAM))
+		out_of_ram(sh, b);
+	if (b->tiers & KV_TIER_BIT(KV_SSD)) {
+		sh->n_ssd--;
+		sh->ssd_value_bytes -= b->size;
+		if (s->ssd != NULL && b->place != 0)
+			kv_ssd_forget(s, b);
+	}
 	b->tiers = 0;
-	sh->n_ram--;
-	sh->ram_value_bytes -= b->size;
 	sh->n_expiring -= kv_ms_get(b->expires) != 0;
 	kv_unpin(s, b);
 	(void)pthread_mutex_lock(&s->evict_lock);
 	evict_drop(&s->evict, &b->use);
 	(void)pthread_mutex_unlock(&s->evict_lock);
 	kv_note(s, b, 0);
+}
+
+/* What b->extra held of its pages alone is of no use any more. */
+static void drop_extra(struct kvstore *s, struct kv_block *b)
+{
+	struct kv_extra *x = kv_block_extra(b);
+	if (x == NULL || x->name != NULL || b->pinned)
+		return;
+	atomic_store_explicit(&b->extra, KV_NONE, memory_order_release);
+	kv_cell_give(s, x);
+}
+
+void kv_demote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b)
+{
+	struct pages_place at = kv_block_place(b);
+	struct kv_extra *x = kv_block_extra(b);
+	CGN_MUST(b->linked && b->place != 0 && kv_block_in_ram(b));
+	out_of_ram(sh, b);
+	if (at.runs != NULL)
+		atomic_fetch_sub(&s->aside_bytes, sizeof *at.runs + at.runs->n * sizeof at.runs->run[0]);
+	(void)pthread_mutex_lock(&s->ground);
+	pages_give(s->pages, b->size, &at);
+	if (x != NULL)
+		x->runs = NULL;
+	b->page = b->tail_page = KV_NO_PAGE;
+	drop_extra(s, b);
+	(void)pthread_mutex_unlock(&s->ground);
+	kv_note(s, b, b->tiers);
+	atomic_fetch_add(&s->turn, 1);
+}
+
+void kv_promote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, struct kv_block *from)
+{
+	struct kv_extra *x = kv_block_extra(b), *fx = kv_block_extra(from);
+	CGN_MUST(b->linked && !kv_block_in_ram(b) && b->size == from->size);
+	if (fx != NULL && x == NULL) {
+		atomic_store_explicit(&b->extra, kv_cell_id(fx), memory_order_release);
+		atomic_store_explicit(&from->extra, KV_NONE, memory_order_release);
+	} else if (fx != NULL) {
+		x->runs = fx->runs;
+		fx->runs = NULL;
+	}
+	b->page = from->page;
+	b->tail_page = from->tail_page;
+	b->slot = from->slot;
+	from->page = from->tail_page = KV_NO_PAGE;
+	b->reread = 1;
+	into_ram(s, sh, b);
+	kv_note(s, b, b->tiers);
 }
 
 struct kv_block *kv_find_live(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, uint64_t hash, struct kv_block **gone)
@@ -87,6 +164,8 @@ bool kvstore_expire(struct kvstore *s, const struct kv_key *k, uint64_t unix_ms)
 		sh->n_expiring -= kv_ms_get(b->expires) != 0;
 		b->expires = kv_ms_of(unix_ms);
 		sh->n_expiring += unix_ms != 0;
+		if (s->ssd != NULL && b->place != 0)
+			kv_ssd_expires(s, b);
 	}
 	(void)pthread_mutex_unlock(&sh->lock);
 	kv_block_unref(&gone);

@@ -19,6 +19,8 @@ void kv_unpin(struct kvstore *s, struct kv_block *b)
 static void to_queue(struct kvstore *s, struct kv_block *b)
 {
 	kv_unpin(s, b);
+	if (!kv_block_in_ram(b))
+		return;
 	(void)pthread_mutex_lock(&s->evict_lock);
 	if (!evict_has(&b->use))
 		evict_add(&s->evict, &b->use, (uint32_t)pages_footprint(b->size));

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads: a value out of RAM, at once or on a loop. */
+/* Reads: a value out of RAM at once, or out of whichever tier on a loop. */
 #include "kvstore_priv.h"
 
 #include <stdlib.h>
-
-struct kv_read {
-	struct cgn_post post;
-	struct kvstore *store;
-	struct kv_key key;
-	kv_read_done done; /* NULL: cancelled */
-	void *user;
-};
 
 /* It is not what was put: nobody gets it any more. */
 static void condemn(struct kvstore *s, struct kv_block **take)
@@ -31,27 +23,31 @@ static void condemn(struct kvstore *s, struct kv_block **take)
 	kv_block_unref(take);
 }
 
-static struct kv_block *find(struct kvstore *s, const struct kv_key *k)
+static struct kv_block *find(struct kvstore *s, const struct kv_key *k, bool *elsewhere)
 {
 	uint64_t hash = kv_hash(s, k);
 	struct kv_shard *sh = kv_shard_of(s, hash);
 	struct kv_block *gone = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
 	struct kv_block *b = kv_find_live(s, sh, k, hash, &gone);
+	*elsewhere = b != NULL && !kv_block_in_ram(b);
+	if (*elsewhere)
+		b = NULL;
 	if (b != NULL)
 		kv_block_ref(b);
+	if (b != NULL && s->ssd != NULL)
+		kv_ssd_offer(s, b);
 	sh->hits += b != NULL;
-	sh->misses += b == NULL;
+	sh->misses += b == NULL && !*elsewhere;
 	(void)pthread_mutex_unlock(&sh->lock);
 	kv_block_unref(&gone);
 	return b;
 }
 
-struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify)
+static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool verify, bool *elsewhere)
 {
-	CGN_LIVE(s, KVSTORE_TAG);
 	cgn_nsec began = cgn_clock_now();
-	struct kv_block *b = find(s, k);
+	struct kv_block *b = find(s, k, elsewhere);
 	struct metric_cell *seconds = b != NULL ? s->seconds_hit : s->seconds_miss;
 	if (b != NULL)
 		evict_touch(&b->use);
@@ -63,19 +59,41 @@ struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool
 	return b;
 }
 
+struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify)
+{
+	bool elsewhere;
+	CGN_LIVE(s, KVSTORE_TAG);
+	return get_ram(s, k, verify, &elsewhere);
+}
+
+static void answered(struct cgn_loop *l, struct cgn_post *p)
+{
+	struct kv_read *r = CGN_CONTAINER(p, struct kv_read, post);
+	(void)l;
+	if (r->done != NULL)
+		r->done(r->user, &r->block, &r->err);
+	kv_block_unref(&r->block);
+	free(r);
+}
+
+void kv_read_answer(struct kv_read *r)
+{
+	cgn_loop_post(r->loop, &r->post, answered);
+}
+
 static void read_now(struct cgn_loop *l, struct cgn_post *p)
 {
 	struct kv_read *r = CGN_CONTAINER(p, struct kv_read, post);
-	struct cgn_err err = {0};
-	(void)l;
-	if (r->done != NULL) {
-		struct kv_block *b = kvstore_get_ram(r->store, &r->key, true);
-		if (b == NULL)
-			(void)CGN_FAIL(&err, NOT_FOUND, "no tier holds the block");
-		r->done(r->user, &b, &err);
-		kv_block_unref(&b);
+	bool elsewhere = false;
+	if (r->done != NULL)
+		r->block = get_ram(r->store, &r->key, true, &elsewhere);
+	if (r->done != NULL && r->block == NULL && elsewhere) {
+		kv_fetch(kv_ssd_fetches(r->store), r);
+		return;
 	}
-	free(r);
+	if (r->block == NULL)
+		(void)CGN_FAIL(&r->err, NOT_FOUND, "no tier holds the block");
+	answered(l, p);
 }
 
 CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done, void *user, struct kv_read **out,
@@ -85,7 +103,7 @@ CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k
 	struct kv_read *r = calloc(1, sizeof *r);
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a read");
-	*r = (struct kv_read){.store = s, .key = *k, .done = done, .user = user};
+	*r = (struct kv_read){.store = s, .loop = l, .key = *k, .done = done, .user = user};
 	*out = r;
 	cgn_loop_post(l, &r->post, read_now);
 	return CGN_OK;

@@ -75,9 +75,13 @@ static void leave(struct kvstore *s, struct kv_block *b)
 	struct kv_block *gone = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
 	if (b->linked && !b->pinned && atomic_load(&b->refs) == 2) {
-		kv_unlink(s, sh, b, hash);
-		gone = b;
 		atomic_fetch_add(&s->evictions, 1);
+		if (b->place != 0) {
+			kv_demote(s, sh, b);
+		} else {
+			kv_unlink(s, sh, b, hash);
+			gone = b;
+		}
 	} else if (b->linked && !b->pinned) {
 		(void)pthread_mutex_lock(&s->evict_lock);
 		if (!evict_has(&b->use))

@@ -45,6 +45,7 @@ struct config_slot {
 	const struct config_key *key;
 	void *base;
 	const char **origin;
+	bool gib; /* a SIZE by its alias in GiB: a number without a unit is of them */
 };
 
 #define CONFIG_STORE_TAG 0xc0f15703U

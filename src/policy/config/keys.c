@@ -70,6 +70,8 @@ static const struct {
 	const char *alias, *path;
 } aliases[] = {
 	{"router.listen_http", "router.listen"},
+	{"kv.ram_gib", "kv.ram"},
+	{"kv.ssd_gib", "kv.ssd"},
 };
 
 const struct config_key *config_key_find(const struct config_table *t, struct cgn_str path)

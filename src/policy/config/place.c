@@ -140,6 +140,11 @@ bool config_is_kind(const struct toml_step *s)
 	return s->key.p != NULL && config_enum_value("ENGINE_KIND", s->key) != CONFIG_ENUM_START_;
 }
 
+bool config_is_gib(const struct toml_step *s)
+{
+	return s->key.n > 4 && memcmp(s->key.p + s->key.n - 4, "_gib", 4) == 0;
+}
+
 bool config_is_element(const struct toml_node *n)
 {
 	return n->path[n->depth - 1].key.p == NULL;

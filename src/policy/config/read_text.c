@@ -56,6 +56,7 @@ static cgn_rc find_slot(struct config *c, const struct toml_step *steps, size_t 
 	*out = t == &config_globals      ? config_global_slot(c, k)
 	       : f != NULL                ? config_row_slot(c, f, at, k)
 					 : config_engine_slot(c, at, k);
+	out->gib = config_is_gib(&steps[n - 1]);
 	return CGN_OK;
 }
 

@@ -80,6 +80,7 @@ static cgn_rc toml_global(struct reader *r, const struct toml_node *n, struct cg
 	const struct config_key *k = config_key_at(&config_globals, n, 0);
 	if (k != NULL) {
 		struct config_slot s = config_global_slot(r->c, k);
+		s.gib = config_is_gib(&n->path[n->depth - 1]);
 		return toml_value(r, &s, n, err);
 	}
 	struct config_where name = config_path_shown(n->path, n->depth);

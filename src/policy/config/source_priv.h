@@ -27,6 +27,7 @@ CGN_RC config_settle(struct config *c, const struct config_slot *s, cgn_rc rc, c
 CGN_RC config_note_kind_table(
 	struct config *c, size_t engine, struct cgn_str kind_text, const char *where, struct cgn_err *err);
 bool config_is_kind(const struct toml_step *s);
+bool config_is_gib(const struct toml_step *s); /* the alias of a SIZE, in GiB */
 bool config_is_element(const struct toml_node *n); /* of a list */
 /* The key that the steps from |from| on name; a list's element names its list. NULL: there is none. */
 const struct config_key *config_key_at(const struct config_table *t, const struct toml_node *n, size_t from);

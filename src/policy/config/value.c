@@ -116,10 +116,10 @@ static cgn_rc set_dur(const struct config_key *k, cgn_nsec *at, struct cgn_str t
 	return CGN_OK;
 }
 
-static cgn_rc set_size(const struct config_key *k, uint64_t *at, struct cgn_str text)
+static cgn_rc set_size(const struct config_key *k, uint64_t *at, struct cgn_str text, uint64_t plain)
 {
 	uint64_t v;
-	if (!with_unit(text, size_units, CGN_COUNT(size_units), 1, &v) || v < (uint64_t)k->min ||
+	if (!with_unit(text, size_units, CGN_COUNT(size_units), plain, &v) || v < (uint64_t)k->min ||
 		v > (uint64_t)k->max)
 		return CGN_RC_OF(CGN_INVALID);
 	*at = v;
@@ -187,7 +187,7 @@ CGN_RC config_value_set(struct cgn_arena *a, const struct config_slot *s, struct
 	case KEY_DUR:
 		return set_dur(s->key, place(s), text);
 	case KEY_SIZE:
-		return set_size(s->key, place(s), text);
+		return set_size(s->key, place(s), text, s->gib ? 1ULL << 30 : 1);
 	case KEY_LIST:
 		return set_list(a, s, text);
 	case KEY_ENUM:

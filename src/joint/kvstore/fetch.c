@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading from SSD: a few threads, each with one block at a time. Who asks for a block that is being read waits for the same read. */
+#include "kvstore_priv.h"
+
+#include <stdlib.h>
+
+#define BUCKETS 256U
+#define TRIES   4U /* as often as a block may move or be replaced while it is read */
+
+struct fetch {
+	struct fetch *chain; /* in its bucket */
+	struct cgn_link waiting;
+	struct kv_key key;
+	struct kv_read *reads;
+};
+
+struct kv_fetches {
+	struct kvstore *store;
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	struct fetch *bucket[BUCKETS];
+	struct cgn_link waiting;
+	uint32_t n;
+	bool stop;
+	pthread_t thread[KV_SSD_READERS];
+	unsigned n_threads;
+	struct metric_cell *hit, *miss, *corrupt;
+};
+
+static struct fetch **find(struct kv_fetches *f, const struct kv_key *k)
+{
+	struct fetch **at = &f->bucket[(digest_short(&k->digest) ^ k->segment) % BUCKETS];
+	while (*at != NULL && !kv_key_eq(&(*at)->key, k))
+		at = &(*at)->chain;
+	return at;
+}
+
+/* ---- reading ---- */
+struct wanted {
+	struct kv_block *entry; /* a reference */
+	kvdisk_place place;
+};
+
+/* What the key means now: a block in RAM (*out), one on SSD (w->entry), or nothing. */
+static void look(struct kvstore *s, const struct kv_key *k, struct wanted *w, struct kv_block **out)
+{
+	uint64_t hash = kv_hash(s, k);
+	struct kv_shard *sh = kv_shard_of(s, hash);
+	struct kv_block *gone = NULL;
+	*w = (struct wanted){0};
+	(void)pthread_mutex_lock(&sh->lock);
+	struct kv_block *b = kv_find_live(s, sh, k, hash, &gone);
+	if (b != NULL)
+		kv_block_ref(b);
+	if (b != NULL && kv_block_in_ram(b))
+		*out = b;
+	else if (b != NULL)
+		*w = (struct wanted){b, b->place};
+	(void)pthread_mutex_unlock(&sh->lock);
+	kv_block_unref(&gone);
+}
+
+/* False: it was removed or replaced meanwhile. */
+static bool bring_in(struct kvstore *s, struct kv_block *b, struct kv_block *fresh)
+{
+	struct kv_shard *sh = kv_shard_of(s, kv_hash(s, &b->key));
+	(void)pthread_mutex_lock(&sh->lock);
+	bool is = b->linked && !kv_block_in_ram(b);
+	if (is) {
+		kv_promote(s, sh, b, fresh);
+		sh->ssd_hits++;
+	}
+	(void)pthread_mutex_unlock(&sh->lock);
+	return is;
+}
+
+/* Has the value of w->entry in RAM. CGN_NOT_FOUND: not there where it was said to be. */
+static CGN_RC read_value(struct kvstore *s, const struct wanted *w, struct kv_block **fresh, struct cgn_err *err)
+{
+	struct iovec iov[KV_MAX_EXTENTS];
+	struct kvdisk_value v;
+	size_t n = 0;
+	CGN_TRY(kv_room_make(s, w->entry->size, false, fresh, err));
+	(void)kv_block_iov(*fresh, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
+	CGN_TRY(kvdisk_get(kv_ssd_disk(s), &w->entry->key, w->place, iov, n, &v, err));
+	if (v.checksum == w->entry->checksum)
+		return CGN_OK;
+	return CGN_FAIL(err, STORAGE, "what lies on disk is another value than the index says");
+}
+
+static bool moved(struct kvstore *s, const struct wanted *w)
+{
+	struct kv_shard *sh = kv_shard_of(s, kv_hash(s, &w->entry->key));
+	(void)pthread_mutex_lock(&sh->lock);
+	bool is = w->entry->place != w->place;
+	(void)pthread_mutex_unlock(&sh->lock);
+	return is;
+}
+
+static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kv_block **out, bool *again, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_block_unref) struct kv_block *fresh = NULL;
+	struct wanted w;
+	*again = false;
+	look(s, k, &w, out);
+	if (*out != NULL)
+		return CGN_OK;
+	if (w.entry == NULL)
+		return CGN_FAIL(err, NOT_FOUND, "no tier holds the block");
+	cgn_rc rc = read_value(s, &w, &fresh, err);
+	if (cgn_ok(rc) && bring_in(s, w.entry, fresh)) {
+		*out = w.entry;
+		return rc;
+	}
+	*again = cgn_ok(rc) || moved(s, &w);
+	if (!*again && (rc.code == CGN_NOT_FOUND || rc.code == CGN_STORAGE))
+		kv_lost_on_ssd(s, k, w.place);
+	kv_block_unref(&w.entry);
+	return cgn_ok(rc) ? CGN_FAIL(err, NOT_FOUND, "the block was replaced again and again while it was read") : rc;
+}
+
+static struct kv_block *read_block(struct kv_fetches *f, const struct kv_key *k, struct cgn_err *err)
+{
+	cgn_nsec began = cgn_clock_now();
+	struct kv_block *b = NULL;
+	cgn_rc rc = CGN_OK;
+	bool again = true;
+	for (unsigned i = 0; i < TRIES && again; i++)
+		rc = try_once(f->store, k, &b, &again, err);
+	metric_observe(cgn_ok(rc) ? f->hit : rc.code == CGN_STORAGE ? f->corrupt : f->miss, cgn_clock_now() - began);
+	return b;
+}
+
+/* ---- the threads ---- */
+static struct fetch *next_fetch(struct kv_fetches *f)
+{
+	(void)pthread_mutex_lock(&f->lock);
+	while (cgn_list_empty(&f->waiting) && !f->stop)
+		(void)pthread_cond_wait(&f->more, &f->lock);
+	struct cgn_link *l = cgn_list_first(&f->waiting);
+	if (l != NULL)
+		cgn_list_drop(l);
+	(void)pthread_mutex_unlock(&f->lock);
+	return l != NULL ? CGN_CONTAINER(l, struct fetch, waiting) : NULL;
+}
+
+/* From here on who asks begins another read. */
+static struct kv_read *finish(struct kv_fetches *f, struct fetch *x)
+{
+	(void)pthread_mutex_lock(&f->lock);
+	struct fetch **at = find(f, &x->key);
+	CGN_MUST(*at == x);
+	*at = x->chain;
+	f->n--;
+	struct kv_read *reads = x->reads;
+	(void)pthread_mutex_unlock(&f->lock);
+	free(x);
+	return reads;
+}
+
+static void *run(void *arg)
+{
+	struct kv_fetches *f = arg;
+	for (struct fetch *x = NULL; (x = next_fetch(f)) != NULL;) {
+		struct cgn_err err = {0};
+		struct kv_block *b = read_block(f, &x->key, &err);
+		for (struct kv_read *r = finish(f, x), *next = NULL; r != NULL; r = next) {
+			next = r->next;
+			r->err = err;
+			if (b != NULL)
+				kv_block_ref(b);
+			r->block = b;
+			kv_read_answer(r);
+		}
+		kv_block_unref(&b);
+	}
+	return NULL;
+}
+
+/* ---- asking ---- */
+/* Under the lock. */
+static bool join(struct kv_fetches *f, struct kv_read *r)
+{
+	struct fetch **at = find(f, &r->key);
+	if (*at == NULL && f->n < KV_SSD_FETCHES && (*at = calloc(1, sizeof **at)) != NULL) {
+		(*at)->key = r->key;
+		cgn_list_push(&f->waiting, &(*at)->waiting);
+		f->n++;
+		(void)pthread_cond_signal(&f->more);
+	}
+	if (*at == NULL)
+		return false;
+	r->next = (*at)->reads;
+	(*at)->reads = r;
+	return true;
+}
+
+void kv_fetch(struct kv_fetches *f, struct kv_read *r)
+{
+	(void)pthread_mutex_lock(&f->lock);
+	bool joined = join(f, r);
+	(void)pthread_mutex_unlock(&f->lock);
+	if (joined)
+		return;
+	(void)CGN_FAIL(&r->err, OVERLOADED, "%u reads from SSD wait already", KV_SSD_FETCHES);
+	kv_read_answer(r);
+}
+
+CGN_RC kv_fetches_new(struct kvstore *s, struct kv_fetches **out, struct cgn_err *err)
+{
+	struct kv_fetches *f = calloc(1, sizeof *f);
+	if (f == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
+	f->store = s;
+	cgn_list_init(&f->waiting);
+	(void)pthread_mutex_init(&f->lock, NULL);
+	(void)pthread_cond_init(&f->more, NULL);
+	f->hit = METRIC_OF(KV_LOOKUP_SECONDS, "ssd", "hit");
+	f->miss = METRIC_OF(KV_LOOKUP_SECONDS, "ssd", "miss");
+	f->corrupt = METRIC_OF(KV_LOOKUP_SECONDS, "ssd", "corrupt");
+	*out = f;
+	for (; f->n_threads < KV_SSD_READERS; f->n_threads++)
+		if (pthread_create(&f->thread[f->n_threads], NULL, run, f) != 0)
+			return CGN_FAIL(err, NO_MEMORY, "cannot start the threads that read from SSD");
+	return CGN_OK;
+}
+
+void kv_fetches_free(struct kv_fetches **take)
+{
+	struct kv_fetches *f = *take;
+	*take = NULL;
+	if (f == NULL)
+		return;
+	(void)pthread_mutex_lock(&f->lock);
+	f->stop = true;
+	(void)pthread_cond_broadcast(&f->more);
+	(void)pthread_mutex_unlock(&f->lock);
+	for (unsigned i = 0; i < f->n_threads; i++)
+		(void)pthread_join(f->thread[i], NULL);
+	CGN_MUST(f->n == 0); /* every read was let go */
+	(void)pthread_cond_destroy(&f->more);
+	(void)pthread_mutex_destroy(&f->lock);
+	free(f);
+}

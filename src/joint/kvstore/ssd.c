@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The SSD tier, written behind: one thread removes what was unlinked, then writes what is worth it, then tends the disk. As all changes of the disk but the
+ * dropping of damage are this thread's, what it was told of a key in order happens in order. */
+#include "kvstore_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log/log.h"
+
+#define TEND_EVERY CGN_SEC
+#define BLOCK_BYTES 512U /* of RAM tier for each block that the index may have on SSD */
+
+enum job_kind { JOB_WRITE, JOB_EXPIRE };
+struct job {
+	enum job_kind kind;
+	struct kv_block *block; /* a reference */
+};
+
+struct kv_ssd {
+	struct kvstore *store;
+	struct kvdisk *disk;
+	struct kv_fetches *fetches;
+	bool all;
+	uint64_t most_bytes, most_blocks;
+	cgn_nsec flush_time;
+	pthread_t thread;
+	bool running;
+
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	struct job job[KV_SSD_QUEUE];
+	uint32_t first, n;
+	uint64_t bytes;
+	struct kv_block *removed; /* the last first, by their |next| */
+	bool stop;
+	cgn_nsec stop_by;
+	_Atomic uint64_t blocks, queue_full, index_full, failed;
+};
+
+struct kvdisk *kv_ssd_disk(const struct kvstore *s)
+{
+	return s->ssd->disk;
+}
+
+struct kv_fetches *kv_ssd_fetches(const struct kvstore *s)
+{
+	return s->ssd->fetches;
+}
+
+/* ---- what is told, under a shard's lock ---- */
+static bool push(struct kv_ssd *q, enum job_kind kind, struct kv_block *b, uint64_t bytes)
+{
+	(void)pthread_mutex_lock(&q->lock);
+	bool fits = q->n < KV_SSD_QUEUE && (q->bytes == 0 || q->bytes + bytes <= q->most_bytes) && !q->stop;
+	if (fits) {
+		kv_block_ref(b);
+		q->job[(q->first + q->n++) % KV_SSD_QUEUE] = (struct job){kind, b};
+		q->bytes += bytes;
+		(void)pthread_cond_signal(&q->more);
+	}
+	(void)pthread_mutex_unlock(&q->lock);
+	if (!fits)
+		atomic_fetch_add(&q->queue_full, 1);
+	return fits;
+}
+
+void kv_ssd_offer(struct kvstore *s, struct kv_block *b)
+{
+	struct kv_ssd *q = s->ssd;
+	if (b->place != 0 || b->queued || !b->linked)
+		return;
+	if (atomic_load(&q->blocks) >= q->most_blocks) {
+		atomic_fetch_add(&q->index_full, 1);
+		return;
+	}
+	b->queued = push(q, JOB_WRITE, b, pages_footprint(b->size));
+}
+
+void kv_ssd_on_link(struct kvstore *s, struct kv_block *b)
+{
+	if (s->ssd->all || (evict_worth(&b->use) & EVICT_CAME_BACK) != 0)
+		kv_ssd_offer(s, b);
+}
+
+void kv_ssd_expires(struct kvstore *s, struct kv_block *b)
+{
+	(void)push(s->ssd, JOB_EXPIRE, b, 0);
+}
+
+static uint32_t *next_of(struct kv_block *b)
+{
+	return &b->next; /* it is in no bucket any more */
+}
+
+void kv_ssd_forget(struct kvstore *s, struct kv_block *b)
+{
+	struct kv_ssd *q = s->ssd;
+	kv_block_ref(b);
+	(void)pthread_mutex_lock(&q->lock);
+	*next_of(b) = q->removed != NULL ? kv_cell_id(q->removed) : KV_NONE;
+	q->removed = b;
+	(void)pthread_cond_signal(&q->more);
+	(void)pthread_mutex_unlock(&q->lock);
+	atomic_fetch_sub(&q->blocks, 1);
+}
+
+/* ---- the thread ---- */
+static void remove_all(struct kv_ssd *q, struct kv_block *first)
+{
+	while (first != NULL) {
+		struct kv_block *b = first;
+		first = kv_block_at(q->store, *next_of(b));
+		*next_of(b) = KV_NONE;
+		(void)kvdisk_remove(q->disk, &b->key);
+		kv_block_unref(&b);
+	}
+}
+
+static struct kv_shard *lock_shard(struct kvstore *s, const struct kv_key *k)
+{
+	struct kv_shard *sh = kv_shard_of(s, kv_hash(s, k));
+	(void)pthread_mutex_lock(&sh->lock);
+	return sh;
+}
+
+static bool still_wanted(struct kvstore *s, struct kv_block *b, struct kv_meta *meta)
+{
+	struct kv_shard *sh = lock_shard(s, &b->key);
+	bool is = b->linked && b->place == 0 && !kv_block_expired(s, b);
+	*meta = (struct kv_meta){.tokens = b->tokens, .created_unix_ms = kv_ms_get(b->created), .expires_unix_ms = kv_ms_get(b->expires)};
+	b->queued = is;
+	(void)pthread_mutex_unlock(&sh->lock);
+	meta->model = kv_block_model(b);
+	meta->name = kv_block_name(b);
+	return is;
+}
+
+/* It is on disk now, unless it was not wanted any more meanwhile. */
+static bool note_written(struct kvstore *s, struct kv_block *b, kvdisk_place at)
+{
+	struct kv_shard *sh = lock_shard(s, &b->key);
+	bool kept = at != 0 && b->linked;
+	b->queued = 0;
+	if (kept) {
+		b->place = at;
+		b->reread = 0;
+		b->tiers |= KV_TIER_BIT(KV_SSD);
+		sh->n_ssd++;
+		sh->ssd_value_bytes += b->size;
+		atomic_fetch_add(&s->ssd->blocks, 1);
+		kv_note(s, b, b->tiers);
+	}
+	(void)pthread_mutex_unlock(&sh->lock);
+	return kept;
+}
+
+static void write_one(struct kv_ssd *q, struct kv_block *b)
+{
+	struct kvstore *s = q->store;
+	struct iovec iov[KV_MAX_EXTENTS];
+	struct kv_meta meta;
+	size_t n = 0;
+	kvdisk_place at = 0;
+	if (!still_wanted(s, b, &meta))
+		return;
+	(void)kv_block_iov(b, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
+	if (!cgn_ok(kvdisk_put(q->disk, &b->key, &meta, b->checksum, iov, n, &at, NULL))) {
+		atomic_fetch_add(&q->failed, 1);
+		at = 0;
+	}
+	if (!note_written(s, b, at) && at != 0)
+		(void)kvdisk_remove(q->disk, &b->key);
+}
+
+static void expire_one(struct kv_ssd *q, struct kv_block *b)
+{
+	struct kv_shard *sh = lock_shard(q->store, &b->key);
+	uint64_t at = kv_ms_get(b->expires);
+	bool is = b->linked && b->place != 0;
+	(void)pthread_mutex_unlock(&sh->lock);
+	if (is)
+		(void)kvdisk_expire(q->disk, &b->key, at);
+}
+
+/* Under the queue's lock: sleeps until there is something, or a second is over. */
+static void wait_for_more(struct kv_ssd *q)
+{
+	struct timespec until;
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += 1;
+	if (q->removed == NULL && q->n == 0 && !q->stop)
+		(void)pthread_cond_timedwait(&q->more, &q->lock, &until);
+}
+
+static bool take(struct kv_ssd *q, struct kv_block **removed, struct job *job)
+{
+	(void)pthread_mutex_lock(&q->lock);
+	wait_for_more(q);
+	bool over = q->stop && (q->n == 0 || cgn_clock_now() >= q->stop_by);
+	*removed = q->removed;
+	q->removed = NULL;
+	*job = (struct job){0};
+	if (q->n > 0 && !over) {
+		*job = q->job[q->first];
+		q->first = (q->first + 1) % KV_SSD_QUEUE;
+		q->n--;
+	}
+	(void)pthread_mutex_unlock(&q->lock);
+	return !over;
+}
+
+static void did(struct kv_ssd *q, struct job *job)
+{
+	(void)pthread_mutex_lock(&q->lock);
+	if (job->kind == JOB_WRITE)
+		q->bytes -= pages_footprint(job->block->size);
+	(void)pthread_mutex_unlock(&q->lock);
+	kv_block_unref(&job->block);
+}
+
+static void *run(void *arg)
+{
+	struct kv_ssd *q = arg;
+	cgn_nsec tended = 0;
+	struct kv_block *removed = NULL;
+	struct job job;
+	bool more = true;
+	while (more) {
+		more = take(q, &removed, &job);
+		remove_all(q, removed);
+		if (job.block != NULL && job.kind == JOB_WRITE)
+			write_one(q, job.block);
+		else if (job.block != NULL)
+			expire_one(q, job.block);
+		if (job.block != NULL)
+			did(q, &job);
+		if (cgn_clock_now() - tended >= TEND_EVERY) {
+			kvdisk_tend(q->disk);
+			tended = cgn_clock_now();
+		}
+	}
+	return NULL;
+}
+
+/* ---- what kvdisk asks and tells ---- */
+/* Under the shard's lock: the block that lies at |at|. NULL: it does no more. */
+static struct kv_block *at_place(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, kvdisk_place at)
+{
+	struct kv_block *b = kv_index_find(s, sh, k, kv_hash(s, k));
+	return b != NULL && b->place == at ? b : NULL;
+}
+
+static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_place at)
+{
+	struct kvstore *s = user;
+	struct kv_shard *sh = lock_shard(s, k);
+	struct kv_block *b = at_place(s, sh, k, at);
+	enum kvdisk_worth worth = KVDISK_DROP;
+	if (b != NULL && !kv_block_expired(s, b)) {
+		bool hot = kv_block_in_ram(b) && (evict_worth(&b->use) & EVICT_USED) != 0;
+		worth = b->pinned ? KVDISK_PINNED : b->reread || hot ? KVDISK_CARRY : KVDISK_DROP;
+		b->reread = 0;
+	}
+	(void)pthread_mutex_unlock(&sh->lock);
+	return worth;
+}
+
+static void on_moved(void *user, const struct kv_key *k, kvdisk_place from, kvdisk_place to)
+{
+	struct kvstore *s = user;
+	struct kv_shard *sh = lock_shard(s, k);
+	struct kv_block *b = at_place(s, sh, k, from);
+	if (b != NULL)
+		b->place = to;
+	(void)pthread_mutex_unlock(&sh->lock);
+}
+
+static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
+{
+	kv_lost_on_ssd(user, k, at);
+}
+
+void kv_lost_on_ssd(struct kvstore *s, const struct kv_key *k, kvdisk_place at)
+{
+	struct kv_shard *sh = lock_shard(s, k);
+	struct kv_block *b = at_place(s, sh, k, at), *gone = NULL;
+	if (b != NULL) {
+		b->place = 0;
+		atomic_fetch_sub(&s->ssd->blocks, 1);
+	}
+	if (b != NULL && kv_block_in_ram(b)) {
+		b->tiers &= (uint8_t)~KV_TIER_BIT(KV_SSD) & KV_TIER_MASK;
+		sh->n_ssd--;
+		sh->ssd_value_bytes -= b->size;
+		kv_note(s, b, b->tiers);
+	} else if (b != NULL) {
+		kv_unlink(s, sh, b, kv_hash(s, k));
+		gone = b;
+	}
+	(void)pthread_mutex_unlock(&sh->lock);
+	kv_block_unref(&gone);
+}
+
+/* ---- the boot ---- */
+static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kvdisk_entry *e)
+{
+	b->key = e->key;
+	b->checksum = e->checksum;
+	b->place = e->place;
+	b->size = (uint32_t)e->size;
+	b->tokens = e->meta.tokens;
+	b->created = kv_ms_of(e->meta.created_unix_ms);
+	b->expires = kv_ms_of(e->meta.expires_unix_ms);
+	b->page = b->tail_page = KV_NO_PAGE;
+	struct kv_extra *x = kv_block_extra(b);
+	if (x != NULL) {
+		x->name = malloc(e->meta.name.n);
+		if (x->name == NULL)
+			return CGN_RC_OF(CGN_NO_MEMORY);
+		memcpy(x->name, e->meta.name.p, e->meta.name.n);
+		x->n_name = e->meta.name.n;
+		atomic_fetch_add(&s->aside_bytes, x->n_name);
+	}
+	return kv_model_take(s, e->meta.model, &b->model, NULL);
+}
+
+static struct kv_block *new_entry(struct kvstore *s, bool named)
+{
+	(void)pthread_mutex_lock(&s->ground);
+	union kv_cell *b = kv_cell_take(s), *x = b != NULL && named ? kv_cell_take(s) : NULL;
+	if (b != NULL && named && x == NULL) {
+		kv_cell_give(s, b);
+		b = NULL;
+	}
+	if (b != NULL) {
+		b->block.page = b->block.tail_page = KV_NO_PAGE;
+		atomic_init(&b->block.refs, 1);
+		if (x != NULL)
+			cgn_list_init(&x->extra.pin);
+		atomic_init(&b->block.extra, x != NULL ? kv_cell_id(x) : KV_NONE);
+	}
+	(void)pthread_mutex_unlock(&s->ground);
+	return b != NULL ? &b->block : NULL;
+}
+
+static void on_found(void *user, const struct kvdisk_entry *e)
+{
+	struct kvstore *s = user;
+	struct kv_ssd *q = s->ssd;
+	struct kv_block *b = atomic_load(&q->blocks) < q->most_blocks ? new_entry(s, e->meta.name.n > 0) : NULL;
+	if (b == NULL || !cgn_ok(describe(s, b, e))) {
+		atomic_fetch_add(&q->index_full, 1);
+		kv_block_unref(&b);
+		return;
+	}
+	uint64_t hash = kv_hash(s, &b->key);
+	struct kv_shard *sh = lock_shard(s, &b->key);
+	struct kv_block *was = kv_index_find(s, sh, &b->key, hash);
+	if (was != NULL) { /* told of again, after the index was made anew */
+		was->place = 0;
+		kv_unlink(s, sh, was, hash);
+	} else {
+		atomic_fetch_add(&q->blocks, 1);
+	}
+	kv_link(s, sh, b, hash);
+	(void)pthread_mutex_unlock(&sh->lock);
+	kv_block_unref(&was);
+}
+
+static void on_progress(void *user, const char *what, uint64_t done, uint64_t total)
+{
+	(void)user;
+	(void)total;
+	cgn_log(INFO, "kvstore.ssd_boot", F_STR("what", what), F_U64("blocks", done));
+}
+
+static void say_how(const struct kvstore_ssd_cfg *cfg, const struct kvdisk_opening *how, cgn_nsec took)
+{
+	cgn_log(INFO, "kvstore.ssd", F_STR("dir", cfg->dir), F_U64("blocks", how->entries), F_U64("value_bytes", how->bytes), F_U64("dropped", how->dropped),
+		F_U64("budget_bytes", how->budget), F_DUR("took", took));
+	if (how->capped)
+		cgn_log(WARN, "kvstore.ssd_capped", F_U64("asked_bytes", cfg->bytes), F_U64("budget_bytes", how->budget), F_STR("why", "that is all the file system has"));
+	if (how->rebuilt)
+		cgn_log(WARN, "kvstore.ssd_index_rebuilt", F_STR("why", how->why), F_STR("then", "made again of the values' headers; the old one lies beside it as index.damaged"));
+	if (how->small_lost)
+		cgn_log(WARN, "kvstore.ssd_small_lost", F_STR("why", how->why), F_STR("then", "small values are gone; their files lie beside as small.damaged"));
+}
+
+static CGN_RC open_disk(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, struct cgn_err *err)
+{
+	static const struct kvdisk_owner owner = {on_found, on_progress, worth_of, on_moved, on_gone};
+	const struct kvdisk_cfg disk = {.dir = cfg->dir, .index_dir = cfg->index_dir, .budget = cfg->bytes, .ttl_ms = cfg->ttl_ms, .owner = &owner, .user = s};
+	struct kvdisk_opening how;
+	cgn_nsec began = cgn_clock_now();
+	CGN_TRY(kvdisk_open(&disk, &s->ssd->disk, &how, err));
+	say_how(cfg, &how, cgn_clock_now() - began);
+	return CGN_OK;
+}
+
+static void init(struct kv_ssd *q)
+{
+	pthread_condattr_t a;
+	(void)pthread_condattr_init(&a);
+	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&q->more, &a);
+	(void)pthread_condattr_destroy(&a);
+	(void)pthread_mutex_init(&q->lock, NULL);
+}
+
+CGN_RC kv_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes, struct cgn_err *err)
+{
+	struct kv_ssd *q = calloc(1, sizeof *q);
+	if (q == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
+	q->store = s;
+	q->all = cfg->all;
+	q->most_bytes = ram_bytes / 4 < KV_SSD_QUEUE_MAX ? ram_bytes / 4 : KV_SSD_QUEUE_MAX;
+	q->most_blocks = ram_bytes / BLOCK_BYTES;
+	q->flush_time = cfg->flush_time;
+	init(q);
+	s->ssd = q;
+	CGN_TRY(open_disk(s, cfg, err));
+	CGN_TRY(kv_fetches_new(s, &q->fetches, err));
+	if (pthread_create(&q->thread, NULL, run, q) != 0)
+		return CGN_FAIL(err, NO_MEMORY, "cannot start the thread that writes to SSD");
+	q->running = true;
+	return CGN_OK;
+}
+
+static void let_go(struct kv_ssd *q)
+{
+	for (; q->n > 0; q->n--) {
+		kv_block_unref(&q->job[q->first].block);
+		q->first = (q->first + 1) % KV_SSD_QUEUE;
+	}
+}
+
+void kv_ssd_close(struct kvstore *s)
+{
+	struct kv_ssd *q = s->ssd;
+	if (q == NULL)
+		return;
+	kv_fetches_free(&q->fetches);
+	(void)pthread_mutex_lock(&q->lock);
+	q->stop = true;
+	q->stop_by = cgn_clock_now() + q->flush_time;
+	(void)pthread_cond_signal(&q->more);
+	(void)pthread_mutex_unlock(&q->lock);
+	if (q->running)
+		(void)pthread_join(q->thread, NULL);
+	remove_all(q, q->removed);
+	let_go(q);
+	kvdisk_close(&q->disk);
+	s->ssd = NULL;
+	(void)pthread_cond_destroy(&q->more);
+	(void)pthread_mutex_destroy(&q->lock);
+	free(q);
+}
+
+void kv_ssd_add_stats(struct kvstore *s, struct kv_stats *out)
+{
+	struct kv_ssd *q = s->ssd;
+	struct kvdisk_stats d;
+	kvdisk_stats(q->disk, &d);
+	out->tier[KV_SSD].bytes = d.bytes;
+	out->tier[KV_SSD].budget = d.budget;
+	out->tier[KV_SSD].evictions = d.dropped + d.expired;
+	out->corrupt += d.corrupt;
+	(void)pthread_mutex_lock(&q->lock);
+	out->ssd = (struct kv_ssd_stats){.queue_blocks = q->n, .queue_bytes = q->bytes, .put_bytes = d.put_bytes, .carried_bytes = d.carried_bytes, .written_bytes = d.written_bytes};
+	(void)pthread_mutex_unlock(&q->lock);
+	out->ssd.queue_full = q->queue_full;
+	out->ssd.index_full = q->index_full;
+	out->ssd.failed = q->failed;
+}

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store with an SSD tier behind it. */
+#include "joint/kvstore/kvstore.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log/log.h"
+#include "loop_until.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+struct answer;
+struct world {
+	struct answer *waiting;
+	size_t n_waiting;
+	char root[64], dir[80];
+	struct kvstore_ssd_cfg ssd;
+	struct kvstore_cfg cfg;
+	struct kvstore *s;
+	struct cgn_loop *l;
+};
+
+static void world_open(struct world *w)
+{
+	struct cgn_err err = {0};
+	if (!cgn_ok(kvstore_new(&w->cfg, &w->s, &err)))
+		fail_msg("%s", err.msg);
+}
+
+static void world_begin(struct world *w, uint64_t ram, bool all)
+{
+	*w = (struct world){.ssd = {.bytes = 128 * MIB, .all = all, .flush_time = 30 * CGN_SEC}, .cfg = {.ram_bytes = ram}};
+	strcpy(w->root, "/tmp/cgn-kvssd-XXXXXX");
+	assert_non_null(mkdtemp(w->root));
+	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
+	w->ssd.dir = w->dir;
+	w->cfg.ssd = &w->ssd;
+	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));
+	world_open(w);
+}
+
+static void world_again(struct world *w)
+{
+	kvstore_free(&w->s);
+	world_open(w);
+}
+
+static int remove_path(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	return remove(path);
+}
+
+static void world_end(struct world *w)
+{
+	kvstore_free(&w->s);
+	cgn_loop_free(&w->l);
+	(void)nftw(w->root, remove_path, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static struct kv_key key_of(uint32_t i)
+{
+	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}), .segment = i % 3};
+}
+
+static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
+{
+	uint64_t x = ((uint64_t)key << 32 | version) * 0x9e3779b97f4a7c15ULL + n;
+	for (size_t i = 0; i < n; i += sizeof x) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		memcpy(p + i, &x, n - i < sizeof x ? n - i : sizeof x);
+	}
+}
+
+static void put_as(struct kvstore *s, uint32_t i, uint32_t version, size_t n, struct cgn_str name)
+{
+	struct kv_key k = key_of(i);
+	struct kv_meta meta = {.model = CGN_STR("model-a"), .name = name, .tokens = version, .created_unix_ms = 1234567};
+	struct kv_writer *w = NULL;
+	struct cgn_err err = {0};
+	uint8_t *p = malloc(n + 1);
+	assert_non_null(p);
+	fill(p, n, i, version);
+	if (!cgn_ok(kvstore_put(s, &k, &meta, n, &w, &err)))
+		fail_msg("%s", err.msg);
+	kv_writer_add(w, p, n);
+	assert_true(cgn_ok(kv_writer_commit(&w, NULL, false, &err)));
+	free(p);
+}
+
+static void put(struct world *w, uint32_t i, uint32_t version, size_t n)
+{
+	put_as(w->s, i, version, n, (struct cgn_str){0});
+}
+
+/* Each byte of it. */
+static void check(const struct kv_block *b, uint32_t i)
+{
+	struct iovec iov[1100];
+	size_t n = 0, at = 0;
+	uint8_t *want = malloc(kv_block_size(b) + 1);
+	assert_non_null(want);
+	fill(want, kv_block_size(b), i, kv_block_info(b).tokens);
+	assert_int_equal(kv_block_iov(b, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n), kv_block_size(b));
+	for (size_t k = 0; k < n; k++) {
+		assert_memory_equal(iov[k].iov_base, want + at, iov[k].iov_len);
+		at += iov[k].iov_len;
+	}
+	assert_true(cgn_str_is(kv_block_model(b), "model-a"));
+	free(want);
+}
+
+/* ---- reads ---- */
+struct answer {
+	uint32_t key, version;
+	enum cgn_code code;
+	bool done;
+	char name[32];
+};
+
+static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+{
+	struct answer *a = user;
+	a->done = true;
+	a->code = why->code;
+	if (*take == NULL)
+		return;
+	a->code = CGN_FINE;
+	check(*take, a->key);
+	a->version = kv_block_info(*take).tokens;
+	(void)cgn_str_copyz(a->name, sizeof a->name, kv_block_name(*take));
+	kv_block_unref(take);
+}
+
+static bool all_done(struct world *w)
+{
+	for (size_t i = 0; i < w->n_waiting; i++)
+		if (!w->waiting[i].done)
+			return false;
+	return true;
+}
+
+static void wait_for(struct world *w, struct answer *a, size_t n)
+{
+	w->waiting = a;
+	w->n_waiting = n;
+	loop_until(w->l, all_done, w);
+}
+
+static void ask(struct world *w, uint32_t i, struct answer *a)
+{
+	struct kv_key k = key_of(i);
+	struct kv_read *r = NULL;
+	*a = (struct answer){.key = i};
+	assert_true(cgn_ok(kvstore_get(w->s, w->l, &k, on_read, a, &r, NULL)));
+}
+
+static struct answer got(struct world *w, uint32_t i)
+{
+	struct answer a;
+	ask(w, i, &a);
+	wait_for(w, &a, 1);
+	return a;
+}
+
+static unsigned tiers(struct world *w, uint32_t i)
+{
+	struct kv_key k = key_of(i);
+	struct kv_info info;
+	(void)kvstore_lookup(w->s, &k, &info);
+	return info.tiers;
+}
+
+static struct kv_stats stats(struct world *w)
+{
+	struct kv_stats st;
+	kvstore_stats(w->s, &st);
+	return st;
+}
+
+/* The queue is empty and nothing is being written. */
+static void settle(struct world *w)
+{
+	for (unsigned i = 0; i < 20000; i++) {
+		struct kv_stats st = stats(w);
+		if (st.ssd.queue_bytes == 0 && st.ssd.queue_blocks == 0)
+			return;
+		(void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	fail_msg("the queue does not empty");
+}
+
+#define RAM (1U << KV_RAM)
+#define SSD (1U << KV_SSD)
+
+static void test_what_is_used_again_is_written(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 16 * MIB, false);
+	put(&w, 1, 7, 100000);
+	put(&w, 2, 7, 100000);
+	put(&w, 3, 7, 300);
+	assert_int_equal(got(&w, 1).code, CGN_FINE);
+	assert_int_equal(got(&w, 3).code, CGN_FINE);
+	settle(&w);
+	assert_int_equal(tiers(&w, 1), RAM | SSD);
+	assert_int_equal(tiers(&w, 2), RAM);
+	assert_int_equal(tiers(&w, 3), RAM | SSD);
+	world_again(&w);
+	assert_int_equal(tiers(&w, 1), SSD);
+	assert_int_equal(tiers(&w, 2), 0);
+	struct answer a = got(&w, 1);
+	assert_int_equal(a.code, CGN_FINE);
+	assert_int_equal(a.version, 7);
+	assert_int_equal(tiers(&w, 1), RAM | SSD);
+	assert_int_equal(got(&w, 3).code, CGN_FINE);
+	assert_int_equal(got(&w, 2).code, CGN_NOT_FOUND);
+	struct kv_stats st = stats(&w);
+	assert_int_equal(st.tier[KV_SSD].blocks, 2);
+	assert_int_equal(st.tier[KV_SSD].hits, 2);
+	assert_int_equal(st.tier[KV_RAM].blocks, 2);
+	assert_int_equal(st.misses, 1);
+	world_end(&w);
+}
+
+static void test_what_leaves_ram_stays_on_ssd(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 8 * MIB, true);
+	for (uint32_t i = 0; i < 60; i++) {
+		put(&w, i, 1, 300000);
+		if (i % 4 == 0)
+			settle(&w);
+	}
+	settle(&w);
+	struct kv_stats st = stats(&w);
+	assert_int_equal(st.tier[KV_SSD].blocks, 60);
+	assert_true(st.tier[KV_RAM].blocks < 30 && st.tier[KV_RAM].evictions >= 30);
+	assert_true(st.tier[KV_RAM].bytes <= st.tier[KV_RAM].budget && st.tier[KV_SSD].bytes <= st.tier[KV_SSD].budget);
+	for (unsigned round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < 60; i++)
+			assert_int_equal(got(&w, i).code, CGN_FINE);
+		world_again(&w);
+	}
+	assert_int_equal(stats(&w).tier[KV_SSD].blocks, 60);
+	world_end(&w);
+}
+
+static void test_names_and_times_are_kept(void **state)
+{
+	struct world w;
+	struct kv_key k = key_of(5);
+	struct kv_info info;
+	(void)state;
+	world_begin(&w, 16 * MIB, true);
+	put_as(w.s, 5, 9, 100000, CGN_STR("user:5"));
+	put_as(w.s, 6, 9, 4200000, CGN_STR("user:6")); /* in several runs of pages, perhaps */
+	settle(&w);
+	assert_true(kvstore_expire(w.s, &k, 99999999999999));
+	world_again(&w);
+	assert_true(kvstore_lookup(w.s, &k, &info));
+	assert_int_equal(info.expires_unix_ms, 99999999999999);
+	assert_int_equal(info.created_unix_ms, 1234567);
+	assert_int_equal(info.tokens, 9);
+	assert_int_equal(info.size, 100000);
+	struct answer a = got(&w, 5);
+	assert_string_equal(a.name, "user:5");
+	a = got(&w, 6);
+	assert_string_equal(a.name, "user:6");
+	assert_true(kvstore_expire(w.s, &k, 1));
+	assert_int_equal(got(&w, 5).code, CGN_NOT_FOUND);
+	world_again(&w);
+	assert_int_equal(tiers(&w, 5), 0);
+	world_end(&w);
+}
+
+static void test_removed_and_replaced(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 16 * MIB, true);
+	for (uint32_t i = 0; i < 9; i++)
+		put(&w, i, 1, i < 6 ? 100000 : 100);
+	settle(&w);
+	for (uint32_t i = 0; i < 9; i += 3)
+		assert_true(kvstore_remove(w.s, &(struct kv_key){key_of(i).digest, i % 3}));
+	for (uint32_t i = 1; i < 9; i += 3)
+		put(&w, i, 2, 50000);
+	world_again(&w);
+	for (uint32_t i = 0; i < 9; i++) {
+		struct answer a = got(&w, i);
+		assert_int_equal(a.code, i % 3 == 0 ? CGN_NOT_FOUND : CGN_FINE);
+		if (i % 3 != 0)
+			assert_int_equal(a.version, i % 3 == 1 ? 2 : 1);
+	}
+	assert_int_equal(stats(&w).tier[KV_SSD].blocks, 6);
+	world_end(&w);
+}
+
+static void test_one_read_for_all_who_wait(void **state)
+{
+	struct world w;
+	struct answer a[50];
+	(void)state;
+	world_begin(&w, 32 * MIB, true);
+	put(&w, 1, 3, 4 * MIB);
+	world_again(&w);
+	for (unsigned i = 0; i < CGN_COUNT(a); i++)
+		ask(&w, 1, &a[i]);
+	wait_for(&w, a, CGN_COUNT(a));
+	for (unsigned i = 0; i < CGN_COUNT(a); i++)
+		assert_int_equal(a[i].code, CGN_FINE);
+	assert_int_equal(stats(&w).tier[KV_SSD].hits, 1);
+	world_end(&w);
+}
+
+static void never(void *user, struct kv_block **take, const struct cgn_err *why)
+{
+	(void)user;
+	(void)take;
+	(void)why;
+	fail_msg("called after it was cancelled");
+}
+
+static void test_cancelled(void **state)
+{
+	struct world w;
+	struct kv_read *r = NULL;
+	struct kv_key k = key_of(1);
+	(void)state;
+	world_begin(&w, 16 * MIB, true);
+	put(&w, 1, 3, MIB);
+	world_again(&w);
+	assert_true(cgn_ok(kvstore_get(w.s, w.l, &k, never, NULL, &r, NULL)));
+	struct answer a;
+	ask(&w, 1, &a);
+	kv_read_cancel(&r);
+	wait_for(&w, &a, 1);
+	assert_int_equal(a.code, CGN_FINE);
+	world_end(&w);
+}
+
+static void test_a_slow_disk_leaves_blocks_out(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 8 * MIB, true); /* a queue of 2 MiB */
+	for (uint32_t i = 0; i < 2000; i++)
+		put(&w, i, 1, 60000);
+	settle(&w);
+	struct kv_stats st = stats(&w);
+	assert_true(st.ssd.queue_full > 0); /* 120 MB in a moment: no disk takes that */
+	assert_true(st.tier[KV_SSD].blocks + st.ssd.queue_full >= 2000);
+	world_again(&w);
+	uint64_t there = 0;
+	for (uint32_t i = 0; i < 2000; i++)
+		there += tiers(&w, i) == SSD;
+	assert_int_equal(there, st.tier[KV_SSD].blocks);
+	world_end(&w);
+}
+
+static void flip_slabs(struct world *w)
+{
+	DIR *d = opendir(w->dir);
+	assert_non_null(d);
+	for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+		char path[512];
+		uint8_t b = 0;
+		if (strncmp(e->d_name, "slab-", 5) != 0)
+			continue;
+		(void)snprintf(path, sizeof path, "%s/%s", w->dir, e->d_name);
+		int fd = open(path, O_RDWR);
+		assert_int_equal(pread(fd, &b, 1, 60000), 1);
+		b ^= 1;
+		assert_int_equal(pwrite(fd, &b, 1, 60000), 1);
+		close(fd);
+	}
+	closedir(d);
+}
+
+static void test_damage_is_a_miss(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 16 * MIB, true);
+	put(&w, 1, 3, MIB);
+	kvstore_free(&w.s);
+	flip_slabs(&w);
+	world_open(&w);
+	assert_int_equal(tiers(&w, 1), SSD);
+	assert_int_equal(got(&w, 1).code, CGN_STORAGE);
+	assert_int_equal(tiers(&w, 1), 0);
+	assert_int_equal(got(&w, 1).code, CGN_NOT_FOUND);
+	assert_int_equal(stats(&w).corrupt, 1);
+	assert_int_equal(stats(&w).tier[KV_SSD].blocks, 0);
+	put(&w, 1, 4, MIB);
+	settle(&w);
+	assert_int_equal(tiers(&w, 1), RAM | SSD);
+	world_end(&w);
+}
+
+static void test_pins_on_ssd(void **state)
+{
+	struct world w;
+	struct kv_key k = key_of(1);
+	struct kv_info info;
+	(void)state;
+	world_begin(&w, 16 * MIB, true);
+	put(&w, 1, 3, MIB);
+	world_again(&w);
+	assert_true(cgn_ok(kvstore_pin(w.s, &k, UINT64_MAX, NULL)));
+	for (uint32_t i = 10; i < 500; i++) /* several times what the SSD takes */
+		put(&w, i, 1, MIB);
+	settle(&w);
+	assert_true(kvstore_lookup(w.s, &k, &info));
+	assert_true(info.pinned);
+	assert_int_equal(got(&w, 1).code, CGN_FINE);
+	for (uint32_t i = 500; i < 530; i++)
+		put(&w, i, 1, MIB);
+	assert_true((tiers(&w, 1) & RAM) != 0);
+	assert_true(cgn_ok(kvstore_pin(w.s, &k, 0, NULL)));
+	struct kv_stats st = stats(&w);
+	assert_true(st.tier[KV_SSD].bytes <= st.tier[KV_SSD].budget);
+	world_end(&w);
+}
+
+/* ---- many threads ---- */
+#define STORM_KEYS 200U
+struct storm {
+	struct world *w;
+	uint32_t seed;
+	pthread_t thread;
+};
+
+static void *storm(void *arg)
+{
+	struct storm *st = arg;
+	uint32_t x = st->seed;
+	for (unsigned n = 0; n < 1500; n++) {
+		x ^= x << 13;
+		x ^= x >> 17;
+		x ^= x << 5;
+		uint32_t i = x % STORM_KEYS;
+		struct kv_key k = key_of(i);
+		if (x >> 8 & 1) {
+			put_as(st->w->s, i, x, 1000 + x % 150000, (struct cgn_str){0});
+		} else if ((x >> 9 & 7) == 0) {
+			(void)kvstore_remove(st->w->s, &k);
+		} else {
+			struct kv_block *b = kvstore_get_ram(st->w->s, &k, true);
+			if (b != NULL)
+				check(b, i);
+			kv_block_unref(&b);
+		}
+	}
+	return NULL;
+}
+
+static void test_a_storm(void **state)
+{
+	struct world w;
+	struct storm st[3];
+	(void)state;
+	world_begin(&w, 8 * MIB, false);
+	for (uint32_t i = 0; i < CGN_COUNT(st); i++) {
+		st[i] = (struct storm){.w = &w, .seed = 77 + i};
+		assert_int_equal(pthread_create(&st[i].thread, NULL, storm, &st[i]), 0);
+	}
+	for (uint32_t n = 0; n < 400; n++) {
+		struct answer a = got(&w, n * 7919 % STORM_KEYS);
+		assert_true(a.code == CGN_FINE || a.code == CGN_NOT_FOUND || a.code == CGN_OVERLOADED);
+	}
+	for (uint32_t i = 0; i < CGN_COUNT(st); i++)
+		assert_int_equal(pthread_join(st[i].thread, NULL), 0);
+	uint32_t versions[STORM_KEYS], there = 0;
+	for (uint32_t i = 0; i < STORM_KEYS; i++) {
+		struct answer a = got(&w, i);
+		versions[i] = a.code == CGN_FINE ? a.version : 0;
+	}
+	settle(&w);
+	world_again(&w);
+	for (uint32_t i = 0; i < STORM_KEYS; i++) { /* what is there is the last that was put */
+		struct answer a = got(&w, i);
+		assert_true(a.code == CGN_NOT_FOUND || (a.code == CGN_FINE && a.version == versions[i]));
+		there += a.code == CGN_FINE;
+	}
+	assert_true(there > 0);
+	assert_int_equal(stats(&w).corrupt, 0);
+	world_end(&w);
+}
+
+static void test_a_folder_that_cannot_be_used(void **state)
+{
+	struct world w;
+	struct kvstore *second = NULL;
+	struct cgn_err err = {0};
+	(void)state;
+	world_begin(&w, 16 * MIB, true);
+	assert_int_equal(kvstore_new(&w.cfg, &second, &err).code, CGN_STORAGE);
+	assert_int_equal(cgn_code_exit(CGN_STORAGE), 8);
+	assert_non_null(strstr(err.msg, "another process"));
+	world_end(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_is_used_again_is_written),
+		cmocka_unit_test(test_what_leaves_ram_stays_on_ssd),
+		cmocka_unit_test(test_names_and_times_are_kept),
+		cmocka_unit_test(test_removed_and_replaced),
+		cmocka_unit_test(test_one_read_for_all_who_wait),
+		cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_a_slow_disk_leaves_blocks_out),
+		cmocka_unit_test(test_damage_is_a_miss),
+		cmocka_unit_test(test_pins_on_ssd),
+		cmocka_unit_test(test_a_storm),
+		cmocka_unit_test(test_a_folder_that_cannot_be_used),
+	};
+	log_setup("test", LOG_ERROR, LOG_HUMAN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -9,7 +9,7 @@
 #include "io/disk/disk.h"
 
 #define TICK         CGN_SEC
-#define DRAIN_TICK   (20 * CGN_MSEC)
+#define SHORT_TICK   (20 * CGN_MSEC) /* while somebody waits for what others hold, and while draining */
 #define MAX_PASSWORD 4096
 
 /* ---- what is shared ---- */
@@ -63,13 +63,6 @@ static CGN_RC shared_new(const struct config *cfg, struct resp_shared **out, str
 
 /* ---- connections ---- */
 
-/* A quarter of the tier for what is read, and as much for what arrives; a value has to fit. */
-static uint64_t share_of_ram(const struct kvd_worker *w)
-{
-	uint64_t share = w->daemon->cfg->kv.ram / 4 / w->daemon->n_workers;
-	return share > KV_MAX_VALUE ? share : KV_MAX_VALUE;
-}
-
 static void port_release(struct cgn_grave *g)
 {
 	struct resp_port *p = CGN_CONTAINER(g, struct resp_port, grave);
@@ -94,8 +87,6 @@ static void on_accept(void *user, struct net_conn *net)
 		atomic_fetch_sub(&p->shared->conns, 1);
 		return;
 	}
-	if (p->held_most == 0)
-		p->held_most = share_of_ram(p->worker); /* all workers are there now */
 	cgn_list_push(&p->conns, &c->link);
 	if (p->n_conns++ == 0)
 		cgn_timer_set(&p->tick, TICK);
@@ -109,32 +100,72 @@ void resp_conn_left(struct resp_conn *c)
 	p->n_conns--;
 	atomic_fetch_sub(&p->shared->conns, 1);
 	if (p->closed && p->n_conns == 0)
-		cgn_loop_bury(p->worker->loop, &p->grave, port_release);
+		cgn_loop_bury(p->loop, &p->grave, port_release);
 }
 
 static void on_tick(struct cgn_timer *t)
 {
 	struct resp_port *p = CGN_CONTAINER(t, struct resp_port, tick);
 	CGN_LIVE(p, RESP_PORT_TAG);
-	cgn_nsec now = cgn_loop_now(p->worker->loop);
+	cgn_nsec now = cgn_loop_now(p->loop);
 	cgn_list_each_safe (l, &p->conns)
 		resp_conn_check(CGN_CONTAINER(l, struct resp_conn, link), now);
+	resp_port_freed(p); /* others may have let go */
 	if (p->n_conns > 0)
-		cgn_timer_set(t, p->draining ? DRAIN_TICK : TICK);
+		cgn_timer_set(t, p->draining || !cgn_list_empty(&p->waiting) ? SHORT_TICK : TICK);
 }
 
 /* ---- who waits for room ---- */
 
 void resp_port_wait(struct resp_conn *c)
 {
+	if (!cgn_list_empty(&c->wait))
+		return;
+	cgn_list_push(&c->port->waiting, &c->wait);
+	atomic_fetch_add(&c->port->shared->waiting, 1);
+	cgn_timer_set(&c->port->tick, SHORT_TICK);
+}
+
+void resp_port_done_waiting(struct resp_conn *c)
+{
 	if (cgn_list_empty(&c->wait))
-		cgn_list_push(&c->port->waiting, &c->wait);
+		return;
+	cgn_list_drop(&c->wait);
+	atomic_fetch_sub(&c->port->shared->waiting, 1);
+}
+
+static bool hold(struct resp_port *p, enum resp_hold what, uint64_t want, uint64_t most)
+{
+	if (atomic_fetch_add(&p->shared->held[what], want) + want <= most && kvd_hold(p->worker->daemon, want))
+		return true;
+	atomic_fetch_sub(&p->shared->held[what], want);
+	return false;
+}
+
+bool resp_hold(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held)
+{
+	uint64_t most = c->port->worker->daemon->held_max / 4 * 3;
+	uint64_t want = n < most ? n : most; /* the largest values have to come and go too, one at a time */
+	bool got = hold(c->port, what, want, most);
+	*held = got ? want : 0;
+	if (!got)
+		resp_port_wait(c);
+	return got;
+}
+
+void resp_unhold(struct resp_port *p, enum resp_hold what, uint64_t n)
+{
+	if (n == 0)
+		return;
+	atomic_fetch_sub(&p->shared->held[what], n);
+	kvd_unhold(p->worker->daemon, n);
+	resp_port_freed(p);
 }
 
 void resp_port_freed(struct resp_port *p)
 {
 	if (!cgn_list_empty(&p->waiting))
-		cgn_loop_defer(p->worker->loop, &p->wake);
+		cgn_loop_defer(p->loop, &p->wake);
 }
 
 /* In their order, each once: who still finds no room comes to the end again. */
@@ -146,8 +177,9 @@ static void on_wake(struct cgn_hook *h)
 	cgn_list_each (l, &p->waiting)
 		n++;
 	for (struct cgn_link *l; n > 0 && (l = cgn_list_first(&p->waiting)) != NULL; n--) {
-		cgn_list_drop(l);
-		resp_conn_resume(CGN_CONTAINER(l, struct resp_conn, wait));
+		struct resp_conn *c = CGN_CONTAINER(l, struct resp_conn, wait);
+		resp_port_done_waiting(c);
+		resp_conn_resume(c);
 	}
 }
 
@@ -160,11 +192,11 @@ static CGN_RC listen_on(struct resp_port *p, const struct resp_port *first, stru
 	struct net_listen_cfg tcp = {.addr = cfg->kv.resp_listen, .reuse_port = true};
 	struct net_listen_cfg local = {.addr = path, .unix_mode = 0660, .with = first != NULL ? first->local : NULL};
 	if (cfg->kv.resp_listen[0] != '\0')
-		CGN_TRY(net_listen(p->worker->loop, &tcp, on_accept, p, &p->tcp, err));
+		CGN_TRY(net_listen(p->loop, &tcp, on_accept, p, &p->tcp, err));
 	if (cfg->kv.uds[0] == '\0')
 		return CGN_OK;
 	(void)snprintf(path, sizeof path, "unix:%.200s.resp", cfg->kv.uds);
-	return net_listen(p->worker->loop, &local, on_accept, p, &p->local, err);
+	return net_listen(p->loop, &local, on_accept, p, &p->local, err);
 }
 
 static void port_close(void **take)
@@ -183,7 +215,7 @@ static void port_close(void **take)
 	}
 	p->closed = true;
 	if (p->n_conns == 0)
-		cgn_loop_bury(p->worker->loop, &p->grave, port_release);
+		cgn_loop_bury(p->loop, &p->grave, port_release);
 }
 
 static void port_drain(void *port)
@@ -212,6 +244,7 @@ static CGN_RC port_open(struct kvd_worker *w, void **out, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the Redis port");
 	p->tag = RESP_PORT_TAG;
 	p->worker = w;
+	p->loop = w->loop;
 	p->store = w->daemon->store;
 	cgn_list_init(&p->conns);
 	cgn_list_init(&p->waiting);

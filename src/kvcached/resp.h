@@ -4,10 +4,10 @@
  *
  * Memory, beside the store's budget. Per connection: RESP_TEXT_FREE of text of a command that is not whole, an answer's text up to
  * 8 x NET_QUEUE_MARK, RESP_REPLIES answers that wait for a slower tier. Over a worker's connections together: RESP_TEXT_MOST of such text (who
- * needs more is cut). Values are never here: one that arrives lies in the store's pages (a worker lets at most held_most bytes arrive at a
- * time; others wait), one that is sent is lent to the socket from there and pinned so long (at most held_most; GETs beyond that wait). A
- * quarter of the RAM tier, at least one value, is held_most of all workers together. Who holds something and takes or brings nothing for
- * RESP_STALL is cut. */
+ * needs more is cut). Values are never here: one that arrives lies in the store's pages, one that is sent is lent to the socket from there, and
+ * both count as held (kvd_hold) so long; beyond that bound who asks waits,
+ * and who holds something and takes or brings nothing for RESP_PRESSED is cut for them.
+ * Who takes or brings nothing for RESP_STALL, or does not get a command together within RESP_SLOW, is cut. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/list.h"
@@ -22,14 +22,19 @@
 #define RESP_REPLIES    64
 #define RESP_COPY_MOST  ((size_t)4096) /* shorter values are copied: cheaper than a loan */
 #define RESP_STALL      (30 * CGN_SEC)
-#define RESP_LEAST_RATE ((uint64_t)1 << 20) /* bytes a second that a value has to come at, beyond RESP_STALL */
+#define RESP_PRESSED    CGN_SEC
 #define RESP_VERSION    "7.0.0" /* of Redis, whose commands we answer like: clients look at it */
+#define RESP_SLOW       (60 * CGN_SEC)      /* for a command to be whole, and a second for each MiB of its values */
 #define RESP_MAX_TAGS   64                  /* bytes of a client's name and library */
+
+/* What is held: values that are sent, and values that arrive. Neither may take more than three quarters of what can be held, so that slow
+ * readers do not keep writers out, nor the other way round. */
+enum resp_hold { RESP_SENDS, RESP_ARRIVES, RESP_HOLDS };
 
 /* What all workers have together. */
 struct resp_shared {
-	_Atomic unsigned refs, conns;
-	_Atomic uint64_t next_id, commands;
+	_Atomic unsigned refs, conns, waiting; /* waiting: for what others hold */
+	_Atomic uint64_t next_id, commands, held[RESP_HOLDS];
 	uint8_t password[32]; /* its SHA-256 */
 	bool has_password;
 };
@@ -45,12 +50,12 @@ struct resp_gather {
 struct resp_port {
 	uint32_t tag;
 	struct kvd_worker *worker;
+	struct cgn_loop *loop;
 	struct kvstore *store;
 	struct resp_shared *shared;
 	struct net_listener *tcp, *local;
 	struct cgn_link conns, waiting; /* waiting: until less is held */
 	size_t n_conns, text_bytes;
-	uint64_t held, arriving, held_most;
 	struct cgn_timer tick;
 	struct cgn_hook wake;
 	bool draining, closed;
@@ -66,8 +71,9 @@ struct resp_reply {
 	enum resp_reply_kind kind;
 	struct cgn_buf text;
 	struct kv_block *block;
-	uint64_t off, end; /* of the block, what is still to be sent; of a read, what is set aside for it */
-	struct kv_read *read;
+	uint64_t off, end; /* of the block, what is still to be sent */
+	uint64_t held;     /* bytes by kvd_hold */
+	struct kvd_read *read;
 	int64_t first, last; /* what is asked for of it */
 	bool nil_is_empty, begun /* its head was sent */;
 };
@@ -80,7 +86,7 @@ struct resp_conn {
 	struct cgn_grave grave;
 	uint64_t id;
 	bool resp3, authed, closing, ended /* by the peer */, pending /* a whole command waits for its turn */, running;
-	cgn_nsec opened, heard, moved; /* moved: when it last took or brought something, or had nothing to */
+	cgn_nsec opened, heard, begun /* the command that comes */, moved; /* moved: when it last took or brought something, or had nothing to */
 	size_t last_queued;
 	char name[RESP_MAX_TAGS], lib_name[RESP_MAX_TAGS], lib_ver[RESP_MAX_TAGS];
 	/* in */
@@ -91,10 +97,10 @@ struct resp_conn {
 	struct kv_writer **apart, *writer; /* values that came apart; the one that comes */
 	uint32_t n_apart, cap_apart;
 	uint64_t value_left; /* of the value that comes; without a writer it is skipped */
-	uint64_t arriving;   /* bytes of its values that came apart */
+	uint64_t arriving;   /* bytes of its values that came apart, as resp_hold counted them */
 	char fault[128];     /* why the command fails although it is read to its end */
 	/* the old value, for SET ... GET and GETDEL */
-	struct kv_read *fetch;
+	struct kvd_read *fetch;
 	struct kv_block *fetched;
 	bool fetch_done;
 	/* out */
@@ -105,6 +111,10 @@ struct resp_conn {
 /* ---- resp.c ---- */
 void resp_port_freed(struct resp_port *p); /* less is held: who waits may go on */
 void resp_port_wait(struct resp_conn *c);
+/* kvd_hold of at most what can be held at all: *held is what to let go. False: it has to wait, and will be resumed. */
+bool resp_hold(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held);
+void resp_unhold(struct resp_port *p, enum resp_hold what, uint64_t n);
+void resp_port_done_waiting(struct resp_conn *c);
 void resp_conn_left(struct resp_conn *c);
 
 /* ---- resp_conn.c ---- */
@@ -116,6 +126,7 @@ void resp_conn_check(struct resp_conn *c, cgn_nsec now); /* once a second: is it
 void resp_conn_close(struct resp_conn *c); /* once what it asked is answered */
 
 /* ---- resp_out.c ---- */
+enum resp_did { RESP_DONE, RESP_LATER /* nothing changed; call again when the connection can take more */ };
 bool resp_full(struct resp_conn *c); /* it has enough to take for now: say RESP_LATER */
 void resp_put(struct resp_conn *c, const void *p, size_t n);
 void resp_putz(struct resp_conn *c, const char *z);
@@ -127,16 +138,15 @@ void resp_bulk(struct resp_conn *c, struct cgn_str s);
 void resp_nil(struct resp_conn *c);
 void resp_array(struct resp_conn *c, size_t n);
 void resp_map(struct resp_conn *c, size_t n); /* in RESP2 an array of twice as many */
-/* Bytes |first| to |last| (as GETRANGE) of a block. Takes it. */
+/* Bytes |first| to |last| (as GETRANGE) of a block. Takes it. It may have to wait, and then what follows waits too. */
 void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int64_t last);
 /* The same of whatever tier has it; it comes when it comes, at its place. */
-void resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last, bool nil_is_empty);
+enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last, bool nil_is_empty);
 void resp_flush(struct resp_conn *c);
 bool resp_pump(struct resp_conn *c); /* true: nothing waits any more */
 void resp_replies_drop(struct resp_conn *c);
 
 /* ---- commands ---- */
-enum resp_did { RESP_DONE, RESP_LATER /* nothing changed; call again when the connection can take more */ };
 typedef enum resp_did resp_command(struct resp_conn *c);
 enum resp_did resp_run(struct resp_conn *c);
 struct cgn_str resp_arg(const struct resp_conn *c, size_t i);

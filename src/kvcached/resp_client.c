@@ -177,7 +177,7 @@ enum resp_did resp_reset(struct resp_conn *c)
 
 static void line_of(const struct resp_conn *c, struct cgn_buf *b)
 {
-	cgn_nsec now = cgn_loop_now(c->port->worker->loop);
+	cgn_nsec now = cgn_loop_now(c->port->loop);
 	cgn_buf_fmt(b, "id=%llu addr=", (unsigned long long)c->id);
 	cgn_buf_str(b, net_peer(c->net));
 	cgn_buf_fmt(b, " name=%s age=%llu idle=%llu flags=N db=0 qbuf=%zu obl=%zu resp=%d lib-name=%s lib-ver=%s\n", c->name,

@@ -26,7 +26,7 @@ struct resp_conn *resp_conn_new(struct resp_port *p, struct net_conn *net)
 	c->net = net;
 	c->id = atomic_fetch_add(&p->shared->next_id, 1) + 1;
 	c->authed = !p->shared->has_password;
-	c->opened = c->heard = c->moved = cgn_loop_now(p->worker->loop);
+	c->opened = c->heard = c->moved = cgn_loop_now(p->loop);
 	respcmd_init(&c->cmd);
 	c->cmd.wary = !c->authed;
 	cgn_list_init(&c->link);
@@ -71,7 +71,7 @@ static void let_go(struct resp_conn *c, size_t n)
 static void value_took(struct resp_conn *c, uint64_t n)
 {
 	c->value_left -= n;
-	c->moved = cgn_loop_now(c->port->worker->loop);
+	c->moved = cgn_loop_now(c->port->loop);
 	if (c->value_left == 0)
 		c->writer = NULL; /* it stays among c->apart */
 }
@@ -103,12 +103,6 @@ static void on_filled(struct net_conn *net, void *user, size_t n)
 	value_took(c, n);
 }
 
-/* May so many bytes arrive now? Else the client's next ones are not read until others' values are whole. */
-static bool may_arrive(struct resp_conn *c)
-{
-	return c->port->arriving == 0 || c->port->arriving + c->cmd.value <= c->port->held_most;
-}
-
 /* ---- commands ---- */
 
 static void command_over(struct resp_conn *c)
@@ -119,7 +113,7 @@ static void command_over(struct resp_conn *c)
 	c->pending = false;
 	c->step = 0;
 	c->fault[0] = '\0';
-	c->moved = cgn_loop_now(c->port->worker->loop);
+	c->begun = c->moved = cgn_loop_now(c->port->loop);
 }
 
 static void bad_stream(struct resp_conn *c, const char *why)
@@ -146,10 +140,10 @@ static void stream_own(struct resp_conn *c, struct stream *s, bool kept)
 /* The value's bytes leave the text: its head is kept, what is here goes to its place, and the text goes on with what is behind. */
 static bool take_apart(struct resp_conn *c, struct stream *s)
 {
-	if (!may_arrive(c)) {
-		resp_port_wait(c);
+	uint64_t held;
+	if (!resp_hold(c, RESP_ARRIVES, c->cmd.value, &held)) /* the client's next bytes are not read until others let go */
 		return false;
-	}
+	c->arriving += held;
 	size_t head = s->at + c->cmd.at;
 	c->text = (struct cgn_str){s->p + s->at, c->cmd.at};
 	c->value_left = c->cmd.value;
@@ -238,7 +232,9 @@ static void on_data(struct net_conn *net, void *user, const uint8_t *p, size_t n
 	struct resp_conn *c = user;
 	CGN_LIVE(c, RESP_CONN_TAG);
 	(void)net;
-	c->heard = cgn_loop_now(c->port->worker->loop);
+	c->heard = cgn_loop_now(c->port->loop);
+	if (c->in.n == 0 && c->cmd.at == 0)
+		c->begun = c->heard;
 	if (c->closing)
 		return;
 	if (c->value_left > 0) {
@@ -262,7 +258,7 @@ void resp_conn_resume(struct resp_conn *c)
 	if (c->running || !net_is_open(c->net))
 		return;
 	bool all = resp_pump(c);
-	c->moved = cgn_loop_now(c->port->worker->loop);
+	c->moved = cgn_loop_now(c->port->loop);
 	if (all && c->closing) {
 		resp_flush(c);
 		net_close(c->net);
@@ -307,7 +303,7 @@ static void on_close(struct net_conn *net, void *user, const struct cgn_err *why
 	CGN_LIVE(c, RESP_CONN_TAG);
 	(void)net;
 	(void)why;
-	kv_read_cancel(&c->fetch);
+	kvd_read_cancel(&c->fetch);
 	kv_block_unref(&c->fetched);
 	resp_replies_drop(c);
 	c->value_left = 0;
@@ -318,9 +314,9 @@ static void on_close(struct net_conn *net, void *user, const struct cgn_err *why
 	let_go(c, 0);
 	if (c->port->out.conn == c)
 		c->port->out.conn = NULL;
-	cgn_list_drop(&c->wait);
+	resp_port_done_waiting(c);
 	resp_conn_left(c);
-	cgn_loop_bury(c->port->worker->loop, &c->grave, release);
+	cgn_loop_bury(c->port->loop, &c->grave, release);
 }
 
 const struct net_conn_ops resp_conn_ops = {
@@ -331,7 +327,6 @@ const struct net_conn_ops resp_conn_ops = {
 static const char *complaint(struct resp_conn *c, cgn_nsec now)
 {
 	cgn_nsec idle = c->port->worker->daemon->cfg->kv.resp_idle_timeout;
-	cgn_nsec slow = c->arriving / RESP_LEAST_RATE * CGN_SEC;
 	size_t queued = net_queued(c->net);
 	if (queued != c->last_queued)
 		c->moved = now;
@@ -340,7 +335,11 @@ static const char *complaint(struct resp_conn *c, cgn_nsec now)
 		resp_conn_close(c);
 	if (resp_conn_idle(c))
 		return idle > 0 && now - c->heard > idle ? "idle" : NULL;
-	return now > c->moved && now - c->moved > RESP_STALL + slow ? "stalled" : NULL;
+	cgn_nsec slow = RESP_SLOW + (c->arriving >> 20) * CGN_SEC;
+	if (c->in.n > 0 && !c->pending && now > c->begun && now - c->begun > slow)
+		return "slow";
+	bool others_wait = cgn_list_empty(&c->wait) && atomic_load(&c->port->shared->waiting) > 0;
+	return now > c->moved && now - c->moved > (others_wait ? RESP_PRESSED : RESP_STALL) ? "stalled" : NULL;
 }
 
 void resp_conn_check(struct resp_conn *c, cgn_nsec now)

@@ -10,15 +10,11 @@ struct loan {
 	struct net_loan net;
 	struct resp_port *port;
 	struct kv_block *block;
-	uint64_t bytes;
+	uint64_t held;
 };
 
 bool resp_full(struct resp_conn *c)
 {
-	if (c->port->held > c->port->held_most) {
-		resp_port_wait(c);
-		return true;
-	}
 	if (c->n_replies >= RESP_REPLIES || c->reply_text > NET_QUEUE_MARK)
 		return true;
 	return net_over_mark(c->net);
@@ -84,10 +80,9 @@ static void reply_free(struct resp_reply *r)
 	cgn_list_drop(&r->link);
 	c->n_replies--;
 	c->reply_text -= r->text.n;
-	c->port->held -= r->end - r->off;
-	resp_port_freed(c->port);
+	resp_unhold(c->port, RESP_SENDS, r->held);
 	kv_block_unref(&r->block);
-	kv_read_cancel(&r->read);
+	kvd_read_cancel(&r->read);
 	cgn_buf_fini(&r->text);
 	free(r);
 }
@@ -123,9 +118,8 @@ void resp_put(struct resp_conn *c, const void *p, size_t n)
 static void loan_done(struct net_loan *l)
 {
 	struct loan *loan = CGN_CONTAINER(l, struct loan, net);
-	loan->port->held -= loan->bytes;
-	resp_port_freed(loan->port);
 	kv_block_unref(&loan->block);
+	resp_unhold(loan->port, RESP_SENDS, loan->held);
 	free(loan);
 }
 
@@ -139,7 +133,6 @@ static void copy_rest(struct resp_conn *c, struct resp_reply *r)
 		for (size_t i = 0; i < n; i++)
 			write_now(c, iov[i].iov_base, iov[i].iov_len);
 		r->off += got;
-		c->port->held -= got;
 	}
 }
 
@@ -156,7 +149,8 @@ static bool lend_some(struct resp_conn *c, struct resp_reply *r)
 	/* one part stays for what follows the value, so that a value of a few pages and its head go by one call */
 	uint64_t got = kv_block_iov(r->block, r->off, r->end - r->off, iov, NET_MAX_PARTS - g->n_parts - 1, &n);
 	CGN_MUST(got > 0);
-	*loan = (struct loan){.net = {.done = loan_done}, .port = c->port, .block = r->block, .bytes = got};
+	*loan = (struct loan){.net = {.done = loan_done}, .port = c->port, .block = r->block, .held = got < r->held ? got : r->held};
+	r->held -= loan->held;
 	kv_block_ref(r->block);
 	g->conn = c;
 	for (size_t i = 0; i < n; i++)
@@ -165,9 +159,35 @@ static bool lend_some(struct resp_conn *c, struct resp_reply *r)
 	return true;
 }
 
-/* As much of the block as the connection takes. True: all of it. */
+static void block_range(struct resp_reply *r)
+{
+	uint64_t n;
+	respcmd_range(r->first, r->last, kv_block_size(r->block), &r->off, &n);
+	r->end = r->off + n;
+}
+
+/* What the client now keeps from going, for as long as it does not take it. */
+static bool block_hold(struct resp_conn *c, struct resp_reply *r)
+{
+	uint64_t n = r->end - r->off;
+	return n <= RESP_COPY_MOST || r->held > 0 || r->begun || resp_hold(c, RESP_SENDS, n, &r->held);
+}
+
+static void block_head(struct resp_conn *c, struct resp_reply *r)
+{
+	char head[32];
+	int len = snprintf(head, sizeof head, "$%llu\r\n", (unsigned long long)(r->end - r->off));
+	write_now(c, head, (size_t)len);
+	r->begun = true;
+}
+
+/* As much of the block as may go and the connection takes. True: all of it. */
 static bool block_send(struct resp_conn *c, struct resp_reply *r)
 {
+	if (!block_hold(c, r))
+		return false;
+	if (!r->begun)
+		block_head(c, r);
 	if (r->end - r->off <= RESP_COPY_MOST)
 		copy_rest(c, r);
 	while (r->off < r->end) {
@@ -184,41 +204,23 @@ static bool block_send(struct resp_conn *c, struct resp_reply *r)
 	return true;
 }
 
-/* From now on it counts as held. */
-static void block_range(struct resp_reply *r)
-{
-	uint64_t n;
-	respcmd_range(r->first, r->last, kv_block_size(r->block), &r->off, &n);
-	r->end = r->off + n;
-	r->conn->port->held += n;
-}
-
-static void block_head(struct resp_conn *c, struct resp_reply *r)
-{
-	char head[32];
-	int len = snprintf(head, sizeof head, "$%llu\r\n", (unsigned long long)(r->end - r->off));
-	write_now(c, head, (size_t)len);
-	r->begun = true;
-}
-
 void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int64_t last)
 {
 	struct resp_reply now = {.conn = c, .kind = RESP_REPLY_BLOCK, .block = *take, .first = first, .last = last}, *r;
 	*take = NULL;
 	block_range(&now);
-	if (cgn_list_empty(&c->replies)) {
-		block_head(c, &now);
-		if (block_send(c, &now)) {
-			kv_block_unref(&now.block);
-			return;
-		}
-	}
-	r = reply_add(c, RESP_REPLY_BLOCK);
-	if (r == NULL) {
-		c->port->held -= now.end - now.off;
+	if (cgn_list_empty(&c->replies) && block_send(c, &now)) {
+		resp_unhold(c->port, RESP_SENDS, now.held);
 		kv_block_unref(&now.block);
 		return;
 	}
+	r = reply_add(c, RESP_REPLY_BLOCK);
+	if (r == NULL) {
+		resp_unhold(c->port, RESP_SENDS, now.held);
+		kv_block_unref(&now.block);
+		return;
+	}
+	r->held = now.held;
 	r->block = now.block;
 	r->off = now.off;
 	r->end = now.end;
@@ -235,8 +237,6 @@ static void on_read(void *user, struct kv_block **take, const struct cgn_err *wh
 	struct resp_reply *r = user;
 	struct resp_conn *c = r->conn;
 	r->read = NULL;
-	c->port->held -= r->end; /* what was set aside for it */
-	r->end = 0;
 	r->block = *take;
 	*take = NULL;
 	r->kind = r->block != NULL ? RESP_REPLY_BLOCK : RESP_REPLY_TEXT;
@@ -250,34 +250,38 @@ static void on_read(void *user, struct kv_block **take, const struct cgn_err *wh
 	resp_conn_resume(c);
 }
 
-void resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last, bool nil_is_empty)
+enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last, bool nil_is_empty)
 {
-	struct kv_block *b = kvstore_get_ram(c->port->store, k, true);
+	struct kvcached *d = c->port->worker->daemon;
+	struct kv_block *b = kvstore_get_ram(d->store, k, true);
 	struct kv_info info;
+	struct cgn_err err = {0};
+	uint64_t held = 0;
 	if (b != NULL) {
 		resp_block(c, &b, first, last);
-		return;
+		return RESP_DONE;
 	}
-	if (!kvstore_lookup(c->port->store, k, &info)) {
+	if (!kvd_lookup(d, k, true, &info)) {
 		resp_putz(c, nil_of(c, nil_is_empty));
-		return;
+		return RESP_DONE;
 	}
-	struct cgn_err err = {0};
+	if (!resp_hold(c, RESP_SENDS, info.size, &held))
+		return RESP_LATER;
 	struct resp_reply *r = reply_add(c, RESP_REPLY_READ);
-	if (r == NULL)
-		return;
+	if (r == NULL) {
+		resp_unhold(c->port, RESP_SENDS, held);
+		return RESP_DONE;
+	}
+	r->held = held;
 	r->first = first;
 	r->last = last;
 	r->nil_is_empty = nil_is_empty;
-	r->end = info.size;
-	c->port->held += r->end;
-	if (cgn_ok(kvstore_get(c->port->store, c->port->worker->loop, k, on_read, r, &r->read, &err)))
-		return;
-	c->port->held -= r->end;
-	r->end = 0;
+	if (cgn_ok(kvd_get(d, c->port->loop, k, true, on_read, r, &r->read, &err)))
+		return RESP_DONE;
 	r->kind = RESP_REPLY_TEXT;
 	cgn_buf_fmt(&r->text, "-ERR %.200s\r\n", err.msg);
 	c->reply_text += r->text.n;
+	return RESP_DONE;
 }
 
 /* False: it is not its turn, or the connection has enough. */
@@ -289,8 +293,6 @@ static bool reply_send(struct resp_conn *c, struct resp_reply *r)
 		write_now(c, r->text.p, r->text.n);
 		return true;
 	}
-	if (!r->begun)
-		block_head(c, r);
 	return block_send(c, r);
 }
 

@@ -6,9 +6,7 @@ enum resp_did resp_get(struct resp_conn *c)
 {
 	struct kv_key k;
 	struct cgn_str name;
-	if (resp_key(c, 1, &k, &name))
-		resp_value(c, &k, 0, -1, false);
-	return RESP_DONE;
+	return resp_key(c, 1, &k, &name) ? resp_value(c, &k, 0, -1, false) : RESP_DONE;
 }
 
 /* One after the other, as the client takes them. */
@@ -25,8 +23,8 @@ enum resp_did resp_mget(struct resp_conn *c)
 			return RESP_LATER;
 		if (resp_arg(c, c->step).n > KV_MAX_NAME)
 			resp_nil(c); /* nobody could have put it */
-		else if (resp_key(c, c->step, &k, &name))
-			resp_value(c, &k, 0, -1, false);
+		else if (resp_key(c, c->step, &k, &name) && resp_value(c, &k, 0, -1, false) == RESP_LATER)
+			return RESP_LATER;
 	}
 	return RESP_DONE;
 }
@@ -37,7 +35,7 @@ enum resp_did resp_getrange(struct resp_conn *c)
 	struct cgn_str name;
 	int64_t first, last;
 	if (resp_number(c, 2, &first) && resp_number(c, 3, &last) && resp_key(c, 1, &k, &name))
-		resp_value(c, &k, first, last, true);
+		return resp_value(c, &k, first, last, true);
 	return RESP_DONE;
 }
 
@@ -58,9 +56,10 @@ enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k)
 	struct cgn_err err;
 	if (c->fetch != NULL)
 		return RESP_LATER;
-	if (c->fetch_done || (c->fetched = kvstore_get_ram(c->port->store, k, true)) != NULL || !kvstore_lookup(c->port->store, k, &info))
+	struct kvcached *d = c->port->worker->daemon;
+	if (c->fetch_done || (c->fetched = kvstore_get_ram(d->store, k, true)) != NULL || !kvd_lookup(d, k, false, &info))
 		return RESP_DONE;
-	if (!cgn_ok(kvstore_get(c->port->store, c->port->worker->loop, k, on_fetched, c, &c->fetch, &err)))
+	if (!cgn_ok(kvd_get(d, c->port->loop, k, false, on_fetched, c, &c->fetch, &err)))
 		return RESP_DONE;
 	return RESP_LATER;
 }

@@ -55,10 +55,6 @@ void resp_value_begins(struct resp_conn *c)
 	else if (!cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value, 0, &c->writer, &err)))
 		fault_set(c, &err);
 	c->apart[c->n_apart++] = c->writer;
-	if (c->writer == NULL)
-		return;
-	c->arriving += c->cmd.value;
-	c->port->arriving += c->cmd.value;
 }
 
 void resp_values_drop(struct resp_conn *c)
@@ -69,11 +65,8 @@ void resp_values_drop(struct resp_conn *c)
 	c->writer = NULL;
 	c->fetch_done = false;
 	kv_block_unref(&c->fetched);
-	if (c->arriving == 0)
-		return;
-	c->port->arriving -= c->arriving;
+	resp_unhold(c->port, RESP_ARRIVES, c->arriving);
 	c->arriving = 0;
-	resp_port_freed(c->port);
 }
 
 /* The value in argument |i|, whole and with nobody seeing it yet. False: it failed, which was answered. */

@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store as a Redis: commands, order, and everything that a client should not do."""
+import hashlib
+import os
+import random
+import socket
+import threading
+import time
+
+import pytest
+from cluster import Process, scaled, until
+from resp_raw import Raw, Store, Wrong, command
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path) as s:
+        yield s
+
+
+# ---- commands ----
+
+def test_values_come_back_as_they_were(store):
+    rnd = random.Random(1)
+    with store.connect() as a, store.connect(tcp=True) as b:
+        for size in (0, 1, 15, 4095, 4096, 4097, 65535, 65536, 65537, 500_000, MIB, 3 * MIB + 7):
+            value, key = rnd.randbytes(size), bytes(range(256)) + b"%d" % size
+            assert a.ask("SET", key, value) == b"OK"
+            assert b.ask("GET", key) == value
+            assert b.ask("STRLEN", key) == size
+            assert a.ask("GETRANGE", key, 10, 5000) == value[10:5001]
+            assert a.ask("GETRANGE", key, -20, -1) == value[-20:]
+        assert a.ask("GET", "nobody") is None
+        assert a.ask("GETRANGE", "nobody", 0, -1) == b""
+
+
+def test_a_value_of_64_mib(store):
+    value = random.Random(2).randbytes(64 * MIB)
+    with store.connect() as c:
+        assert c.ask("SET", "big", value) == b"OK"
+        assert hashlib.sha256(c.ask("GET", "big")).digest() == hashlib.sha256(value).digest()
+        wrong = c.ask("SET", "bigger", value + b"x")  # refused, and the connection goes on
+        assert isinstance(wrong, Wrong) and "67108864" in wrong
+        assert c.ask("EXISTS", "bigger") == 0
+        assert c.ask("PING") == b"PONG"
+
+
+def test_set_has_its_options(store):
+    with store.connect() as c:
+        assert c.ask("SET", "k", "1", "XX") is None
+        assert c.ask("SET", "k", "1", "NX") == b"OK"
+        assert c.ask("SET", "k", "2", "NX") is None
+        assert c.ask("GET", "k") == b"1"
+        assert c.ask("SET", "k", "2", "XX", "GET") == b"1"
+        assert c.ask("SET", "k", "3", "EX", 100) == b"OK"
+        assert 0 < c.ask("TTL", "k") <= 100
+        assert c.ask("SET", "k", "4", "KEEPTTL") == b"OK"
+        assert 0 < c.ask("PTTL", "k") <= 100_000
+        assert c.ask("SET", "k", "5") == b"OK"
+        assert c.ask("TTL", "k") == -1
+        assert c.ask("SET", "k", "6", "PXAT", 1) == b"OK"  # long ago
+        assert c.ask("GET", "k") is None
+        for size in (10, 100_000):
+            value = b"v" * size
+            assert c.ask("SET", "e", value, "PX", 60_000) == b"OK"
+            assert 0 < c.ask("PTTL", "e") <= 60_000
+            assert c.ask("SETNX", "e", value) == 0
+            assert c.ask("SETEX", "e", 50, value) == b"OK"
+            assert 0 < c.ask("TTL", "e") <= 50
+            assert c.ask("GETSET", "e", b"new") == value
+            assert c.ask("GETDEL", "e") == b"new"
+            assert c.ask("GET", "e") is None
+        assert c.ask("SET", "k", "v", "EX", 0) == "ERR invalid expire time in 'set' command"
+        assert c.ask("SET", "k", "v", "EX", "1", "PX", "1") == "ERR syntax error"
+        assert c.ask("SET", "k", b"x" * 9000, "WHAT") == "ERR syntax error"  # a large value that is refused afterwards
+        assert c.ask("EXISTS", "k") == 0
+
+
+def test_expiry(store):
+    with store.connect() as c:
+        assert c.ask("EXPIRE", "k", 10) == 0
+        assert c.ask("TTL", "k") == -2
+        c.ask("SET", "k", "v")
+        assert c.ask("EXPIRE", "k", 100, "XX") == 0
+        assert c.ask("EXPIRE", "k", 100, "NX") == 1
+        assert c.ask("EXPIRE", "k", 50, "GT") == 0
+        assert c.ask("PEXPIRE", "k", 50_000, "LT") == 1
+        assert 0 < c.ask("TTL", "k") <= 50
+        assert c.ask("EXPIREAT", "k", int(time.time()) + 1000) == 1
+        assert c.ask("PERSIST", "k") == 1
+        assert c.ask("PERSIST", "k") == 0
+        assert c.ask("TTL", "k") == -1
+        assert c.ask("PEXPIRE", "k", 30) == 1
+        until(lambda: c.ask("EXISTS", "k") == 0, "it expires")
+        c.ask("SET", "k", "v")
+        assert c.ask("EXPIRE", "k", -1) == 1
+        assert c.ask("EXISTS", "k") == 0
+        assert c.ask("EXPIRE", "k", "x") == "ERR value is not an integer or out of range"
+        assert c.ask("EXPIRE", "k", 1, "NX", "GT").startswith("ERR NX and XX, GT or LT")
+
+
+def test_many_keys(store):
+    with store.connect() as c:
+        assert c.ask("MSET", *(x for i in range(100) for x in (f"k{i}", f"v{i}"))) == b"OK"
+        assert c.ask("MGET", "k1", "nope", "k99", "x" * 2000) == [b"v1", None, b"v99", None]
+        assert c.ask("MSETNX", "new", "1", "k5", "2") == 0
+        assert c.ask("EXISTS", "new", "k5", "k5") == 2
+        assert c.ask("MSETNX", "new", "1", "new2", b"2" * 50_000) == 1
+        assert c.ask("DEL", "new", "new2", "nope") == 2
+        assert c.ask("UNLINK", "k0") == 1
+        assert c.ask("TYPE", "k1") == b"string" and c.ask("TYPE", "k0") == b"none"
+        assert c.ask("MSET", "a") == "ERR wrong number of arguments for 'mset' command"
+        assert c.ask("MSET", "a", "1", "b") == "ERR wrong number of arguments for 'mset' command"
+        values = [os.urandom(200_000) for _ in range(20)]
+        assert c.ask("MSET", *(x for i, v in enumerate(values) for x in (f"big{i}", v))) == b"OK"
+        assert c.ask("MGET", *(f"big{i}" for i in range(20))) == values
+        assert c.ask("DBSIZE") == 99 + 20
+
+
+def scan_all(c, *options):
+    cursor, found = b"0", []
+    while True:
+        cursor, keys = c.ask("SCAN", cursor, *options)
+        found += keys
+        if cursor == b"0":
+            return found
+
+
+def test_scan_gives_names_back(store):
+    digest = "ab" * 32
+    with store.connect() as c:
+        names = {b"name %d\r\n" % i for i in range(500)}
+        for n in names:
+            c.ask("SET", n, "v")
+        c.ask("SET", digest.upper(), "v")
+        c.ask("SET", f"{digest}:7", "v")
+        assert set(scan_all(c)) == names | {digest.encode(), f"{digest}:7".encode()}
+        assert set(scan_all(c, "COUNT", 1000, "MATCH", "name 1?\r\n")) == {b"name %d\r\n" % i for i in range(10, 20)}
+        assert scan_all(c, "TYPE", "hash") == []
+        assert len(set(scan_all(c, "TYPE", "string"))) == 502
+        assert c.ask("SCAN", "x") == "ERR invalid cursor"
+        assert c.ask("SCAN", "0", "COUNT", "0") == "ERR syntax error"
+        assert c.ask("GET", digest) == b"v" and c.ask("GET", f"{digest}:8") is None
+
+
+def test_a_connection_can_tell_of_itself(store):
+    with store.connect() as c:
+        assert c.ask("PING") == b"PONG" and c.ask("PING", "x") == b"x" and c.ask("ECHO", "y") == b"y"
+        assert c.ask("CLIENT", "SETINFO", "LIB-NAME", "raw") == b"OK"
+        assert c.ask("CLIENT", "SETINFO", "LIB-NAME", "a b").startswith("ERR lib-name")
+        assert c.ask("CLIENT", "SETNAME", "me") == b"OK" and c.ask("CLIENT", "GETNAME") == b"me"
+        me = c.ask("CLIENT", "ID")
+        assert f"id={me} ".encode() in c.ask("CLIENT", "INFO") and b"lib-name=raw" in c.ask("CLIENT", "LIST")
+        assert c.ask("CLIENT", "NO-EVICT", "on") == b"OK"
+        assert c.ask("SELECT", 0) == b"OK" and c.ask("SELECT", 1) == "ERR DB index is out of range"
+        assert c.ask("CONFIG", "GET", "save", "APPENDonly") == [b"save", b"", b"appendonly", b"no"]
+        assert c.ask("COMMAND", "COUNT") == len(c.ask("COMMAND")) > 30
+        assert c.ask("COMMAND", "INFO", "get", "nope") == [[b"get", 2, [b"readonly", b"fast"], 1, 1, 1], None]
+        hello = c.ask("HELLO", 3, "SETNAME", "three")
+        assert hello[b"proto"] == 3 and hello[b"id"] == me
+        assert c.ask("GET", "nope") is None and c.ask("CLIENT", "GETNAME") == b"three"
+        assert b"redis_version:" in c.ask("INFO") and isinstance(c.ask("CONFIG", "GET", "max*"), dict)
+        assert c.ask("HELLO", 4) == "NOPROTO unsupported protocol version"
+        assert c.ask("RESET") == b"RESET" and isinstance(c.ask("HELLO"), list)
+        assert c.ask("nonsense", "a", "b\r\n") == "ERR unknown command 'nonsense', with args beginning with: 'a' 'b  ' "
+        assert c.ask("GET") == "ERR wrong number of arguments for 'get' command"
+        assert c.ask("QUIT") == b"OK" and c.at_end()
+
+
+def test_a_password(tmp_path):
+    (tmp_path / "pw").write_text("correct horse\n")
+    with Store(tmp_path, resp_password_file=str(tmp_path / "pw")) as s, s.connect() as c:
+        assert c.ask("GET", "k") == "NOAUTH Authentication required."
+        assert c.ask("HELLO", 3).startswith("NOAUTH HELLO")
+        assert c.ask("AUTH", "wrong").startswith("WRONGPASS")
+        assert c.ask("AUTH", "other", "correct horse").startswith("WRONGPASS")
+        assert c.ask("AUTH", "correct horse") == b"OK"
+        assert c.ask("SET", "k", b"x" * 20_000) == b"OK"
+        assert c.ask("RESET") == b"RESET" and c.ask("GET", "k").startswith("NOAUTH")
+        assert c.ask("HELLO", 3, "AUTH", "default", "correct horse")[b"proto"] == 3
+        for strange in (b"*11\r\n", b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$16385\r\n"):
+            with s.connect() as stranger:
+                stranger.send(strange)
+                assert "unauthenticated" in stranger.read() and stranger.at_end()
+
+
+def test_other_machines_need_a_password(tmp_path):
+    for addr in ("0.0.0.0:1", "[::]:1"):
+        p = Process(tmp_path, "refused", "cgn-kvcached", "--set", f"kv.resp_listen={addr}", "--set", "kv.uds=", "--admin", "127.0.0.1:0")
+        assert p.wait() != 0 and "resp_password_file" in p.log()
+
+
+# ---- order ----
+
+def test_a_pipeline_is_answered_in_order(store):
+    rnd = random.Random(3)
+    values = {b"k%d" % i: rnd.randbytes(rnd.choice((3, 5000, 70_000, 300_000))) for i in range(60)}
+    asked, want = [], []
+    for key, value in values.items():
+        asked += [command("SET", key, value), command("GET", key), command("PING"), command("MGET", key, "nope", key)]
+        want += [b"OK", value, b"PONG", [value, None, value]]
+    with store.connect() as c:
+        sender = threading.Thread(target=c.send, args=(b"".join(asked),))
+        sender.start()
+        for w in want:
+            assert c.read() == w
+        sender.join()
+
+
+def test_commands_may_come_in_any_pieces(store):
+    rnd = random.Random(4)
+    data = b"".join(command("SET", f"k{i}", rnd.randbytes(9000 + i)) + b"GET k%d\r\n" % i + command("STRLEN", f"k{i}") for i in range(20))
+    for most in (1, 7, 1000, 30_000):
+        with store.connect() as c:
+            def send():
+                at = 0
+                while at < len(data) and (most > 1 or at < 20_000):
+                    n = rnd.randint(1, most)
+                    c.send(data[at:at + n])
+                    at += n
+                c.send(data[at:])
+            sender = threading.Thread(target=send)
+            sender.start()
+            for i in range(20):
+                assert c.read() == b"OK" and len(c.read()) == 9000 + i and c.read() == 9000 + i
+            sender.join()
+
+
+def test_who_ends_its_side_is_still_answered(store):
+    value = os.urandom(5 * MIB)
+    with store.connect() as c:
+        c.send(command("SET", "k", value) + command("GET", "k") * 3)
+        c.s.shutdown(socket.SHUT_WR)
+        assert c.read() == b"OK" and [c.read() for _ in range(3)] == [value] * 3
+        assert c.at_end()
+
+
+def test_threads_at_one_key_never_see_a_mixture(store):
+    values = [bytes([i]) * 300_000 for i in range(1, 5)]
+    with store.connect() as c:
+        c.ask("SET", "k", values[0])
+    stop, seen = threading.Event(), []
+
+    def write(v):
+        with store.connect() as c:
+            while not stop.is_set():
+                assert c.ask("SET", "k", v) == b"OK"
+
+    def read():
+        with store.connect(tcp=True) as c:
+            for _ in range(scaled(300)):
+                got = c.ask("GET", "k")
+                seen.append(got in values)
+
+    writers = [threading.Thread(target=write, args=(v,)) for v in values]
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for t in writers + readers:
+        t.start()
+    for t in readers:
+        t.join()
+    stop.set()
+    for t in writers:
+        t.join()
+    assert len(seen) == 3 * scaled(300) and all(seen)
+
+
+# ---- what a client should not do ----
+
+HOSTILE = [
+    (b"*1048577\r\n", "invalid multibulk length"),
+    (b"*9999999999999999999999\r\n", "invalid multibulk length"),
+    (b"*-5\r\n", "invalid multibulk length"),
+    (b"*abc\r\n", "invalid multibulk length"),
+    (b"*1\r\n$-1\r\n", "invalid bulk length"),
+    (b"*1\r\n$-9\r\n", "invalid bulk length"),
+    (b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$999999999999\r\n", "invalid bulk length"),
+    (b"*1\r\n:5\r\n", "expected '$'"),
+    (b"*2\r\n$3\r\nGET\r\n*1\r\n", "expected '$'"),
+    (b"*1\r\n$4\r\nPINGxx", "does not end"),
+    (b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5000\r\n" + b"v" * 5000 + b"xx", "does not end"),
+    (b"*2\r\n$3\r\nGET\r\n$2000000\r\n", "1 MiB"),
+    (b'GET "k\r\n', "unbalanced quotes"),
+    (b"x" * 70_000, "too big inline"),
+    (b"*" + b"1" * 5000, "invalid multibulk length"),
+]
+
+
+@pytest.mark.parametrize("data, why", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_broken_frame_is_told_and_ends_the_connection(store, data, why):
+    with store.connect() as c:
+        c.send(command("PING") + data)
+        assert c.read() == b"PONG"
+        wrong = c.read()
+        assert isinstance(wrong, Wrong) and "Protocol error" in wrong and why in wrong
+        assert c.at_end()
+    with store.connect() as c:
+        assert c.ask("PING") == b"PONG"
+
+
+def test_noise(store):
+    rnd = random.Random(5)
+    for _ in range(200):
+        with store.connect() as c:
+            data = rnd.randbytes(rnd.randint(1, 3000))
+            c.send(data if rnd.random() < 0.5 else command("GET", data, data)[:rnd.randint(1, 4000)])
+    with store.connect() as c:
+        assert c.ask("PING") == b"PONG"
+
+
+def test_a_value_that_stops_half_way_leaves_nothing(store):
+    before = store.tier()["bytes"]
+    for _ in range(50):
+        with store.connect() as c:
+            c.send(b"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$4000000\r\n" + b"v" * 100_000)
+    until(lambda: store.tier()["bytes"] == before, lambda: f"{store.tier()}")
+    with store.connect() as c:
+        assert c.ask("EXISTS", "half") == 0
+
+
+def test_promised_values_cannot_take_the_tier(store):
+    """Who announces and does not send keeps at most what clients together may hold; those that have something find room."""
+    crowd = [store.connect() for _ in range(40)]
+    with store.connect() as c:
+        assert c.ask("SET", "kept", "v") == b"OK"
+        for p in crowd:
+            p.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$67108864\r\n" + b"v" * 1000)
+        until(lambda: store.tier()["bytes"] >= 64 * MIB, lambda: f"{store.tier()}")
+        assert c.ask("GET", "kept") == b"v" and c.ask("SET", "other", b"o" * 4000) == b"OK"
+        assert store.tier()["bytes"] <= 140 * MIB
+        for p in crowd:
+            p.close()
+        assert c.ask("SET", "large", b"l" * (64 * MIB)) == b"OK"
+
+
+def test_readers_that_do_not_read_are_bounded(store):
+    value = os.urandom(8 * MIB)
+    with store.connect() as c:
+        assert c.ask("SET", "k", value) == b"OK"
+        rss = store.process.rss_kib()
+        crowd = [store.connect() for _ in range(40)]
+        for s in crowd:
+            s.send(command("GET", "k") * 50)
+        time.sleep(0.5)
+        assert store.process.rss_kib() - rss < 64 * 1024  # of 16 GB that they asked for
+        assert c.ask("PING") == b"PONG" and c.ask("SET", "more", b"m" * MIB) == b"OK"
+        assert c.ask("GET", "k") == value  # it waits until some of those who don't read are cut for it
+        assert store.process.events("resp.cut")
+        for s in crowd:
+            s.close()
+        with store.connect() as one:
+            one.send(command("GET", "k") * 50)
+            for _ in range(50):
+                assert one.read() == value
+
+
+def test_endless_text_is_bounded(store):
+    """Commands of much text that never end: who would be over the bound of all is cut, the rest goes on."""
+    rss = store.process.rss_kib()
+    head = b"*60000\r\n$4\r\nMGET\r\n" + b"$50\r\n%s\r\n" % (b"k" * 50) * 17_000  # about a MiB, not whole
+    crowd = []
+    for _ in range(scaled(300)):
+        c = store.connect()
+        crowd.append(c)
+        try:
+            c.send(head)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+    with store.connect() as c:
+        assert c.ask("PING") == b"PONG"
+    assert store.process.rss_kib() - rss < 2 * (64 + 64) * 1024 + 64 * 1024
+    for c in crowd:
+        c.close()
+
+
+def test_ten_thousand_idle_connections(tmp_path):
+    import resource
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n = scaled(10_000, 500)
+    if hard < n + 500:
+        pytest.skip(f"at most {hard} descriptors here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with Store(tmp_path, max_connections=n + 2) as s:
+            rss = s.process.rss_kib()
+            crowd = []
+            for i in range(n):
+                c = socket.socket(socket.AF_UNIX)
+                c.connect(s.uds)
+                crowd.append(c)
+            with s.connect() as a, s.connect(tcp=True) as b:
+                assert a.ask("PING") == b"PONG" and b.ask("PING") == b"PONG"
+                until(lambda: f"connected_clients:{n + 2}".encode() in a.ask("INFO"), lambda: a.ask("INFO"))
+                with s.connect() as late:
+                    assert late.read() == "ERR max number of clients reached" and late.at_end()
+                assert (s.process.rss_kib() - rss) / n < (2 if scaled(10) == 10 else 20)  # KiB each
+                for c in crowd[::100]:
+                    c.sendall(command("PING"))
+                    assert c.recv(7) == b"+PONG\r\n"
+            for c in crowd:
+                c.close()
+            with s.connect() as a:
+                until(lambda: b"connected_clients:1\r\n" in a.ask("INFO"), lambda: a.ask("INFO"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_who_asks_nothing_may_be_cut(tmp_path):
+    with Store(tmp_path, resp_idle_timeout="1s") as s, s.connect() as idle, s.connect() as busy:
+        assert idle.ask("PING") == b"PONG"
+        until(lambda: busy.ask("PING") == b"PONG" and s.process.events("resp.cut"), "the idle one is cut", step_s=0.2)
+        assert idle.at_end() and busy.ask("PING") == b"PONG"
+
+
+def test_a_drain_lets_the_last_command_end(store):
+    with store.connect() as c, store.connect() as idle:
+        assert idle.ask("PING") == b"PONG"
+        value = b"v" * (2 * MIB)
+        data = command("SET", "k", value)
+        c.send(data[:MIB])
+        until(lambda: store.tier()["bytes"] > 0, "the value began")
+        store.process.signal(15)
+        assert idle.at_end()
+        c.send(data[MIB:])
+        assert c.read() == b"OK" and c.at_end()
+        assert store.process.wait() == 0
+
+
+def test_a_second_store_at_the_same_socket_is_refused(store, tmp_path):
+    p = Process(tmp_path, "second", "cgn-kvcached", "--set", f"kv.uds={store.uds.removesuffix('.resp')}", "--set", "kv.resp_listen=", "--admin",
+                "127.0.0.1:0")
+    assert p.wait() == 7 and "somebody listens there" in p.log()
+    with Raw(store.uds) as c:
+        assert c.ask("PING") == b"PONG"

@@ -17,7 +17,7 @@ struct ctl_client {
 	struct cgn_err end;
 };
 
-static CGN_RC client_tls(const struct ctl_args *a, struct ctl_client *c, struct cgn_err *err)
+CGN_RC ctl_client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn_err *err)
 {
 	static const char *const alpn[] = {"h2", NULL};
 	const struct tls_cfg cfg = {
@@ -26,7 +26,7 @@ static CGN_RC client_tls(const struct ctl_args *a, struct ctl_client *c, struct 
 		return CGN_OK;
 	if ((cfg.cert_file == NULL) != (cfg.key_file == NULL))
 		return CGN_FAIL(err, INVALID, "--cert and --key go together");
-	return tls_ctx_new(&cfg, &c->tls, err);
+	return tls_ctx_new(&cfg, out, err);
 }
 
 CGN_RC ctl_client_open(const struct ctl_args *a, struct ctl_client **out, struct cgn_err *err)
@@ -39,7 +39,7 @@ CGN_RC ctl_client_open(const struct ctl_args *a, struct ctl_client **out, struct
 	if (c->addr == NULL)
 		c->addr = from_env != NULL && from_env[0] != '\0' ? from_env : "127.0.0.1:9090";
 	CGN_TRY(cgn_loop_new(&c->loop, err));
-	CGN_TRY(client_tls(a, c, err));
+	CGN_TRY(ctl_client_tls(a, &c->tls, err));
 	const struct grpc_channel_cfg cfg = {.addr = c->addr, .tls = c->tls};
 	CGN_TRY(grpc_channel_new(c->loop, &cfg, &c->channel, err));
 	*out = c;

@@ -10,6 +10,9 @@ struct ctl_client;
 /* Flags --router, --ca, --cert, --key; then $CGN_ROUTER; then 127.0.0.1:9090. */
 CGN_RC ctl_client_open(const struct ctl_args *a, struct ctl_client **out, struct cgn_err *err);
 void ctl_client_close(struct ctl_client **take);
+/* Flags --ca, --cert, --key; *out stays NULL without any: in clear. */
+struct tls_ctx;
+CGN_RC ctl_client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn_err *err);
 /* One request; |on_answer| gets each answer, packed, while they come (one for unary methods). Returns when the call ended.
  * |timeout| 0: none. */
 CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufCMessage *request, cgn_nsec timeout,

@@ -10,7 +10,7 @@ static CGN_RC on_head(struct kvg_call *c, const Cognitora__V1__KvPutHead *h, str
 	CGN_TRY(kvg_key(h->key, &c->key, err));
 	if (h->size > KV_MAX_VALUE)
 		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu", (unsigned long long)h->size, (unsigned long long)KV_MAX_VALUE);
-	const struct kv_meta meta = {.model = cgn_str_of(h->model), .tokens = h->tokens, .created_unix_ms = now,
+	const struct kv_meta meta = {.model = cgn_str_of(h->model), .name = {(const char *)h->name.data, h->name.len}, .tokens = h->tokens, .created_unix_ms = now,
 		.expires_unix_ms = h->ttl_ms == 0 ? 0 : h->ttl_ms < UINT64_MAX - now ? now + h->ttl_ms : UINT64_MAX};
 	c->checksum = h->checksum;
 	c->if_absent = h->only_if_absent;

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cgn-ctl kv and bench kv on a running store."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from cluster import BUILD
+from kvbulk import Bulk, Store, key
+
+CTL = BUILD / "src" / "ctl" / "cgn-ctl"
+
+
+@pytest.fixture
+def store(tmp_path):
+    s = Store(tmp_path, ram="64MiB")
+    yield s
+    s.close()
+
+
+def ctl(store, *args, rc=0, stdin=b"", env=None):
+    where = [] if env else ["--uds", store.uds]
+    done = subprocess.run([CTL, *args, *where], input=stdin, capture_output=True, timeout=120, env={**os.environ, **(env or {})})
+    assert done.returncode == rc, done.stderr.decode()
+    return done.stdout if rc == 0 else done.stderr.decode()
+
+
+def test_a_value_in_and_out(store, tmp_path):
+    value = os.urandom(700001)
+    (tmp_path / "v").write_bytes(value)
+    put = json.loads(ctl(store, "kv", "put", "name", "--file", tmp_path / "v", "--model", "m", "--tokens", "16", "--ttl", "1h", "-o", "json"))
+    assert put["size"] == len(value) and put["tiers"] == "ram" and put["expires_unix_ms"] - put["created_unix_ms"] == 3600000
+    assert ctl(store, "kv", "get", "name") == value
+    assert ctl(store, "kv", "get", put["key"]) == value
+    ctl(store, "kv", "get", "name", "--out", tmp_path / "w")
+    assert (tmp_path / "w").read_bytes() == value
+    assert "has a value" in ctl(store, "kv", "put", "name", "--if-absent", rc=1, stdin=b"x")
+    ctl(store, "kv", "put", "name", stdin=b"")
+    assert ctl(store, "kv", "get", "name") == b""
+    digest = "ab" * 32 + ":7"
+    ctl(store, "kv", "put", digest, stdin=b"segment")
+    with Bulk(store.bulk) as c:
+        assert c.get(b"\xab" * 32 + b"\x07\0\0\0").read() == b"segment"
+    assert ctl(store, "kv", "rm", "name", digest, "nothing") == b"2 removed\n"
+    assert "no tier holds" in ctl(store, "kv", "get", "name", rc=1)
+
+
+def test_lists(store):
+    with Bulk(store.bulk) as c:
+        for i in range(300):
+            c.put(key(f"k{i}"), b"x" * i, tokens=i)
+    rows = json.loads(ctl(store, "kv", "ls", "-o", "json"))
+    assert sorted(r["size"] for r in rows) == list(range(300)) and all(r["tokens"] == r["size"] for r in rows)
+    assert len(json.loads(ctl(store, "kv", "ls", "--limit", "7", "-o", "json"))) == 7
+    prefix = rows[0]["key"][:2]
+    few = json.loads(ctl(store, "kv", "ls", prefix, "-o", "json"))
+    assert {r["key"] for r in few} == {r["key"] for r in rows if r["key"].startswith(prefix)}
+    watched = [json.loads(line) for line in ctl(store, "kv", "watch", "--once", "-o", "json").splitlines()]
+    assert {w["key"] for w in watched} == {r["key"] for r in rows}
+    assert ctl(store, "kv", "ls").splitlines()[0].split()[:3] == [b"KEY", b"TIERS", b"SIZE"]
+
+
+def test_orders(store):
+    ctl(store, "kv", "put", "a", stdin=b"abc")
+    assert json.loads(ctl(store, "kv", "pin", "a", "--for", "10m", "-o", "json"))["pinned"]
+    assert not json.loads(ctl(store, "kv", "unpin", "a", "-o", "json"))["pinned"]
+    assert b"is in RAM" in ctl(store, "kv", "promote", "a")
+    ctl(store, "kv", "pin", "nothing", rc=1)
+    stats = json.loads(ctl(store, "kv", "stats", "-o", "json"))
+    assert stats["ram"]["blocks"] == 1 and stats["ram"]["bytes"] <= stats["ram"]["budget_bytes"]
+    assert b"TIER" in ctl(store, "kv", "stats", env={"CGN_KV": f"127.0.0.1:{store.port}"})
+
+
+def test_where_nobody_is(store):
+    assert "name another with --uds or --addr" in ctl(store, "kv", "stats", rc=4, env={"CGN_KV": "unix:/nowhere"})
+    assert "one of them" in ctl(store, "kv", "stats", "--addr", "x:1", rc=2)
+
+
+def test_bench(store):
+    r = json.loads(ctl(store, "bench", "kv", "--sizes", "1000,65536", "--count", "50", "-o", "json"))
+    ops = {(x["op"], x["bytes"]) for x in r["results"]}
+    for size in (1000, 65536):
+        assert {(op, size) for op in ("memcpy", "get_descriptor", "put_descriptor", "get_grpc", "put_grpc")} <= ops
+    assert ("lookup", 0) in ops
+    assert all(x["count"] == 50 and x["p50_us"] > 0 and x["p99_us"] >= x["p50_us"] for x in r["results"])
+    assert store.stats()["ram"]["blocks"] == 0  # it takes with it what it put

@@ -22,6 +22,7 @@ struct sim_call {
 	struct cgn_grave grave;
 	struct cgn_buf body;
 	struct sim_tour *tour;
+	struct sim_load *load;   /* what the store has of the prompts; NULL: it was not asked */
 	cgn_nsec came;
 	bool even_running; /* of a reset */
 	bool too_large, counted, head_sent, done, struck, truncate, first_seen;
@@ -149,7 +150,7 @@ static void run_blocks(struct sim_call *c)
 	if (sim_keeps_contents(c->w->cfg))
 		sim_tour_start(c->w, c->x, &(struct sim_errand){.kind = SIM_TOUR_BLOCKS}, &c->tour);
 	else
-		refuse_as(c, 404, "no digests are kept: start with --kv-digests or --kv-events");
+		refuse_as(c, 404, "no digests are kept: start with --kv-digests, --kv-events or --kv-uds");
 }
 
 static void run_fill(struct sim_call *c)
@@ -358,7 +359,7 @@ static void pump_whole(struct sim_call *c)
 void sim_call_pump(struct sim_call *c)
 {
 	CGN_LIVE(c, CALL_TAG);
-	if (c->x == NULL || c->done || c->struck)
+	if (c->x == NULL || c->done || c->struck || c->slots == NULL)
 		return;
 	if (c->reply.stream)
 		pump_stream(c);
@@ -488,12 +489,69 @@ static bool start_answer(struct sim_call *c, const struct sim_ask *ask, struct s
 	return true;
 }
 
+/* ---- what the block store has ---- */
+
+static void run_generate(struct sim_call *c);
+
+static void loaded(void *user)
+{
+	struct sim_call *c = user;
+	CGN_LIVE(c, CALL_TAG);
+	run_generate(c); /* once more, from its body: a chain is not kept meanwhile */
+}
+
+/* How much of a prompt's blocks the device can use: the last token is always computed. */
+static uint32_t usable(const struct sim_call *c, const struct sim_chain *prompt)
+{
+	uint64_t most = prompt->n_tokens > 0 ? (prompt->n_tokens - 1) / c->w->cfg->block_tokens : 0;
+	return most < prompt->n ? (uint32_t)most : prompt->n;
+}
+
+/* True: the store is being asked for what the device lacks, and |c| goes on later. */
+static bool wait_for_store(struct sim_call *c, const struct sim_ask *ask)
+{
+	struct sim_want wants[SIM_PROMPTS_MAX];
+	if (c->w->store == NULL || c->load != NULL)
+		return false;
+	for (uint32_t i = 0; i < ask->n_prompts; i++) {
+		const struct sim_chain *p = &ask->prompts[i];
+		uint32_t n = usable(c, p), found = em_tiers_match(enginemodel_tiers(c->w->model), p->hashes, n).found;
+		wants[i] = (struct sim_want){n > 0 ? p->contents->names : NULL, found, n - found};
+	}
+	return sim_load_new(c->w->store, wants, ask->n_prompts, loaded, c, &c->load);
+}
+
+/* What came is in the cache as if it had been computed, but for the time it took. */
+static void use_loaded(struct sim_call *c, const struct sim_ask *ask)
+{
+	struct sim_worker *w = c->w;
+	uint32_t from = 0, filled = 0;
+	w->filling = true;
+	for (uint32_t i = 0; c->load != NULL && i < ask->n_prompts; i++) {
+		const struct sim_chain *p = &ask->prompts[i];
+		uint32_t n = sim_load_got(c->load, i, &from);
+		if (n > 0 && em_tiers_match(enginemodel_tiers(w->model), p->hashes, from).found == from) /* else: gone meanwhile, a hole */
+			filled += enginemodel_fill(w->model, &(struct em_run){p->hashes, p->contents, from, n});
+	}
+	w->filling = false;
+	enginemodel_delay(w->model, (cgn_nsec)(filled * w->cfg->kv_load_us * 1e3));
+}
+
 static void run_generate(struct sim_call *c)
 {
 	struct sim_ask ask;
 	struct sim_refusal no;
 	struct sim_ask_env env = {c->w->cfg, &c->w->arena, c->w->reader, cgn_clock_wall_ms() / 1000};
-	bool ok = sim_ask_parse(&env, c->route->api, cgn_buf_view(&c->body), &ask, &no) && start_answer(c, &ask, &no);
+	bool ok = sim_ask_parse(&env, c->route->api, cgn_buf_view(&c->body), &ask, &no), wait = ok && wait_for_store(c, &ask);
+	if (wait) {
+		sim_ask_fini(&ask);
+		cgn_arena_reset(&c->w->arena);
+		return;
+	}
+	if (ok) {
+		use_loaded(c, &ask);
+		ok = start_answer(c, &ask, &no);
+	}
 	sim_ask_fini(&ask);
 	cgn_arena_reset(&c->w->arena);
 	cgn_buf_fini(&c->body);
@@ -679,6 +737,7 @@ static void on_close(struct http_exchange *x, void *user, const struct cgn_err *
 	c->x = NULL;
 	if (c->tour != NULL)
 		sim_tour_forget(c->tour);
+	sim_load_free(&c->load);
 	if (c->counted)
 		record_end(c, why);
 	drop_jobs(c);

@@ -239,7 +239,7 @@ void sim_flags_help(struct cgn_buf *out)
 		"\nwhile it runs:\n"
 		"  GET  /sim/state   what runs and waits, how requests ended, KV memory\n"
 		"  POST /sim/faults  {\"faults\": [\"http500@0.5\"]} replaces the faults; an empty list ends them\n"
-		"  GET  /sim/blocks  the digest of every cached block, by rank and tier (with --kv-digests or --kv-events)\n"
+		"  GET  /sim/blocks  the digest of every cached block, by rank and tier (with --kv-digests, --kv-events or --kv-uds)\n"
 		"  POST /sim/fill    {\"blocks\": n, \"seed\": s} puts that many made-up blocks into each rank's cache, in chains of \"chain\" [64]\n"
 		"  POST /reset_prefix_cache[?reset_running_requests=true]   empties all tiers, unless requests run\n"
 		"\nexamples:\n"
@@ -247,6 +247,7 @@ void sim_flags_help(struct cgn_buf *out)
 		"  cgn-sim --listen 127.0.0.1:0 --time-scale 0        as fast as this machine, on a free port\n"
 		"  cgn-sim --kv-blocks 512 --max-batch 8              a small GPU: requests queue early\n"
 		"  cgn-sim --kv-events tcp://127.0.0.1:5557 --kv-events-replay tcp://127.0.0.1:5657 --workers 2 --cpu-blocks 16384\n"
+		"  cgn-sim --kv-uds /run/cognitora/kv.sock             blocks in cgn-kvcached, shared with the sims beside it\n"
 		"  cgn-sim --tokenizer m/tokenizer.json --chat-template m/tokenizer_config.json   the token ids of a real model\n"
 		"  cgn-sim --fault http500@0.1 --fault cut-after=20@every=50\n"
 		"  cgn-sim --token-interval-us 50000 --max-batch 10000 --kv-blocks 1000000   many paced streams\n");

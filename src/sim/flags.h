@@ -19,6 +19,9 @@ struct sim_cfg {
 	const char *kv_events, *kv_events_replay, *kv_events_topic; /* "": none */
 	enum sim_dialect dialect;
 	uint32_t kv_events_buffer, kv_groups;
+	const char *kv_uds; /* "": no block store */
+	uint32_t kv_block_bytes;
+	double kv_load_us;
 	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
 	struct sim_faults faults;
 };
@@ -26,10 +29,14 @@ static inline bool sim_has_events(const struct sim_cfg *cfg)
 {
 	return cfg->kv_events != NULL && cfg->kv_events[0] != '\0';
 }
+static inline bool sim_has_store(const struct sim_cfg *cfg)
+{
+	return cfg->kv_uds != NULL && cfg->kv_uds[0] != '\0';
+}
 /* Does somebody want to know which tokens blocks hold? */
 static inline bool sim_keeps_contents(const struct sim_cfg *cfg)
 {
-	return cfg->kv_digests || sim_has_events(cfg);
+	return cfg->kv_digests || sim_has_events(cfg) || sim_has_store(cfg);
 }
 
 enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };

@@ -159,6 +159,39 @@ void sim_show_blocks(const struct sim_worker *w, struct cgn_buf *out)
 	cgn_buf_putz(out, "},");
 }
 
+static void sum_store(const struct sim_store_stats *s, bool first, struct sim_store_stats *all)
+{
+	all->ready = s->ready && (first || all->ready);
+	all->put += s->put;
+	all->had += s->had;
+	all->put_failed += s->put_failed;
+	all->not_put += s->not_put;
+	all->asked += s->asked;
+	for (enum kv_tier t = 0; t < KV_TIERS; t++)
+		all->loaded[t] += s->loaded[t];
+	all->wrong += s->wrong;
+	all->lost += s->lost;
+}
+
+static void put_store(const struct sim_store_stats *s, struct json_out *o)
+{
+	json_key(o, "store");
+	json_open(o, '{');
+	json_key(o, "ready");
+	json_put_bool(o, s->ready);
+	json_key_u64(o, "put", s->put);
+	json_key_u64(o, "had", s->had);
+	json_key_u64(o, "put_failed", s->put_failed);
+	json_key_u64(o, "not_put", s->not_put);
+	json_key_u64(o, "asked", s->asked);
+	json_key_u64(o, "loaded_ram", s->loaded[KV_RAM]);
+	json_key_u64(o, "loaded_ssd", s->loaded[KV_SSD]);
+	json_key_u64(o, "loaded_peer", s->loaded[KV_REMOTE]);
+	json_key_u64(o, "wrong", s->wrong);
+	json_key_u64(o, "lost", s->lost);
+	json_close(o, '}');
+}
+
 static void sum_up(const struct sim_snapshot *each, unsigned n, struct sim_snapshot *all)
 {
 	*all = (struct sim_snapshot){0};
@@ -184,6 +217,7 @@ static void sum_up(const struct sim_snapshot *each, unsigned n, struct sim_snaps
 			all->device.lower_known[t] += d->lower_known[t];
 			all->device.restored[t] += d->restored[t];
 		}
+		sum_store(&each[i].store, i == 0, &all->store);
 	}
 }
 
@@ -228,6 +262,8 @@ void sim_show_state(const struct sim_worker *w, const struct sim_snapshot *each,
 	json_key_u64(&o, "disk", all.device.lower_known[EM_TIER_STORAGE]);
 	json_key_u64(&o, "disk_restored", all.device.restored[EM_TIER_STORAGE]);
 	json_close(&o, '}');
+	if (sim_has_store(w->cfg))
+		put_store(&all.store, &o);
 	put_faults(w, &o);
 	json_key(&o, "recent");
 	json_open(&o, '[');

@@ -183,7 +183,7 @@ static bool chain_grow(struct sim_chain *c, uint32_t cap)
 {
 	struct em_contents *t = c->contents;
 	bool kept = t == NULL || (grow_array(&t->tokens, (size_t)cap * c->block_tokens, sizeof *t->tokens) &&
-					 grow_array(&t->digests, cap, sizeof *t->digests));
+					 grow_array(&t->digests, cap, sizeof *t->digests) && grow_array(&t->names, cap, sizeof *t->names));
 	if (!kept || !grow_array(&c->hashes, cap, sizeof *c->hashes))
 		return false;
 	c->cap = cap;
@@ -222,6 +222,7 @@ static bool contents_add(struct sim_chain *c, uint32_t id)
 	struct cgn_str bytes = {(const char *)block, c->block_tokens * sizeof *block}; /* little-endian, as every host we build for */
 	c->last = digest_chain_next(&c->last, bytes);
 	c->contents->digests[c->n] = digest_short(&c->last);
+	c->contents->names[c->n] = c->last;
 	return true;
 }
 
@@ -332,6 +333,7 @@ static bool contents_copy(struct sim_chain *to, const struct sim_chain *from)
 	size_t tokens = (size_t)from->n * from->block_tokens + from->in_block;
 	memcpy(t->tokens, old->tokens, tokens * sizeof *t->tokens);
 	memcpy(t->digests, old->digests, from->n * sizeof *t->digests);
+	memcpy(t->names, old->names, from->n * sizeof *t->names);
 	t->model = old->model;
 	t->salt = em_salt_ref(old->salt);
 	if (old->n_images > 0) {

@@ -79,7 +79,9 @@ static bool tour_visit(struct sim_tour *t, struct sim_worker *w)
 		sim_show_blocks(w, &t->text);
 		return true;
 	case SIM_TOUR_FILL:
+		w->filling = true;
 		done = w->stopping || sim_fill_step(&t->errand.fill, w->cfg, w->rank, vocab, w->model);
+		w->filling = false;
 		if (done)
 			cgn_buf_fmt(&t->text, "%u,", t->errand.fill.made);
 		if (!w->stopping)
@@ -94,7 +96,7 @@ static bool tour_visit(struct sim_tour *t, struct sim_worker *w)
 	case SIM_TOUR_STATE:
 		break;
 	}
-	t->each[w->rank] = (struct sim_snapshot){w->counts, enginemodel_stats(w->model)};
+	t->each[w->rank] = (struct sim_snapshot){w->counts, enginemodel_stats(w->model), sim_store_stats(w->store)};
 	sim_show_recent(w, &t->text);
 	return true;
 }

@@ -8,6 +8,7 @@
 struct sim_snapshot { /* of one worker */
 	struct sim_counts counts;
 	struct enginemodel_stats device;
+	struct sim_store_stats store;
 };
 enum sim_tour_kind { SIM_TOUR_METRICS, SIM_TOUR_STATE, SIM_TOUR_FAULTS, SIM_TOUR_BLOCKS, SIM_TOUR_FILL, SIM_TOUR_RESET };
 struct sim_errand { /* copied */

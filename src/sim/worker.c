@@ -113,6 +113,45 @@ static enum em_note_kind notes_of(const struct sim_cfg *cfg)
 	return sim_has_events(cfg) && below && described ? EM_NOTE_FULL : EM_NOTE_DIGEST;
 }
 
+/* ---- the block store ---- */
+
+static void on_stored(void *arg, const struct em_run *run)
+{
+	struct sim_worker *w = arg;
+	if (w->tell.stored != NULL)
+		w->tell.stored(w->tell.arg, run);
+	if (!w->filling)
+		sim_store_put(w->store, run);
+}
+
+static void on_moved(void *arg, enum em_tier to, uint64_t hash, const struct em_note *note)
+{
+	const struct sim_worker *w = arg;
+	if (w->tell.moved != NULL)
+		w->tell.moved(w->tell.arg, to, hash, note);
+}
+
+static void on_removed(void *arg, enum em_tier from, uint64_t hash)
+{
+	const struct sim_worker *w = arg;
+	if (w->tell.removed != NULL)
+		w->tell.removed(w->tell.arg, from, hash);
+}
+
+static void on_cleared(void *arg)
+{
+	const struct sim_worker *w = arg;
+	if (w->tell.cleared != NULL)
+		w->tell.cleared(w->tell.arg);
+}
+
+static CGN_RC start_store(struct sim_worker *w, struct cgn_err *err)
+{
+	const struct sim_cfg *cfg = w->cfg;
+	const struct sim_store_cfg store = {cfg->kv_uds, cfg->models, cfg->kv_block_bytes, cfg->block_tokens};
+	return sim_has_store(cfg) ? sim_store_new(w->loop, &store, &w->store, err) : CGN_OK;
+}
+
 static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 {
 	const struct sim_cfg *cfg = w->cfg;
@@ -134,6 +173,10 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 	m.notes = notes_of(cfg);
 	if (w->publisher != NULL)
 		m.listener = sim_events_listener(&w->events);
+	if (w->store != NULL) {
+		w->tell = m.listener;
+		m.listener = (struct em_listener){on_stored, on_moved, on_removed, on_cleared, w};
+	}
 	if (cfg->token_interval_us > 0)
 		m.step_tokens = UINT32_MAX; /* paced: prefill is free */
 	if (!cgn_ok(enginemodel_new(&m, &w->model)))
@@ -177,6 +220,7 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 	if (team->vocab != NULL)
 		CGN_TRY(sim_reader_new(team->vocab, &w->reader, err));
 	CGN_TRY(start_publisher(w, err));
+	CGN_TRY(start_store(w, err));
 	CGN_TRY(start_device(w, err));
 	return start_server(w, err);
 }
@@ -186,6 +230,7 @@ void sim_worker_stop(struct sim_worker *w)
 	CGN_LIVE(w, WORKER_TAG);
 	w->stopping = true;
 	http_server_free(&w->server);
+	sim_store_free(&w->store);
 	sim_publisher_free(&w->publisher);
 	cgn_timer_cancel(&w->step_timer);
 	cgn_loop_stop(w->loop);
@@ -195,6 +240,7 @@ void sim_worker_fini(struct sim_worker *w)
 {
 	if (w->tag != WORKER_TAG)
 		return;
+	sim_store_free(&w->store); /* when it never ran */
 	cgn_loop_free(&w->loop);
 	enginemodel_free(&w->model);
 	sim_events_fini(&w->events);

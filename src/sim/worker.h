@@ -7,6 +7,7 @@
 #include "policy/enginemodel/enginemodel.h"
 #include "sim/publisher.h"
 #include "sim/reply.h"
+#include "sim/store.h"
 #include "sim/vocab.h"
 
 #define SIM_BODY_MAX ((size_t)64 << 20)
@@ -56,6 +57,9 @@ struct sim_worker {
 	struct sim_reader *reader;       /* NULL: the arithmetic vocabulary */
 	struct sim_events events;
 	struct sim_publisher *publisher; /* NULL: no KV events */
+	struct sim_store *store;         /* NULL: none */
+	struct em_listener tell;         /* events, which the store's listener hands on to */
+	bool filling;                    /* what is stored now was not computed */
 	struct cgn_link calls, dirty;
 	uint64_t id_seed, id_count;
 	struct sim_counts counts;

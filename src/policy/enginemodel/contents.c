@@ -26,6 +26,7 @@ void em_contents_free(struct em_contents **take)
 		return;
 	free(t->tokens);
 	free(t->digests);
+	free(t->names);
 	free(t->images);
 	em_salt_unref(&t->salt);
 	free(t);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/core/str.h"
+#include "base/digest/digest.h"
 
 /* cache_salt of a request, shared by the blocks that begin its prompts. Counted by one thread. */
 #define EM_SALT_MAX 1024
@@ -25,10 +26,11 @@ static inline struct cgn_str em_salt_str(const struct em_salt *s) /* empty for N
 struct em_image {
 	uint64_t hash, at; /* of its source; its first token */
 };
-/* What is in the full blocks of one sequence, for those who are told about them: owned arrays. 4 * block_tokens + 8 bytes a block. */
+/* What is in the full blocks of one sequence, for those who are told about them: owned arrays. 4 * block_tokens + 40 bytes a block. */
 struct em_contents {
 	uint32_t *tokens;  /* block after block */
 	uint64_t *digests; /* of the prefix that ends with each block, in the product's chain (base/digest), short form */
+	struct digest *names;      /* the same in full */
 	struct em_image *images;
 	uint32_t n_images, cap_images;
 	uint32_t model;    /* index into the served models */

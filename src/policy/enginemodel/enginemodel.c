@@ -367,23 +367,31 @@ bool enginemodel_reset(struct enginemodel *m, bool even_running, bool silently)
 uint32_t enginemodel_fill(struct enginemodel *m, const struct em_run *run)
 {
 	CGN_LIVE(m, MODEL_TAG);
-	CGN_MUST(run->from == 0);
-	uint32_t n = 0;
-	uint32_t *blocks = calloc(run->n > 0 ? run->n : 1, sizeof *blocks);
+	uint32_t n = 0, all = run->from + run->n;
+	uint32_t *blocks = calloc(all > 0 ? all : 1, sizeof *blocks);
 	if (blocks == NULL)
 		return 0;
-	for (; n < run->n; n++) {
+	for (; n < all; n++) {
 		blocks[n] = em_blocks_find(m->blocks, run->hashes[n]);
-		if (blocks[n] == EM_BLOCK_NONE)
+		if (blocks[n] == EM_BLOCK_NONE && n >= run->from)
 			blocks[n] = em_blocks_take(m->blocks);
-		if (blocks[n] == EM_BLOCK_NONE)
+		if (blocks[n] == EM_BLOCK_NONE && n >= run->from)
 			break;
 	}
-	em_tiers_publish(m->tiers, &(struct em_run){run->hashes, run->contents, 0, n}, blocks);
-	for (uint32_t i = n; i-- > 0;)
-		em_blocks_release(m->blocks, blocks[i]);
+	if (n > run->from)
+		em_tiers_publish(m->tiers, &(struct em_run){run->hashes, run->contents, run->from, n - run->from}, blocks + run->from);
+	for (uint32_t i = n; i-- > 0;) {
+		if (blocks[i] != EM_BLOCK_NONE)
+			em_blocks_release(m->blocks, blocks[i]);
+	}
 	free(blocks);
-	return n;
+	return n > run->from ? n - run->from : 0;
+}
+
+void enginemodel_delay(struct enginemodel *m, cgn_nsec by)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	m->restoring += by;
 }
 
 struct em_tiers *enginemodel_tiers(struct enginemodel *m)

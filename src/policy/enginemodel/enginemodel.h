@@ -65,9 +65,11 @@ void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct em_orders *out
 /* Forget all cached blocks, in every tier. False, and nothing happens, while a job has blocks, unless |even_running|: then what runs
  * starts over, as if preempted. |silently|: the listener is not told. */
 bool enginemodel_reset(struct enginemodel *m, bool even_running, bool silently);
-/* Put the blocks of |run|, a sequence's first, into the cache as if they had been computed. How many there was room for: all, unless jobs
- * hold the rest. */
+/* Put the blocks of |run| into the cache as if they had been computed; none of those before them is pushed out by it. How many there was room
+ * for: all, unless jobs hold the rest. */
 uint32_t enginemodel_fill(struct enginemodel *m, const struct em_run *run);
+/* The step that begins next takes so much longer: something was loaded meanwhile. */
+void enginemodel_delay(struct enginemodel *m, cgn_nsec by);
 struct em_tiers *enginemodel_tiers(struct enginemodel *m); /* borrowed, to look at */
 struct enginemodel_stats enginemodel_stats(const struct enginemodel *m);
 bool enginemodel_sound(const struct enginemodel *m); /* O(n) audit for tests */

@@ -58,6 +58,15 @@ static Cognitora__V1__Node *describe(struct agent *a)
 	n->draining = a->draining;
 	n->version = version;
 	n->started_unix_ms = a->started_unix_ms;
+	if (a->kv_quic[0] == '\0')
+		return n;
+	n->kv = cgn_arena_get(&a->scratch, sizeof *n->kv);
+	if (n->kv == NULL)
+		return NULL;
+	cognitora__v1__kv_store__init(n->kv);
+	n->kv->quic_address = a->kv_quic;
+	n->kv->rack = a->kv_rack;
+	n->kv->region = a->kv_region;
 	return n;
 }
 

@@ -201,8 +201,10 @@ struct agent {
 
 	struct holdings *holdings; /* of all engines together */
 	struct kvclient *kv;
-	bool kv_ready;
-	char kv_uds[108];
+	struct grpc_channel *kv_stats; /* of the same store: where peers reach it */
+	struct cgn_timer kv_timer;
+	bool kv_ready, kv_asked;
+	char kv_uds[108], kv_quic[300], kv_rack[65], kv_region[65];
 	struct cgn_link watchers;
 	size_t n_watchers;
 	struct cgn_timer watch_timer, check_timer, beat_timer;

@@ -8,7 +8,8 @@
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 
-#define FILE_PREFIX "cgn-slot-"
+#define FILE_PREFIX    "cgn-slot-"
+#define STRANGE_TOKENS 2 /* an answer's last tokens are taken in or not */
 
 /* ---- what routers are told ---- */
 
@@ -249,11 +250,10 @@ static void shelf_empty(struct keep *k)
 	metric_set(k->m_states, 0);
 }
 
-void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n, bool synced)
+void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n)
 {
 	struct keep *k = e->keep;
 	uint64_t id = 0;
-	(void)synced;
 	if (k == NULL)
 		return;
 	CGN_LIVE(k, KEEP_TAG);
@@ -284,6 +284,15 @@ void keep_store_ready(struct engine *e, bool ready)
 
 /* ---- what the engine says of its slots ---- */
 
+/* Another task than the one that was seen there since our last; or, if ours is the last that was seen, another number of tokens than it left. */
+static bool is_strange(const struct keep *k, uint32_t i, int64_t task, uint64_t tokens)
+{
+	struct slot_view v = slots_at(k->slots, i);
+	if (k->task[i] >= 0)
+		return k->task[i] != task;
+	return tokens > 0 && v.tokens > 0 && (tokens > v.tokens ? tokens - v.tokens : v.tokens - tokens) > STRANGE_TOKENS;
+}
+
 static void slot_told(struct keep *k, struct json_val slot)
 {
 	uint64_t id = json_get_u64(slot, "id", UINT64_MAX), tokens = json_get_u64(slot, "n_prompt_tokens", 0);
@@ -293,7 +302,7 @@ static void slot_told(struct keep *k, struct json_val slot)
 	int64_t task = (int64_t)json_get_u64(slot, "id_task", 0);
 	if (slots_at(k->slots, i).use != SLOT_IDLE || json_get_bool(slot, "is_processing", false))
 		return;
-	if (k->task[i] >= 0 && k->task[i] != task) { /* somebody else's */
+	if (is_strange(k, i, task, tokens)) {
 		k->strays++;
 		slots_forget(k->slots, i);
 	}

@@ -66,7 +66,7 @@ void keep_engine_ready(struct engine *e, bool ready);
 void keep_models_known(struct engine *e);
 void keep_slots_told(struct engine *e, struct cgn_str json); /* an answer to GET /slots */
 void keep_store_ready(struct engine *e, bool ready);
-void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n, bool synced);
+void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n);
 void keep_put(const struct engine *e, struct json_out *o); /* for /engines: an object, or null */
 
 /* ---- inside ---- */

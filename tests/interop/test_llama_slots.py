@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real llama-server whose slots the agent assigns: what a slot held comes back from cgn-kvcached, and the answers are those of a cold run."""
+import http.client
+import json
 import os
 import random
 import signal
@@ -33,6 +35,14 @@ def text_of(answer):
 
 def cached(answer):
     return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def deltas(answer):
+    return [e["choices"][0]["delta"].get("content") for _, d in answer.events() if d != "[DONE]" for e in [json.loads(d)] if e["choices"]]
+
+
+def node_of(w, name="a"):
+    return next(n for n in w.c.status()["nodes"] if n["id"] == name)
 
 
 def kvcached(c, name, **kv):
@@ -140,3 +150,138 @@ def test_what_a_slot_held_comes_back(world):
     assert kept["restores"] >= 2 * len(prompts) - 2 and kept["restore_failures"] == 0 and kept["save_failures"] == 0, kept
     assert kept["restored_tokens"] > 3000 and kept["strays"] == 0 and kept["spared_ms"] > 0, kept
     until(lambda: not [f for f in os.listdir(slot_dir)], lambda: f"no file stays behind: {os.listdir(slot_dir)}")
+
+
+def test_chats_and_responses_have_slots_too(world):
+    w = world
+    w.node("a", kvcached(w.c, "a"))
+    w.ready()
+    messages = [{"role": "system", "content": prose(1, 120)}, {"role": "user", "content": prose(2, 30)}]
+    chat = {"model": "tiny", "messages": messages, "max_tokens": 20, "temperature": 0, "seed": 1}
+    first = w.asked(CHAT, chat)
+    w.saved(1)
+    w.asked(TEXT, completion(prose(3, 200)))
+    w.saved(2)
+    messages += [{"role": "assistant", "content": text_of(first)}, {"role": "user", "content": prose(4, 10)}]
+    got = w.asked(CHAT, chat | {"messages": messages})
+    assert cached(got) > 600
+    # Streamed, with what llama-server says itself: as without an agent between.
+    stream = chat | {"stream": True, "stream_options": {"include_usage": True}}
+    assert deltas(w.c.ask("POST", CHAT, stream)) == deltas(ask(w.twin_port, "POST", CHAT, stream | {"cache_prompt": False}))
+    # A client's own slot is its own business, so is one without cache, and several answers.
+    for body in (completion(prose(5, 40), id_slot=0), completion(prose(5, 40), cache_prompt=False)):
+        w.asked(TEXT, body)
+    responses = w.c.ask("POST", "/v1/responses", {"model": "tiny", "input": prose(6, 80), "max_output_tokens": 8, "temperature": 0})
+    assert responses.status == 200, responses.body
+    again = w.asked(CHAT, chat | {"messages": messages})
+    assert cached(again) > 600, w.kept()
+
+
+def test_a_slot_that_others_use_is_noticed(world):
+    w = world
+    w.node("a", kvcached(w.c, "a"))
+    w.ready()
+    one = prose(1, 200)
+    w.asked(TEXT, completion(one))
+    w.saved(1)
+    assert w.kept()["slots"][0]["blocks"] > 20
+    got = ask(w.engine["a"], "POST", TEXT, completion(prose(9, 100)))
+    assert got.status == 200
+    until(lambda: w.kept()["strays"] == 1, lambda: w.kept())
+    assert w.kept()["slots"][0]["blocks"] == 0
+    assert cached(w.asked(TEXT, completion(one))) > 500  # from the store
+    # The engine's own interface without slots: /v1/messages takes whichever it likes.
+    got = w.c.ask("POST", "/v1/messages", {"model": "tiny", "max_tokens": 4, "temperature": 0, "messages": [{"role": "user", "content": prose(8, 50)}]})
+    assert got.status == 200
+    until(lambda: w.kept()["strays"] >= 2, lambda: w.kept())
+
+
+def test_a_restarted_engine_and_a_restarted_agent_have_it_back(world):
+    w = world
+    w.node("a", kvcached(w.c, "a"))
+    w.ready()
+    one = prose(1, 300)
+    w.asked(TEXT, completion(one))
+    w.saved(1)
+    pid = ask(w.admin["a"], "GET", "/engines").json()["engines"][0]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: ask(w.admin["a"], "GET", "/engines").json()["engines"][0]["pid"] not in (0, pid), "it is started again")
+    until(lambda: w.kept()["at_work"], "and works")
+    w.c.wait_ready(1)
+    assert cached(w.asked(TEXT, completion(one))) > 1000
+    assert w.kept()["restores"] == 1
+    # Another agent of the same node learns from the store what there is.
+    w.agents["a"].stop()
+    w.agents["a"].start()
+    until(lambda: w.c.states().get("a") == "ready" and w.kept()["at_work"], "the agent is back")
+    until(lambda: w.kept()["states"] == 1, lambda: w.kept())
+    blocks = w.kept()["state_blocks"]
+    assert blocks > 40
+    until(lambda: node_of(w)["cache"]["blocks"] >= blocks, lambda: f"the router is told: {w.c.status()}")
+    assert cached(w.asked(TEXT, completion(one))) > 1000
+
+
+def test_a_store_that_dies_and_comes_back(world):
+    w = world
+    w.node("a", kvcached(w.c, "a"))
+    w.ready()
+    store = next(p for p in w.c.processes if p.name == "kvcached-a")
+    one = prose(1, 200)
+    w.asked(TEXT, completion(one))
+    w.saved(1)
+    store.kill()
+    until(lambda: not w.kept()["at_work"], "the agent notices")
+    until(lambda: node_of(w)["cache"]["source"] == "sent", lambda: w.c.status())
+    assert w.kept()["states"] == 0
+    for i in range(3):
+        w.asked(TEXT, completion(prose(20 + i, 100)))
+    store.start()
+    until(lambda: w.kept()["at_work"], lambda: w.kept())
+    w.asked(TEXT, completion(one))
+    w.saved(2)
+    w.asked(TEXT, completion(prose(2, 200)))
+    assert cached(w.asked(TEXT, completion(one))) > 500
+
+
+def test_a_storm_of_conversations(world):
+    """More of them than slots, all at once, some hanging up: every answer is that of a cold run."""
+    w = world
+    slot_dir = w.node("a", kvcached(w.c, "a"), slots=2)
+    w.ready()
+    expected, wrong = {}, []
+    prompts = [prose(i // 3, 60) + prose(i, 20 + i) for i in range(12)]
+    for p in prompts:
+        expected[p] = w.cold(TEXT, completion(p, 12))
+
+    def talk(seed):
+        rng = random.Random(seed)
+        for _ in range(12):
+            p = rng.choice(prompts)
+            if rng.random() < 0.15:
+                hang_up(w, p)
+                continue
+            got = w.c.ask("POST", TEXT, completion(p, 12))
+            if got.status != 200 or text_of(got) != expected[p]:
+                wrong.append((p[:40], got.status, got.body[:300]))
+    threads = [threading.Thread(target=talk, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong, wrong[:3]
+    until(lambda: all(s["use"] == "idle" for s in w.kept()["slots"]), lambda: w.kept())
+    kept = w.kept()
+    assert kept["restores"] > 0 and kept["save_failures"] == 0, kept
+    until(lambda: not os.listdir(slot_dir), lambda: f"no file stays behind: {os.listdir(slot_dir)}")
+
+
+def hang_up(w, prompt):
+    c = http.client.HTTPConnection("127.0.0.1", w.c.http_port, timeout=5)
+    body = json.dumps(completion(prompt, 500, stream=True, ignore_eos=True)).encode()
+    c.request("POST", TEXT, body, {"Content-Type": "application/json"})
+    c.sock.settimeout(0.05)
+    try:
+        c.getresponse().read(100)
+    except OSError:
+        pass
+    c.close()

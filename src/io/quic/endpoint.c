@@ -202,10 +202,13 @@ static CGN_RC check(const struct quic_endpoint_cfg *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Tokens and resets outlive a restart, so that peers of the last life hear at once that it is over. */
+/* Tokens and resets outlive a restart, so that peers of the last life hear at once that it is over. Not shared with another endpoint
+ * of the same certificate: who diverts packets to that one would be handed the resets of this one's connections (RFC 9000, 21.11). */
 static void make_secret(struct quic_endpoint *ep)
 {
-	if (!tls_ctx_secret(ep->tls, "quic resets and tokens", ep->secret))
+	char label[48];
+	(void)snprintf(label, sizeof label, "quic resets and tokens %u", quic_socket_port(ep->socket));
+	if (!tls_ctx_secret(ep->tls, label, ep->secret))
 		cgn_random(ep->secret, sizeof ep->secret);
 }
 
@@ -224,7 +227,6 @@ static void endpoint_init(struct quic_endpoint *ep, struct cgn_loop *l, const st
 	cgn_list_init(&ep->turns);
 	cgn_hook_init(&ep->hook, on_turn_end);
 	cgn_timer_init(&ep->again, l, on_again);
-	make_secret(ep);
 }
 
 static void endpoint_fini(struct quic_endpoint *ep)
@@ -259,6 +261,7 @@ CGN_RC quic_endpoint_new(struct cgn_loop *l, const struct quic_endpoint_cfg *giv
 		free(ep);
 		return rc;
 	}
+	make_secret(ep);
 	*out = ep;
 	return CGN_OK;
 }

@@ -17,7 +17,7 @@ static void items(const struct kvbulk_msg *m, struct cgn_buf *out)
 			kvbulk_add_change(out, &change);
 		else if (m->type == KVBULK_VALUE)
 			kvbulk_add_extent(out, kvbulk_extent(m, i));
-		else if (m->type == KVBULK_RELEASE)
+		else if (m->type == KVBULK_RELEASE || m->type == KVBULK_GET)
 			kvbulk_add_lease(out, kvbulk_lease(m, i));
 		else
 			kvbulk_add_key(out, &key);

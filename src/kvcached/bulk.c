@@ -156,10 +156,17 @@ static void on_read(void *user, struct kv_block **take, const struct cgn_err *wh
 	free(call);
 }
 
+static void release_leases(struct bulk_client *c, const struct kvbulk_msg *m)
+{
+	for (size_t i = 0; i < m->count; i++)
+		bulk_release(c, kvbulk_lease(m, i));
+}
+
 static void get(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct kvcached *d = c->bulk->w->daemon;
 	struct cgn_err err = {0};
+	release_leases(c, m);
 	struct kv_block *b = (m->flags & KVBULK_VERIFY) == 0 ? kvstore_get_ram(d->store, &m->key, false) : NULL;
 	if (b != NULL) { /* the client compares the checksum itself */
 		bulk_lend(c, m->id, &b);
@@ -263,8 +270,7 @@ static void serve(struct bulk_client *c, const struct kvbulk_msg *m, int *fd)
 		get(c, m);
 		break;
 	case KVBULK_RELEASE:
-		for (size_t i = 0; i < m->count; i++)
-			bulk_release(c, kvbulk_lease(m, i));
+		release_leases(c, m);
 		break;
 	case KVBULK_PUT:
 		bulk_put(c, m, fd);

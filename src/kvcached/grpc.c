@@ -30,6 +30,16 @@ void kvg_send(struct kvg_call *c, const void *message)
 		grpc_send(c->call, &iov, 1);
 }
 
+/* Of the store: the call itself may last, when its client does not take the end. */
+static void let_go_of_value(struct kvg_call *c)
+{
+	if (c->method->on_gone != NULL)
+		c->method->on_gone(c);
+	if (c->held > 0)
+		kvd_unhold(c->port->w->daemon, c->held);
+	c->held = 0;
+}
+
 void kvg_finish(struct kvg_call *c, const struct cgn_err *why)
 {
 	if (c->finished || c->call == NULL)
@@ -37,6 +47,8 @@ void kvg_finish(struct kvg_call *c, const struct cgn_err *why)
 	c->finished = true;
 	c->progress = 0;
 	grpc_finish(c->call, why != NULL ? why->code : CGN_FINE, why != NULL ? why->msg : "");
+	if (!c->on_pool)
+		let_go_of_value(c);
 }
 
 void kvg_reply(struct kvg_call *c, const void *message)
@@ -100,11 +112,7 @@ static void release(struct cgn_grave *g)
 static void let_go(struct kvg_call *c)
 {
 	kvd_read_cancel(&c->read);
-	if (c->method->on_gone != NULL)
-		c->method->on_gone(c);
-	if (c->held > 0)
-		kvd_unhold(c->port->w->daemon, c->held);
-	c->held = 0;
+	let_go_of_value(c);
 	cgn_list_drop(&c->link);
 	c->port->n_calls--;
 	cgn_loop_bury(c->port->w->loop, &c->grave, release);
@@ -123,6 +131,8 @@ bool kvg_pooled(struct kvg_call *c)
 {
 	CGN_LIVE(c, KVG_CALL_TAG);
 	c->on_pool = false;
+	if (c->finished && !c->gone)
+		let_go_of_value(c);
 	if (!c->gone)
 		return true;
 	struct kvg *g = c->port;
@@ -254,8 +264,12 @@ static void on_sweep(struct cgn_timer *t)
 		(unsigned long long)(g->patience / CGN_MSEC));
 	cgn_list_each_safe (it, &g->calls) {
 		struct kvg_call *c = CGN_CONTAINER(it, struct kvg_call, link);
-		if (c->progress != 0 && c->progress + g->patience < now)
-			kvg_finish(c, &err);
+		if (c->progress == 0 || c->progress + g->patience >= now)
+			continue;
+		bool takes_nothing = c->call != NULL && grpc_over_mark(c->call);
+		kvg_finish(c, &err);
+		if (takes_nothing) /* nor the end: its queue has to go too */
+			grpc_abort(c->call, CGN_REQUEST_TIMEOUT);
 	}
 	cgn_timer_set(t, g->patience / 4);
 }

@@ -119,7 +119,8 @@ static void on_block(void *user, struct kv_block **take, const struct cgn_err *w
 	struct kvg_call *c = user;
 	struct cgn_err err = {0};
 	c->read = NULL;
-	if (*take == NULL) {
+	if (*take == NULL || c->finished) {
+		kv_block_unref(take);
 		kvg_finish(c, why);
 		return;
 	}

@@ -49,8 +49,8 @@ class Bulk:
 
     def __init__(self, path, hello=True, wait_s=30):
         self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.s.connect(path)  # waits while the backlog is full, as it would not with a timeout
         self.s.settimeout(wait_s)
-        self.s.connect(path)
         self.ids = 0
         self.memory = None
         if hello:

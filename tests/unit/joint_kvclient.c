@@ -46,6 +46,7 @@ struct world {
 	struct kvclient *c;
 	/* what the store saw */
 	unsigned hellos, lookups, gets, verified, puts, removes, pins, watches, stops;
+	unsigned releases;
 	uint64_t released[64], n_released, lent, put_bytes, last_id;
 	bool put_had_fd, put_had_sum;
 	char put_first[8];
@@ -175,10 +176,13 @@ static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
 	w->verified += m->type == KVBULK_GET && (m->flags & KVBULK_VERIFY) != 0;
 	w->removes += m->type == KVBULK_REMOVE;
 	w->pins += m->type == KVBULK_PIN;
-	if (m->type == KVBULK_RELEASE)
+	if (m->type == KVBULK_RELEASE || m->type == KVBULK_GET)
 		for (size_t i = 0; i < m->count; i++)
 			w->released[w->n_released++] = kvbulk_lease(m, i);
-	else if (w->mood == MOOD_SILENT)
+	w->releases += m->type == KVBULK_RELEASE;
+	if (m->type == KVBULK_RELEASE)
+		return;
+	if (w->mood == MOOD_SILENT)
 		w->last_id = m->id;
 	else if (w->mood == MOOD_REFUSING && m->type != KVBULK_WATCH)
 		tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = m->id, .number = 5, .text = CGN_STR("not here")}, NULL, 0, -1);
@@ -407,6 +411,21 @@ static void a_value_is_lent_and_given_back(void **state)
 		assert_int_equal(w->released[asked - 1], asked);
 		teardown(w);
 	}
+}
+
+static void the_next_get_takes_the_last_lease_back(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	(void)state;
+	get(w, NULL);
+	wait_for(w, is_done, 1);
+	kvclient_release(&w->lease);
+	get(w, NULL);
+	wait_for(w, is_done, 2);
+	check_lease(w);
+	assert_int_equal(w->n_released, 1);
+	assert_int_equal(w->releases, 0); /* no packet of its own */
+	teardown(w);
 }
 
 static void a_long_value_is_summed_on_the_pool(void **state)
@@ -645,6 +664,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lookups_of_any_length),
 		cmocka_unit_test(a_value_is_lent_and_given_back),
+		cmocka_unit_test(the_next_get_takes_the_last_lease_back),
 		cmocka_unit_test(a_long_value_is_summed_on_the_pool),
 		cmocka_unit_test(no_bytes_are_a_value_too),
 		cmocka_unit_test(a_wrong_value_is_never_given_out),

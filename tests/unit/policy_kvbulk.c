@@ -137,6 +137,13 @@ static void answers_come_back(void **state)
 	struct kv_change c = kvbulk_change(&r, 0);
 	assert_true(kv_key_eq(&c.key, &key) && c.tiers == 0 && c.size == 11);
 	b.n = 0;
+	b.n = 0;
+	const struct kvbulk_msg get = {.type = KVBULK_GET, .count = 1, .key = key};
+	kvbulk_write(&get, &b);
+	kvbulk_add_lease(&b, 77);
+	r = read_back(&b);
+	assert_true(kv_key_eq(&r.key, &key) && kvbulk_lease(&r, 0) == 77);
+	b.n = 0;
 	const struct kvbulk_msg released = {.type = KVBULK_RELEASE, .count = 2};
 	kvbulk_write(&released, &b);
 	kvbulk_add_lease(&b, 5);

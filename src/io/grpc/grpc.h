@@ -58,6 +58,8 @@ cgn_nsec grpc_deadline(
 	const struct grpc_call *c); /* absolute monotonic; 0: none. The server ends the call by itself then */
 /* End the call: the sentence is for the client. Nothing may be sent afterwards; on_close follows, not inline. */
 void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence);
+/* End it now, without a status, for a client that would not take one: what is queued is dropped (RST_STREAM). on_close follows, not inline. */
+void grpc_abort(struct grpc_call *c, enum cgn_code code);
 
 /* ---- client ---- */
 struct grpc_channel; /* to one address, on one loop; connects when first used, reconnects by itself with backoff */

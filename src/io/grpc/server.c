@@ -46,6 +46,17 @@ void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence)
 		http_exchange_reply(c->x, 200, fields, n, (struct cgn_str){NULL, 0});
 }
 
+void grpc_abort(struct grpc_call *c, enum cgn_code code)
+{
+	CGN_LIVE(c, GRPC_CALL_TAG);
+	CGN_MUST(c->server);
+	if (c->x == NULL)
+		return;
+	c->finished = c->deaf = true;
+	cgn_timer_cancel(&c->deadline);
+	http_exchange_abort(c->x, code);
+}
+
 void grpc_server_break(struct grpc_call *c, const struct cgn_err *why)
 {
 	c->final = *why;

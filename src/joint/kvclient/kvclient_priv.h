@@ -107,4 +107,5 @@ bool kv_pieces_sum(const struct iovec *iov, size_t n, uint64_t *out);
 void kv_leases_orphan(struct kvclient *c);               /* the connection is gone */
 void kv_lease_back(struct kvclient *c, uint64_t lease); /* tell the store */
 void kv_leases_flush(struct kvclient *c);
+void kv_leases_add(struct kvclient *c, struct cgn_buf *out); /* all c->n_back of them, as a message's items */
 void kv_leases_on_turn_end(struct cgn_hook *h);

@@ -170,11 +170,15 @@ void kv_leases_flush(struct kvclient *c)
 	const struct kvbulk_msg m = {.type = KVBULK_RELEASE, .count = (uint16_t)c->n_back};
 	if (c->n_back == 0 || c->conn == NULL)
 		return;
-	struct cgn_buf *b = kvclient_message(c, &m);
-	for (size_t i = 0; i < c->n_back; i++)
-		kvbulk_add_lease(b, c->back[i]);
-	c->n_back = 0;
+	kv_leases_add(c, kvclient_message(c, &m));
 	kvclient_send(c, -1);
+}
+
+void kv_leases_add(struct kvclient *c, struct cgn_buf *out)
+{
+	for (size_t i = 0; i < c->n_back; i++)
+		kvbulk_add_lease(out, c->back[i]);
+	c->n_back = 0;
 }
 
 void kv_leases_on_turn_end(struct cgn_hook *h)

@@ -7,7 +7,7 @@
  * Client: HELLO first, and nothing else before WELCOME. Each further request has an id of the client's choice, which its answer repeats:
  *   HELLO   u64 KVBULK_MAGIC, u32 version                                                          -> WELCOME, or FAILED and the end
  *   LOOKUP  keys; KVBULK_PEERS                                                                     -> INFOS, one a key
- *   GET     key; KVBULK_PEERS, KVBULK_VERIFY (the store shall look at the checksum)                -> VALUE
+ *   GET     key; KVBULK_PEERS, KVBULK_VERIFY (the store shall look at the checksum); leases, as RELEASE's, that end first -> VALUE
  *   RELEASE lease ids (u64)                                                                        no answer
  *   PUT     key, u64 size, u64 checksum, u64 offset, u32 tokens, u64 created, u64 expires (Unix ms; created 0: now),
  *           u16 and model, u16 and name, bytes: the value, or, with KVBULK_FILE, none: a descriptor comes along, to be read from |offset|;
@@ -91,7 +91,7 @@ struct kvbulk_msg {
 /* CGN_INVALID says what is wrong: a type that does not exist, truncated, bytes left over, a list that is not as long as it says, a bound
  * exceeded, a flag that nobody knows, a value that is not of the length it says. */
 CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err *err);
-/* Item |i| < count of what kvbulk_read gave: LOOKUP, REMOVE; RELEASE; INFOS; VALUE; CHANGES. */
+/* Item |i| < count of what kvbulk_read gave: LOOKUP, REMOVE; RELEASE, GET; INFOS; VALUE; CHANGES. */
 struct kv_key kvbulk_key(const struct kvbulk_msg *m, size_t i);
 uint64_t kvbulk_lease(const struct kvbulk_msg *m, size_t i);
 struct kv_info kvbulk_info(const struct kvbulk_msg *m, size_t i);

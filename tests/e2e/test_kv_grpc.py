@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cgn-kvcached's gRPC and clients that no library would be: slow ones, lying ones, very many. (Well-behaved ones: tests/interop.)"""
+import hashlib
+import socket
+import struct
+
+import pytest
+
+import h2raw
+import kvbulk
+from cluster import scaled, until
+from h2raw import H2, frame
+from kvbulk import Bulk, Refused, Store, key
+
+
+@pytest.fixture
+def store(tmp_path, request):
+    s = Store(tmp_path, **{"ram": "64MiB", **getattr(request, "param", {})})
+    yield s
+    s.close()
+
+
+# ---- protobuf and gRPC by hand ----
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    return varint(number << 3) + varint(value)
+
+
+def kv_key(name):
+    return field(1, hashlib.sha256(name.encode()).digest())
+
+
+def message(body, length=None):
+    return struct.pack(">BI", 0, len(body) if length is None else length) + body
+
+
+def call(h2, stream, method, body=None, end=True):
+    h2.send(frame(h2raw.HEADERS, h2raw.END_HEADERS, stream, h2raw.grpc_block(f"/cognitora.v1.Kv/{method}")))
+    if body is not None:
+        h2.send(frame(h2raw.DATA, h2raw.END_STREAM if end else 0, stream, body))
+
+
+def status(h2, stream):
+    """The trailers that end a stream, as they lie in HPACK; -1: it was reset, or the connection cut."""
+    for f in h2.frames():
+        if f.stream == stream and f.type == h2raw.RST_STREAM:
+            return -1
+        if f.stream == stream and f.type == h2raw.HEADERS and f.flags & h2raw.END_STREAM:
+            return f.payload
+    return -1
+
+
+def put_head(name, size):
+    return message(field(1, field(1, kv_key(name)) + field(2, size)))
+
+
+# ---- clients that do not read ----
+
+@pytest.mark.parametrize("store", [{"ram": "64MiB", "lease_timeout": "700ms"}], indirect=True)
+def test_slow_readers_hold_little_and_not_for_ever(store):
+    value = b"\x5a" * (4 << 20)
+    with Bulk(store.bulk) as c:
+        for i in range(6):
+            c.put_any(key(f"v{i}"), value)
+        before = store.process.rss_kib()
+        slow = []
+        for i in range(24):
+            h2 = H2(store.port)
+            for stream in range(1, 9, 2):
+                call(h2, stream, "Get", message(field(1, kv_key(f"v{i % 6}"))))
+            slow.append(h2)
+        lends(c, 1)  # others get on, or are told that too much is read
+        grown = store.process.rss_kib() - before
+        print(f"96 slow calls: {grown} KiB")
+        assert grown < 96 * 1024  # one write queue of at most 256 KiB and a chunk for each
+        until(lambda: lends(c, 4), "what slow readers held is free again")
+        for h2 in slow:
+            h2.sock.close()
+
+
+def lends(c, n):
+    leases = []
+    try:
+        for i in range(n):
+            leases.append(c.get(key(f"v{i}")).lease)
+        return True
+    except Refused as e:
+        assert e.status == 8
+        return False
+    finally:
+        if leases:
+            c.release(*leases)
+
+
+@pytest.mark.parametrize("store", [{"ram": "64MiB", "lease_timeout": "700ms"}], indirect=True)
+def test_promises_of_bytes_that_never_come(store):
+    """Put heads without values: half of the tier is set aside for them at most, and comes free."""
+    h2 = H2(store.port)
+    for stream in range(1, 201, 2):
+        call(h2, stream, "Put", put_head(f"p{stream}", 4 << 20), end=False)
+    ends = {}
+    for f in h2.frames():
+        if f.type in (h2raw.HEADERS, h2raw.RST_STREAM) and f.flags & h2raw.END_STREAM:
+            ends[f.stream] = f.payload
+        if len(ends) == 100:
+            break
+    assert len(ends) == 100  # most at once, the others once they were waited for long enough
+    with Bulk(store.bulk) as c:
+        until(lambda: store.stats()["ram"]["bytes"] == 0, "nothing is set aside any more")
+        c.put_any(key("v0"), b"x" * (20 << 20))
+        assert lends(c, 1)
+    h2.sock.close()
+
+
+# ---- what is no call ----
+
+def test_lies_about_lengths(store):
+    before = store.process.rss_kib()
+    for body in (message(b"", length=0xffffffff), message(b"x" * 100, length=2 << 20), message(b"x", length=100),
+                 b"\x01" + message(b"abc")[1:], b"\x07" + message(b"abc")[1:], b"\0\0"):
+        h2 = H2(store.port)
+        call(h2, 1, "Get", body)
+        assert status(h2, 1) != b""
+        h2.sock.close()
+    assert store.process.rss_kib() < before + 4096
+    with Bulk(store.bulk) as c:
+        c.put(key("a"), b"abc")
+
+
+def test_bytes_that_are_no_message(store):
+    bodies = [b"\xff" * 50, field(1, b"\xff" * 10), field(1, field(1, b"short")), field(1, kv_key("x"))[:-1], b"\x0a\x00" * 5000]
+    for method in ("Lookup", "BatchLookup", "Get", "Put", "Pin", "Promote", "Remove"):
+        for body in bodies:
+            h2 = H2(store.port)
+            call(h2, 1, method, message(body))
+            end = status(h2, 1)
+            assert end != -1 and end
+            h2.sock.close()
+
+
+def test_whoever_is_no_grpc(store):
+    for noise in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00" + b"x" * 512, b"\0" * 1000, b"*1\r\n$4\r\nPING\r\n"):
+        with socket.create_connection(("127.0.0.1", store.port), timeout=30) as s:
+            s.sendall(noise)
+            try:
+                while s.recv(65536):
+                    pass
+            except ConnectionError:
+                pass
+
+
+def test_ten_thousand_connections(store):
+    """On TCP and on the Unix socket, each greeted; memory for each is bounded, and calls go on."""
+    n = scaled(10000, 1000)
+    before = store.process.rss_kib()
+    open_ = []
+    try:
+        for i in range(n):
+            if i % 2:
+                s = socket.socket(socket.AF_UNIX)
+                s.connect(store.uds)  # waits while the backlog is full, as it would not with a timeout
+                s.settimeout(30)
+            else:
+                s = socket.create_connection(("127.0.0.1", store.port), timeout=30)
+            s.sendall(h2raw.PREFACE + frame(h2raw.SETTINGS))
+            open_.append(s)
+        for s in open_[::97]:
+            assert s.recv(9)[3] == h2raw.SETTINGS
+        h2 = H2(store.port)
+        call(h2, 1, "Lookup", message(field(1, kv_key("x"))))
+        assert status(h2, 1) not in (-1, b"")
+        h2.sock.close()
+        grown = store.process.rss_kib() - before
+        print(f"{n} connections: {grown} KiB, {grown * 1024 // n} bytes each")
+        assert grown < 48 * n
+    finally:
+        for s in open_:
+            s.close()
+    until(lambda: store.process.descriptors() < 200, "all of them are closed")
+
+
+def test_a_watcher_that_does_not_read_is_ended(store):
+    h2 = H2(store.port)
+    call(h2, 1, "Watch", message(b""))
+    with Bulk(store.bulk) as c:
+        before = store.process.rss_kib()
+        changes = 0
+        while changes < 200000:  # more than the ring, the socket and the flow control window keep
+            for i in range(64):
+                c.send(kvbulk.PUT, c.put_body(key(f"k{i}"), 1, b"x"))
+            for _ in range(64):
+                c.receive()
+            changes += 64
+        assert store.process.rss_kib() < before + 16384
+        for f in h2.frames():
+            if f.type == h2raw.DATA:
+                h2.send(frame(h2raw.WINDOW_UPDATE, 0, 0, struct.pack(">I", len(f.payload))) if f.payload else b"")
+                h2.send(frame(h2raw.WINDOW_UPDATE, 0, 1, struct.pack(">I", len(f.payload))) if f.payload else b"")
+            if f.stream == 1 and f.type == h2raw.HEADERS and f.flags & h2raw.END_STREAM:
+                break
+        else:
+            raise AssertionError("the watch was not ended")
+    h2.sock.close()

@@ -596,6 +596,27 @@ static void there_are_only_so_many_calls(void **state)
 	teardown(w);
 }
 
+/* A store that reads nothing: calls are refused before the connection has to end. */
+static void what_waits_to_be_sent_is_bounded(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	struct kv_key *keys = calloc(KVCLIENT_MAX_KEYS, sizeof *keys);
+	struct cgn_err err;
+	unsigned n = 0;
+	(void)state;
+	packet_pause(w->conn);
+	while (n < KVCLIENT_MAX_CALLS && cgn_ok(kvclient_remove(w->c, keys, KVCLIENT_MAX_KEYS, on_done, w, NULL, &err)))
+		n++;
+	assert_true(n > 40 && n < 100);
+	assert_non_null(strstr(err.msg, "does not keep up"));
+	packet_resume(w->conn);
+	wait_for(w, is_done, n);
+	assert_int_equal(w->code, CGN_FINE);
+	assert_true(kvclient_ready(w->c));
+	free(keys);
+	teardown(w);
+}
+
 static void values_go_in_by_the_shorter_way(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
@@ -674,6 +695,7 @@ int main(void)
 		cmocka_unit_test(nobody_is_called_after_free),
 		cmocka_unit_test(a_call_has_its_deadline),
 		cmocka_unit_test(there_are_only_so_many_calls),
+		cmocka_unit_test(what_waits_to_be_sent_is_bounded),
 		cmocka_unit_test(values_go_in_by_the_shorter_way),
 		cmocka_unit_test(a_watch_goes_on_through_reconnects),
 		cmocka_unit_test(no_store_is_said_once),

@@ -12,6 +12,7 @@
 #define PACKET_BITS 2
 #define SLOT_BITS   10
 #define SUM_AT_ONCE ((uint64_t)1 << 20)
+#define MAX_QUEUED  ((size_t)7 << 20) /* a call's packets go beside it into the connection's 8 MiB */
 
 _Static_assert(PACKETS_A_CALL == 1 << PACKET_BITS && KVCLIENT_MAX_CALLS == 1 << SLOT_BITS, "ids");
 _Static_assert(PACKETS_A_CALL * KVBULK_MAX_ITEMS >= KVCLIENT_MAX_KEYS, "a list of keys");
@@ -62,6 +63,8 @@ static CGN_RC call_new(struct kvclient *c, enum kvbulk_type type, kvclient_done_
 		return CGN_FAIL(err, UNAVAILABLE, "no block store at %s", c->path);
 	if (c->n_free == 0)
 		return CGN_FAIL(err, OVERLOADED, "%d calls of the block store are under way", KVCLIENT_MAX_CALLS);
+	if (packet_queued(c->conn) > MAX_QUEUED)
+		return CGN_FAIL(err, OVERLOADED, "the block store does not keep up with what is sent to it");
 	struct kvcall *call = calloc(1, sizeof *call);
 	if (call == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a call");

@@ -205,7 +205,7 @@ CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err 
 	struct cgn_cursor c = cgn_cursor_of(bytes);
 	unsigned type = cgn_cursor_u8(&c);
 	const struct shape *s = type < CGN_COUNT(shapes) && shapes[type].name != NULL ? &shapes[type] : NULL;
-	*out = (struct kvbulk_msg){0};
+	*out = (struct kvbulk_msg){.count = 0};
 	if (s == NULL)
 		return CGN_FAIL(err, INVALID, "a message of type %u, which does not exist in version %d", type, KVBULK_VERSION);
 	out->type = (enum kvbulk_type)type;

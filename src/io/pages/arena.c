@@ -54,6 +54,7 @@ static CGN_RC map(struct pages *p, struct cgn_err *err)
 	if (memory == MAP_FAILED)
 		return refused(err, "map", bytes);
 	p->memory = memory;
+	(void)madvise(memory, bytes, MADV_HUGEPAGE); /* as far as the system's shmem_enabled says advise */
 	(void)madvise(memory, bytes, MADV_DONTDUMP); /* a core file of a crash would be as large as the tier, and full of prompts */
 	/* Zeroed as it is used; a page's row has no memory before. */
 	void *table = mmap(NULL, p->n * sizeof *p->table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -167,8 +167,9 @@ static void get(struct bulk_client *c, const struct kvbulk_msg *m)
 	struct kvcached *d = c->bulk->w->daemon;
 	struct cgn_err err = {0};
 	release_leases(c, m);
-	struct kv_block *b = (m->flags & KVBULK_VERIFY) == 0 ? kvstore_get_ram(d->store, &m->key, false) : NULL;
-	if (b != NULL) { /* the client compares the checksum itself */
+	/* Without the flag the client compares the checksum itself. */
+	struct kv_block *b = kvstore_get_ram(d->store, &m->key, (m->flags & KVBULK_VERIFY) != 0);
+	if (b != NULL) {
 		bulk_lend(c, m->id, &b);
 		return;
 	}

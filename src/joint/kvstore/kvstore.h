@@ -81,8 +81,8 @@ int kvstore_arena(const struct kvstore *s, uint64_t *bytes);
 
 /* From RAM, at once. NULL: it is not there (or was not whole). Counts as a use. |verify| false is for who hands it to somebody who will. */
 struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify);
-/* From whichever tier. |done| comes on |l|, never inline; it owns |*take| (NULL: |why| says CGN_NOT_FOUND, CGN_STORAGE, CGN_OVERLOADED).
- * *out is gone when |done| is called or after kv_read_cancel, after which no |done| comes. */
+/* From whichever tier, for who was told NULL by kvstore_get_ram: a miss in RAM is not counted once more. |done| comes on |l|, never inline; it
+ * owns |*take| (NULL: |why| says CGN_NOT_FOUND, CGN_STORAGE, CGN_OVERLOADED). *out is gone when |done| is called or after kv_read_cancel, after which no |done| comes. */
 struct kv_read;
 typedef void (*kv_read_done)(void *user, struct kv_block **take, const struct cgn_err *why);
 CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done, void *user, struct kv_read **out,

@@ -23,7 +23,8 @@ static void condemn(struct kvstore *s, struct kv_block **take)
 	kv_block_unref(take);
 }
 
-static struct kv_block *find(struct kvstore *s, const struct kv_key *k, bool *elsewhere)
+/* |again|: who asks was told before that it is not here. */
+static struct kv_block *find(struct kvstore *s, const struct kv_key *k, bool again, bool *elsewhere)
 {
 	uint64_t hash = kv_hash(s, k);
 	struct kv_shard *sh = kv_shard_of(s, hash);
@@ -38,16 +39,16 @@ static struct kv_block *find(struct kvstore *s, const struct kv_key *k, bool *el
 	if (b != NULL && s->ssd != NULL)
 		kv_ssd_offer(s, b);
 	sh->hits += b != NULL;
-	sh->misses += b == NULL && !*elsewhere;
+	sh->misses += b == NULL && !*elsewhere && !again;
 	(void)pthread_mutex_unlock(&sh->lock);
 	kv_block_unref(&gone);
 	return b;
 }
 
-static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool verify, bool *elsewhere)
+static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool verify, bool again, bool *elsewhere)
 {
 	cgn_nsec began = cgn_clock_now();
-	struct kv_block *b = find(s, k, elsewhere);
+	struct kv_block *b = find(s, k, again, elsewhere);
 	struct metric_cell *seconds = b != NULL ? s->seconds_hit : s->seconds_miss;
 	if (b != NULL)
 		evict_touch(&b->use);
@@ -55,7 +56,8 @@ static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool 
 		condemn(s, &b);
 		seconds = s->seconds_corrupt;
 	}
-	metric_observe(seconds, cgn_clock_now() - began);
+	if (seconds != s->seconds_miss || !again)
+		metric_observe(seconds, cgn_clock_now() - began);
 	return b;
 }
 
@@ -63,7 +65,7 @@ struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool
 {
 	bool elsewhere;
 	CGN_LIVE(s, KVSTORE_TAG);
-	return get_ram(s, k, verify, &elsewhere);
+	return get_ram(s, k, verify, false, &elsewhere);
 }
 
 static void answered(struct cgn_loop *l, struct cgn_post *p)
@@ -86,7 +88,7 @@ static void read_now(struct cgn_loop *l, struct cgn_post *p)
 	struct kv_read *r = CGN_CONTAINER(p, struct kv_read, post);
 	bool elsewhere = false;
 	if (r->done != NULL)
-		r->block = get_ram(r->store, &r->key, true, &elsewhere);
+		r->block = get_ram(r->store, &r->key, true, true, &elsewhere);
 	if (r->done != NULL && r->block == NULL && elsewhere) {
 		kv_fetch(kv_ssd_fetches(r->store), r);
 		return;

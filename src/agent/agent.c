@@ -282,63 +282,11 @@ void agent_stop(void **take)
 }
 
 /* ---- the beginning ---- */
-static CGN_RC set_node_id(struct agent *a, const struct config *cfg, struct cgn_err *err)
-{
-	char host[256] = "";
-	const char *id = cfg->agent.node_id;
-	if (id == NULL) {
-		(void)gethostname(host, sizeof host - 1);
-		id = host;
-	}
-	if (!proto_node_id_ok(cgn_str_of(id)))
-		return CGN_FAIL(err, INVALID,
-			"agent.node_id \"%.140s\" must be 1 to %d visible ASCII characters without a slash",
-			id, PROTO_MAX_ID);
-	(void)cgn_str_copyz(a->node_id, sizeof a->node_id, cgn_str_of(id));
-	return CGN_OK;
-}
-
-/* "host" of "host:port"; brackets kept. */
-static struct cgn_str host_part(struct cgn_str addr)
-{
-	while (addr.n > 0 && addr.p[addr.n - 1] != ':')
-		addr.n--;
-	if (addr.n > 0)
-		addr.n--;
-	return addr;
-}
-
-static const char *who_asks(const struct config *cfg)
-{
-	if (cfg->cluster.state_backend != STATE_ETCD)
-		return cfg->cluster.router;
-	const char *url = cfg->cluster.etcd_endpoints.v[0], *scheme_end = strstr(url, "://");
-	return scheme_end != NULL ? scheme_end + 3 : url;
-}
-
 /* Known only once the port is: "listen = 127.0.0.1:0" is allowed. */
 static CGN_RC set_address(struct agent *a, const struct config *cfg, struct cgn_err *err)
 {
-	struct cgn_str listen = cgn_str_of(cfg->agent.listen), host = host_part(listen);
-	char source[128];
-	if (cfg->agent.advertise != NULL || cgn_str_starts(listen, "unix:")) {
-		(void)cgn_str_copyz(a->address, sizeof a->address,
-			cgn_str_of(cfg->agent.advertise != NULL ? cfg->agent.advertise : cfg->agent.listen));
-		return CGN_OK;
-	}
-	unsigned port = grpc_server_port(a->grpc);
-	if (!cgn_str_is(host, "0.0.0.0") && !cgn_str_is(host, "[::]") && !cgn_str_is(host, "::") &&
-		!cgn_str_is(host, "*") && host.n > 0) {
-		(void)snprintf(a->address, sizeof a->address, "%.*s:%u", CGN_STR_ARG(host), port);
-		return CGN_OK;
-	}
-	struct cgn_err why = {0};
-	if (!cgn_ok(net_route_source(who_asks(cfg), source, sizeof source, &why)))
-		return CGN_FAIL_AS(
-			err, why.code, "no address to advertise (%.200s): set agent.advertise", why.msg);
-	(void)snprintf(a->address, sizeof a->address,
-		strchr(source, ':') != NULL && source[0] != '[' ? "[%s]:%u" : "%s:%u", source, port);
-	return CGN_OK;
+	return state_advertised(cfg, cfg->agent.advertise, cfg->agent.listen, grpc_server_port(a->grpc), "agent.advertise", a->address,
+		sizeof a->address, err);
 }
 
 static CGN_RC serve(struct agent *a, const struct config *cfg, struct cgn_err *err)
@@ -398,7 +346,7 @@ static void on_connected(void *user, bool connected, const char *why)
 static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err *err)
 {
 	static const struct state_announce_ops announce = {.on_connected = on_connected};
-	CGN_TRY(set_node_id(a, cfg, err));
+	CGN_TRY(state_node_id(cfg, a->node_id, sizeof a->node_id, err));
 	CGN_TRY(holds_open(a, err));
 	CGN_TRY(open_engines(a, cfg, err));
 	CGN_TRY(kv_open(a, cfg, err));

@@ -84,3 +84,28 @@ CGN_RC state_announce_reload_tls(struct state_announce *a, struct cgn_err *err);
 /* Leave (embedded) or revoke the lease (etcd), then |done|; never inline, at most 2 s later. |done| may be NULL. The loop must still run
  * until it came; without running it, the node goes when its lease ends. */
 void state_announce_close(struct state_announce **take, void (*done)(void *arg), void *arg);
+
+/* ---- block stores ---- */
+/* The stores of the cluster's nodes, for one that fetches from them. etcd: the nodes there, without those that are cordoned or draining.
+ * Embedded and static: what the router at cluster.router says (Router.Stores), asked every agent.heartbeat. While etcd or the router is
+ * away, what was known last stays; logged here, once per outage. At most STATE_MAX_NODES. */
+struct state_stores;
+struct state_store {
+	const char *node_id, *address, *rack, *region; /* borrowed; rack, region: empty when not told */
+};
+struct state_stores_ops {
+	void (*on_store)(void *user, const struct state_store *s); /* new, or changed */
+	void (*on_gone)(void *user, const char *node_id);
+};
+/* As state_watch_open. */
+CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, const struct state_stores_ops *ops, void *user,
+	struct state_stores **out, struct cgn_err *err);
+void state_stores_close(struct state_stores **take);
+bool state_stores_connected(const struct state_stores *s); /* etcd, or the router, answered the last time */
+CGN_RC state_stores_reload_tls(struct state_stores *s, struct cgn_err *err);
+/* The address that a server is to tell others: |advertise| when it is not NULL, else the host that |listen| names, else that of the route to the
+ * router or etcd; with |port|. CGN_UNAVAILABLE: there is no route; |key| is what the sentence says to set. */
+CGN_RC state_advertised(const struct config *cfg, const char *advertise, const char *listen, unsigned port, const char *key, char *out,
+	size_t cap, struct cgn_err *err);
+/* agent.node_id, or the name of the host; |cap| of PROTO_MAX_ID + 1 is enough. CGN_INVALID: it can't be a node's id. */
+CGN_RC state_node_id(const struct config *cfg, char *out, size_t cap, struct cgn_err *err);

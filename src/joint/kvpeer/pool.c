@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool: who the peers are, one connection to each, and the connections of those that dial us. */
+#include <stdlib.h>
+
+#include "base/json/json.h"
+#include "base/log/log.h"
+#include "joint/kvpeer/kvpeer_priv.h"
+#include "policy/proto/proto.h"
+
+#define KEEPALIVE    CGN_SEC
+#define IDLE_TIMEOUT (5 * CGN_SEC) /* a peer that is stopped or unplugged is gone after so long */
+#define LEFT_ALONE   (60 * CGN_SEC)
+#define SWEEP_EVERY  (50 * CGN_MSEC)
+#define SWEEP_BUDGET 10000
+
+char *kvpeer_text(struct cgn_str s)
+{
+	return cgn_str_dupz(s.n > 0 ? s : CGN_STR(""));
+}
+
+const char *kvpeer_name(struct kvpeer *kp, const char *z)
+{
+	for (const struct kvpeer_name *n = kp->names; n != NULL; n = n->next)
+		if (strcmp(n->z, z) == 0)
+			return n->z;
+	size_t bytes = strlen(z) + 1;
+	struct kvpeer_name *n = kp->n_names < MAX_NAMES ? malloc(sizeof *n + bytes) : NULL;
+	if (n == NULL)
+		return NULL;
+	memcpy(n->z, z, bytes);
+	n->next = kp->names;
+	kp->names = n;
+	kp->n_names++;
+	return n->z;
+}
+
+void kvpeer_place(struct peer *p)
+{
+	struct kvpeer *kp = p->kp;
+	struct kvfetch_place ours = {cgn_str_of(kp->rack), cgn_str_of(kp->region)}, theirs = {cgn_str_of(p->rack), cgn_str_of(p->region)};
+	p->distance = kvfetch_distance(&ours, &theirs);
+	atomic_store(&kp->slots[p->slot].distance, (uint8_t)p->distance);
+	atomic_store(&kp->slots[p->slot].name, kvpeer_name(kp, p->id));
+}
+
+/* ---- connections to peers ---- */
+
+static void dial(struct cgn_timer *t);
+
+static void say_trouble(struct peer *p, const struct cgn_err *why)
+{
+	p->why = *why;
+	if (!p->trouble_said)
+		cgn_log(WARN, "kvpeer.lost", F_STR("peer", p->id), F_STR("address", p->address), F_STR("why", why->msg),
+			F_STR("then", "dialling again"));
+	p->trouble_said = true;
+}
+
+static void wait_again(struct peer *p, const struct cgn_err *why)
+{
+	kvpeer_forget(p);
+	kvframe_in_fini(&p->in);
+	if (p->state == PEER_LEFT_ALONE) {
+		cgn_timer_set(&p->timer, LEFT_ALONE);
+		return;
+	}
+	p->state = PEER_WAITING;
+	say_trouble(p, why);
+	cgn_timer_set(&p->timer, cgn_backoff_next(&p->backoff));
+}
+
+void kvpeer_peer_lost(struct peer *p, enum kvpeer_code code, const struct cgn_err *why)
+{
+	struct quic_conn *c = p->conn;
+	p->conn = NULL;
+	if (p->hears != NULL)
+		quic_stream_cancel(&p->hears, code);
+	kvpeer_tries_lost(p, why);
+	if (c != NULL) {
+		quic_conn_take(c, NULL, NULL);
+		quic_conn_close(c, code, why->msg);
+	}
+	wait_again(p, why);
+}
+
+void kvpeer_peer_ready(struct peer *p)
+{
+	p->state = PEER_READY;
+	p->failures = 0;
+	p->busy_until = 0;
+	cgn_backoff_reset(&p->backoff);
+	cgn_log(INFO, "kvpeer.ready", F_STR("peer", p->id), F_STR("address", p->address), F_STR("distance", kvfetch_distance_text(p->distance)));
+	p->trouble_said = false;
+}
+
+static void on_open(struct quic_conn *c, void *user)
+{
+	struct peer *p = user;
+	(void)c;
+	CGN_LIVE(p, KVPEER_PEER_TAG);
+	kvpeer_hear(p);
+}
+
+static void on_close(struct quic_conn *c, void *user, const struct cgn_err *why)
+{
+	struct peer *p = user;
+	struct cgn_err said = *why;
+	(void)c;
+	CGN_LIVE(p, KVPEER_PEER_TAG);
+	p->conn = NULL;
+	p->hears = NULL; /* its on_close came before */
+	if (said.code == CGN_FINE)
+		(void)CGN_FAIL(&said, UNAVAILABLE, "the peer closed the connection");
+	wait_again(p, &said);
+}
+
+static const struct quic_conn_ops peer_ops = {.on_open = on_open, .on_close = on_close};
+
+static void dial(struct cgn_timer *t)
+{
+	struct peer *p = CGN_CONTAINER(t, struct peer, timer);
+	struct cgn_err err;
+	CGN_LIVE(p, KVPEER_PEER_TAG);
+	p->state = PEER_OPENING;
+	if (!cgn_ok(quic_connect(p->kp->ep, p->address, NULL, &peer_ops, p, &p->conn, &err)))
+		wait_again(p, &err);
+}
+
+/* ---- members ---- */
+
+static struct peer *find(const struct kvpeer *kp, const char *id)
+{
+	cgn_list_each (it, &kp->peers) {
+		struct peer *p = CGN_CONTAINER(it, struct peer, link);
+		if (strcmp(p->id, id) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+static void drop(struct peer *p)
+{
+	struct kvpeer *kp = p->kp;
+	const struct cgn_err why = {.code = CGN_UNAVAILABLE, .msg = "the peer left the cluster"};
+	p->state = PEER_LEFT_ALONE; /* nobody picks it from here on */
+	kvpeer_peer_lost(p, CODE_FINE, &why);
+	cgn_timer_cancel(&p->timer);
+	atomic_store(&kp->slots[p->slot].name, NULL);
+	cgn_list_drop(&p->link);
+	kp->n_peers--;
+	free(p->id);
+	free(p->address);
+	free(p->rack);
+	free(p->region);
+	p->tag = 0;
+	free(p);
+}
+
+static bool slot_is_free(const struct kvpeer *kp, unsigned slot)
+{
+	cgn_list_each (it, &kp->peers)
+		if (CGN_CONTAINER(it, struct peer, link)->slot == slot)
+			return false;
+	return true;
+}
+
+static struct peer *add(struct kvpeer *kp, const char *id, const char *address, bool by_hand)
+{
+	struct peer *p = kp->n_peers < KVPEER_MAX ? calloc(1, sizeof *p) : NULL;
+	if (p == NULL) {
+		if (!kp->full_said)
+			cgn_log(WARN, "kvpeer.ignored", F_STR("peer", id), F_U64("peers", kp->n_peers), F_U64("most", KVPEER_MAX));
+		kp->full_said = true;
+		return NULL;
+	}
+	*p = (struct peer){.tag = KVPEER_PEER_TAG,
+		.kp = kp,
+		.by_hand = by_hand,
+		.lane = NO_LANE,
+		.id = strdup(id),
+		.address = strdup(address),
+		.backoff = {.first = 50 * CGN_MSEC, .last = 5 * CGN_SEC}};
+	while (!slot_is_free(kp, p->slot))
+		p->slot++;
+	cgn_timer_init(&p->timer, kp->loop, dial);
+	kvframe_in_init(&p->in);
+	kvfetch_path_init(&p->path);
+	cgn_list_push(&kp->peers, &p->link);
+	kp->n_peers++;
+	return p;
+}
+
+static void set_text(char **to, const char *z)
+{
+	char *copy = strdup(z != NULL ? z : "");
+	if (copy == NULL)
+		return;
+	free(*to);
+	*to = copy;
+}
+
+void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack, const char *region)
+{
+	CGN_LIVE(kp, KVPEER_TAG);
+	if (id != NULL && strcmp(id, kp->node) == 0)
+		return;
+	struct peer *p = find(kp, id != NULL ? id : address);
+	bool moved = p != NULL && strcmp(p->address, address) != 0, fresh = p == NULL;
+	if (fresh)
+		p = add(kp, id != NULL ? id : address, address, id == NULL);
+	if (p == NULL)
+		return;
+	set_text(&p->address, address);
+	set_text(&p->rack, rack);
+	set_text(&p->region, region);
+	if (p->id == NULL || p->address == NULL || p->rack == NULL || p->region == NULL) {
+		drop(p);
+		return;
+	}
+	kvpeer_place(p);
+	const struct cgn_err why = {.code = CGN_UNAVAILABLE, .msg = "its address changed"};
+	if (moved)
+		kvpeer_peer_lost(p, CODE_FINE, &why);
+	if (moved || fresh)
+		cgn_timer_set(&p->timer, 0);
+}
+
+void kvpeer_member_gone(struct kvpeer *kp, const char *id)
+{
+	CGN_LIVE(kp, KVPEER_TAG);
+	struct peer *p = find(kp, id);
+	if (p == NULL)
+		return;
+	cgn_log(INFO, "kvpeer.gone", F_STR("peer", p->id));
+	drop(p);
+}
+
+/* ---- guests ---- */
+
+static void guest_stream(struct quic_conn *c, void *user, struct quic_stream *s)
+{
+	struct guest *g = user;
+	(void)c;
+	CGN_LIVE(g, KVPEER_GUEST_TAG);
+	kvpeer_serve(g, s);
+}
+
+static void guest_free(struct guest *g)
+{
+	cgn_list_drop(&g->link);
+	g->kp->n_guests--;
+	g->tag = 0;
+	free(g);
+}
+
+static void guest_close(struct quic_conn *c, void *user, const struct cgn_err *why)
+{
+	struct guest *g = user;
+	(void)c;
+	(void)why;
+	CGN_LIVE(g, KVPEER_GUEST_TAG);
+	g->tells = NULL;
+	kvpeer_guest_gone(g);
+	guest_free(g);
+}
+
+const struct quic_conn_ops kvpeer_guest_ops = {.on_stream = guest_stream, .on_close = guest_close};
+
+static void on_accept(void *user, struct quic_conn *c)
+{
+	struct kvpeer *kp = user;
+	CGN_LIVE(kp, KVPEER_TAG);
+	struct guest *g = kp->n_guests < KVPEER_MAX_GUESTS && !kp->draining ? calloc(1, sizeof *g) : NULL;
+	if (g == NULL)
+		return; /* not taken: closed */
+	*g = (struct guest){.tag = KVPEER_GUEST_TAG, .kp = kp, .conn = c};
+	cgn_list_init(&g->serves);
+	cgn_list_push(&kp->guests, &g->link);
+	kp->n_guests++;
+	quic_conn_take(c, &kvpeer_guest_ops, g);
+}
+
+/* ---- the beginning ---- */
+
+static void on_sweep(struct cgn_timer *t)
+{
+	struct kvpeer *kp = CGN_CONTAINER(t, struct kvpeer, sweep);
+	CGN_LIVE(kp, KVPEER_TAG);
+	(void)kvindex_tick(kp->index, SWEEP_BUDGET);
+	cgn_timer_set(t, SWEEP_EVERY);
+}
+
+size_t kvpeer_least_index(unsigned readers)
+{
+	return kvindex_least_bytes(readers);
+}
+
+static CGN_RC open_index(struct kvpeer *kp, const struct kvpeer_cfg *cfg, struct cgn_err *err)
+{
+	struct kvindex_cfg index = {.max_bytes = cfg->index_bytes, .max_readers = cfg->readers};
+	cgn_random(&index.seed, sizeof index.seed);
+	CGN_TRY(kvindex_new(&index, &kp->index, err));
+	kp->readers = calloc(cfg->readers, sizeof *kp->readers);
+	if (kp->readers == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for readers of the index of peers");
+	for (; kp->n_readers < cfg->readers; kp->n_readers++)
+		CGN_TRY(kvindex_reader_new(kp->index, &kp->readers[kp->n_readers].reader, err));
+	return CGN_OK;
+}
+
+static CGN_RC open_endpoint(struct kvpeer *kp, const struct kvpeer_cfg *cfg, struct cgn_err *err)
+{
+	const struct quic_endpoint_cfg quic = {
+		.addr = cfg->listen,
+		.tls = cfg->tls,
+		.alpn = KVFRAME_ALPN,
+		.idle_timeout = IDLE_TIMEOUT,
+		.keepalive = KEEPALIVE,
+		.max_conns = KVPEER_MAX + KVPEER_MAX_GUESTS,
+	};
+	return quic_endpoint_new(kp->loop, &quic, on_accept, kp, &kp->ep, err);
+}
+
+static void init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg *cfg)
+{
+	struct kv_stats st;
+	*kp = (struct kvpeer){.tag = KVPEER_TAG, .loop = l, .store = cfg->store};
+	kvstore_stats(cfg->store, &st);
+	kp->ram_budget = st.tier[KV_RAM].budget;
+	cgn_list_init(&kp->peers);
+	cgn_list_init(&kp->guests);
+	for (size_t i = 0; i < FETCH_BUCKETS; i++)
+		cgn_list_init(&kp->gets[i]);
+	for (size_t i = 0; i < KVPEER_MAX; i++)
+		atomic_init(&kp->slots[i].lane, NO_LANE);
+	cgn_timer_init(&kp->tell, l, kvpeer_tell_all);
+	cgn_timer_init(&kp->sweep, l, on_sweep);
+	kvegress_init(&kp->egress, cfg->egress_bytes_per_second, cfg->egress_streams);
+	cgn_random(&kp->instance, sizeof kp->instance);
+	set_text(&kp->node, cfg->node_id);
+	set_text(&kp->rack, cfg->rack);
+	set_text(&kp->region, cfg->region);
+}
+
+CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpeer **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kvpeer_close) struct kvpeer *kp = calloc(1, sizeof *kp);
+	if (kp == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
+	init(kp, l, cfg);
+	if (kp->node == NULL || kp->rack == NULL || kp->region == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
+	CGN_TRY(open_index(kp, cfg, err));
+	CGN_TRY(open_endpoint(kp, cfg, err));
+	cgn_timer_set(&kp->sweep, SWEEP_EVERY);
+	*out = kp;
+	kp = NULL;
+	return CGN_OK;
+}
+
+unsigned kvpeer_port(const struct kvpeer *kp)
+{
+	CGN_LIVE(kp, KVPEER_TAG);
+	return quic_endpoint_port(kp->ep);
+}
+
+/* ---- the end ---- */
+
+void kvpeer_drain(struct kvpeer *kp)
+{
+	CGN_LIVE(kp, KVPEER_TAG);
+	kp->draining = true;
+}
+
+bool kvpeer_is_idle(const struct kvpeer *kp)
+{
+	CGN_LIVE(kp, KVPEER_TAG);
+	return kp->n_gets == 0 && kp->n_serves == 0;
+}
+
+/* After the turn in which it was closed, and after QUIC gave back the last value. */
+void kvpeer_release(struct kvpeer *kp)
+{
+	if (!kp->buried || kp->n_serves > 0)
+		return;
+	for (unsigned i = 0; i < kp->n_readers; i++)
+		kvindex_reader_free(&kp->readers[i].reader);
+	free(kp->readers);
+	if (kp->index != NULL)
+		kvindex_free(&kp->index);
+	for (struct kvpeer_name *n = kp->names, *next; n != NULL; n = next) {
+		next = n->next;
+		free(n);
+	}
+	free(kp->node);
+	free(kp->rack);
+	free(kp->region);
+	kp->tag = 0;
+	free(kp);
+}
+
+static void on_buried(struct cgn_grave *grave)
+{
+	struct kvpeer *kp = CGN_CONTAINER(grave, struct kvpeer, grave);
+	kp->buried = true;
+	kvpeer_release(kp);
+}
+
+static void guests_end(struct kvpeer *kp)
+{
+	cgn_list_each_safe (it, &kp->guests) {
+		struct guest *g = CGN_CONTAINER(it, struct guest, link);
+		if (g->tells != NULL)
+			quic_stream_cancel(&g->tells, CODE_FINE);
+		kvpeer_guest_gone(g);
+		quic_conn_take(g->conn, NULL, NULL);
+		quic_conn_close(g->conn, CODE_FINE, NULL);
+		guest_free(g);
+	}
+}
+
+void kvpeer_close(struct kvpeer **take)
+{
+	struct kvpeer *kp = *take;
+	*take = NULL;
+	if (kp == NULL)
+		return;
+	CGN_LIVE(kp, KVPEER_TAG);
+	kp->draining = true;
+	kvpeer_gets_end(kp);
+	guests_end(kp);
+	cgn_list_each_safe (it, &kp->peers)
+		drop(CGN_CONTAINER(it, struct peer, link));
+	cgn_timer_cancel(&kp->tell);
+	cgn_timer_cancel(&kp->sweep);
+	quic_endpoint_close(&kp->ep);
+	cgn_loop_bury(kp->loop, &kp->grave, on_buried);
+}
+
+/* ---- for people ---- */
+
+static const char *state_text(const struct peer *p)
+{
+	static const char *const names[] = {[PEER_WAITING] = "down", [PEER_OPENING] = "connecting", [PEER_GREETING] = "connecting",
+		[PEER_READY] = "ready", [PEER_LEFT_ALONE] = "left alone"};
+	return p->state == PEER_READY && !p->synced ? "reading" : names[p->state];
+}
+
+size_t kvpeer_count(const struct kvpeer *kp, size_t *ready)
+{
+	size_t n = 0;
+	CGN_LIVE(kp, KVPEER_TAG);
+	*ready = 0;
+	cgn_list_each (it, &kp->peers) {
+		const struct peer *p = CGN_CONTAINER(it, struct peer, link);
+		n += p->state != PEER_LEFT_ALONE ? 1 : 0;
+		*ready += p->state == PEER_READY ? 1 : 0;
+	}
+	return n;
+}
+
+static void describe(const struct peer *p, struct json_out *o)
+{
+	json_open(o, '{');
+	json_key_z(o, "node", p->id);
+	json_key_z(o, "address", p->address);
+	json_key_z(o, "state", state_text(p));
+	if (p->state == PEER_WAITING || p->state == PEER_LEFT_ALONE)
+		json_key_z(o, "why", p->why.msg);
+	json_key_z(o, "rack", p->rack);
+	json_key_z(o, "region", p->region);
+	json_key_z(o, "distance", kvfetch_distance_text(p->distance));
+	json_key_u64(o, "blocks", p->lane != NO_LANE ? kvindex_count(p->kp->index, p->lane) : 0);
+	json_key_u64(o, "rtt_us", p->conn != NULL ? quic_conn_rtt(p->conn) / CGN_USEC : 0);
+	json_key_u64(o, "first_byte_us", (uint64_t)(p->path.first_ms * 1000));
+	json_key_u64(o, "bytes_per_second", (uint64_t)(p->path.bytes_per_ms * 1000));
+	json_key_u64(o, "fetched", p->fetched);
+	json_key_u64(o, "fetched_bytes", p->fetched_bytes);
+	json_key_u64(o, "missed", p->missed);
+	json_key_u64(o, "busy", p->refused);
+	json_key_u64(o, "failed", p->failed);
+	json_close(o, '}');
+}
+
+void kvpeer_describe(const struct kvpeer *kp, struct json_out *o)
+{
+	CGN_LIVE(kp, KVPEER_TAG);
+	struct kvindex_stats st;
+	kvindex_stats(kp->index, &st);
+	json_open(o, '{');
+	json_key_z(o, "node", kp->node);
+	json_key_z(o, "rack", kp->rack);
+	json_key_z(o, "region", kp->region);
+	json_key_u64(o, "port", quic_endpoint_port(kp->ep));
+	json_key_u64(o, "guests", kp->n_guests);
+	json_key_u64(o, "serving", kp->egress.streams);
+	json_key_u64(o, "fetching", kp->n_gets);
+	json_key_u64(o, "index_blocks", st.blocks);
+	json_key_u64(o, "index_bytes", st.bytes);
+	json_key_u64(o, "index_max_bytes", st.max_bytes);
+	json_key(o, "peers");
+	json_open(o, '[');
+	cgn_list_each (it, &kp->peers)
+		describe(CGN_CONTAINER(it, struct peer, link), o);
+	json_close(o, ']');
+	json_close(o, '}');
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tell: what this store holds, to every guest that asked: all of it first, then what changes. Memory does not grow with how slow a guest
+ * is: one that falls behind what the store remembers is told everything anew. */
+#include <stdlib.h>
+
+#include "joint/kvpeer/kvpeer_priv.h"
+
+#define TELL_EVERY (20 * CGN_MSEC)
+#define SCAN_STEP  1024 /* blocks of the snapshot at once */
+#define STEPS      8    /* for one guest in a turn */
+
+#define LOCAL_TIERS (KV_TIER_BIT(KV_RAM) | KV_TIER_BIT(KV_SSD))
+
+struct batch {
+	struct kvframe_hold list[KVFRAME_MAX_HOLDS];
+	size_t n;
+};
+static _Thread_local struct batch batch;
+
+void kvpeer_send_buf(struct quic_stream *s, struct cgn_buf *b, bool fin)
+{
+	const struct iovec iov = {b->p, b->n};
+	if (!b->bad)
+		quic_send(s, &iov, 1, fin, NULL, NULL);
+}
+
+void kvpeer_put_self(struct kvpeer *kp, enum kvframe_type type, struct cgn_buf *out)
+{
+	const struct kvframe_who who = {kp->instance, cgn_str_of(kp->node), cgn_str_of(kp->rack), cgn_str_of(kp->region)};
+	kvframe_put_who(out, type, &who);
+}
+
+static void add(const struct kv_key *k, unsigned tiers)
+{
+	batch.list[batch.n++] = (struct kvframe_hold){kvframe_short(k), (uint8_t)(tiers & LOCAL_TIERS)};
+}
+
+/* A scan may give some more than it was asked for. What does not fit is dropped: that block is then asked for elsewhere. */
+static void on_scanned(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
+{
+	(void)user;
+	(void)name;
+	if (batch.n < KVFRAME_MAX_HOLDS && (info->tiers & LOCAL_TIERS) != 0)
+		add(k, info->tiers);
+}
+
+static void send(struct guest *g, bool reset, bool synced)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
+	struct kv_stats st;
+	struct kvframe_holds h = {.seq = ++g->seq, .reset = reset, .synced = synced};
+	kvstore_stats(g->kp->store, &st);
+	for (enum kv_tier t = KV_RAM; t <= KV_SSD; t++) {
+		h.blocks += st.tier[t].blocks;
+		h.bytes += st.tier[t].value_bytes;
+	}
+	kvframe_put_holds(&b, &h, batch.list, batch.n);
+	if (b.bad)
+		quic_stream_cancel(&g->tells, CODE_ENOUGH);
+	else
+		kvpeer_send_buf(g->tells, &b, false);
+}
+
+static void begin(struct guest *g)
+{
+	g->at = kvstore_changes_end(g->kp->store);
+	g->cursor = 0;
+	g->scanned = false;
+	g->begun = true;
+}
+
+static bool scan_step(struct guest *g, bool first)
+{
+	batch.n = 0;
+	kvstore_scan(g->kp->store, &g->cursor, SCAN_STEP, on_scanned, NULL);
+	g->scanned = g->cursor == 0;
+	send(g, first, g->scanned);
+	return true;
+}
+
+static bool changes_step(struct guest *g)
+{
+	static _Thread_local struct kv_change changes[SCAN_STEP];
+	size_t n = 0;
+	batch.n = 0;
+	if (!kvstore_changes(g->kp->store, &g->at, changes, CGN_COUNT(changes), &n)) {
+		g->begun = false;
+		return true;
+	}
+	for (size_t i = 0; i < n; i++)
+		add(&changes[i].key, changes[i].tiers);
+	if (n > 0)
+		send(g, false, false);
+	return n > 0;
+}
+
+/* False: nothing more to tell now. */
+static bool step(struct guest *g)
+{
+	bool first = !g->begun;
+	if (first)
+		begin(g);
+	return g->scanned ? changes_step(g) : scan_step(g, first);
+}
+
+static void tell(struct guest *g)
+{
+	for (unsigned i = 0; i < STEPS && g->tells != NULL && !quic_over_mark(g->tells); i++)
+		if (!step(g))
+			return;
+}
+
+void kvpeer_tell_all(struct cgn_timer *t)
+{
+	struct kvpeer *kp = CGN_CONTAINER(t, struct kvpeer, tell);
+	bool any = false;
+	CGN_LIVE(kp, KVPEER_TAG);
+	cgn_list_each (it, &kp->guests) {
+		struct guest *g = CGN_CONTAINER(it, struct guest, link);
+		if (g->tells != NULL)
+			tell(g);
+		any = any || g->tells != NULL;
+	}
+	if (any)
+		cgn_timer_set(t, TELL_EVERY);
+}
+
+/* ---- the stream ---- */
+
+static void on_data(struct quic_stream *s, void *user, const uint8_t *p, size_t n, bool fin)
+{
+	struct guest *g = user;
+	(void)s;
+	(void)p;
+	CGN_LIVE(g, KVPEER_GUEST_TAG);
+	if (n > 0 || fin) /* it has nothing more to say, and a subscription without a subscriber is none */
+		quic_stream_cancel(&g->tells, CODE_NOT_UNDERSTOOD);
+}
+
+static void on_close(struct quic_stream *s, void *user, const struct cgn_err *why, uint64_t code)
+{
+	struct guest *g = user;
+	(void)s;
+	(void)why;
+	(void)code;
+	CGN_LIVE(g, KVPEER_GUEST_TAG);
+	g->tells = NULL;
+}
+
+static const struct quic_stream_ops ops = {.on_data = on_data, .on_close = on_close};
+
+void kvpeer_tell(struct guest *g, struct quic_stream *s)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
+	if (g->tells != NULL) { /* one is enough: the later counts */
+		quic_stream_cancel(&g->tells, CODE_ENOUGH);
+	}
+	g->tells = s;
+	g->seq = 0;
+	g->begun = false;
+	quic_stream_take(s, &ops, g);
+	quic_priority(s, 0);
+	kvpeer_put_self(g->kp, KVFRAME_HELLO, &b);
+	kvpeer_send_buf(s, &b, false);
+	if (g->kp->tell.at == 0)
+		cgn_timer_set(&g->kp->tell, 0);
+}

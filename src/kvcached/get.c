@@ -2,32 +2,56 @@
 /* What every port asks the store by, and how much of it clients may keep from going. */
 #include <stdlib.h>
 
+#include "joint/kvpeer/kvpeer.h"
 #include "kvcached/kvcached.h"
 
 struct kvd_read {
+	struct kvcached *daemon;
+	struct cgn_loop *loop;
+	struct kv_key key;
+	bool peers;
 	struct kv_read *read;
+	struct kvd_fetch *fetch; /* when it is not here */
 	kv_read_done done;
 	void *user;
 };
 
+static void end(struct kvd_read *r, struct kv_block **take, const struct cgn_err *why)
+{
+	kv_read_done done = r->done;
+	void *user = r->user;
+	free(r);
+	done(user, take, why);
+}
+
+static void on_fetched(void *user, struct kv_block **take, const struct cgn_err *why)
+{
+	struct kvd_read *r = user;
+	r->fetch = NULL;
+	end(r, take, why);
+}
+
+/* A peer is asked when no tier here has it whole. */
 static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
 {
 	struct kvd_read *r = user;
-	kv_read_done done = r->done;
-	user = r->user;
-	free(r);
-	done(user, take, why);
+	const struct kvpeer_ask ask = {.priority = 3};
+	struct cgn_err err;
+	r->read = NULL;
+	if (*take == NULL && r->peers && (why->code == CGN_NOT_FOUND || why->code == CGN_STORAGE) &&
+		cgn_ok(kvd_fetch(r->daemon, r->loop, &r->key, &ask, on_fetched, r, &r->fetch, &err)))
+		return;
+	end(r, take, why);
 }
 
 CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, bool peers, kv_read_done done, void *user,
 	struct kvd_read **out, struct cgn_err *err)
 {
 	struct kvd_read *r = calloc(1, sizeof *r);
-	(void)peers;
 	CGN_LIVE(d, KVD_TAG);
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a read");
-	*r = (struct kvd_read){.done = done, .user = user};
+	*r = (struct kvd_read){.daemon = d, .loop = l, .key = *k, .peers = peers, .done = done, .user = user};
 	cgn_rc rc = kvstore_get(d->store, l, k, on_read, r, &r->read, err);
 	if (!cgn_ok(rc)) {
 		free(r);
@@ -39,17 +63,25 @@ CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, b
 
 void kvd_read_cancel(struct kvd_read **take)
 {
-	if (*take != NULL)
-		kv_read_cancel(&(*take)->read);
-	free(*take);
+	struct kvd_read *r = *take;
 	*take = NULL;
+	if (r == NULL)
+		return;
+	if (r->read != NULL)
+		kv_read_cancel(&r->read);
+	kvd_fetch_cancel(&r->fetch);
+	free(r);
 }
 
 bool kvd_lookup(struct kvcached *d, const struct kv_key *k, bool peers, struct kv_info *out)
 {
-	(void)peers;
 	CGN_LIVE(d, KVD_TAG);
-	return kvstore_lookup(d->store, k, out);
+	if (kvstore_lookup(d->store, k, out))
+		return true;
+	if (!peers || kvd_peer_of(d, k) == NULL)
+		return false;
+	*out = (struct kv_info){.tiers = KV_TIER_BIT(KV_REMOTE)};
+	return true;
 }
 
 uint64_t kvd_pin_until(uint64_t for_ms)

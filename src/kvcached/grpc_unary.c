@@ -5,14 +5,23 @@
 #include "kvcached/grpc_priv.h"
 
 /* ---- Lookup ---- */
+static void look_up(struct kvg_call *c, const struct kv_key *k, bool peers, struct kvg_entry *e)
+{
+	struct kvcached *d = c->port->w->daemon;
+	struct kv_info info;
+	(void)kvd_lookup(d, k, peers, &info);
+	const char *peer = (info.tiers & KV_TIER_BIT(KV_REMOTE)) != 0 ? kvd_peer_of(d, k) : NULL;
+	kvg_entry(e, k, &info, (struct cgn_str){NULL, 0});
+	if (peer != NULL)
+		e->m.peer = (char *)(uintptr_t)peer; /* only packed */
+}
+
 static CGN_RC on_lookup(struct kvg_call *c, const void *request, struct cgn_err *err)
 {
 	const Cognitora__V1__KvLookupRequest *rq = request;
 	struct kvg_entry e;
-	struct kv_info info;
 	CGN_TRY(kvg_key(rq->key, &c->key, err));
-	(void)kvd_lookup(c->port->w->daemon, &c->key, rq->peers, &info);
-	kvg_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
+	look_up(c, &c->key, rq->peers, &e);
 	kvg_reply(c, &e.m);
 	return CGN_OK;
 }
@@ -35,10 +44,8 @@ static void look_up_all(struct kvg_call *c, const Cognitora__V1__KvBatchLookupRe
 	Cognitora__V1__KvBatchLookupResponse rs = COGNITORA__V1__KV_BATCH_LOOKUP_RESPONSE__INIT;
 	for (size_t i = 0; i < rq->n_keys; i++) {
 		struct kv_key k;
-		struct kv_info info;
 		(void)!cgn_ok(kvg_key(rq->keys[i], &k, NULL)); /* it was checked */
-		(void)kvd_lookup(c->port->w->daemon, &k, rq->peers, &info);
-		kvg_entry(&entries[i], &k, &info, (struct cgn_str){NULL, 0});
+		look_up(c, &k, rq->peers, &entries[i]);
 		list[i] = &entries[i].m;
 	}
 	rs.entries = list;
@@ -150,6 +157,7 @@ static CGN_RC on_stats(struct kvg_call *c, const void *request, struct cgn_err *
 	rs.corrupt = st.corrupt;
 	rs.index_bytes = st.index_bytes;
 	rs.node_id = c->port->node;
+	rs.quic_address = (char *)(uintptr_t)kvd_quic_address(d); /* only packed */
 	rs.version = version;
 	rs.uptime_ms = (cgn_clock_now() - d->started) / CGN_MSEC;
 	kvg_reply(c, &rs);

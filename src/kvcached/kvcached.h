@@ -55,6 +55,7 @@ struct kvcached {
 	struct tls_ctx *tls; /* of gRPC over TCP; NULL: in clear */
 	struct kvd_worker *workers;
 	size_t n_workers;
+	struct kvd_peers *peers;
 	_Atomic size_t busy;
 	_Atomic uint64_t held; /* see kvd_hold */
 	uint64_t held_max;
@@ -70,6 +71,20 @@ void kvd_workers_close(struct kvcached *d);
 
 void kvd_metrics_open(struct kvcached *d); /* the store's figures once a second */
 void kvd_admin_store(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
+
+/* ---- other nodes' stores (peers.c) ---- */
+/* From a peer, across loops; as kvpeer_fetch, on |l|. CGN_UNAVAILABLE at once: there are none here. */
+struct kvd_fetch;
+struct kvpeer_ask;
+CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, const struct kvpeer_ask *ask, kv_read_done done, void *user,
+	struct kvd_fetch **out, struct cgn_err *err);
+void kvd_fetch_cancel(struct kvd_fetch **take); /* NULL-safe; on |l| */
+/* Whether one has it, and which; any worker. NULL: none has. */
+const char *kvd_peer_of(struct kvcached *d, const struct kv_key *k);
+/* Where peers reach this store; empty: they can't. */
+const char *kvd_quic_address(const struct kvcached *d);
+void kvd_peers_free(struct kvcached *d); /* after kvd_workers_close */
+void kvd_admin_peers(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
 
 /* ---- what all ports share ---- */
 /* A value from whichever tier, and from a peer when |peers|: the one way in for every port. As kvstore_get. */

@@ -15,6 +15,7 @@ static void stop(void **take)
 	CGN_LIVE(d, KVD_TAG);
 	cgn_timer_cancel(&d->metrics_timer);
 	kvd_workers_close(d);
+	kvd_peers_free(d);
 	kvstore_free(&d->store);
 	tls_ctx_free(&d->tls);
 	d->tag = 0;
@@ -106,7 +107,7 @@ static const struct svc_flag flags[] = {
 	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/store", kvd_admin_store}};
+static const struct svc_admin_route routes[] = {{"GET", "/store", kvd_admin_store}, {"GET", "/peers", kvd_admin_peers}};
 
 int main(int argc, char **argv)
 {

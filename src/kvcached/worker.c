@@ -119,15 +119,16 @@ static void on_stop(struct cgn_loop *l, struct cgn_post *p)
 
 void kvd_workers_close(struct kvcached *d)
 {
-	for (size_t i = 0; i < d->n_workers; i++) {
-		struct kvd_worker *w = &d->workers[i];
+	for (size_t i = d->n_workers; i > 0; i--) { /* the first last: the others ask what it has once only */
+		struct kvd_worker *w = &d->workers[i - 1];
 		if (w->loop == NULL)
 			continue;
 		cgn_loop_post(w->loop, &w->stop_post, on_stop); /* a loop that never ran does it when it is freed */
 		if (w->running)
 			cgn_loop_join(w->loop);
-		cgn_loop_free(&w->loop);
 	}
+	for (size_t i = 0; i < d->n_workers; i++) /* none before all have ended: they post to each other */
+		cgn_loop_free(&d->workers[i].loop);
 	free(d->workers);
 	d->workers = NULL;
 	d->n_workers = 0;

@@ -197,7 +197,7 @@ class Store:
         self.dir = tempfile.mkdtemp(prefix="cgn-kv-")  # the path of a Unix socket is short
         self.uds, self.bulk = f"{self.dir}/s", f"{self.dir}/s.bulk"
         self.port, self.admin = free_port(), free_port()
-        config = {"kv": {"ram": "64MiB", "uds": self.uds, "listen": f"127.0.0.1:{self.port}", "resp_listen": "", "listen_admin": f"127.0.0.1:{self.admin}", "worker_threads": 2, **kv},
+        config = {"kv": {"ram": "64MiB", "uds": self.uds, "listen": f"127.0.0.1:{self.port}", "resp_listen": "", "transport": "off", "listen_admin": f"127.0.0.1:{self.admin}", "worker_threads": 2, **kv},
                   "log": {"level": "info", "format": "json"}}
         for section, keys in (sections or {}).items():
             config.setdefault(section, {}).update(keys)

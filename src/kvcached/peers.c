@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peers: other nodes' stores. They live on worker 0; the other workers ask by post, and are answered by post. */
+#include <stdlib.h>
+
+#include "base/json/json.h"
+#include "base/log/log.h"
+#include "joint/kvpeer/kvpeer.h"
+#include "joint/state/state.h"
+#include "joint/telemetry/telemetry.h"
+#include "kvcached/kvcached.h"
+
+#define METRICS_EVERY CGN_SEC
+#define SPARE_READERS 2 /* the main thread, and one more */
+
+struct kvd_peers {
+	struct kvcached *daemon;
+	struct cgn_loop *loop;
+	struct kvpeer *kp; /* worker 0's loop; kvd_peer_of: any worker, and worker 0 ends last */
+	struct state_stores *stores;
+	struct tls_ctx *tls;
+	struct cgn_timer metrics_timer;
+	char address[PROTO_MAX_ADDRESS + 1];
+};
+
+/* ---- membership ---- */
+
+static void on_store(void *user, const struct state_store *s)
+{
+	struct kvd_peers *p = user;
+	kvpeer_member(p->kp, s->node_id, s->address, s->rack, s->region);
+}
+
+static void on_gone(void *user, const char *node_id)
+{
+	struct kvd_peers *p = user;
+	kvpeer_member_gone(p->kp, node_id);
+}
+
+static const struct state_stores_ops store_ops = {.on_store = on_store, .on_gone = on_gone};
+
+/* ---- the port ---- */
+
+static void on_metrics(struct cgn_timer *t)
+{
+	struct kvd_peers *p = CGN_CONTAINER(t, struct kvd_peers, metrics_timer);
+	size_t ready, all = kvpeer_count(p->kp, &ready);
+	metric_set(METRIC_OF(KV_PEERS, "ready"), (double)ready);
+	metric_set(METRIC_OF(KV_PEERS, "down"), (double)(all - ready));
+	cgn_timer_set(t, METRICS_EVERY);
+}
+
+/* Without certificates there is no QUIC, and never is anything sent in clear. */
+static bool is_wanted(const struct config *cfg)
+{
+	if (cfg->kv.transport == KV_TRANSPORT_OFF)
+		return false;
+	if (cfg->security.ca_file != NULL && cfg->security.cert_file != NULL && cfg->security.key_file != NULL)
+		return true;
+	cgn_log(WARN, "kvcached.no_peers", F_STR("why", "blocks move between nodes with certificates on both sides only"),
+		F_STR("do", "set security.ca_file, cert_file and key_file, or kv.transport = \"off\""));
+	return false;
+}
+
+static CGN_RC open_pool(struct kvd_peers *p, const struct config *cfg, struct cgn_err *err)
+{
+	const struct tls_cfg tls = {.server = true,
+		.ca_file = cfg->security.ca_file,
+		.cert_file = cfg->security.cert_file,
+		.key_file = cfg->security.key_file,
+		.require_peer_cert = true};
+	char node[PROTO_MAX_ID + 1];
+	unsigned readers = KVD_MAX_WORKERS + SPARE_READERS;
+	size_t least = kvpeer_least_index(readers);
+	CGN_TRY(tls_ctx_new(&tls, &p->tls, err));
+	CGN_TRY(state_node_id(cfg, node, sizeof node, err));
+	const struct kvpeer_cfg pool = {.store = p->daemon->store,
+		.listen = cfg->kv.quic_listen,
+		.tls = p->tls,
+		.node_id = node,
+		.rack = cfg->kv.rack,
+		.region = cfg->kv.region,
+		.index_bytes = cfg->kv.peer_index > least ? cfg->kv.peer_index : least,
+		.readers = readers,
+		.egress_bytes_per_second = cfg->kv.egress_limit,
+		.egress_streams = cfg->kv.egress_streams};
+	return kvpeer_open(p->loop, &pool, &p->kp, err);
+}
+
+static void set_address(struct kvd_peers *p, const struct config *cfg)
+{
+	struct cgn_err err;
+	if (!cgn_ok(state_advertised(cfg, cfg->kv.advertise, cfg->kv.quic_listen, kvpeer_port(p->kp), "kv.advertise", p->address,
+		    sizeof p->address, &err)))
+		cgn_log(WARN, "kvcached.no_address", F_STR("why", err.msg), F_STR("then", "other stores are not told of this one"));
+	cgn_log(INFO, "kvcached.peers", F_U64("port", kvpeer_port(p->kp)), F_STR("address", p->address));
+}
+
+static CGN_RC open_all(struct kvd_peers *p, const struct config *cfg, struct cgn_err *err)
+{
+	CGN_TRY(open_pool(p, cfg, err));
+	set_address(p, cfg);
+	for (size_t i = 0; i < cfg->kv.peers.n; i++)
+		kvpeer_member(p->kp, NULL, cfg->kv.peers.v[i], NULL, NULL);
+	CGN_TRY(state_stores_open(p->loop, cfg, &store_ops, p, &p->stores, err));
+	cgn_timer_set(&p->metrics_timer, METRICS_EVERY);
+	return CGN_OK;
+}
+
+static void peers_close(void **take)
+{
+	struct kvd_peers *p = *take;
+	*take = NULL;
+	cgn_timer_cancel(&p->metrics_timer);
+	state_stores_close(&p->stores);
+	kvpeer_close(&p->kp);
+	tls_ctx_free(&p->tls);
+}
+
+static CGN_RC peers_open(struct kvd_worker *w, void **out, struct cgn_err *err)
+{
+	struct kvcached *d = w->daemon;
+	if (w->index != 0 || !is_wanted(d->cfg))
+		return CGN_OK;
+	struct kvd_peers *p = calloc(1, sizeof *p);
+	if (p == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
+	*p = (struct kvd_peers){.daemon = d, .loop = w->loop};
+	cgn_timer_init(&p->metrics_timer, w->loop, on_metrics);
+	d->peers = p;
+	*out = p;
+	return open_all(p, d->cfg, err);
+}
+
+static void peers_drain(void *port)
+{
+	struct kvd_peers *p = port;
+	kvpeer_drain(p->kp);
+}
+
+static bool peers_idle(const void *port)
+{
+	const struct kvd_peers *p = port;
+	return kvpeer_is_idle(p->kp);
+}
+
+static void peers_reload(void *port)
+{
+	struct kvd_peers *p = port;
+	struct cgn_err err;
+	if (!cgn_ok(tls_ctx_reload(p->tls, &err)) || !cgn_ok(state_stores_reload_tls(p->stores, &err)))
+		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg), F_STR("then", "the old certificate stays"));
+}
+
+const struct kvd_port kvd_port_peers = {.name = "peers",
+	.open = peers_open,
+	.drain = peers_drain,
+	.idle = peers_idle,
+	.close = peers_close,
+	.reload = peers_reload};
+
+void kvd_peers_free(struct kvcached *d)
+{
+	free(d->peers);
+	d->peers = NULL;
+}
+
+const char *kvd_quic_address(const struct kvcached *d)
+{
+	return d->peers != NULL ? d->peers->address : "";
+}
+
+const char *kvd_peer_of(struct kvcached *d, const struct kv_key *k)
+{
+	struct kvpeer_where where;
+	if (d->peers == NULL || !kvpeer_has(d->peers->kp, k, &where))
+		return NULL;
+	return where.node;
+}
+
+/* ---- a fetch, from any worker ---- */
+
+#define FETCH_TAG 0x4b564446U
+
+/* Two loops have it: the asker's until |done| or its cancel, worker 0's until it answered. Whoever is last frees it. */
+struct kvd_fetch {
+	uint32_t tag;
+	_Atomic unsigned refs;
+	struct kvd_peers *peers;
+	struct cgn_loop *loop;
+	struct kv_key key;
+	struct kvpeer_ask ask;
+	kv_read_done done;
+	void *user;
+	bool cancelled; /* the asker's */
+	/* worker 0's */
+	bool ended;
+	struct kvpeer_fetch *fetch;
+	/* the answer */
+	struct kv_block *block;
+	struct cgn_err why;
+	struct cgn_post ask_post, answer_post, cancel_post;
+};
+
+static void unref(struct kvd_fetch *f)
+{
+	if (atomic_fetch_sub(&f->refs, 1) != 1)
+		return;
+	kv_block_unref(&f->block);
+	f->tag = 0;
+	free(f);
+}
+
+static void on_answer(struct cgn_loop *l, struct cgn_post *post)
+{
+	struct kvd_fetch *f = CGN_CONTAINER(post, struct kvd_fetch, answer_post);
+	struct kv_block *block = f->block;
+	struct cgn_err why = f->why;
+	(void)l;
+	CGN_LIVE(f, FETCH_TAG);
+	kv_read_done done = f->cancelled ? NULL : f->done;
+	void *user = f->user;
+	if (done != NULL)
+		f->block = NULL;
+	unref(f);
+	if (done != NULL)
+		done(user, &block, &why);
+}
+
+static void on_fetched(void *user, struct kv_block **take, const struct cgn_err *why)
+{
+	struct kvd_fetch *f = user;
+	CGN_LIVE(f, FETCH_TAG);
+	f->fetch = NULL;
+	f->ended = true;
+	f->block = *take;
+	*take = NULL;
+	f->why = *why;
+	cgn_loop_post(f->loop, &f->answer_post, on_answer);
+}
+
+static void on_ask(struct cgn_loop *l, struct cgn_post *post)
+{
+	struct kvd_fetch *f = CGN_CONTAINER(post, struct kvd_fetch, ask_post);
+	struct kv_block *none = NULL;
+	struct cgn_err err;
+	(void)l;
+	CGN_LIVE(f, FETCH_TAG);
+	cgn_rc rc = f->peers->kp == NULL ? CGN_FAIL(&err, UNAVAILABLE, "the store is stopping")
+					 : kvpeer_fetch(f->peers->kp, &f->key, &f->ask, on_fetched, f, &f->fetch, &err);
+	if (!cgn_ok(rc))
+		on_fetched(f, &none, &err);
+}
+
+static void on_cancel(struct cgn_loop *l, struct cgn_post *post)
+{
+	struct kvd_fetch *f = CGN_CONTAINER(post, struct kvd_fetch, cancel_post);
+	struct kv_block *none = NULL;
+	struct cgn_err err;
+	(void)l;
+	CGN_LIVE(f, FETCH_TAG);
+	(void)CGN_FAIL(&err, CANCELLED, "nobody waits for it");
+	kvpeer_fetch_cancel(&f->fetch);
+	if (!f->ended)
+		on_fetched(f, &none, &err); /* the asker's loop lets go of it there */
+	unref(f);
+}
+
+CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, const struct kvpeer_ask *ask, kv_read_done done, void *user,
+	struct kvd_fetch **out, struct cgn_err *err)
+{
+	CGN_LIVE(d, KVD_TAG);
+	if (d->peers == NULL)
+		return CGN_FAIL(err, UNAVAILABLE, "this store has no peers");
+	struct kvd_fetch *f = kvd_peer_of(d, k) != NULL ? calloc(1, sizeof *f) : NULL;
+	if (f == NULL)
+		return CGN_FAIL(err, NOT_FOUND, "no peer has it");
+	*f = (struct kvd_fetch){
+		.tag = FETCH_TAG, .refs = 1, .peers = d->peers, .loop = l, .key = *k, .ask = *ask, .done = done, .user = user};
+	cgn_loop_post(d->peers->loop, &f->ask_post, on_ask);
+	*out = f;
+	return CGN_OK;
+}
+
+void kvd_fetch_cancel(struct kvd_fetch **take)
+{
+	struct kvd_fetch *f = *take;
+	*take = NULL;
+	if (f == NULL)
+		return;
+	CGN_LIVE(f, FETCH_TAG);
+	f->cancelled = true;
+	atomic_fetch_add(&f->refs, 1);
+	cgn_loop_post(f->peers->loop, &f->cancel_post, on_cancel);
+}
+
+/* ---- for people ---- */
+
+struct question {
+	struct kvcached *daemon;
+	struct svc_admin_call *call; /* NULL: its client went */
+	struct cgn_buf text;
+	struct cgn_post post;
+};
+
+static void on_client_gone(void *user)
+{
+	struct question *q = user;
+	q->call = NULL;
+}
+
+static void on_described(struct cgn_loop *l, struct cgn_post *post)
+{
+	struct question *q = CGN_CONTAINER(post, struct question, post);
+	struct svc_admin_reply r = svc_admin_reply_new();
+	(void)l;
+	cgn_buf_str(&r.body, cgn_buf_view(&q->text));
+	if (q->call != NULL)
+		svc_admin_done(q->call, &r);
+	else
+		cgn_buf_fini(&r.body);
+	cgn_buf_fini(&q->text);
+	free(q);
+}
+
+static void on_describe(struct cgn_loop *l, struct cgn_post *post)
+{
+	struct question *q = CGN_CONTAINER(post, struct question, post);
+	struct json_out o = json_out_to(&q->text);
+	(void)l;
+	if (q->daemon->peers->kp != NULL)
+		kvpeer_describe(q->daemon->peers->kp, &o);
+	cgn_loop_post(svc_loop(q->daemon->svc), &q->post, on_described);
+}
+
+void kvd_admin_peers(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+{
+	struct kvcached *d = state;
+	(void)h;
+	(void)body;
+	CGN_LIVE(d, KVD_TAG);
+	struct question *q = d->peers != NULL ? calloc(1, sizeof *q) : NULL;
+	if (q == NULL) {
+		svc_admin_error(r, 404, "no_peers", "blocks do not move between nodes here: see kv.transport and [security]");
+		return;
+	}
+	q->daemon = d;
+	q->call = svc_admin_later(r, on_client_gone, q);
+	cgn_loop_post(d->peers->loop, &q->post, on_describe);
+}

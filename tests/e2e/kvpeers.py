@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several cgn-kvcached that fetch from each other, with certificates of one CA."""
+import os
+import pathlib
+import subprocess
+
+import kvbulk
+from cluster import BUILD, WAIT_S, ask, free_port, until
+from kvbulk import PEERS, Bulk, Store
+
+CTL = BUILD / "src/ctl/cgn-ctl"
+REMOTE = 8
+
+
+def bootstrap(folder, *names):
+    """A CA in |folder|, and a certificate and key for 127.0.0.1 under each name."""
+    folder = pathlib.Path(folder)
+    leaves = [x for name in names for x in ("--leaf", name)]
+    subprocess.run([CTL, "pki", "bootstrap", "--out", folder, *leaves], check=True, capture_output=True, timeout=WAIT_S)
+    return folder
+
+
+def rotate(folder, name):
+    """Another certificate and another key, of the same CA, in the same files."""
+    def openssl(*args):
+        subprocess.run(["openssl", *map(str, args)], cwd=folder, check=True, capture_output=True, timeout=WAIT_S)
+    ext = folder / "ext"
+    ext.write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    openssl("ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", "new.key")
+    openssl("req", "-new", "-key", "new.key", "-subj", f"/CN={name}", "-out", "new.csr")
+    openssl("x509", "-req", "-in", "new.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", f"0x{os.urandom(8).hex()}", "-days", "2",
+            "-extfile", ext, "-out", "new.pem")
+    (folder / "new.key").rename(folder / f"{name}.key")
+    (folder / "new.pem").rename(folder / f"{name}.pem")
+
+
+def security(folder, name):
+    return {"ca_file": f"{folder}/ca.pem", "cert_file": f"{folder}/{name}.pem", "key_file": f"{folder}/{name}.key"}
+
+
+def tiers(c, k):
+    """Where |k| lies, peers among it."""
+    got, _, count, body, _ = c.ask(kvbulk.LOOKUP, k, flags=PEERS, count=1)
+    assert got == kvbulk.INFOS and count == 1
+    return kvbulk.Info(body).tiers
+
+
+class Peer(Store):
+    """A store that others can reach."""
+
+    def __init__(self, folder, pki, name, peers=(), sections=None, cert=None, **kv):
+        self.name, self.quic = name, free_port()
+        folder = pathlib.Path(folder) / name
+        folder.mkdir(exist_ok=True)
+        sections = {"security": security(pki, cert or name), "agent": {"node_id": name, "heartbeat": "200ms"},
+                    "cluster": {"router": f"127.0.0.1:{free_port()}", "state_dir": str(folder)}, **(sections or {})}
+        super().__init__(folder, sections, **{"transport": "quic", "quic_listen": f"127.0.0.1:{self.quic}", "peers": [p.address for p in peers], **kv})
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.quic}"
+
+    def peers(self):
+        return {p["node"]: p for p in ask(self.admin, "GET", "/peers").json()["peers"]}
+
+    def ready(self, n=1):
+        """It hears what |n| peers hold."""
+        return until(lambda: sum(p["state"] == "ready" for p in self.peers().values()) >= n, lambda: f"{self.name}: {self.peers()}")
+
+    def hears(self, k):
+        """Some peer has |k|, as it knows."""
+        with Bulk(self.bulk) as c:
+            until(lambda: tiers(c, k) & REMOTE, lambda: f"{self.name} does not hear of it: {self.peers()}")
+
+    def put(self, k, value, **more):
+        with Bulk(self.bulk) as c:
+            return c.put_any(k, value, **more)
+
+    def get(self, k, peers=True):
+        with Bulk(self.bulk, wait_s=2 * WAIT_S) as c:
+            v = c.get(k, PEERS if peers else 0)
+            return v.read()
+
+    def metric(self, name, **labels):
+        total = 0.0
+        for line in ask(self.admin, "GET", "/metrics").body.decode().splitlines():
+            if not line.startswith(name) or line[len(name)] not in "{ ":
+                continue
+            if all(f'{k}="{v}"' in line for k, v in labels.items()):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def used(self):
+        return self.stats()["ram"]["bytes"]
+
+    def blocks(self):
+        return self.stats()["ram"]["blocks"]

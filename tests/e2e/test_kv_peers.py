@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks that move between nodes over QUIC: found, fetched, verified; peers that die, stop, lie or are strangers; limits that are kept."""
+import contextlib
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from cluster import ask, scaled, until
+from kvbulk import Bulk, Refused, key
+from kvpeers import REMOTE, Peer, bootstrap, rotate, tiers
+
+MIB = 1 << 20
+
+
+def pattern(n, seed=1):
+    return random.Random(seed).randbytes(n)
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Starts stores; each is looked at when the test ends, and stopped."""
+    pki = bootstrap(tmp_path / "pki", "a", "b", "c")
+    with contextlib.ExitStack() as stack:
+        def start(name, *args, **kv):
+            p = Peer(tmp_path, kv.pop("pki", pki), name, *args, **kv)
+            stack.callback(p.close)
+            return p
+        start.pki, start.folder = pki, tmp_path
+        yield start
+
+
+def missing(p, k):
+    with pytest.raises(Refused) as e:
+        p.get(k)
+    return e.value.sentence
+
+
+# ---- found and fetched ----
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_is_put_on_one_is_got_on_the_other(world, workers):
+    a = world("a", worker_threads=workers)
+    b = world("b", [a], worker_threads=workers)
+    values = {f"block {i}": pattern(n, i) for i, n in enumerate((0, 1, 65536, MIB, 20 * MIB + 77))}
+    for name, value in values.items():
+        a.put(key(name), value, model="m", tokens=16)
+    b.ready()
+    for name, value in values.items():
+        b.hears(key(name))
+        assert b.get(key(name), peers=True) == value
+        assert b.get(key(name), peers=False) == value  # there is room: it stays
+    assert b.peers()["127.0.0.1:%d" % a.quic]["fetched"] == len(values)
+    assert b.metric("cgn_kv_peer_fetch_seconds_count", outcome="hit") == len(values)
+    assert b.metric("cgn_kv_peer_bytes_total", direction="in") == sum(map(len, values.values()))
+    assert a.metric("cgn_kv_peer_bytes_total", direction="out") == sum(map(len, values.values()))
+
+
+def test_a_peer_is_asked_only_when_the_asker_allows_it(world):
+    a = world("a")
+    b = world("b", [a])
+    a.put(key("x"), b"value")
+    b.hears(key("x"))
+    with Bulk(b.bulk) as c:
+        assert c.lookup([key("x")])[0].tiers == 0
+        assert tiers(c, key("x")) == REMOTE
+    with pytest.raises(Refused):
+        b.get(key("x"), peers=False)
+    assert b.get(key("x")) == b"value"
+
+
+def test_what_is_removed_is_heard_of(world):
+    a = world("a")
+    b = world("b", [a])
+    a.put(key("x"), b"value")
+    b.hears(key("x"))
+    with Bulk(a.bulk) as c:
+        c.remove([key("x")])
+    with Bulk(b.bulk) as c:
+        until(lambda: tiers(c, key("x")) == 0, "b hears that it is gone")
+    missing(b, key("x"))
+
+
+@pytest.mark.threads
+def test_many_clients_want_many_blocks(world):
+    a = world("a", worker_threads=2)
+    b = world("b", [a], worker_threads=3)
+    names = [f"block {i}" for i in range(scaled(60, 20))]
+    for i, name in enumerate(names):
+        a.put(key(name), pattern(200000 + i, i))
+    b.ready()
+    for name in names:
+        b.hears(key(name))
+    wrong = []
+
+    def client(seed):
+        order = list(enumerate(names))
+        random.Random(seed).shuffle(order)
+        for i, name in order:
+            if b.get(key(name)) != pattern(200000 + i, i):
+                wrong.append(name)
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert a.metric("cgn_kv_peer_bytes_total", direction="out") == sum(200000 + i for i in range(len(names)))  # each once
+
+
+def test_a_list_that_is_the_same_everywhere_may_name_oneself(world):
+    a = world("a")
+    b = world("b", [a])
+    b.process.stop()
+    config = next((world.folder / "b").glob("*.toml"))
+    config.write_text(config.read_text().replace(f'"{a.address}"', f'"{a.address}", "{b.address}"'))
+    b.restart()
+    until(lambda: {p["state"] for p in b.peers().values()} == {"ready", "left alone"}, b.peers)
+    assert b.peers()[b.address]["why"] == "it is this node itself"
+
+
+# ---- what goes wrong ----
+
+def flood(p, names, out, stop):
+    """Gets them one after the other; what came goes to |out|: name and value, or None for a clean miss."""
+    for name in names:
+        if stop.is_set():
+            return
+        try:
+            out.append((name, p.get(key(name))))
+        except Refused:
+            out.append((name, None))
+
+
+@pytest.mark.parametrize("other", [True, False], ids=["another has it", "nobody else has it"])
+def test_a_peer_is_killed_in_the_middle(world, other):
+    a = world("a", ram="512MiB", egress_limit="32MiB")  # slow enough to be killed in the middle
+    c = world("c", ram="512MiB") if other else None
+    b = world("b", [p for p in (a, c) if p], ram="256MiB")
+    value = pattern(48 * MIB)
+    for p in (a, c):
+        if p:
+            p.put(key("x"), value)
+    b.ready(2 if other else 1)
+    b.hears(key("x"))
+    before = b.used()
+    got, stop = [], threading.Event()
+    t = threading.Thread(target=flood, args=(b, ["x"], got, stop))
+    t.start()
+    until(lambda: b.metric("cgn_kv_peer_bytes_total", direction="in") > MIB or got, "bytes come")
+    a.process.kill()
+    t.join(60)
+    assert not t.is_alive()
+    if other:
+        assert got == [("x", value)]
+    else:
+        assert got == [("x", None)]
+        until(lambda: b.used() == before, "what was set aside is free again")
+        with Bulk(b.bulk) as bulk:
+            until(lambda: tiers(bulk, key("x")) == 0, "a is gone with all it had")
+    a.restart()  # and is found again
+    a.put(key("y"), b"value")
+    b.hears(key("y"))
+    assert b.get(key("y")) == b"value"
+
+
+def test_a_peer_is_stopped_in_the_middle(world):
+    a = world("a", ram="512MiB", egress_limit="32MiB", rack="r")
+    c = world("c", ram="512MiB")
+    b = world("b", [a, c], ram="256MiB", rack="r")  # a is nearer
+    value = pattern(24 * MIB)
+    for p in (a, c):
+        p.put(key("x"), value)
+    b.ready(2)
+    b.hears(key("x"))
+    until(lambda: all(p["blocks"] == 1 for p in b.peers().values()), b.peers)
+    got, stop = [], threading.Event()
+    t = threading.Thread(target=flood, args=(b, ["x"], got, stop))
+    t.start()
+    until(lambda: b.metric("cgn_kv_peer_bytes_total", direction="in") > MIB or got, "bytes come")
+    a.process.signal(signal.SIGSTOP)
+    t.join(60)
+    assert got == [("x", value)]
+    assert c.metric("cgn_kv_peer_bytes_total", direction="out") > 0  # it went on where a stopped
+    until(lambda: b.peers()[a.address]["state"] != "ready", b.peers)
+    a.process.signal(signal.SIGCONT)
+    b.ready(2)
+
+
+def test_a_stranger_is_refused_both_ways(world, tmp_path):
+    strange = bootstrap(tmp_path / "strange", "c")
+    a = world("a")
+    c = world("c", [a], pki=strange)
+    b = world("b", [a, c])
+    a.put(key("x"), b"value")
+    c.put(key("y"), b"value")
+    b.ready()
+    b.hears(key("x"))
+    for p, peer in ((b, c), (c, a)):
+        until(lambda p=p, peer=peer: p.peers()[peer.address]["state"] == "down" and p.peers()[peer.address]["why"], p.peers)
+    missing(b, key("y"))
+    missing(c, key("x"))
+    assert a.metric("cgn_kv_peer_bytes_total", direction="out") == 0
+
+
+def test_without_certificates_there_is_no_quic(world, tmp_path):
+    a = world("a", sections={"security": {}})
+    assert a.process.events("kvcached.no_peers")
+    assert ask(a.admin, "GET", "/peers").status == 404
+    off = world("b", transport="off")
+    assert not off.process.events("kvcached.no_peers")
+    assert ask(off.admin, "GET", "/peers").status == 404
+
+
+def test_certificates_change_while_blocks_move(world):
+    a = world("a", ram="128MiB")
+    b = world("b", [a], ram="128MiB")
+    names = [f"block {i}" for i in range(scaled(120, 40))]
+    for i, name in enumerate(names):
+        a.put(key(name), pattern(300000, i))
+    b.ready()
+    for name in names:
+        b.hears(key(name))
+    got, stop = [], threading.Event()
+    t = threading.Thread(target=flood, args=(b, names, got, stop))
+    t.start()
+    for p in (a, b):
+        rotate(world.pki, p.name)
+        p.process.signal(signal.SIGHUP)
+    t.join(120)
+    assert [v for _, v in got] == [pattern(300000, i) for i in range(len(names))]
+    # the new ones count: a store of the new certificates alone comes in
+    c = world("c", [a, b])
+    c.ready(2)
+    a.process.stop()
+    a.restart()
+    b.ready()
+    assert not a.process.events("kvcached.tls_reload") and not b.process.events("kvcached.tls_reload")
+
+
+def test_the_egress_limit_is_kept(world):
+    limit = 8 * MIB
+    a = world("a", egress_limit="8MiB")
+    b = world("b", [a])
+    for i in range(4):
+        a.put(key(f"{i}"), pattern(4 * MIB, i))
+    b.ready()
+    for i in range(4):
+        b.hears(key(f"{i}"))
+    began = time.monotonic()
+    threads = [threading.Thread(target=b.get, args=(key(f"{i}"),)) for i in range(4)]
+    for t in threads:
+        t.start()
+    while any(t.is_alive() for t in threads):
+        sent, passed = a.metric("cgn_kv_peer_bytes_total", direction="out"), time.monotonic() - began
+        assert sent <= limit * passed + limit / 50 + 256 * 1024  # the bucket, and a piece
+        time.sleep(0.05)
+    assert a.metric("cgn_kv_peer_bytes_total", direction="out") == 16 * MIB
+
+
+def test_who_is_busy_says_so(world):
+    a = world("a", egress_streams=1, egress_limit="8MiB")
+    b = world("b", [a])
+    a.put(key("1"), pattern(8 * MIB, 1))
+    a.put(key("2"), pattern(MIB, 2))
+    b.ready()
+    b.hears(key("1"))
+    b.hears(key("2"))
+    t = threading.Thread(target=b.get, args=(key("1"),))
+    t.start()
+    until(lambda: b.metric("cgn_kv_peer_bytes_total", direction="in") > 0, "the first one is under way")
+    missing(b, key("2"))
+    t.join()
+    assert a.metric("cgn_kv_peer_refused_total", status="busy") == 1
+    assert b.get(key("2")) == pattern(MIB, 2)  # now there is room
+
+
+def test_a_store_ends_while_it_serves_and_fetches(world):
+    a = world("a", egress_limit="8MiB", drain_timeout="200ms")
+    b = world("b", [a], drain_timeout="200ms")
+    a.put(key("1"), pattern(16 * MIB, 1))
+    b.ready()
+    b.hears(key("1"))
+    for p in (b, a):
+        got = []
+        t = threading.Thread(target=lambda: got.append(missing_or_gone(b, key("1"))))
+        t.start()
+        until(lambda: b.metric("cgn_kv_peer_bytes_total", direction="in") > 0, "bytes come")
+        assert p.process.stop() == 0
+        t.join(60)
+        assert got
+        if p is b:
+            b.restart()
+            b.ready()
+            b.hears(key("1"))
+
+
+def missing_or_gone(p, k):
+    try:
+        p.get(k)
+    except (Refused, AssertionError, OSError):
+        return True
+    return False

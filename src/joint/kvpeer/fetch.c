@@ -70,6 +70,16 @@ static void try_end(struct try *t)
 		t->g->active = NULL;
 }
 
+/* It was not needed this time: it may be asked again. */
+static void try_spare(struct try *t)
+{
+	struct get *g = t->g;
+	for (unsigned i = 0; t->peer != NULL && i < g->n_tried; i++)
+		if (g->tried[i] == t->peer->instance)
+			g->tried[i] = g->tried[--g->n_tried];
+	try_end(t);
+}
+
 static void tries_end(struct get *g)
 {
 	for (size_t i = 0; i < CGN_COUNT(g->tries); i++)
@@ -324,6 +334,9 @@ static void complete(struct get *g)
 		t->peer->failures = 0;
 		kvfetch_path_rate(&t->peer->path, g->size - t->begun_at, (double)spent / (double)CGN_MSEC);
 	}
+	for (size_t i = 0; i < CGN_COUNT(g->tries); i++)
+		if (&g->tries[i] != t)
+			try_spare(&g->tries[i]);
 	tries_end(g);
 	cgn_timer_cancel(&g->timer);
 	g->keep = kvfetch_keep(g->kp->ram_budget, g->used_before, g->size, wanted(g));
@@ -361,22 +374,14 @@ static bool takes_over(const struct try *t)
 	return t->g->active == NULL || t->g->moved_at <= t->asked_at;
 }
 
-/* It was not needed this time. */
-static void try_spare(struct try *t)
-{
-	struct get *g = t->g;
-	for (unsigned i = 0; i < g->n_tried; i++)
-		if (g->tried[i] == t->peer->instance)
-			g->tried[i] = g->tried[--g->n_tried];
-	try_end(t);
-}
-
 static void stop_other(struct try *t)
 {
 	struct get *g = t->g;
-	for (size_t i = 0; i < CGN_COUNT(g->tries); i++)
-		if (&g->tries[i] != t)
-			try_end(&g->tries[i]);
+	struct try *other = t == &g->tries[0] ? &g->tries[1] : &g->tries[0];
+	if (other->answered)
+		try_end(other);
+	else
+		try_spare(other);
 	g->active = t;
 	g->moved_at = cgn_clock_now();
 }

@@ -2,7 +2,6 @@
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "disk_folder.h"
 #include "io/disk/disk.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -78,20 +78,6 @@ static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
 
 static const struct kvdisk_owner owner = {.found = on_found, .worth = worth_of, .moved = on_moved, .gone = on_gone};
 
-static int remove_path(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)type;
-	(void)at;
-	(void)chmod(path, 0700);
-	return remove(path);
-}
-
-static void wipe(const char *path)
-{
-	(void)nftw(path, remove_path, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 static void world_begin(struct world *w)
 {
 	memset(&told, 0, sizeof told);
@@ -99,8 +85,7 @@ static void world_begin(struct world *w)
 	told.boot = 5000;
 	places_to_update = NULL;
 	*w = (struct world){.cfg = {.budget = 64 * MIB, .owner = &owner, .wall_ms = fake_wall, .boot_ms = fake_boot}};
-	strcpy(w->root, "/tmp/cgn-kvdisk-XXXXXX");
-	assert_non_null(mkdtemp(w->root));
+	disk_folder_make(w->root, "cgn-kvdisk");
 	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
 	w->cfg.dir = w->dir;
 }
@@ -121,7 +106,7 @@ static void world_again(struct world *w)
 static void world_end(struct world *w)
 {
 	kvdisk_close(&w->d);
-	wipe(w->root);
+	disk_folder_remove(w->root);
 }
 
 static struct kv_key key_of(uint32_t i)
@@ -333,15 +318,15 @@ static void test_small_ones_go_too(void **state)
 	(void)state;
 	world_begin(&w);
 	world_open(&w);
-	fill_up(&w, 0, 20000, 8000);
+	fill_up(&w, 0, 12000, 8000);
 	assert_true(told.gone > 1000);
 	expect_none(&w, 0);
-	expect(&w, 19999, 1);
+	expect(&w, 11999, 1);
 	struct kvdisk_stats s = stats(&w);
 	assert_true(s.bytes <= s.budget && s.entries > 1000);
 	world_again(&w);
 	assert_int_equal(told.found, s.entries);
-	expect(&w, 19999, 1);
+	expect(&w, 11999, 1);
 	world_end(&w);
 }
 
@@ -712,7 +697,7 @@ static void test_an_index_elsewhere(void **state)
 	assert_int_equal(kvdisk_open(&other.cfg, &other.d, &other.how, &other.err).code, CGN_STORAGE);
 	assert_non_null(strstr(other.err.msg, "another block store"));
 	world_end(&other);
-	wipe(index); /* a new disk: the files are there still */
+	disk_folder_remove(index); /* a new disk: the files are there still */
 	world_open(&w);
 	assert_true(w.how.rebuilt);
 	check_history(&w, 20, false);

@@ -3,7 +3,6 @@
  * at what is there. The model lies in memory that both share. This process itself never opens a store: RocksDB's threads do not survive a fork. */
 #include "joint/kvdisk/kvdisk.h"
 
-#include <ftw.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,6 +17,8 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <stdatomic.h>
+
+#include "disk_folder.h"
 
 #define ROUNDS  12
 #define THREADS 3
@@ -234,22 +235,13 @@ static void test_killed_at_any_moment(void **state)
 	assert_true(model->gone > 0 && model->seen > 100); /* room was made, and values were there to be compared */
 }
 
-static int remove_path(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)type;
-	(void)at;
-	return remove(path);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed_at_any_moment)};
 	model = mmap(NULL, sizeof *model, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CGN_MUST(model != MAP_FAILED);
-	strcpy(dir, "/tmp/cgn-kvdisk-XXXXXX");
-	CGN_MUST(mkdtemp(dir) != NULL);
+	disk_folder_make(dir, "cgn-kvdisk");
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	(void)nftw(dir, remove_path, 16, FTW_DEPTH | FTW_PHYS);
+	disk_folder_remove(dir);
 	return failed;
 }

@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/log/log.h"
+#include "disk_folder.h"
 #include "loop_until.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -42,8 +42,7 @@ static void world_open(struct world *w)
 static void world_begin(struct world *w, uint64_t ram, bool all)
 {
 	*w = (struct world){.ssd = {.bytes = 128 * MIB, .all = all, .flush_time = 30 * CGN_SEC}, .cfg = {.ram_bytes = ram}};
-	strcpy(w->root, "/tmp/cgn-kvssd-XXXXXX");
-	assert_non_null(mkdtemp(w->root));
+	disk_folder_make(w->root, "cgn-kvssd");
 	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
 	w->ssd.dir = w->dir;
 	w->cfg.ssd = &w->ssd;
@@ -57,19 +56,11 @@ static void world_again(struct world *w)
 	world_open(w);
 }
 
-static int remove_path(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)type;
-	(void)at;
-	return remove(path);
-}
-
 static void world_end(struct world *w)
 {
 	kvstore_free(&w->s);
 	cgn_loop_free(&w->l);
-	(void)nftw(w->root, remove_path, 16, FTW_DEPTH | FTW_PHYS);
+	disk_folder_remove(w->root);
 }
 
 static struct kv_key key_of(uint32_t i)

@@ -57,13 +57,13 @@ static CGN_RC on_name(void *user, const char *name, struct cgn_err *err)
 		return CGN_OK;
 	}
 	cgn_rc rc = slab_load(b->d, id, err);
-	return rc.code == CGN_INVALID ? CGN_RC_OF(CGN_STORAGE) : rc;
+	return as_storage(rc, err);
 }
 
 /* ---- databases ---- */
 static uint64_t memtable(const struct kvdisk *d)
 {
-	uint64_t n = d->asked / 256;
+	uint64_t n = d->budget / 256;
 	return n < 128U << 10 ? 128U << 10 : n > 8U << 20 ? 8U << 20 : n;
 }
 
@@ -98,7 +98,7 @@ static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *c
 	keep_why(how, &why);
 	CGN_TRY(aside(d, path, err));
 	rc = db_open(path, cfg, true, out, err);
-	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+	return as_storage(rc, err);
 }
 
 static CGN_RC open_index(struct kvdisk *d, bool make, bool *lost, struct kvdisk_opening *how, struct cgn_err *err)
@@ -254,20 +254,24 @@ static void start_clock(struct booting *b)
 }
 
 /* ---- all of it ---- */
-static CGN_RC cap(struct kvdisk *d, struct kvdisk_opening *how, struct cgn_err *err)
+CGN_RC boot_cap(struct kvdisk *d, struct cgn_err *err)
 {
 	uint64_t is = 0;
 	CGN_TRY(dir_free_bytes(d->dir, &is, err));
 	uint64_t most = is + disk_bytes(d);
 	most -= most / 64; /* a file system that is full to the last block serves nobody */
-	if (most < d->budget) {
-		how->capped = true;
-		d->budget = most;
-	}
+	d->budget = most < d->asked ? most : d->asked;
+	return CGN_OK;
+}
+
+static CGN_RC cap(struct kvdisk *d, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	CGN_TRY(boot_cap(d, err));
 	how->budget = d->budget;
-	if (most < KVDISK_MIN_BUDGET)
-		return CGN_FAIL(err, STORAGE, "the file system of %s has %llu bytes for an SSD tier, which needs %llu", d->dir, (unsigned long long)most,
-			(unsigned long long)KVDISK_MIN_BUDGET);
+	how->capped = d->budget < d->asked;
+	if (d->budget < KVDISK_MIN_BUDGET && how->made) /* one that has something to give starts anyway */
+		return CGN_FAIL(err, STORAGE, "the file system of %s has %llu bytes for an SSD tier, which needs %llu", d->dir,
+			(unsigned long long)d->budget, (unsigned long long)KVDISK_MIN_BUDGET);
 	while (d->file_bytes > (uint64_t)1 << 20 && d->file_bytes > d->budget / 12)
 		d->file_bytes /= 2;
 	if (d->small_file_bytes > d->file_bytes)
@@ -320,11 +324,21 @@ static void drop_damaged(const char *path)
 		dir_remove(old);
 }
 
+/* Others may have filled the file system: the databases need room to open at all, and files of a cache can be spared. */
+static void make_way(struct kvdisk *d)
+{
+	uint64_t is = 0;
+	while (d->n_files > 0 && cgn_ok(dir_free_bytes(d->dir, &is, NULL)) && is < 8 * memtable(d))
+		file_give_up(d, d->files[0]);
+}
+
 CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_err *err)
 {
 	struct booting b = {.d = d, .how = how, .told_at = d->boot_ms(), .what = "reading the index"};
 	bool lost = false;
 	CGN_TRY(dir_each(d->dir, on_name, &b, err));
+	CGN_TRY(cap(d, how, err));
+	make_way(d);
 	CGN_TRY(open_small(d, made, how, err));
 	CGN_TRY(open_index(d, made, &lost, how, err));
 	how->rebuilt = lost;
@@ -335,7 +349,6 @@ CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_
 		drop_damaged(d->small_path);
 	start_clock(&b);
 	atomic_store(&d->next_seq, b.max_seq + 1);
-	CGN_TRY(cap(d, how, err));
 	cut_last(d);
 	boot_save_clock(d);
 	return CGN_OK;

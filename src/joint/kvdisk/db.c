@@ -228,7 +228,7 @@ CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, s
 	rocksdb_t *r = enter(d);
 	if (r == NULL)
 		return closed(d, err);
-	/* Whole files go at once and unread; what shares one with others is marked, and goes when that is sorted. */
+	/* Whole files go at once and unread; what shares one with others, or lies in the first level, is marked, and goes when that is sorted. */
 	rocksdb_delete_file_in_range(r, from, n, to, n, &message);
 	rocksdb_writebatch_t *b = rocksdb_writebatch_create();
 	rocksdb_writebatch_delete_range(b, from, n, to, n);

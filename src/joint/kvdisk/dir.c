@@ -27,6 +27,15 @@ static CGN_RC fail_errno(struct cgn_err *err, const char *doing, const char *pat
 	return CGN_RC_OF(CGN_STORAGE);
 }
 
+cgn_rc as_storage(cgn_rc rc, struct cgn_err *err)
+{
+	if (cgn_ok(rc))
+		return rc;
+	if (err != NULL)
+		err->code = CGN_STORAGE;
+	return CGN_RC_OF(CGN_STORAGE);
+}
+
 static CGN_RC join(char out[PATH_MAX], const char *path, const char *name, struct cgn_err *err)
 {
 	if (snprintf(out, PATH_MAX, "%s/%s", path, name) >= PATH_MAX)
@@ -97,8 +106,7 @@ static CGN_RC write_marker(const char *file, const char *kind, uint64_t *store, 
 	while (*store == 0)
 		cgn_random(store, sizeof *store);
 	int n = snprintf(text, sizeof text, "cognitora kv store, format %u, %s %016" PRIx64 "\n", KVDISK_FORMAT, kind, *store);
-	cgn_rc rc = disk_write_file_atomic(file, (struct cgn_str){text, (size_t)n}, 0640, err);
-	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+	return as_storage(disk_write_file_atomic(file, (struct cgn_str){text, (size_t)n}, 0640, err), err);
 }
 
 CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made, int *lock_fd, struct cgn_err *err)
@@ -106,8 +114,7 @@ CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made,
 	char file[PATH_MAX];
 	uint64_t is = 0;
 	CGN_TRY(join(file, path, MARKER, err));
-	if (!cgn_ok(disk_mkdirs(path, 0750, err)))
-		return CGN_RC_OF(CGN_STORAGE);
+	CGN_TRY(as_storage(disk_mkdirs(path, 0750, err), err));
 	cgn_rc rc = read_marker(path, file, kind, &is, err);
 	*made = rc.code == CGN_NOT_FOUND;
 	if (!*made)

@@ -74,8 +74,7 @@ CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err)
 	size_t n = index_write(r, value);
 	atomic_store(&d->dirty, true);
 	atomic_fetch_add(&d->written, sizeof key + n);
-	cgn_rc rc = db_put(d->index, key, sizeof key, value, n, err);
-	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+	return as_storage(db_put(d->index, key, sizeof key, value, n, err), err);
 }
 
 void entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at)
@@ -329,8 +328,7 @@ CGN_RC kvdisk_each(struct kvdisk *d, bool (*fn)(void *user, const struct kvdisk_
 {
 	struct each e = {fn, user};
 	CGN_LIVE(d, KVDISK_TAG);
-	cgn_rc rc = db_each(d->index, "", 0, NULL, 0, on_each, &e, err);
-	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+	return as_storage(db_each(d->index, "", 0, NULL, 0, on_each, &e, err), err);
 }
 
 static CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err)
@@ -370,8 +368,10 @@ void kvdisk_tend(struct kvdisk *d)
 	log_ahead(d);
 	if (db_stuck(d->index) || db_stuck(d->small))
 		unstick(d);
-	if (d->boot_ms() - d->clock_saved >= CLOCK_EVERY)
+	if (d->boot_ms() - d->clock_saved >= CLOCK_EVERY) {
 		boot_save_clock(d);
+		(void)cgn_ok(boot_cap(d, NULL));
+	}
 	(void)pthread_mutex_unlock(&d->room);
 	if (atomic_exchange(&d->dirty, false))
 		(void)cgn_ok(sync_all(d, NULL));
@@ -382,7 +382,7 @@ CGN_RC kvdisk_flush(struct kvdisk *d, struct cgn_err *err)
 	CGN_LIVE(d, KVDISK_TAG);
 	atomic_store(&d->dirty, false);
 	cgn_rc rc = sync_all(d, err);
-	return cgn_ok(rc) ? dir_sync(d->dir, err) : CGN_RC_OF(CGN_STORAGE);
+	return cgn_ok(rc) ? dir_sync(d->dir, err) : as_storage(rc, err);
 }
 
 void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out)

@@ -98,7 +98,8 @@ struct kvdisk {
 	uint32_t tag;
 	char *dir, *index_path, *small_path;
 	int lock_fd, index_lock_fd;
-	uint64_t store, budget, asked, file_bytes, small_file_bytes, ttl_ms;
+	_Atomic uint64_t budget;
+	uint64_t store, asked, file_bytes, small_file_bytes, ttl_ms;
 	uint32_t small_bytes;
 	const struct kvdisk_owner *owner;
 	void *user;
@@ -161,6 +162,7 @@ void entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at);
 bool entry_had_its_time(const struct kvdisk *d, const struct record *r);
 
 /* ---- dir.c: whose directory it is ---- */
+CGN_RC as_storage(cgn_rc rc, struct cgn_err *err); /* whatever failed, to our caller it is the storage */
 /* Made, looked through, locked. |*made|: it was empty. */
 CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made, int *lock_fd, struct cgn_err *err);
 CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, struct cgn_err *err), void *user, struct cgn_err *err);
@@ -171,4 +173,5 @@ CGN_RC dir_sync(const char *path, struct cgn_err *err);
 
 /* ---- boot.c ---- */
 CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_err *err);
+CGN_RC boot_cap(struct kvdisk *d, struct cgn_err *err); /* the budget is no more than the file system has, as others fill and empty it */
 void boot_save_clock(struct kvdisk *d);

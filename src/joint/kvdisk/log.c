@@ -6,9 +6,11 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#define ROOM_TRIES 8U
+#define ROOM_TRIES 16U
+#define SORTING    10000000 /* ns */
 
 void small_key_write(struct place p, uint8_t out[SMALL_KEY])
 {
@@ -18,7 +20,7 @@ void small_key_write(struct place p, uint8_t out[SMALL_KEY])
 
 uint64_t disk_bytes(struct kvdisk *d)
 {
-	return files_bytes(d) + atomic_load(&d->damaged_bytes) + db_file_bytes(d->index) + db_file_bytes(d->small);
+	return files_bytes(d) + atomic_load(&d->damaged_bytes) + dir_bytes(d->index_path) + dir_bytes(d->small_path);
 }
 
 /* May |bytes| more be used? What the open file of small values still takes is promised already. */
@@ -84,7 +86,11 @@ static CGN_RC next_file(struct kvdisk *d, bool small, bool carrying, struct cgn_
 		if (rc.code != CGN_OVERLOADED)
 			return rc;
 	}
-	return carrying || !reclaim_one(d) ? no_room(d, err) : CGN_OK;
+	if (carrying || !reclaim_one(d))
+		return no_room(d, err);
+	if (small && !in_budget(d, bytes, false))
+		(void)nanosleep(&(struct timespec){.tv_nsec = SORTING}, NULL); /* RocksDB frees what was dropped when it has sorted */
+	return CGN_OK;
 }
 
 void log_ahead(struct kvdisk *d)
@@ -170,7 +176,7 @@ CGN_RC log_write(struct kvdisk *d, struct file *f, const struct record *r, const
 		f->newest_ms = r->stored_ms;
 	(void)pthread_mutex_unlock(&d->files_lock);
 	atomic_store(&d->dirty, true);
-	return cgn_ok(rc) ? rc : CGN_RC_OF(CGN_STORAGE);
+	return as_storage(rc, err);
 }
 
 void log_unwrite(struct kvdisk *d, kvdisk_place at)

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench kvdisk FOLDER [ENTRIES]: the SSD tier on the disk of FOLDER, which must be empty or not there, and is emptied afterwards. Prints one JSON object.
+ *
+ * Reads: values lie in a store and in plain files, of the same sizes; before each read the file's pages are dropped from the page cache, and the two
+ * take turns. A plain file is opened, read whole and closed, and not checked; a value comes with its checksum compared.
+ * Writes: what the kernel sent to the disk (/proc/self/io) against what was put, in a store with room and in one that is full.
+ * Boot: a store with ENTRIES values (1,000,000) is opened, with what it then takes of memory. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/json/json.h"
+#include "base/log/log.h"
+#include "base/samples/samples.h"
+#include "io/loop/loop.h"
+#include "joint/kvstore/kvstore.h"
+#include "joint/kvdisk/kvdisk.h"
+
+#define KIB   ((uint64_t)1 << 10)
+#define MIB   ((uint64_t)1 << 20)
+#define READS 600
+
+static char folder[200];
+static uint8_t *buffer;
+
+static void die(const char *what)
+{
+	fprintf(stderr, "bench_kvdisk: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static int remove_path(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	return remove(path);
+}
+
+static const char *in(const char *name)
+{
+	static char path[4][300];
+	static unsigned n;
+	char *p = path[n++ % 4];
+	(void)snprintf(p, sizeof path[0], "%s/%s", folder, name);
+	return p;
+}
+
+static void fresh(const char *name)
+{
+	(void)nftw(in(name), remove_path, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static struct kvdisk *open_disk(const char *name, uint64_t budget, uint32_t small_bytes)
+{
+	const struct kvdisk_cfg cfg = {.dir = in(name), .budget = budget, .small_bytes = small_bytes};
+	struct kvdisk_opening how;
+	struct cgn_err err = {0};
+	struct kvdisk *d = NULL;
+	if (!cgn_ok(kvdisk_open(&cfg, &d, &how, &err))) {
+		fprintf(stderr, "bench_kvdisk: %s\n", err.msg);
+		exit(1);
+	}
+	return d;
+}
+
+static struct kv_key key_of(uint64_t i)
+{
+	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i})};
+}
+
+static void fill(uint8_t *p, size_t n, uint64_t seed)
+{
+	uint64_t x = seed * 0x9e3779b97f4a7c15ULL + 1;
+	for (size_t i = 0; i + 8 <= n; i += 8) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		memcpy(p + i, &x, 8);
+	}
+}
+
+static kvdisk_place put(struct kvdisk *d, uint64_t i, size_t n)
+{
+	struct kv_key k = key_of(i);
+	struct kv_meta meta = {.model = CGN_STR("bench")};
+	struct iovec iov = {buffer, n};
+	struct cgn_err err = {0};
+	kvdisk_place at = 0;
+	memcpy(buffer, &i, sizeof i < n ? sizeof i : n);
+	if (!cgn_ok(kvdisk_put(d, &k, &meta, XXH3_64bits(buffer, n), &iov, 1, &at, &err))) {
+		fprintf(stderr, "bench_kvdisk: %s\n", err.msg);
+		exit(1);
+	}
+	return at;
+}
+
+/* ---- the page cache; of what was synced ---- */
+static void drop_file(const char *path)
+{
+	int fd = open(path, O_RDONLY);
+	if (fd < 0 && errno == ENOENT) /* RocksDB was done with it */
+		return;
+	if (fd < 0)
+		die(path);
+	if (posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
+		die(path);
+	close(fd);
+}
+
+static void drop_all(const char *name)
+{
+	DIR *d = opendir(in(name));
+	if (d == NULL)
+		die(name);
+	for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+		char path[600];
+		(void)snprintf(path, sizeof path, "%s/%s", in(name), e->d_name);
+		if (e->d_type == DT_REG)
+			drop_file(path);
+	}
+	closedir(d);
+}
+
+/* ---- reads ---- */
+static void put_times(struct json_out *o, const char *name, struct samples *times)
+{
+	json_key(o, name);
+	json_open(o, '{');
+	json_key_f64(o, "p50_us", samples_ms(times, 0.5) * 1000);
+	json_key_f64(o, "p99_us", samples_ms(times, 0.99) * 1000);
+	json_close(o, '}');
+	samples_fini(times);
+}
+
+static void plain_name(char out[32], uint64_t i)
+{
+	(void)snprintf(out, 32, "plain-%llu", (unsigned long long)i);
+}
+
+static void write_plain(uint64_t i, size_t n)
+{
+	char name[32];
+	plain_name(name, i);
+	int fd = open(in(name), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0 || write(fd, buffer, n) != (ssize_t)n || fdatasync(fd) != 0)
+		die(name);
+	close(fd);
+}
+
+static uint64_t read_plain(uint64_t i, size_t n)
+{
+	char name[32];
+	plain_name(name, i);
+	const char *path = in(name);
+	drop_file(path);
+	cgn_nsec began = cgn_clock_now();
+	int fd = open(path, O_RDONLY);
+	if (fd < 0)
+		die(path);
+	for (size_t at = 0; at < n;) {
+		ssize_t got = pread(fd, buffer + at, n - at, (off_t)at);
+		if (got <= 0)
+			die(path);
+		at += (size_t)got;
+	}
+	close(fd);
+	return cgn_clock_now() - began;
+}
+
+static uint64_t read_value(struct kvdisk *d, const char *store, uint64_t i, kvdisk_place at, size_t n, bool cold)
+{
+	struct kv_key k = key_of(i);
+	struct kvdisk_value v;
+	struct cgn_err err = {0};
+	struct iovec iov = {buffer, n};
+	if (cold) {
+		drop_all(store);
+		char small[64];
+		(void)snprintf(small, sizeof small, "%s/small", store);
+		drop_all(small);
+	}
+	cgn_nsec began = cgn_clock_now();
+	if (!cgn_ok(kvdisk_get(d, &k, at, &iov, 1, &v, &err)))
+		die(err.msg);
+	return cgn_clock_now() - began;
+}
+
+static void bench_reads(struct json_out *o, size_t n)
+{
+	struct samples value = {0}, plain = {0}, warm = {0};
+	static kvdisk_place at[READS];
+	struct kvdisk *d = open_disk("reads", 4096 * MIB, 1);
+	for (uint64_t i = 0; i < READS; i++) {
+		fill(buffer, n, i);
+		at[i] = put(d, i, n);
+		write_plain(i, n);
+	}
+	if (!cgn_ok(kvdisk_flush(d, NULL)))
+		die("flush");
+	for (uint64_t r = 0; r < READS; r++) {
+		uint64_t i = r * 389 % READS;
+		samples_add(&value, read_value(d, "reads", i, at[i], n, true));
+		samples_add(&warm, read_value(d, "reads", i, at[i], n, false));
+		samples_add(&plain, read_plain(i, n));
+	}
+	json_open(o, '{');
+	json_key_u64(o, "bytes", n);
+	put_times(o, "value_cold", &value);
+	put_times(o, "plain_file_cold", &plain);
+	put_times(o, "value_warm", &warm);
+	json_close(o, '}');
+	kvdisk_close(&d);
+	fresh("reads");
+	for (uint64_t i = 0; i < READS; i++) {
+		char name[32];
+		plain_name(name, i);
+		(void)unlink(in(name));
+	}
+}
+
+/* ---- writes ---- */
+static uint64_t sent_to_disk(void)
+{
+	char line[128];
+	unsigned long long n = 0;
+	FILE *f = fopen("/proc/self/io", "r");
+	if (f == NULL)
+		die("/proc/self/io");
+	while (fgets(line, sizeof line, f) != NULL)
+		if (sscanf(line, "write_bytes: %llu", &n) == 1)
+			break;
+	(void)fclose(f);
+	return n;
+}
+
+static void bench_writes(struct json_out *o, const char *what, size_t n, uint64_t budget, uint64_t total, uint32_t small_bytes, bool reads)
+{
+	struct kvdisk *d = open_disk("writes", budget, small_bytes);
+	struct kvdisk_stats st;
+	uint64_t before = sent_to_disk(), count = total / n;
+	struct samples cold = {0};
+	kvdisk_place *at = calloc(count, sizeof *at);
+	if (at == NULL)
+		die("memory");
+	fill(buffer, n, 1);
+	cgn_nsec began = cgn_clock_now();
+	for (uint64_t i = 0; i < count; i++)
+		at[i] = put(d, i, n);
+	if (!cgn_ok(kvdisk_flush(d, NULL)))
+		die("flush");
+	double seconds = (double)(cgn_clock_now() - began) / (double)CGN_SEC;
+	kvdisk_stats(d, &st);
+	uint64_t sent = sent_to_disk() - before;
+	json_open(o, '{');
+	json_key_z(o, "what", what);
+	json_key_u64(o, "bytes", n);
+	json_key_u64(o, "mib_per_second", (uint64_t)((double)total / seconds / (double)MIB));
+	json_key_f64(o, "disk_bytes_per_byte_put", (double)sent / (double)total);
+	json_key_f64(o, "file_bytes_per_live_byte", (double)st.bytes / ((double)st.entries * (double)n));
+	if (reads) {
+		for (uint64_t r = 0; r < READS; r++) {
+			uint64_t i = r * 389 % count;
+			samples_add(&cold, read_value(d, "writes", i, at[i], n, true));
+		}
+		put_times(o, "value_cold", &cold);
+	}
+	json_close(o, '}');
+	free(at);
+	kvdisk_close(&d);
+	fresh("writes");
+}
+
+/* ---- boot ---- */
+static uint64_t rss(void)
+{
+	unsigned long long size = 0, pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	if (f == NULL || fscanf(f, "%llu %llu", &size, &pages) != 2)
+		die("/proc/self/statm");
+	(void)fclose(f);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void bench_boot(struct json_out *o, uint64_t entries)
+{
+	struct kvdisk *d = open_disk("boot", 8192 * MIB, 0);
+	fill(buffer, 256, 1);
+	for (uint64_t i = 0; i < entries; i++)
+		(void)put(d, i, 256);
+	kvdisk_close(&d);
+	sync();
+	drop_all("boot/index");
+	drop_all("boot/small");
+	cgn_nsec began = cgn_clock_now();
+	d = open_disk("boot", 8192 * MIB, 0);
+	uint64_t disk_ns = cgn_clock_now() - began;
+	kvdisk_close(&d);
+	drop_all("boot/index");
+	const struct kvstore_ssd_cfg ssd = {.dir = in("boot"), .bytes = 8192 * MIB};
+	const struct kvstore_cfg cfg = {.ram_bytes = 2048 * MIB, .ssd = &ssd};
+	struct kvstore *s = NULL;
+	struct kv_stats st;
+	struct cgn_err err = {0};
+	uint64_t rss_before = rss();
+	began = cgn_clock_now();
+	if (!cgn_ok(kvstore_new(&cfg, &s, &err)))
+		die(err.msg);
+	uint64_t store_ns = cgn_clock_now() - began, rss_after = rss();
+	kvstore_stats(s, &st);
+	json_open(o, '{');
+	json_key_u64(o, "entries", st.tier[KV_SSD].blocks);
+	json_key_u64(o, "disk_open_ms", disk_ns / CGN_MSEC);
+	json_key_u64(o, "store_open_ms", store_ns / CGN_MSEC);
+	json_key_u64(o, "index_bytes_per_entry", st.index_bytes / st.tier[KV_SSD].blocks);
+	json_key_u64(o, "rss_bytes_per_entry", (rss_after - rss_before) / st.tier[KV_SSD].blocks);
+	json_close(o, '}');
+	kvstore_free(&s);
+	fresh("boot");
+}
+
+int main(int argc, char **argv)
+{
+	static const size_t thresholds[] = {8 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB};
+	if (argc < 2 || strlen(argv[1]) >= sizeof folder || (mkdir(argv[1], 0700) != 0 && errno != EEXIST)) {
+		fprintf(stderr, "usage: bench_kvdisk FOLDER [ENTRIES]\n");
+		return 2;
+	}
+	strcpy(folder, argv[1]);
+	buffer = malloc(4 * MIB);
+	if (buffer == NULL)
+		die("memory");
+	log_setup("bench_kvdisk", LOG_WARN, LOG_HUMAN);
+	struct cgn_buf b = {0};
+	struct json_out o = json_out_to(&b);
+	json_open(&o, '{');
+	json_key(&o, "reads");
+	json_open(&o, '[');
+	bench_reads(&o, 64 * KIB);
+	bench_reads(&o, MIB);
+	json_close(&o, ']');
+	json_key(&o, "writes");
+	json_open(&o, '[');
+	bench_writes(&o, "with room", MIB, 4096 * MIB, 1024 * MIB, 0, false);
+	bench_writes(&o, "full", MIB, 512 * MIB, 1024 * MIB, 0, false);
+	bench_writes(&o, "full", 64 * KIB, 512 * MIB, 1024 * MIB, 0, false);
+	json_close(&o, ']');
+	json_key(&o, "in_rocksdb_or_slab");
+	json_open(&o, '[');
+	for (size_t i = 0; i < CGN_COUNT(thresholds); i++) {
+		bench_writes(&o, "rocksdb", thresholds[i], 1024 * MIB, 256 * MIB, 1U << 20, true);
+		bench_writes(&o, "slab", thresholds[i], 1024 * MIB, 256 * MIB, 1, true);
+	}
+	json_close(&o, ']');
+	json_key(&o, "boot");
+	bench_boot(&o, argc > 2 ? strtoull(argv[2], NULL, 10) : 1000000);
+	json_close(&o, '}');
+	printf("%s\n", cgn_buf_z(&b));
+	cgn_buf_fini(&b);
+	free(buffer);
+	return 0;
+}

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cgn-kvcached's SSD tier, seen from outside: restarts, kill -9, damage, a full disk, and folders that are not its own."""
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from cluster import WAIT_S, Process, ask, free_port, scaled, toml, until
+
+
+class Store:
+    def __init__(self, folder, ssd="128MiB", **keys):
+        self.folder = pathlib.Path(folder)
+        self.dir = pathlib.Path(keys.pop("ssd_dir", self.folder / "ssd"))
+        self.admin = free_port()
+        self.sock = str(self.folder / "kv.sock.resp")
+        kv = {"ram": "64MiB", "worker_threads": 1, "uds": str(self.folder / "kv.sock"), "resp_listen": "", "listen": "", "ssd": ssd,
+              "ssd_dir": str(self.dir), "ssd_admission": "all", "listen_admin": f"127.0.0.1:{self.admin}", **keys}
+        (self.folder / "kv.toml").write_text(toml({"log": {"format": "json"}, "kv": kv}))
+        self.process = Process(self.folder, "kvcached", "cgn-kvcached", "--config", self.folder / "kv.toml")
+        self.starts = 0
+        self.ready()
+
+    def ready(self):
+        self.starts += 1
+        until(lambda: len(self.process.events("svc.ready")) >= self.starts or not self.process.alive(), self.process.log)
+        assert self.process.alive(), self.process.log()
+
+    def again(self, how=signal.SIGTERM):
+        assert (self.process.stop() if how == signal.SIGTERM else self.process.kill()) == (0 if how == signal.SIGTERM else -9)
+        self.process.start()
+        self.ready()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        status = self.process.stop() if self.process.alive() else 0
+        trouble = self.process.trouble()
+        assert kind is not None or (status == 0 and not trouble), trouble or self.process.log()
+
+    def tell(self):
+        return ask(self.admin, "GET", "/store").json()
+
+    def settle(self):
+        until(lambda: self.tell()["ssd_queue_bytes"] == 0, self.tell)
+
+    def __call__(self, *args):
+        """One command of Redis, on a connection of its own."""
+        args = [a if isinstance(a, bytes) else str(a).encode() for a in args]
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(WAIT_S)
+            s.connect(self.sock)
+            s.sendall(b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%s\r\n" % (len(a), a) for a in args))
+            f = s.makefile("rb")
+            line = f.readline().rstrip(b"\r\n")
+            if line[:1] == b"$" and line != b"$-1":
+                return f.read(int(line[1:]))
+            return None if line in (b"$-1", b"_") else line
+
+
+def value(i, size, version=1):
+    return random.Random(f"{i}/{version}").randbytes(size)
+
+
+def fill(store, n, size, first=0):
+    for i in range(first, first + n):
+        assert store("SET", f"k{i}", value(i, size)) == b"+OK"
+        if i % 16 == 15:
+            store.settle()
+    store.settle()
+
+
+def test_a_restart_keeps_blocks(tmp_path):
+    with Store(tmp_path) as s:
+        fill(s, 40, 200000)
+        fill(s, 40, 900, first=100)
+        s("SET", "k3", value(3, 5000, 2))
+        s("DEL", "k4")
+        s.again()
+        assert s.tell()["ssd"]["blocks"] == 79 and s.tell()["ram"]["blocks"] == 0
+        for i in [*range(40), *range(100, 140)]:
+            want = value(3, 5000, 2) if i == 3 else None if i == 4 else value(i, 200000 if i < 100 else 900)
+            assert s("GET", f"k{i}") == want
+        assert s.tell()["corrupt"] == 0
+        until(lambda: f'cgn_kv_blocks{{tier="ssd"}} 79' in ask(s.admin, "GET", "/metrics").body.decode(), "the metric")
+
+
+def test_what_is_read_once_is_not_written(tmp_path):
+    with Store(tmp_path, ssd_admission="reused") as s:
+        for i in range(10):
+            s("SET", f"k{i}", value(i, 100000))
+        s("GET", "k1")
+        s.settle()
+        until(lambda: s.tell()["ssd"]["blocks"] == 1, s.tell)
+        s.again()
+        assert s("GET", "k1") == value(1, 100000) and s("GET", "k2") is None
+
+
+def test_killed_again_and_again(tmp_path):
+    with Store(tmp_path) as s:
+        dice = random.Random(7)
+        versions, settled = {}, {}
+        for round in range(scaled(6, 3)):
+            for _ in range(40):
+                i = dice.randrange(60)
+                versions[i] = round * 1000 + dice.randrange(1000)
+                assert s("SET", f"k{i}", value(i, 1000 + i * 3000, versions[i])) == b"+OK"
+            s.settle()
+            settled.update(versions)
+            for _ in range(dice.randrange(20)):  # these may be lost, but not come out wrong
+                i = dice.randrange(100, 130)
+                s("SET", f"k{i}", value(i, 50000))
+            s.again(signal.SIGKILL)
+            for i, version in settled.items():
+                assert s("GET", f"k{i}") == value(i, 1000 + i * 3000, version)
+            for i in range(100, 130):
+                assert s("GET", f"k{i}") in (None, value(i, 50000))
+        assert s.tell()["corrupt"] == 0
+        assert s.tell()["ssd"]["bytes"] <= s.tell()["ssd"]["budget_bytes"]
+
+
+def flip(path, at):
+    with open(path, "r+b") as f:
+        f.seek(at)
+        b = f.read(1)
+        f.seek(at)
+        f.write(bytes([b[0] ^ 4]))
+
+
+def test_flipped_bits(tmp_path):
+    with Store(tmp_path) as s:
+        fill(s, 60, 100000)
+        s.process.stop()
+        dice = random.Random(3)
+        for slab in s.dir.glob("slab-*"):
+            for _ in range(12):
+                flip(slab, dice.randrange(4096, slab.stat().st_size))
+        s.process.start()
+        s.ready()
+        answers = [s("GET", f"k{i}") for i in range(60)]
+        assert all(a in (None, value(i, 100000)) or a.startswith(b"-") for i, a in enumerate(answers))
+        assert s.tell()["corrupt"] > 0
+        assert sum(a == value(i, 100000) for i, a in enumerate(answers)) >= 60 - s.tell()["corrupt"]
+
+
+@pytest.mark.parametrize("harm", ["CURRENT", "MANIFEST"])
+def test_an_index_that_is_gone(tmp_path, harm):
+    with Store(tmp_path) as s:
+        fill(s, 30, 100000)
+        s("DEL", "k5")
+        s.again()
+        s.process.stop()
+        for f in (s.dir / "index").glob(harm + "*"):
+            f.unlink()
+        s.process.start()
+        s.ready()
+        assert s.process.events("kvstore.ssd_index_rebuilt")
+        assert [s("GET", f"k{i}") for i in range(30)] == [None if i == 5 else value(i, 100000) for i in range(30)]
+
+
+def refused(tmp_path, *args):
+    p = Process(tmp_path, "refused", "cgn-kvcached", "--ram", "16MiB", "--set", f"kv.uds={tmp_path}/other.sock", "--set", "kv.resp_listen=", "--set",
+                "kv.listen=", "--admin", "127.0.0.1:0", *args)
+    status = p.wait()
+    return status, p.log()
+
+
+def test_folders_that_are_not_its_own(tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "thesis.tex").write_text("years of work")
+    status, log = refused(tmp_path, "--ssd-dir", theirs)
+    assert status == 8 and "thesis.tex" in log
+    assert [p.name for p in theirs.iterdir()] == ["thesis.tex"] and (theirs / "thesis.tex").read_text() == "years of work"
+    with Store(tmp_path) as s:
+        status, log = refused(tmp_path, "--ssd-dir", s.dir)
+        assert status == 8 and "another process" in log
+        assert s("SET", "a", "b") == b"+OK"
+    marker = tmp_path / "ssd" / "cognitora-kv"
+    marker.write_text(marker.read_text().replace("format 1", "format 9"))
+    status, log = refused(tmp_path, "--ssd-dir", tmp_path / "ssd")
+    assert status == 8 and "format 9" in log
+    status, log = refused(tmp_path, "--ssd-dir", "/proc/none")
+    assert status == 8 and "/proc/none" in log
+    status, log = refused(tmp_path, "--ssd-dir", tmp_path / "small", "--ssd", "1MiB")
+    assert status == 3 and "at least" in log
+
+
+@pytest.fixture
+def tmpfs(tmp_path):
+    """A file system of 96 MiB, where this machine lets us have one."""
+    at = tmp_path / "disk"
+    at.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(at)], capture_output=True).returncode != 0:
+        pytest.skip("no right to mount")
+    yield at
+    subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+def test_a_full_disk(tmp_path, tmpfs):
+    with Store(tmp_path, ssd="1GiB", ssd_dir=tmpfs / "kv") as s:
+        assert s.process.events("kvstore.ssd_capped")
+        fill(s, 60, 300000)
+        there = s.tell()["ssd"]["blocks"]
+        assert there > 30
+        hog = tmpfs / "hog"
+        with open(hog, "wb") as f:  # somebody else takes all that is left
+            try:
+                while True:
+                    f.write(b"x" * 65536)
+            except OSError:
+                pass
+        for i in range(1000, 1300):
+            assert s("SET", f"k{i}", value(i, 300000)) == b"+OK"  # RAM takes it
+        s.settle()
+        assert s("GET", "k1299") == value(1299, 300000)
+        s.again(signal.SIGKILL)
+        right = 0
+        for i in range(60):
+            got = s("GET", f"k{i}")
+            assert got in (None, value(i, 300000))
+            right += got is not None
+        for i in range(1000, 1300):
+            assert s("GET", f"k{i}") in (None, value(i, 300000))
+        os.unlink(hog)
+        fill(s, 20, 300000, first=5000)
+        until(lambda: s("SET", "again", value(1, 300000)) == b"+OK" and s.tell()["ssd"]["blocks"] > 0, s.tell)
+        s.settle()
+        s.again()
+        assert s("GET", "again") in (value(1, 300000),)
+
+
+def test_a_disk_that_is_read_only(tmp_path, tmpfs):
+    subprocess.run(["mount", "-o", "remount,ro", str(tmpfs)], check=True)
+    status, log = refused(tmp_path, "--ssd-dir", tmpfs / "kv")
+    assert status == 8 and "ead-only" in log

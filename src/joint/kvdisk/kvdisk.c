@@ -435,7 +435,8 @@ static CGN_RC make(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct cgn
 	}
 	d->tag = KVDISK_TAG;
 	d->lock_fd = d->index_lock_fd = -1;
-	d->asked = d->budget = cfg->budget;
+	d->asked = cfg->budget;
+	d->budget = cfg->budget;
 	d->ttl_ms = cfg->ttl_ms;
 	d->small_bytes = cfg->small_bytes > 0 ? cfg->small_bytes : KVDISK_SMALL;
 	d->owner = cfg->owner != NULL ? cfg->owner : &nobody;

@@ -232,3 +232,46 @@ def test_a_replay_ranks_as_real_programs_do(tmp_path):
     assert sent["kv"]["hit_ratio"] > sent["round_robin"]["hit_ratio"] + 0.1
     for policy in ("kv", "round_robin"):
         assert sent[policy]["hit_ratio"] == pytest.approx(replayed[policy]["hit_ratio"], abs=0.1)
+
+
+# ---- bench evict ----
+
+
+def found(trace, blocks, first_in):
+    """What prompts find of themselves in one cache, FIFO or LRU, each coming in from its last block on, by the plainest means."""
+    held, hits, asked = {}, 0, 0
+    for text in trace.read_text().splitlines():
+        ids = json.loads(text)["hash_ids"]
+        n = next((i for i, b in enumerate(ids) if b not in held), len(ids))
+        hits, asked = hits + n, asked + len(ids)
+        for b in [*reversed(ids[:n]), *reversed(ids[n:])]:
+            if b in held and first_in:
+                continue
+            if held.pop(b, None) is None and len(held) == blocks:
+                del held[next(iter(held))]
+            held[b] = True
+    return hits / asked
+
+
+def test_what_a_cache_would_have_found(service):
+    r = json.loads(fine("bench", "evict", service, "--limit", "1500", "--blocks", "300,2000,1000000", "-o", "json"))
+    got = {(x["policy"], x["blocks"]): x["hit_ratio"] for x in r["results"]}
+    assert (r["trace"], r["requests"], r["shards"], r["begin_first"]) == ("service.jsonl", 1500, 1, False)
+    short = service.with_name("short.jsonl")
+    short.write_text("".join(service.read_text().splitlines(keepends=True)[:1500]))
+    for blocks in (300, 2000):
+        assert got["lru", blocks] == pytest.approx(found(short, blocks, False))
+        assert got["fifo", blocks] == pytest.approx(found(short, blocks, True))
+        assert got["lru", blocks] < got["evict", blocks] < got["offline", blocks] < r["ideal_hit_ratio"] + 1e-9
+    for policy in ("evict", "lru", "fifo", "s3-fifo", "offline"):
+        assert got[policy, 1000000] == pytest.approx(r["ideal_hit_ratio"]) == pytest.approx(one_cache(short))
+
+
+def test_bench_evict_for_people_and_its_refusals(service):
+    table = fine("bench", "evict", "--generate", "rag", "--requests", "500", "--blocks", "500", "--shards", "4", "--policy", "evict,offline").splitlines()
+    assert table[0].startswith("500 requests") and table[1].split() == ["FOUND", "500", "BLOCKS", "NS", "A", "BLOCK"]
+    assert [t.split()[0] for t in table[2:]] == ["evict", "offline"]
+    assert "give a file or --generate" in refused(2, "bench", "evict")
+    assert "there are evict, lru, fifo, s3-fifo, offline" in refused(2, "bench", "evict", service, "--policy", "lru,mru")
+    assert "each once" in refused(2, "bench", "evict", service, "--policy", "lru,lru")
+    assert "--blocks" in refused(2, "bench", "evict", service, "--blocks", "3", "--shards", "4")

@@ -60,6 +60,9 @@ class Store(Process):
                 return False
         until(answers, self.log)
 
+    def holds(self, tier):
+        return ask(self.admin_port, "GET", "/store").json()[tier]["blocks"]
+
     def redis(self, *args):
         """One command, its answer as bytes, a number or None."""
         with socket.create_connection(("127.0.0.1", self.resp_port), timeout=20) as s:
@@ -154,6 +157,27 @@ def test_another_sim_finds_what_one_computed(start):
     assert two.cached(shared + tail) == 320
     assert two.cached(shared + tail, cache_salt="another") == 0  # other chains
     assert two.store()["loaded_ram"] == 20
+
+
+def test_what_left_ram_comes_back_from_ssd(start, tmp_path):
+    store = start(Store, ram="16MiB", **{"kv.ssd_dir": tmp_path / "ssd", "kv.ssd": "1GiB", "kv.ssd_admission": "all"})
+    sim = start(Sim, "sim", store.uds)
+    answers = {}
+    for i in range(1, 13):  # 24 MiB in all
+        answers[i] = sim.prompt(tokens(i))["choices"]
+        sim.until_store("put", 32 * i)
+        until(lambda: store.holds("ssd") >= 32 * i, lambda: f"{store.holds('ssd')} of {32 * i} on SSD")  # what comes faster than it writes is left out
+    assert store.holds("ram") < 32 * 12
+    for i in range(1, 13):
+        warm = sim.prompt(tokens(i))
+        assert warm["usage"]["prompt_tokens_details"]["cached_tokens"] == 496 and warm["choices"] == answers[i]
+    stats = sim.store()
+    assert stats["loaded_ssd"] > 20 and (stats["wrong"], stats["lost"], stats["put_failed"]) == (0, 0, 0)
+    store.kill()  # what is on SSD is there again
+    store.start()
+    store.wait_ready()
+    sim.connected()
+    assert sim.cached(tokens(2)) == 496 and sim.store()["wrong"] == 0
 
 
 def test_events_tell_what_was_loaded(start):

@@ -89,9 +89,11 @@ static enum quic_verdict first_packet(const struct quic_front *f, const uint8_t 
 enum quic_verdict quic_front_judge(const struct quic_front *f, const uint8_t *p, size_t n, struct quic_first *out)
 {
 	ngtcp2_version_cid vc;
-	int rc = ngtcp2_pkt_decode_version_cid(&vc, p, n, QUIC_CID_BYTES);
 	out->n = 0;
 	out->retried = false;
+	if (n == 0)
+		return QUIC_JUNK; /* ngtcp2 asserts that there is something */
+	int rc = ngtcp2_pkt_decode_version_cid(&vc, p, n, QUIC_CID_BYTES);
 	if (rc == NGTCP2_ERR_VERSION_NEGOTIATION)
 		return f->accepts ? version(&vc, n, out) : QUIC_JUNK;
 	if (rc != 0)

@@ -42,6 +42,7 @@ struct quic_endpoint_cfg {
 	unsigned retry_above;       /* [32] so many of those from which on a peer must show that it receives at its address (Retry) */
 	bool retry_always;
 	unsigned max_streams;       /* [256] that a peer may have open at once on one connection */
+	unsigned max_one_way;       /* [none] unidirectional streams of a peer, whose bytes are dropped: for foreign protocols that insist on them */
 	size_t stream_window;       /* [4 MiB] that a peer may send ahead on one stream */
 	size_t conn_window;         /* [16 MiB] and on all streams of a connection; not less than stream_window */
 	size_t max_datagram;        /* [8952] UDP payload at most, 1200..65000; what the path carries is probed up to here */

@@ -12,6 +12,7 @@
 #define FIRST_CID_BYTES 16
 #define ACK_DELAY       (2 * CGN_MSEC) /* the RFC's 25 ms would be the longest part of a lost tail's repair on a LAN */
 #define CIDS_MOST       4
+#define ONE_WAY_WINDOW  65536
 #define ALERT_NO_PROTOCOL 120
 #define HEADERS_V4      28 /* IP and UDP */
 #define HEADERS_V6      48
@@ -207,6 +208,8 @@ static void fill_params(const struct quic_conn *c, ngtcp2_transport_params *p)
 	p->initial_max_stream_data_bidi_local = p->initial_max_stream_data_bidi_remote = cfg->stream_window;
 	p->initial_max_data = cfg->conn_window;
 	p->initial_max_streams_bidi = cfg->max_streams;
+	p->initial_max_streams_uni = cfg->max_one_way;
+	p->initial_max_stream_data_uni = cfg->max_one_way > 0 ? ONE_WAY_WINDOW : 0;
 	p->max_idle_timeout = cfg->idle_timeout;
 	p->max_ack_delay = ACK_DELAY;
 	p->active_connection_id_limit = CIDS_MOST;

@@ -205,7 +205,7 @@ CGN_RC quic_stream_open(struct quic_conn *c, const struct quic_stream_ops *ops, 
 int quic_stream_on_open(ngtcp2_conn *q, int64_t id, void *user)
 {
 	struct quic_conn *c = user;
-	if (!quic_conn_alive(c))
+	if (!quic_conn_alive(c) || ngtcp2_is_bidi_stream(id) == 0)
 		return 0;
 	struct quic_stream *s = stream_new(c, NULL, NULL);
 	if (s == NULL)
@@ -274,7 +274,7 @@ int quic_stream_on_data(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t off
 	bool fin = (flags & NGTCP2_STREAM_DATA_FLAG_FIN) != 0;
 	(void)id;
 	(void)offset;
-	if (s == NULL || !quic_conn_alive(c)) { /* cancelled: nobody takes it */
+	if (s == NULL || !quic_conn_alive(c)) { /* cancelled, or one-way: nobody takes it */
 		ngtcp2_conn_extend_max_offset(q, n);
 		return 0;
 	}
@@ -337,7 +337,9 @@ int quic_stream_on_close(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t co
 	struct quic_conn *c = user;
 	struct quic_stream *s = stream;
 	c->ep->stats.lost += ngtcp2_conn_get_stream_loss_count(q, id);
-	if (!ngtcp2_conn_is_local_stream(q, id))
+	if (ngtcp2_is_bidi_stream(id) == 0)
+		ngtcp2_conn_extend_max_streams_uni(q, 1);
+	else if (!ngtcp2_conn_is_local_stream(q, id))
 		ngtcp2_conn_extend_max_streams_bidi(q, 1);
 	if (s == NULL || !quic_conn_alive(c))
 		return 0;

@@ -49,7 +49,8 @@ def kvcached(c, name, **kv):
     """A cgn-kvcached; its Unix socket."""
     uds = str(c.folder / f"{name}.sock")
     c.run(f"kvcached-{name}", "cgn-kvcached", "--config", c.config(f"kvcached-{name}", {
-        "kv": {"uds": uds, "ram": "256MiB", "listen_admin": f"127.0.0.1:{free_port()}", "worker_threads": 1, **kv}}))
+        "kv": {"uds": uds, "ram": "256MiB", "listen": f"127.0.0.1:{free_port()}", "listen_admin": f"127.0.0.1:{free_port()}",
+               "resp_listen": f"127.0.0.1:{free_port()}", "worker_threads": 1, **kv}}))
     until(lambda: os.path.exists(uds + ".bulk"), "the store listens")
     return uds
 
@@ -58,6 +59,7 @@ class World:
     """A router, stores, agents with a managed llama-server each, and a llama-server that never has anything in cache."""
 
     def __init__(self, folder, binary):
+        self.answers = self.cold_answers = 0
         self.c, self.binary, self.agents, self.admin, self.engine, self.twin = Cluster(folder), binary, {}, {}, {}, None
         self.c.MODEL = "tiny"
         self.model = folder / "tiny.gguf"
@@ -100,9 +102,14 @@ class World:
         return text_of(got)
 
     def asked(self, path, body, headers=None):
-        """The answer, which is that of a cold run."""
+        """The answer, which is that of a cold run; or that of a llama-server which has the prompt in its own slot. Those two differ for some prompts of a
+        model whose next tokens are all about as likely: one token is not added up in the order of many."""
         got = self.c.ask("POST", path, body, headers)
-        assert text_of(got) == self.cold(path, body)
+        text, cold = text_of(got), self.cold(path, body)
+        self.cold_answers += text == cold
+        self.answers += 1
+        if text != cold:
+            assert text == text_of(ask(self.twin_port, "POST", path, body)), (text, cold)
         return got
 
     def saved(self, n, name="a"):
@@ -149,7 +156,25 @@ def test_what_a_slot_held_comes_back(world):
     kept = w.kept()
     assert kept["restores"] >= 2 * len(prompts) - 2 and kept["restore_failures"] == 0 and kept["save_failures"] == 0, kept
     assert kept["restored_tokens"] > 3000 and kept["strays"] == 0 and kept["spared_ms"] > 0, kept
-    until(lambda: not [f for f in os.listdir(slot_dir)], lambda: f"no file stays behind: {os.listdir(slot_dir)}")
+    assert w.cold_answers == w.answers
+    until(lambda: not os.listdir(slot_dir), lambda: f"no file stays behind: {os.listdir(slot_dir)}")
+
+
+def test_a_state_comes_back_from_ssd(world):
+    w = world
+    w.node("a", kvcached(w.c, "a", ram="16MiB", ssd="1GiB", ssd_admission="all", ssd_dir=str(w.c.folder / "ssd"), index_dir=str(w.c.folder / "index")))
+    w.ready()
+    prompts = [prose(i, 400) for i in range(8)]  # 4 MB each: RAM holds a few
+    for i, p in enumerate(prompts):
+        w.asked(TEXT, completion(p, 4))
+        w.saved(i + 1)
+    # The router sees what lies where.
+    until(lambda: (t := node_of(w)["cache"]) and t["ssd"] > 100 and t["ram"] > 50 and t["gpu"] > 20, lambda: node_of(w)["cache"])
+    for p in prompts:
+        assert cached(w.asked(TEXT, completion(p, 4))) > 1500
+    metrics = ask(w.admin["a"], "GET", "/metrics").body.decode()
+    assert w.c.metric("cgn_slot_restores_total", metrics, outcome="ssd") > 0, metrics
+    assert w.kept()["restores"] == len(prompts) and w.kept()["restore_failures"] == 0, w.kept()
 
 
 def test_chats_and_responses_have_slots_too(world):
@@ -251,7 +276,7 @@ def test_a_storm_of_conversations(world):
     expected, wrong = {}, []
     prompts = [prose(i // 3, 60) + prose(i, 20 + i) for i in range(12)]
     for p in prompts:
-        expected[p] = w.cold(TEXT, completion(p, 12))
+        expected[p] = {w.cold(TEXT, completion(p, 12)), text_of(ask(w.twin_port, "POST", TEXT, completion(p, 12)))}
 
     def talk(seed):
         rng = random.Random(seed)
@@ -261,7 +286,7 @@ def test_a_storm_of_conversations(world):
                 hang_up(w, p)
                 continue
             got = w.c.ask("POST", TEXT, completion(p, 12))
-            if got.status != 200 or text_of(got) != expected[p]:
+            if got.status != 200 or text_of(got) not in expected[p]:
                 wrong.append((p[:40], got.status, got.body[:300]))
     threads = [threading.Thread(target=talk, args=(i,)) for i in range(6)]
     for t in threads:

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# scripts/run/up.sh RECIPE-DIR: start one cgn-router from router.toml and one cgn-agent from each agent-*.toml, wait until
-# every node is ready. On any failure: say which program and why, and leave nothing running.
+# scripts/run/up.sh RECIPE-DIR: start one cgn-router from router.toml and one cgn-agent from each agent-*.toml, with a cgn-kvcached beside agent-NAME
+# where there is a kv-NAME.toml; wait until every node is ready. On any failure: say which program and why, and leave nothing running.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
 dir=${1:?usage: scripts/run/up.sh RECIPE-DIR}
 [ -f "$dir/router.toml" ] || die "$dir has no router.toml"
 agents=("$dir"/agent-*.toml)
 [ -f "${agents[0]}" ] || die "$dir has no agent-*.toml"
-for program in cgn-router cgn-agent; do
+stores=("$dir"/kv-*.toml)
+[ -f "${stores[0]}" ] || stores=()
+for program in cgn-router cgn-agent ${stores[0]:+cgn-kvcached}; do
 	[ -x "$BIN/$program" ] || die "$BIN/$program is not there; build first (scripts/up does), or set CGN_BIN to where the programs are"
 done
 
@@ -41,8 +43,18 @@ printf 'http://%s\n' "$admin" > "$RUN/admin"
 
 step "starting $(realpath --relative-to="$ROOT" "$dir"): one router, ${#agents[@]} agents"
 start router cgn-router "$dir/router.toml"
+for toml in ${stores[@]+"${stores[@]}"}; do
+	name=$(basename "$toml" .toml)
+	COGNITORA__KV__UDS=$RUN/$name.sock COGNITORA__KV__SSD_DIR=$RUN/$name.ssd start "$name" cgn-kvcached "$toml"
+	until [ -S "$RUN/$name.sock.bulk" ]; do is_running "$name" || fail "$name"; sleep 0.05; done
+done
 for toml in "${agents[@]}"; do
-	start "$(basename "$toml" .toml)" cgn-agent "$toml"
+	name=$(basename "$toml" .toml) node=${toml##*/agent-}
+	if [ -f "$dir/kv-$node" ]; then
+		COGNITORA__AGENT__KV_UDS=$RUN/kv-${node%.toml}.sock COGNITORA__ENGINE__SLOT_DIR=$RUN/$name.slots start "$name" cgn-agent "$toml"
+	else
+		COGNITORA__AGENT__KV_UDS='' start "$name" cgn-agent "$toml"
+	fi
 done
 
 ready=0

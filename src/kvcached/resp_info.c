@@ -119,7 +119,7 @@ static void flag_put(struct resp_conn *c, const char *flag)
 static void command_put(struct resp_conn *c, const struct respcmd_row *r)
 {
 	unsigned f = r->flags;
-	resp_array(c, 6);
+	resp_array(c, 10);
 	resp_bulk(c, cgn_str_of(r->name));
 	resp_int(c, r->arity);
 	resp_array(c, (size_t)((f & RESPCMD_READS) != 0) + ((f & RESPCMD_WRITES) != 0) + ((f & RESPCMD_FAST) != 0) + ((f & RESPCMD_EARLY) != 0));
@@ -134,6 +134,8 @@ static void command_put(struct resp_conn *c, const struct respcmd_row *r)
 	resp_int(c, r->first);
 	resp_int(c, r->last);
 	resp_int(c, r->step);
+	for (int i = 0; i < 4; i++)
+		resp_array(c, 0); /* categories, tips, key specifications, subcommands */
 }
 
 enum resp_did resp_command_info(struct resp_conn *c)

@@ -157,7 +157,7 @@ def test_a_connection_can_tell_of_itself(store):
         assert c.ask("SELECT", 0) == b"OK" and c.ask("SELECT", 1) == "ERR DB index is out of range"
         assert c.ask("CONFIG", "GET", "save", "APPENDonly") == [b"save", b"", b"appendonly", b"no"]
         assert c.ask("COMMAND", "COUNT") == len(c.ask("COMMAND")) > 30
-        assert c.ask("COMMAND", "INFO", "get", "nope") == [[b"get", 2, [b"readonly", b"fast"], 1, 1, 1], None]
+        assert c.ask("COMMAND", "INFO", "get", "nope") == [[b"get", 2, [b"readonly", b"fast"], 1, 1, 1, [], [], [], []], None]
         hello = c.ask("HELLO", 3, "SETNAME", "three")
         assert hello[b"proto"] == 3 and hello[b"id"] == me
         assert c.ask("GET", "nope") is None and c.ask("CLIENT", "GETNAME") == b"three"

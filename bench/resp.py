@@ -124,7 +124,7 @@ def main():
         running["redis-server"] = start(["redis-server", "--port", "0", "--unixsocket", folder / "redis.sock", "--save", "", "--appendonly", "no"],
                                         cores[0], folder, "redis")
         running["cgn-kvcached"] = start([ours, "--ram", "2GiB", "--workers", "1", "--admin", "127.0.0.1:0", "--set", "kv.resp_listen=", "--set",
-                                         f"kv.uds={folder}/kv.sock"], cores[0], folder, "kvcached")
+                                         "kv.listen=127.0.0.1:0", "--set", f"kv.uds={folder}/kv.sock"], cores[0], folder, "kvcached")
         sockets = {"redis-server": str(folder / "redis.sock"), "cgn-kvcached": str(folder / "kv.sock.resp")}
         for path in sockets.values():
             wait_for(path)

@@ -47,6 +47,8 @@ static void part_text(struct resp_gather *g, size_t n)
 static void write_now(struct resp_conn *c, const void *p, size_t n)
 {
 	struct resp_gather *g = &c->port->out;
+	if (n == 0)
+		return;
 	if (n > sizeof g->text - g->n_text || g->n_parts == NET_MAX_PARTS)
 		resp_flush(c);
 	if (n > sizeof g->text) {

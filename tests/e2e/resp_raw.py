@@ -13,7 +13,7 @@ class Store:
         self.folder = pathlib.Path(folder)
         self.port, self.admin, uds = free_port(), free_port(), self.folder / "kv.sock"
         self.uds = f"{uds}.resp"
-        kv = {"ram": ram, "worker_threads": workers, "uds": str(uds), "resp_listen": f"127.0.0.1:{self.port}",
+        kv = {"ram": ram, "worker_threads": workers, "uds": str(uds), "listen": f"127.0.0.1:{free_port()}", "resp_listen": f"127.0.0.1:{self.port}",
               "listen_admin": f"127.0.0.1:{self.admin}", **keys}
         (self.folder / "kv.toml").write_text(toml({"log": {"format": "json"}, "kv": kv}))
         self.process = Process(self.folder, "kvcached", "cgn-kvcached", "--config", self.folder / "kv.toml")

@@ -8,7 +8,7 @@ import pytest
 
 import h2raw
 import kvbulk
-from cluster import scaled, until
+from cluster import SANITIZER, scaled, until
 from h2raw import H2, frame
 from kvbulk import Bulk, Refused, Store, key
 
@@ -200,7 +200,7 @@ def test_a_watcher_that_does_not_read_is_ended(store):
             for _ in range(64):
                 c.receive()
             changes += 64
-        assert store.process.rss_kib() < before + 16384
+        assert SANITIZER or store.process.rss_kib() < before + 16384  # one keeps what was freed
         for f in h2.frames():
             if f.type == h2raw.DATA:
                 h2.send(frame(h2raw.WINDOW_UPDATE, 0, 0, struct.pack(">I", len(f.payload))) if f.payload else b"")

@@ -91,7 +91,8 @@ static size_t on_room(struct net_conn *net, void *user, struct iovec *iov, size_
 	struct resp_conn *c = user;
 	size_t n = 0;
 	(void)net;
-	if (c->value_left > 0 && c->writer != NULL && c->value_size > IN_PLACE)
+	bool last_bit = c->value_left <= RESPCMD_APART; /* behind what filled the buffer: read at once, not after another turn */
+	if (c->value_left > 0 && c->writer != NULL && (c->value_size > IN_PLACE || last_bit))
 		(void)kv_writer_room(c->writer, iov, cap, &n);
 	return n;
 }

@@ -3,14 +3,15 @@
 import contextlib
 import random
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 
-from cluster import ask, scaled, until
+from cluster import WAIT_S, ask, scaled, until
 from kvbulk import Bulk, Refused, key
-from kvpeers import REMOTE, Peer, bootstrap, rotate, tiers
+from kvpeers import CTL, REMOTE, Peer, bootstrap, rotate, security, tiers
 
 MIB = 1 << 20
 
@@ -119,6 +120,39 @@ def test_a_list_that_is_the_same_everywhere_may_name_oneself(world):
     b.restart()
     until(lambda: {p["state"] for p in b.peers().values()} == {"ready", "left alone"}, b.peers)
     assert b.peers()[b.address]["why"] == "it is this node itself"
+
+
+# ---- membership ----
+
+def test_the_router_tells_stores_of_each_other(world, cluster):
+    cluster.common["security"] = security(world.pki, "c")
+    cluster.router()
+    member = {"cluster": {"state_backend": "embedded", "router": f"127.0.0.1:{cluster.grpc_port}"}}
+    a, b = (world(name, sections=member, rack="r") for name in "ab")
+    for p in (a, b):
+        cluster.node(p.name, sections={"agent": {"kv_uds": p.uds}, "kv": {"rack": "r"}})
+    a.ready()
+    b.ready()
+    assert {n: p["distance"] for n, p in b.peers().items()} == {"a": "rack"}
+    a.put(key("x"), b"value")
+    b.hears(key("x"))
+    assert b.get(key("x")) == b"value"
+    # who is cordoned is not asked, and comes back
+    for verb, names in (("cordon", []), ("uncordon", ["a"])):
+        subprocess.run([CTL, "cluster", verb, "a", "--router", f"127.0.0.1:{cluster.grpc_port}", "--ca", world.pki / "ca.pem"], check=True, capture_output=True, timeout=WAIT_S)
+        until(lambda names=names: list(b.peers()) == names, b.peers)
+    b.ready()
+    # the agent's death is the node's, for all that the router knows
+    cluster.nodes["a"].agent.kill()
+    until(lambda: not b.peers(), b.peers)
+    # and while the router is away, what was known stays
+    cluster.nodes["a"].agent.start()
+    b.ready()
+    cluster.router_process.kill()
+    until(lambda: b.process.events("state.stores_unknown"), "b notices")
+    a.put(key("y"), b"value")
+    b.hears(key("y"))
+    assert b.get(key("y")) == b"value"
 
 
 # ---- what goes wrong ----

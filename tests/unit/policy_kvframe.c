@@ -28,7 +28,7 @@ static bool same_key(const struct kv_key *a, const struct kv_key *b)
 static struct kvframe only(struct kvframe_in *in, const struct cgn_buf *b)
 {
 	struct cgn_str rest = cgn_buf_view(b);
-	struct kvframe f = {.type = 0};
+	struct kvframe f = {.type = KVFRAME_FETCH};
 	bool got = false;
 	struct cgn_err err;
 	kvframe_in_init(in);

@@ -120,7 +120,7 @@ static void on_restored(void *user, const struct fetch_result *f)
 	static const char *const names[] = {[SLOTS_FROM_RAM] = "ram", [SLOTS_FROM_SSD] = "ssd", [SLOTS_FROM_PEER] = "peer"};
 	struct restore *r = user;
 	struct keep *k = r->keep;
-	struct json_val doc;
+	struct json_val doc = {.type = JSON_NULL};
 	CGN_LIVE(r, RESTORE_TAG);
 	r->fetch = NULL;
 	bool fine = f->err->code == CGN_FINE && f->status == 200 && cgn_ok(json_parse(f->body, &doc, NULL, NULL));

@@ -81,11 +81,22 @@ static void put_breaker(struct json_out *j, uint64_t word, cgn_nsec now)
 	json_close(j, '}');
 }
 
+static const char *const roles[] = {"both", "prefill", "decode"}; /* as COGNITORA__V1__ROLE__* are numbered */
+
 static void put_node(struct json_out *j, struct router *r, const struct cluster_node *n)
 {
 	json_open(j, '{');
 	json_key_z(j, "id", n->info->id);
 	json_key_z(j, "address", n->address);
+	json_key_z(j, "role", roles[n->info->role <= COGNITORA__V1__ROLE__ROLE_DECODE ? n->info->role : 0]);
+	if (n->info->kv != NULL) {
+		json_key(j, "kv");
+		json_open(j, '{');
+		json_key_z(j, "quic_address", n->info->kv->quic_address);
+		json_key_z(j, "rack", n->info->kv->rack);
+		json_key_z(j, "region", n->info->kv->region);
+		json_close(j, '}');
+	}
 	json_key_z(j, "state", node_state_text(n->state));
 	json_key(j, "cordoned");
 	json_put_bool(j, n->cordoned);

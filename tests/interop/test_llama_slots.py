@@ -45,12 +45,13 @@ def node_of(w, name="a"):
     return next(n for n in w.c.status()["nodes"] if n["id"] == name)
 
 
-def kvcached(c, name, **kv):
-    """A cgn-kvcached; its Unix socket."""
+def kvcached(c, name, sections=None, **kv):
+    """A cgn-kvcached; its Unix socket. Its admin port is c.store_admin[name]."""
     uds = str(c.folder / f"{name}.sock")
+    c.store_admin[name] = free_port()
     c.run(f"kvcached-{name}", "cgn-kvcached", "--config", c.config(f"kvcached-{name}", {
-        "kv": {"uds": uds, "ram": "256MiB", "listen": f"127.0.0.1:{free_port()}", "listen_admin": f"127.0.0.1:{free_port()}",
-               "resp_listen": f"127.0.0.1:{free_port()}", "worker_threads": 1, **kv}}))
+        "kv": {"uds": uds, "ram": "256MiB", "listen": f"127.0.0.1:{free_port()}", "listen_admin": f"127.0.0.1:{c.store_admin[name]}",
+               "resp_listen": f"127.0.0.1:{free_port()}", "worker_threads": 1, **kv}, **(sections or {})}))
     until(lambda: os.path.exists(uds + ".bulk"), "the store listens")
     return uds
 
@@ -58,10 +59,10 @@ def kvcached(c, name, **kv):
 class World:
     """A router, stores, agents with a managed llama-server each, and a llama-server that never has anything in cache."""
 
-    def __init__(self, folder, binary):
+    def __init__(self, folder, binary, router=None):
         self.answers = self.cold_answers = 0
         self.c, self.binary, self.agents, self.admin, self.engine, self.twin = Cluster(folder), binary, {}, {}, {}, None
-        self.c.MODEL = "tiny"
+        self.c.MODEL, self.c.store_admin = "tiny", {}
         self.model = folder / "tiny.gguf"
         subprocess.run([sys.executable, ROOT / "scripts/run/tiny-gguf.py", self.model], check=True, stdout=subprocess.DEVNULL)
         self.twin_port = free_port()
@@ -69,7 +70,7 @@ class World:
                 "--ctx-size", str(CONTEXT), "--cache-ram", "0"]
         with open(folder / "twin.log", "wb") as log:
             self.twin = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.c.router({"models.tiny": {"block_bytes": 32}})
+        self.c.router({"models.tiny": {"block_bytes": 32}, **(router or {})})
 
     def node(self, name, uds, slots=1, agent=None, **engine):
         port = self.engine[name] = free_port()

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <sys/mman.h>
 
 #include "base/codec/pb.h"
 #include "base/samples/samples.h"
+#include "base/sum/sum.h"
 #include "cognitora/v1/kv.pb-c.h"
 #include "ctl/ctl.h"
 #include "ctl/progress.h"
@@ -161,7 +161,7 @@ static void copy_here(struct bench *b, struct result *r, bool sum)
 	volatile uint64_t seen = 0; /* or the sum would not be made */
 	cgn_nsec began = cgn_clock_now();
 	if (sum)
-		seen = seen + XXH3_64bits(value_of(b, b->done), b->size);
+		seen = seen + sum64(value_of(b, b->done), b->size);
 	memcpy(b->mine, value_of(b, b->done), b->size);
 	__asm__ volatile("" ::"r"(b->mine) : "memory"); /* it is read, for all that the compiler knows */
 	if (b->done >= WARM_UP)
@@ -252,7 +252,7 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 	b->call = NULL;
 	if (why->code != CGN_FINE)
 		stop(b, why);
-	else if (get && (b->filled != b->size || XXH3_64bits(b->mine, b->size) != b->checksum))
+	else if (get && (b->filled != b->size || sum64(b->mine, b->size) != b->checksum))
 		stop(b, &(struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "the store gave other bytes than were put"});
 	else
 		finished(b);

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "base/codec/pb.h"
 #include "base/json/json.h"
+#include "base/sum/sum.h"
 #include "ctl/kv_client.h"
 #include "io/disk/disk.h"
 
@@ -339,7 +339,7 @@ static CGN_RC check(const struct got *g, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the value");
 	if (!g->has_entry || g->value.n != g->size)
 		return CGN_FAIL(err, BAD_GATEWAY, "the store sent %zu bytes of %llu", g->value.n, (unsigned long long)g->size);
-	if (XXH3_64bits(g->value.p != NULL ? g->value.p : "", g->value.n) != g->checksum)
+	if (sum64(g->value.p != NULL ? g->value.p : "", g->value.n) != g->checksum)
 		return CGN_FAIL(err, BAD_GATEWAY, "what the store sent is not what its checksum says");
 	return CGN_OK;
 }
@@ -424,7 +424,7 @@ static CGN_RC put_head(const struct ctl_args *a, struct putting *p, char *model,
 	CGN_TRY(ctl_flag_u64(a, "--tokens", 0, UINT32_MAX, &tokens, err));
 	CGN_TRY(ctl_flag_duration(a, "--ttl", &ttl, err));
 	p->head.size = p->rest.n;
-	p->head.checksum = XXH3_64bits(p->rest.n > 0 ? p->rest.p : "", p->rest.n);
+	p->head.checksum = sum64(p->rest.n > 0 ? p->rest.p : "", p->rest.n);
 	p->head.model = model;
 	p->head.tokens = (uint32_t)tokens;
 	p->head.ttl_ms = ttl / CGN_MSEC;

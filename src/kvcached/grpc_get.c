@@ -2,8 +2,8 @@
 /* grpc, Get: a value in chunks, as fast as the client takes them. It was summed before the first byte goes: what is sent cannot be taken
  * back. */
 #include <stdlib.h>
-#include <xxhash.h>
 
+#include "base/sum/sum.h"
 #include "kvcached/grpc_priv.h"
 
 #define CHUNK      ((uint64_t)64 * 1024)
@@ -73,18 +73,14 @@ static void sum_on_pool(void *call)
 	struct iovec iov[MAX_PIECES];
 	uint64_t at = 0, bytes;
 	size_t n;
-	XXH3_state_t *s = XXH3_createState();
-	c->sound = false;
-	if (s == NULL)
-		return;
-	(void)XXH3_64bits_reset(s);
+	struct sum64 s;
+	sum64_begin(&s);
 	while ((bytes = kv_block_iov(c->block, at, UINT64_MAX, iov, MAX_PIECES, &n)) > 0) {
 		for (size_t i = 0; i < n; i++)
-			(void)XXH3_64bits_update(s, iov[i].iov_base, iov[i].iov_len);
+			sum64_add(&s, iov[i].iov_base, iov[i].iov_len);
 		at += bytes;
 	}
-	c->sound = XXH3_64bits_digest(s) == kv_block_checksum(c->block);
-	(void)XXH3_freeState(s);
+	c->sound = sum64_end(&s) == kv_block_checksum(c->block);
 }
 
 static void on_block(void *user, struct kv_block **take, const struct cgn_err *why);

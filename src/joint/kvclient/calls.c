@@ -7,6 +7,7 @@
 
 #include <sys/mman.h>
 
+#include "base/sum/sum.h"
 #include "joint/kvclient/kvclient_priv.h"
 
 #define PACKET_BITS 2
@@ -296,7 +297,9 @@ CGN_RC kvclient_put(struct kvclient *c, const struct kv_key *key, const struct k
 		.info = {.size = size, .tokens = meta->tokens, .created_unix_ms = meta->created_unix_ms, .expires_unix_ms = meta->expires_unix_ms}};
 	if (from->checksum != NULL)
 		m.info.checksum = *from->checksum;
-	if (from->checksum != NULL || (from->iov != NULL && kv_pieces_sum(from->iov, from->n_iov, &m.info.checksum)))
+	else if (from->iov != NULL)
+		m.info.checksum = sum64_pieces(from->iov, from->n_iov);
+	if (from->checksum != NULL || from->iov != NULL)
 		m.flags |= KVBULK_CHECKSUM;
 	bool fits = from->iov != NULL && size <= c->terms.max_inline && size <= KVBULK_MAX_INLINE;
 	cgn_rc rc = fits ? put_inline(call, &m, from) : put_file(call, &m, from, err);
@@ -367,8 +370,7 @@ static void summed(struct kvcall *call, struct kv_lease *l, bool right)
 
 static bool is_right(const struct kv_lease *l)
 {
-	uint64_t sum;
-	return kv_pieces_sum(l->iov, l->n_iov, &sum) && sum == l->info.checksum;
+	return sum64_pieces(l->iov, l->n_iov) == l->info.checksum;
 }
 
 static void sum_on_pool(void *arg)

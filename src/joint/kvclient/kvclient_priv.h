@@ -102,8 +102,6 @@ CGN_RC kvmap_new(int fd, uint64_t bytes, struct kvmap **out, struct cgn_err *err
 void kvmap_unref(struct kvmap **take);
 /* Of a VALUE. CGN_BAD_GATEWAY: it does not lie in the map. */
 CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kv_lease **out, struct cgn_err *err);
-/* XXH3-64; any thread. False: no memory. */
-bool kv_pieces_sum(const struct iovec *iov, size_t n, uint64_t *out);
 void kv_leases_orphan(struct kvclient *c);               /* the connection is gone */
 void kv_lease_back(struct kvclient *c, uint64_t lease); /* tell the store */
 void kv_leases_flush(struct kvclient *c);

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -114,23 +113,6 @@ CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, stru
 	*out = l;
 	l = NULL;
 	return CGN_OK;
-}
-
-bool kv_pieces_sum(const struct iovec *iov, size_t n, uint64_t *out)
-{
-	if (n <= 1) {
-		*out = XXH3_64bits(n > 0 ? iov[0].iov_base : "", n > 0 ? iov[0].iov_len : 0);
-		return true;
-	}
-	XXH3_state_t *s = XXH3_createState();
-	if (s == NULL)
-		return false;
-	(void)XXH3_64bits_reset(s);
-	for (size_t i = 0; i < n; i++)
-		(void)XXH3_64bits_update(s, iov[i].iov_base, iov[i].iov_len);
-	*out = XXH3_64bits_digest(s);
-	(void)XXH3_freeState(s);
-	return true;
 }
 
 const struct iovec *kv_lease_iov(const struct kv_lease *l, size_t *n)

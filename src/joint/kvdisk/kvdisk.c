@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
 
+#include "base/sum/sum.h"
 #include "io/loop/loop.h"
 
 #define CACHE_BYTES   ((size_t)16 << 20)
@@ -170,17 +170,7 @@ static CGN_RC check_head(const struct wanted_value *w, const uint8_t *p, size_t 
 
 static CGN_RC check_value(const struct wanted_value *w)
 {
-	if (w->n_to == 1)
-		return CGN_RC_OF(XXH3_64bits(w->to[0].iov_base, w->to[0].iov_len) == w->out->checksum ? CGN_FINE : CGN_INVALID);
-	XXH3_state_t *x = XXH3_createState();
-	if (x == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
-	(void)XXH3_64bits_reset(x);
-	for (size_t i = 0; i < w->n_to; i++)
-		(void)XXH3_64bits_update(x, w->to[i].iov_base, w->to[i].iov_len);
-	bool same = XXH3_64bits_digest(x) == w->out->checksum;
-	(void)XXH3_freeState(x);
-	return CGN_RC_OF(same ? CGN_FINE : CGN_INVALID);
+	return CGN_RC_OF(sum64_pieces(w->to, w->n_to) == w->out->checksum ? CGN_FINE : CGN_INVALID);
 }
 
 static void on_small(void *user, const uint8_t *v, size_t n)

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
+
+#include "base/sum/sum.h"
 
 struct carrying {
 	struct kvdisk *d;
@@ -27,7 +28,7 @@ static const void *value_of(struct carrying *c, const struct record *r, void **o
 		if (*own == NULL || !cgn_ok(io_all(c->from->fd, false, &iov, 1, ((uint64_t)place_of(r->entry.place).at + 1) * KVDISK_UNIT, NULL)))
 			return NULL;
 	}
-	if (XXH3_64bits(value, r->entry.size) == r->entry.checksum)
+	if (sum64(value, r->entry.size) == r->entry.checksum)
 		return value;
 	atomic_fetch_add(&c->d->corrupt, 1);
 	return NULL;

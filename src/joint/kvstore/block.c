@@ -3,8 +3,8 @@
 #include "kvstore_priv.h"
 
 #include <stdlib.h>
-#define XXH_STATIC_LINKING_ONLY /* a state without malloc: the library is linked statically, of the same package as its header */
-#include <xxhash.h>
+
+#include "base/sum/sum.h"
 
 struct pages_place kv_block_place(const struct kv_block *b)
 {
@@ -34,12 +34,11 @@ static uint64_t sum_pieces(const struct kvstore *s, const struct kv_block *b)
 	struct pages_place place = kv_block_place(b);
 	struct pages_walk w = {0};
 	uint64_t off = 0, n = 0;
-	XXH3_state_t state;
-	XXH3_INITSTATE(&state);
-	(void)XXH3_64bits_reset(&state);
+	struct sum64 sum;
+	sum64_begin(&sum);
 	while (pages_next(&place, b->size, &w, &off, &n))
-		(void)XXH3_64bits_update(&state, pages_at(s->pages, off), n);
-	return XXH3_64bits_digest(&state);
+		sum64_add(&sum, pages_at(s->pages, off), n);
+	return sum64_end(&sum);
 }
 
 uint64_t kv_block_sum(const struct kv_block *b)
@@ -49,8 +48,8 @@ uint64_t kv_block_sum(const struct kv_block *b)
 	struct pages_walk w = {0};
 	uint64_t off = 0, n = 0;
 	if (!pages_next(&place, b->size, &w, &off, &n))
-		return XXH3_64bits("", 0);
-	return n == b->size ? XXH3_64bits(pages_at(s->pages, off), n) : sum_pieces(s, b);
+		return sum64(NULL, 0);
+	return n == b->size ? sum64(pages_at(s->pages, off), n) : sum_pieces(s, b);
 }
 
 /* ---- references ---- */

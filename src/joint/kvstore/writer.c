@@ -3,11 +3,11 @@
 #include "kvstore_priv.h"
 
 #include <stdlib.h>
-#define XXH_STATIC_LINKING_ONLY /* a state without malloc: the library is linked statically, of the same package as its header */
-#include <xxhash.h>
+
+#include "base/sum/sum.h"
 
 struct kv_writer {
-	XXH3_state_t sum; /* the most aligned first */
+	struct sum64 sum; /* the most aligned first */
 	struct kv_block *block;
 	uint64_t written;
 };
@@ -54,8 +54,7 @@ CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_me
 	struct kv_writer *w = aligned_alloc(_Alignof(struct kv_writer), sizeof *w);
 	if (w == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to write a value");
-	XXH3_INITSTATE(&w->sum);
-	(void)XXH3_64bits_reset(&w->sum);
+	sum64_begin(&w->sum);
 	w->block = b;
 	w->written = 0;
 	b = NULL;
@@ -88,7 +87,7 @@ static void take_in(struct kv_writer *w, const char *from, uint64_t n)
 			memcpy(to, from, length);
 			from += length;
 		}
-		(void)XXH3_64bits_update(&w->sum, to, length);
+		sum64_add(&w->sum, to, length);
 	}
 }
 
@@ -125,7 +124,7 @@ CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, bool 
 	uint64_t hash = kv_hash(s, &b->key);
 	struct kv_shard *sh = kv_shard_of(s, hash);
 	CGN_MUST(w->written == b->size);
-	b->checksum = XXH3_64bits_digest(&w->sum);
+	b->checksum = sum64_end(&w->sum);
 	if (checksum != NULL && *checksum != b->checksum) {
 		kv_writer_abort(take);
 		return CGN_FAIL(err, INVALID, "the value is not what its checksum says");

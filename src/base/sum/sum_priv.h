@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sum inside: one table for each width. A state that one began is any other's. */
+#pragma once
+#include "base/sum/sum.h"
+
+struct sum_ops {
+	uint64_t (*all)(const void *p, size_t n);
+	void (*begin)(void *state);
+	void (*add)(void *state, const void *p, size_t n);
+	uint64_t (*end)(const void *state);
+};
+extern const struct sum_ops sum_plain, sum_avx2;

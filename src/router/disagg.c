@@ -119,6 +119,13 @@ static enum gw_step ended(struct gw_req *r)
 	return failed(r, gw_try_failure(t), "failed", t->why.code != CGN_FINE ? t->why.msg : "it ended without an answer");
 }
 
+/* What an answer's leg does not look at: a node that drains ends what it has, but this leg is not worth the wait. */
+static bool has_left(const struct gw_req *r)
+{
+	const struct view_node *node = view_node_at(r->w->view, r->t.slot);
+	return node == NULL || strcmp(node->id, r->t.node_id) != 0;
+}
+
 enum gw_step gw_prefill(struct gw_req *r)
 {
 	const struct gw_try *t = &r->t;
@@ -129,6 +136,8 @@ enum gw_step gw_prefill(struct gw_req *r)
 		return failed(r, BREAKER_TIMEOUT, "failed", "no answer in time (router.first_byte_timeout)");
 	if (gw_node_stalled(r, t->sent_at))
 		return failed(r, BREAKER_STALL, "failed", "its node is stalled");
+	if (has_left(r))
+		return failed(r, BREAKER_FAILURES, "failed", "its node left the cluster");
 	cgn_nsec look = gw_look_again(r);
 	return gw_park(r, WAIT_ENGINE, look < limit - waited ? look : limit - waited);
 }

@@ -123,7 +123,8 @@ class World:
         if self.twin:
             self.twin.kill()
             self.twin.wait()
-        self.c.close()
+        trouble = self.c.close()
+        assert not trouble, "\n".join(trouble)
 
 
 @pytest.fixture

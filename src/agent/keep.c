@@ -211,7 +211,7 @@ static bool get_start(struct keep *k, uint64_t id)
 	if (g == NULL)
 		return false;
 	g->keep = k;
-	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, false, on_card, g, &g->call, NULL))) {
+	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, KVCLIENT_HERE_ONLY, on_card, g, &g->call, NULL))) {
 		free(g);
 		return false;
 	}

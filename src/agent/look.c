@@ -121,7 +121,7 @@ static void on_link(void *user, const struct kvclient_answer *a)
 		return;
 	}
 	const struct kv_key key = keep_key(l->keep->keys.card, l->link.id, 0);
-	if (!pays(l) || !cgn_ok(kvclient_get(store, &key, true, on_card, l, &l->call, NULL)))
+	if (!pays(l) || !cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, on_card, l, &l->call, NULL)))
 		finish(l, NULL);
 }
 
@@ -137,7 +137,7 @@ static void try_longest(struct look *l)
 	}
 	l->there[i - 1] = 0;
 	const struct kv_key key = keep_key(l->keep->keys.link, l->chain[l->at[i - 1]], 0);
-	if (!cgn_ok(kvclient_get(store, &key, true, on_link, l, &l->call, NULL)))
+	if (!cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, on_link, l, &l->call, NULL)))
 		finish(l, NULL);
 }
 

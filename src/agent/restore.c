@@ -241,6 +241,15 @@ static void on_piece(void *user, const struct kvclient_answer *a)
 		fail(r, "failed", "no memory");
 }
 
+/* What computing it would take: a peer that is slower than that is not asked. */
+static uint32_t worth_of(const struct keep *k, const struct card *c, enum slots_from from)
+{
+	double ms = k->pace.prefill_ms * c->prompt;
+	if (from != SLOTS_FROM_PEER)
+		return KVCLIENT_HERE_ONLY;
+	return !(ms > 0) ? KVCLIENT_WHATEVER : ms < 1 ? 1 : ms < 1e6 ? (uint32_t)ms : (uint32_t)1e6;
+}
+
 static void get_next(struct restore *r)
 {
 	struct keep *k = r->keep;
@@ -253,7 +262,7 @@ static void get_next(struct restore *r)
 	struct kvclient *store = keep_store_of(k);
 	if (store == NULL)
 		fail(r, "failed", "the store is away");
-	else if (!cgn_ok(kvclient_get(store, &key, r->from == SLOTS_FROM_PEER, on_piece, r, &r->call, &err)))
+	else if (!cgn_ok(kvclient_get(store, &key, worth_of(k, &r->card, r->from), on_piece, r, &r->call, &err)))
 		fail(r, "failed", err.msg);
 }
 
@@ -280,7 +289,7 @@ struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *
 	keep_file(k, "load", r->path, sizeof r->path, &name);
 	(void)cgn_str_copyz(r->name, sizeof r->name, cgn_str_of(name));
 	const struct kv_key key = keep_key(k->keys.card, card_id(c), 1);
-	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, from == SLOTS_FROM_PEER, on_piece, r, &r->call, NULL))) {
+	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, worth_of(k, c, from), on_piece, r, &r->call, NULL))) {
 		free(words);
 		free(r);
 		return NULL;

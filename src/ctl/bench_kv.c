@@ -174,7 +174,7 @@ static CGN_RC start_get(struct bench *b, struct cgn_err *err)
 	copy_here(b, b->plain, false);
 	copy_here(b, b->plain + 1, true);
 	b->began = cgn_clock_now();
-	return kvclient_get(b->kv, &k, false, on_value, b, NULL, err);
+	return kvclient_get(b->kv, &k, KVCLIENT_HERE_ONLY, on_value, b, NULL, err);
 }
 
 static CGN_RC start_put(struct bench *b, struct cgn_err *err)
@@ -218,7 +218,8 @@ static void on_chunk(struct grpc_call *call, void *user, const uint8_t *p, size_
 		b->checksum = m->entry->checksum;
 	if (m->data.len > b->size - b->filled)
 		return;
-	memcpy(b->mine + b->filled, m->data.data, m->data.len);
+	if (m->data.len > 0)
+		memcpy(b->mine + b->filled, m->data.data, m->data.len);
 	b->filled += m->data.len;
 }
 

@@ -175,7 +175,7 @@ static void get(struct bulk_client *c, const struct kvbulk_msg *m)
 	}
 	struct bulk_call *call = calloc(1, sizeof *call);
 	cgn_rc rc = call == NULL ? CGN_FAIL(&err, NO_MEMORY, "no memory for a read")
-				 : kvd_get(d, c->bulk->w->loop, &m->key, (m->flags & KVBULK_PEERS) != 0, on_read, call, &call->read, &err);
+				 : kvd_get(d, c->bulk->w->loop, &m->key, kvd_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms), on_read, call, &call->read, &err);
 	if (cgn_ok(rc)) {
 		bulk_call_begin(c, call, BULK_GET, m->id);
 		return;

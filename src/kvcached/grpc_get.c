@@ -89,7 +89,7 @@ static void on_block(void *user, struct kv_block **take, const struct cgn_err *w
 static CGN_RC look_further(struct kvg_call *c, struct cgn_err *err)
 {
 	c->progress = 0;
-	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, c->peers, on_block, c, &c->read, err);
+	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, on_block, c, &c->read, err);
 }
 
 static void on_summed(void *call)
@@ -137,7 +137,7 @@ static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err
 	CGN_TRY(kvg_key(rq->key, &c->key, err));
 	c->offset = rq->offset;
 	c->length = rq->length;
-	c->peers = rq->peers;
+	c->worth_ms = kvd_worth(rq->peers, rq->budget_ms);
 	bool small = kvstore_lookup(d->store, &c->key, &info) && info.size <= KVG_AT_ONCE;
 	c->block = kvstore_get_ram(d->store, &c->key, small);
 	if (c->block == NULL)

@@ -58,7 +58,8 @@ struct kvg_call {
 	struct kv_block *block;
 	uint64_t at, end;
 	uint64_t offset, length; /* as asked */
-	bool peers, sound;
+	bool sound;
+	uint32_t worth_ms; /* kvd_get */
 	/* Put */
 	struct kv_writer *writer;
 	uint64_t checksum;

@@ -106,7 +106,7 @@ static CGN_RC on_promote(struct kvg_call *c, const void *request, struct cgn_err
 	const Cognitora__V1__KvPromoteRequest *rq = request;
 	CGN_TRY(kvg_key(rq->key, &c->key, err));
 	c->progress = 0;
-	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, rq->peers, on_promoted, c, &c->read, err);
+	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, kvd_worth(rq->peers, rq->budget_ms), on_promoted, c, &c->read, err);
 }
 const struct kvg_method kvg_promote = {.request = &cognitora__v1__kv_promote_request__descriptor, .on_request = on_promote};
 

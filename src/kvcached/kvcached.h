@@ -87,9 +87,16 @@ void kvd_peers_free(struct kvcached *d); /* after kvd_workers_close */
 void kvd_admin_peers(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
 
 /* ---- what all ports share ---- */
-/* A value from whichever tier, and from a peer when |peers|: the one way in for every port. As kvstore_get. */
+/* A value from whichever tier, and from a peer when |worth_ms| is not 0: the one way in for every port. As kvstore_get. |worth_ms|: what not having it
+ * costs; a peer is asked only if it will be faster than that (kvfetch_worth). */
+#define KVD_HERE_ONLY 0U
+#define KVD_WHATEVER  UINT32_MAX /* nobody knows */
+static inline uint32_t kvd_worth(bool peers, uint32_t budget_ms)
+{
+	return !peers ? KVD_HERE_ONLY : budget_ms > 0 ? budget_ms : KVD_WHATEVER;
+}
 struct kvd_read;
-CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, bool peers, kv_read_done done, void *user,
+CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, uint32_t worth_ms, kv_read_done done, void *user,
 	struct kvd_read **out, struct cgn_err *err);
 void kvd_read_cancel(struct kvd_read **take); /* NULL-safe */
 /* As kvstore_lookup; |peers|: also whether a peer has it (KV_REMOTE). */

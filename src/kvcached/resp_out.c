@@ -278,7 +278,7 @@ enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t fi
 	r->first = first;
 	r->last = last;
 	r->nil_is_empty = nil_is_empty;
-	if (cgn_ok(kvd_get(d, c->port->loop, k, true, on_read, r, &r->read, &err)))
+	if (cgn_ok(kvd_get(d, c->port->loop, k, KVD_WHATEVER, on_read, r, &r->read, &err)))
 		return RESP_DONE;
 	r->kind = RESP_REPLY_TEXT;
 	cgn_buf_fmt(&r->text, "-ERR %.200s\r\n", err.msg);

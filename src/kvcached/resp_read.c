@@ -59,7 +59,7 @@ enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k)
 	struct kvcached *d = c->port->worker->daemon;
 	if (c->fetch_done || (c->fetched = kvstore_get_ram(d->store, k, true)) != NULL || !kvd_lookup(d, k, false, &info))
 		return RESP_DONE;
-	if (!cgn_ok(kvd_get(d, c->port->loop, k, false, on_fetched, c, &c->fetch, &err)))
+	if (!cgn_ok(kvd_get(d, c->port->loop, k, KVD_HERE_ONLY, on_fetched, c, &c->fetch, &err)))
 		return RESP_DONE;
 	return RESP_LATER;
 }

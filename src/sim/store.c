@@ -300,6 +300,13 @@ static struct get *free_get(struct sim_load *load)
 	return NULL;
 }
 
+/* Without the next block of a stretch all that is left of it has to be computed. */
+static uint32_t worth_of(const struct sim_load *load, const struct part *p)
+{
+	double ms = load->store->cfg.block_ms * (p->n - load->at);
+	return !(ms > 0) ? KVCLIENT_WHATEVER : ms < 1 ? 1 : ms < 1e6 ? (uint32_t)ms : (uint32_t)1e6;
+}
+
 static void pump_gets(struct sim_load *load)
 {
 	while (load->under_way < SIM_LOAD_GETS && load->at_part < load->n_parts) {
@@ -311,7 +318,7 @@ static void pump_gets(struct sim_load *load)
 			continue;
 		}
 		*g = (struct get){.load = load, .part = load->at_part, .at = p->first + load->at};
-		if (cgn_ok(kvclient_get(load->store->client, &load->keys[g->at], true, got, g, &g->call, NULL))) {
+		if (cgn_ok(kvclient_get(load->store->client, &load->keys[g->at], worth_of(load, p), got, g, &g->call, NULL))) {
 			load->under_way++;
 			load->at++;
 		} else {

@@ -25,6 +25,7 @@ struct sim_store_cfg {
 	const char *uds; /* as kv.uds; strings are borrowed */
 	const char *const *models;
 	uint32_t block_bytes, block_tokens;
+	double block_ms; /* what computing one takes; 0: not known */
 };
 struct sim_store_stats {
 	uint64_t put, had, put_failed, not_put; /* blocks; had: it was there already; not_put: too many waited, or no store */

@@ -148,7 +148,8 @@ static void on_cleared(void *arg)
 static CGN_RC start_store(struct sim_worker *w, struct cgn_err *err)
 {
 	const struct sim_cfg *cfg = w->cfg;
-	const struct sim_store_cfg store = {cfg->kv_uds, cfg->models, cfg->kv_block_bytes, cfg->block_tokens};
+	const struct sim_store_cfg store = {cfg->kv_uds, cfg->models, cfg->kv_block_bytes, cfg->block_tokens,
+		cfg->prefill_tokens_per_s > 0 ? cfg->block_tokens * 1e3 / cfg->prefill_tokens_per_s : 0};
 	return sim_has_store(cfg) ? sim_store_new(w->loop, &store, &w->store, err) : CGN_OK;
 }
 

@@ -67,10 +67,10 @@ class Bulk:
     def __exit__(self, *_):
         self.close()
 
-    def send(self, kind, body=b"", flags=0, count=0, ident=None, fds=()):
+    def send(self, kind, body=b"", flags=0, count=0, ident=None, fds=(), budget_ms=0):
         self.ids += 1
         ident = self.ids if ident is None else ident
-        packet = struct.pack("<BBHIQ", kind, flags, count, 0, ident) + body
+        packet = struct.pack("<BBHIQ", kind, flags, count, budget_ms, ident) + body
         socket.send_fds(self.s, [packet], list(fds)) if fds else self.s.send(packet)
         return ident
 
@@ -84,8 +84,8 @@ class Bulk:
         assert zero == 0
         return kind, flags, count, ident, packet[16:], fds
 
-    def ask(self, kind, body=b"", flags=0, count=0, fds=()):
-        ident = self.send(kind, body, flags, count, fds=fds)
+    def ask(self, kind, body=b"", flags=0, count=0, fds=(), budget_ms=0):
+        ident = self.send(kind, body, flags, count, fds=fds, budget_ms=budget_ms)
         got, flags, count, answered, body, fds = self.receive()
         if got == FAILED:
             status, n = struct.unpack("<IH", body[:6])
@@ -109,8 +109,8 @@ class Bulk:
         assert got == INFOS and count == len(keys)
         return [Info(body[i:i + Info.SIZE]) for i in range(0, len(body), Info.SIZE)]
 
-    def get(self, k, flags=0):
-        return self.value(self.ask(GET, k, flags))
+    def get(self, k, flags=0, budget_ms=0):
+        return self.value(self.ask(GET, k, flags, budget_ms=budget_ms))
 
     def value(self, answer):
         got, _, count, body, fds = answer

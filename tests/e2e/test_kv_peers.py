@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cluster import WAIT_S, ask, scaled, until
-from kvbulk import Bulk, Refused, key
+from kvbulk import PEERS, Bulk, Refused, key
 from kvpeers import CTL, REMOTE, Peer, bootstrap, rotate, security, tiers
 
 MIB = 1 << 20
@@ -70,6 +70,18 @@ def test_a_peer_is_asked_only_when_the_asker_allows_it(world):
     with pytest.raises(Refused):
         b.get(key("x"), peers=False)
     assert b.get(key("x")) == b"value"
+
+
+def test_a_peer_is_asked_only_when_that_beats_recomputing(world):
+    a = world("a")
+    b = world("b", [a])
+    big = pattern(32 * MIB)
+    a.put(key("big"), big)
+    b.hears(key("big"))
+    with Bulk(b.bulk) as c:
+        with pytest.raises(Refused):
+            c.get(key("big"), PEERS, budget_ms=1)  # no network brings 32 MiB in a millisecond
+        assert c.get(key("big"), PEERS, budget_ms=60000).read() == big
 
 
 def test_what_is_removed_is_heard_of(world):

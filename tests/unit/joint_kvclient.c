@@ -350,7 +350,7 @@ static const struct kv_key key = {.digest = {{1}}, .segment = 9};
 
 static void get(struct world *w, struct kvcall **out)
 {
-	assert_true(cgn_ok(kvclient_get(w->c, &key, false, on_done, w, out, NULL)));
+	assert_true(cgn_ok(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, out, NULL)));
 	assert_null(w->lease); /* never inline */
 }
 
@@ -493,7 +493,7 @@ static void a_store_that_is_none_is_left_alone(void **state)
 		assert_non_null(strstr(w->why, why[i]));
 		assert_false(kvclient_ready(w->c));
 		struct cgn_err err;
-		assert_int_equal(kvclient_get(w->c, &key, false, on_done, w, NULL, &err).code, CGN_UNAVAILABLE);
+		assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code, CGN_UNAVAILABLE);
 		assert_non_null(strstr(err.msg, w->bulk));
 		w->mood = MOOD_GOOD; /* and tried again by itself */
 		wait_for(w, is_ready, 1);
@@ -589,7 +589,7 @@ static void there_are_only_so_many_calls(void **state)
 	w->mood = MOOD_SILENT;
 	for (unsigned i = 0; i < KVCLIENT_MAX_CALLS; i++)
 		get(w, &one);
-	assert_int_equal(kvclient_get(w->c, &key, false, on_done, w, NULL, &err).code, CGN_OVERLOADED);
+	assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code, CGN_OVERLOADED);
 	kvclient_cancel(&one);
 	get(w, NULL);
 	assert_int_equal(w->done, 0);

@@ -48,6 +48,18 @@ static void the_layout_is_what_the_header_says(void **state)
 	cgn_buf_fini(&b);
 }
 
+static void what_a_get_is_worth_goes_along_with_peers(void **state)
+{
+	(void)state;
+	struct kvbulk_msg m = {.type = KVBULK_GET, .flags = KVBULK_PEERS, .budget_ms = 250, .id = 1, .key = key};
+	struct cgn_buf b = {0};
+	kvbulk_write(&m, &b);
+	assert_int_equal(read_back(&b).budget_ms, 250);
+	b.p[1] = 0;
+	refused(&b, "GET has flags that do not exist");
+	cgn_buf_fini(&b);
+}
+
 static void a_hello_begins_with_its_magic(void **state)
 {
 	(void)state;
@@ -220,6 +232,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_layout_is_what_the_header_says),
+		cmocka_unit_test(what_a_get_is_worth_goes_along_with_peers),
 		cmocka_unit_test(a_hello_begins_with_its_magic),
 		cmocka_unit_test(a_put_keeps_everything),
 		cmocka_unit_test(a_name_has_its_bound),

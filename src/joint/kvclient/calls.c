@@ -192,19 +192,20 @@ static void send_get(struct kvcall *call)
 {
 	struct kvclient *c = call->client;
 	const struct kvbulk_msg m = {.type = KVBULK_GET, .key = call->key, .id = call->id, .count = (uint16_t)c->n_back,
-		.flags = (uint8_t)((call->peers ? KVBULK_PEERS : 0) | (call->again ? KVBULK_VERIFY : 0))};
+		.flags = (uint8_t)((call->worth_ms != KVCLIENT_HERE_ONLY ? KVBULK_PEERS : 0) | (call->again ? KVBULK_VERIFY : 0)),
+		.budget_ms = call->worth_ms != KVCLIENT_WHATEVER ? call->worth_ms : 0};
 	call->unanswered = 1;
 	kv_leases_add(c, kvclient_message(c, &m));
 	kvclient_send(c, -1);
 }
 
-CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, bool peers, kvclient_done_fn *done, void *user, struct kvcall **out,
+CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth_ms, kvclient_done_fn *done, void *user, struct kvcall **out,
 	struct cgn_err *err)
 {
 	struct kvcall *call = NULL;
 	CGN_TRY(call_new(c, KVBULK_GET, done, user, &call, err));
 	call->key = *key;
-	call->peers = peers;
+	call->worth_ms = worth_ms;
 	send_get(call);
 	if (out != NULL)
 		*out = call;

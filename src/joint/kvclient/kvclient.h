@@ -47,9 +47,12 @@ void kvclient_cancel(struct kvcall **take); /* NULL-safe */
 /* Where blocks lie; not held: tiers 0. |n| up to KVCLIENT_MAX_KEYS. |peers|: also say which ones peers have (KV_REMOTE). */
 CGN_RC kvclient_lookup(struct kvclient *c, const struct kv_key *keys, size_t n, bool peers, kvclient_done_fn *done, void *user,
 	struct kvcall **out, struct cgn_err *err);
-/* A value, from whichever tier, and from a peer when |peers|. CGN_NOT_FOUND; CGN_OVERLOADED: too much is lent already. Its checksum was
+/* A value, from whichever tier, and from a peer when |worth_ms| is not 0: that is what not having it costs, and a peer is asked only if it will
+ * be faster (KVCLIENT_WHATEVER: not known). CGN_NOT_FOUND; CGN_OVERLOADED: too much is lent already. Its checksum was
  * compared before |done| (above 1 MiB on the pool). */
-CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, bool peers, kvclient_done_fn *done, void *user, struct kvcall **out,
+#define KVCLIENT_HERE_ONLY 0U
+#define KVCLIENT_WHATEVER  UINT32_MAX
+CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth_ms, kvclient_done_fn *done, void *user, struct kvcall **out,
 	struct cgn_err *err);
 /* The bytes of a value: pieces of memory, or a part of a file (a regular one: a memfd, say; it need not be at its beginning). */
 struct kv_source {

@@ -57,7 +57,8 @@ struct kvcall {
 	struct kvclient *client;
 	struct cgn_link link;
 	enum kvbulk_type type;
-	bool peers, again; /* again: of a get whose checksum was wrong; the store looks itself now */
+	uint32_t worth_ms; /* of a get */
+	bool again; /* again: of a get whose checksum was wrong; the store looks itself now */
 	uint64_t id;
 	unsigned unanswered; /* bit by packet */
 	cgn_nsec deadline;

@@ -211,9 +211,9 @@ CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err 
 	out->type = (enum kvbulk_type)type;
 	out->flags = cgn_cursor_u8(&c);
 	out->count = cgn_cursor_u16(&c);
-	uint32_t zero = cgn_cursor_u32(&c);
+	out->budget_ms = cgn_cursor_u32(&c);
 	out->id = cgn_cursor_u64(&c);
-	if ((out->flags & ~s->flags) != 0 || zero != 0)
+	if ((out->flags & ~s->flags) != 0 || (out->budget_ms != 0 && (out->type != KVBULK_GET || (out->flags & KVBULK_PEERS) == 0)))
 		return CGN_FAIL(err, INVALID, "%s has flags that do not exist: 0x%x", s->name, out->flags);
 	if (out->count > (s->item > 0 ? KVBULK_MAX_ITEMS : 0))
 		return CGN_FAIL(err, INVALID, "%s with %u items: at most %d", s->name, out->count, s->item > 0 ? KVBULK_MAX_ITEMS : 0);
@@ -299,7 +299,7 @@ void kvbulk_write(const struct kvbulk_msg *m, struct cgn_buf *out)
 	cgn_put_u8(out, (uint8_t)m->type);
 	cgn_put_u8(out, m->flags);
 	cgn_put_u16(out, m->count);
-	cgn_put_u32(out, 0);
+	cgn_put_u32(out, m->budget_ms);
 	cgn_put_u64(out, m->id);
 	switch (m->type) {
 	case KVBULK_HELLO:

@@ -3,11 +3,12 @@
  * Pure; any thread. Allocates nothing: what is read borrows from the message.
  *
  * A message is one packet of a SOCK_SEQPACKET Unix socket, at most KVBULK_MAX_MESSAGE bytes, little-endian throughout:
- *   u8 type, u8 flags, u16 count, u32 zero, u64 id, then by type (below), then |count| items where the type has a list.
+ *   u8 type, u8 flags, u16 count, u32 budget_ms (GET with KVBULK_PEERS; else 0), u64 id, then by type (below), then |count| items where the type has a list.
  * Client: HELLO first, and nothing else before WELCOME. Each further request has an id of the client's choice, which its answer repeats:
  *   HELLO   u64 KVBULK_MAGIC, u32 version                                                          -> WELCOME, or FAILED and the end
  *   LOOKUP  keys; KVBULK_PEERS                                                                     -> INFOS, one a key
- *   GET     key; KVBULK_PEERS, KVBULK_VERIFY (the store shall look at the checksum); leases, as RELEASE's, that end first -> VALUE
+ *   GET     key; KVBULK_PEERS (budget_ms: what not having it costs, so that a peer is asked only if that is faster; 0: not told), KVBULK_VERIFY
+ *           (the store shall look at the checksum); leases, as RELEASE's, that end first           -> VALUE
  *   RELEASE lease ids (u64)                                                                        no answer
  *   PUT     key, u64 size, u64 checksum, u64 offset, u32 tokens, u64 created, u64 expires (Unix ms; created 0: now),
  *           u16 and model, u16 and name, bytes: the value, or, with KVBULK_FILE, none: a descriptor comes along, to be read from |offset|;
@@ -82,6 +83,7 @@ struct kvbulk_msg {
 	struct kv_info info;       /* VALUE; PUT: size, checksum, tokens, created and expires */
 	struct cgn_str model, name; /* VALUE, PUT */
 	uint64_t offset;           /* PUT */
+	uint32_t budget_ms;        /* GET */
 	uint64_t for_ms;           /* PIN */
 	uint64_t lease;            /* VALUE */
 	uint32_t number;           /* COUNT; FAILED: gRPC status */

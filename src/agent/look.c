@@ -167,11 +167,6 @@ static void look(struct look *l)
 	free(keys);
 }
 
-static void on_first(struct cgn_timer *t)
-{
-	on_again(t);
-}
-
 struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
 	void (*done)(void *user, const struct card *c, uint32_t blocks), void *user)
 {
@@ -192,7 +187,7 @@ struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t 
 	memcpy(l->chain, chain, n * sizeof *chain);
 	for (size_t i = 0; i < most; i++) /* evenly, and the last */
 		l->at[i] = (uint32_t)(common + (n - common) * (i + 1) / most - 1);
-	cgn_timer_init(&l->again, k->e->agent->loop, on_first);
+	cgn_timer_init(&l->again, k->e->agent->loop, on_again);
 	cgn_timer_set(&l->again, 0);
 	return l;
 }

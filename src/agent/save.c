@@ -26,7 +26,7 @@ struct save {
 	struct cgn_loop *loop;
 	uint64_t epoch, used_at;
 	uint32_t slot;
-	struct cgn_link link; /* of the keep's jobs */
+	struct cgn_link link; /* of the keep's saves */
 	void (*moved)(void *user);
 	void (*stored)(void *user, bool ok);
 	void *user; /* NULL functions: nobody waits */
@@ -309,7 +309,7 @@ static void on_saved(void *user, const struct fetch_result *r)
 {
 	struct save *s = user;
 	struct keep *k = s->keep;
-	struct json_val doc;
+	struct json_val doc = {.type = JSON_NULL};
 	CGN_LIVE(s, SAVE_TAG);
 	s->fetch = NULL;
 	bool ok = r->err->code == CGN_FINE && r->status == 200 && cgn_ok(json_parse(r->body, &doc, NULL, NULL));

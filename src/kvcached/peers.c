@@ -241,14 +241,19 @@ static void on_fetched(void *user, struct kv_block **take, const struct cgn_err 
 static void on_ask(struct cgn_loop *l, struct cgn_post *post)
 {
 	struct kvd_fetch *f = CGN_CONTAINER(post, struct kvd_fetch, ask_post);
-	struct kv_block *none = NULL;
-	struct cgn_err err;
+	struct cgn_err err = {0};
 	(void)l;
 	CGN_LIVE(f, FETCH_TAG);
+	/* Somebody else's fetch may have brought it while this one was on its way here. */
+	struct kv_block *here = kvstore_get_ram(f->peers->daemon->store, &f->key, true);
+	if (here != NULL) {
+		on_fetched(f, &here, &err);
+		return;
+	}
 	cgn_rc rc = f->peers->kp == NULL ? CGN_FAIL(&err, UNAVAILABLE, "the store is stopping")
 					 : kvpeer_fetch(f->peers->kp, &f->key, &f->ask, on_fetched, f, &f->fetch, &err);
 	if (!cgn_ok(rc))
-		on_fetched(f, &none, &err);
+		on_fetched(f, &here, &err);
 }
 
 static void on_cancel(struct cgn_loop *l, struct cgn_post *post)

@@ -859,6 +859,35 @@ static void so_many_are_served_at_once(void **state)
 	world_close(&w);
 }
 
+static void what_could_not_be_read_is_not_owed(void **state)
+{
+	(void)state;
+	struct world w;
+	static const struct kvpeer_cfg slow = {.egress_streams = 64, .egress_bytes_per_second = 65536};
+	struct kv_key bad = key_of(1), good = key_of(2);
+	struct iovec iov;
+	size_t n = 0;
+	world_open(&w);
+	node_open_as(&w, 0, &slow, 256 * MIB, node_tls);
+	node_open(&w, 1);
+	put_in(w.nodes[0].store, &bad, 4 * MIB); /* longer than anybody waits, at that rate */
+	put_in(w.nodes[0].store, &good, 100);
+	struct kv_block *b = kvstore_get_ram(w.nodes[0].store, &bad, false);
+	assert_true(kv_block_iov(b, 0, 1, &iov, 1, &n) == 1);
+	*(uint8_t *)iov.iov_base ^= 1;
+	kv_block_unref(&b);
+	knows(&w, 1, 0);
+	wait_heard(&w, &bad);
+	wait_heard(&w, &good);
+	ask(&w, 1, 0, &bad);
+	wait_answers(&w, 1);
+	assert_null(w.asked[0].block);
+	ask(&w, 1, 0, &good);
+	wait_answers(&w, 1);
+	assert_value(w.asked[0].block, &good, 100);
+	world_close(&w);
+}
+
 static void the_end_leaves_nothing_behind(void **state)
 {
 	(void)state;
@@ -1060,6 +1089,7 @@ int main(void)
 		cmocka_unit_test(what_has_no_room_is_handed_over_once),
 		cmocka_unit_test(what_is_put_meanwhile_counts),
 		cmocka_unit_test(so_many_are_served_at_once),
+		cmocka_unit_test(what_could_not_be_read_is_not_owed),
 		cmocka_unit_test(the_end_leaves_nothing_behind),
 		cmocka_unit_test(what_is_not_understood_is_ended),
 		cmocka_unit_test(parts_of_a_value_are_served),

@@ -130,7 +130,6 @@ static void answer(struct serve *v, const struct kvframe_answer *a, bool fin)
 static void refuse(struct serve *v, enum kvframe_status status, uint32_t wait_ms)
 {
 	metric_add(METRIC_OF(KV_PEER_REFUSED, kvframe_status_text(status)), 1);
-	v->at = v->end;
 	answer(v, &(struct kvframe_answer){.status = status, .wait_ms = wait_ms}, true);
 	cgn_timer_set(&v->timer, LOOK);
 }

@@ -133,6 +133,6 @@ void look_cancel(struct look **take);
 void print_start(struct keep *k);
 void print_cancel(struct keep *k);
 void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_slots, const char *build);
-/* Forget it, whatever is under way. */
+/* Forget it, whatever is under way. |stored| comes, |moved| and |done| do not: whoever waits for those is on a list of the keep's. */
 void save_stop(struct cgn_link *job);
 void restore_stop(struct cgn_link *job);

@@ -396,5 +396,9 @@ void save_stop(struct cgn_link *job)
 {
 	struct save *s = CGN_CONTAINER(job, struct save, link);
 	CGN_LIVE(s, SAVE_TAG);
+	void (*tell)(void *, bool) = s->stored;
+	s->stored = NULL;
 	retire(s);
+	if (tell != NULL) /* nobody else does: it is on no list of those that wait */
+		tell(s->user, false);
 }

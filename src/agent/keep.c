@@ -155,8 +155,10 @@ void keep_engine_ready(struct engine *e, bool ready)
 	CGN_LIVE(k, KEEP_TAG);
 	stop(k);
 	print_cancel(k);
-	if (ready)
-		print_start(k);
+	if (!ready)
+		return;
+	k->printed = false; /* it may be another engine than the one before */
+	print_start(k);
 }
 
 void keep_models_known(struct engine *e)

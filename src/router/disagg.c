@@ -123,7 +123,7 @@ static enum gw_step ended(struct gw_req *r)
 static bool has_left(const struct gw_req *r)
 {
 	const struct view_node *node = view_node_at(r->w->view, r->t.slot);
-	return node == NULL || strcmp(node->id, r->t.node_id) != 0;
+	return node == NULL || (r->t.node_id != NULL && strcmp(node->id, r->t.node_id) != 0);
 }
 
 enum gw_step gw_prefill(struct gw_req *r)

@@ -274,10 +274,17 @@ static void too_long_a_packet_ends_it(void **state)
 	teardown(&w);
 }
 
-static void two_descriptors_end_it(void **state)
+static unsigned open_descriptors(void)
+{
+	unsigned n = 0;
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void end_by(size_t n)
 {
 	struct world w;
-	(void)state;
 	setup(&w);
 	int fd = raw(&w);
 	loop_until(w.l, served, &w);
@@ -286,21 +293,26 @@ static void two_descriptors_end_it(void **state)
 		char bytes[CMSG_SPACE(4 * sizeof(int))];
 	} control = {0};
 	struct iovec iov = {(char[]){"x"}, 1};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(4 * sizeof(int))};
-	control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(4 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-	memset(CMSG_DATA(&control.head), 0, 4 * sizeof(int)); /* four times standard input */
-	int before = dup(0);
-	assert_int_equal(close(before), 0);
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+	control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(n * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memset(CMSG_DATA(&control.head), 0, n * sizeof(int)); /* standard input again and again */
+	unsigned before = open_descriptors();
 	assert_int_equal(sendmsg(fd, &m, 0), 1);
 	w.want = 1;
 	loop_until(w.l, closed, &w);
 	assert_int_equal(w.got, 0);
 	assert_int_equal(w.code, CGN_INVALID);
-	int after = dup(0);
-	assert_true(after <= before); /* none is left open */
-	assert_int_equal(close(after), 0);
+	assert_int_equal(open_descriptors(), before - 1); /* the connection's; none that came is left open */
 	assert_int_equal(close(fd), 0);
 	teardown(&w);
+}
+
+/* Two of them fit in the padding behind one. */
+static void two_descriptors_end_it(void **state)
+{
+	(void)state;
+	for (size_t n = 2; n <= 4; n++)
+		end_by(n);
 }
 
 static void who_is_not_taken_is_closed(void **state)

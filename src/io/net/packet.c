@@ -223,7 +223,8 @@ static bool read_one(struct packet_conn *c)
 	union control control;
 	uint8_t *p = cgn_loop_scratch(c->loop);
 	struct iovec iov = {p, PACKET_MAX};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+		.msg_controllen = CMSG_LEN(sizeof(int))}; /* without its padding, in which a second one would find room */
 	ssize_t n = recvmsg(net_wire_fd(c->wire), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0 && errno == EINTR)
 		return true;

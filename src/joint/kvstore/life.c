@@ -75,6 +75,9 @@ void kv_demote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b)
 	struct kv_extra *x = kv_block_extra(b);
 	CGN_MUST(b->linked && b->place != 0 && kv_block_in_ram(b));
 	out_of_ram(sh, b);
+	(void)pthread_mutex_lock(&s->evict_lock);
+	evict_drop(&s->evict, &b->use); /* who was unpinned since he was chosen stands there again */
+	(void)pthread_mutex_unlock(&s->evict_lock);
 	if (at.runs != NULL)
 		atomic_fetch_sub(&s->aside_bytes, sizeof *at.runs + at.runs->n * sizeof at.runs->run[0]);
 	(void)pthread_mutex_lock(&s->ground);

@@ -127,6 +127,8 @@ void kvd_workers_close(struct kvcached *d)
 		if (w->running)
 			cgn_loop_join(w->loop);
 	}
+	if (d->store != NULL)
+		kvstore_end_reads(d->store); /* those of clients who went are answered on their loops too */
 	for (size_t i = 0; i < d->n_workers; i++) /* none before all have ended: they post to each other */
 		cgn_loop_free(&d->workers[i].loop);
 	free(d->workers);

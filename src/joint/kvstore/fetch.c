@@ -182,7 +182,7 @@ static void *run(void *arg)
 static bool join(struct kv_fetches *f, struct kv_read *r)
 {
 	struct fetch **at = find(f, &r->key);
-	if (*at == NULL && f->n < KV_SSD_FETCHES && (*at = calloc(1, sizeof **at)) != NULL) {
+	if (*at == NULL && !f->stop && f->n < KV_SSD_FETCHES && (*at = calloc(1, sizeof **at)) != NULL) {
 		(*at)->key = r->key;
 		cgn_list_push(&f->waiting, &(*at)->waiting);
 		f->n++;
@@ -225,18 +225,24 @@ CGN_RC kv_fetches_new(struct kvstore *s, struct kv_fetches **out, struct cgn_err
 	return CGN_OK;
 }
 
-void kv_fetches_free(struct kv_fetches **take)
+void kv_fetches_stop(struct kv_fetches *f)
 {
-	struct kv_fetches *f = *take;
-	*take = NULL;
-	if (f == NULL)
-		return;
 	(void)pthread_mutex_lock(&f->lock);
 	f->stop = true;
 	(void)pthread_cond_broadcast(&f->more);
 	(void)pthread_mutex_unlock(&f->lock);
 	for (unsigned i = 0; i < f->n_threads; i++)
 		(void)pthread_join(f->thread[i], NULL);
+	f->n_threads = 0;
+}
+
+void kv_fetches_free(struct kv_fetches **take)
+{
+	struct kv_fetches *f = *take;
+	*take = NULL;
+	if (f == NULL)
+		return;
+	kv_fetches_stop(f);
 	CGN_MUST(f->n == 0); /* every read was let go */
 	(void)pthread_cond_destroy(&f->more);
 	(void)pthread_mutex_destroy(&f->lock);

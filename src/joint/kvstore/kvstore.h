@@ -87,7 +87,9 @@ struct kv_read;
 typedef void (*kv_read_done)(void *user, struct kv_block **take, const struct cgn_err *why);
 CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done, void *user, struct kv_read **out,
 	struct cgn_err *err);
-void kv_read_cancel(struct kv_read **take); /* on |l| */
+void kv_read_cancel(struct kv_read **take); /* on |l|, which it still needs until the tier below answered */
+/* Waits until every read that was cancelled is over, and begins none from SSD any more: before the first of their loops is freed. */
+void kvstore_end_reads(struct kvstore *s);
 
 /* A value that is being written: nobody sees it before kv_writer_commit. One thread at a time. */
 struct kv_writer;

@@ -255,6 +255,7 @@ struct kv_read {
 };
 struct kv_fetches;
 CGN_RC kv_fetches_new(struct kvstore *s, struct kv_fetches **out, struct cgn_err *err);
+void kv_fetches_stop(struct kv_fetches *f); /* after what waits was read and answered; nothing more is taken */
 void kv_fetches_free(struct kv_fetches **take);
 void kv_fetch(struct kv_fetches *f, struct kv_read *r); /* answered by kv_read_answer, on its loop */
 void kv_read_answer(struct kv_read *r);

@@ -437,6 +437,13 @@ static void let_go(struct kv_ssd *q)
 	}
 }
 
+void kvstore_end_reads(struct kvstore *s)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	if (s->ssd != NULL && s->ssd->fetches != NULL)
+		kv_fetches_stop(s->ssd->fetches);
+}
+
 void kv_ssd_close(struct kvstore *s)
 {
 	struct kv_ssd *q = s->ssd;

@@ -50,7 +50,9 @@ struct kvd_worker {
 struct kvcached {
 	uint32_t tag;
 	struct svc *svc;
-	const struct config *cfg;
+	const struct config *cfg; /* as the daemon was started; what a reload changes is below */
+	_Atomic uint32_t max_connections;
+	_Atomic cgn_nsec resp_idle_timeout;
 	struct kvstore *store;
 	struct tls_ctx *tls; /* of gRPC over TCP; NULL: in clear */
 	struct kvd_worker *workers;

@@ -53,12 +53,20 @@ static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 	return kvd_workers_start(d, err);
 }
 
+/* Read by workers at any time, so not from |cfg|, which goes with the next reload. */
+static void set_live(struct kvcached *d, const struct config *cfg)
+{
+	atomic_store(&d->max_connections, cfg->kv.max_connections);
+	atomic_store(&d->resp_idle_timeout, cfg->kv.resp_idle_timeout);
+}
+
 static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
 	struct kvcached *d = calloc(1, sizeof *d);
 	if (d == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	*d = (struct kvcached){.tag = KVD_TAG, .svc = s, .cfg = cfg, .started = cgn_clock_now(), .held_max = cfg->kv.ram / 2};
+	set_live(d, cfg);
 	cgn_timer_init(&d->metrics_timer, svc_loop(s), NULL);
 	cgn_rc rc = open_all(d, err);
 	if (!cgn_ok(rc)) {
@@ -76,7 +84,7 @@ static void reload(void *state, const struct config *cfg)
 	struct kvcached *d = state;
 	struct cgn_err err = {0};
 	CGN_LIVE(d, KVD_TAG);
-	d->cfg = cfg;
+	set_live(d, cfg);
 	if (d->tls != NULL && !cgn_ok(tls_ctx_reload(d->tls, &err)))
 		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg), F_STR("then", "the old certificate stays"));
 	kvd_workers_reload(d);

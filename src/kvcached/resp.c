@@ -76,7 +76,7 @@ static void on_accept(void *user, struct net_conn *net)
 {
 	struct resp_port *p = user;
 	CGN_LIVE(p, RESP_PORT_TAG);
-	if (atomic_fetch_add(&p->shared->conns, 1) >= p->worker->daemon->cfg->kv.max_connections) {
+	if (atomic_fetch_add(&p->shared->conns, 1) >= atomic_load(&p->worker->daemon->max_connections)) {
 		static const char full[] = "-ERR max number of clients reached\r\n";
 		atomic_fetch_sub(&p->shared->conns, 1);
 		net_write_parts(net, &(struct net_part){full, sizeof full - 1, NULL}, 1);

@@ -330,7 +330,7 @@ const struct net_conn_ops resp_conn_ops = {
 
 static const char *complaint(struct resp_conn *c, cgn_nsec now)
 {
-	cgn_nsec idle = c->port->worker->daemon->cfg->kv.resp_idle_timeout;
+	cgn_nsec idle = atomic_load(&c->port->worker->daemon->resp_idle_timeout);
 	size_t queued = net_queued(c->net);
 	if (queued != c->last_queued)
 		c->moved = now;

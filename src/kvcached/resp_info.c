@@ -28,7 +28,7 @@ static void info_text(const struct resp_conn *c, struct cgn_buf *b)
 	const struct kv_tier_stats *ram = &st.tier[KV_RAM], *ssd = &st.tier[KV_SSD];
 	cgn_buf_fmt(b, "# Server\r\nredis_version:%s\r\nserver_name:cgn-kvcached\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%llu\r\n",
 		RESP_VERSION, (int)getpid(), ULL((cgn_clock_now() - d->started) / CGN_SEC));
-	cgn_buf_fmt(b, "\r\n# Clients\r\nconnected_clients:%u\r\nmaxclients:%u\r\n", atomic_load(&c->port->shared->conns), d->cfg->kv.max_connections);
+	cgn_buf_fmt(b, "\r\n# Clients\r\nconnected_clients:%u\r\nmaxclients:%u\r\n", atomic_load(&c->port->shared->conns), atomic_load(&d->max_connections));
 	cgn_buf_fmt(b, "\r\n# Memory\r\nused_memory:%llu\r\nmaxmemory:%llu\r\n", ULL(ram->bytes), ULL(ram->budget));
 	cgn_buf_fmt(b, "\r\n# Persistence\r\nloading:0\r\n");
 	cgn_buf_fmt(b, "\r\n# Stats\r\ntotal_commands_processed:%llu\r\nkeyspace_hits:%llu\r\nkeyspace_misses:%llu\r\nevicted_keys:%llu\r\n",
@@ -69,8 +69,8 @@ static size_t settings(const struct resp_conn *c, struct setting *out)
 		{"proto-max-bulk-len", ""}, {"io-threads", ""}};
 	memcpy(out, all, sizeof all);
 	(void)snprintf(out[3].value, sizeof out->value, "%llu", ULL(cfg->kv.ram));
-	(void)snprintf(out[4].value, sizeof out->value, "%u", cfg->kv.max_connections);
-	(void)snprintf(out[5].value, sizeof out->value, "%llu", ULL(cfg->kv.resp_idle_timeout / CGN_SEC));
+	(void)snprintf(out[4].value, sizeof out->value, "%u", atomic_load(&c->port->worker->daemon->max_connections));
+	(void)snprintf(out[5].value, sizeof out->value, "%llu", ULL(atomic_load(&c->port->worker->daemon->resp_idle_timeout) / CGN_SEC));
 	(void)snprintf(out[6].value, sizeof out->value, "%llu", ULL(KV_MAX_VALUE));
 	(void)snprintf(out[7].value, sizeof out->value, "%zu", c->port->worker->daemon->n_workers);
 	return CGN_COUNT(all);

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from cluster import Process, scaled, until
+from cluster import WAIT_S, Process, scaled, until
 from resp_raw import Raw, Store, Wrong, command
 
 MIB = 1 << 20
@@ -337,7 +337,7 @@ def test_promised_values_cannot_take_the_tier(store):
 
 def test_readers_that_do_not_read_are_bounded(store):
     value = os.urandom(8 * MIB)
-    with store.connect() as c:
+    with store.connect(wait_s=3 * WAIT_S) as c:
         assert c.ask("SET", "k", value) == b"OK"
         rss = store.process.rss_kib()
         crowd = [store.connect() for _ in range(40)]

@@ -138,11 +138,13 @@ static bool still_wanted(struct kvstore *s, struct kv_block *b, struct kv_meta *
 }
 
 /* It is on disk now, unless it was not wanted any more meanwhile. */
-static bool note_written(struct kvstore *s, struct kv_block *b, kvdisk_place at)
+/* |*expires|: when it ends by now. */
+static bool note_written(struct kvstore *s, struct kv_block *b, kvdisk_place at, uint64_t *expires)
 {
 	struct kv_shard *sh = lock_shard(s, &b->key);
 	bool kept = at != 0 && b->linked;
 	b->queued = 0;
+	*expires = kv_ms_get(b->expires);
 	if (kept) {
 		b->place = at;
 		b->reread = 0;
@@ -162,6 +164,7 @@ static void write_one(struct kv_ssd *q, struct kv_block *b)
 	struct iovec iov[KV_MAX_EXTENTS];
 	struct kv_meta meta;
 	size_t n = 0;
+	uint64_t expires = 0;
 	kvdisk_place at = 0;
 	if (!still_wanted(s, b, &meta))
 		return;
@@ -170,8 +173,10 @@ static void write_one(struct kv_ssd *q, struct kv_block *b)
 		atomic_fetch_add(&q->failed, 1);
 		at = 0;
 	}
-	if (!note_written(s, b, at) && at != 0)
+	if (!note_written(s, b, at, &expires) && at != 0)
 		(void)kvdisk_remove(q->disk, &b->key);
+	else if (at != 0 && expires != meta.expires_unix_ms) /* changed while it was written: nobody knew that it would lie there */
+		(void)kvdisk_expire(q->disk, &b->key, expires);
 }
 
 static void expire_one(struct kv_ssd *q, struct kv_block *b)

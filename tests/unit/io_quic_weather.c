@@ -28,7 +28,8 @@ struct shuttle {
 	atomic_uint target; /* the other side's port */
 	atomic_uint lose, repeat, swap, cut, forge; /* in a thousand */
 	atomic_bool dark, deaf /* nothing goes to the dialler */, stop, rebind;
-	atomic_uint carried;
+	atomic_uint carried, calm /* rounds in which nothing waited */;
+	bool runs;
 	uint32_t dice;
 	struct datagram held[2];      /* to be swapped with the next one, by direction */
 	struct datagram kept[KEPT];   /* of old, to be repeated */
@@ -126,8 +127,16 @@ static void *shuttle_run(void *arg)
 				pass(s, way, s->held[way].p, s->held[way].n);
 				s->held[way].n = 0;
 			}
+		s->calm += p[0].revents == 0 && p[1].revents == 0;
 	}
 	return NULL;
+}
+
+/* What was sent before this is carried or lost: the first calm round may have looked before it was sent. */
+static void shuttle_drain(struct shuttle *s)
+{
+	for (unsigned calm = s->calm; s->calm - calm < 2;)
+		(void)poll(NULL, 0, 1);
 }
 
 static void shuttle_start(struct shuttle *s, struct world *w)
@@ -140,6 +149,7 @@ static void shuttle_start(struct shuttle *s, struct world *w)
 	s->target = quic_endpoint_port(w->server.ep);
 	(void)snprintf(w->addr, sizeof w->addr, "127.0.0.1:%u", s->port);
 	assert_int_equal(pthread_create(&s->thread, NULL, shuttle_run, s), 0);
+	s->runs = true;
 }
 
 static void shuttle_stop(struct shuttle *s)
@@ -148,9 +158,19 @@ static void shuttle_stop(struct shuttle *s)
 	pthread_join(s->thread, NULL);
 	close(s->near);
 	close(s->far);
+	s->runs = false;
 }
 
 static struct shuttle sh;
+
+/* A failed test leaves by a jump. */
+static int shuttle_end(void **state)
+{
+	(void)state;
+	if (sh.runs)
+		shuttle_stop(&sh);
+	return 0;
+}
 /* Datagrams that the shuttle takes; silence is for the tests that are about it. */
 static const struct quic_endpoint_cfg fair = {.max_datagram = 8952, .handshake_timeout = 20 * CGN_SEC};
 
@@ -302,6 +322,7 @@ static void a_restarted_peer_says_so(void **state)
 	sh.dark = true; /* it has no time to say goodbye */
 	quic_endpoint_close(&w.server.ep);
 	run_until(&w, server_gone);
+	shuttle_drain(&sh);
 	cfg.addr = addr;
 	w.server.ep = endpoint_on(w.l, &cfg, world_accept, &w); /* the same key and port, none of the connections */
 	sh.dark = false;
@@ -321,7 +342,8 @@ static bool two_retries(struct world *w)
 
 static bool six_accepted(struct world *w)
 {
-	return quic_endpoint_stats(w->server.ep).accepted == 6;
+	struct quic_stats st = quic_endpoint_stats(w->server.ep);
+	return st.accepted == 6 && st.handshakes == 0;
 }
 
 /* First packets of peers that never answer: a real one, with the ids that make it another connection's exchanged, would not decrypt;
@@ -334,6 +356,7 @@ static void half_open_handshakes_bring_retry(void **state)
 	struct cgn_err err = {0};
 	struct quic_endpoint_cfg cfg = fair;
 	cfg.retry_above = 2;
+	cfg.handshake_timeout = 3 * CGN_SEC;
 	weather_open(&w, &cfg);
 	w.many = true;
 	sh.deaf = true;
@@ -342,9 +365,10 @@ static void half_open_handshakes_bring_retry(void **state)
 		assert_true(cgn_ok(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &ghosts[i], &ghosts[i].c, &err)));
 	run_until(&w, two_retries);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).handshakes, 2);
-	sh.deaf = false; /* the others follow their Retry, or come late */
+	/* The others follow their Retry, or come late. A first packet that was repeated before the Retry came, and is read when there is
+	 * room again, is one more connection as far as the server can know: it goes with its timeout. */
+	sh.deaf = false;
 	run_until(&w, six_accepted);
-	assert_int_equal(quic_endpoint_stats(w.server.ep).handshakes, 0);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).tokens_refused, 0);
 	weather_close(&w);
 }
@@ -394,14 +418,14 @@ static void junk_is_dropped(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(loss_and_disorder_change_no_byte),
-		cmocka_unit_test(bbr_and_reno_work_too),
-		cmocka_unit_test(a_new_address_does_not_end_it),
-		cmocka_unit_test(keys_change_on_the_way),
-		cmocka_unit_test(a_peer_that_vanishes_is_noticed),
-		cmocka_unit_test(a_restarted_peer_says_so),
-		cmocka_unit_test(half_open_handshakes_bring_retry),
-		cmocka_unit_test(junk_is_dropped),
+		cmocka_unit_test_teardown(loss_and_disorder_change_no_byte, shuttle_end),
+		cmocka_unit_test_teardown(bbr_and_reno_work_too, shuttle_end),
+		cmocka_unit_test_teardown(a_new_address_does_not_end_it, shuttle_end),
+		cmocka_unit_test_teardown(keys_change_on_the_way, shuttle_end),
+		cmocka_unit_test_teardown(a_peer_that_vanishes_is_noticed, shuttle_end),
+		cmocka_unit_test_teardown(a_restarted_peer_says_so, shuttle_end),
+		cmocka_unit_test_teardown(half_open_handshakes_bring_retry, shuttle_end),
+		cmocka_unit_test_teardown(junk_is_dropped, shuttle_end),
 	};
 	return cmocka_run_group_tests(tests, make_tls, drop_tls);
 }

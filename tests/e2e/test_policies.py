@@ -114,8 +114,9 @@ def test_a_burst_with_one_new_prefix_goes_where_the_first_went(cluster):
     for t in threads:
         t.join()
     shares = collections.Counter(nodes)
-    # On a machine that stalls, twenty at once are more than one node carries, and a second one is chosen on purpose; never all three.
-    assert len(nodes) == 20 and len(shares) <= 2 and max(shares.values()) >= 10, shares
+    # On a machine that stalls, twenty at once are more than one node carries, and a second one is chosen on purpose; a third only by
+    # workers that pick in the same instant, before either knows of the other. At random it would be some 7, 7, 6.
+    assert len(nodes) == 20 and max(shares.values()) >= 10 and sum(n for _, n in shares.most_common(2)) >= 18, shares
 
 
 def test_roles_are_kept_while_there_are_others(cluster):

@@ -10,7 +10,12 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <stddef.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define MIB ((uint64_t)1 << 20)
@@ -178,6 +183,79 @@ static void test_the_largest_value(void **state)
 	pages_free(&p);
 }
 
+/* Two slots of a page: until the page is there, it is to both of them. */
+static void test_fresh_until_it_is_ready(void **state)
+{
+	(void)state;
+	struct pages *p = make(MIB);
+	struct pages_place a, b, c;
+	bool fresh = false;
+	assert_true(pages_take(p, 20000, &a, &fresh) && fresh);
+	assert_true(pages_take(p, 20000, &b, &fresh) && fresh);
+	assert_int_equal(a.tail_page, b.tail_page);
+	assert_true(pages_ready(p, 20000, &b));
+	assert_true(pages_take(p, 20000, &c, &fresh) && !fresh);
+	pages_give(p, 20000, &a);
+	pages_give(p, 20000, &b);
+	pages_give(p, 20000, &c);
+	assert_true(pages_take(p, MIB, &a, &fresh) && fresh);
+	assert_true(pages_ready(p, MIB, &a));
+	pages_give(p, MIB, &a);
+	assert_true(pages_take(p, MIB, &a, &fresh) && !fresh);
+	pages_give(p, MIB, &a);
+	pages_free(&p);
+}
+
+/* From here on the kernel of this process has no memory to give ahead. */
+static bool forbid_populate(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 23 /* MADV_POPULATE_WRITE */, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {CGN_COUNT(code), code};
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* 0: refused each time. */
+static int child_is_refused(struct pages *p)
+{
+	struct pages_place at;
+	bool fresh = false;
+	if (!forbid_populate())
+		return 77;
+	for (uint64_t size = 1000; size < MIB; size *= 5)
+		for (int i = 0; i < 3; i++) {
+			if (!pages_take(p, size, &at, &fresh) || !fresh)
+				return 1;
+			if (pages_ready(p, size, &at))
+				return 2;
+			pages_give(p, size, &at);
+		}
+	return 0;
+}
+
+static void test_what_was_refused_is_asked_for_again(void **state)
+{
+	(void)state;
+	struct pages *p = make(MIB);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(child_is_refused(p));
+	int status = 0;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	pages_free(&p);
+	if (WEXITSTATUS(status) == 77)
+		skip(); /* no seccomp here */
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 struct held {
 	uint64_t size;
 	struct pages_place at;
@@ -287,6 +365,8 @@ int main(void)
 		cmocka_unit_test(test_runs_are_whole_while_they_can),
 		cmocka_unit_test(test_holes_refuse_nothing),
 		cmocka_unit_test(test_the_largest_value),
+		cmocka_unit_test(test_fresh_until_it_is_ready),
+		cmocka_unit_test(test_what_was_refused_is_asked_for_again),
 		cmocka_unit_test(test_a_long_random_life),
 		cmocka_unit_test(test_others_can_only_read),
 		cmocka_unit_test(test_sizes_that_make_no_sense),

@@ -108,7 +108,19 @@ void pages_free(struct pages **take)
 	free(p);
 }
 
-bool pages_ready(const struct pages *p, uint64_t size, const struct pages_place *at)
+/* From byte |from| to |to| of the memory, both at the begin of a page. */
+static bool populate(struct pages *p, uint64_t from, uint64_t to)
+{
+	/* EINVAL: before Linux 5.14, where it comes as it is written to. */
+	if (madvise(p->memory + from, to - from, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+		return false;
+	for (uint64_t i = from / PAGES_PAGE; i < to / PAGES_PAGE; i++)
+		if (!atomic_exchange_explicit(&p->table[i].ready, true, memory_order_relaxed))
+			atomic_fetch_add_explicit(&p->n_ready, 1, memory_order_relaxed);
+	return true;
+}
+
+bool pages_ready(struct pages *p, uint64_t size, const struct pages_place *at)
 {
 	struct pages_walk w = {0};
 	uint64_t offset = 0, length = 0;
@@ -116,8 +128,7 @@ bool pages_ready(const struct pages *p, uint64_t size, const struct pages_place 
 	while (pages_next(at, size, &w, &offset, &length)) {
 		uint64_t from = offset / PAGES_PAGE * PAGES_PAGE, to = offset + length;
 		to = (to + PAGES_PAGE - 1) / PAGES_PAGE * PAGES_PAGE;
-		/* EINVAL: before Linux 5.14, where it comes as it is written to. */
-		if (madvise(p->memory + from, to - from, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+		if (!populate(p, from, to))
 			return false;
 	}
 	return true;

@@ -83,9 +83,7 @@ struct pages_run run_take(struct pages *p, uint32_t want, bool *fresh)
 	if (had > n)
 		run_in(p, first + n, had - n);
 	for (uint32_t i = first; i < first + n; i++) {
-		*fresh |= !p->table[i].touched;
-		p->n_touched += !p->table[i].touched;
-		p->table[i].touched = true;
+		*fresh |= !atomic_load_explicit(&p->table[i].ready, memory_order_relaxed);
 		p->table[i].state = PAGE_WHOLE;
 	}
 	return (struct pages_run){first, n};
@@ -229,5 +227,5 @@ void pages_stats(const struct pages *p, struct pages_stats *out)
 	CGN_LIVE(p, PAGES_TAG);
 	*out = (struct pages_stats){.used_bytes = (p->n - p->n_free) * PAGES_PAGE,
 		.cut_bytes = p->n_cut * PAGES_PAGE,
-		.table_bytes = p->n_touched * sizeof(struct page)};
+		.table_bytes = p->n_ready * sizeof(struct page)};
 }

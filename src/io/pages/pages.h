@@ -43,12 +43,13 @@ struct pages_place {
 };
 /* What a value of |size| takes. A value of no bytes takes the smallest slot. */
 uint64_t pages_footprint(uint64_t size);
-/* False: there is no room (or, for a value in many runs, no memory to note them). |*fresh|: memory that was never used is among it, say
- * pages_ready before it is written. |size| is at most PAGES_MAX_VALUE. */
+/* False: there is no room (or, for a value in many runs, no memory to note them). |*fresh|: there is memory among it that pages_ready
+ * never had: say so before it is written. |size| is at most PAGES_MAX_VALUE. */
 bool pages_take(struct pages *p, uint64_t size, struct pages_place *out, bool *fresh);
 void pages_give(struct pages *p, uint64_t size, struct pages_place *take); /* |take| is empty then */
-/* Without the lock: has the kernel provide the memory now, at once and where it can still be refused. False: there is none. */
-bool pages_ready(const struct pages *p, uint64_t size, const struct pages_place *at);
+/* Without the lock: has the kernel provide the memory now, at once and where it can still be refused. False: there is none, and what was refused
+ * is fresh to whoever takes it next. */
+bool pages_ready(struct pages *p, uint64_t size, const struct pages_place *at);
 
 /* The value's pieces in order, from byte |walk.at| on: |*offset| in the memory, |*length|. False: that was all. */
 struct pages_walk {

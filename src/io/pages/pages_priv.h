@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside pages. */
 #pragma once
+#include <stdatomic.h>
+
 #include "io/pages/pages.h"
 
 #define PAGES_TAG     0x50414745U
@@ -18,7 +20,7 @@ struct page {
 	uint32_t next, prev; /* in the ring of its bin (the first of a run) or class (cut, with free slots); by number */
 	uint8_t state;
 	uint8_t class;
-	bool touched; /* was used before: the kernel has given memory for it */
+	_Atomic bool ready; /* the kernel has given memory for it: pages_ready said so, perhaps to the holder of another slot at this moment */
 };
 
 struct pages {
@@ -26,7 +28,8 @@ struct pages {
 	int fd, reader_fd;
 	char *memory;
 	struct page *table;
-	uint32_t n, n_free, n_cut, n_touched;
+	uint32_t n, n_free, n_cut;
+	_Atomic uint32_t n_ready;
 	uint32_t bins[PAGES_BINS]; /* the first of each ring */
 	uint64_t bin_bits[(PAGES_BINS + 63) / 64];
 	uint32_t partial[PAGES_CLASSES];
@@ -36,7 +39,7 @@ void page_push(struct pages *p, uint32_t *head, uint32_t page);
 void page_drop(struct pages *p, uint32_t *head, uint32_t page);
 
 /* Whole runs. At most |want| pages in one run: as many, or the longest that there is. There must be a free page. */
-struct pages_run run_take(struct pages *p, uint32_t want, bool *fresh);
+struct pages_run run_take(struct pages *p, uint32_t want, bool *fresh); /* |*fresh|: one of them is not ready */
 void run_give(struct pages *p, struct pages_run run);
 void run_in(struct pages *p, uint32_t first, uint64_t n); /* free pages that stand in no bin, and no free ones beside them */
 

@@ -41,6 +41,7 @@ void slot_take(struct pages *p, unsigned class, struct pages_place *out, bool *f
 	if (at == PAGES_NONE)
 		at = cut(p, class, fresh);
 	struct page *page = &p->table[at];
+	*fresh |= !atomic_load_explicit(&page->ready, memory_order_relaxed); /* who cut it may not have it yet, or be refused */
 	out->tail_page = at;
 	out->slot = (uint8_t)__builtin_ctzll(page->free_slots);
 	page->free_slots &= page->free_slots - 1;

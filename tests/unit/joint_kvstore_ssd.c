@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store with an SSD tier behind it. */
-#include "joint/kvstore/kvstore.h"
+#include "joint/kvstore/kvstore_priv.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -412,6 +412,56 @@ static void test_damage_is_a_miss(void **state)
 	world_end(&w);
 }
 
+/* Who asked for what is on SSD may find that it came to RAM meanwhile. */
+static void test_what_came_to_ram_is_compared_too(void **state)
+{
+	struct world w;
+	struct kv_key k = key_of(1);
+	struct iovec iov[2];
+	size_t n = 0;
+	(void)state;
+	world_begin(&w, 16 * MIB, false);
+	for (unsigned damaged = 0; damaged < 2; damaged++) {
+		put(&w, 1, 3, MIB);
+		struct kv_block *b = kvstore_get_ram(w.s, &k, true);
+		(void)kv_block_iov(b, MIB / 2, 1, iov, 2, &n);
+		((char *)iov[0].iov_base)[0] ^= (char)damaged;
+		kv_block_unref(&b);
+		struct answer a = {.key = 1};
+		struct kv_read *r = calloc(1, sizeof *r);
+		assert_non_null(r);
+		*r = (struct kv_read){.store = w.s, .loop = w.l, .key = k, .done = on_read, .user = &a};
+		kv_fetch(kv_ssd_fetches(w.s), r);
+		wait_for(&w, &a, 1);
+		assert_int_equal(a.code, damaged ? CGN_STORAGE : CGN_FINE);
+		assert_int_equal(stats(&w).corrupt, damaged);
+	}
+	assert_int_equal(tiers(&w, 1), 0);
+	world_end(&w);
+}
+
+/* Started with less memory than a value takes: nobody has to leave for it. */
+static void test_a_value_larger_than_ram_is_now(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 32 * MIB, true);
+	put(&w, 1, 3, 7 * MIB);
+	w.cfg.ram_bytes = 8 * MIB;
+	world_again(&w);
+	for (uint32_t i = 2; i < 6; i++)
+		put(&w, i, 1, MIB);
+	assert_int_equal(got(&w, 1).code, CGN_TOO_LARGE);
+	for (uint32_t i = 2; i < 6; i++)
+		assert_true((tiers(&w, i) & RAM) != 0);
+	assert_int_equal(stats(&w).tier[KV_RAM].evictions, 0);
+	assert_int_equal(tiers(&w, 1), SSD);
+	w.cfg.ram_bytes = 32 * MIB;
+	world_again(&w);
+	assert_int_equal(got(&w, 1).code, CGN_FINE);
+	world_end(&w);
+}
+
 static void test_pins_on_ssd(void **state)
 {
 	struct world w;
@@ -526,6 +576,8 @@ int main(void)
 		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_a_slow_disk_leaves_blocks_out),
 		cmocka_unit_test(test_damage_is_a_miss),
+		cmocka_unit_test(test_what_came_to_ram_is_compared_too),
+		cmocka_unit_test(test_a_value_larger_than_ram_is_now),
 		cmocka_unit_test(test_pins_on_ssd),
 		cmocka_unit_test(test_a_storm),
 		cmocka_unit_test(test_a_folder_that_cannot_be_used),

@@ -80,6 +80,9 @@ static CGN_RC read_value(struct kvstore *s, const struct wanted *w, struct kv_bl
 	struct iovec iov[KV_MAX_EXTENTS];
 	struct kvdisk_value v;
 	size_t n = 0;
+	if (!kv_room_fits(s, w->entry->size)) /* it was put when the tier was larger */
+		return CGN_FAIL(err, TOO_LARGE, "a value of %u bytes on SSD is larger than half of the RAM tier, which is %llu now: raise kv.ram to have it back",
+			w->entry->size, (unsigned long long)pages_bytes(s->pages) / 2);
 	CGN_TRY(kv_room_make(s, w->entry->size, false, fresh, err));
 	(void)kv_block_iov(*fresh, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
 	CGN_TRY(kvdisk_get(kv_ssd_disk(s), &w->entry->key, w->place, iov, n, &v, err));
@@ -97,6 +100,15 @@ static bool moved(struct kvstore *s, const struct wanted *w)
 	return is;
 }
 
+/* Meanwhile: it is as good as any other block in RAM, and no better. */
+static CGN_RC came_to_ram(struct kvstore *s, struct kv_block **b, struct cgn_err *err)
+{
+	if (kv_block_sum(*b) == (*b)->checksum)
+		return CGN_OK;
+	kv_condemn(s, b, false);
+	return CGN_FAIL(err, STORAGE, "the value in RAM is not the one that was put");
+}
+
 static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kv_block **out, bool *again, struct cgn_err *err)
 {
 	CGN_ON_EXIT(kv_block_unref) struct kv_block *fresh = NULL;
@@ -104,7 +116,7 @@ static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kv_bloc
 	*again = false;
 	look(s, k, &w, out);
 	if (*out != NULL)
-		return CGN_OK;
+		return came_to_ram(s, out, err);
 	if (w.entry == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "no tier holds the block");
 	cgn_rc rc = read_value(s, &w, &fresh, err);

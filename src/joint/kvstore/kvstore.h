@@ -50,8 +50,9 @@ void kvstore_tick(struct kvstore *s);
 /* ---- asking ---- */
 /* Reads no value and counts as no use. False: not held (or expired), |out| has tiers 0. */
 bool kvstore_lookup(struct kvstore *s, const struct kv_key *k, struct kv_info *out);
-/* Up to |count| keys from |*cursor| on (0: the first); *cursor is 0 again at the end. A key that is there all the time is told at least
- * once, whatever happens meanwhile. |fn| runs under no lock. |name| is borrowed. */
+/* Up to |count| keys from |*cursor| on (0: the first), and some more where they lie together; fewer, or none, when it went over 2 |count| + 1,024
+ * buckets of the index to find them. *cursor is 0 again at the end. A key that is there all the time is told at least once, whatever happens
+ * meanwhile. |fn| runs under no lock. |name| is borrowed. */
 void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
 	void (*fn)(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name), void *user);
 
@@ -82,7 +83,7 @@ int kvstore_arena(const struct kvstore *s, uint64_t *bytes);
 /* From RAM, at once. NULL: it is not there (or was not whole). Counts as a use. |verify| false is for who hands it to somebody who will. */
 struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify);
 /* From whichever tier, for who was told NULL by kvstore_get_ram: a miss in RAM is not counted once more. |done| comes on |l|, never inline; it
- * owns |*take| (NULL: |why| says CGN_NOT_FOUND, CGN_STORAGE, CGN_OVERLOADED). *out is gone when |done| is called or after kv_read_cancel, after which no |done| comes. */
+ * owns |*take| (NULL: |why| says CGN_NOT_FOUND, CGN_STORAGE, CGN_OVERLOADED, or CGN_TOO_LARGE: put when the RAM tier was larger). *out is gone when |done| is called or after kv_read_cancel, after which no |done| comes. */
 struct kv_read;
 typedef void (*kv_read_done)(void *user, struct kv_block **take, const struct cgn_err *why);
 CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done, void *user, struct kv_read **out,

@@ -261,7 +261,13 @@ void kv_fetch(struct kv_fetches *f, struct kv_read *r); /* answered by kv_read_a
 void kv_read_answer(struct kv_read *r);
 struct kv_fetches *kv_ssd_fetches(const struct kvstore *s);
 
+/* ---- read.c ---- */
+/* Under none: it is not what was put, so nobody gets it any more. |hit|: it was counted as one. */
+void kv_condemn(struct kvstore *s, struct kv_block **take, bool hit);
+
 /* ---- room.c ---- */
+/* Larger values than half of the tier are not let in: most of what is there would leave for one. */
+bool kv_room_fits(const struct kvstore *s, uint64_t size);
 /* A block of |size| bytes with one reference, and an extra when |named|, for which others may have to leave. */
 CGN_RC kv_room_make(struct kvstore *s, uint64_t size, bool named, struct kv_block **out, struct cgn_err *err);
 

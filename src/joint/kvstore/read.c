@@ -4,8 +4,7 @@
 
 #include <stdlib.h>
 
-/* It is not what was put: nobody gets it any more. */
-static void condemn(struct kvstore *s, struct kv_block **take)
+void kv_condemn(struct kvstore *s, struct kv_block **take, bool hit)
 {
 	struct kv_block *b = *take, *gone = NULL;
 	uint64_t hash = kv_hash(s, &b->key);
@@ -15,8 +14,8 @@ static void condemn(struct kvstore *s, struct kv_block **take)
 		kv_unlink(s, sh, b, hash);
 		gone = b;
 	}
-	sh->hits--;
-	sh->misses++;
+	sh->hits -= hit;
+	sh->misses += hit;
 	(void)pthread_mutex_unlock(&sh->lock);
 	atomic_fetch_add(&s->corrupt, 1);
 	kv_block_unref(&gone);
@@ -53,7 +52,7 @@ static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool 
 	if (b != NULL)
 		evict_touch(&b->use);
 	if (b != NULL && verify && kv_block_sum(b) != b->checksum) {
-		condemn(s, &b);
+		kv_condemn(s, &b, true);
 		seconds = s->seconds_corrupt;
 	}
 	if (seconds != s->seconds_miss || !again)

@@ -113,6 +113,11 @@ static bool evict_some(struct kvstore *s, uint64_t bytes)
 	return n > 0;
 }
 
+bool kv_room_fits(const struct kvstore *s, uint64_t size)
+{
+	return size <= KV_MAX_VALUE && pages_footprint(size) <= pages_bytes(s->pages) / 2;
+}
+
 CGN_RC kv_room_make(struct kvstore *s, uint64_t size, bool named, struct kv_block **out, struct cgn_err *err)
 {
 	for (unsigned round = 0; round < ROUNDS;) {

@@ -14,13 +14,12 @@ struct kv_writer {
 
 static CGN_RC check(const struct kvstore *s, const struct kv_meta *meta, uint64_t size, struct cgn_err *err)
 {
-	uint64_t half = pages_bytes(s->pages) / 2;
 	if (meta->model.n > KV_MAX_MODEL || meta->name.n > KV_MAX_NAME)
 		return CGN_FAIL(err, INVALID, "a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n, KV_MAX_MODEL,
 			meta->name.n, KV_MAX_NAME);
-	if (size > KV_MAX_VALUE || pages_footprint(size) > half)
+	if (!kv_room_fits(s, size))
 		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu, and half of the tier, which is %llu",
-			(unsigned long long)size, (unsigned long long)KV_MAX_VALUE, (unsigned long long)half);
+			(unsigned long long)size, (unsigned long long)KV_MAX_VALUE, (unsigned long long)pages_bytes(s->pages) / 2);
 	return CGN_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "kvcached/kvcached.h"
 
 #define SCAN_STEP 128 /* a scan may give the rest of a chain beyond it */
+#define SCANS     16  /* as many that find nothing, in a call */
 
 static void add(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
 {
@@ -31,7 +32,7 @@ bool kvd_feed_next(struct kvd_feed *f, struct kvd_feed_step *out)
 		out->n = 0;
 		begin(f, out);
 	}
-	while (!f->scanned && out->n == 0) {
+	for (unsigned i = 0; i < SCANS && !f->scanned && out->n == 0; i++) {
 		kvstore_scan(f->store, &f->cursor, SCAN_STEP, add, out);
 		f->scanned = f->cursor == 0;
 	}

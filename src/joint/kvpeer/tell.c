@@ -74,7 +74,8 @@ static bool scan_step(struct guest *g, bool first)
 	batch.n = 0;
 	kvstore_scan(g->kp->store, &g->cursor, SCAN_STEP, on_scanned, NULL);
 	g->scanned = g->cursor == 0;
-	send(g, first, g->scanned);
+	if (batch.n > 0 || first || g->scanned)
+		send(g, first, g->scanned);
 	return true;
 }
 

@@ -4,6 +4,7 @@
 #include "kvstore_priv.h"
 
 #define AT_ONCE 64
+#define IDLE    1024 /* buckets that are looked into beside two for each key that is asked for: an index that was emptied keeps its buckets */
 
 struct visit {
 	struct kv_block *seen[AT_ONCE];
@@ -43,7 +44,8 @@ void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
 	void (*fn)(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name), void *user)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
-	for (size_t told = 0; told < count && *cursor >> 32 < KV_SHARDS;) {
+	size_t most = count < SIZE_MAX / 4 ? 2 * count + IDLE : SIZE_MAX;
+	for (size_t told = 0, looked = 0; told < count && looked < most && *cursor >> 32 < KV_SHARDS; looked++) {
 		struct visit v;
 		look(s, &s->shard[*cursor >> 32], (uint32_t)*cursor, &v);
 		*cursor = (*cursor >> 32 << 32 | v.last) + 1;

@@ -136,7 +136,6 @@ enum gw_state {
 #undef STATE
 	GW_STATE_COUNT
 };
-const char *gw_state_name(enum gw_state s);
 
 enum gw_step { STEP_AGAIN, STEP_PARK, STEP_END };
 enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_TOKENS, WAIT_STORE, WAIT_QUEUE, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };

@@ -11,21 +11,14 @@
 
 #define TO(state) 1U << GW_##state
 static const struct {
-	const char *name;
 	enum gw_step (*run)(struct gw_req *r);
 	unsigned exits;
 } state_rows[GW_STATE_COUNT] = {
-#define STATE(id, handler, exits, why) {#id, handler, exits},
+#define STATE(id, handler, exits, why) {handler, exits},
 #include "router/gw_states.def"
 #undef STATE
 };
 #undef TO
-
-const char *gw_state_name(enum gw_state s)
-{
-	CGN_MUST((unsigned)s < GW_STATE_COUNT);
-	return state_rows[s].name;
-}
 
 void gw_goto(struct gw_req *r, enum gw_state next)
 {

@@ -1626,13 +1626,6 @@ static void what_waits_for_the_pool_is_bounded(void **state)
 	cgn_buf_fini(&b);
 }
 
-static void states_have_names_and_lead_to_the_end(void **state)
-{
-	(void)state;
-	for (unsigned s = 0; s < GW_STATE_COUNT; s++)
-		assert_true(strlen(gw_state_name((enum gw_state)s)) > 2);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1679,7 +1672,6 @@ int main(void)
 		cmocka_unit_test(no_tools_are_no_reason_for_the_template_of_tools),
 		cmocka_unit_test(a_client_may_go_while_the_pool_works),
 		cmocka_unit_test(what_waits_for_the_pool_is_bounded),
-		cmocka_unit_test(states_have_names_and_lead_to_the_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

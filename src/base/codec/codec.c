@@ -33,61 +33,6 @@ void base64url_put(struct cgn_buf *out, struct cgn_str bytes)
 	put(out, url_alphabet, bytes);
 }
 
-static int digit_of(const char *alphabet, char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == alphabet[62] ? 62 : c == alphabet[63] ? 63 : -1;
-}
-
-/* 2 to 4 characters become one byte less; false on a foreign one or on bits that are left over. */
-static bool get_group(struct cgn_buf *out, const char *alphabet, const char *text, size_t n)
-{
-	uint32_t bits = 0;
-	for (size_t i = 0; i < 4; i++) {
-		int digit = i < n ? digit_of(alphabet, text[i]) : 0;
-		if (digit < 0)
-			return false;
-		bits = bits << 6 | (uint32_t)digit;
-	}
-	const char bytes[3] = {(char)(bits >> 16), (char)(bits >> 8), (char)bits};
-	if ((bits & (0xffffffU >> 8 * (n - 1)) & 0xffffffU) != 0)
-		return false;
-	cgn_buf_add(out, bytes, n - 1);
-	return !out->bad;
-}
-
-static bool get(struct cgn_buf *out, const char *alphabet, struct cgn_str text)
-{
-	size_t before = out->n;
-	bool good = text.n % 4 != 1;
-	for (size_t at = 0, n; good && at < text.n; at += n) {
-		n = text.n - at < 4 ? text.n - at : 4;
-		good = get_group(out, alphabet, text.p + at, n);
-	}
-	if (!good)
-		out->n = before;
-	return good;
-}
-
-bool base64_get(struct cgn_buf *out, struct cgn_str text)
-{
-	if (text.n % 4 != 0)
-		return false;
-	for (int i = 0; i < 2 && text.n > 0 && text.p[text.n - 1] == '='; i++)
-		text.n--;
-	return get(out, std_alphabet, text);
-}
-
-bool base64url_get(struct cgn_buf *out, struct cgn_str text)
-{
-	return get(out, url_alphabet, text);
-}
-
 void hex_put(struct cgn_buf *out, struct cgn_str bytes)
 {
 	static const char digits[] = "0123456789abcdef";

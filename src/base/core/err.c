@@ -10,7 +10,7 @@ static const struct code_row {
 	int http, grpc, exit;
 	bool retry;
 } code_rows[CGN_CODE_COUNT] = {
-#define CODE(name, http, grpc, exit, retry, text) {#name, text, http, grpc, exit, retry},
+#define CODE(name, http, grpc, exit, text) {#name, text, http, grpc, exit},
 #include "base/core/codes.def"
 #undef CODE
 };
@@ -58,11 +58,6 @@ int cgn_code_grpc(enum cgn_code c)
 int cgn_code_exit(enum cgn_code c)
 {
 	return row(c)->exit;
-}
-
-bool cgn_code_retry(enum cgn_code c)
-{
-	return row(c)->retry;
 }
 
 enum cgn_code cgn_code_from_grpc(int status)

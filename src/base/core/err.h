@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 enum cgn_code {
-#define CODE(name, http, grpc, exit, retry, text) CGN_##name,
+#define CODE(name, http, grpc, exit, text) CGN_##name,
 #include "base/core/codes.def"
 #undef CODE
 	CGN_CODE_COUNT
@@ -58,7 +58,6 @@ const char *cgn_code_text(enum cgn_code c);
 int cgn_code_http(enum cgn_code c);
 int cgn_code_grpc(enum cgn_code c);
 int cgn_code_exit(enum cgn_code c);
-bool cgn_code_retry(enum cgn_code c);        /* may another replica do better */
 enum cgn_code cgn_code_from_grpc(int grpc_status);
 enum cgn_code cgn_code_from_errno(int e);
 

@@ -14,7 +14,6 @@ struct sha256 {
 };
 
 struct sha256 crypto_sha256(struct cgn_str bytes);
-struct sha256 crypto_hmac_sha256(struct cgn_str key, struct cgn_str bytes);
 /* In a time that tells nothing of where they differ. */
 bool crypto_equal(const void *a, const void *b, size_t n);
 /* Zero |n| bytes; no compiler drops it. */

@@ -32,14 +32,7 @@ void grpc_call_take(struct grpc_call *c, const struct grpc_call_ops *ops, void *
 
 void grpc_call_set_deadline(struct grpc_call *c, cgn_nsec timeout)
 {
-	c->deadline_at = cgn_loop_now(c->loop) + timeout;
 	cgn_timer_set(&c->deadline, timeout);
-}
-
-cgn_nsec grpc_deadline(const struct grpc_call *c)
-{
-	CGN_LIVE(c, GRPC_CALL_TAG);
-	return c->deadline_at;
 }
 
 /* ---- out ---- */

@@ -32,7 +32,7 @@ void grpc_cancel(struct grpc_call **take);
 /* ---- server ---- */
 struct grpc_method {
 	const char *path; /* "/cognitora.v1.Agent/Generate" */
-	/* Attach ops and user with grpc_call_take before returning. */
+	/* Attach ops and user with grpc_call_take before returning. At the client's deadline the server ends the call by itself. */
 	void (*on_call)(struct grpc_call *c, void *server_user);
 };
 struct grpc_server_cfg {
@@ -53,9 +53,7 @@ void grpc_server_drain(struct grpc_server *s, void (*on_idle)(void *arg), void *
 void grpc_server_free(struct grpc_server **take);
 void grpc_call_take(struct grpc_call *c, const struct grpc_call_ops *ops, void *user);
 struct cgn_str grpc_peer(const struct grpc_call *c);
-struct cgn_str grpc_peer_name(const struct grpc_call *c); /* mTLS name */
-cgn_nsec grpc_deadline(
-	const struct grpc_call *c); /* absolute monotonic; 0: none. The server ends the call by itself then */
+struct cgn_str grpc_peer_name(const struct grpc_call *c); /* of its certificate; empty: it showed none */
 /* End the call: the sentence is for the client. Nothing may be sent afterwards; on_close follows, not inline. */
 void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence);
 /* End it now, without a status, for a client that would not take one: what is queued is dropped (RST_STREAM). on_close follows, not inline. */

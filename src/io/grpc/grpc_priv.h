@@ -56,7 +56,6 @@ struct grpc_call {
 	struct grpc_frames in;
 	struct cgn_buf held; /* came while paused; at most what http had read already */
 	struct cgn_timer deadline;
-	cgn_nsec deadline_at;
 	struct cgn_hook turn;
 	struct cgn_link link; /* in its server or channel */
 	struct cgn_grave grave;

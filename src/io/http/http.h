@@ -70,7 +70,6 @@ struct http_server_stats {
 struct http_server_stats http_server_stats(const struct http_server *s);
 
 void http_exchange_user(struct http_exchange *x, void *user);
-struct cgn_loop *http_exchange_loop(const struct http_exchange *x);
 struct cgn_str http_exchange_peer(const struct http_exchange *x);      /* socket address */
 struct cgn_str http_exchange_peer_name(const struct http_exchange *x); /* mTLS name */
 /* Answer. content_length -1: chunked (h1.1), framed (h2), until close (h1.0). Copies the fields. Hop-by-hop fields (connection,

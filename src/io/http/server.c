@@ -57,12 +57,6 @@ void http_exchange_user(struct http_exchange *x, void *user)
 	x->user = user;
 }
 
-struct cgn_loop *http_exchange_loop(const struct http_exchange *x)
-{
-	CGN_LIVE(x, HTTP_EXCHANGE_TAG);
-	return x->conn->server->loop;
-}
-
 struct cgn_str http_exchange_peer(const struct http_exchange *x)
 {
 	CGN_LIVE(x, HTTP_EXCHANGE_TAG);

@@ -564,12 +564,6 @@ void net_conn_take(struct net_conn *c, const struct net_conn_ops *ops, void *use
 	c->user = user;
 }
 
-void net_conn_user(struct net_conn *c, void *user)
-{
-	CGN_LIVE(c, NET_CONN_TAG);
-	c->user = user;
-}
-
 void net_pause(struct net_conn *c)
 {
 	CGN_LIVE(c, NET_CONN_TAG);

@@ -56,11 +56,6 @@ void net_listener_left(struct net_listener *ln, bool tls_failed)
 	unref(ln);
 }
 
-cgn_nsec net_listener_tls_timeout(const struct net_listener *ln)
-{
-	return ln->tls_timeout;
-}
-
 void net_unix_unlink(const struct net_addr *a, ino_t inode)
 {
 	struct stat st;

@@ -100,7 +100,6 @@ void net_resume(struct net_conn *c);
  * for a while after on_close, because unread bytes would turn our end into a reset. */
 void net_close(struct net_conn *c);
 void net_abort(struct net_conn *c); /* at once, reset */
-void net_conn_user(struct net_conn *c, void *user);
 bool net_is_open(const struct net_conn *c); /* on_open was called and no close began */
 struct cgn_str net_alpn(const struct net_conn *c);
 struct cgn_str net_peer(const struct net_conn *c);      /* "127.0.0.1:4711" or "unix" */

@@ -93,7 +93,6 @@ void net_secure_fini(struct net_conn *c);
 
 /* ---- listen.c ---- */
 void net_listener_left(struct net_listener *ln, bool tls_failed); /* one of its connections is gone */
-cgn_nsec net_listener_tls_timeout(const struct net_listener *ln);
 void net_listener_ready(struct net_listener *ln, struct net_conn *c); /* hand it to the user */
 
 /* ---- linger.c ---- */

@@ -212,18 +212,6 @@ CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth
 	return CGN_OK;
 }
 
-CGN_RC kvclient_pin(struct kvclient *c, const struct kv_key *key, uint64_t for_ms, kvclient_done_fn *done, void *user, struct kvcall **out,
-	struct cgn_err *err)
-{
-	struct kvcall *call = NULL;
-	struct kvbulk_msg m = {.type = KVBULK_PIN, .key = *key, .for_ms = for_ms};
-	CGN_TRY(call_new(c, KVBULK_PIN, done, user, &call, err));
-	send_one(call, &m, -1);
-	if (out != NULL)
-		*out = call;
-	return CGN_OK;
-}
-
 /* ---- put ---- */
 static uint64_t source_bytes(const struct kv_source *from)
 {

@@ -36,7 +36,7 @@ struct kvcall;
 struct kv_lease;
 struct kvclient_answer {       /* borrowed for the call of done */
 	const struct cgn_err *err; /* CGN_FINE; CGN_UNAVAILABLE, CGN_DEADLINE, or what the store says */
-	const struct kv_info *infos; /* of lookup: one a key, in order; of put and pin: the block's */
+	const struct kv_info *infos; /* of lookup: one a key, in order; of put: the block's */
 	size_t n;
 	uint32_t removed;       /* of remove */
 	struct kv_lease *lease; /* of get: whoever is called owns it */
@@ -67,17 +67,12 @@ CGN_RC kvclient_put(struct kvclient *c, const struct kv_key *key, const struct k
 	bool only_if_absent, kvclient_done_fn *done, void *user, struct kvcall **out, struct cgn_err *err);
 CGN_RC kvclient_remove(struct kvclient *c, const struct kv_key *keys, size_t n, kvclient_done_fn *done, void *user, struct kvcall **out,
 	struct cgn_err *err);
-/* |for_ms| 0: unpin; UINT64_MAX: until unpinned. CGN_NOT_FOUND; CGN_OVERLOADED: too much is pinned. */
-CGN_RC kvclient_pin(struct kvclient *c, const struct kv_key *key, uint64_t for_ms, kvclient_done_fn *done, void *user, struct kvcall **out,
-	struct cgn_err *err);
 
 /* ---- leases ---- */
 /* The bytes stay what they are until the store's deadline for leases (kv.lease_timeout, 30 s), or until the daemon is lost. Then the lease
  * is stale: it can still be read, but may be other bytes by now; compare the checksum after reading, or get it again. */
 const struct iovec *kv_lease_iov(const struct kv_lease *l, size_t *n);
 const struct kv_info *kv_lease_info(const struct kv_lease *l);
-struct cgn_str kv_lease_model(const struct kv_lease *l);
-struct cgn_str kv_lease_name(const struct kv_lease *l);
 bool kv_lease_is_stale(const struct kv_lease *l);
 void kvclient_release(struct kv_lease **take); /* NULL-safe; before or after kvclient_free */
 

@@ -80,8 +80,7 @@ struct kv_lease {
 	cgn_nsec until;
 	struct kvmap *map;
 	struct kv_info info;
-	char *texts; /* model, then name */
-	size_t n_model, n_name, n_iov;
+	size_t n_iov;
 	struct iovec iov[];
 };
 

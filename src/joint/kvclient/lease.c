@@ -72,7 +72,6 @@ static void lease_free(struct kv_lease **take)
 	cgn_list_drop(&l->link);
 	kvmap_unref(&l->map);
 	l->tag = 0;
-	free(l->texts);
 	free(l);
 }
 
@@ -95,20 +94,10 @@ CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, stru
 	if (l == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
 	*l = (struct kv_lease){.tag = KVLEASE_TAG, .loop = c->loop, .client = c, .id = m->lease,
-		.until = cgn_loop_now(c->loop) + c->terms.lease_ms * CGN_MSEC, .info = m->info, .n_model = m->model.n, .n_name = m->name.n,
-		.n_iov = m->count};
+		.until = cgn_loop_now(c->loop) + c->terms.lease_ms * CGN_MSEC, .info = m->info, .n_iov = m->count};
 	cgn_list_init(&l->link);
 	CGN_TRY(map_of(c, m, fd, &l->map, err));
 	CGN_TRY(pieces(l, m, err));
-	if (m->model.n + m->name.n > 0) {
-		l->texts = malloc(m->model.n + m->name.n);
-		if (l->texts == NULL)
-			return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
-		if (m->model.n > 0)
-			memcpy(l->texts, m->model.p, m->model.n);
-		if (m->name.n > 0)
-			memcpy(l->texts + m->model.n, m->name.p, m->name.n);
-	}
 	cgn_list_push(&c->leases, &l->link);
 	*out = l;
 	l = NULL;
@@ -126,18 +115,6 @@ const struct kv_info *kv_lease_info(const struct kv_lease *l)
 {
 	CGN_LIVE(l, KVLEASE_TAG);
 	return &l->info;
-}
-
-struct cgn_str kv_lease_model(const struct kv_lease *l)
-{
-	CGN_LIVE(l, KVLEASE_TAG);
-	return (struct cgn_str){l->texts, l->n_model};
-}
-
-struct cgn_str kv_lease_name(const struct kv_lease *l)
-{
-	CGN_LIVE(l, KVLEASE_TAG);
-	return (struct cgn_str){l->n_name > 0 ? l->texts + l->n_model : NULL, l->n_name};
 }
 
 bool kv_lease_is_stale(const struct kv_lease *l)

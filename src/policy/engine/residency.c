@@ -197,10 +197,3 @@ void residency_clear(struct residency *r, residency_changed changed, void *user)
 	while (r->count > 0)
 		drop_oldest(r, changed, user);
 }
-
-void residency_each(const struct residency *r, residency_changed fn, void *user)
-{
-	CGN_LIVE(r, RESIDENCY_TAG);
-	for (uint32_t i = r->newest; i != NONE; i = r->entry[i].older)
-		fn(user, r->entry[i].digest);
-}

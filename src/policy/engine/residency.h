@@ -26,4 +26,3 @@ void residency_add(
 /* Another bound, at most that of residency_new; the oldest go. */
 void residency_limit(struct residency *r, size_t capacity, residency_changed changed, void *user);
 void residency_clear(struct residency *r, residency_changed changed, void *user);
-void residency_each(const struct residency *r, residency_changed fn, void *user); /* youngest first */

@@ -341,10 +341,3 @@ void kvbulk_write(const struct kvbulk_msg *m, struct cgn_buf *out)
 		break;
 	}
 }
-
-void kvbulk_set_count(struct cgn_buf *out, uint16_t count)
-{
-	count = htole16(count);
-	if (!out->bad)
-		memcpy(out->p + 2, &count, sizeof count);
-}

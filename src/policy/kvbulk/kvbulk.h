@@ -107,5 +107,3 @@ void kvbulk_add_lease(struct cgn_buf *out, uint64_t id);
 void kvbulk_add_info(struct cgn_buf *out, const struct kv_info *i);
 void kvbulk_add_extent(struct cgn_buf *out, struct kvbulk_extent e);
 void kvbulk_add_change(struct cgn_buf *out, const struct kv_change *c);
-/* The count of a message that kvbulk_write began at |out->p| with another. */
-void kvbulk_set_count(struct cgn_buf *out, uint16_t count);

@@ -5,6 +5,7 @@
 
 #include "ctl/ctl.h"
 #include "policy/routing/routing.h"
+#include "policy/trial/trial.h"
 #include "policy/workload/workload.h"
 
 void ctl_help_all(struct cgn_buf *out)
@@ -40,11 +41,16 @@ static bool takes(const struct ctl_verb *v, const char *flag)
 /* What may be chosen by name, with a word on each. */
 static void choices(const struct ctl_verb *v, struct cgn_buf *out)
 {
-	bool policies = takes(v, "--policy"), workloads = takes(v, "--generate") || strcmp(v->arguments, "KIND") == 0;
+	bool evicts = strcmp(v->path, "bench evict") == 0; /* its --policy says who leaves a cache, elsewhere it says where requests go */
+	bool policies = takes(v, "--policy") && !evicts, workloads = takes(v, "--generate") || strcmp(v->arguments, "KIND") == 0;
 	if (policies)
 		cgn_buf_fmt(out, "\npolicies:\n  %-26s %s\n", "kv", route_policy_text(ROUTE_KV));
 	for (enum route_policy p = 0; policies && p < ROUTE_POLICIES; p++)
 		cgn_buf_fmt(out, "  %-26s %s\n", route_policy_text(p), route_policy_help(p));
+	if (evicts)
+		cgn_buf_putz(out, "\npolicies:\n");
+	for (enum trial_policy p = 0; evicts && p < TRIAL_POLICIES; p++)
+		cgn_buf_fmt(out, "  %-26s %s\n", trial_text(p), trial_help(p));
 	if (workloads)
 		cgn_buf_putz(out, "\nworkloads:\n");
 	for (enum workload_kind k = 0; workloads && k < WORKLOAD_KINDS; k++)

@@ -271,6 +271,8 @@ def test_bench_evict_for_people_and_its_refusals(service):
     table = fine("bench", "evict", "--generate", "rag", "--requests", "500", "--blocks", "500", "--shards", "4", "--policy", "evict,offline").splitlines()
     assert table[0].startswith("500 requests") and table[1].split() == ["FOUND", "500", "BLOCKS", "NS", "A", "BLOCK"]
     assert [t.split()[0] for t in table[2:]] == ["evict", "offline"]
+    text = fine("bench", "evict", "--help")
+    assert "the optimum, which knows the future" in text and "round_robin" not in text and "agents" in text
     assert "give a file or --generate" in refused(2, "bench", "evict")
     assert "there are evict, lru, fifo, s3-fifo, offline" in refused(2, "bench", "evict", service, "--policy", "lru,mru")
     assert "each once" in refused(2, "bench", "evict", service, "--policy", "lru,lru")

@@ -295,6 +295,7 @@ static CGN_RC serve(struct agent *a, const struct config *cfg, struct cgn_err *e
 		{PROTO_AGENT_GENERATE, relay_on_call}, {PROTO_AGENT_WATCH, watch_on_call}, {SCRAPE_PATH, scrape_on_call}};
 	uint64_t message = cfg->router.max_body + MESSAGE_SLACK;
 	CGN_TRY(state_tls_server(cfg, &a->tls, err));
+	svc_watch_certificate(a->svc, "security.cert_file", a->tls);
 	const struct grpc_server_cfg server = {
 		.listen = {.addr = cfg->agent.listen, .tls = a->tls},
 		.max_message = message < UINT32_MAX ? (uint32_t)message : UINT32_MAX,

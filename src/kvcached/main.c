@@ -46,6 +46,7 @@ static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 	struct kvstore_ssd_cfg ssd;
 	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram, .ssd = ssd_of(d->cfg, &ssd) ? &ssd : NULL};
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
+	svc_watch_certificate(d->svc, "security.cert_file", d->tls);
 	CGN_TRY(kvstore_new(&store, &d->store, err));
 	say_if_unsealed(d);
 	CGN_TRY(kvd_workers_open(d, err));

@@ -170,6 +170,8 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(gateway_tls(r, err));
 	CGN_TRY(state_tls_server(r->cfg, &r->grpc_tls, err));
 	CGN_TRY(state_tls_client(r->cfg, &r->shared.agent_tls, err));
+	svc_watch_certificate(r->svc, "router.tls_cert_file", r->http_tls);
+	svc_watch_certificate(r->svc, "security.cert_file", r->grpc_tls);
 	CGN_TRY(cluster_new(&r->cluster, err));
 	r->shared.choice.cells = r->cluster->cells;
 	r->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *r->shared.tallies);

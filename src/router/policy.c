@@ -146,7 +146,8 @@ static CGN_RC put(struct router_call *k, const Cognitora__V1__SetPolicyRequest *
 		route_document_write(&d, &text);
 	if (text.bad)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	cgn_log(INFO, "router.set_policy", F_STRN("document", cgn_buf_view(&text)), F_STR("where", state_policy_where(k->r->state)));
+	cgn_log(INFO, "router.set_policy", F_STRN("document", cgn_buf_view(&text)), F_STR("where", state_policy_where(k->r->state)),
+		F_STRN("by", grpc_peer_name(k->c)), F_STRN("from", grpc_peer(k->c)));
 	CGN_TRY(state_policy_put(k->r->state, cgn_buf_view(&text), put_done, k, err));
 	k->pending = true; /* put_done never comes inline */
 	return CGN_OK;

@@ -245,7 +245,7 @@ static void cordon_start(struct router_call *k, bool on, void (*done)(void *user
 	k->pending = true;
 	cgn_rc rc = state_cordon(k->r->state, k->node_id, on, done, k, &err);
 	if (cgn_ok(rc)) {
-		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", on));
+		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", on), F_STRN("by", grpc_peer_name(k->c)), F_STRN("from", grpc_peer(k->c)));
 		return;
 	}
 	k->pending = false;

@@ -269,13 +269,6 @@ def test_clients_that_hang_on_do_not_hold_the_end(start):
         assert d.exit_code() == 0
 
 
-def test_something_vital_died(start):
-    d = start()
-    d.ask("POST", "/fail")
-    assert d.exit_code() == 8
-    assert d.event("svc.failed")["why"] == "the disk is gone"
-
-
 def test_the_service_manager_is_told(start, tmp_path):
     f = tmp_path / "c.toml"
     f.write_text("")

@@ -101,19 +101,6 @@ static void answer_echo(
 	cgn_buf_str(&r->body, body);
 }
 
-static void answer_fail(
-	void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
-{
-	(void)h;
-	(void)body;
-	(void)r;
-	const struct demo *d = state;
-	struct cgn_err err;
-	cgn_rc rc = CGN_FAIL(&err, STORAGE, "the disk is gone");
-	CGN_MUST(!cgn_ok(rc));
-	svc_fail(d->svc, &err);
-}
-
 static const struct svc_flag flags[] = {
 	{"listen-admin", "router.listen_admin", "ADDR", "admin port"},
 };
@@ -121,7 +108,6 @@ static const struct svc_admin_route routes[] = {
 	{"GET", "/state", answer_state},
 	{"POST", "/work/*", answer_work},
 	{"POST", "/echo", answer_echo},
-	{"POST", "/fail", answer_fail},
 };
 
 int main(int argc, char **argv)

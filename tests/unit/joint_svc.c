@@ -337,6 +337,20 @@ static void routes_of_the_program(void **state)
 	cgn_buf_fini(&answer.body);
 }
 
+static void certificates_end_soon(void **state)
+{
+	(void)state;
+	const uint64_t day = 24 * 3600;
+	const struct tls_validity year = {.from = 1000 * day, .to = 1365 * day}, week = {.from = 1000 * day, .to = 1007 * day - 1};
+	assert_false(svc_cert_ends_soon(&year, year.from));
+	assert_false(svc_cert_ends_soon(&year, year.to - 14 * day - 1));
+	assert_true(svc_cert_ends_soon(&year, year.to - 14 * day));
+	assert_true(svc_cert_ends_soon(&year, year.to + 1));
+	assert_false(svc_cert_ends_soon(&week, week.from)); /* of one that lives for a week, two weeks are never left */
+	assert_false(svc_cert_ends_soon(&week, week.to - 7 * day / 3 - 1));
+	assert_true(svc_cert_ends_soon(&week, week.to - 7 * day / 3 + 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -349,6 +363,7 @@ int main(void)
 		cmocka_unit_test(without_a_manager_nothing_happens),
 		cmocka_unit_test(the_frame_answers),
 		cmocka_unit_test(routes_of_the_program),
+		cmocka_unit_test(certificates_end_soon),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

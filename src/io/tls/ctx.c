@@ -103,7 +103,7 @@ static CGN_RC load_key(const struct tls_ctx *c, struct tls_identity *id, struct 
 		return CGN_OK;
 	CGN_TRY(read_pem(c->cert_file, &cert_text, &cert, err));
 	CGN_TRY(read_pem(c->key_file, &key_text, &key, err));
-	CGN_TRY(tls_leaf_check(c->cert_file, &cert, (int64_t)time(NULL), &id->expiry, err));
+	CGN_TRY(tls_leaf_check(c->cert_file, &cert, (int64_t)time(NULL), &id->valid, err));
 	int rc = gnutls_certificate_set_x509_key_mem2(id->cred, &cert, &key, GNUTLS_X509_FMT_PEM, NULL, 0);
 	if (rc == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
 		return CGN_FAIL(err, TLS, "%s: the key does not belong to the certificate in %s", c->key_file,
@@ -254,10 +254,11 @@ void tls_ctx_free(struct tls_ctx **take)
 	free(c);
 }
 
-uint64_t tls_ctx_expiry(struct tls_ctx *c)
+bool tls_ctx_validity(struct tls_ctx *c, struct tls_validity *out)
 {
 	CGN_ON_EXIT(tls_identity_unref) struct tls_identity *id = tls_identity_of(c);
-	return id->expiry;
+	*out = id->valid;
+	return id->valid.to != 0;
 }
 
 bool tls_ctx_server(const struct tls_ctx *c)

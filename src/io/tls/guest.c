@@ -120,6 +120,6 @@ struct cgn_str tls_guest_peer_name(const struct tls_guest *g)
 bool tls_ctx_secret(struct tls_ctx *c, const char *label, uint8_t out[32])
 {
 	CGN_ON_EXIT(tls_identity_unref) struct tls_identity *id = tls_identity_of(c);
-	return id->expiry != 0 && gnutls_hmac_fast(GNUTLS_MAC_SHA256, id->seed, sizeof id->seed, label,
+	return id->valid.to != 0 && gnutls_hmac_fast(GNUTLS_MAC_SHA256, id->seed, sizeof id->seed, label,
 					  strlen(label), out) == 0;
 }

@@ -24,8 +24,11 @@ CGN_RC tls_ctx_new(const struct tls_cfg *cfg, struct tls_ctx **out, struct cgn_e
 CGN_RC tls_ctx_reload(struct tls_ctx *c, struct cgn_err *err);
 void tls_ctx_ref(struct tls_ctx *c); /* any thread */
 void tls_ctx_free(struct tls_ctx **take);
-/* When the own leaf certificate ends, Unix seconds; 0 when there is none. */
-uint64_t tls_ctx_expiry(struct tls_ctx *c);
+/* When the own leaf certificate holds, Unix seconds; false when there is none. Any thread. */
+struct tls_validity {
+	uint64_t from, to;
+};
+bool tls_ctx_validity(struct tls_ctx *c, struct tls_validity *out);
 
 /* Sessions: bytes in, bytes out, no I/O. Used by io/net (TCP) only. */
 struct tls_session;

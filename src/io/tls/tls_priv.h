@@ -12,7 +12,7 @@ struct tls_identity {
 	atomic_uint refs;
 	gnutls_certificate_credentials_t cred;
 	gnutls_datum_t ticket_key; /* goes with the identity: a reload ends the sessions that a withdrawn CA let in */
-	uint64_t expiry;
+	struct tls_validity valid; /* zeros: no certificate */
 	uint8_t seed[32]; /* of the key: what tls_ctx_secret derives from */
 };
 struct tls_identity *tls_identity_of(struct tls_ctx *c); /* a reference, for tls_identity_unref */
@@ -29,7 +29,7 @@ const gnutls_datum_t *tls_ctx_alpn(const struct tls_ctx *c, unsigned *n);
 /* Why a peer's certificate was refused: "its issuer is unknown". */
 const char *tls_verdict_text(unsigned status);
 /* Check an own leaf against the wall clock. */
-CGN_RC tls_leaf_check(const char *file, const gnutls_datum_t *pem, int64_t now, uint64_t *expiry, struct cgn_err *err);
+CGN_RC tls_leaf_check(const char *file, const gnutls_datum_t *pem, int64_t now, struct tls_validity *out, struct cgn_err *err);
 
 /* ---- peer.c ---- */
 /* Verify within the handshake that the peer is a client (|server|: we are the server) or a server of that |name|. GnuTLS keeps |expect|

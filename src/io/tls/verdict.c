@@ -40,7 +40,7 @@ static const char *day(time_t t, char *out, size_t cap)
 }
 
 static CGN_RC check_dates(
-	const char *file, gnutls_x509_crt_t crt, int64_t now, uint64_t *expiry, struct cgn_err *err)
+	const char *file, gnutls_x509_crt_t crt, int64_t now, struct tls_validity *out, struct cgn_err *err)
 {
 	char text[40];
 	time_t from = gnutls_x509_crt_get_activation_time(crt), to = gnutls_x509_crt_get_expiration_time(crt);
@@ -52,19 +52,19 @@ static CGN_RC check_dates(
 	if (from > now)
 		return CGN_FAIL(err, TLS, "%s: the certificate is not valid before %s; is the clock right?",
 			file, day(from, text, sizeof text));
-	*expiry = (uint64_t)to;
+	*out = (struct tls_validity){(uint64_t)from, (uint64_t)to};
 	return CGN_OK;
 }
 
 CGN_RC tls_leaf_check(
-	const char *file, const gnutls_datum_t *pem, int64_t now, uint64_t *expiry, struct cgn_err *err)
+	const char *file, const gnutls_datum_t *pem, int64_t now, struct tls_validity *out, struct cgn_err *err)
 {
 	gnutls_x509_crt_t *chain = NULL;
 	unsigned n = 0;
 	int rc = gnutls_x509_crt_list_import2(&chain, &n, pem, GNUTLS_X509_FMT_PEM, 0);
 	if (rc < 0 || n == 0)
 		return CGN_FAIL(err, TLS, "%s: no PEM certificate in it: %s", file, gnutls_strerror(rc));
-	cgn_rc done = check_dates(file, chain[0], now, expiry, err);
+	cgn_rc done = check_dates(file, chain[0], now, out, err);
 	for (unsigned i = 0; i < n; i++)
 		gnutls_x509_crt_deinit(chain[i]);
 	gnutls_free(chain);

@@ -4,6 +4,7 @@
 
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
+#include "joint/telemetry/telemetry.h"
 
 #define LEAVE_PATIENCE (2 * CGN_SEC)
 #define BACKOFF_LAST   (3 * CGN_SEC)
@@ -16,6 +17,7 @@ static void tell(struct state_announce *a, bool connected, const char *why)
 		return;
 	a->told = true;
 	a->connected = connected;
+	metric_set(METRIC_OF(STATE_CONNECTED, "registration"), connected);
 	if (connected)
 		cgn_log(INFO, "state.registered", F_STR("cluster", a->cluster));
 	else
@@ -73,12 +75,6 @@ void state_announce_update(struct state_announce *a, const Cognitora__V1__Node *
 	a->node = copy;
 	a->changed = true;
 	cgn_loop_defer(a->loop, &a->turn);
-}
-
-bool state_announce_connected(const struct state_announce *a)
-{
-	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
-	return a->connected;
 }
 
 CGN_RC state_announce_reload_tls(struct state_announce *a, struct cgn_err *err)

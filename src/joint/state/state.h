@@ -4,7 +4,7 @@
  *   embedded  agents announce themselves to the one router over gRPC; leases are timers here; cordons and the policy live in cluster.state_dir
  *   etcd      /cognitora/<cluster>/nodes/<id> under a lease, cordon/<id>, routing/policy; routers watch from a pinned revision and reconnect
  *   static    cluster.nodes; cordons and the policy live in cluster.state_dir
- * Objects belong to their loop. Callbacks are not made inline, the first ones come on the loop's next turn; except that
+ * cgn_state_connected tells of each of them whether whoever knows answers. Objects belong to their loop. Callbacks are not made inline, the first ones come on the loop's next turn; except that
  * state_announce_received and state_leave_received tell on_node and on_gone before they return. Do not close an object inside its own
  * callbacks. */
 #pragma once
@@ -47,7 +47,6 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, const stru
 	void *user, struct state_watch **out, struct cgn_err *err);
 void state_watch_close(struct state_watch *
 		*take); /* cordons still under way are done with CGN_CANCELLED before it returns */
-bool state_watch_connected(const struct state_watch *s);
 bool state_watch_cordoned(const struct state_watch *s, const char *id);
 /* Read the certificates again (SIGHUP). */
 CGN_RC state_watch_reload_tls(struct state_watch *s, struct cgn_err *err);
@@ -79,7 +78,6 @@ CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, const s
 	void *user, struct state_announce **out, struct cgn_err *err);
 /* Copied. Sent on the next turn when it differs from the last (embedded: also every agent.heartbeat); retried for ever with backoff. */
 void state_announce_update(struct state_announce *a, const Cognitora__V1__Node *node);
-bool state_announce_connected(const struct state_announce *a);
 CGN_RC state_announce_reload_tls(struct state_announce *a, struct cgn_err *err);
 /* Leave (embedded) or revoke the lease (etcd), then |done|; never inline, at most 2 s later. |done| may be NULL. The loop must still run
  * until it came; without running it, the node goes when its lease ends. */
@@ -101,7 +99,6 @@ struct state_stores_ops {
 CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, const struct state_stores_ops *ops, void *user,
 	struct state_stores **out, struct cgn_err *err);
 void state_stores_close(struct state_stores **take);
-bool state_stores_connected(const struct state_stores *s); /* etcd, or the router, answered the last time */
 CGN_RC state_stores_reload_tls(struct state_stores *s, struct cgn_err *err);
 /* The address that a server is to tell others: |advertise| when it is not NULL, else the host that |listen| names, else that of the route to the
  * router or etcd; with |port|. CGN_UNAVAILABLE: there is no route; |key| is what the sentence says to set. */

@@ -5,6 +5,7 @@
 #include "base/codec/pb.h"
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
+#include "joint/telemetry/telemetry.h"
 
 #define STATE_STORES_TAG 0x57a7e003U
 #define ASK_TIMEOUT      (5 * CGN_SEC)
@@ -74,6 +75,7 @@ static void connected(struct state_stores *s, bool yes, const char *whom, const 
 		return;
 	s->said = true;
 	s->connected = yes;
+	metric_set(METRIC_OF(STATE_CONNECTED, "stores"), yes);
 	if (yes)
 		cgn_log(INFO, "state.stores_known", F_STR("from", whom));
 	else
@@ -244,12 +246,6 @@ void state_stores_close(struct state_stores **take)
 	roster_fini(&s->told);
 	s->tag = 0;
 	free(s);
-}
-
-bool state_stores_connected(const struct state_stores *s)
-{
-	CGN_LIVE(s, STATE_STORES_TAG);
-	return s->connected;
 }
 
 CGN_RC state_stores_reload_tls(struct state_stores *s, struct cgn_err *err)

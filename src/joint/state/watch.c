@@ -4,6 +4,7 @@
 
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
+#include "joint/telemetry/telemetry.h"
 
 /* ---- what backends learned ---- */
 
@@ -86,6 +87,7 @@ void state_connected(struct state_watch *s, bool connected, const char *why)
 		return;
 	s->told = true;
 	s->connected = connected;
+	metric_set(METRIC_OF(STATE_CONNECTED, "members"), connected);
 	if (s->ops->on_connected != NULL)
 		s->ops->on_connected(s->user, connected, why);
 }
@@ -169,12 +171,6 @@ bool state_watch_cordoned(const struct state_watch *s, const char *id)
 {
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	return roster_find(&s->cordons, id) != NULL;
-}
-
-bool state_watch_connected(const struct state_watch *s)
-{
-	CGN_LIVE(s, STATE_WATCH_TAG);
-	return s->connected;
 }
 
 /* ---- open and close ---- */

@@ -28,6 +28,7 @@ struct svc {
 	enum svc_phase phase;
 	struct svc_notify notify;
 	struct cgn_timer watchdog, drain;
+	struct svc_certs certs;
 	int exit_code;
 };
 
@@ -99,6 +100,7 @@ static void config_take(struct svc *s, struct config **take)
 	logs_follow(s->program, s->cfg);
 	if (s->program->reload != NULL)
 		s->program->reload(s->state, s->cfg);
+	svc_certs_again(&s->certs);
 	if (old != s->boot)
 		config_free(&old);
 }
@@ -199,6 +201,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	CGN_TRY(cgn_loop_new(&s->loop, err));
 	cgn_timer_init(&s->watchdog, s->loop, watchdog_fire);
 	cgn_timer_init(&s->drain, s->loop, drain_timed_out);
+	svc_certs_init(&s->certs, s->loop);
 	CGN_TRY(signals_take(s, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
@@ -225,6 +228,7 @@ static void svc_close(struct svc *s)
 	if (s->loop != NULL) {
 		cgn_timer_cancel(&s->watchdog);
 		cgn_timer_cancel(&s->drain);
+		svc_certs_fini(&s->certs);
 		if (s->state != NULL && s->program->stop != NULL)
 			s->program->stop(&s->state);
 		svc_admin_close(&s->admin);
@@ -291,16 +295,14 @@ struct cgn_loop *svc_loop(struct svc *s)
 	return s->loop;
 }
 
+void svc_watch_certificate(struct svc *s, const char *key, struct tls_ctx *tls)
+{
+	CGN_LIVE(s, SVC_TAG);
+	svc_certs_add(&s->certs, key, tls);
+}
+
 void svc_drained(struct svc *s)
 {
 	CGN_LIVE(s, SVC_TAG);
-	cgn_loop_stop(s->loop);
-}
-
-void svc_fail(struct svc *s, const struct cgn_err *err)
-{
-	CGN_LIVE(s, SVC_TAG);
-	cgn_log(ERROR, "svc.failed", F_STR("why", err->msg));
-	s->exit_code = cgn_code_exit(err->code);
 	cgn_loop_stop(s->loop);
 }

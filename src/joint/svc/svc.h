@@ -15,6 +15,7 @@
 #include "policy/config/config.h"
 
 struct svc;
+struct tls_ctx;
 
 struct svc_flag { /* {"listen", "router.listen", "ADDR", "..."}: --listen ADDR is short for --set router.listen=ADDR */
 	const char *flag, *key, *meta,
@@ -59,6 +60,9 @@ struct svc_program {
 /* Returns the process's exit status (SURFACE: 0, 2 usage, 3 config, 7 port in use, ...). */
 int svc_main(const struct svc_program *p, int argc, char **argv);
 struct cgn_loop *svc_loop(struct svc *s);
+/* From start: watch the certificate that |tls| shows, which the setting |key| names. cgn_tls_certificate_expiry_seconds tells when it ends; when
+ * two weeks are left, or a third of its life where that is less, the log does too, each day. NULL, or without one: nothing. At most 4. */
+void svc_watch_certificate(struct svc *s, const char *key, struct tls_ctx *tls);
 void svc_drained(struct svc *s);
 /* Answer an admin request with {"error":{"message","type","code"}}. */
 void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, const char *message);
@@ -67,5 +71,3 @@ void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, co
 struct svc_admin_call *svc_admin_later(struct svc_admin_reply *r, void (*gone)(void *user), void *user);
 struct svc_admin_reply svc_admin_reply_new(void);                             /* 200, JSON, no body */
 void svc_admin_done(struct svc_admin_call *call, struct svc_admin_reply *r); /* its body is freed */
-void svc_fail(struct svc *s,
-	const struct cgn_err *err); /* end the process with the code's exit status: something vital died */

@@ -2,6 +2,7 @@
 /* svc inside: the parts of the frame, each usable without the others. */
 #pragma once
 #include "base/core/arena.h"
+#include "io/tls/tls.h"
 #include "joint/svc/svc.h"
 
 #define SVC_MAX_CONFIG     ((size_t)1 << 20) /* of a file: what base/toml takes */
@@ -36,6 +37,25 @@ void svc_notify_open(struct svc_notify *n);
 void svc_notify_send(const struct svc_notify *n, const char *text);
 void svc_notify_reloading(const struct svc_notify *n, cgn_nsec now);
 void svc_notify_close(struct svc_notify *n);
+
+/* certs.c: everything on svc's loop; contexts are referenced. */
+#define SVC_MAX_CERTS 4
+struct svc_cert {
+	const char *key;
+	struct tls_ctx *tls;
+	struct metric_cell *cell;
+	uint64_t said, said_of; /* when the log told of it last, 0: never; which end that was. Unix seconds */
+};
+struct svc_certs {
+	struct cgn_timer timer;
+	struct svc_cert cert[SVC_MAX_CERTS];
+	size_t n;
+};
+bool svc_cert_ends_soon(const struct tls_validity *v, uint64_t now); /* Unix seconds */
+void svc_certs_init(struct svc_certs *cs, struct cgn_loop *l);
+void svc_certs_add(struct svc_certs *cs, const char *key, struct tls_ctx *tls);
+void svc_certs_again(struct svc_certs *cs); /* files were read again: look soon */
+void svc_certs_fini(struct svc_certs *cs);
 
 /* admin.c */
 struct svc_admin;

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs tell of their certificates, of who asked for something, and of whether those answer who know the cluster."""
+import datetime
+import os
+import signal
+import subprocess
+
+import pytest
+
+from cluster import WAIT_S, Cluster, ask, until
+from kvpeers import CTL, Peer, bootstrap, rotate, security
+
+KEY = 'cgn_tls_certificate_expiry_seconds{key="%s"}'
+CONNECTED = 'cgn_state_connected{what="%s"}'
+
+
+@pytest.fixture
+def pki(tmp_path):
+    return bootstrap(tmp_path / "pki", "router", "agent", "kv", "admin")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with Cluster(tmp_path) as c:
+        yield c
+
+
+def value(admin, series):
+    """A series, or None."""
+    try:
+        lines = ask(admin, "GET", "/metrics").body.decode().splitlines()
+    except OSError:
+        return None
+    return next((float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == series), None)
+
+
+def is_value(admin, series, want):
+    until(lambda: value(admin, series) == want, lambda: f"{series} is {value(admin, series)}, not {want}")
+
+
+def nearly_over(pki, name, days):
+    """The certificate of |name| anew, some months old, with |days| left. Its end, Unix seconds."""
+    now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    begin, end = now - datetime.timedelta(days=300), now + datetime.timedelta(days=days)
+    (pki / "index.txt").write_text("")
+    (pki / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    (pki / "ca.cnf").write_text(f"[ca]\ndefault_ca = d\n[d]\ndatabase = {pki}/index.txt\nnew_certs_dir = {pki}\nrand_serial = yes\n"
+                                "default_md = sha256\npolicy = p\n[p]\ncommonName = supplied\n[req]\ndistinguished_name = n\n[n]\n")
+
+    def openssl(*args):
+        subprocess.run(["openssl", *map(str, args)], cwd=pki, check=True, capture_output=True, timeout=WAIT_S)
+    openssl("req", "-new", "-key", f"{name}.key", "-subj", f"/CN={name}", "-config", "ca.cnf", "-out", "soon.csr")
+    openssl("ca", "-batch", "-config", "ca.cnf", "-cert", "ca.pem", "-keyfile", "ca.key", "-in", "soon.csr", "-out", f"{name}.pem", "-notext",
+            "-extfile", "ext", "-startdate", begin.strftime("%Y%m%d%H%M%SZ"), "-enddate", end.strftime("%Y%m%d%H%M%SZ"))
+    return int(end.timestamp())
+
+
+def test_a_certificate_that_ends_soon_is_told_of(cluster, pki, tmp_path):
+    end = nearly_over(pki, "agent", 5)
+    later = nearly_over(pki, "kv", 40)
+    r = cluster.router({"security": {**security(pki, "agent"), "require_mtls": True},
+                        "router": {"tls_cert_file": str(pki / "router.pem"), "tls_key_file": str(pki / "router.key")}})
+    agent = cluster.node("a", sections={"security": {**security(pki, "agent"), "require_mtls": True}})
+    kv = Peer(tmp_path, pki, "kv")
+    try:
+        for admin, program, want in ((cluster.admin_port, r, end), (agent.admin_port, agent.agent, end), (kv.admin, kv.process, later)):
+            is_value(admin, KEY % "security.cert_file", want)
+            said = program.events("svc.certificate_ends")
+            assert [e["key"] for e in said] == (["security.cert_file"] if want == end else []), said
+        said = r.events("svc.certificate_ends")[0]
+        assert said["days"] in (4, 5)
+        assert datetime.datetime.fromtimestamp(end, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") == said["ends"]
+        assert value(cluster.admin_port, KEY % "router.tls_cert_file") > later
+        rotate(pki, "agent")  # for two days, which are its whole life: not soon
+        for admin, program in ((cluster.admin_port, r), (agent.admin_port, agent.agent)):
+            program.signal(signal.SIGHUP)
+            until(lambda: value(admin, KEY % "security.cert_file") not in (None, end), "the new certificate is told of")
+            assert len(program.events("svc.certificate_ends")) == 1
+    finally:
+        kv.close()
+
+
+def test_who_ordered_it_is_in_the_log(cluster, pki):
+    mine = {"security": {**security(pki, "router"), "require_mtls": True}}
+    r = cluster.router(mine)
+    cluster.node("a", sections=mine)
+    until(lambda: cluster.states().get("a") == "ready", "the node is ready")
+
+    def ctl(*args):
+        subprocess.run([CTL, "cluster", *args, "--router", f"127.0.0.1:{cluster.grpc_port}", "--ca", pki / "ca.pem", "--cert", pki / "admin.pem", "--key",
+                        pki / "admin.key"], check=True, capture_output=True, timeout=WAIT_S)
+    ctl("cordon", "a")
+    ctl("set-policy", "--policy", "random")
+    (cordon,), (policy,) = r.events("router.cordon"), r.events("router.set_policy")
+    assert cordon["node"] == "a" and cordon["by"] == policy["by"] == "admin"
+    assert cordon["from"].startswith("127.0.0.1:") and policy["from"].startswith("127.0.0.1:")
+
+
+def test_whether_the_cluster_answers(cluster, pki, tmp_path):
+    """Of the router, of an agent, and of a store."""
+    agent = cluster.node("a")
+    is_value(agent.admin_port, CONNECTED % "registration", 0)
+    kv = Peer(tmp_path, pki, "kv", sections={"cluster": {"router": f"127.0.0.1:{cluster.grpc_port}"}, "security": security(pki, "kv")})
+    try:
+        is_value(kv.admin, CONNECTED % "stores", 0)
+        router = cluster.router()
+        is_value(cluster.admin_port, CONNECTED % "members", 1)
+        is_value(agent.admin_port, CONNECTED % "registration", 1)
+        assert value(kv.admin, CONNECTED % "stores") == 0  # it speaks TLS, the router does not
+        router.kill()
+        os.remove(cluster.folder / "router.toml")
+        is_value(agent.admin_port, CONNECTED % "registration", 0)
+        cluster.router({"security": security(pki, "router")})
+        is_value(kv.admin, CONNECTED % "stores", 1)
+    finally:
+        kv.close()

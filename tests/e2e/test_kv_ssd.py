@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-kvcached's SSD tier, seen from outside: restarts, kill -9, damage, a full disk, and folders that are not its own."""
+import contextlib
 import os
 import pathlib
 import random
@@ -233,6 +234,37 @@ def test_a_full_disk(tmp_path, tmpfs):
         s.settle()
         s.again()
         assert s("GET", "again") in (value(1, 300000),)
+
+
+def test_a_disk_is_full_for_a_while(tmp_path, tmpfs):
+    """Served from RAM meanwhile, counted; written again when there is room, without a restart."""
+    with Store(tmp_path, ssd="1GiB", ssd_dir=tmpfs / "kv") as s:
+        fill(s, 20, 300000)
+        hog = tmpfs / "hog"
+        with open(hog, "wb", buffering=0) as f, contextlib.suppress(OSError):
+            while True:
+                f.write(b"x" * 65536)
+        latest = 0
+        while s.tell()["ssd_skipped"] == 0:
+            latest += 1
+            assert latest < 2000 and s("SET", f"full{latest}", value(latest, 300000)) == b"+OK"
+            assert s("GET", f"full{latest}") == value(latest, 300000)
+            s.settle()
+        assert f'cgn_kv_ssd_skipped_total' in ask(s.admin, "GET", "/metrics").body.decode()
+        os.unlink(hog)
+        before = s.tell()
+
+        def written_again():
+            nonlocal latest
+            latest += 1
+            assert s("SET", f"after{latest}", value(latest, 300000)) == b"+OK"
+            s.settle()
+            return s.tell()["ssd_written_bytes"] >= before["ssd_written_bytes"] + 300000
+        until(written_again, s.tell, step_s=0.1)
+        last = f"after{latest}"
+        s.again()
+        assert s(*("GET", last)) == value(latest, 300000)
+        assert s.tell()["corrupt"] == 0
 
 
 def test_a_disk_that_is_read_only(tmp_path, tmpfs):

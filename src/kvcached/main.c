@@ -3,8 +3,11 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "io/limits/limits.h"
 #include "joint/state/state.h"
 #include "kvcached/kvcached.h"
+
+#define BESIDE_ARENA ((uint64_t)64 << 20) /* RocksDB's caches, workers, the last changes */
 
 static void stop(void **take)
 {
@@ -30,6 +33,21 @@ static void say_if_unsealed(const struct kvcached *d)
 			F_STR("then", "values are copied to local clients, none is handed over by descriptor"));
 }
 
+/* The kernel takes a process that uses more than its control group may for a fault, and kills it: say it before. Beside the arena: what
+ * docs/kv.md says of the index and of connections; whoever leaves less room for it is warned. */
+static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
+{
+	struct limits_memory may;
+	limits_memory("", &may);
+	if (ram > may.bytes)
+		return CGN_FAIL(err, INVALID, "kv.ram is %llu bytes, but no more than %llu can be used here, says %s: lower kv.ram, or raise the limit",
+			(unsigned long long)ram, (unsigned long long)may.bytes, may.who);
+	if (ram + ram / 8 + BESIDE_ARENA > may.bytes)
+		cgn_log(WARN, "kvcached.memory_tight", F_U64("ram_bytes", ram), F_U64("limit_bytes", may.bytes), F_STR("says", may.who),
+			F_STR("then", "the index and connections may need more than is left, and the kernel kills who takes more"));
+	return CGN_OK;
+}
+
 /* False: this node has none, which is said once. */
 static bool ssd_of(const struct config *cfg, struct kvstore_ssd_cfg *out)
 {
@@ -45,6 +63,7 @@ static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 {
 	struct kvstore_ssd_cfg ssd;
 	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram, .ssd = ssd_of(d->cfg, &ssd) ? &ssd : NULL};
+	CGN_TRY(check_memory(d->cfg->kv.ram, err));
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	svc_watch_certificate(d->svc, "security.cert_file", d->tls);
 	CGN_TRY(kvstore_new(&store, &d->store, err));

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-kvcached as an operator sees it: what it refuses to start with, how its memory stays within the budget, what it says of itself, how it goes."""
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from cluster import BUILD, SANITIZER, ask, scaled, until
+from cluster import BUILD, SANITIZER, Process, ask, scaled, until
 from kvbulk import Bulk, Refused, Store, key
 
 MIB = 1 << 20
@@ -23,11 +24,11 @@ def store(tmp_path, request):
     s.close()
 
 
-def refused(tmp_path, text):
+def refused(tmp_path, text, before=()):
     path = tmp_path / "bad.toml"
     path.write_text(text)
     env = {k: v for k, v in os.environ.items() if not k.startswith("COGNITORA__")}
-    got = subprocess.run([KVCACHED, "--config", path], env=env, capture_output=True, text=True, timeout=30)
+    got = subprocess.run([*before, KVCACHED, "--config", path], env=env, capture_output=True, text=True, timeout=30)
     assert got.returncode not in (0, None) and got.returncode > 0, got.stderr
     return got.stderr
 
@@ -43,6 +44,64 @@ def refused(tmp_path, text):
 def test_wrong_settings_are_named(tmp_path, line, named):
     said = refused(tmp_path, f"[kv]\n{line}\n")
     assert named in said, said
+
+
+@pytest.fixture
+def group():
+    """A control group of 96 MiB, where this machine lets us have one: a word to put before a command, so that it runs in it."""
+    top = pathlib.Path("/sys/fs/cgroup")
+    v1 = (top / "memory").is_dir()
+    at = (top / "memory" if v1 else top) / f"cgn-test-{os.getpid()}"
+    try:
+        at.mkdir()
+        (at / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(str(96 * MIB))
+    except OSError as e:
+        if at.is_dir():
+            at.rmdir()
+        pytest.skip(f"no control group of our own: {e}")
+    yield ["sh", "-c", f'echo $$ > {at}/cgroup.procs && exec "$0" "$@"']
+    until(lambda: not (at / "cgroup.procs").read_text(), "nobody is in it")
+    at.rmdir()
+
+
+@pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
+def test_more_than_its_control_group_may_use_is_refused(tmp_path, group):
+    said = refused(tmp_path, '[kv]\nram = "128MiB"\n', group)
+    assert "kv.ram is 134217728 bytes" in said and "no more than 100663296" in said and "/cgn-test-" in said, said
+
+
+@pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
+def test_within_its_control_group_it_serves(tmp_path, group):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvbulk.Process", within(group))
+        store = Store(tmp_path, ram="80MiB")
+    try:
+        assert store.process.events("kvcached.memory_tight")
+        with Bulk(store.bulk) as c:
+            for i in range(200):  # more than fits
+                c.put_any(key(f"k{i}"), value(i, MIB))
+                assert c.lookup([key(f"k{i}")])[0].size == MIB
+            v = c.get(key("k199"))
+            assert v.read() == value(199, MIB)
+    finally:
+        store.close()
+
+
+def within(group):
+    """Process, in it."""
+    class Inside(Process):
+        def start(self):
+            if self.argv[:2] != group[:2]:
+                self.argv = group + self.argv
+            super().start()
+    return Inside
+
+
+@pytest.mark.parametrize("limit", ["-f 65536", "-v 65536"], ids=["of files", "of addresses"])
+@pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
+def test_a_limit_of_the_shell_is_told(tmp_path, limit):
+    said = refused(tmp_path, '[kv]\nram = "256MiB"\n', ["sh", "-c", f'ulimit {limit} && exec "$0" "$@"'])
+    assert "memory for values" in said, said
 
 
 def memory_kib(store, field):
@@ -98,7 +157,7 @@ def test_the_budget_holds_in_a_storm(store):
 
 
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
-@pytest.mark.parametrize("store", [{"ram": "4GiB"}], indirect=True)
+@pytest.mark.parametrize("store", [{"ram": "1GiB"}], indirect=True)
 def test_a_large_budget_takes_nothing_before_it_is_used(store):
     assert memory_kib(store, "VmRSS") < 64 * 1024
 

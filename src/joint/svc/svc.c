@@ -138,8 +138,8 @@ static void watchdog_fire(struct cgn_timer *t)
 static cgn_rc signals_take(struct svc *s, struct cgn_err *err)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
-	if (sigaction(SIGPIPE, &ignore, NULL) != 0)
-		return CGN_FAIL(err, INTERNAL, "cannot ignore SIGPIPE");
+	if (sigaction(SIGPIPE, &ignore, NULL) != 0 || sigaction(SIGXFSZ, &ignore, NULL) != 0) /* a write past RLIMIT_FSIZE fails with EFBIG */
+		return CGN_FAIL(err, INTERNAL, "cannot ignore SIGPIPE and SIGXFSZ");
 	CGN_TRY(cgn_loop_signal(s->loop, SIGTERM, on_stop_signal, s, err));
 	CGN_TRY(cgn_loop_signal(s->loop, SIGINT, on_stop_signal, s, err));
 	return cgn_loop_signal(s->loop, SIGHUP, on_reload_signal, s, err);

@@ -3,7 +3,7 @@
  *
  *   --config FILE  --set section.key=value (repeatable)  --check  --version  --help   and per program a few short flags of svc_flag
  *
- * Order: load config (exit 3 on error) -> admin port -> start -> "ready" (sd_notify READY=1, one log line) -> run. SIGPIPE is ignored,
+ * Order: load config (exit 3 on error) -> admin port -> start -> "ready" (sd_notify READY=1, one log line) -> run. SIGPIPE and SIGXFSZ are ignored,
  * RLIMIT_NOFILE raised to its hard limit. Everything below runs on svc_loop's thread but svc_drained, which any thread may call.
  * SIGTERM, SIGINT: drain() and /readyz says 503; svc_drained or the drain timeout ends it with exit 0 (a second signal: at once, 130/143).
  * SIGHUP: config is loaded again; a broken one is logged and the old one stays; keys that need a restart are named. */

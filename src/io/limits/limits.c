@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/limits/limits.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/core/buf.h"
+#include "base/core/str.h"
+#include "io/disk/disk.h"
+
+#define FILE_BYTES 65536
+
+static void at_most(struct limits_memory *out, uint64_t bytes, const char *who)
+{
+	if (bytes >= out->bytes)
+		return;
+	out->bytes = bytes;
+	(void)snprintf(out->who, sizeof out->who, "%s", who);
+}
+
+static bool read_file(const char *path, struct cgn_buf *out)
+{
+	return cgn_ok(disk_read_file(path, FILE_BYTES, out, NULL));
+}
+
+static void machine(const char *root, struct limits_memory *out)
+{
+	char path[LIMITS_WHO_BYTES];
+	struct cgn_buf file = {0};
+	uint64_t kib = 0;
+	(void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
+	if (!read_file(path, &file)) {
+		cgn_buf_fini(&file);
+		return;
+	}
+	for (struct cgn_str rest = cgn_buf_view(&file); rest.n > 0;) {
+		struct cgn_str line = cgn_str_split(&rest, '\n');
+		if (!cgn_str_starts(line, "MemTotal:"))
+			continue;
+		(void)cgn_str_split(&line, ':');
+		line = cgn_str_trim(line);
+		if (cgn_str_u64(cgn_str_split(&line, ' '), &kib) && kib < UINT64_MAX / 1024)
+			at_most(out, kib * 1024, path);
+	}
+	cgn_buf_fini(&file);
+}
+
+/* A limit is a number, or the word max. */
+static void group_file(const char *path, struct limits_memory *out)
+{
+	struct cgn_buf file = {0};
+	uint64_t bytes = 0;
+	if (read_file(path, &file)) {
+		struct cgn_str rest = cgn_buf_view(&file);
+		if (cgn_str_u64(cgn_str_split(&rest, '\n'), &bytes))
+			at_most(out, bytes, path);
+	}
+	cgn_buf_fini(&file);
+}
+
+/* Its own group and those above it. Where a container sees only a part of the tree, the path may begin above what is there: the mount's own files
+ * are looked at in any case. */
+static void groups(const char *root, const char *mount, struct cgn_str group, const char *name, struct limits_memory *out)
+{
+	char path[LIMITS_WHO_BYTES];
+	for (;;) {
+		while (group.n > 0 && group.p[group.n - 1] == '/')
+			group.n--;
+		int n = snprintf(path, sizeof path, "%s%s%.*s/%s", root, mount, (int)group.n, group.p, name);
+		if (n > 0 && (size_t)n < sizeof path)
+			group_file(path, out);
+		if (group.n == 0)
+			return;
+		while (group.n > 0 && group.p[group.n - 1] != '/')
+			group.n--;
+	}
+}
+
+static bool has_memory(struct cgn_str controllers)
+{
+	while (controllers.n > 0)
+		if (cgn_str_is(cgn_str_split(&controllers, ','), "memory"))
+			return true;
+	return false;
+}
+
+void limits_memory(const char *root, struct limits_memory *out)
+{
+	char path[LIMITS_WHO_BYTES];
+	struct cgn_buf file = {0};
+	*out = (struct limits_memory){.bytes = UINT64_MAX};
+	machine(root, out);
+	(void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+	if (read_file(path, &file)) {
+		for (struct cgn_str rest = cgn_buf_view(&file); rest.n > 0;) { /* ID:CONTROLLERS:PATH; without controllers: version 2 */
+			struct cgn_str line = cgn_str_split(&rest, '\n'), id = cgn_str_split(&line, ':'), controllers = cgn_str_split(&line, ':');
+			if (id.n > 0 && has_memory(controllers))
+				groups(root, "/sys/fs/cgroup/memory", line, "memory.limit_in_bytes", out);
+			else if (id.n > 0 && controllers.n == 0)
+				groups(root, "/sys/fs/cgroup", line, "memory.max", out);
+		}
+	}
+	cgn_buf_fini(&file);
+}

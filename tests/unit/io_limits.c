@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/core/err.h"
+#include "disk_folder.h"
+#include "io/disk/disk.h"
+#include "io/limits/limits.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static char root[64];
+
+static int enter(void **state)
+{
+	(void)state;
+	disk_folder_make(root, "cgn-limits");
+	return 0;
+}
+
+static int leave(void **state)
+{
+	(void)state;
+	disk_folder_remove(root);
+	return 0;
+}
+
+/* |folder| and the file |name| in it. */
+static void file(const char *folder, const char *name, const char *text)
+{
+	char path[256];
+	(void)snprintf(path, sizeof path, "%s%s", root, folder);
+	assert_true(cgn_ok(disk_mkdirs(path, 0700, NULL)));
+	(void)snprintf(path, sizeof path, "%s%s/%s", root, folder, name);
+	assert_true(cgn_ok(disk_write_file_atomic(path, cgn_str_of(text), 0600, NULL)));
+}
+
+static void expect(uint64_t bytes, const char *who)
+{
+	struct limits_memory m;
+	char path[256] = "";
+	limits_memory(root, &m);
+	if (who[0] != '\0')
+		(void)snprintf(path, sizeof path, "%s%s", root, who);
+	assert_string_equal(m.who, path);
+	assert_true(m.bytes == bytes);
+}
+
+static void nobody_says(void **state)
+{
+	(void)state;
+	expect(UINT64_MAX, "");
+	file("/proc", "meminfo", "MemFree: 1 kB\nnonsense\nMemTotal:\nMemTotal: many kB\n");
+	file("/proc/self", "cgroup", "\n::\nx\n4:memory\n0::/\n");
+	expect(UINT64_MAX, "");
+}
+
+static void what_the_machine_has(void **state)
+{
+	(void)state;
+	file("/proc", "meminfo", "MemTotal:       16384000 kB\nMemFree:          200000 kB\n");
+	expect((uint64_t)16384000 * 1024, "/proc/meminfo");
+}
+
+static void the_group_of_version_2(void **state)
+{
+	(void)state;
+	file("/proc", "meminfo", "MemTotal:       16384000 kB\n");
+	file("/proc/self", "cgroup", "0::/system.slice/store.service\n");
+	file("/sys/fs/cgroup/system.slice/store.service", "memory.max", "max\n");
+	expect((uint64_t)16384000 * 1024, "/proc/meminfo");
+	file("/sys/fs/cgroup/system.slice/store.service", "memory.max", "1073741824\n");
+	expect(1024 * MIB, "/sys/fs/cgroup/system.slice/store.service/memory.max");
+	file("/sys/fs/cgroup/system.slice", "memory.max", "536870912\n"); /* the one above lets it have less */
+	expect(512 * MIB, "/sys/fs/cgroup/system.slice/memory.max");
+}
+
+static void the_group_of_version_1(void **state)
+{
+	(void)state;
+	file("/proc/self", "cgroup", "9:name=systemd:/\n4:cpu,memory:/a/b\n0::/\n");
+	file("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "9223372036854771712\n");
+	file("/sys/fs/cgroup/memory/a/b", "memory.limit_in_bytes", "268435456\n");
+	expect(256 * MIB, "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes");
+}
+
+/* The path is the host's, what is mounted is the container's. */
+static void inside_a_container(void **state)
+{
+	(void)state;
+	file("/proc/self", "cgroup", "4:memory:/docker/0123456789abcdef\n0::/\n");
+	file("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "134217728\n");
+	expect(128 * MIB, "/sys/fs/cgroup/memory/memory.limit_in_bytes");
+}
+
+static void a_path_longer_than_any(void **state)
+{
+	char text[2048] = "0::/";
+	(void)state;
+	memset(text + 4, 'x', 1500);
+	text[1504] = '\0';
+	file("/proc/self", "cgroup", text);
+	file("/sys/fs/cgroup", "memory.max", "134217728\n");
+	expect(128 * MIB, "/sys/fs/cgroup/memory.max");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(nobody_says, enter, leave),
+		cmocka_unit_test_setup_teardown(what_the_machine_has, enter, leave),
+		cmocka_unit_test_setup_teardown(the_group_of_version_2, enter, leave),
+		cmocka_unit_test_setup_teardown(the_group_of_version_1, enter, leave),
+		cmocka_unit_test_setup_teardown(inside_a_container, enter, leave),
+		cmocka_unit_test_setup_teardown(a_path_longer_than_any, enter, leave),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -35,11 +35,6 @@ static void held_in_store(void *user, uint64_t digest, enum kv_tier tier, bool h
 
 /* ---- at work or not ---- */
 
-bool keep_at_work(const struct keep *k)
-{
-	return k->slots != NULL;
-}
-
 struct kvclient *keep_store_of(const struct keep *k)
 {
 	struct agent *a = k->e->agent;

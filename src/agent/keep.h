@@ -102,7 +102,6 @@ struct keep {
 	uint64_t saves, save_failures, restores, restore_failures, restored_tokens, strays;
 	double spared_ms;
 };
-bool keep_at_work(const struct keep *k);
 void keep_slot_idle(struct keep *k, uint32_t slot); /* it has become idle: somebody may wait for it, or it may be saved */
 void keep_idle_step(struct keep *k);                /* save what has been idle for long enough */
 void keep_release_all(struct keep *k);              /* those who wait go on as they came */

@@ -172,6 +172,33 @@ static void out_of_bounds_is_not_kept(void **state)
 	shelf_free(&s);
 }
 
+/* Two engines of a kind share a store: the other one's turn of the conversation has the same key, and is another state. */
+static void a_card_that_is_put_again_is_read_again(void **state)
+{
+	(void)state;
+	struct held h = {{{0}}};
+	struct shelf *s = NULL;
+	const uint64_t theirs[] = {5};
+	assert_true(cgn_ok(shelf_new(note, &h, &s, NULL)));
+	const struct card ours = card_of(a, 4, 100);
+	struct card other = ours;
+	other.sums = theirs;
+	put(s, &ours, RAM);
+	assert_false(shelf_told(s, 4, 1, 0)); /* the piece, then the card */
+	assert_false(shelf_told(s, 4, 1, RAM));
+	assert_int_equal(shelf_states(s), 1);
+	assert_false(shelf_told(s, 4, 0, 0));
+	assert_true(shelf_states(s) == 0 && shelf_blocks(s) == 0 && h.of[KV_RAM][1] == 0);
+	assert_true(shelf_told(s, 4, 0, RAM)); /* wanted, though there was one */
+	assert_int_equal(shelf_states(s), 0);
+	assert_true(cgn_ok(shelf_card(s, &other, NULL)));
+	struct shelf_find f = shelf_find(s, a, 4);
+	assert_true(f.common == 4 && f.card.sums[0] == 5 && h.of[KV_RAM][1] == 1);
+	assert_false(shelf_told(s, 4, 0, SSD)); /* it only moved */
+	assert_int_equal(shelf_states(s), 1);
+	shelf_free(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -181,6 +208,7 @@ int main(void)
 		cmocka_unit_test(a_beginning_is_within),
 		cmocka_unit_test(many_states_are_found),
 		cmocka_unit_test(out_of_bounds_is_not_kept),
+		cmocka_unit_test(a_card_that_is_put_again_is_read_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

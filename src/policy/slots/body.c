@@ -41,8 +41,8 @@ static bool is_one(struct json_val n)
 
 struct slot_body slot_body_read(struct cgn_str path, struct cgn_str body)
 {
-	enum { ID_SLOT, N, N_CMPL, PROMPT, CACHE, KEYS };
-	static const char *const keys[KEYS] = {"id_slot", "n", "n_cmpl", "prompt", "cache_prompt"};
+	enum { ID_SLOT, N, N_CMPL, PROMPT, CACHE, LORA, KEYS };
+	static const char *const keys[KEYS] = {"id_slot", "n", "n_cmpl", "prompt", "cache_prompt", "lora"};
 	struct slot_body b = {.placeable = false};
 	struct json_val doc, v[KEYS], member;
 	struct cgn_str key;
@@ -53,6 +53,7 @@ struct slot_body slot_body_read(struct cgn_str path, struct cgn_str body)
 	b.has_members = json_next_member(&it, &key, &member);
 	b.at = (size_t)(doc.raw.p - body.p) + 1;
 	b.caches = v[CACHE].raw.p == NULL || json_bool(v[CACHE], true);
+	b.adapts = v[LORA].raw.p != NULL;
 	b.placeable = v[ID_SLOT].raw.p == NULL && is_one(v[N]) && is_one(v[N_CMPL]) && is_one_prompt(v[PROMPT]);
 	return b;
 }

@@ -13,6 +13,7 @@
 struct slot_body {
 	bool placeable; /* one answer to one prompt, and the client names no slot itself */
 	bool caches;    /* "cache_prompt" is not false: what the slot holds may be used */
+	bool adapts;    /* "lora": the client chooses how the weights are turned, so what is computed means nothing to others */
 	bool has_members;
 	size_t at; /* offset behind the opening brace */
 };

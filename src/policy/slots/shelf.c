@@ -239,6 +239,8 @@ bool shelf_told(struct shelf *s, uint64_t id, uint32_t segment, unsigned tiers)
 	}
 	t->piece[segment] = (uint8_t)tiers;
 	settle(s, t);
+	if (segment == 0 && tiers == 0) /* what is there next may be another one: the engine's twins save there too */
+		card_forget(s, t);
 	bool wanted = segment == 0 && tiers != 0 && t->card.chain == NULL;
 	drop_if_gone(s, id);
 	return wanted;

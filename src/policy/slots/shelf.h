@@ -15,8 +15,8 @@ struct shelf;
 typedef void (*shelf_held)(void *user, uint64_t digest, enum kv_tier tier, bool held);
 CGN_RC shelf_new(shelf_held held, void *user, struct shelf **out, struct cgn_err *err); /* |held| may be NULL */
 void shelf_free(struct shelf **take); /* NULL-safe; tells nobody */
-/* The store tells where a piece of a state is: a mask of tiers, 0 when it is gone. True: the state's card is there and not known, so it is to be read
- * and given to shelf_card. Beyond the bounds nothing is kept, and false. */
+/* The store tells where a piece of a state is: a mask of tiers, 0 when it is gone (a card that is put again was gone in between, and is another one).
+ * True: the state's card is there and not known, so it is to be read and given to shelf_card. Beyond the bounds nothing is kept, and false. */
 bool shelf_told(struct shelf *s, uint64_t id, uint32_t segment, unsigned tiers);
 /* Copied. CGN_TOO_LARGE: beyond the bounds; CGN_NO_MEMORY. What was known of the state's pieces stays. */
 CGN_RC shelf_card(struct shelf *s, const struct card *c, struct cgn_err *err);

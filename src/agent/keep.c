@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/keep.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 
-#define FILE_PREFIX    "cgn-slot-"
-#define STRANGE_TOKENS 2 /* an answer's last tokens are taken in or not */
+#define PAUSE_LEAST CGN_SEC
+#define PAUSE_MOST  (60 * CGN_SEC)
 
 /* ---- what routers are told ---- */
 
@@ -56,22 +55,32 @@ void keep_trouble(struct keep *k, const char *what, const char *why)
 	cgn_log(WARN, "slot.trouble", F_STR("engine", k->e->name), F_STR("what", what), F_STR("why", why), F_STR("then", "requests are computed as without a store"));
 }
 
-void keep_file(struct keep *k, const char *kind, char *path, size_t cap, const char **name)
+/* ---- an engine that fails ---- */
+
+void keep_engine_did(struct keep *k, bool well)
 {
-	int n = snprintf(path, cap, "%s/", k->dir);
-	(void)snprintf(path + n, cap - (size_t)n, FILE_PREFIX "%d-%s-%llu", (int)getpid(), kind, (unsigned long long)++k->files);
-	*name = path + n;
+	cgn_nsec longer = k->pause > 0 ? 2 * k->pause : PAUSE_LEAST;
+	k->pause = well ? 0 : longer < PAUSE_MOST ? longer : PAUSE_MOST;
+	k->resume_at = well ? 0 : cgn_clock_now() + k->pause;
 }
 
-/* What an agent that was killed left behind. */
-static void sweep(const struct keep *k)
+bool keep_is_paused(const struct keep *k)
 {
-	DIR *d = opendir(k->dir);
-	for (const struct dirent *f; d != NULL && (f = readdir(d)) != NULL;)
-		if (strncmp(f->d_name, FILE_PREFIX, sizeof FILE_PREFIX - 1) == 0)
-			(void)unlinkat(dirfd(d), f->d_name, 0);
-	if (d != NULL)
-		(void)closedir(d);
+	return k->resume_at > 0 && cgn_clock_now() < k->resume_at;
+}
+
+void keep_refuse(struct keep *k, uint64_t id, uint64_t sum)
+{
+	k->refused[k->n_refused % KEEP_REFUSED].id = id;
+	k->refused[k->n_refused++ % KEEP_REFUSED].sum = sum;
+}
+
+bool keep_refuses(const struct keep *k, const struct card *c)
+{
+	for (size_t i = 0; i < k->n_refused && i < KEEP_REFUSED; i++)
+		if (k->refused[i].id == card_id(c) && k->refused[i].sum == c->sums[0])
+			return true;
+	return false;
 }
 
 static void source_set(struct keep *k, enum holds_by source)
@@ -118,11 +127,17 @@ static void start(struct keep *k)
 	struct cgn_err err = {0};
 	if (k->slots != NULL || !k->printed || keep_store_of(k) == NULL || !engine_is_ready(k->e))
 		return;
+	if (!cgn_ok(folder_take(k, &err))) {
+		keep_trouble(k, "slots are not kept", err.msg);
+		return;
+	}
 	if (!arrays_make(k) || !cgn_ok(slots_new(k->n_slots, held_in_slot, k, &k->slots, &err))) {
 		keep_trouble(k, "slots are not kept", "no memory");
 		return;
 	}
 	k->trouble[0] = '\0';
+	k->n_refused = 0;
+	keep_engine_did(k, true); /* it is another one, perhaps */
 	source_set(k, HOLDS_SLOTS);
 	cgn_log(INFO, "slot.work", F_STR("engine", k->e->name), F_U64("slots", k->n_slots), F_STR("build", k->build), F_U64("states", shelf_states(k->shelf)));
 }
@@ -287,7 +302,7 @@ static bool is_strange(const struct keep *k, uint32_t i, int64_t task, uint64_t 
 	struct slot_view v = slots_at(k->slots, i);
 	if (k->task[i] >= 0)
 		return k->task[i] != task;
-	return tokens > 0 && v.tokens > 0 && (tokens > v.tokens ? tokens - v.tokens : v.tokens - tokens) > STRANGE_TOKENS;
+	return tokens > 0 && v.tokens > 0 && (tokens > v.tokens ? tokens - v.tokens : v.tokens - tokens) > KEEP_STRANGE_TOKENS;
 }
 
 static void slot_told(struct keep *k, struct json_val slot)
@@ -358,13 +373,14 @@ CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_er
 	struct keep *k = calloc(1, sizeof *k);
 	if (k == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", e->name);
-	*k = (struct keep){.tag = KEEP_TAG, .e = e, .least_tokens = ce->kv_save_min_tokens, .idle = ce->kv_save_idle, .timeout = ce->kv_restore_timeout};
+	*k = (struct keep){.tag = KEEP_TAG, .e = e, .least_tokens = ce->kv_save_min_tokens, .idle = ce->kv_save_idle, .timeout = ce->kv_restore_timeout, .lock = -1};
 	e->keep = k;
 	cgn_list_init(&k->waiting);
 	cgn_list_init(&k->preparing);
 	cgn_list_init(&k->saves_now);
 	cgn_list_init(&k->restores_now);
 	cgn_list_init(&k->gets);
+	cgn_list_init(&k->files_now);
 	cgn_timer_init(&k->idle_timer, e->agent->loop, on_idle);
 	get_metrics(k);
 	if (!cgn_str_copyz(k->dir, sizeof k->dir, cgn_str_of(ce->slot_dir)))
@@ -375,7 +391,9 @@ CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_er
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", e->name);
 	if (ce->managed)
 		CGN_TRY(disk_mkdirs(k->dir, 0750, err));
-	sweep(k);
+	/* Who starts the engine may make it later. */
+	if (ce->managed || access(k->dir, F_OK) == 0)
+		CGN_TRY(folder_take(k, err));
 	return shelf_new(held_in_store, k, &k->shelf, err);
 }
 
@@ -392,6 +410,7 @@ void keep_close(struct engine *e)
 	if (k->shelf != NULL)
 		shelf_empty(k);
 	cgn_timer_cancel(&k->idle_timer);
+	folder_leave(k);
 	shelf_free(&k->shelf);
 	free(k->idle_since);
 	free(k->task);
@@ -423,6 +442,13 @@ void keep_put(const struct engine *e, struct json_out *o)
 	json_key_u64(o, "restore_failures", k->restore_failures);
 	json_key_u64(o, "restored_tokens", k->restored_tokens);
 	json_key_f64(o, "spared_ms", k->spared_ms);
+	json_key(o, "prompts");
+	json_open(o, '{');
+	for (enum keep_how how = 0; how < HOWS; how++)
+		json_key_u64(o, keep_how_text(how), k->hows[how]);
+	json_close(o, '}');
+	json_key(o, "paused");
+	json_put_bool(o, keep_is_paused(k));
 	json_key_u64(o, "strays", k->strays);
 	json_key_f64(o, "prefill_ms_per_token", k->pace.prefill_ms);
 	json_key_f64(o, "bytes_per_token", k->pace.token_bytes);

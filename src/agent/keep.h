@@ -3,7 +3,8 @@
  * slot holds into the store before another conversation gets it; and brings it back for whoever begins alike, on this node or on another.
  *
  * It is at work while the engine is ready, its fingerprint is known, and the store answers. Else, and wherever anything goes wrong, requests go to
- * the engine as they came. Bounds: a file in slot_dir for each save and restore under way, of which there are KEEP_MAX_SAVES and a slot's each. */
+ * the engine as they came. Bounds: a file in slot_dir for each save and restore under way, of which there are KEEP_MAX_SAVES and a slot's each; one that the
+ * engine writes when nobody waits for it any more is removed within 10 s. */
 #pragma once
 #include "agent/agent.h"
 #include "joint/kvclient/kvclient.h"
@@ -15,16 +16,42 @@
 
 #define KEEP_MAX_SAVES 4
 #define KEEP_MAX_GETS  16 /* of cards, at once */
+#define KEEP_REFUSED   64
+#define KEEP_STRANGE_TOKENS 2 /* an answer's last tokens are taken in or not */
 
 struct keep;
+struct sweep;
 struct save;
 struct restore;
 struct look;
 struct placing;
 
+/* Where the beginning of a prompt came from, or why it was computed. One row each in the metric's help. */
+enum keep_how {
+	HOW_HELD,    /* the slot had it, or all but kv_save_min_tokens of it */
+	HOW_RAM,     /* brought back */
+	HOW_SSD,
+	HOW_PEER,
+	HOW_NONE,    /* nobody has a state that begins so */
+	HOW_SHORT,   /* somebody has, and it would spare less than kv_save_min_tokens */
+	HOW_SLOWER,  /* bringing it takes longer than computing, as measured */
+	HOW_REFUSED, /* the engine did not take that state before */
+	HOW_GONE,    /* the store lost it meanwhile */
+	HOW_ENGINE,  /* the engine did not take it */
+	HOW_LATE,    /* kv_restore_timeout */
+	HOW_FAILED,  /* the store, the folder, memory */
+	HOW_PAUSED,  /* the engine failed lately, and is left alone */
+	HOW_ALONE,   /* the client wants it so: cache_prompt, lora */
+	HOW_ASTRAY,  /* the agent can't place it: a slot of the client's choice, several answers, a route without slots */
+	HOW_OFF,     /* slots are not kept now: /engines says why */
+	HOWS
+};
+const char *keep_how_text(enum keep_how how); /* static */
+
 /* ---- place.c: which slot, and when ---- */
 /* A request on its way to a slot. Zero it, fill in the first part, call keep_place. */
 struct placing {
+	const char *id;            /* of the request, for the log; borrowed until keep_end */
 	struct cgn_str path, body; /* borrowed until |go| */
 	const uint64_t *chain;     /* borrowed until keep_prefilled or keep_end */
 	size_t n;
@@ -45,6 +72,8 @@ struct placing {
 	struct look *look;
 	cgn_nsec began;
 	/* For what it is worth. */
+	enum keep_how how;
+	uint64_t state, sum; /* that was restored */
 	bool restored;
 	double had; /* tokens that the slot held without it, about */
 	double restore_ms;
@@ -95,10 +124,20 @@ struct keep {
 	uint64_t *wanted; /* states whose card is to be read */
 	size_t n_gets, n_wanted, cap_wanted;
 	struct cgn_timer idle_timer;
+	struct cgn_link files_now;
 	uint64_t files; /* numbered */
+	int lock;       /* the open folder; -1: it is not ours (yet) */
+	struct cgn_timer sweep_timer;
+	struct sweep *sweep;
 	uint64_t *words; /* of a card that is being read */
 	char trouble[200], build[128];
 	struct metric_cell *m_saved_bytes, *m_restored_tokens, *m_restore_seconds, *m_spared, *m_states;
+	cgn_nsec pause, resume_at; /* the engine failed: it is not asked to save or restore before */
+	struct {
+		uint64_t id, sum;
+	} refused[KEEP_REFUSED]; /* states that it did not take, by key and first checksum */
+	size_t n_refused;        /* ever */
+	uint64_t hows[HOWS];
 	uint64_t saves, save_failures, restores, restore_failures, restored_tokens, strays;
 	double spared_ms;
 };
@@ -107,8 +146,28 @@ void keep_idle_step(struct keep *k);                /* save what has been idle f
 void keep_release_all(struct keep *k);              /* those who wait go on as they came */
 struct kvclient *keep_store_of(const struct keep *k);
 struct kv_key keep_key(const uint8_t tail[CARD_TAIL], uint64_t block, uint32_t segment);
-void keep_file(struct keep *k, const char *kind, char *path, size_t cap, const char **name);
+/* A save or restore that the engine did well, or not: after each failure in a row it is left alone twice as long (1 s to 1 min). */
+void keep_engine_did(struct keep *k, bool well);
+bool keep_is_paused(const struct keep *k);
+/* Is bringing so many tokens back worth it? HOW_NONE: yes. */
+enum keep_how keep_worth(const struct keep *k, uint32_t tokens, uint64_t bytes, enum slots_from from);
+/* A state that the engine did not take, or that was of no use: it is not brought again. */
+void keep_refuse(struct keep *k, uint64_t id, uint64_t sum);
+bool keep_refuses(const struct keep *k, const struct card *c);
 void keep_trouble(struct keep *k, const char *what, const char *why); /* logged, the same not twice in a row */
+
+/* folder.c: slot_dir. A file there is of one save or restore, from begin to end; what is beside those is removed. */
+struct slot_file {
+	struct cgn_link link;
+	uint64_t number;
+	char path[600]; /* of the state; the checkpoints' has ".ckpt" behind it */
+	const char *name; /* in |path| */
+};
+void slot_file_begin(struct keep *k, const char *kind, struct slot_file *f);
+void slot_file_end(struct slot_file *f); /* twice does no harm */
+/* It is ours alone from now on, and empty of what was left in it. CGN_STORAGE: somebody else's, or none. Does nothing when it is ours already. */
+CGN_RC folder_take(struct keep *k, struct cgn_err *err);
+void folder_leave(struct keep *k);
 
 /* save.c: a slot's state into the store. The slot is idle, and moving until |moved|. |moved| comes once the slot is idle again, |stored| when the store
  * has it, or when that failed; both unless save_leave was called, and never inline. NULL: it could not begin, the slot is idle. */
@@ -118,15 +177,16 @@ void save_leave(struct save **take); /* goes on alone; NULL-safe */
 /* restore.c: a state into a slot, which is moving, and idle at |done|. Never inline. NULL: it could not begin. */
 struct restore_result {
 	bool ok;
+	enum keep_how how;
 	uint32_t tokens;
 	double ms;
 };
 struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *c, enum slots_from from,
 	void (*done)(void *user, const struct restore_result *r), void *user);
 void restore_leave(struct restore **take); /* it goes on alone, and makes the slot idle; NULL-safe */
-/* look.c: the store's links for a state of another node's. |done| once, never inline; card NULL: there is none that pays. */
+/* look.c: the store's links for a state of another node's. |done| once, never inline; card NULL: there is none that pays, |how| says why. */
 struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
-	void (*done)(void *user, const struct card *c, uint32_t blocks), void *user);
+	void (*done)(void *user, const struct card *c, enum keep_how how), void *user);
 void look_cancel(struct look **take);
 /* print.c: what the engine is, as a digest; again each time that it gets ready. */
 void print_start(struct keep *k);

@@ -21,7 +21,8 @@ struct look {
 	struct card_link link;
 	struct kvcall *call;
 	struct cgn_timer again;
-	void (*done)(void *user, const struct card *c, uint32_t blocks);
+	enum keep_how how;
+	void (*done)(void *user, const struct card *c, enum keep_how how);
 	void *user;
 	struct cgn_grave grave;
 };
@@ -45,9 +46,9 @@ static void retire(struct look *l)
 
 static void finish(struct look *l, const struct card *c)
 {
-	void (*done)(void *, const struct card *, uint32_t) = l->done;
+	void (*done)(void *, const struct card *, enum keep_how) = l->done;
 	l->done = NULL;
-	done(l->user, c, l->link.blocks);
+	done(l->user, c, l->how);
 	retire(l);
 }
 
@@ -89,18 +90,23 @@ static void on_card(void *user, const struct kvclient_answer *a)
 		copy_out(lease, &b);
 	kvclient_release(&lease);
 	if (a->err->code == CGN_FINE && !b.bad && cgn_ok(card_read(cgn_buf_view(&b), l->keep->words, &c, NULL)) && card_id(&c) == l->link.id &&
-		c.n >= l->link.blocks && c.chain[l->link.blocks - 1] == l->chain[l->link.blocks - 1])
-		finish(l, &c);
-	else
-		try_longest(l);
+		c.n >= l->link.blocks && c.chain[l->link.blocks - 1] == l->chain[l->link.blocks - 1]) {
+		if (!keep_refuses(l->keep, &c)) {
+			finish(l, &c);
+			return;
+		}
+		l->how = HOW_REFUSED;
+	} else {
+		l->how = HOW_GONE;
+	}
+	try_longest(l);
 }
 
-static bool pays(const struct look *l)
+static bool pays(struct look *l)
 {
-	const struct keep *k = l->keep;
 	double block = (double)l->link.prompt / l->link.chain_blocks;
-	uint32_t spared = (uint32_t)(block * (double)(l->link.blocks - l->common));
-	return slots_restore_pays(&k->pace, spared, k->least_tokens, l->link.bytes, SLOTS_FROM_PEER);
+	l->how = keep_worth(l->keep, (uint32_t)(block * (double)(l->link.blocks - l->common)), l->link.bytes, SLOTS_FROM_PEER);
+	return l->how == HOW_NONE;
 }
 
 static void on_link(void *user, const struct kvclient_answer *a)
@@ -168,7 +174,7 @@ static void look(struct look *l)
 }
 
 struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
-	void (*done)(void *user, const struct card *c, uint32_t blocks), void *user)
+	void (*done)(void *user, const struct card *c, enum keep_how how), void *user)
 {
 	struct look *l = calloc(1, sizeof *l);
 	size_t most = n - common < KVCLIENT_MAX_KEYS ? n - common : KVCLIENT_MAX_KEYS;
@@ -176,7 +182,7 @@ struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t 
 		free(l);
 		return NULL;
 	}
-	*l = (struct look){.tag = LOOK_TAG, .keep = k, .patient = patient, .n = n, .common = common, .asked = most, .done = done, .user = user};
+	*l = (struct look){.tag = LOOK_TAG, .keep = k, .patient = patient, .n = n, .common = common, .asked = most, .how = HOW_NONE, .done = done, .user = user};
 	l->chain = malloc(n * sizeof *l->chain);
 	l->at = malloc(most * sizeof *l->at);
 	l->there = calloc(most, 1);

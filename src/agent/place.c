@@ -27,9 +27,45 @@ static void detach(struct placing *p)
 	look_cancel(&p->look);
 }
 
+/* ---- why it was computed ---- */
+
+const char *keep_how_text(enum keep_how how)
+{
+	static const char *const names[HOWS] = {[HOW_HELD] = "held", [HOW_RAM] = "ram", [HOW_SSD] = "ssd", [HOW_PEER] = "peer", [HOW_NONE] = "none", [HOW_SHORT] = "short",
+		[HOW_SLOWER] = "slower", [HOW_REFUSED] = "refused", [HOW_GONE] = "gone", [HOW_ENGINE] = "engine", [HOW_LATE] = "late", [HOW_FAILED] = "failed",
+		[HOW_PAUSED] = "paused", [HOW_ALONE] = "alone", [HOW_ASTRAY] = "astray", [HOW_OFF] = "off"};
+	return names[how];
+}
+
+static void count_how(struct keep *k, enum keep_how how)
+{
+	k->hows[how]++;
+	metric_add(METRIC_OF(SLOT_PROMPTS, k->e->name, keep_how_text(how)), 1);
+}
+
+enum keep_how keep_worth(const struct keep *k, uint32_t tokens, uint64_t bytes, enum slots_from from)
+{
+	if (tokens < k->least_tokens)
+		return HOW_SHORT;
+	return slots_restore_pays(&k->pace, tokens, k->least_tokens, bytes, from) ? HOW_NONE : HOW_SLOWER;
+}
+
+/* One line for a prompt that was computed, all or much of it: where is what was known of its beginning? */
+static void tell_computed(const struct placing *p, const struct usage_timings *t)
+{
+	const struct keep *k = p->keep;
+	if (t->prompt_n >= k->least_tokens)
+		cgn_log(INFO, "slot.prompt", F_STR("request", p->id), F_STR("engine", k->e->name), F_U64("slot", p->slot), F_STR("prefix", keep_how_text(p->how)),
+			F_U64("computed_tokens", t->prompt_n), F_U64("cached_tokens", t->cache_n), F_DUR("took", (cgn_nsec)(t->prompt_ms * 1e6)));
+}
+
+/* ---- off it goes ---- */
+
 /* As it came. The engine chooses the slot, and what that holds is found out. */
 static void go_astray(struct placing *p)
 {
+	cgn_log(INFO, "slot.astray", F_STR("request", p->id), F_STR("engine", p->keep->e->name), F_STR("why", keep_how_text(p->how)), F_DUR("waited", cgn_clock_now() - p->began));
+	count_how(p->keep, p->how);
 	detach(p);
 	p->slot = SLOTS_NONE;
 	p->keep = NULL;
@@ -41,6 +77,7 @@ static void go(struct placing *p)
 	struct keep *k = keep_of(p);
 	struct slot_view v = slots_at(k->slots, p->slot);
 	size_t common = 0;
+	count_how(k, p->how);
 	detach(p);
 	while (p->at.caches && common < v.n && common < p->n && v.chain[common] == p->chain[common])
 		common++;
@@ -52,11 +89,28 @@ static void go(struct placing *p)
 
 /* ---- what is missing ---- */
 
-/* A slot that something still moves into is not its own any more. */
+static bool computes(const struct keep *k)
+{
+	for (uint32_t i = 0; i < slots_count(k->slots); i++)
+		if (slots_at(k->slots, i).use == SLOT_BUSY)
+			return true;
+	return false;
+}
+
+/* A slot that something still moves into is not its own any more; nor does it wait for one when the engine is busy with nothing but that. */
 static void on_deadline(struct cgn_timer *t)
 {
 	struct placing *p = CGN_CONTAINER(t, struct placing, deadline);
 	struct keep *k = keep_of(p);
+	if (p->slot == SLOTS_NONE && computes(k)) { /* it waits for its turn, as it would in the engine */
+		cgn_timer_set(t, k->timeout);
+		return;
+	}
+	p->how = HOW_LATE;
+	if (p->slot == SLOTS_NONE) {
+		go_astray(p);
+		return;
+	}
 	metric_add(METRIC_OF(SLOT_RESTORES, k->e->name, "late"), 1);
 	k->restore_failures++;
 	if (p->save != NULL || p->restore != NULL) {
@@ -72,6 +126,7 @@ static void on_restored(void *user, const struct restore_result *r)
 	struct placing *p = user;
 	p->restore = NULL;
 	p->restored = r->ok;
+	p->how = r->how;
 	p->restore_ms = r->ms;
 	go(p);
 }
@@ -80,9 +135,12 @@ static void on_restored(void *user, const struct restore_result *r)
 static void restore(struct placing *p, const struct card *c, enum slots_from from)
 {
 	struct keep *k = keep_of(p);
+	p->state = card_id(c);
+	p->sum = c->sums[0];
 	p->restore = restore_start(k, p->slot, c, from, on_restored, p);
 	if (p->restore != NULL)
 		return;
+	p->how = HOW_FAILED;
 	slots_moved(k->slots, p->slot);
 	go(p);
 }
@@ -104,23 +162,26 @@ static size_t common_of(const struct placing *p)
 	return i;
 }
 
-/* What the node's own store has, if that is worth it. */
-static bool find_here(const struct placing *p, size_t common, struct shelf_find *f)
+/* What the node's own store has, if that is worth it; else |*how| says more, if there is more to say. */
+static bool find_here(const struct placing *p, size_t common, struct shelf_find *f, enum keep_how *how)
 {
 	const struct keep *k = p->keep;
 	*f = shelf_find(k->shelf, p->chain, p->n);
 	if (f->common <= common)
 		return false;
 	double block = (double)f->card.prompt / (double)f->card.n;
-	return slots_restore_pays(&k->pace, (uint32_t)(block * (double)(f->common - common)), k->least_tokens, card_bytes(&f->card),
-		f->tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
+	enum keep_how worth = keep_refuses(k, &f->card) ? HOW_REFUSED :
+							  keep_worth(k, (uint32_t)(block * (double)(f->common - common)), card_bytes(&f->card),
+								  f->tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
+	*how = worth != HOW_NONE ? worth : *how;
+	return worth == HOW_NONE;
 }
 
 static void bring_from_here(struct placing *p)
 {
 	struct keep *k = keep_of(p);
 	struct shelf_find f;
-	if (find_here(p, common_of(p), &f)) {
+	if (find_here(p, common_of(p), &f, &p->how)) {
 		restore(p, &f.card, f.tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
 		return;
 	}
@@ -128,11 +189,11 @@ static void bring_from_here(struct placing *p)
 	go(p);
 }
 
-static void on_look(void *user, const struct card *c, uint32_t blocks)
+static void on_look(void *user, const struct card *c, enum keep_how how)
 {
 	struct placing *p = user;
-	(void)blocks;
 	p->look = NULL;
+	p->how = how;
 	if (c != NULL)
 		restore(p, c, SLOTS_FROM_PEER);
 	else
@@ -146,12 +207,13 @@ static void bring(struct placing *p)
 	struct shelf_find f;
 	size_t had = common_of(p), have = had;
 	p->had = block_tokens(p) * (double)had;
-	if (!p->at.caches || had == p->n) {
+	p->how = !p->at.caches || p->at.adapts ? HOW_ALONE : block_tokens(p) * (double)(p->n - had) < k->least_tokens ? HOW_HELD : keep_is_paused(k) ? HOW_PAUSED : HOW_NONE;
+	if (!p->at.caches || had == p->n || p->how == HOW_PAUSED) {
 		slots_moved(k->slots, p->slot);
 		go(p);
 		return;
 	}
-	if (find_here(p, had, &f))
+	if (find_here(p, had, &f, &p->how))
 		have = f.common;
 	bool patient = p->leg == COGNITORA__V1__LEG__LEG_DECODE && have < p->n;
 	if ((patient || block_tokens(p) * (double)(p->n - have) >= k->least_tokens) && keep_store_of(k) != NULL)
@@ -198,9 +260,13 @@ void keep_place(struct engine *e, struct placing *p)
 	if (k != NULL && k->slots != NULL)
 		p->at = slot_body_read(p->path, p->body);
 	if (!p->at.placeable) {
+		if (k != NULL)
+			count_how(k, k->slots != NULL ? HOW_ASTRAY : HOW_OFF);
 		p->go(p);
 		return;
 	}
+	p->n = p->at.adapts ? 0 : p->n; /* what it computes has no name */
+	p->how = HOW_OFF; /* if slots are not kept any more before its turn comes */
 	p->keep = k;
 	p->epoch = k->epoch;
 	p->began = cgn_clock_now();
@@ -209,6 +275,7 @@ void keep_place(struct engine *e, struct placing *p)
 	if (cgn_list_empty(&k->waiting) && take_slot(p))
 		return;
 	cgn_list_push(&k->waiting, &p->link);
+	cgn_timer_set(&p->deadline, k->timeout);
 }
 
 void keep_slot_idle(struct keep *k, uint32_t slot)
@@ -243,7 +310,12 @@ static void learn(struct placing *p, const struct usage_timings *t)
 	slots_pace_learn(&k->pace.prefill_ms, t->prompt_ms, (double)t->prompt_n, LEARN_LEAST);
 	if (p->n > 0)
 		slots_pace_learn(&k->block_tokens, (double)(t->cache_n + t->prompt_n), (double)p->n, 1);
+	tell_computed(p, t);
 	double more = (double)t->cache_n - p->had;
+	if (p->restored && more <= 0) { /* not what its card says, or the engine does not use what it restores */
+		keep_refuse(k, p->state, p->sum);
+		keep_trouble(k, "a state was restored in vain", "the engine found nothing of the prompt in it");
+	}
 	if (!p->restored || more <= 0)
 		return;
 	double spared = more * k->pace.prefill_ms - p->restore_ms;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print: the fingerprint of a llama-server, which says whose states mean the same to it: its build, its weights, and how it was started. Weights by
- * their content, so that nodes may keep them wherever they like. */
+/* print: the fingerprint of a llama-server, which says whose states mean the same to it: its build, its weights, adapters with their scales, how many
+ * tokens a slot has, and how it was started. Files by their content, so that nodes may keep them wherever they like. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,28 +11,46 @@
 #include "agent/keep.h"
 #include "base/codec/codec.h"
 #include "base/log/log.h"
+#include "policy/slots/options.h"
 
 #define PROPS_BYTES ((size_t)8 * 1024 * 1024) /* with a chat template */
 #define READ_BYTES  ((size_t)1024 * 1024)
 #define AGAIN       (5 * CGN_SEC)
 
+/* What it is made of, in order, each with a zero behind it: as it stands, or the content of a file. */
+enum part { PART_TEXT = 't', PART_FILE = 'f', PART_MODEL = 'm' /* of which there may be several files */ };
+
 struct print {
 	struct keep *keep; /* NULL: nobody waits for it any more */
-	struct fetch *props;
+	struct fetch *fetch;
 	struct cgn_timer again;
 	bool on_pool;
-	char model[4096], build[128];
+	char build[128];
 	uint32_t slots;
+	struct cgn_buf parts;
 	/* On the pool. */
-	struct cgn_buf sums;
-	int failed; /* errno */
+	struct cgn_buf sums; /* of the parts: what the digest is of */
+	char path[4096];     /* of the file that can't be read */
+	int failed;          /* errno */
 };
 
 /* ---- weights ---- */
 
+/* The engine may name anything: a pipe would be waited for. */
+static int open_file(const char *path)
+{
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
+		return fd;
+	(void)close(fd);
+	errno = EINVAL;
+	return -1;
+}
+
 static int sum_file(const char *path, struct cgn_buf *sums)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open_file(path);
 	XXH3_state_t *state = fd >= 0 ? XXH3_createState() : NULL;
 	void *bytes = malloc(READ_BYTES);
 	ssize_t n = -1;
@@ -65,43 +83,89 @@ static unsigned parts_of(const char *path, size_t *at)
 	return of;
 }
 
+static int sum_model(struct print *p, const char *model)
+{
+	size_t at = 0;
+	unsigned parts = parts_of(model, &at);
+	int failed = sum_file(model, &p->sums);
+	for (unsigned i = 2; i <= parts && failed == 0; i++) {
+		char number[6];
+		(void)snprintf(number, sizeof number, "%05u", i % 100000);
+		(void)cgn_str_copyz(p->path, sizeof p->path, cgn_str_of(model));
+		memcpy(p->path + at, number, 5);
+		failed = sum_file(p->path, &p->sums);
+	}
+	return failed;
+}
+
 static void sum_work(void *arg)
 {
 	struct print *p = arg;
-	size_t at = 0;
-	unsigned parts = parts_of(p->model, &at);
-	p->failed = sum_file(p->model, &p->sums);
-	for (unsigned i = 2; i <= parts && p->failed == 0; i++) {
-		char number[6], path[sizeof p->model];
-		(void)snprintf(number, sizeof number, "%05u", i % 100000);
-		(void)cgn_str_copyz(path, sizeof path, cgn_str_of(p->model));
-		memcpy(path + at, number, 5);
-		p->failed = sum_file(path, &p->sums);
+	const char *part = p->parts.p, *end = part + p->parts.n;
+	for (; part < end && p->failed == 0; part += strlen(part) + 1) {
+		cgn_buf_add(&p->sums, part, 1);
+		if (*part == PART_TEXT) {
+			cgn_buf_add(&p->sums, part + 1, strlen(part + 1) + 1);
+			continue;
+		}
+		(void)cgn_str_copyz(p->path, sizeof p->path, cgn_str_of(part + 1));
+		p->failed = *part == PART_MODEL ? sum_model(p, part + 1) : sum_file(part + 1, &p->sums);
 	}
 }
 
 /* ---- all together ---- */
 
-static void put_part(struct cgn_buf *b, const char *z)
+static void put_part(struct print *p, enum part kind, struct cgn_str text)
 {
-	cgn_buf_add(b, z, strlen(z) + 1);
+	const char tag = (char)kind;
+	cgn_buf_add(&p->parts, &tag, 1);
+	cgn_buf_str(&p->parts, text);
+	cgn_buf_add(&p->parts, "", 1);
 }
 
-static struct digest digest_all(const struct print *p)
+static void put_options(struct print *p, const char *const *args, size_t n)
 {
-	const struct keep *k = p->keep;
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	put_part(&b, "cognitora.slots.v1");
-	put_part(&b, p->build);
-	put_part(&b, k->tag_text);
-	for (size_t i = 0; i < k->e->n_extra_args; i++)
-		put_part(&b, k->e->extra_args[i]);
-	cgn_buf_str(&b, cgn_buf_view(&p->sums));
-	return digest_of(cgn_buf_view(&b));
+	struct slot_options o = {.args = args, .n = n};
+	struct slot_option part;
+	while (slot_options_next(&o, &part))
+		put_part(p, part.is_file ? PART_FILE : PART_TEXT, part.text);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A server that we start has our environment, in whichever order. */
+static void put_environment(struct print *p)
+{
+	size_t n = 0, most = 0;
+	while (environ[most] != NULL)
+		most++;
+	const char **ours = malloc((most + 1) * sizeof *ours);
+	for (size_t i = 0; ours != NULL && i < most; i++)
+		if (slot_options_in_env(environ[i]))
+			ours[n++] = environ[i];
+	p->parts.bad |= ours == NULL;
+	if (n > 0)
+		qsort(ours, n, sizeof *ours, by_text);
+	for (size_t i = 0; i < n; i++)
+		put_part(p, PART_TEXT, cgn_str_of(ours[i]));
+	free(ours);
+}
+
+static void put_told(struct print *p)
+{
+	const struct engine *e = p->keep->e;
+	put_part(p, PART_TEXT, cgn_str_of(p->keep->tag_text));
+	put_options(p, e->extra_args, e->n_extra_args);
+	if (e->sup.cfg.managed)
+		put_environment(p);
 }
 
 static void print_free(struct print *p)
 {
+	cgn_buf_fini(&p->parts);
 	cgn_buf_fini(&p->sums);
 	free(p);
 }
@@ -117,66 +181,120 @@ static void sum_done(void *arg)
 	}
 	k->print = NULL;
 	if (p->failed == 0 && !p->sums.bad) {
-		struct digest d = digest_all(p);
+		struct digest d = digest_of(cgn_buf_view(&p->sums));
 		keep_printed(k, &d, p->slots, p->build);
 	} else {
 		char why[160];
-		(void)snprintf(why, sizeof why, "%.100s: %s", p->model, strerror(p->failed));
+		(void)snprintf(why, sizeof why, "%.100s: %s", p->path, strerror(p->failed != 0 ? p->failed : ENOMEM));
 		keep_trouble(k, "its weights can't be read", why);
 	}
 	print_free(p);
 }
 
-static bool props_read(struct print *p, struct cgn_str body)
-{
-	struct json_val doc;
-	struct cgn_arena a;
-	if (!cgn_ok(json_parse(body, &doc, NULL, NULL)))
-		return false;
-	cgn_arena_init(&a, (size_t)64 * 1024);
-	uint64_t slots = json_get_u64(doc, "total_slots", 0);
-	struct cgn_str build = json_get_str(doc, "build_info", &a), model = json_get_str(doc, "model_path", &a);
-	bool ok = slots > 0 && slots <= SLOTS_MAX && build.n > 0 && cgn_str_copyz(p->build, sizeof p->build, build) &&
-		  cgn_str_copyz(p->model, sizeof p->model, model);
-	p->slots = (uint32_t)slots;
-	cgn_arena_fini(&a);
-	return ok;
-}
+/* ---- what it says ---- */
 
-static void ask(struct print *p);
+static void ask(struct print *p, const char *path, void (*done)(void *user, const struct fetch_result *r));
+static void on_props(void *user, const struct fetch_result *r);
 
 static void on_again(struct cgn_timer *t)
 {
-	ask(CGN_CONTAINER(t, struct print, again));
+	ask(CGN_CONTAINER(t, struct print, again), "/props", on_props);
+}
+
+static void ask_again(struct print *p, const char *what, const struct fetch_result *r, const char *why)
+{
+	keep_trouble(p->keep, what, r->err->code != CGN_FINE ? r->err->msg : why);
+	cgn_timer_set(&p->again, AGAIN);
+}
+
+static bool get_text(struct json_val object, const char *key, char *out, size_t cap)
+{
+	struct json_val v;
+	struct cgn_buf b = cgn_buf_over(out, cap);
+	if (!json_get(object, key, &v) || v.type != JSON_STRING)
+		return false;
+	json_str_to(v, &b);
+	if (b.bad || b.n == 0 || b.n == cap || memchr(out, '\0', b.n) != NULL)
+		return false;
+	out[b.n] = '\0';
+	return true;
+}
+
+/* Of those that it has loaded: which, and how strongly they count unless a request says otherwise. */
+static bool adapters_read(struct print *p, struct cgn_str body)
+{
+	struct json_val doc, adapter, scale;
+	char path[sizeof p->path];
+	if (!cgn_ok(json_parse(body, &doc, NULL, NULL)) || doc.type != JSON_ARRAY)
+		return false;
+	for (struct json_iter it = json_iter_of(doc); json_next_elem(&it, &adapter);) {
+		if (!get_text(adapter, "path", path, sizeof path) || !json_get(adapter, "scale", &scale))
+			return false;
+		put_part(p, PART_FILE, cgn_str_of(path));
+		put_part(p, PART_TEXT, scale.raw);
+	}
+	return true;
+}
+
+static void on_adapters(void *user, const struct fetch_result *r)
+{
+	struct print *p = user;
+	struct keep *k = p->keep;
+	p->fetch = NULL;
+	bool none = r->err->code == CGN_FINE && (r->status == 404 || r->status == 501); /* a build that knows none */
+	if (!none && !(r->err->code == CGN_FINE && r->status == 200 && adapters_read(p, r->body))) {
+		ask_again(p, "/lora-adapters can't be read", r, "it lists no adapters with path and scale");
+		return;
+	}
+	put_told(p);
+	p->on_pool = !p->parts.bad && cgn_ok(cgn_loop_work(k->e->agent->loop, sum_work, sum_done, p));
+	if (!p->on_pool)
+		ask_again(p, "its fingerprint can't be made", r, "no memory");
+}
+
+/* How many tokens a slot has is part of it: some models turn positions by one table or another, depending on that. */
+static bool props_read(struct print *p, struct cgn_str body)
+{
+	const struct engine *e = p->keep->e;
+	struct json_val doc, defaults;
+	char model[sizeof p->path], context[32];
+	if (!cgn_ok(json_parse(body, &doc, NULL, NULL)) || !json_get(doc, "default_generation_settings", &defaults))
+		return false;
+	uint64_t slots = json_get_u64(doc, "total_slots", 0), n_ctx = json_get_u64(defaults, "n_ctx", 0);
+	if (slots == 0 || slots > SLOTS_MAX || n_ctx == 0 || !get_text(doc, "build_info", p->build, sizeof p->build) ||
+		!get_text(doc, "model_path", model, sizeof model))
+		return false;
+	p->slots = (uint32_t)slots;
+	p->parts.n = p->sums.n = 0;
+	(void)snprintf(context, sizeof context, "%llu", (unsigned long long)n_ctx);
+	put_part(p, PART_TEXT, CGN_STR("cognitora.slots.v2"));
+	put_part(p, PART_TEXT, cgn_str_of(p->build));
+	put_part(p, PART_TEXT, cgn_str_of(context));
+	/* One that somebody else started may have another folder, or none of this machine's. */
+	put_part(p, PART_MODEL, cgn_str_of(e->model_path != NULL && !e->sup.cfg.managed ? e->model_path : model));
+	return true;
 }
 
 static void on_props(void *user, const struct fetch_result *r)
 {
 	struct print *p = user;
-	struct keep *k = p->keep;
-	p->props = NULL;
-	if (r->err->code == CGN_FINE && r->status == 200 && props_read(p, r->body)) {
-		/* What was configured is where this machine has it; what it says may be relative to its own folder. */
-		if (k->e->model_path != NULL)
-			(void)cgn_str_copyz(p->model, sizeof p->model, cgn_str_of(k->e->model_path));
-		p->on_pool = cgn_ok(cgn_loop_work(k->e->agent->loop, sum_work, sum_done, p));
-		if (p->on_pool)
-			return;
-	}
-	keep_trouble(k, "/props can't be read", r->err->code != CGN_FINE ? r->err->msg : "it has no total_slots, build_info and model_path");
-	cgn_timer_set(&p->again, AGAIN);
+	p->fetch = NULL;
+	if (r->err->code == CGN_FINE && r->status == 200 && props_read(p, r->body))
+		ask(p, "/lora-adapters", on_adapters);
+	else
+		ask_again(p, "/props can't be read", r, "it has no total_slots (up to 1024), build_info, model_path and n_ctx of a slot");
 }
 
-static void ask(struct print *p)
+static void ask(struct print *p, const char *path, void (*done)(void *user, const struct fetch_result *r))
 {
 	struct keep *k = p->keep;
 	const struct fetch_ask get = {.client = k->e->client,
 		.url = &k->e->url,
-		.path = "/props",
+		.path = path,
 		.authorization = k->e->authorization,
 		.max_bytes = PROPS_BYTES,
 		.timeout = AGAIN};
-	if (!cgn_ok(fetch_start(k->e->agent->loop, &get, on_props, p, &p->props, NULL)))
+	if (!cgn_ok(fetch_start(k->e->agent->loop, &get, done, p, &p->fetch, NULL)))
 		cgn_timer_set(&p->again, AGAIN);
 }
 
@@ -188,7 +306,7 @@ void print_start(struct keep *k)
 	p->keep = k;
 	cgn_timer_init(&p->again, k->e->agent->loop, on_again);
 	k->print = p;
-	ask(p);
+	ask(p, "/props", on_props);
 }
 
 void print_cancel(struct keep *k)
@@ -199,7 +317,7 @@ void print_cancel(struct keep *k)
 		return;
 	p->keep = NULL;
 	cgn_timer_cancel(&p->again);
-	fetch_cancel(&p->props);
+	fetch_cancel(&p->fetch);
 	if (!p->on_pool)
 		print_free(p);
 }

@@ -412,7 +412,7 @@ static bool place(struct relay *r)
 	const struct proto_facts *f = &r->rq.facts;
 	if (f->leg == COGNITORA__V1__LEG__LEG_PREFILL && (!keep_can_store(r->engine) || f->n_chain == 0))
 		return false;
-	r->place = (struct placing){.path = r->rq.path, .body = r->rq.body, .chain = f->chain, .n = f->n_chain, .block_tokens = f->block_tokens,
+	r->place = (struct placing){.id = r->id, .path = r->rq.path, .body = r->rq.body, .chain = f->chain, .n = f->n_chain, .block_tokens = f->block_tokens,
 		.leg = (int)f->leg, .go = on_placed};
 	keep_place(r->engine, &r->place);
 	return true;

@@ -28,7 +28,7 @@ struct restore {
 
 	struct card card;
 	uint64_t *words; /* of the card */
-	char name[64], path[600];
+	struct slot_file file;
 	uint32_t piece;
 	struct kvcall *call;
 	struct kv_lease *lease;
@@ -53,9 +53,9 @@ static void released(struct cgn_grave *g)
 static void remove_work(void *arg)
 {
 	struct restore *r = arg;
-	char ckpt[sizeof r->path + 8];
-	(void)snprintf(ckpt, sizeof ckpt, "%s.ckpt", r->path);
-	(void)unlink(r->path);
+	char ckpt[sizeof r->file.path + 8];
+	(void)snprintf(ckpt, sizeof ckpt, "%s.ckpt", r->file.path);
+	(void)unlink(r->file.path);
 	if (r->card.file_bytes[1] > 0)
 		(void)unlink(ckpt);
 }
@@ -70,6 +70,7 @@ static void retire(struct restore *r)
 {
 	kvclient_cancel(&r->call);
 	fetch_cancel(&r->fetch);
+	slot_file_end(&r->file);
 	cgn_list_drop(&r->link);
 	r->over = true;
 	if (r->on_pool)
@@ -106,18 +107,18 @@ static void finish(struct restore *r, const char *outcome, const struct restore_
 	retire(r);
 }
 
-static void fail(struct restore *r, const char *outcome, const char *why)
+static void fail(struct restore *r, enum keep_how how, const char *why)
 {
-	const struct restore_result result = {.ok = false};
+	const struct restore_result result = {.ok = false, .how = how};
 	keep_trouble(r->keep, "a state can't be restored", why);
-	finish(r, outcome, &result);
+	finish(r, keep_how_text(how), &result);
 }
 
 /* ---- into the engine ---- */
 
 static void on_restored(void *user, const struct fetch_result *f)
 {
-	static const char *const names[] = {[SLOTS_FROM_RAM] = "ram", [SLOTS_FROM_SSD] = "ssd", [SLOTS_FROM_PEER] = "peer"};
+	static const enum keep_how hows[] = {[SLOTS_FROM_RAM] = HOW_RAM, [SLOTS_FROM_SSD] = HOW_SSD, [SLOTS_FROM_PEER] = HOW_PEER};
 	struct restore *r = user;
 	struct keep *k = r->keep;
 	struct json_val doc = {.type = JSON_NULL};
@@ -125,18 +126,22 @@ static void on_restored(void *user, const struct fetch_result *f)
 	r->fetch = NULL;
 	bool fine = f->err->code == CGN_FINE && f->status == 200 && cgn_ok(json_parse(f->body, &doc, NULL, NULL));
 	uint64_t tokens = fine ? json_get_u64(doc, "n_restored", 0) : 0;
-	if (tokens == 0 || tokens > UINT32_MAX) {
-		fail(r, "engine", f->err->code != CGN_FINE ? f->err->msg : "the engine refused it");
+	if (tokens != r->card.tokens) {
+		if (f->err->code == CGN_FINE) /* it has judged, and would again */
+			keep_refuse(k, card_id(&r->card), r->card.sums[0]);
+		keep_engine_did(k, false);
+		fail(r, HOW_ENGINE, f->err->code != CGN_FINE ? f->err->msg : !fine ? "the engine refused it" : "it restored another number of tokens than the state has");
 		return;
 	}
+	keep_engine_did(k, true);
 	cgn_nsec now = cgn_clock_now();
 	double mib = (double)card_bytes(&r->card) / SLOTS_MIB;
 	slots_pace_learn(&k->pace.load_ms, (double)(now - r->fetched) / 1e6, mib, 0.25);
 	metric_observe(k->m_restore_seconds, now - r->began);
-	cgn_log(INFO, "slot.restored", F_STR("engine", k->e->name), F_U64("slot", r->slot), F_STR("from", names[r->from]), F_U64("tokens", tokens),
+	cgn_log(INFO, "slot.restored", F_STR("engine", k->e->name), F_U64("slot", r->slot), F_STR("from", keep_how_text(hows[r->from])), F_U64("tokens", tokens),
 		F_U64("bytes", card_bytes(&r->card)), F_DUR("took", now - r->began), F_DUR("engine_took", now - r->fetched));
-	const struct restore_result result = {.ok = true, .tokens = (uint32_t)tokens, .ms = (double)(now - r->began) / 1e6};
-	finish(r, names[r->from], &result);
+	const struct restore_result result = {.ok = true, .how = hows[r->from], .tokens = (uint32_t)tokens, .ms = (double)(now - r->began) / 1e6};
+	finish(r, keep_how_text(hows[r->from]), &result);
 }
 
 static void ask_engine(struct restore *r)
@@ -147,7 +152,7 @@ static void ask_engine(struct restore *r)
 	r->fetched = cgn_clock_now();
 	slots_pace_learn(&k->pace.fetch_ms[r->from], (double)(r->fetched - r->began) / 1e6, (double)card_bytes(&r->card) / SLOTS_MIB, 0.25);
 	(void)snprintf(path, sizeof path, "/slots/%u?action=restore", r->slot);
-	int n = snprintf(json, sizeof json, "{\"filename\":\"%s\"}", r->name);
+	int n = snprintf(json, sizeof json, "{\"filename\":\"%s\"}", r->file.name);
 	const struct fetch_ask post = {.client = k->e->client,
 		.url = &k->e->url,
 		.path = path,
@@ -157,7 +162,7 @@ static void ask_engine(struct restore *r)
 		.timeout = LONGEST};
 	r->asked = true;
 	if (!cgn_ok(fetch_start(k->e->agent->loop, &post, on_restored, r, &r->fetch, &err)))
-		fail(r, "engine", err.msg);
+		fail(r, HOW_ENGINE, err.msg);
 }
 
 /* ---- into the file ---- */
@@ -183,10 +188,10 @@ static void write_work(void *arg)
 {
 	struct restore *r = arg;
 	struct card_piece p = card_piece(&r->card, r->piece);
-	char path[sizeof r->path + 8];
+	char path[sizeof r->file.path + 8];
 	size_t n = 0;
 	const struct iovec *iov = kv_lease_iov(r->lease, &n);
-	(void)snprintf(path, sizeof path, p.file == 0 ? "%s" : "%s.ckpt", r->path);
+	(void)snprintf(path, sizeof path, p.file == 0 ? "%s" : "%s.ckpt", r->file.path);
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (p.offset == 0 ? O_EXCL : 0), 0640);
 	r->failed = fd < 0 ? errno : 0;
 	for (uint64_t done = 0; r->failed == 0 && done < p.bytes;) {
@@ -213,8 +218,8 @@ static void written(void *arg)
 	}
 	if (r->failed != 0 || stale) {
 		char why[700];
-		(void)snprintf(why, sizeof why, "%.500s: %s", r->path, stale ? "the store took its memory back meanwhile" : strerror(r->failed));
-		fail(r, "failed", why);
+		(void)snprintf(why, sizeof why, "%.500s: %s", r->file.path, stale ? "the store took its memory back meanwhile" : strerror(r->failed));
+		fail(r, HOW_FAILED, why);
 		return;
 	}
 	r->piece++;
@@ -228,17 +233,17 @@ static void on_piece(void *user, const struct kvclient_answer *a)
 	r->call = NULL;
 	r->lease = a->lease;
 	if (a->err->code != CGN_FINE) {
-		fail(r, a->err->code == CGN_NOT_FOUND ? "gone" : "failed", a->err->msg);
+		fail(r, a->err->code == CGN_NOT_FOUND ? HOW_GONE : HOW_FAILED, a->err->msg);
 		return;
 	}
 	const struct kv_info *info = kv_lease_info(r->lease);
 	if (info->size != card_piece(&r->card, r->piece).bytes || info->checksum != r->card.sums[r->piece]) {
-		fail(r, "gone", "another state was put in its place meanwhile");
+		fail(r, HOW_GONE, "another state was put in its place meanwhile");
 		return;
 	}
 	r->on_pool = cgn_ok(cgn_loop_work(r->keep->e->agent->loop, write_work, written, r));
 	if (!r->on_pool)
-		fail(r, "failed", "no memory");
+		fail(r, HOW_FAILED, "no memory");
 }
 
 /* What computing it would take: a peer that is slower than that is not asked. */
@@ -261,9 +266,9 @@ static void get_next(struct restore *r)
 	const struct kv_key key = keep_key(k->keys.card, card_id(&r->card), r->piece + 1);
 	struct kvclient *store = keep_store_of(k);
 	if (store == NULL)
-		fail(r, "failed", "the store is away");
+		fail(r, HOW_FAILED, "the store is away");
 	else if (!cgn_ok(kvclient_get(store, &key, worth_of(k, &r->card, r->from), on_piece, r, &r->call, &err)))
-		fail(r, "failed", err.msg);
+		fail(r, HOW_FAILED, err.msg);
 }
 
 /* ---- begin ---- */
@@ -271,7 +276,6 @@ static void get_next(struct restore *r)
 struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *c, enum slots_from from,
 	void (*done)(void *user, const struct restore_result *r), void *user)
 {
-	const char *name = NULL;
 	size_t pieces = card_pieces(c);
 	struct restore *r = calloc(1, sizeof *r);
 	uint64_t *words = malloc((c->n + pieces) * sizeof *words);
@@ -286,10 +290,10 @@ struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *
 		.words = words, .began = cgn_clock_now()};
 	r->card.sums = words;
 	r->card.chain = words + pieces;
-	keep_file(k, "load", r->path, sizeof r->path, &name);
-	(void)cgn_str_copyz(r->name, sizeof r->name, cgn_str_of(name));
+	slot_file_begin(k, "load", &r->file);
 	const struct kv_key key = keep_key(k->keys.card, card_id(c), 1);
 	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, worth_of(k, c, from), on_piece, r, &r->call, NULL))) {
+		slot_file_end(&r->file);
 		free(words);
 		free(r);
 		return NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* save: a slot's state, from the engine to a file, from there into the store: pieces, then the card that says they are all there, then links. The file
- * has no name any more once it is open, so that nothing of it stays behind. */
+ * has no name any more once it is open; one that the engine writes later is swept away by folder.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 #define SAVE_TAG       0xa9e17007U
 #define ENGINE_TIMEOUT (30 * CGN_SEC) /* it saves once the slot's other work is over */
 #define ANSWER_BYTES   ((size_t)64 * 1024)
+#define CARD_MOST      (CARD_PIECE * CARD_MAX_PIECES)
 
 struct save;
 struct save_call {
@@ -33,9 +34,13 @@ struct save {
 	bool moving;
 
 	struct fetch *fetch;
-	char path[600]; /* of the state; the checkpoints' has ".ckpt" behind it */
+	struct slot_file file;
+	uint32_t known; /* tokens that the slot should hold; 0: not known */
+	uint64_t told;  /* bytes, by the engine */
+	/* Of the pool: */
 	int fd[CARD_FILES];
-	int failed; /* errno, of the pool */
+	int failed;      /* errno */
+	const char *odd; /* what it is instead of a state */
 	uint64_t size[CARD_FILES];
 
 	struct card card;
@@ -68,6 +73,7 @@ static void retire(struct save *s)
 	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
 		kvclient_cancel(&s->call[i].call);
 	fetch_cancel(&s->fetch);
+	slot_file_end(&s->file);
 	cgn_list_drop(&s->link);
 	k->n_saves--;
 	s->over = true;
@@ -109,6 +115,8 @@ static void finish(struct save *s, const char *outcome, const char *why)
 		k->save_failures++;
 	if (!ok)
 		keep_trouble(k, "a slot's state can't be saved", why);
+	if (strcmp(outcome, "engine") == 0)
+		keep_engine_did(k, false);
 	moved(s);
 	if (tell != NULL)
 		tell(s->user, ok);
@@ -144,6 +152,7 @@ static void stored(struct save *s)
 		metric_set(k->m_states, (double)shelf_states(k->shelf));
 	}
 	metric_add(k->m_saved_bytes, bytes);
+	keep_engine_did(k, true);
 	cgn_log(INFO, "slot.saved", F_STR("engine", k->e->name), F_U64("slot", s->slot), F_U64("tokens", s->card.tokens), F_U64("bytes", bytes),
 		F_U64("blocks", s->card.n), F_DUR("took", cgn_clock_now() - s->began));
 	finish(s, "stored", NULL);
@@ -259,25 +268,30 @@ static void put_next(struct save *s)
 
 /* ---- the file ---- */
 
+/* The engine is somebody else's program, and may have left anything there: a link, a pipe that would be waited for. */
+static void open_one(struct save *s, size_t i, const char *path)
+{
+	struct stat st = {.st_mode = 0};
+	s->fd[i] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (s->fd[i] < 0 && i > 0 && errno == ENOENT)
+		return;
+	if (s->fd[i] < 0 || fstat(s->fd[i], &st) != 0)
+		s->failed = errno;
+	else if (!S_ISREG(st.st_mode))
+		s->odd = "it is no file";
+	(void)unlink(path);
+	s->size[i] = st.st_size > 0 ? (uint64_t)st.st_size : 0;
+}
+
 static void open_work(void *arg)
 {
 	struct save *s = arg;
-	char ckpt[sizeof s->path + 8];
-	(void)snprintf(ckpt, sizeof ckpt, "%s.ckpt", s->path);
-	const char *path[CARD_FILES] = {s->path, ckpt};
-	for (size_t i = 0; i < CARD_FILES; i++) {
-		struct stat st;
-		s->fd[i] = open(path[i], O_RDONLY | O_CLOEXEC);
-		if (s->fd[i] < 0 && i == 0)
-			s->failed = errno;
-		if (s->fd[i] < 0)
-			continue;
-		if (fstat(s->fd[i], &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
-			s->size[i] = (uint64_t)st.st_size;
-		else if (i == 0)
-			s->failed = ENODATA;
-		(void)unlink(path[i]);
-	}
+	char ckpt[sizeof s->file.path + 8];
+	(void)snprintf(ckpt, sizeof ckpt, "%s.ckpt", s->file.path);
+	open_one(s, 0, s->file.path);
+	open_one(s, 1, ckpt);
+	if (s->failed == 0 && s->odd == NULL && s->size[0] != s->told && s->size[0] + s->size[1] != s->told)
+		s->odd = "it is not as long as the engine says";
 }
 
 static void opened(void *arg)
@@ -291,9 +305,11 @@ static void opened(void *arg)
 	}
 	for (size_t i = 0; i < CARD_FILES; i++)
 		s->card.file_bytes[i] = s->size[i];
-	if (s->failed != 0 || card_pieces(&s->card) > CARD_MAX_PIECES) {
+	if (s->failed == 0 && s->odd == NULL && (s->size[0] > CARD_MOST || s->size[1] > CARD_MOST || card_pieces(&s->card) > CARD_MAX_PIECES))
+		s->odd = "it is too long";
+	if (s->failed != 0 || s->odd != NULL) {
 		char why[700];
-		(void)snprintf(why, sizeof why, "%.500s: %s", s->path, strerror(s->failed != 0 ? s->failed : EFBIG));
+		(void)snprintf(why, sizeof why, "%.500s: %s", s->file.path, s->failed != 0 ? strerror(s->failed) : s->odd);
 		finish(s, "engine", why);
 		return;
 	}
@@ -315,11 +331,18 @@ static void on_saved(void *user, const struct fetch_result *r)
 	bool ok = r->err->code == CGN_FINE && r->status == 200 && cgn_ok(json_parse(r->body, &doc, NULL, NULL));
 	uint64_t tokens = ok ? json_get_u64(doc, "n_saved", 0) : 0, bytes = ok ? json_get_u64(doc, "n_written", 0) : 0;
 	if (tokens == 0 || tokens > UINT32_MAX || bytes == 0) {
-		/* Whatever it may have written. */
-		(void)unlink(s->path);
 		finish(s, "engine", r->err->code != CGN_FINE ? r->err->msg : "it answered something else to a save than it should");
 		return;
 	}
+	if (s->known > 0 && (tokens > s->known ? tokens - s->known : s->known - tokens) > KEEP_STRANGE_TOKENS) {
+		char why[120];
+		(void)snprintf(why, sizeof why, "it says that slot %u has %llu tokens, which should be %u: somebody else uses it", s->slot, (unsigned long long)tokens, s->known);
+		if (is_of_now(s))
+			slots_forget(k->slots, s->slot);
+		finish(s, "engine", why);
+		return;
+	}
+	s->told = bytes;
 	slots_pace_learn(&k->pace.save_ms, (double)(cgn_clock_now() - s->began) / 1e6, (double)bytes / SLOTS_MIB, 0.25);
 	slots_pace_learn(&k->pace.token_bytes, (double)bytes, (double)tokens, 1);
 	s->card.tokens = (uint32_t)tokens;
@@ -352,8 +375,7 @@ static bool ask_engine(struct save *s, const char *name)
 struct save *save_start(struct keep *k, uint32_t slot, void (*on_moved)(void *user), void (*on_stored)(void *user, bool ok), void *user)
 {
 	struct slot_view v = slots_at(k->slots, slot);
-	const char *name = NULL;
-	if (k->n_saves == KEEP_MAX_SAVES || keep_store_of(k) == NULL || v.n == 0)
+	if (k->n_saves == KEEP_MAX_SAVES || keep_store_of(k) == NULL || keep_is_paused(k) || v.n == 0)
 		return NULL;
 	struct save *s = calloc(1, sizeof *s);
 	uint64_t *chain = malloc(v.n * sizeof *chain);
@@ -363,13 +385,14 @@ struct save *save_start(struct keep *k, uint32_t slot, void (*on_moved)(void *us
 		return NULL;
 	}
 	memcpy(chain, v.chain, v.n * sizeof *chain);
-	*s = (struct save){.tag = SAVE_TAG, .keep = k, .loop = k->e->agent->loop, .epoch = k->epoch, .used_at = v.used_at, .slot = slot, .moved = on_moved, .stored = on_stored,
+	*s = (struct save){.tag = SAVE_TAG, .keep = k, .loop = k->e->agent->loop, .epoch = k->epoch, .used_at = v.used_at, .slot = slot, .known = v.tokens, .moved = on_moved, .stored = on_stored,
 		.user = user, .fd = {-1, -1}, .chain = chain, .began = cgn_clock_now()};
 	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
 		s->call[i].save = s;
 	s->card = (struct card){.chain = chain, .n = v.n, .prompt = v.prompt};
-	keep_file(k, "save", s->path, sizeof s->path, &name);
-	if (!ask_engine(s, name)) {
+	slot_file_begin(k, "save", &s->file);
+	if (!ask_engine(s, s->file.name)) {
+		slot_file_end(&s->file);
 		free(chain);
 		free(s);
 		return NULL;

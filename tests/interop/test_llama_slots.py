@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+import tiny_lora
 from cluster import ROOT, Cluster, ask, free_port, until
 
 WORDS = "sea wind salt gull rope tide moon sand wave ship fog bell star dune reef kelp foam crab harbour night".split()
@@ -312,3 +313,42 @@ def hang_up(w, prompt):
     except OSError:
         pass
     c.close()
+
+
+def test_another_adapter_under_the_same_name(world):
+    """What was computed with other weights is not found, whatever their file is called; nor is what a request computed with adapters of its choice."""
+    w = world
+    adapter = w.c.folder / "adapter.gguf"
+    tiny_lora.write(adapter, 1)
+    w.node("a", kvcached(w.c, "a"), extra_args=["--lora", str(adapter)])
+    w.ready()
+    one, other = completion(prose(1, 200)), completion(prose(2, 200))
+
+    def go(body):
+        got = w.c.ask("POST", TEXT, body)
+        return text_of(got), cached(got)
+
+    def again():
+        w.agents["a"].stop()
+        w.agents["a"].start()
+        until(lambda: w.c.states().get("a") == "ready" and w.kept()["at_work"], "the agent is back")
+    first, none = go(one)
+    assert none == 0 and first != w.cold(TEXT, one)  # it does turn the model
+    w.saved(1)
+    again()
+    until(lambda: w.kept()["states"] == 1, lambda: w.kept())
+    text, had = go(one)
+    assert text == first and had > 500
+    # Without its adapter for once: that is not what the conversation's state is, for whoever comes next.
+    for body in (one, other):
+        text, had = go(body | {"lora": [{"id": 0, "scale": 0.0}]})
+        assert text == w.cold(TEXT, body) and had < 16
+    saves = w.kept()["saves"]
+    text, had = go(one)
+    assert text == first, "with its adapter again"
+    assert w.kept()["prompts"]["alone"] == 2 and w.kept()["saves"] == saves, w.kept()
+    tiny_lora.write(adapter, 2)
+    again()
+    text, had = go(one)
+    assert had == 0 and text != first
+    assert w.kept()["prompts"]["none"] == 1, w.kept()

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A llama-server that does everything about slots wrong: the agent stays up, counts, computes instead, and leaves neither file nor descriptor behind."""
+import os
+import random
+
+import pytest
+
+from cluster import Cluster, ask, free_port, scaled, until
+from odd_llama import Engine, answer_to
+
+TEXT = "/v1/completions"
+PAGE = 40  # blocks of a prompt
+
+
+def prompt_of(seed):
+    return "".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz ", k=32 * PAGE))
+
+
+class World:
+    def __init__(self, folder, slots=1, start=True):
+        self.c = c = Cluster(folder)
+        c.MODEL = "tiny"
+        self.engine, self.uds, self.slot_dir = Engine(folder, slots), str(folder / "kv.sock"), None
+        self.store_admin = free_port()
+        c.run("store", "cgn-kvcached", "--config", c.config("store", {"kv": {
+            "uds": self.uds, "ram": "64MiB", "listen": f"127.0.0.1:{free_port()}", "listen_admin": f"127.0.0.1:{self.store_admin}",
+            "resp_listen": f"127.0.0.1:{free_port()}", "worker_threads": 1}}))
+        until(lambda: os.path.exists(self.uds + ".bulk"), "the store listens")
+        self.model = {'models."tiny"': {"block_bytes": 32, "tokens": "bytes"}}
+        c.router(self.model)
+        if start:
+            self.agent, _, self.admin = self.start("a")
+            c.wait_ready(1)
+            until(lambda: self.kept()["at_work"], lambda: self.kept())
+
+    def start(self, name, **engine):
+        return self.c.agent(name, self.engine.port, {"agent": {"kv_uds": self.uds}, **self.model, "engine": {
+            "kind": "llama_cpp", "model": "tiny", "slot_dir": str(self.engine.folder), "kv_save_min_tokens": 64, "kv_save_idle": "20ms",
+            "kv_restore_timeout": "300ms", **engine}})
+
+    def kept(self):
+        return ask(self.admin, "GET", "/engines").json()["engines"][0]["kept_slots"]
+
+    def metric(self, name, **labels):
+        return self.c.metric(name, ask(self.admin, "GET", "/metrics").body.decode(), **labels)
+
+    def asked(self, prompt, **more):
+        """Answered, and by what the engine says to that prompt."""
+        got = self.c.ask("POST", TEXT, {"model": "tiny", "prompt": prompt, "max_tokens": 4, **more})
+        assert got.status == 200, got.body
+        assert got.json()["choices"][0]["text"] == answer_to(prompt)
+        return got.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    def idle(self):
+        until(lambda: all(s["use"] == "idle" for s in self.kept()["slots"]), lambda: self.kept())
+
+    def clean(self, descriptors):
+        """No file is left, nor is a descriptor."""
+        self.idle()
+        until(lambda: not os.listdir(self.engine.folder), lambda: f"left behind: {os.listdir(self.engine.folder)}")
+        until(lambda: self.agent.descriptors() <= descriptors + 4, lambda: f"{self.agent.descriptors()} descriptors, {descriptors} before")
+        assert self.agent.alive()
+
+    def close(self, failed):
+        if failed:
+            print(self.c.logs())
+        trouble = self.c.close()
+        self.engine.close()
+        assert failed or not trouble, "\n".join(trouble)
+
+
+@pytest.fixture
+def world(tmp_path, request):
+    w = World(tmp_path)
+    yield w
+    w.close(getattr(request.node, "failed", False))
+
+
+def test_the_fake_works_when_it_is_not_odd(world):
+    w = world
+    one, other = prompt_of(1), prompt_of(2)
+    assert w.asked(one) == 0
+    until(lambda: w.kept()["saves"] == 1, lambda: w.kept())
+    w.asked(other)
+    until(lambda: w.kept()["saves"] == 2, lambda: w.kept())
+    assert w.asked(one) > 1200 and w.asked(other) > 1200
+    kept = w.kept()
+    assert kept["restores"] == 2 and kept["restore_failures"] == kept["save_failures"] == 0 and kept["prompts"]["ram"] == 2 and kept["prompts"]["none"] == 2, kept
+    assert w.metric("cgn_slot_prompts_total", prefix="ram") == 2 and w.metric("cgn_slot_prompts_total", prefix="none") == 2
+    # What was computed says why, by the request's id.
+    lines = w.agent.events("slot.prompt")
+    assert [e["prefix"] for e in lines] == ["none", "none"] and lines[0]["computed_tokens"] == len(one) and lines[0]["request"], lines
+
+
+SAVES = ["refused", "written_and_refused", "garbage", "endless", "miscounted", "negative", "longer", "shorter", "empty", "nothing", "link", "pipe", "folder",
+         "huge", "late", "silent"]
+
+
+@pytest.mark.parametrize("how", SAVES)
+def test_a_save_that_goes_wrong(world, how):
+    w = world
+    w.engine.how_save = how
+    one, other = prompt_of(1), prompt_of(2)
+    w.asked(one)
+    before = w.agent.descriptors()
+    for _ in range(3):
+        assert w.asked(one) < len(one)
+        w.asked(other)
+    until(lambda: w.kept()["save_failures"] >= 1, lambda: w.kept())
+    kept = w.kept()
+    assert kept["saves"] == 0 and kept["states"] == 0 and kept["trouble"].startswith("a slot's state can't be saved"), kept
+    assert w.metric("cgn_slot_saves_total", outcome="engine") == kept["save_failures"]
+    assert kept["paused"] and w.engine.asked["save"] <= 3, (kept, w.engine.asked)  # it is not asked again and again
+    w.clean(before)
+    # Once it is itself again, so is all else.
+    w.engine.how_save = "well"
+    def both():
+        w.asked(one)
+        w.asked(other)
+        return w.kept()["restores"] > 0
+    until(both, lambda: w.kept(), step_s=0.2)
+    w.clean(before)
+
+
+RESTORES = {"refused": "refused", "none": "refused", "miscounted": "refused", "garbage": "refused", "lying": "refused", "reset": None, "silent": None}
+
+
+@pytest.mark.parametrize("how", RESTORES)
+def test_a_restore_that_goes_wrong(world, how):
+    w = world
+    one, other = prompt_of(1), prompt_of(2)
+    for i, p in enumerate((one, other)):
+        w.asked(p)
+        until(lambda n=i: w.kept()["saves"] == n + 1, lambda: w.kept())
+    before = w.agent.descriptors()
+    w.engine.how_restore = how
+    assert w.asked(one) == 0
+    until(lambda: how == "lying" or w.kept()["restore_failures"] >= 1, lambda: w.kept())
+    w.idle()
+    assert w.asked(other) < 200
+    w.clean(before)
+    if how == "silent":
+        assert w.agent.events("slot.astray")[0]["why"] == "late"
+    else:
+        line = w.agent.events("slot.prompt")[2]
+        assert line["prefix"] == {"lying": "ram"}.get(how, "engine"), line
+    asked = w.engine.asked["restore"]
+    until(lambda: not w.kept()["paused"], lambda: w.kept())
+    w.engine.how_restore = "well"
+    cached = w.asked(one)
+    if RESTORES[how]:  # that state is not tried again; it was computed, and is saved anew
+        assert w.kept()["prompts"]["refused"] >= 1 and w.engine.asked["restore"] == asked, w.kept()
+    else:
+        assert cached > 1200, w.kept()
+    w.clean(before)
+
+
+def test_slots_without_end(world):
+    w = world
+    w.engine.slots_body = b"[" + b",".join([b"{}"] * 1_000_000) + b"]"
+    rss = w.agent.rss_kib()
+    one = prompt_of(1)
+    for _ in range(3):
+        w.asked(one)
+    w.engine.slots_body = b"[" + b",".join(b'{"id":%d,"n_prompt_tokens":7,"id_task":%d}' % (i, i) for i in range(1_000_000)) + b"]"  # more than is read
+    w.asked(one)
+    assert not w.agent.events("agent.relay_failed")
+    w.engine.slots_body = b'[{"id":4294967296},{"id":-1},{"id":1e99},{"id":"0"},7,null,{"id":0,"n_prompt_tokens":18446744073709551615,"id_task":-9}]'
+    w.asked(one)
+    assert w.agent.alive() and w.agent.rss_kib() < rss + scaled(64, 512) * 1024
+    w.engine.slots_body = None
+    w.asked(one)
+
+
+@pytest.mark.parametrize("props", [b"{", {}, {"total_slots": 10 ** 6}, {"total_slots": 0}, {"model_path": "/nowhere/m.gguf"}, {"model_path": "/dev/zero"}, "pipe"])
+def test_an_engine_that_does_not_say_what_it_is(tmp_path, props, request):
+    """Without a fingerprint nothing is kept; requests go as they came."""
+    w = World(tmp_path, start=False)
+    try:
+        good = {"total_slots": 1, "build_info": "odd", "model_path": str(w.engine.model), "default_generation_settings": {"n_ctx": 4096}}
+        if props == "pipe":
+            os.mkfifo(tmp_path / "pipe")
+            props = {"model_path": str(tmp_path / "pipe")}
+        w.engine.props = props if isinstance(props, bytes) or not props else good | props
+        w.agent, _, w.admin = w.start("a")
+        w.c.wait_ready(1)
+        until(lambda: w.kept()["trouble"], lambda: w.kept())
+        assert not w.kept()["at_work"] and w.asked(prompt_of(1)) == 0 and w.asked(prompt_of(1)) > 0
+        assert w.kept()["prompts"]["off"] == 2, w.kept()
+    finally:
+        w.close(getattr(request.node, "failed", False))
+
+
+def test_a_slot_dir_is_one_engines(world):
+    w = world
+    second = w.start("b")[0]
+    second.may_end = True
+    assert second.wait() == 8
+    assert "slot_dir" in second.log() and "give each its own" in second.log(), second.log()
+    # The first one's files are left alone, and it goes on.
+    w.asked(prompt_of(1))
+    until(lambda: w.kept()["saves"] == 1, lambda: w.kept())
+    # When it is gone, killed or not, the folder is free and what it left is removed.
+    left = w.engine.folder / "cgn-slot-1-save-1"
+    w.agent.kill()
+    left.write_bytes(b"x")
+    w.agent, _, w.admin = w.start("c")
+    until(lambda: w.agent.alive() and not left.exists(), "swept")
+    w.c.wait_ready(1)

@@ -11,6 +11,7 @@
 #define TICK         CGN_SEC
 #define SHORT_TICK   (20 * CGN_MSEC) /* while somebody waits for what others hold, and while draining */
 #define MAX_PASSWORD 4096
+#define WAKE_TRIES   16 /* when so many found no room, there is none */
 
 /* ---- what is shared ---- */
 
@@ -103,35 +104,48 @@ void resp_conn_left(struct resp_conn *c)
 		cgn_loop_bury(p->loop, &p->grave, port_release);
 }
 
+static bool any_waits(const struct resp_port *p)
+{
+	return !cgn_list_empty(&p->waiting[RESP_PROVEN]) || !cgn_list_empty(&p->waiting[RESP_NEW]);
+}
+
 static void on_tick(struct cgn_timer *t)
 {
 	struct resp_port *p = CGN_CONTAINER(t, struct resp_port, tick);
 	CGN_LIVE(p, RESP_PORT_TAG);
 	cgn_nsec now = cgn_loop_now(p->loop);
+	resp_port_freed(p); /* others may have let go */
+	p->cutting = true;
 	cgn_list_each_safe (l, &p->conns)
 		resp_conn_check(CGN_CONTAINER(l, struct resp_conn, link), now);
-	resp_port_freed(p); /* others may have let go */
+	p->cutting = false;
 	if (p->n_conns > 0)
-		cgn_timer_set(t, p->draining || !cgn_list_empty(&p->waiting) ? SHORT_TICK : TICK);
+		cgn_timer_set(t, p->draining || any_waits(p) ? SHORT_TICK : TICK);
 }
 
 /* ---- who waits for room ---- */
 
-void resp_port_wait(struct resp_conn *c)
+static void wait_for_room(struct resp_conn *c, enum resp_hold what)
 {
+	struct resp_shared *all = c->port->shared;
 	if (!cgn_list_empty(&c->wait))
 		return;
-	cgn_list_push(&c->port->waiting, &c->wait);
-	atomic_fetch_add(&c->port->shared->waiting, 1);
+	c->wait_rank = c->proven ? RESP_PROVEN : RESP_NEW;
+	c->wait_what = what;
+	cgn_list_push(&c->port->waiting[c->wait_rank], &c->wait);
+	atomic_fetch_add(&all->waiting, 1);
+	atomic_fetch_add(&all->proven_waiting[what], c->wait_rank == RESP_PROVEN);
 	cgn_timer_set(&c->port->tick, SHORT_TICK);
 }
 
 void resp_port_done_waiting(struct resp_conn *c)
 {
+	struct resp_shared *all = c->port->shared;
 	if (cgn_list_empty(&c->wait))
 		return;
 	cgn_list_drop(&c->wait);
-	atomic_fetch_sub(&c->port->shared->waiting, 1);
+	atomic_fetch_sub(&all->waiting, 1);
+	atomic_fetch_sub(&all->proven_waiting[c->wait_what], c->wait_rank == RESP_PROVEN);
 }
 
 static bool hold(struct resp_port *p, enum resp_hold what, uint64_t want, uint64_t most)
@@ -142,14 +156,21 @@ static bool hold(struct resp_port *p, enum resp_hold what, uint64_t want, uint64
 	return false;
 }
 
-bool resp_hold(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held)
+bool resp_hold_now(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held)
 {
 	uint64_t most = c->port->worker->daemon->held_max / 4 * 3;
 	uint64_t want = n < most ? n : most; /* the largest values have to come and go too, one at a time */
 	bool got = hold(c->port, what, want, most);
 	*held = got ? want : 0;
+	return got;
+}
+
+bool resp_hold(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held)
+{
+	bool behind = !c->proven && atomic_load(&c->port->shared->proven_waiting[what]) > 0;
+	bool got = !behind && resp_hold_now(c, what, n, held);
 	if (!got)
-		resp_port_wait(c);
+		wait_for_room(c, what);
 	return got;
 }
 
@@ -162,25 +183,34 @@ void resp_unhold(struct resp_port *p, enum resp_hold what, uint64_t n)
 	resp_port_freed(p);
 }
 
+/* What is free because somebody was cut is for the next tick: other workers' turn may come before. */
 void resp_port_freed(struct resp_port *p)
 {
-	if (!cgn_list_empty(&p->waiting))
+	if (any_waits(p) && !p->cutting)
 		cgn_loop_defer(p->loop, &p->wake);
 }
 
-/* In their order, each once: who still finds no room comes to the end again. */
+/* In their order, each once: who still finds no room comes to the end again. How many more may be tried. */
+static unsigned wake_rank(struct resp_port *p, enum resp_rank rank, unsigned tries)
+{
+	const struct cgn_link *last = p->waiting[rank].prev, *l = NULL;
+	while (tries > 0 && l != last && !cgn_list_empty(&p->waiting[rank])) {
+		struct resp_conn *c = CGN_CONTAINER(cgn_list_first(&p->waiting[rank]), struct resp_conn, wait);
+		l = &c->wait;
+		resp_port_done_waiting(c);
+		resp_conn_resume(c);
+		tries -= !cgn_list_empty(&c->wait);
+	}
+	return tries;
+}
+
 static void on_wake(struct cgn_hook *h)
 {
 	struct resp_port *p = CGN_CONTAINER(h, struct resp_port, wake);
-	size_t n = 0;
+	unsigned tries = WAKE_TRIES;
 	CGN_LIVE(p, RESP_PORT_TAG);
-	cgn_list_each (l, &p->waiting)
-		n++;
-	for (struct cgn_link *l; n > 0 && (l = cgn_list_first(&p->waiting)) != NULL; n--) {
-		struct resp_conn *c = CGN_CONTAINER(l, struct resp_conn, wait);
-		resp_port_done_waiting(c);
-		resp_conn_resume(c);
-	}
+	for (enum resp_rank rank = 0; rank < RESP_RANKS; rank++)
+		tries = wake_rank(p, rank, tries);
 }
 
 /* ---- the beginning and the end ---- */
@@ -247,7 +277,8 @@ static CGN_RC port_open(struct kvd_worker *w, void **out, struct cgn_err *err)
 	p->loop = w->loop;
 	p->store = w->daemon->store;
 	cgn_list_init(&p->conns);
-	cgn_list_init(&p->waiting);
+	for (size_t i = 0; i < RESP_RANKS; i++)
+		cgn_list_init(&p->waiting[i]);
 	cgn_timer_init(&p->tick, w->loop, on_tick);
 	cgn_hook_init(&p->wake, on_wake);
 	*out = p;

@@ -5,8 +5,9 @@
  * Memory, beside the store's budget. Per connection: RESP_TEXT_FREE of text of a command that is not whole, an answer's text up to
  * 8 x NET_QUEUE_MARK, RESP_REPLIES answers that wait for a slower tier. Over a worker's connections together: RESP_TEXT_MOST of such text (who
  * needs more is cut). Values are never here: one that arrives lies in the store's pages, one that is sent is lent to the socket from there, and
- * both count as held (kvd_hold) so long; beyond that bound who asks waits,
- * and who holds something and takes or brings nothing for RESP_PRESSED is cut for them.
+ * both count as held (kvd_hold) so long: of one connection at most RESP_AHEAD and a value. Beyond that bound who asks waits, those first who took
+ * what they held before; and who holds something and takes or brings less than RESP_PACE within RESP_PRESSED is cut for them. So somebody who
+ * takes what he asks for waits little more than RESP_PRESSED, however many there are who do not.
  * Who takes or brings nothing for RESP_STALL, or does not get a command together within RESP_SLOW, is cut. */
 #pragma once
 #include "base/core/buf.h"
@@ -23,6 +24,8 @@
 #define RESP_COPY_MOST  ((size_t)4096) /* shorter values are copied: cheaper than a loan */
 #define RESP_STALL      (30 * CGN_SEC)
 #define RESP_PRESSED    CGN_SEC
+#define RESP_PACE       ((uint64_t)64 << 10)
+#define RESP_AHEAD      ((uint64_t)4 << 20) /* of values that are sent: of one who holds as much no further one is read or sent */
 #define RESP_VERSION    "7.0.0" /* of Redis, whose commands we answer like: clients look at it */
 #define RESP_SLOW       (60 * CGN_SEC)      /* for a command to be whole, and a second for each MiB of its values */
 #define RESP_MAX_TAGS   64                  /* bytes of a client's name and library */
@@ -31,9 +34,13 @@
  * readers do not keep writers out, nor the other way round. */
 enum resp_hold { RESP_SENDS, RESP_ARRIVES, RESP_HOLDS };
 
+/* Who waits for what others hold, in this order on all workers: those who took what they held before, those of whom nothing is known. */
+enum resp_rank { RESP_PROVEN, RESP_NEW, RESP_RANKS };
+
 /* What all workers have together. */
 struct resp_shared {
 	_Atomic unsigned refs, conns, waiting; /* waiting: for what others hold */
+	_Atomic unsigned proven_waiting[RESP_HOLDS]; /* of them, RESP_PROVEN, for each */
 	_Atomic uint64_t next_id, commands, held[RESP_HOLDS];
 	uint8_t password[32]; /* its SHA-256 */
 	bool has_password;
@@ -42,7 +49,7 @@ struct resp_shared {
 /* What is to be written to one connection, put together: text by copy, values by loan. */
 struct resp_gather {
 	struct resp_conn *conn; /* NULL: nothing is there */
-	size_t n_text, n_parts;
+	size_t n_text, n_parts, bytes;
 	struct net_part parts[NET_MAX_PARTS];
 	char text[16384];
 };
@@ -54,11 +61,11 @@ struct resp_port {
 	struct kvstore *store;
 	struct resp_shared *shared;
 	struct net_listener *tcp, *local;
-	struct cgn_link conns, waiting; /* waiting: until less is held */
+	struct cgn_link conns, waiting[RESP_RANKS]; /* waiting: until less is held */
 	size_t n_conns, text_bytes;
 	struct cgn_timer tick;
 	struct cgn_hook wake;
-	bool draining, closed;
+	bool draining, closed, cutting;
 	struct cgn_grave grave;
 	struct resp_gather out;
 };
@@ -73,6 +80,7 @@ struct resp_reply {
 	struct kv_block *block;
 	uint64_t off, end; /* of the block, what is still to be sent */
 	uint64_t held;     /* bytes by kvd_hold */
+	uint64_t reads;    /* its share of conn->reading */
 	struct kvd_read *read;
 	int64_t first, last; /* what is asked for of it */
 	bool nil_is_empty, begun /* its head was sent */;
@@ -86,7 +94,12 @@ struct resp_conn {
 	struct cgn_grave grave;
 	uint64_t id;
 	bool resp3, authed, closing, ended /* by the peer */, pending /* a whole command waits for its turn */, running;
-	cgn_nsec opened, heard, begun /* the command that comes */, moved; /* moved: when it last took or brought something, or had nothing to */
+	bool proven; /* took, or brought, what it held before */
+	enum resp_rank wait_rank;
+	enum resp_hold wait_what;
+	cgn_nsec opened, heard, begun /* the command that comes */;
+	cgn_nsec moved, paced; /* when it last took or brought something, or had nothing to; and RESP_PACE of it */
+	uint64_t pace;         /* taken or brought since |paced| */
 	size_t last_queued;
 	char name[RESP_MAX_TAGS], lib_name[RESP_MAX_TAGS], lib_ver[RESP_MAX_TAGS];
 	/* in */
@@ -98,6 +111,7 @@ struct resp_conn {
 	uint32_t n_apart, cap_apart;
 	uint64_t value_left, value_size; /* of the value that comes; without a writer it is skipped */
 	uint64_t arriving;   /* bytes of its values that came apart, as resp_hold counted them */
+	uint64_t announced;  /* all of them, those that are skipped too */
 	char fault[128];     /* why the command fails although it is read to its end */
 	/* the old value, for SET ... GET and GETDEL */
 	struct kvd_read *fetch;
@@ -106,13 +120,14 @@ struct resp_conn {
 	/* out */
 	struct cgn_link replies;
 	size_t n_replies, reply_text;
+	uint64_t reading; /* bytes of the replies that a slower tier was asked for */
 };
 
 /* ---- resp.c ---- */
 void resp_port_freed(struct resp_port *p); /* less is held: who waits may go on */
-void resp_port_wait(struct resp_conn *c);
 /* kvd_hold of at most what can be held at all: *held is what to let go. False: it has to wait, and will be resumed. */
 bool resp_hold(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held);
+bool resp_hold_now(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held); /* the same for who can't wait */
 void resp_unhold(struct resp_port *p, enum resp_hold what, uint64_t n);
 void resp_port_done_waiting(struct resp_conn *c);
 void resp_conn_left(struct resp_conn *c);
@@ -156,7 +171,8 @@ bool resp_key(struct resp_conn *c, size_t i, struct kv_key *k, struct cgn_str *n
 bool resp_number(struct resp_conn *c, size_t i, int64_t *out); /* false: it is none, which was answered */
 
 /* resp_write.c */
-void resp_value_begins(struct resp_conn *c); /* cmd.value bytes follow, of the last argument */
+/* cmd.value bytes follow, of the last argument. False: there is no room for them yet. */
+bool resp_value_begins(struct resp_conn *c);
 void resp_values_drop(struct resp_conn *c);
 resp_command resp_set, resp_mset, resp_setnx, resp_setex, resp_getset;
 /* resp_read.c */

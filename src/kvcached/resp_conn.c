@@ -27,7 +27,7 @@ struct resp_conn *resp_conn_new(struct resp_port *p, struct net_conn *net)
 	c->net = net;
 	c->id = atomic_fetch_add(&p->shared->next_id, 1) + 1;
 	c->authed = !p->shared->has_password;
-	c->opened = c->heard = c->moved = cgn_loop_now(p->loop);
+	c->opened = c->heard = c->moved = c->paced = cgn_loop_now(p->loop);
 	respcmd_init(&c->cmd);
 	c->cmd.wary = !c->authed;
 	cgn_list_init(&c->link);
@@ -39,6 +39,25 @@ struct resp_conn *resp_conn_new(struct resp_port *p, struct net_conn *net)
 bool resp_conn_idle(const struct resp_conn *c)
 {
 	return c->in.n == 0 && c->cmd.at == 0 && cgn_list_empty(&c->replies) && net_queued(c->net) == 0;
+}
+
+/* ---- how it goes on ---- */
+
+/* It took or brought |n| bytes. */
+static void went(struct resp_conn *c, uint64_t n)
+{
+	c->moved = cgn_loop_now(c->port->loop);
+	c->pace += n;
+	if (c->pace < RESP_PACE)
+		return;
+	c->pace = 0;
+	c->paced = c->moved;
+}
+
+/* Whether it keeps something of the store from going. */
+static bool holds(const struct resp_conn *c)
+{
+	return net_queued(c->net) > 0 || c->arriving > 0;
 }
 
 /* ---- keeping text ---- */
@@ -72,9 +91,11 @@ static void let_go(struct resp_conn *c, size_t n)
 static void value_took(struct resp_conn *c, uint64_t n)
 {
 	c->value_left -= n;
-	c->moved = cgn_loop_now(c->port->loop);
-	if (c->value_left == 0)
-		c->writer = NULL; /* it stays among c->apart */
+	went(c, n);
+	if (c->value_left > 0)
+		return;
+	c->proven |= c->writer != NULL;
+	c->writer = NULL; /* it stays among c->apart */
 }
 
 static size_t value_feed(struct resp_conn *c, const char *p, size_t n)
@@ -115,7 +136,8 @@ static void command_over(struct resp_conn *c)
 	c->pending = false;
 	c->step = 0;
 	c->fault[0] = '\0';
-	c->begun = c->moved = cgn_loop_now(c->port->loop);
+	c->announced = 0;
+	c->begun = cgn_loop_now(c->port->loop);
 }
 
 static void bad_stream(struct resp_conn *c, const char *why)
@@ -142,15 +164,14 @@ static void stream_own(struct resp_conn *c, struct stream *s, bool kept)
 /* The value's bytes leave the text: its head is kept, what is here goes to its place, and the text goes on with what is behind. */
 static bool take_apart(struct resp_conn *c, struct stream *s)
 {
-	uint64_t held;
-	if (!resp_hold(c, RESP_ARRIVES, c->cmd.value, &held)) /* the client's next bytes are not read until others let go */
-		return false;
-	c->arriving += held;
 	size_t head = s->at + c->cmd.at;
 	c->text = (struct cgn_str){s->p + s->at, c->cmd.at};
+	if (!resp_value_begins(c)) /* the client's next bytes are not read until others let go */
+		return false;
 	c->value_left = c->value_size = c->cmd.value;
-	resp_value_begins(c);
+	c->announced += c->cmd.value;
 	c->cmd.value = 0;
+	went(c, RESP_PACE); /* whatever it did before it held this */
 	/* Who sends large values sends more of them, under keys of one length: read as much as this head had, and the next value can be read to
 	 * its place from its first byte on, which lies well for the kernel's copy. */
 	net_read_most(c->net, c->value_size > IN_PLACE ? c->cmd.at : 0);
@@ -262,7 +283,6 @@ void resp_conn_resume(struct resp_conn *c)
 	if (c->running || !net_is_open(c->net))
 		return;
 	bool all = resp_pump(c);
-	c->moved = cgn_loop_now(c->port->loop);
 	if (all && c->closing) {
 		resp_flush(c);
 		net_close(c->net);
@@ -287,8 +307,11 @@ void resp_conn_close(struct resp_conn *c)
 
 static void on_drain(struct net_conn *net, void *user)
 {
+	struct resp_conn *c = user;
 	(void)net;
-	resp_conn_resume(user);
+	c->proven = true;
+	went(c, RESP_PACE); /* half of the mark at least */
+	resp_conn_resume(c);
 }
 
 /* Nothing more comes: what was asked for is still answered. */
@@ -328,22 +351,32 @@ const struct net_conn_ops resp_conn_ops = {
 
 /* ---- once a second ---- */
 
+/* What it took since the last time; there is more only when it took all but little of what there was. */
+static void note_taken(struct resp_conn *c, cgn_nsec now)
+{
+	size_t queued = net_queued(c->net);
+	if (queued != c->last_queued)
+		went(c, queued < c->last_queued ? c->last_queued - queued : RESP_PACE);
+	c->last_queued = queued;
+	if (!holds(c))
+		c->moved = c->paced = now;
+}
+
 static const char *complaint(struct resp_conn *c, cgn_nsec now)
 {
 	cgn_nsec idle = atomic_load(&c->port->worker->daemon->resp_idle_timeout);
-	size_t queued = net_queued(c->net);
-	if (queued != c->last_queued)
-		c->moved = now;
-	c->last_queued = queued;
+	note_taken(c, now);
 	if (resp_conn_idle(c) && c->port->draining)
 		resp_conn_close(c);
 	if (resp_conn_idle(c))
 		return idle > 0 && now - c->heard > idle ? "idle" : NULL;
-	cgn_nsec slow = RESP_SLOW + (c->arriving >> 20) * CGN_SEC;
+	cgn_nsec slow = RESP_SLOW + (c->announced >> 20) * CGN_SEC;
 	if (c->in.n > 0 && !c->pending && now > c->begun && now - c->begun > slow)
 		return "slow";
-	bool others_wait = cgn_list_empty(&c->wait) && atomic_load(&c->port->shared->waiting) > 0;
-	return now > c->moved && now - c->moved > (others_wait ? RESP_PRESSED : RESP_STALL) ? "stalled" : NULL;
+	unsigned itself = !cgn_list_empty(&c->wait);
+	bool others_wait = atomic_load(&c->port->shared->waiting) > itself;
+	bool stalled = (now > c->moved && now - c->moved > RESP_STALL) || (others_wait && now > c->paced && now - c->paced > RESP_PRESSED);
+	return stalled ? "stalled" : NULL;
 }
 
 void resp_conn_check(struct resp_conn *c, cgn_nsec now)

@@ -15,9 +15,7 @@ struct loan {
 
 bool resp_full(struct resp_conn *c)
 {
-	if (c->n_replies >= RESP_REPLIES || c->reply_text > NET_QUEUE_MARK)
-		return true;
-	return net_over_mark(c->net);
+	return c->n_replies >= RESP_REPLIES || c->reply_text > NET_QUEUE_MARK || c->reading > RESP_AHEAD || net_over_mark(c->net);
 }
 
 void resp_flush(struct resp_conn *c)
@@ -28,7 +26,7 @@ void resp_flush(struct resp_conn *c)
 	CGN_MUST(g->conn == c);
 	size_t n = g->n_parts;
 	g->conn = NULL;
-	g->n_parts = g->n_text = 0;
+	g->n_parts = g->n_text = g->bytes = 0;
 	net_write_parts(c->net, g->parts, n);
 }
 
@@ -42,6 +40,7 @@ static void part_text(struct resp_gather *g, size_t n)
 	else
 		g->parts[g->n_parts++] = (struct net_part){at, n, NULL};
 	g->n_text += n;
+	g->bytes += n;
 }
 
 static void write_now(struct resp_conn *c, const void *p, size_t n)
@@ -82,6 +81,7 @@ static void reply_free(struct resp_reply *r)
 	cgn_list_drop(&r->link);
 	c->n_replies--;
 	c->reply_text -= r->text.n;
+	c->reading -= r->reads;
 	resp_unhold(c->port, RESP_SENDS, r->held);
 	kv_block_unref(&r->block);
 	kvd_read_cancel(&r->read);
@@ -157,6 +157,7 @@ static bool lend_some(struct resp_conn *c, struct resp_reply *r)
 	g->conn = c;
 	for (size_t i = 0; i < n; i++)
 		g->parts[g->n_parts++] = (struct net_part){iov[i].iov_base, iov[i].iov_len, &loan->net};
+	g->bytes += got;
 	r->off += got;
 	return true;
 }
@@ -203,6 +204,8 @@ static bool block_send(struct resp_conn *c, struct resp_reply *r)
 			resp_flush(c);
 	}
 	write_now(c, "\r\n", 2);
+	if (c->port->out.bytes > NET_QUEUE_MARK) /* what is lent there is no less kept than what the socket did not take: only there it is bounded */
+		resp_flush(c);
 	return true;
 }
 
@@ -275,6 +278,8 @@ enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t fi
 		return RESP_DONE;
 	}
 	r->held = held;
+	r->reads = info.size;
+	c->reading += info.size;
 	r->first = first;
 	r->last = last;
 	r->nil_is_empty = nil_is_empty;

@@ -39,24 +39,6 @@ static bool apart_room(struct resp_conn *c)
 	return true;
 }
 
-void resp_value_begins(struct resp_conn *c)
-{
-	const struct respcmd_row *row = &respcmd_rows[c->cmd.id];
-	size_t at = c->cmd.n - 1;
-	struct cgn_err err = {0};
-	c->writer = NULL;
-	if (!apart_room(c)) {
-		(void)CGN_FAIL(&err, NO_MEMORY, "out of memory");
-		fault_set(c, &err);
-		return;
-	}
-	if (!c->authed || c->fault[0] != '\0')
-		; /* it fails anyhow: its values are skipped */
-	else if (!cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value, 0, &c->writer, &err)))
-		fault_set(c, &err);
-	c->apart[c->n_apart++] = c->writer;
-}
-
 void resp_values_drop(struct resp_conn *c)
 {
 	for (uint32_t i = 0; i < c->n_apart; i++)
@@ -67,6 +49,43 @@ void resp_values_drop(struct resp_conn *c)
 	kv_block_unref(&c->fetched);
 	resp_unhold(c->port, RESP_ARRIVES, c->arriving);
 	c->arriving = 0;
+}
+
+/* False: it has to wait. Who has values already does not wait for more, because others may wait for his. */
+static bool hold_value(struct resp_conn *c)
+{
+	uint64_t held = 0;
+	if (c->arriving == 0 && !resp_hold(c, RESP_ARRIVES, c->cmd.value, &held))
+		return false;
+	if (c->arriving > 0 && !resp_hold_now(c, RESP_ARRIVES, c->cmd.value, &held)) {
+		struct cgn_err err;
+		(void)CGN_FAIL(&err, OVERLOADED, "no room now for all of its values at once");
+		fault_set(c, &err);
+		resp_values_drop(c);
+		return true;
+	}
+	c->arriving += held;
+	return true;
+}
+
+bool resp_value_begins(struct resp_conn *c)
+{
+	const struct respcmd_row *row = &respcmd_rows[c->cmd.id];
+	size_t at = c->cmd.n - 1;
+	struct cgn_err err = {0};
+	bool skip = !c->authed || c->fault[0] != '\0'; /* it fails anyhow */
+	if (!skip && c->cmd.value <= KV_MAX_VALUE && !hold_value(c))
+		return false;
+	c->writer = NULL;
+	skip = skip || c->fault[0] != '\0';
+	bool well = apart_room(c) || cgn_ok(CGN_FAIL(&err, NO_MEMORY, "out of memory"));
+	if (well && !skip)
+		well = cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value, 0, &c->writer, &err));
+	if (!well)
+		fault_set(c, &err);
+	if (c->n_apart < c->cap_apart)
+		c->apart[c->n_apart++] = c->writer;
+	return true;
 }
 
 /* The value in argument |i|, whole and with nobody seeing it yet. False: it failed, which was answered. */

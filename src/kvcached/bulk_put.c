@@ -53,7 +53,7 @@ static CGN_RC put_bytes(struct kvcached *d, const struct kvbulk_msg *m, struct c
 	CGN_ON_EXIT(kv_writer_abort) struct kv_writer *w = NULL;
 	CGN_TRY(kvstore_put(d->store, &m->key, &meta, m->info.size, &w, err));
 	kv_writer_add(w, m->text.p, m->text.n);
-	return kv_writer_commit(&w, (m->flags & KVBULK_CHECKSUM) != 0 ? &m->info.checksum : NULL, (m->flags & KVBULK_IF_ABSENT) != 0, err);
+	return kv_writer_commit(&w, (m->flags & KVBULK_CHECKSUM) != 0 ? &m->info.checksum : NULL, (m->flags & KVBULK_IF_ABSENT) != 0 ? KV_IF_ABSENT : 0, err);
 }
 
 /* ---- in a file ---- */
@@ -81,7 +81,7 @@ static CGN_RC put_file(struct put *p, struct cgn_err *err)
 	CGN_ON_EXIT(kv_writer_abort) struct kv_writer *w = NULL;
 	CGN_TRY(kvstore_put(p->daemon->store, &p->key, &p->meta, p->info.size, &w, err));
 	CGN_TRY(fill(w, p, err));
-	return kv_writer_commit(&w, p->checked ? &p->info.checksum : NULL, p->if_absent, err);
+	return kv_writer_commit(&w, p->checked ? &p->info.checksum : NULL, p->if_absent ? KV_IF_ABSENT : 0, err);
 }
 
 static void put_free(struct put *p)

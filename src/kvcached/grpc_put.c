@@ -35,7 +35,7 @@ static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err
 static void commit(void *call)
 {
 	struct kvg_call *c = call;
-	c->committed = cgn_ok(kv_writer_commit(&c->writer, c->checksum != 0 ? &c->checksum : NULL, c->if_absent, &c->err));
+	c->committed = cgn_ok(kv_writer_commit(&c->writer, c->checksum != 0 ? &c->checksum : NULL, c->if_absent ? KV_IF_ABSENT : 0, &c->err));
 }
 
 static void answer(struct kvg_call *c)

@@ -65,8 +65,8 @@ enum resp_did resp_ttl(struct resp_conn *c)
 {
 	struct kv_key k;
 	struct kv_info info = {0};
-	uint64_t now = cgn_clock_wall_ms();
 	int held = look(c, &k, &info);
+	uint64_t now = cgn_clock_wall_ms(); /* later than whoever set the end meanwhile */
 	if (held < 0)
 		return RESP_DONE;
 	int64_t left = info.expires_unix_ms > now ? (int64_t)(info.expires_unix_ms - now) : 0;

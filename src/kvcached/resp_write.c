@@ -96,6 +96,7 @@ static bool value_take(struct resp_conn *c, size_t key_at, size_t i, uint64_t ex
 	if (a.at == RESPCMD_IS_APART) {
 		*out = c->apart[a.n];
 		c->apart[a.n] = NULL;
+		kv_writer_expires(*out, expires_ms); /* which nobody knew when it began */
 		return true;
 	}
 	struct cgn_str s = resp_arg(c, i);
@@ -108,20 +109,18 @@ static bool value_take(struct resp_conn *c, size_t key_at, size_t i, uint64_t ex
 	return false;
 }
 
-/* True: it is what the key means now. False: |only_new| and there is one, *conflict; or it failed, which was answered. */
-static bool value_commit(struct resp_conn *c, struct kv_writer **w, bool only_new, bool *conflict)
+enum wrote { WROTE, REFUSED /* by |how| */, FAILED /* which was answered */ };
+static enum wrote value_commit(struct resp_conn *c, struct kv_writer **w, unsigned how)
 {
 	struct cgn_err err = {0};
-	*conflict = false;
-	if (cgn_ok(kv_writer_commit(w, NULL, only_new, &err)))
-		return true;
+	if (cgn_ok(kv_writer_commit(w, NULL, how, &err)))
+		return WROTE;
 	kv_writer_abort(w);
-	*conflict = err.code == CGN_CONFLICT;
-	if (!*conflict) {
-		fault_set(c, &err);
-		resp_error(c, c->fault);
-	}
-	return false;
+	if (err.code == CGN_CONFLICT || err.code == CGN_NOT_FOUND)
+		return REFUSED;
+	fault_set(c, &err);
+	resp_error(c, c->fault);
+	return FAILED;
 }
 
 static void old_value(struct resp_conn *c)
@@ -132,36 +131,29 @@ static void old_value(struct resp_conn *c)
 		resp_nil(c);
 }
 
+static unsigned how_of(struct respcmd_set o)
+{
+	return (o.only_new ? KV_IF_ABSENT : 0U) | (o.only_old ? KV_IF_HELD : 0U) | (o.keep_ttl ? KV_KEEP_END : 0U);
+}
+
 /* SET and what is a SET by another name: |value_at| is the value's place. */
 static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respcmd_set o, const char *well, const char *not_done)
 {
 	struct kv_key k;
 	struct cgn_str name;
-	struct kv_info info = {0};
 	struct kv_writer *w = NULL;
-	bool conflict;
 	if (!resp_key(c, 1, &k, &name))
 		return RESP_DONE;
 	if (o.get && resp_fetch(c, &k) == RESP_LATER)
 		return RESP_LATER;
-	bool held = (o.only_old || o.keep_ttl) && kvstore_lookup(c->port->store, &k, &info);
-	uint64_t expires = o.keep_ttl && held ? info.expires_unix_ms : o.expires_unix_ms;
-	bool refused = o.only_old && !held;
-	if (!refused) {
-		bool apart = c->cmd.args[value_at].at == RESPCMD_IS_APART;
-		if (!value_take(c, 1, value_at, expires, &w))
-			return RESP_DONE;
-		if (!value_commit(c, &w, o.only_new, &conflict)) {
-			if (!conflict)
-				return RESP_DONE;
-			refused = true;
-		} else if (apart && expires != 0) {
-			(void)kvstore_expire(c->port->store, &k, expires);
-		}
-	}
+	if (!value_take(c, 1, value_at, o.expires_unix_ms, &w))
+		return RESP_DONE;
+	enum wrote did = value_commit(c, &w, how_of(o));
+	if (did == FAILED)
+		return RESP_DONE;
 	if (o.get)
 		old_value(c);
-	else if (!refused)
+	else if (did == WROTE)
 		resp_putz(c, well);
 	else if (not_done != NULL)
 		resp_putz(c, not_done);
@@ -225,7 +217,7 @@ static bool any_held(struct resp_conn *c, bool *bad)
 /* All or none as far as room goes: what does not fit is found before the first is seen. */
 enum resp_did resp_mset(struct resp_conn *c)
 {
-	bool only_new = c->cmd.id == RESPCMD_MSETNX, bad = false, conflict;
+	bool only_new = c->cmd.id == RESPCMD_MSETNX, bad = false;
 	if (c->cmd.n % 2 == 0) {
 		resp_fmt(c, "-ERR wrong number of arguments for '%s' command\r\n", respcmd_rows[c->cmd.id].name);
 		return RESP_DONE;
@@ -240,7 +232,7 @@ enum resp_did resp_mset(struct resp_conn *c)
 		resp_error(c, "ERR out of memory");
 	while (w != NULL && !bad && have < n && value_take(c, 1 + 2 * have, 2 + 2 * have, 0, &w[have]))
 		have++;
-	while (have == n && done < n && value_commit(c, &w[done], false, &conflict))
+	while (have == n && done < n && value_commit(c, &w[done], 0) == WROTE)
 		done++;
 	for (size_t i = done; i < have; i++)
 		kv_writer_abort(&w[i]);

@@ -101,6 +101,31 @@ def test_expiry(store):
         assert c.ask("EXPIRE", "k", 1, "NX", "GT").startswith("ERR NX and XX, GT or LT")
 
 
+def test_a_value_is_never_seen_without_its_end(store):
+    over = threading.Event()
+    value = b"v" * 5000
+    batch = (command("SET", "k", value, "PX", 60_000) + command("SETEX", "k", 60, value) + command("SET", "k", value, "KEEPTTL", "XX")) * 100
+
+    def write():
+        with store.connect() as c:
+            while not over.is_set():
+                c.send(batch)
+                assert {c.read() for _ in range(300)} == {b"OK"}
+
+    with store.connect() as c:
+        assert c.ask("SET", "k", "v", "EX", 60) == b"OK"
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _ in range(scaled(100)):
+                c.send(command("PTTL", "k") * 1000)
+                ends = {c.read() for _ in range(1000)}
+                assert min(ends) > 0, ends
+        finally:
+            over.set()
+            writer.join()
+
+
 def test_many_keys(store):
     with store.connect() as c:
         assert c.ask("MSET", *(x for i in range(100) for x in (f"k{i}", f"v{i}"))) == b"OK"

@@ -91,7 +91,7 @@ static void put_in(struct kvstore *s, const struct kv_key *k, uint64_t n)
 	if (!cgn_ok(kvstore_put(s, k, &meta, n, &w, &err)))
 		fail_msg("%s", err.msg);
 	kv_writer_add(w, p, n);
-	assert_true(cgn_ok(kv_writer_commit(&w, NULL, false, &err)));
+	assert_true(cgn_ok(kv_writer_commit(&w, NULL, 0, &err)));
 	free(p);
 }
 

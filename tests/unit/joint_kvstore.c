@@ -178,18 +178,18 @@ static void test_only_if_absent_and_checksums(void **state)
 	kv_writer_add(w, "", 0);
 	assert_int_equal(kv_writer_missing(w), 2);
 	kv_writer_add(w, "lo", 2);
-	assert_int_equal(kv_writer_commit(&w, &wrong, false, &err).code, CGN_INVALID);
+	assert_int_equal(kv_writer_commit(&w, &wrong, 0, &err).code, CGN_INVALID);
 	assert_null(w);
 	assert_false(kvw_has(s, 1));
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 5, &w, &err)));
 	kv_writer_add(w, "hello", 5);
-	assert_true(cgn_ok(kv_writer_commit(&w, &sum, true, &err)));
+	assert_true(cgn_ok(kv_writer_commit(&w, &sum, KV_IF_ABSENT, &err)));
 	struct kv_block *b = kvstore_get_ram(s, &k, true);
 	assert_int_equal(kv_block_checksum(b), sum);
 	kv_block_unref(&b);
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
 	kv_writer_add(w, "x", 1);
-	assert_int_equal(kv_writer_commit(&w, NULL, true, &err).code, CGN_CONFLICT);
+	assert_int_equal(kv_writer_commit(&w, NULL, KV_IF_ABSENT, &err).code, CGN_CONFLICT);
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
 	kv_writer_abort(&w);
 	kv_writer_abort(&w);
@@ -197,7 +197,54 @@ static void test_only_if_absent_and_checksums(void **state)
 	assert_true(kvstore_expire(s, &k, kvw_wall)); /* what expired is absent */
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
 	kv_writer_add(w, "x", 1);
-	assert_true(cgn_ok(kv_writer_commit(&w, NULL, true, &err)));
+	assert_true(cgn_ok(kv_writer_commit(&w, NULL, KV_IF_ABSENT, &err)));
+	kvstore_free(&s);
+}
+
+static cgn_rc put_as(struct kvstore *s, const struct kv_key *k, const char *value, uint64_t ends, unsigned how)
+{
+	struct kv_meta meta = {.expires_unix_ms = 1};
+	struct kv_writer *w = NULL;
+	struct cgn_err err;
+	assert_true(cgn_ok(kvstore_put(s, k, &meta, strlen(value), &w, &err)));
+	kv_writer_add(w, value, strlen(value));
+	kv_writer_expires(w, ends);
+	cgn_rc rc = kv_writer_commit(&w, NULL, how, &err);
+	assert_null(w);
+	return rc;
+}
+
+static uint64_t end_of(struct kvstore *s, const struct kv_key *k)
+{
+	struct kv_info info;
+	assert_true(kvstore_lookup(s, k, &info));
+	return info.expires_unix_ms;
+}
+
+/* What is there, and until when, is decided in the one step in which the value comes. */
+static void test_commits_have_their_conditions_and_ends(void **state)
+{
+	struct kvstore *s = kvw_store(MIB);
+	struct kv_key k = kvw_key(1);
+	(void)state;
+	assert_int_equal(put_as(s, &k, "a", 0, KV_IF_HELD).code, CGN_NOT_FOUND);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
+	assert_int_equal(put_as(s, &k, "a", kvw_wall + 5000, KV_IF_ABSENT).code, CGN_FINE);
+	assert_int_equal(end_of(s, &k), kvw_wall + 5000);
+	assert_int_equal(put_as(s, &k, "b", 0, KV_IF_HELD | KV_KEEP_END).code, CGN_FINE);
+	assert_int_equal(end_of(s, &k), kvw_wall + 5000);
+	assert_int_equal(put_as(s, &k, "c", 0, 0).code, CGN_FINE);
+	assert_int_equal(end_of(s, &k), 0);
+	assert_int_equal(put_as(s, &k, "d", kvw_wall + 10, KV_KEEP_END).code, CGN_FINE);
+	assert_int_equal(end_of(s, &k), 0); /* what it replaces had none */
+	assert_int_equal(put_as(s, &k, "e", kvw_wall + 10, 0).code, CGN_FINE);
+	kvw_wall += 10;
+	assert_int_equal(put_as(s, &k, "f", 0, KV_IF_HELD).code, CGN_NOT_FOUND); /* what is over is not held */
+	assert_int_equal(put_as(s, &k, "g", kvw_wall + 20, KV_KEEP_END).code, CGN_FINE);
+	assert_int_equal(end_of(s, &k), kvw_wall + 20);
+	kvw_wall += 20;
+	kvstore_tick(s);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
 	kvstore_free(&s);
 }
 
@@ -556,7 +603,7 @@ static void test_the_index_is_small(void **state)
 		struct kv_writer *w = NULL;
 		struct cgn_err err = {0};
 		assert_true(cgn_ok(kvstore_put(s, &k, &meta, 0, &w, &err)));
-		assert_true(cgn_ok(kv_writer_commit(&w, NULL, false, &err)));
+		assert_true(cgn_ok(kv_writer_commit(&w, NULL, 0, &err)));
 		if (n == 9999)
 			assert_true(kvw_stats(s).index_bytes <= 128 * (n + 1));
 	}
@@ -574,6 +621,7 @@ int main(void)
 		cmocka_unit_test(test_names_and_models),
 		cmocka_unit_test(test_too_many_models),
 		cmocka_unit_test(test_only_if_absent_and_checksums),
+		cmocka_unit_test(test_commits_have_their_conditions_and_ends),
 		cmocka_unit_test(test_a_flipped_bit_is_a_miss),
 		cmocka_unit_test(test_expiry_follows_the_wall_clock),
 		cmocka_unit_test(test_ticks_sweep_what_expired),

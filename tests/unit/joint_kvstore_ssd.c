@@ -91,7 +91,7 @@ static void put_as(struct kvstore *s, uint32_t i, uint32_t version, size_t n, st
 	if (!cgn_ok(kvstore_put(s, &k, &meta, n, &w, &err)))
 		fail_msg("%s", err.msg);
 	kv_writer_add(w, p, n);
-	assert_true(cgn_ok(kv_writer_commit(&w, NULL, false, &err)));
+	assert_true(cgn_ok(kv_writer_commit(&w, NULL, 0, &err)));
 	free(p);
 }
 

@@ -36,7 +36,7 @@ static void model_put(struct kvstore *s, struct model_entry *m, uint64_t n, unsi
 		kv_writer_abort(&w);
 		return;
 	}
-	cgn_rc rc = kv_writer_commit(&w, NULL, only_if_absent, &err);
+	cgn_rc rc = kv_writer_commit(&w, NULL, only_if_absent ? KV_IF_ABSENT : 0, &err);
 	assert_int_equal(rc.code, only_if_absent && there(m) ? CGN_CONFLICT : CGN_FINE);
 	if (cgn_ok(rc))
 		*m = (struct model_entry){.held = true, .size = size, .version = r, .expires = meta.expires_unix_ms};

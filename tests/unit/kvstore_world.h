@@ -61,7 +61,7 @@ CGN_UNUSED static cgn_rc kvw_try_put(struct kvstore *s, uint64_t n, uint64_t v, 
 	struct cgn_err err = {0};
 	CGN_TRY(kvstore_put(s, &k, meta, size, &w, &err));
 	kvw_fill(w, n, v);
-	return kv_writer_commit(&w, NULL, false, &err);
+	return kv_writer_commit(&w, NULL, 0, &err);
 }
 
 CGN_UNUSED static void kvw_put(struct kvstore *s, uint64_t n, uint64_t v, uint64_t size)

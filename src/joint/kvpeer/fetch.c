@@ -309,7 +309,7 @@ static void on_committed(struct get *g, const struct cgn_err *why)
 static void commit_work(void *arg)
 {
 	struct get *g = arg;
-	if (cgn_ok(kv_writer_commit(&g->writer, &g->checksum, true, &g->committed)))
+	if (cgn_ok(kv_writer_commit(&g->writer, &g->checksum, KV_IF_ABSENT, &g->committed)))
 		g->committed.code = CGN_FINE;
 }
 

@@ -103,9 +103,13 @@ uint64_t kv_writer_room(const struct kv_writer *w, struct iovec *iov, size_t cap
 void kv_writer_wrote(struct kv_writer *w, uint64_t n);
 void kv_writer_add(struct kv_writer *w, const void *p, size_t n); /* at most what is missing */
 uint64_t kv_writer_missing(const struct kv_writer *w);
+/* When the value ends, if not as its meta said: its writer may not have known. 0: never. */
+void kv_writer_expires(struct kv_writer *w, uint64_t unix_ms);
 /* From now on it is what the key means. Needs all of its bytes. |checksum| NULL: computed; else CGN_INVALID when it differs.
- * |only_if_absent|: CGN_CONFLICT when the key has a value. On failure nothing changed. */
-CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, bool only_if_absent, struct cgn_err *err);
+ * |how|: KV_IF_ABSENT, CGN_CONFLICT when the key has a value; KV_IF_HELD, CGN_NOT_FOUND when it has none; KV_KEEP_END, it ends when the value that
+ * it replaces would have, if there is one. All of it in one step. On failure nothing changed. */
+enum kv_commit { KV_IF_ABSENT = 1, KV_IF_HELD = 2, KV_KEEP_END = 4 };
+CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, unsigned how, struct cgn_err *err);
 void kv_writer_abort(struct kv_writer **take);
 
 bool kvstore_remove(struct kvstore *s, const struct kv_key *k); /* false: there was none */

@@ -100,22 +100,30 @@ void kv_writer_add(struct kv_writer *w, const void *p, size_t n)
 	take_in(w, p, n);
 }
 
+void kv_writer_expires(struct kv_writer *w, uint64_t unix_ms)
+{
+	w->block->expires = kv_ms_of(unix_ms);
+}
+
 /* Under the shard's lock. What it replaces goes to |*old|. */
-static bool link_unless_held(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash, bool only_if_absent,
-	struct kv_block **old)
+static enum cgn_code link_as(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash, unsigned how, struct kv_block **old)
 {
 	struct kv_block *now = kv_find_live(s, sh, &b->key, hash, old);
-	if (now != NULL && only_if_absent)
-		return false;
+	if (now != NULL && (how & KV_IF_ABSENT) != 0)
+		return CGN_CONFLICT;
+	if (now == NULL && (how & KV_IF_HELD) != 0)
+		return CGN_NOT_FOUND;
+	if (now != NULL && (how & KV_KEEP_END) != 0)
+		b->expires = now->expires;
 	if (now != NULL) {
 		kv_unlink(s, sh, now, hash);
 		*old = now;
 	}
 	kv_link(s, sh, b, hash);
-	return true;
+	return CGN_FINE;
 }
 
-CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, bool only_if_absent, struct cgn_err *err)
+CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, unsigned how, struct cgn_err *err)
 {
 	struct kv_writer *w = *take;
 	struct kv_block *b = w->block, *old = NULL;
@@ -129,12 +137,12 @@ CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, bool 
 		return CGN_FAIL(err, INVALID, "the value is not what its checksum says");
 	}
 	(void)pthread_mutex_lock(&sh->lock);
-	bool linked = link_unless_held(s, sh, b, hash, only_if_absent, &old);
+	enum cgn_code code = link_as(s, sh, b, hash, how, &old);
 	(void)pthread_mutex_unlock(&sh->lock);
 	kv_block_unref(&old);
-	if (!linked) {
+	if (code != CGN_FINE) {
 		kv_writer_abort(take);
-		return CGN_FAIL(err, CONFLICT, "the key has a value");
+		return CGN_FAIL_AS(err, code, "%s", code == CGN_CONFLICT ? "the key has a value" : "the key has no value");
 	}
 	atomic_fetch_add(&s->turn, 1);
 	*take = NULL;

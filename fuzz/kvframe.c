@@ -15,22 +15,6 @@ static void again_answer(struct cgn_str payload, struct cgn_buf *b)
 	kvframe_put_answer(b, &a);
 }
 
-static void again_lookup(struct cgn_str payload, struct cgn_buf *b)
-{
-	static struct kv_key keys[KVFRAME_MAX_KEYS];
-	size_t n;
-	if (cgn_ok(kvframe_read_lookup(payload, keys, &n, NULL)))
-		kvframe_put_lookup(b, keys, n);
-}
-
-static void again_found(struct cgn_str payload, struct cgn_buf *b)
-{
-	static struct kv_info found[KVFRAME_MAX_KEYS];
-	size_t n;
-	if (cgn_ok(kvframe_read_found(payload, found, &n, NULL)))
-		kvframe_put_found(b, found, n);
-}
-
 static void again_holds(struct cgn_str payload, struct cgn_buf *b)
 {
 	static struct kvframe_hold list[KVFRAME_MAX_HOLDS];
@@ -53,12 +37,6 @@ static void again(const struct kvframe *f, struct cgn_buf *b)
 		break;
 	case KVFRAME_ANSWER:
 		again_answer(f->payload, b);
-		break;
-	case KVFRAME_LOOKUP:
-		again_lookup(f->payload, b);
-		break;
-	case KVFRAME_FOUND:
-		again_found(f->payload, b);
 		break;
 	case KVFRAME_SUBSCRIBE:
 	case KVFRAME_HELLO:

@@ -57,6 +57,7 @@ struct world {
 	struct cgn_buf raw_got;
 	bool raw_open, raw_closed, raw_conn_closed;
 	uint64_t raw_code;
+	cgn_nsec until;
 };
 
 /* ---- values ---- */
@@ -627,7 +628,7 @@ static void an_answer_that_makes_no_sense_is_a_failure(void **state)
 		if (i == 4) /* more than a block can have */
 			kvframe_put_answer(&liar->answer, &(struct kvframe_answer){.size = KV_MAX_VALUE + 1, .length = KV_MAX_VALUE + 1});
 		if (i == 5)
-			kvframe_put_lookup(&liar->answer, NULL, 0); /* no answer */
+			kvframe_put_who(&liar->answer, KVFRAME_HELLO, &(struct kvframe_who){.instance = 1}); /* no answer */
 		if (i == 6)
 			cgn_buf_add(&liar->answer, "\x02", 1); /* it ends within its head */
 		ask(&w, 1, 0, &k);
@@ -696,6 +697,31 @@ static void nobody_waits_longer_than_it_said(void **state)
 	assert_int_equal(w.asked[0].why.code, CGN_DEADLINE);
 	assert_int_equal(w.asked[1].why.code, CGN_DEADLINE);
 	assert_true(w.liars[0].rq.budget_ms > 0 && w.liars[0].rq.budget_ms <= 120);
+	assert_true(kvpeer_is_idle(w.nodes[1].kp));
+	world_close(&w);
+}
+
+/* Its |done| takes the last other asker away, and asks anew. */
+static void on_done_then(void *user, struct kv_block **take, const struct cgn_err *why)
+{
+	struct world *w = user;
+	on_done(&w->asked[0], take, why);
+	kvpeer_fetch_cancel(&w->asked[1].fetch);
+	ask(w, 1, 2, &w->key);
+}
+
+static void who_is_told_may_do_anything(void **state)
+{
+	(void)state;
+	struct world w;
+	struct kv_key k = key_of(1);
+	with_liar(&w, &k, 100, false);
+	ask_as(&w, 1, 1, &k, &(struct kvpeer_ask){.budget_ms = 5000});
+	assert_true(cgn_ok(kvpeer_fetch(w.nodes[1].kp, &k, &(struct kvpeer_ask){.budget_ms = 60}, on_done_then, &w, &w.asked[0].fetch, NULL)));
+	wait_answers(&w, 1);
+	assert_int_equal(w.asked[0].why.code, CGN_DEADLINE);
+	assert_int_equal(w.asked[1].calls, 0);
+	kvpeer_fetch_cancel(&w.asked[2].fetch);
 	assert_true(kvpeer_is_idle(w.nodes[1].kp));
 	world_close(&w);
 }
@@ -1037,27 +1063,28 @@ static void parts_of_a_value_are_served(void **state)
 	world_close(&w);
 }
 
-static void lookups_are_served(void **state)
+static bool two_seconds_passed(struct world *w)
+{
+	return cgn_loop_now(w->l) > w->until;
+}
+
+/* It may be slow in ending its side: what it was refused is not taken back. */
+static void who_is_refused_is_not_reset(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key keys[2] = {key_of(2), key_of(1)};
-	struct kv_info found[KVFRAME_MAX_KEYS];
+	struct kv_key k = key_of(1), other = key_of(2);
 	struct cgn_buf b = {0};
-	struct kvframe_in in;
-	struct kvframe f;
-	bool got = false;
-	size_t n = 0;
-	raw_world(&w, &keys[1]);
-	kvframe_put_lookup(&b, keys, 2);
-	raw_say(&w, &b, true);
-	struct cgn_str rest = cgn_buf_view(&w.raw_got);
-	kvframe_in_init(&in);
-	assert_true(cgn_ok(kvframe_next(&in, &rest, &f, &got, NULL)) && got && f.type == KVFRAME_FOUND);
-	assert_true(cgn_ok(kvframe_read_found(f.payload, found, &n, NULL)));
-	assert_int_equal(n, 2);
-	assert_true(found[0].tiers == 0 && found[1].tiers == KV_TIER_BIT(KV_RAM) && found[1].size == 1000);
-	kvframe_in_fini(&in);
+	raw_world(&w, &k);
+	kvframe_put_fetch(&b, &(struct kvframe_fetch){.key = other});
+	assert_true(cgn_ok(quic_stream_open(w.raw_conn, &raw_ops, &w, &w.raw_stream, NULL)));
+	quic_send(w.raw_stream, &(struct iovec){b.p, b.n}, 1, false, NULL, NULL);
+	w.until = cgn_loop_now(w.l) + 2 * CGN_SEC;
+	loop_until(w.l, two_seconds_passed, &w);
+	assert_true(w.raw_got.n > 0 && !w.raw_closed);
+	quic_send(w.raw_stream, NULL, 0, true, NULL, NULL);
+	loop_until(w.l, raw_is_closed, &w);
+	assert_int_equal(w.raw_code, 0);
 	cgn_buf_fini(&b);
 	world_close(&w);
 }
@@ -1082,6 +1109,7 @@ int main(void)
 		cmocka_unit_test(who_stops_in_the_middle_is_gone_on_from),
 		cmocka_unit_test(another_value_of_the_same_name_is_not_mixed_in),
 		cmocka_unit_test(nobody_waits_longer_than_it_said),
+		cmocka_unit_test(who_is_told_may_do_anything),
 		cmocka_unit_test(who_cancels_is_not_answered),
 		cmocka_unit_test(who_is_busy_is_left_for_another),
 		cmocka_unit_test(who_has_it_no_more_is_believed),
@@ -1093,7 +1121,7 @@ int main(void)
 		cmocka_unit_test(the_end_leaves_nothing_behind),
 		cmocka_unit_test(what_is_not_understood_is_ended),
 		cmocka_unit_test(parts_of_a_value_are_served),
-		cmocka_unit_test(lookups_are_served),
+		cmocka_unit_test(who_is_refused_is_not_reset),
 	};
 	return cmocka_run_group_tests(tests, make_tls, drop_tls);
 }

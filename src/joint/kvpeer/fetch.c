@@ -26,6 +26,8 @@ static struct get *find(struct kvpeer *kp, const struct kv_key *k)
 	return NULL;
 }
 
+static void get_close(struct get *g);
+
 /* ---- who asked ---- */
 
 static const char *outcome(enum cgn_code code)
@@ -44,14 +46,18 @@ static void asker_free(struct kvpeer_fetch *f)
 	free(f);
 }
 
+/* Nothing of the fetch may be touched after |done|, which may ask again, cancel others or close everything. */
 static void asker_done(struct kvpeer_fetch *f, struct kv_block *block, const struct cgn_err *why)
 {
+	struct get *g = f->g;
 	kvpeer_fetch_done done = f->done;
 	void *user = f->user;
 	metric_observe(METRIC_OF(KV_PEER_FETCH, outcome(block != NULL ? CGN_FINE : why->code)), cgn_clock_now() - f->began);
 	if (block != NULL)
 		kv_block_ref(block);
 	asker_free(f);
+	if (g != NULL && cgn_list_empty(&g->askers))
+		get_close(g);
 	done(user, &block, why);
 }
 
@@ -590,11 +596,8 @@ static void on_deadline(struct cgn_timer *timer)
 	struct kvpeer_fetch *f = CGN_CONTAINER(timer, struct kvpeer_fetch, timer);
 	struct cgn_err err;
 	CGN_LIVE(f, KVPEER_FETCH_TAG);
-	struct get *g = f->g;
 	(void)CGN_FAIL(&err, DEADLINE, "no peer sent it within %llu ms", (unsigned long long)((f->deadline - f->began) / CGN_MSEC));
 	asker_done(f, NULL, &err);
-	if (g != NULL && cgn_list_empty(&g->askers))
-		get_close(g);
 }
 
 static struct get *get_new(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask)

@@ -125,6 +125,7 @@ static void answer(struct serve *v, const struct kvframe_answer *a, bool fin)
 	kvframe_put_answer(&b, a);
 	kvpeer_send_buf(v->stream, &b, fin);
 	v->state = fin ? SERVE_SENT : SERVE_SENDING;
+	v->moved_at = cgn_loop_now(v->kp->loop);
 }
 
 static void refuse(struct serve *v, enum kvframe_status status, uint32_t wait_ms)
@@ -209,25 +210,6 @@ static void on_fetch(struct serve *v)
 	load(v);
 }
 
-/* ---- a lookup ---- */
-
-static bool on_lookup(struct serve *v, struct cgn_str payload, struct cgn_err *err)
-{
-	static _Thread_local struct kv_key keys[KVFRAME_MAX_KEYS];
-	static _Thread_local struct kv_info found[KVFRAME_MAX_KEYS];
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
-	size_t n;
-	if (!cgn_ok(kvframe_read_lookup(payload, keys, &n, err)))
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if (!kvstore_lookup(v->kp->store, &keys[i], &found[i]))
-			found[i] = (struct kv_info){.tiers = 0};
-	kvframe_put_found(&b, found, n);
-	kvpeer_send_buf(v->stream, &b, true);
-	v->state = SERVE_SENT;
-	return !b.bad;
-}
-
 /* ---- what a stream asks ---- */
 
 static void subscribe(struct serve *v)
@@ -248,8 +230,6 @@ static bool on_frame(struct serve *v, const struct kvframe *f)
 		subscribe(v);
 		return true;
 	}
-	if (f->type == KVFRAME_LOOKUP)
-		return on_lookup(v, f->payload, &err);
 	if (f->type != KVFRAME_FETCH || !cgn_ok(kvframe_read_fetch(f->payload, &v->rq, &err)))
 		return false;
 	on_fetch(v);
@@ -282,7 +262,7 @@ void kvpeer_serve(struct guest *g, struct quic_stream *s)
 	struct serve *v = calloc(1, sizeof *v);
 	if (v == NULL)
 		return; /* not taken: cancelled */
-	*v = (struct serve){.tag = KVPEER_SERVE_TAG, .guest = g, .kp = g->kp, .stream = s};
+	*v = (struct serve){.tag = KVPEER_SERVE_TAG, .guest = g, .kp = g->kp, .stream = s, .moved_at = cgn_loop_now(g->kp->loop)};
 	kvframe_in_init(&v->in);
 	cgn_timer_init(&v->timer, g->kp->loop, on_timer);
 	cgn_timer_set(&v->timer, READING);

@@ -2,7 +2,6 @@
 /* kvframe: payloads. */
 #include "policy/kvframe/kvframe_priv.h"
 
-#define FOUND_BYTES 40
 #define HOLD_BYTES  9
 #define PRIORITIES  8
 
@@ -82,9 +81,8 @@ static CGN_RC check(const struct kvframe_rd *r, enum kvframe_type type, struct c
 
 const char *kvframe_type_text(enum kvframe_type t)
 {
-	static const char *const names[] = {[KVFRAME_FETCH] = "FETCH", [KVFRAME_ANSWER] = "ANSWER", [KVFRAME_LOOKUP] = "LOOKUP",
-		[KVFRAME_FOUND] = "FOUND", [KVFRAME_SUBSCRIBE] = "SUBSCRIBE", [KVFRAME_HELLO] = "HELLO", [KVFRAME_HOLDS] = "HOLDS"};
-	return t >= KVFRAME_FETCH && t <= KVFRAME_HOLDS ? names[t] : "unknown";
+	static const char *const names[] = {[KVFRAME_FETCH] = "FETCH", [KVFRAME_ANSWER] = "ANSWER", [KVFRAME_SUBSCRIBE] = "SUBSCRIBE", [KVFRAME_HELLO] = "HELLO", [KVFRAME_HOLDS] = "HOLDS"};
+	return t >= KVFRAME_FETCH && t <= KVFRAME_HOLDS && names[t] != NULL ? names[t] : "unknown";
 }
 
 const char *kvframe_status_text(enum kvframe_status s)
@@ -184,68 +182,6 @@ CGN_RC kvframe_read_answer(struct cgn_str payload, struct kvframe_answer *out, s
 	return CGN_OK;
 }
 
-/* ---- LOOKUP and FOUND ---- */
-
-void kvframe_put_lookup(struct cgn_buf *out, const struct kv_key *keys, size_t n)
-{
-	CGN_MUST(n <= KVFRAME_MAX_KEYS);
-	size_t at = begin(out, KVFRAME_LOOKUP);
-	put_le(out, n, 4);
-	for (size_t i = 0; i < n; i++)
-		put_key(out, &keys[i]);
-	end(out, at);
-}
-
-static CGN_RC rd_count(struct kvframe_rd *r, enum kvframe_type type, size_t max, size_t each, size_t *n, struct cgn_err *err)
-{
-	*n = kvframe_rd_u32(r);
-	CGN_TRY(check(r, type, err));
-	if (*n > max || *n * each > r->n)
-		return CGN_FAIL(err, INVALID, "kv frame: %s of %zu entries: at most %zu are read, and %zu fit in it", kvframe_type_text(type), *n,
-			max, r->n / each);
-	return CGN_OK;
-}
-
-CGN_RC kvframe_read_lookup(struct cgn_str payload, struct kv_key *out, size_t *n, struct cgn_err *err)
-{
-	struct kvframe_rd r = {payload.p, payload.n, false};
-	CGN_TRY(rd_count(&r, KVFRAME_LOOKUP, KVFRAME_MAX_KEYS, KVFRAME_KEY, n, err));
-	for (size_t i = 0; i < *n; i++)
-		rd_key(&r, &out[i]);
-	return CGN_OK;
-}
-
-void kvframe_put_found(struct cgn_buf *out, const struct kv_info *f, size_t n)
-{
-	CGN_MUST(n <= KVFRAME_MAX_KEYS);
-	size_t at = begin(out, KVFRAME_FOUND);
-	put_le(out, n, 4);
-	for (size_t i = 0; i < n; i++) {
-		put_le(out, f[i].tiers, 4);
-		put_le(out, f[i].tokens, 4);
-		put_le(out, f[i].size, 8);
-		put_le(out, f[i].checksum, 8);
-		put_le(out, f[i].created_unix_ms, 8);
-		put_le(out, f[i].expires_unix_ms, 8);
-	}
-	end(out, at);
-}
-
-CGN_RC kvframe_read_found(struct cgn_str payload, struct kv_info *out, size_t *n, struct cgn_err *err)
-{
-	struct kvframe_rd r = {payload.p, payload.n, false};
-	CGN_TRY(rd_count(&r, KVFRAME_FOUND, KVFRAME_MAX_KEYS, FOUND_BYTES, n, err));
-	for (size_t i = 0; i < *n; i++) {
-		out[i] = (struct kv_info){.tiers = kvframe_rd_u32(&r) & KV_TIER_MASK};
-		out[i].tokens = kvframe_rd_u32(&r);
-		out[i].size = kvframe_rd_u64(&r);
-		out[i].checksum = kvframe_rd_u64(&r);
-		out[i].created_unix_ms = kvframe_rd_u64(&r);
-		out[i].expires_unix_ms = kvframe_rd_u64(&r);
-	}
-	return CGN_OK;
-}
-
 /* ---- SUBSCRIBE, HELLO and HOLDS ---- */
 
 void kvframe_put_who(struct cgn_buf *out, enum kvframe_type type, const struct kvframe_who *w)
@@ -312,7 +248,11 @@ CGN_RC kvframe_read_holds(struct cgn_str payload, struct kvframe_holds *out, str
 	uint32_t flags = kvframe_rd_u32(&r);
 	out->blocks = kvframe_rd_u64(&r);
 	out->bytes = kvframe_rd_u64(&r);
-	CGN_TRY(rd_count(&r, KVFRAME_HOLDS, KVFRAME_MAX_HOLDS, HOLD_BYTES, &out->n, err));
+	out->n = kvframe_rd_u32(&r);
+	CGN_TRY(check(&r, KVFRAME_HOLDS, err));
+	if (out->n > KVFRAME_MAX_HOLDS || out->n * HOLD_BYTES > r.n)
+		return CGN_FAIL(err, INVALID, "kv frame: HOLDS of %zu blocks: at most %d are read, and %zu fit in it", out->n, KVFRAME_MAX_HOLDS,
+			r.n / HOLD_BYTES);
 	out->reset = (flags & 1) != 0;
 	out->synced = (flags & 2) != 0;
 	out->packed = r.p;

@@ -5,7 +5,6 @@
  * (u32), payload. Numbers are little-endian. A payload may be longer than what is known of it: what follows is of a later revision, and
  * is not looked at. Another meaning of the same fields is another ALPN.
  *   FETCH      -> ANSWER, then ANSWER.length bytes of the value, then the end of the stream
- *   LOOKUP     -> FOUND, then the end
  *   SUBSCRIBE  -> HELLO, then HOLDS for as long as the stream lives: the snapshot in pieces, then what changes, numbered from 1
  * A side that reads what it can't understand ends the stream. */
 #pragma once
@@ -22,12 +21,12 @@
 #define KVFRAME_HEAD      8
 #define KVFRAME_MAX       ((size_t)48 * 1024) /* bytes of a payload */
 #define KVFRAME_KEY       36                  /* bytes of a key: digest, segment */
-#define KVFRAME_MAX_KEYS  1024                /* of a LOOKUP */
 #define KVFRAME_MAX_HOLDS 4096                /* blocks in a HOLDS */
 #define KVFRAME_MAX_NAME  1024                /* bytes of any text in a frame */
 
-enum kvframe_type { KVFRAME_FETCH = 1, KVFRAME_ANSWER, KVFRAME_LOOKUP, KVFRAME_FOUND, KVFRAME_SUBSCRIBE, KVFRAME_HELLO, KVFRAME_HOLDS };
-const char *kvframe_type_text(enum kvframe_type t);
+/* 3 and 4 mean nothing. */
+enum kvframe_type { KVFRAME_FETCH = 1, KVFRAME_ANSWER, KVFRAME_SUBSCRIBE = 5, KVFRAME_HELLO, KVFRAME_HOLDS };
+const char *kvframe_type_text(enum kvframe_type t); /* "unknown" for what is none */
 
 /* ---- a stream's frames, as its bytes come ---- */
 struct kvframe {
@@ -44,7 +43,6 @@ void kvframe_in_fini(struct kvframe_in *in);
 /* Take bytes from the front of |*rest| until a frame is whole (*got true; call again for the next) or they are used up. CGN_INVALID: no frame
  * begins so, or one longer than KVFRAME_MAX; CGN_NO_MEMORY. Frames that do not come whole take memory as their bytes come. */
 CGN_RC kvframe_next(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got, struct cgn_err *err);
-bool kvframe_in_begun(const struct kvframe_in *in); /* in the middle of a frame */
 
 /* What a HOLDS calls it: the first 8 bytes of the digest, of later segments mixed with their number. Two keys may share it: it says where
  * to ask, the answer says what there is. */
@@ -80,14 +78,6 @@ struct kvframe_answer {
 };
 void kvframe_put_answer(struct cgn_buf *out, const struct kvframe_answer *a);
 CGN_RC kvframe_read_answer(struct cgn_str payload, struct kvframe_answer *out, struct cgn_err *err);
-
-void kvframe_put_lookup(struct cgn_buf *out, const struct kv_key *keys, size_t n);
-/* |out| has room for KVFRAME_MAX_KEYS. */
-CGN_RC kvframe_read_lookup(struct cgn_str payload, struct kv_key *out, size_t *n, struct cgn_err *err);
-
-/* One a key, in order; tiers 0: there is none. What is pinned is not told. */
-void kvframe_put_found(struct cgn_buf *out, const struct kv_info *f, size_t n);
-CGN_RC kvframe_read_found(struct cgn_str payload, struct kv_info *out, size_t *n, struct cgn_err *err);
 
 /* Who it is: the payload of SUBSCRIBE and of HELLO. */
 struct kvframe_who {

@@ -12,11 +12,6 @@ void kvframe_in_fini(struct kvframe_in *in)
 	cgn_buf_fini(&in->buf);
 }
 
-bool kvframe_in_begun(const struct kvframe_in *in)
-{
-	return in->buf.n > 0 && !in->whole;
-}
-
 /* Up to |want| bytes in all. */
 static bool fill(struct kvframe_in *in, struct cgn_str *rest, size_t want)
 {
@@ -33,7 +28,7 @@ static CGN_RC head_read(const struct kvframe_in *in, size_t *payload, struct cgn
 	unsigned type = kvframe_rd_u8(&r), reserved = kvframe_rd_u8(&r);
 	reserved |= kvframe_rd_u16(&r);
 	uint32_t length = kvframe_rd_u32(&r);
-	if (type < KVFRAME_FETCH || type > KVFRAME_HOLDS || reserved != 0)
+	if (type < KVFRAME_FETCH || type > KVFRAME_HOLDS || (type > KVFRAME_ANSWER && type < KVFRAME_SUBSCRIBE) || reserved != 0)
 		return CGN_FAIL(err, INVALID, "kv frame: type %u with flags %u is not known", type, reserved);
 	if (length > KVFRAME_MAX)
 		return CGN_FAIL(err, INVALID, "kv frame: %s of %u bytes, at most %zu are read", kvframe_type_text((enum kvframe_type)type), length,

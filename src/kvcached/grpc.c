@@ -25,7 +25,13 @@ void kvg_send(struct kvg_call *c, const void *message)
 		kvg_finish(c, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "no memory for an answer"});
 		return;
 	}
-	const struct iovec iov = {b.p, b.n};
+	kvg_send_packed(c, cgn_buf_view(&b));
+}
+
+void kvg_send_packed(struct kvg_call *c, struct cgn_str packed)
+{
+	struct iovec iov = {.iov_len = packed.n};
+	memcpy(&iov.iov_base, &packed.p, sizeof packed.p); /* it is copied, not written to */
 	if (c->call != NULL)
 		grpc_send(c->call, &iov, 1);
 }
@@ -237,6 +243,7 @@ METHOD(pin)
 METHOD(promote)
 METHOD(remove)
 METHOD(stats)
+METHOD(peers)
 METHOD(watch)
 #undef METHOD
 
@@ -249,6 +256,7 @@ static const struct grpc_method methods[] = {
 	{PROTO_KV "Promote", on_promote},
 	{PROTO_KV "Remove", on_remove},
 	{PROTO_KV "Stats", on_stats},
+	{PROTO_KV "Peers", on_peers},
 	{PROTO_KV "Watch", on_watch},
 	{SCRAPE_PATH, scrape_on_call},
 };

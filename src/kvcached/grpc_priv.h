@@ -53,6 +53,7 @@ struct kvg_call {
 	cgn_nsec progress; /* when it last got on; 0: nobody waits for the client */
 	struct kv_key key;
 	struct kvd_read *read;
+	struct kvd_question *question;
 	uint64_t held; /* bytes, of kvd_hold */
 	/* Get */
 	struct kv_block *block;
@@ -74,6 +75,7 @@ struct kvg_call {
 void kvg_send(struct kvg_call *c, const void *message);   /* any generated struct */
 void kvg_finish(struct kvg_call *c, const struct cgn_err *why); /* NULL: it went well */
 void kvg_reply(struct kvg_call *c, const void *message);  /* the only one, and the end */
+void kvg_send_packed(struct kvg_call *c, struct cgn_str packed);
 void kvg_moved(struct kvg_call *c);                       /* it got on */
 CGN_RC kvg_hold(struct kvg_call *c, uint64_t bytes, struct cgn_err *err);
 /* Run |work| on the pool, then |done| on the loop, unless the client went meanwhile. */
@@ -90,4 +92,4 @@ struct kvg_entry { /* memory of a KvEntry */
 };
 void kvg_entry(struct kvg_entry *e, const struct kv_key *k, const struct kv_info *info, struct cgn_str model);
 
-extern const struct kvg_method kvg_lookup, kvg_batch_lookup, kvg_get, kvg_put, kvg_pin, kvg_promote, kvg_remove, kvg_stats, kvg_watch;
+extern const struct kvg_method kvg_lookup, kvg_batch_lookup, kvg_get, kvg_put, kvg_pin, kvg_promote, kvg_remove, kvg_stats, kvg_peers, kvg_watch;

@@ -4,6 +4,7 @@
 #pragma once
 #include <stdatomic.h>
 
+#include "base/core/buf.h"
 #include "base/core/err.h"
 #include "io/loop/loop.h"
 #include "joint/kvstore/kvstore.h"
@@ -86,6 +87,14 @@ const char *kvd_peer_of(struct kvcached *d, const struct kv_key *k);
 /* Where peers reach this store; empty: they can't. */
 const char *kvd_quic_address(const struct kvcached *d);
 void kvd_peers_free(struct kvcached *d); /* after kvd_workers_close */
+/* What is known of peers, written by |write| on their loop, then given to |done| on |l|. NULL: there are none here, or no memory. */
+struct kvpeer;
+struct kvd_question;
+typedef void kvd_write_fn(const struct kvcached *d, const struct kvpeer *kp, struct cgn_buf *out);
+typedef void kvd_told_fn(void *user, const struct cgn_buf *text);
+#define KVD_NO_PEERS "blocks do not move between nodes here: see kv.transport and [security]"
+struct kvd_question *kvd_ask_peers(struct kvcached *d, struct cgn_loop *l, kvd_write_fn *write, kvd_told_fn *done, void *user);
+void kvd_question_drop(struct kvd_question **take); /* NULL-safe; on |l|, before |done|, which does not come then */
 void kvd_admin_peers(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
 
 /* ---- what all ports share ---- */

@@ -40,12 +40,43 @@ static const struct state_stores_ops store_ops = {.on_store = on_store, .on_gone
 
 /* ---- the port ---- */
 
+static void count_up(struct metric_cell *c, uint64_t now)
+{
+	metric_add(c, now - metric_count(c));
+}
+
+static void tell_quic(const struct kvpeer *kp)
+{
+	struct kvpeer_overview v;
+	kvpeer_overview(kp, &v);
+	const struct quic_stats *q = &v.quic;
+	metric_set(METRIC_ONE(KV_PEER_OWED), (double)v.owed_bytes);
+	metric_set(METRIC_OF(QUIC_CONNS, "open"), (double)(q->conns - q->handshakes));
+	metric_set(METRIC_OF(QUIC_CONNS, "handshake"), (double)q->handshakes);
+	count_up(METRIC_OF(QUIC_HANDSHAKES, "accepted"), q->accepted);
+	count_up(METRIC_OF(QUIC_HANDSHAKES, "dialled"), q->dialled);
+	count_up(METRIC_OF(QUIC_HANDSHAKES, "failed"), q->handshakes_failed);
+	count_up(METRIC_OF(QUIC_HANDSHAKES, "refused"), q->refused);
+	count_up(METRIC_OF(QUIC_HANDSHAKES, "retry"), q->retries_sent);
+	count_up(METRIC_OF(QUIC_HANDSHAKES, "bad_token"), q->tokens_refused);
+	count_up(METRIC_OF(QUIC_HANDSHAKES, "bad_version"), q->versions_sent);
+	count_up(METRIC_OF(QUIC_RESETS, "in"), q->resets_got);
+	count_up(METRIC_OF(QUIC_RESETS, "out"), q->resets_sent);
+	count_up(METRIC_OF(QUIC_PACKETS, "in"), q->packets_in);
+	count_up(METRIC_OF(QUIC_PACKETS, "out"), q->packets_out);
+	count_up(METRIC_OF(QUIC_PACKETS, "junk"), q->packets_junk);
+	count_up(METRIC_OF(QUIC_BYTES, "in"), q->bytes_in);
+	count_up(METRIC_OF(QUIC_BYTES, "out"), q->bytes_out);
+	count_up(METRIC_ONE(QUIC_LOST), q->lost);
+}
+
 static void on_metrics(struct cgn_timer *t)
 {
 	struct kvd_peers *p = CGN_CONTAINER(t, struct kvd_peers, metrics_timer);
 	size_t ready, all = kvpeer_count(p->kp, &ready);
 	metric_set(METRIC_OF(KV_PEERS, "ready"), (double)ready);
 	metric_set(METRIC_OF(KV_PEERS, "down"), (double)(all - ready));
+	tell_quic(p->kp);
 	cgn_timer_set(t, METRICS_EVERY);
 }
 
@@ -300,41 +331,81 @@ void kvd_fetch_cancel(struct kvd_fetch **take)
 
 /* ---- for people ---- */
 
-struct question {
+struct kvd_question {
 	struct kvcached *daemon;
-	struct svc_admin_call *call; /* NULL: its client went */
+	struct cgn_loop *loop;
+	kvd_write_fn *write;
+	kvd_told_fn *done; /* NULL: nobody wants to know any more */
+	void *user;
 	struct cgn_buf text;
 	struct cgn_post post;
 };
 
-static void on_client_gone(void *user)
+static void on_told(struct cgn_loop *l, struct cgn_post *post)
 {
-	struct question *q = user;
-	q->call = NULL;
-}
-
-static void on_described(struct cgn_loop *l, struct cgn_post *post)
-{
-	struct question *q = CGN_CONTAINER(post, struct question, post);
-	struct svc_admin_reply r = svc_admin_reply_new();
+	struct kvd_question *q = CGN_CONTAINER(post, struct kvd_question, post);
 	(void)l;
-	cgn_buf_str(&r.body, cgn_buf_view(&q->text));
-	if (q->call != NULL)
-		svc_admin_done(q->call, &r);
-	else
-		cgn_buf_fini(&r.body);
+	if (q->done != NULL)
+		q->done(q->user, &q->text);
 	cgn_buf_fini(&q->text);
 	free(q);
 }
 
-static void on_describe(struct cgn_loop *l, struct cgn_post *post)
+static void on_question(struct cgn_loop *l, struct cgn_post *post)
 {
-	struct question *q = CGN_CONTAINER(post, struct question, post);
-	struct json_out o = json_out_to(&q->text);
+	struct kvd_question *q = CGN_CONTAINER(post, struct kvd_question, post);
 	(void)l;
 	if (q->daemon->peers->kp != NULL)
-		kvpeer_describe(q->daemon->peers->kp, &o);
-	cgn_loop_post(svc_loop(q->daemon->svc), &q->post, on_described);
+		q->write(q->daemon, q->daemon->peers->kp, &q->text);
+	cgn_loop_post(q->loop, &q->post, on_told);
+}
+
+struct kvd_question *kvd_ask_peers(struct kvcached *d, struct cgn_loop *l, kvd_write_fn *write, kvd_told_fn *done, void *user)
+{
+	CGN_LIVE(d, KVD_TAG);
+	struct kvd_question *q = d->peers != NULL ? calloc(1, sizeof *q) : NULL;
+	if (q == NULL)
+		return NULL;
+	*q = (struct kvd_question){.daemon = d, .loop = l, .write = write, .done = done, .user = user};
+	cgn_loop_post(d->peers->loop, &q->post, on_question);
+	return q;
+}
+
+void kvd_question_drop(struct kvd_question **take)
+{
+	if (*take != NULL)
+		(*take)->done = NULL;
+	*take = NULL;
+}
+
+/* A client that asks by HTTP, on the main loop. */
+struct visitor {
+	struct svc_admin_call *call; /* NULL: it went */
+};
+
+static void on_visitor_gone(void *user)
+{
+	struct visitor *v = user;
+	v->call = NULL;
+}
+
+static void on_described(void *user, const struct cgn_buf *text)
+{
+	struct visitor *v = user;
+	struct svc_admin_reply r = svc_admin_reply_new();
+	cgn_buf_str(&r.body, cgn_buf_view(text));
+	if (v->call != NULL)
+		svc_admin_done(v->call, &r);
+	else
+		cgn_buf_fini(&r.body);
+	free(v);
+}
+
+static void write_json(const struct kvcached *d, const struct kvpeer *kp, struct cgn_buf *out)
+{
+	(void)d;
+	struct json_out o = json_out_to(out);
+	kvpeer_describe(kp, &o);
 }
 
 void kvd_admin_peers(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
@@ -342,13 +413,11 @@ void kvd_admin_peers(void *state, const struct http_head *h, struct cgn_str body
 	struct kvcached *d = state;
 	(void)h;
 	(void)body;
-	CGN_LIVE(d, KVD_TAG);
-	struct question *q = d->peers != NULL ? calloc(1, sizeof *q) : NULL;
-	if (q == NULL) {
-		svc_admin_error(r, 404, "no_peers", "blocks do not move between nodes here: see kv.transport and [security]");
+	struct visitor *v = calloc(1, sizeof *v);
+	if (v == NULL || kvd_ask_peers(d, svc_loop(d->svc), write_json, on_described, v) == NULL) {
+		svc_admin_error(r, 404, "no_peers", KVD_NO_PEERS);
+		free(v);
 		return;
 	}
-	q->daemon = d;
-	q->call = svc_admin_later(r, on_client_gone, q);
-	cgn_loop_post(d->peers->loop, &q->post, on_describe);
+	v->call = svc_admin_later(r, on_visitor_gone, v);
 }

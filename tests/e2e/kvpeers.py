@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several cgn-kvcached that fetch from each other, with certificates of one CA."""
-import os
 import pathlib
 import subprocess
+import time
 
 import kvbulk
 from cluster import BUILD, WAIT_S, ask, free_port, until
@@ -10,6 +10,7 @@ from kvbulk import PEERS, Bulk, Store
 
 CTL = BUILD / "src/ctl/cgn-ctl"
 REMOTE = 8
+STEP = 16 << 20
 
 
 def bootstrap(folder, *names):
@@ -20,16 +21,33 @@ def bootstrap(folder, *names):
     return folder
 
 
-def rotate(folder, name):
-    """Another certificate and another key, of the same CA, in the same files."""
+CA_CONF = """[ca]
+default_ca = this
+[this]
+database = index
+new_certs_dir = .
+certificate = ca.pem
+private_key = ca.key
+default_md = sha256
+rand_serial = yes
+unique_subject = no
+policy = any
+[any]
+commonName = supplied
+"""
+
+
+def rotate(folder, name, valid=(-60, 172800)):
+    """Another certificate and another key, of the same CA, in the same files: |valid| from and until, in seconds from now."""
     def openssl(*args):
         subprocess.run(["openssl", *map(str, args)], cwd=folder, check=True, capture_output=True, timeout=WAIT_S)
-    ext = folder / "ext"
-    ext.write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    begin, end = (time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + t)) for t in valid)
+    (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    (folder / "ca.conf").write_text(CA_CONF)
+    (folder / "index").touch()
     openssl("ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", "new.key")
     openssl("req", "-new", "-key", "new.key", "-subj", f"/CN={name}", "-out", "new.csr")
-    openssl("x509", "-req", "-in", "new.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", f"0x{os.urandom(8).hex()}", "-days", "2",
-            "-extfile", ext, "-out", "new.pem")
+    openssl("ca", "-config", "ca.conf", "-batch", "-notext", "-in", "new.csr", "-out", "new.pem", "-startdate", begin, "-enddate", end, "-extfile", "ext")
     (folder / "new.key").rename(folder / f"{name}.key")
     (folder / "new.pem").rename(folder / f"{name}.pem")
 
@@ -89,6 +107,30 @@ class Peer(Store):
             if all(f'{k}="{v}"' in line for k, v in labels.items()):
                 total += float(line.rsplit(" ", 1)[1])
         return total
+
+    def places(self, piece):
+        """Where |piece| lies in the store's memory for values."""
+        found = []
+        with open(f"/proc/{self.process.pid}/maps") as maps:
+            arenas = [line.split()[0] for line in maps if "memfd:" in line and line.split()[1].startswith("rw")]
+        with open(f"/proc/{self.process.pid}/mem", "rb", buffering=0) as memory:
+            for arena in arenas:
+                begin, end = (int(x, 16) for x in arena.split("-"))
+                for base in range(begin, end, STEP):
+                    memory.seek(base)
+                    at = memory.read(min(STEP + len(piece) - 1, end - base)).find(piece)
+                    if at >= 0:
+                        found.append(base + at)
+        return found
+
+    def flip(self, places):
+        """One bit of each."""
+        with open(f"/proc/{self.process.pid}/mem", "r+b", buffering=0) as memory:
+            for at in places:
+                memory.seek(at)
+                byte = memory.read(1)[0]
+                memory.seek(at)
+                memory.write(bytes([byte ^ 4]))
 
     def used(self):
         return self.stats()["ram"]["bytes"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks that move between nodes over QUIC: found, fetched, verified; peers that die, stop, lie or are strangers; limits that are kept."""
 import contextlib
+import json
 import random
 import signal
 import subprocess
@@ -82,6 +83,49 @@ def test_a_peer_is_asked_only_when_that_beats_recomputing(world):
         with pytest.raises(Refused):
             c.get(key("big"), PEERS, budget_ms=1)  # no network brings 32 MiB in a millisecond
         assert c.get(key("big"), PEERS, budget_ms=60000).read() == big
+
+
+def ctl(p, *args, rc=0):
+    done = subprocess.run([CTL, "kv", "peers", "--uds", p.uds, *args], capture_output=True, timeout=WAIT_S)
+    assert done.returncode == rc, done.stderr.decode()
+    return (done.stderr if rc else done.stdout).decode()
+
+
+def test_an_operator_is_told_of_peers(world, tmp_path):
+    a = world("a", worker_threads=3)
+    c = world("c", pki=bootstrap(tmp_path / "strange", "c"))
+    b = world("b", [a, c], worker_threads=3, rack="r1")
+    a.put(key("x"), pattern(MIB))
+    b.hears(key("x"))
+    assert b.get(key("x")) == pattern(MIB)
+    until(lambda: "refused" in b.peers()[c.address].get("why", "") or "issuer" in b.peers()[c.address].get("why", ""), b.peers)
+    told = json.loads(ctl(b, "-o", "json"))
+    assert told["node"] == "b" and told["rack"] == "r1" and told["quic_address"] == b.address and told["fetching"] == 0
+    rows = {row["address"]: row for row in told["peers"]}
+    near, strange = rows[a.address], rows[c.address]
+    assert near["name"] == "a" and near["state"] == "ready" and near["why"] == "" and near["blocks"] == 1
+    assert near["fetched"] == 1 and near["fetched_bytes"] == MIB and near["rtt_us"] > 0 and near["bytes_per_second"] > 0
+    assert strange["state"] in ("down", "connecting") and strange["name"] == ""
+    assert "issuer is unknown" in strange["why"] or "CA is unknown" in strange["why"]
+    assert told["handshakes_failed"] > 0 and told["last_refusal"] and told["last_refusal_ms"] >= 0
+    text = ctl(b)
+    for word in ("b, reached at", "refusals", "PEER", a.address, c.address, "ready", strange["why"][-20:]):
+        assert word in text
+    # a serves whom it does not dial; with a peer of that name its row says how much
+    a.process.stop()
+    config = next((world.folder / "a").glob("*.toml"))
+    config.write_text(config.read_text().replace("peers = []", f'peers = ["{b.address}"]'))
+    a.restart()
+    a.ready()
+    a.put(key("y"), pattern(MIB))
+    b.hears(key("y"))
+    b.get(key("y"))
+    [row] = json.loads(ctl(a, "-o", "json"))["peers"]
+    assert row["name"] == "b" and row["served"] == 1 and row["served_bytes"] == MIB
+    until(lambda: a.metric("cgn_quic_handshakes_total", outcome="accepted") > 0 and a.metric("cgn_quic_packets_total", direction="out") > 100
+          and a.metric("cgn_quic_bytes_total", direction="out") > MIB and a.metric("cgn_quic_connections", state="open") == 2, "metrics")
+    alone = world("d", transport="off", cert="a")
+    assert "blocks do not move" in ctl(alone, rc=1)
 
 
 def test_what_is_removed_is_heard_of(world):

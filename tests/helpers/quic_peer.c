@@ -154,7 +154,8 @@ static void on_input(uv_poll_t *h, int status, int events)
 		return;
 	struct quic_stats st = quic_endpoint_stats(ep);
 	struct cgn_err why;
-	quic_endpoint_refusal(ep, &why);
+	cgn_nsec at;
+	quic_endpoint_refusal(ep, &why, &at);
 	(void)printf("counters accepted=%llu failed=%llu retries=%llu versions=%llu lost=%llu refusal=%s\n",
 		(unsigned long long)st.accepted, (unsigned long long)st.handshakes_failed, (unsigned long long)st.retries_sent,
 		(unsigned long long)st.versions_sent, (unsigned long long)st.lost, why.msg);

@@ -442,6 +442,55 @@ static void who_is_oneself_or_known_is_left_alone(void **state)
 	world_close(&w);
 }
 
+static struct kvpeer_row row;
+
+static void take_row(void *user, const struct kvpeer_row *r)
+{
+	(void)user;
+	row = *r;
+}
+
+static bool a_heard_a_name(struct world *w)
+{
+	kvpeer_each(w->nodes[0].kp, take_row, NULL);
+	return row.name[0] != '\0';
+}
+
+static bool a_has_no_guest(struct world *w)
+{
+	struct kvpeer_overview v;
+	kvpeer_overview(w->nodes[0].kp, &v);
+	return v.guests == 0;
+}
+
+static void what_moved_is_told_on_both_sides(void **state)
+{
+	(void)state;
+	struct world w;
+	struct kv_key k = key_of(1);
+	struct kvpeer_overview v;
+	two(&w, &k, 100000);
+	kvpeer_member(w.nodes[0].kp, NULL, w.nodes[1].addr, NULL, NULL);
+	ask(&w, 1, 0, &k);
+	wait_answers(&w, 1);
+	kvpeer_each(w.nodes[1].kp, take_row, NULL);
+	assert_string_equal(row.id, "a");
+	assert_string_equal(row.name, "a");
+	assert_string_equal(row.why, "");
+	assert_true(row.fetched == 1 && row.fetched_bytes == 100000 && row.served == 0 && row.blocks == 1);
+	loop_until(w.l, a_heard_a_name, &w); /* known by its address until then */
+	assert_string_equal(row.id, w.nodes[1].addr);
+	assert_true(row.served == 1 && row.served_bytes == 100000 && row.fetched == 0);
+	kvpeer_overview(w.nodes[0].kp, &v);
+	assert_true(v.guests == 1 && v.quic.accepted == 1 && v.refusal.code == CGN_FINE && v.owed_bytes == 0);
+	/* and stays when the guest goes */
+	kvpeer_close(&w.nodes[1].kp);
+	loop_until(w.l, a_has_no_guest, &w);
+	kvpeer_each(w.nodes[0].kp, take_row, NULL);
+	assert_true(row.served == 1 && row.served_bytes == 100000);
+	world_close(&w);
+}
+
 static void a_stranger_is_refused_both_ways(void **state)
 {
 	(void)state;
@@ -591,6 +640,30 @@ static void a_wrong_byte_is_never_taken(void **state)
 		}
 		world_close(&w);
 	}
+}
+
+static void add_corrupt(void *user, const struct kvpeer_row *r)
+{
+	*(uint64_t *)user += r->corrupt;
+}
+
+static void all_whose_bytes_are_in_it_may_be_wrong(void **state)
+{
+	(void)state;
+	struct world w;
+	struct kv_key k = key_of(1);
+	uint64_t corrupt = 0;
+	with_liar(&w, &k, 3 * MIB, true);
+	liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
+	w.liars[0].answer.p[w.liars[0].answer.n - 1] ^= 1;
+	ask(&w, 1, 0, &k); /* the liar's two thirds, then the rest of a's */
+	wait_answers(&w, 1);
+	assert_null(w.asked[0].block);
+	assert_int_equal(w.asked[0].why.code, CGN_STORAGE);
+	kvpeer_each(w.nodes[1].kp, add_corrupt, &corrupt);
+	assert_true(corrupt == 2);
+	assert_true(ram_of(&w, 1) == 0);
+	world_close(&w);
 }
 
 static void a_large_wrong_value_is_not_taken_either(void **state)
@@ -1101,8 +1174,10 @@ int main(void)
 		cmocka_unit_test(a_peer_that_went_has_nothing),
 		cmocka_unit_test(a_member_that_leaves_is_forgotten),
 		cmocka_unit_test(who_is_oneself_or_known_is_left_alone),
+		cmocka_unit_test(what_moved_is_told_on_both_sides),
 		cmocka_unit_test(a_stranger_is_refused_both_ways),
 		cmocka_unit_test(a_wrong_byte_is_never_taken),
+		cmocka_unit_test(all_whose_bytes_are_in_it_may_be_wrong),
 		cmocka_unit_test(a_large_wrong_value_is_not_taken_either),
 		cmocka_unit_test(an_answer_that_makes_no_sense_is_a_failure),
 		cmocka_unit_test(who_is_silent_is_not_waited_for),

@@ -43,8 +43,11 @@ static void move(struct quic_conn *c, enum quic_state to)
 	if (to == QUIC_CLOSING || to == QUIC_GONE) {
 		cgn_timer_cancel(&c->timer); /* else it could free what is not reported yet */
 		st->conns--;
-		if (c->state != QUIC_OPEN && c->why != NULL)
+		if (c->state != QUIC_OPEN && c->why != NULL && !c->ep->closing) {
 			st->handshakes_failed++;
+			c->ep->refusal = *c->why;
+			c->ep->refused_at = cgn_clock_now();
+		}
 	}
 	c->state = (uint8_t)to;
 }
@@ -166,8 +169,9 @@ void quic_conn_drop(struct quic_conn *c, const struct cgn_err *why)
 
 void quic_conn_shake_failed(struct quic_conn *c, const struct cgn_err *why)
 {
-	keep_reason(c, why);
-	c->ep->refusal = *why;
+	struct cgn_err who;
+	(void)CGN_FAIL_AS(&who, why->code, "QUIC with %s: %.300s", c->peer, why->msg);
+	keep_reason(c, &who);
 }
 
 static void say(struct quic_conn *c, enum cgn_code code, const char *text)

@@ -319,8 +319,9 @@ struct quic_stats quic_endpoint_stats(const struct quic_endpoint *ep)
 	return st;
 }
 
-void quic_endpoint_refusal(const struct quic_endpoint *ep, struct cgn_err *out)
+void quic_endpoint_refusal(const struct quic_endpoint *ep, struct cgn_err *out, cgn_nsec *at)
 {
 	CGN_LIVE(ep, QUIC_ENDPOINT_TAG);
 	*out = ep->refusal;
+	*at = ep->refused_at;
 }

@@ -5,7 +5,9 @@
  * An endpoint, its connections and streams belong to the loop they were made on. No callback comes from inside a call.
  *
  * Memory: an endpoint holds at most max_conns connections, and of each connection conn_window bytes that came and nobody took (paused
- * streams, gaps) plus max_streams times two streams. What is sent is borrowed, not copied; copies are bounded by QUIC_COPY_LIMIT a stream. */
+ * streams, gaps) plus max_streams times two streams. What is sent is borrowed, not copied; copies are bounded by QUIC_COPY_LIMIT a stream.
+ * A first packet that comes late or twice, without a token, begins a connection that nobody goes on with: it counts among max_handshakes
+ * and ends with handshake_timeout. */
 #pragma once
 #include <stdbool.h>
 #include <sys/uio.h>
@@ -73,8 +75,8 @@ struct quic_stats {
 	bool gso, gro;              /* does the kernel split and join datagrams for us */
 };
 struct quic_stats quic_endpoint_stats(const struct quic_endpoint *ep);
-/* Why the last handshake failed that a peer began or we did; code CGN_FINE: none has. */
-void quic_endpoint_refusal(const struct quic_endpoint *ep, struct cgn_err *out);
+/* Why the last handshake failed that a peer began or we did, and (|at|) when; code CGN_FINE: none has. */
+void quic_endpoint_refusal(const struct quic_endpoint *ep, struct cgn_err *out, cgn_nsec *at);
 
 /* ---- connections ---- */
 

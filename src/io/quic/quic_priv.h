@@ -113,6 +113,7 @@ struct quic_endpoint {
 	uint8_t secret[QUIC_SECRET_BYTES];
 	struct quic_stats stats; /* but for the socket's part */
 	struct cgn_err refusal;  /* the last handshake that failed */
+	cgn_nsec refused_at;
 };
 void quic_endpoint_wants_turn(struct quic_endpoint *ep, struct quic_conn *c);
 void quic_endpoint_left(struct quic_endpoint *ep); /* a connection's memory is gone */

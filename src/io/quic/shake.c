@@ -84,6 +84,18 @@ static int refuse(struct quic_conn *c, const struct cgn_err *why)
 	return NGTCP2_ERR_CRYPTO;
 }
 
+/* The peer hears which: GnuTLS has one alert for all that can be wrong with a certificate. It lands in ngtcp2's tls_alert. */
+static void send_alert(gnutls_session_t tls, int rc)
+{
+	unsigned status = rc == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR ? gnutls_session_get_verify_cert_status(tls) : 0;
+	if ((status & GNUTLS_CERT_EXPIRED) != 0)
+		(void)gnutls_alert_send(tls, GNUTLS_AL_FATAL, GNUTLS_A_CERTIFICATE_EXPIRED);
+	else if ((status & GNUTLS_CERT_SIGNER_NOT_FOUND) != 0)
+		(void)gnutls_alert_send(tls, GNUTLS_AL_FATAL, GNUTLS_A_UNKNOWN_CA);
+	else
+		(void)gnutls_alert_send_appropriate(tls, rc);
+}
+
 /* The verdict on the peer's certificate falls in here, before the handshake can be complete. */
 static int shake(struct quic_conn *c, gnutls_session_t tls)
 {
@@ -93,7 +105,7 @@ static int shake(struct quic_conn *c, gnutls_session_t tls)
 		return 0; /* waits for more */
 	if (rc < 0) {
 		if (rc != GNUTLS_E_FATAL_ALERT_RECEIVED)
-			(void)gnutls_alert_send_appropriate(tls, rc); /* lands in ngtcp2's tls_alert */
+			send_alert(tls, rc);
 		(void)tls_guest_refusal(c->tls, rc, &why);
 		return refuse(c, &why);
 	}

@@ -63,10 +63,21 @@ static void asker_done(struct kvpeer_fetch *f, struct kv_block *block, const str
 
 /* ---- tries: a stream to one peer ---- */
 
+static struct asked *asked_of(struct get *g, uint64_t instance)
+{
+	for (unsigned i = 0; i < g->n_tried; i++)
+		if (g->tried[i].instance == instance)
+			return &g->tried[i];
+	return NULL;
+}
+
 static void try_end(struct try *t)
 {
+	struct asked *a = t->peer != NULL ? asked_of(t->g, t->peer->instance) : NULL;
 	if (t->peer == NULL)
 		return;
+	if (a != NULL && t->pos > t->begun_at)
+		a->brought = true;
 	if (t->stream != NULL)
 		quic_stream_cancel(&t->stream, CODE_FINE);
 	t->peer->path.under_way -= t->promised;
@@ -80,10 +91,10 @@ static void try_end(struct try *t)
 static void try_spare(struct try *t)
 {
 	struct get *g = t->g;
-	for (unsigned i = 0; t->peer != NULL && i < g->n_tried; i++)
-		if (g->tried[i] == t->peer->instance)
-			g->tried[i] = g->tried[--g->n_tried];
+	struct asked *a = t->peer != NULL ? asked_of(g, t->peer->instance) : NULL;
 	try_end(t);
+	if (a != NULL && !a->brought)
+		*a = g->tried[--g->n_tried];
 }
 
 static void tries_end(struct get *g)
@@ -158,14 +169,6 @@ static void asker_leaves(struct kvpeer_fetch *f)
 
 /* ---- whom to ask ---- */
 
-static bool was_tried(const struct get *g, const struct peer *p)
-{
-	for (unsigned i = 0; i < g->n_tried; i++)
-		if (g->tried[i] == p->instance)
-			return true;
-	return false;
-}
-
 static struct kvfetch_ask cost_at(const struct get *g, const struct peer *p)
 {
 	struct kvfetch_ask ask = g->cost;
@@ -174,7 +177,7 @@ static struct kvfetch_ask cost_at(const struct get *g, const struct peer *p)
 }
 
 /* *|dearer|: there are some, and computing it anew is faster. */
-static struct peer *choose(const struct get *g, bool *dearer)
+static struct peer *choose(struct get *g, bool *dearer)
 {
 	struct kvfetch_peer rows[KVPEER_MAX];
 	struct peer *peers[KVPEER_MAX];
@@ -183,7 +186,7 @@ static struct peer *choose(const struct get *g, bool *dearer)
 	*dearer = false;
 	cgn_list_each (it, &g->kp->peers) {
 		struct peer *p = CGN_CONTAINER(it, struct peer, link);
-		if (!kvpeer_peer_has(g->kp, p, &g->key, &tiers) || was_tried(g, p))
+		if (!kvpeer_peer_has(g->kp, p, &g->key, &tiers) || asked_of(g, p->instance) != NULL)
 			continue;
 		const struct kvfetch_ask ask = cost_at(g, p);
 		if (!kvfetch_worth(&p->path, &ask)) {
@@ -212,7 +215,7 @@ static bool ask_next(struct get *g)
 			(void)CGN_FAIL(&g->why, NOT_FOUND, "computing it anew is faster than fetching it from those that have it");
 		if (p == NULL)
 			return false;
-		g->tried[g->n_tried++] = p->instance;
+		g->tried[g->n_tried++] = (struct asked){.instance = p->instance};
 		if (try_start(g, p, &g->why))
 			return true;
 	}
@@ -292,11 +295,27 @@ static void committed(struct get *g, const struct cgn_err *why)
 	finish(g, block, &err);
 }
 
+/* Each whose bytes are in it may be the one. */
+static void blame(struct get *g)
+{
+	cgn_list_each (it, &g->kp->peers) {
+		struct peer *p = CGN_CONTAINER(it, struct peer, link);
+		struct asked *a = asked_of(g, p->instance);
+		if (a == NULL || !a->brought)
+			continue;
+		a->brought = false;
+		p->corrupt++;
+		p->failures++;
+		p->busy_until = cgn_loop_now(g->kp->loop) + kvfetch_rest(0, p->failures);
+		cgn_log(ERROR, "kvpeer.corrupt", F_STR("peer", p->id), F_U64("bytes", g->size), F_STR("then", "it is dropped, and fetched from another"));
+	}
+}
+
 /* Of what came from a peer, some is not what its checksum says. All of it is fetched anew, from others. */
 static void was_not_whole(struct get *g)
 {
 	metric_add(METRIC_ONE(KV_PEER_CORRUPT), 1);
-	cgn_log(ERROR, "kvpeer.corrupt", F_U64("bytes", g->size), F_U64("peers_asked", g->n_tried), F_STR("then", "it is dropped"));
+	blame(g);
 	g->got = g->size = 0;
 	g->state = GET_FETCHING;
 	(void)CGN_FAIL(&g->why, STORAGE, "what came was not what its checksum says");

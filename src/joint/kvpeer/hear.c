@@ -74,7 +74,7 @@ static void leave_alone(struct peer *p, const char *why)
 	kvpeer_peer_lost(p, CODE_SELF, &err);
 }
 
-/* One that is known by its address alone gets the name and place that it gives itself; but for names that others have. */
+/* One that is known by its address alone has the place that it gives itself. */
 static void take_names(struct peer *p, const struct kvframe_who *w)
 {
 	char *rack = kvpeer_text(w->rack), *region = kvpeer_text(w->region);
@@ -87,6 +87,9 @@ static void take_names(struct peer *p, const struct kvframe_who *w)
 	}
 	free(rack);
 	free(region);
+	char *name = kvpeer_text(w->node);
+	p->name = name != NULL ? kvpeer_name(p->kp, name) : NULL;
+	free(name);
 	kvpeer_place(p);
 }
 

@@ -47,7 +47,7 @@ void kvpeer_drain(struct kvpeer *kp);
 bool kvpeer_is_idle(const struct kvpeer *kp);
 
 /* ---- members ---- */
-/* A store to know. The same |id| again: what changed counts. |id| NULL: known by its address alone, and by its own name once it is heard.
+/* A store to know. The same |id| again: what changed counts. |id| NULL: known by its address alone; what it calls itself is shown only.
  * What turns out to be ourselves, or known twice, is left alone. Over KVPEER_MAX: not taken, said in the log. */
 void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack, const char *region);
 void kvpeer_member_gone(struct kvpeer *kp, const char *id);
@@ -80,6 +80,31 @@ void kvpeer_fetch_cancel(struct kvpeer_fetch **take); /* NULL-safe; |done| does 
 /* ---- what is known of them ---- */
 /* How many peers there are, but for those that are left alone, and how many of them are ready. */
 size_t kvpeer_count(const struct kvpeer *kp, size_t *ready);
-/* An object for people and scripts: who we are, each peer, its state, what it holds, what was measured. */
+
+struct kvpeer_overview { /* texts: until the next turn of the loop */
+	const char *node, *rack, *region;
+	unsigned port;
+	size_t guests, serving, fetching; /* connections that others dialled; values sent and fetched now */
+	uint64_t owed_bytes;              /* of those that are sent: admitted and not sent yet */
+	uint64_t index_blocks, index_bytes, index_max_bytes;
+	struct quic_stats quic;
+	struct cgn_err refusal; /* the last handshake that failed, whoever began it; CGN_FINE: none has */
+	cgn_nsec refused_at;
+};
+void kvpeer_overview(const struct kvpeer *kp, struct kvpeer_overview *out);
+
+struct kvpeer_row {
+	const char *id, *name; /* as it is known; as it calls itself, empty before it was heard */
+	const char *address, *rack, *region, *distance;
+	const char *state; /* "down", "connecting", "reading" (what it holds), "ready", "left alone" */
+	const char *why;   /* it is down or left alone; else empty */
+	uint64_t blocks, rtt_us, first_byte_us, bytes_per_second;
+	uint64_t fetched, fetched_bytes;          /* from it */
+	uint64_t missed, busy, failed, corrupt;   /* fetches that it could not serve, would not, did not end well, values that were not whole */
+	uint64_t served, served_bytes;            /* to it, or to whoever dialled us under its name */
+};
+typedef void kvpeer_row_fn(void *user, const struct kvpeer_row *row);
+void kvpeer_each(const struct kvpeer *kp, kvpeer_row_fn *fn, void *user);
+/* Both as one object of JSON. */
 struct json_out;
 void kvpeer_describe(const struct kvpeer *kp, struct json_out *o);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvpeer, inside. pool.c: peers and their connections · hear.c: what they hold, and find.c: who has it · fetch.c: getting a block ·
- * tell.c: what we hold, told to guests · serve.c: what guests ask for.
+ * tell.c: what we hold, told to guests · serve.c: what guests ask for · view.c: all of it, for people.
  * A peer is one that we dial and ask; a guest is a connection that another store dialled, which asks us. */
 #pragma once
 #include <stdatomic.h>
@@ -72,7 +72,9 @@ struct peer {
 	struct kvfetch_path path;
 	cgn_nsec busy_until;
 	unsigned failures;
-	uint64_t fetched, fetched_bytes, missed, refused, failed;
+	const char *name; /* as it calls itself, kvpeer_name; NULL: not heard yet */
+	uint64_t fetched, fetched_bytes, missed, refused, failed, corrupt;
+	uint64_t served, served_bytes; /* to guests of its name that went */
 };
 
 struct guest {
@@ -83,6 +85,8 @@ struct guest {
 	struct cgn_link serves;
 	/* what it is told */
 	struct quic_stream *tells;
+	const char *name; /* as it calls itself, kvpeer_name; NULL: it has not */
+	uint64_t served, served_bytes;
 	uint64_t seq, at, cursor;
 	bool scanned, begun;
 };
@@ -119,6 +123,10 @@ struct try {
 	uint64_t begun_at; /* pos at first */
 	cgn_nsec asked_at, first_at;
 };
+struct asked {
+	uint64_t instance; /* of the peer */
+	bool brought;      /* bytes that count */
+};
 enum get_state { GET_FETCHING, GET_COMMITTING /* on the pool */, GET_READING /* what somebody put meanwhile */, GET_DONE };
 struct get {
 	uint32_t tag;
@@ -132,7 +140,7 @@ struct get {
 	uint8_t priority;
 	struct try tries[2];
 	struct try *active; /* fills the writer */
-	uint64_t tried[KVPEER_MAX_TRIES]; /* instances */
+	struct asked tried[KVPEER_MAX_TRIES];
 	unsigned n_tried;
 	struct kv_writer *writer;
 	uint64_t size, checksum, got;
@@ -216,5 +224,6 @@ void kvpeer_put_self(struct kvpeer *kp, enum kvframe_type type, struct cgn_buf *
 
 /* serve.c */
 void kvpeer_serve(struct guest *g, struct quic_stream *s);
+void kvpeer_guest_is(struct guest *g, struct cgn_str name);
 void kvpeer_guest_gone(struct guest *g);
 void kvpeer_send_buf(struct quic_stream *s, struct cgn_buf *b, bool fin);

@@ -2,7 +2,6 @@
 /* pool: who the peers are, one connection to each, and the connections of those that dial us. */
 #include <stdlib.h>
 
-#include "base/json/json.h"
 #include "base/log/log.h"
 #include "joint/kvpeer/kvpeer_priv.h"
 #include "policy/proto/proto.h"
@@ -245,8 +244,29 @@ static void guest_stream(struct quic_conn *c, void *user, struct quic_stream *s)
 	kvpeer_serve(g, s);
 }
 
+/* What it was served counts for the peer of its name, if there is one. */
+static void leave_count(const struct guest *g)
+{
+	cgn_list_each (it, &g->kp->peers) {
+		struct peer *p = CGN_CONTAINER(it, struct peer, link);
+		if (g->name == NULL || p->name != g->name)
+			continue;
+		p->served += g->served;
+		p->served_bytes += g->served_bytes;
+		return;
+	}
+}
+
+void kvpeer_guest_is(struct guest *g, struct cgn_str name)
+{
+	char *z = kvpeer_text(name);
+	g->name = z != NULL ? kvpeer_name(g->kp, z) : NULL;
+	free(z);
+}
+
 static void guest_free(struct guest *g)
 {
+	leave_count(g);
 	cgn_list_drop(&g->link);
 	g->kp->n_guests--;
 	g->tag = 0;
@@ -435,73 +455,4 @@ void kvpeer_close(struct kvpeer **take)
 	cgn_timer_cancel(&kp->sweep);
 	quic_endpoint_close(&kp->ep);
 	cgn_loop_bury(kp->loop, &kp->grave, on_buried);
-}
-
-/* ---- for people ---- */
-
-static const char *state_text(const struct peer *p)
-{
-	static const char *const names[] = {[PEER_WAITING] = "down", [PEER_OPENING] = "connecting", [PEER_GREETING] = "connecting",
-		[PEER_READY] = "ready", [PEER_LEFT_ALONE] = "left alone"};
-	return p->state == PEER_READY && !p->synced ? "reading" : names[p->state];
-}
-
-size_t kvpeer_count(const struct kvpeer *kp, size_t *ready)
-{
-	size_t n = 0;
-	CGN_LIVE(kp, KVPEER_TAG);
-	*ready = 0;
-	cgn_list_each (it, &kp->peers) {
-		const struct peer *p = CGN_CONTAINER(it, struct peer, link);
-		n += p->state != PEER_LEFT_ALONE ? 1 : 0;
-		*ready += p->state == PEER_READY ? 1 : 0;
-	}
-	return n;
-}
-
-static void describe(const struct peer *p, struct json_out *o)
-{
-	json_open(o, '{');
-	json_key_z(o, "node", p->id);
-	json_key_z(o, "address", p->address);
-	json_key_z(o, "state", state_text(p));
-	if (p->state == PEER_WAITING || p->state == PEER_LEFT_ALONE)
-		json_key_z(o, "why", p->why.msg);
-	json_key_z(o, "rack", p->rack);
-	json_key_z(o, "region", p->region);
-	json_key_z(o, "distance", kvfetch_distance_text(p->distance));
-	json_key_u64(o, "blocks", p->lane != NO_LANE ? kvindex_count(p->kp->index, p->lane) : 0);
-	json_key_u64(o, "rtt_us", p->conn != NULL ? quic_conn_rtt(p->conn) / CGN_USEC : 0);
-	json_key_u64(o, "first_byte_us", (uint64_t)(p->path.first_ms * 1000));
-	json_key_u64(o, "bytes_per_second", (uint64_t)(p->path.bytes_per_ms * 1000));
-	json_key_u64(o, "fetched", p->fetched);
-	json_key_u64(o, "fetched_bytes", p->fetched_bytes);
-	json_key_u64(o, "missed", p->missed);
-	json_key_u64(o, "busy", p->refused);
-	json_key_u64(o, "failed", p->failed);
-	json_close(o, '}');
-}
-
-void kvpeer_describe(const struct kvpeer *kp, struct json_out *o)
-{
-	CGN_LIVE(kp, KVPEER_TAG);
-	struct kvindex_stats st;
-	kvindex_stats(kp->index, &st);
-	json_open(o, '{');
-	json_key_z(o, "node", kp->node);
-	json_key_z(o, "rack", kp->rack);
-	json_key_z(o, "region", kp->region);
-	json_key_u64(o, "port", quic_endpoint_port(kp->ep));
-	json_key_u64(o, "guests", kp->n_guests);
-	json_key_u64(o, "serving", kp->egress.streams);
-	json_key_u64(o, "fetching", kp->n_gets);
-	json_key_u64(o, "index_blocks", st.blocks);
-	json_key_u64(o, "index_bytes", st.bytes);
-	json_key_u64(o, "index_max_bytes", st.max_bytes);
-	json_key(o, "peers");
-	json_open(o, '[');
-	cgn_list_each (it, &kp->peers)
-		describe(CGN_CONTAINER(it, struct peer, link), o);
-	json_close(o, ']');
-	json_close(o, '}');
 }

@@ -78,6 +78,8 @@ static uint64_t send_piece(struct serve *v, uint64_t n)
 	v->borrowed++;
 	quic_send(v->stream, iov, n_iov, v->at == v->end, on_release, v);
 	metric_add(METRIC_OF(KV_PEER_BYTES, "out"), sent);
+	if (v->guest != NULL)
+		v->guest->served_bytes += sent;
 	return sent;
 }
 
@@ -155,6 +157,8 @@ static void send_value(struct serve *v)
 		.model = kv_block_model(v->block),
 		.name = kv_block_name(v->block)};
 	answer(v, &a, v->at == v->end);
+	if (v->guest != NULL)
+		v->guest->served++;
 	pump(v);
 }
 
@@ -212,10 +216,11 @@ static void on_fetch(struct serve *v)
 
 /* ---- what a stream asks ---- */
 
-static void subscribe(struct serve *v)
+static void subscribe(struct serve *v, const struct kvframe_who *who)
 {
 	struct guest *g = v->guest;
 	struct quic_stream *s = v->stream;
+	kvpeer_guest_is(g, who->node); /* lies in |v| */
 	v->stream = NULL;
 	end(v, CODE_FINE);
 	kvpeer_tell(g, s);
@@ -227,7 +232,7 @@ static bool on_frame(struct serve *v, const struct kvframe *f)
 	struct kvframe_who who;
 	struct cgn_err err;
 	if (f->type == KVFRAME_SUBSCRIBE && cgn_ok(kvframe_read_who(f->payload, &who, &err))) {
-		subscribe(v);
+		subscribe(v, &who);
 		return true;
 	}
 	if (f->type != KVFRAME_FETCH || !cgn_ok(kvframe_read_fetch(f->payload, &v->rq, &err)))

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grpc: Peers. The answer is packed where peers live, and sent from where it was asked. */
+#include <stdlib.h>
+
+#include "joint/kvpeer/kvpeer.h"
+#include "kvcached/grpc_priv.h"
+
+struct rows {
+	Cognitora__V1__KvPeer m[KVPEER_MAX], *list[KVPEER_MAX];
+	size_t n;
+};
+
+static char *text(const char *z)
+{
+	return (char *)(uintptr_t)z; /* only packed */
+}
+
+static void on_row(void *user, const struct kvpeer_row *r)
+{
+	struct rows *rows = user;
+	Cognitora__V1__KvPeer *m = &rows->m[rows->n];
+	cognitora__v1__kv_peer__init(m);
+	m->id = text(r->id);
+	m->name = text(r->name);
+	m->address = text(r->address);
+	m->state = text(r->state);
+	m->why = text(r->why);
+	m->rack = text(r->rack);
+	m->region = text(r->region);
+	m->distance = text(r->distance);
+	m->blocks = r->blocks;
+	m->rtt_us = r->rtt_us;
+	m->first_byte_us = r->first_byte_us;
+	m->bytes_per_second = r->bytes_per_second;
+	m->fetched = r->fetched;
+	m->fetched_bytes = r->fetched_bytes;
+	m->missed = r->missed;
+	m->busy = r->busy;
+	m->failed = r->failed;
+	m->corrupt = r->corrupt;
+	m->served = r->served;
+	m->served_bytes = r->served_bytes;
+	rows->list[rows->n++] = m;
+}
+
+static void overview(const struct kvpeer_overview *v, Cognitora__V1__KvPeersResponse *rs)
+{
+	rs->node_id = text(v->node);
+	rs->rack = text(v->rack);
+	rs->region = text(v->region);
+	rs->guests = v->guests;
+	rs->serving = v->serving;
+	rs->owed_bytes = v->owed_bytes;
+	rs->fetching = v->fetching;
+	rs->index_blocks = v->index_blocks;
+	rs->index_bytes = v->index_bytes;
+	rs->index_max_bytes = v->index_max_bytes;
+	rs->handshakes_failed = v->quic.handshakes_failed;
+	if (v->refusal.code == CGN_FINE)
+		return;
+	rs->last_refusal = text(v->refusal.msg);
+	rs->last_refusal_ms = (cgn_clock_now() - v->refused_at) / CGN_MSEC;
+}
+
+static void write_peers(const struct kvcached *d, const struct kvpeer *kp, struct cgn_buf *out)
+{
+	Cognitora__V1__KvPeersResponse rs = COGNITORA__V1__KV_PEERS_RESPONSE__INIT;
+	struct kvpeer_overview v;
+	struct rows *rows = calloc(1, sizeof *rows);
+	out->bad = rows == NULL;
+	if (rows == NULL)
+		return;
+	kvpeer_overview(kp, &v);
+	overview(&v, &rs);
+	rs.quic_address = text(kvd_quic_address(d));
+	kvpeer_each(kp, on_row, rows);
+	rs.peers = rows->list;
+	rs.n_peers = rows->n;
+	pb_pack(&rs, out);
+	free(rows);
+}
+
+static void on_told(void *user, const struct cgn_buf *packed)
+{
+	struct kvg_call *c = user;
+	c->question = NULL;
+	if (packed->bad) {
+		kvg_finish(c, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "no memory for an answer"});
+		return;
+	}
+	kvg_send_packed(c, cgn_buf_view(packed));
+	kvg_finish(c, NULL);
+}
+
+static CGN_RC on_peers(struct kvg_call *c, const void *request, struct cgn_err *err)
+{
+	(void)request;
+	c->progress = 0;
+	c->question = kvd_ask_peers(c->port->w->daemon, c->port->w->loop, write_peers, on_told, c);
+	return c->question != NULL ? CGN_OK : CGN_FAIL(err, NOT_FOUND, KVD_NO_PEERS);
+}
+
+static void on_gone(struct kvg_call *c)
+{
+	kvd_question_drop(&c->question);
+}
+const struct kvg_method kvg_peers = {
+	.request = &cognitora__v1__kv_peers_request__descriptor, .on_request = on_peers, .on_gone = on_gone};

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 #include <pthread.h>
@@ -11,12 +12,20 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include <sys/socket.h>
+
+#include <uv.h>
+
 #include "io/loop/loop.h"
+
+/* Everything is tried twice: with loops that sleep at once, and with loops that poll first. */
+static cgn_nsec poll_most;
 
 static struct cgn_loop *loop_new(void)
 {
 	struct cgn_loop *l = NULL;
 	assert_true(cgn_ok(cgn_loop_new(&l, NULL)));
+	cgn_loop_poll(l, poll_most);
 	return l;
 }
 
@@ -96,6 +105,7 @@ static void a_timer_that_sets_itself_starves_nobody(void **state)
 	cgn_timer_init(&stop_timer, l, stop_soon);
 	cgn_timer_set(&again_timer, 0);
 	cgn_timer_set(&stop_timer, 5 * CGN_MSEC);
+	again_count = 0;
 	cgn_loop_run(l);
 	assert_true(again_count > 1);
 	cgn_timer_cancel(&again_timer);
@@ -159,6 +169,8 @@ static void hooks_run_once_before_sleep_and_graves_after(void **state)
 	(void)state;
 	struct cgn_timer first, second;
 	hook_loop = loop_new();
+	trail_len = 0;
+	corpse_gone = false;
 	cgn_hook_init(&hook_a, run_a);
 	cgn_hook_init(&hook_b, run_b);
 	cgn_hook_init(&hook_never, run_a);
@@ -182,6 +194,7 @@ static void exit_hooks_run_once(void **state)
 	(void)state;
 	struct cgn_loop *l = loop_new();
 	struct cgn_hook kept, dropped, late;
+	exits = 0;
 	cgn_hook_init(&kept, on_exit_hook);
 	cgn_hook_init(&dropped, on_exit_hook);
 	cgn_hook_init(&late, on_exit_hook);
@@ -238,6 +251,8 @@ static void posts_from_many_threads_arrive_in_order(void **state)
 	pthread_t threads[POSTERS];
 	unsigned ids[POSTERS];
 	post_loop = loop_new();
+	delivered = 0;
+	memset(next_seq, 0, sizeof next_seq);
 	assert_true(cgn_ok(cgn_loop_start_thread(post_loop, "a-rather-long-thread-name", NULL)));
 	for (unsigned i = 0; i < POSTERS; i++) {
 		ids[i] = i;
@@ -283,6 +298,67 @@ static void two_loops_pass_a_message_back_and_forth(void **state)
 	cgn_loop_free(&b.loops[1]);
 }
 
+/* The same over sockets, one of which is watched only from the middle of a turn on: libuv tells the kernel of it later. */
+struct rally {
+	struct cgn_loop *loop;
+	int fds[2];
+	uv_poll_t ends[2];
+	struct cgn_timer serve;
+	struct cgn_hook watch;
+	unsigned strokes;
+};
+
+static void on_ready(uv_poll_t *h, int status, int events)
+{
+	struct rally *r = h->data;
+	int fd = r->fds[h == &r->ends[1]];
+	char c;
+	CGN_MUST(status == 0 && events == UV_READABLE);
+	CGN_MUST(read(fd, &c, 1) == 1);
+	if (++r->strokes == 2000)
+		cgn_loop_stop(r->loop);
+	else if (r->strokes % 100 == 0) /* a timer for the next turn, set by what is no timer */
+		cgn_timer_set(&r->serve, CGN_MSEC);
+	else
+		CGN_MUST(write(fd, &c, 1) == 1);
+}
+
+static void on_serve(struct cgn_timer *t)
+{
+	struct rally *r = CGN_CONTAINER(t, struct rally, serve);
+	CGN_MUST(write(r->fds[0], "o", 1) == 1);
+	if (r->strokes == 0)
+		cgn_loop_defer(r->loop, &r->watch);
+}
+
+static void on_watch(struct cgn_hook *h)
+{
+	struct rally *r = CGN_CONTAINER(h, struct rally, watch);
+	CGN_MUST(uv_poll_start(&r->ends[1], UV_READABLE, on_ready) == 0);
+}
+
+static void what_is_watched_and_set_in_a_turn_counts_at_once(void **state)
+{
+	(void)state;
+	struct rally r = {.loop = loop_new()};
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, r.fds), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(uv_poll_init(cgn_loop_uv(r.loop), &r.ends[i], r.fds[i]), 0);
+		r.ends[i].data = &r;
+	}
+	assert_int_equal(uv_poll_start(&r.ends[0], UV_READABLE, on_ready), 0);
+	cgn_hook_init(&r.watch, on_watch);
+	cgn_timer_init(&r.serve, r.loop, on_serve);
+	cgn_timer_set(&r.serve, CGN_MSEC);
+	cgn_loop_run(r.loop);
+	assert_int_equal(r.strokes, 2000);
+	for (int i = 0; i < 2; i++)
+		uv_close((uv_handle_t *)&r.ends[i], NULL);
+	cgn_loop_free(&r.loop);
+	close(r.fds[0]);
+	close(r.fds[1]);
+}
+
 static unsigned late_posts;
 static void on_late(struct cgn_loop *l, struct cgn_post *p)
 {
@@ -295,6 +371,7 @@ static void a_post_to_an_ended_loop_still_runs(void **state)
 {
 	(void)state;
 	struct cgn_loop *l = loop_new();
+	late_posts = 0;
 	cgn_loop_stop(l);
 	cgn_loop_run(l);
 	for (int i = 0; i < 3; i++) {
@@ -354,6 +431,7 @@ static void signals_reach_the_loop(void **state)
 {
 	(void)state;
 	struct cgn_loop *l = loop_new();
+	signal_seen = 0;
 	assert_true(cgn_ok(cgn_loop_signal(l, SIGUSR1, on_signal, l, NULL)));
 	kill(getpid(), SIGUSR1);
 	cgn_loop_run(l);
@@ -380,6 +458,13 @@ static void clock_and_randomness(void **state)
 	cgn_loop_free(&l);
 }
 
+static int poll_first(void **state)
+{
+	(void)state;
+	poll_most = 200 * CGN_USEC;
+	return 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -389,10 +474,12 @@ int main(void)
 		cmocka_unit_test(exit_hooks_run_once),
 		cmocka_unit_test(posts_from_many_threads_arrive_in_order),
 		cmocka_unit_test(two_loops_pass_a_message_back_and_forth),
+		cmocka_unit_test(what_is_watched_and_set_in_a_turn_counts_at_once),
 		cmocka_unit_test(a_post_to_an_ended_loop_still_runs),
 		cmocka_unit_test(work_runs_elsewhere_and_comes_home),
 		cmocka_unit_test(signals_reach_the_loop),
 		cmocka_unit_test(clock_and_randomness),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = cmocka_run_group_tests_name("asleep", tests, NULL, NULL);
+	return failed + cmocka_run_group_tests_name("polling", tests, poll_first, NULL);
 }

@@ -4,6 +4,7 @@
 #include "io/loop/loop.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -172,14 +173,18 @@ static void on_after_poll(uv_check_t *h)
 	run_hooks(&l->hooks);
 }
 
-static void on_before_sleep(uv_prepare_t *h)
+static void before_sleep(struct cgn_loop *l)
 {
-	struct cgn_loop *l = h->data;
 	do {
 		run_hooks(&l->hooks);
 		release_graves(l); /* after the close callbacks of the last turn */
 	} while (!cgn_list_empty(&l->hooks) || l->graves != NULL);
 	arm_alarm(l);
+}
+
+static void on_before_sleep(uv_prepare_t *h)
+{
+	before_sleep(h->data);
 }
 
 /* ---- posts ---- */
@@ -262,12 +267,49 @@ CGN_RC cgn_loop_new(struct cgn_loop **out, struct cgn_err *err)
 	return CGN_OK;
 }
 
+void cgn_loop_poll(struct cgn_loop *l, cgn_nsec most)
+{
+	CGN_LIVE(l, LOOP_TAG);
+	window_init(&l->window, most, cgn_clock_now());
+}
+
+/* Until there is something for libuv to do, or |timeout| ms (-1: none) have passed. */
+static void wait_polling(struct cgn_loop *l, int timeout)
+{
+	struct pollfd ready = {.fd = uv_backend_fd(&l->uv), .events = POLLIN};
+	cgn_nsec began = cgn_clock_now(), now = began, most = window_open(&l->window, began);
+	for (; now - began < most; now = cgn_clock_now())
+		if (poll(&ready, 1, 0) != 0) {
+			window_found(&l->window, cgn_clock_now() - began);
+			return;
+		}
+	cgn_nsec polled = now - began;
+	(void)poll(&ready, 1, timeout);
+	window_blocked(&l->window, polled, cgn_clock_now() - began);
+}
+
+/* A turn as libuv makes them, but that the wait is ours: it never waits itself. */
+static void turn_polling(struct cgn_loop *l)
+{
+	uv_run(&l->uv, UV_RUN_NOWAIT);
+	before_sleep(l); /* a timer that was set in this turn counts */
+	int timeout = uv_backend_timeout(&l->uv);
+	/* 0: something is due, or libuv has not told the kernel yet what to watch. Who stops the loop later than here wakes it. */
+	if (timeout == 0 || atomic_load_explicit(&l->stopping, memory_order_acquire))
+		return;
+	wait_polling(l, timeout);
+	uv_update_time(&l->uv);
+}
+
 void cgn_loop_run(struct cgn_loop *l)
 {
 	CGN_LIVE(l, LOOP_TAG);
 	uv_update_time(&l->uv);
 	while (!atomic_load_explicit(&l->stopping, memory_order_acquire))
-		uv_run(&l->uv, UV_RUN_DEFAULT);
+		if (l->window.most > 0)
+			turn_polling(l);
+		else
+			uv_run(&l->uv, UV_RUN_DEFAULT);
 	run_hooks(&l->exits);
 	/* A close callback may close others, so a few turns; what comes later is cgn_loop_free's. */
 	for (int turn = 0; turn < 4; turn++)

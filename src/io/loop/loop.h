@@ -15,6 +15,9 @@ CGN_RC cgn_loop_new(struct cgn_loop **out, struct cgn_err *err);
 void cgn_loop_free(struct cgn_loop **take);  /* after cgn_loop_run returned; every handle must be closed */
 void cgn_loop_run(struct cgn_loop *l);       /* until cgn_loop_stop, then drains closing handles */
 void cgn_loop_stop(struct cgn_loop *l);      /* any thread, idempotent */
+/* Before it runs: look for events for up to |most| before a wait gives the processor away, when the last waits were short. 0, which is how
+ * a loop begins: never. What it costs at most is in window.h. */
+void cgn_loop_poll(struct cgn_loop *l, cgn_nsec most);
 /* Run on a thread of its own, named |name|; join with cgn_loop_join after cgn_loop_stop. */
 CGN_RC cgn_loop_start_thread(struct cgn_loop *l, const char *name, struct cgn_err *err);
 void cgn_loop_join(struct cgn_loop *l);

@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "io/loop/loop.h"
+#include "io/loop/window.h"
 
 /* 4-ary min-heap of armed timers; a timer knows its slot, so that moving and cancelling need no search. */
 struct timer_heap {
@@ -41,6 +42,7 @@ struct cgn_loop {
 	uv_async_t wake;
 	struct loop_clock *clock;
 	struct timer_heap timers;
+	struct window window;
 	cgn_nsec alarm_at; /* what |alarm| is armed for; 0: not armed */
 	struct cgn_link hooks, exits;
 	struct cgn_grave *graves;

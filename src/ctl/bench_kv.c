@@ -37,7 +37,7 @@ struct bench {
 	struct kvclient *kv;
 	struct grpc_channel *channel;
 	const char *uds;
-	uint64_t count, sizes[MAX_SIZES];
+	uint64_t count, poll_us, sizes[MAX_SIZES];
 	size_t n_sizes, n_results;
 	struct result results[MAX_RESULTS];
 	/* what runs */
@@ -355,6 +355,7 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "kv");
 	json_key_u64(&o, "values", KEYS);
+	json_key_u64(&o, "poll_us", b->poll_us);
 	json_key(&o, "results");
 	json_open(&o, '[');
 	for (size_t i = 0; i < b->n_results; i++) {
@@ -404,6 +405,7 @@ static CGN_RC open_all(struct bench *b, struct cgn_err *err)
 	char addr[128];
 	(void)snprintf(addr, sizeof addr, "unix:%s", b->uds);
 	CGN_TRY(cgn_loop_new(&b->loop, err));
+	cgn_loop_poll(b->loop, b->poll_us * CGN_USEC);
 	cgn_timer_init(&b->patience, b->loop, on_patience);
 	const struct kvclient_cfg kv = {.uds = b->uds, .timeout = PATIENCE, .on_state = on_state, .user = b};
 	CGN_TRY(kvclient_new(b->loop, &kv, &b->kv, err));
@@ -421,6 +423,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	struct cgn_buf out = {0};
 	b->uds = ctl_flag(a, "--uds");
 	CGN_TRY(ctl_flag_u64(a, "--count", 1, 1000000, &b->count, err));
+	CGN_TRY(ctl_flag_u64(a, "--poll-us", 0, 1000, &b->poll_us, err));
 	CGN_TRY(ctl_flag_u64s(a, "--sizes", 1, KV_MAX_VALUE, b->sizes, MAX_SIZES, &b->n_sizes, err));
 	CGN_TRY(open_all(b, err));
 	cgn_random(&b->key_seed, sizeof b->key_seed);

@@ -77,6 +77,7 @@ static CGN_RC worker_open(struct kvcached *d, unsigned index, struct kvd_worker 
 {
 	*w = (struct kvd_worker){.daemon = d, .index = index};
 	CGN_TRY(cgn_loop_new(&w->loop, err));
+	cgn_loop_poll(w->loop, d->cfg->kv.poll_us * CGN_USEC);
 	cgn_timer_init(&w->idle_timer, w->loop, on_idle_timer);
 	d->n_workers = index + 1;
 	for (size_t i = 0; ports[i] != NULL; i++)

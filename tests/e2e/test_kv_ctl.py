@@ -83,5 +83,12 @@ def test_bench(store):
     for size in (1000, 65536):
         assert {(op, size) for op in ("memcpy", "get_descriptor", "put_descriptor", "get_grpc", "put_grpc")} <= ops
     assert ("lookup", 0) in ops
+    assert r["poll_us"] == 100
     assert all(x["count"] == 50 and x["p50_us"] > 0 and x["p99_us"] >= x["p50_us"] for x in r["results"])
     assert store.stats()["ram"]["blocks"] == 0  # it takes with it what it put
+
+
+def test_bench_that_sleeps_at_once(store):
+    r = json.loads(ctl(store, "bench", "kv", "--sizes", "1000", "--count", "20", "--poll-us", "0", "-o", "json"))
+    assert r["poll_us"] == 0 and all(x["count"] == 20 for x in r["results"])
+    assert "--poll-us" in ctl(store, "bench", "kv", "--poll-us", "1001", rc=2)

@@ -28,8 +28,11 @@ fail() { # NAME: its last words, then stop the rest
 	die "$1 did not start; its log was kept: $RUN/$1.log"
 }
 
-start() { # NAME PROGRAM CONFIG
-	"$BIN/$2" --config "$3" >>"$RUN/$1.log" 2>&1 </dev/null &
+start() { # NAME PROGRAM CONFIG: with its certificate, if prepare.sh made one
+	local security=()
+	[ ! -f "$RUN/pki/$1.pem" ] || security=(COGNITORA__SECURITY__REQUIRE_MTLS=true COGNITORA__SECURITY__CA_FILE="$RUN/pki/ca.pem"
+		COGNITORA__SECURITY__CERT_FILE="$RUN/pki/$1.pem" COGNITORA__SECURITY__KEY_FILE="$RUN/pki/$1.key")
+	env ${security[@]+"${security[@]}"} "$BIN/$2" --config "$3" >>"$RUN/$1.log" 2>&1 </dev/null &
 	remember "$1" $!
 }
 

@@ -260,7 +260,7 @@ void keep_place(struct engine *e, struct placing *p)
 	if (k != NULL && k->slots != NULL)
 		p->at = slot_body_read(p->path, p->body);
 	if (!p->at.placeable) {
-		if (k != NULL)
+		if (k != NULL && p->n > 0) /* a prompt, and not what only asks for its tokens */
 			count_how(k, k->slots != NULL ? HOW_ASTRAY : HOW_OFF);
 		p->go(p);
 		return;

@@ -202,7 +202,7 @@ class Engine:
         path.with_name(path.name + ".ckpt").write_bytes(state)
 
     def save_silent(self, h, state, path):
-        time.sleep(2)
+        time.sleep(3)
         h.reset()
 
     def restore_refused(self, h, slot, path):
@@ -226,7 +226,7 @@ class Engine:
         h.reset()
 
     def restore_silent(self, h, slot, path):
-        time.sleep(2)
+        time.sleep(3)
         h.reset()
 
     def restore_lying(self, h, slot, path):

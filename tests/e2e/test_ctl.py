@@ -273,7 +273,7 @@ def test_completion_parses():
 
 def test_recipes_are_listed_and_shown():
     rows = json.loads(fine("recipe", "ls", "-o", "json", cwd=ROOT))
-    assert {r["recipe"]: r["agents"] for r in rows} == {"quickstart/sim/agg": 2, "tiny/llama-cpp/cpu": 2, "tiny/llama-cpp/kv": 1}
+    assert {r["recipe"]: r["agents"] for r in rows} == {"quickstart/sim/agg": 2, "tiny/llama-cpp/cpu": 2, "tiny/llama-cpp/disagg": 2, "tiny/llama-cpp/kv": 1}
     text = fine("recipe", "show", "quickstart/sim/agg", cwd="/")
     assert "--- agent-a.toml ---" in text and "--- router.toml ---" in text
     assert "there is no recipe 'x/y/z'" in refused(1, "recipe", "show", "x/y/z", cwd=ROOT)

@@ -36,7 +36,7 @@ class World:
     def start(self, name, **engine):
         return self.c.agent(name, self.engine.port, {"agent": {"kv_uds": self.uds}, **self.model, "engine": {
             "kind": "llama_cpp", "model": "tiny", "slot_dir": str(self.engine.folder), "kv_save_min_tokens": 64, "kv_save_idle": "20ms",
-            "kv_restore_timeout": "300ms", **engine}})
+            "kv_restore_timeout": "1s", **engine}})
 
     def kept(self):
         return ask(self.admin, "GET", "/engines").json()["engines"][0]["kept_slots"]
@@ -104,13 +104,13 @@ def test_a_save_that_goes_wrong(world, how):
     w.asked(one)
     before = w.agent.descriptors()
     for _ in range(3):
-        assert w.asked(one) < len(one)
+        w.asked(one)
         w.asked(other)
     until(lambda: w.kept()["save_failures"] >= 1, lambda: w.kept())
     kept = w.kept()
     assert kept["saves"] == 0 and kept["states"] == 0 and kept["trouble"].startswith("a slot's state can't be saved"), kept
     assert w.metric("cgn_slot_saves_total", outcome="engine") == kept["save_failures"]
-    assert kept["paused"] and w.engine.asked["save"] <= 3, (kept, w.engine.asked)  # it is not asked again and again
+    assert w.engine.asked["save"] <= 5, (kept, w.engine.asked)  # after 0, 1, 3, 7 and 15 s, and not again and again
     w.clean(before)
     # Once it is itself again, so is all else.
     w.engine.how_save = "well"

@@ -1,51 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes brought up and down as a user does: the quickstart on its own ports, so that a cluster that runs here is left alone."""
 import json
-import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 
 import pytest
 
-from cluster import BUILD, ROOT, free_port
-
-PORTS = {8080: "HTTP", 9090: "gRPC", 9091: "admin", 7080: "a", 7081: "a", 7180: "b", 7181: "b", 8000: "engine a", 8001: "engine b"}
-
+from recipe_tree import Recipe
 
 @pytest.fixture
 def recipe(tmp_path):
-    """A copy of the recipes and scripts with other ports; run() runs a script of it, down at the end."""
-    tree = tmp_path / "tree"
-    for part in ("recipes", "scripts"):
-        shutil.copytree(ROOT / part, tree / part)
-    bin_dir = tmp_path / "bin"
-    bin_dir.mkdir()
-    for program in ("router", "agent", "sim", "ctl"):
-        (bin_dir / f"cgn-{program}").symlink_to(BUILD / "src" / program / f"cgn-{program}")
-    ports = {p: free_port() for p in PORTS}
-    for f in tree.glob("recipes/quickstart/sim/agg/*.toml"):
-        f.write_text(re.sub(r"127\.0\.0\.1:(\d+)", lambda m: f"127.0.0.1:{ports[int(m.group(1))]}", f.read_text()))
-    env = {**os.environ, "CGN_RUN_DIR": str(tmp_path / "run"), "CGN_BIN": str(bin_dir), "CGN_PREBUILT": "1", "CGN_UP_TIMEOUT": "60",
-           "PATH": f"{bin_dir}:{os.environ['PATH']}"}
-
-    class Recipe:
-        folder, run_dir = tree / "recipes/quickstart/sim/agg", tmp_path / "run"
-        port = ports
-
-        @staticmethod
-        def run(*argv):
-            return subprocess.run(argv, cwd=tree, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-
-        def processes(self):
-            """Pids of ours whose command line is in this tree, or that listen on our engine ports."""
-            out = subprocess.run(["pgrep", "-f", f"{bin_dir}|127.0.0.1:{ports[8000]}|127.0.0.1:{ports[8001]}"], capture_output=True, text=True).stdout
-            return [int(p) for p in out.split()]
-
-    yield Recipe()
-    subprocess.run(["bash", tree / "scripts/down"], env=env, capture_output=True, timeout=60)
+    r = Recipe(tmp_path, "quickstart/sim/agg")
+    yield r
+    r.down()
 
 
 def test_up_hello_status_down_twice(recipe):

@@ -3,16 +3,22 @@
  *
  * Reads: values lie in a store and in plain files, of the same sizes; before each read the file's pages are dropped from the page cache, and the two
  * take turns. A plain file is opened, read whole and closed, and not checked; a value comes with its checksum compared.
+ * Ways: one file of records, as a slab file has them, read at random by one, four and eight threads: through the page cache, through it with what was
+ * read dropped again, and past it (O_DIRECT). In turns, the page cache empty at first; how much of the file it holds at the end.
  * Writes: what the kernel sent to the disk (/proc/self/io) against what was put, in a store with room and in one that is full.
  * Boot: a store with ENTRIES values (1,000,000) is opened, with what it then takes of memory. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -195,7 +201,7 @@ static uint64_t read_value(struct kvdisk *d, const char *store, uint64_t i, kvdi
 
 static void bench_reads(struct json_out *o, size_t n)
 {
-	struct samples value = {0}, plain = {0}, warm = {0};
+	struct samples value = {0}, plain = {0}, again = {0};
 	static kvdisk_place at[READS];
 	struct kvdisk *d = open_disk("reads", 4096 * MIB, 1);
 	for (uint64_t i = 0; i < READS; i++) {
@@ -203,19 +209,19 @@ static void bench_reads(struct json_out *o, size_t n)
 		at[i] = put(d, i, n);
 		write_plain(i, n);
 	}
-	if (!cgn_ok(kvdisk_flush(d, NULL)))
-		die("flush");
+	kvdisk_close(&d);
+	d = open_disk("reads", 4096 * MIB, 1); /* no file is being written */
 	for (uint64_t r = 0; r < READS; r++) {
 		uint64_t i = r * 389 % READS;
 		samples_add(&value, read_value(d, "reads", i, at[i], n, true));
-		samples_add(&warm, read_value(d, "reads", i, at[i], n, false));
+		samples_add(&again, read_value(d, "reads", i, at[i], n, false));
 		samples_add(&plain, read_plain(i, n));
 	}
 	json_open(o, '{');
 	json_key_u64(o, "bytes", n);
 	put_times(o, "value_cold", &value);
 	put_times(o, "plain_file_cold", &plain);
-	put_times(o, "value_warm", &warm);
+	put_times(o, "value_again", &again);
 	json_close(o, '}');
 	kvdisk_close(&d);
 	fresh("reads");
@@ -224,6 +230,127 @@ static void bench_reads(struct json_out *o, size_t n)
 		plain_name(name, i);
 		(void)unlink(in(name));
 	}
+}
+
+/* ---- ways to read ---- */
+enum way { WAY_CACHE, WAY_DROP, WAY_DIRECT, WAYS };
+static const char *const way_names[WAYS] = {"page cache", "page cache, dropped", "direct"};
+#define WAY_THREADS 8
+#define WAY_ROUNDS  4
+
+struct reader {
+	pthread_t thread;
+	const char *path;
+	enum way way;
+	unsigned threads, me;
+	size_t n;
+	uint64_t count;
+	struct samples times;
+};
+
+static void *read_records(void *arg)
+{
+	struct reader *r = arg;
+	size_t record = r->n + 4 * KIB;
+	int fd = open(r->path, O_RDONLY | (r->way == WAY_DIRECT ? O_DIRECT : 0));
+	char *to = mmap(NULL, record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (fd < 0 || to == MAP_FAILED)
+		die("ways");
+	for (uint64_t i = r->me; i < r->count; i += r->threads) {
+		off_t at = (off_t)(i * 389 % r->count * record);
+		struct iovec iov[2] = {{to, 4 * KIB}, {to + 4 * KIB, r->n}};
+		cgn_nsec began = cgn_clock_now();
+		if (preadv(fd, iov, 2, at) != (ssize_t)record)
+			die("preadv");
+		if (r->way == WAY_DROP)
+			(void)posix_fadvise(fd, at, (off_t)record, POSIX_FADV_DONTNEED);
+		samples_add(&r->times, cgn_clock_now() - began);
+	}
+	(void)munmap(to, record);
+	close(fd);
+	return NULL;
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct rusage u;
+	(void)getrusage(RUSAGE_SELF, &u);
+	return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * CGN_SEC + (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000;
+}
+
+static uint64_t cached_bytes(int fd, size_t bytes)
+{
+	size_t pages = bytes / (size_t)sysconf(_SC_PAGESIZE), n = 0;
+	void *m = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	unsigned char *in_core = malloc(pages);
+	if (m == MAP_FAILED || in_core == NULL || mincore(m, bytes, in_core) != 0)
+		die("mincore");
+	for (size_t i = 0; i < pages; i++)
+		n += in_core[i] & 1;
+	free(in_core);
+	(void)munmap(m, bytes);
+	return n * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+struct way_sum {
+	struct samples times;
+	uint64_t wall, cpu, cached;
+};
+
+static void read_by(enum way way, unsigned threads, size_t n, uint64_t count, int fd, struct way_sum *sum)
+{
+	struct reader r[WAY_THREADS];
+	const char *path = in("ways");
+	if (posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
+		die("fadvise");
+	uint64_t cpu = cpu_ns();
+	cgn_nsec began = cgn_clock_now();
+	for (unsigned i = 0; i < threads; i++) {
+		r[i] = (struct reader){.path = path, .way = way, .threads = threads, .me = i, .n = n, .count = count};
+		if (pthread_create(&r[i].thread, NULL, read_records, &r[i]) != 0)
+			die("thread");
+	}
+	for (unsigned i = 0; i < threads; i++) {
+		(void)pthread_join(r[i].thread, NULL);
+		for (size_t k = 0; k < samples_count(&r[i].times); k++) {
+			cgn_nsec ns;
+			memcpy(&ns, r[i].times.ns.p + k * sizeof ns, sizeof ns);
+			samples_add(&sum->times, ns);
+		}
+		samples_fini(&r[i].times);
+	}
+	sum->wall += cgn_clock_now() - began;
+	sum->cpu += cpu_ns() - cpu;
+	sum->cached = cached_bytes(fd, count * (n + 4 * KIB));
+}
+
+static void bench_ways(struct json_out *o, size_t n, uint64_t count, unsigned threads)
+{
+	struct way_sum sum[WAYS] = {0};
+	int fd = open(in("ways"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+	fill(buffer, n + 4 * KIB, n);
+	for (uint64_t i = 0; i < count; i++)
+		if (fd < 0 || write(fd, buffer, n + 4 * KIB) != (ssize_t)(n + 4 * KIB))
+			die("ways");
+	if (fsync(fd) != 0)
+		die("fsync");
+	for (unsigned round = 0; round < WAY_ROUNDS; round++)
+		for (unsigned w = 0; w < WAYS; w++)
+			read_by((w + round) % WAYS, threads, n, count, fd, &sum[(w + round) % WAYS]);
+	for (enum way w = 0; w < WAYS; w++) {
+		uint64_t reads = samples_count(&sum[w].times);
+		json_open(o, '{');
+		json_key_z(o, "way", way_names[w]);
+		json_key_u64(o, "bytes", n);
+		json_key_u64(o, "threads", threads);
+		json_key_u64(o, "mib_per_second", (uint64_t)((double)(reads * n) / (double)MIB / ((double)sum[w].wall / (double)CGN_SEC)));
+		json_key_f64(o, "cpu_us_per_read", (double)sum[w].cpu / 1000 / (double)reads);
+		json_key_u64(o, "page_cache_kib", sum[w].cached / KIB);
+		put_times(o, "cold", &sum[w].times);
+		json_close(o, '}');
+	}
+	close(fd);
+	(void)unlink(in("ways"));
 }
 
 /* ---- writes ---- */
@@ -334,7 +461,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	strcpy(folder, argv[1]);
-	buffer = malloc(4 * MIB);
+	buffer = aligned_alloc(4 * KIB, 4 * MIB); /* as values lie in pages */
 	if (buffer == NULL)
 		die("memory");
 	log_setup("bench_kvdisk", LOG_WARN, LOG_HUMAN);
@@ -345,6 +472,13 @@ int main(int argc, char **argv)
 	json_open(&o, '[');
 	bench_reads(&o, 64 * KIB);
 	bench_reads(&o, MIB);
+	json_close(&o, ']');
+	json_key(&o, "ways");
+	json_open(&o, '[');
+	for (unsigned threads = 1; threads <= WAY_THREADS; threads += threads < 4 ? 3 : 4) {
+		bench_ways(&o, 64 * KIB, 2000, threads);
+		bench_ways(&o, MIB, 400, threads);
+	}
 	json_close(&o, ']');
 	json_key(&o, "writes");
 	json_open(&o, '[');

@@ -495,6 +495,49 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 	world_end(&w);
 }
 
+/* Into pages and a slot, as a store has them; into whole pages; and into pieces that no medium can write to itself. */
+static void get_into_all_kinds(struct world *w, uint32_t i, kvdisk_place at, size_t n)
+{
+	struct kv_key k = key_of(i);
+	struct kvdisk_value v;
+	uint8_t *want = malloc(n), *room = aligned_alloc(KVDISK_UNIT, 2 * MIB);
+	size_t pages = n / (64 * KIB) * (64 * KIB);
+	assert_true(want != NULL && room != NULL);
+	fill(want, n, i, 1);
+	const struct {
+		struct iovec to[3];
+		size_t n;
+	} kinds[] = {{{{room, n}}, 1}, {{{room, pages}, {room + MIB + 64, n - pages}}, 2}, {{{room + 1, n}}, 1}, {{{room, 5000}, {room + 2 * MIB - 1000, 1000}, {room + 9000, n - 6000}}, 3}};
+	for (size_t kind = 0; kind < CGN_COUNT(kinds); kind++) {
+		size_t from = 0;
+		memset(room, 0, 2 * MIB);
+		assert_true(cgn_ok(kvdisk_get(w->d, &k, at, kinds[kind].to, kinds[kind].n, &v, &w->err)));
+		for (size_t p = 0; p < kinds[kind].n; from += kinds[kind].to[p++].iov_len)
+			assert_memory_equal(kinds[kind].to[p].iov_base, want + from, kinds[kind].to[p].iov_len);
+	}
+	free(want);
+	free(room);
+}
+
+static void test_reads_past_the_page_cache(void **state)
+{
+	static const size_t sizes[] = {32768, 40000, 65535, 65536, 65537, 300000, 65536 + 32768, 65536 + 32769, MIB - 4096, MIB};
+	struct world w;
+	kvdisk_place at[CGN_COUNT(sizes)];
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
+		at[i] = put(&w, i, 1, sizes[i]);
+	for (unsigned closed = 0; closed < 2; closed++) {
+		for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
+			get_into_all_kinds(&w, i, at[i], sizes[i]);
+		world_again(&w); /* no file is being written */
+		assert_null(w.d->writing[false]);
+	}
+	world_end(&w);
+}
+
 static void test_a_missing_or_short_file(void **state)
 {
 	struct world w;
@@ -739,6 +782,7 @@ int main(void)
 		cmocka_unit_test(test_time_to_live),
 		cmocka_unit_test(test_a_clock_that_jumps),
 		cmocka_unit_test(test_a_flipped_bit_is_a_miss),
+		cmocka_unit_test(test_reads_past_the_page_cache),
 		cmocka_unit_test(test_a_missing_or_short_file),
 		cmocka_unit_test(test_a_damaged_database),
 		cmocka_unit_test(test_bits_anywhere),

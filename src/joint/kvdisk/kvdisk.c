@@ -202,11 +202,9 @@ static CGN_RC read_small(struct wanted_value *w, struct kvdisk *d, struct cgn_er
 
 static CGN_RC read_slab(struct wanted_value *w, const struct file *f, struct cgn_err *err)
 {
-	uint8_t head[KVDISK_UNIT];
-	struct iovec all[KVDISK_MAX_PIECES + 1] = {{head, sizeof head}};
+	_Alignas(KVDISK_UNIT) uint8_t head[KVDISK_UNIT];
 	struct record r;
-	memcpy(all + 1, w->to, w->n_to * sizeof *all);
-	CGN_TRY(io_all(f->fd, false, all, w->n_to + 1, (uint64_t)place_of(w->at).at * KVDISK_UNIT, err));
+	CGN_TRY(slab_read(f, place_of(w->at).at, head, w->to, w->n_to, err));
 	CGN_TRY(check_head(w, head, sizeof head, &r));
 	return check_value(w);
 }
@@ -491,9 +489,7 @@ static void close_files(struct kvdisk *d)
 		CGN_MUST(atomic_load(&f->refs) == 1);
 		if (f->open && !f->small && ftruncate(f->fd, (off_t)f->used) == 0)
 			(void)fdatasync(f->fd);
-		if (f->fd >= 0)
-			close(f->fd);
-		free(f);
+		file_free(f);
 	}
 	free(d->files);
 }

@@ -86,9 +86,11 @@ uint64_t db_reserve(const struct db *d);    /* what it may need beside while it 
 /* ---- slab.c: the table of files ---- */
 struct file {
 	uint32_t id;
-	bool small, open; /* open: the one that is being written */
+	bool small;
+	_Atomic bool open; /* the one that is being written */
 	bool doomed;      /* not to be counted or found any more */
 	int fd;           /* slab: >= 0 */
+	int direct;       /* the same for reading past the page cache; -1: the file system has no such thing */
 	uint64_t bytes, used, live, newest_ms;
 	uint32_t next; /* small: number of the next record */
 	_Atomic uint32_t refs;
@@ -126,7 +128,8 @@ pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct kv_key *k);
 /* A reference: the file is there until file_unref, even when it is given up. NULL: there is none. */
 struct file *file_find(struct kvdisk *d, uint32_t id, bool small);
 void file_unref(struct kvdisk *d, struct file **take);
-CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes, struct file **out, struct cgn_err *err); /* borrowed */
+void file_free(struct file *f); /* nobody knows it any more */
+CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes, struct file **out, struct cgn_err *err); /* *out is borrowed */
 CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err); /* CGN_OVERLOADED: no space on the file system */
 CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err);       /* one that is there; CGN_INVALID: not ours */
 void file_give_up(struct kvdisk *d, struct file *f);                        /* unlinked, and closed with its last reference */
@@ -136,6 +139,8 @@ CGN_RC io_all(int fd, bool write, const struct iovec *iov, size_t n, uint64_t of
 CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n, struct cgn_err *err);
 CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out, struct cgn_err *err);
 void slab_strike(struct kvdisk *d, kvdisk_place at);
+/* Header and value of the record at unit |at| into |head|, which lies at a multiple of a unit, and |to|. */
+CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], const struct iovec *to, size_t n_to, struct cgn_err *err);
 /* Each whole header from the file's begin, with gaps of damage skipped. |fn| false ends it. */
 CGN_RC slab_each(struct file *f, bool (*fn)(void *user, const struct record *r), void *user, struct cgn_err *err);
 

@@ -51,8 +51,10 @@ static void seal(struct kvdisk *d, bool small)
 	if (f != NULL && !small && ftruncate(f->fd, (off_t)f->used) == 0)
 		f->bytes = f->used;
 	(void)pthread_mutex_unlock(&d->files_lock);
-	if (f != NULL && !small)
-		(void)fdatasync(f->fd); /* it stays: only who holds the room lock gives files up */
+	if (f == NULL || small)
+		return;
+	(void)fdatasync(f->fd); /* it stays: only who holds the room lock gives files up */
+	(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED); /* from now on it is read past the page cache */
 }
 
 static CGN_RC begin(struct kvdisk *d, bool small, struct cgn_err *err)

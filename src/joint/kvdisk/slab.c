@@ -69,6 +69,13 @@ void file_unref(struct kvdisk *d, struct file **take)
 		return;
 	if (f->doomed)
 		atomic_fetch_sub(&d->damaged_bytes, f->small ? 0 : f->bytes); /* its space is free only now */
+	file_free(f);
+}
+
+void file_free(struct file *f)
+{
+	if (f->direct >= 0)
+		close(f->direct);
 	if (f->fd >= 0)
 		close(f->fd);
 	free(f);
@@ -88,7 +95,7 @@ CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t byte
 	}
 	bool fits = f != NULL && d->n_files < d->cap_files;
 	if (fits) {
-		*f = (struct file){.id = id, .small = small, .fd = fd, .bytes = bytes, .refs = 1};
+		*f = (struct file){.id = id, .small = small, .fd = fd, .direct = -1, .bytes = bytes, .refs = 1};
 		size_t at = slot(d, id);
 		memmove(&d->files[at + 1], &d->files[at], (d->n_files - at) * sizeof *d->files);
 		d->files[at] = f;
@@ -209,6 +216,65 @@ CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, cons
 	return CGN_OK;
 }
 
+/* ---- reading past the page cache ---- */
+#define TAIL ((size_t)32 << 10) /* the largest slot that a value's last piece lies in */
+
+struct direct {
+	struct iovec iov[KVDISK_MAX_PIECES + 2];
+	size_t n;
+	const struct iovec *last; /* what of it lies in |tail| belongs behind its first |whole| bytes */
+	size_t whole;
+	_Alignas(KVDISK_UNIT) uint8_t tail[TAIL + KVDISK_UNIT];
+};
+
+static bool is_aligned(const void *p)
+{
+	return (uintptr_t)p % KVDISK_UNIT == 0;
+}
+
+/* Where the medium can put it itself: units, at multiples of them. Pages are, what is left of a value behind them is not. False: pieces of another
+ * kind. */
+static bool plan(struct direct *x, uint8_t *head, const struct iovec *to, size_t n_to)
+{
+	x->iov[0] = (struct iovec){head, KVDISK_UNIT};
+	x->n = 1;
+	x->last = NULL;
+	for (size_t i = 0; i < n_to; i++) {
+		size_t whole = is_aligned(to[i].iov_base) ? to[i].iov_len / KVDISK_UNIT * KVDISK_UNIT : 0, left = to[i].iov_len - whole;
+		if (whole > 0)
+			x->iov[x->n++] = (struct iovec){to[i].iov_base, whole};
+		if (left == 0)
+			continue;
+		if (i + 1 < n_to || left > TAIL)
+			return false;
+		x->last = &to[i];
+		x->whole = whole;
+		x->iov[x->n++] = (struct iovec){x->tail, (left + KVDISK_UNIT - 1) / KVDISK_UNIT * KVDISK_UNIT};
+	}
+	return true;
+}
+
+static bool read_direct(const struct file *f, uint64_t off, uint8_t *head, const struct iovec *to, size_t n_to)
+{
+	struct direct x;
+	if (f->direct < 0 || f->open || !is_aligned(head) || !plan(&x, head, to, n_to) || !cgn_ok(io_all(f->direct, false, x.iov, x.n, off, NULL)))
+		return false;
+	if (x.last != NULL)
+		memcpy((char *)x.last->iov_base + x.whole, x.tail, x.last->iov_len - x.whole);
+	return true;
+}
+
+/* A file that is being written is read through the page cache: what was just written lies there, and direct reads wait for writes. */
+CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], const struct iovec *to, size_t n_to, struct cgn_err *err)
+{
+	struct iovec all[KVDISK_MAX_PIECES + 1] = {{head, KVDISK_UNIT}};
+	uint64_t off = (uint64_t)at * KVDISK_UNIT;
+	if (read_direct(f, off, head, to, n_to))
+		return CGN_OK;
+	memcpy(all + 1, to, n_to * sizeof *all);
+	return io_all(f->fd, false, all, n_to + 1, off, err);
+}
+
 CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out, struct cgn_err *err)
 {
 	struct iovec iov = {buf, KVDISK_UNIT};
@@ -292,6 +358,7 @@ CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
 		return rc;
 	}
 	(*out)->used = KVDISK_UNIT;
+	(*out)->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	return CGN_OK;
 }
 
@@ -324,5 +391,6 @@ CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)
 		return rc;
 	}
 	f->used = KVDISK_UNIT;
+	f->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	return CGN_OK;
 }

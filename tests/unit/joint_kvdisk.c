@@ -564,6 +564,69 @@ static void test_a_missing_or_short_file(void **state)
 	world_end(&w);
 }
 
+/* The first bytes of a slab file: what is in it says itself whose it is. */
+static void test_a_damaged_head_of_a_file(void **state)
+{
+	struct world w, other;
+	char path[PATH_MAX], from[PATH_MAX];
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	struct place p = place_of(put(&w, 1, 1, 50000));
+	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
+	for (uint64_t at = 0; at < FILE_HEAD; at += 13) {
+		kvdisk_close(&w.d);
+		flip(path, at);
+		world_open(&w);
+		assert_int_equal(w.how.entries, 1);
+		expect(&w, 1, 1);
+	}
+	kvdisk_close(&w.d);
+	assert_int_equal(truncate(path, 10), 0);
+	world_open(&w);
+	assert_int_equal(w.how.entries, 0);
+	for (uint32_t i = 0; i < 100; i++) /* room is made of it too */
+		(void)put(&w, i, 1, MIB);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_true(stats(&w).bytes <= stats(&w).budget);
+	kvdisk_close(&w.d);
+	world_begin(&other); /* a file of another store is left as it is */
+	world_open(&other);
+	p = place_of(put(&other, 1, 1, 50000));
+	kvdisk_close(&other.d);
+	(void)snprintf(from, sizeof from, "%s/slab-%08x", other.dir, p.file);
+	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, 0x7000U);
+	assert_int_equal(rename(from, path), 0);
+	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_STORAGE);
+	assert_non_null(strstr(w.err.msg, "is not a slab file of this store"));
+	disk_folder_remove(other.root);
+	world_end(&w);
+}
+
+/* What a file took with it, given up with a header that was damaged: its entry goes when it is asked for. */
+static void test_an_entry_for_nothing_goes(void **state)
+{
+	struct world w;
+	char path[PATH_MAX];
+	uint32_t version = 0;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	kvdisk_place at = put(&w, 1, 1, 50000);
+	struct place p = place_of(at);
+	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
+	flip(path, (uint64_t)p.at * KVDISK_UNIT + 33);
+	for (uint32_t i = 2; i < 100; i++)
+		(void)put(&w, i, 1, MIB);
+	assert_int_equal(access(path, F_OK), -1);
+	uint64_t entries = stats(&w).entries;
+	assert_int_equal(got(w.d, 1, at, 50000, &version), CGN_NOT_FOUND);
+	assert_int_equal(stats(&w).entries, entries - 1);
+	assert_int_equal(got(w.d, 1, at, 50000, &version), CGN_NOT_FOUND);
+	assert_int_equal(stats(&w).entries, entries - 1);
+	world_end(&w);
+}
+
 /* |n| slab values and |n| small ones; the first of each replaced, the second removed. */
 static void some_history(struct world *w, uint32_t n)
 {
@@ -784,6 +847,8 @@ int main(void)
 		cmocka_unit_test(test_a_flipped_bit_is_a_miss),
 		cmocka_unit_test(test_reads_past_the_page_cache),
 		cmocka_unit_test(test_a_missing_or_short_file),
+		cmocka_unit_test(test_a_damaged_head_of_a_file),
+		cmocka_unit_test(test_an_entry_for_nothing_goes),
 		cmocka_unit_test(test_a_damaged_database),
 		cmocka_unit_test(test_bits_anywhere),
 		cmocka_unit_test(test_folders_of_others),

@@ -307,11 +307,12 @@ static void cut_last(struct kvdisk *d)
 	struct file *last = NULL;
 	for (size_t i = 0; i < d->n_files; i++) {
 		struct file *f = d->files[i];
-		if (f->small || f->used >= f->bytes)
+		if (f->small)
 			continue;
-		if (ftruncate(f->fd, (off_t)f->used) == 0)
+		bool has_room = f->used < f->bytes;
+		if (has_room && ftruncate(f->fd, (off_t)f->used) == 0)
 			f->bytes = f->used;
-		last = f;
+		last = has_room ? f : NULL; /* an older one would be given up before what is written now */
 	}
 	if (last != NULL)
 		log_resume(d, last);

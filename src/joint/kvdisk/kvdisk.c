@@ -220,7 +220,7 @@ static CGN_RC read_once(struct wanted_value *w, struct kvdisk *d, struct cgn_err
 	return rc;
 }
 
-/* Read again while nobody can strike it out under our eyes: what is not whole then never will be. */
+/* Read again while nobody can strike it out under our eyes: what is not whole then never will be, and what is not there has an entry for nothing. */
 static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
 {
 	char names[KVDISK_NAMES];
@@ -228,8 +228,11 @@ static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cg
 	pthread_mutex_t *stripe = kvdisk_stripe(d, w->key);
 	cgn_rc rc = CGN_RC_OF(CGN_NOT_FOUND);
 	(void)pthread_mutex_lock(stripe);
-	if (entry_get(d, w->key, &is, names) && is.entry.place == w->at)
+	bool there = entry_get(d, w->key, &is, names) && is.entry.place == w->at;
+	if (there)
 		rc = read_once(w, d, err);
+	if (there && rc.code == CGN_NOT_FOUND && !entry_had_its_time(d, &is) && is.entry.size == size_of(w->to, w->n_to))
+		entry_drop(d, w->key, w->at);
 	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE) {
 		entry_drop(d, w->key, w->at);
 		atomic_fetch_add(&d->corrupt, 1);
@@ -245,7 +248,7 @@ CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, con
 	CGN_LIVE(d, KVDISK_TAG);
 	CGN_MUST(n_to <= KVDISK_MAX_PIECES);
 	cgn_rc rc = read_once(&w, d, err);
-	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE)
+	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE || rc.code == CGN_NOT_FOUND)
 		rc = read_carefully(&w, d, err);
 	if (rc.code == CGN_NOT_FOUND)
 		return CGN_FAIL(err, NOT_FOUND, "it is not on disk any more, or elsewhere");
@@ -361,8 +364,8 @@ void kvdisk_tend(struct kvdisk *d)
 		(void)cgn_ok(boot_cap(d, NULL));
 	}
 	(void)pthread_mutex_unlock(&d->room);
-	if (atomic_exchange(&d->dirty, false))
-		(void)cgn_ok(sync_all(d, NULL));
+	if (atomic_exchange(&d->dirty, false) && !cgn_ok(sync_all(d, NULL)))
+		atomic_store(&d->dirty, true);
 }
 
 CGN_RC kvdisk_flush(struct kvdisk *d, struct cgn_err *err)

@@ -145,10 +145,11 @@ static void empty(struct kvdisk *d, struct file *f)
 	atomic_fetch_add(&d->reclaimed, 1);
 }
 
-/* Not the one that is written, nor one with a reference: a put that has no entry yet may be in it. */
-static bool may_go(struct file *f)
+/* Not the one that is written, nor one with a reference: a put that has no entry yet may be in it. Nor small values while the databases take no
+ * writes: they would be found again. */
+static bool may_go(const struct kvdisk *d, struct file *f)
 {
-	return !f->open && atomic_load(&f->refs) == 1;
+	return !f->open && atomic_load(&f->refs) == 1 && (!f->small || !(db_stuck(d->index) || db_stuck(d->small)));
 }
 
 static struct file *choose(struct kvdisk *d)
@@ -157,7 +158,7 @@ static struct file *choose(struct kvdisk *d)
 	(void)pthread_mutex_lock(&d->files_lock);
 	for (size_t i = 0; i < d->n_files; i++) {
 		struct file *f = d->files[i];
-		if (may_go(f) && (best == NULL || (f->live < f->used / 4 && f->live < best->live)))
+		if (may_go(d, f) && (best == NULL || (f->live < f->used / 4 && f->live < best->live)))
 			best = f;
 	}
 	(void)pthread_mutex_unlock(&d->files_lock);
@@ -179,7 +180,7 @@ void reclaim_expired(struct kvdisk *d)
 		struct file *old = NULL;
 		(void)pthread_mutex_lock(&d->files_lock);
 		for (size_t i = 0; i < d->n_files && old == NULL; i++)
-			if (may_go(d->files[i]) && (d->files[i]->newest_ms + d->ttl_ms < now))
+			if (may_go(d, d->files[i]) && (d->files[i]->newest_ms + d->ttl_ms < now))
 				old = d->files[i];
 		(void)pthread_mutex_unlock(&d->files_lock);
 		if (old == NULL)

@@ -362,12 +362,15 @@ CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static bool is_ours(const struct kvdisk *d, uint32_t id, int fd)
+/* One that says that it is another store's is left alone. One whose head is not whole is damaged: its records say themselves whose they are. */
+static bool is_foreign(const struct kvdisk *d, uint32_t id, int fd)
 {
 	uint8_t buf[FILE_HEAD];
 	struct iovec iov = {buf, sizeof buf};
 	struct file_head h;
-	return cgn_ok(io_all(fd, false, &iov, 1, 0, NULL)) && file_head_read(buf, sizeof buf, &h) && h.store == d->store && h.id == id;
+	if (id >> 27 != 0)
+		return true;
+	return cgn_ok(io_all(fd, false, &iov, 1, 0, NULL)) && file_head_read(buf, sizeof buf, &h) && (h.store != d->store || h.id != id);
 }
 
 CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)
@@ -382,7 +385,7 @@ CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)
 	cgn_rc rc = CGN_OK;
 	if (fstat(fd, &st) != 0)
 		rc = fail_errno(err, "look at", d, id, errno);
-	else if (!is_ours(d, id, fd))
+	else if (is_foreign(d, id, fd))
 		rc = CGN_FAIL(err, INVALID, "%s is not a slab file of this store", path);
 	else
 		rc = file_add(d, id, false, fd, (uint64_t)st.st_size, &f, err);

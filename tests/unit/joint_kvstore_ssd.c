@@ -372,6 +372,33 @@ static void test_a_slow_disk_leaves_blocks_out(void **state)
 	world_end(&w);
 }
 
+/* A queue that is full leaves out what would be written, not what was changed. */
+static void test_an_end_that_is_set_while_the_queue_is_full(void **state)
+{
+	struct world w;
+	struct kv_info info;
+	(void)state;
+	world_begin(&w, 8 * MIB, true);
+	for (uint32_t i = 0; i < 20; i++)
+		put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
+	settle(&w);
+	world_again(&w);
+	put(&w, 100, 1, 4000000); /* as long as this is written, nothing else finds room */
+	for (uint32_t i = 0; i < 20; i++) {
+		struct kv_key k = key_of(i);
+		assert_true(kvstore_expire(w.s, &k, 99999999990000));
+		assert_true(kvstore_expire(w.s, &k, 99999999999000 + i));
+	}
+	settle(&w);
+	world_again(&w);
+	for (uint32_t i = 0; i < 20; i++) {
+		struct kv_key k = key_of(i);
+		assert_true(kvstore_lookup(w.s, &k, &info));
+		assert_int_equal(info.expires_unix_ms, 99999999999000 + i);
+	}
+	world_end(&w);
+}
+
 static void flip_slabs(struct world *w)
 {
 	DIR *d = opendir(w->dir);
@@ -575,6 +602,7 @@ int main(void)
 		cmocka_unit_test(test_one_read_for_all_who_wait),
 		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_a_slow_disk_leaves_blocks_out),
+		cmocka_unit_test(test_an_end_that_is_set_while_the_queue_is_full),
 		cmocka_unit_test(test_damage_is_a_miss),
 		cmocka_unit_test(test_what_came_to_ram_is_compared_too),
 		cmocka_unit_test(test_a_value_larger_than_ram_is_now),

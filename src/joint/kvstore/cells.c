@@ -46,6 +46,15 @@ union kv_cell *kv_cell_take(struct kvstore *s)
 	return cell;
 }
 
+struct kv_extra *kv_extra_init(union kv_cell *cell, struct kv_block *b)
+{
+	struct kv_extra *x = &cell->extra;
+	cgn_list_init(&x->pin);
+	cgn_list_init(&x->ending);
+	x->block = b;
+	return x;
+}
+
 void kv_cell_give(struct kvstore *s, void *take)
 {
 	union kv_cell *cell = take;

@@ -68,8 +68,9 @@ struct kv_extra {
 	char *name; /* owned */
 	size_t n_name;
 	struct pages_runs *runs; /* owned, by struct pages_place in the end */
-	struct kv_block *block;  /* whose it is, once it was pinned */
+	struct kv_block *block;  /* whose it is */
 	struct cgn_link pin;     /* of kvstore.pins */
+	struct cgn_link ending;  /* of kv_ssd.ending: the list has a reference of the block's */
 	uint64_t pinned_until;
 };
 union kv_cell {
@@ -160,6 +161,7 @@ static inline uint32_t kv_cell_id(const void *cell)
 	return c->index * (uint32_t)KV_CHUNK_CELLS + (uint32_t)((const union kv_cell *)cell - c->cell);
 }
 union kv_cell *kv_cell_take(struct kvstore *s); /* cleared; NULL: no memory */
+struct kv_extra *kv_extra_init(union kv_cell *cell, struct kv_block *b); /* of a cell that was taken; to be set as |b|'s */
 void kv_cell_give(struct kvstore *s, void *cell);
 void kv_cells_free(struct kvstore *s);
 
@@ -221,6 +223,9 @@ struct kv_block *kv_find_live(struct kvstore *s, struct kv_shard *sh, const stru
 
 /* It leaves RAM and stays on SSD. Nobody but the index and the caller holds it. */
 void kv_demote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b);
+/* Under ground too: its extra goes when it holds nothing. Nobody but the index and the caller holds the block. */
+void kv_drop_extra(struct kvstore *s, struct kv_block *b);
+struct kv_extra *kv_have_extra(struct kvstore *s, struct kv_block *b); /* its own or a new one; NULL: no memory */
 /* What lies in |from|, which nobody else knows, is from now on |b|'s value in RAM. */
 void kv_promote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, struct kv_block *from);
 

@@ -59,11 +59,10 @@ void kv_unlink(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint6
 	kv_note(s, b, 0);
 }
 
-/* What b->extra held of its pages alone is of no use any more. */
-static void drop_extra(struct kvstore *s, struct kv_block *b)
+void kv_drop_extra(struct kvstore *s, struct kv_block *b)
 {
 	struct kv_extra *x = kv_block_extra(b);
-	if (x == NULL || x->name != NULL || b->pinned)
+	if (x == NULL || x->name != NULL || x->runs != NULL || b->pinned)
 		return;
 	atomic_store_explicit(&b->extra, KV_NONE, memory_order_release);
 	kv_cell_give(s, x);
@@ -85,7 +84,7 @@ void kv_demote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b)
 	if (x != NULL)
 		x->runs = NULL;
 	b->page = b->tail_page = KV_NO_PAGE;
-	drop_extra(s, b);
+	kv_drop_extra(s, b);
 	(void)pthread_mutex_unlock(&s->ground);
 	kv_note(s, b, b->tiers);
 	atomic_fetch_add(&s->turn, 1);
@@ -96,6 +95,7 @@ void kv_promote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, stru
 	struct kv_extra *x = kv_block_extra(b), *fx = kv_block_extra(from);
 	CGN_MUST(b->linked && !kv_block_in_ram(b) && b->size == from->size);
 	if (fx != NULL && x == NULL) {
+		fx->block = b;
 		atomic_store_explicit(&b->extra, kv_cell_id(fx), memory_order_release);
 		atomic_store_explicit(&from->extra, KV_NONE, memory_order_release);
 	} else if (fx != NULL) {

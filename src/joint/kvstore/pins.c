@@ -27,7 +27,7 @@ static void to_queue(struct kvstore *s, struct kv_block *b)
 	(void)pthread_mutex_unlock(&s->evict_lock);
 }
 
-static struct kv_extra *have_extra(struct kvstore *s, struct kv_block *b)
+struct kv_extra *kv_have_extra(struct kvstore *s, struct kv_block *b)
 {
 	struct kv_extra *x = kv_block_extra(b);
 	if (x != NULL)
@@ -37,7 +37,7 @@ static struct kv_extra *have_extra(struct kvstore *s, struct kv_block *b)
 	(void)pthread_mutex_unlock(&s->ground);
 	if (cell == NULL)
 		return NULL;
-	cgn_list_init(&cell->extra.pin);
+	(void)kv_extra_init(cell, b);
 	atomic_store_explicit(&b->extra, kv_cell_id(cell), memory_order_release);
 	return &cell->extra;
 }
@@ -45,7 +45,7 @@ static struct kv_extra *have_extra(struct kvstore *s, struct kv_block *b)
 /* Under the shard's lock. */
 static CGN_RC pin(struct kvstore *s, struct kv_block *b, uint64_t until, struct cgn_err *err)
 {
-	struct kv_extra *x = have_extra(s, b);
+	struct kv_extra *x = kv_have_extra(s, b);
 	uint64_t bytes = pages_footprint(b->size), most = pages_bytes(s->pages) / 2;
 	if (x == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to pin a block");
@@ -55,7 +55,6 @@ static CGN_RC pin(struct kvstore *s, struct kv_block *b, uint64_t until, struct 
 	if (fits) {
 		s->pinned_bytes = others + bytes;
 		s->n_pins += !b->pinned;
-		x->block = b;
 		x->pinned_until = until;
 		cgn_list_drop(&x->pin);
 		cgn_list_push(&s->pins, &x->pin);

@@ -15,7 +15,6 @@ static void fill_in(struct kvstore *s, struct kv_block *b, struct kv_extra *x, u
 	atomic_init(&b->refs, 1);
 	if (x == NULL)
 		return;
-	cgn_list_init(&x->pin);
 	x->runs = place->runs;
 	atomic_init(&b->extra, kv_cell_id(x));
 	if (x->runs != NULL)
@@ -32,7 +31,7 @@ static struct kv_block *take(struct kvstore *s, uint64_t size, bool named, bool 
 	bool more = named || place.runs != NULL;
 	union kv_cell *b = kv_cell_take(s), *x = b != NULL && more ? kv_cell_take(s) : NULL;
 	if (b != NULL && (x != NULL || !more)) {
-		fill_in(s, &b->block, more ? &x->extra : NULL, size, &place);
+		fill_in(s, &b->block, more ? kv_extra_init(x, &b->block) : NULL, size, &place);
 		return &b->block;
 	}
 	if (b != NULL)

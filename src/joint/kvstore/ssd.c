@@ -12,12 +12,6 @@
 #define TEND_EVERY CGN_SEC
 #define BLOCK_BYTES 512U /* of RAM tier for each block that the index may have on SSD */
 
-enum job_kind { JOB_WRITE, JOB_EXPIRE };
-struct job {
-	enum job_kind kind;
-	struct kv_block *block; /* a reference */
-};
-
 struct kv_ssd {
 	struct kvstore *store;
 	struct kvdisk *disk;
@@ -30,9 +24,10 @@ struct kv_ssd {
 
 	pthread_mutex_t lock;
 	pthread_cond_t more;
-	struct job job[KV_SSD_QUEUE];
+	struct kv_block *job[KV_SSD_QUEUE]; /* to be written; a reference each */
 	uint32_t first, n;
 	uint64_t bytes;
+	struct cgn_link ending; /* extras of blocks on SSD whose end was changed; each once, a reference each */
 	struct kv_block *removed; /* the last first, by their |next| */
 	bool stop;
 	cgn_nsec stop_by;
@@ -50,13 +45,14 @@ struct kv_fetches *kv_ssd_fetches(const struct kvstore *s)
 }
 
 /* ---- what is told, under a shard's lock ---- */
-static bool push(struct kv_ssd *q, enum job_kind kind, struct kv_block *b, uint64_t bytes)
+static bool push(struct kv_ssd *q, struct kv_block *b)
 {
+	uint64_t bytes = pages_footprint(b->size);
 	(void)pthread_mutex_lock(&q->lock);
 	bool fits = q->n < KV_SSD_QUEUE && (q->bytes == 0 || q->bytes + bytes <= q->most_bytes) && !q->stop;
 	if (fits) {
 		kv_block_ref(b);
-		q->job[(q->first + q->n++) % KV_SSD_QUEUE] = (struct job){kind, b};
+		q->job[(q->first + q->n++) % KV_SSD_QUEUE] = b;
 		q->bytes += bytes;
 		(void)pthread_cond_signal(&q->more);
 	}
@@ -75,7 +71,7 @@ void kv_ssd_offer(struct kvstore *s, struct kv_block *b)
 		atomic_fetch_add(&q->index_full, 1);
 		return;
 	}
-	b->queued = push(q, JOB_WRITE, b, pages_footprint(b->size));
+	b->queued = push(q, b);
 }
 
 void kv_ssd_on_link(struct kvstore *s, struct kv_block *b)
@@ -86,7 +82,19 @@ void kv_ssd_on_link(struct kvstore *s, struct kv_block *b)
 
 void kv_ssd_expires(struct kvstore *s, struct kv_block *b)
 {
-	(void)push(s->ssd, JOB_EXPIRE, b, 0);
+	struct kv_ssd *q = s->ssd;
+	struct kv_extra *x = kv_have_extra(s, b);
+	if (x == NULL) {
+		atomic_fetch_add(&q->failed, 1);
+		return;
+	}
+	(void)pthread_mutex_lock(&q->lock);
+	if (cgn_list_empty(&x->ending)) {
+		kv_block_ref(b);
+		cgn_list_push(&q->ending, &x->ending);
+		(void)pthread_cond_signal(&q->more);
+	}
+	(void)pthread_mutex_unlock(&q->lock);
 }
 
 static uint32_t *next_of(struct kv_block *b)
@@ -181,12 +189,19 @@ static void write_one(struct kv_ssd *q, struct kv_block *b)
 
 static void expire_one(struct kv_ssd *q, struct kv_block *b)
 {
-	struct kv_shard *sh = lock_shard(q->store, &b->key);
+	struct kvstore *s = q->store;
+	struct kv_shard *sh = lock_shard(s, &b->key);
 	uint64_t at = kv_ms_get(b->expires);
 	bool is = b->linked && b->place != 0;
+	if (b->linked && atomic_load(&b->refs) == 2) {
+		(void)pthread_mutex_lock(&s->ground);
+		kv_drop_extra(s, b);
+		(void)pthread_mutex_unlock(&s->ground);
+	}
 	(void)pthread_mutex_unlock(&sh->lock);
 	if (is)
 		(void)kvdisk_expire(q->disk, &b->key, at);
+	kv_block_unref(&b);
 }
 
 /* Under the queue's lock: sleeps until there is something, or a second is over. */
@@ -195,18 +210,30 @@ static void wait_for_more(struct kv_ssd *q)
 	struct timespec until;
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += 1;
-	if (q->removed == NULL && q->n == 0 && !q->stop)
+	if (q->removed == NULL && q->n == 0 && cgn_list_empty(&q->ending) && !q->stop)
 		(void)pthread_cond_timedwait(&q->more, &q->lock, &until);
 }
 
-static bool take(struct kv_ssd *q, struct kv_block **removed, struct job *job)
+/* Under the queue's lock. NULL: none. */
+static struct kv_block *take_ending(struct kv_ssd *q)
+{
+	struct cgn_link *l = cgn_list_first(&q->ending);
+	if (l == NULL)
+		return NULL;
+	cgn_list_drop(l);
+	return CGN_CONTAINER(l, struct kv_extra, ending)->block;
+}
+
+/* What is to be done next; *removed before *ending before *job. */
+static bool take(struct kv_ssd *q, struct kv_block **removed, struct kv_block **ending, struct kv_block **job)
 {
 	(void)pthread_mutex_lock(&q->lock);
 	wait_for_more(q);
-	bool over = q->stop && (q->n == 0 || cgn_clock_now() >= q->stop_by);
+	bool over = q->stop && ((q->n == 0 && cgn_list_empty(&q->ending)) || cgn_clock_now() >= q->stop_by);
 	*removed = q->removed;
 	q->removed = NULL;
-	*job = (struct job){0};
+	*ending = over ? NULL : take_ending(q);
+	*job = NULL;
 	if (q->n > 0 && !over) {
 		*job = q->job[q->first];
 		q->first = (q->first + 1) % KV_SSD_QUEUE;
@@ -216,31 +243,29 @@ static bool take(struct kv_ssd *q, struct kv_block **removed, struct job *job)
 	return !over;
 }
 
-static void did(struct kv_ssd *q, struct job *job)
+static void did(struct kv_ssd *q, struct kv_block *job)
 {
 	(void)pthread_mutex_lock(&q->lock);
-	if (job->kind == JOB_WRITE)
-		q->bytes -= pages_footprint(job->block->size);
+	q->bytes -= pages_footprint(job->size);
 	(void)pthread_mutex_unlock(&q->lock);
-	kv_block_unref(&job->block);
+	kv_block_unref(&job);
 }
 
 static void *run(void *arg)
 {
 	struct kv_ssd *q = arg;
 	cgn_nsec tended = 0;
-	struct kv_block *removed = NULL;
-	struct job job;
+	struct kv_block *removed = NULL, *ending = NULL, *job = NULL;
 	bool more = true;
 	while (more) {
-		more = take(q, &removed, &job);
+		more = take(q, &removed, &ending, &job);
 		remove_all(q, removed);
-		if (job.block != NULL && job.kind == JOB_WRITE)
-			write_one(q, job.block);
-		else if (job.block != NULL)
-			expire_one(q, job.block);
-		if (job.block != NULL)
-			did(q, &job);
+		if (ending != NULL)
+			expire_one(q, ending);
+		if (job != NULL) {
+			write_one(q, job);
+			did(q, job);
+		}
 		if (cgn_clock_now() - tended >= TEND_EVERY) {
 			kvdisk_tend(q->disk);
 			tended = cgn_clock_now();
@@ -343,7 +368,7 @@ static struct kv_block *new_entry(struct kvstore *s, bool named)
 		b->block.page = b->block.tail_page = KV_NO_PAGE;
 		atomic_init(&b->block.refs, 1);
 		if (x != NULL)
-			cgn_list_init(&x->extra.pin);
+			(void)kv_extra_init(x, &b->block);
 		atomic_init(&b->block.extra, x != NULL ? kv_cell_id(x) : KV_NONE);
 	}
 	(void)pthread_mutex_unlock(&s->ground);
@@ -406,6 +431,7 @@ static CGN_RC open_disk(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, st
 
 static void init(struct kv_ssd *q)
 {
+	cgn_list_init(&q->ending);
 	pthread_condattr_t a;
 	(void)pthread_condattr_init(&a);
 	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
@@ -437,9 +463,11 @@ CGN_RC kv_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_
 static void let_go(struct kv_ssd *q)
 {
 	for (; q->n > 0; q->n--) {
-		kv_block_unref(&q->job[q->first].block);
+		kv_block_unref(&q->job[q->first]);
 		q->first = (q->first + 1) % KV_SSD_QUEUE;
 	}
+	for (struct kv_block *b = NULL; (b = take_ending(q)) != NULL;)
+		expire_one(q, b);
 }
 
 void kvstore_end_reads(struct kvstore *s)

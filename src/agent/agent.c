@@ -297,7 +297,7 @@ static CGN_RC serve(struct agent *a, const struct config *cfg, struct cgn_err *e
 	CGN_TRY(state_tls_server(cfg, &a->tls, err));
 	svc_watch_certificate(a->svc, "security.cert_file", a->tls);
 	const struct grpc_server_cfg server = {
-		.listen = {.addr = cfg->agent.listen, .tls = a->tls},
+		.listen = {.addr = cfg->agent.listen, .setting = "agent.listen", .tls = a->tls},
 		.max_message = message < UINT32_MAX ? (uint32_t)message : UINT32_MAX,
 		/* Not the limit: that is admit's, says why, and may grow on a reload. */
 		.max_streams =

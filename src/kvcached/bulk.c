@@ -372,9 +372,9 @@ static CGN_RC listen_at(struct bulk *b, const char *uds, struct cgn_err *err)
 	(void)snprintf(path, sizeof path, "%s.bulk", uds);
 	(void)cgn_str_copyz(dir, sizeof dir, cgn_str_of(uds));
 	if (first == NULL)
-		CGN_TRY(disk_mkdirs(dirname(dir), 0755, err));
+		CGN_TRY(cgn_err_of(disk_mkdirs(dirname(dir), 0755, err), "kv.uds", err));
 	const struct packet_listen_cfg cfg = {.path = path, .max_queue = MAX_QUEUE, .with = first != NULL ? first->listener : NULL};
-	return packet_listen(b->w->loop, &cfg, on_accept, b, &b->listener, err);
+	return cgn_err_of(packet_listen(b->w->loop, &cfg, on_accept, b, &b->listener, err), "kv.uds", err);
 }
 
 static void bulk_close(void **take)

@@ -320,15 +320,15 @@ static CGN_RC serve_uds(struct kvg *g, const char *path, struct cgn_err *err)
 	(void)snprintf(addr, sizeof addr, "unix:%s", path);
 	(void)cgn_str_copyz(dir, sizeof dir, cgn_str_of(path));
 	if (first == NULL)
-		CGN_TRY(disk_mkdirs(dirname(dir), 0755, err));
-	const struct net_listen_cfg listen = {.addr = addr, .max_conns = MAX_CONNS, .with = first != NULL ? listener_of(first->uds) : NULL};
+		CGN_TRY(cgn_err_of(disk_mkdirs(dirname(dir), 0755, err), "kv.uds", err));
+	const struct net_listen_cfg listen = {.addr = addr, .setting = "kv.uds", .max_conns = MAX_CONNS, .with = first != NULL ? listener_of(first->uds) : NULL};
 	return serve(g, &listen, &g->uds, err);
 }
 
 static CGN_RC serve_all(struct kvg *g, const struct config *cfg, struct cgn_err *err)
 {
 	if (cfg->kv.listen != NULL && cfg->kv.listen[0] != '\0') {
-		const struct net_listen_cfg listen = {.addr = cfg->kv.listen, .tls = g->w->daemon->tls, .reuse_port = true, .max_conns = MAX_CONNS};
+		const struct net_listen_cfg listen = {.addr = cfg->kv.listen, .setting = "kv.listen", .tls = g->w->daemon->tls, .reuse_port = true, .max_conns = MAX_CONNS};
 		CGN_TRY(serve(g, &listen, &g->tcp, err));
 	}
 	if (cfg->kv.uds != NULL && cfg->kv.uds[0] != '\0')

@@ -66,7 +66,7 @@ static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 	CGN_TRY(check_memory(d->cfg->kv.ram, err));
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	svc_watch_certificate(d->svc, "security.cert_file", d->tls);
-	CGN_TRY(kvstore_new(&store, &d->store, err));
+	CGN_TRY(cgn_err_of(kvstore_new(&store, &d->store, err), store.ssd != NULL ? "[kv] ram, ssd, ssd_dir, index_dir" : "kv.ram", err));
 	say_if_unsealed(d);
 	CGN_TRY(kvd_workers_open(d, err));
 	kvd_metrics_open(d);
@@ -130,7 +130,9 @@ static const struct svc_flag flags[] = {
 	{"ssd", "kv.ssd", "SIZE", "bytes of the SSD tier; 0: none"},
 	{"ssd-dir", "kv.ssd_dir", "PATH", "its folder; unset: none"},
 	{"listen", "kv.listen", "ADDR", "address of gRPC"},
-	{"uds", "kv.uds", "PATH", "Unix socket of gRPC; PATH.bulk is for local clients"},
+	{"uds", "kv.uds", "PATH", "Unix socket of gRPC; beside it PATH.bulk (values by descriptor) and PATH.resp (Redis clients)"},
+	{"resp", "kv.resp_listen", "ADDR", "address for Redis clients; empty: none"},
+	{"quic", "kv.quic_listen", "ADDR", "UDP address for other nodes' stores"},
 	{"admin", "kv.listen_admin", "ADDR", "address of metrics and health"},
 	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},
 };

@@ -114,7 +114,7 @@ static CGN_RC open_pool(struct kvd_peers *p, const struct config *cfg, struct cg
 		.readers = readers,
 		.egress_bytes_per_second = cfg->kv.egress_limit,
 		.egress_streams = cfg->kv.egress_streams};
-	return kvpeer_open(p->loop, &pool, &p->kp, err);
+	return cgn_err_of(kvpeer_open(p->loop, &pool, &p->kp, err), "peers (kv.quic_listen, kv.transport)", err);
 }
 
 static void set_address(struct kvd_peers *p, const struct config *cfg)

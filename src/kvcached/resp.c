@@ -20,7 +20,7 @@ static CGN_RC password_read(const char *path, struct resp_shared *s, struct cgn_
 	struct cgn_buf b = {0};
 	if (path == NULL)
 		return CGN_OK;
-	CGN_TRY(disk_read_file(path, MAX_PASSWORD, &b, err));
+	CGN_TRY(cgn_err_of(disk_read_file(path, MAX_PASSWORD, &b, err), "kv.resp_password_file", err));
 	struct cgn_str text = cgn_buf_view(&b);
 	while (text.n > 0 && (text.p[text.n - 1] == '\n' || text.p[text.n - 1] == '\r'))
 		text.n--;
@@ -219,8 +219,8 @@ static CGN_RC listen_on(struct resp_port *p, const struct resp_port *first, stru
 {
 	const struct config *cfg = p->worker->daemon->cfg;
 	char path[256];
-	struct net_listen_cfg tcp = {.addr = cfg->kv.resp_listen, .reuse_port = true};
-	struct net_listen_cfg local = {.addr = path, .unix_mode = 0660, .with = first != NULL ? first->local : NULL};
+	struct net_listen_cfg tcp = {.addr = cfg->kv.resp_listen, .setting = "kv.resp_listen", .reuse_port = true};
+	struct net_listen_cfg local = {.addr = path, .setting = "kv.uds", .unix_mode = 0660, .with = first != NULL ? first->local : NULL};
 	if (cfg->kv.resp_listen[0] != '\0')
 		CGN_TRY(net_listen(p->loop, &tcp, on_accept, p, &p->tcp, err));
 	if (cfg->kv.uds[0] == '\0')

@@ -38,7 +38,7 @@ static void nobody(void *user, struct net_conn *c)
 static CGN_RC port_is_free(struct router *r, struct cgn_err *err)
 {
 	struct net_listener *ln = NULL;
-	struct net_listen_cfg cfg = {.addr = r->cfg->router.listen};
+	struct net_listen_cfg cfg = {.addr = r->cfg->router.listen, .setting = "router.listen"};
 	CGN_TRY(net_listen(r->loop, &cfg, nobody, NULL, &ln, err));
 	net_listener_close(&ln);
 	return CGN_OK;
@@ -49,6 +49,7 @@ static struct http_server_cfg http_cfg(const struct router *r, const char *addr)
 	const struct config *cfg = r->cfg;
 	return (struct http_server_cfg){
 		.listen = {.addr = addr,
+			.setting = "router.listen",
 			.tls = r->http_tls,
 			.reuse_port = true,
 			.max_conns = cfg->router.max_connections},
@@ -98,7 +99,7 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
 {
 	struct grpc_server_cfg cfg = {
-		.listen = {.addr = r->cfg->router.listen_grpc, .tls = r->grpc_tls},
+		.listen = {.addr = r->cfg->router.listen_grpc, .setting = "router.listen_grpc", .tls = r->grpc_tls},
 		.methods = router_methods,
 		.n_methods = router_n_methods,
 		.health = true,

@@ -201,6 +201,7 @@ static const struct {
 		{"c.toml:1:2: unknown key server",
 			"known sections: cluster, security, auth, log, router, agent, kv, engine, engines, models, tenants"}},
 	{"[router]\nheartbeat = '5s'\n", {"unknown key router.heartbeat", "did you mean agent.heartbeat?"}},
+	{"[kv]\nfoo = 5\n", {"unknown key kv.foo; known here: ram, ssd"}}, /* not kv.ram */
 	{"[tenants.a]\nwieght = 2\n", {"c.toml:2:1", "unknown key tenants.a.wieght; did you mean weight?"}},
 	{"[tenants.a]\nweight = 0\n", {"c.toml:2:10", "a whole number from 1 to 1000"}},
 	{"[tenants]\na = 1\n", {"c.toml:2:1", "must be written [tenants.\"NAME\"]"}},

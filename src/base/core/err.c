@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct code_row {
 	const char *name, *text;
 	int http, grpc, exit;
-	bool retry;
 } code_rows[CGN_CODE_COUNT] = {
 #define CODE(name, http, grpc, exit, text) {#name, text, http, grpc, exit},
 #include "base/core/codes.def"
@@ -33,6 +33,19 @@ cgn_rc cgn_fail_at(struct cgn_err *err, const char *where, enum cgn_code code, c
 	(void)vsnprintf(err->msg, sizeof err->msg, fmt, ap);
 	va_end(ap);
 	return CGN_RC_OF(code);
+}
+
+cgn_rc cgn_err_of(cgn_rc rc, const char *what, struct cgn_err *err)
+{
+	size_t n = what != NULL ? strlen(what) : 0, most = sizeof ((struct cgn_err *)0)->msg - 1;
+	if (rc.code == CGN_FINE || err == NULL || n == 0 || n + 2 > most)
+		return rc;
+	size_t said = strlen(err->msg), kept = said < most - n - 2 ? said : most - n - 2;
+	memmove(err->msg + n + 2, err->msg, kept);
+	err->msg[n + 2 + kept] = '\0';
+	memcpy(err->msg, what, n);
+	memcpy(err->msg + n, ": ", 2);
+	return rc;
 }
 
 const char *cgn_code_name(enum cgn_code c)

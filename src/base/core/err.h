@@ -40,6 +40,9 @@ cgn_rc cgn_fail_at(struct cgn_err *err, const char *where, enum cgn_code code, c
 #define CGN_FAIL(err, code, ...) cgn_fail_at((err), CGN_HERE, CGN_##code, __VA_ARGS__)
 /* The same with a code in a variable. */
 #define CGN_FAIL_AS(err, code, ...) cgn_fail_at((err), CGN_HERE, (code), __VA_ARGS__)
+/* Put |what| it is about before the sentence of |err| (NULL-safe): "kv.listen: cannot ...". Returns |rc|; nothing is done where it is fine, or |what|
+ * is NULL. */
+cgn_rc cgn_err_of(cgn_rc rc, const char *what, struct cgn_err *err);
 /* Return early when |call| did not succeed. The only macro that returns. */
 #define CGN_TRY(call)                                                                              \
 	do {                                                                                       \

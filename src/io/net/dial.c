@@ -60,8 +60,9 @@ static void attempt_failed(struct net_dialing *d, int e)
 	net_addr_text((struct sockaddr *)&d->peer, peer, sizeof peer);
 	cgn_timer_cancel(&d->timer);
 	net_wire_close(&d->wire, true);
-	(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot connect to %s%s%s%s: %s", d->text,
-		d->addr.local ? "" : " (", d->addr.local ? "" : peer, d->addr.local ? "" : ")", strerror(e));
+	bool same = d->addr.local || strcmp(peer, d->text) == 0;
+	(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot connect to %s%s%s%s: %s", d->text, same ? "" : " (", same ? "" : peer, same ? "" : ")",
+		strerror(e));
 	d->last.code = e == ETIMEDOUT ? CGN_DEADLINE : CGN_UNAVAILABLE;
 	d->last.sys_errno = e;
 	try_next(d);

@@ -187,6 +187,8 @@ static CGN_RC in_use(const char *addr, const char *who, struct cgn_err *err)
 static CGN_RC bind_failed(const struct net_listener *ln, const char *addr, int e, struct cgn_err *err)
 {
 	char who[96] = "";
+	if (e == EADDRINUSE && ln->addr.local && !net_unix_is_socket(&ln->addr))
+		return CGN_FAIL(err, INVALID, "cannot listen on %s: it is there and no socket; remove it or choose another path", addr);
 	if (e == EADDRINUSE && !ln->addr.local)
 		(void)net_port_owner((unsigned)strtoul(ln->addr.port, NULL, 10), who, sizeof who);
 	if (e == EADDRINUSE)
@@ -254,6 +256,12 @@ static CGN_RC open_tcp(
 		e = bind_tcp(ln, list, cfg->reuse_port, fd);
 	freeaddrinfo(list);
 	return e == 0 ? CGN_OK : bind_failed(ln, cfg->addr, e, err);
+}
+
+bool net_unix_is_socket(const struct net_addr *a)
+{
+	struct stat st;
+	return stat(a->path, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
 /* A socket file nobody answers at is a leftover of a crash. */
@@ -360,7 +368,7 @@ CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
 		tls_ctx_ref(cfg->tls);
 		ln->tls = cfg->tls;
 	}
-	cgn_rc rc = open_socket(ln, cfg, err);
+	cgn_rc rc = cgn_err_of(open_socket(ln, cfg, err), cfg->setting, err);
 	if (!cgn_ok(rc)) {
 		net_listener_close(&ln);
 		return rc;

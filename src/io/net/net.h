@@ -45,6 +45,7 @@ CGN_RC net_connect(struct cgn_loop *l, const struct net_dial *d, const struct ne
 struct net_listener;
 struct net_listen_cfg {
 	const char *addr;
+	const char *setting;     /* that |addr| is of, for errors: "kv.listen"; may be NULL. Used during the call only */
 	struct tls_ctx *tls;
 	bool reuse_port;         /* several loops listen on one port */
 	unsigned max_conns;      /* per listener; beyond it accepts are closed at once and counted; 0: 65536 */

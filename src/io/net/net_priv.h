@@ -92,6 +92,7 @@ void net_secure_end(struct net_conn *c); /* close_notify */
 void net_secure_fini(struct net_conn *c);
 
 /* ---- listen.c ---- */
+bool net_unix_is_socket(const struct net_addr *a); /* a path where one is */
 void net_listener_left(struct net_listener *ln, bool tls_failed); /* one of its connections is gone */
 void net_listener_ready(struct net_listener *ln, struct net_conn *c); /* hand it to the user */
 

@@ -99,6 +99,8 @@ static void on_listen(void *arg, int status, int events)
 
 static CGN_RC failed(const struct packet_listener *ln, int e, struct cgn_err *err)
 {
+	if (e == EADDRINUSE && !net_unix_is_socket(&ln->addr))
+		return CGN_FAIL(err, INVALID, "cannot listen on unix:%s: it is there and no socket; remove it or choose another path", ln->addr.path);
 	if (e == EADDRINUSE)
 		return CGN_FAIL(err, ADDRESS_IN_USE, "cannot listen on unix:%s: somebody listens there; stop that or choose another path", ln->addr.path);
 	return CGN_FAIL_AS(err, cgn_code_from_errno(e), "cannot listen on unix:%s: %s", ln->addr.path, strerror(e));

@@ -97,7 +97,8 @@ const struct config_key *config_key_nearest(const struct config_table *t, struct
 	const struct config_key *best = NULL;
 	if (path.n == 0)
 		return NULL;
-	size_t least = 1 + (path.n < 12 ? 3 : path.n / 4);
+	size_t half = last_part(path).n / 2, most = path.n < 12 ? 3 : path.n / 4; /* what shares less than half of its letters is another word */
+	size_t least = 1 + (half < most ? half : most);
 	for (size_t i = 0; i < t->n; i++) {
 		size_t d = cgn_str_distance(path, cgn_str_of(t->keys[i].path), least);
 		if (d < least) {

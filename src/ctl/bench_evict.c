@@ -58,9 +58,10 @@ static void put_case(const struct bench *b, size_t policy, size_t size, struct j
 	json_close(o, '}');
 }
 
-static void report_json(const struct bench *b, struct cgn_buf *out)
+static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 {
-	struct json_out o = json_out_to(out);
+	struct cgn_buf out = {0};
+	struct json_out o = json_out_to(&out);
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "evict");
 	json_key_z(&o, "trace", b->name);
@@ -80,7 +81,8 @@ static void report_json(const struct bench *b, struct cgn_buf *out)
 	}
 	json_close(&o, ']');
 	json_close(&o, '}');
-	cgn_buf_char(out, '\n');
+	cgn_buf_char(&out, '\n');
+	return ctl_print(&out, err);
 }
 
 static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
@@ -143,7 +145,6 @@ static CGN_RC read_policies(const char *list, struct bench *b, struct cgn_err *e
 
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
 	b->begin_first = ctl_switch(a, "--begin-first");
 	CGN_TRY(ctl_flag_u32(a, "--shards", 1, 4096, &b->shards, err));
 	CGN_TRY(ctl_flag_u64s(a, "--blocks", b->shards, UINT32_MAX - 1, b->blocks, MAX_SIZES, &b->n_sizes, err));
@@ -155,10 +156,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 			CGN_TRY(run_one(b, p, i, err));
 	}
 	ctl_progress_end();
-	if (!a->json)
-		return report_table(b, err);
-	report_json(b, &out);
-	return ctl_print(&out, err);
+	return (a->json ? report_json : report_table)(b, err);
 }
 
 CGN_RC ctl_bench_evict(const struct ctl_args *a, struct cgn_err *err)

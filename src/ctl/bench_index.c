@@ -35,6 +35,7 @@ struct result {
 };
 
 struct bench {
+	const char *file; /* the trace's; NULL: it was generated */
 	struct trace load;
 	uint64_t memberships, updates, rate, seed, max_bytes;
 	size_t n_cases;
@@ -289,12 +290,13 @@ static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *
 
 /* ---- report ---- */
 
-static void report_json(const struct bench *b, const char *trace, struct cgn_buf *out)
+static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 {
-	struct json_out o = json_out_to(out);
+	struct cgn_buf out = {0};
+	struct json_out o = json_out_to(&out);
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "index");
-	json_key_z(&o, "workload", trace != NULL ? trace : "generated");
+	json_key_z(&o, "workload", b->file != NULL ? b->file : "generated");
 	json_key_u64(&o, "seed", b->seed);
 	json_key(&o, "results");
 	json_open(&o, '[');
@@ -321,7 +323,8 @@ static void report_json(const struct bench *b, const char *trace, struct cgn_buf
 	}
 	json_close(&o, ']');
 	json_close(&o, '}');
-	cgn_buf_char(out, '\n');
+	cgn_buf_char(&out, '\n');
+	return ctl_print(&out, err);
 }
 
 static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
@@ -353,8 +356,7 @@ static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
 
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
-	const char *trace = ctl_flag(a, "--trace");
-	struct cgn_buf out = {0};
+	b->file = ctl_flag(a, "--trace");
 	uint64_t nodes[MAX_CASES];
 	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, KVINDEX_LANES, nodes, MAX_CASES, &b->n_cases, err));
 	for (size_t i = 0; i < b->n_cases; i++)
@@ -366,14 +368,11 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(ctl_flag_u64(a, "--seed", 1, UINT64_MAX, &b->seed, err));
 	CGN_TRY(ctl_flag_duration(a, "--duration", &b->duration, err));
 	const struct workload_cfg made = {.kind = WORKLOAD_SERVICE, .seed = b->seed, .requests = 12000, .rate = 3};
-	CGN_TRY(trace != NULL ? ctl_trace_read(trace, 0, 0, &b->load, err) : workload_make(&made, &b->load, err));
+	CGN_TRY(b->file != NULL ? ctl_trace_read(b->file, 0, 0, &b->load, err) : workload_make(&made, &b->load, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_case(b, &b->results[i], err));
 	ctl_progress_end();
-	if (!a->json)
-		return report_table(b, err);
-	report_json(b, trace, &out);
-	return ctl_print(&out, err);
+	return (a->json ? report_json : report_table)(b, err);
 }
 
 CGN_RC ctl_bench_index(const struct ctl_args *a, struct cgn_err *err)

@@ -350,9 +350,10 @@ static double mib_per_s(const struct result *r)
 	return ms > 0 ? (double)r->bytes / (1 << 20) / (ms / 1e3) : 0;
 }
 
-static void report_json(struct bench *b, struct cgn_buf *out)
+static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 {
-	struct json_out o = json_out_to(out);
+	struct cgn_buf out = {0};
+	struct json_out o = json_out_to(&out);
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "kv");
 	json_key_u64(&o, "values", KEYS);
@@ -373,7 +374,8 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 	}
 	json_close(&o, ']');
 	json_close(&o, '}');
-	cgn_buf_char(out, '\n');
+	cgn_buf_char(&out, '\n');
+	return ctl_print(&out, err);
 }
 
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
@@ -421,7 +423,6 @@ static CGN_RC open_all(struct bench *b, struct cgn_err *err)
 
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
 	b->uds = ctl_flag(a, "--uds");
 	CGN_TRY(ctl_flag_u64(a, "--count", 1, 1000000, &b->count, err));
 	CGN_TRY(ctl_flag_u64(a, "--poll-us", 0, 1000, &b->poll_us, err));
@@ -436,10 +437,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 		CGN_TRY(rc);
 	}
 	ctl_progress_end();
-	if (!a->json)
-		return report_table(b, err);
-	report_json(b, &out);
-	return ctl_print(&out, err);
+	return (a->json ? report_json : report_table)(b, err);
 }
 
 static void close_all(struct bench *b)

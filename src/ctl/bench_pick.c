@@ -334,9 +334,10 @@ static void json_group(struct json_out *o, struct result *r, enum group g)
 	json_close(o, '}');
 }
 
-static void report_json(struct bench *b, struct cgn_buf *out)
+static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 {
-	struct json_out o = json_out_to(out);
+	struct cgn_buf out = {0};
+	struct json_out o = json_out_to(&out);
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "pick");
 	json_key_z(&o, "policy", route_policy_text(b->policy));
@@ -349,7 +350,8 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 			json_group(&o, &b->results[i], (enum group)g);
 	json_close(&o, ']');
 	json_close(&o, '}');
-	cgn_buf_char(out, '\n');
+	cgn_buf_char(&out, '\n');
+	return ctl_print(&out, err);
 }
 
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
@@ -380,7 +382,6 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
 	CGN_TRY(route_document_policy(cgn_str_of(ctl_flag(a, "--policy")), &b->policy, err));
 	uint64_t nodes[MAX_CASES];
 	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, ROUTE_MAX_NODES, nodes, MAX_CASES, &b->n_cases, err));
@@ -395,10 +396,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_case(b, &b->results[i], err));
 	ctl_progress_end();
-	if (!a->json)
-		return report_table(b, err);
-	report_json(b, &out);
-	return ctl_print(&out, err);
+	return (a->json ? report_json : report_table)(b, err);
 }
 
 CGN_RC ctl_bench_pick(const struct ctl_args *a, struct cgn_err *err)

@@ -122,9 +122,10 @@ static void put_engine(const struct replay_cfg *c, struct json_out *o)
 	json_close(o, '}');
 }
 
-static void report_json(struct bench *b, struct cgn_buf *out)
+static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 {
-	struct json_out o = json_out_to(out);
+	struct cgn_buf out = {0};
+	struct json_out o = json_out_to(&out);
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "replay");
 	json_key_z(&o, "trace", b->name);
@@ -145,7 +146,8 @@ static void report_json(struct bench *b, struct cgn_buf *out)
 		put_case(b, &b->cases[i], &o);
 	json_close(&o, ']');
 	json_close(&o, '}');
-	cgn_buf_char(out, '\n');
+	cgn_buf_char(&out, '\n');
+	return ctl_print(&out, err);
 }
 
 static void say_head(const struct bench *b)
@@ -284,7 +286,6 @@ static CGN_RC read_trace(const struct ctl_args *a, struct bench *b, struct cgn_e
 
 static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
 	CGN_TRY(read_flags(a, b, err));
 	CGN_TRY(read_trace(a, b, err));
 	for (size_t i = 0; i < b->n_cases; i++)
@@ -292,10 +293,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	ctl_progress_end();
 	if (ctl_flag(a, "--plot") != NULL)
 		CGN_TRY(draw(b, ctl_flag(a, "--plot"), err));
-	if (!a->json)
-		return report_table(b, err);
-	report_json(b, &out);
-	return ctl_print(&out, err);
+	return (a->json ? report_json : report_table)(b, err);
 }
 
 CGN_RC ctl_bench_replay(const struct ctl_args *a, struct cgn_err *err)

@@ -44,12 +44,21 @@ static uint64_t victim(struct evict *e)
 	return CGN_CONTAINER(n, struct item, node)->key;
 }
 
-static void fill(struct evict *e, struct item *items, size_t n)
+/* Room for |n| bytes, and |n| items of a byte there. */
+static void begin(struct evict *e, struct item *items, size_t n)
 {
+	struct evict_cfg c = cfg(n);
+	evict_init(e, &c);
 	for (size_t i = 0; i < n; i++) {
 		items[i] = (struct item){.key = i};
 		evict_add(e, &items[i].node, 1);
 	}
+}
+
+static void end(struct evict *e)
+{
+	assert_true(evict_sound(e));
+	evict_fini(e);
 }
 
 static void first_in_goes_first_unless_it_was_used(void **state)
@@ -57,9 +66,7 @@ static void first_in_goes_first_unless_it_was_used(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[10];
-	struct evict_cfg c = cfg(10);
-	evict_init(&e, &c);
-	fill(&e, items, 10);
+	begin(&e, items, 10);
 	evict_touch(&items[0].node);
 	evict_touch(&items[3].node);
 	assert_int_equal(victim(&e), 1);
@@ -68,8 +75,7 @@ static void first_in_goes_first_unless_it_was_used(void **state)
 	assert_int_equal(victim(&e), 4);
 	assert_int_equal(evict_count(&e), 7);
 	assert_int_equal(evict_held_bytes(&e), 7);
-	assert_true(evict_sound(&e));
-	evict_fini(&e);
+	end(&e);
 }
 
 static void it_tells_how_good_somebody_was(void **state)
@@ -77,9 +83,7 @@ static void it_tells_how_good_somebody_was(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[10];
-	struct evict_cfg c = cfg(10);
-	evict_init(&e, &c);
-	fill(&e, items, 10);
+	begin(&e, items, 10);
 	evict_touch(&items[1].node);
 	assert_int_equal(evict_worth(&items[1].node), EVICT_USED);
 	evict_touch(&items[2].node);
@@ -104,9 +108,7 @@ static void who_may_not_go_stays(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[4];
-	struct evict_cfg c = cfg(4);
-	evict_init(&e, &c);
-	fill(&e, items, 4);
+	begin(&e, items, 4);
 	items[0].pinned = items[2].pinned = true;
 	assert_int_equal(victim(&e), 1);
 	assert_int_equal(victim(&e), 3);
@@ -118,8 +120,7 @@ static void who_may_not_go_stays(void **state)
 	evict_drop(&e, &items[0].node); /* in no queue: nothing */
 	assert_null(evict_victim(&e, NULL, NULL));
 	assert_int_equal(evict_count(&e), 0);
-	assert_true(evict_sound(&e));
-	evict_fini(&e);
+	end(&e);
 }
 
 static void who_is_pinned_while_others_are_used_is_passed_over(void **state)
@@ -127,9 +128,7 @@ static void who_is_pinned_while_others_are_used_is_passed_over(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[100];
-	struct evict_cfg c = cfg(100);
-	evict_init(&e, &c);
-	fill(&e, items, 100);
+	begin(&e, items, 100);
 	for (size_t i = 0; i < 100; i++) {
 		items[i].pinned = i % 10 != 7;
 		if (!items[i].pinned)
@@ -139,8 +138,7 @@ static void who_is_pinned_while_others_are_used_is_passed_over(void **state)
 		assert_int_equal(victim(&e), 10 * i + 7);
 	assert_null(evict_victim(&e, may_go, NULL));
 	assert_int_equal(evict_count(&e), 90);
-	assert_true(evict_sound(&e));
-	evict_fini(&e);
+	end(&e);
 }
 
 static void who_comes_back_soon_outlives_a_scan(void **state)
@@ -149,9 +147,7 @@ static void who_comes_back_soon_outlives_a_scan(void **state)
 	struct evict e;
 	static struct item items[400];
 	struct item again = {.key = 0};
-	struct evict_cfg c = cfg(100);
-	evict_init(&e, &c);
-	fill(&e, items, 100);
+	begin(&e, items, 100);
 	assert_int_equal(victim(&e), 0);
 	evict_add(&e, &again.node, 1);
 	assert_int_equal(evict_worth(&again.node), EVICT_CAME_BACK);
@@ -169,9 +165,7 @@ static void who_was_dropped_leaves_no_ghost(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[2];
-	struct evict_cfg c = cfg(2);
-	evict_init(&e, &c);
-	fill(&e, items, 2);
+	begin(&e, items, 2);
 	evict_drop(&e, &items[0].node);
 	evict_add(&e, &items[0].node, 1);
 	assert_int_equal(evict_worth(&items[0].node), 0);
@@ -205,8 +199,7 @@ static void sizes_count(void **state)
 	assert_true(wanted < N);
 	for (size_t i = 0; i < 20; i++) /* nothing came back, so what was used once has the better part of the tier still */
 		assert_true(evict_has(&items[i].node));
-	assert_true(evict_sound(&e));
-	evict_fini(&e);
+	end(&e);
 }
 
 static void ghosts_are_bounded(void **state)
@@ -215,9 +208,7 @@ static void ghosts_are_bounded(void **state)
 	enum { HELD = 1000, CAME = 100000 };
 	static struct item items[HELD];
 	struct evict e;
-	struct evict_cfg c = cfg(HELD);
-	evict_init(&e, &c);
-	fill(&e, items, HELD);
+	begin(&e, items, HELD);
 	for (uint64_t i = HELD; i < CAME; i++) {
 		struct item *it = CGN_CONTAINER(evict_victim(&e, NULL, NULL), struct item, node);
 		it->key = i;
@@ -377,10 +368,8 @@ static void touches_need_no_lock(void **state)
 	static struct item items[256];
 	struct toucher t = {.items = items};
 	struct evict e;
-	struct evict_cfg c = cfg(256);
 	pthread_t threads[2];
-	evict_init(&e, &c);
-	fill(&e, items, 256);
+	begin(&e, items, 256);
 	for (size_t i = 0; i < 64; i++)
 		items[i].pinned = true;
 	for (size_t i = 0; i < 2; i++)
@@ -395,8 +384,7 @@ static void touches_need_no_lock(void **state)
 	for (size_t i = 0; i < 2; i++)
 		(void)pthread_join(threads[i], NULL);
 	assert_int_equal(evict_count(&e), 256);
-	assert_true(evict_sound(&e));
-	evict_fini(&e);
+	end(&e);
 }
 
 int main(void)

@@ -102,7 +102,8 @@ CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufC
 	if (c->end.code == CGN_FINE)
 		return CGN_OK;
 	if (c->end.code == CGN_UNAVAILABLE || c->end.code == CGN_DEADLINE)
-		return CGN_FAIL_AS(err, c->end.code, "the router at %s does not answer: %.250s; name another with --router", c->addr, c->end.msg);
+		return CGN_FAIL_AS(err, c->end.code, "the router at %s does not answer: %.250s; name another with --router%s", c->addr, c->end.msg,
+			c->tls != NULL ? "" : ", or give --ca if it speaks TLS");
 	*err = c->end;
 	return CGN_RC_OF(c->end.code);
 }

@@ -65,7 +65,13 @@ static void tell(void *user, const void *message)
 	}
 }
 
-/* A call with one request and one entry for an answer. */
+/* What a store says of a key, with the key before it. */
+static CGN_RC of_key(const struct ctl_args *a, cgn_rc rc, struct cgn_err *err)
+{
+	return rc.code == CGN_NOT_FOUND || rc.code == CGN_CONFLICT ? cgn_err_of(rc, a->words[0], err) : rc;
+}
+
+/* A call with one request, of the key on the command line, and one entry for an answer. */
 static CGN_RC one(const struct ctl_args *a, const char *method, const void *request, const char *what, struct cgn_err *err)
 {
 	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
@@ -77,7 +83,7 @@ static CGN_RC one(const struct ctl_args *a, const char *method, const void *requ
 	if (cgn_ok(rc))
 		return ctl_print(&t.out, err);
 	cgn_buf_fini(&t.out);
-	return rc;
+	return of_key(a, rc, err);
 }
 
 /* ---- stats ---- */
@@ -248,6 +254,13 @@ static CGN_RC look_up_all(struct kv_ctl *k, const struct list *l, struct rows *r
 	return CGN_OK;
 }
 
+static CGN_RC check_prefix(const char *prefix, struct cgn_err *err)
+{
+	if (prefix[strspn(prefix, "0123456789abcdef:")] != '\0')
+		return CGN_FAIL(err, INVALID, "no digest begins with \"%.80s\": they are of 0 to 9 and a to f; kv get finds a name", prefix);
+	return CGN_OK;
+}
+
 CGN_RC ctl_kv_ls(const struct ctl_args *a, struct cgn_err *err)
 {
 	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
@@ -256,6 +269,7 @@ CGN_RC ctl_kv_ls(const struct ctl_args *a, struct cgn_err *err)
 	struct rows rows = {0};
 	const struct kv_ctl_call call = {.method = "Watch", .answer = &cognitora__v1__kv_event__descriptor, .request = &rq, .on_answer = on_listed,
 		.enough = is_synced, .user = &l};
+	CGN_TRY(check_prefix(l.prefix, err));
 	CGN_TRY(ctl_flag_u64(a, "--limit", 0, UINT64_MAX, &l.limit, err));
 	CGN_TRY(kv_ctl_open(a, &k, err));
 	cgn_rc rc = kv_ctl_run(k, &call, err);
@@ -311,7 +325,7 @@ CGN_RC ctl_kv_watch(const struct ctl_args *a, struct cgn_err *err)
 	const struct kv_ctl_call call = {.method = "Watch", .answer = &cognitora__v1__kv_event__descriptor, .request = &rq, .on_answer = on_changed,
 		.enough = has_seen_all, .user = &l, .forever = true};
 	CGN_TRY(kv_ctl_open(a, &k, err));
-	return kv_ctl_run(k, &call, err);
+	return of_key(a, kv_ctl_run(k, &call, err), err);
 }
 
 /* ---- get ---- */
@@ -355,7 +369,7 @@ static CGN_RC get(const struct ctl_args *a, struct got *g, struct cgn_err *err)
 	const struct kv_ctl_call call = {
 		.method = "Get", .answer = &cognitora__v1__kv_get_chunk__descriptor, .request = &rq, .on_answer = on_chunk, .user = g};
 	CGN_TRY(kv_ctl_open(a, &k, err));
-	CGN_TRY(kv_ctl_run(k, &call, err));
+	CGN_TRY(of_key(a, kv_ctl_run(k, &call, err), err));
 	return check(g, err);
 }
 

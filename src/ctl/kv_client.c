@@ -2,6 +2,7 @@
 #include "ctl/kv_client.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/codec/codec.h"
 #include "base/codec/pb.h"
@@ -143,7 +144,8 @@ CGN_RC kv_ctl_run(struct kv_ctl *k, const struct kv_ctl_call *call, struct cgn_e
 	if (k->end.code == CGN_FINE)
 		return CGN_OK;
 	if (k->end.code == CGN_UNAVAILABLE || k->end.code == CGN_DEADLINE)
-		return CGN_FAIL_AS(err, k->end.code, "the block store at %s does not answer: %.250s; name another with --uds or --addr", k->addr, k->end.msg);
+		return CGN_FAIL_AS(err, k->end.code, "the block store at %s does not answer: %.250s; name another with --uds or --addr%s", k->addr, k->end.msg,
+			k->tls != NULL || strncmp(k->addr, "unix:", 5) == 0 ? "" : ", or give --ca if it speaks TLS");
 	*err = k->end;
 	return CGN_RC_OF(k->end.code);
 }

@@ -43,7 +43,8 @@ def test_a_value_in_and_out(store, tmp_path):
     with Bulk(store.bulk) as c:
         assert c.get(b"\xab" * 32 + b"\x07\0\0\0").read() == b"segment"
     assert ctl(store, "kv", "rm", "name", digest, "nothing") == b"2 removed\n"
-    assert "no tier holds" in ctl(store, "kv", "get", "name", rc=1)
+    assert "name: no tier holds" in ctl(store, "kv", "get", "name", rc=1)
+    assert "name: " in ctl(store, "kv", "pin", "name", rc=1)
 
 
 def test_lists(store):
@@ -74,6 +75,8 @@ def test_orders(store):
 
 def test_where_nobody_is(store):
     assert "name another with --uds or --addr" in ctl(store, "kv", "stats", rc=4, env={"CGN_KV": "unix:/nowhere"})
+    assert 'no digest begins with "Zz"' in ctl(store, "kv", "ls", "Zz", rc=2)
+    assert "give --ca if it speaks TLS" in ctl(store, "kv", "stats", rc=4, env={"CGN_KV": "127.0.0.1:1"})
     assert "one of them" in ctl(store, "kv", "stats", "--addr", "x:1", rc=2)
 
 

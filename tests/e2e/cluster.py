@@ -95,6 +95,15 @@ class Process:
         self.may_end = self.may_end or signo in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
         if self.alive():
             os.kill(self.pid, signo)
+            if signo == signal.SIGSTOP:  # one thread takes it; the others run on until that one gets a core
+                until(self.stands_still, f"{self.name} stands still")
+
+    def stands_still(self):
+        try:
+            states = [stat.read_text().rpartition(") ")[2][0] for stat in pathlib.Path(f"/proc/{self.pid}/task").glob("*/stat")]
+        except OSError:  # a thread ended
+            return False
+        return all(state in "TZX" for state in states)
 
     def wait(self, wait_s=WAIT_S):
         self.may_end = True

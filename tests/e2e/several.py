@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several routers over the same nodes, and load that is spread over them."""
+import collections
 import contextlib
+import datetime
 import http.client
+import random
 import threading
 import time
 
@@ -66,38 +69,53 @@ class Several(Cluster):
 
 
 class Spread:
-    """|clients| that ask one after the other, the i-th of the i-th router; every prompt is a new one. What is where meanwhile is watched
-    at the agents themselves."""
+    """|clients| that ask one after the other, the i-th of the i-th router; every prompt is a new one. What was where meanwhile is taken from the
+    routers' logs. Answers take long beside the 20 ms after which routers hear of each other's load, and are of different lengths: those that end
+    together would be followed by prompts of which no router knows the others' yet, again and again."""
 
-    def __init__(self, cluster, routers, clients, each, tag, tokens=8):
-        self.cluster, self.tag, self.tokens, self.statuses = cluster, tag, tokens, []
-        self.threads = [threading.Thread(target=self.client, args=(routers[i % len(routers)], i, each)) for i in range(clients)]
-        self.peaks, self.done = [], False
+    def __init__(self, routers, clients, each, tag):
+        self.routers, self.tag, self.statuses = routers, tag, []
+        self.clients, self.each = clients, each
 
-    def client(self, router, i, each):
-        for k in range(each):
-            self.statuses.append(router.chat(f"{self.tag} {i} {k} " + "word " * 200, max_tokens=self.tokens).status)
+    def client(self, router, i):
+        dice = random.Random(i)
+        for k in range(self.each):
+            self.statuses.append(router.chat(f"{self.tag} {i} {k} " + "word " * 200, max_tokens=dice.randrange(1, 60)).status)
 
-    def watch(self):
-        while not self.done:
-            now = [ask(n.admin_port, "GET", "/engines").json()["inflight"] for n in self.cluster.nodes.values()]
-            if sum(now) >= len(self.threads) / 2:
-                self.peaks.append(max(now) * len(now) / sum(now))
-            time.sleep(0.02)
-
-    def served(self):
-        return [ask(n.admin_port, "GET", "/engines").json()["requests_total"] for n in self.cluster.nodes.values()]
+    def requests(self):
+        """(node, begin, end) of each, in seconds."""
+        out = []
+        for r in self.routers:
+            for e in r.process.events("gateway.request"):
+                if e["path"].startswith("/v1/"):
+                    end = datetime.datetime.fromisoformat(e["time"].replace("Z", "+00:00")).timestamp()
+                    out.append((e["node"], end - e["total_ms"] / 1e3, end))
+        return out
 
     def run(self):
         """(busiest node's requests over the mean, the mean over time of the fullest node's requests under way over the mean)"""
-        before = self.served()
-        watcher = threading.Thread(target=self.watch)
-        for t in [*self.threads, watcher]:
+        before = len(self.requests())
+        threads = [threading.Thread(target=self.client, args=(self.routers[i % len(self.routers)], i)) for i in range(self.clients)]
+        for t in threads:
             t.start()
-        for t in self.threads:
+            time.sleep(0.05)
+        for t in threads:
             t.join()
-        self.done = True
-        watcher.join()
         assert set(self.statuses) == {200}, self.statuses
-        got = [b - a for a, b in zip(before, self.served())]
-        return max(got) * len(got) / sum(got), sum(self.peaks) / len(self.peaks)
+        n = before + self.clients * self.each
+        rows = sorted(until(lambda: len(got := self.requests()) == n and got, "all are in the logs"), key=lambda row: row[2])[before:]
+        nodes = len(self.routers[0].nodes())
+        served = collections.Counter(node for node, _, _ in rows)
+        return max(served.values()) * nodes / len(rows), fullest(rows, nodes, self.clients)
+
+
+def fullest(rows, nodes, clients):
+    """The mean over the time in which at least half of the clients' requests are under way."""
+    now, weighed, whole, last = collections.Counter(), 0.0, 0.0, None
+    for at, node, step in sorted([(b, node, 1) for node, b, _ in rows] + [(e, node, -1) for node, _, e in rows]):
+        if last is not None and now.total() >= clients / 2:
+            weighed += max(now.values()) * nodes / now.total() * (at - last)
+            whole += at - last
+        now[node] += step
+        last = at
+    return weighed / whole

@@ -14,6 +14,7 @@ from cluster import BUILD, SANITIZER, Process, ask, scaled, until
 from kvbulk import Bulk, Refused, Store, key
 
 MIB = 1 << 20
+ELSEWHERE = '[kv]\nlisten_admin = "127.0.0.1:0"\n'  # than where a store of this machine may be
 KVCACHED = BUILD / "src" / "kvcached" / "cgn-kvcached"
 
 
@@ -66,7 +67,7 @@ def group():
 
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
 def test_more_than_its_control_group_may_use_is_refused(tmp_path, group):
-    said = refused(tmp_path, '[kv]\nram = "128MiB"\n', group)
+    said = refused(tmp_path, f'{ELSEWHERE}ram = "128MiB"\n', group)
     assert "kv.ram is 134217728 bytes" in said and "no more than 100663296" in said and "/cgn-test-" in said, said
 
 
@@ -100,7 +101,7 @@ def within(group):
 @pytest.mark.parametrize("limit", ["-f 65536", "-v 65536"], ids=["of files", "of addresses"])
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
 def test_a_limit_of_the_shell_is_told(tmp_path, limit):
-    said = refused(tmp_path, '[kv]\nram = "256MiB"\n', ["sh", "-c", f'ulimit {limit} && exec "$0" "$@"'])
+    said = refused(tmp_path, f'{ELSEWHERE}ram = "256MiB"\n', ["sh", "-c", f'ulimit {limit} && exec "$0" "$@"'])
     assert "memory for values" in said, said
 
 

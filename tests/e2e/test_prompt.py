@@ -100,7 +100,8 @@ def test_what_can_not_be_loaded_is_a_configuration_error(cluster, tmp_path, keys
     (tmp_path / "bad.jinja").write_text("{% frobnicate %}")
     named = {("tokenizer", "GOOD"): good, ("tokenizer", "BAD"): bad, ("chat_template", "BAD"): tmp_path / "bad.jinja"}
     keys = {k: str(named.get((k, v), v)) for k, v in keys.items()}
-    config = cluster.config("router", {"router": {"listen": f"127.0.0.1:{cluster.http_port}"}, 'models."sim"': keys})
+    config = cluster.config("router", {"router": {"listen": f"127.0.0.1:{cluster.http_port}", "listen_grpc": "127.0.0.1:0", "listen_admin": "127.0.0.1:0"},
+                                       'models."sim"': keys})
     p = cluster.run("router", "cgn-router", "--config", config)
     assert p.wait() == 3, p.log()
     assert all(w in p.log() for w in words), p.log()

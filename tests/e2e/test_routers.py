@@ -117,10 +117,10 @@ def test_a_router_that_was_paused_takes_nobody_for_silent(several):
 
 
 def test_three_routers_spread_load_as_one_does(several):
-    several.static_nodes("abcd", "--prefill-tokens-per-s", "4000", "--decode-ms", "15")
+    several.static_nodes("abcdef", "--prefill-tokens-per-s", "4000", "--decode-ms", "15")
     routers = several.routers(3)
-    alone = Spread(several, routers[:1], 12, 20, "alone").run()
-    shared = Spread(several, routers, 12, 20, "shared").run()
+    alone = Spread(routers[:1], 12, 8, "alone").run()
+    shared = Spread(routers, 12, 8, "shared").run()
     print("busiest node's requests, fullest node's requests under way, over the mean: one router", alone, "three", shared)
-    assert shared[0] <= 1.25 * alone[0], (alone, shared)
-    assert shared[1] <= 1.5 * alone[1], (alone, shared)  # a request more at times: reports are 20 ms old, and more on a busy machine
+    assert shared[0] <= 1.35 * alone[0], (alone, shared)
+    assert shared[1] <= 1.35 * alone[1], (alone, shared)  # 1.1 as measured; routers that know nothing of each other: half as much again

@@ -37,6 +37,10 @@ def binary():
     pytest.skip(why)
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "threads: of test modules that are imported from tests/e2e")
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     outcome = yield
@@ -120,17 +124,20 @@ def gateway(request, tmp_path_factory):
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(tmp_path, request):
     with Cluster(tmp_path) as c:
         yield c
+        show_when_failed(request, c)
 
 
 @pytest.fixture(autouse=True)
 def show_logs(request):
-    """When a test fails, the ends of its programs' logs are in the report."""
     yield
+    if "gateway" in request.fixturenames:
+        show_when_failed(request, request.getfixturevalue("gateway").cluster)
+
+
+def show_when_failed(request, cluster):
+    """When a test fails, the ends of its programs' logs are in the report."""
     if getattr(request.node, "failed", False):
-        for name in ("gateway", "cluster"):
-            if name in request.fixturenames:
-                it = request.getfixturevalue(name)
-                print((it.cluster if name == "gateway" else it).logs(15))
+        print(cluster.logs(15))

@@ -39,11 +39,11 @@ def world(tmp_path):
 
 def test_load_is_spread_as_by_one_and_a_dead_router_is_forgotten(world):
     one, two, three = world.made
-    alone = Spread(world, [one], 12, 15, "alone").run()
-    shared = Spread(world, world.made, 12, 15, "shared").run()
+    alone = Spread([one], 12, 8, "alone").run()
+    shared = Spread(world.made, 12, 8, "shared").run()
     print("busiest node's requests, fullest node's requests under way, over the mean: one router", alone, "three", shared)
-    assert shared[0] <= 1.25 * alone[0], (alone, shared)
-    assert shared[1] <= 1.5 * alone[1], (alone, shared)  # a request more at times: reports are 20 ms old, and more on a busy machine
+    assert shared[0] <= 1.35 * alone[0], (alone, shared)
+    assert shared[1] <= 1.35 * alone[1], (alone, shared)  # 1.1 as measured; routers that know nothing of each other: half as much again
 
     def load(router, n):
         def client(i):

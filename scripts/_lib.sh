@@ -71,7 +71,7 @@ install_packages() {
 	[ "${#want[@]}" = 0 ] || die "still missing after apt-get: ${want[*]}"
 }
 
-# build_tree DIR MESON-OPTION...: configure once, then compile; the compiler's words are shown only on failure.
+# build_tree DIR MESON-OPTION...: configure once, then compile TARGETS (unset: all); the compiler's words are shown only on failure.
 build_tree() {
 	local dir=$1 log=$1/build.log
 	shift
@@ -79,7 +79,8 @@ build_tree() {
 	if [ ! -f "$dir/build.ninja" ]; then
 		meson setup "$dir" "$ROOT" "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "meson setup failed; the whole log: $log"; }
 	fi
-	ninja -C "$dir" >"$log" 2>&1 || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log: $log"; }
+	# shellcheck disable=SC2086
+	ninja -C "$dir" ${TARGETS:-} >"$log" 2>&1 || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log: $log"; }
 	mkdir -p "$dir/bin"
 	ln -sf "$dir"/src/*/cgn-*[!p] "$dir/bin/"
 }

@@ -33,18 +33,18 @@ static void say_if_unsealed(const struct kvcached *d)
 			F_STR("then", "values are copied to local clients, none is handed over by descriptor"));
 }
 
-/* The kernel takes a process that uses more than its control group may for a fault, and kills it: say it before. Beside the arena: what
- * docs/kv.md says of the index and of connections; whoever leaves less room for it is warned. */
+/* The kernel kills a process that uses more than its control group may: say it before. Beside the arena: what docs/kv.md says of the index and of
+ * connections; whoever leaves less room for it, or has a machine that is smaller, is warned. */
 static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
 {
 	struct limits_memory may;
 	limits_memory("", &may);
-	if (ram > may.bytes)
+	if (ram > may.bytes && may.group)
 		return CGN_FAIL(err, INVALID, "kv.ram is %llu bytes, but no more than %llu can be used here, says %s: lower kv.ram, or raise the limit",
 			(unsigned long long)ram, (unsigned long long)may.bytes, may.who);
 	if (ram + ram / 8 + BESIDE_ARENA > may.bytes)
 		cgn_log(WARN, "kvcached.memory_tight", F_U64("ram_bytes", ram), F_U64("limit_bytes", may.bytes), F_STR("says", may.who),
-			F_STR("then", "the index and connections may need more than is left, and the kernel kills who takes more"));
+			F_STR("then", "when the tier is full, the index and connections may need more than is left, and the kernel kills who takes more"), F_STR("do", "lower kv.ram"));
 	return CGN_OK;
 }
 

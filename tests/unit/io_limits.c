@@ -50,6 +50,7 @@ static void expect(uint64_t bytes, const char *who)
 		(void)snprintf(path, sizeof path, "%s%s", root, who);
 	assert_string_equal(m.who, path);
 	assert_true(m.bytes == bytes);
+	assert_int_equal(m.group, strstr(who, "cgroup") != NULL);
 }
 
 static void nobody_says(void **state)

@@ -10,11 +10,12 @@
 
 #define FILE_BYTES 65536
 
-static void at_most(struct limits_memory *out, uint64_t bytes, const char *who)
+static void at_most(struct limits_memory *out, uint64_t bytes, bool group, const char *who)
 {
 	if (bytes >= out->bytes)
 		return;
 	out->bytes = bytes;
+	out->group = group;
 	(void)snprintf(out->who, sizeof out->who, "%s", who);
 }
 
@@ -40,7 +41,7 @@ static void machine(const char *root, struct limits_memory *out)
 		(void)cgn_str_split(&line, ':');
 		line = cgn_str_trim(line);
 		if (cgn_str_u64(cgn_str_split(&line, ' '), &kib) && kib < UINT64_MAX / 1024)
-			at_most(out, kib * 1024, path);
+			at_most(out, kib * 1024, false, path);
 	}
 	cgn_buf_fini(&file);
 }
@@ -53,7 +54,7 @@ static void group_file(const char *path, struct limits_memory *out)
 	if (read_file(path, &file)) {
 		struct cgn_str rest = cgn_buf_view(&file);
 		if (cgn_str_u64(cgn_str_split(&rest, '\n'), &bytes))
-			at_most(out, bytes, path);
+			at_most(out, bytes, true, path);
 	}
 	cgn_buf_fini(&file);
 }

@@ -44,8 +44,14 @@ def grpc_block(path):
 
 class H2:
     def __init__(self, port, settings=b""):
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a frame waits for the acknowledgement of the one before
+        """|port|: of this machine, or the path of a Unix socket."""
+        if isinstance(port, str):
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.connect(port)
+            self.sock.settimeout(WAIT_S)
+        else:
+            self.sock = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a frame waits for the acknowledgement of the one before
         self.raw, self.alive = b"", True
         self.send(PREFACE + frame(SETTINGS, payload=settings))
 

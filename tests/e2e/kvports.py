@@ -149,16 +149,16 @@ def fields(data):
 
 
 class Grpc:
-    """A connection for each call."""
+    """A connection for each call, over the Unix socket: the TCP port has TLS where there are certificates."""
     name = "grpc"
 
     def __init__(self, store):
-        self.port = store.port
+        self.at = store.uds
 
     def call(self, method, *parts):
         """The messages of the answer: none where the store says no."""
         try:
-            h2 = H2(self.port, settings=b"\0\4" + WINDOW.to_bytes(4, "big"))
+            h2 = H2(self.at, settings=b"\0\4" + WINDOW.to_bytes(4, "big"))
         except OSError as e:
             raise Gone(f"no connection: {e}") from e
         try:

@@ -6,11 +6,12 @@ import contextlib
 import random
 import signal
 import threading
+import time
 
 import pytest
 
 import kvbulk
-from cluster import scaled, until
+from cluster import BUILD, SANITIZER, scaled, until
 from kvpeers import Peer, bootstrap
 from kvports import GRPC_PUT_MAX, PORTS, Gone
 from test_sim_store import Sim, chain, tokens
@@ -178,3 +179,79 @@ def test_terminated_under_load(world, port):
     lost = [n for n in acked if c.get(n) != value(n)]
     assert not lost, f"{len(lost)} of {len(acked)}: {sorted(lost)[:10]}"
     c.close()
+
+
+# ---- the wall clock jumps ----
+
+class Clock:
+    """What programs that were started under it take for the time: the machine's own, and some seconds."""
+
+    def __init__(self, folder, patch):
+        self.file = folder / "clock"
+        self.set(0)
+        patch.setenv("LD_PRELOAD", str(BUILD / "tests/helpers/clock_shift.so"))
+        patch.setenv("CGN_CLOCK_SHIFT", str(self.file))
+
+    def set(self, seconds):
+        new = self.file.with_suffix(".new")
+        new.write_text(str(seconds))
+        new.rename(self.file)
+
+
+@pytest.fixture
+def clock(tmp_path, monkeypatch):
+    """To be asked for behind what is to keep the right time."""
+    if SANITIZER:
+        pytest.skip("a sanitizer's runtime wants to be loaded first")
+    return Clock(tmp_path, monkeypatch)
+
+
+DAY = 86400
+
+
+def test_a_clock_that_jumps_ends_what_has_an_end_and_no_more(world, clock):
+    store = world(Kept, ssd_ttl="1h")
+    c = PORTS[0](store)
+    for i in range(40):
+        c.put(f"k{i}", value(f"k{i}"))
+    soon = int(time.time() * 1000) + 600_000
+    for i in range(10):
+        c.put(f"ends{i}", b"x" * 100, expires=soon)
+    until(lambda: store.stats()["ssd_queue_bytes"] == 0 and store.stats()["ssd"]["blocks"] == 50, store.stats)
+
+    def holds(*names):
+        return [n for n in names if c.get(n) == (b"x" * 100 if n.startswith("ends") else value(n))]
+    ends, stays = [f"ends{i}" for i in range(10)], [f"k{i}" for i in range(40)]
+    for shift in (-10 * DAY, 300, -DAY, 0):
+        clock.set(shift)
+        assert holds(*ends, *stays) == [*ends, *stays], shift
+    clock.set(30 * DAY)  # kv.ssd_ttl goes by a clock that does not jump
+    assert holds(*ends, *stays) == stays
+    until(lambda: store.stats()["ram"]["blocks"] == 40, store.stats)
+    clock.set(0)
+    assert holds(*stays) == stays
+    clock.set(-300)  # across a restart, too
+    c.close()
+    assert store.process.stop() == 0
+    store.restart()
+    c = PORTS[0](store)
+    assert holds(*stays) == stays
+    c.close()
+
+
+def test_certificates_that_a_clock_ends_are_good_again(world, clock):
+    a = world(Peer, world.pki, "a", worker_threads=1)
+    b = world(Peer, world.pki, "b", [a], worker_threads=1)
+    a.put(kvbulk.key("x"), b"value")
+    b.hears(kvbulk.key("x"))
+    clock.set(40 * 365 * DAY)
+    assert b.get(kvbulk.key("x")) == b"value"  # connections that stand stay
+    a.process.signal(signal.SIGSTOP)
+    until(lambda: b.peers()[a.address]["state"] != "ready", b.peers)
+    a.process.signal(signal.SIGCONT)
+    until(lambda: b.peers()[a.address]["state"] == "down" and "certificate" in b.peers()[a.address].get("why", ""), b.peers)
+    clock.set(0)
+    b.ready()
+    a.put(kvbulk.key("y"), b"value")
+    b.hears(kvbulk.key("y"))
+    assert b.get(kvbulk.key("y")) == b"value"

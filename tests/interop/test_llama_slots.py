@@ -271,6 +271,30 @@ def test_a_store_that_dies_and_comes_back(world):
     assert cached(w.asked(TEXT, completion(one))) > 500
 
 
+def test_a_store_that_stands_still(world):
+    """Who asks meanwhile waits for his state as long as engine.kv_restore_timeout says, and is answered; afterwards all is as before."""
+    w = world
+    w.node("a", kvcached(w.c, "a"), kv_restore_timeout="300ms")
+    w.ready()
+    store = next(p for p in w.c.processes if p.name == "kvcached-a")
+    one, other = prose(1, 200), prose(2, 200)
+    for i, prompt in enumerate((one, other)):
+        w.asked(TEXT, completion(prompt))
+        w.saved(i + 1)
+    restored = w.kept()["restores"]
+    store.signal(signal.SIGSTOP)
+    for prompt in (one, other, prose(3, 100), one):
+        w.asked(TEXT, completion(prompt), {"X-Cgn-Deadline-Ms": "20000"})
+    assert w.kept()["restores"] == restored
+    store.signal(signal.SIGCONT)
+    until(lambda: w.kept()["at_work"], lambda: w.kept())
+
+    def comes_back():
+        w.asked(TEXT, completion(prose(random.randrange(1 << 30), 200)))  # takes the slot
+        return cached(w.asked(TEXT, completion(one))) > 500 and w.kept()["restores"] > restored
+    until(comes_back, lambda: w.kept())
+
+
 def test_a_storm_of_conversations(world):
     """More of them than slots, all at once, some hanging up: every answer is that of a cold run."""
     w = world

@@ -417,7 +417,7 @@ static CGN_RC open_all(struct bench *b, struct cgn_err *err)
 		*err = b->err;
 		return CGN_RC_OF(b->err.code);
 	}
-	const struct grpc_channel_cfg cfg = {.addr = addr};
+	const struct grpc_channel_cfg cfg = {.addr = addr, .wide = true};
 	return grpc_channel_new(b->loop, &cfg, &b->channel, err);
 }
 

@@ -51,7 +51,7 @@ CGN_RC kv_ctl_open(const struct ctl_args *a, struct kv_ctl **out, struct cgn_err
 	CGN_TRY(ctl_flag_duration(a, "--timeout", &k->timeout, err));
 	CGN_TRY(ctl_client_tls(a, &k->tls, err));
 	CGN_TRY(cgn_loop_new(&k->loop, err));
-	const struct grpc_channel_cfg cfg = {.addr = k->addr, .tls = k->tls, .max_message = MAX_ANSWER};
+	const struct grpc_channel_cfg cfg = {.addr = k->addr, .tls = k->tls, .max_message = MAX_ANSWER, .wide = true};
 	CGN_TRY(grpc_channel_new(k->loop, &cfg, &k->channel, err));
 	*out = k;
 	k = NULL;

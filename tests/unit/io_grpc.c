@@ -341,9 +341,39 @@ static void a_paused_reader_slows_the_server(void **state)
 	assert_true(w->d.drains > 0);
 }
 
-static void a_paused_server_slows_the_client(void **state)
+/* The server has said all while the reader still waits, when its window has room for that. */
+static void a_wide_channel_takes_a_large_answer_at_once(void **state)
 {
 	struct world *w = *state;
+	struct grpc_channel *narrow = w->ch, *wide = NULL;
+	static struct story s;
+	Test__EchoRequest rq = request(hello);
+	rq.count = 50;
+	rq.size = 10000; /* half a wide window, eight narrow ones */
+	assert_true(cgn_ok(grpc_channel_new(w->l, &(struct grpc_channel_cfg){.addr = w->addr, .wide = true}, &wide, NULL)));
+	for (unsigned i = 0; i < 2; i++) {
+		w->ch = i == 0 ? narrow : wide;
+		start(w, &s, "/test.Echo/Down", 0);
+		s.pause = true;
+		say(&s, &rq);
+		grpc_half_close(s.c);
+		until(w, s.answers == 1);
+		for (unsigned turn = 0; turn < 200; turn++)
+			(void)uv_run(cgn_loop_uv(w->l), UV_RUN_NOWAIT);
+		assert_int_equal(w->d.fine, i == 0 ? 0 : 2);
+		assert_int_equal(s.answers, 1);
+		s.pause = false;
+		grpc_resume(s.c);
+		until(w, s.closed);
+		expect(&s, CGN_FINE);
+		assert_int_equal(s.answers, 50);
+	}
+	w->ch = narrow;
+	grpc_channel_free(&wide);
+}
+
+static unsigned slowed_by_its_server(struct world *w)
+{
 	static struct story s;
 	uint8_t *blob = calloc(1, 10000);
 	assert_non_null(blob);
@@ -367,6 +397,26 @@ static void a_paused_server_slows_the_client(void **state)
 	assert_int_equal(s.answers, sent);
 	assert_int_equal(w->d.half_closes, 1);
 	free(blob);
+	return sent;
+}
+
+static void a_paused_server_slows_the_client(void **state)
+{
+	(void)slowed_by_its_server(*state);
+}
+
+/* Once they are connected, what the server holds meanwhile is what its window lets come, far more than its client queues. */
+static void a_paused_server_holds_its_window(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	Test__EchoRequest rq = request(hello);
+	start(w, &s, "/test.Echo/Unary", 0);
+	say(&s, &rq);
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	w->d.half_closes = 0;
+	assert_true(slowed_by_its_server(w) > 20);
 }
 
 /* ---- nobody there ---- */
@@ -817,7 +867,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(deadlines_end_calls_on_both_sides, setup, teardown),
 		cmocka_unit_test_setup_teardown(cancelling_is_seen_by_the_server, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_paused_reader_slows_the_server, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_wide_channel_takes_a_large_answer_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_paused_server_slows_the_client, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_paused_server_holds_its_window, setup, teardown),
 		cmocka_unit_test_setup_teardown(nobody_there_is_unavailable_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_channel_may_be_freed_by_its_own_message, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_channel_finds_a_server_that_came_back, setup, teardown),

@@ -270,6 +270,7 @@ CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, 
 		.server_name = cfg->server_name,
 		.proto = HTTP_2,
 		.max_conns = cfg->max_conns,
+		.wide = cfg->wide,
 		.connect_timeout = cfg->connect_timeout,
 		.idle_timeout =
 			GRPC_FOREVER, /* a channel stays connected: the next call must not pay for a handshake */

@@ -69,6 +69,7 @@ struct grpc_channel_cfg {
 	cgn_nsec connect_timeout; /* 0: 5 s */
 	cgn_nsec keepalive;       /* 0: 20 s */
 	uint32_t max_conns;       /* 0: 1 */
+	bool wide;                /* for large answers, as in http */
 };
 CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, struct grpc_channel **out,
 	struct cgn_err *err);

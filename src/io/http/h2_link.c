@@ -418,17 +418,18 @@ CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const stru
 	struct http_store **spare)
 {
 	*l = (struct h2_link){.wire = w, .ops = ops, .server = cfg->server, .spare = spare, .max_head_bytes = cfg->max_head_bytes,
-		.max_fields = cfg->max_fields, .reset_burst = cfg->reset_burst, .reset_rate = cfg->reset_rate};
+		.max_fields = cfg->max_fields, .stream_window = cfg->wide ? H2_WIDE_STREAM_WINDOW : H2_STREAM_WINDOW,
+		.reset_burst = cfg->reset_burst, .reset_rate = cfg->reset_rate};
 	cgn_list_init(&l->owed);
 	cgn_list_init(&l->wake);
 	CGN_TRY(session_make(l));
 	nghttp2_settings_entry e[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, cfg->max_streams},
 		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, cfg->max_head_bytes},
-		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, cfg->trusted ? H2_TRUSTED_STREAM_WINDOW : H2_STREAM_WINDOW},
+		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, l->stream_window},
 		{NGHTTP2_SETTINGS_ENABLE_PUSH, 0}};
 	size_t n = cfg->server ? 3 : 4; /* only a client says something about push */
 	if (nghttp2_submit_settings(l->session, NGHTTP2_FLAG_NONE, e, n) != 0 ||
-		nghttp2_session_set_local_window_size(l->session, NGHTTP2_FLAG_NONE, 0, cfg->trusted ? H2_TRUSTED_LINK_WINDOW : H2_LINK_WINDOW) != 0)
+		nghttp2_session_set_local_window_size(l->session, NGHTTP2_FLAG_NONE, 0, cfg->wide ? H2_WIDE_LINK_WINDOW : H2_LINK_WINDOW) != 0)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	cgn_loop_defer(w->loop, &w->hook);
 	return CGN_OK;
@@ -463,7 +464,7 @@ static void deliver_held(struct h2_stream *st)
 	struct h2_link *l = st->link;
 	if (st->hold.n > 0) {
 		struct cgn_buf held = st->hold;
-		st->hold = (struct cgn_buf){0};
+		st->hold = (struct cgn_buf){.limit = held.limit};
 		if (st->id > 0)
 			(void)nghttp2_session_consume_stream(l->session, st->id, held.n);
 		l->ops->on_data(st, (const uint8_t *)held.p, held.n);
@@ -530,7 +531,7 @@ bool h2_link_turn(struct h2_link *l)
 
 void h2_stream_init(struct h2_stream *st, struct h2_link *l, int32_t id)
 {
-	*st = (struct h2_stream){.link = l, .id = id, .queue.limit = H2_STREAM_LIMIT, .hold.limit = H2_STREAM_MARK * 2};
+	*st = (struct h2_stream){.link = l, .id = id, .queue.limit = H2_STREAM_LIMIT, .hold.limit = l->stream_window};
 	st->read_at = st->taken_at = cgn_loop_now(l->wire->loop);
 	cgn_list_init(&st->owed);
 	cgn_list_init(&st->wake);

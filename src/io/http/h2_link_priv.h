@@ -11,9 +11,9 @@
 #define H2_STREAM_LIMIT ((size_t)128 * 1024 * 1024)      /* and what ends it: one message of the largest size fits */
 #define H2_LINK_WINDOW (1024 * 1024)                     /* unconsumed bytes over all streams: bounds what a peer can make us hold */
 #define H2_STREAM_WINDOW 65535                           /* and of one */
-/* Between our own programs: a prompt of a few hundred KiB arrives without waiting for a WINDOW_UPDATE. */
-#define H2_TRUSTED_LINK_WINDOW (8 * 1024 * 1024)
-#define H2_TRUSTED_STREAM_WINDOW (1024 * 1024)
+/* Between our own programs: a prompt of a few hundred KiB, or a block, arrives without waiting for a WINDOW_UPDATE. */
+#define H2_WIDE_LINK_WINDOW (8 * 1024 * 1024)
+#define H2_WIDE_STREAM_WINDOW (1024 * 1024)
 
 struct h2_link;
 struct h2_stream;
@@ -69,6 +69,7 @@ struct h2_link {
 	bool store_full;
 	cgn_nsec store_since;
 	uint32_t max_head_bytes, max_fields;
+	uint32_t stream_window;
 	uint32_t reset_burst, reset_rate;
 	struct h2_bucket resets, idle_frames;
 	uint64_t bad_frames;
@@ -77,7 +78,7 @@ struct h2_link {
 struct h2_link_cfg {
 	bool server;
 	uint32_t max_streams, max_head_bytes, max_fields;
-	bool trusted; /* wide windows */
+	bool wide; /* windows */
 	uint32_t reset_burst, reset_rate; /* resets by the peer that are not a flood: at once, and per second */
 };
 CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops, struct http_wire *w,

@@ -377,7 +377,7 @@ CGN_RC http_h2_conn_init(struct server_conn *c)
 	const struct http_server_cfg *cfg = &c->server->cfg;
 	uint32_t factor = cfg->h2_only ? TRUSTED_FACTOR : 1;
 	struct h2_link_cfg lc = {.server = true, .max_streams = cfg->max_streams, .max_head_bytes = cfg->max_head_bytes,
-		.max_fields = cfg->max_fields, .trusted = cfg->h2_only, .reset_burst = RESET_BURST * factor, .reset_rate = RESET_RATE * factor};
+		.max_fields = cfg->max_fields, .wide = cfg->h2_only, .reset_burst = RESET_BURST * factor, .reset_rate = RESET_RATE * factor};
 	c->h2.since = cgn_loop_now(c->wire.loop);
 	c->h2.check_at = c->h2.since + check_interval(cfg);
 	return h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->server->spare);

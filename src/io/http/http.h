@@ -104,6 +104,8 @@ struct http_client_cfg {
 	cgn_nsec idle_timeout;    /* close a kept-alive connection; 0: 60 s */
 	cgn_nsec ping_interval;   /* h2 keepalive; 0: off; no answer within 10 s kills the connection */
 	uint32_t max_head_bytes;  /* of answers; 0: 64 KiB */
+	/* h2, for large answers: up to 1 MiB of a call may come before it is read, 8 MiB of a connection, instead of 64 KiB and 1 MiB */
+	bool wide;
 };
 CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, struct http_client **out, struct cgn_err *err);
 /* Calls in flight fail with CGN_CANCELLED before it returns. Not from inside a callback of one of its calls. */

@@ -4,7 +4,8 @@
 
 A client maps the second store's memory and asks by descriptor, so its own part is small; it is shown, as the same block asked for again, which is then
 in that store. In turns: a fetch that is the first on its connection (the second store was just started), then as many more as fit, then all of
-them again. Each value is compared. JSON to --out, or to stderr."""
+them again. Each value is compared. On a machine that others use, `chrt -r 10` gives it and the stores what an idle one would. JSON to --out, or to
+stderr."""
 import argparse
 import json
 import os
@@ -51,8 +52,8 @@ def main():
     ap.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "build" / "release")
     ap.add_argument("--out", type=pathlib.Path)
     ap.add_argument("--size", type=int, default=1 << 20)
-    ap.add_argument("--blocks", type=int, default=60, help="in a round")
-    ap.add_argument("--rounds", type=int, default=20)
+    ap.add_argument("--blocks", type=int, default=10, help="in a round")
+    ap.add_argument("--rounds", type=int, default=100)
     args = ap.parse_args()
     os.environ["CGN_BUILD"] = str(args.build.resolve())
     import kvbulk as tools
@@ -81,6 +82,7 @@ def main():
     report = {
         "what": "a block from another node's store, over QUIC on loopback, as its client sees it",
         "machine": f"{os.cpu_count()} virtual cores, {platform.system()} {platform.release()}",
+        "real_time_priority": os.sched_getparam(0).sched_priority,
         "load_average": {"least": round(min(load), 1), "most": round(max(load), 1)},
         "size_bytes": args.size,
         "first_on_a_connection": quantiles(out["first"]),

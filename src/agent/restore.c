@@ -30,7 +30,7 @@ struct restore {
 	uint64_t *words; /* of the card */
 	struct slot_file file;
 	uint32_t piece;
-	struct kvcall *call;
+	struct kvseries *pieces;
 	struct kv_lease *lease;
 	struct fetch *fetch;
 	int failed; /* errno, of the pool */
@@ -68,7 +68,7 @@ static void removed(void *arg)
 
 static void retire(struct restore *r)
 {
-	kvclient_cancel(&r->call);
+	kvseries_free(&r->pieces);
 	fetch_cancel(&r->fetch);
 	slot_file_end(&r->file);
 	cgn_list_drop(&r->link);
@@ -230,7 +230,6 @@ static void on_piece(void *user, const struct kvclient_answer *a)
 {
 	struct restore *r = user;
 	CGN_LIVE(r, RESTORE_TAG);
-	r->call = NULL;
 	r->lease = a->lease;
 	if (a->err->code != CGN_FINE) {
 		fail(r, a->err->code == CGN_NOT_FOUND ? HOW_GONE : HOW_FAILED, a->err->msg);
@@ -257,18 +256,16 @@ static uint32_t worth_of(const struct keep *k, const struct card *c, enum slots_
 
 static void get_next(struct restore *r)
 {
-	struct keep *k = r->keep;
-	struct cgn_err err = {0};
-	if (r->piece == card_pieces(&r->card)) {
+	if (r->piece == card_pieces(&r->card))
 		ask_engine(r);
-		return;
-	}
-	const struct kv_key key = keep_key(k->keys.card, card_id(&r->card), r->piece + 1);
-	struct kvclient *store = keep_store_of(k);
-	if (store == NULL)
-		fail(r, HOW_FAILED, "the store is away");
-	else if (!cgn_ok(kvclient_get(store, &key, worth_of(k, &r->card, r->from), on_piece, r, &r->call, &err)))
-		fail(r, HOW_FAILED, err.msg);
+	else
+		kvseries_next(r->pieces);
+}
+
+static void key_of_piece(void *user, size_t i, struct kv_key *out)
+{
+	const struct restore *r = user;
+	*out = keep_key(r->keep->keys.card, card_id(&r->card), (uint32_t)i + 1);
 }
 
 /* ---- begin ---- */
@@ -291,8 +288,8 @@ struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *
 	r->card.sums = words;
 	r->card.chain = words + pieces;
 	slot_file_begin(k, "load", &r->file);
-	const struct kv_key key = keep_key(k->keys.card, card_id(c), 1);
-	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, worth_of(k, c, from), on_piece, r, &r->call, NULL))) {
+	const struct kvseries_cfg cfg = {.n = pieces, .key = key_of_piece, .worth_ms = worth_of(k, c, from), .done = on_piece, .user = r};
+	if (!cgn_ok(kvseries_new(keep_store_of(k), &cfg, &r->pieces, NULL))) {
 		slot_file_end(&r->file);
 		free(words);
 		free(r);

@@ -32,6 +32,7 @@ enum mood {
 	MOOD_FEW,        /* too few infos */
 	MOOD_GARBAGE,    /* no messages at all */
 	MOOD_REFUSING,   /* FAILED to everything */
+	MOOD_ONE,        /* lends one value at a time */
 };
 
 struct world {
@@ -185,6 +186,8 @@ static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
 		w->last_id = m->id;
 	else if (w->mood == MOOD_REFUSING && m->type != KVBULK_WATCH)
 		tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = m->id, .number = 5, .text = CGN_STR("not here")}, NULL, 0, -1);
+	else if (m->type == KVBULK_GET && w->mood == MOOD_ONE && w->lent > w->n_released)
+		tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = m->id, .number = 8, .text = CGN_STR("too much is lent")}, NULL, 0, -1);
 	else if (m->type == KVBULK_GET)
 		value(w, m);
 	else if (m->type == KVBULK_PUT)
@@ -643,6 +646,112 @@ static void values_go_in_by_the_shorter_way(void **state)
 	teardown(w);
 }
 
+/* ---- pieces ---- */
+
+static void key_of_piece(void *user, size_t i, struct kv_key *out)
+{
+	(void)user;
+	*out = (struct kv_key){.segment = (uint32_t)i};
+}
+
+static struct kvseries *series(struct world *w, size_t n)
+{
+	const struct kvseries_cfg cfg = {.n = n, .key = key_of_piece, .worth_ms = KVCLIENT_HERE_ONLY, .done = on_done, .user = w};
+	struct kvseries *s = NULL;
+	assert_true(cgn_ok(kvseries_new(w->c, &cfg, &s, NULL)));
+	assert_int_equal(w->done, 0); /* never inline */
+	return s;
+}
+
+static bool so_many_were_asked_for(struct world *w)
+{
+	return w->gets >= w->want;
+}
+
+static void pieces_come_in_order_and_ahead(void **state)
+{
+	struct world *w = setup_ready(MOOD_GOOD);
+	(void)state;
+	struct kvseries *s = series(w, 10);
+	for (unsigned i = 1; i <= 10; i++) {
+		wait_for(w, is_done, i);
+		assert_int_equal(w->code, CGN_FINE);
+		check_lease(w);
+		unsigned ahead = i + KVSERIES_AHEAD - 1;
+		wait_for(w, so_many_were_asked_for, ahead < 10 ? ahead : 10);
+		for (unsigned turns = 0; turns < 20; turns++) /* and no more */
+			wait_for(w, so_many_were_asked_for, 0);
+		assert_int_equal(w->gets, ahead < 10 ? ahead : 10);
+		assert_int_equal(w->done, i); /* the next one waits to be asked for */
+		kvclient_release(&w->lease);
+		if (i < 10)
+			kvseries_next(s);
+		assert_int_equal(w->done, i);
+	}
+	kvseries_free(&s);
+	wait_for(w, all_released, 10);
+	teardown(w);
+}
+
+static void what_could_not_be_lent_ahead_is_asked_for_in_its_turn(void **state)
+{
+	struct world *w = setup_ready(MOOD_ONE);
+	(void)state;
+	struct kvseries *s = series(w, 7);
+	for (unsigned i = 1; i <= 7; i++) {
+		wait_for(w, is_done, i);
+		assert_int_equal(w->code, CGN_FINE);
+		check_lease(w);
+		for (unsigned turns = 0; turns < 20; turns++) /* those ahead were refused by then */
+			wait_for(w, so_many_were_asked_for, 0);
+		kvclient_release(&w->lease);
+		if (i < 7)
+			kvseries_next(s);
+	}
+	assert_true(w->lent == 7 && w->gets > 7);
+	kvseries_free(&s);
+	teardown(w);
+}
+
+static void a_series_that_is_left_gives_back_what_came(void **state)
+{
+	(void)state;
+	for (unsigned early = 0; early < 2; early++) {
+		struct world *w = setup_ready(MOOD_GOOD);
+		struct kvseries *s = series(w, 10);
+		if (!early)
+			wait_for(w, is_done, 1);
+		wait_for(w, so_many_were_asked_for, KVSERIES_AHEAD);
+		kvseries_free(&s);
+		kvclient_release(&w->lease);
+		wait_for(w, all_released, KVSERIES_AHEAD);
+		assert_int_equal(w->done, early ? w->done : 1);
+		teardown(w);
+	}
+}
+
+static void a_series_ends_with_its_store(void **state)
+{
+	struct world *w = setup_ready(MOOD_REFUSING);
+	(void)state;
+	struct kvseries *s = series(w, 3);
+	wait_for(w, is_done, 1);
+	assert_int_equal(w->code, CGN_NOT_FOUND);
+	kvseries_free(&s);
+	w->mood = MOOD_SILENT;
+	w->done = 0;
+	s = series(w, 3);
+	wait_for(w, heard, 0);
+	packet_close(&w->conn);
+	wait_for(w, is_done, 1);
+	assert_int_equal(w->code, CGN_UNAVAILABLE);
+	kvseries_next(s); /* there is none to ask */
+	wait_for(w, is_done, 2);
+	assert_int_equal(w->code, CGN_UNAVAILABLE);
+	kvseries_free(&s);
+	teardown(w);
+}
+
 static void a_watch_goes_on_through_reconnects(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
@@ -692,6 +801,10 @@ int main(void)
 		cmocka_unit_test(there_are_only_so_many_calls),
 		cmocka_unit_test(what_waits_to_be_sent_is_bounded),
 		cmocka_unit_test(values_go_in_by_the_shorter_way),
+		cmocka_unit_test(pieces_come_in_order_and_ahead),
+		cmocka_unit_test(what_could_not_be_lent_ahead_is_asked_for_in_its_turn),
+		cmocka_unit_test(a_series_that_is_left_gives_back_what_came),
+		cmocka_unit_test(a_series_ends_with_its_store),
 		cmocka_unit_test(a_watch_goes_on_through_reconnects),
 		cmocka_unit_test(no_store_is_said_once),
 	};

@@ -54,6 +54,24 @@ CGN_RC kvclient_lookup(struct kvclient *c, const struct kv_key *keys, size_t n, 
 #define KVCLIENT_WHATEVER  UINT32_MAX
 CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth_ms, kvclient_done_fn *done, void *user, struct kvcall **out,
 	struct cgn_err *err);
+/* ---- the pieces of a large value, each under a key of its own ---- */
+/* They are told one after the other, in their order, while up to KVSERIES_AHEAD - 1 that follow are on their way or lie ready: so many leases
+ * are held at once, of KV_MAX_VALUE bytes each at most. One that could not be had ahead of its turn (no room, too late) is asked for again
+ * when its turn comes. Ends before its client. */
+#define KVSERIES_AHEAD 4
+struct kvseries;
+struct kvseries_cfg {
+	size_t n; /* at least 1 */
+	void (*key)(void *user, size_t i, struct kv_key *out);
+	uint32_t worth_ms; /* of each, as for kvclient_get */
+	kvclient_done_fn *done; /* of the next piece, as for kvclient_get; never inline; it may free the series */
+	void *user;
+};
+/* The first piece is told when it is there, each other one after kvseries_next. Fails as kvclient_get. */
+CGN_RC kvseries_new(struct kvclient *c, const struct kvseries_cfg *cfg, struct kvseries **out, struct cgn_err *err);
+void kvseries_next(struct kvseries *s); /* once a piece that was told, but not for the last */
+void kvseries_free(struct kvseries **take); /* NULL-safe; pieces that were not told are given back */
+
 /* The bytes of a value: pieces of memory, or a part of a file (a regular one: a memfd, say; it need not be at its beginning). */
 struct kv_source {
 	const struct iovec *iov; /* NULL: |fd|. Copied before kvclient_put returns: at 1 MiB and more a descriptor is the better way */

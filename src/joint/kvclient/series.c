@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Series: values that belong together, some asked for ahead of their turn. */
+#include <stdlib.h>
+
+#include "joint/kvclient/kvclient_priv.h"
+
+#define KVSERIES_TAG 0x4b56434fU
+
+enum ahead_state { AHEAD_FREE, AHEAD_ASKED, AHEAD_HERE, AHEAD_FAILED };
+struct ahead {
+	struct kvseries *series;
+	enum ahead_state state;
+	struct kvcall *call;
+	struct kv_lease *lease;
+	struct cgn_err why;
+};
+
+struct kvseries {
+	uint32_t tag;
+	struct kvclient *client;
+	struct kvseries_cfg cfg;
+	size_t turn; /* the piece that is told next */
+	size_t asked; /* pieces below were asked for */
+	bool due;    /* it is waited for */
+	struct ahead ahead[KVSERIES_AHEAD]; /* piece i in i % KVSERIES_AHEAD */
+	struct cgn_timer tell; /* it is here already: not from inside a call */
+	struct cgn_grave grave;
+};
+
+static struct ahead *place(struct kvseries *s, size_t i)
+{
+	return &s->ahead[i % KVSERIES_AHEAD];
+}
+
+static void on_answer(void *user, const struct kvclient_answer *a);
+
+static CGN_RC ask(struct kvseries *s, size_t i, struct cgn_err *err)
+{
+	struct ahead *a = place(s, i);
+	struct kv_key key;
+	s->cfg.key(s->cfg.user, i, &key);
+	CGN_TRY(kvclient_get(s->client, &key, s->cfg.worth_ms, on_answer, a, &a->call, err));
+	a->state = AHEAD_ASKED;
+	return CGN_OK;
+}
+
+/* What can't be asked for ahead is asked for in its turn. */
+static void ask_ahead(struct kvseries *s)
+{
+	for (; s->asked < s->cfg.n && s->asked < s->turn + KVSERIES_AHEAD; s->asked++)
+		if (!cgn_ok(ask(s, s->asked, NULL)))
+			return;
+}
+
+/* Last of all: the other side may free the series. */
+static void tell(struct kvseries *s)
+{
+	static const struct cgn_err fine = {.code = CGN_FINE};
+	struct ahead *a = place(s, s->turn);
+	const struct cgn_err why = a->state == AHEAD_HERE ? fine : a->why;
+	const struct kvclient_answer answer = {.err = &why, .lease = a->lease};
+	a->lease = NULL;
+	a->state = AHEAD_FREE;
+	s->due = false;
+	s->turn++;
+	s->cfg.done(s->cfg.user, &answer);
+}
+
+static void on_tell(struct cgn_timer *t)
+{
+	struct kvseries *s = CGN_CONTAINER(t, struct kvseries, tell);
+	CGN_LIVE(s, KVSERIES_TAG);
+	tell(s);
+}
+
+static void on_answer(void *user, const struct kvclient_answer *answer)
+{
+	struct ahead *a = user;
+	struct kvseries *s = a->series;
+	CGN_LIVE(s, KVSERIES_TAG);
+	a->call = NULL;
+	a->lease = answer->lease;
+	a->why = *answer->err;
+	a->state = a->why.code == CGN_FINE ? AHEAD_HERE : AHEAD_FAILED;
+	if (s->due && a == place(s, s->turn))
+		tell(s);
+}
+
+/* The piece whose turn it is: here, on its way, or to be asked for now; one that failed ahead of its turn gets its own try. */
+static void await(struct kvseries *s)
+{
+	struct ahead *a = place(s, s->turn);
+	s->due = true;
+	if (a->state == AHEAD_HERE && kv_lease_is_stale(a->lease)) { /* it waited for too long */
+		kvclient_release(&a->lease);
+		a->state = AHEAD_FREE;
+	}
+	if (a->state == AHEAD_FAILED && a->why.code != CGN_NOT_FOUND)
+		a->state = AHEAD_FREE;
+	if (a->state == AHEAD_FREE && !cgn_ok(ask(s, s->turn, &a->why)))
+		a->state = AHEAD_FAILED;
+	if (s->asked <= s->turn)
+		s->asked = s->turn + 1;
+	if (a->state != AHEAD_ASKED)
+		cgn_timer_set(&s->tell, 0);
+	ask_ahead(s);
+}
+
+CGN_RC kvseries_new(struct kvclient *c, const struct kvseries_cfg *cfg, struct kvseries **out, struct cgn_err *err)
+{
+	struct kvseries *s = calloc(1, sizeof *s);
+	CGN_MUST(cfg->n > 0);
+	if (s == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for pieces of a value");
+	*s = (struct kvseries){.tag = KVSERIES_TAG, .client = c, .cfg = *cfg, .due = true};
+	cgn_timer_init(&s->tell, c->loop, on_tell);
+	for (size_t i = 0; i < KVSERIES_AHEAD; i++)
+		s->ahead[i].series = s;
+	cgn_rc rc = ask(s, 0, err);
+	if (!cgn_ok(rc)) {
+		free(s);
+		return rc;
+	}
+	s->asked = 1;
+	ask_ahead(s);
+	*out = s;
+	return CGN_OK;
+}
+
+void kvseries_next(struct kvseries *s)
+{
+	CGN_LIVE(s, KVSERIES_TAG);
+	CGN_MUST(!s->due && s->turn < s->cfg.n);
+	await(s);
+}
+
+static void release(struct cgn_grave *g)
+{
+	free(CGN_CONTAINER(g, struct kvseries, grave));
+}
+
+void kvseries_free(struct kvseries **take)
+{
+	struct kvseries *s = *take;
+	*take = NULL;
+	if (s == NULL)
+		return;
+	CGN_LIVE(s, KVSERIES_TAG);
+	cgn_timer_cancel(&s->tell);
+	for (size_t i = 0; i < KVSERIES_AHEAD; i++) {
+		kvclient_cancel(&s->ahead[i].call);
+		kvclient_release(&s->ahead[i].lease);
+	}
+	s->tag = 0;
+	cgn_loop_bury(s->client->loop, &s->grave, release);
+}

@@ -18,6 +18,7 @@ static void peer_json(const peer *p, struct json_out *o)
 	json_open(o, '{');
 	json_key_z(o, "id", p->id);
 	json_key_z(o, "name", p->name);
+	json_key_z(o, "certificate", p->certificate);
 	json_key_z(o, "address", p->address);
 	json_key_z(o, "state", p->state);
 	json_key_z(o, "why", p->why);

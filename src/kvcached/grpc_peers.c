@@ -5,8 +5,11 @@
 #include "joint/kvpeer/kvpeer.h"
 #include "kvcached/grpc_priv.h"
 
+#define CERTIFICATE 256
+
 struct rows {
 	Cognitora__V1__KvPeer m[KVPEER_MAX], *list[KVPEER_MAX];
+	char certificates[KVPEER_MAX][CERTIFICATE];
 	size_t n;
 };
 
@@ -22,6 +25,8 @@ static void on_row(void *user, const struct kvpeer_row *r)
 	cognitora__v1__kv_peer__init(m);
 	m->id = text(r->id);
 	m->name = text(r->name);
+	(void)cgn_str_copyz(rows->certificates[rows->n], sizeof rows->certificates[0], r->certificate);
+	m->certificate = rows->certificates[rows->n];
 	m->address = text(r->address);
 	m->state = text(r->state);
 	m->why = text(r->why);

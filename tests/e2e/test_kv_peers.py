@@ -103,9 +103,9 @@ def test_an_operator_is_told_of_peers(world, tmp_path):
     assert told["node"] == "b" and told["rack"] == "r1" and told["quic_address"] == b.address and told["fetching"] == 0
     rows = {row["address"]: row for row in told["peers"]}
     near, strange = rows[a.address], rows[c.address]
-    assert near["name"] == "a" and near["state"] == "ready" and near["why"] == "" and near["blocks"] == 1
+    assert near["certificate"] == "a" and near["name"] == "a" and near["state"] == "ready" and near["why"] == "" and near["blocks"] == 1
     assert near["fetched"] == 1 and near["fetched_bytes"] == MIB and near["rtt_us"] > 0 and near["bytes_per_second"] > 0
-    assert strange["state"] in ("down", "connecting") and strange["name"] == ""
+    assert strange["state"] in ("down", "connecting") and strange["name"] == "" and strange["certificate"] == ""
     assert "issuer is unknown" in strange["why"] or "CA is unknown" in strange["why"]
     assert told["handshakes_failed"] > 0 and told["last_refusal"] and told["last_refusal_ms"] >= 0
     text = ctl(b)

@@ -15,8 +15,6 @@ static void bytes_go_both_ways(void **state)
 	run_until(&w, both_open);
 	assert_true(cgn_str_is(quic_conn_peer_name(w.client.c), "node-1"));
 	assert_true(cgn_str_is(quic_conn_peer_name(w.server.c), "node-1"));
-	assert_true(cgn_str_is(quic_conn_peer(w.client.c), w.addr));
-	assert_ptr_equal(quic_conn_endpoint(w.client.c), w.client.ep);
 	flow_ask(flow_open(&w, 1), 100000, 3000);
 	flow_ask(flow_open(&w, 2), 0, 0);
 	flow_ask(flow_open(&w, 3), 1, 16 * MiB); /* four times a stream's window */
@@ -364,8 +362,7 @@ static void a_close_has_a_code_and_a_sentence(void **state)
 	run_until(&w, both_closed);
 	assert_int_equal(w.client.why.code, CGN_FINE);
 	assert_int_equal(w.server.why.code, CGN_CANCELLED);
-	assert_int_equal(w.server.peer_code, 42);
-	assert_non_null(strstr(w.server.why.msg, "enough"));
+	assert_non_null(strstr(w.server.why.msg, "with code 42: enough"));
 	assert_true(f->closed && f->releases == 1);
 	assert_int_equal(f->why.code, CGN_UNAVAILABLE);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).conns, 0);

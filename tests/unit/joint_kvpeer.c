@@ -477,6 +477,7 @@ static void what_moved_is_told_on_both_sides(void **state)
 	assert_string_equal(row.id, "a");
 	assert_string_equal(row.name, "a");
 	assert_string_equal(row.why, "");
+	assert_true(cgn_str_is(row.certificate, "node-1"));
 	assert_true(row.fetched == 1 && row.fetched_bytes == 100000 && row.served == 0 && row.blocks == 1);
 	loop_until(w.l, a_heard_a_name, &w); /* known by its address until then */
 	assert_string_equal(row.id, w.nodes[1].addr);

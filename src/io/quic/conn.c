@@ -213,7 +213,6 @@ static void peer_closed(struct quic_conn *c)
 		c->ep->stats.resets_got++;
 		say(c, CGN_UNAVAILABLE, "the peer knows nothing of this connection any more (it was restarted?)");
 	} else if (e->type == NGTCP2_CCERR_TYPE_APPLICATION) {
-		c->peer_code = e->error_code;
 		(void)CGN_FAIL(&why, CANCELLED, "%s closed the connection with code %llu%s%s", c->peer,
 			(unsigned long long)e->error_code, text[0] != '\0' ? ": " : "", text);
 		if (e->error_code != 0)
@@ -545,22 +544,10 @@ bool quic_conn_is_open(const struct quic_conn *c)
 	return c->state == QUIC_OPEN;
 }
 
-struct cgn_str quic_conn_peer(const struct quic_conn *c)
-{
-	CGN_LIVE(c, QUIC_CONN_TAG);
-	return cgn_str_of(c->peer);
-}
-
 struct cgn_str quic_conn_peer_name(const struct quic_conn *c)
 {
 	CGN_LIVE(c, QUIC_CONN_TAG);
 	return c->tls != NULL ? tls_guest_peer_name(c->tls) : CGN_STR("");
-}
-
-uint64_t quic_conn_peer_code(const struct quic_conn *c)
-{
-	CGN_LIVE(c, QUIC_CONN_TAG);
-	return c->peer_code;
 }
 
 unsigned quic_conn_streams_left(const struct quic_conn *c)
@@ -578,12 +565,6 @@ cgn_nsec quic_conn_rtt(const struct quic_conn *c)
 		return c->ep->cfg.initial_rtt;
 	ngtcp2_conn_get_conn_info(c->ngtcp2, &info);
 	return info.smoothed_rtt;
-}
-
-struct quic_endpoint *quic_conn_endpoint(const struct quic_conn *c)
-{
-	CGN_LIVE(c, QUIC_CONN_TAG);
-	return c->ep;
 }
 
 int quic_conn_rekey(struct quic_conn *c)

@@ -90,7 +90,7 @@ struct quic_conn_ops {
 	void (*on_room)(struct quic_conn *c, void *user);
 	/* Last word, once, for each connection that quic_connect returned OK for or that was taken; on_close of its streams came before.
 	 * why->code: CGN_FINE after quic_conn_close or the peer's close with code 0, CGN_CANCELLED the peer's close with another code
-	 * (quic_conn_peer_code), CGN_TLS one side refused the other, CGN_DEADLINE silence, CGN_UNAVAILABLE the rest. |c| is gone when
+	 * (said in why->msg), CGN_TLS one side refused the other, CGN_DEADLINE silence, CGN_UNAVAILABLE the rest. |c| is gone when
 	 * this returns. */
 	void (*on_close)(struct quic_conn *c, void *user, const struct cgn_err *why);
 };
@@ -102,12 +102,9 @@ CGN_RC quic_connect(struct quic_endpoint *ep, const char *addr, const char *serv
 /* Also later, to change hands. |ops| NULL: no callback comes any more. */
 void quic_conn_take(struct quic_conn *c, const struct quic_conn_ops *ops, void *user);
 bool quic_conn_is_open(const struct quic_conn *c); /* on_open came or accepted, and no close began */
-struct cgn_str quic_conn_peer(const struct quic_conn *c);      /* "10.0.0.7:7091" */
 struct cgn_str quic_conn_peer_name(const struct quic_conn *c); /* verified certificate's name; empty before it is open */
-uint64_t quic_conn_peer_code(const struct quic_conn *c);       /* in on_close: what the peer closed with; 0 when it didn't */
 unsigned quic_conn_streams_left(const struct quic_conn *c);    /* quic_stream_open now */
 cgn_nsec quic_conn_rtt(const struct quic_conn *c);             /* smoothed; initial_rtt before the first sample */
-struct quic_endpoint *quic_conn_endpoint(const struct quic_conn *c);
 /* At once: streams end with it, what is unsent is dropped. |sentence| may be NULL, goes to the peer (200 bytes at most). on_close
  * follows. No-op after a close began. */
 void quic_conn_close(struct quic_conn *c, uint64_t code, const char *sentence);
@@ -126,8 +123,6 @@ struct quic_stream_ops {
 /* CGN_OVERLOADED: the peer allows no more streams now (on_room follows); CGN_UNAVAILABLE: the connection is not open. */
 CGN_RC quic_stream_open(struct quic_conn *c, const struct quic_stream_ops *ops, void *user, struct quic_stream **out, struct cgn_err *err);
 void quic_stream_take(struct quic_stream *s, const struct quic_stream_ops *ops, void *user);
-struct quic_conn *quic_stream_conn(const struct quic_stream *s);
-int64_t quic_stream_id(const struct quic_stream *s);
 
 /* Queue all of it. With |release|: the bytes are borrowed until the peer has them or the stream ended, then release(arg) comes once,
  * never from inside this call, also after quic_stream_cancel and after on_close. Without: they are copied. |fin|: no send may

@@ -153,7 +153,6 @@ struct quic_conn {
 	size_t last_n;
 	uint32_t late; /* packets that came since */
 	char sentence[200];
-	uint64_t peer_code;
 	uint16_t probes[4];
 	size_t n_probes;
 	struct cgn_grave grave;

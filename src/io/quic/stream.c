@@ -227,18 +227,6 @@ void quic_stream_take(struct quic_stream *s, const struct quic_stream_ops *ops, 
 	s->user = user;
 }
 
-struct quic_conn *quic_stream_conn(const struct quic_stream *s)
-{
-	CGN_LIVE(s, QUIC_STREAM_TAG);
-	return s->c;
-}
-
-int64_t quic_stream_id(const struct quic_stream *s)
-{
-	CGN_LIVE(s, QUIC_STREAM_TAG);
-	return s->id;
-}
-
 /* ---- receiving ---- */
 
 static bool hold(struct quic_stream *s, const uint8_t *p, size_t n)

@@ -93,8 +93,9 @@ struct kvpeer_overview { /* texts: until the next turn of the loop */
 };
 void kvpeer_overview(const struct kvpeer *kp, struct kvpeer_overview *out);
 
-struct kvpeer_row {
+struct kvpeer_row { /* texts: as above */
 	const char *id, *name; /* as it is known; as it calls itself, empty before it was heard */
+	struct cgn_str certificate; /* the name in it, verified; empty while there is no connection */
 	const char *address, *rack, *region, *distance;
 	const char *state; /* "down", "connecting", "reading" (what it holds), "ready", "left alone" */
 	const char *why;   /* it is down or left alone; else empty */

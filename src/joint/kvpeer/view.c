@@ -53,6 +53,7 @@ static struct kvpeer_row row_of(const struct peer *p)
 {
 	struct kvpeer_row r = {.id = p->id,
 		.name = p->name != NULL ? p->name : "",
+		.certificate = p->conn != NULL ? quic_conn_peer_name(p->conn) : CGN_STR(""),
 		.address = p->address,
 		.rack = p->rack,
 		.region = p->region,
@@ -96,6 +97,7 @@ static void describe(void *user, const struct kvpeer_row *r)
 	json_open(o, '{');
 	json_key_z(o, "node", r->id);
 	json_key_z(o, "name", r->name);
+	json_key_str(o, "certificate", r->certificate);
 	json_key_z(o, "address", r->address);
 	json_key_z(o, "state", r->state);
 	if (r->why[0] != '\0')

@@ -4,8 +4,9 @@
 #include "base/log/log.h"
 #include "router/gateway.h"
 
-static void count(const char *outcome)
+static void count(struct gw_req *r, const char *outcome)
 {
+	r->disagg = outcome;
 	metric_add(METRIC_OF(DISAGG, outcome), 1);
 }
 
@@ -64,7 +65,7 @@ bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask)
 	if (why_not == NULL && p.verdict != ROUTE_PICKED)
 		why_not = "no_node";
 	if (why_not != NULL) {
-		count(why_not);
+		count(r, why_not);
 		return false;
 	}
 	send_prompt(r, &prompt, &p, gate, began);
@@ -76,7 +77,7 @@ bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask)
 static enum gw_step over(struct gw_req *r, const char *outcome)
 {
 	gw_try_end(r);
-	count(outcome);
+	count(r, outcome);
 	gw_goto(r, GW_ROUTE);
 	return STEP_AGAIN;
 }

@@ -245,6 +245,7 @@ struct gw_req {
 	} guess;
 	Cognitora__V1__Leg leg;    /* of the try that is under way or comes next */
 	bool legs_settled;         /* whether another node computes the prompt is decided */
+	const char *disagg;        /* how, or what came of it: outcomes of cgn_disagg_total; NULL: it was no question. Static */
 	const char *prefill_node;  /* that did; NULL: none */
 	cgn_nsec prefill_took;
 	uint16_t excluded[GW_MAX_ATTEMPTS];

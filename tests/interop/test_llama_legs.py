@@ -83,12 +83,13 @@ def test_prefill_and_decode_are_separate_roles(legs):
             assert cached(got) > 500, got.json()["usage"]
         assert got.headers["x-cgn-node"] == "b"
         log = until(lambda n=i: len(requests(w)) > n and last(w), "logged")
-        assert log["prefill_node"] == "a" and log["prefill_ms"] > 0 and log["node"] == "b", log
+        assert log["disagg"] == "prefilled" and log["prefill_node"] == "a" and log["prefill_ms"] > 0 and log["node"] == "b", log
     assert w.c.metric("cgn_disagg_total", outcome="prefilled") == 3
     assert w.kept("b")["restores"] == 3 and w.kept("a")["restores"] == 0
     # Little to compute: the node that answers does it.
     short = w.asked(TEXT, completion("A short one, of two blocks or so, no more."))
     assert short.headers["x-cgn-node"] == "b" and w.c.metric("cgn_disagg_total", outcome="colocated") == 1
+    until(lambda: last(w)["disagg"] == "colocated" and not last(w)["prefill_node"], lambda: last(w))
     # And so it is for what it has already.
     again = w.asked(TEXT, completion(prose(3, 300)))
     assert again.headers["x-cgn-node"] == "b"
@@ -102,4 +103,5 @@ def test_a_prefill_node_that_dies_costs_a_request_nothing_but_time(legs):
     got = w.asked(TEXT, completion(prose(7, 300)))
     assert got.headers["x-cgn-node"] == "b" and cached(got) == 0
     assert w.c.metric("cgn_disagg_total", outcome="failed") + w.c.metric("cgn_disagg_total", outcome="no_node") == 1
+    until(lambda: last(w)["disagg"] in ("failed", "no_node"), lambda: last(w))
     w.agents["a"].signal(signal.SIGCONT)

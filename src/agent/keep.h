@@ -86,7 +86,7 @@ void keep_end(struct placing *p, struct cgn_str tail);
 /* In keep_end's stead, of an answer that came whole: put its slot into the store now. |stored| comes once, perhaps inline, unless keep_end is called
  * before. */
 void keep_store(struct placing *p, struct cgn_str tail, void (*stored)(struct placing *p, bool ok));
-bool keep_can_store(const struct engine *e);
+bool keep_can_store(const struct engine *e); /* else its prompt would be computed in vain */
 
 /* ---- keep.c: when it is at work, and what routers are told ---- */
 CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err); /* e->keep stays NULL for an engine without slots */

@@ -405,7 +405,7 @@ void keep_idle_step(struct keep *k)
 
 bool keep_can_store(const struct engine *e)
 {
-	return e->keep != NULL && e->keep->slots != NULL;
+	return e->keep != NULL && e->keep->slots != NULL && !keep_is_paused(e->keep);
 }
 
 static void on_stored(void *user, bool ok)

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from cluster import Cluster, ask, free_port, scaled, until
+from kvpeers import bootstrap, security
 from odd_llama import Engine, answer_to
 
 TEXT = "/v1/completions"
@@ -17,25 +18,26 @@ def prompt_of(seed):
 
 
 class World:
-    def __init__(self, folder, slots=1, start=True):
+    def __init__(self, folder, slots=1, start=True, router=None, store=None):
         self.c = c = Cluster(folder)
         c.MODEL = "tiny"
         self.engine, self.uds, self.slot_dir = Engine(folder, slots), str(folder / "kv.sock"), None
         self.store_admin = free_port()
         c.run("store", "cgn-kvcached", "--config", c.config("store", {"kv": {
-            "uds": self.uds, "ram": "64MiB", "listen": f"127.0.0.1:{free_port()}", "listen_admin": f"127.0.0.1:{self.store_admin}",
-            "resp_listen": f"127.0.0.1:{free_port()}", "worker_threads": 1}}))
+            "quic_listen": f"127.0.0.1:{free_port()}", "uds": self.uds, "ram": "64MiB", "listen": f"127.0.0.1:{free_port()}", "listen_admin": f"127.0.0.1:{self.store_admin}",
+            "resp_listen": f"127.0.0.1:{free_port()}", "worker_threads": 1}, **(store or {})}))
         until(lambda: os.path.exists(self.uds + ".bulk"), "the store listens")
         self.model = {'models."tiny"': {"block_bytes": 32, "tokens": "bytes"}}
-        c.router(self.model)
+        c.router({**self.model, **(router or {})})
         if start:
             self.agent, _, self.admin = self.start("a")
             c.wait_ready(1)
             until(lambda: self.kept()["at_work"], lambda: self.kept())
 
-    def start(self, name, **engine):
-        return self.c.agent(name, self.engine.port, {"agent": {"kv_uds": self.uds}, **self.model, "engine": {
-            "kind": "llama_cpp", "model": "tiny", "slot_dir": str(self.engine.folder), "kv_save_min_tokens": 64, "kv_save_idle": "20ms",
+    def start(self, name, of=None, role="both", **engine):
+        of = of or self.engine
+        return self.c.agent(name, of.port, {"agent": {"kv_uds": self.uds, "role": role}, **self.model, "engine": {
+            "kind": "llama_cpp", "model": "tiny", "slot_dir": str(of.folder), "kv_save_min_tokens": 64, "kv_save_idle": "20ms",
             "kv_restore_timeout": "1s", **engine}})
 
     def kept(self):
@@ -207,3 +209,31 @@ def test_a_slot_dir_is_one_engines(world):
     w.agent, _, w.admin = w.start("c")
     until(lambda: w.agent.alive() and not left.exists(), "swept")
     w.c.wait_ready(1)
+
+
+def test_a_prefill_node_whose_engine_does_not_save(tmp_path, request):
+    """One prompt is computed there in vain; while its engine is left alone, those that follow are computed where they are answered."""
+    # Others could reach the store, which is all that the router asks for; here both nodes use the same one.
+    reachable = {"security": security(bootstrap(tmp_path / "pki", "store"), "store"), "cluster": {"router": f"127.0.0.1:{free_port()}"}}
+    w = World(tmp_path, start=False, router={"router.disagg": {"enabled": True, "colocate_below_tokens": 64}}, store=reachable)
+    (tmp_path / "other").mkdir()
+    other = Engine(tmp_path / "other")
+    try:
+        w.agent, _, w.admin = w.start("prefill", role="prefill")
+        admin = w.start("decode", of=other, role="decode")[2]
+        w.c.wait_ready(2)
+        for port in (w.admin, admin):
+            until(lambda p=port: ask(p, "GET", "/engines").json()["engines"][0]["kept_slots"]["at_work"], "both keep their slots")
+        until(lambda: all("kv" in n for n in w.c.status()["nodes"]), lambda: w.c.status())
+        w.asked(prompt_of(1))
+        until(lambda: w.c.metric("cgn_disagg_total", outcome="prefilled") == 1, "it works")
+        w.engine.how_save, computed = "refused", w.engine.computed
+        for i in range(6):
+            w.asked(prompt_of(2 + i))
+        came = {o: w.c.metric("cgn_disagg_total", outcome=o) for o in ("failed", "unsupported", "no_node")}
+        assert sum(came.values()) == 6 and came["unsupported"] >= 1, came  # it says so, before a breaker has to
+        assert w.engine.computed - computed < 5 * 32 * PAGE, w.kept()  # after 0, 1, 3 and 7 s, if this is that slow
+        assert [e["disagg"] for e in w.c.router_process.events("gateway.request") if e["method"] == "POST"][:2] == ["prefilled", "failed"]
+    finally:
+        w.close(getattr(request.node, "failed", False))
+        other.close()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvdisk under kill -9: a process puts, replaces and removes with several threads while room is made all the time, is killed somewhere, and another one looks
  * at what is there. The model lies in memory that both share. This process itself never opens a store: RocksDB's threads do not survive a fork. */
-#include "joint/kvdisk/kvdisk.h"
+#include "joint/kvdisk/kvdisk_priv.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -164,19 +164,19 @@ static void run_until_killed(uint64_t dice)
 static void look_at(struct kvdisk *d, uint32_t i, uint8_t *scratch, uint8_t *want)
 {
 	struct kv_key k = key_of(i);
-	struct kvdisk_entry e;
+	struct record r;
 	struct kvdisk_value v;
 	char names[KV_MAX_MODEL + KV_MAX_NAME];
 	uint32_t before = model->key[i].before, after = model->key[i].after, is = NONE;
-	if (kvdisk_lookup(d, &k, &e, names)) {
-		struct iovec iov = {scratch, e.size};
-		enum cgn_code c = kvdisk_get(d, &k, e.place, &iov, 1, &v, NULL).code;
+	if (entry_get(d, &k, &r, names)) {
+		struct iovec iov = {scratch, r.entry.size};
+		enum cgn_code c = kvdisk_get(d, &k, r.entry.place, &iov, 1, &v, NULL).code;
 		if (c == CGN_STORAGE)
-			die("damaged", i, e.meta.tokens);
+			die("damaged", i, r.entry.meta.tokens);
 		if (c == CGN_FINE) {
 			is = v.meta.tokens;
-			fill(want, e.size, i, is);
-			if (e.size != size_of(is) || memcmp(want, scratch, e.size) != 0)
+			fill(want, r.entry.size, i, is);
+			if (r.entry.size != size_of(is) || memcmp(want, scratch, r.entry.size) != 0)
 				die("wrong bytes", i, is);
 			atomic_fetch_add(&model->seen, 1);
 		}

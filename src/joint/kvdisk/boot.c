@@ -165,8 +165,12 @@ static bool on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_t *v,
 	seen(b, &r);
 	b->how->entries++;
 	b->how->bytes += r.entry.size;
-	if (b->d->owner->found != NULL)
-		b->d->owner->found(b->d->user, &r.entry);
+	if (b->d->owner->found != NULL && !b->d->owner->found(b->d->user, &r.entry)) {
+		entry_drop(b->d, &key, r.entry.place);
+		b->how->dropped++;
+		b->how->entries--;
+		b->how->bytes -= r.entry.size;
+	}
 	tell(b);
 	return true;
 }

@@ -248,18 +248,6 @@ CGN_RC db_sync(struct db *d, struct cgn_err *err)
 	return leave_write(d, message, err);
 }
 
-CGN_RC db_flush(struct db *d, struct cgn_err *err)
-{
-	char *message = NULL;
-	rocksdb_t *r = enter(d);
-	if (r == NULL)
-		return closed(d, err);
-	rocksdb_flushoptions_t *o = rocksdb_flushoptions_create();
-	rocksdb_flush(r, o, &message);
-	rocksdb_flushoptions_destroy(o);
-	return leave_write(d, message, err);
-}
-
 bool db_stuck(const struct db *d)
 {
 	return atomic_load(&d->stuck);

@@ -185,13 +185,3 @@ CGN_RC dir_free_bytes(const char *path, uint64_t *out, struct cgn_err *err)
 	*out = (uint64_t)v.f_bavail * v.f_frsize;
 	return CGN_OK;
 }
-
-CGN_RC dir_sync(const char *path, struct cgn_err *err)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return fail_errno(err, "open", path);
-	int failed = fsync(fd) != 0 && errno != EINVAL;
-	close(fd);
-	return failed ? fail_errno(err, "sync", path) : CGN_OK;
-}

@@ -260,16 +260,6 @@ CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, con
 }
 
 /* ---- the rest ---- */
-bool kvdisk_lookup(struct kvdisk *d, const struct kv_key *k, struct kvdisk_entry *out, char names[KVDISK_NAMES])
-{
-	struct record r;
-	CGN_LIVE(d, KVDISK_TAG);
-	if (!entry_get(d, k, &r, names) || entry_had_its_time(d, &r))
-		return false;
-	*out = r.entry;
-	return true;
-}
-
 bool kvdisk_remove(struct kvdisk *d, const struct kv_key *k)
 {
 	char names[KVDISK_NAMES];
@@ -300,26 +290,6 @@ bool kvdisk_expire(struct kvdisk *d, const struct kv_key *k, uint64_t unix_ms)
 	}
 	(void)pthread_mutex_unlock(stripe);
 	return done;
-}
-
-struct each {
-	bool (*fn)(void *user, const struct kvdisk_entry *e);
-	void *user;
-};
-
-static bool on_each(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
-{
-	struct each *e = user;
-	struct kv_key key;
-	struct record r;
-	return !index_key_read(k, n_k, &key) || !index_read(&key, v, n_v, &r) || e->fn(e->user, &r.entry);
-}
-
-CGN_RC kvdisk_each(struct kvdisk *d, bool (*fn)(void *user, const struct kvdisk_entry *e), void *user, struct cgn_err *err)
-{
-	struct each e = {fn, user};
-	CGN_LIVE(d, KVDISK_TAG);
-	return as_storage(db_each(d->index, "", 0, NULL, 0, on_each, &e, err), err);
 }
 
 static CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err)
@@ -366,14 +336,6 @@ void kvdisk_tend(struct kvdisk *d)
 	(void)pthread_mutex_unlock(&d->room);
 	if (atomic_exchange(&d->dirty, false) && !cgn_ok(sync_all(d, NULL)))
 		atomic_store(&d->dirty, true);
-}
-
-CGN_RC kvdisk_flush(struct kvdisk *d, struct cgn_err *err)
-{
-	CGN_LIVE(d, KVDISK_TAG);
-	atomic_store(&d->dirty, false);
-	cgn_rc rc = sync_all(d, err);
-	return cgn_ok(rc) ? dir_sync(d->dir, err) : as_storage(rc, err);
 }
 
 void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out)

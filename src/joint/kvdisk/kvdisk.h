@@ -36,8 +36,9 @@ enum kvdisk_worth {
 /* Who keeps the places. Called on whichever thread is inside a kvdisk call, under a lock on the key: the owner may take locks of his own,
  * holds none of them when he calls kvdisk, and calls no kvdisk from here. Each may be NULL. */
 struct kvdisk_owner {
-	/* In kvdisk_open: here lies a value. A second one for a key replaces the first. */
-	void (*found)(void *user, const struct kvdisk_entry *e);
+	/* In kvdisk_open: here lies a value. A second one for a key replaces the first. False: not wanted; it leaves the index, since nobody would say
+	 * when it is removed or replaced. */
+	bool (*found)(void *user, const struct kvdisk_entry *e);
 	void (*progress)(void *user, const char *what, uint64_t done, uint64_t total); /* every second or so, in kvdisk_open; total 0: not known */
 	enum kvdisk_worth (*worth)(void *user, const struct kv_key *k, kvdisk_place at); /* NULL: KVDISK_DROP */
 	void (*moved)(void *user, const struct kv_key *k, kvdisk_place from, kvdisk_place to);
@@ -60,7 +61,7 @@ struct kvdisk_cfg {
 /* What opening it came upon. */
 struct kvdisk_opening {
 	uint64_t entries, bytes; /* values found, and their bytes */
-	uint64_t dropped;        /* entries that were not whole, or whose file is gone */
+	uint64_t dropped;        /* entries that were not whole or not wanted, or whose file is gone */
 	uint64_t budget;         /* less than asked for: that is all the file system has */
 	bool capped, made, rebuilt, small_lost;
 	char why[256]; /* rebuilt or small_lost: what was wrong with the index or the small values, which lie beside it as *.damaged now */
@@ -84,16 +85,11 @@ struct kvdisk_value {
  * whether the place is still the same, and else again. CGN_STORAGE: what lies there is not the value, or can't be read: dropped and
  * counted. |to| may hold anything then. */
 CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, const struct iovec *to, size_t n_to, struct kvdisk_value *out, struct cgn_err *err);
-/* What the index says of a key. False: nothing. */
-bool kvdisk_lookup(struct kvdisk *d, const struct kv_key *k, struct kvdisk_entry *out, char names[KV_MAX_MODEL + KV_MAX_NAME]);
 bool kvdisk_remove(struct kvdisk *d, const struct kv_key *k); /* false: there was none */
 bool kvdisk_expire(struct kvdisk *d, const struct kv_key *k, uint64_t unix_ms); /* 0: never */
-/* Every value, as the index has it. |fn| false ends it. */
-CGN_RC kvdisk_each(struct kvdisk *d, bool (*fn)(void *user, const struct kvdisk_entry *e), void *user, struct cgn_err *err);
 
 /* About once a second: makes room ahead, ends what had its time, syncs the index's log, tries again what a full disk stopped. */
 void kvdisk_tend(struct kvdisk *d);
-CGN_RC kvdisk_flush(struct kvdisk *d, struct cgn_err *err); /* on the medium then */
 
 struct kvdisk_stats {
 	uint64_t entries, live_bytes; /* records that are of use */

@@ -77,7 +77,6 @@ CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, si
 	bool (*fn)(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v), void *user, struct cgn_err *err);
 CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, struct cgn_err *err);
 CGN_RC db_sync(struct db *d, struct cgn_err *err);
-CGN_RC db_flush(struct db *d, struct cgn_err *err);
 bool db_stuck(const struct db *d); /* writes failed: it takes none until it is opened again */
 CGN_RC db_again(struct db *d, struct cgn_err *err);
 uint64_t db_file_bytes(const struct db *d); /* as the file system has it */
@@ -174,7 +173,6 @@ CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, str
 uint64_t dir_bytes(const char *path); /* of the files in it, without folders below */
 void dir_remove(const char *path);    /* with the files in it */
 CGN_RC dir_free_bytes(const char *path, uint64_t *out, struct cgn_err *err);
-CGN_RC dir_sync(const char *path, struct cgn_err *err);
 
 /* ---- boot.c ---- */
 CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_err *err);

@@ -375,7 +375,7 @@ static struct kv_block *new_entry(struct kvstore *s, bool named)
 	return b != NULL ? &b->block : NULL;
 }
 
-static void on_found(void *user, const struct kvdisk_entry *e)
+static bool on_found(void *user, const struct kvdisk_entry *e)
 {
 	struct kvstore *s = user;
 	struct kv_ssd *q = s->ssd;
@@ -383,7 +383,7 @@ static void on_found(void *user, const struct kvdisk_entry *e)
 	if (b == NULL || !cgn_ok(describe(s, b, e))) {
 		atomic_fetch_add(&q->index_full, 1);
 		kv_block_unref(&b);
-		return;
+		return false;
 	}
 	uint64_t hash = kv_hash(s, &b->key);
 	struct kv_shard *sh = lock_shard(s, &b->key);
@@ -397,6 +397,7 @@ static void on_found(void *user, const struct kvdisk_entry *e)
 	kv_link(s, sh, b, hash);
 	(void)pthread_mutex_unlock(&sh->lock);
 	kv_block_unref(&was);
+	return true;
 }
 
 static void on_progress(void *user, const char *what, uint64_t done, uint64_t total)

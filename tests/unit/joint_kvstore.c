@@ -332,6 +332,25 @@ static void test_ticks_sweep_what_expired(void **state)
 }
 
 /* ---- pins ---- */
+/* However many expire at once, a tick ends so many of them. */
+static void test_a_tick_takes_a_bounded_time(void **state)
+{
+	(void)state;
+	struct kvstore *s = kvw_store(384 * MIB);
+	const struct kv_meta meta = {.expires_unix_ms = 2000000};
+	const uint64_t all = 300000;
+	for (uint64_t n = 0; n < all; n++)
+		assert_true(cgn_ok(kvw_try_put(s, n, 1, 0, &meta)));
+	kvw_wall = 3000000;
+	kvstore_tick(s);
+	uint64_t left = kvw_stats(s).tier[KV_RAM].blocks;
+	assert_true(left > 0 && left < all - 200000);
+	for (unsigned i = 0; i < 20; i++)
+		kvstore_tick(s);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
+	kvstore_free(&s);
+}
+
 static void test_pinned_blocks_stay(void **state)
 {
 	(void)state;
@@ -625,6 +644,7 @@ int main(void)
 		cmocka_unit_test(test_a_flipped_bit_is_a_miss),
 		cmocka_unit_test(test_expiry_follows_the_wall_clock),
 		cmocka_unit_test(test_ticks_sweep_what_expired),
+		cmocka_unit_test(test_a_tick_takes_a_bounded_time),
 		cmocka_unit_test(test_pinned_blocks_stay),
 		cmocka_unit_test(test_room_is_made_of_pins_that_are_over),
 		cmocka_unit_test(test_what_is_held_counts_and_stays),

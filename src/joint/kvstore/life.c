@@ -179,6 +179,7 @@ bool kvstore_expire(struct kvstore *s, const struct kv_key *k, uint64_t unix_ms)
 #define SWEEP_BUCKETS 256U
 #define SWEEP_BATCH   64
 #define SWEEP_VISITS  4
+#define SWEEP_BATCHES 64 /* that are full, of a shard: 262,144 blocks in all */
 
 /* Under the shard's lock. */
 static size_t collect_expired(struct kvstore *s, struct kv_shard *sh, struct kv_block **gone)
@@ -199,12 +200,12 @@ static size_t collect_expired(struct kvstore *s, struct kv_shard *sh, struct kv_
 	return n;
 }
 
-/* A few visits, and more while they find much; no more than a whole round. */
+/* A few visits, and more while they find much; no more than a whole round, nor than so many blocks. */
 static void sweep(struct kvstore *s, struct kv_shard *sh)
 {
 	struct kv_block *gone[SWEEP_BATCH];
-	uint32_t poor = 0, visits = 0, most = 1;
-	for (size_t n = 0; poor < SWEEP_VISITS && visits < most; visits += n < SWEEP_BATCH) {
+	uint32_t poor = 0, visits = 0, most = 1, full = 0;
+	for (size_t n = 0; poor < SWEEP_VISITS && visits < most && full < SWEEP_BATCHES; visits += n < SWEEP_BATCH, full += n == SWEEP_BATCH) {
 		(void)pthread_mutex_lock(&sh->lock);
 		n = sh->n_expiring > 0 ? collect_expired(s, sh, gone) : 0;
 		most = sh->n_expiring > 0 ? sh->n_buckets / SWEEP_BUCKETS + 1 : 0;

@@ -112,18 +112,23 @@ def test_a_value_is_never_seen_without_its_end(store):
                 c.send(batch)
                 assert {c.read() for _ in range(300)} == {b"OK"}
 
-    with store.connect() as c:
-        assert c.ask("SET", "k", "v", "EX", 60) == b"OK"
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            for _ in range(scaled(100)):
-                c.send(command("PTTL", "k") * 1000)
-                ends = {c.read() for _ in range(1000)}
-                assert min(ends) > 0, ends
-        finally:
-            over.set()
-            writer.join()
+    readers = [store.connect() for _ in range(8)]  # of either worker
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    try:
+        assert readers[0].ask("SET", "k", "v", "EX", 60) == b"OK"
+        for w in writers:
+            w.start()
+        for i in range(scaled(160)):
+            c = readers[i % 8]
+            c.send(command("PTTL", "k") * 1000)
+            ends = {c.read() for _ in range(1000)}
+            assert min(ends) > 0, ends
+    finally:
+        over.set()
+        for w in writers:
+            w.join()
+        for c in readers:
+            c.close()
 
 
 def test_many_keys(store):

@@ -5,14 +5,22 @@
 
 #include "kvcached/resp.h"
 
-static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, uint64_t expires_ms, struct kv_writer **out, struct cgn_err *err)
+static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct kv_key *k, struct kv_meta *meta, struct cgn_err *err)
 {
-	struct kv_key k;
 	struct cgn_str key = resp_arg(c, key_at);
 	if (key.n > KV_MAX_NAME)
 		return CGN_FAIL(err, INVALID, "a key of %zu bytes: at most %d", key.n, KV_MAX_NAME);
-	bool is_digest = respcmd_key(key, &k.digest, &k.segment);
-	struct kv_meta meta = {.name = is_digest ? (struct cgn_str){0} : key, .created_unix_ms = cgn_clock_wall_ms(), .expires_unix_ms = expires_ms};
+	*meta = (struct kv_meta){.created_unix_ms = cgn_clock_wall_ms()};
+	if (!respcmd_key(key, &k->digest, &k->segment))
+		meta->name = key;
+	return CGN_OK;
+}
+
+static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, struct kv_writer **out, struct cgn_err *err)
+{
+	struct kv_key k;
+	struct kv_meta meta;
+	CGN_TRY(key_of(c, key_at, &k, &meta, err));
 	return kvstore_put(c->port->store, &k, &meta, size, out, err);
 }
 
@@ -80,7 +88,7 @@ bool resp_value_begins(struct resp_conn *c)
 	skip = skip || c->fault[0] != '\0';
 	bool well = apart_room(c) || cgn_ok(CGN_FAIL(&err, NO_MEMORY, "out of memory"));
 	if (well && !skip)
-		well = cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value, 0, &c->writer, &err));
+		well = cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value, &c->writer, &err));
 	if (!well)
 		fault_set(c, &err);
 	if (c->n_apart < c->cap_apart)
@@ -88,39 +96,47 @@ bool resp_value_begins(struct resp_conn *c)
 	return true;
 }
 
+static struct kv_writer *apart_take(struct resp_conn *c, uint32_t n)
+{
+	struct kv_writer *w = c->apart[n];
+	c->apart[n] = NULL;
+	return w;
+}
+
+static void failed(struct resp_conn *c, const struct cgn_err *err)
+{
+	fault_set(c, err);
+	resp_error(c, c->fault);
+}
+
 /* The value in argument |i|, whole and with nobody seeing it yet. False: it failed, which was answered. */
-static bool value_take(struct resp_conn *c, size_t key_at, size_t i, uint64_t expires_ms, struct kv_writer **out)
+static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kv_writer **out)
 {
 	struct respcmd_arg a = c->cmd.args[i];
 	struct cgn_err err = {0};
 	if (a.at == RESPCMD_IS_APART) {
-		*out = c->apart[a.n];
-		c->apart[a.n] = NULL;
-		kv_writer_expires(*out, expires_ms); /* which nobody knew when it began */
+		*out = apart_take(c, a.n);
 		return true;
 	}
 	struct cgn_str s = resp_arg(c, i);
-	if (cgn_ok(value_open(c, key_at, s.n, expires_ms, out, &err))) {
+	if (cgn_ok(value_open(c, key_at, s.n, out, &err))) {
 		kv_writer_add(*out, s.p, s.n);
 		return true;
 	}
-	fault_set(c, &err);
-	resp_error(c, c->fault);
+	failed(c, &err);
 	return false;
 }
 
-enum wrote { WROTE, REFUSED /* by |how| */, FAILED /* which was answered */ };
-static enum wrote value_commit(struct resp_conn *c, struct kv_writer **w, unsigned how)
+/* What argument |i| has becomes the value of |k|. */
+static CGN_RC value_set(struct resp_conn *c, const struct kv_key *k, const struct kv_meta *meta, size_t i, unsigned how, struct cgn_err *err)
 {
-	struct cgn_err err = {0};
-	if (cgn_ok(kv_writer_commit(w, NULL, how, &err)))
-		return WROTE;
-	kv_writer_abort(w);
-	if (err.code == CGN_CONFLICT || err.code == CGN_NOT_FOUND)
-		return REFUSED;
-	fault_set(c, &err);
-	resp_error(c, c->fault);
-	return FAILED;
+	struct respcmd_arg a = c->cmd.args[i];
+	struct cgn_str s = resp_arg(c, i);
+	if (a.at != RESPCMD_IS_APART)
+		return kvstore_set(c->port->store, k, meta, s.p, s.n, how, err);
+	struct kv_writer *w = apart_take(c, a.n);
+	kv_writer_expires(w, meta->expires_unix_ms); /* which nobody knew when it began */
+	return kv_writer_commit(&w, NULL, how, err);
 }
 
 static void old_value(struct resp_conn *c)
@@ -140,20 +156,23 @@ static unsigned how_of(struct respcmd_set o)
 static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respcmd_set o, const char *well, const char *not_done)
 {
 	struct kv_key k;
-	struct cgn_str name;
-	struct kv_writer *w = NULL;
-	if (!resp_key(c, 1, &k, &name))
+	struct kv_meta meta;
+	struct cgn_err err = {0};
+	if (!cgn_ok(key_of(c, 1, &k, &meta, &err))) {
+		failed(c, &err);
 		return RESP_DONE;
+	}
 	if (o.get && resp_fetch(c, &k) == RESP_LATER)
 		return RESP_LATER;
-	if (!value_take(c, 1, value_at, o.expires_unix_ms, &w))
+	meta.expires_unix_ms = o.expires_unix_ms;
+	bool did = cgn_ok(value_set(c, &k, &meta, value_at, how_of(o), &err));
+	if (!did && err.code != CGN_CONFLICT && err.code != CGN_NOT_FOUND) {
+		failed(c, &err);
 		return RESP_DONE;
-	enum wrote did = value_commit(c, &w, how_of(o));
-	if (did == FAILED)
-		return RESP_DONE;
+	}
 	if (o.get)
 		old_value(c);
-	else if (did == WROTE)
+	else if (did)
 		resp_putz(c, well);
 	else if (not_done != NULL)
 		resp_putz(c, not_done);
@@ -165,7 +184,7 @@ static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respc
 enum resp_did resp_set(struct resp_conn *c)
 {
 	struct respcmd_set o;
-	const char *wrong = respcmd_set_options(&c->cmd, c->text, 3, cgn_clock_wall_ms(), &o);
+	const char *wrong = respcmd_set_options(&c->cmd, c->text, 3, c->cmd.n > 3 ? cgn_clock_wall_ms() : 0, &o);
 	if (wrong != NULL) {
 		resp_error(c, wrong);
 		return RESP_DONE;
@@ -227,13 +246,16 @@ enum resp_did resp_mset(struct resp_conn *c)
 		return RESP_DONE;
 	}
 	size_t n = c->cmd.n / 2, have = 0, done = 0;
+	struct cgn_err err = {0};
 	struct kv_writer **w = calloc(n, sizeof(struct kv_writer *));
 	if (w == NULL)
 		resp_error(c, "ERR out of memory");
-	while (w != NULL && !bad && have < n && value_take(c, 1 + 2 * have, 2 + 2 * have, 0, &w[have]))
+	while (w != NULL && !bad && have < n && value_take(c, 1 + 2 * have, 2 + 2 * have, &w[have]))
 		have++;
-	while (have == n && done < n && value_commit(c, &w[done], 0) == WROTE)
+	while (have == n && done < n && cgn_ok(kv_writer_commit(&w[done], NULL, 0, &err)))
 		done++;
+	if (have == n && done < n)
+		failed(c, &err);
 	for (size_t i = done; i < have; i++)
 		kv_writer_abort(&w[i]);
 	free(w);

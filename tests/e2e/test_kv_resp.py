@@ -219,7 +219,7 @@ def test_a_password(tmp_path):
 def test_other_machines_need_a_password(tmp_path):
     for addr in ("0.0.0.0:1", "[::]:1"):
         p = Process(tmp_path, "refused", "cgn-kvcached", "--set", f"kv.resp_listen={addr}", "--set", "kv.uds=", "--set", "kv.listen=127.0.0.1:0",
-                    "--admin", "127.0.0.1:0")
+                    "--ram", "64MiB", "--admin", "127.0.0.1:0")
         assert p.wait() != 0 and "resp_password_file" in p.log()
 
 
@@ -512,7 +512,7 @@ def test_a_drain_lets_the_last_command_end(store):
 
 def test_a_second_store_at_the_same_socket_is_refused(store, tmp_path):
     p = Process(tmp_path, "second", "cgn-kvcached", "--set", f"kv.uds={store.uds.removesuffix('.resp')}", "--set", "kv.resp_listen=", "--set",
-                "kv.listen=127.0.0.1:0", "--admin", "127.0.0.1:0")
+                "kv.listen=127.0.0.1:0", "--ram", "64MiB", "--admin", "127.0.0.1:0")
     assert p.wait() == 7 and "stop that or choose another" in p.log()
     with Raw(store.uds) as c:
         assert c.ask("PING") == b"PONG"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kvstore_world.h"
 
+#include "base/sum/sum.h"
+
 #include <xxhash.h>
 
 static void test_what_is_put_is_got(void **state)
@@ -245,6 +247,71 @@ static void test_commits_have_their_conditions_and_ends(void **state)
 	kvw_wall += 20;
 	kvstore_tick(s);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
+	kvstore_free(&s);
+}
+
+static uint64_t place_of(struct kvstore *s, const struct kv_key *k, const char *value)
+{
+	struct kv_block *b = kvstore_get_ram(s, k, true);
+	struct kv_extent at = {0};
+	assert_non_null(b);
+	assert_int_equal(kv_block_size(b), strlen(value));
+	assert_int_equal(kv_block_extents(b, &at, 1), 1);
+	struct iovec iov;
+	size_t n = 0;
+	(void)kv_block_iov(b, 0, UINT64_MAX, &iov, 1, &n);
+	assert_memory_equal(iov.iov_base, value, strlen(value));
+	kv_block_unref(&b);
+	return at.offset;
+}
+
+static void set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const char *value)
+{
+	struct cgn_err err;
+	assert_true(cgn_ok(kvstore_set(s, k, meta, value, strlen(value), 0, &err)));
+}
+
+/* A small value takes the place of one as large, unless somebody still has that, or more than its bytes would change. */
+static void test_small_values_take_each_others_place(void **state)
+{
+	struct kvstore *s = kvw_store(MIB);
+	struct kv_key k = kvw_key(1);
+	struct kv_meta named = {.name = CGN_STR("one")}, plain = {0}, ends = {.name = CGN_STR("one"), .expires_unix_ms = kvw_wall + 10};
+	struct cgn_err err;
+	(void)state;
+	set(s, &k, &named, "first");
+	uint64_t at = place_of(s, &k, "first"), changes = kvstore_changes_end(s);
+	set(s, &k, &ends, "second value");
+	assert_int_equal(place_of(s, &k, "second value"), at);
+	assert_int_equal(kvstore_changes_end(s), changes + 1);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, strlen("second value"));
+	assert_int_equal(end_of(s, &k), kvw_wall + 10);
+	assert_true(cgn_ok(kvstore_set(s, &k, &named, "third", 5, KV_IF_HELD | KV_KEEP_END, &err)));
+	assert_int_equal(end_of(s, &k), kvw_wall + 10);
+	assert_int_equal(kvstore_set(s, &k, &named, "no", 2, KV_IF_ABSENT, &err).code, CGN_CONFLICT);
+	struct kv_block *held = kvstore_get_ram(s, &k, true);
+	set(s, &k, &named, "while it is read");
+	assert_int_equal(kv_block_size(held), 5);
+	assert_int_equal(kv_block_checksum(held), sum64("third", 5));
+	kv_block_unref(&held);
+	at = place_of(s, &k, "while it is read");
+	assert_true(cgn_ok(kvstore_pin(s, &k, UINT64_MAX, &err)));
+	set(s, &k, &named, "not pinned");
+	assert_int_equal(kvw_stats(s).pinned_bytes, 0);
+	set(s, &k, &plain, "without a name");
+	(void)place_of(s, &k, "without a name");
+	char large[KV_SMALL + 2];
+	memset(large, 'l', sizeof large - 1);
+	large[sizeof large - 1] = '\0';
+	set(s, &k, &plain, large);
+	(void)place_of(s, &k, large);
+	assert_true(cgn_ok(kvstore_set(s, &k, &plain, NULL, 0, 0, &err)));
+	set(s, &k, &ends, "e");
+	kvw_wall += 10;
+	assert_int_equal(kvstore_set(s, &k, &named, "late", 4, KV_IF_HELD, &err).code, CGN_NOT_FOUND);
+	kvstore_tick(s);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
+	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, 0);
 	kvstore_free(&s);
 }
 
@@ -641,6 +708,7 @@ int main(void)
 		cmocka_unit_test(test_too_many_models),
 		cmocka_unit_test(test_only_if_absent_and_checksums),
 		cmocka_unit_test(test_commits_have_their_conditions_and_ends),
+		cmocka_unit_test(test_small_values_take_each_others_place),
 		cmocka_unit_test(test_a_flipped_bit_is_a_miss),
 		cmocka_unit_test(test_expiry_follows_the_wall_clock),
 		cmocka_unit_test(test_ticks_sweep_what_expired),

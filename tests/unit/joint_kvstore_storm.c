@@ -145,9 +145,29 @@ static void ride_get(struct rider *r, uint64_t n)
 	r->hits += r->held[i] != NULL;
 }
 
+/* Small ones, of which many take each other's place. */
+static void ride_set(struct rider *r, uint64_t n)
+{
+	unsigned v = roll(&r->rng) % 2;
+	const struct kv_meta meta = {.tokens = v, .expires_unix_ms = roll(&r->rng) % 5 == 0 ? kvw_wall + 3 : 0};
+	struct kv_key k = kvw_key(n);
+	struct cgn_err err = {0};
+	char value[600];
+	size_t size = roll(&r->rng) % sizeof value;
+	for (size_t i = 0; i < size; i++)
+		value[i] = kvw_byte(n, v, i);
+	cgn_rc rc = kvstore_set(r->store, &k, &meta, value, size, 0, &err);
+	r->puts += cgn_ok(rc);
+	*r->bad += !cgn_ok(rc) && rc.code != CGN_OVERLOADED;
+}
+
 static void ride_put(struct rider *r, uint64_t n)
 {
 	unsigned v = roll(&r->rng);
+	if (v % 4 == 0) {
+		ride_set(r, n % 20);
+		return;
+	}
 	const struct kv_meta meta = {.model = v % 2 == 0 ? CGN_STR("a") : CGN_STR("b"), .name = v % 3 == 0 ? CGN_STR("n") : CGN_STR(""), .tokens = v,
 		.expires_unix_ms = v % 5 == 0 ? kvw_wall + 3 : 0};
 	cgn_rc rc = kvw_try_put(r->store, n, v, v % 17 == 0 ? v % MIB : v % 20000, &meta);

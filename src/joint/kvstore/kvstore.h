@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvstore: blocks of KV cache by digest, in tiers. A value is bytes that never change: to replace one is to put another under its key.
  *
- * Everything here may be called on any thread; callbacks come on the loop that was given. No lock is held while bytes are copied or summed, nor
- * while a callback runs.
+ * Everything here may be called on any thread; callbacks come on the loop that was given. No lock is held while bytes are copied or summed (but
+ * for a small value that takes another's place), nor while a callback runs.
  *
  * Memory: values lie in one arena of ram_bytes (io/pages), so there is never more of them than that, fragmentation and what is being written,
  * read or pinned included. Beside it the index: 120 bytes a block and 4 of hash table, however many there are, and once blocks have to leave
@@ -111,6 +111,11 @@ void kv_writer_expires(struct kv_writer *w, uint64_t unix_ms);
 enum kv_commit { KV_IF_ABSENT = 1, KV_IF_HELD = 2, KV_KEEP_END = 4 };
 CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, unsigned how, struct cgn_err *err);
 void kv_writer_abort(struct kv_writer **take);
+/* kvstore_put, kv_writer_add and kv_writer_commit of |n| bytes that are here, in one; fails as they do. One of at most KV_SMALL bytes that replaces
+ * one that takes as much, which nobody holds and which is in no other tier, is written where that lies, and counts as a use of it. */
+#define KV_SMALL 4096U
+CGN_RC kvstore_set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p, size_t n, unsigned how,
+	struct cgn_err *err);
 
 bool kvstore_remove(struct kvstore *s, const struct kv_key *k); /* false: there was none */
 /* It ends then; 0: never. False: there is none. */

@@ -3,7 +3,7 @@
  *
  * Locks, outer before inner: a shard's; then any one of ground, evict, pins, models, changes, ssd, none of which is held while another is taken.
  * kvdisk is called under none, and calls us under its own.
- * None is held while bytes are copied or summed, nor while a callback runs.
+ * None is held while bytes are copied or summed, nor while a callback runs; but a shard's while KV_SMALL bytes at most take another value's place.
  * A block belongs to whoever has a reference; the index has one. Only under the shard's lock does a block that nobody else holds get a second
  * one (evict_some: under the lock of evict, whose queues only have blocks of the index), so that "refs is 1" stays true there. */
 #pragma once

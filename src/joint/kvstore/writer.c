@@ -42,14 +42,24 @@ static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kv_ke
 	return kv_model_take(s, meta->model, &b->model, err);
 }
 
+/* A block for a value that nobody sees yet. */
+static CGN_RC make(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size, struct kv_block **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
+	CGN_TRY(check(s, meta, size, err));
+	CGN_TRY(kv_room_make(s, size, meta->name.n > 0, &b, err));
+	CGN_TRY(describe(s, b, k, meta, err));
+	*out = b;
+	b = NULL;
+	return CGN_OK;
+}
+
 CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size, struct kv_writer **out,
 	struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
-	CGN_TRY(check(s, meta, size, err));
-	CGN_TRY(kv_room_make(s, size, meta->name.n > 0, &b, err));
-	CGN_TRY(describe(s, b, k, meta, err));
+	CGN_TRY(make(s, k, meta, size, &b, err));
 	struct kv_writer *w = aligned_alloc(_Alignof(struct kv_writer), sizeof *w);
 	if (w == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to write a value");
@@ -123,10 +133,24 @@ static enum cgn_code link_as(struct kvstore *s, struct kv_shard *sh, struct kv_b
 	return CGN_FINE;
 }
 
+/* On success the index has the caller's reference. */
+static CGN_RC commit(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash, unsigned how, struct cgn_err *err)
+{
+	struct kv_block *old = NULL;
+	(void)pthread_mutex_lock(&sh->lock);
+	enum cgn_code code = link_as(s, sh, b, hash, how, &old);
+	(void)pthread_mutex_unlock(&sh->lock);
+	kv_block_unref(&old);
+	if (code != CGN_FINE)
+		return CGN_FAIL_AS(err, code, "%s", code == CGN_CONFLICT ? "the key has a value" : "the key has no value");
+	atomic_fetch_add(&s->turn, 1);
+	return CGN_OK;
+}
+
 CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, unsigned how, struct cgn_err *err)
 {
 	struct kv_writer *w = *take;
-	struct kv_block *b = w->block, *old = NULL;
+	struct kv_block *b = w->block;
 	struct kvstore *s = kv_block_store(b);
 	uint64_t hash = kv_hash(s, &b->key);
 	struct kv_shard *sh = kv_shard_of(s, hash);
@@ -136,15 +160,11 @@ CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, unsig
 		kv_writer_abort(take);
 		return CGN_FAIL(err, INVALID, "the value is not what its checksum says");
 	}
-	(void)pthread_mutex_lock(&sh->lock);
-	enum cgn_code code = link_as(s, sh, b, hash, how, &old);
-	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&old);
-	if (code != CGN_FINE) {
+	cgn_rc rc = commit(s, sh, b, hash, how, err);
+	if (!cgn_ok(rc)) {
 		kv_writer_abort(take);
-		return CGN_FAIL_AS(err, code, "%s", code == CGN_CONFLICT ? "the key has a value" : "the key has no value");
+		return rc;
 	}
-	atomic_fetch_add(&s->turn, 1);
 	*take = NULL;
 	free(w);
 	return CGN_OK;
@@ -156,4 +176,75 @@ void kv_writer_abort(struct kv_writer **take)
 		kv_block_unref(&(*take)->block);
 	free(*take);
 	*take = NULL;
+}
+
+/* ---- in one ---- */
+
+static void copy_in(const struct kvstore *s, const struct kv_block *b, const char *p)
+{
+	struct pages_place place = kv_block_place(b);
+	struct pages_walk walk = {0};
+	uint64_t at = 0, length = 0;
+	for (; pages_next(&place, b->size, &walk, &at, &length); p += length)
+		memcpy(pages_at(s->pages, at), p, length);
+}
+
+/* Under the shard's lock. Whether |n| bytes may be written where |b| lies: nobody reads it nor has it to write it elsewhere, and all that is said of
+ * it but its bytes, its end and its sum stays as it is. Whoever held it is done with it: acquire. */
+static bool may_become(const struct kvstore *s, const struct kv_block *b, const struct kv_meta *meta, size_t n)
+{
+	return n <= KV_SMALL && b->size <= KV_SMALL && kv_block_in_ram(b) && b->place == 0 && !b->pinned && !b->queued &&
+		atomic_load_explicit(&b->refs, memory_order_acquire) == 1 && pages_footprint(b->size) == pages_footprint(n) &&
+		b->tokens == meta->tokens && cgn_str_eq(kv_block_name(b), meta->name) && cgn_str_eq(kv_model_name(s, b->model), meta->model);
+}
+
+static void become(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, const struct kv_meta *meta, const void *p, size_t n, uint64_t sum,
+	unsigned how)
+{
+	uint64_t was = kv_ms_get(b->expires), ends = (how & KV_KEEP_END) != 0 ? was : meta->expires_unix_ms;
+	sh->ram_value_bytes += n - (uint64_t)b->size;
+	sh->n_expiring += (uint32_t)(ends != 0) - (uint32_t)(was != 0);
+	b->size = (uint32_t)n;
+	b->checksum = sum;
+	b->created = kv_ms_of(meta->created_unix_ms);
+	b->expires = kv_ms_of(ends);
+	copy_in(s, b, p);
+	evict_touch(&b->use);
+	kv_note(s, b, b->tiers);
+	if (s->ssd != NULL)
+		kv_ssd_on_link(s, b);
+}
+
+/* True: done. False: it needs a place of its own, or must not be. */
+static bool set_in_place(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p, size_t n, uint64_t sum,
+	unsigned how)
+{
+	uint64_t hash = kv_hash(s, k);
+	struct kv_shard *sh = kv_shard_of(s, hash);
+	struct kv_block *gone = NULL;
+	(void)pthread_mutex_lock(&sh->lock);
+	struct kv_block *b = kv_find_live(s, sh, k, hash, &gone);
+	bool can = b != NULL && (how & KV_IF_ABSENT) == 0 && may_become(s, b, meta, n);
+	if (can)
+		become(s, sh, b, meta, p, n, sum, how);
+	(void)pthread_mutex_unlock(&sh->lock);
+	kv_block_unref(&gone);
+	return can;
+}
+
+CGN_RC kvstore_set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p, size_t n, unsigned how,
+	struct cgn_err *err)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
+	uint64_t sum = sum64(p, n);
+	if (n <= KV_SMALL && set_in_place(s, k, meta, p, n, sum, how))
+		return CGN_OK;
+	CGN_TRY(make(s, k, meta, n, &b, err));
+	copy_in(s, b, p);
+	b->checksum = sum;
+	uint64_t hash = kv_hash(s, k);
+	CGN_TRY(commit(s, kv_shard_of(s, hash), b, hash, how, err));
+	b = NULL;
+	return CGN_OK;
 }

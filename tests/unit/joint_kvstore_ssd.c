@@ -451,6 +451,7 @@ static void test_what_came_to_ram_is_compared_too(void **state)
 	for (unsigned damaged = 0; damaged < 2; damaged++) {
 		put(&w, 1, 3, MIB);
 		struct kv_block *b = kvstore_get_ram(w.s, &k, true);
+		settle(&w); /* it was worth writing */
 		(void)kv_block_iov(b, MIB / 2, 1, iov, 2, &n);
 		((char *)iov[0].iov_base)[0] ^= (char)damaged;
 		kv_block_unref(&b);

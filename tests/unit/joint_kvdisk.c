@@ -5,9 +5,11 @@
 #include <limits.h>
 #include <rocksdb/c.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -876,6 +878,44 @@ static void test_a_full_disk(void **state)
 	world_end(&w);
 }
 
+/* No file can grow: what is removed then is removed when they can again. */
+static void test_removed_while_nothing_can_be_written(void **state)
+{
+	struct world w;
+	struct rlimit was, none;
+	kvdisk_place at;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	for (uint32_t i = 0; i < 40; i++)
+		(void)put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	none = (struct rlimit){1, was.rlim_max};
+	(void)signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	for (uint32_t i = 0; i < 20; i++) {
+		struct kv_key k = key_of(i);
+		assert_true(kvdisk_remove(w.d, &k) || db_stuck(w.d->index));
+		assert_false(cgn_ok(try_put(w.d, i, 2, 300, &at, NULL)));
+	}
+	assert_true(db_stuck(w.d->index));
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	kvdisk_tend(w.d);
+	assert_false(db_stuck(w.d->index) || db_stuck(w.d->small));
+	(void)put(&w, 7, 3, 300);
+	for (unsigned round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < 40; i++) {
+			if (i < 20 && i != 7)
+				expect_none(&w, i);
+			else
+				expect(&w, i, i == 7 ? 3 : 1);
+		}
+		assert_int_equal(stats(&w).entries, 21);
+		world_again(&w);
+	}
+	world_end(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -900,6 +940,7 @@ int main(void)
 		cmocka_unit_test(test_folders_of_others),
 		cmocka_unit_test(test_an_index_elsewhere),
 		cmocka_unit_test(test_a_full_disk),
+		cmocka_unit_test(test_removed_while_nothing_can_be_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

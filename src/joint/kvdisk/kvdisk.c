@@ -77,13 +77,15 @@ CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err)
 	return as_storage(db_put(d->index, key, sizeof key, value, n, err), err);
 }
 
-void entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at)
+bool entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at)
 {
 	uint8_t key[INDEX_KEY];
 	index_key_write(k, key);
-	(void)cgn_ok(db_delete(d->index, key, sizeof key, NULL));
+	bool done = cgn_ok(db_delete(d->index, key, sizeof key, NULL));
 	atomic_store(&d->dirty, true);
-	file_count(d, at, -1);
+	if (done)
+		file_count(d, at, -1);
+	return done;
 }
 
 /* ---- put ---- */
@@ -260,20 +262,27 @@ CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, con
 }
 
 /* ---- the rest ---- */
-bool kvdisk_remove(struct kvdisk *d, const struct kv_key *k)
+bool remove_before(struct kvdisk *d, const struct kv_key *k, uint64_t seq)
 {
 	char names[KVDISK_NAMES];
 	struct record is;
 	pthread_mutex_t *stripe = kvdisk_stripe(d, k);
-	CGN_LIVE(d, KVDISK_TAG);
 	(void)pthread_mutex_lock(stripe);
-	bool had = entry_get(d, k, &is, names);
+	bool had = entry_get(d, k, &is, names) && is.seq < seq, done = !had && !db_stuck(d->index);
 	if (had) {
 		log_unwrite(d, is.entry.place);
-		entry_drop(d, k, is.entry.place);
+		done = entry_drop(d, k, is.entry.place);
 	}
+	if (!done)
+		owed_add(d, k, seq);
 	(void)pthread_mutex_unlock(stripe);
 	return had;
+}
+
+bool kvdisk_remove(struct kvdisk *d, const struct kv_key *k)
+{
+	CGN_LIVE(d, KVDISK_TAG);
+	return remove_before(d, k, atomic_load(&d->next_seq));
 }
 
 bool kvdisk_expire(struct kvdisk *d, const struct kv_key *k, uint64_t unix_ms)
@@ -334,6 +343,7 @@ void kvdisk_tend(struct kvdisk *d)
 		(void)cgn_ok(boot_cap(d, NULL));
 	}
 	(void)pthread_mutex_unlock(&d->room);
+	owed_pay(d);
 	if (atomic_exchange(&d->dirty, false) && !cgn_ok(sync_all(d, NULL)))
 		atomic_store(&d->dirty, true);
 }
@@ -401,6 +411,7 @@ static CGN_RC make(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct cgn
 	atomic_store(&d->next_seq, 1);
 	(void)pthread_mutex_init(&d->room, NULL);
 	(void)pthread_mutex_init(&d->files_lock, NULL);
+	(void)pthread_mutex_init(&d->owed_lock, NULL);
 	for (size_t i = 0; i < KVDISK_STRIPES; i++)
 		(void)pthread_mutex_init(&d->stripes[i], NULL);
 	d->cache = rocksdb_cache_create_lru(CACHE_BYTES);
@@ -467,6 +478,8 @@ void kvdisk_close(struct kvdisk **take)
 		return;
 	CGN_LIVE(d, KVDISK_TAG);
 	if (d->index != NULL && d->small != NULL) {
+		unstick(d);
+		owed_pay(d);
 		boot_save_clock(d);
 		(void)cgn_ok(sync_all(d, NULL));
 	}
@@ -477,6 +490,7 @@ void kvdisk_close(struct kvdisk **take)
 	for (size_t i = 0; i < KVDISK_STRIPES; i++)
 		(void)pthread_mutex_destroy(&d->stripes[i]);
 	(void)pthread_mutex_destroy(&d->files_lock);
+	(void)pthread_mutex_destroy(&d->owed_lock);
 	(void)pthread_mutex_destroy(&d->room);
 	if (d->index_lock_fd >= 0)
 		close(d->index_lock_fd);
@@ -485,6 +499,7 @@ void kvdisk_close(struct kvdisk **take)
 	free(d->dir);
 	free(d->index_path);
 	free(d->small_path);
+	free(d->owed);
 	d->tag = 0;
 	free(d);
 }

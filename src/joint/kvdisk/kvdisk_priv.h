@@ -95,6 +95,13 @@ struct file {
 	_Atomic uint32_t refs;
 };
 
+/* ---- owed.c: removals that the index did not take; 3 MiB at most, beyond it they are counted as failed ---- */
+#define KVDISK_OWED 65536U
+struct owed {
+	struct kv_key key;
+	uint64_t seq; /* what has less is removed */
+};
+
 struct kvdisk {
 	uint32_t tag;
 	char *dir, *index_path, *small_path;
@@ -114,6 +121,9 @@ struct kvdisk {
 	size_t n_files, cap_files;
 	struct file *writing[2]; /* slab, small */
 	uint32_t next_file;
+	pthread_mutex_t owed_lock; /* the innermost */
+	struct owed *owed;
+	size_t n_owed;
 	_Atomic uint64_t next_seq;
 	_Atomic uint64_t damaged_bytes; /* of files that are of no use any more, but still there */
 	_Atomic bool dirty;
@@ -162,8 +172,12 @@ void reclaim_expired(struct kvdisk *d);
 #define KVDISK_NAMES (KV_MAX_MODEL + KV_MAX_NAME)
 bool entry_get(struct kvdisk *d, const struct kv_key *k, struct record *out, char names[KV_MAX_MODEL + KV_MAX_NAME]);
 CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err);
-void entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at);
+bool entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at); /* false: the index still has it */
 bool entry_had_its_time(const struct kvdisk *d, const struct record *r);
+
+void owed_add(struct kvdisk *d, const struct kv_key *k, uint64_t seq);
+void owed_pay(struct kvdisk *d);                                            /* under no lock */
+bool remove_before(struct kvdisk *d, const struct kv_key *k, uint64_t seq); /* kvdisk.c; false: there was none */
 
 /* ---- dir.c: whose directory it is ---- */
 CGN_RC as_storage(cgn_rc rc, struct cgn_err *err); /* whatever failed, to our caller it is the storage */

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A recipe as a user has it, in a copy of the recipes and scripts whose ports are others, so that a cluster that runs here is left alone."""
 import os
+import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 
 from cluster import BUILD, ROOT, free_port
 
 
 class Recipe:
     def __init__(self, folder, name, programs=("router", "agent", "sim", "ctl")):
-        self.tree, self.run_dir, self.bin_dir = folder / "tree", folder / "run", folder / "bin"
+        self.tree, self.bin_dir = folder / "tree", folder / "bin"
+        self.short = pathlib.Path(tempfile.mkdtemp(prefix="cgn-"))  # a Unix socket's path has 90 bytes at most
+        self.run_dir = self.short / "run"
         for part in ("recipes", "scripts"):
             shutil.copytree(ROOT / part, self.tree / part)
         self.bin_dir.mkdir()
@@ -33,6 +37,10 @@ class Recipe:
 
     def down(self):
         return self.run("scripts/down")
+
+    def close(self):
+        self.down()
+        shutil.rmtree(self.short, ignore_errors=True)
 
     def processes(self):
         """Pids of ours whose command line is in this tree, or that listen on our engine ports."""

@@ -14,7 +14,7 @@ from recipe_tree import Recipe
 def recipe(tmp_path):
     r = Recipe(tmp_path, "quickstart/sim/agg")
     yield r
-    r.down()
+    r.close()
 
 
 def test_up_hello_status_down_twice(recipe):

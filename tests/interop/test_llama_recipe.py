@@ -13,7 +13,7 @@ from recipe_tree import Recipe
 def disagg(binary, tmp_path):
     r = Recipe(tmp_path, "tiny/llama-cpp/disagg", ("router", "agent", "kvcached", "ctl"))
     yield r
-    r.down()
+    r.close()
 
 
 def test_prefill_and_decode_on_different_nodes(disagg):

@@ -587,7 +587,8 @@ static void retry_makes_peers_prove_their_address(void **state)
 	flow_ask(flow_open(&w, 1), 100000, 100000);
 	run_until(&w, flows_done);
 	struct quic_stats st = quic_endpoint_stats(w.server.ep);
-	assert_int_equal(st.retries_sent, 1);
+	assert_true(st.retries_sent >= 1); /* a client that hears nothing for some milliseconds sends its first packet again, and nobody remembers the first */
+	assert_int_equal(st.accepted, 1);
 	assert_int_equal(st.tokens_refused, 0);
 	world_close(&w);
 }

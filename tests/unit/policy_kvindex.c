@@ -663,7 +663,11 @@ static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned 
 static void readers_are_right_while_the_writer_works(void **state)
 {
 	(void)state;
-	enum { NOISE = 64 * 200 };
+#ifdef __SANITIZE_THREAD__ /* one meeting is enough to be seen */
+	enum { NOISE = 64 * 200, WRITES = 5000 };
+#else
+	enum { NOISE = 64 * 200, WRITES = 20000 };
+#endif
 	static struct race x;
 	static uint64_t noise[NOISE];
 	uint64_t seed = 77;
@@ -674,7 +678,7 @@ static void readers_are_right_while_the_writer_works(void **state)
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, read_on, &x), 0);
 	/* By count, not by the clock: until the writer did its part and so did the readers. */
-	for (unsigned i = 0; i < 20000 || atomic_load(&x.matches) < 500; i++)
+	for (unsigned i = 0; i < WRITES || atomic_load(&x.matches) < 500; i++)
 		if (i % 2000 != 1999)
 			write_one(&x, &seed, noise, NOISE);
 	atomic_store(&x.stop, true);

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from cluster import WAIT_S, ask, until
-from kvbulk import PEERS, Bulk, Refused, key
+from cluster import WAIT_S, ask, scaled, until
+from kvbulk import Bulk, Refused, key
 from kvpeers import Peer, bootstrap, rotate
 
 MIB = 1 << 20
@@ -190,7 +190,7 @@ def test_a_bit_flips_in_memory_while_it_is_sent(world, other):
 @pytest.mark.parametrize("other", [True, False], ids=["another has them", "nobody else has them"])
 def test_a_peer_of_many_large_values(world, how, other):
     names = [f"large {i}" for i in range(4)]
-    size = 64 * MIB
+    size = scaled(64 * MIB, 16 * MIB)
     one = pattern(size)
     values = {name: name.encode().ljust(32) + one[32:] for name in names}
     a = world("a", ram="512MiB", egress_limit="64MiB", rack="r")

@@ -9,92 +9,14 @@
 
 #include <cmocka.h>
 
-#include "policy/chooser/chooser.h"
+#define BLOCKS 64
+#include "chooser_world.h"
 
 #define NODES 3
-#define BLOCKS 64
-
-struct world {
-	struct cluster *cluster;
-	struct chooser_shared shared;
-	struct chooser *chooser;
-	struct cluster_view *view;
-	struct route_rules rules;
-	uint64_t chain[BLOCKS];
-};
-
-static struct cluster_node *join(struct cluster *c, const char *id, uint32_t slots)
-{
-	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
-	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
-	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
-	struct cluster_orders o;
-	char model[] = "m", address[] = "127.0.0.1:7080", kind[] = "sim", name[32];
-	char *models[] = {model};
-	(void)snprintf(name, sizeof name, "%s", id);
-	e.name = e.kind = kind;
-	e.models = models;
-	e.n_models = 1;
-	e.ready = true;
-	e.slots = slots;
-	n.id = name;
-	n.address = address;
-	n.engines = engines;
-	n.n_engines = 1;
-	assert_true(cgn_ok(cluster_node_seen(c, &n, false, &o, NULL)));
-	struct cluster_node *node = cluster_find(c, id);
-	assert_non_null(node);
-	ev.seq = 1;
-	ev.node = &n;
-	cluster_watch_event(c, node, &ev, 0, &o);
-	return node;
-}
-
-static void world_of(struct world *w, uint32_t slots)
-{
-	const struct kvindex_cfg index = {.max_bytes = 8 << 20, .max_readers = 1, .seed = 1};
-	*w = (struct world){.rules = {.weights = {0.55, 0.25, 0.1, 0.1}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 8}};
-	assert_true(cgn_ok(cluster_new(&w->cluster, NULL)));
-	for (int i = 0; i < NODES; i++) {
-		char id[8];
-		(void)snprintf(id, sizeof id, "n%d", i);
-		(void)join(w->cluster, id, slots);
-	}
-	w->shared.cells = w->cluster->cells;
-	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
-	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
-	assert_true(cgn_ok(pending_new(1 << 16, &w->shared.pending, NULL)));
-	assert_true(cgn_ok(heat_new(4096, &w->shared.heat, NULL)));
-	assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
-	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
-	for (uint64_t i = 0; i < BLOCKS; i++)
-		w->chain[i] = kv_print(i + 1, 1);
-}
 
 static void world_init(struct world *w)
 {
-	world_of(w, 8);
-}
-
-static void world_fini(struct world *w)
-{
-	cluster_view_unref(&w->view);
-	chooser_free(&w->chooser);
-	heat_free(&w->shared.heat);
-	pending_free(&w->shared.pending);
-	route_record_free(&w->shared.record);
-	kvindex_free(&w->shared.index);
-	cluster_free(&w->cluster);
-}
-
-static struct choose_ask ask_of(const struct world *w)
-{
-	return (struct choose_ask){.rules = &w->rules,
-		.model = view_model_find(w->view, CGN_STR("m")),
-		.chain = w->chain,
-		.blocks = BLOCKS,
-		.block_tokens = 16,
-		.pin = CHOOSER_NO_PIN};
+	world_of(w, NODES, 8, ROUTE_WEIGHTED);
 }
 
 static void what_is_booked_is_seen_and_given_back(void **state)
@@ -192,7 +114,7 @@ static void a_burst_goes_where_the_first_went(void **state)
 	for (size_t k = 0; k < CGN_COUNT(kv); k++) {
 		struct world w;
 		struct choose_ticket t[20];
-		world_of(&w, 64);
+		world_of(&w, NODES, 64, ROUTE_WEIGHTED);
 		feed(&w);
 		w.rules.policy = kv[k];
 		w.rules.max_inflight = 256;
@@ -297,7 +219,7 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 		struct world w;
 		struct choose_ticket t[200];
 		unsigned got[NODES] = {0};
-		world_of(&w, 0);
+		world_of(&w, NODES, 0, ROUTE_WEIGHTED);
 		w.rules.policy = ROUTE_PREDICTED;
 		w.rules.max_inflight = 1000;
 		for (uint16_t i = 0; i < NODES; i++) {
@@ -668,7 +590,7 @@ static void a_hot_prefix_gets_further_holders(void **state)
 	struct world w;
 	uint32_t peak[2];
 	for (int heated = 0; heated < 2; heated++) {
-		world_of(&w, 0); /* nobody says what engines run at once, and so only scores hold anybody back */
+		world_of(&w, NODES, 0, ROUTE_WEIGHTED); /* nobody says what engines run at once, and so only scores hold anybody back */
 		struct heat *heat = w.shared.heat;
 		if (!heated) {
 			struct chooser_shared cold = w.shared;

@@ -12,6 +12,9 @@
 #include "base/json/json.h"
 #include "policy/explain/explain.h"
 
+#define BLOCKS 32
+#include "chooser_world.h"
+
 static void cand_fill(struct explain_cand *c, const char *node, uint32_t held)
 {
 	*c = (struct explain_cand){.node = cgn_str_of(node)};
@@ -364,80 +367,7 @@ static void an_answer_is_bounded(void **state)
 
 /* ---- what the chooser scored ---- */
 
-#define NODES  24
-#define BLOCKS 32
-
-struct world {
-	struct cluster *cluster;
-	struct chooser_shared shared;
-	struct chooser *chooser;
-	struct cluster_view *view;
-	struct route_rules rules;
-	uint64_t chain[BLOCKS];
-};
-
-static void join(struct cluster *c, const char *id)
-{
-	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
-	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
-	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
-	struct cluster_orders o;
-	char model[] = "m", address[] = "127.0.0.1:7080", kind[] = "sim", name[32];
-	char *models[] = {model};
-	(void)snprintf(name, sizeof name, "%s", id);
-	e.name = e.kind = kind;
-	e.models = models;
-	e.n_models = 1;
-	e.ready = true;
-	e.slots = 8;
-	n.id = name;
-	n.address = address;
-	n.engines = engines;
-	n.n_engines = 1;
-	assert_true(cgn_ok(cluster_node_seen(c, &n, false, &o, NULL)));
-	ev.seq = 1;
-	ev.node = &n;
-	cluster_watch_event(c, cluster_find(c, id), &ev, 0, &o);
-}
-
-static void world_init(struct world *w, int nodes, enum route_policy policy)
-{
-	const struct kvindex_cfg index = {.max_bytes = 8 << 20, .max_readers = 1, .seed = 1};
-	*w = (struct world){.rules = {.weights = {0.55, 0.25, 0.1, 0.1}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 8, .policy = policy,
-				    .session_bound = 1.25}};
-	assert_true(cgn_ok(cluster_new(&w->cluster, NULL)));
-	for (int i = 0; i < nodes; i++) {
-		char id[8];
-		(void)snprintf(id, sizeof id, "n%d", i);
-		join(w->cluster, id);
-	}
-	w->shared.cells = w->cluster->cells;
-	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
-	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
-	assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
-	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
-	for (uint64_t i = 0; i < BLOCKS; i++)
-		w->chain[i] = kv_print(i + 1, 1);
-}
-
-static void world_fini(struct world *w)
-{
-	cluster_view_unref(&w->view);
-	chooser_free(&w->chooser);
-	route_record_free(&w->shared.record);
-	kvindex_free(&w->shared.index);
-	cluster_free(&w->cluster);
-}
-
-static struct choose_ask ask_of(const struct world *w)
-{
-	return (struct choose_ask){.rules = &w->rules,
-		.model = view_model_find(w->view, CGN_STR("m")),
-		.chain = w->chain,
-		.blocks = BLOCKS,
-		.block_tokens = 16,
-		.pin = CHOOSER_NO_PIN};
-}
+#define NODES 24
 
 static double terms_of(const struct explain_cand *c)
 {
@@ -452,7 +382,7 @@ static void the_winner_is_first_then_the_best_and_the_full_last(void **state)
 	(void)state;
 	struct world w;
 	struct explain_decision d;
-	world_init(&w, 4, ROUTE_WEIGHTED);
+	world_of(&w, 4, 8, ROUTE_WEIGHTED);
 	struct choose_ask ask = ask_of(&w);
 	w.shared.cells[0].inflight = 2;
 	w.shared.cells[1].inflight = 8; /* full, and holds everything */
@@ -486,7 +416,7 @@ static void costs_are_shown_as_costs(void **state)
 	(void)state;
 	struct world w;
 	struct explain_decision d;
-	world_init(&w, 3, ROUTE_PREDICTED);
+	world_of(&w, 3, 8, ROUTE_PREDICTED);
 	struct choose_ask ask = ask_of(&w);
 	w.shared.cells[0].queued_tokens = 80000;
 	w.shared.cells[2].queued_tokens = 40000;
@@ -507,7 +437,7 @@ static void of_many_the_best_are_kept_and_the_rest_is_counted(void **state)
 	struct world w;
 	struct explain_decision d;
 	const uint16_t tried[] = {5, 6};
-	world_init(&w, NODES, ROUTE_WEIGHTED);
+	world_of(&w, NODES, 8, ROUTE_WEIGHTED);
 	struct choose_ask ask = ask_of(&w);
 	for (unsigned i = 0; i < NODES; i++)
 		w.shared.cells[i].inflight = (i * 7) % NODES % 8;
@@ -533,7 +463,7 @@ static void those_that_are_not_offered_are_told_with_the_reason(void **state)
 	(void)state;
 	struct world w;
 	struct explain_decision d;
-	world_init(&w, 5, ROUTE_WEIGHTED);
+	world_of(&w, 5, 8, ROUTE_WEIGHTED);
 	const struct breaker_rules rules = {1, 10 * CGN_SEC};
 	const struct breaker_input trip = {.event = BREAKER_TRIP, .reason = BREAKER_FOR_SILENT, .now = 1};
 	(void)breaker_apply(&w.shared.cells[1].breaker, &rules, &trip);
@@ -562,7 +492,7 @@ static void nobody_and_all_full_are_told(void **state)
 	struct explain_decision d;
 	size_t index;
 	struct explain_shadow s;
-	world_init(&w, 2, ROUTE_WEIGHTED);
+	world_of(&w, 2, 8, ROUTE_WEIGHTED);
 	struct choose_ask ask = ask_of(&w);
 	w.shared.cells[0].inflight = w.shared.cells[1].inflight = 8;
 	struct choose_pick p = chooser_pick(w.chooser, &ask);
@@ -586,7 +516,7 @@ static void a_shadow_chooses_from_the_same_and_changes_nothing(void **state)
 	struct world w;
 	struct explain_shadow s;
 	size_t index;
-	world_init(&w, 3, ROUTE_LEAST_LOADED);
+	world_of(&w, 3, 8, ROUTE_LEAST_LOADED);
 	struct choose_ask ask = ask_of(&w);
 	w.shared.cells[0].inflight = 1;
 	w.shared.cells[1].inflight = 2;

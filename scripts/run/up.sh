@@ -23,7 +23,7 @@ export PATH="$BIN:$PATH" COGNITORA__CLUSTER__STATE_DIR="$RUN/state"
 if [ -f "$dir/prepare.sh" ]; then . "$dir/prepare.sh"; fi
 
 fail() { # NAME: its last words, then stop the rest
-	grep -v '^{' "$RUN/$1.log" | tail -n 1 >&2 || true
+	{ grep -v '^{' "$RUN/$1.log" || grep -E '"level":"(warn|error)"' "$RUN/$1.log"; } | tail -n 1 >&2 || true
 	"$ROOT/scripts/run/down.sh" --quiet
 	die "$1 did not start; its log was kept: $RUN/$1.log"
 }

@@ -109,7 +109,7 @@ struct resp_conn {
 	size_t step;         /* how far it got */
 	struct kv_writer **apart, *writer; /* values that came apart; the one that comes */
 	uint32_t n_apart, cap_apart;
-	uint64_t value_left, value_size; /* of the value that comes; without a writer it is skipped */
+	uint64_t value_left; /* of the value that comes; without a writer it is skipped */
 	uint64_t arriving;   /* bytes of its values that came apart, as resp_hold counted them */
 	uint64_t announced;  /* all of them, those that are skipped too */
 	char fault[128];     /* why the command fails although it is read to its end */

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One client: its bytes become commands, which run one after the other. Text is parsed where it was read and kept only when a command is not
- * whole or has to wait; a large value goes from the socket to where the store wants it. */
+ * whole or has to wait; a large value goes from the loop's read buffer to where the store wants it. (Not from the socket: the kernel copies to
+ * memory that is in no cache more slowly than it copies to the buffer and sum64_copy goes on from there.) */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "kvcached/resp.h"
-
-/* Values of more bytes are read to their place. The kernel copies slowly to memory that is in no cache, and where a value lies seldom is: for
- * small ones it is quicker to read to the loop's scratch buffer, which is, and to copy from there; large ones save system calls. */
-#define IN_PLACE ((uint64_t)128 << 10)
 
 static void release(struct cgn_grave *g)
 {
@@ -107,25 +104,6 @@ static size_t value_feed(struct resp_conn *c, const char *p, size_t n)
 	return take;
 }
 
-static size_t on_room(struct net_conn *net, void *user, struct iovec *iov, size_t cap)
-{
-	struct resp_conn *c = user;
-	size_t n = 0;
-	(void)net;
-	bool last_bit = c->value_left <= RESPCMD_APART; /* behind what filled the buffer: read at once, not after another turn */
-	if (c->value_left > 0 && c->writer != NULL && (c->value_size > IN_PLACE || last_bit))
-		(void)kv_writer_room(c->writer, iov, cap, &n);
-	return n;
-}
-
-static void on_filled(struct net_conn *net, void *user, size_t n)
-{
-	struct resp_conn *c = user;
-	(void)net;
-	kv_writer_wrote(c->writer, n);
-	value_took(c, n);
-}
-
 /* ---- commands ---- */
 
 static void command_over(struct resp_conn *c)
@@ -168,13 +146,10 @@ static bool take_apart(struct resp_conn *c, struct stream *s)
 	c->text = (struct cgn_str){s->p + s->at, c->cmd.at};
 	if (!resp_value_begins(c)) /* the client's next bytes are not read until others let go */
 		return false;
-	c->value_left = c->value_size = c->cmd.value;
+	c->value_left = c->cmd.value;
 	c->announced += c->cmd.value;
 	c->cmd.value = 0;
 	went(c, RESP_PACE); /* whatever it did before it held this */
-	/* Who sends large values sends more of them, under keys of one length: read as much as this head had, and the next value can be read to
-	 * its place from its first byte on, which lies well for the kernel's copy. */
-	net_read_most(c->net, c->value_size > IN_PLACE ? c->cmd.at : 0);
 	size_t took = value_feed(c, s->p + head, s->n - head);
 	if (s->ours) {
 		memmove(c->in.p + head, c->in.p + head + took, s->n - head - took);
@@ -193,8 +168,6 @@ static bool run_command(struct resp_conn *c, struct stream *s)
 		c->pending = true;
 		return false;
 	}
-	if (c->cmd.n_apart == 0 && c->cmd.n > 0)
-		net_read_most(c->net, 0);
 	s->at += c->cmd.at;
 	command_over(c);
 	return true;
@@ -347,7 +320,7 @@ static void on_close(struct net_conn *net, void *user, const struct cgn_err *why
 }
 
 const struct net_conn_ops resp_conn_ops = {
-	.on_data = on_data, .on_room = on_room, .on_filled = on_filled, .on_eof = on_eof, .on_drain = on_drain, .on_close = on_close};
+	.on_data = on_data, .on_eof = on_eof, .on_drain = on_drain, .on_close = on_close};
 
 /* ---- once a second ---- */
 

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 #include <xxhash.h>
@@ -39,6 +40,33 @@ static void the_sums_are_the_librarys(void **state)
 	for (size_t n = 2000; n < BYTES - 64; n += 1 + roll(5000))
 		assert_true(sum64(p + roll(64), 0) == XXH3_64bits("", 0) && sum64(p + 1, n) == XXH3_64bits(p + 1, n));
 	assert_true(sum64(NULL, 0) == XXH3_64bits("", 0));
+	free(p);
+}
+
+static void copies_are_copies(void **state)
+{
+	(void)state;
+	const struct sum_ops *widths[] = {&sum_plain,
+#ifdef SUM_HAS_AVX2
+		__builtin_cpu_supports("avx2") ? &sum_avx2 : &sum_plain
+#endif
+	};
+	unsigned char *p = noise(), *to = malloc(BYTES);
+	assert_non_null(to);
+	for (size_t round = 0; round < 2000; round++) {
+		const struct sum_ops *o = widths[round % CGN_COUNT(widths)];
+		size_t n = roll(round % 3 == 0 ? 100 : round % 3 == 1 ? 10000 : 100000), from = roll(200), at = 1 + roll(200);
+		size_t first = n > 0 ? roll(n) : 0;
+		struct sum64 s;
+		memset(to, 0x5a, at + n + 64);
+		o->begin(s.state);
+		o->copy(s.state, to + at, p + from, first);
+		o->copy(s.state, to + at + first, p + from + first, n - first);
+		assert_memory_equal(to + at, p + from, n);
+		assert_true(to[at - 1] == 0x5a && to[at + n] == 0x5a);
+		assert_true(o->end(s.state) == XXH3_64bits(p + from, n));
+	}
+	free(to);
 	free(p);
 }
 
@@ -84,6 +112,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_sums_are_the_librarys),
+		cmocka_unit_test(copies_are_copies),
 		cmocka_unit_test(pieces_are_as_one),
 		cmocka_unit_test(widths_agree),
 	};

@@ -107,114 +107,6 @@ static void who_goes_gives_back_what_was_lent(void **state)
 	free(p);
 }
 
-/* ---- room ---- */
-
-static struct {
-	uint8_t bytes[70000];
-	size_t wanted, got, asked, data;
-} room;
-
-static size_t give_room(struct net_conn *c, void *user, struct iovec *iov, size_t cap)
-{
-	(void)c;
-	(void)user;
-	assert_true(cap >= 2);
-	room.asked++;
-	size_t left = room.wanted - room.got, half = left / 2;
-	if (left == 0)
-		return 0;
-	iov[0] = (struct iovec){room.bytes + room.got, half};
-	iov[1] = (struct iovec){room.bytes + room.got + half, left - half};
-	return 2;
-}
-
-static void fill(struct net_conn *c, void *user, size_t n)
-{
-	(void)c;
-	(void)user;
-	assert_true(n <= room.wanted - room.got);
-	room.got += n;
-}
-
-static void take_data(struct net_conn *c, void *user, const uint8_t *p, size_t n)
-{
-	(void)c;
-	assert_int_equal(room.got, room.wanted);
-	room.data += n;
-	note_bytes(user, p, n);
-}
-
-static const struct net_conn_ops roomy_ops = {
-	.on_open = side_open, .on_data = take_data, .on_room = give_room, .on_filled = fill, .on_drain = side_drain, .on_close = side_close};
-
-static bool room_and_more(struct world *w)
-{
-	(void)w;
-	return room.got + room.data >= 90000;
-}
-
-static void room_is_tried(size_t read_most, size_t wanted)
-{
-	struct world w;
-	memset(&room, 0, sizeof room);
-	room.wanted = wanted;
-	world_open(&w);
-	world_dial(&w, &(struct net_dial){.addr = w.addr});
-	run_until(&w, both_open);
-	net_conn_take(w.server.c, &roomy_ops, &w.server);
-	net_read_most(w.server.c, read_most);
-	write_pattern(w.client.c, 0, 90000);
-	run_until(&w, room_and_more);
-	assert_int_equal(room.got, wanted);
-	for (size_t i = 0; i < wanted; i++)
-		assert_int_equal(room.bytes[i], pattern(i));
-	assert_int_equal(room.data, 90000 - wanted);
-	world_close(&w);
-}
-
-static void bytes_go_where_the_reader_has_room(void **state)
-{
-	(void)state;
-	room_is_tried(0, 70000);
-	room_is_tried(512, 70000);
-	room_is_tried(1, 1);
-	room_is_tried(0, 0);
-}
-
-/* What came in one read with what the reader paused at is held back, and finds the room that there is when it goes on. */
-static void pause_at_filled(struct net_conn *c, void *user, size_t n)
-{
-	fill(c, user, n);
-	net_pause(c);
-}
-
-static bool gone_on(struct world *w)
-{
-	if (room.got == room.wanted && room.got < 70000 && room.data == 0)
-		room.wanted += 10000;
-	net_resume(w->server.c);
-	return room.got + room.data >= 90000;
-}
-
-static void pausing_does_not_lose_what_follows(void **state)
-{
-	(void)state;
-	static const struct net_conn_ops ops = {
-		.on_open = side_open, .on_data = take_data, .on_room = give_room, .on_filled = pause_at_filled, .on_close = side_close};
-	struct world w;
-	memset(&room, 0, sizeof room);
-	room.wanted = 10000;
-	world_open(&w);
-	world_dial(&w, &(struct net_dial){.addr = w.addr});
-	run_until(&w, both_open);
-	net_conn_take(w.server.c, &ops, &w.server);
-	write_pattern(w.client.c, 0, 90000);
-	run_until(&w, gone_on);
-	for (size_t i = 0; i < room.got; i++)
-		assert_int_equal(room.bytes[i], pattern(i));
-	world_close(&w);
-}
-
 /* ---- one socket, several listeners ---- */
 
 #define CROWD 40
@@ -272,8 +164,6 @@ int main(void)
 		cmocka_unit_test(what_is_lent_goes_out_from_where_it_lies),
 		cmocka_unit_test(a_loan_that_fits_is_paid_at_once),
 		cmocka_unit_test(who_goes_gives_back_what_was_lent),
-		cmocka_unit_test(bytes_go_where_the_reader_has_room),
-		cmocka_unit_test(pausing_does_not_lose_what_follows),
 		cmocka_unit_test(listeners_share_a_socket),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,11 @@ void sum64_add(struct sum64 *s, const void *p, size_t n)
 	ops()->add(s->state, p, n);
 }
 
+void sum64_copy(struct sum64 *s, void *to, const void *from, size_t n)
+{
+	ops()->copy(s->state, to, from, n);
+}
+
 uint64_t sum64_end(const struct sum64 *s)
 {
 	return ops()->end(s->state);

@@ -16,4 +16,6 @@ struct sum64 {
 };
 void sum64_begin(struct sum64 *s);
 void sum64_add(struct sum64 *s, const void *p, size_t n);
+/* sum64_add of what is copied on the way, where the processor can past its caches: for much that nobody reads soon. No overlap. */
+void sum64_copy(struct sum64 *s, void *to, const void *from, size_t n);
 uint64_t sum64_end(const struct sum64 *s); /* of what was added so far */

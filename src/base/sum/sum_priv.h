@@ -8,5 +8,6 @@ struct sum_ops {
 	void (*begin)(void *state);
 	void (*add)(void *state, const void *p, size_t n);
 	uint64_t (*end)(const void *state);
+	void (*copy)(void *state, void *to, const void *from, size_t n);
 };
 extern const struct sum_ops sum_plain, sum_avx2;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* width: the body of one width, for the file that names it by SUM_OPS and is compiled for it. Not for anybody else. */
+/* width: the body of one width, for the file that names it by SUM_OPS, is compiled for it, and says how to
+ * copy (copy_bit, and copied when all are). Not for anybody else. */
 #define XXH_INLINE_ALL
 #include <assert.h>
 #include <xxhash.h>
 
 #include "base/sum/sum_priv.h"
+
+#define COPY_BIT ((size_t)8192)
 
 static_assert(sizeof(XXH3_state_t) <= sizeof(struct sum64), "the state grew");
 
@@ -30,4 +33,19 @@ static uint64_t end(const void *state)
 	return XXH3_64bits_digest(state);
 }
 
-const struct sum_ops SUM_OPS = {all, begin, add, end};
+/* Bit by bit, so that what is copied is summed while it is in the nearest cache. */
+static void copy(void *state, void *to, const void *from, size_t n)
+{
+	char *at = to;
+	for (const char *p = from; n > 0;) {
+		size_t bit = n < COPY_BIT ? n : COPY_BIT;
+		copy_bit(at, p, bit);
+		add(state, p, bit);
+		at += bit;
+		p += bit;
+		n -= bit;
+	}
+	copied();
+}
+
+const struct sum_ops SUM_OPS = {all, begin, add, end, copy};

@@ -72,8 +72,9 @@ void cgn_loop_bury(struct cgn_loop *l, struct cgn_grave *g, void (*release)(stru
 struct cgn_job;
 CGN_RC cgn_loop_work(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
 
-/* A per-loop scratch buffer of 64 KiB for reads; contents live until the next callback. */
-#define CGN_LOOP_SCRATCH 65536
+/* A per-loop scratch buffer for reads; contents live until the next callback. 64 KiB and the text that stands around them in a protocol come by
+ * one read. */
+#define CGN_LOOP_SCRATCH (65536 + 4096)
 uint8_t *cgn_loop_scratch(struct cgn_loop *l);
 
 /* Signals of the process, on this loop. |fn| gets the number. */

@@ -12,7 +12,6 @@
 #define NET_CONN_TAG   0x0e7c0115U
 #define FLUSH_PATIENCE (5 * CGN_SEC)
 #define QUEUE_LIMIT    (8 * NET_QUEUE_MARK)
-#define ROOM_PIECES    64
 #define READS_A_TURN   4
 
 static void on_turn_end(struct cgn_hook *h);
@@ -351,47 +350,14 @@ static void hold(struct net_conn *c, const uint8_t *p, size_t n)
 		net_conn_fail_memory(c);
 }
 
-static size_t ask_room(struct net_conn *c, struct iovec *iov, size_t *bytes)
-{
-	*bytes = 0;
-	if (c->state != NET_OPEN || c->ops == NULL || c->ops->on_room == NULL)
-		return 0;
-	size_t n = c->ops->on_room(c, c->user, iov, ROOM_PIECES);
-	*bytes = iov_bytes(iov, n);
-	return *bytes > 0 ? n : 0;
-}
-
-/* Bytes that are in our hands already go to the reader's room by copy. Returns how many it had room for. */
-static size_t fill_room(struct net_conn *c, const uint8_t *p, size_t n)
-{
-	struct iovec iov[ROOM_PIECES];
-	size_t room, at = 0, pieces = ask_room(c, iov, &room);
-	for (size_t i = 0; i < pieces && at < n; i++) {
-		size_t take = iov[i].iov_len < n - at ? iov[i].iov_len : n - at;
-		memcpy(iov[i].iov_base, p + at, take);
-		at += take;
-	}
-	if (at > 0)
-		c->ops->on_filled(c, c->user, at);
-	return at;
-}
-
 void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n)
 {
-	while (n > 0 && c->state == NET_OPEN) {
-		if (c->paused || c->held != NULL) {
-			hold(c, p, n);
-			return;
-		}
-		size_t filled = fill_room(c, p, n);
-		p += filled;
-		n -= filled;
-		if (filled > 0)
-			continue;
-		if (c->ops != NULL && c->ops->on_data != NULL)
-			c->ops->on_data(c, c->user, p, n);
+	if (n == 0 || c->state != NET_OPEN)
 		return;
-	}
+	if (c->paused || c->held != NULL)
+		hold(c, p, n);
+	else if (c->ops != NULL && c->ops->on_data != NULL)
+		c->ops->on_data(c, c->user, p, n);
 }
 
 void net_conn_eof(struct net_conn *c)
@@ -436,36 +402,20 @@ static void wire_ended(struct net_conn *c)
 	net_conn_fail(c, &why, false);
 }
 
-/* What was read: |room| bytes of it lie with the reader. */
-static void take_in(struct net_conn *c, size_t room, const uint8_t *scratch, size_t n)
-{
-	size_t filled = n < room ? n : room;
-	if (c->tls != NULL) {
-		net_secure_read(c, scratch, n);
-		return;
-	}
-	if (filled > 0)
-		c->ops->on_filled(c, c->user, filled);
-	net_conn_plain(c, scratch, n - filled);
-}
-
-/* One read, into the reader's room and beyond it into the scratch buffer. True: there may be more, and the reader has room now. */
+/* True: it filled the buffer, so there is likely more. */
 static bool read_once(struct net_conn *c)
 {
-	struct iovec iov[ROOM_PIECES + 1];
-	size_t room = 0, pieces = c->tls == NULL ? ask_room(c, iov, &room) : 0;
-	size_t most = c->tls == NULL && c->read_most != 0 ? c->read_most : CGN_LOOP_SCRATCH;
 	uint8_t *scratch = cgn_loop_scratch(c->loop);
-	iov[pieces] = (struct iovec){scratch, most};
-	struct msghdr m = {.msg_iov = iov, .msg_iovlen = pieces + 1};
-	ssize_t n = recvmsg(net_wire_fd(c->wire), &m, 0);
+	ssize_t n = recv(net_wire_fd(c->wire), scratch, CGN_LOOP_SCRATCH, 0);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
 		fail_errno(c, "lost the connection with", errno);
 	else if (n == 0)
 		wire_ended(c);
+	else if (n > 0 && c->tls != NULL)
+		net_secure_read(c, scratch, (size_t)n);
 	else if (n > 0)
-		take_in(c, room, scratch, (size_t)n);
-	return n == (ssize_t)(room + most) && c->tls == NULL && reading(c) && ask_room(c, iov, &room) > 0;
+		net_conn_plain(c, scratch, (size_t)n);
+	return n == CGN_LOOP_SCRATCH && c->tls == NULL && reading(c);
 }
 
 static void on_readable(struct net_conn *c)
@@ -602,12 +552,6 @@ void net_abort(struct net_conn *c)
 	(void)CGN_FAIL(&why, CANCELLED, "connection with %s given up here",
 		c->peer[0] != '\0' ? c->peer : "its address");
 	net_conn_fail(c, &why, true);
-}
-
-void net_read_most(struct net_conn *c, size_t n)
-{
-	CGN_LIVE(c, NET_CONN_TAG);
-	c->read_most = (uint32_t)(n < CGN_LOOP_SCRATCH ? n : CGN_LOOP_SCRATCH);
 }
 
 size_t net_queued(const struct net_conn *c)

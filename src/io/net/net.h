@@ -17,11 +17,6 @@ struct net_conn;
 struct net_conn_ops {
 	void (*on_open)(struct net_conn *c, void *user); /* connected, TLS done; on a server right after on_accept. May be NULL */
 	void (*on_data)(struct net_conn *c, void *user, const uint8_t *p, size_t n); /* borrowed */
-	/* Where the next bytes should go, asked for when there are some: up to |cap| pieces of the reader's own memory, which on_filled then
-	 * tells the filled front of, before anything else is called. 0 pieces: on_data brings them, as it brings what goes beyond the room.
-	 * In clear nothing is copied then. May be NULL. */
-	size_t (*on_room)(struct net_conn *c, void *user, struct iovec *iov, size_t cap);
-	void (*on_filled)(struct net_conn *c, void *user, size_t n);
 	void (*on_eof)(struct net_conn *c, void *user);   /* the peer ended its side; optional: NULL closes */
 	/* While paused, the peer ended its side and unread bytes lie before that end: on_eof follows them after net_resume. Somebody who
 	 * writes to this peer may want to know early that it is gone. Once at most; may be NULL. */
@@ -89,8 +84,6 @@ struct net_part {
 };
 #define NET_MAX_PARTS 64
 void net_write_parts(struct net_conn *c, const struct net_part *parts, size_t n);
-/* At most |n| bytes come by one on_data (0: CGN_LOOP_SCRATCH): for a reader that expects to have room for all but the first few. */
-void net_read_most(struct net_conn *c, size_t n);
 #define NET_QUEUE_MARK ((size_t)256 * 1024)
 bool net_over_mark(const struct net_conn *c);
 /* Stop and go on reading: back-pressure to the peer. No on_data comes while paused. A reset is seen while paused, and a FIN too:

@@ -46,7 +46,6 @@ struct net_conn {
 	uint32_t tag;
 	uint8_t state; /* enum net_state; written by conn.c's move() alone */
 	bool paused : 1, eof : 1, hung_up : 1, mute : 1, above : 1, corked : 1, held_eof : 1, was_open : 1;
-	uint32_t read_most;
 	struct cgn_loop *loop;
 	const struct net_conn_ops *ops; /* NULL: nobody listens any more */
 	void *user;

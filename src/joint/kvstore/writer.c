@@ -92,11 +92,12 @@ static void take_in(struct kv_writer *w, const char *from, uint64_t n)
 	for (w->written += n; n > 0 && pages_next(&place, w->block->size, &walk, &at, &length); n -= length) {
 		char *to = pages_at(s->pages, at);
 		length = length < n ? length : n;
-		if (from != NULL) {
-			memcpy(to, from, length);
-			from += length;
+		if (from == NULL) {
+			sum64_add(&w->sum, to, length);
+			continue;
 		}
-		sum64_add(&w->sum, to, length);
+		sum64_copy(&w->sum, to, from, length);
+		from += length;
 	}
 }
 

@@ -72,11 +72,10 @@ enum resp_did resp_getdel(struct resp_conn *c)
 		return RESP_DONE;
 	if (resp_fetch(c, &k) == RESP_LATER)
 		return RESP_LATER;
-	if (c->fetched == NULL) {
+	if (c->fetched == NULL || !kvstore_remove(c->port->store, &k)) { /* or somebody else took it meanwhile: one gets it */
 		resp_nil(c);
 		return RESP_DONE;
 	}
-	(void)kvstore_remove(c->port->store, &k);
 	resp_block(c, &c->fetched, 0, -1);
 	return RESP_DONE;
 }

@@ -262,6 +262,16 @@ static void shelf_empty(struct keep *k)
 	metric_set(k->m_states, 0);
 }
 
+/* What its slots hold is of before or after the change; who knows. */
+void keep_changed(struct keep *k)
+{
+	CGN_LIVE(k, KEEP_TAG);
+	cgn_log(INFO, "slot.adapters", F_STR("engine", k->e->name), F_STR("why", "/lora-adapters says something else than before"),
+		F_STR("then", "states of before are not used, until it says so again"));
+	keep_engine_ready(k->e, true);
+	shelf_empty(k);
+}
+
 void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n)
 {
 	struct keep *k = e->keep;
@@ -416,6 +426,7 @@ void keep_close(struct engine *e)
 	free(k->task);
 	free(k->words);
 	free(k->wanted);
+	cgn_buf_fini(&k->adapters);
 	e->keep = NULL;
 	k->tag = 0;
 	free(k);

@@ -130,6 +130,7 @@ struct keep {
 	struct cgn_timer sweep_timer;
 	struct sweep *sweep;
 	uint64_t *words; /* of a card that is being read */
+	struct cgn_buf adapters; /* as they are in its fingerprint; empty: it has none */
 	char trouble[200], build[128];
 	struct metric_cell *m_saved_bytes, *m_restored_tokens, *m_restore_seconds, *m_spared, *m_states;
 	cgn_nsec pause, resume_at; /* the engine failed: it is not asked to save or restore before */
@@ -143,6 +144,7 @@ struct keep {
 };
 void keep_slot_idle(struct keep *k, uint32_t slot); /* it has become idle: somebody may wait for it, or it may be saved */
 void keep_idle_step(struct keep *k);                /* save what has been idle for long enough */
+void keep_changed(struct keep *k);                  /* it is another one by its fingerprint: all is stopped, and begun anew when that is known */
 void keep_release_all(struct keep *k);              /* those who wait go on as they came */
 struct kvclient *keep_store_of(const struct keep *k);
 struct kv_key keep_key(const uint8_t tail[CARD_TAIL], uint64_t block, uint32_t segment);
@@ -191,6 +193,12 @@ void look_cancel(struct look **take);
 /* print.c: what the engine is, as a digest; again each time that it gets ready. */
 void print_start(struct keep *k);
 void print_cancel(struct keep *k);
+/* How strongly adapters count can be changed while the engine runs (POST /lora-adapters). So of one that has any they are read again before a state gets
+ * the name of its fingerprint, and before one of that name is restored. */
+bool print_may_change(const struct keep *k);
+CGN_RC print_look(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user, struct fetch **out, struct cgn_err *err);
+enum print_same { PRINT_SAME, PRINT_OTHER, PRINT_UNKNOWN /* it did not say */ };
+enum print_same print_compare(const struct keep *k, const struct fetch_result *r);
 void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_slots, const char *build);
 /* Forget it, whatever is under way. |stored| comes, |moved| and |done| do not: whoever waits for those is on a list of the keep's. */
 void save_stop(struct cgn_link *job);

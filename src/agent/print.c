@@ -13,9 +13,11 @@
 #include "base/log/log.h"
 #include "policy/slots/options.h"
 
-#define PROPS_BYTES ((size_t)8 * 1024 * 1024) /* with a chat template */
-#define READ_BYTES  ((size_t)1024 * 1024)
-#define AGAIN       (5 * CGN_SEC)
+#define PROPS_BYTES  ((size_t)8 * 1024 * 1024) /* with a chat template */
+#define READ_BYTES   ((size_t)1024 * 1024)
+#define AGAIN        (5 * CGN_SEC)
+#define PATH_BYTES   4096
+#define LOOK_TIMEOUT (30 * CGN_SEC) /* it answers between two steps of its other work */
 
 /* What it is made of, in order, each with a zero behind it: as it stands, or the content of a file. */
 enum part { PART_TEXT = 't', PART_FILE = 'f', PART_MODEL = 'm' /* of which there may be several files */ };
@@ -30,7 +32,7 @@ struct print {
 	struct cgn_buf parts;
 	/* On the pool. */
 	struct cgn_buf sums; /* of the parts: what the digest is of */
-	char path[4096];     /* of the file that can't be read */
+	char path[PATH_BYTES]; /* of the file that can't be read */
 	int failed;          /* errno */
 };
 
@@ -115,12 +117,12 @@ static void sum_work(void *arg)
 
 /* ---- all together ---- */
 
-static void put_part(struct print *p, enum part kind, struct cgn_str text)
+static void put_part(struct cgn_buf *parts, enum part kind, struct cgn_str text)
 {
 	const char tag = (char)kind;
-	cgn_buf_add(&p->parts, &tag, 1);
-	cgn_buf_str(&p->parts, text);
-	cgn_buf_add(&p->parts, "", 1);
+	cgn_buf_add(parts, &tag, 1);
+	cgn_buf_str(parts, text);
+	cgn_buf_add(parts, "", 1);
 }
 
 static void put_options(struct print *p, const char *const *args, size_t n)
@@ -128,7 +130,7 @@ static void put_options(struct print *p, const char *const *args, size_t n)
 	struct slot_options o = {.args = args, .n = n};
 	struct slot_option part;
 	while (slot_options_next(&o, &part))
-		put_part(p, part.is_file ? PART_FILE : PART_TEXT, part.text);
+		put_part(&p->parts, part.is_file ? PART_FILE : PART_TEXT, part.text);
 }
 
 static int by_text(const void *a, const void *b)
@@ -150,14 +152,14 @@ static void put_environment(struct print *p)
 	if (n > 0)
 		qsort(ours, n, sizeof *ours, by_text);
 	for (size_t i = 0; i < n; i++)
-		put_part(p, PART_TEXT, cgn_str_of(ours[i]));
+		put_part(&p->parts, PART_TEXT, cgn_str_of(ours[i]));
 	free(ours);
 }
 
 static void put_told(struct print *p)
 {
 	const struct engine *e = p->keep->e;
-	put_part(p, PART_TEXT, cgn_str_of(p->keep->tag_text));
+	put_part(&p->parts, PART_TEXT, cgn_str_of(p->keep->tag_text));
 	put_options(p, e->extra_args, e->n_extra_args);
 	if (e->sup.cfg.managed)
 		put_environment(p);
@@ -221,19 +223,19 @@ static bool get_text(struct json_val object, const char *key, char *out, size_t 
 }
 
 /* Of those that it has loaded: which, and how strongly they count unless a request says otherwise. */
-static bool adapters_read(struct print *p, struct cgn_str body)
+static bool adapters_read(struct cgn_str body, struct cgn_buf *parts)
 {
 	struct json_val doc, adapter, scale;
-	char path[sizeof p->path];
+	char path[PATH_BYTES];
 	if (!cgn_ok(json_parse(body, &doc, NULL, NULL)) || doc.type != JSON_ARRAY)
 		return false;
 	for (struct json_iter it = json_iter_of(doc); json_next_elem(&it, &adapter);) {
 		if (!get_text(adapter, "path", path, sizeof path) || !json_get(adapter, "scale", &scale))
 			return false;
-		put_part(p, PART_FILE, cgn_str_of(path));
-		put_part(p, PART_TEXT, scale.raw);
+		put_part(parts, PART_FILE, cgn_str_of(path));
+		put_part(parts, PART_TEXT, scale.raw);
 	}
-	return true;
+	return !parts->bad;
 }
 
 static void on_adapters(void *user, const struct fetch_result *r)
@@ -242,10 +244,12 @@ static void on_adapters(void *user, const struct fetch_result *r)
 	struct keep *k = p->keep;
 	p->fetch = NULL;
 	bool none = r->err->code == CGN_FINE && (r->status == 404 || r->status == 501); /* a build that knows none */
-	if (!none && !(r->err->code == CGN_FINE && r->status == 200 && adapters_read(p, r->body))) {
+	cgn_buf_fini(&k->adapters);
+	if (!none && !(r->err->code == CGN_FINE && r->status == 200 && adapters_read(r->body, &k->adapters))) {
 		ask_again(p, "/lora-adapters can't be read", r, "it lists no adapters with path and scale");
 		return;
 	}
+	cgn_buf_str(&p->parts, cgn_buf_view(&k->adapters));
 	put_told(p);
 	p->on_pool = !p->parts.bad && cgn_ok(cgn_loop_work(k->e->agent->loop, sum_work, sum_done, p));
 	if (!p->on_pool)
@@ -267,11 +271,11 @@ static bool props_read(struct print *p, struct cgn_str body)
 	p->slots = (uint32_t)slots;
 	p->parts.n = p->sums.n = 0;
 	(void)snprintf(context, sizeof context, "%llu", (unsigned long long)n_ctx);
-	put_part(p, PART_TEXT, CGN_STR("cognitora.slots.v2"));
-	put_part(p, PART_TEXT, cgn_str_of(p->build));
-	put_part(p, PART_TEXT, cgn_str_of(context));
+	put_part(&p->parts, PART_TEXT, CGN_STR("cognitora.slots.v2"));
+	put_part(&p->parts, PART_TEXT, cgn_str_of(p->build));
+	put_part(&p->parts, PART_TEXT, cgn_str_of(context));
 	/* One that somebody else started may have another folder, or none of this machine's. */
-	put_part(p, PART_MODEL, cgn_str_of(e->model_path != NULL && !e->sup.cfg.managed ? e->model_path : model));
+	put_part(&p->parts, PART_MODEL, cgn_str_of(e->model_path != NULL && !e->sup.cfg.managed ? e->model_path : model));
 	return true;
 }
 
@@ -285,16 +289,21 @@ static void on_props(void *user, const struct fetch_result *r)
 		ask_again(p, "/props can't be read", r, "it has no total_slots (up to 1024), build_info, model_path and n_ctx of a slot");
 }
 
-static void ask(struct print *p, const char *path, void (*done)(void *user, const struct fetch_result *r))
+static CGN_RC get(struct keep *k, const char *path, cgn_nsec timeout, void (*done)(void *user, const struct fetch_result *r), void *user, struct fetch **out,
+	struct cgn_err *err)
 {
-	struct keep *k = p->keep;
 	const struct fetch_ask get = {.client = k->e->client,
 		.url = &k->e->url,
 		.path = path,
 		.authorization = k->e->authorization,
 		.max_bytes = PROPS_BYTES,
-		.timeout = AGAIN};
-	if (!cgn_ok(fetch_start(k->e->agent->loop, &get, done, p, &p->fetch, NULL)))
+		.timeout = timeout};
+	return fetch_start(k->e->agent->loop, &get, done, user, out, err);
+}
+
+static void ask(struct print *p, const char *path, void (*done)(void *user, const struct fetch_result *r))
+{
+	if (!cgn_ok(get(p->keep, path, AGAIN, done, p, &p->fetch, NULL)))
 		cgn_timer_set(&p->again, AGAIN);
 }
 
@@ -320,4 +329,24 @@ void print_cancel(struct keep *k)
 	fetch_cancel(&p->fetch);
 	if (!p->on_pool)
 		print_free(p);
+}
+
+/* ---- what may change while it runs ---- */
+
+bool print_may_change(const struct keep *k)
+{
+	return k->adapters.n > 0;
+}
+
+CGN_RC print_look(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user, struct fetch **out, struct cgn_err *err)
+{
+	return get(k, "/lora-adapters", LOOK_TIMEOUT, done, user, out, err);
+}
+
+enum print_same print_compare(const struct keep *k, const struct fetch_result *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf now = {.n = 0};
+	if (r->err->code != CGN_FINE || r->status != 200 || !adapters_read(r->body, &now))
+		return PRINT_UNKNOWN;
+	return now.n == k->adapters.n && memcmp(now.p, k->adapters.p, now.n) == 0 ? PRINT_SAME : PRINT_OTHER;
 }

@@ -165,6 +165,29 @@ static void ask_engine(struct restore *r)
 		fail(r, HOW_ENGINE, err.msg);
 }
 
+static void on_adapters(void *user, const struct fetch_result *f)
+{
+	struct restore *r = user;
+	CGN_LIVE(r, RESTORE_TAG);
+	r->fetch = NULL;
+	enum print_same same = print_compare(r->keep, f);
+	if (same == PRINT_SAME)
+		ask_engine(r);
+	else if (same == PRINT_OTHER)
+		keep_changed(r->keep); /* which stops this one */
+	else
+		fail(r, HOW_ENGINE, "it does not say how its adapters count");
+}
+
+static void ask_if_same(struct restore *r)
+{
+	struct cgn_err err = {0};
+	if (!print_may_change(r->keep))
+		ask_engine(r);
+	else if (!cgn_ok(print_look(r->keep, on_adapters, r, &r->fetch, &err)))
+		fail(r, HOW_ENGINE, err.msg);
+}
+
 /* ---- into the file ---- */
 
 static void get_next(struct restore *r);
@@ -257,7 +280,7 @@ static uint32_t worth_of(const struct keep *k, const struct card *c, enum slots_
 static void get_next(struct restore *r)
 {
 	if (r->piece == card_pieces(&r->card))
-		ask_engine(r);
+		ask_if_same(r);
 	else
 		kvseries_next(r->pieces);
 }

@@ -321,6 +321,29 @@ static void opened(void *arg)
 		put_next(s);
 }
 
+static void read_file(struct save *s)
+{
+	s->on_pool = cgn_ok(cgn_loop_work(s->loop, open_work, opened, s));
+	if (!s->on_pool)
+		finish(s, "engine", "no memory");
+	else
+		moved(s);
+}
+
+static void on_adapters(void *user, const struct fetch_result *r)
+{
+	struct save *s = user;
+	CGN_LIVE(s, SAVE_TAG);
+	s->fetch = NULL;
+	enum print_same same = print_compare(s->keep, r);
+	if (same == PRINT_SAME)
+		read_file(s);
+	else if (same == PRINT_OTHER)
+		keep_changed(s->keep); /* which stops this one */
+	else
+		finish(s, "engine", "it does not say how its adapters count");
+}
+
 static void on_saved(void *user, const struct fetch_result *r)
 {
 	struct save *s = user;
@@ -347,11 +370,10 @@ static void on_saved(void *user, const struct fetch_result *r)
 	slots_pace_learn(&k->pace.token_bytes, (double)bytes, (double)tokens, 1);
 	s->card.tokens = (uint32_t)tokens;
 	s->card.prompt = s->card.prompt < s->card.tokens ? s->card.prompt : s->card.tokens;
-	s->on_pool = cgn_ok(cgn_loop_work(k->e->agent->loop, open_work, opened, s));
-	if (!s->on_pool)
+	if (!print_may_change(k))
+		read_file(s);
+	else if (!cgn_ok(print_look(k, on_adapters, s, &s->fetch, NULL)))
 		finish(s, "engine", "no memory");
-	else
-		moved(s);
 }
 
 /* ---- begin ---- */

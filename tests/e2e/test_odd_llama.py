@@ -193,6 +193,44 @@ def test_an_engine_that_does_not_say_what_it_is(tmp_path, props, request):
         w.close(getattr(request.node, "failed", False))
 
 
+def test_adapters_that_count_otherwise_while_it_runs(tmp_path, request):
+    """What was computed with one scale is never restored for another, and is found again when the scale is what it was."""
+    w = World(tmp_path, start=False)
+    one, other, third = prompt_of(1), prompt_of(2), prompt_of(3)
+    (tmp_path / "adapter.gguf").write_bytes(b"not much of an adapter")
+
+    def scale(to):
+        w.engine.adapters = [{"id": 0, "path": str(tmp_path / "adapter.gguf"), "scale": to}]
+
+    def changes(n, states):
+        until(lambda: len(w.agent.events("slot.adapters")) == n and w.kept()["at_work"] and w.kept()["states"] == states, lambda: w.kept())
+
+    try:
+        scale(1.0)
+        w.agent, _, w.admin = w.start("a")
+        w.c.wait_ready(1)
+        until(lambda: w.kept()["at_work"], lambda: w.kept())
+        w.asked(one)
+        until(lambda: w.kept()["saves"] == 1, lambda: w.kept())
+        scale(0.5)
+        w.asked(other)  # its save sees it, and is none
+        changes(1, 0)
+        assert w.kept()["saves"] == 1, w.kept()
+        assert w.asked(third) == 0 and w.asked(one) == 0  # that of before is not for this one
+        until(lambda: w.kept()["saves"] == 3 and w.kept()["states"] == 2, lambda: w.kept())
+        scale(1.0)
+        before = w.agent.descriptors()
+        assert w.asked(third) == 0 and w.engine.asked["restore"] == 0  # its restore sees it, and is none
+        changes(2, 1)
+        assert w.asked(other) == 0 and w.asked(one) > 1200, w.kept()
+        w.engine.adapters = {"error": "none today"}
+        w.asked(third)
+        until(lambda: "how its adapters count" in w.kept()["trouble"], lambda: w.kept())
+        w.clean(before)
+    finally:
+        w.close(getattr(request.node, "failed", False))
+
+
 def test_a_slot_dir_is_one_engines(world):
     w = world
     second = w.start("b")[0]

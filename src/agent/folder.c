@@ -14,6 +14,7 @@
 
 #define FILE_PREFIX "cgn-slot-"
 #define SWEEP_EVERY (5 * CGN_SEC)
+#define NUMBERS_A_MS 1000 /* more than are ever used */
 
 /* One round, on the pool. */
 struct sweep {
@@ -147,8 +148,10 @@ CGN_RC folder_take(struct keep *k, struct cgn_err *err)
 		return rc;
 	}
 	k->lock = fd;
+	/* In a container each agent has the same pid: what the one before left there, or its engine writes late, has a smaller number. */
+	k->files = cgn_clock_wall_ms() * NUMBERS_A_MS;
 	/* What an agent that was killed left behind goes before anything new comes. */
-	struct sweep first = {.dir = fd, .least = least_of(k)};
+	struct sweep first = {.dir = fd, .least = UINT64_MAX};
 	sweep_folder(&first);
 	tell(k, &first);
 	cgn_timer_init(&k->sweep_timer, k->e->agent->loop, on_sweep);

@@ -2,6 +2,7 @@
 """A llama-server that does everything about slots wrong: the agent stays up, counts, computes instead, and leaves neither file nor descriptor behind."""
 import os
 import random
+import subprocess
 
 import pytest
 
@@ -244,8 +245,15 @@ def test_a_slot_dir_is_one_engines(world):
     left = w.engine.folder / "cgn-slot-1-save-1"
     w.agent.kill()
     left.write_bytes(b"x")
+    # Also what has the pid of the new one, as in a container.
+    pid = subprocess.Popen(["true"]).pid
+    for p in range(pid, pid + 3000):
+        (w.engine.folder / f"cgn-slot-{p}-load-7").touch()
     w.agent, _, w.admin = w.start("c")
-    until(lambda: w.agent.alive() and not left.exists(), "swept")
+    until(lambda: w.agent.alive() and not os.listdir(w.engine.folder), lambda: f"left behind: {os.listdir(w.engine.folder)}")
+    late = w.engine.folder / f"cgn-slot-{w.agent.pid}-save-8"
+    late.write_bytes(b"x")
+    until(lambda: not late.exists(), "what an engine of before writes late is swept")
     w.c.wait_ready(1)
 
 

@@ -33,6 +33,7 @@ enum mood {
 	MOOD_GARBAGE,    /* no messages at all */
 	MOOD_REFUSING,   /* FAILED to everything */
 	MOOD_ONE,        /* lends one value at a time */
+	MOOD_TURNED,     /* the same, and reads the second that is asked for before the first */
 };
 
 struct world {
@@ -47,7 +48,7 @@ struct world {
 	struct kvclient *c;
 	/* what the store saw */
 	unsigned hellos, lookups, gets, verified, puts, removes, watches, stops;
-	unsigned releases;
+	unsigned releases, code_of_too_much;
 	uint64_t released[64], n_released, lent, put_bytes, last_id;
 	bool put_had_fd, put_had_sum;
 	char put_first[8];
@@ -169,6 +170,11 @@ static void changes(struct world *w, const struct kvbulk_msg *m)
 	cgn_buf_fini(&items);
 }
 
+static void too_much(struct world *w, uint64_t id)
+{
+	tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = id, .number = w->code_of_too_much, .text = CGN_STR("too much is lent")}, NULL, 0, -1);
+}
+
 static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
 {
 	struct kvbulk_msg r = {.type = KVBULK_COUNT, .id = m->id, .number = m->count};
@@ -186,8 +192,13 @@ static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
 		w->last_id = m->id;
 	else if (w->mood == MOOD_REFUSING && m->type != KVBULK_WATCH)
 		tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = m->id, .number = 5, .text = CGN_STR("not here")}, NULL, 0, -1);
-	else if (m->type == KVBULK_GET && w->mood == MOOD_ONE && w->lent > w->n_released)
-		tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = m->id, .number = 8, .text = CGN_STR("too much is lent")}, NULL, 0, -1);
+	else if (m->type == KVBULK_GET && w->mood == MOOD_TURNED && w->gets == 1)
+		w->last_id = m->id;
+	else if (m->type == KVBULK_GET && w->mood == MOOD_TURNED && w->gets == 2) {
+		value(w, m);
+		too_much(w, w->last_id);
+	} else if (m->type == KVBULK_GET && (w->mood == MOOD_ONE || w->mood == MOOD_TURNED) && w->lent > w->n_released)
+		too_much(w, m->id);
 	else if (m->type == KVBULK_GET)
 		value(w, m);
 	else if (m->type == KVBULK_PUT)
@@ -693,10 +704,10 @@ static void pieces_come_in_order_and_ahead(void **state)
 	teardown(w);
 }
 
-static void what_could_not_be_lent_ahead_is_asked_for_in_its_turn(void **state)
+static void each_in_its_turn(unsigned code)
 {
 	struct world *w = setup_ready(MOOD_ONE);
-	(void)state;
+	w->code_of_too_much = code;
 	struct kvseries *s = series(w, 7);
 	for (unsigned i = 1; i <= 7; i++) {
 		wait_for(w, is_done, i);
@@ -710,6 +721,34 @@ static void what_could_not_be_lent_ahead_is_asked_for_in_its_turn(void **state)
 	}
 	assert_true(w->lent == 7 && w->gets > 7);
 	kvseries_free(&s);
+	teardown(w);
+}
+
+static void what_could_not_be_lent_ahead_is_asked_for_in_its_turn(void **state)
+{
+	(void)state;
+	each_in_its_turn(8);
+	each_in_its_turn(5); /* it would take too long, with those before it under way */
+}
+
+static void what_came_ahead_gives_way(void **state)
+{
+	struct world *w = setup_ready(MOOD_TURNED);
+	(void)state;
+	w->code_of_too_much = 8;
+	struct kvseries *s = series(w, 6);
+	for (unsigned i = 1; i <= 6; i++) {
+		wait_for(w, is_done, i);
+		assert_int_equal(w->code, CGN_FINE);
+		check_lease(w);
+		kvclient_release(&w->lease);
+		if (i < 6)
+			kvseries_next(s);
+	}
+	assert_int_equal(w->lent, 7); /* the second one twice */
+	assert_int_equal(w->gets, KVSERIES_AHEAD + 6);
+	kvseries_free(&s);
+	wait_for(w, all_released, 7);
 	teardown(w);
 }
 
@@ -803,6 +842,7 @@ int main(void)
 		cmocka_unit_test(values_go_in_by_the_shorter_way),
 		cmocka_unit_test(pieces_come_in_order_and_ahead),
 		cmocka_unit_test(what_could_not_be_lent_ahead_is_asked_for_in_its_turn),
+		cmocka_unit_test(what_came_ahead_gives_way),
 		cmocka_unit_test(a_series_that_is_left_gives_back_what_came),
 		cmocka_unit_test(a_series_ends_with_its_store),
 		cmocka_unit_test(a_watch_goes_on_through_reconnects),

@@ -57,7 +57,8 @@ CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth
 /* ---- the pieces of a large value, each under a key of its own ---- */
 /* They are told one after the other, in their order, while up to KVSERIES_AHEAD - 1 that follow are on their way or lie ready: so many leases
  * are held at once, of KV_MAX_VALUE bytes each at most. One that could not be had ahead of its turn (no room, too late) is asked for again
- * when its turn comes. Ends before its client. */
+ * when its turn comes. Where there is no room for the one whose turn it is, those that follow are given back, and come one by one from then
+ * on. Ends before its client. */
 #define KVSERIES_AHEAD 4
 struct kvseries;
 struct kvseries_cfg {

@@ -22,6 +22,7 @@ struct kvseries {
 	size_t turn; /* the piece that is told next */
 	size_t asked; /* pieces below were asked for */
 	bool due;    /* it is waited for */
+	bool alone;  /* nothing is asked for ahead any more */
 	struct ahead ahead[KVSERIES_AHEAD]; /* piece i in i % KVSERIES_AHEAD */
 	struct cgn_timer tell; /* it is here already: not from inside a call */
 	struct cgn_grave grave;
@@ -47,7 +48,7 @@ static CGN_RC ask(struct kvseries *s, size_t i, struct cgn_err *err)
 /* What can't be asked for ahead is asked for in its turn. */
 static void ask_ahead(struct kvseries *s)
 {
-	for (; s->asked < s->cfg.n && s->asked < s->turn + KVSERIES_AHEAD; s->asked++)
+	for (; !s->alone && s->asked < s->cfg.n && s->asked < s->turn + KVSERIES_AHEAD; s->asked++)
 		if (!cgn_ok(ask(s, s->asked, NULL)))
 			return;
 }
@@ -73,6 +74,33 @@ static void on_tell(struct cgn_timer *t)
 	tell(s);
 }
 
+/* There was no room for the piece whose turn it is: what came ahead of it makes some. False: nothing did. */
+static bool give_way(struct kvseries *s)
+{
+	bool any = false;
+	for (size_t i = 0; i < KVSERIES_AHEAD && !s->alone; i++) {
+		struct ahead *a = &s->ahead[i];
+		any = any || a->state == AHEAD_HERE || a->state == AHEAD_ASKED;
+		kvclient_release(&a->lease);
+		if (a->state == AHEAD_HERE)
+			a->state = AHEAD_FREE;
+	}
+	s->alone = s->alone || any;
+	return any;
+}
+
+/* Once no other is on its way, which would take the room again. */
+static void ask_alone(struct kvseries *s)
+{
+	struct ahead *a = place(s, s->turn);
+	for (size_t i = 0; i < KVSERIES_AHEAD; i++)
+		if (s->ahead[i].state == AHEAD_ASKED)
+			return;
+	s->asked = s->turn + 1;
+	if (!cgn_ok(ask(s, s->turn, &a->why)))
+		cgn_timer_set(&s->tell, 0);
+}
+
 static void on_answer(void *user, const struct kvclient_answer *answer)
 {
 	struct ahead *a = user;
@@ -82,8 +110,16 @@ static void on_answer(void *user, const struct kvclient_answer *answer)
 	a->lease = answer->lease;
 	a->why = *answer->err;
 	a->state = a->why.code == CGN_FINE ? AHEAD_HERE : AHEAD_FAILED;
-	if (s->due && a == place(s, s->turn))
-		tell(s);
+	if (s->due && a == place(s, s->turn)) {
+		if (a->why.code == CGN_OVERLOADED && give_way(s))
+			ask_alone(s);
+		else
+			tell(s);
+	} else if (s->alone) {
+		kvclient_release(&a->lease);
+		a->state = AHEAD_FREE;
+		ask_alone(s);
+	}
 }
 
 /* The piece whose turn it is: here, on its way, or to be asked for now; one that failed ahead of its turn gets its own try. */
@@ -95,7 +131,7 @@ static void await(struct kvseries *s)
 		kvclient_release(&a->lease);
 		a->state = AHEAD_FREE;
 	}
-	if (a->state == AHEAD_FAILED && a->why.code != CGN_NOT_FOUND)
+	if (a->state == AHEAD_FAILED) /* also CGN_NOT_FOUND: what is under way makes a peer look slower than computing anew */
 		a->state = AHEAD_FREE;
 	if (a->state == AHEAD_FREE && !cgn_ok(ask(s, s->turn, &a->why)))
 		a->state = AHEAD_FAILED;

@@ -376,3 +376,38 @@ def test_another_adapter_under_the_same_name(world):
     text, had = go(one)
     assert had == 0 and text != first
     assert w.kept()["prompts"]["none"] == 1, w.kept()
+
+
+def test_an_adapter_that_counts_otherwise_while_it_runs(world):
+    """POST /lora-adapters: what was computed with one scale is never used with another."""
+    w = world
+    adapter = w.c.folder / "adapter.gguf"
+    tiny_lora.write(adapter, 1)
+    w.node("a", kvcached(w.c, "a"), extra_args=["--lora", str(adapter)])
+    w.ready()
+    one, other = completion(prose(1, 200)), completion(prose(2, 200))
+
+    def go(body):
+        got = w.c.ask("POST", TEXT, body)
+        return text_of(got), cached(got)
+
+    def scale(to):
+        assert ask(w.engine["a"], "POST", "/lora-adapters", [{"id": 0, "scale": to}]).status == 200
+
+    def changes(n, states):
+        until(lambda: len(w.agents["a"].events("slot.adapters")) == n and w.kept()["at_work"] and w.kept()["states"] == states, lambda: w.kept())
+
+    first, _ = go(one)
+    assert first != w.cold(TEXT, one)
+    w.saved(1)
+    scale(0.0)
+    assert go(other)[0] == w.cold(TEXT, other)
+    changes(1, 0)
+    text, had = go(one)
+    assert text == w.cold(TEXT, one) and had < 16
+    w.saved(2)
+    scale(1.0)
+    assert go(other)[0] != w.cold(TEXT, other)
+    changes(2, 1)
+    text, had = go(one)
+    assert text == first and had > 500, w.kept()

@@ -45,11 +45,16 @@ printf 'http://127.0.0.1:%s\n' "${http##*:}" > "$RUN/http"
 printf 'http://%s\n' "$admin" > "$RUN/admin"
 
 step "starting $(realpath --relative-to="$ROOT" "$dir"): one router, ${#agents[@]} agents"
+limit=$((SECONDS + ${CGN_UP_TIMEOUT:-120}))
 start router cgn-router "$dir/router.toml"
 for toml in ${stores[@]+"${stores[@]}"}; do
 	name=$(basename "$toml" .toml)
 	COGNITORA__KV__UDS=$RUN/$name.sock COGNITORA__KV__SSD_DIR=$RUN/$name.ssd start "$name" cgn-kvcached "$toml"
-	until [ -S "$RUN/$name.sock.bulk" ]; do is_running "$name" || fail "$name"; sleep 0.05; done
+	until [ -S "$RUN/$name.sock.bulk" ]; do
+		is_running "$name" || fail "$name"
+		[ "$SECONDS" -lt "$limit" ] || { say "$name does not listen after ${CGN_UP_TIMEOUT:-120} s" >&2; fail "$name"; }
+		sleep 0.05
+	done
 done
 for toml in "${agents[@]}"; do
 	name=$(basename "$toml" .toml) node=${toml##*/agent-}
@@ -61,7 +66,6 @@ for toml in "${agents[@]}"; do
 done
 
 ready=0
-limit=$((SECONDS + ${CGN_UP_TIMEOUT:-120}))
 until [ "$ready" = "${#agents[@]}" ]; do
 	for name in $(names); do is_running "$name" || fail "$name"; done
 	[ "$SECONDS" -lt "$limit" ] || { say "only $ready of ${#agents[@]} nodes became ready in ${CGN_UP_TIMEOUT:-120} s" >&2; fail "$(basename "${agents[0]}" .toml)"; }

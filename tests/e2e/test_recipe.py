@@ -58,6 +58,17 @@ def test_a_broken_file_is_named_and_nothing_is_left(recipe):
     assert recipe.processes() == []
 
 
+def test_a_store_that_never_listens_is_named_and_nothing_is_left(recipe):
+    (recipe.folder / "kv-a.toml").write_text("")
+    store = recipe.bin_dir / "cgn-kvcached"
+    store.write_text("#!/bin/sh\nexec sleep 60\n")
+    store.chmod(0o755)
+    recipe.env["CGN_UP_TIMEOUT"] = "2"
+    up = recipe.run("bash", "recipes/quickstart/sim/agg/up.sh")
+    assert up.returncode == 1 and "kv-a does not listen after 2 s" in up.stderr, up.stderr
+    assert recipe.processes() == []
+
+
 def test_down_kills_nothing_else(recipe):
     """A pid file whose number was given to somebody else."""
     other = subprocess.Popen(["sleep", "60"])

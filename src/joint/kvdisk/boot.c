@@ -166,6 +166,7 @@ static bool on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_t *v,
 	b->how->entries++;
 	b->how->bytes += r.entry.size;
 	if (b->d->owner->found != NULL && !b->d->owner->found(b->d->user, &r.entry)) {
+		log_unwrite(b->d, r.entry.place); /* nobody says any more when it is replaced or removed: an index that is made again must not find it */
 		entry_drop(b->d, &key, r.entry.place);
 		b->how->dropped++;
 		b->how->entries--;

@@ -125,6 +125,13 @@ static void on_tick(struct cgn_timer *t)
 
 /* ---- who waits for room ---- */
 
+/* Sooner, never later: whoever comes would put off for all that those who stall are cut. */
+static void tick_soon(struct resp_port *p)
+{
+	if (p->tick.at == 0 || p->tick.at > cgn_loop_now(p->loop) + SHORT_TICK)
+		cgn_timer_set(&p->tick, SHORT_TICK);
+}
+
 static void wait_for_room(struct resp_conn *c, enum resp_hold what)
 {
 	struct resp_shared *all = c->port->shared;
@@ -135,7 +142,7 @@ static void wait_for_room(struct resp_conn *c, enum resp_hold what)
 	cgn_list_push(&c->port->waiting[c->wait_rank], &c->wait);
 	atomic_fetch_add(&all->waiting, 1);
 	atomic_fetch_add(&all->proven_waiting[what], c->wait_rank == RESP_PROVEN);
-	cgn_timer_set(&c->port->tick, SHORT_TICK);
+	tick_soon(c->port);
 }
 
 void resp_port_done_waiting(struct resp_conn *c)

@@ -418,6 +418,20 @@ def test_who_holds_a_little_and_waits_for_more_is_cut_too(tmp_path):
             s.close()
 
 
+def test_who_comes_does_not_put_off_that_others_are_cut(tmp_path):
+    """Clients who come all the time, and have to wait, for as long as it takes: those who do not read are looked at meanwhile."""
+    with Store(tmp_path, ram="64MiB", workers=1) as store, store.connect() as c:
+        assert c.ask("SET", "k", os.urandom(8 * MIB)) == b"OK"
+        crowd = []
+        while len(crowd) < 1000 and not (len(crowd) % 50 == 0 and store.process.events("resp.cut")):
+            crowd.append(store.connect())
+            crowd[-1].send(command("GET", "k"))
+            time.sleep(0.002)
+        assert store.process.events("resp.cut")
+        for s in crowd:
+            s.close()
+
+
 def test_commands_of_many_values_do_not_wait_for_each_other(tmp_path):
     """Each has the one half of what may arrive and needs more: who finds no room fails, and gives back what it has."""
     with Store(tmp_path, ram="128MiB") as store:

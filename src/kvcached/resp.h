@@ -120,7 +120,7 @@ struct resp_conn {
 	/* out */
 	struct cgn_link replies;
 	size_t n_replies, reply_text;
-	uint64_t reading; /* bytes of the replies that a slower tier was asked for */
+	uint64_t reading; /* bytes of values in the replies: kept in RAM, or asked of a slower tier */
 };
 
 /* ---- resp.c ---- */

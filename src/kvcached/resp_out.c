@@ -225,6 +225,8 @@ void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int6
 		kv_block_unref(&now.block);
 		return;
 	}
+	r->reads = now.end - now.off; /* it waits, perhaps behind another: what is kept so long is bounded too */
+	c->reading += r->reads;
 	r->held = now.held;
 	r->block = now.block;
 	r->off = now.off;

@@ -403,6 +403,21 @@ def test_one_reader_does_not_take_what_is_for_all(store):
         assert other.read() == [value] * 50
 
 
+def test_who_waits_keeps_little_of_what_it_asked_for_behind(tmp_path):
+    """A client that waits for room asks for all that there is: the values behind the first stay where they are only as far as one may hold."""
+    with Store(tmp_path, ram="64MiB", workers=1) as store, store.connect() as c:
+        assert c.ask("SET", "k", os.urandom(8 * MIB)) == b"OK"
+        for i in range(26):
+            assert c.ask("SET", f"v{i}", os.urandom(2 * MIB)) == b"OK"
+        crowd = [store.connect() for _ in range(4)]
+        for s in crowd:
+            s.send(b"".join(command("GET", k) for k in ["k", *(f"v{i}" for i in range(26))]))
+        until(lambda: store.tier()["hits"] >= 4, lambda: f"{store.tier()}")
+        assert c.ask("SET", "new", os.urandom(6 * MIB)) == b"OK"
+        for s in crowd:
+            s.close()
+
+
 def test_who_holds_a_little_and_waits_for_more_is_cut_too(tmp_path):
     """All who hold something wait themselves: somebody has to go all the same."""
     with Store(tmp_path, ram="64MiB") as store, store.connect() as c:

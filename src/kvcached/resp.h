@@ -26,6 +26,7 @@
 #define RESP_PRESSED    CGN_SEC
 #define RESP_PACE       ((uint64_t)64 << 10)
 #define RESP_AHEAD      ((uint64_t)4 << 20) /* of values that are sent: of one who holds as much no further one is read or sent */
+#define RESP_REMOTE     (RESP_AHEAD / 4) /* a value of a peer counts as this until it is here */
 #define RESP_VERSION    "7.0.0" /* of Redis, whose commands we answer like: clients look at it */
 #define RESP_SLOW       (60 * CGN_SEC)      /* for a command to be whole, and a second for each MiB of its values */
 #define RESP_MAX_TAGS   64                  /* bytes of a client's name and library */

@@ -252,8 +252,12 @@ static void on_read(void *user, struct kv_block **take, const struct cgn_err *wh
 	else if (r->block == NULL)
 		cgn_buf_fmt(&r->text, "-%s %.200s\r\n", why->code == CGN_OVERLOADED ? "OOM" : "ERR", why->msg);
 	c->reply_text += r->text.n;
-	if (r->block != NULL)
+	if (r->block != NULL) {
 		block_range(r);
+		c->reading -= r->reads;
+		r->reads = r->end - r->off;
+		c->reading += r->reads;
+	}
 	resp_conn_resume(c);
 }
 
@@ -272,6 +276,8 @@ enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t fi
 		resp_putz(c, nil_of(c, nil_is_empty));
 		return RESP_DONE;
 	}
+	if (info.tiers == KV_TIER_BIT(KV_REMOTE)) /* peers tell what they hold, not how much it is */
+		info.size = RESP_REMOTE;
 	if (!resp_hold(c, RESP_SENDS, info.size, &held))
 		return RESP_LATER;
 	struct resp_reply *r = reply_add(c, RESP_REPLY_READ);

@@ -292,6 +292,7 @@ static void wait_polling(struct cgn_loop *l, int timeout)
 static void turn_polling(struct cgn_loop *l)
 {
 	uv_run(&l->uv, UV_RUN_NOWAIT);
+	uv_update_time(&l->uv); /* what is due is counted from now, not from before the callbacks */
 	before_sleep(l); /* a timer that was set in this turn counts */
 	int timeout = uv_backend_timeout(&l->uv);
 	/* 0: something is due, or libuv has not told the kernel yet what to watch. Who stops the loop later than here wakes it. */

@@ -211,6 +211,19 @@ def test_the_router_tells_stores_of_each_other(world, cluster):
     assert b.get(key("y")) == b"value"
 
 
+def test_stores_that_start_before_their_nodes_hear_of_each_other_soon(world, cluster):
+    """Not a heartbeat later: requests come as soon as nodes are ready."""
+    cluster.common["security"] = security(world.pki, "c")
+    cluster.router()
+    a, b = (world(name, sections={"cluster": {"state_backend": "embedded", "router": f"127.0.0.1:{cluster.grpc_port}", "lease": "3m"},
+                                  "agent": {"node_id": name, "heartbeat": "1m"}}) for name in "ab")
+    until(lambda: a.process.events("state.stores_known") and b.process.events("state.stores_known"), "the router answered: nobody is there")
+    for p in (a, b):
+        cluster.node(p.name, sections={"agent": {"kv_uds": p.uds}})
+    a.ready()
+    b.ready()
+
+
 # ---- what goes wrong ----
 
 def flood(p, names, out, stop):

@@ -85,8 +85,8 @@ void state_announce_close(struct state_announce **take, void (*done)(void *arg),
 
 /* ---- block stores ---- */
 /* The stores of the cluster's nodes, for one that fetches from them. etcd: the nodes there, without those that are cordoned or draining.
- * Embedded and static: what the router at cluster.router says (Router.Stores), asked every agent.heartbeat. While etcd or the router is
- * away, what was known last stays; logged here, once per outage. At most STATE_MAX_NODES. */
+ * Embedded and static: what the router at cluster.router says (Router.Stores), asked every agent.heartbeat, and sooner
+ * while that changes. While etcd or the router is away, what was known last stays; logged here, once per outage. At most STATE_MAX_NODES. */
 struct state_stores;
 struct state_store {
 	const char *node_id, *address, *rack, *region; /* borrowed; rack, region: empty when not told */

@@ -12,7 +12,7 @@
 
 struct state_stores {
 	uint32_t tag;
-	bool connected, said;
+	bool connected, said, changed /* by this answer */;
 	struct cgn_loop *loop;
 	const struct state_stores_ops *ops;
 	void *user;
@@ -24,8 +24,9 @@ struct state_stores {
 	struct tls_ctx *tls;
 	struct grpc_channel *channel;
 	struct cgn_timer timer; /* the next question */
+	/* To |last| from one question to the next while nothing changes; a change begins it anew, for nodes that start together come one after
+	 * the other, and who asks for their blocks meanwhile waits in vain. */
 	struct cgn_backoff backoff;
-	cgn_nsec every;
 	bool ended;
 };
 
@@ -58,6 +59,7 @@ static void seen(struct state_stores *s, const char *id, Cognitora__V1__KvStore 
 	}
 	proto_node_free(&e->node);
 	e->node = copy;
+	s->changed = true;
 	tell(s, copy);
 }
 
@@ -66,6 +68,7 @@ static void gone(struct state_stores *s, struct roster_entry *e)
 	char id[PROTO_MAX_ID + 1];
 	(void)cgn_str_copyz(id, sizeof id, cgn_str_of(e->id));
 	roster_drop(&s->told, e);
+	s->changed = true;
 	s->ops->on_gone(s->user, id);
 }
 
@@ -159,6 +162,20 @@ static void take_answer(struct state_stores *s, const Cognitora__V1__StoresRespo
 	roster_each(&s->told, drop_marked, s);
 }
 
+static void ask_again(struct state_stores *s, bool anew)
+{
+	if (anew)
+		cgn_backoff_reset(&s->backoff);
+	cgn_timer_set(&s->timer, cgn_backoff_next(&s->backoff));
+}
+
+static void lost(struct state_stores *s, const struct cgn_err *why)
+{
+	bool was = s->connected;
+	connected(s, false, "the router", why->msg);
+	ask_again(s, was);
+}
+
 static void on_answer(void *user, const struct grpc_unary_result *r)
 {
 	struct state_stores *s = user;
@@ -169,14 +186,15 @@ static void on_answer(void *user, const struct grpc_unary_result *r)
 		return;
 	if (err.code == CGN_FINE)
 		(void)pb_unpack(&cognitora__v1__stores_response__descriptor, (struct cgn_str){(const char *)r->p, r->n}, &m, &err).code;
-	connected(s, err.code == CGN_FINE, "the router", err.msg);
 	if (err.code != CGN_FINE) {
-		cgn_timer_set(&s->timer, cgn_backoff_next(&s->backoff));
+		lost(s, &err);
 		return;
 	}
-	cgn_backoff_reset(&s->backoff);
-	cgn_timer_set(&s->timer, s->every);
+	bool was = s->connected;
+	connected(s, true, "the router", "");
+	s->changed = false;
 	take_answer(s, m);
+	ask_again(s, s->changed || !was);
 }
 
 static void ask(struct cgn_timer *t)
@@ -192,8 +210,7 @@ static void ask(struct cgn_timer *t)
 			  : grpc_unary(s->channel, PROTO_ROUTER_STORES, cgn_buf_view(&b), ASK_TIMEOUT, on_answer, s, &err);
 	if (cgn_ok(rc))
 		return;
-	connected(s, false, "the router", err.msg);
-	cgn_timer_set(&s->timer, cgn_backoff_next(&s->backoff));
+	lost(s, &err);
 }
 
 static CGN_RC open_router(struct state_stores *s, const struct config *cfg, struct cgn_err *err)
@@ -217,7 +234,6 @@ CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, const str
 		.loop = l,
 		.ops = ops,
 		.user = user,
-		.every = cfg->agent.heartbeat,
 		.backoff = {.first = 50 * CGN_MSEC, .last = cfg->agent.heartbeat}};
 	(void)cgn_str_copyz(s->cluster, sizeof s->cluster, cgn_str_of(cfg->cluster.name));
 	roster_init(&s->told);

@@ -142,6 +142,7 @@ def test_a_stopped_engine_is_noticed_in_its_streams(cluster):
 
 
 def test_what_waits_at_a_stalled_node_goes_elsewhere(cluster):
+    cluster.common['models."sim"'] = {"tokens": "bytes"}  # or the stalled engine is asked for tokens first, which takes as long as its stall
     up(cluster, PACED, PACED, router={**STALL, "router": {"stall_timeout": "1s"}}, sections=DEAF_AGENT)
     talk = next(t for t in (f"conversation {i} " * 60 for i in range(50)) if cluster.chat(t, max_tokens=1).headers["x-cgn-node"] == "b")
     stream = pinned(cluster, "b")

@@ -12,6 +12,9 @@
 #define PROBE_TIMEOUT (5 * CGN_SEC)
 #define KEY_BYTES     8192
 #define STOP_GRACE    (10 * CGN_SEC)
+/* uvicorn (vLLM, SGLang) and cpp-httplib (llama-server) close a connection that is idle for 5 s. Who sends on it at that moment gets no answer, and what
+ * is not asked twice, as a slot's save is not, is lost. */
+#define IDLE_CONNECTION (4 * CGN_SEC)
 /* A stall is that many beats without a byte and that many checks without an answer: counted and not measured, so that an agent that was itself
  * stopped does not blame its engine. */
 #define STALL_BEATS  5
@@ -243,6 +246,7 @@ static CGN_RC open_client(struct engine *e, const struct config_engine *ce, stru
 		.tls = e->tls,
 		.proto = HTTP_1,
 		.max_conns = ce->max_conns,
+		.idle_timeout = IDLE_CONNECTION,
 	};
 	return http_client_new(e->agent->loop, &cfg, &e->client, err);
 }

@@ -42,6 +42,7 @@ class FakeEngine:
     def __init__(self, models=("m",), key=None, tls=None):
         self.requests, self.closed, self.connections = [], queue.Queue(), []
         self.behave, self.release = self.echo, threading.Event()
+        self.ended = 0
         self.scrapes, self.metrics = 0, b"vllm:num_requests_running 3\nvllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.5\n"
         engine = self
 
@@ -54,6 +55,10 @@ class FakeEngine:
             def setup(self):
                 super().setup()
                 engine.connections.append(self.connection)
+
+            def finish(self):
+                super().finish()
+                engine.ended += 1
 
             def reply(self, status, body, headers=()):
                 self.send_response(status)
@@ -458,6 +463,20 @@ def test_a_stale_connection_is_tried_once_more_unseen(pair):
     got = a.generate("model=m", body=b"again")
     assert got.code == "FINE" and got.data == "again"
     assert [r[2] for r in e.requests] == [b"{}", b"again", b"again"]
+
+
+def test_an_idle_connection_goes_before_an_engine_would_close_it(fake, start):
+    """uvicorn and llama-server close theirs after 5 s, which a request on its way does not survive."""
+    e = fake()
+    a = start(adopted(e)).wait_ready()
+    e.behave = lambda h: (e.release.wait(WAIT_S), e.echo(h))
+    calls = [a.start("generate", "/v1/chat/completions", "model=m") for _ in range(2)]
+    until(lambda: a.node()["inflight"] == 2, "two in flight")
+    before = e.ended
+    e.release.set()
+    for p in calls:
+        assert json.loads(p.communicate(timeout=WAIT_S)[0].strip().split("\n")[-1])["code"] == "FINE"
+    until(lambda: e.ended > before, "the agent closes one of them; its questions keep the other in use")
 
 
 def test_an_engine_that_is_away_is_unavailable(fake, start):

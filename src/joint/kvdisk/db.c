@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AGAIN_TRIES  1000 /* of a millisecond */
 #define LEVEL_TABLES 8U /* the first level's size, and the most that one sorting reads, in memtables */
 
 struct db {
-	pthread_rwlock_t lock;
+	pthread_mutex_t lock;
+	unsigned users; /* calls inside |rocks|; not a lock, for db_each's callbacks take the caller's locks, and others come here with them */
 	char *path;
 	struct db_cfg cfg;
 	rocksdb_t *rocks; /* NULL: could not be opened again */
@@ -100,7 +102,7 @@ CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db 
 		free(d);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a database");
 	}
-	(void)pthread_rwlock_init(&d->lock, NULL);
+	(void)pthread_mutex_init(&d->lock, NULL);
 	d->cfg = *cfg;
 	d->write = rocksdb_writeoptions_create();
 	d->read = rocksdb_readoptions_create();
@@ -124,21 +126,32 @@ void db_close(struct db **take)
 	rocksdb_options_destroy(d->options);
 	rocksdb_writeoptions_destroy(d->write);
 	rocksdb_readoptions_destroy(d->read);
-	(void)pthread_rwlock_destroy(&d->lock);
+	(void)pthread_mutex_destroy(&d->lock);
 	free(d->path);
 	free(d);
 }
 
+/* NULL: it is closed, and there is nothing to leave. */
 static rocksdb_t *enter(struct db *d)
 {
-	(void)pthread_rwlock_rdlock(&d->lock);
-	return d->rocks;
+	(void)pthread_mutex_lock(&d->lock);
+	rocksdb_t *r = d->rocks;
+	d->users += r != NULL;
+	(void)pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
+static void leave(struct db *d)
+{
+	(void)pthread_mutex_lock(&d->lock);
+	d->users--;
+	(void)pthread_mutex_unlock(&d->lock);
 }
 
 /* A write that failed leaves RocksDB refusing all others. */
 static CGN_RC leave_write(struct db *d, char *message, struct cgn_err *err)
 {
-	(void)pthread_rwlock_unlock(&d->lock);
+	leave(d);
 	if (message != NULL)
 		atomic_store(&d->stuck, true);
 	return fail(d, "write to", message, err);
@@ -146,7 +159,6 @@ static CGN_RC leave_write(struct db *d, char *message, struct cgn_err *err)
 
 static CGN_RC closed(struct db *d, struct cgn_err *err)
 {
-	(void)pthread_rwlock_unlock(&d->lock);
 	return CGN_FAIL(err, STORAGE, "the database %s is closed after an error", d->path);
 }
 
@@ -183,7 +195,7 @@ CGN_RC db_get(struct db *d, const void *k, size_t n_k, void (*fn)(void *user, co
 		fn(user, (const uint8_t *)v, n);
 	if (s != NULL)
 		rocksdb_pinnableslice_destroy(s);
-	(void)pthread_rwlock_unlock(&d->lock);
+	leave(d);
 	if (message != NULL)
 		return fail(d, "read", message, err);
 	return v != NULL ? CGN_OK : CGN_RC_OF(CGN_NOT_FOUND);
@@ -218,7 +230,7 @@ CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, si
 	rocksdb_iter_get_error(it, &message);
 	rocksdb_iter_destroy(it);
 	rocksdb_readoptions_destroy(o);
-	(void)pthread_rwlock_unlock(&d->lock);
+	leave(d);
 	return fail(d, "read", message, err);
 }
 
@@ -255,11 +267,21 @@ bool db_stuck(const struct db *d)
 
 CGN_RC db_again(struct db *d, struct cgn_err *err)
 {
-	(void)pthread_rwlock_wrlock(&d->lock);
+	static const struct timespec moment = {.tv_nsec = 1000000};
+	(void)pthread_mutex_lock(&d->lock);
+	for (unsigned i = 0; d->users > 0 && i < AGAIN_TRIES; i++) {
+		(void)pthread_mutex_unlock(&d->lock);
+		(void)nanosleep(&moment, NULL);
+		(void)pthread_mutex_lock(&d->lock);
+	}
+	if (d->users > 0) {
+		(void)pthread_mutex_unlock(&d->lock);
+		return CGN_FAIL(err, OVERLOADED, "the database %s is in use", d->path);
+	}
 	if (d->rocks != NULL)
 		rocksdb_close(d->rocks);
 	cgn_rc rc = open_rocks(d, false, err);
-	(void)pthread_rwlock_unlock(&d->lock);
+	(void)pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 

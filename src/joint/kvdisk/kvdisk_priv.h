@@ -78,7 +78,7 @@ CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, si
 CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, struct cgn_err *err);
 CGN_RC db_sync(struct db *d, struct cgn_err *err);
 bool db_stuck(const struct db *d); /* writes failed: it takes none until it is opened again */
-CGN_RC db_again(struct db *d, struct cgn_err *err);
+CGN_RC db_again(struct db *d, struct cgn_err *err); /* CGN_OVERLOADED: calls were under way for a second */
 uint64_t db_file_bytes(const struct db *d); /* as the file system has it */
 uint64_t db_reserve(const struct db *d);    /* what it may need beside while it sorts */
 

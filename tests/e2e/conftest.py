@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+
 import pytest
 
 from cluster import Cluster
@@ -22,3 +24,17 @@ def cluster(tmp_path, request):
         yield c
         if getattr(request.node, "failed", False):
             print(c.logs())
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Starts block stores that are peers (kvpeers.Peer); each is looked at when the test ends, and stopped."""
+    from kvpeers import Peer, bootstrap
+    pki = bootstrap(tmp_path / "pki", "a", "b", "c")
+    with contextlib.ExitStack() as stack:
+        def start(name, *args, **kv):
+            p = Peer(tmp_path, kv.pop("pki", pki), name, *args, **kv)
+            stack.callback(p.close)
+            return p
+        start.pki, start.folder = pki, tmp_path
+        yield start

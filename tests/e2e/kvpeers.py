@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several cgn-kvcached that fetch from each other, with certificates of one CA."""
 import pathlib
+import random
 import subprocess
 import time
 
@@ -10,7 +11,12 @@ from kvbulk import PEERS, Bulk, Store
 
 CTL = BUILD / "src/ctl/cgn-ctl"
 REMOTE = 8
+MIB = 1 << 20
 STEP = 16 << 20
+
+
+def pattern(n, seed=1):
+    return random.Random(seed).randbytes(n)
 
 
 def bootstrap(folder, *names):

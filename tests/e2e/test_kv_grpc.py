@@ -11,6 +11,7 @@ import kvbulk
 from cluster import SANITIZER, scaled, until
 from h2raw import H2, frame
 from kvbulk import Bulk, Refused, Store, key
+from kvports import field
 
 
 @pytest.fixture
@@ -21,19 +22,6 @@ def store(tmp_path, request):
 
 
 # ---- protobuf and gRPC by hand ----
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-def field(number, value):
-    if isinstance(value, bytes):
-        return varint(number << 3 | 2) + varint(len(value)) + value
-    return varint(number << 3) + varint(value)
-
 
 def kv_key(name):
     return field(1, hashlib.sha256(name.encode()).digest())

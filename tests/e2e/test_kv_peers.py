@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks that move between nodes over QUIC: found, fetched, verified; peers that die, stop, lie or are strangers; limits that are kept."""
-import contextlib
 import json
 import random
 import signal
@@ -12,26 +11,7 @@ import pytest
 
 from cluster import WAIT_S, ask, scaled, until
 from kvbulk import PEERS, Bulk, Refused, key
-from kvpeers import CTL, REMOTE, Peer, bootstrap, rotate, security, tiers
-
-MIB = 1 << 20
-
-
-def pattern(n, seed=1):
-    return random.Random(seed).randbytes(n)
-
-
-@pytest.fixture
-def world(tmp_path):
-    """Starts stores; each is looked at when the test ends, and stopped."""
-    pki = bootstrap(tmp_path / "pki", "a", "b", "c")
-    with contextlib.ExitStack() as stack:
-        def start(name, *args, **kv):
-            p = Peer(tmp_path, kv.pop("pki", pki), name, *args, **kv)
-            stack.callback(p.close)
-            return p
-        start.pki, start.folder = pki, tmp_path
-        yield start
+from kvpeers import CTL, MIB, REMOTE, bootstrap, pattern, rotate, security, tiers
 
 
 def missing(p, k):

@@ -2,7 +2,6 @@
 """Blocks that move between nodes when something is broken: bits that flip in memory and on SSD, peers that die or stop under many large values,
 certificates that expire, stores that end. Whatever happens, a value is whole or it is missed."""
 import contextlib
-import random
 import signal
 import threading
 import time
@@ -11,26 +10,7 @@ import pytest
 
 from cluster import WAIT_S, ask, scaled, until
 from kvbulk import Bulk, Refused, key
-from kvpeers import Peer, bootstrap, rotate
-
-MIB = 1 << 20
-
-
-def pattern(n, seed=1):
-    return random.Random(seed).randbytes(n)
-
-
-@pytest.fixture
-def world(tmp_path):
-    """Starts stores; each is looked at when the test ends, and stopped."""
-    pki = bootstrap(tmp_path / "pki", "a", "b", "c")
-    with contextlib.ExitStack() as stack:
-        def start(name, *args, **kv):
-            p = Peer(tmp_path, kv.pop("pki", pki), name, *args, **kv)
-            stack.callback(p.close)
-            return p
-        start.pki, start.folder = pki, tmp_path
-        yield start
+from kvpeers import MIB, pattern, rotate
 
 
 class Fetching:

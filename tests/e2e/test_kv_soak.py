@@ -12,7 +12,6 @@ import pytest
 
 import kvbulk
 from cluster import SANITIZER, until
-from kvpeers import Peer, bootstrap
 from kvports import GRPC_PUT_MAX, PORTS, Gone
 
 SECONDS = float(os.environ.get("CGN_SOAK_SECONDS", "5"))
@@ -121,10 +120,9 @@ def memory(store, name):
 
 
 @pytest.mark.threads
-def test_soak(tmp_path):
-    pki = bootstrap(tmp_path / "pki", "a", "b")
-    a = Peer(tmp_path, pki, "a", ram=str(RAM), ssd=str(SSD), ssd_dir=str(tmp_path / "ssd"), ssd_admission="all")
-    b = Peer(tmp_path, pki, "b", [a], ram="32MiB", worker_threads=1)
+def test_soak(world):
+    a = world("a", ram=str(RAM), ssd=str(SSD), ssd_dir=str(world.folder / "ssd"), ssd_admission="all")
+    b = world("b", [a], ram="32MiB", worker_threads=1)
     b.ready()
     stop, seen, wrong = threading.Event(), [], []
     clients = [Client(a, i, stop) for i in range(5)]
@@ -152,8 +150,6 @@ def test_soak(tmp_path):
     until(lambda: a.process.descriptors() < 150, "connections are closed")
     # Nothing of all that is held by anybody who is gone.
     until(lambda: emptied(a, clients), a.stats)
-    b.close()
-    a.close()
 
 
 def emptied(a, clients):

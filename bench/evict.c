@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench evict: what an operation of policy/evict costs, by the number of blocks in the tier: a use, and one block out with another in. Keys come
- * as a Zipf-like mix of what is used again and what never is. Prints one JSON object; times are the best of some rounds. */
+/* bench evict: what an operation of policy/evict costs, by the number of blocks in the tier: a use, and one
+ * block out with another in. Keys come as a Zipf-like mix of what is used again and what never is. Prints one
+ * JSON object; times are the best of some rounds. */
 #include <stdlib.h>
 #include <time.h>
 

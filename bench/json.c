@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench json: what reading a chat body costs the router, by kind of text. Prints one JSON object; times are the best of many rounds,
- * since what disturbs a round only ever adds to it. */
+/* bench json: what reading a chat body costs the router, by kind of text. Prints one JSON object; times are
+ * the best of many rounds, since what disturbs a round only ever adds to it. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -8,16 +8,18 @@
 #include "policy/prefix/prefix.h"
 
 #define BODY_BYTES 55000
-#define ROUNDS 2000
+#define ROUNDS     2000
 
 struct kind {
 	const char *name, *text;
 };
 
 static const struct kind kinds[] = {
-	{"prose", "The quick brown fox jumps over the lazy dog while the band plays on and nobody looks up. "},
+	{"prose",
+		"The quick brown fox jumps over the lazy dog while the band plays on and nobody looks up. "},
 	{"code", "\tif (x->next == NULL)\n\t\treturn fail(\"no \\\"next\\\"\");\n"},
-	{"chinese", "\xe6\x95\x8f\xe6\x8d\xb7\xe7\x9a\x84\xe6\xa3\x95\xe8\x89\xb2\xe7\x8b\x90\xe7\x8b\xb8\xe8\xb7\xb3\xe8\xbf\x87\xe6\x87\x92\xe7\x8b\x97\xe3\x80\x82"},
+	{"chinese",
+		"\xe6\x95\x8f\xe6\x8d\xb7\xe7\x9a\x84\xe6\xa3\x95\xe8\x89\xb2\xe7\x8b\x90\xe7\x8b\xb8\xe8\xb7\xb3\xe8\xbf\x87\xe6\x87\x92\xe7\x8b\x97\xe3\x80\x82"},
 };
 
 static uint64_t now_ns(void)
@@ -107,7 +109,8 @@ static void report(struct json_out *o, const struct kind *kind)
 	struct json_val body;
 	size_t blocks = 0;
 	make_body(&b, kind->text);
-	uint64_t parse = best_parse(cgn_buf_view(&b), &body), walk = best_walk(body), prefix = best_prefix(body, &blocks);
+	uint64_t parse = best_parse(cgn_buf_view(&b), &body), walk = best_walk(body),
+		 prefix = best_prefix(body, &blocks);
 	json_key(o, kind->name);
 	json_open(o, '{');
 	json_key(o, "bytes");

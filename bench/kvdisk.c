@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench kvdisk FOLDER [ENTRIES]: the SSD tier on the disk of FOLDER, which must be empty or not there, and is emptied afterwards. Prints one JSON object.
+/* bench kvdisk FOLDER [ENTRIES]: the SSD tier on the disk of FOLDER, which must be empty or not there, and is
+ * emptied afterwards. Prints one JSON object.
  *
- * Reads: values lie in a store and in plain files, of the same sizes; before each read the file's pages are dropped from the page cache, and the two
- * take turns. A plain file is opened, read whole and closed, and not checked; a value comes with its checksum compared.
- * Ways: one file of records, as a slab file has them, read at random by one, four and eight threads: through the page cache, through it with what was
- * read dropped again, and past it (O_DIRECT). In turns, the page cache empty at first; how much of the file it holds at the end.
- * Writes: what the kernel sent to the disk (/proc/self/io) against what was put, in a store with room and in one that is full.
- * Boot: a store with ENTRIES values (1,000,000) is opened, with what it then takes of memory. */
+ * Reads: values lie in a store and in plain files, of the same sizes; before each read the file's pages are
+ * dropped from the page cache, and the two take turns. A plain file is opened, read whole and closed, and not
+ * checked; a value comes with its checksum compared. Ways: one file of records, as a slab file has them, read
+ * at random by one, four and eight threads: through the page cache, through it with what was read dropped
+ * again, and past it (O_DIRECT). In turns, the page cache empty at first; how much of the file it holds at
+ * the end. Writes: what the kernel sent to the disk (/proc/self/io) against what was put, in a store with
+ * room and in one that is full. Boot: a store with ENTRIES values (1,000,000) is opened, with what it then
+ * takes of memory. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +29,8 @@
 #include "base/log/log.h"
 #include "base/samples/samples.h"
 #include "io/loop/loop.h"
-#include "joint/kvstore/kvstore.h"
 #include "joint/kvdisk/kvdisk.h"
+#include "joint/kvstore/kvstore.h"
 
 #define KIB   ((uint64_t)1 << 10)
 #define MIB   ((uint64_t)1 << 20)
@@ -181,7 +184,8 @@ static uint64_t read_plain(uint64_t i, size_t n)
 	return cgn_clock_now() - began;
 }
 
-static uint64_t read_value(struct kvdisk *d, const char *store, uint64_t i, kvdisk_place at, size_t n, bool cold)
+static uint64_t read_value(struct kvdisk *d, const char *store, uint64_t i, kvdisk_place at, size_t n,
+	bool cold)
 {
 	struct kv_key k = key_of(i);
 	struct kvdisk_value v;
@@ -253,7 +257,8 @@ static void *read_records(void *arg)
 	struct reader *r = arg;
 	size_t record = r->n + 4 * KIB;
 	int fd = open(r->path, O_RDONLY | (r->way == WAY_DIRECT ? O_DIRECT : 0));
-	char *to = mmap(NULL, record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	char *to =
+		mmap(NULL, record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (fd < 0 || to == MAP_FAILED)
 		die("ways");
 	for (uint64_t i = r->me; i < r->count; i += r->threads) {
@@ -275,7 +280,8 @@ static uint64_t cpu_ns(void)
 {
 	struct rusage u;
 	(void)getrusage(RUSAGE_SELF, &u);
-	return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * CGN_SEC + (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000;
+	return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * CGN_SEC +
+		(uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000;
 }
 
 static uint64_t cached_bytes(int fd, size_t bytes)
@@ -306,7 +312,12 @@ static void read_by(enum way way, unsigned threads, size_t n, uint64_t count, in
 	uint64_t cpu = cpu_ns();
 	cgn_nsec began = cgn_clock_now();
 	for (unsigned i = 0; i < threads; i++) {
-		r[i] = (struct reader){.path = path, .way = way, .threads = threads, .me = i, .n = n, .count = count};
+		r[i] = (struct reader){.path = path,
+			.way = way,
+			.threads = threads,
+			.me = i,
+			.n = n,
+			.count = count};
 		if (pthread_create(&r[i].thread, NULL, read_records, &r[i]) != 0)
 			die("thread");
 	}
@@ -343,7 +354,9 @@ static void bench_ways(struct json_out *o, size_t n, uint64_t count, unsigned th
 		json_key_z(o, "way", way_names[w]);
 		json_key_u64(o, "bytes", n);
 		json_key_u64(o, "threads", threads);
-		json_key_u64(o, "mib_per_second", (uint64_t)((double)(reads * n) / (double)MIB / ((double)sum[w].wall / (double)CGN_SEC)));
+		json_key_u64(o, "mib_per_second",
+			(uint64_t)((double)(reads * n) / (double)MIB /
+				((double)sum[w].wall / (double)CGN_SEC)));
 		json_key_f64(o, "cpu_us_per_read", (double)sum[w].cpu / 1000 / (double)reads);
 		json_key_u64(o, "page_cache_kib", sum[w].cached / KIB);
 		put_times(o, "cold", &sum[w].times);
@@ -368,7 +381,8 @@ static uint64_t sent_to_disk(void)
 	return n;
 }
 
-static void bench_writes(struct json_out *o, const char *what, size_t n, uint64_t budget, uint64_t total, uint32_t small_bytes, bool reads)
+static void bench_writes(struct json_out *o, const char *what, size_t n, uint64_t budget, uint64_t total,
+	uint32_t small_bytes, bool reads)
 {
 	struct kvdisk *d = open_disk("writes", budget, small_bytes);
 	struct kvdisk_stats st;

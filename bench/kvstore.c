@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvstore: what a get and a put cost beside copying the bytes, by size and number of threads; and what an entry costs, from 10^4 to 10^7.
+/* kvstore: what a get and a put cost beside copying the bytes, by size and number of threads; and what an
+ * entry costs, from 10^4 to 10^7.
  *
- * The floors, measured in the same run by the same threads: a get that copies costs a memcpy out of memory that is in no cache; a get that verifies
- * a pass of XXH3-64 over it; a put a memcpy into such memory and a pass over it; malloc + memcpy + free is what a put into the heap would cost. */
+ * The floors, measured in the same run by the same threads: a get that copies costs a memcpy out of memory
+ * that is in no cache; a get that verifies a pass of XXH3-64 over it; a put a memcpy into such memory and a
+ * pass over it; malloc + memcpy + free is what a put into the heap would cost. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,8 +20,19 @@
 #define MAX_THREADS 4
 #define RUN_FOR     (200 * CGN_MSEC)
 
-enum op { OP_MEMCPY, OP_XXH3, OP_MALLOC_MEMCPY, OP_GET, OP_GET_VERIFY, OP_GET_COPY, OP_PUT, OP_PUT_FRESH, OPS };
-static const char *const op_names[OPS] = {"memcpy", "xxh3", "malloc_memcpy_free", "get", "get_verify", "get_copy", "put", "put_fresh"};
+enum op {
+	OP_MEMCPY,
+	OP_XXH3,
+	OP_MALLOC_MEMCPY,
+	OP_GET,
+	OP_GET_VERIFY,
+	OP_GET_COPY,
+	OP_PUT,
+	OP_PUT_FRESH,
+	OPS
+};
+static const char *const op_names[OPS] = {"memcpy", "xxh3", "malloc_memcpy_free", "get", "get_verify",
+	"get_copy", "put", "put_fresh"};
 
 struct world {
 	struct kvstore *store;
@@ -152,7 +165,11 @@ static void row(struct json_out *o, const struct world *world, enum op op, unsig
 	struct samples all = {0};
 	static uint64_t fresh = (uint64_t)1 << 40;
 	for (unsigned i = 0; i < threads; i++) {
-		workers[i] = (struct worker){.world = world, .op = op, .rng = 5 + i, .fresh = fresh, .buffer = malloc(world->size)};
+		workers[i] = (struct worker){.world = world,
+			.op = op,
+			.rng = 5 + i,
+			.fresh = fresh,
+			.buffer = malloc(world->size)};
 		fresh += (uint64_t)1 << 32;
 		if (workers[i].buffer == NULL)
 			give_up("a buffer", &(struct cgn_err){.msg = "no memory"});
@@ -264,8 +281,10 @@ static void entries(struct json_out *o, uint64_t n)
 	json_open(o, '{');
 	json_key_u64(o, "entries", st.tier[KV_RAM].blocks);
 	json_key_f64(o, "index_bytes_per_entry", (double)st.index_bytes / (double)st.tier[KV_RAM].blocks);
-	json_key_f64(o, "rss_bytes_per_entry", (double)(int64_t)(after - before) / (double)st.tier[KV_RAM].blocks);
-	json_key_f64(o, "index_bytes_per_entry_after_evictions", (double)full.index_bytes / (double)full.tier[KV_RAM].blocks);
+	json_key_f64(o, "rss_bytes_per_entry",
+		(double)(int64_t)(after - before) / (double)st.tier[KV_RAM].blocks);
+	json_key_f64(o, "index_bytes_per_entry_after_evictions",
+		(double)full.index_bytes / (double)full.tier[KV_RAM].blocks);
 	json_key_u64(o, "evictions", full.tier[KV_RAM].evictions);
 	json_key_u64(o, "put_p50_ns", (uint64_t)(samples_ms(&took, 0.5) * 1e6));
 	json_key_u64(o, "put_p99_ns", (uint64_t)(samples_ms(&took, 0.99) * 1e6));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench quic [ROUNDS]: what fetching a block from a peer takes over QUIC and over TLS on TCP: the same GnuTLS, the same certificates, two
- * threads, one machine, in one run and in turns. A fetch is 8 bytes there (how much) and so many bytes back; "first" are fetches that begin
- * by dialling, handshake with certificates on both sides included. "memcpy" is what copying as much takes. Prints one JSON object. */
+/* bench quic [ROUNDS]: what fetching a block from a peer takes over QUIC and over TLS on TCP: the same
+ * GnuTLS, the same certificates, two threads, one machine, in one run and in turns. A fetch is 8 bytes there
+ * (how much) and so many bytes back; "first" are fetches that begin by dialling, handshake with certificates
+ * on both sides included. "memcpy" is what copying as much takes. Prints one JSON object. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,7 +18,8 @@
 #define DAY        ((int64_t)86400)
 
 static const size_t sizes[] = {8, 65536, 1 << 20};
-static uint8_t block[BLOCK_MOST]; /* all zeros: what is sent and what it becomes on the wire have nothing to do with each other */
+/* all zeros: what is sent and what it becomes on the wire have nothing to do with each other */
+static uint8_t block[BLOCK_MOST];
 
 static void must(cgn_rc rc, const struct cgn_err *err)
 {
@@ -57,7 +59,12 @@ static struct tls_ctx *make_tls(bool server)
 		pki_pair_fini(&ca);
 		pki_pair_fini(&leaf);
 	}
-	struct tls_cfg cfg = {.server = server, .ca_file = ca_path, .cert_file = crt_path, .key_file = key_path, .require_peer_cert = server, .alpn = alpn};
+	struct tls_cfg cfg = {.server = server,
+		.ca_file = ca_path,
+		.cert_file = crt_path,
+		.key_file = key_path,
+		.require_peer_cert = server,
+		.alpn = alpn};
 	must(tls_ctx_new(&cfg, &c, &err), &err);
 	return c;
 }
@@ -251,7 +258,9 @@ static void tcp_ended(struct net_conn *c, void *user, const struct cgn_err *why)
 static void dial(struct fetch *f)
 {
 	static const struct quic_conn_ops quic_ops = {.on_open = quic_opened, .on_close = quic_closed};
-	static const struct net_conn_ops tcp_ops = {.on_open = tcp_opened, .on_data = tcp_got, .on_close = tcp_ended};
+	static const struct net_conn_ops tcp_ops = {.on_open = tcp_opened,
+		.on_data = tcp_got,
+		.on_close = tcp_ended};
 	struct cgn_err err = {0};
 	struct net_dial d = {.addr = f->tcp_addr, .tls = f->tls};
 	if (f->by_quic)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A byte stream cut at two different rhythms must give the same messages, or fail with the same code. First byte: the step. */
+/* A byte stream cut at two different rhythms must give the same messages, or fail with the same code. First
+ * byte: the step. */
 #include "io/grpc/grpc_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

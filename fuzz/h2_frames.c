@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz h2_frames: what a peer may put behind the connection preface, against the stream bookkeeping of both sides. */
+/* fuzz h2_frames: what a peer may put behind the connection preface, against the stream bookkeeping of both
+ * sides. */
 #include <stdlib.h>
 
 #include "io/http/h2_link_priv.h"
@@ -76,7 +77,11 @@ static void on_drain(struct h2_stream *st)
 	(void)st;
 }
 
-static const struct h2_link_ops ops = {.on_head = on_head, .on_data = on_data, .on_end = on_end, .on_closed = on_closed, .on_drain = on_drain};
+static const struct h2_link_ops ops = {.on_head = on_head,
+	.on_data = on_data,
+	.on_end = on_end,
+	.on_closed = on_closed,
+	.on_drain = on_drain};
 
 static void on_turn(struct cgn_hook *h)
 {
@@ -85,7 +90,8 @@ static void on_turn(struct cgn_hook *h)
 
 static void ask(struct h2_link *l)
 {
-	static uint8_t get[] = "GET", http[] = "http", slash[] = "/", m[] = ":method", s[] = ":scheme", p[] = ":path";
+	static uint8_t get[] = "GET", http[] = "http", slash[] = "/", m[] = ":method", s[] = ":scheme",
+		       p[] = ":path";
 	nghttp2_nv nv[] = {{m, get, 7, 3, 0}, {s, http, 7, 4, 0}, {p, slash, 5, 1, 0}};
 	struct guest *g = guest_new(l, 0);
 	g->st.id = nghttp2_submit_request(l->session, NULL, nv, 3, NULL, &g->st);
@@ -124,7 +130,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct http_wire w;
 	struct http_store *spare = NULL;
 	struct h2_link l;
-	struct h2_link_cfg cfg = {.server = server, .max_streams = MAX_STREAMS, .max_head_bytes = 4096, .max_fields = 100, .reset_burst = 100, .reset_rate = 10};
+	struct h2_link_cfg cfg = {.server = server,
+		.max_streams = MAX_STREAMS,
+		.max_head_bytes = 4096,
+		.max_fields = 100,
+		.reset_burst = 100,
+		.reset_rate = 10};
 	http_wire_init(&w, loop, NULL, on_turn);
 	CGN_MUST(cgn_ok(h2_link_init(&l, &cfg, &ops, &w, &spare)));
 	if (!server)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz http1_head: messages are the same however the bytes are cut and wherever the reader stops; the first byte says how. */
+/* fuzz http1_head: messages are the same however the bytes are cut and wherever the reader stops; the first
+ * byte says how. */
 #include <stdlib.h>
 
 #include "io/http/h1_parse_priv.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvbulk: a packet of any bytes. What is read is written again as the same bytes (but for bits that a mask leaves out, which are then
- * gone for good), and every item of a list can be asked for. */
+/* fuzz kvbulk: a packet of any bytes. What is read is written again as the same bytes (but for bits that a
+ * mask leaves out, which are then gone for good), and every item of a list can be asked for. */
 #include "policy/kvbulk/kvbulk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -9,8 +9,11 @@ static void items(const struct kvbulk_msg *m, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < m->count; i++) {
 		const struct kv_info info = m->type == KVBULK_INFOS ? kvbulk_info(m, i) : (struct kv_info){0};
-		const struct kv_change change = m->type == KVBULK_CHANGES ? kvbulk_change(m, i) : (struct kv_change){0};
-		const struct kv_key key = m->type == KVBULK_LOOKUP || m->type == KVBULK_REMOVE ? kvbulk_key(m, i) : (struct kv_key){0};
+		const struct kv_change change =
+			m->type == KVBULK_CHANGES ? kvbulk_change(m, i) : (struct kv_change){0};
+		const struct kv_key key = m->type == KVBULK_LOOKUP || m->type == KVBULK_REMOVE
+			? kvbulk_key(m, i)
+			: (struct kv_key){0};
 		if (m->type == KVBULK_INFOS)
 			kvbulk_add_info(out, &info);
 		else if (m->type == KVBULK_CHANGES)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvdisk: whatever lies on disk, a header or an index entry that is taken for whole writes back the same bytes, and is none with one bit changed. */
+/* fuzz kvdisk: whatever lies on disk, a header or an index entry that is taken for whole writes back the same
+ * bytes, and is none with one bit changed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,10 @@ static void read_file(const uint8_t *data, size_t n)
 /* What is written of a made-up value reads back. */
 static void write_and_read(const uint8_t *data, size_t n)
 {
-	struct record r = {.entry = {.meta = {.model = {(const char *)data, n % (KV_MAX_MODEL + 1)}}}, .store = n, .seq = 7}, back;
+	struct record r = {.entry = {.meta = {.model = {(const char *)data, n % (KV_MAX_MODEL + 1)}}},
+			      .store = n,
+			      .seq = 7},
+		      back;
 	uint8_t out[RECORD_MAX_HEAD], index[INDEX_MAX];
 	if (n < sizeof r.entry.key || n < r.entry.meta.model.n)
 		return;
@@ -57,9 +61,11 @@ static void write_and_read(const uint8_t *data, size_t n)
 	r.entry.size = (uint64_t)data[0] << 12;
 	bool small = data[1] % 2 != 0 && data[0] < 64;
 	uint64_t bytes = record_bytes(&r.entry.meta, r.entry.size, small);
-	r.entry.place = place_pack((struct place){small, 5, 6, (uint32_t)(bytes / (small ? KVDISK_ROW : KVDISK_UNIT))});
+	r.entry.place = place_pack(
+		(struct place){small, 5, 6, (uint32_t)(bytes / (small ? KVDISK_ROW : KVDISK_UNIT))});
 	size_t len = record_write(&r, out);
-	CGN_MUST(record_read(out, len, &back) && kv_key_eq(&back.entry.key, &r.entry.key) && cgn_str_eq(back.entry.meta.model, r.entry.meta.model));
+	CGN_MUST(record_read(out, len, &back) && kv_key_eq(&back.entry.key, &r.entry.key) &&
+		cgn_str_eq(back.entry.meta.model, r.entry.meta.model));
 	out[data[2] % len] ^= 1;
 	CGN_MUST(!record_read(out, len, &back));
 	len = index_write(&r, index);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvevent: batches of any bytes, live, replayed, out of turn and again, into a source. Whatever comes, what the source says it holds
- * is what the holdings have from it, and nothing is left there after it. The first byte of each piece says what to do with it. */
+/* fuzz kvevent: batches of any bytes, live, replayed, out of turn and again, into a source. Whatever comes,
+ * what the source says it holds is what the holdings have from it, and nothing is left there after it. The
+ * first byte of each piece says what to do with it. */
 #include "policy/kvsource/kvsource.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -9,8 +10,8 @@ static uint64_t seq;
 
 static void step(struct kv_source *s, uint8_t what, struct cgn_str payload, cgn_nsec now)
 {
-	static const enum kv_source_input_type types[] = {KV_IN_LIVE, KV_IN_LIVE, KV_IN_LIVE, KV_IN_REPLAYED, KV_IN_REPLAY_END, KV_IN_CONNECTED,
-		KV_IN_TICK, KV_IN_REPLAY_FAILED};
+	static const enum kv_source_input_type types[] = {KV_IN_LIVE, KV_IN_LIVE, KV_IN_LIVE, KV_IN_REPLAYED,
+		KV_IN_REPLAY_END, KV_IN_CONNECTED, KV_IN_TICK, KV_IN_REPLAY_FAILED};
 	struct kv_source_input in = {.type = types[what & 7], .seq = seq, .payload = payload, .why = "fuzz"};
 	struct kv_source_orders out;
 	seq += what >> 3 & 3;
@@ -28,8 +29,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct kv_source *s = NULL;
 	if (n < 2)
 		return 0;
-	const struct kv_source_cfg cfg = {.model = "m", .lora_is_model = (data[0] & 1) != 0, .block_tokens = 1U + (data[0] >> 1 & 3),
-		.can_replay = (data[0] & 8) != 0, .max_blocks = 64};
+	const struct kv_source_cfg cfg = {.model = "m",
+		.lora_is_model = (data[0] & 1) != 0,
+		.block_tokens = 1U + (data[0] >> 1 & 3),
+		.can_replay = (data[0] & 8) != 0,
+		.max_blocks = 64};
 	CGN_MUST(cgn_ok(holdings_new(48, NULL, NULL, &h, NULL)) && cgn_ok(kv_source_new(&cfg, h, &s, NULL)));
 	cgn_nsec now = CGN_SEC;
 	seq = 0;

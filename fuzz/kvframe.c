@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvframe: a stream's frames are the same however it is cut (the first byte says how), and what can be read can be written again. */
+/* fuzz kvframe: a stream's frames are the same however it is cut (the first byte says how), and what can be
+ * read can be written again. */
 #include <stdlib.h>
 
 #include "policy/kvframe/kvframe.h"

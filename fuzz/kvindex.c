@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvindex: a stream of updates, clears, leaving and joining nodes and lookups, beside a plain table. The first byte chooses the budget: with
- * a small one blocks may be shed, and then what is there must still be right. */
+/* fuzz kvindex: a stream of updates, clears, leaving and joining nodes and lookups, beside a plain table. The
+ * first byte chooses the budget: with a small one blocks may be shed, and then what is there must still be
+ * right. */
 #include <string.h>
 
 #include "policy/kvindex/kvindex.h"
@@ -42,7 +43,8 @@ static void want(struct world *w, unsigned lane, unsigned key, unsigned tiers)
 {
 	unsigned expected = w->held[lane][key];
 	if (tiers != expected)
-		CGN_MUST(w->shed && tiers == 0 && kvindex_range_was_shed(w->ix, w->lanes[lane], kv_range(digest_of(key))));
+		CGN_MUST(w->shed && tiers == 0 &&
+			kvindex_range_was_shed(w->ix, w->lanes[lane], kv_range(digest_of(key))));
 }
 
 static void set(struct world *w, unsigned lane, unsigned from, unsigned n, unsigned tiers)
@@ -87,11 +89,13 @@ static void match(struct world *w, unsigned from, unsigned n)
 		uint32_t by[KV_TIERS], expected[KV_TIERS] = {0}, depth = 0;
 		if (!w->there[l])
 			continue;
-		for (unsigned t; depth < n && (t = kvindex_tiers(w->ix, w->lanes[l], chain[depth])) != 0; depth++) {
+		for (unsigned t; depth < n && (t = kvindex_tiers(w->ix, w->lanes[l], chain[depth])) != 0;
+			depth++) {
 			want(w, l, (from + depth) % KEYS, t);
 			expected[__builtin_ctz(t)]++;
 		}
-		CGN_MUST(kvindex_held(w->r, w->lanes[l], by) == depth && memcmp(by, expected, sizeof by) == 0);
+		CGN_MUST(
+			kvindex_held(w->r, w->lanes[l], by) == depth && memcmp(by, expected, sizeof by) == 0);
 		CGN_MUST(w->shed || depth == n || w->held[l][(from + depth) % KEYS] == 0);
 	}
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvsource: an engine whose hash of a block is the prompt up to its end tells of blocks and pages of several sizes, in any order and with
- * any of it left out. Whatever the source makes of that, each digest it holds is that of a prompt whose end was told of. */
+/* fuzz kvsource: an engine whose hash of a block is the prompt up to its end tells of blocks and pages of
+ * several sizes, in any order and with any of it left out. Whatever the source makes of that, each digest it
+ * holds is that of a prompt whose end was told of. */
+#include "policy/kvsource/kvsource.h"
 #include "base/digest/digest.h"
 #include "base/msgpack/msgpack.h"
-#include "policy/kvsource/kvsource.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -37,7 +38,8 @@ static unsigned prefix(unsigned prompt, unsigned depth)
 
 static uint64_t digest_at(unsigned prompt)
 {
-	struct digest d = digest_chain_root(cgn_str_of((prompt & LORA) != 0 ? "lora" : "m"), CGN_STR(""), CGN_STR(""));
+	struct digest d =
+		digest_chain_root(cgn_str_of((prompt & LORA) != 0 ? "lora" : "m"), CGN_STR(""), CGN_STR(""));
 	for (unsigned at = BT; at <= depth_of(prompt); at += BT) {
 		char bytes[4 * BT] = {0};
 		for (unsigned i = 0; i < BT; i++)
@@ -128,10 +130,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	static struct world w;
 	struct cgn_err err = {0};
 	w = (struct world){.now = CGN_SEC};
-	CGN_MUST(cgn_ok(holdings_new(1000000, NULL, NULL, &w.h, &err)) && cgn_ok(kv_source_new(&cfg, w.h, &w.s, &err)));
+	CGN_MUST(cgn_ok(holdings_new(1000000, NULL, NULL, &w.h, &err)) &&
+		cgn_ok(kv_source_new(&cfg, w.h, &w.s, &err)));
 	give(&w, KV_IN_CONNECTED, (struct cgn_str){0});
 	for (size_t i = 0; i + 3 <= n && i < 300; i += 3) {
-		unsigned prompt = (data[i + 1] | (unsigned)data[i + 2] << 8) & (((1U << (DEPTH + 1)) - 1) | LORA);
+		unsigned prompt =
+			(data[i + 1] | (unsigned)data[i + 2] << 8) & (((1U << (DEPTH + 1)) - 1) | LORA);
 		if ((prompt & (LORA - 1)) > 1)
 			tell(&w, data[i], prompt);
 	}

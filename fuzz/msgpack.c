@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz msgpack: walking value by value and skipping whole ones come to the same end; what can be read is written and read again alike. */
+/* fuzz msgpack: walking value by value and skipping whole ones come to the same end; what can be read is
+ * written and read again alike. */
 #include <stdlib.h>
 
 #include "base/core/err.h"

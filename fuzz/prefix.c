@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz prefix: any body makes a chain; a smaller bound only shortens it; the blocks do not depend on how much may be used. */
+/* fuzz prefix: any body makes a chain; a smaller bound only shortens it; the blocks do not depend on how much
+ * may be used. */
 #include "policy/prefix/prefix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static struct prefix_chain make(struct json_val body, struct cgn_arena *a, size_t limit_bytes, size_t max_blocks)
+static struct prefix_chain make(struct json_val body, struct cgn_arena *a, size_t limit_bytes,
+	size_t max_blocks)
 {
-	const struct prefix_params params = {.model = CGN_STR("m"), .block_bytes = 16, .max_blocks = max_blocks};
+	const struct prefix_params params = {.model = CGN_STR("m"),
+		.block_bytes = 16,
+		.max_blocks = max_blocks};
 	cgn_arena_init(a, limit_bytes);
 	struct prefix_chain made = prefix_chain_make(&params, body, a);
 	CGN_MUST(made.n <= max_blocks);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz prompt: any body is read in every shape or refused with a reason, what comes of a chat is JSON, and any template has a format. The first
- * byte chooses API and format, the rest is the body. */
+/* fuzz prompt: any body is read in every shape or refused with a reason, what comes of a chat is JSON, and
+ * any template has a format. The first byte chooses API and format, the rest is the body. */
 #include <stdlib.h>
 
 #include "policy/prompt/prompt.h"
@@ -12,13 +12,15 @@ static void check(const struct prompt *p)
 	struct json_val again;
 	if (p->kind != PROMPT_IS_CHAT)
 		return;
-	/* arguments that were a string may stand deeper than a document may be, so only the braces are looked at then */
+	/* arguments that were a string may stand deeper than a document may be, so only the braces are looked
+	 * at then */
 	CGN_MUST(p->messages.raw.p[0] == '[' && p->messages.raw.p[p->messages.raw.n - 1] == ']');
 	struct cgn_err err = {0};
 	bool sound = cgn_ok(json_parse(p->messages.raw, &again, NULL, &err));
 	CGN_MUST(sound || strstr(err.msg, "deep") != NULL);
 	if (p->tools.raw.p != NULL)
-		CGN_MUST(cgn_ok(json_parse(p->tools.raw, &again, NULL, &err)) || strstr(err.msg, "deep") != NULL);
+		CGN_MUST(cgn_ok(json_parse(p->tools.raw, &again, NULL, &err)) ||
+			strstr(err.msg, "deep") != NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -31,8 +33,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	}
 	struct cgn_str text = {(const char *)data + 1, n - 1};
-	const struct prompt_ask ask = {
-		.api = (enum prompt_api)(1 + data[0] % 5), .format = (enum prompt_format)(data[0] / 5 % 3), .max_ids = 64};
+	const struct prompt_ask ask = {.api = (enum prompt_api)(1 + data[0] % 5),
+		.format = (enum prompt_format)(data[0] / 5 % 3),
+		.max_ids = 64};
 	(void)prompt_format_of(text);
 	if (cgn_ok(json_parse(text, &body, NULL, NULL)) && body.type == JSON_OBJECT) {
 		if (prompt_read(&ask, body, p, &lacks))

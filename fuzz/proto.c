@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as GenerateRequest, GenerateChunk, WatchEvent and a Node in JSON: what is accepted must survive writing and reading again, and protobuf-c
- * must agree. */
+/* Any bytes as GenerateRequest, GenerateChunk, WatchEvent and a Node in JSON: what is accepted must survive
+ * writing and reading again, and protobuf-c must agree. */
 #include "policy/proto/proto.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -40,7 +40,7 @@ static void generate(struct cgn_str in, struct cgn_arena *a)
 	CGN_MUST(g.facts.attempt == again.facts.attempt && g.facts.stream == again.facts.stream);
 	CGN_MUST(cgn_ok(pb_unpack(&cognitora__v1__generate_request__descriptor, cgn_buf_view(&b), &m, NULL)));
 	CGN_MUST(m->n_headers == g.n_headers && m->facts->n_chain == g.facts.n_chain &&
-		 m->body.len == g.body.n);
+		m->body.len == g.body.n);
 	pb_free(&m);
 	cgn_buf_fini(&b);
 }
@@ -97,13 +97,21 @@ static void event(struct cgn_str in)
 			.n_blocks = r->n_blocks,
 			.source = r->source,
 			.stale_ms = r->stale_ms};
-		const struct proto_check check = {e->check != NULL ? e->check->sums : NULL, e->check != NULL ? e->check->blocks : 0};
-		proto_watch_event(&(struct proto_event){.seq = e->seq, .residency = &residency, .check = e->check != NULL ? &check : NULL}, &b);
-		CGN_MUST(!b.bad && cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, cgn_buf_view(&b), &again, NULL)));
+		const struct proto_check check = {e->check != NULL ? e->check->sums : NULL,
+			e->check != NULL ? e->check->blocks : 0};
+		proto_watch_event(&(struct proto_event){.seq = e->seq,
+					  .residency = &residency,
+					  .check = e->check != NULL ? &check : NULL},
+			&b);
+		CGN_MUST(!b.bad &&
+			cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, cgn_buf_view(&b), &again,
+				NULL)));
 		CGN_MUST(cgn_ok(proto_residency_check(again->residency, again->check, NULL)));
-		CGN_MUST(again->seq == e->seq && again->residency->n_blocks == r->n_blocks && again->residency->n_ranges == r->n_ranges);
+		CGN_MUST(again->seq == e->seq && again->residency->n_blocks == r->n_blocks &&
+			again->residency->n_ranges == r->n_ranges);
 		CGN_MUST(again->residency->tiers.len == r->tiers.len && again->residency->reset == r->reset);
-		CGN_MUST(r->n_blocks == 0 || memcmp(again->residency->blocks, r->blocks, r->n_blocks * sizeof *r->blocks) == 0);
+		CGN_MUST(r->n_blocks == 0 ||
+			memcmp(again->residency->blocks, r->blocks, r->n_blocks * sizeof *r->blocks) == 0);
 		CGN_MUST((again->check != NULL) == (e->check != NULL));
 	}
 	pb_free(&e);

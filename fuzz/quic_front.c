@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz quic_front: datagrams that anybody can send: what they are taken for, whose they are, and whether a token is ours. */
+/* fuzz quic_front: datagrams that anybody can send: what they are taken for, whose they are, and whether a
+ * token is ours. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -8,7 +9,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 /* Where in an input our own answers go, so that tokens, ids and resets of ours come back, whole or broken. */
-static size_t feed_back(const struct quic_first *first, const uint8_t *data, size_t n, uint8_t *to, size_t cap)
+static size_t feed_back(const struct quic_first *first, const uint8_t *data, size_t n, uint8_t *to,
+	size_t cap)
 {
 	size_t at = 0;
 	for (; at < first->n && at < cap; at++)
@@ -20,7 +22,8 @@ static size_t feed_back(const struct quic_first *first, const uint8_t *data, siz
 	return at;
 }
 
-static void check(const struct quic_front *f, const uint8_t *p, size_t n, enum quic_verdict v, const struct quic_first *first)
+static void check(const struct quic_front *f, const uint8_t *p, size_t n, enum quic_verdict v,
+	const struct quic_first *first)
 {
 	bool answers = v == QUIC_VERSION || v == QUIC_RETRY || v == QUIC_BAD_TOKEN || v == QUIC_RESET;
 	CGN_MUST(answers || first->n == 0);
@@ -45,8 +48,8 @@ static void come_again(struct quic_front *f, const uint8_t *data, size_t n)
 	struct quic_first first;
 	for (size_t i = 0; i < 8; i++)
 		odcid.data[i] = n > i ? data[i] : 0;
-	ngtcp2_ssize len = ngtcp2_crypto_generate_retry_token(
-		token, f->secret, QUIC_SECRET_BYTES, NGTCP2_PROTO_VER_V1, f->remote, f->remote_len, &scid, &odcid, f->now);
+	ngtcp2_ssize len = ngtcp2_crypto_generate_retry_token(token, f->secret, QUIC_SECRET_BYTES,
+		NGTCP2_PROTO_VER_V1, f->remote, f->remote_len, &scid, &odcid, f->now);
 	CGN_MUST(len > 0);
 	bool broken = n > 0 && data[n - 1] != 0;
 	if (broken)
@@ -82,7 +85,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static const uint8_t secret[QUIC_SECRET_BYTES] = "of the tests";
 	static uint8_t again[4096];
-	struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons(4711), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in from = {.sin_family = AF_INET,
+		.sin_port = htons(4711),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	uint8_t style = n > 0 ? data[0] : 0;
 	struct quic_front f = {.secret = secret,
 		.accepts = (style & 1) == 0,

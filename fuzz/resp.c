@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz resp: what is whole stays so whatever follows, is never whole with a byte less, and what is written of it reads back the same. */
+/* fuzz resp: what is whole stays so whatever follows, is never whole with a byte less, and what is written of
+ * it reads back the same. */
 #include <stdlib.h>
 
 #include "base/core/err.h"
@@ -16,7 +17,8 @@ static void bulks_come_back(struct cgn_str s)
 	resp_put_bulk(&b, s);
 	struct cgn_str rest = cgn_buf_view(&b);
 	CGN_MUST(resp_take(&rest, &v, &why) == RESP_GOT && v.type == RESP_ARRAY && v.n == 1);
-	CGN_MUST(resp_take(&rest, &v, &why) == RESP_GOT && v.type == RESP_BULK && cgn_str_eq(v.text, s) && rest.n == 0);
+	CGN_MUST(resp_take(&rest, &v, &why) == RESP_GOT && v.type == RESP_BULK && cgn_str_eq(v.text, s) &&
+		rest.n == 0);
 	cgn_buf_fini(&b);
 }
 
@@ -33,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	CGN_MUST(o == RESP_GOT || why != NULL);
 	if (o == RESP_GOT) {
 		CGN_MUST(len > 0 && len <= n);
-		CGN_MUST(resp_whole((struct cgn_str){bytes.p, len}, &again, &why) == RESP_GOT && again == len);
+		CGN_MUST(
+			resp_whole((struct cgn_str){bytes.p, len}, &again, &why) == RESP_GOT && again == len);
 		CGN_MUST(resp_whole((struct cgn_str){bytes.p, len - 1}, &again, &why) != RESP_GOT);
 	}
 	bulks_come_back(bytes);

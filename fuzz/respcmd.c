@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz respcmd: the same commands come out however the bytes are cut, arguments lie within their text, and nothing is read twice or lost. */
+/* fuzz respcmd: the same commands come out however the bytes are cut, arguments lie within their text, and
+ * nothing is read twice or lost. */
 #include <stdlib.h>
 
 #include "base/core/buf.h"

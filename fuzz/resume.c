@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz resume: until an engine dies, what goes on is what came, and whole events; afterwards, whatever comes, nothing breaks, and the body that
- * goes on is JSON. The first byte says how it is cut, the second where the first engine dies. */
+/* fuzz resume: until an engine dies, what goes on is what came, and whole events; afterwards, whatever comes,
+ * nothing breaks, and the body that goes on is JSON. The first byte says how it is cut, the second where the
+ * first engine dies. */
 #include <stdlib.h>
 
 #include "base/core/err.h"
@@ -22,7 +23,8 @@ static void feed(struct resume *s, struct cgn_str text, size_t step, struct cgn_
 
 static void go_on(struct resume *s, struct json_val body, struct cgn_str text, size_t step)
 {
-	const struct engine_resume *how = engine_resume_named(step % 2 > 0 ? CGN_STR("sim") : CGN_STR("prefill"));
+	const struct engine_resume *how =
+		engine_resume_named(step % 2 > 0 ? CGN_STR("sim") : CGN_STR("prefill"));
 	struct cgn_buf next = {0}, out = {0};
 	struct json_val v = {0};
 	if (resume_lost(s) != NULL || resume_need(s) != RESUME_NEEDS_ENGINE)
@@ -39,7 +41,8 @@ static void go_on(struct resume *s, struct json_val body, struct cgn_str text, s
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	static const char asked[] = "{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":5,\"stream_options\":{\"include_usage\":true}}";
+	static const char asked[] =
+		"{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":5,\"stream_options\":{\"include_usage\":true}}";
 	struct json_val body;
 	if (n < 2)
 		return 0;
@@ -52,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	resume_begin(s, engine_resume_named(CGN_STR("sim")));
 	feed(s, (struct cgn_str){text.p, cut}, step, &out);
 	CGN_MUST(out.n <= cut && memcmp(out.n > 0 ? out.p : "", text.p, out.n) == 0);
-	CGN_MUST(out.n == cut || out.n == 0 || out.p[out.n - 1] == '\n' || out.p[out.n - 1] == '\r' || resume_lost(s) != NULL);
+	CGN_MUST(out.n == cut || out.n == 0 || out.p[out.n - 1] == '\n' || out.p[out.n - 1] == '\r' ||
+		resume_lost(s) != NULL);
 	go_on(s, body, (struct cgn_str){text.p + cut, text.n - cut}, step);
 	go_on(s, body, text, 17 - step);
 	resume_free(&s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz slots: any body is left alone or gets a slot and stays JSON; any value is a card or a link that is written back the same, or is refused. The
- * first byte chooses. */
+/* fuzz slots: any body is left alone or gets a slot and stays JSON; any value is a card or a link that is
+ * written back the same, or is refused. The first byte chooses. */
 #include "base/json/json.h"
 #include "policy/slots/body.h"
 #include "policy/slots/card.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz template: a template, and behind a zero byte the messages; renders within its bounds, the same each time, in both dialects. */
+/* fuzz template: a template, and behind a zero byte the messages; renders within its bounds, the same each
+ * time, in both dialects. */
 #include "policy/template/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -20,8 +21,15 @@ static void once(const struct template *t, const struct template_ask *ask, struc
 static void twice(const struct template *t, struct json_val doc, enum template_dialect dialect)
 {
 	struct cgn_buf first = {0}, second = {0};
-	struct template_ask ask = {.messages = doc, .tools = doc, .kwargs = doc.type == JSON_OBJECT ? doc : (struct json_val){JSON_NULL, {NULL, 0}},
-		.bos_token = CGN_STR("<s>"), .now = 1722000000, .dialect = dialect, .max_output = MAX_OUTPUT, .max_steps = 50000, .max_memory = 1 << 20};
+	struct template_ask ask = {.messages = doc,
+		.tools = doc,
+		.kwargs = doc.type == JSON_OBJECT ? doc : (struct json_val){JSON_NULL, {NULL, 0}},
+		.bos_token = CGN_STR("<s>"),
+		.now = 1722000000,
+		.dialect = dialect,
+		.max_output = MAX_OUTPUT,
+		.max_steps = 50000,
+		.max_memory = 1 << 20};
 	struct json_val none;
 	CGN_MUST(cgn_ok(json_parse(CGN_STR("[]"), &none, NULL, NULL)));
 	if (doc.type != JSON_ARRAY)
@@ -39,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	const uint8_t *zero = n > 0 ? memchr(data, 0, n) : NULL;
 	struct cgn_str source = {(const char *)data, zero != NULL ? (size_t)(zero - data) : n};
-	struct cgn_str text = zero != NULL ? (struct cgn_str){(const char *)zero + 1, n - source.n - 1} : CGN_STR("[]");
+	struct cgn_str text =
+		zero != NULL ? (struct cgn_str){(const char *)zero + 1, n - source.n - 1} : CGN_STR("[]");
 	struct template *t = NULL;
 	struct json_val doc;
 	struct cgn_err err = {0};

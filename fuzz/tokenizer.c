@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz tokenizer: any tokenizer.json is refused with a sentence, or it loads and encodes: twice the same, ids below the vocabulary's end, and the
- * sum of the parts at each cut. */
+/* fuzz tokenizer: any tokenizer.json is refused with a sentence, or it loads and encodes: twice the same, ids
+ * below the vocabulary's end, and the sum of the parts at each cut. */
 #include <stdlib.h>
 
 #include "policy/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void encode(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text, unsigned flags, struct tokenizer_ids *ids)
+static void encode(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text, unsigned flags,
+	struct tokenizer_ids *ids)
 {
 	struct cgn_err err = {0};
 	size_t before = ids->n;
@@ -31,7 +32,8 @@ static void check(const struct tokenizer *t, struct tokenizer_work *w, struct cg
 		CGN_MUST(cuts[i] > 0 && cuts[i] <= text.n);
 		parts.n = 0;
 		encode(t, w, (struct cgn_str){text.p, cuts[i]}, TOKENIZER_HEAD, &parts);
-		encode(t, w, (struct cgn_str){text.p + cuts[i], text.n - cuts[i]}, TOKENIZER_CONTINUED | TOKENIZER_TAIL, &parts);
+		encode(t, w, (struct cgn_str){text.p + cuts[i], text.n - cuts[i]},
+			TOKENIZER_CONTINUED | TOKENIZER_TAIL, &parts);
 		same(&whole, &parts);
 	}
 	tokenizer_ids_fini(&whole);
@@ -40,7 +42,9 @@ static void check(const struct tokenizer *t, struct tokenizer_work *w, struct cg
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	static const char *const texts[] = {"The quick  brown\nfox's 123 \xe4\xb8\xad\xe6\x96\x87 e\xcc\x81 <s> </s>", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "\xff<s>a b"};
+	static const char *const texts[] =
+		{"The quick  brown\nfox's 123 \xe4\xb8\xad\xe6\x96\x87 e\xcc\x81 <s> </s>",
+			"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "\xff<s>a b"};
 	struct tokenizer *t = NULL;
 	struct tokenizer_work *w = NULL;
 	struct cgn_err err = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz tokenizer text: any bytes have ids in two small tokenizers, which are the sum of the parts at each cut. The byte-level one loses nothing: its
- * ids spell the text with ill-formed bytes replaced. */
+/* fuzz tokenizer text: any bytes have ids in two small tokenizers, which are the sum of the parts at each
+ * cut. The byte-level one loses nothing: its ids spell the text with ill-formed bytes replaced. */
 #include <stdlib.h>
 
 #include "base/core/buf.h"
@@ -8,18 +8,20 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-#define ADDED(id, text, lstrip, rstrip, single)                                                                                                                \
-	"{\"id\":" id ",\"content\":\"" text "\",\"special\":true,\"lstrip\":" lstrip ",\"rstrip\":" rstrip ",\"single_word\":" single ",\"normalized\":false}"
-#define CL100K                                                                                                                                                 \
+#define ADDED(id, text, lstrip, rstrip, single)                                                             \
+	"{\"id\":" id ",\"content\":\"" text "\",\"special\":true,\"lstrip\":" lstrip ",\"rstrip\":" rstrip \
+	",\"single_word\":" single ",\"normalized\":false}"
+#define CL100K \
 	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
 
-static const char marks[] =
-	"{\"added_tokens\":[" ADDED("13", "<s>", "false", "false", "false") "," ADDED("14", "<r>", "true", "true", "false") "," ADDED("15", "ab", "false", "false", "true") "],"
-	"\"normalizer\":{\"type\":\"NFKC\"},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\"},"
-	"\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"b\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
-	"{\"SpecialToken\":{\"id\":\"b\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{\"b\":{\"id\":\"b\",\"ids\":[1],\"tokens\":[\"b\"]}}},"
-	"\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"vocab\":{\"<unk>\":0,\"a\":1,\"b\":2,\"\xe2\x96\x81\":3,\"e\":4,\"\xc3\xa9\":5,\"1\":6,\"\xe2\x96\x81"
-	"a\":7,\"aa\":8,\"aaaa\":9,\"be\":10,\"\xe4\xb8\xad\":11,\"\xe2\x96\x81\xe2\x96\x81\":12},\"merges\":[\"\xe2\x96\x81 a\",\"a a\",\"aa aa\",\"b e\",\"\xe2\x96\x81 \xe2\x96\x81\"]}}";
+static const char marks[] = "{\"added_tokens\":[" ADDED("13", "<s>", "false", "false",
+	"false") "," ADDED("14", "<r>", "true", "true", "false") "," ADDED("15", "ab", "false", "false",
+	"true") "],"
+		"\"normalizer\":{\"type\":\"NFKC\"},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\"},"
+		"\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"b\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+		"{\"SpecialToken\":{\"id\":\"b\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{\"b\":{\"id\":\"b\",\"ids\":[1],\"tokens\":[\"b\"]}}},"
+		"\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"vocab\":{\"<unk>\":0,\"a\":1,\"b\":2,\"\xe2\x96\x81\":3,\"e\":4,\"\xc3\xa9\":5,\"1\":6,\"\xe2\x96\x81"
+		"a\":7,\"aa\":8,\"aaaa\":9,\"be\":10,\"\xe4\xb8\xad\":11,\"\xe2\x96\x81\xe2\x96\x81\":12},\"merges\":[\"\xe2\x96\x81 a\",\"a a\",\"aa aa\",\"b e\",\"\xe2\x96\x81 \xe2\x96\x81\"]}}";
 
 struct made {
 	struct tokenizer *t;
@@ -48,8 +50,10 @@ static void begin_bytes(struct made *m)
 {
 	struct cgn_buf b = {0};
 	uint32_t next = 256;
-	cgn_buf_putz(&b, "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" CL100K "\"},\"behavior\":\"Isolated\",\"invert\":false},"
-			 "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]},\"model\":{\"type\":\"BPE\",\"vocab\":{");
+	cgn_buf_putz(&b,
+		"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" CL100K
+		"\"},\"behavior\":\"Isolated\",\"invert\":false},"
+		"{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]},\"model\":{\"type\":\"BPE\",\"vocab\":{");
 	for (uint32_t i = 0; i < 256; i++) {
 		bool itself = (i >= 0x21 && i <= 0x7e) || (i >= 0xa1 && i <= 0xac) || i >= 0xae;
 		char escape[8], byte = (char)i;
@@ -60,7 +64,9 @@ static void begin_bytes(struct made *m)
 	know(m, &b, "aaaa", "aaaa", 4);
 	know(m, &b, "\\u0120\\u0120", "  ", 2);
 	know(m, &b, "th", "th", 2);
-	cgn_buf_putz(&b, "},\"merges\":[\"a a\",\"\\u0120 \\u0120\",\"t h\",\"aa aa\"]},\"added_tokens\":[" ADDED("260", "<s>", "false", "false", "false") "]}");
+	cgn_buf_putz(&b,
+		"},\"merges\":[\"a a\",\"\\u0120 \\u0120\",\"t h\",\"aa aa\"]},\"added_tokens\":[" ADDED(
+			"260", "<s>", "false", "false", "false") "]}");
 	memcpy(m->spelt[260], "<s>", 3);
 	m->len[260] = 3;
 	begin(m, cgn_buf_view(&b));
@@ -83,8 +89,10 @@ static void check_cuts(const struct made *m, struct cgn_str text, const struct t
 		CGN_MUST(cuts[i] > (i > 0 ? cuts[i - 1] : 0) && cuts[i] <= text.n);
 		parts.n = 0;
 		CGN_MUST(encode(m, (struct cgn_str){text.p, cuts[i]}, TOKENIZER_HEAD, &parts));
-		CGN_MUST(encode(m, (struct cgn_str){text.p + cuts[i], text.n - cuts[i]}, TOKENIZER_CONTINUED | TOKENIZER_TAIL, &parts));
-		CGN_MUST(parts.n == whole->n && memcmp(parts.ids, whole->ids, whole->n * sizeof *whole->ids) == 0);
+		CGN_MUST(encode(m, (struct cgn_str){text.p + cuts[i], text.n - cuts[i]},
+			TOKENIZER_CONTINUED | TOKENIZER_TAIL, &parts));
+		CGN_MUST(parts.n == whole->n &&
+			memcmp(parts.ids, whole->ids, whole->n * sizeof *whole->ids) == 0);
 	}
 	tokenizer_ids_fini(&parts);
 }

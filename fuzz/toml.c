@@ -9,7 +9,8 @@ static cgn_rc check(void *arg, const struct toml_node *node, struct cgn_err *err
 	const size_t *n = arg;
 	(void)err;
 	CGN_MUST(node->depth >= 1 && node->depth <= TOML_MAX_DEPTH);
-	CGN_MUST(node->at.line >= 1 && node->at.line <= *n + 1 && node->at.column >= 1 && node->at.column <= *n + 1);
+	CGN_MUST(node->at.line >= 1 && node->at.line <= *n + 1 && node->at.column >= 1 &&
+		node->at.column <= *n + 1);
 	CGN_MUST(node->key_at.line >= 1 && node->key_at.column >= 1);
 	CGN_MUST(cgn_utf8_valid(node->text.p, node->text.n));
 	return CGN_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a trace: refused with a sentence that names a line, or read; what was read is written and read again as the same. */
+/* Any bytes as a trace: refused with a sentence that names a line, or read; what was read is written and read
+ * again as the same. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@ static void same(const struct trace *a, const struct trace *b)
 	CGN_MUST(a->n_ids == 0 || memcmp(a->ids, b->ids, a->n_ids * sizeof *a->ids) == 0);
 	for (size_t i = 0; i < a->n; i++) {
 		const struct trace_request *x = &a->requests[i], *y = &b->requests[i];
-		CGN_MUST(x->input == y->input && x->output == y->output && x->first == y->first && x->n == y->n);
+		CGN_MUST(x->input == y->input && x->output == y->output && x->first == y->first &&
+			x->n == y->n);
 		CGN_MUST((x->session == 0) == (y->session == 0));
 	}
 }
@@ -24,7 +26,8 @@ static void caches(const struct trace *t)
 	struct trace_found all, some, none;
 	CGN_MUST(cgn_ok(trace_one_cache(t, 0, &all, NULL)) && cgn_ok(trace_one_cache(t, 2, &some, NULL)));
 	CGN_MUST(cgn_ok(trace_one_cache(t, all.distinct, &none, NULL)));
-	CGN_MUST(some.found <= all.found && all.found + all.distinct == all.blocks && none.found == all.found);
+	CGN_MUST(
+		some.found <= all.found && all.found + all.distinct == all.blocks && none.found == all.found);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz zmtp_frames: greeting, commands and messages are the same however the stream is cut; the first byte says how. */
+/* fuzz zmtp_frames: greeting, commands and messages are the same however the stream is cut; the first byte
+ * says how. */
 #include <stdlib.h>
 
 #include "io/zmtp/zmtp_priv.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference: prints one page of docs/reference from the tables in the code. Run by scripts/gen-reference; not installed. */
+/* reference: prints one page of docs/reference from the tables in the code. Run by scripts/gen-reference; not
+ * installed. */
 #include "joint/telemetry/telemetry.h"
 #include "policy/config/config.h"
 

@@ -48,8 +48,8 @@ static void put_engine(struct json_out *o, const struct engine *e)
 	json_close(o, '}');
 }
 
-void agent_admin_engines(
-	void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
 {
 	const struct agent *a = agent;
 	struct json_out o = json_out_to(&r->body);

@@ -285,14 +285,14 @@ void agent_stop(void **take)
 /* Known only once the port is: "listen = 127.0.0.1:0" is allowed. */
 static CGN_RC set_address(struct agent *a, const struct config *cfg, struct cgn_err *err)
 {
-	return state_advertised(cfg, cfg->agent.advertise, cfg->agent.listen, grpc_server_port(a->grpc), "agent.advertise", a->address,
-		sizeof a->address, err);
+	return state_advertised(cfg, cfg->agent.advertise, cfg->agent.listen, grpc_server_port(a->grpc),
+		"agent.advertise", a->address, sizeof a->address, err);
 }
 
 static CGN_RC serve(struct agent *a, const struct config *cfg, struct cgn_err *err)
 {
-	static const struct grpc_method methods[] = {
-		{PROTO_AGENT_GENERATE, relay_on_call}, {PROTO_AGENT_WATCH, watch_on_call}, {SCRAPE_PATH, scrape_on_call}};
+	static const struct grpc_method methods[] = {{PROTO_AGENT_GENERATE, relay_on_call},
+		{PROTO_AGENT_WATCH, watch_on_call}, {SCRAPE_PATH, scrape_on_call}};
 	uint64_t message = cfg->router.max_body + MESSAGE_SLACK;
 	CGN_TRY(state_tls_server(cfg, &a->tls, err));
 	svc_watch_certificate(a->svc, "security.cert_file", a->tls);
@@ -366,8 +366,10 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	struct agent *a = calloc(1, sizeof *a);
 	if (a == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the agent");
-	*a = (struct agent){
-		.tag = AGENT_TAG, .svc = s, .loop = svc_loop(s), .role = cfg->agent.role - ROLE_BOTH};
+	*a = (struct agent){.tag = AGENT_TAG,
+		.svc = s,
+		.loop = svc_loop(s),
+		.role = cfg->agent.role - ROLE_BOTH};
 	a->started_unix_ms = cgn_clock_wall_ms();
 	a->block_bytes = least_block_bytes(cfg);
 	set_live(a, cfg);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent: one per node. Supervises engines, relays requests to them, tells routers how it is doing. One loop does it all. */
+/* agent: one per node. Supervises engines, relays requests to them, tells routers how it is doing. One loop
+ * does it all. */
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/list.h"
@@ -52,7 +53,8 @@ void fetch_cancel(struct fetch **take); /* NULL-safe */
 /* ---- engine.c, scrape.c: one engine ---- */
 #define ENGINE_TAG 0xa9e17001U
 
-/* How the agent knows what the engine holds: from what was sent there, from the engine's own events, or because it assigns the slots itself. */
+/* How the agent knows what the engine holds: from what was sent there, from the engine's own events, or
+ * because it assigns the slots itself. */
 enum holds_by { HOLDS_SENT, HOLDS_EVENTS, HOLDS_SLOTS };
 
 struct engine {
@@ -77,13 +79,13 @@ struct engine {
 	unsigned silent;              /* beats of that timer since a byte came from the engine */
 	unsigned unanswered;          /* checks that nothing answered since then */
 	cgn_nsec stall_timeout;       /* 0: never */
-	char trouble[200]; /* why it is not ready, for people; empty when it is */
+	char trouble[200];            /* why it is not ready, for people; empty when it is */
 
 	struct cgn_timer scrape_timer;
 	struct fetch *scrape;
 	size_t scrape_at; /* source being asked */
-	bool source_gone
-		[ENGINE_MAX_SOURCES]; /* answered that it does not exist: not asked again until the engine is ready anew */
+	/* answered that it does not exist: not asked again until the engine is ready anew */
+	bool source_gone[ENGINE_MAX_SOURCES];
 	struct engine_load load, next_load;
 	struct share_peak peak; /* of inflight */
 	uint32_t foreign;       /* running and waiting beyond what was relayed, when it was asked last */
@@ -101,16 +103,16 @@ struct engine {
 	const char *model_path;     /* as configured; or NULL */
 	const char **extra_args;
 	size_t n_extra_args;
-	char residency_text[256];   /* as in the node's description */
-	uint32_t block_bytes; /* the least of the blocks in it, a token taken as ENGINE_TOKEN_BYTES */
+	char residency_text[256]; /* as in the node's description */
+	uint32_t block_bytes;     /* the least of the blocks in it, a token taken as ENGINE_TOKEN_BYTES */
 	struct cgn_link relays;
 	uint32_t inflight;
 	struct metric_cell *m_ready, *m_restarts, *m_running, *m_waiting, *m_kv, *m_seconds, *m_ok, *m_error,
 		*m_cancelled;
 };
 
-CGN_RC engine_open(
-	struct agent *a, const struct config *cfg, size_t i, struct engine *e, struct cgn_err *err);
+CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct engine *e,
+	struct cgn_err *err);
 void engine_start(struct engine *e);
 void engine_stop(struct engine *e);           /* in good order: agent_engine_changed when it has stopped */
 void engine_close(struct engine *e);          /* at once; half-opened too */
@@ -121,7 +123,8 @@ void engine_check_soon(struct engine *e); /* a request found it dead */
 /* Signs of life, and their absence: a byte came from it; a check of it ended without any answer in time. */
 void engine_heard(struct engine *e);
 void engine_unanswered(struct engine *e);
-void engine_blocks_seen(struct engine *e, uint32_t block_tokens); /* a chain with such blocks came; 0: of bytes */
+/* a chain with such blocks came; 0: of bytes */
+void engine_blocks_seen(struct engine *e, uint32_t block_tokens);
 void engine_scrape_init(struct engine *e);
 void engine_scrape_start(struct engine *e); /* it is ready: load each second, models until they are known */
 void engine_scrape_stop(struct engine *e);
@@ -131,28 +134,33 @@ void relay_on_call(struct grpc_call *c, void *agent);
 void relay_end_all(struct engine *e, const char *sentence); /* what it has in work will not end by itself */
 
 /* ---- holds.c: what the node holds ---- */
-#define AGENT_MAX_BLOCKS ((size_t)16 * 1024 * 1024) /* over all engines; about 24 bytes each while they are held */
+/* over all engines; about 24 bytes each while they are held */
+#define AGENT_MAX_BLOCKS ((size_t)16 * 1024 * 1024)
 CGN_RC holds_open(struct agent *a, struct cgn_err *err);
 /* The record of what was sent to an engine; holds_sent does nothing while the engine has a better source. */
 void holds_sent(struct engine *e, const uint64_t *chain, size_t n);
 void holds_sent_clear(struct engine *e);
 void holds_sent_limit(struct engine *e, size_t capacity);
-/* The hook for a source of events, which itself calls holdings_add and holdings_drop on agent->holdings, whose changes reach routers by
- * themselves; it drops only what it added. With HOLDS_EVENTS the record of what was sent is dropped and not kept. With HOLDS_SENT, which
- * an engine begins with, it counts beside whatever the source is sure of. */
+/* The hook for a source of events, which itself calls holdings_add and holdings_drop on agent->holdings,
+ * whose changes reach routers by themselves; it drops only what it added. With HOLDS_EVENTS the record of
+ * what was sent is dropped and not kept. With HOLDS_SENT, which an engine begins with, it counts beside
+ * whatever the source is sure of. */
 void holds_source(struct engine *e, enum holds_by source);
 /* The source lost touch with the engine, or has it again: routers are told since when. */
 void holds_heard(struct engine *e, bool heard);
 
 /* ---- feed.c: an engine's KV events ---- */
-/* Read the configuration; nothing is opened before the engine's models are known, whose name enters the digests. */
-CGN_RC feed_open(struct engine *e, const struct config *cfg, const struct config_engine *ce, struct cgn_err *err);
+/* Read the configuration; nothing is opened before the engine's models are known, whose name enters the
+ * digests. */
+CGN_RC feed_open(struct engine *e, const struct config *cfg, const struct config_engine *ce,
+	struct cgn_err *err);
 void feed_models_known(struct engine *e); /* they are, or are others than before; no-op without a feed */
 void feed_close(struct engine *e);
 void feed_put(const struct engine *e, struct json_out *o); /* for /engines: an object, or null */
 
 /* ---- kv.c: the node's block store ---- */
-CGN_RC kv_open(struct agent *a, const struct config *cfg, struct cgn_err *err); /* a->kv stays NULL when none is configured */
+/* a->kv stays NULL when none is configured */
+CGN_RC kv_open(struct agent *a, const struct config *cfg, struct cgn_err *err);
 void kv_close(struct agent *a);
 void kv_watch_again(struct agent *a); /* be told from the beginning */
 
@@ -160,8 +168,10 @@ void kv_watch_again(struct agent *a); /* be told from the beginning */
 #define AGENT_MAX_WATCHERS 64
 #define WATCH_INTERVAL     (20 * CGN_MSEC) /* between two reports of load while it changes */
 #define WATCH_BEAT         CGN_SEC         /* between two that say the same, at most */
-#define WATCH_BLOCKS_DELAY (25 * CGN_MSEC) /* from a change of what is held to its report, so that changes go together */
-#define WATCH_CHECK_INTERVAL (2 * CGN_SEC) /* between two checks of a watcher's knowledge, while things change */
+/* from a change of what is held to its report, so that changes go together */
+#define WATCH_BLOCKS_DELAY (25 * CGN_MSEC)
+/* between two checks of a watcher's knowledge, while things change */
+#define WATCH_CHECK_INTERVAL (2 * CGN_SEC)
 void watch_init(struct agent *a);
 void watch_fini(struct agent *a);
 void watch_on_call(struct grpc_call *c, void *agent);
@@ -187,8 +197,8 @@ struct agent {
 	char node_id[PROTO_MAX_ID + 1], address[300];
 	int role;
 	uint64_t started_unix_ms;
-	uint32_t
-		block_bytes; /* of the digest chain: the smallest of all models, so that no record is bounded too low */
+	/* of the digest chain: the smallest of all models, so that no record is bounded too low */
+	uint32_t block_bytes;
 	uint32_t max_inflight;
 	uint32_t max_message;
 	Cognitora__V1__Node *node; /* as last told */
@@ -213,17 +223,19 @@ struct agent {
 	bool draining, leaving, left;
 };
 
-/* Readiness, models, size or draining of anything changed: tell routers and the state backend if it makes a difference. */
+/* Readiness, models, size or draining of anything changed: tell routers and the state backend if it makes a
+ * difference. */
 void agent_changed(struct agent *a);
 void agent_engine_changed(struct engine *e);
 void agent_request_done(struct agent *a); /* it was taken out of the share */
-void agent_refuse_call(
-	struct grpc_call *c, enum cgn_code code, const char *sentence); /* takes it, and ends it */
-struct engine *agent_pick(
-	struct agent *a, struct cgn_str name, struct cgn_str model, struct cgn_err *err); /* NULL and why */
+void agent_refuse_call(struct grpc_call *c, enum cgn_code code,
+	const char *sentence); /* takes it, and ends it */
+struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str model,
+	struct cgn_err *err);                                       /* NULL and why */
 Cognitora__V1__ResidencySource agent_source(const struct agent *a); /* events, if every engine has them */
-uint64_t agent_stale_ms(const struct agent *a); /* since when the longest unheard source is unheard; 0: all are heard */
+/* since when the longest unheard source is unheard; 0: all are heard */
+uint64_t agent_stale_ms(const struct agent *a);
 /* As |router| is told it: what is there, and its share of that. */
 void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out);
-void agent_admin_engines(
-	void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
+void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r);

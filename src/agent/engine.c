@@ -12,11 +12,11 @@
 #define PROBE_TIMEOUT (5 * CGN_SEC)
 #define KEY_BYTES     8192
 #define STOP_GRACE    (10 * CGN_SEC)
-/* uvicorn (vLLM, SGLang) and cpp-httplib (llama-server) close a connection that is idle for 5 s. Who sends on it at that moment gets no answer, and what
- * is not asked twice, as a slot's save is not, is lost. */
+/* uvicorn (vLLM, SGLang) and cpp-httplib (llama-server) close a connection that is idle for 5 s. Who sends on
+ * it at that moment gets no answer, and what is not asked twice, as a slot's save is not, is lost. */
 #define IDLE_CONNECTION (4 * CGN_SEC)
-/* A stall is that many beats without a byte and that many checks without an answer: counted and not measured, so that an agent that was itself
- * stopped does not blame its engine. */
+/* A stall is that many beats without a byte and that many checks without an answer: counted and not measured,
+ * so that an agent that was itself stopped does not blame its engine. */
 #define STALL_BEATS  5
 #define STALL_CHECKS 2
 
@@ -145,7 +145,8 @@ static void on_beat(struct cgn_timer *t)
 	cgn_timer_set(t, e->stall_timeout / STALL_BEATS);
 	if (++e->silent < STALL_BEATS || e->unanswered < STALL_CHECKS)
 		return;
-	(void)snprintf(text, sizeof text, "stalled: it answers no check and brings no byte (%u requests there)", e->inflight);
+	(void)snprintf(text, sizeof text,
+		"stalled: it answers no check and brings no byte (%u requests there)", e->inflight);
 	set_trouble(e, text);
 	step(e, SUPERVISE_STALLED); /* routers are told first, so that they send what ends here elsewhere */
 	relay_end_all(e, "the engine is stalled");
@@ -251,8 +252,9 @@ static CGN_RC open_client(struct engine *e, const struct config_engine *ce, stru
 	return http_client_new(e->agent->loop, &cfg, &e->client, err);
 }
 
-/* llama-server's own cache of what its slots held would keep the same bytes twice, outside of every budget, and change slots behind the agent's back. By
- * the environment, which a build that does not know it passes over, and which extra_args override. */
+/* llama-server's own cache of what its slots held would keep the same bytes twice, outside of every budget,
+ * and change slots behind the agent's back. By the environment, which a build that does not know it passes
+ * over, and which extra_args override. */
 static bool kept_by_us(const struct config *cfg, const struct config_engine *ce)
 {
 	char path[128];
@@ -262,8 +264,8 @@ static bool kept_by_us(const struct config *cfg, const struct config_engine *ce)
 	return access(path, F_OK) == 0;
 }
 
-static CGN_RC make_argv(
-	struct engine *e, const struct config *cfg, const struct config_engine *ce, struct cgn_err *err)
+static CGN_RC make_argv(struct engine *e, const struct config *cfg, const struct config_engine *ce,
+	struct cgn_err *err)
 {
 	if (!ce->managed)
 		return CGN_OK;

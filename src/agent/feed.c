@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine's KV events as a source of what it holds: opened when its model is known, used while they are exact, else the record of what was
- * sent there counts too. */
+/* An engine's KV events as a source of what it holds: opened when its model is known, used while they are
+ * exact, else the record of what was sent there counts too. */
 #include "agent/agent.h"
 #include "base/log/log.h"
 
@@ -15,7 +15,7 @@ struct feed {
 	struct enginefeed_cfg cfg; /* strings in the engine's arena */
 	struct model_blocks *models;
 	size_t n_models;
-	char model_text[257]; /* that it was opened for */
+	char model_text[257];  /* that it was opened for */
 	struct enginefeed *ef; /* NULL: not yet */
 };
 
@@ -29,8 +29,11 @@ struct verdict {
 
 static struct verdict judge(const struct feed *f)
 {
-	static const uint8_t badness[KV_SOURCE_STATES] = {
-		[KV_SOURCE_GOOD] = 0, [KV_SOURCE_SYNCING] = 1, [KV_SOURCE_WAITING] = 2, [KV_SOURCE_PARTIAL] = 3, [KV_SOURCE_DEMOTED] = 4};
+	static const uint8_t badness[KV_SOURCE_STATES] = {[KV_SOURCE_GOOD] = 0,
+		[KV_SOURCE_SYNCING] = 1,
+		[KV_SOURCE_WAITING] = 2,
+		[KV_SOURCE_PARTIAL] = 3,
+		[KV_SOURCE_DEMOTED] = 4};
 	struct verdict v = {.good = true, .keeps = true};
 	for (uint32_t i = 0; i < enginefeed_ranks(f->ef); i++) {
 		struct enginefeed_rank r = enginefeed_rank(f->ef, i);
@@ -51,7 +54,8 @@ static void describe(struct engine *e, const struct verdict *v)
 	else if (v->worst.state == KV_SOURCE_DEMOTED)
 		(void)snprintf(text, sizeof e->residency_text, "demoted: %s", v->worst.why);
 	else
-		(void)snprintf(text, sizeof e->residency_text, "events: %s (%s)", kv_source_state_name(v->worst.state), v->worst.why);
+		(void)snprintf(text, sizeof e->residency_text, "events: %s (%s)",
+			kv_source_state_name(v->worst.state), v->worst.why);
 }
 
 static void on_changed(void *user)
@@ -69,14 +73,17 @@ static void on_changed(void *user)
 
 /* ---- life ---- */
 
-static CGN_RC add_model(struct feed *f, struct cgn_arena *a, const char *name, const struct config_model *m, struct cgn_err *err)
+static CGN_RC add_model(struct feed *f, struct cgn_arena *a, const char *name, const struct config_model *m,
+	struct cgn_err *err)
 {
 	struct model_blocks *to = &f->models[f->n_models];
 	to->name = cgn_arena_strz(a, cgn_str_of(name));
 	to->canonical = cgn_arena_strz(a, cgn_str_of(m->name));
 	to->block_tokens = m->block_tokens;
 	f->n_models++;
-	return to->name != NULL && to->canonical != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for the models of an engine");
+	return to->name != NULL && to->canonical != NULL
+		? CGN_OK
+		: CGN_FAIL(err, NO_MEMORY, "no memory for the models of an engine");
 }
 
 static CGN_RC add_models(struct feed *f, struct cgn_arena *a, const struct config *cfg, struct cgn_err *err)
@@ -100,10 +107,12 @@ static CGN_RC check(const struct feed *f, struct cgn_err *err)
 {
 	struct cgn_err why = {0};
 	cgn_rc rc = enginefeed_check(&f->cfg, &why);
-	return cgn_ok(rc) ? rc : CGN_FAIL_AS(err, rc.code, "kv_events of engine %s: %.300s", f->cfg.name, why.msg);
+	return cgn_ok(rc) ? rc
+			  : CGN_FAIL_AS(err, rc.code, "kv_events of engine %s: %.300s", f->cfg.name, why.msg);
 }
 
-CGN_RC feed_open(struct engine *e, const struct config *cfg, const struct config_engine *ce, struct cgn_err *err)
+CGN_RC feed_open(struct engine *e, const struct config *cfg, const struct config_engine *ce,
+	struct cgn_err *err)
 {
 	if (ce->kv_events == NULL)
 		return CGN_OK;
@@ -112,7 +121,9 @@ CGN_RC feed_open(struct engine *e, const struct config *cfg, const struct config
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", e->name);
 	f->cfg = (struct enginefeed_cfg){.name = e->name,
 		.events = cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events)),
-		.replay = ce->kv_events_replay != NULL ? cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events_replay)) : NULL,
+		.replay = ce->kv_events_replay != NULL
+			? cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events_replay))
+			: NULL,
 		.topic = cgn_arena_str(&e->arena, cgn_str_of(ce->kv_events_topic)),
 		.ranks = ce->kv_events_ranks,
 		.source = {.lora_is_model = ce->kv_events_lora == KV_LORA_MODEL}};
@@ -154,15 +165,18 @@ void feed_models_known(struct engine *e)
 	(void)cgn_str_copyz(f->model_text, sizeof f->model_text, cgn_str_of(model));
 	f->cfg.source.model = model;
 	f->cfg.source.block_tokens = m != NULL ? m->block_tokens : DEFAULT_BLOCK_TOKENS;
-	if (cgn_ok(enginefeed_open(e->agent->loop, &f->cfg, e->agent->holdings, on_changed, e, &f->ef, &err))) {
+	if (cgn_ok(enginefeed_open(e->agent->loop, &f->cfg, e->agent->holdings, on_changed, e, &f->ef,
+		    &err))) {
 		cgn_log(INFO, "kv_events.open", F_STR("engine", e->name), F_STR("endpoint", f->cfg.events),
-			F_STR("replay", f->cfg.replay != NULL ? f->cfg.replay : ""), F_U64("ranks", f->cfg.ranks), F_STR("model", model),
+			F_STR("replay", f->cfg.replay != NULL ? f->cfg.replay : ""),
+			F_U64("ranks", f->cfg.ranks), F_STR("model", model),
 			F_U64("block_tokens", f->cfg.source.block_tokens));
 		on_changed(e);
 		return;
 	}
 	(void)snprintf(e->residency_text, sizeof e->residency_text, "demoted: %.200s", err.msg);
-	cgn_log(ERROR, "kv_events.open", F_STR("engine", e->name), F_STR("why", err.msg), F_STR("then", "what was sent there counts"));
+	cgn_log(ERROR, "kv_events.open", F_STR("engine", e->name), F_STR("why", err.msg),
+		F_STR("then", "what was sent there counts"));
 }
 
 void feed_close(struct engine *e)

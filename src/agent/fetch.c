@@ -35,8 +35,10 @@ static void retire(struct fetch *f)
 
 static void finish(struct fetch *f, const struct cgn_err *err, bool refused)
 {
-	const struct fetch_result r = {
-		.err = err, .refused = refused, .status = f->status, .body = cgn_buf_view(&f->body)};
+	const struct fetch_result r = {.err = err,
+		.refused = refused,
+		.status = f->status,
+		.body = cgn_buf_view(&f->body)};
 	void (*done)(void *, const struct fetch_result *) = f->done;
 	if (done == NULL)
 		return;
@@ -98,8 +100,10 @@ static void on_deadline(struct cgn_timer *t)
 	fail(f, CGN_DEADLINE, "it did not answer in time");
 }
 
-static const struct http_call_ops ops = {
-	.on_head = on_head, .on_body = on_body, .on_end = on_end, .on_fail = on_fail};
+static const struct http_call_ops ops = {.on_head = on_head,
+	.on_body = on_body,
+	.on_end = on_end,
+	.on_fail = on_fail};
 
 static CGN_RC start_call(struct fetch *f, const struct fetch_ask *ask, struct cgn_err *err)
 {
@@ -134,8 +138,11 @@ CGN_RC fetch_start(struct cgn_loop *l, const struct fetch_ask *ask,
 	struct fetch *f = calloc(1, sizeof *f);
 	if (f == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to ask %s", ask->path);
-	*f = (struct fetch){
-		.tag = FETCH_TAG, .loop = l, .body = {.limit = ask->max_bytes}, .done = done, .user = user};
+	*f = (struct fetch){.tag = FETCH_TAG,
+		.loop = l,
+		.body = {.limit = ask->max_bytes},
+		.done = done,
+		.user = user};
 	cgn_rc rc = start_call(f, ask, err);
 	if (!cgn_ok(rc)) {
 		free(f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* folder: an engine's slot_dir. It is one engine's alone, by a lock that ends with the agent; and nothing stays in it that nobody waits for, however late
- * the engine writes it. */
+/* folder: an engine's slot_dir. It is one engine's alone, by a lock that ends with the agent; and nothing
+ * stays in it that nobody waits for, however late the engine writes it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include "agent/keep.h"
 #include "base/log/log.h"
 
-#define FILE_PREFIX "cgn-slot-"
-#define SWEEP_EVERY (5 * CGN_SEC)
+#define FILE_PREFIX  "cgn-slot-"
+#define SWEEP_EVERY  (5 * CGN_SEC)
 #define NUMBERS_A_MS 1000 /* more than are ever used */
 
 /* One round, on the pool. */
@@ -30,7 +30,8 @@ void slot_file_begin(struct keep *k, const char *kind, struct slot_file *f)
 {
 	f->number = ++k->files;
 	int n = snprintf(f->path, sizeof f->path, "%s/", k->dir);
-	(void)snprintf(f->path + n, sizeof f->path - (size_t)n, FILE_PREFIX "%d-%s-%llu", (int)getpid(), kind, (unsigned long long)f->number);
+	(void)snprintf(f->path + n, sizeof f->path - (size_t)n, FILE_PREFIX "%d-%s-%llu", (int)getpid(), kind,
+		(unsigned long long)f->number);
 	f->name = f->path + n;
 	cgn_list_push(&k->files_now, &f->link);
 }
@@ -86,7 +87,8 @@ static void sweep_folder(struct sweep *w)
 static void tell(const struct keep *k, const struct sweep *w)
 {
 	if (w->files > 0)
-		cgn_log(INFO, "slot.swept", F_STR("engine", k->e->name), F_STR("dir", k->dir), F_U64("files", w->files), F_U64("bytes", w->bytes));
+		cgn_log(INFO, "slot.swept", F_STR("engine", k->e->name), F_STR("dir", k->dir),
+			F_U64("files", w->files), F_U64("bytes", w->bytes));
 }
 
 static void sweep_work(void *arg)
@@ -114,7 +116,9 @@ static void on_sweep(struct cgn_timer *t)
 	CGN_LIVE(k, KEEP_TAG);
 	struct sweep *w = malloc(sizeof *w);
 	if (w != NULL)
-		*w = (struct sweep){.keep = k, .dir = fcntl(k->lock, F_DUPFD_CLOEXEC, 0), .least = least_of(k)};
+		*w = (struct sweep){.keep = k,
+			.dir = fcntl(k->lock, F_DUPFD_CLOEXEC, 0),
+			.least = least_of(k)};
 	if (w != NULL && w->dir >= 0 && cgn_ok(cgn_loop_work(k->e->agent->loop, sweep_work, swept, w))) {
 		k->sweep = w;
 		return;
@@ -131,7 +135,8 @@ static CGN_RC fail_folder(const struct keep *k, struct cgn_err *err)
 {
 	int e = errno;
 	if (e == EWOULDBLOCK)
-		return CGN_FAIL(err, STORAGE, "engine.slot_dir %.200s is another engine's, of this agent or of another one on this machine, which would remove each other's files; give each its own",
+		return CGN_FAIL(err, STORAGE,
+			"engine.slot_dir %.200s is another engine's, of this agent or of another one on this machine, which would remove each other's files; give each its own",
 			k->dir);
 	return CGN_FAIL(err, STORAGE, "engine.slot_dir %.200s can't be used: %s", k->dir, strerror(e));
 }
@@ -148,7 +153,8 @@ CGN_RC folder_take(struct keep *k, struct cgn_err *err)
 		return rc;
 	}
 	k->lock = fd;
-	/* In a container each agent has the same pid: what the one before left there, or its engine writes late, has a smaller number. */
+	/* In a container each agent has the same pid: what the one before left there, or its engine writes
+	 * late, has a smaller number. */
 	k->files = cgn_clock_wall_ms() * NUMBERS_A_MS;
 	/* What an agent that was killed left behind goes before anything new comes. */
 	struct sweep first = {.dir = fd, .least = UINT64_MAX};

@@ -25,15 +25,16 @@ static void sent_changed(void *user, uint64_t digest)
 			F_U64("blocks", holdings_count(h)), F_STR("then", "the block is not told of"));
 }
 
-/* Nothing is recorded that the node may have no room for: what was recorded and not told of would take somebody else's reference with it
- * when it goes. */
+/* Nothing is recorded that the node may have no room for: what was recorded and not told of would take
+ * somebody else's reference with it when it goes. */
 void holds_sent(struct engine *e, const uint64_t *chain, size_t n)
 {
 	size_t held = holdings_count(e->agent->holdings);
 	if (e->source != HOLDS_SENT)
 		return;
 	if (held + n > AGENT_MAX_BLOCKS) {
-		cgn_log(WARN, "agent.holdings_full", F_STR("engine", e->name), F_U64("blocks", held), F_STR("then", "what is sent there is not recorded"));
+		cgn_log(WARN, "agent.holdings_full", F_STR("engine", e->name), F_U64("blocks", held),
+			F_STR("then", "what is sent there is not recorded"));
 		return;
 	}
 	residency_add(e->resident, chain, n, sent_changed, e);
@@ -57,7 +58,10 @@ void holds_source(struct engine *e, enum holds_by source)
 	e->source = source;
 	e->unheard_since = 0;
 	cgn_log(INFO, "engine.residency", F_STR("engine", e->name),
-		F_STR("source", source == HOLDS_EVENTS ? "events" : source == HOLDS_SLOTS ? "slots" : "sent"));
+		F_STR("source",
+			source == HOLDS_EVENTS          ? "events"
+				: source == HOLDS_SLOTS ? "slots"
+							: "sent"));
 	if (source != HOLDS_SENT)
 		holds_sent_clear(e);
 	watch_source_changed(e->agent);
@@ -81,7 +85,8 @@ Cognitora__V1__ResidencySource agent_source(const struct agent *a)
 		slots = slots && a->engines[i].source == HOLDS_SLOTS;
 	}
 	/* Of both kinds: only what all of them speak of, blocks of tokens, is known of all. */
-	return slots ? COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SLOTS : COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
+	return slots ? COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SLOTS
+		     : COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
 }
 
 uint64_t agent_stale_ms(const struct agent *a)

@@ -52,7 +52,8 @@ void keep_trouble(struct keep *k, const char *what, const char *why)
 	if (strcmp(text, k->trouble) == 0)
 		return;
 	(void)cgn_str_copyz(k->trouble, sizeof k->trouble, cgn_str_of(text));
-	cgn_log(WARN, "slot.trouble", F_STR("engine", k->e->name), F_STR("what", what), F_STR("why", why), F_STR("then", "requests are computed as without a store"));
+	cgn_log(WARN, "slot.trouble", F_STR("engine", k->e->name), F_STR("what", what), F_STR("why", why),
+		F_STR("then", "requests are computed as without a store"));
 }
 
 /* ---- an engine that fails ---- */
@@ -86,7 +87,8 @@ bool keep_refuses(const struct keep *k, const struct card *c)
 static void source_set(struct keep *k, enum holds_by source)
 {
 	holds_source(k->e, source);
-	(void)cgn_str_copyz(k->e->residency_text, sizeof k->e->residency_text, cgn_str_of(source == HOLDS_SLOTS ? "slots" : "sent"));
+	(void)cgn_str_copyz(k->e->residency_text, sizeof k->e->residency_text,
+		cgn_str_of(source == HOLDS_SLOTS ? "slots" : "sent"));
 	agent_changed(k->e->agent);
 }
 
@@ -139,7 +141,8 @@ static void start(struct keep *k)
 	k->n_refused = 0;
 	keep_engine_did(k, true); /* it is another one, perhaps */
 	source_set(k, HOLDS_SLOTS);
-	cgn_log(INFO, "slot.work", F_STR("engine", k->e->name), F_U64("slots", k->n_slots), F_STR("build", k->build), F_U64("states", shelf_states(k->shelf)));
+	cgn_log(INFO, "slot.work", F_STR("engine", k->e->name), F_U64("slots", k->n_slots),
+		F_STR("build", k->build), F_U64("states", shelf_states(k->shelf)));
 }
 
 void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_slots, const char *build)
@@ -266,7 +269,8 @@ static void shelf_empty(struct keep *k)
 void keep_changed(struct keep *k)
 {
 	CGN_LIVE(k, KEEP_TAG);
-	cgn_log(INFO, "slot.adapters", F_STR("engine", k->e->name), F_STR("why", "/lora-adapters says something else than before"),
+	cgn_log(INFO, "slot.adapters", F_STR("engine", k->e->name),
+		F_STR("why", "/lora-adapters says something else than before"),
 		F_STR("then", "states of before are not used, until it says so again"));
 	keep_engine_ready(k->e, true);
 	shelf_empty(k);
@@ -284,7 +288,8 @@ void keep_store_told(struct engine *e, bool reset, const struct kv_change *chang
 	if (!k->printed)
 		return;
 	for (size_t i = 0; i < n; i++)
-		if (card_key_is(&changes[i].key.digest, k->keys.card, &id) && shelf_told(k->shelf, id, changes[i].key.segment, changes[i].tiers))
+		if (card_key_is(&changes[i].key.digest, k->keys.card, &id) &&
+			shelf_told(k->shelf, id, changes[i].key.segment, changes[i].tiers))
 			want(k, id);
 	metric_set(k->m_states, (double)shelf_states(k->shelf));
 	gets_start(k);
@@ -306,13 +311,15 @@ void keep_store_ready(struct engine *e, bool ready)
 
 /* ---- what the engine says of its slots ---- */
 
-/* Another task than the one that was seen there since our last; or, if ours is the last that was seen, another number of tokens than it left. */
+/* Another task than the one that was seen there since our last; or, if ours is the last that was seen,
+ * another number of tokens than it left. */
 static bool is_strange(const struct keep *k, uint32_t i, int64_t task, uint64_t tokens)
 {
 	struct slot_view v = slots_at(k->slots, i);
 	if (k->task[i] >= 0)
 		return k->task[i] != task;
-	return tokens > 0 && v.tokens > 0 && (tokens > v.tokens ? tokens - v.tokens : v.tokens - tokens) > KEEP_STRANGE_TOKENS;
+	return tokens > 0 && v.tokens > 0 &&
+		(tokens > v.tokens ? tokens - v.tokens : v.tokens - tokens) > KEEP_STRANGE_TOKENS;
 }
 
 static void slot_told(struct keep *k, struct json_val slot)
@@ -337,7 +344,8 @@ void keep_slots_told(struct engine *e, struct cgn_str json)
 {
 	struct keep *k = e->keep;
 	struct json_val doc, slot;
-	if (k == NULL || k->slots == NULL || !cgn_ok(json_parse(json, &doc, NULL, NULL)) || doc.type != JSON_ARRAY)
+	if (k == NULL || k->slots == NULL || !cgn_ok(json_parse(json, &doc, NULL, NULL)) ||
+		doc.type != JSON_ARRAY)
 		return;
 	for (struct json_iter it = json_iter_of(doc); json_next_elem(&it, &slot);)
 		slot_told(k, slot);
@@ -371,7 +379,8 @@ static bool copy_options(struct engine *e, const struct config_engine *ce)
 	for (size_t i = 0; i < e->n_extra_args; i++)
 		if ((e->extra_args[i] = cgn_arena_strz(&e->arena, cgn_str_of(ce->extra_args.v[i]))) == NULL)
 			return false;
-	if (ce->model_path != NULL && (e->model_path = cgn_arena_strz(&e->arena, cgn_str_of(ce->model_path))) == NULL)
+	if (ce->model_path != NULL &&
+		(e->model_path = cgn_arena_strz(&e->arena, cgn_str_of(ce->model_path))) == NULL)
 		return false;
 	return true;
 }
@@ -383,7 +392,12 @@ CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_er
 	struct keep *k = calloc(1, sizeof *k);
 	if (k == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", e->name);
-	*k = (struct keep){.tag = KEEP_TAG, .e = e, .least_tokens = ce->kv_save_min_tokens, .idle = ce->kv_save_idle, .timeout = ce->kv_restore_timeout, .lock = -1};
+	*k = (struct keep){.tag = KEEP_TAG,
+		.e = e,
+		.least_tokens = ce->kv_save_min_tokens,
+		.idle = ce->kv_save_idle,
+		.timeout = ce->kv_restore_timeout,
+		.lock = -1};
 	e->keep = k;
 	cgn_list_init(&k->waiting);
 	cgn_list_init(&k->preparing);
@@ -394,8 +408,10 @@ CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_er
 	cgn_timer_init(&k->idle_timer, e->agent->loop, on_idle);
 	get_metrics(k);
 	if (!cgn_str_copyz(k->dir, sizeof k->dir, cgn_str_of(ce->slot_dir)))
-		return CGN_FAIL(err, INVALID, "engine.slot_dir %.200s...: longer than %zu bytes", ce->slot_dir, sizeof k->dir - 1);
-	(void)cgn_str_copyz(k->tag_text, sizeof k->tag_text, cgn_str_of(ce->kv_tag != NULL ? ce->kv_tag : ""));
+		return CGN_FAIL(err, INVALID, "engine.slot_dir %.200s...: longer than %zu bytes",
+			ce->slot_dir, sizeof k->dir - 1);
+	(void)cgn_str_copyz(k->tag_text, sizeof k->tag_text,
+		cgn_str_of(ce->kv_tag != NULL ? ce->kv_tag : ""));
 	k->words = malloc(CARD_MAX_BYTES);
 	if (k->words == NULL || !copy_options(e, ce))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", e->name);
@@ -434,7 +450,8 @@ void keep_close(struct engine *e)
 
 void keep_put(const struct engine *e, struct json_out *o)
 {
-	static const char *const uses[] = {[SLOT_IDLE] = "idle", [SLOT_BUSY] = "busy", [SLOT_MOVING] = "moving"};
+	static const char *const uses[] =
+		{[SLOT_IDLE] = "idle", [SLOT_BUSY] = "busy", [SLOT_MOVING] = "moving"};
 	const struct keep *k = e->keep;
 	if (k == NULL) {
 		json_put_null(o);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keep: the slots of a llama-server whose states are kept in the node's block store. The agent assigns them, so it knows what lies where; puts what a
- * slot holds into the store before another conversation gets it; and brings it back for whoever begins alike, on this node or on another.
+/* keep: the slots of a llama-server whose states are kept in the node's block store. The agent assigns them,
+ * so it knows what lies where; puts what a slot holds into the store before another conversation gets it; and
+ * brings it back for whoever begins alike, on this node or on another.
  *
- * It is at work while the engine is ready, its fingerprint is known, and the store answers. Else, and wherever anything goes wrong, requests go to
- * the engine as they came. Bounds: a file in slot_dir for each save and restore under way, of which there are KEEP_MAX_SAVES and a slot's each; one that the
- * engine writes when nobody waits for it any more is removed within 10 s. */
+ * It is at work while the engine is ready, its fingerprint is known, and the store answers. Else, and
+ * wherever anything goes wrong, requests go to the engine as they came. Bounds: a file in slot_dir for each
+ * save and restore under way, of which there are KEEP_MAX_SAVES and a slot's each; one that the engine writes
+ * when nobody waits for it any more is removed within 10 s. */
 #pragma once
 #include "agent/agent.h"
 #include "joint/kvclient/kvclient.h"
@@ -14,9 +16,9 @@
 #include "policy/slots/shelf.h"
 #include "policy/slots/slots.h"
 
-#define KEEP_MAX_SAVES 4
-#define KEEP_MAX_GETS  16 /* of cards, at once */
-#define KEEP_REFUSED   64
+#define KEEP_MAX_SAVES      4
+#define KEEP_MAX_GETS       16 /* of cards, at once */
+#define KEEP_REFUSED        64
 #define KEEP_STRANGE_TOKENS 2 /* an answer's last tokens are taken in or not */
 
 struct keep;
@@ -28,8 +30,8 @@ struct placing;
 
 /* Where the beginning of a prompt came from, or why it was computed. One row each in the metric's help. */
 enum keep_how {
-	HOW_HELD,    /* the slot had it, or all but kv_save_min_tokens of it */
-	HOW_RAM,     /* brought back */
+	HOW_HELD, /* the slot had it, or all but kv_save_min_tokens of it */
+	HOW_RAM,  /* brought back */
 	HOW_SSD,
 	HOW_PEER,
 	HOW_NONE,    /* nobody has a state that begins so */
@@ -42,8 +44,9 @@ enum keep_how {
 	HOW_FAILED,  /* the store, the folder, memory */
 	HOW_PAUSED,  /* the engine failed lately, and is left alone */
 	HOW_ALONE,   /* the client wants it so: cache_prompt, lora */
-	HOW_ASTRAY,  /* the agent can't place it: a slot of the client's choice, several answers, a route without slots */
-	HOW_OFF,     /* slots are not kept now: /engines says why */
+	/* the agent can't place it: a slot of the client's choice, several answers, a route without slots */
+	HOW_ASTRAY,
+	HOW_OFF, /* slots are not kept now: /engines says why */
 	HOWS
 };
 const char *keep_how_text(enum keep_how how); /* static */
@@ -57,7 +60,8 @@ struct placing {
 	size_t n;
 	uint32_t block_tokens; /* 0: blocks of bytes */
 	int leg;               /* COGNITORA__V1__LEG__* */
-	/* Send it now, into |slot|; SLOTS_NONE: as it came. Once, perhaps before keep_place returns; not after keep_end. */
+	/* Send it now, into |slot|; SLOTS_NONE: as it came. Once, perhaps before keep_place returns; not
+	 * after keep_end. */
 	void (*go)(struct placing *p);
 
 	struct keep *keep; /* NULL: not placed */
@@ -81,15 +85,17 @@ struct placing {
 };
 void keep_place(struct engine *e, struct placing *p);
 void keep_prefilled(struct placing *p); /* its prompt is computed */
-/* The answer is over, or will not come; |tail| is the end of it, empty when it did not come whole. Does nothing the second time. */
+/* The answer is over, or will not come; |tail| is the end of it, empty when it did not come whole. Does
+ * nothing the second time. */
 void keep_end(struct placing *p, struct cgn_str tail);
-/* In keep_end's stead, of an answer that came whole: put its slot into the store now. |stored| comes once, perhaps inline, unless keep_end is called
- * before. */
+/* In keep_end's stead, of an answer that came whole: put its slot into the store now. |stored| comes once,
+ * perhaps inline, unless keep_end is called before. */
 void keep_store(struct placing *p, struct cgn_str tail, void (*stored)(struct placing *p, bool ok));
 bool keep_can_store(const struct engine *e); /* else its prompt would be computed in vain */
 
 /* ---- keep.c: when it is at work, and what routers are told ---- */
-CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err); /* e->keep stays NULL for an engine without slots */
+/* e->keep stays NULL for an engine without slots */
+CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err);
 void keep_close(struct engine *e);
 void keep_engine_ready(struct engine *e, bool ready);
 void keep_models_known(struct engine *e);
@@ -129,7 +135,7 @@ struct keep {
 	int lock;       /* the open folder; -1: it is not ours (yet) */
 	struct cgn_timer sweep_timer;
 	struct sweep *sweep;
-	uint64_t *words; /* of a card that is being read */
+	uint64_t *words;         /* of a card that is being read */
 	struct cgn_buf adapters; /* as they are in its fingerprint; empty: it has none */
 	char trouble[200], build[128];
 	struct metric_cell *m_saved_bytes, *m_restored_tokens, *m_restore_seconds, *m_spared, *m_states;
@@ -142,13 +148,16 @@ struct keep {
 	uint64_t saves, save_failures, restores, restore_failures, restored_tokens, strays;
 	double spared_ms;
 };
-void keep_slot_idle(struct keep *k, uint32_t slot); /* it has become idle: somebody may wait for it, or it may be saved */
-void keep_idle_step(struct keep *k);                /* save what has been idle for long enough */
-void keep_changed(struct keep *k);                  /* it is another one by its fingerprint: all is stopped, and begun anew when that is known */
-void keep_release_all(struct keep *k);              /* those who wait go on as they came */
+/* it has become idle: somebody may wait for it, or it may be saved */
+void keep_slot_idle(struct keep *k, uint32_t slot);
+void keep_idle_step(struct keep *k); /* save what has been idle for long enough */
+/* it is another one by its fingerprint: all is stopped, and begun anew when that is known */
+void keep_changed(struct keep *k);
+void keep_release_all(struct keep *k); /* those who wait go on as they came */
 struct kvclient *keep_store_of(const struct keep *k);
 struct kv_key keep_key(const uint8_t tail[CARD_TAIL], uint64_t block, uint32_t segment);
-/* A save or restore that the engine did well, or not: after each failure in a row it is left alone twice as long (1 s to 1 min). */
+/* A save or restore that the engine did well, or not: after each failure in a row it is left alone twice as
+ * long (1 s to 1 min). */
 void keep_engine_did(struct keep *k, bool well);
 bool keep_is_paused(const struct keep *k);
 /* Is bringing so many tokens back worth it? HOW_NONE: yes. */
@@ -156,27 +165,33 @@ enum keep_how keep_worth(const struct keep *k, uint32_t tokens, uint64_t bytes, 
 /* A state that the engine did not take, or that was of no use: it is not brought again. */
 void keep_refuse(struct keep *k, uint64_t id, uint64_t sum);
 bool keep_refuses(const struct keep *k, const struct card *c);
-void keep_trouble(struct keep *k, const char *what, const char *why); /* logged, the same not twice in a row */
+/* logged, the same not twice in a row */
+void keep_trouble(struct keep *k, const char *what, const char *why);
 
-/* folder.c: slot_dir. A file there is of one save or restore, from begin to end; what is beside those is removed. */
+/* folder.c: slot_dir. A file there is of one save or restore, from begin to end; what is beside those is
+ * removed. */
 struct slot_file {
 	struct cgn_link link;
 	uint64_t number;
-	char path[600]; /* of the state; the checkpoints' has ".ckpt" behind it */
+	char path[600];   /* of the state; the checkpoints' has ".ckpt" behind it */
 	const char *name; /* in |path| */
 };
 void slot_file_begin(struct keep *k, const char *kind, struct slot_file *f);
 void slot_file_end(struct slot_file *f); /* twice does no harm */
-/* It is ours alone from now on, and empty of what was left in it. CGN_STORAGE: somebody else's, or none. Does nothing when it is ours already. */
+/* It is ours alone from now on, and empty of what was left in it. CGN_STORAGE: somebody else's, or none. Does
+ * nothing when it is ours already. */
 CGN_RC folder_take(struct keep *k, struct cgn_err *err);
 void folder_leave(struct keep *k);
 
-/* save.c: a slot's state into the store. The slot is idle, and moving until |moved|. |moved| comes once the slot is idle again, |stored| when the store
- * has it, or when that failed; both unless save_leave was called, and never inline. NULL: it could not begin, the slot is idle. */
-struct save *save_start(struct keep *k, uint32_t slot, void (*moved)(void *user), void (*stored)(void *user, bool ok), void *user);
+/* save.c: a slot's state into the store. The slot is idle, and moving until |moved|. |moved| comes once the
+ * slot is idle again, |stored| when the store has it, or when that failed; both unless save_leave was called,
+ * and never inline. NULL: it could not begin, the slot is idle. */
+struct save *save_start(struct keep *k, uint32_t slot, void (*moved)(void *user),
+	void (*stored)(void *user, bool ok), void *user);
 void save_leave(struct save **take); /* goes on alone; NULL-safe */
 
-/* restore.c: a state into a slot, which is moving, and idle at |done|. Never inline. NULL: it could not begin. */
+/* restore.c: a state into a slot, which is moving, and idle at |done|. Never inline. NULL: it could not
+ * begin. */
 struct restore_result {
 	bool ok;
 	enum keep_how how;
@@ -186,20 +201,24 @@ struct restore_result {
 struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *c, enum slots_from from,
 	void (*done)(void *user, const struct restore_result *r), void *user);
 void restore_leave(struct restore **take); /* it goes on alone, and makes the slot idle; NULL-safe */
-/* look.c: the store's links for a state of another node's. |done| once, never inline; card NULL: there is none that pays, |how| says why. */
+/* look.c: the store's links for a state of another node's. |done| once, never inline; card NULL: there is
+ * none that pays, |how| says why. */
 struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
 	void (*done)(void *user, const struct card *c, enum keep_how how), void *user);
 void look_cancel(struct look **take);
 /* print.c: what the engine is, as a digest; again each time that it gets ready. */
 void print_start(struct keep *k);
 void print_cancel(struct keep *k);
-/* How strongly adapters count can be changed while the engine runs (POST /lora-adapters). So of one that has any they are read again before a state gets
- * the name of its fingerprint, and before one of that name is restored. */
+/* How strongly adapters count can be changed while the engine runs (POST /lora-adapters). So of one that has
+ * any they are read again before a state gets the name of its fingerprint, and before one of that name is
+ * restored. */
 bool print_may_change(const struct keep *k);
-CGN_RC print_look(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user, struct fetch **out, struct cgn_err *err);
+CGN_RC print_look(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user,
+	struct fetch **out, struct cgn_err *err);
 enum print_same { PRINT_SAME, PRINT_OTHER, PRINT_UNKNOWN /* it did not say */ };
 enum print_same print_compare(const struct keep *k, const struct fetch_result *r);
 void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_slots, const char *build);
-/* Forget it, whatever is under way. |stored| comes, |moved| and |done| do not: whoever waits for those is on a list of the keep's. */
+/* Forget it, whatever is under way. |stored| comes, |moved| and |done| do not: whoever waits for those is on
+ * a list of the keep's. */
 void save_stop(struct cgn_link *job);
 void restore_stop(struct cgn_link *job);

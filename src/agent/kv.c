@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node's block store: one connection, one watch, for all engines; and where peers reach it, which the node's description tells. */
+/* The node's block store: one connection, one watch, for all engines; and where peers reach it, which the
+ * node's description tells. */
 #include "agent/keep.h"
 #include "base/log/log.h"
 #include "cognitora/v1/kv.pb-c.h"
 
-#define STATS_TIMEOUT  (2 * CGN_SEC)
-#define STATS_INTERVAL (5 * CGN_SEC) /* its address may come later than the store, and is another one after a restart */
+#define STATS_TIMEOUT (2 * CGN_SEC)
+/* its address may come later than the store, and is another one after a restart */
+#define STATS_INTERVAL (5 * CGN_SEC)
 
 /* ---- where peers reach it ---- */
 
 static void set_address(struct agent *a, const char *address)
 {
-	if (strcmp(a->kv_quic, address) == 0 || !cgn_str_copyz(a->kv_quic, sizeof a->kv_quic, cgn_str_of(address)))
+	if (strcmp(a->kv_quic, address) == 0 ||
+		!cgn_str_copyz(a->kv_quic, sizeof a->kv_quic, cgn_str_of(address)))
 		return;
-	cgn_log(INFO, "kv.address", F_STR("quic", a->kv_quic), F_STR("rack", a->kv_rack), F_STR("region", a->kv_region));
+	cgn_log(INFO, "kv.address", F_STR("quic", a->kv_quic), F_STR("rack", a->kv_rack),
+		F_STR("region", a->kv_region));
 	agent_changed(a);
 }
 
@@ -24,7 +28,8 @@ static void on_stats(void *user, const struct grpc_unary_result *r)
 	CGN_LIVE(a, AGENT_TAG);
 	a->kv_asked = false;
 	if (r->err->code == CGN_FINE &&
-		cgn_ok(pb_unpack(&cognitora__v1__kv_stats_response__descriptor, (struct cgn_str){(const char *)r->p, r->n}, &st, NULL)))
+		cgn_ok(pb_unpack(&cognitora__v1__kv_stats_response__descriptor,
+			(struct cgn_str){(const char *)r->p, r->n}, &st, NULL)))
 		set_address(a, st->quic_address);
 }
 
@@ -35,7 +40,8 @@ static void on_timer(struct cgn_timer *t)
 	cgn_timer_set(t, STATS_INTERVAL);
 	if (a->kv_asked || !a->kv_ready)
 		return;
-	a->kv_asked = cgn_ok(grpc_unary(a->kv_stats, PROTO_KV "Stats", (struct cgn_str){"", 0}, STATS_TIMEOUT, on_stats, a, NULL));
+	a->kv_asked = cgn_ok(grpc_unary(a->kv_stats, PROTO_KV "Stats", (struct cgn_str){"", 0}, STATS_TIMEOUT,
+		on_stats, a, NULL));
 }
 
 /* ---- is it there? ---- */
@@ -48,7 +54,8 @@ static void on_state(void *user, bool ready, const struct cgn_err *why)
 	if (ready)
 		cgn_log(INFO, "kv.ready", F_STR("store", a->kv_uds));
 	else
-		cgn_log(INFO, "kv.away", F_STR("store", a->kv_uds), F_STR("why", why != NULL ? why->msg : ""), F_STR("then", "it is tried again"));
+		cgn_log(INFO, "kv.away", F_STR("store", a->kv_uds), F_STR("why", why != NULL ? why->msg : ""),
+			F_STR("then", "it is tried again"));
 	if (ready)
 		cgn_timer_set(&a->kv_timer, 0);
 	else
@@ -76,8 +83,10 @@ CGN_RC kv_open(struct agent *a, const struct config *cfg, struct cgn_err *err)
 	if (uds == NULL || uds[0] == '\0')
 		return CGN_OK;
 	(void)cgn_str_copyz(a->kv_uds, sizeof a->kv_uds, cgn_str_of(uds));
-	(void)cgn_str_copyz(a->kv_rack, sizeof a->kv_rack, cgn_str_of(cfg->kv.rack != NULL ? cfg->kv.rack : ""));
-	(void)cgn_str_copyz(a->kv_region, sizeof a->kv_region, cgn_str_of(cfg->kv.region != NULL ? cfg->kv.region : ""));
+	(void)cgn_str_copyz(a->kv_rack, sizeof a->kv_rack,
+		cgn_str_of(cfg->kv.rack != NULL ? cfg->kv.rack : ""));
+	(void)cgn_str_copyz(a->kv_region, sizeof a->kv_region,
+		cgn_str_of(cfg->kv.region != NULL ? cfg->kv.region : ""));
 	(void)snprintf(addr, sizeof addr, "unix:%s", uds);
 	const struct grpc_channel_cfg channel = {.addr = addr};
 	CGN_TRY(grpc_channel_new(a->loop, &channel, &a->kv_stats, err));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* look: what the store and its peers have of a chain, by links: where they are, the longest one, the card that it names. A link may lead nowhere any
- * more; then the next shorter one is tried, a few times. */
+/* look: what the store and its peers have of a chain, by links: where they are, the longest one, the card
+ * that it names. A link may lead nowhere any more; then the next shorter one is tried, a few times. */
 #include <stdlib.h>
 
 #include "agent/keep.h"
 
-#define LOOK_TAG   0xa9e17009U
-#define MAX_TRIES  3
-#define AGAIN      (5 * CGN_MSEC) /* patient: until somebody has the whole chain, or the request's deadline */
+#define LOOK_TAG  0xa9e17009U
+#define MAX_TRIES 3
+#define AGAIN     (5 * CGN_MSEC) /* patient: until somebody has the whole chain, or the request's deadline */
 
 struct look {
 	uint32_t tag;
@@ -89,7 +89,8 @@ static void on_card(void *user, const struct kvclient_answer *a)
 	if (lease != NULL)
 		copy_out(lease, &b);
 	kvclient_release(&lease);
-	if (a->err->code == CGN_FINE && !b.bad && cgn_ok(card_read(cgn_buf_view(&b), l->keep->words, &c, NULL)) && card_id(&c) == l->link.id &&
+	if (a->err->code == CGN_FINE && !b.bad &&
+		cgn_ok(card_read(cgn_buf_view(&b), l->keep->words, &c, NULL)) && card_id(&c) == l->link.id &&
 		c.n >= l->link.blocks && c.chain[l->link.blocks - 1] == l->chain[l->link.blocks - 1]) {
 		if (!keep_refuses(l->keep, &c)) {
 			finish(l, &c);
@@ -105,7 +106,8 @@ static void on_card(void *user, const struct kvclient_answer *a)
 static bool pays(struct look *l)
 {
 	double block = (double)l->link.prompt / l->link.chain_blocks;
-	l->how = keep_worth(l->keep, (uint32_t)(block * (double)(l->link.blocks - l->common)), l->link.bytes, SLOTS_FROM_PEER);
+	l->how = keep_worth(l->keep, (uint32_t)(block * (double)(l->link.blocks - l->common)), l->link.bytes,
+		SLOTS_FROM_PEER);
 	return l->how == HOW_NONE;
 }
 
@@ -120,7 +122,8 @@ static void on_link(void *user, const struct kvclient_answer *a)
 	if (lease != NULL)
 		copy_out(lease, &b);
 	kvclient_release(&lease);
-	bool read = a->err->code == CGN_FINE && !b.bad && cgn_ok(card_link_read(cgn_buf_view(&b), &l->link, NULL));
+	bool read = a->err->code == CGN_FINE && !b.bad &&
+		cgn_ok(card_link_read(cgn_buf_view(&b), &l->link, NULL));
 	struct kvclient *store = keep_store_of(l->keep);
 	if (!read || l->link.blocks <= l->common || l->link.blocks > l->n || store == NULL) {
 		try_longest(l);
@@ -168,7 +171,8 @@ static void look(struct look *l)
 	struct kvclient *store = keep_store_of(l->keep);
 	for (size_t i = 0; keys != NULL && i < l->asked; i++)
 		keys[i] = keep_key(l->keep->keys.link, l->chain[l->at[i]], 0);
-	if (keys == NULL || store == NULL || !cgn_ok(kvclient_lookup(store, keys, l->asked, true, on_lookup, l, &l->call, NULL)))
+	if (keys == NULL || store == NULL ||
+		!cgn_ok(kvclient_lookup(store, keys, l->asked, true, on_lookup, l, &l->call, NULL)))
 		finish(l, NULL);
 	free(keys);
 }
@@ -182,7 +186,15 @@ struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t 
 		free(l);
 		return NULL;
 	}
-	*l = (struct look){.tag = LOOK_TAG, .keep = k, .patient = patient, .n = n, .common = common, .asked = most, .how = HOW_NONE, .done = done, .user = user};
+	*l = (struct look){.tag = LOOK_TAG,
+		.keep = k,
+		.patient = patient,
+		.n = n,
+		.common = common,
+		.asked = most,
+		.how = HOW_NONE,
+		.done = done,
+		.user = user};
 	l->chain = malloc(n * sizeof *l->chain);
 	l->at = malloc(most * sizeof *l->at);
 	l->there = calloc(most, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place: a request on its way to a slot. It gets one, or waits for one; what lies there is saved first if it is lost else; what is missing is brought if
- * somebody has it; then it goes. Whatever of this takes too long or fails, it goes without. */
+/* place: a request on its way to a slot. It gets one, or waits for one; what lies there is saved first if it
+ * is lost else; what is missing is brought if somebody has it; then it goes. Whatever of this takes too long
+ * or fails, it goes without. */
 #include "agent/keep.h"
 #include "base/log/log.h"
 
@@ -31,9 +32,22 @@ static void detach(struct placing *p)
 
 const char *keep_how_text(enum keep_how how)
 {
-	static const char *const names[HOWS] = {[HOW_HELD] = "held", [HOW_RAM] = "ram", [HOW_SSD] = "ssd", [HOW_PEER] = "peer", [HOW_NONE] = "none", [HOW_SHORT] = "short",
-		[HOW_SLOWER] = "slower", [HOW_REFUSED] = "refused", [HOW_GONE] = "gone", [HOW_ENGINE] = "engine", [HOW_LATE] = "late", [HOW_FAILED] = "failed",
-		[HOW_PAUSED] = "paused", [HOW_ALONE] = "alone", [HOW_ASTRAY] = "astray", [HOW_OFF] = "off"};
+	static const char *const names[HOWS] = {[HOW_HELD] = "held",
+		[HOW_RAM] = "ram",
+		[HOW_SSD] = "ssd",
+		[HOW_PEER] = "peer",
+		[HOW_NONE] = "none",
+		[HOW_SHORT] = "short",
+		[HOW_SLOWER] = "slower",
+		[HOW_REFUSED] = "refused",
+		[HOW_GONE] = "gone",
+		[HOW_ENGINE] = "engine",
+		[HOW_LATE] = "late",
+		[HOW_FAILED] = "failed",
+		[HOW_PAUSED] = "paused",
+		[HOW_ALONE] = "alone",
+		[HOW_ASTRAY] = "astray",
+		[HOW_OFF] = "off"};
 	return names[how];
 }
 
@@ -55,8 +69,10 @@ static void tell_computed(const struct placing *p, const struct usage_timings *t
 {
 	const struct keep *k = p->keep;
 	if (t->prompt_n >= k->least_tokens)
-		cgn_log(INFO, "slot.prompt", F_STR("request", p->id), F_STR("engine", k->e->name), F_U64("slot", p->slot), F_STR("prefix", keep_how_text(p->how)),
-			F_U64("computed_tokens", t->prompt_n), F_U64("cached_tokens", t->cache_n), F_DUR("took", (cgn_nsec)(t->prompt_ms * 1e6)));
+		cgn_log(INFO, "slot.prompt", F_STR("request", p->id), F_STR("engine", k->e->name),
+			F_U64("slot", p->slot), F_STR("prefix", keep_how_text(p->how)),
+			F_U64("computed_tokens", t->prompt_n), F_U64("cached_tokens", t->cache_n),
+			F_DUR("took", (cgn_nsec)(t->prompt_ms * 1e6)));
 }
 
 /* ---- off it goes ---- */
@@ -64,7 +80,8 @@ static void tell_computed(const struct placing *p, const struct usage_timings *t
 /* As it came. The engine chooses the slot, and what that holds is found out. */
 static void go_astray(struct placing *p)
 {
-	cgn_log(INFO, "slot.astray", F_STR("request", p->id), F_STR("engine", p->keep->e->name), F_STR("why", keep_how_text(p->how)), F_DUR("waited", cgn_clock_now() - p->began));
+	cgn_log(INFO, "slot.astray", F_STR("request", p->id), F_STR("engine", p->keep->e->name),
+		F_STR("why", keep_how_text(p->how)), F_DUR("waited", cgn_clock_now() - p->began));
 	count_how(p->keep, p->how);
 	detach(p);
 	p->slot = SLOTS_NONE;
@@ -97,7 +114,8 @@ static bool computes(const struct keep *k)
 	return false;
 }
 
-/* A slot that something still moves into is not its own any more; nor does it wait for one when the engine is busy with nothing but that. */
+/* A slot that something still moves into is not its own any more; nor does it wait for one when the engine is
+ * busy with nothing but that. */
 static void on_deadline(struct cgn_timer *t)
 {
 	struct placing *p = CGN_CONTAINER(t, struct placing, deadline);
@@ -170,9 +188,10 @@ static bool find_here(const struct placing *p, size_t common, struct shelf_find 
 	if (f->common <= common)
 		return false;
 	double block = (double)f->card.prompt / (double)f->card.n;
-	enum keep_how worth = keep_refuses(k, &f->card) ? HOW_REFUSED :
-							  keep_worth(k, (uint32_t)(block * (double)(f->common - common)), card_bytes(&f->card),
-								  f->tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
+	enum keep_how worth = keep_refuses(k, &f->card)
+		? HOW_REFUSED
+		: keep_worth(k, (uint32_t)(block * (double)(f->common - common)), card_bytes(&f->card),
+			  f->tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
 	*how = worth != HOW_NONE ? worth : *how;
 	return worth == HOW_NONE;
 }
@@ -207,7 +226,10 @@ static void bring(struct placing *p)
 	struct shelf_find f;
 	size_t had = common_of(p), have = had;
 	p->had = block_tokens(p) * (double)had;
-	p->how = !p->at.caches || p->at.adapts ? HOW_ALONE : block_tokens(p) * (double)(p->n - had) < k->least_tokens ? HOW_HELD : keep_is_paused(k) ? HOW_PAUSED : HOW_NONE;
+	p->how = !p->at.caches || p->at.adapts                             ? HOW_ALONE
+		: block_tokens(p) * (double)(p->n - had) < k->least_tokens ? HOW_HELD
+		: keep_is_paused(k)                                        ? HOW_PAUSED
+									   : HOW_NONE;
 	if (!p->at.caches || had == p->n || p->how == HOW_PAUSED) {
 		slots_moved(k->slots, p->slot);
 		go(p);
@@ -216,7 +238,8 @@ static void bring(struct placing *p)
 	if (find_here(p, had, &f, &p->how))
 		have = f.common;
 	bool patient = p->leg == COGNITORA__V1__LEG__LEG_DECODE && have < p->n;
-	if ((patient || block_tokens(p) * (double)(p->n - have) >= k->least_tokens) && keep_store_of(k) != NULL)
+	if ((patient || block_tokens(p) * (double)(p->n - have) >= k->least_tokens) &&
+		keep_store_of(k) != NULL)
 		p->look = look_start(k, p->chain, p->n, have, patient, on_look, p);
 	if (p->look == NULL)
 		bring_from_here(p);
@@ -266,7 +289,7 @@ void keep_place(struct engine *e, struct placing *p)
 		return;
 	}
 	p->n = p->at.adapts ? 0 : p->n; /* what it computes has no name */
-	p->how = HOW_OFF; /* if slots are not kept any more before its turn comes */
+	p->how = HOW_OFF;               /* if slots are not kept any more before its turn comes */
 	p->keep = k;
 	p->epoch = k->epoch;
 	p->began = cgn_clock_now();
@@ -312,9 +335,11 @@ static void learn(struct placing *p, const struct usage_timings *t)
 		slots_pace_learn(&k->block_tokens, (double)(t->cache_n + t->prompt_n), (double)p->n, 1);
 	tell_computed(p, t);
 	double more = (double)t->cache_n - p->had;
-	if (p->restored && more <= 0) { /* not what its card says, or the engine does not use what it restores */
+	/* not what its card says, or the engine does not use what it restores */
+	if (p->restored && more <= 0) {
 		keep_refuse(k, p->state, p->sum);
-		keep_trouble(k, "a state was restored in vain", "the engine found nothing of the prompt in it");
+		keep_trouble(k, "a state was restored in vain",
+			"the engine found nothing of the prompt in it");
 	}
 	if (!p->restored || more <= 0)
 		return;
@@ -323,8 +348,10 @@ static void learn(struct placing *p, const struct usage_timings *t)
 	k->spared_ms += spared > 0 ? spared : 0;
 	metric_add(k->m_restored_tokens, (uint64_t)more);
 	metric_observe(k->m_spared, spared > 0 ? (cgn_nsec)(spared * 1e6) : 0);
-	cgn_log(INFO, "slot.spared", F_STR("engine", k->e->name), F_U64("slot", p->slot), F_U64("tokens", (uint64_t)more), F_U64("cached_tokens", t->cache_n),
-		F_U64("prompt_tokens", t->cache_n + t->prompt_n), F_DUR("restore", (cgn_nsec)(p->restore_ms * 1e6)),
+	cgn_log(INFO, "slot.spared", F_STR("engine", k->e->name), F_U64("slot", p->slot),
+		F_U64("tokens", (uint64_t)more), F_U64("cached_tokens", t->cache_n),
+		F_U64("prompt_tokens", t->cache_n + t->prompt_n),
+		F_DUR("restore", (cgn_nsec)(p->restore_ms * 1e6)),
 		F_DUR("spared", spared > 0 ? (cgn_nsec)(spared * 1e6) : 0));
 }
 

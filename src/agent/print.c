@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print: the fingerprint of a llama-server, which says whose states mean the same to it: its build, its weights, adapters with their scales, how many
- * tokens a slot has, and how it was started. Files by their content, so that nodes may keep them wherever they like. */
+/* print: the fingerprint of a llama-server, which says whose states mean the same to it: its build, its
+ * weights, adapters with their scales, how many tokens a slot has, and how it was started. Files by their
+ * content, so that nodes may keep them wherever they like. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -31,9 +32,9 @@ struct print {
 	uint32_t slots;
 	struct cgn_buf parts;
 	/* On the pool. */
-	struct cgn_buf sums; /* of the parts: what the digest is of */
+	struct cgn_buf sums;   /* of the parts: what the digest is of */
 	char path[PATH_BYTES]; /* of the file that can't be read */
-	int failed;          /* errno */
+	int failed;            /* errno */
 };
 
 /* ---- weights ---- */
@@ -187,7 +188,8 @@ static void sum_done(void *arg)
 		keep_printed(k, &d, p->slots, p->build);
 	} else {
 		char why[160];
-		(void)snprintf(why, sizeof why, "%.100s: %s", p->path, strerror(p->failed != 0 ? p->failed : ENOMEM));
+		(void)snprintf(why, sizeof why, "%.100s: %s", p->path,
+			strerror(p->failed != 0 ? p->failed : ENOMEM));
 		keep_trouble(k, "its weights can't be read", why);
 	}
 	print_free(p);
@@ -243,9 +245,11 @@ static void on_adapters(void *user, const struct fetch_result *r)
 	struct print *p = user;
 	struct keep *k = p->keep;
 	p->fetch = NULL;
-	bool none = r->err->code == CGN_FINE && (r->status == 404 || r->status == 501); /* a build that knows none */
+	/* a build that knows none */
+	bool none = r->err->code == CGN_FINE && (r->status == 404 || r->status == 501);
 	cgn_buf_fini(&k->adapters);
-	if (!none && !(r->err->code == CGN_FINE && r->status == 200 && adapters_read(r->body, &k->adapters))) {
+	if (!none &&
+		!(r->err->code == CGN_FINE && r->status == 200 && adapters_read(r->body, &k->adapters))) {
 		ask_again(p, "/lora-adapters can't be read", r, "it lists no adapters with path and scale");
 		return;
 	}
@@ -256,16 +260,19 @@ static void on_adapters(void *user, const struct fetch_result *r)
 		ask_again(p, "its fingerprint can't be made", r, "no memory");
 }
 
-/* How many tokens a slot has is part of it: some models turn positions by one table or another, depending on that. */
+/* How many tokens a slot has is part of it: some models turn positions by one table or another, depending on
+ * that. */
 static bool props_read(struct print *p, struct cgn_str body)
 {
 	const struct engine *e = p->keep->e;
 	struct json_val doc, defaults;
 	char model[sizeof p->path], context[32];
-	if (!cgn_ok(json_parse(body, &doc, NULL, NULL)) || !json_get(doc, "default_generation_settings", &defaults))
+	if (!cgn_ok(json_parse(body, &doc, NULL, NULL)) ||
+		!json_get(doc, "default_generation_settings", &defaults))
 		return false;
 	uint64_t slots = json_get_u64(doc, "total_slots", 0), n_ctx = json_get_u64(defaults, "n_ctx", 0);
-	if (slots == 0 || slots > SLOTS_MAX || n_ctx == 0 || !get_text(doc, "build_info", p->build, sizeof p->build) ||
+	if (slots == 0 || slots > SLOTS_MAX || n_ctx == 0 ||
+		!get_text(doc, "build_info", p->build, sizeof p->build) ||
 		!get_text(doc, "model_path", model, sizeof model))
 		return false;
 	p->slots = (uint32_t)slots;
@@ -275,7 +282,8 @@ static bool props_read(struct print *p, struct cgn_str body)
 	put_part(&p->parts, PART_TEXT, cgn_str_of(p->build));
 	put_part(&p->parts, PART_TEXT, cgn_str_of(context));
 	/* One that somebody else started may have another folder, or none of this machine's. */
-	put_part(&p->parts, PART_MODEL, cgn_str_of(e->model_path != NULL && !e->sup.cfg.managed ? e->model_path : model));
+	put_part(&p->parts, PART_MODEL,
+		cgn_str_of(e->model_path != NULL && !e->sup.cfg.managed ? e->model_path : model));
 	return true;
 }
 
@@ -286,10 +294,12 @@ static void on_props(void *user, const struct fetch_result *r)
 	if (r->err->code == CGN_FINE && r->status == 200 && props_read(p, r->body))
 		ask(p, "/lora-adapters", on_adapters);
 	else
-		ask_again(p, "/props can't be read", r, "it has no total_slots (up to 1024), build_info, model_path and n_ctx of a slot");
+		ask_again(p, "/props can't be read", r,
+			"it has no total_slots (up to 1024), build_info, model_path and n_ctx of a slot");
 }
 
-static CGN_RC get(struct keep *k, const char *path, cgn_nsec timeout, void (*done)(void *user, const struct fetch_result *r), void *user, struct fetch **out,
+static CGN_RC get(struct keep *k, const char *path, cgn_nsec timeout,
+	void (*done)(void *user, const struct fetch_result *r), void *user, struct fetch **out,
 	struct cgn_err *err)
 {
 	const struct fetch_ask get = {.client = k->e->client,
@@ -338,7 +348,8 @@ bool print_may_change(const struct keep *k)
 	return k->adapters.n > 0;
 }
 
-CGN_RC print_look(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user, struct fetch **out, struct cgn_err *err)
+CGN_RC print_look(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user,
+	struct fetch **out, struct cgn_err *err)
 {
 	return get(k, "/lora-adapters", LOOK_TIMEOUT, done, user, out, err);
 }

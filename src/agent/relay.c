@@ -70,8 +70,9 @@ static void finish(struct relay *r, enum cgn_code code, const char *sentence)
 	r->finished = true;
 	r->failed = code != CGN_FINE;
 	if (r->failed)
-		cgn_log(WARN, "agent.relay_failed", F_STR("request", r->id), F_STR("code", cgn_code_name(code)),
-			F_STR("why", sentence), F_BOOL("head_sent", r->head_sent));
+		cgn_log(WARN, "agent.relay_failed", F_STR("request", r->id),
+			F_STR("code", cgn_code_name(code)), F_STR("why", sentence),
+			F_BOOL("head_sent", r->head_sent));
 	grpc_finish(r->call, code, sentence);
 }
 
@@ -183,7 +184,8 @@ static void on_stored(struct placing *p, bool ok)
 	struct relay *r = CGN_CONTAINER(p, struct relay, place);
 	CGN_LIVE(r, RELAY_TAG);
 	if (!ok) {
-		finish(r, CGN_UNAVAILABLE, "the prompt is computed, and its state could not be put into the node's store");
+		finish(r, CGN_UNAVAILABLE,
+			"the prompt is computed, and its state could not be put into the node's store");
 		return;
 	}
 	send_head(r, 200, NULL, 0);
@@ -228,14 +230,16 @@ static void on_fail(struct http_call *c, void *user, enum http_fail_stage stage,
 			return;
 		why = &err;
 	}
-	(void)snprintf(
-		sentence, sizeof sentence, "engine %s %s: %.300s", r->engine->name, what[stage], why->msg);
+	(void)snprintf(sentence, sizeof sentence, "engine %s %s: %.300s", r->engine->name, what[stage],
+		why->msg);
 	engine_check_soon(r->engine);
 	finish(r, why->code == CGN_OVERLOADED ? CGN_OVERLOADED : CGN_UNAVAILABLE, sentence);
 }
 
-static const struct http_call_ops engine_ops_http = {
-	.on_head = on_head, .on_body = on_body, .on_end = on_end, .on_fail = on_fail};
+static const struct http_call_ops engine_ops_http = {.on_head = on_head,
+	.on_body = on_body,
+	.on_end = on_end,
+	.on_fail = on_fail};
 
 void relay_end_all(struct engine *e, const char *sentence)
 {
@@ -253,10 +257,10 @@ void relay_end_all(struct engine *e, const char *sentence)
 static bool is_ours(struct cgn_str name)
 {
 	return is_hop_by_hop(name) || cgn_str_eq_nocase(name, CGN_STR("host")) ||
-	       cgn_str_eq_nocase(name, CGN_STR("content-length")) ||
-	       cgn_str_eq_nocase(name, CGN_STR("authorization")) ||
-	       cgn_str_eq_nocase(name, CGN_STR("accept-encoding")) ||
-	       cgn_str_eq_nocase(name, CGN_STR("expect"));
+		cgn_str_eq_nocase(name, CGN_STR("content-length")) ||
+		cgn_str_eq_nocase(name, CGN_STR("authorization")) ||
+		cgn_str_eq_nocase(name, CGN_STR("accept-encoding")) ||
+		cgn_str_eq_nocase(name, CGN_STR("expect"));
 }
 
 static size_t engine_fields(const struct relay *r, struct http_field *out)
@@ -279,7 +283,8 @@ static size_t engine_fields(const struct relay *r, struct http_field *out)
 }
 
 /* The body's pieces: as it came, or with a slot put in, or (in |own|) as a prompt alone. */
-static size_t body_pieces(const struct relay *r, char insert[SLOT_BODY_INSERT], struct cgn_buf *own, struct iovec out[3])
+static size_t body_pieces(const struct relay *r, char insert[SLOT_BODY_INSERT], struct cgn_buf *own,
+	struct iovec out[3])
 {
 	union { /* iovec has no const */
 		const char *in;
@@ -384,8 +389,9 @@ static void answer_lacking(struct relay *r)
 /* What a router is told that can't have a prompt computed alone here. */
 static void answer_unstorable(struct relay *r)
 {
-	static const char body[] = "{\"error\":{\"message\":\"this node can't put the state of a prompt into a store\",\"type\":\"not_supported_error\","
-				   "\"param\":null,\"code\":\"not_supported\"}}";
+	static const char body[] =
+		"{\"error\":{\"message\":\"this node can't put the state of a prompt into a store\",\"type\":\"not_supported_error\","
+		"\"param\":null,\"code\":\"not_supported\"}}";
 	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
 	send_head(r, 501, &json, 1);
 	send_data(r, body, sizeof body - 1);
@@ -412,8 +418,14 @@ static bool place(struct relay *r)
 	const struct proto_facts *f = &r->rq.facts;
 	if (f->leg == COGNITORA__V1__LEG__LEG_PREFILL && (!keep_can_store(r->engine) || f->n_chain == 0))
 		return false;
-	r->place = (struct placing){.id = r->id, .path = r->rq.path, .body = r->rq.body, .chain = f->chain, .n = f->n_chain, .block_tokens = f->block_tokens,
-		.leg = (int)f->leg, .go = on_placed};
+	r->place = (struct placing){.id = r->id,
+		.path = r->rq.path,
+		.body = r->rq.body,
+		.chain = f->chain,
+		.n = f->n_chain,
+		.block_tokens = f->block_tokens,
+		.leg = (int)f->leg,
+		.go = on_placed};
 	keep_place(r->engine, &r->place);
 	return true;
 }
@@ -437,7 +449,8 @@ static CGN_RC admit(struct relay *r, struct cgn_err *err)
 	uint32_t inflight = a->share.all.inflight;
 	if (inflight >= a->max_inflight)
 		return CGN_FAIL(err, OVERLOADED,
-			"node %s has %u requests in flight, as many as agent.max_inflight allows", a->node_id, inflight);
+			"node %s has %u requests in flight, as many as agent.max_inflight allows", a->node_id,
+			inflight);
 	CGN_TRY(check(&r->rq, err));
 	struct engine *e = agent_pick(a, r->rq.facts.engine, r->rq.facts.model, err);
 	if (e == NULL)
@@ -489,8 +502,10 @@ static void on_half_close(struct grpc_call *c, void *user)
 		finish(r, CGN_INVALID, "Generate needs a request message");
 }
 
-static const struct grpc_call_ops ops = {
-	.on_message = on_message, .on_half_close = on_half_close, .on_drain = on_drain, .on_close = on_close};
+static const struct grpc_call_ops ops = {.on_message = on_message,
+	.on_half_close = on_half_close,
+	.on_drain = on_drain,
+	.on_close = on_close};
 
 void relay_on_call(struct grpc_call *c, void *agent)
 {

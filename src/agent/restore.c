@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* restore: a state, from the store to a file, from there into a slot. Its pieces must be those that the card was written for. What the file has been for
- * is over when the engine has read it. */
+/* restore: a state, from the store to a file, from there into a slot. Its pieces must be those that the card
+ * was written for. What the file has been for is over when the engine has read it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -118,19 +118,24 @@ static void fail(struct restore *r, enum keep_how how, const char *why)
 
 static void on_restored(void *user, const struct fetch_result *f)
 {
-	static const enum keep_how hows[] = {[SLOTS_FROM_RAM] = HOW_RAM, [SLOTS_FROM_SSD] = HOW_SSD, [SLOTS_FROM_PEER] = HOW_PEER};
+	static const enum keep_how hows[] =
+		{[SLOTS_FROM_RAM] = HOW_RAM, [SLOTS_FROM_SSD] = HOW_SSD, [SLOTS_FROM_PEER] = HOW_PEER};
 	struct restore *r = user;
 	struct keep *k = r->keep;
 	struct json_val doc = {.type = JSON_NULL};
 	CGN_LIVE(r, RESTORE_TAG);
 	r->fetch = NULL;
-	bool fine = f->err->code == CGN_FINE && f->status == 200 && cgn_ok(json_parse(f->body, &doc, NULL, NULL));
+	bool fine =
+		f->err->code == CGN_FINE && f->status == 200 && cgn_ok(json_parse(f->body, &doc, NULL, NULL));
 	uint64_t tokens = fine ? json_get_u64(doc, "n_restored", 0) : 0;
 	if (tokens != r->card.tokens) {
 		if (f->err->code == CGN_FINE) /* it has judged, and would again */
 			keep_refuse(k, card_id(&r->card), r->card.sums[0]);
 		keep_engine_did(k, false);
-		fail(r, HOW_ENGINE, f->err->code != CGN_FINE ? f->err->msg : !fine ? "the engine refused it" : "it restored another number of tokens than the state has");
+		fail(r, HOW_ENGINE,
+			f->err->code != CGN_FINE ? f->err->msg
+				: !fine          ? "the engine refused it"
+						 : "it restored another number of tokens than the state has");
 		return;
 	}
 	keep_engine_did(k, true);
@@ -138,9 +143,14 @@ static void on_restored(void *user, const struct fetch_result *f)
 	double mib = (double)card_bytes(&r->card) / SLOTS_MIB;
 	slots_pace_learn(&k->pace.load_ms, (double)(now - r->fetched) / 1e6, mib, 0.25);
 	metric_observe(k->m_restore_seconds, now - r->began);
-	cgn_log(INFO, "slot.restored", F_STR("engine", k->e->name), F_U64("slot", r->slot), F_STR("from", keep_how_text(hows[r->from])), F_U64("tokens", tokens),
-		F_U64("bytes", card_bytes(&r->card)), F_DUR("took", now - r->began), F_DUR("engine_took", now - r->fetched));
-	const struct restore_result result = {.ok = true, .how = hows[r->from], .tokens = (uint32_t)tokens, .ms = (double)(now - r->began) / 1e6};
+	cgn_log(INFO, "slot.restored", F_STR("engine", k->e->name), F_U64("slot", r->slot),
+		F_STR("from", keep_how_text(hows[r->from])), F_U64("tokens", tokens),
+		F_U64("bytes", card_bytes(&r->card)), F_DUR("took", now - r->began),
+		F_DUR("engine_took", now - r->fetched));
+	const struct restore_result result = {.ok = true,
+		.how = hows[r->from],
+		.tokens = (uint32_t)tokens,
+		.ms = (double)(now - r->began) / 1e6};
 	finish(r, keep_how_text(hows[r->from]), &result);
 }
 
@@ -150,7 +160,8 @@ static void ask_engine(struct restore *r)
 	struct cgn_err err = {0};
 	char path[64], json[160];
 	r->fetched = cgn_clock_now();
-	slots_pace_learn(&k->pace.fetch_ms[r->from], (double)(r->fetched - r->began) / 1e6, (double)card_bytes(&r->card) / SLOTS_MIB, 0.25);
+	slots_pace_learn(&k->pace.fetch_ms[r->from], (double)(r->fetched - r->began) / 1e6,
+		(double)card_bytes(&r->card) / SLOTS_MIB, 0.25);
 	(void)snprintf(path, sizeof path, "/slots/%u?action=restore", r->slot);
 	int n = snprintf(json, sizeof json, "{\"filename\":\"%s\"}", r->file.name);
 	const struct fetch_ask post = {.client = k->e->client,
@@ -241,7 +252,8 @@ static void written(void *arg)
 	}
 	if (r->failed != 0 || stale) {
 		char why[700];
-		(void)snprintf(why, sizeof why, "%.500s: %s", r->file.path, stale ? "the store took its memory back meanwhile" : strerror(r->failed));
+		(void)snprintf(why, sizeof why, "%.500s: %s", r->file.path,
+			stale ? "the store took its memory back meanwhile" : strerror(r->failed));
 		fail(r, HOW_FAILED, why);
 		return;
 	}
@@ -306,12 +318,25 @@ struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *
 	}
 	memcpy(words, c->sums, pieces * sizeof *words);
 	memcpy(words + pieces, c->chain, c->n * sizeof *words);
-	*r = (struct restore){.tag = RESTORE_TAG, .keep = k, .loop = k->e->agent->loop, .epoch = k->epoch, .slot = slot, .from = from, .done = done, .user = user, .card = *c,
-		.words = words, .began = cgn_clock_now()};
+	*r = (struct restore){.tag = RESTORE_TAG,
+		.keep = k,
+		.loop = k->e->agent->loop,
+		.epoch = k->epoch,
+		.slot = slot,
+		.from = from,
+		.done = done,
+		.user = user,
+		.card = *c,
+		.words = words,
+		.began = cgn_clock_now()};
 	r->card.sums = words;
 	r->card.chain = words + pieces;
 	slot_file_begin(k, "load", &r->file);
-	const struct kvseries_cfg cfg = {.n = pieces, .key = key_of_piece, .worth_ms = worth_of(k, c, from), .done = on_piece, .user = r};
+	const struct kvseries_cfg cfg = {.n = pieces,
+		.key = key_of_piece,
+		.worth_ms = worth_of(k, c, from),
+		.done = on_piece,
+		.user = r};
 	if (!cgn_ok(kvseries_new(keep_store_of(k), &cfg, &r->pieces, NULL))) {
 		slot_file_end(&r->file);
 		free(words);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save: a slot's state, from the engine to a file, from there into the store: pieces, then the card that says they are all there, then links. The file
- * has no name any more once it is open; one that the engine writes later is swept away by folder.c. */
+/* save: a slot's state, from the engine to a file, from there into the store: pieces, then the card that says
+ * they are all there, then links. The file has no name any more once it is open; one that the engine writes
+ * later is swept away by folder.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -130,15 +131,18 @@ static void put_next(struct save *s);
 static struct kv_meta meta_of(const struct save *s, bool with_tokens)
 {
 	const struct engine *e = s->keep->e;
-	return (struct kv_meta){.model = cgn_str_of(e->n_models > 0 ? e->models[0] : ""), .tokens = with_tokens ? s->card.tokens : 0};
+	return (struct kv_meta){.model = cgn_str_of(e->n_models > 0 ? e->models[0] : ""),
+		.tokens = with_tokens ? s->card.tokens : 0};
 }
 
-static bool put_bytes(struct save *s, struct kv_key key, void *bytes, size_t n, bool with_tokens, kvclient_done_fn *done, struct save_call *call)
+static bool put_bytes(struct save *s, struct kv_key key, void *bytes, size_t n, bool with_tokens,
+	kvclient_done_fn *done, struct save_call *call)
 {
 	const struct iovec iov = {bytes, n};
 	const struct kv_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = n};
 	const struct kv_meta meta = meta_of(s, with_tokens);
-	return cgn_ok(kvclient_put(keep_store_of(s->keep), &key, &meta, &from, false, done, call, &call->call, NULL));
+	return cgn_ok(kvclient_put(keep_store_of(s->keep), &key, &meta, &from, false, done, call, &call->call,
+		NULL));
 }
 
 static void stored(struct save *s)
@@ -153,8 +157,9 @@ static void stored(struct save *s)
 	}
 	metric_add(k->m_saved_bytes, bytes);
 	keep_engine_did(k, true);
-	cgn_log(INFO, "slot.saved", F_STR("engine", k->e->name), F_U64("slot", s->slot), F_U64("tokens", s->card.tokens), F_U64("bytes", bytes),
-		F_U64("blocks", s->card.n), F_DUR("took", cgn_clock_now() - s->began));
+	cgn_log(INFO, "slot.saved", F_STR("engine", k->e->name), F_U64("slot", s->slot),
+		F_U64("tokens", s->card.tokens), F_U64("bytes", bytes), F_U64("blocks", s->card.n),
+		F_DUR("took", cgn_clock_now() - s->began));
 	finish(s, "stored", NULL);
 }
 
@@ -210,7 +215,8 @@ static void put_links(struct save *s)
 			.bytes = card_bytes(&s->card)};
 		uint8_t bytes[CARD_LINK_BYTES];
 		card_link_write(&l, bytes);
-		if (put_bytes(s, keep_key(k->keys.link, s->chain[at[i]], 0), bytes, sizeof bytes, false, on_link, &s->call[i]))
+		if (put_bytes(s, keep_key(k->keys.link, s->chain[at[i]], 0), bytes, sizeof bytes, false,
+			    on_link, &s->call[i]))
 			s->calls++;
 	}
 	remove_shorter(s);
@@ -233,7 +239,9 @@ static void put_card(struct save *s)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	card_write(&s->card, &b);
-	if (b.bad || !put_bytes(s, keep_key(s->keep->keys.card, card_id(&s->card), 0), b.p, b.n, true, on_card, &s->call[0]))
+	if (b.bad ||
+		!put_bytes(s, keep_key(s->keep->keys.card, card_id(&s->card), 0), b.p, b.n, true, on_card,
+			&s->call[0]))
 		finish(s, "store", "it takes no more");
 }
 
@@ -262,13 +270,15 @@ static void put_next(struct save *s)
 	const struct kv_source from = {.fd = s->fd[p.file], .offset = p.offset, .length = p.bytes};
 	const struct kv_meta meta = meta_of(s, false);
 	const struct kv_key key = keep_key(s->keep->keys.card, card_id(&s->card), s->piece + 1);
-	if (!cgn_ok(kvclient_put(keep_store_of(s->keep), &key, &meta, &from, false, on_piece, &s->call[0], &s->call[0].call, &err)))
+	if (!cgn_ok(kvclient_put(keep_store_of(s->keep), &key, &meta, &from, false, on_piece, &s->call[0],
+		    &s->call[0].call, &err)))
 		finish(s, "store", err.msg);
 }
 
 /* ---- the file ---- */
 
-/* The engine is somebody else's program, and may have left anything there: a link, a pipe that would be waited for. */
+/* The engine is somebody else's program, and may have left anything there: a link, a pipe that would be
+ * waited for. */
 static void open_one(struct save *s, size_t i, const char *path)
 {
 	struct stat st = {.st_mode = 0};
@@ -305,11 +315,13 @@ static void opened(void *arg)
 	}
 	for (size_t i = 0; i < CARD_FILES; i++)
 		s->card.file_bytes[i] = s->size[i];
-	if (s->failed == 0 && s->odd == NULL && (s->size[0] > CARD_MOST || s->size[1] > CARD_MOST || card_pieces(&s->card) > CARD_MAX_PIECES))
+	if (s->failed == 0 && s->odd == NULL &&
+		(s->size[0] > CARD_MOST || s->size[1] > CARD_MOST || card_pieces(&s->card) > CARD_MAX_PIECES))
 		s->odd = "it is too long";
 	if (s->failed != 0 || s->odd != NULL) {
 		char why[700];
-		(void)snprintf(why, sizeof why, "%.500s: %s", s->file.path, s->failed != 0 ? strerror(s->failed) : s->odd);
+		(void)snprintf(why, sizeof why, "%.500s: %s", s->file.path,
+			s->failed != 0 ? strerror(s->failed) : s->odd);
 		finish(s, "engine", why);
 		return;
 	}
@@ -351,22 +363,30 @@ static void on_saved(void *user, const struct fetch_result *r)
 	struct json_val doc = {.type = JSON_NULL};
 	CGN_LIVE(s, SAVE_TAG);
 	s->fetch = NULL;
-	bool ok = r->err->code == CGN_FINE && r->status == 200 && cgn_ok(json_parse(r->body, &doc, NULL, NULL));
-	uint64_t tokens = ok ? json_get_u64(doc, "n_saved", 0) : 0, bytes = ok ? json_get_u64(doc, "n_written", 0) : 0;
+	bool ok =
+		r->err->code == CGN_FINE && r->status == 200 && cgn_ok(json_parse(r->body, &doc, NULL, NULL));
+	uint64_t tokens = ok ? json_get_u64(doc, "n_saved", 0) : 0,
+		 bytes = ok ? json_get_u64(doc, "n_written", 0) : 0;
 	if (tokens == 0 || tokens > UINT32_MAX || bytes == 0) {
-		finish(s, "engine", r->err->code != CGN_FINE ? r->err->msg : "it answered something else to a save than it should");
+		finish(s, "engine",
+			r->err->code != CGN_FINE ? r->err->msg
+						 : "it answered something else to a save than it should");
 		return;
 	}
-	if (s->known > 0 && (tokens > s->known ? tokens - s->known : s->known - tokens) > KEEP_STRANGE_TOKENS) {
+	if (s->known > 0 &&
+		(tokens > s->known ? tokens - s->known : s->known - tokens) > KEEP_STRANGE_TOKENS) {
 		char why[120];
-		(void)snprintf(why, sizeof why, "it says that slot %u has %llu tokens, which should be %u: somebody else uses it", s->slot, (unsigned long long)tokens, s->known);
+		(void)snprintf(why, sizeof why,
+			"it says that slot %u has %llu tokens, which should be %u: somebody else uses it",
+			s->slot, (unsigned long long)tokens, s->known);
 		if (is_of_now(s))
 			slots_forget(k->slots, s->slot);
 		finish(s, "engine", why);
 		return;
 	}
 	s->told = bytes;
-	slots_pace_learn(&k->pace.save_ms, (double)(cgn_clock_now() - s->began) / 1e6, (double)bytes / SLOTS_MIB, 0.25);
+	slots_pace_learn(&k->pace.save_ms, (double)(cgn_clock_now() - s->began) / 1e6,
+		(double)bytes / SLOTS_MIB, 0.25);
 	slots_pace_learn(&k->pace.token_bytes, (double)bytes, (double)tokens, 1);
 	s->card.tokens = (uint32_t)tokens;
 	s->card.prompt = s->card.prompt < s->card.tokens ? s->card.prompt : s->card.tokens;
@@ -394,7 +414,8 @@ static bool ask_engine(struct save *s, const char *name)
 	return cgn_ok(fetch_start(k->e->agent->loop, &post, on_saved, s, &s->fetch, NULL));
 }
 
-struct save *save_start(struct keep *k, uint32_t slot, void (*on_moved)(void *user), void (*on_stored)(void *user, bool ok), void *user)
+struct save *save_start(struct keep *k, uint32_t slot, void (*on_moved)(void *user),
+	void (*on_stored)(void *user, bool ok), void *user)
 {
 	struct slot_view v = slots_at(k->slots, slot);
 	if (k->n_saves == KEEP_MAX_SAVES || keep_store_of(k) == NULL || keep_is_paused(k) || v.n == 0)
@@ -407,8 +428,19 @@ struct save *save_start(struct keep *k, uint32_t slot, void (*on_moved)(void *us
 		return NULL;
 	}
 	memcpy(chain, v.chain, v.n * sizeof *chain);
-	*s = (struct save){.tag = SAVE_TAG, .keep = k, .loop = k->e->agent->loop, .epoch = k->epoch, .used_at = v.used_at, .slot = slot, .known = v.tokens, .moved = on_moved, .stored = on_stored,
-		.user = user, .fd = {-1, -1}, .chain = chain, .began = cgn_clock_now()};
+	*s = (struct save){.tag = SAVE_TAG,
+		.keep = k,
+		.loop = k->e->agent->loop,
+		.epoch = k->epoch,
+		.used_at = v.used_at,
+		.slot = slot,
+		.known = v.tokens,
+		.moved = on_moved,
+		.stored = on_stored,
+		.user = user,
+		.fd = {-1, -1},
+		.chain = chain,
+		.began = cgn_clock_now()};
 	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
 		s->call[i].save = s;
 	s->card = (struct card){.chain = chain, .n = v.n, .prompt = v.prompt};

@@ -28,7 +28,8 @@ static void capacity_set(struct engine *e)
 	holds_sent_limit(e, engine_chain_capacity(&e->load, e->block_bytes, RESIDENCY_MAX));
 }
 
-/* The record is bounded by what the engine's cache can hold, in blocks of the smallest kind that routers have sent. */
+/* The record is bounded by what the engine's cache can hold, in blocks of the smallest kind that routers have
+ * sent. */
 void engine_blocks_seen(struct engine *e, uint32_t block_tokens)
 {
 	uint64_t bytes = (uint64_t)block_tokens * ENGINE_TOKEN_BYTES;
@@ -110,8 +111,8 @@ static void models_read(struct engine *e, struct cgn_str body)
 	struct cgn_err err = {0};
 	cgn_arena_reset(&e->models_arena);
 	e->n_models = 0;
-	if (!cgn_ok(engine_models_read(
-		    body, &e->models_arena, PROTO_MAX_MODELS, &e->models, &e->n_models, &err))) {
+	if (!cgn_ok(engine_models_read(body, &e->models_arena, PROTO_MAX_MODELS, &e->models, &e->n_models,
+		    &err))) {
 		e->n_models = 0;
 		no_models(e, err.msg);
 		return;

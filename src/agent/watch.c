@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agent.Watch: each watcher has a list of digests whose state it has yet to learn, and a set of ranges that it must be told from their
- * beginning. A snapshot is all ranges, a repair some, and a list that grows too long becomes the ranges it lies in: so a watcher costs a
- * bounded amount of memory however much is held and however slow it is, and once it catches up it knows the latest state. */
+/* Agent.Watch: each watcher has a list of digests whose state it has yet to learn, and a set of ranges that
+ * it must be told from their beginning. A snapshot is all ranges, a repair some, and a list that grows too
+ * long becomes the ranges it lies in: so a watcher costs a bounded amount of memory however much is held and
+ * however slow it is, and once it catches up it knows the latest state. */
 #include <stdlib.h>
 
 #include "agent/agent.h"
@@ -126,11 +127,12 @@ static bool load_differs(const Cognitora__V1__Load *a, const Cognitora__V1__Load
 {
 	/* Written so that no two floats are compared for equality. */
 	return a->inflight != b->inflight || a->yours != b->yours || a->queued_tokens != b->queued_tokens ||
-	       a->yours_queued_tokens != b->yours_queued_tokens || a->decoding != b->decoding ||
-	       a->yours_decoding != b->yours_decoding || a->foreign != b->foreign || a->running != b->running || a->waiting != b->waiting ||
-	       a->requests_total != b->requests_total || a->kv_usage < b->kv_usage ||
-	       a->kv_usage > b->kv_usage || a->power_headroom < b->power_headroom ||
-	       a->power_headroom > b->power_headroom;
+		a->yours_queued_tokens != b->yours_queued_tokens || a->decoding != b->decoding ||
+		a->yours_decoding != b->yours_decoding || a->foreign != b->foreign ||
+		a->running != b->running || a->waiting != b->waiting ||
+		a->requests_total != b->requests_total || a->kv_usage < b->kv_usage ||
+		a->kv_usage > b->kv_usage || a->power_headroom < b->power_headroom ||
+		a->power_headroom > b->power_headroom;
 }
 
 static bool blocks_due(struct watcher *w)
@@ -405,12 +407,13 @@ static CGN_RC repair(struct watcher *w, const Cognitora__V1__WatchRequest *rq, s
 {
 	for (size_t i = 0; i < rq->n_repair; i++) {
 		if (rq->repair[i] >= KV_RANGES)
-			return CGN_FAIL(
-				err, INVALID, "WatchRequest.repair: there is no range %u", rq->repair[i]);
+			return CGN_FAIL(err, INVALID, "WatchRequest.repair: there is no range %u",
+				rq->repair[i]);
 		range_due(w, rq->repair[i]);
 		range_put(&w->known, rq->repair[i], true);
 	}
-	cgn_log(INFO, "agent.repair_asked", F_STRN("peer", grpc_peer(w->call)), F_U64("ranges", rq->n_repair));
+	cgn_log(INFO, "agent.repair_asked", F_STRN("peer", grpc_peer(w->call)),
+		F_U64("ranges", rq->n_repair));
 	w->check_due = true;
 	flush(w);
 	return CGN_OK;
@@ -425,8 +428,8 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	CGN_LIVE(w, WATCHER_TAG);
 	if (w->finished)
 		return;
-	cgn_rc rc = pb_unpack(
-		&cognitora__v1__watch_request__descriptor, (struct cgn_str){(const char *)p, n}, &rq, &err);
+	cgn_rc rc = pb_unpack(&cognitora__v1__watch_request__descriptor, (struct cgn_str){(const char *)p, n},
+		&rq, &err);
 	if (cgn_ok(rc) && w->begun)
 		rc = repair(w, rq, &err);
 	else if (cgn_ok(rc))
@@ -472,8 +475,10 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	cgn_loop_bury(w->agent->loop, &w->grave, released);
 }
 
-static const struct grpc_call_ops ops = {
-	.on_message = on_message, .on_half_close = on_half_close, .on_drain = on_drain, .on_close = on_close};
+static const struct grpc_call_ops ops = {.on_message = on_message,
+	.on_half_close = on_half_close,
+	.on_drain = on_drain,
+	.on_close = on_close};
 
 void watch_on_call(struct grpc_call *c, void *agent)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench chat: an open-loop load generator. Requests arrive when they arrive (Poisson), whatever the answers do, and each is measured from
- * the instant at which it should have been sent: a server that stalls can't hide the requests that it kept from being sent. */
+/* bench chat: an open-loop load generator. Requests arrive when they arrive (Poisson), whatever the answers
+ * do, and each is measured from the instant at which it should have been sent: a server that stalls can't
+ * hide the requests that it kept from being sent. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,18 +9,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/samples/samples.h"
 #include "base/sse/sse.h"
 #include "ctl/ctl.h"
 #include "ctl/origin.h"
 #include "ctl/played.h"
 #include "ctl/progress.h"
 #include "ctl/traces.h"
-#include "base/samples/samples.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
 
 #define EVENT_LIMIT ((size_t)1 << 20)
-#define MAX_STATUS 600
+#define MAX_STATUS  600
 
 struct bench {
 	struct cgn_loop *loop;
@@ -67,7 +68,8 @@ static double rng_unit(uint64_t *s) /* (0, 1] */
 /* A piece of content in a chat chunk, whatever the engine puts into it: text, reasoning or a tool call. */
 static bool has_content(struct json_val chunk)
 {
-	static const char *const places[] = {"content", "reasoning_content", "reasoning", "tool_calls", "refusal"};
+	static const char *const places[] = {"content", "reasoning_content", "reasoning", "tool_calls",
+		"refusal"};
 	struct json_val choices, choice, delta, v;
 	if (!json_get(chunk, "choices", &choices) || choices.type != JSON_ARRAY)
 		return false;
@@ -76,7 +78,8 @@ static bool has_content(struct json_val chunk)
 		if (!json_get(choice, "delta", &delta))
 			continue;
 		for (size_t i = 0; i < CGN_COUNT(places); i++)
-			if (json_get(delta, places[i], &v) && ((v.type == JSON_STRING && v.raw.n > 2) || v.type == JSON_ARRAY))
+			if (json_get(delta, places[i], &v) &&
+				((v.type == JSON_STRING && v.raw.n > 2) || v.type == JSON_ARRAY))
 				return true;
 	}
 	return false;
@@ -142,7 +145,8 @@ static void shot_body(struct http_call *c, void *user, const uint8_t *p, size_t 
 		usage_tail_add(&s->tail, p, n);
 	if (s->b->stream && s->status == 200)
 		sse_scan_feed(&s->scan, (struct cgn_str){(const char *)p, n});
-	else if (s->tokens == 0 && s->status == 200) { /* a plain answer: its first byte stands for the first token */
+	/* a plain answer: its first byte stands for the first token */
+	else if (s->tokens == 0 && s->status == 200) {
 		samples_add(&s->b->ttft, cgn_clock_now() - s->due);
 		s->tokens = 1;
 	}
@@ -167,7 +171,9 @@ static void shot_done(struct http_call *c, void *user, const struct http_field *
 		(void)snprintf(why, sizeof why, "status %d", s->status);
 		shot_fail(s, CGN_BAD_GATEWAY, why);
 	} else if (s->b->stream && (s->saw_error || !s->saw_done)) {
-		shot_fail(s, CGN_BAD_GATEWAY, s->saw_error ? "the stream ended in an error event" : "the stream ended without [DONE]");
+		shot_fail(s, CGN_BAD_GATEWAY,
+			s->saw_error ? "the stream ended in an error event"
+				     : "the stream ended without [DONE]");
 	} else {
 		s->b->done++;
 		samples_add(&s->b->latency, cgn_clock_now() - s->due);
@@ -177,7 +183,8 @@ static void shot_done(struct http_call *c, void *user, const struct http_field *
 	shot_end(s);
 }
 
-static void shot_failed(struct http_call *c, void *user, enum http_fail_stage stage, const struct cgn_err *why)
+static void shot_failed(struct http_call *c, void *user, enum http_fail_stage stage,
+	const struct cgn_err *why)
 {
 	(void)c;
 	(void)stage;
@@ -189,7 +196,8 @@ static void shot_failed(struct http_call *c, void *user, enum http_fail_stage st
 /* Words of the generator; the shared part is the same for all requests. */
 static void prompt(struct bench *b, struct cgn_buf *out)
 {
-	static const char *const words[] = {"the ", "router ", "sends ", "each ", "request ", "where ", "its ", "cache ", "already ", "is ", "and ", "counts ", "load "};
+	static const char *const words[] = {"the ", "router ", "sends ", "each ", "request ", "where ",
+		"its ", "cache ", "already ", "is ", "and ", "counts ", "load "};
 	uint64_t fixed = 88172645463325252U, *state = &fixed;
 	size_t start = out->n;
 	while (out->n - start < b->prompt_bytes) {
@@ -200,7 +208,8 @@ static void prompt(struct bench *b, struct cgn_buf *out)
 	out->n = start + b->prompt_bytes;
 }
 
-/* What a trace's requests ask for beside their prompt: an answer as long as it was, and a count of what was cached. */
+/* What a trace's requests ask for beside their prompt: an answer as long as it was, and a count of what was
+ * cached. */
 static void put_traced(const struct bench *b, struct json_out *o)
 {
 	if (b->ignore_eos) {
@@ -242,7 +251,10 @@ static void body_of(struct bench *b, struct cgn_buf *out)
 
 static void shoot(struct bench *b, cgn_nsec due)
 {
-	static const struct http_call_ops ops = {.on_head = shot_head, .on_body = shot_body, .on_end = shot_done, .on_fail = shot_failed};
+	static const struct http_call_ops ops = {.on_head = shot_head,
+		.on_body = shot_body,
+		.on_end = shot_done,
+		.on_fail = shot_failed};
 	char authorization[512], session[24];
 	struct http_field fields[3];
 	struct cgn_buf body = {0};
@@ -258,13 +270,22 @@ static void shoot(struct bench *b, cgn_nsec due)
 	s->due = due;
 	sse_scan_init(&s->scan, EVENT_LIMIT, on_event, s);
 	const struct iovec iov = {body.p, body.n};
-	size_t n_fields = ctl_origin_fields(b->bearer[0] != '\0' ? b->bearer : NULL, authorization, sizeof authorization, fields);
+	size_t n_fields = ctl_origin_fields(b->bearer[0] != '\0' ? b->bearer : NULL, authorization,
+		sizeof authorization, fields);
 	if (b->traced && b->played.trace.requests[b->played.next].session != 0) {
-		(void)snprintf(session, sizeof session, "%" PRIu64, b->played.trace.requests[b->played.next].session);
+		(void)snprintf(session, sizeof session, "%" PRIu64,
+			b->played.trace.requests[b->played.next].session);
 		fields[n_fields++] = (struct http_field){CGN_STR("x-cgn-session"), cgn_str_of(session)};
 	}
-	const struct http_request rq = {.method = "POST", .path = b->path, .fields = fields, .n_fields = n_fields,
-		.body_len = (int64_t)body.n, .head_timeout = b->timeout, .idle_timeout = b->timeout, .body = &iov, .n_body = 1};
+	const struct http_request rq = {.method = "POST",
+		.path = b->path,
+		.fields = fields,
+		.n_fields = n_fields,
+		.body_len = (int64_t)body.n,
+		.head_timeout = b->timeout,
+		.idle_timeout = b->timeout,
+		.body = &iov,
+		.n_body = 1};
 	b->inflight++;
 	b->sent++;
 	if (!cgn_ok(http_call_start(b->origin.client, &rq, &ops, s, &call, &err))) {
@@ -305,7 +326,8 @@ static void show_progress(struct cgn_timer *t)
 {
 	struct bench *b = CGN_CONTAINER(t, struct bench, progress);
 	double part = (double)(cgn_clock_now() - b->began) / (double)b->duration;
-	ctl_progress("%s %" PRIu64 " sent, %" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " open", ctl_bar(part).text, b->sent, b->done, b->failed, b->inflight);
+	ctl_progress("%s %" PRIu64 " sent, %" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " open",
+		ctl_bar(part).text, b->sent, b->done, b->failed, b->inflight);
 	cgn_timer_set(t, 200 * CGN_MSEC);
 }
 
@@ -322,8 +344,10 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 	struct {
 		const char *name;
 		double v;
-	} numbers[] = {{"rate", b->rate}, {"seconds", took}, {"sent", (double)b->sent}, {"not_sent", (double)b->not_sent}, {"answered", (double)b->done},
-		{"failed", (double)b->failed}, {"requests_per_second", (double)b->done / took}, {"tokens_per_second", (double)b->tokens / took}};
+	} numbers[] = {{"rate", b->rate}, {"seconds", took}, {"sent", (double)b->sent},
+		{"not_sent", (double)b->not_sent}, {"answered", (double)b->done},
+		{"failed", (double)b->failed}, {"requests_per_second", (double)b->done / took},
+		{"tokens_per_second", (double)b->tokens / took}};
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "chat");
 	json_key_z(&o, "model", b->model);
@@ -364,16 +388,18 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 static void report_line(const char *name, struct samples *s, struct cgn_buf *out)
 {
 	if (samples_count(s) > 0)
-		cgn_buf_fmt(out, "%-22s p50 %9.2f   p90 %9.2f   p99 %9.2f   max %9.2f ms\n", name, samples_ms(s, 0.5), samples_ms(s, 0.9), samples_ms(s, 0.99),
-			samples_ms(s, 1));
+		cgn_buf_fmt(out, "%-22s p50 %9.2f   p90 %9.2f   p99 %9.2f   max %9.2f ms\n", name,
+			samples_ms(s, 0.5), samples_ms(s, 0.9), samples_ms(s, 0.99), samples_ms(s, 1));
 }
 
 static void report_text(struct bench *b, double took, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "%" PRIu64 " requests at %.6g/s in %.1f s: %" PRIu64 " answered, %" PRIu64 " failed", b->sent, b->rate, took, b->done, b->failed);
+	cgn_buf_fmt(out, "%" PRIu64 " requests at %.6g/s in %.1f s: %" PRIu64 " answered, %" PRIu64 " failed",
+		b->sent, b->rate, took, b->done, b->failed);
 	if (b->not_sent > 0)
 		cgn_buf_fmt(out, ", %" PRIu64 " not sent (--max-inflight)", b->not_sent);
-	cgn_buf_fmt(out, "\n%.1f requests/s, %.1f tokens/s\n", (double)b->done / took, (double)b->tokens / took);
+	cgn_buf_fmt(out, "\n%.1f requests/s, %.1f tokens/s\n", (double)b->done / took,
+		(double)b->tokens / took);
 	report_line("time to first token", &b->ttft, out);
 	report_line("time between tokens", &b->itl, out);
 	report_line("request latency", &b->latency, out);
@@ -421,7 +447,8 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	const char *rate = ctl_flag(a, "--rate");
 	b->rate = strtod(rate, &end);
 	if (*end != '\0' || !(b->rate > 0) || b->rate > 1e6)
-		return CGN_FAIL(err, INVALID, "--rate takes requests per second above 0 and up to 1000000, not '%s'", rate);
+		return CGN_FAIL(err, INVALID,
+			"--rate takes requests per second above 0 and up to 1000000, not '%s'", rate);
 	CGN_TRY(ctl_flag_duration(a, "--duration", &b->duration, err));
 	CGN_TRY(ctl_flag_duration(a, "--timeout", &b->timeout, err));
 	CGN_TRY(ctl_flag_u64(a, "--max-inflight", 1, 1000000, &b->max_inflight, err));
@@ -442,15 +469,21 @@ static CGN_RC find_model(const struct ctl_args *a, struct bench *b, struct cgn_e
 	struct cgn_arena arena;
 	const char *named = ctl_flag(a, "--model");
 	if (named != NULL)
-		return cgn_str_copyz(b->model, sizeof b->model, cgn_str_of(named)) ? CGN_OK : CGN_FAIL(err, INVALID, "--model: too long");
+		return cgn_str_copyz(b->model, sizeof b->model, cgn_str_of(named))
+			? CGN_OK
+			: CGN_FAIL(err, INVALID, "--model: too long");
 	cgn_arena_init(&arena, 64 << 10);
-	cgn_rc rc = ctl_origin_get(b->loop, &b->origin, "/v1/models", b->bearer[0] != '\0' ? b->bearer : NULL, &body, err);
+	cgn_rc rc = ctl_origin_get(b->loop, &b->origin, "/v1/models", b->bearer[0] != '\0' ? b->bearer : NULL,
+		&body, err);
 	if (cgn_ok(rc)) {
-		bool found = cgn_ok(json_parse(cgn_buf_view(&body), &root, NULL, NULL)) && json_get(root, "data", &data) && data.type == JSON_ARRAY;
+		bool found = cgn_ok(json_parse(cgn_buf_view(&body), &root, NULL, NULL)) &&
+			json_get(root, "data", &data) && data.type == JSON_ARRAY;
 		struct json_iter it = found ? json_iter_of(data) : (struct json_iter){0};
-		if (!found || !json_next_elem(&it, &first) || !json_get(first, "id", &id) || id.type != JSON_STRING ||
+		if (!found || !json_next_elem(&it, &first) || !json_get(first, "id", &id) ||
+			id.type != JSON_STRING ||
 			!cgn_str_copyz(b->model, sizeof b->model, json_str(id, &arena)))
-			rc = CGN_FAIL(err, BAD_GATEWAY, "%s lists no model; name one with --model", b->origin.addr);
+			rc = CGN_FAIL(err, BAD_GATEWAY, "%s lists no model; name one with --model",
+				b->origin.addr);
 	}
 	cgn_arena_fini(&arena);
 	cgn_buf_fini(&body);
@@ -477,7 +510,8 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 {
 	CGN_TRY(read_flags(a, b, err));
 	CGN_TRY(cgn_loop_new(&b->loop, err));
-	CGN_TRY(ctl_origin_open(b->loop, ctl_flag(a, "--url"), ctl_flag(a, "--ca"), (uint32_t)b->max_inflight, &b->origin, err));
+	CGN_TRY(ctl_origin_open(b->loop, ctl_flag(a, "--url"), ctl_flag(a, "--ca"), (uint32_t)b->max_inflight,
+		&b->origin, err));
 	CGN_TRY(find_model(a, b, err));
 	(void)snprintf(b->path, sizeof b->path, "%s/v1/chat/completions", b->origin.base);
 	run(b);
@@ -485,7 +519,9 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	double took = seconds(b);
 	(a->json ? report_json : report_text)(b, took, &out);
 	CGN_TRY(ctl_print(&out, err));
-	return b->done > 0 ? CGN_OK : CGN_FAIL(err, UNAVAILABLE, "no request was answered: %.300s", b->first_failure.msg);
+	return b->done > 0
+		? CGN_OK
+		: CGN_FAIL(err, UNAVAILABLE, "no request was answered: %.300s", b->first_failure.msg);
 }
 
 CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)

@@ -32,9 +32,13 @@ static CGN_RC run_one(struct bench *b, size_t policy, size_t size, struct cgn_er
 {
 	struct one *o = &b->cases[policy][size];
 	enum trial_policy p = b->policies[policy];
-	struct trial_cfg cfg = {.policy = p, .blocks = (uint32_t)b->blocks[size], .shards = p == TRIAL_OFFLINE ? 1 : b->shards, .begin_first = b->begin_first};
+	struct trial_cfg cfg = {.policy = p,
+		.blocks = (uint32_t)b->blocks[size],
+		.shards = p == TRIAL_OFFLINE ? 1 : b->shards,
+		.begin_first = b->begin_first};
 	double part = (double)(policy * b->n_sizes + size) / (double)(b->n_policies * b->n_sizes);
-	ctl_progress("%s %3.0f %% %s, %" PRIu64 " blocks", ctl_bar(part).text, part * 100, trial_text(p), b->blocks[size]);
+	ctl_progress("%s %3.0f %% %s, %" PRIu64 " blocks", ctl_bar(part).text, part * 100, trial_text(p),
+		b->blocks[size]);
 	cgn_nsec began = cgn_clock_now();
 	CGN_TRY(trial_run(&b->trace, &cfg, &o->result, err));
 	o->ns = (double)(cgn_clock_now() - began) / (double)b->trace.n_ids;
@@ -89,8 +93,10 @@ static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
 {
 	struct ctl_table t = {0};
 	char headers[MAX_SIZES][32];
-	(void)printf("%zu requests, %zu blocks of %u tokens (%zu distinct); with room for all %.2f %% are found\n", b->trace.n, b->trace.n_ids, b->trace.block_tokens,
-		b->ideal.distinct, 100 * trace_found_ratio(b->ideal));
+	(void)printf(
+		"%zu requests, %zu blocks of %u tokens (%zu distinct); with room for all %.2f %% are found\n",
+		b->trace.n, b->trace.n_ids, b->trace.block_tokens, b->ideal.distinct,
+		100 * trace_found_ratio(b->ideal));
 	ctl_table_column(&t, "FOUND", false);
 	for (size_t i = 0; i < b->n_sizes; i++) {
 		(void)snprintf(headers[i], sizeof headers[i], "%" PRIu64 " BLOCKS", b->blocks[i]);
@@ -116,7 +122,8 @@ static CGN_RC no_policy(struct cgn_str word, struct cgn_err *err)
 	struct cgn_buf known = {0};
 	for (enum trial_policy p = 0; p < TRIAL_POLICIES; p++)
 		cgn_buf_fmt(&known, "%s%s", p > 0 ? ", " : "", trial_text(p));
-	cgn_rc rc = CGN_FAIL(err, INVALID, "--policy: there is no '%.*s'; there are %s, each once", (int)(word.n < 40 ? word.n : 40), word.p, cgn_buf_z(&known));
+	cgn_rc rc = CGN_FAIL(err, INVALID, "--policy: there is no '%.*s'; there are %s, each once",
+		(int)(word.n < 40 ? word.n : 40), word.p, cgn_buf_z(&known));
 	cgn_buf_fini(&known);
 	return rc;
 }
@@ -147,7 +154,8 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 {
 	b->begin_first = ctl_switch(a, "--begin-first");
 	CGN_TRY(ctl_flag_u32(a, "--shards", 1, 4096, &b->shards, err));
-	CGN_TRY(ctl_flag_u64s(a, "--blocks", b->shards, UINT32_MAX - 1, b->blocks, MAX_SIZES, &b->n_sizes, err));
+	CGN_TRY(ctl_flag_u64s(a, "--blocks", b->shards, UINT32_MAX - 1, b->blocks, MAX_SIZES, &b->n_sizes,
+		err));
 	CGN_TRY(read_policies(ctl_flag(a, "--policy"), b, err));
 	CGN_TRY(ctl_trace_of(a, &b->trace, &b->name, err));
 	CGN_TRY(trace_one_cache(&b->trace, 0, &b->ideal, err));

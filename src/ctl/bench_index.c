@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench index: the router's index of KV blocks, in this process, with what nodes report while they serve conversations.
+/* bench index: the router's index of KV blocks, in this process, with what nodes report while they serve
+ * conversations.
  *
- * First a writer applies reports as fast as it can, from an empty index until caches have turned over; the clock stops when readers can see
- * all of it and what was replaced is given back. Making the reports is not timed. Then requests arrive at a fixed rate: a reader looks each
- * one up, the way a router does before it chooses, while another thread applies what the nodes report of the requests before it. */
+ * First a writer applies reports as fast as it can, from an empty index until caches have turned over; the
+ * clock stops when readers can see all of it and what was replaced is given back. Making the reports is not
+ * timed. Then requests arrive at a fixed rate: a reader looks each one up, the way a router does before it
+ * chooses, while another thread applies what the nodes report of the requests before it. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,11 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/samples/samples.h"
 #include "ctl/ctl.h"
 #include "ctl/fleet.h"
 #include "ctl/progress.h"
 #include "ctl/traces.h"
-#include "base/samples/samples.h"
 #include "io/loop/loop.h"
 #include "policy/kvindex/kvindex.h"
 
@@ -29,8 +31,10 @@
 
 struct result {
 	uint64_t nodes, blocks, memberships, bytes, updates, lookups;
-	double updates_per_second, updates_per_cpu_second, longest_group_us, bytes_per_membership, worst_bytes_per_membership;
-	double lookup_p50_ns, lookup_p99_ns, held_all_p50_ns, blocks_per_lookup, lookups_per_second, updates_beside_per_second;
+	double updates_per_second, updates_per_cpu_second, longest_group_us, bytes_per_membership,
+		worst_bytes_per_membership;
+	double lookup_p50_ns, lookup_p99_ns, held_all_p50_ns, blocks_per_lookup, lookups_per_second,
+		updates_beside_per_second;
 	bool kept_up;
 };
 
@@ -97,7 +101,8 @@ static void note_bytes(struct run *x)
 	kvindex_stats(x->ix, &s);
 	double each = s.memberships > 0 ? (double)s.bytes / (double)s.memberships : 0;
 	x->result->bytes_per_membership = each;
-	/* At every size from half of the full one on: growth is in steps, and the worst is right behind one. */
+	/* At every size from half of the full one on: growth is in steps, and the worst is right behind
+	 * one. */
 	if (s.memberships * 2 >= x->b->memberships && each > x->result->worst_bytes_per_membership)
 		x->result->worst_bytes_per_membership = each;
 	x->result->blocks = s.blocks;
@@ -197,7 +202,8 @@ static uint64_t look_up(struct run *x, const uint64_t *chain, size_t n)
 /* Requests arrive at the rate, by the clock; a lookup that comes late is measured all the same. */
 static void read_on(struct run *x)
 {
-	const uint64_t *chains = (const uint64_t *)(const void *)x->chains.p, *ends = (const uint64_t *)(const void *)x->ends.p;
+	const uint64_t *chains = (const uint64_t *)(const void *)x->chains.p,
+		       *ends = (const uint64_t *)(const void *)x->ends.p;
 	size_t n = x->ends.n / sizeof *ends, i = 0;
 	uint64_t blocks = 0;
 	const struct timespec pause = {.tv_nsec = (long)TICK};
@@ -220,8 +226,10 @@ static void read_on(struct run *x)
 	x->result->lookups_per_second = (double)n / took;
 	x->result->updates_beside_per_second = (double)x->fleet.tiers.n / took;
 	x->result->blocks_per_lookup = (double)blocks / (double)n;
-	/* Nothing piled up: the last lookups were in time, and the writer was at most a hundredth of the requests behind. */
-	x->result->kept_up = took < (double)n / (double)x->b->rate * 1.02 + 0.02 && n - atomic_load(&x->applied) < n / 100 + 100;
+	/* Nothing piled up: the last lookups were in time, and the writer was at most a hundredth of the
+	 * requests behind. */
+	x->result->kept_up = took < (double)n / (double)x->b->rate * 1.02 + 0.02 &&
+		n - atomic_load(&x->applied) < n / 100 + 100;
 }
 
 static CGN_RC make_requests(struct run *x, size_t n, struct cgn_err *err)
@@ -234,7 +242,8 @@ static CGN_RC make_requests(struct run *x, size_t n, struct cgn_err *err)
 		cgn_buf_add(&x->ends, &end, sizeof end);
 		CGN_TRY(fleet_serve(&x->fleet, (const uint64_t *)(const void *)x->chain.p, len, err));
 	}
-	return x->chains.bad || x->ends.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for %zu requests", n) : CGN_OK;
+	return x->chains.bad || x->ends.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for %zu requests", n)
+					    : CGN_OK;
 }
 
 static CGN_RC measure_lookups(struct run *x, struct cgn_err *err)
@@ -306,11 +315,15 @@ static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 			const char *name;
 			double v;
 		} numbers[] = {{"nodes", (double)r->nodes}, {"updates_per_second", r->updates_per_second},
-			{"updates_per_cpu_second", r->updates_per_cpu_second}, {"lookup_p50_ns", r->lookup_p50_ns},
-			{"lookup_p99_ns", r->lookup_p99_ns}, {"bytes_per_membership", r->bytes_per_membership},
-			{"worst_bytes_per_membership", r->worst_bytes_per_membership}, {"blocks", (double)r->blocks}, {"memberships", (double)r->memberships},
-			{"bytes", (double)r->bytes}, {"updates", (double)r->updates}, {"longest_group_us", r->longest_group_us}, {"lookups", (double)r->lookups},
-			{"lookups_per_second", r->lookups_per_second}, {"updates_beside_per_second", r->updates_beside_per_second},
+			{"updates_per_cpu_second", r->updates_per_cpu_second},
+			{"lookup_p50_ns", r->lookup_p50_ns}, {"lookup_p99_ns", r->lookup_p99_ns},
+			{"bytes_per_membership", r->bytes_per_membership},
+			{"worst_bytes_per_membership", r->worst_bytes_per_membership},
+			{"blocks", (double)r->blocks}, {"memberships", (double)r->memberships},
+			{"bytes", (double)r->bytes}, {"updates", (double)r->updates},
+			{"longest_group_us", r->longest_group_us}, {"lookups", (double)r->lookups},
+			{"lookups_per_second", r->lookups_per_second},
+			{"updates_beside_per_second", r->updates_beside_per_second},
 			{"blocks_per_lookup", r->blocks_per_lookup}, {"held_all_p50_ns", r->held_all_p50_ns}};
 		json_open(&o, '{');
 		for (size_t k = 0; k < CGN_COUNT(numbers); k++) {
@@ -329,8 +342,8 @@ static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 
 static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
 {
-	static const char *const headers[] = {"NODES", "BLOCKS", "MEMBERSHIPS", "UPDATES/S", "/CPU-S", "LONGEST", "BYTES/MEMBERSHIP", "WORST", "LOOKUP P50", "P99",
-		"BLOCKS/LOOKUP", "KEPT UP"};
+	static const char *const headers[] = {"NODES", "BLOCKS", "MEMBERSHIPS", "UPDATES/S", "/CPU-S",
+		"LONGEST", "BYTES/MEMBERSHIP", "WORST", "LOOKUP P50", "P99", "BLOCKS/LOOKUP", "KEPT UP"};
 	struct ctl_table t = {0};
 	for (size_t i = 0; i < CGN_COUNT(headers); i++)
 		ctl_table_column(&t, headers[i], true);
@@ -367,8 +380,12 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(ctl_flag_u64(a, "--max-bytes", 1 << 20, UINT64_C(1) << 40, &b->max_bytes, err));
 	CGN_TRY(ctl_flag_u64(a, "--seed", 1, UINT64_MAX, &b->seed, err));
 	CGN_TRY(ctl_flag_duration(a, "--duration", &b->duration, err));
-	const struct workload_cfg made = {.kind = WORKLOAD_SERVICE, .seed = b->seed, .requests = 12000, .rate = 3};
-	CGN_TRY(b->file != NULL ? ctl_trace_read(b->file, 0, 0, &b->load, err) : workload_make(&made, &b->load, err));
+	const struct workload_cfg made = {.kind = WORKLOAD_SERVICE,
+		.seed = b->seed,
+		.requests = 12000,
+		.rate = 3};
+	CGN_TRY(b->file != NULL ? ctl_trace_read(b->file, 0, 0, &b->load, err)
+				: workload_make(&made, &b->load, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_case(b, &b->results[i], err));
 	ctl_progress_end();

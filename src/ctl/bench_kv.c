@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench kv: a running block store, asked one call after another from one thread. What is measured ends with the value in a buffer of our own,
- * its checksum compared; the floor it is held against, memcpy between two buffers of this process, is measured in turns with it. A get by
- * descriptor costs three system calls here (a packet out, which also gives the last value back, a wait, a packet in) and the value's bytes read twice, once for the
- * checksum and once for the copy; the store touches none of them. */
+/* bench kv: a running block store, asked one call after another from one thread. What is measured ends with
+ * the value in a buffer of our own, its checksum compared; the floor it is held against, memcpy between two
+ * buffers of this process, is measured in turns with it. A get by descriptor costs three system calls here (a
+ * packet out, which also gives the last value back, a wait, a packet in) and the value's bytes read twice,
+ * once for the checksum and once for the copy; the store touches none of them. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -95,11 +96,13 @@ static void on_patience(struct cgn_timer *t)
 {
 	struct bench *b = CGN_CONTAINER(t, struct bench, patience);
 	struct cgn_err err;
-	(void)CGN_FAIL(&err, DEADLINE, "no end of %s within %llu s", b->now->op, (unsigned long long)(PATIENCE / CGN_SEC));
+	(void)CGN_FAIL(&err, DEADLINE, "no end of %s within %llu s", b->now->op,
+		(unsigned long long)(PATIENCE / CGN_SEC));
 	stop(b, &err);
 }
 
-static CGN_RC run(struct bench *b, const char *op, uint64_t bytes, CGN_RC (*start)(struct bench *b, struct cgn_err *err), struct cgn_err *err)
+static CGN_RC run(struct bench *b, const char *op, uint64_t bytes,
+	CGN_RC (*start)(struct bench *b, struct cgn_err *err), struct cgn_err *err)
 {
 	CGN_MUST(b->n_results < MAX_RESULTS);
 	b->now = &b->results[b->n_results++];
@@ -143,7 +146,9 @@ static void on_value(void *user, const struct kvclient_answer *a)
 	for (size_t i = 0; i < n; at += iov[i++].iov_len)
 		memcpy(b->mine + at, iov[i].iov_base, iov[i].iov_len);
 	if (b->done == 0 && memcmp(b->mine, value_of(b, b->done), b->size) != 0)
-		stop(b, &(struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "the store gave other bytes than were put"});
+		stop(b,
+			&(struct cgn_err){.code = CGN_BAD_GATEWAY,
+				.msg = "the store gave other bytes than were put"});
 	kvclient_release(&l);
 	if (b->err.code == CGN_FINE)
 		finished(b);
@@ -155,8 +160,8 @@ static CGN_RC start_lookup(struct bench *b, struct cgn_err *err)
 	return kvclient_lookup(b->kv, &k, 1, false, on_done, b, NULL, err);
 }
 
-/* The floor, in turns with what is held against it: what else the machine does meets both. With and without the checksum in turns too, for a
- * value that was just read lies in a cache. */
+/* The floor, in turns with what is held against it: what else the machine does meets both. With and without
+ * the checksum in turns too, for a value that was just read lies in a cache. */
 static void copy_here(struct bench *b, bool sum)
 {
 	struct result *r = &b->plain[sum];
@@ -193,7 +198,8 @@ static CGN_RC start_remove(struct bench *b, struct cgn_err *err)
 }
 
 /* ---- over gRPC ---- */
-static CGN_RC start_call(struct bench *b, const char *method, const struct grpc_call_ops *ops, struct cgn_err *err)
+static CGN_RC start_call(struct bench *b, const char *method, const struct grpc_call_ops *ops,
+	struct cgn_err *err)
 {
 	char path[64];
 	(void)snprintf(path, sizeof path, PROTO_KV "%s", method);
@@ -213,7 +219,8 @@ static void on_chunk(struct grpc_call *call, void *user, const uint8_t *p, size_
 	struct bench *b = user;
 	CGN_ON_EXIT(pb_free) Cognitora__V1__KvGetChunk *m = NULL;
 	(void)call;
-	if (!cgn_ok(pb_unpack(&cognitora__v1__kv_get_chunk__descriptor, (struct cgn_str){(const char *)p, n}, &m, &b->err)))
+	if (!cgn_ok(pb_unpack(&cognitora__v1__kv_get_chunk__descriptor, (struct cgn_str){(const char *)p, n},
+		    &m, &b->err)))
 		return;
 	if (m->entry != NULL)
 		b->checksum = m->entry->checksum;
@@ -255,7 +262,9 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 	if (why->code != CGN_FINE)
 		stop(b, why);
 	else if (get && (b->filled != b->size || sum64(b->mine, b->size) != b->checksum))
-		stop(b, &(struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "the store gave other bytes than were put"});
+		stop(b,
+			&(struct cgn_err){.code = CGN_BAD_GATEWAY,
+				.msg = "the store gave other bytes than were put"});
 	else
 		finished(b);
 }
@@ -277,7 +286,9 @@ static CGN_RC start_grpc_get(struct bench *b, struct cgn_err *err)
 
 static CGN_RC start_grpc_put(struct bench *b, struct cgn_err *err)
 {
-	static const struct grpc_call_ops ops = {.on_message = on_entry, .on_drain = pump, .on_close = on_close};
+	static const struct grpc_call_ops ops = {.on_message = on_entry,
+		.on_drain = pump,
+		.on_close = on_close};
 	struct kv_key k = key_of(b, b->done);
 	Cognitora__V1__KvKey key = COGNITORA__V1__KV_KEY__INIT;
 	Cognitora__V1__KvPutHead head = COGNITORA__V1__KV_PUT_HEAD__INIT;
@@ -299,13 +310,15 @@ static CGN_RC make_values(struct bench *b, struct cgn_err *err)
 	b->mine = malloc(b->size);
 	b->values = malloc(KEYS * b->size);
 	if (b->mine == NULL || b->values == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %d values of %llu bytes", KEYS, (unsigned long long)b->size);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %d values of %llu bytes", KEYS,
+			(unsigned long long)b->size);
 	memset(b->mine, 0, b->size);
 	cgn_random(b->values, KEYS * b->size);
 	for (size_t i = 0; i < KEYS; i++) {
 		b->files[i] = memfd_create("bench", MFD_CLOEXEC);
 		if (b->files[i] < 0 || write(b->files[i], value_of(b, i), b->size) != (ssize_t)b->size)
-			return CGN_FAIL(err, NO_MEMORY, "no memory for %d values of %llu bytes", KEYS, (unsigned long long)b->size);
+			return CGN_FAIL(err, NO_MEMORY, "no memory for %d values of %llu bytes", KEYS,
+				(unsigned long long)b->size);
 	}
 	return CGN_OK;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench pick: what a router decides for a prompt whose tokens it has, step by step: the digests of its blocks, who holds them, who gets it, the
- * booking; and behind that what it costs to write the decision down, and to ask one shadow. The prompts of a mix come at a fixed rate while another thread applies to the index what the nodes report of those before. */
+/* bench pick: what a router decides for a prompt whose tokens it has, step by step: the digests of its
+ * blocks, who holds them, who gets it, the booking; and behind that what it costs to write the decision down,
+ * and to ask one shadow. The prompts of a mix come at a fixed rate while another thread applies to the index
+ * what the nodes report of those before. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,7 +30,8 @@
 #define RING_BYTES ((size_t)8 << 20) /* of one of two workers, by default */
 
 enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL /* of those before */, RECORD, SHADOW, PHASES };
-static const char *const phase_names[PHASES] = {"digest", "match", "score", "book", "total", "record", "shadow"};
+static const char *const phase_names[PHASES] = {"digest", "match", "score", "book", "total", "record",
+	"shadow"};
 enum group { KNOWN, NEW, ALL, GROUPS };
 static const char *const group_names[GROUPS] = {"known", "new", "all"};
 
@@ -79,7 +82,8 @@ static uint64_t rng_next(uint64_t *s)
 static void progress(const struct run *x, const char *what, size_t i)
 {
 	if (i % 256 == 0)
-		ctl_progress("%" PRIu64 " nodes: %s %3.0f %%", x->result->nodes, what, 100.0 * (double)i / (double)x->n);
+		ctl_progress("%" PRIu64 " nodes: %s %3.0f %%", x->result->nodes, what,
+			100.0 * (double)i / (double)x->n);
 }
 
 /* ---- the other thread ---- */
@@ -88,7 +92,8 @@ static void drop(struct run *x, const struct report *r)
 {
 	static const uint8_t nowhere[TOKENS_BLOCK_MAX];
 	for (size_t at = 0; at < r->n; at += sizeof nowhere)
-		kvindex_set(x->world.shared.index, r->lane, r->digests + at, nowhere, r->n - at < sizeof nowhere ? r->n - at : sizeof nowhere);
+		kvindex_set(x->world.shared.index, r->lane, r->digests + at, nowhere,
+			r->n - at < sizeof nowhere ? r->n - at : sizeof nowhere);
 }
 
 static void *apply_on(void *arg)
@@ -102,7 +107,8 @@ static void *apply_on(void *arg)
 			(void)nanosleep(&pause, NULL);
 			continue;
 		}
-		const struct report *r = x->reports[done], *old = done >= TURN_OVER ? x->reports[done - TURN_OVER] : NULL;
+		const struct report *r = x->reports[done],
+				    *old = done >= TURN_OVER ? x->reports[done - TURN_OVER] : NULL;
 		if (r != NULL)
 			kvindex_set(x->world.shared.index, r->lane, r->digests, NULL, r->n);
 		if (old != NULL)
@@ -174,15 +180,20 @@ static CGN_RC hand_over(struct run *x, size_t i, const struct choose_ticket *t, 
 }
 
 /* What a router does behind a decision: it writes it down, and asks the policies of router.shadow. */
-static void explain(struct run *x, const struct choose_ask *ask, const struct choose_pick *p, size_t i, cgn_nsec at[PHASES])
+static void explain(struct run *x, const struct choose_ask *ask, const struct choose_pick *p, size_t i,
+	cgn_nsec at[PHASES])
 {
-	struct explain_decision d = {.request = i + 1, .id = CGN_STR("req-0123456789abcdef01234567"), .model = CGN_STR("m"), .at_ms = i};
+	struct explain_decision d = {.request = i + 1,
+		.id = CGN_STR("req-0123456789abcdef01234567"),
+		.model = CGN_STR("m"),
+		.at_ms = i};
 	struct explain_shadow s;
 	size_t index;
 	explain_pick(ask, p, x->world.view, &d);
 	explain_ring_decide(x->ring, &d);
 	at[RECORD] = cgn_clock_now();
-	explain_shadow(p, x->b->policy == ROUTE_PREDICTED ? ROUTE_WEIGHTED : ROUTE_PREDICTED, x->world.view, &s, &index);
+	explain_shadow(p, x->b->policy == ROUTE_PREDICTED ? ROUTE_WEIGHTED : ROUTE_PREDICTED, x->world.view,
+		&s, &index);
 	at[SHADOW] = cgn_clock_now();
 }
 
@@ -356,8 +367,9 @@ static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 {
-	static const char *const headers[] = {"NODES", "PROMPTS", "DECISIONS", "DIGESTS", "HELD", "DIGEST P50", "P99", "MATCH P50", "P99", "SCORE P50", "P99",
-		"BOOK P50", "P99", "TOTAL P50", "P99", "RECORD P50", "P99", "SHADOW P50", "P99", "TOTAL P99.9"};
+	static const char *const headers[] = {"NODES", "PROMPTS", "DECISIONS", "DIGESTS", "HELD",
+		"DIGEST P50", "P99", "MATCH P50", "P99", "SCORE P50", "P99", "BOOK P50", "P99", "TOTAL P50",
+		"P99", "RECORD P50", "P99", "SHADOW P50", "P99", "TOTAL P99.9"};
 	struct ctl_table t = {0};
 	for (size_t i = 0; i < CGN_COUNT(headers); i++)
 		ctl_table_column(&t, headers[i], i != 1);
@@ -387,7 +399,8 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, ROUTE_MAX_NODES, nodes, MAX_CASES, &b->n_cases, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		b->results[i].nodes = nodes[i];
-	CGN_TRY(ctl_flag_u64(a, "--tokens", PICK_SYSTEM_TOKENS + 2 * PICK_TURN_TOKENS, (uint64_t)ROUTE_MAX_BLOCKS * PICK_BLOCK_TOKENS, &b->tokens, err));
+	CGN_TRY(ctl_flag_u64(a, "--tokens", PICK_SYSTEM_TOKENS + 2 * PICK_TURN_TOKENS,
+		(uint64_t)ROUTE_MAX_BLOCKS * PICK_BLOCK_TOKENS, &b->tokens, err));
 	CGN_TRY(ctl_flag_u64(a, "--new", 0, 100, &b->fresh, err));
 	CGN_TRY(ctl_flag_u64(a, "--sent", 0, 100, &b->sent, err));
 	CGN_TRY(ctl_flag_u64(a, "--rate", 1, 1000000, &b->rate, err));

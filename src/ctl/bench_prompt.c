@@ -29,7 +29,8 @@ static double since(cgn_nsec from)
 /* What ends a message: a special token of the vocabulary behind which a text may be cut. */
 static const char *end_of_message(const struct tokenizer *t)
 {
-	static const char *const names[] = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>", "<|endoftext|>", "<｜end▁of▁sentence｜>"};
+	static const char *const names[] = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>",
+		"<|endoftext|>", "<｜end▁of▁sentence｜>"};
 	size_t cut = 0;
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (tokenizer_cuts(t, cgn_str_of(names[i]), &cut, 1) == 1)
@@ -56,7 +57,10 @@ static CGN_RC chain(struct run *r, struct cgn_str text, double *took, struct cgn
 	static const struct digest root;
 	struct encode e;
 	struct tokens_chain c;
-	const struct encode_ask ask = {.tokenizer = r->tokenizer, .root = root, .text = text, .max_ids = r->cap * BLOCK_TOKENS};
+	const struct encode_ask ask = {.tokenizer = r->tokenizer,
+		.root = root,
+		.text = text,
+		.max_ids = r->cap * BLOCK_TOKENS};
 	cgn_nsec from = cgn_clock_now();
 	tokens_chain_start(&c, &root, BLOCK_TOKENS, r->digests, r->cap);
 	cgn_rc rc = encode_open(&e, &ask, err);
@@ -77,7 +81,8 @@ static void keep_best(double *best, double took)
 	*best = *best > 0 && *best < took ? *best : took;
 }
 
-static CGN_RC one_round(struct run *r, const struct cgn_buf *text, size_t turn, struct bench_prompt *out, struct cgn_err *err)
+static CGN_RC one_round(struct run *r, const struct cgn_buf *text, size_t turn, struct bench_prompt *out,
+	struct cgn_err *err)
 {
 	double took = 0;
 	struct cgn_str prompt = {text->p, turn};
@@ -105,7 +110,8 @@ static void run_close(struct run *r)
 	free(r->digests);
 }
 
-CGN_RC bench_prompt(const struct tokenizer *t, size_t tokens, uint64_t rounds, struct bench_prompt *out, struct cgn_err *err)
+CGN_RC bench_prompt(const struct tokenizer *t, size_t tokens, uint64_t rounds, struct bench_prompt *out,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	CGN_ON_EXIT(run_close) struct run r = {.tokenizer = t, .cap = 2 * tokens / BLOCK_TOKENS + 1};

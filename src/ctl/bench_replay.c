@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench replay: a trace against nodes that do not exist, chosen for by the router's own code in virtual time; once for each policy. */
+/* bench replay: a trace against nodes that do not exist, chosen for by the router's own code in virtual time;
+ * once for each policy. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -154,16 +155,20 @@ static void say_head(const struct bench *b)
 {
 	char blocks[32];
 	(void)snprintf(blocks, sizeof blocks, b->cfg.blocks > 0 ? "%u" : "unlimited", b->cfg.blocks);
-	(void)printf("%zu requests, %zu blocks of %u tokens (%zu distinct) in %.0f s; %u nodes of %s blocks; ideal hit ratio %.2f %%\n", b->trace.n, b->trace.n_ids,
-		b->trace.block_tokens, b->ideal.distinct, (double)b->trace.requests[b->trace.n - 1].at / 1e9 / b->cfg.speed, b->cfg.nodes, blocks,
+	(void)printf(
+		"%zu requests, %zu blocks of %u tokens (%zu distinct) in %.0f s; %u nodes of %s blocks; ideal hit ratio %.2f %%\n",
+		b->trace.n, b->trace.n_ids, b->trace.block_tokens, b->ideal.distinct,
+		(double)b->trace.requests[b->trace.n - 1].at / 1e9 / b->cfg.speed, b->cfg.nodes, blocks,
 		100 * trace_found_ratio(b->ideal));
 	for (size_t i = 0; i < b->n_caches; i++)
-		(void)printf("one cache of %" PRIu64 " blocks, least recently used out: %.2f %%\n", b->caches[i], 100 * trace_found_ratio(b->found[i]));
+		(void)printf("one cache of %" PRIu64 " blocks, least recently used out: %.2f %%\n",
+			b->caches[i], 100 * trace_found_ratio(b->found[i]));
 }
 
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 {
-	static const char *const headers[] = {"POLICY", "HITS", "OF IDEAL", "TTFT P50", "P90", "P99", "ITL MEAN", "P50", "P99", "IMBALANCE", "REQUESTS", "DONE", "REFUSED", "WALL"};
+	static const char *const headers[] = {"POLICY", "HITS", "OF IDEAL", "TTFT P50", "P90", "P99",
+		"ITL MEAN", "P50", "P99", "IMBALANCE", "REQUESTS", "DONE", "REFUSED", "WALL"};
 	struct ctl_table t = {0};
 	double ideal = trace_found_ratio(b->ideal);
 	say_head(b);
@@ -195,10 +200,12 @@ static CGN_RC draw(struct bench *b, const char *path, struct cgn_err *err)
 	struct cgn_buf out = {0};
 	char title[256], blocks[32];
 	(void)snprintf(blocks, sizeof blocks, b->cfg.blocks > 0 ? "%u" : "unlimited", b->cfg.blocks);
-	(void)snprintf(title, sizeof title, "%.120s: %zu requests on %u nodes of %s blocks, speed %g", b->name, b->trace.n, b->cfg.nodes, blocks, b->cfg.speed);
+	(void)snprintf(title, sizeof title, "%.120s: %zu requests on %u nodes of %s blocks, speed %g",
+		b->name, b->trace.n, b->cfg.nodes, blocks, b->cfg.speed);
 	for (size_t i = 0; i < b->n_cases; i++) {
 		struct one *c = &b->cases[i];
-		cases[i] = (struct plot_case){c->policy, &c->result.ttft, replay_hit_ratio(&c->result), c->result.imbalance};
+		cases[i] = (struct plot_case){c->policy, &c->result.ttft, replay_hit_ratio(&c->result),
+			c->result.imbalance};
 	}
 	plot_svg(title, cases, b->n_cases, trace_found_ratio(b->ideal), &out);
 	return ctl_write(path, &out, err);
@@ -256,7 +263,9 @@ static CGN_RC read_engine(const struct ctl_args *a, struct replay_cfg *c, struct
 	if (ctl_flag(a, "--step-tokens") != NULL)
 		CGN_TRY(ctl_flag_u32(a, "--step-tokens", 1, TRACE_MAX_TOKENS, &c->step_tokens, err));
 	if (c->step_tokens < c->max_batch)
-		return CGN_FAIL(err, INVALID, "--step-tokens %u is less than --max-batch %u: each sequence needs one a step", c->step_tokens, c->max_batch);
+		return CGN_FAIL(err, INVALID,
+			"--step-tokens %u is less than --max-batch %u: each sequence needs one a step",
+			c->step_tokens, c->max_batch);
 	return CGN_OK;
 }
 

@@ -44,11 +44,15 @@ static void put_char(struct cgn_buf *out, uint32_t c)
 /* The word of that rank: its letters follow from the rank, rarer ones are longer. */
 static void latin_word(struct cgn_buf *out, uint64_t rank, bool capital)
 {
-	static const char *const common[] = {"the", "of", "and", "to", "in", "is", "that", "it", "for", "was", "on", "with", "as", "be", "by", "this", "are", "from", "or", "have", "not",
-		"which", "request", "model", "time", "system", "when", "more", "can", "data"};
-	static const char *const heads[] = {"con", "re", "pro", "in", "un", "de", "ex", "ma", "st", "tra", "pre", "lo", "ca", "be", "per", "di", "sub", "co", "me", "in", "gr", "fl", "sh", "th"};
-	static const char *const middles[] = {"ta", "ti", "ni", "ra", "ve", "lo", "mi", "si", "ca", "der", "ter", "pli", "cu", "la", "por", "ster", "ment", "gra", "no", "sti", "e", "o", "qua", "bl"};
-	static const char *const tails[] = {"tion", "ing", "ed", "er", "ly", "s", "ment", "al", "able", "ness", "ic", "ity", "e", "or", "ant", "ous", "y", "n", "est", "ive"};
+	static const char *const common[] = {"the", "of", "and", "to", "in", "is", "that", "it", "for", "was",
+		"on", "with", "as", "be", "by", "this", "are", "from", "or", "have", "not", "which",
+		"request", "model", "time", "system", "when", "more", "can", "data"};
+	static const char *const heads[] = {"con", "re", "pro", "in", "un", "de", "ex", "ma", "st", "tra",
+		"pre", "lo", "ca", "be", "per", "di", "sub", "co", "me", "in", "gr", "fl", "sh", "th"};
+	static const char *const middles[] = {"ta", "ti", "ni", "ra", "ve", "lo", "mi", "si", "ca", "der",
+		"ter", "pli", "cu", "la", "por", "ster", "ment", "gra", "no", "sti", "e", "o", "qua", "bl"};
+	static const char *const tails[] = {"tion", "ing", "ed", "er", "ly", "s", "ment", "al", "able",
+		"ness", "ic", "ity", "e", "or", "ant", "ous", "y", "n", "est", "ive"};
 	size_t at = out->n;
 	uint64_t letters = rank;
 	if (rank <= CGN_COUNT(common)) {
@@ -66,7 +70,8 @@ static void latin_word(struct cgn_buf *out, uint64_t rank, bool capital)
 
 static void prose(struct cgn_buf *out, uint64_t *s)
 {
-	static const char *const signs[] = {" ", " ", " ", " ", " ", " ", " ", " ", ", ", ", ", ". ", "'s ", " (", ") ", "; ", " - ", ": ", "? "};
+	static const char *const signs[] = {" ", " ", " ", " ", " ", " ", " ", " ", ", ", ", ", ". ", "'s ",
+		" (", ") ", "; ", " - ", ": ", "? "};
 	bool capital = true;
 	for (size_t end = out->n + PARAGRAPH; out->n < end && !out->bad;) {
 		const char *sign = signs[below(s, CGN_COUNT(signs))];
@@ -90,9 +95,11 @@ static void name(struct cgn_buf *out, uint64_t *s)
 
 static void code(struct cgn_buf *out, uint64_t *s)
 {
-	static const char *const operators[] = {" = ", " += ", "(", "->", ".", " == ", ", ", "[", " && ", ") + ", " < "};
+	static const char *const operators[] = {" = ", " += ", "(", "->", ".", " == ", ", ", "[", " && ",
+		") + ", " < "};
 	static const char *const ends[] = {";\n", ");\n", " {\n", "];\n", "}\n", ":\n", "\n\n", "  # "};
-	static const char *const words[] = {"if (", "return ", "for (size_t i = 0; i < ", "const char *", "def ", "self.", "import ", "\"%s: %d\\n\", ", "/* ", "static int ", "#define ", "else "};
+	static const char *const words[] = {"if (", "return ", "for (size_t i = 0; i < ", "const char *",
+		"def ", "self.", "import ", "\"%s: %d\\n\", ", "/* ", "static int ", "#define ", "else "};
 	size_t indent = 0;
 	for (size_t end = out->n + PARAGRAPH; out->n < end && !out->bad; indent = below(s, 5)) {
 		for (size_t i = 0; i < indent; i++)
@@ -116,13 +123,16 @@ static void other_script(struct cgn_buf *out, uint64_t *s)
 	static const struct {
 		uint32_t first, n;
 		const char *blank, *stop;
-	} scripts[] = {{0x430, 32, " ", ". "}, {0x3b1, 25, " ", ", "}, {0x627, 36, " ", "\xd8\x8c "}, {0x905, 53, " ", "\xe0\xa5\xa4 "}, {0xe01, 46, "", " "}, {0xac00, 2350, " ", ". "},
+	} scripts[] = {{0x430, 32, " ", ". "}, {0x3b1, 25, " ", ", "}, {0x627, 36, " ", "\xd8\x8c "},
+		{0x905, 53, " ", "\xe0\xa5\xa4 "}, {0xe01, 46, "", " "}, {0xac00, 2350, " ", ". "},
 		{0x4e00, 3500, "", "\xe3\x80\x82"}, {0x3042, 82, "", "\xe3\x80\x81"}, {0xe0, 30, " ", "! "}};
 	size_t k = below(s, CGN_COUNT(scripts));
 	for (size_t end = out->n + PARAGRAPH; out->n < end && !out->bad;) {
 		uint64_t rank = zipf(s), letters = rank * 2654435761U + 1;
 		for (size_t i = 0; i < 2 + rank % 5; i++)
-			put_char(out, scripts[k].first + (uint32_t)(rng_next(&letters) % scripts[k].n % (1 + rank)));
+			put_char(out,
+				scripts[k].first +
+					(uint32_t)(rng_next(&letters) % scripts[k].n % (1 + rank)));
 		cgn_buf_putz(out, below(s, 9) == 0 ? scripts[k].stop : scripts[k].blank);
 	}
 	cgn_buf_putz(out, "\n\n");

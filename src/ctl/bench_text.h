@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench text: writing for benchmarks that read like what models are asked: a third prose, a third code, a third other scripts. Words follow
- * Zipf's law over an unbounded vocabulary, so that a cache of words meets as many new ones as it would. */
+/* bench text: writing for benchmarks that read like what models are asked: a third prose, a third code, a
+ * third other scripts. Words follow Zipf's law over an unbounded vocabulary, so that a cache of words meets
+ * as many new ones as it would. */
 #pragma once
 #include "base/core/buf.h"
 

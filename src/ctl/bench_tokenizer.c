@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench tokenizer: how fast tokenizer.json files tokenize a text on one thread, and, where Python has the package `tokenizers`, how fast that
- * is in the same run, once both have given the same ids. Speeds are by CPU time. Also what a router needs for a long prompt that it sees for the first
- * time, again, and a turn longer (bench_prompt.h), by the clock. */
+/* bench tokenizer: how fast tokenizer.json files tokenize a text on one thread, and, where Python has the
+ * package `tokenizers`, how fast that is in the same run, once both have given the same ids. Speeds are by
+ * CPU time. Also what a router needs for a long prompt that it sees for the first time, again, and a turn
+ * longer (bench_prompt.h), by the clock. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +19,11 @@
 #include "policy/tokenizer/tokenizer.h"
 
 #define TEXT_LIMIT ((size_t)256 << 20)
-#define PART ((size_t)16 << 10) /* bytes: about a prompt; the text is tokenized part by part, as requests come */
+/* bytes: about a prompt; the text is tokenized part by part, as requests come */
+#define PART ((size_t)16 << 10)
 
-/* The other library's side: argv is file, text, ids (written), lengths of the parts, rounds. It says when it can't be had, else its times.
- * encode_batch_fast is its fastest way (no offsets); one thread, as ours. */
+/* The other library's side: argv is file, text, ids (written), lengths of the parts, rounds. It says when it
+ * can't be had, else its times. encode_batch_fast is its fastest way (no offsets); one thread, as ours. */
 static const char script[] =
 	"import sys,time\n"
 	"try:\n"
@@ -108,17 +110,20 @@ static CGN_RC read_text(const struct ctl_args *a, struct bench *b, struct cgn_er
 
 /* ---- ours ---- */
 
-static CGN_RC one_round(const struct bench *b, const struct tokenizer *t, struct tokenizer_work *w, struct tokenizer_ids *ids, struct cgn_err *err)
+static CGN_RC one_round(const struct bench *b, const struct tokenizer *t, struct tokenizer_work *w,
+	struct tokenizer_ids *ids, struct cgn_err *err)
 {
 	const uint32_t *len = (const uint32_t *)(const void *)b->parts.p;
 	ids->n = 0;
 	for (size_t i = 0, at = 0; i < b->parts.n / sizeof *len; at += len[i++])
-		CGN_TRY(tokenizer_encode(t, w, (struct cgn_str){b->text.p + at, len[i]}, TOKENIZER_SPECIALS, ids, err));
+		CGN_TRY(tokenizer_encode(t, w, (struct cgn_str){b->text.p + at, len[i]}, TOKENIZER_SPECIALS,
+			ids, err));
 	return CGN_OK;
 }
 
 /* Each round begins with an empty word cache. */
-static CGN_RC rounds(const struct bench *b, const struct tokenizer *t, struct tokenizer_ids *ids, struct result *r, struct cgn_err *err)
+static CGN_RC rounds(const struct bench *b, const struct tokenizer *t, struct tokenizer_ids *ids,
+	struct result *r, struct cgn_err *err)
 {
 	for (uint64_t i = 0; i < b->rounds; i++) {
 		CGN_ON_EXIT(tokenizer_work_free) struct tokenizer_work *w = NULL;
@@ -188,7 +193,8 @@ static CGN_RC run_python(struct bench *b, const char *file, struct cgn_err *err)
 	return rc;
 }
 
-static CGN_RC same_ids(const struct bench *b, const struct tokenizer_ids *ids, const char *file, struct cgn_err *err)
+static CGN_RC same_ids(const struct bench *b, const struct tokenizer_ids *ids, const char *file,
+	struct cgn_err *err)
 {
 	char path[80];
 	struct cgn_buf theirs = {0};
@@ -200,7 +206,10 @@ static CGN_RC same_ids(const struct bench *b, const struct tokenizer_ids *ids, c
 		i++;
 	bool same = i == n && i == ids->n;
 	cgn_buf_fini(&theirs);
-	return same ? CGN_OK : CGN_FAIL(err, INTERNAL, "%s: ids differ from token %zu on (%zu here, %zu from Hugging Face's)", file, i, ids->n, n);
+	return same ? CGN_OK
+		    : CGN_FAIL(err, INTERNAL,
+			      "%s: ids differ from token %zu on (%zu here, %zu from Hugging Face's)", file, i,
+			      ids->n, n);
 }
 
 /* Without the package there is nothing to compare with; any other failure is told. */
@@ -212,7 +221,8 @@ static CGN_RC theirs(struct bench *b, const struct tokenizer_ids *ids, struct re
 		return CGN_OK;
 	CGN_TRY(rc);
 	if (sscanf(b->line, "DONE %31s %lf %lf", r->other.version, &r->other.load, &r->other.best) != 3)
-		return CGN_FAIL(err, UNAVAILABLE, "%s, while it ran Hugging Face's tokenizers: %s: %s", b->python, proc_exit_text(&b->exit, why, sizeof why), b->line);
+		return CGN_FAIL(err, UNAVAILABLE, "%s, while it ran Hugging Face's tokenizers: %s: %s",
+			b->python, proc_exit_text(&b->exit, why, sizeof why), b->line);
 	r->other.there = true;
 	return same_ids(b, ids, r->file, err);
 }
@@ -292,7 +302,8 @@ static CGN_RC report_json(const struct bench *b, const struct result *results, s
 
 static CGN_RC report_table(const struct bench *b, const struct result *results, size_t n, struct cgn_err *err)
 {
-	static const char *const columns[] = {"FILE", "MB/S", "TOKENS/S", "LOAD MS", "MEMORY MB", "PROMPT MS", "AGAIN MS", "TURN MS", "HF MB/S", "HF LOAD MS", "RATIO", "IDS"};
+	static const char *const columns[] = {"FILE", "MB/S", "TOKENS/S", "LOAD MS", "MEMORY MB", "PROMPT MS",
+		"AGAIN MS", "TURN MS", "HF MB/S", "HF LOAD MS", "RATIO", "IDS"};
 	struct ctl_table t = {0};
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
 		ctl_table_column(&t, columns[i], i > 0 && i + 1 < CGN_COUNT(columns));

@@ -20,8 +20,10 @@ struct ctl_client {
 CGN_RC ctl_client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn_err *err)
 {
 	static const char *const alpn[] = {"h2", NULL};
-	const struct tls_cfg cfg = {
-		.ca_file = ctl_flag(a, "--ca"), .cert_file = ctl_flag(a, "--cert"), .key_file = ctl_flag(a, "--key"), .alpn = alpn};
+	const struct tls_cfg cfg = {.ca_file = ctl_flag(a, "--ca"),
+		.cert_file = ctl_flag(a, "--cert"),
+		.key_file = ctl_flag(a, "--key"),
+		.alpn = alpn};
 	if (cfg.ca_file == NULL && cfg.cert_file == NULL && cfg.key_file == NULL)
 		return CGN_OK;
 	if ((cfg.cert_file == NULL) != (cfg.key_file == NULL))
@@ -80,8 +82,9 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 	cgn_loop_stop(c->loop);
 }
 
-CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufCMessage *request, cgn_nsec timeout,
-	void (*on_answer)(void *user, const uint8_t *p, size_t n), void *user, struct cgn_err *err)
+CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufCMessage *request,
+	cgn_nsec timeout, void (*on_answer)(void *user, const uint8_t *p, size_t n), void *user,
+	struct cgn_err *err)
 {
 	static const struct grpc_call_ops ops = {.on_message = on_message, .on_close = on_close};
 	uint8_t packed[1024]; /* requests of Control hold a node's name at most */
@@ -102,8 +105,9 @@ CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufC
 	if (c->end.code == CGN_FINE)
 		return CGN_OK;
 	if (c->end.code == CGN_UNAVAILABLE || c->end.code == CGN_DEADLINE)
-		return CGN_FAIL_AS(err, c->end.code, "the router at %s does not answer: %.250s; name another with --router%s", c->addr, c->end.msg,
-			c->tls != NULL ? "" : ", or give --ca if it speaks TLS");
+		return CGN_FAIL_AS(err, c->end.code,
+			"the router at %s does not answer: %.250s; name another with --router%s", c->addr,
+			c->end.msg, c->tls != NULL ? "" : ", or give --ca if it speaks TLS");
 	*err = c->end;
 	return CGN_RC_OF(c->end.code);
 }

@@ -13,10 +13,12 @@ void ctl_client_close(struct ctl_client **take);
 /* Flags --ca, --cert, --key; *out stays NULL without any: in clear. */
 struct tls_ctx;
 CGN_RC ctl_client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn_err *err);
-/* One request; |on_answer| gets each answer, packed, while they come (one for unary methods). Returns when the call ended.
+/* One request; |on_answer| gets each answer, packed, while they come (one for unary methods). Returns when
+ * the call ended.
  * |timeout| 0: none. */
-CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufCMessage *request, cgn_nsec timeout,
-	void (*on_answer)(void *user, const uint8_t *p, size_t n), void *user, struct cgn_err *err);
+CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufCMessage *request,
+	cgn_nsec timeout, void (*on_answer)(void *user, const uint8_t *p, size_t n), void *user,
+	struct cgn_err *err);
 
 /* set_policy.c */
 void ctl_policy_text(const Cognitora__V1__PolicyStatus *s, struct cgn_buf *out); /* lines */

@@ -33,12 +33,17 @@ static CGN_RC status_of(const struct ctl_args *a, Cognitora__V1__StatusResponse 
 	CGN_TRY(timeout_of(a, DEFAULT_TIMEOUT, &timeout, err));
 	CGN_TRY(ctl_client_open(a, &c, err));
 	CGN_TRY(ctl_client_call(c, "Status", &rq.base, timeout, keep_status, out, err));
-	return *out != NULL ? CGN_OK : CGN_FAIL(err, BAD_GATEWAY, "the router's answer is not a StatusResponse; is it of another version?");
+	return *out != NULL
+		? CGN_OK
+		: CGN_FAIL(err, BAD_GATEWAY,
+			  "the router's answer is not a StatusResponse; is it of another version?");
 }
 
 static const char *role_text(Cognitora__V1__Role role)
 {
-	return role == COGNITORA__V1__ROLE__ROLE_PREFILL ? "prefill" : role == COGNITORA__V1__ROLE__ROLE_DECODE ? "decode" : "both";
+	return role == COGNITORA__V1__ROLE__ROLE_PREFILL   ? "prefill"
+		: role == COGNITORA__V1__ROLE__ROLE_DECODE ? "decode"
+							   : "both";
 }
 
 static void models_of(const Cognitora__V1__Node *node, struct cgn_buf *out)
@@ -71,7 +76,8 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	struct cgn_buf models = {0};
 	models_of(node, &models);
 	ctl_table_cell(t, "%s", node->id);
-	ctl_table_cell(t, "%s%s", s->state, s->cordoned && strcmp(s->state, "cordoned") != 0 ? ",cordoned" : "");
+	ctl_table_cell(t, "%s%s", s->state,
+		s->cordoned && strcmp(s->state, "cordoned") != 0 ? ",cordoned" : "");
 	ctl_table_cell(t, "%s", s->breaker);
 	ctl_table_cell(t, "%s", role_text(node->role));
 	ctl_table_cell(t, "%s", node->address);
@@ -82,7 +88,8 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%.2f", (double)load->kv_usage);
 	ctl_table_cell(t, "%llu", (unsigned long long)s->index_blocks);
 	for (size_t i = 0; i < KV_TIERS; i++)
-		ctl_table_cell(t, "%llu", i < s->n_tier_blocks ? (unsigned long long)s->tier_blocks[i] : 0ULL);
+		ctl_table_cell(t, "%llu",
+			i < s->n_tier_blocks ? (unsigned long long)s->tier_blocks[i] : 0ULL);
 	ctl_table_cell(t, "%s%s", s->source, trouble_of(node));
 	ctl_table_cell(t, "%.1f", (double)s->stale_ms / 1e3);
 	ctl_table_cell(t, "%.2f", (double)s->trust);
@@ -95,9 +102,11 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 	static const struct {
 		const char *name;
 		bool number;
-	} columns[] = {{"NODE", false}, {"STATE", false}, {"BREAKER", false}, {"ROLE", false}, {"ADDRESS", false}, {"MODELS", false}, {"INFLIGHT", true}, {"RUNNING", true},
-		{"WAITING", true}, {"KV", true}, {"BLOCKS", true}, {"GPU", true}, {"RAM", true}, {"SSD", true}, {"REMOTE", true},
-		{"SOURCE", false}, {"STALE S", true}, {"TRUST", true}, {"SEEN S", true}};
+	} columns[] = {{"NODE", false}, {"STATE", false}, {"BREAKER", false}, {"ROLE", false},
+		{"ADDRESS", false}, {"MODELS", false}, {"INFLIGHT", true}, {"RUNNING", true},
+		{"WAITING", true}, {"KV", true}, {"BLOCKS", true}, {"GPU", true}, {"RAM", true},
+		{"SSD", true}, {"REMOTE", true}, {"SOURCE", false}, {"STALE S", true}, {"TRUST", true},
+		{"SEEN S", true}};
 	Cognitora__V1__StatusResponse *status = NULL;
 	struct ctl_table t = {0};
 	CGN_TRY(status_of(a, &status, err));
@@ -125,7 +134,8 @@ static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct 
 	if (i < s->n_model_status) { /* a router of an earlier version has none */
 		const Cognitora__V1__ModelStatus *m = s->model_status[i];
 		bool bytes = strcmp(m->tokens, "bytes") == 0;
-		cgn_buf_fmt(out, ": blocks of %u %s (%s%s%s)", m->block, bytes ? "bytes" : "tokens", bytes ? "" : m->tokens, bytes ? "" : ": ", m->why);
+		cgn_buf_fmt(out, ": blocks of %u %s (%s%s%s)", m->block, bytes ? "bytes" : "tokens",
+			bytes ? "" : m->tokens, bytes ? "" : ": ", m->why);
 		if (m->queued > 0)
 			cgn_buf_fmt(out, ", %u waiting", m->queued);
 	}
@@ -134,9 +144,11 @@ static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct 
 
 static void shadow_line(const Cognitora__V1__ShadowStatus *s, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "shadow    %s: %llu of %llu decisions the same; else %.1f ms cheaper, %.1f ms dearer in all; %llu tokens held, chosen ones %llu\n",
-		s->policy, (unsigned long long)s->agreed, (unsigned long long)(s->agreed + s->differed), s->cheaper_ms, s->dearer_ms,
-		(unsigned long long)s->cached_tokens, (unsigned long long)s->chosen_cached_tokens);
+	cgn_buf_fmt(out,
+		"shadow    %s: %llu of %llu decisions the same; else %.1f ms cheaper, %.1f ms dearer in all; %llu tokens held, chosen ones %llu\n",
+		s->policy, (unsigned long long)s->agreed, (unsigned long long)(s->agreed + s->differed),
+		s->cheaper_ms, s->dearer_ms, (unsigned long long)s->cached_tokens,
+		(unsigned long long)s->chosen_cached_tokens);
 }
 
 static void shadow_json(const Cognitora__V1__ShadowStatus *s, struct json_out *o)
@@ -154,8 +166,9 @@ static void shadow_json(const Cognitora__V1__ShadowStatus *s, struct json_out *o
 
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", s->cluster, s->router_version,
-		(unsigned long long)(s->uptime_ms / 1000), s->state_backend, s->state_connected ? "" : " (NOT REACHABLE)");
+	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", s->cluster,
+		s->router_version, (unsigned long long)(s->uptime_ms / 1000), s->state_backend,
+		s->state_connected ? "" : " (NOT REACHABLE)");
 	if (s->policy != NULL) /* a router of an earlier version has none */
 		ctl_policy_text(s->policy, out);
 	for (size_t i = 0; i < s->n_shadows; i++)
@@ -302,6 +315,9 @@ CGN_RC ctl_cluster_drain(const struct ctl_args *a, struct cgn_err *err)
 	ctl_progress_end();
 	CGN_TRY(rc);
 	struct cgn_buf out = {0};
-	cgn_buf_fmt(&out, a->json ? "{\"node\":\"%s\",\"state\":\"drained\"}\n" : "%s drained: nothing is in flight there, and it is cordoned\n", node);
+	cgn_buf_fmt(&out,
+		a->json ? "{\"node\":\"%s\",\"state\":\"drained\"}\n"
+			: "%s drained: nothing is in flight there, and it is cordoned\n",
+		node);
 	return ctl_print(&out, err);
 }

@@ -13,7 +13,8 @@ CGN_RC ctl_config_check(const struct ctl_args *a, struct cgn_err *err)
 	struct cgn_buf text = {0}, out = {0};
 	struct config *cfg = NULL;
 	CGN_TRY(disk_read_file(a->words[0], FILE_LIMIT, &text, err));
-	cgn_rc rc = config_load(a->words[0], cgn_buf_view(&text), (const char *const *)environ, NULL, 0, &cfg, err);
+	cgn_rc rc = config_load(a->words[0], cgn_buf_view(&text), (const char *const *)environ, NULL, 0, &cfg,
+		err);
 	cgn_buf_fini(&text);
 	CGN_TRY(rc);
 	if (a->json)
@@ -28,6 +29,7 @@ CGN_RC ctl_flag_duration(const struct ctl_args *a, const char *name, cgn_nsec *o
 {
 	const char *text = ctl_flag(a, name);
 	if (!config_duration(cgn_str_of(text), out))
-		return CGN_FAIL(err, INVALID, "%s takes a duration like 250ms, 5s or 2m, not '%s'", name, text);
+		return CGN_FAIL(err, INVALID, "%s takes a duration like 250ms, 5s or 2m, not '%s'", name,
+			text);
 	return CGN_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctl: what the verbs of cgn-ctl share: their arguments, tables for people and JSON for machines, a call to a router. */
+/* ctl: what the verbs of cgn-ctl share: their arguments, tables for people and JSON for machines, a call to a
+ * router. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +42,8 @@ extern const struct ctl_flag ctl_flags[];
 extern const size_t ctl_n_flags;
 bool ctl_flag_fits(const struct ctl_flag *f, const struct ctl_verb *v);
 
-#define VERB(path, arguments, run, summary, examples) CGN_RC run(const struct ctl_args *a, struct cgn_err *err);
+#define VERB(path, arguments, run, summary, examples) \
+	CGN_RC run(const struct ctl_args *a, struct cgn_err *err);
 #include "ctl/verbs.def"
 #undef VERB
 
@@ -50,21 +52,24 @@ const char *ctl_flag(const struct ctl_args *a, const char *name);
 bool ctl_switch(const struct ctl_args *a, const char *name);
 /* The |i|-th value of a repeatable flag; NULL beyond the last. */
 const char *ctl_flag_nth(const struct ctl_args *a, const char *name, size_t i);
-CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, struct cgn_err *err);
+CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out,
+	struct cgn_err *err);
 /* Numbers separated by commas, at least one and at most |room|. */
-CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, size_t room, size_t *n, struct cgn_err *err);
+CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out,
+	size_t room, size_t *n, struct cgn_err *err);
 CGN_RC ctl_flag_duration(const struct ctl_args *a, const char *name, cgn_nsec *out, struct cgn_err *err);
 
 /* Help texts. */
 void ctl_help_all(struct cgn_buf *out);
 void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out);
 
-/* A table: header cells, then rows, printed with aligned columns on stdout, or as a JSON array of objects keyed by the lower-case header. */
+/* A table: header cells, then rows, printed with aligned columns on stdout, or as a JSON array of objects
+ * keyed by the lower-case header. */
 #define CTL_MAX_COLUMNS 20
 struct ctl_table {
 	size_t columns, cells;
 	const char *header[CTL_MAX_COLUMNS];
-	struct cgn_buf text;    /* the cells, each terminated by a NUL */
+	struct cgn_buf text; /* the cells, each terminated by a NUL */
 	bool is_number[CTL_MAX_COLUMNS];
 };
 void ctl_table_column(struct ctl_table *t, const char *header, bool is_number);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain: how a request was decided, for people. The router tells it as JSON, which is what -o json prints. */
+/* explain: how a request was decided, for people. The router tells it as JSON, which is what -o json
+ * prints. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +25,8 @@ static CGN_RC ask(const struct ctl_args *a, Cognitora__V1__ExplainResponse **out
 	cgn_nsec timeout = DEFAULT_TIMEOUT;
 	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
 	Cognitora__V1__ExplainRequest rq = COGNITORA__V1__EXPLAIN_REQUEST__INIT;
-	if (a->n_words > 0 && (a->words[0][0] == '\0' || !cgn_str_copyz(id, sizeof id, cgn_str_of(a->words[0]))))
+	if (a->n_words > 0 &&
+		(a->words[0][0] == '\0' || !cgn_str_copyz(id, sizeof id, cgn_str_of(a->words[0]))))
 		return CGN_FAIL(err, INVALID, "that is no request's id");
 	CGN_TRY(ctl_flag_u64(a, "--last", 1, 100, &last, err));
 	if (ctl_flag(a, "--timeout") != NULL)
@@ -33,7 +35,10 @@ static CGN_RC ask(const struct ctl_args *a, Cognitora__V1__ExplainResponse **out
 	rq.last = (uint32_t)last;
 	CGN_TRY(ctl_client_open(a, &c, err));
 	CGN_TRY(ctl_client_call(c, "Explain", &rq.base, timeout, keep, out, err));
-	return *out != NULL ? CGN_OK : CGN_FAIL(err, BAD_GATEWAY, "the router's answer is not an ExplainResponse; is it of another version?");
+	return *out != NULL
+		? CGN_OK
+		: CGN_FAIL(err, BAD_GATEWAY,
+			  "the router's answer is not an ExplainResponse; is it of another version?");
 }
 
 /* ---- what stands in it ---- */
@@ -126,7 +131,8 @@ static CGN_RC candidates(struct view *w, struct json_val decision, struct cgn_er
 		ctl_table_column(&t, columns[i].header, true);
 	while (json_next_elem(&it, &cand)) {
 		const char *why = text(w, cand, "why");
-		bool known = strcmp(why, "tried") != 0 && strcmp(why, "breaker") != 0 && strcmp(why, "role") != 0;
+		bool known =
+			strcmp(why, "tried") != 0 && strcmp(why, "breaker") != 0 && strcmp(why, "role") != 0;
 		ctl_table_cell(&t, "%s", text(w, cand, "node"));
 		ctl_table_cell(&t, "%s", why);
 		for (size_t i = 0; i < CGN_COUNT(columns); i++)
@@ -145,11 +151,13 @@ static const char *on(const struct view *w, const char *code)
 
 static void verdict(struct view *w, struct json_val d, struct cgn_buf *out)
 {
-	const char *node = text(w, d, "node"), *how = text(w, d, "verdict"), *unit = text(w, d, "unit"), *over = text(w, d, "over");
+	const char *node = text(w, d, "node"), *how = text(w, d, "verdict"), *unit = text(w, d, "unit"),
+		   *over = text(w, d, "over");
 	double margin = real(d, "margin");
 	if (strcmp(how, "picked") != 0)
 		cgn_buf_fmt(out, "%snobody%s: %s", on(w, "\033[31m"), on(w, "\033[0m"),
-			strcmp(how, "all_full") == 0 ? "every node has all the requests that it may have" : "no node was left");
+			strcmp(how, "all_full") == 0 ? "every node has all the requests that it may have"
+						     : "no node was left");
 	else
 		cgn_buf_fmt(out, "%s%s%s", on(w, "\033[1;32m"), node, on(w, "\033[0m"));
 	if (over[0] != '\0' && margin == 0)
@@ -157,7 +165,8 @@ static void verdict(struct view *w, struct json_val d, struct cgn_buf *out)
 	else if (over[0] != '\0' && margin > 0)
 		cgn_buf_fmt(out, ", by %g %s before %s", margin, unit, over);
 	else if (over[0] != '\0')
-		cgn_buf_fmt(out, ", although %s is better by %g %s: too little to count, or left to chance", over, -margin, unit);
+		cgn_buf_fmt(out, ", although %s is better by %g %s: too little to count, or left to chance",
+			over, -margin, unit);
 	else if (strcmp(unit, "turn") == 0)
 		cgn_buf_putz(out, ", by turn or chance");
 	cgn_buf_char(out, '\n');
@@ -171,19 +180,22 @@ static void decision_lines(struct view *w, struct json_val d, struct cgn_buf *ou
 		cgn_buf_fmt(out, "\n  try %s", number(w, d, "try"));
 	cgn_buf_fmt(out, ", policy %s: ", text(w, d, "policy"));
 	verdict(w, d, out);
-	cgn_buf_fmt(out, "  %s blocks of %s %s, %s of them held by every candidate; %s tokens; decided in %s us\n", number(w, d, "blocks"),
-		real(d, "block_tokens") > 0 ? number(w, d, "block_tokens") : "", real(d, "block_tokens") > 0 ? "tokens" : "bytes",
-		number(w, d, "common_blocks"), real(d, "prompt_tokens") > 0 ? number(w, d, "prompt_tokens") : "?", number(w, d, "took_us"));
+	cgn_buf_fmt(out,
+		"  %s blocks of %s %s, %s of them held by every candidate; %s tokens; decided in %s us\n",
+		number(w, d, "blocks"), real(d, "block_tokens") > 0 ? number(w, d, "block_tokens") : "",
+		real(d, "block_tokens") > 0 ? "tokens" : "bytes", number(w, d, "common_blocks"),
+		real(d, "prompt_tokens") > 0 ? number(w, d, "prompt_tokens") : "?", number(w, d, "took_us"));
 }
 
 static void shadow_line(struct view *w, struct json_val s, struct cgn_buf *out)
 {
 	double regret = real(s, "regret_ms");
 	bool agrees = json_get_bool(s, "agrees", false);
-	cgn_buf_fmt(out, "  %s would have chosen %s", text(w, s, "policy"), agrees ? "the same" : text(w, s, "node"));
+	cgn_buf_fmt(out, "  %s would have chosen %s", text(w, s, "policy"),
+		agrees ? "the same" : text(w, s, "node"));
 	if (!agrees)
-		cgn_buf_fmt(out, " (holds %s blocks), %g ms %s as predicted", number(w, s, "held_blocks"), regret < 0 ? -regret : regret,
-			regret < 0 ? "dearer" : "cheaper");
+		cgn_buf_fmt(out, " (holds %s blocks), %g ms %s as predicted", number(w, s, "held_blocks"),
+			regret < 0 ? -regret : regret, regret < 0 ? "dearer" : "cheaper");
 	cgn_buf_char(out, '\n');
 }
 
@@ -206,18 +218,23 @@ static CGN_RC decision(struct view *w, struct json_val d, struct cgn_err *err)
 
 static void end_lines(struct view *w, struct json_val rq, struct cgn_buf *out)
 {
-	struct json_val end = member(rq, "end"), cached = member(rq, "cached_tokens"), first = member(rq, "ttft_ms");
+	struct json_val end = member(rq, "end"), cached = member(rq, "cached_tokens"),
+			first = member(rq, "ttft_ms");
 	if (end.type != JSON_OBJECT) {
 		cgn_buf_putz(out, "\n  it is not over yet, or its end is not on record\n");
 		return;
 	}
-	cgn_buf_fmt(out, "\n  %s %s after %s ms, %s %s", number(w, end, "status"), text(w, end, "outcome"), number(w, end, "total_ms"),
-		number(w, end, "tries"), real(end, "tries") > 1 ? "tries" : "try");
+	cgn_buf_fmt(out, "\n  %s %s after %s ms, %s %s", number(w, end, "status"), text(w, end, "outcome"),
+		number(w, end, "total_ms"), number(w, end, "tries"),
+		real(end, "tries") > 1 ? "tries" : "try");
 	if (member(end, "prompt_tokens").type == JSON_NUMBER)
-		cgn_buf_fmt(out, "; %s tokens in, %s out", number(w, end, "prompt_tokens"), number(w, end, "completion_tokens"));
-	cgn_buf_fmt(out, "\n  cached tokens: predicted %s, actual %s\n", number(w, cached, "predicted"), number(w, cached, "actual"));
-	cgn_buf_fmt(out, "  ms to the first byte: predicted %s, actual %s; %s with queue and retries\n", number(w, first, "predicted"),
-		number(w, first, "actual"), number(w, first, "with_queue_and_retries"));
+		cgn_buf_fmt(out, "; %s tokens in, %s out", number(w, end, "prompt_tokens"),
+			number(w, end, "completion_tokens"));
+	cgn_buf_fmt(out, "\n  cached tokens: predicted %s, actual %s\n", number(w, cached, "predicted"),
+		number(w, cached, "actual"));
+	cgn_buf_fmt(out, "  ms to the first byte: predicted %s, actual %s; %s with queue and retries\n",
+		number(w, first, "predicted"), number(w, first, "actual"),
+		number(w, first, "with_queue_and_retries"));
 }
 
 static CGN_RC request(struct view *w, struct json_val rq, struct cgn_err *err)
@@ -226,12 +243,14 @@ static CGN_RC request(struct view *w, struct json_val rq, struct cgn_err *err)
 	struct json_iter it = each(rq, "tries");
 	struct json_val d;
 	size_t n = 0;
-	cgn_buf_fmt(&out, "%s%s%s  %s  %s\n", on(w, "\033[1m"), text(w, rq, "id"), on(w, "\033[0m"), text(w, rq, "at"), text(w, rq, "model"));
+	cgn_buf_fmt(&out, "%s%s%s  %s  %s\n", on(w, "\033[1m"), text(w, rq, "id"), on(w, "\033[0m"),
+		text(w, rq, "at"), text(w, rq, "model"));
 	CGN_TRY(ctl_print(&out, err));
 	for (; json_next_elem(&it, &d); n++)
 		CGN_TRY(decision(w, d, err));
 	if (n == 0)
-		cgn_buf_putz(&out, "\n  no decision of it is on record: it was refused before, or the record has forgotten it\n");
+		cgn_buf_putz(&out,
+			"\n  no decision of it is on record: it was refused before, or the record has forgotten it\n");
 	end_lines(w, rq, &out);
 	cgn_buf_char(&out, '\n');
 	return ctl_print(&out, err);
@@ -250,7 +269,8 @@ static CGN_RC requests_print(struct view *w, struct json_val doc, struct cgn_err
 
 static void list_row(struct view *w, struct json_val rq, struct ctl_table *t)
 {
-	struct json_val end = member(rq, "end"), cached = member(rq, "cached_tokens"), first = member(rq, "ttft_ms"), d = {.type = JSON_NULL}, next;
+	struct json_val end = member(rq, "end"), cached = member(rq, "cached_tokens"),
+			first = member(rq, "ttft_ms"), d = {.type = JSON_NULL}, next;
 	struct json_iter it = each(rq, "tries");
 	unsigned tries = 0;
 	for (; json_next_elem(&it, &next); tries++)
@@ -271,8 +291,8 @@ static void list_row(struct view *w, struct json_val rq, struct ctl_table *t)
 
 static CGN_RC list_print(struct view *w, struct json_val doc, struct cgn_err *err)
 {
-	static const char *const headers[] = {
-		"AT", "ID", "MODEL", "NODE", "POLICY", "TRIES", "MARGIN", "STATUS", "CACHED PREDICTED", "CACHED", "TTFT MS PREDICTED", "TTFT MS"};
+	static const char *const headers[] = {"AT", "ID", "MODEL", "NODE", "POLICY", "TRIES", "MARGIN",
+		"STATUS", "CACHED PREDICTED", "CACHED", "TTFT MS PREDICTED", "TTFT MS"};
 	struct ctl_table t = {0};
 	struct json_iter it = each(doc, "requests");
 	struct json_val rq;

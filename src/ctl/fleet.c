@@ -52,7 +52,8 @@ CGN_RC fleet_init(struct fleet *f, size_t n_nodes, size_t capacity, uint64_t see
 		CGN_TRY(holdings_new(capacity, report, f, &f->nodes[i].holds, err));
 		f->nodes[i].ring = malloc(capacity * sizeof(uint64_t));
 		if (f->nodes[i].ring == NULL)
-			return CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes of %zu blocks", n_nodes, capacity);
+			return CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes of %zu blocks", n_nodes,
+				capacity);
 	}
 	return f->nodes != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes", n_nodes);
 }

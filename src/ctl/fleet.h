@@ -6,7 +6,8 @@
 #include "policy/kvindex/holdings.h"
 #include "policy/trace/trace.h"
 
-/* The chain of request |i|, as digests, in |out| (cleared before). Beyond the last it starts over with other digests; the first block stays. */
+/* The chain of request |i|, as digests, in |out| (cleared before). Beyond the last it starts over with other
+ * digests; the first block stays. */
 size_t fleet_chain(const struct trace *t, uint64_t i, struct cgn_buf *out);
 
 /* Nodes with caches of a fixed size each, first in, first out. */
@@ -28,5 +29,6 @@ struct fleet {
 };
 CGN_RC fleet_init(struct fleet *f, size_t n_nodes, size_t capacity, uint64_t seed, struct cgn_err *err);
 void fleet_fini(struct fleet *f);
-/* A node takes the request: nine in ten times the one that its conversation went to before. One batch is added, that may be empty. */
+/* A node takes the request: nine in ten times the one that its conversation went to before. One batch is
+ * added, that may be empty. */
 CGN_RC fleet_serve(struct fleet *f, const uint64_t *chain, size_t n, struct cgn_err *err);

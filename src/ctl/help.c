@@ -10,15 +10,17 @@
 
 void ctl_help_all(struct cgn_buf *out)
 {
-	cgn_buf_putz(out, "cgn-ctl: administer a Cognitora cluster\n\nusage: cgn-ctl VERB [ARGUMENT] [--flag value]...\n\n");
+	cgn_buf_putz(out,
+		"cgn-ctl: administer a Cognitora cluster\n\nusage: cgn-ctl VERB [ARGUMENT] [--flag value]...\n\n");
 	for (size_t i = 0; i < ctl_n_verbs; i++) {
 		const struct ctl_verb *v = &ctl_verbs[i];
 		char left[64];
 		(void)snprintf(left, sizeof left, "%s %s", v->path, v->arguments);
 		cgn_buf_fmt(out, "  %-26s %s\n", left, v->summary);
 	}
-	cgn_buf_putz(out, "\ncgn-ctl VERB --help tells a verb's flags and examples.\n"
-			  "Exit codes: 0 fine, 1 failed, 2 usage, 3 configuration, 4 not reachable, 5 TLS, 6 engine, 7 port in use, 8 storage, 9 not supported.\n");
+	cgn_buf_putz(out,
+		"\ncgn-ctl VERB --help tells a verb's flags and examples.\n"
+		"Exit codes: 0 fine, 1 failed, 2 usage, 3 configuration, 4 not reachable, 5 TLS, 6 engine, 7 port in use, 8 storage, 9 not supported.\n");
 }
 
 static void examples(const char *text, struct cgn_buf *out)
@@ -41,8 +43,10 @@ static bool takes(const struct ctl_verb *v, const char *flag)
 /* What may be chosen by name, with a word on each. */
 static void choices(const struct ctl_verb *v, struct cgn_buf *out)
 {
-	bool evicts = strcmp(v->path, "bench evict") == 0; /* its --policy says who leaves a cache, elsewhere it says where requests go */
-	bool policies = takes(v, "--policy") && !evicts, workloads = takes(v, "--generate") || strcmp(v->arguments, "KIND") == 0;
+	/* its --policy says who leaves a cache, elsewhere it says where requests go */
+	bool evicts = strcmp(v->path, "bench evict") == 0;
+	bool policies = takes(v, "--policy") && !evicts,
+	     workloads = takes(v, "--generate") || strcmp(v->arguments, "KIND") == 0;
 	if (policies)
 		cgn_buf_fmt(out, "\npolicies:\n  %-26s %s\n", "kv", route_policy_text(ROUTE_KV));
 	for (enum route_policy p = 0; policies && p < ROUTE_POLICIES; p++)
@@ -59,7 +63,8 @@ static void choices(const struct ctl_verb *v, struct cgn_buf *out)
 
 void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "%s\n\nusage: cgn-ctl %s %s%s[flags]\n\n", v->summary, v->path, v->arguments, v->arguments[0] != '\0' ? " " : "");
+	cgn_buf_fmt(out, "%s\n\nusage: cgn-ctl %s %s%s[flags]\n\n", v->summary, v->path, v->arguments,
+		v->arguments[0] != '\0' ? " " : "");
 	for (size_t i = 0; i < ctl_n_flags; i++) {
 		const struct ctl_flag *f = &ctl_flags[i];
 		char left[64];
@@ -138,13 +143,16 @@ static void bash(struct cgn_buf *out)
 {
 	struct cgn_buf firsts = {0};
 	next_words(NULL, &firsts);
-	cgn_buf_fmt(out, "_cgn_ctl() {\n\tlocal line=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" words=\"\"\n\tcase \"$line\" in\n\t\"\") words=\"%s\" ;;\n", cgn_buf_z(&firsts) + 1);
+	cgn_buf_fmt(out,
+		"_cgn_ctl() {\n\tlocal line=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" words=\"\"\n\tcase \"$line\" in\n\t\"\") words=\"%s\" ;;\n",
+		cgn_buf_z(&firsts) + 1);
 	cgn_buf_fini(&firsts);
 	bash_groups(out);
 	bash_cases(out);
-	cgn_buf_putz(out, "\tesac\n\tcase \"$line\" in\n\t\"recipe show\"*|\"recipe up\"*|\"recipe down\"*)\n"
-			  "\t\twords=\"$words $(cgn-ctl recipe ls 2>/dev/null | awk 'NR > 1 { print $1 }')\" ;;\n\tesac\n"
-			  "\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\")\n}\ncomplete -o default -F _cgn_ctl cgn-ctl\n");
+	cgn_buf_putz(out,
+		"\tesac\n\tcase \"$line\" in\n\t\"recipe show\"*|\"recipe up\"*|\"recipe down\"*)\n"
+		"\t\twords=\"$words $(cgn-ctl recipe ls 2>/dev/null | awk 'NR > 1 { print $1 }')\" ;;\n\tesac\n"
+		"\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\")\n}\ncomplete -o default -F _cgn_ctl cgn-ctl\n");
 }
 
 static void zsh(struct cgn_buf *out)
@@ -153,16 +161,19 @@ static void zsh(struct cgn_buf *out)
 	bash(out);
 }
 
-static void fish_flags(const struct ctl_verb *v, struct cgn_str first, struct cgn_str second, struct cgn_buf *out)
+static void fish_flags(const struct ctl_verb *v, struct cgn_str first, struct cgn_str second,
+	struct cgn_buf *out)
 {
 	for (size_t i = 0; i < ctl_n_flags; i++) {
 		const struct ctl_flag *f = &ctl_flags[i];
 		if (!ctl_flag_fits(f, v))
 			continue;
-		cgn_buf_fmt(out, "complete -c cgn-ctl -n '__fish_seen_subcommand_from %.*s", CGN_STR_ARG(first));
+		cgn_buf_fmt(out, "complete -c cgn-ctl -n '__fish_seen_subcommand_from %.*s",
+			CGN_STR_ARG(first));
 		if (second.p != NULL)
 			cgn_buf_fmt(out, "; and __fish_seen_subcommand_from %.*s", CGN_STR_ARG(second));
-		cgn_buf_fmt(out, "' %s %s %s\n", f->name[1] == '-' ? "-l" : "-s", f->name + (f->name[1] == '-' ? 2 : 1), f->meta != NULL ? "-r" : "");
+		cgn_buf_fmt(out, "' %s %s %s\n", f->name[1] == '-' ? "-l" : "-s",
+			f->name + (f->name[1] == '-' ? 2 : 1), f->meta != NULL ? "-r" : "");
 	}
 }
 
@@ -173,10 +184,12 @@ static void fish(struct cgn_buf *out)
 		const struct ctl_verb *v = &ctl_verbs[i];
 		struct cgn_str rest = cgn_str_of(v->path);
 		struct cgn_str first = cgn_str_split(&rest, ' ');
-		cgn_buf_fmt(out, "complete -c cgn-ctl -n __fish_use_subcommand -a %.*s\n", CGN_STR_ARG(first));
+		cgn_buf_fmt(out, "complete -c cgn-ctl -n __fish_use_subcommand -a %.*s\n",
+			CGN_STR_ARG(first));
 		if (rest.p != NULL)
-			cgn_buf_fmt(out, "complete -c cgn-ctl -n '__fish_seen_subcommand_from %.*s' -a %.*s -d \"%s\"\n", CGN_STR_ARG(first),
-				CGN_STR_ARG(rest), v->summary);
+			cgn_buf_fmt(out,
+				"complete -c cgn-ctl -n '__fish_seen_subcommand_from %.*s' -a %.*s -d \"%s\"\n",
+				CGN_STR_ARG(first), CGN_STR_ARG(rest), v->summary);
 		fish_flags(v, first, rest, out);
 	}
 }

@@ -11,7 +11,8 @@
 #define FILE_LIMIT ((size_t)16 << 20)
 
 /* The file's text; one that is not there yet is empty when |may_be_new|. */
-static CGN_RC load(const char *path, bool may_be_new, struct cgn_buf *text, struct auth_keys **keys, struct cgn_err *err)
+static CGN_RC load(const char *path, bool may_be_new, struct cgn_buf *text, struct auth_keys **keys,
+	struct cgn_err *err)
 {
 	if (!may_be_new || access(path, F_OK) == 0)
 		CGN_TRY(disk_read_file(path, FILE_LIMIT, text, err));
@@ -26,7 +27,8 @@ static const struct auth_key *by_id(const struct auth_keys *keys, struct cgn_str
 	return NULL;
 }
 
-static void show_new(const struct ctl_args *a, const struct auth_key *key, const char *secret, struct cgn_buf *out)
+static void show_new(const struct ctl_args *a, const struct auth_key *key, const char *secret,
+	struct cgn_buf *out)
 {
 	if (!a->json) {
 		cgn_buf_fmt(out, "%s\n", secret);
@@ -40,7 +42,8 @@ static void show_new(const struct ctl_args *a, const struct auth_key *key, const
 	cgn_buf_char(out, '\n');
 }
 
-static CGN_RC append_key(const char *path, struct cgn_buf *text, const struct auth_key *key, struct cgn_err *err)
+static CGN_RC append_key(const char *path, struct cgn_buf *text, const struct auth_key *key,
+	struct cgn_err *err)
 {
 	if (text->n > 0 && text->p[text->n - 1] != '\n')
 		cgn_buf_char(text, '\n');
@@ -63,15 +66,17 @@ CGN_RC ctl_key_create(const struct ctl_args *a, struct cgn_err *err)
 	cgn_random(entropy, sizeof entropy);
 	cgn_rc rc = load(path, true, &text, &keys, err);
 	if (cgn_ok(rc))
-		rc = auth_key_make(entropy, scopes, cgn_clock_wall_ms() / 1000, cgn_str_of(ctl_flag(a, "--name")),
-			cgn_str_of(ctl_flag(a, "--tenant")), &key, secret, err);
+		rc = auth_key_make(entropy, scopes, cgn_clock_wall_ms() / 1000,
+			cgn_str_of(ctl_flag(a, "--name")), cgn_str_of(ctl_flag(a, "--tenant")), &key, secret,
+			err);
 	if (cgn_ok(rc))
 		rc = append_key(path, &text, &key, err);
 	if (cgn_ok(rc)) {
 		show_new(a, &key, secret, &out);
 		rc = ctl_print(&out, err);
 		if (!a->json && ctl_is_terminal(STDOUT_FILENO))
-			(void)fprintf(stderr, "key %s was added to %s. It is shown this once.\n", key.id, path);
+			(void)fprintf(stderr, "key %s was added to %s. It is shown this once.\n", key.id,
+				path);
 	}
 	explicit_bzero(secret, sizeof secret);
 	explicit_bzero(entropy, sizeof entropy);
@@ -101,13 +106,16 @@ CGN_RC ctl_key_revoke(const struct ctl_args *a, struct cgn_err *err)
 	struct cgn_buf text = {0}, kept = {0}, out = {0};
 	cgn_rc rc = load(path, false, &text, &keys, err);
 	if (cgn_ok(rc) && by_id(keys, cgn_str_of(a->words[0])) == NULL)
-		rc = CGN_FAIL(err, NOT_FOUND, "%s has no key %s; cgn-ctl key ls lists them", path, a->words[0]);
+		rc = CGN_FAIL(err, NOT_FOUND, "%s has no key %s; cgn-ctl key ls lists them", path,
+			a->words[0]);
 	if (cgn_ok(rc)) {
 		without(cgn_buf_view(&text), a->words[0], &kept);
-		rc = kept.bad ? CGN_FAIL(err, NO_MEMORY, "out of memory") : disk_write_file_atomic(path, cgn_buf_view(&kept), 0600, err);
+		rc = kept.bad ? CGN_FAIL(err, NO_MEMORY, "out of memory")
+			      : disk_write_file_atomic(path, cgn_buf_view(&kept), 0600, err);
 	}
 	if (cgn_ok(rc)) {
-		cgn_buf_fmt(&out, a->json ? "{\"id\":\"%s\",\"revoked\":true}\n" : "%s revoked\n", a->words[0]);
+		cgn_buf_fmt(&out, a->json ? "{\"id\":\"%s\",\"revoked\":true}\n" : "%s revoked\n",
+			a->words[0]);
 		rc = ctl_print(&out, err);
 	}
 	auth_keys_free(&keys);

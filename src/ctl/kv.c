@@ -42,8 +42,8 @@ static void entry_json(const entry *e, struct json_out *o)
 static void entry_line(const entry *e, const char *what, struct cgn_buf *out)
 {
 	kv_ctl_key_text(e->key, out);
-	cgn_buf_fmt(out, " %s: %llu bytes in %s, checksum %016llx%s\n", what, (unsigned long long)e->size, kv_ctl_tiers(e->tiers),
-		(unsigned long long)e->checksum, e->pinned ? ", pinned" : "");
+	cgn_buf_fmt(out, " %s: %llu bytes in %s, checksum %016llx%s\n", what, (unsigned long long)e->size,
+		kv_ctl_tiers(e->tiers), (unsigned long long)e->checksum, e->pinned ? ", pinned" : "");
 }
 
 /* What a call that answers with one entry says, printed. */
@@ -72,12 +72,16 @@ static CGN_RC of_key(const struct ctl_args *a, cgn_rc rc, struct cgn_err *err)
 }
 
 /* A call with one request, of the key on the command line, and one entry for an answer. */
-static CGN_RC one(const struct ctl_args *a, const char *method, const void *request, const char *what, struct cgn_err *err)
+static CGN_RC one(const struct ctl_args *a, const char *method, const void *request, const char *what,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
 	struct told t = {.what = what, .json = a->json};
-	const struct kv_ctl_call call = {
-		.method = method, .answer = &cognitora__v1__kv_entry__descriptor, .request = request, .on_answer = tell, .user = &t};
+	const struct kv_ctl_call call = {.method = method,
+		.answer = &cognitora__v1__kv_entry__descriptor,
+		.request = request,
+		.on_answer = tell,
+		.user = &t};
 	CGN_TRY(kv_ctl_open(a, &k, err));
 	cgn_rc rc = kv_ctl_run(k, &call, err);
 	if (cgn_ok(rc))
@@ -126,19 +130,24 @@ static void stats_json(const Cognitora__V1__KvStatsResponse *s, struct cgn_buf *
 
 static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct stats *to)
 {
-	static const char *const columns[] = {"TIER", "BLOCKS", "BYTES", "VALUE BYTES", "BUDGET", "HITS", "EVICTIONS"};
+	static const char *const columns[] = {"TIER", "BLOCKS", "BYTES", "VALUE BYTES", "BUDGET", "HITS",
+		"EVICTIONS"};
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
 		ctl_table_column(&to->table, columns[i], i > 0);
 	for (size_t i = 0; i < s->n_tiers; i++) {
 		const Cognitora__V1__KvTierStats *t = s->tiers[i];
-		const uint64_t numbers[] = {t->blocks, t->bytes, t->value_bytes, t->budget_bytes, t->hits, t->evictions};
+		const uint64_t numbers[] = {t->blocks, t->bytes, t->value_bytes, t->budget_bytes, t->hits,
+			t->evictions};
 		ctl_table_cell(&to->table, "%s", tier_name(t->tier));
 		for (size_t n = 0; n < CGN_COUNT(numbers); n++)
 			ctl_table_cell(&to->table, "%llu", (unsigned long long)numbers[n]);
 	}
-	cgn_buf_fmt(&to->out, "node      %s, version %s, up %llu s\npeers     %s\nmisses    %llu\ncorrupt   %llu\nindex     %llu bytes\n", s->node_id,
-		s->version, (unsigned long long)(s->uptime_ms / 1000), s->quic_address[0] != '\0' ? s->quic_address : "none can reach it",
-		(unsigned long long)s->misses, (unsigned long long)s->corrupt, (unsigned long long)s->index_bytes);
+	cgn_buf_fmt(&to->out,
+		"node      %s, version %s, up %llu s\npeers     %s\nmisses    %llu\ncorrupt   %llu\nindex     %llu bytes\n",
+		s->node_id, s->version, (unsigned long long)(s->uptime_ms / 1000),
+		s->quic_address[0] != '\0' ? s->quic_address : "none can reach it",
+		(unsigned long long)s->misses, (unsigned long long)s->corrupt,
+		(unsigned long long)s->index_bytes);
 }
 
 static void on_stats(void *user, const void *message)
@@ -155,8 +164,11 @@ CGN_RC ctl_kv_stats(const struct ctl_args *a, struct cgn_err *err)
 	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
 	const Cognitora__V1__KvStatsRequest rq = COGNITORA__V1__KV_STATS_REQUEST__INIT;
 	struct stats to = {.json = a->json};
-	const struct kv_ctl_call call = {
-		.method = "Stats", .answer = &cognitora__v1__kv_stats_response__descriptor, .request = &rq, .on_answer = on_stats, .user = &to};
+	const struct kv_ctl_call call = {.method = "Stats",
+		.answer = &cognitora__v1__kv_stats_response__descriptor,
+		.request = &rq,
+		.on_answer = on_stats,
+		.user = &to};
 	CGN_TRY(kv_ctl_open(a, &k, err));
 	cgn_rc rc = kv_ctl_run(k, &call, err);
 	if (!cgn_ok(rc))
@@ -235,14 +247,18 @@ static CGN_RC look_up(struct kv_ctl *k, struct kv_key *keys, size_t n, struct ro
 	}
 	rq.keys = list;
 	rq.n_keys = n;
-	const struct kv_ctl_call call = {.method = "BatchLookup", .answer = &cognitora__v1__kv_batch_lookup_response__descriptor, .request = &rq,
-		.on_answer = on_looked_up, .user = rows};
+	const struct kv_ctl_call call = {.method = "BatchLookup",
+		.answer = &cognitora__v1__kv_batch_lookup_response__descriptor,
+		.request = &rq,
+		.on_answer = on_looked_up,
+		.user = rows};
 	return kv_ctl_run(k, &call, err);
 }
 
 static CGN_RC look_up_all(struct kv_ctl *k, const struct list *l, struct rows *rows, struct cgn_err *err)
 {
-	static const char *const columns[] = {"KEY", "TIERS", "SIZE", "TOKENS", "CREATED UNIX MS", "EXPIRES UNIX MS", "PINNED"};
+	static const char *const columns[] = {"KEY", "TIERS", "SIZE", "TOKENS", "CREATED UNIX MS",
+		"EXPIRES UNIX MS", "PINNED"};
 	struct kv_key *keys = (struct kv_key *)(void *)l->keys.p;
 	size_t all = l->keys.n / sizeof *keys;
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
@@ -257,7 +273,9 @@ static CGN_RC look_up_all(struct kv_ctl *k, const struct list *l, struct rows *r
 static CGN_RC check_prefix(const char *prefix, struct cgn_err *err)
 {
 	if (prefix[strspn(prefix, "0123456789abcdef:")] != '\0')
-		return CGN_FAIL(err, INVALID, "no digest begins with \"%.80s\": they are of 0 to 9 and a to f; kv get finds a name", prefix);
+		return CGN_FAIL(err, INVALID,
+			"no digest begins with \"%.80s\": they are of 0 to 9 and a to f; kv get finds a name",
+			prefix);
 	return CGN_OK;
 }
 
@@ -267,8 +285,12 @@ CGN_RC ctl_kv_ls(const struct ctl_args *a, struct cgn_err *err)
 	const Cognitora__V1__KvWatchRequest rq = COGNITORA__V1__KV_WATCH_REQUEST__INIT;
 	struct list l = {.json = a->json, .prefix = a->n_words > 0 ? a->words[0] : ""};
 	struct rows rows = {0};
-	const struct kv_ctl_call call = {.method = "Watch", .answer = &cognitora__v1__kv_event__descriptor, .request = &rq, .on_answer = on_listed,
-		.enough = is_synced, .user = &l};
+	const struct kv_ctl_call call = {.method = "Watch",
+		.answer = &cognitora__v1__kv_event__descriptor,
+		.request = &rq,
+		.on_answer = on_listed,
+		.enough = is_synced,
+		.user = &l};
 	CGN_TRY(check_prefix(l.prefix, err));
 	CGN_TRY(ctl_flag_u64(a, "--limit", 0, UINT64_MAX, &l.limit, err));
 	CGN_TRY(kv_ctl_open(a, &k, err));
@@ -287,7 +309,8 @@ static void change_line(const struct list *l, const Cognitora__V1__KvChange *c, 
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
 	kv_ctl_key_text(c->key, &key);
 	if (!l->json) {
-		cgn_buf_fmt(out, "%s %s %llu\n", cgn_buf_z(&key), c->tiers != 0 ? kv_ctl_tiers(c->tiers) : "gone", (unsigned long long)c->size);
+		cgn_buf_fmt(out, "%s %s %llu\n", cgn_buf_z(&key),
+			c->tiers != 0 ? kv_ctl_tiers(c->tiers) : "gone", (unsigned long long)c->size);
 		return;
 	}
 	struct json_out o = json_out_to(out);
@@ -322,8 +345,13 @@ CGN_RC ctl_kv_watch(const struct ctl_args *a, struct cgn_err *err)
 	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
 	const Cognitora__V1__KvWatchRequest rq = COGNITORA__V1__KV_WATCH_REQUEST__INIT;
 	struct list l = {.json = a->json, .once = ctl_switch(a, "--once")};
-	const struct kv_ctl_call call = {.method = "Watch", .answer = &cognitora__v1__kv_event__descriptor, .request = &rq, .on_answer = on_changed,
-		.enough = has_seen_all, .user = &l, .forever = true};
+	const struct kv_ctl_call call = {.method = "Watch",
+		.answer = &cognitora__v1__kv_event__descriptor,
+		.request = &rq,
+		.on_answer = on_changed,
+		.enough = has_seen_all,
+		.user = &l,
+		.forever = true};
 	CGN_TRY(kv_ctl_open(a, &k, err));
 	return of_key(a, kv_ctl_run(k, &call, err), err);
 }
@@ -352,7 +380,8 @@ static CGN_RC check(const struct got *g, struct cgn_err *err)
 	if (g->value.bad)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the value");
 	if (!g->has_entry || g->value.n != g->size)
-		return CGN_FAIL(err, BAD_GATEWAY, "the store sent %zu bytes of %llu", g->value.n, (unsigned long long)g->size);
+		return CGN_FAIL(err, BAD_GATEWAY, "the store sent %zu bytes of %llu", g->value.n,
+			(unsigned long long)g->size);
 	if (sum64(g->value.p != NULL ? g->value.p : "", g->value.n) != g->checksum)
 		return CGN_FAIL(err, BAD_GATEWAY, "what the store sent is not what its checksum says");
 	return CGN_OK;
@@ -366,8 +395,11 @@ static CGN_RC get(const struct ctl_args *a, struct got *g, struct cgn_err *err)
 	kv_ctl_key(a->words[0], &key);
 	rq.key = &key.m;
 	rq.peers = ctl_switch(a, "--peers");
-	const struct kv_ctl_call call = {
-		.method = "Get", .answer = &cognitora__v1__kv_get_chunk__descriptor, .request = &rq, .on_answer = on_chunk, .user = g};
+	const struct kv_ctl_call call = {.method = "Get",
+		.answer = &cognitora__v1__kv_get_chunk__descriptor,
+		.request = &rq,
+		.on_answer = on_chunk,
+		.user = g};
 	CGN_TRY(kv_ctl_open(a, &k, err));
 	CGN_TRY(of_key(a, kv_ctl_run(k, &call, err), err));
 	return check(g, err);
@@ -420,7 +452,8 @@ static CGN_RC read_value(const char *path, struct cgn_buf *out, struct cgn_err *
 		char *to = cgn_buf_room(out, 65536);
 		ssize_t n = to != NULL ? read(STDIN_FILENO, to, 65536) : 0;
 		if (to == NULL || out->n + (size_t)(n > 0 ? n : 0) > KV_MAX_VALUE)
-			return CGN_FAIL(err, TOO_LARGE, "more than %llu bytes on standard input", (unsigned long long)KV_MAX_VALUE);
+			return CGN_FAIL(err, TOO_LARGE, "more than %llu bytes on standard input",
+				(unsigned long long)KV_MAX_VALUE);
 		if (n < 0)
 			return CGN_FAIL(err, STORAGE, "cannot read standard input: %s", strerror(errno));
 		if (n == 0)
@@ -429,7 +462,8 @@ static CGN_RC read_value(const char *path, struct cgn_buf *out, struct cgn_err *
 	}
 }
 
-static CGN_RC put_head(const struct ctl_args *a, struct putting *p, char *model, size_t cap, struct cgn_err *err)
+static CGN_RC put_head(const struct ctl_args *a, struct putting *p, char *model, size_t cap,
+	struct cgn_err *err)
 {
 	cgn_nsec ttl = 0;
 	uint64_t tokens;
@@ -462,8 +496,11 @@ static CGN_RC put(const struct ctl_args *a, const struct cgn_buf *value, struct 
 	p.head.key = &key.m;
 	p.head.name.len = key.name.n;
 	memcpy(&p.head.name.data, &key.name.p, sizeof key.name.p);
-	const struct kv_ctl_call call = {
-		.method = "Put", .answer = &cognitora__v1__kv_entry__descriptor, .next = next_chunk, .on_answer = put_told, .user = &p};
+	const struct kv_ctl_call call = {.method = "Put",
+		.answer = &cognitora__v1__kv_entry__descriptor,
+		.next = next_chunk,
+		.on_answer = put_told,
+		.user = &p};
 	CGN_TRY(kv_ctl_open(a, &k, err));
 	return kv_ctl_run(k, &call, err);
 }
@@ -534,8 +571,11 @@ CGN_RC ctl_kv_rm(const struct ctl_args *a, struct cgn_err *err)
 	}
 	rq.keys = list;
 	rq.n_keys = a->n_words;
-	const struct kv_ctl_call call = {.method = "Remove", .answer = &cognitora__v1__kv_remove_response__descriptor, .request = &rq,
-		.on_answer = on_removed, .user = &removed};
+	const struct kv_ctl_call call = {.method = "Remove",
+		.answer = &cognitora__v1__kv_remove_response__descriptor,
+		.request = &rq,
+		.on_answer = on_removed,
+		.user = &removed};
 	CGN_TRY(kv_ctl_open(a, &k, err));
 	CGN_TRY(kv_ctl_run(k, &call, err));
 	struct cgn_buf out = {0};

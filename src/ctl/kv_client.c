@@ -51,7 +51,10 @@ CGN_RC kv_ctl_open(const struct ctl_args *a, struct kv_ctl **out, struct cgn_err
 	CGN_TRY(ctl_flag_duration(a, "--timeout", &k->timeout, err));
 	CGN_TRY(ctl_client_tls(a, &k->tls, err));
 	CGN_TRY(cgn_loop_new(&k->loop, err));
-	const struct grpc_channel_cfg cfg = {.addr = k->addr, .tls = k->tls, .max_message = MAX_ANSWER, .wide = true};
+	const struct grpc_channel_cfg cfg = {.addr = k->addr,
+		.tls = k->tls,
+		.max_message = MAX_ANSWER,
+		.wide = true};
 	CGN_TRY(grpc_channel_new(k->loop, &cfg, &k->channel, err));
 	*out = k;
 	k = NULL;
@@ -132,7 +135,9 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 
 CGN_RC kv_ctl_run(struct kv_ctl *k, const struct kv_ctl_call *call, struct cgn_err *err)
 {
-	static const struct grpc_call_ops ops = {.on_message = on_message, .on_drain = on_drain, .on_close = on_close};
+	static const struct grpc_call_ops ops = {.on_message = on_message,
+		.on_drain = on_drain,
+		.on_close = on_close};
 	char path[128];
 	(void)snprintf(path, sizeof path, PROTO_KV "%s", call->method);
 	k->now = call;
@@ -144,8 +149,12 @@ CGN_RC kv_ctl_run(struct kv_ctl *k, const struct kv_ctl_call *call, struct cgn_e
 	if (k->end.code == CGN_FINE)
 		return CGN_OK;
 	if (k->end.code == CGN_UNAVAILABLE || k->end.code == CGN_DEADLINE)
-		return CGN_FAIL_AS(err, k->end.code, "the block store at %s does not answer: %.250s; name another with --uds or --addr%s", k->addr, k->end.msg,
-			k->tls != NULL || strncmp(k->addr, "unix:", 5) == 0 ? "" : ", or give --ca if it speaks TLS");
+		return CGN_FAIL_AS(err, k->end.code,
+			"the block store at %s does not answer: %.250s; name another with --uds or --addr%s",
+			k->addr, k->end.msg,
+			k->tls != NULL || strncmp(k->addr, "unix:", 5) == 0
+				? ""
+				: ", or give --ca if it speaks TLS");
 	*err = k->end;
 	return CGN_RC_OF(k->end.code);
 }
@@ -172,6 +181,7 @@ void kv_ctl_key_text(const Cognitora__V1__KvKey *k, struct cgn_buf *out)
 
 const char *kv_ctl_tiers(uint32_t tiers)
 {
-	static const char *const texts[] = {"", "ram", "ssd", "ram,ssd", "remote", "ram,remote", "ssd,remote", "ram,ssd,remote"};
+	static const char *const texts[] = {"", "ram", "ssd", "ram,ssd", "remote", "ram,remote", "ssd,remote",
+		"ram,ssd,remote"};
 	return texts[tiers >> KV_RAM & 7];
 }

@@ -8,7 +8,8 @@
 #include "policy/kvindex/block.h"
 
 struct kv_ctl;
-/* Flags --uds, --addr, --ca, --cert, --key, --timeout; then $CGN_KV; then the Unix socket where a node has its store. */
+/* Flags --uds, --addr, --ca, --cert, --key, --timeout; then $CGN_KV; then the Unix socket where a node has
+ * its store. */
 CGN_RC kv_ctl_open(const struct ctl_args *a, struct kv_ctl **out, struct cgn_err *err);
 void kv_ctl_close(struct kv_ctl **take);
 
@@ -19,7 +20,8 @@ struct kv_ctl_call {
 	/* The next request, packed into |out|; false: that was all. */
 	bool (*next)(void *user, struct cgn_buf *out);
 	void (*on_answer)(void *user, const void *message); /* borrowed */
-	bool (*enough)(void *user);                         /* after an answer: end the call as if it were done. NULL: no */
+	/* after an answer: end the call as if it were done. NULL: no */
+	bool (*enough)(void *user);
 	void *user;
 	bool forever; /* no --timeout holds */
 };

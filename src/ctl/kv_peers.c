@@ -98,18 +98,23 @@ static void row(const peer *p, struct ctl_table *t)
 
 static void people(const response *rs, struct peers *to)
 {
-	static const char *const columns[] = {"PEER", "ADDRESS", "STATE", "DISTANCE", "BLOCKS", "RTT MS", "MIB/S", "FETCHED", "FETCHED MIB", "SERVED",
-		"SERVED MIB", "REFUSED", "FAILED", "WHY"};
+	static const char *const columns[] = {"PEER", "ADDRESS", "STATE", "DISTANCE", "BLOCKS", "RTT MS",
+		"MIB/S", "FETCHED", "FETCHED MIB", "SERVED", "SERVED MIB", "REFUSED", "FAILED", "WHY"};
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
 		ctl_table_column(&to->table, columns[i], i >= 4 && i <= 12);
 	for (size_t i = 0; i < rs->n_peers; i++)
 		row(rs->peers[i], &to->table);
-	cgn_buf_fmt(&to->out, "node      %s, reached at %s, rack %s, region %s\n", rs->node_id, or_dash(rs->quic_address), or_dash(rs->rack), or_dash(rs->region));
-	cgn_buf_fmt(&to->out, "now       %llu fetched, %llu sent to others (%.1f MiB of them owed), %llu connections from others\n",
-		(unsigned long long)rs->fetching, (unsigned long long)rs->serving, mib(rs->owed_bytes), (unsigned long long)rs->guests);
-	cgn_buf_fmt(&to->out, "index     %llu blocks of peers, %.1f of %.1f MiB\n", (unsigned long long)rs->index_blocks, mib(rs->index_bytes), mib(rs->index_max_bytes));
+	cgn_buf_fmt(&to->out, "node      %s, reached at %s, rack %s, region %s\n", rs->node_id,
+		or_dash(rs->quic_address), or_dash(rs->rack), or_dash(rs->region));
+	cgn_buf_fmt(&to->out,
+		"now       %llu fetched, %llu sent to others (%.1f MiB of them owed), %llu connections from others\n",
+		(unsigned long long)rs->fetching, (unsigned long long)rs->serving, mib(rs->owed_bytes),
+		(unsigned long long)rs->guests);
+	cgn_buf_fmt(&to->out, "index     %llu blocks of peers, %.1f of %.1f MiB\n",
+		(unsigned long long)rs->index_blocks, mib(rs->index_bytes), mib(rs->index_max_bytes));
 	if (rs->handshakes_failed > 0)
-		cgn_buf_fmt(&to->out, "refusals  %llu, the last %.1f s ago: %s\n", (unsigned long long)rs->handshakes_failed, (double)rs->last_refusal_ms / 1000,
+		cgn_buf_fmt(&to->out, "refusals  %llu, the last %.1f s ago: %s\n",
+			(unsigned long long)rs->handshakes_failed, (double)rs->last_refusal_ms / 1000,
 			or_dash(rs->last_refusal));
 }
 
@@ -127,8 +132,11 @@ CGN_RC ctl_kv_peers(const struct ctl_args *a, struct cgn_err *err)
 	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
 	const Cognitora__V1__KvPeersRequest rq = COGNITORA__V1__KV_PEERS_REQUEST__INIT;
 	struct peers to = {.json = a->json};
-	const struct kv_ctl_call call = {
-		.method = "Peers", .answer = &cognitora__v1__kv_peers_response__descriptor, .request = &rq, .on_answer = on_peers, .user = &to};
+	const struct kv_ctl_call call = {.method = "Peers",
+		.answer = &cognitora__v1__kv_peers_response__descriptor,
+		.request = &rq,
+		.on_answer = on_peers,
+		.user = &to};
 	CGN_TRY(kv_ctl_open(a, &k, err));
 	CGN_TRY(kv_ctl_run(k, &call, err));
 	CGN_TRY(ctl_print(&to.out, err));

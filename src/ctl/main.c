@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-ctl: the admin command line. Finds the verb, checks the flags against the tables, runs it, turns its result into an exit code. */
+/* cgn-ctl: the admin command line. Finds the verb, checks the flags against the tables, runs it, turns its
+ * result into an exit code. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,26 +68,29 @@ bool ctl_switch(const struct ctl_args *a, const char *name)
 	return ctl_flag_nth(a, name, 0) != NULL;
 }
 
-CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, struct cgn_err *err)
+CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out,
+	struct cgn_err *err)
 {
 	const char *text = ctl_flag(a, name);
 	uint64_t v = 0;
 	if (text == NULL || !cgn_str_u64(cgn_str_of(text), &v) || v < min || v > max)
-		return CGN_FAIL(err, INVALID, "%s takes a whole number from %llu to %llu, not '%s'", name, (unsigned long long)min,
-			(unsigned long long)max, text != NULL ? text : "");
+		return CGN_FAIL(err, INVALID, "%s takes a whole number from %llu to %llu, not '%s'", name,
+			(unsigned long long)min, (unsigned long long)max, text != NULL ? text : "");
 	*out = v;
 	return CGN_OK;
 }
 
-CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out, size_t room, size_t *n, struct cgn_err *err)
+CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out,
+	size_t room, size_t *n, struct cgn_err *err)
 {
 	const char *list = ctl_flag(a, name);
 	struct cgn_str rest = cgn_str_of(list);
 	for (*n = 0; rest.p != NULL; ++*n) {
 		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
 		if (*n == room || !cgn_str_u64(word, &out[*n]) || out[*n] < min || out[*n] > max)
-			return CGN_FAIL(err, INVALID, "%s takes up to %zu numbers from %llu to %llu, separated by commas, not '%.100s'", name, room,
-				(unsigned long long)min, (unsigned long long)max, list);
+			return CGN_FAIL(err, INVALID,
+				"%s takes up to %zu numbers from %llu to %llu, separated by commas, not '%.100s'",
+				name, room, (unsigned long long)min, (unsigned long long)max, list);
 	}
 	return CGN_OK;
 }
@@ -98,7 +102,8 @@ static const struct ctl_verb *verb_of(int argc, char **argv, int *used)
 	for (int words = 2; words >= 1; words--) {
 		if (argc <= words)
 			continue;
-		(void)snprintf(two, sizeof two, words == 2 ? "%s %s" : "%s", argv[1], argc > 2 ? argv[2] : "");
+		(void)snprintf(two, sizeof two, words == 2 ? "%s %s" : "%s", argv[1],
+			argc > 2 ? argv[2] : "");
 		for (size_t i = 0; i < ctl_n_verbs; i++)
 			if (strcmp(two, ctl_verbs[i].path) == 0) {
 				*used = words;
@@ -113,14 +118,17 @@ static CGN_RC unknown_flag(const struct ctl_verb *v, struct cgn_str name, struct
 	const char *near = NULL;
 	size_t best = 3;
 	for (size_t i = 0; i < ctl_n_flags; i++) {
-		size_t d = ctl_flag_fits(&ctl_flags[i], v) ? cgn_str_distance(name, cgn_str_of(ctl_flags[i].name), best) : best + 1;
+		size_t d = ctl_flag_fits(&ctl_flags[i], v)
+			? cgn_str_distance(name, cgn_str_of(ctl_flags[i].name), best)
+			: best + 1;
 		if (d < best) {
 			best = d;
 			near = ctl_flags[i].name;
 		}
 	}
 	if (near != NULL)
-		return CGN_FAIL(err, INVALID, "%s has no flag %.*s; did you mean %s?", v->path, CGN_STR_ARG(name), near);
+		return CGN_FAIL(err, INVALID, "%s has no flag %.*s; did you mean %s?", v->path,
+			CGN_STR_ARG(name), near);
 	return CGN_FAIL(err, INVALID, "%s has no flag %.*s", v->path, CGN_STR_ARG(name));
 }
 
@@ -146,7 +154,8 @@ static CGN_RC take_flag(struct ctl_args *a, int argc, char **argv, int *i, struc
 	return CGN_OK;
 }
 
-/* Words wanted: capitals in |arguments|; those in brackets may be missing, and of one with dots there may be many. */
+/* Words wanted: capitals in |arguments|; those in brackets may be missing, and of one with dots there may be
+ * many. */
 static CGN_RC check_words(const struct ctl_args *a, struct cgn_err *err)
 {
 	const char *wanted = a->verb->arguments;
@@ -156,7 +165,8 @@ static CGN_RC check_words(const struct ctl_args *a, struct cgn_err *err)
 	if (a->n_words < least)
 		return CGN_FAIL(err, INVALID, "usage: cgn-ctl %s %s", a->verb->path, wanted);
 	if (a->n_words > most)
-		return CGN_FAIL(err, INVALID, "one word too many: '%s'; usage: cgn-ctl %s %s", a->words[most], a->verb->path, wanted);
+		return CGN_FAIL(err, INVALID, "one word too many: '%s'; usage: cgn-ctl %s %s", a->words[most],
+			a->verb->path, wanted);
 	return CGN_OK;
 }
 
@@ -191,13 +201,18 @@ static bool is_group(const char *word)
 static int no_verb(int argc, char **argv)
 {
 	struct cgn_buf text = {0};
-	bool asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0);
+	bool asked = argc > 1 &&
+		(strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+			strcmp(argv[1], "help") == 0);
 	if (argc > 1 && strcmp(argv[1], "--version") == 0) {
 		(void)printf("cgn-ctl %s\n", CGN_VERSION);
 		return 0;
 	}
 	if (argc > 1 && !asked)
-		(void)fprintf(stderr, is_group(argv[1]) ? "cgn-ctl: '%s' wants a second word; the verbs are:\n\n" : "cgn-ctl: there is no verb '%s'; the verbs are:\n\n", argv[1]);
+		(void)fprintf(stderr,
+			is_group(argv[1]) ? "cgn-ctl: '%s' wants a second word; the verbs are:\n\n"
+					  : "cgn-ctl: there is no verb '%s'; the verbs are:\n\n",
+			argv[1]);
 	ctl_help_all(&text);
 	(void)fputs(cgn_buf_z(&text), asked ? stdout : stderr);
 	cgn_buf_fini(&text);
@@ -227,6 +242,7 @@ int main(int argc, char **argv)
 		return 0;
 	if (err.msg[0] != '\0')
 		(void)fprintf(stderr, "cgn-ctl: %s\n", err.msg);
-	/* What is wrong with the words of the line is a usage error; with a configuration file, one of configuration. */
+	/* What is wrong with the words of the line is a usage error; with a configuration file, one of
+	 * configuration. */
 	return rc.code == CGN_INVALID && v->run != ctl_config_check ? EXIT_USAGE : cgn_code_exit(rc.code);
 }

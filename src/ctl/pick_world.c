@@ -95,7 +95,8 @@ static struct promptcache_key key_of(uint64_t a, uint64_t b)
 	return k;
 }
 
-void pick_world_keys(const struct pick_world *w, uint64_t conversation, enum pick_kind kind, struct pick_keys *out)
+void pick_world_keys(const struct pick_world *w, uint64_t conversation, enum pick_kind kind,
+	struct pick_keys *out)
 {
 	out->key[0] = kind == PICK_STRANGE ? key_of(w->seed, mix(conversation)) : key_of(w->seed, 0);
 	for (size_t i = 1; i < CGN_COUNT(out->key); i++)

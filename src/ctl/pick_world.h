@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick_world: a router's mind without a router: a cluster, what its nodes hold, the prompts that were seen, and the chooser over all that. */
+/* pick_world: a router's mind without a router: a cluster, what its nodes hold, the prompts that were seen,
+ * and the chooser over all that. */
 #pragma once
 #include "base/core/buf.h"
 #include "policy/chooser/chooser.h"
@@ -20,8 +21,8 @@ struct pick_world {
 	struct chooser *chooser;
 	struct promptcache *prompts;
 	struct digest root;
-	uint32_t *ids;      /* the prompt at hand */
-	uint64_t *digests;  /* its chain */
+	uint32_t *ids;     /* the prompt at hand */
+	uint64_t *digests; /* its chain */
 	struct tokens_chain chain;
 };
 
@@ -38,10 +39,12 @@ enum pick_kind { PICK_KNOWN, PICK_NEW, PICK_STRANGE /* without the system prompt
 CGN_RC pick_world_tell(struct pick_world *w, uint64_t conversation, struct cgn_err *err);
 /* The tokens of a prompt, in w->ids, as a tokenizer leaves them: just written. */
 void pick_world_ids(struct pick_world *w, uint64_t conversation, enum pick_kind kind);
-/* They become w->chain, as in a router that saw what pick_world_tell told: what is known is taken from the prompt cache, the rest is digested and
- * kept there. The keys of the prompt's beginnings are the tokenizer's work and given. Returns how many digests had to be made. */
+/* They become w->chain, as in a router that saw what pick_world_tell told: what is known is taken from the
+ * prompt cache, the rest is digested and kept there. The keys of the prompt's beginnings are the tokenizer's
+ * work and given. Returns how many digests had to be made. */
 struct pick_keys {
 	struct promptcache_key key[PICK_TURNS + 2]; /* the system prompt, turns before, and all of it */
 };
-void pick_world_keys(const struct pick_world *w, uint64_t conversation, enum pick_kind kind, struct pick_keys *out);
+void pick_world_keys(const struct pick_world *w, uint64_t conversation, enum pick_kind kind,
+	struct pick_keys *out);
 size_t pick_world_digest(struct pick_world *w, const struct pick_keys *keys);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pki bootstrap: a cluster CA and a certificate per program. An existing CA is used again, so that more certificates can be made later. */
+/* pki bootstrap: a cluster CA and a certificate per program. An existing CA is used again, so that more
+ * certificates can be made later. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,14 +11,16 @@
 #include "io/loop/loop.h"
 #include "policy/pki/pki.h"
 
-#define PEM_LIMIT ((size_t)256 << 10)
-#define DAY 86400
-#define SKEW 300 /* clocks of other machines may be behind */
+#define PEM_LIMIT   ((size_t)256 << 10)
+#define DAY         86400
+#define SKEW        300 /* clocks of other machines may be behind */
 #define FIXED_NAMES 4
 
 static CGN_RC path_of(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err)
 {
-	return snprintf(out, PATH_MAX, "%s/%s%s", dir, name, suffix) < PATH_MAX ? CGN_OK : CGN_FAIL(err, INVALID, "path too long: %s", dir);
+	return snprintf(out, PATH_MAX, "%s/%s%s", dir, name, suffix) < PATH_MAX
+		? CGN_OK
+		: CGN_FAIL(err, INVALID, "path too long: %s", dir);
 }
 
 static CGN_RC write_pair(const char *dir, const char *name, const struct pki_pair *pair, struct cgn_err *err)
@@ -42,7 +45,8 @@ static CGN_RC read_pair(const char *dir, const char *name, struct pki_pair *pair
 }
 
 /* The CA of |dir|: the one that is there, or a new one. */
-static CGN_RC authority(const struct ctl_args *a, const char *dir, uint64_t days, struct pki_pair *ca, bool *made, struct cgn_err *err)
+static CGN_RC authority(const struct ctl_args *a, const char *dir, uint64_t days, struct pki_pair *ca,
+	bool *made, struct cgn_err *err)
 {
 	char cert[PATH_MAX], common_name[128];
 	CGN_TRY(path_of(dir, "ca", ".pem", cert, err));
@@ -51,12 +55,14 @@ static CGN_RC authority(const struct ctl_args *a, const char *dir, uint64_t days
 		return read_pair(dir, "ca", ca, err);
 	int64_t now = (int64_t)(cgn_clock_wall_ms() / 1000);
 	(void)snprintf(common_name, sizeof common_name, "%.100s cluster CA", ctl_flag(a, "--name"));
-	CGN_TRY(pki_make_ca(common_name, (struct pki_validity){now - SKEW, now + (int64_t)days * 10 * DAY}, ca, err));
+	CGN_TRY(pki_make_ca(common_name, (struct pki_validity){now - SKEW, now + (int64_t)days * 10 * DAY},
+		ca, err));
 	return write_pair(dir, "ca", ca, err);
 }
 
 /* Names that the certificates hold for: this host and loopback always, then each --san. */
-static CGN_RC names_of(const struct ctl_args *a, char *host, size_t cap, const char **names, struct cgn_err *err)
+static CGN_RC names_of(const struct ctl_args *a, char *host, size_t cap, const char **names,
+	struct cgn_err *err)
 {
 	static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
 	size_t n = 0;
@@ -79,8 +85,8 @@ static bool name_ok(const char *name)
 	return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strcmp(name, "ca") != 0;
 }
 
-static CGN_RC leaf(const char *dir, const char *name, const char *const *names, uint64_t days, const struct pki_pair *ca, struct ctl_table *t,
-	struct cgn_err *err)
+static CGN_RC leaf(const char *dir, const char *name, const char *const *names, uint64_t days,
+	const struct pki_pair *ca, struct ctl_table *t, struct cgn_err *err)
 {
 	struct pki_pair pair = {0};
 	struct pki_info authority = {0};
@@ -89,8 +95,9 @@ static CGN_RC leaf(const char *dir, const char *name, const char *const *names, 
 		return CGN_FAIL(err, INVALID, "'%s' can't name a certificate", name);
 	cgn_rc rc = pki_inspect(cgn_buf_view(&ca->cert), &authority, err);
 	if (cgn_ok(rc) && until > authority.when.to)
-		return CGN_FAIL(err, INVALID, "--days %llu is longer than the CA in %s lives: %lld days are left", (unsigned long long)days, dir,
-			(long long)(authority.when.to - now) / DAY);
+		return CGN_FAIL(err, INVALID,
+			"--days %llu is longer than the CA in %s lives: %lld days are left",
+			(unsigned long long)days, dir, (long long)(authority.when.to - now) / DAY);
 	if (cgn_ok(rc))
 		rc = pki_make_leaf(ca, name, names, (struct pki_validity){now, until}, &pair, err);
 	if (cgn_ok(rc))
@@ -102,7 +109,8 @@ static CGN_RC leaf(const char *dir, const char *name, const char *const *names, 
 	return rc;
 }
 
-static CGN_RC leaves(const struct ctl_args *a, const char *dir, uint64_t days, const struct pki_pair *ca, struct ctl_table *t, struct cgn_err *err)
+static CGN_RC leaves(const struct ctl_args *a, const char *dir, uint64_t days, const struct pki_pair *ca,
+	struct ctl_table *t, struct cgn_err *err)
 {
 	static const char *const usual[] = {"router", "agent", "admin"};
 	const char *names[PKI_MAX_NAMES + 1], *name;

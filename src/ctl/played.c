@@ -129,9 +129,11 @@ void played_json(const struct played *p, struct json_out *o)
 void played_text(const struct played *p, struct cgn_buf *out)
 {
 	if (p->counted > 0)
-		cgn_buf_fmt(out, "%-22s %.2f %% of %" PRIu64 " prompt tokens\n", "found in cache", 100 * played_hit_ratio(p), p->prompt_tokens);
+		cgn_buf_fmt(out, "%-22s %.2f %% of %" PRIu64 " prompt tokens\n", "found in cache",
+			100 * played_hit_ratio(p), p->prompt_tokens);
 	else
 		cgn_buf_putz(out, "no answer told how many of its prompt's tokens were cached\n");
 	for (size_t i = 0; i < p->n_nodes; i++)
-		cgn_buf_fmt(out, "%-22s %.1f %% (%" PRIu64 " requests)\n", p->nodes[i].name, 100 * share(p, &p->nodes[i]), p->nodes[i].requests);
+		cgn_buf_fmt(out, "%-22s %.1f %% (%" PRIu64 " requests)\n", p->nodes[i].name,
+			100 * share(p, &p->nodes[i]), p->nodes[i].requests);
 }

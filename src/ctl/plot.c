@@ -12,7 +12,8 @@ struct box {
 	double x, y, w, h;
 };
 
-static const char *const colours[] = {"#0b6fa4", "#d9480f", "#2b8a3e", "#862e9c", "#c92a2a", "#5f3dc4", "#e67700", "#495057"};
+static const char *const colours[] = {"#0b6fa4", "#d9480f", "#2b8a3e", "#862e9c", "#c92a2a", "#5f3dc4",
+	"#e67700", "#495057"};
 
 static const char *colour(size_t i)
 {
@@ -35,16 +36,19 @@ static void put_escaped(struct cgn_buf *out, const char *text)
 	}
 }
 
-static void put_text(struct cgn_buf *out, double x, double y, const char *anchor, unsigned size, const char *text)
+static void put_text(struct cgn_buf *out, double x, double y, const char *anchor, unsigned size,
+	const char *text)
 {
-	cgn_buf_fmt(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%u\">", x, y, anchor, size);
+	cgn_buf_fmt(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%u\">", x, y, anchor,
+		size);
 	put_escaped(out, text);
 	cgn_buf_putz(out, "</text>\n");
 }
 
 static void put_line(struct cgn_buf *out, double x1, double y1, double x2, double y2, const char *style)
 {
-	cgn_buf_fmt(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2, style);
+	cgn_buf_fmt(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2,
+		style);
 }
 
 #define GRID "stroke=\"#dee2e6\""
@@ -67,13 +71,15 @@ static void decades(const struct plot_case *cases, size_t n, int *from, int *to)
 		*to = *from + 1;
 }
 
-static void put_curve(struct cgn_buf *out, struct box b, int from, int to, const struct plot_case *c, const char *stroke)
+static void put_curve(struct cgn_buf *out, struct box b, int from, int to, const struct plot_case *c,
+	const char *stroke)
 {
 	if (samples_count(c->ttft) == 0)
 		return;
 	cgn_buf_fmt(out, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"", stroke);
 	for (int i = 0; i <= POINTS; i++) {
-		double q = (double)i / POINTS, ms = samples_ms(c->ttft, q), part = ms > 0 ? (log10(ms) - from) / (to - from) : 0;
+		double q = (double)i / POINTS, ms = samples_ms(c->ttft, q),
+		       part = ms > 0 ? (log10(ms) - from) / (to - from) : 0;
 		cgn_buf_fmt(out, "%.1f,%.1f ", b.x + b.w * (part > 0 ? part : 0), b.y + b.h * (1 - q));
 	}
 	cgn_buf_putz(out, "\"/>\n");
@@ -101,11 +107,13 @@ static void put_cdf_axes(struct cgn_buf *out, struct box b, int from, int to)
 static void put_legend(struct cgn_buf *out, struct box b, const struct plot_case *cases, size_t n)
 {
 	double h = 20.0 * (double)n + 10;
-	cgn_buf_fmt(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"170\" height=\"%.1f\" fill=\"#ffffff\" fill-opacity=\"0.9\" stroke=\"#dee2e6\"/>\n", b.x + b.w - 180,
-		b.y + b.h - h - 10, h);
+	cgn_buf_fmt(out,
+		"<rect x=\"%.1f\" y=\"%.1f\" width=\"170\" height=\"%.1f\" fill=\"#ffffff\" fill-opacity=\"0.9\" stroke=\"#dee2e6\"/>\n",
+		b.x + b.w - 180, b.y + b.h - h - 10, h);
 	for (size_t i = 0; i < n; i++) {
 		double y = b.y + b.h - h + 6 + 20.0 * (double)i;
-		cgn_buf_fmt(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"4\" fill=\"%s\"/>\n", b.x + b.w - 170, y, colour(i));
+		cgn_buf_fmt(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"4\" fill=\"%s\"/>\n",
+			b.x + b.w - 170, y, colour(i));
 		put_text(out, b.x + b.w - 148, y + 6, "start", 13, cases[i].name);
 	}
 }
@@ -125,7 +133,7 @@ static void put_cdf(struct cgn_buf *out, struct box b, const struct plot_case *c
 struct bars {
 	const char *title, *mark_text;
 	bool percent;
-	double mark;  /* a line across */
+	double mark; /* a line across */
 	double top;
 };
 
@@ -133,7 +141,8 @@ static void put_bar(struct cgn_buf *out, struct box b, const struct bars *k, siz
 {
 	double step = b.w / (double)n, h = b.h * v / k->top, x = b.x + step * (double)i + step * 0.15;
 	char label[32];
-	cgn_buf_fmt(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x, b.y + b.h - h, step * 0.7, h, colour(i));
+	cgn_buf_fmt(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x,
+		b.y + b.h - h, step * 0.7, h, colour(i));
 	(void)snprintf(label, sizeof label, k->percent ? "%.1f" : "%.2f", k->percent ? v * 100 : v);
 	put_text(out, x + step * 0.35, b.y + b.h - h - 5, "middle", 11, label);
 }
@@ -162,8 +171,10 @@ void plot_svg(const char *title, const struct plot_case *cases, size_t n, double
 {
 	const struct box cdf = {70, 80, 480, 440}, hits = {620, 80, 310, 180}, even = {620, 330, 310, 190};
 	double top = greatest(cases, n, true);
-	struct bars h = {"Prompt blocks found in cache, %", "ideal", true, ideal, (top > ideal ? top : ideal) * 1.1 + 1e-9};
-	struct bars e = {"Busiest node over the mean, by work", "even", false, 1, greatest(cases, n, false) * 1.1 + 1e-9};
+	struct bars h = {"Prompt blocks found in cache, %", "ideal", true, ideal,
+		(top > ideal ? top : ideal) * 1.1 + 1e-9};
+	struct bars e = {"Busiest node over the mean, by work", "even", false, 1,
+		greatest(cases, n, false) * 1.1 + 1e-9};
 	cgn_buf_fmt(out,
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#212529\">\n"
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plot: policies side by side as one SVG file that needs nothing else: how TTFT is distributed, hit ratios, imbalance. */
+/* plot: policies side by side as one SVG file that needs nothing else: how TTFT is distributed, hit ratios,
+ * imbalance. */
 #pragma once
 #include "base/samples/samples.h"
 

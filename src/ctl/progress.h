@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress: one line on standard error that each call overwrites, for people who wait. Nothing at all where that is no terminal. One thread. */
+/* progress: one line on standard error that each call overwrites, for people who wait. Nothing at all where
+ * that is no terminal. One thread. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recipe: folders of TOML profiles with an up.sh. Listing and showing is done here; starting and stopping is the scripts' work, so that
- * `bash up.sh` and `cgn-ctl recipe up` are the same thing. */
+/* recipe: folders of TOML profiles with an up.sh. Listing and showing is done here; starting and stopping is
+ * the scripts' work, so that `bash up.sh` and `cgn-ctl recipe up` are the same thing. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -47,7 +47,8 @@ static bool near_program(char *out)
 	for (char *slash = dir + strlen(dir); slash != NULL && slash != dir; slash = strrchr(dir, '/')) {
 		*slash = '\0';
 		for (size_t i = 0; i < CGN_COUNT(tails); i++)
-			if (snprintf(out, PATH_MAX, "%s/%s", dir, tails[i]) < PATH_MAX && has(out, "_lib/recipe.sh"))
+			if (snprintf(out, PATH_MAX, "%s/%s", dir, tails[i]) < PATH_MAX &&
+				has(out, "_lib/recipe.sh"))
 				return true;
 	}
 	return false;
@@ -55,15 +56,18 @@ static bool near_program(char *out)
 
 static CGN_RC recipes_dir(const struct ctl_args *a, char *out, struct cgn_err *err)
 {
-	const char *named = ctl_flag(a, "--recipes") != NULL ? ctl_flag(a, "--recipes") : getenv("CGN_RECIPES");
+	const char *named =
+		ctl_flag(a, "--recipes") != NULL ? ctl_flag(a, "--recipes") : getenv("CGN_RECIPES");
 	if (named != NULL && !has(named, "_lib/recipe.sh"))
-		return CGN_FAIL(err, NOT_FOUND, "%s holds no recipes (there is no _lib/recipe.sh in it)", named);
+		return CGN_FAIL(err, NOT_FOUND, "%s holds no recipes (there is no _lib/recipe.sh in it)",
+			named);
 	if (named == NULL && has("recipes", "_lib/recipe.sh"))
 		named = "recipes";
 	if (named != NULL && realpath(named, out) == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "%s: %s", named, strerror(errno));
 	if (named == NULL && !near_program(out))
-		return CGN_FAIL(err, NOT_FOUND, "no recipes found in ./recipes or beside this program; name their folder with --recipes or $CGN_RECIPES");
+		return CGN_FAIL(err, NOT_FOUND,
+			"no recipes found in ./recipes or beside this program; name their folder with --recipes or $CGN_RECIPES");
 	return CGN_OK;
 }
 
@@ -73,7 +77,8 @@ static void summary_of(const char *dir, char *out, size_t cap)
 	char path[PATH_MAX];
 	struct cgn_buf text = {0};
 	out[0] = '\0';
-	if (snprintf(path, sizeof path, "%s/README.md", dir) >= (int)sizeof path || !cgn_ok(disk_read_file(path, README_LIMIT, &text, NULL)))
+	if (snprintf(path, sizeof path, "%s/README.md", dir) >= (int)sizeof path ||
+		!cgn_ok(disk_read_file(path, README_LIMIT, &text, NULL)))
 		return;
 	struct cgn_str rest = cgn_buf_view(&text);
 	while (rest.p != NULL && out[0] == '\0') {
@@ -100,7 +105,8 @@ static int agents_in(const char *dir)
 	int n = scandir(dir, &names, visible, by_name), agents = 0;
 	for (int i = 0; i < n; i++) {
 		size_t len = strlen(names[i]->d_name);
-		agents += strncmp(names[i]->d_name, "agent-", 6) == 0 && len > 5 && strcmp(names[i]->d_name + len - 5, ".toml") == 0;
+		agents += strncmp(names[i]->d_name, "agent-", 6) == 0 && len > 5 &&
+			strcmp(names[i]->d_name + len - 5, ".toml") == 0;
 		free(names[i]);
 	}
 	free(names);
@@ -123,7 +129,9 @@ static void list_into(struct ctl_table *t, const char *root, const char *name, i
 	int n = depth < RECIPE_DEPTH ? scandir(dir, &names, visible, by_name) : 0;
 	for (int i = 0; i < n; i++) {
 		char below[PATH_MAX];
-		if (names[i]->d_type == DT_DIR && snprintf(below, sizeof below, "%s%s%s", name, name[0] != '\0' ? "/" : "", names[i]->d_name) < (int)sizeof below)
+		if (names[i]->d_type == DT_DIR &&
+			snprintf(below, sizeof below, "%s%s%s", name, name[0] != '\0' ? "/" : "",
+				names[i]->d_name) < (int)sizeof below)
 			list_into(t, root, below, depth + 1);
 		free(names[i]);
 	}
@@ -147,8 +155,10 @@ static CGN_RC recipe_dir(const struct ctl_args *a, const char *name, char *out, 
 {
 	char root[PATH_MAX];
 	CGN_TRY(recipes_dir(a, root, err));
-	if (name[0] == '/' || strstr(name, "..") != NULL || snprintf(out, PATH_MAX, "%s/%s", root, name) >= PATH_MAX || !has(out, "up.sh"))
-		return CGN_FAIL(err, NOT_FOUND, "there is no recipe '%s' in %s; cgn-ctl recipe ls lists them", name, root);
+	if (name[0] == '/' || strstr(name, "..") != NULL ||
+		snprintf(out, PATH_MAX, "%s/%s", root, name) >= PATH_MAX || !has(out, "up.sh"))
+		return CGN_FAIL(err, NOT_FOUND, "there is no recipe '%s' in %s; cgn-ctl recipe ls lists them",
+			name, root);
 	return CGN_OK;
 }
 
@@ -193,7 +203,8 @@ CGN_RC ctl_recipe_show(const struct ctl_args *a, struct cgn_err *err)
 	struct cgn_buf text = {0}, out = {0};
 	CGN_TRY(recipe_dir(a, a->words[0], dir, err));
 	cgn_rc rc = CGN_OK;
-	if (snprintf(readme, sizeof readme, "%s/README.md", dir) < (int)sizeof readme && has(dir, "README.md"))
+	if (snprintf(readme, sizeof readme, "%s/README.md", dir) < (int)sizeof readme &&
+		has(dir, "README.md"))
 		rc = disk_read_file(readme, README_LIMIT, &text, err);
 	if (cgn_ok(rc))
 		rc = show_toml(dir, &text, err);

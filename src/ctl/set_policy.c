@@ -22,10 +22,12 @@ static CGN_RC weight_add(struct changes *c, struct cgn_str name, struct cgn_str 
 		return CGN_FAIL(err, INVALID, "more than %d weights", MAX_WEIGHTS);
 	cognitora__v1__weight__init(&c->rows[i]);
 	if (!cgn_str_copyz(c->names[i], sizeof c->names[i], name))
-		return CGN_FAIL(err, INVALID, "there is no weight \"%.*s\"; they are kv, load, power and capacity", CGN_STR_ARG(name));
+		return CGN_FAIL(err, INVALID,
+			"there is no weight \"%.*s\"; they are kv, load, power and capacity",
+			CGN_STR_ARG(name));
 	if (!cgn_ok(json_parse(text, &v, NULL, NULL)) || !json_f64(v, &c->rows[i].value))
-		return CGN_FAIL(err, INVALID, "the weight %s is \"%.*s\": it must be a number from 0 to 1", c->names[i],
-			(int)(text.n < 40 ? text.n : 40), text.p);
+		return CGN_FAIL(err, INVALID, "the weight %s is \"%.*s\": it must be a number from 0 to 1",
+			c->names[i], (int)(text.n < 40 ? text.n : 40), text.p);
 	c->rows[i].name = c->names[i];
 	c->list[i] = &c->rows[i];
 	c->rq.n_weights = i + 1;
@@ -39,14 +41,18 @@ static CGN_RC weights_of(const struct ctl_args *a, struct changes *c, struct cgn
 	const char *list = ctl_flag(a, "--weights");
 	struct cgn_str rest = cgn_str_of(list);
 	while (list != NULL && rest.p != NULL) {
-		struct cgn_str value = cgn_str_trim(cgn_str_split(&rest, ',')), name = cgn_str_split(&value, '=');
+		struct cgn_str value = cgn_str_trim(cgn_str_split(&rest, ',')),
+			       name = cgn_str_split(&value, '=');
 		if (value.p == NULL)
-			return CGN_FAIL(err, INVALID, "--weights is \"%.100s\": it must be like kv=0.5,load=0.3,power=0.1,capacity=0.1", list);
+			return CGN_FAIL(err, INVALID,
+				"--weights is \"%.100s\": it must be like kv=0.5,load=0.3,power=0.1,capacity=0.1",
+				list);
 		CGN_TRY(weight_add(c, name, value, err));
 	}
 	for (size_t i = 0; i < CGN_COUNT(flags); i++)
 		if (ctl_flag(a, flags[i]) != NULL)
-			CGN_TRY(weight_add(c, cgn_str_of(flags[i] + 2), cgn_str_of(ctl_flag(a, flags[i])), err));
+			CGN_TRY(weight_add(c, cgn_str_of(flags[i] + 2), cgn_str_of(ctl_flag(a, flags[i])),
+				err));
 	return CGN_OK;
 }
 
@@ -55,7 +61,8 @@ static CGN_RC changes_of(const struct ctl_args *a, struct changes *c, struct cgn
 	const char *policy = ctl_flag(a, "--policy");
 	cognitora__v1__set_policy_request__init(&c->rq);
 	c->rq.reset = ctl_switch(a, "--reset");
-	if (policy != NULL && (policy[0] == '\0' || !cgn_str_copyz(c->policy, sizeof c->policy, cgn_str_of(policy))))
+	if (policy != NULL &&
+		(policy[0] == '\0' || !cgn_str_copyz(c->policy, sizeof c->policy, cgn_str_of(policy))))
 		return CGN_FAIL(err, INVALID, "--policy \"%.100s\" is no name of a policy", policy);
 	if (policy != NULL)
 		c->rq.policy = c->policy;
@@ -72,7 +79,8 @@ static void keep(void *user, const uint8_t *p, size_t n)
 void ctl_policy_text(const Cognitora__V1__PolicyStatus *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "policy    %s (from %s)\n", s->policy, s->policy_from);
-	cgn_buf_fmt(out, "weights   kv %g, load %g, power %g, capacity %g (from %s)%s\n", s->kv, s->load, s->power, s->capacity, s->weights_from,
+	cgn_buf_fmt(out, "weights   kv %g, load %g, power %g, capacity %g (from %s)%s\n", s->kv, s->load,
+		s->power, s->capacity, s->weights_from,
 		strcmp(s->policy, "weighted") == 0 ? "" : "; they count with policy weighted");
 	if (s->trouble[0] != '\0')
 		cgn_buf_fmt(out, "TROUBLE   what stands in %s now is not obeyed: %s\n", s->where, s->trouble);
@@ -114,7 +122,8 @@ CGN_RC ctl_cluster_set_policy(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(ctl_client_open(a, &client, err));
 	CGN_TRY(ctl_client_call(client, "SetPolicy", &c.rq.base, timeout, keep, &status, err));
 	if (status == NULL)
-		return CGN_FAIL(err, BAD_GATEWAY, "the router's answer is not a PolicyStatus; is it of another version?");
+		return CGN_FAIL(err, BAD_GATEWAY,
+			"the router's answer is not a PolicyStatus; is it of another version?");
 	if (a->json) {
 		ctl_policy_json(status, &o);
 		cgn_buf_char(&out, '\n');

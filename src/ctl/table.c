@@ -93,7 +93,8 @@ static void print_text(const struct ctl_table *t, struct cgn_buf *out)
 		pad(out, t->header[c], width[c], t->is_number[c], c + 1 == t->columns);
 	cell = t->text.p;
 	for (size_t i = 0; i < t->cells; i++, cell += strlen(cell) + 1)
-		pad(out, cell, width[i % t->columns], t->is_number[i % t->columns], (i + 1) % t->columns == 0);
+		pad(out, cell, width[i % t->columns], t->is_number[i % t->columns],
+			(i + 1) % t->columns == 0);
 }
 
 CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err)

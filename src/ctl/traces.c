@@ -9,7 +9,8 @@
 
 #define MAX_FILE ((size_t)4 << 30)
 
-CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint32_t *out, struct cgn_err *err)
+CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint32_t *out,
+	struct cgn_err *err)
 {
 	uint64_t v = 0;
 	CGN_TRY(ctl_flag_u64(a, name, min, max, &v, err));
@@ -17,17 +18,20 @@ CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, ui
 	return CGN_OK;
 }
 
-CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double least, double most, double *out, struct cgn_err *err)
+CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double least, double most, double *out,
+	struct cgn_err *err)
 {
 	char *end = NULL;
 	const char *text = ctl_flag(a, name);
 	*out = strtod(text, &end);
 	if (*end != '\0' || end == text || !(*out >= least) || *out > most)
-		return CGN_FAIL(err, INVALID, "%s takes a number from %g to %g, not '%s'", name, least, most, text);
+		return CGN_FAIL(err, INVALID, "%s takes a number from %g to %g, not '%s'", name, least, most,
+			text);
 	return CGN_OK;
 }
 
-CGN_RC ctl_trace_read(const char *path, uint32_t block_tokens, size_t limit, struct trace *out, struct cgn_err *err)
+CGN_RC ctl_trace_read(const char *path, uint32_t block_tokens, size_t limit, struct trace *out,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	CGN_TRY(disk_read_file(path, MAX_FILE, &text, err));
@@ -39,7 +43,8 @@ static CGN_RC no_kind(const char *kind, struct cgn_err *err)
 	struct cgn_buf known = {0};
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++)
 		cgn_buf_fmt(&known, "%s%s", k > 0 ? ", " : "", workload_text(k));
-	cgn_rc rc = CGN_FAIL(err, INVALID, "there is no workload '%.60s'; there are %s", kind, cgn_buf_z(&known));
+	cgn_rc rc =
+		CGN_FAIL(err, INVALID, "there is no workload '%.60s'; there are %s", kind, cgn_buf_z(&known));
 	cgn_buf_fini(&known);
 	return rc;
 }
@@ -67,7 +72,8 @@ CGN_RC ctl_trace_of(const struct ctl_args *a, struct trace *out, const char **na
 		return CGN_FAIL(err, INVALID, "give a file or --generate KIND, one of the two");
 	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
 	CGN_TRY(ctl_flag_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &block_tokens, err));
-	CGN_TRY(kind != NULL ? ctl_trace_make(a, kind, out, err) : ctl_trace_read(a->words[0], block_tokens, (size_t)limit, out, err));
+	CGN_TRY(kind != NULL ? ctl_trace_make(a, kind, out, err)
+			     : ctl_trace_read(a->words[0], block_tokens, (size_t)limit, out, err));
 	const char *path = kind != NULL ? kind : a->words[0], *slash = strrchr(path, '/');
 	*name = slash != NULL ? slash + 1 : path;
 	return CGN_OK;

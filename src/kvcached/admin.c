@@ -6,7 +6,8 @@
 
 #define METRICS_EVERY CGN_SEC
 
-static const char *const tier_names[KV_TIERS] = {[KV_GPU] = "gpu", [KV_RAM] = "ram", [KV_SSD] = "ssd", [KV_REMOTE] = "remote"};
+static const char *const tier_names[KV_TIERS] =
+	{[KV_GPU] = "gpu", [KV_RAM] = "ram", [KV_SSD] = "ssd", [KV_REMOTE] = "remote"};
 
 static void count_up(struct metric_cell *c, uint64_t now)
 {

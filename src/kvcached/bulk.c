@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk: the descriptor path (policy/kvbulk) on `<kv.uds>.bulk`. Memory beside the RAM tier: of each client at most BULK_MAX_CALLS answers of
- * up to 18 KiB that its socket did not take, and one packet; a client whose socket is full is not read from. */
+/* bulk: the descriptor path (policy/kvbulk) on `<kv.uds>.bulk`. Memory beside the RAM tier: of each client at
+ * most BULK_MAX_CALLS answers of up to 18 KiB that its socket did not take, and one packet; a client whose
+ * socket is full is not read from. */
 #include "kvcached/bulk_priv.h"
 
 #include <libgen.h>
@@ -32,7 +33,10 @@ static struct cgn_buf *answer(struct bulk_client *c, const struct kvbulk_msg *m)
 
 void bulk_fail(struct bulk_client *c, uint64_t id, const struct cgn_err *why)
 {
-	const struct kvbulk_msg m = {.type = KVBULK_FAILED, .id = id, .number = (uint32_t)cgn_code_grpc(why->code), .text = cgn_str_of(why->msg)};
+	const struct kvbulk_msg m = {.type = KVBULK_FAILED,
+		.id = id,
+		.number = (uint32_t)cgn_code_grpc(why->code),
+		.text = cgn_str_of(why->msg)};
 	(void)answer(c, &m);
 	bulk_send(c, -1);
 }
@@ -175,7 +179,9 @@ static void get(struct bulk_client *c, const struct kvbulk_msg *m)
 	}
 	struct bulk_call *call = calloc(1, sizeof *call);
 	cgn_rc rc = call == NULL ? CGN_FAIL(&err, NO_MEMORY, "no memory for a read")
-				 : kvd_get(d, c->bulk->w->loop, &m->key, kvd_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms), on_read, call, &call->read, &err);
+				 : kvd_get(d, c->bulk->w->loop, &m->key,
+					   kvd_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms), on_read,
+					   call, &call->read, &err);
 	if (cgn_ok(rc)) {
 		bulk_call_begin(c, call, BULK_GET, m->id);
 		return;
@@ -211,9 +217,13 @@ static void pin(struct bulk_client *c, const struct kvbulk_msg *m)
 static void feed(struct bulk_client *c)
 {
 	struct kvd_feed_step step;
-	while (c->watching && c->conn != NULL && packet_queued(c->conn) == 0 && kvd_feed_next(&c->feed, &step)) {
-		const struct kvbulk_msg head = {.type = KVBULK_CHANGES, .id = c->watch_id, .count = (uint16_t)step.n,
-			.flags = (uint8_t)((step.reset ? KVBULK_RESET : 0) | (step.synced ? KVBULK_SYNCED : 0))};
+	while (c->watching && c->conn != NULL && packet_queued(c->conn) == 0 &&
+		kvd_feed_next(&c->feed, &step)) {
+		const struct kvbulk_msg head = {.type = KVBULK_CHANGES,
+			.id = c->watch_id,
+			.count = (uint16_t)step.n,
+			.flags = (uint8_t)((step.reset ? KVBULK_RESET : 0) |
+				(step.synced ? KVBULK_SYNCED : 0))};
 		struct cgn_buf *b = answer(c, &head);
 		for (size_t i = 0; i < step.n; i++)
 			kvbulk_add_change(b, &step.changes[i]);
@@ -248,12 +258,18 @@ static void hello(struct bulk_client *c, const struct kvbulk_msg *m)
 	struct bulk *b = c->bulk;
 	struct cgn_err err;
 	if (m->version != KVBULK_VERSION) {
-		(void)CGN_FAIL(&err, UNSUPPORTED, "this daemon speaks version %d, not %u", KVBULK_VERSION, m->version);
+		(void)CGN_FAIL(&err, UNSUPPORTED, "this daemon speaks version %d, not %u", KVBULK_VERSION,
+			m->version);
 		expel(c, &err);
 		return;
 	}
-	struct kvbulk_msg w = {.type = KVBULK_WELCOME, .id = m->id, .version = KVBULK_VERSION,
-		.terms = {.max_calls = BULK_MAX_CALLS, .max_leases = BULK_MAX_LEASES, .max_inline = KVBULK_MAX_INLINE, .lease_bytes = b->client_bytes,
+	struct kvbulk_msg w = {.type = KVBULK_WELCOME,
+		.id = m->id,
+		.version = KVBULK_VERSION,
+		.terms = {.max_calls = BULK_MAX_CALLS,
+			.max_leases = BULK_MAX_LEASES,
+			.max_inline = KVBULK_MAX_INLINE,
+			.lease_bytes = b->client_bytes,
 			.lease_ms = b->lease_timeout / CGN_MSEC}};
 	int arena = kvstore_arena(b->w->daemon->store, &w.terms.arena_bytes);
 	c->greeted = true;
@@ -355,7 +371,8 @@ static void on_sweep(struct cgn_timer *t)
 	struct bulk *b = CGN_CONTAINER(t, struct bulk, sweep);
 	struct cgn_err err;
 	CGN_LIVE(b, BULK_TAG);
-	(void)CGN_FAIL(&err, DEADLINE, "a lease was not released within kv.lease_timeout, %llu ms", (unsigned long long)(b->lease_timeout / CGN_MSEC));
+	(void)CGN_FAIL(&err, DEADLINE, "a lease was not released within kv.lease_timeout, %llu ms",
+		(unsigned long long)(b->lease_timeout / CGN_MSEC));
 	cgn_list_each_safe (it, &b->clients) {
 		struct bulk_client *c = CGN_CONTAINER(it, struct bulk_client, link);
 		if (bulk_is_overdue(c, cgn_loop_now(b->w->loop)))
@@ -373,7 +390,9 @@ static CGN_RC listen_at(struct bulk *b, const char *uds, struct cgn_err *err)
 	(void)cgn_str_copyz(dir, sizeof dir, cgn_str_of(uds));
 	if (first == NULL)
 		CGN_TRY(cgn_err_of(disk_mkdirs(dirname(dir), 0755, err), "kv.uds", err));
-	const struct packet_listen_cfg cfg = {.path = path, .max_queue = MAX_QUEUE, .with = first != NULL ? first->listener : NULL};
+	const struct packet_listen_cfg cfg = {.path = path,
+		.max_queue = MAX_QUEUE,
+		.with = first != NULL ? first->listener : NULL};
 	return cgn_err_of(packet_listen(b->w->loop, &cfg, on_accept, b, &b->listener, err), "kv.uds", err);
 }
 
@@ -402,7 +421,10 @@ static CGN_RC bulk_open(struct kvd_worker *w, void **out, struct cgn_err *err)
 	struct bulk *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	*b = (struct bulk){.tag = BULK_TAG, .w = w, .lease_timeout = cfg->kv.lease_timeout, .client_bytes = cfg->kv.ram / 4};
+	*b = (struct bulk){.tag = BULK_TAG,
+		.w = w,
+		.lease_timeout = cfg->kv.lease_timeout,
+		.client_bytes = cfg->kv.ram / 4};
 	cgn_list_init(&b->clients);
 	cgn_timer_init(&b->sweep, w->loop, on_sweep);
 	cgn_timer_init(&b->feeds, w->loop, on_feeds);
@@ -429,4 +451,8 @@ static bool bulk_idle(const void *port)
 	return b->waiting == 0;
 }
 
-const struct kvd_port kvd_port_bulk = {.name = "bulk", .open = bulk_open, .drain = bulk_drain, .idle = bulk_idle, .close = bulk_close};
+const struct kvd_port kvd_port_bulk = {.name = "bulk",
+	.open = bulk_open,
+	.drain = bulk_drain,
+	.idle = bulk_idle,
+	.close = bulk_close};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk, leases: a block that a client reads stays where it is until the client says so, is gone, or was given long enough. */
+/* bulk, leases: a block that a client reads stays where it is until the client says so, is gone, or was given
+ * long enough. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -68,16 +69,20 @@ bool bulk_is_overdue(struct bulk_client *c, cgn_nsec now)
 }
 
 /* ---- lending ---- */
-static CGN_RC lease_new(struct bulk_client *c, struct kv_block **take, struct bulk_lease **out, struct cgn_err *err)
+static CGN_RC lease_new(struct bulk_client *c, struct kv_block **take, struct bulk_lease **out,
+	struct cgn_err *err)
 {
 	struct bulk *b = c->bulk;
 	uint64_t bytes = kv_block_size(*take);
 	size_t slot;
 	if (c->n_leases > 0 && c->lease_bytes + bytes > b->client_bytes)
-		return CGN_FAIL(err, OVERLOADED, "%zu values of %llu bytes are lent to this client: release some first", c->n_leases,
+		return CGN_FAIL(err, OVERLOADED,
+			"%zu values of %llu bytes are lent to this client: release some first", c->n_leases,
 			(unsigned long long)c->lease_bytes);
 	if (!slot_find(c, &slot))
-		return CGN_FAIL(err, OVERLOADED, "%zu values are lent to this client, as many as may be: release some first", c->n_leases);
+		return CGN_FAIL(err, OVERLOADED,
+			"%zu values are lent to this client, as many as may be: release some first",
+			c->n_leases);
 	struct bulk_lease *l = calloc(1, sizeof *l);
 	if (l == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
@@ -85,7 +90,9 @@ static CGN_RC lease_new(struct bulk_client *c, struct kv_block **take, struct bu
 		free(l);
 		return CGN_FAIL(err, OVERLOADED, "half of the RAM tier is being read or written by clients");
 	}
-	*l = (struct bulk_lease){.id = ++c->lease_serial << SLOT_BITS | slot, .bytes = bytes, .until = cgn_loop_now(b->w->loop) + b->lease_timeout,
+	*l = (struct bulk_lease){.id = ++c->lease_serial << SLOT_BITS | slot,
+		.bytes = bytes,
+		.until = cgn_loop_now(b->w->loop) + b->lease_timeout,
 		.block = *take};
 	*take = NULL;
 	cgn_list_push(&c->leases, &l->link);
@@ -132,8 +139,14 @@ static void tell(struct bulk_client *c, uint64_t id, const struct bulk_lease *l,
 	struct kv_extent extents[KV_MAX_EXTENTS];
 	struct cgn_buf *out = &c->bulk->out;
 	size_t n = extents_of(l->block, fd < 0, extents);
-	const struct kvbulk_msg m = {.type = KVBULK_VALUE, .flags = fd >= 0 ? KVBULK_OWN : 0, .id = id, .count = (uint16_t)n, .lease = l->id,
-		.info = kv_block_info(l->block), .model = kv_block_model(l->block), .name = kv_block_name(l->block)};
+	const struct kvbulk_msg m = {.type = KVBULK_VALUE,
+		.flags = fd >= 0 ? KVBULK_OWN : 0,
+		.id = id,
+		.count = (uint16_t)n,
+		.lease = l->id,
+		.info = kv_block_info(l->block),
+		.model = kv_block_model(l->block),
+		.name = kv_block_name(l->block)};
 	out->n = 0;
 	kvbulk_write(&m, out);
 	for (size_t i = 0; i < n; i++)
@@ -147,7 +160,8 @@ void bulk_lend(struct bulk_client *c, uint64_t id, struct kv_block **take)
 	struct cgn_err err = {0};
 	uint64_t arena_bytes;
 	int fd = -1;
-	cgn_rc rc = kvstore_arena(c->bulk->w->daemon->store, &arena_bytes) < 0 ? copy_out(*take, &fd, &err) : CGN_OK;
+	cgn_rc rc = kvstore_arena(c->bulk->w->daemon->store, &arena_bytes) < 0 ? copy_out(*take, &fd, &err)
+									       : CGN_OK;
 	if (cgn_ok(rc))
 		rc = lease_new(c, take, &l, &err);
 	if (cgn_ok(rc))

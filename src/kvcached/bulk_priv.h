@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk, inside: a client of the descriptor path, what it was lent, and what it waits for. Everything on the worker's loop. */
+/* bulk, inside: a client of the descriptor path, what it was lent, and what it waits for. Everything on the
+ * worker's loop. */
 #pragma once
 #include "base/core/list.h"
 #include "io/net/packet.h"
@@ -19,7 +20,7 @@ struct bulk {
 	struct cgn_link clients;
 	size_t waiting; /* calls, of all clients */
 	cgn_nsec lease_timeout;
-	uint64_t client_bytes; /* that one client may be lent, but for its first value */
+	uint64_t client_bytes;  /* that one client may be lent, but for its first value */
 	struct cgn_timer sweep; /* leases that are overdue */
 	struct cgn_timer feeds; /* watchers */
 	size_t watchers;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk, put: a value out of a message, or out of a file that the client opened. A file is read with pread, never mapped: who holds it could
- * cut it under us, and that would be our SIGBUS. Small ones in memory are read at once, others on the pool. */
+/* bulk, put: a value out of a message, or out of a file that the client opened. A file is read with pread,
+ * never mapped: who holds it could cut it under us, and that would be our SIGBUS. Small ones in memory are
+ * read at once, others on the pool. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,11 @@ struct put {
 
 static struct kv_meta meta_of(const struct kvbulk_msg *m)
 {
-	return (struct kv_meta){.model = m->model, .name = m->name, .tokens = m->info.tokens,
-		.created_unix_ms = m->info.created_unix_ms != 0 ? m->info.created_unix_ms : cgn_clock_wall_ms(),
+	return (struct kv_meta){.model = m->model,
+		.name = m->name,
+		.tokens = m->info.tokens,
+		.created_unix_ms =
+			m->info.created_unix_ms != 0 ? m->info.created_unix_ms : cgn_clock_wall_ms(),
 		.expires_unix_ms = m->info.expires_unix_ms};
 }
 
@@ -53,7 +57,8 @@ static CGN_RC put_bytes(struct kvcached *d, const struct kvbulk_msg *m, struct c
 	CGN_ON_EXIT(kv_writer_abort) struct kv_writer *w = NULL;
 	CGN_TRY(kvstore_put(d->store, &m->key, &meta, m->info.size, &w, err));
 	kv_writer_add(w, m->text.p, m->text.n);
-	return kv_writer_commit(&w, (m->flags & KVBULK_CHECKSUM) != 0 ? &m->info.checksum : NULL, (m->flags & KVBULK_IF_ABSENT) != 0 ? KV_IF_ABSENT : 0, err);
+	return kv_writer_commit(&w, (m->flags & KVBULK_CHECKSUM) != 0 ? &m->info.checksum : NULL,
+		(m->flags & KVBULK_IF_ABSENT) != 0 ? KV_IF_ABSENT : 0, err);
 }
 
 /* ---- in a file ---- */
@@ -70,7 +75,8 @@ static CGN_RC fill(struct kv_writer *w, const struct put *p, struct cgn_err *err
 		if (got < 0)
 			return CGN_FAIL(err, INVALID, "the descriptor cannot be read: %s", strerror(errno));
 		if (got == 0)
-			return CGN_FAIL(err, INVALID, "the file ends at %llu of %llu bytes", (unsigned long long)at, (unsigned long long)p->info.size);
+			return CGN_FAIL(err, INVALID, "the file ends at %llu of %llu bytes",
+				(unsigned long long)at, (unsigned long long)p->info.size);
 		kv_writer_wrote(w, (uint64_t)got);
 	}
 	return CGN_OK;
@@ -81,7 +87,8 @@ static CGN_RC put_file(struct put *p, struct cgn_err *err)
 	CGN_ON_EXIT(kv_writer_abort) struct kv_writer *w = NULL;
 	CGN_TRY(kvstore_put(p->daemon->store, &p->key, &p->meta, p->info.size, &w, err));
 	CGN_TRY(fill(w, p, err));
-	return kv_writer_commit(&w, p->checked ? &p->info.checksum : NULL, p->if_absent ? KV_IF_ABSENT : 0, err);
+	return kv_writer_commit(&w, p->checked ? &p->info.checksum : NULL, p->if_absent ? KV_IF_ABSENT : 0,
+		err);
 }
 
 static void put_free(struct put *p)
@@ -107,7 +114,8 @@ static void on_done(void *arg)
 	put_free(p);
 }
 
-/* What cannot be read at a place (a pipe, a socket, a terminal) is told apart by what it is, not by trying. */
+/* What cannot be read at a place (a pipe, a socket, a terminal) is told apart by what it is, not by
+ * trying. */
 static CGN_RC check_file(int fd, const struct kvbulk_msg *m, bool *in_memory, struct cgn_err *err)
 {
 	struct stat st;
@@ -117,12 +125,15 @@ static CGN_RC check_file(int fd, const struct kvbulk_msg *m, bool *in_memory, st
 	if (fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0)
 		return CGN_FAIL(err, INVALID, "the descriptor cannot be looked at: %s", strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return CGN_FAIL(err, INVALID, "the descriptor is of no regular file, such as memfd_create or open give");
+		return CGN_FAIL(err, INVALID,
+			"the descriptor is of no regular file, such as memfd_create or open give");
 	if (m->info.size > KV_MAX_VALUE)
-		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu", (unsigned long long)m->info.size, (unsigned long long)KV_MAX_VALUE);
+		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu",
+			(unsigned long long)m->info.size, (unsigned long long)KV_MAX_VALUE);
 	if (m->offset > (uint64_t)st.st_size || m->info.size > (uint64_t)st.st_size - m->offset)
-		return CGN_FAIL(err, INVALID, "the file has %llu bytes: no %llu from %llu on", (unsigned long long)st.st_size,
-			(unsigned long long)m->info.size, (unsigned long long)m->offset);
+		return CGN_FAIL(err, INVALID, "the file has %llu bytes: no %llu from %llu on",
+			(unsigned long long)st.st_size, (unsigned long long)m->info.size,
+			(unsigned long long)m->offset);
 	*in_memory = (unsigned long)fs.f_type == TMPFS_MAGIC || (unsigned long)fs.f_type == HUGETLBFS_MAGIC;
 	return CGN_OK;
 }
@@ -133,8 +144,14 @@ static struct put *put_new(struct bulk_client *c, const struct kvbulk_msg *m, in
 	struct put *p = calloc(1, sizeof *p);
 	if (p == NULL)
 		return NULL;
-	*p = (struct put){.daemon = c->bulk->w->daemon, .key = m->key, .info = m->info, .checked = (m->flags & KVBULK_CHECKSUM) != 0,
-		.if_absent = (m->flags & KVBULK_IF_ABSENT) != 0, .fd = *fd, .offset = m->offset, .meta = meta_of(m)};
+	*p = (struct put){.daemon = c->bulk->w->daemon,
+		.key = m->key,
+		.info = m->info,
+		.checked = (m->flags & KVBULK_CHECKSUM) != 0,
+		.if_absent = (m->flags & KVBULK_IF_ABSENT) != 0,
+		.fd = *fd,
+		.offset = m->offset,
+		.meta = meta_of(m)};
 	*fd = -1;
 	if (m->model.n > 0)
 		memcpy(p->model, m->model.p, m->model.n);

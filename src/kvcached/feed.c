@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed: a snapshot by scanning, then the store's ring of changes, from where it ended when the scan began: what changed meanwhile is told
- * twice, the last time as it is. Who falls behind the ring begins anew. */
+/* feed: a snapshot by scanning, then the store's ring of changes, from where it ended when the scan began:
+ * what changed meanwhile is told twice, the last time as it is. Who falls behind the ring begins anew. */
 #include "kvcached/kvcached.h"
 
 #define SCAN_STEP 128 /* a scan may give the rest of a chain beyond it */

@@ -35,23 +35,30 @@ static void on_fetched(void *user, struct kv_block **take, const struct cgn_err 
 static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
 {
 	struct kvd_read *r = user;
-	const struct kvpeer_ask ask = {.priority = 3, .budget_ms = r->worth_ms != KVD_WHATEVER ? r->worth_ms : 0};
+	const struct kvpeer_ask ask = {.priority = 3,
+		.budget_ms = r->worth_ms != KVD_WHATEVER ? r->worth_ms : 0};
 	struct cgn_err err;
 	r->read = NULL;
-	if (*take == NULL && r->worth_ms != KVD_HERE_ONLY && (why->code == CGN_NOT_FOUND || why->code == CGN_STORAGE) &&
+	if (*take == NULL && r->worth_ms != KVD_HERE_ONLY &&
+		(why->code == CGN_NOT_FOUND || why->code == CGN_STORAGE) &&
 		cgn_ok(kvd_fetch(r->daemon, r->loop, &r->key, &ask, on_fetched, r, &r->fetch, &err)))
 		return;
 	end(r, take, why);
 }
 
-CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, uint32_t worth_ms, kv_read_done done, void *user,
-	struct kvd_read **out, struct cgn_err *err)
+CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, uint32_t worth_ms,
+	kv_read_done done, void *user, struct kvd_read **out, struct cgn_err *err)
 {
 	struct kvd_read *r = calloc(1, sizeof *r);
 	CGN_LIVE(d, KVD_TAG);
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a read");
-	*r = (struct kvd_read){.daemon = d, .loop = l, .key = *k, .worth_ms = worth_ms, .done = done, .user = user};
+	*r = (struct kvd_read){.daemon = d,
+		.loop = l,
+		.key = *k,
+		.worth_ms = worth_ms,
+		.done = done,
+		.user = user};
 	cgn_rc rc = kvstore_get(d->store, l, k, on_read, r, &r->read, err);
 	if (!cgn_ok(rc)) {
 		free(r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc: the service Kv on kv.listen, over TLS, and on the Unix socket kv.uds. Memory beside the RAM tier, of a worker: KVG_MAX_CALLS calls,
- * each with a message of at most 1 MiB that is not whole yet and a write queue of 256 KiB; blocks and writers that calls hold count
- * against kvd_hold. */
+/* grpc: the service Kv on kv.listen, over TLS, and on the Unix socket kv.uds. Memory beside the RAM tier, of
+ * a worker: KVG_MAX_CALLS calls, each with a message of at most 1 MiB that is not whole yet and a write queue
+ * of 256 KiB; blocks and writers that calls hold count against kvd_hold. */
 #include <libgen.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -81,7 +81,8 @@ CGN_RC kvg_key(const Cognitora__V1__KvKey *k, struct kv_key *out, struct cgn_err
 	if (k == NULL)
 		return CGN_FAIL(err, INVALID, "the request has no key");
 	if (k->digest.len != DIGEST_BYTES)
-		return CGN_FAIL(err, INVALID, "KvKey.digest has %zu bytes, not %d", k->digest.len, DIGEST_BYTES);
+		return CGN_FAIL(err, INVALID, "KvKey.digest has %zu bytes, not %d", k->digest.len,
+			DIGEST_BYTES);
 	memcpy(&out->digest, k->digest.data, DIGEST_BYTES);
 	out->segment = k->segment;
 	return CGN_OK;
@@ -102,7 +103,8 @@ void kvg_entry(struct kvg_entry *e, const struct kv_key *k, const struct kv_info
 	e->m.created_unix_ms = info->created_unix_ms;
 	e->m.expires_unix_ms = info->expires_unix_ms;
 	e->m.pinned = info->pinned;
-	size_t n = cgn_utf8_prefix(model.p, model.n < KV_MAX_MODEL ? model.n : KV_MAX_MODEL); /* a string of protobuf is UTF-8 */
+	/* a string of protobuf is UTF-8 */
+	size_t n = cgn_utf8_prefix(model.p, model.n < KV_MAX_MODEL ? model.n : KV_MAX_MODEL);
 	(void)cgn_str_copyz(e->model, sizeof e->model, (struct cgn_str){model.p, n});
 	e->m.model = e->model;
 }
@@ -157,8 +159,10 @@ static void on_message(struct grpc_call *call, void *user, const uint8_t *p, siz
 	CGN_LIVE(c, KVG_CALL_TAG);
 	if (c->finished)
 		return;
-	cgn_rc rc = c->asked && !c->method->many ? CGN_FAIL(&err, INVALID, "a second %s: this method takes one", c->method->request->short_name)
-						 : pb_unpack(c->method->request, (struct cgn_str){(const char *)p, n}, &request, &err);
+	cgn_rc rc = c->asked && !c->method->many
+		? CGN_FAIL(&err, INVALID, "a second %s: this method takes one",
+			  c->method->request->short_name)
+		: pb_unpack(c->method->request, (struct cgn_str){(const char *)p, n}, &request, &err);
 	c->asked = true;
 	if (cgn_ok(rc))
 		rc = c->method->on_request(c, request, &err);
@@ -214,7 +218,10 @@ static void nothing_more(struct grpc_call *call, void *user, const struct cgn_er
 
 static void begin(struct grpc_call *call, struct kvg *g, const struct kvg_method *m)
 {
-	static const struct grpc_call_ops ops = {.on_message = on_message, .on_half_close = on_half_close, .on_drain = on_drain, .on_close = on_close};
+	static const struct grpc_call_ops ops = {.on_message = on_message,
+		.on_half_close = on_half_close,
+		.on_drain = on_drain,
+		.on_close = on_close};
 	static const struct grpc_call_ops refused = {.on_close = nothing_more};
 	CGN_LIVE(g, KVG_TAG);
 	struct kvg_call *c = g->n_calls < KVG_MAX_CALLS ? calloc(1, sizeof *c) : NULL;
@@ -230,10 +237,10 @@ static void begin(struct grpc_call *call, struct kvg *g, const struct kvg_method
 	grpc_call_take(call, &ops, c);
 }
 
-#define METHOD(name)                                                                               \
-	static void on_##name(struct grpc_call *call, void *port)                                  \
-	{                                                                                          \
-		begin(call, port, &kvg_##name);                                                    \
+#define METHOD(name)                                              \
+	static void on_##name(struct grpc_call *call, void *port) \
+	{                                                         \
+		begin(call, port, &kvg_##name);                   \
 	}
 METHOD(lookup)
 METHOD(batch_lookup)
@@ -268,7 +275,8 @@ static void on_sweep(struct cgn_timer *t)
 	cgn_nsec now = cgn_loop_now(g->w->loop);
 	struct cgn_err err;
 	CGN_LIVE(g, KVG_TAG);
-	(void)CGN_FAIL(&err, REQUEST_TIMEOUT, "nothing of the value was taken or brought for kv.lease_timeout, %llu ms",
+	(void)CGN_FAIL(&err, REQUEST_TIMEOUT,
+		"nothing of the value was taken or brought for kv.lease_timeout, %llu ms",
 		(unsigned long long)(g->patience / CGN_MSEC));
 	cgn_list_each_safe (it, &g->calls) {
 		struct kvg_call *c = CGN_CONTAINER(it, struct kvg_call, link);
@@ -304,10 +312,15 @@ static struct net_listener *listener_of(const struct grpc_server *s)
 	return s != NULL ? grpc_server_listener(s) : NULL;
 }
 
-static CGN_RC serve(struct kvg *g, const struct net_listen_cfg *listen, struct grpc_server **out, struct cgn_err *err)
+static CGN_RC serve(struct kvg *g, const struct net_listen_cfg *listen, struct grpc_server **out,
+	struct cgn_err *err)
 {
-	const struct grpc_server_cfg cfg = {.listen = *listen, .max_message = KVG_MAX_MESSAGE, .max_streams = MAX_STREAMS, .methods = methods,
-		.n_methods = CGN_COUNT(methods), .health = true};
+	const struct grpc_server_cfg cfg = {.listen = *listen,
+		.max_message = KVG_MAX_MESSAGE,
+		.max_streams = MAX_STREAMS,
+		.methods = methods,
+		.n_methods = CGN_COUNT(methods),
+		.health = true};
 	CGN_TRY(grpc_server_new(g->w->loop, &cfg, g, out, err));
 	grpc_server_serving(*out, true);
 	return CGN_OK;
@@ -321,14 +334,21 @@ static CGN_RC serve_uds(struct kvg *g, const char *path, struct cgn_err *err)
 	(void)cgn_str_copyz(dir, sizeof dir, cgn_str_of(path));
 	if (first == NULL)
 		CGN_TRY(cgn_err_of(disk_mkdirs(dirname(dir), 0755, err), "kv.uds", err));
-	const struct net_listen_cfg listen = {.addr = addr, .setting = "kv.uds", .max_conns = MAX_CONNS, .with = first != NULL ? listener_of(first->uds) : NULL};
+	const struct net_listen_cfg listen = {.addr = addr,
+		.setting = "kv.uds",
+		.max_conns = MAX_CONNS,
+		.with = first != NULL ? listener_of(first->uds) : NULL};
 	return serve(g, &listen, &g->uds, err);
 }
 
 static CGN_RC serve_all(struct kvg *g, const struct config *cfg, struct cgn_err *err)
 {
 	if (cfg->kv.listen != NULL && cfg->kv.listen[0] != '\0') {
-		const struct net_listen_cfg listen = {.addr = cfg->kv.listen, .setting = "kv.listen", .tls = g->w->daemon->tls, .reuse_port = true, .max_conns = MAX_CONNS};
+		const struct net_listen_cfg listen = {.addr = cfg->kv.listen,
+			.setting = "kv.listen",
+			.tls = g->w->daemon->tls,
+			.reuse_port = true,
+			.max_conns = MAX_CONNS};
 		CGN_TRY(serve(g, &listen, &g->tcp, err));
 	}
 	if (cfg->kv.uds != NULL && cfg->kv.uds[0] != '\0')
@@ -405,4 +425,8 @@ static bool kvg_idle(const void *port)
 	return g->draining == 0;
 }
 
-const struct kvd_port kvd_port_grpc = {.name = "grpc", .open = kvg_open, .drain = kvg_drain, .idle = kvg_idle, .close = kvg_close};
+const struct kvd_port kvd_port_grpc = {.name = "grpc",
+	.open = kvg_open,
+	.drain = kvg_drain,
+	.idle = kvg_idle,
+	.close = kvg_close};

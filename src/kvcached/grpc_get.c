@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc, Get: a value in chunks, as fast as the client takes them. It was summed before the first byte goes: what is sent cannot be taken
- * back. */
+/* grpc, Get: a value in chunks, as fast as the client takes them. It was summed before the first byte goes:
+ * what is sent cannot be taken back. */
 #include <stdlib.h>
 
 #include "base/sum/sum.h"
@@ -53,7 +53,8 @@ static CGN_RC begin(struct kvg_call *c, struct cgn_err *err)
 	const struct kv_info info = kv_block_info(c->block);
 	uint64_t size = kv_block_size(c->block);
 	if (c->offset > size || c->length > size - c->offset)
-		return CGN_FAIL(err, INVALID, "the value has %llu bytes: no %llu from %llu on", (unsigned long long)size, (unsigned long long)c->length,
+		return CGN_FAIL(err, INVALID, "the value has %llu bytes: no %llu from %llu on",
+			(unsigned long long)size, (unsigned long long)c->length,
 			(unsigned long long)c->offset);
 	c->at = c->offset;
 	c->end = c->length != 0 ? c->offset + c->length : size;
@@ -89,7 +90,8 @@ static void on_block(void *user, struct kv_block **take, const struct cgn_err *w
 static CGN_RC look_further(struct kvg_call *c, struct cgn_err *err)
 {
 	c->progress = 0;
-	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, on_block, c, &c->read, err);
+	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, on_block, c, &c->read,
+		err);
 }
 
 static void on_summed(void *call)
@@ -144,7 +146,8 @@ static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err
 		return look_further(c, err);
 	CGN_TRY(kvg_hold(c, kv_block_size(c->block), err));
 	/* By the block's own size: another value may have taken the key's place since it was looked up. */
-	return small && kv_block_size(c->block) <= KVG_AT_ONCE ? begin(c, err) : kvg_pool(c, sum_on_pool, on_summed, err);
+	return small && kv_block_size(c->block) <= KVG_AT_ONCE ? begin(c, err)
+							       : kvg_pool(c, sum_on_pool, on_summed, err);
 }
 
 static void on_gone(struct kvg_call *c)
@@ -152,5 +155,7 @@ static void on_gone(struct kvg_call *c)
 	kv_block_unref(&c->block);
 }
 
-const struct kvg_method kvg_get = {
-	.request = &cognitora__v1__kv_get_request__descriptor, .on_request = on_request, .on_drain = pump, .on_gone = on_gone};
+const struct kvg_method kvg_get = {.request = &cognitora__v1__kv_get_request__descriptor,
+	.on_request = on_request,
+	.on_drain = pump,
+	.on_gone = on_gone};

@@ -109,5 +109,6 @@ static void on_gone(struct kvg_call *c)
 {
 	kvd_question_drop(&c->question);
 }
-const struct kvg_method kvg_peers = {
-	.request = &cognitora__v1__kv_peers_request__descriptor, .on_request = on_peers, .on_gone = on_gone};
+const struct kvg_method kvg_peers = {.request = &cognitora__v1__kv_peers_request__descriptor,
+	.on_request = on_peers,
+	.on_gone = on_gone};

@@ -11,7 +11,7 @@
 #define KVG_CALL_TAG    0x4b444743U
 #define KVG_MAX_CALLS   2048 /* on one worker; more are RESOURCE_EXHAUSTED */
 #define KVG_MAX_MESSAGE ((uint32_t)1024 * 1024 + 4096)
-#define KVG_MAX_KEYS    4096 /* of a request */
+#define KVG_MAX_KEYS    4096                /* of a request */
 #define KVG_AT_ONCE     ((uint64_t)1 << 20) /* bytes that are summed on the loop; more on the pool */
 
 struct kvg {
@@ -22,7 +22,7 @@ struct kvg {
 	size_t n_calls;
 	unsigned draining; /* servers that are not idle yet */
 	bool closing;
-	char node[256]; /* whose store it is */
+	char node[256];         /* whose store it is */
 	cgn_nsec patience;      /* with calls that take or bring nothing */
 	struct cgn_timer sweep; /* of them */
 	struct cgn_timer feeds; /* watchers */
@@ -32,12 +32,14 @@ struct kvg_call;
 /* What becomes of a call of each method. */
 struct kvg_method {
 	const ProtobufCMessageDescriptor *request;
-	/* The request, to be read before this returns; a stream's are each told. On failure the call ends with it. */
+	/* The request, to be read before this returns; a stream's are each told. On failure the call ends
+	 * with it. */
 	CGN_RC (*on_request)(struct kvg_call *c, const void *request, struct cgn_err *err);
 	CGN_RC (*on_end)(struct kvg_call *c, struct cgn_err *err); /* the client said all; NULL: nothing */
 	void (*on_drain)(struct kvg_call *c);                      /* more can be sent; NULL: nothing is */
-	void (*on_gone)(struct kvg_call *c);                       /* let go of everything; NULL: there is nothing */
-	bool many;                                                 /* requests */
+	/* let go of everything; NULL: there is nothing */
+	void (*on_gone)(struct kvg_call *c);
+	bool many; /* requests */
 };
 
 struct kvg_call {
@@ -72,11 +74,11 @@ struct kvg_call {
 };
 
 /* ---- grpc.c ---- */
-void kvg_send(struct kvg_call *c, const void *message);   /* any generated struct */
+void kvg_send(struct kvg_call *c, const void *message);         /* any generated struct */
 void kvg_finish(struct kvg_call *c, const struct cgn_err *why); /* NULL: it went well */
-void kvg_reply(struct kvg_call *c, const void *message);  /* the only one, and the end */
+void kvg_reply(struct kvg_call *c, const void *message);        /* the only one, and the end */
 void kvg_send_packed(struct kvg_call *c, struct cgn_str packed);
-void kvg_moved(struct kvg_call *c);                       /* it got on */
+void kvg_moved(struct kvg_call *c); /* it got on */
 CGN_RC kvg_hold(struct kvg_call *c, uint64_t bytes, struct cgn_err *err);
 /* Run |work| on the pool, then |done| on the loop, unless the client went meanwhile. */
 CGN_RC kvg_pool(struct kvg_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err);
@@ -92,4 +94,5 @@ struct kvg_entry { /* memory of a KvEntry */
 };
 void kvg_entry(struct kvg_entry *e, const struct kv_key *k, const struct kv_info *info, struct cgn_str model);
 
-extern const struct kvg_method kvg_lookup, kvg_batch_lookup, kvg_get, kvg_put, kvg_pin, kvg_promote, kvg_remove, kvg_stats, kvg_peers, kvg_watch;
+extern const struct kvg_method kvg_lookup, kvg_batch_lookup, kvg_get, kvg_put, kvg_pin, kvg_promote,
+	kvg_remove, kvg_stats, kvg_peers, kvg_watch;

@@ -9,9 +9,15 @@ static CGN_RC on_head(struct kvg_call *c, const Cognitora__V1__KvPutHead *h, str
 		return CGN_FAIL(err, INVALID, "a second KvPutHead: it comes with the first message only");
 	CGN_TRY(kvg_key(h->key, &c->key, err));
 	if (h->size > KV_MAX_VALUE)
-		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu", (unsigned long long)h->size, (unsigned long long)KV_MAX_VALUE);
-	const struct kv_meta meta = {.model = cgn_str_of(h->model), .name = {(const char *)h->name.data, h->name.len}, .tokens = h->tokens, .created_unix_ms = now,
-		.expires_unix_ms = h->ttl_ms == 0 ? 0 : h->ttl_ms < UINT64_MAX - now ? now + h->ttl_ms : UINT64_MAX};
+		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu",
+			(unsigned long long)h->size, (unsigned long long)KV_MAX_VALUE);
+	const struct kv_meta meta = {.model = cgn_str_of(h->model),
+		.name = {(const char *)h->name.data, h->name.len},
+		.tokens = h->tokens,
+		.created_unix_ms = now,
+		.expires_unix_ms = h->ttl_ms == 0      ? 0
+			: h->ttl_ms < UINT64_MAX - now ? now + h->ttl_ms
+						       : UINT64_MAX};
 	c->checksum = h->checksum;
 	c->if_absent = h->only_if_absent;
 	CGN_TRY(kvg_hold(c, h->size, err));
@@ -26,7 +32,8 @@ static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err
 	if (c->writer == NULL)
 		return CGN_FAIL(err, INVALID, "the first KvPutChunk has no head");
 	if (rq->data.len > kv_writer_missing(c->writer))
-		return CGN_FAIL(err, INVALID, "%zu bytes more than KvPutHead.size says", rq->data.len - (size_t)kv_writer_missing(c->writer));
+		return CGN_FAIL(err, INVALID, "%zu bytes more than KvPutHead.size says",
+			rq->data.len - (size_t)kv_writer_missing(c->writer));
 	kv_writer_add(c->writer, rq->data.data, rq->data.len);
 	kvg_moved(c);
 	return CGN_OK;
@@ -35,7 +42,8 @@ static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err
 static void commit(void *call)
 {
 	struct kvg_call *c = call;
-	c->committed = cgn_ok(kv_writer_commit(&c->writer, c->checksum != 0 ? &c->checksum : NULL, c->if_absent ? KV_IF_ABSENT : 0, &c->err));
+	c->committed = cgn_ok(kv_writer_commit(&c->writer, c->checksum != 0 ? &c->checksum : NULL,
+		c->if_absent ? KV_IF_ABSENT : 0, &c->err));
 }
 
 static void answer(struct kvg_call *c)
@@ -61,7 +69,8 @@ static CGN_RC on_end(struct kvg_call *c, struct cgn_err *err)
 {
 	uint64_t missing = kv_writer_missing(c->writer);
 	if (missing > 0)
-		return CGN_FAIL(err, INVALID, "%llu bytes of the value are missing", (unsigned long long)missing);
+		return CGN_FAIL(err, INVALID, "%llu bytes of the value are missing",
+			(unsigned long long)missing);
 	if (c->held > KVG_AT_ONCE)
 		return kvg_pool(c, commit, on_committed, err);
 	commit(c);
@@ -74,5 +83,8 @@ static void on_gone(struct kvg_call *c)
 	kv_writer_abort(&c->writer);
 }
 
-const struct kvg_method kvg_put = {
-	.request = &cognitora__v1__kv_put_chunk__descriptor, .on_request = on_request, .on_end = on_end, .on_gone = on_gone, .many = true};
+const struct kvg_method kvg_put = {.request = &cognitora__v1__kv_put_chunk__descriptor,
+	.on_request = on_request,
+	.on_end = on_end,
+	.on_gone = on_gone,
+	.many = true};

@@ -25,7 +25,8 @@ static CGN_RC on_lookup(struct kvg_call *c, const void *request, struct cgn_err 
 	kvg_reply(c, &e.m);
 	return CGN_OK;
 }
-const struct kvg_method kvg_lookup = {.request = &cognitora__v1__kv_lookup_request__descriptor, .on_request = on_lookup};
+const struct kvg_method kvg_lookup = {.request = &cognitora__v1__kv_lookup_request__descriptor,
+	.on_request = on_lookup};
 
 /* ---- BatchLookup ---- */
 static CGN_RC check_keys(Cognitora__V1__KvKey *const *keys, size_t n, struct cgn_err *err)
@@ -38,8 +39,8 @@ static CGN_RC check_keys(Cognitora__V1__KvKey *const *keys, size_t n, struct cgn
 	return CGN_OK;
 }
 
-static void look_up_all(struct kvg_call *c, const Cognitora__V1__KvBatchLookupRequest *rq, struct kvg_entry *entries,
-	Cognitora__V1__KvEntry **list)
+static void look_up_all(struct kvg_call *c, const Cognitora__V1__KvBatchLookupRequest *rq,
+	struct kvg_entry *entries, Cognitora__V1__KvEntry **list)
 {
 	Cognitora__V1__KvBatchLookupResponse rs = COGNITORA__V1__KV_BATCH_LOOKUP_RESPONSE__INIT;
 	for (size_t i = 0; i < rq->n_keys; i++) {
@@ -66,7 +67,8 @@ static CGN_RC on_batch_lookup(struct kvg_call *c, const void *request, struct cg
 	free(list);
 	return enough ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for %zu answers", rq->n_keys);
 }
-const struct kvg_method kvg_batch_lookup = {.request = &cognitora__v1__kv_batch_lookup_request__descriptor, .on_request = on_batch_lookup};
+const struct kvg_method kvg_batch_lookup = {.request = &cognitora__v1__kv_batch_lookup_request__descriptor,
+	.on_request = on_batch_lookup};
 
 /* ---- Pin ---- */
 static CGN_RC on_pin(struct kvg_call *c, const void *request, struct cgn_err *err)
@@ -83,7 +85,8 @@ static CGN_RC on_pin(struct kvg_call *c, const void *request, struct cgn_err *er
 	kvg_reply(c, &e.m);
 	return CGN_OK;
 }
-const struct kvg_method kvg_pin = {.request = &cognitora__v1__kv_pin_request__descriptor, .on_request = on_pin};
+const struct kvg_method kvg_pin = {.request = &cognitora__v1__kv_pin_request__descriptor,
+	.on_request = on_pin};
 
 /* ---- Promote ---- */
 static void on_promoted(void *user, struct kv_block **take, const struct cgn_err *why)
@@ -106,9 +109,11 @@ static CGN_RC on_promote(struct kvg_call *c, const void *request, struct cgn_err
 	const Cognitora__V1__KvPromoteRequest *rq = request;
 	CGN_TRY(kvg_key(rq->key, &c->key, err));
 	c->progress = 0;
-	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, kvd_worth(rq->peers, rq->budget_ms), on_promoted, c, &c->read, err);
+	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, kvd_worth(rq->peers, rq->budget_ms),
+		on_promoted, c, &c->read, err);
 }
-const struct kvg_method kvg_promote = {.request = &cognitora__v1__kv_promote_request__descriptor, .on_request = on_promote};
+const struct kvg_method kvg_promote = {.request = &cognitora__v1__kv_promote_request__descriptor,
+	.on_request = on_promote};
 
 /* ---- Remove ---- */
 static CGN_RC on_remove(struct kvg_call *c, const void *request, struct cgn_err *err)
@@ -124,7 +129,8 @@ static CGN_RC on_remove(struct kvg_call *c, const void *request, struct cgn_err 
 	kvg_reply(c, &rs);
 	return CGN_OK;
 }
-const struct kvg_method kvg_remove = {.request = &cognitora__v1__kv_remove_request__descriptor, .on_request = on_remove};
+const struct kvg_method kvg_remove = {.request = &cognitora__v1__kv_remove_request__descriptor,
+	.on_request = on_remove};
 
 /* ---- Stats ---- */
 static void tier_stats(enum kv_tier tier, const struct kv_tier_stats *t, Cognitora__V1__KvTierStats *out)
@@ -163,4 +169,5 @@ static CGN_RC on_stats(struct kvg_call *c, const void *request, struct cgn_err *
 	kvg_reply(c, &rs);
 	return CGN_OK;
 }
-const struct kvg_method kvg_stats = {.request = &cognitora__v1__kv_stats_request__descriptor, .on_request = on_stats};
+const struct kvg_method kvg_stats = {.request = &cognitora__v1__kv_stats_request__descriptor,
+	.on_request = on_stats};

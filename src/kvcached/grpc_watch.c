@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc, Watch: what the store holds, then what changes. Nothing is kept for a slow watcher: one who falls behind the store's ring of changes
- * is told to call again. */
+/* grpc, Watch: what the store holds, then what changes. Nothing is kept for a slow watcher: one who falls
+ * behind the store's ring of changes is told to call again. */
 #include "kvcached/grpc_priv.h"
 
 static bool send_step(struct kvg_call *c, struct kvd_feed_step *step)
@@ -10,7 +10,8 @@ static bool send_step(struct kvg_call *c, struct kvd_feed_step *step)
 	Cognitora__V1__KvKey keys[KVD_FEED_BATCH];
 	struct cgn_err err;
 	if (step->reset && c->seq > 0) {
-		(void)CGN_FAIL(&err, UNAVAILABLE, "changes were lost, for they came faster than they were taken: call again");
+		(void)CGN_FAIL(&err, UNAVAILABLE,
+			"changes were lost, for they came faster than they were taken: call again");
 		kvg_finish(c, &err);
 		return false;
 	}
@@ -35,7 +36,8 @@ static bool send_step(struct kvg_call *c, struct kvd_feed_step *step)
 static void pump(struct kvg_call *c)
 {
 	struct kvd_feed_step step;
-	while (c->asked && c->call != NULL && !c->finished && !grpc_over_mark(c->call) && kvd_feed_next(&c->feed, &step))
+	while (c->asked && c->call != NULL && !c->finished && !grpc_over_mark(c->call) &&
+		kvd_feed_next(&c->feed, &step))
 		if (!send_step(c, &step))
 			return;
 }
@@ -52,4 +54,6 @@ static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err
 	return CGN_OK;
 }
 
-const struct kvg_method kvg_watch = {.request = &cognitora__v1__kv_watch_request__descriptor, .on_request = on_request, .on_drain = pump};
+const struct kvg_method kvg_watch = {.request = &cognitora__v1__kv_watch_request__descriptor,
+	.on_request = on_request,
+	.on_drain = pump};

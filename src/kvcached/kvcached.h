@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvcached: the block store of a node as a program. The store is one, for all threads; ports are served by workers, one event loop each.
- * Worker 0 is the one for what there is once only. */
+/* kvcached: the block store of a node as a program. The store is one, for all threads; ports are served by
+ * workers, one event loop each. Worker 0 is the one for what there is once only. */
 #pragma once
 #include <stdatomic.h>
 
@@ -79,27 +79,31 @@ void kvd_admin_store(void *state, const struct http_head *h, struct cgn_str body
 /* From a peer, across loops; as kvpeer_fetch, on |l|. CGN_UNAVAILABLE at once: there are none here. */
 struct kvd_fetch;
 struct kvpeer_ask;
-CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, const struct kvpeer_ask *ask, kv_read_done done, void *user,
-	struct kvd_fetch **out, struct cgn_err *err);
+CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, const struct kvpeer_ask *ask,
+	kv_read_done done, void *user, struct kvd_fetch **out, struct cgn_err *err);
 void kvd_fetch_cancel(struct kvd_fetch **take); /* NULL-safe; on |l| */
 /* Whether one has it, and which; any worker. NULL: none has. */
 const char *kvd_peer_of(struct kvcached *d, const struct kv_key *k);
 /* Where peers reach this store; empty: they can't. */
 const char *kvd_quic_address(const struct kvcached *d);
 void kvd_peers_free(struct kvcached *d); /* after kvd_workers_close */
-/* What is known of peers, written by |write| on their loop, then given to |done| on |l|. NULL: there are none here, or no memory. */
+/* What is known of peers, written by |write| on their loop, then given to |done| on |l|. NULL: there are none
+ * here, or no memory. */
 struct kvpeer;
 struct kvd_question;
 typedef void kvd_write_fn(const struct kvcached *d, const struct kvpeer *kp, struct cgn_buf *out);
 typedef void kvd_told_fn(void *user, const struct cgn_buf *text);
 #define KVD_NO_PEERS "blocks do not move between nodes here: see kv.transport and [security]"
-struct kvd_question *kvd_ask_peers(struct kvcached *d, struct cgn_loop *l, kvd_write_fn *write, kvd_told_fn *done, void *user);
-void kvd_question_drop(struct kvd_question **take); /* NULL-safe; on |l|, before |done|, which does not come then */
+struct kvd_question *kvd_ask_peers(struct kvcached *d, struct cgn_loop *l, kvd_write_fn *write,
+	kvd_told_fn *done, void *user);
+/* NULL-safe; on |l|, before |done|, which does not come then */
+void kvd_question_drop(struct kvd_question **take);
 void kvd_admin_peers(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
 
 /* ---- what all ports share ---- */
-/* A value from whichever tier, and from a peer when |worth_ms| is not 0: the one way in for every port. As kvstore_get. |worth_ms|: what not having it
- * costs; a peer is asked only if it will be faster than that (kvfetch_worth). */
+/* A value from whichever tier, and from a peer when |worth_ms| is not 0: the one way in for every port. As
+ * kvstore_get. |worth_ms|: what not having it costs; a peer is asked only if it will be faster than that
+ * (kvfetch_worth). */
 #define KVD_HERE_ONLY 0U
 #define KVD_WHATEVER  UINT32_MAX /* nobody knows */
 static inline uint32_t kvd_worth(bool peers, uint32_t budget_ms)
@@ -107,20 +111,21 @@ static inline uint32_t kvd_worth(bool peers, uint32_t budget_ms)
 	return !peers ? KVD_HERE_ONLY : budget_ms > 0 ? budget_ms : KVD_WHATEVER;
 }
 struct kvd_read;
-CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, uint32_t worth_ms, kv_read_done done, void *user,
-	struct kvd_read **out, struct cgn_err *err);
+CGN_RC kvd_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, uint32_t worth_ms,
+	kv_read_done done, void *user, struct kvd_read **out, struct cgn_err *err);
 void kvd_read_cancel(struct kvd_read **take); /* NULL-safe */
 /* As kvstore_lookup; |peers|: also whether a peer has it (KV_REMOTE). */
 bool kvd_lookup(struct kvcached *d, const struct kv_key *k, bool peers, struct kv_info *out);
 /* For kvstore_pin: |for_ms| from now; 0: unpin, UINT64_MAX: until unpinned. */
 uint64_t kvd_pin_until(uint64_t for_ms);
 
-/* Memory of the RAM tier that clients keep from going, by reading slowly, holding leases, or promising bytes: half of its budget at most, in
- * all. False: it would be more. Any thread. */
+/* Memory of the RAM tier that clients keep from going, by reading slowly, holding leases, or promising bytes:
+ * half of its budget at most, in all. False: it would be more. Any thread. */
 bool kvd_hold(struct kvcached *d, uint64_t bytes);
 void kvd_unhold(struct kvcached *d, uint64_t bytes);
 
-/* What the store holds, then what changes, for one watcher; its memory does not grow with how slow that is. One thread. */
+/* What the store holds, then what changes, for one watcher; its memory does not grow with how slow that is.
+ * One thread. */
 struct kvd_feed {
 	struct kvstore *store;
 	uint64_t at, cursor;

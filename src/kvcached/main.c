@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-kvcached: keeps blocks of KV cache in RAM and on SSD, for the engines of this node and for its peers. */
+/* cgn-kvcached: keeps blocks of KV cache in RAM and on SSD, for the engines of this node and for its
+ * peers. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -29,44 +30,58 @@ static void say_if_unsealed(const struct kvcached *d)
 {
 	uint64_t bytes = 0;
 	if (kvstore_arena(d->store, &bytes) < 0)
-		cgn_log(WARN, "kvcached.arena_unsealed", F_STR("why", "this kernel can't seal memory against writing (Linux 5.1 can)"),
-			F_STR("then", "values are copied to local clients, none is handed over by descriptor"));
+		cgn_log(WARN, "kvcached.arena_unsealed",
+			F_STR("why", "this kernel can't seal memory against writing (Linux 5.1 can)"),
+			F_STR("then",
+				"values are copied to local clients, none is handed over by descriptor"));
 }
 
-/* The kernel kills a process that uses more than its control group may: say it before. Beside the arena: what docs/kv.md says of the index and of
- * connections; whoever leaves less room for it, or has a machine that is smaller, is warned. */
+/* The kernel kills a process that uses more than its control group may: say it before. Beside the arena: what
+ * docs/kv.md says of the index and of connections; whoever leaves less room for it, or has a machine that is
+ * smaller, is warned. */
 static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
 {
 	struct limits_memory may;
 	limits_memory("", &may);
 	if (ram > may.bytes && may.group)
-		return CGN_FAIL(err, INVALID, "kv.ram is %llu bytes, but no more than %llu can be used here, says %s: lower kv.ram, or raise the limit",
+		return CGN_FAIL(err, INVALID,
+			"kv.ram is %llu bytes, but no more than %llu can be used here, says %s: lower kv.ram, or raise the limit",
 			(unsigned long long)ram, (unsigned long long)may.bytes, may.who);
 	if (ram + ram / 8 + BESIDE_ARENA > may.bytes)
-		cgn_log(WARN, "kvcached.memory_tight", F_U64("ram_bytes", ram), F_U64("limit_bytes", may.bytes), F_STR("says", may.who),
-			F_STR("then", "when the tier is full, the index and connections may need more than is left, and the kernel kills who takes more"), F_STR("do", "lower kv.ram"));
+		cgn_log(WARN, "kvcached.memory_tight", F_U64("ram_bytes", ram),
+			F_U64("limit_bytes", may.bytes), F_STR("says", may.who),
+			F_STR("then",
+				"when the tier is full, the index and connections may need more than is left, and the kernel kills who takes more"),
+			F_STR("do", "lower kv.ram"));
 	return CGN_OK;
 }
 
 /* False: this node has none, which is said once. */
 static bool ssd_of(const struct config *cfg, struct kvstore_ssd_cfg *out)
 {
-	*out = (struct kvstore_ssd_cfg){.dir = cfg->kv.ssd_dir, .index_dir = cfg->kv.index_dir, .bytes = cfg->kv.ssd, .ttl_ms = cfg->kv.ssd_ttl / CGN_MSEC,
-		.all = cfg->kv.ssd_admission == SSD_ALL, .flush_time = cfg->kv.drain_timeout};
+	*out = (struct kvstore_ssd_cfg){.dir = cfg->kv.ssd_dir,
+		.index_dir = cfg->kv.index_dir,
+		.bytes = cfg->kv.ssd,
+		.ttl_ms = cfg->kv.ssd_ttl / CGN_MSEC,
+		.all = cfg->kv.ssd_admission == SSD_ALL,
+		.flush_time = cfg->kv.drain_timeout};
 	if (out->dir != NULL && out->bytes > 0)
 		return true;
-	cgn_log(INFO, "kvcached.no_ssd", F_STR("why", out->dir == NULL ? "kv.ssd_dir is not set" : "kv.ssd is 0"));
+	cgn_log(INFO, "kvcached.no_ssd",
+		F_STR("why", out->dir == NULL ? "kv.ssd_dir is not set" : "kv.ssd is 0"));
 	return false;
 }
 
 static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 {
 	struct kvstore_ssd_cfg ssd;
-	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram, .ssd = ssd_of(d->cfg, &ssd) ? &ssd : NULL};
+	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram,
+		.ssd = ssd_of(d->cfg, &ssd) ? &ssd : NULL};
 	CGN_TRY(check_memory(d->cfg->kv.ram, err));
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	svc_watch_certificate(d->svc, "security.cert_file", d->tls);
-	CGN_TRY(cgn_err_of(kvstore_new(&store, &d->store, err), store.ssd != NULL ? "[kv] ram, ssd, ssd_dir, index_dir" : "kv.ram", err));
+	CGN_TRY(cgn_err_of(kvstore_new(&store, &d->store, err),
+		store.ssd != NULL ? "[kv] ram, ssd, ssd_dir, index_dir" : "kv.ram", err));
 	say_if_unsealed(d);
 	CGN_TRY(kvd_workers_open(d, err));
 	kvd_metrics_open(d);
@@ -85,7 +100,11 @@ static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struc
 	struct kvcached *d = calloc(1, sizeof *d);
 	if (d == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	*d = (struct kvcached){.tag = KVD_TAG, .svc = s, .cfg = cfg, .started = cgn_clock_now(), .held_max = cfg->kv.ram / 2};
+	*d = (struct kvcached){.tag = KVD_TAG,
+		.svc = s,
+		.cfg = cfg,
+		.started = cgn_clock_now(),
+		.held_max = cfg->kv.ram / 2};
 	set_live(d, cfg);
 	cgn_timer_init(&d->metrics_timer, svc_loop(s), NULL);
 	cgn_rc rc = open_all(d, err);
@@ -106,7 +125,8 @@ static void reload(void *state, const struct config *cfg)
 	CGN_LIVE(d, KVD_TAG);
 	set_live(d, cfg);
 	if (d->tls != NULL && !cgn_ok(tls_ctx_reload(d->tls, &err)))
-		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg), F_STR("then", "the old certificate stays"));
+		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg),
+			F_STR("then", "the old certificate stays"));
 	kvd_workers_reload(d);
 }
 
@@ -130,20 +150,23 @@ static const struct svc_flag flags[] = {
 	{"ssd", "kv.ssd", "SIZE", "bytes of the SSD tier; 0: none"},
 	{"ssd-dir", "kv.ssd_dir", "PATH", "its folder; unset: none"},
 	{"listen", "kv.listen", "ADDR", "address of gRPC"},
-	{"uds", "kv.uds", "PATH", "Unix socket of gRPC; beside it PATH.bulk (values by descriptor) and PATH.resp (Redis clients)"},
+	{"uds", "kv.uds", "PATH",
+		"Unix socket of gRPC; beside it PATH.bulk (values by descriptor) and PATH.resp (Redis clients)"},
 	{"resp", "kv.resp_listen", "ADDR", "address for Redis clients; empty: none"},
 	{"quic", "kv.quic_listen", "ADDR", "UDP address for other nodes' stores"},
 	{"admin", "kv.listen_admin", "ADDR", "address of metrics and health"},
 	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/store", kvd_admin_store}, {"GET", "/peers", kvd_admin_peers}};
+static const struct svc_admin_route routes[] = {{"GET", "/store", kvd_admin_store},
+	{"GET", "/peers", kvd_admin_peers}};
 
 int main(int argc, char **argv)
 {
 	static const struct svc_program program = {
 		.name = "cgn-kvcached",
-		.summary = "keeps blocks of KV cache in RAM and on SSD, for the engines of this node and for its peers",
+		.summary =
+			"keeps blocks of KV cache in RAM and on SSD, for the engines of this node and for its peers",
 		.examples = "  cgn-kvcached --config /etc/cognitora/cognitora.toml\n"
 			    "  cgn-kvcached --ram 8GiB --ssd 200GiB --ssd-dir /var/lib/cognitora/kv\n",
 		.flags = flags,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peers: other nodes' stores. They live on worker 0; the other workers ask by post, and are answered by post. */
+/* peers: other nodes' stores. They live on worker 0; the other workers ask by post, and are answered by
+ * post. */
 #include <stdlib.h>
 
 #include "base/json/json.h"
@@ -85,9 +86,11 @@ static bool is_wanted(const struct config *cfg)
 {
 	if (cfg->kv.transport == KV_TRANSPORT_OFF)
 		return false;
-	if (cfg->security.ca_file != NULL && cfg->security.cert_file != NULL && cfg->security.key_file != NULL)
+	if (cfg->security.ca_file != NULL && cfg->security.cert_file != NULL &&
+		cfg->security.key_file != NULL)
 		return true;
-	cgn_log(WARN, "kvcached.no_peers", F_STR("why", "blocks move between nodes with certificates on both sides only"),
+	cgn_log(WARN, "kvcached.no_peers",
+		F_STR("why", "blocks move between nodes with certificates on both sides only"),
 		F_STR("do", "set security.ca_file, cert_file and key_file, or kv.transport = \"off\""));
 	return false;
 }
@@ -114,15 +117,17 @@ static CGN_RC open_pool(struct kvd_peers *p, const struct config *cfg, struct cg
 		.readers = readers,
 		.egress_bytes_per_second = cfg->kv.egress_limit,
 		.egress_streams = cfg->kv.egress_streams};
-	return cgn_err_of(kvpeer_open(p->loop, &pool, &p->kp, err), "peers (kv.quic_listen, kv.transport)", err);
+	return cgn_err_of(kvpeer_open(p->loop, &pool, &p->kp, err), "peers (kv.quic_listen, kv.transport)",
+		err);
 }
 
 static void set_address(struct kvd_peers *p, const struct config *cfg)
 {
 	struct cgn_err err;
-	if (!cgn_ok(state_advertised(cfg, cfg->kv.advertise, cfg->kv.quic_listen, kvpeer_port(p->kp), "kv.advertise", p->address,
-		    sizeof p->address, &err)))
-		cgn_log(WARN, "kvcached.no_address", F_STR("why", err.msg), F_STR("then", "other stores are not told of this one"));
+	if (!cgn_ok(state_advertised(cfg, cfg->kv.advertise, cfg->kv.quic_listen, kvpeer_port(p->kp),
+		    "kv.advertise", p->address, sizeof p->address, &err)))
+		cgn_log(WARN, "kvcached.no_address", F_STR("why", err.msg),
+			F_STR("then", "other stores are not told of this one"));
 	cgn_log(INFO, "kvcached.peers", F_U64("port", kvpeer_port(p->kp)), F_STR("address", p->address));
 }
 
@@ -179,7 +184,8 @@ static void peers_reload(void *port)
 	struct kvd_peers *p = port;
 	struct cgn_err err;
 	if (!cgn_ok(tls_ctx_reload(p->tls, &err)) || !cgn_ok(state_stores_reload_tls(p->stores, &err)))
-		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg), F_STR("then", "the old certificate stays"));
+		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg),
+			F_STR("then", "the old certificate stays"));
 }
 
 const struct kvd_port kvd_port_peers = {.name = "peers",
@@ -212,7 +218,8 @@ const char *kvd_peer_of(struct kvcached *d, const struct kv_key *k)
 
 #define FETCH_TAG 0x4b564446U
 
-/* Two loops have it: the asker's until |done| or its cancel, worker 0's until it answered. Whoever is last frees it. */
+/* Two loops have it: the asker's until |done| or its cancel, worker 0's until it answered. Whoever is last
+ * frees it. */
 struct kvd_fetch {
 	uint32_t tag;
 	_Atomic unsigned refs;
@@ -281,8 +288,9 @@ static void on_ask(struct cgn_loop *l, struct cgn_post *post)
 		on_fetched(f, &here, &err);
 		return;
 	}
-	cgn_rc rc = f->peers->kp == NULL ? CGN_FAIL(&err, UNAVAILABLE, "the store is stopping")
-					 : kvpeer_fetch(f->peers->kp, &f->key, &f->ask, on_fetched, f, &f->fetch, &err);
+	cgn_rc rc = f->peers->kp == NULL
+		? CGN_FAIL(&err, UNAVAILABLE, "the store is stopping")
+		: kvpeer_fetch(f->peers->kp, &f->key, &f->ask, on_fetched, f, &f->fetch, &err);
 	if (!cgn_ok(rc))
 		on_fetched(f, &here, &err);
 }
@@ -301,8 +309,8 @@ static void on_cancel(struct cgn_loop *l, struct cgn_post *post)
 	unref(f);
 }
 
-CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, const struct kvpeer_ask *ask, kv_read_done done, void *user,
-	struct kvd_fetch **out, struct cgn_err *err)
+CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, const struct kvpeer_ask *ask,
+	kv_read_done done, void *user, struct kvd_fetch **out, struct cgn_err *err)
 {
 	CGN_LIVE(d, KVD_TAG);
 	if (d->peers == NULL)
@@ -310,8 +318,14 @@ CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k,
 	struct kvd_fetch *f = kvd_peer_of(d, k) != NULL ? calloc(1, sizeof *f) : NULL;
 	if (f == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "no peer has it");
-	*f = (struct kvd_fetch){
-		.tag = FETCH_TAG, .refs = 1, .peers = d->peers, .loop = l, .key = *k, .ask = *ask, .done = done, .user = user};
+	*f = (struct kvd_fetch){.tag = FETCH_TAG,
+		.refs = 1,
+		.peers = d->peers,
+		.loop = l,
+		.key = *k,
+		.ask = *ask,
+		.done = done,
+		.user = user};
 	cgn_loop_post(d->peers->loop, &f->ask_post, on_ask);
 	*out = f;
 	return CGN_OK;
@@ -360,7 +374,8 @@ static void on_question(struct cgn_loop *l, struct cgn_post *post)
 	cgn_loop_post(q->loop, &q->post, on_told);
 }
 
-struct kvd_question *kvd_ask_peers(struct kvcached *d, struct cgn_loop *l, kvd_write_fn *write, kvd_told_fn *done, void *user)
+struct kvd_question *kvd_ask_peers(struct kvcached *d, struct cgn_loop *l, kvd_write_fn *write,
+	kvd_told_fn *done, void *user)
 {
 	CGN_LIVE(d, KVD_TAG);
 	struct kvd_question *q = d->peers != NULL ? calloc(1, sizeof *q) : NULL;

@@ -30,7 +30,9 @@ static CGN_RC password_read(const char *path, struct resp_shared *s, struct cgn_
 	if (b.n > 0)
 		crypto_wipe(b.p, b.n);
 	cgn_buf_fini(&b);
-	return s->has_password ? CGN_OK : CGN_FAIL(err, INVALID, "kv.resp_password_file %s has no password in its first line", path);
+	return s->has_password
+		? CGN_OK
+		: CGN_FAIL(err, INVALID, "kv.resp_password_file %s has no password in its first line", path);
 }
 
 static void shared_unref(struct resp_shared *s)
@@ -51,8 +53,10 @@ static CGN_RC shared_new(const struct config *cfg, struct resp_shared **out, str
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the Redis port");
 	cgn_rc rc = password_read(cfg->kv.resp_password_file, s, err);
-	if (cgn_ok(rc) && !s->has_password && cfg->kv.resp_listen[0] != '\0' && !is_loopback(cfg->kv.resp_listen))
-		rc = CGN_FAIL(err, INVALID, "kv.resp_listen %s can be reached from other machines: set kv.resp_password_file, or listen on 127.0.0.1",
+	if (cgn_ok(rc) && !s->has_password && cfg->kv.resp_listen[0] != '\0' &&
+		!is_loopback(cfg->kv.resp_listen))
+		rc = CGN_FAIL(err, INVALID,
+			"kv.resp_listen %s can be reached from other machines: set kv.resp_password_file, or listen on 127.0.0.1",
 			cfg->kv.resp_listen);
 	if (!cgn_ok(rc)) {
 		free(s);
@@ -157,7 +161,8 @@ void resp_port_done_waiting(struct resp_conn *c)
 
 static bool hold(struct resp_port *p, enum resp_hold what, uint64_t want, uint64_t most)
 {
-	if (atomic_fetch_add(&p->shared->held[what], want) + want <= most && kvd_hold(p->worker->daemon, want))
+	if (atomic_fetch_add(&p->shared->held[what], want) + want <= most &&
+		kvd_hold(p->worker->daemon, want))
 		return true;
 	atomic_fetch_sub(&p->shared->held[what], want);
 	return false;
@@ -202,7 +207,8 @@ static unsigned wake_rank(struct resp_port *p, enum resp_rank rank, unsigned tri
 {
 	const struct cgn_link *last = p->waiting[rank].prev, *l = NULL;
 	while (tries > 0 && l != last && !cgn_list_empty(&p->waiting[rank])) {
-		struct resp_conn *c = CGN_CONTAINER(cgn_list_first(&p->waiting[rank]), struct resp_conn, wait);
+		struct resp_conn *c =
+			CGN_CONTAINER(cgn_list_first(&p->waiting[rank]), struct resp_conn, wait);
 		l = &c->wait;
 		resp_port_done_waiting(c);
 		resp_conn_resume(c);
@@ -226,8 +232,13 @@ static CGN_RC listen_on(struct resp_port *p, const struct resp_port *first, stru
 {
 	const struct config *cfg = p->worker->daemon->cfg;
 	char path[256];
-	struct net_listen_cfg tcp = {.addr = cfg->kv.resp_listen, .setting = "kv.resp_listen", .reuse_port = true};
-	struct net_listen_cfg local = {.addr = path, .setting = "kv.uds", .unix_mode = 0660, .with = first != NULL ? first->local : NULL};
+	struct net_listen_cfg tcp = {.addr = cfg->kv.resp_listen,
+		.setting = "kv.resp_listen",
+		.reuse_port = true};
+	struct net_listen_cfg local = {.addr = path,
+		.setting = "kv.uds",
+		.unix_mode = 0660,
+		.with = first != NULL ? first->local : NULL};
 	if (cfg->kv.resp_listen[0] != '\0')
 		CGN_TRY(net_listen(p->loop, &tcp, on_accept, p, &p->tcp, err));
 	if (cfg->kv.uds[0] == '\0')
@@ -296,8 +307,13 @@ static CGN_RC port_open(struct kvd_worker *w, void **out, struct cgn_err *err)
 	atomic_fetch_add(&p->shared->refs, 1);
 	CGN_TRY(listen_on(p, first, err));
 	if (first == NULL)
-		cgn_log(INFO, "resp.listen", F_STR("addr", w->daemon->cfg->kv.resp_listen), F_STR("uds", w->daemon->cfg->kv.uds));
+		cgn_log(INFO, "resp.listen", F_STR("addr", w->daemon->cfg->kv.resp_listen),
+			F_STR("uds", w->daemon->cfg->kv.uds));
 	return CGN_OK;
 }
 
-const struct kvd_port kvd_port_resp = {.name = "resp", .open = port_open, .drain = port_drain, .idle = port_idle, .close = port_close};
+const struct kvd_port kvd_port_resp = {.name = "resp",
+	.open = port_open,
+	.drain = port_drain,
+	.idle = port_idle,
+	.close = port_close};

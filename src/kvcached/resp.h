@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resp: Redis clients at the store. One port per worker (TCP by SO_REUSEPORT, the Unix socket shared), and what a connection is between its
- * files: resp.c listens and keeps bounds, resp_conn.c reads commands, resp_out.c answers in order, resp_*.c are the commands.
+/* resp: Redis clients at the store. One port per worker (TCP by SO_REUSEPORT, the Unix socket shared), and
+ * what a connection is between its files: resp.c listens and keeps bounds, resp_conn.c reads commands,
+ * resp_out.c answers in order, resp_*.c are the commands.
  *
- * Memory, beside the store's budget. Per connection: RESP_TEXT_FREE of text of a command that is not whole, an answer's text up to
- * 8 x NET_QUEUE_MARK, RESP_REPLIES answers that wait for a slower tier. Over a worker's connections together: RESP_TEXT_MOST of such text (who
- * needs more is cut). Values are never here: one that arrives lies in the store's pages, one that is sent is lent to the socket from there, and
- * both count as held (kvd_hold) so long: of one connection at most RESP_AHEAD and a value. Beyond that bound who asks waits, those first who took
- * what they held before; and who holds something and takes or brings less than RESP_PACE within RESP_PRESSED is cut for them. So somebody who
- * takes what he asks for waits little more than RESP_PRESSED, however many there are who do not.
- * Who takes or brings nothing for RESP_STALL, or does not get a command together within RESP_SLOW, is cut. */
+ * Memory, beside the store's budget. Per connection: RESP_TEXT_FREE of text of a command that is not whole,
+ * an answer's text up to 8 x NET_QUEUE_MARK, RESP_REPLIES answers that wait for a slower tier. Over a
+ * worker's connections together: RESP_TEXT_MOST of such text (who needs more is cut). Values are never here:
+ * one that arrives lies in the store's pages, one that is sent is lent to the socket from there, and both
+ * count as held (kvd_hold) so long: of one connection at most RESP_AHEAD and a value. Beyond that bound who
+ * asks waits, those first who took what they held before; and who holds something and takes or brings less
+ * than RESP_PACE within RESP_PRESSED is cut for them. So somebody who takes what he asks for waits little
+ * more than RESP_PRESSED, however many there are who do not. Who takes or brings nothing for RESP_STALL, or
+ * does not get a command together within RESP_SLOW, is cut. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/list.h"
@@ -16,31 +19,34 @@
 #include "kvcached/kvcached.h"
 #include "policy/respcmd/respcmd.h"
 
-#define RESP_PORT_TAG   0x52535030U
-#define RESP_CONN_TAG   0x52535043U
-#define RESP_TEXT_FREE  ((size_t)4096)
-#define RESP_TEXT_MOST  ((size_t)64 << 20)
-#define RESP_REPLIES    64
-#define RESP_COPY_MOST  ((size_t)4096) /* shorter values are copied: cheaper than a loan */
-#define RESP_STALL      (30 * CGN_SEC)
-#define RESP_PRESSED    CGN_SEC
-#define RESP_PACE       ((uint64_t)64 << 10)
-#define RESP_AHEAD      ((uint64_t)4 << 20) /* of values that are sent: of one who holds as much no further one is read or sent */
-#define RESP_REMOTE     (RESP_AHEAD / 4) /* a value of a peer counts as this until it is here */
-#define RESP_VERSION    "7.0.0" /* of Redis, whose commands we answer like: clients look at it */
-#define RESP_SLOW       (60 * CGN_SEC)      /* for a command to be whole, and a second for each MiB of its values */
-#define RESP_MAX_TAGS   64                  /* bytes of a client's name and library */
+#define RESP_PORT_TAG  0x52535030U
+#define RESP_CONN_TAG  0x52535043U
+#define RESP_TEXT_FREE ((size_t)4096)
+#define RESP_TEXT_MOST ((size_t)64 << 20)
+#define RESP_REPLIES   64
+#define RESP_COPY_MOST ((size_t)4096) /* shorter values are copied: cheaper than a loan */
+#define RESP_STALL     (30 * CGN_SEC)
+#define RESP_PRESSED   CGN_SEC
+#define RESP_PACE      ((uint64_t)64 << 10)
+/* of values that are sent: of one who holds as much no further one is read or sent */
+#define RESP_AHEAD   ((uint64_t)4 << 20)
+#define RESP_REMOTE  (RESP_AHEAD / 4) /* a value of a peer counts as this until it is here */
+#define RESP_VERSION "7.0.0"          /* of Redis, whose commands we answer like: clients look at it */
+/* for a command to be whole, and a second for each MiB of its values */
+#define RESP_SLOW     (60 * CGN_SEC)
+#define RESP_MAX_TAGS 64 /* bytes of a client's name and library */
 
-/* What is held: values that are sent, and values that arrive. Neither may take more than three quarters of what can be held, so that slow
- * readers do not keep writers out, nor the other way round. */
+/* What is held: values that are sent, and values that arrive. Neither may take more than three quarters of
+ * what can be held, so that slow readers do not keep writers out, nor the other way round. */
 enum resp_hold { RESP_SENDS, RESP_ARRIVES, RESP_HOLDS };
 
-/* Who waits for what others hold, in this order on all workers: those who took what they held before, those of whom nothing is known. */
+/* Who waits for what others hold, in this order on all workers: those who took what they held before, those
+ * of whom nothing is known. */
 enum resp_rank { RESP_PROVEN, RESP_NEW, RESP_RANKS };
 
 /* What all workers have together. */
 struct resp_shared {
-	_Atomic unsigned refs, conns, waiting; /* waiting: for what others hold */
+	_Atomic unsigned refs, conns, waiting;       /* waiting: for what others hold */
 	_Atomic unsigned proven_waiting[RESP_HOLDS]; /* of them, RESP_PROVEN, for each */
 	_Atomic uint64_t next_id, commands, held[RESP_HOLDS];
 	uint8_t password[32]; /* its SHA-256 */
@@ -94,20 +100,22 @@ struct resp_conn {
 	struct cgn_link link, wait;
 	struct cgn_grave grave;
 	uint64_t id;
-	bool resp3, authed, closing, ended /* by the peer */, pending /* a whole command waits for its turn */, running;
+	bool resp3, authed, closing, ended /* by the peer */,
+		pending /* a whole command waits for its turn */, running;
 	bool proven; /* took, or brought, what it held before */
 	enum resp_rank wait_rank;
 	enum resp_hold wait_what;
 	cgn_nsec opened, heard, begun /* the command that comes */;
-	cgn_nsec moved, paced; /* when it last took or brought something, or had nothing to; and RESP_PACE of it */
-	uint64_t pace;         /* taken or brought since |paced| */
+	/* when it last took or brought something, or had nothing to; and RESP_PACE of it */
+	cgn_nsec moved, paced;
+	uint64_t pace; /* taken or brought since |paced| */
 	size_t last_queued;
 	char name[RESP_MAX_TAGS], lib_name[RESP_MAX_TAGS], lib_ver[RESP_MAX_TAGS];
 	/* in */
 	struct cgn_buf in; /* of a command that is not whole, or waits */
 	struct respcmd cmd;
-	struct cgn_str text; /* of the command that is being done */
-	size_t step;         /* how far it got */
+	struct cgn_str text;               /* of the command that is being done */
+	size_t step;                       /* how far it got */
 	struct kv_writer **apart, *writer; /* values that came apart; the one that comes */
 	uint32_t n_apart, cap_apart;
 	uint64_t value_left; /* of the value that comes; without a writer it is skipped */
@@ -126,9 +134,11 @@ struct resp_conn {
 
 /* ---- resp.c ---- */
 void resp_port_freed(struct resp_port *p); /* less is held: who waits may go on */
-/* kvd_hold of at most what can be held at all: *held is what to let go. False: it has to wait, and will be resumed. */
+/* kvd_hold of at most what can be held at all: *held is what to let go. False: it has to wait, and will be
+ * resumed. */
 bool resp_hold(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held);
-bool resp_hold_now(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held); /* the same for who can't wait */
+/* the same for who can't wait */
+bool resp_hold_now(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held);
 void resp_unhold(struct resp_port *p, enum resp_hold what, uint64_t n);
 void resp_port_done_waiting(struct resp_conn *c);
 void resp_conn_left(struct resp_conn *c);
@@ -136,9 +146,10 @@ void resp_conn_left(struct resp_conn *c);
 /* ---- resp_conn.c ---- */
 extern const struct net_conn_ops resp_conn_ops;
 struct resp_conn *resp_conn_new(struct resp_port *p, struct net_conn *net);
-void resp_conn_resume(struct resp_conn *c); /* something that it waited for has come */
+void resp_conn_resume(struct resp_conn *c);     /* something that it waited for has come */
 bool resp_conn_idle(const struct resp_conn *c); /* nothing of a command is here */
-void resp_conn_check(struct resp_conn *c, cgn_nsec now); /* once a second: is it stalled, or idle for too long */
+/* once a second: is it stalled, or idle for too long */
+void resp_conn_check(struct resp_conn *c, cgn_nsec now);
 void resp_conn_close(struct resp_conn *c); /* once what it asked is answered */
 
 /* ---- resp_out.c ---- */
@@ -154,10 +165,12 @@ void resp_bulk(struct resp_conn *c, struct cgn_str s);
 void resp_nil(struct resp_conn *c);
 void resp_array(struct resp_conn *c, size_t n);
 void resp_map(struct resp_conn *c, size_t n); /* in RESP2 an array of twice as many */
-/* Bytes |first| to |last| (as GETRANGE) of a block. Takes it. It may have to wait, and then what follows waits too. */
+/* Bytes |first| to |last| (as GETRANGE) of a block. Takes it. It may have to wait, and then what follows
+ * waits too. */
 void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int64_t last);
 /* The same of whatever tier has it; it comes when it comes, at its place. */
-enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last, bool nil_is_empty);
+enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last,
+	bool nil_is_empty);
 void resp_flush(struct resp_conn *c);
 bool resp_pump(struct resp_conn *c); /* true: nothing waits any more */
 void resp_replies_drop(struct resp_conn *c);
@@ -183,6 +196,7 @@ enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k);
 /* resp_keys.c */
 resp_command resp_exists, resp_del, resp_strlen, resp_expire, resp_ttl, resp_persist, resp_type, resp_scan;
 /* resp_client.c */
-resp_command resp_ping, resp_echo, resp_hello, resp_auth, resp_client, resp_select, resp_time, resp_quit, resp_reset;
+resp_command resp_ping, resp_echo, resp_hello, resp_auth, resp_client, resp_select, resp_time, resp_quit,
+	resp_reset;
 /* resp_info.c */
 resp_command resp_dbsize, resp_info, resp_config, resp_command_info;

@@ -65,7 +65,8 @@ static bool password_is(const struct resp_conn *c, struct cgn_str user, struct c
 /* False: wrong, which was answered. */
 static bool log_in(struct resp_conn *c, struct cgn_str user, struct cgn_str password)
 {
-	bool right = password_is(c, user, password) || (!c->port->shared->has_password && cgn_str_is(user, "default"));
+	bool right = password_is(c, user, password) ||
+		(!c->port->shared->has_password && cgn_str_is(user, "default"));
 	if (right)
 		c->authed = true;
 	else
@@ -79,7 +80,8 @@ enum resp_did resp_auth(struct resp_conn *c)
 	if (c->cmd.n > 3)
 		resp_error(c, "ERR syntax error");
 	else if (c->cmd.n == 2 && !c->port->shared->has_password)
-		resp_error(c, "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?");
+		resp_error(c,
+			"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?");
 	else if (log_in(c, user, resp_arg(c, c->cmd.n - 1)))
 		resp_ok(c);
 	return RESP_DONE;
@@ -97,7 +99,9 @@ static bool tag_ok(struct cgn_str s)
 static bool tag_set(struct resp_conn *c, char *to, struct cgn_str s, const char *what)
 {
 	if (!tag_ok(s)) {
-		resp_fmt(c, "-ERR %s cannot contain spaces, newlines or special characters, nor more than %d bytes.\r\n", what, RESP_MAX_TAGS - 1);
+		resp_fmt(c,
+			"-ERR %s cannot contain spaces, newlines or special characters, nor more than %d bytes.\r\n",
+			what, RESP_MAX_TAGS - 1);
 		return false;
 	}
 	return cgn_str_copyz(to, RESP_MAX_TAGS, s);
@@ -141,7 +145,8 @@ static bool hello_options(struct resp_conn *c, struct cgn_str *name)
 	if (auth_at > 0)
 		return log_in(c, resp_arg(c, auth_at + 1), resp_arg(c, auth_at + 2));
 	if (!c->authed)
-		resp_error(c, "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
+		resp_error(c,
+			"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
 	return c->authed;
 }
 
@@ -180,8 +185,10 @@ static void line_of(const struct resp_conn *c, struct cgn_buf *b)
 	cgn_nsec now = cgn_loop_now(c->port->loop);
 	cgn_buf_fmt(b, "id=%llu addr=", (unsigned long long)c->id);
 	cgn_buf_str(b, net_peer(c->net));
-	cgn_buf_fmt(b, " name=%s age=%llu idle=%llu flags=N db=0 qbuf=%zu obl=%zu resp=%d lib-name=%s lib-ver=%s\n", c->name,
-		(unsigned long long)((now - c->opened) / CGN_SEC), (unsigned long long)((now - c->heard) / CGN_SEC), c->in.n, net_queued(c->net),
+	cgn_buf_fmt(b,
+		" name=%s age=%llu idle=%llu flags=N db=0 qbuf=%zu obl=%zu resp=%d lib-name=%s lib-ver=%s\n",
+		c->name, (unsigned long long)((now - c->opened) / CGN_SEC),
+		(unsigned long long)((now - c->heard) / CGN_SEC), c->in.n, net_queued(c->net),
 		c->resp3 ? 3 : 2, c->lib_name, c->lib_ver);
 }
 
@@ -191,7 +198,8 @@ static void client_lines(struct resp_conn *c, bool all)
 	size_t n = 0;
 	if (!all)
 		line_of(c, &b);
-	for (struct cgn_link *l = c->port->conns.next; all && l != &c->port->conns && n < LIST_MOST; l = l->next, n++)
+	for (struct cgn_link *l = c->port->conns.next; all && l != &c->port->conns && n < LIST_MOST;
+		l = l->next, n++)
 		line_of(CGN_CONTAINER(l, struct resp_conn, link), &b);
 	resp_bulk(c, cgn_buf_view(&b));
 	cgn_buf_fini(&b);
@@ -228,11 +236,14 @@ enum resp_did resp_client(struct resp_conn *c)
 		resp_int(c, (int64_t)c->id);
 	else if (sub_is(c, "info", 2) || sub_is(c, "list", 2))
 		client_lines(c, resp_arg_is(c, 1, "list"));
-	else if ((sub_is(c, "no-evict", 3) || sub_is(c, "no-touch", 3)) && (resp_arg_is(c, 2, "on") || resp_arg_is(c, 2, "off")))
+	else if ((sub_is(c, "no-evict", 3) || sub_is(c, "no-touch", 3)) &&
+		(resp_arg_is(c, 2, "on") || resp_arg_is(c, 2, "off")))
 		resp_ok(c); /* a connection is never evicted for another's sake, and a read is always a use */
-	else if ((sub_is(c, "reply", 3) && resp_arg_is(c, 2, "on")) || (sub_is(c, "tracking", 3) && resp_arg_is(c, 2, "off")))
+	else if ((sub_is(c, "reply", 3) && resp_arg_is(c, 2, "on")) ||
+		(sub_is(c, "tracking", 3) && resp_arg_is(c, 2, "off")))
 		resp_ok(c);
 	else
-		resp_error(c, "ERR unknown subcommand or wrong number of arguments. Here are SETINFO, SETNAME, GETNAME, ID, INFO, LIST, NO-EVICT, NO-TOUCH.");
+		resp_error(c,
+			"ERR unknown subcommand or wrong number of arguments. Here are SETINFO, SETNAME, GETNAME, ID, INFO, LIST, NO-EVICT, NO-TOUCH.");
 	return RESP_DONE;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One client: its bytes become commands, which run one after the other. Text is parsed where it was read and kept only when a command is not
- * whole or has to wait; a large value goes from the loop's read buffer to where the store wants it. (Not from the socket: the kernel copies to
- * memory that is in no cache more slowly than it copies to the buffer and sum64_copy goes on from there.) */
+/* One client: its bytes become commands, which run one after the other. Text is parsed where it was read and
+ * kept only when a command is not whole or has to wait; a large value goes from the loop's read buffer to
+ * where the store wants it. (Not from the socket: the kernel copies to memory that is in no cache more slowly
+ * than it copies to the buffer and sum64_copy goes on from there.) */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -139,7 +140,8 @@ static void stream_own(struct resp_conn *c, struct stream *s, bool kept)
 	s->at = 0;
 }
 
-/* The value's bytes leave the text: its head is kept, what is here goes to its place, and the text goes on with what is behind. */
+/* The value's bytes leave the text: its head is kept, what is here goes to its place, and the text goes on
+ * with what is behind. */
 static bool take_apart(struct resp_conn *c, struct stream *s)
 {
 	size_t head = s->at + c->cmd.at;
@@ -319,8 +321,10 @@ static void on_close(struct net_conn *net, void *user, const struct cgn_err *why
 	cgn_loop_bury(c->port->loop, &c->grave, release);
 }
 
-const struct net_conn_ops resp_conn_ops = {
-	.on_data = on_data, .on_eof = on_eof, .on_drain = on_drain, .on_close = on_close};
+const struct net_conn_ops resp_conn_ops = {.on_data = on_data,
+	.on_eof = on_eof,
+	.on_drain = on_drain,
+	.on_close = on_close};
 
 /* ---- once a second ---- */
 
@@ -348,7 +352,8 @@ static const char *complaint(struct resp_conn *c, cgn_nsec now)
 		return "slow";
 	unsigned itself = !cgn_list_empty(&c->wait);
 	bool others_wait = atomic_load(&c->port->shared->waiting) > itself;
-	bool stalled = (now > c->moved && now - c->moved > RESP_STALL) || (others_wait && now > c->paced && now - c->paced > RESP_PRESSED);
+	bool stalled = (now > c->moved && now - c->moved > RESP_STALL) ||
+		(others_wait && now > c->paced && now - c->paced > RESP_PRESSED);
 	return stalled ? "stalled" : NULL;
 }
 
@@ -358,6 +363,7 @@ void resp_conn_check(struct resp_conn *c, cgn_nsec now)
 	const char *what = complaint(c, now);
 	if (what == NULL)
 		return;
-	cgn_log(INFO, "resp.cut", F_STR("peer", net_peer(c->net).p), F_STR("why", what), F_U64("queued_bytes", net_queued(c->net)));
+	cgn_log(INFO, "resp.cut", F_STR("peer", net_peer(c->net).p), F_STR("why", what),
+		F_U64("queued_bytes", net_queued(c->net)));
 	net_abort(c->net);
 }

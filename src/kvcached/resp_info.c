@@ -26,16 +26,23 @@ static void info_text(const struct resp_conn *c, struct cgn_buf *b)
 	struct kv_stats st;
 	kvstore_stats(c->port->store, &st);
 	const struct kv_tier_stats *ram = &st.tier[KV_RAM], *ssd = &st.tier[KV_SSD];
-	cgn_buf_fmt(b, "# Server\r\nredis_version:%s\r\nserver_name:cgn-kvcached\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%llu\r\n",
+	cgn_buf_fmt(b,
+		"# Server\r\nredis_version:%s\r\nserver_name:cgn-kvcached\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%llu\r\n",
 		RESP_VERSION, (int)getpid(), ULL((cgn_clock_now() - d->started) / CGN_SEC));
-	cgn_buf_fmt(b, "\r\n# Clients\r\nconnected_clients:%u\r\nmaxclients:%u\r\n", atomic_load(&c->port->shared->conns), atomic_load(&d->max_connections));
-	cgn_buf_fmt(b, "\r\n# Memory\r\nused_memory:%llu\r\nmaxmemory:%llu\r\n", ULL(ram->bytes), ULL(ram->budget));
+	cgn_buf_fmt(b, "\r\n# Clients\r\nconnected_clients:%u\r\nmaxclients:%u\r\n",
+		atomic_load(&c->port->shared->conns), atomic_load(&d->max_connections));
+	cgn_buf_fmt(b, "\r\n# Memory\r\nused_memory:%llu\r\nmaxmemory:%llu\r\n", ULL(ram->bytes),
+		ULL(ram->budget));
 	cgn_buf_fmt(b, "\r\n# Persistence\r\nloading:0\r\n");
-	cgn_buf_fmt(b, "\r\n# Stats\r\ntotal_commands_processed:%llu\r\nkeyspace_hits:%llu\r\nkeyspace_misses:%llu\r\nevicted_keys:%llu\r\n",
-		ULL(atomic_load(&c->port->shared->commands)), ULL(ram->hits + ssd->hits), ULL(st.misses), ULL(ram->evictions + ssd->evictions));
-	cgn_buf_fmt(b, "\r\n# Tiers\r\nram_blocks:%llu\r\nram_bytes:%llu\r\nssd_blocks:%llu\r\nssd_bytes:%llu\r\ncorrupt_blocks:%llu\r\n", ULL(ram->blocks),
-		ULL(ram->bytes), ULL(ssd->blocks), ULL(ssd->bytes), ULL(st.corrupt));
-	cgn_buf_fmt(b, "\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n# Keyspace\r\n");
+	cgn_buf_fmt(b,
+		"\r\n# Stats\r\ntotal_commands_processed:%llu\r\nkeyspace_hits:%llu\r\nkeyspace_misses:%llu\r\nevicted_keys:%llu\r\n",
+		ULL(atomic_load(&c->port->shared->commands)), ULL(ram->hits + ssd->hits), ULL(st.misses),
+		ULL(ram->evictions + ssd->evictions));
+	cgn_buf_fmt(b,
+		"\r\n# Tiers\r\nram_blocks:%llu\r\nram_bytes:%llu\r\nssd_blocks:%llu\r\nssd_bytes:%llu\r\ncorrupt_blocks:%llu\r\n",
+		ULL(ram->blocks), ULL(ram->bytes), ULL(ssd->blocks), ULL(ssd->bytes), ULL(st.corrupt));
+	cgn_buf_fmt(b,
+		"\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n# Keyspace\r\n");
 	if (keys_of(&st) > 0)
 		cgn_buf_fmt(b, "db0:keys=%llu,expires=0,avg_ttl=0\r\n", ULL(keys_of(&st)));
 }
@@ -65,12 +72,15 @@ struct setting {
 static size_t settings(const struct resp_conn *c, struct setting *out)
 {
 	const struct config *cfg = c->port->worker->daemon->cfg;
-	const struct setting all[] = {{"save", ""}, {"appendonly", "no"}, {"databases", "1"}, {"maxmemory", ""}, {"maxclients", ""}, {"timeout", ""},
-		{"proto-max-bulk-len", ""}, {"io-threads", ""}};
+	const struct setting all[] = {{"save", ""}, {"appendonly", "no"}, {"databases", "1"},
+		{"maxmemory", ""}, {"maxclients", ""}, {"timeout", ""}, {"proto-max-bulk-len", ""},
+		{"io-threads", ""}};
 	memcpy(out, all, sizeof all);
 	(void)snprintf(out[3].value, sizeof out->value, "%llu", ULL(cfg->kv.ram));
-	(void)snprintf(out[4].value, sizeof out->value, "%u", atomic_load(&c->port->worker->daemon->max_connections));
-	(void)snprintf(out[5].value, sizeof out->value, "%llu", ULL(atomic_load(&c->port->worker->daemon->resp_idle_timeout) / CGN_SEC));
+	(void)snprintf(out[4].value, sizeof out->value, "%u",
+		atomic_load(&c->port->worker->daemon->max_connections));
+	(void)snprintf(out[5].value, sizeof out->value, "%llu",
+		ULL(atomic_load(&c->port->worker->daemon->resp_idle_timeout) / CGN_SEC));
 	(void)snprintf(out[6].value, sizeof out->value, "%llu", ULL(KV_MAX_VALUE));
 	(void)snprintf(out[7].value, sizeof out->value, "%zu", c->port->worker->daemon->n_workers);
 	return CGN_COUNT(all);
@@ -122,7 +132,9 @@ static void command_put(struct resp_conn *c, const struct respcmd_row *r)
 	resp_array(c, 10);
 	resp_bulk(c, cgn_str_of(r->name));
 	resp_int(c, r->arity);
-	resp_array(c, (size_t)((f & RESPCMD_READS) != 0) + ((f & RESPCMD_WRITES) != 0) + ((f & RESPCMD_FAST) != 0) + ((f & RESPCMD_EARLY) != 0));
+	resp_array(c,
+		(size_t)((f & RESPCMD_READS) != 0) + ((f & RESPCMD_WRITES) != 0) + ((f & RESPCMD_FAST) != 0) +
+			((f & RESPCMD_EARLY) != 0));
 	if ((f & RESPCMD_READS) != 0)
 		flag_put(c, "readonly");
 	if ((f & RESPCMD_WRITES) != 0)

@@ -98,7 +98,8 @@ static bool expire_options(struct resp_conn *c, struct expire_when *o)
 		o->xx |= resp_arg_is(c, i, "xx");
 		o->gt |= resp_arg_is(c, i, "gt");
 		o->lt |= resp_arg_is(c, i, "lt");
-		if (resp_arg_is(c, i, "nx") || resp_arg_is(c, i, "xx") || resp_arg_is(c, i, "gt") || resp_arg_is(c, i, "lt"))
+		if (resp_arg_is(c, i, "nx") || resp_arg_is(c, i, "xx") || resp_arg_is(c, i, "gt") ||
+			resp_arg_is(c, i, "lt"))
 			continue;
 		struct cgn_str s = resp_arg(c, i);
 		if (s.n > 64 || memchr(s.p, '\r', s.n) != NULL || memchr(s.p, '\n', s.n) != NULL)

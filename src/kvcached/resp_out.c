@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers, in the order of the commands. What can go at once is put together in the worker's resp_gather and written in one system call; behind
- * an answer that has to wait, all others wait too. */
+/* Answers, in the order of the commands. What can go at once is put together in the worker's resp_gather and
+ * written in one system call; behind an answer that has to wait, all others wait too. */
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -15,7 +15,8 @@ struct loan {
 
 bool resp_full(struct resp_conn *c)
 {
-	return c->n_replies >= RESP_REPLIES || c->reply_text > NET_QUEUE_MARK || c->reading > RESP_AHEAD || net_over_mark(c->net);
+	return c->n_replies >= RESP_REPLIES || c->reply_text > NET_QUEUE_MARK || c->reading > RESP_AHEAD ||
+		net_over_mark(c->net);
 }
 
 void resp_flush(struct resp_conn *c)
@@ -148,10 +149,15 @@ static bool lend_some(struct resp_conn *c, struct resp_reply *r)
 	struct loan *loan = malloc(sizeof *loan);
 	if (loan == NULL)
 		return false;
-	/* one part stays for what follows the value, so that a value of a few pages and its head go by one call */
-	uint64_t got = kv_block_iov(r->block, r->off, r->end - r->off, iov, NET_MAX_PARTS - g->n_parts - 1, &n);
+	/* one part stays for what follows the value, so that a value of a few pages and its head go by one
+	 * call */
+	uint64_t got =
+		kv_block_iov(r->block, r->off, r->end - r->off, iov, NET_MAX_PARTS - g->n_parts - 1, &n);
 	CGN_MUST(got > 0);
-	*loan = (struct loan){.net = {.done = loan_done}, .port = c->port, .block = r->block, .held = got < r->held ? got : r->held};
+	*loan = (struct loan){.net = {.done = loan_done},
+		.port = c->port,
+		.block = r->block,
+		.held = got < r->held ? got : r->held};
 	r->held -= loan->held;
 	kv_block_ref(r->block);
 	g->conn = c;
@@ -204,14 +210,20 @@ static bool block_send(struct resp_conn *c, struct resp_reply *r)
 			resp_flush(c);
 	}
 	write_now(c, "\r\n", 2);
-	if (c->port->out.bytes > NET_QUEUE_MARK) /* what is lent there is no less kept than what the socket did not take: only there it is bounded */
+	/* what is lent there is no less kept than what the socket did not take: only there it is bounded */
+	if (c->port->out.bytes > NET_QUEUE_MARK)
 		resp_flush(c);
 	return true;
 }
 
 void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int64_t last)
 {
-	struct resp_reply now = {.conn = c, .kind = RESP_REPLY_BLOCK, .block = *take, .first = first, .last = last}, *r;
+	struct resp_reply now = {.conn = c,
+				  .kind = RESP_REPLY_BLOCK,
+				  .block = *take,
+				  .first = first,
+				  .last = last},
+			  *r;
 	*take = NULL;
 	block_range(&now);
 	if (cgn_list_empty(&c->replies) && block_send(c, &now)) {
@@ -225,7 +237,8 @@ void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int6
 		kv_block_unref(&now.block);
 		return;
 	}
-	r->reads = now.end - now.off; /* it waits, perhaps behind another: what is kept so long is bounded too */
+	/* it waits, perhaps behind another: what is kept so long is bounded too */
+	r->reads = now.end - now.off;
 	c->reading += r->reads;
 	r->held = now.held;
 	r->block = now.block;
@@ -250,7 +263,8 @@ static void on_read(void *user, struct kv_block **take, const struct cgn_err *wh
 	if (r->block == NULL && why->code == CGN_NOT_FOUND)
 		cgn_buf_putz(&r->text, nil_of(c, r->nil_is_empty));
 	else if (r->block == NULL)
-		cgn_buf_fmt(&r->text, "-%s %.200s\r\n", why->code == CGN_OVERLOADED ? "OOM" : "ERR", why->msg);
+		cgn_buf_fmt(&r->text, "-%s %.200s\r\n", why->code == CGN_OVERLOADED ? "OOM" : "ERR",
+			why->msg);
 	c->reply_text += r->text.n;
 	if (r->block != NULL) {
 		block_range(r);
@@ -261,7 +275,8 @@ static void on_read(void *user, struct kv_block **take, const struct cgn_err *wh
 	resp_conn_resume(c);
 }
 
-enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last, bool nil_is_empty)
+enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last,
+	bool nil_is_empty)
 {
 	struct kvcached *d = c->port->worker->daemon;
 	struct kv_block *b = kvstore_get_ram(d->store, k, true);

@@ -57,7 +57,8 @@ enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k)
 	if (c->fetch != NULL)
 		return RESP_LATER;
 	struct kvcached *d = c->port->worker->daemon;
-	if (c->fetch_done || (c->fetched = kvstore_get_ram(d->store, k, true)) != NULL || !kvd_lookup(d, k, false, &info))
+	if (c->fetch_done || (c->fetched = kvstore_get_ram(d->store, k, true)) != NULL ||
+		!kvd_lookup(d, k, false, &info))
 		return RESP_DONE;
 	if (!cgn_ok(kvd_get(d, c->port->loop, k, KVD_HERE_ONLY, on_fetched, c, &c->fetch, &err)))
 		return RESP_DONE;
@@ -72,7 +73,8 @@ enum resp_did resp_getdel(struct resp_conn *c)
 		return RESP_DONE;
 	if (resp_fetch(c, &k) == RESP_LATER)
 		return RESP_LATER;
-	if (c->fetched == NULL || !kvstore_remove(c->port->store, &k)) { /* or somebody else took it meanwhile: one gets it */
+	/* or somebody else took it meanwhile: one gets it */
+	if (c->fetched == NULL || !kvstore_remove(c->port->store, &k)) {
 		resp_nil(c);
 		return RESP_DONE;
 	}

@@ -2,18 +2,45 @@
 /* Which command it is, whether it may run now, and what every command asks about its arguments. */
 #include "kvcached/resp.h"
 
-
-static resp_command *const commands[RESPCMD_UNKNOWN] = {
-	[RESPCMD_GET] = resp_get, [RESPCMD_SET] = resp_set, [RESPCMD_EXISTS] = resp_exists, [RESPCMD_TOUCH] = resp_exists,
-	[RESPCMD_MGET] = resp_mget, [RESPCMD_MSET] = resp_mset, [RESPCMD_MSETNX] = resp_mset, [RESPCMD_DEL] = resp_del,
-	[RESPCMD_UNLINK] = resp_del, [RESPCMD_PING] = resp_ping, [RESPCMD_STRLEN] = resp_strlen, [RESPCMD_GETRANGE] = resp_getrange,
-	[RESPCMD_SUBSTR] = resp_getrange, [RESPCMD_GETDEL] = resp_getdel, [RESPCMD_GETSET] = resp_getset, [RESPCMD_SETNX] = resp_setnx,
-	[RESPCMD_SETEX] = resp_setex, [RESPCMD_PSETEX] = resp_setex, [RESPCMD_EXPIRE] = resp_expire, [RESPCMD_PEXPIRE] = resp_expire,
-	[RESPCMD_EXPIREAT] = resp_expire, [RESPCMD_PEXPIREAT] = resp_expire, [RESPCMD_TTL] = resp_ttl, [RESPCMD_PTTL] = resp_ttl,
-	[RESPCMD_PERSIST] = resp_persist, [RESPCMD_TYPE] = resp_type, [RESPCMD_SCAN] = resp_scan, [RESPCMD_DBSIZE] = resp_dbsize,
-	[RESPCMD_ECHO] = resp_echo, [RESPCMD_INFO] = resp_info, [RESPCMD_HELLO] = resp_hello, [RESPCMD_AUTH] = resp_auth,
-	[RESPCMD_CLIENT] = resp_client, [RESPCMD_COMMAND] = resp_command_info, [RESPCMD_CONFIG] = resp_config,
-	[RESPCMD_SELECT] = resp_select, [RESPCMD_TIME] = resp_time, [RESPCMD_QUIT] = resp_quit, [RESPCMD_RESET] = resp_reset};
+static resp_command *const commands[RESPCMD_UNKNOWN] = {[RESPCMD_GET] = resp_get,
+	[RESPCMD_SET] = resp_set,
+	[RESPCMD_EXISTS] = resp_exists,
+	[RESPCMD_TOUCH] = resp_exists,
+	[RESPCMD_MGET] = resp_mget,
+	[RESPCMD_MSET] = resp_mset,
+	[RESPCMD_MSETNX] = resp_mset,
+	[RESPCMD_DEL] = resp_del,
+	[RESPCMD_UNLINK] = resp_del,
+	[RESPCMD_PING] = resp_ping,
+	[RESPCMD_STRLEN] = resp_strlen,
+	[RESPCMD_GETRANGE] = resp_getrange,
+	[RESPCMD_SUBSTR] = resp_getrange,
+	[RESPCMD_GETDEL] = resp_getdel,
+	[RESPCMD_GETSET] = resp_getset,
+	[RESPCMD_SETNX] = resp_setnx,
+	[RESPCMD_SETEX] = resp_setex,
+	[RESPCMD_PSETEX] = resp_setex,
+	[RESPCMD_EXPIRE] = resp_expire,
+	[RESPCMD_PEXPIRE] = resp_expire,
+	[RESPCMD_EXPIREAT] = resp_expire,
+	[RESPCMD_PEXPIREAT] = resp_expire,
+	[RESPCMD_TTL] = resp_ttl,
+	[RESPCMD_PTTL] = resp_ttl,
+	[RESPCMD_PERSIST] = resp_persist,
+	[RESPCMD_TYPE] = resp_type,
+	[RESPCMD_SCAN] = resp_scan,
+	[RESPCMD_DBSIZE] = resp_dbsize,
+	[RESPCMD_ECHO] = resp_echo,
+	[RESPCMD_INFO] = resp_info,
+	[RESPCMD_HELLO] = resp_hello,
+	[RESPCMD_AUTH] = resp_auth,
+	[RESPCMD_CLIENT] = resp_client,
+	[RESPCMD_COMMAND] = resp_command_info,
+	[RESPCMD_CONFIG] = resp_config,
+	[RESPCMD_SELECT] = resp_select,
+	[RESPCMD_TIME] = resp_time,
+	[RESPCMD_QUIT] = resp_quit,
+	[RESPCMD_RESET] = resp_reset};
 
 struct cgn_str resp_arg(const struct resp_conn *c, size_t i)
 {

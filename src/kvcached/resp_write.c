@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that put values. A small one is in the command's text; of a large one a writer was opened when its length was known, and it holds
- * all of it when the command runs. */
+/* Commands that put values. A small one is in the command's text; of a large one a writer was opened when its
+ * length was known, and it holds all of it when the command runs. */
 #include <stdlib.h>
 
 #include "kvcached/resp.h"
 
-static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct kv_key *k, struct kv_meta *meta, struct cgn_err *err)
+static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct kv_key *k, struct kv_meta *meta,
+	struct cgn_err *err)
 {
 	struct cgn_str key = resp_arg(c, key_at);
 	if (key.n > KV_MAX_NAME)
@@ -16,7 +17,8 @@ static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct kv_key *k,
 	return CGN_OK;
 }
 
-static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, struct kv_writer **out, struct cgn_err *err)
+static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, struct kv_writer **out,
+	struct cgn_err *err)
 {
 	struct kv_key k;
 	struct kv_meta meta;
@@ -29,7 +31,8 @@ static void fault_set(struct resp_conn *c, const struct cgn_err *err)
 	if (c->fault[0] != '\0')
 		return;
 	if (err->code == CGN_OVERLOADED || err->code == CGN_NO_MEMORY)
-		(void)snprintf(c->fault, sizeof c->fault, "OOM command not allowed when used memory > 'maxmemory': %.70s", err->msg);
+		(void)snprintf(c->fault, sizeof c->fault,
+			"OOM command not allowed when used memory > 'maxmemory': %.70s", err->msg);
 	else
 		(void)snprintf(c->fault, sizeof c->fault, "ERR %.120s", err->msg);
 }
@@ -88,7 +91,8 @@ bool resp_value_begins(struct resp_conn *c)
 	skip = skip || c->fault[0] != '\0';
 	bool well = apart_room(c) || cgn_ok(CGN_FAIL(&err, NO_MEMORY, "out of memory"));
 	if (well && !skip)
-		well = cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value, &c->writer, &err));
+		well = cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value,
+			&c->writer, &err));
 	if (!well)
 		fault_set(c, &err);
 	if (c->n_apart < c->cap_apart)
@@ -128,7 +132,8 @@ static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kv_w
 }
 
 /* What argument |i| has becomes the value of |k|. */
-static CGN_RC value_set(struct resp_conn *c, const struct kv_key *k, const struct kv_meta *meta, size_t i, unsigned how, struct cgn_err *err)
+static CGN_RC value_set(struct resp_conn *c, const struct kv_key *k, const struct kv_meta *meta, size_t i,
+	unsigned how, struct cgn_err *err)
 {
 	struct respcmd_arg a = c->cmd.args[i];
 	struct cgn_str s = resp_arg(c, i);
@@ -149,11 +154,13 @@ static void old_value(struct resp_conn *c)
 
 static unsigned how_of(struct respcmd_set o)
 {
-	return (o.only_new ? KV_IF_ABSENT : 0U) | (o.only_old ? KV_IF_HELD : 0U) | (o.keep_ttl ? KV_KEEP_END : 0U);
+	return (o.only_new ? KV_IF_ABSENT : 0U) | (o.only_old ? KV_IF_HELD : 0U) |
+		(o.keep_ttl ? KV_KEEP_END : 0U);
 }
 
 /* SET and what is a SET by another name: |value_at| is the value's place. */
-static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respcmd_set o, const char *well, const char *not_done)
+static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respcmd_set o, const char *well,
+	const char *not_done)
 {
 	struct kv_key k;
 	struct kv_meta meta;
@@ -184,7 +191,8 @@ static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respc
 enum resp_did resp_set(struct resp_conn *c)
 {
 	struct respcmd_set o;
-	const char *wrong = respcmd_set_options(&c->cmd, c->text, 3, c->cmd.n > 3 ? cgn_clock_wall_ms() : 0, &o);
+	const char *wrong =
+		respcmd_set_options(&c->cmd, c->text, 3, c->cmd.n > 3 ? cgn_clock_wall_ms() : 0, &o);
 	if (wrong != NULL) {
 		resp_error(c, wrong);
 		return RESP_DONE;
@@ -238,7 +246,8 @@ enum resp_did resp_mset(struct resp_conn *c)
 {
 	bool only_new = c->cmd.id == RESPCMD_MSETNX, bad = false;
 	if (c->cmd.n % 2 == 0) {
-		resp_fmt(c, "-ERR wrong number of arguments for '%s' command\r\n", respcmd_rows[c->cmd.id].name);
+		resp_fmt(c, "-ERR wrong number of arguments for '%s' command\r\n",
+			respcmd_rows[c->cmd.id].name);
 		return RESP_DONE;
 	}
 	if (only_new && any_held(c, &bad)) {

@@ -124,7 +124,8 @@ void kvd_workers_close(struct kvcached *d)
 		struct kvd_worker *w = &d->workers[i - 1];
 		if (w->loop == NULL)
 			continue;
-		cgn_loop_post(w->loop, &w->stop_post, on_stop); /* a loop that never ran does it when it is freed */
+		/* a loop that never ran does it when it is freed */
+		cgn_loop_post(w->loop, &w->stop_post, on_stop);
 		if (w->running)
 			cgn_loop_join(w->loop);
 	}

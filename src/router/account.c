@@ -5,8 +5,8 @@
 #include "base/log/log.h"
 #include "router/gateway.h"
 
-#define MAX_SERIES 512 /* models of one worker with series of their own */
-#define MAX_CODES  32
+#define MAX_SERIES  512 /* models of one worker with series of their own */
+#define MAX_CODES   32
 #define MOST_UNSEEN 65536 /* tokens of an answer that its client is not shown, but pays for: reasoning */
 
 struct gw_series {
@@ -94,7 +94,8 @@ uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model)
 	return s != NULL ? (uint32_t)(s->answer_tokens + 0.5) : 0;
 }
 
-/* Tokens of the answer that the engine counted, as far as that can be true: each of them is at least a byte, but for |unseen| ones. */
+/* Tokens of the answer that the engine counted, as far as that can be true: each of them is at least a byte,
+ * but for |unseen| ones. */
 static uint64_t answer_tokens(const struct gw_req *r, uint64_t unseen)
 {
 	uint64_t n = r->usage.has_completion ? r->usage.completion_tokens : 0, most = r->bytes_out + unseen;
@@ -114,17 +115,19 @@ static double chain_length(const struct gw_req *r)
 	return r->block_tokens > 0 ? (double)r->usage.prompt_tokens / r->block_tokens : r->guess.length;
 }
 
-/* What it held when it had answered the prompt that ended there: all but the answer's last token, which it gave away and did not take in. */
+/* What it held when it had answered the prompt that ended there: all but the answer's last token, which it
+ * gave away and did not take in. */
 static uint64_t tail_tokens(const struct gw_req *r)
 {
 	const struct tail *t = &r->guess.tail;
 	double share = cluster_cell_answer_share(&r->w->shared->choice.cells[r->t.slot]);
 	return t->prompt > 0 && t->answer > 0 ? t->prompt + (uint64_t)((double)(t->answer - 1) * share + 0.5)
-					       : t->prompt;
+					      : t->prompt;
 }
 
-/* Tokens of the prompt that the node was thought to hold: the held blocks' share of it, as the engine counted it, or what it held after
- * the request that ended there, if that is known. Engines compute at least the last token anew and reuse whole blocks of their own. */
+/* Tokens of the prompt that the node was thought to hold: the held blocks' share of it, as the engine counted
+ * it, or what it held after the request that ended there, if that is known. Engines compute at least the last
+ * token anew and reuse whole blocks of their own. */
 static uint64_t cached_predicted(const struct gw_req *r)
 {
 	const struct gw_guess *g = &r->guess;
@@ -139,13 +142,13 @@ static uint64_t cached_predicted(const struct gw_req *r)
 	return g->kv_block > 1 ? tokens - tokens % g->kv_block : tokens;
 }
 
-/* A node that is believed has just computed what it had lost, and so holds it now. One that is not, does not keep what it is sent: what it
- * did not have is dropped, so that it does not count as held until it proves otherwise. */
+/* A node that is believed has just computed what it had lost, and so holds it now. One that is not, does not
+ * keep what it is sent: what it did not have is dropped, so that it does not count as held until it proves
+ * otherwise. */
 static void record_correct(const struct gw_req *r, uint64_t actual)
 {
 	const struct gw_guess *g = &r->guess;
-	if (g->chain == NULL ||
-		cluster_cell_trust(&r->w->shared->choice.cells[r->t.slot]) > 0.5)
+	if (g->chain == NULL || cluster_cell_trust(&r->w->shared->choice.cells[r->t.slot]) > 0.5)
 		return;
 	double had = (double)actual * chain_length(r) / (double)(r->usage.prompt_tokens + 1);
 	size_t keep = had < r->held ? (size_t)had : r->held;
@@ -168,7 +171,8 @@ static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
 		cluster_cell_answer(cell, t->answer - 1, r->usage.cached_tokens - t->prompt);
 }
 
-/* The node's pace, of one answer that came whole; and not of a client's, who read it more slowly than it came. */
+/* The node's pace, of one answer that came whole; and not of a client's, who read it more slowly than it
+ * came. */
 static void speed_learn(struct gw_req *r)
 {
 	const struct choose_outcome o = {.answer_tokens = answer_tokens(r, 0)};
@@ -182,8 +186,9 @@ static void cache_learn(struct gw_req *r)
 	struct cluster_cell *cell = &r->w->shared->choice.cells[r->t.slot];
 	const struct usage *u = &r->usage;
 	const struct view_node *node = view_node_at(r->w->view, r->t.slot);
+	/* a client so slow that the node has gone: its successor in the slot is not to be blamed */
 	if (node == NULL || node->name_hash != r->guess.node)
-		return; /* a client so slow that the node has gone: its successor in the slot is not to be blamed */
+		return;
 	cluster_cell_measure(cell, u->prompt_tokens, chain_length(r));
 	tail_keep(r);
 	speed_learn(r);
@@ -208,7 +213,8 @@ static void count_tokens(struct gw_req *r)
 	if (u->has_completion)
 		metric_add(w->completion_tokens, u->completion_tokens);
 	/* of one try alone, and not of one that was to go on with another's answer and never began */
-	if (u->has_prompt && r->t.predicted != NULL && r->status == 200 && r->resumes == 0 && !r->t.ticket.prefilling)
+	if (u->has_prompt && r->t.predicted != NULL && r->status == 200 && r->resumes == 0 &&
+		!r->t.ticket.prefilling)
 		cache_learn(r);
 }
 
@@ -223,7 +229,10 @@ static int final_status(const struct gw_req *r)
 static const char *final_outcome(const struct gw_req *r, int status)
 {
 	const char *fine = r->resumes > 0 ? "resumed" : "ok";
-	return r->outcome != NULL ? r->outcome : status == 499 ? "client_gone" : status == 408 ? "client_slow" : fine;
+	return r->outcome != NULL ? r->outcome
+		: status == 499   ? "client_gone"
+		: status == 408   ? "client_slow"
+				  : fine;
 }
 
 static void access_log(const struct gw_req *r, int status, const char *outcome, cgn_nsec now)
@@ -233,15 +242,16 @@ static void access_log(const struct gw_req *r, int status, const char *outcome, 
 		F_STRN("path", path), F_STRN("model", r->model), F_STR("node", r->t.node_id),
 		F_I64("status", status), F_STR("outcome", outcome), F_U64("bytes", r->bytes_out),
 		F_DUR("ttft", r->first_byte > 0 ? r->first_byte - r->started : 0),
-		F_DUR("total", now - r->started), F_DUR("pick", r->took), F_DUR("queued", r->queued), F_U64("blocks_held", r->held),
-		F_U64("blocks", r->blocks), F_U64("tries", r->tries), F_STR("retried", r->last_retry),
-		F_U64("resumes", r->resumes),
-		F_STR("disagg", r->disagg), F_STR("prefill_node", r->prefill_node), F_DUR("prefill", r->prefill_took),
+		F_DUR("total", now - r->started), F_DUR("pick", r->took), F_DUR("queued", r->queued),
+		F_U64("blocks_held", r->held), F_U64("blocks", r->blocks), F_U64("tries", r->tries),
+		F_STR("retried", r->last_retry), F_U64("resumes", r->resumes), F_STR("disagg", r->disagg),
+		F_STR("prefill_node", r->prefill_node), F_DUR("prefill", r->prefill_took),
 		F_U64("prompt_tokens", r->usage.prompt_tokens),
 		F_U64("completion_tokens", r->usage.completion_tokens),
-		F_U64("cached_tokens", r->usage.cached_tokens), F_U64("cached_predicted", r->cached_predicted),
-		F_BOOL("stream", r->event_stream), F_STR("tokens", r->tokens),
-		F_STR("key", r->key_id), F_STRN("tenant", r->tenant), F_STRN("peer", r->peer));
+		F_U64("cached_tokens", r->usage.cached_tokens),
+		F_U64("cached_predicted", r->cached_predicted), F_BOOL("stream", r->event_stream),
+		F_STR("tokens", r->tokens), F_STR("key", r->key_id), F_STRN("tenant", r->tenant),
+		F_STRN("peer", r->peer));
 }
 
 void gw_account(struct gw_req *r)

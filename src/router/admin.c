@@ -107,7 +107,8 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 		cgn_loop_now(r->loop));
 	json_key(j, "cache");
 	put_knowledge(j, r, n);
-	json_key_u64(j, "last_seen_ms", n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
+	json_key_u64(j, "last_seen_ms",
+		n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
 	json_key(j, "load");
 	put_load(j, &n->load);
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
@@ -178,9 +179,10 @@ static void put_digest(void *user, uint64_t digest, unsigned tiers)
 	cgn_buf_fmt(user, "%016llx %u\n", (unsigned long long)digest, tiers);
 }
 
-/* One line a block: its digest and its mask of tiers. A node that holds many is told a range of digests at a time. */
-static void digests(
-	const struct router *r, const struct cluster_node *n, struct cgn_str range, struct svc_admin_reply *reply)
+/* One line a block: its digest and its mask of tiers. A node that holds many is told a range of digests at a
+ * time. */
+static void digests(const struct router *r, const struct cluster_node *n, struct cgn_str range,
+	struct svc_admin_reply *reply)
 {
 	uint64_t one = KV_RANGES;
 	uint64_t blocks = n->has_lane ? kvindex_count(r->shared.choice.index, n->lane) : 0;
@@ -189,7 +191,8 @@ static void digests(
 		return;
 	}
 	if (range.n == 0 && blocks > DIGESTS_MAX) {
-		svc_admin_error(reply, 400, "too_many", "the node holds too many blocks for one answer: ask for range=0 to 255, one at a time");
+		svc_admin_error(reply, 400, "too_many",
+			"the node holds too many blocks for one answer: ask for range=0 to 255, one at a time");
 		return;
 	}
 	reply->content_type = "text/plain; charset=utf-8";
@@ -197,7 +200,8 @@ static void digests(
 		kvindex_each(r->shared.choice.index, n->lane, (unsigned)one, put_digest, &reply->body);
 }
 
-static void index_node(struct router *r, const struct http_head *h, struct cgn_str id, struct svc_admin_reply *reply)
+static void index_node(struct router *r, const struct http_head *h, struct cgn_str id,
+	struct svc_admin_reply *reply)
 {
 	char name[PROTO_MAX_ID + 1];
 	const struct cluster_node *n =
@@ -211,8 +215,8 @@ static void index_node(struct router *r, const struct http_head *h, struct cgn_s
 		put_knowledge(&j, r, n);
 }
 
-static void index_stats(
-	void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply)
+static void index_stats(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
 {
 	(void)body;
 	struct router *r = state;
@@ -237,7 +241,8 @@ static void index_stats(
 	json_close(&j, '}');
 }
 
-const struct svc_admin_route router_admin_routes[] = {
-	{"GET", "/nodes", nodes}, {"GET", "/models", router_admin_models}, {"GET", "/index", index_stats}, {"GET", "/queue", router_admin_queue},
-	{"GET", "/explain", router_admin_explain}, {"GET", "/explain/*", router_admin_explain}};
+const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes},
+	{"GET", "/models", router_admin_models}, {"GET", "/index", index_stats},
+	{"GET", "/queue", router_admin_queue}, {"GET", "/explain", router_admin_explain},
+	{"GET", "/explain/*", router_admin_explain}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

@@ -24,8 +24,8 @@ void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char
 	json_close(&j, '}');
 }
 
-static enum gw_step reply(
-	struct gw_req *r, int status, const struct http_field *fields, size_t n, struct cgn_str body)
+static enum gw_step reply(struct gw_req *r, int status, const struct http_field *fields, size_t n,
+	struct cgn_str body)
 {
 	r->status = status;
 	r->head_sent = true;
@@ -65,8 +65,8 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 	if (how->retry_after > 0)
 		f[n++] = (struct http_field){CGN_STR("retry-after"), cgn_str_of(seconds)};
 	if (how->status == 401)
-		f[n++] = (struct http_field){
-			CGN_STR("www-authenticate"), CGN_STR("Bearer realm=\"cognitora\"")};
+		f[n++] = (struct http_field){CGN_STR("www-authenticate"),
+			CGN_STR("Bearer realm=\"cognitora\"")};
 	if (how->allow != NULL)
 		f[n++] = (struct http_field){CGN_STR("allow"), cgn_str_of(how->allow)};
 	n += gw_limit_fields(r, f + n);
@@ -144,8 +144,8 @@ static enum gw_step one_model(struct gw_req *r)
 	const struct gw_model *row = gw_rules_model(r->w->rules, id);
 	if (id.p == NULL || !(is_served(r, id) || (row != NULL && is_served(r, row->name))))
 		return gw_refuse(r,
-			&(struct gw_refusal){
-				404, "invalid_request_error", "model_not_found", .param = "model"},
+			&(struct gw_refusal){404, "invalid_request_error", "model_not_found",
+				.param = "model"},
 			"the model `%.*s` does not exist here", (int)(id.n < 200 ? id.n : 200), id.p);
 	model_json(r, &j, id);
 	return reply_json(r, 200, &b);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask: a prompt's tokens as an engine of its model tells them, through its agent. The answers are kept under the question. */
+/* ask: a prompt's tokens as an engine of its model tells them, through its agent. The answers are kept under
+ * the question. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -61,7 +62,8 @@ void tokens_ask_end(struct gw_req *r)
 /* Nobody is asked who may not answer: that would cost the prompt the whole of router.tokenize_timeout. */
 static bool is_well(const struct gw_req *r, const struct view_node *node)
 {
-	uint64_t word = atomic_load_explicit(&r->w->shared->choice.cells[node->slot].breaker, memory_order_relaxed);
+	uint64_t word =
+		atomic_load_explicit(&r->w->shared->choice.cells[node->slot].breaker, memory_order_relaxed);
 	return breaker_gate(word, cgn_loop_now(r->w->loop)) == BREAKER_PASS;
 }
 
@@ -92,7 +94,8 @@ static void send_question(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt->ask;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prefix = {0};
-	const struct proto_header headers[] = {{CGN_STR("content-type"), CGN_STR("application/json")}, {CGN_STR("x-request-id"), r->id}};
+	const struct proto_header headers[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
+		{CGN_STR("x-request-id"), r->id}};
 	const struct proto_generate g = {
 		.request_id = r->id,
 		.method = CGN_STR("POST"),
@@ -128,7 +131,8 @@ static void call_start(struct gw_req *r, const struct view_node *node)
 	if (a->link == NULL)
 		rc = gw_link_get(r->w, node, &a->link, &a->why);
 	if (cgn_ok(rc))
-		rc = grpc_call_start(a->link->channel, PROTO_AGENT_GENERATE, 0, &call_ops, r, &a->call, &a->why);
+		rc = grpc_call_start(a->link->channel, PROTO_AGENT_GENERATE, 0, &call_ops, r, &a->call,
+			&a->why);
 	if (cgn_ok(rc)) {
 		send_question(r);
 		return;
@@ -145,7 +149,8 @@ static void stand_well(struct gw_req *r)
 	if (m == NULL)
 		return;
 	if (m->failures > 0)
-		cgn_log(INFO, "gateway.tokens_again", F_STRN("model", r->model), F_STR("node", r->prompt->ask.node_id));
+		cgn_log(INFO, "gateway.tokens_again", F_STRN("model", r->model),
+			F_STR("node", r->prompt->ask.node_id));
 	m->failures = 0;
 	m->quiet_until = 0;
 }
@@ -157,8 +162,9 @@ static void stand_badly(struct gw_req *r, const char *reason, const char *why)
 	if (m == NULL)
 		return;
 	if (m->failures == 0)
-		cgn_log(WARN, "gateway.tokens_fallback", F_STRN("model", r->model), F_STR("node", r->prompt->ask.node_id),
-			F_I64("status", r->prompt->ask.status), F_STR("reason", reason), F_STR("why", why),
+		cgn_log(WARN, "gateway.tokens_fallback", F_STRN("model", r->model),
+			F_STR("node", r->prompt->ask.node_id), F_I64("status", r->prompt->ask.status),
+			F_STR("reason", reason), F_STR("why", why),
 			F_STR("then", "blocks of bytes for such requests"));
 	if (++m->failures >= FAILURES_MAX)
 		m->quiet_until = cgn_loop_now(r->w->loop) + QUIET;
@@ -278,7 +284,8 @@ static enum gw_step answered(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
-/* An engine that died a moment ago is still thought to be ready: the question goes to another one, from its beginning. */
+/* An engine that died a moment ago is still thought to be ready: the question goes to another one, from its
+ * beginning. */
 static enum gw_step unreachable(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt->ask;

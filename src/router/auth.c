@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auth: the states before a body is worth reading: which route, which key, and is the body one that can be taken. */
+/* auth: the states before a body is worth reading: which route, which key, and is the body one that can be
+ * taken. */
 #include "base/crypto/crypto.h"
 #include "router/gateway.h"
 
@@ -54,8 +55,8 @@ static enum gw_step key_check(struct gw_req *r)
 	const struct auth_key *key = auth_keys_find(keys, token);
 	if (key == NULL)
 		return gw_refuse(r,
-			&(struct gw_refusal){
-				401, "authentication_error", "invalid_api_key", .reason = "auth"},
+			&(struct gw_refusal){401, "authentication_error", "invalid_api_key",
+				.reason = "auth"},
 			"%s",
 			token.n > 0 ? "the API key is not known"
 				    : "an API key is needed: Authorization: Bearer KEY");
@@ -105,8 +106,8 @@ static enum gw_step body_check(struct gw_req *r)
 
 enum gw_step gw_auth(struct gw_req *r)
 {
-	static enum gw_step (*const checks[])(struct gw_req *) = {
-		route_find, key_check, pin_check, gw_queue_check, body_check};
+	static enum gw_step (*const checks[])(
+		struct gw_req *) = {route_find, key_check, pin_check, gw_queue_check, body_check};
 	if (r->body_bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");
@@ -128,8 +129,8 @@ enum gw_step gw_body(struct gw_req *r)
 		return too_large(r);
 	if (r->body_bad != CGN_FINE)
 		return gw_refuse(r,
-			&(struct gw_refusal){
-				503, "server_error", "overloaded", .reason = "memory", .retry_after = 1},
+			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory",
+				.retry_after = 1},
 			"too many request bodies are in memory (router.max_inflight_body)");
 	if (!r->body_done)
 		return gw_park(r, WAIT_BODY, 0); /* body_timeout is the server's */

@@ -3,7 +3,7 @@
 #include "base/log/log.h"
 #include "router/gateway.h"
 
-#define LOOK_LEAST (5 * CGN_MSEC)
+#define LOOK_LEAST   (5 * CGN_MSEC)
 #define LEAST_PIECES 8 /* of an answer whose time per token is told */
 
 static struct cluster_cell *cell_of(const struct gw_req *r)
@@ -27,8 +27,8 @@ static void opened(const char *node, uint64_t word, cgn_nsec now)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf why = {0};
 	breaker_text(word, now, &why);
-	cgn_log(WARN, "router.breaker", F_STR("node", node), F_STR("state", "open"), F_STR("why", cgn_buf_z(&why)),
-		F_DUR("for", breaker_left(word, now)));
+	cgn_log(WARN, "router.breaker", F_STR("node", node), F_STR("state", "open"),
+		F_STR("why", cgn_buf_z(&why)), F_DUR("for", breaker_left(word, now)));
 	metric_add(METRIC_OF(EJECTIONS, node, breaker_reason_label(breaker_why(word))), 1);
 	if (breaker_why(word) == BREAKER_FOR_STALL || breaker_why(word) == BREAKER_FOR_SILENT)
 		metric_add(METRIC_OF(STALLS, node), 1);
@@ -39,8 +39,8 @@ void gw_breaker_show(const char *node, uint64_t word, cgn_nsec now)
 	metric_set(METRIC_OF(BREAKER_STATE, node), (double)breaker_state(word, now));
 }
 
-struct breaker_change gw_breaker_step(
-	struct cluster_cell *cell, const struct breaker_rules *rules, const char *node, const struct breaker_input *in)
+struct breaker_change gw_breaker_step(struct cluster_cell *cell, const struct breaker_rules *rules,
+	const char *node, const struct breaker_input *in)
 {
 	struct breaker_change c = breaker_apply(&cell->breaker, rules, in);
 	enum breaker_state was = breaker_state(c.was, in->now), is = breaker_state(c.is, in->now);
@@ -62,8 +62,10 @@ static void tell(struct gw_req *r, enum breaker_event ev, enum breaker_reason wh
 	const struct view_node *node = view_node_at(r->w->view, r->t.slot);
 	if (node == NULL || node->name_hash != r->t.ticket.node)
 		return; /* its successor in the slot is not to be blamed */
-	const struct breaker_input in = {
-		.event = ev, .reason = why, .now = cgn_loop_now(r->w->loop), .jitter = gw_random(r->w)};
+	const struct breaker_input in = {.event = ev,
+		.reason = why,
+		.now = cgn_loop_now(r->w->loop),
+		.jitter = gw_random(r->w)};
 	(void)gw_breaker_step(cell_of(r), &r->w->rules->breaker, r->t.node_id, &in);
 }
 
@@ -82,8 +84,8 @@ enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *
 
 /* ---- verdicts ---- */
 
-/* Its probe has done what it was for. What becomes of the rest of the answer counts like any other. The first byte of an answer that is not
- * streamed comes with its last: that says how long it is. */
+/* Its probe has done what it was for. What becomes of the rest of the answer counts like any other. The first
+ * byte of an answer that is not streamed comes with its last: that says how long it is. */
 void gw_judge_begun(struct gw_req *r)
 {
 	cgn_nsec now = cgn_loop_now(r->w->loop);
@@ -138,13 +140,15 @@ void gw_judge_left(struct gw_req *r)
 
 /* ---- silence ---- */
 
-/* The engine behind it tells of a stall by ending what it relays, and so do agents that are silent themselves: by the control loop. */
+/* The engine behind it tells of a stall by ending what it relays, and so do agents that are silent
+ * themselves: by the control loop. */
 bool gw_node_stalled(const struct gw_req *r, cgn_nsec since)
 {
 	return pulse_stopped(&cell_of(r)->pulse, since);
 }
 
-/* Often enough to see in time what others found out about the node, and seldom enough for many thousand streams. */
+/* Often enough to see in time what others found out about the node, and seldom enough for many thousand
+ * streams. */
 cgn_nsec gw_look_again(const struct gw_req *r)
 {
 	cgn_nsec stall = r->w->rules->stall_timeout, idle = r->w->rules->stream_idle_timeout / 4;
@@ -171,8 +175,8 @@ static void node_stop(struct gw_req *r, cgn_nsec now)
 	tell(r, BREAKER_TRIP, BREAKER_FOR_STALL);
 }
 
-/* For how long it may bring nothing. Before its second piece a stream may still wait for its prompt: some engines begin to answer before
- * they begin to work. */
+/* For how long it may bring nothing. Before its second piece a stream may still wait for its prompt: some
+ * engines begin to answer before they begin to work. */
 static cgn_nsec patience(const struct gw_req *r)
 {
 	const struct cluster_cell *cell = cell_of(r);

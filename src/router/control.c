@@ -6,7 +6,8 @@
 #include "router/router.h"
 
 #define TICK CGN_SEC
-#define BLOCK_TOKENS 64 /* in a block of the chain, about, until engines have counted some: 256 bytes of 4 each */
+/* in a block of the chain, about, until engines have counted some: 256 bytes of 4 each */
+#define BLOCK_TOKENS 64
 
 /* ---- obeying the cluster ---- */
 
@@ -34,11 +35,13 @@ static void cordon_refresh(struct router *r, struct cluster_node *n)
 		cgn_loop_defer(r->loop, &r->publish);
 }
 
-void router_breaker(
-	struct router *r, const struct cluster_node *n, enum breaker_event ev, enum breaker_reason why)
+void router_breaker(struct router *r, const struct cluster_node *n, enum breaker_event ev,
+	enum breaker_reason why)
 {
-	const struct breaker_input in = {
-		.event = ev, .reason = why, .now = cgn_loop_now(r->loop), .jitter = router_random(r)};
+	const struct breaker_input in = {.event = ev,
+		.reason = why,
+		.now = cgn_loop_now(r->loop),
+		.jitter = router_random(r)};
 	(void)gw_breaker_step(&r->cluster->cells[n->slot], &r->rules->breaker, n->info->id, &in);
 }
 
@@ -288,7 +291,8 @@ static void quiet_look(struct router *r, struct cluster_node *n)
 	cluster_watch_quiet(r->cluster, n, TICK, &o);
 	if (o.watch != WATCH_AGAIN)
 		return;
-	cgn_log(WARN, "router.agent_silent", F_STR("node", n->info->id), F_DUR("load_age", router_load_age(r, n)),
+	cgn_log(WARN, "router.agent_silent", F_STR("node", n->info->id),
+		F_DUR("load_age", router_load_age(r, n)),
 		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
 	/* What runs there is given up, unless it still brings something. */
 	pulse_stop(&r->cluster->cells[n->slot].pulse, cgn_loop_now(r->loop));

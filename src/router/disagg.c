@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disagg: two legs of one request. A node of role prefill computes the prompt and puts what it computed into its block store; the node that answers
- * fetches it from there. Whatever goes wrong with the first leg, the second does all of it. */
+/* disagg: two legs of one request. A node of role prefill computes the prompt and puts what it computed into
+ * its block store; the node that answers fetches it from there. Whatever goes wrong with the first leg, the
+ * second does all of it. */
 #include "base/log/log.h"
 #include "router/gateway.h"
 
@@ -34,7 +35,8 @@ static struct choose_pick prefill_pick(struct gw_req *r, struct choose_ask *ask,
 	return *gate != BREAKER_SHUT ? p : (struct choose_pick){.verdict = ROUTE_NONE};
 }
 
-static void send_prompt(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p, enum breaker_gate gate, cgn_nsec began)
+static void send_prompt(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p,
+	enum breaker_gate gate, cgn_nsec began)
 {
 	struct choose_ticket ticket = {.booked = false};
 	const struct view_node *node = view_node_at(r->w->view, p->cands[p->index].slot);
@@ -52,7 +54,8 @@ bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask)
 {
 	cgn_nsec began = cgn_clock_now();
 	enum breaker_gate gate = BREAKER_PASS;
-	if (!r->w->rules->disagg || r->legs_settled || r->head_sent || ask->blocks == 0 || ask->embeds || ask->pin != CHOOSER_NO_PIN)
+	if (!r->w->rules->disagg || r->legs_settled || r->head_sent || ask->blocks == 0 || ask->embeds ||
+		ask->pin != CHOOSER_NO_PIN)
 		return false;
 	struct choose_pick p = chooser_pick(r->w->chooser, ask);
 	if (p.verdict != ROUTE_PICKED)
@@ -97,8 +100,9 @@ static enum gw_step computed(struct gw_req *r)
 
 static enum gw_step failed(struct gw_req *r, enum breaker_failure how, const char *outcome, const char *why)
 {
-	cgn_log(INFO, "gateway.prefill_failed", F_STRN("id", r->id), F_STR("node", r->t.node_id), F_I64("status", r->t.status),
-		F_STR("why", why), F_STR("then", "the node that answers computes the prompt"));
+	cgn_log(INFO, "gateway.prefill_failed", F_STRN("id", r->id), F_STR("node", r->t.node_id),
+		F_I64("status", r->t.status), F_STR("why", why),
+		F_STR("then", "the node that answers computes the prompt"));
 	if (how == BREAKER_FAILURES)
 		gw_judge_left(r);
 	else
@@ -117,10 +121,12 @@ static enum gw_step ended(struct gw_req *r)
 		return failed(r, BREAKER_FAILURES, "unsupported", "its engine's cache can't be stored");
 	if (t->why.code == CGN_FINE && t->head_seen)
 		return failed(r, gw_status_failure(t->status), "failed", "the engine answered with an error");
-	return failed(r, gw_try_failure(t), "failed", t->why.code != CGN_FINE ? t->why.msg : "it ended without an answer");
+	return failed(r, gw_try_failure(t), "failed",
+		t->why.code != CGN_FINE ? t->why.msg : "it ended without an answer");
 }
 
-/* What an answer's leg does not look at: a node that drains ends what it has, but this leg is not worth the wait. */
+/* What an answer's leg does not look at: a node that drains ends what it has, but this leg is not worth the
+ * wait. */
 static bool has_left(const struct gw_req *r)
 {
 	const struct view_node *node = view_node_at(r->w->view, r->t.slot);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain: of each decision of a worker, what is written down, what a client that asks is told, and what other policies would have done. */
+/* explain: of each decision of a worker, what is written down, what a client that asks is told, and what
+ * other policies would have done. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,7 +19,9 @@ CGN_RC gw_explain_open(struct gw_worker *w, size_t bytes, struct cgn_err *err)
 	if (w->shadows == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", w->index);
 	if (bytes > 0 && bytes < EXPLAIN_LEAST)
-		return CGN_FAIL(err, INVALID, "router.explain_size leaves a worker %zu bytes: it needs at least %zu", bytes, EXPLAIN_LEAST);
+		return CGN_FAIL(err, INVALID,
+			"router.explain_size leaves a worker %zu bytes: it needs at least %zu", bytes,
+			EXPLAIN_LEAST);
 	return bytes > 0 ? explain_ring_new(bytes, seed, &w->explain, err) : CGN_OK;
 }
 
@@ -48,13 +51,15 @@ static struct gw_shadow *cells_of(struct gw_worker *w, enum route_policy policy)
 	return s;
 }
 
-static uint64_t tokens_held(const struct gw_worker *w, const struct choose_ask *ask, const struct route_cand *c)
+static uint64_t tokens_held(const struct gw_worker *w, const struct choose_ask *ask,
+	const struct route_cand *c)
 {
-	return (uint64_t)(chooser_block_tokens(ask, &w->shared->choice.cells[c->slot]) * (float)c->held + 0.5F);
+	return (uint64_t)(chooser_block_tokens(ask, &w->shared->choice.cells[c->slot]) * (float)c->held +
+		0.5F);
 }
 
-static void shadow_count(
-	struct gw_worker *w, const struct choose_ask *ask, const struct choose_pick *p, const struct explain_shadow *s, enum route_policy policy, size_t index)
+static void shadow_count(struct gw_worker *w, const struct choose_ask *ask, const struct choose_pick *p,
+	const struct explain_shadow *s, enum route_policy policy, size_t index)
 {
 	struct gw_shadow *cells = cells_of(w, policy);
 	metric_add(s->agrees ? cells->agrees : cells->differs, 1);
@@ -62,7 +67,8 @@ static void shadow_count(
 	metric_add(cells->ours, tokens_held(w, ask, &p->cands[p->index]));
 	if (s->agrees || s->regret_ms == 0 || !isfinite(s->regret_ms))
 		return;
-	metric_observe(s->regret_ms > 0 ? cells->cheaper : cells->dearer, (cgn_nsec)((double)fabsf(s->regret_ms) * 1e6));
+	metric_observe(s->regret_ms > 0 ? cells->cheaper : cells->dearer,
+		(cgn_nsec)((double)fabsf(s->regret_ms) * 1e6));
 }
 
 /* Of all decisions the share that is asked for, evenly. */
@@ -75,7 +81,8 @@ static bool shadow_due(struct gw_worker *w)
 	return true;
 }
 
-static void shadows_ask(struct gw_worker *w, const struct choose_ask *ask, const struct choose_pick *p, struct explain_decision *d)
+static void shadows_ask(struct gw_worker *w, const struct choose_ask *ask, const struct choose_pick *p,
+	struct explain_decision *d)
 {
 	const struct gw_rules *rules = w->rules;
 	if (rules->n_shadows == 0 || p->verdict != ROUTE_PICKED || !shadow_due(w))
@@ -113,7 +120,8 @@ static void tell_client(struct gw_req *r, const struct explain_decision *d)
 	r->explain_text = (struct cgn_str){r->explain_room, b.n};
 }
 
-void gw_explain_pick(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p, cgn_nsec took)
+void gw_explain_pick(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p,
+	cgn_nsec took)
 {
 	struct gw_worker *w = r->w;
 	struct explain_decision d;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain_ask: what workers wrote down of decisions, gathered for the admin port and for cgn-ctl. Each worker is posted a part of the question,
- * looks into its own ring on its own loop and posts the part back; nobody waits, and nothing is locked. A question outlives who asked. */
+/* explain_ask: what workers wrote down of decisions, gathered for the admin port and for cgn-ctl. Each worker
+ * is posted a part of the question, looks into its own ring on its own loop and posts the part back; nobody
+ * waits, and nothing is locked. A question outlives who asked. */
 #include <stdlib.h>
 
 #include "base/codec/codec.h"
@@ -80,7 +81,8 @@ static void look(struct cgn_loop *l, struct cgn_post *p)
 }
 
 CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
-	void (*done)(void *user, const struct router_answer *a), void *user, struct router_question **out, struct cgn_err *err)
+	void (*done)(void *user, const struct router_answer *a), void *user, struct router_question **out,
+	struct cgn_err *err)
 {
 	if (r->workers[0]->explain == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "decisions are not recorded here: router.explain_size is 0");
@@ -95,8 +97,13 @@ CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
 		free(found);
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	}
-	*q = (struct router_question){.home = r->loop, .most = id.n > 0 || last > LAST_MOST ? LAST_MOST : last, .done = done, .user = user,
-		.waiting = r->n_workers, .n = r->n_workers, .found = found};
+	*q = (struct router_question){.home = r->loop,
+		.most = id.n > 0 || last > LAST_MOST ? LAST_MOST : last,
+		.done = done,
+		.user = user,
+		.waiting = r->n_workers,
+		.n = r->n_workers,
+		.found = found};
 	(void)cgn_str_copyz(q->id, sizeof q->id, id);
 	*out = q;
 	for (size_t i = 0; i < q->n; i++) {
@@ -123,7 +130,8 @@ static void since(uint64_t ms, char *out, size_t cap)
 }
 
 /* CGN_NOT_FOUND when nothing is on record. */
-static CGN_RC answer_write(const struct router *r, const struct router_answer *a, struct cgn_buf *out, struct cgn_err *err)
+static CGN_RC answer_write(const struct router *r, const struct router_answer *a, struct cgn_buf *out,
+	struct cgn_err *err)
 {
 	struct json_out j = json_out_to(out);
 	char ago[32];
@@ -171,7 +179,8 @@ static void admin_answer(void *user, const struct router_answer *a)
 	struct cgn_err err;
 	cgn_rc rc = answer_write(w->r, a, &reply.body, &err);
 	if (!cgn_ok(rc))
-		svc_admin_error(&reply, cgn_code_http(rc.code), rc.code == CGN_NOT_FOUND ? "no_request" : "failed", err.msg);
+		svc_admin_error(&reply, cgn_code_http(rc.code),
+			rc.code == CGN_NOT_FOUND ? "no_request" : "failed", err.msg);
 	svc_admin_done(w->call, &reply);
 	free(w);
 }
@@ -180,9 +189,11 @@ static void admin_ask(struct router *r, struct cgn_str id, size_t last, struct s
 {
 	struct cgn_err err;
 	struct admin_wait *w = calloc(1, sizeof *w);
-	cgn_rc rc = w != NULL ? router_explain_ask(r, id, last, admin_answer, w, &w->q, &err) : CGN_FAIL(&err, NO_MEMORY, "out of memory");
+	cgn_rc rc = w != NULL ? router_explain_ask(r, id, last, admin_answer, w, &w->q, &err)
+			      : CGN_FAIL(&err, NO_MEMORY, "out of memory");
 	if (!cgn_ok(rc)) {
-		svc_admin_error(reply, cgn_code_http(rc.code), rc.code == CGN_NOT_FOUND ? "no_record" : "failed", err.msg);
+		svc_admin_error(reply, cgn_code_http(rc.code),
+			rc.code == CGN_NOT_FOUND ? "no_record" : "failed", err.msg);
 		free(w);
 		return;
 	}
@@ -199,7 +210,8 @@ static void admin_ask_id(struct router *r, struct cgn_str escaped, struct svc_ad
 		svc_admin_error(reply, 400, "bad_id", "a request's id has at most 128 bytes");
 }
 
-void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply)
+void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
 {
 	(void)body;
 	struct router *r = state;
@@ -243,7 +255,8 @@ void router_explain(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc) && rq->id[0] == '\0' && (rq->last == 0 || rq->last > LAST_MOST))
 		rc = CGN_FAIL(&err, INVALID, "ask for an id, or for the last 1 to %d requests", LAST_MOST);
 	if (cgn_ok(rc))
-		rc = router_explain_ask(k->r, cgn_str_of(rq->id), rq->last, call_answer, k, &k->question, &err);
+		rc = router_explain_ask(k->r, cgn_str_of(rq->id), rq->last, call_answer, k, &k->question,
+			&err);
 	if (!cgn_ok(rc))
 		router_call_finish(k, rc.code, err.msg);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file: a prompt's tokens by the model's own template and tokenizer. Short remainders are tokenised in the worker's turn; a long one goes to
- * the pool, since a megabyte of text takes longer than other requests on the worker should wait. */
+/* file: a prompt's tokens by the model's own template and tokenizer. Short remainders are tokenised in the
+ * worker's turn; a long one goes to the pool, since a megabyte of text takes longer than other requests on
+ * the worker should wait. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -21,9 +22,9 @@ struct tokens_job {
 	struct cgn_buf text;
 	struct digest *media;
 	struct encode e;
-	struct tokens_chain chain; /* digests: the request's */
-	bool pooled, over; /* the pool has it; is done with it */
-	_Atomic bool gone; /* nobody waits for it any more: the pool passes it over */
+	struct tokens_chain chain;       /* digests: the request's */
+	bool pooled, over;               /* the pool has it; is done with it */
+	_Atomic bool gone;               /* nobody waits for it any more: the pool passes it over */
 	struct gw_tokens_worker *worker; /* while the pool has it */
 	struct cgn_err err;
 };
@@ -111,7 +112,8 @@ static const char *render(struct gw_req *r, struct tokens_job *j)
 {
 	struct gw_prompt *p = r->prompt;
 	const struct gw_kit *k = j->kit;
-	const struct gw_template *t = p->p.tools.raw.p != NULL && k->tools.compiled != NULL ? &k->tools : &k->chat;
+	const struct gw_template *t =
+		p->p.tools.raw.p != NULL && k->tools.compiled != NULL ? &k->tools : &k->chat;
 	struct cgn_err why;
 	const struct template_ask ask = {
 		.messages = p->p.messages,
@@ -130,7 +132,10 @@ static const char *render(struct gw_req *r, struct tokens_job *j)
 		.max_memory = MEMORY_MAX,
 	};
 	cgn_rc rc = template_render(t->compiled, &ask, &j->text, &why);
-	return cgn_ok(rc) ? NULL : rc.code == CGN_INVALID ? "template" : rc.code == CGN_TOO_LARGE ? "too_large" : PROMPT_LACKS_MEMORY;
+	return cgn_ok(rc)                  ? NULL
+		: rc.code == CGN_INVALID   ? "template"
+		: rc.code == CGN_TOO_LARGE ? "too_large"
+					   : PROMPT_LACKS_MEMORY;
 }
 
 /* A template with parts as its content gets parts. */
@@ -139,7 +144,8 @@ static const char *read_body(struct gw_req *r, const struct gw_kit *k)
 	struct gw_prompt *p = r->prompt;
 	struct json_val tools = {0}, tool;
 	const char *lacks = NULL;
-	bool with_tools = k->tools.compiled != NULL && json_get(p->body, "tools", &tools) && tools.type == JSON_ARRAY;
+	bool with_tools =
+		k->tools.compiled != NULL && json_get(p->body, "tools", &tools) && tools.type == JSON_ARRAY;
 	struct json_iter it = with_tools ? json_iter_of(tools) : (struct json_iter){0};
 	with_tools = with_tools && json_next_elem(&it, &tool); /* an empty list is none */
 	const struct prompt_ask ask = {
@@ -202,7 +208,8 @@ static void on_pool(void *arg)
 	struct tokenizer_work *work = NULL;
 	if (atomic_load_explicit(&j->gone, memory_order_relaxed))
 		return;
-	if (cgn_ok(tokenizer_work_new(j->kit->tokenizer, &work, &j->err)) && cgn_ok(encode_run(&j->e, work, &j->err)))
+	if (cgn_ok(tokenizer_work_new(j->kit->tokenizer, &work, &j->err)) &&
+		cgn_ok(encode_run(&j->e, work, &j->err)))
 		j->err.code = CGN_FINE;
 	tokenizer_work_free(&work);
 }

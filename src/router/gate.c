@@ -8,10 +8,11 @@
 #include "base/log/log.h"
 #include "router/router.h"
 
-#define POLL      (50 * CGN_MSEC) /* while anybody waits: for what nobody tells, such as others' load or the end of patience */
-#define BOUNCE    (20 * CGN_MSEC) /* after a place turned out to be gone, so that nobody runs in circles */
+/* while anybody waits: for what nobody tells, such as others' load or the end of patience */
+#define POLL      (50 * CGN_MSEC)
+#define BOUNCE    (20 * CGN_MSEC)  /* after a place turned out to be gone, so that nobody runs in circles */
 #define PAUSE     (250 * CGN_MSEC) /* between tries of one request on nodes that failed it all */
-#define LANE_IDLE (300 * CGN_SEC) /* how fast a model moved is remembered for so long */
+#define LANE_IDLE (300 * CGN_SEC)  /* how fast a model moved is remembered for so long */
 
 /* The queue of one model and role. */
 struct gate_lane {
@@ -48,7 +49,8 @@ static struct gate_lane *lane_new(struct gw_gate *g, const struct gw_ticket *t)
 {
 	struct queue_rules rules = rules_of(g);
 	struct gate_lane *l = calloc(1, sizeof *l);
-	if (l == NULL || (l->model = cgn_str_dupz(t->model)) == NULL || !cgn_ok(queue_new(&rules, &l->queue, NULL))) {
+	if (l == NULL || (l->model = cgn_str_dupz(t->model)) == NULL ||
+		!cgn_ok(queue_new(&rules, &l->queue, NULL))) {
 		if (l != NULL)
 			free(l->model);
 		free(l);
@@ -65,8 +67,7 @@ static struct gate_lane *lane_new(struct gw_gate *g, const struct gw_ticket *t)
 /* Models are known ones, so they are few; a scan beats hashing. */
 static struct gate_lane *lane_of(struct gw_gate *g, const struct gw_ticket *t)
 {
-	cgn_list_each(k, &g->lanes)
-	{
+	cgn_list_each (k, &g->lanes) {
 		struct gate_lane *l = CGN_CONTAINER(k, struct gate_lane, link);
 		if (l->role == t->role && cgn_str_is(t->model, l->model))
 			return l;
@@ -97,7 +98,8 @@ static void lane_look(struct gw_gate *g, struct gate_lane *l)
 	else
 		queue_pace_busy(&l->pace, now);
 	cgn_nsec wait = queue_pace_time(&l->pace, n + 1, now) / CGN_MSEC;
-	atomic_store_explicit(&g->wait_ms[l->cell], wait < UINT32_MAX ? (uint32_t)wait : UINT32_MAX, memory_order_relaxed);
+	atomic_store_explicit(&g->wait_ms[l->cell], wait < UINT32_MAX ? (uint32_t)wait : UINT32_MAX,
+		memory_order_relaxed);
 	if (n > 0)
 		l->idle_since = 0;
 	else if (l->idle_since == 0)
@@ -159,18 +161,22 @@ static void let_in(struct gw_gate *g, struct gate_lane *l, struct gw_ticket *t, 
 static uint32_t room_of(const struct gw_gate *g, const struct route_cand *c)
 {
 	uint32_t reserved = g->reserved[c->slot];
-	uint32_t room = route_room(g->r->rules->route.max_inflight, c->width, c->inflight + reserved, c->others);
+	uint32_t room =
+		route_room(g->r->rules->route.max_inflight, c->width, c->inflight + reserved, c->others);
 	uint64_t word = atomic_load_explicit(&g->r->cluster->cells[c->slot].breaker, memory_order_relaxed);
 	if (room > 0 && breaker_gate(word, now_of(g)) == BREAKER_PROBE)
 		return reserved == 0;
 	return room;
 }
 
-/* The node with the most of it, of those that the chooser would take for |role| and where |t| (NULL: anybody) was not yet. False: none. */
+/* The node with the most of it, of those that the chooser would take for |role| and where |t| (NULL: anybody)
+ * was not yet. False: none. */
 static bool room_find(struct gw_gate *g, const struct gate_lane *l, const struct gw_ticket *t, uint16_t *slot)
 {
 	const struct view_model *m = model_of(g, l);
-	const struct view_ask ask = {.excluded = t != NULL ? t->excluded : NULL, .n_excluded = t != NULL ? t->n_excluded : 0, .now = now_of(g)};
+	const struct view_ask ask = {.excluded = t != NULL ? t->excluded : NULL,
+		.n_excluded = t != NULL ? t->n_excluded : 0,
+		.now = now_of(g)};
 	uint32_t most = 0;
 	size_t n = m != NULL ? view_candidates(m, g->r->cluster->cells, &ask, g->cands) : 0;
 	n = chooser_roles(&(struct choose_ask){.embeds = l->role == GW_PROMPT_ONLY}, g->cands, n);
@@ -202,8 +208,7 @@ static void retry_drop(struct gate_lane *l, struct gw_ticket *t)
 static bool retries_serve(struct gw_gate *g, struct gate_lane *l)
 {
 	uint16_t slot = 0;
-	cgn_list_each(k, &l->retries)
-	{
+	cgn_list_each (k, &l->retries) {
 		struct gw_ticket *t = CGN_CONTAINER(k, struct gw_ticket, retry);
 		if (now_of(g) < t->not_before || !room_find(g, l, t, &slot))
 			continue;
@@ -241,7 +246,8 @@ static void serve(struct gw_gate *g)
 {
 	for (bool any = true; any;) {
 		any = false;
-		cgn_list_each(k, &g->lanes) any |= lane_serve(g, CGN_CONTAINER(k, struct gate_lane, link));
+		cgn_list_each (k, &g->lanes)
+			any |= lane_serve(g, CGN_CONTAINER(k, struct gate_lane, link));
 	}
 	struct cgn_link *first = cgn_list_first(&g->lanes);
 	if (first != NULL) { /* the last place of a moment is another's the next time */
@@ -296,7 +302,8 @@ static void poll(struct cgn_timer *t)
 {
 	struct gw_gate *g = CGN_CONTAINER(t, struct gw_gate, poll);
 	CGN_LIVE(g, GW_GATE_TAG);
-	cgn_list_each_safe(k, &g->lanes) lane_poll(g, CGN_CONTAINER(k, struct gate_lane, link));
+	cgn_list_each_safe (k, &g->lanes)
+		lane_poll(g, CGN_CONTAINER(k, struct gate_lane, link));
 	serve(g);
 }
 
@@ -317,8 +324,12 @@ static void judge(struct gw_gate *g, struct gate_lane *l, struct gw_ticket *t)
 		return;
 	if (t->item.need > t->objective && !t->item.firm)
 		return; /* a long prompt is served all the same */
-	cgn_nsec now = now_of(g), wait = queue_pace_known(&l->pace) ? queue_pace_time(&l->pace, queue_ahead(l->queue, &t->item) + 1, now) : 0;
-	wait = wait > t->ahead ? wait : t->ahead; /* what the nodes have already goes before all that waits here */
+	cgn_nsec now = now_of(g),
+		 wait = queue_pace_known(&l->pace)
+		? queue_pace_time(&l->pace, queue_ahead(l->queue, &t->item) + 1, now)
+		: 0;
+	/* what the nodes have already goes before all that waits here */
+	wait = wait > t->ahead ? wait : t->ahead;
 	if (now + wait + t->item.need <= t->item.deadline)
 		return;
 	queue_drop(l->queue, &t->item);
@@ -375,7 +386,8 @@ void gate_on_ask(struct cgn_loop *loop, struct cgn_post *p)
 	}
 	struct gate_lane *l = lane_of(g, t);
 	if (l != NULL) {
-		gw_ticket_ref(t); /* once answered it is the worker's, who may be done with it before admit is */
+		/* once answered it is the worker's, who may be done with it before admit is */
+		gw_ticket_ref(t);
 		admit(g, l, t);
 		gw_ticket_unref(t);
 		return;
@@ -485,14 +497,16 @@ void router_gate_tune(struct router *r)
 	if (g == NULL)
 		return;
 	struct queue_rules rules = rules_of(g);
-	cgn_list_each(k, &g->lanes) queue_tune(CGN_CONTAINER(k, struct gate_lane, link)->queue, &rules);
+	cgn_list_each (k, &g->lanes)
+		queue_tune(CGN_CONTAINER(k, struct gate_lane, link)->queue, &rules);
 	serve(g);
 }
 
 void router_gate_drain(struct router *r)
 {
 	struct gw_gate *g = r->shared.gate;
-	if (g != NULL) /* who waits is served as long as there is time for an answer, and told to go elsewhere then */
+	/* who waits is served as long as there is time for an answer, and told to go elsewhere then */
+	if (g != NULL)
 		g->drain_until = now_of(g) + r->cfg->router.drain_timeout / 2 + 1;
 }
 
@@ -500,8 +514,7 @@ size_t router_gate_depth(const struct router *r, struct cgn_str model)
 {
 	size_t n = 0;
 	if (r->shared.gate != NULL)
-		cgn_list_each(k, &r->shared.gate->lanes)
-		{
+		cgn_list_each (k, &r->shared.gate->lanes) {
 			const struct gate_lane *l = CGN_CONTAINER(k, struct gate_lane, link);
 			n += cgn_str_is(model, l->model) ? lane_len(l) : 0;
 		}
@@ -546,7 +559,8 @@ static void put_lane(struct show *show, const struct gate_lane *l)
 	json_close(show->j, '}');
 }
 
-void router_admin_queue(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply)
+void router_admin_queue(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
 {
 	(void)h;
 	(void)body;
@@ -559,7 +573,8 @@ void router_admin_queue(void *state, const struct http_head *h, struct cgn_str b
 	json_key(&j, "queues");
 	json_open(&j, '[');
 	if (r->shared.gate != NULL)
-		cgn_list_each(k, &r->shared.gate->lanes) put_lane(&show, CGN_CONTAINER(k, struct gate_lane, link));
+		cgn_list_each (k, &r->shared.gate->lanes)
+			put_lane(&show, CGN_CONTAINER(k, struct gate_lane, link));
 	json_close(&j, ']');
 	json_close(&j, '}');
 }

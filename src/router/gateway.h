@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway: the worker loops and the requests on them. A worker owns its listener, its connections to agents and its requests; what it
- * shares with others is in gw_shared, and all of that is atomic or constant. */
+/* gateway: the worker loops and the requests on them. A worker owns its listener, its connections to agents
+ * and its requests; what it shares with others is in gw_shared, and all of that is atomic or constant. */
 #pragma once
 #include <stdatomic.h>
 
@@ -13,9 +13,9 @@
 #include "joint/telemetry/telemetry.h"
 #include "policy/breaker/budget.h"
 #include "policy/breaker/outlier.h"
+#include "policy/chooser/chooser.h"
 #include "policy/cluster/view.h"
 #include "policy/engine/usage.h"
-#include "policy/chooser/chooser.h"
 #include "policy/explain/explain.h"
 #include "policy/limit/limit.h"
 #include "policy/prefix/prefix.h"
@@ -29,14 +29,14 @@ struct gw_shared {
 	struct chooser_shared choice; /* its index is written by the control loop */
 	struct tail_table *tails;
 	struct outlier_tally *tallies; /* ROUTE_MAX_NODES */
-	struct limit_table *limits; /* buckets of all workers */
-	struct digest limit_seed;   /* random: names of buckets are hashed with it */
-	_Atomic uint32_t stores_away; /* workers whose Redis is */
-	struct tls_ctx *agent_tls; /* NULL: agents are reached in clear */
+	struct limit_table *limits;    /* buckets of all workers */
+	struct digest limit_seed;      /* random: names of buckets are hashed with it */
+	_Atomic uint32_t stores_away;  /* workers whose Redis is */
+	struct tls_ctx *agent_tls;     /* NULL: agents are reached in clear */
 	uint64_t started_unix;
-	uint64_t instance; /* random, not 0: this run of this router, for agents' shares */
-	struct gw_gate *gate; /* where requests wait for room; NULL: nobody waits */
-	_Atomic uint64_t body_bytes; /* of request bodies in memory */
+	uint64_t instance;             /* random, not 0: this run of this router, for agents' shares */
+	struct gw_gate *gate;          /* where requests wait for room; NULL: nobody waits */
+	_Atomic uint64_t body_bytes;   /* of request bodies in memory */
 	_Atomic uint64_t resume_bytes; /* kept for requests whose answers may have to be gone on with */
 	_Atomic bool draining;
 };
@@ -48,17 +48,17 @@ struct gw_link {
 	uint16_t slot;
 	char *address;
 	struct grpc_channel *channel;
-	uint32_t requests; /* that use it */
-	uint64_t name_hash; /* of the node whose cells these are; 0: none yet */
+	uint32_t requests;                      /* that use it */
+	uint64_t name_hash;                     /* of the node whose cells these are; 0: none yet */
 	struct metric_cell *predicted, *actual; /* cached tokens */
-	bool retired;      /* not in worker->links any more; goes with its last request */
+	bool retired; /* not in worker->links any more; goes with its last request */
 	struct cgn_grave grave;
 };
 
 struct gw_resume;
-struct gw_series; /* metric cells of one model */
-struct gw_limits; /* limit.c: what a request has reserved */
-struct gw_store;  /* limit_store.c: where routers share limits */
+struct gw_series;        /* metric cells of one model */
+struct gw_limits;        /* limit.c: what a request has reserved */
+struct gw_store;         /* limit_store.c: where routers share limits */
 struct gw_tokens_worker; /* tokens.c: caches and what was seen of models */
 
 struct gw_worker {
@@ -85,8 +85,8 @@ struct gw_worker {
 	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens;
 	struct cgn_timer count_timer;
 	cgn_nsec counted_at, away_until; /* that timer ran last; it last ran late. 0: never */
-	_Atomic uint32_t connections; /* for the control loop */
-	void (*on_idle)(void *arg);   /* drained; called on the worker's loop */
+	_Atomic uint32_t connections;    /* for the control loop */
+	void (*on_idle)(void *arg);      /* drained; called on the worker's loop */
 	void *idle_arg;
 	struct cgn_post drain_post, stop_post;
 };
@@ -99,7 +99,8 @@ struct gw_store_cfg {
 	char prefix[100];    /* of its keys */
 	cgn_nsec timeout;
 };
-CGN_RC gw_store_cfg(const struct config *cfg, struct gw_store_cfg *out, struct cgn_err *err); /* reads the password's file */
+/* reads the password's file */
+CGN_RC gw_store_cfg(const struct config *cfg, struct gw_store_cfg *out, struct cgn_err *err);
 void gw_store_cfg_fini(struct gw_store_cfg *c);
 
 struct gw_worker_cfg {
@@ -114,19 +115,21 @@ struct gw_worker_cfg {
 CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view, struct gw_rules *rules,
 	struct gw_worker **out, struct cgn_err *err);
 CGN_RC gw_worker_start(struct gw_worker *w, struct cgn_err *err);
-/* Any thread: what the worker goes by from now on. References are taken. NULL: no change. Out of memory, the old ones stay. */
+/* Any thread: what the worker goes by from now on. References are taken. NULL: no change. Out of memory, the
+ * old ones stay. */
 void gw_worker_tell(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules);
 /* Any thread: stop listening; |on_idle|, on the worker's loop, when no connection is left. */
 void gw_worker_drain(struct gw_worker *w, void (*on_idle)(void *arg), void *arg);
 /* Cut what is left, end the thread. From the thread that made it. */
 void gw_worker_free(struct gw_worker **take);
 
-/* Did this worker itself stop, or lack the CPU, within the last second? Then what it has not heard says nothing of others. */
+/* Did this worker itself stop, or lack the CPU, within the last second? Then what it has not heard says
+ * nothing of others. */
 bool gw_worker_was_away(const struct gw_worker *w);
 
 /* The link to |node|, made when first used. */
-CGN_RC gw_link_get(
-	struct gw_worker *w, const struct view_node *node, struct gw_link **out, struct cgn_err *err);
+CGN_RC gw_link_get(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
+	struct cgn_err *err);
 void gw_link_release(struct gw_worker *w, struct gw_link **take);
 
 /* ---- a request ---- */
@@ -138,7 +141,16 @@ enum gw_state {
 };
 
 enum gw_step { STEP_AGAIN, STEP_PARK, STEP_END };
-enum gw_wait { WAIT_NONE, WAIT_BODY, WAIT_TOKENS, WAIT_STORE, WAIT_QUEUE, WAIT_BACKOFF, WAIT_ENGINE, WAIT_CLIENT };
+enum gw_wait {
+	WAIT_NONE,
+	WAIT_BODY,
+	WAIT_TOKENS,
+	WAIT_STORE,
+	WAIT_QUEUE,
+	WAIT_BACKOFF,
+	WAIT_ENGINE,
+	WAIT_CLIENT
+};
 
 enum gw_route_kind { GW_RELAY, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
 #define ROUTE_OPEN    0x100U /* no key is asked for */
@@ -164,19 +176,20 @@ struct gw_try {
 	struct grpc_call *call; /* NULL: none open */
 	struct gw_link *link;
 	uint16_t slot;
-	const char *node_id; /* in the request's arena */
+	const char *node_id;                    /* in the request's arena */
 	struct metric_cell *predicted, *actual; /* of cached tokens */
 	struct choose_ticket ticket;
 	enum breaker_gate gate; /* BREAKER_PROBE: it is the probe; BREAKER_SHUT: sent although */
 	bool judged;            /* its node's breaker was told how it ended */
 	bool head_seen, closed;
-	bool events; /* it answers with an event stream */
+	bool events;               /* it answers with an event stream */
 	struct cgn_str first_data; /* p != NULL while its first bytes are at hand; borrowed */
 	struct cgn_err why;        /* once closed */
 	int status;
 	const struct proto_header *headers; /* of the answer, in the request's arena */
 	size_t n_headers;
-	cgn_nsec sent_at, begun_at; /* begun: its first byte came; 0: not yet. Of a resumed answer, each try has its own */
+	/* begun: its first byte came; 0: not yet. Of a resumed answer, each try has its own */
+	cgn_nsec sent_at, begun_at;
 };
 
 #define GW_REQ_TAG 0x64e40e01U
@@ -199,7 +212,7 @@ struct gw_req {
 	const struct gw_route_row *route;
 	cgn_nsec started;
 	struct cgn_str id, method, path, pin, session, peer, resume_asked;
-	struct cgn_str set_cookie; /* to keep the session by; empty: none */
+	struct cgn_str set_cookie;    /* to keep the session by; empty: none */
 	struct proto_header *headers; /* what the engine gets to see */
 	size_t n_headers;
 	struct cgn_str authorization, api_key; /* in the arena until GW_AUTH is over */
@@ -207,7 +220,7 @@ struct gw_req {
 	struct cgn_str tenant;                 /* of its key; "-": nobody is asked for one */
 	unsigned scopes;
 	struct cgn_str priority_text, deadline_text; /* as they stand in the head */
-	unsigned priority; /* 9 goes first */
+	unsigned priority;                           /* 9 goes first */
 	cgn_nsec deadline; /* from arrival to the first byte; 0: the client names none */
 	int64_t content_length;
 	bool encoded; /* it has a content-encoding */
@@ -217,41 +230,42 @@ struct gw_req {
 	enum cgn_code body_bad; /* CGN_FINE, or why it was refused while it came */
 
 	/* waited */
-	struct gw_ticket *ticket; /* while it waits, and until what it was let in for is booked */
+	struct gw_ticket *ticket;   /* while it waits, and until what it was let in for is booked */
 	cgn_nsec queued_at, queued; /* since when, and for how long */
 	struct gw_ttft ttft;
 
 	/* routed */
 	struct cgn_str model; /* resolved; empty while unknown */
 	bool parsed, stream;
-	bool several; /* prompts, or answers to one: the engine's counts are their sums */
-	bool backed_off; /* the pause before this try is over */
-	bool limited;    /* GW_LIMIT is behind it */
+	bool several;             /* prompts, or answers to one: the engine's counts are their sums */
+	bool backed_off;          /* the pause before this try is over */
+	bool limited;             /* GW_LIMIT is behind it */
 	struct gw_limits *limits; /* NULL: none applies */
 	struct prefix_chain chain;
-	const char *tokens;        /* what its blocks are of: gw_tokens_text; NULL: it has none */
-	uint32_t block_tokens;     /* tokens in one of them; 0: they are of bytes */
-	uint64_t prompt_tokens;    /* as we counted them, up to ROUTE_MAX_BLOCKS blocks; 0: unknown */
-	uint32_t answer_tokens;    /* the most that it asks for; 0: it does not say */
-	struct gw_prompt *prompt;  /* while it is made into tokens */
-	uint32_t held, blocks; /* predicted of the last pick */
-	struct gw_guess {      /* what was known of the node then, for the comparison at the end */
-		double length;           /* of a chain of bytes, in blocks */
-		struct tail tail;        /* of a prompt that ended with chain[held - 1] */
-		uint64_t node, last;     /* hash of its id; digest of the last full block, 0: none */
-		const uint64_t *chain;   /* the held part, in the arena; NULL: not needed */
-		uint32_t kv_block;       /* tokens in a block of its engine; 0: unknown */
-		bool fed; /* by an engine that holds whole blocks and nothing behind them */
+	const char *tokens;            /* what its blocks are of: gw_tokens_text; NULL: it has none */
+	uint32_t block_tokens;         /* tokens in one of them; 0: they are of bytes */
+	uint64_t prompt_tokens;        /* as we counted them, up to ROUTE_MAX_BLOCKS blocks; 0: unknown */
+	uint32_t answer_tokens;        /* the most that it asks for; 0: it does not say */
+	struct gw_prompt *prompt;      /* while it is made into tokens */
+	uint32_t held, blocks;         /* predicted of the last pick */
+	struct gw_guess {              /* what was known of the node then, for the comparison at the end */
+		double length;         /* of a chain of bytes, in blocks */
+		struct tail tail;      /* of a prompt that ended with chain[held - 1] */
+		uint64_t node, last;   /* hash of its id; digest of the last full block, 0: none */
+		const uint64_t *chain; /* the held part, in the arena; NULL: not needed */
+		uint32_t kv_block;     /* tokens in a block of its engine; 0: unknown */
+		bool fed;              /* by an engine that holds whole blocks and nothing behind them */
 	} guess;
-	Cognitora__V1__Leg leg;    /* of the try that is under way or comes next */
-	bool legs_settled;         /* whether another node computes the prompt is decided */
-	const char *disagg;        /* how, or what came of it: outcomes of cgn_disagg_total; NULL: it was no question. Static */
-	const char *prefill_node;  /* that did; NULL: none */
+	Cognitora__V1__Leg leg; /* of the try that is under way or comes next */
+	bool legs_settled;      /* whether another node computes the prompt is decided */
+	/* how, or what came of it: outcomes of cgn_disagg_total; NULL: it was no question. Static */
+	const char *disagg;
+	const char *prefill_node; /* that did; NULL: none */
 	cgn_nsec prefill_took;
 	uint16_t excluded[GW_MAX_ATTEMPTS];
 	uint32_t tries;
 	struct gw_try t;
-	const char *last_retry; /* reason, for the log; NULL: none */
+	const char *last_retry;   /* reason, for the log; NULL: none */
 	struct gw_resume *resume; /* NULL: what is cut stays cut */
 	const char *unresumable;  /* why, though it was asked for */
 	uint32_t resumes;         /* other engines went on with its answer, so often */
@@ -265,16 +279,16 @@ struct gw_req {
 	/* answered */
 	int status;
 	bool head_sent, event_stream, paused, was_paused, ended;
-	uint32_t pieces;            /* relayed */
-	bool counted;               /* by the budget of retries */
-	char last2[2]; /* the last bytes relayed: is an event complete */
+	uint32_t pieces; /* relayed */
+	bool counted;    /* by the budget of retries */
+	char last2[2];   /* the last bytes relayed: is an event complete */
 	uint64_t bytes_out;
 	cgn_nsec first_byte, last_byte, took; /* took: of the last pick */
 	struct usage usage;
 	struct usage_tail tail;
 	uint64_t cached_predicted; /* tokens, once the engine told how many there were */
-	const char *outcome;     /* NULL: nothing special */
-	struct metric_cell *itl; /* of its model, once known */
+	const char *outcome;       /* NULL: nothing special */
+	struct metric_cell *itl;   /* of its model, once known */
 };
 
 extern const struct http_server_ops gw_http_ops;
@@ -297,22 +311,26 @@ uint64_t gw_next_random(uint64_t *state);
 /* Wait for |what| and |delay| (0: no timer). */
 enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 
-/* disagg.c: a prompt's computing on another node than the answer's. True: the request is in GW_PREFILL now. */
+/* disagg.c: a prompt's computing on another node than the answer's. True: the request is in GW_PREFILL
+ * now. */
 bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask);
 
 /* route.c: could the request go to another node than those tried? */
 bool gw_can_retry(struct gw_req *r);
 
 /* queue.c: waiting for room. */
-#define GW_RETRY_NO_NODE 2   /* seconds */
+#define GW_RETRY_NO_NODE 2 /* seconds */
 #define GW_RETRY_MOST    600
 unsigned gw_retry_after(cgn_nsec t); /* whole seconds, at least one, at most GW_RETRY_MOST */
-enum gw_step gw_queue_check(struct gw_req *r); /* X-Cgn-Priority and X-Cgn-Deadline-Ms; refuses what they cannot mean */
-bool gw_queue_looks(const struct gw_req *r); /* is there anything to decide before the pick? One load if not */
+/* X-Cgn-Priority and X-Cgn-Deadline-Ms; refuses what they cannot mean */
+enum gw_step gw_queue_check(struct gw_req *r);
+/* is there anything to decide before the pick? One load if not */
+bool gw_queue_looks(const struct gw_req *r);
 bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict); /* wait, that having been picked */
-void gw_queue_predict(struct gw_req *r, const struct choose_pick *p); /* sets r->ttft */
+void gw_queue_predict(struct gw_req *r, const struct choose_pick *p);   /* sets r->ttft */
 bool gw_queue_refuses(struct gw_req *r); /* its deadline cannot be met: it is answered then */
-void gw_queue_enter(struct gw_req *r, enum route_verdict verdict); /* to GW_QUEUE, which comes back to GW_ROUTE */
+/* to GW_QUEUE, which comes back to GW_ROUTE */
+void gw_queue_enter(struct gw_req *r, enum route_verdict verdict);
 void gw_queue_end(struct gw_req *r);     /* booked, or given up; safe when it does not wait */
 void gw_queue_room(struct gw_worker *w); /* a request has ended */
 void gw_gate_unref(struct gw_gate **take);
@@ -324,7 +342,8 @@ const char *gw_tokens_text(enum gw_tokens_mode mode);
 enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct view_model *m);
 CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err);
 void gw_tokens_close(struct gw_worker *w);
-/* Set r->chain and all that goes with it, or go to GW_TOKENS, which comes back to GW_ROUTE once it is set. |body|: of r->body. */
+/* Set r->chain and all that goes with it, or go to GW_TOKENS, which comes back to GW_ROUTE once it is set.
+ * |body|: of r->body. */
 void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row);
 void gw_tokens_end(struct gw_req *r); /* cancels what is under way; safe when nothing is */
 
@@ -334,16 +353,21 @@ void gw_store_close(struct gw_worker *w);
 
 /* limit.c: rates. */
 #define GW_LIMIT_FIELDS 7
-size_t gw_limit_fields(struct gw_req *r, struct http_field *f); /* what is told of them, in the request's arena */
-void gw_limit_relayed(struct gw_req *r, struct cgn_str data);   /* went to the client */
-void gw_limit_settle(struct gw_req *r);                         /* it is over; its usage is known if it ever will be */
+/* what is told of them, in the request's arena */
+size_t gw_limit_fields(struct gw_req *r, struct http_field *f);
+void gw_limit_relayed(struct gw_req *r, struct cgn_str data); /* went to the client */
+/* it is over; its usage is known if it ever will be */
+void gw_limit_settle(struct gw_req *r);
 
 /* try.c: one try on one node. */
-/* A failure to start is a failed try: t.closed and t.why. |ticket| is what was booked for it, |gate| what gw_breaker_claim said. */
-void gw_try_start(
-	struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket, enum breaker_gate gate);
-enum breaker_failure gw_try_failure(const struct gw_try *t); /* of one without an answer; BREAKER_FAILURES: the request is at fault */
-enum breaker_failure gw_status_failure(int status);         /* of an answer; BREAKER_FAILURES: nothing bad is said of the node */
+/* A failure to start is a failed try: t.closed and t.why. |ticket| is what was booked for it, |gate| what
+ * gw_breaker_claim said. */
+void gw_try_start(struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket,
+	enum breaker_gate gate);
+/* of one without an answer; BREAKER_FAILURES: the request is at fault */
+enum breaker_failure gw_try_failure(const struct gw_try *t);
+/* of an answer; BREAKER_FAILURES: nothing bad is said of the node */
+enum breaker_failure gw_status_failure(int status);
 void gw_unlearn(struct gw_req *r); /* a node that failed must not become the favourite of what it failed at */
 void gw_try_end(struct gw_req *r); /* cancels what is open, gives the booking back; safe when none is open */
 /* breaker.c: what a try says of its node. The first verdict on a try counts, the others do nothing. */
@@ -353,15 +377,16 @@ enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *
 void gw_judge_begun(struct gw_req *r); /* its first byte came; no verdict yet, but a probe has succeeded */
 void gw_judge_ok(struct gw_req *r);
 void gw_judge_bad(struct gw_req *r, enum breaker_failure how);
-void gw_judge_stalled(struct gw_req *r); /* by its own agent's word */
-void gw_judge_left(struct gw_req *r); /* neither: its client went */
+void gw_judge_stalled(struct gw_req *r);                      /* by its own agent's word */
+void gw_judge_left(struct gw_req *r);                         /* neither: its client went */
 bool gw_node_stalled(const struct gw_req *r, cgn_nsec since); /* it was declared so after |since| */
-/* Has this stream, of which nothing came since r->last_byte, waited too long? Then its node may have been declared stalled. */
+/* Has this stream, of which nothing came since r->last_byte, waited too long? Then its node may have been
+ * declared stalled. */
 bool gw_stream_stalled(struct gw_req *r, cgn_nsec now);
 cgn_nsec gw_look_again(const struct gw_req *r); /* when to ask that the next time */
 /* Any thread; metrics and log lines go with it. */
-struct breaker_change gw_breaker_step(
-	struct cluster_cell *cell, const struct breaker_rules *rules, const char *node, const struct breaker_input *in);
+struct breaker_change gw_breaker_step(struct cluster_cell *cell, const struct breaker_rules *rules,
+	const char *node, const struct breaker_input *in);
 void gw_breaker_show(const char *node, uint64_t word, cgn_nsec now);
 
 /* stream.c: the engine's head, its bytes, and its end to the client. */
@@ -372,7 +397,8 @@ void gw_relay(struct gw_req *r, struct cgn_str data);
 bool gw_session_take(struct gw_req *r, const struct http_head *h);
 #define GW_SESSION_FIELDS 1 /* at most, of an answer's head */
 size_t gw_session_fields(const struct gw_req *r, struct http_field *out);
-/* The answer has begun and can't be gone on with: an error event, or a cut body. Leaves the request in GW_ANSWER. */
+/* The answer has begun and can't be gone on with: an error event, or a cut body. Leaves the request in
+ * GW_ANSWER. */
 enum gw_step gw_cut(struct gw_req *r, const struct cgn_err *why);
 void gw_relay_bytes(struct gw_req *r, struct cgn_str data);
 
@@ -413,7 +439,8 @@ void gw_body_drop(struct gw_req *r); /* the body's memory and its share of the b
 CGN_RC gw_explain_open(struct gw_worker *w, size_t bytes, struct cgn_err *err);
 void gw_explain_close(struct gw_worker *w);
 /* What was just picked, or that nobody was. Before the next pick. */
-void gw_explain_pick(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p, cgn_nsec took);
+void gw_explain_pick(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p,
+	cgn_nsec took);
 void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec now);
 
 /* account.c */
@@ -422,5 +449,6 @@ void gw_account_close(struct gw_worker *w);
 void gw_account(struct gw_req *r);
 void gw_count_rejected(const char *reason);
 void gw_count_retry(const char *reason);
-uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model); /* tokens of an answer, on the average; 0: unknown */
+/* tokens of an answer, on the average; 0: unknown */
+uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model);
 void gw_series_itl(struct gw_req *r, cgn_nsec gap); /* between two pieces of a streamed answer */

@@ -31,7 +31,8 @@ static bool exists(const char *path)
 	return path != NULL && stat(path, &st) == 0;
 }
 
-static CGN_RC read_file(const struct config_model *m, const char *key, const char *path, size_t max, struct cgn_buf *out, struct cgn_err *err)
+static CGN_RC read_file(const struct config_model *m, const char *key, const char *path, size_t max,
+	struct cgn_buf *out, struct cgn_err *err)
 {
 	struct cgn_err why;
 	if (path == NULL)
@@ -46,8 +47,8 @@ static uint64_t file_print(const char *path)
 	struct stat st;
 	if (path == NULL || stat(path, &st) != 0)
 		return 0;
-	const uint64_t parts[] = {route_hash(path, strlen(path)), (uint64_t)st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
-		(uint64_t)st.st_mtim.tv_nsec};
+	const uint64_t parts[] = {route_hash(path, strlen(path)), (uint64_t)st.st_ino, (uint64_t)st.st_size,
+		(uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec};
 	return route_hash(parts, sizeof parts);
 }
 
@@ -55,7 +56,8 @@ uint64_t gw_kit_fingerprint(const struct config_model *m)
 {
 	struct cgn_arena a;
 	cgn_arena_init(&a, 65536);
-	const uint64_t parts[] = {file_print(m->tokenizer), file_print(m->chat_template), file_print(beside(&a, m->tokenizer, CONFIG_FILE)),
+	const uint64_t parts[] = {file_print(m->tokenizer), file_print(m->chat_template),
+		file_print(beside(&a, m->tokenizer, CONFIG_FILE)),
 		file_print(beside(&a, m->tokenizer, JINJA_FILE))};
 	cgn_arena_fini(&a);
 	return route_hash(parts, sizeof parts);
@@ -63,18 +65,20 @@ uint64_t gw_kit_fingerprint(const struct config_model *m)
 
 /* ---- template ---- */
 
-static CGN_RC compile(const struct config_model *m, const char *from, struct cgn_str source, struct gw_template *out, struct cgn_err *err)
+static CGN_RC compile(const struct config_model *m, const char *from, struct cgn_str source,
+	struct gw_template *out, struct cgn_err *err)
 {
 	struct cgn_err why;
 	cgn_rc rc = template_compile(source, &out->compiled, &why);
 	if (!cgn_ok(rc))
-		return CGN_FAIL_AS(err, rc.code == CGN_NO_MEMORY ? rc.code : CGN_INVALID, "models.\"%s\".chat_template: %s: %s", m->name, from, why.msg);
+		return CGN_FAIL_AS(err, rc.code == CGN_NO_MEMORY ? rc.code : CGN_INVALID,
+			"models.\"%s\".chat_template: %s: %s", m->name, from, why.msg);
 	out->format = prompt_format_of(source);
 	return CGN_OK;
 }
 
-static CGN_RC compile_json(
-	const struct config_model *m, const char *from, struct json_val source, struct gw_template *out, struct cgn_err *err)
+static CGN_RC compile_json(const struct config_model *m, const char *from, struct json_val source,
+	struct gw_template *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	json_str_to(source, &text);
@@ -84,11 +88,13 @@ static CGN_RC compile_json(
 }
 
 /* A list of {"name","template"}. */
-static CGN_RC compile_list(struct gw_kit *k, const struct config_model *m, const char *from, struct json_val list, struct cgn_err *err)
+static CGN_RC compile_list(struct gw_kit *k, const struct config_model *m, const char *from,
+	struct json_val list, struct cgn_err *err)
 {
 	struct json_val row, name, source;
 	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &row);) {
-		if (!json_get(row, "name", &name) || !json_get(row, "template", &source) || source.type != JSON_STRING)
+		if (!json_get(row, "name", &name) || !json_get(row, "template", &source) ||
+			source.type != JSON_STRING)
 			continue;
 		if (cgn_str_is(name.raw, "\"default\"") && k->chat.compiled == NULL)
 			CGN_TRY(compile_json(m, from, source, &k->chat, err));
@@ -98,7 +104,8 @@ static CGN_RC compile_list(struct gw_kit *k, const struct config_model *m, const
 	return CGN_OK;
 }
 
-static CGN_RC compile_file(struct gw_kit *k, const struct config_model *m, const char *path, struct cgn_err *err)
+static CGN_RC compile_file(struct gw_kit *k, const struct config_model *m, const char *path,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf source = {0};
 	CGN_TRY(read_file(m, "chat_template", path, TEMPLATE_MAX_SOURCE, &source, err));
@@ -106,7 +113,8 @@ static CGN_RC compile_file(struct gw_kit *k, const struct config_model *m, const
 	return compile(m, path, cgn_buf_view(&source), &k->chat, err);
 }
 
-static CGN_RC load_template(struct gw_kit *k, const struct config_model *m, const char *from, struct json_val config, struct cgn_err *err)
+static CGN_RC load_template(struct gw_kit *k, const struct config_model *m, const char *from,
+	struct json_val config, struct cgn_err *err)
 {
 	struct json_val v;
 	const char *jinja = beside(&k->arena, m->tokenizer, JINJA_FILE);
@@ -132,7 +140,8 @@ static struct cgn_str special(struct gw_kit *k, struct json_val config, const ch
 		return (struct cgn_str){NULL, 0};
 	if (v.type == JSON_OBJECT && !json_get(v, "content", &v))
 		return (struct cgn_str){NULL, 0};
-	return v.type == JSON_STRING ? cgn_arena_str(&k->arena, json_str(v, &k->arena)) : (struct cgn_str){NULL, 0};
+	return v.type == JSON_STRING ? cgn_arena_str(&k->arena, json_str(v, &k->arena))
+				     : (struct cgn_str){NULL, 0};
 }
 
 static CGN_RC load_config(struct gw_kit *k, const struct config_model *m, struct cgn_err *err)
@@ -144,7 +153,8 @@ static CGN_RC load_config(struct gw_kit *k, const struct config_model *m, struct
 	if (exists(path)) {
 		CGN_TRY(read_file(m, "tokenizer", path, CONFIG_MAX, &text, err));
 		if (!cgn_ok(json_parse(cgn_buf_view(&text), &config, NULL, &why)))
-			return CGN_FAIL(err, INVALID, "models.\"%s\".tokenizer: %s: %s", m->name, path, why.msg);
+			return CGN_FAIL(err, INVALID, "models.\"%s\".tokenizer: %s: %s", m->name, path,
+				why.msg);
 	}
 	k->bos = special(k, config, "bos_token");
 	k->eos = special(k, config, "eos_token");
@@ -161,7 +171,8 @@ static CGN_RC load_tokenizer(struct gw_kit *k, const struct config_model *m, str
 	cgn_rc rc = tokenizer_load(cgn_buf_view(&text), &k->tokenizer, &why);
 	if (cgn_ok(rc))
 		return CGN_OK;
-	return CGN_FAIL_AS(err, rc.code == CGN_NO_MEMORY ? rc.code : CGN_INVALID, "models.\"%s\".tokenizer: %s: %s", m->name, m->tokenizer, why.msg);
+	return CGN_FAIL_AS(err, rc.code == CGN_NO_MEMORY ? rc.code : CGN_INVALID,
+		"models.\"%s\".tokenizer: %s: %s", m->name, m->tokenizer, why.msg);
 }
 
 /* ---- kit ---- */
@@ -174,7 +185,8 @@ CGN_RC gw_kit_load(const struct config_model *m, struct gw_kit **out, struct cgn
 	k->tag = KIT_TAG;
 	atomic_init(&k->refs, 1);
 	cgn_arena_init(&k->arena, KIT_LIMIT);
-	k->fingerprint = gw_kit_fingerprint(m); /* first: a change while it is read is seen at the next reload */
+	/* first: a change while it is read is seen at the next reload */
+	k->fingerprint = gw_kit_fingerprint(m);
 	k->tokenizer_from = cgn_arena_str(&k->arena, cgn_str_of(m->tokenizer));
 	CGN_TRY(load_tokenizer(k, m, err));
 	CGN_TRY(load_config(k, m, err));

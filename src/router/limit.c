@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limit: how many requests and tokens a key, a client's address and a tenant may have. Reserved once, before the request queues; settled
- * when it is over, with what the engine counted. Whose they are is what the gateway itself knows: no field of a request's head names it. */
+/* limit: how many requests and tokens a key, a client's address and a tenant may have. Reserved once, before
+ * the request queues; settled when it is over, with what the engine counted. Whose they are is what the
+ * gateway itself knows: no field of a request's head names it. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ static const struct {
 
 /* ---- whose ---- */
 
-/* A household or a virtual machine has a /64 of IPv6 to itself: to count its addresses one by one is to count none. */
+/* A household or a virtual machine has a /64 of IPv6 to itself: to count its addresses one by one is to count
+ * none. */
 void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX])
 {
 	struct in6_addr v6;
@@ -47,8 +49,8 @@ void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX])
 	memcpy(out + strlen(out), "/64", sizeof "/64");
 }
 
-static void add(struct gw_limits *l, const struct gw_shared *shared, enum limit_subject subject, enum limit_unit unit,
-	struct cgn_str name, const struct limit_rate *rate, uint64_t units)
+static void add(struct gw_limits *l, const struct gw_shared *shared, enum limit_subject subject,
+	enum limit_unit unit, struct cgn_str name, const struct limit_rate *rate, uint64_t units)
 {
 	if (!limit_is_set(rate))
 		return;
@@ -56,8 +58,9 @@ static void add(struct gw_limits *l, const struct gw_shared *shared, enum limit_
 	struct gw_limit *to = &l->v[l->n++];
 	*to = (struct gw_limit){.subject = subject, .unit = unit, .rate = *rate, .reserved = units};
 	/* with its rate: what was taken at another one says nothing of this one */
-	(void)snprintf(to->name, sizeof to->name, "%c:%.*s:%c:%llu/%llu", subject_rows[subject].letter, CGN_STR_ARG(name),
-		unit_texts[unit][0], (unsigned long long)rate->units, (unsigned long long)rate->burst);
+	(void)snprintf(to->name, sizeof to->name, "%c:%.*s:%c:%llu/%llu", subject_rows[subject].letter,
+		CGN_STR_ARG(name), unit_texts[unit][0], (unsigned long long)rate->units,
+		(unsigned long long)rate->burst);
 	struct digest d = digest_keyed(&shared->limit_seed, cgn_str_of(to->name));
 	to->key = digest_short(&d);
 	to->key += to->key == 0;
@@ -88,7 +91,8 @@ static uint64_t answer_guess(const struct gw_req *r)
 	return r->answer_tokens > 0 ? r->answer_tokens : mean > 0 ? mean : ANSWER_TOKENS;
 }
 
-/* What is only guessed never makes a request too large: the whole bucket does, and the rest is owed when it is over. */
+/* What is only guessed never makes a request too large: the whole bucket does, and the rest is owed when it
+ * is over. */
 static uint64_t tokens_of(const struct gw_req *r, uint64_t burst)
 {
 	uint64_t known = r->prompt_tokens + (answer_guess(r) > 0 ? r->answer_tokens : 0);
@@ -98,13 +102,14 @@ static uint64_t tokens_of(const struct gw_req *r, uint64_t burst)
 	return guess < burst ? guess : burst;
 }
 
-static void add_both(struct gw_limits *l, const struct gw_req *r, enum limit_subject subject, struct cgn_str name,
-	const struct gw_rates *rates)
+static void add_both(struct gw_limits *l, const struct gw_req *r, enum limit_subject subject,
+	struct cgn_str name, const struct gw_rates *rates)
 {
 	const struct gw_shared *shared = r->w->shared;
 	add(l, shared, subject, LIMIT_REQUESTS, name, &rates->requests, 1);
 	if (has_tokens(r) && limit_is_set(&rates->tokens))
-		add(l, shared, subject, LIMIT_TOKENS, name, &rates->tokens, tokens_of(r, rates->tokens.burst));
+		add(l, shared, subject, LIMIT_TOKENS, name, &rates->tokens,
+			tokens_of(r, rates->tokens.burst));
 }
 
 static struct gw_limits *limits_of(const struct gw_req *r)
@@ -130,14 +135,16 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 
 static bool any_applies(const struct gw_req *r)
 {
-	const struct gw_rates *own = &r->w->rules->rates, *all = &gw_rules_tenant(r->w->rules, r->tenant)->rates;
+	const struct gw_rates *own = &r->w->rules->rates,
+			      *all = &gw_rules_tenant(r->w->rules, r->tenant)->rates;
 	return limit_is_set(&own->requests) || limit_is_set(&own->tokens) || limit_is_set(&all->requests) ||
-	       limit_is_set(&all->tokens);
+		limit_is_set(&all->tokens);
 }
 
 /* ---- reserving ---- */
 
-/* Each is asked, also behind one that refuses: the wait that is told must be the longest. Then all or nothing. */
+/* Each is asked, also behind one that refuses: the wait that is told must be the longest. Then all or
+ * nothing. */
 static bool reserve_here(struct gw_limits *l, struct limit_table *table, cgn_nsec now)
 {
 	bool granted = true;
@@ -195,8 +202,9 @@ static enum gw_step refuse(struct gw_req *r)
 		return gw_refuse(r, &how,
 			"the request is too large: it may take %llu %s, and the %s has %s: shorten the prompt or ask for fewer tokens",
 			(unsigned long long)one->reserved, unit_texts[one->unit], whose, rate);
-	return gw_refuse(r, &how, "rate limit reached: the %s has %s, this request needs %llu; try again in %llu s", whose, rate,
-		(unsigned long long)one->reserved, (unsigned long long)seconds);
+	return gw_refuse(r, &how,
+		"rate limit reached: the %s has %s, this request needs %llu; try again in %llu s", whose,
+		rate, (unsigned long long)one->reserved, (unsigned long long)seconds);
 }
 
 static enum gw_step pass(struct gw_req *r)
@@ -222,7 +230,9 @@ enum gw_step gw_limit(struct gw_req *r)
 	if (!begun)
 		r->limits = limits_of(r);
 	if (r->limits == NULL)
-		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .reason = "memory", .retry_after = 1},
+		return gw_refuse(r,
+			&(struct gw_refusal){503, "server_error", "no_memory", .reason = "memory",
+				.retry_after = 1},
 			"out of memory");
 	if (r->limits->asking || (!begun && gw_store_ask(r, r->limits)))
 		return gw_park(r, WAIT_STORE, 0); /* each call of the store has a deadline */
@@ -271,8 +281,8 @@ void limit_end(struct gw_limits *l, const uint64_t *used)
 	if (l->reserved && l->stored)
 		gw_store_settle(l->w, l, used);
 	for (unsigned i = 0; i < l->n && l->reserved && !l->stored; i++)
-		limit_table_settle(l->w->shared->limits, l->v[i].key, &l->v[i].rate, cgn_loop_now(l->w->loop), l->v[i].reserved,
-			used[i]);
+		limit_table_settle(l->w->shared->limits, l->v[i].key, &l->v[i].rate, cgn_loop_now(l->w->loop),
+			l->v[i].reserved, used[i]);
 	l->tag = 0;
 	free(l);
 }
@@ -305,7 +315,8 @@ void limit_duration(cgn_nsec d, char out[LIMIT_DURATION_MAX])
 	else if (ms < 60000)
 		(void)snprintf(out, LIMIT_DURATION_MAX, "%gs", (double)ms / 1000);
 	else
-		(void)snprintf(out, LIMIT_DURATION_MAX, "%llum%gs", (unsigned long long)(ms / 60000), (double)(ms % 60000) / 1000);
+		(void)snprintf(out, LIMIT_DURATION_MAX, "%llum%gs", (unsigned long long)(ms / 60000),
+			(double)(ms % 60000) / 1000);
 }
 
 /* Of several limits, the one that is nearest. */
@@ -318,7 +329,8 @@ static const struct gw_limit *tightest(const struct gw_limits *l, enum limit_uni
 	return least;
 }
 
-static size_t put_field(struct gw_req *r, struct http_field *f, const char *what, enum limit_unit unit, const char *value)
+static size_t put_field(struct gw_req *r, struct http_field *f, const char *what, enum limit_unit unit,
+	const char *value)
 {
 	const char *name = cgn_arena_fmt(&r->arena, "x-ratelimit-%s-%s", what, unit_texts[unit]);
 	const char *copy = cgn_arena_strz(&r->arena, cgn_str_of(value));
@@ -343,7 +355,8 @@ size_t gw_limit_fields(struct gw_req *r, struct http_field *f)
 		limit_duration(one->answer.full_in, text);
 		n += put_field(r, f + n, "reset", one->unit, text);
 	}
-	if (r->limits != NULL && r->limits->never) /* what clients of OpenAI ask before they try a 429 again */
+	/* what clients of OpenAI ask before they try a 429 again */
+	if (r->limits != NULL && r->limits->never)
 		f[n++] = (struct http_field){CGN_STR("x-should-retry"), CGN_STR("false")};
 	return n;
 }

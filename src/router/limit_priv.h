@@ -9,9 +9,9 @@
 
 enum limit_unit { LIMIT_REQUESTS, LIMIT_TOKENS, LIMIT_UNITS };
 enum limit_subject { LIMIT_KEY, LIMIT_ADDRESS, LIMIT_TENANT, LIMIT_SUBJECTS };
-#define GW_MAX_LIMITS     4  /* a key's or an address's, and a tenant's, of both units */
-#define LIMIT_ADDRESS_MAX 56 /* "2001:db8:1:2::/64" */
-#define LIMIT_NAME_MAX    112 /* of a bucket: "k:3f9a12c4:r:10000/10" */
+#define GW_MAX_LIMITS      4   /* a key's or an address's, and a tenant's, of both units */
+#define LIMIT_ADDRESS_MAX  56  /* "2001:db8:1:2::/64" */
+#define LIMIT_NAME_MAX     112 /* of a bucket: "k:3f9a12c4:r:10000/10" */
 #define LIMIT_DURATION_MAX 40
 
 struct gw_limit {
@@ -32,14 +32,15 @@ struct gw_limits {
 	bool asking;   /* the store: it will answer */
 	struct gw_worker *w;
 	struct gw_req *r; /* NULL: gone, and an answer is still to come */
-	bool never;    /* refused, and would be again */
+	bool never;       /* refused, and would be again */
 	uint64_t prompt_tokens, events;
 };
 
 /* Settle and free them. |used|: of each, units; NULL: none was. Not while the store is asked. */
 void limit_end(struct gw_limits *l, const uint64_t *used);
 
-/* limit_store.c: Redis. False: it is not there, so our own table decides. Else gw_wake(r) follows, with l->stored unless it failed. */
+/* limit_store.c: Redis. False: it is not there, so our own table decides. Else gw_wake(r) follows, with
+ * l->stored unless it failed. */
 bool gw_store_ask(struct gw_req *r, struct gw_limits *l);
 void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limit store: buckets that several routers share, in Redis. A worker asks it once a request and tells it once what was used; whenever it
- * does not answer in time and well, the worker's own table decides. So a Redis that is away makes limits a router's own, never a request
- * fail or hang. */
+/* limit store: buckets that several routers share, in Redis. A worker asks it once a request and tells it
+ * once what was used; whenever it does not answer in time and well, the worker's own table decides. So a
+ * Redis that is away makes limits a router's own, never a request fail or hang. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -34,8 +34,9 @@ static CGN_RC password_read(const char *path, struct redis_url *url, struct cgn_
 	bool fits = line.n > 0 && cgn_str_copyz(url->password, sizeof url->password, line);
 	explicit_bzero(text.p, text.n);
 	if (!fits)
-		return CGN_FAIL(err, INVALID, "router.rate_limit.redis_password_file: the first line of %s has 1 to %zu bytes", path,
-			sizeof url->password - 1);
+		return CGN_FAIL(err, INVALID,
+			"router.rate_limit.redis_password_file: the first line of %s has 1 to %zu bytes",
+			path, sizeof url->password - 1);
 	return CGN_OK;
 }
 
@@ -222,7 +223,8 @@ bool gw_store_ask(struct gw_req *r, struct gw_limits *l)
 		words_add(&words, s, &l->v[i], micros(limit_cost(&l->v[i].rate, l->v[i].reserved)));
 	}
 	l->r = r;
-	l->asking = cgn_ok(redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, on_answer, l));
+	l->asking =
+		cgn_ok(redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, on_answer, l));
 	return l->asking;
 }
 
@@ -233,11 +235,13 @@ void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint6
 	struct words words = {.args = {settle}};
 	for (unsigned i = 0; i < l->n; i++) {
 		const struct gw_limit *one = &l->v[i];
-		int64_t had = micros(limit_cost(&one->rate, one->reserved)), needed = micros(limit_cost(&one->rate, used[i]));
+		int64_t had = micros(limit_cost(&one->rate, one->reserved)),
+			needed = micros(limit_cost(&one->rate, used[i]));
 		if (s != NULL && had != needed)
 			words_add(&words, s, one, needed - had);
 	}
 	/* away, it is not told: what was reserved there stays taken until its time is over */
 	if (words.n > 0 && redis_is_ready(s->redis))
-		(void)cgn_ok(redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, NULL, NULL));
+		(void)cgn_ok(
+			redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, NULL, NULL));
 }

@@ -7,7 +7,8 @@
 #include "router/router.h"
 
 #define MAX_WORKERS 256
-#define LIMIT_BUCKETS ((size_t)1 << 18) /* 4 MiB where all are used: twice for each key that there may be, and for tenants */
+/* 4 MiB where all are used: twice for each key that there may be, and for tenants */
+#define LIMIT_BUCKETS ((size_t)1 << 18)
 
 static const char *const http_alpn[] = {"h2", "http/1.1", NULL};
 
@@ -33,8 +34,8 @@ static void nobody(void *user, struct net_conn *c)
 	(void)c;
 }
 
-/* Workers share the port with SO_REUSEPORT, and so would a second router, silently taking half of the connections. A socket without
- * that option finds out. */
+/* Workers share the port with SO_REUSEPORT, and so would a second router, silently taking half of the
+ * connections. A socket without that option finds out. */
 static CGN_RC port_is_free(struct router *r, struct cgn_err *err)
 {
 	struct net_listener *ln = NULL;
@@ -79,8 +80,7 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 	if (r->workers == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "workers: out of memory");
 	for (size_t i = 0; i < want; i++) {
-		struct gw_worker_cfg cfg = {
-			.index = (unsigned)i,
+		struct gw_worker_cfg cfg = {.index = (unsigned)i,
 			.shared = &r->shared,
 			.store = &r->store,
 			.http = http_cfg(r, addr),
@@ -99,7 +99,9 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
 {
 	struct grpc_server_cfg cfg = {
-		.listen = {.addr = r->cfg->router.listen_grpc, .setting = "router.listen_grpc", .tls = r->grpc_tls},
+		.listen = {.addr = r->cfg->router.listen_grpc,
+			.setting = "router.listen_grpc",
+			.tls = r->grpc_tls},
 		.methods = router_methods,
 		.n_methods = router_n_methods,
 		.health = true,
@@ -157,12 +159,13 @@ static void id_make(struct router *r)
 
 static CGN_RC index_open(struct router *r, struct cgn_err *err)
 {
-	struct kvindex_cfg cfg = {.max_bytes = r->cfg->router.index_size, .max_readers = (unsigned)worker_count(r->cfg)};
+	struct kvindex_cfg cfg = {.max_bytes = r->cfg->router.index_size,
+		.max_readers = (unsigned)worker_count(r->cfg)};
 	size_t least = kvindex_least_bytes(cfg.max_readers);
 	cgn_random(&cfg.seed, sizeof cfg.seed);
 	if (cfg.max_bytes < least)
-		return CGN_FAIL(err, INVALID, "router.index_size: %zu bytes, %u workers need at least %zu", cfg.max_bytes,
-			cfg.max_readers, least);
+		return CGN_FAIL(err, INVALID, "router.index_size: %zu bytes, %u workers need at least %zu",
+			cfg.max_bytes, cfg.max_readers, least);
 	return kvindex_new(&cfg, &r->shared.choice.index, err);
 }
 

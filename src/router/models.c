@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models: what each model's prompts are cut into, for people: a log line when it changes, /models of the admin port, Control.Status. */
+/* models: what each model's prompts are cut into, for people: a log line when it changes, /models of the
+ * admin port, Control.Status. */
 #include <stdlib.h>
 
 #include "base/json/json.h"
@@ -26,12 +27,15 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 		.block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES,
 	};
 	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
-	out.why = out.mode == GW_FILE       ? (row->kit->chat.compiled != NULL ? "its tokenizer and template" : "its tokenizer; chats have no template and are bytes")
-		  : out.mode == GW_ENGINE   ? (m->tokenizes ? "its engines tell tokens" : "as configured; its engines may tell tokens")
-		  : asked == TOKENS_BYTES   ? "as configured"
-		  : m == NULL               ? "no node has it"
-		  : asked == TOKENS_ENGINE  ? "tokens = \"engine\", but none of its engines tells tokens"
-					    : "no tokenizer is configured and none of its engines tells tokens";
+	out.why = out.mode == GW_FILE
+		? (row->kit->chat.compiled != NULL ? "its tokenizer and template"
+						   : "its tokenizer; chats have no template and are bytes")
+		: out.mode == GW_ENGINE
+		? (m->tokenizes ? "its engines tell tokens" : "as configured; its engines may tell tokens")
+		: asked == TOKENS_BYTES  ? "as configured"
+		: m == NULL              ? "no node has it"
+		: asked == TOKENS_ENGINE ? "tokens = \"engine\", but none of its engines tells tokens"
+					 : "no tokenizer is configured and none of its engines tells tokens";
 	return out;
 }
 
@@ -47,7 +51,8 @@ static struct router_model_shown *shown_of(struct router *r, struct cgn_str name
 
 static void show(struct router *r, struct cgn_str name, enum gw_tokens_mode mode)
 {
-	struct router_model_shown *v = r->n_shown < SHOWN_MAX ? realloc(r->shown, (r->n_shown + 1) * sizeof *v) : NULL;
+	struct router_model_shown *v =
+		r->n_shown < SHOWN_MAX ? realloc(r->shown, (r->n_shown + 1) * sizeof *v) : NULL;
 	if (v == NULL)
 		return;
 	r->shown = v;
@@ -63,7 +68,8 @@ static void look(void *user, struct cgn_str name)
 	struct router_model_shown *before = shown_of(r, name);
 	if (before != NULL && before->mode == now.mode)
 		return;
-	cgn_log(INFO, "router.model_tokens", F_STRN("model", name), F_STR("tokens", gw_tokens_text(now.mode)), F_STR("why", now.why),
+	cgn_log(INFO, "router.model_tokens", F_STRN("model", name), F_STR("tokens", gw_tokens_text(now.mode)),
+		F_STR("why", now.why),
 		F_U64("block", now.mode == GW_BYTES ? now.block_bytes : now.block_tokens),
 		F_STR("block_of", now.mode == GW_BYTES ? "bytes" : "tokens"));
 	if (before != NULL)
@@ -135,7 +141,8 @@ static void put_model(void *user, struct cgn_str name)
 	json_close(&l->j, '}');
 }
 
-void router_admin_models(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply)
+void router_admin_models(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
 {
 	(void)h;
 	(void)body;

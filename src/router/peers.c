@@ -28,7 +28,8 @@ static uint64_t models_of(const struct cluster_node *n)
 	uint64_t sum = 0;
 	for (size_t e = 0; e < n->info->n_engines; e++)
 		for (size_t m = 0; m < n->info->engines[e]->n_models; m++)
-			sum += route_hash(n->info->engines[e]->models[m], strlen(n->info->engines[e]->models[m]));
+			sum += route_hash(n->info->engines[e]->models[m],
+				strlen(n->info->engines[e]->models[m]));
 	return sum;
 }
 
@@ -70,7 +71,8 @@ static void group_judge(struct router *r, const struct member *members, size_t n
 	outlier_judge(peers, n, r->rules->max_ejected, scratch);
 	for (size_t i = 0; i < n; i++)
 		if (peers[i].verdict != BREAKER_FOR_NOTHING)
-			router_breaker(r, r->cluster->by_slot[members[i].slot], BREAKER_TRIP, peers[i].verdict);
+			router_breaker(r, r->cluster->by_slot[members[i].slot], BREAKER_TRIP,
+				peers[i].verdict);
 }
 
 static size_t members_fill(const struct router *r, struct member *out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* policy: by which policy and weights nodes are chosen, and who says so: the configuration, or the document that operators write while routers
- * run. The document beats the configuration, wherever it comes from; one that makes no sense is refused, and the last good one stays. */
+/* policy: by which policy and weights nodes are chosen, and who says so: the configuration, or the document
+ * that operators write while routers run. The document beats the configuration, wherever it comes from; one
+ * that makes no sense is refused, and the last good one stays. */
 #include "base/log/log.h"
 #include "policy/routing/document.h"
 #include "router/service_priv.h"
@@ -18,7 +19,8 @@ static void policy_log(const struct router *r)
 	cgn_log(INFO, "router.policy", F_STR("policy", route_policy_text(rules->policy)),
 		F_STR("policy_from", origin(r, r->document.has_policy)), F_F64("kv", rules->weights.kv),
 		F_F64("load", rules->weights.load), F_F64("power", rules->weights.power),
-		F_F64("capacity", rules->weights.capacity), F_STR("weights_from", origin(r, r->document.has_weights)));
+		F_F64("capacity", rules->weights.capacity),
+		F_STR("weights_from", origin(r, r->document.has_weights)));
 }
 
 void router_policy_seen(struct router *r, struct cgn_str text, const char *where)
@@ -26,7 +28,8 @@ void router_policy_seen(struct router *r, struct cgn_str text, const char *where
 	struct route_document was = r->document, d = {.has_policy = false};
 	struct cgn_err err = {.code = CGN_FINE};
 	cgn_rc rc = text.n > 0 ? route_document_read(text, &d, &err) : CGN_OK;
-	(void)cgn_str_copyz(r->document_trouble, sizeof r->document_trouble, cgn_str_of(cgn_ok(rc) ? "" : err.msg));
+	(void)cgn_str_copyz(r->document_trouble, sizeof r->document_trouble,
+		cgn_str_of(cgn_ok(rc) ? "" : err.msg));
 	if (!cgn_ok(rc)) {
 		cgn_log(ERROR, "router.policy_refused", F_STR("where", where), F_STR("why", err.msg),
 			F_STR("then", "the last policy stays"));
@@ -40,7 +43,8 @@ void router_policy_seen(struct router *r, struct cgn_str text, const char *where
 	}
 	r->document = was; /* workers go by it still */
 	(void)cgn_str_copyz(r->document_trouble, sizeof r->document_trouble, cgn_str_of(err.msg));
-	cgn_log(ERROR, "router.policy_refused", F_STR("where", where), F_STR("why", err.msg), F_STR("then", "the last policy stays"));
+	cgn_log(ERROR, "router.policy_refused", F_STR("where", where), F_STR("why", err.msg),
+		F_STR("then", "the last policy stays"));
 }
 
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to)
@@ -71,7 +75,8 @@ static void shadow_fill(enum route_policy policy, Cognitora__V1__ShadowStatus *t
 	to->chosen_cached_tokens = metric_count(METRIC_OF(SHADOW_CACHED_TOKENS, name, "chosen"));
 }
 
-void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS], Cognitora__V1__ShadowStatus **list, size_t *n)
+void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
+	Cognitora__V1__ShadowStatus **list, size_t *n)
 {
 	for (*n = 0; *n < r->rules->n_shadows; ++*n) {
 		shadow_fill(r->rules->shadows[*n], &rows[*n]);
@@ -83,21 +88,24 @@ void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus row
 
 static double *weight_named(struct route_weights *w, const char *name)
 {
-	return strcmp(name, "kv") == 0       ? &w->kv
-	       : strcmp(name, "load") == 0     ? &w->load
-	       : strcmp(name, "power") == 0    ? &w->power
-	       : strcmp(name, "capacity") == 0 ? &w->capacity
-					       : NULL;
+	return strcmp(name, "kv") == 0          ? &w->kv
+		: strcmp(name, "load") == 0     ? &w->load
+		: strcmp(name, "power") == 0    ? &w->power
+		: strcmp(name, "capacity") == 0 ? &w->capacity
+						: NULL;
 }
 
 /* The weights that are not named stay as they count now. */
-static CGN_RC weights_change(const struct router *r, const Cognitora__V1__SetPolicyRequest *rq, struct route_document *d, struct cgn_err *err)
+static CGN_RC weights_change(const struct router *r, const Cognitora__V1__SetPolicyRequest *rq,
+	struct route_document *d, struct cgn_err *err)
 {
 	struct route_weights w = r->rules->route.weights;
 	for (size_t i = 0; i < rq->n_weights; i++) {
 		double *to = weight_named(&w, rq->weights[i]->name);
 		if (to == NULL)
-			return CGN_FAIL(err, INVALID, "there is no weight \"%.64s\"; they are kv, load, power and capacity", rq->weights[i]->name);
+			return CGN_FAIL(err, INVALID,
+				"there is no weight \"%.64s\"; they are kv, load, power and capacity",
+				rq->weights[i]->name);
 		*to = rq->weights[i]->value;
 	}
 	d->has_weights = true;
@@ -105,11 +113,13 @@ static CGN_RC weights_change(const struct router *r, const Cognitora__V1__SetPol
 	return route_weights_check(&w, err);
 }
 
-static CGN_RC document_change(const struct router *r, const Cognitora__V1__SetPolicyRequest *rq, struct route_document *d, struct cgn_err *err)
+static CGN_RC document_change(const struct router *r, const Cognitora__V1__SetPolicyRequest *rq,
+	struct route_document *d, struct cgn_err *err)
 {
 	*d = rq->reset ? (struct route_document){.has_policy = false} : r->document;
 	if (rq->reset && (rq->policy[0] != '\0' || rq->n_weights > 0))
-		return CGN_FAIL(err, INVALID, "a reset goes with neither a policy nor weights: it gives both back to the configuration");
+		return CGN_FAIL(err, INVALID,
+			"a reset goes with neither a policy nor weights: it gives both back to the configuration");
 	if (rq->policy[0] != '\0') {
 		CGN_TRY(route_document_policy(cgn_str_of(rq->policy), &d->policy, err));
 		d->has_policy = true;
@@ -146,8 +156,9 @@ static CGN_RC put(struct router_call *k, const Cognitora__V1__SetPolicyRequest *
 		route_document_write(&d, &text);
 	if (text.bad)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	cgn_log(INFO, "router.set_policy", F_STRN("document", cgn_buf_view(&text)), F_STR("where", state_policy_where(k->r->state)),
-		F_STRN("by", grpc_peer_name(k->c)), F_STRN("from", grpc_peer(k->c)));
+	cgn_log(INFO, "router.set_policy", F_STRN("document", cgn_buf_view(&text)),
+		F_STR("where", state_policy_where(k->r->state)), F_STRN("by", grpc_peer_name(k->c)),
+		F_STRN("from", grpc_peer(k->c)));
 	CGN_TRY(state_policy_put(k->r->state, cgn_buf_view(&text), put_done, k, err));
 	k->pending = true; /* put_done never comes inline */
 	return CGN_OK;

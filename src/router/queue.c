@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: the worker's side of waiting: who has to, what the ticket says of the request, and what comes of its verdict. */
+/* queue: the worker's side of waiting: who has to, what the ticket says of the request, and what comes of its
+ * verdict. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -53,13 +54,15 @@ enum gw_step gw_queue_check(struct gw_req *r)
 	r->priority = QUEUE_NORMAL;
 	if (r->priority_text.n > 0 && !priority_read(r->priority_text, &r->priority))
 		return gw_refuse(r,
-			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Priority", .reason = "invalid"},
+			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Priority",
+				.reason = "invalid"},
 			"X-Cgn-Priority is high, normal, low or a digit, not %.*s",
 			(int)(r->priority_text.n < 40 ? r->priority_text.n : 40), r->priority_text.p);
 	r->priority = r->priority < most ? r->priority : most;
 	if (r->deadline_text.n > 0 && (!cgn_str_u64(r->deadline_text, &ms) || ms == 0 || ms > MAX_DEADLINE))
 		return gw_refuse(r,
-			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Deadline-Ms", .reason = "invalid"},
+			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Deadline-Ms",
+				.reason = "invalid"},
 			"X-Cgn-Deadline-Ms is a number of milliseconds from 1 to %u, not %.*s", MAX_DEADLINE,
 			(int)(r->deadline_text.n < 40 ? r->deadline_text.n : 40), r->deadline_text.p);
 	r->deadline = ms * CGN_MSEC;
@@ -239,7 +242,8 @@ void gw_queue_room(struct gw_worker *w)
 
 /* ---- who waits ---- */
 
-/* The least of all candidates, those without room among them: what an idle cluster would take, and what this one would. */
+/* The least of all candidates, those without room among them: what an idle cluster would take, and what this
+ * one would. */
 void gw_queue_predict(struct gw_req *r, const struct choose_pick *p)
 {
 	double now = HUGE_VAL, idle = HUGE_VAL, tokens = HUGE_VAL;
@@ -257,7 +261,8 @@ void gw_queue_predict(struct gw_req *r, const struct choose_pick *p)
 		now = idle = 0;
 	if (p->n == 0 || tokens > 1e9)
 		tokens = (double)(r->prompt_tokens < 1000000000 ? r->prompt_tokens : 1000000000);
-	r->ttft = (struct gw_ttft){(cgn_nsec)(fmin(now, 1e9) * 1e6), (cgn_nsec)(fmin(idle, 1e9) * 1e6), (uint32_t)tokens, measured};
+	r->ttft = (struct gw_ttft){(cgn_nsec)(fmin(now, 1e9) * 1e6), (cgn_nsec)(fmin(idle, 1e9) * 1e6),
+		(uint32_t)tokens, measured};
 }
 
 static bool somebody_waits(const struct gw_req *r)
@@ -267,7 +272,8 @@ static bool somebody_waits(const struct gw_req *r)
 
 bool gw_queue_looks(const struct gw_req *r)
 {
-	return gate_of(r) != NULL && r->tries == 0 && (objective_of(r) != 0 || (r->ticket == NULL && somebody_waits(r)));
+	return gate_of(r) != NULL && r->tries == 0 &&
+		(objective_of(r) != 0 || (r->ticket == NULL && somebody_waits(r)));
 }
 
 static bool may_wait(const struct gw_req *r)
@@ -281,7 +287,8 @@ bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict)
 		return false;
 	if (verdict == ROUTE_FULL)
 		return true;
-	if (r->tries > 0) /* it had its turn; but if nobody could be reached, its node may only be starting again */
+	/* it had its turn; but if nobody could be reached, its node may only be starting again */
+	if (r->tries > 0)
 		return verdict == ROUTE_NONE && !r->head_sent && r->t.why.code == CGN_UNAVAILABLE;
 	if (verdict == ROUTE_PICKED) /* somebody was here before it */
 		return r->ticket == NULL && somebody_waits(r);
@@ -297,19 +304,23 @@ unsigned gw_retry_after(cgn_nsec t)
 
 static enum gw_step unmeetable(struct gw_req *r, unsigned retry_after, const char *why)
 {
-	struct gw_refusal how = {503, "server_error", "slo_unmeetable", .reason = "slo_unmeetable", .retry_after = retry_after};
+	struct gw_refusal how = {503, "server_error", "slo_unmeetable", .reason = "slo_unmeetable",
+		.retry_after = retry_after};
 	return gw_refuse(r, &how, "no node can begin to answer within %llu ms (%s): %s",
-		(unsigned long long)(objective_of(r) / CGN_MSEC), r->deadline != 0 ? "X-Cgn-Deadline-Ms" : "router.admission.ttft_slo", why);
+		(unsigned long long)(objective_of(r) / CGN_MSEC),
+		r->deadline != 0 ? "X-Cgn-Deadline-Ms" : "router.admission.ttft_slo", why);
 }
 
 bool gw_queue_refuses(struct gw_req *r)
 {
 	cgn_nsec objective = objective_of(r), spent = cgn_loop_now(r->w->loop) - r->started;
-	if (objective == 0 || !r->ttft.measured || gate_of(r) == NULL || r->tries > 0 || spent + r->ttft.now <= objective)
+	if (objective == 0 || !r->ttft.measured || gate_of(r) == NULL || r->tries > 0 ||
+		spent + r->ttft.now <= objective)
 		return false;
 	bool never = r->ttft.idle > objective;
+	/* a long prompt is served all the same, as well as it can be; so is one that waited for its turn */
 	if (r->deadline == 0 && (never || r->ticket != NULL))
-		return false; /* a long prompt is served all the same, as well as it can be; so is one that waited for its turn */
+		return false;
 	gw_queue_end(r);
 	(void)unmeetable(r, never ? 0 : gw_retry_after(r->ttft.now - r->ttft.idle),
 		never ? "not even an idle one" : "there is too much before it");
@@ -326,28 +337,38 @@ static enum gw_step timed_out(struct gw_req *r)
 	gw_limit_settle(r);
 	if (late)
 		return unmeetable(r, gw_retry_after(ms * CGN_MSEC), "it is over");
-	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout", .retry_after = gw_retry_after(ms * CGN_MSEC)};
-	return gw_refuse(r, &how, "no node that serves %.*s had room in time (router.admission.queue_timeout)", CGN_STR_ARG(r->model));
+	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout",
+		.retry_after = gw_retry_after(ms * CGN_MSEC)};
+	return gw_refuse(r, &how,
+		"no node that serves %.*s had room in time (router.admission.queue_timeout)",
+		CGN_STR_ARG(r->model));
 }
 
 static enum gw_step turned_away(struct gw_req *r, enum gw_verdict verdict, unsigned retry_after)
 {
-	struct gw_refusal full = {503, "server_error", "queue_full", .reason = "queue_full", .retry_after = retry_after},
-			  gone = {503, "server_error", "no_node", .reason = "no_node", .retry_after = retry_after},
-			  leaving = {503, "server_error", "draining", .reason = "draining", .retry_after = retry_after};
+	struct gw_refusal full = {503, "server_error", "queue_full", .reason = "queue_full",
+				  .retry_after = retry_after},
+			  gone = {503, "server_error", "no_node", .reason = "no_node",
+				  .retry_after = retry_after},
+			  leaving = {503, "server_error", "draining", .reason = "draining",
+				  .retry_after = retry_after};
 	gw_queue_end(r);
-	gw_limit_settle(r); /* it cost nothing, and the next request may come as soon as this one is answered */
+	/* it cost nothing, and the next request may come as soon as this one is answered */
+	gw_limit_settle(r);
 	if (verdict == GW_UNMEETABLE)
-		return unmeetable(r, retry_after, retry_after > 0 ? "there is too much before it" : "not even an idle one");
+		return unmeetable(r, retry_after,
+			retry_after > 0 ? "there is too much before it" : "not even an idle one");
 	if (verdict == GW_NO_NODE)
 		return gw_refuse(r, &gone, "no node that serves %.*s is ready", CGN_STR_ARG(r->model));
 	if (verdict == GW_DRAINING)
 		return gw_refuse(r, &leaving, "the router is going: ask another, or in a moment");
-	return gw_refuse(r, &full, "every node that serves %.*s is busy, and so many wait already (router.admission.max_queue)",
+	return gw_refuse(r, &full,
+		"every node that serves %.*s is busy, and so many wait already (router.admission.max_queue)",
 		CGN_STR_ARG(r->model));
 }
 
-/* First, or again with what it was let in for gone. |forget_failed|: there is no other node than those that failed it. */
+/* First, or again with what it was let in for gone. |forget_failed|: there is no other node than those that
+ * failed it. */
 static bool enter(struct gw_req *r, bool forget_failed)
 {
 	struct gw_ticket *t = r->ticket;
@@ -372,7 +393,8 @@ void gw_queue_enter(struct gw_req *r, enum route_verdict verdict)
 {
 	gw_goto(r, GW_QUEUE);
 	if (!enter(r, verdict == ROUTE_NONE))
-		(void)gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1}, "out of memory");
+		(void)gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
+			"out of memory");
 }
 
 enum gw_step gw_queue(struct gw_req *r)

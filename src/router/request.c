@@ -37,7 +37,8 @@ enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay)
 	return STEP_PARK;
 }
 
-/* A callback may come while a handler runs (an answer that ends its exchange at once): it is seen when the handler returns. */
+/* A callback may come while a handler runs (an answer that ends its exchange at once): it is seen when the
+ * handler returns. */
 void gw_wake(struct gw_req *r)
 {
 	CGN_LIVE(r, GW_REQ_TAG);
@@ -93,13 +94,13 @@ static bool id_take(struct gw_req *r, struct cgn_str given)
 		return r->id.p != NULL;
 	}
 	uint64_t a = gw_next_random(&r->w->ids), b = gw_next_random(&r->w->ids);
-	r->id = cgn_str_of(cgn_arena_fmt(
-		&r->arena, "req-%016llx%08x", (unsigned long long)a, (unsigned)(b & 0xffffffffU)));
+	r->id = cgn_str_of(cgn_arena_fmt(&r->arena, "req-%016llx%08x", (unsigned long long)a,
+		(unsigned)(b & 0xffffffffU)));
 	return r->id.p != NULL;
 }
 
-/* What an engine gets to see of the client's head. Its keys and cookies, and whatever else it says about itself, stay here; so does an
- * X-Cgn-Subject that only this house may state. */
+/* What an engine gets to see of the client's head. Its keys and cookies, and whatever else it says about
+ * itself, stay here; so does an X-Cgn-Subject that only this house may state. */
 static bool is_forwarded(struct cgn_str name)
 {
 	static const char *const names[] = {"content-type", "accept", "traceparent", "tracestate"};
@@ -144,12 +145,13 @@ static bool head_take(struct gw_req *r, const struct http_head *h)
 	r->peer = cgn_arena_str(&r->arena, http_exchange_peer(r->x));
 	r->explain = cgn_str_is(http_head_get(h, "x-cgn-explain"), "1");
 	return r->method.p != NULL && r->path.p != NULL && r->peer.p != NULL &&
-	       id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
-	       field_take(r, h, "x-cgn-node", &r->pin) && gw_session_take(r, h) &&
-	       field_take(r, h, "x-cgn-resume", &r->resume_asked) &&
-	       field_take(r, h, "x-cgn-priority", &r->priority_text) && field_take(r, h, "x-cgn-deadline-ms", &r->deadline_text) &&
-	       field_take(r, h, "authorization", &r->authorization) &&
-	       field_take(r, h, "x-api-key", &r->api_key);
+		id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
+		field_take(r, h, "x-cgn-node", &r->pin) && gw_session_take(r, h) &&
+		field_take(r, h, "x-cgn-resume", &r->resume_asked) &&
+		field_take(r, h, "x-cgn-priority", &r->priority_text) &&
+		field_take(r, h, "x-cgn-deadline-ms", &r->deadline_text) &&
+		field_take(r, h, "authorization", &r->authorization) &&
+		field_take(r, h, "x-api-key", &r->api_key);
 }
 
 static void req_release(struct cgn_grave *g)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* residency: what agents tell of their engines' caches, into the index, and what is done when the two do not agree. */
+/* residency: what agents tell of their engines' caches, into the index, and what is done when the two do not
+ * agree. */
 #include "base/codec/pb.h"
 #include "base/log/log.h"
 #include "router/router.h"
 
-/* An agent whose sums never fit is asked for a while and then now and then: something is wrong there that telling anew does not mend. */
+/* An agent whose sums never fit is asked for a while and then now and then: something is wrong there that
+ * telling anew does not mend. */
 #define REPAIRS_IN_A_ROW 8
 #define REPAIR_PAUSE     (30 * CGN_SEC)
 #define SWEEP            65536 /* blocks of removed lanes per turn */
@@ -14,7 +16,8 @@ static struct cluster_node *node_of(const struct router_watch *w)
 	return w->r->cluster->by_slot[w->slot];
 }
 
-/* A lane of its own for the node. Without one it is a node of which nothing is known, until its next sums ask again. */
+/* A lane of its own for the node. Without one it is a node of which nothing is known, until its next sums ask
+ * again. */
 static void lane_take(struct router_watch *w)
 {
 	struct cluster_node *n = node_of(w);
@@ -25,7 +28,6 @@ static void lane_take(struct router_watch *w)
 			F_STR("then", "what it holds is not indexed"));
 	cgn_loop_defer(w->r->loop, &w->r->publish);
 }
-
 
 /* The node goes, and with it, at once, all that was known of it. */
 void router_residency_gone(struct router *r, uint16_t lane)
@@ -113,8 +115,8 @@ void router_residency_take(struct router_watch *w, const Cognitora__V1__Residenc
 	if (res->reset)
 		forget(w, res);
 	if (n->has_lane)
-		kvindex_set(w->r->shared.choice.index, n->lane, res->blocks, res->tiers.len > 0 ? res->tiers.data : NULL,
-			res->n_blocks);
+		kvindex_set(w->r->shared.choice.index, n->lane, res->blocks,
+			res->tiers.len > 0 ? res->tiers.data : NULL, res->n_blocks);
 	if (!n->fed)
 		record_take(w, res);
 }
@@ -206,7 +208,8 @@ cgn_nsec router_staleness(const struct router_watch *w)
 
 /* ---- what is shown, and what is swept ---- */
 
-static const char *state_of(const struct router *r, const struct cluster_node *n, const struct router_watch *w)
+static const char *state_of(const struct router *r, const struct cluster_node *n,
+	const struct router_watch *w)
 {
 	if (!n->heard)
 		return "lost";
@@ -231,7 +234,9 @@ static uint64_t fold(const uint64_t sums[KV_RANGES])
 void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out)
 {
 	const struct router_watch *w = r->watches[n->slot]; /* NULL: there was no memory for it */
-	*out = (struct router_knowledge){.source = n->fed_bytes ? "slots" : n->fed ? "events" : "sent",
+	*out = (struct router_knowledge){.source = n->fed_bytes ? "slots"
+			: n->fed                                ? "events"
+								: "sent",
 		.state = w != NULL ? state_of(r, n, w) : "lost",
 		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
 		.staleness = w != NULL ? router_staleness(w) : 0,
@@ -254,7 +259,8 @@ static void on_sweep(struct cgn_timer *t)
 size_t router_record_bytes(const struct router *r)
 {
 	const struct gw_shared *s = &r->shared;
-	return route_record_bytes(s->choice.record) + tail_bytes(s->tails) + heat_bytes(s->choice.heat) + pending_bytes(s->choice.pending);
+	return route_record_bytes(s->choice.record) + tail_bytes(s->tails) + heat_bytes(s->choice.heat) +
+		pending_bytes(s->choice.pending);
 }
 
 void router_residency_show(struct router *r)

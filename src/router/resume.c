@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume: an engine died over a streamed answer, and another one goes on with it: the client's body and what it was shown are kept while the
- * answer runs, within router.resume_size, and a cut becomes a second way through GW_ROUTE. */
+/* resume: an engine died over a streamed answer, and another one goes on with it: the client's body and what
+ * it was shown are kept while the answer runs, within router.resume_size, and a cut becomes a second way
+ * through GW_ROUTE. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -12,9 +13,9 @@
 struct gw_resume {
 	uint32_t tag;
 	struct resume *s;
-	struct cgn_buf body;    /* the client's, once its answer has begun */
-	uint64_t booked;        /* of router.resume_size */
-	uint64_t prompt_tokens; /* in it, as we counted them; 0: unknown */
+	struct cgn_buf body;             /* the client's, once its answer has begun */
+	uint64_t booked;                 /* of router.resume_size */
+	uint64_t prompt_tokens;          /* in it, as we counted them; 0: unknown */
 	const struct engine_resume *how; /* of the node that it was sent to */
 	uint16_t *excluded;
 	size_t n_excluded;
@@ -28,7 +29,8 @@ static void count(const char *outcome)
 static bool refuse_header(struct gw_req *r)
 {
 	(void)gw_refuse(r,
-		&(struct gw_refusal){400, "invalid_request_error", "invalid_header", .param = "X-Cgn-Resume", .reason = "invalid"},
+		&(struct gw_refusal){400, "invalid_request_error", "invalid_header", .param = "X-Cgn-Resume",
+			.reason = "invalid"},
 		"X-Cgn-Resume is 1 (another engine shall go on with the answer if one dies) or 0, not \"%.*s\"",
 		(int)(r->resume_asked.n < 40 ? r->resume_asked.n : 40), r->resume_asked.p);
 	return false;
@@ -90,7 +92,8 @@ void gw_resume_drop(struct gw_req *r)
 
 static bool has_room(struct gw_req *r, uint64_t more)
 {
-	return atomic_load_explicit(&r->w->shared->resume_bytes, memory_order_relaxed) + more <= r->w->rules->resume_size;
+	return atomic_load_explicit(&r->w->shared->resume_bytes, memory_order_relaxed) + more <=
+		r->w->rules->resume_size;
 }
 
 static void give_up(struct gw_req *r, const char *why)
@@ -133,7 +136,8 @@ void gw_resume_keep(struct gw_req *r)
 
 /* ---- the answer ---- */
 
-/* What becomes unresumable needs nothing of this any more, unless it has another engine's names to be put right. */
+/* What becomes unresumable needs nothing of this any more, unless it has another engine's names to be put
+ * right. */
 static void settle(struct gw_req *r, struct cgn_buf *out)
 {
 	struct gw_resume *z = r->resume;
@@ -246,15 +250,16 @@ bool gw_resume_try(struct gw_req *r)
 	if (resume_need(z->s) != RESUME_NEEDS_ENGINE)
 		return complete(r, resume_need(z->s) == RESUME_NEEDS_NOTHING);
 	const char *why = denied(r);
-	/* Its blocks are the same in all shapes, so the node that holds most of them can be found before it is known how it continues. */
+	/* Its blocks are the same in all shapes, so the node that holds most of them can be found before it
+	 * is known how it continues. */
 	if (why == NULL && !body_make(r, engine_resume_named(CGN_STR("continue"))))
 		why = "no_memory";
 	if (why != NULL) {
 		count(why);
 		return false;
 	}
-	cgn_log(INFO, "gateway.resume", F_STRN("id", r->id), F_STR("node", r->t.node_id), F_U64("try", r->tries),
-		F_U64("bytes", resume_text(z->s).n));
+	cgn_log(INFO, "gateway.resume", F_STRN("id", r->id), F_STR("node", r->t.node_id),
+		F_U64("try", r->tries), F_U64("bytes", resume_text(z->s).n));
 	gw_try_end(r);
 	r->paused = false;
 	r->parsed = false;

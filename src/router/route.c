@@ -3,18 +3,18 @@
 #include "base/json/json.h"
 #include "router/gateway.h"
 
-#define BAD_REQUEST "invalid_request_error"
-#define RETRY_AFTER 2
+#define BAD_REQUEST  "invalid_request_error"
+#define RETRY_AFTER  2
 #define BACKOFF_MOST (10 * CGN_SEC)
 
-static const struct gw_refusal no_node = {
-	503, "server_error", "no_node", .reason = "no_node", .retry_after = RETRY_AFTER};
+static const struct gw_refusal no_node = {503, "server_error", "no_node", .reason = "no_node",
+	.retry_after = RETRY_AFTER};
 
 static enum gw_step model_missing(struct gw_req *r)
 {
 	return gw_refuse(r,
-		&(struct gw_refusal){
-			400, BAD_REQUEST, "missing_model", .param = "model", .reason = "invalid"},
+		&(struct gw_refusal){400, BAD_REQUEST, "missing_model", .param = "model",
+			.reason = "invalid"},
 		"model is missing, or no string");
 }
 
@@ -31,8 +31,8 @@ static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const 
 		return STEP_AGAIN;
 	r->model = (struct cgn_str){NULL, 0};
 	return gw_refuse(r,
-		&(struct gw_refusal){
-			404, BAD_REQUEST, "model_not_found", .param = "model", .reason = "model"},
+		&(struct gw_refusal){404, BAD_REQUEST, "model_not_found", .param = "model",
+			.reason = "model"},
 		"the model `%.*s` does not exist here", (int)(asked.n < 200 ? asked.n : 200), asked.p);
 }
 
@@ -59,7 +59,8 @@ static bool is_several(struct json_val body)
 /* How long the answer may get, by whatever name. */
 static uint32_t most_tokens(struct json_val body)
 {
-	static const char *const keys[] = {"max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict"};
+	static const char *const keys[] = {"max_completion_tokens", "max_tokens", "max_output_tokens",
+		"n_predict"};
 	struct json_val v[CGN_COUNT(keys)];
 	uint64_t n = 0;
 	json_pick(body, keys, CGN_COUNT(keys), v);
@@ -84,8 +85,8 @@ static enum gw_step body_parse(struct gw_req *r)
 			"the body is no JSON object");
 	if (!json_get(body, "model", &model) || model.type != JSON_STRING)
 		return model_missing(r);
-	struct cgn_str asked = cgn_arena_str(
-		&r->arena, json_str(model, &r->work)); /* the body goes before the request does */
+	struct cgn_str asked = cgn_arena_str(&r->arena,
+		json_str(model, &r->work)); /* the body goes before the request does */
 	if (asked.p == NULL)
 		return model_missing(r);
 	(void)model_resolve(r, asked, &row);
@@ -143,8 +144,8 @@ static enum gw_step nobody(struct gw_req *r, enum route_verdict verdict)
 	gw_queue_end(r);
 	if (verdict == ROUTE_FULL)
 		return gw_refuse(r,
-			&(struct gw_refusal){
-				503, "server_error", "overloaded", .reason = "concurrency", .retry_after = 1},
+			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "concurrency",
+				.retry_after = 1},
 			"every node that serves %.*s has all the requests that it may have",
 			CGN_STR_ARG(r->model));
 	if (r->pin.n > 0)
@@ -155,11 +156,14 @@ static enum gw_step nobody(struct gw_req *r, enum route_verdict verdict)
 		r->tries > 0 ? " beside those that failed" : "");
 }
 
-/* What the end of the request is compared with. The chain itself goes with the first byte; of a guess the held part is kept, to be corrected. */
+/* What the end of the request is compared with. The chain itself goes with the first byte; of a guess the
+ * held part is kept, to be corrected. */
 static void guess_keep(struct gw_req *r, const struct route_cand *c, const struct view_node *node)
 {
 	size_t n = r->chain.n;
-	r->guess = (struct gw_guess){.node = c->name_hash, .fed = c->fed && !c->fed_bytes, .kv_block = node->kv_block};
+	r->guess = (struct gw_guess){.node = c->name_hash,
+		.fed = c->fed && !c->fed_bytes,
+		.kv_block = node->kv_block};
 	if (n == 0)
 		return;
 	r->guess.length = r->chain.length > 0 ? r->chain.length : (double)n;
@@ -182,7 +186,8 @@ static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, cons
 	struct choose_ticket ticket = {.booked = false};
 	CGN_MUST(node != NULL);
 	if (r->head_sent && !gw_resume_send(r, node))
-		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1}, "out of memory");
+		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
+			"out of memory");
 	chooser_book(w->chooser, ask, p, &ticket);
 	gw_queue_end(r);
 	r->held = c->held;
@@ -199,8 +204,8 @@ static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, cons
 	return STEP_AGAIN;
 }
 
-/* Pick, and become the probe of a node that waits for one. If its breaker was shut, another request has just done so, and then the next pick
- * does not offer it; or every breaker is shut, and it is offered although. */
+/* Pick, and become the probe of a node that waits for one. If its breaker was shut, another request has just
+ * done so, and then the next pick does not offer it; or every breaker is shut, and it is offered although. */
 static struct choose_pick pick_open(struct gw_req *r, const struct choose_ask *ask, enum breaker_gate *gate)
 {
 	struct choose_pick p = {.verdict = ROUTE_NONE};
@@ -215,7 +220,8 @@ static struct choose_pick pick_open(struct gw_req *r, const struct choose_ask *a
 	return p;
 }
 
-/* That nobody had room is a decision too, and the last one if the request is never sent. Told once: it may be looked at often while it waits. */
+/* That nobody had room is a decision too, and the last one if the request is never sent. Told once: it may be
+ * looked at often while it waits. */
 static void explain_wait(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p)
 {
 	if (p->verdict != ROUTE_PICKED && r->explain_number == 0)
@@ -270,7 +276,8 @@ enum gw_step gw_route(struct gw_req *r)
 	if (gw_disagg_begin(r, &ask))
 		return STEP_AGAIN;
 	struct choose_pick p = pick_open(r, &ask, &gate);
-	/* picked, it goes: a probe may be claimed for it, and who began to wait meanwhile is no older than this one */
+	/* picked, it goes: a probe may be claimed for it, and who began to wait meanwhile is no older than
+	 * this one */
 	if (p.verdict != ROUTE_PICKED && gw_queue_must(r, p.verdict)) {
 		gw_queue_predict(r, &p);
 		explain_wait(r, &ask, &p);

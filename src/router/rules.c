@@ -27,7 +27,8 @@ static bool aliases_fill(struct gw_rules *r, struct gw_model *m, const struct co
 static bool cookie_fill(struct gw_rules *r, const struct config *cfg)
 {
 	const char *name = cfg->router.session_cookie;
-	r->session_cookie = name != NULL ? cgn_arena_str(&r->arena, cgn_str_of(name)) : (struct cgn_str){NULL, 0};
+	r->session_cookie =
+		name != NULL ? cgn_arena_str(&r->arena, cgn_str_of(name)) : (struct cgn_str){NULL, 0};
 	return name == NULL || r->session_cookie.p != NULL;
 }
 
@@ -96,8 +97,8 @@ static void shadows_fill(struct gw_rules *r, const struct config_list *names)
 	}
 }
 
-CGN_RC gw_rules_new(
-	const struct config *cfg, struct auth_keys **keys, struct gw_rules **out, struct cgn_err *err)
+CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
+	struct cgn_err *err)
 {
 	struct gw_rules *r = calloc(1, sizeof *r);
 	if (r == NULL) {
@@ -110,8 +111,9 @@ CGN_RC gw_rules_new(
 	r->keys = *keys;
 	*keys = NULL;
 	choose_rules_fill(cfg, &r->route);
-	r->rates = (struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
-		limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};
+	r->rates =
+		(struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
+			limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};
 	r->session_secure = cfg->router.tls_cert_file != NULL;
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;
@@ -135,9 +137,9 @@ CGN_RC gw_rules_new(
 	r->outliers = cfg->router.breaker.outliers;
 	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
 	r->max_queue = cfg->router.admission.max_queue;
-	r->queue_policy = cfg->router.admission.queue_policy == CONFIG_QUEUE_WSPT       ? QUEUE_WSPT
-			  : cfg->router.admission.queue_policy == CONFIG_QUEUE_DEADLINE ? QUEUE_DEADLINE
-											: QUEUE_FCFS;
+	r->queue_policy = cfg->router.admission.queue_policy == CONFIG_QUEUE_WSPT ? QUEUE_WSPT
+		: cfg->router.admission.queue_policy == CONFIG_QUEUE_DEADLINE     ? QUEUE_DEADLINE
+										  : QUEUE_FCFS;
 	r->queue_timeout = cfg->router.admission.queue_timeout;
 	r->ttft_slo = cfg->router.admission.ttft_slo;
 	r->node_wait = cfg->router.admission.node_wait;
@@ -164,7 +166,8 @@ CGN_RC gw_rules_kits(struct gw_rules *r, const struct config *cfg, const struct 
 	CGN_MUST(r->n_models == cfg->n_models);
 	for (size_t i = 0; i < cfg->n_models; i++) {
 		struct gw_kit *before = kit_of(old, r->models[i].name);
-		if (cfg->models[i].tokenizer == NULL || cfg->models[i].tokens == TOKENS_BYTES || cfg->models[i].tokens == TOKENS_ENGINE)
+		if (cfg->models[i].tokenizer == NULL || cfg->models[i].tokens == TOKENS_BYTES ||
+			cfg->models[i].tokens == TOKENS_ENGINE)
 			continue;
 		bool same = before != NULL && before->fingerprint == gw_kit_fingerprint(&cfg->models[i]);
 		cgn_rc rc = same ? CGN_OK : gw_kit_load(&cfg->models[i], &r->models[i].kit, err);

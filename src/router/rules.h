@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules: what a configuration and a key file say about requests, in the form that workers read: immutable, counted. A worker holds no
- * pointer into the configuration, which SIGHUP replaces. */
+/* rules: what a configuration and a key file say about requests, in the form that workers read: immutable,
+ * counted. A worker holds no pointer into the configuration, which SIGHUP replaces. */
 #pragma once
 #include <stdatomic.h>
 
@@ -60,11 +60,11 @@ struct gw_rules {
 	struct breaker_rules breaker;
 	double failure_share, max_ejected;
 	bool outliers;
-	struct gw_rates rates;  /* of each key; of each address where nobody is asked for one */
-	uint32_t max_queue; /* 0: nobody waits */
+	struct gw_rates rates; /* of each key; of each address where nobody is asked for one */
+	uint32_t max_queue;    /* 0: nobody waits */
 	enum queue_policy queue_policy;
 	cgn_nsec queue_timeout, ttft_slo /* 0: none */, node_wait;
-	struct auth_keys *keys; /* owned; NULL: nobody is asked */
+	struct auth_keys *keys;  /* owned; NULL: nobody is asked */
 	struct gw_model *models; /* of the configuration, in its order */
 	size_t n_models;
 	struct gw_tenant *tenants; /* by name; behind the last, the one of all others */
@@ -74,13 +74,15 @@ struct gw_rules {
 /* |*keys| is taken, success or failure; NULL when authentication is off. */
 CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
 	struct cgn_err *err); /* refs 1 */
-/* Before any worker has them: each model that has a tokenizer gets its kit. An unchanged one is taken from |old| (NULL: none). With
- * |keep|, a model whose files are refused keeps the old kit, or has none, and |refused| is called; else that is an error. */
+/* Before any worker has them: each model that has a tokenizer gets its kit. An unchanged one is taken from
+ * |old| (NULL: none). With
+ * |keep|, a model whose files are refused keeps the old kit, or has none, and |refused| is called; else that
+ * is an error. */
 CGN_RC gw_rules_kits(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old, bool keep,
 	void (*refused)(const char *model, bool has_old, const struct cgn_err *why), struct cgn_err *err);
 void gw_rules_ref(struct gw_rules *r);       /* any thread */
 void gw_rules_unref(struct gw_rules **take); /* any thread */
-const struct gw_model *gw_rules_model(
-	const struct gw_rules *r, struct cgn_str name); /* by name or alias; NULL */
+const struct gw_model *gw_rules_model(const struct gw_rules *r,
+	struct cgn_str name); /* by name or alias; NULL */
 /* The row of |name|, else the one of all others: never NULL. */
 const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name);

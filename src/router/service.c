@@ -82,8 +82,9 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	router_call_rest(k);
 }
 
-static const struct grpc_call_ops call_ops = {
-	.on_message = on_message, .on_half_close = on_half_close, .on_close = on_close};
+static const struct grpc_call_ops call_ops = {.on_message = on_message,
+	.on_half_close = on_half_close,
+	.on_close = on_close};
 
 /* ---- Router ---- */
 
@@ -245,7 +246,8 @@ static void cordon_start(struct router_call *k, bool on, void (*done)(void *user
 	k->pending = true;
 	cgn_rc rc = state_cordon(k->r->state, k->node_id, on, done, k, &err);
 	if (cgn_ok(rc)) {
-		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", on), F_STRN("by", grpc_peer_name(k->c)), F_STRN("from", grpc_peer(k->c)));
+		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", on),
+			F_STRN("by", grpc_peer_name(k->c)), F_STRN("from", grpc_peer(k->c)));
 		return;
 	}
 	k->pending = false;

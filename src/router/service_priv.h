@@ -15,7 +15,7 @@ struct router_call {
 	bool asked;   /* its one message came */
 	bool pending; /* the state backend has not answered */
 	char *node_id;
-	bool draining; /* cluster_drain_begin was called for node_id */
+	bool draining;                    /* cluster_drain_begin was called for node_id */
 	struct router_question *question; /* that workers still look into; NULL: none */
 	struct cgn_timer poll;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session: who of the clients this is, for choosing alone: X-Cgn-Session if it says so, else a cookie that this router gave it. Sessions say
- * nothing of who may do what. */
+/* session: who of the clients this is, for choosing alone: X-Cgn-Session if it says so, else a cookie that
+ * this router gave it. Sessions say nothing of who may do what. */
 #include "router/gateway.h"
 
 #define COOKIE_MAX 64 /* bytes of a value; ours have 32 */
@@ -39,9 +39,10 @@ bool gw_session_take(struct gw_req *r, const struct http_head *h)
 	if (name.n == 0)
 		return true;
 	uint64_t a = gw_next_random(&r->w->ids), b = gw_next_random(&r->w->ids);
-	r->session = cgn_str_of(cgn_arena_fmt(&r->arena, "%016llx%016llx", (unsigned long long)a, (unsigned long long)b));
-	r->set_cookie = cgn_str_of(cgn_arena_fmt(&r->arena, "%.*s=%.*s; Path=/; HttpOnly; SameSite=Lax%s", CGN_STR_ARG(name),
-		CGN_STR_ARG(r->session), r->w->rules->session_secure ? "; Secure" : ""));
+	r->session = cgn_str_of(
+		cgn_arena_fmt(&r->arena, "%016llx%016llx", (unsigned long long)a, (unsigned long long)b));
+	r->set_cookie = cgn_str_of(cgn_arena_fmt(&r->arena, "%.*s=%.*s; Path=/; HttpOnly; SameSite=Lax%s",
+		CGN_STR_ARG(name), CGN_STR_ARG(r->session), r->w->rules->session_secure ? "; Secure" : ""));
 	return r->session.p != NULL && r->set_cookie.p != NULL;
 }
 

@@ -4,7 +4,8 @@
 
 static bool may_serve(const struct cluster_node *n)
 {
-	return n->info->kv != NULL && n->state != NODE_DOWN && !n->cordoned && n->drains == 0 && !n->info->draining;
+	return n->info->kv != NULL && n->state != NODE_DOWN && !n->cordoned && n->drains == 0 &&
+		!n->info->draining;
 }
 
 static size_t fill(const struct router *r, Cognitora__V1__NodeStore *rows, Cognitora__V1__NodeStore **out)
@@ -46,8 +47,9 @@ void router_stores(struct router_call *k, struct cgn_str message)
 	CGN_ON_EXIT(pb_free) Cognitora__V1__StoresRequest *rq = NULL;
 	cgn_rc rc = pb_unpack(&cognitora__v1__stores_request__descriptor, message, &rq, &err);
 	if (cgn_ok(rc) && strcmp(rq->cluster, k->r->cluster_name) != 0)
-		rc = CGN_FAIL(&err, INVALID, "this router's cluster is \"%s\" and not \"%.64s\": see cluster.name", k->r->cluster_name,
-			rq->cluster);
+		rc = CGN_FAIL(&err, INVALID,
+			"this router's cluster is \"%s\" and not \"%.64s\": see cluster.name",
+			k->r->cluster_name, rq->cluster);
 	if (cgn_ok(rc))
 		answer(k);
 	else

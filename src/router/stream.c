@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream: the engine's answer to the client, byte for byte, and what the client is told when the engine dies over it. */
+/* stream: the engine's answer to the client, byte for byte, and what the client is told when the engine dies
+ * over it. */
 #include "base/log/log.h"
 #include "router/gateway.h"
 
 #define MAX_FIELDS (PROTO_MAX_HEADERS + 4 + GW_SESSION_FIELDS + GW_LIMIT_FIELDS)
 
-/* Fields of the engine that are not passed on: the connection's (http drops the rest of them) and those that this house answers with. */
+/* Fields of the engine that are not passed on: the connection's (http drops the rest of them) and those that
+ * this house answers with. */
 static bool starts_nocase(struct cgn_str name, const char *lead)
 {
 	size_t n = strlen(lead);
@@ -14,10 +16,10 @@ static bool starts_nocase(struct cgn_str name, const char *lead)
 
 static bool is_kept(const struct gw_req *r, struct cgn_str name)
 {
+	/* of a hosted engine: ours are nearer */
 	return !cgn_str_eq_nocase(name, CGN_STR("x-request-id")) &&
-	       !cgn_str_eq_nocase(name, CGN_STR("content-length")) &&
-	       !starts_nocase(name, "x-cgn-") &&
-	       !(r->limits != NULL && starts_nocase(name, "x-ratelimit-")); /* of a hosted engine: ours are nearer */
+		!cgn_str_eq_nocase(name, CGN_STR("content-length")) && !starts_nocase(name, "x-cgn-") &&
+		!(r->limits != NULL && starts_nocase(name, "x-ratelimit-"));
 }
 
 static int64_t content_length(const struct gw_try *t)
@@ -49,7 +51,8 @@ void gw_send_head(struct gw_req *r)
 	r->status = r->t.status;
 	r->head_sent = true;
 	http_exchange_head(r->x, r->status, f, n, content_length(&r->t));
-	/* No retry from here on: what only a retry needs goes, so that a stream that is open for long holds little. */
+	/* No retry from here on: what only a retry needs goes, so that a stream that is open for long holds
+	 * little. */
 	gw_resume_keep(r);
 	gw_body_drop(r);
 	r->t.headers = NULL;
@@ -95,12 +98,14 @@ void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
 	r->last2[0] = data.n > 1 ? data.p[data.n - 2] : r->last2[1];
 	r->last2[1] = data.p[data.n - 1];
 	if (!r->paused && r->t.call != NULL && http_exchange_over_mark(r->x)) {
-		r->paused = r->was_paused = true; /* a slow reader slows the engine, and fills nobody's memory */
+		/* a slow reader slows the engine, and fills nobody's memory */
+		r->paused = r->was_paused = true;
 		grpc_pause(r->t.call);
 	}
 }
 
-/* An event stream ends with an error event and without [DONE]; any other body is cut, so that nobody takes half of it for the whole. */
+/* An event stream ends with an error event and without [DONE]; any other body is cut, so that nobody takes
+ * half of it for the whole. */
 static void cut(struct gw_req *r, const struct cgn_err *why)
 {
 	cgn_log(WARN, "gateway.stream_cut", F_STRN("id", r->id), F_STR("node", r->t.node_id),
@@ -160,10 +165,11 @@ static bool stream_is_dead(struct gw_req *r, struct cgn_err *why)
 	if (r->paused)
 		return false;
 	if (gw_stream_stalled(r, now))
-		*why = (struct cgn_err){.code = CGN_DEADLINE, .msg = "its node is stalled (router.stall_timeout)"};
+		*why = (struct cgn_err){.code = CGN_DEADLINE,
+			.msg = "its node is stalled (router.stall_timeout)"};
 	else if (silent >= r->w->rules->stream_idle_timeout)
-		*why = (struct cgn_err){
-			.code = CGN_DEADLINE, .msg = "silent for too long (router.stream_idle_timeout)"};
+		*why = (struct cgn_err){.code = CGN_DEADLINE,
+			.msg = "silent for too long (router.stream_idle_timeout)"};
 	if (why->code != CGN_FINE)
 		gw_judge_bad(r, BREAKER_STALL);
 	return why->code != CGN_FINE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens: what a prompt's blocks are of, and the books of it. A request whose tokens can't be had in time has blocks of bytes instead, and
- * that is counted: routing never waits for a tokenizer longer than router.tokenize_timeout, and never fails for one. */
+/* tokens: what a prompt's blocks are of, and the books of it. A request whose tokens can't be had in time has
+ * blocks of bytes instead, and that is counted: routing never waits for a tokenizer longer than
+ * router.tokenize_timeout, and never fails for one. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -11,7 +12,8 @@
 
 const char *gw_tokens_text(enum gw_tokens_mode mode)
 {
-	static const char *const texts[GW_TOKENS_MODES] = {[GW_BYTES] = "bytes", [GW_ENGINE] = "engine", [GW_FILE] = "file"};
+	static const char *const texts[GW_TOKENS_MODES] =
+		{[GW_BYTES] = "bytes", [GW_ENGINE] = "engine", [GW_FILE] = "file"};
 	return texts[mode];
 }
 
@@ -20,7 +22,8 @@ enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct v
 	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
 	if (row != NULL && row->kit != NULL)
 		return GW_FILE;
-	bool engine = m != NULL && ((asked == TOKENS_ENGINE && m->may_tokenize) || (asked == TOKENS_AUTO && m->tokenizes));
+	bool engine = m != NULL &&
+		((asked == TOKENS_ENGINE && m->may_tokenize) || (asked == TOKENS_AUTO && m->tokenizes));
 	return engine ? GW_ENGINE : GW_BYTES;
 }
 
@@ -207,7 +210,8 @@ void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct p
 
 /* ---- beginnings ---- */
 
-static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_model *row, enum gw_tokens_mode mode)
+static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_model *row,
+	enum gw_tokens_mode mode)
 {
 	struct gw_prompt *p = calloc(1, sizeof *p);
 	if (p == NULL)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens, inside: a prompt on its way to its chain. tokens.c decides and keeps the books, ask.c asks engines, file.c uses
- * the model's own files. */
+/* tokens, inside: a prompt on its way to its chain. tokens.c decides and keeps the books, ask.c asks engines,
+ * file.c uses the model's own files. */
 #pragma once
 #include "policy/engine/tokens.h"
 #include "policy/prefix/promptcache.h"
@@ -42,7 +42,8 @@ struct tokens_ask {
 	struct grpc_call *call; /* NULL: none open */
 	const char *node_id;    /* in the request's arena */
 	uint16_t slot;          /* of that node */
-	bool again;             /* the first that was asked did not answer: this is the second, and the last */
+	/* the first that was asked did not answer: this is the second, and the last */
+	bool again;
 	struct cgn_buf body, answer, before;
 	int status;
 	bool closed;
@@ -64,19 +65,22 @@ struct gw_prompt {
 	struct tokens_job *job; /* file.c */
 };
 
-/* What keys of the prompt cache begin with: its chain's root, and what may change by a reload under the same root. |kit|: the fingerprint of
- * the files that make its tokens; 0: an engine does. */
+/* What keys of the prompt cache begin with: its chain's root, and what may change by a reload under the same
+ * root. |kit|: the fingerprint of the files that make its tokens; 0: an engine does. */
 struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t kit);
 /* The chain of these ids is the request's, and is kept under |key| unless that is NULL. */
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);
-void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c); /* whose digests are in the request's work arena */
+/* whose digests are in the request's work arena */
+void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c);
 /* The same of an entry of the cache. */
 void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e);
-/* Blocks of bytes instead; |reason| is a label of cgn_prompt_fallback_total, NULL: that is how it is meant to be. */
+/* Blocks of bytes instead; |reason| is a label of cgn_prompt_fallback_total, NULL: that is how it is meant to
+ * be. */
 void tokens_fall_back(struct gw_req *r, const char *reason);
 struct tokens_model *tokens_model_of(struct gw_worker *w, struct cgn_str name); /* NULL: out of memory */
 
-/* ask.c: an engine's answer, from the cache or under way (then the request is in GW_TOKENS), or blocks of bytes. */
+/* ask.c: an engine's answer, from the cache or under way (then the request is in GW_TOKENS), or blocks of
+ * bytes. */
 void tokens_ask_start(struct gw_req *r);
 enum gw_step tokens_ask_step(struct gw_req *r); /* in GW_TOKENS */
 void tokens_ask_end(struct gw_req *r);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* try: one node's turn. Its gRPC call from the first byte sent to the last callback, and the state that waits for its first byte. */
+/* try: one node's turn. Its gRPC call from the first byte sent to the last callback, and the state that waits
+ * for its first byte. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -27,7 +28,7 @@ static void head_take(struct gw_req *r, struct cgn_str msg)
 	struct proto_chunk c;
 	struct cgn_str copy = cgn_arena_str(&r->work, msg);
 	bool sound = copy.p != NULL && !r->t.head_seen &&
-		     cgn_ok(proto_chunk_read(copy, &r->work, &c, NULL)) && c.status >= 200;
+		cgn_ok(proto_chunk_read(copy, &r->work, &c, NULL)) && c.status >= 200;
 	if (!sound) {
 		nonsense(r);
 		return;
@@ -123,12 +124,15 @@ static void send_request(struct gw_req *r)
 		grpc_half_close(r->t.call);
 }
 
-void gw_try_start(
-	struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket, enum breaker_gate gate)
+void gw_try_start(struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket,
+	enum breaker_gate gate)
 {
 	struct gw_try *t = &r->t;
 	CGN_MUST(!t->ticket.booked && t->call == NULL);
-	*t = (struct gw_try){.slot = node->slot, .ticket = *ticket, .gate = gate, .sent_at = cgn_loop_now(r->w->loop)};
+	*t = (struct gw_try){.slot = node->slot,
+		.ticket = *ticket,
+		.gate = gate,
+		.sent_at = cgn_loop_now(r->w->loop)};
 	t->node_id = cgn_arena_strz(&r->arena, cgn_str_of(node->id));
 	cgn_rc rc = gw_link_get(r->w, node, &t->link, &t->why);
 	if (cgn_ok(rc)) {
@@ -136,8 +140,8 @@ void gw_try_start(
 		t->actual = t->link->actual;
 	}
 	if (cgn_ok(rc))
-		rc = grpc_call_start(
-			t->link->channel, PROTO_AGENT_GENERATE, 0, &call_ops, r, &t->call, &t->why);
+		rc = grpc_call_start(t->link->channel, PROTO_AGENT_GENERATE, 0, &call_ops, r, &t->call,
+			&t->why);
 	if (cgn_ok(rc)) {
 		t->why = (struct cgn_err){.code = CGN_FINE};
 		send_request(r);
@@ -239,7 +243,8 @@ static enum gw_step try_failed(struct gw_req *r)
 {
 	struct cgn_err why = r->t.why;
 	if (why.code == CGN_FINE)
-		why = r->t.why = (struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "it ended without an answer"};
+		why = r->t.why =
+			(struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "it ended without an answer"};
 	enum breaker_failure how = gw_try_failure(&r->t);
 	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->id), F_STR("node", r->t.node_id),
 		F_U64("try", r->tries), F_STR("code", cgn_code_name(why.code)), F_STR("why", why.msg));
@@ -250,19 +255,23 @@ static enum gw_step try_failed(struct gw_req *r)
 	else
 		gw_judge_bad(r, how);
 	if (may_retry(r, how))
-		return again(r, how == BREAKER_FULL ? "node_full" : how == BREAKER_STALL ? "stall" : "failed");
+		return again(r,
+			how == BREAKER_FULL            ? "node_full"
+				: how == BREAKER_STALL ? "stall"
+						       : "failed");
 	return give_up(r, why.code, why.msg);
 }
 
-/* An answer that is an error took no computing: it says nothing of the node's pace, and left nothing in its cache but what was there. Its
- * booking ends here. */
+/* An answer that is an error took no computing: it says nothing of the node's pace, and left nothing in its
+ * cache but what was there. Its booking ends here. */
 static void not_computed(struct gw_req *r, bool failed)
 {
 	size_t keep = failed || r->held > r->chain.n ? 0 : r->held;
 	chooser_release(r->w->chooser, &r->t.ticket, cgn_loop_now(r->w->loop));
 	gw_queue_room(r->w);
 	if (r->chain.n > 0)
-		route_record_drop(r->w->shared->choice.record, r->chain.short_digests + keep, r->chain.n - keep, r->t.slot);
+		route_record_drop(r->w->shared->choice.record, r->chain.short_digests + keep,
+			r->chain.n - keep, r->t.slot);
 }
 
 static enum gw_step first_byte(struct gw_req *r)
@@ -293,8 +302,8 @@ static enum gw_step not_gone_on(struct gw_req *r)
 		gw_judge_left(r); /* it does not like the body: that is our doing */
 	else
 		gw_judge_bad(r, how);
-	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->id), F_STR("node", r->t.node_id), F_U64("try", r->tries),
-		F_I64("status", r->t.status));
+	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->id), F_STR("node", r->t.node_id),
+		F_U64("try", r->tries), F_I64("status", r->t.status));
 	if (may_retry(r, how == BREAKER_FAILURES ? BREAKER_STATUS : how))
 		return again(r, "resume");
 	return give_up(r, CGN_BAD_GATEWAY, "no engine went on with the answer");
@@ -320,7 +329,8 @@ enum gw_step gw_dispatch(struct gw_req *r)
 		gw_judge_bad(r, said);
 		return again(r, said == BREAKER_FULL ? "engine_429" : "engine_5xx");
 	}
-	if (r->head_sent && t->head_seen && (t->status != 200 || !t->events || (t->closed && t->first_data.p == NULL)))
+	if (r->head_sent && t->head_seen &&
+		(t->status != 200 || !t->events || (t->closed && t->first_data.p == NULL)))
 		return not_gone_on(r);
 	if (t->first_data.p != NULL || t->closed)
 		return first_byte(r);

@@ -18,8 +18,8 @@ static void count(struct cgn_timer *t)
 	if (now - w->counted_at > LATE)
 		w->away_until = now;
 	w->counted_at = now;
-	atomic_store_explicit(
-		&w->connections, http_server_stats(w->server).connections, memory_order_relaxed);
+	atomic_store_explicit(&w->connections, http_server_stats(w->server).connections,
+		memory_order_relaxed);
 	cgn_timer_set(t, COUNT_EVERY);
 }
 
@@ -111,8 +111,8 @@ static void link_retire(struct gw_worker *w, struct gw_link *l)
 		link_free(l);
 }
 
-static CGN_RC link_new(
-	struct gw_worker *w, const struct view_node *node, struct gw_link **out, struct cgn_err *err)
+static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
+	struct cgn_err *err)
 {
 	struct gw_link *l = calloc(1, sizeof *l);
 	if (l != NULL)
@@ -149,8 +149,8 @@ static void cells_take(struct gw_link *l, const struct view_node *node)
 	l->actual = METRIC_OF(CACHED_TOKENS, node->id, "actual");
 }
 
-CGN_RC gw_link_get(
-	struct gw_worker *w, const struct view_node *node, struct gw_link **out, struct cgn_err *err)
+CGN_RC gw_link_get(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
+	struct cgn_err *err)
 {
 	CGN_LIVE(w, WORKER_TAG);
 	if (w->links[node->slot] == NULL)

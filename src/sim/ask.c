@@ -58,7 +58,8 @@ bool sim_body_parse(struct cgn_str body, struct sim_fields *out, struct sim_refu
 	return true;
 }
 
-bool sim_model_find(const struct sim_ask_env *env, const struct sim_fields *root, unsigned *model, struct sim_refusal *no)
+bool sim_model_find(const struct sim_ask_env *env, const struct sim_fields *root, unsigned *model,
+	struct sim_refusal *no)
 {
 	struct json_val value;
 	*model = 0;
@@ -71,8 +72,8 @@ bool sim_model_find(const struct sim_ask_env *env, const struct sim_fields *root
 		if (cgn_str_is(name, env->cfg->models[*model]))
 			return true;
 	}
-	return sim_refuse(no, 404, "model_not_found", "model", "The model `%.*s` does not exist.", (int)(name.n < 128 ? name.n : 128),
-		name.n > 0 ? name.p : "");
+	return sim_refuse(no, 404, "model_not_found", "model", "The model `%.*s` does not exist.",
+		(int)(name.n < 128 ? name.n : 128), name.n > 0 ? name.p : "");
 }
 
 bool sim_check_context(const struct sim_cfg *cfg, uint64_t prompt, uint64_t answer, struct sim_refusal *no)
@@ -82,7 +83,8 @@ bool sim_check_context(const struct sim_cfg *cfg, uint64_t prompt, uint64_t answ
 	return sim_refuse(no, 400, "context_length_exceeded", "messages",
 		"This model's maximum context length is %u tokens. However, you requested %llu tokens (%llu in the messages, %llu in the "
 		"completion). Please reduce the length of the messages or completion.",
-		cfg->max_model_len, (unsigned long long)(prompt + answer), (unsigned long long)prompt, (unsigned long long)answer);
+		cfg->max_model_len, (unsigned long long)(prompt + answer), (unsigned long long)prompt,
+		(unsigned long long)answer);
 }
 
 uint32_t sim_ask_natural(const struct sim_cfg *cfg, uint64_t digest)
@@ -93,25 +95,29 @@ uint32_t sim_ask_natural(const struct sim_cfg *cfg, uint64_t digest)
 }
 
 /* A non-negative integer within bounds; absent and null leave |*out| alone. */
-static bool take_u32(const struct sim_fields *root, enum sim_key key, uint32_t min, uint32_t max, uint32_t *out, struct sim_refusal *no)
+static bool take_u32(const struct sim_fields *root, enum sim_key key, uint32_t min, uint32_t max,
+	uint32_t *out, struct sim_refusal *no)
 {
 	struct json_val value;
 	uint64_t v = 0;
 	if (!sim_field(root, key, &value) || value.type == JSON_NULL)
 		return true;
 	if (value.type != JSON_NUMBER || !json_u64(value, &v) || v < min || v > max)
-		return sim_refuse(no, 400, "invalid_value", sim_key_name(key), "%s must be an integer from %u to %u", sim_key_name(key),
-			min, max);
+		return sim_refuse(no, 400, "invalid_value", sim_key_name(key),
+			"%s must be an integer from %u to %u", sim_key_name(key), min, max);
 	*out = (uint32_t)v;
 	return true;
 }
 
-static bool take_stop(struct json_val value, const char *key, struct cgn_arena *a, struct sim_limits *lim, struct sim_refusal *no)
+static bool take_stop(struct json_val value, const char *key, struct cgn_arena *a, struct sim_limits *lim,
+	struct sim_refusal *no)
 {
 	if (value.type != JSON_STRING)
-		return sim_refuse(no, 400, "invalid_type", key, "%s must be a string or a list of strings", key);
+		return sim_refuse(no, 400, "invalid_type", key, "%s must be a string or a list of strings",
+			key);
 	if (lim->n_stops == SIM_STOPS_MAX)
-		return sim_refuse(no, 400, "invalid_value", key, "%s: at most %d strings", key, SIM_STOPS_MAX);
+		return sim_refuse(no, 400, "invalid_value", key, "%s: at most %d strings", key,
+			SIM_STOPS_MAX);
 	struct cgn_str s = json_str(value, a);
 	if (s.n == 0 || s.n > 1024)
 		return sim_refuse(no, 400, "invalid_value", key, "%s: a string of 1 to 1024 bytes", key);
@@ -119,7 +125,8 @@ static bool take_stop(struct json_val value, const char *key, struct cgn_arena *
 	return true;
 }
 
-static bool take_stops(const struct sim_fields *root, enum sim_key which, struct cgn_arena *a, struct sim_limits *lim, struct sim_refusal *no)
+static bool take_stops(const struct sim_fields *root, enum sim_key which, struct cgn_arena *a,
+	struct sim_limits *lim, struct sim_refusal *no)
 {
 	struct json_val value, each;
 	const char *key = sim_key_name(which);
@@ -159,7 +166,9 @@ static bool take_max_tokens(const struct sim_fields *root, struct sim_ask *out, 
 	enum sim_key key = out->api == SIM_RESPONSES ? SIM_KEY_MAX_OUTPUT_TOKENS : SIM_KEY_MAX_TOKENS;
 	if (!take_u32(root, key, 1, UINT32_MAX - 1, &out->limits.max_tokens, no))
 		return false;
-	if (out->api == SIM_CHAT && !take_u32(root, SIM_KEY_MAX_COMPLETION_TOKENS, 1, UINT32_MAX - 1, &out->limits.max_tokens, no))
+	if (out->api == SIM_CHAT &&
+		!take_u32(root, SIM_KEY_MAX_COMPLETION_TOKENS, 1, UINT32_MAX - 1, &out->limits.max_tokens,
+			no))
 		return false;
 	if (out->api == SIM_COMPLETIONS && out->limits.max_tokens == 0)
 		out->limits.max_tokens = 16; /* the API's own default */
@@ -168,7 +177,8 @@ static bool take_max_tokens(const struct sim_fields *root, struct sim_ask *out, 
 	return true;
 }
 
-static bool take_seed(const struct sim_fields *root, const struct sim_cfg *cfg, struct sim_ask *out, struct sim_refusal *no)
+static bool take_seed(const struct sim_fields *root, const struct sim_cfg *cfg, struct sim_ask *out,
+	struct sim_refusal *no)
 {
 	struct json_val value;
 	out->seed = cfg->seed;
@@ -181,22 +191,27 @@ static bool take_seed(const struct sim_fields *root, const struct sim_cfg *cfg, 
 	return true;
 }
 
-static bool take_params(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out, struct sim_refusal *no)
+static bool take_params(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out,
+	struct sim_refusal *no)
 {
 	struct json_val options;
 	out->n = 1;
 	out->stream = field_true(root, SIM_KEY_STREAM);
-	out->include_usage = sim_field(root, SIM_KEY_STREAM_OPTIONS, &options) && json_get_bool(options, "include_usage", false);
+	out->include_usage = sim_field(root, SIM_KEY_STREAM_OPTIONS, &options) &&
+		json_get_bool(options, "include_usage", false);
 	out->limits.ignore_eos = field_true(root, SIM_KEY_IGNORE_EOS);
 	out->limits.keep_stop = field_true(root, SIM_KEY_KEEP_STOP);
 	bool many = out->api == SIM_CHAT || out->api == SIM_COMPLETIONS;
 	enum sim_key stop = out->api == SIM_MESSAGES ? SIM_KEY_STOP_SEQUENCES : SIM_KEY_STOP;
-	return take_max_tokens(root, out, no) && take_u32(root, SIM_KEY_MIN_TOKENS, 0, UINT32_MAX - 1, &out->limits.min_tokens, no) &&
-	       (!many || take_u32(root, SIM_KEY_N, 1, 128, &out->n, no)) && take_stops(root, stop, env->arena, &out->limits, no) &&
-	       take_logprobs(root, out, no) && take_seed(root, env->cfg, out, no);
+	return take_max_tokens(root, out, no) &&
+		take_u32(root, SIM_KEY_MIN_TOKENS, 0, UINT32_MAX - 1, &out->limits.min_tokens, no) &&
+		(!many || take_u32(root, SIM_KEY_N, 1, 128, &out->n, no)) &&
+		take_stops(root, stop, env->arena, &out->limits, no) && take_logprobs(root, out, no) &&
+		take_seed(root, env->cfg, out, no);
 }
 
-static bool take_said(const struct sim_ask_env *env, struct cgn_str said, struct sim_ask *out, struct sim_refusal *no)
+static bool take_said(const struct sim_ask_env *env, struct cgn_str said, struct sim_ask *out,
+	struct sim_refusal *no)
 {
 	out->origin = sim_chain_digest(&out->prompts[0]);
 	if (out->n > 1)
@@ -209,13 +224,16 @@ static bool take_said(const struct sim_ask_env *env, struct cgn_str said, struct
 }
 
 /* A text that ends with the beginning of its own answer is gone on with. */
-static bool take_texts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out, struct sim_refusal *no)
+static bool take_texts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out,
+	struct sim_refusal *no)
 {
 	struct json_val prompt;
-	bool one = sim_field(root, SIM_KEY_PROMPT, &prompt) && !sim_is_prompts(prompt) && prompt.type == JSON_STRING && out->n == 1;
+	bool one = sim_field(root, SIM_KEY_PROMPT, &prompt) && !sim_is_prompts(prompt) &&
+		prompt.type == JSON_STRING && out->n == 1;
 	if (!one || env->reader != NULL)
 		return sim_render_prompts(env, root, out->prompts, &out->n_prompts, no);
-	struct cgn_str text = json_str(prompt, env->arena), said = sim_said_find(text, out->seed, &out->prompts[0]);
+	struct cgn_str text = json_str(prompt, env->arena),
+		       said = sim_said_find(text, out->seed, &out->prompts[0]);
 	if (said.n == 0)
 		return sim_render_prompts(env, root, out->prompts, &out->n_prompts, no);
 	out->n_prompts = 1;
@@ -223,17 +241,22 @@ static bool take_texts(const struct sim_ask_env *env, const struct sim_fields *r
 	return take_said(env, said, out, no);
 }
 
-static bool take_prompts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out, struct sim_refusal *no)
+static bool take_prompts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out,
+	struct sim_refusal *no)
 {
 	const struct sim_cfg *cfg = env->cfg;
-	struct sim_chain_cfg chain = {.model = cgn_str_of(cfg->models[out->model]), .model_index = out->model,
-		.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_model_len, .keep = sim_keeps_contents(cfg)};
+	struct sim_chain_cfg chain = {.model = cgn_str_of(cfg->models[out->model]),
+		.model_index = out->model,
+		.block_tokens = cfg->block_tokens,
+		.max_tokens = cfg->max_model_len,
+		.keep = sim_keeps_contents(cfg)};
 	struct json_val value;
 	struct sim_chain blank;
 	if (sim_field(root, SIM_KEY_CACHE_SALT, &value) && value.type == JSON_STRING)
 		chain.salt = json_str(value, env->arena);
 	if (chain.salt.n > EM_SALT_MAX)
-		return sim_refuse(no, 400, "invalid_value", "cache_salt", "cache_salt: at most %d bytes", EM_SALT_MAX);
+		return sim_refuse(no, 400, "invalid_value", "cache_salt", "cache_salt: at most %d bytes",
+			EM_SALT_MAX);
 	sim_chain_init(&blank, &chain);
 	for (size_t i = 0; i < SIM_PROMPTS_MAX; i++)
 		out->prompts[i] = blank;
@@ -241,7 +264,8 @@ static bool take_prompts(const struct sim_ask_env *env, const struct sim_fields 
 		return take_texts(env, root, out, no);
 	out->n_prompts = 1;
 	struct cgn_str said = {NULL, 0};
-	return sim_render_chat(env, out->api, root, &out->prompts[0], &said, no) && take_said(env, said, out, no);
+	return sim_render_chat(env, out->api, root, &out->prompts[0], &said, no) &&
+		take_said(env, said, out, no);
 }
 
 /* The longest answer that every prompt leaves room for. */
@@ -253,7 +277,8 @@ static bool settle_length(const struct sim_ask_env *env, struct sim_ask *out, st
 			return sim_refuse(no, 500, NULL, NULL, "out of memory");
 		longest = out->prompts[i].n_tokens > longest ? out->prompts[i].n_tokens : longest;
 	}
-	if (!sim_check_context(env->cfg, longest, out->limits.max_tokens > 0 ? out->limits.max_tokens : 1, no))
+	if (!sim_check_context(env->cfg, longest, out->limits.max_tokens > 0 ? out->limits.max_tokens : 1,
+		    no))
 		return false;
 	if (out->limits.max_tokens == 0)
 		out->limits.max_tokens = env->cfg->max_model_len - (uint32_t)longest;
@@ -261,7 +286,8 @@ static bool settle_length(const struct sim_ask_env *env, struct sim_ask *out, st
 }
 
 /* The answer is JSON: a tool's arguments, or what response_format (Responses: text.format) wants. */
-static bool settle_script(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out, struct sim_refusal *no)
+static bool settle_script(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_ask *out,
+	struct sim_refusal *no)
 {
 	struct json_val schema = {0};
 	uint64_t rng = sim_chain_digest(&out->prompts[0]) ^ sim_mix(out->seed);
@@ -277,18 +303,22 @@ static bool settle_script(const struct sim_ask_env *env, const struct sim_fields
 		json_key_z(&o, "answer", "yes");
 		json_close(&o, '}');
 	}
-	return out->script.bad ? sim_refuse(no, 400, "invalid_value", NULL, "the schema asks for more than 1 MiB") : true;
+	return out->script.bad
+		? sim_refuse(no, 400, "invalid_value", NULL, "the schema asks for more than 1 MiB")
+		: true;
 }
 
-bool sim_ask_parse(const struct sim_ask_env *env, enum sim_api api, struct cgn_str body, struct sim_ask *out, struct sim_refusal *no)
+bool sim_ask_parse(const struct sim_ask_env *env, enum sim_api api, struct cgn_str body, struct sim_ask *out,
+	struct sim_refusal *no)
 {
 	struct sim_fields root;
 	*out = (struct sim_ask){.api = api};
-	if (!sim_body_parse(body, &root, no) || !sim_model_find(env, &root, &out->model, no) || !take_params(env, &root, out, no) ||
-		!take_prompts(env, &root, out, no))
+	if (!sim_body_parse(body, &root, no) || !sim_model_find(env, &root, &out->model, no) ||
+		!take_params(env, &root, out, no) || !take_prompts(env, &root, out, no))
 		return false;
 	if ((uint64_t)out->n_prompts * out->n > SIM_CHOICES_MAX)
-		return sim_refuse(no, 400, "invalid_value", "n", "prompts times n must not exceed %d", SIM_CHOICES_MAX);
+		return sim_refuse(no, 400, "invalid_value", "n", "prompts times n must not exceed %d",
+			SIM_CHOICES_MAX);
 	return settle_length(env, out, no) && settle_script(env, &root, out, no);
 }
 

@@ -16,14 +16,16 @@ struct sim_ask {
 	unsigned model; /* index into cfg->models */
 	bool stream, include_usage, is_tool;
 	uint32_t n, n_prompts;
-	int logprobs;        /* how many rivals with each token's logprob; -1: no logprobs */
+	int logprobs;             /* how many rivals with each token's logprob; -1: no logprobs */
 	struct sim_limits limits; /* natural_tokens is per prompt: sim_ask_natural */
 	uint64_t seed;
 	struct cgn_str tool_name; /* borrowed from body or arena */
-	struct cgn_str said;      /* the beginning of the first prompt's answer, which the prompt ends with; borrowed from body or arena */
-	uint32_t said_tokens;     /* of it */
-	uint64_t origin;          /* digest of what stands before it */
-	struct cgn_buf script;    /* owned: the answer is this text; empty: words */
+	/* the beginning of the first prompt's answer, which the prompt ends with; borrowed from body or
+	 * arena */
+	struct cgn_str said;
+	uint32_t said_tokens;                      /* of it */
+	uint64_t origin;                           /* digest of what stands before it */
+	struct cgn_buf script;                     /* owned: the answer is this text; empty: words */
 	struct sim_chain prompts[SIM_PROMPTS_MAX]; /* owned */
 };
 
@@ -37,12 +39,13 @@ struct sim_refusal {
 struct sim_reader;
 struct sim_ask_env {
 	const struct sim_cfg *cfg;
-	struct cgn_arena *arena; /* unescaped strings live here: keep it as long as the ask */
+	struct cgn_arena *arena;   /* unescaped strings live here: keep it as long as the ask */
 	struct sim_reader *reader; /* of a real model's vocabulary (vocab.h); NULL: the arithmetic one */
-	uint64_t now;            /* Unix seconds */
+	uint64_t now;              /* Unix seconds */
 };
 /* False fills |no|. |body| and the arena are borrowed by the result. Call sim_ask_fini either way. */
-bool sim_ask_parse(const struct sim_ask_env *env, enum sim_api api, struct cgn_str body, struct sim_ask *out, struct sim_refusal *no);
+bool sim_ask_parse(const struct sim_ask_env *env, enum sim_api api, struct cgn_str body, struct sim_ask *out,
+	struct sim_refusal *no);
 void sim_ask_fini(struct sim_ask *a);
 /* Where words answering this prompt end by themselves. */
 uint32_t sim_ask_natural(const struct sim_cfg *cfg, uint64_t digest);
@@ -63,6 +66,9 @@ bool sim_field(const struct sim_fields *f, enum sim_key key, struct json_val *ou
 /* Shared with the other routes. */
 bool sim_refuse(struct sim_refusal *no, int status, const char *code, const char *param, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6))); /* always false */
-bool sim_body_parse(struct cgn_str body, struct sim_fields *out, struct sim_refusal *no); /* a JSON object, or 400 */
-bool sim_model_find(const struct sim_ask_env *env, const struct sim_fields *root, unsigned *model, struct sim_refusal *no); /* or 404 */
+/* a JSON object, or 400 */
+bool sim_body_parse(struct cgn_str body, struct sim_fields *out, struct sim_refusal *no);
+/* or 404 */
+bool sim_model_find(const struct sim_ask_env *env, const struct sim_fields *root, unsigned *model,
+	struct sim_refusal *no);
 bool sim_check_context(const struct sim_cfg *cfg, uint64_t prompt, uint64_t answer, struct sim_refusal *no);

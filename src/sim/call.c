@@ -17,24 +17,24 @@ struct sim_call {
 	struct sim_worker *w;
 	struct http_exchange *x; /* NULL: gone; the memory goes after this turn */
 	const struct route *route;
-	struct cgn_link link;    /* of all calls of the worker */
+	struct cgn_link link; /* of all calls of the worker */
 	struct cgn_link dirty;
 	struct cgn_grave grave;
 	struct cgn_buf body;
 	struct sim_tour *tour;
-	struct sim_load *load;   /* what the store has of the prompts; NULL: it was not asked */
+	struct sim_load *load; /* what the store has of the prompts; NULL: it was not asked */
 	cgn_nsec came;
 	bool even_running; /* of a reset */
 	bool too_large, counted, head_sent, done, struck, truncate, first_seen;
 	uint32_t events;
 	/* generating */
 	struct sim_verdict verdict;
-	uint32_t limit;          /* tokens of the first choice at which a fault strikes */
+	uint32_t limit; /* tokens of the first choice at which a fault strikes */
 	struct cgn_timer cut;
 	struct sim_reply reply;
-	char *strings;           /* owned: script, tool name and stop string */
-	struct sim_slot *slots;  /* one for each choice; owned, with the choices behind them */
-	uint32_t unfinished;     /* choices that the model still works on */
+	char *strings;          /* owned: script, tool name and stop string */
+	struct sim_slot *slots; /* one for each choice; owned, with the choices behind them */
+	uint32_t unfinished;    /* choices that the model still works on */
 };
 
 struct sim_slot {
@@ -76,8 +76,8 @@ static void mark_dirty(struct sim_call *c)
 
 static void answer(struct sim_call *c, int status, struct cgn_str body)
 {
-	static const struct http_field fields[] = {
-		{{"content-type", 12}, {"application/json", 16}}, {{"retry-after", 11}, {"1", 1}}};
+	static const struct http_field fields[] = {{{"content-type", 12}, {"application/json", 16}},
+		{{"retry-after", 11}, {"1", 1}}};
 	c->done = true;
 	http_exchange_reply(c->x, status, fields, status == 503 || status == 429 ? 2 : 1, body);
 }
@@ -113,7 +113,8 @@ static void put_model_card(struct sim_call *c, unsigned i, struct cgn_buf *b)
 	const struct sim_team *team = c->w->team;
 	cgn_buf_putz(b, i > 0 ? ",{\"id\":" : "{\"id\":");
 	cgn_buf_str(b, team->models[i]);
-	cgn_buf_fmt(b, ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"vllm\",\"root\":", (unsigned long long)c->reply.created);
+	cgn_buf_fmt(b, ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"vllm\",\"root\":",
+		(unsigned long long)c->reply.created);
 	cgn_buf_str(b, team->models[i]);
 	cgn_buf_fmt(b, ",\"parent\":null,\"max_model_len\":%u,\"permission\":[]}", c->w->cfg->max_model_len);
 }
@@ -142,7 +143,8 @@ static void run_state(struct sim_call *c)
 
 static void run_reset(struct sim_call *c)
 {
-	sim_tour_start(c->w, c->x, &(struct sim_errand){.kind = SIM_TOUR_RESET, .even_running = c->even_running}, &c->tour);
+	sim_tour_start(c->w, c->x,
+		&(struct sim_errand){.kind = SIM_TOUR_RESET, .even_running = c->even_running}, &c->tour);
 }
 
 static void run_blocks(struct sim_call *c)
@@ -173,11 +175,13 @@ static bool read_faults(struct sim_call *c, struct sim_faults *out, struct sim_r
 	if (!sim_body_parse(cgn_buf_view(&c->body), &f, no))
 		return false;
 	if (!json_get(f.root, "faults", &list) || list.type != JSON_ARRAY)
-		return sim_refuse(no, 400, "missing", "faults", "faults: a list like [\"http500@0.5\"] is required");
+		return sim_refuse(no, 400, "missing", "faults",
+			"faults: a list like [\"http500@0.5\"] is required");
 	struct json_iter it = json_iter_of(list);
 	while (json_next_elem(&it, &each)) {
 		if (out->n == SIM_FAULTS_MAX)
-			return sim_refuse(no, 400, "invalid_value", "faults", "faults: at most %d", SIM_FAULTS_MAX);
+			return sim_refuse(no, 400, "invalid_value", "faults", "faults: at most %d",
+				SIM_FAULTS_MAX);
 		struct cgn_str text = each.type == JSON_STRING ? json_str(each, &c->w->arena) : CGN_STR("");
 		if (!cgn_ok(sim_fault_parse(text, &out->list[out->n++], &err)))
 			return sim_refuse(no, 400, "invalid_value", "faults", "%s", err.msg);
@@ -314,7 +318,8 @@ static bool has_more(const struct sim_reply *r)
 
 static void pump_stream(struct sim_call *c)
 {
-	static const struct http_field type = {{"content-type", 12}, {"text/event-stream; charset=utf-8", 32}};
+	static const struct http_field type = {{"content-type", 12},
+		{"text/event-stream; charset=utf-8", 32}};
 	struct sim_worker *w = c->w;
 	if (!c->head_sent)
 		http_exchange_head(c->x, 200, &type, 1, -1);
@@ -412,14 +417,16 @@ static bool alloc_choices(struct sim_call *c, uint32_t n)
 }
 
 /* Plan one choice and hand it to the device. */
-static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t i, struct cgn_str script, struct sim_refusal *no)
+static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t i, struct cgn_str script,
+	struct sim_refusal *no)
 {
 	const struct sim_chain *prompt = &ask->prompts[i / ask->n];
 	struct sim_choice *choice = &c->reply.choices[i];
 	struct sim_limits lim = ask->limits;
 	struct sim_chain chain;
 	uint32_t said = ask->said_tokens;
-	choice->seed = sim_said_seed(said > 0 ? ask->origin : sim_chain_digest(prompt), ask->seed, i % ask->n);
+	choice->seed =
+		sim_said_seed(said > 0 ? ask->origin : sim_chain_digest(prompt), ask->seed, i % ask->n);
 	lim.natural_tokens = sim_ask_natural(c->w->cfg, choice->seed);
 	lim.natural_tokens -= said < lim.natural_tokens ? said : lim.natural_tokens;
 	if (script.n > 0)
@@ -436,19 +443,24 @@ static bool start_choice(struct sim_call *c, const struct sim_ask *ask, uint32_t
 		choice->plan.finish = SIM_FINISH_TOOL;
 	struct em_job_spec spec = {
 		.prompt_tokens = (uint32_t)prompt->n_tokens,
-		.answer_tokens = choice->plan.n_tokens > 0 ? choice->plan.n_tokens : 1, /* it takes a step to find that all was said */
+		/* it takes a step to find that all was said */
+		.answer_tokens = choice->plan.n_tokens > 0 ? choice->plan.n_tokens : 1,
 		.hashes = chain.hashes,
 		.n_hashes = chain.n,
 		.user = &c->slots[i],
 		.contents = chain.contents != NULL ? &chain.contents : NULL,
 	};
 	c->slots[i] = (struct sim_slot){.call = c, .choice = i};
-	cgn_rc rc = planned ? enginemodel_submit(c->w->model, &spec, &c->slots[i].job) : CGN_RC_OF(CGN_NO_MEMORY);
+	cgn_rc rc =
+		planned ? enginemodel_submit(c->w->model, &spec, &c->slots[i].job) : CGN_RC_OF(CGN_NO_MEMORY);
 	sim_chain_fini(&chain);
 	if (rc.code == CGN_OVERLOADED)
-		return sim_refuse(no, 503, "queue_full", NULL, "%u sequences wait already (--max-queue)", c->w->cfg->max_queue);
-	if (rc.code == CGN_TOO_LARGE) /* flags bound max_model_len by the KV memory, so this is a matter of rounding */
-		return sim_refuse(no, 400, "context_length_exceeded", NULL, "the KV memory can't hold this request");
+		return sim_refuse(no, 503, "queue_full", NULL, "%u sequences wait already (--max-queue)",
+			c->w->cfg->max_queue);
+	/* flags bound max_model_len by the KV memory, so this is a matter of rounding */
+	if (rc.code == CGN_TOO_LARGE)
+		return sim_refuse(no, 400, "context_length_exceeded", NULL,
+			"the KV memory can't hold this request");
 	c->unfinished++;
 	return cgn_ok(rc) || sim_refuse(no, 500, NULL, NULL, "out of memory");
 }
@@ -515,7 +527,8 @@ static bool wait_for_store(struct sim_call *c, const struct sim_ask *ask)
 		return false;
 	for (uint32_t i = 0; i < ask->n_prompts; i++) {
 		const struct sim_chain *p = &ask->prompts[i];
-		uint32_t n = usable(c, p), found = em_tiers_match(enginemodel_tiers(c->w->model), p->hashes, n).found;
+		uint32_t n = usable(c, p),
+			 found = em_tiers_match(enginemodel_tiers(c->w->model), p->hashes, n).found;
 		wants[i] = (struct sim_want){n > 0 ? p->contents->names : NULL, found, n - found};
 	}
 	return sim_load_new(c->w->store, wants, ask->n_prompts, loaded, c, &c->load);
@@ -530,8 +543,10 @@ static void use_loaded(struct sim_call *c, const struct sim_ask *ask)
 	for (uint32_t i = 0; c->load != NULL && i < ask->n_prompts; i++) {
 		const struct sim_chain *p = &ask->prompts[i];
 		uint32_t n = sim_load_got(c->load, i, &from);
-		if (n > 0 && em_tiers_match(enginemodel_tiers(w->model), p->hashes, from).found == from) /* else: gone meanwhile, a hole */
-			filled += enginemodel_fill(w->model, &(struct em_run){p->hashes, p->contents, from, n});
+		/* else: gone meanwhile, a hole */
+		if (n > 0 && em_tiers_match(enginemodel_tiers(w->model), p->hashes, from).found == from)
+			filled +=
+				enginemodel_fill(w->model, &(struct em_run){p->hashes, p->contents, from, n});
 	}
 	w->filling = false;
 	enginemodel_delay(w->model, (cgn_nsec)(filled * w->cfg->kv_load_us * 1e3));
@@ -542,7 +557,8 @@ static void run_generate(struct sim_call *c)
 	struct sim_ask ask;
 	struct sim_refusal no;
 	struct sim_ask_env env = {c->w->cfg, &c->w->arena, c->w->reader, cgn_clock_wall_ms() / 1000};
-	bool ok = sim_ask_parse(&env, c->route->api, cgn_buf_view(&c->body), &ask, &no), wait = ok && wait_for_store(c, &ask);
+	bool ok = sim_ask_parse(&env, c->route->api, cgn_buf_view(&c->body), &ask, &no),
+	     wait = ok && wait_for_store(c, &ask);
 	if (wait) {
 		sim_ask_fini(&ask);
 		cgn_arena_reset(&c->w->arena);
@@ -612,7 +628,9 @@ static void take_id(struct sim_call *c, const struct http_head *h)
 	for (size_t i = 0; plain && i < given.n; i++)
 		plain = given.p[i] > ' ' && given.p[i] < 0x7f && given.p[i] != '"' && given.p[i] != '\\';
 	sim_worker_mint(c->w, fresh);
-	const char *prefix = c->route != NULL && c->route->run == run_generate ? sim_reply_ops_of(c->route->api)->id_prefix : "";
+	const char *prefix = c->route != NULL && c->route->run == run_generate
+		? sim_reply_ops_of(c->route->api)->id_prefix
+		: "";
 	struct cgn_str id = plain ? given : (struct cgn_str){fresh, 32};
 	(void)snprintf(c->reply.id, sizeof c->reply.id, "%s%.*s", prefix, CGN_STR_ARG(id));
 	(void)snprintf(c->reply.msg_id, sizeof c->reply.msg_id, "%s_%.24s", "msg", fresh);
@@ -722,7 +740,9 @@ static void record_end(struct sim_call *c, const struct cgn_err *why)
 	p->how = completed ? "completed" : c->struck ? "cut" : "aborted";
 	p->ended_ms = cgn_clock_wall_ms();
 	p->after_us = (cgn_clock_now() - c->came) / CGN_USEC;
-	p->tokens = c->slots != NULL ? (c->reply.stream ? sim_tokens_sent(&c->reply) : c->reply.choices[0].given) : 0;
+	p->tokens = c->slots != NULL
+		? (c->reply.stream ? sim_tokens_sent(&c->reply) : c->reply.choices[0].given)
+		: 0;
 }
 
 static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)

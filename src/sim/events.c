@@ -13,7 +13,7 @@ static const struct dialect {
 	bool replay_topic;
 	const char *help;
 } dialects[SIM_DIALECT_COUNT] = {
-#define DIALECT(id, name, batch, event, engine, gpu, cpu, storage, topic, help)                    \
+#define DIALECT(id, name, batch, event, engine, gpu, cpu, storage, topic, help) \
 	{name, batch, event, ENGINE_##engine, {gpu, cpu, storage}, topic, help},
 #include "sim/dialects.def"
 #undef DIALECT
@@ -131,15 +131,15 @@ struct telling {
 	enum em_tier tier;
 	const uint64_t *hashes;
 	uint32_t n;
-	bool first;              /* of their sequence: no parent */
+	bool first; /* of their sequence: no parent */
 	uint64_t parent;
-	const uint32_t *tokens;  /* NULL: not described */
-	uint64_t at;             /* of the first token in the sequence */
+	const uint32_t *tokens; /* NULL: not described */
+	uint64_t at;            /* of the first token in the sequence */
 	uint32_t model;
 	struct cgn_str salt;
 	const struct em_image *images;
 	uint32_t n_images;
-	uint32_t group;          /* of GPU blocks in vLLM */
+	uint32_t group; /* of GPU blocks in vLLM */
 };
 
 static void put_tokens(struct sim_events *e, const struct telling *t)
@@ -181,7 +181,8 @@ static bool image_is_in(const struct em_image *image, uint64_t from, uint64_t to
 	return to > image->at && from < image->at + SIM_IMAGE_TOKENS;
 }
 
-/* A picture's name, and since its list became tuples where it begins, counted from the block's first token. */
+/* A picture's name, and since its list became tuples where it begins, counted from the block's first
+ * token. */
 static void put_image(struct sim_events *e, const struct em_image *image, uint64_t from)
 {
 	char name[65];
@@ -225,7 +226,8 @@ static void put_or_nil(struct sim_events *e, const char *z)
 		msgpack_put_nil(&e->inner);
 }
 
-/* Each field of its own: a map leaves out those that have their default, a list has them all (msgspec's omit_defaults means maps). */
+/* Each field of its own: a map leaves out those that have their default, a list has them all (msgspec's
+ * omit_defaults means maps). */
 static bool wants_field(struct sim_events *e, const char *name, bool there)
 {
 	bool map = dialect_of(e)->event_map;
@@ -239,7 +241,8 @@ static bool wants_field(struct sim_events *e, const char *name, bool there)
 static void tell_vllm(struct sim_events *e, const struct telling *t)
 {
 	bool gpu = t->tier == EM_TIER_GPU, described = t->tokens != NULL, window = gpu && t->group > 0;
-	open_event(e, &e->inner, "BlockStored", dialect_of(e)->event_map ? 7U + described + (gpu ? 2U : 0U) + window : 11U);
+	open_event(e, &e->inner, "BlockStored",
+		dialect_of(e)->event_map ? 7U + described + (gpu ? 2U : 0U) + window : 11U);
 	put_common(e, t);
 	put_medium(e, t->tier);
 	open_field(e, "lora_name");
@@ -300,7 +303,8 @@ static void on_stored(void *arg, const struct em_run *run)
 	struct sim_events *e = arg;
 	const struct em_contents *c = run->contents;
 	CGN_MUST(c != NULL);
-	tell(e, &(struct telling){
+	tell(e,
+		&(struct telling){
 			.tier = EM_TIER_GPU,
 			.hashes = run->hashes + run->from,
 			.n = run->n,
@@ -336,7 +340,8 @@ static void remove_one(struct sim_events *e, enum em_tier from, uint64_t hash, u
 {
 	enum engine engine = dialect_of(e)->engine;
 	bool list = !dialect_of(e)->event_map, grouped = engine == ENGINE_VLLM && from == EM_TIER_GPU;
-	open_event(e, &e->inner, "BlockRemoved", 1U + (engine != ENGINE_SGLANG_OLD) + (grouped || (list && engine == ENGINE_VLLM)));
+	open_event(e, &e->inner, "BlockRemoved",
+		1U + (engine != ENGINE_SGLANG_OLD) + (grouped || (list && engine == ENGINE_VLLM)));
 	put_hashes(e, &hash, 1);
 	if (engine != ENGINE_SGLANG_OLD)
 		put_medium(e, from);

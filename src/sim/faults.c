@@ -50,7 +50,8 @@ static CGN_RC parse_arg(struct cgn_str arg, struct sim_fault *out, struct cgn_er
 		return CGN_OK;
 	case ARG_TOKENS:
 		if (!cgn_str_u64(arg, &out->arg) || out->arg > 1U << 30)
-			return CGN_FAIL(err, INVALID, "fault %s needs a number of tokens: %s=8", row->name, row->name);
+			return CGN_FAIL(err, INVALID, "fault %s needs a number of tokens: %s=8", row->name,
+				row->name);
 		return CGN_OK;
 	case ARG_STATUS:
 		if (!cgn_str_u64(arg, &out->arg) || out->arg < 400 || out->arg > 599)
@@ -58,7 +59,8 @@ static CGN_RC parse_arg(struct cgn_str arg, struct sim_fault *out, struct cgn_er
 		return CGN_OK;
 	case ARG_TIME:
 		if (!parse_time(arg, &out->arg))
-			return CGN_FAIL(err, INVALID, "fault %s needs a duration: %s=5s", row->name, row->name);
+			return CGN_FAIL(err, INVALID, "fault %s needs a duration: %s=5s", row->name,
+				row->name);
 		return CGN_OK;
 	}
 	return CGN_OK;
@@ -90,7 +92,8 @@ static CGN_RC parse_when(struct cgn_str when, struct sim_fault *out, struct cgn_
 	else if (parse_chance(when, &out->chance))
 		out->when = FAULT_CHANCE;
 	else
-		return CGN_FAIL(err, INVALID, "\"@%.*s\": use @0.25 (a share of them), @every=N, @after=N or @nth=N",
+		return CGN_FAIL(err, INVALID,
+			"\"@%.*s\": use @0.25 (a share of them), @every=N, @after=N or @nth=N",
 			CGN_STR_ARG(when));
 	return CGN_OK;
 }
@@ -101,8 +104,8 @@ static CGN_RC unknown_kind(struct cgn_str name, struct cgn_err *err)
 	struct cgn_buf b = cgn_buf_over(known, sizeof known);
 	for (size_t i = 0; i < SIM_FAULT_COUNT; i++)
 		cgn_buf_fmt(&b, "%s%s", i > 0 ? ", " : "", rows[i].name);
-	return CGN_FAIL(err, INVALID, "no fault is called \"%.*s\"; there are %s", (int)(name.n < 64 ? name.n : 64), name.p,
-		cgn_buf_z(&b));
+	return CGN_FAIL(err, INVALID, "no fault is called \"%.*s\"; there are %s",
+		(int)(name.n < 64 ? name.n : 64), name.p, cgn_buf_z(&b));
 }
 
 CGN_RC sim_fault_parse(struct cgn_str text, struct sim_fault *out, struct cgn_err *err)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* faults: what the simulated engine does wrong, and to which requests. Pure; its randomness is seeded.
- * KIND[:ARG] or KIND=ARG, then @always (the default), @0.25 (that share of requests), @every=N (each N-th), @after=N (all but the
- * first N), @nth=N (that one alone). Counted per worker, over requests for an answer (not /health, /metrics, /sim), batches of KV events, or replay requests. */
+ * KIND[:ARG] or KIND=ARG, then @always (the default), @0.25 (that share of requests), @every=N (each N-th),
+ * @after=N (all but the first N), @nth=N (that one alone). Counted per worker, over requests for an answer
+ * (not /health, /metrics, /sim), batches of KV events, or replay requests. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -33,7 +34,7 @@ struct sim_faults {
 #define SIM_NEVER UINT64_MAX
 struct sim_verdict { /* what becomes of one request */
 	bool refuse, hang, truncate, uncached;
-	int status; /* 0: none */
+	int status;                                 /* 0: none */
 	uint64_t die_after, cut_after, stall_after; /* tokens; SIM_NEVER */
 };
 
@@ -45,6 +46,6 @@ struct sim_batch_verdict { /* what becomes of one batch of KV events */
 CGN_RC sim_fault_parse(struct cgn_str text, struct sim_fault *out, struct cgn_err *err);
 void sim_faults_judge(struct sim_faults *f, struct sim_verdict *out);
 void sim_faults_judge_batch(struct sim_faults *f, struct sim_batch_verdict *out);
-bool sim_faults_deaf(struct sim_faults *f); /* to this replay request */
-cgn_nsec sim_faults_slow_start(const struct sim_faults *f); /* 0: none */
+bool sim_faults_deaf(struct sim_faults *f);                           /* to this replay request */
+cgn_nsec sim_faults_slow_start(const struct sim_faults *f);           /* 0: none */
 void sim_fault_print(const struct sim_fault *f, struct cgn_buf *out); /* in the spelling that is parsed */

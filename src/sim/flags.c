@@ -3,7 +3,19 @@
 
 #include <stdlib.h>
 
-enum flag_type { TYPE_STR, TYPE_U32, TYPE_U64, TYPE_F64, TYPE_BOOL, TYPE_MODEL, TYPE_FAULT, TYPE_DIALECT, TYPE_HASH, TYPE_HELP, TYPE_VERSION };
+enum flag_type {
+	TYPE_STR,
+	TYPE_U32,
+	TYPE_U64,
+	TYPE_F64,
+	TYPE_BOOL,
+	TYPE_MODEL,
+	TYPE_FAULT,
+	TYPE_DIALECT,
+	TYPE_HASH,
+	TYPE_HELP,
+	TYPE_VERSION
+};
 
 static const struct flag {
 	const char *name, *meta;
@@ -13,7 +25,7 @@ static const struct flag {
 	double min, max;
 	const char *help;
 } flags[] = {
-#define FLAG(name, meta, type, field, preset, min, max, help)                                      \
+#define FLAG(name, meta, type, field, preset, min, max, help) \
 	{name, meta, TYPE_##type, offsetof(struct sim_cfg, field), preset, min, max, help},
 #include "sim/flags.def"
 #undef FLAG
@@ -34,7 +46,8 @@ static void *field(struct sim_cfg *cfg, const struct flag *f)
 
 static CGN_RC bad_number(const struct flag *f, const char *value, struct cgn_err *err)
 {
-	return CGN_FAIL(err, INVALID, "--%s \"%.40s\": needs a number from %.15g to %.15g", f->name, value, f->min, f->max);
+	return CGN_FAIL(err, INVALID, "--%s \"%.40s\": needs a number from %.15g to %.15g", f->name, value,
+		f->min, f->max);
 }
 
 static CGN_RC set_integer(struct sim_cfg *cfg, const struct flag *f, const char *value, struct cgn_err *err)
@@ -138,8 +151,9 @@ static CGN_RC unknown_flag(struct cgn_str name, struct cgn_err *err)
 			nearest = flags[i].name;
 		}
 	}
-	return CGN_FAIL(err, INVALID, "unknown flag --%.*s%s%s (--help lists them all)", (int)(name.n < 64 ? name.n : 64), name.p,
-		nearest != NULL ? "; did you mean --" : "", nearest != NULL ? nearest : "");
+	return CGN_FAIL(err, INVALID, "unknown flag --%.*s%s%s (--help lists them all)",
+		(int)(name.n < 64 ? name.n : 64), name.p, nearest != NULL ? "; did you mean --" : "",
+		nearest != NULL ? nearest : "");
 }
 
 static const struct flag *find_flag(struct cgn_str name)
@@ -152,12 +166,13 @@ static const struct flag *find_flag(struct cgn_str name)
 }
 
 /* One argument, and the next when the value is not behind '='. */
-static CGN_RC take_flag(
-	char **argv, int argc, int *at, struct sim_cfg *cfg, enum sim_flags_then *then, struct cgn_err *err)
+static CGN_RC take_flag(char **argv, int argc, int *at, struct sim_cfg *cfg, enum sim_flags_then *then,
+	struct cgn_err *err)
 {
 	const char *arg = argv[(*at)++];
 	if (strncmp(arg, "--", 2) != 0)
-		return CGN_FAIL(err, INVALID, "\"%.64s\" is not a flag: flags begin with -- (--help lists them all)", arg);
+		return CGN_FAIL(err, INVALID,
+			"\"%.64s\" is not a flag: flags begin with -- (--help lists them all)", arg);
 	struct cgn_str name = cgn_str_of(arg + 2), value = name;
 	name = cgn_str_split(&value, '=');
 	const struct flag *f = find_flag(name);
@@ -191,28 +206,34 @@ static void settle(struct sim_cfg *cfg)
 static CGN_RC check_events(const struct sim_cfg *cfg, struct cgn_err *err)
 {
 	if (!sim_has_events(cfg) && cfg->kv_events_replay[0] != '\0')
-		return CGN_FAIL(err, INVALID, "--kv-events-replay needs --kv-events: there is nothing to replay");
+		return CGN_FAIL(err, INVALID,
+			"--kv-events-replay needs --kv-events: there is nothing to replay");
 	if (cfg->hash_bytes && sim_dialect_describes(cfg->dialect))
-		return CGN_FAIL(err, INVALID, "--kv-events-hash bytes is vLLM's: SGLang's hashes are numbers");
+		return CGN_FAIL(err, INVALID,
+			"--kv-events-hash bytes is vLLM's: SGLang's hashes are numbers");
 	return CGN_OK;
 }
 
-CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then, struct cgn_err *err)
+CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
+	struct cgn_err *err)
 {
 	*out = (struct sim_cfg){0};
 	*then = SIM_RUN;
 	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
-		bool preset = flags[i].meta[0] != '\0' && flags[i].type != TYPE_MODEL && flags[i].type != TYPE_FAULT;
+		bool preset = flags[i].meta[0] != '\0' && flags[i].type != TYPE_MODEL &&
+			flags[i].type != TYPE_FAULT;
 		if (preset)
 			CGN_TRY(set_flag(out, &flags[i], flags[i].preset, err));
 	}
 	for (int at = 1; at < argc && *then == SIM_RUN;)
 		CGN_TRY(take_flag(argv, argc, &at, out, then, err));
 	if ((uint64_t)out->kv_blocks * out->block_tokens < 2)
-		return CGN_FAIL(err, INVALID, "--kv-blocks %u of --block-tokens %u hold not even a prompt and an answer of one token",
+		return CGN_FAIL(err, INVALID,
+			"--kv-blocks %u of --block-tokens %u hold not even a prompt and an answer of one token",
 			out->kv_blocks, out->block_tokens);
 	if (out->chat_template[0] != '\0' && out->tokenizer[0] == '\0')
-		return CGN_FAIL(err, INVALID, "--chat-template needs --tokenizer: what it renders has to be cut");
+		return CGN_FAIL(err, INVALID,
+			"--chat-template needs --tokenizer: what it renders has to be cut");
 	CGN_TRY(check_events(out, err));
 	settle(out);
 	return CGN_OK;
@@ -220,8 +241,9 @@ CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flag
 
 void sim_flags_help(struct cgn_buf *out)
 {
-	cgn_buf_putz(out, "cgn-sim: an LLM engine without GPU and weights. Looks like vLLM from outside.\n\n"
-			  "usage: cgn-sim [flags]\n\nflags:\n");
+	cgn_buf_putz(out,
+		"cgn-sim: an LLM engine without GPU and weights. Looks like vLLM from outside.\n\n"
+		"usage: cgn-sim [flags]\n\nflags:\n");
 	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
 		cgn_buf_fmt(out, "  --%s %s%*s%s", flags[i].name, flags[i].meta,
 			(int)(30 - strlen(flags[i].name) - strlen(flags[i].meta)), "", flags[i].help);

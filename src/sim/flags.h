@@ -12,8 +12,8 @@ struct sim_cfg {
 	const char *tokenizer, *chat_template; /* "": none */
 	uint64_t seed;
 	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
-	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len, max_tokens_default, workers,
-		token_interval_us;
+	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len,
+		max_tokens_default, workers, token_interval_us;
 	uint32_t lower_blocks[EM_TIER_COUNT];
 	double restore_us[EM_TIER_COUNT];
 	const char *kv_events, *kv_events_replay, *kv_events_topic; /* "": none */
@@ -41,5 +41,6 @@ static inline bool sim_keeps_contents(const struct sim_cfg *cfg)
 
 enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };
 /* CGN_INVALID: one sentence that names the flag, what is allowed, and the nearest known flag. */
-CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then, struct cgn_err *err);
+CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
+	struct cgn_err *err);
 void sim_flags_help(struct cgn_buf *out);

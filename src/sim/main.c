@@ -15,7 +15,8 @@ static struct {
 	struct sim_cfg cfg;
 	struct sim_team team;
 	struct cgn_timer drain_timer; /* on the first worker's loop */
-	struct cgn_post *posts;       /* one per worker, for drain, idle and stop: each follows the one before */
+	/* one per worker, for drain, idle and stop: each follows the one before */
+	struct cgn_post *posts;
 	struct cgn_post *idle_posts;
 	unsigned idle;
 	bool draining, stopping;
@@ -118,7 +119,8 @@ static CGN_RC load_vocab(struct sim_team *t, struct cgn_err *err)
 	cgn_rc rc = sim_vocab_new(cgn_buf_view(&tokenizer), cgn_buf_view(&template), &t->vocab, &why);
 	if (cgn_ok(rc))
 		return CGN_OK;
-	return CGN_FAIL_AS(err, why.code, "%s%s%s: %s", sim.cfg.tokenizer, template.n > 0 ? " with " : "", sim.cfg.chat_template, why.msg);
+	return CGN_FAIL_AS(err, why.code, "%s%s%s: %s", sim.cfg.tokenizer, template.n > 0 ? " with " : "",
+		sim.cfg.chat_template, why.msg);
 }
 
 static CGN_RC start(struct cgn_err *err)
@@ -177,7 +179,8 @@ int main(int argc, char **argv)
 		return usage(&err);
 	if (sim_has_events(&sim.cfg) && !cgn_ok(sim_endpoint_check(sim.cfg.kv_events, &err)))
 		return usage(&err);
-	if (sim.cfg.kv_events_replay[0] != '\0' && !cgn_ok(sim_endpoint_check(sim.cfg.kv_events_replay, &err)))
+	if (sim.cfg.kv_events_replay[0] != '\0' &&
+		!cgn_ok(sim_endpoint_check(sim.cfg.kv_events_replay, &err)))
 		return usage(&err);
 	(void)signal(SIGPIPE, SIG_IGN);
 	log_setup("cgn-sim", LOG_INFO, LOG_HUMAN);
@@ -185,8 +188,9 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "cgn-sim: %s\n", err.msg);
 		return cgn_code_exit(err.code);
 	}
-	cgn_log(INFO, "sim.ready", F_STR("listen", sim.cfg.listen), F_U64("port", sim.team.port), F_STR("model", sim.cfg.models[0]),
-		F_F64("time_scale", sim.cfg.time_scale), F_U64("workers", sim.cfg.workers), F_U64("kv_blocks", sim.cfg.kv_blocks));
+	cgn_log(INFO, "sim.ready", F_STR("listen", sim.cfg.listen), F_U64("port", sim.team.port),
+		F_STR("model", sim.cfg.models[0]), F_F64("time_scale", sim.cfg.time_scale),
+		F_U64("workers", sim.cfg.workers), F_U64("kv_blocks", sim.cfg.kv_blocks));
 	cgn_loop_run(sim.team.workers[0].loop);
 	finish();
 	return 0;

@@ -22,10 +22,10 @@ struct sim_publisher {
 	struct sim_faults *faults;
 	struct zmtp *pub, *router;
 	uint64_t next;
-	struct batch *kept;        /* a ring of cfg.buffer */
+	struct batch *kept; /* a ring of cfg.buffer */
 	uint32_t first, n_kept;
 	size_t kept_bytes;
-	struct batch held;         /* to be published behind the next; p == NULL: none */
+	struct batch held; /* to be published behind the next; p == NULL: none */
 	struct cgn_buf scratch;
 	uint64_t rng;
 };
@@ -41,12 +41,14 @@ static CGN_RC endpoint_of(const char *base, unsigned rank, char out[300], struct
 	const char *colon = strrchr(base, ':');
 	uint64_t port = 0;
 	CGN_TRY(zmtp_endpoint_check(base, err));
-	bool tcp = strncmp(base, "tcp://", 6) == 0 && colon != NULL && cgn_str_u64(cgn_str_of(colon + 1), &port);
+	bool tcp =
+		strncmp(base, "tcp://", 6) == 0 && colon != NULL && cgn_str_u64(cgn_str_of(colon + 1), &port);
 	int n = 0;
 	if (rank == 0 || (tcp && port == 0))
 		n = snprintf(out, 300, "%s", base);
 	else if (tcp)
-		n = snprintf(out, 300, "%.*s:%llu", (int)(colon - base), base, (unsigned long long)(port + rank));
+		n = snprintf(out, 300, "%.*s:%llu", (int)(colon - base), base,
+			(unsigned long long)(port + rank));
 	else
 		n = snprintf(out, 300, "%s_dp%u", base, rank);
 	if (n >= 300 || port + rank > 65535)
@@ -95,7 +97,8 @@ static struct cgn_str number_bytes(uint64_t number, uint8_t out[8])
 	return (struct cgn_str){(const char *)out, 8};
 }
 
-static bool replay_one(struct sim_publisher *p, uint64_t peer, struct cgn_str topic, uint64_t number, struct cgn_str bytes)
+static bool replay_one(struct sim_publisher *p, uint64_t peer, struct cgn_str topic, uint64_t number,
+	struct cgn_str bytes)
 {
 	uint8_t raw[8];
 	struct cgn_str parts[4] = {CGN_STR("")};
@@ -113,7 +116,8 @@ static void replay(struct sim_publisher *p, uint64_t peer, uint64_t from)
 	for (uint32_t i = 0; i < p->n_kept && sent; i++) {
 		const struct batch *b = &p->kept[(p->first + i) % p->cfg.buffer];
 		if (b->number >= from)
-			sent = replay_one(p, peer, cgn_str_of(p->cfg.topic), b->number, (struct cgn_str){b->p, b->n});
+			sent = replay_one(p, peer, cgn_str_of(p->cfg.topic), b->number,
+				(struct cgn_str){b->p, b->n});
 	}
 	if (sent)
 		sent = replay_one(p, peer, CGN_STR(""), UINT64_MAX, CGN_STR(""));
@@ -137,13 +141,16 @@ static void on_replay(struct zmtp *s, void *user, uint64_t peer, const struct cg
 		replay(p, peer, from);
 }
 
-static CGN_RC bind_one(struct sim_publisher *p, struct cgn_loop *l, enum zmtp_kind kind, const char *base, struct zmtp **out,
-	struct cgn_err *err)
+static CGN_RC bind_one(struct sim_publisher *p, struct cgn_loop *l, enum zmtp_kind kind, const char *base,
+	struct zmtp **out, struct cgn_err *err)
 {
 	static const struct zmtp_ops ops = {.on_message = on_replay};
 	char endpoint[300];
 	CGN_TRY(endpoint_of(base, p->cfg.rank, endpoint, err));
-	const struct zmtp_cfg cfg = {.kind = kind, .endpoint = endpoint, .bind = true, .queue = SIM_REPLAY_BYTES};
+	const struct zmtp_cfg cfg = {.kind = kind,
+		.endpoint = endpoint,
+		.bind = true,
+		.queue = SIM_REPLAY_BYTES};
 	return zmtp_open(l, &cfg, &ops, p, out, err);
 }
 
@@ -155,8 +162,8 @@ static CGN_RC open_sockets(struct sim_publisher *p, struct cgn_loop *l, struct c
 	return bind_one(p, l, ZMTP_ROUTER, p->cfg.replay, &p->router, err);
 }
 
-CGN_RC sim_publisher_new(struct cgn_loop *l, const struct sim_publisher_cfg *cfg, struct sim_events *events, struct sim_faults *faults,
-	struct sim_publisher **out, struct cgn_err *err)
+CGN_RC sim_publisher_new(struct cgn_loop *l, const struct sim_publisher_cfg *cfg, struct sim_events *events,
+	struct sim_faults *faults, struct sim_publisher **out, struct cgn_err *err)
 {
 	CGN_MUST(cfg->buffer > 0);
 	struct sim_publisher *p = calloc(1, sizeof *p);
@@ -166,7 +173,11 @@ CGN_RC sim_publisher_new(struct cgn_loop *l, const struct sim_publisher_cfg *cfg
 		free(kept);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %u batches", cfg->buffer);
 	}
-	*p = (struct sim_publisher){.tag = PUBLISHER_TAG, .cfg = *cfg, .events = events, .faults = faults, .kept = kept};
+	*p = (struct sim_publisher){.tag = PUBLISHER_TAG,
+		.cfg = *cfg,
+		.events = events,
+		.faults = faults,
+		.kept = kept};
 	cgn_rc rc = open_sockets(p, l, err);
 	if (!cgn_ok(rc)) {
 		sim_publisher_free(&p);
@@ -217,7 +228,8 @@ static void publish_garbage(struct sim_publisher *p, uint64_t number, size_t n)
 	publish(p, number, (struct cgn_str){bytes, n});
 }
 
-static void send_batch(struct sim_publisher *p, const struct sim_batch_verdict *v, uint64_t number, struct cgn_str bytes)
+static void send_batch(struct sim_publisher *p, const struct sim_batch_verdict *v, uint64_t number,
+	struct cgn_str bytes)
 {
 	struct batch before = p->held;
 	p->held = (struct batch){0};
@@ -274,7 +286,8 @@ void sim_publisher_endpoint(const struct sim_publisher *p, bool replay, char out
 	const struct zmtp *s = replay ? p->router : p->pub;
 	struct cgn_err err;
 	out[0] = '\0';
-	if (s == NULL || !cgn_ok(endpoint_of(replay ? p->cfg.replay : p->cfg.endpoint, p->cfg.rank, out, &err)))
+	if (s == NULL ||
+		!cgn_ok(endpoint_of(replay ? p->cfg.replay : p->cfg.endpoint, p->cfg.rank, out, &err)))
 		return;
 	char *colon = strrchr(out, ':');
 	if (strncmp(out, "tcp://", 6) == 0 && colon != NULL)

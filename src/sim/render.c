@@ -19,7 +19,8 @@ static bool is_image(struct cgn_str type)
 	return cgn_str_is(type, "image_url") || cgn_str_is(type, "input_image") || cgn_str_is(type, "image");
 }
 
-/* Text parts are their text, pictures are patches; what else there is (tool results, files) counts as its JSON. */
+/* Text parts are their text, pictures are patches; what else there is (tool results, files) counts as its
+ * JSON. */
 static void render_part(struct json_val part, struct cgn_arena *a, struct sim_chain *c)
 {
 	struct json_val text;
@@ -58,7 +59,9 @@ static void render_message(struct json_val message, struct cgn_arena *a, struct 
 	static const char *const keys[N] = {"role", "content", "tool_calls"};
 	struct json_val at[N];
 	json_pick(message, keys, N, at);
-	sim_chain_add(c, role_marker(at[ROLE].type == JSON_STRING && at[ROLE].raw.p != NULL ? json_str(at[ROLE], a) : CGN_STR("")));
+	sim_chain_add(c,
+		role_marker(at[ROLE].type == JSON_STRING && at[ROLE].raw.p != NULL ? json_str(at[ROLE], a)
+										   : CGN_STR("")));
 	if (at[CONTENT].raw.p != NULL)
 		render_content(at[CONTENT], a, c);
 	if (at[CALLS].raw.p != NULL && at[CALLS].type != JSON_NULL)
@@ -69,8 +72,8 @@ static void render_message(struct json_val message, struct cgn_arena *a, struct 
 }
 
 /* |but|: an element that is left out. */
-static bool render_list(
-	struct json_val list, struct json_val but, const char *key, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
+static bool render_list(struct json_val list, struct json_val but, const char *key, struct cgn_arena *a,
+	struct sim_chain *c, struct sim_refusal *no)
 {
 	struct json_val message;
 	struct json_iter it = json_iter_of(list);
@@ -85,7 +88,8 @@ static bool render_list(
 	return any || sim_refuse(no, 400, "invalid_value", key, "%s: at least one is needed", key);
 }
 
-static void render_head(const struct sim_fields *root, enum sim_key system_key, struct cgn_arena *a, struct sim_chain *c)
+static void render_head(const struct sim_fields *root, enum sim_key system_key, struct cgn_arena *a,
+	struct sim_chain *c)
 {
 	struct json_val value;
 	if (sim_field(root, SIM_KEY_TOOLS, &value) && value.type == JSON_ARRAY && value.raw.n > 2) {
@@ -97,8 +101,8 @@ static void render_head(const struct sim_fields *root, enum sim_key system_key, 
 		render_turn(SIM_TOK_SYSTEM, value, a, c);
 }
 
-static bool render_messages(
-	const struct sim_fields *root, struct json_val but, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
+static bool render_messages(const struct sim_fields *root, struct json_val but, struct cgn_arena *a,
+	struct sim_chain *c, struct sim_refusal *no)
 {
 	struct json_val messages;
 	if (!sim_field(root, SIM_KEY_MESSAGES, &messages) || messages.type != JSON_ARRAY)
@@ -107,11 +111,14 @@ static bool render_messages(
 	return render_list(messages, but, "messages", a, c, no);
 }
 
-static bool render_responses(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c, struct sim_refusal *no)
+static bool render_responses(const struct sim_fields *root, struct cgn_arena *a, struct sim_chain *c,
+	struct sim_refusal *no)
 {
 	struct json_val input;
-	if (!sim_field(root, SIM_KEY_INPUT, &input) || (input.type != JSON_STRING && input.type != JSON_ARRAY))
-		return sim_refuse(no, 400, "missing", "input", "input: a string or a list of items is required");
+	if (!sim_field(root, SIM_KEY_INPUT, &input) ||
+		(input.type != JSON_STRING && input.type != JSON_ARRAY))
+		return sim_refuse(no, 400, "missing", "input",
+			"input: a string or a list of items is required");
 	render_head(root, SIM_KEY_INSTRUCTIONS, a, c);
 	if (input.type == JSON_ARRAY)
 		return render_list(input, (struct json_val){0}, "input", a, c, no);
@@ -124,8 +131,10 @@ enum prompt_api sim_prompt_api(enum sim_api api)
 	return api == SIM_RESPONSES ? PROMPT_RESPONSES : api == SIM_MESSAGES ? PROMPT_MESSAGES : PROMPT_CHAT;
 }
 
-/* The message that is to be gone on with, and its text. False: it can't be; none is, and |*last| stays as it was. */
-static bool find_said(const struct sim_fields *root, struct cgn_arena *a, struct json_val *last, struct cgn_str *said, struct sim_refusal *no)
+/* The message that is to be gone on with, and its text. False: it can't be; none is, and |*last| stays as it
+ * was. */
+static bool find_said(const struct sim_fields *root, struct cgn_arena *a, struct json_val *last,
+	struct cgn_str *said, struct sim_refusal *no)
 {
 	struct json_val flag, messages, each, content;
 	if (!sim_field(root, SIM_KEY_CONTINUE, &flag) || !json_bool(flag, false))
@@ -137,16 +146,16 @@ static bool find_said(const struct sim_fields *root, struct cgn_arena *a, struct
 		return true; /* which is refused soon */
 	for (struct json_iter it = json_iter_of(messages); json_next_elem(&it, &each);)
 		*last = each;
-	if (last->raw.p == NULL || !cgn_str_is(json_get_str(*last, "role", a), "assistant") || !json_get(*last, "content", &content) ||
-		content.type != JSON_STRING)
+	if (last->raw.p == NULL || !cgn_str_is(json_get_str(*last, "role", a), "assistant") ||
+		!json_get(*last, "content", &content) || content.type != JSON_STRING)
 		return sim_refuse(no, 400, "invalid_value", "continue_final_message",
 			"continue_final_message: the last message must be the assistant's, with a text");
 	*said = json_str(content, a);
 	return true;
 }
 
-bool sim_render_chat(const struct sim_ask_env *env, enum sim_api api, const struct sim_fields *root, struct sim_chain *c, struct cgn_str *said,
-	struct sim_refusal *no)
+bool sim_render_chat(const struct sim_ask_env *env, enum sim_api api, const struct sim_fields *root,
+	struct sim_chain *c, struct cgn_str *said, struct sim_refusal *no)
 {
 	struct json_val last = {0};
 	struct cgn_str text = {NULL, 0};
@@ -156,8 +165,10 @@ bool sim_render_chat(const struct sim_ask_env *env, enum sim_api api, const stru
 	if (said != NULL)
 		*said = text;
 	if (env->reader != NULL)
-		return sim_reader_chat(env->reader, sim_prompt_api(api), root->root, env->now, open && said != NULL, c, no);
-	bool ok = api == SIM_RESPONSES ? render_responses(root, env->arena, c, no) : render_messages(root, last, env->arena, c, no);
+		return sim_reader_chat(env->reader, sim_prompt_api(api), root->root, env->now,
+			open && said != NULL, c, no);
+	bool ok = api == SIM_RESPONSES ? render_responses(root, env->arena, c, no)
+				       : render_messages(root, last, env->arena, c, no);
 	if (ok && (open || json_get_bool(root->root, "add_generation_prompt", true)))
 		sim_chain_add(c, SIM_TOK_ASSISTANT);
 	if (ok && open && said == NULL)
@@ -173,17 +184,20 @@ bool sim_is_token(const struct sim_ask_env *env, uint64_t id)
 	return id <= SIM_TOK_LAST && sim_token_text((uint32_t)id, text) > 0;
 }
 
-static bool add_id(const struct sim_ask_env *env, struct json_val value, struct sim_chain *c, struct sim_refusal *no)
+static bool add_id(const struct sim_ask_env *env, struct json_val value, struct sim_chain *c,
+	struct sim_refusal *no)
 {
 	uint64_t id = 0;
 	if (value.type != JSON_NUMBER || !json_u64(value, &id) || !sim_is_token(env, id))
-		return sim_refuse(no, 400, "invalid_value", "prompt", "prompt: %.*s is not a token id of this model",
+		return sim_refuse(no, 400, "invalid_value", "prompt",
+			"prompt: %.*s is not a token id of this model",
 			(int)(value.raw.n < 32 ? value.raw.n : 32), value.raw.p);
 	sim_chain_add(c, (uint32_t)id);
 	return true;
 }
 
-static bool render_ids(const struct sim_ask_env *env, struct json_val list, struct sim_chain *c, struct sim_refusal *no)
+static bool render_ids(const struct sim_ask_env *env, struct json_val list, struct sim_chain *c,
+	struct sim_refusal *no)
 {
 	struct json_val id;
 	struct json_iter it = json_iter_of(list);
@@ -194,7 +208,8 @@ static bool render_ids(const struct sim_ask_env *env, struct json_val list, stru
 	return true;
 }
 
-bool sim_render_string(const struct sim_ask_env *env, struct cgn_str text, bool specials, struct sim_chain *c, struct sim_refusal *no)
+bool sim_render_string(const struct sim_ask_env *env, struct cgn_str text, bool specials, struct sim_chain *c,
+	struct sim_refusal *no)
 {
 	if (env->reader != NULL)
 		return sim_reader_text(env->reader, text, specials, c, no);
@@ -202,7 +217,8 @@ bool sim_render_string(const struct sim_ask_env *env, struct cgn_str text, bool 
 	return true;
 }
 
-bool sim_render_prompt(const struct sim_ask_env *env, struct json_val prompt, bool specials, struct sim_chain *c, struct sim_refusal *no)
+bool sim_render_prompt(const struct sim_ask_env *env, struct json_val prompt, bool specials,
+	struct sim_chain *c, struct sim_refusal *no)
 {
 	bool ok = false;
 	if (prompt.type == JSON_STRING)
@@ -210,8 +226,12 @@ bool sim_render_prompt(const struct sim_ask_env *env, struct json_val prompt, bo
 	else if (prompt.type == JSON_ARRAY)
 		ok = render_ids(env, prompt, c, no);
 	else
-		return sim_refuse(no, 400, "invalid_type", "prompt", "prompt: a string, strings, or token ids");
-	return ok && (c->n_tokens > 0 || sim_refuse(no, 400, "invalid_value", "prompt", "prompt: at least one token is needed"));
+		return sim_refuse(no, 400, "invalid_type", "prompt",
+			"prompt: a string, strings, or token ids");
+	return ok &&
+		(c->n_tokens > 0 ||
+			sim_refuse(no, 400, "invalid_value", "prompt",
+				"prompt: at least one token is needed"));
 }
 
 bool sim_is_prompts(struct json_val prompt)
@@ -223,8 +243,8 @@ bool sim_is_prompts(struct json_val prompt)
 	return json_next_elem(&it, &first) && first.type != JSON_NUMBER;
 }
 
-bool sim_render_prompts(const struct sim_ask_env *env, const struct sim_fields *root, struct sim_chain prompts[SIM_PROMPTS_MAX], uint32_t *n,
-	struct sim_refusal *no)
+bool sim_render_prompts(const struct sim_ask_env *env, const struct sim_fields *root,
+	struct sim_chain prompts[SIM_PROMPTS_MAX], uint32_t *n, struct sim_refusal *no)
 {
 	struct json_val prompt, each;
 	bool specials = json_get_bool(root->root, "add_special_tokens", true);
@@ -238,7 +258,8 @@ bool sim_render_prompts(const struct sim_ask_env *env, const struct sim_fields *
 	struct json_iter it = json_iter_of(prompt);
 	while (json_next_elem(&it, &each)) {
 		if (*n == SIM_PROMPTS_MAX)
-			return sim_refuse(no, 400, "invalid_value", "prompt", "prompt: at most %d prompts", SIM_PROMPTS_MAX);
+			return sim_refuse(no, 400, "invalid_value", "prompt", "prompt: at most %d prompts",
+				SIM_PROMPTS_MAX);
 		if (!sim_render_prompt(env, each, specials, &prompts[(*n)++], no))
 			return false;
 	}
@@ -252,8 +273,10 @@ static struct cgn_str chosen_tool(const struct sim_fields *root, struct cgn_aren
 	*must = *never = false;
 	if (!sim_field(root, SIM_KEY_TOOL_CHOICE, &choice))
 		return (struct cgn_str){0};
-	struct cgn_str word = choice.type == JSON_STRING ? json_str(choice, a) : json_get_str(choice, "type", a);
-	*must = cgn_str_is(word, "required") || cgn_str_is(word, "any") || cgn_str_is(word, "function") || cgn_str_is(word, "tool");
+	struct cgn_str word =
+		choice.type == JSON_STRING ? json_str(choice, a) : json_get_str(choice, "type", a);
+	*must = cgn_str_is(word, "required") || cgn_str_is(word, "any") || cgn_str_is(word, "function") ||
+		cgn_str_is(word, "tool");
 	*never = cgn_str_is(word, "none");
 	if (json_get(choice, "function", &inner))
 		return json_get_str(inner, "name", a);
@@ -276,7 +299,8 @@ static struct cgn_str last_words(const struct sim_fields *root, struct cgn_arena
 	return each.raw;
 }
 
-bool sim_pick_tool(const struct sim_fields *root, struct cgn_arena *a, struct cgn_str *name, struct json_val *schema)
+bool sim_pick_tool(const struct sim_fields *root, struct cgn_arena *a, struct cgn_str *name,
+	struct json_val *schema)
 {
 	struct json_val tools, tool, inner;
 	bool must, never;
@@ -289,8 +313,9 @@ bool sim_pick_tool(const struct sim_fields *root, struct cgn_arena *a, struct cg
 		if (json_get(tool, "function", &inner))
 			tool = inner;
 		*name = json_get_str(tool, "name", a);
-		bool fits = must ? fixed.n == 0 || cgn_str_eq(fixed, *name)
-				 : said.n > 0 && name->n > 0 && memmem(said.p, said.n, name->p, name->n) != NULL;
+		bool fits = must
+			? fixed.n == 0 || cgn_str_eq(fixed, *name)
+			: said.n > 0 && name->n > 0 && memmem(said.p, said.n, name->p, name->n) != NULL;
 		if (name->n == 0 || !fits)
 			continue;
 		if (!json_get(tool, "parameters", schema))

@@ -36,7 +36,8 @@ static struct cgn_str next_piece(struct sim_choice *c)
 	return piece;
 }
 
-static bool choice_pump(struct sim_reply *r, uint32_t i, uint64_t *most, struct sim_sink *to, bool (*full)(void *arg))
+static bool choice_pump(struct sim_reply *r, uint32_t i, uint64_t *most, struct sim_sink *to,
+	bool (*full)(void *arg))
 {
 	const struct sim_reply_ops *ops = sim_reply_ops_of(r->api);
 	struct sim_choice *c = &r->choices[i];
@@ -78,7 +79,8 @@ void sim_put_string(struct cgn_buf *b, struct cgn_str s)
 void sim_put_text(const struct sim_choice *c, struct cgn_buf *b)
 {
 	if (c->start.scripted) {
-		size_t n = c->start.script.n < c->plan.text_bytes ? c->start.script.n : (size_t)c->plan.text_bytes;
+		size_t n = c->start.script.n < c->plan.text_bytes ? c->start.script.n
+								  : (size_t)c->plan.text_bytes;
 		sim_put_string(b, (struct cgn_str){c->start.script.p, n});
 		return;
 	}

@@ -22,7 +22,8 @@ static void choice_begin(const struct sim_reply *r, uint32_t i, struct cgn_buf *
 }
 
 /* One element of logprobs.content. */
-static void put_logprob(const struct sim_reply *r, uint64_t seed, uint64_t at, struct cgn_str token, struct cgn_buf *b)
+static void put_logprob(const struct sim_reply *r, uint64_t seed, uint64_t at, struct cgn_str token,
+	struct cgn_buf *b)
 {
 	cgn_buf_char(b, '{');
 	sim_put_token_logprob(b, token, sim_text_logprob(seed, at, 0));
@@ -52,7 +53,9 @@ static void chat_open(struct sim_reply *r, struct sim_sink *to)
 	if (r->tool.n == 0)
 		return;
 	choice_begin(r, 0, &to->b);
-	cgn_buf_fmt(&to->b, "\"tool_calls\":[{\"id\":\"%s\",\"type\":\"function\",\"index\":0,\"function\":{\"name\":", r->call_id);
+	cgn_buf_fmt(&to->b,
+		"\"tool_calls\":[{\"id\":\"%s\",\"type\":\"function\",\"index\":0,\"function\":{\"name\":",
+		r->call_id);
 	sim_put_string(&to->b, r->tool);
 	cgn_buf_putz(&to->b, ",\"arguments\":\"\"}}]},\"logprobs\":null");
 	choice_end(to);
@@ -142,7 +145,8 @@ static void put_message(const struct sim_reply *r, const struct sim_choice *c, s
 		sim_put_text(c, b);
 	else
 		cgn_buf_putz(b, "null");
-	cgn_buf_putz(b, ",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,\"tool_calls\":[");
+	cgn_buf_putz(b,
+		",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,\"tool_calls\":[");
 	if (r->tool.n > 0) {
 		cgn_buf_fmt(b, "{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", r->call_id);
 		sim_put_string(b, r->tool);

@@ -13,9 +13,10 @@ static void body_begin(const struct sim_reply *r, struct cgn_buf *b)
 	cgn_buf_putz(b, ",\"choices\":[");
 }
 
-/* The four parallel lists for |n| tokens from position |at| on; |offset| is where the first one's text begins. */
-static void put_logprobs(
-	const struct sim_reply *r, const struct sim_choice *c, struct sim_text text, uint32_t at, uint32_t n, uint64_t offset, struct cgn_buf *b)
+/* The four parallel lists for |n| tokens from position |at| on; |offset| is where the first one's text
+ * begins. */
+static void put_logprobs(const struct sim_reply *r, const struct sim_choice *c, struct sim_text text,
+	uint32_t at, uint32_t n, uint64_t offset, struct cgn_buf *b)
 {
 	static const char *const lists[] = {"text_offset", "token_logprobs", "tokens", "top_logprobs"};
 	if (r->logprobs < 0) {
@@ -39,7 +40,8 @@ static void put_logprobs(
 				sim_put_string(b, piece);
 			for (int k = 0; list == 3 && k <= r->logprobs; k++) {
 				cgn_buf_putz(b, k > 0 ? "," : "{");
-				sim_put_string(b, k == 0 ? piece : sim_text_rival(c->seed, at + i, (unsigned)k));
+				sim_put_string(b,
+					k == 0 ? piece : sim_text_rival(c->seed, at + i, (unsigned)k));
 				cgn_buf_fmt(b, ":%.10g", sim_text_logprob(c->seed, at + i, (unsigned)k));
 			}
 			cgn_buf_putz(b, list == 3 ? "}" : "");

@@ -92,8 +92,9 @@ static void messages_token(struct sim_reply *r, uint32_t i, struct cgn_str piece
 	if (piece.n == 0)
 		return;
 	event_begin("content_block_delta", to);
-	cgn_buf_putz(&to->b, r->tool.n > 0 ? ",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":"
-					   : ",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":");
+	cgn_buf_putz(&to->b,
+		r->tool.n > 0 ? ",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":"
+			      : ",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":");
 	sim_put_string(&to->b, piece);
 	cgn_buf_char(&to->b, '}');
 	event_close(to);

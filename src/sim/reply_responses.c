@@ -26,8 +26,9 @@ static void put_part(const struct sim_reply *r, bool filled, struct cgn_buf *b)
 static void put_item(const struct sim_reply *r, const char *status, bool filled, struct cgn_buf *b)
 {
 	if (r->tool.n > 0) {
-		cgn_buf_fmt(b, "{\"id\":\"%s\",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":\"%s\",\"name\":", r->msg_id,
-			status, r->call_id);
+		cgn_buf_fmt(b,
+			"{\"id\":\"%s\",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":\"%s\",\"name\":",
+			r->msg_id, status, r->call_id);
 		sim_put_string(b, r->tool);
 		cgn_buf_putz(b, ",\"arguments\":");
 		if (filled)
@@ -37,7 +38,9 @@ static void put_item(const struct sim_reply *r, const char *status, bool filled,
 		cgn_buf_char(b, '}');
 		return;
 	}
-	cgn_buf_fmt(b, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"status\":\"%s\",\"content\":[", r->msg_id, status);
+	cgn_buf_fmt(b,
+		"{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"status\":\"%s\",\"content\":[",
+		r->msg_id, status);
 	if (filled)
 		put_part(r, true, b);
 	cgn_buf_putz(b, "]}");
@@ -49,14 +52,15 @@ static void put_usage(const struct sim_reply *r, struct cgn_buf *b)
 	cgn_buf_fmt(b,
 		"{\"input_tokens\":%llu,\"input_tokens_details\":{\"cached_tokens\":%llu},\"output_tokens\":%llu,"
 		"\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%llu}",
-		(unsigned long long)r->prompt_tokens, (unsigned long long)r->cached_tokens, (unsigned long long)answer,
-		(unsigned long long)(r->prompt_tokens + answer));
+		(unsigned long long)r->prompt_tokens, (unsigned long long)r->cached_tokens,
+		(unsigned long long)answer, (unsigned long long)(r->prompt_tokens + answer));
 }
 
 static void put_response(const struct sim_reply *r, bool done, struct cgn_buf *b)
 {
 	bool cut = done && r->choices[0].plan.finish == SIM_FINISH_LENGTH;
-	cgn_buf_fmt(b, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"error\":null,\"incomplete_details\":%s,",
+	cgn_buf_fmt(b,
+		"{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"error\":null,\"incomplete_details\":%s,",
 		r->id, (unsigned long long)r->created, done ? status_of(r) : "in_progress",
 		cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
 	cgn_buf_putz(b, "\"instructions\":null,\"metadata\":null,\"model\":");
@@ -64,8 +68,9 @@ static void put_response(const struct sim_reply *r, bool done, struct cgn_buf *b
 	cgn_buf_putz(b, ",\"output\":[");
 	if (done)
 		put_item(r, status_of(r), true, b);
-	cgn_buf_putz(b, "],\"parallel_tool_calls\":true,\"previous_response_id\":null,\"temperature\":1.0,\"tool_choice\":\"auto\","
-			"\"tools\":[],\"top_p\":1.0,\"usage\":");
+	cgn_buf_putz(b,
+		"],\"parallel_tool_calls\":true,\"previous_response_id\":null,\"temperature\":1.0,\"tool_choice\":\"auto\","
+		"\"tools\":[],\"top_p\":1.0,\"usage\":");
 	if (done)
 		put_usage(r, b);
 	else
@@ -82,7 +87,8 @@ static void response_event(struct sim_reply *r, const char *type, bool done, str
 	sim_event_end(to);
 }
 
-static void item_event(struct sim_reply *r, const char *type, const char *status, bool filled, struct sim_sink *to)
+static void item_event(struct sim_reply *r, const char *type, const char *status, bool filled,
+	struct sim_sink *to)
 {
 	put_event(r, type, &to->b);
 	cgn_buf_putz(&to->b, ",\"output_index\":0,\"item\":");
@@ -94,7 +100,8 @@ static void item_event(struct sim_reply *r, const char *type, const char *status
 static void part_event(struct sim_reply *r, const char *type, bool filled, struct sim_sink *to)
 {
 	put_event(r, type, &to->b);
-	cgn_buf_fmt(&to->b, ",\"item_id\":\"%s\",\"output_index\":0,\"content_index\":0,\"part\":", r->msg_id);
+	cgn_buf_fmt(&to->b,
+		",\"item_id\":\"%s\",\"output_index\":0,\"content_index\":0,\"part\":", r->msg_id);
 	put_part(r, filled, &to->b);
 	cgn_buf_char(&to->b, '}');
 	sim_event_end(to);

@@ -33,7 +33,8 @@ static bool is_upper(struct cgn_str s, size_t at)
 	return at < s.n && s.p[at] >= 'A' && s.p[at] <= 'Z';
 }
 
-/* An answer begins with a capital letter, and its first word is no part of a token of the prompt but for a space in front. */
+/* An answer begins with a capital letter, and its first word is no part of a token of the prompt but for a
+ * space in front. */
 struct cgn_str sim_said_find(struct cgn_str prompt, uint64_t seed, const struct sim_chain *blank)
 {
 	struct sim_chain c = *blank;
@@ -53,7 +54,8 @@ struct cgn_str sim_said_find(struct cgn_str prompt, uint64_t seed, const struct 
 	return said;
 }
 
-bool sim_said_add(const struct sim_ask_env *env, struct cgn_str said, uint64_t seed, struct sim_chain *c, uint32_t *n, struct sim_refusal *no)
+bool sim_said_add(const struct sim_ask_env *env, struct cgn_str said, uint64_t seed, struct sim_chain *c,
+	uint32_t *n, struct sim_refusal *no)
 {
 	struct sim_text t;
 	*n = 0;

@@ -18,7 +18,8 @@ static void fill_value(struct fill *f, struct json_val schema);
 static void fill_string(struct fill *f, struct json_val schema)
 {
 	char text[256];
-	uint64_t least = json_get_u64(schema, "minLength", 0), most = json_get_u64(schema, "maxLength", sizeof text);
+	uint64_t least = json_get_u64(schema, "minLength", 0),
+		 most = json_get_u64(schema, "maxLength", sizeof text);
 	size_t n = sim_text_phrase(f->rng, 3, text, sizeof text);
 	while (n < least && n < sizeof text)
 		text[n++] = 'a';
@@ -27,7 +28,8 @@ static void fill_string(struct fill *f, struct json_val schema)
 
 static void fill_number(struct fill *f, struct json_val schema)
 {
-	double least = json_get_f64(schema, "minimum", 0), most = json_get_f64(schema, "maximum", least + 100);
+	double least = json_get_f64(schema, "minimum", 0),
+	       most = json_get_f64(schema, "maximum", least + 100);
 	*f->rng = sim_mix(*f->rng + 1);
 	int64_t low = (int64_t)(least < -1e15 ? -1e15 : least > 1e15 ? 1e15 : least);
 	int64_t high = (int64_t)(most < -1e15 ? -1e15 : most > 1e15 ? 1e15 : most);
@@ -140,8 +142,8 @@ static void fill_value(struct fill *f, struct json_val schema)
 	struct json_val inner = schema;
 	if (schema.type != JSON_OBJECT)
 		json_put_z(f->o, "any");
-	else if (follow_ref(f, &inner) || first_of(schema, "anyOf", &inner) || first_of(schema, "oneOf", &inner) ||
-		 first_of(schema, "allOf", &inner))
+	else if (follow_ref(f, &inner) || first_of(schema, "anyOf", &inner) ||
+		first_of(schema, "oneOf", &inner) || first_of(schema, "allOf", &inner))
 		fill_value(f, inner);
 	else if (!fill_given(f, schema))
 		fill_typed(f, schema);

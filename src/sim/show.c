@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names, types, labels and buckets: vllm/v1/metrics/loggers.py, read at commit 005a810b (v0.10, before its gpu_* names went). */
+/* Names, types, labels and buckets: vllm/v1/metrics/loggers.py, read at commit 005a810b (v0.10, before its
+ * gpu_* names went). */
 #include "sim/tour.h"
 
 static void family(struct cgn_buf *out, const char *name, const char *type, const char *help)
@@ -12,9 +13,11 @@ struct labels {
 };
 
 /* vllm:NAME{engine="R",model_name="M"EXTRA} */
-static void sample(struct cgn_buf *out, const struct labels *l, const char *name, unsigned rank, const char *extra, double v)
+static void sample(struct cgn_buf *out, const struct labels *l, const char *name, unsigned rank,
+	const char *extra, double v)
 {
-	cgn_buf_fmt(out, "vllm:%s{engine=\"%u\",model_name=\"%s\"%s} %.17g\n", name, rank, l->model, extra, v);
+	cgn_buf_fmt(out, "vllm:%s{engine=\"%u\",model_name=\"%s\"%s} %.17g\n", name, rank, l->model, extra,
+		v);
 }
 
 static void escape_label(struct labels *l, const char *z)
@@ -38,10 +41,10 @@ struct row {
 	double (*read)(const struct sim_snapshot *s);
 };
 
-#define READ(fn, expr)                                                                             \
-	static double fn(const struct sim_snapshot *s)                                             \
-	{                                                                                          \
-		return (double)(expr);                                                             \
+#define READ(fn, expr)                                 \
+	static double fn(const struct sim_snapshot *s) \
+	{                                              \
+		return (double)(expr);                 \
 	}
 READ(running, s->device.running)
 READ(waiting, s->device.waiting)
@@ -57,33 +60,39 @@ static const struct row rows[] = {
 	{"num_requests_running", GAUGE, "Number of requests in model execution batches.", running},
 	{"num_requests_waiting", GAUGE, "Number of requests waiting to be processed.", waiting},
 	{"kv_cache_usage_perc", GAUGE, "KV-cache usage. 1 means 100 percent usage.", kv_usage},
-	{"prefix_cache_queries_total", COUNTER, "Prefix cache queries, in terms of number of queried tokens.", queried},
+	{"prefix_cache_queries_total", COUNTER, "Prefix cache queries, in terms of number of queried tokens.",
+		queried},
 	{"prefix_cache_hits_total", COUNTER, "Prefix cache hits, in terms of number of cached tokens.", hit},
 	{"num_preemptions_total", COUNTER, "Cumulative number of preemption from the engine.", preempted},
 	{"prompt_tokens_total", COUNTER, "Number of prefill tokens processed.", prompt},
 	{"generation_tokens_total", COUNTER, "Number of generation tokens processed.", generated},
 };
 
-static void show_success(const struct labels *l, const struct sim_snapshot *each, unsigned n, struct cgn_buf *out)
+static void show_success(const struct labels *l, const struct sim_snapshot *each, unsigned n,
+	struct cgn_buf *out)
 {
-	static const char *const reasons[SIM_FINISH_COUNT] = {"stop", "length", NULL /* vLLM: a tool call is a stop */, "abort"};
+	static const char *const reasons[SIM_FINISH_COUNT] = {"stop", "length",
+		NULL /* vLLM: a tool call is a stop */, "abort"};
 	family(out, "request_success_total", "counter", "Count of successfully processed requests.");
 	for (unsigned i = 0; i < n; i++) {
 		for (unsigned f = 0; f < SIM_FINISH_COUNT; f++) {
 			char extra[64];
 			if (reasons[f] == NULL)
 				continue;
-			uint64_t v = each[i].counts.success[f] + (f == SIM_FINISH_STOP ? each[i].counts.success[SIM_FINISH_TOOL] : 0);
+			uint64_t v = each[i].counts.success[f] +
+				(f == SIM_FINISH_STOP ? each[i].counts.success[SIM_FINISH_TOOL] : 0);
 			(void)snprintf(extra, sizeof extra, ",finished_reason=\"%s\"", reasons[f]);
 			sample(out, l, "request_success_total", i, extra, (double)v);
 		}
 	}
 }
 
-static void show_ttft(const struct labels *l, const struct sim_snapshot *each, unsigned n, struct cgn_buf *out)
+static void show_ttft(const struct labels *l, const struct sim_snapshot *each, unsigned n,
+	struct cgn_buf *out)
 {
 	static const double bounds[SIM_TTFT_N] = SIM_TTFT_BUCKETS;
-	family(out, "time_to_first_token_seconds", "histogram", "Histogram of time to first token in seconds.");
+	family(out, "time_to_first_token_seconds", "histogram",
+		"Histogram of time to first token in seconds.");
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t sum = 0;
 		char extra[48];
@@ -92,13 +101,15 @@ static void show_ttft(const struct labels *l, const struct sim_snapshot *each, u
 			(void)snprintf(extra, sizeof extra, ",le=\"%g\"", bounds[k]);
 			sample(out, l, "time_to_first_token_seconds_bucket", i, extra, (double)sum);
 		}
-		sample(out, l, "time_to_first_token_seconds_bucket", i, ",le=\"+Inf\"", (double)each[i].counts.ttft_n);
+		sample(out, l, "time_to_first_token_seconds_bucket", i, ",le=\"+Inf\"",
+			(double)each[i].counts.ttft_n);
 		sample(out, l, "time_to_first_token_seconds_count", i, "", (double)each[i].counts.ttft_n);
 		sample(out, l, "time_to_first_token_seconds_sum", i, "", each[i].counts.ttft_sum);
 	}
 }
 
-void sim_show_metrics(const struct sim_cfg *cfg, const struct sim_snapshot *each, unsigned n, struct cgn_buf *out)
+void sim_show_metrics(const struct sim_cfg *cfg, const struct sim_snapshot *each, unsigned n,
+	struct cgn_buf *out)
 {
 	struct labels l;
 	escape_label(&l, cfg->models[0]); /* vLLM: the first served name */
@@ -111,7 +122,8 @@ void sim_show_metrics(const struct sim_cfg *cfg, const struct sim_snapshot *each
 	show_ttft(&l, each, n, out);
 	family(out, "cache_config_info", "gauge", "Information of the LLMEngine CacheConfig");
 	for (unsigned i = 0; i < n; i++)
-		cgn_buf_fmt(out, "vllm:cache_config_info{block_size=\"%u\",enable_prefix_caching=\"True\",engine=\"%u\",num_gpu_blocks=\"%u\"} 1\n",
+		cgn_buf_fmt(out,
+			"vllm:cache_config_info{block_size=\"%u\",enable_prefix_caching=\"True\",engine=\"%u\",num_gpu_blocks=\"%u\"} 1\n",
 			cfg->block_tokens, i, cfg->kv_blocks);
 }
 
@@ -121,8 +133,9 @@ void sim_show_recent(const struct sim_worker *w, struct cgn_buf *out)
 	for (uint64_t i = w->n_past; i-- > from;) {
 		const struct sim_past *p = &w->recent[i % SIM_RECENT];
 		cgn_buf_fmt(out,
-			"{\"id\":\"%s\",\"worker\":%u,\"end\":\"%s\",\"ended_unix_ms\":%llu,\"after_ms\":%.3f,\"tokens\":%llu},", p->id,
-			w->rank, p->how, (unsigned long long)p->ended_ms, (double)p->after_us / 1e3, (unsigned long long)p->tokens);
+			"{\"id\":\"%s\",\"worker\":%u,\"end\":\"%s\",\"ended_unix_ms\":%llu,\"after_ms\":%.3f,\"tokens\":%llu},",
+			p->id, w->rank, p->how, (unsigned long long)p->ended_ms, (double)p->after_us / 1e3,
+			(unsigned long long)p->tokens);
 	}
 }
 
@@ -233,7 +246,8 @@ static void put_faults(const struct sim_worker *w, struct json_out *o)
 	json_close(o, ']');
 }
 
-void sim_show_state(const struct sim_worker *w, const struct sim_snapshot *each, unsigned n, struct cgn_str recent, struct cgn_buf *out)
+void sim_show_state(const struct sim_worker *w, const struct sim_snapshot *each, unsigned n,
+	struct cgn_str recent, struct cgn_buf *out)
 {
 	struct sim_snapshot all;
 	sum_up(each, n, &all);

@@ -81,14 +81,16 @@ static void on_state(void *user, bool ready, const struct cgn_err *why)
 	if (ready)
 		cgn_log(INFO, "sim.kv_store", F_STR("uds", s->cfg.uds), F_STR("is", "there"));
 	else
-		cgn_log(WARN, "sim.kv_store", F_STR("uds", s->cfg.uds), F_STR("is", "not there"), F_STR("why", why->msg), F_STR("then", "prompts are computed"));
+		cgn_log(WARN, "sim.kv_store", F_STR("uds", s->cfg.uds), F_STR("is", "not there"),
+			F_STR("why", why->msg), F_STR("then", "prompts are computed"));
 	if (!ready) {
 		s->stats.not_put += s->n;
 		s->n = 0;
 	}
 }
 
-CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct sim_store **out, struct cgn_err *err)
+CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct sim_store **out,
+	struct cgn_err *err)
 {
 	CGN_MUST(cfg->block_bytes > 0 && cfg->block_bytes <= SIM_STORE_BYTES);
 	struct sim_store *s = calloc(1, sizeof *s);
@@ -101,8 +103,12 @@ CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct
 	}
 	s->queue = malloc(SIM_STORE_QUEUE * sizeof *s->queue);
 	s->value = malloc(cfg->block_bytes);
-	const struct kvclient_cfg c = {.uds = cfg->uds, .timeout = SIM_STORE_TIMEOUT, .on_state = on_state, .user = s};
-	cgn_rc rc = s->queue == NULL || s->value == NULL ? CGN_FAIL(err, NO_MEMORY, "out of memory") : kvclient_new(l, &c, &s->client, err);
+	const struct kvclient_cfg c = {.uds = cfg->uds,
+		.timeout = SIM_STORE_TIMEOUT,
+		.on_state = on_state,
+		.user = s};
+	cgn_rc rc = s->queue == NULL || s->value == NULL ? CGN_FAIL(err, NO_MEMORY, "out of memory")
+							 : kvclient_new(l, &c, &s->client, err);
 	if (!cgn_ok(rc)) {
 		sim_store_free(&s);
 		return rc;
@@ -157,7 +163,8 @@ static bool put_one(struct sim_store *s, const struct waiting *w)
 	struct put *p = s->free_puts;
 	struct iovec iov = {s->value, s->cfg.block_bytes};
 	const struct kv_key key = {.digest = w->name};
-	const struct kv_meta meta = {.model = cgn_str_of(s->cfg.models[w->model]), .tokens = s->cfg.block_tokens};
+	const struct kv_meta meta = {.model = cgn_str_of(s->cfg.models[w->model]),
+		.tokens = s->cfg.block_tokens};
 	const struct kv_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = iov.iov_len};
 	sim_value(&w->name, 0, s->value, s->cfg.block_bytes);
 	if (!cgn_ok(kvclient_put(s->client, &key, &meta, &from, true, put_done, p, NULL, NULL)))
@@ -192,14 +199,15 @@ void sim_store_put(struct sim_store *s, const struct em_run *run)
 			s->stats.not_put++;
 			continue;
 		}
-		s->queue[(s->first + s->n++) % SIM_STORE_QUEUE] = (struct waiting){run->contents->names[i], run->contents->model};
+		s->queue[(s->first + s->n++) % SIM_STORE_QUEUE] =
+			(struct waiting){run->contents->names[i], run->contents->model};
 	}
 	pump_puts(s);
 }
 
 /* ---- loading ---- */
 
-struct part { /* of one want */
+struct part {                    /* of one want */
 	uint32_t from, first, n; /* first: of the keys; n shrinks to what is there */
 };
 struct get {
@@ -266,7 +274,8 @@ static bool is_right(const struct get *g, const struct kv_lease *lease)
 {
 	size_t n = 0;
 	const struct iovec *iov = kv_lease_iov(lease, &n);
-	return kv_lease_info(lease)->size == g->load->store->cfg.block_bytes && sim_value_is(&g->load->keys[g->at].digest, iov, n);
+	return kv_lease_info(lease)->size == g->load->store->cfg.block_bytes &&
+		sim_value_is(&g->load->keys[g->at].digest, iov, n);
 }
 
 static void got(void *user, const struct kvclient_answer *a)
@@ -285,7 +294,8 @@ static void got(void *user, const struct kvclient_answer *a)
 	stats->wrong += there && !right;
 	stats->loaded[tier_of(load->tiers[g->at])] += right;
 	if (there && !right)
-		cgn_log(ERROR, "sim.kv_wrong", F_U64("digest", digest_short(&load->keys[g->at].digest)), F_STR("then", "the block is computed"));
+		cgn_log(ERROR, "sim.kv_wrong", F_U64("digest", digest_short(&load->keys[g->at].digest)),
+			F_STR("then", "the block is computed"));
 	if (!right && g->at - p->first < p->n)
 		p->n = g->at - p->first; /* what comes behind is of no use */
 	pump_gets(load);
@@ -318,7 +328,8 @@ static void pump_gets(struct sim_load *load)
 			continue;
 		}
 		*g = (struct get){.load = load, .part = load->at_part, .at = p->first + load->at};
-		if (cgn_ok(kvclient_get(load->store->client, &load->keys[g->at], worth_of(load, p), got, g, &g->call, NULL))) {
+		if (cgn_ok(kvclient_get(load->store->client, &load->keys[g->at], worth_of(load, p), got, g,
+			    &g->call, NULL))) {
 			load->under_way++;
 			load->at++;
 		} else {
@@ -353,12 +364,14 @@ static bool fill_keys(struct sim_load *load, const struct sim_want *wants)
 		uint32_t room = SIM_LOAD_MAX - load->n_keys, n = wants[i].n < room ? wants[i].n : room;
 		load->parts[i] = (struct part){wants[i].from, load->n_keys, n};
 		for (uint32_t k = 0; k < n; k++)
-			load->keys[load->n_keys++] = (struct kv_key){.digest = wants[i].names[wants[i].from + k]};
+			load->keys[load->n_keys++] =
+				(struct kv_key){.digest = wants[i].names[wants[i].from + k]};
 	}
 	return load->n_keys > 0;
 }
 
-bool sim_load_new(struct sim_store *s, const struct sim_want *wants, uint32_t n, void (*done)(void *user), void *user, struct sim_load **out)
+bool sim_load_new(struct sim_store *s, const struct sim_want *wants, uint32_t n, void (*done)(void *user),
+	void *user, struct sim_load **out)
 {
 	uint64_t keys = 0;
 	for (uint32_t i = 0; i < n; i++)
@@ -373,8 +386,10 @@ bool sim_load_new(struct sim_store *s, const struct sim_want *wants, uint32_t n,
 	load->parts = calloc(n, sizeof *load->parts);
 	load->keys = calloc(keys, sizeof *load->keys);
 	load->tiers = calloc(keys, sizeof *load->tiers);
-	bool ok = load->parts != NULL && load->keys != NULL && load->tiers != NULL && fill_keys(load, wants) &&
-		  cgn_ok(kvclient_lookup(s->client, load->keys, load->n_keys, true, looked_up, load, &load->lookup, NULL));
+	bool ok = load->parts != NULL && load->keys != NULL && load->tiers != NULL &&
+		fill_keys(load, wants) &&
+		cgn_ok(kvclient_lookup(s->client, load->keys, load->n_keys, true, looked_up, load,
+			&load->lookup, NULL));
 	if (!ok) {
 		load_drop(load);
 		return false;

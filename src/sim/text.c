@@ -84,7 +84,8 @@ bool sim_text_next(struct sim_text *t, struct cgn_str *piece, uint32_t *id)
 	return true;
 }
 
-bool sim_text_skip(struct sim_text *t, struct cgn_str said, struct sim_reader *reader, struct sim_chain *chain, uint32_t *n)
+bool sim_text_skip(struct sim_text *t, struct cgn_str said, struct sim_reader *reader,
+	struct sim_chain *chain, uint32_t *n)
 {
 	struct sim_text walk = *t, last = *t;
 	struct cgn_str rest = said, piece;
@@ -162,7 +163,8 @@ static int find_stop(struct cgn_str text, size_t fresh, const struct sim_limits 
 }
 
 /* True when a stop string ended the answer. */
-static bool plan_stopped(struct cgn_buf *seen, struct cgn_str piece, const struct sim_limits *lim, struct sim_plan *out)
+static bool plan_stopped(struct cgn_buf *seen, struct cgn_str piece, const struct sim_limits *lim,
+	struct sim_plan *out)
 {
 	cgn_buf_str(seen, piece);
 	if (seen->bad || piece.n == 0 || out->n_tokens < lim->min_tokens)
@@ -178,12 +180,14 @@ static bool plan_stopped(struct cgn_buf *seen, struct cgn_str piece, const struc
 
 static bool plan_over(const struct sim_text *t, const struct sim_limits *lim, struct sim_plan *out)
 {
-	bool natural = t->scripted ? t->script.n == 0 : !lim->ignore_eos && out->n_tokens >= lim->natural_tokens;
+	bool natural =
+		t->scripted ? t->script.n == 0 : !lim->ignore_eos && out->n_tokens >= lim->natural_tokens;
 	out->finish = natural ? SIM_FINISH_STOP : SIM_FINISH_LENGTH;
 	return natural || out->n_tokens >= lim->max_tokens;
 }
 
-bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct sim_reader *reader, struct sim_chain *chain, struct sim_plan *out)
+bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct sim_reader *reader,
+	struct sim_chain *chain, struct sim_plan *out)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf seen = {0};
 	*out = (struct sim_plan){.stop_index = -1};

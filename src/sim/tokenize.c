@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes of vLLM 0.26 (entrypoints/serve/tokenize: a prompt, or messages as a chat has them) and of llama.cpp 0.7 (tools/server: content;
- * /apply-template). The keys tell them apart. */
+/* Shapes of vLLM 0.26 (entrypoints/serve/tokenize: a prompt, or messages as a chat has them) and of llama.cpp
+ * 0.7 (tools/server: content; /apply-template). The keys tell them apart. */
 #include "sim/render.h"
 #include "sim/vectors.h"
 #include "sim/vocab.h"
@@ -11,7 +11,8 @@
 
 static void begin(struct sim_chain *c)
 {
-	sim_chain_init(c, &(struct sim_chain_cfg){.block_tokens = 4096, .max_tokens = TOKENS_MAX, .keep = true});
+	sim_chain_init(c,
+		&(struct sim_chain_cfg){.block_tokens = 4096, .max_tokens = TOKENS_MAX, .keep = true});
 }
 
 static void put_text(const struct sim_vector_call *v, uint32_t id, struct cgn_buf *out)
@@ -49,17 +50,20 @@ static void put_strings(const struct sim_vector_call *v, const struct sim_chain 
 	out->bad |= text.bad;
 }
 
-static bool read_prompt(const struct sim_vector_call *v, const struct sim_fields *root, struct sim_chain *c, struct sim_refusal *no)
+static bool read_prompt(const struct sim_vector_call *v, const struct sim_fields *root, struct sim_chain *c,
+	struct sim_refusal *no)
 {
 	struct json_val prompt;
 	if (!sim_field(root, SIM_KEY_PROMPT, &prompt))
 		return sim_render_chat(v->env, SIM_CHAT, root, c, NULL, no);
 	if (prompt.type != JSON_STRING)
 		return sim_refuse(no, 400, "invalid_type", "prompt", "prompt: a string is required");
-	return sim_render_string(v->env, json_str(prompt, v->env->arena), json_get_bool(root->root, "add_special_tokens", true), c, no);
+	return sim_render_string(v->env, json_str(prompt, v->env->arena),
+		json_get_bool(root->root, "add_special_tokens", true), c, no);
 }
 
-static bool tokenize_vllm(const struct sim_vector_call *v, const struct sim_fields *root, struct cgn_buf *out, struct sim_refusal *no)
+static bool tokenize_vllm(const struct sim_vector_call *v, const struct sim_fields *root, struct cgn_buf *out,
+	struct sim_refusal *no)
 {
 	struct sim_chain c;
 	begin(&c);
@@ -67,7 +71,9 @@ static bool tokenize_vllm(const struct sim_vector_call *v, const struct sim_fiel
 	if (ok && c.no_memory)
 		ok = sim_refuse(no, 500, NULL, NULL, "out of memory");
 	if (ok) {
-		cgn_buf_fmt(out, "{\"count\":%llu,\"max_model_len\":%u,\"tokens\":", (unsigned long long)c.n_tokens, v->env->cfg->max_model_len);
+		cgn_buf_fmt(out,
+			"{\"count\":%llu,\"max_model_len\":%u,\"tokens\":", (unsigned long long)c.n_tokens,
+			v->env->cfg->max_model_len);
 		put_ids(&c, out);
 		cgn_buf_putz(out, ",\"token_strs\":");
 		if (json_get_bool(root->root, "return_token_strs", false))
@@ -80,11 +86,12 @@ static bool tokenize_vllm(const struct sim_vector_call *v, const struct sim_fiel
 	return ok;
 }
 
-static bool tokenize_llama_cpp(const struct sim_vector_call *v, const struct sim_fields *root, struct json_val content, struct cgn_buf *out,
-	struct sim_refusal *no)
+static bool tokenize_llama_cpp(const struct sim_vector_call *v, const struct sim_fields *root,
+	struct json_val content, struct cgn_buf *out, struct sim_refusal *no)
 {
 	struct sim_chain c;
-	struct cgn_str text = content.type == JSON_STRING ? json_str(content, v->env->arena) : (struct cgn_str){0};
+	struct cgn_str text =
+		content.type == JSON_STRING ? json_str(content, v->env->arena) : (struct cgn_str){0};
 	bool specials = json_get_bool(root->root, "add_special", false), ok = true;
 	if (content.type != JSON_STRING)
 		return sim_refuse(no, 400, "invalid_type", "content", "content: a string is required");
@@ -160,7 +167,8 @@ bool sim_detokenize(const struct sim_vector_call *v, struct cgn_buf *out, struct
 	while (json_next_elem(&it, &each)) {
 		uint64_t id = 0;
 		if (!json_u64(each, &id) || !sim_is_token(v->env, id))
-			return sim_refuse(no, 400, "invalid_value", "tokens", "tokens: %.*s is not a token id of this model",
+			return sim_refuse(no, 400, "invalid_value", "tokens",
+				"tokens: %.*s is not a token id of this model",
 				(int)(each.raw.n < 32 ? each.raw.n : 32), each.raw.p);
 		put_text(v, (uint32_t)id, &text);
 	}

@@ -152,7 +152,9 @@ uint32_t sim_token_any(uint64_t draw)
 void sim_chain_init(struct sim_chain *c, const struct sim_chain_cfg *cfg)
 {
 	CGN_MUST(cfg->block_tokens > 0 && cfg->salt.n <= EM_SALT_MAX);
-	*c = (struct sim_chain){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_tokens, .keep = cfg->keep};
+	*c = (struct sim_chain){.block_tokens = cfg->block_tokens,
+		.max_tokens = cfg->max_tokens,
+		.keep = cfg->keep};
 	c->root = sim_mix(sim_hash(cfg->model) + 3 * sim_hash(cfg->salt));
 	c->model = cfg->model_index;
 	c->salt = cfg->salt;
@@ -182,8 +184,10 @@ static bool grow_array(void *at, size_t n, size_t size)
 static bool chain_grow(struct sim_chain *c, uint32_t cap)
 {
 	struct em_contents *t = c->contents;
-	bool kept = t == NULL || (grow_array(&t->tokens, (size_t)cap * c->block_tokens, sizeof *t->tokens) &&
-					 grow_array(&t->digests, cap, sizeof *t->digests) && grow_array(&t->names, cap, sizeof *t->names));
+	bool kept = t == NULL ||
+		(grow_array(&t->tokens, (size_t)cap * c->block_tokens, sizeof *t->tokens) &&
+			grow_array(&t->digests, cap, sizeof *t->digests) &&
+			grow_array(&t->names, cap, sizeof *t->names));
 	if (!kept || !grow_array(&c->hashes, cap, sizeof *c->hashes))
 		return false;
 	c->cap = cap;
@@ -219,7 +223,8 @@ static bool contents_add(struct sim_chain *c, uint32_t id)
 	block[c->in_block] = id;
 	if (c->in_block + 1 < c->block_tokens)
 		return true;
-	struct cgn_str bytes = {(const char *)block, c->block_tokens * sizeof *block}; /* little-endian, as every host we build for */
+	/* little-endian, as every host we build for */
+	struct cgn_str bytes = {(const char *)block, c->block_tokens * sizeof *block};
 	c->last = digest_chain_next(&c->last, bytes);
 	c->contents->digests[c->n] = digest_short(&c->last);
 	c->contents->names[c->n] = c->last;
@@ -278,7 +283,9 @@ void sim_chain_marked(struct sim_chain *c, struct cgn_str text)
 {
 	size_t plain = 0, n = 0;
 	while (plain < text.n) {
-		uint32_t id = text.p[plain] == '<' ? marker_at((struct cgn_str){text.p + plain, text.n - plain}, &n) : 0;
+		uint32_t id = text.p[plain] == '<'
+			? marker_at((struct cgn_str){text.p + plain, text.n - plain}, &n)
+			: 0;
 		plain++;
 		if (id == 0)
 			continue;

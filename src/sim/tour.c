@@ -56,7 +56,8 @@ static void tour_end(struct sim_tour *t)
 	if (t->x != NULL) {
 		tell(t, &out);
 		*t->slot = NULL;
-		http_exchange_reply(t->x, out.bad ? 500 : 200, &type, 1, out.bad ? CGN_STR("") : cgn_buf_view(&out));
+		http_exchange_reply(t->x, out.bad ? 500 : 200, &type, 1,
+			out.bad ? CGN_STR("") : cgn_buf_view(&out));
 	}
 	cgn_buf_fini(&out);
 	cgn_buf_fini(&t->text);
@@ -96,7 +97,8 @@ static bool tour_visit(struct sim_tour *t, struct sim_worker *w)
 	case SIM_TOUR_STATE:
 		break;
 	}
-	t->each[w->rank] = (struct sim_snapshot){w->counts, enginemodel_stats(w->model), sim_store_stats(w->store)};
+	t->each[w->rank] =
+		(struct sim_snapshot){w->counts, enginemodel_stats(w->model), sim_store_stats(w->store)};
 	sim_show_recent(w, &t->text);
 	return true;
 }
@@ -117,7 +119,8 @@ static void tour_stop(struct cgn_loop *l, struct cgn_post *p)
 	cgn_loop_post(to->loop, &t->post, tour_stop);
 }
 
-void sim_tour_start(struct sim_worker *w, struct http_exchange *x, const struct sim_errand *errand, struct sim_tour **out)
+void sim_tour_start(struct sim_worker *w, struct http_exchange *x, const struct sim_errand *errand,
+	struct sim_tour **out)
 {
 	*out = NULL;
 	struct sim_tour *t = calloc(1, sizeof *t + w->team->n * sizeof t->each[0]);

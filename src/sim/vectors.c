@@ -35,7 +35,8 @@ static void put_vector(const float *vec, uint32_t n, bool base64, struct cgn_buf
 {
 	if (base64) {
 		cgn_buf_char(out, '"');
-		base64_put(out, (struct cgn_str){(const char *)vec, n * sizeof *vec}); /* little-endian, as every host we build for */
+		/* little-endian, as every host we build for */
+		base64_put(out, (struct cgn_str){(const char *)vec, n * sizeof *vec});
 		cgn_buf_char(out, '"');
 		return;
 	}
@@ -57,8 +58,10 @@ static bool embed_one(struct embed *e, struct json_val input, struct cgn_buf *ou
 {
 	const struct sim_cfg *cfg = e->v->env->cfg;
 	struct sim_chain chain;
-	sim_chain_init(&chain, &(struct sim_chain_cfg){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_model_len});
-	bool ok = sim_render_prompt(e->v->env, input, true, &chain, no) && sim_check_context(cfg, chain.n_tokens, 0, no);
+	sim_chain_init(&chain,
+		&(struct sim_chain_cfg){.block_tokens = cfg->block_tokens, .max_tokens = cfg->max_model_len});
+	bool ok = sim_render_prompt(e->v->env, input, true, &chain, no) &&
+		sim_check_context(cfg, chain.n_tokens, 0, no);
 	uint64_t digest = sim_chain_digest(&chain);
 	e->tokens += chain.n_tokens;
 	sim_chain_fini(&chain);
@@ -67,7 +70,8 @@ static bool embed_one(struct embed *e, struct json_val input, struct cgn_buf *ou
 	if (e->n == INPUTS_MAX)
 		return sim_refuse(no, 400, "invalid_value", "input", "input: at most %d", INPUTS_MAX);
 	make_vector(digest, e->vec, e->dimensions);
-	cgn_buf_fmt(out, "%s{\"index\":%u,\"object\":\"embedding\",\"embedding\":", e->n > 0 ? "," : "", e->n);
+	cgn_buf_fmt(out, "%s{\"index\":%u,\"object\":\"embedding\",\"embedding\":", e->n > 0 ? "," : "",
+		e->n);
 	put_vector(e->vec, e->dimensions, e->base64, out);
 	cgn_buf_char(out, '}');
 	e->n++;
@@ -98,20 +102,24 @@ bool sim_embeddings(const struct sim_vector_call *v, struct cgn_buf *out, struct
 		return sim_refuse(no, 400, "missing", "input", "input: field required");
 	uint64_t dimensions = json_get_u64(f.root, "dimensions", DIMENSIONS);
 	if (dimensions < 1 || dimensions > DIMENSIONS_MAX)
-		return sim_refuse(no, 400, "invalid_value", "dimensions", "dimensions must be from 1 to %d", DIMENSIONS_MAX);
+		return sim_refuse(no, 400, "invalid_value", "dimensions", "dimensions must be from 1 to %d",
+			DIMENSIONS_MAX);
 	e.dimensions = (uint32_t)dimensions;
 	e.base64 = cgn_str_is(json_get_str(f.root, "encoding_format", v->env->arena), "base64");
-	cgn_buf_fmt(out, "{\"id\":\"embd-%s\",\"object\":\"list\",\"created\":%llu,\"model\":", v->id, (unsigned long long)v->now);
+	cgn_buf_fmt(out, "{\"id\":\"embd-%s\",\"object\":\"list\",\"created\":%llu,\"model\":", v->id,
+		(unsigned long long)v->now);
 	put_model(v, e.model, out);
 	cgn_buf_putz(out, ",\"data\":[");
 	if (!embed_all(&e, input, out, no))
 		return false;
-	cgn_buf_fmt(out, "],\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu,\"completion_tokens\":0,\"prompt_tokens_details\":null}}",
+	cgn_buf_fmt(out,
+		"],\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu,\"completion_tokens\":0,\"prompt_tokens_details\":null}}",
 		(unsigned long long)e.tokens, (unsigned long long)e.tokens);
 	return true;
 }
 
-/* Likeness of two texts: the share of the first one's tokens that the second has, upper and lower case and spaces aside. */
+/* Likeness of two texts: the share of the first one's tokens that the second has, upper and lower case and
+ * spaces aside. */
 #define BAG_BITS 4096U
 struct bag {
 	uint64_t bits[BAG_BITS / 64];
@@ -173,13 +181,15 @@ static int by_score(const void *a, const void *b)
 }
 
 /* Scores each text of |list| (or the one text it is) against |query|, into a new array in the arena. */
-static struct ranked *rank_all(const struct sim_vector_call *v, struct cgn_str query, struct json_val list, uint32_t *n, uint64_t *tokens)
+static struct ranked *rank_all(const struct sim_vector_call *v, struct cgn_str query, struct json_val list,
+	uint32_t *n, uint64_t *tokens)
 {
 	struct ranked *all = cgn_arena_get(v->env->arena, DOCUMENTS_MAX * sizeof *all);
 	struct json_val each = list;
 	struct json_iter it = list.type == JSON_ARRAY ? json_iter_of(list) : (struct json_iter){0};
 	*n = 0;
-	while (all != NULL && *n < DOCUMENTS_MAX && (list.type != JSON_ARRAY ? *n == 0 : json_next_elem(&it, &each))) {
+	while (all != NULL && *n < DOCUMENTS_MAX &&
+		(list.type != JSON_ARRAY ? *n == 0 : json_next_elem(&it, &each))) {
 		struct bag bag = {0};
 		struct bag asked = {0};
 		struct ranked *r = &all[*n];
@@ -204,9 +214,11 @@ bool sim_rerank(const struct sim_vector_call *v, struct cgn_buf *out, struct sim
 		return false;
 	if (!json_get(f.root, "query", &query) || !text_of(query, v->env->arena, &asked))
 		return sim_refuse(no, 400, "missing", "query", "query: a string is required");
-	struct ranked *all = json_get(f.root, "documents", &documents) ? rank_all(v, asked, documents, &n, &tokens) : NULL;
+	struct ranked *all =
+		json_get(f.root, "documents", &documents) ? rank_all(v, asked, documents, &n, &tokens) : NULL;
 	if (all == NULL)
-		return sim_refuse(no, 400, "missing", "documents", "documents: a list of strings is required");
+		return sim_refuse(no, 400, "missing", "documents",
+			"documents: a list of strings is required");
 	qsort(all, n, sizeof *all, by_score);
 	uint64_t top = json_get_u64(f.root, "top_n", 0);
 	cgn_buf_fmt(out, "{\"id\":\"rerank-%s\",\"model\":", v->id);
@@ -233,15 +245,20 @@ bool sim_score(const struct sim_vector_call *v, struct cgn_buf *out, struct sim_
 		return false;
 	if (!json_get(f.root, "text_1", &first) || !text_of(first, v->env->arena, &query))
 		return sim_refuse(no, 400, "missing", "text_1", "text_1: a string is required");
-	struct ranked *all = json_get(f.root, "text_2", &second) ? rank_all(v, query, second, &n, &tokens) : NULL;
+	struct ranked *all =
+		json_get(f.root, "text_2", &second) ? rank_all(v, query, second, &n, &tokens) : NULL;
 	if (all == NULL)
-		return sim_refuse(no, 400, "missing", "text_2", "text_2: a string or a list of strings is required");
-	cgn_buf_fmt(out, "{\"id\":\"score-%s\",\"object\":\"list\",\"created\":%llu,\"model\":", v->id, (unsigned long long)v->now);
+		return sim_refuse(no, 400, "missing", "text_2",
+			"text_2: a string or a list of strings is required");
+	cgn_buf_fmt(out, "{\"id\":\"score-%s\",\"object\":\"list\",\"created\":%llu,\"model\":", v->id,
+		(unsigned long long)v->now);
 	put_model(v, model, out);
 	cgn_buf_putz(out, ",\"data\":[");
 	for (uint32_t i = 0; i < n; i++)
-		cgn_buf_fmt(out, "%s{\"index\":%u,\"object\":\"score\",\"score\":%.8g}", i > 0 ? "," : "", i, all[i].score);
-	cgn_buf_fmt(out, "],\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu,\"completion_tokens\":0,\"prompt_tokens_details\":null}}",
+		cgn_buf_fmt(out, "%s{\"index\":%u,\"object\":\"score\",\"score\":%.8g}", i > 0 ? "," : "", i,
+			all[i].score);
+	cgn_buf_fmt(out,
+		"],\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu,\"completion_tokens\":0,\"prompt_tokens_details\":null}}",
 		(unsigned long long)tokens, (unsigned long long)tokens);
 	return true;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vectors: the APIs that answer from the tokens alone: embeddings, rerank, score, tokenize, detokenize, apply-template. Pure.
- * They take no part in the timing model: their cost in a real engine is one prefill. */
+/* vectors: the APIs that answer from the tokens alone: embeddings, rerank, score, tokenize, detokenize,
+ * apply-template. Pure. They take no part in the timing model: their cost in a real engine is one prefill. */
 #pragma once
 #include "sim/ask.h"
 
-/* |id| names the answer; |now| is Unix seconds. Each appends the JSON body to |out|, or fills |no| and returns false. */
+/* |id| names the answer; |now| is Unix seconds. Each appends the JSON body to |out|, or fills |no| and
+ * returns false. */
 struct sim_vector_call {
 	const struct sim_ask_env *env;
 	struct cgn_str body;

@@ -31,7 +31,8 @@ struct sim_reader {
 static void take_special(struct json_val root, const char *key, struct cgn_buf *out)
 {
 	struct json_val v;
-	if (json_get(root, key, &v) && (v.type == JSON_STRING || json_get(v, "content", &v)) && v.type == JSON_STRING)
+	if (json_get(root, key, &v) && (v.type == JSON_STRING || json_get(v, "content", &v)) &&
+		v.type == JSON_STRING)
 		json_str_to(v, out);
 }
 
@@ -43,7 +44,8 @@ static bool take_source(struct json_val root, struct cgn_buf *out)
 		return false;
 	struct json_iter it = v.type == JSON_ARRAY ? json_iter_of(v) : (struct json_iter){0};
 	while (v.type == JSON_ARRAY && json_next_elem(&it, &each)) {
-		if (json_get(each, "name", &name) && cgn_str_is(name.raw, "\"default\"") && json_get(each, "template", &each))
+		if (json_get(each, "name", &name) && cgn_str_is(name.raw, "\"default\"") &&
+			json_get(each, "template", &each))
 			v = each;
 	}
 	if (v.type == JSON_STRING)
@@ -56,7 +58,8 @@ static CGN_RC read_template(struct sim_vocab *v, struct cgn_str text, struct cgn
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf source = {0};
 	struct json_val root;
 	struct cgn_str trimmed = cgn_str_trim(text);
-	bool config = trimmed.n > 1 && trimmed.p[0] == '{' && trimmed.p[1] != '{' && trimmed.p[1] != '%' && trimmed.p[1] != '#';
+	bool config = trimmed.n > 1 && trimmed.p[0] == '{' && trimmed.p[1] != '{' && trimmed.p[1] != '%' &&
+		trimmed.p[1] != '#';
 	if (config) {
 		CGN_TRY(json_parse(text, &root, NULL, err));
 		if (!take_source(root, &source))
@@ -69,7 +72,8 @@ static CGN_RC read_template(struct sim_vocab *v, struct cgn_str text, struct cgn
 	return template_compile(text, &v->template, err);
 }
 
-CGN_RC sim_vocab_new(struct cgn_str tokenizer, struct cgn_str template, struct sim_vocab **out, struct cgn_err *err)
+CGN_RC sim_vocab_new(struct cgn_str tokenizer, struct cgn_str template, struct sim_vocab **out,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(sim_vocab_free) struct sim_vocab *v = calloc(1, sizeof *v);
 	struct json_val root;
@@ -154,7 +158,8 @@ const struct sim_vocab *sim_reader_vocab(const struct sim_reader *r)
 	return r->v;
 }
 
-static bool render(struct sim_reader *r, const struct prompt *p, uint64_t now, struct cgn_buf *out, struct sim_refusal *no)
+static bool render(struct sim_reader *r, const struct prompt *p, uint64_t now, struct cgn_buf *out,
+	struct sim_refusal *no)
 {
 	const struct sim_vocab *v = r->v;
 	struct cgn_err err = {0};
@@ -192,12 +197,13 @@ static void drop_last(struct prompt *p)
 	p->continue_final_message = false;
 }
 
-static bool read_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, bool but_last, struct prompt *p,
-	struct cgn_buf *out, struct sim_refusal *no)
+static bool read_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now,
+	bool but_last, struct prompt *p, struct cgn_buf *out, struct sim_refusal *no)
 {
 	const char *lacks = NULL;
 	if (!prompt_read(&(struct prompt_ask){.api = api, .format = r->v->format}, body, p, &lacks))
-		return sim_refuse(no, 400, "invalid_value", "messages", "there is no prompt in the body: %s", lacks);
+		return sim_refuse(no, 400, "invalid_value", "messages", "there is no prompt in the body: %s",
+			lacks);
 	if (p->kind != PROMPT_IS_CHAT || r->v->template == NULL)
 		return sim_refuse(no, 400, "invalid_value", "messages",
 			"no chat template: start with --chat-template, or ask /v1/completions");
@@ -206,8 +212,8 @@ static bool read_chat(struct sim_reader *r, enum prompt_api api, struct json_val
 	return render(r, p, now, out, no);
 }
 
-bool sim_reader_render(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, struct cgn_buf *out,
-	struct sim_refusal *no)
+bool sim_reader_render(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now,
+	struct cgn_buf *out, struct sim_refusal *no)
 {
 	CGN_LIVE(r, READER_TAG);
 	struct prompt p = {0};
@@ -223,19 +229,23 @@ void sim_reader_strip(struct sim_reader *r, struct cgn_buf *text)
 	struct cgn_err err;
 	uint32_t id = 0;
 	r->ids.n = 0;
-	if (bos.n == 0 || text->n < bos.n || memcmp(text->p, bos.p, bos.n) != 0 || !tokenizer_token_id(r->v->tokenizer, bos, &id))
+	if (bos.n == 0 || text->n < bos.n || memcmp(text->p, bos.p, bos.n) != 0 ||
+		!tokenizer_token_id(r->v->tokenizer, bos, &id))
 		return;
-	if (cgn_ok(tokenizer_encode(r->v->tokenizer, r->work, CGN_STR(""), TOKENIZER_HEAD, &r->ids, &err)) && r->ids.n > 0 && r->ids.ids[0] == id)
+	if (cgn_ok(tokenizer_encode(r->v->tokenizer, r->work, CGN_STR(""), TOKENIZER_HEAD, &r->ids, &err)) &&
+		r->ids.n > 0 && r->ids.ids[0] == id)
 		cgn_buf_eat(text, bos.n);
 }
 
 /* |flags|: tokenizer.h's. */
-static bool encode(struct sim_reader *r, struct cgn_str text, unsigned flags, struct sim_chain *c, struct sim_refusal *no)
+static bool encode(struct sim_reader *r, struct cgn_str text, unsigned flags, struct sim_chain *c,
+	struct sim_refusal *no)
 {
 	struct cgn_err err = {0};
 	r->ids.n = 0;
 	if (!cgn_ok(tokenizer_encode(r->v->tokenizer, r->work, text, flags, &r->ids, &err)))
-		return sim_refuse(no, err.code == CGN_NO_MEMORY ? 500 : 400, "invalid_value", NULL, "the tokenizer: %s", err.msg);
+		return sim_refuse(no, err.code == CGN_NO_MEMORY ? 500 : 400, "invalid_value", NULL,
+			"the tokenizer: %s", err.msg);
 	for (size_t i = 0; i < r->ids.n; i++)
 		sim_chain_add(c, r->ids.ids[i]);
 	return true;
@@ -248,19 +258,22 @@ static bool cut_medium(struct cgn_str *rest, struct cgn_str *before, struct cgn_
 		const char *hit = memmem(rest->p + at, rest->n - at, PROMPT_MEDIUM, sizeof PROMPT_MEDIUM - 1);
 		size_t from = hit != NULL ? (size_t)(hit - rest->p) : rest->n, digits = 0;
 		at = from + sizeof PROMPT_MEDIUM - 1;
-		while (at + digits < rest->n && digits < 2 * (size_t)DIGEST_BYTES && hex_digit(rest->p[at + digits]) >= 0)
+		while (at + digits < rest->n && digits < 2 * (size_t)DIGEST_BYTES &&
+			hex_digit(rest->p[at + digits]) >= 0)
 			digits++;
 		if (digits < 2 * (size_t)DIGEST_BYTES)
 			continue;
 		*before = (struct cgn_str){rest->p, from};
 		*medium = (struct cgn_str){rest->p + from, PROMPT_MEDIUM_TEXT};
-		*rest = (struct cgn_str){rest->p + from + PROMPT_MEDIUM_TEXT, rest->n - from - PROMPT_MEDIUM_TEXT};
+		*rest = (struct cgn_str){rest->p + from + PROMPT_MEDIUM_TEXT,
+			rest->n - from - PROMPT_MEDIUM_TEXT};
 		return true;
 	}
 	return false;
 }
 
-static bool encode_chat(struct sim_reader *r, const struct prompt *p, struct sim_chain *c, struct sim_refusal *no)
+static bool encode_chat(struct sim_reader *r, const struct prompt *p, struct sim_chain *c,
+	struct sim_refusal *no)
 {
 	unsigned head = p->add_specials ? TOKENIZER_HEAD : 0U, tail = p->add_specials ? TOKENIZER_TAIL : 0U;
 	struct cgn_str rest = cgn_buf_view(&r->text), before, medium;
@@ -273,8 +286,8 @@ static bool encode_chat(struct sim_reader *r, const struct prompt *p, struct sim
 	return encode(r, rest, head | tail, c, no);
 }
 
-bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now, bool but_last, struct sim_chain *c,
-	struct sim_refusal *no)
+bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now,
+	bool but_last, struct sim_chain *c, struct sim_refusal *no)
 {
 	CGN_LIVE(r, READER_TAG);
 	struct prompt p = {0};
@@ -286,7 +299,8 @@ bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val 
 	return ok;
 }
 
-bool sim_reader_text(struct sim_reader *r, struct cgn_str text, bool specials, struct sim_chain *c, struct sim_refusal *no)
+bool sim_reader_text(struct sim_reader *r, struct cgn_str text, bool specials, struct sim_chain *c,
+	struct sim_refusal *no)
 {
 	CGN_LIVE(r, READER_TAG);
 	return encode(r, text, specials ? TOKENIZER_SPECIALS : 0U, c, no);

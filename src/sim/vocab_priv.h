@@ -2,8 +2,8 @@
 #pragma once
 #include "sim/vocab.h"
 
-/* Ids as bytes: what decoders of tokenizer.json make of one token. ByteLevel: each character stands for a byte; else U+2581 is a space and
- * <0xNN> a byte. Added tokens are their content. */
+/* Ids as bytes: what decoders of tokenizer.json make of one token. ByteLevel: each character stands for a
+ * byte; else U+2581 is a space and <0xNN> a byte. Added tokens are their content. */
 struct vocab_texts {
 	struct cgn_buf bytes;
 	uint32_t *end; /* of id's bytes; they begin where those of the id before end */

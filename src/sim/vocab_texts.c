@@ -29,7 +29,8 @@ static bool names_byte_level(struct json_val decoder)
 	return false;
 }
 
-/* GPT-2's table the other way round: printable bytes stand for themselves, the others are counted from U+0100. -1: stands for none. */
+/* GPT-2's table the other way round: printable bytes stand for themselves, the others are counted from
+ * U+0100. -1: stands for none. */
 static int byte_of(uint32_t c)
 {
 	uint32_t next = 256;
@@ -70,7 +71,8 @@ static void put_byte_level(struct cgn_str text, struct cgn_buf *out)
 
 static void put_characters(struct cgn_str text, struct cgn_buf *out)
 {
-	if (text.n == 6 && cgn_str_starts(text, "<0x") && text.p[5] == '>' && hex_digit(text.p[3]) >= 0 && hex_digit(text.p[4]) >= 0) {
+	if (text.n == 6 && cgn_str_starts(text, "<0x") && text.p[5] == '>' && hex_digit(text.p[3]) >= 0 &&
+		hex_digit(text.p[4]) >= 0) {
 		cgn_buf_char(out, (char)(hex_digit(text.p[3]) * 16 + hex_digit(text.p[4])));
 		return;
 	}
@@ -89,7 +91,8 @@ static void find_entries(struct json_val root, struct entry *all, uint32_t n)
 	struct json_val model, vocab, added, value, content;
 	struct cgn_str key;
 	uint64_t id = 0;
-	if (json_get(root, "model", &model) && json_get(model, "vocab", &vocab) && vocab.type == JSON_OBJECT) {
+	if (json_get(root, "model", &model) && json_get(model, "vocab", &vocab) &&
+		vocab.type == JSON_OBJECT) {
 		for (struct json_iter it = json_iter_of(vocab); json_next_member(&it, &key, &value);) {
 			if (json_u64(value, &id) && id < n)
 				all[id] = (struct entry){{key.p - 1, key.n + 2}, false};

@@ -19,7 +19,8 @@ static void tell_events(struct sim_worker *w)
 		(void)enginemodel_reset(w->model, true, true);
 }
 
-/* All steps that are due; without time that is until the device idles. True when it waits for a timer that was set. */
+/* All steps that are due; without time that is until the device idles. True when it waits for a timer that
+ * was set. */
 static void run_steps(struct sim_worker *w)
 {
 	struct em_orders orders;
@@ -92,15 +93,17 @@ static CGN_RC start_publisher(struct sim_worker *w, struct cgn_err *err)
 {
 	const struct sim_cfg *cfg = w->cfg;
 	char endpoint[300];
-	const struct sim_events_cfg events = {cfg->dialect, cfg->hash_bytes, cfg->kv_groups, cfg->block_tokens, w->rank, cfg->models};
-	const struct sim_publisher_cfg p = {cfg->kv_events, cfg->kv_events_replay, cfg->kv_events_topic, w->rank, cfg->kv_events_buffer,
-		sim_dialect_replays_topic(cfg->dialect)};
+	const struct sim_events_cfg events = {cfg->dialect, cfg->hash_bytes, cfg->kv_groups,
+		cfg->block_tokens, w->rank, cfg->models};
+	const struct sim_publisher_cfg p = {cfg->kv_events, cfg->kv_events_replay, cfg->kv_events_topic,
+		w->rank, cfg->kv_events_buffer, sim_dialect_replays_topic(cfg->dialect)};
 	if (!sim_has_events(cfg))
 		return CGN_OK;
 	sim_events_init(&w->events, &events);
 	CGN_TRY(sim_publisher_new(w->loop, &p, &w->events, &w->faults, &w->publisher, err));
 	sim_publisher_endpoint(w->publisher, false, endpoint);
-	cgn_log(INFO, "sim.kv_events", F_STR("endpoint", endpoint), F_U64("rank", w->rank), F_STR("format", sim_dialect_name(cfg->dialect)));
+	cgn_log(INFO, "sim.kv_events", F_STR("endpoint", endpoint), F_U64("rank", w->rank),
+		F_STR("format", sim_dialect_name(cfg->dialect)));
 	return CGN_OK;
 }
 
@@ -181,7 +184,8 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 	if (cfg->token_interval_us > 0)
 		m.step_tokens = UINT32_MAX; /* paced: prefill is free */
 	if (!cgn_ok(enginemodel_new(&m, &w->model)))
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %u blocks and a batch of %u", cfg->kv_blocks, cfg->max_batch);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %u blocks and a batch of %u", cfg->kv_blocks,
+			cfg->max_batch);
 	return CGN_OK;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_ask ADDR watch [OPTION...]                print Agent.Watch's events, one JSON object a line, until killed or ended
- *   repair=N,N   ask for these ranges once the first check came
- *   pause=N      take no more after N events until a line comes on stdin
- *   blocks=count print how many blocks came and went, not which
- * agent_ask ADDR generate PATH [OPTION...] <body  one Agent.Generate: {"head":...}, {"data":"..."}..., {"code":"FINE","message":""}
- *   model=M engine=E id=ID method=GET chain=HEX,HEX header=name:value   what the request says
- *   made=SEED:COUNT   a made-up chain
- *   cancel=N   cancel after N data chunks and say {"cancelled":true}
- *   pause=N    take no more after N data chunks until a line comes on stdin (the body is then body=TEXT) */
+/* agent_ask ADDR watch [OPTION...] print Agent.Watch's events, one JSON object a line, until killed or ended
+ *   repair=N,N ask for these ranges once the first check came
+ *   pause=N take no more after N events until a line comes on stdin
+ *   blocks=count print how many blocks came and went, not which agent_ask ADDR generate PATH [OPTION...]
+ *   <body one Agent.Generate: {"head":...}, {"data":"..."}..., {"code":"FINE","message":""}
+ *   model=M engine=E id=ID method=GET chain=HEX,HEX header=name:value what the request says
+ *   made=SEED:COUNT a made-up chain
+ *   cancel=N cancel after N data chunks and say {"cancelled":true}
+ *   pause=N take no more after N data chunks until a line comes on stdin (the body is then body=TEXT) */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -339,7 +339,8 @@ static void watch_option(struct ask *a, const char *arg)
 	else if (strncmp(arg, "pause=", 6) == 0)
 		a->pause_after = strtoul(arg + 6, NULL, 10);
 	else if (strncmp(arg, "repair=", 7) == 0)
-		for (char *at = (char *)(uintptr_t)arg + 6; *at != '\0' && a->n_repair < CGN_COUNT(a->repair);)
+		for (char *at = (char *)(uintptr_t)arg + 6;
+			*at != '\0' && a->n_repair < CGN_COUNT(a->repair);)
 			a->repair[a->n_repair++] = (uint32_t)strtoul(at + 1, &at, 10);
 	else
 		cgn_must_failed(arg, CGN_HERE);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_fake LISTEN NODE_ID MODEL [BLOCKS]   an Agent whose Watch loses, repeats and misstates on demand. BLOCKS: so many made up at the start.
- * Says {"port":N} first, then {"watch":N} for each watch that opens (N: how many so far) and {"repair":[range, ...]} for each repair asked for.
- * Lines on stdin:
- *   hold HEX MASK   its truth, and told
- *   hide HEX MASK   its truth, and not told: the event got lost without a gap in the numbers
- *   claim HEX MASK  told, and not true
- *   again           everything is told once more, without a reset
- *   gap             one number is skipped
- *   check           the sums of its truth
- *   lie             wrong sums from now on
- *   nonsense        a block in a tier that does not exist
- *   source sent|events [STALE_MS]
- * Generate is answered with UNAVAILABLE. */
+/* agent_fake LISTEN NODE_ID MODEL [BLOCKS] an Agent whose Watch loses, repeats and misstates on demand.
+ * BLOCKS: so many made up at the start. Says {"port":N} first, then {"watch":N} for each watch that opens (N:
+ * how many so far) and {"repair":[range, ...]} for each repair asked for. Lines on stdin:
+ *   hold HEX MASK its truth, and told
+ *   hide HEX MASK its truth, and not told: the event got lost without a gap in the numbers
+ *   claim HEX MASK told, and not true
+ *   again everything is told once more, without a reset
+ *   gap one number is skipped
+ *   check the sums of its truth
+ *   lie wrong sums from now on
+ *   nonsense a block in a tier that does not exist
+ *   source sent|events [STALE_MS] Generate is answered with UNAVAILABLE. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -53,7 +52,8 @@ static void send_event(struct fake *f, struct proto_event ev)
 	cgn_buf_fini(&b);
 }
 
-static void tell(struct fake *f, const uint64_t *digests, const uint8_t *tiers, size_t n, const uint32_t *range)
+static void tell(struct fake *f, const uint64_t *digests, const uint8_t *tiers, size_t n,
+	const uint32_t *range)
 {
 	const struct proto_residency r = {.reset = range != NULL,
 		.ranges = range,
@@ -198,7 +198,8 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	struct fake *f = user;
 	struct cgn_err err = {0};
 	CGN_ON_EXIT(pb_free) Cognitora__V1__WatchRequest *rq = NULL;
-	if (!cgn_ok(pb_unpack(&cognitora__v1__watch_request__descriptor, (struct cgn_str){(const char *)p, n}, &rq, &err)))
+	if (!cgn_ok(pb_unpack(&cognitora__v1__watch_request__descriptor, (struct cgn_str){(const char *)p, n},
+		    &rq, &err)))
 		cgn_must_failed(err.msg, CGN_HERE);
 	if (rq->n_repair == 0)
 		open_watch(f, c);
@@ -222,8 +223,9 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 
 static void on_watch(struct grpc_call *c, void *fake)
 {
-	static const struct grpc_call_ops ops = {
-		.on_message = on_message, .on_half_close = on_half_close, .on_close = on_close};
+	static const struct grpc_call_ops ops = {.on_message = on_message,
+		.on_half_close = on_half_close,
+		.on_close = on_close};
 	grpc_call_take(c, &ops, fake);
 }
 
@@ -244,7 +246,9 @@ static void ended(struct grpc_call *c, void *user, const struct cgn_err *why)
 
 static void on_generate(struct grpc_call *c, void *fake)
 {
-	static const struct grpc_call_ops ops = {.on_message = ignore, .on_half_close = on_half_close, .on_close = ended};
+	static const struct grpc_call_ops ops = {.on_message = ignore,
+		.on_half_close = on_half_close,
+		.on_close = ended};
 	grpc_call_take(c, &ops, fake);
 	grpc_finish(c, CGN_UNAVAILABLE, "a fake agent has no engine");
 }
@@ -270,7 +274,8 @@ static void make_blocks(struct fake *f, size_t n)
 
 int main(int argc, char **argv)
 {
-	static const struct grpc_method methods[] = {{PROTO_AGENT_WATCH, on_watch}, {PROTO_AGENT_GENERATE, on_generate}};
+	static const struct grpc_method methods[] = {{PROTO_AGENT_WATCH, on_watch},
+		{PROTO_AGENT_GENERATE, on_generate}};
 	struct fake f = {.node = COGNITORA__V1__NODE__INIT};
 	Cognitora__V1__Engine engine = COGNITORA__V1__ENGINE__INIT, *engines[] = {&engine};
 	struct cgn_err err = {0};
@@ -283,8 +288,11 @@ int main(int argc, char **argv)
 	f.tiers = calloc(MAX_BLOCKS, 1);
 	CGN_MUST(f.digests != NULL && f.tiers != NULL);
 	make_blocks(&f, argc > 4 ? strtoul(argv[4], NULL, 10) : 0);
-	const struct grpc_server_cfg cfg = {.listen = {.addr = argv[1]}, .methods = methods, .n_methods = CGN_COUNT(methods)};
-	if (!cgn_ok(cgn_loop_new(&f.loop, &err)) || !cgn_ok(grpc_server_new(f.loop, &cfg, &f, &f.server, &err))) {
+	const struct grpc_server_cfg cfg = {.listen = {.addr = argv[1]},
+		.methods = methods,
+		.n_methods = CGN_COUNT(methods)};
+	if (!cgn_ok(cgn_loop_new(&f.loop, &err)) ||
+		!cgn_ok(grpc_server_new(f.loop, &cfg, &f, &f.server, &err))) {
 		(void)fprintf(stderr, "agent_fake: %s\n", err.msg);
 		return 1;
 	}

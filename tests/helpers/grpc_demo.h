@@ -88,8 +88,8 @@ static void demo_message(struct grpc_call *c, void *user, const uint8_t *p, size
 {
 	struct demo_job *j = user;
 	pb_free(&j->rq);
-	if (!cgn_ok(pb_unpack(
-		    &test__echo_request__descriptor, (struct cgn_str){(const char *)p, n}, &j->rq, NULL))) {
+	if (!cgn_ok(pb_unpack(&test__echo_request__descriptor, (struct cgn_str){(const char *)p, n}, &j->rq,
+		    NULL))) {
 		grpc_finish(c, CGN_INVALID, "no EchoRequest");
 		return;
 	}
@@ -197,8 +197,8 @@ static const struct grpc_method demo_methods[] = {
 	{"/test.Echo/Stats", demo_stats},
 };
 
-static CGN_RC demo_serve(
-	struct demo *d, struct cgn_loop *l, const char *addr, struct tls_ctx *tls, struct cgn_err *err)
+static CGN_RC demo_serve(struct demo *d, struct cgn_loop *l, const char *addr, struct tls_ctx *tls,
+	struct cgn_err *err)
 {
 	const struct grpc_server_cfg cfg = {
 		.listen = {.addr = addr, .tls = tls},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc_echo serve PORT [ca cert key]: the Echo service, until SIGTERM.
- * grpc_echo call ADDR METHOD [text=T] [count=N] [delay=MS] [fail=STATUS] [size=N] [send=N] [timeout=MS] [stop=N] [ca=F cert=F key=F]
- *   calls METHOD: |send| requests (1), then half-close; cancels after |stop| answers. One line per answer, then the status. */
+/* grpc_echo serve PORT [ca cert key]: the Echo service, until SIGTERM. grpc_echo call ADDR METHOD [text=T]
+ * [count=N] [delay=MS] [fail=STATUS] [size=N] [send=N] [timeout=MS] [stop=N] [ca=F cert=F key=F]
+ *   calls METHOD: |send| requests (1), then half-close; cancels after |stop| answers. One line per answer,
+ *   then the status. */
 #include <signal.h>
 #include <string.h>
 
@@ -71,8 +72,8 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	struct caller *k = user;
 	Test__EchoReply *r = NULL;
 	(void)c;
-	if (!cgn_ok(pb_unpack(
-		    &test__echo_reply__descriptor, (struct cgn_str){(const char *)p, n}, &r, NULL))) {
+	if (!cgn_ok(pb_unpack(&test__echo_reply__descriptor, (struct cgn_str){(const char *)p, n}, &r,
+		    NULL))) {
 		(void)printf("nonsense\n");
 		return;
 	}
@@ -100,8 +101,9 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	cgn_loop_stop(k->l);
 }
 
-static const struct grpc_call_ops ops = {
-	.on_message = on_message, .on_drain = on_drain, .on_close = on_close};
+static const struct grpc_call_ops ops = {.on_message = on_message,
+	.on_drain = on_drain,
+	.on_close = on_close};
 
 static char *option(int argc, char **argv, const char *name)
 {
@@ -152,8 +154,8 @@ static int call(struct cgn_loop *l, int argc, char **argv)
 	(void)snprintf(path, sizeof path, "/test.Echo/%s", argv[3]);
 	const struct grpc_channel_cfg cfg = {.addr = argv[2], .tls = tls};
 	if (!cgn_ok(grpc_channel_new(l, &cfg, &ch, &err)) ||
-		!cgn_ok(grpc_call_start(
-			ch, path, number(argc, argv, "timeout", 0) * CGN_MSEC, &ops, &k, &k.c, &err)))
+		!cgn_ok(grpc_call_start(ch, path, number(argc, argv, "timeout", 0) * CGN_MSEC, &ops, &k, &k.c,
+			&err)))
 		return die(&err);
 	push(&k);
 	cgn_loop_run(l);

@@ -18,8 +18,10 @@ int main(int argc, char **argv)
 	struct cgn_err err = {0};
 	char addr[64];
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%s", argc > 1 ? argv[1] : "0");
-	struct http_server_cfg cfg = {.listen = {.addr = addr}, .h2_only = argc > 2 && strcmp(argv[2], "h2") == 0};
-	if (!cgn_ok(cgn_loop_new(&l, &err)) || !cgn_ok(http_server_new(l, &cfg, &demo_ops, &d, &d.server, &err)) ||
+	struct http_server_cfg cfg = {.listen = {.addr = addr},
+		.h2_only = argc > 2 && strcmp(argv[2], "h2") == 0};
+	if (!cgn_ok(cgn_loop_new(&l, &err)) ||
+		!cgn_ok(http_server_new(l, &cfg, &demo_ops, &d, &d.server, &err)) ||
 		!cgn_ok(cgn_loop_signal(l, SIGTERM, on_signal, l, &err))) {
 		(void)fprintf(stderr, "http_echo: %s\n", err.msg);
 		return 1;
@@ -28,7 +30,8 @@ int main(int argc, char **argv)
 	(void)fflush(stdout);
 	cgn_loop_run(l);
 	struct http_server_stats s = http_server_stats(d.server);
-	(void)printf("requests %lu bad %lu floods %lu fine %u cancelled %u other %u\n", s.requests, s.bad_requests, s.floods, d.fine, d.cancelled, d.other);
+	(void)printf("requests %lu bad %lu floods %lu fine %u cancelled %u other %u\n", s.requests,
+		s.bad_requests, s.floods, d.fine, d.cancelled, d.other);
 	http_server_free(&d.server);
 	cgn_loop_free(&l);
 	return 0;

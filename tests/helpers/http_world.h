@@ -31,12 +31,12 @@ static void world_turn(struct world *w)
 {
 	(void)uv_run(cgn_loop_uv(w->l), UV_RUN_ONCE);
 }
-#define world_until(w, cond)                                                                                 \
-	do {                                                                                                 \
-		alarm(60);                                                                                   \
-		while (!(cond))                                                                              \
-			world_turn(w);                                                                       \
-		alarm(0);                                                                                    \
+#define world_until(w, cond)           \
+	do {                           \
+		alarm(60);             \
+		while (!(cond))        \
+			world_turn(w); \
+		alarm(0);              \
 	} while (0)
 
 static void world_open(struct world *w, const struct http_server_cfg *cfg)
@@ -199,7 +199,10 @@ static void raw_close(struct net_conn *c, void *user, const struct cgn_err *why)
 	r->c = NULL;
 }
 
-static CGN_UNUSED const struct net_conn_ops raw_ops = {.on_open = raw_open, .on_data = raw_data, .on_eof = raw_eof, .on_close = raw_close};
+static CGN_UNUSED const struct net_conn_ops raw_ops = {.on_open = raw_open,
+	.on_data = raw_data,
+	.on_eof = raw_eof,
+	.on_close = raw_close};
 
 static CGN_UNUSED void raw_dial(struct world *w, struct raw *r)
 {
@@ -301,7 +304,8 @@ static CGN_UNUSED void canned_accept(void *user, struct net_conn *c)
 
 static CGN_UNUSED void canned_open(struct world *w, struct canned *k)
 {
-	assert_true(cgn_ok(net_listen(w->l, &(struct net_listen_cfg){.addr = "127.0.0.1:0"}, canned_accept, k, &k->ln, NULL)));
+	assert_true(cgn_ok(net_listen(w->l, &(struct net_listen_cfg){.addr = "127.0.0.1:0"}, canned_accept, k,
+		&k->ln, NULL)));
 	(void)snprintf(k->addr, sizeof k->addr, "127.0.0.1:%u", net_listener_port(k->ln));
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quic_peer: a side of QUIC for tests in real networks and with foreign clients.
- *   quic_peer certs DIR                        ca.crt, ca.key, node.crt, node.key
- *   quic_peer serve ADDR DIR ALPN [retry]      says "listening PORT", a line for each peer, at the end of its input its counters
- *   quic_peer fetch ADDR DIR ALPN BYTES STREAMS ROUNDS CC   BYTES on each of STREAMS at once, ROUNDS times; JSON
- * What is fetched is checked byte by byte. */
+ *   quic_peer certs DIR ca.crt, ca.key, node.crt, node.key
+ *   quic_peer serve ADDR DIR ALPN [retry] says "listening PORT", a line for each peer, at the end of its
+ *   input its counters
+ *   quic_peer fetch ADDR DIR ALPN BYTES STREAMS ROUNDS CC BYTES on each of STREAMS at once, ROUNDS times;
+ *   JSON What is fetched is checked byte by byte. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -77,7 +78,11 @@ static struct tls_ctx *tls_of(const char *dir)
 	(void)snprintf(ca, sizeof ca, "%s/ca.crt", dir);
 	(void)snprintf(crt, sizeof crt, "%s/node.crt", dir);
 	(void)snprintf(key, sizeof key, "%s/node.key", dir);
-	struct tls_cfg cfg = {.server = true, .ca_file = ca, .cert_file = crt, .key_file = key, .require_peer_cert = true};
+	struct tls_cfg cfg = {.server = true,
+		.ca_file = ca,
+		.cert_file = crt,
+		.key_file = key,
+		.require_peer_cert = true};
 	must(tls_ctx_new(&cfg, &c, &err), &err);
 	return c;
 }
@@ -157,8 +162,9 @@ static void on_input(uv_poll_t *h, int status, int events)
 	cgn_nsec at;
 	quic_endpoint_refusal(ep, &why, &at);
 	(void)printf("counters accepted=%llu failed=%llu retries=%llu versions=%llu lost=%llu refusal=%s\n",
-		(unsigned long long)st.accepted, (unsigned long long)st.handshakes_failed, (unsigned long long)st.retries_sent,
-		(unsigned long long)st.versions_sent, (unsigned long long)st.lost, why.msg);
+		(unsigned long long)st.accepted, (unsigned long long)st.handshakes_failed,
+		(unsigned long long)st.retries_sent, (unsigned long long)st.versions_sent,
+		(unsigned long long)st.lost, why.msg);
 	uv_close((uv_handle_t *)h, NULL);
 	quic_endpoint_close(&ep);
 	cgn_loop_stop(loop);
@@ -168,9 +174,11 @@ static int serve(const char *addr, const char *dir, const char *alpn, bool retry
 {
 	struct cgn_err err = {0};
 	struct tls_ctx *tls = tls_of(dir);
-	struct quic_endpoint_cfg cfg = {.addr = addr, .tls = tls, .alpn = alpn, .retry_always = retry, .cc = cc, .max_one_way = 3};
+	struct quic_endpoint_cfg cfg =
+		{.addr = addr, .tls = tls, .alpn = alpn, .retry_always = retry, .cc = cc, .max_one_way = 3};
 	must(quic_endpoint_new(loop, &cfg, on_accept, NULL, &ep, &err), &err);
-	CGN_MUST(uv_poll_init(cgn_loop_uv(loop), &input, 0) == 0 && uv_poll_start(&input, UV_READABLE, on_input) == 0);
+	CGN_MUST(uv_poll_init(cgn_loop_uv(loop), &input, 0) == 0 &&
+		uv_poll_start(&input, UV_READABLE, on_input) == 0);
 	(void)printf("listening %u\n", quic_endpoint_port(ep));
 	(void)fflush(stdout);
 	cgn_loop_run(loop);
@@ -270,8 +278,10 @@ static void report(const struct fetch *f)
 {
 	cgn_nsec all = cgn_clock_now() - f->from;
 	qsort(f->times, f->rounds, sizeof(cgn_nsec), by_value);
-	(void)printf("{\"bytes\":%llu,\"streams\":%u,\"rounds\":%u,\"p50_us\":%llu,\"worst_us\":%llu,\"all_us\":%llu,\"mbit_per_s\":%.1f}\n",
-		(unsigned long long)f->bytes, f->streams, f->rounds, (unsigned long long)(f->times[f->rounds / 2] / 1000),
+	(void)printf(
+		"{\"bytes\":%llu,\"streams\":%u,\"rounds\":%u,\"p50_us\":%llu,\"worst_us\":%llu,\"all_us\":%llu,\"mbit_per_s\":%.1f}\n",
+		(unsigned long long)f->bytes, f->streams, f->rounds,
+		(unsigned long long)(f->times[f->rounds / 2] / 1000),
 		(unsigned long long)(f->times[f->rounds - 1] / 1000), (unsigned long long)(all / 1000),
 		(double)(f->bytes * f->streams * f->rounds) * 8e3 / (double)all);
 }
@@ -314,9 +324,11 @@ int main(int argc, char **argv)
 	must(cgn_loop_new(&loop, &err), &err);
 	fill_block();
 	if (argc >= 5 && argc <= 7 && strcmp(argv[1], "serve") == 0)
-		return serve(argv[2], argv[3], argv[4], argc > 5 && strcmp(argv[5], "retry") == 0, algorithm(argc > 6 ? argv[6] : NULL));
+		return serve(argv[2], argv[3], argv[4], argc > 5 && strcmp(argv[5], "retry") == 0,
+			algorithm(argc > 6 ? argv[6] : NULL));
 	if (argc == 9 && strcmp(argv[1], "fetch") == 0)
 		return fetch(argv, algorithm(argv[8]));
-	(void)fprintf(stderr, "usage: quic_peer certs DIR | serve ADDR DIR ALPN [retry|plain [CC]] | fetch ADDR DIR ALPN BYTES STREAMS ROUNDS CC\n");
+	(void)fprintf(stderr,
+		"usage: quic_peer certs DIR | serve ADDR DIR ALPN [retry|plain [CC]] | fetch ADDR DIR ALPN BYTES STREAMS ROUNDS CC\n");
 	return 2;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* render: chat templates for tests in other languages. A JSON object a line in: template, messages, tools, documents, kwargs, tokens
- * (bos_token...), add_generation_prompt, continue_final_message, now, dialect ("engines", "js"), max_output, max_steps, max_memory;
- * a JSON object a line out: text, or code and error, and with "rounds": N the nanoseconds of the fastest of N renders. */
+/* render: chat templates for tests in other languages. A JSON object a line in: template, messages, tools,
+ * documents, kwargs, tokens (bos_token...), add_generation_prompt, continue_final_message, now, dialect
+ * ("engines", "js"), max_output, max_steps, max_memory; a JSON object a line out: text, or code and error,
+ * and with "rounds": N the nanoseconds of the fastest of N renders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -43,8 +44,8 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * CGN_SEC + (uint64_t)t.tv_nsec;
 }
 
-static cgn_rc render_rounds(struct json_val in, const struct template *t, const struct template_ask *ask, struct cgn_buf *text, uint64_t *best,
-	struct cgn_err *err)
+static cgn_rc render_rounds(struct json_val in, const struct template *t, const struct template_ask *ask,
+	struct cgn_buf *text, uint64_t *best, struct cgn_err *err)
 {
 	cgn_rc rc = CGN_OK;
 	*best = UINT64_MAX;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state_demo watch CONFIG            a router's view of membership, one line per event; embedded: serves Announce and Leave
- * state_demo announce CONFIG ID ADDR an agent's registration, until SIGTERM, then it leaves
- * Commands on stdin, one per line: cordon ID | uncordon ID | draining | ready | quit. */
+/* state_demo watch CONFIG a router's view of membership, one line per event; embedded: serves Announce and
+ * Leave state_demo announce CONFIG ID ADDR an agent's registration, until SIGTERM, then it leaves Commands on
+ * stdin, one per line: cordon ID | uncordon ID | draining | ready | quit. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,8 +97,8 @@ static void on_leave(struct grpc_call *c, void *user, const uint8_t *p, size_t n
 	struct demo *d = user;
 	CGN_ON_EXIT(pb_free) Cognitora__V1__LeaveRequest *rq = NULL;
 	struct cgn_err err;
-	cgn_rc rc = pb_unpack(
-		&cognitora__v1__leave_request__descriptor, (struct cgn_str){(const char *)p, n}, &rq, &err);
+	cgn_rc rc = pb_unpack(&cognitora__v1__leave_request__descriptor, (struct cgn_str){(const char *)p, n},
+		&rq, &err);
 	if (cgn_ok(rc))
 		rc = state_leave_received(d->watch, rq->node_id, &err);
 	if (cgn_ok(rc))
@@ -127,8 +127,8 @@ static void start_leave(struct grpc_call *c, void *user)
 
 static CGN_RC serve(struct demo *d, struct cgn_err *err)
 {
-	static const struct grpc_method methods[] = {
-		{PROTO_ROUTER_ANNOUNCE, start_announce}, {PROTO_ROUTER_LEAVE, start_leave}};
+	static const struct grpc_method methods[] = {{PROTO_ROUTER_ANNOUNCE, start_announce},
+		{PROTO_ROUTER_LEAVE, start_leave}};
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	const struct grpc_server_cfg cfg = {
 		.listen = {.addr = d->cfg->router.listen_grpc, .tls = d->tls},
@@ -195,7 +195,7 @@ static void command(struct demo *d, char *line)
 		d->node.draining = line[0] == 'd';
 		state_announce_update(d->announce, &d->node);
 	} else if ((on || strncmp(line, "uncordon ", 9) == 0) &&
-		   !cgn_ok(state_cordon(d->watch, line + (on ? 7 : 9), on, cordon_done, d, &err))) {
+		!cgn_ok(state_cordon(d->watch, line + (on ? 7 : 9), on, cordon_done, d, &err))) {
 		cordon_done(d, &err);
 	}
 }

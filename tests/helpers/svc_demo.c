@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svc_demo: the smallest daemon on the frame, for tests/e2e/test_svc.py. Work is opened and closed through its admin port. */
+/* svc_demo: the smallest daemon on the frame, for tests/e2e/test_svc.py. Work is opened and closed through
+ * its admin port. */
 #include "base/json/json.h"
 #include "joint/svc/svc.h"
 
@@ -25,8 +26,8 @@ static cgn_nsec drain_timeout(const struct config *cfg)
 static cgn_rc demo_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
 	if (cfg->auth.api_keys_file != NULL)
-		return CGN_FAIL(
-			err, NOT_FOUND, "cannot read %s: svc_demo never can", cfg->auth.api_keys_file);
+		return CGN_FAIL(err, NOT_FOUND, "cannot read %s: svc_demo never can",
+			cfg->auth.api_keys_file);
 	demo = (struct demo){.svc = s, .max_body = cfg->router.max_body};
 	*state = &demo;
 	return CGN_OK;
@@ -60,8 +61,8 @@ static void demo_stop(void **take)
 	*take = NULL;
 }
 
-static void answer_state(
-	void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+static void answer_state(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
 {
 	(void)h;
 	(void)body;
@@ -77,8 +78,8 @@ static void answer_state(
 	json_close(&o, '}');
 }
 
-static void answer_work(
-	void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+static void answer_work(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
 {
 	struct demo *d = state;
 	if (cgn_str_is(h->path, "/work/open"))
@@ -92,8 +93,8 @@ static void answer_work(
 	answer_state(state, h, body, r);
 }
 
-static void answer_echo(
-	void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+static void answer_echo(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
 {
 	(void)state;
 	r->content_type = "application/octet-stream";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenize FILE [cuts]: texts from stdin, each behind its length (u32, little-endian); for each to stdout the number of its ids and the ids, with
- * special tokens, likewise. With "cuts" every cut of each text is also tried, and a text that is not the sum of its parts is an error. */
+/* tokenize FILE [cuts]: texts from stdin, each behind its length (u32, little-endian); for each to stdout the
+ * number of its ids and the ids, with special tokens, likewise. With "cuts" every cut of each text is also
+ * tried, and a text that is not the sum of its parts is an error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +29,20 @@ static bool slurp(const char *path, struct cgn_buf *out)
 	return f != NULL && !out->bad;
 }
 
-static bool parts_are_the_whole(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text, size_t at, const struct tokenizer_ids *whole)
+static bool parts_are_the_whole(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text,
+	size_t at, const struct tokenizer_ids *whole)
 {
 	struct tokenizer_ids parts = {0};
 	const struct cgn_str left = {text.p, at}, right = {text.p + at, text.n - at};
 	bool same = cgn_ok(tokenizer_encode(t, w, left, TOKENIZER_HEAD, &parts, NULL)) &&
-		cgn_ok(tokenizer_encode(t, w, right, TOKENIZER_CONTINUED | TOKENIZER_TAIL, &parts, NULL)) && parts.n == whole->n &&
-		memcmp(parts.ids, whole->ids, whole->n * sizeof *whole->ids) == 0;
+		cgn_ok(tokenizer_encode(t, w, right, TOKENIZER_CONTINUED | TOKENIZER_TAIL, &parts, NULL)) &&
+		parts.n == whole->n && memcmp(parts.ids, whole->ids, whole->n * sizeof *whole->ids) == 0;
 	tokenizer_ids_fini(&parts);
 	return same;
 }
 
-static bool cuts_hold(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text, const struct tokenizer_ids *whole, size_t *tried)
+static bool cuts_hold(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text,
+	const struct tokenizer_ids *whole, size_t *tried)
 {
 	size_t cuts[64], n = tokenizer_cuts(t, text, cuts, CGN_COUNT(cuts));
 	for (size_t i = 0; i < n; i++)
@@ -60,7 +63,8 @@ int main(int argc, char **argv)
 	size_t tried = 0;
 	if (argc < 2 || !slurp(argv[1], &file))
 		return die("cannot read", argc < 2 ? "no file" : argv[1]);
-	if (!cgn_ok(tokenizer_load(cgn_buf_view(&file), &t, &err)) || !cgn_ok(tokenizer_work_new(t, &w, &err)))
+	if (!cgn_ok(tokenizer_load(cgn_buf_view(&file), &t, &err)) ||
+		!cgn_ok(tokenizer_work_new(t, &w, &err)))
 		return die(cgn_code_name(err.code), err.msg);
 	cgn_buf_fini(&file);
 	while (fread(&n, sizeof n, 1, stdin) == 1) {

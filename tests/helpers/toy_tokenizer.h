@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* toy_tokenizer: a tokenizer.json small enough to write down: bytes as GPT-2 spells them (id = byte), a few merges, three special tokens, and a
- * <s> in front of a text that is encoded with specials. */
+/* toy_tokenizer: a tokenizer.json small enough to write down: bytes as GPT-2 spells them (id = byte), a few
+ * merges, three special tokens, and a <s> in front of a text that is encoded with specials. */
 #pragma once
 #include "base/core/buf.h"
 
@@ -37,14 +37,16 @@ static inline void toy_tokenizer(struct cgn_buf *b)
 	static const char *const special[] = {"<|im_start|>", "<|im_end|>", "<s>"};
 	cgn_buf_putz(b, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
 	for (int i = 0; i < 3; i++)
-		cgn_buf_fmt(b, "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}",
+		cgn_buf_fmt(b,
+			"%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}",
 			i > 0 ? "," : "", TOY_START + i, special[i]);
-	cgn_buf_putz(b, "],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"
-			"\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
-			"\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],"
-			"\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[264],\"tokens\":[\"<s>\"]}}},\"decoder\":{\"type\":\"ByteLevel\"},"
-			"\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
-			"\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{");
+	cgn_buf_putz(b,
+		"],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"
+		"\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+		"\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],"
+		"\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[264],\"tokens\":[\"<s>\"]}}},\"decoder\":{\"type\":\"ByteLevel\"},"
+		"\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
+		"\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{");
 	for (unsigned i = 0; i < 256; i++) {
 		cgn_buf_putz(b, i > 0 ? ",\"" : "\"");
 		toy_put(b, toy_spelling(i));

@@ -32,8 +32,9 @@ static void refuse(struct cgn_str text)
 static void the_vectors_of_rfc_4648_hold(void **state)
 {
 	(void)state;
-	const char *rows[][3] = {{"", "", ""}, {"f", "Zg==", "66"}, {"fo", "Zm8=", "666f"}, {"foo", "Zm9v", "666f6f"},
-		{"foob", "Zm9vYg==", "666f6f62"}, {"fooba", "Zm9vYmE=", "666f6f6261"}, {"foobar", "Zm9vYmFy", "666f6f626172"}};
+	const char *rows[][3] = {{"", "", ""}, {"f", "Zg==", "66"}, {"fo", "Zm8=", "666f"},
+		{"foo", "Zm9v", "666f6f"}, {"foob", "Zm9vYg==", "666f6f62"},
+		{"fooba", "Zm9vYmE=", "666f6f6261"}, {"foobar", "Zm9vYmFy", "666f6f626172"}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		expect(base64_put, cgn_str_of(rows[i][0]), rows[i][1]);
 		expect(hex_put, cgn_str_of(rows[i][0]), rows[i][2]);
@@ -83,8 +84,8 @@ static void a_full_buffer_gets_nothing(void **state)
 static void percents_become_bytes(void **state)
 {
 	(void)state;
-	static const char *const rows[][2] = {
-		{"", ""}, {"abc", "abc"}, {"a%2Fb", "a/b"}, {"%2f", "/"}, {"%41%42", "AB"}, {"100%", "100%"}, {"%4", "%4"}, {"%zz%41", "%zzA"}, {"%%41", "%A"}};
+	static const char *const rows[][2] = {{"", ""}, {"abc", "abc"}, {"a%2Fb", "a/b"}, {"%2f", "/"},
+		{"%41%42", "AB"}, {"100%", "100%"}, {"%4", "%4"}, {"%zz%41", "%zzA"}, {"%%41", "%A"}};
 	char out[16];
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		size_t n = percent_get(out, cgn_str_of(rows[i][0]));

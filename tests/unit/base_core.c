@@ -107,13 +107,15 @@ static void a_sentence_says_what_it_is_about(void **state)
 	struct cgn_err err = {.msg = "untouched"};
 	assert_true(cgn_ok(cgn_err_of(CGN_OK, "kv.listen", &err)));
 	assert_string_equal(err.msg, "untouched");
-	assert_int_equal(cgn_err_of(CGN_FAIL(&err, STORAGE, "no %s", "room"), "kv.ssd_dir", &err).code, CGN_STORAGE);
+	assert_int_equal(cgn_err_of(CGN_FAIL(&err, STORAGE, "no %s", "room"), "kv.ssd_dir", &err).code,
+		CGN_STORAGE);
 	assert_string_equal(err.msg, "kv.ssd_dir: no room");
 	assert_int_equal(cgn_err_of(CGN_RC_OF(CGN_STORAGE), NULL, &err).code, CGN_STORAGE);
 	assert_int_equal(cgn_err_of(CGN_RC_OF(CGN_STORAGE), "x", NULL).code, CGN_STORAGE);
 	assert_string_equal(err.msg, "kv.ssd_dir: no room");
 	assert_false(cgn_ok(CGN_FAIL(&err, INVALID, "%0*d", (int)sizeof err.msg - 1, 7)));
-	assert_false(cgn_ok(cgn_err_of(CGN_RC_OF(CGN_INVALID), "key", &err))); /* a long one is cut at its end */
+	/* a long one is cut at its end */
+	assert_false(cgn_ok(cgn_err_of(CGN_RC_OF(CGN_INVALID), "key", &err)));
 	assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
 	assert_int_equal(strncmp(err.msg, "key: 000", 8), 0);
 }
@@ -121,9 +123,13 @@ static void a_sentence_says_what_it_is_about(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(arena_stops_at_its_limit), cmocka_unit_test(buf_error_is_sticky),
-		cmocka_unit_test(numbers_are_strict),       cmocka_unit_test(utf8_follows_rfc3629),
-		cmocka_unit_test(near_names_are_found),     cmocka_unit_test(codes_map_both_ways), cmocka_unit_test(a_sentence_says_what_it_is_about),
+		cmocka_unit_test(arena_stops_at_its_limit),
+		cmocka_unit_test(buf_error_is_sticky),
+		cmocka_unit_test(numbers_are_strict),
+		cmocka_unit_test(utf8_follows_rfc3629),
+		cmocka_unit_test(near_names_are_found),
+		cmocka_unit_test(codes_map_both_ways),
+		cmocka_unit_test(a_sentence_says_what_it_is_about),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,10 +30,14 @@ static void the_published_vectors_hold(void **state)
 	for (size_t i = 0; i < sizeof input; i++)
 		input[i] = (char)(i % 251);
 	expect(digest_of(CGN_STR("")), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
-	expect(digest_of((struct cgn_str){input, 1}), "2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213");
-	expect(digest_of((struct cgn_str){input, 1024}), "42214739f095a406f3fc83deb889744ac00df831c10daa55189b5d121c855af7");
-	expect(digest_keyed(&key, CGN_STR("")), "92b2b75604ed3c761f9d6f62392c8a9227ad0ea3f09573e783f1498a4ed60d26");
-	expect(digest_keyed(&key, (struct cgn_str){input, 1}), "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
+	expect(digest_of((struct cgn_str){input, 1}),
+		"2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213");
+	expect(digest_of((struct cgn_str){input, 1024}),
+		"42214739f095a406f3fc83deb889744ac00df831c10daa55189b5d121c855af7");
+	expect(digest_keyed(&key, CGN_STR("")),
+		"92b2b75604ed3c761f9d6f62392c8a9227ad0ea3f09573e783f1498a4ed60d26");
+	expect(digest_keyed(&key, (struct cgn_str){input, 1}),
+		"6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
 }
 
 static void the_root_depends_on_each_of_its_parts(void **state)
@@ -91,7 +95,8 @@ static void large_blocks_are_whole(void **state)
 		size_t n = 0;
 		digest_chain_start(&c, &root, 3000);
 		for (size_t at = 0; at < sizeof text; at += steps[i]) {
-			struct cgn_str piece = {text + at, sizeof text - at < steps[i] ? sizeof text - at : steps[i]};
+			struct cgn_str piece = {text + at,
+				sizeof text - at < steps[i] ? sizeof text - at : steps[i]};
 			while (digest_chain_feed(&c, &piece))
 				n++;
 		}

@@ -52,8 +52,9 @@ static void a_json_line_is_json_whatever_is_in_it(void **state)
 	(void)state;
 	char room[8192];
 	log_setup("cgn-test", LOG_INFO, LOG_JSON);
-	cgn_log(WARN, "test.odd", F_STRN("s", CGN_STR("a\"b\n\x01\xff\xc3\xa4")), F_I64("i", INT64_MIN), F_U64("u", UINT64_MAX),
-		F_F64("nan", __builtin_nan("")), F_BOOL("b", true), F_DUR("took", 1500 * CGN_USEC), F_STR("null", NULL));
+	cgn_log(WARN, "test.odd", F_STRN("s", CGN_STR("a\"b\n\x01\xff\xc3\xa4")), F_I64("i", INT64_MIN),
+		F_U64("u", UINT64_MAX), F_F64("nan", __builtin_nan("")), F_BOOL("b", true),
+		F_DUR("took", 1500 * CGN_USEC), F_STR("null", NULL));
 	struct json_val v, field;
 	struct cgn_err err = {0};
 	struct cgn_str line = take_line(room, sizeof room);
@@ -89,7 +90,8 @@ static void a_long_line_loses_fields_but_not_its_shape(void **state)
 	assert_int_equal(json_get_u64(v, "kept", 0), 7);
 	assert_false(json_get(v, "a", &(struct json_val){0}));
 	memset(noise, 'x', sizeof noise);
-	cgn_log(INFO, "test.long", F_STRN("a", s), F_STRN("b", s), F_STRN("c", s), F_STRN("d", s), F_STRN("e", s));
+	cgn_log(INFO, "test.long", F_STRN("a", s), F_STRN("b", s), F_STRN("c", s), F_STRN("d", s),
+		F_STRN("e", s));
 	line = take_line(room, sizeof room);
 	assert_true(line.n < 4096);
 	assert_true(cgn_ok(json_parse(line, &v, NULL, NULL)));
@@ -117,7 +119,8 @@ static void people_read_plain_words_bare_and_odd_ones_quoted(void **state)
 	(void)state;
 	char room[8192];
 	log_setup("cgn-test", LOG_INFO, LOG_HUMAN);
-	cgn_log(ERROR, "test.human", F_STR("plain", "a/b-c"), F_STR("odd", "a b\n2026 fake line"), F_STR("empty", ""), F_DUR("up", 2 * CGN_SEC));
+	cgn_log(ERROR, "test.human", F_STR("plain", "a/b-c"), F_STR("odd", "a b\n2026 fake line"),
+		F_STR("empty", ""), F_DUR("up", 2 * CGN_SEC));
 	struct cgn_str line = take_line(room, sizeof room);
 	room[line.n] = '\0';
 	assert_string_equal(room + strlen("2026-01-01T00:00:00.000Z"),
@@ -174,7 +177,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_json_line_is_json_whatever_is_in_it, capture, release),
 		cmocka_unit_test_setup_teardown(a_long_line_loses_fields_but_not_its_shape, capture, release),
 		cmocka_unit_test_setup_teardown(a_cut_does_not_split_a_character, capture, release),
-		cmocka_unit_test_setup_teardown(people_read_plain_words_bare_and_odd_ones_quoted, capture, release),
+		cmocka_unit_test_setup_teardown(people_read_plain_words_bare_and_odd_ones_quoted, capture,
+			release),
 		cmocka_unit_test_setup_teardown(below_the_level_nothing_is_written, capture, release),
 		cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, capture, release),
 	};

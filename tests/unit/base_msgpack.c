@@ -12,8 +12,9 @@
 
 static void integers_of_all_widths(void **state)
 {
-	static const int64_t values[] = {0, 1, 127, 128, 255, 256, 65535, 65536, UINT32_MAX, (int64_t)UINT32_MAX + 1, INT64_MAX, -1, -32, -33,
-		-128, -129, -32768, -32769, INT32_MIN, (int64_t)INT32_MIN - 1, INT64_MIN};
+	static const int64_t values[] = {0, 1, 127, 128, 255, 256, 65535, 65536, UINT32_MAX,
+		(int64_t)UINT32_MAX + 1, INT64_MAX, -1, -32, -33, -128, -129, -32768, -32769, INT32_MIN,
+		(int64_t)INT32_MIN - 1, INT64_MIN};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(values); i++) {
 		struct cgn_buf b = {0};
@@ -42,15 +43,21 @@ static void formats(void **state)
 	const struct {
 		struct cgn_str bytes;
 		enum msgpack_type type;
-	} rows[] = {{CGN_STR("\xc0"), MSGPACK_NIL}, {CGN_STR("\xc2"), MSGPACK_BOOL}, {CGN_STR("\x7f"), MSGPACK_INT}, {CGN_STR("\xe0"), MSGPACK_INT},
-		{CGN_STR("\xcf\0\0\0\0\0\0\0\1"), MSGPACK_INT}, {CGN_STR("\xd3\0\0\0\0\0\0\0\1"), MSGPACK_INT}, {CGN_STR("\xd0\1"), MSGPACK_INT},
-		{CGN_STR("\xca\x3f\xc0\0\0"), MSGPACK_FLOAT}, {CGN_STR("\xcb\x3f\xf8\0\0\0\0\0\0"), MSGPACK_FLOAT}, {CGN_STR("\xa2hi"), MSGPACK_STR},
-		{CGN_STR("\xd9\2hi"), MSGPACK_STR}, {CGN_STR("\xda\0\2hi"), MSGPACK_STR}, {CGN_STR("\xdb\0\0\0\2hi"), MSGPACK_STR},
-		{CGN_STR("\xc4\2hi"), MSGPACK_BIN}, {CGN_STR("\xc5\0\2hi"), MSGPACK_BIN}, {CGN_STR("\xc6\0\0\0\2hi"), MSGPACK_BIN},
-		{CGN_STR("\x92\1\2"), MSGPACK_ARRAY}, {CGN_STR("\xdc\0\2\1\2"), MSGPACK_ARRAY}, {CGN_STR("\xdd\0\0\0\2\1\2"), MSGPACK_ARRAY},
-		{CGN_STR("\x81\1\2"), MSGPACK_MAP}, {CGN_STR("\xde\0\1\1\2"), MSGPACK_MAP}, {CGN_STR("\xdf\0\0\0\1\1\2"), MSGPACK_MAP},
-		{CGN_STR("\xd4\1a"), MSGPACK_EXT}, {CGN_STR("\xd5\1ab"), MSGPACK_EXT}, {CGN_STR("\xd8\1abcdefghijklmnop"), MSGPACK_EXT},
-		{CGN_STR("\xc7\3\1abc"), MSGPACK_EXT}, {CGN_STR("\xc8\0\3\1abc"), MSGPACK_EXT}, {CGN_STR("\xc9\0\0\0\3\1abc"), MSGPACK_EXT}};
+	} rows[] = {{CGN_STR("\xc0"), MSGPACK_NIL}, {CGN_STR("\xc2"), MSGPACK_BOOL},
+		{CGN_STR("\x7f"), MSGPACK_INT}, {CGN_STR("\xe0"), MSGPACK_INT},
+		{CGN_STR("\xcf\0\0\0\0\0\0\0\1"), MSGPACK_INT},
+		{CGN_STR("\xd3\0\0\0\0\0\0\0\1"), MSGPACK_INT}, {CGN_STR("\xd0\1"), MSGPACK_INT},
+		{CGN_STR("\xca\x3f\xc0\0\0"), MSGPACK_FLOAT},
+		{CGN_STR("\xcb\x3f\xf8\0\0\0\0\0\0"), MSGPACK_FLOAT}, {CGN_STR("\xa2hi"), MSGPACK_STR},
+		{CGN_STR("\xd9\2hi"), MSGPACK_STR}, {CGN_STR("\xda\0\2hi"), MSGPACK_STR},
+		{CGN_STR("\xdb\0\0\0\2hi"), MSGPACK_STR}, {CGN_STR("\xc4\2hi"), MSGPACK_BIN},
+		{CGN_STR("\xc5\0\2hi"), MSGPACK_BIN}, {CGN_STR("\xc6\0\0\0\2hi"), MSGPACK_BIN},
+		{CGN_STR("\x92\1\2"), MSGPACK_ARRAY}, {CGN_STR("\xdc\0\2\1\2"), MSGPACK_ARRAY},
+		{CGN_STR("\xdd\0\0\0\2\1\2"), MSGPACK_ARRAY}, {CGN_STR("\x81\1\2"), MSGPACK_MAP},
+		{CGN_STR("\xde\0\1\1\2"), MSGPACK_MAP}, {CGN_STR("\xdf\0\0\0\1\1\2"), MSGPACK_MAP},
+		{CGN_STR("\xd4\1a"), MSGPACK_EXT}, {CGN_STR("\xd5\1ab"), MSGPACK_EXT},
+		{CGN_STR("\xd8\1abcdefghijklmnop"), MSGPACK_EXT}, {CGN_STR("\xc7\3\1abc"), MSGPACK_EXT},
+		{CGN_STR("\xc8\0\3\1abc"), MSGPACK_EXT}, {CGN_STR("\xc9\0\0\0\3\1abc"), MSGPACK_EXT}};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct msgpack_in in = msgpack_in_of(rows[i].bytes);
@@ -103,9 +110,12 @@ static void strings_and_containers_of_all_lengths(void **state)
 /* Memory and time are bounded by the bytes at hand, whatever they claim. */
 static void claims_are_checked(void **state)
 {
-	const struct cgn_str claims[] = {CGN_STR("\xdd\xff\xff\xff\xff"), CGN_STR("\xdf\xff\xff\xff\xff\1\2"), CGN_STR("\x92\1"),
-		CGN_STR("\x81\1"), CGN_STR("\xdb\xff\xff\xff\xff" "abc"), CGN_STR("\xc6\0\0\0\4abc"), CGN_STR("\xc9\xff\xff\xff\xff\1"),
-		CGN_STR("\x92\x92\1\2"), CGN_STR("\xc1"), CGN_STR("")};
+	const struct cgn_str claims[] = {CGN_STR("\xdd\xff\xff\xff\xff"), CGN_STR("\xdf\xff\xff\xff\xff\1\2"),
+		CGN_STR("\x92\1"), CGN_STR("\x81\1"),
+		CGN_STR("\xdb\xff\xff\xff\xff"
+			"abc"),
+		CGN_STR("\xc6\0\0\0\4abc"), CGN_STR("\xc9\xff\xff\xff\xff\1"), CGN_STR("\x92\x92\1\2"),
+		CGN_STR("\xc1"), CGN_STR("")};
 	char nest[100000];
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(claims); i++) {

@@ -62,10 +62,18 @@ static void events_are_found_however_they_are_cut(void **state)
 static void a_byte_order_mark_is_skipped_once(void **state)
 {
 	(void)state;
-	EXPECT("\xef\xbb\xbf" "data: a\n\n", "<|a>");
-	EXPECT("\xef\xbb\xbf\xef\xbb\xbf" "data: a\n\ndata: b\n\n", "<|b>");
-	EXPECT("\xef\xbb" "data: a\n\ndata: b\n\n", "<|b>");
-	EXPECT("\n\xef\xbb\xbf" "data: a\n\ndata: b\n\n", "<|b>");
+	EXPECT("\xef\xbb\xbf"
+	       "data: a\n\n",
+		"<|a>");
+	EXPECT("\xef\xbb\xbf\xef\xbb\xbf"
+	       "data: a\n\ndata: b\n\n",
+		"<|b>");
+	EXPECT("\xef\xbb"
+	       "data: a\n\ndata: b\n\n",
+		"<|b>");
+	EXPECT("\n\xef\xbb\xbf"
+	       "data: a\n\ndata: b\n\n",
+		"<|b>");
 }
 
 static void what_is_no_event_is_none(void **state)
@@ -79,7 +87,8 @@ static void what_is_no_event_is_none(void **state)
 	EXPECT("Data: x\n\ndatax: y\n\n", "");
 	EXPECT("data: \n\n", "<|>");
 	EXPECT("data: a\0b\n\n", "<|a>"); /* the note stops at the NUL, the scanner does not: next line */
-	EXPECT("event: 0123456789012345678901234567890123456789012345678901234567890123456789\ndata: x\n\n", "<|x>");
+	EXPECT("event: 0123456789012345678901234567890123456789012345678901234567890123456789\ndata: x\n\n",
+		"<|x>");
 }
 
 static void too_long_events_are_counted_and_what_follows_is_seen(void **state)
@@ -87,7 +96,8 @@ static void too_long_events_are_counted_and_what_follows_is_seen(void **state)
 	(void)state;
 	expect(CGN_STR("data: 0123456789\n\ndata: x\n\n"), "<|x>", 1, 9);
 	expect(CGN_STR("data: 01234\ndata: 56789\n\ndata: x\n\n"), "<|x>", 1, 10);
-	expect(CGN_STR("data: 01234567890123456789012345\ndata: 2\n\n: long comments 0123456789\n\ndata: x\n\n"), "<|x>", 1, 25);
+	expect(CGN_STR("data: 01234567890123456789012345\ndata: 2\n\n: long comments 0123456789\n\ndata: x\n\n"),
+		"<|x>", 1, 25);
 }
 
 static void an_idle_scanner_keeps_little(void **state)

@@ -38,7 +38,8 @@ static void the_sums_are_the_librarys(void **state)
 	for (size_t n = 0; n < 2000; n++)
 		assert_true(sum64(p + n % 63, n) == XXH3_64bits(p + n % 63, n));
 	for (size_t n = 2000; n < BYTES - 64; n += 1 + roll(5000))
-		assert_true(sum64(p + roll(64), 0) == XXH3_64bits("", 0) && sum64(p + 1, n) == XXH3_64bits(p + 1, n));
+		assert_true(sum64(p + roll(64), 0) == XXH3_64bits("", 0) &&
+			sum64(p + 1, n) == XXH3_64bits(p + 1, n));
 	assert_true(sum64(NULL, 0) == XXH3_64bits("", 0));
 	free(p);
 }
@@ -55,7 +56,10 @@ static void copies_are_copies(void **state)
 	assert_non_null(to);
 	for (size_t round = 0; round < 2000; round++) {
 		const struct sum_ops *o = widths[round % CGN_COUNT(widths)];
-		size_t n = roll(round % 3 == 0 ? 100 : round % 3 == 1 ? 10000 : 100000), from = roll(200), at = 1 + roll(200);
+		size_t n = roll(round % 3 == 0          ? 100
+				       : round % 3 == 1 ? 10000
+							: 100000),
+		       from = roll(200), at = 1 + roll(200);
 		size_t first = n > 0 ? roll(n) : 0;
 		struct sum64 s;
 		memset(to, 0x5a, at + n + 64);

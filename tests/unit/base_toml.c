@@ -28,7 +28,8 @@ static cgn_rc note(void *arg, const struct toml_node *node, struct cgn_err *err)
 		cgn_buf_fmt(b, " %zu", node->n);
 	else
 		cgn_buf_fmt(b, " %.*s", CGN_STR_ARG(node->text));
-	cgn_buf_fmt(b, " %u:%u %u:%u\n", node->key_at.line, node->key_at.column, node->at.line, node->at.column);
+	cgn_buf_fmt(b, " %u:%u %u:%u\n", node->key_at.line, node->key_at.column, node->at.line,
+		node->at.column);
 	(void)err;
 	return CGN_OK;
 }
@@ -47,7 +48,9 @@ static void each_kind_of_value_is_seen_with_its_place(void **state)
 {
 	(void)state;
 	expect("", "");
-	expect("\xef\xbb\xbf" "\"\xc3\xa4\" = '\xc3\xa4' # \xc3\xa4", "\xc3\xa4 string \xc3\xa4 1:1 1:7\n");
+	expect("\xef\xbb\xbf"
+	       "\"\xc3\xa4\" = '\xc3\xa4' # \xc3\xa4",
+		"\xc3\xa4 string \xc3\xa4 1:1 1:7\n");
 	expect("a = 1\n[s]\n  b = \"x\"\nf = 0.55\nt = true\nd = 1979-05-27\n",
 		"a integer 1 1:1 1:5\n"
 		"s table 4 2:2 2:1\n"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chooser over a few nodes that serve the model "m", and a prompt of BLOCKS blocks to ask about. Define BLOCKS; include after cmocka.h. */
+/* A chooser over a few nodes that serve the model "m", and a prompt of BLOCKS blocks to ask about. Define
+ * BLOCKS; include after cmocka.h. */
 #pragma once
 #include <stdio.h>
 
@@ -45,7 +46,10 @@ static inline struct cluster_node *join(struct cluster *c, const char *id, uint3
 static inline void world_of(struct world *w, int nodes, uint32_t slots, enum route_policy policy)
 {
 	const struct kvindex_cfg index = {.max_bytes = 8 << 20, .max_readers = 1, .seed = 1};
-	*w = (struct world){.rules = {.weights = {0.55, 0.25, 0.1, 0.1}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 8, .policy = policy,
+	*w = (struct world){.rules = {.weights = {0.55, 0.25, 0.1, 0.1},
+				    .tiers = {{1, 0.8F, 0.5F, 0.3F}},
+				    .max_inflight = 8,
+				    .policy = policy,
 				    .session_bound = 1.25}};
 	assert_true(cgn_ok(cluster_new(&w->cluster, NULL)));
 	for (int i = 0; i < nodes; i++) {

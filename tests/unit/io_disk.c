@@ -89,8 +89,8 @@ static void failures_name_the_path(void **state)
 	assert_int_equal(disk_read_file("nothing-here", 10, &b, &err).code, CGN_NOT_FOUND);
 	assert_non_null(strstr(err.msg, "nothing-here: No such file"));
 	assert_int_equal(disk_read_file(".", 10, &b, &err).code, CGN_INVALID);
-	assert_int_equal(
-		disk_write_file_atomic("no/such/folder/f", CGN_STR("x"), 0600, &err).code, CGN_NOT_FOUND);
+	assert_int_equal(disk_write_file_atomic("no/such/folder/f", CGN_STR("x"), 0600, &err).code,
+		CGN_NOT_FOUND);
 	assert_non_null(strstr(err.msg, "no/such/folder/f"));
 	assert_true(cgn_ok(disk_mkdirs("d/sub", 0755, NULL)));
 	assert_false(

@@ -114,8 +114,9 @@ static void story_close(struct grpc_call *c, void *user, const struct cgn_err *w
 	s->c = NULL;
 }
 
-static const struct grpc_call_ops story_ops = {
-	.on_message = story_message, .on_drain = story_drain, .on_close = story_close};
+static const struct grpc_call_ops story_ops = {.on_message = story_message,
+	.on_drain = story_drain,
+	.on_close = story_close};
 
 static void start(struct world *w, struct story *s, const char *path, cgn_nsec timeout)
 {
@@ -350,7 +351,8 @@ static void a_wide_channel_takes_a_large_answer_at_once(void **state)
 	Test__EchoRequest rq = request(hello);
 	rq.count = 50;
 	rq.size = 10000; /* half a wide window, eight narrow ones */
-	assert_true(cgn_ok(grpc_channel_new(w->l, &(struct grpc_channel_cfg){.addr = w->addr, .wide = true}, &wide, NULL)));
+	assert_true(cgn_ok(grpc_channel_new(w->l, &(struct grpc_channel_cfg){.addr = w->addr, .wide = true},
+		&wide, NULL)));
 	for (unsigned i = 0; i < 2; i++) {
 		w->ch = i == 0 ? narrow : wide;
 		start(w, &s, "/test.Echo/Down", 0);
@@ -405,7 +407,8 @@ static void a_paused_server_slows_the_client(void **state)
 	(void)slowed_by_its_server(*state);
 }
 
-/* Once they are connected, what the server holds meanwhile is what its window lets come, far more than its client queues. */
+/* Once they are connected, what the server holds meanwhile is what its window lets come, far more than its
+ * client queues. */
 static void a_paused_server_holds_its_window(void **state)
 {
 	struct world *w = *state;
@@ -507,8 +510,9 @@ static void unary_done(void *user, const struct grpc_unary_result *r)
 	Test__EchoReply *m = NULL;
 	s->done++;
 	s->code = r->err->code;
-	if (s->code == CGN_FINE && cgn_ok(pb_unpack(&test__echo_reply__descriptor,
-					   (struct cgn_str){(const char *)r->p, r->n}, &m, NULL)))
+	if (s->code == CGN_FINE &&
+		cgn_ok(pb_unpack(&test__echo_reply__descriptor, (struct cgn_str){(const char *)r->p, r->n},
+			&m, NULL)))
 		(void)cgn_str_copyz(s->text, sizeof s->text, cgn_str_of(m->text));
 	pb_free(&m);
 }
@@ -681,8 +685,10 @@ static void raw_fail(struct http_call *c, void *user, enum http_fail_stage stage
 static void post(struct world *w, struct raw *r, const char *method, const char *type, const char *timeout,
 	struct cgn_str body)
 {
-	static const struct http_call_ops ops = {
-		.on_head = raw_head, .on_body = raw_body, .on_end = raw_end, .on_fail = raw_fail};
+	static const struct http_call_ops ops = {.on_head = raw_head,
+		.on_body = raw_body,
+		.on_end = raw_end,
+		.on_fail = raw_fail};
 	struct http_call *c;
 	const struct http_field fields[] = {{CGN_STR("content-type"), cgn_str_of(type)},
 		{CGN_STR("te"), CGN_STR("trailers")}, {CGN_STR("grpc-timeout"), cgn_str_of(timeout)}};
@@ -699,8 +705,8 @@ static void post(struct world *w, struct raw *r, const char *method, const char 
 		.body = &iov,
 		.n_body = 1};
 	*r = (struct raw){.status = 0};
-	assert_true(cgn_ok(http_client_new(
-		w->l, &(struct http_client_cfg){.addr = w->addr, .proto = HTTP_2}, &r->cl, NULL)));
+	assert_true(cgn_ok(http_client_new(w->l, &(struct http_client_cfg){.addr = w->addr, .proto = HTTP_2},
+		&r->cl, NULL)));
 	assert_true(cgn_ok(http_call_start(r->cl, &rq, &ops, r, &c, NULL)));
 	until(w, r->done);
 	http_client_free(&r->cl);
@@ -793,8 +799,8 @@ static enum cgn_code ask_fake(struct world *w, struct fake *f, struct story *s)
 	const struct http_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"}, .h2_only = true};
 	assert_true(cgn_ok(http_server_new(w->l, &cfg, &fake_ops, f, &f->s, NULL)));
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", http_server_port(f->s));
-	assert_true(cgn_ok(grpc_channel_new(
-		w->l, &(struct grpc_channel_cfg){.addr = addr, .max_message = 1000}, &w->ch, NULL)));
+	assert_true(cgn_ok(grpc_channel_new(w->l,
+		&(struct grpc_channel_cfg){.addr = addr, .max_message = 1000}, &w->ch, NULL)));
 	start(w, s, "/x/Y", 0);
 	grpc_send(s->c, NULL, 0);
 	grpc_half_close(s->c);

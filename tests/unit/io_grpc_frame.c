@@ -10,10 +10,7 @@
 
 #include "io/grpc/grpc_priv.h"
 
-#define LIT(lit)                        \
-	{                               \
-		"" lit, sizeof(lit) - 1 \
-	}
+#define LIT(lit) {"" lit, sizeof(lit) - 1}
 
 static void put(struct cgn_buf *b, struct cgn_str message)
 {
@@ -24,8 +21,8 @@ static void put(struct cgn_buf *b, struct cgn_str message)
 }
 
 /* Feed |wire| in pieces of |step| bytes, each in memory of its own, and join the messages with '|'. */
-static enum grpc_frame_step collect(
-	struct cgn_str wire, size_t step, uint32_t max, struct cgn_buf *out, struct cgn_err *err)
+static enum grpc_frame_step collect(struct cgn_str wire, size_t step, uint32_t max, struct cgn_buf *out,
+	struct cgn_err *err)
 {
 	struct grpc_frames f = {.max_message = max};
 	enum grpc_frame_step got = GRPC_FRAME_MORE;
@@ -151,8 +148,8 @@ static void timeouts_round_trip(void **state)
 static void timeouts_are_read_strictly(void **state)
 {
 	(void)state;
-	static const char *const bad[] = {
-		"", "5", "S", "123456789S", "-1S", "+1S", " 1S", "1 S", "1s", "1.5S", "1SS"};
+	static const char *const bad[] = {"", "5", "S", "123456789S", "-1S", "+1S", " 1S", "1 S", "1s",
+		"1.5S", "1SS"};
 	cgn_nsec t;
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		assert_false(grpc_timeout_parse(cgn_str_of(bad[i]), &t));
@@ -186,8 +183,8 @@ static void statuses_are_mapped(void **state)
 	(void)state;
 	struct cgn_err err;
 	const struct http_field fine[] = {{CGN_STR("grpc-status"), CGN_STR("0")}};
-	const struct http_field missing[] = {
-		{CGN_STR("grpc-status"), CGN_STR("5")}, {CGN_STR("grpc-message"), CGN_STR("no%20node")}};
+	const struct http_field missing[] = {{CGN_STR("grpc-status"), CGN_STR("5")},
+		{CGN_STR("grpc-message"), CGN_STR("no%20node")}};
 	const struct http_field nonsense[] = {{CGN_STR("grpc-status"), CGN_STR("x")}};
 	assert_false(grpc_status_read(NULL, 0, &err));
 	assert_true(grpc_status_read(fine, 1, &err));

@@ -66,7 +66,11 @@ static void a_big_request_comes_back(void **state)
 	struct iovec body = {big, DEMO_BIG};
 	for (int again = 0; again < 2; again++) {
 		s = (struct story){0};
-		story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/echo", .body = &body, .n_body = 1});
+		story_start(&w, &s,
+			&(struct http_request){.method = "POST",
+				.path = "/echo",
+				.body = &body,
+				.n_body = 1});
 		world_until(&w, s.done);
 		assert_int_equal(s.bytes, DEMO_BIG);
 		assert_int_equal(s.content_length, DEMO_BIG);
@@ -204,7 +208,8 @@ static void a_cancelled_call_reaches_the_server(void **state)
 	world_until(&w, w.d.cancelled == 1);
 	s = (struct story){.cancel_at = 1}; /* from inside on_body */
 	story_get(&w, &s, "/big");
-	world_until(&w, s.heads == 1 && s.c == NULL && w.d.cancelled + w.d.fine == 2); /* a loopback socket may take it all */
+	/* a loopback socket may take it all */
+	world_until(&w, s.heads == 1 && s.c == NULL && w.d.cancelled + w.d.fine == 2);
 	assert_int_equal(s.heads, 1);
 	assert_int_equal(s.ends + s.fails, 0);
 	assert_null(s.c);
@@ -257,12 +262,14 @@ static void silence_meets_its_deadline(void **state)
 	struct world w;
 	struct story s = {0};
 	open_world(&w, NULL);
-	story_start(&w, &s, &(struct http_request){.method = "GET", .path = "/hang", .head_timeout = 20 * CGN_MSEC});
+	story_start(&w, &s,
+		&(struct http_request){.method = "GET", .path = "/hang", .head_timeout = 20 * CGN_MSEC});
 	world_until(&w, s.done);
 	assert_int_equal(s.why.code, CGN_DEADLINE);
 	assert_int_equal(s.stage, HTTP_FAIL_HEAD);
 	s = (struct story){0};
-	story_start(&w, &s, &(struct http_request){.method = "GET", .path = "/stream", .idle_timeout = 20 * CGN_MSEC});
+	story_start(&w, &s,
+		&(struct http_request){.method = "GET", .path = "/stream", .idle_timeout = 20 * CGN_MSEC});
 	world_until(&w, s.done);
 	assert_int_equal(s.why.code, CGN_DEADLINE);
 	assert_int_equal(s.stage, HTTP_FAIL_BODY);
@@ -393,14 +400,21 @@ static void odd_requests_are_not_sent(void **state)
 	struct http_call *c = NULL;
 	struct story s = {0};
 	open_world(&w, NULL);
-	static const struct http_request odd[] = {{.method = "GE T", .path = "/"}, {.method = "GET", .path = "/a b"},
-		{.method = "GET", .path = "/a\r\nx: y"}, {.method = "GET", .path = "nope"}, {.method = "", .path = "/"}};
+	static const struct http_request odd[] = {{.method = "GE T", .path = "/"},
+		{.method = "GET", .path = "/a b"}, {.method = "GET", .path = "/a\r\nx: y"},
+		{.method = "GET", .path = "nope"}, {.method = "", .path = "/"}};
 	for (size_t i = 0; i < CGN_COUNT(odd); i++)
-		assert_int_equal(http_call_start(w.cl, &odd[i], &story_ops, NULL, &c, &err).code, CGN_INVALID);
-	struct http_field f[] = {{CGN_STR("X-Probe"), CGN_STR("kept")}, {CGN_STR("Connection"), CGN_STR("x-hop")},
-		{CGN_STR("x-hop"), CGN_STR("1")}, {CGN_STR("x-evil"), CGN_STR("a\r\nb: c")}, {CGN_STR("host"), CGN_STR("elsewhere")},
+		assert_int_equal(http_call_start(w.cl, &odd[i], &story_ops, NULL, &c, &err).code,
+			CGN_INVALID);
+	struct http_field f[] = {{CGN_STR("X-Probe"), CGN_STR("kept")},
+		{CGN_STR("Connection"), CGN_STR("x-hop")}, {CGN_STR("x-hop"), CGN_STR("1")},
+		{CGN_STR("x-evil"), CGN_STR("a\r\nb: c")}, {CGN_STR("host"), CGN_STR("elsewhere")},
 		{CGN_STR("content-length"), CGN_STR("77")}, {CGN_STR("bad name"), CGN_STR("1")}};
-	story_start(&w, &s, &(struct http_request){.method = "GET", .path = "/hello", .fields = f, .n_fields = CGN_COUNT(f)});
+	story_start(&w, &s,
+		&(struct http_request){.method = "GET",
+			.path = "/hello",
+			.fields = f,
+			.n_fields = CGN_COUNT(f)});
 	world_until(&w, s.done);
 	assert_string_equal(w.d.probe, "kept");
 	assert_int_equal(w.d.n_fields, 1);
@@ -474,18 +488,26 @@ static void a_pausing_reader_gets_every_byte(void **state)
 	world_close(&w);
 }
 
-#define TESTS                                                                                                \
-	cmocka_unit_test(answers_come_over_one_connection), cmocka_unit_test(a_big_answer_waits_for_a_slow_reader),        \
-		cmocka_unit_test(a_big_request_comes_back), cmocka_unit_test(an_upload_waits_for_a_paused_server),         \
-		cmocka_unit_test(a_streamed_echo_is_whole), cmocka_unit_test(trailers_come_last),                          \
-		cmocka_unit_test(answers_without_a_body), cmocka_unit_test(a_cancelled_call_reaches_the_server),           \
-		cmocka_unit_test(a_cut_answer_is_a_failure), cmocka_unit_test(an_early_answer_ends_the_call),              \
-		cmocka_unit_test(silence_meets_its_deadline), cmocka_unit_test(nobody_there_is_a_connect_failure),         \
-		cmocka_unit_test(calls_wait_and_then_do_not), cmocka_unit_test(free_fails_what_is_open),                   \
-		cmocka_unit_test(server_free_closes_exchanges), cmocka_unit_test(drain_lets_the_last_answer_out),          \
-		cmocka_unit_test(a_closed_idle_connection_is_replaced), cmocka_unit_test(odd_requests_are_not_sent),       \
-		cmocka_unit_test(slow_bodies_time_out), cmocka_unit_test(a_reader_that_takes_nothing_is_cut),       \
-		cmocka_unit_test(a_body_is_as_long_as_announced), cmocka_unit_test(a_pausing_reader_gets_every_byte)
+#define TESTS                                                                                            \
+	cmocka_unit_test(answers_come_over_one_connection),                                              \
+		cmocka_unit_test(a_big_answer_waits_for_a_slow_reader),                                  \
+		cmocka_unit_test(a_big_request_comes_back),                                              \
+		cmocka_unit_test(an_upload_waits_for_a_paused_server),                                   \
+		cmocka_unit_test(a_streamed_echo_is_whole), cmocka_unit_test(trailers_come_last),        \
+		cmocka_unit_test(answers_without_a_body),                                                \
+		cmocka_unit_test(a_cancelled_call_reaches_the_server),                                   \
+		cmocka_unit_test(a_cut_answer_is_a_failure),                                             \
+		cmocka_unit_test(an_early_answer_ends_the_call),                                         \
+		cmocka_unit_test(silence_meets_its_deadline),                                            \
+		cmocka_unit_test(nobody_there_is_a_connect_failure),                                     \
+		cmocka_unit_test(calls_wait_and_then_do_not), cmocka_unit_test(free_fails_what_is_open), \
+		cmocka_unit_test(server_free_closes_exchanges),                                          \
+		cmocka_unit_test(drain_lets_the_last_answer_out),                                        \
+		cmocka_unit_test(a_closed_idle_connection_is_replaced),                                  \
+		cmocka_unit_test(odd_requests_are_not_sent), cmocka_unit_test(slow_bodies_time_out),     \
+		cmocka_unit_test(a_reader_that_takes_nothing_is_cut),                                    \
+		cmocka_unit_test(a_body_is_as_long_as_announced),                                        \
+		cmocka_unit_test(a_pausing_reader_gets_every_byte)
 
 int main(void)
 {

@@ -6,14 +6,23 @@
 static const struct {
 	const char *name, *bytes, *status;
 } hostile[] = {
-	{"length and encoding", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
-	{"encoding and length", "POST /sink HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", "400"},
-	{"two lengths", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd", "400"},
-	{"two equal lengths", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\nabcd", "400"},
+	{"length and encoding",
+		"POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"400"},
+	{"encoding and length",
+		"POST /sink HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+		"400"},
+	{"two lengths",
+		"POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd",
+		"400"},
+	{"two equal lengths",
+		"POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\nabcd",
+		"400"},
 	{"length list", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 4, 4\r\n\r\nabcd", "400"},
 	{"signed length", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: +4\r\n\r\nabcd", "400"},
 	{"negative length", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", "400"},
-	{"huge length", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n", "400"},
+	{"huge length", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n",
+		"400"},
 	{"hex length", "POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 0x4\r\n\r\nabcd", "400"},
 	{"bare LF", "GET / HTTP/1.1\nHost: a\n\n", "400"},
 	{"bare LF in the middle", "GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n", "400"},
@@ -30,12 +39,18 @@ static const struct {
 	{"no name", "GET / HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n", "400"},
 	{"no colon", "GET / HTTP/1.1\r\nHost: a\r\nnonsense\r\n\r\n", "400"},
 	{"gzip encoding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", "501"},
-	{"gzip, chunked", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", NULL},
+	{"gzip, chunked", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		NULL},
 	{"xchunked", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", NULL},
-	{"chunked twice", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", NULL},
-	{"chunked, identity", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", NULL},
-	{"vertical tab before chunked", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \013chunked\r\n\r\n0\r\n\r\n", NULL},
-	{"encoding in 1.0", "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
+	{"chunked twice",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		NULL},
+	{"chunked, identity",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", NULL},
+	{"vertical tab before chunked",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \013chunked\r\n\r\n0\r\n\r\n", NULL},
+	{"encoding in 1.0", "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"400"},
 	{"no host", "GET / HTTP/1.1\r\nX: y\r\n\r\n", "400"},
 	{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"},
 	{"host with a path", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", "400"},
@@ -58,7 +73,8 @@ static void refused_one(struct world *w, const char *bytes, size_t n, const char
 	raw_dial(w, &r);
 	raw_send(&r, bytes, n);
 	world_until(w, r.closed);
-	if (w->d.requests != before || r.got.n == 0 || (status != NULL && !raw_has(&r, line)) || raw_count(&r, "HTTP/1.1") != 1)
+	if (w->d.requests != before || r.got.n == 0 || (status != NULL && !raw_has(&r, line)) ||
+		raw_count(&r, "HTTP/1.1") != 1)
 		fail_msg("%s: %.*s", name, (int)r.got.n, r.got.p);
 	assert_true(raw_has(&r, "{\"error\":{\"message\":\""));
 	assert_true(raw_has(&r, "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\""));
@@ -73,7 +89,8 @@ static void hostile_heads_are_refused(void **state)
 	struct world w;
 	world_open(&w, NULL);
 	for (size_t i = 0; i < CGN_COUNT(hostile); i++)
-		refused_one(&w, hostile[i].bytes, strlen(hostile[i].bytes), hostile[i].status, hostile[i].name);
+		refused_one(&w, hostile[i].bytes, strlen(hostile[i].bytes), hostile[i].status,
+			hostile[i].name);
 	static const char nul[] = "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n";
 	refused_one(&w, nul, sizeof nul - 1, "400", "NUL");
 	assert_int_equal(http_server_stats(w.d.server).bad_requests, CGN_COUNT(hostile) + 1);
@@ -81,14 +98,14 @@ static void hostile_heads_are_refused(void **state)
 	world_close(&w);
 }
 
-
 /* ---- requests that are odd, and right ---- */
 
 static void one_byte_at_a_time(void **state)
 {
 	(void)state;
-	static const char rq[] = "\r\nPOST /echo HTTP/1.1\r\nhOsT: a:80\r\nX-Probe:  v w \t\r\nTransfer-Encoding: Chunked\r\n\r\n"
-				 "5;x=y\r\nhello\r\n00006\r\n world\r\n0\r\nX-Sum: 1\r\n\r\n";
+	static const char rq[] =
+		"\r\nPOST /echo HTTP/1.1\r\nhOsT: a:80\r\nX-Probe:  v w \t\r\nTransfer-Encoding: Chunked\r\n\r\n"
+		"5;x=y\r\nhello\r\n00006\r\n world\r\n0\r\nX-Sum: 1\r\n\r\n";
 	struct world w;
 	struct raw r;
 	world_open(&w, NULL);
@@ -257,8 +274,9 @@ static void broken(struct world *w, const char *head, const struct cgn_buf *body
 static void broken_chunks_are_refused(void **state)
 {
 	(void)state;
-	static const char *const bad[] = {"g\r\n", "-1\r\n", "5\nhello\r\n", "5\r\nhelloX\r\n", "fffffffffffffffff\r\n", "5 \r\nhello\r\n0\r\n\r\n",
-		"0\r\nX: y\n\r\n", "0\r\nX : y\r\n\r\n", "0\r\n X: y\r\n\r\n", "\r\n\r\n", "0x5\r\nhello\r\n"};
+	static const char *const bad[] = {"g\r\n", "-1\r\n", "5\nhello\r\n", "5\r\nhelloX\r\n",
+		"fffffffffffffffff\r\n", "5 \r\nhello\r\n0\r\n\r\n", "0\r\nX: y\n\r\n", "0\r\nX : y\r\n\r\n",
+		"0\r\n X: y\r\n\r\n", "\r\n\r\n", "0x5\r\nhello\r\n"};
 	static const char head[] = "POST /sink HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 	struct world w;
 	struct cgn_buf b = {0};
@@ -363,23 +381,33 @@ static const struct {
 	const char *text;
 } answers[] = {
 	{"until close", OK_HEAD "\r\nhello", true, 1, 0, "hello"},
-	{"100 first", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" OK_HEAD "content-length: 2\r\n\r\nok", false, 1, 0, "ok"},
+	{"100 first",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" OK_HEAD
+		"content-length: 2\r\n\r\nok",
+		false, 1, 0, "ok"},
 	{"1.0 without length", "HTTP/1.0 200 OK\r\n\r\nold", true, 1, 0, "old"},
-	{"not modified with a length", "HTTP/1.1 304 Not Modified\r\ncontent-length: 10\r\n\r\n", false, 1, 0, ""},
+	{"not modified with a length", "HTTP/1.1 304 Not Modified\r\ncontent-length: 10\r\n\r\n", false, 1, 0,
+		""},
 	{"chunked", OK_HEAD "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", false, 1, 0, "abc"},
-	{"length and encoding", OK_HEAD "content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", false, 0, HTTP_FAIL_HEAD, ""},
-	{"two lengths", OK_HEAD "content-length: 3\r\ncontent-length: 4\r\n\r\nabcd", false, 0, HTTP_FAIL_HEAD, ""},
+	{"length and encoding",
+		OK_HEAD "content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", false,
+		0, HTTP_FAIL_HEAD, ""},
+	{"two lengths", OK_HEAD "content-length: 3\r\ncontent-length: 4\r\n\r\nabcd", false, 0,
+		HTTP_FAIL_HEAD, ""},
 	{"gzip encoding", OK_HEAD "transfer-encoding: gzip\r\n\r\nabc", false, 0, HTTP_FAIL_HEAD, ""},
-	{"bad chunk", OK_HEAD "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", false, 0, HTTP_FAIL_BODY, "abc"},
+	{"bad chunk", OK_HEAD "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", false, 0,
+		HTTP_FAIL_BODY, "abc"},
 	{"cut chunk", OK_HEAD "transfer-encoding: chunked\r\n\r\n9\r\nabc", true, 0, HTTP_FAIL_BODY, "abc"},
-	{"no last chunk", OK_HEAD "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n", true, 0, HTTP_FAIL_BODY, "abc"},
+	{"no last chunk", OK_HEAD "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n", true, 0, HTTP_FAIL_BODY,
+		"abc"},
 	{"cut body", OK_HEAD "content-length: 9\r\n\r\nabc", true, 0, HTTP_FAIL_BODY, "abc"},
 	{"cut head", OK_HEAD "content-len", true, 0, HTTP_FAIL_HEAD, ""},
 	{"nothing", "", true, 0, HTTP_FAIL_HEAD, ""},
 	{"noise", "SSH-2.0-OpenSSH_9.2\r\n", false, 0, HTTP_FAIL_HEAD, ""},
 	{"bare LF", "HTTP/1.1 200 OK\ncontent-length: 0\n\n", false, 0, HTTP_FAIL_HEAD, ""},
 	{"folded", OK_HEAD "x: y\r\n z\r\ncontent-length: 0\r\n\r\n", false, 0, HTTP_FAIL_HEAD, ""},
-	{"switching", "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", false, 0, HTTP_FAIL_HEAD, ""},
+	{"switching", "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", false,
+		0, HTTP_FAIL_HEAD, ""},
 	{"only 100", "HTTP/1.1 100 Continue\r\n\r\n", true, 0, HTTP_FAIL_HEAD, ""},
 };
 
@@ -391,9 +419,10 @@ static void answer_one(struct world *w, struct canned *k, size_t i)
 	k->close_after = answers[i].close_after;
 	story_get(w, &s, "/");
 	world_until(w, s.done);
-	if (s.ends != (unsigned)answers[i].ends || s.fails != (unsigned)!answers[i].ends || strcmp(s.text, answers[i].text) != 0 ||
-		(s.fails > 0 && (int)s.stage != answers[i].stage))
-		fail_msg("%s: ends %u fails %u stage %d \"%s\" %s", answers[i].name, s.ends, s.fails, s.stage, s.text, s.why.msg);
+	if (s.ends != (unsigned)answers[i].ends || s.fails != (unsigned)!answers[i].ends ||
+		strcmp(s.text, answers[i].text) != 0 || (s.fails > 0 && (int)s.stage != answers[i].stage))
+		fail_msg("%s: ends %u fails %u stage %d \"%s\" %s", answers[i].name, s.ends, s.fails, s.stage,
+			s.text, s.why.msg);
 }
 
 static void broken_answers_never_end_well(void **state)
@@ -476,7 +505,8 @@ static void bytes_behind_an_answer_belong_to_nobody(void **state)
 {
 	(void)state;
 	struct world w;
-	struct canned k = {.answer = OK_HEAD "content-length: 2\r\n\r\nok" OK_HEAD "content-length: 4\r\n\r\nevil"};
+	struct canned k = {
+		.answer = OK_HEAD "content-length: 2\r\n\r\nok" OK_HEAD "content-length: 4\r\n\r\nevil"};
 	struct story s = {0};
 	k.n = strlen(k.answer);
 	world_open(&w, NULL);
@@ -505,10 +535,16 @@ static void what_is_asked_is_exact(void **state)
 	world_open(&w, NULL);
 	canned_open(&w, &k);
 	world_client(&w, &(struct http_client_cfg){.addr = k.addr, .authority = "engine:1"});
-	story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/v1/x?y", .fields = &f, .n_fields = 1,
-		.body = &(struct iovec){body, 2}, .n_body = 1});
+	story_start(&w, &s,
+		&(struct http_request){.method = "POST",
+			.path = "/v1/x?y",
+			.fields = &f,
+			.n_fields = 1,
+			.body = &(struct iovec){body, 2},
+			.n_body = 1});
 	world_until(&w, s.done);
-	static const char want[] = "POST /v1/x?y HTTP/1.1\r\nhost: engine:1\r\nContent-Type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+	static const char want[] =
+		"POST /v1/x?y HTTP/1.1\r\nhost: engine:1\r\nContent-Type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 	assert_int_equal(k.got.n, sizeof want - 1);
 	assert_memory_equal(k.got.p, want, sizeof want - 1);
 	assert_int_equal(k.asked, 1); /* one write */

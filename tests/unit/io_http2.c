@@ -8,8 +8,8 @@
 
 static void frame(struct cgn_buf *b, unsigned type, unsigned flags, uint32_t id, const void *p, size_t n)
 {
-	uint8_t hd[9] = {(uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n, (uint8_t)type, (uint8_t)flags, (uint8_t)(id >> 24),
-		(uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id};
+	uint8_t hd[9] = {(uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n, (uint8_t)type, (uint8_t)flags,
+		(uint8_t)(id >> 24), (uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id};
 	cgn_buf_add(b, hd, 9);
 	cgn_buf_add(b, p, n);
 }
@@ -21,11 +21,15 @@ static void hello(struct cgn_buf *b)
 }
 
 /* method (0x82 GET, 0x83 POST), http, authority "a", the path, then |more| as raw HPACK. */
-static void request(struct cgn_buf *b, uint32_t id, unsigned flags, uint8_t method, const char *path, const void *more, size_t n)
+static void request(struct cgn_buf *b, uint32_t id, unsigned flags, uint8_t method, const char *path,
+	const void *more, size_t n)
 {
 	struct cgn_buf h = {0};
 	cgn_buf_char(&h, (char)method);
-	cgn_buf_add(&h, "\x86\x01\x01" "a\x04", 5);
+	cgn_buf_add(&h,
+		"\x86\x01\x01"
+		"a\x04",
+		5);
 	cgn_buf_char(&h, (char)strlen(path));
 	cgn_buf_putz(&h, path);
 	cgn_buf_add(&h, more, n);
@@ -34,7 +38,7 @@ static void request(struct cgn_buf *b, uint32_t id, unsigned flags, uint8_t meth
 }
 
 #define END_HEADERS NGHTTP2_FLAG_END_HEADERS
-#define END_STREAM NGHTTP2_FLAG_END_STREAM
+#define END_STREAM  NGHTTP2_FLAG_END_STREAM
 
 static void hang(struct cgn_buf *b, uint32_t id)
 {
@@ -209,15 +213,12 @@ static void malformed_requests_do_not_arrive(void **state)
 		const char *bytes;
 		size_t n;
 	} more[] = {
-		{"\0\1X\1y", 5},                             /* upper case */
-		{"\0\12connection\5close", 18},              /* of another version */
-		{"\0\21transfer-encoding\7chunked", 27},
-		{"\0\2te\4gzip", 9},
-		{"\0\1x\3a\rb", 7},                          /* a line end in a value */
-		{"\0\1x\3a\0b", 7},
-		{"\x82", 1},                                 /* a second :method */
-		{"\0\16content-length\1x", 18},
-		{"\0\16content-length\0015", 18},            /* and END_STREAM */
+		{"\0\1X\1y", 5},                /* upper case */
+		{"\0\12connection\5close", 18}, /* of another version */
+		{"\0\21transfer-encoding\7chunked", 27}, {"\0\2te\4gzip", 9},
+		{"\0\1x\3a\rb", 7},                                               /* a line end in a value */
+		{"\0\1x\3a\0b", 7}, {"\x82", 1},                                  /* a second :method */
+		{"\0\16content-length\1x", 18}, {"\0\16content-length\0015", 18}, /* and END_STREAM */
 	};
 	struct world w;
 	struct raw r;
@@ -333,7 +334,8 @@ static void a_client_that_goes_is_noticed(void **state)
 	world_close(&w);
 }
 
-/* An answer in full, and a client that goes on sending what was not wanted: it is stopped, its other streams live. */
+/* An answer in full, and a client that goes on sending what was not wanted: it is stopped, its other streams
+ * live. */
 static void an_unwanted_upload_is_stopped(void **state)
 {
 	(void)state;
@@ -365,7 +367,10 @@ static void continue_is_said_when_the_body_is_wanted(void **state)
 	struct raw r;
 	struct cgn_buf b = {0};
 	begin(&w, &r, NULL);
-	request(&b, 1, END_HEADERS, 0x83, "/hold", "\0\6expect\x0c" "100-continue", 21);
+	request(&b, 1, END_HEADERS, 0x83, "/hold",
+		"\0\6expect\x0c"
+		"100-continue",
+		21);
 	say(&w, &r, &b);
 	world_until(&w, w.d.last != NULL);
 	for (int i = 0; i < 10; i++)

@@ -54,12 +54,18 @@ static struct tls_ctx *context(bool server, const char *const *alpn)
 	path_of(ca, sizeof ca, "ca");
 	path_of(crt, sizeof crt, "crt");
 	path_of(key, sizeof key, "key");
-	struct tls_cfg cfg = {.server = server, .ca_file = ca, .cert_file = crt, .key_file = key, .require_peer_cert = server, .alpn = alpn};
+	struct tls_cfg cfg = {.server = server,
+		.ca_file = ca,
+		.cert_file = crt,
+		.key_file = key,
+		.require_peer_cert = server,
+		.alpn = alpn};
 	assert_true(cgn_ok(tls_ctx_new(&cfg, &out, NULL)));
 	return out;
 }
 
-static void tls_world(struct world *w, const char *const *server_alpn, const char *const *client_alpn, enum http_proto proto)
+static void tls_world(struct world *w, const char *const *server_alpn, const char *const *client_alpn,
+	enum http_proto proto)
 {
 	struct tls_ctx *s = context(true, server_alpn), *c = context(false, client_alpn);
 	world_open(w, &(struct http_server_cfg){.listen.tls = s});
@@ -89,7 +95,11 @@ static void talk(const char *const *server_alpn, enum http_proto proto, int vers
 	http_call_cancel(&s.c);
 	world_until(&w, w.d.cancelled == 1);
 	s = (struct story){0};
-	story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/echo", .body = &(struct iovec){big, DEMO_BIG}, .n_body = 1});
+	story_start(&w, &s,
+		&(struct http_request){.method = "POST",
+			.path = "/echo",
+			.body = &(struct iovec){big, DEMO_BIG},
+			.n_body = 1});
 	world_until(&w, s.done);
 	assert_int_equal(s.bytes, DEMO_BIG);
 	assert_false(s.corrupt);

@@ -78,7 +78,8 @@ static void the_group_of_version_2(void **state)
 	expect((uint64_t)16384000 * 1024, "/proc/meminfo");
 	file("/sys/fs/cgroup/system.slice/store.service", "memory.max", "1073741824\n");
 	expect(1024 * MIB, "/sys/fs/cgroup/system.slice/store.service/memory.max");
-	file("/sys/fs/cgroup/system.slice", "memory.max", "536870912\n"); /* the one above lets it have less */
+	/* the one above lets it have less */
+	file("/sys/fs/cgroup/system.slice", "memory.max", "536870912\n");
 	expect(512 * MIB, "/sys/fs/cgroup/system.slice/memory.max");
 }
 

@@ -93,8 +93,9 @@ static void stop_soon(struct cgn_timer *t)
 {
 	if (again_count > 1)
 		cgn_loop_stop(t->loop);
+	/* this process was not run for a while, and both were due at once */
 	else
-		cgn_timer_set(t, CGN_MSEC); /* this process was not run for a while, and both were due at once */
+		cgn_timer_set(t, CGN_MSEC);
 }
 
 static void a_timer_that_sets_itself_starves_nobody(void **state)
@@ -298,7 +299,8 @@ static void two_loops_pass_a_message_back_and_forth(void **state)
 	cgn_loop_free(&b.loops[1]);
 }
 
-/* The same over sockets, one of which is watched only from the middle of a turn on: libuv tells the kernel of it later. */
+/* The same over sockets, one of which is watched only from the middle of a turn on: libuv tells the kernel of
+ * it later. */
 struct rally {
 	struct cgn_loop *loop;
 	int fds[2];

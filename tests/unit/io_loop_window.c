@@ -26,7 +26,8 @@ static struct life life_of(cgn_nsec most)
 	return x;
 }
 
-/* A wait whose event comes after |until|, on a processor that nobody else wants. Says whether polling found it. */
+/* A wait whose event comes after |until|, on a processor that nobody else wants. Says whether polling found
+ * it. */
 static bool live(struct life *x, cgn_nsec until)
 {
 	cgn_nsec most = window_open(&x->w, x->now);

@@ -421,9 +421,9 @@ static void nonsense_is_refused_at_once(void **state)
 	struct net_conn *c = NULL;
 	world_open(&w);
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
-		assert_int_equal(
-			net_connect(w.l, &(struct net_dial){.addr = bad[i]}, &side_ops, &w.client, &c, &err)
-				.code,
+		assert_int_equal(net_connect(w.l, &(struct net_dial){.addr = bad[i]}, &side_ops, &w.client,
+					 &c, &err)
+					 .code,
 			CGN_INVALID);
 		assert_null(c);
 	}
@@ -482,8 +482,8 @@ static void a_dial_can_be_given_up_at_any_stage(void **state)
 
 /* ---- listening ---- */
 
-static void listen_fails(
-	struct cgn_loop *l, const struct net_listen_cfg *cfg, enum cgn_code code, const char *expect)
+static void listen_fails(struct cgn_loop *l, const struct net_listen_cfg *cfg, enum cgn_code code,
+	const char *expect)
 {
 	struct cgn_err err = {0};
 	struct net_listener *ln = NULL;
@@ -513,8 +513,8 @@ static void a_taken_port_names_its_owner(void **state)
 	listen_fails(w.l, &(struct net_listen_cfg){.addr = addr}, CGN_ADDRESS_IN_USE, expect);
 	listen_fails(w.l, &(struct net_listen_cfg){.addr = addr}, CGN_ADDRESS_IN_USE, addr);
 	listen_fails(w.l, &(struct net_listen_cfg){.addr = w.addr}, CGN_ADDRESS_IN_USE, "this process");
-	listen_fails(
-		w.l, &(struct net_listen_cfg){.addr = "192.0.2.1:8080"}, CGN_UNAVAILABLE, "192.0.2.1:8080");
+	listen_fails(w.l, &(struct net_listen_cfg){.addr = "192.0.2.1:8080"}, CGN_UNAVAILABLE,
+		"192.0.2.1:8080");
 	listen_fails(w.l, &(struct net_listen_cfg){.addr = "nonsense"}, CGN_INVALID, "nonsense");
 	listen_fails(w.l, &(struct net_listen_cfg){.addr = "unix:/no/such/folder/s"}, CGN_NOT_FOUND,
 		"/no/such/folder/s");
@@ -548,10 +548,10 @@ static void workers_share_a_port_and_strangers_do_not(void **state)
 		char answer = 'x';
 		if (cgn_ok(cgn_loop_new(&l, NULL)))
 			answer = (char)('A' +
-					(int)net_listen(l,
-						&(struct net_listen_cfg){.addr = w.addr, .reuse_port = true},
-						refuse, NULL, &ln, NULL)
-						.code);
+				(int)net_listen(l,
+					&(struct net_listen_cfg){.addr = w.addr, .reuse_port = true}, refuse,
+					NULL, &ln, NULL)
+					.code);
 		(void)!write(ready[1], &answer, 1);
 		_exit(0);
 	}
@@ -580,8 +580,8 @@ static void no_host_means_every_address(void **state)
 	world_open(&w);
 	net_listener_close(&w.ln);
 	struct cgn_err err;
-	if (cgn_ok(net_listen(
-		    w.l, &(struct net_listen_cfg){.addr = "[::1]:0"}, world_accept, &w, &w.ln, &err))) {
+	if (cgn_ok(net_listen(w.l, &(struct net_listen_cfg){.addr = "[::1]:0"}, world_accept, &w, &w.ln,
+		    &err))) {
 		(void)snprintf(v6, sizeof v6, "[::1]:%u", net_listener_port(w.ln));
 		world_dial(&w, &(struct net_dial){.addr = v6});
 		run_until(&w, both_open);
@@ -640,8 +640,8 @@ static void a_unix_peer_that_goes_while_paused_is_announced(void **state)
 	net_close(w.client.c);
 	run_until(&w, server_hung_up);
 	spins = 0;
-	run_until(&w,
-		after_a_while); /* must not spin: checked by the turn's cost under a profiler, and by what follows still working */
+	/* must not spin: checked by the turn's cost under a profiler, and by what follows still working */
+	run_until(&w, after_a_while);
 	net_resume(w.server.c);
 	run_until(&w, server_eof);
 	assert_int_equal(w.server.bytes, 10);
@@ -764,8 +764,8 @@ static void crowd_next(void)
 	if (crowd->started == crowd->wanted)
 		return;
 	crowd->started++;
-	assert_true(cgn_ok(net_connect(
-		crowd->w.l, &(struct net_dial){.addr = crowd->w.addr}, &crowd_ops, NULL, &c, NULL)));
+	assert_true(cgn_ok(net_connect(crowd->w.l, &(struct net_dial){.addr = crowd->w.addr}, &crowd_ops,
+		NULL, &c, NULL)));
 }
 static bool crowd_gone(struct world *w)
 {
@@ -830,8 +830,8 @@ static void an_idle_connection_is_cheap(void **state)
 		idle_accept, NULL, &crowd->w.ln, NULL)));
 	size_t before = mallinfo2().uordblks;
 	for (int i = 0; i < 1000; i++)
-		assert_true(cgn_ok(net_connect(
-			crowd->w.l, &(struct net_dial){.addr = crowd->w.addr}, &idle_ops, NULL, &c, NULL)));
+		assert_true(cgn_ok(net_connect(crowd->w.l, &(struct net_dial){.addr = crowd->w.addr},
+			&idle_ops, NULL, &c, NULL)));
 	run_until(&crowd->w, all_idle);
 	size_t each = (mallinfo2().uordblks - before) / 2000;
 	print_message("             an idle connection in clear takes %zu bytes of heap\n", each);

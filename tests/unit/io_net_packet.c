@@ -293,8 +293,13 @@ static void end_by(size_t n)
 		char bytes[CMSG_SPACE(4 * sizeof(int))];
 	} control = {0};
 	struct iovec iov = {(char[]){"x"}, 1};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
-	control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(n * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	struct msghdr m = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = CMSG_SPACE(n * sizeof(int))};
+	control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(n * sizeof(int)),
+		.cmsg_level = SOL_SOCKET,
+		.cmsg_type = SCM_RIGHTS};
 	memset(CMSG_DATA(&control.head), 0, n * sizeof(int)); /* standard input again and again */
 	unsigned before = open_descriptors();
 	assert_int_equal(sendmsg(fd, &m, 0), 1);
@@ -335,7 +340,8 @@ static void nobody_there_is_said_at_once(void **state)
 	struct packet_conn *c = NULL;
 	(void)state;
 	setup(&w);
-	assert_int_equal(packet_connect(w.l, "/tmp/cgn-no-such-socket", 65536, &ops, &w, &c, &err).code, CGN_UNAVAILABLE);
+	assert_int_equal(packet_connect(w.l, "/tmp/cgn-no-such-socket", 65536, &ops, &w, &c, &err).code,
+		CGN_UNAVAILABLE);
 	assert_non_null(strstr(err.msg, "/tmp/cgn-no-such-socket"));
 	const struct packet_listen_cfg cfg = {.path = w.path};
 	struct packet_listener *second = NULL;

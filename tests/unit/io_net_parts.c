@@ -29,7 +29,8 @@ static void write_lent(struct net_conn *c, const uint8_t *p, size_t n, struct ne
 {
 	uint8_t head[100];
 	memcpy(head, p, sizeof head);
-	const struct net_part parts[] = {{head, 100, NULL}, {p + 100, n / 2, loan}, {p + 100 + n / 2, n - 100 - n / 2, loan}};
+	const struct net_part parts[] = {{head, 100, NULL}, {p + 100, n / 2, loan},
+		{p + 100 + n / 2, n - 100 - n / 2, loan}};
 	*loan = (struct net_loan){.done = on_paid};
 	net_write_parts(c, parts, CGN_COUNT(parts));
 	memset(head, 0, sizeof head);

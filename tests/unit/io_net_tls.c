@@ -23,8 +23,8 @@ static const char *in_folder(const char *name)
 static int make_tls(void **state)
 {
 	(void)state;
-	static const char *const names[] = {"srv.example", "127.0.0.1", NULL}, *const alpn[] = {"h2",
-										       "http/1.1", NULL};
+	static const char *const names[] = {"srv.example", "127.0.0.1", NULL},
+				 *const alpn[] = {"h2", "http/1.1", NULL};
 	struct pki_pair ca = {0}, leaf = {0};
 	int64_t now = time(NULL);
 	struct pki_validity when = {now - DAY, now + DAY};
@@ -122,7 +122,8 @@ static void much_goes_through_and_pauses_hold(void **state)
 	world_close(&w);
 }
 
-/* Pauses within each on_data and goes on later: nothing may come in between, nothing may be lost or swapped. */
+/* Pauses within each on_data and goes on later: nothing may come in between, nothing may be lost or
+ * swapped. */
 static struct cgn_timer later;
 static struct world *hesitant;
 static bool may_come;
@@ -145,8 +146,10 @@ static void hesitant_open(struct net_conn *c, void *user)
 	side_open(c, user);
 	may_come = true;
 }
-static const struct net_conn_ops hesitant_ops = {
-	.on_open = hesitant_open, .on_data = hesitant_data, .on_eof = side_eof, .on_close = side_close};
+static const struct net_conn_ops hesitant_ops = {.on_open = hesitant_open,
+	.on_data = hesitant_data,
+	.on_eof = side_eof,
+	.on_close = side_close};
 
 static bool hesitant_done(struct world *w)
 {
@@ -229,8 +232,10 @@ static void a_silent_client_is_sent_away(void **state)
 	struct world w;
 	world_open(&w);
 	net_listener_close(&w.ln);
-	world_listen(&w, &(struct net_listen_cfg){
-				 .addr = "127.0.0.1:0", .tls = server_tls, .tls_timeout = 30 * CGN_MSEC});
+	world_listen(&w,
+		&(struct net_listen_cfg){.addr = "127.0.0.1:0",
+			.tls = server_tls,
+			.tls_timeout = 30 * CGN_MSEC});
 	int fd = raw_connect(net_listener_port(w.ln));
 	run_until(&w, one_failed);
 	close(fd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop with a listener, whose connections tell their story by counters; and plain blocking sockets, on a thread, as peers. */
+/* A loop with a listener, whose connections tell their story by counters; and plain blocking sockets, on a
+ * thread, as peers. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>

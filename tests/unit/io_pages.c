@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
 #include <cmocka.h>
 
 #include <fcntl.h>
-#include <stddef.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -60,8 +61,9 @@ static void test_what_a_value_takes(void **state)
 	(void)state;
 	const struct {
 		uint64_t size, footprint;
-	} cases[] = {{0, 1024}, {1, 1024}, {1024, 1024}, {1025, 1344}, {4096, 4096}, {4097, 5440}, {16384, 16384}, {32768, 32768}, {32769, PAGES_PAGE},
-		{PAGES_PAGE, PAGES_PAGE}, {PAGES_PAGE + 1, PAGES_PAGE + 1024}, {MIB, MIB}, {MIB + 40000, MIB + PAGES_PAGE},
+	} cases[] = {{0, 1024}, {1, 1024}, {1024, 1024}, {1025, 1344}, {4096, 4096}, {4097, 5440},
+		{16384, 16384}, {32768, 32768}, {32769, PAGES_PAGE}, {PAGES_PAGE, PAGES_PAGE},
+		{PAGES_PAGE + 1, PAGES_PAGE + 1024}, {MIB, MIB}, {MIB + 40000, MIB + PAGES_PAGE},
 		{PAGES_MAX_VALUE, PAGES_MAX_VALUE}};
 	for (size_t i = 0; i < CGN_COUNT(cases); i++)
 		assert_int_equal(pages_footprint(cases[i].size), cases[i].footprint);
@@ -75,8 +77,9 @@ static void test_loss_is_bounded(void **state)
 		uint64_t lost = pages_footprint(size) - size;
 		if (size < 1024)
 			assert_true(lost < 1024);
+		/* sizes are rounded to a cache line */
 		else if (size <= 32768)
-			assert_true(lost * 3 <= pages_footprint(size) + 192); /* sizes are rounded to a cache line */
+			assert_true(lost * 3 <= pages_footprint(size) + 192);
 		else
 			assert_true(lost < 32768);
 	}
@@ -102,7 +105,8 @@ static void fill_with(struct pages *p, uint64_t size)
 		while (pages_next(&at[i], size, &w, &off, &len))
 			for (uint64_t k = 0; k < len; k++)
 				if (pages_at(p, off)[k] != (char)(i % 251 + 1))
-					fail_msg("value %zu of %llu bytes was written over", i, (unsigned long long)size);
+					fail_msg("value %zu of %llu bytes was written over", i,
+						(unsigned long long)size);
 		pages_give(p, size, &at[i]);
 	}
 	assert_int_equal(used(p), 0);
@@ -218,7 +222,8 @@ static bool forbid_populate(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {CGN_COUNT(code), code};
-	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 /* 0: refused each time. */
@@ -350,7 +355,8 @@ static void test_sizes_that_make_no_sense(void **state)
 	struct cgn_err err = {0};
 	assert_int_equal(pages_new(1000, &p, &err).code, CGN_INVALID);
 	assert_int_equal(pages_new(UINT64_MAX, &p, &err).code, CGN_INVALID);
-	assert_int_equal(pages_new((uint64_t)200 << 40, &p, &err).code, CGN_NO_MEMORY); /* more than an address space has */
+	/* more than an address space has */
+	assert_int_equal(pages_new((uint64_t)200 << 40, &p, &err).code, CGN_NO_MEMORY);
 	assert_non_null(strstr(err.msg, "bytes of memory for values"));
 	assert_null(p);
 	pages_free(&p);

@@ -179,8 +179,8 @@ static void programs_are_found_or_the_place_is_named(void **state)
 	struct cgn_err err = {0};
 	assert_true(cgn_ok(proc_find("sh", "/nonexistent:/bin", file, sizeof file, &err)));
 	assert_string_equal(file, "/bin/sh");
-	assert_int_equal(
-		proc_find("no-such-engine", "/bin:/usr/bin", file, sizeof file, &err).code, CGN_NOT_FOUND);
+	assert_int_equal(proc_find("no-such-engine", "/bin:/usr/bin", file, sizeof file, &err).code,
+		CGN_NOT_FOUND);
 	assert_non_null(strstr(err.msg, "no-such-engine"));
 	assert_non_null(strstr(err.msg, "/bin:/usr/bin"));
 	assert_int_equal(proc_find("x", NULL, file, sizeof file, &err).code, CGN_NOT_FOUND);
@@ -266,7 +266,8 @@ static void nothing_of_ours_is_inherited(void **state)
 	struct world w = {0};
 	int leak = dup(0);
 	assert_true(leak >= 0);
-	/* Without a fork: a shell that waits for a child blocks signals itself. The list of files is made before the second one is opened. */
+	/* Without a fork: a shell that waits for a child blocks signals itself. The list of files is made
+	 * before the second one is opened. */
 	shell(&w,
 		"for f in /proc/$$/fd/*; do [ -e $f ] && echo ${f##*/}; done; while IFS= read -r l; do case $l in SigBlk*|SigIgn*) echo \"$l\" ;; esac; "
 		"done < /proc/$$/status");

@@ -81,9 +81,12 @@ static void what_cannot_be_is_said(void **state)
 	struct cgn_err err = {0};
 	char taken[32];
 	world_open(&w, NULL);
-	assert_int_equal(quic_connect(w.server.ep, "127.0.0.1", NULL, &side_ops, &w, &c, &err).code, CGN_INVALID);
-	assert_int_equal(quic_connect(w.server.ep, "127.0.0.1:0", NULL, &side_ops, &w, &c, &err).code, CGN_INVALID);
-	assert_int_equal(quic_connect(w.server.ep, "unix:/x", NULL, &side_ops, &w, &c, &err).code, CGN_INVALID);
+	assert_int_equal(quic_connect(w.server.ep, "127.0.0.1", NULL, &side_ops, &w, &c, &err).code,
+		CGN_INVALID);
+	assert_int_equal(quic_connect(w.server.ep, "127.0.0.1:0", NULL, &side_ops, &w, &c, &err).code,
+		CGN_INVALID);
+	assert_int_equal(quic_connect(w.server.ep, "unix:/x", NULL, &side_ops, &w, &c, &err).code,
+		CGN_INVALID);
 	(void)snprintf(taken, sizeof taken, "127.0.0.1:%u", quic_endpoint_port(w.server.ep));
 	struct quic_endpoint_cfg bad[] = {
 		{.addr = taken, .tls = node_tls, .alpn = ALPN},
@@ -454,7 +457,8 @@ static void silence_ends_unless_kept_alive(void **state)
 
 /* ---- who is let in ---- */
 
-static void refused_dial(struct world *w, struct tls_ctx *server, struct tls_ctx *client, const char *alpn, const char *name)
+static void refused_dial(struct world *w, struct tls_ctx *server, struct tls_ctx *client, const char *alpn,
+	const char *name)
 {
 	world_open(w, &(struct quic_endpoint_cfg){.tls = server});
 	dial_as(w, &(struct quic_endpoint_cfg){.tls = client, .alpn = alpn}, name);
@@ -560,11 +564,14 @@ static void endpoints_are_bounded(void **state)
 	struct side more[3] = {0};
 	world_open(&w, &(struct quic_endpoint_cfg){.max_conns = 2});
 	w.many = true;
-	w.client.ep = endpoint_on(w.l, &(struct quic_endpoint_cfg){.max_conns = 3, .handshake_timeout = 300 * CGN_MSEC}, NULL, NULL);
+	w.client.ep = endpoint_on(w.l,
+		&(struct quic_endpoint_cfg){.max_conns = 3, .handshake_timeout = 300 * CGN_MSEC}, NULL, NULL);
 	for (unsigned i = 0; i < 3; i++)
-		assert_true(cgn_ok(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &more[i], &more[i].c, &err)));
+		assert_true(cgn_ok(
+			quic_connect(w.client.ep, w.addr, NULL, &side_ops, &more[i], &more[i].c, &err)));
 	struct quic_conn *c = NULL;
-	assert_int_equal(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &more[2], &c, &err).code, CGN_OVERLOADED);
+	assert_int_equal(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &more[2], &c, &err).code,
+		CGN_OVERLOADED);
 	run_until(&w, n_opened);
 	while (more[2].closes == 0)
 		run_until(&w, n_opened);
@@ -587,7 +594,9 @@ static void retry_makes_peers_prove_their_address(void **state)
 	flow_ask(flow_open(&w, 1), 100000, 100000);
 	run_until(&w, flows_done);
 	struct quic_stats st = quic_endpoint_stats(w.server.ep);
-	assert_true(st.retries_sent >= 1); /* a client that hears nothing for some milliseconds sends its first packet again, and nobody remembers the first */
+	/* a client that hears nothing for some milliseconds sends its first packet again, and nobody
+	 * remembers the first */
+	assert_true(st.retries_sent >= 1);
 	assert_int_equal(st.accepted, 1);
 	assert_int_equal(st.tokens_refused, 0);
 	world_close(&w);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quic on a network with faults: a shuttle between the two sides loses, repeats, swaps, cuts and forges datagrams. */
+/* quic on a network with faults: a shuttle between the two sides loses, repeats, swaps, cuts and forges
+ * datagrams. */
 #include "io_quic_world.h"
 
-#include <pthread.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include <arpa/inet.h>
@@ -25,14 +26,14 @@ struct shuttle {
 	int near, far; /* the dialler talks to |near|; |far| talks to the other side */
 	unsigned port;
 	struct sockaddr_in dialler, other;
-	atomic_uint target; /* the other side's port */
+	atomic_uint target;                         /* the other side's port */
 	atomic_uint lose, repeat, swap, cut, forge; /* in a thousand */
 	atomic_bool dark, deaf /* nothing goes to the dialler */, stop, rebind;
 	atomic_uint carried, calm /* rounds in which nothing waited */;
 	bool runs;
 	uint32_t dice;
-	struct datagram held[2];      /* to be swapped with the next one, by direction */
-	struct datagram kept[KEPT];   /* of old, to be repeated */
+	struct datagram held[2];    /* to be swapped with the next one, by direction */
+	struct datagram kept[KEPT]; /* of old, to be repeated */
 	unsigned n_kept;
 };
 
@@ -96,7 +97,8 @@ static void carry(struct shuttle *s, unsigned way)
 	static struct datagram d;
 	struct sockaddr_in from;
 	socklen_t len = sizeof from;
-	ssize_t n = recvfrom(way == 0 ? s->near : s->far, d.p, sizeof d.p, MSG_DONTWAIT, (struct sockaddr *)&from, &len);
+	ssize_t n = recvfrom(way == 0 ? s->near : s->far, d.p, sizeof d.p, MSG_DONTWAIT,
+		(struct sockaddr *)&from, &len);
 	if (n <= 0)
 		return;
 	if (way == 0)
@@ -324,7 +326,8 @@ static void a_restarted_peer_says_so(void **state)
 	run_until(&w, server_gone);
 	shuttle_drain(&sh);
 	cfg.addr = addr;
-	w.server.ep = endpoint_on(w.l, &cfg, world_accept, &w); /* the same key and port, none of the connections */
+	/* the same key and port, none of the connections */
+	w.server.ep = endpoint_on(w.l, &cfg, world_accept, &w);
 	sh.dark = false;
 	flow_ask(flow_open(&w, 2), 1000, 1000);
 	run_until(&w, client_closed);
@@ -346,8 +349,9 @@ static bool six_accepted(struct world *w)
 	return st.accepted == 6 && st.handshakes == 0;
 }
 
-/* First packets of peers that never answer: a real one, with the ids that make it another connection's exchanged, would not decrypt;
- * so each comes from an endpoint of its own, through a shuttle that lets nothing back. */
+/* First packets of peers that never answer: a real one, with the ids that make it another connection's
+ * exchanged, would not decrypt; so each comes from an endpoint of its own, through a shuttle that lets
+ * nothing back. */
 static void half_open_handshakes_bring_retry(void **state)
 {
 	(void)state;
@@ -362,11 +366,13 @@ static void half_open_handshakes_bring_retry(void **state)
 	sh.deaf = true;
 	w.client.ep = endpoint_on(w.l, &fair, NULL, NULL);
 	for (unsigned i = 0; i < CGN_COUNT(ghosts); i++)
-		assert_true(cgn_ok(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &ghosts[i], &ghosts[i].c, &err)));
+		assert_true(cgn_ok(
+			quic_connect(w.client.ep, w.addr, NULL, &side_ops, &ghosts[i], &ghosts[i].c, &err)));
 	run_until(&w, two_retries);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).handshakes, 2);
-	/* The others follow their Retry, or come late. A first packet that was repeated before the Retry came, and is read when there is
-	 * room again, is one more connection as far as the server can know: it goes with its timeout. */
+	/* The others follow their Retry, or come late. A first packet that was repeated before the Retry
+	 * came, and is read when there is room again, is one more connection as far as the server can know:
+	 * it goes with its timeout. */
 	sh.deaf = false;
 	run_until(&w, six_accepted);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).tokens_refused, 0);

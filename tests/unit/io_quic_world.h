@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two endpoints on a loop, and flows: streams on which the dialler sends so many bytes and wants so many back. */
+/* Two endpoints on a loop, and flows: streams on which the dialler sends so many bytes and wants so many
+ * back. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,10 +27,10 @@ struct flow {
 	struct world *w;
 	struct quic_stream *s;
 	uint64_t seed;
-	size_t got, want;      /* of what comes */
+	size_t got, want; /* of what comes */
 	size_t up, down;
-	uint8_t head[24];      /* seed, up, down: what the dialler sends first */
-	uint8_t *data;         /* what we send; ours until it is released */
+	uint8_t head[24]; /* seed, up, down: what the dialler sends first */
+	uint8_t *data;    /* what we send; ours until it is released */
 	bool server, fin, closed, paused, stalled;
 	unsigned releases, drains, place /* among those that ended */;
 	uint64_t code;
@@ -49,11 +50,13 @@ struct world {
 	struct cgn_loop *l;
 	struct side server, client;
 	struct flow *flows; /* of both sides */
-	unsigned n_flows, served, closed, lent; /* made by the dialler; made by the other side; ended; buffers that are lent */
+	/* made by the dialler; made by the other side; ended; buffers that are lent */
+	unsigned n_flows, served, closed, lent;
 	uint64_t bytes;
 	char addr[64];
 	bool pause_server, many /* connections to the server */;
-	unsigned close_at; /* 1: on_open, 2: on_stream, 3: on_data, 4: a stream's on_close: the dialler's, there and then */
+	/* 1: on_open, 2: on_stream, 3: on_data, 4: a stream's on_close: the dialler's, there and then */
+	unsigned close_at;
 	cgn_nsec until;
 };
 
@@ -152,7 +155,9 @@ static void flow_close(struct quic_stream *s, void *user, const struct cgn_err *
 		maybe_close(f->w, 4);
 }
 
-static const struct quic_stream_ops flow_ops = {.on_data = flow_data, .on_drain = flow_drain, .on_close = flow_close};
+static const struct quic_stream_ops flow_ops = {.on_data = flow_data,
+	.on_drain = flow_drain,
+	.on_close = flow_close};
 
 static inline struct flow *flow_new(struct world *w)
 {
@@ -230,8 +235,10 @@ static void side_close(struct quic_conn *c, void *user, const struct cgn_err *wh
 	s->c = NULL;
 }
 
-static const struct quic_conn_ops side_ops = {
-	.on_open = side_open, .on_stream = side_stream, .on_room = side_room, .on_close = side_close};
+static const struct quic_conn_ops side_ops = {.on_open = side_open,
+	.on_stream = side_stream,
+	.on_room = side_room,
+	.on_close = side_close};
 
 static void world_accept(void *user, struct quic_conn *c)
 {
@@ -244,7 +251,8 @@ static void world_accept(void *user, struct quic_conn *c)
 	quic_conn_take(c, w->many ? NULL : &side_ops, &w->server);
 }
 
-static inline struct quic_endpoint *endpoint_on(struct cgn_loop *l, const struct quic_endpoint_cfg *cfg, quic_accept_fn *fn, void *user)
+static inline struct quic_endpoint *endpoint_on(struct cgn_loop *l, const struct quic_endpoint_cfg *cfg,
+	quic_accept_fn *fn, void *user)
 {
 	struct quic_endpoint_cfg c = cfg != NULL ? *cfg : (struct quic_endpoint_cfg){0};
 	struct quic_endpoint *ep = NULL;

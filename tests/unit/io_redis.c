@@ -17,19 +17,19 @@
 
 enum mood {
 	MOOD_GOOD,
-	MOOD_SILENT,        /* takes all, says nothing: stopped */
-	MOOD_LOADING,       /* -LOADING to everything */
-	MOOD_READONLY,      /* may not write */
-	MOOD_GARBAGE,       /* speaks HTTP */
-	MOOD_FORGETFUL,     /* does not know the script by its hash */
-	MOOD_NEVER_KNOWS,   /* not by its text either */
-	MOOD_TEXT,          /* answers with a text */
-	MOOD_MANY,          /* with more numbers than may be */
-	MOOD_CUT,           /* half an answer, then it closes */
-	MOOD_ENDLESS,       /* an answer that never ends */
-	MOOD_UNASKED,       /* one answer too many */
-	MOOD_SLOW_SCRIPT,   /* silent to runs only */
-	MOOD_NO_AUTH,       /* has no AUTH, and says what it was sent */
+	MOOD_SILENT,      /* takes all, says nothing: stopped */
+	MOOD_LOADING,     /* -LOADING to everything */
+	MOOD_READONLY,    /* may not write */
+	MOOD_GARBAGE,     /* speaks HTTP */
+	MOOD_FORGETFUL,   /* does not know the script by its hash */
+	MOOD_NEVER_KNOWS, /* not by its text either */
+	MOOD_TEXT,        /* answers with a text */
+	MOOD_MANY,        /* with more numbers than may be */
+	MOOD_CUT,         /* half an answer, then it closes */
+	MOOD_ENDLESS,     /* an answer that never ends */
+	MOOD_UNASKED,     /* one answer too many */
+	MOOD_SLOW_SCRIPT, /* silent to runs only */
+	MOOD_NO_AUTH,     /* has no AUTH, and says what it was sent */
 };
 
 struct world {
@@ -96,7 +96,8 @@ static void run_reply(struct world *w, struct net_conn *c, struct cgn_str how, s
 static void auth_reply(struct world *w, struct net_conn *c, const struct cgn_str *words, size_t n)
 {
 	const char *user = n == 3 ? "ann" : NULL;
-	bool ok = w->password != NULL && cgn_str_is(words[n - 1], w->password) && (user == NULL || cgn_str_is(words[1], user));
+	bool ok = w->password != NULL && cgn_str_is(words[n - 1], w->password) &&
+		(user == NULL || cgn_str_is(words[1], user));
 	say(c, ok ? "+OK\r\n" : "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
 }
 
@@ -104,7 +105,8 @@ static void auth_reply(struct world *w, struct net_conn *c, const struct cgn_str
 static void unknown_reply(struct net_conn *c, const struct cgn_str *words, size_t n)
 {
 	char text[200];
-	(void)snprintf(text, sizeof text, "-ERR unknown command '%.*s', with args beginning with: '%.*s' \r\n", CGN_STR_ARG(words[0]),
+	(void)snprintf(text, sizeof text,
+		"-ERR unknown command '%.*s', with args beginning with: '%.*s' \r\n", CGN_STR_ARG(words[0]),
 		CGN_STR_ARG(words[n - 1]));
 	say(c, text);
 }
@@ -191,7 +193,11 @@ static void listen_at(struct world *w, const char *addr)
 
 static void open_client(struct world *w, const char *url, cgn_nsec timeout)
 {
-	struct redis_cfg cfg = {.script = "return {1, 2}", .probe = "p", .timeout = timeout, .on_state = on_state, .user = w};
+	struct redis_cfg cfg = {.script = "return {1, 2}",
+		.probe = "p",
+		.timeout = timeout,
+		.on_state = on_state,
+		.user = w};
 	assert_true(cgn_ok(redis_url_parse(url, &cfg.url, NULL)));
 	assert_true(cgn_ok(redis_new(w->l, &cfg, &w->r, NULL)));
 }
@@ -352,7 +358,8 @@ static void a_server_that_cannot_be_used_is_away(void **state)
 	static const struct {
 		enum mood mood;
 		const char *says;
-	} rows[] = {{MOOD_LOADING, "LOADING"}, {MOOD_READONLY, "READONLY"}, {MOOD_GARBAGE, "no known type"}, {MOOD_SILENT, "in time"}};
+	} rows[] = {{MOOD_LOADING, "LOADING"}, {MOOD_READONLY, "READONLY"}, {MOOD_GARBAGE, "no known type"},
+		{MOOD_SILENT, "in time"}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct world *w = world(rows[i].mood, "redis://", CGN_SEC);
 		loop_until(w->l, is_away, w);
@@ -488,8 +495,9 @@ static void addresses_are_read(void **state)
 		{"unix:/run/redis.sock", "unix:/run/redis.sock", "", "", 0, false},
 		{"unix:///run/redis.sock?db=4", "unix:/run/redis.sock", "", "", 4, false},
 	};
-	static const char *const bad[] = {"", "h:6379", "http://h", "redis://", "redis://:p@", "redis://h:x", "redis://h/x", "redis://h/65536",
-		"redis://:%zz@h", "redis://:%00@h", "redis://:%4@h", "unix:", "unix:/x?y=1", "unix:/x?db=z"};
+	static const char *const bad[] = {"", "h:6379", "http://h", "redis://", "redis://:p@", "redis://h:x",
+		"redis://h/x", "redis://h/65536", "redis://:%zz@h", "redis://:%00@h", "redis://:%4@h",
+		"unix:", "unix:/x?y=1", "unix:/x?db=z"};
 	struct redis_url u;
 	struct cgn_err err;
 	for (size_t i = 0; i < CGN_COUNT(good); i++) {

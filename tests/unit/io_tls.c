@@ -76,8 +76,8 @@ static int drop_files(void **state)
 	return system(cmd);
 }
 
-static struct tls_ctx *ctx(
-	bool server, const char *ca, const char *name, bool mutual, const char *const *alpn)
+static struct tls_ctx *ctx(bool server, const char *ca, const char *name, bool mutual,
+	const char *const *alpn)
 {
 	char crt[64], key[64];
 	struct tls_ctx *c = NULL;
@@ -148,8 +148,8 @@ static void settle(struct pair *p, size_t piece)
 		;
 }
 
-static void pair_open(
-	struct pair *p, struct tls_ctx *srv, struct tls_ctx *cli, const char *name, size_t piece)
+static void pair_open(struct pair *p, struct tls_ctx *srv, struct tls_ctx *cli, const char *name,
+	size_t piece)
 {
 	*p = (struct pair){0};
 	assert_true(cgn_ok(tls_session_new(srv, NULL, &ops, &p->srv, &p->srv.s, NULL)));
@@ -216,8 +216,8 @@ static void bytes_survive_any_cutting(void **state)
 static void alpn_follows_the_servers_preference(void **state)
 {
 	(void)state;
-	static const char *const old_first[] = {"http/1.1", "h2", NULL}, *const h2_first[] = {
-										 "h2", "http/1.1", NULL};
+	static const char *const old_first[] = {"http/1.1", "h2", NULL},
+				 *const h2_first[] = {"h2", "http/1.1", NULL};
 	static const char *const strange[] = {"spdy/3", NULL};
 	struct tls_ctx *srv = ctx(true, NULL, "srv", false, h2_first),
 		       *cli = ctx(false, "ca.crt", NULL, false, old_first);
@@ -235,8 +235,8 @@ static void alpn_follows_the_servers_preference(void **state)
 	tls_ctx_free(&odd);
 }
 
-static void refused(
-	struct tls_ctx *srv, struct tls_ctx *cli, const char *name, bool by_client, const char *expect)
+static void refused(struct tls_ctx *srv, struct tls_ctx *cli, const char *name, bool by_client,
+	const char *expect)
 {
 	struct pair p;
 	pair_open(&p, srv, cli, name, 4096);
@@ -322,7 +322,8 @@ static void a_reload_is_for_new_sessions(void **state)
 		       *cli = ctx(false, "ca.crt", NULL, false, NULL);
 	struct tls_validity first, second;
 	assert_true(tls_ctx_validity(srv, &first));
-	assert_true(first.from <= (uint64_t)time(NULL) && first.to > (uint64_t)time(NULL) + 29 * (uint64_t)DAY);
+	assert_true(
+		first.from <= (uint64_t)time(NULL) && first.to > (uint64_t)time(NULL) + 29 * (uint64_t)DAY);
 	assert_false(tls_ctx_validity(cli, &second));
 	pair_open(&before, srv, cli, "srv.example", 4096);
 	install("srv2");
@@ -373,11 +374,13 @@ static void bad_files_are_named_with_the_reason(void **state)
 	ctx_fails(&cfg, "srv.crt: no usable PEM key");
 	cfg.cert_file = cfg.key_file = key;
 	ctx_fails(&cfg, "srv.key: no PEM certificate");
-	cfg = (struct tls_cfg){
-		.server = true, .cert_file = in_folder("old.crt"), .key_file = in_folder("old.key")};
+	cfg = (struct tls_cfg){.server = true,
+		.cert_file = in_folder("old.crt"),
+		.key_file = in_folder("old.key")};
 	ctx_fails(&cfg, "old.crt: the certificate expired on 2");
-	cfg = (struct tls_cfg){
-		.server = true, .cert_file = in_folder("early.crt"), .key_file = in_folder("early.key")};
+	cfg = (struct tls_cfg){.server = true,
+		.cert_file = in_folder("early.crt"),
+		.key_file = in_folder("early.key")};
 	ctx_fails(&cfg, "early.crt: the certificate is not valid before 2");
 	cfg = (struct tls_cfg){.ca_file = key};
 	ctx_fails(&cfg, "srv.key: no PEM certificate");

@@ -77,9 +77,11 @@ static struct zmtp *open_one(struct world *w, struct end *e, const struct zmtp_c
 
 static void open_pair(struct world *w, enum zmtp_kind server, enum zmtp_kind client, struct cgn_str topic)
 {
-	struct zmtp *s = open_one(w, &w->server, &(struct zmtp_cfg){.kind = server, .endpoint = "tcp://127.0.0.1:0", .bind = true});
+	struct zmtp *s = open_one(w, &w->server,
+		&(struct zmtp_cfg){.kind = server, .endpoint = "tcp://127.0.0.1:0", .bind = true});
 	(void)snprintf(w->endpoint, sizeof w->endpoint, "tcp://127.0.0.1:%u", zmtp_port(s));
-	(void)open_one(w, &w->client, &(struct zmtp_cfg){.kind = client, .endpoint = w->endpoint, .topic = topic});
+	(void)open_one(w, &w->client,
+		&(struct zmtp_cfg){.kind = client, .endpoint = w->endpoint, .topic = topic});
 }
 
 static void world_open(struct world *w)
@@ -130,7 +132,8 @@ static void publishes_what_is_subscribed_to(void **state)
 	world_open(&w);
 	open_pair(&w, ZMTP_PUB, ZMTP_SUB, CGN_STR("kv@"));
 	until(&w, subscribed);
-	struct cgn_str other[] = {CGN_STR("log"), CGN_STR("x")}, ours[] = {CGN_STR("kv@a"), CGN_STR("12345678"), CGN_STR("")};
+	struct cgn_str other[] = {CGN_STR("log"), CGN_STR("x")},
+		       ours[] = {CGN_STR("kv@a"), CGN_STR("12345678"), CGN_STR("")};
 	assert_true(cgn_ok(zmtp_send(w.server.s, other, 2)));
 	assert_true(cgn_ok(zmtp_send(w.server.s, ours, 3)));
 	until(&w, client_got);
@@ -305,7 +308,8 @@ static bool raw_was_answered(struct world *w)
 	return raw.got > least;
 }
 
-static void say(struct world *w, struct cgn_str bytes, bool greet, const char *type, bool (*until_what)(struct world *))
+static void say(struct world *w, struct cgn_str bytes, bool greet, const char *type,
+	bool (*until_what)(struct world *))
 {
 	struct cgn_buf b = {0}, ready = {0};
 	struct net_conn *c = NULL;
@@ -337,23 +341,29 @@ static void faulty_peers_are_put_out(void **state)
 		const char *type;
 	} rows[] = {
 		{CGN_STR("GET / HTTP/1.1\r\n\r\n"), false, NULL},
-		{CGN_STR("\xff\0\0\0\0\0\0\0\0\x7f\1"), false, NULL},               /* ZMTP 2 */
-		{CGN_STR("\0\1x"), true, NULL},                                      /* a message before READY */
-		{CGN_STR("\4\5\4PING"), true, NULL},                                 /* a command before READY */
-		{CGN_STR("\4\1\4"), true, "DEALER"},                                 /* its name is not there */
-		{CGN_STR("\4\0"), true, "DEALER"},                                   /* no name */
-		{CGN_STR("\4\5\4PING"), true, "DEALER"},                             /* no time to live */
-		{CGN_STR("\5\5\4PING"), true, "DEALER"},                             /* more of a command */
-		{CGN_STR("\x10\0"), true, "DEALER"},                                 /* unknown flag */
-		{CGN_STR("\2\xff\xff\xff\xff\xff\xff\xff\xff"), true, "DEALER"},     /* 2^64 bytes */
-		{CGN_STR("\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0"), true, "DEALER"}, /* 17 parts */
+		{CGN_STR("\xff\0\0\0\0\0\0\0\0\x7f\1"), false, NULL}, /* ZMTP 2 */
+		/* a message before READY */
+		{CGN_STR("\0\1x"), true, NULL},
+		/* a command before READY */
+		{CGN_STR("\4\5\4PING"), true, NULL},
+		/* its name is not there */
+		{CGN_STR("\4\1\4"), true, "DEALER"},
+		{CGN_STR("\4\0"), true, "DEALER"},                               /* no name */
+		{CGN_STR("\4\5\4PING"), true, "DEALER"},                         /* no time to live */
+		{CGN_STR("\5\5\4PING"), true, "DEALER"},                         /* more of a command */
+		{CGN_STR("\x10\0"), true, "DEALER"},                             /* unknown flag */
+		{CGN_STR("\2\xff\xff\xff\xff\xff\xff\xff\xff"), true, "DEALER"}, /* 2^64 bytes */
+		/* 17 parts */
+		{CGN_STR("\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0"), true,
+			"DEALER"},
 		{CGN_STR("\4\7\5ERROR\0"), true, "DEALER"},
 		{CGN_STR(""), true, "PUB"},
 	};
 	struct world w;
 	(void)state;
 	world_open(&w);
-	(void)open_one(&w, &w.server, &(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = "tcp://127.0.0.1:0", .bind = true});
+	(void)open_one(&w, &w.server,
+		&(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = "tcp://127.0.0.1:0", .bind = true});
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		say(&w, rows[i].bytes, rows[i].greet, rows[i].type, raw_closed);
 		assert_int_equal(zmtp_stats(w.server.s).faults, i + 1);
@@ -368,7 +378,8 @@ static void pings_are_answered_and_unknown_commands_passed_over(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w);
-	(void)open_one(&w, &w.server, &(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = "tcp://127.0.0.1:0", .bind = true});
+	(void)open_one(&w, &w.server,
+		&(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = "tcp://127.0.0.1:0", .bind = true});
 	say(&w, CGN_STR("\4\4\3NEW\4\12\4PING\0\0ctx"), true, "REQ", raw_was_answered);
 	assert_int_equal(zmtp_stats(w.server.s).faults, 0);
 	assert_int_equal(w.server.up, 1);
@@ -386,7 +397,10 @@ static void a_silent_peer_is_given_up(void **state)
 	(void)state;
 	world_open(&w);
 	(void)open_one(&w, &w.server,
-		&(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = "tcp://127.0.0.1:0", .bind = true, .heartbeat = 10 * CGN_MSEC});
+		&(struct zmtp_cfg){.kind = ZMTP_ROUTER,
+			.endpoint = "tcp://127.0.0.1:0",
+			.bind = true,
+			.heartbeat = 10 * CGN_MSEC});
 	say(&w, CGN_STR(""), true, "DEALER", server_down);
 	assert_string_equal(w.server.why, "it does not answer pings");
 	world_close(&w);
@@ -404,9 +418,13 @@ static void pings_keep_an_idle_link(void **state)
 	(void)state;
 	world_open(&w);
 	struct zmtp *s = open_one(&w, &w.server,
-		&(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true, .heartbeat = 200 * CGN_MSEC});
+		&(struct zmtp_cfg){.kind = ZMTP_PUB,
+			.endpoint = "tcp://127.0.0.1:0",
+			.bind = true,
+			.heartbeat = 200 * CGN_MSEC});
 	(void)snprintf(w.endpoint, sizeof w.endpoint, "tcp://127.0.0.1:%u", zmtp_port(s));
-	(void)open_one(&w, &w.client, &(struct zmtp_cfg){.kind = ZMTP_SUB, .endpoint = w.endpoint, .heartbeat = 5 * CGN_MSEC});
+	(void)open_one(&w, &w.client,
+		&(struct zmtp_cfg){.kind = ZMTP_SUB, .endpoint = w.endpoint, .heartbeat = 5 * CGN_MSEC});
 	until(&w, both_up);
 	until(&w, pinged);
 	assert_int_equal(w.client.down + w.server.down, 0);
@@ -424,7 +442,8 @@ static void old_subscriptions_count(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w);
-	(void)open_one(&w, &w.server, &(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true});
+	(void)open_one(&w, &w.server,
+		&(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true});
 	say(&w, CGN_STR("\0\3\1kv"), true, "SUB", subscribed);
 	until(&w, unsubscribed);
 	say(&w, CGN_STR("\4\14\11SUBSCRIBEkv"), true, "SUB", subscribed);
@@ -445,8 +464,9 @@ static void endpoints(void **state)
 	static const struct {
 		const char *text;
 		bool ok;
-	} rows[] = {{"tcp://127.0.0.1:5557", true}, {"tcp://*:5557", true}, {"tcp://[::1]:1", true}, {"ipc:///run/x", true}, {"tcp://host", false},
-		{"ipc://x", false}, {"udp://a:1", false}, {"127.0.0.1:5557", false}, {"", false}, {"tcp://a:70000", false}};
+	} rows[] = {{"tcp://127.0.0.1:5557", true}, {"tcp://*:5557", true}, {"tcp://[::1]:1", true},
+		{"ipc:///run/x", true}, {"tcp://host", false}, {"ipc://x", false}, {"udp://a:1", false},
+		{"127.0.0.1:5557", false}, {"", false}, {"tcp://a:70000", false}};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct cgn_err err = {0};
@@ -457,12 +477,32 @@ static void endpoints(void **state)
 	struct cgn_err err = {0};
 	char topic[ZMTP_MAX_TOPIC + 1] = {0};
 	world_open(&w);
-	assert_int_equal(zmtp_open(w.l, &(struct zmtp_cfg){.kind = ZMTP_SUB, .endpoint = "tcp://*:1"}, &ops, NULL, &w.client.s, &err).code, CGN_INVALID);
-	assert_int_equal(zmtp_open(w.l, &(struct zmtp_cfg){.kind = ZMTP_DEALER, .endpoint = "tcp://*:1", .bind = true}, &ops, NULL, &w.client.s, &err).code, CGN_INVALID);
-	assert_int_equal(zmtp_open(w.l, &(struct zmtp_cfg){.kind = ZMTP_SUB, .endpoint = "tcp://h:1", .topic = {topic, sizeof topic}}, &ops, NULL, &w.client.s, &err).code, CGN_INVALID);
-	(void)open_one(&w, &w.server, &(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true});
+	assert_int_equal(zmtp_open(w.l, &(struct zmtp_cfg){.kind = ZMTP_SUB, .endpoint = "tcp://*:1"}, &ops,
+				 NULL, &w.client.s, &err)
+				 .code,
+		CGN_INVALID);
+	assert_int_equal(zmtp_open(w.l,
+				 &(struct zmtp_cfg){.kind = ZMTP_DEALER,
+					 .endpoint = "tcp://*:1",
+					 .bind = true},
+				 &ops, NULL, &w.client.s, &err)
+				 .code,
+		CGN_INVALID);
+	assert_int_equal(zmtp_open(w.l,
+				 &(struct zmtp_cfg){.kind = ZMTP_SUB,
+					 .endpoint = "tcp://h:1",
+					 .topic = {topic, sizeof topic}},
+				 &ops, NULL, &w.client.s, &err)
+				 .code,
+		CGN_INVALID);
+	(void)open_one(&w, &w.server,
+		&(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true});
 	(void)snprintf(w.endpoint, sizeof w.endpoint, "tcp://127.0.0.1:%u", zmtp_port(w.server.s));
-	assert_int_equal(zmtp_open(w.l, &(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = w.endpoint, .bind = true}, &ops, NULL, &w.client.s, &err).code, CGN_ADDRESS_IN_USE);
+	assert_int_equal(zmtp_open(w.l,
+				 &(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = w.endpoint, .bind = true},
+				 &ops, NULL, &w.client.s, &err)
+				 .code,
+		CGN_ADDRESS_IN_USE);
 	assert_null(w.client.s);
 	world_close(&w);
 }
@@ -510,7 +550,8 @@ static void frames_in_pieces(void **state)
 			assert_true(cgn_str_is(w.parts[0], "one"));
 			assert_true(w.n_parts == 1 || cgn_str_is(w.parts[2], "three"));
 		}
-		commands += got == ZMTP_GOT_COMMAND && zmtp_command_is(w.command, "NAME", &data) && cgn_str_is(data, "data");
+		commands += got == ZMTP_GOT_COMMAND && zmtp_command_is(w.command, "NAME", &data) &&
+			cgn_str_is(data, "data");
 	}
 	assert_int_equal(messages, 2);
 	assert_int_equal(commands, 1);

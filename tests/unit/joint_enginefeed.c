@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enginefeed: a feed and a publisher with a replay buffer on one loop: frames with and without topic, gaps, restarts, ranks, garbage. */
+/* enginefeed: a feed and a publisher with a replay buffer on one loop: frames with and without topic, gaps,
+ * restarts, ranks, garbage. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,7 +88,8 @@ static void make_batch(struct cgn_buf *b, uint32_t token)
 static void send_batch(struct publisher *p, uint64_t number)
 {
 	uint8_t raw[8];
-	const struct cgn_str frames[] = {CGN_STR("kv@x"), number_of(number, raw), cgn_buf_view(&p->log[number])};
+	const struct cgn_str frames[] = {CGN_STR("kv@x"), number_of(number, raw),
+		cgn_buf_view(&p->log[number])};
 	assert_true(cgn_ok(zmtp_send(p->pub, frames, 3)));
 }
 
@@ -104,10 +106,13 @@ static void publisher_open(struct world *w, struct publisher *p, unsigned port, 
 	char endpoint[64];
 	struct cgn_err err = {0};
 	(void)snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", port);
-	if (!cgn_ok(zmtp_open(w->l, &(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = endpoint, .bind = true}, &pub_ops, p, &p->pub, &err)))
+	if (!cgn_ok(zmtp_open(w->l, &(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = endpoint, .bind = true},
+		    &pub_ops, p, &p->pub, &err)))
 		fail_msg("%s", err.msg);
 	(void)snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", replay_port);
-	if (!cgn_ok(zmtp_open(w->l, &(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = endpoint, .bind = true}, &router_ops, p, &p->router, &err)))
+	if (!cgn_ok(zmtp_open(w->l,
+		    &(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = endpoint, .bind = true}, &router_ops,
+		    p, &p->router, &err)))
 		fail_msg("%s", err.msg);
 }
 
@@ -128,7 +133,11 @@ static void on_change(void *user)
 static void feed_open(struct world *w, bool replay, uint32_t ranks)
 {
 	struct cgn_err err = {0};
-	const struct enginefeed_cfg cfg = {.name = "e", .events = w->events, .replay = replay ? w->replay : NULL, .topic = CGN_STR("kv@"), .ranks = ranks,
+	const struct enginefeed_cfg cfg = {.name = "e",
+		.events = w->events,
+		.replay = replay ? w->replay : NULL,
+		.topic = CGN_STR("kv@"),
+		.ranks = ranks,
 		.source = {.model = "m", .lora_is_model = true, .block_tokens = 1}};
 	if (!cgn_ok(enginefeed_open(w->l, &cfg, w->h, on_change, w, &w->feed, &err)))
 		fail_msg("%s", err.msg);
@@ -318,10 +327,14 @@ static void each_rank_has_a_port_of_its_own(void **state)
 		char endpoint[64];
 		for (; n < 4; n++) {
 			(void)snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", try + n);
-			if (!cgn_ok(zmtp_open(w.l, &(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = endpoint, .bind = true}, &pub_ops, NULL, &z[n], NULL)))
+			if (!cgn_ok(zmtp_open(w.l,
+				    &(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = endpoint, .bind = true},
+				    &pub_ops, NULL, &z[n], NULL)))
 				break;
 		}
-		port = n == 4 ? try : 0;
+		port = n == 4 ?
+		try:
+			0;
 		for (unsigned i = 0; i < n; i++)
 			zmtp_close(&z[i]);
 	}
@@ -344,16 +357,23 @@ static void what_can_not_be_is_refused(void **state)
 	static const struct {
 		const char *events, *replay;
 		uint32_t ranks;
-	} rows[] = {{"tcp://h:1", NULL, 0}, {"tcp://h:1", NULL, 65}, {"h:1", NULL, 1}, {"tcp://*:5557", NULL, 1}, {"tcp://h:1", "x", 1},
-		{"tcp://h:65535", NULL, 2}, {"tcp://h:0", NULL, 1}, {"ipc://relative", NULL, 1}};
+	} rows[] = {{"tcp://h:1", NULL, 0}, {"tcp://h:1", NULL, 65}, {"h:1", NULL, 1},
+		{"tcp://*:5557", NULL, 1}, {"tcp://h:1", "x", 1}, {"tcp://h:65535", NULL, 2},
+		{"tcp://h:0", NULL, 1}, {"ipc://relative", NULL, 1}};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct cgn_err err = {0};
-		const struct enginefeed_cfg cfg = {.name = "e", .events = rows[i].events, .replay = rows[i].replay, .ranks = rows[i].ranks};
+		const struct enginefeed_cfg cfg = {.name = "e",
+			.events = rows[i].events,
+			.replay = rows[i].replay,
+			.ranks = rows[i].ranks};
 		assert_int_equal(enginefeed_check(&cfg, &err).code, CGN_INVALID);
 		assert_true(err.msg[0] != '\0');
 	}
-	const struct enginefeed_cfg fine = {.name = "e", .events = "tcp://h:65534", .replay = "ipc:///run/x", .ranks = 2};
+	const struct enginefeed_cfg fine = {.name = "e",
+		.events = "tcp://h:65534",
+		.replay = "ipc:///run/x",
+		.ranks = 2};
 	assert_true(cgn_ok(enginefeed_check(&fine, NULL)));
 }
 

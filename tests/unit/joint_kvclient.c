@@ -77,8 +77,14 @@ static void tell(struct world *w, const struct kvbulk_msg *m, const void *items,
 
 static void welcome(struct world *w, const struct kvbulk_msg *m)
 {
-	struct kvbulk_msg r = {.type = KVBULK_WELCOME, .id = m->id, .version = w->mood == MOOD_OLD ? 0 : KVBULK_VERSION,
-		.terms = {.max_calls = 64, .max_leases = 64, .max_inline = 1000, .lease_bytes = ARENA, .lease_ms = 60000}};
+	struct kvbulk_msg r = {.type = KVBULK_WELCOME,
+		.id = m->id,
+		.version = w->mood == MOOD_OLD ? 0 : KVBULK_VERSION,
+		.terms = {.max_calls = 64,
+			.max_leases = 64,
+			.max_inline = 1000,
+			.lease_bytes = ARENA,
+			.lease_ms = 60000}};
 	int fd = w->mood == MOOD_OWN ? -1 : w->arena;
 	if (w->mood == MOOD_UNSEALED) {
 		fd = memfd_create("u", MFD_CLOEXEC);
@@ -112,7 +118,11 @@ static void value(struct world *w, const struct kvbulk_msg *m)
 	struct cgn_buf items = {0}, bytes = {0};
 	uint64_t half = w->value_bytes / 2, rest = w->value_bytes - half;
 	int fd = -1;
-	struct kvbulk_msg r = {.type = KVBULK_VALUE, .id = m->id, .lease = ++w->lent, .model = CGN_STR("mo"), .name = CGN_STR("na"),
+	struct kvbulk_msg r = {.type = KVBULK_VALUE,
+		.id = m->id,
+		.lease = ++w->lent,
+		.model = CGN_STR("mo"),
+		.name = CGN_STR("na"),
 		.info = {.size = w->value_bytes}};
 	if (w->mood == MOOD_OWN) {
 		fd = memfd_create("o", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -125,7 +135,8 @@ static void value(struct world *w, const struct kvbulk_msg *m)
 	} else if (w->value_bytes > 0) {
 		cgn_buf_add(&bytes, w->mem + half, rest);
 		cgn_buf_add(&bytes, w->mem, half);
-		kvbulk_add_extent(&items, (struct kvbulk_extent){w->mood == MOOD_OUTSIDE ? ARENA - rest + 1 : half, rest});
+		kvbulk_add_extent(&items,
+			(struct kvbulk_extent){w->mood == MOOD_OUTSIDE ? ARENA - rest + 1 : half, rest});
 		kvbulk_add_extent(&items, (struct kvbulk_extent){0, half});
 		r.count = 2;
 	}
@@ -163,16 +174,27 @@ static void changes(struct world *w, const struct kvbulk_msg *m)
 	w->watches++;
 	for (uint32_t i = 0; i < 600; i++)
 		kvbulk_add_change(&items, &(struct kv_change){.key = {.segment = i}, .tiers = 2, .size = i});
-	const struct kvbulk_msg r = {.type = KVBULK_CHANGES, .id = m->id, .count = 600, .flags = KVBULK_RESET | KVBULK_SYNCED};
+	const struct kvbulk_msg r = {.type = KVBULK_CHANGES,
+		.id = m->id,
+		.count = 600,
+		.flags = KVBULK_RESET | KVBULK_SYNCED};
 	tell(w, &r, items.p, items.n, -1);
-	const struct kvbulk_msg stray = {.type = KVBULK_CHANGES, .id = m->id + 7, .count = 0, .flags = KVBULK_RESET};
+	const struct kvbulk_msg stray = {.type = KVBULK_CHANGES,
+		.id = m->id + 7,
+		.count = 0,
+		.flags = KVBULK_RESET};
 	tell(w, &stray, NULL, 0, -1); /* of a watch that ended: nobody hears of it */
 	cgn_buf_fini(&items);
 }
 
 static void too_much(struct world *w, uint64_t id)
 {
-	tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = id, .number = w->code_of_too_much, .text = CGN_STR("too much is lent")}, NULL, 0, -1);
+	tell(w,
+		&(struct kvbulk_msg){.type = KVBULK_FAILED,
+			.id = id,
+			.number = w->code_of_too_much,
+			.text = CGN_STR("too much is lent")},
+		NULL, 0, -1);
 }
 
 static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
@@ -191,13 +213,19 @@ static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
 	if (w->mood == MOOD_SILENT)
 		w->last_id = m->id;
 	else if (w->mood == MOOD_REFUSING && m->type != KVBULK_WATCH)
-		tell(w, &(struct kvbulk_msg){.type = KVBULK_FAILED, .id = m->id, .number = 5, .text = CGN_STR("not here")}, NULL, 0, -1);
+		tell(w,
+			&(struct kvbulk_msg){.type = KVBULK_FAILED,
+				.id = m->id,
+				.number = 5,
+				.text = CGN_STR("not here")},
+			NULL, 0, -1);
 	else if (m->type == KVBULK_GET && w->mood == MOOD_TURNED && w->gets == 1)
 		w->last_id = m->id;
 	else if (m->type == KVBULK_GET && w->mood == MOOD_TURNED && w->gets == 2) {
 		value(w, m);
 		too_much(w, w->last_id);
-	} else if (m->type == KVBULK_GET && (w->mood == MOOD_ONE || w->mood == MOOD_TURNED) && w->lent > w->n_released)
+	} else if (m->type == KVBULK_GET && (w->mood == MOOD_ONE || w->mood == MOOD_TURNED) &&
+		w->lent > w->n_released)
 		too_much(w, m->id);
 	else if (m->type == KVBULK_GET)
 		value(w, m);
@@ -330,7 +358,10 @@ static struct world *setup(enum mood mood)
 		w->mem[i] = (uint8_t)(i * 7 + i / 251);
 	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));
 	open_store(w);
-	const struct kvclient_cfg cfg = {.uds = w->uds, .timeout = mood == MOOD_SILENT ? 100 * CGN_MSEC : 0, .on_state = on_state, .user = w};
+	const struct kvclient_cfg cfg = {.uds = w->uds,
+		.timeout = mood == MOOD_SILENT ? 100 * CGN_MSEC : 0,
+		.on_state = on_state,
+		.user = w};
 	assert_true(cgn_ok(kvclient_new(w->l, &cfg, &w->c, NULL)));
 	assert_false(kvclient_ready(w->c));
 	return w;
@@ -478,7 +509,8 @@ static void a_wrong_value_is_never_given_out(void **state)
 		enum mood mood;
 		enum cgn_code code;
 		const char *why;
-	} rows[] = {{MOOD_WRONG, CGN_STORAGE, "checksum"}, {MOOD_OUTSIDE, CGN_BAD_GATEWAY, "outside"}, {MOOD_REFUSING, CGN_NOT_FOUND, "not here"}};
+	} rows[] = {{MOOD_WRONG, CGN_STORAGE, "checksum"}, {MOOD_OUTSIDE, CGN_BAD_GATEWAY, "outside"},
+		{MOOD_REFUSING, CGN_NOT_FOUND, "not here"}};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct world *w = setup_ready(rows[i].mood);
@@ -505,7 +537,8 @@ static void a_store_that_is_none_is_left_alone(void **state)
 		assert_non_null(strstr(w->why, why[i]));
 		assert_false(kvclient_ready(w->c));
 		struct cgn_err err;
-		assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code, CGN_UNAVAILABLE);
+		assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code,
+			CGN_UNAVAILABLE);
 		assert_non_null(strstr(err.msg, w->bulk));
 		w->mood = MOOD_GOOD; /* and tried again by itself */
 		wait_for(w, is_ready, 1);
@@ -601,7 +634,8 @@ static void there_are_only_so_many_calls(void **state)
 	w->mood = MOOD_SILENT;
 	for (unsigned i = 0; i < KVCLIENT_MAX_CALLS; i++)
 		get(w, &one);
-	assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code, CGN_OVERLOADED);
+	assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code,
+		CGN_OVERLOADED);
 	kvclient_cancel(&one);
 	get(w, NULL);
 	assert_int_equal(w->done, 0);
@@ -617,7 +651,8 @@ static void what_waits_to_be_sent_is_bounded(void **state)
 	unsigned n = 0;
 	(void)state;
 	packet_pause(w->conn);
-	while (n < KVCLIENT_MAX_CALLS && cgn_ok(kvclient_remove(w->c, keys, KVCLIENT_MAX_KEYS, on_done, w, NULL, &err)))
+	while (n < KVCLIENT_MAX_CALLS &&
+		cgn_ok(kvclient_remove(w->c, keys, KVCLIENT_MAX_KEYS, on_done, w, NULL, &err)))
 		n++;
 	assert_true(n > 40 && n < 100);
 	assert_non_null(strstr(err.msg, "does not keep up"));
@@ -650,10 +685,12 @@ static void values_go_in_by_the_shorter_way(void **state)
 	assert_true(w->put_bytes == 70000 && !w->put_had_sum && w->put_had_fd);
 	assert_memory_equal(w->put_first, w->mem + 65537, 4);
 	from.length = KV_MAX_VALUE + 1;
-	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code, CGN_INVALID);
+	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code,
+		CGN_INVALID);
 	meta.model.n = KV_MAX_MODEL + 1;
 	from.length = 1;
-	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code, CGN_INVALID);
+	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code,
+		CGN_INVALID);
 	teardown(w);
 }
 
@@ -667,7 +704,11 @@ static void key_of_piece(void *user, size_t i, struct kv_key *out)
 
 static struct kvseries *series(struct world *w, size_t n)
 {
-	const struct kvseries_cfg cfg = {.n = n, .key = key_of_piece, .worth_ms = KVCLIENT_HERE_ONLY, .done = on_done, .user = w};
+	const struct kvseries_cfg cfg = {.n = n,
+		.key = key_of_piece,
+		.worth_ms = KVCLIENT_HERE_ONLY,
+		.done = on_done,
+		.user = w};
 	struct kvseries *s = NULL;
 	assert_true(cgn_ok(kvseries_new(w->c, &cfg, &s, NULL)));
 	assert_int_equal(w->done, 0); /* never inline */

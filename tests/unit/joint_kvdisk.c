@@ -81,7 +81,10 @@ static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
 		places_to_update[k->segment] = 0;
 }
 
-static const struct kvdisk_owner owner = {.found = on_found, .worth = worth_of, .moved = on_moved, .gone = on_gone};
+static const struct kvdisk_owner owner = {.found = on_found,
+	.worth = worth_of,
+	.moved = on_moved,
+	.gone = on_gone};
 
 static void world_begin(struct world *w)
 {
@@ -90,7 +93,8 @@ static void world_begin(struct world *w)
 	told.boot = 5000;
 	told.unwanted = UINT32_MAX;
 	places_to_update = NULL;
-	*w = (struct world){.cfg = {.budget = 64 * MIB, .owner = &owner, .wall_ms = fake_wall, .boot_ms = fake_boot}};
+	*w = (struct world){
+		.cfg = {.budget = 64 * MIB, .owner = &owner, .wall_ms = fake_wall, .boot_ms = fake_boot}};
 	disk_folder_make(w->root, "cgn-kvdisk");
 	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
 	w->cfg.dir = w->dir;
@@ -117,7 +121,8 @@ static void world_end(struct world *w)
 
 static struct kv_key key_of(uint32_t i)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}), .segment = i};
+	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
+		.segment = i};
 }
 
 /* A value that is of its key, its version and its size alone. */
@@ -132,10 +137,14 @@ static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 	}
 }
 
-static cgn_rc try_put(struct kvdisk *d, uint32_t i, uint32_t version, size_t n, kvdisk_place *at, struct cgn_err *err)
+static cgn_rc try_put(struct kvdisk *d, uint32_t i, uint32_t version, size_t n, kvdisk_place *at,
+	struct cgn_err *err)
 {
 	struct kv_key k = key_of(i);
-	struct kv_meta meta = {.model = CGN_STR("model-a"), .name = CGN_STR("a name"), .tokens = i, .created_unix_ms = version};
+	struct kv_meta meta = {.model = CGN_STR("model-a"),
+		.name = CGN_STR("a name"),
+		.tokens = i,
+		.created_unix_ms = version};
 	uint8_t *p = malloc(n + 1);
 	assert_non_null(p);
 	fill(p, n, i, version);
@@ -168,7 +177,8 @@ static enum cgn_code got(struct kvdisk *d, uint32_t i, kvdisk_place at, size_t n
 		*version = (uint32_t)v.meta.created_unix_ms;
 		fill(want, n, i, *version);
 		assert_memory_equal(p, want, n);
-		assert_true(cgn_str_is(v.meta.model, "model-a") && cgn_str_is(v.meta.name, "a name") && v.meta.tokens == i);
+		assert_true(cgn_str_is(v.meta.model, "model-a") && cgn_str_is(v.meta.name, "a name") &&
+			v.meta.tokens == i);
 	}
 	free(p);
 	free(want);
@@ -289,7 +299,8 @@ static void test_what_is_not_wanted_goes(void **state)
 	world_end(&w);
 }
 
-/* It was replaced and removed since by an owner who did not know of it: an index that is made again of the headers must not find it. */
+/* It was replaced and removed since by an owner who did not know of it: an index that is made again of the
+ * headers must not find it. */
 static void test_what_is_not_wanted_never_comes_back(void **state)
 {
 	struct world w;
@@ -330,7 +341,8 @@ static void test_a_place_is_bound_to_its_key(void **state)
 	assert_int_not_equal(got(w.d, 1, b, 40000, &version), CGN_FINE);
 	assert_int_not_equal(got(w.d, 1, small, 40, &version), CGN_FINE);
 	assert_int_equal(got(w.d, 1, a, 39999, &version), CGN_NOT_FOUND);
-	assert_int_equal(got(w.d, 1, a + ((uint64_t)1 << 36), 40000, &version), CGN_NOT_FOUND); /* no such file */
+	/* no such file */
+	assert_int_equal(got(w.d, 1, a + ((uint64_t)1 << 36), 40000, &version), CGN_NOT_FOUND);
 	expect(&w, 1, 1);
 	expect(&w, 2, 1);
 	expect(&w, 3, 1);
@@ -534,7 +546,8 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 	(void)state;
 	world_begin(&w);
 	world_open(&w);
-	kvdisk_place value = put(&w, 1, 1, 50000), header = put(&w, 2, 1, 50000), whole = put(&w, 3, 1, 50000);
+	kvdisk_place value = put(&w, 1, 1, 50000), header = put(&w, 2, 1, 50000),
+		     whole = put(&w, 3, 1, 50000);
 	struct place p = place_of(value), q = place_of(header);
 	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
 	flip(path, (uint64_t)(p.at + 1) * KVDISK_UNIT + 777);
@@ -552,7 +565,8 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 	world_end(&w);
 }
 
-/* Into pages and a slot, as a store has them; into whole pages; and into pieces that no medium can write to itself. */
+/* Into pages and a slot, as a store has them; into whole pages; and into pieces that no medium can write to
+ * itself. */
 static void get_into_all_kinds(struct world *w, uint32_t i, kvdisk_place at, size_t n)
 {
 	struct kv_key k = key_of(i);
@@ -564,13 +578,16 @@ static void get_into_all_kinds(struct world *w, uint32_t i, kvdisk_place at, siz
 	const struct {
 		struct iovec to[3];
 		size_t n;
-	} kinds[] = {{{{room, n}}, 1}, {{{room, pages}, {room + MIB + 64, n - pages}}, 2}, {{{room + 1, n}}, 1}, {{{room, 5000}, {room + 2 * MIB - 1000, 1000}, {room + 9000, n - 6000}}, 3}};
+	} kinds[] = {{{{room, n}}, 1}, {{{room, pages}, {room + MIB + 64, n - pages}}, 2},
+		{{{room + 1, n}}, 1},
+		{{{room, 5000}, {room + 2 * MIB - 1000, 1000}, {room + 9000, n - 6000}}, 3}};
 	for (size_t kind = 0; kind < CGN_COUNT(kinds); kind++) {
 		size_t from = 0;
 		memset(room, 0, 2 * MIB);
 		assert_true(cgn_ok(kvdisk_get(w->d, &k, at, kinds[kind].to, kinds[kind].n, &v, &w->err)));
 		for (size_t p = 0; p < kinds[kind].n; from += kinds[kind].to[p++].iov_len)
-			assert_memory_equal(kinds[kind].to[p].iov_base, want + from, kinds[kind].to[p].iov_len);
+			assert_memory_equal(kinds[kind].to[p].iov_base, want + from,
+				kinds[kind].to[p].iov_len);
 	}
 	free(want);
 	free(room);
@@ -578,7 +595,8 @@ static void get_into_all_kinds(struct world *w, uint32_t i, kvdisk_place at, siz
 
 static void test_reads_past_the_page_cache(void **state)
 {
-	static const size_t sizes[] = {32768, 40000, 65535, 65536, 65537, 300000, 65536 + 32768, 65536 + 32769, MIB - 4096, MIB};
+	static const size_t sizes[] = {32768, 40000, 65535, 65536, 65537, 300000, 65536 + 32768,
+		65536 + 32769, MIB - 4096, MIB};
 	struct world w;
 	kvdisk_place at[CGN_COUNT(sizes)];
 	(void)state;
@@ -727,7 +745,8 @@ static cgn_rc hurt_one(void *user, const char *name, struct cgn_err *err)
 	struct stat st;
 	(void)err;
 	size_t n = strlen(name), k = strlen(dm->prefix);
-	bool is = dm->prefix[0] == '.' ? n > k && strcmp(name + n - k, dm->prefix) == 0 : strncmp(name, dm->prefix, k) == 0;
+	bool is = dm->prefix[0] == '.' ? n > k && strcmp(name + n - k, dm->prefix) == 0
+				       : strncmp(name, dm->prefix, k) == 0;
 	if (!is)
 		return CGN_OK;
 	(void)snprintf(path, sizeof path, "%s/%s", hurt_folder, name);
@@ -760,8 +779,10 @@ static void into_tables(const struct world *w)
 
 static void test_a_damaged_database(void **state)
 {
-	static const struct damage all[] = {{"index", "CURRENT", UINT64_MAX}, {"index", "MANIFEST", 20}, {"index", "MANIFEST", UINT64_MAX}, {"index", ".sst", 100},
-		{"index", ".sst", UINT64_MAX}, {"index", ".sst", 7777777}, {"small", "CURRENT", UINT64_MAX}, {"small", "MANIFEST", 20}, {"small", ".sst", UINT64_MAX}};
+	static const struct damage all[] = {{"index", "CURRENT", UINT64_MAX}, {"index", "MANIFEST", 20},
+		{"index", "MANIFEST", UINT64_MAX}, {"index", ".sst", 100}, {"index", ".sst", UINT64_MAX},
+		{"index", ".sst", 7777777}, {"small", "CURRENT", UINT64_MAX}, {"small", "MANIFEST", 20},
+		{"small", ".sst", UINT64_MAX}};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(all); i++) {
 		struct world w;
@@ -807,7 +828,8 @@ static void test_bits_anywhere(void **state)
 			into_tables(&w);
 		dice = dice * 6364136223846793005ULL + 1442695040888963407ULL;
 		struct damage dm = {.prefix = prefixes[round % 5], .at = dice >> 20};
-		(void)snprintf(hurt_folder, sizeof hurt_folder, "%s/%s", w.dir, round % 5 == 0 ? "" : folders[1 + round / 5 % 2]);
+		(void)snprintf(hurt_folder, sizeof hurt_folder, "%s/%s", w.dir,
+			round % 5 == 0 ? "" : folders[1 + round / 5 % 2]);
 		assert_true(cgn_ok(dir_each(hurt_folder, hurt_one, &dm, &w.err)));
 		world_open(&w);
 		for (uint32_t i = 0; i < 12; i++) {
@@ -815,7 +837,8 @@ static void test_bits_anywhere(void **state)
 			for (uint32_t k = i; k < 2000; k += 1000) {
 				enum cgn_code c = got_now(&w, k, &version); /* compares the bytes */
 				assert_true(c == CGN_FINE || c == CGN_NOT_FOUND || c == CGN_STORAGE);
-				if (c == CGN_FINE && (round % 5 == 0 || k < 1000)) /* what was removed or replaced is struck out in its file */
+				/* what was removed or replaced is struck out in its file */
+				if (c == CGN_FINE && (round % 5 == 0 || k < 1000))
 					assert_true(version == (k % 1000 == 0 ? 2 : 1) && k % 1000 != 1);
 			}
 		}
@@ -839,7 +862,8 @@ static void test_folders_of_others(void **state)
 	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_STORAGE);
 	assert_non_null(strstr(w.err.msg, "thesis.tex"));
 	struct cgn_buf b = {0};
-	assert_true(cgn_ok(disk_read_file(path, 100, &b, &w.err)) && cgn_str_is(cgn_buf_view(&b), "years of work"));
+	assert_true(cgn_ok(disk_read_file(path, 100, &b, &w.err)) &&
+		cgn_str_is(cgn_buf_view(&b), "years of work"));
 	cgn_buf_fini(&b);
 	assert_int_equal(unlink(path), 0);
 	world_open(&w); /* empty: taken */
@@ -847,7 +871,8 @@ static void test_folders_of_others(void **state)
 	assert_non_null(strstr(w.err.msg, "another process"));
 	kvdisk_close(&w.d);
 	path_of(path, &w, "cognitora-kv");
-	assert_true(cgn_ok(disk_write_file_atomic(path, CGN_STR("cognitora kv store, format 2, slab 1\n"), 0600, &w.err)));
+	assert_true(cgn_ok(disk_write_file_atomic(path, CGN_STR("cognitora kv store, format 2, slab 1\n"),
+		0600, &w.err)));
 	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_STORAGE);
 	assert_non_null(strstr(w.err.msg, "format 2"));
 	assert_true(cgn_ok(disk_write_file_atomic(path, CGN_STR("my notes"), 0600, &w.err)));

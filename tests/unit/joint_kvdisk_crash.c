@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvdisk under kill -9: a process puts, replaces and removes with several threads while room is made all the time, is killed somewhere, and another one looks
- * at what is there. The model lies in memory that both share. This process itself never opens a store: RocksDB's threads do not survive a fork. */
+/* kvdisk under kill -9: a process puts, replaces and removes with several threads while room is made all the
+ * time, is killed somewhere, and another one looks at what is there. The model lies in memory that both
+ * share. This process itself never opens a store: RocksDB's threads do not survive a fork. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <setjmp.h>
@@ -62,7 +63,8 @@ static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 
 static struct kv_key key_of(uint32_t i)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}), .segment = i};
+	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
+		.segment = i};
 }
 
 static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_place at)
@@ -82,7 +84,8 @@ static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
 
 static void die(const char *what, uint32_t key, uint32_t is)
 {
-	fprintf(stderr, "key %u: %s: version %u, may be %u or %u\n", key, what, is, model->key[key].before, model->key[key].after);
+	fprintf(stderr, "key %u: %s: version %u, may be %u or %u\n", key, what, is, model->key[key].before,
+		model->key[key].after);
 	_exit(1);
 }
 
@@ -196,7 +199,8 @@ static void look(void)
 	struct kvdisk_stats s;
 	kvdisk_stats(d, &s);
 	if (s.bytes > s.budget) {
-		fprintf(stderr, "%llu bytes of %llu\n", (unsigned long long)s.bytes, (unsigned long long)s.budget);
+		fprintf(stderr, "%llu bytes of %llu\n", (unsigned long long)s.bytes,
+			(unsigned long long)s.budget);
 		_exit(1);
 	}
 	for (uint32_t i = 0; i < THREADS * KEYS; i++)
@@ -218,10 +222,12 @@ static void test_killed_at_any_moment(void **state)
 		if (storming == 0)
 			run_until_killed(next(&dice));
 		(void)next(&dice);
-		uint64_t calls = 1 + next(&dice) % 400; /* so many further ones, then it dies in the middle of some */
+		/* so many further ones, then it dies in the middle of some */
+		uint64_t calls = 1 + next(&dice) % 400;
 		uint64_t until = model->calls + calls;
 		while (!model->ready || model->calls < until) {
-			assert_int_equal(waitpid(storming, &status, WNOHANG), 0); /* it does not end by itself */
+			/* it does not end by itself */
+			assert_int_equal(waitpid(storming, &status, WNOHANG), 0);
 			(void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 		}
 		assert_int_equal(kill(storming, SIGKILL), 0);
@@ -232,7 +238,8 @@ static void test_killed_at_any_moment(void **state)
 		assert_int_equal(waitpid(looking, &status, 0), looking);
 		assert_int_equal(status, 0);
 	}
-	assert_true(model->gone > 0 && model->seen > 100); /* room was made, and values were there to be compared */
+	/* room was made, and values were there to be compared */
+	assert_true(model->gone > 0 && model->seen > 100);
 }
 
 int main(void)

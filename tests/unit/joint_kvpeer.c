@@ -117,7 +117,8 @@ static void assert_value(const struct kv_block *b, const struct kv_key *k, uint6
 
 /* ---- nodes ---- */
 
-static void node_open_as(struct world *w, unsigned i, const struct kvpeer_cfg *more, uint64_t ram, struct tls_ctx *tls)
+static void node_open_as(struct world *w, unsigned i, const struct kvpeer_cfg *more, uint64_t ram,
+	struct tls_ctx *tls)
 {
 	static const char *const names[] = {"a", "b", "c"};
 	struct node *n = &w->nodes[i];
@@ -192,7 +193,8 @@ static void on_done(void *user, struct kv_block **take, const struct cgn_err *wh
 	a->calls++;
 }
 
-static void ask_as(struct world *w, unsigned node, unsigned slot, const struct kv_key *k, const struct kvpeer_ask *ask)
+static void ask_as(struct world *w, unsigned node, unsigned slot, const struct kv_key *k,
+	const struct kvpeer_ask *ask)
 {
 	struct asked *a = &w->asked[slot];
 	struct cgn_err err = {0};
@@ -285,7 +287,8 @@ static void what_one_has_the_other_gets(void **state)
 		ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_value(w.asked[0].block, &k, sizes[i]);
-		assert_true(cgn_str_is(kv_block_model(w.asked[0].block), "m") && cgn_str_is(kv_block_name(w.asked[0].block), "n"));
+		assert_true(cgn_str_is(kv_block_model(w.asked[0].block), "m") &&
+			cgn_str_is(kv_block_name(w.asked[0].block), "n"));
 		assert_true(kvstore_lookup(w.nodes[1].store, &k, &info)); /* there is room: it stays */
 		assert_int_equal(info.tokens, 16);
 		world_close(&w);
@@ -426,7 +429,8 @@ static void who_is_oneself_or_known_is_left_alone(void **state)
 	struct kv_key k = key_of(1);
 	struct cgn_buf text = {0};
 	two(&w, &k, 100);
-	kvpeer_member(w.nodes[1].kp, NULL, w.nodes[1].addr, NULL, NULL); /* a list that is the same on every node */
+	/* a list that is the same on every node */
+	kvpeer_member(w.nodes[1].kp, NULL, w.nodes[1].addr, NULL, NULL);
 	kvpeer_member(w.nodes[1].kp, NULL, w.nodes[0].addr, NULL, NULL);
 	node_open(&w, 2);
 	kvpeer_member(w.nodes[1].kp, NULL, w.nodes[2].addr, NULL, NULL);
@@ -526,11 +530,14 @@ static void liar_data(struct quic_stream *s, void *user, const uint8_t *p, size_
 	bool got = false;
 	(void)fin;
 	kvframe_in_init(&in);
-	assert_true(n == 0 || cgn_ok(kvframe_next(&in, &rest, &f, &got, NULL))); /* they are small: in one piece */
+	/* they are small: in one piece */
+	assert_true(n == 0 || cgn_ok(kvframe_next(&in, &rest, &f, &got, NULL)));
 	if (got && f.type == KVFRAME_SUBSCRIBE) {
 		const struct kvframe_hold hold = {kvframe_short(&liar->key), KV_TIER_BIT(KV_RAM)};
-		kvframe_put_who(&b, KVFRAME_HELLO, &(struct kvframe_who){.instance = (uintptr_t)liar, .node = cgn_str_of(liar->name)});
-		kvframe_put_holds(&b, &(struct kvframe_holds){.seq = 1, .reset = true, .synced = true}, &hold, 1);
+		kvframe_put_who(&b, KVFRAME_HELLO,
+			&(struct kvframe_who){.instance = (uintptr_t)liar, .node = cgn_str_of(liar->name)});
+		kvframe_put_holds(&b, &(struct kvframe_holds){.seq = 1, .reset = true, .synced = true}, &hold,
+			1);
 		quic_send(s, &(struct iovec){b.p, b.n}, 1, false, NULL, NULL);
 	}
 	if (got && f.type == KVFRAME_FETCH) {
@@ -538,7 +545,8 @@ static void liar_data(struct quic_stream *s, void *user, const uint8_t *p, size_
 		liar->fetches++;
 		liar->last = s;
 		if (liar->answer.n > 0)
-			quic_send(s, &(struct iovec){liar->answer.p, liar->answer.n}, 1, liar->fin, NULL, NULL);
+			quic_send(s, &(struct iovec){liar->answer.p, liar->answer.n}, 1, liar->fin, NULL,
+				NULL);
 	}
 	cgn_buf_fini(&b);
 	kvframe_in_fini(&in);
@@ -587,18 +595,25 @@ static struct liar *liar_open(struct world *w, unsigned i, const struct kv_key *
 	return liar;
 }
 
-/* An answer of |n| bytes that says |size|, with a checksum that is right for the true value of |size| bytes. */
+/* An answer of |n| bytes that says |size|, with a checksum that is right for the true value of |size|
+ * bytes. */
 static void liar_says(struct liar *liar, uint64_t size, uint64_t offset, uint64_t n)
 {
 	char *p = value_of(&liar->key, size);
 	liar->answer.n = 0;
-	kvframe_put_answer(&liar->answer, &(struct kvframe_answer){.status = KVFRAME_OK, .size = size, .checksum = XXH3_64bits(p, size),
-						  .offset = offset, .length = size - offset, .model = CGN_STR("m")});
+	kvframe_put_answer(&liar->answer,
+		&(struct kvframe_answer){.status = KVFRAME_OK,
+			.size = size,
+			.checksum = XXH3_64bits(p, size),
+			.offset = offset,
+			.length = size - offset,
+			.model = CGN_STR("m")});
 	cgn_buf_add(&liar->answer, p + offset, n);
 	free(p);
 }
 
-/* b in rack r with one liar in the same rack, so that it is asked first, and perhaps a, which is honest and further away. */
+/* b in rack r with one liar in the same rack, so that it is asked first, and perhaps a, which is honest and
+ * further away. */
 static void with_liar(struct world *w, const struct kv_key *k, uint64_t n, bool honest)
 {
 	static const struct kvpeer_cfg in_rack = {.rack = "r", .egress_streams = 64};
@@ -700,9 +715,12 @@ static void an_answer_that_makes_no_sense_is_a_failure(void **state)
 		if (i == 3)
 			kvframe_put_answer(&liar->answer, &(struct kvframe_answer){.status = KVFRAME_FAILED});
 		if (i == 4) /* more than a block can have */
-			kvframe_put_answer(&liar->answer, &(struct kvframe_answer){.size = KV_MAX_VALUE + 1, .length = KV_MAX_VALUE + 1});
+			kvframe_put_answer(&liar->answer,
+				&(struct kvframe_answer){.size = KV_MAX_VALUE + 1,
+					.length = KV_MAX_VALUE + 1});
+		/* no answer */
 		if (i == 5)
-			kvframe_put_who(&liar->answer, KVFRAME_HELLO, &(struct kvframe_who){.instance = 1}); /* no answer */
+			kvframe_put_who(&liar->answer, KVFRAME_HELLO, &(struct kvframe_who){.instance = 1});
 		if (i == 6)
 			cgn_buf_add(&liar->answer, "\x02", 1); /* it ends within its head */
 		ask(&w, 1, 0, &k);
@@ -791,7 +809,8 @@ static void who_is_told_may_do_anything(void **state)
 	struct kv_key k = key_of(1);
 	with_liar(&w, &k, 100, false);
 	ask_as(&w, 1, 1, &k, &(struct kvpeer_ask){.budget_ms = 5000});
-	assert_true(cgn_ok(kvpeer_fetch(w.nodes[1].kp, &k, &(struct kvpeer_ask){.budget_ms = 60}, on_done_then, &w, &w.asked[0].fetch, NULL)));
+	assert_true(cgn_ok(kvpeer_fetch(w.nodes[1].kp, &k, &(struct kvpeer_ask){.budget_ms = 60},
+		on_done_then, &w, &w.asked[0].fetch, NULL)));
 	wait_answers(&w, 1);
 	assert_int_equal(w.asked[0].why.code, CGN_DEADLINE);
 	assert_int_equal(w.asked[1].calls, 0);
@@ -836,7 +855,8 @@ static void who_is_busy_is_left_for_another(void **state)
 		struct world w;
 		struct kv_key k = key_of(1);
 		with_liar(&w, &k, 100, honest);
-		kvframe_put_answer(&w.liars[0].answer, &(struct kvframe_answer){.status = KVFRAME_BUSY, .wait_ms = 4000});
+		kvframe_put_answer(&w.liars[0].answer,
+			&(struct kvframe_answer){.status = KVFRAME_BUSY, .wait_ms = 4000});
 		ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_int_equal(w.liars[0].fetches, 1);
@@ -1066,7 +1086,8 @@ static void raw_world(struct world *w, const struct kv_key *k)
 	node_open(w, 0);
 	put_in(w->nodes[0].store, k, 1000);
 	assert_true(cgn_ok(quic_endpoint_new(w->l, &cfg, NULL, NULL, &w->raw, NULL)));
-	assert_true(cgn_ok(quic_connect(w->raw, w->nodes[0].addr, NULL, &raw_conn_ops, w, &w->raw_conn, NULL)));
+	assert_true(
+		cgn_ok(quic_connect(w->raw, w->nodes[0].addr, NULL, &raw_conn_ops, w, &w->raw_conn, NULL)));
 	loop_until(w->l, raw_is_open, w);
 }
 
@@ -1094,7 +1115,8 @@ static void what_is_not_understood_is_ended(void **state)
 	world_close(&w);
 }
 
-static enum kvframe_status raw_fetch(struct world *w, const struct kv_key *k, uint64_t offset, uint64_t length, struct kvframe_answer *a)
+static enum kvframe_status raw_fetch(struct world *w, const struct kv_key *k, uint64_t offset,
+	uint64_t length, struct kvframe_answer *a)
 {
 	struct cgn_buf b = {0};
 	struct kvframe_in in;

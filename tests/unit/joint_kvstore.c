@@ -57,14 +57,16 @@ static void test_every_size(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(16 * MIB);
-	const uint64_t edges[] = {1024, 1344, 2048, 2688, 4096, 5440, 6528, 8192, 9344, 10880, 13056, 16384, 21824, 32768, 65536, 98304, 131072, MIB, 3 * MIB};
+	const uint64_t edges[] = {1024, 1344, 2048, 2688, 4096, 5440, 6528, 8192, 9344, 10880, 13056, 16384,
+		21824, 32768, 65536, 98304, 131072, MIB, 3 * MIB};
 	check_size(s, 0);
 	check_size(s, 1);
 	for (size_t i = 0; i < CGN_COUNT(edges); i++)
 		for (uint64_t d = 0; d < 3; d++)
 			check_size(s, edges[i] + d - 1);
 	struct kv_stats st = kvw_stats(s);
-	assert_true(st.tier[KV_RAM].bytes <= 16 * MIB && st.tier[KV_RAM].value_bytes <= st.tier[KV_RAM].bytes);
+	assert_true(
+		st.tier[KV_RAM].bytes <= 16 * MIB && st.tier[KV_RAM].value_bytes <= st.tier[KV_RAM].bytes);
 	kvstore_free(&s);
 }
 
@@ -133,7 +135,8 @@ static void test_names_and_models(void **state)
 	uint64_t with_two = kvw_stats(s).index_bytes;
 	struct kv_key k1 = kvw_key(1), k2 = kvw_key(2);
 	assert_true(kvstore_remove(s, &k1));
-	assert_int_equal(with_two - kvw_stats(s).index_bytes, KV_MAX_NAME); /* the model is held once, and still is */
+	/* the model is held once, and still is */
+	assert_int_equal(with_two - kvw_stats(s).index_bytes, KV_MAX_NAME);
 	struct kv_block *b = kvstore_get_ram(s, &k2, true);
 	assert_true(cgn_str_eq(kv_block_model(b), meta.model));
 	assert_true(cgn_str_eq(kv_block_name(b), meta.name));
@@ -203,7 +206,8 @@ static void test_only_if_absent_and_checksums(void **state)
 	kvstore_free(&s);
 }
 
-static cgn_rc put_as(struct kvstore *s, const struct kv_key *k, const char *value, uint64_t ends, unsigned how)
+static cgn_rc put_as(struct kvstore *s, const struct kv_key *k, const char *value, uint64_t ends,
+	unsigned how)
 {
 	struct kv_meta meta = {.expires_unix_ms = 1};
 	struct kv_writer *w = NULL;
@@ -241,7 +245,8 @@ static void test_commits_have_their_conditions_and_ends(void **state)
 	assert_int_equal(end_of(s, &k), 0); /* what it replaces had none */
 	assert_int_equal(put_as(s, &k, "e", kvw_wall + 10, 0).code, CGN_FINE);
 	kvw_wall += 10;
-	assert_int_equal(put_as(s, &k, "f", 0, KV_IF_HELD).code, CGN_NOT_FOUND); /* what is over is not held */
+	/* what is over is not held */
+	assert_int_equal(put_as(s, &k, "f", 0, KV_IF_HELD).code, CGN_NOT_FOUND);
 	assert_int_equal(put_as(s, &k, "g", kvw_wall + 20, KV_KEEP_END).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), kvw_wall + 20);
 	kvw_wall += 20;
@@ -271,12 +276,14 @@ static void set(struct kvstore *s, const struct kv_key *k, const struct kv_meta 
 	assert_true(cgn_ok(kvstore_set(s, k, meta, value, strlen(value), 0, &err)));
 }
 
-/* A small value takes the place of one as large, unless somebody still has that, or more than its bytes would change. */
+/* A small value takes the place of one as large, unless somebody still has that, or more than its bytes would
+ * change. */
 static void test_small_values_take_each_others_place(void **state)
 {
 	struct kvstore *s = kvw_store(MIB);
 	struct kv_key k = kvw_key(1);
-	struct kv_meta named = {.name = CGN_STR("one")}, plain = {0}, ends = {.name = CGN_STR("one"), .expires_unix_ms = kvw_wall + 10};
+	struct kv_meta named = {.name = CGN_STR("one")}, plain = {0},
+		       ends = {.name = CGN_STR("one"), .expires_unix_ms = kvw_wall + 10};
 	struct cgn_err err;
 	(void)state;
 	set(s, &k, &named, "first");

@@ -41,7 +41,8 @@ static void world_open(struct world *w)
 
 static void world_begin(struct world *w, uint64_t ram, bool all)
 {
-	*w = (struct world){.ssd = {.bytes = 128 * MIB, .all = all, .flush_time = 30 * CGN_SEC}, .cfg = {.ram_bytes = ram}};
+	*w = (struct world){.ssd = {.bytes = 128 * MIB, .all = all, .flush_time = 30 * CGN_SEC},
+		.cfg = {.ram_bytes = ram}};
 	disk_folder_make(w->root, "cgn-kvssd");
 	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
 	w->ssd.dir = w->dir;
@@ -65,7 +66,8 @@ static void world_end(struct world *w)
 
 static struct kv_key key_of(uint32_t i)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}), .segment = i % 3};
+	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
+		.segment = i % 3};
 }
 
 static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
@@ -82,7 +84,10 @@ static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 static void put_as(struct kvstore *s, uint32_t i, uint32_t version, size_t n, struct cgn_str name)
 {
 	struct kv_key k = key_of(i);
-	struct kv_meta meta = {.model = CGN_STR("model-a"), .name = name, .tokens = version, .created_unix_ms = 1234567};
+	struct kv_meta meta = {.model = CGN_STR("model-a"),
+		.name = name,
+		.tokens = version,
+		.created_unix_ms = 1234567};
 	struct kv_writer *w = NULL;
 	struct cgn_err err = {0};
 	uint8_t *p = malloc(n + 1);
@@ -247,7 +252,8 @@ static void test_what_leaves_ram_stays_on_ssd(void **state)
 	struct kv_stats st = stats(&w);
 	assert_int_equal(st.tier[KV_SSD].blocks, 60);
 	assert_true(st.tier[KV_RAM].blocks < 30 && st.tier[KV_RAM].evictions >= 30);
-	assert_true(st.tier[KV_RAM].bytes <= st.tier[KV_RAM].budget && st.tier[KV_SSD].bytes <= st.tier[KV_SSD].budget);
+	assert_true(st.tier[KV_RAM].bytes <= st.tier[KV_RAM].budget &&
+		st.tier[KV_SSD].bytes <= st.tier[KV_SSD].budget);
 	for (unsigned round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < 60; i++)
 			assert_int_equal(got(&w, i).code, CGN_FINE);

@@ -39,7 +39,10 @@ static void model_put(struct kvstore *s, struct model_entry *m, uint64_t n, unsi
 	cgn_rc rc = kv_writer_commit(&w, NULL, only_if_absent ? KV_IF_ABSENT : 0, &err);
 	assert_int_equal(rc.code, only_if_absent && there(m) ? CGN_CONFLICT : CGN_FINE);
 	if (cgn_ok(rc))
-		*m = (struct model_entry){.held = true, .size = size, .version = r, .expires = meta.expires_unix_ms};
+		*m = (struct model_entry){.held = true,
+			.size = size,
+			.version = r,
+			.expires = meta.expires_unix_ms};
 }
 
 static void model_get(struct kvstore *s, const struct model_entry *m, uint64_t n, bool verify)
@@ -77,7 +80,8 @@ static void model_step(struct kvstore *s, struct model_entry *model, unsigned *r
 		m->expires = there(m) ? kvw_wall + r % 60 : m->expires;
 		return;
 	case 5:
-		assert_int_equal(kvstore_pin(s, &k, r % 2 == 0 ? 0 : kvw_wall + r % 30, &(struct cgn_err){0}).code,
+		assert_int_equal(kvstore_pin(s, &k, r % 2 == 0 ? 0 : kvw_wall + r % 30, &(struct cgn_err){0})
+					 .code,
 			there(m) ? CGN_FINE : CGN_NOT_FOUND);
 		return;
 	case 6:
@@ -149,7 +153,8 @@ static void ride_get(struct rider *r, uint64_t n)
 static void ride_set(struct rider *r, uint64_t n)
 {
 	unsigned v = roll(&r->rng) % 2;
-	const struct kv_meta meta = {.tokens = v, .expires_unix_ms = roll(&r->rng) % 5 == 0 ? kvw_wall + 3 : 0};
+	const struct kv_meta meta = {.tokens = v,
+		.expires_unix_ms = roll(&r->rng) % 5 == 0 ? kvw_wall + 3 : 0};
 	struct kv_key k = kvw_key(n);
 	struct cgn_err err = {0};
 	char value[600];
@@ -168,7 +173,9 @@ static void ride_put(struct rider *r, uint64_t n)
 		ride_set(r, n % 20);
 		return;
 	}
-	const struct kv_meta meta = {.model = v % 2 == 0 ? CGN_STR("a") : CGN_STR("b"), .name = v % 3 == 0 ? CGN_STR("n") : CGN_STR(""), .tokens = v,
+	const struct kv_meta meta = {.model = v % 2 == 0 ? CGN_STR("a") : CGN_STR("b"),
+		.name = v % 3 == 0 ? CGN_STR("n") : CGN_STR(""),
+		.tokens = v,
 		.expires_unix_ms = v % 5 == 0 ? kvw_wall + 3 : 0};
 	cgn_rc rc = kvw_try_put(r->store, n, v, v % 17 == 0 ? v % MIB : v % 20000, &meta);
 	r->puts += cgn_ok(rc);
@@ -196,7 +203,8 @@ static void ride_other(struct rider *r, uint64_t n, uint64_t *cursor)
 		(void)kvstore_remove(r->store, &k);
 		return;
 	case 1:
-		*r->bad += kvstore_pin(r->store, &k, roll(&r->rng) % 2 * (kvw_wall + 2), &err).code == CGN_NO_MEMORY;
+		*r->bad += kvstore_pin(r->store, &k, roll(&r->rng) % 2 * (kvw_wall + 2), &err).code ==
+			CGN_NO_MEMORY;
 		return;
 	case 2:
 		(void)kvstore_expire(r->store, &k, kvw_wall + 2);
@@ -276,7 +284,8 @@ static void *fill(void *arg)
 	struct rider *r = arg;
 	const struct kv_meta meta = {0};
 	for (uint64_t i = 0; i < 600; i++)
-		*r->bad += !cgn_ok(kvw_try_put(r->store, r->rng * 1000 + i, i, 100000 + roll(&r->rng) % 300000, &meta));
+		*r->bad += !cgn_ok(
+			kvw_try_put(r->store, r->rng * 1000 + i, i, 100000 + roll(&r->rng) % 300000, &meta));
 	return NULL;
 }
 

@@ -161,7 +161,8 @@ static int teardown(void **state)
 {
 	struct world *w = *state;
 	char path[128];
-	static const char *const left[] = {"state/cognitora.cordons", "state/cognitora.policy", "state", "", "x"};
+	static const char *const left[] = {"state/cognitora.cordons", "state/cognitora.policy", "state", "",
+		"x"};
 	for (size_t i = 0; i < CGN_COUNT(left); i++) {
 		(void)snprintf(path, sizeof path, "%s/%s", w->dir, left[i]);
 		(void)remove(path);
@@ -273,7 +274,8 @@ static void a_policy_survives_a_restart_and_is_told_at_the_start(void **state)
 	assert_int_equal(start(w, "", &err), CGN_FINE);
 	assert_non_null(strstr(state_policy_where(w->s), "/state/cognitora.policy"));
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
-	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err))); /* again: nothing new */
+	/* again: nothing new */
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{\"x\":1}"), cordon_done, w, &err)));
 	assert_null(strstr(cgn_buf_z(&w->told), "done"));
 	wait_for(w, "done:FINE done:FINE done:FINE ");
@@ -287,7 +289,8 @@ static void a_policy_survives_a_restart_and_is_told_at_the_start(void **state)
 
 	assert_int_equal(start(w, "", &err), CGN_FINE);
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR(""), cordon_done, w, &err)));
-	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR(""), cordon_done, w, &err))); /* what is not there can be removed */
+	/* what is not there can be removed */
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR(""), cordon_done, w, &err)));
 	wait_for(w, "done:FINE done:FINE ");
 	close_world(w);
 
@@ -341,8 +344,8 @@ static void static_nodes_are_their_addresses(void **state)
 {
 	struct world *w = *state;
 	struct cgn_err err;
-	assert_int_equal(
-		start(w, "state_backend = \"static\"\nnodes = [\"h:1\", \"h:1\"]\n", &err), CGN_FINE);
+	assert_int_equal(start(w, "state_backend = \"static\"\nnodes = [\"h:1\", \"h:1\"]\n", &err),
+		CGN_FINE);
 	wait_for(w, "+h:1@h:1 ");
 	assert_string_equal(cgn_buf_z(&w->told), "up +h:1@h:1 ");
 	assert_int_equal(announce(w, "n1", "h:2", &err), CGN_UNSUPPORTED);
@@ -358,7 +361,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(there_is_a_bound_on_nodes, setup, teardown),
 		cmocka_unit_test_setup_teardown(cordons_survive_a_restart, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_cordon_that_can_not_be_kept_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_policy_survives_a_restart_and_is_told_at_the_start, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_policy_survives_a_restart_and_is_told_at_the_start, setup,
+			teardown),
 		cmocka_unit_test_setup_teardown(a_policy_that_can_not_be_kept_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_broken_line_is_not_a_node, setup, teardown),
 		cmocka_unit_test_setup_teardown(static_nodes_are_their_addresses, setup, teardown),

@@ -301,8 +301,8 @@ static void the_frame_answers(void **state)
 	(void)state;
 	assert_string_equal(ask("GET", "/healthz", ""), "{\"status\":\"ok\"}");
 	assert_int_equal(answer.status, 200);
-	assert_string_equal(
-		ask("GET", "/version?x=1", ""), "{\"program\":\"cgn-test\",\"version\":\"" CGN_VERSION "\"}");
+	assert_string_equal(ask("GET", "/version?x=1", ""),
+		"{\"program\":\"cgn-test\",\"version\":\"" CGN_VERSION "\"}");
 	assert_non_null(strstr(ask("HEAD", "/metrics", ""), "process_open_fds"));
 	assert_string_equal(answer.content_type, "text/plain; version=0.0.4; charset=utf-8");
 	ready_answer = false;
@@ -341,12 +341,14 @@ static void certificates_end_soon(void **state)
 {
 	(void)state;
 	const uint64_t day = 24 * 3600;
-	const struct tls_validity year = {.from = 1000 * day, .to = 1365 * day}, week = {.from = 1000 * day, .to = 1007 * day - 1};
+	const struct tls_validity year = {.from = 1000 * day, .to = 1365 * day},
+				  week = {.from = 1000 * day, .to = 1007 * day - 1};
 	assert_false(svc_cert_ends_soon(&year, year.from));
 	assert_false(svc_cert_ends_soon(&year, year.to - 14 * day - 1));
 	assert_true(svc_cert_ends_soon(&year, year.to - 14 * day));
 	assert_true(svc_cert_ends_soon(&year, year.to + 1));
-	assert_false(svc_cert_ends_soon(&week, week.from)); /* of one that lives for a week, two weeks are never left */
+	/* of one that lives for a week, two weeks are never left */
+	assert_false(svc_cert_ends_soon(&week, week.from));
 	assert_false(svc_cert_ends_soon(&week, week.to - 7 * day / 3 - 1));
 	assert_true(svc_cert_ends_soon(&week, week.to - 7 * day / 3 + 1));
 }

@@ -153,8 +153,8 @@ static void *hammer(void *arg)
 static void no_update_is_lost_between_threads(void **state)
 {
 	(void)state;
-	struct metric_cell *c[] = {
-		METRIC_OF(RELAYS, "e", "ok"), METRIC_OF(ENGINE_RUNNING, "t"), METRIC_OF(TTFT_SECONDS, "t")};
+	struct metric_cell *c[] = {METRIC_OF(RELAYS, "e", "ok"), METRIC_OF(ENGINE_RUNNING, "t"),
+		METRIC_OF(TTFT_SECONDS, "t")};
 	pthread_t t[3];
 	for (size_t i = 0; i < CGN_COUNT(t); i++)
 		assert_int_equal(pthread_create(&t[i], NULL, hammer, c), 0);
@@ -191,12 +191,12 @@ static void promtool_finds_no_fault(void **state)
 	(void)state;
 	if (system("promtool --version >/dev/null 2>&1") != 0)
 		skip();
-#define METRIC(id, name, type, labels, help)                     \
-	metric_get(METRIC_##id, (const char *const[]){"x", "y", "z"}, \
-		sizeof labels == 1                              ? 0 \
-		: strchr(labels, ',') == NULL                   ? 1 \
-		: strchr(labels, ',') == strrchr(labels, ',') ? 2 \
-							       : 3);
+#define METRIC(id, name, type, labels, help)                              \
+	metric_get(METRIC_##id, (const char *const[]){"x", "y", "z"},     \
+		sizeof labels == 1                                    ? 0 \
+			: strchr(labels, ',') == NULL                 ? 1 \
+			: strchr(labels, ',') == strrchr(labels, ',') ? 2 \
+								      : 3);
 #include "joint/telemetry/metrics.def"
 #undef METRIC
 	scrape();
@@ -213,8 +213,8 @@ static void the_reference_has_a_row_for_each(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	telemetry_reference(&b);
-	assert_non_null(strstr(
-		cgn_buf_z(&b), "\n| `cgn_retries_total` | counter | reason | Requests sent to another node"));
+	assert_non_null(strstr(cgn_buf_z(&b),
+		"\n| `cgn_retries_total` | counter | reason | Requests sent to another node"));
 	size_t rows = 0;
 	for (const char *p = b.p; (p = strstr(p, "\n| `")) != NULL; p++)
 		rows++;

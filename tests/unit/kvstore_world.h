@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
 #include <cmocka.h>
 
 #define MIB ((uint64_t)1 << 20)
@@ -29,7 +30,8 @@ CGN_UNUSED static struct kvstore *kvw_store(uint64_t bytes)
 
 CGN_UNUSED static struct kv_key kvw_key(uint64_t n)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&n, sizeof n}), .segment = (uint32_t)(n % 3)};
+	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&n, sizeof n}),
+		.segment = (uint32_t)(n % 3)};
 }
 
 /* Byte |i| of the value of key |n| in its version |v|. */
@@ -54,7 +56,8 @@ CGN_UNUSED static void kvw_fill(struct kv_writer *w, uint64_t n, uint64_t v)
 	}
 }
 
-CGN_UNUSED static cgn_rc kvw_try_put(struct kvstore *s, uint64_t n, uint64_t v, uint64_t size, const struct kv_meta *meta)
+CGN_UNUSED static cgn_rc kvw_try_put(struct kvstore *s, uint64_t n, uint64_t v, uint64_t size,
+	const struct kv_meta *meta)
 {
 	struct kv_key k = kvw_key(n);
 	struct kv_writer *w = NULL;

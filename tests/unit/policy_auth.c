@@ -12,7 +12,7 @@
 
 #define HASH_A "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* of "password" */
 #define HASH_B "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* of "test" */
-#define WHEN "2026-01-31T08:00:00Z"
+#define WHEN   "2026-01-31T08:00:00Z"
 
 static struct auth_keys *keys_of(const char *text)
 {
@@ -59,7 +59,8 @@ static void keys_belong_to_tenants(void **state)
 		{" laptop", "a", "laptop"},
 		{" tenant=acme", "acme", ""},
 		{"   tenant=acme   build  server ", "acme", "build  server"},
-		{" laptop tenant=acme", "a", "laptop tenant=acme"}, /* a name, as it was before there were tenants */
+		/* a name, as it was before there were tenants */
+		{" laptop tenant=acme", "a", "laptop tenant=acme"},
 		{" tenant=b=c", "b=c", ""},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
@@ -86,16 +87,19 @@ static void lines_that_are_wrong_are_named(void **state)
 	} rows[] = {
 		{"#\na b", "keys:2: the second field"},
 		{"a sha256:12 chat " WHEN, "keys:1: the second field"},
-		{"a sha512:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8 chat " WHEN, "the second field"},
+		{"a sha512:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8 chat " WHEN,
+			"the second field"},
 		{"a " HASH_A "00 chat " WHEN, "the second field"},
-		{"a sha256:zz884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8 chat " WHEN, "the second field"},
+		{"a sha256:zz884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8 chat " WHEN,
+			"the second field"},
 		{"a " HASH_A " chat,root " WHEN, "\"root\" is no scope"},
 		{"a " HASH_A " chat, " WHEN, "\"\" is no scope"},
 		{"a " HASH_A "  " WHEN, "\"\" is no scope"},
 		{"a " HASH_A " chat yesterday", "the fourth field is a time"},
 		{"a " HASH_A " chat 2026-01-31T08:00:00z", "the fourth field"},
 		{"a " HASH_A " chat", "the fourth field"},
-		{"a " HASH_A " chat " WHEN " x\ny " HASH_B " chat " WHEN "\na " HASH_B " chat " WHEN, "keys:3: a second key with the id a"},
+		{"a " HASH_A " chat " WHEN " x\ny " HASH_B " chat " WHEN "\na " HASH_B " chat " WHEN,
+			"keys:3: a second key with the id a"},
 		{"0123456789012345678901234567890123 " HASH_A " chat " WHEN, "id has 1 to 32"},
 		{"\x01 " HASH_A " chat " WHEN, "id has 1 to 32"},
 		{"a " HASH_A " chat " WHEN " tab\tbed", "name has at most"},
@@ -104,7 +108,9 @@ static void lines_that_are_wrong_are_named(void **state)
 		{"a " HASH_A " chat " WHEN " tenant= name", "keys:1: a tenant has 1 to 64"},
 		{"a " HASH_A " chat " WHEN " tenant=- name", "keys:1: a tenant has 1 to 64"},
 		{"a " HASH_A " chat " WHEN " tenant=a\tb", "keys:1: a tenant has 1 to 64"},
-		{"a " HASH_A " chat " WHEN " 0123456789012345678901234567890123456789012345678901234567890123x", "name has at most"},
+		{"a " HASH_A " chat " WHEN
+		 " 0123456789012345678901234567890123456789012345678901234567890123x",
+			"name has at most"},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct auth_keys *k = NULL;
@@ -126,7 +132,8 @@ static void a_new_key_survives_its_file(void **state)
 		entropy[i] = (uint8_t)(i * 7 + 1);
 	struct auth_key made;
 	char secret[AUTH_SECRET_MAX];
-	assert_true(cgn_ok(auth_key_make(entropy, AUTH_CHAT | AUTH_ADMIN, 1769846400, CGN_STR("  ci  "), CGN_STR("acme"), &made, secret, NULL)));
+	assert_true(cgn_ok(auth_key_make(entropy, AUTH_CHAT | AUTH_ADMIN, 1769846400, CGN_STR("  ci  "),
+		CGN_STR("acme"), &made, secret, NULL)));
 	assert_int_equal(strncmp(secret, "cgn_", 4), 0);
 	assert_int_equal(strlen(secret), 4 + 43);
 	assert_string_equal(made.created, "2026-01-31T08:00:00Z");
@@ -146,9 +153,14 @@ static void a_new_key_survives_its_file(void **state)
 	auth_keys_free(&k);
 	cgn_buf_fini(&line);
 	struct cgn_err err;
-	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a\nb"), CGN_STR(""), &made, secret, &err).code, CGN_INVALID);
-	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a"), CGN_STR("two words"), &made, secret, &err).code, CGN_INVALID);
-	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("tenant=x"), CGN_STR(""), &made, secret, &err).code, CGN_INVALID);
+	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a\nb"), CGN_STR(""), &made, secret, &err).code,
+		CGN_INVALID);
+	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a"), CGN_STR("two words"), &made, secret, &err)
+				 .code,
+		CGN_INVALID);
+	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("tenant=x"), CGN_STR(""), &made, secret, &err)
+				 .code,
+		CGN_INVALID);
 }
 
 static void many_keys_are_all_found(void **state)
@@ -159,7 +171,8 @@ static void many_keys_are_all_found(void **state)
 	for (unsigned i = 0; i < 300; i++) {
 		uint8_t entropy[AUTH_SECRET_BYTES] = {(uint8_t)i, (uint8_t)(i >> 8), 9};
 		struct auth_key key;
-		assert_true(cgn_ok(auth_key_make(entropy, 1 + i % 7, i, CGN_STR(""), CGN_STR(""), &key, secrets[i], NULL)));
+		assert_true(cgn_ok(auth_key_make(entropy, 1 + i % 7, i, CGN_STR(""), CGN_STR(""), &key,
+			secrets[i], NULL)));
 		auth_key_format(&key, &text);
 	}
 	struct auth_keys *k = keys_of(cgn_buf_z(&text));

@@ -42,12 +42,14 @@ static void play(const struct row *rows, size_t n)
 				breaker_gate(w, now), (unsigned long long)(breaker_left(w, now) / CGN_MSEC));
 	}
 }
-#define PLAY(...) play((const struct row[]){__VA_ARGS__}, sizeof((const struct row[]){__VA_ARGS__}) / sizeof(struct row))
+#define PLAY(...)                               \
+	play((const struct row[]){__VA_ARGS__}, \
+		sizeof((const struct row[]){__VA_ARGS__}) / sizeof(struct row))
 
-#define CLOSED   BREAKER_CLOSED, BREAKER_PASS, 0
-#define OPEN(s)  BREAKER_OPEN, BREAKER_SHUT, s
-#define WAITING  BREAKER_HALF_OPEN, BREAKER_PROBE, 0
-#define PROBING  BREAKER_HALF_OPEN, BREAKER_SHUT, 0
+#define CLOSED  BREAKER_CLOSED, BREAKER_PASS, 0
+#define OPEN(s) BREAKER_OPEN, BREAKER_SHUT, s
+#define WAITING BREAKER_HALF_OPEN, BREAKER_PROBE, 0
+#define PROBING BREAKER_HALF_OPEN, BREAKER_SHUT, 0
 
 static void failures_in_a_row_open_it(void **state)
 {
@@ -64,16 +66,17 @@ static void one_probe_at_a_time_closes_or_reopens_it(void **state)
 	PLAY({0, BREAKER_TRIP, OPEN(10)}, {10, BREAKER_OK, WAITING}, {10, BREAKER_CLAIM, PROBING},
 		{10, BREAKER_CLAIM, PROBING}, {11, BREAKER_PROBE_LEFT, WAITING}, {11, BREAKER_CLAIM, PROBING},
 		{12, BREAKER_FAILED, PROBING} /* an old one */, {12, BREAKER_PROBE_BAD, OPEN(20)},
-		{32, BREAKER_CLAIM, PROBING}, {33, BREAKER_PROBE_OK, CLOSED}, {33, BREAKER_PROBE_LEFT, CLOSED},
-		{34, BREAKER_CLAIM, CLOSED}, {34, BREAKER_FAILED, CLOSED});
+		{32, BREAKER_CLAIM, PROBING}, {33, BREAKER_PROBE_OK, CLOSED},
+		{33, BREAKER_PROBE_LEFT, CLOSED}, {34, BREAKER_CLAIM, CLOSED}, {34, BREAKER_FAILED, CLOSED});
 }
 
 static void a_probe_whose_verdict_got_lost_is_given_up(void **state)
 {
 	(void)state;
-	PLAY({0, BREAKER_TRIP, OPEN(10)}, {10, BREAKER_CLAIM, PROBING}, {309, BREAKER_CLAIM, PROBING}, {310, BREAKER_OK, WAITING},
-		{310, BREAKER_CLAIM, PROBING}, {609, BREAKER_PROBE_BAD, OPEN(20)}, {629, BREAKER_CLAIM, PROBING},
-		{900, BREAKER_PROBE_LEFT, WAITING}, {901, BREAKER_CLAIM, PROBING}, {1500, BREAKER_PROBE_OK, CLOSED});
+	PLAY({0, BREAKER_TRIP, OPEN(10)}, {10, BREAKER_CLAIM, PROBING}, {309, BREAKER_CLAIM, PROBING},
+		{310, BREAKER_OK, WAITING}, {310, BREAKER_CLAIM, PROBING}, {609, BREAKER_PROBE_BAD, OPEN(20)},
+		{629, BREAKER_CLAIM, PROBING}, {900, BREAKER_PROBE_LEFT, WAITING},
+		{901, BREAKER_CLAIM, PROBING}, {1500, BREAKER_PROBE_OK, CLOSED});
 }
 
 static void trouble_that_returns_soon_lasts_longer(void **state)
@@ -90,7 +93,8 @@ static void a_hint_or_a_success_needs_no_waiting(void **state)
 	(void)state;
 	PLAY({0, BREAKER_HINT, CLOSED}, {0, BREAKER_TRIP, OPEN(10)}, {1, BREAKER_HINT, WAITING},
 		{1, BREAKER_CLAIM, PROBING}, {1, BREAKER_HINT, PROBING}, {2, BREAKER_PROBE_BAD, OPEN(20)},
-		{3, BREAKER_PROBE_BAD, OPEN(19)} /* sent although it was open */, {4, BREAKER_PROBE_OK, CLOSED});
+		{3, BREAKER_PROBE_BAD, OPEN(19)} /* sent although it was open */,
+		{4, BREAKER_PROBE_OK, CLOSED});
 }
 
 static void it_is_open_for_five_minutes_at_most_and_never_shorter_than_asked(void **state)
@@ -100,10 +104,13 @@ static void it_is_open_for_five_minutes_at_most_and_never_shorter_than_asked(voi
 		uint64_t w = 0;
 		cgn_nsec now = T0, last = 0;
 		for (unsigned i = 0; i < 40; i++) {
-			struct breaker_input in = {.event = i == 0 ? BREAKER_TRIP : BREAKER_PROBE_BAD, .now = now, .jitter = j / 4.0};
+			struct breaker_input in = {.event = i == 0 ? BREAKER_TRIP : BREAKER_PROBE_BAD,
+				.now = now,
+				.jitter = j / 4.0};
 			w = breaker_step(w, &rules, &in);
 			cgn_nsec left = breaker_left(w, now);
-			assert_true(left >= last && left <= BREAKER_OPEN_MAX + BREAKER_OPEN_MAX / 4 + CGN_MSEC);
+			assert_true(
+				left >= last && left <= BREAKER_OPEN_MAX + BREAKER_OPEN_MAX / 4 + CGN_MSEC);
 			assert_true(left >= rules.open_for);
 			last = left;
 			now += left;
@@ -193,19 +200,22 @@ static void whatever_happens_it_stays_sound(void **state)
 			.reason = BREAKER_FOR_SHARE,
 			.now = now,
 			.jitter = (double)(random_of(&dice) % 100) / 100};
-		bool ends = in.event == BREAKER_PROBE_OK || in.event == BREAKER_PROBE_BAD || in.event == BREAKER_PROBE_LEFT;
+		bool ends = in.event == BREAKER_PROBE_OK || in.event == BREAKER_PROBE_BAD ||
+			in.event == BREAKER_PROBE_LEFT;
 		if (ends && !out)
 			continue;
 		uint64_t is = breaker_step(w, &rules, &in);
 		if (in.event == BREAKER_CLAIM && is != w) {
-			assert_false(out && breaker_state(w, now) == BREAKER_HALF_OPEN && breaker_gate(w, now) != BREAKER_PROBE);
+			assert_false(out && breaker_state(w, now) == BREAKER_HALF_OPEN &&
+				breaker_gate(w, now) != BREAKER_PROBE);
 			out = true;
 		} else if (ends || in.event == BREAKER_TRIP) {
 			out = false; /* tripped, its verdict no longer matters */
 		}
 		w = is;
 		assert_true(breaker_left(w, now) <= BREAKER_OPEN_MAX * 5 / 4 + CGN_MSEC);
-		assert_int_equal(breaker_gate(w, now) == BREAKER_PASS, breaker_state(w, now) == BREAKER_CLOSED);
+		assert_int_equal(breaker_gate(w, now) == BREAKER_PASS,
+			breaker_state(w, now) == BREAKER_CLOSED);
 	}
 }
 

@@ -10,7 +10,8 @@
 #include "policy/slots/card.h"
 
 static const uint64_t sums[] = {7, 8}, chain[] = {100, 101, 102};
-static const struct card some = {.tokens = 60, .prompt = 50, .file_bytes = {CARD_PIECE, 5}, .sums = sums, .chain = chain, .n = 3};
+static const struct card some =
+	{.tokens = 60, .prompt = 50, .file_bytes = {CARD_PIECE, 5}, .sums = sums, .chain = chain, .n = 3};
 
 static void a_card_reads_back(void **state)
 {
@@ -27,10 +28,15 @@ static void a_card_reads_back(void **state)
 	struct card_piece first = card_piece(&c, 0), second = card_piece(&c, 1);
 	assert_true(first.file == 0 && first.offset == 0 && first.bytes == CARD_PIECE);
 	assert_true(second.file == 1 && second.offset == 0 && second.bytes == 5);
-	const struct card wide = {.file_bytes = {CARD_PIECE + 3, CARD_PIECE + 1}, .sums = sums, .chain = chain, .n = 3};
+	const struct card wide = {.file_bytes = {CARD_PIECE + 3, CARD_PIECE + 1},
+		.sums = sums,
+		.chain = chain,
+		.n = 3};
 	assert_int_equal(card_pieces(&wide), 4);
-	assert_true(card_piece(&wide, 1).file == 0 && card_piece(&wide, 1).offset == CARD_PIECE && card_piece(&wide, 1).bytes == 3);
-	assert_true(card_piece(&wide, 3).file == 1 && card_piece(&wide, 3).offset == CARD_PIECE && card_piece(&wide, 3).bytes == 1);
+	assert_true(card_piece(&wide, 1).file == 0 && card_piece(&wide, 1).offset == CARD_PIECE &&
+		card_piece(&wide, 1).bytes == 3);
+	assert_true(card_piece(&wide, 3).file == 1 && card_piece(&wide, 3).offset == CARD_PIECE &&
+		card_piece(&wide, 3).bytes == 1);
 	for (size_t n = 0; n < b.n; n++)
 		assert_false(cgn_ok(card_read((struct cgn_str){b.p, n}, words, &c, NULL)));
 }
@@ -50,25 +56,27 @@ static void broken(size_t at, uint8_t byte)
 static void what_is_no_card_is_refused(void **state)
 {
 	(void)state;
-	broken(0, 'x');      /* magic */
-	broken(12, 61);      /* more of the prompt than there is */
-	broken(22, 0xff);    /* of so many bytes there would be more sums */
-	broken(24 + 7, 1);   /* files that are too long */
-	broken(32, 0);       /* no block */
-	broken(32, 4);       /* one more than there is */
+	broken(0, 'x');    /* magic */
+	broken(12, 61);    /* more of the prompt than there is */
+	broken(22, 0xff);  /* of so many bytes there would be more sums */
+	broken(24 + 7, 1); /* files that are too long */
+	broken(32, 0);     /* no block */
+	broken(32, 4);     /* one more than there is */
 	broken(32 + 7, 1);
 }
 
 static void a_link_reads_back(void **state)
 {
 	(void)state;
-	const struct card_link l = {.id = 102, .blocks = 2, .tokens = 60, .prompt = 50, .chain_blocks = 3, .bytes = 1000};
+	const struct card_link l =
+		{.id = 102, .blocks = 2, .tokens = 60, .prompt = 50, .chain_blocks = 3, .bytes = 1000};
 	uint8_t bytes[CARD_LINK_BYTES];
 	struct card_link back;
 	card_link_write(&l, bytes);
 	struct cgn_str all = {(const char *)bytes, sizeof bytes};
 	assert_true(cgn_ok(card_link_read(all, &back, NULL)));
-	assert_true(back.id == 102 && back.blocks == 2 && back.tokens == 60 && back.prompt == 50 && back.chain_blocks == 3 && back.bytes == 1000);
+	assert_true(back.id == 102 && back.blocks == 2 && back.tokens == 60 && back.prompt == 50 &&
+		back.chain_blocks == 3 && back.bytes == 1000);
 	assert_false(cgn_ok(card_link_read((struct cgn_str){all.p, all.n - 1}, &back, NULL)));
 	bytes[4] = 4; /* more blocks than the state has */
 	assert_false(cgn_ok(card_link_read(all, &back, NULL)));

@@ -153,7 +153,8 @@ static void a_booking_is_confirmed_or_ends(void **state)
 	t = send(&w, &ask);
 	chooser_begun(w.chooser, &t, 101 * CGN_SEC);
 	assert_int_equal(held_at(&w, &ask, t.slot, 105 * CGN_SEC), BLOCKS);
-	assert_int_equal(held_at(&w, &ask, t.slot, 107 * CGN_SEC), 0); /* computed, and no event: it does not keep it */
+	/* computed, and no event: it does not keep it */
+	assert_int_equal(held_at(&w, &ask, t.slot, 107 * CGN_SEC), 0);
 	chooser_release(w.chooser, &t, 107 * CGN_SEC);
 
 	ask.now = 200 * CGN_SEC;
@@ -200,7 +201,8 @@ static void speeds_are_learned_and_lent(void **state)
 	assert_float_equal(p.cands[1].speed.prefill_ms, 40.0 / 1024, 0.004);
 	assert_float_equal(p.cands[0].speed.step_ms, 10, 0.5);
 	assert_float_equal(p.cands[1].speed.step_ms, 20, 1);
-	assert_true(p.cands[2].speed.prefill_ms > 0.015F && p.cands[2].speed.prefill_ms < 0.045F); /* as the others */
+	/* as the others */
+	assert_true(p.cands[2].speed.prefill_ms > 0.015F && p.cands[2].speed.prefill_ms < 0.045F);
 	w.rules.policy = ROUTE_PREDICTED;
 	p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.cands[p.index].slot, 0); /* the fastest, when all is equal */
@@ -224,7 +226,8 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 		w.rules.max_inflight = 1000;
 		for (uint16_t i = 0; i < NODES; i++) {
 			cluster_cell_prefill(&w.shared.cells[i], i == 1 ? (slow ? 6e4 : 1e-3) : 100, 1000);
-			cluster_cell_decode(&w.shared.cells[i], i == 1 ? (slow ? 3e6 : 1e-3) : 2000, 100, 0, 0);
+			cluster_cell_decode(&w.shared.cells[i], i == 1 ? (slow ? 3e6 : 1e-3) : 2000, 100, 0,
+				0);
 		}
 		for (size_t i = 0; i < CGN_COUNT(t); i++) {
 			struct choose_ask ask = ask_of(&w);
@@ -301,7 +304,8 @@ static void replace(struct world *w, int i, unsigned *names)
 
 static void request_step(struct world *w, struct choose_ticket *t, uint64_t *dice, cgn_nsec now)
 {
-	struct choose_outcome o = {.answer_tokens = random_of(dice) % 4 ? random_of(dice) % 1000 : random_of(dice)};
+	struct choose_outcome o = {
+		.answer_tokens = random_of(dice) % 4 ? random_of(dice) % 1000 : random_of(dice)};
 	if (!t->booked) {
 		struct choose_ask ask = ask_of(w);
 		w->rules.policy = (enum route_policy)(random_of(dice) % ROUTE_POLICIES);
@@ -419,7 +423,8 @@ static void roles_are_kept_while_there_are_others(void **state)
 	cluster_find(w.cluster, "n1")->info->role = COGNITORA__V1__ROLE__ROLE_DECODE;
 	cluster_view_unref(&w.view);
 	assert_true(cgn_ok(cluster_view_new(w.cluster, &w.view, NULL)));
-	uint16_t n0 = view_node_find(w.view, CGN_STR("n0"))->slot, n1 = view_node_find(w.view, CGN_STR("n1"))->slot;
+	uint16_t n0 = view_node_find(w.view, CGN_STR("n0"))->slot,
+		 n1 = view_node_find(w.view, CGN_STR("n1"))->slot;
 	struct choose_ask ask = ask_of(&w);
 	struct choose_pick p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.n, 2);
@@ -542,8 +547,8 @@ struct crowd {
 	struct choose_ticket t[MOST];
 	cgn_nsec until[MOST];
 	size_t n;
-	uint32_t peak;      /* requests that one node had */
-	unsigned nodes;     /* that got any */
+	uint32_t peak;  /* requests that one node had */
+	unsigned nodes; /* that got any */
 	uint32_t seen[NODES];
 };
 
@@ -590,7 +595,8 @@ static void a_hot_prefix_gets_further_holders(void **state)
 	struct world w;
 	uint32_t peak[2];
 	for (int heated = 0; heated < 2; heated++) {
-		world_of(&w, NODES, 0, ROUTE_WEIGHTED); /* nobody says what engines run at once, and so only scores hold anybody back */
+		/* nobody says what engines run at once, and so only scores hold anybody back */
+		world_of(&w, NODES, 0, ROUTE_WEIGHTED);
 		struct heat *heat = w.shared.heat;
 		if (!heated) {
 			struct chooser_shared cold = w.shared;
@@ -599,10 +605,12 @@ static void a_hot_prefix_gets_further_holders(void **state)
 			assert_true(cgn_ok(chooser_new(&cold, 0, &w.chooser, NULL)));
 		}
 		w.rules.max_inflight = 1000;
-		w.rules.weights = (struct route_weights){0.85, 0.15, 0, 0}; /* a prefix that is dear: of its own accord it moves late */
+		/* a prefix that is dear: of its own accord it moves late */
+		w.rules.weights = (struct route_weights){0.85, 0.15, 0, 0};
 		struct crowd warm = crowd_of(&w, 100 * CGN_SEC, 100, 10); /* two at once: one node has it */
 		assert_int_equal(warm.nodes, 1);
-		struct crowd hot = crowd_of(&w, 200 * CGN_SEC, 5, 20); /* forty, and there are sixteen places on a node */
+		/* forty, and there are sixteen places on a node */
+		struct crowd hot = crowd_of(&w, 200 * CGN_SEC, 5, 20);
 		peak[heated] = hot.peak;
 		if (heated) {
 			assert_true(hot.nodes >= 2);

@@ -58,7 +58,8 @@ static struct cluster_orders seen(struct cluster *c, const char *id, const char 
 	return o;
 }
 
-static struct cluster_orders event(struct cluster *c, const char *id, uint64_t seq, const Cognitora__V1__Node *node, const Cognitora__V1__Load *load)
+static struct cluster_orders event(struct cluster *c, const char *id, uint64_t seq,
+	const Cognitora__V1__Node *node, const Cognitora__V1__Load *load)
 {
 	Cognitora__V1__WatchEvent ev;
 	cognitora__v1__watch_event__init(&ev);
@@ -153,7 +154,7 @@ static void a_gap_in_the_numbers_asks_for_a_new_watch(void **state)
 	o = event(c, "n1", 4, toy(&t, "n1", "m", false), NULL);
 	assert_int_equal(o.watch, WATCH_AGAIN);
 	assert_int_equal(cluster_find(c, "n1")->state, NODE_READY); /* nothing of it was applied */
-	o = event(c, "n1", 2, NULL, NULL); /* a repeated one is a gap too */
+	o = event(c, "n1", 2, NULL, NULL);                          /* a repeated one is a gap too */
 	assert_int_equal(o.watch, WATCH_AGAIN);
 	o = snapshot(c, "n1", "m", true); /* and numbering starts anew */
 	assert_int_equal(o.watch, WATCH_KEEP);
@@ -184,7 +185,8 @@ static void cordon_and_drain_are_honoured_in_any_order(void **state)
 	struct toy_node t;
 	struct cluster_orders o;
 	assert_false(cluster_cordon(c, "n1", true, &o));
-	assert_true(cgn_ok(cluster_node_seen(c, toy(&t, "n1", "m", true), true, &o, NULL))); /* cordoned before it came */
+	/* cordoned before it came */
+	assert_true(cgn_ok(cluster_node_seen(c, toy(&t, "n1", "m", true), true, &o, NULL)));
 	struct cluster_node *n = cluster_find(c, "n1");
 	snapshot(c, "n1", "m", true);
 	assert_int_equal(n->state, NODE_CORDONED);
@@ -299,7 +301,8 @@ static void an_agent_that_counts_by_router_is_taken_at_its_word(void **state)
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
 	struct cluster_cell *cell = &c->cells[cluster_find(c, "n1")->slot];
-	atomic_store(&cell->inflight, 9); /* five of them are still under way to the agent: that must not matter */
+	/* five of them are still under way to the agent: that must not matter */
+	atomic_store(&cell->inflight, 9);
 	Cognitora__V1__Load load;
 	cognitora__v1__load__init(&load);
 	load.shared = true;
@@ -514,7 +517,9 @@ static void open_breakers_leave_the_candidates_unless_all_are(void **state)
 	(void)state;
 	const struct breaker_rules rules = {1, 10 * CGN_SEC};
 	const struct breaker_input fail = {.event = BREAKER_FAILED, .now = CGN_SEC},
-				   stall = {.event = BREAKER_TRIP, .reason = BREAKER_FOR_STALL, .now = CGN_SEC},
+				   stall = {.event = BREAKER_TRIP,
+					   .reason = BREAKER_FOR_STALL,
+					   .now = CGN_SEC},
 				   claim = {.event = BREAKER_CLAIM, .now = 20 * CGN_SEC};
 	struct cluster *c = cluster_of();
 	const char *ids[] = {"n1", "n2", "n3"};
@@ -529,8 +534,8 @@ static void open_breakers_leave_the_candidates_unless_all_are(void **state)
 	struct cluster_view *v = view_of(c);
 	const struct view_model *m = view_model_find(v, CGN_STR("m"));
 	struct route_cand cand[3];
-	struct view_ask ask = {.now = 2 * CGN_SEC}, later = {.now = 20 * CGN_SEC}, tried = {&slots[2], 1, false, 2 * CGN_SEC},
-			all = {.all = true, .now = 2 * CGN_SEC};
+	struct view_ask ask = {.now = 2 * CGN_SEC}, later = {.now = 20 * CGN_SEC},
+			tried = {&slots[2], 1, false, 2 * CGN_SEC}, all = {.all = true, .now = 2 * CGN_SEC};
 	(void)breaker_apply(&cells[0]->breaker, &rules, &stall);
 	(void)breaker_apply(&cells[1]->breaker, &rules, &fail);
 	assert_int_equal(view_candidates(m, c->cells, &ask, cand), 1);
@@ -541,7 +546,8 @@ static void open_breakers_leave_the_candidates_unless_all_are(void **state)
 	(void)breaker_apply(&cells[0]->breaker, &rules, &claim);
 	assert_int_equal(view_candidates(m, c->cells, &later, cand), 2); /* its probe is out */
 	(void)breaker_apply(&cells[2]->breaker, &rules, &fail);
-	assert_int_equal(view_candidates(m, c->cells, &ask, cand), 2); /* all are out: the stalled one is the worst */
+	/* all are out: the stalled one is the worst */
+	assert_int_equal(view_candidates(m, c->cells, &ask, cand), 2);
 	assert_int_equal(cand[0].slot, slots[1]);
 	assert_int_equal(cand[1].slot, slots[2]);
 	assert_int_equal(view_candidates(m, c->cells, &tried, cand), 1);

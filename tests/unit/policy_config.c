@@ -206,7 +206,8 @@ static const struct {
 	{"[tenants.a]\nweight = 0\n", {"c.toml:2:10", "a whole number from 1 to 1000"}},
 	{"[tenants]\na = 1\n", {"c.toml:2:1", "must be written [tenants.\"NAME\"]"}},
 	{"[tenants.\"a b\"]\n", {"visible ASCII characters only"}},
-	{"[router.rate_limit]\nredis_url = 'h:1'\n", {"c.toml:2:13: router.rate_limit.redis_url must begin with redis://"}},
+	{"[router.rate_limit]\nredis_url = 'h:1'\n",
+		{"c.toml:2:13: router.rate_limit.redis_url must begin with redis://"}},
 	{"[routr]\n", {"unknown key routr"}},
 	{"router = 5\n", {"c.toml:1:1", "router is a whole number, must be a table: [router]"}},
 	{"[router.listen]\n", {"router.listen is a table, must be a text of 1 to 256 bytes"}},
@@ -251,9 +252,11 @@ static const struct {
 	{"[cluster]\nstate_backend = 'etcd'\n", {"c.toml:2:17", "needs cluster.etcd_endpoints"}},
 	{"[cluster]\netcd_endpoints = ['h:2379']\n", {"etcd_endpoints has \"h:2379\", must be http://"}},
 	{"[cluster]\nstate_backend = 'static'\n", {"needs cluster.nodes"}},
-	{"[engine]\nkv_events = '127.0.0.1:5557'\n", {"c.toml:2:13: engine kv_events is \"127.0.0.1:5557\", must be tcp://host:port or ipc:///path"}},
+	{"[engine]\nkv_events = '127.0.0.1:5557'\n",
+		{"c.toml:2:13: engine kv_events is \"127.0.0.1:5557\", must be tcp://host:port or ipc:///path"}},
 	{"[engine]\nkv_events = 'tcp://127.0.0.1'\n", {"must be tcp://host:port"}},
-	{"[engine]\nkv_events = 'tcp://h:1'\nkv_events_replay = 'udp://h:2'\n", {"engine kv_events_replay is \"udp://h:2\""}},
+	{"[engine]\nkv_events = 'tcp://h:1'\nkv_events_replay = 'udp://h:2'\n",
+		{"engine kv_events_replay is \"udp://h:2\""}},
 	{"[engine]\nkv_events_replay = 'tcp://h:2'\n", {"engine kv_events_replay needs kv_events"}},
 	{"[engine]\nkv_events_ranks = 0\n", {"kv_events_ranks"}},
 	{"[engine]\nkv_events_lora = 'name'\n", {"must be one of \"model\", \"path\""}},
@@ -334,7 +337,8 @@ static void environment_and_flags_are_as_strict(void **state)
 	refuses("", ENV("COGNITORA__ROUTER__LISTEN="), NULL, "must be a text of 1 to 256 bytes");
 	refuses("", ENV("COGNITORA__MODELS__M__BLOCK_BYTES=64"), NULL,
 		"models cannot be set from the environment");
-	refuses("", ENV("COGNITORA__TENANTS__A__WEIGHT=2"), NULL, "tenants cannot be set from the environment");
+	refuses("", ENV("COGNITORA__TENANTS__A__WEIGHT=2"), NULL,
+		"tenants cannot be set from the environment");
 	refuses("", ENV("COGNITORA__ENGINES__1__URL=http://h:1"), NULL, "engines are numbered");
 	refuses("", ENV("COGNITORA__ENGINES__X__URL=http://h:1"), NULL, "engines are numbered");
 	refuses("[[engines]]\n[[engines]]\n", ENV("COGNITORA__ENGINE__URL=http://h:1"), NULL,
@@ -488,7 +492,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_stand_alone),
-		cmocka_unit_test(every_kind_is_read_from_toml), cmocka_unit_test(sizes_by_their_alias_in_gib),
+		cmocka_unit_test(every_kind_is_read_from_toml),
+		cmocka_unit_test(sizes_by_their_alias_in_gib),
 		cmocka_unit_test(later_sources_win),
 		cmocka_unit_test(engines_in_all_spellings),
 		cmocka_unit_test(models_are_found_by_name_and_alias),

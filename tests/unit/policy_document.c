@@ -43,7 +43,10 @@ static void what_is_written_is_read_again(void **state)
 {
 	(void)state;
 	struct cgn_buf b = {.n = 0};
-	struct route_document d = {.has_policy = true, .has_weights = true, .policy = ROUTE_SESSION, .weights = {0.4, 0.3, 0.2, 0.1}};
+	struct route_document d = {.has_policy = true,
+		.has_weights = true,
+		.policy = ROUTE_SESSION,
+		.weights = {0.4, 0.3, 0.2, 0.1}};
 	route_document_write(&d, &b);
 	struct route_document back = read_ok(cgn_buf_z(&b));
 	assert_true(back.has_policy && back.has_weights);
@@ -66,18 +69,24 @@ static void a_mistake_is_named(void **state)
 		{"{\"policy\":\"weighted\"", "line 1"},
 		{"[]", "no JSON object"},
 		{"{\"policy\":1}", "no string"},
-		{"{\"policy\":\"fastest\"}", "\"fastest\" is no policy; they are kv, weighted, predicted, round_robin"},
+		{"{\"policy\":\"fastest\"}",
+			"\"fastest\" is no policy; they are kv, weighted, predicted, round_robin"},
 		{"{\"policy\":\"\\u001b[31mkv\"}", "\"?[31mkv\" is no policy"}, /* it is shown on terminals */
 		{"{\"\xc2\x9bx\":1}", "no member \"??x\""},
 		{"{\"polisy\":\"kv\"}", "no member \"polisy\""},
 		{"{\"policy\":\"kv\",\"policy\":\"random\"}", "\"policy\" twice"},
 		{"{\"weights\":[1]}", "no object"},
 		{"{\"weights\":{\"kv\":1}}", "lacks the number \"load\""},
-		{"{\"weights\":{\"kv\":1,\"load\":\"0\",\"power\":0,\"capacity\":0}}", "lacks the number \"load\""},
-		{"{\"weights\":{\"kv\":1,\"load\":0,\"power\":0,\"capacity\":0,\"luck\":0}}", "no member \"luck\""},
-		{"{\"weights\":{\"kv\":1.5,\"load\":-0.5,\"power\":0,\"capacity\":0}}", "kv is 1.5: weights are from 0 to 1"},
-		{"{\"weights\":{\"kv\":0.5,\"load\":0.25,\"power\":0.1,\"capacity\":0.1}}", "0.95 together: they must be 1"},
-		{"{\"weights\":{\"kv\":0.500002,\"load\":0.3,\"power\":0.1,\"capacity\":0.1}}", "1.000002 together"},
+		{"{\"weights\":{\"kv\":1,\"load\":\"0\",\"power\":0,\"capacity\":0}}",
+			"lacks the number \"load\""},
+		{"{\"weights\":{\"kv\":1,\"load\":0,\"power\":0,\"capacity\":0,\"luck\":0}}",
+			"no member \"luck\""},
+		{"{\"weights\":{\"kv\":1.5,\"load\":-0.5,\"power\":0,\"capacity\":0}}",
+			"kv is 1.5: weights are from 0 to 1"},
+		{"{\"weights\":{\"kv\":0.5,\"load\":0.25,\"power\":0.1,\"capacity\":0.1}}",
+			"0.95 together: they must be 1"},
+		{"{\"weights\":{\"kv\":0.500002,\"load\":0.3,\"power\":0.1,\"capacity\":0.1}}",
+			"1.000002 together"},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct route_document d = {.policy = ROUTE_RANDOM, .has_policy = true};
@@ -92,7 +101,8 @@ static void a_mistake_is_named(void **state)
 static void a_little_rounding_is_forgiven(void **state)
 {
 	(void)state;
-	const struct route_weights w = {0.1 + 0.2, 0.3, 0.4, 1e-7}, bad = {0.3, 0.3, 0.4, 1e-5}, none = {0.0 / 0.0, 1, 0, 0};
+	const struct route_weights w = {0.1 + 0.2, 0.3, 0.4, 1e-7}, bad = {0.3, 0.3, 0.4, 1e-5},
+				   none = {0.0 / 0.0, 1, 0, 0};
 	assert_true(cgn_ok(route_weights_check(&w, NULL)));
 	assert_int_equal(route_weights_check(&bad, NULL).code, CGN_INVALID);
 	assert_int_equal(route_weights_check(&none, NULL).code, CGN_INVALID);

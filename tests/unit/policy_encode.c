@@ -62,8 +62,8 @@ static struct chain start(size_t cap)
 	return out;
 }
 
-static struct chain by_cache(
-	struct promptcache *cache, struct cgn_str text, bool specials, const struct digest *media, size_t n_media, size_t cap)
+static struct chain by_cache(struct promptcache *cache, struct cgn_str text, bool specials,
+	const struct digest *media, size_t n_media, size_t cap)
 {
 	struct chain out = start(cap);
 	struct encode e;
@@ -88,7 +88,8 @@ static struct chain plainly(struct cgn_str text, bool specials, size_t cap)
 {
 	struct chain out = start(cap);
 	struct tokenizer_ids ids = {0};
-	assert_true(cgn_ok(tokenizer_encode(tokenizer, work, text, specials ? TOKENIZER_SPECIALS : 0, &ids, NULL)));
+	assert_true(cgn_ok(
+		tokenizer_encode(tokenizer, work, text, specials ? TOKENIZER_SPECIALS : 0, &ids, NULL)));
 	tokens_chain_add(&out.c, ids.ids, ids.n);
 	tokenizer_ids_fini(&ids);
 	return out;
@@ -105,7 +106,8 @@ static void same(const struct chain *a, const struct chain *b)
 
 static void say(struct cgn_buf *b, uint64_t *rng, size_t most)
 {
-	static const char *const words[] = {"the ", "another", "\n", "winter ", "<|im", "\xc3\xa4", "1234", "  ", "in", "on the"};
+	static const char *const words[] = {"the ", "another", "\n", "winter ", "<|im", "\xc3\xa4", "1234",
+		"  ", "in", "on the"};
 	cgn_buf_putz(b, next_random(rng) % 2 == 0 ? "<|im_start|>user\n" : "<|im_start|>assistant\n");
 	for (size_t n = next_random(rng) % most; n > 0; n--)
 		cgn_buf_putz(b, words[next_random(rng) % CGN_COUNT(words)]);
@@ -128,7 +130,8 @@ static void talk(uint64_t seed, size_t budget, size_t cap, bool specials)
 		struct chain got = by_cache(cache, cgn_buf_view(b), specials, NULL, 0, cap);
 		struct chain want = plainly(cgn_buf_view(b), specials, cap);
 		same(&want, &got);
-		assert_true(promptcache_stats(cache).entries == 0 || promptcache_stats(cache).bytes <= budget);
+		assert_true(
+			promptcache_stats(cache).entries == 0 || promptcache_stats(cache).bytes <= budget);
 		chain_free(&got);
 		chain_free(&want);
 		b->n = before;
@@ -215,7 +218,8 @@ static size_t shared(const struct chain *a, const struct chain *b)
 static void a_chain_is_exact_up_to_the_first_medium(void **state)
 {
 	(void)state;
-	struct digest media[3] = {digest_of(CGN_STR("a")), digest_of(CGN_STR("b")), digest_of(CGN_STR("nowhere"))};
+	struct digest media[3] = {digest_of(CGN_STR("a")), digest_of(CGN_STR("b")),
+		digest_of(CGN_STR("nowhere"))};
 	struct cgn_buf front = {0}, b = {0};
 	struct promptcache *cache = NULL;
 	uint64_t rng = 9;
@@ -281,8 +285,10 @@ static void a_chain_that_is_full_costs_no_more_tokens(void **state)
 		cgn_buf_putz(&b, "<|im_start|>winter winter winter winter winter winter<|im_end|>\n");
 	struct chain first = by_cache(cache, cgn_buf_view(&b), false, NULL, 0, 100);
 	assert_true(tokens_chain_full(&first.c));
-	const struct encode_ask ask = {.tokenizer = tokenizer, .root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")),
-		.text = cgn_buf_view(&b), .max_ids = 1600};
+	const struct encode_ask ask = {.tokenizer = tokenizer,
+		.root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")),
+		.text = cgn_buf_view(&b),
+		.max_ids = 1600};
 	assert_true(cgn_ok(encode_open(&e, &ask, NULL)));
 	assert_int_equal(encode_resume(&e, cache, &got.c), 0);
 	assert_true(cgn_ok(encode_run(&e, work, NULL)));

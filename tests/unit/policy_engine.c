@@ -88,8 +88,8 @@ static const char *joined(const struct engine_argv *a, char *out, size_t cap)
 	return out;
 }
 
-static cgn_rc make(
-	const struct config_engine *e, struct cgn_arena *arena, struct engine_argv *a, struct cgn_err *err)
+static cgn_rc make(const struct config_engine *e, struct cgn_arena *arena, struct engine_argv *a,
+	struct cgn_err *err)
 {
 	struct engine_url u;
 	*a = (struct engine_argv){.arena = arena};
@@ -143,8 +143,8 @@ static void sim_command_line(void **state)
 		.extra_args = {more, 2}};
 	cgn_arena_init(&arena, 65536);
 	assert_true(cgn_ok(make(&e, &arena, &a, NULL)));
-	assert_string_equal(
-		joined(&a, text, sizeof text), "cgn-sim --listen 127.0.0.1:8001 --model m --time-scale 0");
+	assert_string_equal(joined(&a, text, sizeof text),
+		"cgn-sim --listen 127.0.0.1:8001 --model m --time-scale 0");
 	cgn_arena_fini(&arena);
 }
 
@@ -325,21 +325,22 @@ static void model_lists(void **state)
 	assert_string_equal(v[0], "tiny");
 	assert_string_equal(v[1], "t");
 	assert_string_equal(v[2], "bA");
-	assert_true(cgn_ok(engine_models_read(
-		CGN_STR("{\"data\":[{\"id\":\"a\"},{\"id\":\"b\"},{\"id\":\"c\"}]}"), &a, 2, &v, &n, NULL)));
+	assert_true(cgn_ok(
+		engine_models_read(CGN_STR("{\"data\":[{\"id\":\"a\"},{\"id\":\"b\"},{\"id\":\"c\"}]}"), &a,
+			2, &v, &n, NULL)));
 	assert_int_equal(n, 2);
-	static const char *const bad[] = {
-		"", "nope", "{}", "[]", "{\"data\":{}}", "{\"data\":[{\"id\":\"a\"}"};
+	static const char *const bad[] = {"", "nope", "{}", "[]", "{\"data\":{}}",
+		"{\"data\":[{\"id\":\"a\"}"};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		struct cgn_err err = {0};
-		assert_int_equal(
-			engine_models_read(cgn_str_of(bad[i]), &a, 8, &v, &n, &err).code, CGN_BAD_GATEWAY);
+		assert_int_equal(engine_models_read(cgn_str_of(bad[i]), &a, 8, &v, &n, &err).code,
+			CGN_BAD_GATEWAY);
 		assert_non_null(strstr(err.msg, "/v1/models"));
 	}
 	cgn_arena_fini(&a);
 	cgn_arena_init(&a, 64);
-	assert_int_equal(
-		engine_models_read(CGN_STR("{\"data\":[]}"), &a, 8192, &v, &n, NULL).code, CGN_NO_MEMORY);
+	assert_int_equal(engine_models_read(CGN_STR("{\"data\":[]}"), &a, 8192, &v, &n, NULL).code,
+		CGN_NO_MEMORY);
 	cgn_arena_fini(&a);
 }
 
@@ -356,7 +357,8 @@ static void engines_that_tell_tokens_are_known_by_their_kind(void **state)
 	assert_null(engine_tokens_of(CGN_STR("something new")));
 }
 
-static void asks(const struct engine_tokens_step *s, const char *path, const char *body, enum prompt_api api, const char *before, const char *want)
+static void asks(const struct engine_tokens_step *s, const char *path, const char *body, enum prompt_api api,
+	const char *before, const char *want)
 {
 	struct json_val v;
 	struct prompt p;
@@ -376,18 +378,23 @@ static void asks(const struct engine_tokens_step *s, const char *path, const cha
 static void each_kind_is_asked_in_its_way(void **state)
 {
 	(void)state;
-	const struct engine_tokens_ops *vllm = engine_tokens_of(CGN_STR("sim")), *llama = engine_tokens_of(CGN_STR("llama_cpp"));
-	const char *chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1},\"add_generation_prompt\":false}";
+	const struct engine_tokens_ops *vllm = engine_tokens_of(CGN_STR("sim")),
+				       *llama = engine_tokens_of(CGN_STR("llama_cpp"));
+	const char *chat =
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1},\"add_generation_prompt\":false}";
 	const char *text = "{\"prompt\":\"a\\n\"}";
 	asks(&vllm->chat[0], "/tokenize", chat, PROMPT_CHAT, "",
 		"{\"model\":\"m\\\"x\",\"add_generation_prompt\":false,\"continue_final_message\":false,\"add_special_tokens\":false,"
 		"\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1}}");
-	asks(&vllm->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "", "{\"model\":\"m\\\"x\",\"add_special_tokens\":true,\"prompt\":\"a\\n\"}");
+	asks(&vllm->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "",
+		"{\"model\":\"m\\\"x\",\"add_special_tokens\":true,\"prompt\":\"a\\n\"}");
 	assert_null(vllm->chat[1].path);
 	asks(&llama->chat[0], "/apply-template", chat, PROMPT_CHAT, "",
 		"{\"add_generation_prompt\":false,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1}}");
-	asks(&llama->chat[1], "/tokenize", chat, PROMPT_CHAT, "<user>a", "{\"add_special\":true,\"parse_special\":true,\"content\":\"<user>a\"}");
-	asks(&llama->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "", "{\"add_special\":true,\"parse_special\":true,\"content\":\"a\\n\"}");
+	asks(&llama->chat[1], "/tokenize", chat, PROMPT_CHAT, "<user>a",
+		"{\"add_special\":true,\"parse_special\":true,\"content\":\"<user>a\"}");
+	asks(&llama->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "",
+		"{\"add_special\":true,\"parse_special\":true,\"content\":\"a\\n\"}");
 }
 
 static bool read_tokens(const char *answer, size_t max, struct cgn_buf *out)
@@ -400,14 +407,15 @@ static void answers_are_read_or_refused(void **state)
 	(void)state;
 	struct cgn_buf out = {0};
 	const uint32_t want[] = {1, 70000, 4294967295U};
-	assert_true(read_tokens("{\"count\":3,\"tokens\":[1,70000,4294967295],\"token_strs\":null}", 9, &out));
+	assert_true(
+		read_tokens("{\"count\":3,\"tokens\":[1,70000,4294967295],\"token_strs\":null}", 9, &out));
 	assert_int_equal(out.n, sizeof want);
 	assert_memory_equal(out.p, want, sizeof want);
 	out.n = 0;
 	assert_true(read_tokens("{\"tokens\":[1,2,3]}", 2, &out));
 	assert_int_equal(out.n, 8);
-	static const char *const bad[] = {"", "[]", "{}", "{\"tokens\":7}", "{\"tokens\":[-1]}", "{\"tokens\":[4294967296]}", "{\"tokens\":[1.5]}",
-		"{\"tokens\":[\"1\"]}", "{\"tokens\":[1"};
+	static const char *const bad[] = {"", "[]", "{}", "{\"tokens\":7}", "{\"tokens\":[-1]}",
+		"{\"tokens\":[4294967296]}", "{\"tokens\":[1.5]}", "{\"tokens\":[\"1\"]}", "{\"tokens\":[1"};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		if (read_tokens(bad[i], 9, &out))
 			fail_msg("%s was read", bad[i]);

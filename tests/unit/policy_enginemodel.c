@@ -43,7 +43,8 @@ static struct enginemodel *model_of(const struct enginemodel_cfg *cfg)
 }
 
 /* |lineage| names the tokens: equal ones share their prefix. */
-static cgn_rc submit(struct enginemodel *m, struct seen *s, uint64_t lineage, uint32_t prompt, uint32_t answer)
+static cgn_rc submit(struct enginemodel *m, struct seen *s, uint64_t lineage, uint32_t prompt,
+	uint32_t answer)
 {
 	uint64_t hashes[256];
 	uint32_t n = (prompt + answer) / 4;
@@ -334,7 +335,8 @@ static void fixed_steps_pace(void **state)
 	enginemodel_free(&m);
 }
 
-/* Thousands of random submits, steps and aborts: nothing leaks, nothing hangs, the same seed gives the same history. */
+/* Thousands of random submits, steps and aborts: nothing leaks, nothing hangs, the same seed gives the same
+ * history. */
 static uint64_t storm(uint64_t seed)
 {
 	struct enginemodel_cfg cfg = plain;
@@ -350,7 +352,9 @@ static uint64_t storm(uint64_t seed)
 		rng = mix(rng + 1);
 		struct seen *it = &s[rng % CGN_COUNT(s)];
 		if (it->job == NULL)
-			(void)!submit(m, it, rng >> 8 & 7, 1 + (uint32_t)(rng >> 16 & 63), 1 + (uint32_t)(rng >> 24 & 31)).code;
+			(void)!submit(m, it, rng >> 8 & 7, 1 + (uint32_t)(rng >> 16 & 63),
+				1 + (uint32_t)(rng >> 24 & 31))
+				.code;
 		else if ((rng >> 32 & 7) == 0)
 			enginemodel_abort(m, &it->job);
 		cgn_nsec at = step(m, now);
@@ -391,7 +395,7 @@ static void blocks_are_shared_and_evicted(void **state)
 	assert_false(em_blocks_has(b, 78) || em_blocks_idle(b, 78));
 	assert_null(em_blocks_note(b, x));
 	uint32_t y = em_blocks_take(b), z = em_blocks_take(b);
-	assert_int_equal(em_blocks_known(b), 1); /* never used ones go first */
+	assert_int_equal(em_blocks_known(b), 1);   /* never used ones go first */
 	assert_false(em_blocks_publish(b, y, 77)); /* 77 is known already: stays where it is */
 	uint32_t w = em_blocks_take(b);
 	assert_int_equal(w, x);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eviction: who leaves and who stays, in which order, against a naive model; sizes; pinned ones; ghosts; touches from other threads. */
+/* Eviction: who leaves and who stays, in which order, against a naive model; sizes; pinned ones; ghosts;
+ * touches from other threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -172,7 +173,8 @@ static void who_was_dropped_leaves_no_ghost(void **state)
 	evict_fini(&e);
 }
 
-/* Sizes from a byte to a thousand: what leaves makes room, and no more leaves than has to; a big one does not push out the small ones that are used. */
+/* Sizes from a byte to a thousand: what leaves makes room, and no more leaves than has to; a big one does not
+ * push out the small ones that are used. */
 static void sizes_count(void **state)
 {
 	(void)state;
@@ -197,7 +199,8 @@ static void sizes_count(void **state)
 		assert_true(evict_held_bytes(&e) <= BUDGET);
 	}
 	assert_true(wanted < N);
-	for (size_t i = 0; i < 20; i++) /* nothing came back, so what was used once has the better part of the tier still */
+	/* nothing came back, so what was used once has the better part of the tier still */
+	for (size_t i = 0; i < 20; i++)
 		assert_true(evict_has(&items[i].node));
 	end(&e);
 }
@@ -258,7 +261,8 @@ static void naive_take(struct naive *m, int key)
 
 static void naive_add(struct naive *m, int key, uint32_t bytes)
 {
-	uint64_t nodes = (uint64_t)(m->n[0] + m->n[1]), ago = m->from[key] >= 0 ? m->left[m->from[key]] - m->at[key] : UINT64_MAX;
+	uint64_t nodes = (uint64_t)(m->n[0] + m->n[1]),
+		 ago = m->from[key] >= 0 ? m->left[m->from[key]] - m->at[key] : UINT64_MAX;
 	int queue = 0;
 	m->size[key] = bytes;
 	if (ago <= nodes / 5) {
@@ -278,7 +282,8 @@ static void naive_add(struct naive *m, int key, uint32_t bytes)
 static int naive_victim(struct naive *m)
 {
 	while (m->n[0] + m->n[1] > 0) {
-		int queue = m->n[0] > 0 && (m->n[1] == 0 || naive_held(m, 0) > m->small_bytes) ? 0 : 1, key = m->order[queue][0];
+		int queue = m->n[0] > 0 && (m->n[1] == 0 || naive_held(m, 0) > m->small_bytes) ? 0 : 1,
+		    key = m->order[queue][0];
 		naive_take(m, key);
 		if (m->uses[key] == 0) {
 			m->from[key] = queue;

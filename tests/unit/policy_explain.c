@@ -162,7 +162,8 @@ static void tries_and_requests_of_one_id_are_all_told_newest_first(void **state)
 	(void)state;
 	struct explain_ring *r = ring_new(EXPLAIN_LEAST);
 	struct cgn_buf out = {.n = 0};
-	struct explain_decision first = decision_of(1, "same", 1000), again = first, second = decision_of(2, "same", 1001);
+	struct explain_decision first = decision_of(1, "same", 1000), again = first,
+				second = decision_of(2, "same", 1001);
 	struct explain_end e1 = end_of(1, "same", 1003), e2 = end_of(2, "same", 1004);
 	again.attempt = 2;
 	again.cands[1].why = EXPLAIN_TRIED;
@@ -179,7 +180,8 @@ static void tries_and_requests_of_one_id_are_all_told_newest_first(void **state)
 	assert_int_equal(json_get_u64(element(tries, 0), "try", 0), 1);
 	assert_int_equal(json_get_u64(element(tries, 1), "try", 0), 2);
 	struct json_val unused;
-	assert_false(json_get(element(tries, 1), "over", &unused)); /* a node that was tried is beaten by nobody */
+	/* a node that was tried is beaten by nobody */
+	assert_false(json_get(element(tries, 1), "over", &unused));
 	cgn_buf_fini(&out);
 	explain_ring_free(&r);
 }
@@ -211,7 +213,8 @@ static void two_rings_are_told_as_one(void **state)
 	cgn_buf_fini(&out);
 }
 
-/* Entries of all lengths, many times around: what is told is whole, the newest are there and the oldest are not. */
+/* Entries of all lengths, many times around: what is told is whole, the newest are there and the oldest are
+ * not. */
 static void a_full_ring_forgets_the_oldest(void **state)
 {
 	(void)state;
@@ -291,7 +294,8 @@ static struct explain_decision longest(char *text)
 			d.cands[i].v[k].f = -1.2345678e-20F;
 	}
 	for (size_t i = 0; i < EXPLAIN_SHADOWS; i++)
-		d.shadows[i] = (struct explain_shadow){"session", cgn_str_of(text), false, -1.2345678e-20F, UINT32_MAX};
+		d.shadows[i] = (struct explain_shadow){"session", cgn_str_of(text), false, -1.2345678e-20F,
+			UINT32_MAX};
 	return d;
 }
 
@@ -424,7 +428,8 @@ static void costs_are_shown_as_costs(void **state)
 	explain_pick(&ask, &p, w.view, &d);
 	assert_int_equal(d.unit, EXPLAIN_MS);
 	assert_true(cgn_str_is(d.cands[0].node, "n1") && cgn_str_is(d.cands[2].node, "n0"));
-	assert_true(d.cands[0].v[EXPLAIN_SCORE].f > 0 && d.cands[0].v[EXPLAIN_SCORE].f < d.cands[1].v[EXPLAIN_SCORE].f);
+	assert_true(d.cands[0].v[EXPLAIN_SCORE].f > 0 &&
+		d.cands[0].v[EXPLAIN_SCORE].f < d.cands[1].v[EXPLAIN_SCORE].f);
 	assert_float_equal(d.margin, d.cands[1].v[EXPLAIN_SCORE].f - d.cands[0].v[EXPLAIN_SCORE].f, 1e-3);
 	assert_float_equal(explain_ttft_ms(&d.cands[0]), d.cands[0].v[EXPLAIN_PREFILL].f, 1e-3);
 	assert_int_equal(d.cands[2].v[EXPLAIN_QUEUED].u, 80000);
@@ -531,7 +536,8 @@ static void a_shadow_chooses_from_the_same_and_changes_nothing(void **state)
 	struct route_terms ours, its;
 	route_terms(&p.ask, &p.cands[p.index], &ours);
 	route_terms(&p.ask, &p.cands[index], &its);
-	double cheaper = ours.queue_ms + ours.prefill_ms + ours.fetch_ms + ours.slowdown_ms - its.queue_ms - its.prefill_ms - its.fetch_ms - its.slowdown_ms;
+	double cheaper = ours.queue_ms + ours.prefill_ms + ours.fetch_ms + ours.slowdown_ms - its.queue_ms -
+		its.prefill_ms - its.fetch_ms - its.slowdown_ms;
 	assert_float_equal(s.regret_ms, cheaper, 1e-3);
 	assert_true(cheaper > 0);
 	explain_shadow(&p, ROUTE_LEAST_LOADED, w.view, &s, &index);

@@ -166,7 +166,10 @@ static void compare(const struct holdings *h, struct model *m)
 		held += tiers != 0;
 		sums[kv_range(m->keys[i])] ^= kv_print(m->keys[i], tiers);
 		assert_int_equal(holdings_tiers(h, m->keys[i]), tiers);
-		assert_int_equal(m->seen[i], tiers == 0 ? 0 : kv_range(m->keys[i]) == kv_range(m->keys[0]) ? 2 : 1);
+		assert_int_equal(m->seen[i],
+			tiers == 0                                             ? 0
+				: kv_range(m->keys[i]) == kv_range(m->keys[0]) ? 2
+									       : 1);
 	}
 	assert_int_equal(holdings_count(h), held);
 	assert_memory_equal(holdings_sums(h), sums, sizeof sums);

@@ -9,7 +9,12 @@
 #include "policy/kvbulk/kvbulk.h"
 
 static const struct kv_key key = {.digest = {{1, 2, 3}}, .segment = 7};
-static const struct kv_info info = {.size = 5, .checksum = 0x1122334455667788, .tokens = 16, .tiers = 6, .pinned = true, .created_unix_ms = 9,
+static const struct kv_info info = {.size = 5,
+	.checksum = 0x1122334455667788,
+	.tokens = 16,
+	.tiers = 6,
+	.pinned = true,
+	.created_unix_ms = 9,
 	.expires_unix_ms = 10};
 
 static struct kvbulk_msg read_back(const struct cgn_buf *b)
@@ -36,7 +41,10 @@ static void refused(const struct cgn_buf *b, const char *sentence)
 static void the_layout_is_what_the_header_says(void **state)
 {
 	(void)state;
-	const struct kvbulk_msg m = {.type = KVBULK_GET, .flags = KVBULK_VERIFY, .id = 0x0102030405060708, .key = key};
+	const struct kvbulk_msg m = {.type = KVBULK_GET,
+		.flags = KVBULK_VERIFY,
+		.id = 0x0102030405060708,
+		.key = key};
 	struct cgn_buf b = {0};
 	kvbulk_write(&m, &b);
 	assert_int_equal(b.n, 16 + 36);
@@ -51,7 +59,11 @@ static void the_layout_is_what_the_header_says(void **state)
 static void what_a_get_is_worth_goes_along_with_peers(void **state)
 {
 	(void)state;
-	struct kvbulk_msg m = {.type = KVBULK_GET, .flags = KVBULK_PEERS, .budget_ms = 250, .id = 1, .key = key};
+	struct kvbulk_msg m = {.type = KVBULK_GET,
+		.flags = KVBULK_PEERS,
+		.budget_ms = 250,
+		.id = 1,
+		.key = key};
 	struct cgn_buf b = {0};
 	kvbulk_write(&m, &b);
 	assert_int_equal(read_back(&b).budget_ms, 250);
@@ -76,8 +88,14 @@ static void a_hello_begins_with_its_magic(void **state)
 static void a_put_keeps_everything(void **state)
 {
 	(void)state;
-	struct kvbulk_msg m = {.type = KVBULK_PUT, .flags = KVBULK_CHECKSUM, .id = 3, .key = key, .info = info, .model = CGN_STR("m"),
-		.name = CGN_STR("n:1"), .text = CGN_STR("value")};
+	struct kvbulk_msg m = {.type = KVBULK_PUT,
+		.flags = KVBULK_CHECKSUM,
+		.id = 3,
+		.key = key,
+		.info = info,
+		.model = CGN_STR("m"),
+		.name = CGN_STR("n:1"),
+		.text = CGN_STR("value")};
 	struct cgn_buf b = {0};
 	kvbulk_write(&m, &b);
 	struct kvbulk_msg r = read_back(&b);
@@ -175,7 +193,8 @@ static void a_value_is_the_sum_of_its_extents(void **state)
 {
 	(void)state;
 	struct cgn_buf b = {0};
-	struct kvbulk_msg m = {.type = KVBULK_VALUE, .id = 4, .lease = 6, .count = 2, .info = info, .model = CGN_STR("m")};
+	struct kvbulk_msg m =
+		{.type = KVBULK_VALUE, .id = 4, .lease = 6, .count = 2, .info = info, .model = CGN_STR("m")};
 	kvbulk_write(&m, &b);
 	kvbulk_add_extent(&b, (struct kvbulk_extent){65536, 3});
 	kvbulk_add_extent(&b, (struct kvbulk_extent){0, 2});
@@ -219,7 +238,10 @@ static void nothing_truncated_is_taken(void **state)
 	(void)state;
 	for (unsigned type = 0; type < 80; type++) {
 		struct cgn_buf b = {0};
-		struct kvbulk_msg m = {.type = (enum kvbulk_type)type, .model = CGN_STR("mm"), .name = CGN_STR("nn"), .text = CGN_STR("sentence"),
+		struct kvbulk_msg m = {.type = (enum kvbulk_type)type,
+			.model = CGN_STR("mm"),
+			.name = CGN_STR("nn"),
+			.text = CGN_STR("sentence"),
 			.info = {.size = 8}};
 		kvbulk_write(&m, &b);
 		for (size_t n = 0; n + 1 < b.n; n++) {

@@ -29,8 +29,8 @@ static void write_event(void *user, const struct kv_event *e)
 		cgn_buf_fmt(b, " <%lld b%u:", e->has_parent ? (long long)e->parent : -1, e->block_size);
 		for (l = e->tokens; kv_token_next(&l, &token);)
 			cgn_buf_fmt(b, " %u", token);
-		cgn_buf_fmt(b, " l%u/%.*s s%.*s x%zu%s", (unsigned)e->lora_id, CGN_STR_ARG(e->lora), CGN_STR_ARG(e->salt), e->extra_keys.n,
-			e->windowed ? " windowed" : "");
+		cgn_buf_fmt(b, " l%u/%.*s s%.*s x%zu%s", (unsigned)e->lora_id, CGN_STR_ARG(e->lora),
+			CGN_STR_ARG(e->salt), e->extra_keys.n, e->windowed ? " windowed" : "");
 	}
 	cgn_buf_char(b, ';');
 }
@@ -48,42 +48,115 @@ static const char *read_hex(const char *hex, struct kv_batch *batch, struct cgn_
 }
 
 /* [ts 1.5, [event], ...] around an event. */
-#define BATCH(event) "92" "cb3ff8000000000000" "91" event
-#define STORED       "ab" "426c6f636b53746f726564"
-#define REMOVED      "ac" "426c6f636b52656d6f766564"
-#define CLEARED      "b0" "416c6c426c6f636b73436c6561726564"
-#define GPU          "a3475055"
-#define K_TYPE       "a474797065"
-#define K_HASHES     "ac626c6f636b5f686173686573"
-#define K_PARENT     "b1706172656e745f626c6f636b5f68617368"
-#define K_TOKENS     "a9746f6b656e5f696473"
-#define K_SIZE       "aa626c6f636b5f73697a65"
-#define K_MEDIUM     "a66d656469756d"
-#define K_GROUP      "a967726f75705f696478"
+#define BATCH(event)         \
+	"92"                 \
+	"cb3ff8000000000000" \
+	"91" event
+#define STORED \
+	"ab"   \
+	"426c6f636b53746f726564"
+#define REMOVED \
+	"ac"    \
+	"426c6f636b52656d6f766564"
+#define CLEARED \
+	"b0"    \
+	"416c6c426c6f636b73436c6561726564"
+#define GPU      "a3475055"
+#define K_TYPE   "a474797065"
+#define K_HASHES "ac626c6f636b5f686173686573"
+#define K_PARENT "b1706172656e745f626c6f636b5f68617368"
+#define K_TOKENS "a9746f6b656e5f696473"
+#define K_SIZE   "aa626c6f636b5f73697a65"
+#define K_MEDIUM "a66d656469756d"
+#define K_GROUP  "a967726f75705f696478"
 
 static void every_layout_says_the_same(void **state)
 {
 	static const char *const first = "S gpu g0 1 2 <-1 b2: 5 6 7 8 l0/ s x0;";
 	static const char *const rows[] = {
 		/* vLLM before 2026-06: arrays, all fields */
-		BATCH("9c" STORED "920102" "c0" "9405060708" "02" "c0" GPU "c0" "c0" "c0" "c0" "c0"),
+		BATCH("9c" STORED "920102"
+		      "c0"
+		      "9405060708"
+		      "02"
+		      "c0" GPU "c0"
+		      "c0"
+		      "c0"
+		      "c0"
+		      "c0"),
 		/* trailing defaults left out */
-		BATCH("97" STORED "920102" "c0" "9405060708" "02" "c0" GPU),
+		BATCH("97" STORED "920102"
+		      "c0"
+		      "9405060708"
+		      "02"
+		      "c0" GPU),
 		/* SGLang of old: no medium */
-		BATCH("96" STORED "920102" "c0" "9405060708" "02" "c0"),
-		BATCH("95" STORED "920102" "c0" "9405060708" "02"),
+		BATCH("96" STORED "920102"
+		      "c0"
+		      "9405060708"
+		      "02"
+		      "c0"),
+		BATCH("95" STORED "920102"
+		      "c0"
+		      "9405060708"
+		      "02"),
 		/* SGLang of now: metadata where vLLM has lora_name */
-		BATCH("98" STORED "920102" "c0" "9405060708" "02" "c0" GPU "80"),
+		BATCH("98" STORED "920102"
+		      "c0"
+		      "9405060708"
+		      "02"
+		      "c0" GPU "80"),
 		/* hashes as bytes: the last 8 count */
-		BATCH("95" STORED "92" "c408" "0000000000000001" "c40a" "ffff0000000000000002" "c0" "9405060708" "02"),
-		/* with a data-parallel rank, and without being told; wide integers; a ts that is an integer */
-		"93" "01" "91" "95" STORED "92" "cf0000000000000001" "d30000000000000002" "c0" "94" "cd0005" "06" "07" "08" "02" "03",
-		"93" "cb3ff8000000000000" "91" "95" STORED "920102" "c0" "9405060708" "02" "c0",
+		BATCH("95" STORED "92"
+		      "c408"
+		      "0000000000000001"
+		      "c40a"
+		      "ffff0000000000000002"
+		      "c0"
+		      "9405060708"
+		      "02"),
+		/* with a data-parallel rank, and without being told; wide integers; a ts that is an
+		 * integer */
+		"93"
+		"01"
+		"91"
+		"95" STORED "92"
+		"cf0000000000000001"
+		"d30000000000000002"
+		"c0"
+		"94"
+		"cd0005"
+		"06"
+		"07"
+		"08"
+		"02"
+		"03",
+		"93"
+		"cb3ff8000000000000"
+		"91"
+		"95" STORED "920102"
+		"c0"
+		"9405060708"
+		"02"
+		"c0",
 		/* vLLM since 2026-06: maps inside, in any order; unknown fields pass */
-		BATCH("86" K_TYPE STORED K_HASHES "920102" K_PARENT "c0" K_TOKENS "9405060708" K_SIZE "02" K_MEDIUM GPU),
-		BATCH("86" K_SIZE "02" K_TOKENS "9405060708" "a16e" "810102" K_HASHES "920102" K_TYPE STORED K_MEDIUM "c0"),
+		BATCH("86" K_TYPE STORED K_HASHES "920102" K_PARENT "c0" K_TOKENS "9405060708" K_SIZE
+		      "02" K_MEDIUM GPU),
+		BATCH("86" K_SIZE "02" K_TOKENS "9405060708"
+		      "a16e"
+		      "810102" K_HASHES "920102" K_TYPE STORED K_MEDIUM "c0"),
 		/* a map outside */
-		"83" "a27473" "01" "a66576656e7473" "91" "95" STORED "920102" "c0" "9405060708" "02" "b2646174615f706172616c6c656c5f72616e6b" "c0",
+		"83"
+		"a27473"
+		"01"
+		"a66576656e7473"
+		"91"
+		"95" STORED "920102"
+		"c0"
+		"9405060708"
+		"02"
+		"b2646174615f706172616c6c656c5f72616e6b"
+		"c0",
 	};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
@@ -102,30 +175,154 @@ static void fields_mean_what_they_say(void **state)
 	static const struct {
 		const char *hex, *text;
 	} rows[] = {
-		{BATCH("95" STORED "9101" "cfffffffffffffffff" "9105" "01"), "S gpu g0 1 <-1 b1: 5 l0/ s x0;"}, /* a parent of 2^64-1 prints as -1 */
-		{BATCH("95" STORED "91ff" "09" "9105" "01"), "S gpu g0 18446744073709551615 <9 b1: 5 l0/ s x0;"}, /* a signed hash */
-		{BATCH("97" STORED "9101" "09" "9105" "01" "07" "a3637075"), "S ram g0 1 <9 b1: 5 l7/ s x0;"},
-		{BATCH("98" STORED "9101" "09" "9105" "01" "07" GPU "a16c"), "S gpu g0 1 <9 b1: 5 l7/l s x0;"},
-		{BATCH("96" STORED "9101" "09" "9105" "01" "a16c"), "S gpu g0 1 <9 b1: 5 l0/l s x0;"}, /* SGLang names it here */
-		{BATCH("98" STORED "9101" "09" "9105" "01" "c0" GPU "81" "aa63616368655f73616c74" "a173"), "S gpu g0 1 <9 b1: 5 l0/ ss x0;"},
-		{BATCH("9a" STORED "9101" "09" "9105" "01" "c0" GPU "c0" "91" "91a161" "02"), "S gpu g2 1 <9 b1: 5 l0/ s x4;"},
-		{BATCH("9b" STORED "9101" "09" "9105" "01" "c0" GPU "c0" "c0" "01" "ae66756c6c5f617474656e74696f6e"), "S gpu g1 1 <9 b1: 5 l0/ s x0;"},
-		{BATCH("9b" STORED "9101" "09" "9105" "01" "c0" GPU "c0" "c0" "01" "ae736c6964696e675f77696e646f77"), "S gpu g1 1 <9 b1: 5 l0/ s x0 windowed;"},
-		{BATCH("9b" STORED "9101" "09" "9105" "01" "c0" GPU "c0" "c0" "01" "a56d616d6261"), "S gpu g1 1 <9 b1: 5 l0/ s x0 windowed;"},
-		{BATCH("9c" STORED "9101" "09" "9105" "01" "c0" GPU "c0" "c0" "01" "c0" "cd0400"), "S gpu g1 1 <9 b1: 5 l0/ s x0 windowed;"},
-		{BATCH("9d" STORED "9101" "09" "9105" "01" "c0" "a753544f52414745" "c0" "c0" "c0" "c0" "c0" "a54c4f43414c"), "S ssd g0 1 <9 b1: 5 l0/ s x0;"},
-		{BATCH("9d" STORED "9101" "09" "9105" "01" "c0" "a753544f52414745" "c0" "c0" "c0" "c0" "c0" "a652454d4f5445"), "S remote g0 1 <9 b1: 5 l0/ s x0;"},
-		{BATCH("97" STORED "9101" "09" "9105" "01" "c0" "a26f73"), "S remote g0 1 <9 b1: 5 l0/ s x0;"}, /* a medium of its own */
-		{BATCH("97" STORED "9101" "c0" "90" "00" "c0" "a3435055"), "S ram g0 1 <-1 b0: l0/ s x0;"}, /* an offloaded block, by name */
+		/* a parent of 2^64-1 prints as -1 */
+		{BATCH("95" STORED "9101"
+		       "cfffffffffffffffff"
+		       "9105"
+		       "01"),
+			"S gpu g0 1 <-1 b1: 5 l0/ s x0;"},
+		/* a signed hash */
+		{BATCH("95" STORED "91ff"
+		       "09"
+		       "9105"
+		       "01"),
+			"S gpu g0 18446744073709551615 <9 b1: 5 l0/ s x0;"},
+		{BATCH("97" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "07"
+		       "a3637075"),
+			"S ram g0 1 <9 b1: 5 l7/ s x0;"},
+		{BATCH("98" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "07" GPU "a16c"),
+			"S gpu g0 1 <9 b1: 5 l7/l s x0;"},
+		/* SGLang names it here */
+		{BATCH("96" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "a16c"),
+			"S gpu g0 1 <9 b1: 5 l0/l s x0;"},
+		{BATCH("98" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0" GPU "81"
+		       "aa63616368655f73616c74"
+		       "a173"),
+			"S gpu g0 1 <9 b1: 5 l0/ ss x0;"},
+		{BATCH("9a" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0" GPU "c0"
+		       "91"
+		       "91a161"
+		       "02"),
+			"S gpu g2 1 <9 b1: 5 l0/ s x4;"},
+		{BATCH("9b" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0" GPU "c0"
+		       "c0"
+		       "01"
+		       "ae66756c6c5f617474656e74696f6e"),
+			"S gpu g1 1 <9 b1: 5 l0/ s x0;"},
+		{BATCH("9b" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0" GPU "c0"
+		       "c0"
+		       "01"
+		       "ae736c6964696e675f77696e646f77"),
+			"S gpu g1 1 <9 b1: 5 l0/ s x0 windowed;"},
+		{BATCH("9b" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0" GPU "c0"
+		       "c0"
+		       "01"
+		       "a56d616d6261"),
+			"S gpu g1 1 <9 b1: 5 l0/ s x0 windowed;"},
+		{BATCH("9c" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0" GPU "c0"
+		       "c0"
+		       "01"
+		       "c0"
+		       "cd0400"),
+			"S gpu g1 1 <9 b1: 5 l0/ s x0 windowed;"},
+		{BATCH("9d" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0"
+		       "a753544f52414745"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "a54c4f43414c"),
+			"S ssd g0 1 <9 b1: 5 l0/ s x0;"},
+		{BATCH("9d" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0"
+		       "a753544f52414745"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "a652454d4f5445"),
+			"S remote g0 1 <9 b1: 5 l0/ s x0;"},
+		/* a medium of its own */
+		{BATCH("97" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0"
+		       "a26f73"),
+			"S remote g0 1 <9 b1: 5 l0/ s x0;"},
+		/* an offloaded block, by name */
+		{BATCH("97" STORED "9101"
+		       "c0"
+		       "90"
+		       "00"
+		       "c0"
+		       "a3435055"),
+			"S ram g0 1 <-1 b0: l0/ s x0;"},
 		{BATCH("92" REMOVED "920102"), "R gpu g0 1 2;"},
-		{BATCH("93" REMOVED "9101" "a3435055"), "R ram g0 1;"},
-		{BATCH("94" REMOVED "9101" "c0" "03"), "R gpu g3 1;"},
+		{BATCH("93" REMOVED "9101"
+		       "a3435055"),
+			"R ram g0 1;"},
+		{BATCH("94" REMOVED "9101"
+		       "c0"
+		       "03"),
+			"R gpu g3 1;"},
 		{BATCH("84" K_TYPE REMOVED K_HASHES "9101" K_MEDIUM GPU K_GROUP "01"), "R gpu g1 1;"},
 		{BATCH("91" CLEARED), "C;"},
 		{BATCH("81" K_TYPE CLEARED), "C;"},
-		{"9201" "92" "91" CLEARED "92" REMOVED "90", "C;R gpu g0;"},
+		{"9201"
+		 "92"
+		 "91" CLEARED "92" REMOVED "90",
+			"C;R gpu g0;"},
 		{"920190", ""},
-		{BATCH("92a3" "4e6577" "01"), ""},          /* an event of tomorrow */
+		{BATCH("92a3"
+		       "4e6577"
+		       "01"),
+			""}, /* an event of tomorrow */
 		{BATCH("82a16101" K_TYPE "a34e6577"), ""},
 	};
 	(void)state;
@@ -147,23 +344,96 @@ static void what_is_wrong_is_named(void **state)
 		{"c0", "an array was expected, at byte 0"},
 		{"9101", "a batch without events, at byte 1"},
 		{"81a2747301", "a batch without events"},
-		{"92a161" "90", "a number was expected, at byte 1"},
-		{"9201" "9101", "an array was expected, at byte 3"},
-		{"9201" "9190", "an event without a type, at byte 4"},
-		{"9201" "9180", "an event without a type, at byte 4"},
+		{"92a161"
+		 "90",
+			"a number was expected, at byte 1"},
+		{"9201"
+		 "9101",
+			"an array was expected, at byte 3"},
+		{"9201"
+		 "9190",
+			"an event without a type, at byte 4"},
+		{"9201"
+		 "9180",
+			"an event without a type, at byte 4"},
 		{BATCH("91" STORED), "a BlockStored without block_hashes"},
 		{BATCH("91" REMOVED), "a BlockRemoved without block_hashes"},
-		{BATCH("95" STORED "9101" "c0" "9105" "02"), "a BlockStored whose token_ids are not block_size for each hash"},
-		{BATCH("95" STORED "91" "a161" "c0" "9105" "01"), "an integer was expected"},
-		{BATCH("95" STORED "91" "c400" "c0" "9105" "01"), "a hash of no bytes"},
-		{BATCH("95" STORED "9101" "c0" "91ff" "01"), "a negative number"},
-		{BATCH("95" STORED "9101" "c0" "91cf0000000100000000" "01"), "a number over 32 bits"},
-		{BATCH("9a" STORED "9101" "c0" "9105" "01" "c0" "c0" "c0" "c0" "20"), "a group_idx over 31"},
-		{BATCH("99" STORED "9101" "c0" "9105" "01" "c0" "c0" "c0" "92c0c0"), "extra_keys that are not one for each hash"},
-		{BATCH("99" STORED "9101" "c0" "9105" "01" "c0" "c0" "c0" "9101"), "an entry of extra_keys that is no array"},
-		{BATCH("99" STORED "9101" "c0" "9105" "01" "c0" "c0" "c0" "01"), "extra_keys are no array"},
-		{BATCH("97" STORED "9101" "c0" "9105" "01" "c0" "01"), "a string was expected"},
-		{BATCH("95" STORED "dd00ffffff" "c0" "90" "01"), "a container of more elements than there are bytes"},
+		{BATCH("95" STORED "9101"
+		       "c0"
+		       "9105"
+		       "02"),
+			"a BlockStored whose token_ids are not block_size for each hash"},
+		{BATCH("95" STORED "91"
+		       "a161"
+		       "c0"
+		       "9105"
+		       "01"),
+			"an integer was expected"},
+		{BATCH("95" STORED "91"
+		       "c400"
+		       "c0"
+		       "9105"
+		       "01"),
+			"a hash of no bytes"},
+		{BATCH("95" STORED "9101"
+		       "c0"
+		       "91ff"
+		       "01"),
+			"a negative number"},
+		{BATCH("95" STORED "9101"
+		       "c0"
+		       "91cf0000000100000000"
+		       "01"),
+			"a number over 32 bits"},
+		{BATCH("9a" STORED "9101"
+		       "c0"
+		       "9105"
+		       "01"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "20"),
+			"a group_idx over 31"},
+		{BATCH("99" STORED "9101"
+		       "c0"
+		       "9105"
+		       "01"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "92c0c0"),
+			"extra_keys that are not one for each hash"},
+		{BATCH("99" STORED "9101"
+		       "c0"
+		       "9105"
+		       "01"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "9101"),
+			"an entry of extra_keys that is no array"},
+		{BATCH("99" STORED "9101"
+		       "c0"
+		       "9105"
+		       "01"
+		       "c0"
+		       "c0"
+		       "c0"
+		       "01"),
+			"extra_keys are no array"},
+		{BATCH("97" STORED "9101"
+		       "c0"
+		       "9105"
+		       "01"
+		       "c0"
+		       "01"),
+			"a string was expected"},
+		{BATCH("95" STORED "dd00ffffff"
+		       "c0"
+		       "90"
+		       "01"),
+			"a container of more elements than there are bytes"},
 		{BATCH("91" CLEARED) "00", "more bytes behind the batch"},
 	};
 	(void)state;
@@ -185,7 +455,16 @@ static void what_is_cut_is_an_error(void **state)
 	struct kv_batch b;
 	struct cgn_err err;
 	(void)state;
-	assert_true(hex_get(&bytes, cgn_str_of(BATCH("9c" STORED "920102" "c0" "9405060708" "02" "c0" GPU "a161" "92c091a161" "c0" "c0" "c0"))));
+	assert_true(hex_get(&bytes,
+		cgn_str_of(BATCH("9c" STORED "920102"
+				 "c0"
+				 "9405060708"
+				 "02"
+				 "c0" GPU "a161"
+				 "92c091a161"
+				 "c0"
+				 "c0"
+				 "c0"))));
 	assert_true(cgn_ok(kv_batch_read(cgn_buf_view(&bytes), NULL, NULL, &b, &err)));
 	for (size_t n = 0; n < bytes.n; n++)
 		assert_false(cgn_ok(kv_batch_read((struct cgn_str){bytes.p, n}, NULL, NULL, &b, &err)));
@@ -199,12 +478,9 @@ static void extra_keys_by_their_places(void **state)
 		bool first;
 		const char *salt, *foreign; /* hex */
 	} rows[] = {
-		{"c0", "", true, "", ""},
-		{"90", "", true, "", ""},
-		{"91a173", "", true, "s", ""},
-		{"91a173", "", false, "", "a173"},         /* an image's hash */
-		{"91a16c", "l", true, "", ""},
-		{"91a16c", "l", false, "", ""},
+		{"c0", "", true, "", ""}, {"90", "", true, "", ""}, {"91a173", "", true, "s", ""},
+		{"91a173", "", false, "", "a173"}, /* an image's hash */
+		{"91a16c", "l", true, "", ""}, {"91a16c", "l", false, "", ""},
 		{"92a16ca173", "l", true, "s", ""},
 		{"92a16da173", "", true, "s", "a16da173"}, /* an image and a salt */
 		{"9192a16d05", "", true, "", "92a16d05"},  /* an image's hash and its offset */

@@ -11,9 +11,11 @@
 #define MIB   ((uint64_t)1 << 20)
 #define START (1000 * CGN_SEC)
 
-static enum kvfetch_distance between(const char *rack_a, const char *region_a, const char *rack_b, const char *region_b)
+static enum kvfetch_distance between(const char *rack_a, const char *region_a, const char *rack_b,
+	const char *region_b)
 {
-	struct kvfetch_place a = {cgn_str_of(rack_a), cgn_str_of(region_a)}, b = {cgn_str_of(rack_b), cgn_str_of(region_b)};
+	struct kvfetch_place a = {cgn_str_of(rack_a), cgn_str_of(region_a)},
+			     b = {cgn_str_of(rack_b), cgn_str_of(region_b)};
 	assert_int_equal(kvfetch_distance(&a, &b), kvfetch_distance(&b, &a));
 	return kvfetch_distance(&a, &b);
 }
@@ -26,7 +28,8 @@ static void racks_are_nearer_than_regions(void **state)
 	assert_int_equal(between("r1", "eu", "r2", "eu"), KVFETCH_REGION);
 	assert_int_equal(between("", "eu", "", "eu"), KVFETCH_REGION); /* no rack is not the same rack */
 	assert_int_equal(between("", "", "", ""), KVFETCH_REGION);
-	assert_int_equal(between("r1", "eu", "r1", "us"), KVFETCH_FAR); /* racks of two regions may share a name */
+	/* racks of two regions may share a name */
+	assert_int_equal(between("r1", "eu", "r1", "us"), KVFETCH_FAR);
 	assert_int_equal(between("", "eu", "", ""), KVFETCH_FAR);
 	assert_string_equal(kvfetch_distance_text(KVFETCH_RACK), "rack");
 	assert_string_equal(kvfetch_distance_text(KVFETCH_DISTANCES), "unknown");
@@ -39,7 +42,8 @@ static void a_path_is_what_was_measured(void **state)
 	kvfetch_path_init(&p);
 	assert_true(kvfetch_ms(&p, 1000000) > 10.9 && kvfetch_ms(&p, 1000000) < 11.1);
 	kvfetch_path_first(&p, 0.2);
-	kvfetch_path_rate(&p, 10 * MIB, 10.485760); /* 1,000,000 bytes a ms: the first sample replaces the guess */
+	/* 1,000,000 bytes a ms: the first sample replaces the guess */
+	kvfetch_path_rate(&p, 10 * MIB, 10.485760);
 	assert_true(kvfetch_ms(&p, 1000000) > 1.19 && kvfetch_ms(&p, 1000000) < 1.21);
 	p.under_way = 1000000;
 	assert_true(kvfetch_ms(&p, 1000000) > 2.19 && kvfetch_ms(&p, 1000000) < 2.21);
@@ -104,7 +108,8 @@ static void who_does_not_say_what_it_costs_gets_it(void **state)
 	assert_true(kvfetch_worth(&p, &(struct kvfetch_ask){.bytes = MIB}));
 	assert_true(kvfetch_worth(&p, &(struct kvfetch_ask){.bytes = MIB, .tokens = 16}));
 	assert_true(kvfetch_recompute_ms(&(struct kvfetch_ask){.tokens = 10, .ms_per_token = 0.5}) == 5);
-	assert_true(kvfetch_recompute_ms(&(struct kvfetch_ask){.tokens = 10, .ms_per_token = 0.5, .budget_ms = 2}) == 2);
+	assert_true(kvfetch_recompute_ms(
+			    &(struct kvfetch_ask){.tokens = 10, .ms_per_token = 0.5, .budget_ms = 2}) == 2);
 }
 
 static void it_is_kept_where_there_is_room_or_need(void **state)
@@ -212,7 +217,8 @@ static void no_more_goes_than_the_limit(void **state)
 		assert_true(n <= KVEGRESS_PIECE);
 		assert_true(n > 0 || wait > 0);
 		sent += n;
-		double line = (double)rate * (double)(now - START) / 1e9 + (double)KVEGRESS_PIECE + (double)rate / 50;
+		double line = (double)rate * (double)(now - START) / 1e9 + (double)KVEGRESS_PIECE +
+			(double)rate / 50;
 		assert_true((double)sent <= line);
 		now += n > 0 ? (i % 3) * CGN_USEC : wait;
 	}

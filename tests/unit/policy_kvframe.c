@@ -44,8 +44,11 @@ static void a_fetch_comes_as_it_was_asked(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	struct kvframe_in in;
-	const struct kvframe_fetch asked = {
-		.key = key_of(7, 3), .offset = 1ULL << 40, .length = UINT64_MAX, .budget_ms = 250, .priority = 7};
+	const struct kvframe_fetch asked = {.key = key_of(7, 3),
+		.offset = 1ULL << 40,
+		.length = UINT64_MAX,
+		.budget_ms = 250,
+		.priority = 7};
 	struct kvframe_fetch got;
 	kvframe_put_fetch(&b, &asked);
 	assert_int_equal(b.n, KVFRAME_HEAD + KVFRAME_KEY + 24);
@@ -58,7 +61,8 @@ static void a_fetch_comes_as_it_was_asked(void **state)
 	assert_int_equal(got.priority, 7);
 	/* a later revision may say more; less is no request */
 	for (size_t n = 0; n < f.payload.n; n++)
-		assert_int_equal(kvframe_read_fetch((struct cgn_str){f.payload.p, n}, &got, NULL).code, CGN_INVALID);
+		assert_int_equal(kvframe_read_fetch((struct cgn_str){f.payload.p, n}, &got, NULL).code,
+			CGN_INVALID);
 	kvframe_in_fini(&in);
 	cgn_buf_fini(&b);
 }
@@ -83,18 +87,29 @@ static void an_answer_says_what_follows(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	struct kvframe_in in;
-	const struct kvframe_answer said = {.status = KVFRAME_OK, .wait_ms = 5, .size = 100, .checksum = 0xfedcba9876543210ULL, .offset = 40,
-		.length = 60, .tokens = 16, .created_unix_ms = 1, .expires_unix_ms = 2, .model = CGN_STR("m"), .name = CGN_STR("a\0b")};
+	const struct kvframe_answer said = {.status = KVFRAME_OK,
+		.wait_ms = 5,
+		.size = 100,
+		.checksum = 0xfedcba9876543210ULL,
+		.offset = 40,
+		.length = 60,
+		.tokens = 16,
+		.created_unix_ms = 1,
+		.expires_unix_ms = 2,
+		.model = CGN_STR("m"),
+		.name = CGN_STR("a\0b")};
 	struct kvframe_answer got;
 	kvframe_put_answer(&b, &said);
 	struct kvframe f = only(&in, &b);
 	assert_true(cgn_ok(kvframe_read_answer(f.payload, &got, NULL)));
 	assert_int_equal(got.status, KVFRAME_OK);
 	assert_true(got.size == 100 && got.offset == 40 && got.length == 60 && got.checksum == said.checksum);
-	assert_true(got.tokens == 16 && got.created_unix_ms == 1 && got.expires_unix_ms == 2 && got.wait_ms == 5);
+	assert_true(
+		got.tokens == 16 && got.created_unix_ms == 1 && got.expires_unix_ms == 2 && got.wait_ms == 5);
 	assert_true(cgn_str_eq(got.model, said.model) && cgn_str_eq(got.name, said.name));
 	for (size_t n = 0; n < f.payload.n; n++)
-		assert_int_equal(kvframe_read_answer((struct cgn_str){f.payload.p, n}, &got, NULL).code, CGN_INVALID);
+		assert_int_equal(kvframe_read_answer((struct cgn_str){f.payload.p, n}, &got, NULL).code,
+			CGN_INVALID);
 	kvframe_in_fini(&in);
 	cgn_buf_fini(&b);
 }
@@ -105,13 +120,17 @@ static void an_answer_beyond_its_value_is_refused(void **state)
 	static const struct {
 		uint64_t size, offset, length;
 		bool fine;
-	} cases[] = {{10, 0, 10, true}, {10, 10, 0, true}, {0, 0, 0, true}, {10, 0, 11, false}, {10, 11, 0, false}, {10, 5, 6, false},
-		{10, 5, UINT64_MAX, false}, {10, UINT64_MAX, 20, false}};
+	} cases[] = {{10, 0, 10, true}, {10, 10, 0, true}, {0, 0, 0, true}, {10, 0, 11, false},
+		{10, 11, 0, false}, {10, 5, 6, false}, {10, 5, UINT64_MAX, false},
+		{10, UINT64_MAX, 20, false}};
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
 		struct cgn_buf b = {0};
 		struct kvframe_in in;
 		struct kvframe_answer got;
-		kvframe_put_answer(&b, &(struct kvframe_answer){.size = cases[i].size, .offset = cases[i].offset, .length = cases[i].length});
+		kvframe_put_answer(&b,
+			&(struct kvframe_answer){.size = cases[i].size,
+				.offset = cases[i].offset,
+				.length = cases[i].length});
 		struct kvframe f = only(&in, &b);
 		assert_int_equal(cgn_ok(kvframe_read_answer(f.payload, &got, NULL)), cases[i].fine);
 		kvframe_in_fini(&in);
@@ -141,7 +160,8 @@ static void counts_are_bounded(void **state)
 	assert_true(cgn_ok(kvframe_read_holds((struct cgn_str){payload, sizeof payload}, &h, NULL)));
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		memcpy(payload + 28, &bad[i], 4); /* tests run on little-endian machines only */
-		assert_int_equal(kvframe_read_holds((struct cgn_str){payload, sizeof payload}, &h, NULL).code, CGN_INVALID);
+		assert_int_equal(kvframe_read_holds((struct cgn_str){payload, sizeof payload}, &h, NULL).code,
+			CGN_INVALID);
 	}
 	memcpy(payload + 28, &(uint32_t){2}, 4);
 	assert_int_equal(kvframe_read_holds((struct cgn_str){payload, 32 + 17}, &h, NULL).code, CGN_INVALID);
@@ -156,7 +176,8 @@ static void names_are_text_of_bounded_length(void **state)
 	struct kvframe_in in;
 	struct kvframe_who got;
 	memset(longest, 'a', sizeof longest);
-	kvframe_put_who(&b, KVFRAME_SUBSCRIBE, &(struct kvframe_who){77, CGN_STR("n1"), CGN_STR("rack ä"), {longest, sizeof longest}});
+	kvframe_put_who(&b, KVFRAME_SUBSCRIBE,
+		&(struct kvframe_who){77, CGN_STR("n1"), CGN_STR("rack ä"), {longest, sizeof longest}});
 	struct kvframe f = only(&in, &b);
 	assert_int_equal(f.type, KVFRAME_SUBSCRIBE);
 	assert_true(cgn_ok(kvframe_read_who(f.payload, &got, NULL)));
@@ -166,7 +187,8 @@ static void names_are_text_of_bounded_length(void **state)
 	static const struct cgn_str bad[] = {{"a\nb", 3}, {"\xff", 1}, {"\x7f", 1}, {"a\0", 2}};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		b.n = 0;
-		kvframe_put_who(&b, KVFRAME_HELLO, &(struct kvframe_who){.node = CGN_STR("n"), .rack = bad[i]});
+		kvframe_put_who(&b, KVFRAME_HELLO,
+			&(struct kvframe_who){.node = CGN_STR("n"), .rack = bad[i]});
 		f = only(&in, &b);
 		assert_int_equal(kvframe_read_who(f.payload, &got, NULL).code, CGN_INVALID);
 		kvframe_in_fini(&in);
@@ -183,10 +205,12 @@ static void holdings_come_as_they_are(void **state)
 	struct kvframe_holds got;
 	for (size_t i = 0; i < KVFRAME_MAX_HOLDS; i++)
 		list[i] = (struct kvframe_hold){i * 0x9e3779b97f4a7c15ULL, (uint8_t)(i % 16)};
-	kvframe_put_holds(&b, &(struct kvframe_holds){.seq = 9, .reset = true, .blocks = 5, .bytes = 6}, list, KVFRAME_MAX_HOLDS);
+	kvframe_put_holds(&b, &(struct kvframe_holds){.seq = 9, .reset = true, .blocks = 5, .bytes = 6}, list,
+		KVFRAME_MAX_HOLDS);
 	struct kvframe f = only(&in, &b);
 	assert_true(cgn_ok(kvframe_read_holds(f.payload, &got, NULL)));
-	assert_true(got.seq == 9 && got.reset && !got.synced && got.blocks == 5 && got.bytes == 6 && got.n == KVFRAME_MAX_HOLDS);
+	assert_true(got.seq == 9 && got.reset && !got.synced && got.blocks == 5 && got.bytes == 6 &&
+		got.n == KVFRAME_MAX_HOLDS);
 	for (size_t i = 0; i < got.n; i++) {
 		struct kvframe_hold h = kvframe_hold_at(&got, i);
 		assert_true(h.block == list[i].block && h.tiers == list[i].tiers);
@@ -228,7 +252,8 @@ static void frames_come_in_pieces_of_any_length(void **state)
 			left = b.n - at - (b.n - at < step ? b.n - at : step) + rest.n;
 		}
 		assert_int_equal(seen, 3);
-		assert_int_equal(left, strlen("bytes of the value")); /* what follows a frame is not its business */
+		/* what follows a frame is not its business */
+		assert_int_equal(left, strlen("bytes of the value"));
 		kvframe_in_fini(&in);
 	}
 	cgn_buf_fini(&b);
@@ -237,7 +262,8 @@ static void frames_come_in_pieces_of_any_length(void **state)
 static void what_is_no_frame_ends_the_stream(void **state)
 {
 	(void)state;
-	static const char bad[][KVFRAME_HEAD] = {{0}, {3}, {4}, {8}, {1, 1}, {1, 0, 1}, {1, 0, 0, 0, 1, (char)0xc0}, {1, 0, 0, 0, -1, -1, -1, -1}};
+	static const char bad[][KVFRAME_HEAD] = {{0}, {3}, {4}, {8}, {1, 1}, {1, 0, 1},
+		{1, 0, 0, 0, 1, (char)0xc0}, {1, 0, 0, 0, -1, -1, -1, -1}};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		struct kvframe_in in;
 		struct kvframe f;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index beside a plain table of who holds what; its budget; and readers while a writer works (to be run under ThreadSanitizer too).
- * KVINDEX_SLOW=1: the 50 million updates of a long day instead of a short one's. */
+/* The index beside a plain table of who holds what; its budget; and readers while a writer works (to be run
+ * under ThreadSanitizer too). KVINDEX_SLOW=1: the 50 million updates of a long day instead of a short
+ * one's. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,7 +158,7 @@ static void what_it_can_not_take_is_an_error(void **state)
 #define MAX_KEYS 512
 struct model {
 	unsigned n_lanes, n_keys;
-	uint16_t *lanes;          /* [n_lanes]: their number; UINT16_MAX: not there */
+	uint16_t *lanes; /* [n_lanes]: their number; UINT16_MAX: not there */
 	uint64_t keys[MAX_KEYS];
 	uint8_t (*held)[MAX_KEYS]; /* [n_lanes] */
 	uint64_t seed;
@@ -205,7 +206,8 @@ static void model_set(struct model *m, unsigned l, unsigned from, unsigned n, un
 	for (unsigned i = 0; i < n; i++) {
 		unsigned k = (from + i) % m->n_keys;
 		digests[i] = m->keys[k];
-		m->held[l][k] = tiers[i] = (uint8_t)(tiers_or_random <= KV_TIER_MASK ? tiers_or_random : some_tiers(m));
+		m->held[l][k] = tiers[i] =
+			(uint8_t)(tiers_or_random <= KV_TIER_MASK ? tiers_or_random : some_tiers(m));
 	}
 	kvindex_set(m->ix, m->lanes[l], digests, tiers, n);
 }
@@ -221,7 +223,8 @@ static void model_clear(struct model *m, unsigned l, unsigned range)
 static void model_step(struct model *m)
 {
 	uint64_t x = rng_next(&m->seed);
-	unsigned l = (unsigned)(x % m->n_lanes), what = (unsigned)(x >> 32 & 255), from = (unsigned)(x >> 40) % m->n_keys;
+	unsigned l = (unsigned)(x % m->n_lanes), what = (unsigned)(x >> 32 & 255),
+		 from = (unsigned)(x >> 40) % m->n_keys;
 	if (m->lanes[l] == UINT16_MAX) {
 		if (what < 128)
 			model_lane_in(m, l);
@@ -262,8 +265,8 @@ static void check_match(struct model *m, unsigned from, unsigned n)
 	}
 }
 
-/* Where the chain of a lane has no holes, leaps say what steps say; where it has, at least that, and no more than up to a block that it does not
- * hold and that was looked at. */
+/* Where the chain of a lane has no holes, leaps say what steps say; where it has, at least that, and no more
+ * than up to a block that it does not hold and that was looked at. */
 static void check_leap(struct model *m, unsigned from, unsigned n)
 {
 	uint64_t chain[MAX_KEYS];
@@ -377,7 +380,8 @@ static void it_agrees_with_a_plain_table(void **state)
 	random_steps(7, 1500, 20, 40000);
 }
 
-/* Blocks that many lanes hold, fewer with each block: sets of all kinds, ends in bulk and one by one, tiers that change on the way. */
+/* Blocks that many lanes hold, fewer with each block: sets of all kinds, ends in bulk and one by one, tiers
+ * that change on the way. */
 static void long_shared_prefixes_of_many_lanes(void **state)
 {
 	(void)state;
@@ -395,7 +399,8 @@ static void long_shared_prefixes_of_many_lanes(void **state)
 			check_match(&m, 0, n);
 		for (unsigned l = 0; l < lanes; l += 2)
 			model_set(&m, l, 0, 100, SSD);
-		for (unsigned l = 0; l < lanes; l += 3) /* one block that changes tier in every lane, and back */
+		/* one block that changes tier in every lane, and back */
+		for (unsigned l = 0; l < lanes; l += 3)
 			model_set(&m, l, 40, 20, GPU);
 		check_match(&m, 0, 100);
 		check_match(&m, 30, 60);
@@ -418,8 +423,9 @@ static void bytes_per_membership(unsigned batch)
 		for (unsigned k = 0; k < 64; k += batch)
 			kvindex_set(ix, lane, digests + k, NULL, batch);
 		struct kvindex_stats s = stats(ix);
+		/* at every size, with what readers might still see */
 		if (s.blocks > 200000 && i % 16 == 0)
-			assert_true(s.bytes - before <= s.memberships * 26); /* at every size, with what readers might still see */
+			assert_true(s.bytes - before <= s.memberships * 26);
 	}
 	drain(ix);
 	kvindex_free(&ix);
@@ -449,8 +455,9 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	for (unsigned i = 0; i < OLD + NEW; i++) {
 		set(ix, a, digests[i], GPU);
 		assert_true(stats(ix).bytes <= max);
+		/* the first 100 are asked for over and over */
 		if (i % 10 == 0)
-			for (unsigned k = 0; k < 100 && i % 1000 == 0; k++) /* the first 100 are asked for over and over */
+			for (unsigned k = 0; k < 100 && i % 1000 == 0; k++)
 				kvindex_match(r, digests + k, 1);
 		assert_true(i >= OLD || stats(ix).shed_blocks == 0);
 	}
@@ -510,7 +517,8 @@ static void shedding_with_many_holders(void **state)
 	kvindex_free(&ix);
 }
 
-/* Digests that were chosen to lie in the same few buckets cost each other their place, not everybody memory. */
+/* Digests that were chosen to lie in the same few buckets cost each other their place, not everybody
+ * memory. */
 static void chosen_digests_do_not_make_it_grow(void **state)
 {
 	(void)state;
@@ -531,7 +539,8 @@ static void chosen_digests_do_not_make_it_grow(void **state)
 	kvindex_free(&ix);
 }
 
-/* A day of churn: nodes whose caches are full take a block and lose one, restart now and then, and memory stays what it was. */
+/* A day of churn: nodes whose caches are full take a block and lose one, restart now and then, and memory
+ * stays what it was. */
 static void churn_leaves_memory_flat(void **state)
 {
 	(void)state;
@@ -549,7 +558,9 @@ static void churn_leaves_memory_flat(void **state)
 		unsigned l = (unsigned)(x % LANES), at = (unsigned)(x >> 8) % HELD;
 		if (ring[l][at] != 0)
 			set(ix, lanes[l], ring[l][at], 0);
-		ring[l][at] = x >> 32 & 1 ? rng_next(&seed) : ((x >> 33) % 1000 + 1) * UINT64_C(0x9e3779b97f4a7c15); /* some are everybody's */
+		/* some are everybody's */
+		ring[l][at] =
+			x >> 32 & 1 ? rng_next(&seed) : ((x >> 33) % 1000 + 1) * UINT64_C(0x9e3779b97f4a7c15);
 		set(ix, lanes[l], ring[l][at], x >> 60 < 14 ? GPU : RAM);
 		if (i % 100003 == 0) {
 			kvindex_node_remove(ix, lanes[l]);
@@ -599,13 +610,16 @@ static void *read_on(void *arg)
 	for (unsigned i = 0; !atomic_load(&x->stop); i++) {
 		unsigned c = i % CHAINS;
 		kvindex_match(r, x->chains[c], DEPTH);
-		for (unsigned l = 0; l < STEADY; l++) { /* held throughout in one tier; what lies behind was never held */
+		/* held throughout in one tier; what lies behind was never held */
+		for (unsigned l = 0; l < STEADY; l++) {
 			uint32_t want = steady_depth(l, c), got = kvindex_held(r, x->steady[l], by);
 			atomic_fetch_add(&x->wrong, got != want || by[KV_GPU] != want);
 		}
 		for (unsigned l = 0; l < MOVING; l++) {
 			uint32_t got = kvindex_held(r, (uint16_t)(STEADY + l), by);
-			atomic_fetch_add(&x->wrong, got > DEPTH || by[KV_GPU] + by[KV_RAM] + by[KV_SSD] != got || by[KV_REMOTE] != 0);
+			atomic_fetch_add(&x->wrong,
+				got > DEPTH || by[KV_GPU] + by[KV_RAM] + by[KV_SSD] != got ||
+					by[KV_REMOTE] != 0);
 		}
 		kvindex_match(r, &x->never[i % 64], 1);
 		for (unsigned l = 0; l < STEADY; l++)
@@ -638,7 +652,8 @@ static void race_init(struct race *x, size_t max_bytes)
 static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned n_noise)
 {
 	uint64_t v = rng_next(seed);
-	unsigned l = (unsigned)(v % MOVING), c = (unsigned)(v >> 8) % CHAINS, what = (unsigned)(v >> 24 & 127);
+	unsigned l = (unsigned)(v % MOVING), c = (unsigned)(v >> 8) % CHAINS,
+		 what = (unsigned)(v >> 24 & 127);
 	uint8_t tiers[DEPTH];
 	for (unsigned d = 0; d < DEPTH; d++)
 		tiers[d] = (uint8_t)(rng_next(seed) >> 20 & (GPU | RAM | SSD));
@@ -650,13 +665,15 @@ static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned 
 		kvindex_clear(x->ix, x->moving[l], 0);
 	else if (what == 72) {
 		kvindex_node_remove(x->ix, x->moving[l]);
-		x->moving[l] = add_lane(x->ix); /* another number: the readers' questions go to old and new nodes */
+		/* another number: the readers' questions go to old and new nodes */
+		x->moving[l] = add_lane(x->ix);
 	} else if (what < 76)
 		(void)kvindex_tick(x->ix, 2000);
 	else { /* blocks that come and go make the segments grow, shrink and move entries */
 		bool out = v >> 63;
 		for (unsigned i = 0; i < 64; i++)
-			set(x->ix, x->steady[l % STEADY], noise[(v >> 32) % n_noise / 64 * 64 + i], out ? 0 : GPU);
+			set(x->ix, x->steady[l % STEADY], noise[(v >> 32) % n_noise / 64 * 64 + i],
+				out ? 0 : GPU);
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvsource: what batches make of the holdings; and a publisher with a naive cache, whose batches are lost, doubled, reordered, and who dies. */
+/* kvsource: what batches make of the holdings; and a publisher with a naive cache, whose batches are lost,
+ * doubled, reordered, and who dies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,11 @@ static void world_open_as(struct world *w, const struct kv_source_cfg *cfg)
 
 static void world_open(struct world *w, bool can_replay)
 {
-	world_open_as(w, &(struct kv_source_cfg){.model = "m", .lora_is_model = true, .block_tokens = BT, .can_replay = can_replay});
+	world_open_as(w,
+		&(struct kv_source_cfg){.model = "m",
+			.lora_is_model = true,
+			.block_tokens = BT,
+			.can_replay = can_replay});
 }
 
 static void world_close(struct world *w)
@@ -95,7 +100,10 @@ static void put_opt(struct cgn_buf *b, const char *key, const char *value)
 static void put_event(struct cgn_buf *b, const struct ev *e)
 {
 	msgpack_put_map(b, e->type == 'C' ? 1 : e->type == 'R' ? 4 : 11);
-	put_opt(b, "type", e->type == 'C' ? "AllBlocksCleared" : e->type == 'R' ? "BlockRemoved" : "BlockStored");
+	put_opt(b, "type",
+		e->type == 'C'           ? "AllBlocksCleared"
+			: e->type == 'R' ? "BlockRemoved"
+					 : "BlockStored");
 	if (e->type == 'C')
 		return;
 	msgpack_put_z(b, "block_hashes");
@@ -178,7 +186,8 @@ static struct ev removed(uint64_t hash, const char *medium)
 }
 
 /* The digest of block |i| (from 0) of a prompt whose tokens count up from |first|. */
-static uint64_t digest_at(const char *model, const char *lora, const char *salt, uint32_t first, unsigned i, const char *foreign)
+static uint64_t digest_at(const char *model, const char *lora, const char *salt, uint32_t first, unsigned i,
+	const char *foreign)
 {
 	struct digest d = digest_chain_root(cgn_str_of(model), cgn_str_of(lora), cgn_str_of(salt));
 	for (unsigned block = 0; block <= i; block++) {
@@ -211,7 +220,8 @@ static void blocks_come_and_go(void **state)
 	(void)state;
 	world_open(&w, true);
 	begin(&w);
-	struct ev e = stored(10, 3, -1, 100, BT), more = stored(13, 1, 12, 112, BT), gone = removed(13, NULL), unknown = removed(77, NULL);
+	struct ev e = stored(10, 3, -1, 100, BT), more = stored(13, 1, 12, 112, BT), gone = removed(13, NULL),
+		  unknown = removed(77, NULL);
 	live(&w, &e);
 	live(&w, &more);
 	for (unsigned i = 0; i < 4; i++)
@@ -239,8 +249,10 @@ static void media_count_apart(void **state)
 	(void)state;
 	world_open(&w, true);
 	begin(&w);
-	struct ev e = stored(1, 2, -1, 0, BT), offload = {.type = 'S', .hashes = {1, 2}, .n = 2, .parent = -1, .medium = "CPU"};
-	struct ev gone = removed(1, NULL), gone_there = removed(1, "CPU"), late = {.type = 'S', .hashes = {99}, .n = 1, .medium = "CPU"};
+	struct ev e = stored(1, 2, -1, 0, BT),
+		  offload = {.type = 'S', .hashes = {1, 2}, .n = 2, .parent = -1, .medium = "CPU"};
+	struct ev gone = removed(1, NULL), gone_there = removed(1, "CPU"),
+		  late = {.type = 'S', .hashes = {99}, .n = 1, .medium = "CPU"};
 	live(&w, &e);
 	live(&w, &offload); /* by name: without tokens */
 	assert_int_equal(tiers(&w, 0, 0), GPU | RAM);
@@ -263,7 +275,8 @@ static void large_blocks_are_several_of_ours(void **state)
 	(void)state;
 	world_open(&w, true);
 	begin(&w);
-	struct ev e = stored(1, 2, -1, 0, 3 * BT), chunk = stored(2, 1, -1, 0, 6 * BT), next = stored(3, 1, 2, 6 * BT, 3 * BT);
+	struct ev e = stored(1, 2, -1, 0, 3 * BT), chunk = stored(2, 1, -1, 0, 6 * BT),
+		  next = stored(3, 1, 2, 6 * BT, 3 * BT);
 	live(&w, &e);
 	assert_int_equal(holdings_count(w.h), 6);
 	chunk.medium = "CPU"; /* an offloaded chunk of two blocks has the hash of the second */
@@ -292,7 +305,8 @@ static void a_block_size_that_does_not_fit_demotes(void **state)
 	live(&w, &ok);
 	live(&w, &bad);
 	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
-	assert_non_null(strstr(kv_source_why(w.s), "6 tokens, which does not go with the model's block_tokens = 4"));
+	assert_non_null(
+		strstr(kv_source_why(w.s), "6 tokens, which does not go with the model's block_tokens = 4"));
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_false(w.o.replay);
 	assert_int_equal(w.o.wake_at, 0); /* until another incarnation */
@@ -319,7 +333,8 @@ static void pages_make_a_block_together(void **state)
 	(void)state;
 	world_open(&w, true);
 	begin(&w);
-	struct ev two = stored(10, 8, -1, 100, 1), part = stored(18, 3, 17, 108, 1), end = stored(21, 1, 20, 111, 1);
+	struct ev two = stored(10, 8, -1, 100, 1), part = stored(18, 3, 17, 108, 1),
+		  end = stored(21, 1, 20, 111, 1);
 	struct ev last = removed(21, NULL), before = removed(20, NULL), again = stored(16, 6, 15, 106, 1);
 	live(&w, &two);
 	assert_int_equal(held_of(&w, 100), 2);
@@ -346,7 +361,8 @@ static void pages_whose_beginning_is_not_known_make_nothing(void **state)
 	(void)state;
 	world_open(&w, true);
 	begin(&w);
-	struct ev start = stored(10, 3, -1, 100, 1), gone = removed(11, NULL), end = stored(13, 5, 12, 103, 1), other = stored(40, 4, 39, 300, 1);
+	struct ev start = stored(10, 3, -1, 100, 1), gone = removed(11, NULL),
+		  end = stored(13, 5, 12, 103, 1), other = stored(40, 4, 39, 300, 1);
 	struct ev mixed = stored(60, 1, 12, 103, BT);
 	live(&w, &start);
 	live(&w, &mixed); /* a whole block behind part of one */
@@ -359,14 +375,16 @@ static void pages_whose_beginning_is_not_known_make_nothing(void **state)
 	world_close(&w);
 }
 
-/* A salt or a LoRA that only some pages of a block are told of with: no block that another prompt could be taken for. */
+/* A salt or a LoRA that only some pages of a block are told of with: no block that another prompt could be
+ * taken for. */
 static void pages_of_two_roots_make_no_block(void **state)
 {
 	struct world w;
 	(void)state;
 	world_open(&w, true);
 	begin(&w);
-	struct ev lora = stored(10, 2, -1, 100, 1), end = stored(12, 2, 11, 102, 1), whole = stored(30, 4, -1, 200, 1);
+	struct ev lora = stored(10, 2, -1, 100, 1), end = stored(12, 2, 11, 102, 1),
+		  whole = stored(30, 4, -1, 200, 1);
 	lora.lora = "adapter";
 	live(&w, &lora);
 	live(&w, &end);
@@ -386,7 +404,8 @@ static void a_parent_that_became_a_page_makes_no_block(void **state)
 	(void)state;
 	world_open(&w, true);
 	begin(&w);
-	struct ev block = stored(9, 1, -1, 0, BT), start = stored(10, 3, 9, BT, 1), gone = removed(9, NULL), page = stored(9, 1, -1, 500, 1);
+	struct ev block = stored(9, 1, -1, 0, BT), start = stored(10, 3, 9, BT, 1), gone = removed(9, NULL),
+		  page = stored(9, 1, -1, 500, 1);
 	struct ev end = stored(13, 1, 12, BT + 3, 1);
 	live(&w, &block);
 	live(&w, &start);
@@ -424,10 +443,12 @@ static void loras_salts_and_images_have_chains_of_their_own(void **state)
 	(void)state;
 	world_open(&w, true);
 	begin(&w);
-	struct ev lora = stored(1, 1, -1, 0, BT), number = stored(2, 1, -1, 0, BT), salt = stored(3, 1, -1, 0, BT), image = stored(4, 1, -1, 0, BT);
+	struct ev lora = stored(1, 1, -1, 0, BT), number = stored(2, 1, -1, 0, BT),
+		  salt = stored(3, 1, -1, 0, BT), image = stored(4, 1, -1, 0, BT);
 	lora.lora = "adapter";
 	lora.lora_id = 1;
-	lora.extra = "\x91\xa7" "adapter";
+	lora.extra = "\x91\xa7"
+		     "adapter";
 	lora.extra_n = 9;
 	number.lora_id = 7;
 	salt.extra = "\x91\xa4salt";
@@ -511,14 +532,19 @@ static void too_many_blocks_demote(void **state)
 {
 	struct world w;
 	(void)state;
-	world_open_as(&w, &(struct kv_source_cfg){.model = "m", .block_tokens = BT, .can_replay = true, .max_blocks = 5});
+	world_open_as(&w,
+		&(struct kv_source_cfg){.model = "m",
+			.block_tokens = BT,
+			.can_replay = true,
+			.max_blocks = 5});
 	begin(&w);
 	struct ev five = stored(1, 5, -1, 0, BT), one = stored(6, 1, -1, 50, BT);
 	live(&w, &five);
 	assert_int_equal(holdings_count(w.h), 5);
 	live(&w, &one);
 	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
-	assert_string_equal(kv_source_why(w.s), "it has more than the 5 blocks that are kept of a source or of the node");
+	assert_string_equal(kv_source_why(w.s),
+		"it has more than the 5 blocks that are kept of a source or of the node");
 	assert_int_equal(holdings_count(w.h), 0);
 	world_close(&w);
 }
@@ -540,7 +566,8 @@ static void a_gap_is_replayed(void **state)
 	live_at(&w, 1, &e[1]);
 	live_at(&w, 4, &e[4]);
 	assert_true(w.o.replay);
-	assert_int_equal(w.o.replay_from, 1); /* the last one again, to see that it is still the same publisher */
+	/* the last one again, to see that it is still the same publisher */
+	assert_int_equal(w.o.replay_from, 1);
 	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
 	live_at(&w, 5, &e[5]);
 	assert_int_equal(holdings_count(w.h), 2);
@@ -735,7 +762,8 @@ static void what_a_replay_overtook_is_no_restart(void **state)
 	assert_int_equal(kv_source_stats(w.s).duplicates, 2500);
 	assert_int_equal(kv_source_stats(w.s).restarts, 0);
 	assert_int_equal(tiers(&w, 0, 0), GPU);
-	live_at(&w, 0, &other); /* too old to tell: if it is another publisher's, the lull's replay shows it */
+	/* too old to tell: if it is another publisher's, the lull's replay shows it */
+	live_at(&w, 0, &other);
 	w.now = w.o.wake_at;
 	tell(&w, KV_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 2999);
@@ -783,11 +811,14 @@ static void an_unparsable_batch_demotes_for_a_while(void **state)
 	world_open(&w, true);
 	begin(&w);
 	live_at(&w, 0, &a);
-	give(&w, KV_IN_LIVE, 1, CGN_STR("\x92\x01\xa3" "bad"));
+	give(&w, KV_IN_LIVE, 1,
+		CGN_STR("\x92\x01\xa3"
+			"bad"));
 	assert_true(w.o.unparsable);
 	assert_string_equal(w.o.head, "9201a3626164");
 	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
-	assert_string_equal(kv_source_why(w.s), "unparsable event, batch 1: an array was expected, at byte 2 of 6");
+	assert_string_equal(kv_source_why(w.s),
+		"unparsable event, batch 1: an array was expected, at byte 2 of 6");
 	assert_int_equal(holdings_count(w.h), 0);
 	live_at(&w, 2, &b);
 	assert_int_equal(holdings_count(w.h), 0);
@@ -887,11 +918,14 @@ static void publish(struct publisher *p)
 			p->refs[prompt][depth][medium]--;
 			v[n++] = removed(hash_of(p, prompt, depth), medium ? "CPU" : "GPU");
 		} else { /* as engines do: the parent is there when a block is stored */
-			bool parent = depth == 0 || p->refs[prompt][depth - 1][0] + p->refs[prompt][depth - 1][1] > 0;
+			bool parent = depth == 0 ||
+				p->refs[prompt][depth - 1][0] + p->refs[prompt][depth - 1][1] > 0;
 			if (!parent)
 				continue;
 			p->refs[prompt][depth][medium]++;
-			v[n] = stored(hash_of(p, prompt, depth), 1, depth == 0 ? -1 : (int64_t)hash_of(p, prompt, depth - 1), prompt * 1000 + depth * BT, BT);
+			v[n] = stored(hash_of(p, prompt, depth), 1,
+				depth == 0 ? -1 : (int64_t)hash_of(p, prompt, depth - 1),
+				prompt * 1000 + depth * BT, BT);
 			v[n++].medium = medium ? "CPU" : NULL;
 		}
 	}
@@ -915,8 +949,9 @@ static unsigned wrong(const struct world *w, const struct publisher *p, bool exa
 	for (unsigned prompt = 0; prompt < P_PROMPTS; prompt++)
 		for (unsigned depth = 0; depth < P_DEPTH; depth++) {
 			unsigned is = tiers(w, prompt * 1000, depth);
-			unsigned due = (p->refs[prompt][depth][0] > 0 ? GPU : 0) | (p->refs[prompt][depth][1] > 0 ? RAM : 0);
-				n += exact ? is != due : (is & ~due) != 0;
+			unsigned due = (p->refs[prompt][depth][0] > 0 ? GPU : 0) |
+				(p->refs[prompt][depth][1] > 0 ? RAM : 0);
+			n += exact ? is != due : (is & ~due) != 0;
 			known += is != 0;
 		}
 	return n + (known != holdings_count(w->h)); /* and nothing else is there */
@@ -926,7 +961,8 @@ static unsigned wrong(const struct world *w, const struct publisher *p, bool exa
 static void carry_out(struct world *w, struct publisher *p)
 {
 	while (w->o.replay) {
-		uint64_t from = w->o.replay_from, oldest = p->next > P_BUFFER ? p->next - P_BUFFER : 0, end = p->next;
+		uint64_t from = w->o.replay_from, oldest = p->next > P_BUFFER ? p->next - P_BUFFER : 0,
+			 end = p->next;
 		bool again = false;
 		if (!p->calm && dice(40) == 0) {
 			tell(w, KV_IN_REPLAY_FAILED);
@@ -1018,7 +1054,8 @@ static void run_seed(uint64_t seed, bool can_replay)
 			continue;
 		reconnect(&w, &p);
 	}
-	p.calm = true; /* Where there are no replays, one more batch has to come through to tell that some were lost. */
+	/* Where there are no replays, one more batch has to come through to tell that some were lost. */
+	p.calm = true;
 	some_time_passes(&w, &p);
 	if (!can_replay) {
 		publish(&p);
@@ -1031,10 +1068,11 @@ static void run_seed(uint64_t seed, bool can_replay)
 	enum kv_source_state state = kv_source_state(w.s);
 	assert_true(state == KV_SOURCE_GOOD || state == KV_SOURCE_PARTIAL);
 	if (can_replay && p.next < P_BUFFER && state != KV_SOURCE_GOOD)
-		fail_msg("seed %llu: %s, %s", (unsigned long long)seed, kv_source_state_name(state), kv_source_why(w.s));
+		fail_msg("seed %llu: %s, %s", (unsigned long long)seed, kv_source_state_name(state),
+			kv_source_why(w.s));
 	if (wrong(&w, &p, state == KV_SOURCE_GOOD) != 0)
-		fail_msg("seed %llu (%s): %u blocks are wrong", (unsigned long long)seed, kv_source_state_name(state),
-			wrong(&w, &p, state == KV_SOURCE_GOOD));
+		fail_msg("seed %llu (%s): %u blocks are wrong", (unsigned long long)seed,
+			kv_source_state_name(state), wrong(&w, &p, state == KV_SOURCE_GOOD));
 	struct kv_source_stats st = kv_source_stats(w.s);
 	assert_int_equal(st.errors, 0);
 	note(&st, state);
@@ -1048,7 +1086,8 @@ static void it_ends_exact_whatever_happened(void **state)
 	(void)state;
 	for (uint64_t seed = 0; seed < 300; seed++)
 		run_seed(seed, seed % 5 != 0);
-	assert_true(sums.duplicates > 1000 && sums.gaps > 1000 && sums.restarts > 100 && sums.replay_failures > 100 && sums.blocks > 1000);
+	assert_true(sums.duplicates > 1000 && sums.gaps > 1000 && sums.restarts > 100 &&
+		sums.replay_failures > 100 && sums.blocks > 1000);
 	assert_in_range(n_good, 200, 300);
 }
 

@@ -64,9 +64,11 @@ static void a_burst_then_the_rate(void **state)
 	assert_false(a.granted);
 	assert_int_equal(a.left, 0);
 	assert_true(a.wait == CGN_SEC / 10);
-	assert_false(limit_take(&r, &at, START + a.wait - 1, 1).granted); /* the time it told was true, to the nanosecond */
+	/* the time it told was true, to the nanosecond */
+	assert_false(limit_take(&r, &at, START + a.wait - 1, 1).granted);
 	assert_true(limit_take(&r, &at, START + a.wait, 1).granted);
-	assert_true(limit_take(&r, &at, START + 3600 * CGN_SEC, 3).granted); /* an hour saves no more than the burst */
+	/* an hour saves no more than the burst */
+	assert_true(limit_take(&r, &at, START + 3600 * CGN_SEC, 3).granted);
 	assert_false(limit_take(&r, &at, START + 3600 * CGN_SEC, 1).granted);
 }
 
@@ -121,18 +123,21 @@ static void a_clock_that_jumps_back_harms_little(void **state)
 	assert_false(a.granted);
 	assert_true(a.wait <= LIMIT_MAX_DEBT + CGN_SEC);
 	limit_settle(&r, &at, 5 * CGN_SEC, 1, 1);
-	assert_true(limit_take(&r, &at, 5 * CGN_SEC + a.wait, 1).granted); /* and from then on all is as it was */
+	/* and from then on all is as it was */
+	assert_true(limit_take(&r, &at, 5 * CGN_SEC + a.wait, 1).granted);
 	assert_true(limit_take(&r, &at, 6 * CGN_SEC + a.wait, 1).granted);
 }
 
-/* Whatever is asked at whatever times: over any stretch no more than burst + rate x time is granted, and the wait that is told is true. */
+/* Whatever is asked at whatever times: over any stretch no more than burst + rate x time is granted, and the
+ * wait that is told is true. */
 static void any_sequence_keeps_the_rate(void **state)
 {
 	(void)state;
 	uint64_t s = 7;
 	for (unsigned round = 0; round < 300; round++) {
-		const struct limit_rate r = dice(&s) % 2 == 0 ? limit_per_minute(1 + (uint32_t)(dice(&s) % (1U << dice(&s) % 31)))
-							       : limit_per_second((double)(1 + dice(&s) % 5000) / 7, (uint32_t)(dice(&s) % 50));
+		const struct limit_rate r = dice(&s) % 2 == 0
+			? limit_per_minute(1 + (uint32_t)(dice(&s) % (1U << dice(&s) % 31)))
+			: limit_per_second((double)(1 + dice(&s) % 5000) / 7, (uint32_t)(dice(&s) % 50));
 		uint64_t at = 0, granted = 0;
 		cgn_nsec now = START;
 		for (unsigned i = 0; i < 400; i++) {
@@ -154,7 +159,8 @@ static void any_sequence_keeps_the_rate(void **state)
 	}
 }
 
-/* Reserving much and settling for little is the same as having taken little, as long as nothing was refused. */
+/* Reserving much and settling for little is the same as having taken little, as long as nothing was
+ * refused. */
 static void settling_is_as_if_it_had_been_known(void **state)
 {
 	(void)state;
@@ -164,14 +170,16 @@ static void settling_is_as_if_it_had_been_known(void **state)
 		uint64_t reserved_at = 0, known_at = 0, spent = 0;
 		cgn_nsec now = START;
 		for (unsigned i = 0; i < 50; i++) {
-			uint64_t used = dice(&s) % (r.burst / 100), reserved = used + dice(&s) % (r.burst / 10);
+			uint64_t used = dice(&s) % (r.burst / 100),
+				 reserved = used + dice(&s) % (r.burst / 10);
 			spent += used;
 			if (spent + reserved > r.burst)
 				break;
 			assert_true(limit_take(&r, &reserved_at, now, reserved).granted);
 			limit_settle(&r, &reserved_at, now, reserved, used);
 			assert_true(limit_take(&r, &known_at, now, used).granted);
-			assert_int_equal(reserved_at > now ? reserved_at : now, known_at > now ? known_at : now);
+			assert_int_equal(reserved_at > now ? reserved_at : now,
+				known_at > now ? known_at : now);
 		}
 	}
 }
@@ -272,8 +280,10 @@ static void threads_together(bool settle, bool churn)
 	uint64_t most = crowd.rate.burst + (crowd.now - START) / 1000;
 	for (unsigned k = 0; k < 3; k++) {
 		if (crowd.granted[k] > most)
-			fail_msg("key %u got %llu, at most %llu", k, (unsigned long long)crowd.granted[k], (unsigned long long)most);
-		/* and as each was asked for more than that, nearly all of it: a thread's time may be a little behind another's */
+			fail_msg("key %u got %llu, at most %llu", k, (unsigned long long)crowd.granted[k],
+				(unsigned long long)most);
+		/* and as each was asked for more than that, nearly all of it: a thread's time may be a little
+		 * behind another's */
 		assert_true(crowd.granted[k] * 100 >= most * (settle ? 80 : 95));
 	}
 	limit_table_free(&crowd.t);

@@ -46,10 +46,12 @@ static void fleet_init(struct fleet *f, size_t n)
 		f->slow[i] = f->stutter[i] = f->longer[i] = f->crowd[i] = 1;
 }
 
-/* One request: 30 ms and 0.1 ms a token until its first byte, 20 ms a token and 0.3 ms for each answer beside it. */
+/* One request: 30 ms and 0.1 ms a token until its first byte, 20 ms a token and 0.3 ms for each answer beside
+ * it. */
 static void request(struct fleet *f, size_t i)
 {
-	double tokens = 200 * f->longer[i] * pow(1 - uniform(), -1 / 1.3); /* Pareto: some are a thousand times the least */
+	/* Pareto: some are a thousand times the least */
+	double tokens = 200 * f->longer[i] * pow(1 - uniform(), -1 / 1.3);
 	double beside = f->crowd[i] * (1 + floor(20 * uniform()));
 	double first = (30 + 0.1 * tokens) * exp(0.6 * normal()) * f->slow[i];
 	double token = (20 + 0.3 * beside) * exp(0.3 * normal()) * f->stutter[i];

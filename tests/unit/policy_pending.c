@@ -179,7 +179,8 @@ static void *race(void *arg)
 	for (uint64_t i = 0; i < 4000; i++) {
 		bool added = heat_add(a->heat, i % 13);
 		fill_chain(chain, BLOCKS, (i + a->seed) % 11);
-		uint32_t b = pending_add(a->pending, chain, BLOCKS, 0, (uint16_t)(i % 3 * 7), i, 600 * CGN_SEC);
+		uint32_t b =
+			pending_add(a->pending, chain, BLOCKS, 0, (uint16_t)(i % 3 * 7), i, 600 * CGN_SEC);
 		cands_fill(c, 4);
 		pending_match(a->pending, chain, BLOCKS, c, 4, i);
 		for (size_t k = 0; k < 4; k++)

@@ -134,8 +134,8 @@ static void garbage_is_no_certificate(void **state)
 	struct pki_pair bad = {0}, out = {0};
 	assert_int_equal(pki_inspect(CGN_STR(""), &in, &err).code, CGN_INVALID);
 	assert_int_equal(
-		pki_inspect(
-			CGN_STR("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), &in, &err)
+		pki_inspect(CGN_STR("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), &in,
+			&err)
 			.code,
 		CGN_INVALID);
 	/* every cut of a real one, up to its last line */

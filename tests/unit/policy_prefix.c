@@ -19,7 +19,9 @@ struct chain {
 	size_t n;
 };
 
-static const struct prefix_params small_blocks = {.model = {"m", 1}, .block_bytes = 8, .max_blocks = CHAIN_MAX};
+static const struct prefix_params small_blocks = {.model = {"m", 1},
+	.block_bytes = 8,
+	.max_blocks = CHAIN_MAX};
 
 static struct chain chain_with(const struct prefix_params *p, const char *text)
 {
@@ -90,14 +92,15 @@ static void empty(const char *text)
 }
 
 #define SYSTEM "{\"role\":\"system\",\"content\":\"You are a helpful assistant.\"}"
-#define USER "{\"role\":\"user\",\"content\":\"Tell me of the sea and its waves.\"}"
+#define USER   "{\"role\":\"user\",\"content\":\"Tell me of the sea and its waves.\"}"
 #define ANSWER "{\"role\":\"assistant\",\"content\":\"It is wide.\"}"
 
 static void more_messages_keep_the_leading_chain(void **state)
 {
 	(void)state;
 	opens("{\"messages\":[" SYSTEM "]}", "{\"messages\":[" SYSTEM "," USER "]}");
-	opens("{\"messages\":[" SYSTEM "," USER "]}", "{\"messages\":[" SYSTEM "," USER "," ANSWER "," USER "]}");
+	opens("{\"messages\":[" SYSTEM "," USER "]}",
+		"{\"messages\":[" SYSTEM "," USER "," ANSWER "," USER "]}");
 	opens("{\"prompt\":\"once upon a time\"}", "{\"prompt\":\"once upon a time there was\"}");
 	opens("{\"input\":[" SYSTEM "]}", "{\"input\":[" SYSTEM "," USER "]}");
 	opens("{\"prompt\":[101,102,103,104]}", "{\"prompt\":[101,102,103,104,105,106,107,108]}");
@@ -107,15 +110,20 @@ static void how_the_json_is_written_does_not_matter(void **state)
 {
 	(void)state;
 	same("{\"messages\":[" SYSTEM "," USER "]}",
-		" { \"stream\" : true, \"messages\" :\n[ {\"content\": \"You are a helpful assistant.\", \"role\":\"system\" } ,\t" USER "], \"temperature\":0.5 }");
+		" { \"stream\" : true, \"messages\" :\n[ {\"content\": \"You are a helpful assistant.\", \"role\":\"system\" } ,\t" USER
+		"], \"temperature\":0.5 }");
 	same("{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u00e4\\n\\ud83d\\ude00 and more\"}]}",
 		"{\"messages\":[{\"r\\u006fle\":\"user\",\"content\":\"\\u0061\xc3\xa4\\u000a\xf0\x9f\x98\x80 and more\"}]}");
 	same("{\"messages\":[{\"role\":\"user\",\"content\":\"some longer text\"}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"some longer text\",\"cache_control\":{\"type\":\"ephemeral\"}}]}]}");
-	same("{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"a\":1,\"b\":[true,null]}}}],\"messages\":[" USER "]}",
-		"{\"messages\":[" USER "],\"tools\":[ {\"function\":{\"parameters\":{\"b\":[true, null],\"\\u0061\":1},\"name\":\"f\"},\"type\":\"function\"} ]}");
-	same("{\"system\":\"You are a helpful assistant.\",\"messages\":[" USER "]}", "{\"messages\":[" SYSTEM "," USER "]}");
-	same("{\"instructions\":\"You are a helpful assistant.\",\"input\":[" USER "]}", "{\"messages\":[" SYSTEM "," USER "]}");
+	same("{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"a\":1,\"b\":[true,null]}}}],\"messages\":[" USER
+	     "]}",
+		"{\"messages\":[" USER
+		"],\"tools\":[ {\"function\":{\"parameters\":{\"b\":[true, null],\"\\u0061\":1},\"name\":\"f\"},\"type\":\"function\"} ]}");
+	same("{\"system\":\"You are a helpful assistant.\",\"messages\":[" USER "]}",
+		"{\"messages\":[" SYSTEM "," USER "]}");
+	same("{\"instructions\":\"You are a helpful assistant.\",\"input\":[" USER "]}",
+		"{\"messages\":[" SYSTEM "," USER "]}");
 	same("{\"messages\":[{\"role\":\"user\",\"content\":\"null is as absent\",\"name\":null}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"null is as absent\"}]}");
 }
@@ -125,7 +133,8 @@ static void what_is_in_the_root_changes_everything(void **state)
 	(void)state;
 	const char *body = "{\"messages\":[" USER "]}";
 	differ_at_once(body, "{\"messages\":[" USER "],\"cache_salt\":\"s\"}");
-	differ_at_once("{\"messages\":[" USER "],\"cache_salt\":\"t\"}", "{\"messages\":[" USER "],\"cache_salt\":\"s\"}");
+	differ_at_once("{\"messages\":[" USER "],\"cache_salt\":\"t\"}",
+		"{\"messages\":[" USER "],\"cache_salt\":\"s\"}");
 	same(body, "{\"messages\":[" USER "],\"cache_salt\":null}");
 	differ_at_once(body, "{\"messages\":[" USER "],\"lora_path\":\"l\"}");
 	differ_at_once(body, "{\"messages\":[" USER "],\"lora\":[{\"id\":0,\"scale\":1.0}]}");
@@ -143,16 +152,20 @@ static void what_is_said_matters(void **state)
 	(void)state;
 	differ_in_the_end("{\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcdef\"}]}",
 		"{\"messages\":[{\"role\":\"tool\",\"content\":\"0123456789abcdef\"}]}");
-	differ_in_the_end("{\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcdef\"},{\"role\":\"user\",\"content\":\"x\"}]}",
+	differ_in_the_end(
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcdef\"},{\"role\":\"user\",\"content\":\"x\"}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcdef\"}]}");
-	differ_in_the_end("{\"tools\":[{\"name\":\"f\"}],\"messages\":[" USER "]}", "{\"tools\":[{\"name\":\"g\"}],\"messages\":[" USER "]}");
-	differ_in_the_end("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
+	differ_in_the_end("{\"tools\":[{\"name\":\"f\"}],\"messages\":[" USER "]}",
+		"{\"tools\":[{\"name\":\"g\"}],\"messages\":[" USER "]}");
+	differ_in_the_end(
+		"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
 		"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"2\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}");
 	differ_in_the_end("{\"previous_response_id\":\"resp_1\",\"input\":\"go on with that\"}",
 		"{\"previous_response_id\":\"resp_2\",\"input\":\"go on with that\"}");
 }
 
-#define IMAGE(url) "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"what is it?\"}," \
+#define IMAGE(url)                                                                                     \
+	"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"what is it?\"}," \
 	"{\"type\":\"image_url\",\"image_url\":{\"url\":\"" url "\",\"detail\":\"low\"}}]}]}"
 
 static void images_count_by_what_they_are(void **state)
@@ -162,11 +175,13 @@ static void images_count_by_what_they_are(void **state)
 	differ_in_the_end(IMAGE("data:image/png;base64,AAAA"), IMAGE("data:image/png;base64,AAAB"));
 	same("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"AAAA\"}}]}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"source\":{\"data\":\"AAAA\",\"type\":\"base64\"},\"type\":\"image\"}]}]}");
-	differ_in_the_end("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"data\":\"AAAA\"}}]}]}",
+	differ_in_the_end(
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"data\":\"AAAA\"}}]}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"data\":\"BBBB\"}}]}]}");
 	struct chain tiny = chain_of(IMAGE("data:,"));
 	struct cgn_buf b = {0};
-	cgn_buf_putz(&b, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"what is it?\"},"
+	cgn_buf_putz(&b,
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"what is it?\"},"
 		"{\"type\":\"image_url\",\"image_url\":{\"url\":\"");
 	for (int i = 0; i < 4000; i++)
 		cgn_buf_char(&b, 'A');
@@ -186,11 +201,14 @@ static void a_result_of_a_tool_is_content(void **state)
 static void what_is_not_understood_is_empty(void **state)
 {
 	(void)state;
-	const char *bodies[] = {"{}", "[]", "1", "null", "\"messages\"", "{\"messages\":null}", "{\"messages\":\"long enough for a block\"}",
-		"{\"messages\":{\"role\":\"long enough for a block\"}}", "{\"messages\":[\"long enough for a block\"]}", "{\"messages\":[" USER ",5]}",
-		"{\"messages\":[{\"role\":\"user\",\"content\":5}," USER "]}", "{\"messages\":[{\"role\":\"user\",\"content\":{\"text\":\"long enough\"}}]}",
-		"{\"prompt\":5,\"tools\":[\"long enough for a block\"]}", "{\"input\":{}}", "{\"query\":\"long enough for a block\"}",
-		"{\"system\":5,\"messages\":[" USER "]}"};
+	const char *bodies[] = {"{}", "[]", "1", "null", "\"messages\"", "{\"messages\":null}",
+		"{\"messages\":\"long enough for a block\"}",
+		"{\"messages\":{\"role\":\"long enough for a block\"}}",
+		"{\"messages\":[\"long enough for a block\"]}", "{\"messages\":[" USER ",5]}",
+		"{\"messages\":[{\"role\":\"user\",\"content\":5}," USER "]}",
+		"{\"messages\":[{\"role\":\"user\",\"content\":{\"text\":\"long enough\"}}]}",
+		"{\"prompt\":5,\"tools\":[\"long enough for a block\"]}", "{\"input\":{}}",
+		"{\"query\":\"long enough for a block\"}", "{\"system\":5,\"messages\":[" USER "]}"};
 	for (size_t i = 0; i < CGN_COUNT(bodies); i++)
 		empty(bodies[i]);
 	empty("{\"messages\":[]}");
@@ -214,7 +232,8 @@ static void the_chain_is_bounded(void **state)
 	(void)state;
 	struct prefix_params few = small_blocks;
 	few.max_blocks = 3;
-	struct chain all = chain_of("{\"messages\":[" SYSTEM "," USER "]}"), some = chain_with(&few, "{\"messages\":[" SYSTEM "," USER "]}");
+	struct chain all = chain_of("{\"messages\":[" SYSTEM "," USER "]}"),
+		     some = chain_with(&few, "{\"messages\":[" SYSTEM "," USER "]}");
 	assert_int_equal(some.n, 3);
 	assert_int_equal(shared(&all, &some), 3);
 	few.max_blocks = 0;
@@ -224,7 +243,9 @@ static void the_chain_is_bounded(void **state)
 static void a_small_arena_shortens_the_chain(void **state)
 {
 	(void)state;
-	const char *text = "{\"messages\":[" SYSTEM "," USER ",{\"role\":\"assistant\",\"tool_calls\":[{\"a\":{\"b\":{\"c\":1,\"d\":2,\"e\":3}}}]}]}";
+	const char *text =
+		"{\"messages\":[" SYSTEM "," USER
+		",{\"role\":\"assistant\",\"tool_calls\":[{\"a\":{\"b\":{\"c\":1,\"d\":2,\"e\":3}}}]}]}";
 	struct chain all = chain_of(text);
 	struct json_val body;
 	assert_true(cgn_ok(json_parse(cgn_str_of(text), &body, NULL, NULL)));

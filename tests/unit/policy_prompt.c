@@ -11,7 +11,8 @@
 
 #include "policy/prompt/prompt.h"
 
-static bool read(enum prompt_api api, enum prompt_format format, const char *text, struct prompt *p, const char **lacks)
+static bool read(enum prompt_api api, enum prompt_format format, const char *text, struct prompt *p,
+	const char **lacks)
 {
 	struct json_val body;
 	struct cgn_err err;
@@ -27,7 +28,8 @@ static void is_json(struct json_val v, const char *want)
 	if (v.raw.p == NULL && want == NULL)
 		return;
 	if (want == NULL || v.raw.p == NULL || !cgn_str_is(v.raw, want))
-		fail_msg("%.*s is not %s", v.raw.p != NULL ? (int)v.raw.n : 4, v.raw.p != NULL ? v.raw.p : "none", want != NULL ? want : "none");
+		fail_msg("%.*s is not %s", v.raw.p != NULL ? (int)v.raw.n : 4,
+			v.raw.p != NULL ? v.raw.p : "none", want != NULL ? want : "none");
 	assert_true(cgn_ok(json_parse(v.raw, &again, NULL, NULL)));
 }
 
@@ -74,7 +76,8 @@ static void a_path_says_what_a_body_is(void **state)
 static void content_is_what_the_template_takes(void **state)
 {
 	(void)state;
-	chat("[{\"content\":\"h\\u0069\\n\",\"role\":\"user\"}]", "[{\"role\":\"user\",\"content\":\"h\\u0069\\n\"}]",
+	chat("[{\"content\":\"h\\u0069\\n\",\"role\":\"user\"}]",
+		"[{\"role\":\"user\",\"content\":\"h\\u0069\\n\"}]",
 		"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"h\\u0069\\n\"}]}]");
 	chat("[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},\"b\",{\"type\":\"input_text\",\"text\":\"c\"},{\"type\":\"refusal\",\"refusal\":\"d\"}]}]",
 		"[{\"role\":\"user\",\"content\":\"a\\nb\\nc\\nd\"}]",
@@ -83,7 +86,8 @@ static void content_is_what_the_template_takes(void **state)
 		"[{\"role\":\"assistant\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"\"}]",
 		"[{\"role\":\"assistant\",\"content\":[]},{\"role\":\"user\",\"content\":[]}]");
 	chat("[{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":[{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"text\",\"text\":\"y\"}]}]",
-		"[{\"role\":\"tool\",\"content\":\"x\\ny\",\"tool_call_id\":\"c1\"}]", "[{\"role\":\"tool\",\"content\":\"x\\ny\",\"tool_call_id\":\"c1\"}]");
+		"[{\"role\":\"tool\",\"content\":\"x\\ny\",\"tool_call_id\":\"c1\"}]",
+		"[{\"role\":\"tool\",\"content\":\"x\\ny\",\"tool_call_id\":\"c1\"}]");
 }
 
 static void fields_that_engines_drop_are_dropped(void **state)
@@ -97,8 +101,9 @@ static void fields_that_engines_drop_are_dropped(void **state)
 static void arguments_become_json(void **state)
 {
 	(void)state;
-	const char *in = "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": [1]}\"}},"
-			 "{\"function\":{\"name\":\"g\",\"arguments\":\"no json\"}},{\"function\":{\"name\":\"h\"}},{\"function\":{\"name\":\"i\",\"arguments\":{\"b\":2}}}]}]}";
+	const char *in =
+		"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": [1]}\"}},"
+		"{\"function\":{\"name\":\"g\",\"arguments\":\"no json\"}},{\"function\":{\"name\":\"h\"}},{\"function\":{\"name\":\"i\",\"arguments\":{\"b\":2}}}]}]}";
 	becomes(PROMPT_CHAT, PROMPT_STRING, in,
 		"[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\": [1]}}},"
 		"{\"function\":{\"name\":\"g\",\"arguments\":{}}},{\"function\":{\"name\":\"h\",\"arguments\":{}}},{\"function\":{\"name\":\"i\",\"arguments\":{\"b\":2}}}]}]");
@@ -144,7 +149,8 @@ static void chat_flags_have_the_engines_defaults(void **state)
 	is_json(p.kwargs, "{\"a\":1,\"reasoning_effort\":\"low\"}");
 	is_json(p.documents, "[{}]");
 	prompt_fini(&p);
-	assert_true(read(PROMPT_CHAT, PROMPT_STRING, "{\"messages\":[],\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{ }}", &p, &lacks));
+	assert_true(read(PROMPT_CHAT, PROMPT_STRING,
+		"{\"messages\":[],\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{ }}", &p, &lacks));
 	is_json(p.kwargs, "{\"reasoning_effort\":\"high\"}");
 	prompt_fini(&p);
 }
@@ -154,8 +160,10 @@ static void media_stand_as_their_digests(void **state)
 	(void)state;
 	struct prompt p, q;
 	const char *lacks = NULL;
-	const char *in = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\",\"image_url\":{\"url\":\"http:\\/\\/x\"}}]}]}";
-	const char *other = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"input_image\",\"image_url\":\"http://x\"}]}]}";
+	const char *in =
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\",\"image_url\":{\"url\":\"http:\\/\\/x\"}}]}]}";
+	const char *other =
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"input_image\",\"image_url\":\"http://x\"}]}]}";
 	assert_true(read(PROMPT_CHAT, PROMPT_STRING, in, &p, &lacks));
 	assert_true(read(PROMPT_CHAT, PROMPT_PARTS, other, &q, &lacks));
 	assert_int_equal(p.n_media, 1);
@@ -166,11 +174,13 @@ static void media_stand_as_their_digests(void **state)
 	/* in front of the text in a string, in its place in a list */
 	assert_true(cgn_str_starts(p.messages.raw, "[{\"role\":\"user\",\"content\":\"" PROMPT_MEDIUM));
 	assert_non_null(memmem(p.messages.raw.p, p.messages.raw.n, "\\na\"", 4));
-	assert_true(cgn_str_starts(q.messages.raw, "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"" PROMPT_MEDIUM));
+	assert_true(cgn_str_starts(q.messages.raw,
+		"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"" PROMPT_MEDIUM));
 	prompt_fini(&p);
 	prompt_fini(&q);
 	assert_true(read(PROMPT_MESSAGES, PROMPT_RAW,
-		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"AAAA\"}}]}]}", &p, &lacks));
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"AAAA\"}}]}]}",
+		&p, &lacks));
 	const struct digest data = digest_of(CGN_STR("AAAA"));
 	assert_memory_equal(&p.media[0], &data, sizeof data);
 	prompt_fini(&p);
@@ -226,7 +236,8 @@ static void texts_and_ids_of_a_completion(void **state)
 	assert_int_equal(p.kind, PROMPT_IS_TEXT);
 	assert_true(cgn_str_is(p.text, "a\xc3\xa4") && p.add_specials);
 	prompt_fini(&p);
-	assert_true(read(PROMPT_COMPLETIONS, PROMPT_STRING, "{\"prompt\":[\"first\",\"second\"],\"add_special_tokens\":false}", &p, &lacks));
+	assert_true(read(PROMPT_COMPLETIONS, PROMPT_STRING,
+		"{\"prompt\":[\"first\",\"second\"],\"add_special_tokens\":false}", &p, &lacks));
 	assert_true(cgn_str_is(p.text, "first") && !p.add_specials);
 	prompt_fini(&p);
 	assert_true(read(PROMPT_COMPLETIONS, PROMPT_STRING, "{\"prompt\":[1,2,70000]}", &p, &lacks));
@@ -238,7 +249,8 @@ static void texts_and_ids_of_a_completion(void **state)
 	assert_true(read(PROMPT_EMBEDDINGS, PROMPT_STRING, "{\"input\":[1,2,3,4,5,6,7,8,9,10]}", &p, &lacks));
 	assert_int_equal(p.n_ids, 8); /* the bound */
 	prompt_fini(&p);
-	becomes(PROMPT_EMBEDDINGS, PROMPT_STRING, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "[{\"role\":\"user\",\"content\":\"a\"}]");
+	becomes(PROMPT_EMBEDDINGS, PROMPT_STRING, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+		"[{\"role\":\"user\",\"content\":\"a\"}]");
 }
 
 static void what_can_not_be_known_says_why(void **state)
@@ -247,8 +259,9 @@ static void what_can_not_be_known_says_why(void **state)
 	lacking(PROMPT_CHAT, "{\"messages\":[],\"chat_template\":\"{{ 1 }}\"}", PROMPT_LACKS_TEMPLATE);
 	lacking(PROMPT_RESPONSES, "{\"input\":\"a\",\"previous_response_id\":\"r\"}", PROMPT_LACKS_HISTORY);
 	lacking(PROMPT_COMPLETIONS, "{\"prompt\":\"a\",\"truncate_prompt_tokens\":5}", PROMPT_LACKS_TRUNCATE);
-	static const char *const shapeless[] = {"{}", "{\"messages\":5}", "{\"messages\":[5]}", "{\"messages\":[{\"content\":\"a\"}]}",
-		"{\"messages\":[{\"role\":\"user\",\"content\":5}]}", "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[1]}]}",
+	static const char *const shapeless[] = {"{}", "{\"messages\":5}", "{\"messages\":[5]}",
+		"{\"messages\":[{\"content\":\"a\"}]}", "{\"messages\":[{\"role\":\"user\",\"content\":5}]}",
+		"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[1]}]}",
 		"{\"messages\":[],\"tools\":[7]}"};
 	for (size_t i = 0; i < CGN_COUNT(shapeless); i++)
 		lacking(PROMPT_CHAT, shapeless[i], PROMPT_LACKS_SHAPE);
@@ -312,8 +325,10 @@ static struct digest root_of(const char *text)
 static void salt_and_lora_are_in_the_root(void **state)
 {
 	(void)state;
-	const struct digest plain = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")), none = root_of("{\"cache_salt\":null}");
-	const struct digest salted = digest_chain_root(CGN_STR("m"), CGN_STR("l"), CGN_STR("s")), got = root_of("{\"cache_salt\":\"s\",\"lora_path\":\"l\"}");
+	const struct digest plain = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")),
+			    none = root_of("{\"cache_salt\":null}");
+	const struct digest salted = digest_chain_root(CGN_STR("m"), CGN_STR("l"), CGN_STR("s")),
+			    got = root_of("{\"cache_salt\":\"s\",\"lora_path\":\"l\"}");
 	const struct digest llama = root_of("{\"lora\":[{\"id\":0,\"scale\":1}]}");
 	assert_memory_equal(&plain, &none, sizeof plain);
 	assert_memory_equal(&salted, &got, sizeof got);

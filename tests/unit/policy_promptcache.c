@@ -140,8 +140,10 @@ static void keys_of(const struct text *t, struct promptcache_key *keys)
 	}
 }
 
-/* As the router does it: what is known is loaded, the rest is added and kept. Returns segments that were known. */
-static size_t with_cache(struct promptcache *c, const struct text *t, struct chain *out, uint32_t block, size_t cap)
+/* As the router does it: what is known is loaded, the rest is added and kept. Returns segments that were
+ * known. */
+static size_t with_cache(struct promptcache *c, const struct text *t, struct chain *out, uint32_t block,
+	size_t cap)
 {
 	struct promptcache_key keys[SEGMENTS_MAX];
 	size_t at = 0, known = 0;

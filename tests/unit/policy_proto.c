@@ -10,10 +10,7 @@
 
 #include "policy/proto/proto.h"
 
-#define LIT(lit)                        \
-	{                               \
-		"" lit, sizeof(lit) - 1 \
-	} /* for static initialisers */
+#define LIT(lit) {"" lit, sizeof(lit) - 1} /* for static initialisers */
 
 static const struct proto_header headers[] = {
 	{LIT("content-type"), LIT("application/json")},
@@ -387,8 +384,13 @@ static void watch_events_are_protobuf(void **state)
 	for (uint64_t i = 0; i < KV_RANGES; i++)
 		sums[i] = kv_print(i, 1);
 	const struct proto_check check = {.sums = sums, .blocks = 77};
-	const struct proto_event whole = {
-		.seq = 1, .sent_unix_ms = 1234, .node = &node, .load = &load, .residency = &r, .check = &check, .beat_ms = 1000};
+	const struct proto_event whole = {.seq = 1,
+		.sent_unix_ms = 1234,
+		.node = &node,
+		.load = &load,
+		.residency = &r,
+		.check = &check,
+		.beat_ms = 1000};
 	struct cgn_buf b = {.n = 0};
 	proto_watch_event(&whole, &b);
 	Cognitora__V1__WatchEvent *e = NULL;
@@ -457,8 +459,8 @@ static void unpacking_is_bounded(void **state)
 		cgn_buf_add(&b, "\x22\x00", 2);
 	Cognitora__V1__Node *n = NULL;
 	struct cgn_err err = {.code = CGN_FINE};
-	assert_int_equal(
-		pb_unpack(&cognitora__v1__node__descriptor, cgn_buf_view(&b), &n, &err).code, CGN_INVALID);
+	assert_int_equal(pb_unpack(&cognitora__v1__node__descriptor, cgn_buf_view(&b), &n, &err).code,
+		CGN_INVALID);
 	assert_null(n);
 	assert_non_null(strstr(err.msg, "Node"));
 	cgn_buf_fini(&b);
@@ -545,13 +547,15 @@ static void nodes_are_proto3_json(void **state)
 	static const char least[] = "{\"id\":\"n1\",\"address\":\"h:1\"}";
 	assert_json(cgn_str_of(full), full);
 	assert_json(cgn_str_of(least), least);
-	/* What other writers may do: original names, numbers for 64-bit integers, enum numbers, nulls, unknown members, defaults. */
+	/* What other writers may do: original names, numbers for 64-bit integers, enum numbers, nulls,
+	 * unknown members, defaults. */
 	assert_json(
 		CGN_STR(" { \"address\" : \"h:1\", \"id\":\"n\\u0031\", \"role\":2, \"started_unix_ms\":5, \"future\":[{}], \"version\":null,"
 			"\"engines\":[{\"kv_blocks_total\":7,\"kvBlockTokens\":\"16\",\"ready\":false}] }"),
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":\"ROLE_DECODE\",\"engines\":[{\"kvBlocksTotal\":\"7\",\"kvBlockTokens\":16}],"
 		"\"startedUnixMs\":\"5\"}");
-	assert_json(CGN_STR("{\"id\":\"n1\",\"address\":\"h:1\",\"kv\":{\"quic_address\":\"h:2\",\"rack\":null,\"more\":1}}"),
+	assert_json(
+		CGN_STR("{\"id\":\"n1\",\"address\":\"h:1\",\"kv\":{\"quic_address\":\"h:2\",\"rack\":null,\"more\":1}}"),
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"kv\":{\"quicAddress\":\"h:2\"}}");
 	assert_json(CGN_STR("{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"),
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"); /* from the future */
@@ -583,7 +587,8 @@ static void bad_json_is_refused_with_the_member(void **state)
 		{NODE(",\"kv\":{\"quicAddress\":\"h\"}"), "quic_address"},
 		{NODE(",\"kv\":{\"quicAddress\":\"unix:/a:1\"}"), "quic_address"},
 		{NODE(",\"kv\":{\"quicAddress\":\"h:2\",\"rack\":5}"), "rack"},
-		{NODE(",\"kv\":{\"quicAddress\":\"h:2\",\"region\":\"12345678901234567890123456789012345678901234567890123456789012345\"}"), "region"},
+		{NODE(",\"kv\":{\"quicAddress\":\"h:2\",\"region\":\"12345678901234567890123456789012345678901234567890123456789012345\"}"),
+			"region"},
 		{NODE(",\"engines\":[5]"), "engines"},
 		{NODE(",\"engines\":[null]"), "engines"},
 		{NODE(",\"engines\":[{\"slots\":4294967296}]"), "slots"},

@@ -20,7 +20,10 @@ static struct queue *queue_of(enum queue_policy policy, size_t max)
 
 static struct queue_item item_of(const char *tenant, unsigned priority, uint32_t tokens, cgn_nsec arrived)
 {
-	return (struct queue_item){.tenant = cgn_str_of(tenant), .priority = priority, .new_tokens = tokens, .arrived = arrived};
+	return (struct queue_item){.tenant = cgn_str_of(tenant),
+		.priority = priority,
+		.new_tokens = tokens,
+		.arrived = arrived};
 }
 
 static void put(struct queue *q, struct queue_item *it)
@@ -56,7 +59,8 @@ static void wspt_takes_the_shortest_and_ages(void **state)
 {
 	(void)state;
 	struct queue *q = queue_of(QUEUE_WSPT, 8);
-	struct queue_item it[4] = {item_of("-", 5, 4000, 0), item_of("-", 5, 100, 1), item_of("-", 5, 1000, 2), item_of("-", 5, 1000000, 3)};
+	struct queue_item it[4] = {item_of("-", 5, 4000, 0), item_of("-", 5, 100, 1),
+		item_of("-", 5, 1000, 2), item_of("-", 5, 1000000, 3)};
 	struct queue_item young = item_of("-", 5, 1, QUEUE_PATIENCE + 4);
 	for (int i = 0; i < 4; i++)
 		put(q, &it[i]);
@@ -115,13 +119,15 @@ static void priorities_are_strict_until_age_counts(void **state)
 {
 	(void)state;
 	struct queue *q = queue_of(QUEUE_FCFS, 8);
-	struct queue_item low = item_of("-", QUEUE_LOW, 1, 0), normal = item_of("-", QUEUE_NORMAL, 1, 1), high = item_of("-", QUEUE_HIGH, 1, 2);
+	struct queue_item low = item_of("-", QUEUE_LOW, 1, 0), normal = item_of("-", QUEUE_NORMAL, 1, 1),
+			  high = item_of("-", QUEUE_HIGH, 1, 2);
 	put(q, &low);
 	put(q, &normal);
 	put(q, &high);
 	assert_int_equal(queue_ahead(q, &low), 2);
 	assert_ptr_equal(take(q, 3), &high);
-	high.arrived = (QUEUE_HIGH - QUEUE_NORMAL) * QUEUE_STEP + 2; /* now it is too young to pass the normal one */
+	/* now it is too young to pass the normal one */
+	high.arrived = (QUEUE_HIGH - QUEUE_NORMAL) * QUEUE_STEP + 2;
 	put(q, &high);
 	assert_ptr_equal(take(q, 3), &normal);
 	high.arrived = (QUEUE_HIGH - QUEUE_LOW) * QUEUE_STEP + 1;
@@ -133,7 +139,8 @@ static void priorities_are_strict_until_age_counts(void **state)
 	queue_free(&q);
 }
 
-/* The stated bound of step 1: nobody that came (priority difference * QUEUE_STEP) later is served before it, whatever keeps coming. */
+/* The stated bound of step 1: nobody that came (priority difference * QUEUE_STEP) later is served before it,
+ * whatever keeps coming. */
 static void nothing_starves_under_a_flood_of_high_priority(void **state)
 {
 	(void)state;
@@ -187,8 +194,10 @@ static void rounds(struct tenant *t, size_t n, size_t takes)
 		put(q, it);
 		for (size_t a = 0; a < n; a++)
 			for (size_t b = 0; b < n; b++) {
-				double d = (double)t[a].served / t[a].weight - (double)t[b].served / t[b].weight;
-				assert_true(d <= QUEUE_QUANTUM + (double)QUEUE_MAX_COST / t[a].weight + (double)QUEUE_MAX_COST / t[b].weight);
+				double d =
+					(double)t[a].served / t[a].weight - (double)t[b].served / t[b].weight;
+				assert_true(d <= QUEUE_QUANTUM + (double)QUEUE_MAX_COST / t[a].weight +
+						(double)QUEUE_MAX_COST / t[b].weight);
 				/* and much closer, with what these cost */
 				assert_true(d <= 2 * QUEUE_QUANTUM + (double)t[a].cost + (double)t[b].cost);
 			}
@@ -241,7 +250,8 @@ static void a_full_queue_makes_room_for_whom_it_wrongs_least(void **state)
 {
 	(void)state;
 	struct queue *q = queue_of(QUEUE_FCFS, 4);
-	struct queue_item a[4], b = item_of("b", 5, 1, 9), b2 = b, b3 = b, high = item_of("a", 8, 1, 9), low = item_of("c", 2, 1, 9), *out = NULL;
+	struct queue_item a[4], b = item_of("b", 5, 1, 9), b2 = b, b3 = b, high = item_of("a", 8, 1, 9),
+				low = item_of("c", 2, 1, 9), *out = NULL;
 	for (int i = 0; i < 4; i++) {
 		a[i] = item_of("a", 5, 1, (cgn_nsec)i);
 		put(q, &a[i]);
@@ -345,14 +355,16 @@ static cgn_nsec model_key(enum queue_policy policy, const struct queue_item *it)
 	return it->deadline != 0 ? it->deadline : it->arrived + QUEUE_PATIENCE;
 }
 
-static int model_best(const struct model *m, enum queue_policy policy, const struct queue_item *it, unsigned p, const char *tenant)
+static int model_best(const struct model *m, enum queue_policy policy, const struct queue_item *it,
+	unsigned p, const char *tenant)
 {
 	int best = -1;
 	for (int i = 0; i < MANY; i++) {
 		if (!m->in[i] || it[i].priority != p || !cgn_str_is(it[i].tenant, tenant))
 			continue;
 		if (best < 0 || model_key(policy, &it[i]) < model_key(policy, &it[best]) ||
-			(model_key(policy, &it[i]) == model_key(policy, &it[best]) && m->seq[i] < m->seq[best]))
+			(model_key(policy, &it[i]) == model_key(policy, &it[best]) &&
+				m->seq[i] < m->seq[best]))
 			best = i;
 	}
 	return best;
@@ -376,7 +388,8 @@ static void model_drop(struct model *m, const struct queue_item *it, int i)
 	unsigned p = it[i].priority;
 	m->in[i] = false;
 	for (size_t r = 0; r < m->n_ring[p]; r++) {
-		if (!cgn_str_is(it[i].tenant, m->ring[p][r].tenant) || model_best(m, QUEUE_FCFS, it, p, m->ring[p][r].tenant) >= 0)
+		if (!cgn_str_is(it[i].tenant, m->ring[p][r].tenant) ||
+			model_best(m, QUEUE_FCFS, it, p, m->ring[p][r].tenant) >= 0)
 			continue;
 		memmove(&m->ring[p][r], &m->ring[p][r + 1], (m->n_ring[p] - r - 1) * sizeof m->ring[p][0]);
 		m->n_ring[p]--;
@@ -391,7 +404,8 @@ static int model_take(struct model *m, enum queue_policy policy, const struct qu
 	for (int p = QUEUE_PRIORITIES - 1; p >= 0; p--) {
 		int first = -1;
 		for (int i = 0; i < MANY; i++)
-			if (m->in[i] && it[i].priority == (unsigned)p && (first < 0 || m->seq[i] < m->seq[first]))
+			if (m->in[i] && it[i].priority == (unsigned)p &&
+				(first < 0 || m->seq[i] < m->seq[first]))
 				first = i;
 		if (first < 0)
 			continue;
@@ -439,9 +453,12 @@ static void agrees_with_the_model(enum queue_policy policy, uint64_t seed)
 		i = i < 0 ? -i : i;
 		now += dice % 7 * 100 * CGN_MSEC;
 		if (dice % 100 < 55 && !m->in[i]) {
-			it[i] = item_of(names[dice >> 20 & 3], (unsigned)(dice >> 24 & 3) * 3, (uint32_t)(dice >> 30 & 0x3fff), now);
+			it[i] = item_of(names[dice >> 20 & 3], (unsigned)(dice >> 24 & 3) * 3,
+				(uint32_t)(dice >> 30 & 0x3fff), now);
 			it[i].answer_tokens = (uint32_t)(dice >> 46 & 0x3ff);
-			it[i].deadline = (dice >> 60 & 1) != 0 ? now + 3600 * CGN_SEC + (dice >> 40 & 0xff) * CGN_SEC : 0;
+			it[i].deadline = (dice >> 60 & 1) != 0
+				? now + 3600 * CGN_SEC + (dice >> 40 & 0xff) * CGN_SEC
+				: 0;
 			put(q, &it[i]);
 			model_put(m, it, i);
 		} else if (dice % 100 < 65 && m->in[i]) {
@@ -490,7 +507,8 @@ static void pace_counts_only_the_time_that_somebody_waits(void **state)
 		queue_pace_count(&p, now);
 		queue_pace_return(&p, now);
 	}
-	assert_true(queue_pace_time(&p, 10, now) + CGN_MSEC > ten && queue_pace_time(&p, 10, now) < ten + CGN_MSEC);
+	assert_true(queue_pace_time(&p, 10, now) + CGN_MSEC > ten &&
+		queue_pace_time(&p, 10, now) < ten + CGN_MSEC);
 	assert_true(ten > 900 * CGN_MSEC && ten < 1100 * CGN_MSEC);
 	queue_pace_idle(&p, now);
 	now += 3600 * CGN_SEC;

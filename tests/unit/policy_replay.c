@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A replay: nothing is lost, equal inputs give equal results, and what it measures is what the choice deserves. */
+/* A replay: nothing is lost, equal inputs give equal results, and what it measures is what the choice
+ * deserves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,10 +12,16 @@
 
 #include "policy/replay/replay.h"
 
-static const struct route_rules rules = {
-	.weights = {0.55, 0.25, 0.10, 0.10}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 256, .policy = ROUTE_WEIGHTED, .session_bound = 1.25};
-static const struct route_rules in_turn = {
-	.weights = {0.55, 0.25, 0.10, 0.10}, .tiers = {{1, 0.8F, 0.5F, 0.3F}}, .max_inflight = 256, .policy = ROUTE_ROUND_ROBIN, .session_bound = 1.25};
+static const struct route_rules rules = {.weights = {0.55, 0.25, 0.10, 0.10},
+	.tiers = {{1, 0.8F, 0.5F, 0.3F}},
+	.max_inflight = 256,
+	.policy = ROUTE_WEIGHTED,
+	.session_bound = 1.25};
+static const struct route_rules in_turn = {.weights = {0.55, 0.25, 0.10, 0.10},
+	.tiers = {{1, 0.8F, 0.5F, 0.3F}},
+	.max_inflight = 256,
+	.policy = ROUTE_ROUND_ROBIN,
+	.session_bound = 1.25};
 
 static uint64_t draw(uint64_t *s, uint64_t n)
 {
@@ -24,7 +31,8 @@ static uint64_t draw(uint64_t *s, uint64_t n)
 	return *s % n;
 }
 
-/* Conversations of |turns| turns, one after the other in random order: block 0 is everybody's, each turn has a block or two more than the last. */
+/* Conversations of |turns| turns, one after the other in random order: block 0 is everybody's, each turn has
+ * a block or two more than the last. */
 static struct trace conversations(size_t n, size_t turns, cgn_nsec gap)
 {
 	struct trace t = {.block_tokens = 512};
@@ -132,9 +140,10 @@ static void equal_inputs_give_equal_results(void **state)
 static void long_pauses_are_left_out(void **state)
 {
 	(void)state;
-	static const char text[] = "{\"timestamp\":0,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,4]}\n"
-				   "{\"timestamp\":3600000,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,5]}\n"
-				   "{\"timestamp\":900000000000,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,6]}\n";
+	static const char text[] =
+		"{\"timestamp\":0,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,4]}\n"
+		"{\"timestamp\":3600000,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,5]}\n"
+		"{\"timestamp\":900000000000,\"input_length\":2048,\"output_length\":9,\"hash_ids\":[1,2,3,6]}\n";
 	struct trace t;
 	struct cgn_err err;
 	struct replay_cfg cfg = replay_defaults;
@@ -181,11 +190,14 @@ static void times_are_the_engines(void **state)
 	struct replay_cfg cfg = replay_defaults;
 	cfg.rules = &rules;
 	cfg.nodes = 1;
-	assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.at = CGN_SEC, .input = 2000, .output = 3}, ids, 4)));
-	assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.at = 5 * CGN_SEC, .input = 2000, .output = 1}, ids, 4)));
+	assert_true(cgn_ok(
+		trace_add(&t, &(struct trace_request){.at = CGN_SEC, .input = 2000, .output = 3}, ids, 4)));
+	assert_true(cgn_ok(trace_add(&t,
+		&(struct trace_request){.at = 5 * CGN_SEC, .input = 2000, .output = 1}, ids, 4)));
 	struct replay_result r = run(&t, &cfg);
 	assert_int_equal(r.cached_blocks, 3);
-	assert_true(samples_ms(&r.ttft, 1) > 99.999 && samples_ms(&r.ttft, 1) < 100.001); /* 2000 tokens at 20,000 a second */
+	/* 2000 tokens at 20,000 a second */
+	assert_true(samples_ms(&r.ttft, 1) > 99.999 && samples_ms(&r.ttft, 1) < 100.001);
 	assert_true(samples_ms(&r.ttft, 0.5) > 23.199 && samples_ms(&r.ttft, 0.5) < 23.201); /* 464 of them */
 	assert_int_equal(samples_count(&r.itl), 2);
 	assert_true(samples_ms(&r.itl, 1) > 11.999 && samples_ms(&r.itl, 1) < 12.001);

@@ -60,7 +60,9 @@ static void what_is_not_whole_waits(void **state)
 	for (size_t cut = 0; cut < sizeof text - 1; cut++) {
 		respcmd_init(&c);
 		assert_int_equal(respcmd_step(&c, (struct cgn_str){text, cut}, &why), RESPCMD_MORE);
-		assert_int_equal(respcmd_step(&c, CGN_STR("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n"), &why), RESPCMD_GOT);
+		assert_int_equal(respcmd_step(&c, CGN_STR("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n"),
+					 &why),
+			RESPCMD_GOT);
 		assert_int_equal(c.at, sizeof text - 1);
 		assert_int_equal(c.id, RESPCMD_SET);
 		respcmd_fini(&c);
@@ -110,7 +112,8 @@ static void large_values_come_apart(void **state)
 	(void)state;
 	struct respcmd c;
 	const char *why;
-	static const char head[] = "*5\r\n$3\r\nset\r\n$1\r\nk\r\n$4097\r\n", tail[] = "\r\n$2\r\nEX\r\n$2\r\n10\r\n";
+	static const char head[] = "*5\r\n$3\r\nset\r\n$1\r\nk\r\n$4097\r\n",
+			  tail[] = "\r\n$2\r\nEX\r\n$2\r\n10\r\n";
 	char whole[sizeof head + sizeof tail];
 	(void)snprintf(whole, sizeof whole, "%s%s", head, tail);
 	respcmd_init(&c);
@@ -129,7 +132,8 @@ static void large_values_come_apart(void **state)
 	assert_int_equal(step_of(&c, "*2\r\n$3\r\nGET\r\n$4097\r\n"), RESPCMD_MORE);
 	assert_int_equal(step_of(&c, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4096\r\n"), RESPCMD_MORE);
 	assert_int_equal(step_of(&c, "*3\r\n$3\r\nSET\r\n$4097\r\n"), RESPCMD_MORE);
-	assert_int_equal(step_of(&c, "*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$9999\r\n"), RESPCMD_VALUE);
+	assert_int_equal(step_of(&c, "*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$9999\r\n"),
+		RESPCMD_VALUE);
 	assert_int_equal(step_of(&c, "*4\r\n$5\r\nSETEX\r\n$1\r\na\r\n$1\r\n5\r\n$9999\r\n"), RESPCMD_VALUE);
 	/* and must end as they should */
 	respcmd_init(&c);
@@ -212,8 +216,10 @@ static void numbers_are_strict(void **state)
 	static const struct {
 		const char *text;
 		int64_t v;
-	} good[] = {{"0", 0}, {"-1", -1}, {"9223372036854775807", INT64_MAX}, {"-9223372036854775808", INT64_MIN}, {"10", 10}};
-	static const char *const bad[] = {"", "-", "+1", "01", "-0", " 1", "1 ", "1.0", "9223372036854775808", "-9223372036854775809", "0x1"};
+	} good[] = {{"0", 0}, {"-1", -1}, {"9223372036854775807", INT64_MAX},
+		{"-9223372036854775808", INT64_MIN}, {"10", 10}};
+	static const char *const bad[] = {"", "-", "+1", "01", "-0", " 1", "1 ", "1.0", "9223372036854775808",
+		"-9223372036854775809", "0x1"};
 	for (size_t i = 0; i < CGN_COUNT(good); i++) {
 		assert_true(respcmd_int(cgn_str_of(good[i].text), &v));
 		assert_true(v == good[i].v);
@@ -228,11 +234,14 @@ static void patterns_fit(void **state)
 	static const struct {
 		const char *pattern, *text;
 		bool fits;
-	} rows[] = {{"*", "", true}, {"*", "abc", true}, {"", "", true}, {"", "a", false}, {"a*", "abc", true}, {"*c", "abc", true},
-		{"a*d", "abc", false}, {"?", "a", true}, {"?", "", false}, {"a?c", "abc", true}, {"[abc]x", "bx", true}, {"[^abc]x", "bx", false},
-		{"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[c-a]", "b", true}, {"[a-c]", "d", false}, {"\\*", "*", true}, {"\\*", "a", false},
-		{"\\?", "?", true}, {"\\?", "x", false}, {"*a*b*c", "xxaxxbxxc", true}, {"*a*b*c", "xxaxxbxx", false}, {"**", "x", true},
-		{"[", "[", false}, {"[a", "a", true}, {"\\", "\\", true}, {"*metadata", "m@1@0@ffmetadata", true}, {"*metadata", "mkv_bytes", false}};
+	} rows[] = {{"*", "", true}, {"*", "abc", true}, {"", "", true}, {"", "a", false},
+		{"a*", "abc", true}, {"*c", "abc", true}, {"a*d", "abc", false}, {"?", "a", true},
+		{"?", "", false}, {"a?c", "abc", true}, {"[abc]x", "bx", true}, {"[^abc]x", "bx", false},
+		{"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[c-a]", "b", true}, {"[a-c]", "d", false},
+		{"\\*", "*", true}, {"\\*", "a", false}, {"\\?", "?", true}, {"\\?", "x", false},
+		{"*a*b*c", "xxaxxbxxc", true}, {"*a*b*c", "xxaxxbxx", false}, {"**", "x", true},
+		{"[", "[", false}, {"[a", "a", true}, {"\\", "\\", true},
+		{"*metadata", "m@1@0@ffmetadata", true}, {"*metadata", "mkv_bytes", false}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (respcmd_glob(cgn_str_of(rows[i].pattern), cgn_str_of(rows[i].text)) != rows[i].fits)
 			fail_msg("%s ~ %s", rows[i].pattern, rows[i].text);
@@ -241,7 +250,8 @@ static void patterns_fit(void **state)
 		memcpy(hard + i, "*a", 2);
 	memset(text, 'a', sizeof text);
 	text[sizeof text - 1] = 'b';
-	assert_false(respcmd_glob((struct cgn_str){hard, sizeof hard}, (struct cgn_str){text, sizeof text})); /* in time */
+	/* in time */
+	assert_false(respcmd_glob((struct cgn_str){hard, sizeof hard}, (struct cgn_str){text, sizeof text}));
 }
 
 static void ranges_are_redis(void **state)
@@ -250,8 +260,9 @@ static void ranges_are_redis(void **state)
 	static const struct {
 		int64_t first, last;
 		uint64_t size, off, n;
-	} rows[] = {{0, -1, 10, 0, 10}, {0, 3, 10, 0, 4}, {-3, -1, 10, 7, 3}, {5, 100, 10, 5, 5}, {10, 12, 10, 0, 0}, {-1, -3, 10, 0, 0},
-		{-100, 2, 10, 0, 3}, {-100, -50, 10, 0, 1}, {0, -1, 0, 0, 0}, {3, 1, 10, 0, 0}, {INT64_MIN, INT64_MAX, 10, 0, 10}, {0, 0, 1, 0, 1}};
+	} rows[] = {{0, -1, 10, 0, 10}, {0, 3, 10, 0, 4}, {-3, -1, 10, 7, 3}, {5, 100, 10, 5, 5},
+		{10, 12, 10, 0, 0}, {-1, -3, 10, 0, 0}, {-100, 2, 10, 0, 3}, {-100, -50, 10, 0, 1},
+		{0, -1, 0, 0, 0}, {3, 1, 10, 0, 0}, {INT64_MIN, INT64_MAX, 10, 0, 10}, {0, 0, 1, 0, 1}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		uint64_t off, n;
 		respcmd_range(rows[i].first, rows[i].last, rows[i].size, &off, &n);
@@ -287,11 +298,13 @@ static void set_has_options(void **state)
 	assert_true(o.expires_unix_ms == 5 && o.only_old);
 	assert_null(set_of("keepttl", &o));
 	assert_true(o.keep_ttl);
-	static const char *const wrong[] = {"nx xx", "xx nx", "ex", "ex 1 px 1", "keepttl ex 1", "ex 1 keepttl", "what", "10"};
+	static const char *const wrong[] = {"nx xx", "xx nx", "ex", "ex 1 px 1", "keepttl ex 1",
+		"ex 1 keepttl", "what", "10"};
 	for (size_t i = 0; i < CGN_COUNT(wrong); i++)
 		assert_string_equal(set_of(wrong[i], &o), "ERR syntax error");
 	assert_string_equal(set_of("ex x", &o), "ERR value is not an integer or out of range");
-	static const char *const never[] = {"ex 0", "px -1", "ex 9223372036854775807", "px 9223372036854775807", "exat 0"};
+	static const char *const never[] = {"ex 0", "px -1", "ex 9223372036854775807",
+		"px 9223372036854775807", "exat 0"};
 	for (size_t i = 0; i < CGN_COUNT(never); i++)
 		assert_string_equal(set_of(never[i], &o), "ERR invalid expire time in 'set' command");
 }

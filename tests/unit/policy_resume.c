@@ -15,8 +15,8 @@
 
 /* ---- an engine that says always the same, one token an event ---- */
 
-static const char *const tokens[] = {"The", " \\\"sea\\\"", " is", "\\n\\n", "wide", " \xc3\xbcnd", " \xe6\x97\xa5\xe6\x9c\xac", "\\u00e9",
-	" ", "\\t", "deep", " \\ud83d\\ude00", ".", " end"};
+static const char *const tokens[] = {"The", " \\\"sea\\\"", " is", "\\n\\n", "wide", " \xc3\xbcnd",
+	" \xe6\x97\xa5\xe6\x9c\xac", "\\u00e9", " ", "\\t", "deep", " \\ud83d\\ude00", ".", " end"};
 #define TOKENS CGN_COUNT(tokens)
 
 struct style {
@@ -76,18 +76,21 @@ static const char *usage(const struct stream *s, bool there)
 
 static void chunk(struct stream *s, const char *choice, bool with_usage)
 {
-	event(s, "{\"id\":\"%s\",\"object\":\"x\",\"created\":%u,\"model\":\"m\",\"choices\":[%s]%s}", s->id, s->created, choice,
-		usage(s, with_usage));
+	event(s, "{\"id\":\"%s\",\"object\":\"x\",\"created\":%u,\"model\":\"m\",\"choices\":[%s]%s}", s->id,
+		s->created, choice, usage(s, with_usage));
 }
 
 /* An answer of tokens [from, from + most), as the style has it. */
-static void answer(const struct style *how, const char *id, unsigned created, size_t from, size_t most, struct cgn_buf *out)
+static void answer(const struct style *how, const char *id, unsigned created, size_t from, size_t most,
+	struct cgn_buf *out)
 {
 	struct stream s = {how, id, created, 20 + (unsigned)from, 0, out};
 	char choice[256];
 	bool chat = how->api == PROMPT_CHAT;
 	if (chat && how->role_alone)
-		chunk(&s, "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}", how->every_usage);
+		chunk(&s,
+			"{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}",
+			how->every_usage);
 	size_t end = from + most < TOKENS ? from + most : TOKENS;
 	for (size_t i = from; i < end; i++) {
 		s.said++;
@@ -98,7 +101,8 @@ static void answer(const struct style *how, const char *id, unsigned created, si
 		chunk(&s, choice, how->every_usage);
 	}
 	(void)snprintf(choice, sizeof choice,
-		chat ? "{\"index\":0,\"delta\":{},\"finish_reason\":\"%s\"}" : "{\"index\":0,\"text\":\"\",\"finish_reason\":\"%s\"}",
+		chat ? "{\"index\":0,\"delta\":{},\"finish_reason\":\"%s\"}"
+		     : "{\"index\":0,\"text\":\"\",\"finish_reason\":\"%s\"}",
 		end == from + most ? "length" : "stop");
 	chunk(&s, choice, how->usage_with_finish || how->every_usage);
 	if (how->usage && !how->usage_with_finish)
@@ -113,7 +117,9 @@ static void ask_body(const struct style *how, struct cgn_buf *out)
 		cgn_buf_fmt(out, "\"max_tokens\": %u,", how->limit);
 	if (how->usage)
 		cgn_buf_putz(out, "\"stream_options\":{\"include_usage\":true},");
-	cgn_buf_putz(out, how->api == PROMPT_CHAT ? "\"messages\":[{\"role\":\"user\",\"content\":\"hi \\u00fc\"} ] }" : "\"prompt\":\"hi \\u00fc\"}");
+	cgn_buf_putz(out,
+		how->api == PROMPT_CHAT ? "\"messages\":[{\"role\":\"user\",\"content\":\"hi \\u00fc\"} ] }"
+					: "\"prompt\":\"hi \\u00fc\"}");
 }
 
 static void feed(struct resume *s, struct cgn_str data, size_t step, struct cgn_buf *out)
@@ -180,8 +186,10 @@ static const struct engine_resume *engine(void)
 	return engine_resume_named(CGN_STR("sim"));
 }
 
-/* The rest of the answer, by as many engines as there are cuts; each dies after so many bytes of its stream. */
-static void go_on(struct resume *s, const struct style *how, struct cgn_str body, const size_t *cuts, size_t n_cuts, struct cgn_buf *out)
+/* The rest of the answer, by as many engines as there are cuts; each dies after so many bytes of its
+ * stream. */
+static void go_on(struct resume *s, const struct style *how, struct cgn_str body, const size_t *cuts,
+	size_t n_cuts, struct cgn_buf *out)
 {
 	for (size_t i = 0; resume_need(s) == RESUME_NEEDS_ENGINE; i++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf next = {0};
@@ -225,22 +233,37 @@ static void cut_and_compare(const struct style *how, const size_t *cuts, size_t 
 	without_cr(&out);
 	without_cr(&whole);
 	if (out.n != whole.n || memcmp(out.p, whole.p, out.n) != 0)
-		fail_msg("%s, cut at %zu: got\n%s\nnot\n%s", how->name, cut, cgn_buf_z(&out), cgn_buf_z(&whole));
+		fail_msg("%s, cut at %zu: got\n%s\nnot\n%s", how->name, cut, cgn_buf_z(&out),
+			cgn_buf_z(&whole));
 	resume_free(&s);
 }
 
-/* The usage of an event in the middle is of that moment: only styles without it are equal to the byte when it was cut at once. */
+/* The usage of an event in the middle is of that moment: only styles without it are equal to the byte when it
+ * was cut at once. */
 static const struct style styles[] = {
 	{.name = "chat", .api = PROMPT_CHAT, .role_alone = true},
 	{.name = "chat, usage", .api = PROMPT_CHAT, .role_alone = true, .usage = true},
 	{.name = "chat, usage, limit", .api = PROMPT_CHAT, .role_alone = true, .usage = true, .limit = 9},
 	{.name = "chat, limit, CRLF", .api = PROMPT_CHAT, .role_alone = true, .crlf = true, .limit = 11},
 	{.name = "chat without a role", .api = PROMPT_CHAT, .usage = true},
-	{.name = "chat, usage in every chunk", .api = PROMPT_CHAT, .role_alone = true, .usage = true, .every_usage = true, .limit = 12},
+	{.name = "chat, usage in every chunk",
+		.api = PROMPT_CHAT,
+		.role_alone = true,
+		.usage = true,
+		.every_usage = true,
+		.limit = 12},
 	{.name = "text", .api = PROMPT_COMPLETIONS, .limit = 100},
 	{.name = "text by default", .api = PROMPT_COMPLETIONS},
-	{.name = "text, usage, limit, CRLF", .api = PROMPT_COMPLETIONS, .crlf = true, .usage = true, .limit = 8},
-	{.name = "text, usage at the end", .api = PROMPT_COMPLETIONS, .usage = true, .usage_with_finish = true, .limit = 10},
+	{.name = "text, usage, limit, CRLF",
+		.api = PROMPT_COMPLETIONS,
+		.crlf = true,
+		.usage = true,
+		.limit = 8},
+	{.name = "text, usage at the end",
+		.api = PROMPT_COMPLETIONS,
+		.usage = true,
+		.usage_with_finish = true,
+		.limit = 10},
 };
 
 static void every_cut_is_seamless(void **state)
@@ -271,39 +294,48 @@ static void two_and_three_cuts_are_seamless(void **state)
 static void counted_by_a_tokenizer(void **state)
 {
 	(void)state;
-	struct json_val body = parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"max_tokens\":50,\"min_tokens\":12}");
+	struct json_val body = parsed(
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"max_tokens\":50,\"min_tokens\":12}");
 	struct resume *s = resume_new(PROMPT_CHAT, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	resume_begin(s, NULL);
-	resume_feed(s, CGN_STR("data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"one two three \"}}]}\n\n"), &out);
+	resume_feed(s,
+		CGN_STR("data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"one two three \"}}]}\n\n"),
+		&out);
 	assert_true(cgn_str_is(resume_text(s), "one two three"));
 	out.n = 0;
 	resume_body(s, body, engine_resume_named(CGN_STR("prefill")), &out);
 	/* 14 bytes in one event: three tokens, for all that is known */
-	assert_string_equal(cgn_buf_z(&out), "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"one two three\"}],"
-					     "\"stream\":true,\"max_tokens\":47,\"min_tokens\":9}");
+	assert_string_equal(cgn_buf_z(&out),
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"one two three\"}],"
+		"\"stream\":true,\"max_tokens\":47,\"min_tokens\":9}");
 	out.n = 0;
 	resume_counted(s, 14); /* more than it has bytes: nonsense */
 	resume_counted(s, 0);
 	resume_counted(s, 7);
 	resume_body(s, body, engine_resume_named(CGN_STR("continue")), &out);
-	assert_string_equal(cgn_buf_z(&out), "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"one two three\"}],"
-					     "\"stream\":true,\"max_tokens\":43,\"min_tokens\":5,\"continue_final_message\":true,\"add_generation_prompt\":false}");
+	assert_string_equal(cgn_buf_z(&out),
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"one two three\"}],"
+		"\"stream\":true,\"max_tokens\":43,\"min_tokens\":5,\"continue_final_message\":true,\"add_generation_prompt\":false}");
 	resume_free(&s);
 }
 
-/* An engine whose count goes back, or comes with some events only: what was said never makes a limit greater. */
+/* An engine whose count goes back, or comes with some events only: what was said never makes a limit
+ * greater. */
 static void counts_that_make_no_sense_are_held_to_the_limit(void **state)
 {
 	(void)state;
-	struct json_val body = parsed("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50,\"min_tokens\":60}");
+	struct json_val body =
+		parsed("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50,\"min_tokens\":60}");
 	static const struct {
 		unsigned first;
 		const char *second;
 		uint64_t most;
 	} rows[] = {
-		{80, "{\"choices\":[{\"index\":0,\"text\":\" \"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}", 1},
-		{30, "{\"choices\":[{\"index\":0,\"text\":\" \"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}", 20},
+		{80, "{\"choices\":[{\"index\":0,\"text\":\" \"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}",
+			1},
+		{30, "{\"choices\":[{\"index\":0,\"text\":\" \"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}",
+			20},
 		{30, "{\"choices\":[{\"index\":0,\"text\":\" \"}]}", 20},
 		{30, "{\"choices\":[{\"index\":0,\"text\":\"b\"}]}", 19},
 	};
@@ -312,8 +344,9 @@ static void counts_that_make_no_sense_are_held_to_the_limit(void **state)
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf event = {0};
 		struct resume *s = resume_new(PROMPT_COMPLETIONS, body);
 		resume_begin(s, engine());
-		cgn_buf_fmt(&event, "data: {\"choices\":[{\"index\":0,\"text\":\"a\"}],\"usage\":{\"completion_tokens\":%u}}\n\ndata: %s\n\n", rows[i].first,
-			rows[i].second);
+		cgn_buf_fmt(&event,
+			"data: {\"choices\":[{\"index\":0,\"text\":\"a\"}],\"usage\":{\"completion_tokens\":%u}}\n\ndata: %s\n\n",
+			rows[i].first, rows[i].second);
 		resume_feed(s, cgn_buf_view(&event), &out);
 		assert_null(resume_lost(s));
 		out.n = 0;
@@ -326,17 +359,20 @@ static void counts_that_make_no_sense_are_held_to_the_limit(void **state)
 static void flags_of_the_client_are_set(void **state)
 {
 	(void)state;
-	struct json_val body = parsed("{\"add_generation_prompt\":true, \"continue_final_message\" : false,\"max_tokens\":9,\"max_completion_tokens\":5,"
-				      "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"seed\":7}");
+	struct json_val body = parsed(
+		"{\"add_generation_prompt\":true, \"continue_final_message\" : false,\"max_tokens\":9,\"max_completion_tokens\":5,"
+		"\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"seed\":7}");
 	struct resume *s = resume_new(PROMPT_CHAT, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	assert_null(resume_refusal(PROMPT_CHAT, body));
 	resume_begin(s, engine());
-	resume_feed(s, CGN_STR("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\\\"b\"}}]}\n\n"), &out);
+	resume_feed(s, CGN_STR("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\\\"b\"}}]}\n\n"),
+		&out);
 	out.n = 0;
 	resume_body(s, body, engine(), &out);
-	assert_string_equal(cgn_buf_z(&out), "{\"add_generation_prompt\":false, \"continue_final_message\" : true,\"max_tokens\":4,\"max_completion_tokens\":4,"
-					     "\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"a\\\"b\"}],\"stream\":true,\"seed\":7}");
+	assert_string_equal(cgn_buf_z(&out),
+		"{\"add_generation_prompt\":false, \"continue_final_message\" : true,\"max_tokens\":4,\"max_completion_tokens\":4,"
+		"\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"a\\\"b\"}],\"stream\":true,\"seed\":7}");
 	resume_free(&s);
 }
 
@@ -344,37 +380,48 @@ static void flags_of_the_client_are_set(void **state)
 static void names_are_the_first_ones(void **state)
 {
 	(void)state;
-	struct json_val body = parsed("{\"prompt\":[\"p\"],\"stream\":true,\"max_tokens\":9,\"stream_options\":{\"include_usage\":true}}");
+	struct json_val body = parsed(
+		"{\"prompt\":[\"p\"],\"stream\":true,\"max_tokens\":9,\"stream_options\":{\"include_usage\":true}}");
 	struct resume *s = resume_new(PROMPT_COMPLETIONS, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	resume_begin(s, engine());
-	resume_feed(s, CGN_STR("data: {\"choices\":[{\"text\":\"A\",\"index\":0}],\"created\":1,\"model\":\"x\",\"system_fingerprint\":\"f\",\"id\":\"i\"}\n\n"), &out);
+	resume_feed(s,
+		CGN_STR("data: {\"choices\":[{\"text\":\"A\",\"index\":0}],\"created\":1,\"model\":\"x\",\"system_fingerprint\":\"f\",\"id\":\"i\"}\n\n"),
+		&out);
 	out.n = 0;
 	resume_body(s, body, engine_resume_named(CGN_STR("llama_cpp")), &out);
-	assert_string_equal(cgn_buf_z(&out), "{\"prompt\":[\"pA\"],\"stream\":true,\"max_tokens\":8,\"stream_options\":{\"include_usage\":true}}");
+	assert_string_equal(cgn_buf_z(&out),
+		"{\"prompt\":[\"pA\"],\"stream\":true,\"max_tokens\":8,\"stream_options\":{\"include_usage\":true}}");
 	out.n = 0;
 	resume_begin(s, engine_resume_named(CGN_STR("llama_cpp")));
-	resume_feed(s, CGN_STR("event: x\ndata: {\"choices\":[{\"text\":\"B\",\"index\":0,\"finish_reason\":\"stop\"}],\"created\":2,\"model\":\"y\",\"extra\":1,"
-			       "\"usage\":{\"completion_tokens\":1,\"prompt_tokens\":9,\"total_tokens\":10,\"prompt_tokens_details\":{\"cached_tokens\":9}},"
-			       "\"id\":\"j\", \"timings\":{\"cache_n\":0}}\n\n"), &out);
-	assert_string_equal(cgn_buf_z(&out), "event: x\ndata: {\"choices\":[{\"text\":\"B\",\"index\":0,\"finish_reason\":\"stop\"}],\"created\":1,\"model\":\"x\",\"extra\":1,"
-					     "\"usage\":{\"completion_tokens\":2,\"prompt_tokens\":8,\"total_tokens\":10,\"prompt_tokens_details\":{\"cached_tokens\":8}},"
-					     "\"id\":\"i\"}\n\n");
+	resume_feed(s,
+		CGN_STR("event: x\ndata: {\"choices\":[{\"text\":\"B\",\"index\":0,\"finish_reason\":\"stop\"}],\"created\":2,\"model\":\"y\",\"extra\":1,"
+			"\"usage\":{\"completion_tokens\":1,\"prompt_tokens\":9,\"total_tokens\":10,\"prompt_tokens_details\":{\"cached_tokens\":9}},"
+			"\"id\":\"j\", \"timings\":{\"cache_n\":0}}\n\n"),
+		&out);
+	assert_string_equal(cgn_buf_z(&out),
+		"event: x\ndata: {\"choices\":[{\"text\":\"B\",\"index\":0,\"finish_reason\":\"stop\"}],\"created\":1,\"model\":\"x\",\"extra\":1,"
+		"\"usage\":{\"completion_tokens\":2,\"prompt_tokens\":8,\"total_tokens\":10,\"prompt_tokens_details\":{\"cached_tokens\":8}},"
+		"\"id\":\"i\"}\n\n");
 	assert_int_equal(resume_need(s), RESUME_NEEDS_DONE);
 	resume_free(&s);
 }
 
-/* All tokens that were asked for are out, or the end too: another engine is asked for what is missing alone. */
+/* All tokens that were asked for are out, or the end too: another engine is asked for what is missing
+ * alone. */
 static void only_the_end_is_missing(void **state)
 {
 	(void)state;
-	struct json_val body = parsed("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":2,\"stream_options\":{\"include_usage\":true}}");
-	static const char *const ends[] = {"", "data: {\"id\":\"i\",\"choices\":[{\"text\":\"\",\"index\":0,\"finish_reason\":\"stop\"}]}\n\n"};
+	struct json_val body = parsed(
+		"{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":2,\"stream_options\":{\"include_usage\":true}}");
+	static const char *const ends[] = {"",
+		"data: {\"id\":\"i\",\"choices\":[{\"text\":\"\",\"index\":0,\"finish_reason\":\"stop\"}]}\n\n"};
 	for (size_t i = 0; i < CGN_COUNT(ends); i++) {
 		struct resume *s = resume_new(PROMPT_COMPLETIONS, body);
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 		resume_begin(s, engine());
-		resume_feed(s, CGN_STR("data: {\"id\":\"i\",\"choices\":[{\"text\":\"a\",\"index\":0}]}\n\ndata: {\"id\":\"i\",\"choices\":[{\"text\":\"b\",\"index\":0}]}\n\n"),
+		resume_feed(s,
+			CGN_STR("data: {\"id\":\"i\",\"choices\":[{\"text\":\"a\",\"index\":0}]}\n\ndata: {\"id\":\"i\",\"choices\":[{\"text\":\"b\",\"index\":0}]}\n\n"),
 			&out);
 		resume_feed(s, cgn_str_of(ends[i]), &out);
 		assert_int_equal(resume_need(s), RESUME_NEEDS_ENGINE);
@@ -383,14 +430,18 @@ static void only_the_end_is_missing(void **state)
 		assert_non_null(strstr(cgn_buf_z(&out), "\"pab\",\"stream\":true,\"max_tokens\":1,"));
 		out.n = 0;
 		resume_begin(s, engine());
-		resume_feed(s, CGN_STR("data: {\"id\":\"j\",\"choices\":[{\"text\":\"c\",\"index\":0}]}\n\n"), &out);
+		resume_feed(s, CGN_STR("data: {\"id\":\"j\",\"choices\":[{\"text\":\"c\",\"index\":0}]}\n\n"),
+			&out);
 		assert_int_equal(out.n, 0);
-		resume_feed(s, CGN_STR("data: {\"id\":\"j\",\"choices\":[{\"text\":\"d\",\"index\":0,\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":12,"
-				       "\"completion_tokens\":1,\"total_tokens\":13}}\n\ndata: [DONE]\n\n"), &out);
-		assert_string_equal(cgn_buf_z(&out), i == 0 ? "data: {\"id\":\"i\",\"choices\":[{\"text\":\"\",\"index\":0,\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":10,"
-							      "\"completion_tokens\":2,\"total_tokens\":12}}\n\ndata: [DONE]\n\n"
-							    : "data: {\"id\":\"i\",\"choices\":[],\"usage\":{\"prompt_tokens\":10,"
-							      "\"completion_tokens\":2,\"total_tokens\":12}}\n\ndata: [DONE]\n\n");
+		resume_feed(s,
+			CGN_STR("data: {\"id\":\"j\",\"choices\":[{\"text\":\"d\",\"index\":0,\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":12,"
+				"\"completion_tokens\":1,\"total_tokens\":13}}\n\ndata: [DONE]\n\n"),
+			&out);
+		assert_string_equal(cgn_buf_z(&out),
+			i == 0 ? "data: {\"id\":\"i\",\"choices\":[{\"text\":\"\",\"index\":0,\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":10,"
+				 "\"completion_tokens\":2,\"total_tokens\":12}}\n\ndata: [DONE]\n\n"
+			       : "data: {\"id\":\"i\",\"choices\":[],\"usage\":{\"prompt_tokens\":10,"
+				 "\"completion_tokens\":2,\"total_tokens\":12}}\n\ndata: [DONE]\n\n");
 		assert_int_equal(resume_need(s), RESUME_NEEDS_NOTHING);
 		resume_free(&s);
 	}
@@ -403,23 +454,31 @@ static void what_was_no_text_is_not_gone_on_with(void **state)
 		const char *event, *why;
 	} rows[] = {
 		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}", NULL},
-		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":null,\"tool_calls\":[],\"refusal\":null,\"reasoning_content\":\"\"}}]}", NULL},
+		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":null,\"tool_calls\":[],\"refusal\":null,\"reasoning_content\":\"\"}}]}",
+			NULL},
 		{"{\"choices\":[]}", NULL},
-		{"{\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}", RESUME_LACKS_CONTENT},
-		{"{\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"hm\"}}]}", RESUME_LACKS_CONTENT},
-		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"<think>\\n\"}}]}", RESUME_LACKS_CONTENT},
+		{"{\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}",
+			RESUME_LACKS_CONTENT},
+		{"{\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"hm\"}}]}",
+			RESUME_LACKS_CONTENT},
+		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"<think>\\n\"}}]}",
+			RESUME_LACKS_CONTENT},
 		{"{\"choices\":[{\"index\":1,\"delta\":{\"content\":\"x\"}}]}", RESUME_LACKS_CONTENT},
 		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":7}}]}", RESUME_LACKS_CONTENT},
-		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"},\"logprobs\":{\"content\":[1]}}]}", RESUME_LACKS_CONTENT},
-		{"{\"choices\":[{\"index\":0,\"delta\":{}},{\"index\":0,\"delta\":{}}]}", RESUME_LACKS_CONTENT},
-		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\xef\xbf\xbd\"}}]}", RESUME_LACKS_BYTES},
+		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"},\"logprobs\":{\"content\":[1]}}]}",
+			RESUME_LACKS_CONTENT},
+		{"{\"choices\":[{\"index\":0,\"delta\":{}},{\"index\":0,\"delta\":{}}]}",
+			RESUME_LACKS_CONTENT},
+		{"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\xef\xbf\xbd\"}}]}",
+			RESUME_LACKS_BYTES},
 		{"{\"error\":{\"message\":\"x\"}}", RESUME_LACKS_SHAPE},
 		{"{\"choices\":[7]}", RESUME_LACKS_SHAPE},
 		{"{\"choices\":7}", RESUME_LACKS_SHAPE},
 		{"[]", RESUME_LACKS_SHAPE},
 		{"nonsense", RESUME_LACKS_SHAPE},
 	};
-	struct json_val body = parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
+	struct json_val body =
+		parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct resume *s = resume_new(PROMPT_CHAT, body);
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
@@ -431,7 +490,8 @@ static void what_was_no_text_is_not_gone_on_with(void **state)
 			assert_null(resume_lost(s));
 		else
 			assert_string_equal(resume_lost(s), rows[i].why);
-		assert_int_equal(out.n, rows[i].why == NULL ? in.n - strlen(": half an ev") : in.n); /* nothing is held back for nothing */
+		/* nothing is held back for nothing */
+		assert_int_equal(out.n, rows[i].why == NULL ? in.n - strlen(": half an ev") : in.n);
 		resume_give_up(s, RESUME_LACKS_MEMORY, &out);
 		resume_feed(s, CGN_STR("ent"), &out);
 		cgn_buf_putz(&in, "ent");
@@ -443,11 +503,14 @@ static void what_was_no_text_is_not_gone_on_with(void **state)
 static void an_error_of_the_second_engine_is_shown(void **state)
 {
 	(void)state;
-	struct json_val body = parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
+	struct json_val body =
+		parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
 	struct resume *s = resume_new(PROMPT_CHAT, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	resume_begin(s, engine());
-	resume_feed(s, CGN_STR("data: {\"id\":\"i\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n"), &out);
+	resume_feed(s,
+		CGN_STR("data: {\"id\":\"i\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n"),
+		&out);
 	out.n = 0;
 	resume_body(s, body, engine(), &out);
 	resume_begin(s, engine());
@@ -461,7 +524,8 @@ static void an_error_of_the_second_engine_is_shown(void **state)
 static void an_event_too_long_goes_through(void **state)
 {
 	(void)state;
-	struct json_val body = parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
+	struct json_val body =
+		parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
 	struct resume *s = resume_new(PROMPT_CHAT, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	char block[4096];
@@ -480,14 +544,17 @@ static void an_event_too_long_goes_through(void **state)
 static void refusals(void **state)
 {
 	(void)state;
-#define CHAT(more) "{\"stream\":true,\"messages\":[{\"role\":\"system\"},{\"role\":\"user\",\"content\":\"x\"}]" more "}"
+#define CHAT(more) \
+	"{\"stream\":true,\"messages\":[{\"role\":\"system\"},{\"role\":\"user\",\"content\":\"x\"}]" more "}"
 #define TEXT(prompt, more) "{\"stream\":true,\"prompt\":" prompt more "}"
 	static const struct {
 		enum prompt_api api;
 		const char *body, *why;
 	} rows[] = {
 		{PROMPT_CHAT, CHAT(""), NULL},
-		{PROMPT_CHAT, CHAT(",\"n\":1,\"logprobs\":false,\"response_format\":{\"type\":\"text\"},\"tools\":[],\"tool_choice\":\"auto\",\"top_logprobs\":null"), NULL},
+		{PROMPT_CHAT,
+			CHAT(",\"n\":1,\"logprobs\":false,\"response_format\":{\"type\":\"text\"},\"tools\":[],\"tool_choice\":\"auto\",\"top_logprobs\":null"),
+			NULL},
 		{PROMPT_CHAT, CHAT(",\"n\":2"), RESUME_LACKS_SEVERAL},
 		{PROMPT_CHAT, CHAT(",\"n\":\"1\""), RESUME_LACKS_SEVERAL},
 		{PROMPT_CHAT, CHAT(",\"logprobs\":true"), RESUME_LACKS_LOGPROBS},
@@ -499,7 +566,8 @@ static void refusals(void **state)
 		{PROMPT_CHAT, CHAT(",\"tool_choice\":\"required\""), RESUME_LACKS_GRAMMAR},
 		{PROMPT_CHAT, CHAT(",\"continue_final_message\":true"), RESUME_LACKS_PREFILL},
 		{PROMPT_CHAT, CHAT(",\"add_generation_prompt\":false"), RESUME_LACKS_PREFILL},
-		{PROMPT_CHAT, "{\"stream\":true,\"messages\":[{\"role\":\"assistant\",\"content\":\"x\"}]}", RESUME_LACKS_PREFILL},
+		{PROMPT_CHAT, "{\"stream\":true,\"messages\":[{\"role\":\"assistant\",\"content\":\"x\"}]}",
+			RESUME_LACKS_PREFILL},
 		{PROMPT_CHAT, "{\"stream\":true,\"messages\":[]}", RESUME_LACKS_SHAPE},
 		{PROMPT_CHAT, "{\"stream\":true,\"messages\":\"x\"}", RESUME_LACKS_SHAPE},
 		{PROMPT_CHAT, "{\"messages\":[{\"role\":\"user\"}]}", RESUME_LACKS_API},

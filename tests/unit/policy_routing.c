@@ -42,7 +42,8 @@ static uint32_t held_by(const struct route_record *r, const uint64_t *chain, siz
 }
 
 /* All of it on the GPU, and believed. */
-static void match(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *c, size_t n_cands)
+static void match(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *c,
+	size_t n_cands)
 {
 	route_record_match(r, chain, n, c, n_cands);
 	for (size_t i = 0; i < n_cands; i++)
@@ -64,7 +65,8 @@ static void record_answers_the_leading_blocks(void **state)
 	assert_int_equal(held_by(r, chain, 100, 3), 100);
 	assert_int_equal(held_by(r, chain, 7, 3), 7);
 	assert_int_equal(held_by(r, other, 100, 3), 40);
-	assert_int_equal(held_by(r, chain + 1, 99, 3), 99); /* digests stand alone; the chain makes them prefixes */
+	/* digests stand alone; the chain makes them prefixes */
+	assert_int_equal(held_by(r, chain + 1, 99, 3), 99);
 	assert_int_equal(held_by(r, chain, 100, 4), 0);
 	assert_int_equal(held_by(r, chain, 100, 3 + ROUTE_GROUP), 0);
 	assert_int_equal(held_by(r, chain, 0, 3), 0);
@@ -149,7 +151,8 @@ static void record_finds_each_end(void **state)
 	route_record_free(&r);
 }
 
-/* What is young is left alone, and so costs little; what is behind it is added; and what was given up for others comes back. */
+/* What is young is left alone, and so costs little; what is behind it is added; and what was given up for
+ * others comes back. */
 static void record_refreshes_what_grew_old(void **state)
 {
 	(void)state;
@@ -290,19 +293,30 @@ static void record_is_safe_without_locks(void **state)
 
 static struct route_ask ask_of(size_t blocks, uint64_t sticky)
 {
-	return (struct route_ask){.weights = seed_weights, .blocks = blocks, .session = sticky, .max_inflight = 256};
+	return (struct route_ask){.weights = seed_weights,
+		.blocks = blocks,
+		.session = sticky,
+		.max_inflight = 256};
 }
 
 static struct route_cand idle(uint16_t slot)
 {
-	return (struct route_cand){.slot = slot, .power_headroom = 1, .name_hash = route_hash(&slot, sizeof slot)};
+	return (struct route_cand){.slot = slot,
+		.power_headroom = 1,
+		.name_hash = route_hash(&slot, sizeof slot)};
 }
 
 static void score_is_the_documented_sum(void **state)
 {
 	(void)state;
 	struct route_ask ask = ask_of(10, 1);
-	struct route_cand c = {.held = 5, .reuse = 5, .inflight = 3, .others = 1, .width = 8, .kv_usage = 0.25F, .power_headroom = 0.5F};
+	struct route_cand c = {.held = 5,
+		.reuse = 5,
+		.inflight = 3,
+		.others = 1,
+		.width = 8,
+		.kv_usage = 0.25F,
+		.power_headroom = 0.5F};
 	double want = 0.55 * 0.5 + 0.25 * (1 - 4.0 / 8) + 0.10 * 0.5 + 0.10 * 0.75;
 	assert_true(route_score(&ask, &c) > want - 1e-9 && route_score(&ask, &c) < want + 1e-9);
 	c.width = 0; /* unknown counts as ROUTE_WIDTH, and so does anything wider */
@@ -334,13 +348,15 @@ static void reuse_weighs_tiers_and_belief(void **state)
 {
 	(void)state;
 	const struct route_tiers w = {{1, 0.8F, 0.5F, 0.3F}};
-	static const uint32_t none[KV_TIERS] = {0}, gpu[KV_TIERS] = {[KV_GPU] = 10}, ram[KV_TIERS] = {[KV_RAM] = 10},
-				 mixed[KV_TIERS] = {1, 2, 4, 10};
+	static const uint32_t none[KV_TIERS] = {0}, gpu[KV_TIERS] = {[KV_GPU] = 10},
+			      ram[KV_TIERS] = {[KV_RAM] = 10}, mixed[KV_TIERS] = {1, 2, 4, 10};
 	assert_true(route_reuse(&w, none, 1) < 1e-6F);
 	assert_true(route_reuse(&w, gpu, 1) > route_reuse(&w, ram, 1));
-	assert_true(route_reuse(&w, gpu, 0.5) < route_reuse(&w, ram, 1)); /* half believed is worth less than slower memory */
+	/* half believed is worth less than slower memory */
+	assert_true(route_reuse(&w, gpu, 0.5) < route_reuse(&w, ram, 1));
 	double want = 1 + 2 * 0.8 + 4 * 0.5 + 10 * 0.3;
-	assert_true((double)route_reuse(&w, mixed, 1) > want - 1e-4 && (double)route_reuse(&w, mixed, 1) < want + 1e-4);
+	assert_true((double)route_reuse(&w, mixed, 1) > want - 1e-4 &&
+		(double)route_reuse(&w, mixed, 1) < want + 1e-4);
 	struct route_ask ask = ask_of(10, 42);
 	struct route_cand c[2] = {idle(0), idle(1)};
 	c[0].held = c[1].held = 10;
@@ -505,7 +521,9 @@ static void no_policy_picks_who_has_no_room(void **state)
 		struct route_pick p = route_pick(&ask, c, n);
 		assert_int_equal(p.verdict, roomy > 0 ? ROUTE_PICKED : n > 0 ? ROUTE_FULL : ROUTE_NONE);
 		if (roomy > 0)
-			assert_true(p.index < n && route_room(ask.max_inflight, c[p.index].width, c[p.index].inflight, c[p.index].others) > 0);
+			assert_true(p.index < n &&
+				route_room(ask.max_inflight, c[p.index].width, c[p.index].inflight,
+					c[p.index].others) > 0);
 	}
 }
 
@@ -531,7 +549,8 @@ static void turns_and_chances_are_even(void **state)
 {
 	(void)state;
 	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
-	static const enum route_policy even[] = {ROUTE_ROUND_ROBIN, ROUTE_RANDOM, ROUTE_LEAST_LOADED, ROUTE_POWER_OF_TWO, ROUTE_SESSION};
+	static const enum route_policy even[] = {ROUTE_ROUND_ROBIN, ROUTE_RANDOM, ROUTE_LEAST_LOADED,
+		ROUTE_POWER_OF_TWO, ROUTE_SESSION};
 	for (size_t k = 0; k < CGN_COUNT(even); k++) {
 		unsigned count[4] = {0};
 		for (uint32_t i = 0; i < 4000; i++) {
@@ -587,7 +606,12 @@ static void costs_are_the_documented_sum(void **state)
 	struct route_terms t;
 	ask.policy = ROUTE_PREDICTED;
 	ask.answer_tokens = 100;
-	struct route_cand c = {.queued_tokens = 3000, .uncached_tokens = 1000, .fetch_ms = 7, .inflight = 3, .others = 1, .speed = {0.05F, 12, 0.5F, 0.8F, true}};
+	struct route_cand c = {.queued_tokens = 3000,
+		.uncached_tokens = 1000,
+		.fetch_ms = 7,
+		.inflight = 3,
+		.others = 1,
+		.speed = {0.05F, 12, 0.5F, 0.8F, true}};
 	route_terms(&ask, &c, &t);
 	assert_float_equal((float)t.queue_ms, 150, 0.01);
 	assert_float_equal((float)t.prefill_ms, 50, 0.01);
@@ -611,8 +635,9 @@ static void scale_does_not_matter(void **state)
 		ask.answer_tokens = 100;
 		other = ask;
 		float scale = (float)(1 << rng_next(&rng) % 8) / 16; /* a power of two: no rounding */
-		other.weights = (struct route_weights){seed_weights.kv * (double)scale, seed_weights.load * (double)scale,
-			seed_weights.power * (double)scale, seed_weights.capacity * (double)scale};
+		other.weights = (struct route_weights){seed_weights.kv * (double)scale,
+			seed_weights.load * (double)scale, seed_weights.power * (double)scale,
+			seed_weights.capacity * (double)scale};
 		for (size_t k = 0; k < 9; k++) {
 			c[k] = scaled[k] = any(&rng, (uint16_t)k);
 			scaled[k].speed.prefill_ms *= scale;
@@ -649,7 +674,8 @@ static void load_never_attracts(void **state)
 	}
 }
 
-/* A chat service: the first block is everybody's. Each conversation comes when all is idle, so that only ties decide. */
+/* A chat service: the first block is everybody's. Each conversation comes when all is idle, so that only ties
+ * decide. */
 static void a_shared_prompt_does_not_pile_up(void **state)
 {
 	(void)state;
@@ -691,10 +717,10 @@ static void a_shared_prompt_does_not_pile_up(void **state)
 
 /* ---- a cluster of toy engines: does routing earn its keep ---- */
 
-#define TOY_NODES 6
-#define TOY_TABLE 16384
+#define TOY_NODES    6
+#define TOY_TABLE    16384
 #define TOY_CAPACITY 4000
-#define TOY_FLIGHT 96 /* requests that are running at any time */
+#define TOY_FLIGHT   96 /* requests that are running at any time */
 
 struct toy_engine { /* an LRU set of digests */
 	uint64_t digest[TOY_TABLE], stamp[TOY_TABLE], clock;
@@ -805,12 +831,13 @@ static void shared_prefixes_hit_far_more_than_round_robin(void **state)
 	(void)state;
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		struct toy_result rr = toy_run(false, 6000, seed), kv = toy_run(true, 6000, seed);
-		print_message("seed %d: hit ratio %.3f against %.3f round robin, peak lead %u, served %d..\n", (int)seed,
-			kv.hit_ratio, rr.hit_ratio, kv.peak_lead, (int)kv.served[0]);
+		print_message("seed %d: hit ratio %.3f against %.3f round robin, peak lead %u, served %d..\n",
+			(int)seed, kv.hit_ratio, rr.hit_ratio, kv.peak_lead, (int)kv.served[0]);
 		assert_true(kv.hit_ratio > rr.hit_ratio * 1.3);
 		assert_true(kv.hit_ratio > 0.6);
 		assert_true(kv.peak_lead <= 40); /* 2.2 widths and what is random */
-		for (int i = 0; i < TOY_NODES; i++) /* half of all requests share one hot prompt, and yet nobody idles */
+		/* half of all requests share one hot prompt, and yet nobody idles */
+		for (int i = 0; i < TOY_NODES; i++)
 			assert_in_range(kv.served[i], 6000 / TOY_NODES / 3, 6000 / TOY_NODES * 2);
 	}
 }

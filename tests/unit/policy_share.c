@@ -136,7 +136,8 @@ static void what_engines_have_beyond_is_foreign(void **state)
 	share_peak_note(&p, 4);
 	share_peak_note(&p, 1);
 	assert_int_equal(foreign_of(&p, 5, 1), 1);
-	assert_int_equal(foreign_of(&p, 4, 0), 0); /* three of ours ended, and the engine may not have told so yet */
+	/* three of ours ended, and the engine may not have told so yet */
+	assert_int_equal(foreign_of(&p, 4, 0), 0);
 	assert_int_equal(foreign_of(&p, UINT64_MAX, 0), 0);
 	assert_int_equal(foreign_of(&p, UINT64_MAX, 0), UINT32_MAX);
 }

@@ -23,11 +23,17 @@ static void note(void *user, uint64_t digest, enum kv_tier tier, bool held)
 	assert_true(h->of[tier][digest] >= 0);
 }
 
-static const uint64_t a[] = {1, 2, 3, 4}, longer[] = {1, 2, 3, 4, 5, 6}, branch[] = {1, 2, 31, 32}, sums[] = {9, 9};
+static const uint64_t a[] = {1, 2, 3, 4}, longer[] = {1, 2, 3, 4, 5, 6}, branch[] = {1, 2, 31, 32},
+		      sums[] = {9, 9};
 
 static struct card card_of(const uint64_t *chain, size_t n, uint64_t bytes)
 {
-	return (struct card){.tokens = (uint32_t)n * 16, .prompt = (uint32_t)n * 16, .file_bytes = {bytes, 0}, .sums = sums, .chain = chain, .n = n};
+	return (struct card){.tokens = (uint32_t)n * 16,
+		.prompt = (uint32_t)n * 16,
+		.file_bytes = {bytes, 0},
+		.sums = sums,
+		.chain = chain,
+		.n = n};
 }
 
 static void put(struct shelf *s, const struct card *c, unsigned tiers)
@@ -172,7 +178,8 @@ static void out_of_bounds_is_not_kept(void **state)
 	shelf_free(&s);
 }
 
-/* Two engines of a kind share a store: the other one's turn of the conversation has the same key, and is another state. */
+/* Two engines of a kind share a store: the other one's turn of the conversation has the same key, and is
+ * another state. */
 static void a_card_that_is_put_again_is_read_again(void **state)
 {
 	(void)state;

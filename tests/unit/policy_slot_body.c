@@ -34,7 +34,8 @@ static void the_body_stays_as_it_is(void **state)
 	inserted(" \n{ \"a\" : [1, 2] } ", " \n{\"id_slot\":3, \"a\" : [1, 2] } ");
 	inserted("{}", "{\"id_slot\":3}");
 	inserted("{ \t}", "{\"id_slot\":3 \t}");
-	inserted("{\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}", "{\"id_slot\":3,\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}");
+	inserted("{\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}",
+		"{\"id_slot\":3,\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}");
 }
 
 static bool placed(struct cgn_str path, const char *body)
@@ -77,7 +78,8 @@ static void prefilled(struct cgn_str path, const char *body, const char *expecte
 static void a_prefill_says_one_token(void **state)
 {
 	(void)state;
-	prefilled(CHAT, "{\"messages\":[{\"n\":1}],\"stream\":true,\"stream_options\":{},\"max_tokens\":100,\"max_completion_tokens\":7,\"seed\":1}",
+	prefilled(CHAT,
+		"{\"messages\":[{\"n\":1}],\"stream\":true,\"stream_options\":{},\"max_tokens\":100,\"max_completion_tokens\":7,\"seed\":1}",
 		"{\"messages\":[{\"n\":1}],\"seed\":1,\"stream\":false,\"max_tokens\":1,\"id_slot\":2}");
 	prefilled(TEXT, "{}", "{\"stream\":false,\"max_tokens\":1,\"id_slot\":2}");
 	prefilled(CGN_STR("/v1/responses"), "{\"input\":\"a\\\"b\",\"max_output_tokens\":9}",

@@ -21,18 +21,20 @@ static void parts(const char *const *args, size_t n, const char *expected)
 	assert_string_equal(b.n > 0 ? cgn_buf_z(&b) : "", expected);
 	assert_false(slot_options_next(&o, &p));
 }
-#define PARTS(expected, ...)                                                                                                                                       \
-	do {                                                                                                                                                       \
-		const char *const args[] = {__VA_ARGS__};                                                                                                          \
-		parts(args, sizeof args / sizeof args[0], expected);                                                                                               \
+#define PARTS(expected, ...)                                         \
+	do {                                                         \
+		const char *const args[] = {__VA_ARGS__};            \
+		parts(args, sizeof args / sizeof args[0], expected); \
 	} while (0)
 
 static void all_count_as_they_stand(void **state)
 {
 	(void)state;
 	parts(NULL, 0, "");
-	PARTS("--cache-type-k q8_0 -fa on --override-kv a=int:1 --swa-full ", "--cache-type-k", "q8_0", "-fa", "on", "--override-kv", "a=int:1", "--swa-full");
-	PARTS("--rope-scaling yarn --yarn-orig-ctx 4096 ", "--rope-scaling", "yarn", "--yarn-orig-ctx", "4096");
+	PARTS("--cache-type-k q8_0 -fa on --override-kv a=int:1 --swa-full ", "--cache-type-k", "q8_0", "-fa",
+		"on", "--override-kv", "a=int:1", "--swa-full");
+	PARTS("--rope-scaling yarn --yarn-orig-ctx 4096 ", "--rope-scaling", "yarn", "--yarn-orig-ctx",
+		"4096");
 	PARTS("--lora-init-without-apply --lorax /a ", "--lora-init-without-apply", "--lorax", "/a");
 }
 
@@ -42,8 +44,9 @@ static void files_count_by_what_is_in_them(void **state)
 	PARTS("--lora </a.gguf> -np 2 ", "--lora", "/a.gguf", "-np", "2");
 	PARTS("--lora </a> </b> --lora </c> ", "--lora", "/a,/b", "--lora", "/c");
 	PARTS("--lora-scaled </a> :0.5 </b> :2 x ", "--lora-scaled", "/a:0.5,/b:2", "x");
-	PARTS("--control-vector </v> --control-vector-scaled </w> :-1 --control-vector-layer-range 1 3 ", "--control-vector", "/v", "--control-vector-scaled", "/w:-1",
-		"--control-vector-layer-range", "1", "3");
+	PARTS("--control-vector </v> --control-vector-scaled </w> :-1 --control-vector-layer-range 1 3 ",
+		"--control-vector", "/v", "--control-vector-scaled", "/w:-1", "--control-vector-layer-range",
+		"1", "3");
 	PARTS("--lora_scaled </a:b> :1 ", "--lora_scaled", "/a:b:1");
 	PARTS("--lora-scaled </a> ", "--lora-scaled", "/a"); /* it will not start with that */
 	PARTS("--lora ", "--lora");

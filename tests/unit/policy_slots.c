@@ -42,7 +42,8 @@ static void answer(struct slots *s, uint32_t slot, const uint64_t *chain, size_t
 	slots_end(s, slot, (uint32_t)(16 * n), (uint32_t)(16 * n + 5), (uint32_t)(16 * common));
 }
 
-static const uint64_t a[] = {1, 2, 3, 4, 5, 6, 7, 8}, b[] = {11, 12, 13, 14, 15, 16}, c[] = {1, 2, 33, 34, 35, 36};
+static const uint64_t a[] = {1, 2, 3, 4, 5, 6, 7, 8}, b[] = {11, 12, 13, 14, 15, 16},
+		      c[] = {1, 2, 33, 34, 35, 36};
 
 static void a_conversation_goes_on_where_it_lies(void **state)
 {
@@ -81,7 +82,8 @@ static void the_busy_are_not_taken(void **state)
 	slots_free(&s);
 }
 
-/* Two blocks in common are not worth six of a conversation that was used just now, when there is one of long ago. */
+/* Two blocks in common are not worth six of a conversation that was used just now, when there is one of long
+ * ago. */
 static void a_common_beginning_does_not_cost_a_young_conversation(void **state)
 {
 	(void)state;

@@ -66,7 +66,8 @@ static void decode_finds_its_three_parts(void **state)
 	(void)state;
 	struct route_speed s = {0};
 	for (int i = 0; i < 5000; i++) {
-		double tokens = any(20, 600), beside = any(0, 30), stall = any(0, 1) < 0.5 ? 0 : tokens * any(0, 20);
+		double tokens = any(20, 600), beside = any(0, 30),
+		       stall = any(0, 1) < 0.5 ? 0 : tokens * any(0, 20);
 		speed_decode(&s, stream_ms(tokens, beside, stall) * any(0.98, 1.02), tokens, beside, stall);
 	}
 	assert_true(near_to(s.step_ms, 12, 0.05));

@@ -227,7 +227,8 @@ static void late_answers_change_nothing(void **state)
 	assert_int_equal(s.state, SUPERVISE_BACKOFF);
 }
 
-/* Whatever happens in whatever order: a waiting state has something that ends the wait, and a process is never started twice. */
+/* Whatever happens in whatever order: a waiting state has something that ends the wait, and a process is
+ * never started twice. */
 static void any_order_of_events_leaves_no_hang(void **state)
 {
 	(void)state;
@@ -282,7 +283,8 @@ static void a_stalled_engine_is_unhealthy_at_once(void **state)
 	assert_int_equal(s.state, SUPERVISE_STOPPED);
 	bring_up(&s, &adopted, T0);
 	(void)step(&s, SUPERVISE_STALLED, now);
-	assert_false(step(&s, SUPERVISE_TICK, now + 10 * SUPERVISE_SICK_LIMIT).kill); /* not ours to restart */
+	/* not ours to restart */
+	assert_false(step(&s, SUPERVISE_TICK, now + 10 * SUPERVISE_SICK_LIMIT).kill);
 }
 
 int main(void)

@@ -53,13 +53,15 @@ static void expect(const char *source, const struct template_ask *ask, const cha
 	cgn_buf_fini(&out);
 }
 
-static void expect_failure(const char *source, const struct template_ask *ask, enum cgn_code code, const char *what)
+static void expect_failure(const char *source, const struct template_ask *ask, enum cgn_code code,
+	const char *what)
 {
 	struct cgn_buf out = {0};
 	cgn_buf_putz(&out, "before");
 	cgn_rc rc = render_as(source, ask, &out);
 	if (rc.code != code || strstr(err.msg, what) == NULL)
-		fail_msg("%s\n  gave  %s %s\n  not   %s %s", source, cgn_code_name(rc.code), err.msg, cgn_code_name(code), what);
+		fail_msg("%s\n  gave  %s %s\n  not   %s %s", source, cgn_code_name(rc.code), err.msg,
+			cgn_code_name(code), what);
 	assert_string_equal(cgn_buf_z(&out), "before"); /* as it was */
 	cgn_buf_fini(&out);
 }
@@ -67,9 +69,11 @@ static void expect_failure(const char *source, const struct template_ask *ask, e
 static struct template_ask talk(void)
 {
 	return (struct template_ask){
-		.messages = json("[{\"role\":\"system\",\"content\":\"be \\u00fcseful\\n\"},{\"role\":\"user\",\"content\":\" hi \"},"
-				 "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,\"\\u20ac\\\"\"],\"y\":{}}}}]}]"),
-		.kwargs = json("{\"n\":3,\"thinking\":false,\"d\":{\"a\":1,\"a\":2,\"items\":7},\"big\":123456789012345678901234567890}"),
+		.messages = json(
+			"[{\"role\":\"system\",\"content\":\"be \\u00fcseful\\n\"},{\"role\":\"user\",\"content\":\" hi \"},"
+			"{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,\"\\u20ac\\\"\"],\"y\":{}}}}]}]"),
+		.kwargs = json(
+			"{\"n\":3,\"thinking\":false,\"d\":{\"a\":1,\"a\":2,\"items\":7},\"big\":123456789012345678901234567890}"),
 		.bos_token = CGN_STR("<s>"),
 	};
 }
@@ -120,29 +124,45 @@ static void expressions_are_pythons(void **state)
 	static const struct row rows[] = {
 		{"{{ 1 + 2 * 3 ** 2 - 4 // 3 }}{{ -7 // 2 }}{{ -7 % 3 }}{{ 7 / 2 }}", "18-423.5"},
 		{"{{ 'a' + 'b' ~ 1 + 'c' }}{{ 'a' 'b' }}{{ 'ab' * 2 }}", "ab1cababab"},
-		{"{{ '\\x41\\u00e9\\U0001F600\\ud83d\\ude00\\101\\q\\'' }}", "A\xc3\xa9\xf0\x9f\x98\x80\xf0\x9f\x98\x80" "A\\q'"},
-		{"{{ none }} {{ True }} {{ [1, 'a', none, (1,), {'k': 2.0}] }}", "None True [1, 'a', None, (1,), {'k': 2.0}]"},
-		{"{{ 1 < 2 < 3 and not 3 < 2 < 1 }} {{ 1 == 1.0 == true }} {{ 'b' > 'a' }}", "True True True"},
-		{"{{ 1 in [1] }} {{ 'x' not in 'abc' }} {{ 'a' in d }} {{ 1 in nothing }}", "True True True False"},
-		{"{{ 'a' if n == 3 else 'b' }}{{ 'c' if false }}{{ nothing }}{{ n is defined and nothing is not defined }}", "aTrue"},
-		{"{{ [1,2,3][-1] }}{{ [1,2,3][::-1] }}{{ 'h\xc3\xa9llo'[1:3] }}{{ 'abc'[5] }}{{ [1, 2].1 }}", "3[3, 2, 1]\xc3\xa9l2"},
-		{"{{ messages[1].content|trim }}|{{ messages[1]['content'] }}|{{ messages[0].content }}", "hi| hi |be \xc3\xbcseful\n"},
-		{"{{ d.a }}{{ d['items'] }}{{ d.items()|list }}{{ d.get('zz', 4) }}", "27[('a', 2), ('items', 7)]4"},
-		{"{{ big }} {{ big|tojson }} {{ 1e16 }} {{ 1e15 }} {{ 0.00001 }}", "123456789012345678901234567890 123456789012345678901234567890 1e+16 1000000000000000.0 1e-05"},
-		{"{{ messages[2].tool_calls[0].function.arguments|tojson }}", "{\"x\": [1, 2.5, \"\xe2\x82\xac\\\"\"], \"y\": {}}"},
+		{"{{ '\\x41\\u00e9\\U0001F600\\ud83d\\ude00\\101\\q\\'' }}",
+			"A\xc3\xa9\xf0\x9f\x98\x80\xf0\x9f\x98\x80"
+			"A\\q'"},
+		{"{{ none }} {{ True }} {{ [1, 'a', none, (1,), {'k': 2.0}] }}",
+			"None True [1, 'a', None, (1,), {'k': 2.0}]"},
+		{"{{ 1 < 2 < 3 and not 3 < 2 < 1 }} {{ 1 == 1.0 == true }} {{ 'b' > 'a' }}",
+			"True True True"},
+		{"{{ 1 in [1] }} {{ 'x' not in 'abc' }} {{ 'a' in d }} {{ 1 in nothing }}",
+			"True True True False"},
+		{"{{ 'a' if n == 3 else 'b' }}{{ 'c' if false }}{{ nothing }}{{ n is defined and nothing is not defined }}",
+			"aTrue"},
+		{"{{ [1,2,3][-1] }}{{ [1,2,3][::-1] }}{{ 'h\xc3\xa9llo'[1:3] }}{{ 'abc'[5] }}{{ [1, 2].1 }}",
+			"3[3, 2, 1]\xc3\xa9l2"},
+		{"{{ messages[1].content|trim }}|{{ messages[1]['content'] }}|{{ messages[0].content }}",
+			"hi| hi |be \xc3\xbcseful\n"},
+		{"{{ d.a }}{{ d['items'] }}{{ d.items()|list }}{{ d.get('zz', 4) }}",
+			"27[('a', 2), ('items', 7)]4"},
+		{"{{ big }} {{ big|tojson }} {{ 1e16 }} {{ 1e15 }} {{ 0.00001 }}",
+			"123456789012345678901234567890 123456789012345678901234567890 1e+16 1000000000000000.0 1e-05"},
+		{"{{ messages[2].tool_calls[0].function.arguments|tojson }}",
+			"{\"x\": [1, 2.5, \"\xe2\x82\xac\\\"\"], \"y\": {}}"},
 		{"{{ messages[2].tool_calls[0].function.arguments|tojson(indent=1, ensure_ascii=true, sort_keys=true) }}",
 			"{\n \"x\": [\n  1,\n  2.5,\n  \"\\u20ac\\\"\"\n ],\n \"y\": {}\n}"},
-		{"{{ [1, 2]|tojson(separators=(',', ':')) }}{{ '\\x7f\\x01'|tojson }}", "[1,2]\"\x7f\\u0001\""},
-		{"{{ 'xxaxx'.strip('x') }}{{ 'a-b'.split('-') }}{{ ' a  b '.split() }}{{ 'a'.upper() }}", "a['a', 'b']['a', 'b']A"},
+		{"{{ [1, 2]|tojson(separators=(',', ':')) }}{{ '\\x7f\\x01'|tojson }}",
+			"[1,2]\"\x7f\\u0001\""},
+		{"{{ 'xxaxx'.strip('x') }}{{ 'a-b'.split('-') }}{{ ' a  b '.split() }}{{ 'a'.upper() }}",
+			"a['a', 'b']['a', 'b']A"},
 		{"{{ [3, 1, 2]|sort|join('-') }} {{ messages|map(attribute='role')|list }} {{ messages|selectattr('role', 'equalto', 'user')|list|length }}",
 			"1-2-3 ['system', 'user', 'assistant'] 1"},
 		{"{{ 'it\\'s' }} {{ [\"it's\", 'a\"'] }}", "it's [\"it's\", 'a\"']"},
 		{"{{ strftime_now('%Y-%m-%d') }}", "1970-01-01"},
-		{"{{ bos_token }}{{ eos_token is defined }}{{ tools is none }}{{ add_generation_prompt }}{{ thinking is false }}", "<s>FalseTrueFalseTrue"},
+		{"{{ bos_token }}{{ eos_token is defined }}{{ tools is none }}{{ add_generation_prompt }}{{ thinking is false }}",
+			"<s>FalseTrueFalseTrue"},
 		{"{{ d.keys() }}{{ d.values()|list }}{{ d.keys()[0] }}{{ 'yes' if []|select }}{% set g = [1, 2]|select %}{{ g|first }}{{ g|list }}{{ g|list }}",
 			"dict_keys(['a', 'items'])[2, 7]yes1[2][]"},
-		{"{{ none|map('upper')|list }}{{ [0] * 2 }}{{ 2.5 is odd }}{{ -7 is odd }}{{ 'a b-c_d'|wordcount }}{{ 5|round }}{{ 2.5|round }}", "[][0, 0]FalseTrue352.0"},
-		{"{{ range(3)|list }}{{ dict(a=1).a }}{{ 9 is divisibleby 3 }}{{ 'x'|default('y') }}{{ nothing|default('y') }}", "[0, 1, 2]1Truexy"},
+		{"{{ none|map('upper')|list }}{{ [0] * 2 }}{{ 2.5 is odd }}{{ -7 is odd }}{{ 'a b-c_d'|wordcount }}{{ 5|round }}{{ 2.5|round }}",
+			"[][0, 0]FalseTrue352.0"},
+		{"{{ range(3)|list }}{{ dict(a=1).a }}{{ 9 is divisibleby 3 }}{{ 'x'|default('y') }}{{ nothing|default('y') }}",
+			"[0, 1, 2]1Truexy"},
 	};
 	run(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
 }
@@ -151,25 +171,36 @@ static void statements_do_what_they_say(void **state)
 {
 	(void)state;
 	static const struct row rows[] = {
-		{"{% if 0 %}a{% elif n %}b{% else %}c{% endif %}{% if '' %}{% elif [] %}{% else %}d{% endif %}", "bd"},
-		{"{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ m.role }}{{ ', ' if not loop.last }}{% endfor %}", "1/3system, 2/3user, 3/3assistant"},
-		{"{% for i in [1,2,3,4] if i is odd %}{{ i }}{{ loop.revindex }}{% else %}no{% endfor %}{% for i in [] %}{% else %}no{% endfor %}", "1231no"},
+		{"{% if 0 %}a{% elif n %}b{% else %}c{% endif %}{% if '' %}{% elif [] %}{% else %}d{% endif %}",
+			"bd"},
+		{"{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ m.role }}{{ ', ' if not loop.last }}{% endfor %}",
+			"1/3system, 2/3user, 3/3assistant"},
+		{"{% for i in [1,2,3,4] if i is odd %}{{ i }}{{ loop.revindex }}{% else %}no{% endfor %}{% for i in [] %}{% else %}no{% endfor %}",
+			"1231no"},
 		{"{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }};{% endfor %}", "a=1;b=2;"},
-		{"{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}", "023"},
-		{"{% for i in [1,[2,[3]]] recursive %}{{ loop(i) if i is iterable else i }}{% endfor %}", "123"},
+		{"{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+			"023"},
+		{"{% for i in [1,[2,[3]]] recursive %}{{ loop(i) if i is iterable else i }}{% endfor %}",
+			"123"},
 		{"{% for i in [1,1,2] %}{{ loop.cycle('a','b') }}{{ loop.changed(i) }}{{ loop.previtem }}{{ loop.nextitem }} {% endfor %}",
 			"aTrue1 bFalse12 aTrue1 "},
 		{"{% set x = 1 %}{% for i in [1,2] %}{{ x }}{% set x = 9 %}{% endfor %}{{ x }}", "111"},
-		{"{% set ns = namespace(x=1) %}{% for i in [1,2] %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}", "4"},
+		{"{% set ns = namespace(x=1) %}{% for i in [1,2] %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}",
+			"4"},
 		{"{% set a, (b) = 1, 2 %}", NULL},
-		{"{% set a, b = [1, 2] %}{{ a }}{{ b }}{% set x %}t{{ a }}{% endset %}[{{ x }}]{% set y|upper %}q{% endset %}{{ y }}", "12[t1]Q"},
-		{"{% macro m(a, b='x', c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}{{ m(2, c=3) }}{{ m('y')|upper }}", "1x12x3YXY"},
+		{"{% set a, b = [1, 2] %}{{ a }}{{ b }}{% set x %}t{{ a }}{% endset %}[{{ x }}]{% set y|upper %}q{% endset %}{{ y }}",
+			"12[t1]Q"},
+		{"{% macro m(a, b='x', c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}{{ m(2, c=3) }}{{ m('y')|upper }}",
+			"1x12x3YXY"},
 		{"{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, z=2) }}", "(1,){'z': 2}"},
-		{"{% macro w(t) %}<{{ t }}>{{ caller(t) }}{% endmacro %}{% call(x) w('a') %}in {{ x }}{% endcall %}", "<a>in a"},
+		{"{% macro w(t) %}<{{ t }}>{{ caller(t) }}{% endmacro %}{% call(x) w('a') %}in {{ x }}{% endcall %}",
+			"<a>in a"},
 		{"{% macro f(n) %}{{ n }}{{ f(n - 1) if n else '' }}{% endmacro %}{{ f(3) }}", "3210"},
-		{"{% filter upper|replace('A', 'z') %}a{{ 'b' }}{% endfilter %}{% with q = 1 %}{{ q }}{% endwith %}{{ q is defined }}", "zB1False"},
+		{"{% filter upper|replace('A', 'z') %}a{{ 'b' }}{% endfilter %}{% with q = 1 %}{{ q }}{% endwith %}{{ q is defined }}",
+			"zB1False"},
 		{"{% generation %}x{% endgeneration %}", "x"},
-		{"{% set ns = namespace(s='') %}{% for m in messages %}{% set ns.s = ns.s + m.role + ' ' %}{% endfor %}{{ ns.s }}", "system user assistant "},
+		{"{% set ns = namespace(s='') %}{% for m in messages %}{% set ns.s = ns.s + m.role + ' ' %}{% endfor %}{{ ns.s }}",
+			"system user assistant "},
 	};
 	struct template_ask ask = talk();
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
@@ -184,15 +215,22 @@ static void the_other_dialect_is_javascripts(void **state)
 	(void)state;
 	static const struct row rows[] = {
 		{"{{ 'xx a '.strip('x') }}|{{ '\\n a'.lstrip('\\n') }}|{{ 'a\\ufeff'|trim }}|", "xx a|a|a|"},
-		{"{{ 'x' + 1 }}{{ 'x' + [1, none, {'a': 2.0}] }}{{ 'x' + {} }}{{ 1 + 'x' }}", "x1x1,undefined,{\"a\": 2}x[object Map]1x"},
-		{"{{ nothing.x.y is undefined }}{{ d.items }}{{ true }}{{ none }}{{ [true, nothing] }}", "true7true[true, undefined]"},
+		{"{{ 'x' + 1 }}{{ 'x' + [1, none, {'a': 2.0}] }}{{ 'x' + {} }}{{ 1 + 'x' }}",
+			"x1x1,undefined,{\"a\": 2}x[object Map]1x"},
+		{"{{ nothing.x.y is undefined }}{{ d.items }}{{ true }}{{ none }}{{ [true, nothing] }}",
+			"true7true[true, undefined]"},
 		{"{% for i in [1,2] %}{% if i == 1 %}{% set x = 5 %}{% endif %}{{ x }}{% endfor %}", "55"},
 		{"{% macro m() %}{{ y }}{% endmacro %}{% for y in [3] %}{{ m() }}{% endfor %}", "3"},
-		{"{{ '1' == 1 }}{{ none == nothing }}{{ [] == '' }}{{ [1] == [1] }}{{ true == 1 }}{{ 'a' == 0 }}{{ {} == '[object Map]' }}", "truetruetruefalsetruefalsetrue"},
+		{"{{ '1' == 1 }}{{ none == nothing }}{{ [] == '' }}{{ [1] == [1] }}{{ true == 1 }}{{ 'a' == 0 }}{{ {} == '[object Map]' }}",
+			"truetruetruefalsetruefalsetrue"},
 		{"{{ 3 > 2 > 1 }}", NULL},
-		{"{{ '\\U0001F600'|length }}{{ -7 % 3 }}{{ 'aBC'|capitalize }}{{ 'a_b c'|title }}{{ '7x'|int }}", "2-1ABCA_b C7"},
-		{"{{ [nothing, 1.0, 1e21, 1e-7]|tojson }}{{ [1]|tojson(indent=0) }}{{ 12345678901234567890 is defined }}", NULL},
-		{"{{ 1.0 }}{{ 1e21 }}{{ 0.000001 }}{{ 1.0 ~ '' }}{{ big }}", "1.01e+210.0000011" "1.2345678901234568e+29"},
+		{"{{ '\\U0001F600'|length }}{{ -7 % 3 }}{{ 'aBC'|capitalize }}{{ 'a_b c'|title }}{{ '7x'|int }}",
+			"2-1ABCA_b C7"},
+		{"{{ [nothing, 1.0, 1e21, 1e-7]|tojson }}{{ [1]|tojson(indent=0) }}{{ 12345678901234567890 is defined }}",
+			NULL},
+		{"{{ 1.0 }}{{ 1e21 }}{{ 0.000001 }}{{ 1.0 ~ '' }}{{ big }}",
+			"1.01e+210.0000011"
+			"1.2345678901234568e+29"},
 		{"{% for i in [1] %}{% continue %}{% else %}none{% endfor %}", "none"},
 	};
 	struct template_ask ask = talk();
@@ -249,7 +287,8 @@ static void mistakes_are_named(void **state)
 		{"{% for x in y %}", "endfor is missing"},
 		{"{% endif %}", "the statement \"endif\" is not supported here"},
 		{"{% break %}", "break outside of a loop"},
-		{"{% for a in [1] %}{% macro m() %}{% break %}{% endmacro %}{% endfor %}", "break outside of a loop"},
+		{"{% for a in [1] %}{% macro m() %}{% break %}{% endmacro %}{% endfor %}",
+			"break outside of a loop"},
 		{"{% macro m(a, a) %}{% endmacro %}", "named twice"},
 		{"{% macro m(a=1, b) %}{% endmacro %}", "without a default"},
 		{"{{ f(a=1, 2) }}", "a positional argument behind a named one"},
@@ -311,17 +350,22 @@ static void every_bound_holds(void **state)
 		const char *what;
 	} rows[] = {
 		{"{{ 'abc' * 4 }}", 11, 0, 0, "more than 11 bytes"},
-		{"{% set r = range(9999) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}", 0, 0, 0, "too many steps"},
+		{"{% set r = range(9999) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}", 0, 0, 0,
+			"too many steps"},
 		{"{% for i in range(100) %}{{ i }}{% endfor %}", 0, 300, 0, "too many steps"},
-		{"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", 0, 0, 0, "more than"},
-		{"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", 0, 0, 1 << 20, "too much memory"},
-		{"{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", 0, 0, 1 << 20, "too much memory"},
+		{"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+			0, 0, 0, "more than"},
+		{"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+			0, 0, 1 << 20, "too much memory"},
+		{"{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+			0, 0, 1 << 20, "too much memory"},
 		{"{{ messages }}", 0, 0, 200, "too much memory"},
 		{"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", 0, 0, 0, "recurses more than"},
 		{"{% macro m() %}{{ m()|upper }}{% endmacro %}{{ m() }}", 0, 0, 0, "recurses more than"},
 		{"{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", 0, 0, 0, "more than"},
 		{"{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns.x }}", 0, 0, 0, "nested more than"},
-		{"{% set ns = namespace(x=0) %}{% for i in range(2000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x|tojson }}", 0, 0, 0, "nested more than"},
+		{"{% set ns = namespace(x=0) %}{% for i in range(2000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x|tojson }}",
+			0, 0, 0, "nested more than"},
 		{"{{ dict(*range(999)) }}", 0, 0, 0, "more than 256 arguments"},
 		{"{{ 'x'|indent(999999999999, true) }}", 0, 0, 0, "too many steps"},
 		{"{{ 'aaaa'.replace('', 'b' * 9999999).replace('', 'c' * 999999) }}", 0, 0, 0, "more than"},
@@ -334,12 +378,22 @@ static void every_bound_holds(void **state)
 		expect_failure(rows[i].source, &ask, CGN_TOO_LARGE, rows[i].what);
 	}
 	static const struct row deep[] = {
-		{"{{ (", ") }}"}, {"{{ [", "] }}"}, {"{{ -", " }}"}, {"{{ not ", " }}"}, {"{% if 1 %}", "{% endif %}"}, {"{% if 1 %}{{ f(", ") }}{% endif %}"},
+		{"{{ (", ") }}"},
+		{"{{ [", "] }}"},
+		{"{{ -", " }}"},
+		{"{{ not ", " }}"},
+		{"{% if 1 %}", "{% endif %}"},
+		{"{% if 1 %}{{ f(", ") }}{% endif %}"},
 	};
 	for (size_t i = 0; i < CGN_COUNT(deep); i++) {
 		struct template *t = NULL;
-		const char *open = strncmp(deep[i].source, "{{ ", 3) == 0 ? deep[i].source + 3 : deep[i].source;
-		char *source = nested(open, "1", open == deep[i].source ? deep[i].text : cgn_str_is((struct cgn_str){open, 1}, "(") ? ")" : "", 5000);
+		const char *open =
+			strncmp(deep[i].source, "{{ ", 3) == 0 ? deep[i].source + 3 : deep[i].source;
+		char *source = nested(open, "1",
+			open == deep[i].source                               ? deep[i].text
+				: cgn_str_is((struct cgn_str){open, 1}, "(") ? ")"
+									     : "",
+			5000);
 		char *whole = nested("{{ ", source, " }}", open == deep[i].source ? 0 : 1);
 		assert_int_equal(compile(whole, strlen(whole), &t).code, CGN_INVALID);
 		free(source);
@@ -370,12 +424,15 @@ static void a_full_buffer_is_an_error(void **state)
 static void the_last_message_is_left_open(void **state)
 {
 	(void)state;
-	static const char keeps[] = "{% for m in messages %}<{{ m.content }}>{% endfor %}", trims[] = "{% for m in messages %}<{{ m.content|trim }}>{% endfor %}";
-	struct template_ask ask = {.continue_final_message = true, .messages = json("[{\"content\":\"a b\"},{\"content\":\" a b \"}]")};
+	static const char keeps[] = "{% for m in messages %}<{{ m.content }}>{% endfor %}",
+			  trims[] = "{% for m in messages %}<{{ m.content|trim }}>{% endfor %}";
+	struct template_ask ask = {.continue_final_message = true,
+		.messages = json("[{\"content\":\"a b\"},{\"content\":\" a b \"}]")};
 	expect(keeps, &ask, "<a b>< a b ");
 	expect(trims, &ask, "<a b><a b");
 	expect_failure("{{ 1 }}", &ask, CGN_INVALID, "does not show the last message");
-	ask.messages = json("[{\"content\":[{\"text\":\"no\"},{\"text\":\"\\u00e9\"},{\"type\":\"image\"}]}]");
+	ask.messages =
+		json("[{\"content\":[{\"text\":\"no\"},{\"text\":\"\\u00e9\"},{\"type\":\"image\"}]}]");
 	expect("{{ messages[0].content[1].text }}</s>", &ask, "\xc3\xa9");
 	ask.messages = json("[{\"content\":null}]");
 	expect_failure(keeps, &ask, CGN_INVALID, "the last message has no text");
@@ -385,7 +442,8 @@ static void the_last_message_is_left_open(void **state)
 	expect_failure(keeps, &ask, CGN_INVALID, "exclude each other");
 }
 
-/* Keys that an object names thousands of times, or that are many: found, in order, the last value in the first place. */
+/* Keys that an object names thousands of times, or that are many: found, in order, the last value in the
+ * first place. */
 static void large_objects_are_dictionaries(void **state)
 {
 	(void)state;
@@ -395,8 +453,8 @@ static void large_objects_are_dictionaries(void **state)
 		cgn_buf_fmt(&b, "%s\"k%d\":%d", i > 0 ? "," : "", i % 15000, i);
 	cgn_buf_putz(&b, "}}");
 	struct template_ask ask = {.messages = json("[]"), .kwargs = json(cgn_buf_z(&b))};
-	expect("{{ o|length }} {{ o.k0 }} {{ o.k4999 }} {{ o.k5000 }} {{ o.k14999 }} {{ o.k15000 }}{{ (o.items()|list)[1] }}", &ask,
-		"15000 15000 19999 5000 14999 ('k1', 15001)");
+	expect("{{ o|length }} {{ o.k0 }} {{ o.k4999 }} {{ o.k5000 }} {{ o.k14999 }} {{ o.k15000 }}{{ (o.items()|list)[1] }}",
+		&ask, "15000 15000 19999 5000 14999 ('k1', 15001)");
 	cgn_buf_fini(&b);
 }
 

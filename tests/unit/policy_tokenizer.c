@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small hand-made files: what each component does to a text, and what is refused. That the ids are the reference library's is shown in
- * tests/interop/test_tokenizer.py. */
+/* Small hand-made files: what each component does to a text, and what is refused. That the ids are the
+ * reference library's is shown in tests/interop/test_tokenizer.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,10 +19,13 @@
 #define MARK "\xe2\x96\x81"
 
 /* What the characters' model knows; ids are the places here. */
-static const char *const letters[] = {"<unk>", "a", "b", "c", "d", "e", "h", "t", MARK, " ", "1", "2", ".", "\xc3\xa9", "E", "\xe4\xb8\xad", "e", "_", "he", "the", MARK "the", MARK "a",
-	"ab", "abc", MARK MARK, "T", "x", "\n", "\xcc\x81", "!", "22"};
-static const char *const letter_merges[] = {"h e", "t he", MARK " the", MARK " a", "a b", "ab c", MARK " " MARK, "2 2"};
-static const char *const byte_merges[] = {"h e", "t he", "\xc4\xa0 the", "\xc4\xa0 \xc4\xa0", "1 2", "\xc3\x83 \xc2\xa9"};
+static const char *const letters[] = {"<unk>", "a", "b", "c", "d", "e", "h", "t", MARK, " ", "1", "2", ".",
+	"\xc3\xa9", "E", "\xe4\xb8\xad", "e", "_", "he", "the", MARK "the", MARK "a", "ab", "abc", MARK MARK,
+	"T", "x", "\n", "\xcc\x81", "!", "22"};
+static const char *const letter_merges[] = {"h e", "t he", MARK " the", MARK " a", "a b", "ab c",
+	MARK " " MARK, "2 2"};
+static const char *const byte_merges[] = {"h e", "t he", "\xc4\xa0 the", "\xc4\xa0 \xc4\xa0", "1 2",
+	"\xc3\x83 \xc2\xa9"};
 
 struct world { /* a file and its tokens' texts */
 	struct cgn_buf json;
@@ -67,7 +70,8 @@ static void know_merges(struct world *w, const char *const *merges, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		char joined[40];
 		const char *space = strchr(merges[i], ' ');
-		(void)snprintf(joined, sizeof joined, "%.*s%s", (int)(space - merges[i]), merges[i], space + 1);
+		(void)snprintf(joined, sizeof joined, "%.*s%s", (int)(space - merges[i]), merges[i],
+			space + 1);
 		know(w, joined);
 	}
 }
@@ -129,7 +133,8 @@ static void put_model(struct world *w, const struct parts *p, struct json_out *o
 	json_close(o, '}');
 }
 
-/* |added|: contents with their flags: "<s>:sn" special and normalized; l lstrip, r rstrip, w single_word. Separated by blanks; "~" is a blank. */
+/* |added|: contents with their flags: "<s>:sn" special and normalized; l lstrip, r rstrip, w single_word.
+ * Separated by blanks; "~" is a blank. */
 static void put_added(struct world *w, const char *added, struct json_out *o)
 {
 	static const char *const names[] = {"special", "normalized", "lstrip", "rstrip", "single_word"};
@@ -209,7 +214,8 @@ static const char *shown(struct world *w, struct cgn_str text, unsigned flags)
 	out[0] = '\0';
 	for (size_t i = 0; i < ids.n; i++) {
 		assert_true(ids.ids[i] < tokenizer_vocab(w->t));
-		n += (size_t)snprintf(out + n, sizeof out - n, "%s%s", i > 0 ? "|" : "", w->tokens[ids.ids[i]]);
+		n += (size_t)snprintf(out + n, sizeof out - n, "%s%s", i > 0 ? "|" : "",
+			w->tokens[ids.ids[i]]);
 		assert_true(n < sizeof out);
 	}
 	tokenizer_ids_fini(&ids);
@@ -221,7 +227,8 @@ static void gives(struct parts p, const char *text, const char *want)
 {
 	struct world *w = world_of(p);
 	assert_string_equal(shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want);
-	assert_string_equal(shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want); /* now from the word cache */
+	/* now from the word cache */
+	assert_string_equal(shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want);
 	world_free(w);
 }
 
@@ -282,14 +289,16 @@ static void unknown_characters(void **state)
 static void whole_words_skip_merges_when_told(void **state)
 {
 	(void)state;
-	gives((struct parts){.flags = "\"ignore_merges\":true", .pre = "{\"type\":\"WhitespaceSplit\"}"}, "22 the", "22|the");
+	gives((struct parts){.flags = "\"ignore_merges\":true", .pre = "{\"type\":\"WhitespaceSplit\"}"},
+		"22 the", "22|the");
 	gives((struct parts){.flags = "\"ignore_merges\":true", .added = "bad"}, "bad ab", "bad| |ab");
 }
 
 static void bytes_of_any_text(void **state)
 {
 	(void)state;
-	struct parts p = {.bytes = true, .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}"};
+	struct parts p = {.bytes = true,
+		.pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}"};
 	gives(p, "the the\xc3\xa9  12", "the|\xc4\xa0the|\xc3\x83\xc2\xa9|\xc4\xa0|\xc4\xa0|12");
 	gives(p, "\xf0\x9f\x98\x80", "\xc3\xb0|\xc5\x81|\xc4\xba|\xc4\xa2");
 	p.pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":false}";
@@ -304,7 +313,8 @@ static void ill_formed_text_is_replaced(void **state)
 	struct {
 		const char *raw;
 		size_t n;
-	} cases[] = {{"a\xff", 1}, {"a\xc0\x80", 2}, {"a\xe2\x82", 1}, {"a\xed\xa0\x80", 3}, {"a\xf4\x90\x80\x80", 4}, {"a\xf0\x9f\x98", 1}, {"a\xf0\x9f\xe2\x82", 2}, {"a\x80\x80", 2}};
+	} cases[] = {{"a\xff", 1}, {"a\xc0\x80", 2}, {"a\xe2\x82", 1}, {"a\xed\xa0\x80", 3},
+		{"a\xf4\x90\x80\x80", 4}, {"a\xf0\x9f\x98", 1}, {"a\xf0\x9f\xe2\x82", 2}, {"a\x80\x80", 2}};
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
 		char want[64] = "a";
 		for (size_t k = 0; k < cases[i].n; k++) {
@@ -326,12 +336,24 @@ static void normalizers(void **state)
 	gives((struct parts){.normalizer = "{\"type\":\"NFKD\"}"}, "\xef\xbd\x81\xc3\xa9", "a|e|\xcc\x81");
 	gives((struct parts){.normalizer = "{\"type\":\"Lowercase\"}"}, "THE \xc3\x89", "the| |\xc3\xa9");
 	gives((struct parts){.normalizer = "{\"type\":\"StripAccents\"}"}, "e\xcc\x81", "e");
-	gives((struct parts){.normalizer = "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}"}, "  a ", "a| ");
+	gives((struct parts){.normalizer = "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}"},
+		"  a ", "a| ");
 	gives((struct parts){.normalizer = "{\"type\":\"Prepend\",\"prepend\":\"b\"}"}, "c", "b|c");
-	gives((struct parts){.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}"}, "a  b", "a|_|_|b");
-	gives((struct parts){.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s+\"},\"content\":\"_\"}"}, "a  b", "a|_|b");
-	gives((struct parts){.normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":\"StripAccents\"},{\"type\":\"Prepend\",\"prepend\":\"a\"}]}"}, "\xc3\xa9",
-		"a|e");
+	gives(
+		(struct parts){
+			.normalizer =
+				"{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}"},
+		"a  b", "a|_|_|b");
+	gives(
+		(struct parts){
+			.normalizer =
+				"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s+\"},\"content\":\"_\"}"},
+		"a  b", "a|_|b");
+	gives(
+		(struct parts){
+			.normalizer =
+				"{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":\"StripAccents\"},{\"type\":\"Prepend\",\"prepend\":\"a\"}]}"},
+		"\xc3\xa9", "a|e");
 }
 
 /* Marks by the thousand: sorted by class without n² steps, and put together as few are. */
@@ -345,7 +367,8 @@ static void many_marks(void **state)
 	for (size_t i = 0; i < 200000; i++)
 		cgn_buf_putz(&text, i % 2 == 0 ? "\xcc\x81" : "\xcc\xa3");
 	assert_true(cgn_ok(tokenizer_encode(w->t, w->w, cgn_buf_view(&text), 0, &ids, NULL)));
-	/* U+1EB9 (three bytes), 99999 times U+0323 (two bytes each), then 100000 times U+0301, a token of its own */
+	/* U+1EB9 (three bytes), 99999 times U+0323 (two bytes each), then 100000 times U+0301, a token of its
+	 * own */
 	assert_int_equal(ids.n, 3 + 2 * 99999 + 100000);
 	tokenizer_ids_fini(&ids);
 	cgn_buf_fini(&text);
@@ -354,30 +377,43 @@ static void many_marks(void **state)
 
 /* ---- pre-tokenizers: "22" merges only where a split did not come between ---- */
 
-#define SPLIT(pattern, behavior, invert) "{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":" invert "}"
+#define SPLIT(pattern, behavior, invert) \
+	"{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":" invert "}"
 
 static void split_behaviors(void **state)
 {
 	(void)state;
 	gives((struct parts){.pre = SPLIT("{\"String\":\"a\"}", "Removed", "false")}, "2a2a", "2|2");
 	gives((struct parts){.pre = SPLIT("{\"String\":\"a\"}", "Isolated", "false")}, "abab", "a|b|a|b");
-	gives((struct parts){.pre = SPLIT("{\"String\":\"h\"}", "MergedWithPrevious", "false")}, "hehe", "h|e|h|e");
+	gives((struct parts){.pre = SPLIT("{\"String\":\"h\"}", "MergedWithPrevious", "false")}, "hehe",
+		"h|e|h|e");
 	gives((struct parts){.pre = SPLIT("{\"String\":\"h\"}", "MergedWithNext", "false")}, "hehe", "he|he");
 	gives((struct parts){.pre = SPLIT("{\"String\":\"2\"}", "Contiguous", "false")}, "a22b", "a|22|b");
 	gives((struct parts){.pre = SPLIT("{\"String\":\"2\"}", "Isolated", "false")}, "a22b", "a|2|2|b");
 	gives((struct parts){.pre = SPLIT("{\"Regex\":\"[ab]+\"}", "Removed", "true")}, "c1ab2ab", "ab|ab");
 	gives((struct parts){.pre = SPLIT("{\"Regex\":\"a\"}", "MergedWithNext", "true")}, "2a2a", "2|a|2|a");
-	gives((struct parts){.pre = SPLIT("{\"Regex\":\"\\\\d{1,3}\"}", "Isolated", "false")}, "2222222", "22|2|22|2|2");
+	gives((struct parts){.pre = SPLIT("{\"Regex\":\"\\\\d{1,3}\"}", "Isolated", "false")}, "2222222",
+		"22|2|22|2|2");
 }
 
 static void metaspace(void **state)
 {
 	(void)state;
-	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"always\"}"}, "the the", MARK "the|" MARK "the");
-	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"add_prefix_space\":true}"}, "  the", MARK "|" MARK "the");
-	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"add_prefix_space\":false}"}, "the", "the");
-	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"never\",\"split\":false}"}, "the  e", "the|" MARK MARK "|e");
-	struct parts first = {.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"first\"}", .added = "<s>"};
+	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+				    "\",\"prepend_scheme\":\"always\"}"},
+		"the the", MARK "the|" MARK "the");
+	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+				    "\",\"add_prefix_space\":true}"},
+		"  the", MARK "|" MARK "the");
+	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+				    "\",\"add_prefix_space\":false}"},
+		"the", "the");
+	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+				    "\",\"prepend_scheme\":\"never\",\"split\":false}"},
+		"the  e", "the|" MARK MARK "|e");
+	struct parts first = {.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+				     "\",\"prepend_scheme\":\"first\"}",
+		.added = "<s>"};
 	gives(first, "a<s>a", MARK "a|<s>|a");
 	gives(first, "<s>a", "<s>|a");
 	first.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"always\"}";
@@ -391,7 +427,10 @@ static void other_pre_tokenizers(void **state)
 	gives((struct parts){.pre = "{\"type\":\"Digits\",\"individual_digits\":false}"}, "a22", "a|22");
 	gives((struct parts){.pre = "{\"type\":\"WhitespaceSplit\"}"}, "2 \n 2", "2|2");
 	gives((struct parts){.pre = "{\"type\":\"Punctuation\",\"behavior\":\"Removed\"}"}, "2.2", "2|2");
-	gives((struct parts){.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Punctuation\"}]}"}, "22 !2", "22|!|2");
+	gives(
+		(struct parts){
+			.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Punctuation\"}]}"},
+		"22 !2", "22|!|2");
 }
 
 /* Letters that are newer than PCRE2's tables are letters all the same. */
@@ -399,10 +438,20 @@ static void newer_letters(void **state)
 {
 	(void)state;
 	struct parts p = {.fallback = true, .pre = SPLIT("{\"Regex\":\"\\\\p{L}+\"}", "Removed", "false")};
-	gives(p, "1\xf0\xb1\x8d\x90\xe4\xb8\xad" "2", "1|2"); /* U+31350, of Unicode 15 */
-	gives(p, "1\xe1\xb2\x89" "2", "1|2");                 /* U+1C89, of Unicode 16 */
+	gives(p,
+		"1\xf0\xb1\x8d\x90\xe4\xb8\xad"
+		"2",
+		"1|2"); /* U+31350, of Unicode 15 */
+	gives(p,
+		"1\xe1\xb2\x89"
+		"2",
+		"1|2"); /* U+1C89, of Unicode 16 */
 	p.pre = SPLIT("{\"Regex\":\"\\\\s\"}", "Removed", "false");
-	gives(p, "1\xc2\xa0\xe2\x80\xa8" "2\xe1\xa0\x8e", "1|2|<0xE1>|<0xA0>|<0x8E>"); /* U+180E is no blank */
+	/* U+180E is no blank */
+	gives(p,
+		"1\xc2\xa0\xe2\x80\xa8"
+		"2\xe1\xa0\x8e",
+		"1|2|<0xE1>|<0xA0>|<0x8E>");
 }
 
 /* ---- post-processors, added tokens ---- */
@@ -430,15 +479,19 @@ static void added_tokens(void **state)
 	gives((struct parts){.added = "<s> <s><s> <s"}, "a<s><s><s>b<sc", "a|<s><s>|<s>|b|<s|c");
 	gives((struct parts){.added = "<l>:l <r>:r"}, "a  <l>  b  <r> \n c", "a|<l>| | |b| | |<r>|c");
 	gives((struct parts){.added = "<r>:r <l>:l"}, "<r>  <l>", "<r>|<l>");
-	gives((struct parts){.added = "abc:w"}, "abc abca _abc!abc\xe4\xb8\xad.abc", "abc| |abc|a| |_|abc|!|abc|\xe4\xb8\xad|.|abc");
+	gives((struct parts){.added = "abc:w"}, "abc abca _abc!abc\xe4\xb8\xad.abc",
+		"abc| |abc|a| |_|abc|!|abc|\xe4\xb8\xad|.|abc");
 	gives((struct parts){.added = "eh:w"}, "eh ehe e eh.", "eh| |e|he| |e| |eh|.");
-	gives((struct parts){.added = "EX:n TX", .normalizer = "{\"type\":\"Lowercase\"}"}, "exTXEXtx", "EX|TX|EX|t|x");
+	gives((struct parts){.added = "EX:n TX", .normalizer = "{\"type\":\"Lowercase\"}"}, "exTXEXtx",
+		"EX|TX|EX|t|x");
 }
 
 static void ids_by_text(void **state)
 {
 	(void)state;
-	struct world *w = world_of((struct parts){.added = "<s>:s", .bytes = true, .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}"});
+	struct world *w = world_of((struct parts){.added = "<s>:s",
+		.bytes = true,
+		.pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}"});
 	uint32_t id = 0;
 	assert_true(tokenizer_token_id(w->t, CGN_STR("<s>"), &id));
 	assert_string_equal(w->tokens[id], "<s>");
@@ -462,8 +515,10 @@ static void cuts_are(struct parts p, const char *text, size_t n, const size_t *w
 		char whole[4096], parts[8192];
 		assert_int_equal(cuts[i], want[i]);
 		(void)snprintf(whole, sizeof whole, "%s", shown(w, s, TOKENIZER_SPECIALS));
-		(void)snprintf(parts, sizeof parts, "%s", shown(w, (struct cgn_str){s.p, cuts[i]}, TOKENIZER_HEAD));
-		const char *right = shown(w, (struct cgn_str){s.p + cuts[i], s.n - cuts[i]}, TOKENIZER_CONTINUED | TOKENIZER_TAIL);
+		(void)snprintf(parts, sizeof parts, "%s",
+			shown(w, (struct cgn_str){s.p, cuts[i]}, TOKENIZER_HEAD));
+		const char *right = shown(w, (struct cgn_str){s.p + cuts[i], s.n - cuts[i]},
+			TOKENIZER_CONTINUED | TOKENIZER_TAIL);
 		if (right[0] != '\0')
 			(void)snprintf(parts + strlen(parts), sizeof parts - strlen(parts), "|%s", right);
 		assert_string_equal(parts, whole);
@@ -474,7 +529,8 @@ static void cuts_are(struct parts p, const char *text, size_t n, const size_t *w
 static void cuts(void **state)
 {
 	(void)state;
-	const char *first = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"first\"}";
+	const char *first =
+		"{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"first\"}";
 	cuts_are((struct parts){.added = "<s> </s>", .pre = first}, "a<s>b</s><s>", 3, (size_t[]){4, 9, 12});
 	cuts_are((struct parts){.added = "<s>:r"}, "a<s>  b<s>b", 2, (size_t[]){6, 10});
 	cuts_are((struct parts){.added = "<s>:r ~~~"}, "a<s>    b<s>b", 2, (size_t[]){7, 12});
@@ -482,7 +538,8 @@ static void cuts(void **state)
 	cuts_are((struct parts){.added = "<s> ab:w"}, "ab <s>ab", 1, (size_t[]){6});
 	cuts_are((struct parts){.added = "sab abc:w"}, "sababc", 0, NULL);
 	cuts_are((struct parts){.added = "<n>:n <s>"}, "a<n>b<s>c<n>", 3, (size_t[]){4, 8, 12});
-	cuts_are((struct parts){.added = "<n>:n <s>", .normalizer = "{\"type\":\"NFC\"}"}, "a<n>b<s>c<n>", 1, (size_t[]){8});
+	cuts_are((struct parts){.added = "<n>:n <s>", .normalizer = "{\"type\":\"NFC\"}"}, "a<n>b<s>c<n>", 1,
+		(size_t[]){8});
 	cuts_are((struct parts){.added = "<s>"}, "a\xff<s>b", 1, (size_t[]){5});
 }
 
@@ -502,35 +559,52 @@ static void the_last_cuts_are_told(void **state)
 static void unsupported_components_are_named(void **state)
 {
 	(void)state;
-	refuses((struct parts){.pre = "{\"type\":\"BertPreTokenizer\"}"}, CGN_UNSUPPORTED, "pre_tokenizer.type \"BertPreTokenizer\"");
-	refuses((struct parts){.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Foo\"}]}"}, CGN_UNSUPPORTED,
-		"pre_tokenizer.pretokenizers[1].type \"Foo\"");
-	refuses((struct parts){.normalizer = "{\"type\":\"Precompiled\"}"}, CGN_UNSUPPORTED, "normalizer.type \"Precompiled\"");
-	refuses((struct parts){.post = "{\"type\":\"BertProcessing\"}"}, CGN_UNSUPPORTED, "post_processor.type \"BertProcessing\"");
+	refuses((struct parts){.pre = "{\"type\":\"BertPreTokenizer\"}"}, CGN_UNSUPPORTED,
+		"pre_tokenizer.type \"BertPreTokenizer\"");
+	refuses(
+		(struct parts){
+			.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Foo\"}]}"},
+		CGN_UNSUPPORTED, "pre_tokenizer.pretokenizers[1].type \"Foo\"");
+	refuses((struct parts){.normalizer = "{\"type\":\"Precompiled\"}"}, CGN_UNSUPPORTED,
+		"normalizer.type \"Precompiled\"");
+	refuses((struct parts){.post = "{\"type\":\"BertProcessing\"}"}, CGN_UNSUPPORTED,
+		"post_processor.type \"BertProcessing\"");
 	refuses((struct parts){.flags = "\"type\":\"Unigram\""}, CGN_UNSUPPORTED, "model.type \"Unigram\"");
 	refuses((struct parts){.flags = "\"dropout\":0.1"}, CGN_UNSUPPORTED, "model.dropout");
-	refuses((struct parts){.flags = "\"end_of_word_suffix\":\"</w>\""}, CGN_UNSUPPORTED, "model.end_of_word_suffix");
+	refuses((struct parts){.flags = "\"end_of_word_suffix\":\"</w>\""}, CGN_UNSUPPORTED,
+		"model.end_of_word_suffix");
 	refuses((struct parts){.flags = "\"unk_token\":\"?\""}, CGN_UNSUPPORTED, "model.unk_token");
-	refuses((struct parts){.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},{\"type\":\"WhitespaceSplit\"}]}", .bytes = true},
+	refuses(
+		(struct parts){
+			.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},{\"type\":\"WhitespaceSplit\"}]}",
+			.bytes = true},
 		CGN_UNSUPPORTED, "behind a ByteLevel");
-	refuses((struct parts){.normalizer = "{\"type\":\"StripAccents\"}", .pre = "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"}"}, CGN_UNSUPPORTED,
-		"prepend_scheme");
-	refuses((struct parts){.added = "A:n a:n", .normalizer = "{\"type\":\"Lowercase\"}"}, CGN_UNSUPPORTED, "the same once normalized");
-	refuses((struct parts){.added = "\xcc\x81:n", .normalizer = "{\"type\":\"StripAccents\"}"}, CGN_UNSUPPORTED, "empty once normalized");
+	refuses((struct parts){.normalizer = "{\"type\":\"StripAccents\"}",
+			.pre = "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"}"},
+		CGN_UNSUPPORTED, "prepend_scheme");
+	refuses((struct parts){.added = "A:n a:n", .normalizer = "{\"type\":\"Lowercase\"}"}, CGN_UNSUPPORTED,
+		"the same once normalized");
+	refuses((struct parts){.added = "\xcc\x81:n", .normalizer = "{\"type\":\"StripAccents\"}"},
+		CGN_UNSUPPORTED, "empty once normalized");
 }
 
 static void patterns_that_may_differ_are_refused(void **state)
 {
 	(void)state;
-	static const char *const patterns[] = {"^a", "a$", "a*", "\\\\bA", "[a[bc]]", "[a&&b]", "(?i)a(?i:ss)", "(a)\\\\1", "\\\\p{Greek}", "[\\\\P{L}]", "a{2}+", "(?<n>a)", "(?i:[a])",
-		"\\\\h", "\\\\X", "a**", "(?m:a)", "[\\\\p{L}-z]", "", "a{,3}", "\\\\xff", "(?#a)b", "\xe1\xb2\x89"};
+	static const char *const patterns[] = {"^a", "a$", "a*", "\\\\bA", "[a[bc]]", "[a&&b]",
+		"(?i)a(?i:ss)", "(a)\\\\1", "\\\\p{Greek}", "[\\\\P{L}]", "a{2}+", "(?<n>a)", "(?i:[a])",
+		"\\\\h", "\\\\X", "a**", "(?m:a)", "[\\\\p{L}-z]", "", "a{,3}", "\\\\xff", "(?#a)b",
+		"\xe1\xb2\x89"};
 	for (size_t i = 0; i < CGN_COUNT(patterns); i++) {
 		char pre[200];
-		(void)snprintf(pre, sizeof pre, SPLIT("{\"Regex\":\"%s\"}", "Isolated", "false"), patterns[i]);
+		(void)snprintf(pre, sizeof pre, SPLIT("{\"Regex\":\"%s\"}", "Isolated", "false"),
+			patterns[i]);
 		refuses((struct parts){.pre = pre}, CGN_UNSUPPORTED, "pre_tokenizer.pattern");
 	}
-	refuses((struct parts){.pre = SPLIT("{\"Regex\":\"(a\"}", "Isolated", "false")}, CGN_INVALID, "pre_tokenizer.pattern");
-	refuses((struct parts){.pre = SPLIT("{\"String\":\"\"}", "Isolated", "false")}, CGN_UNSUPPORTED, "pre_tokenizer.pattern");
+	refuses((struct parts){.pre = SPLIT("{\"Regex\":\"(a\"}", "Isolated", "false")}, CGN_INVALID,
+		"pre_tokenizer.pattern");
+	refuses((struct parts){.pre = SPLIT("{\"String\":\"\"}", "Isolated", "false")}, CGN_UNSUPPORTED,
+		"pre_tokenizer.pattern");
 }
 
 static void malformed_files(void **state)
@@ -538,18 +612,26 @@ static void malformed_files(void **state)
 	(void)state;
 	refuses_json(CGN_STR("{\"model\":"), CGN_INVALID, "line 1 column");
 	refuses_json(CGN_STR("[]"), CGN_INVALID, "model");
-	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}}"), CGN_INVALID, "model.vocab");
-	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}"), CGN_INVALID, "model.merges");
-	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}"), CGN_INVALID, "model.vocab[\"a\"]");
-	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}"), CGN_UNSUPPORTED, "two tokens have id 0");
-	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}"), CGN_INVALID, "model.merges[0]: \"aa\"");
-	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}"), CGN_INVALID, "model.merges[0]");
+	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":[],\"merges\":[]}}"), CGN_INVALID,
+		"model.vocab");
+	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}"), CGN_INVALID,
+		"model.merges");
+	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}"),
+		CGN_INVALID, "model.vocab[\"a\"]");
+	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}"),
+		CGN_UNSUPPORTED, "two tokens have id 0");
+	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}"),
+		CGN_INVALID, "model.merges[0]: \"aa\"");
+	refuses_json(CGN_STR("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}"),
+		CGN_INVALID, "model.merges[0]");
 	refuses_json(CGN_STR("{\"truncation\":{},\"model\":{}}"), CGN_UNSUPPORTED, "truncation");
 	refuses_json(CGN_STR("{\"version\":\"2.0\",\"model\":{}}"), CGN_UNSUPPORTED, "version");
-	refuses((struct parts){.pre = "{\"type\":\"Digits\"}"}, CGN_INVALID, "pre_tokenizer.individual_digits");
+	refuses((struct parts){.pre = "{\"type\":\"Digits\"}"}, CGN_INVALID,
+		"pre_tokenizer.individual_digits");
 	refuses((struct parts){.pre = "[]"}, CGN_INVALID, "pre_tokenizer must be an object");
-	refuses_json(CGN_STR("{\"added_tokens\":[{\"id\":7,\"content\":\"x\",\"special\":false,\"lstrip\":false,\"rstrip\":false,\"single_word\":false,\"normalized\":false}],"
-			     "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"),
+	refuses_json(
+		CGN_STR("{\"added_tokens\":[{\"id\":7,\"content\":\"x\",\"special\":false,\"lstrip\":false,\"rstrip\":false,\"single_word\":false,\"normalized\":false}],"
+			"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"),
 		CGN_UNSUPPORTED, "added_tokens[0]: \"x\" has id 7");
 }
 
@@ -563,8 +645,14 @@ static void bounds_hold(void **state)
 	assert_non_null(text);
 	memset(text, 'b', TOKENIZER_MAX_TEXT + 1);
 	assert_true(cgn_ok(tokenizer_encode(w->t, w->w, CGN_STR("ab"), 0, &ids, &err)));
-	assert_int_equal(tokenizer_encode(w->t, w->w, (struct cgn_str){text, TOKENIZER_MAX_TEXT + 1}, 0, &ids, &err).code, CGN_TOO_LARGE);
-	assert_int_equal(tokenizer_encode(w->t, w->w, (struct cgn_str){text, TOKENIZER_MAX_WORD + 1}, 0, &ids, &err).code, CGN_TOO_LARGE);
+	assert_int_equal(tokenizer_encode(w->t, w->w, (struct cgn_str){text, TOKENIZER_MAX_TEXT + 1}, 0, &ids,
+				 &err)
+				 .code,
+		CGN_TOO_LARGE);
+	assert_int_equal(tokenizer_encode(w->t, w->w, (struct cgn_str){text, TOKENIZER_MAX_WORD + 1}, 0, &ids,
+				 &err)
+				 .code,
+		CGN_TOO_LARGE);
 	assert_non_null(strstr(err.msg, "without a place to split"));
 	assert_int_equal(ids.n, 1); /* as before */
 	free(text);

@@ -11,7 +11,8 @@
 
 #include "policy/trace/trace.h"
 
-#define LINE(at, in, out, ids) "{\"timestamp\":" #at ",\"input_length\":" #in ",\"output_length\":" #out ",\"hash_ids\":[" ids "]}\n"
+#define LINE(at, in, out, ids) \
+	"{\"timestamp\":" #at ",\"input_length\":" #in ",\"output_length\":" #out ",\"hash_ids\":[" ids "]}\n"
 
 static struct trace parse(const char *text, uint32_t block_tokens, size_t limit)
 {
@@ -25,8 +26,9 @@ static struct trace parse(const char *text, uint32_t block_tokens, size_t limit)
 static void reads_what_mooncake_writes(void **state)
 {
 	(void)state;
-	struct trace t = parse("{\"timestamp\": 0, \"input_length\": 1100, \"output_length\": 50, \"hash_ids\": [0, 1, 2]}\n"
-			       "{\"timestamp\": 27482, \"input_length\": 1500, \"output_length\": 0, \"hash_ids\": [0, 1, 4], \"type\": \"text\"}",
+	struct trace t = parse(
+		"{\"timestamp\": 0, \"input_length\": 1100, \"output_length\": 50, \"hash_ids\": [0, 1, 2]}\n"
+		"{\"timestamp\": 27482, \"input_length\": 1500, \"output_length\": 0, \"hash_ids\": [0, 1, 4], \"type\": \"text\"}",
 		0, 0);
 	assert_int_equal(t.n, 2);
 	assert_int_equal(t.n_ids, 6);
@@ -44,10 +46,11 @@ static void reads_what_mooncake_writes(void **state)
 static void sessions_are_names(void **state)
 {
 	(void)state;
-	struct trace t = parse("{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"a\"}\n"
-			       "{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"b\"}\n\r\n"
-			       "{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"a\"}\r\n"
-			       "{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":null}\n",
+	struct trace t = parse(
+		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"a\"}\n"
+		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"b\"}\n\r\n"
+		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"a\"}\r\n"
+		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":null}\n",
 		0, 0);
 	assert_int_equal(t.n, 4);
 	assert_true(t.requests[0].session != 0 && t.requests[0].session == t.requests[2].session);
@@ -63,12 +66,13 @@ static void the_size_of_a_block_follows_from_lengths(void **state)
 		const char *text;
 		uint32_t want;
 	} cases[] = {
-		{LINE(0, 100, 1, "1"), 512},                                     /* anything from 100 on: the usual one */
-		{LINE(0, 600, 1, "1"), 1024},                                    /* from 600 on: a power of two */
-		{LINE(0, 100, 1, "1,2,3,4,5,6,7"), 16},                          /* 15 or 16 */
-		{LINE(0, 100, 1, "1,2,3,4,5,6,7,8,9,10"), 10},                   /* 10 or 11: the least */
-		{LINE(0, 6758, 1, "1,2,3,4,5,6,7,8,9,10,11,12,13,14"), 512},     /* 483 to 519 */
-		{LINE(0, 33, 1, "1,2,3") LINE(0, 48, 1, "1,2,3"), 16},           /* 11 to 16, then 16 to 23 */
+		/* anything from 100 on: the usual one */
+		{LINE(0, 100, 1, "1"), 512},
+		/* from 600 on: a power of two */
+		{LINE(0, 600, 1, "1"), 1024}, {LINE(0, 100, 1, "1,2,3,4,5,6,7"), 16}, /* 15 or 16 */
+		{LINE(0, 100, 1, "1,2,3,4,5,6,7,8,9,10"), 10},               /* 10 or 11: the least */
+		{LINE(0, 6758, 1, "1,2,3,4,5,6,7,8,9,10,11,12,13,14"), 512}, /* 483 to 519 */
+		{LINE(0, 33, 1, "1,2,3") LINE(0, 48, 1, "1,2,3"), 16},       /* 11 to 16, then 16 to 23 */
 	};
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
 		struct trace t = parse(cases[i].text, 0, 0);
@@ -100,31 +104,43 @@ static void refusals_name_file_line_and_reason(void **state)
 		{"{", "t.jsonl line 1 is not JSON", 0},
 		{"[]", "line 1 is not a JSON object", 0},
 		{LINE(0, 1, 1, "1") "7", "line 2 is not a JSON object", 0},
-		{"{\"input_length\":1,\"output_length\":1,\"hash_ids\":[1]}", "line 1 has no \"timestamp\"", 0},
-		{"{\"timestamp\":0,\"output_length\":1,\"hash_ids\":[1]}", "line 1 has no \"input_length\"", 0},
-		{"{\"timestamp\":0,\"input_length\":1,\"hash_ids\":[1]}", "line 1 has no \"output_length\"", 0},
-		{"{\"timestamp\":0,\"input_length\":1,\"output_length\":1}", "line 1 has no array \"hash_ids\"", 0},
-		{"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":7}", "line 1 has no array \"hash_ids\"", 0},
+		{"{\"input_length\":1,\"output_length\":1,\"hash_ids\":[1]}", "line 1 has no \"timestamp\"",
+			0},
+		{"{\"timestamp\":0,\"output_length\":1,\"hash_ids\":[1]}", "line 1 has no \"input_length\"",
+			0},
+		{"{\"timestamp\":0,\"input_length\":1,\"hash_ids\":[1]}", "line 1 has no \"output_length\"",
+			0},
+		{"{\"timestamp\":0,\"input_length\":1,\"output_length\":1}",
+			"line 1 has no array \"hash_ids\"", 0},
+		{"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":7}",
+			"line 1 has no array \"hash_ids\"", 0},
 		{LINE(-1, 1, 1, "1"), "\"timestamp\" is -1, not milliseconds from 0", 0},
 		{LINE("0", 1, 1, "1"), "\"timestamp\" is \"0\", not milliseconds", 0},
 		{LINE(1e300, 1, 1, "1"), "\"timestamp\" is 1e300, not milliseconds", 0},
-		{LINE(5, 1, 1, "1") "\n" LINE(4, 1, 1, "1"), "line 3: \"timestamp\" 4 is before that of the line before", 0},
+		{LINE(5, 1, 1, "1") "\n" LINE(4, 1, 1, "1"),
+			"line 3: \"timestamp\" 4 is before that of the line before", 0},
 		{LINE(0, 0, 1, "1"), "\"input_length\" is 0, not a whole number from 1", 0},
 		{LINE(0, 1.5, 1, "1"), "\"input_length\" is 1.5, not a whole number", 0},
-		{LINE(0, 1, 16777217, "1"), "\"output_length\" is 16777217, not a whole number from 0 to 16777216", 0},
+		{LINE(0, 1, 16777217, "1"),
+			"\"output_length\" is 16777217, not a whole number from 0 to 16777216", 0},
 		{LINE(0, 1, null, "1"), "\"output_length\" is null", 0},
 		{LINE(0, 1, 1, ""), "line 1: \"hash_ids\" is empty", 0},
 		{LINE(0, 9, 1, "1,-2"), "\"hash_ids\" holds -2, not a whole number from 0", 0},
 		{LINE(0, 9, 1, "1,\"x\""), "\"hash_ids\" holds \"x\"", 0},
 		{LINE(0, 9, 1, "1,18446744073709551616"), "\"hash_ids\" holds 18446744073709551616", 0},
 		{LINE(0, 2, 1, "1,2,3"), "3 \"hash_ids\" do not fit \"input_length\" 2", 0},
-		{LINE(0, 33, 1, "1,2,3") LINE(0, 60, 1, "1,2,3"), "line 2: 3 \"hash_ids\" do not fit \"input_length\" 60 with blocks of 11 to 16 tokens, as the lines before have them", 0},
-		{LINE(0, 33, 1, "1,2,3"), "line 1: 3 \"hash_ids\" do not fit \"input_length\" 33 with blocks of 512 tokens", 512},
+		{LINE(0, 33, 1, "1,2,3") LINE(0, 60, 1, "1,2,3"),
+			"line 2: 3 \"hash_ids\" do not fit \"input_length\" 60 with blocks of 11 to 16 tokens, as the lines before have them",
+			0},
+		{LINE(0, 33, 1, "1,2,3"),
+			"line 1: 3 \"hash_ids\" do not fit \"input_length\" 33 with blocks of 512 tokens",
+			512},
 	};
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
 		struct trace t = {0};
 		struct cgn_err err = {0};
-		cgn_rc rc = trace_parse(cgn_str_of(cases[i].text), "t.jsonl", cases[i].block_tokens, 0, &t, &err);
+		cgn_rc rc =
+			trace_parse(cgn_str_of(cases[i].text), "t.jsonl", cases[i].block_tokens, 0, &t, &err);
 		assert_int_equal(rc.code, CGN_INVALID);
 		if (strstr(err.msg, cases[i].says) == NULL)
 			fail_msg("case %zu: \"%s\" does not say \"%s\"", i, err.msg, cases[i].says);

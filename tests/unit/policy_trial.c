@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials of eviction policies: what each finds in traces small enough to follow by hand, and that the optimum is one. */
+/* Trials of eviction policies: what each finds in traces small enough to follow by hand, and that the optimum
+ * is one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +68,7 @@ static void a_hole_ends_what_is_found(void **state)
 	assert_int_equal(r.found, 0);
 	assert_int_equal(r.behind_gap, 2);
 	assert_int_equal(r.evicted, 1 + 3); /* a pushes b out, b c, c d */
-	r = run(&t, TRIAL_LRU, 3, false); /* c was */
+	r = run(&t, TRIAL_LRU, 3, false);   /* c was */
 	assert_int_equal(r.found, 2);
 	assert_int_equal(r.behind_gap, 0);
 	trace_fini(&t);
@@ -109,7 +110,8 @@ static uint64_t best_of_all(const struct trace *t, uint32_t blocks)
 			for (uint32_t i = 0; i < t->requests[r].n; i++)
 				there |= 1U << (ids[i] - 'a');
 			for (unsigned keep = there;; keep = (keep - 1) & there) {
-				if ((uint32_t)__builtin_popcount(keep) <= blocks && next[keep] < best[held] + hits)
+				if ((uint32_t)__builtin_popcount(keep) <= blocks &&
+					next[keep] < best[held] + hits)
 					next[keep] = best[held] + hits;
 				if (keep == 0)
 					break;
@@ -156,11 +158,14 @@ static void on_workloads_it_holds_its_own(void **state)
 		struct trace_found lru = {0};
 		struct workload_cfg cfg = {.kind = k, .seed = 5, .requests = 2000, .rate = 10};
 		assert_true(cgn_ok(workload_make(&cfg, &t, NULL)));
-		struct trial_result ours = run(&t, TRIAL_EVICT, 1000, false), theirs = run(&t, TRIAL_LRU, 1000, false), most = run(&t, TRIAL_OFFLINE, 1000, false);
+		struct trial_result ours = run(&t, TRIAL_EVICT, 1000, false),
+				    theirs = run(&t, TRIAL_LRU, 1000, false),
+				    most = run(&t, TRIAL_OFFLINE, 1000, false);
 		assert_true(ours.found > theirs.found && ours.found < most.found);
 		assert_true(cgn_ok(trace_one_cache(&t, 1000, &lru, NULL)));
 		theirs = run(&t, TRIAL_LRU, 1000, true);
-		assert_true(theirs.found <= lru.found && lru.found <= theirs.found + theirs.behind_gap); /* the same cache, whose every block counts there */
+		/* the same cache, whose every block counts there */
+		assert_true(theirs.found <= lru.found && lru.found <= theirs.found + theirs.behind_gap);
 		trace_fini(&t);
 	}
 }
@@ -188,9 +193,12 @@ static void it_refuses_what_cannot_be(void **state)
 	struct trial_result r;
 	struct cgn_err err = {0};
 	enum trial_policy p;
-	assert_true(trial_run(&t, &(struct trial_cfg){.blocks = 4, .shards = 5}, &r, &err).code == CGN_INVALID);
+	assert_true(
+		trial_run(&t, &(struct trial_cfg){.blocks = 4, .shards = 5}, &r, &err).code == CGN_INVALID);
 	assert_true(trial_run(&t, &(struct trial_cfg){.blocks = 4}, &r, &err).code == CGN_INVALID);
-	assert_true(trial_run(&t, &(struct trial_cfg){.policy = TRIAL_OFFLINE, .blocks = 4, .shards = 2}, &r, &err).code == CGN_INVALID);
+	assert_true(trial_run(&t, &(struct trial_cfg){.policy = TRIAL_OFFLINE, .blocks = 4, .shards = 2}, &r,
+			    &err)
+			    .code == CGN_INVALID);
 	assert_true(trial_find(cgn_str_of("s3-fifo"), &p) && p == TRIAL_S3_FIFO);
 	assert_string_equal(trial_text(p), "s3-fifo");
 	assert_true(strlen(trial_help(p)) > 0);

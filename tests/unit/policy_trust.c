@@ -37,8 +37,8 @@ static void the_truth_costs_nothing(void **state)
 {
 	(void)state;
 	assert_true(is_one(after(1, 1000, 4096, 4096)));
-	assert_true(is_one(after(1, 1000, 4096, 9999)));  /* more than promised */
-	assert_true(is_one(after(1, 1000, 4096, 3700)));  /* what cutting into blocks costs */
+	assert_true(is_one(after(1, 1000, 4096, 9999))); /* more than promised */
+	assert_true(is_one(after(1, 1000, 4096, 3700))); /* what cutting into blocks costs */
 	assert_true(is_one(after(1, 1000, 0, 0)));
 }
 
@@ -86,7 +86,8 @@ static void trust_is_monotone_and_bounded_for_all_inputs(void **state)
 		assert_true(a >= TRUST_FLOOR && a <= 1 && b >= TRUST_FLOOR && b <= 1);
 		assert_true(b >= a); /* more found is never believed less */
 	}
-	assert_true(trust_step((double)NAN, 4096, 4096) >= TRUST_FLOOR && trust_step(-5, 100, 100) >= TRUST_FLOOR);
+	assert_true(trust_step((double)NAN, 4096, 4096) >= TRUST_FLOOR &&
+		trust_step(-5, 100, 100) >= TRUST_FLOOR);
 	assert_true(trust_step(17, 4096, 4096) <= 1);
 }
 

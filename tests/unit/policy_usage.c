@@ -20,18 +20,23 @@ static void dialects_are_read(void **state)
 		uint64_t prompt, completion, cached;
 	} rows[] = {
 		{"{\"id\":\"x\",\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"total_tokens\":20,\"completion_tokens\":8,"
-		 "\"prompt_tokens_details\":{\"cached_tokens\":7}}}", true, 12, 8, 7},
+		 "\"prompt_tokens_details\":{\"cached_tokens\":7}}}",
+			true, 12, 8, 7},
 		{"data: {\"usage\":null}\n\ndata: {\"choices\":[],\"usage\" : {\"prompt_tokens\":1,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n",
 			true, 1, 2, 0},
 		{"data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":5,\"input_tokens_details\":{\"cached_tokens\":4},"
-		 "\"output_tokens\":6,\"output_tokens_details\":{\"reasoning_tokens\":0}},\"user\":null}}\n\n", true, 5, 6, 4},
-		{"{\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":3,\"output_tokens\":1}}", true, 9, 1, 3},
+		 "\"output_tokens\":6,\"output_tokens_details\":{\"reasoning_tokens\":0}},\"user\":null}}\n\n",
+			true, 5, 6, 4},
+		{"{\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":3,\"output_tokens\":1}}", true,
+			9, 1, 3},
 		{"kens\":3}} {\"usage\":{\"prompt_tokens\":4,\"total_tokens\":4}}", true, 4, 0, 0},
-		{"{\"usage\":{\"prompt_tokens\":4}}{\"usage\":{\"prompt_tok", true, 4, 0, 0}, /* the last whole one */
+		/* the last whole one */
+		{"{\"usage\":{\"prompt_tokens\":4}}{\"usage\":{\"prompt_tok", true, 4, 0, 0},
 		{"{\"text\":\"\\\"usage\\\":{\\\"prompt_tokens\\\":4}\"}", false, 0, 0, 0},
 		{"{\"usage\":{\"prompt_tokens\":-4,\"completion_tokens\":\"7\"}}", false, 0, 0, 0},
 		{"{\"usage\":{\"prompt_tokens\":\"}{\",\"completion_tokens\":3}}", true, 0, 3, 0},
-		{"{\"usage\":{\"prompt_tokens\":18446744073709551615,\"completion_tokens\":1099511627776}}", true, 0, (uint64_t)1 << 40, 0},
+		{"{\"usage\":{\"prompt_tokens\":18446744073709551615,\"completion_tokens\":1099511627776}}",
+			true, 0, (uint64_t)1 << 40, 0},
 		{"{\"usage\":{}}", false, 0, 0, 0},
 		{"{\"usage\":[1]}", false, 0, 0, 0},
 		{"\"usage\"", false, 0, 0, 0},
@@ -44,7 +49,8 @@ static void dialects_are_read(void **state)
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct usage u = {0};
 		char *copy = strdup(rows[i].text); /* on the heap, so that a sanitizer sees its ends */
-		struct cgn_str exact = {memmove(malloc(strlen(copy) + (copy[0] == '\0')), copy, strlen(copy)), strlen(copy)};
+		struct cgn_str exact = {memmove(malloc(strlen(copy) + (copy[0] == '\0')), copy, strlen(copy)),
+			strlen(copy)};
 		if (usage_find(exact, &u) != rows[i].found)
 			fail_msg("row %zu", i);
 		assert_int_equal(u.prompt_tokens, rows[i].prompt);
@@ -59,7 +65,8 @@ static void a_later_one_adds_to_an_earlier_one(void **state)
 {
 	(void)state;
 	struct usage u = {0};
-	assert_true(usage_find(CGN_STR("{\"message\":{\"usage\":{\"input_tokens\":30,\"output_tokens\":1}}}"), &u));
+	assert_true(usage_find(CGN_STR("{\"message\":{\"usage\":{\"input_tokens\":30,\"output_tokens\":1}}}"),
+		&u));
 	assert_true(usage_find(CGN_STR("{\"delta\":{},\"usage\":{\"output_tokens\":15}}"), &u));
 	assert_int_equal(u.prompt_tokens, 30);
 	assert_int_equal(u.completion_tokens, 15);
@@ -92,12 +99,17 @@ static void timings_of_llama_server(void **state)
 {
 	(void)state;
 	struct usage_timings t = {0};
-	assert_true(usage_find_timings(CGN_STR("{\"usage\":{},\"timings\":{\"cache_n\":495,\"prompt_n\":12,\"prompt_ms\":23.785,"
-					       "\"predicted_n\":3,\"predicted_ms\":3.6}}"), &t));
-	assert_true(t.cache_n == 495 && t.prompt_n == 12 && t.predicted_n == 3 && t.prompt_ms > 23.7 && t.prompt_ms < 23.8);
+	assert_true(usage_find_timings(
+		CGN_STR("{\"usage\":{},\"timings\":{\"cache_n\":495,\"prompt_n\":12,\"prompt_ms\":23.785,"
+			"\"predicted_n\":3,\"predicted_ms\":3.6}}"),
+		&t));
+	assert_true(t.cache_n == 495 && t.prompt_n == 12 && t.predicted_n == 3 && t.prompt_ms > 23.7 &&
+		t.prompt_ms < 23.8);
 	t.cache_n = 1;
-	assert_false(usage_find_timings(CGN_STR("{\"timings\":{\"cache_n\":2,\"prompt_n\":12}}"), &t)); /* not all of it */
-	assert_false(usage_find_timings(CGN_STR("{\"content\":\"\\\"timings\\\":{\\\"cache_n\\\":1}\"}"), &t));
+	/* not all of it */
+	assert_false(usage_find_timings(CGN_STR("{\"timings\":{\"cache_n\":2,\"prompt_n\":12}}"), &t));
+	assert_false(
+		usage_find_timings(CGN_STR("{\"content\":\"\\\"timings\\\":{\\\"cache_n\\\":1}\"}"), &t));
 	assert_false(usage_find_timings(CGN_STR("\"timings\":{\"cache_n\":1,\"prompt"), &t));
 	assert_false(usage_find_timings((struct cgn_str){NULL, 0}, &t));
 }

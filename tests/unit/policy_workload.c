@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generated traces: the same for the same seed, at the rate that was asked for, and shaped as their kind says. */
+/* Generated traces: the same for the same seed, at the rate that was asked for, and shaped as their kind
+ * says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,8 @@ static struct trace make(enum workload_kind kind, uint64_t seed, size_t requests
 static bool same(const struct trace *a, const struct trace *b)
 {
 	return a->n == b->n && a->n_ids == b->n_ids && a->block_tokens == b->block_tokens &&
-	       memcmp(a->ids, b->ids, a->n_ids * sizeof *a->ids) == 0 && memcmp(a->requests, b->requests, a->n * sizeof *a->requests) == 0;
+		memcmp(a->ids, b->ids, a->n_ids * sizeof *a->ids) == 0 &&
+		memcmp(a->requests, b->requests, a->n * sizeof *a->requests) == 0;
 }
 
 static void equal_seeds_give_equal_traces(void **state)
@@ -47,12 +49,14 @@ static void equal_seeds_give_equal_traces(void **state)
 static void a_known_seed_gives_what_it_always_gave(void **state)
 {
 	(void)state;
-	static const uint64_t want[WORKLOAD_KINDS] = {0x255d16d9f43a946f, 0x2d3575ebc9710d68, 0x15cffd1254781b0, 0x694264737c656e59, 0xd643249cd13bbaa9};
+	static const uint64_t want[WORKLOAD_KINDS] = {0x255d16d9f43a946f, 0x2d3575ebc9710d68,
+		0x15cffd1254781b0, 0x694264737c656e59, 0xd643249cd13bbaa9};
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
 		struct trace t = make(k, 1, 1000, 8);
 		uint64_t h = 0;
 		for (size_t i = 0; i < t.n; i++)
-			h = trace_digest(h ^ t.requests[i].at ^ (uint64_t)t.requests[i].input << 40 ^ (uint64_t)t.requests[i].output << 20 ^ t.requests[i].n);
+			h = trace_digest(h ^ t.requests[i].at ^ (uint64_t)t.requests[i].input << 40 ^
+				(uint64_t)t.requests[i].output << 20 ^ t.requests[i].n);
 		for (size_t i = 0; i < t.n_ids; i++)
 			h = trace_digest(h ^ t.ids[i]);
 		if (h != want[k])
@@ -84,7 +88,8 @@ static void they_come_at_their_rate(void **state)
 	(void)state;
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
 		struct trace t = make(k, 5, 2 * N, 20);
-		double seconds = (double)(t.requests[t.n - 1].at - t.requests[t.n / 2].at) / 1e9, rate = N / seconds;
+		double seconds = (double)(t.requests[t.n - 1].at - t.requests[t.n / 2].at) / 1e9,
+		       rate = N / seconds;
 		if (rate < 15 || rate > 25)
 			fail_msg("%s: %.1f a second, 20 were asked for", workload_text(k), rate);
 		trace_fini(&t);
@@ -122,7 +127,8 @@ static void each_kind_shares_as_it_says(void **state)
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
 		struct trace t = make(k, 11, N, 8);
 		double share = found(&t), input = mean_input(&t);
-		if (share < want[k].least || share > want[k].most || input < want[k].shortest || input > want[k].longest)
+		if (share < want[k].least || share > want[k].most || input < want[k].shortest ||
+			input > want[k].longest)
 			fail_msg("%s: %.3f found before, %.0f tokens", workload_text(k), share, input);
 		trace_fini(&t);
 	}
@@ -145,7 +151,8 @@ static void talks_grow(void **state)
 			const struct trace_request *b = &t.requests[j];
 			followed++;
 			assert_true(b->input > a->input + a->output && b->at > a->at);
-			assert_memory_equal(trace_ids(&t, a), trace_ids(&t, b), a->input / t.block_tokens * sizeof *t.ids);
+			assert_memory_equal(trace_ids(&t, a), trace_ids(&t, b),
+				a->input / t.block_tokens * sizeof *t.ids);
 		}
 		assert_true(followed > t.n / 2);
 		trace_fini(&t);
@@ -162,8 +169,10 @@ static void kinds_have_names_and_bounds_hold(void **state)
 	assert_int_equal(k, WORKLOAD_RAG);
 	assert_false(workload_find(CGN_STR("rags"), &k));
 	assert_true(strlen(workload_help(k)) > 10);
-	const struct workload_cfg bad[] = {{.requests = 0, .rate = 1}, {.requests = 1, .rate = 0}, {.requests = TRACE_MAX_REQUESTS + 1, .rate = 1},
-		{.kind = WORKLOAD_KINDS, .requests = 1, .rate = 1}, {.kind = WORKLOAD_SERVICE, .requests = 100000, .rate = 1e-6},
+	const struct workload_cfg bad[] = {{.requests = 0, .rate = 1}, {.requests = 1, .rate = 0},
+		{.requests = TRACE_MAX_REQUESTS + 1, .rate = 1},
+		{.kind = WORKLOAD_KINDS, .requests = 1, .rate = 1},
+		{.kind = WORKLOAD_SERVICE, .requests = 100000, .rate = 1e-6},
 		{.requests = 100000, .rate = 1e-300}};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		assert_int_equal(workload_make(&bad[i], &t, &err).code, CGN_INVALID);

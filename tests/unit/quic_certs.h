@@ -9,7 +9,7 @@
 #include "io/tls/tls.h"
 #include "policy/pki/pki.h"
 
-#define DAY  ((int64_t)86400)
+#define DAY ((int64_t)86400)
 
 static char folder[64];
 static struct tls_ctx *node_tls, *second_tls, *stranger_tls;
@@ -28,7 +28,8 @@ static inline void put_file(const char *name, struct cgn_buf *b)
 	assert_true(cgn_ok(disk_write_file_atomic(in_folder(name), cgn_buf_view(b), 0600, NULL)));
 }
 
-static inline void put_leaf(const struct pki_pair *ca, const char *cn, const char *name, struct pki_validity when)
+static inline void put_leaf(const struct pki_pair *ca, const char *cn, const char *name,
+	struct pki_validity when)
 {
 	static const char *const names[] = {"node.example", "127.0.0.1", NULL};
 	struct pki_pair leaf = {0};
@@ -49,7 +50,11 @@ static inline struct tls_ctx *ctx_of(const char *ca, const char *name)
 	(void)snprintf(ca_path, sizeof ca_path, "%s/%s", folder, ca);
 	(void)snprintf(crt, sizeof crt, "%s/%s.crt", folder, name);
 	(void)snprintf(key, sizeof key, "%s/%s.key", folder, name);
-	struct tls_cfg cfg = {.server = true, .ca_file = ca_path, .cert_file = crt, .key_file = key, .require_peer_cert = true};
+	struct tls_cfg cfg = {.server = true,
+		.ca_file = ca_path,
+		.cert_file = crt,
+		.key_file = key,
+		.require_peer_cert = true};
 	if (!cgn_ok(tls_ctx_new(&cfg, &c, &err)))
 		fail_msg("%s", err.msg);
 	return c;

@@ -20,27 +20,30 @@
 #include "toy_tokenizer.h"
 
 #define MAX_AGENTS 5
-#define KEY_HASH "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* of "password" */
-#define KEY_HASH_TEST "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* of "test" */
+/* of "password" */
+#define KEY_HASH "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
+/* of "test" */
+#define KEY_HASH_TEST "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 enum act {
-	ACT_ANSWER,      /* 200 and "hello" */
-	ACT_STREAM,      /* 200, two events, [DONE] */
-	ACT_LIE,         /* the same, of a million million tokens */
-	ACT_ONCE,        /* the first of all calls dies over a stream that counts tokens; the others are refused */
-	ACT_FLOOD,       /* the same, of more bytes than lie between two sockets */
-	ACT_500,         /* the engine's own error */
-	ACT_400,         /* the engine does not like it */
-	ACT_REFUSE,      /* UNAVAILABLE before any head */
-	ACT_INVALID,     /* INVALID_ARGUMENT: no other node would do better */
-	ACT_HEAD_ONLY,   /* a head, then it dies */
-	ACT_EMPTY,       /* a head, then a proper end */
-	ACT_CUT_EVENTS,  /* dies between two events */
-	ACT_CUT_MIDWAY,  /* dies inside an event */
-	ACT_CUT_PLAIN,   /* dies inside a body of known length */
-	ACT_HANG,        /* says nothing */
-	ACT_STALL,       /* an event, then nothing */
-	ACT_DATA_FIRST,  /* bytes without a head */
+	ACT_ANSWER, /* 200 and "hello" */
+	ACT_STREAM, /* 200, two events, [DONE] */
+	ACT_LIE,    /* the same, of a million million tokens */
+	/* the first of all calls dies over a stream that counts tokens; the others are refused */
+	ACT_ONCE,
+	ACT_FLOOD,      /* the same, of more bytes than lie between two sockets */
+	ACT_500,        /* the engine's own error */
+	ACT_400,        /* the engine does not like it */
+	ACT_REFUSE,     /* UNAVAILABLE before any head */
+	ACT_INVALID,    /* INVALID_ARGUMENT: no other node would do better */
+	ACT_HEAD_ONLY,  /* a head, then it dies */
+	ACT_EMPTY,      /* a head, then a proper end */
+	ACT_CUT_EVENTS, /* dies between two events */
+	ACT_CUT_MIDWAY, /* dies inside an event */
+	ACT_CUT_PLAIN,  /* dies inside a body of known length */
+	ACT_HANG,       /* says nothing */
+	ACT_STALL,      /* an event, then nothing */
+	ACT_DATA_FIRST, /* bytes without a head */
 	ACT_TWO_HEADS,
 	ACT_JUNK,        /* no protobuf */
 	ACT_END_AT_ONCE, /* fine, without a head */
@@ -96,8 +99,8 @@ static void say(struct grpc_call *c, const char *data)
 
 static void head(struct grpc_call *c, int status, const char *type, const char *length)
 {
-	struct proto_header h[] = {{CGN_STR("content-type"), cgn_str_of(type)}, {CGN_STR("x-engine"), CGN_STR("toy")},
-		{CGN_STR("content-length"), cgn_str_of(length)}};
+	struct proto_header h[] = {{CGN_STR("content-type"), cgn_str_of(type)},
+		{CGN_STR("x-engine"), CGN_STR("toy")}, {CGN_STR("content-length"), cgn_str_of(length)}};
 	struct cgn_buf b = {0};
 	proto_chunk_head(status, h, length != NULL ? 3 : 2, CGN_STR("e"), &b);
 	const struct iovec iov = {b.p, b.n};
@@ -128,8 +131,9 @@ static void act_once(struct grpc_call *c)
 		sum += w->agent[i].calls;
 	if (sum == 1) {
 		head(c, 200, "text/event-stream", NULL);
-		say(c, "data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}],"
-		       "\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":1}}\n\n");
+		say(c,
+			"data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}],"
+			"\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":1}}\n\n");
 	}
 	grpc_finish(c, CGN_UNAVAILABLE, "the engine died");
 }
@@ -156,7 +160,7 @@ static void act_wrong(struct grpc_call *c, enum act act)
 		head(c, 200, "text/plain", NULL);
 	}
 	if (act == ACT_JUNK)
-		grpc_send(c, &(struct iovec){(void *)(uintptr_t) "\x0a\xff\xff\xff\xff\x0fzz", 8}, 1);
+		grpc_send(c, &(struct iovec){(void *)(uintptr_t)"\x0a\xff\xff\xff\xff\x0fzz", 8}, 1);
 	grpc_finish(c, CGN_FINE, "");
 }
 
@@ -239,7 +243,11 @@ static void perform_tokens(struct grpc_call *c)
 	} else if (w->tokens == TOKENS_DIE) {
 		grpc_finish(c, CGN_UNAVAILABLE, "not now");
 	} else if (w->tokens != TOKENS_HANG) {
-		head(c, w->tokens == TOKENS_400 ? 400 : w->tokens == TOKENS_500 ? 500 : 200, "application/json", NULL);
+		head(c,
+			w->tokens == TOKENS_400           ? 400
+				: w->tokens == TOKENS_500 ? 500
+							  : 200,
+			"application/json", NULL);
 		say(c, "{\"tokens\":[1,-2]}");
 		grpc_finish(c, CGN_FINE, "");
 	}
@@ -263,7 +271,8 @@ static void agent_message(struct grpc_call *c, void *user, const uint8_t *p, siz
 	cgn_buf_fini(&w->seen_headers);
 	cgn_buf_str(&w->seen_body, g.body);
 	for (size_t i = 0; i < g.n_headers; i++)
-		cgn_buf_fmt(&w->seen_headers, "%.*s: %.*s\n", CGN_STR_ARG(g.headers[i].name), CGN_STR_ARG(g.headers[i].value));
+		cgn_buf_fmt(&w->seen_headers, "%.*s: %.*s\n", CGN_STR_ARG(g.headers[i].name),
+			CGN_STR_ARG(g.headers[i].value));
 	(void)cgn_str_copyz(w->seen_model, sizeof w->seen_model, g.facts.model);
 	(void)cgn_str_copyz(w->seen_path, sizeof w->seen_path, g.path);
 	w->seen_chain = g.facts.n_chain;
@@ -298,17 +307,20 @@ static const struct grpc_method agent_methods[] = {{PROTO_AGENT_GENERATE, on_gen
 static void agent_join(size_t i)
 {
 	struct agent *a = &w->agent[i];
-	struct grpc_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"}, .methods = agent_methods, .n_methods = 1, .max_message = 16 << 20};
+	struct grpc_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"},
+		.methods = agent_methods,
+		.n_methods = 1,
+		.max_message = 16 << 20};
 	assert_true(cgn_ok(grpc_server_new(w->loop, &cfg, a, &a->server, NULL)));
 	char id[8], addr[32];
 	snprintf(id, sizeof id, "n%zu", i);
 	snprintf(addr, sizeof addr, "127.0.0.1:%u", grpc_server_port(a->server));
 	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
 	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
-	char *models[] = {(char *)(uintptr_t) "m"};
-	e.name = (char *)(uintptr_t) "e";
+	char *models[] = {(char *)(uintptr_t)"m"};
+	e.name = (char *)(uintptr_t)"e";
 	e.kind = (char *)(uintptr_t)w->kind;
-	e.resume = (char *)(uintptr_t) "continue";
+	e.resume = (char *)(uintptr_t)"continue";
 	e.models = models;
 	e.n_models = 1;
 	e.ready = true;
@@ -366,7 +378,9 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	assert_non_null(w->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *w->shared.tallies));
 	assert_true(cgn_ok(limit_table_new(1 << 10, &w->shared.limits, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
-	struct gw_worker_cfg cfg = {.shared = &w->shared, .http = {.listen = {.addr = "127.0.0.1:0"}}, .prompt_cache = 1 << 20};
+	struct gw_worker_cfg cfg = {.shared = &w->shared,
+		.http = {.listen = {.addr = "127.0.0.1:0"}},
+		.prompt_cache = 1 << 20};
 	assert_true(cgn_ok(gw_worker_new(&cfg, view, rules, &w->worker, NULL)));
 	assert_true(cgn_ok(gw_worker_start(w->worker, NULL)));
 	char addr[32];
@@ -435,7 +449,8 @@ static void keep(const struct http_head *h, const char *name, char *to, size_t c
 
 static void keep_rates(const struct http_head *h)
 {
-	static const char *const whats[] = {"limit", "remaining", "reset"}, *const units[] = {"requests", "tokens"};
+	static const char *const whats[] = {"limit", "remaining", "reset"},
+				 *const units[] = {"requests", "tokens"};
 	char name[40];
 	for (size_t i = 0; i < 3; i++)
 		for (size_t u = 0; u < 2; u++) {
@@ -485,13 +500,22 @@ static void on_fail(struct http_call *c, void *user, enum http_fail_stage stage,
 	cgn_loop_stop(w->loop);
 }
 
-static const struct http_call_ops client_ops = {.on_head = on_head, .on_body = on_body, .on_end = on_end, .on_fail = on_fail};
+static const struct http_call_ops client_ops = {.on_head = on_head,
+	.on_body = on_body,
+	.on_end = on_end,
+	.on_fail = on_fail};
 
-static struct http_call *start(const char *path, struct cgn_str body, const struct http_field *fields, size_t n)
+static struct http_call *start(const char *path, struct cgn_str body, const struct http_field *fields,
+	size_t n)
 {
 	struct http_call *c = NULL;
 	const struct iovec iov = {(void *)(uintptr_t)body.p, body.n};
-	struct http_request rq = {.method = body.n > 0 ? "POST" : "GET", .path = path, .fields = fields, .n_fields = n, .body = &iov, .n_body = 1};
+	struct http_request rq = {.method = body.n > 0 ? "POST" : "GET",
+		.path = path,
+		.fields = fields,
+		.n_fields = n,
+		.body = &iov,
+		.n_body = 1};
 	rq.body_len = (int64_t)body.n;
 	cgn_buf_fini(&w->body);
 	w->over = w->failed = false;
@@ -508,7 +532,7 @@ static void ask(const char *path, const char *body, const struct http_field *fie
 	assert_true(w->over || w->failed);
 }
 
-#define CHAT "/v1/chat/completions"
+#define CHAT  "/v1/chat/completions"
 #define HELLO "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}"
 
 static void chat(void)
@@ -549,10 +573,13 @@ static void what_goes_out_and_comes_back(void **state)
 {
 	(void)state;
 	world_open(1, "[models.m]\naliases = [\"alias\"]\n", NULL);
-	const struct http_field f[] = {{CGN_STR("authorization"), CGN_STR("Bearer secret")}, {CGN_STR("x-request-id"), CGN_STR("id-7")},
-		{CGN_STR("content-type"), CGN_STR("application/json")}, {CGN_STR("x-cgn-subject"), CGN_STR("root")},
-		{CGN_STR("cookie"), CGN_STR("a=b")}, {CGN_STR("openai-organization"), CGN_STR("org")}, {CGN_STR("traceparent"), CGN_STR("00-1")}};
-	const char *body = " {\"stream\" :true,\"x\":[1.50,null] , \"model\":\"alias\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"}]}\n";
+	const struct http_field f[] = {{CGN_STR("authorization"), CGN_STR("Bearer secret")},
+		{CGN_STR("x-request-id"), CGN_STR("id-7")},
+		{CGN_STR("content-type"), CGN_STR("application/json")},
+		{CGN_STR("x-cgn-subject"), CGN_STR("root")}, {CGN_STR("cookie"), CGN_STR("a=b")},
+		{CGN_STR("openai-organization"), CGN_STR("org")}, {CGN_STR("traceparent"), CGN_STR("00-1")}};
+	const char *body =
+		" {\"stream\" :true,\"x\":[1.50,null] , \"model\":\"alias\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"}]}\n";
 	ask(CHAT "?a=b", body, f, CGN_COUNT(f));
 	assert_int_equal(w->status, 200);
 	assert_string_equal(text(), "hello");
@@ -565,14 +592,16 @@ static void what_goes_out_and_comes_back(void **state)
 	assert_true(w->seen_stream);
 	assert_int_equal(w->seen_attempt, 1);
 	const char *headers = cgn_buf_z(&w->seen_headers);
-	assert_string_equal(headers, "content-type: application/json\nopenai-organization: org\ntraceparent: 00-1\nx-request-id: id-7\n");
+	assert_string_equal(headers,
+		"content-type: application/json\nopenai-organization: org\ntraceparent: 00-1\nx-request-id: id-7\n");
 	world_close();
 }
 
 static void a_failed_try_goes_elsewhere_unseen(void **state)
 {
 	(void)state;
-	static const enum act bad[] = {ACT_REFUSE, ACT_500, ACT_HEAD_ONLY, ACT_DATA_FIRST, ACT_TWO_HEADS, ACT_JUNK, ACT_END_AT_ONCE};
+	static const enum act bad[] = {ACT_REFUSE, ACT_500, ACT_HEAD_ONLY, ACT_DATA_FIRST, ACT_TWO_HEADS,
+		ACT_JUNK, ACT_END_AT_ONCE};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		world_open(3, "[router.retry]\nbackoff = \"1ms\"\n", NULL);
 		w->agent[0].act = w->agent[1].act = bad[i];
@@ -636,7 +665,8 @@ static void a_dying_stream_ends_with_an_error_event(void **state)
 	world_open(1, "", NULL);
 	all_act(ACT_STREAM);
 	chat();
-	assert_string_equal(text(), "data: {\"a\":1}\n\ndata: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n");
+	assert_string_equal(text(),
+		"data: {\"a\":1}\n\ndata: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n");
 	all_act(ACT_CUT_EVENTS);
 	chat();
 	assert_true(w->over);
@@ -739,7 +769,8 @@ static void keys_are_asked_for(void **state)
 	world_open(1, "", "k " KEY_HASH " chat 2026-01-31T08:00:00Z\n");
 	chat();
 	assert_int_equal(w->status, 401);
-	struct http_field f[] = {{CGN_STR("authorization"), CGN_STR("Bearer password")}, {CGN_STR("x-cgn-node"), CGN_STR("n0")}};
+	struct http_field f[] = {{CGN_STR("authorization"), CGN_STR("Bearer password")},
+		{CGN_STR("x-cgn-node"), CGN_STR("n0")}};
 	ask(CHAT, HELLO, f, 1);
 	assert_int_equal(w->status, 200);
 	ask(CHAT, HELLO, f, 2); /* a pin needs admin */
@@ -762,7 +793,9 @@ static void keys_are_asked_for(void **state)
 static void tenants_have_rows(void **state)
 {
 	(void)state;
-	struct gw_rules *r = rules_of("[tenants.acme]\nweight = 3\n[tenants.acm]\nweight = 2\n[tenants.\"-\"]\nmax_priority = 1\n", NULL);
+	struct gw_rules *r = rules_of(
+		"[tenants.acme]\nweight = 3\n[tenants.acm]\nweight = 2\n[tenants.\"-\"]\nmax_priority = 1\n",
+		NULL);
 	assert_int_equal(gw_rules_tenant(r, CGN_STR("acme"))->weight, 3);
 	assert_int_equal(gw_rules_tenant(r, CGN_STR("acm"))->weight, 2);
 	assert_int_equal(gw_rules_tenant(r, CGN_STR("-"))->max_priority, 1);
@@ -780,8 +813,10 @@ static void addresses_have_a_rate(void **state)
 	char other[] = "10.0.0.0";
 	for (int i = 0; i < 5; i++) { /* a client says what it likes */
 		other[7] = (char)('1' + i);
-		const struct http_field f[] = {{CGN_STR("x-forwarded-for"), cgn_str_of(other)}, {CGN_STR("forwarded"), CGN_STR("for=10.1.1.1")},
-			{CGN_STR("x-real-ip"), cgn_str_of(other)}, {CGN_STR("x-cgn-session"), cgn_str_of(other)}};
+		const struct http_field f[] = {{CGN_STR("x-forwarded-for"), cgn_str_of(other)},
+			{CGN_STR("forwarded"), CGN_STR("for=10.1.1.1")},
+			{CGN_STR("x-real-ip"), cgn_str_of(other)},
+			{CGN_STR("x-cgn-session"), cgn_str_of(other)}};
 		ask(CHAT, HELLO, f, 4);
 		assert_int_equal(w->status, i < 3 ? 200 : 429);
 		assert_string_equal(w->rate[0][0], "3");
@@ -818,7 +853,8 @@ static void keys_have_a_rate_and_tenants_another(void **state)
 {
 	(void)state;
 	world_open(1, "[router.rate_limit]\nrps = 0.001\nburst = 2\n[tenants.acme]\nrps = 0.001\nburst = 3\n",
-		"a " KEY_HASH " chat 2026-01-31T08:00:00Z tenant=acme\nb " KEY_HASH_TEST " chat 2026-01-31T08:00:00Z tenant=acme\n");
+		"a " KEY_HASH " chat 2026-01-31T08:00:00Z tenant=acme\nb " KEY_HASH_TEST
+		" chat 2026-01-31T08:00:00Z tenant=acme\n");
 	assert_int_equal(chat_with("password"), 200);
 	assert_int_equal(chat_with("password"), 200);
 	assert_int_equal(chat_with("password"), 429);
@@ -834,7 +870,8 @@ static void keys_have_a_rate_and_tenants_another(void **state)
 }
 
 /* Engines say 5 + 2 tokens; asked for are 80 and a prompt of some. */
-#define EIGHTY "{\"model\":\"m\",\"stream\":true,\"max_tokens\":80,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}"
+#define EIGHTY \
+	"{\"model\":\"m\",\"stream\":true,\"max_tokens\":80,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}"
 
 static void tokens_are_reserved_and_settled(void **state)
 {
@@ -856,7 +893,8 @@ static void tokens_are_reserved_and_settled(void **state)
 	assert_non_null(strstr(text(), "200 tokens a minute"));
 	assert_non_null(strstr(text(), "\"type\":\"tokens\""));
 	/* what takes less than is left goes through */
-	ask(CHAT, "{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", NULL, 0);
+	ask(CHAT, "{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+		NULL, 0);
 	assert_int_equal(w->status, 200);
 	ask("/tokenize", "{\"model\":\"m\",\"prompt\":\"hi\"}", NULL, 0); /* takes none */
 	assert_int_equal(w->status, 200);
@@ -872,7 +910,8 @@ static void what_can_never_be_granted_is_told_so(void **state)
 	assert_int_equal(w->status, 429);
 	assert_string_equal(w->retry_after, "");
 	assert_string_equal(w->should_retry, "false");
-	assert_non_null(strstr(text(), "the request is too large: it may take 101 tokens, and the address has 100 tokens a minute"));
+	assert_non_null(strstr(text(),
+		"the request is too large: it may take 101 tokens, and the address has 100 tokens a minute"));
 	/* a guess refuses nobody: nothing is known of this one's tokens */
 	struct cgn_buf b = {0};
 	cgn_buf_putz(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"");
@@ -931,8 +970,8 @@ static void durations_are_written_as_clients_know_them(void **state)
 	static const struct {
 		cgn_nsec d;
 		const char *text;
-	} rows[] = {{0, "0ms"}, {1, "1ms"}, {120 * CGN_MSEC, "120ms"}, {CGN_SEC, "1s"}, {8640 * CGN_MSEC, "8.64s"},
-		{360 * CGN_SEC, "6m0s"}, {61500 * CGN_MSEC, "1m1.5s"}};
+	} rows[] = {{0, "0ms"}, {1, "1ms"}, {120 * CGN_MSEC, "120ms"}, {CGN_SEC, "1s"},
+		{8640 * CGN_MSEC, "8.64s"}, {360 * CGN_SEC, "6m0s"}, {61500 * CGN_MSEC, "1m1.5s"}};
 	char out[LIMIT_DURATION_MAX];
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		limit_duration(rows[i].d, out);
@@ -1013,16 +1052,20 @@ static void several_answers_are_no_tail(void **state)
 	static const struct {
 		const char *more;
 		bool kept;
-	} row[] = {{"", true}, {",\"n\":1", true}, {",\"n\":3", false}, {",\"best_of\":2", false}, {",\"prompt\":[\"b\",\"c\"]", false}, {",\"prompt\":[\"b\"]", true}};
+	} row[] = {{"", true}, {",\"n\":1", true}, {",\"n\":3", false}, {",\"best_of\":2", false},
+		{",\"prompt\":[\"b\",\"c\"]", false}, {",\"prompt\":[\"b\"]", true}};
 	for (size_t i = 0; i < CGN_COUNT(row); i++) {
 		struct cgn_buf b = {0};
 		world_open(1, "[models.m]\nblock_bytes = 16\n", NULL);
 		w->agent[0].act = ACT_STREAM;
-		cgn_buf_fmt(&b, "{\"model\":\"m\",\"system\":\"who is it that comes here\",\"stream\":true%s", row[i].more);
+		cgn_buf_fmt(&b, "{\"model\":\"m\",\"system\":\"who is it that comes here\",\"stream\":true%s",
+			row[i].more);
 		cgn_buf_putz(&b, strstr(row[i].more, "prompt") != NULL ? "}" : ",\"prompt\":\"a\"}");
 		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		uint64_t asked_first = last_digest();
-		ask("/v1/completions", "{\"model\":\"m\",\"stream\":true,\"prompt\":\"and who is it that comes behind\"}", NULL, 0);
+		ask("/v1/completions",
+			"{\"model\":\"m\",\"stream\":true,\"prompt\":\"and who is it that comes behind\"}",
+			NULL, 0);
 		for (int k = 0; k < 500 && tail_of(last_digest()).prompt == 0; k++)
 			turn_for(10 * CGN_MSEC); /* that one is in the books, and so is the one before it */
 		assert_int_equal(tail_of(last_digest()).prompt, 5);
@@ -1065,7 +1108,8 @@ static void engines_with_events_are_known_by_the_index(void **state)
 	assert_int_equal(w->seen_chain, 20);
 	feed_all();
 	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
-	assert_int_equal(strncmp(w->hit, "0/", 2), 0); /* it was sent there, and the engine says that it holds nothing */
+	/* it was sent there, and the engine says that it holds nothing */
+	assert_int_equal(strncmp(w->hit, "0/", 2), 0);
 	for (uint16_t i = 0; i < 2; i++) { /* whoever holds it gets it */
 		uint16_t here = w->cluster->by_slot[i]->lane, there = w->cluster->by_slot[1 - i]->lane;
 		kvindex_set(w->shared.choice.index, there, w->seen_digests, (uint8_t[16]){0}, 16);
@@ -1074,7 +1118,8 @@ static void engines_with_events_are_known_by_the_index(void **state)
 		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, w->cluster->by_slot[i]->info->id);
 		assert_int_equal(strncmp(w->hit, "12/", 3), 0);
-		kvindex_set(w->shared.choice.index, there, w->seen_digests, gpu, 12); /* the same, in faster memory */
+		/* the same, in faster memory */
+		kvindex_set(w->shared.choice.index, there, w->seen_digests, gpu, 12);
 		settle();
 		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, w->cluster->by_slot[1 - i]->info->id);
@@ -1164,7 +1209,8 @@ static void an_error_teaches_nothing_about_the_node(void **state)
 		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		settle();
 		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
-		assert_int_equal(strncmp(w->hit, "0/", 2) == 0, acts[k] == ACT_500); /* what it had before a 400, it has */
+		/* what it had before a 400, it has */
+		assert_int_equal(strncmp(w->hit, "0/", 2) == 0, acts[k] == ACT_500);
 		cgn_buf_fini(&b);
 		world_close();
 	}
@@ -1219,7 +1265,8 @@ static void what_one_engine_counted_is_not_held_against_another(void **state)
 	assert_int_equal(calls(), 2);
 	settle();
 	for (size_t i = 0; i < 2; i++)
-		assert_true(cluster_cell_block_tokens(&w->shared.choice.cells[w->cluster->by_slot[i]->slot]) == 0);
+		assert_true(cluster_cell_block_tokens(
+				    &w->shared.choice.cells[w->cluster->by_slot[i]->slot]) == 0);
 	world_close();
 }
 
@@ -1228,7 +1275,8 @@ static void a_slow_reader_makes_no_node_slow(void **state)
 	(void)state;
 	world_open(1, "", NULL);
 	all_act(ACT_FLOOD);
-	struct http_call *c = start(CHAT, CGN_STR("{\"model\":\"m\",\"stream\":true,\"messages\":[]}"), NULL, 0);
+	struct http_call *c =
+		start(CHAT, CGN_STR("{\"model\":\"m\",\"stream\":true,\"messages\":[]}"), NULL, 0);
 	for (int i = 0; i < 500 && w->status == 0; i++)
 		turn_for(5 * CGN_MSEC);
 	assert_int_equal(w->status, 200);
@@ -1314,7 +1362,9 @@ static void an_engines_tokens_are_the_chain(void **state)
 	assert_int_equal(asked(), 1);
 	assert_int_equal(w->seen_first, first_digest("", ""));
 	assert_string_equal(w->hit, "2/2");
-	ask(CHAT, "{\"model\":\"m\",\"cache_salt\":\"s\",\"lora_path\":\"l\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}", NULL, 0);
+	ask(CHAT,
+		"{\"model\":\"m\",\"cache_salt\":\"s\",\"lora_path\":\"l\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}",
+		NULL, 0);
 	assert_int_equal(w->seen_first, first_digest("l", "s"));
 	assert_int_equal(asked(), 2);
 	world_close();
@@ -1381,7 +1431,8 @@ static void a_model_may_be_told_to_have_bytes(void **state)
 	chat();
 	assert_int_equal(asked(), 0);
 	assert_int_equal(w->seen_chain, 0); /* "user", "hello" and marks are fewer than 16 bytes */
-	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there?\"}]}", NULL, 0);
+	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there?\"}]}",
+		NULL, 0);
 	assert_int_equal(w->seen_chain, 1);
 	world_close();
 }
@@ -1391,17 +1442,21 @@ static void without_tokens_there_are_blocks_of_bytes(void **state)
 	(void)state;
 	static const enum tokens_act bad[] = {TOKENS_400, TOKENS_500, TOKENS_JUNK, TOKENS_DIE, TOKENS_HANG};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
-		world_of("sim", 1, "[router]\ntokenize_timeout = \"50ms\"\n[models.m]\nblock_bytes = 16\n", NULL);
+		world_of("sim", 1, "[router]\ntokenize_timeout = \"50ms\"\n[models.m]\nblock_bytes = 16\n",
+			NULL);
 		w->tokens = bad[i];
 		for (unsigned k = 0; k < 5; k++) {
 			char body[200];
-			snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there? %u\"}]}", k);
+			snprintf(body, sizeof body,
+				"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there? %u\"}]}",
+				k);
 			ask(CHAT, body, NULL, 0);
 			assert_int_equal(w->status, 200);
 			assert_true(w->seen_chain >= 1);
 			assert_int_not_equal(w->seen_first, first_digest("", ""));
 		}
-		/* an engine that fails is left alone for a while; one that refuses a request is asked for the next */
+		/* an engine that fails is left alone for a while; one that refuses a request is asked for the
+		 * next */
 		assert_int_equal(asked(), bad[i] == TOKENS_400 ? 5 : 3);
 		world_close();
 	}
@@ -1443,9 +1498,13 @@ static void toy_write(struct toy *t, unsigned block_tokens, bool without_start)
 		memcpy(at, "<|im_begin|>", 12);
 	snprintf(t->tokenizer, sizeof t->tokenizer, "%s/tokenizer.json", t->dir);
 	snprintf(t->template, sizeof t->template, "%s/chat_template.jinja", t->dir);
-	snprintf(t->toml, sizeof t->toml, "[router]\ntokenize_timeout = \"60s\"\n[models.m]\ntokenizer = \"%s\"\nblock_tokens = %u\n", t->tokenizer, block_tokens);
+	snprintf(t->toml, sizeof t->toml,
+		"[router]\ntokenize_timeout = \"60s\"\n[models.m]\ntokenizer = \"%s\"\nblock_tokens = %u\n",
+		t->tokenizer, block_tokens);
 	assert_true(cgn_ok(disk_write_file_atomic(t->tokenizer, cgn_buf_view(&json), 0600, NULL)));
-	assert_true(cgn_ok(disk_write_file_atomic(t->template, CGN_STR("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"), 0600, NULL)));
+	assert_true(cgn_ok(disk_write_file_atomic(t->template,
+		CGN_STR("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"), 0600,
+		NULL)));
 	cgn_buf_fini(&json);
 }
 
@@ -1478,9 +1537,10 @@ static void a_file_makes_the_chain(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	toy_world();
-	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcd\"}]}", NULL, 0);
+	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcd\"}]}", NULL,
+		0);
 	assert_int_equal(w->seen_chain, 1); /* 14 digits and letters between two marks */
-	long_chat(&b, 1); /* on the pool */
+	long_chat(&b, 1);                   /* on the pool */
 	ask(CHAT, cgn_buf_z(&b), NULL, 0);
 	assert_int_equal(w->seen_chain, 60003 / 16);
 	settle();
@@ -1539,9 +1599,12 @@ static void no_tools_are_no_reason_for_the_template_of_tools(void **state)
 	toy_remove(&t);
 	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}", NULL, 0);
 	assert_int_equal(w->seen_chain, 6);
-	ask(CHAT, "{\"model\":\"m\",\"tools\":[],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}", NULL, 0);
+	ask(CHAT, "{\"model\":\"m\",\"tools\":[],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}",
+		NULL, 0);
 	assert_int_equal(w->seen_chain, 6);
-	ask(CHAT, "{\"model\":\"m\",\"tools\":[{\"name\":\"f\"}],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}", NULL, 0);
+	ask(CHAT,
+		"{\"model\":\"m\",\"tools\":[{\"name\":\"f\"}],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}",
+		NULL, 0);
 	assert_int_equal(w->seen_chain, 9);
 	world_close();
 }
@@ -1606,7 +1669,8 @@ static void what_waits_for_the_pool_is_bounded(void **state)
 		cgn_buf_char(&b, 'a');
 	cgn_buf_putz(&b, "\"}]}");
 	pool_block();
-	struct http_call *waits[2] = {start(CHAT, cgn_buf_view(&b), NULL, 0), start(CHAT, cgn_buf_view(&b), NULL, 0)};
+	struct http_call *waits[2] = {start(CHAT, cgn_buf_view(&b), NULL, 0),
+		start(CHAT, cgn_buf_view(&b), NULL, 0)};
 	while (atomic_load(&w->shared.body_bytes) < 2 * b.n) /* all of it came */
 		turn_for(10 * CGN_MSEC);
 	turn_for(10 * CGN_MSEC);

@@ -10,7 +10,11 @@
 #include "sim/ask.h"
 #include "sim/schema.h"
 
-static const struct sim_cfg cfg = {.models = {"sim", "other"}, .n_models = 2, .block_tokens = 16, .max_model_len = 1000, .max_tokens_default = 64};
+static const struct sim_cfg cfg = {.models = {"sim", "other"},
+	.n_models = 2,
+	.block_tokens = 16,
+	.max_model_len = 1000,
+	.max_tokens_default = 64};
 static struct cgn_arena arena;
 static struct sim_ask ask;
 static struct sim_refusal no;
@@ -49,8 +53,10 @@ static void bad(enum sim_api api, const char *body, int status, const char *code
 static void the_four_apis_are_read(void **state)
 {
 	(void)state;
-	good(SIM_CHAT, "{\"model\":\"other\"," USER ",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"max_completion_tokens\":9,"
-		       "\"n\":3,\"stop\":[\"a\",\"b\\u0041\"],\"logprobs\":true,\"top_logprobs\":4,\"seed\":5}");
+	good(SIM_CHAT,
+		"{\"model\":\"other\"," USER
+		",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"max_completion_tokens\":9,"
+		"\"n\":3,\"stop\":[\"a\",\"b\\u0041\"],\"logprobs\":true,\"top_logprobs\":4,\"seed\":5}");
 	assert_int_equal(ask.model, 1);
 	assert_true(ask.stream && ask.include_usage);
 	assert_int_equal(ask.n, 3);
@@ -78,10 +84,13 @@ static void the_four_apis_are_read(void **state)
 	assert_int_equal(ask.prompts[0].n_tokens, 7);
 	assert_int_equal(ask.limits.max_tokens, 3);
 	done();
-	good(SIM_RESPONSES, "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"hi\"}]}]}");
+	good(SIM_RESPONSES,
+		"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"hi\"}]}]}");
 	assert_int_equal(ask.prompts[0].n_tokens, 4);
 	done();
-	good(SIM_MESSAGES, "{\"max_tokens\":3,\"system\":[{\"type\":\"text\",\"text\":\"be\"}],\"stop_sequences\":[\"x\"]," USER "}");
+	good(SIM_MESSAGES,
+		"{\"max_tokens\":3,\"system\":[{\"type\":\"text\",\"text\":\"be\"}],\"stop_sequences\":[\"x\"]," USER
+		"}");
 	assert_int_equal(ask.limits.n_stops, 1);
 	assert_int_equal(ask.prompts[0].n_tokens, 7);
 	done();
@@ -93,7 +102,8 @@ static void the_same_chat_is_the_same_prompt(void **state)
 	good(SIM_CHAT, "{" USER "}");
 	uint64_t digest = sim_chain_digest(&ask.prompts[0]);
 	done();
-	good(SIM_CHAT, "{\"temperature\":0.3,\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":\"h\\u0069\"}],\"role\":\"user\"}],\"user\":\"x\"}");
+	good(SIM_CHAT,
+		"{\"temperature\":0.3,\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":\"h\\u0069\"}],\"role\":\"user\"}],\"user\":\"x\"}");
 	assert_true(sim_chain_digest(&ask.prompts[0]) == digest);
 	done();
 	good(SIM_CHAT, "{\"messages\":[{\"role\":\"system\",\"content\":\"hi\"}]}");
@@ -104,8 +114,9 @@ static void the_same_chat_is_the_same_prompt(void **state)
 static void images_count_as_tokens(void **state)
 {
 	(void)state;
-	good(SIM_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"},{\"type\":\"image_url\",\"image_url\":{"
-		       "\"url\":\"data:image/png;base64,AA==\"}}]}]}");
+	good(SIM_CHAT,
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"},{\"type\":\"image_url\",\"image_url\":{"
+		"\"url\":\"data:image/png;base64,AA==\"}}]}]}");
 	assert_int_equal(ask.prompts[0].n_tokens, 4 + SIM_IMAGE_TOKENS);
 	done();
 }
@@ -131,8 +142,10 @@ static void bad_requests_are_refused(void **state)
 	bad(SIM_CHAT, "{\"max_tokens\":4294967294," USER "}", 400, "context_length_exceeded");
 	bad(SIM_CHAT, "{\"stop\":7," USER "}", 400, "invalid_type");
 	bad(SIM_CHAT, "{\"stop\":\"\"," USER "}", 400, "invalid_value");
-	bad(SIM_CHAT, "{\"stop\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]," USER "}", 400,
-		"invalid_value");
+	bad(SIM_CHAT,
+		"{\"stop\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]," USER
+		"}",
+		400, "invalid_value");
 	bad(SIM_CHAT, "{\"logprobs\":true,\"top_logprobs\":21," USER "}", 400, "invalid_value");
 	bad(SIM_CHAT, "{\"seed\":\"x\"," USER "}", 400, "invalid_type");
 	bad(SIM_MESSAGES, "{" USER "}", 400, "missing");
@@ -144,8 +157,8 @@ static void bad_requests_are_refused(void **state)
 	bad(SIM_COMPLETIONS, "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":128}", 400, "invalid_value");
 }
 
-#define TOOLS                                                                                      \
-	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_time\"}},{\"type\":\"function\",\"function\":{\"name\":\"get_weather\","     \
+#define TOOLS                                                                                                                                    \
+	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_time\"}},{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"," \
 	"\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":7}}}}}]"
 
 static void tools_are_called_by_rule(void **state)
@@ -158,7 +171,9 @@ static void tools_are_called_by_rule(void **state)
 	assert_true(ask.is_tool && cgn_str_is(ask.tool_name, "get_time"));
 	assert_true(ask.script.n > 0);
 	done();
-	good(SIM_CHAT, "{" TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"}}," USER "}");
+	good(SIM_CHAT,
+		"{" TOOLS
+		",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"}}," USER "}");
 	assert_true(ask.is_tool && cgn_str_is(ask.tool_name, "get_weather"));
 	struct json_val args = {0};
 	struct cgn_err err;
@@ -170,17 +185,24 @@ static void tools_are_called_by_rule(void **state)
 	good(SIM_CHAT, "{" TOOLS ",\"messages\":[{\"role\":\"user\",\"content\":\"please get_weather\"}]}");
 	assert_true(ask.is_tool && cgn_str_is(ask.tool_name, "get_weather"));
 	done();
-	good(SIM_CHAT, "{" TOOLS ",\"tool_choice\":\"none\",\"messages\":[{\"role\":\"user\",\"content\":\"please get_weather\"}]}");
+	good(SIM_CHAT,
+		"{" TOOLS
+		",\"tool_choice\":\"none\",\"messages\":[{\"role\":\"user\",\"content\":\"please get_weather\"}]}");
 	assert_false(ask.is_tool);
 	done();
 	/* The tool has answered: now it is the model's turn to speak. */
-	good(SIM_CHAT, "{" TOOLS ",\"messages\":[{\"role\":\"user\",\"content\":\"get_weather\"},{\"role\":\"tool\",\"content\":\"rain\"}]}");
+	good(SIM_CHAT,
+		"{" TOOLS
+		",\"messages\":[{\"role\":\"user\",\"content\":\"get_weather\"},{\"role\":\"tool\",\"content\":\"rain\"}]}");
 	assert_false(ask.is_tool);
 	done();
-	good(SIM_MESSAGES, "{\"max_tokens\":50,\"tools\":[{\"name\":\"t\",\"input_schema\":{\"type\":\"object\"}}],\"tool_choice\":{\"type\":\"any\"}," USER "}");
+	good(SIM_MESSAGES,
+		"{\"max_tokens\":50,\"tools\":[{\"name\":\"t\",\"input_schema\":{\"type\":\"object\"}}],\"tool_choice\":{\"type\":\"any\"}," USER
+		"}");
 	assert_true(ask.is_tool && cgn_str_is(cgn_buf_view(&ask.script), "{}"));
 	done();
-	good(SIM_RESPONSES, "{\"tools\":[{\"type\":\"function\",\"name\":\"t\"}],\"tool_choice\":\"required\",\"input\":\"x\"}");
+	good(SIM_RESPONSES,
+		"{\"tools\":[{\"type\":\"function\",\"name\":\"t\"}],\"tool_choice\":\"required\",\"input\":\"x\"}");
 	assert_true(ask.is_tool);
 	done();
 }

@@ -10,8 +10,8 @@
 #include "policy/replay/replay.h"
 #include "sim/flags.h"
 
-#define PARSE(cfg, then, err, ...)                                                                 \
-	sim_flags_parse((int)CGN_COUNT(((const char *[]){"cgn-sim", __VA_ARGS__})),                \
+#define PARSE(cfg, then, err, ...)                                                  \
+	sim_flags_parse((int)CGN_COUNT(((const char *[]){"cgn-sim", __VA_ARGS__})), \
 		(char **)(uintptr_t)(const char *[]){"cgn-sim", __VA_ARGS__, NULL}, (cfg), (then), (err))
 
 static struct sim_cfg cfg;
@@ -41,8 +41,8 @@ static void presets_make_an_engine(void **state)
 static void values_come_behind_a_space_or_an_equals_sign(void **state)
 {
 	(void)state;
-	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--model", "a", "--model=b/c=d", "--time-scale=0", "--kv-blocks", "10",
-		"--chunk-per-write", "--fault=cut-after=3", "--fault", "http503@0.5")));
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--model", "a", "--model=b/c=d", "--time-scale=0",
+		"--kv-blocks", "10", "--chunk-per-write", "--fault=cut-after=3", "--fault", "http503@0.5")));
 	assert_int_equal(cfg.n_models, 2);
 	assert_string_equal(cfg.models[1], "b/c=d");
 	assert_true(cfg.time_scale <= 0);
@@ -95,17 +95,21 @@ static void kv_events_are_set_up(void **state)
 	assert_false(sim_has_events(&cfg) || sim_keeps_contents(&cfg));
 	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--kv-digests")));
 	assert_true(sim_keeps_contents(&cfg) && !sim_has_events(&cfg));
-	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--kv-events", "tcp://*:5557", "--kv-events-format", "sglang-map", "--cpu-blocks", "7",
-		"--disk-blocks=9", "--cpu-restore-us", "2.5", "--kv-groups", "2", "--kv-events-buffer", "3")));
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--kv-events", "tcp://*:5557", "--kv-events-format",
+		"sglang-map", "--cpu-blocks", "7", "--disk-blocks=9", "--cpu-restore-us", "2.5",
+		"--kv-groups", "2", "--kv-events-buffer", "3")));
 	assert_true(sim_has_events(&cfg) && sim_keeps_contents(&cfg));
 	assert_int_equal(cfg.dialect, SIM_DIALECT_SGLANG_MAP);
 	assert_int_equal(cfg.lower_blocks[EM_TIER_CPU], 7);
 	assert_int_equal(cfg.lower_blocks[EM_TIER_STORAGE], 9);
 	assert_true(cfg.restore_us[EM_TIER_CPU] > 2.4 && cfg.restore_us[EM_TIER_STORAGE] > 199);
-	refused(PARSE(&cfg, &then, &err, "--kv-events-format", "trt"), "vllm, vllm-array, vllm-map, sglang, sglang-old, sglang-map");
+	refused(PARSE(&cfg, &then, &err, "--kv-events-format", "trt"),
+		"vllm, vllm-array, vllm-map, sglang, sglang-old, sglang-map");
 	refused(PARSE(&cfg, &then, &err, "--kv-events-hash", "sha"), "int or bytes");
 	refused(PARSE(&cfg, &then, &err, "--kv-events-replay", "tcp://*:1"), "needs --kv-events");
-	refused(PARSE(&cfg, &then, &err, "--kv-events", "tcp://*:1", "--kv-events-format", "sglang", "--kv-events-hash", "bytes"), "vLLM's");
+	refused(PARSE(&cfg, &then, &err, "--kv-events", "tcp://*:1", "--kv-events-format", "sglang",
+			"--kv-events-hash", "bytes"),
+		"vLLM's");
 	refused(PARSE(&cfg, &then, &err, "--kv-events-buffer", "0"), "from 1 to");
 	refused(PARSE(&cfg, &then, &err, "--kv-groups", "17"), "from 1 to 16");
 }
@@ -121,8 +125,9 @@ static struct sim_fault fault_of(const char *text)
 static void faults_print_as_they_are_read(void **state)
 {
 	(void)state;
-	static const char *const texts[] = {"refuse", "http500", "http503@0.25", "cut-after=7@every=3", "die-after=0@after=10", "hang",
-		"stall-after=1@0", "truncated-chunk@1", "uncached@every=3", "slow-start=1500ms", "kv-lose@nth=3", "kv-restart@0.5", "kv-deaf"};
+	static const char *const texts[] = {"refuse", "http500", "http503@0.25", "cut-after=7@every=3",
+		"die-after=0@after=10", "hang", "stall-after=1@0", "truncated-chunk@1", "uncached@every=3",
+		"slow-start=1500ms", "kv-lose@nth=3", "kv-restart@0.5", "kv-deaf"};
 	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
 		struct sim_fault f = fault_of(texts[i]);
 		struct cgn_buf b = {0};
@@ -138,8 +143,9 @@ static void faults_print_as_they_are_read(void **state)
 static void bad_faults_are_refused(void **state)
 {
 	(void)state;
-	static const char *const texts[] = {"", "@", "http", "http200", "http9999", "httpx", "cut-after", "cut-after=", "cut-after=-1", "refuse=1",
-		"hang@", "hang@2", "hang@-0.5", "hang@every=0", "hang@every", "hang@often=3", "slow-start", "slow-start=5h",
+	static const char *const texts[] = {"", "@", "http", "http200", "http9999", "httpx", "cut-after",
+		"cut-after=", "cut-after=-1", "refuse=1", "hang@", "hang@2", "hang@-0.5", "hang@every=0",
+		"hang@every", "hang@often=3", "slow-start", "slow-start=5h",
 		"slow-start=99999999999999999999s", "hang@nan", "cut-after=99999999999"};
 	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
 		struct sim_fault f;
@@ -179,7 +185,9 @@ static void faults_strike_as_often_as_asked(void **state)
 static void verdicts_combine(void **state)
 {
 	(void)state;
-	struct sim_faults f = {.list = {fault_of("cut-after=5"), fault_of("http500@after=1"), fault_of("slow-start=1s")}, .n = 3};
+	struct sim_faults f = {.list = {fault_of("cut-after=5"), fault_of("http500@after=1"),
+				       fault_of("slow-start=1s")},
+		.n = 3};
 	struct sim_verdict v;
 	sim_faults_judge(&f, &v);
 	assert_true(v.cut_after == 5 && v.status == 0 && v.die_after == SIM_NEVER && !v.refuse);
@@ -191,11 +199,14 @@ static void verdicts_combine(void **state)
 static void batches_are_judged_apart(void **state)
 {
 	(void)state;
-	struct sim_faults f = {.list = {fault_of("kv-lose@nth=2"), fault_of("hang@nth=2"), fault_of("kv-alien"), fault_of("kv-deaf@every=2")}, .n = 4};
+	struct sim_faults f = {.list = {fault_of("kv-lose@nth=2"), fault_of("hang@nth=2"),
+				       fault_of("kv-alien"), fault_of("kv-deaf@every=2")},
+		.n = 4};
 	struct sim_verdict v;
 	struct sim_batch_verdict b;
 	sim_faults_judge_batch(&f, &b);
-	assert_true(b.alien && !b.lose && !b.drop && !b.twice && !b.swap && !b.garbage && !b.silent && !b.restart);
+	assert_true(b.alien && !b.lose && !b.drop && !b.twice && !b.swap && !b.garbage && !b.silent &&
+		!b.restart);
 	sim_faults_judge(&f, &v);
 	assert_false(v.hang);
 	sim_faults_judge_batch(&f, &b);
@@ -212,7 +223,8 @@ static void a_replay_has_the_same_engine(void **state)
 	(void)state;
 	const struct replay_cfg *r = &replay_defaults;
 	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--seed", "1")));
-	assert_true(cfg.prefill_tokens_per_s <= r->prefill_tokens_per_s && cfg.prefill_tokens_per_s >= r->prefill_tokens_per_s);
+	assert_true(cfg.prefill_tokens_per_s <= r->prefill_tokens_per_s &&
+		cfg.prefill_tokens_per_s >= r->prefill_tokens_per_s);
 	assert_true((cgn_nsec)(cfg.decode_ms * 1e6) == r->decode);
 	assert_true(cfg.batch_effect <= r->batch_effect && cfg.batch_effect >= r->batch_effect);
 	assert_int_equal(cfg.max_batch, r->max_batch);

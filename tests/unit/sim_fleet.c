@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fleet in one process and in virtual time: simulated engines with tiers, whose events are lost, doubled, reordered and garbled on their way
- * to an agent's source and holdings; agents' changes that are lost on their way to two routers' indexes; engines and agents that die.
- * All of it is the code that runs, but for the sockets. While it lasts, no index may say that a block lies where it never lay; once the
- * storm is over, both indexes are what the engines hold, block for block and tier for tier. */
+/* A fleet in one process and in virtual time: simulated engines with tiers, whose events are lost, doubled,
+ * reordered and garbled on their way to an agent's source and holdings; agents' changes that are lost on
+ * their way to two routers' indexes; engines and agents that die. All of it is the code that runs, but for
+ * the sockets. While it lasts, no index may say that a block lies where it never lay; once the storm is over,
+ * both indexes are what the engines hold, block for block and tier for tier. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,16 +14,16 @@
 
 #include <cmocka.h>
 
+#include "policy/enginemodel/enginemodel.h"
 #include "policy/kvindex/kvindex.h"
 #include "policy/kvsource/kvsource.h"
 #include "sim/events.h"
-#include "policy/enginemodel/enginemodel.h"
 
-#define NODES   7
-#define ROUTERS 2
-#define BLOCK   4
-#define LOG     4096 /* batches of one incarnation of an engine */
-#define TURNS   1500
+#define NODES     7
+#define ROUTERS   2
+#define BLOCK     4
+#define LOG       4096 /* batches of one incarnation of an engine */
+#define TURNS     1500
 #define IN_FLIGHT 8
 
 struct wire { /* batches on their way, that may overtake each other */
@@ -81,8 +82,12 @@ static void engine_start(struct node *e)
 {
 	enum sim_dialect dialect = (enum sim_dialect)(e->number % SIM_DIALECT_COUNT);
 	bool below = dialect != SIM_DIALECT_SGLANG_OLD; /* which has no words for it */
-	sim_events_init(&e->events, &(struct sim_events_cfg){.dialect = dialect, .hash_bytes = e->number % 2 == 1,
-					    .groups = dialect == SIM_DIALECT_VLLM ? 2 : 1, .block_tokens = BLOCK, .models = models});
+	sim_events_init(&e->events,
+		&(struct sim_events_cfg){.dialect = dialect,
+			.hash_bytes = e->number % 2 == 1,
+			.groups = dialect == SIM_DIALECT_VLLM ? 2 : 1,
+			.block_tokens = BLOCK,
+			.models = models});
 	struct enginemodel_cfg cfg = {
 		.decode = CGN_MSEC,
 		.max_batch = 4,
@@ -131,10 +136,15 @@ static void engine_serve(struct fleet *f, struct node *e)
 {
 	uint64_t lineage = draw(f, 9);
 	uint32_t prompt = (uint32_t)(BLOCK * (1 + draw(f, 6))), own = (uint32_t)draw(f, 3 * BLOCK);
-	bool salted = lineage % 3 == 0 && e->number % SIM_DIALECT_COUNT != SIM_DIALECT_SGLANG_OLD; /* whose events do not tell of it */
+	/* whose events do not tell of it */
+	bool salted = lineage % 3 == 0 && e->number % SIM_DIALECT_COUNT != SIM_DIALECT_SGLANG_OLD;
 	struct sim_chain c;
-	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .salt = salted ? CGN_STR("pepper") : CGN_STR(""),
-				   .block_tokens = BLOCK, .max_tokens = 4096, .keep = true});
+	sim_chain_init(&c,
+		&(struct sim_chain_cfg){.model = CGN_STR("m"),
+			.salt = salted ? CGN_STR("pepper") : CGN_STR(""),
+			.block_tokens = BLOCK,
+			.max_tokens = 4096,
+			.keep = true});
 	for (uint32_t i = 0; i < prompt; i++)
 		sim_chain_add(&c, (uint32_t)(sim_mix(lineage * 4096 + i) & 0xffffff));
 	for (uint32_t i = 0; i < own + 1; i++)
@@ -167,7 +177,8 @@ static void on_changed(void *user, uint64_t digest)
 	}
 }
 
-static void tell(struct fleet *f, struct node *e, enum kv_source_input_type type, uint64_t seq, struct cgn_str payload);
+static void tell(struct fleet *f, struct node *e, enum kv_source_input_type type, uint64_t seq,
+	struct cgn_str payload);
 
 static void replay(struct fleet *f, struct node *e, uint64_t from)
 {
@@ -181,7 +192,8 @@ static void replay(struct fleet *f, struct node *e, uint64_t from)
 	tell(f, e, KV_IN_REPLAY_END, 0, (struct cgn_str){0});
 }
 
-static void tell(struct fleet *f, struct node *e, enum kv_source_input_type type, uint64_t seq, struct cgn_str payload)
+static void tell(struct fleet *f, struct node *e, enum kv_source_input_type type, uint64_t seq,
+	struct cgn_str payload)
 {
 	struct kv_source_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
 	struct kv_source_orders o;
@@ -197,7 +209,10 @@ static void agent_start(struct node *e)
 	struct cgn_err err;
 	bool sglang = e->number % SIM_DIALECT_COUNT >= SIM_DIALECT_SGLANG;
 	assert_true(cgn_ok(holdings_new(100000, on_changed, e, &e->held, &err)));
-	const struct kv_source_cfg cfg = {.model = "m", .lora_is_model = !sglang, .block_tokens = BLOCK, .can_replay = true};
+	const struct kv_source_cfg cfg = {.model = "m",
+		.lora_is_model = !sglang,
+		.block_tokens = BLOCK,
+		.can_replay = true};
 	assert_true(cgn_ok(kv_source_new(&cfg, e->held, &e->source, &err)));
 	e->wake_at = 0;
 }
@@ -231,7 +246,8 @@ static void deliver(struct fleet *f, struct node *e)
 		if (mishap(f, 12))
 			continue;
 		bool bad = mishap(f, 300);
-		struct cgn_str payload = bad ? (struct cgn_str){garbage, sizeof garbage - 1} : cgn_buf_view(&e->log[seq]);
+		struct cgn_str payload =
+			bad ? (struct cgn_str){garbage, sizeof garbage - 1} : cgn_buf_view(&e->log[seq]);
 		for (unsigned times = mishap(f, 10) ? 2 : 1; times > 0; times--)
 			tell(f, e, KV_IN_LIVE, seq, payload);
 	}
@@ -378,7 +394,9 @@ static void index_is_exact(struct fleet *f, struct node *e)
 		for (size_t i = 0; i < t.n; i++) {
 			unsigned is = kvindex_tiers(f->index[r], e->link[r].lane, t.digest[i]);
 			if (is != t.tiers[i])
-				fail_msg("node %u, router %u: block %zu lies in tiers %u, and in %u to the index", e->number, r, i, t.tiers[i], is);
+				fail_msg(
+					"node %u, router %u: block %zu lies in tiers %u, and in %u to the index",
+					e->number, r, i, t.tiers[i], is);
 		}
 	}
 }
@@ -397,7 +415,8 @@ static void index_is_sane(struct fleet *f)
 			kvindex_each(f->index[r], f->node[i].link[r].lane, KV_RANGES, was_there, &f->node[i]);
 }
 
-/* Everything on its way arrives, whoever lost touch comes back, and what was said to be done later is done. */
+/* Everything on its way arrives, whoever lost touch comes back, and what was said to be done later is
+ * done. */
 static void calm_down(struct fleet *f)
 {
 	f->storm = false;
@@ -408,12 +427,14 @@ static void calm_down(struct fleet *f)
 		deliver(f, e);
 		tell(f, e, KV_IN_DISCONNECTED, 0, (struct cgn_str){0});
 		connect(f, e);
-		if (kv_source_stats(e->source).errors > 0) /* what rubbish stood for is only known when the engine begins anew */
+		/* what rubbish stood for is only known when the engine begins anew */
+		if (kv_source_stats(e->source).errors > 0)
 			engine_dies(f, e);
 		engine_serve(f, e);
 		deliver(f, e);
 		if (kv_source_state(e->source) != KV_SOURCE_GOOD)
-			fail_msg("node %u is %s: %s", e->number, kv_source_state_name(kv_source_state(e->source)), kv_source_why(e->source));
+			fail_msg("node %u is %s: %s", e->number,
+				kv_source_state_name(kv_source_state(e->source)), kv_source_why(e->source));
 		for (unsigned r = 0; r < ROUTERS; r++) {
 			flush(f, e, r);
 			check(f, e, r);
@@ -481,11 +502,13 @@ static void ends_exact(void **state)
 		repairs += f.repairs;
 		garbled += f.garbled;
 	}
-	print_message("gaps %lu, duplicates %lu, restarts %lu, failed replays %lu, deaths %u, watches lost %u, ranges repaired %u, garbled %u\n",
-		(unsigned long)all.gaps, (unsigned long)all.duplicates, (unsigned long)all.restarts, (unsigned long)all.replay_failures, deaths,
-		lost, repairs, garbled);
+	print_message(
+		"gaps %lu, duplicates %lu, restarts %lu, failed replays %lu, deaths %u, watches lost %u, ranges repaired %u, garbled %u\n",
+		(unsigned long)all.gaps, (unsigned long)all.duplicates, (unsigned long)all.restarts,
+		(unsigned long)all.replay_failures, deaths, lost, repairs, garbled);
 	/* each kind of mishap took place */
-	assert_true(all.gaps > 0 && all.duplicates > 0 && all.restarts > 0 && all.replay_failures > 0 && deaths > 0 && lost > 0 && repairs > 0 && garbled > 0);
+	assert_true(all.gaps > 0 && all.duplicates > 0 && all.restarts > 0 && all.replay_failures > 0 &&
+		deaths > 0 && lost > 0 && repairs > 0 && garbled > 0);
 }
 
 int main(void)

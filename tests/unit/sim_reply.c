@@ -11,7 +11,7 @@
 #include "sim/reply.h"
 
 struct got {
-	struct cgn_buf text;     /* what deltas add up to */
+	struct cgn_buf text; /* what deltas add up to */
 	struct cgn_arena arena;
 	unsigned events, deltas, most; /* most: events until the socket is "full" */
 	char last[64], finish[32];
@@ -104,11 +104,22 @@ struct fixture {
 	struct sim_choice choices[3];
 };
 
-static void prepare(struct fixture *f, enum sim_api api, uint32_t n, const char *script, const struct sim_limits *lim)
+static void prepare(struct fixture *f, enum sim_api api, uint32_t n, const char *script,
+	const struct sim_limits *lim)
 {
 	*f = (struct fixture){0};
-	f->r = (struct sim_reply){.api = api, .stream = true, .include_usage = true, .logprobs = -1, .id = "id", .msg_id = "m", .call_id = "c",
-		.created = 5, .model = CGN_STR("\"a \\\"model\\\"\""), .prompt_tokens = 20, .cached_tokens = 16, .n_choices = n,
+	f->r = (struct sim_reply){.api = api,
+		.stream = true,
+		.include_usage = true,
+		.logprobs = -1,
+		.id = "id",
+		.msg_id = "m",
+		.call_id = "c",
+		.created = 5,
+		.model = CGN_STR("\"a \\\"model\\\"\""),
+		.prompt_tokens = 20,
+		.cached_tokens = 16,
+		.n_choices = n,
 		.choices = f->choices};
 	for (uint32_t i = 0; i < n; i++) {
 		if (script != NULL)
@@ -159,7 +170,8 @@ static void endings_are_as_each_api_wants(void **state)
 		enum sim_api api;
 		const char *finish, *last;
 		bool done;
-	} want[] = {{SIM_CHAT, "length", "", true}, {SIM_COMPLETIONS, "length", "", true}, {SIM_RESPONSES, "", "response.incomplete", false},
+	} want[] = {{SIM_CHAT, "length", "", true}, {SIM_COMPLETIONS, "length", "", true},
+		{SIM_RESPONSES, "", "response.incomplete", false},
 		{SIM_MESSAGES, "max_tokens", "message_stop", false}};
 	for (size_t i = 0; i < CGN_COUNT(want); i++) {
 		struct fixture f;
@@ -257,7 +269,10 @@ static void tool_calls_stream_their_arguments(void **state)
 static void logprobs_and_stops_are_valid(void **state)
 {
 	(void)state;
-	struct sim_limits lim = {.max_tokens = 200, .natural_tokens = 200, .stops = {CGN_STR(".")}, .n_stops = 1};
+	struct sim_limits lim = {.max_tokens = 200,
+		.natural_tokens = 200,
+		.stops = {CGN_STR(".")},
+		.n_stops = 1};
 	for (unsigned api = SIM_CHAT; api <= SIM_COMPLETIONS; api++) {
 		struct fixture f;
 		struct got g = {0};
@@ -295,8 +310,8 @@ static void errors_have_openai_s_shape(void **state)
 	b.n = 0;
 	assert_false(sim_refuse(&no, 503, NULL, NULL, "busy"));
 	sim_error_body(&b, &no);
-	assert_string_equal(
-		cgn_buf_z(&b), "{\"error\":{\"message\":\"busy\",\"type\":\"ServiceUnavailableError\",\"param\":null,\"code\":503}}");
+	assert_string_equal(cgn_buf_z(&b),
+		"{\"error\":{\"message\":\"busy\",\"type\":\"ServiceUnavailableError\",\"param\":null,\"code\":503}}");
 	cgn_buf_fini(&b);
 }
 

@@ -10,7 +10,11 @@
 #include "base/core/err.h"
 #include "sim/said.h"
 
-static const struct sim_cfg cfg = {.models = {"sim"}, .n_models = 1, .block_tokens = 16, .max_model_len = 4000, .max_tokens_default = 64};
+static const struct sim_cfg cfg = {.models = {"sim"},
+	.n_models = 1,
+	.block_tokens = 16,
+	.max_model_len = 4000,
+	.max_tokens_default = 64};
 static struct cgn_arena arena;
 static struct sim_refusal no;
 
@@ -28,7 +32,9 @@ static void say(const struct sim_ask *ask, unsigned n, struct cgn_buf *out)
 	struct sim_text t;
 	uint32_t id = 0, skipped = 0;
 	struct cgn_str piece;
-	sim_text_words(&t, sim_said_seed(ask->said_tokens > 0 ? ask->origin : sim_chain_digest(&ask->prompts[0]), ask->seed, 0));
+	sim_text_words(&t,
+		sim_said_seed(ask->said_tokens > 0 ? ask->origin : sim_chain_digest(&ask->prompts[0]),
+			ask->seed, 0));
 	if (ask->said_tokens > 0)
 		assert_true(sim_text_skip(&t, ask->said, NULL, NULL, &skipped));
 	assert_int_equal(skipped, ask->said_tokens);
@@ -54,7 +60,8 @@ static void goes_on(enum sim_api api, const char *before, const char *behind, co
 		cgn_buf_fmt(&body, "%s%.*s%s", before, (int)text.n, text.p, behind);
 		parse(api, cgn_buf_z(&body), &next);
 		assert_int_equal(next.said_tokens, said);
-		assert_int_equal(next.prompts[0].n_tokens, prompt + said); /* as if the answer's own tokens had been kept */
+		/* as if the answer's own tokens had been kept */
+		assert_int_equal(next.prompts[0].n_tokens, prompt + said);
 		assert_true(cgn_str_eq(next.said, cgn_buf_view(&text)));
 		say(&next, TOKENS - said, &text);
 		assert_true(cgn_str_eq(cgn_buf_view(&text), cgn_buf_view(&whole)));
@@ -64,22 +71,23 @@ static void goes_on(enum sim_api api, const char *before, const char *behind, co
 	cgn_arena_reset(&arena);
 }
 
-#define CHAT(prompt)  "{\"messages\":[{\"role\":\"user\",\"content\":\"" prompt "\"}"
-#define SAID(prompt)  CHAT(prompt) ",{\"role\":\"assistant\",\"content\":\""
-#define OPEN          "\"}],\"continue_final_message\":true,\"add_generation_prompt\":false}"
+#define CHAT(prompt) "{\"messages\":[{\"role\":\"user\",\"content\":\"" prompt "\"}"
+#define SAID(prompt) CHAT(prompt) ",{\"role\":\"assistant\",\"content\":\""
+#define OPEN         "\"}],\"continue_final_message\":true,\"add_generation_prompt\":false}"
 
 static void chats_go_on(void **state)
 {
 	(void)state;
 	goes_on(SIM_CHAT, SAID("hi"), OPEN, CHAT("hi") "]}");
-	goes_on(SIM_CHAT, SAID("The same Again And Again, A lot of it, more than a block of Tokens is."), OPEN,
-		CHAT("The same Again And Again, A lot of it, more than a block of Tokens is.") "]}");
+	goes_on(SIM_CHAT, SAID("The same Again And Again, A lot of it, more than a block of Tokens is."),
+		OPEN, CHAT("The same Again And Again, A lot of it, more than a block of Tokens is.") "]}");
 }
 
 static void texts_go_on(void **state)
 {
 	(void)state;
-	static const char *const prompts[] = {"hi", "Once Upon a Time, By The Sea ", "ends with A", "and a space ", "1234567", "\xc3\xa9"};
+	static const char *const prompts[] = {"hi", "Once Upon a Time, By The Sea ", "ends with A",
+		"and a space ", "1234567", "\xc3\xa9"};
 	for (size_t i = 0; i < CGN_COUNT(prompts); i++) {
 		char first[200], before[200];
 		(void)snprintf(first, sizeof first, "{\"prompt\":\"%s\"}", prompts[i]);
@@ -141,7 +149,11 @@ static void parts_of_tokens_and_stops(void **state)
 	sim_text_words(&t, 5);
 	assert_true(sim_text_skip(&t, (struct cgn_str){said, b.n - 2}, NULL, NULL, &n));
 	assert_int_equal(n, 5);
-	struct sim_limits lim = {.max_tokens = 3, .natural_tokens = 50, .stops = {{said + b.n - last, last}}, .n_stops = 1, .said = {said, b.n - 2}};
+	struct sim_limits lim = {.max_tokens = 3,
+		.natural_tokens = 50,
+		.stops = {{said + b.n - last, last}},
+		.n_stops = 1,
+		.said = {said, b.n - 2}};
 	struct sim_plan plan;
 	assert_true(sim_plan_make(t, &lim, NULL, NULL, &plan));
 	assert_int_equal(plan.finish, SIM_FINISH_STOP);

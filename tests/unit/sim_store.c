@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sim keeps in the block store: values that tell whose they are, wherever they were cut; chains that know their blocks in full; what is loaded
- * goes behind what is there. */
+/* What a sim keeps in the block store: values that tell whose they are, wherever they were cut; chains that
+ * know their blocks in full; what is loaded goes behind what is there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,12 @@ static void a_wrong_byte_is_noticed(void **state)
 
 static void chain_of(struct sim_chain *c, uint32_t tokens)
 {
-	sim_chain_init(c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .salt = CGN_STR("s"), .block_tokens = BLOCK, .max_tokens = 4096, .keep = true});
+	sim_chain_init(c,
+		&(struct sim_chain_cfg){.model = CGN_STR("m"),
+			.salt = CGN_STR("s"),
+			.block_tokens = BLOCK,
+			.max_tokens = 4096,
+			.keep = true});
 	for (uint32_t i = 0; i < tokens; i++)
 		sim_chain_add(c, i + 1000);
 	assert_false(c->no_memory);
@@ -70,7 +75,9 @@ static void a_chain_knows_its_blocks_in_full(void **state)
 	assert_int_equal(c.n, 10);
 	assert_int_equal(copy.n, 11);
 	for (uint32_t i = 0; i < copy.n; i++) {
-		d = digest_chain_next(&d, (struct cgn_str){(const char *)(copy.contents->tokens + i * BLOCK), BLOCK * sizeof(uint32_t)});
+		d = digest_chain_next(&d,
+			(struct cgn_str){(const char *)(copy.contents->tokens + i * BLOCK),
+				BLOCK * sizeof(uint32_t)});
 		assert_memory_equal(&copy.contents->names[i], &d, sizeof d);
 		assert_true(copy.contents->digests[i] == digest_short(&d));
 		assert_true(i == 10 || memcmp(&c.contents->names[i], &d, sizeof d) == 0);
@@ -85,7 +92,12 @@ static cgn_nsec run(struct enginemodel *m, const struct sim_chain *c, cgn_nsec n
 	struct em_job *job = NULL;
 	struct em_orders o;
 	cgn_nsec first = 0;
-	assert_true(cgn_ok(enginemodel_submit(m, &(struct em_job_spec){.prompt_tokens = c->n * BLOCK, .answer_tokens = 1, .hashes = c->hashes, .n_hashes = c->n}, &job)));
+	assert_true(cgn_ok(enginemodel_submit(m,
+		&(struct em_job_spec){.prompt_tokens = c->n * BLOCK,
+			.answer_tokens = 1,
+			.hashes = c->hashes,
+			.n_hashes = c->n},
+		&job)));
 	for (cgn_nsec at = now;; at = o.wake_at) {
 		enginemodel_step(m, at, &o);
 		if (o.n_gains > 0) {
@@ -97,8 +109,14 @@ static cgn_nsec run(struct enginemodel *m, const struct sim_chain *c, cgn_nsec n
 	}
 }
 
-static const struct enginemodel_cfg small = {.prefill_tokens_per_s = 1000, .decode = 10 * CGN_MSEC, .max_batch = 4, .step_tokens = 64, .max_queue = 10,
-	.kv_blocks = 12, .block_tokens = BLOCK, .notes = EM_NOTE_DIGEST};
+static const struct enginemodel_cfg small = {.prefill_tokens_per_s = 1000,
+	.decode = 10 * CGN_MSEC,
+	.max_batch = 4,
+	.step_tokens = 64,
+	.max_queue = 10,
+	.kv_blocks = 12,
+	.block_tokens = BLOCK,
+	.notes = EM_NOTE_DIGEST};
 
 static void what_is_loaded_goes_behind_what_is_there(void **state)
 {
@@ -106,11 +124,16 @@ static void what_is_loaded_goes_behind_what_is_there(void **state)
 	struct enginemodel *m = NULL;
 	struct sim_chain a, b;
 	chain_of(&a, 40);
-	sim_chain_init(&b, &(struct sim_chain_cfg){.model = CGN_STR("other"), .block_tokens = BLOCK, .max_tokens = 4096, .keep = true});
+	sim_chain_init(&b,
+		&(struct sim_chain_cfg){.model = CGN_STR("other"),
+			.block_tokens = BLOCK,
+			.max_tokens = 4096,
+			.keep = true});
 	for (uint32_t i = 0; i < 24; i++)
 		sim_chain_add(&b, i);
 	assert_true(cgn_ok(enginemodel_new(&small, &m)));
-	assert_int_equal(enginemodel_fill(m, &(struct em_run){a.hashes, a.contents, 0, 6}), 6); /* the older ones */
+	/* the older ones */
+	assert_int_equal(enginemodel_fill(m, &(struct em_run){a.hashes, a.contents, 0, 6}), 6);
 	assert_int_equal(enginemodel_fill(m, &(struct em_run){b.hashes, b.contents, 0, 6}), 6);
 	/* Four more of a's push out the younger b's, not a's own beginning. */
 	assert_int_equal(enginemodel_fill(m, &(struct em_run){a.hashes, a.contents, 6, 4}), 4);

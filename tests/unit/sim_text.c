@@ -65,7 +65,8 @@ static void tokens_are_word_sized(void **state)
 static void ids_do_not_collide(void **state)
 {
 	(void)state;
-	const char *all[] = {"a", " a", "A", " A", "aa", "0", "00", "000", "z", "zzzzz", " Zzzzz", "999", "ba"};
+	const char *all[] = {"a", " a", "A", " A", "aa", "0", "00", "000", "z", "zzzzz", " Zzzzz", "999",
+		"ba"};
 	uint32_t ids[CGN_COUNT(all)] = {0};
 	for (size_t i = 0; i < CGN_COUNT(all); i++) {
 		struct cgn_str rest = cgn_str_of(all[i]);
@@ -92,7 +93,11 @@ static void foreign_ids_have_no_text(void **state)
 static struct sim_chain chain_of(const char *model, const char *salt, const char *text)
 {
 	struct sim_chain c;
-	sim_chain_init(&c, &(struct sim_chain_cfg){.model = cgn_str_of(model), .salt = cgn_str_of(salt), .block_tokens = 4, .max_tokens = 1000});
+	sim_chain_init(&c,
+		&(struct sim_chain_cfg){.model = cgn_str_of(model),
+			.salt = cgn_str_of(salt),
+			.block_tokens = 4,
+			.max_tokens = 1000});
 	sim_chain_text(&c, cgn_str_of(text));
 	return c;
 }
@@ -130,19 +135,22 @@ static void chain_is_bounded(void **state)
 {
 	(void)state;
 	struct sim_chain c;
-	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 100});
+	sim_chain_init(&c,
+		&(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 100});
 	for (unsigned i = 0; i < 100000; i++)
 		sim_chain_add(&c, i);
 	assert_int_equal(c.n_tokens, 100000);
 	assert_int_equal(c.n, 6);
 	assert_true(c.cap <= 32);
 	sim_chain_fini(&c);
-	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 1000});
+	sim_chain_init(&c,
+		&(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 1000});
 	sim_chain_image(&c, CGN_STR("data:a"));
 	uint64_t first = sim_chain_digest(&c);
 	assert_int_equal(c.n_tokens, SIM_IMAGE_TOKENS);
 	sim_chain_fini(&c);
-	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 1000});
+	sim_chain_init(&c,
+		&(struct sim_chain_cfg){.model = CGN_STR("m"), .block_tokens = 16, .max_tokens = 1000});
 	sim_chain_image(&c, CGN_STR("data:b"));
 	assert_true(sim_chain_digest(&c) != first);
 	sim_chain_fini(&c);
@@ -171,7 +179,8 @@ static void words_are_deterministic_and_one_token_each(void **state)
 		speak(t, 200, &a);
 		speak(again, 200, &b);
 		assert_true(cgn_str_eq(cgn_buf_view(&a), cgn_buf_view(&b)));
-		/* What was said comes back in the next prompt as the same tokens: the prefix cache depends on it. */
+		/* What was said comes back in the next prompt as the same tokens: the prefix cache depends on
+		 * it. */
 		assert_int_equal(round_trip(cgn_buf_view(&a)), 200);
 		assert_true(a.p[0] >= 'A' && a.p[0] <= 'Z');
 		b.n = 0;
@@ -267,7 +276,8 @@ static void logprobs_are_ordered(void **state)
 			assert_true(p < last);
 			last = p;
 			for (unsigned j = 0; j < k; j++)
-				assert_false(cgn_str_eq(sim_text_rival(42, at, j), sim_text_rival(42, at, k)));
+				assert_false(
+					cgn_str_eq(sim_text_rival(42, at, j), sim_text_rival(42, at, k)));
 		}
 	}
 }

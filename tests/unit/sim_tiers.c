@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* KV memory in tiers: what listeners are told is what there is, whatever happens; what comes back from below saves its computing and
- * costs its time; reset and fill. */
+/* KV memory in tiers: what listeners are told is what there is, whatever happens; what comes back from below
+ * saves its computing and costs its time; reset and fill. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,8 +125,12 @@ static struct enginemodel *model_of(const struct enginemodel_cfg *cfg)
 
 static void chain_of(struct sim_chain *c, uint64_t lineage, uint32_t tokens, const char *salt)
 {
-	sim_chain_init(c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .salt = cgn_str_of(salt), .block_tokens = BLOCK, .max_tokens = 4096,
-				  .keep = true});
+	sim_chain_init(c,
+		&(struct sim_chain_cfg){.model = CGN_STR("m"),
+			.salt = cgn_str_of(salt),
+			.block_tokens = BLOCK,
+			.max_tokens = 4096,
+			.keep = true});
 	for (uint32_t i = 0; i < tokens; i++)
 		sim_chain_add(c, (uint32_t)(sim_mix(lineage * 4096 + i) & 0xffffff));
 	assert_false(c->no_memory);
@@ -134,7 +138,8 @@ static void chain_of(struct sim_chain *c, uint64_t lineage, uint32_t tokens, con
 
 static uint32_t cached; /* of the job that was given something last */
 
-static cgn_rc submit(struct enginemodel *m, uint64_t lineage, uint32_t prompt, uint32_t answer, struct em_job **job)
+static cgn_rc submit(struct enginemodel *m, uint64_t lineage, uint32_t prompt, uint32_t answer,
+	struct em_job **job)
 {
 	struct sim_chain c;
 	chain_of(&c, lineage, prompt + answer, lineage % 3 == 0 ? "pepper" : "");
@@ -189,7 +194,8 @@ static void blocks_go_down_and_come_back(void **state)
 	now = ask(m, now, 2, 32);
 	assert_true(seen.n[EM_TIER_CPU] > 0);
 	cgn_nsec start = now;
-	now = ask(m, now, 1, 32); /* heads were evicted last: what is left on the GPU and what went down make seven blocks of prefix */
+	/* heads were evicted last: what is left on the GPU and what went down make seven blocks of prefix */
+	now = ask(m, now, 1, 32);
 	assert_int_equal(cached, 28);
 	struct enginemodel_stats s = enginemodel_stats(m);
 	assert_true(s.restored[EM_TIER_CPU] > 0);
@@ -242,7 +248,9 @@ static void storm(const struct enginemodel_cfg *cfg, uint64_t seed)
 		rng = sim_mix(rng + 1);
 		struct em_job **it = &jobs[rng % CGN_COUNT(jobs)];
 		if (*it == NULL)
-			(void)!submit(m, rng >> 8 & 15, 1 + (uint32_t)(rng >> 16 & 31), 1 + (uint32_t)(rng >> 24 & 15), it).code;
+			(void)!submit(m, rng >> 8 & 15, 1 + (uint32_t)(rng >> 16 & 31),
+				1 + (uint32_t)(rng >> 24 & 15), it)
+				.code;
 		else if ((rng >> 32 & 15) == 0)
 			enginemodel_abort(m, it);
 		if ((rng >> 40 & 255) == 0)
@@ -253,7 +261,8 @@ static void storm(const struct enginemodel_cfg *cfg, uint64_t seed)
 	}
 	(void)run(m, now);
 	struct enginemodel_stats s = enginemodel_stats(m);
-	assert_true(s.finished > 100 && s.aborted > 0 && s.restored[EM_TIER_CPU] > 10 && s.restored[EM_TIER_STORAGE] > 10);
+	assert_true(s.finished > 100 && s.aborted > 0 && s.restored[EM_TIER_CPU] > 10 &&
+		s.restored[EM_TIER_STORAGE] > 10);
 	assert_true(seen.cleared > 0 && seen.moved > 100 && seen.removed > seen.moved);
 	enginemodel_free(&m);
 }
@@ -277,8 +286,9 @@ static void a_tiny_tier_below_can_be_all_in_use(void **state)
 	cfg.lower_blocks[EM_TIER_STORAGE] = 0;
 	struct enginemodel *m = model_of(&cfg);
 	cgn_nsec now = 0;
+	/* more than half of the GPU each: blocks come up while others want down */
 	for (unsigned i = 0; i < 50; i++)
-		now = ask(m, now, i % 3, 36); /* more than half of the GPU each: blocks come up while others want down */
+		now = ask(m, now, i % 3, 36);
 	enginemodel_free(&m);
 }
 
@@ -317,7 +327,8 @@ static void fill_is_as_if_computed(void **state)
 	assert_int_equal(enginemodel_fill(m, &(struct em_run){c.hashes, c.contents, 0, c.n}), 8);
 	agree(m);
 	assert_int_equal(seen.stored, 8);
-	assert_int_equal(enginemodel_fill(m, &(struct em_run){c.hashes, c.contents, 0, c.n}), 8); /* again: it is there already */
+	/* again: it is there already */
+	assert_int_equal(enginemodel_fill(m, &(struct em_run){c.hashes, c.contents, 0, c.n}), 8);
 	agree(m);
 	assert_int_equal(seen.stored, 8);
 	sim_chain_fini(&c);
@@ -334,7 +345,11 @@ static void count_one(void *arg, uint64_t digest)
 
 static uint64_t filled(uint64_t seed, unsigned rank, uint32_t vocab)
 {
-	static const struct sim_cfg cfg = {.models = {"m"}, .n_models = 1, .kv_blocks = 12, .block_tokens = BLOCK, .kv_digests = true};
+	static const struct sim_cfg cfg = {.models = {"m"},
+		.n_models = 1,
+		.kv_blocks = 12,
+		.block_tokens = BLOCK,
+		.kv_digests = true};
 	struct sim_fill f = {.seed = seed, .blocks = 10, .chain = 4, .rank = UINT32_MAX};
 	struct enginemodel *m = model_of(&small);
 	uint64_t sum = 0;
@@ -360,7 +375,11 @@ static void fill_is_a_function_of_seed_and_rank(void **state)
 static void fill_spares_what_runs(void **state)
 {
 	(void)state;
-	static const struct sim_cfg cfg = {.models = {"m"}, .n_models = 1, .kv_blocks = 12, .block_tokens = BLOCK, .kv_digests = true};
+	static const struct sim_cfg cfg = {.models = {"m"},
+		.n_models = 1,
+		.kv_blocks = 12,
+		.block_tokens = BLOCK,
+		.kv_digests = true};
 	struct sim_fill f = {.blocks = 12, .chain = 4, .rank = UINT32_MAX};
 	struct enginemodel *m = model_of(&small);
 	struct em_job *job = NULL;
@@ -376,9 +395,12 @@ static void fill_spares_what_runs(void **state)
 static void fills_are_read(void **state)
 {
 	(void)state;
-	static const struct sim_cfg cfg = {.models = {"m"}, .n_models = 1, .kv_blocks = 12, .block_tokens = BLOCK};
-	static const char *const bad[] = {"", "[]", "{}", "{\"blocks\":0}", "{\"blocks\":13}", "{\"blocks\":-1}", "{\"blocks\":1,\"chain\":0}",
-		"{\"blocks\":1,\"chain\":4097}"};
+	static const struct sim_cfg cfg = {.models = {"m"},
+		.n_models = 1,
+		.kv_blocks = 12,
+		.block_tokens = BLOCK};
+	static const char *const bad[] = {"", "[]", "{}", "{\"blocks\":0}", "{\"blocks\":13}",
+		"{\"blocks\":-1}", "{\"blocks\":1,\"chain\":0}", "{\"blocks\":1,\"chain\":4097}"};
 	struct sim_refusal no;
 	struct sim_fill f;
 	assert_true(sim_fill_parse(&cfg, CGN_STR("{\"blocks\":12,\"seed\":7,\"chain\":3}"), &f, &no));
@@ -393,8 +415,13 @@ static void described_blocks_can_be_told_again(void **state)
 {
 	(void)state;
 	struct sim_chain c, copy;
-	sim_chain_init(&c, &(struct sim_chain_cfg){.model = CGN_STR("m"), .salt = CGN_STR("salt"), .model_index = 3, .block_tokens = BLOCK,
-				   .max_tokens = 1000, .keep = true});
+	sim_chain_init(&c,
+		&(struct sim_chain_cfg){.model = CGN_STR("m"),
+			.salt = CGN_STR("salt"),
+			.model_index = 3,
+			.block_tokens = BLOCK,
+			.max_tokens = 1000,
+			.keep = true});
 	sim_chain_image(&c, CGN_STR("picture"));
 	for (uint32_t i = 0; i < 6; i++)
 		sim_chain_add(&c, i);
@@ -415,7 +442,8 @@ static void described_blocks_can_be_told_again(void **state)
 	/* The product's chain, step by step. */
 	struct digest d = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("salt"));
 	for (uint32_t i = 0; i < 66; i++) {
-		d = digest_chain_next(&d, (struct cgn_str){(const char *)(a->tokens + (size_t)i * BLOCK), BLOCK * 4});
+		d = digest_chain_next(&d,
+			(struct cgn_str){(const char *)(a->tokens + (size_t)i * BLOCK), BLOCK * 4});
 		assert_true(a->digests[i] == digest_short(&d));
 	}
 	sim_chain_fini(&c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A real model's files in the place of the arithmetic vocabulary; and the shapes of /tokenize, /detokenize and /apply-template with
- * both. */
+/* A real model's files in the place of the arithmetic vocabulary; and the shapes of /tokenize, /detokenize
+ * and /apply-template with both. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 #include "sim/vectors.h"
 #include "sim/vocab.h"
 
-/* A byte-level vocabulary of a few letters, two merges and three added tokens: "hello" is h e ll o, " he" is one. */
+/* A byte-level vocabulary of a few letters, two merges and three added tokens: "hello" is h e ll o, " he" is
+ * one. */
 static const char tokenizer[] =
 	"{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
 	"{\"id\":12,\"content\":\"<|im|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true},"
@@ -27,9 +28,14 @@ static const char tokenizer[] =
 	"\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,"
 	"\"vocab\":{\"h\":0,\"e\":1,\"l\":2,\"o\":3,\"\\u0120\":4,\"he\":5,\"ll\":6,\"\\u0120he\":7,\"u\":8,\"s\":9,\"r\":10,\"\\u010a\":11},"
 	"\"merges\":[\"h e\",\"l l\",\"\\u0120 he\"]}}";
-static const char chat[] = "{% for m in messages %}<|im|>{{ m.role[0] }}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im|>{% endif %}";
+static const char chat[] =
+	"{% for m in messages %}<|im|>{{ m.role[0] }}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im|>{% endif %}";
 
-static const struct sim_cfg cfg = {.models = {"sim"}, .n_models = 1, .block_tokens = 4, .max_model_len = 1000, .max_tokens_default = 64};
+static const struct sim_cfg cfg = {.models = {"sim"},
+	.n_models = 1,
+	.block_tokens = 4,
+	.max_model_len = 1000,
+	.max_tokens_default = 64};
 static struct cgn_arena arena;
 static struct sim_vocab *vocab;
 static struct sim_reader *reader;
@@ -41,7 +47,8 @@ static void load(const char *template)
 	struct cgn_err err = {0};
 	sim_reader_free(&reader);
 	sim_vocab_free(&vocab);
-	if (!cgn_ok(sim_vocab_new(cgn_str_of(tokenizer), cgn_str_of(template), &vocab, &err)) || !cgn_ok(sim_reader_new(vocab, &reader, &err)))
+	if (!cgn_ok(sim_vocab_new(cgn_str_of(tokenizer), cgn_str_of(template), &vocab, &err)) ||
+		!cgn_ok(sim_reader_new(vocab, &reader, &err)))
 		fail_msg("%s", err.msg);
 }
 
@@ -75,8 +82,10 @@ static void texts_are_cut_by_the_model(void **state)
 	(void)state;
 	load(chat);
 	assert_int_equal(sim_vocab_size(vocab), 14);
-	SAYS(sim_tokenize, reader, "{\"prompt\":\"hello he\"}", "{\"count\":5,\"max_model_len\":1000,\"tokens\":[13,5,6,3,7],\"token_strs\":null}");
-	SAYS(sim_tokenize, reader, "{\"prompt\":\"hello he\",\"add_special_tokens\":false,\"return_token_strs\":true}",
+	SAYS(sim_tokenize, reader, "{\"prompt\":\"hello he\"}",
+		"{\"count\":5,\"max_model_len\":1000,\"tokens\":[13,5,6,3,7],\"token_strs\":null}");
+	SAYS(sim_tokenize, reader,
+		"{\"prompt\":\"hello he\",\"add_special_tokens\":false,\"return_token_strs\":true}",
 		"{\"count\":4,\"max_model_len\":1000,\"tokens\":[5,6,3,7],\"token_strs\":[\"he\",\"ll\",\"o\",\" he\"]}");
 	SAYS(sim_tokenize, reader, "{\"content\":\"<|im|>he\"}", "{\"tokens\":[12,5]}");
 	SAYS(sim_tokenize, reader, "{\"content\":\"he\",\"add_special\":true}", "{\"tokens\":[13,5]}");
@@ -91,8 +100,10 @@ static void chats_are_rendered_by_the_template(void **state)
 	(void)state;
 	load(chat);
 	SAYS(sim_apply_template, reader, "{" USER "}", "{\"prompt\":\"<|im|>uhello<|im|>\"}");
-	SAYS(sim_apply_template, reader, "{" USER ",\"add_generation_prompt\":false}", "{\"prompt\":\"<|im|>uhello\"}");
-	SAYS(sim_tokenize, reader, "{" USER "}", "{\"count\":6,\"max_model_len\":1000,\"tokens\":[12,8,5,6,3,12],\"token_strs\":null}");
+	SAYS(sim_apply_template, reader, "{" USER ",\"add_generation_prompt\":false}",
+		"{\"prompt\":\"<|im|>uhello\"}");
+	SAYS(sim_tokenize, reader, "{" USER "}",
+		"{\"count\":6,\"max_model_len\":1000,\"tokens\":[12,8,5,6,3,12],\"token_strs\":null}");
 	SAYS(sim_tokenize, reader, "{" USER ",\"add_special_tokens\":true,\"add_generation_prompt\":false}",
 		"{\"count\":6,\"max_model_len\":1000,\"tokens\":[13,12,8,5,6,3],\"token_strs\":null}");
 	refuses(sim_tokenize, reader, "{\"messages\":5}", "no prompt in the body");
@@ -100,9 +111,11 @@ static void chats_are_rendered_by_the_template(void **state)
 	refuses(sim_tokenize, reader, "{" USER "}", "not so");
 	load("{\"bos_token\":{\"content\":\"<bos>\"},\"eos_token\":\"<|im|>\",\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"x\"},"
 	     "{\"name\":\"default\",\"template\":\"{{ bos_token }}he{{ x }}{{ eos_token }}\"}]}");
-	SAYS(sim_apply_template, reader, "{" USER ",\"chat_template_kwargs\":{\"x\":\"ll\"}}", "{\"prompt\":\"hell<|im|>\"}");
+	SAYS(sim_apply_template, reader, "{" USER ",\"chat_template_kwargs\":{\"x\":\"ll\"}}",
+		"{\"prompt\":\"hell<|im|>\"}");
 	/* llama.cpp leaves the first marker to its tokenizer, so that both ways arrive at one. */
-	SAYS(sim_tokenize, reader, "{\"content\":\"hell<|im|>\",\"add_special\":true}", "{\"tokens\":[13,5,6,12]}");
+	SAYS(sim_tokenize, reader, "{\"content\":\"hell<|im|>\",\"add_special\":true}",
+		"{\"tokens\":[13,5,6,12]}");
 	SAYS(sim_tokenize, reader, "{" USER ",\"chat_template_kwargs\":{\"x\":\"ll\"}}",
 		"{\"count\":4,\"max_model_len\":1000,\"tokens\":[13,5,6,12],\"token_strs\":null}");
 	load("");
@@ -112,7 +125,8 @@ static void chats_are_rendered_by_the_template(void **state)
 static void requests_hash_what_tokenize_says(void **state)
 {
 	(void)state;
-	static const char *const bodies[] = {"{" USER "}", "{" USER ",\"add_generation_prompt\":false}", "{" USER ",\"chat_template_kwargs\":{\"x\":1}}"};
+	static const char *const bodies[] = {"{" USER "}", "{" USER ",\"add_generation_prompt\":false}",
+		"{" USER ",\"chat_template_kwargs\":{\"x\":1}}"};
 	load(chat);
 	struct sim_cfg keeping = cfg;
 	keeping.kv_digests = true;
@@ -135,19 +149,24 @@ static void pictures_are_patches(void **state)
 {
 	(void)state;
 	load(chat);
-	static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hello\"},"
-				   "{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:x\"}}]}],\"return_token_strs\":true}";
+	static const char body[] =
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hello\"},"
+		"{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:x\"}}]}],\"return_token_strs\":true}";
 	const char *z = ask(sim_tokenize, reader, body);
 	if (z == NULL)
 		fail_msg("%s", no.msg);
-	assert_non_null(strstr(z, "{\"count\":263,")); /* the picture, a new line, the text: as vLLM puts them */
+	/* the picture, a new line, the text: as vLLM puts them */
+	assert_non_null(strstr(z, "{\"count\":263,"));
 	assert_non_null(strstr(z, "\"<|image|>\",\"<|image|>\""));
 	assert_non_null(strstr(z, "\"ll\",\"o\",\"<|im|>\"]"));
 	/* What only looks like one stays a text. */
 	char want[300];
 	assert_true(cgn_str_copyz(want, sizeof want,
-		cgn_str_of(ask(sim_tokenize, reader, "{\"prompt\":\"<|im|>uhe cgnmedium00 he\",\"add_special_tokens\":false}"))));
-	SAYS(sim_tokenize, reader, "{\"messages\":[{\"role\":\"user\",\"content\":\"he cgnmedium00 he\"}],\"add_generation_prompt\":false}", want);
+		cgn_str_of(ask(sim_tokenize, reader,
+			"{\"prompt\":\"<|im|>uhe cgnmedium00 he\",\"add_special_tokens\":false}"))));
+	SAYS(sim_tokenize, reader,
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"he cgnmedium00 he\"}],\"add_generation_prompt\":false}",
+		want);
 }
 
 static void answers_have_ids_too(void **state)
@@ -171,17 +190,21 @@ static void answers_have_ids_too(void **state)
 static void without_files_words_are_tokens(void **state)
 {
 	(void)state;
-	SAYS(sim_tokenize, NULL, "{\"content\":\"<|user|>AB<|end|>\"}", "{\"tokens\":[50000001,24714626,24714627,50000004]}");
-	SAYS(sim_tokenize, NULL, "{\"content\":\"<|end\",\"parse_special\":true}", "{\"tokens\":[60,124,5113]}");
+	SAYS(sim_tokenize, NULL, "{\"content\":\"<|user|>AB<|end|>\"}",
+		"{\"tokens\":[50000001,24714626,24714627,50000004]}");
+	SAYS(sim_tokenize, NULL, "{\"content\":\"<|end\",\"parse_special\":true}",
+		"{\"tokens\":[60,124,5113]}");
 	/* llama.cpp's way, the template first, arrives where vLLM's does. */
 	SAYS(sim_apply_template, NULL, "{" USER "}", "{\"prompt\":\"<|user|>hello<|end|><|assistant|>\"}");
-	SAYS(sim_tokenize, NULL, "{\"content\":\"<|user|>hello<|end|><|assistant|>\"}", "{\"tokens\":[50000001,3753492,50000004,50000002]}");
+	SAYS(sim_tokenize, NULL, "{\"content\":\"<|user|>hello<|end|><|assistant|>\"}",
+		"{\"tokens\":[50000001,3753492,50000004,50000002]}");
 	SAYS(sim_tokenize, NULL, "{" USER ",\"return_token_strs\":true}",
 		"{\"count\":4,\"max_model_len\":1000,\"tokens\":[50000001,3753492,50000004,50000002],"
 		"\"token_strs\":[\"<|user|>\",\"hello\",\"<|end|>\",\"<|assistant|>\"]}");
 	SAYS(sim_tokenize, NULL, "{" USER ",\"add_generation_prompt\":false}",
 		"{\"count\":3,\"max_model_len\":1000,\"tokens\":[50000001,3753492,50000004],\"token_strs\":null}");
-	SAYS(sim_tokenize, NULL, "{\"prompt\":\"\"}", "{\"count\":0,\"max_model_len\":1000,\"tokens\":[],\"token_strs\":null}");
+	SAYS(sim_tokenize, NULL, "{\"prompt\":\"\"}",
+		"{\"count\":0,\"max_model_len\":1000,\"tokens\":[],\"token_strs\":null}");
 	SAYS(sim_detokenize, NULL, "{\"tokens\":[50000001,3753492]}", "{\"prompt\":\"<|user|>hello\"}");
 }
 
@@ -193,7 +216,8 @@ static void files_can_be_wrong(void **state)
 	assert_false(cgn_ok(sim_vocab_new(CGN_STR("{"), CGN_STR(""), &v, &err)));
 	assert_false(cgn_ok(sim_vocab_new(cgn_str_of(tokenizer), CGN_STR("{% if %}"), &v, &err)));
 	assert_int_equal(err.code, CGN_INVALID);
-	assert_false(cgn_ok(sim_vocab_new(cgn_str_of(tokenizer), CGN_STR("{\"bos_token\":\"x\"}"), &v, &err)));
+	assert_false(
+		cgn_ok(sim_vocab_new(cgn_str_of(tokenizer), CGN_STR("{\"bos_token\":\"x\"}"), &v, &err)));
 	assert_non_null(strstr(err.msg, "chat_template"));
 	assert_false(cgn_ok(sim_vocab_new(cgn_str_of(tokenizer), CGN_STR("{\"bos_token\""), &v, &err)));
 	assert_null(v);

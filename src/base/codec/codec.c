@@ -7,7 +7,8 @@ static const char url_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqr
 static void put_group(struct cgn_buf *out, const char *alphabet, const unsigned char *p, size_t n)
 {
 	char text[4];
-	uint32_t bits = (uint32_t)p[0] << 16 | (n > 1 ? (uint32_t)p[1] << 8 : 0) | (n > 2 ? (uint32_t)p[2] : 0);
+	uint32_t bits =
+		(uint32_t)p[0] << 16 | (n > 1 ? (uint32_t)p[1] << 8 : 0) | (n > 2 ? (uint32_t)p[2] : 0);
 	for (size_t i = 0; i < 4; i++)
 		text[i] = alphabet[bits >> (18 - 6 * i) & 63];
 	cgn_buf_add(out, text, n + 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cursor: little-endian numbers and pieces out of foreign bytes, with a sticky error: read as if all were well, ask once at the end. Writers
- * append to a buffer, whose error is sticky too. */
+/* cursor: little-endian numbers and pieces out of foreign bytes, with a sticky error: read as if all were
+ * well, ask once at the end. Writers append to a buffer, whose error is sticky too. */
 #pragma once
 #include <endian.h>
 

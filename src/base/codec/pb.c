@@ -14,7 +14,8 @@ void pb_pack(const void *message, struct cgn_buf *out)
 		cgn_buf_grew(out, protobuf_c_message_pack(message, to));
 }
 
-/* An empty submessage is two bytes on the wire and a hundred in memory: what a sender can make us allocate needs its own bound. */
+/* An empty submessage is two bytes on the wire and a hundred in memory: what a sender can make us allocate
+ * needs its own bound. */
 static void *budget_alloc(void *budget, size_t n)
 {
 	size_t *bytes_left = budget;
@@ -30,15 +31,15 @@ static void budget_free(void *budget, void *p)
 	free(p);
 }
 
-CGN_RC pb_unpack(
-	const ProtobufCMessageDescriptor *type, struct cgn_str bytes, void *out_message, struct cgn_err *err)
+CGN_RC pb_unpack(const ProtobufCMessageDescriptor *type, struct cgn_str bytes, void *out_message,
+	struct cgn_err *err)
 {
 	size_t budget = bytes.n > (SIZE_MAX >> 5) ? SIZE_MAX : bytes.n * 16 + (size_t)64 * 1024;
 	ProtobufCAllocator bounded = {.alloc = budget_alloc, .free = budget_free, .allocator_data = &budget};
 	ProtobufCMessage *m = protobuf_c_message_unpack(type, &bounded, bytes.n, (const uint8_t *)bytes.p);
 	if (m == NULL)
-		return CGN_FAIL(
-			err, INVALID, "%s: %zu bytes that are not this message", type->short_name, bytes.n);
+		return CGN_FAIL(err, INVALID, "%s: %zu bytes that are not this message", type->short_name,
+			bytes.n);
 	memcpy(out_message, &m, sizeof m);
 	return CGN_OK;
 }

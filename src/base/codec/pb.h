@@ -9,10 +9,11 @@
 
 /* Append the packed message (any generated struct). Errors are the buffer's. */
 void pb_pack(const void *message, struct cgn_buf *out);
-/* A new message of that type into *(Generated__Type **)out_message; untouched on failure. CGN_INVALID names the type. What it allocates is
- * bounded by 16 times the bytes plus 64 KiB, however the sender nests empty things.
+/* A new message of that type into *(Generated__Type **)out_message; untouched on failure. CGN_INVALID names
+ * the type. What it allocates is bounded by 16 times the bytes plus 64 KiB, however the sender nests empty
+ * things.
  *   CGN_ON_EXIT(pb_free) Cognitora__V1__LeaveRequest *rq = NULL;
  *   CGN_TRY(pb_unpack(&cognitora__v1__leave_request__descriptor, bytes, &rq, err)); */
-CGN_RC pb_unpack(
-	const ProtobufCMessageDescriptor *type, struct cgn_str bytes, void *out_message, struct cgn_err *err);
+CGN_RC pb_unpack(const ProtobufCMessageDescriptor *type, struct cgn_str bytes, void *out_message,
+	struct cgn_err *err);
 void pb_free(void *take_message); /* address of the pointer; NULL-safe, leaves NULL */

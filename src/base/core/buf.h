@@ -8,9 +8,9 @@
 #include "base/core/str.h"
 
 struct cgn_buf {
-	char *p;           /* owned; not NUL-terminated unless cgn_buf_z was called */
+	char *p;              /* owned; not NUL-terminated unless cgn_buf_z was called */
 	size_t n, cap, limit; /* limit 0 means SIZE_MAX / 2 */
-	bool bad;          /* an append did not fit; nothing is appended any more */
+	bool bad;             /* an append did not fit; nothing is appended any more */
 };
 
 void cgn_buf_fini(struct cgn_buf *b); /* frees; leaves an empty usable buffer with the same limit */

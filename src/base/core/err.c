@@ -37,7 +37,7 @@ cgn_rc cgn_fail_at(struct cgn_err *err, const char *where, enum cgn_code code, c
 
 cgn_rc cgn_err_of(cgn_rc rc, const char *what, struct cgn_err *err)
 {
-	size_t n = what != NULL ? strlen(what) : 0, most = sizeof ((struct cgn_err *)0)->msg - 1;
+	size_t n = what != NULL ? strlen(what) : 0, most = sizeof((struct cgn_err *)0)->msg - 1;
 	if (rc.code == CGN_FINE || err == NULL || n == 0 || n + 2 > most)
 		return rc;
 	size_t said = strlen(err->msg), kept = said < most - n - 2 ? said : most - n - 2;
@@ -76,10 +76,22 @@ int cgn_code_exit(enum cgn_code c)
 enum cgn_code cgn_code_from_grpc(int status)
 {
 	static const enum cgn_code by_status[17] = {
-		[0] = CGN_FINE,        [1] = CGN_CANCELLED,  [2] = CGN_INTERNAL,  [3] = CGN_INVALID,
-		[4] = CGN_DEADLINE,    [5] = CGN_NOT_FOUND,  [6] = CGN_CONFLICT,  [7] = CGN_FORBIDDEN,
-		[8] = CGN_OVERLOADED,  [9] = CGN_INVALID,    [10] = CGN_CONFLICT, [11] = CGN_TOO_LARGE,
-		[12] = CGN_UNSUPPORTED, [13] = CGN_INTERNAL, [14] = CGN_UNAVAILABLE, [15] = CGN_INTERNAL,
+		[0] = CGN_FINE,
+		[1] = CGN_CANCELLED,
+		[2] = CGN_INTERNAL,
+		[3] = CGN_INVALID,
+		[4] = CGN_DEADLINE,
+		[5] = CGN_NOT_FOUND,
+		[6] = CGN_CONFLICT,
+		[7] = CGN_FORBIDDEN,
+		[8] = CGN_OVERLOADED,
+		[9] = CGN_INVALID,
+		[10] = CGN_CONFLICT,
+		[11] = CGN_TOO_LARGE,
+		[12] = CGN_UNSUPPORTED,
+		[13] = CGN_INTERNAL,
+		[14] = CGN_UNAVAILABLE,
+		[15] = CGN_INTERNAL,
 		[16] = CGN_UNAUTHENTICATED,
 	};
 	return status >= 0 && status < (int)CGN_COUNT(by_status) ? by_status[status] : CGN_INTERNAL;

@@ -17,8 +17,8 @@ enum cgn_code {
 typedef struct cgn_rc {
 	enum cgn_code code;
 } cgn_rc;
-#define CGN_RC __attribute__((warn_unused_result)) cgn_rc
-#define CGN_OK ((cgn_rc){CGN_FINE})
+#define CGN_RC       __attribute__((warn_unused_result)) cgn_rc
+#define CGN_OK       ((cgn_rc){CGN_FINE})
 #define CGN_RC_OF(c) ((cgn_rc){(c)})
 
 /* The first failure: code, errno (0 if none), where it was seen, one sentence with the offending value.
@@ -32,7 +32,7 @@ struct cgn_err {
 
 #define CGN_STR2(x) #x
 #define CGN_STR1(x) CGN_STR2(x)
-#define CGN_HERE __FILE__ ":" CGN_STR1(__LINE__)
+#define CGN_HERE    __FILE__ ":" CGN_STR1(__LINE__)
 
 /* Fill |err| (NULL-safe) and return |code| as a result. */
 cgn_rc cgn_fail_at(struct cgn_err *err, const char *where, enum cgn_code code, const char *fmt, ...)
@@ -40,15 +40,15 @@ cgn_rc cgn_fail_at(struct cgn_err *err, const char *where, enum cgn_code code, c
 #define CGN_FAIL(err, code, ...) cgn_fail_at((err), CGN_HERE, CGN_##code, __VA_ARGS__)
 /* The same with a code in a variable. */
 #define CGN_FAIL_AS(err, code, ...) cgn_fail_at((err), CGN_HERE, (code), __VA_ARGS__)
-/* Put |what| it is about before the sentence of |err| (NULL-safe): "kv.listen: cannot ...". Returns |rc|; nothing is done where it is fine, or |what|
- * is NULL. */
+/* Put |what| it is about before the sentence of |err| (NULL-safe): "kv.listen: cannot ...". Returns |rc|;
+ * nothing is done where it is fine, or |what| is NULL. */
 cgn_rc cgn_err_of(cgn_rc rc, const char *what, struct cgn_err *err);
 /* Return early when |call| did not succeed. The only macro that returns. */
-#define CGN_TRY(call)                                                                              \
-	do {                                                                                       \
-		cgn_rc try_rc_ = (call);                                                           \
-		if (try_rc_.code != CGN_FINE)                                                      \
-			return try_rc_;                                                            \
+#define CGN_TRY(call)                         \
+	do {                                  \
+		cgn_rc try_rc_ = (call);      \
+		if (try_rc_.code != CGN_FINE) \
+			return try_rc_;       \
 	} while (0)
 
 static inline bool cgn_ok(cgn_rc rc)
@@ -56,7 +56,7 @@ static inline bool cgn_ok(cgn_rc rc)
 	return rc.code == CGN_FINE;
 }
 
-const char *cgn_code_name(enum cgn_code c);  /* "NOT_FOUND" */
+const char *cgn_code_name(enum cgn_code c); /* "NOT_FOUND" */
 const char *cgn_code_text(enum cgn_code c);
 int cgn_code_http(enum cgn_code c);
 int cgn_code_grpc(enum cgn_code c);
@@ -66,22 +66,22 @@ enum cgn_code cgn_code_from_errno(int e);
 
 /* Our own invariants. A peer can never reach these. */
 _Noreturn void cgn_must_failed(const char *what, const char *where);
-#define CGN_MUST(cond)                                                                             \
-	do {                                                                                       \
-		if (__builtin_expect(!(cond), 0))                                                  \
-			cgn_must_failed(#cond, CGN_HERE);                                          \
+#define CGN_MUST(cond)                                    \
+	do {                                              \
+		if (__builtin_expect(!(cond), 0))         \
+			cgn_must_failed(#cond, CGN_HERE); \
 	} while (0)
 /* Tagged objects: first member `uint32_t tag`. Checked at each door, zeroed on death. */
 #define CGN_LIVE(obj, want) CGN_MUST((obj) != NULL && (obj)->tag == (want))
 
 /* Cleanup by scope: CGN_ON_EXIT(foo_free) struct foo *f = NULL;  where foo_free takes struct foo **. */
-#define CGN_ON_EXIT(fn) __attribute__((cleanup(fn)))
-#define CGN_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define CGN_ON_EXIT(fn)                  __attribute__((cleanup(fn)))
+#define CGN_COUNT(array)                 (sizeof(array) / sizeof((array)[0]))
 #define CGN_CONTAINER(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
-#define CGN_UNUSED __attribute__((unused))
+#define CGN_UNUSED                       __attribute__((unused))
 
 /* Nanoseconds: a duration, or an instant of the monotonic clock. */
 typedef uint64_t cgn_nsec;
 #define CGN_USEC ((cgn_nsec)1000)
 #define CGN_MSEC ((cgn_nsec)1000000)
-#define CGN_SEC ((cgn_nsec)1000000000)
+#define CGN_SEC  ((cgn_nsec)1000000000)

@@ -40,6 +40,6 @@ static inline struct cgn_link *cgn_list_first(struct cgn_link *head) /* NULL whe
 	return head->next != head ? head->next : NULL;
 }
 #define cgn_list_each(it, head) for (struct cgn_link *it = (head)->next; it != (head); it = it->next)
-#define cgn_list_each_safe(it, head)                                                               \
-	for (struct cgn_link *it = (head)->next, *it##_next = it->next; it != (head);              \
+#define cgn_list_each_safe(it, head)                                                  \
+	for (struct cgn_link *it = (head)->next, *it##_next = it->next; it != (head); \
 		it = it##_next, it##_next = it->next)

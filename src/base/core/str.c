@@ -107,7 +107,10 @@ static size_t utf8_one(const unsigned char *p, size_t n)
 {
 	if (p[0] < 0x80)
 		return 1;
-	size_t len = p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : 0;
+	size_t len = p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
+		: p[0] >= 0xe0 && p[0] < 0xf0     ? 3
+		: p[0] >= 0xc2 && p[0] < 0xe0     ? 2
+						  : 0;
 	if (len == 0 || len > n)
 		return 0;
 	unsigned char lo = 0x80, hi = 0xbf;
@@ -127,11 +130,13 @@ static size_t utf8_one(const unsigned char *p, size_t n)
 	return len;
 }
 
-/* The common three-byte characters, most of Asia's scripts, in a row: bytes of them. E0 and ED have rules of their own. */
+/* The common three-byte characters, most of Asia's scripts, in a row: bytes of them. E0 and ED have rules of
+ * their own. */
 static size_t utf8_threes(const unsigned char *p, size_t n)
 {
 	size_t i = 0;
-	while (n - i >= 3 && p[i] > 0xe0 && p[i] < 0xf0 && p[i] != 0xed && ((p[i + 1] ^ 0x80) | (p[i + 2] ^ 0x80)) < 0x40)
+	while (n - i >= 3 && p[i] > 0xe0 && p[i] < 0xf0 && p[i] != 0xed &&
+		((p[i + 1] ^ 0x80) | (p[i + 2] ^ 0x80)) < 0x40)
 		i += 3;
 	return i;
 }

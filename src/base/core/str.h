@@ -11,7 +11,7 @@ struct cgn_str {
 	size_t n;
 };
 
-#define CGN_STR(lit) ((struct cgn_str){"" lit, sizeof(lit) - 1})
+#define CGN_STR(lit)   ((struct cgn_str){"" lit, sizeof(lit) - 1})
 #define CGN_STR_ARG(s) (int)(s).n, (s).p /* for "%.*s" */
 
 static inline struct cgn_str cgn_str_of(const char *z)
@@ -32,8 +32,9 @@ static inline bool cgn_str_starts(struct cgn_str s, const char *prefix)
 	return s.n >= n && memcmp(s.p, prefix, n) == 0;
 }
 bool cgn_str_eq_nocase(struct cgn_str a, struct cgn_str b); /* ASCII only */
-struct cgn_str cgn_str_trim(struct cgn_str s);               /* SP and HTAB at both ends */
-/* Split at the first |sep|: returns the left part and moves |*rest| behind it; rest->p == NULL once exhausted. */
+struct cgn_str cgn_str_trim(struct cgn_str s);              /* SP and HTAB at both ends */
+/* Split at the first |sep|: returns the left part and moves |*rest| behind it; rest->p == NULL once
+ * exhausted. */
 struct cgn_str cgn_str_split(struct cgn_str *rest, char sep);
 /* Whole string as a decimal number, no sign, no space; false on anything else or overflow. */
 bool cgn_str_u64(struct cgn_str s, uint64_t *out);

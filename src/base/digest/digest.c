@@ -26,7 +26,8 @@ struct digest digest_of(struct cgn_str bytes)
 	return finish(&h);
 }
 
-/* BLAKE3 looks at the CPU when it is first used, and keeps what it found in a plain variable: do that while there is one thread. */
+/* BLAKE3 looks at the CPU when it is first used, and keeps what it found in a plain variable: do that while
+ * there is one thread. */
 __attribute__((constructor)) static void look_at_cpu(void)
 {
 	(void)digest_of(CGN_STR(""));
@@ -40,8 +41,8 @@ struct digest digest_keyed(const struct digest *key, struct cgn_str bytes)
 	return finish(&h);
 }
 
-/* What the hasher does with one chunk, without the hasher: its state is 1.9 KB, and asking it costs as much as one compression. |cv| is the key,
- * and then the digest. */
+/* What the hasher does with one chunk, without the hasher: its state is 1.9 KB, and asking it costs as much
+ * as one compression. |cv| is the key, and then the digest. */
 static void one_chunk(uint32_t cv[8], const uint8_t *p, size_t n)
 {
 	uint8_t flags = KEYED_HASH | CHUNK_START, last[BLAKE3_BLOCK_LEN];
@@ -59,7 +60,8 @@ static void one_chunk(uint32_t cv[8], const uint8_t *p, size_t n)
 }
 
 /* Each digest is the key of the next: it stays the words that the compression works on. */
-static void chunks(struct digest *last, const uint8_t *p, size_t block_bytes, size_t n, uint64_t *short_digests)
+static void chunks(struct digest *last, const uint8_t *p, size_t block_bytes, size_t n,
+	uint64_t *short_digests)
 {
 	uint32_t cv[8];
 	load_key_words(last->b, cv);
@@ -70,7 +72,8 @@ static void chunks(struct digest *last, const uint8_t *p, size_t block_bytes, si
 	store_cv_words(last->b, cv);
 }
 
-void digest_chain_run(struct digest *last, const void *blocks, size_t block_bytes, size_t n, uint64_t *short_digests)
+void digest_chain_run(struct digest *last, const void *blocks, size_t block_bytes, size_t n,
+	uint64_t *short_digests)
 {
 	const uint8_t *p = blocks;
 	if (block_bytes <= BLAKE3_CHUNK_LEN) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digest: BLAKE3, and the chain of digests that names a prefix: D[-1] from model, LoRA and salt, D[i] = keyed by D[i-1] over block i.
- * D[i] names everything up to block i. Any thread; an object belongs to one. */
+/* digest: BLAKE3, and the chain of digests that names a prefix: D[-1] from model, LoRA and salt, D[i] = keyed
+ * by D[i-1] over block i. D[i] names everything up to block i. Any thread; an object belongs to one. */
 #pragma once
 #include <blake3.h>
 #include <stdbool.h>
@@ -26,9 +26,10 @@ static inline struct digest digest_chain_next(const struct digest *previous, str
 {
 	return digest_keyed(previous, block);
 }
-/* The same for |n| blocks that lie one behind the other, in half the time when they are small: |*last| goes from D[i-1] to D[i+n-1], the short
- * forms of all to |short_digests|. */
-void digest_chain_run(struct digest *last, const void *blocks, size_t block_bytes, size_t n, uint64_t *short_digests);
+/* The same for |n| blocks that lie one behind the other, in half the time when they are small: |*last| goes
+ * from D[i-1] to D[i+n-1], the short forms of all to |short_digests|. */
+void digest_chain_run(struct digest *last, const void *blocks, size_t block_bytes, size_t n,
+	uint64_t *short_digests);
 
 /* The same for bytes that come in pieces of any length. */
 struct digest_chain {
@@ -36,8 +37,10 @@ struct digest_chain {
 	size_t block_bytes, filled;
 	blake3_hasher block; /* of the block being filled, but for its last bytes: */
 	size_t n_pending;
-	char pending[256]; /* a call into BLAKE3 costs as much as 64 bytes, and text with escapes comes in short pieces */
+	/* a call into BLAKE3 costs as much as 64 bytes, and text with escapes comes in short pieces */
+	char pending[256];
 };
 void digest_chain_start(struct digest_chain *c, const struct digest *root, size_t block_bytes);
-/* Take bytes from the front of |*rest| until it is empty (false) or a block is full (true: read c->last, call again). */
+/* Take bytes from the front of |*rest| until it is empty (false) or a block is full (true: read c->last, call
+ * again). */
 bool digest_chain_feed(struct digest_chain *c, struct cgn_str *rest);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json: strict RFC 8259. A parser over borrowed bytes (one pass, no allocation, depth-bounded), walkers over what it accepted, a writer.
- * Keys may repeat. Raw control characters, bad escapes, lone surrogates, invalid UTF-8, NaN, leading zeros, a byte order mark and
- * trailing bytes are errors with their place. */
+/* json: strict RFC 8259. A parser over borrowed bytes (one pass, no allocation, depth-bounded), walkers over
+ * what it accepted, a writer. Keys may repeat. Raw control characters, bad escapes, lone surrogates, invalid
+ * UTF-8, NaN, leading zeros, a byte order mark and trailing bytes are errors with their place. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,8 +22,9 @@ struct json_val {
 	struct cgn_str raw;
 };
 
-/* Check the whole document once; afterwards the walkers below may be used on it without errors.
- * INVALID is the only failure: err->msg says "line L column C: what" (columns count characters) and *offset, if not NULL, the byte. */
+/* Check the whole document once; afterwards the walkers below may be used on it without errors. INVALID is
+ * the only failure: err->msg says "line L column C: what" (columns count characters) and *offset, if not
+ * NULL, the byte. */
 CGN_RC json_parse(struct cgn_str text, struct json_val *out, size_t *offset, struct cgn_err *err);
 
 /* Walkers: valid only on values that json_parse accepted. */
@@ -36,10 +37,12 @@ bool json_next_elem(struct json_iter *it, struct json_val *elem);
 bool json_next_member(struct json_iter *it, struct cgn_str *key, struct json_val *value);
 /* Last member named |key| (the one that engines honour); false when absent or not an object. */
 bool json_get(struct json_val object, const char *key, struct json_val *out);
-/* Several keys in one walk: out[i] is the last member named keys[i], raw.p == NULL when absent or |object| is none. */
+/* Several keys in one walk: out[i] is the last member named keys[i], raw.p == NULL when absent or |object| is
+ * none. */
 void json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out);
 
-/* Scalars. The string is unescaped into |a|; a string without escapes is borrowed from the document. p == NULL on exhaustion. */
+/* Scalars. The string is unescaped into |a|; a string without escapes is borrowed from the document. p ==
+ * NULL on exhaustion. */
 struct cgn_str json_str(struct json_val v, struct cgn_arena *a);
 /* Append the unescaped text to |b|. */
 void json_str_to(struct json_val v, struct cgn_buf *b);
@@ -47,10 +50,13 @@ void json_str_to(struct json_val v, struct cgn_buf *b);
 typedef void (*json_piece_fn)(void *arg, struct cgn_str piece);
 void json_str_pieces(struct json_val v, json_piece_fn take, void *arg);
 bool json_bool(struct json_val v, bool fallback);
-bool json_u64(struct json_val v, uint64_t *out); /* a non-negative integer that fits, "1.0" and "1e3" included */
-bool json_f64(struct json_val v, double *out); /* false when not a number, or outside of what a double holds */
+/* a non-negative integer that fits, "1.0" and "1e3" included */
+bool json_u64(struct json_val v, uint64_t *out);
+/* false when not a number, or outside of what a double holds */
+bool json_f64(struct json_val v, double *out);
 /* Convenience over json_get: fallback when absent or of another type. */
-struct cgn_str json_get_str(struct json_val object, const char *key, struct cgn_arena *a); /* {NULL,0} when absent */
+/* {NULL,0} when absent */
+struct cgn_str json_get_str(struct json_val object, const char *key, struct cgn_arena *a);
 uint64_t json_get_u64(struct json_val object, const char *key, uint64_t fallback);
 double json_get_f64(struct json_val object, const char *key, double fallback);
 bool json_get_bool(struct json_val object, const char *key, bool fallback);

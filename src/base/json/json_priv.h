@@ -28,8 +28,9 @@ static inline bool json_is_special(char c)
 	return (unsigned char)c < 0x20 || c == '"' || c == '\\';
 }
 
-/* First special byte in [p, end), or end. Sets |*wide| when a byte before it is not ASCII (it may also be set by one behind it
- * in the same block: the caller then only checks more than it had to). Reads nothing at or behind |end|. */
+/* First special byte in [p, end), or end. Sets |*wide| when a byte before it is not ASCII (it may also be set
+ * by one behind it in the same block: the caller then only checks more than it had to). Reads nothing at or
+ * behind |end|. */
 static inline const char *json_plain_end(const char *p, const char *end, bool *wide)
 {
 #ifdef __SSE2__
@@ -44,7 +45,8 @@ static inline const char *json_plain_end(const char *p, const char *end, bool *w
 			return p + __builtin_ctz((unsigned)mask);
 	}
 #else
-	/* Skip words without a special byte; the last one is looked at byte by byte, so that no byte order is assumed. */
+	/* Skip words without a special byte; the last one is looked at byte by byte, so that no byte order is
+	 * assumed. */
 	const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
 	for (uint64_t w; end - p >= 8; p += 8) {
 		memcpy(&w, p, sizeof w);
@@ -63,7 +65,8 @@ static inline const char *json_plain_end(const char *p, const char *end, bool *w
 static inline const char *json_mark_end(const char *p, const char *end)
 {
 #ifdef __SSE2__
-	const __m128i quote = _mm_set1_epi8('"'), bit = _mm_set1_epi8(0x20), open = _mm_set1_epi8('{'), close = _mm_set1_epi8('}');
+	const __m128i quote = _mm_set1_epi8('"'), bit = _mm_set1_epi8(0x20), open = _mm_set1_epi8('{'),
+		      close = _mm_set1_epi8('}');
 	for (; end - p >= 16; p += 16) {
 		__m128i block = _mm_loadu_si128((const __m128i *)(const void *)p);
 		__m128i bracket = _mm_or_si128(block, bit); /* [ and ] become { and } */
@@ -78,8 +81,9 @@ static inline const char *json_mark_end(const char *p, const char *end)
 	return p;
 }
 
-/* |p| is behind the opening quote of a string that was parsed: the place of its closing quote, the first one with an even number of
- * backslashes before it. Quotes are rarer than escapes, so this looks for them alone. */
+/* |p| is behind the opening quote of a string that was parsed: the place of its closing quote, the first one
+ * with an even number of backslashes before it. Quotes are rarer than escapes, so this looks for them
+ * alone. */
 static inline const char *json_string_end(const char *p, const char *end)
 {
 	const char *from = p;
@@ -96,7 +100,8 @@ static inline const char *json_string_end(const char *p, const char *end)
 
 /* |p| is at a 'u': the four hexadecimal digits behind it, -1 when they are not there. */
 int32_t json_hex_quad(const char *p, const char *end);
-/* |p| is at 'u' of \uXXXX in a string that was parsed. Pairs of surrogates become one code point; moves |*p| behind it. */
+/* |p| is at 'u' of \uXXXX in a string that was parsed. Pairs of surrogates become one code point; moves |*p|
+ * behind it. */
 uint32_t json_code_point(const char **p);
 /* UTF-8 of |code|: bytes written, at most 4. */
 size_t json_utf8(char out[4], uint32_t code);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json parser: one pass, no recursion, no allocation. States say what may come next; open brackets are a stack of bits. */
+/* json parser: one pass, no recursion, no allocation. States say what may come next; open brackets are a
+ * stack of bits. */
 #include "base/json/json_priv.h"
 
 struct parser {
 	const char *p, *end;
-	const char *why;                /* the first complaint; NULL so far */
+	const char *why;                         /* the first complaint; NULL so far */
 	uint64_t in_object[JSON_MAX_DEPTH / 64]; /* bit per open bracket, outermost first */
 	unsigned depth;
 };
@@ -49,8 +50,14 @@ static bool scan_escape(struct parser *ps)
 		return complain(ps, ps->p, "the text ends inside a string");
 	if (*ps->p == 'u')
 		return scan_code_point(ps);
-	static const bool known[256] = {
-		['"'] = true, ['\\'] = true, ['/'] = true, ['b'] = true, ['f'] = true, ['n'] = true, ['r'] = true, ['t'] = true};
+	static const bool known[256] = {['"'] = true,
+		['\\'] = true,
+		['/'] = true,
+		['b'] = true,
+		['f'] = true,
+		['n'] = true,
+		['r'] = true,
+		['t'] = true};
 	if (!known[(unsigned char)*ps->p])
 		return complain(ps, ps->p - 1, "an unknown escape in a string");
 	ps->p++;
@@ -211,7 +218,8 @@ static enum expect on_comma(struct parser *ps)
 	if (*ps->p == (object ? '}' : ']'))
 		return close_bracket(ps);
 	if (*ps->p != ',') {
-		complain(ps, ps->p, object ? "a comma or } was expected here" : "a comma or ] was expected here");
+		complain(ps, ps->p,
+			object ? "a comma or } was expected here" : "a comma or ] was expected here");
 		return FAILED;
 	}
 	ps->p++;

@@ -71,7 +71,8 @@ static size_t unescape_one(const char **p, char out[4])
 	return 1;
 }
 
-/* Short runs and escapes are gathered here, so that |take| is called for each few hundred bytes and not for each line of code. */
+/* Short runs and escapes are gathered here, so that |take| is called for each few hundred bytes and not for
+ * each line of code. */
 struct gather {
 	json_piece_fn take;
 	void *arg;
@@ -159,7 +160,8 @@ struct number {
 	bool negative;
 };
 
-#define EXPONENT_MAX 100000 /* far outside of any number we can hold; enough not to overflow when digits are added */
+/* far outside of any number we can hold; enough not to overflow when digits are added */
+#define EXPONENT_MAX 100000
 
 static struct cgn_str take_digits(struct cgn_str *rest)
 {
@@ -219,7 +221,8 @@ bool json_u64(struct json_val v, uint64_t *out)
 	uint64_t n_digits = num.whole.n + num.fraction.n, value = 0, i = 0;
 	int64_t point = (int64_t)num.whole.n + num.exponent;
 	for (; (int64_t)i < point && (i < n_digits || value != 0); i++)
-		if (__builtin_mul_overflow(value, 10U, &value) || __builtin_add_overflow(value, digit_at(&num, i), &value))
+		if (__builtin_mul_overflow(value, 10U, &value) ||
+			__builtin_add_overflow(value, digit_at(&num, i), &value))
 			return false;
 	for (; i < n_digits; i++)
 		if (digit_at(&num, i) != 0)

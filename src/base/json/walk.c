@@ -91,7 +91,8 @@ struct compare {
 static void compare_piece(void *arg, struct cgn_str piece)
 {
 	struct compare *c = arg;
-	c->same = c->same && strncmp(c->rest, piece.p, piece.n) == 0 && memchr(piece.p, '\0', piece.n) == NULL;
+	c->same =
+		c->same && strncmp(c->rest, piece.p, piece.n) == 0 && memchr(piece.p, '\0', piece.n) == NULL;
 	c->rest += c->same ? piece.n : 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log: a line is built on the stack and leaves in one write(2), so that lines of several threads or processes do not mix.
- * A line that would be longer than LINE_MAX_BYTES loses its last fields, never its shape. */
+/* log: a line is built on the stack and leaves in one write(2), so that lines of several threads or processes
+ * do not mix. A line that would be longer than LINE_MAX_BYTES loses its last fields, never its shape. */
 #include "base/log/log.h"
 
 #include <inttypes.h>
@@ -13,8 +13,8 @@
 #include "base/core/buf.h"
 #include "base/json/json.h"
 
-#define LINE_MAX_BYTES 4096 /* PIPE_BUF: a pipe takes it whole */
-#define TAIL_BYTES 64       /* kept free for the mark of a cut, the bracket and the newline */
+#define LINE_MAX_BYTES  4096 /* PIPE_BUF: a pipe takes it whole */
+#define TAIL_BYTES      64   /* kept free for the mark of a cut, the bracket and the newline */
 #define FIELD_MAX_BYTES 1024 /* a longer string is cut, so that one field does not push out the others */
 
 /* Set at start and on reload; read by any thread. The name is set once, before there are threads. */
@@ -22,7 +22,8 @@ static _Atomic(enum log_level) log_min = LOG_INFO;
 static _Atomic(enum log_format) log_shape = LOG_HUMAN;
 static char log_program[32] = "cognitora";
 
-static const char *const level_names[] = {[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error"};
+static const char *const level_names[] =
+	{[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error"};
 
 void log_setup(const char *program, enum log_level min, enum log_format format)
 {
@@ -37,7 +38,8 @@ bool log_wants(enum log_level level)
 	return level >= atomic_load_explicit(&log_min, memory_order_relaxed);
 }
 
-/* The wall clock is read here and nowhere else in base: an entry without its instant is of no use, and no caller decides by it. */
+/* The wall clock is read here and nowhere else in base: an entry without its instant is of no use, and no
+ * caller decides by it. */
 static void put_time(struct cgn_buf *b)
 {
 	struct timespec now;
@@ -148,7 +150,8 @@ static bool put_field(struct json_out *o, enum log_format format, const struct l
 	return false;
 }
 
-static void put_line(struct cgn_buf *b, enum log_level level, const char *event, const struct log_field *fields, size_t n)
+static void put_line(struct cgn_buf *b, enum log_level level, const char *event,
+	const struct log_field *fields, size_t n)
 {
 	enum log_format format = atomic_load_explicit(&log_shape, memory_order_relaxed);
 	struct json_out o = json_out_to(b);

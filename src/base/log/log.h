@@ -22,22 +22,22 @@ struct log_field {
 		bool b;
 	};
 };
-#define F_STR(k, z) ((struct log_field){.key = (k), .kind = LOG_F_STR, .s = cgn_str_of(z)})
+#define F_STR(k, z)    ((struct log_field){.key = (k), .kind = LOG_F_STR, .s = cgn_str_of(z)})
 #define F_STRN(k, str) ((struct log_field){.key = (k), .kind = LOG_F_STR, .s = (str)})
-#define F_I64(k, v) ((struct log_field){.key = (k), .kind = LOG_F_I64, .i = (v)})
-#define F_U64(k, v) ((struct log_field){.key = (k), .kind = LOG_F_U64, .u = (v)})
-#define F_F64(k, v) ((struct log_field){.key = (k), .kind = LOG_F_F64, .f = (v)})
-#define F_BOOL(k, v) ((struct log_field){.key = (k), .kind = LOG_F_BOOL, .b = (v)})
-#define F_DUR(k, ns) ((struct log_field){.key = (k), .kind = LOG_F_DUR, .u = (ns)})
+#define F_I64(k, v)    ((struct log_field){.key = (k), .kind = LOG_F_I64, .i = (v)})
+#define F_U64(k, v)    ((struct log_field){.key = (k), .kind = LOG_F_U64, .u = (v)})
+#define F_F64(k, v)    ((struct log_field){.key = (k), .kind = LOG_F_F64, .f = (v)})
+#define F_BOOL(k, v)   ((struct log_field){.key = (k), .kind = LOG_F_BOOL, .b = (v)})
+#define F_DUR(k, ns)   ((struct log_field){.key = (k), .kind = LOG_F_DUR, .u = (ns)})
 
 void log_setup(const char *program, enum log_level min, enum log_format format);
 bool log_wants(enum log_level level);
 void log_event(enum log_level level, const char *event, const struct log_field *fields, size_t n);
 /* cgn_log(WARN, "agent.engine_exit", F_STR("model", m), F_I64("code", st)); at least one field */
-#define cgn_log(level, event, ...)                                                                 \
-	do {                                                                                       \
-		if (log_wants(LOG_##level)) {                                                      \
-			const struct log_field log_fields_[] = {__VA_ARGS__};                      \
-			log_event(LOG_##level, (event), log_fields_, CGN_COUNT(log_fields_));      \
-		}                                                                                  \
+#define cgn_log(level, event, ...)                                                            \
+	do {                                                                                  \
+		if (log_wants(LOG_##level)) {                                                 \
+			const struct log_field log_fields_[] = {__VA_ARGS__};                 \
+			log_event(LOG_##level, (event), log_fields_, CGN_COUNT(log_fields_)); \
+		}                                                                             \
 	} while (0)

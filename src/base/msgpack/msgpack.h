@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* msgpack: MessagePack (github.com/msgpack/msgpack, spec.md of 2017). A reader over borrowed bytes and a writer into a buffer.
+/* msgpack: MessagePack (github.com/msgpack/msgpack, spec.md of 2017). A reader over borrowed bytes and a
+ * writer into a buffer.
  *
- * The reader is a cursor with a sticky error: read as if all were well, ask once at the end (msgpack_bad). It allocates nothing and does not
- * recurse; a length that claims more than the bytes at hand is an error at once (each element of a container takes a byte at least), so
- * that a loop over a container's count is bounded by the message. It is strict in types: asked for a number, a string is an error. Any
- * number of values may follow each other; msgpack_end tells that nothing is left. One thread each. */
+ * The reader is a cursor with a sticky error: read as if all were well, ask once at the end (msgpack_bad). It
+ * allocates nothing and does not recurse; a length that claims more than the bytes at hand is an error at
+ * once (each element of a container takes a byte at least), so that a loop over a container's count is
+ * bounded by the message. It is strict in types: asked for a number, a string is an error. Any number of
+ * values may follow each other; msgpack_end tells that nothing is left. One thread each. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,9 +52,9 @@ bool msgpack_get_nil(struct msgpack_in *in); /* takes it if it is nil, else leav
 bool msgpack_get_bool(struct msgpack_in *in);
 uint64_t msgpack_get_u64(struct msgpack_in *in); /* a negative number is an error */
 uint32_t msgpack_get_u32(struct msgpack_in *in);
-int64_t msgpack_get_i64(struct msgpack_in *in); /* so is one over INT64_MAX */
-uint64_t msgpack_get_bits(struct msgpack_in *in); /* an integer of either sign, in two's complement */
-double msgpack_get_f64(struct msgpack_in *in);    /* integers too */
+int64_t msgpack_get_i64(struct msgpack_in *in);        /* so is one over INT64_MAX */
+uint64_t msgpack_get_bits(struct msgpack_in *in);      /* an integer of either sign, in two's complement */
+double msgpack_get_f64(struct msgpack_in *in);         /* integers too */
 struct cgn_str msgpack_get_str(struct msgpack_in *in); /* borrowed; not checked to be UTF-8 */
 struct cgn_str msgpack_get_bin(struct msgpack_in *in);
 /* The count of elements (map: of pairs) that follow. */
@@ -65,7 +67,8 @@ static inline void msgpack_skip(struct msgpack_in *in)
 	(void)msgpack_get_raw(in);
 }
 
-/* The writer: shortest forms, but for f64. Errors are the buffer's. A container's elements are written behind it. */
+/* The writer: shortest forms, but for f64. Errors are the buffer's. A container's elements are written behind
+ * it. */
 void msgpack_put_nil(struct cgn_buf *b);
 void msgpack_put_bool(struct cgn_buf *b, bool v);
 void msgpack_put_u64(struct cgn_buf *b, uint64_t v);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cursor. A value is a head (type, and a number that is the value, a length or a count) and a body of so many bytes. */
+/* The cursor. A value is a head (type, and a number that is the value, a length or a count) and a body of so
+ * many bytes. */
 #include "base/msgpack/msgpack.h"
 
 struct head {
@@ -27,10 +28,11 @@ void msgpack_fault(struct msgpack_in *in, const char *what)
 static enum msgpack_type type_of(uint8_t first)
 {
 	static const uint8_t types[] = {/* 0xc0 to 0xdf */
-		MSGPACK_NIL, MSGPACK_NONE, MSGPACK_BOOL, MSGPACK_BOOL, MSGPACK_BIN, MSGPACK_BIN, MSGPACK_BIN, MSGPACK_EXT, MSGPACK_EXT, MSGPACK_EXT,
-		MSGPACK_FLOAT, MSGPACK_FLOAT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT,
-		MSGPACK_EXT, MSGPACK_EXT, MSGPACK_EXT, MSGPACK_EXT, MSGPACK_EXT, MSGPACK_STR, MSGPACK_STR, MSGPACK_STR, MSGPACK_ARRAY,
-		MSGPACK_ARRAY, MSGPACK_MAP, MSGPACK_MAP};
+		MSGPACK_NIL, MSGPACK_NONE, MSGPACK_BOOL, MSGPACK_BOOL, MSGPACK_BIN, MSGPACK_BIN, MSGPACK_BIN,
+		MSGPACK_EXT, MSGPACK_EXT, MSGPACK_EXT, MSGPACK_FLOAT, MSGPACK_FLOAT, MSGPACK_INT, MSGPACK_INT,
+		MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_EXT,
+		MSGPACK_EXT, MSGPACK_EXT, MSGPACK_EXT, MSGPACK_EXT, MSGPACK_STR, MSGPACK_STR, MSGPACK_STR,
+		MSGPACK_ARRAY, MSGPACK_ARRAY, MSGPACK_MAP, MSGPACK_MAP};
 	if (first < 0x80 || first >= 0xe0)
 		return MSGPACK_INT;
 	if (first < 0x90)
@@ -64,7 +66,8 @@ static uint64_t take_number(struct msgpack_in *in, unsigned n)
 static unsigned number_width(uint8_t first)
 {
 	static const uint8_t widths[] = {/* 0xc0 to 0xdf */
-		0, 0, 0, 0, 1, 2, 4, 1, 2, 4, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 0, 0, 0, 0, 0, 1, 2, 4, 2, 4, 2, 4};
+		0, 0, 0, 0, 1, 2, 4, 1, 2, 4, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 0, 0, 0, 0, 0, 1, 2, 4, 2, 4, 2,
+		4};
 	return first < 0xe0 ? widths[first - 0xc0] : 0;
 }
 
@@ -114,10 +117,12 @@ static struct head take_head(struct msgpack_in *in)
 	return in->bad == NULL ? h : (struct head){MSGPACK_NONE};
 }
 
-/* The head of a value that must be a |want|; the cursor stays before it when it is none, for the place in the error. */
+/* The head of a value that must be a |want|; the cursor stays before it when it is none, for the place in the
+ * error. */
 static struct head want(struct msgpack_in *in, enum msgpack_type type, const char *otherwise)
 {
-	if (in->bad == NULL && in->at < in->end && msgpack_peek(in) != type && msgpack_peek(in) != MSGPACK_NONE)
+	if (in->bad == NULL && in->at < in->end && msgpack_peek(in) != type &&
+		msgpack_peek(in) != MSGPACK_NONE)
 		msgpack_fault(in, otherwise);
 	return in->bad == NULL ? take_head(in) : (struct head){MSGPACK_NONE};
 }
@@ -236,5 +241,6 @@ struct cgn_str msgpack_get_raw(struct msgpack_in *in)
 		if (due > (uint64_t)(in->end - in->at) + 1)
 			msgpack_fault(in, "a container of more elements than there are bytes");
 	}
-	return in->bad != NULL ? (struct cgn_str){0} : (struct cgn_str){(const char *)start, (size_t)(in->at - start)};
+	return in->bad != NULL ? (struct cgn_str){0}
+			       : (struct cgn_str){(const char *)start, (size_t)(in->at - start)};
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resp: Redis' wire format, version 2 (redis.io/docs/reference/protocol-spec). Values are read from borrowed bytes as they lie there, with
- * nothing allocated, nothing recursive, and no count believed before its elements came. One thread each. */
+/* resp: Redis' wire format, version 2 (redis.io/docs/reference/protocol-spec). Values are read from borrowed
+ * bytes as they lie there, with nothing allocated, nothing recursive, and no count believed before its
+ * elements came. One thread each. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,8 +29,8 @@ struct resp_value {
 #define RESP_MAX_ELEMENTS ((size_t)1 << 20)
 
 enum resp_outcome { RESP_GOT, RESP_MORE /* a piece of it is still to come */, RESP_BAD };
-/* Take one value from the front of |*rest|, of an array its head alone. On RESP_MORE and RESP_BAD |*rest| is as it was; |*why| says what is
- * wrong with a bad one. */
+/* Take one value from the front of |*rest|, of an array its head alone. On RESP_MORE and RESP_BAD |*rest| is
+ * as it was; |*why| says what is wrong with a bad one. */
 enum resp_outcome resp_take(struct cgn_str *rest, struct resp_value *out, const char **why);
 /* The same, but of a bulk its head alone too: its |n| bytes and CRLF follow. */
 enum resp_outcome resp_take_head(struct cgn_str *rest, struct resp_value *out, const char **why);

@@ -58,7 +58,8 @@ static void add_data(struct sse_scan *s, struct cgn_str value)
 
 static void set_name(struct sse_scan *s, struct cgn_str value)
 {
-	s->name_n = (uint8_t)(value.n <= sizeof s->name ? value.n : 0); /* no name of that length means anything to us */
+	/* no name of that length means anything to us */
+	s->name_n = (uint8_t)(value.n <= sizeof s->name ? value.n : 0);
 	if (s->name_n > 0)
 		memcpy(s->name, value.p, s->name_n);
 }
@@ -68,7 +69,8 @@ static void end_event(struct sse_scan *s)
 	if (s->lost)
 		s->lost_events++;
 	else if (s->has_data)
-		s->on_event(s->arg, (struct cgn_str){s->name, s->name_n}, s->is_held ? s->held : cgn_buf_view(&s->data));
+		s->on_event(s->arg, (struct cgn_str){s->name, s->name_n},
+			s->is_held ? s->held : cgn_buf_view(&s->data));
 	empty(&s->data);
 	s->has_data = s->is_held = s->lost = false;
 	s->name_n = 0;

@@ -18,7 +18,8 @@ static void copy_bit(char *to, const char *from, size_t n)
 	memcpy(to, from, head);
 	size_t at = head;
 	for (; at + 64 <= n; at += 64) {
-		__m256i a = _mm256_loadu_si256((const void *)(from + at)), b = _mm256_loadu_si256((const void *)(from + at + 32));
+		__m256i a = _mm256_loadu_si256((const void *)(from + at)),
+			b = _mm256_loadu_si256((const void *)(from + at + 32));
 		_mm256_stream_si256((void *)(to + at), a);
 		_mm256_stream_si256((void *)(to + at + 32), b);
 	}

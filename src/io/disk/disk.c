@@ -47,8 +47,8 @@ static CGN_RC read_all(int fd, const char *path, size_t limit, struct cgn_buf *o
 			return CGN_OK;
 		cgn_buf_grew(out, (size_t)n);
 		if (out->n - had > limit)
-			return CGN_FAIL(
-				err, TOO_LARGE, "cannot read %s: it is longer than %zu bytes", path, limit);
+			return CGN_FAIL(err, TOO_LARGE, "cannot read %s: it is longer than %zu bytes", path,
+				limit);
 	}
 }
 
@@ -98,8 +98,8 @@ static int sync_folder_of(const char *path)
 	char folder[PATH_MAX];
 	const char *slash = strrchr(path, '/');
 	struct cgn_str name = slash == NULL
-				      ? CGN_STR(".")
-				      : (struct cgn_str){path, slash == path ? 1 : (size_t)(slash - path)};
+		? CGN_STR(".")
+		: (struct cgn_str){path, slash == path ? 1 : (size_t)(slash - path)};
 	if (!cgn_str_copyz(folder, sizeof folder, name))
 		return ENAMETOOLONG;
 	CGN_ON_EXIT(close_fd) int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -143,8 +143,8 @@ CGN_RC disk_mkdirs(const char *path, mode_t mode, struct cgn_err *err)
 {
 	char part[PATH_MAX];
 	if (path[0] == '\0' || !cgn_str_copyz(part, sizeof part, cgn_str_of(path)))
-		return CGN_FAIL(
-			err, INVALID, "cannot make folder \"%.200s\": the path is empty or too long", path);
+		return CGN_FAIL(err, INVALID, "cannot make folder \"%.200s\": the path is empty or too long",
+			path);
 	for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
 		CGN_TRY(make_one(part, mode, err));

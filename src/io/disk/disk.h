@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk: whole small files, read and replaced. Synchronous: for boot, reload and the command line, not for a loop under load. */
+/* disk: whole small files, read and replaced. Synchronous: for boot, reload and the command line, not for a
+ * loop under load. */
 #pragma once
 #include <sys/types.h>
 
@@ -7,12 +8,14 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 
-/* Append the file to |out| (whose content before is kept). CGN_NOT_FOUND, CGN_FORBIDDEN, CGN_TOO_LARGE beyond |limit| bytes,
- * CGN_INVALID for a directory, else CGN_STORAGE or CGN_NO_MEMORY; the sentence names the path. On failure |out| is as before. */
+/* Append the file to |out| (whose content before is kept). CGN_NOT_FOUND, CGN_FORBIDDEN, CGN_TOO_LARGE beyond
+ * |limit| bytes, CGN_INVALID for a directory, else CGN_STORAGE or CGN_NO_MEMORY; the sentence names the path.
+ * On failure |out| is as before. */
 CGN_RC disk_read_file(const char *path, size_t limit, struct cgn_buf *out, struct cgn_err *err);
 
-/* Replace the file: a reader sees the old content or the new one, also after a power cut. A temporary file lies beside it meanwhile;
- * a link is replaced, not followed. |mode| is exact, whatever the umask. CGN_NOT_FOUND (no such folder), CGN_FORBIDDEN, CGN_STORAGE. */
+/* Replace the file: a reader sees the old content or the new one, also after a power cut. A temporary file
+ * lies beside it meanwhile; a link is replaced, not followed. |mode| is exact, whatever the umask.
+ * CGN_NOT_FOUND (no such folder), CGN_FORBIDDEN, CGN_STORAGE. */
 CGN_RC disk_write_file_atomic(const char *path, struct cgn_str bytes, mode_t mode, struct cgn_err *err);
 
 /* Make the folder and those above it that are missing. Existing folders keep their mode. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* etcd: a client of etcd v3 over gRPC: keys, leases that are kept, prefixes that are watched. Several endpoints, the next one when one fails.
- * Objects belong to their loop. No callback is ever made inline. */
+/* etcd: a client of etcd v3 over gRPC: keys, leases that are kept, prefixes that are watched. Several
+ * endpoints, the next one when one fails. Objects belong to their loop. No callback is ever made inline. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,10 +19,11 @@ struct etcd_cfg {
 #define ETCD_MAX_ENDPOINTS 16
 /* CGN_INVALID: an endpoint that is none; CGN_TLS: certificates. Connects when first used. */
 CGN_RC etcd_new(struct cgn_loop *l, const struct etcd_cfg *cfg, struct etcd **out, struct cgn_err *err);
-/* Calls under way are done with CGN_CANCELLED before it returns. Leases and watches must be closed already. */
+/* Calls under way are done with CGN_CANCELLED before it returns. Leases and watches must be closed
+ * already. */
 void etcd_free(struct etcd **take);
-CGN_RC etcd_reload_tls(
-	struct etcd *e, struct cgn_err *err); /* read the certificates again; for new connections */
+CGN_RC etcd_reload_tls(struct etcd *e,
+	struct cgn_err *err); /* read the certificates again; for new connections */
 
 /* ---- calls: tried on each endpoint once while they are UNAVAILABLE ---- */
 struct etcd_kv {
@@ -30,8 +31,9 @@ struct etcd_kv {
 	int64_t mod_revision, lease;
 };
 struct etcd_result { /* borrowed for the call of done */
-	const struct cgn_err *
-		err; /* CGN_FINE; CGN_NOT_FOUND: no such lease; CGN_TOO_LARGE: the revision was compacted; CGN_UNAVAILABLE; ... */
+	/* CGN_FINE; CGN_NOT_FOUND: no such lease; CGN_TOO_LARGE: the revision was compacted; CGN_UNAVAILABLE;
+	 * ... */
+	const struct cgn_err *err;
 	uint64_t cluster_id;
 	int64_t revision;
 	const struct etcd_kv *kvs; /* range */
@@ -83,8 +85,9 @@ void etcd_lease_close(struct etcd_lease **take);   /* stops renewing; revoking i
 /* ---- a prefix that is watched ---- */
 struct etcd_watch;
 struct etcd_watch_ops {
-	/* Between begin and end come all keys there are, as puts: at the start, after a compaction that we missed, and when etcd is another
-	 * cluster than before. What did not come is gone. A begin may follow a begin: start over. */
+	/* Between begin and end come all keys there are, as puts: at the start, after a compaction that we
+	 * missed, and when etcd is another cluster than before. What did not come is gone. A begin may follow
+	 * a begin: start over. */
 	void (*on_snapshot_begin)(void *user);
 	void (*on_snapshot_end)(void *user);
 	void (*on_put)(void *user, const struct etcd_kv *kv);

@@ -68,8 +68,8 @@ static CGN_RC put_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_res
 	return CGN_OK;
 }
 
-static CGN_RC delete_done(
-	struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err)
+static CGN_RC delete_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(pb_free) Etcdserverpb__DeleteRangeResponse *m = NULL;
 	(void)op;
@@ -92,8 +92,8 @@ static CGN_RC grant_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_r
 	return CGN_OK;
 }
 
-static CGN_RC keepalive_done(
-	struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err)
+static CGN_RC keepalive_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(pb_free) Etcdserverpb__LeaseKeepAliveResponse *m = NULL;
 	(void)op;
@@ -104,8 +104,8 @@ static CGN_RC keepalive_done(
 	return CGN_OK;
 }
 
-static CGN_RC revoke_done(
-	struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err)
+static CGN_RC revoke_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(pb_free) Etcdserverpb__LeaseRevokeResponse *m = NULL;
 	(void)op;
@@ -116,7 +116,7 @@ static CGN_RC revoke_done(
 
 static const struct {
 	const char *path;
-	CGN_RC (*answer)
+	CGN_RC(*answer)
 	(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err);
 } kinds[] = {
 	[OP_RANGE] = {"/etcdserverpb.KV/Range", range_done},

@@ -237,8 +237,8 @@ static void follow(struct etcd_watch *w)
 {
 	struct cgn_err err;
 	w->endpoint = w->e->current;
-	cgn_rc rc = grpc_call_start(
-		w->e->channels[w->endpoint], "/etcdserverpb.Watch/Watch", 0, &stream_ops, w, &w->call, &err);
+	cgn_rc rc = grpc_call_start(w->e->channels[w->endpoint], "/etcdserverpb.Watch/Watch", 0, &stream_ops,
+		w, &w->call, &err);
 	if (cgn_ok(rc))
 		rc = send_create(w, &err);
 	if (cgn_ok(rc))

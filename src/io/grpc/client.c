@@ -14,7 +14,8 @@ struct grpc_channel {
 	struct http_client *http;
 	char *addr;
 	struct cgn_link calls;
-	/* After a failed connect, calls fail at once until blocked_until, so that a dead peer costs nobody a timeout each. */
+	/* After a failed connect, calls fail at once until blocked_until, so that a dead peer costs nobody a
+	 * timeout each. */
 	struct cgn_backoff backoff;
 	cgn_nsec blocked_until;
 	char reason[320];
@@ -85,8 +86,8 @@ static void on_end(struct http_call *h, void *user, const struct http_field *tra
 	c->finished = true;
 	cgn_timer_cancel(&c->deadline);
 	if (!c->has_status && !grpc_status_read(trailers, n, &c->final))
-		(void)CGN_FAIL_AS(
-			&c->final, CGN_INTERNAL, "%s ended the call without a status", c->channel->addr);
+		(void)CGN_FAIL_AS(&c->final, CGN_INTERNAL, "%s ended the call without a status",
+			c->channel->addr);
 	grpc_call_peer_ended(c);
 }
 
@@ -272,8 +273,8 @@ CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, 
 		.max_conns = cfg->max_conns,
 		.wide = cfg->wide,
 		.connect_timeout = cfg->connect_timeout,
-		.idle_timeout =
-			GRPC_FOREVER, /* a channel stays connected: the next call must not pay for a handshake */
+		/* a channel stays connected: the next call must not pay for a handshake */
+		.idle_timeout = GRPC_FOREVER,
 		.ping_interval = cfg->keepalive != 0 ? cfg->keepalive : 20 * CGN_SEC,
 	};
 	struct grpc_channel *ch = calloc(1, sizeof *ch);

@@ -34,8 +34,8 @@ static CGN_RC check_prefix(struct grpc_frames *f, struct cgn_err *err)
 	return CGN_OK;
 }
 
-enum grpc_frame_step grpc_frame_next(
-	struct grpc_frames *f, struct cgn_str *in, struct cgn_str *out, struct cgn_err *err)
+enum grpc_frame_step grpc_frame_next(struct grpc_frames *f, struct cgn_str *in, struct cgn_str *out,
+	struct cgn_err *err)
 {
 	if (f->n_prefix == GRPC_PREFIX && f->part.n == f->need &&
 		f->part.n > 0) { /* the last message was lent from |part| */

@@ -18,24 +18,26 @@ struct grpc_frames {
 		part; /* a message that came in pieces; grows with what came, never with what was promised */
 };
 enum grpc_frame_step { GRPC_FRAME_MORE, GRPC_FRAME_MESSAGE, GRPC_FRAME_BAD };
-/* Take bytes off |in| up to the end of one message. MESSAGE: |out| borrows from |in|'s bytes or from |f|, until the next call.
- * BAD: CGN_OVERLOADED (over the limit), CGN_UNSUPPORTED (compressed), CGN_INVALID (flag); |f| is not to be used again. */
-enum grpc_frame_step grpc_frame_next(
-	struct grpc_frames *f, struct cgn_str *in, struct cgn_str *out, struct cgn_err *err);
+/* Take bytes off |in| up to the end of one message. MESSAGE: |out| borrows from |in|'s bytes or from |f|,
+ * until the next call. BAD: CGN_OVERLOADED (over the limit), CGN_UNSUPPORTED (compressed), CGN_INVALID
+ * (flag); |f| is not to be used again. */
+enum grpc_frame_step grpc_frame_next(struct grpc_frames *f, struct cgn_str *in, struct cgn_str *out,
+	struct cgn_err *err);
 bool grpc_frame_between(const struct grpc_frames *f); /* not inside a message */
 void grpc_frame_prefix(uint8_t to[GRPC_PREFIX], size_t n);
 void grpc_frames_fini(struct grpc_frames *f);
 
 /* ---- text.c ---- */
 #define GRPC_TIMEOUT_TEXT 16
-void grpc_timeout_format(
-	cgn_nsec timeout, char to[GRPC_TIMEOUT_TEXT]);    /* rounded up to what 8 digits can say */
+void grpc_timeout_format(cgn_nsec timeout,
+	char to[GRPC_TIMEOUT_TEXT]);                      /* rounded up to what 8 digits can say */
 bool grpc_timeout_parse(struct cgn_str s, cgn_nsec *out); /* beyond 100 years is 100 years */
 void grpc_message_encode(const char *sentence, struct cgn_buf *out);
-void grpc_message_decode(
-	struct cgn_str s, char *to, size_t cap); /* cut to fit; a broken escape stays as it is */
+void grpc_message_decode(struct cgn_str s, char *to,
+	size_t cap); /* cut to fit; a broken escape stays as it is */
 enum cgn_code grpc_code_from_http(int status);
-/* The status in a head or in trailers; false when there is none. |out| is FINE or has the server's sentence. */
+/* The status in a head or in trailers; false when there is none. |out| is FINE or has the server's
+ * sentence. */
 bool grpc_status_read(const struct http_field *fields, size_t n, struct cgn_err *out);
 
 /* ---- call.c ---- */
@@ -65,8 +67,8 @@ struct grpc_call {
 	struct http_call *h;
 	struct grpc_channel *channel;
 };
-struct grpc_call *grpc_call_new(
-	struct cgn_loop *l, uint32_t max_message, struct cgn_link *list); /* NULL: no memory */
+struct grpc_call *grpc_call_new(struct cgn_loop *l, uint32_t max_message,
+	struct cgn_link *list); /* NULL: no memory */
 /* Bytes from http, and their end. */
 void grpc_call_feed(struct grpc_call *c, const uint8_t *p, size_t n);
 void grpc_call_peer_ended(struct grpc_call *c);

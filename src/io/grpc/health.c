@@ -34,11 +34,11 @@ static void answer(struct health_watch *w)
 	uint8_t bytes[16];
 	Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 	serving_status now = w->health->serving
-				     ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-				     : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+		? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+		: GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
 	r.status = w->known ? now : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
-	grpc_send(
-		w->call, &(struct iovec){bytes, grpc__health__v1__health_check_response__pack(&r, bytes)}, 1);
+	grpc_send(w->call, &(struct iovec){bytes, grpc__health__v1__health_check_response__pack(&r, bytes)},
+		1);
 }
 
 /* The service asked for; false when these bytes are no request. */
@@ -91,8 +91,9 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	free(w);
 }
 
-static const struct grpc_call_ops ops = {
-	.on_message = on_message, .on_half_close = on_half_close, .on_close = on_close};
+static const struct grpc_call_ops ops = {.on_message = on_message,
+	.on_half_close = on_half_close,
+	.on_close = on_close};
 
 static void start(struct grpc_call *c, struct grpc_health *h, bool stream)
 {

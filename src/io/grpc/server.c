@@ -179,8 +179,8 @@ static CGN_RC listen_http(struct grpc_server *s, const struct grpc_server_cfg *c
 		.listen = cfg->listen,
 		.h2_only = true,
 		.max_streams = cfg->max_streams != 0 ? cfg->max_streams : 1024,
-		.body_timeout =
-			GRPC_FOREVER, /* streams may be silent; deadlines and keepalive pings end dead calls */
+		/* streams may be silent; deadlines and keepalive pings end dead calls */
+		.body_timeout = GRPC_FOREVER,
 	};
 	return http_server_new(s->loop, &http, &http_ops, s, &s->http, err);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http client: a pool of connections to one origin and the calls that wait for one; the part of a call both versions share. */
+/* http client: a pool of connections to one origin and the calls that wait for one; the part of a call both
+ * versions share. */
 #include <stdlib.h>
 
 #include "io/http/client_priv.h"
@@ -142,13 +143,15 @@ void http_out_retire(struct client_conn *c)
 	http_client_look(c->client);
 }
 
-/* With nothing established there is no other way for those that wait: tell all. Else one failed attempt costs one call at most. */
+/* With nothing established there is no other way for those that wait: tell all. Else one failed attempt costs
+ * one call at most. */
 static void connect_failed(struct http_client *cl, const struct cgn_err *why)
 {
 	bool only_way = cl->n_conns == cl->n_dialing;
 	struct cgn_link *l;
 	while ((l = cgn_list_first(&cl->waiting)) != NULL && (only_way || cl->n_dialing == 0)) {
-		http_call_fail(CGN_CONTAINER(l, struct http_call, link), HTTP_FAIL_CONNECT, why->code, why->msg);
+		http_call_fail(CGN_CONTAINER(l, struct http_call, link), HTTP_FAIL_CONNECT, why->code,
+			why->msg);
 		if (!only_way)
 			return;
 	}
@@ -180,7 +183,9 @@ static void out_on_close(struct net_conn *net, void *user, const struct cgn_err 
 	struct client_conn *c = user;
 	struct cgn_loop *l = net_loop(net);
 	CGN_LIVE(c, HTTP_CLIENT_CONN_TAG);
-	struct cgn_err closed = {.code = CGN_UNAVAILABLE, .where = CGN_HERE, .msg = "the connection was closed"};
+	struct cgn_err closed = {.code = CGN_UNAVAILABLE,
+		.where = CGN_HERE,
+		.msg = "the connection was closed"};
 	out_leave(c, why->code == CGN_FINE ? &closed : why);
 	c->wire.net = NULL;
 	c->tag = 0;
@@ -218,7 +223,8 @@ static void out_on_open(struct net_conn *net, void *user)
 	bool h2 = wants_h2(cl, alpn);
 	if (cl->cfg.tls != NULL && h2 != cgn_str_is(alpn, "h2")) {
 		struct cgn_err err;
-		(void)CGN_FAIL(&err, UNSUPPORTED, "the peer did not agree on %s (ALPN)", h2 ? "HTTP/2" : "HTTP/1.1");
+		(void)CGN_FAIL(&err, UNSUPPORTED, "the peer did not agree on %s (ALPN)",
+			h2 ? "HTTP/2" : "HTTP/1.1");
 		out_leave(c, &err);
 		net_abort(net);
 		return;
@@ -275,7 +281,9 @@ static CGN_RC out_dial(struct http_client *cl, struct cgn_err *err)
 	struct client_conn *c = calloc(1, sizeof *c);
 	if (c == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a connection to %s", cl->addr);
-	struct net_dial dial = {.addr = cl->addr, .tls = cl->cfg.tls, .server_name = cl->server_name,
+	struct net_dial dial = {.addr = cl->addr,
+		.tls = cl->cfg.tls,
+		.server_name = cl->server_name,
 		.connect_timeout = cl->cfg.connect_timeout};
 	struct net_conn *net = NULL;
 	cgn_rc rc = net_connect(cl->loop, &dial, &out_net_ops, c, &net, err);
@@ -300,7 +308,7 @@ static CGN_RC out_dial(struct http_client *cl, struct cgn_err *err)
 
 static struct client_conn *pick(struct http_client *cl)
 {
-	cgn_list_each(l, &cl->conns) {
+	cgn_list_each (l, &cl->conns) {
 		struct client_conn *c = CGN_CONTAINER(l, struct client_conn, link);
 		if (c->ops == NULL || c->closing)
 			continue;
@@ -336,7 +344,8 @@ static uint32_t max_conns(const struct http_client *cl)
 static bool should_dial(const struct http_client *cl)
 {
 	bool one_call_each = cl->learned == HTTP_1;
-	return cl->n_conns < max_conns(cl) && cl->n_dialing < (one_call_each ? cl->n_waiting : 1) && cl->n_waiting > 0;
+	return cl->n_conns < max_conns(cl) && cl->n_dialing < (one_call_each ? cl->n_waiting : 1) &&
+		cl->n_waiting > 0;
 }
 
 static void client_turn(struct cgn_hook *h)
@@ -347,7 +356,8 @@ static void client_turn(struct cgn_hook *h)
 	while ((l = cgn_list_first(&cl->waiting)) != NULL && (conn = pick(cl)) != NULL) {
 		struct http_call *c = CGN_CONTAINER(l, struct http_call, link);
 		if (c->pending.bad) { /* never send a part of a body as if it were all */
-			http_call_fail(c, HTTP_FAIL_CONNECT, CGN_TOO_LARGE, "the body is too large to wait for a connection");
+			http_call_fail(c, HTTP_FAIL_CONNECT, CGN_TOO_LARGE,
+				"the body is too large to wait for a connection");
 			continue;
 		}
 		cgn_list_drop(&c->link);
@@ -397,7 +407,8 @@ static CGN_RC request_save(struct http_call *c, const struct http_request *rq)
 	if (fields == NULL)
 		return CGN_RC_OF(CGN_TOO_LARGE);
 	for (size_t i = 0; i < rq->n_fields; i++)
-		fields[i] = (struct http_field){save(&c->arena, rq->fields[i].name, &bad), save(&c->arena, rq->fields[i].value, &bad)};
+		fields[i] = (struct http_field){save(&c->arena, rq->fields[i].name, &bad),
+			save(&c->arena, rq->fields[i].value, &bad)};
 	c->rq = *rq;
 	c->rq.fields = fields;
 	c->rq.method = save(&c->arena, cgn_str_of(rq->method), &bad).p;
@@ -420,11 +431,14 @@ static CGN_RC request_check(const struct http_request *rq, struct cgn_err *err)
 	if (!http_name_is_token(cgn_str_of(rq->method)))
 		return CGN_FAIL(err, INVALID, "\"%s\" is not a request method", rq->method);
 	if (!path_is_clean(rq->path))
-		return CGN_FAIL(err, INVALID, "\"%s\" is not a request path: it must begin with a slash and have no space", rq->path);
+		return CGN_FAIL(err, INVALID,
+			"\"%s\" is not a request path: it must begin with a slash and have no space",
+			rq->path);
 	return CGN_OK;
 }
 
-static struct http_call *call_new(struct http_client *cl, const struct http_request *rq, const struct http_call_ops *ops, void *user)
+static struct http_call *call_new(struct http_client *cl, const struct http_request *rq,
+	const struct http_call_ops *ops, void *user)
 {
 	struct http_call *c = calloc(1, sizeof *c);
 	if (c == NULL)
@@ -448,13 +462,16 @@ static struct http_call *call_new(struct http_client *cl, const struct http_requ
 	return c;
 }
 
-static CGN_RC call_wait(struct http_client *cl, struct http_call *c, const struct http_request *rq, struct cgn_err *err)
+static CGN_RC call_wait(struct http_client *cl, struct http_call *c, const struct http_request *rq,
+	struct cgn_err *err)
 {
 	if (cl->n_waiting >= cl->cfg.max_waiting)
-		return CGN_FAIL(err, OVERLOADED, "%s: %u requests wait for a connection already", cl->addr, cl->n_waiting);
+		return CGN_FAIL(err, OVERLOADED, "%s: %u requests wait for a connection already", cl->addr,
+			cl->n_waiting);
 	cgn_rc rc = request_save(c, rq);
 	if (!cgn_ok(rc))
-		return CGN_FAIL_AS(err, rc.code, "the request to %s can't be kept while it waits: %s", cl->addr, cgn_code_text(rc.code));
+		return CGN_FAIL_AS(err, rc.code, "the request to %s can't be kept while it waits: %s",
+			cl->addr, cgn_code_text(rc.code));
 	cgn_list_push(&cl->waiting, &c->link);
 	cl->n_waiting++;
 	if (!should_dial(cl))
@@ -467,8 +484,8 @@ static CGN_RC call_wait(struct http_client *cl, struct http_call *c, const struc
 	return rc;
 }
 
-CGN_RC http_call_start(struct http_client *cl, const struct http_request *rq, const struct http_call_ops *ops, void *user,
-	struct http_call **out, struct cgn_err *err)
+CGN_RC http_call_start(struct http_client *cl, const struct http_request *rq, const struct http_call_ops *ops,
+	void *user, struct http_call **out, struct cgn_err *err)
 {
 	CGN_LIVE(cl, HTTP_CLIENT_TAG);
 	CGN_TRY(request_check(rq, err));
@@ -592,7 +609,8 @@ static void defaults(struct http_client_cfg *c)
 	c->max_head_bytes = c->max_head_bytes != 0 ? c->max_head_bytes : 64U * 1024;
 }
 
-CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, struct http_client **out, struct cgn_err *err)
+CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, struct http_client **out,
+	struct cgn_err *err)
 {
 	CGN_TRY(net_addr_check(cfg->addr, err));
 	struct cgn_str authority = cgn_str_of(cfg->authority != NULL ? cfg->authority : cfg->addr);
@@ -616,7 +634,8 @@ CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, st
 	cl->addr = cgn_str_dupz(cgn_str_of(cfg->addr));
 	cl->authority = cgn_str_dupz(authority);
 	cl->server_name = cfg->server_name != NULL ? cgn_str_dupz(cgn_str_of(cfg->server_name)) : NULL;
-	if (cl->addr == NULL || cl->authority == NULL || (cfg->server_name != NULL && cl->server_name == NULL)) {
+	if (cl->addr == NULL || cl->authority == NULL ||
+		(cfg->server_name != NULL && cl->server_name == NULL)) {
 		client_release(cl);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a client of %s", cfg->addr);
 	}
@@ -650,9 +669,9 @@ void http_client_free(struct http_client **take)
 	cl->freed = true;
 	cgn_hook_drop(&cl->hook);
 	while ((l = cgn_list_first(&cl->waiting)) != NULL)
-		http_call_fail(CGN_CONTAINER(l, struct http_call, link), HTTP_FAIL_CONNECT, err.code, err.msg);
-	cgn_list_each(at, &cl->conns)
-	{
+		http_call_fail(CGN_CONTAINER(l, struct http_call, link), HTTP_FAIL_CONNECT, err.code,
+			err.msg);
+	cgn_list_each (at, &cl->conns) {
 		struct client_conn *c = CGN_CONTAINER(at, struct client_conn, link);
 		if (c->ops != NULL)
 			c->ops->gone(c, &err);

@@ -6,14 +6,16 @@
 #include "io/http/h2_link_priv.h"
 #include "io/http/wire_priv.h"
 
-#define HTTP_CALL_TAG 0x48744331u
+#define HTTP_CALL_TAG        0x48744331u
 #define HTTP_CLIENT_CONN_TAG 0x48744332u
-#define HTTP_CLIENT_TAG 0x48744333u
+#define HTTP_CLIENT_TAG      0x48744333u
 
-#define HTTP_CALL_MARK ((size_t)64 * 1024) /* body bytes that wait for a connection or a window: the producer should wait */
-#define HTTP_CALL_QUEUE_LIMIT H2_STREAM_LIMIT /* and where the call fails: one message of the largest size fits */
-#define HTTP_REQUEST_LIMIT ((size_t)256 * 1024) /* head of a request that waits */
-#define HTTP_CLIENT_FIELDS 256
+/* body bytes that wait for a connection or a window: the producer should wait */
+#define HTTP_CALL_MARK ((size_t)64 * 1024)
+/* and where the call fails: one message of the largest size fits */
+#define HTTP_CALL_QUEUE_LIMIT H2_STREAM_LIMIT
+#define HTTP_REQUEST_LIMIT    ((size_t)256 * 1024) /* head of a request that waits */
+#define HTTP_CLIENT_FIELDS    256
 
 struct client_conn;
 
@@ -21,7 +23,8 @@ struct call_via {
 	void (*body)(struct http_call *c, const struct iovec *iov, size_t n);
 	void (*end)(struct http_call *c);
 	bool (*over_mark)(struct http_call *c);
-	void (*cancel)(struct http_call *c); /* the peer sees it at once; the call is off the connection afterwards */
+	/* the peer sees it at once; the call is off the connection afterwards */
+	void (*cancel)(struct http_call *c);
 	void (*pause)(struct http_call *c, bool yes);
 	void (*release)(struct http_call *c); /* own parts, when the call is over */
 };
@@ -40,11 +43,12 @@ struct http_call {
 	struct cgn_buf pending; /* body that came before the connection; h2: what no window let out */
 	struct cgn_timer timer;
 	cgn_nsec head_timeout, idle_timeout, since;
-	int64_t body_left;      /* of the promised length; -1: chunked */
+	int64_t body_left; /* of the promised length; -1: chunked */
 	bool body_ended, got_head, paused, over, sent, is_head;
 	const char *doom; /* why it fails at the next turn: its body is not what was announced */
-	uint64_t heard_before;   /* what the connection had heard when the call began: silence since means that it was stale */
-	struct h2_stream st;     /* HTTP/2 only */
+	/* what the connection had heard when the call began: silence since means that it was stale */
+	uint64_t heard_before;
+	struct h2_stream st; /* HTTP/2 only */
 };
 
 struct client_conn_ops {
@@ -56,7 +60,7 @@ struct client_conn_ops {
 	void (*eof)(struct client_conn *c);
 	void (*turn)(struct client_conn *c);
 	void (*drained)(struct client_conn *c);
-	void (*late)(struct client_conn *c); /* the timer */
+	void (*late)(struct client_conn *c);                            /* the timer */
 	void (*gone)(struct client_conn *c, const struct cgn_err *why); /* fail the calls that are left */
 	void (*release)(struct client_conn *c);
 };
@@ -89,7 +93,7 @@ struct client_conn {
 	uint64_t served; /* calls begun here */
 	uint64_t heard;  /* reads */
 	bool closing;
-	bool retired;    /* counts no longer: another may be dialled in its place */
+	bool retired; /* counts no longer: another may be dialled in its place */
 	union {
 		struct h1_out h1;
 		struct h2_out h2;
@@ -106,7 +110,7 @@ struct http_client {
 	enum http_proto learned; /* HTTP_AUTO until ALPN told */
 	struct cgn_link conns;   /* those with room at the front */
 	struct cgn_link waiting;
-	struct cgn_hook hook;    /* gives waiting calls to connections */
+	struct cgn_hook hook; /* gives waiting calls to connections */
 	uint32_t n_conns, n_dialing, n_waiting;
 	struct http_store *spare;
 };

@@ -10,10 +10,12 @@ static const struct call_via h1_via;
 
 static size_t head_bytes(const struct http_client *cl, const struct http_request *rq)
 {
-	return strlen(rq->method) + strlen(rq->path) + strlen(cl->authority) + http_fields_bytes(rq->fields, rq->n_fields) + 128;
+	return strlen(rq->method) + strlen(rq->path) + strlen(cl->authority) +
+		http_fields_bytes(rq->fields, rq->n_fields) + 128;
 }
 
-static void buf_head(struct cgn_buf *b, const struct client_conn *c, const struct http_request *rq, int64_t body_len)
+static void buf_head(struct cgn_buf *b, const struct client_conn *c, const struct http_request *rq,
+	int64_t body_len)
 {
 	cgn_buf_putz(b, rq->method);
 	cgn_buf_char(b, ' ');
@@ -21,7 +23,8 @@ static void buf_head(struct cgn_buf *b, const struct client_conn *c, const struc
 	cgn_buf_putz(b, " HTTP/1.1\r\n");
 	http_field_write(b, CGN_STR("host"), cgn_str_of(c->client->authority));
 	for (size_t i = 0; i < rq->n_fields; i++)
-		if (http_field_passes(rq->fields, rq->n_fields, i) && !cgn_str_eq_nocase(rq->fields[i].name, CGN_STR("host")) &&
+		if (http_field_passes(rq->fields, rq->n_fields, i) &&
+			!cgn_str_eq_nocase(rq->fields[i].name, CGN_STR("host")) &&
 			!cgn_str_eq_nocase(rq->fields[i].name, CGN_STR("expect")))
 			http_field_write(b, rq->fields[i].name, rq->fields[i].value);
 	if (body_len < 0)
@@ -40,7 +43,8 @@ static void h1_body(struct http_call *call, const struct iovec *iov, size_t n)
 	char size[24];
 	struct cgn_str before = {NULL, 0};
 	if (c->h1.chunked)
-		before = (struct cgn_str){size, (size_t)snprintf(size, sizeof size, "%zx\r\n", http_iov_bytes(iov, n))};
+		before = (struct cgn_str){size,
+			(size_t)snprintf(size, sizeof size, "%zx\r\n", http_iov_bytes(iov, n))};
 	http_wire_send(&c->wire, before, iov, n, c->h1.chunked ? CGN_STR("\r\n") : (struct cgn_str){NULL, 0});
 }
 
@@ -53,7 +57,8 @@ static void h1_end(struct http_call *call)
 static void send_body(struct http_call *call, const struct http_request *rq)
 {
 	if (rq->body != NULL)
-		http_wire_send(&call->conn->wire, (struct cgn_str){NULL, 0}, rq->body, rq->n_body, (struct cgn_str){NULL, 0});
+		http_wire_send(&call->conn->wire, (struct cgn_str){NULL, 0}, rq->body, rq->n_body,
+			(struct cgn_str){NULL, 0});
 	else if (call->pending.n > 0)
 		h1_body(call, &(struct iovec){call->pending.p, call->pending.n}, 1);
 	cgn_buf_fini(&call->pending);
@@ -63,8 +68,9 @@ static void send_body(struct http_call *call, const struct http_request *rq)
 
 static void h1_start(struct client_conn *c, struct http_call *call, const struct http_request *rq)
 {
-	int64_t body_len = rq->body != NULL ? (int64_t)http_iov_bytes(rq->body, rq->n_body) :
-		rq->body_len == 0 ? (int64_t)call->pending.n : rq->body_len;
+	int64_t body_len = rq->body != NULL ? (int64_t)http_iov_bytes(rq->body, rq->n_body)
+		: rq->body_len == 0         ? (int64_t)call->pending.n
+					    : rq->body_len;
 	call->via = &h1_via;
 	c->h1.call = call;
 	c->h1.busy = true;
@@ -163,7 +169,8 @@ static void park(struct client_conn *c)
 	if (c->client == NULL)
 		return;
 	c->h1.busy = false;
-	cgn_list_drop(&c->link); /* used last, free again: taken first, so that the others may grow old and go */
+	/* used last, free again: taken first, so that the others may grow old and go */
+	cgn_list_drop(&c->link);
 	cgn_list_push_front(&c->client->conns, &c->link);
 	cgn_timer_set(&c->timer, c->client->cfg.idle_timeout);
 	http_client_look(c->client);
@@ -173,7 +180,8 @@ static void answer_done(struct client_conn *c, bool more_bytes)
 {
 	if (c->closing)
 		return;
-	if (!c->h1.parser.keep_alive || more_bytes || c->h1.eof) /* bytes that nobody asked for belong to nobody */
+	/* bytes that nobody asked for belong to nobody */
+	if (!c->h1.parser.keep_alive || more_bytes || c->h1.eof)
 		http_out_close(c);
 	else
 		park(c);
@@ -230,8 +238,9 @@ static void finish_by_eof(struct client_conn *c)
 static void h1_turn(struct client_conn *c)
 {
 	http_wire_flush(&c->wire);
+	/* it may have been over its mark while it waited for this connection */
 	if (c->h1.call != NULL)
-		http_call_drained(c->h1.call); /* it may have been over its mark while it waited for this connection */
+		http_call_drained(c->h1.call);
 	if (c->h1.call == NULL || is_stalled(c))
 		return;
 	if (c->hold.n > 0 || c->h1.parser.halted) {
@@ -287,7 +296,8 @@ static bool h1_has_room(const struct client_conn *c)
 static CGN_RC h1_init(struct client_conn *c)
 {
 	struct http_client *cl = c->client;
-	h1_parser_init(&c->h1.parser, true, &parser_ops, c, &cl->spare, cl->cfg.max_head_bytes, HTTP_CLIENT_FIELDS);
+	h1_parser_init(&c->h1.parser, true, &parser_ops, c, &cl->spare, cl->cfg.max_head_bytes,
+		HTTP_CLIENT_FIELDS);
 	park(c);
 	return CGN_OK;
 }

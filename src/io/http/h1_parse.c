@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/http/h1_parse_priv.h"
 
-#define NO_BODY 1     /* what tells llhttp that none follows, whatever the fields say */
+#define NO_BODY     1 /* what tells llhttp that none follows, whatever the fields say */
 #define MAX_LEADING 8 /* stray line ends before a request line */
 
 static struct h1_parser *self(llhttp_t *ll)
@@ -101,7 +101,8 @@ static int framing_check(struct h1_parser *p, const struct http_head *h, const s
 static bool authority_is_sane(struct cgn_str a)
 {
 	for (size_t i = 0; i < a.n; i++)
-		if ((unsigned char)a.p[i] <= 0x20 || (unsigned char)a.p[i] >= 0x7f || strchr("/?#@\\,<>\"{}|^`", a.p[i]) != NULL)
+		if ((unsigned char)a.p[i] <= 0x20 || (unsigned char)a.p[i] >= 0x7f ||
+			strchr("/?#@\\,<>\"{}|^`", a.p[i]) != NULL)
 			return false;
 	return true;
 }
@@ -123,7 +124,8 @@ static void absolute_form(struct http_head *h)
 static int host_take(struct h1_parser *p, struct http_head *h, unsigned hosts)
 {
 	if (hosts > 1 || (hosts == 0 && h->version == 11))
-		return fault(p, 400, hosts == 0 ? "the host field is missing" : "the host field is given more than once");
+		return fault(p, 400,
+			hosts == 0 ? "the host field is missing" : "the host field is given more than once");
 	for (size_t i = 0; i < h->n_fields; i++)
 		if (cgn_str_is(h->fields[i].name, "host")) {
 			h->authority = h->fields[i].value;
@@ -169,9 +171,12 @@ static int on_headers_complete(llhttp_t *ll)
 	h->status = p->response ? ll->status_code : 0;
 	if (p->response && h->status < 200)
 		return interim_head(p);
-	h->content_length = f.lengths > 0 ? (int64_t)ll->content_length : !p->response && f.encodings == 0 ? 0 : -1;
+	h->content_length = f.lengths > 0          ? (int64_t)ll->content_length
+		: !p->response && f.encodings == 0 ? 0
+						   : -1;
 	p->chunked = f.encodings > 0;
-	p->keep_alive = h->version == 11 ? (ll->flags & F_CONNECTION_CLOSE) == 0 : (ll->flags & F_CONNECTION_KEEP_ALIVE) != 0;
+	p->keep_alive = h->version == 11 ? (ll->flags & F_CONNECTION_CLOSE) == 0
+					 : (ll->flags & F_CONNECTION_KEEP_ALIVE) != 0;
 	p->phase = H1_BODY;
 	p->ops->on_head(p->user, h);
 	return p->no_body || h->status == 204 || h->status == 304 ? NO_BODY : 0;
@@ -182,7 +187,8 @@ static int on_headers_complete(llhttp_t *ll)
 static int on_body(llhttp_t *ll, const char *at, size_t n)
 {
 	struct h1_parser *p = self(ll);
-	if (n == 0) /* an open span at the end of the bytes; a reader that stops at each piece would never get past it */
+	/* an open span at the end of the bytes; a reader that stops at each piece would never get past it */
+	if (n == 0)
 		return 0;
 	p->progress = true;
 	p->ops->on_body(p->user, (const uint8_t *)at, n);
@@ -215,7 +221,8 @@ static int on_chunk_header(llhttp_t *ll)
 static void trailers_filter(struct http_store *s)
 {
 	for (size_t i = s->head.n_fields; i-- > 0;)
-		if (!http_field_passes(s->fields, s->head.n_fields, i) || cgn_str_is(s->fields[i].name, "host"))
+		if (!http_field_passes(s->fields, s->head.n_fields, i) ||
+			cgn_str_is(s->fields[i].name, "host"))
 			http_store_drop(s, i);
 }
 
@@ -253,11 +260,15 @@ static const llhttp_settings_t settings = {
 
 /* ---- driving ---- */
 
-void h1_parser_init(struct h1_parser *p, bool response, const struct h1_parser_ops *ops, void *user, struct http_store **spare,
-	uint32_t max_head_bytes, uint32_t max_fields)
+void h1_parser_init(struct h1_parser *p, bool response, const struct h1_parser_ops *ops, void *user,
+	struct http_store **spare, uint32_t max_head_bytes, uint32_t max_fields)
 {
-	*p = (struct h1_parser){.ops = ops, .user = user, .spare = spare, .response = response,
-		.max_head_bytes = max_head_bytes, .max_fields = max_fields};
+	*p = (struct h1_parser){.ops = ops,
+		.user = user,
+		.spare = spare,
+		.response = response,
+		.max_head_bytes = max_head_bytes,
+		.max_fields = max_fields};
 }
 
 void h1_parser_fini(struct h1_parser *p)
@@ -300,7 +311,8 @@ static size_t run(struct h1_parser *p, const uint8_t *data, size_t n)
 static bool line_byte(struct h1_parser *p, uint8_t c)
 {
 	if (p->cr != (c == '\n')) {
-		(void)fault(p, 400, p->cr ? "a line has a carriage return inside" : "a line does not end in CR LF");
+		(void)fault(p, 400,
+			p->cr ? "a line has a carriage return inside" : "a line does not end in CR LF");
 		return false;
 	}
 	if (c == '\n') {
@@ -319,7 +331,8 @@ static bool line_byte(struct h1_parser *p, uint8_t c)
 	return false;
 }
 
-/* How many of these bytes belong to the head or trailer that is being read; |*whole| when it ends with them. */
+/* How many of these bytes belong to the head or trailer that is being read; |*whole| when it ends with
+ * them. */
 static size_t lines_span(struct h1_parser *p, const uint8_t *data, size_t n, bool *whole)
 {
 	*whole = false;
@@ -359,7 +372,8 @@ static size_t feed_body(struct h1_parser *p, const uint8_t *data, size_t n)
 {
 	p->progress = false;
 	size_t used = run(p, data, n);
-	p->quiet_bytes = p->progress ? 0 : p->quiet_bytes + (uint32_t)(used < H1_MAX_QUIET ? used : H1_MAX_QUIET + 1);
+	p->quiet_bytes =
+		p->progress ? 0 : p->quiet_bytes + (uint32_t)(used < H1_MAX_QUIET ? used : H1_MAX_QUIET + 1);
 	if (p->quiet_bytes > H1_MAX_QUIET)
 		(void)fault(p, 400, "chunk framing without a body");
 	return used;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1 server side of one connection: one exchange at a time; what a client pipelines behind it waits, bounded. */
+/* HTTP/1 server side of one connection: one exchange at a time; what a client pipelines behind it waits,
+ * bounded. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,8 +24,8 @@ static bool status_has_length(int status)
 static const char *reason_of(int status)
 {
 	switch (status) {
-#define STATUS(code, text)                                                                                   \
-	case code:                                                                                           \
+#define STATUS(code, text) \
+	case code:         \
 		return text;
 #include "io/http/status.def"
 #undef STATUS
@@ -42,7 +43,8 @@ static void buf_status(struct cgn_buf *b, int status)
 	cgn_buf_add(b, "\r\n", 2);
 }
 
-static void buf_framing(struct cgn_buf *b, const struct h1_side *h, bool bodyless, int status, int64_t content_length)
+static void buf_framing(struct cgn_buf *b, const struct h1_side *h, bool bodyless, int status,
+	int64_t content_length)
 {
 	if (h->chunked && status_has_length(status))
 		cgn_buf_putz(b, "transfer-encoding: chunked\r\n");
@@ -61,10 +63,12 @@ static void buf_framing(struct cgn_buf *b, const struct h1_side *h, bool bodyles
 static bool body_will_come(const struct server_conn *c)
 {
 	const struct h1_parser *p = &c->h1.parser;
-	return p->phase == H1_DONE || (!c->h1.expect && (p->chunked || p->ll.content_length <= HTTP_DROP_BYTES));
+	return p->phase == H1_DONE ||
+		(!c->h1.expect && (p->chunked || p->ll.content_length <= HTTP_DROP_BYTES));
 }
 
-static void h1_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n, int64_t content_length)
+static void h1_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
+	int64_t content_length)
 {
 	struct server_conn *c = x->conn;
 	struct h1_side *h = &c->h1;
@@ -90,7 +94,8 @@ static void h1_body(struct http_exchange *x, const struct iovec *iov, size_t n)
 	char size[24];
 	struct cgn_str before = {NULL, 0};
 	if (c->h1.chunked)
-		before = (struct cgn_str){size, (size_t)snprintf(size, sizeof size, "%zx\r\n", http_iov_bytes(iov, n))};
+		before = (struct cgn_str){size,
+			(size_t)snprintf(size, sizeof size, "%zx\r\n", http_iov_bytes(iov, n))};
 	http_wire_send(&c->wire, before, iov, n, c->h1.chunked ? CGN_STR("\r\n") : (struct cgn_str){NULL, 0});
 	http_conn_retime(c);
 }
@@ -99,7 +104,8 @@ static void h1_end(struct http_exchange *x, const struct http_field *trailers, s
 {
 	struct server_conn *c = x->conn;
 	cgn_loop_defer(c->wire.loop, &c->wire.hook);
-	if (!c->h1.chunked || x->bodyless || http_wire_room(&c->wire, http_fields_bytes(trailers, n) + 5) == NULL)
+	if (!c->h1.chunked || x->bodyless ||
+		http_wire_room(&c->wire, http_fields_bytes(trailers, n) + 5) == NULL)
 		return;
 	cgn_buf_add(&c->wire.out, "0\r\n", 3);
 	http_fields_write(&c->wire.out, trailers, n);
@@ -211,7 +217,8 @@ static void on_head(void *user, const struct http_head *h)
 	http_exchange_open(x, &h1_exchange_ops, c, h);
 	c->h1.x = x;
 	struct cgn_str expect = http_head_get(h, "expect");
-	c->h1.expect = h->version == 11 && cgn_str_eq_nocase(expect, CGN_STR("100-continue")) && h->content_length != 0;
+	c->h1.expect = h->version == 11 && cgn_str_eq_nocase(expect, CGN_STR("100-continue")) &&
+		h->content_length != 0;
 	struct http_head seen = *h;
 	seen.scheme = c->server->tls ? CGN_STR("https") : CGN_STR("http");
 	c->server->ops->on_request(x, &seen, c->server->user);
@@ -273,7 +280,8 @@ static size_t parse(struct server_conn *c, const uint8_t *p, size_t n)
 		h->since = cgn_loop_now(c->wire.loop);
 	if (h->parser.phase == H1_BAD) {
 		c->server->stats.bad_requests++;
-		fail_request(c, h->parser.fault_status, h->parser.fault_status == 431 ? CGN_TOO_LARGE : CGN_INVALID, h->parser.fault);
+		fail_request(c, h->parser.fault_status,
+			h->parser.fault_status == 431 ? CGN_TOO_LARGE : CGN_INVALID, h->parser.fault);
 		return n;
 	}
 	if (h->x == NULL && h->parser.phase == H1_DONE) /* the rest of a request that was answered early */
@@ -297,7 +305,8 @@ static size_t consume(struct server_conn *c, const uint8_t *p, size_t n)
 	return at;
 }
 
-/* Whole heads among the bytes that wait. Bodies may look like heads: then a client is read a little later, no more. */
+/* Whole heads among the bytes that wait. Bodies may look like heads: then a client is read a little later, no
+ * more. */
 static bool hold_is_long(const struct server_conn *c)
 {
 	uint32_t heads = 0;
@@ -348,7 +357,8 @@ static void hold_consume(struct server_conn *c)
 static void reading_resume(struct server_conn *c)
 {
 	bool paused = c->h1.x != NULL && c->h1.x->paused && !c->h1.x->request_done;
-	if (c->closing || c->wire.net == NULL || paused || (c->h1.throttled && c->hold.n > 0 && hold_is_long(c)))
+	if (c->closing || c->wire.net == NULL || paused ||
+		(c->h1.throttled && c->hold.n > 0 && hold_is_long(c)))
 		return;
 	c->h1.throttled = false;
 	net_resume(c->wire.net);
@@ -389,7 +399,8 @@ static void h1_turn(struct server_conn *c)
 			return;
 		if (!is_stalled(c) && (c->hold.n > 0 || c->h1.parser.halted))
 			hold_consume(c);
-	} while (http_wire_can_flush(&c->wire) || (c->h1.x != NULL && (c->h1.x->ended || c->h1.x->doom != CGN_FINE)));
+	} while (http_wire_can_flush(&c->wire) ||
+		(c->h1.x != NULL && (c->h1.x->ended || c->h1.x->doom != CGN_FINE)));
 	if (c->closing)
 		return;
 	reading_resume(c);
@@ -465,7 +476,9 @@ static void h1_late(struct server_conn *c)
 	else if (c->h1.parser.phase == H1_START || (c->h1.x == NULL && c->h1.parser.phase == H1_BODY))
 		http_conn_close(c);
 	else
-		fail_request(c, 408, CGN_REQUEST_TIMEOUT, c->h1.parser.phase == H1_HEAD ? "the request head took too long" : "the request body took too long");
+		fail_request(c, 408, CGN_REQUEST_TIMEOUT,
+			c->h1.parser.phase == H1_HEAD ? "the request head took too long"
+						      : "the request body took too long");
 }
 
 static void h1_conn_release(struct server_conn *c)
@@ -475,7 +488,8 @@ static void h1_conn_release(struct server_conn *c)
 
 CGN_RC http_h1_conn_init(struct server_conn *c)
 {
-	h1_parser_init(&c->h1.parser, false, &parser_ops, c, &c->server->spare, c->server->cfg.max_head_bytes, c->server->cfg.max_fields);
+	h1_parser_init(&c->h1.parser, false, &parser_ops, c, &c->server->spare, c->server->cfg.max_head_bytes,
+		c->server->cfg.max_fields);
 	c->h1.since = cgn_loop_now(c->wire.loop);
 	return CGN_OK;
 }

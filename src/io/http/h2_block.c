@@ -26,7 +26,8 @@ static void put(struct h2_block *b, char **at, const struct http_field *f)
 	*at += f->value.n;
 }
 
-struct h2_block *h2_block_make(const struct http_field *pseudo, size_t n_pseudo, const struct http_field *fields, size_t n)
+struct h2_block *h2_block_make(const struct http_field *pseudo, size_t n_pseudo,
+	const struct http_field *fields, size_t n)
 {
 	size_t slots = n_pseudo + n, bytes = block_bytes(pseudo, n_pseudo) + block_bytes(fields, n);
 	struct h2_block *b = malloc(sizeof *b + slots * sizeof b->nv[0] + bytes);

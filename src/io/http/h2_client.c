@@ -21,12 +21,14 @@ static struct client_conn *conn_of(struct h2_link *l)
 
 /* ---- requests ---- */
 
-static int32_t submit(struct client_conn *c, struct http_call *call, const struct http_request *rq, int64_t body_len)
+static int32_t submit(struct client_conn *c, struct http_call *call, const struct http_request *rq,
+	int64_t body_len)
 {
 	char length[24];
 	struct http_field own[5] = {{CGN_STR(":method"), cgn_str_of(rq->method)},
 		{CGN_STR(":scheme"), c->client->cfg.tls != NULL ? CGN_STR("https") : CGN_STR("http")},
-		{CGN_STR(":authority"), cgn_str_of(c->client->authority)}, {CGN_STR(":path"), cgn_str_of(rq->path)}};
+		{CGN_STR(":authority"), cgn_str_of(c->client->authority)},
+		{CGN_STR(":path"), cgn_str_of(rq->path)}};
 	size_t k = 4;
 	if (body_len > 0) {
 		int n = snprintf(length, sizeof length, "%lld", (long long)body_len);
@@ -36,7 +38,8 @@ static int32_t submit(struct client_conn *c, struct http_call *call, const struc
 	if (b == NULL)
 		return NGHTTP2_ERR_NOMEM;
 	nghttp2_data_provider source = h2_stream_source(&call->st);
-	int32_t id = nghttp2_submit_request(c->h2.link.session, NULL, b->nv, b->n, body_len != 0 ? &source : NULL, &call->st);
+	int32_t id = nghttp2_submit_request(c->h2.link.session, NULL, b->nv, b->n,
+		body_len != 0 ? &source : NULL, &call->st);
 	free(b);
 	return id;
 }
@@ -60,8 +63,9 @@ static void leave(struct client_conn *c)
 
 static void h2_start(struct client_conn *c, struct http_call *call, const struct http_request *rq)
 {
-	int64_t body_len = rq->body != NULL ? (int64_t)http_iov_bytes(rq->body, rq->n_body) :
-		rq->body_len == 0 ? (int64_t)call->pending.n : rq->body_len;
+	int64_t body_len = rq->body != NULL ? (int64_t)http_iov_bytes(rq->body, rq->n_body)
+		: rq->body_len == 0         ? (int64_t)call->pending.n
+					    : rq->body_len;
 	call->via = &h2_via;
 	h2_stream_init(&call->st, &c->h2.link, 0);
 	int32_t id = submit(c, call, rq, body_len);
@@ -74,7 +78,8 @@ static void h2_start(struct client_conn *c, struct http_call *call, const struct
 	call->st.id = id;
 	call->st.paused = call->paused;
 	send_body(call, rq);
-	if (call->over && cgn_list_empty(&call->st.owed)) /* it was over its mark while it waited for this connection */
+	/* it was over its mark while it waited for this connection */
+	if (call->over && cgn_list_empty(&call->st.owed))
 		cgn_list_push(&c->h2.link.owed, &call->st.owed);
 	cgn_loop_defer(c->wire.loop, &c->wire.hook);
 }
@@ -140,7 +145,8 @@ static bool on_head(struct h2_link *l, int32_t id, struct h2_stream *st, struct 
 	struct http_call *call = of_stream(st);
 	if (full) {
 		h2_stream_reset(st, NGHTTP2_CANCEL);
-		http_call_fail(call, http_call_stage(call), CGN_BAD_GATEWAY, "the answer's header fields are too large");
+		http_call_fail(call, http_call_stage(call), CGN_BAD_GATEWAY,
+			"the answer's header fields are too large");
 		return false;
 	}
 	if (call->got_head)
@@ -171,7 +177,10 @@ static void on_closed(struct h2_stream *st, uint32_t code)
 	struct http_call *call = of_stream(st);
 	bool refused = code == NGHTTP2_REFUSED_STREAM && !call->got_head;
 	(void)snprintf(why, sizeof why, "the stream was reset (%s)", nghttp2_http2_strerror(code));
-	http_call_fail(call, refused ? HTTP_FAIL_STALE : call->got_head ? HTTP_FAIL_BODY : HTTP_FAIL_HEAD,
+	http_call_fail(call,
+		refused                  ? HTTP_FAIL_STALE
+			: call->got_head ? HTTP_FAIL_BODY
+					 : HTTP_FAIL_HEAD,
 		refused ? CGN_UNAVAILABLE : CGN_BAD_GATEWAY, why);
 }
 
@@ -218,7 +227,8 @@ static void h2_input(struct client_conn *c, const uint8_t *p, size_t n)
 	if (h2_link_feed(&c->h2.link, p, n))
 		return;
 	http_out_close(c);
-	fail_all(c, CGN_BAD_GATEWAY, c->h2.link.flooded ? "the peer floods the connection" : "the peer does not speak HTTP/2");
+	fail_all(c, CGN_BAD_GATEWAY,
+		c->h2.link.flooded ? "the peer floods the connection" : "the peer does not speak HTTP/2");
 }
 
 static void h2_eof(struct client_conn *c)
@@ -235,8 +245,7 @@ static void h2_turn(struct client_conn *c)
 	if (!alive || (c->h2.leaving && c->n_calls == 0)) {
 		http_out_close(c);
 		fail_all(c, CGN_BAD_GATEWAY, "the peer broke the rules of HTTP/2");
-	}
-	else if (!cgn_list_empty(&c->h2.link.wake))
+	} else if (!cgn_list_empty(&c->h2.link.wake))
 		cgn_loop_defer(c->wire.loop, &c->wire.hook);
 }
 
@@ -248,8 +257,11 @@ static void h2_drained(struct client_conn *c)
 static bool h2_has_room(const struct client_conn *c)
 {
 	/* Until the peer said how many it takes, one call is no risk. */
-	uint32_t most = c->h2.settled ? nghttp2_session_get_remote_settings(c->h2.link.session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS) : 1;
-	return !c->h2.leaving && c->n_calls < most && nghttp2_session_check_request_allowed(c->h2.link.session) != 0;
+	uint32_t most = c->h2.settled ? nghttp2_session_get_remote_settings(c->h2.link.session,
+						NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+				      : 1;
+	return !c->h2.leaving && c->n_calls < most &&
+		nghttp2_session_check_request_allowed(c->h2.link.session) != 0;
 }
 
 static cgn_nsec next_look(const struct client_conn *c)
@@ -257,7 +269,8 @@ static cgn_nsec next_look(const struct client_conn *c)
 	const struct http_client_cfg *cfg = &c->client->cfg;
 	if (c->h2.pinged)
 		return PING_PATIENCE;
-	return cfg->ping_interval != 0 && cfg->ping_interval < cfg->idle_timeout ? cfg->ping_interval : cfg->idle_timeout;
+	return cfg->ping_interval != 0 && cfg->ping_interval < cfg->idle_timeout ? cfg->ping_interval
+										 : cfg->idle_timeout;
 }
 
 static void h2_late(struct client_conn *c)
@@ -295,7 +308,10 @@ static void h2_release(struct client_conn *c)
 
 static CGN_RC h2_init(struct client_conn *c)
 {
-	struct h2_link_cfg lc = {.max_streams = 0, .max_head_bytes = c->client->cfg.max_head_bytes, .max_fields = HTTP_CLIENT_FIELDS, .wide = c->client->cfg.wide};
+	struct h2_link_cfg lc = {.max_streams = 0,
+		.max_head_bytes = c->client->cfg.max_head_bytes,
+		.max_fields = HTTP_CLIENT_FIELDS,
+		.wide = c->client->cfg.wide};
 	c->h2.idle_since = cgn_loop_now(c->wire.loop);
 	cgn_timer_set(&c->timer, next_look(c));
 	return h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->client->spare);

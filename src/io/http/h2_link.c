@@ -3,12 +3,12 @@
 
 #include <stdlib.h>
 
-#define IDLE_BURST 1000 /* frames that do no work (ping, settings, priority, empty data): at once */
-#define IDLE_RATE 100   /* and per second */
+#define IDLE_BURST   1000  /* frames that do no work (ping, settings, priority, empty data): at once */
+#define IDLE_RATE    100   /* and per second */
 #define MAX_OUTBOUND 20000 /* frames for a peer that provokes answers and does not read them */
 #define ORPHAN_BYTES 32768
-#define MAX_SETTINGS 32 /* entries in one frame */
-#define MAX_ACKS 4000   /* unsent answers to ping and settings: what fits in one read is one burst */
+#define MAX_SETTINGS 32   /* entries in one frame */
+#define MAX_ACKS     4000 /* unsent answers to ping and settings: what fits in one read is one burst */
 
 static struct h2_link *link_of(void *user)
 {
@@ -40,7 +40,8 @@ static void count_idle_frame(struct h2_link *l)
 
 static void count_reset(struct h2_link *l)
 {
-	if (l->reset_rate != 0 && bucket_over(&l->resets, cgn_loop_now(l->wire->loop), l->reset_burst, l->reset_rate))
+	if (l->reset_rate != 0 &&
+		bucket_over(&l->resets, cgn_loop_now(l->wire->loop), l->reset_burst, l->reset_rate))
 		l->flooded = true;
 }
 
@@ -49,7 +50,8 @@ static void count_frame(struct h2_link *l, const nghttp2_frame *f)
 	const nghttp2_frame_hd *hd = &f->hd;
 	if (hd->type == NGHTTP2_RST_STREAM)
 		count_reset(l);
-	else if ((hd->type == NGHTTP2_PING || hd->type == NGHTTP2_SETTINGS) && (hd->flags & NGHTTP2_FLAG_ACK) == 0)
+	else if ((hd->type == NGHTTP2_PING || hd->type == NGHTTP2_SETTINGS) &&
+		(hd->flags & NGHTTP2_FLAG_ACK) == 0)
 		count_idle_frame(l);
 	else if (hd->type == NGHTTP2_PRIORITY)
 		count_idle_frame(l);
@@ -83,8 +85,8 @@ static bool pseudo_add(struct h2_link *l, struct cgn_str name, const char *v, si
 	return true;
 }
 
-static int on_header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *name, size_t n, const uint8_t *value, size_t m,
-	uint8_t flags, void *user)
+static int on_header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *name, size_t n,
+	const uint8_t *value, size_t m, uint8_t flags, void *user)
 {
 	(void)s;
 	(void)f;
@@ -98,7 +100,8 @@ static int on_header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *
 	else if (fits && cgn_str_is(key, "host") && l->store->pseudo[HTTP_P_AUTHORITY].value_n == 0)
 		fits = http_store_pseudo(l->store, HTTP_P_AUTHORITY, v, m);
 	else if (fits && !cgn_str_is(key, "host"))
-		fits = http_store_field(l->store) && http_store_name(l->store, key.p, n) && http_store_value(l->store, v, m);
+		fits = http_store_field(l->store) && http_store_name(l->store, key.p, n) &&
+			http_store_value(l->store, v, m);
 	l->store_full = !fits;
 	return 0;
 }
@@ -164,7 +167,8 @@ static void head_done(struct h2_link *l, const nghttp2_frame *f)
 			h->content_length = 0;
 		struct h2_stream *st = stream_of(l->session, f->hd.stream_id);
 		bool trailers = l->ops->on_head(l, f->hd.stream_id, st, s, l->store_full);
-		if (trailers && st != NULL && st->link != NULL && (f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0)
+		if (trailers && st != NULL && st->link != NULL &&
+			(f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0)
 			trailers_came(st, h);
 	}
 	http_store_put(l->spare, &s);
@@ -172,15 +176,16 @@ static void head_done(struct h2_link *l, const nghttp2_frame *f)
 
 /* ---- what arrives ---- */
 
-/* The rest of a request that was answered early. A little of it is let come, because old clients take the reset that RFC 9113 8.1
- * allows for a failure; its stream window ends it in any case. */
+/* The rest of a request that was answered early. A little of it is let come, because old clients take the
+ * reset that RFC 9113 8.1 allows for a failure; its stream window ends it in any case. */
 static void orphan_data(struct h2_link *l, int32_t id)
 {
 	if (nghttp2_session_get_stream_effective_recv_data_length(l->session, id) > ORPHAN_BYTES)
 		(void)nghttp2_submit_rst_stream(l->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
 }
 
-static int on_data_chunk(nghttp2_session *s, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *user)
+static int on_data_chunk(nghttp2_session *s, uint8_t flags, int32_t id, const uint8_t *p, size_t n,
+	void *user)
 {
 	(void)flags;
 	struct h2_link *l = link_of(user);
@@ -219,7 +224,8 @@ static int on_frame_recv(nghttp2_session *s, const nghttp2_frame *f, void *user)
 	count_frame(l, f);
 	if (f->hd.type == NGHTTP2_HEADERS)
 		head_done(l, f);
-	if ((f->hd.type == NGHTTP2_HEADERS || f->hd.type == NGHTTP2_DATA) && (f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0)
+	if ((f->hd.type == NGHTTP2_HEADERS || f->hd.type == NGHTTP2_DATA) &&
+		(f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0)
 		end_came(l, stream_of(s, id));
 	else if (id == 0 && l->ops->on_frame != NULL)
 		l->ops->on_frame(l, f);
@@ -267,7 +273,8 @@ size_t h2_stream_queued(const struct h2_stream *st)
 	return st->queue.n - st->queue_at + st->lent_bytes;
 }
 
-static ssize_t source_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t len, uint32_t *flags, nghttp2_data_source *src, void *user)
+static ssize_t source_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t len, uint32_t *flags,
+	nghttp2_data_source *src, void *user)
 {
 	(void)buf;
 	(void)user;
@@ -318,7 +325,8 @@ static void take_queued(struct h2_stream *st, struct cgn_buf *to, size_t n)
 }
 
 /* The one copy of a body byte on its way out: from the caller (or the queue) into this turn's write. */
-static int send_data(nghttp2_session *s, nghttp2_frame *f, const uint8_t *hd, size_t len, nghttp2_data_source *src, void *user)
+static int send_data(nghttp2_session *s, nghttp2_frame *f, const uint8_t *hd, size_t len,
+	nghttp2_data_source *src, void *user)
 {
 	(void)s;
 	(void)f;
@@ -338,7 +346,8 @@ static int send_data(nghttp2_session *s, nghttp2_frame *f, const uint8_t *hd, si
 
 static int on_frame_send(nghttp2_session *s, const nghttp2_frame *f, void *user)
 {
-	if ((f->hd.type != NGHTTP2_DATA && f->hd.type != NGHTTP2_HEADERS) || (f->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0)
+	if ((f->hd.type != NGHTTP2_DATA && f->hd.type != NGHTTP2_HEADERS) ||
+		(f->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0)
 		return 0;
 	struct h2_stream *st = stream_of(s, f->hd.stream_id);
 	if (st == NULL)
@@ -381,7 +390,8 @@ static CGN_RC options_make(nghttp2_option **out)
 	nghttp2_option_set_max_settings(*out, MAX_SETTINGS);
 	nghttp2_option_set_max_outbound_ack(*out, MAX_ACKS);
 	nghttp2_option_set_max_continuations(*out, 8);
-	nghttp2_option_set_stream_reset_rate_limit(*out, UINT32_MAX, UINT32_MAX); /* counted by us, and answered by name */
+	/* counted by us, and answered by name */
+	nghttp2_option_set_stream_reset_rate_limit(*out, UINT32_MAX, UINT32_MAX);
 	return CGN_OK;
 }
 
@@ -407,29 +417,37 @@ static CGN_RC session_make(struct h2_link *l)
 	cgn_rc rc = options_make(&o);
 	if (cgn_ok(rc))
 		rc = callbacks_make(&cb);
-	if (cgn_ok(rc) && (l->server ? nghttp2_session_server_new2(&l->session, cb, l, o) : nghttp2_session_client_new2(&l->session, cb, l, o)) != 0)
+	if (cgn_ok(rc) &&
+		(l->server ? nghttp2_session_server_new2(&l->session, cb, l, o)
+			   : nghttp2_session_client_new2(&l->session, cb, l, o)) != 0)
 		rc = CGN_RC_OF(CGN_NO_MEMORY);
 	nghttp2_session_callbacks_del(cb);
 	nghttp2_option_del(o);
 	return rc;
 }
 
-CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops, struct http_wire *w,
-	struct http_store **spare)
+CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops,
+	struct http_wire *w, struct http_store **spare)
 {
-	*l = (struct h2_link){.wire = w, .ops = ops, .server = cfg->server, .spare = spare, .max_head_bytes = cfg->max_head_bytes,
-		.max_fields = cfg->max_fields, .stream_window = cfg->wide ? H2_WIDE_STREAM_WINDOW : H2_STREAM_WINDOW,
-		.reset_burst = cfg->reset_burst, .reset_rate = cfg->reset_rate};
+	*l = (struct h2_link){.wire = w,
+		.ops = ops,
+		.server = cfg->server,
+		.spare = spare,
+		.max_head_bytes = cfg->max_head_bytes,
+		.max_fields = cfg->max_fields,
+		.stream_window = cfg->wide ? H2_WIDE_STREAM_WINDOW : H2_STREAM_WINDOW,
+		.reset_burst = cfg->reset_burst,
+		.reset_rate = cfg->reset_rate};
 	cgn_list_init(&l->owed);
 	cgn_list_init(&l->wake);
 	CGN_TRY(session_make(l));
 	nghttp2_settings_entry e[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, cfg->max_streams},
 		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, cfg->max_head_bytes},
-		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, l->stream_window},
-		{NGHTTP2_SETTINGS_ENABLE_PUSH, 0}};
+		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, l->stream_window}, {NGHTTP2_SETTINGS_ENABLE_PUSH, 0}};
 	size_t n = cfg->server ? 3 : 4; /* only a client says something about push */
 	if (nghttp2_submit_settings(l->session, NGHTTP2_FLAG_NONE, e, n) != 0 ||
-		nghttp2_session_set_local_window_size(l->session, NGHTTP2_FLAG_NONE, 0, cfg->wide ? H2_WIDE_LINK_WINDOW : H2_LINK_WINDOW) != 0)
+		nghttp2_session_set_local_window_size(l->session, NGHTTP2_FLAG_NONE, 0,
+			cfg->wide ? H2_WIDE_LINK_WINDOW : H2_LINK_WINDOW) != 0)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	cgn_loop_defer(w->loop, &w->hook);
 	return CGN_OK;
@@ -503,7 +521,8 @@ static void each_once(struct cgn_link *from, bool owed, void (*fn)(struct h2_str
 	}
 	while ((at = cgn_list_first(&todo)) != NULL) {
 		cgn_list_drop(at);
-		fn(owed ? CGN_CONTAINER(at, struct h2_stream, owed) : CGN_CONTAINER(at, struct h2_stream, wake));
+		fn(owed ? CGN_CONTAINER(at, struct h2_stream, owed)
+			: CGN_CONTAINER(at, struct h2_stream, wake));
 	}
 }
 
@@ -531,7 +550,10 @@ bool h2_link_turn(struct h2_link *l)
 
 void h2_stream_init(struct h2_stream *st, struct h2_link *l, int32_t id)
 {
-	*st = (struct h2_stream){.link = l, .id = id, .queue.limit = H2_STREAM_LIMIT, .hold.limit = l->stream_window};
+	*st = (struct h2_stream){.link = l,
+		.id = id,
+		.queue.limit = H2_STREAM_LIMIT,
+		.hold.limit = l->stream_window};
 	st->read_at = st->taken_at = cgn_loop_now(l->wire->loop);
 	cgn_list_init(&st->owed);
 	cgn_list_init(&st->wake);

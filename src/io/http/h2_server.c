@@ -5,8 +5,9 @@
 
 #include "io/http/server_priv.h"
 
-#define RESET_BURST 1000 /* streams that a client may reset before they were answered: at once, and per second */
-#define RESET_RATE 200
+/* streams that a client may reset before they were answered: at once, and per second */
+#define RESET_BURST    1000
+#define RESET_RATE     200
 #define TRUSTED_FACTOR 10 /* inner gRPC ports: a router passes on every client that goes away */
 
 struct h2_exchange {
@@ -39,7 +40,8 @@ static struct cgn_str decimal(char *out, size_t cap, int64_t v)
 	return (struct cgn_str){out, (size_t)n};
 }
 
-static void h2_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n, int64_t content_length)
+static void h2_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
+	int64_t content_length)
 {
 	struct h2_exchange *e = of_x(x);
 	char code[16], length[24];
@@ -48,7 +50,8 @@ static void h2_head(struct http_exchange *x, int status, const struct http_field
 	if (!http_has_field(fields, n, CGN_STR("date")))
 		own[k++] = (struct http_field){CGN_STR("date"), http_server_date(x->conn->server)};
 	if (content_length >= 0 && status != 204 && status != 304 && !(x->bodyless && content_length == 0))
-		own[k++] = (struct http_field){CGN_STR("content-length"), decimal(length, sizeof length, content_length)};
+		own[k++] = (struct http_field){CGN_STR("content-length"),
+			decimal(length, sizeof length, content_length)};
 	e->head = h2_block_make(own, k, fields, n);
 	if (e->head == NULL)
 		http_exchange_abort(x, CGN_NO_MEMORY);
@@ -62,7 +65,8 @@ static void submit_head(struct h2_exchange *e, bool alone)
 	if (e->head == NULL || e->st.id <= 0)
 		return;
 	nghttp2_data_provider source = h2_stream_source(&e->st);
-	(void)nghttp2_submit_response(e->st.link->session, e->st.id, e->head->nv, e->head->n, alone ? NULL : &source);
+	(void)nghttp2_submit_response(e->st.link->session, e->st.id, e->head->nv, e->head->n,
+		alone ? NULL : &source);
 	free(e->head);
 	e->head = NULL;
 }
@@ -107,7 +111,8 @@ static void say_continue(struct h2_exchange *e)
 	struct http_field status = {CGN_STR(":status"), CGN_STR("100")};
 	struct h2_block *b = h2_block_make(&status, 1, NULL, 0);
 	if (b != NULL)
-		(void)nghttp2_submit_headers(e->st.link->session, NGHTTP2_FLAG_NONE, e->st.id, NULL, b->nv, b->n, NULL);
+		(void)nghttp2_submit_headers(e->st.link->session, NGHTTP2_FLAG_NONE, e->st.id, NULL, b->nv,
+			b->n, NULL);
 	free(b);
 }
 
@@ -139,7 +144,8 @@ static const struct exchange_ops h2_exchange_ops = {
 
 /* ---- requests ---- */
 
-static ssize_t refusal_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t len, uint32_t *flags, nghttp2_data_source *src, void *user)
+static ssize_t refusal_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t len, uint32_t *flags,
+	nghttp2_data_source *src, void *user)
 {
 	(void)s;
 	(void)id;
@@ -156,9 +162,11 @@ static ssize_t refusal_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t
 /* Too large a head: the stream is answered without an exchange. */
 static void refuse_head(struct h2_link *l, int32_t id)
 {
-	static char json[] = "{\"error\":{\"message\":\"the header fields are larger than this server accepts\","
-			     "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"headers_too_large\"}}";
-	struct http_field own[] = {{CGN_STR(":status"), CGN_STR("431")}, {CGN_STR("content-type"), CGN_STR("application/json")}};
+	static char json[] =
+		"{\"error\":{\"message\":\"the header fields are larger than this server accepts\","
+		"\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"headers_too_large\"}}";
+	struct http_field own[] = {{CGN_STR(":status"), CGN_STR("431")},
+		{CGN_STR("content-type"), CGN_STR("application/json")}};
 	struct h2_block *b = h2_block_make(own, CGN_COUNT(own), NULL, 0);
 	nghttp2_data_provider source = {.source.ptr = json, .read_callback = refusal_read};
 	conn_of(l)->server->stats.bad_requests++;
@@ -184,7 +192,8 @@ static bool on_head(struct h2_link *l, int32_t id, struct h2_stream *st, struct 
 	h2_stream_init(&e->st, l, id);
 	(void)nghttp2_session_set_stream_user_data(l->session, id, &e->st);
 	http_exchange_open(&e->x, &h2_exchange_ops, c, &s->head);
-	e->expect = s->head.content_length != 0 && cgn_str_eq_nocase(http_head_get(&s->head, "expect"), CGN_STR("100-continue"));
+	e->expect = s->head.content_length != 0 &&
+		cgn_str_eq_nocase(http_head_get(&s->head, "expect"), CGN_STR("100-continue"));
 	c->server->ops->on_request(&e->x, &s->head, c->server->user);
 	if (!e->x.paused && e->x.doom == CGN_FINE)
 		say_continue(e);
@@ -264,7 +273,7 @@ static void h2_eof(struct server_conn *c)
 /* A head that the application gave without a body yet. */
 static void send_heads(struct server_conn *c)
 {
-	cgn_list_each(l, &c->h2.link.wake) {
+	cgn_list_each (l, &c->h2.link.wake) {
 		struct h2_exchange *e = of_stream(CGN_CONTAINER(l, struct h2_stream, wake));
 		submit_head(e, false);
 	}
@@ -313,7 +322,8 @@ static void late_body(struct http_exchange *x)
 		h2_doom(x);
 		return;
 	}
-	struct cgn_str body = http_error_json(json, sizeof json, http_error_code(408), "the request body took too long");
+	struct cgn_str body =
+		http_error_json(json, sizeof json, http_error_code(408), "the request body took too long");
 	struct iovec whole = http_iov(body);
 	h2_head(x, 408, &type, 1, (int64_t)body.n);
 	h2_body(x, &whole, 1);
@@ -363,7 +373,7 @@ static void h2_late(struct server_conn *c)
 		http_conn_end_exchanges(c, "the client is too slow");
 		return;
 	}
-	cgn_list_each_safe(l, &c->exchanges)
+	cgn_list_each_safe (l, &c->exchanges)
 		check_exchange(CGN_CONTAINER(l, struct http_exchange, link), now);
 }
 
@@ -376,8 +386,13 @@ CGN_RC http_h2_conn_init(struct server_conn *c)
 {
 	const struct http_server_cfg *cfg = &c->server->cfg;
 	uint32_t factor = cfg->h2_only ? TRUSTED_FACTOR : 1;
-	struct h2_link_cfg lc = {.server = true, .max_streams = cfg->max_streams, .max_head_bytes = cfg->max_head_bytes,
-		.max_fields = cfg->max_fields, .wide = cfg->h2_only, .reset_burst = RESET_BURST * factor, .reset_rate = RESET_RATE * factor};
+	struct h2_link_cfg lc = {.server = true,
+		.max_streams = cfg->max_streams,
+		.max_head_bytes = cfg->max_head_bytes,
+		.max_fields = cfg->max_fields,
+		.wide = cfg->h2_only,
+		.reset_burst = RESET_BURST * factor,
+		.reset_rate = RESET_RATE * factor};
 	c->h2.since = cgn_loop_now(c->wire.loop);
 	c->h2.check_at = c->h2.since + check_interval(cfg);
 	return h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->server->spare);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* head store: where one message head lives between its first byte and the end of on_request or on_head. Bounded, and
- * lent from a spare, so that a connection between two heads holds none. */
+/* head store: where one message head lives between its first byte and the end of on_request or on_head.
+ * Bounded, and lent from a spare, so that a connection between two heads holds none. */
 #pragma once
 #include "base/core/buf.h"
 #include "io/http/http.h"
@@ -25,7 +25,8 @@ struct http_store *http_store_get(struct http_store **spare, size_t max_bytes, u
 void http_store_put(struct http_store **spare, struct http_store **take);
 void http_store_free(struct http_store **take);
 
-/* Appending: false when a bound was hit. Names are lowered. Pieces of one name or value may come one by one. */
+/* Appending: false when a bound was hit. Names are lowered. Pieces of one name or value may come one by
+ * one. */
 bool http_store_field(struct http_store *s); /* begin a field */
 bool http_store_name(struct http_store *s, const char *p, size_t n);
 bool http_store_value(struct http_store *s, const char *p, size_t n);
@@ -35,9 +36,11 @@ struct http_head *http_store_head(struct http_store *s);
 /* Drop the field at |i| from the resolved head. */
 void http_store_drop(struct http_store *s, size_t i);
 
-/* connection, transfer-encoding, keep-alive, te, upgrade, proxy-*, content-length: never relayed, framing is ours. */
+/* connection, transfer-encoding, keep-alive, te, upgrade, proxy-*, content-length: never relayed, framing is
+ * ours. */
 bool http_field_is_hop(struct cgn_str name);
-/* May field |i| be sent on: no hop-by-hop name, not named by a connection field, no byte that could end a line. Names may be in any case. */
+/* May field |i| be sent on: no hop-by-hop name, not named by a connection field, no byte that could end a
+ * line. Names may be in any case. */
 bool http_field_passes(const struct http_field *fields, size_t n, size_t i);
 /* HTTP/1 lines for those fields that pass, and how many bytes they take at most. */
 void http_fields_write(struct cgn_buf *b, const struct http_field *fields, size_t n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http server: accepts, finds the protocol, keeps time; and the part of an exchange that both versions share. */
+/* http server: accepts, finds the protocol, keeps time; and the part of an exchange that both versions
+ * share. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -11,7 +12,8 @@ static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /* ---- exchange ---- */
 
-void http_exchange_open(struct http_exchange *x, const struct exchange_ops *ops, struct server_conn *c, const struct http_head *h)
+void http_exchange_open(struct http_exchange *x, const struct exchange_ops *ops, struct server_conn *c,
+	const struct http_head *h)
 {
 	x->tag = HTTP_EXCHANGE_TAG;
 	x->ops = ops;
@@ -69,7 +71,8 @@ struct cgn_str http_exchange_peer_name(const struct http_exchange *x)
 	return x->conn->wire.net != NULL ? net_peer_name(x->conn->wire.net) : CGN_STR("");
 }
 
-void http_exchange_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n, int64_t content_length)
+void http_exchange_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
+	int64_t content_length)
 {
 	CGN_LIVE(x, HTTP_EXCHANGE_TAG);
 	CGN_MUST(!x->has_head && status >= 200 && status <= 599);
@@ -89,7 +92,8 @@ void http_exchange_body(struct http_exchange *x, const struct iovec *iov, size_t
 	if (bytes == 0 || x->bodyless || x->ended || x->doom != CGN_FINE)
 		return;
 	if (x->answer_left >= 0 && (uint64_t)x->answer_left < bytes) {
-		http_exchange_abort(x, CGN_INTERNAL); /* more than was promised would be read as the next answer */
+		/* more than was promised would be read as the next answer */
+		http_exchange_abort(x, CGN_INTERNAL);
 		return;
 	}
 	if (x->answer_left >= 0)
@@ -104,14 +108,16 @@ void http_exchange_end(struct http_exchange *x, const struct http_field *trailer
 	if (x->ended || x->doom != CGN_FINE)
 		return;
 	if (x->answer_left > 0 && !x->bodyless) {
-		http_exchange_abort(x, CGN_INTERNAL); /* less than was promised: the client must not wait for it */
+		/* less than was promised: the client must not wait for it */
+		http_exchange_abort(x, CGN_INTERNAL);
 		return;
 	}
 	x->ended = true;
 	x->ops->end(x, trailers, n);
 }
 
-void http_exchange_reply(struct http_exchange *x, int status, const struct http_field *fields, size_t n, struct cgn_str body)
+void http_exchange_reply(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
+	struct cgn_str body)
 {
 	struct iovec whole = http_iov(body);
 	http_exchange_head(x, status, fields, n, (int64_t)body.n);
@@ -212,7 +218,8 @@ struct cgn_str http_error_json(char *out, size_t cap, const char *code, const ch
 	char said[128];
 	(void)snprintf(said, sizeof said, "%s", message);
 	unquote(said);
-	int n = snprintf(out, cap, "{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"%s\"}}",
+	int n = snprintf(out, cap,
+		"{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"%s\"}}",
 		said, code);
 	CGN_MUST(n > 0 && (size_t)n < cap);
 	return (struct cgn_str){out, (size_t)n};
@@ -296,7 +303,8 @@ void http_conn_abort(struct server_conn *c)
 
 void http_conn_retime(struct server_conn *c)
 {
-	cgn_nsec at = c->closing || c->ops == NULL ? 0 : c->ops->deadline(c), now = cgn_loop_now(c->wire.loop);
+	cgn_nsec at = c->closing || c->ops == NULL ? 0 : c->ops->deadline(c),
+		 now = cgn_loop_now(c->wire.loop);
 	if (at != 0 && (c->timer.at == 0 || at < c->timer.at))
 		cgn_timer_set(&c->timer, at > now ? at - now : 1);
 }
@@ -304,7 +312,8 @@ void http_conn_retime(struct server_conn *c)
 /* The last bytes are on their way: as long as the client takes some. */
 static void closing_on_timer(struct server_conn *c)
 {
-	cgn_nsec at = http_wire_progress(&c->wire) + c->server->cfg.write_timeout, now = cgn_loop_now(c->wire.loop);
+	cgn_nsec at = http_wire_progress(&c->wire) + c->server->cfg.write_timeout,
+		 now = cgn_loop_now(c->wire.loop);
 	if (at <= now)
 		http_wire_fail(&c->wire);
 	else
@@ -387,7 +396,8 @@ static void conn_on_data(struct net_conn *net, void *user, const uint8_t *p, siz
 	CGN_LIVE(c, HTTP_SERVER_CONN_TAG);
 	if (c->closing)
 		return;
-	if (c->ops == NULL && c->hold.n == 0 && n >= PREFACE_TELLS && !c->server->cfg.h2_only && memcmp(p, preface, PREFACE_TELLS) != 0)
+	if (c->ops == NULL && c->hold.n == 0 && n >= PREFACE_TELLS && !c->server->cfg.h2_only &&
+		memcmp(p, preface, PREFACE_TELLS) != 0)
 		conn_speak(c, false);
 	if (c->ops != NULL)
 		c->ops->input(c, p, n);
@@ -410,7 +420,8 @@ static void conn_on_eof(struct net_conn *net, void *user)
 		http_conn_close(c);
 }
 
-/* Paused, and the client ended behind what we have not read: with an answer pending it is gone all the same. */
+/* Paused, and the client ended behind what we have not read: with an answer pending it is gone all the
+ * same. */
 static void conn_on_hangup(struct net_conn *net, void *user)
 {
 	struct server_conn *c = user;
@@ -476,8 +487,8 @@ static void defaults(struct http_server_cfg *c)
 #undef OR
 }
 
-CGN_RC http_server_new(struct cgn_loop *l, const struct http_server_cfg *cfg, const struct http_server_ops *ops, void *user,
-	struct http_server **out, struct cgn_err *err)
+CGN_RC http_server_new(struct cgn_loop *l, const struct http_server_cfg *cfg,
+	const struct http_server_ops *ops, void *user, struct http_server **out, struct cgn_err *err)
 {
 	struct http_server *s = calloc(1, sizeof *s);
 	if (s == NULL)
@@ -526,7 +537,7 @@ void http_server_drain(struct http_server *s, void (*on_idle)(void *arg), void *
 	s->draining = true;
 	s->on_idle = on_idle;
 	s->idle_arg = arg;
-	cgn_list_each_safe(l, &s->conns) {
+	cgn_list_each_safe (l, &s->conns) {
 		struct server_conn *c = CGN_CONTAINER(l, struct server_conn, link);
 		if (c->ops != NULL && !c->closing)
 			c->ops->wind_down(c);

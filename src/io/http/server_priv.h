@@ -5,18 +5,19 @@
 #include "io/http/h2_link_priv.h"
 #include "io/http/wire_priv.h"
 
-#define HTTP_EXCHANGE_TAG 0x48745831u
+#define HTTP_EXCHANGE_TAG    0x48745831u
 #define HTTP_SERVER_CONN_TAG 0x48745332u
-#define HTTP_SERVER_TAG 0x48745333u
+#define HTTP_SERVER_TAG      0x48745333u
 
 /* What is left of a request that was answered early is read and dropped, so that the connection can go on. */
-#define HTTP_DROP_TIME (2 * CGN_SEC) /* of silence in it */
+#define HTTP_DROP_TIME  (2 * CGN_SEC) /* of silence in it */
 #define HTTP_DROP_BYTES ((size_t)1024 * 1024)
 
 struct server_conn;
 
 struct exchange_ops {
-	void (*head)(struct http_exchange *x, int status, const struct http_field *fields, size_t n, int64_t content_length);
+	void (*head)(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
+		int64_t content_length);
 	void (*body)(struct http_exchange *x, const struct iovec *iov, size_t n);
 	void (*end)(struct http_exchange *x, const struct http_field *trailers, size_t n);
 	void (*doom)(struct http_exchange *x); /* x->doom is set: see that on_close follows */
@@ -37,7 +38,7 @@ struct http_exchange {
 	int64_t answer_left; /* of the content-length that was promised; -1 without one */
 	bool bodyless;       /* the answer has no body: HEAD, 204, 304 */
 	bool has_head, ended, request_done, paused;
-	bool over;           /* over_mark said true: on_drain is owed */
+	bool over; /* over_mark said true: on_drain is owed */
 };
 
 struct server_conn_ops {
@@ -54,10 +55,10 @@ struct server_conn_ops {
 struct h1_side {
 	struct h1_parser parser;
 	struct http_exchange *x;
-	cgn_nsec since;      /* last byte, or the head's first */
+	cgn_nsec since; /* last byte, or the head's first */
 	size_t dropped;
-	bool expect;         /* a 100 Continue is owed */
-	bool keep;           /* the connection outlives the answer */
+	bool expect; /* a 100 Continue is owed */
+	bool keep;   /* the connection outlives the answer */
 	bool chunked, served, throttled;
 };
 
@@ -110,12 +111,13 @@ CGN_RC http_h1_conn_init(struct server_conn *c);
 CGN_RC http_h2_conn_init(struct server_conn *c);
 
 /* Link |x| to its connection. */
-void http_exchange_open(struct http_exchange *x, const struct exchange_ops *ops, struct server_conn *c, const struct http_head *h);
+void http_exchange_open(struct http_exchange *x, const struct exchange_ops *ops, struct server_conn *c,
+	const struct http_head *h);
 /* The last word to the user; |x| is gone. */
 void http_exchange_close(struct http_exchange *x, enum cgn_code code, const char *why);
 /* Give what the user is owed: on_drain, when the queue is short again. */
 void http_exchange_drained(struct http_exchange *x);
-void http_conn_close(struct server_conn *c); /* flush and end */
+void http_conn_close(struct server_conn *c);                          /* flush and end */
 void http_conn_end_exchanges(struct server_conn *c, const char *why); /* all of them: CGN_CANCELLED */
 void http_conn_abort(struct server_conn *c);
 void http_conn_retime(struct server_conn *c); /* the deadline may have come nearer */

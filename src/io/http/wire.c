@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/http/wire_priv.h"
 
-#define GATHER 16
+#define GATHER      16
 #define FIRST_BYTES 1024 /* a plain head and a small event fit */
 
 size_t http_iov_bytes(const struct iovec *iov, size_t n)
@@ -12,9 +12,13 @@ size_t http_iov_bytes(const struct iovec *iov, size_t n)
 	return total;
 }
 
-void http_wire_init(struct http_wire *w, struct cgn_loop *l, struct net_conn *net, void (*hook)(struct cgn_hook *))
+void http_wire_init(struct http_wire *w, struct cgn_loop *l, struct net_conn *net,
+	void (*hook)(struct cgn_hook *))
 {
-	*w = (struct http_wire){.loop = l, .net = net, .seen_at = cgn_loop_now(l), .out.limit = HTTP_WIRE_LIMIT};
+	*w = (struct http_wire){.loop = l,
+		.net = net,
+		.seen_at = cgn_loop_now(l),
+		.out.limit = HTTP_WIRE_LIMIT};
 	cgn_hook_init(&w->hook, hook);
 }
 
@@ -61,7 +65,8 @@ struct iovec http_iov(struct cgn_str s)
 	return (struct iovec){cast.out, s.n};
 }
 
-static void send_copied(struct http_wire *w, struct cgn_str before, const struct iovec *iov, size_t n, struct cgn_str after)
+static void send_copied(struct http_wire *w, struct cgn_str before, const struct iovec *iov, size_t n,
+	struct cgn_str after)
 {
 	size_t total = before.n + http_iov_bytes(iov, n) + after.n;
 	if (http_wire_room(w, total) == NULL)
@@ -74,7 +79,8 @@ static void send_copied(struct http_wire *w, struct cgn_str before, const struct
 		http_wire_flush(w);
 }
 
-void http_wire_send(struct http_wire *w, struct cgn_str before, const struct iovec *iov, size_t n, struct cgn_str after)
+void http_wire_send(struct http_wire *w, struct cgn_str before, const struct iovec *iov, size_t n,
+	struct cgn_str after)
 {
 	size_t bytes = http_iov_bytes(iov, n);
 	if (w->net == NULL || before.n + bytes + after.n == 0)

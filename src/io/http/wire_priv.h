@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire: the writing half of one connection. What a turn of the loop produces leaves in one write at its end. */
+/* wire: the writing half of one connection. What a turn of the loop produces leaves in one write at its
+ * end. */
 #pragma once
 #include "base/core/buf.h"
 #include "io/loop/loop.h"
 #include "io/net/net.h"
 
 #define HTTP_WIRE_HOLD ((size_t)16 * 1024) /* more than this is not held back (nor copied) */
-#define HTTP_WIRE_LIMIT ((size_t)128 * 1024 * 1024) /* bytes that net has not taken; beyond it the connection is aborted */
+/* bytes that net has not taken; beyond it the connection is aborted */
+#define HTTP_WIRE_LIMIT ((size_t)128 * 1024 * 1024)
 
 struct http_wire {
 	struct cgn_loop *loop;
@@ -20,18 +22,21 @@ struct http_wire {
 	cgn_nsec seen_at;
 };
 
-void http_wire_init(struct http_wire *w, struct cgn_loop *l, struct net_conn *net, void (*hook)(struct cgn_hook *));
+void http_wire_init(struct http_wire *w, struct cgn_loop *l, struct net_conn *net,
+	void (*hook)(struct cgn_hook *));
 void http_wire_fini(struct http_wire *w);
-/* Room for |n| bytes in this turn's buffer, to be followed by cgn_buf_grew; NULL without memory (the connection is aborted). */
+/* Room for |n| bytes in this turn's buffer, to be followed by cgn_buf_grew; NULL without memory (the
+ * connection is aborted). */
 char *http_wire_room(struct http_wire *w, size_t n);
 void http_wire_add(struct http_wire *w, const void *p, size_t n);
 /* before ++ iov ++ after, without copying when it is large. */
-void http_wire_send(struct http_wire *w, struct cgn_str before, const struct iovec *iov, size_t n, struct cgn_str after);
+void http_wire_send(struct http_wire *w, struct cgn_str before, const struct iovec *iov, size_t n,
+	struct cgn_str after);
 /* Also to be called when net drained. */
 void http_wire_flush(struct http_wire *w);
 bool http_wire_can_flush(const struct http_wire *w); /* bytes wait here that the connection would take now */
-void http_wire_close(struct http_wire *w); /* flush, then net_close */
-void http_wire_fail(struct http_wire *w);  /* abort */
+void http_wire_close(struct http_wire *w);           /* flush, then net_close */
+void http_wire_fail(struct http_wire *w);            /* abort */
 /* Bytes of ours that the socket has not taken. */
 size_t http_wire_queued(const struct http_wire *w);
 bool http_wire_over_mark(const struct http_wire *w);

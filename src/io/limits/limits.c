@@ -59,9 +59,10 @@ static void group_file(const char *path, struct limits_memory *out)
 	cgn_buf_fini(&file);
 }
 
-/* Its own group and those above it. Where a container sees only a part of the tree, the path may begin above what is there: the mount's own files
- * are looked at in any case. */
-static void groups(const char *root, const char *mount, struct cgn_str group, const char *name, struct limits_memory *out)
+/* Its own group and those above it. Where a container sees only a part of the tree, the path may begin above
+ * what is there: the mount's own files are looked at in any case. */
+static void groups(const char *root, const char *mount, struct cgn_str group, const char *name,
+	struct limits_memory *out)
 {
 	char path[LIMITS_WHO_BYTES];
 	for (;;) {
@@ -93,8 +94,10 @@ void limits_memory(const char *root, struct limits_memory *out)
 	machine(root, out);
 	(void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
 	if (read_file(path, &file)) {
-		for (struct cgn_str rest = cgn_buf_view(&file); rest.n > 0;) { /* ID:CONTROLLERS:PATH; without controllers: version 2 */
-			struct cgn_str line = cgn_str_split(&rest, '\n'), id = cgn_str_split(&line, ':'), controllers = cgn_str_split(&line, ':');
+		/* ID:CONTROLLERS:PATH; without controllers: version 2 */
+		for (struct cgn_str rest = cgn_buf_view(&file); rest.n > 0;) {
+			struct cgn_str line = cgn_str_split(&rest, '\n'), id = cgn_str_split(&line, ':'),
+				       controllers = cgn_str_split(&line, ':');
 			if (id.n > 0 && has_memory(controllers))
 				groups(root, "/sys/fs/cgroup/memory", line, "memory.limit_in_bytes", out);
 			else if (id.n > 0 && controllers.n == 0)

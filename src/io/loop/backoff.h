@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backoff: how long to wait before the next try: doubles from |first| to |last|, and the upper half of it is dice, so that many who lost
- * the same peer do not come back at the same moment. */
+/* backoff: how long to wait before the next try: doubles from |first| to |last|, and the upper half of it is
+ * dice, so that many who lost the same peer do not come back at the same moment. */
 #pragma once
 #include "base/core/err.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loop: libuv with our clock, timers, hooks and posts. A turn is: timers, sleep in epoll, I/O callbacks, hooks, close callbacks;
- * hooks run once more before the next sleep, so that none is left waiting. */
+/* loop: libuv with our clock, timers, hooks and posts. A turn is: timers, sleep in epoll, I/O callbacks,
+ * hooks, close callbacks; hooks run once more before the next sleep, so that none is left waiting. */
 #include "io/loop/loop.h"
 
 #include <errno.h>
@@ -84,7 +84,8 @@ static void fire_due(uv_timer_t *alarm)
 	struct cgn_loop *l = alarm->data;
 	cgn_nsec now = cgn_loop_now(l);
 	l->alarm_at = 0;
-	/* A timer set from a callback is later than |now| unless its delay is 0; bound the round by its first population. */
+	/* A timer set from a callback is later than |now| unless its delay is 0; bound the round by its first
+	 * population. */
 	size_t most = l->timers.n;
 	struct cgn_timer *t;
 	while (most-- > 0 && (t = timer_heap_first(&l->timers)) != NULL && t->at <= now) {
@@ -195,8 +196,8 @@ void cgn_loop_post(struct cgn_loop *l, struct cgn_post *p, void (*fn)(struct cgn
 	struct cgn_post *head = atomic_load_explicit(&l->posts, memory_order_relaxed);
 	do
 		p->next = head;
-	while (!atomic_compare_exchange_weak_explicit(
-		&l->posts, &head, p, memory_order_release, memory_order_relaxed));
+	while (!atomic_compare_exchange_weak_explicit(&l->posts, &head, p, memory_order_release,
+		memory_order_relaxed));
 	if (head == NULL) /* else whoever found it empty woke the loop, and it has not looked yet */
 		CGN_MUST(uv_async_send(&l->wake) == 0);
 }
@@ -261,7 +262,8 @@ CGN_RC cgn_loop_new(struct cgn_loop **out, struct cgn_err *err)
 	l->scratch = scratch;
 	cgn_list_init(&l->hooks);
 	cgn_list_init(&l->exits);
-	/* These only fill memory, but for the wake descriptor: without descriptors at boot there is nothing to save. */
+	/* These only fill memory, but for the wake descriptor: without descriptors at boot there is nothing
+	 * to save. */
 	CGN_MUST(open_handles(l) == 0);
 	*out = l;
 	return CGN_OK;
@@ -293,9 +295,10 @@ static void turn_polling(struct cgn_loop *l)
 {
 	uv_run(&l->uv, UV_RUN_NOWAIT);
 	uv_update_time(&l->uv); /* what is due is counted from now, not from before the callbacks */
-	before_sleep(l); /* a timer that was set in this turn counts */
+	before_sleep(l);        /* a timer that was set in this turn counts */
 	int timeout = uv_backend_timeout(&l->uv);
-	/* 0: something is due, or libuv has not told the kernel yet what to watch. Who stops the loop later than here wakes it. */
+	/* 0: something is due, or libuv has not told the kernel yet what to watch. Who stops the loop later
+	 * than here wakes it. */
 	if (timeout == 0 || atomic_load_explicit(&l->stopping, memory_order_acquire))
 		return;
 	wait_polling(l, timeout);
@@ -449,8 +452,8 @@ static void on_signal(uv_signal_t *h, int signo)
 	s->fn(s->arg, signo);
 }
 
-CGN_RC cgn_loop_signal(
-	struct cgn_loop *l, int signo, void (*fn)(void *arg, int signo), void *arg, struct cgn_err *err)
+CGN_RC cgn_loop_signal(struct cgn_loop *l, int signo, void (*fn)(void *arg, int signo), void *arg,
+	struct cgn_err *err)
 {
 	CGN_LIVE(l, LOOP_TAG);
 	struct loop_signal *s = calloc(1, sizeof(*s));

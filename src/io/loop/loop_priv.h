@@ -14,7 +14,7 @@ struct timer_heap {
 	struct cgn_timer **slots;
 	size_t n, cap;
 };
-void timer_heap_put(struct timer_heap *h, struct cgn_timer *t); /* t->at is set; t is not in the heap */
+void timer_heap_put(struct timer_heap *h, struct cgn_timer *t);  /* t->at is set; t is not in the heap */
 void timer_heap_move(struct timer_heap *h, struct cgn_timer *t); /* t->at changed */
 void timer_heap_drop(struct timer_heap *h, struct cgn_timer *t);
 struct cgn_timer *timer_heap_first(const struct timer_heap *h); /* NULL when empty */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timer: the heap behind cgn_timer. A request sets and cancels a timer or two, so both must cost next to nothing. */
+/* timer: the heap behind cgn_timer. A request sets and cancels a timer or two, so both must cost next to
+ * nothing. */
 #include "loop_priv.h"
 
 #include <stdlib.h>

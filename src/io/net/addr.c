@@ -13,7 +13,7 @@
 static bool host_char(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-	       c == '.' || c == '_';
+		c == '.' || c == '_';
 }
 
 static bool host_ok(struct cgn_str h)
@@ -40,8 +40,8 @@ static CGN_RC parse_v6(const char *text, struct net_addr *out, struct cgn_err *e
 	const char *end = strchr(text, ']');
 	if (end == NULL || end[1] != ':')
 		return CGN_FAIL(err, INVALID, "address \"%s\": write IPv6 as [address]:port", text);
-	if (!cgn_str_copyz(
-		    out->host, sizeof out->host, (struct cgn_str){text + 1, (size_t)(end - text) - 1}) ||
+	if (!cgn_str_copyz(out->host, sizeof out->host,
+		    (struct cgn_str){text + 1, (size_t)(end - text) - 1}) ||
 		inet_pton(AF_INET6, out->host, &any) != 1)
 		return CGN_FAIL(err, INVALID, "address \"%s\": no IPv6 address between the brackets", text);
 	return parse_port(text, cgn_str_of(end + 2), out, err);
@@ -73,8 +73,8 @@ CGN_RC net_addr_parse(const char *text, struct net_addr *out, struct cgn_err *er
 	if (memchr(host.p, ':', host.n) != NULL)
 		return CGN_FAIL(err, INVALID, "address \"%s\": write IPv6 as [address]:port", text);
 	if (!host_ok(host) || !cgn_str_copyz(out->host, sizeof out->host, host))
-		return CGN_FAIL(
-			err, INVALID, "address \"%s\": \"%.*s\" is no host name", text, CGN_STR_ARG(host));
+		return CGN_FAIL(err, INVALID, "address \"%s\": \"%.*s\" is no host name", text,
+			CGN_STR_ARG(host));
 	return parse_port(text, cgn_str_of(colon + 1), out, err);
 }
 
@@ -93,7 +93,8 @@ void net_addr_unix(const struct net_addr *a, struct sockaddr_un *out)
 int net_addr_resolve(const struct net_addr *a, bool numeric, bool passive, struct addrinfo **out)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-	/* No AI_ADDRCONFIG: where only loopback is up it hides localhost; an unreachable address fails at once anyway. */
+	/* No AI_ADDRCONFIG: where only loopback is up it hides localhost; an unreachable address fails at
+	 * once anyway. */
 	hints.ai_flags = AI_NUMERICSERV | (numeric ? AI_NUMERICHOST : 0) | (passive ? AI_PASSIVE : 0);
 	return getaddrinfo(a->host[0] != '\0' ? a->host : NULL, a->port, &hints, out);
 }
@@ -119,14 +120,14 @@ void net_addr_text(const struct sockaddr *sa, char *out, size_t cap)
 	}
 }
 
-static CGN_RC source_of(
-	const struct addrinfo *ai, const char *addr, char *out, size_t cap, struct cgn_err *err)
+static CGN_RC source_of(const struct addrinfo *ai, const char *addr, char *out, size_t cap,
+	struct cgn_err *err)
 {
 	struct sockaddr_storage me = {0};
 	socklen_t len = sizeof me;
 	int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	bool ok = fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen) == 0 &&
-		  getsockname(fd, (struct sockaddr *)&me, &len) == 0;
+		getsockname(fd, (struct sockaddr *)&me, &len) == 0;
 	int why = errno;
 	if (fd >= 0)
 		close(fd);

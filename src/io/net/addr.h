@@ -9,7 +9,7 @@
 #include "base/core/err.h"
 
 struct net_addr {
-	bool local;    /* a Unix socket */
+	bool local;     /* a Unix socket */
 	char host[254]; /* "" = any */
 	char port[6];
 	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conn: one byte stream from open to on_close. Callbacks may pause, write, close or abort; nothing is freed before the end of the turn. */
+/* conn: one byte stream from open to on_close. Callbacks may pause, write, close or abort; nothing is freed
+ * before the end of the turn. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -45,8 +46,9 @@ static bool reading(const struct net_conn *c)
 	return !c->eof && (c->state == NET_HANDSHAKE || (c->state == NET_OPEN && !c->paused));
 }
 
-/* What to watch for. A paused reader still hears of a FIN (UV_DISCONNECT); once that is known, UV_PRIORITIZED keeps the socket
- * registered, so that the kernel reports a reset. Urgent data, which nobody sends, shows up there too and mutes it. */
+/* What to watch for. A paused reader still hears of a FIN (UV_DISCONNECT); once that is known, UV_PRIORITIZED
+ * keeps the socket registered, so that the kernel reports a reset. Urgent data, which nobody sends, shows up
+ * there too and mutes it. */
 static int wanted(const struct net_conn *c)
 {
 	int events = c->out.bytes > 0 && !c->corked ? UV_WRITABLE : 0;
@@ -206,8 +208,8 @@ static void on_timeout(struct cgn_timer *t)
 	if (c->state == NET_DIALING)
 		(void)CGN_FAIL(&why, DEADLINE, "no connection with %s within the connect timeout", c->peer);
 	else if (c->state == NET_FLUSHING)
-		(void)CGN_FAIL(
-			&why, DEADLINE, "%s took none of the last %zu bytes for 5 s", c->peer, c->out.bytes);
+		(void)CGN_FAIL(&why, DEADLINE, "%s took none of the last %zu bytes for 5 s", c->peer,
+			c->out.bytes);
 	else
 		(void)CGN_FAIL(&why, DEADLINE, "%s did not finish the TLS handshake in time", c->peer);
 	net_conn_fail(c, &why, true);
@@ -338,7 +340,8 @@ void net_conn_flush(struct net_conn *c)
 
 /* ---- reading ---- */
 
-/* A pause holds back what is already decoded; in clear there is nothing then, because one read is one on_data. */
+/* A pause holds back what is already decoded; in clear there is nothing then, because one read is one
+ * on_data. */
 static void hold(struct net_conn *c, const uint8_t *p, size_t n)
 {
 	if (c->held == NULL && (c->held = calloc(1, sizeof(*c->held))) == NULL) {
@@ -461,7 +464,8 @@ static void on_oddity(struct net_conn *c)
 	watch(c);
 }
 
-/* libuv stops watching on POLLERR. Unread bytes come before the error when somebody reads; else the error is all there is. */
+/* libuv stops watching on POLLERR. Unread bytes come before the error when somebody reads; else the error is
+ * all there is. */
 static void on_wire_error(struct net_conn *c)
 {
 	net_wire_lost(c->wire);

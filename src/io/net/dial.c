@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dial: resolve on the pool, try every address in turn, share the time that is left among those that are left. */
+/* dial: resolve on the pool, try every address in turn, share the time that is left among those that are
+ * left. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -61,8 +62,8 @@ static void attempt_failed(struct net_dialing *d, int e)
 	cgn_timer_cancel(&d->timer);
 	net_wire_close(&d->wire, true);
 	bool same = d->addr.local || strcmp(peer, d->text) == 0;
-	(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot connect to %s%s%s%s: %s", d->text, same ? "" : " (", same ? "" : peer, same ? "" : ")",
-		strerror(e));
+	(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot connect to %s%s%s%s: %s", d->text, same ? "" : " (",
+		same ? "" : peer, same ? "" : ")", strerror(e));
 	d->last.code = e == ETIMEDOUT ? CGN_DEADLINE : CGN_UNAVAILABLE;
 	d->last.sys_errno = e;
 	try_next(d);
@@ -73,7 +74,8 @@ static void on_attempt_timeout(struct cgn_timer *t)
 	attempt_failed(CGN_CONTAINER(t, struct net_dialing, timer), ETIMEDOUT);
 }
 
-/* Hand over to the connection; |d| lives on until it is open, for the deadline's sentence and the name to verify. */
+/* Hand over to the connection; |d| lives on until it is open, for the deadline's sentence and the name to
+ * verify. */
 static void connected(struct net_dialing *d)
 {
 	struct net_wire *w = d->wire;
@@ -170,8 +172,8 @@ static void resolve_done(void *arg)
 		use_list(d, r->list);
 	} else {
 		d->resolving = NULL;
-		(void)CGN_FAIL(
-			&d->last, UNAVAILABLE, "cannot resolve %s: %s", d->addr.host, gai_strerror(r->rc));
+		(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot resolve %s: %s", d->addr.host,
+			gai_strerror(r->rc));
 		give_up(d);
 	}
 	free(r);
@@ -224,8 +226,8 @@ static CGN_RC dialing_new(struct net_conn *c, const struct net_dial *cfg, struct
 	cgn_timer_init(&d->timer, c->loop, on_attempt_timeout);
 	CGN_TRY(net_addr_parse(cfg->addr, &d->addr, err));
 	if (!d->addr.local && (d->addr.host[0] == '\0' || strcmp(d->addr.port, "0") == 0))
-		return CGN_FAIL(
-			err, INVALID, "cannot connect to \"%s\": a host and a port are needed", cfg->addr);
+		return CGN_FAIL(err, INVALID, "cannot connect to \"%s\": a host and a port are needed",
+			cfg->addr);
 	(void)cgn_str_copyz(d->text, sizeof d->text, cgn_str_of(cfg->addr));
 	d->server_name = cgn_str_dupz(cgn_str_of(cfg->server_name != NULL ? cfg->server_name : d->addr.host));
 	if (d->server_name == NULL)

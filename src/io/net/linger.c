@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linger: close(2) with unread bytes resets the connection, and a reset may overtake our last bytes in the peer's kernel. So
- * somebody reads on after our FIN until the peer's, for at most LINGER_TIME and LINGER_BYTES. */
+/* linger: close(2) with unread bytes resets the connection, and a reset may overtake our last bytes in the
+ * peer's kernel. So somebody reads on after our FIN until the peer's, for at most LINGER_TIME and
+ * LINGER_BYTES. */
 #include <errno.h>
 #include <stdlib.h>
 

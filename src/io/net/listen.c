@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listen: listening sockets. Accepts in small batches, so that one loop's other work is not starved, and rests when descriptors ran out. */
+/* listen: listening sockets. Accepts in small batches, so that one loop's other work is not starved, and
+ * rests when descriptors ran out. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -98,7 +99,8 @@ static void on_rested(struct cgn_timer *t)
 	net_wire_watch(ln->wire, UV_READABLE);
 }
 
-/* No descriptor for it, and the kernel would tell us again at once: look away for a while, the backlog keeps it. */
+/* No descriptor for it, and the kernel would tell us again at once: look away for a while, the backlog keeps
+ * it. */
 static void take_rest(struct net_listener *ln)
 {
 	ln->stats.exhausted++;
@@ -157,7 +159,7 @@ static bool accept_one(struct net_listener *ln)
 	if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
 		take_rest(ln);
 	return errno == ECONNABORTED || errno == EINTR ||
-	       errno == EPROTO; /* that one went; the next may be fine */
+		errno == EPROTO; /* that one went; the next may be fine */
 }
 
 static void on_listen(void *arg, int status, int events)
@@ -188,7 +190,9 @@ static CGN_RC bind_failed(const struct net_listener *ln, const char *addr, int e
 {
 	char who[96] = "";
 	if (e == EADDRINUSE && ln->addr.local && !net_unix_is_socket(&ln->addr))
-		return CGN_FAIL(err, INVALID, "cannot listen on %s: it is there and no socket; remove it or choose another path", addr);
+		return CGN_FAIL(err, INVALID,
+			"cannot listen on %s: it is there and no socket; remove it or choose another path",
+			addr);
 	if (e == EADDRINUSE && !ln->addr.local)
 		(void)net_port_owner((unsigned)strtoul(ln->addr.port, NULL, 10), who, sizeof who);
 	if (e == EADDRINUSE)
@@ -207,8 +211,8 @@ static int try_bind(const struct net_listener *ln, const struct addrinfo *ai, bo
 		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &(int){1}, sizeof(int));
 	/* ":port" means every address there is, IPv4 too; "[::]:port" means what it says. */
 	if (ai->ai_family == AF_INET6)
-		(void)setsockopt(
-			fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){ln->addr.host[0] != '\0'}, sizeof(int));
+		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){ln->addr.host[0] != '\0'},
+			sizeof(int));
 	if (bind(fd, ai->ai_addr, ai->ai_addrlen) != 0) {
 		int e = errno;
 		close(fd);
@@ -218,8 +222,8 @@ static int try_bind(const struct net_listener *ln, const struct addrinfo *ai, bo
 	return 0;
 }
 
-/* SO_REUSEPORT lets a second program of the same user share our port in silence and steal half of its connections. So look first
- * whether the port is free; our own workers' sockets don't count. */
+/* SO_REUSEPORT lets a second program of the same user share our port in silence and steal half of its
+ * connections. So look first whether the port is free; our own workers' sockets don't count. */
 static int bind_alone(const struct net_listener *ln, const struct addrinfo *ai, unsigned port)
 {
 	int fd = -1;
@@ -239,8 +243,8 @@ static int bind_tcp(const struct net_listener *ln, const struct addrinfo *ai, bo
 	return e != 0 ? e : try_bind(ln, ai, share, fd);
 }
 
-static CGN_RC open_tcp(
-	struct net_listener *ln, const struct net_listen_cfg *cfg, int *fd, struct cgn_err *err)
+static CGN_RC open_tcp(struct net_listener *ln, const struct net_listen_cfg *cfg, int *fd,
+	struct cgn_err *err)
 {
 	struct addrinfo *list = NULL;
 	bool any = ln->addr.host[0] == '\0';
@@ -294,11 +298,13 @@ int net_unix_bind(const struct net_addr *a, int fd, mode_t mode, ino_t *inode)
 	return 0;
 }
 
-static CGN_RC open_unix(
-	struct net_listener *ln, const struct net_listen_cfg *cfg, int *fd, struct cgn_err *err)
+static CGN_RC open_unix(struct net_listener *ln, const struct net_listen_cfg *cfg, int *fd,
+	struct cgn_err *err)
 {
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int e = *fd < 0 ? errno : net_unix_bind(&ln->addr, *fd, cfg->unix_mode != 0 ? cfg->unix_mode : 0660, &ln->inode);
+	int e = *fd < 0
+		? errno
+		: net_unix_bind(&ln->addr, *fd, cfg->unix_mode != 0 ? cfg->unix_mode : 0660, &ln->inode);
 	if (e == 0)
 		return CGN_OK;
 	if (*fd >= 0)
@@ -358,8 +364,11 @@ CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
 	struct net_listener *ln = calloc(1, sizeof(*ln));
 	if (ln == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to listen on %s", cfg->addr);
-	*ln = (struct net_listener){
-		.tag = LISTENER_TAG, .refs = 1, .loop = l, .on_accept = on_accept, .user = user};
+	*ln = (struct net_listener){.tag = LISTENER_TAG,
+		.refs = 1,
+		.loop = l,
+		.on_accept = on_accept,
+		.user = user};
 	ln->batch = ACCEPT_BATCH;
 	ln->max_conns = cfg->max_conns != 0 ? cfg->max_conns : 65536;
 	ln->tls_timeout = cfg->tls_timeout != 0 ? cfg->tls_timeout : 5 * CGN_SEC;

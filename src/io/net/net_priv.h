@@ -5,13 +5,16 @@
 #include "io/net/addr.h"
 #include "io/net/net.h"
 
-/* ---- wire.c: a descriptor and its poll handle. Allocated apart from its owner, because libuv keeps a closed handle for one more turn. */
+/* ---- wire.c: a descriptor and its poll handle. Allocated apart from its owner, because libuv keeps a closed
+ * handle for one more turn. */
 struct net_wire;
 typedef void net_wire_fn(void *arg, int status, int events);
 /* Takes |fd|, also on failure. */
-CGN_RC net_wire_open(struct cgn_loop *l, int fd, net_wire_fn *fn, void *arg, struct net_wire **out, struct cgn_err *err);
+CGN_RC net_wire_open(struct cgn_loop *l, int fd, net_wire_fn *fn, void *arg, struct net_wire **out,
+	struct cgn_err *err);
 void net_wire_owner(struct net_wire *w, net_wire_fn *fn, void *arg);
-void net_wire_watch(struct net_wire *w, int events); /* UV_READABLE ...; 0: none. Cheap when nothing changes */
+/* UV_READABLE ...; 0: none. Cheap when nothing changes */
+void net_wire_watch(struct net_wire *w, int events);
 void net_wire_lost(struct net_wire *w); /* libuv stopped watching after an error */
 int net_wire_fd(const struct net_wire *w);
 void net_wire_close(struct net_wire **take, bool reset);
@@ -22,8 +25,9 @@ struct net_queue {
 	struct net_chunk *head, *tail;
 	size_t bytes, lent; /* lent: those of them that lie elsewhere */
 };
-bool net_queue_lend(struct net_queue *q, const void *p, size_t n, struct net_loan *loan); /* false: no memory */
-void net_loan_pay(struct net_loan *loan, size_t n); /* so many of its bytes are done with */
+/* false: no memory */
+bool net_queue_lend(struct net_queue *q, const void *p, size_t n, struct net_loan *loan);
+void net_loan_pay(struct net_loan *loan, size_t n);               /* so many of its bytes are done with */
 bool net_queue_add(struct net_queue *q, const void *p, size_t n); /* false: no memory */
 /* Send what the socket takes: 0, or an errno that ends the connection. *sent is set in both cases. */
 int net_queue_send(struct net_queue *q, int fd, size_t *sent);
@@ -51,20 +55,21 @@ struct net_conn {
 	void *user;
 	struct net_wire *wire;
 	struct net_queue out;
-	struct cgn_timer timer; /* connect, handshake or flush */
-	struct cgn_hook hook;   /* on_close, or bytes held back by a pause */
+	struct cgn_timer timer;        /* connect, handshake or flush */
+	struct cgn_hook hook;          /* on_close, or bytes held back by a pause */
 	struct net_listener *listener; /* NULL: we dialled */
 	struct net_dialing *dialing;   /* until open */
 	struct tls_session *tls;
-	struct cgn_buf *held;  /* plaintext that came in one piece with what the reader paused at; at most one scratch buffer */
-	struct cgn_err *why;   /* NULL: a proper end */
+	/* plaintext that came in one piece with what the reader paused at; at most one scratch buffer */
+	struct cgn_buf *held;
+	struct cgn_err *why; /* NULL: a proper end */
 	char peer[56];
 };
 
 struct net_conn *net_conn_new(struct cgn_loop *l, const struct net_conn_ops *ops, void *user);
 /* The socket is connected: TLS or open. Takes |wire|. */
-void net_conn_connected(struct net_conn *c, struct net_wire **wire, const struct sockaddr *peer, struct tls_ctx *tls,
-	const char *server_name);
+void net_conn_connected(struct net_conn *c, struct net_wire **wire, const struct sockaddr *peer,
+	struct tls_ctx *tls, const char *server_name);
 void net_conn_opened(struct net_conn *c); /* once; calls on_open */
 /* End with |why|; queued bytes are dropped. |reset|: the peer sees a reset. */
 void net_conn_fail(struct net_conn *c, const struct cgn_err *why, bool reset);
@@ -72,7 +77,8 @@ void net_conn_fail(struct net_conn *c, const struct cgn_err *why, bool reset);
 void net_conn_finish(struct net_conn *c, const struct cgn_err *why);
 void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n); /* bytes for the reader */
 void net_conn_eof(struct net_conn *c);
-void net_conn_send(struct net_conn *c, const struct iovec *iov, size_t n); /* raw bytes to the wire or the queue */
+/* raw bytes to the wire or the queue */
+void net_conn_send(struct net_conn *c, const struct iovec *iov, size_t n);
 /* What the socket takes at once, when nothing waits before it; false: the connection failed. */
 bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t *sent);
 void net_conn_queued(struct net_conn *c); /* after something was added to |out| */
@@ -91,12 +97,13 @@ void net_secure_end(struct net_conn *c); /* close_notify */
 void net_secure_fini(struct net_conn *c);
 
 /* ---- listen.c ---- */
-bool net_unix_is_socket(const struct net_addr *a); /* a path where one is */
-void net_listener_left(struct net_listener *ln, bool tls_failed); /* one of its connections is gone */
+bool net_unix_is_socket(const struct net_addr *a);                    /* a path where one is */
+void net_listener_left(struct net_listener *ln, bool tls_failed);     /* one of its connections is gone */
 void net_listener_ready(struct net_listener *ln, struct net_conn *c); /* hand it to the user */
 
 /* ---- linger.c ---- */
-/* Read and drop what the peer still sends after our FIN, so that closing does not reset our last bytes away. */
+/* Read and drop what the peer still sends after our FIN, so that closing does not reset our last bytes
+ * away. */
 void net_linger(struct cgn_loop *l, struct net_wire **take);
 
 /* ---- owner.c: who holds a listening port, from /proc ---- */
@@ -105,13 +112,14 @@ enum net_owner { NET_OWNER_UNKNOWN, NET_OWNER_SELF, NET_OWNER_OTHER };
 enum net_owner net_port_owner(unsigned port, char *who, size_t cap);
 
 /* ---- listen.c: the file of a Unix socket ---- */
-/* Bind, over what a crash left behind; 0 or errno. *inode is what was made, for net_unix_unlink (0: nothing). */
+/* Bind, over what a crash left behind; 0 or errno. *inode is what was made, for net_unix_unlink (0:
+ * nothing). */
 int net_unix_bind(const struct net_addr *a, int fd, mode_t mode, ino_t *inode);
 void net_unix_unlink(const struct net_addr *a, ino_t inode); /* unless the file is somebody else's by now */
 
 /* ---- packet.c ---- */
 struct packet_conn;
 /* Takes |fd|, also on failure. |left| once, when it is closed; not on failure. */
-CGN_RC packet_conn_open(struct cgn_loop *l, int fd, size_t max_queue, void (*left)(void *arg), void *left_arg, struct packet_conn **out,
-	struct cgn_err *err);
+CGN_RC packet_conn_open(struct cgn_loop *l, int fd, size_t max_queue, void (*left)(void *arg), void *left_arg,
+	struct packet_conn **out, struct cgn_err *err);
 bool packet_conn_taken(const struct packet_conn *c);

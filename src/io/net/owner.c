@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owner: which process listens on a port, read from /proc. Used once, for the sentence that tells why we can't start. */
+/* owner: which process listens on a port, read from /proc. Used once, for the sentence that tells why we
+ * can't start. */
 #include <ctype.h>
 #include <dirent.h>
 #include <inttypes.h>

@@ -12,7 +12,7 @@
 #include "base/core/list.h"
 #include "net_priv.h"
 
-#define PACKET_TAG    0x0e7fac37U
+#define PACKET_TAG     0x0e7fac37U
 #define PACKETS_A_TURN 32 /* then other connections */
 
 struct queued {
@@ -104,7 +104,9 @@ static void fail_errno(struct packet_conn *c, const char *doing, int e)
 static void watch(struct packet_conn *c)
 {
 	if (!c->failed)
-		net_wire_watch(c->wire, (c->paused ? UV_DISCONNECT : UV_READABLE | UV_DISCONNECT) | (cgn_list_empty(&c->queue) ? 0 : UV_WRITABLE));
+		net_wire_watch(c->wire,
+			(c->paused ? UV_DISCONNECT : UV_READABLE | UV_DISCONNECT) |
+				(cgn_list_empty(&c->queue) ? 0 : UV_WRITABLE));
 }
 
 /* ---- writing ---- */
@@ -122,7 +124,9 @@ static int try_send(const struct packet_conn *c, const struct iovec *iov, size_t
 	if (fd >= 0) {
 		m.msg_control = &control;
 		m.msg_controllen = sizeof control;
-		control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+		control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd),
+			.cmsg_level = SOL_SOCKET,
+			.cmsg_type = SCM_RIGHTS};
 		memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
 	}
 	for (;;) {
@@ -212,7 +216,8 @@ static int descriptor_of(struct msghdr *m)
 {
 	const struct cmsghdr *h = CMSG_FIRSTHDR(m);
 	int fd = -1;
-	if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS && h->cmsg_len == CMSG_LEN(sizeof fd))
+	if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+		h->cmsg_len == CMSG_LEN(sizeof fd))
 		memcpy(&fd, CMSG_DATA(h), sizeof fd);
 	return fd;
 }
@@ -223,8 +228,11 @@ static bool read_one(struct packet_conn *c)
 	union control control;
 	uint8_t *p = cgn_loop_scratch(c->loop);
 	struct iovec iov = {p, PACKET_MAX};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
-		.msg_controllen = CMSG_LEN(sizeof(int))}; /* without its padding, in which a second one would find room */
+	/* without its padding, in which a second one would find room */
+	struct msghdr m = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = CMSG_LEN(sizeof(int))};
 	ssize_t n = recvmsg(net_wire_fd(c->wire), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0 && errno == EINTR)
 		return true;
@@ -277,8 +285,8 @@ void packet_resume(struct packet_conn *c)
 }
 
 /* ---- the beginning ---- */
-CGN_RC packet_conn_open(struct cgn_loop *l, int fd, size_t max_queue, void (*left)(void *arg), void *left_arg, struct packet_conn **out,
-	struct cgn_err *err)
+CGN_RC packet_conn_open(struct cgn_loop *l, int fd, size_t max_queue, void (*left)(void *arg), void *left_arg,
+	struct packet_conn **out, struct cgn_err *err)
 {
 	struct packet_conn *c = calloc(1, sizeof *c);
 	if (c == NULL) {
@@ -312,13 +320,14 @@ void packet_take(struct packet_conn *c, const struct packet_ops *ops, void *user
 	c->user = user;
 }
 
-CGN_RC packet_connect(struct cgn_loop *l, const char *path, size_t max_queue, const struct packet_ops *ops, void *user,
-	struct packet_conn **out, struct cgn_err *err)
+CGN_RC packet_connect(struct cgn_loop *l, const char *path, size_t max_queue, const struct packet_ops *ops,
+	void *user, struct packet_conn **out, struct cgn_err *err)
 {
 	struct net_addr a = {.local = true};
 	struct sockaddr_un sa;
 	if (!cgn_str_copyz(a.path, sizeof a.path, cgn_str_of(path)))
-		return CGN_FAIL(err, INVALID, "the path of a Unix socket has at most %zu bytes: %.200s", sizeof a.path - 1, path);
+		return CGN_FAIL(err, INVALID, "the path of a Unix socket has at most %zu bytes: %.200s",
+			sizeof a.path - 1, path);
 	net_addr_unix(&a, &sa);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)

@@ -75,7 +75,8 @@ static bool accept_one(struct packet_listener *ln)
 		welcome(ln, fd);
 		return true;
 	}
-	if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) { /* and we would be told again at once */
+	/* and we would be told again at once */
+	if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 		net_wire_watch(ln->wire, 0);
 		cgn_timer_set(&ln->rest, REST);
 	}
@@ -100,10 +101,15 @@ static void on_listen(void *arg, int status, int events)
 static CGN_RC failed(const struct packet_listener *ln, int e, struct cgn_err *err)
 {
 	if (e == EADDRINUSE && !net_unix_is_socket(&ln->addr))
-		return CGN_FAIL(err, INVALID, "cannot listen on unix:%s: it is there and no socket; remove it or choose another path", ln->addr.path);
+		return CGN_FAIL(err, INVALID,
+			"cannot listen on unix:%s: it is there and no socket; remove it or choose another path",
+			ln->addr.path);
 	if (e == EADDRINUSE)
-		return CGN_FAIL(err, ADDRESS_IN_USE, "cannot listen on unix:%s: somebody listens there; stop that or choose another path", ln->addr.path);
-	return CGN_FAIL_AS(err, cgn_code_from_errno(e), "cannot listen on unix:%s: %s", ln->addr.path, strerror(e));
+		return CGN_FAIL(err, ADDRESS_IN_USE,
+			"cannot listen on unix:%s: somebody listens there; stop that or choose another path",
+			ln->addr.path);
+	return CGN_FAIL_AS(err, cgn_code_from_errno(e), "cannot listen on unix:%s: %s", ln->addr.path,
+		strerror(e));
 }
 
 static int bind_own(struct packet_listener *ln, mode_t mode, int *fd)
@@ -113,11 +119,13 @@ static int bind_own(struct packet_listener *ln, mode_t mode, int *fd)
 	return e == 0 && listen(*fd, BACKLOG) != 0 ? errno : e;
 }
 
-static CGN_RC open_socket(struct packet_listener *ln, const struct packet_listen_cfg *cfg, struct cgn_err *err)
+static CGN_RC open_socket(struct packet_listener *ln, const struct packet_listen_cfg *cfg,
+	struct cgn_err *err)
 {
 	int fd = -1, e = 0;
 	if (!cgn_str_copyz(ln->addr.path, sizeof ln->addr.path, cgn_str_of(cfg->path)))
-		return CGN_FAIL(err, INVALID, "the path of a Unix socket has at most %zu bytes: %.200s", sizeof ln->addr.path - 1, cfg->path);
+		return CGN_FAIL(err, INVALID, "the path of a Unix socket has at most %zu bytes: %.200s",
+			sizeof ln->addr.path - 1, cfg->path);
 	if (cfg->with != NULL)
 		e = (fd = fcntl(net_wire_fd(cfg->with->wire), F_DUPFD_CLOEXEC, 0)) < 0 ? errno : 0;
 	else
@@ -132,14 +140,21 @@ static CGN_RC open_socket(struct packet_listener *ln, const struct packet_listen
 	return CGN_OK;
 }
 
-CGN_RC packet_listen(struct cgn_loop *l, const struct packet_listen_cfg *cfg, void (*on_accept)(void *user, struct packet_conn *c),
-	void *user, struct packet_listener **out, struct cgn_err *err)
+CGN_RC packet_listen(struct cgn_loop *l, const struct packet_listen_cfg *cfg,
+	void (*on_accept)(void *user, struct packet_conn *c), void *user, struct packet_listener **out,
+	struct cgn_err *err)
 {
 	struct packet_listener *ln = calloc(1, sizeof *ln);
 	if (ln == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to listen on unix:%.200s", cfg->path);
-	*ln = (struct packet_listener){.tag = LISTENER_TAG, .refs = 1, .loop = l, .on_accept = on_accept, .user = user,
-		.max_queue = cfg->max_queue, .max_conns = cfg->max_conns != 0 ? cfg->max_conns : 16384, .addr.local = true};
+	*ln = (struct packet_listener){.tag = LISTENER_TAG,
+		.refs = 1,
+		.loop = l,
+		.on_accept = on_accept,
+		.user = user,
+		.max_queue = cfg->max_queue,
+		.max_conns = cfg->max_conns != 0 ? cfg->max_conns : 16384,
+		.addr.local = true};
 	cgn_timer_init(&ln->rest, l, on_rested);
 	cgn_rc rc = open_socket(ln, cfg, err);
 	if (!cgn_ok(rc)) {

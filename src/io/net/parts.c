@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts: writing bytes of which some are lent. In TLS they are encrypted at once, so that nothing stays lent. */
+/* parts: writing bytes of which some are lent. In TLS they are encrypted at once, so that nothing stays
+ * lent. */
 #include "net_priv.h"
 
 struct iovec net_iov(const void *p, size_t n)

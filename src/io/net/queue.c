@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: bytes waiting for a slow reader, copied into chunks that double from 4 to 64 KiB, or lent; an idle connection holds none. */
+/* queue: bytes waiting for a slow reader, copied into chunks that double from 4 to 64 KiB, or lent; an idle
+ * connection holds none. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,8 @@
 
 #include "net_priv.h"
 
-/* One full TLS record of plaintext: what fits is encrypted as one and sent at once, without a copy into the queue. */
+/* One full TLS record of plaintext: what fits is encrypted as one and sent at once, without a copy into the
+ * queue. */
 #define RECORD_MOST ((size_t)16384)
 
 static void on_emit(void *user, const void *p, size_t n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire: a non-blocking socket watched by uv_poll. uv_poll rather than uv_tcp: one code for TCP and Unix sockets, no read buffer per
- * connection, and EPOLLRDHUP and EPOLLERR reach us also while the reader is paused. */
+/* wire: a non-blocking socket watched by uv_poll. uv_poll rather than uv_tcp: one code for TCP and Unix
+ * sockets, no read buffer per connection, and EPOLLRDHUP and EPOLLERR reach us also while the reader is
+ * paused. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,8 @@ static void on_poll(uv_poll_t *h, int status, int events)
 	w->fn(w->arg, status, events);
 }
 
-CGN_RC net_wire_open(
-	struct cgn_loop *l, int fd, net_wire_fn *fn, void *arg, struct net_wire **out, struct cgn_err *err)
+CGN_RC net_wire_open(struct cgn_loop *l, int fd, net_wire_fn *fn, void *arg, struct net_wire **out,
+	struct cgn_err *err)
 {
 	struct net_wire *w = calloc(1, sizeof(*w));
 	int rc = w != NULL ? uv_poll_init(cgn_loop_uv(l), &w->poll, fd) : UV_ENOMEM;
@@ -80,7 +81,7 @@ void net_wire_close(struct net_wire **take, bool reset)
 	uv_close((uv_handle_t *)&w->poll,
 		on_closed); /* stops watching at once, so the descriptor may go at once */
 	if (reset)
-		(void)setsockopt(
-			w->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+		(void)setsockopt(w->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+			sizeof(struct linger));
 	close(w->fd);
 }

@@ -21,7 +21,8 @@
 static CGN_RC refused(struct cgn_err *err, const char *what, uint64_t bytes)
 {
 	int e = errno;
-	(void)CGN_FAIL(err, NO_MEMORY, "cannot %s %llu bytes of memory for values: %s", what, (unsigned long long)bytes, strerror(e));
+	(void)CGN_FAIL(err, NO_MEMORY, "cannot %s %llu bytes of memory for values: %s", what,
+		(unsigned long long)bytes, strerror(e));
 	if (err != NULL)
 		err->sys_errno = e;
 	return CGN_RC_OF(CGN_NO_MEMORY);
@@ -33,12 +34,13 @@ static int make_memfd(void)
 	return fd >= 0 || errno != EINVAL ? fd : memfd_create("cgn-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 }
 
-/* Our mapping is there and stays writable; any other will not be. Opened anew so that what is sent cannot even be written to by write(2) where
- * the seal is missing in some corner. */
+/* Our mapping is there and stays writable; any other will not be. Opened anew so that what is sent cannot
+ * even be written to by write(2) where the seal is missing in some corner. */
 static int seal(int fd)
 {
 	char path[32];
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) != 0)
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) != 0 ||
+		fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) != 0)
 		return -1;
 	(void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
 	return open(path, O_RDONLY | O_CLOEXEC);
@@ -55,9 +57,11 @@ static CGN_RC map(struct pages *p, struct cgn_err *err)
 		return refused(err, "map", bytes);
 	p->memory = memory;
 	(void)madvise(memory, bytes, MADV_HUGEPAGE); /* as far as the system's shmem_enabled says advise */
-	(void)madvise(memory, bytes, MADV_DONTDUMP); /* a core file of a crash would be as large as the tier, and full of prompts */
+	/* a core file of a crash would be as large as the tier, and full of prompts */
+	(void)madvise(memory, bytes, MADV_DONTDUMP);
 	/* Zeroed as it is used; a page's row has no memory before. */
-	void *table = mmap(NULL, p->n * sizeof *p->table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *table = mmap(NULL, p->n * sizeof *p->table, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (table == MAP_FAILED)
 		return refused(err, "keep account of", bytes);
 	p->table = table;
@@ -69,8 +73,9 @@ CGN_RC pages_new(uint64_t bytes, struct pages **out, struct cgn_err *err)
 {
 	uint64_t n = bytes / PAGES_PAGE;
 	if (n == 0 || n >= PAGES_NONE)
-		return CGN_FAIL(err, INVALID, "memory for values of %llu bytes: at least %llu, less than 256 TiB", (unsigned long long)bytes,
-			(unsigned long long)PAGES_PAGE);
+		return CGN_FAIL(err, INVALID,
+			"memory for values of %llu bytes: at least %llu, less than 256 TiB",
+			(unsigned long long)bytes, (unsigned long long)PAGES_PAGE);
 	struct pages *p = calloc(1, sizeof *p);
 	if (p == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a table of pages");

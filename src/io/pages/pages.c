@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which pages a value gets. Free runs of pages lie in bins by length and melt with their neighbours at once, so that both ways cost the same
- * however many pages there are. */
+/* Which pages a value gets. Free runs of pages lie in bins by length and melt with their neighbours at once,
+ * so that both ways cost the same however many pages there are. */
 #include "io/pages/pages_priv.h"
 
 #include <stdlib.h>
@@ -193,7 +193,8 @@ void pages_give(struct pages *p, uint64_t size, struct pages_place *take)
 }
 
 /* ---- where it lies ---- */
-/* The run that byte |at| is in, which must be one of a whole page; w->run_at is where it begins in the value. */
+/* The run that byte |at| is in, which must be one of a whole page; w->run_at is where it begins in the
+ * value. */
 static struct pages_run run_at(const struct pages_place *place, uint32_t whole, struct pages_walk *w)
 {
 	if (place->runs == NULL)
@@ -203,7 +204,8 @@ static struct pages_run run_at(const struct pages_place *place, uint32_t whole, 
 	return place->runs->run[w->run];
 }
 
-bool pages_next(const struct pages_place *place, uint64_t size, struct pages_walk *w, uint64_t *offset, uint64_t *length)
+bool pages_next(const struct pages_place *place, uint64_t size, struct pages_walk *w, uint64_t *offset,
+	uint64_t *length)
 {
 	struct parts parts = parts_of(size);
 	if (w->at >= size)
@@ -215,7 +217,8 @@ bool pages_next(const struct pages_place *place, uint64_t size, struct pages_wal
 		end = run_end < size ? run_end : size;
 		*offset = run.page * PAGES_PAGE + (w->at - w->run_at);
 	} else {
-		*offset = place->tail_page * PAGES_PAGE + place->slot * slot_bytes(parts.class) + (w->at - parts.whole * PAGES_PAGE);
+		*offset = place->tail_page * PAGES_PAGE + place->slot * slot_bytes(parts.class) +
+			(w->at - parts.whole * PAGES_PAGE);
 	}
 	*length = end - w->at;
 	w->at = end;

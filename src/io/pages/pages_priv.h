@@ -17,10 +17,13 @@ struct page {
 		uint64_t free_slots; /* of one that is cut: a bit each */
 		uint64_t run;        /* of a free run's ends: pages */
 	};
-	uint32_t next, prev; /* in the ring of its bin (the first of a run) or class (cut, with free slots); by number */
+	/* in the ring of its bin (the first of a run) or class (cut, with free slots); by number */
+	uint32_t next, prev;
 	uint8_t state;
 	uint8_t class;
-	_Atomic bool ready; /* the kernel has given memory for it: pages_ready said so, perhaps to the holder of another slot at this moment */
+	/* the kernel has given memory for it: pages_ready said so, perhaps to the holder of another slot at
+	 * this moment */
+	_Atomic bool ready;
 };
 
 struct pages {
@@ -38,10 +41,13 @@ struct pages {
 void page_push(struct pages *p, uint32_t *head, uint32_t page);
 void page_drop(struct pages *p, uint32_t *head, uint32_t page);
 
-/* Whole runs. At most |want| pages in one run: as many, or the longest that there is. There must be a free page. */
-struct pages_run run_take(struct pages *p, uint32_t want, bool *fresh); /* |*fresh|: one of them is not ready */
+/* Whole runs. At most |want| pages in one run: as many, or the longest that there is. There must be a free
+ * page. */
+/* |*fresh|: one of them is not ready */
+struct pages_run run_take(struct pages *p, uint32_t want, bool *fresh);
 void run_give(struct pages *p, struct pages_run run);
-void run_in(struct pages *p, uint32_t first, uint64_t n); /* free pages that stand in no bin, and no free ones beside them */
+/* free pages that stand in no bin, and no free ones beside them */
+void run_in(struct pages *p, uint32_t first, uint64_t n);
 
 /* Slots. */
 uint64_t slot_bytes(unsigned class);

@@ -14,7 +14,7 @@ unsigned slot_class(uint64_t tail)
 {
 	unsigned class = 0;
 	while (slot_bytes(class) < tail)
-		class++;
+		class ++;
 	return class;
 }
 
@@ -41,7 +41,8 @@ void slot_take(struct pages *p, unsigned class, struct pages_place *out, bool *f
 	if (at == PAGES_NONE)
 		at = cut(p, class, fresh);
 	struct page *page = &p->table[at];
-	*fresh |= !atomic_load_explicit(&page->ready, memory_order_relaxed); /* who cut it may not have it yet, or be refused */
+	/* who cut it may not have it yet, or be refused */
+	*fresh |= !atomic_load_explicit(&page->ready, memory_order_relaxed);
 	out->tail_page = at;
 	out->slot = (uint8_t)__builtin_ctzll(page->free_slots);
 	page->free_slots &= page->free_slots - 1;

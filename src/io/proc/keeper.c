@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper: waits for the program, for an order, and for our death. It was forked from a process with threads, so it allocates nothing. */
+/* The keeper: waits for the program, for an order, and for our death. It was forked from a process with
+ * threads, so it allocates nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -39,7 +40,8 @@ static void tell(enum keeper_kind kind, int value)
 	(void)!send(FD_CONTROL, &m, sizeof m, MSG_NOSIGNAL);
 }
 
-/* Keep what the job needs at known numbers and close the rest: neither listening sockets nor connections may outlive their owner here. */
+/* Keep what the job needs at known numbers and close the rest: neither listening sockets nor connections may
+ * outlive their owner here. */
 static void settle_descriptors(const struct keeper_job *job)
 {
 	int control = fcntl(job->control, F_DUPFD, FD_SAFE), out = fcntl(job->out, F_DUPFD, FD_SAFE),
@@ -133,7 +135,8 @@ struct dirent64_raw { /* what getdents64 writes */
 	char name[];
 };
 
-/* Everything that lost its parent became ours (PR_SET_CHILD_SUBREAPER), whatever group or session it fled to. */
+/* Everything that lost its parent became ours (PR_SET_CHILD_SUBREAPER), whatever group or session it fled
+ * to. */
 static void kill_children(void)
 {
 	_Alignas(8) char buf[4096];
@@ -217,15 +220,16 @@ static int poll_timeout(const struct keeper *k)
 _Noreturn static void watch(struct keeper *k)
 {
 	for (;;) {
-		struct pollfd fds[] = {
-			{.fd = FD_CONTROL, .events = POLLIN}, {.fd = FD_CHILD_SIGNAL, .events = POLLIN}};
+		struct pollfd fds[] = {{.fd = FD_CONTROL, .events = POLLIN},
+			{.fd = FD_CHILD_SIGNAL, .events = POLLIN}};
 		struct signalfd_siginfo info;
 		int n = poll(fds, 2, poll_timeout(k));
 		if (n == 0)
 			finish(k);
 		if (n > 0 && fds[1].revents != 0)
 			(void)!read(FD_CHILD_SIGNAL, &info, sizeof info);
-		/* A program that ends by itself takes its descendants along; one that was told to end lets them use up the grace. */
+		/* A program that ends by itself takes its descendants along; one that was told to end lets
+		 * them use up the grace. */
 		bool any_left = reap(k, WNOHANG);
 		if (!any_left || (k->gone && !k->stopping))
 			finish(k);

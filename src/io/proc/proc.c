@@ -70,8 +70,8 @@ CGN_RC proc_find(const char *name, const char *path_list, char *out, size_t cap,
 	struct cgn_str rest = cgn_str_of(path_list);
 	while (rest.p != NULL) {
 		struct cgn_str dir = cgn_str_split(&rest, ':');
-		int n = snprintf(
-			out, cap, "%.*s/%s", dir.n > 0 ? (int)dir.n : 1, dir.n > 0 ? dir.p : ".", name);
+		int n = snprintf(out, cap, "%.*s/%s", dir.n > 0 ? (int)dir.n : 1, dir.n > 0 ? dir.p : ".",
+			name);
 		if (n > 0 && (size_t)n < cap && is_program(out))
 			return CGN_OK;
 	}
@@ -292,8 +292,8 @@ static char *const *exec_strings(const char *const *v)
 	return u.out;
 }
 
-static pid_t fork_keeper(
-	const struct plumbing *pl, const char *file, const struct proc_cfg *cfg, const char *const *envp)
+static pid_t fork_keeper(const struct plumbing *pl, const char *file, const struct proc_cfg *cfg,
+	const char *const *envp)
 {
 	cgn_nsec grace = cfg->grace > 0 ? cfg->grace : DEFAULT_GRACE;
 	struct keeper_job job = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cids: connection ids to connections. A connection has a handful: those it gave out, and the one its peer began with. */
+/* cids: connection ids to connections. A connection has a handful: those it gave out, and the one its peer
+ * began with. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conn: one connection from its first packet to on_close, and a while longer, so that what is still under way meets somebody who knows. */
+/* conn: one connection from its first packet to on_close, and a while longer, so that what is still under way
+ * meets somebody who knows. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,7 +191,8 @@ static void peer_refused(struct quic_conn *c, uint64_t code)
 {
 	struct cgn_err why;
 	const char *name = gnutls_alert_get_name((gnutls_alert_description_t)(code - NGTCP2_CRYPTO_ERROR));
-	(void)CGN_FAIL(&why, TLS, "QUIC with %s: the peer refused with the alert \"%s\"", c->peer, name != NULL ? name : "unknown");
+	(void)CGN_FAIL(&why, TLS, "QUIC with %s: the peer refused with the alert \"%s\"", c->peer,
+		name != NULL ? name : "unknown");
 	keep_reason(c, &why);
 }
 
@@ -211,7 +213,8 @@ static void peer_closed(struct quic_conn *c)
 	copy_reason(e, text, sizeof text);
 	if (c->forgotten) {
 		c->ep->stats.resets_got++;
-		say(c, CGN_UNAVAILABLE, "the peer knows nothing of this connection any more (it was restarted?)");
+		say(c, CGN_UNAVAILABLE,
+			"the peer knows nothing of this connection any more (it was restarted?)");
 	} else if (e->type == NGTCP2_CCERR_TYPE_APPLICATION) {
 		(void)CGN_FAIL(&why, CANCELLED, "%s closed the connection with code %llu%s%s", c->peer,
 			(unsigned long long)e->error_code, text[0] != '\0' ? ": " : "", text);
@@ -220,8 +223,8 @@ static void peer_closed(struct quic_conn *c)
 	} else if (is_alert(e->error_code)) {
 		peer_refused(c, e->error_code);
 	} else if (e->error_code != NGTCP2_NO_ERROR) {
-		(void)CGN_FAIL(&why, UNAVAILABLE, "%s closed the connection with QUIC's error 0x%llx%s%s", c->peer,
-			(unsigned long long)e->error_code, text[0] != '\0' ? ": " : "", text);
+		(void)CGN_FAIL(&why, UNAVAILABLE, "%s closed the connection with QUIC's error 0x%llx%s%s",
+			c->peer, (unsigned long long)e->error_code, text[0] != '\0' ? ": " : "", text);
 		keep_reason(c, &why);
 	}
 	gone(c, true);
@@ -289,8 +292,8 @@ void quic_conn_opened(struct quic_conn *c)
 		quic_conn_close(c, 0, NULL);
 }
 
-void quic_conn_accept(struct quic_endpoint *ep, const struct quic_first *first, const ngtcp2_path *path, uint8_t ecn,
-	const uint8_t *p, size_t n)
+void quic_conn_accept(struct quic_endpoint *ep, const struct quic_first *first, const ngtcp2_path *path,
+	uint8_t ecn, const uint8_t *p, size_t n)
 {
 	struct quic_conn *c = conn_new(ep, NULL, NULL);
 	struct cgn_err why;
@@ -323,7 +326,8 @@ static void dial(struct quic_conn *c, const struct addrinfo *ai)
 		gone(c, false);
 		return;
 	}
-	ngtcp2_path path = {.local = {(ngtcp2_sockaddr *)&local, local_len}, .remote = {(ngtcp2_sockaddr *)&remote, remote_len}};
+	ngtcp2_path path = {.local = {(ngtcp2_sockaddr *)&local, local_len},
+		.remote = {(ngtcp2_sockaddr *)&remote, remote_len}};
 	net_addr_text((struct sockaddr *)&remote, c->peer, sizeof c->peer);
 	if (cgn_ok(quic_shake_dial(c, &path, &why))) {
 		move(c, QUIC_SHAKING);
@@ -350,7 +354,8 @@ static void resolve_done(void *arg)
 			dial(c, r->list);
 		} else if (c->state == QUIC_RESOLVING) {
 			struct cgn_err why;
-			(void)CGN_FAIL(&why, UNAVAILABLE, "cannot resolve %s: %s", r->addr.host, gai_strerror(r->rc));
+			(void)CGN_FAIL(&why, UNAVAILABLE, "cannot resolve %s: %s", r->addr.host,
+				gai_strerror(r->rc));
 			keep_reason(c, &why);
 			gone(c, false);
 		}
@@ -386,22 +391,24 @@ static CGN_RC start(struct quic_conn *c, const struct net_addr *a, struct cgn_er
 	return CGN_OK;
 }
 
-CGN_RC quic_connect(struct quic_endpoint *ep, const char *addr, const char *server_name, const struct quic_conn_ops *ops,
-	void *user, struct quic_conn **out, struct cgn_err *err)
+CGN_RC quic_connect(struct quic_endpoint *ep, const char *addr, const char *server_name,
+	const struct quic_conn_ops *ops, void *user, struct quic_conn **out, struct cgn_err *err)
 {
 	struct net_addr a;
 	CGN_TRY(net_addr_parse(addr, &a, err));
 	if (a.local || a.host[0] == '\0' || strcmp(a.port, "0") == 0)
 		return CGN_FAIL(err, INVALID, "cannot connect to \"%s\": a host and a port are needed", addr);
 	if (ep->n_records >= ep->cfg.max_conns)
-		return CGN_FAIL(err, OVERLOADED, "%u QUIC connections are all that this endpoint may have", ep->cfg.max_conns);
+		return CGN_FAIL(err, OVERLOADED, "%u QUIC connections are all that this endpoint may have",
+			ep->cfg.max_conns);
 	struct quic_conn *c = conn_new(ep, ops, user);
 	if (c == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", addr);
 	c->taken = true;
 	(void)cgn_str_copyz(c->peer, sizeof c->peer, cgn_str_of(addr));
 	c->server_name = cgn_str_dupz(cgn_str_of(server_name != NULL ? server_name : a.host));
-	cgn_rc rc = c->server_name != NULL ? start(c, &a, err) : CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", addr);
+	cgn_rc rc = c->server_name != NULL ? start(c, &a, err)
+					   : CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", addr);
 	if (!cgn_ok(rc)) {
 		ep->stats.conns--;
 		conn_free(c);

@@ -30,18 +30,20 @@ static bool has_token(const struct quic_conn *c, const uint8_t *token)
 		return false;
 	n = ngtcp2_conn_get_active_dcid(c->ngtcp2, ids);
 	for (size_t i = 0; i < n; i++)
-		if (ids[i].token_present != 0 && memcmp(ids[i].token, token, NGTCP2_STATELESS_RESET_TOKENLEN) == 0)
+		if (ids[i].token_present != 0 &&
+			memcmp(ids[i].token, token, NGTCP2_STATELESS_RESET_TOKENLEN) == 0)
 			return true;
 	return false;
 }
 
-/* A stateless reset looks like a short packet for an id that nobody gave out, and ends in a token that the peer gave us. */
-static struct quic_conn *reset_of(struct quic_endpoint *ep, const ngtcp2_path *path, const uint8_t *p, size_t n)
+/* A stateless reset looks like a short packet for an id that nobody gave out, and ends in a token that the
+ * peer gave us. */
+static struct quic_conn *reset_of(struct quic_endpoint *ep, const ngtcp2_path *path, const uint8_t *p,
+	size_t n)
 {
 	if (n < NGTCP2_STATELESS_RESET_TOKENLEN + 5 || (p[0] & 0x80) != 0)
 		return NULL;
-	cgn_list_each(l, &ep->conns)
-	{
+	cgn_list_each (l, &ep->conns) {
 		struct quic_conn *c = CGN_CONTAINER(l, struct quic_conn, all);
 		const ngtcp2_path *at = quic_conn_alive(c) ? ngtcp2_conn_get_path(c->ngtcp2) : NULL;
 		if (at != NULL && at->remote.addrlen == path->remote.addrlen &&
@@ -52,7 +54,8 @@ static struct quic_conn *reset_of(struct quic_endpoint *ep, const ngtcp2_path *p
 	return NULL;
 }
 
-static enum quic_verdict judge(struct quic_endpoint *ep, const ngtcp2_path *path, const uint8_t *p, size_t n, struct quic_first *first)
+static enum quic_verdict judge(struct quic_endpoint *ep, const ngtcp2_path *path, const uint8_t *p, size_t n,
+	struct quic_first *first)
 {
 	const struct quic_endpoint_cfg *cfg = &ep->cfg;
 	struct quic_front f = {.secret = ep->secret,
@@ -65,7 +68,8 @@ static enum quic_verdict judge(struct quic_endpoint *ep, const ngtcp2_path *path
 	return quic_front_judge(&f, p, n, first);
 }
 
-static void unknown(struct quic_endpoint *ep, const ngtcp2_path *path, uint8_t ecn, const uint8_t *p, size_t n)
+static void unknown(struct quic_endpoint *ep, const ngtcp2_path *path, uint8_t ecn, const uint8_t *p,
+	size_t n)
 {
 	struct quic_first first;
 	struct quic_conn *c = reset_of(ep, path, p, n);
@@ -192,18 +196,21 @@ static CGN_RC check(const struct quic_endpoint_cfg *c, struct cgn_err *err)
 	if (c->alpn == NULL || c->alpn[0] == '\0' || strlen(c->alpn) > 31)
 		return CGN_FAIL(err, INVALID, "QUIC needs the name of a protocol of 1 to 31 bytes");
 	if (c->max_datagram < QUIC_DATAGRAM_MIN || c->max_datagram > QUIC_DATAGRAM_MAX)
-		return CGN_FAIL(err, INVALID, "datagrams of at most %zu bytes: %d to %d are possible", c->max_datagram,
-			QUIC_DATAGRAM_MIN, QUIC_DATAGRAM_MAX);
+		return CGN_FAIL(err, INVALID, "datagrams of at most %zu bytes: %d to %d are possible",
+			c->max_datagram, QUIC_DATAGRAM_MIN, QUIC_DATAGRAM_MAX);
 	if (c->conn_window < c->stream_window)
-		return CGN_FAIL(err, INVALID, "a connection's window of %zu bytes is smaller than a stream's of %zu",
+		return CGN_FAIL(err, INVALID,
+			"a connection's window of %zu bytes is smaller than a stream's of %zu",
 			c->conn_window, c->stream_window);
 	if (c->keepalive >= c->idle_timeout)
-		return CGN_FAIL(err, INVALID, "a keepalive that is not shorter than the idle timeout keeps nothing alive");
+		return CGN_FAIL(err, INVALID,
+			"a keepalive that is not shorter than the idle timeout keeps nothing alive");
 	return CGN_OK;
 }
 
-/* Tokens and resets outlive a restart, so that peers of the last life hear at once that it is over. Not shared with another endpoint
- * of the same certificate: who diverts packets to that one would be handed the resets of this one's connections (RFC 9000, 21.11). */
+/* Tokens and resets outlive a restart, so that peers of the last life hear at once that it is over. Not
+ * shared with another endpoint of the same certificate: who diverts packets to that one would be handed the
+ * resets of this one's connections (RFC 9000, 21.11). */
 static void make_secret(struct quic_endpoint *ep)
 {
 	char label[48];
@@ -212,7 +219,8 @@ static void make_secret(struct quic_endpoint *ep)
 		cgn_random(ep->secret, sizeof ep->secret);
 }
 
-static void endpoint_init(struct quic_endpoint *ep, struct cgn_loop *l, const struct quic_endpoint_cfg *cfg, quic_accept_fn *on_accept, void *user)
+static void endpoint_init(struct quic_endpoint *ep, struct cgn_loop *l, const struct quic_endpoint_cfg *cfg,
+	quic_accept_fn *on_accept, void *user)
 {
 	ep->tag = QUIC_ENDPOINT_TAG;
 	ep->loop = l;
@@ -240,8 +248,8 @@ static void endpoint_fini(struct quic_endpoint *ep)
 	ep->tag = 0;
 }
 
-CGN_RC quic_endpoint_new(struct cgn_loop *l, const struct quic_endpoint_cfg *given, quic_accept_fn *on_accept, void *user,
-	struct quic_endpoint **out, struct cgn_err *err)
+CGN_RC quic_endpoint_new(struct cgn_loop *l, const struct quic_endpoint_cfg *given, quic_accept_fn *on_accept,
+	void *user, struct quic_endpoint **out, struct cgn_err *err)
 {
 	struct quic_endpoint_cfg cfg = *given;
 	struct tls_guest *probe = NULL;
@@ -253,7 +261,9 @@ CGN_RC quic_endpoint_new(struct cgn_loop *l, const struct quic_endpoint_cfg *giv
 	if (ep == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a QUIC endpoint");
 	endpoint_init(ep, l, &cfg, on_accept, user);
-	cgn_rc rc = quic_cids_init(&ep->cids, cfg.max_conns) ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for a QUIC endpoint");
+	cgn_rc rc = quic_cids_init(&ep->cids, cfg.max_conns)
+		? CGN_OK
+		: CGN_FAIL(err, NO_MEMORY, "no memory for a QUIC endpoint");
 	if (cgn_ok(rc))
 		rc = quic_socket_open(l, cfg.addr, cfg.socket_buffer, &socket_ops, ep, &ep->socket, err);
 	if (!cgn_ok(rc)) {
@@ -298,7 +308,7 @@ void quic_endpoint_close(struct quic_endpoint **take)
 	CGN_MUST(!ep->closing);
 	ep->closing = true;
 	(void)CGN_FAIL(&why, UNAVAILABLE, "this endpoint was closed");
-	cgn_list_each(l, &ep->conns)
+	cgn_list_each (l, &ep->conns)
 		quic_conn_drop(CGN_CONTAINER(l, struct quic_conn, all), &why);
 	cgn_loop_defer(ep->loop, &ep->hook);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* front: packets that belong to no connection. Everybody on the network can send them, so nothing here keeps state, nothing answers
- * more than it got (RFC 9000, 8.1), and what is unclear is dropped. */
+/* front: packets that belong to no connection. Everybody on the network can send them, so nothing here keeps
+ * state, nothing answers more than it got (RFC 9000, 8.1), and what is unclear is dropped. */
 #include <string.h>
 
 #include "quic_priv.h"
 
-/* An answer to a short packet must be shorter than it, or two endpoints could reset each other's resets for ever. */
+/* An answer to a short packet must be shorter than it, or two endpoints could reset each other's resets for
+ * ever. */
 #define RESET_LEAST 22
 #define RESET_MOST  42
 
@@ -16,13 +17,14 @@ static enum quic_verdict version(const ngtcp2_version_cid *vc, size_t n, struct 
 	if (n < QUIC_DATAGRAM_MIN)
 		return QUIC_JUNK;
 	cgn_random(&any, 1);
-	ngtcp2_ssize len = ngtcp2_pkt_write_version_negotiation(
-		out->out, sizeof out->out, any, vc->scid, vc->scidlen, vc->dcid, vc->dcidlen, versions, CGN_COUNT(versions));
+	ngtcp2_ssize len = ngtcp2_pkt_write_version_negotiation(out->out, sizeof out->out, any, vc->scid,
+		vc->scidlen, vc->dcid, vc->dcidlen, versions, CGN_COUNT(versions));
 	out->n = len > 0 ? (size_t)len : 0;
 	return len > 0 ? QUIC_VERSION : QUIC_JUNK;
 }
 
-static enum quic_verdict reset(const struct quic_front *f, const ngtcp2_version_cid *vc, size_t n, struct quic_first *out)
+static enum quic_verdict reset(const struct quic_front *f, const ngtcp2_version_cid *vc, size_t n,
+	struct quic_first *out)
 {
 	uint8_t token[NGTCP2_STATELESS_RESET_TOKENLEN], noise[RESET_MOST];
 	ngtcp2_cid cid;
@@ -33,7 +35,8 @@ static enum quic_verdict reset(const struct quic_front *f, const ngtcp2_version_
 		return QUIC_JUNK;
 	size_t len = n - 1 < RESET_MOST ? n - 1 : RESET_MOST;
 	cgn_random(noise, len);
-	ngtcp2_ssize wrote = ngtcp2_pkt_write_stateless_reset(out->out, len, token, noise, len - sizeof token);
+	ngtcp2_ssize wrote =
+		ngtcp2_pkt_write_stateless_reset(out->out, len, token, noise, len - sizeof token);
 	out->n = wrote > 0 ? (size_t)wrote : 0;
 	return wrote > 0 ? QUIC_RESET : QUIC_JUNK;
 }
@@ -43,12 +46,12 @@ static enum quic_verdict retry(const struct quic_front *f, struct quic_first *ou
 	uint8_t token[NGTCP2_CRYPTO_MAX_RETRY_TOKENLEN];
 	ngtcp2_cid scid = {.datalen = QUIC_CID_BYTES};
 	cgn_random(scid.data, scid.datalen);
-	ngtcp2_ssize n = ngtcp2_crypto_generate_retry_token(
-		token, f->secret, QUIC_SECRET_BYTES, out->hd.version, f->remote, f->remote_len, &scid, &out->hd.dcid, f->now);
+	ngtcp2_ssize n = ngtcp2_crypto_generate_retry_token(token, f->secret, QUIC_SECRET_BYTES,
+		out->hd.version, f->remote, f->remote_len, &scid, &out->hd.dcid, f->now);
 	if (n <= 0)
 		return QUIC_JUNK;
-	ngtcp2_ssize len = ngtcp2_crypto_write_retry(
-		out->out, sizeof out->out, out->hd.version, &out->hd.scid, &scid, &out->hd.dcid, token, (size_t)n);
+	ngtcp2_ssize len = ngtcp2_crypto_write_retry(out->out, sizeof out->out, out->hd.version,
+		&out->hd.scid, &scid, &out->hd.dcid, token, (size_t)n);
 	out->n = len > 0 ? (size_t)len : 0;
 	return len > 0 ? QUIC_RETRY : QUIC_JUNK;
 }
@@ -56,8 +59,8 @@ static enum quic_verdict retry(const struct quic_front *f, struct quic_first *ou
 /* Tell the peer rather than let it try on (RFC 9000, 8.1.2). */
 static enum quic_verdict bad_token(struct quic_first *out)
 {
-	ngtcp2_ssize len = ngtcp2_crypto_write_connection_close(
-		out->out, sizeof out->out, out->hd.version, &out->hd.scid, &out->hd.dcid, NGTCP2_INVALID_TOKEN, NULL, 0);
+	ngtcp2_ssize len = ngtcp2_crypto_write_connection_close(out->out, sizeof out->out, out->hd.version,
+		&out->hd.scid, &out->hd.dcid, NGTCP2_INVALID_TOKEN, NULL, 0);
 	out->n = len > 0 ? (size_t)len : 0;
 	return QUIC_BAD_TOKEN;
 }
@@ -67,14 +70,16 @@ static enum quic_verdict token(const struct quic_front *f, struct quic_first *ou
 	const ngtcp2_pkt_hd *hd = &out->hd;
 	if (hd->token[0] != NGTCP2_CRYPTO_TOKEN_MAGIC_RETRY) /* not ours: as if there were none */
 		return f->validate ? retry(f, out) : QUIC_ACCEPT;
-	if (ngtcp2_crypto_verify_retry_token(&out->odcid, hd->token, hd->tokenlen, f->secret, QUIC_SECRET_BYTES, hd->version,
-		    f->remote, f->remote_len, &hd->dcid, QUIC_TOKEN_LIFE, f->now) != 0)
+	if (ngtcp2_crypto_verify_retry_token(&out->odcid, hd->token, hd->tokenlen, f->secret,
+		    QUIC_SECRET_BYTES, hd->version, f->remote, f->remote_len, &hd->dcid, QUIC_TOKEN_LIFE,
+		    f->now) != 0)
 		return bad_token(out);
 	out->retried = true;
 	return QUIC_ACCEPT;
 }
 
-static enum quic_verdict first_packet(const struct quic_front *f, const uint8_t *p, size_t n, struct quic_first *out)
+static enum quic_verdict first_packet(const struct quic_front *f, const uint8_t *p, size_t n,
+	struct quic_first *out)
 {
 	if (!f->accepts || ngtcp2_accept(&out->hd, p, n) != 0)
 		return QUIC_JUNK;
@@ -86,7 +91,8 @@ static enum quic_verdict first_packet(const struct quic_front *f, const uint8_t 
 	return f->validate ? retry(f, out) : QUIC_ACCEPT;
 }
 
-enum quic_verdict quic_front_judge(const struct quic_front *f, const uint8_t *p, size_t n, struct quic_first *out)
+enum quic_verdict quic_front_judge(const struct quic_front *f, const uint8_t *p, size_t n,
+	struct quic_first *out)
 {
 	ngtcp2_version_cid vc;
 	out->n = 0;

@@ -29,25 +29,28 @@ struct quic_socket_counts {
 	uint64_t packets_in, packets_out, bytes_in, bytes_out, sends, receives;
 	bool gso, gro;
 };
-CGN_RC quic_socket_open(struct cgn_loop *l, const char *addr, size_t kernel_buffer, const struct quic_socket_ops *ops, void *arg,
-	struct quic_socket **out, struct cgn_err *err);
+CGN_RC quic_socket_open(struct cgn_loop *l, const char *addr, size_t kernel_buffer,
+	const struct quic_socket_ops *ops, void *arg, struct quic_socket **out, struct cgn_err *err);
 void quic_socket_close(struct quic_socket **take); /* what waits is tried once more */
 unsigned quic_socket_port(const struct quic_socket *s);
 struct quic_socket_counts quic_socket_counts(const struct quic_socket *s);
-/* The address of ours that packets to |remote| leave from, and what the first hop carries (IP packet, 0: unknown). */
-CGN_RC quic_socket_route(const struct quic_socket *s, const struct sockaddr_storage *remote, socklen_t len, struct sockaddr_storage *local,
-	socklen_t *local_len, unsigned *mtu, struct cgn_err *err);
+/* The address of ours that packets to |remote| leave from, and what the first hop carries (IP packet, 0:
+ * unknown). */
+CGN_RC quic_socket_route(const struct quic_socket *s, const struct sockaddr_storage *remote, socklen_t len,
+	struct sockaddr_storage *local, socklen_t *local_len, unsigned *mtu, struct cgn_err *err);
 /* An IPv4 address as a dual-stack IPv6 socket wants it. */
 void quic_socket_adapt(const struct quic_socket *s, struct sockaddr_storage *remote, socklen_t *len);
-/* Where the next datagram may be written, |most| bytes (at most QUIC_DATAGRAM_MAX); NULL while the kernel is full (on_writable follows). */
+/* Where the next datagram may be written, |most| bytes (at most QUIC_DATAGRAM_MAX); NULL while the kernel is
+ * full (on_writable follows). */
 uint8_t *quic_socket_room(struct quic_socket *s, size_t most);
-void quic_socket_commit(struct quic_socket *s, size_t n, const ngtcp2_path *path, uint8_t ecn); /* what lies at room */
+/* what lies at room */
+void quic_socket_commit(struct quic_socket *s, size_t n, const ngtcp2_path *path, uint8_t ecn);
 void quic_socket_flush(struct quic_socket *s);
 bool quic_socket_blocked(const struct quic_socket *s);
 
 /* ---- cids.c: which connection a packet is for ---- */
 struct quic_cid {
-	struct quic_cid *next;      /* in the table */
+	struct quic_cid *next; /* in the table */
 	struct cgn_link of_conn;
 	struct quic_conn *conn;
 	ngtcp2_cid cid;
@@ -59,12 +62,14 @@ struct quic_cids {
 };
 bool quic_cids_init(struct quic_cids *t, size_t conns);
 void quic_cids_fini(struct quic_cids *t); /* empty by then */
-bool quic_cids_put(struct quic_cids *t, const ngtcp2_cid *cid, struct quic_conn *c); /* false: no memory, or taken */
+/* false: no memory, or taken */
+bool quic_cids_put(struct quic_cids *t, const ngtcp2_cid *cid, struct quic_conn *c);
 void quic_cids_drop(struct quic_cids *t, const ngtcp2_cid *cid);
 void quic_cids_drop_all(struct quic_cids *t, struct quic_conn *c);
 struct quic_conn *quic_cids_find(const struct quic_cids *t, const uint8_t *cid, size_t n);
 
-/* ---- front.c: what to do with a packet that is nobody's. Pure but for randomness: foreign bytes to a verdict and an answer ---- */
+/* ---- front.c: what to do with a packet that is nobody's. Pure but for randomness: foreign bytes to a
+ * verdict and an answer ---- */
 enum quic_verdict {
 	QUIC_JUNK,
 	QUIC_ACCEPT,  /* |odcid|, |retried| are set */
@@ -90,7 +95,8 @@ struct quic_first {
 	size_t n;
 };
 #define QUIC_TOKEN_LIFE (10 * CGN_SEC)
-enum quic_verdict quic_front_judge(const struct quic_front *f, const uint8_t *p, size_t n, struct quic_first *out);
+enum quic_verdict quic_front_judge(const struct quic_front *f, const uint8_t *p, size_t n,
+	struct quic_first *out);
 
 /* ---- endpoint.c ---- */
 struct quic_endpoint {
@@ -106,7 +112,7 @@ struct quic_endpoint {
 	struct quic_socket *socket;
 	struct quic_cids cids;
 	struct cgn_link conns;
-	struct cgn_link turns;  /* connections that have something to do at the end of the turn */
+	struct cgn_link turns; /* connections that have something to do at the end of the turn */
 	struct cgn_hook hook;
 	struct cgn_timer again; /* some had more to write than a turn gives them */
 	struct cgn_grave grave;
@@ -123,15 +129,17 @@ enum quic_state {
 	QUIC_RESOLVING,
 	QUIC_SHAKING, /* handshake */
 	QUIC_OPEN,
-	QUIC_CLOSING, /* we close; CONNECTION_CLOSE is sent at the end of the turn and again when the peer still talks */
-	QUIC_GONE,    /* the peer closed, or is silent: nothing is sent any more */
+	/* we close; CONNECTION_CLOSE is sent at the end of the turn and again when the peer still talks */
+	QUIC_CLOSING,
+	QUIC_GONE, /* the peer closed, or is silent: nothing is sent any more */
 };
 
 struct quic_resolving;
 struct quic_conn {
 	uint32_t tag;
 	uint8_t state; /* enum quic_state; written by conn.c's move() alone */
-	bool server : 1, taken : 1, counted : 1 /* among the handshakes */, reported : 1, wants_room : 1, has_room : 1, told : 1, resting : 1;
+	bool server : 1, taken : 1, counted : 1 /* among the handshakes */, reported : 1, wants_room : 1,
+		has_room : 1, told : 1, resting : 1;
 	bool lingers : 1;   /* gone, but late packets are to be expected */
 	bool forgotten : 1; /* the peer sent a stateless reset */
 	struct quic_endpoint *ep;
@@ -159,19 +167,21 @@ struct quic_conn {
 	char *server_name;
 	char peer[56];
 };
-void quic_conn_accept(struct quic_endpoint *ep, const struct quic_first *first, const ngtcp2_path *path, uint8_t ecn, const uint8_t *p, size_t n);
+void quic_conn_accept(struct quic_endpoint *ep, const struct quic_first *first, const ngtcp2_path *path,
+	uint8_t ecn, const uint8_t *p, size_t n);
 void quic_conn_packet(struct quic_conn *c, const ngtcp2_path *path, uint8_t ecn, const uint8_t *p, size_t n);
 bool quic_conn_turn(struct quic_conn *c); /* reports and writes; true: has more to write */
 void quic_conn_drop(struct quic_conn *c, const struct cgn_err *why); /* the endpoint closes */
-bool quic_conn_alive(const struct quic_conn *c); /* streams can still do something */
-void quic_conn_fail(struct quic_conn *c, int ngtcp2_error); /* close with what ngtcp2 said */
+bool quic_conn_alive(const struct quic_conn *c);                     /* streams can still do something */
+void quic_conn_fail(struct quic_conn *c, int ngtcp2_error);          /* close with what ngtcp2 said */
 void quic_conn_opened(struct quic_conn *c);
 void quic_conn_shake_failed(struct quic_conn *c, const struct cgn_err *why);
 int quic_conn_rekey(struct quic_conn *c); /* new keys now; ngtcp2 does it in time by itself */
 
 /* ---- shake.c: ngtcp2's view of a connection and GnuTLS's handshake ---- */
 CGN_RC quic_shake_dial(struct quic_conn *c, const ngtcp2_path *path, struct cgn_err *err);
-CGN_RC quic_shake_accept(struct quic_conn *c, const struct quic_first *first, const ngtcp2_path *path, struct cgn_err *err);
+CGN_RC quic_shake_accept(struct quic_conn *c, const struct quic_first *first, const ngtcp2_path *path,
+	struct cgn_err *err);
 
 /* ---- stream.c ---- */
 struct quic_piece {
@@ -200,10 +210,10 @@ struct quic_stream {
 	void *user;
 	struct cgn_link all, ready, due;
 	struct quic_piece *head, *tail, *next; /* first unacked; last; first with unsent bytes */
-	size_t next_at;      /* bytes of |next| that are sent */
-	uint64_t acked;      /* offset in the stream where |head| begins */
+	size_t next_at;                        /* bytes of |next| that are sent */
+	uint64_t acked;                        /* offset in the stream where |head| begins */
 	size_t unsent, copied;
-	size_t turn_left;    /* bytes before the next stream of the level has its turn */
+	size_t turn_left;                    /* bytes before the next stream of the level has its turn */
 	struct quic_chunk *held, *held_last; /* came while paused */
 	size_t held_bytes;
 	struct cgn_err *why; /* it is over, but that is not reported: held bytes wait, or the turn is not */
@@ -212,20 +222,23 @@ struct quic_stream {
 };
 /* ngtcp2's callbacks; |user| is the connection. */
 int quic_stream_on_open(ngtcp2_conn *q, int64_t id, void *user);
-int quic_stream_on_data(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t offset, const uint8_t *p, size_t n, void *user, void *stream);
+int quic_stream_on_data(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t offset, const uint8_t *p,
+	size_t n, void *user, void *stream);
 int quic_stream_on_acked(ngtcp2_conn *q, int64_t id, uint64_t offset, uint64_t n, void *user, void *stream);
-int quic_stream_on_reset(ngtcp2_conn *q, int64_t id, uint64_t final_size, uint64_t code, void *user, void *stream);
+int quic_stream_on_reset(ngtcp2_conn *q, int64_t id, uint64_t final_size, uint64_t code, void *user,
+	void *stream);
 int quic_stream_on_close(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t code, void *user, void *stream);
 int quic_stream_on_credit(ngtcp2_conn *q, int64_t id, uint64_t most, void *user, void *stream);
 /* The end of the turn: what was held, who may go on. */
 void quic_streams_report(struct quic_conn *c);
-void quic_streams_end(struct quic_conn *c, const struct cgn_err *why); /* the connection is over: on_close for each */
+/* the connection is over: on_close for each */
+void quic_streams_end(struct quic_conn *c, const struct cgn_err *why);
 void quic_pieces_release(struct quic_conn *c);
 /* What the writer asks: the next stream to send from, or NULL; its bytes; how many of them went. */
 struct quic_stream *quic_stream_next(struct quic_conn *c);
 size_t quic_stream_vectors(const struct quic_stream *s, ngtcp2_vec v[QUIC_VECTORS], bool *fin);
 void quic_stream_sent(struct quic_stream *s, size_t n, bool fin);
-void quic_stream_wait(struct quic_stream *s); /* no credit */
+void quic_stream_wait(struct quic_stream *s);    /* no credit */
 void quic_stream_stopped(struct quic_stream *s); /* the peer does not want it */
 
 /* ---- write.c ---- */

@@ -10,12 +10,13 @@
 #include "quic_priv.h"
 
 #define FIRST_CID_BYTES 16
-#define ACK_DELAY       (2 * CGN_MSEC) /* the RFC's 25 ms would be the longest part of a lost tail's repair on a LAN */
-#define CIDS_MOST       4
-#define ONE_WAY_WINDOW  65536
+/* the RFC's 25 ms would be the longest part of a lost tail's repair on a LAN */
+#define ACK_DELAY         (2 * CGN_MSEC)
+#define CIDS_MOST         4
+#define ONE_WAY_WINDOW    65536
 #define ALERT_NO_PROTOCOL 120
-#define HEADERS_V4      28 /* IP and UDP */
-#define HEADERS_V6      48
+#define HEADERS_V4        28 /* IP and UDP */
+#define HEADERS_V6        48
 
 static ngtcp2_conn *conn_of(ngtcp2_crypto_conn_ref *ref)
 {
@@ -84,10 +85,13 @@ static int refuse(struct quic_conn *c, const struct cgn_err *why)
 	return NGTCP2_ERR_CRYPTO;
 }
 
-/* The peer hears which: GnuTLS has one alert for all that can be wrong with a certificate. It lands in ngtcp2's tls_alert. */
+/* The peer hears which: GnuTLS has one alert for all that can be wrong with a certificate. It lands in
+ * ngtcp2's tls_alert. */
 static void send_alert(gnutls_session_t tls, int rc)
 {
-	unsigned status = rc == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR ? gnutls_session_get_verify_cert_status(tls) : 0;
+	unsigned status = rc == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR
+		? gnutls_session_get_verify_cert_status(tls)
+		: 0;
 	if ((status & GNUTLS_CERT_EXPIRED) != 0)
 		(void)gnutls_alert_send(tls, GNUTLS_AL_FATAL, GNUTLS_A_CERTIFICATE_EXPIRED);
 	else if ((status & GNUTLS_CERT_SIGNER_NOT_FOUND) != 0)
@@ -118,7 +122,8 @@ static int shake(struct quic_conn *c, gnutls_session_t tls)
 }
 
 /* In place of ngtcp2_crypto_recv_crypto_data_cb, which forgets why GnuTLS refused. */
-static int on_crypto(ngtcp2_conn *q, ngtcp2_encryption_level level, uint64_t offset, const uint8_t *p, size_t n, void *user)
+static int on_crypto(ngtcp2_conn *q, ngtcp2_encryption_level level, uint64_t offset, const uint8_t *p,
+	size_t n, void *user)
 {
 	struct quic_conn *c = user;
 	struct cgn_err why;
@@ -189,7 +194,8 @@ static void choose_probes(struct quic_conn *c, const ngtcp2_path *path)
 	unsigned mtu = 0;
 	size_t most = c->ep->cfg.max_datagram;
 	memcpy(&remote, path->remote.addr, path->remote.addrlen);
-	if (cgn_ok(quic_socket_route(c->ep->socket, &remote, path->remote.addrlen, &local, &local_len, &mtu, NULL)) &&
+	if (cgn_ok(quic_socket_route(c->ep->socket, &remote, path->remote.addrlen, &local, &local_len, &mtu,
+		    NULL)) &&
 		mtu > headers && mtu - headers < most)
 		most = mtu - headers;
 	c->n_probes = 0;
@@ -264,12 +270,13 @@ CGN_RC quic_shake_dial(struct quic_conn *c, const ngtcp2_path *path, struct cgn_
 	random_cid(&scid, QUIC_CID_BYTES);
 	if (!quic_cids_put(&c->ep->cids, &scid, c))
 		return failed(c, NGTCP2_ERR_NOMEM, err);
-	int rc = ngtcp2_conn_client_new(
-		&c->ngtcp2, &dcid, &scid, path, NGTCP2_PROTO_VER_V1, &callbacks, &st, &params, NULL, c);
+	int rc = ngtcp2_conn_client_new(&c->ngtcp2, &dcid, &scid, path, NGTCP2_PROTO_VER_V1, &callbacks, &st,
+		&params, NULL, c);
 	return rc == 0 ? bind_tls(c, c->server_name, err) : failed(c, rc, err);
 }
 
-CGN_RC quic_shake_accept(struct quic_conn *c, const struct quic_first *first, const ngtcp2_path *path, struct cgn_err *err)
+CGN_RC quic_shake_accept(struct quic_conn *c, const struct quic_first *first, const ngtcp2_path *path,
+	struct cgn_err *err)
 {
 	ngtcp2_settings st;
 	ngtcp2_transport_params params;
@@ -288,11 +295,11 @@ CGN_RC quic_shake_accept(struct quic_conn *c, const struct quic_first *first, co
 		st.token_type = NGTCP2_TOKEN_TYPE_RETRY;
 	}
 	params.stateless_reset_token_present = 1;
-	if (ngtcp2_crypto_generate_stateless_reset_token(
-		    params.stateless_reset_token, c->ep->secret, QUIC_SECRET_BYTES, &scid) != 0 ||
+	if (ngtcp2_crypto_generate_stateless_reset_token(params.stateless_reset_token, c->ep->secret,
+		    QUIC_SECRET_BYTES, &scid) != 0 ||
 		!quic_cids_put(&c->ep->cids, &scid, c) || !quic_cids_put(&c->ep->cids, &first->hd.dcid, c))
 		return failed(c, NGTCP2_ERR_NOMEM, err);
-	int rc = ngtcp2_conn_server_new(
-		&c->ngtcp2, &first->hd.scid, &scid, path, first->hd.version, &callbacks, &st, &params, NULL, c);
+	int rc = ngtcp2_conn_server_new(&c->ngtcp2, &first->hd.scid, &scid, path, first->hd.version,
+		&callbacks, &st, &params, NULL, c);
 	return rc == 0 ? bind_tls(c, NULL, err) : failed(c, rc, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* socket: one UDP socket, whose datagrams are sent and received many at a time: the kernel splits what we send (UDP_SEGMENT) and joins
- * what we get (UDP_GRO) where it can, and recvmmsg and sendmmsg do the rest. */
+/* socket: one UDP socket, whose datagrams are sent and received many at a time: the kernel splits what we
+ * send (UDP_SEGMENT) and joins what we get (UDP_GRO) where it can, and recvmmsg and sendmmsg do the rest. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 
 #include "quic_priv.h"
 
-#define RX_MESSAGES 8
-#define RX_BYTES    65536 /* what one message joins at most */
-#define TX_BYTES    ((size_t)192 * 1024)
-#define TX_BATCHES  32
-#define BATCH_BYTES 65000 /* of one message, below what UDP over IPv4 carries */
-#define BATCH_PARTS 64    /* the kernel's bound for UDP_SEGMENT */
+#define RX_MESSAGES   8
+#define RX_BYTES      65536 /* what one message joins at most */
+#define TX_BYTES      ((size_t)192 * 1024)
+#define TX_BATCHES    32
+#define BATCH_BYTES   65000 /* of one message, below what UDP over IPv4 carries */
+#define BATCH_PARTS   64    /* the kernel's bound for UDP_SEGMENT */
 #define CONTROL_BYTES 128
 
 /* Datagrams of one size (the last may be shorter) on one path. */
@@ -118,7 +118,8 @@ static CGN_RC bind_text(struct quic_socket *s, const char *addr, struct cgn_err 
 	struct addrinfo *list = NULL;
 	CGN_TRY(net_addr_parse(addr, &a, err));
 	if (a.local || net_addr_resolve(&a, true, true, &list) != 0)
-		return CGN_FAIL(err, INVALID, "address \"%s\": QUIC listens at a numeric address and a port", addr);
+		return CGN_FAIL(err, INVALID, "address \"%s\": QUIC listens at a numeric address and a port",
+			addr);
 	cgn_rc rc = bind_to(s, list, addr, err);
 	freeaddrinfo(list);
 	return rc;
@@ -135,8 +136,8 @@ static void watch(struct quic_socket *s)
 	CGN_MUST(uv_poll_start(&s->poll, events, on_poll) == 0);
 }
 
-CGN_RC quic_socket_open(struct cgn_loop *l, const char *addr, size_t kernel_buffer, const struct quic_socket_ops *ops,
-	void *arg, struct quic_socket **out, struct cgn_err *err)
+CGN_RC quic_socket_open(struct cgn_loop *l, const char *addr, size_t kernel_buffer,
+	const struct quic_socket_ops *ops, void *arg, struct quic_socket **out, struct cgn_err *err)
 {
 	struct quic_socket *s = malloc(sizeof *s); /* 700 KiB of buffers: not cleared */
 	if (s == NULL)
@@ -201,7 +202,8 @@ bool quic_socket_blocked(const struct quic_socket *s)
 
 static void take_port(struct sockaddr_storage *ss, const struct quic_socket *s)
 {
-	((struct sockaddr_in *)(void *)ss)->sin_port = ((const struct sockaddr_in *)(const void *)&s->local)->sin_port;
+	((struct sockaddr_in *)(void *)ss)->sin_port =
+		((const struct sockaddr_in *)(const void *)&s->local)->sin_port;
 }
 
 void quic_socket_adapt(const struct quic_socket *s, struct sockaddr_storage *remote, socklen_t *len)
@@ -227,9 +229,11 @@ CGN_RC quic_socket_route(const struct quic_socket *s, const struct sockaddr_stor
 	int fd = socket(s->local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	*local_len = sizeof *local;
 	bool ok = fd >= 0 && connect(fd, (const struct sockaddr *)remote, len) == 0 &&
-		  getsockname(fd, (struct sockaddr *)local, local_len) == 0;
+		getsockname(fd, (struct sockaddr *)local, local_len) == 0;
 	int e = errno;
-	if (ok && getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &value, &value_len) != 0)
+	if (ok &&
+		getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &value, &value_len) !=
+			0)
 		value = 0;
 	if (fd >= 0)
 		close(fd);
@@ -267,7 +271,7 @@ static void read_control(const struct quic_socket *s, struct msghdr *m, struct r
 			memcpy(&value, CMSG_DATA(c), sizeof value);
 			r->ecn = (uint8_t)(value & 3);
 		} else if (s->wildcard && c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO &&
-			   s->local.ss_family == AF_INET) {
+			s->local.ss_family == AF_INET) {
 			struct in_pktinfo info;
 			memcpy(&info, CMSG_DATA(c), sizeof info);
 			((struct sockaddr_in *)(void *)&r->local)->sin_addr = info.ipi_addr;
@@ -354,11 +358,13 @@ static bool same_addr(const struct sockaddr_storage *a, socklen_t a_len, const n
 	return a_len == b->addrlen && memcmp(a, b->addr, a_len) == 0;
 }
 
-static bool fits(const struct quic_socket *s, const struct batch *b, size_t n, const ngtcp2_path *path, uint8_t ecn)
+static bool fits(const struct quic_socket *s, const struct batch *b, size_t n, const ngtcp2_path *path,
+	uint8_t ecn)
 {
-	return s->counts.gso && !b->shut && n <= b->part && b->n + n <= BATCH_BYTES && b->parts < BATCH_PARTS &&
-	       b->ecn == ecn && same_addr(&b->remote, b->remote_len, &path->remote) &&
-	       same_addr(&b->local, b->local_len, &path->local);
+	return s->counts.gso && !b->shut && n <= b->part && b->n + n <= BATCH_BYTES &&
+		b->parts < BATCH_PARTS && b->ecn == ecn &&
+		same_addr(&b->remote, b->remote_len, &path->remote) &&
+		same_addr(&b->local, b->local_len, &path->local);
 }
 
 static void copy_addr(struct sockaddr_storage *to, socklen_t *len, const ngtcp2_addr *from)
@@ -407,10 +413,12 @@ static void put_source(const struct quic_socket *s, const struct batch *b, struc
 	if (!s->wildcard)
 		return;
 	if (s->local.ss_family == AF_INET) {
-		struct in_pktinfo info = {.ipi_spec_dst = ((const struct sockaddr_in *)(const void *)&b->local)->sin_addr};
+		struct in_pktinfo info = {
+			.ipi_spec_dst = ((const struct sockaddr_in *)(const void *)&b->local)->sin_addr};
 		put_control(m, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
 	} else {
-		struct in6_pktinfo info = {.ipi6_addr = ((const struct sockaddr_in6 *)(const void *)&b->local)->sin6_addr};
+		struct in6_pktinfo info = {
+			.ipi6_addr = ((const struct sockaddr_in6 *)(const void *)&b->local)->sin6_addr};
 		put_control(m, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof info);
 	}
 }
@@ -426,7 +434,8 @@ static void put_ecn(const struct batch *b, struct msghdr *m)
 		put_control(m, IPPROTO_IP, IP_TOS, &ecn, sizeof ecn);
 }
 
-static void fill_message(struct quic_socket *s, struct batch *b, struct msghdr *m, struct iovec *iov, struct control *control)
+static void fill_message(struct quic_socket *s, struct batch *b, struct msghdr *m, struct iovec *iov,
+	struct control *control)
 {
 	*iov = (struct iovec){s->tx + b->at, b->n};
 	*m = (struct msghdr){.msg_name = &b->remote,

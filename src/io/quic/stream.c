@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream: what waits to be sent, what came and was not taken, and whose turn it is. Bytes that are sent stay where the application has
- * them until the peer acknowledged them in order. */
+/* stream: what waits to be sent, what came and was not taken, and whose turn it is. Bytes that are sent stay
+ * where the application has them until the peer acknowledged them in order. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "quic_priv.h"
 
-#define QUIC_STREAM_TAG  0x9c57e403U
-#define LEVEL_DEFAULT    3
-#define TURN_BYTES       ((size_t)32 * 1024) /* of one stream before the next of its level */
+#define QUIC_STREAM_TAG 0x9c57e403U
+#define LEVEL_DEFAULT   3
+#define TURN_BYTES      ((size_t)32 * 1024) /* of one stream before the next of its level */
 
 static struct quic_stream *of(void *stream)
 {
@@ -147,7 +147,8 @@ static void shut(struct quic_stream *s, uint64_t code)
 static void cancelled_by_peer(struct quic_stream *s, uint64_t code)
 {
 	struct cgn_err why;
-	(void)CGN_FAIL(&why, CANCELLED, "%s cancelled the stream with code %llu", s->c->peer, (unsigned long long)code);
+	(void)CGN_FAIL(&why, CANCELLED, "%s cancelled the stream with code %llu", s->c->peer,
+		(unsigned long long)code);
 	finish(s, &why, code);
 }
 
@@ -180,8 +181,8 @@ void quic_pieces_release(struct quic_conn *c)
 
 /* ---- making ---- */
 
-CGN_RC quic_stream_open(struct quic_conn *c, const struct quic_stream_ops *ops, void *user, struct quic_stream **out,
-	struct cgn_err *err)
+CGN_RC quic_stream_open(struct quic_conn *c, const struct quic_stream_ops *ops, void *user,
+	struct quic_stream **out, struct cgn_err *err)
 {
 	if (!quic_conn_is_open(c))
 		return CGN_FAIL(err, UNAVAILABLE, "the connection with %s is not open", c->peer);
@@ -254,8 +255,8 @@ static void give(struct quic_stream *s, const uint8_t *p, size_t n, bool fin)
 		s->ops->on_data(s, s->user, p, n, fin);
 }
 
-int quic_stream_on_data(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t offset, const uint8_t *p, size_t n, void *user,
-	void *stream)
+int quic_stream_on_data(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t offset, const uint8_t *p,
+	size_t n, void *user, void *stream)
 {
 	const struct quic_conn *c = user;
 	struct quic_stream *s = stream;
@@ -305,7 +306,8 @@ static void give_held(struct quic_stream *s)
 	}
 }
 
-int quic_stream_on_reset(ngtcp2_conn *q, int64_t id, uint64_t final_size, uint64_t code, void *user, void *stream)
+int quic_stream_on_reset(ngtcp2_conn *q, int64_t id, uint64_t final_size, uint64_t code, void *user,
+	void *stream)
 {
 	struct quic_stream *s = stream;
 	(void)q;
@@ -349,7 +351,8 @@ int quic_stream_on_close(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t co
 
 /* ---- sending ---- */
 
-static struct quic_piece *piece_new(const struct iovec *iov, size_t n, size_t bytes, quic_release_fn *release, void *arg)
+static struct quic_piece *piece_new(const struct iovec *iov, size_t n, size_t bytes, quic_release_fn *release,
+	void *arg)
 {
 	bool copy = release == NULL;
 	size_t n_iov = copy ? 1 : n;
@@ -392,12 +395,14 @@ static void doom(struct quic_stream *s)
 {
 	if (s->why != NULL || (s->why = malloc(sizeof *s->why)) == NULL)
 		return;
-	(void)CGN_FAIL(s->why, OVERLOADED, "%s does not read: %zu copied bytes wait for it", s->c->peer, s->copied);
+	(void)CGN_FAIL(s->why, OVERLOADED, "%s does not read: %zu copied bytes wait for it", s->c->peer,
+		s->copied);
 	shut(s, 0);
 	make_due(s);
 }
 
-void quic_send(struct quic_stream *s, const struct iovec *iov, size_t n, bool fin, quic_release_fn *release, void *arg)
+void quic_send(struct quic_stream *s, const struct iovec *iov, size_t n, bool fin, quic_release_fn *release,
+	void *arg)
 {
 	size_t bytes = 0;
 	CGN_LIVE(s, QUIC_STREAM_TAG);

@@ -6,8 +6,9 @@
 #include "quic_priv.h"
 
 #define SHARE_BYTES ((size_t)256 * 1024) /* of one connection in one turn */
-/* Only BBR is paced, as it has to be. The loop's timers tick in milliseconds, a LAN's round trip is a tenth of one: paced, the first
- * 64 KiB of a connection took 4 ms instead of 2. CUBIC and Reno go by acknowledgements and shares, as the kernel's do without fq. */
+/* Only BBR is paced, as it has to be. The loop's timers tick in milliseconds, a LAN's round trip is a tenth
+ * of one: paced, the first 64 KiB of a connection took 4 ms instead of 2. CUBIC and Reno go by
+ * acknowledgements and shares, as the kernel's do without fq. */
 
 enum outcome {
 	WROTE,   /* a packet is complete */
@@ -17,7 +18,8 @@ enum outcome {
 };
 
 /* What ngtcp2 says of a stream's data: |rc| is a packet's length or an error. */
-static enum outcome judge(struct quic_conn *c, struct quic_stream *s, ngtcp2_ssize rc, ngtcp2_ssize took, size_t offered, bool fin)
+static enum outcome judge(struct quic_conn *c, struct quic_stream *s, ngtcp2_ssize rc, ngtcp2_ssize took,
+	size_t offered, bool fin)
 {
 	if (s != NULL && took >= 0)
 		quic_stream_sent(s, (size_t)took, fin && (size_t)took == offered);
@@ -40,7 +42,8 @@ static enum outcome judge(struct quic_conn *c, struct quic_stream *s, ngtcp2_ssi
 }
 
 /* One packet at most, at |at|; its length in |*n|. */
-static enum outcome packet(struct quic_conn *c, uint8_t *at, size_t most, ngtcp2_path_storage *ps, ngtcp2_pkt_info *pi, cgn_nsec now, size_t *n)
+static enum outcome packet(struct quic_conn *c, uint8_t *at, size_t most, ngtcp2_path_storage *ps,
+	ngtcp2_pkt_info *pi, cgn_nsec now, size_t *n)
 {
 	enum outcome o;
 	do {
@@ -51,9 +54,11 @@ static enum outcome packet(struct quic_conn *c, uint8_t *at, size_t most, ngtcp2
 		size_t n_v = s != NULL ? quic_stream_vectors(s, v, &fin) : 0, offered = 0;
 		for (size_t i = 0; i < n_v; i++)
 			offered += v[i].len;
-		uint32_t flags = s != NULL ? NGTCP2_WRITE_STREAM_FLAG_MORE | (fin ? NGTCP2_WRITE_STREAM_FLAG_FIN : 0U) : 0U;
-		ngtcp2_ssize rc = ngtcp2_conn_writev_stream(
-			c->ngtcp2, &ps->path, pi, at, most, &took, flags, s != NULL ? s->id : -1, v, n_v, now);
+		uint32_t flags = s != NULL
+			? NGTCP2_WRITE_STREAM_FLAG_MORE | (fin ? NGTCP2_WRITE_STREAM_FLAG_FIN : 0U)
+			: 0U;
+		ngtcp2_ssize rc = ngtcp2_conn_writev_stream(c->ngtcp2, &ps->path, pi, at, most, &took, flags,
+			s != NULL ? s->id : -1, v, n_v, now);
 		o = judge(c, s, rc, took, offered, fin);
 		*n = rc > 0 ? (size_t)rc : 0;
 	} while (o == PARTLY);
@@ -93,8 +98,8 @@ void quic_write_close(struct quic_conn *c)
 	uint8_t *at = quic_socket_room(socket, QUIC_DATAGRAM_MIN);
 	if (at == NULL)
 		return;
-	ngtcp2_ssize n = ngtcp2_conn_write_connection_close(
-		c->ngtcp2, &ps.path, &pi, at, QUIC_DATAGRAM_MIN, &c->ccerr, cgn_clock_now());
+	ngtcp2_ssize n = ngtcp2_conn_write_connection_close(c->ngtcp2, &ps.path, &pi, at, QUIC_DATAGRAM_MIN,
+		&c->ccerr, cgn_clock_now());
 	if (n <= 0)
 		return;
 	c->last_n = (size_t)n;

@@ -23,7 +23,8 @@ struct call {
 	uint32_t tag;
 	enum call_kind kind;
 	struct cgn_link link;
-	struct cgn_buf words; /* of a run: keys and arguments, for a second time if the server has lost the script */
+	/* of a run: keys and arguments, for a second time if the server has lost the script */
+	struct cgn_buf words;
 	size_t n_words, n_keys;
 	bool again;
 	cgn_nsec deadline;
@@ -96,7 +97,8 @@ static struct call *call_new(enum call_kind kind)
 }
 
 /* |head|: the words before the call's own. It is the last under way from now on. */
-static void call_send(struct redis *r, struct call *c, const struct cgn_str *head, size_t n_head, cgn_nsec timeout)
+static void call_send(struct redis *r, struct call *c, const struct cgn_str *head, size_t n_head,
+	cgn_nsec timeout)
 {
 	struct cgn_buf b = {0};
 	bool was_idle = cgn_list_empty(&r->calls);
@@ -131,8 +133,8 @@ static void run_send(struct redis *r, struct call *c)
 	call_send(r, c, c->again ? by_text : by_hash, 3, r->cfg.timeout);
 }
 
-CGN_RC redis_run(struct redis *r, const struct cgn_str *keys, size_t n_keys, const struct cgn_str *args, size_t n_args,
-	redis_done_fn *done, void *user)
+CGN_RC redis_run(struct redis *r, const struct cgn_str *keys, size_t n_keys, const struct cgn_str *args,
+	size_t n_args, redis_done_fn *done, void *user)
 {
 	CGN_LIVE(r, REDIS_TAG);
 	if (!r->ready)
@@ -200,7 +202,8 @@ static void step_after(struct redis *r, enum call_kind last)
 	(void)snprintf(db, sizeof db, "%u", r->cfg.url.db);
 	const struct cgn_str choose[] = {CGN_STR("SELECT"), cgn_str_of(db)};
 	const struct cgn_str load[] = {CGN_STR("SCRIPT"), CGN_STR("LOAD"), cgn_str_of(r->cfg.script)};
-	const struct cgn_str probe[] = {CGN_STR("SET"), cgn_str_of(r->probe), CGN_STR("1"), CGN_STR("PX"), CGN_STR("1000")};
+	const struct cgn_str probe[] = {CGN_STR("SET"), cgn_str_of(r->probe), CGN_STR("1"), CGN_STR("PX"),
+		CGN_STR("1000")};
 	if (last == CALL_AUTH && r->cfg.url.db != 0)
 		step_send(r, CALL_SELECT, choose, 2);
 	else if (last == CALL_AUTH || last == CALL_SELECT)
@@ -220,7 +223,8 @@ static void nonsense(struct redis *r, const char *what)
 	lose(r, &why);
 }
 
-/* Of what is said of AUTH the first word is told alone: a server that knows no AUTH repeats what it was sent. */
+/* Of what is said of AUTH the first word is told alone: a server that knows no AUTH repeats what it was
+ * sent. */
 static void refused(struct redis *r, enum call_kind kind, struct cgn_str text)
 {
 	struct cgn_err why = {.code = CGN_UNAVAILABLE};
@@ -378,7 +382,9 @@ static void lose(struct redis *r, const struct cgn_err *why)
 
 static void dial(struct redis *r)
 {
-	const struct net_dial d = {.addr = r->cfg.url.addr, .tls = r->cfg.url.tls ? r->cfg.tls : NULL, .connect_timeout = HANDSHAKE};
+	const struct net_dial d = {.addr = r->cfg.url.addr,
+		.tls = r->cfg.url.tls ? r->cfg.tls : NULL,
+		.connect_timeout = HANDSHAKE};
 	struct cgn_err err;
 	if (!cgn_ok(net_connect(r->loop, &d, &conn_ops, r, &r->conn, &err)))
 		lose(r, &err);

@@ -35,7 +35,8 @@ static bool db_parse(struct cgn_str s, uint32_t *out)
 static bool user_parse(struct cgn_str s, struct redis_url *out)
 {
 	struct cgn_str password = s, user = cgn_str_split(&password, ':');
-	return unescape(user, out->user, sizeof out->user) && unescape(password, out->password, sizeof out->password);
+	return unescape(user, out->user, sizeof out->user) &&
+		unescape(password, out->password, sizeof out->password);
 }
 
 static bool net_parse(struct cgn_str s, struct redis_url *out)
@@ -64,7 +65,7 @@ static bool unix_parse(struct cgn_str s, struct redis_url *out)
 	path = (struct cgn_str){path.p + skip, path.n - skip};
 	int n = snprintf(out->addr, sizeof out->addr, "unix:%.*s", CGN_STR_ARG(path));
 	return path.n > 0 && (size_t)n < sizeof out->addr &&
-	       (query.p == NULL || db_parse((struct cgn_str){query.p + 3, query.n - 3}, &out->db));
+		(query.p == NULL || db_parse((struct cgn_str){query.p + 3, query.n - 3}, &out->db));
 }
 
 CGN_RC redis_url_parse(const char *text, struct redis_url *out, struct cgn_err *err)

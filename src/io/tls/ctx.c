@@ -21,8 +21,9 @@ static const char priorities[] =
 	"+CHACHA20-POLY1305:%SERVER_PRECEDENCE";
 
 /* RFC 9001 has no use for TLS 1.2, nor for the record layer's disguise. */
-static const char quic_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
-				      "%DISABLE_TLS13_COMPAT_MODE";
+static const char quic_priorities[] =
+	"NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
+	"%DISABLE_TLS13_COMPAT_MODE";
 
 struct tls_ctx {
 	uint32_t tag;
@@ -33,7 +34,8 @@ struct tls_ctx {
 	gnutls_datum_t alpn[ALPN_MOST];
 	unsigned n_alpn;
 	gnutls_priority_t priority, quic_priority;
-	/* Taken for a few instructions once per session and once per reload; a bare atomic pointer could not be referenced safely. */
+	/* Taken for a few instructions once per session and once per reload; a bare atomic pointer could not
+	 * be referenced safely. */
 	pthread_mutex_t lock;
 	struct tls_identity *identity;
 };
@@ -83,9 +85,10 @@ static CGN_RC load_ca(const struct tls_ctx *c, struct tls_identity *id, struct c
 		return CGN_OK;
 	if (c->ca_file == NULL) {
 		int n = gnutls_certificate_set_x509_system_trust(id->cred);
-		return n > 0 ? CGN_OK
-			     : CGN_FAIL(err, TLS,
-				       "no certificate authorities on this system: install ca-certificates or name a CA file");
+		return n > 0
+			? CGN_OK
+			: CGN_FAIL(err, TLS,
+				  "no certificate authorities on this system: install ca-certificates or name a CA file");
 	}
 	CGN_TRY(read_pem(c->ca_file, &b, &pem, err));
 	int n = gnutls_certificate_set_x509_trust_mem(id->cred, &pem, GNUTLS_X509_FMT_PEM);
@@ -109,8 +112,8 @@ static CGN_RC load_key(const struct tls_ctx *c, struct tls_identity *id, struct 
 		return CGN_FAIL(err, TLS, "%s: the key does not belong to the certificate in %s", c->key_file,
 			c->cert_file);
 	if (rc == GNUTLS_E_DECRYPTION_FAILED)
-		return CGN_FAIL(
-			err, TLS, "%s: the key is encrypted; give one without a passphrase", c->key_file);
+		return CGN_FAIL(err, TLS, "%s: the key is encrypted; give one without a passphrase",
+			c->key_file);
 	if (rc < 0)
 		return CGN_FAIL(err, TLS, "%s: no usable PEM key: %s", c->key_file, gnutls_strerror(rc));
 	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, key.data, key.size, id->seed) < 0)
@@ -157,8 +160,8 @@ static CGN_RC check_cfg(const struct tls_cfg *cfg, struct cgn_err *err)
 	if (cfg->server && cfg->cert_file == NULL)
 		return CGN_FAIL(err, TLS, "a TLS server needs a certificate and its key");
 	if (cfg->server && cfg->require_peer_cert && cfg->ca_file == NULL)
-		return CGN_FAIL(
-			err, TLS, "mutual TLS needs a CA file: without it no client could be accepted");
+		return CGN_FAIL(err, TLS,
+			"mutual TLS needs a CA file: without it no client could be accepted");
 	return CGN_OK;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guest: a GnuTLS session with a context's identity, for QUIC, which carries the handshake's messages itself. */
+/* guest: a GnuTLS session with a context's identity, for QUIC, which carries the handshake's messages
+ * itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ static CGN_RC fill(struct tls_guest *g, struct tls_ctx *c, const char *alpn, con
 	if (server_name != NULL && (g->server_name = cgn_str_dupz(cgn_str_of(server_name))) == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
 	unsigned flags = (server_name == NULL ? GNUTLS_SERVER : GNUTLS_CLIENT) | GNUTLS_NO_TICKETS |
-			 GNUTLS_NO_SIGNAL | GNUTLS_NONBLOCK;
+		GNUTLS_NO_SIGNAL | GNUTLS_NONBLOCK;
 	int rc = gnutls_init(&g->gnutls, flags);
 	if (rc == 0)
 		rc = configure(g, c);
@@ -120,6 +121,7 @@ struct cgn_str tls_guest_peer_name(const struct tls_guest *g)
 bool tls_ctx_secret(struct tls_ctx *c, const char *label, uint8_t out[32])
 {
 	CGN_ON_EXIT(tls_identity_unref) struct tls_identity *id = tls_identity_of(c);
-	return id->valid.to != 0 && gnutls_hmac_fast(GNUTLS_MAC_SHA256, id->seed, sizeof id->seed, label,
-					  strlen(label), out) == 0;
+	return id->valid.to != 0 &&
+		gnutls_hmac_fast(GNUTLS_MAC_SHA256, id->seed, sizeof id->seed, label, strlen(label), out) ==
+		0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* p11: the p11-kit symbols that a static libgnutls refers to. There is no static p11-kit, and we use no PKCS#11 tokens:
- * no module is ever found, no URI is ever understood. GnuTLS treats both as "there is none". */
+/* p11: the p11-kit symbols that a static libgnutls refers to. There is no static p11-kit, and we use no
+ * PKCS#11 tokens: no module is ever found, no URI is ever understood. GnuTLS treats both as "there is
+ * none". */
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,16 +220,16 @@ int p11_kit_pin_register_callback(const char *pin_source, p11_kit_pin_callback c
 	return 0;
 }
 
-void p11_kit_pin_unregister_callback(
-	const char *pin_source, p11_kit_pin_callback callback, void *callback_data)
+void p11_kit_pin_unregister_callback(const char *pin_source, p11_kit_pin_callback callback,
+	void *callback_data)
 {
 	(void)pin_source;
 	(void)callback;
 	(void)callback_data;
 }
 
-P11KitPin *p11_kit_pin_request(
-	const char *pin_source, P11KitUri *pin_uri, const char *pin_description, P11KitPinFlags pin_flags)
+P11KitPin *p11_kit_pin_request(const char *pin_source, P11KitUri *pin_uri, const char *pin_description,
+	P11KitPinFlags pin_flags)
 {
 	(void)pin_source;
 	(void)pin_uri;
@@ -265,7 +266,8 @@ void p11_kit_iter_add_filter(P11KitIter *iter, CK_ATTRIBUTE *matching, CK_ULONG 
 	(void)count;
 }
 
-void p11_kit_iter_begin_with(P11KitIter *iter, CK_FUNCTION_LIST_PTR module, CK_SLOT_ID slot, CK_SESSION_HANDLE session)
+void p11_kit_iter_begin_with(P11KitIter *iter, CK_FUNCTION_LIST_PTR module, CK_SLOT_ID slot,
+	CK_SESSION_HANDLE session)
 {
 	(void)iter;
 	(void)module;

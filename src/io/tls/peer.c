@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer: whom we expect on the other side, who it is, and why it was refused; the same for TCP's sessions and QUIC's. */
+/* peer: whom we expect on the other side, who it is, and why it was refused; the same for TCP's sessions and
+ * QUIC's. */
 #include <string.h>
 
 #include <arpa/inet.h>
@@ -11,8 +12,8 @@ void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_t
 {
 	static char client_use[] = GNUTLS_KP_TLS_WWW_CLIENT, server_use[] = GNUTLS_KP_TLS_WWW_SERVER;
 	unsigned n = 0;
-	expect[n++] = (gnutls_typed_vdata_st){
-		GNUTLS_DT_KEY_PURPOSE_OID, (unsigned char *)(server ? client_use : server_use), 0};
+	expect[n++] = (gnutls_typed_vdata_st){GNUTLS_DT_KEY_PURPOSE_OID,
+		(unsigned char *)(server ? client_use : server_use), 0};
 	if (name != NULL) {
 		expect[n] = (gnutls_typed_vdata_st){.type = GNUTLS_DT_DNS_HOSTNAME};
 		memcpy(&expect[n++].data, &name, sizeof name); /* GnuTLS only reads it */
@@ -23,7 +24,8 @@ void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_t
 void tls_peer_require(gnutls_session_t s)
 {
 	gnutls_certificate_server_set_request(s, GNUTLS_CERT_REQUIRE);
-	/* Do not list our authorities: a client with another one's certificate would send none, and hear the wrong reason. */
+	/* Do not list our authorities: a client with another one's certificate would send none, and hear the
+	 * wrong reason. */
 	gnutls_certificate_send_x509_rdn_sequence(s, 1);
 }
 
@@ -73,7 +75,7 @@ cgn_rc tls_peer_refusal(gnutls_session_t s, const char *server_name, int rc, str
 		return CGN_FAIL(err, TLS, "TLS with %s: the peer's certificate is refused: %s", who,
 			tls_verdict_text(gnutls_session_get_verify_cert_status(s)));
 	if (rc == GNUTLS_E_NO_CERTIFICATE_FOUND || rc == GNUTLS_E_CERTIFICATE_REQUIRED)
-		return CGN_FAIL(
-			err, TLS, "TLS with %s: the peer gave no certificate, and one is required", who);
+		return CGN_FAIL(err, TLS, "TLS with %s: the peer gave no certificate, and one is required",
+			who);
 	return CGN_FAIL(err, TLS, "TLS with %s: %s", who, gnutls_strerror(rc));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session: one TLS connection as a transformer of bytes. GnuTLS reads from what tls_feed was given and writes through emit. */
+/* session: one TLS connection as a transformer of bytes. GnuTLS reads from what tls_feed was given and writes
+ * through emit. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +68,8 @@ static int configure(struct tls_session *s, const struct tls_ctx *c)
 	if (rc == 0)
 		rc = gnutls_credentials_set(s->gnutls, GNUTLS_CRD_CERTIFICATE, s->identity->cred);
 	if (rc == 0 && n_alpn > 0)
-		rc = gnutls_alpn_set_protocols(
-			s->gnutls, alpn, n_alpn, tls_ctx_server(c) ? GNUTLS_ALPN_SERVER_PRECEDENCE : 0);
+		rc = gnutls_alpn_set_protocols(s->gnutls, alpn, n_alpn,
+			tls_ctx_server(c) ? GNUTLS_ALPN_SERVER_PRECEDENCE : 0);
 	if (rc == 0 && s->identity->ticket_key.data != NULL)
 		rc = gnutls_session_ticket_enable_server(s->gnutls, &s->identity->ticket_key);
 	if (rc == 0 && s->server_name != NULL)
@@ -143,8 +144,8 @@ static void note_alpn(struct tls_session *s)
 {
 	gnutls_datum_t chosen;
 	if (gnutls_alpn_get_selected_protocol(s->gnutls, &chosen) == 0)
-		(void)cgn_str_copyz(
-			s->alpn, sizeof s->alpn, (struct cgn_str){(const char *)chosen.data, chosen.size});
+		(void)cgn_str_copyz(s->alpn, sizeof s->alpn,
+			(struct cgn_str){(const char *)chosen.data, chosen.size});
 }
 
 /* A fatal result as a sentence; tells the peer too, where the protocol has an alert for it. */

@@ -11,9 +11,10 @@
 struct tls_identity {
 	atomic_uint refs;
 	gnutls_certificate_credentials_t cred;
-	gnutls_datum_t ticket_key; /* goes with the identity: a reload ends the sessions that a withdrawn CA let in */
+	/* goes with the identity: a reload ends the sessions that a withdrawn CA let in */
+	gnutls_datum_t ticket_key;
 	struct tls_validity valid; /* zeros: no certificate */
-	uint8_t seed[32]; /* of the key: what tls_ctx_secret derives from */
+	uint8_t seed[32];          /* of the key: what tls_ctx_secret derives from */
 };
 struct tls_identity *tls_identity_of(struct tls_ctx *c); /* a reference, for tls_identity_unref */
 void tls_identity_unref(struct tls_identity **take);
@@ -29,13 +30,14 @@ const gnutls_datum_t *tls_ctx_alpn(const struct tls_ctx *c, unsigned *n);
 /* Why a peer's certificate was refused: "its issuer is unknown". */
 const char *tls_verdict_text(unsigned status);
 /* Check an own leaf against the wall clock. */
-CGN_RC tls_leaf_check(const char *file, const gnutls_datum_t *pem, int64_t now, struct tls_validity *out, struct cgn_err *err);
+CGN_RC tls_leaf_check(const char *file, const gnutls_datum_t *pem, int64_t now, struct tls_validity *out,
+	struct cgn_err *err);
 
 /* ---- peer.c ---- */
-/* Verify within the handshake that the peer is a client (|server|: we are the server) or a server of that |name|. GnuTLS keeps |expect|
- * and |name| until the handshake is over. */
+/* Verify within the handshake that the peer is a client (|server|: we are the server) or a server of that
+ * |name|. GnuTLS keeps |expect| and |name| until the handshake is over. */
 void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_typed_vdata_st expect[2]);
-void tls_peer_require(gnutls_session_t s);                 /* a server: no client without a certificate */
+void tls_peer_require(gnutls_session_t s);                  /* a server: no client without a certificate */
 int tls_peer_ask_for(gnutls_session_t s, const char *name); /* a client: SNI, where |name| is one */
 void tls_peer_note_name(gnutls_session_t s, char *out, size_t cap);
 /* Always CGN_TLS; |server_name| NULL: the peer is a client. */

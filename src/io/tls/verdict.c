@@ -39,16 +39,16 @@ static const char *day(time_t t, char *out, size_t cap)
 	return out;
 }
 
-static CGN_RC check_dates(
-	const char *file, gnutls_x509_crt_t crt, int64_t now, struct tls_validity *out, struct cgn_err *err)
+static CGN_RC check_dates(const char *file, gnutls_x509_crt_t crt, int64_t now, struct tls_validity *out,
+	struct cgn_err *err)
 {
 	char text[40];
 	time_t from = gnutls_x509_crt_get_activation_time(crt), to = gnutls_x509_crt_get_expiration_time(crt);
 	if (to == (time_t)-1 || from == (time_t)-1)
 		return CGN_FAIL(err, TLS, "%s: the certificate has no readable dates", file);
 	if (to < now)
-		return CGN_FAIL(
-			err, TLS, "%s: the certificate expired on %s", file, day(to, text, sizeof text));
+		return CGN_FAIL(err, TLS, "%s: the certificate expired on %s", file,
+			day(to, text, sizeof text));
 	if (from > now)
 		return CGN_FAIL(err, TLS, "%s: the certificate is not valid before %s; is the clock right?",
 			file, day(from, text, sizeof text));
@@ -56,8 +56,8 @@ static CGN_RC check_dates(
 	return CGN_OK;
 }
 
-CGN_RC tls_leaf_check(
-	const char *file, const gnutls_datum_t *pem, int64_t now, struct tls_validity *out, struct cgn_err *err)
+CGN_RC tls_leaf_check(const char *file, const gnutls_datum_t *pem, int64_t now, struct tls_validity *out,
+	struct cgn_err *err)
 {
 	gnutls_x509_crt_t *chain = NULL;
 	unsigned n = 0;

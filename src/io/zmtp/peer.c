@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection with another ZeroMQ socket: greeting, READY, subscriptions, heartbeats, and what waits to be sent. */
+/* One connection with another ZeroMQ socket: greeting, READY, subscriptions, heartbeats, and what waits to be
+ * sent. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,7 +144,8 @@ bool zmtp_peer_wants(const struct zmtp_peer *p, struct cgn_str topic)
 
 static void subscribe(struct zmtp_peer *p, struct cgn_str topic)
 {
-	struct zmtp_topic *t = topic.n <= ZMTP_MAX_TOPIC && p->n_topics < ZMTP_MAX_TOPICS ? calloc(1, sizeof *t) : NULL;
+	struct zmtp_topic *t =
+		topic.n <= ZMTP_MAX_TOPIC && p->n_topics < ZMTP_MAX_TOPICS ? calloc(1, sizeof *t) : NULL;
 	if (t == NULL) {
 		at_fault(p, "it subscribes to too much");
 		return;
@@ -190,8 +192,9 @@ static void on_ready(struct zmtp_peer *p, struct cgn_str properties)
 	struct cgn_str type = zmtp_property(properties, "Socket-Type");
 	char why[120];
 	if (p->ready || !fits(p->s->kind, type)) {
-		(void)snprintf(why, sizeof why, "a %s socket does not talk with a %.*s one", kind_names[p->s->kind],
-			(int)(type.n < 16 ? type.n : 16), type.p != NULL ? type.p : "");
+		(void)snprintf(why, sizeof why, "a %s socket does not talk with a %.*s one",
+			kind_names[p->s->kind], (int)(type.n < 16 ? type.n : 16),
+			type.p != NULL ? type.p : "");
 		at_fault(p, p->ready ? "READY came twice" : why);
 		return;
 	}
@@ -208,7 +211,8 @@ static void on_error(struct zmtp_peer *p, struct cgn_str data)
 	char why[120];
 	size_t n = data.n > 0 ? (uint8_t)data.p[0] : 0;
 	n = n < data.n ? n : data.n > 0 ? data.n - 1 : 0;
-	(void)snprintf(why, sizeof why, "it refused us: %.*s", (int)(n < 80 ? n : 80), n > 0 ? data.p + 1 : "");
+	(void)snprintf(why, sizeof why, "it refused us: %.*s", (int)(n < 80 ? n : 80),
+		n > 0 ? data.p + 1 : "");
 	at_fault(p, why);
 }
 
@@ -340,7 +344,10 @@ static void on_close(struct net_conn *c, void *user, const struct cgn_err *why)
 	gone(p, why->code != CGN_FINE ? why->msg : "it closed the connection");
 }
 
-const struct net_conn_ops zmtp_peer_ops = {.on_open = on_open, .on_data = on_data, .on_drain = on_drain, .on_close = on_close};
+const struct net_conn_ops zmtp_peer_ops = {.on_open = on_open,
+	.on_data = on_data,
+	.on_drain = on_drain,
+	.on_close = on_close};
 
 struct zmtp_peer *zmtp_peer_new(struct zmtp *s, struct net_conn *conn)
 {

@@ -39,7 +39,8 @@ static bool fill_head(struct zmtp_wire *w, struct cgn_str *rest, size_t need)
 	return w->head_n >= need;
 }
 
-/* Signature FF (8 of padding) 7F, version, mechanism in 20 bytes, as-server, 31 of filler. What is wrong is told by the first bytes. */
+/* Signature FF (8 of padding) 7F, version, mechanism in 20 bytes, as-server, 31 of filler. What is wrong is
+ * told by the first bytes. */
 static enum zmtp_got take_greeting(struct zmtp_wire *w, struct cgn_str *rest)
 {
 	bool whole = fill_head(w, rest, ZMTP_GREETING_BYTES);
@@ -85,7 +86,8 @@ static bool begin_body(struct zmtp_wire *w)
 {
 	uint64_t n = length_of(w);
 	size_t max = is_command(w) ? ZMTP_MAX_COMMAND : w->max_message - parts_end(w);
-	if ((w->flags & ~(FLAG_MORE | FLAG_LONG | FLAG_COMMAND)) != 0 || (w->flags & (FLAG_COMMAND | FLAG_MORE)) == (FLAG_COMMAND | FLAG_MORE))
+	if ((w->flags & ~(FLAG_MORE | FLAG_LONG | FLAG_COMMAND)) != 0 ||
+		(w->flags & (FLAG_COMMAND | FLAG_MORE)) == (FLAG_COMMAND | FLAG_MORE))
 		w->fault = "a frame with flags that do not exist";
 	else if (n > max)
 		w->fault = is_command(w) ? "a command that is too long" : "a message that is too long";
@@ -101,7 +103,9 @@ static enum zmtp_got end_of_message(struct zmtp_wire *w)
 {
 	size_t begin = 0;
 	for (size_t i = 0; i < w->n_ends; i++) {
-		w->parts[i] = w->ends[i] > begin ? (struct cgn_str){w->body.p + begin, w->ends[i] - begin} : CGN_STR(""); /* where nothing came there is no body */
+		/* where nothing came there is no body */
+		w->parts[i] = w->ends[i] > begin ? (struct cgn_str){w->body.p + begin, w->ends[i] - begin}
+						 : CGN_STR("");
 		begin = w->ends[i];
 	}
 	w->n_parts = w->n_ends;

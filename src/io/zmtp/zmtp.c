@@ -19,11 +19,13 @@ static CGN_RC address_of(const char *endpoint, bool bind, char *out, size_t cap,
 	struct cgn_str e = cgn_str_of(endpoint);
 	bool tcp = cgn_str_starts(e, "tcp://"), local = cgn_str_starts(e, "ipc://");
 	if (!tcp && !local)
-		return CGN_FAIL(err, INVALID, "endpoint \"%.200s\": write tcp://host:port or ipc:///path", endpoint);
+		return CGN_FAIL(err, INVALID, "endpoint \"%.200s\": write tcp://host:port or ipc:///path",
+			endpoint);
 	const char *rest = endpoint + strlen("tcp://");
 	bool any = tcp && strncmp(rest, "*:", 2) == 0;
 	if (any && !bind)
-		return CGN_FAIL(err, INVALID, "endpoint \"%.200s\": a host is needed to connect to", endpoint);
+		return CGN_FAIL(err, INVALID, "endpoint \"%.200s\": a host is needed to connect to",
+			endpoint);
 	int n = snprintf(out, cap, "%s%s", local ? "unix:" : any ? "0.0.0.0" : "", any ? rest + 1 : rest);
 	if (n < 0 || (size_t)n >= cap)
 		return CGN_FAIL(err, INVALID, "endpoint \"%.200s\" is too long", endpoint);
@@ -54,7 +56,8 @@ void zmtp_on_message(struct zmtp_peer *p)
 {
 	struct zmtp *s = p->s;
 	struct cgn_str first = p->in.parts[0];
-	if (s->kind == ZMTP_SUB && s->topic_n > 0 && (first.n < s->topic_n || memcmp(first.p, s->topic, s->topic_n) != 0))
+	if (s->kind == ZMTP_SUB && s->topic_n > 0 &&
+		(first.n < s->topic_n || memcmp(first.p, s->topic, s->topic_n) != 0))
 		return;
 	s->stats.received++;
 	if (s->ops->on_message != NULL)
@@ -64,8 +67,9 @@ void zmtp_on_message(struct zmtp_peer *p)
 void zmtp_on_gone(struct zmtp_peer *p, const char *why)
 {
 	struct zmtp *s = p->s;
+	/* it did stay; one that greets and goes at once is no better than none */
 	if (p->ready && cgn_loop_now(s->loop) - p->ready_at >= s->backoff.last)
-		cgn_backoff_reset(&s->backoff); /* it did stay; one that greets and goes at once is no better than none */
+		cgn_backoff_reset(&s->backoff);
 	if (s->listener == NULL)
 		dial_later(s);
 	if (p->ready)
@@ -118,7 +122,8 @@ static void on_accept(void *user, struct net_conn *c)
 static CGN_RC take_cfg(struct zmtp *s, const struct zmtp_cfg *cfg, struct cgn_err *err)
 {
 	if (cfg->topic.n > ZMTP_MAX_TOPIC)
-		return CGN_FAIL(err, INVALID, "a topic of %zu bytes: at most %d", cfg->topic.n, ZMTP_MAX_TOPIC);
+		return CGN_FAIL(err, INVALID, "a topic of %zu bytes: at most %d", cfg->topic.n,
+			ZMTP_MAX_TOPIC);
 	if (cfg->bind && cfg->kind == ZMTP_DEALER)
 		return CGN_FAIL(err, INVALID, "endpoint \"%.200s\": a DEALER connects", cfg->endpoint);
 	s->kind = cfg->kind;
@@ -131,13 +136,17 @@ static CGN_RC take_cfg(struct zmtp *s, const struct zmtp_cfg *cfg, struct cgn_er
 	return address_of(cfg->endpoint, cfg->bind, s->addr, sizeof s->addr, err);
 }
 
-CGN_RC zmtp_open(struct cgn_loop *l, const struct zmtp_cfg *cfg, const struct zmtp_ops *ops, void *user, struct zmtp **out,
-	struct cgn_err *err)
+CGN_RC zmtp_open(struct cgn_loop *l, const struct zmtp_cfg *cfg, const struct zmtp_ops *ops, void *user,
+	struct zmtp **out, struct cgn_err *err)
 {
 	struct zmtp *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a socket");
-	*s = (struct zmtp){.tag = ZMTP_TAG, .loop = l, .ops = ops, .user = user, .backoff = {100 * CGN_MSEC, 2 * CGN_SEC, 0}};
+	*s = (struct zmtp){.tag = ZMTP_TAG,
+		.loop = l,
+		.ops = ops,
+		.user = user,
+		.backoff = {100 * CGN_MSEC, 2 * CGN_SEC, 0}};
 	cgn_list_init(&s->peers);
 	cgn_timer_init(&s->redial, l, on_redial);
 	cgn_rc rc = take_cfg(s, cfg, err);

@@ -18,7 +18,7 @@ struct zmtp_wire {
 	bool greeted, in_body;
 	uint8_t major, minor; /* of the peer, once greeted */
 	uint8_t flags;
-	size_t left;         /* of the body */
+	size_t left; /* of the body */
 	size_t max_message;
 	struct cgn_buf body; /* the parts so far, one behind the other, then a command */
 	size_t ends[ZMTP_MAX_PARTS], n_ends;
@@ -30,8 +30,8 @@ struct zmtp_wire {
 };
 void zmtp_wire_init(struct zmtp_wire *w, size_t max_message);
 void zmtp_wire_fini(struct zmtp_wire *w);
-/* Take bytes from the front of |*rest| until something is whole, or nothing is left (ZMTP_GOT_NOTHING). |command| (its name's length
- * first) and |parts| are valid until the next call. */
+/* Take bytes from the front of |*rest| until something is whole, or nothing is left (ZMTP_GOT_NOTHING).
+ * |command| (its name's length first) and |parts| are valid until the next call. */
 enum zmtp_got zmtp_wire_next(struct zmtp_wire *w, struct cgn_str *rest);
 
 void zmtp_put_greeting(struct cgn_buf *b);
@@ -66,13 +66,13 @@ struct zmtp_peer {
 	size_t n_topics;
 	struct cgn_timer pulse;
 	cgn_nsec heard, ready_at;
-	unsigned pings; /* since then */
+	unsigned pings;    /* since then */
 	bool ready, ended; /* greeted whole; gone but for its memory */
 	struct cgn_grave grave;
 };
 extern const struct net_conn_ops zmtp_peer_ops;
-struct zmtp_peer *zmtp_peer_new(struct zmtp *s, struct net_conn *conn); /* NULL: no memory */
-void zmtp_peer_end(struct zmtp_peer *p, bool flush);                    /* tells nobody */
+struct zmtp_peer *zmtp_peer_new(struct zmtp *s, struct net_conn *conn);          /* NULL: no memory */
+void zmtp_peer_end(struct zmtp_peer *p, bool flush);                             /* tells nobody */
 bool zmtp_peer_send(struct zmtp_peer *p, const struct cgn_str *parts, size_t n); /* false: dropped */
 bool zmtp_peer_wants(const struct zmtp_peer *p, struct cgn_str topic);
 

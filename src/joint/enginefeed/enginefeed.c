@@ -69,15 +69,19 @@ static CGN_RC endpoint_of(const char *base, uint32_t rank, char *out, size_t cap
 	uint64_t port = 0;
 	int n;
 	CGN_TRY(zmtp_endpoint_check(base, err));
-	bool tcp = strncmp(base, "tcp://", 6) == 0 && colon != NULL && cgn_str_u64(cgn_str_of(colon + 1), &port);
+	bool tcp =
+		strncmp(base, "tcp://", 6) == 0 && colon != NULL && cgn_str_u64(cgn_str_of(colon + 1), &port);
 	if (rank == 0)
 		n = snprintf(out, cap, "%s", base);
 	else if (tcp)
-		n = snprintf(out, cap, "%.*s:%llu", (int)(colon - base), base, (unsigned long long)(port + rank));
+		n = snprintf(out, cap, "%.*s:%llu", (int)(colon - base), base,
+			(unsigned long long)(port + rank));
 	else
 		n = snprintf(out, cap, "%s_dp%u", base, rank);
-	if (n < 0 || (size_t)n >= cap || port + rank > 65535 || (tcp && port == 0) || strncmp(base, "tcp://*", 7) == 0)
-		return CGN_FAIL(err, INVALID, "\"%.200s\" is no endpoint to connect to for rank %u", base, rank);
+	if (n < 0 || (size_t)n >= cap || port + rank > 65535 || (tcp && port == 0) ||
+		strncmp(base, "tcp://*", 7) == 0)
+		return CGN_FAIL(err, INVALID, "\"%.200s\" is no endpoint to connect to for rank %u", base,
+			rank);
 	return CGN_OK;
 }
 
@@ -87,9 +91,11 @@ CGN_RC enginefeed_check(const struct enginefeed_cfg *cfg, struct cgn_err *err)
 	if (cfg->ranks == 0 || cfg->ranks > ENGINEFEED_MAX_RANKS)
 		return CGN_FAIL(err, INVALID, "%u ranks: 1 to %d", cfg->ranks, ENGINEFEED_MAX_RANKS);
 	if (cfg->topic.n > ZMTP_MAX_TOPIC)
-		return CGN_FAIL(err, INVALID, "a topic of %zu bytes: at most %d", cfg->topic.n, ZMTP_MAX_TOPIC);
+		return CGN_FAIL(err, INVALID, "a topic of %zu bytes: at most %d", cfg->topic.n,
+			ZMTP_MAX_TOPIC);
 	CGN_TRY(endpoint_of(cfg->events, cfg->ranks - 1, text, sizeof text, err));
-	return cfg->replay == NULL ? CGN_OK : endpoint_of(cfg->replay, cfg->ranks - 1, text, sizeof text, err);
+	return cfg->replay == NULL ? CGN_OK
+				   : endpoint_of(cfg->replay, cfg->ranks - 1, text, sizeof text, err);
 }
 
 /* ---- what is told of a source ---- */
@@ -111,10 +117,12 @@ static void log_state(const struct rank *r, enum kv_source_state state, const ch
 {
 	const char *name = kv_source_state_name(state);
 	if (state == KV_SOURCE_DEMOTED || (state == KV_SOURCE_PARTIAL && r->told.replay_failures > 0))
-		cgn_log(WARN, "kv_events.state", F_STR("engine", r->feed->name), F_U64("rank", r->number), F_STR("state", name), F_STR("why", why));
+		cgn_log(WARN, "kv_events.state", F_STR("engine", r->feed->name), F_U64("rank", r->number),
+			F_STR("state", name), F_STR("why", why));
 	else
-		cgn_log(INFO, "kv_events.state", F_STR("engine", r->feed->name), F_U64("rank", r->number), F_STR("state", name), F_STR("why", why),
-			F_U64("next", r->told.next_seq), F_U64("blocks", r->told.blocks));
+		cgn_log(INFO, "kv_events.state", F_STR("engine", r->feed->name), F_U64("rank", r->number),
+			F_STR("state", name), F_STR("why", why), F_U64("next", r->told.next_seq),
+			F_U64("blocks", r->told.blocks));
 }
 
 static void report(struct rank *r)
@@ -161,15 +169,18 @@ static bool read_frames(struct rank *r, const struct cgn_str *parts, size_t n, s
 		return true;
 	}
 	if (!r->frames_told)
-		cgn_log(WARN, "kv_events.no_event", F_STR("engine", r->feed->name), F_U64("rank", r->number), F_U64("frames", n),
-			F_STR("then", "messages other than topic, number of 8 bytes, batch are passed over; is this the right endpoint?"));
+		cgn_log(WARN, "kv_events.no_event", F_STR("engine", r->feed->name), F_U64("rank", r->number),
+			F_U64("frames", n),
+			F_STR("then",
+				"messages other than topic, number of 8 bytes, batch are passed over; is this the right endpoint?"));
 	r->frames_told = true;
 	return false;
 }
 
 /* ---- replays: a connection for each, so that no answer is taken for another's ---- */
 
-static void on_replay_message(struct zmtp *z, void *user, uint64_t peer, const struct cgn_str *parts, size_t n)
+static void on_replay_message(struct zmtp *z, void *user, uint64_t peer, const struct cgn_str *parts,
+	size_t n)
 {
 	struct rank *r = user;
 	struct kv_source_input in = {.type = KV_IN_REPLAYED};
@@ -191,7 +202,8 @@ static void ask_replay(struct rank *r)
 	for (unsigned i = 0; i < NUMBER_BYTES; i++)
 		number[i] = (uint8_t)(r->replay_from >> (56 - 8 * i));
 	const struct cgn_str parts[] = {CGN_STR(""), {(const char *)number, sizeof number}};
-	(void)zmtp_send(r->replay, parts, 2).code; /* connected, and nothing waits: it fits; else the replay's time runs out */
+	/* connected, and nothing waits: it fits; else the replay's time runs out */
+	(void)zmtp_send(r->replay, parts, 2).code;
 }
 
 static void on_replay_link(struct zmtp *z, void *user, uint64_t peer, enum zmtp_link what, const char *why)
@@ -219,7 +231,8 @@ static void begin_replay(struct rank *r, uint64_t from)
 	zmtp_close(&r->replay);
 	r->replay_from = from;
 	if (!cgn_ok(zmtp_open(r->feed->loop, &cfg, &replay_ops, r, &r->replay, &err)))
-		cgn_log(WARN, "kv_events.replay", F_STR("engine", r->feed->name), F_U64("rank", r->number), F_STR("why", err.msg));
+		cgn_log(WARN, "kv_events.replay", F_STR("engine", r->feed->name), F_U64("rank", r->number),
+			F_STR("why", err.msg));
 }
 
 /* ---- the one door to the source ---- */
@@ -230,7 +243,8 @@ static void step(struct rank *r, const struct kv_source_input *in)
 	cgn_nsec now = cgn_loop_now(r->feed->loop);
 	kv_source_step(r->source, in, now, &o);
 	if (o.unparsable)
-		cgn_log(WARN, "kv_events.unparsable", F_STR("engine", r->feed->name), F_U64("rank", r->number), F_STR("why", kv_source_why(r->source)),
+		cgn_log(WARN, "kv_events.unparsable", F_STR("engine", r->feed->name),
+			F_U64("rank", r->number), F_STR("why", kv_source_why(r->source)),
 			F_STR("head", o.head), F_STR("then", "its events are not used for 30 s"));
 	if (o.replay)
 		begin_replay(r, o.replay_from);
@@ -273,7 +287,8 @@ static void on_link(struct zmtp *z, void *user, uint64_t peer, enum zmtp_link wh
 	cgn_log(INFO, "kv_events.link", F_STR("engine", r->feed->name), F_U64("rank", r->number),
 		F_STR("is", what == ZMTP_CONNECTED ? "connected" : "lost"), F_STR("why", why));
 	r->frames_told = false;
-	const struct kv_source_input in = {.type = what == ZMTP_CONNECTED ? KV_IN_CONNECTED : KV_IN_DISCONNECTED};
+	const struct kv_source_input in = {
+		.type = what == ZMTP_CONNECTED ? KV_IN_CONNECTED : KV_IN_DISCONNECTED};
 	step(r, &in);
 }
 
@@ -289,13 +304,15 @@ static void get_cells(struct rank *r)
 		r->cells[i] = metric_get(counted[i].id, labels, counted[i].kind != NULL ? 2 : 1);
 	}
 	for (unsigned i = 0; i < KV_SOURCE_STATES; i++) {
-		r->states[i] = METRIC_OF(KV_SOURCE_STATE, engine, r->label, kv_source_state_name((enum kv_source_state)i));
+		r->states[i] = METRIC_OF(KV_SOURCE_STATE, engine, r->label,
+			kv_source_state_name((enum kv_source_state)i));
 		metric_set(r->states[i], i == KV_SOURCE_WAITING);
 	}
 	r->blocks = METRIC_OF(KV_SOURCE_BLOCKS, engine, r->label);
 }
 
-static CGN_RC open_rank(struct enginefeed *f, const struct enginefeed_cfg *cfg, uint32_t number, struct holdings *h, struct cgn_err *err)
+static CGN_RC open_rank(struct enginefeed *f, const struct enginefeed_cfg *cfg, uint32_t number,
+	struct holdings *h, struct cgn_err *err)
 {
 	struct rank *r = &f->ranks[number];
 	struct kv_source_cfg source = cfg->source;
@@ -315,8 +332,8 @@ static CGN_RC open_rank(struct enginefeed *f, const struct enginefeed_cfg *cfg, 
 	return zmtp_open(f->loop, &z, &event_ops, r, &r->events, err);
 }
 
-CGN_RC enginefeed_open(struct cgn_loop *l, const struct enginefeed_cfg *cfg, struct holdings *h, void (*changed)(void *user), void *user,
-	struct enginefeed **out, struct cgn_err *err)
+CGN_RC enginefeed_open(struct cgn_loop *l, const struct enginefeed_cfg *cfg, struct holdings *h,
+	void (*changed)(void *user), void *user, struct enginefeed **out, struct cgn_err *err)
 {
 	CGN_TRY(enginefeed_check(cfg, err));
 	struct enginefeed *f = calloc(1, sizeof *f + cfg->ranks * sizeof f->ranks[0]);
@@ -372,5 +389,7 @@ struct enginefeed_rank enginefeed_rank(const struct enginefeed *f, uint32_t rank
 	CGN_LIVE(f, FEED_TAG);
 	CGN_MUST(rank < f->n_ranks);
 	const struct kv_source *s = f->ranks[rank].source;
-	return (struct enginefeed_rank){.state = kv_source_state(s), .why = kv_source_why(s), .stats = kv_source_stats(s)};
+	return (struct enginefeed_rank){.state = kv_source_state(s),
+		.why = kv_source_why(s),
+		.stats = kv_source_stats(s)};
 }

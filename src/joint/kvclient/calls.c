@@ -16,7 +16,7 @@
 #define MAX_QUEUED  ((size_t)7 << 20) /* a call's packets go beside it into the connection's 8 MiB */
 
 _Static_assert(PACKETS_A_CALL == 1 << PACKET_BITS && KVCLIENT_MAX_CALLS == 1 << SLOT_BITS, "ids");
-_Static_assert(PACKETS_A_CALL * KVBULK_MAX_ITEMS >= KVCLIENT_MAX_KEYS, "a list of keys");
+_Static_assert(PACKETS_A_CALL *KVBULK_MAX_ITEMS >= KVCLIENT_MAX_KEYS, "a list of keys");
 
 /* A checksum on the pool. Whoever ends first lets go of the other. */
 struct sum_job {
@@ -57,13 +57,15 @@ static void call_free(struct kvcall **take)
 	free(call);
 }
 
-static CGN_RC call_new(struct kvclient *c, enum kvbulk_type type, kvclient_done_fn *done, void *user, struct kvcall **out, struct cgn_err *err)
+static CGN_RC call_new(struct kvclient *c, enum kvbulk_type type, kvclient_done_fn *done, void *user,
+	struct kvcall **out, struct cgn_err *err)
 {
 	CGN_LIVE(c, KVCLIENT_TAG);
 	if (!c->ready)
 		return CGN_FAIL(err, UNAVAILABLE, "no block store at %s", c->path);
 	if (c->n_free == 0)
-		return CGN_FAIL(err, OVERLOADED, "%d calls of the block store are under way", KVCLIENT_MAX_CALLS);
+		return CGN_FAIL(err, OVERLOADED, "%d calls of the block store are under way",
+			KVCLIENT_MAX_CALLS);
 	if (packet_queued(c->conn) > MAX_QUEUED)
 		return CGN_FAIL(err, OVERLOADED, "the block store does not keep up with what is sent to it");
 	struct kvcall *call = calloc(1, sizeof *call);
@@ -137,12 +139,13 @@ void kvcalls_on_deadline(struct cgn_timer *t)
 }
 
 /* ---- requests ---- */
-static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct kv_key *keys, size_t n, bool peers, kvclient_done_fn *done,
-	void *user, struct kvcall **out, struct cgn_err *err)
+static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct kv_key *keys, size_t n,
+	bool peers, kvclient_done_fn *done, void *user, struct kvcall **out, struct cgn_err *err)
 {
 	struct kvcall *call = NULL;
 	if (n == 0 || n > KVCLIENT_MAX_KEYS)
-		return CGN_FAIL(err, INVALID, "%zu keys in a call of the block store: 1 to %d", n, KVCLIENT_MAX_KEYS);
+		return CGN_FAIL(err, INVALID, "%zu keys in a call of the block store: 1 to %d", n,
+			KVCLIENT_MAX_KEYS);
 	CGN_TRY(call_new(c, type, done, user, &call, err));
 	call->infos = type == KVBULK_LOOKUP ? calloc(n, sizeof *call->infos) : NULL;
 	if (type == KVBULK_LOOKUP && call->infos == NULL) {
@@ -153,7 +156,10 @@ static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct 
 	kv_leases_flush(c);
 	for (size_t at = 0, packet = 0; at < n; packet++) {
 		size_t count = n - at < KVBULK_MAX_ITEMS ? n - at : KVBULK_MAX_ITEMS;
-		const struct kvbulk_msg m = {.type = type, .flags = peers ? KVBULK_PEERS : 0, .count = (uint16_t)count, .id = call->id + packet};
+		const struct kvbulk_msg m = {.type = type,
+			.flags = peers ? KVBULK_PEERS : 0,
+			.count = (uint16_t)count,
+			.id = call->id + packet};
 		struct cgn_buf *b = kvclient_message(c, &m);
 		for (size_t end = at + count; at < end; at++)
 			kvbulk_add_key(b, &keys[at]);
@@ -165,14 +171,14 @@ static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct 
 	return CGN_OK;
 }
 
-CGN_RC kvclient_lookup(struct kvclient *c, const struct kv_key *keys, size_t n, bool peers, kvclient_done_fn *done, void *user,
-	struct kvcall **out, struct cgn_err *err)
+CGN_RC kvclient_lookup(struct kvclient *c, const struct kv_key *keys, size_t n, bool peers,
+	kvclient_done_fn *done, void *user, struct kvcall **out, struct cgn_err *err)
 {
 	return keys_call(c, KVBULK_LOOKUP, keys, n, peers, done, user, out, err);
 }
 
-CGN_RC kvclient_remove(struct kvclient *c, const struct kv_key *keys, size_t n, kvclient_done_fn *done, void *user, struct kvcall **out,
-	struct cgn_err *err)
+CGN_RC kvclient_remove(struct kvclient *c, const struct kv_key *keys, size_t n, kvclient_done_fn *done,
+	void *user, struct kvcall **out, struct cgn_err *err)
 {
 	return keys_call(c, KVBULK_REMOVE, keys, n, false, done, user, out, err);
 }
@@ -191,16 +197,20 @@ static void send_one(struct kvcall *call, struct kvbulk_msg *m, int fd)
 static void send_get(struct kvcall *call)
 {
 	struct kvclient *c = call->client;
-	const struct kvbulk_msg m = {.type = KVBULK_GET, .key = call->key, .id = call->id, .count = (uint16_t)c->n_back,
-		.flags = (uint8_t)((call->worth_ms != KVCLIENT_HERE_ONLY ? KVBULK_PEERS : 0) | (call->again ? KVBULK_VERIFY : 0)),
+	const struct kvbulk_msg m = {.type = KVBULK_GET,
+		.key = call->key,
+		.id = call->id,
+		.count = (uint16_t)c->n_back,
+		.flags = (uint8_t)((call->worth_ms != KVCLIENT_HERE_ONLY ? KVBULK_PEERS : 0) |
+			(call->again ? KVBULK_VERIFY : 0)),
 		.budget_ms = call->worth_ms != KVCLIENT_WHATEVER ? call->worth_ms : 0};
 	call->unanswered = 1;
 	kv_leases_add(c, kvclient_message(c, &m));
 	kvclient_send(c, -1);
 }
 
-CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth_ms, kvclient_done_fn *done, void *user, struct kvcall **out,
-	struct cgn_err *err)
+CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth_ms, kvclient_done_fn *done,
+	void *user, struct kvcall **out, struct cgn_err *err)
 {
 	struct kvcall *call = NULL;
 	CGN_TRY(call_new(c, KVBULK_GET, done, user, &call, err));
@@ -229,7 +239,8 @@ static CGN_RC file_of(const struct kv_source *from, int *out, struct cgn_err *er
 		return CGN_FAIL(err, OVERLOADED, "no descriptor for a value: %s", strerror(errno));
 	for (size_t i = 0; i < from->n_iov; i++)
 		for (size_t at = 0; at < from->iov[i].iov_len;) {
-			ssize_t n = write(fd, (const char *)from->iov[i].iov_base + at, from->iov[i].iov_len - at);
+			ssize_t n = write(fd, (const char *)from->iov[i].iov_base + at,
+				from->iov[i].iov_len - at);
 			if (n <= 0) {
 				close(fd);
 				return CGN_FAIL(err, NO_MEMORY, "no memory to hand a value over");
@@ -252,7 +263,8 @@ static CGN_RC put_inline(struct kvcall *call, struct kvbulk_msg *m, const struct
 	return CGN_OK;
 }
 
-static CGN_RC put_file(struct kvcall *call, struct kvbulk_msg *m, const struct kv_source *from, struct cgn_err *err)
+static CGN_RC put_file(struct kvcall *call, struct kvbulk_msg *m, const struct kv_source *from,
+	struct cgn_err *err)
 {
 	int made = -1;
 	m->flags |= KVBULK_FILE;
@@ -268,22 +280,32 @@ static CGN_RC put_file(struct kvcall *call, struct kvbulk_msg *m, const struct k
 static CGN_RC put_check(const struct kv_meta *meta, uint64_t size, struct cgn_err *err)
 {
 	if (meta->model.n > KV_MAX_MODEL || meta->name.n > KV_MAX_NAME)
-		return CGN_FAIL(err, INVALID, "a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n, KV_MAX_MODEL,
-			meta->name.n, KV_MAX_NAME);
+		return CGN_FAIL(err, INVALID,
+			"a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n,
+			KV_MAX_MODEL, meta->name.n, KV_MAX_NAME);
 	if (size > KV_MAX_VALUE)
-		return CGN_FAIL(err, INVALID, "a value of %llu bytes: at most %llu", (unsigned long long)size, (unsigned long long)KV_MAX_VALUE);
+		return CGN_FAIL(err, INVALID, "a value of %llu bytes: at most %llu", (unsigned long long)size,
+			(unsigned long long)KV_MAX_VALUE);
 	return CGN_OK;
 }
 
-CGN_RC kvclient_put(struct kvclient *c, const struct kv_key *key, const struct kv_meta *meta, const struct kv_source *from,
-	bool only_if_absent, kvclient_done_fn *done, void *user, struct kvcall **out, struct cgn_err *err)
+CGN_RC kvclient_put(struct kvclient *c, const struct kv_key *key, const struct kv_meta *meta,
+	const struct kv_source *from, bool only_if_absent, kvclient_done_fn *done, void *user,
+	struct kvcall **out, struct cgn_err *err)
 {
 	struct kvcall *call = NULL;
 	uint64_t size = source_bytes(from);
 	CGN_TRY(put_check(meta, size, err));
 	CGN_TRY(call_new(c, KVBULK_PUT, done, user, &call, err));
-	struct kvbulk_msg m = {.type = KVBULK_PUT, .key = *key, .model = meta->model, .name = meta->name, .flags = only_if_absent ? KVBULK_IF_ABSENT : 0,
-		.info = {.size = size, .tokens = meta->tokens, .created_unix_ms = meta->created_unix_ms, .expires_unix_ms = meta->expires_unix_ms}};
+	struct kvbulk_msg m = {.type = KVBULK_PUT,
+		.key = *key,
+		.model = meta->model,
+		.name = meta->name,
+		.flags = only_if_absent ? KVBULK_IF_ABSENT : 0,
+		.info = {.size = size,
+			.tokens = meta->tokens,
+			.created_unix_ms = meta->created_unix_ms,
+			.expires_unix_ms = meta->expires_unix_ms}};
 	if (from->checksum != NULL)
 		m.info.checksum = *from->checksum;
 	else if (from->iov != NULL)
@@ -312,7 +334,9 @@ static void got_infos(struct kvcall *call, const struct kvbulk_msg *m)
 	static const struct cgn_err fine = {.code = CGN_FINE};
 	struct kvclient *c = call->client;
 	size_t first = (m->id & (PACKETS_A_CALL - 1)) * KVBULK_MAX_ITEMS;
-	size_t expected = call->type != KVBULK_LOOKUP ? 1 : call->n_infos - first < KVBULK_MAX_ITEMS ? call->n_infos - first : KVBULK_MAX_ITEMS;
+	size_t expected = call->type != KVBULK_LOOKUP      ? 1
+		: call->n_infos - first < KVBULK_MAX_ITEMS ? call->n_infos - first
+							   : KVBULK_MAX_ITEMS;
 	if (m->count != expected || call->type == KVBULK_GET || call->type == KVBULK_REMOVE) {
 		nonsense(c, "so many infos");
 		return;
@@ -325,7 +349,8 @@ static void got_infos(struct kvcall *call, const struct kvbulk_msg *m)
 	for (size_t i = 0; i < m->count; i++)
 		call->infos[first + i] = kvbulk_info(m, i);
 	if (call->unanswered == 0)
-		call_end(&call, &(struct kvclient_answer){.err = &fine, .infos = call->infos, .n = call->n_infos});
+		call_end(&call,
+			&(struct kvclient_answer){.err = &fine, .infos = call->infos, .n = call->n_infos});
 }
 
 static void got_count(struct kvcall *call, const struct kvbulk_msg *m)
@@ -424,7 +449,8 @@ void kvcalls_answer(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 {
 	struct kvcall *call = c->slots[slot_of(m->id)];
 	unsigned packet = 1U << (m->id & (PACKETS_A_CALL - 1));
-	if (call == NULL || call->id != (m->id & ~(uint64_t)(PACKETS_A_CALL - 1)) || (call->unanswered & packet) == 0) {
+	if (call == NULL || call->id != (m->id & ~(uint64_t)(PACKETS_A_CALL - 1)) ||
+		(call->unanswered & packet) == 0) {
 		if (m->type == KVBULK_VALUE)
 			kv_lease_back(c, m->lease); /* it was cancelled, or took too long */
 		return;

@@ -28,7 +28,9 @@ void kvclient_send(struct kvclient *c, int fd)
 /* ---- watching ---- */
 static void watch(struct kvclient *c, bool on)
 {
-	const struct kvbulk_msg m = {.type = KVBULK_WATCH, .flags = on ? 0 : KVBULK_STOP, .id = ++c->watch_id};
+	const struct kvbulk_msg m = {.type = KVBULK_WATCH,
+		.flags = on ? 0 : KVBULK_STOP,
+		.id = ++c->watch_id};
 	(void)kvclient_message(c, &m);
 	kvclient_send(c, -1);
 }
@@ -64,7 +66,8 @@ static void welcome(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 {
 	struct cgn_err err = {0};
 	if (m->version != KVBULK_VERSION) {
-		(void)CGN_FAIL(&err, UNAVAILABLE, "the block store at %s speaks version %u, not %d", c->path, m->version, KVBULK_VERSION);
+		(void)CGN_FAIL(&err, UNAVAILABLE, "the block store at %s speaks version %u, not %d", c->path,
+			m->version, KVBULK_VERSION);
 		kvclient_lose(c, &err);
 		return;
 	}
@@ -90,15 +93,16 @@ static void greeted(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 		welcome(c, m, fd);
 		return;
 	}
-	(void)CGN_FAIL(&why, UNAVAILABLE, "the block store at %s does not let us in: %.*s", c->path, m->type == KVBULK_FAILED ? (int)m->text.n : 0,
-		m->text.p);
+	(void)CGN_FAIL(&why, UNAVAILABLE, "the block store at %s does not let us in: %.*s", c->path,
+		m->type == KVBULK_FAILED ? (int)m->text.n : 0, m->text.p);
 	kvclient_lose(c, &why);
 }
 
 /* What a client says, or WELCOME again, or, without an id, why the connection ends. */
 static bool is_answer(const struct kvbulk_msg *m)
 {
-	return m->type == KVBULK_INFOS || m->type == KVBULK_VALUE || m->type == KVBULK_COUNT || (m->type == KVBULK_FAILED && m->id != 0);
+	return m->type == KVBULK_INFOS || m->type == KVBULK_VALUE || m->type == KVBULK_COUNT ||
+		(m->type == KVBULK_FAILED && m->id != 0);
 }
 
 static void on_packet(struct packet_conn *conn, void *user, const uint8_t *p, size_t n, int *fd)
@@ -117,7 +121,8 @@ static void on_packet(struct packet_conn *conn, void *user, const uint8_t *p, si
 		kvcalls_answer(c, &m, *fd);
 	} else {
 		if (cgn_ok(rc))
-			(void)CGN_FAIL(&err, INVALID, "%.*s", m.type == KVBULK_FAILED ? (int)m.text.n : 0, m.text.p);
+			(void)CGN_FAIL(&err, INVALID, "%.*s", m.type == KVBULK_FAILED ? (int)m.text.n : 0,
+				m.text.p);
 		(void)CGN_FAIL(&why, UNAVAILABLE, "the block store at %s ends it: %.250s", c->path, err.msg);
 		kvclient_lose(c, &why);
 	}
@@ -180,7 +185,8 @@ static void on_timer(struct cgn_timer *t)
 }
 
 /* ---- life ---- */
-CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct kvclient **out, struct cgn_err *err)
+CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct kvclient **out,
+	struct cgn_err *err)
 {
 	struct kvclient *c = calloc(1, sizeof *c);
 	size_t n = strlen(cfg->uds) + sizeof ".bulk";
@@ -191,8 +197,13 @@ CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct k
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a client of the block store");
 	}
 	(void)snprintf(path, n, "%s.bulk", cfg->uds);
-	*c = (struct kvclient){.tag = KVCLIENT_TAG, .loop = l, .path = path, .timeout = cfg->timeout != 0 ? cfg->timeout : TIMEOUT,
-		.on_state = cfg->on_state, .user = cfg->user, .backoff = {.first = BACKOFF_FIRST, .last = BACKOFF_LAST}};
+	*c = (struct kvclient){.tag = KVCLIENT_TAG,
+		.loop = l,
+		.path = path,
+		.timeout = cfg->timeout != 0 ? cfg->timeout : TIMEOUT,
+		.on_state = cfg->on_state,
+		.user = cfg->user,
+		.backoff = {.first = BACKOFF_FIRST, .last = BACKOFF_LAST}};
 	kvcalls_init(c);
 	cgn_list_init(&c->leases);
 	cgn_hook_init(&c->give_back, kv_leases_on_turn_end);

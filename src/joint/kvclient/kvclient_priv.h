@@ -12,7 +12,8 @@
 #define KVLEASE_TAG  0x4b56434eU
 #define KVMAP_TAG    0x4b564350U
 
-/* Memory of the store, mapped for reading: a connection's arena, or one value. It stays as long as somebody reads in it. */
+/* Memory of the store, mapped for reading: a connection's arena, or one value. It stays as long as somebody
+ * reads in it. */
 struct kvmap {
 	uint32_t tag;
 	unsigned refs;
@@ -41,7 +42,8 @@ struct kvclient {
 	uint16_t free_slots[KVCLIENT_MAX_CALLS];
 	size_t n_free;
 	uint64_t serial; /* of ids */
-	uint64_t back[MAX_BACK]; /* leases that were released, to be told at the end of the turn or before the next request */
+	/* leases that were released, to be told at the end of the turn or before the next request */
+	uint64_t back[MAX_BACK];
 	size_t n_back;
 	struct cgn_hook give_back;
 	kvclient_watch_fn *on_changes;
@@ -58,7 +60,7 @@ struct kvcall {
 	struct cgn_link link;
 	enum kvbulk_type type;
 	uint32_t worth_ms; /* of a get */
-	bool again; /* again: of a get whose checksum was wrong; the store looks itself now */
+	bool again;        /* again: of a get whose checksum was wrong; the store looks itself now */
 	uint64_t id;
 	unsigned unanswered; /* bit by packet */
 	cgn_nsec deadline;
@@ -86,11 +88,12 @@ struct kv_lease {
 
 /* ---- kvclient.c ---- */
 struct cgn_buf *kvclient_message(struct kvclient *c, const struct kvbulk_msg *m); /* begins c->out */
-void kvclient_send(struct kvclient *c, int fd);                                  /* c->out */
-void kvclient_lose(struct kvclient *c, const struct cgn_err *why);               /* and try again later */
+void kvclient_send(struct kvclient *c, int fd);                                   /* c->out */
+void kvclient_lose(struct kvclient *c, const struct cgn_err *why);                /* and try again later */
 
 /* ---- calls.c ---- */
-void kvcalls_answer(struct kvclient *c, const struct kvbulk_msg *m, int fd); /* what the store said to whichever call */
+/* what the store said to whichever call */
+void kvcalls_answer(struct kvclient *c, const struct kvbulk_msg *m, int fd);
 void kvcalls_fail(struct kvclient *c, const struct cgn_err *why);
 void kvcalls_forget(struct kvclient *c); /* nobody is called back */
 void kvcalls_on_deadline(struct cgn_timer *t);
@@ -101,8 +104,9 @@ void kvcalls_init(struct kvclient *c);
 CGN_RC kvmap_new(int fd, uint64_t bytes, struct kvmap **out, struct cgn_err *err);
 void kvmap_unref(struct kvmap **take);
 /* Of a VALUE. CGN_BAD_GATEWAY: it does not lie in the map. */
-CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kv_lease **out, struct cgn_err *err);
-void kv_leases_orphan(struct kvclient *c);               /* the connection is gone */
+CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kv_lease **out,
+	struct cgn_err *err);
+void kv_leases_orphan(struct kvclient *c);              /* the connection is gone */
 void kv_lease_back(struct kvclient *c, uint64_t lease); /* tell the store */
 void kv_leases_flush(struct kvclient *c);
 void kv_leases_add(struct kvclient *c, struct cgn_buf *out); /* all c->n_back of them, as a message's items */

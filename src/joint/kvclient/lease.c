@@ -16,13 +16,15 @@ CGN_RC kvmap_new(int fd, uint64_t bytes, struct kvmap **out, struct cgn_err *err
 {
 	struct stat st;
 	if (fd < 0 || bytes == 0 || fstat(fd, &st) != 0 || (uint64_t)st.st_size < bytes)
-		return CGN_FAIL(err, BAD_GATEWAY, "the store handed over no memory of %llu bytes", (unsigned long long)bytes);
+		return CGN_FAIL(err, BAD_GATEWAY, "the store handed over no memory of %llu bytes",
+			(unsigned long long)bytes);
 	int seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
 		return CGN_FAIL(err, BAD_GATEWAY, "the store handed over memory that it could take away");
 	void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
-		return CGN_FAIL(err, NO_MEMORY, "cannot map %llu bytes of the store: %s", (unsigned long long)bytes, strerror(errno));
+		return CGN_FAIL(err, NO_MEMORY, "cannot map %llu bytes of the store: %s",
+			(unsigned long long)bytes, strerror(errno));
 	struct kvmap *m = malloc(sizeof *m);
 	if (m == NULL) {
 		(void)munmap(p, bytes);
@@ -55,7 +57,8 @@ static CGN_RC pieces(struct kv_lease *l, const struct kvbulk_msg *m, struct cgn_
 	for (size_t i = 0; i < m->count; i++) {
 		struct kvbulk_extent e = kvbulk_extent(m, i);
 		if (e.offset > l->map->bytes || e.length > l->map->bytes - e.offset)
-			return CGN_FAIL(err, BAD_GATEWAY, "the store says that a value lies outside of its memory");
+			return CGN_FAIL(err, BAD_GATEWAY,
+				"the store says that a value lies outside of its memory");
 		const uint8_t *at = l->map->p + e.offset;
 		memcpy(&l->iov[i].iov_base, &at, sizeof at);
 		l->iov[i].iov_len = e.length;
@@ -75,7 +78,8 @@ static void lease_free(struct kv_lease **take)
 	free(l);
 }
 
-static CGN_RC map_of(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvmap **out, struct cgn_err *err)
+static CGN_RC map_of(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvmap **out,
+	struct cgn_err *err)
 {
 	if (m->count == 0)
 		return CGN_OK;
@@ -88,13 +92,19 @@ static CGN_RC map_of(struct kvclient *c, const struct kvbulk_msg *m, int fd, str
 	return CGN_OK;
 }
 
-CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kv_lease **out, struct cgn_err *err)
+CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kv_lease **out,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(lease_free) struct kv_lease *l = calloc(1, sizeof *l + m->count * sizeof *l->iov);
 	if (l == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
-	*l = (struct kv_lease){.tag = KVLEASE_TAG, .loop = c->loop, .client = c, .id = m->lease,
-		.until = cgn_loop_now(c->loop) + c->terms.lease_ms * CGN_MSEC, .info = m->info, .n_iov = m->count};
+	*l = (struct kv_lease){.tag = KVLEASE_TAG,
+		.loop = c->loop,
+		.client = c,
+		.id = m->lease,
+		.until = cgn_loop_now(c->loop) + c->terms.lease_ms * CGN_MSEC,
+		.info = m->info,
+		.n_iov = m->count};
 	cgn_list_init(&l->link);
 	CGN_TRY(map_of(c, m, fd, &l->map, err));
 	CGN_TRY(pieces(l, m, err));

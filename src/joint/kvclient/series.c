@@ -19,12 +19,12 @@ struct kvseries {
 	uint32_t tag;
 	struct kvclient *client;
 	struct kvseries_cfg cfg;
-	size_t turn; /* the piece that is told next */
-	size_t asked; /* pieces below were asked for */
-	bool due;    /* it is waited for */
-	bool alone;  /* nothing is asked for ahead any more */
+	size_t turn;                        /* the piece that is told next */
+	size_t asked;                       /* pieces below were asked for */
+	bool due;                           /* it is waited for */
+	bool alone;                         /* nothing is asked for ahead any more */
 	struct ahead ahead[KVSERIES_AHEAD]; /* piece i in i % KVSERIES_AHEAD */
-	struct cgn_timer tell; /* it is here already: not from inside a call */
+	struct cgn_timer tell;              /* it is here already: not from inside a call */
 	struct cgn_grave grave;
 };
 
@@ -122,7 +122,8 @@ static void on_answer(void *user, const struct kvclient_answer *answer)
 	}
 }
 
-/* The piece whose turn it is: here, on its way, or to be asked for now; one that failed ahead of its turn gets its own try. */
+/* The piece whose turn it is: here, on its way, or to be asked for now; one that failed ahead of its turn
+ * gets its own try. */
 static void await(struct kvseries *s)
 {
 	struct ahead *a = place(s, s->turn);
@@ -131,7 +132,8 @@ static void await(struct kvseries *s)
 		kvclient_release(&a->lease);
 		a->state = AHEAD_FREE;
 	}
-	if (a->state == AHEAD_FAILED) /* also CGN_NOT_FOUND: what is under way makes a peer look slower than computing anew */
+	/* also CGN_NOT_FOUND: what is under way makes a peer look slower than computing anew */
+	if (a->state == AHEAD_FAILED)
 		a->state = AHEAD_FREE;
 	if (a->state == AHEAD_FREE && !cgn_ok(ask(s, s->turn, &a->why)))
 		a->state = AHEAD_FAILED;
@@ -142,7 +144,8 @@ static void await(struct kvseries *s)
 	ask_ahead(s);
 }
 
-CGN_RC kvseries_new(struct kvclient *c, const struct kvseries_cfg *cfg, struct kvseries **out, struct cgn_err *err)
+CGN_RC kvseries_new(struct kvclient *c, const struct kvseries_cfg *cfg, struct kvseries **out,
+	struct cgn_err *err)
 {
 	struct kvseries *s = calloc(1, sizeof *s);
 	CGN_MUST(cfg->n > 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is there: files, then the index, which says what of them is of use. An index that is gone or damaged is put aside and made again of the
- * records' own headers; what was removed is struck out there. It is never repaired: a repair may bring back what was removed. */
+/* What is there: files, then the index, which says what of them is of use. An index that is gone or damaged
+ * is put aside and made again of the records' own headers; what was removed is struck out there. It is never
+ * repaired: a repair may bring back what was removed. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <unistd.h>
 
 #define PROGRESS_EVERY 1000U /* ms */
-#define CLOCK_KEY "clock"
+#define CLOCK_KEY      "clock"
 
 struct booting {
 	struct kvdisk *d;
@@ -85,7 +86,8 @@ static void keep_why(struct kvdisk_opening *how, const struct cgn_err *e)
 }
 
 /* |*lost|: it was damaged or gone, and is a new one now. */
-static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *cfg, bool make, struct db **out, bool *lost, struct kvdisk_opening *how, struct cgn_err *err)
+static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *cfg, bool make,
+	struct db **out, bool *lost, struct kvdisk_opening *how, struct cgn_err *err)
 {
 	struct cgn_err why = {0};
 	cgn_rc rc = db_open(path, cfg, make, out, &why);
@@ -101,15 +103,23 @@ static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *c
 	return as_storage(rc, err);
 }
 
-static CGN_RC open_index(struct kvdisk *d, bool make, bool *lost, struct kvdisk_opening *how, struct cgn_err *err)
+static CGN_RC open_index(struct kvdisk *d, bool make, bool *lost, struct kvdisk_opening *how,
+	struct cgn_err *err)
 {
-	const struct db_cfg cfg = {.memtable_bytes = memtable(d), .file_bytes = memtable(d), .cache = d->cache, .block_bytes = 8U << 10, .bloom = true};
+	const struct db_cfg cfg = {.memtable_bytes = memtable(d),
+		.file_bytes = memtable(d),
+		.cache = d->cache,
+		.block_bytes = 8U << 10,
+		.bloom = true};
 	return open_db(d, d->index_path, &cfg, make, &d->index, lost, how, err);
 }
 
 static CGN_RC open_small(struct kvdisk *d, bool make, struct kvdisk_opening *how, struct cgn_err *err)
 {
-	const struct db_cfg cfg = {.memtable_bytes = memtable(d), .file_bytes = memtable(d), .cache = d->cache, .block_bytes = 16U << 10};
+	const struct db_cfg cfg = {.memtable_bytes = memtable(d),
+		.file_bytes = memtable(d),
+		.cache = d->cache,
+		.block_bytes = 16U << 10};
 	return open_db(d, d->small_path, &cfg, make, &d->small, &how->small_lost, how, err);
 }
 
@@ -136,7 +146,8 @@ static void seen(struct booting *b, const struct record *r)
 	file_count(d, r->entry.place, 1);
 }
 
-/* Is there a file where the entry points to? Those of small values have no other sign of life than their entries. */
+/* Is there a file where the entry points to? Those of small values have no other sign of life than their
+ * entries. */
 static bool has_file(struct booting *b, kvdisk_place at)
 {
 	struct kvdisk *d = b->d;
@@ -166,7 +177,9 @@ static bool on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_t *v,
 	b->how->entries++;
 	b->how->bytes += r.entry.size;
 	if (b->d->owner->found != NULL && !b->d->owner->found(b->d->user, &r.entry)) {
-		log_unwrite(b->d, r.entry.place); /* nobody says any more when it is replaced or removed: an index that is made again must not find it */
+		/* nobody says any more when it is replaced or removed: an index that is made again must not
+		 * find it */
+		log_unwrite(b->d, r.entry.place);
 		entry_drop(b->d, &key, r.entry.place);
 		b->how->dropped++;
 		b->how->entries--;
@@ -244,8 +257,8 @@ void boot_save_clock(struct kvdisk *d)
 	(void)cgn_ok(db_put(d->index, CLOCK_KEY, strlen(CLOCK_KEY), &s, sizeof s, NULL));
 }
 
-/* Time that passed while nobody ran is told by the wall clock, which may have been set meanwhile: it is believed for half of the time to live at most, and
- * never backwards. */
+/* Time that passed while nobody ran is told by the wall clock, which may have been set meanwhile: it is
+ * believed for half of the time to live at most, and never backwards. */
 static void start_clock(struct booting *b)
 {
 	struct kvdisk *d = b->d;
@@ -275,7 +288,8 @@ static CGN_RC cap(struct kvdisk *d, struct kvdisk_opening *how, struct cgn_err *
 	how->budget = d->budget;
 	how->capped = d->budget < d->asked;
 	if (d->budget < KVDISK_MIN_BUDGET && how->made) /* one that has something to give starts anyway */
-		return CGN_FAIL(err, STORAGE, "the file system of %s has %llu bytes for an SSD tier, which needs %llu", d->dir,
+		return CGN_FAIL(err, STORAGE,
+			"the file system of %s has %llu bytes for an SSD tier, which needs %llu", d->dir,
 			(unsigned long long)d->budget, (unsigned long long)KVDISK_MIN_BUDGET);
 	while (d->file_bytes > (uint64_t)1 << 20 && d->file_bytes > d->budget / 12)
 		d->file_bytes /= 2;
@@ -330,7 +344,8 @@ static void drop_damaged(const char *path)
 		dir_remove(old);
 }
 
-/* Others may have filled the file system: the databases need room to open at all, and files of a cache can be spared. */
+/* Others may have filled the file system: the databases need room to open at all, and files of a cache can be
+ * spared. */
 static void make_way(struct kvdisk *d)
 {
 	uint64_t is = 0;

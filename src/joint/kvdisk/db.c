@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RocksDB behind few calls. Its log is written with each call and synced by db_sync, so that kill -9 loses nothing and a power cut what came since.
- * Two threads of its own, one for flushing and one for sorting, whatever the number of databases. */
+/* RocksDB behind few calls. Its log is written with each call and synced by db_sync, so that kill -9 loses
+ * nothing and a power cut what came since. Two threads of its own, one for flushing and one for sorting,
+ * whatever the number of databases. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <rocksdb/c.h>
@@ -8,11 +9,13 @@
 #include <string.h>
 
 #define AGAIN_TRIES  1000 /* of a millisecond */
-#define LEVEL_TABLES 8U /* the first level's size, and the most that one sorting reads, in memtables */
+#define LEVEL_TABLES 8U   /* the first level's size, and the most that one sorting reads, in memtables */
 
 struct db {
 	pthread_mutex_t lock;
-	unsigned users; /* calls inside |rocks|; not a lock, for db_each's callbacks take the caller's locks, and others come here with them */
+	/* calls inside |rocks|; not a lock, for db_each's callbacks take the caller's locks, and others come
+	 * here with them */
+	unsigned users;
 	char *path;
 	struct db_cfg cfg;
 	rocksdb_t *rocks; /* NULL: could not be opened again */
@@ -30,8 +33,9 @@ static bool says(const char *message, const char *what)
 /* The system's fault, as opposed to damage in the files. */
 static bool is_environment(const char *m)
 {
-	static const char *const signs[] = {"No space left", "Permission denied", "Read-only file system", "Too many open files", "Input/output error",
-		"Disk quota", "Cannot allocate", "While lock file", "lock hold by"};
+	static const char *const signs[] = {"No space left", "Permission denied", "Read-only file system",
+		"Too many open files", "Input/output error", "Disk quota", "Cannot allocate",
+		"While lock file", "lock hold by"};
 	for (size_t i = 0; i < CGN_COUNT(signs); i++)
 		if (says(m, signs[i]))
 			return true;
@@ -182,7 +186,8 @@ CGN_RC db_delete(struct db *d, const void *k, size_t n_k, struct cgn_err *err)
 	return leave_write(d, message, err);
 }
 
-CGN_RC db_get(struct db *d, const void *k, size_t n_k, void (*fn)(void *user, const uint8_t *v, size_t n), void *user, struct cgn_err *err)
+CGN_RC db_get(struct db *d, const void *k, size_t n_k, void (*fn)(void *user, const uint8_t *v, size_t n),
+	void *user, struct cgn_err *err)
 {
 	char *message = NULL;
 	size_t n = 0;
@@ -213,7 +218,8 @@ static rocksdb_readoptions_t *scan_options(const void *to, size_t n_to)
 }
 
 CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, size_t n_to,
-	bool (*fn)(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v), void *user, struct cgn_err *err)
+	bool (*fn)(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v), void *user,
+	struct cgn_err *err)
 {
 	char *message = NULL;
 	rocksdb_t *r = enter(d);
@@ -240,7 +246,8 @@ CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, s
 	rocksdb_t *r = enter(d);
 	if (r == NULL)
 		return closed(d, err);
-	/* Whole files go at once and unread; what shares one with others, or lies in the first level, is marked, and goes when that is sorted. */
+	/* Whole files go at once and unread; what shares one with others, or lies in the first level, is
+	 * marked, and goes when that is sorted. */
 	rocksdb_delete_file_in_range(r, from, n, to, n, &message);
 	rocksdb_writebatch_t *b = rocksdb_writebatch_create();
 	rocksdb_writebatch_delete_range(b, from, n, to, n);

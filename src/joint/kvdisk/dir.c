@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose directory it is. One with a file "cognitora-kv" is a store's; one without that is not empty is somebody else's, and left as it is. */
+/* Whose directory it is. One with a file "cognitora-kv" is a store's; one without that is not empty is
+ * somebody else's, and left as it is. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <dirent.h>
@@ -43,7 +44,8 @@ static CGN_RC join(char out[PATH_MAX], const char *path, const char *name, struc
 	return CGN_OK;
 }
 
-CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, struct cgn_err *err), void *user, struct cgn_err *err)
+CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, struct cgn_err *err), void *user,
+	struct cgn_err *err)
 {
 	DIR *d = opendir(path);
 	if (d == NULL)
@@ -59,12 +61,16 @@ CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, str
 /* ---- whose it is ---- */
 static CGN_RC may_be_there(void *user, const char *name, struct cgn_err *err)
 {
-	if (strcmp(name, "lost+found") == 0 || strcmp(name, "lock") == 0 || strncmp(name, MARKER, strlen(MARKER)) == 0)
+	if (strcmp(name, "lost+found") == 0 || strcmp(name, "lock") == 0 ||
+		strncmp(name, MARKER, strlen(MARKER)) == 0)
 		return CGN_OK;
-	return CGN_FAIL(err, STORAGE, "%s is not a block store's: \"%.64s\" is in it; give an empty or a new folder, nothing was changed", (const char *)user, name);
+	return CGN_FAIL(err, STORAGE,
+		"%s is not a block store's: \"%.64s\" is in it; give an empty or a new folder, nothing was changed",
+		(const char *)user, name);
 }
 
-static CGN_RC read_marker(const char *path, const char *file, const char *kind, uint64_t *store, struct cgn_err *err)
+static CGN_RC read_marker(const char *path, const char *file, const char *kind, uint64_t *store,
+	struct cgn_err *err)
 {
 	char text[128] = "", is[16] = "";
 	struct cgn_buf b = cgn_buf_over(text, sizeof text - 1);
@@ -72,12 +78,20 @@ static CGN_RC read_marker(const char *path, const char *file, const char *kind, 
 	cgn_rc rc = disk_read_file(file, sizeof text - 2, &b, err);
 	if (rc.code == CGN_NOT_FOUND)
 		return rc;
-	if (!cgn_ok(rc) || sscanf(text, "cognitora kv store, format %u, %15[a-z] %16" SCNx64, &format, is, store) < 1)
-		return CGN_FAIL(err, STORAGE, "%s: the file " MARKER " is not one that this program wrote; give another folder, or empty this one", path);
+	if (!cgn_ok(rc) ||
+		sscanf(text, "cognitora kv store, format %u, %15[a-z] %16" SCNx64, &format, is, store) < 1)
+		return CGN_FAIL(err, STORAGE,
+			"%s: the file " MARKER
+			" is not one that this program wrote; give another folder, or empty this one",
+			path);
 	if (format != KVDISK_FORMAT)
-		return CGN_FAIL(err, STORAGE, "%s is a block store of format %u, this program reads format %u; give another folder, or empty this one", path, format, KVDISK_FORMAT);
+		return CGN_FAIL(err, STORAGE,
+			"%s is a block store of format %u, this program reads format %u; give another folder, or empty this one",
+			path, format, KVDISK_FORMAT);
 	if (strcmp(is, kind) != 0)
-		return CGN_FAIL(err, STORAGE, "%s holds a store's %s files, not its %s; the folders of the two may be mixed up", path, is, kind);
+		return CGN_FAIL(err, STORAGE,
+			"%s holds a store's %s files, not its %s; the folders of the two may be mixed up",
+			path, is, kind);
 	return CGN_OK;
 }
 
@@ -97,7 +111,8 @@ static CGN_RC lock(const char *path, int *out, struct cgn_err *err)
 	errno = e;
 	if (e != EWOULDBLOCK)
 		return fail_errno(err, "lock", file);
-	return CGN_FAIL(err, STORAGE, "another process uses the block store in %s; stop it, or give another folder", path);
+	return CGN_FAIL(err, STORAGE,
+		"another process uses the block store in %s; stop it, or give another folder", path);
 }
 
 static CGN_RC write_marker(const char *file, const char *kind, uint64_t *store, struct cgn_err *err)
@@ -105,11 +120,13 @@ static CGN_RC write_marker(const char *file, const char *kind, uint64_t *store, 
 	char text[128];
 	while (*store == 0)
 		cgn_random(store, sizeof *store);
-	int n = snprintf(text, sizeof text, "cognitora kv store, format %u, %s %016" PRIx64 "\n", KVDISK_FORMAT, kind, *store);
+	int n = snprintf(text, sizeof text, "cognitora kv store, format %u, %s %016" PRIx64 "\n",
+		KVDISK_FORMAT, kind, *store);
 	return as_storage(disk_write_file_atomic(file, (struct cgn_str){text, (size_t)n}, 0640, err), err);
 }
 
-CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made, int *lock_fd, struct cgn_err *err)
+CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made, int *lock_fd,
+	struct cgn_err *err)
 {
 	char file[PATH_MAX];
 	uint64_t is = 0;
@@ -125,7 +142,9 @@ CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made,
 	if (*made)
 		return write_marker(file, kind, store, err);
 	if (*store != 0 && *store != is)
-		return CGN_FAIL(err, STORAGE, "%s belongs to another block store; give the folder that belongs to it, or empty both", path);
+		return CGN_FAIL(err, STORAGE,
+			"%s belongs to another block store; give the folder that belongs to it, or empty both",
+			path);
 	*store = is;
 	return CGN_OK;
 }

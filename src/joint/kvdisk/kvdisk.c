@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values in and out. A put writes the record, then the index; a removal strikes the record out, then leaves the index: whenever it stops in
- * between, what the index says and what lies there never make a value that was not put. */
+/* Values in and out. A put writes the record, then the index; a removal strikes the record out, then leaves
+ * the index: whenever it stops in between, what the index says and what lies there never make a value that
+ * was not put. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <rocksdb/c.h>
@@ -12,8 +13,8 @@
 #include "base/sum/sum.h"
 #include "io/loop/loop.h"
 
-#define CACHE_BYTES   ((size_t)16 << 20)
-#define CLOCK_EVERY   10000U /* ms */
+#define CACHE_BYTES ((size_t)16 << 20)
+#define CLOCK_EVERY 10000U /* ms */
 
 uint64_t kvdisk_clock(const struct kvdisk *d)
 {
@@ -115,11 +116,13 @@ static CGN_RC enter(struct kvdisk *d, const struct record *r, struct cgn_err *er
 	return rc;
 }
 
-static CGN_RC put(struct kvdisk *d, struct record *r, const struct iovec *value, size_t n_value, struct cgn_err *err)
+static CGN_RC put(struct kvdisk *d, struct record *r, const struct iovec *value, size_t n_value,
+	struct cgn_err *err)
 {
 	struct file *f = NULL;
 	bool small = r->entry.size < d->small_bytes;
-	CGN_TRY(log_room(d, small, record_bytes(&r->entry.meta, r->entry.size, small), false, &r->entry.place, &f, err));
+	CGN_TRY(log_room(d, small, record_bytes(&r->entry.meta, r->entry.size, small), false, &r->entry.place,
+		&f, err));
 	cgn_rc rc = log_write(d, f, r, value, n_value, err);
 	if (cgn_ok(rc))
 		rc = enter(d, r, err);
@@ -129,11 +132,13 @@ static CGN_RC put(struct kvdisk *d, struct record *r, const struct iovec *value,
 	return rc;
 }
 
-CGN_RC kvdisk_put(struct kvdisk *d, const struct kv_key *k, const struct kv_meta *meta, uint64_t checksum, const struct iovec *value, size_t n_value,
-	kvdisk_place *out, struct cgn_err *err)
+CGN_RC kvdisk_put(struct kvdisk *d, const struct kv_key *k, const struct kv_meta *meta, uint64_t checksum,
+	const struct iovec *value, size_t n_value, kvdisk_place *out, struct cgn_err *err)
 {
 	CGN_LIVE(d, KVDISK_TAG);
-	struct record r = {.entry = {.key = *k, .size = size_of(value, n_value), .checksum = checksum, .meta = *meta}, .store = d->store};
+	struct record r =
+		{.entry = {.key = *k, .size = size_of(value, n_value), .checksum = checksum, .meta = *meta},
+			.store = d->store};
 	CGN_MUST(r.entry.size <= KV_MAX_VALUE);
 	r.seq = atomic_fetch_add(&d->next_seq, 1);
 	r.stored_ms = kvdisk_clock(d);
@@ -161,7 +166,8 @@ struct wanted_value {
 
 static CGN_RC check_head(const struct wanted_value *w, const uint8_t *p, size_t n, struct record *r)
 {
-	if (!record_read(p, n, r) || r->store != w->d->store || r->entry.place != w->at || !kv_key_eq(&r->entry.key, w->key))
+	if (!record_read(p, n, r) || r->store != w->d->store || r->entry.place != w->at ||
+		!kv_key_eq(&r->entry.key, w->key))
 		return CGN_RC_OF(CGN_INVALID);
 	if (r->struck || entry_had_its_time(w->d, r) || r->entry.size != size_of(w->to, w->n_to))
 		return CGN_RC_OF(CGN_NOT_FOUND);
@@ -222,7 +228,8 @@ static CGN_RC read_once(struct wanted_value *w, struct kvdisk *d, struct cgn_err
 	return rc;
 }
 
-/* Read again while nobody can strike it out under our eyes: what is not whole then never will be, and what is not there has an entry for nothing. */
+/* Read again while nobody can strike it out under our eyes: what is not whole then never will be, and what is
+ * not there has an entry for nothing. */
 static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
 {
 	char names[KVDISK_NAMES];
@@ -233,7 +240,8 @@ static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cg
 	bool there = entry_get(d, w->key, &is, names) && is.entry.place == w->at;
 	if (there)
 		rc = read_once(w, d, err);
-	if (there && rc.code == CGN_NOT_FOUND && !entry_had_its_time(d, &is) && is.entry.size == size_of(w->to, w->n_to))
+	if (there && rc.code == CGN_NOT_FOUND && !entry_had_its_time(d, &is) &&
+		is.entry.size == size_of(w->to, w->n_to))
 		entry_drop(d, w->key, w->at);
 	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE) {
 		entry_drop(d, w->key, w->at);
@@ -244,7 +252,8 @@ static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cg
 	return rc;
 }
 
-CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, const struct iovec *to, size_t n_to, struct kvdisk_value *out, struct cgn_err *err)
+CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, const struct iovec *to,
+	size_t n_to, struct kvdisk_value *out, struct cgn_err *err)
 {
 	struct wanted_value w = {d, k, at, to, n_to, out, CGN_OK};
 	CGN_LIVE(d, KVDISK_TAG);
@@ -351,9 +360,19 @@ void kvdisk_tend(struct kvdisk *d)
 void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out)
 {
 	CGN_LIVE(d, KVDISK_TAG);
-	*out = (struct kvdisk_stats){.entries = d->entries, .budget = d->budget, .puts = d->puts, .put_bytes = d->put_bytes, .gets = d->gets,
-		.get_bytes = d->get_bytes, .carried_bytes = d->carried, .written_bytes = d->written, .reclaimed = d->reclaimed, .dropped = d->dropped,
-		.expired = d->expired, .corrupt = d->corrupt, .failed = d->failed};
+	*out = (struct kvdisk_stats){.entries = d->entries,
+		.budget = d->budget,
+		.puts = d->puts,
+		.put_bytes = d->put_bytes,
+		.gets = d->gets,
+		.get_bytes = d->get_bytes,
+		.carried_bytes = d->carried,
+		.written_bytes = d->written,
+		.reclaimed = d->reclaimed,
+		.dropped = d->dropped,
+		.expired = d->expired,
+		.corrupt = d->corrupt,
+		.failed = d->failed};
 	out->index_bytes = db_file_bytes(d->index) + db_file_bytes(d->small);
 	out->bytes = disk_bytes(d);
 	(void)pthread_mutex_lock(&d->files_lock);
@@ -429,10 +448,13 @@ static CGN_RC in_index_dir(struct kvdisk *d, const struct kvdisk_cfg *cfg, struc
 	cgn_buf_fmt(&b, "%s/small", cfg->dir);
 	d->small_path = cgn_str_dupz(cgn_str_of(cgn_buf_z(&b)));
 	cgn_buf_fini(&b);
-	return d->index_path != NULL && d->small_path != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
+	return d->index_path != NULL && d->small_path != NULL
+		? CGN_OK
+		: CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
 }
 
-static CGN_RC open_all(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct kvdisk_opening *how, struct cgn_err *err)
+static CGN_RC open_all(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct kvdisk_opening *how,
+	struct cgn_err *err)
 {
 	bool index_made = false;
 	CGN_TRY(in_index_dir(d, cfg, err));
@@ -444,12 +466,14 @@ static CGN_RC open_all(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct kv
 	return boot(d, how->made, how, err);
 }
 
-CGN_RC kvdisk_open(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct kvdisk_opening *how, struct cgn_err *err)
+CGN_RC kvdisk_open(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct kvdisk_opening *how,
+	struct cgn_err *err)
 {
 	struct kvdisk *d = NULL;
 	*how = (struct kvdisk_opening){0};
 	if (cfg->budget < KVDISK_MIN_BUDGET)
-		return CGN_FAIL(err, INVALID, "an SSD tier of %llu bytes: at least %llu", (unsigned long long)cfg->budget, (unsigned long long)KVDISK_MIN_BUDGET);
+		return CGN_FAIL(err, INVALID, "an SSD tier of %llu bytes: at least %llu",
+			(unsigned long long)cfg->budget, (unsigned long long)KVDISK_MIN_BUDGET);
 	CGN_TRY(make(cfg, &d, err));
 	cgn_rc rc = open_all(d, cfg, how, err);
 	if (!cgn_ok(rc))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the next record goes. Two logs, of slab files and of small values; when a file is full there must be room for another one, or the oldest goes. One file's bytes
- * of the budget are kept back for what is carried on while room is made. */
+/* Where the next record goes. Two logs, of slab files and of small values; when a file is full there must be
+ * room for another one, or the oldest goes. One file's bytes of the budget are kept back for what is carried
+ * on while room is made. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <arpa/inet.h>
@@ -20,7 +21,8 @@ void small_key_write(struct place p, uint8_t out[SMALL_KEY])
 
 uint64_t disk_bytes(struct kvdisk *d)
 {
-	return files_bytes(d) + atomic_load(&d->damaged_bytes) + dir_bytes(d->index_path) + dir_bytes(d->small_path);
+	return files_bytes(d) + atomic_load(&d->damaged_bytes) + dir_bytes(d->index_path) +
+		dir_bytes(d->small_path);
 }
 
 /* May |bytes| more be used? What the open file of small values still takes is promised already. */
@@ -31,13 +33,15 @@ static bool in_budget(struct kvdisk *d, uint64_t bytes, bool carrying)
 	if (d->writing[true] != NULL)
 		promised = d->small_file_bytes - d->writing[true]->used;
 	(void)pthread_mutex_unlock(&d->files_lock);
-	return disk_bytes(d) + promised + db_reserve(d->index) + db_reserve(d->small) + spare + bytes <= d->budget;
+	return disk_bytes(d) + promised + db_reserve(d->index) + db_reserve(d->small) + spare + bytes <=
+		d->budget;
 }
 
 static bool on_disk(struct kvdisk *d, uint64_t bytes)
 {
 	uint64_t is = 0;
-	return cgn_ok(dir_free_bytes(d->dir, &is, NULL)) && is >= bytes + db_reserve(d->index) + db_reserve(d->small);
+	return cgn_ok(dir_free_bytes(d->dir, &is, NULL)) &&
+		is >= bytes + db_reserve(d->index) + db_reserve(d->small);
 }
 
 /* Sealed: what was set aside behind its last record is given back. */
@@ -54,7 +58,8 @@ static void seal(struct kvdisk *d, bool small)
 	if (f == NULL || small)
 		return;
 	(void)fdatasync(f->fd); /* it stays: only who holds the room lock gives files up */
-	(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED); /* from now on it is read past the page cache */
+	/* from now on it is read past the page cache */
+	(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 static CGN_RC begin(struct kvdisk *d, bool small, struct cgn_err *err)
@@ -74,8 +79,8 @@ static CGN_RC begin(struct kvdisk *d, bool small, struct cgn_err *err)
 
 static CGN_RC no_room(struct kvdisk *d, struct cgn_err *err)
 {
-	return CGN_FAIL(err, STORAGE, "no room in %s: %llu bytes of %llu are in use, and nothing more can go", d->dir, (unsigned long long)disk_bytes(d),
-		(unsigned long long)d->budget);
+	return CGN_FAIL(err, STORAGE, "no room in %s: %llu bytes of %llu are in use, and nothing more can go",
+		d->dir, (unsigned long long)disk_bytes(d), (unsigned long long)d->budget);
 }
 
 /* A step towards a file that can be written to: begins it, or makes room for it. The room lock is held. */
@@ -90,8 +95,9 @@ static CGN_RC next_file(struct kvdisk *d, bool small, bool carrying, struct cgn_
 	}
 	if (carrying || !reclaim_one(d))
 		return no_room(d, err);
+	/* RocksDB frees what was dropped when it has sorted */
 	if (small && !in_budget(d, bytes, false))
-		(void)nanosleep(&(struct timespec){.tv_nsec = SORTING}, NULL); /* RocksDB frees what was dropped when it has sorted */
+		(void)nanosleep(&(struct timespec){.tv_nsec = SORTING}, NULL);
 	return CGN_OK;
 }
 
@@ -105,7 +111,8 @@ void log_ahead(struct kvdisk *d)
 /* Its space beyond |used| is set aside again. */
 void log_resume(struct kvdisk *d, struct file *f)
 {
-	if (f->used >= d->file_bytes / 4 * 3 || !in_budget(d, d->file_bytes - f->used, false) || fallocate(f->fd, 0, 0, (off_t)d->file_bytes) != 0)
+	if (f->used >= d->file_bytes / 4 * 3 || !in_budget(d, d->file_bytes - f->used, false) ||
+		fallocate(f->fd, 0, 0, (off_t)d->file_bytes) != 0)
 		return;
 	(void)pthread_mutex_lock(&d->files_lock);
 	f->bytes = d->file_bytes;
@@ -118,10 +125,14 @@ static bool take(struct kvdisk *d, bool small, uint64_t bytes, kvdisk_place *out
 {
 	(void)pthread_mutex_lock(&d->files_lock);
 	struct file *w = d->writing[small];
-	bool fits = w != NULL && w->used + bytes <= (small ? d->small_file_bytes : w->bytes) && w->next < 1U << 20;
+	bool fits = w != NULL && w->used + bytes <= (small ? d->small_file_bytes : w->bytes) &&
+		w->next < 1U << 20;
 	if (fits) {
 		uint32_t unit = small ? KVDISK_ROW : KVDISK_UNIT;
-		*out = place_pack((struct place){.small = small, .file = w->id, .at = small ? w->next++ : (uint32_t)(w->used / unit), .len = (uint32_t)(bytes / unit)});
+		*out = place_pack((struct place){.small = small,
+			.file = w->id,
+			.at = small ? w->next++ : (uint32_t)(w->used / unit),
+			.len = (uint32_t)(bytes / unit)});
 		w->used += bytes;
 		atomic_fetch_add(&w->refs, 1);
 		*f = w;
@@ -130,16 +141,19 @@ static bool take(struct kvdisk *d, bool small, uint64_t bytes, kvdisk_place *out
 	return fits;
 }
 
-CGN_RC log_room(struct kvdisk *d, bool small, uint64_t bytes, bool carrying, kvdisk_place *out, struct file **f, struct cgn_err *err)
+CGN_RC log_room(struct kvdisk *d, bool small, uint64_t bytes, bool carrying, kvdisk_place *out,
+	struct file **f, struct cgn_err *err)
 {
 	if (bytes > (small ? d->small_file_bytes : d->file_bytes - KVDISK_UNIT))
-		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: a slab file of this store takes %llu", (unsigned long long)bytes, (unsigned long long)(d->file_bytes - 2 * KVDISK_UNIT));
+		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: a slab file of this store takes %llu",
+			(unsigned long long)bytes, (unsigned long long)(d->file_bytes - 2 * KVDISK_UNIT));
 	if (take(d, small, bytes, out, f))
 		return CGN_OK;
 	if (!carrying)
 		(void)pthread_mutex_lock(&d->room);
 	cgn_rc rc = CGN_OK;
-	/* Files of which all is pinned are carried as they are and make no room: not all of them for one value. */
+	/* Files of which all is pinned are carried as they are and make no room: not all of them for one
+	 * value. */
 	unsigned tries = ROOM_TRIES;
 	bool got = take(d, small, bytes, out, f); /* another thread may have made room */
 	for (; cgn_ok(rc) && !got && tries > 0; tries--) {
@@ -153,7 +167,8 @@ CGN_RC log_room(struct kvdisk *d, bool small, uint64_t bytes, bool carrying, kvd
 	return got ? CGN_OK : rc;
 }
 
-static CGN_RC small_write(struct kvdisk *d, const struct record *r, const struct iovec *iov, size_t n, struct cgn_err *err)
+static CGN_RC small_write(struct kvdisk *d, const struct record *r, const struct iovec *iov, size_t n,
+	struct cgn_err *err)
 {
 	uint8_t key[SMALL_KEY];
 	struct cgn_buf row = {0};
@@ -170,7 +185,8 @@ static CGN_RC small_write(struct kvdisk *d, const struct record *r, const struct
 	return rc;
 }
 
-CGN_RC log_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n, struct cgn_err *err)
+CGN_RC log_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n,
+	struct cgn_err *err)
 {
 	cgn_rc rc = f->small ? small_write(d, r, iov, n, err) : slab_write(d, f, r, iov, n, err);
 	(void)pthread_mutex_lock(&d->files_lock);

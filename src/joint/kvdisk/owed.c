@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was removed while the index took no write: to be done when it does again, so that nothing that was removed is back after a restart. By key and
- * sequence: what was put since is another value. */
+/* What was removed while the index took no write: to be done when it does again, so that nothing that was
+ * removed is back after a restart. By key and sequence: what was put since is another value. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <stdlib.h>

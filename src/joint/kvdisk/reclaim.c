@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making room: a file goes as a whole, the oldest one or one of which hardly anything is of use. What its owner wants to keep is carried to the log's end before. */
+/* Making room: a file goes as a whole, the oldest one or one of which hardly anything is of use. What its
+ * owner wants to keep is carried to the log's end before. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 struct carrying {
 	struct kvdisk *d;
 	struct file *from;
-	uint64_t left; /* bytes that may still be carried for use alone */
+	uint64_t left;      /* bytes that may still be carried for use alone */
 	const uint8_t *row; /* small: header and value */
 	size_t n_row;
 };
@@ -25,7 +26,9 @@ static const void *value_of(struct carrying *c, const struct record *r, void **o
 		struct iovec iov = {malloc(r->entry.size + 1), r->entry.size};
 		*own = iov.iov_base;
 		value = iov.iov_base;
-		if (*own == NULL || !cgn_ok(io_all(c->from->fd, false, &iov, 1, ((uint64_t)place_of(r->entry.place).at + 1) * KVDISK_UNIT, NULL)))
+		if (*own == NULL ||
+			!cgn_ok(io_all(c->from->fd, false, &iov, 1,
+				((uint64_t)place_of(r->entry.place).at + 1) * KVDISK_UNIT, NULL)))
 			return NULL;
 	}
 	if (sum64(value, r->entry.size) == r->entry.checksum)
@@ -39,7 +42,8 @@ static CGN_RC write_again(struct kvdisk *d, struct record *r, const void *value)
 	struct iovec iov = {(void *)(uintptr_t)value, r->entry.size};
 	struct file *to = NULL;
 	bool small = place_of(r->entry.place).small;
-	CGN_TRY(log_room(d, small, record_bytes(&r->entry.meta, r->entry.size, small), true, &r->entry.place, &to, NULL));
+	CGN_TRY(log_room(d, small, record_bytes(&r->entry.meta, r->entry.size, small), true, &r->entry.place,
+		&to, NULL));
 	cgn_rc rc = log_write(d, to, r, &iov, 1, NULL);
 	if (cgn_ok(rc))
 		rc = entry_put(d, r, NULL);
@@ -113,11 +117,13 @@ static bool on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, s
 	(void)n_k;
 	c->row = v;
 	c->n_row = n_v;
-	return !record_read(v, n_v, &r) || n_v != record_head_bytes(&r.entry.meta) + r.entry.size || on_record(c, &r);
+	return !record_read(v, n_v, &r) || n_v != record_head_bytes(&r.entry.meta) + r.entry.size ||
+		on_record(c, &r);
 }
 
 /* From behind the small file before |f|: rows that a crash left without an entry go too. */
-static void small_range(struct kvdisk *d, const struct file *f, uint8_t from[SMALL_KEY], uint8_t to[SMALL_KEY])
+static void small_range(struct kvdisk *d, const struct file *f, uint8_t from[SMALL_KEY],
+	uint8_t to[SMALL_KEY])
 {
 	uint32_t first = 0;
 	(void)pthread_mutex_lock(&d->files_lock);
@@ -140,16 +146,18 @@ static void empty(struct kvdisk *d, struct file *f)
 		(void)cgn_ok(db_each(d->small, from, SMALL_KEY, to, SMALL_KEY, on_row, &c, NULL));
 		(void)cgn_ok(db_drop_range(d->small, from, to, SMALL_KEY, NULL));
 	}
-	/* What the index still says of it (its header was damaged) is found to be gone when it is asked for. */
+	/* What the index still says of it (its header was damaged) is found to be gone when it is asked
+	 * for. */
 	file_give_up(d, f);
 	atomic_fetch_add(&d->reclaimed, 1);
 }
 
-/* Not the one that is written, nor one with a reference: a put that has no entry yet may be in it. Nor small values while the databases take no
- * writes: they would be found again. */
+/* Not the one that is written, nor one with a reference: a put that has no entry yet may be in it. Nor small
+ * values while the databases take no writes: they would be found again. */
 static bool may_go(const struct kvdisk *d, struct file *f)
 {
-	return !f->open && atomic_load(&f->refs) == 1 && (!f->small || !(db_stuck(d->index) || db_stuck(d->small)));
+	return !f->open && atomic_load(&f->refs) == 1 &&
+		(!f->small || !(db_stuck(d->index) || db_stuck(d->small)));
 }
 
 static struct file *choose(struct kvdisk *d)

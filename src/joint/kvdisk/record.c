@@ -58,7 +58,10 @@ kvdisk_place place_pack(struct place p)
 
 struct place place_of(kvdisk_place packed)
 {
-	return (struct place){.small = packed >> 63, .file = packed >> 36 & ((1U << 27) - 1), .at = packed >> 16 & ((1U << 20) - 1), .len = packed & 0xffff};
+	return (struct place){.small = packed >> 63,
+		.file = packed >> 36 & ((1U << 27) - 1),
+		.at = packed >> 16 & ((1U << 20) - 1),
+		.len = packed & 0xffff};
 }
 
 uint64_t place_bytes(kvdisk_place packed)
@@ -134,7 +137,8 @@ size_t record_write(const struct record *r, uint8_t out[RECORD_MAX_HEAD])
 
 bool record_read(const uint8_t *p, size_t n, struct record *out)
 {
-	if (n < KVDISK_HEAD || get32(p) != RECORD_MAGIC || get16(p + 4) != KVDISK_FORMAT || get16(p + 6) > FLAG_STRUCK || get32(p + 116) != 0)
+	if (n < KVDISK_HEAD || get32(p) != RECORD_MAGIC || get16(p + 4) != KVDISK_FORMAT ||
+		get16(p + 6) > FLAG_STRUCK || get32(p + 116) != 0)
 		return false;
 	size_t n_model = get16(p + 112), n_name = get16(p + 114);
 	if (n_model > KV_MAX_MODEL || n_name > KV_MAX_NAME || n - KVDISK_HEAD < n_model + n_name)
@@ -142,7 +146,10 @@ bool record_read(const uint8_t *p, size_t n, struct record *out)
 	if (head_checksum(p, n_model + n_name) != get64(p + 120))
 		return false;
 	struct kvdisk_entry *e = &out->entry;
-	*out = (struct record){.struck = get16(p + 6) == FLAG_STRUCK, .store = get64(p + 8), .seq = get64(p + 24), .stored_ms = get64(p + 104)};
+	*out = (struct record){.struck = get16(p + 6) == FLAG_STRUCK,
+		.store = get64(p + 8),
+		.seq = get64(p + 24),
+		.stored_ms = get64(p + 104)};
 	e->place = get64(p + 16);
 	memcpy(e->key.digest.b, p + 32, DIGEST_BYTES);
 	e->key.segment = get32(p + 64);
@@ -153,7 +160,8 @@ bool record_read(const uint8_t *p, size_t n, struct record *out)
 	e->meta.expires_unix_ms = get64(p + 96);
 	texts_read(&e->meta, p + KVDISK_HEAD, n_model, n_name);
 	/* One that says of itself what can't be was not written by us. */
-	return e->size <= KV_MAX_VALUE && record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
+	return e->size <= KV_MAX_VALUE &&
+		record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
 }
 
 /* ---- the index ---- */
@@ -179,7 +187,8 @@ bool index_key_read(const uint8_t *p, size_t n, struct kv_key *out)
 static uint32_t index_checksum(const struct kv_key *k, const uint8_t *p, size_t n_texts)
 {
 	uint64_t seed = digest_short(&k->digest) + k->segment;
-	return (uint32_t)(XXH3_64bits_withSeed(p, 68, seed) ^ XXH3_64bits_withSeed(p + INDEX_HEAD, n_texts, seed));
+	return (uint32_t)(XXH3_64bits_withSeed(p, 68, seed) ^
+		XXH3_64bits_withSeed(p + INDEX_HEAD, n_texts, seed));
 }
 
 size_t index_write(const struct record *r, uint8_t out[INDEX_MAX])
@@ -213,12 +222,18 @@ bool index_read(const struct kv_key *k, const uint8_t *p, size_t n, struct recor
 	if (index_checksum(k, p, n_model + n_name) != get32(p + 68))
 		return false;
 	struct kvdisk_entry *e = &out->entry;
-	*out = (struct record){.entry = {.key = *k, .place = get64(p + 8), .size = get64(p + 24), .checksum = get64(p + 32)}, .seq = get64(p + 16), .stored_ms = get64(p + 56)};
+	*out = (struct record){.entry = {.key = *k,
+				       .place = get64(p + 8),
+				       .size = get64(p + 24),
+				       .checksum = get64(p + 32)},
+		.seq = get64(p + 16),
+		.stored_ms = get64(p + 56)};
 	e->meta.created_unix_ms = get64(p + 40);
 	e->meta.expires_unix_ms = get64(p + 48);
 	e->meta.tokens = get32(p + 64);
 	texts_read(&e->meta, p + INDEX_HEAD, n_model, n_name);
-	return e->size <= KV_MAX_VALUE && record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
+	return e->size <= KV_MAX_VALUE &&
+		record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
 }
 
 /* ---- files ---- */
@@ -235,7 +250,8 @@ void file_head_write(const struct file_head *h, uint8_t out[FILE_HEAD])
 
 bool file_head_read(const uint8_t *p, size_t n, struct file_head *out)
 {
-	if (n < FILE_HEAD || get32(p) != FILE_MAGIC || get32(p + 4) != KVDISK_FORMAT || get32(p + 28) != 0 || XXH3_64bits(p, 32) != get64(p + 32))
+	if (n < FILE_HEAD || get32(p) != FILE_MAGIC || get32(p + 4) != KVDISK_FORMAT || get32(p + 28) != 0 ||
+		XXH3_64bits(p, 32) != get64(p + 32))
 		return false;
 	*out = (struct file_head){.store = get64(p + 8), .bytes = get64(p + 16), .id = get32(p + 24)};
 	return true;

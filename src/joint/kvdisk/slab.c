@@ -10,8 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define IO_PIECES   64U
-#define WRITE_BEHIND ((uint64_t)8 << 20) /* sent to the medium in pieces of it, and then no longer held in the page cache */
+#define IO_PIECES 64U
+/* sent to the medium in pieces of it, and then no longer held in the page cache */
+#define WRITE_BEHIND ((uint64_t)8 << 20)
 
 static CGN_RC fail_errno(struct cgn_err *err, const char *doing, const struct kvdisk *d, uint32_t id, int e)
 {
@@ -81,7 +82,8 @@ void file_free(struct file *f)
 	free(f);
 }
 
-CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes, struct file **out, struct cgn_err *err)
+CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes, struct file **out,
+	struct cgn_err *err)
 {
 	struct file *f = calloc(1, sizeof *f);
 	(void)pthread_mutex_lock(&d->files_lock);
@@ -95,7 +97,12 @@ CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t byte
 	}
 	bool fits = f != NULL && d->n_files < d->cap_files;
 	if (fits) {
-		*f = (struct file){.id = id, .small = small, .fd = fd, .direct = -1, .bytes = bytes, .refs = 1};
+		*f = (struct file){.id = id,
+			.small = small,
+			.fd = fd,
+			.direct = -1,
+			.bytes = bytes,
+			.refs = 1};
 		size_t at = slot(d, id);
 		memmove(&d->files[at + 1], &d->files[at], (d->n_files - at) * sizeof *d->files);
 		d->files[at] = f;
@@ -172,14 +179,16 @@ CGN_RC io_all(int fd, bool write, const struct iovec *iov, size_t n, uint64_t of
 		size_t k = window(iov + first, n - first, skip, now);
 		if (k == 0)
 			return CGN_OK;
-		ssize_t got = write ? pwritev(fd, now, (int)k, (off_t)off) : preadv(fd, now, (int)k, (off_t)off);
+		ssize_t got =
+			write ? pwritev(fd, now, (int)k, (off_t)off) : preadv(fd, now, (int)k, (off_t)off);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0) {
 			int e = got == 0 ? EIO : errno;
 			if (err != NULL)
 				err->sys_errno = e;
-			return CGN_FAIL(err, STORAGE, "cannot %s a slab file: %s", write ? "write to" : "read", got == 0 ? "it is cut short" : strerror(e));
+			return CGN_FAIL(err, STORAGE, "cannot %s a slab file: %s",
+				write ? "write to" : "read", got == 0 ? "it is cut short" : strerror(e));
 		}
 		off += (uint64_t)got;
 		for (skip += (size_t)got; first < n && skip >= iov[first].iov_len; first++)
@@ -194,17 +203,20 @@ static void write_behind(const struct file *f, uint64_t from, uint64_t to)
 	uint64_t a = from / WRITE_BEHIND, b = to / WRITE_BEHIND;
 	if (a == b)
 		return;
-	(void)sync_file_range(f->fd, (off_t)(a * WRITE_BEHIND), (off_t)((b - a) * WRITE_BEHIND), SYNC_FILE_RANGE_WRITE);
+	(void)sync_file_range(f->fd, (off_t)(a * WRITE_BEHIND), (off_t)((b - a) * WRITE_BEHIND),
+		SYNC_FILE_RANGE_WRITE);
 	if (a > 0)
 		(void)posix_fadvise(f->fd, 0, (off_t)(a * WRITE_BEHIND), POSIX_FADV_DONTNEED);
 }
 
-CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n, struct cgn_err *err)
+CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n,
+	struct cgn_err *err)
 {
 	static const uint8_t zeros[KVDISK_UNIT];
 	uint8_t head[KVDISK_UNIT] = {0};
 	struct place p = place_of(r->entry.place);
-	uint64_t off = (uint64_t)p.at * KVDISK_UNIT, end = off + place_bytes(r->entry.place), pad = end - off - KVDISK_UNIT - r->entry.size;
+	uint64_t off = (uint64_t)p.at * KVDISK_UNIT, end = off + place_bytes(r->entry.place),
+		 pad = end - off - KVDISK_UNIT - r->entry.size;
 	struct iovec first = {head, sizeof head}, last = {(void *)(uintptr_t)zeros, pad};
 	(void)record_write(r, head);
 	/* The header last: what was not written whole has none. */
@@ -232,15 +244,16 @@ static bool is_aligned(const void *p)
 	return (uintptr_t)p % KVDISK_UNIT == 0;
 }
 
-/* Where the medium can put it itself: units, at multiples of them. Pages are, what is left of a value behind them is not. False: pieces of another
- * kind. */
+/* Where the medium can put it itself: units, at multiples of them. Pages are, what is left of a value behind
+ * them is not. False: pieces of another kind. */
 static bool plan(struct direct *x, uint8_t *head, const struct iovec *to, size_t n_to)
 {
 	x->iov[0] = (struct iovec){head, KVDISK_UNIT};
 	x->n = 1;
 	x->last = NULL;
 	for (size_t i = 0; i < n_to; i++) {
-		size_t whole = is_aligned(to[i].iov_base) ? to[i].iov_len / KVDISK_UNIT * KVDISK_UNIT : 0, left = to[i].iov_len - whole;
+		size_t whole = is_aligned(to[i].iov_base) ? to[i].iov_len / KVDISK_UNIT * KVDISK_UNIT : 0,
+		       left = to[i].iov_len - whole;
 		if (whole > 0)
 			x->iov[x->n++] = (struct iovec){to[i].iov_base, whole};
 		if (left == 0)
@@ -249,23 +262,28 @@ static bool plan(struct direct *x, uint8_t *head, const struct iovec *to, size_t
 			return false;
 		x->last = &to[i];
 		x->whole = whole;
-		x->iov[x->n++] = (struct iovec){x->tail, (left + KVDISK_UNIT - 1) / KVDISK_UNIT * KVDISK_UNIT};
+		x->iov[x->n++] =
+			(struct iovec){x->tail, (left + KVDISK_UNIT - 1) / KVDISK_UNIT * KVDISK_UNIT};
 	}
 	return true;
 }
 
-static bool read_direct(const struct file *f, uint64_t off, uint8_t *head, const struct iovec *to, size_t n_to)
+static bool read_direct(const struct file *f, uint64_t off, uint8_t *head, const struct iovec *to,
+	size_t n_to)
 {
 	struct direct x;
-	if (f->direct < 0 || f->open || !is_aligned(head) || !plan(&x, head, to, n_to) || !cgn_ok(io_all(f->direct, false, x.iov, x.n, off, NULL)))
+	if (f->direct < 0 || f->open || !is_aligned(head) || !plan(&x, head, to, n_to) ||
+		!cgn_ok(io_all(f->direct, false, x.iov, x.n, off, NULL)))
 		return false;
 	if (x.last != NULL)
 		memcpy((char *)x.last->iov_base + x.whole, x.tail, x.last->iov_len - x.whole);
 	return true;
 }
 
-/* A file that is being written is read through the page cache: what was just written lies there, and direct reads wait for writes. */
-CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], const struct iovec *to, size_t n_to, struct cgn_err *err)
+/* A file that is being written is read through the page cache: what was just written lies there, and direct
+ * reads wait for writes. */
+CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], const struct iovec *to,
+	size_t n_to, struct cgn_err *err)
 {
 	struct iovec all[KVDISK_MAX_PIECES + 1] = {{head, KVDISK_UNIT}};
 	uint64_t off = (uint64_t)at * KVDISK_UNIT;
@@ -275,7 +293,8 @@ CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], c
 	return io_all(f->fd, false, all, n_to + 1, off, err);
 }
 
-CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out, struct cgn_err *err)
+CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out,
+	struct cgn_err *err)
 {
 	struct iovec iov = {buf, KVDISK_UNIT};
 	CGN_TRY(io_all(f->fd, false, &iov, 1, (uint64_t)at * KVDISK_UNIT, err));
@@ -290,7 +309,8 @@ void slab_strike(struct kvdisk *d, kvdisk_place at)
 	struct record r;
 	struct place p = place_of(at);
 	struct file *f = file_find(d, p.file, false);
-	if (f != NULL && cgn_ok(slab_head(f, p.at, buf, &r, NULL)) && r.entry.place == at && r.store == d->store) {
+	if (f != NULL && cgn_ok(slab_head(f, p.at, buf, &r, NULL)) && r.entry.place == at &&
+		r.store == d->store) {
 		struct iovec iov = {head, sizeof head};
 		r.struck = true;
 		(void)record_write(&r, head);
@@ -300,7 +320,8 @@ void slab_strike(struct kvdisk *d, kvdisk_place at)
 	file_unref(d, &f);
 }
 
-CGN_RC slab_each(struct file *f, bool (*fn)(void *user, const struct record *r), void *user, struct cgn_err *err)
+CGN_RC slab_each(struct file *f, bool (*fn)(void *user, const struct record *r), void *user,
+	struct cgn_err *err)
 {
 	uint8_t buf[KVDISK_UNIT];
 	struct record r;
@@ -345,7 +366,8 @@ CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
 	uint32_t id = d->next_file;
 	CGN_TRY(slab_path(d, id, path, err));
 	if (id >> 27 != 0)
-		return CGN_FAIL(err, STORAGE, "%s: all numbers of slab files are used up; empty the folder", d->dir);
+		return CGN_FAIL(err, STORAGE, "%s: all numbers of slab files are used up; empty the folder",
+			d->dir);
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
 	if (fd < 0)
 		return fail_errno(err, "make", d, id, errno);
@@ -362,7 +384,8 @@ CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* One that says that it is another store's is left alone. One whose head is not whole is damaged: its records say themselves whose they are. */
+/* One that says that it is another store's is left alone. One whose head is not whole is damaged: its records
+ * say themselves whose they are. */
 static bool is_foreign(const struct kvdisk *d, uint32_t id, int fd)
 {
 	uint8_t buf[FILE_HEAD];
@@ -370,7 +393,8 @@ static bool is_foreign(const struct kvdisk *d, uint32_t id, int fd)
 	struct file_head h;
 	if (id >> 27 != 0)
 		return true;
-	return cgn_ok(io_all(fd, false, &iov, 1, 0, NULL)) && file_head_read(buf, sizeof buf, &h) && (h.store != d->store || h.id != id);
+	return cgn_ok(io_all(fd, false, &iov, 1, 0, NULL)) && file_head_read(buf, sizeof buf, &h) &&
+		(h.store != d->store || h.id != id);
 }
 
 CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)

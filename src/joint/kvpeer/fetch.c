@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fetch: one block, for all who want it now, from the nearest peer that has it; from the next one when that one is silent or fails, going on
- * where it stopped. */
+/* fetch: one block, for all who want it now, from the nearest peer that has it; from the next one when that
+ * one is silent or fails, going on where it stopped. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -32,8 +32,12 @@ static void get_close(struct get *g);
 
 static const char *outcome(enum cgn_code code)
 {
-	static const char *const names[CGN_CODE_COUNT] = {[CGN_FINE] = "hit", [CGN_NOT_FOUND] = "miss", [CGN_OVERLOADED] = "busy",
-		[CGN_DEADLINE] = "late", [CGN_CANCELLED] = "cancelled", [CGN_STORAGE] = "corrupt"};
+	static const char *const names[CGN_CODE_COUNT] = {[CGN_FINE] = "hit",
+		[CGN_NOT_FOUND] = "miss",
+		[CGN_OVERLOADED] = "busy",
+		[CGN_DEADLINE] = "late",
+		[CGN_CANCELLED] = "cancelled",
+		[CGN_STORAGE] = "corrupt"};
 	return names[code] != NULL ? names[code] : "failed";
 }
 
@@ -46,13 +50,15 @@ static void asker_free(struct kvpeer_fetch *f)
 	free(f);
 }
 
-/* Nothing of the fetch may be touched after |done|, which may ask again, cancel others or close everything. */
+/* Nothing of the fetch may be touched after |done|, which may ask again, cancel others or close
+ * everything. */
 static void asker_done(struct kvpeer_fetch *f, struct kv_block *block, const struct cgn_err *why)
 {
 	struct get *g = f->g;
 	kvpeer_fetch_done done = f->done;
 	void *user = f->user;
-	metric_observe(METRIC_OF(KV_PEER_FETCH, outcome(block != NULL ? CGN_FINE : why->code)), cgn_clock_now() - f->began);
+	metric_observe(METRIC_OF(KV_PEER_FETCH, outcome(block != NULL ? CGN_FINE : why->code)),
+		cgn_clock_now() - f->began);
 	if (block != NULL)
 		kv_block_ref(block);
 	asker_free(f);
@@ -212,7 +218,8 @@ static bool ask_next(struct get *g)
 	while (g->n_tried < KVPEER_MAX_TRIES) {
 		struct peer *p = choose(g, &dearer);
 		if (p == NULL && dearer && g->why.code == CGN_NOT_FOUND)
-			(void)CGN_FAIL(&g->why, NOT_FOUND, "computing it anew is faster than fetching it from those that have it");
+			(void)CGN_FAIL(&g->why, NOT_FOUND,
+				"computing it anew is faster than fetching it from those that have it");
 		if (p == NULL)
 			return false;
 		g->tried[g->n_tried++] = (struct asked){.instance = p->instance};
@@ -307,7 +314,8 @@ static void blame(struct get *g)
 		p->corrupt++;
 		p->failures++;
 		p->busy_until = cgn_loop_now(g->kp->loop) + kvfetch_rest(0, p->failures);
-		cgn_log(ERROR, "kvpeer.corrupt", F_STR("peer", p->id), F_U64("bytes", g->size), F_STR("then", "it is dropped, and fetched from another"));
+		cgn_log(ERROR, "kvpeer.corrupt", F_STR("peer", p->id), F_U64("bytes", g->size),
+			F_STR("then", "it is dropped, and fetched from another"));
 	}
 }
 
@@ -393,7 +401,8 @@ static bool begin_writing(struct get *g, const struct kvframe_answer *a, struct 
 	return true;
 }
 
-/* The first answer is the one that counts; a later one takes over when nothing came since it was asked for. */
+/* The first answer is the one that counts; a later one takes over when nothing came since it was asked
+ * for. */
 static bool takes_over(const struct try *t)
 {
 	return t->g->active == NULL || t->g->moved_at <= t->asked_at;
@@ -549,7 +558,9 @@ void kvpeer_tries_lost(struct peer *p, const struct cgn_err *why)
 	for (size_t b = 0; b < FETCH_BUCKETS; b++)
 		cgn_list_each_safe (it, &kp->gets[b]) {
 			struct get *g = CGN_CONTAINER(it, struct get, link);
-			struct try *t = g->tries[0].peer == p ? &g->tries[0] : g->tries[1].peer == p ? &g->tries[1] : NULL;
+			struct try *t = g->tries[0].peer == p ? &g->tries[0]
+				: g->tries[1].peer == p       ? &g->tries[1]
+							      : NULL;
 			if (t != NULL)
 				cgn_timer_set(&g->timer, 0); /* on_patience finds it without a peer */
 			if (t != NULL)
@@ -578,13 +589,21 @@ static bool try_start(struct get *g, struct peer *p, struct cgn_err *err)
 	struct quic_stream *s;
 	if (t == NULL || !cgn_ok(quic_stream_open(p->conn, &ops, t, &s, err)))
 		return false;
-	*t = (struct try){.g = g, .peer = p, .stream = s, .pos = g->got, .begun_at = g->got, .asked_at = cgn_clock_now()};
+	*t = (struct try){.g = g,
+		.peer = p,
+		.stream = s,
+		.pos = g->got,
+		.begun_at = g->got,
+		.asked_at = cgn_clock_now()};
 	t->promised = g->writer != NULL ? g->size - g->got : p->mean_bytes;
 	p->path.under_way += t->promised;
 	kvframe_in_init(&t->in);
 	quic_priority(s, g->priority);
 	kvframe_put_fetch(&b,
-		&(struct kvframe_fetch){.key = g->key, .offset = g->got, .budget_ms = budget_left(g), .priority = g->priority});
+		&(struct kvframe_fetch){.key = g->key,
+			.offset = g->got,
+			.budget_ms = budget_left(g),
+			.priority = g->priority});
 	kvpeer_send_buf(s, &b, true);
 	if (g->active == NULL)
 		g->moved_at = t->asked_at;
@@ -597,7 +616,9 @@ static void on_patience(struct cgn_timer *timer)
 {
 	struct get *g = CGN_CONTAINER(timer, struct get, timer);
 	CGN_LIVE(g, KVPEER_GET_TAG);
-	const struct try *t = g->active != NULL ? g->active : g->tries[0].peer != NULL ? &g->tries[0] : &g->tries[1];
+	const struct try *t = g->active != NULL ? g->active
+		: g->tries[0].peer != NULL      ? &g->tries[0]
+						: &g->tries[1];
 	if (t->peer == NULL) {
 		if (!ask_next(g))
 			finish(g, NULL, &g->why);
@@ -615,7 +636,8 @@ static void on_deadline(struct cgn_timer *timer)
 	struct kvpeer_fetch *f = CGN_CONTAINER(timer, struct kvpeer_fetch, timer);
 	struct cgn_err err;
 	CGN_LIVE(f, KVPEER_FETCH_TAG);
-	(void)CGN_FAIL(&err, DEADLINE, "no peer sent it within %llu ms", (unsigned long long)((f->deadline - f->began) / CGN_MSEC));
+	(void)CGN_FAIL(&err, DEADLINE, "no peer sent it within %llu ms",
+		(unsigned long long)((f->deadline - f->began) / CGN_MSEC));
 	asker_done(f, NULL, &err);
 }
 
@@ -624,8 +646,13 @@ static struct get *get_new(struct kvpeer *kp, const struct kv_key *k, const stru
 	struct get *g = calloc(1, sizeof *g);
 	if (g == NULL)
 		return NULL;
-	*g = (struct get){.tag = KVPEER_GET_TAG, .kp = kp, .key = *k, .priority = ask->priority < QUIC_PRIORITIES ? ask->priority : 7};
-	g->cost = (struct kvfetch_ask){.tokens = ask->tokens, .ms_per_token = ask->ms_per_token, .budget_ms = ask->budget_ms};
+	*g = (struct get){.tag = KVPEER_GET_TAG,
+		.kp = kp,
+		.key = *k,
+		.priority = ask->priority < QUIC_PRIORITIES ? ask->priority : 7};
+	g->cost = (struct kvfetch_ask){.tokens = ask->tokens,
+		.ms_per_token = ask->ms_per_token,
+		.budget_ms = ask->budget_ms};
 	(void)CGN_FAIL(&g->why, NOT_FOUND, "no peer has it");
 	cgn_list_init(&g->askers);
 	cgn_timer_init(&g->timer, kp->loop, on_patience);
@@ -634,13 +661,21 @@ static struct get *get_new(struct kvpeer *kp, const struct kv_key *k, const stru
 	return g;
 }
 
-static struct kvpeer_fetch *asker_new(struct get *g, const struct kvpeer_ask *ask, kvpeer_fetch_done done, void *user)
+static struct kvpeer_fetch *asker_new(struct get *g, const struct kvpeer_ask *ask, kvpeer_fetch_done done,
+	void *user)
 {
 	struct kvpeer_fetch *f = calloc(1, sizeof *f);
 	if (f == NULL)
 		return NULL;
-	cgn_nsec longest = ask->budget_ms > 0 && ask->budget_ms * CGN_MSEC < LONGEST ? ask->budget_ms * CGN_MSEC : LONGEST;
-	*f = (struct kvpeer_fetch){.tag = KVPEER_FETCH_TAG, .kp = g->kp, .g = g, .done = done, .user = user, .began = cgn_loop_now(g->kp->loop)};
+	cgn_nsec longest = ask->budget_ms > 0 && ask->budget_ms * CGN_MSEC < LONGEST
+		? ask->budget_ms * CGN_MSEC
+		: LONGEST;
+	*f = (struct kvpeer_fetch){.tag = KVPEER_FETCH_TAG,
+		.kp = g->kp,
+		.g = g,
+		.done = done,
+		.user = user,
+		.began = cgn_loop_now(g->kp->loop)};
 	f->deadline = f->began + longest;
 	cgn_timer_init(&f->timer, g->kp->loop, on_deadline);
 	cgn_timer_set(&f->timer, longest);
@@ -655,12 +690,13 @@ static CGN_RC check(const struct kvpeer *kp, const struct get *g, struct cgn_err
 	if (kp->draining)
 		return CGN_FAIL(err, UNAVAILABLE, "the store is stopping");
 	if (kp->n_askers >= KVPEER_MAX_ASKERS || (g == NULL && kp->n_gets >= KVPEER_MAX_FETCHES))
-		return CGN_FAIL(err, OVERLOADED, "%zu blocks are being fetched for %zu callers", kp->n_gets, kp->n_askers);
+		return CGN_FAIL(err, OVERLOADED, "%zu blocks are being fetched for %zu callers", kp->n_gets,
+			kp->n_askers);
 	return CGN_OK;
 }
 
-CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask, kvpeer_fetch_done done, void *user,
-	struct kvpeer_fetch **out, struct cgn_err *err)
+CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask,
+	kvpeer_fetch_done done, void *user, struct kvpeer_fetch **out, struct cgn_err *err)
 {
 	CGN_LIVE(kp, KVPEER_TAG);
 	struct get *g = find(kp, k);

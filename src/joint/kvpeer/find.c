@@ -33,7 +33,8 @@ bool kvpeer_has(struct kvpeer *kp, const struct kv_key *k, struct kvpeer_where *
 	kvindex_match(r->reader, &block, 1);
 	for (size_t i = 0; i < KVPEER_MAX; i++) {
 		const uint16_t lane = atomic_load(&kp->slots[i].lane);
-		const unsigned distance = atomic_load(&kp->slots[i].distance), tiers = lane != NO_LANE ? tiers_of(r->reader, lane) : 0;
+		const unsigned distance = atomic_load(&kp->slots[i].distance),
+			       tiers = lane != NO_LANE ? tiers_of(r->reader, lane) : 0;
 		const char *name = atomic_load(&kp->slots[i].name);
 		if (tiers == 0 || distance >= nearest)
 			continue;

@@ -48,7 +48,9 @@ void kvpeer_has_not(struct peer *p, const struct kv_key *k)
 
 bool kvpeer_peer_has(struct kvpeer *kp, const struct peer *p, const struct kv_key *k, unsigned *tiers)
 {
-	*tiers = p->state == PEER_READY && p->lane != NO_LANE ? kvindex_tiers(kp->index, p->lane, kvframe_short(k)) : 0;
+	*tiers = p->state == PEER_READY && p->lane != NO_LANE
+		? kvindex_tiers(kp->index, p->lane, kvframe_short(k))
+		: 0;
 	return *tiers != 0;
 }
 
@@ -67,7 +69,8 @@ static bool is_known(const struct peer *p, uint64_t instance)
 static void leave_alone(struct peer *p, const char *why)
 {
 	struct cgn_err err;
-	cgn_log(INFO, "kvpeer.left_alone", F_STR("peer", p->id), F_STR("address", p->address), F_STR("why", why));
+	cgn_log(INFO, "kvpeer.left_alone", F_STR("peer", p->id), F_STR("address", p->address),
+		F_STR("why", why));
 	(void)CGN_FAIL(&err, UNAVAILABLE, "%s", why);
 	p->why = err;
 	p->state = PEER_LEFT_ALONE;
@@ -100,7 +103,9 @@ static bool on_hello(struct peer *p, struct cgn_str payload, struct cgn_err *err
 	if (!cgn_ok(kvframe_read_who(payload, &w, err)))
 		return false;
 	if (w.instance == p->kp->instance || is_known(p, w.instance)) {
-		leave_alone(p, w.instance == p->kp->instance ? "it is this node itself" : "it is a peer that is known under another name");
+		leave_alone(p,
+			w.instance == p->kp->instance ? "it is this node itself"
+						      : "it is a peer that is known under another name");
 		err->code = CGN_FINE;
 		return false;
 	}
@@ -119,8 +124,8 @@ static bool on_holds(struct peer *p, struct cgn_str payload, struct cgn_err *err
 	if (!cgn_ok(kvframe_read_holds(payload, &h, err)))
 		return false;
 	if (h.seq != p->seq + 1)
-		return cgn_ok(CGN_FAIL(err, INVALID, "what it holds came with number %llu, after %llu", (unsigned long long)h.seq,
-			(unsigned long long)p->seq));
+		return cgn_ok(CGN_FAIL(err, INVALID, "what it holds came with number %llu, after %llu",
+			(unsigned long long)h.seq, (unsigned long long)p->seq));
 	p->seq = h.seq;
 	if (h.reset && h.seq > 1 && !cgn_ok(begin_lane(p, err)))
 		return false;
@@ -136,7 +141,8 @@ static bool on_frame(struct peer *p, const struct kvframe *f, struct cgn_err *er
 		return on_hello(p, f->payload, err);
 	if (p->state == PEER_READY && f->type == KVFRAME_HOLDS)
 		return on_holds(p, f->payload, err);
-	return cgn_ok(CGN_FAIL(err, INVALID, "the peer said %s where it should say what it holds", kvframe_type_text(f->type)));
+	return cgn_ok(CGN_FAIL(err, INVALID, "the peer said %s where it should say what it holds",
+		kvframe_type_text(f->type)));
 }
 
 static void on_data(struct quic_stream *s, void *user, const uint8_t *bytes, size_t n, bool fin)
@@ -168,7 +174,8 @@ static void on_close(struct quic_stream *s, void *user, const struct cgn_err *wh
 	p->hears = NULL;
 	if (p->conn == NULL || !quic_conn_is_open(p->conn))
 		return; /* its own on_close follows */
-	(void)CGN_FAIL(&err, UNAVAILABLE, "the peer ended the stream of what it holds (code %llu)", (unsigned long long)code);
+	(void)CGN_FAIL(&err, UNAVAILABLE, "the peer ended the stream of what it holds (code %llu)",
+		(unsigned long long)code);
 	kvpeer_peer_lost(p, CODE_NOT_UNDERSTOOD, &err);
 }
 

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvpeer: blocks of KV cache from one node's store to another's, over QUIC with mutual TLS. Speaks policy/kvframe.
+/* kvpeer: blocks of KV cache from one node's store to another's, over QUIC with mutual TLS. Speaks
+ * policy/kvframe.
  *
- * Each store dials each other one and keeps one connection to it, and over it hears all the time what the other holds. So asking who has a
- * block asks nobody; a fetch goes to one that should have it, nearest first, and to the next when that one is busy, silent, dead or wrong.
- * Values are received straight into the store's own memory, and count for nobody before their checksum was compared.
+ * Each store dials each other one and keeps one connection to it, and over it hears all the time what the
+ * other holds. So asking who has a block asks nobody; a fetch goes to one that should have it, nearest first,
+ * and to the next when that one is busy, silent, dead or wrong. Values are received straight into the store's
+ * own memory, and count for nobody before their checksum was compared.
  *
- * All of it belongs to the loop but kvpeer_has, kvpeer_fetches. Bounds: KVPEER_MAX peers, KVPEER_MAX_GUESTS that dialled us, KVPEER_MAX_FETCHES blocks
- * fetched at once (in the RAM tier's budget), KVPEER_MAX_ASKERS waiting for them; egress_streams values held while they are sent;
- * index_bytes for what peers hold, where what was not asked for longest is forgotten when there is more. What is heard is 8 bytes a
- * block, 20 to 40 bytes in memory. */
+ * All of it belongs to the loop but kvpeer_has, kvpeer_fetches. Bounds: KVPEER_MAX peers, KVPEER_MAX_GUESTS
+ * that dialled us, KVPEER_MAX_FETCHES blocks fetched at once (in the RAM tier's budget), KVPEER_MAX_ASKERS
+ * waiting for them; egress_streams values held while they are sent; index_bytes for what peers hold, where
+ * what was not asked for longest is forgotten when there is more. What is heard is 8 bytes a block, 20 to 40
+ * bytes in memory. */
 #pragma once
 #include <stdbool.h>
 
@@ -38,7 +41,8 @@ struct kvpeer_cfg {
 };
 size_t kvpeer_least_index(unsigned readers);
 /* CGN_ADDRESS_IN_USE, CGN_INVALID, CGN_TLS, CGN_NO_MEMORY. */
-CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpeer **out, struct cgn_err *err);
+CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpeer **out,
+	struct cgn_err *err);
 /* Fetches that are under way end with CGN_CANCELLED before it returns; the loop must turn once more. */
 void kvpeer_close(struct kvpeer **take);
 unsigned kvpeer_port(const struct kvpeer *kp);
@@ -47,9 +51,11 @@ void kvpeer_drain(struct kvpeer *kp);
 bool kvpeer_is_idle(const struct kvpeer *kp);
 
 /* ---- members ---- */
-/* A store to know. The same |id| again: what changed counts. |id| NULL: known by its address alone; what it calls itself is shown only.
- * What turns out to be ourselves, or known twice, is left alone. Over KVPEER_MAX: not taken, said in the log. */
-void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack, const char *region);
+/* A store to know. The same |id| again: what changed counts. |id| NULL: known by its address alone; what it
+ * calls itself is shown only. What turns out to be ourselves, or known twice, is left alone. Over KVPEER_MAX:
+ * not taken, said in the log. */
+void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack,
+	const char *region);
 void kvpeer_member_gone(struct kvpeer *kp, const char *id);
 
 /* ---- who has it ---- */
@@ -57,24 +63,28 @@ struct kvpeer_where {
 	const char *node; /* the nearest that has it; valid until kvpeer_close */
 	unsigned tiers;   /* there */
 };
-/* Any thread, up to cfg.readers at once: beyond that it is false. What it says may be some 20 ms old, and of another block in one of 2^64. */
+/* Any thread, up to cfg.readers at once: beyond that it is false. What it says may be some 20 ms old, and of
+ * another block in one of 2^64. */
 bool kvpeer_has(struct kvpeer *kp, const struct kv_key *k, struct kvpeer_where *out);
 
 /* ---- fetching ---- */
 struct kvpeer_ask {
-	uint32_t tokens; /* that the block stands for; with ms_per_token what computing them would cost; 0: not told */
+	/* that the block stands for; with ms_per_token what computing them would cost; 0: not told */
+	uint32_t tokens;
 	double ms_per_token;
-	uint32_t budget_ms; /* what waiting longer than is of no use, since recomputing is faster; 0: not told, 30 s at most */
-	uint8_t priority;   /* 0 first, to 7 */
+	/* what waiting longer than is of no use, since recomputing is faster; 0: not told, 30 s at most */
+	uint32_t budget_ms;
+	uint8_t priority; /* 0 first, to 7 */
 };
-/* |done| once, never inline; it owns |*take|, a block that was verified (NULL: |why|: CGN_NOT_FOUND nobody has it, or recomputing it is
- * faster; CGN_OVERLOADED those that have it are busy, or there is no room here; CGN_DEADLINE; CGN_UNAVAILABLE they failed; CGN_STORAGE what
- * came was not whole). It stays in the store when that is worth it (kvfetch_keep). Who asks for what is being fetched waits for the same
- * fetch. At once: CGN_NOT_FOUND, CGN_OVERLOADED (too many), CGN_UNAVAILABLE (draining), CGN_NO_MEMORY. */
+/* |done| once, never inline; it owns |*take|, a block that was verified (NULL: |why|: CGN_NOT_FOUND nobody
+ * has it, or recomputing it is faster; CGN_OVERLOADED those that have it are busy, or there is no room here;
+ * CGN_DEADLINE; CGN_UNAVAILABLE they failed; CGN_STORAGE what came was not whole). It stays in the store when
+ * that is worth it (kvfetch_keep). Who asks for what is being fetched waits for the same fetch. At once:
+ * CGN_NOT_FOUND, CGN_OVERLOADED (too many), CGN_UNAVAILABLE (draining), CGN_NO_MEMORY. */
 struct kvpeer_fetch;
 typedef kv_read_done kvpeer_fetch_done;
-CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask, kvpeer_fetch_done done, void *user,
-	struct kvpeer_fetch **out, struct cgn_err *err);
+CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask,
+	kvpeer_fetch_done done, void *user, struct kvpeer_fetch **out, struct cgn_err *err);
 void kvpeer_fetch_cancel(struct kvpeer_fetch **take); /* NULL-safe; |done| does not come */
 
 /* ---- what is known of them ---- */
@@ -93,16 +103,17 @@ struct kvpeer_overview { /* texts: until the next turn of the loop */
 };
 void kvpeer_overview(const struct kvpeer *kp, struct kvpeer_overview *out);
 
-struct kvpeer_row { /* texts: as above */
-	const char *id, *name; /* as it is known; as it calls itself, empty before it was heard */
+struct kvpeer_row {                 /* texts: as above */
+	const char *id, *name;      /* as it is known; as it calls itself, empty before it was heard */
 	struct cgn_str certificate; /* the name in it, verified; empty while there is no connection */
 	const char *address, *rack, *region, *distance;
 	const char *state; /* "down", "connecting", "reading" (what it holds), "ready", "left alone" */
 	const char *why;   /* it is down or left alone; else empty */
 	uint64_t blocks, rtt_us, first_byte_us, bytes_per_second;
-	uint64_t fetched, fetched_bytes;          /* from it */
-	uint64_t missed, busy, failed, corrupt;   /* fetches that it could not serve, would not, did not end well, values that were not whole */
-	uint64_t served, served_bytes;            /* to it, or to whoever dialled us under its name */
+	uint64_t fetched, fetched_bytes; /* from it */
+	/* fetches that it could not serve, would not, did not end well, values that were not whole */
+	uint64_t missed, busy, failed, corrupt;
+	uint64_t served, served_bytes; /* to it, or to whoever dialled us under its name */
 };
 typedef void kvpeer_row_fn(void *user, const struct kvpeer_row *row);
 void kvpeer_each(const struct kvpeer *kp, kvpeer_row_fn *fn, void *user);

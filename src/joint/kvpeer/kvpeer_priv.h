@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvpeer, inside. pool.c: peers and their connections · hear.c: what they hold, and find.c: who has it · fetch.c: getting a block ·
- * tell.c: what we hold, told to guests · serve.c: what guests ask for · view.c: all of it, for people.
- * A peer is one that we dial and ask; a guest is a connection that another store dialled, which asks us. */
+/* kvpeer, inside. pool.c: peers and their connections · hear.c: what they hold, and find.c: who has it ·
+ * fetch.c: getting a block · tell.c: what we hold, told to guests · serve.c: what guests ask for · view.c:
+ * all of it, for people. A peer is one that we dial and ask; a guest is a connection that another store
+ * dialled, which asks us. */
 #pragma once
 #include <stdatomic.h>
 
@@ -91,7 +92,8 @@ struct guest {
 	bool scanned, begun;
 };
 
-/* A stream that a guest opened. Freed when the stream is gone and the last borrowed piece of the value came back. */
+/* A stream that a guest opened. Freed when the stream is gone and the last borrowed piece of the value came
+ * back. */
 enum serve_state { SERVE_READING, SERVE_LOADING, SERVE_SENDING, SERVE_SENT };
 struct serve {
 	uint32_t tag;
@@ -112,7 +114,8 @@ struct serve {
 };
 
 /* One block that is being fetched, for all who asked for it. */
-struct try {
+struct
+try {
 	struct get *g;
 	struct peer *peer; /* NULL: not in use */
 	struct quic_stream *stream;
@@ -127,7 +130,12 @@ struct asked {
 	uint64_t instance; /* of the peer */
 	bool brought;      /* bytes that count */
 };
-enum get_state { GET_FETCHING, GET_COMMITTING /* on the pool */, GET_READING /* what somebody put meanwhile */, GET_DONE };
+enum get_state {
+	GET_FETCHING,
+	GET_COMMITTING /* on the pool */,
+	GET_READING /* what somebody put meanwhile */,
+	GET_DONE
+};
 struct get {
 	uint32_t tag;
 	enum get_state state;
@@ -146,7 +154,7 @@ struct get {
 	uint64_t size, checksum, got;
 	cgn_nsec moved_at;
 	struct cgn_timer timer; /* the end of patience */
-	struct cgn_err why; /* the last thing that went wrong */
+	struct cgn_err why;     /* the last thing that went wrong */
 	/* committing */
 	struct cgn_err committed;
 	uint64_t used_before; /* of the RAM tier */
@@ -200,7 +208,8 @@ struct kvpeer {
 
 /* pool.c */
 extern const struct quic_conn_ops kvpeer_guest_ops;
-void kvpeer_peer_lost(struct peer *p, enum kvpeer_code code, const struct cgn_err *why); /* close, and dial again later */
+/* close, and dial again later */
+void kvpeer_peer_lost(struct peer *p, enum kvpeer_code code, const struct cgn_err *why);
 void kvpeer_peer_ready(struct peer *p);
 void kvpeer_place(struct peer *p); /* rack and region stand: how far it is */
 void kvpeer_release(struct kvpeer *kp);
@@ -208,8 +217,8 @@ const char *kvpeer_name(struct kvpeer *kp, const char *z); /* interned; NULL: no
 char *kvpeer_text(struct cgn_str s);
 
 /* hear.c */
-void kvpeer_hear(struct peer *p);        /* the connection is open: subscribe */
-void kvpeer_forget(struct peer *p);      /* what it holds */
+void kvpeer_hear(struct peer *p);   /* the connection is open: subscribe */
+void kvpeer_forget(struct peer *p); /* what it holds */
 void kvpeer_has_not(struct peer *p, const struct kv_key *k);
 bool kvpeer_peer_has(struct kvpeer *kp, const struct peer *p, const struct kv_key *k, unsigned *tiers);
 

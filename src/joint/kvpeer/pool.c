@@ -36,7 +36,8 @@ const char *kvpeer_name(struct kvpeer *kp, const char *z)
 void kvpeer_place(struct peer *p)
 {
 	struct kvpeer *kp = p->kp;
-	struct kvfetch_place ours = {cgn_str_of(kp->rack), cgn_str_of(kp->region)}, theirs = {cgn_str_of(p->rack), cgn_str_of(p->region)};
+	struct kvfetch_place ours = {cgn_str_of(kp->rack), cgn_str_of(kp->region)},
+			     theirs = {cgn_str_of(p->rack), cgn_str_of(p->region)};
 	p->distance = kvfetch_distance(&ours, &theirs);
 	atomic_store(&kp->slots[p->slot].distance, (uint8_t)p->distance);
 	atomic_store(&kp->slots[p->slot].name, kvpeer_name(kp, p->id));
@@ -50,8 +51,8 @@ static void say_trouble(struct peer *p, const struct cgn_err *why)
 {
 	p->why = *why;
 	if (!p->trouble_said)
-		cgn_log(WARN, "kvpeer.lost", F_STR("peer", p->id), F_STR("address", p->address), F_STR("why", why->msg),
-			F_STR("then", "dialling again"));
+		cgn_log(WARN, "kvpeer.lost", F_STR("peer", p->id), F_STR("address", p->address),
+			F_STR("why", why->msg), F_STR("then", "dialling again"));
 	p->trouble_said = true;
 }
 
@@ -88,7 +89,8 @@ void kvpeer_peer_ready(struct peer *p)
 	p->failures = 0;
 	p->busy_until = 0;
 	cgn_backoff_reset(&p->backoff);
-	cgn_log(INFO, "kvpeer.ready", F_STR("peer", p->id), F_STR("address", p->address), F_STR("distance", kvfetch_distance_text(p->distance)));
+	cgn_log(INFO, "kvpeer.ready", F_STR("peer", p->id), F_STR("address", p->address),
+		F_STR("distance", kvfetch_distance_text(p->distance)));
 	p->trouble_said = false;
 }
 
@@ -168,7 +170,8 @@ static struct peer *add(struct kvpeer *kp, const char *id, const char *address, 
 	struct peer *p = kp->n_peers < KVPEER_MAX ? calloc(1, sizeof *p) : NULL;
 	if (p == NULL) {
 		if (!kp->full_said)
-			cgn_log(WARN, "kvpeer.ignored", F_STR("peer", id), F_U64("peers", kp->n_peers), F_U64("most", KVPEER_MAX));
+			cgn_log(WARN, "kvpeer.ignored", F_STR("peer", id), F_U64("peers", kp->n_peers),
+				F_U64("most", KVPEER_MAX));
 		kp->full_said = true;
 		return NULL;
 	}
@@ -198,7 +201,8 @@ static void set_text(char **to, const char *z)
 	*to = copy;
 }
 
-void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack, const char *region)
+void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack,
+	const char *region)
 {
 	CGN_LIVE(kp, KVPEER_TAG);
 	if (id != NULL && strcmp(id, kp->node) == 0)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve: what guests ask for. A value is sent from the store's own memory, which is held for it until the guest has it all; so those that
- * are sent at once are counted (egress_streams), and one whose guest takes nothing for a while is given up. */
+/* serve: what guests ask for. A value is sent from the store's own memory, which is held for it until the
+ * guest has it all; so those that are sent at once are counted (egress_streams), and one whose guest takes
+ * nothing for a while is given up. */
 #include <stdlib.h>
 
 #include "joint/kvpeer/kvpeer_priv.h"
 #include "joint/telemetry/telemetry.h"
 
-#define PIECES   32                       /* of memory, in one send */
-#define GIVE_UP  (10 * CGN_SEC)           /* nothing of a value moved for so long */
-#define LOOK     CGN_SEC                  /* how often that is looked at */
-#define READING  (5 * CGN_SEC)            /* until a stream has said what it wants */
+#define PIECES  32             /* of memory, in one send */
+#define GIVE_UP (10 * CGN_SEC) /* nothing of a value moved for so long */
+#define LOOK    CGN_SEC        /* how often that is looked at */
+#define READING (5 * CGN_SEC)  /* until a stream has said what it wants */
 
 /* ---- the end ---- */
 
@@ -173,10 +174,15 @@ static void on_read(void *user, struct kv_block **take, const struct cgn_err *wh
 	if (v->block != NULL)
 		send_value(v);
 	else
-		refuse(v, why->code == CGN_NOT_FOUND ? KVFRAME_NOT_FOUND : why->code == CGN_OVERLOADED ? KVFRAME_BUSY : KVFRAME_FAILED, 0);
+		refuse(v,
+			why->code == CGN_NOT_FOUND            ? KVFRAME_NOT_FOUND
+				: why->code == CGN_OVERLOADED ? KVFRAME_BUSY
+							      : KVFRAME_FAILED,
+			0);
 }
 
-/* From RAM it is compared with its checksum here, so that a bad one is dropped here; the guest compares it again. */
+/* From RAM it is compared with its checksum here, so that a bad one is dropped here; the guest compares it
+ * again. */
 static void load(struct serve *v)
 {
 	struct cgn_err err;
@@ -267,7 +273,11 @@ void kvpeer_serve(struct guest *g, struct quic_stream *s)
 	struct serve *v = calloc(1, sizeof *v);
 	if (v == NULL)
 		return; /* not taken: cancelled */
-	*v = (struct serve){.tag = KVPEER_SERVE_TAG, .guest = g, .kp = g->kp, .stream = s, .moved_at = cgn_loop_now(g->kp->loop)};
+	*v = (struct serve){.tag = KVPEER_SERVE_TAG,
+		.guest = g,
+		.kp = g->kp,
+		.stream = s,
+		.moved_at = cgn_loop_now(g->kp->loop)};
 	kvframe_in_init(&v->in);
 	cgn_timer_init(&v->timer, g->kp->loop, on_timer);
 	cgn_timer_set(&v->timer, READING);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tell: what this store holds, to every guest that asked: all of it first, then what changes. Memory does not grow with how slow a guest
- * is: one that falls behind what the store remembers is told everything anew. */
+/* tell: what this store holds, to every guest that asked: all of it first, then what changes. Memory does not
+ * grow with how slow a guest is: one that falls behind what the store remembers is told everything anew. */
 #include <stdlib.h>
 
 #include "joint/kvpeer/kvpeer_priv.h"
@@ -26,7 +26,8 @@ void kvpeer_send_buf(struct quic_stream *s, struct cgn_buf *b, bool fin)
 
 void kvpeer_put_self(struct kvpeer *kp, enum kvframe_type type, struct cgn_buf *out)
 {
-	const struct kvframe_who who = {kp->instance, cgn_str_of(kp->node), cgn_str_of(kp->rack), cgn_str_of(kp->region)};
+	const struct kvframe_who who = {kp->instance, cgn_str_of(kp->node), cgn_str_of(kp->rack),
+		cgn_str_of(kp->region)};
 	kvframe_put_who(out, type, &who);
 }
 
@@ -35,7 +36,8 @@ static void add(const struct kv_key *k, unsigned tiers)
 	batch.list[batch.n++] = (struct kvframe_hold){kvframe_short(k), (uint8_t)(tiers & LOCAL_TIERS)};
 }
 
-/* A scan may give some more than it was asked for. What does not fit is dropped: that block is then asked for elsewhere. */
+/* A scan may give some more than it was asked for. What does not fit is dropped: that block is then asked for
+ * elsewhere. */
 static void on_scanned(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
 {
 	(void)user;

@@ -5,8 +5,11 @@
 
 static const char *state_text(const struct peer *p)
 {
-	static const char *const names[] = {[PEER_WAITING] = "down", [PEER_OPENING] = "connecting", [PEER_GREETING] = "connecting",
-		[PEER_READY] = "ready", [PEER_LEFT_ALONE] = "left alone"};
+	static const char *const names[] = {[PEER_WAITING] = "down",
+		[PEER_OPENING] = "connecting",
+		[PEER_GREETING] = "connecting",
+		[PEER_READY] = "ready",
+		[PEER_LEFT_ALONE] = "left alone"};
 	return p->state == PEER_READY && !p->synced ? "reading" : names[p->state];
 }
 

@@ -9,7 +9,10 @@
 struct pages_place kv_block_place(const struct kv_block *b)
 {
 	const struct kv_extra *x = kv_block_extra(b);
-	return (struct pages_place){.page = b->page, .tail_page = b->tail_page, .slot = b->slot, .runs = x != NULL ? x->runs : NULL};
+	return (struct pages_place){.page = b->page,
+		.tail_page = b->tail_page,
+		.slot = b->slot,
+		.runs = x != NULL ? x->runs : NULL};
 }
 
 bool kv_block_expired(const struct kvstore *s, const struct kv_block *b)
@@ -66,7 +69,8 @@ static void release(struct kv_block *b)
 	struct pages_place place = kv_block_place(b);
 	uint16_t model = b->model;
 	if (place.runs != NULL)
-		atomic_fetch_sub(&s->aside_bytes, sizeof *place.runs + place.runs->n * sizeof place.runs->run[0]);
+		atomic_fetch_sub(&s->aside_bytes,
+			sizeof *place.runs + place.runs->n * sizeof place.runs->run[0]);
 	if (x != NULL) {
 		atomic_fetch_sub(&s->aside_bytes, x->n_name);
 		free(x->name);
@@ -131,14 +135,16 @@ struct cgn_str kv_block_name(const struct kv_block *b)
 	return x != NULL ? (struct cgn_str){x->name, x->n_name} : (struct cgn_str){0};
 }
 
-uint64_t kv_block_iov(const struct kv_block *b, uint64_t off, uint64_t n, struct iovec *iov, size_t cap, size_t *n_iov)
+uint64_t kv_block_iov(const struct kv_block *b, uint64_t off, uint64_t n, struct iovec *iov, size_t cap,
+	size_t *n_iov)
 {
 	KV_BLOCK_LIVE(b);
 	const struct kvstore *s = kv_block_store(b);
 	struct pages_place place = kv_block_place(b);
 	struct pages_walk w = {.at = off};
 	uint64_t at = 0, length = 0, covered = 0;
-	for (*n_iov = 0; *n_iov < cap && covered < n && pages_next(&place, b->size, &w, &at, &length); covered += length) {
+	for (*n_iov = 0; *n_iov < cap && covered < n && pages_next(&place, b->size, &w, &at, &length);
+		covered += length) {
 		length = length < n - covered ? length : n - covered;
 		iov[(*n_iov)++] = (struct iovec){pages_at(s->pages, at), length};
 	}

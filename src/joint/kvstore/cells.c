@@ -7,7 +7,8 @@
 /* Aligned to its size: mapped with as much to spare, which goes back. */
 static struct kv_chunk *chunk_new(void)
 {
-	char *p = mmap(NULL, 2 * KV_CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = mmap(NULL, 2 * KV_CHUNK_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return NULL;
 	size_t before = (KV_CHUNK_BYTES - ((uintptr_t)p & (KV_CHUNK_BYTES - 1))) & (KV_CHUNK_BYTES - 1);

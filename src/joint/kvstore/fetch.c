@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading from SSD: a few threads, each with one block at a time. Who asks for a block that is being read waits for the same read. */
+/* Reading from SSD: a few threads, each with one block at a time. Who asks for a block that is being read
+ * waits for the same read. */
 #include "kvstore_priv.h"
 
 #include <stdlib.h>
@@ -75,13 +76,15 @@ static bool bring_in(struct kvstore *s, struct kv_block *b, struct kv_block *fre
 }
 
 /* Has the value of w->entry in RAM. CGN_NOT_FOUND: not there where it was said to be. */
-static CGN_RC read_value(struct kvstore *s, const struct wanted *w, struct kv_block **fresh, struct cgn_err *err)
+static CGN_RC read_value(struct kvstore *s, const struct wanted *w, struct kv_block **fresh,
+	struct cgn_err *err)
 {
 	struct iovec iov[KV_MAX_EXTENTS];
 	struct kvdisk_value v;
 	size_t n = 0;
 	if (!kv_room_fits(s, w->entry->size)) /* it was put when the tier was larger */
-		return CGN_FAIL(err, TOO_LARGE, "a value of %u bytes on SSD is larger than half of the RAM tier, which is %llu now: raise kv.ram to have it back",
+		return CGN_FAIL(err, TOO_LARGE,
+			"a value of %u bytes on SSD is larger than half of the RAM tier, which is %llu now: raise kv.ram to have it back",
 			w->entry->size, (unsigned long long)pages_bytes(s->pages) / 2);
 	CGN_TRY(kv_room_make(s, w->entry->size, false, fresh, err));
 	(void)kv_block_iov(*fresh, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
@@ -109,7 +112,8 @@ static CGN_RC came_to_ram(struct kvstore *s, struct kv_block **b, struct cgn_err
 	return CGN_FAIL(err, STORAGE, "the value in RAM is not the one that was put");
 }
 
-static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kv_block **out, bool *again, struct cgn_err *err)
+static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kv_block **out, bool *again,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(kv_block_unref) struct kv_block *fresh = NULL;
 	struct wanted w;
@@ -128,7 +132,9 @@ static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kv_bloc
 	if (!*again && (rc.code == CGN_NOT_FOUND || rc.code == CGN_STORAGE))
 		kv_lost_on_ssd(s, k, w.place);
 	kv_block_unref(&w.entry);
-	return cgn_ok(rc) ? CGN_FAIL(err, NOT_FOUND, "the block was replaced again and again while it was read") : rc;
+	return cgn_ok(rc)
+		? CGN_FAIL(err, NOT_FOUND, "the block was replaced again and again while it was read")
+		: rc;
 }
 
 static struct kv_block *read_block(struct kv_fetches *f, const struct kv_key *k, struct cgn_err *err)
@@ -139,7 +145,10 @@ static struct kv_block *read_block(struct kv_fetches *f, const struct kv_key *k,
 	bool again = true;
 	for (unsigned i = 0; i < TRIES && again; i++)
 		rc = try_once(f->store, k, &b, &again, err);
-	metric_observe(cgn_ok(rc) ? f->hit : rc.code == CGN_STORAGE ? f->corrupt : f->miss, cgn_clock_now() - began);
+	metric_observe(cgn_ok(rc)                ? f->hit
+			: rc.code == CGN_STORAGE ? f->corrupt
+						 : f->miss,
+		cgn_clock_now() - began);
 	return b;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index of a shard: linear hashing (Litwin, 1980) over chains of cells. It grows by one bucket when there are more blocks than buckets, so
- * that no put waits for a table to be made anew; it never shrinks.
+/* The index of a shard: linear hashing (Litwin, 1980) over chains of cells. It grows by one bucket when there
+ * are more blocks than buckets, so that no put waits for a table to be made anew; it never shrinks.
  *
  * Keys come from clients, so the hash has a secret seed: nobody can make long chains. */
 #include "kvstore_priv.h"
@@ -39,7 +39,8 @@ uint32_t kv_index_bucket(const struct kv_shard *sh, uint32_t i)
 	return *bucket(sh, i);
 }
 
-/* The low bits of the hash choose a bucket: as many as all the buckets need, or one less where that bucket is not split yet. */
+/* The low bits of the hash choose a bucket: as many as all the buckets need, or one less where that bucket is
+ * not split yet. */
 static uint32_t bits_of(const struct kv_shard *sh, uint32_t h)
 {
 	uint32_t bits = 31 - (uint32_t)__builtin_clz(sh->n_buckets), low = h & ((1U << bits) - 1);
@@ -52,7 +53,8 @@ static uint32_t number_of(const struct kv_shard *sh, uint64_t hash)
 	return h & (uint32_t)(((uint64_t)1 << bits_of(sh, h)) - 1);
 }
 
-/* ---- the order of a scan: by the hash with its bits reversed, in which a bucket is a range, and a split cuts the range in two ---- */
+/* ---- the order of a scan: by the hash with its bits reversed, in which a bucket is a range, and a split
+ * cuts the range in two ---- */
 uint32_t kv_index_place_of(uint64_t hash)
 {
 	return reverse((uint32_t)hash);
@@ -96,7 +98,8 @@ struct kv_block *kv_index_find(struct kvstore *s, struct kv_shard *sh, const str
 	return b;
 }
 
-/* The next bucket, and to it the blocks of the one that it splits off. Without memory the chains just get longer. */
+/* The next bucket, and to it the blocks of the one that it splits off. Without memory the chains just get
+ * longer. */
 static void grow(struct kvstore *s, struct kv_shard *sh)
 {
 	uint32_t fresh = sh->n_buckets, seg = segment_of(fresh);

@@ -12,7 +12,8 @@ static uint64_t hash_of(struct evict_node *n)
 
 static void init_locks(struct kvstore *s)
 {
-	pthread_mutex_t *locks[] = {&s->ground, &s->evict_lock, &s->pins_lock, &s->changes_lock, &s->models.lock};
+	pthread_mutex_t *locks[] = {&s->ground, &s->evict_lock, &s->pins_lock, &s->changes_lock,
+		&s->models.lock};
 	for (size_t i = 0; i < CGN_COUNT(locks); i++)
 		(void)pthread_mutex_init(locks[i], NULL);
 }
@@ -26,7 +27,8 @@ static CGN_RC init_parts(struct kvstore *s, const struct kvstore_cfg *cfg, struc
 
 CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct cgn_err *err)
 {
-	/* Most of it is tables that have no memory before they are used: kept apart from the heap by their size. */
+	/* Most of it is tables that have no memory before they are used: kept apart from the heap by their
+	 * size. */
 	struct kvstore *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the block store");
@@ -76,7 +78,8 @@ void kvstore_free(struct kvstore **take)
 	evict_fini(&s->evict);
 	kv_cells_free(s);
 	pages_free(&s->pages);
-	pthread_mutex_t *locks[] = {&s->ground, &s->evict_lock, &s->pins_lock, &s->changes_lock, &s->models.lock};
+	pthread_mutex_t *locks[] = {&s->ground, &s->evict_lock, &s->pins_lock, &s->changes_lock,
+		&s->models.lock};
 	for (size_t i = 0; i < CGN_COUNT(locks); i++)
 		(void)pthread_mutex_destroy(locks[i]);
 	s->tag = 0;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside kvstore.
  *
- * Locks, outer before inner: a shard's; then any one of ground, evict, pins, models, changes, ssd, none of which is held while another is taken.
- * kvdisk is called under none, and calls us under its own.
- * None is held while bytes are copied or summed, nor while a callback runs; but a shard's while KV_SMALL bytes at most take another value's place.
- * A block belongs to whoever has a reference; the index has one. Only under the shard's lock does a block that nobody else holds get a second
- * one (evict_some: under the lock of evict, whose queues only have blocks of the index), so that "refs is 1" stays true there. */
+ * Locks, outer before inner: a shard's; then any one of ground, evict, pins, models, changes, ssd, none of
+ * which is held while another is taken. kvdisk is called under none, and calls us under its own. None is held
+ * while bytes are copied or summed, nor while a callback runs; but a shard's while KV_SMALL bytes at most
+ * take another value's place. A block belongs to whoever has a reference; the index has one. Only under the
+ * shard's lock does a block that nobody else holds get a second one (evict_some: under the lock of evict,
+ * whose queues only have blocks of the index), so that "refs is 1" stays true there. */
 #pragma once
 #include <assert.h>
 #include <pthread.h>
@@ -40,13 +41,13 @@ static inline uint64_t kv_ms_get(struct kv_ms m)
 	return m.part[0] | (uint64_t)m.part[1] << 16 | (uint64_t)m.part[2] << 32;
 }
 
-/* An entry of the index, and what a reader holds. What is here once a million times is counted in bytes. Once it can be found, what changes
- * (expires, tiers and the flags) changes under its shard's lock. */
+/* An entry of the index, and what a reader holds. What is here once a million times is counted in bytes. Once
+ * it can be found, what changes (expires, tiers and the flags) changes under its shard's lock. */
 struct kv_block {
 	struct kv_key key;
 	_Atomic uint32_t refs;
 	uint64_t checksum;
-	kvdisk_place place; /* on SSD; 0: not there */
+	kvdisk_place place;    /* on SSD; 0: not there */
 	struct evict_node use; /* in a queue: linked, in RAM, not pinned */
 	uint32_t size, tokens;
 	uint32_t page, tail_page; /* struct pages_place, without its runs; both KV_NO_PAGE: not in RAM */
@@ -86,7 +87,8 @@ struct kv_chunk {
 };
 #define KV_CHUNK_CELLS ((KV_CHUNK_BYTES - sizeof(struct kv_chunk)) / sizeof(union kv_cell))
 
-/* Linear hashing: buckets split one by one as blocks come, none of the others moves. The buckets lie in segments, each as long as all before. */
+/* Linear hashing: buckets split one by one as blocks come, none of the others moves. The buckets lie in
+ * segments, each as long as all before. */
 #define KV_SEGMENT_0 64U
 struct kv_shard {
 	_Alignas(64) pthread_mutex_t lock;
@@ -161,7 +163,8 @@ static inline uint32_t kv_cell_id(const void *cell)
 	return c->index * (uint32_t)KV_CHUNK_CELLS + (uint32_t)((const union kv_cell *)cell - c->cell);
 }
 union kv_cell *kv_cell_take(struct kvstore *s); /* cleared; NULL: no memory */
-struct kv_extra *kv_extra_init(union kv_cell *cell, struct kv_block *b); /* of a cell that was taken; to be set as |b|'s */
+/* of a cell that was taken; to be set as |b|'s */
+struct kv_extra *kv_extra_init(union kv_cell *cell, struct kv_block *b);
 void kv_cell_give(struct kvstore *s, void *cell);
 void kv_cells_free(struct kvstore *s);
 
@@ -187,7 +190,9 @@ uint32_t kv_index_place(const struct kv_shard *sh, uint32_t place, uint32_t *las
 uint32_t kv_index_place_of(uint64_t hash);
 
 /* ---- block.c ---- */
-#define KV_BLOCK_LIVE(b) CGN_MUST((b) != NULL && kv_chunk_of(b)->tag == KV_CHUNK_TAG && atomic_load_explicit(&(b)->refs, memory_order_relaxed) > 0)
+#define KV_BLOCK_LIVE(b)                                               \
+	CGN_MUST((b) != NULL && kv_chunk_of(b)->tag == KV_CHUNK_TAG && \
+		atomic_load_explicit(&(b)->refs, memory_order_relaxed) > 0)
 static inline struct kvstore *kv_block_store(const struct kv_block *b)
 {
 	return kv_chunk_of(b)->store;
@@ -219,22 +224,27 @@ void kv_link(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_
 /* No longer; the index's reference is its caller's, to be given up after the lock. */
 void kv_unlink(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash);
 /* What |k| means, NULL: nothing. What expired goes to |*gone|. */
-struct kv_block *kv_find_live(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, uint64_t hash, struct kv_block **gone);
+struct kv_block *kv_find_live(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, uint64_t hash,
+	struct kv_block **gone);
 
 /* It leaves RAM and stays on SSD. Nobody but the index and the caller holds it. */
 void kv_demote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b);
-/* Under ground too: its extra goes when it holds nothing. Nobody but the index and the caller holds the block. */
+/* Under ground too: its extra goes when it holds nothing. Nobody but the index and the caller holds the
+ * block. */
 void kv_drop_extra(struct kvstore *s, struct kv_block *b);
-struct kv_extra *kv_have_extra(struct kvstore *s, struct kv_block *b); /* its own or a new one; NULL: no memory */
+/* its own or a new one; NULL: no memory */
+struct kv_extra *kv_have_extra(struct kvstore *s, struct kv_block *b);
 /* What lies in |from|, which nobody else knows, is from now on |b|'s value in RAM. */
 void kv_promote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, struct kv_block *from);
 
 /* ---- ssd.c: what is written, and removed; by one thread ---- */
-#define KV_SSD_QUEUE      4096U /* blocks that wait to be written, and a quarter of the RAM tier's bytes at most, or 256 MiB */
-#define KV_SSD_QUEUE_MAX  ((uint64_t)256 << 20)
-#define KV_SSD_FETCHES    1024U /* reads of different blocks that run or wait */
-#define KV_SSD_READERS    8U
-CGN_RC kv_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes, struct cgn_err *err);
+/* blocks that wait to be written, and a quarter of the RAM tier's bytes at most, or 256 MiB */
+#define KV_SSD_QUEUE     4096U
+#define KV_SSD_QUEUE_MAX ((uint64_t)256 << 20)
+#define KV_SSD_FETCHES   1024U /* reads of different blocks that run or wait */
+#define KV_SSD_READERS   8U
+CGN_RC kv_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes,
+	struct cgn_err *err);
 void kv_ssd_close(struct kvstore *s); /* the queue is written first, as far as the time allows */
 struct kvdisk *kv_ssd_disk(const struct kvstore *s);
 /* Under the shard's lock: it has become worth writing. */
@@ -260,7 +270,8 @@ struct kv_read {
 };
 struct kv_fetches;
 CGN_RC kv_fetches_new(struct kvstore *s, struct kv_fetches **out, struct cgn_err *err);
-void kv_fetches_stop(struct kv_fetches *f); /* after what waits was read and answered; nothing more is taken */
+/* after what waits was read and answered; nothing more is taken */
+void kv_fetches_stop(struct kv_fetches *f);
 void kv_fetches_free(struct kv_fetches **take);
 void kv_fetch(struct kv_fetches *f, struct kv_read *r); /* answered by kv_read_answer, on its loop */
 void kv_read_answer(struct kv_read *r);
@@ -273,11 +284,12 @@ void kv_condemn(struct kvstore *s, struct kv_block **take, bool hit);
 /* ---- room.c ---- */
 /* Larger values than half of the tier are not let in: most of what is there would leave for one. */
 bool kv_room_fits(const struct kvstore *s, uint64_t size);
-/* A block of |size| bytes with one reference, and an extra when |named|, for which others may have to leave. */
+/* A block of |size| bytes with one reference, and an extra when |named|, for which others may have to
+ * leave. */
 CGN_RC kv_room_make(struct kvstore *s, uint64_t size, bool named, struct kv_block **out, struct cgn_err *err);
 
 /* ---- pins.c ---- */
-void kv_unpin(struct kvstore *s, struct kv_block *b);  /* under the shard's lock; in no queue then */
+void kv_unpin(struct kvstore *s, struct kv_block *b); /* under the shard's lock; in no queue then */
 bool kv_unpin_due(struct kvstore *s, size_t at_most); /* under none; looks at so many. False: none was due */
 
 /* ---- changes.c ---- */

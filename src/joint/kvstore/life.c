@@ -111,7 +111,8 @@ void kv_promote(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, stru
 	kv_note(s, b, b->tiers);
 }
 
-struct kv_block *kv_find_live(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, uint64_t hash, struct kv_block **gone)
+struct kv_block *kv_find_live(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, uint64_t hash,
+	struct kv_block **gone)
 {
 	struct kv_block *b = kv_index_find(s, sh, k, hash);
 	*gone = NULL;
@@ -188,7 +189,8 @@ static size_t collect_expired(struct kvstore *s, struct kv_shard *sh, struct kv_
 	for (uint32_t i = 0; i < SWEEP_BUCKETS && n < SWEEP_BATCH; i++) {
 		struct kv_block *next = NULL;
 		sh->sweep_at = sh->sweep_at < sh->n_buckets ? sh->sweep_at : 0;
-		for (struct kv_block *b = kv_block_at(s, kv_index_bucket(sh, sh->sweep_at)); b != NULL && n < SWEEP_BATCH; b = next) {
+		for (struct kv_block *b = kv_block_at(s, kv_index_bucket(sh, sh->sweep_at));
+			b != NULL && n < SWEEP_BATCH; b = next) {
 			next = kv_block_at(s, b->next);
 			if (!kv_block_expired(s, b))
 				continue;
@@ -205,7 +207,8 @@ static void sweep(struct kvstore *s, struct kv_shard *sh)
 {
 	struct kv_block *gone[SWEEP_BATCH];
 	uint32_t poor = 0, visits = 0, most = 1, full = 0;
-	for (size_t n = 0; poor < SWEEP_VISITS && visits < most && full < SWEEP_BATCHES; visits += n < SWEEP_BATCH, full += n == SWEEP_BATCH) {
+	for (size_t n = 0; poor < SWEEP_VISITS && visits < most && full < SWEEP_BATCHES;
+		visits += n < SWEEP_BATCH, full += n == SWEEP_BATCH) {
 		(void)pthread_mutex_lock(&sh->lock);
 		n = sh->n_expiring > 0 ? collect_expired(s, sh, gone) : 0;
 		most = sh->n_expiring > 0 ? sh->n_buckets / SWEEP_BUCKETS + 1 : 0;

@@ -18,11 +18,13 @@ static CGN_RC add(struct kvstore *s, uint16_t *at, struct cgn_str name, struct c
 {
 	struct kv_models *m = &s->models;
 	if (m->n_free == 0 && m->top == KV_MODELS)
-		return CGN_FAIL(err, OVERLOADED, "blocks of %u models are held: no room for one more", KV_MODELS - 1);
+		return CGN_FAIL(err, OVERLOADED, "blocks of %u models are held: no room for one more",
+			KV_MODELS - 1);
 	struct kv_model *row = malloc(sizeof *row + name.n);
 	if (row == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the name of a model");
-	*row = (struct kv_model){.id = m->n_free > 0 ? m->free[--m->n_free] : (uint16_t)m->top++, .n = name.n};
+	*row = (struct kv_model){.id = m->n_free > 0 ? m->free[--m->n_free] : (uint16_t)m->top++,
+		.n = name.n};
 	memcpy(row->name, name.p, name.n);
 	m->row[row->id] = row;
 	*at = row->id;
@@ -70,5 +72,6 @@ void kv_model_give(struct kvstore *s, uint16_t id)
 
 struct cgn_str kv_model_name(const struct kvstore *s, uint16_t id)
 {
-	return id == 0 ? (struct cgn_str){0} : (struct cgn_str){s->models.row[id]->name, s->models.row[id]->n};
+	return id == 0 ? (struct cgn_str){0}
+		       : (struct cgn_str){s->models.row[id]->name, s->models.row[id]->n};
 }

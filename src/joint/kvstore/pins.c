@@ -61,7 +61,8 @@ static CGN_RC pin(struct kvstore *s, struct kv_block *b, uint64_t until, struct 
 	}
 	(void)pthread_mutex_unlock(&s->pins_lock);
 	if (!fits)
-		return CGN_FAIL(err, OVERLOADED, "%llu bytes are pinned: no room for %llu more, half of the tier is %llu",
+		return CGN_FAIL(err, OVERLOADED,
+			"%llu bytes are pinned: no room for %llu more, half of the tier is %llu",
 			(unsigned long long)others, (unsigned long long)bytes, (unsigned long long)most);
 	b->pinned = 1;
 	(void)pthread_mutex_lock(&s->evict_lock);
@@ -91,7 +92,8 @@ CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_uni
 	return rc;
 }
 
-/* One whose time is over, with a reference; NULL: none of the next |*at_most|, which are the last in the list then. */
+/* One whose time is over, with a reference; NULL: none of the next |*at_most|, which are the last in the list
+ * then. */
 static struct kv_block *next_due(struct kvstore *s, size_t *at_most)
 {
 	uint64_t now = s->wall_ms();

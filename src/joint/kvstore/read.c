@@ -44,7 +44,8 @@ static struct kv_block *find(struct kvstore *s, const struct kv_key *k, bool aga
 	return b;
 }
 
-static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool verify, bool again, bool *elsewhere)
+static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool verify, bool again,
+	bool *elsewhere)
 {
 	cgn_nsec began = cgn_clock_now();
 	struct kv_block *b = find(s, k, again, elsewhere);
@@ -97,8 +98,8 @@ static void read_now(struct cgn_loop *l, struct cgn_post *p)
 	answered(l, p);
 }
 
-CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done, void *user, struct kv_read **out,
-	struct cgn_err *err)
+CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done,
+	void *user, struct kv_read **out, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	struct kv_read *r = calloc(1, sizeof *r);

@@ -6,7 +6,8 @@
 #define ROUNDS  16 /* as often it is looked again when blocks came or went meanwhile */
 
 /* ---- taking ---- */
-static void fill_in(struct kvstore *s, struct kv_block *b, struct kv_extra *x, uint64_t size, const struct pages_place *place)
+static void fill_in(struct kvstore *s, struct kv_block *b, struct kv_extra *x, uint64_t size,
+	const struct pages_place *place)
 {
 	b->size = (uint32_t)size;
 	b->page = place->page;
@@ -125,12 +126,15 @@ CGN_RC kv_room_make(struct kvstore *s, uint64_t size, bool named, struct kv_bloc
 		if (cgn_ok(rc))
 			return rc;
 		if (rc.code != CGN_OVERLOADED)
-			return CGN_FAIL_AS(err, rc.code, "no memory for a value of %llu bytes", (unsigned long long)size);
+			return CGN_FAIL_AS(err, rc.code, "no memory for a value of %llu bytes",
+				(unsigned long long)size);
 		if (evict_some(s, pages_footprint(size)) || kv_unpin_due(s, SIZE_MAX))
 			continue;
 		if (turn == atomic_load(&s->turn))
 			break;
 		round++;
 	}
-	return CGN_FAIL(err, OVERLOADED, "no room for %llu bytes: all of the tier is being read, written or pinned", (unsigned long long)size);
+	return CGN_FAIL(err, OVERLOADED,
+		"no room for %llu bytes: all of the tier is being read, written or pinned",
+		(unsigned long long)size);
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scans. A cursor is a shard and a place in the order of its buckets, which stays what it is when the index grows, and when a value is replaced.
- * Buckets are told whole, and one that is too full for one visit in parts. */
+/* Scans. A cursor is a shard and a place in the order of its buckets, which stays what it is when the index
+ * grows, and when a value is replaced. Buckets are told whole, and one that is too full for one visit in
+ * parts. */
 #include "kvstore_priv.h"
 
 #define AT_ONCE 64
-#define IDLE    1024 /* buckets that are looked into beside two for each key that is asked for: an index that was emptied keeps its buckets */
+/* buckets that are looked into beside two for each key that is asked for: an index that was emptied keeps its
+ * buckets */
+#define IDLE 1024
 
 struct visit {
 	struct kv_block *seen[AT_ONCE];
@@ -12,7 +15,8 @@ struct visit {
 	uint32_t last; /* place */
 };
 
-/* Under the shard's lock: those from |place| to v->last in the bucket, each with a reference. False: there are too many. */
+/* Under the shard's lock: those from |place| to v->last in the bucket, each with a reference. False: there
+ * are too many. */
 static bool collect(struct kvstore *s, uint32_t first, uint32_t place, struct visit *v)
 {
 	v->n = 0;
@@ -41,11 +45,13 @@ static void look(struct kvstore *s, struct kv_shard *sh, uint32_t place, struct 
 }
 
 void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
-	void (*fn)(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name), void *user)
+	void (*fn)(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name),
+	void *user)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	size_t most = count < SIZE_MAX / 4 ? 2 * count + IDLE : SIZE_MAX;
-	for (size_t told = 0, looked = 0; told < count && looked < most && *cursor >> 32 < KV_SHARDS; looked++) {
+	for (size_t told = 0, looked = 0; told < count && looked < most && *cursor >> 32 < KV_SHARDS;
+		looked++) {
 		struct visit v;
 		look(s, &s->shard[*cursor >> 32], (uint32_t)*cursor, &v);
 		*cursor = (*cursor >> 32 << 32 | v.last) + 1;

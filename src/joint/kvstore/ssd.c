@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The SSD tier, written behind: one thread removes what was unlinked, then writes what is worth it, then tends the disk. As all changes of the disk but the
- * dropping of damage are this thread's, what it was told of a key in order happens in order. */
+/* The SSD tier, written behind: one thread removes what was unlinked, then writes what is worth it, then
+ * tends the disk. As all changes of the disk but the dropping of damage are this thread's, what it was told
+ * of a key in order happens in order. */
 #include "kvstore_priv.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #include "base/log/log.h"
 
-#define TEND_EVERY CGN_SEC
+#define TEND_EVERY  CGN_SEC
 #define BLOCK_BYTES 512U /* of RAM tier for each block that the index may have on SSD */
 
 struct kv_ssd {
@@ -27,7 +28,8 @@ struct kv_ssd {
 	struct kv_block *job[KV_SSD_QUEUE]; /* to be written; a reference each */
 	uint32_t first, n;
 	uint64_t bytes;
-	struct cgn_link ending; /* extras of blocks on SSD whose end was changed; each once, a reference each */
+	/* extras of blocks on SSD whose end was changed; each once, a reference each */
+	struct cgn_link ending;
 	struct kv_block *removed; /* the last first, by their |next| */
 	bool stop;
 	cgn_nsec stop_by;
@@ -137,7 +139,9 @@ static bool still_wanted(struct kvstore *s, struct kv_block *b, struct kv_meta *
 {
 	struct kv_shard *sh = lock_shard(s, &b->key);
 	bool is = b->linked && b->place == 0 && !kv_block_expired(s, b);
-	*meta = (struct kv_meta){.tokens = b->tokens, .created_unix_ms = kv_ms_get(b->created), .expires_unix_ms = kv_ms_get(b->expires)};
+	*meta = (struct kv_meta){.tokens = b->tokens,
+		.created_unix_ms = kv_ms_get(b->created),
+		.expires_unix_ms = kv_ms_get(b->expires)};
 	b->queued = is;
 	(void)pthread_mutex_unlock(&sh->lock);
 	meta->model = kv_block_model(b);
@@ -183,7 +187,8 @@ static void write_one(struct kv_ssd *q, struct kv_block *b)
 	}
 	if (!note_written(s, b, at, &expires) && at != 0)
 		(void)kvdisk_remove(q->disk, &b->key);
-	else if (at != 0 && expires != meta.expires_unix_ms) /* changed while it was written: nobody knew that it would lie there */
+	/* changed while it was written: nobody knew that it would lie there */
+	else if (at != 0 && expires != meta.expires_unix_ms)
 		(void)kvdisk_expire(q->disk, &b->key, expires);
 }
 
@@ -276,7 +281,8 @@ static void *run(void *arg)
 
 /* ---- what kvdisk asks and tells ---- */
 /* Under the shard's lock: the block that lies at |at|. NULL: it does no more. */
-static struct kv_block *at_place(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k, kvdisk_place at)
+static struct kv_block *at_place(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k,
+	kvdisk_place at)
 {
 	struct kv_block *b = kv_index_find(s, sh, k, kv_hash(s, k));
 	return b != NULL && b->place == at ? b : NULL;
@@ -379,7 +385,8 @@ static bool on_found(void *user, const struct kvdisk_entry *e)
 {
 	struct kvstore *s = user;
 	struct kv_ssd *q = s->ssd;
-	struct kv_block *b = atomic_load(&q->blocks) < q->most_blocks ? new_entry(s, e->meta.name.n > 0) : NULL;
+	struct kv_block *b =
+		atomic_load(&q->blocks) < q->most_blocks ? new_entry(s, e->meta.name.n > 0) : NULL;
 	if (b == NULL || !cgn_ok(describe(s, b, e))) {
 		atomic_fetch_add(&q->index_full, 1);
 		kv_block_unref(&b);
@@ -409,20 +416,30 @@ static void on_progress(void *user, const char *what, uint64_t done, uint64_t to
 
 static void say_how(const struct kvstore_ssd_cfg *cfg, const struct kvdisk_opening *how, cgn_nsec took)
 {
-	cgn_log(INFO, "kvstore.ssd", F_STR("dir", cfg->dir), F_U64("blocks", how->entries), F_U64("value_bytes", how->bytes), F_U64("dropped", how->dropped),
+	cgn_log(INFO, "kvstore.ssd", F_STR("dir", cfg->dir), F_U64("blocks", how->entries),
+		F_U64("value_bytes", how->bytes), F_U64("dropped", how->dropped),
 		F_U64("budget_bytes", how->budget), F_DUR("took", took));
 	if (how->capped)
-		cgn_log(WARN, "kvstore.ssd_capped", F_U64("asked_bytes", cfg->bytes), F_U64("budget_bytes", how->budget), F_STR("why", "that is all the file system has"));
+		cgn_log(WARN, "kvstore.ssd_capped", F_U64("asked_bytes", cfg->bytes),
+			F_U64("budget_bytes", how->budget), F_STR("why", "that is all the file system has"));
 	if (how->rebuilt)
-		cgn_log(WARN, "kvstore.ssd_index_rebuilt", F_STR("why", how->why), F_STR("then", "made again of the values' headers; the old one lies beside it as index.damaged"));
+		cgn_log(WARN, "kvstore.ssd_index_rebuilt", F_STR("why", how->why),
+			F_STR("then",
+				"made again of the values' headers; the old one lies beside it as index.damaged"));
 	if (how->small_lost)
-		cgn_log(WARN, "kvstore.ssd_small_lost", F_STR("why", how->why), F_STR("then", "small values are gone; their files lie beside as small.damaged"));
+		cgn_log(WARN, "kvstore.ssd_small_lost", F_STR("why", how->why),
+			F_STR("then", "small values are gone; their files lie beside as small.damaged"));
 }
 
 static CGN_RC open_disk(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, struct cgn_err *err)
 {
 	static const struct kvdisk_owner owner = {on_found, on_progress, worth_of, on_moved, on_gone};
-	const struct kvdisk_cfg disk = {.dir = cfg->dir, .index_dir = cfg->index_dir, .budget = cfg->bytes, .ttl_ms = cfg->ttl_ms, .owner = &owner, .user = s};
+	const struct kvdisk_cfg disk = {.dir = cfg->dir,
+		.index_dir = cfg->index_dir,
+		.budget = cfg->bytes,
+		.ttl_ms = cfg->ttl_ms,
+		.owner = &owner,
+		.user = s};
 	struct kvdisk_opening how;
 	cgn_nsec began = cgn_clock_now();
 	CGN_TRY(kvdisk_open(&disk, &s->ssd->disk, &how, err));
@@ -441,7 +458,8 @@ static void init(struct kv_ssd *q)
 	(void)pthread_mutex_init(&q->lock, NULL);
 }
 
-CGN_RC kv_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes, struct cgn_err *err)
+CGN_RC kv_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes,
+	struct cgn_err *err)
 {
 	struct kv_ssd *q = calloc(1, sizeof *q);
 	if (q == NULL)
@@ -510,7 +528,11 @@ void kv_ssd_add_stats(struct kvstore *s, struct kv_stats *out)
 	out->tier[KV_SSD].evictions = d.dropped + d.expired;
 	out->corrupt += d.corrupt;
 	(void)pthread_mutex_lock(&q->lock);
-	out->ssd = (struct kv_ssd_stats){.queue_blocks = q->n, .queue_bytes = q->bytes, .put_bytes = d.put_bytes, .carried_bytes = d.carried_bytes, .written_bytes = d.written_bytes};
+	out->ssd = (struct kv_ssd_stats){.queue_blocks = q->n,
+		.queue_bytes = q->bytes,
+		.put_bytes = d.put_bytes,
+		.carried_bytes = d.carried_bytes,
+		.written_bytes = d.written_bytes};
 	(void)pthread_mutex_unlock(&q->lock);
 	out->ssd.queue_full = q->queue_full;
 	out->ssd.index_full = q->index_full;

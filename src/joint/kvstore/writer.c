@@ -15,16 +15,20 @@ struct kv_writer {
 static CGN_RC check(const struct kvstore *s, const struct kv_meta *meta, uint64_t size, struct cgn_err *err)
 {
 	if (meta->model.n > KV_MAX_MODEL || meta->name.n > KV_MAX_NAME)
-		return CGN_FAIL(err, INVALID, "a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n, KV_MAX_MODEL,
-			meta->name.n, KV_MAX_NAME);
+		return CGN_FAIL(err, INVALID,
+			"a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n,
+			KV_MAX_MODEL, meta->name.n, KV_MAX_NAME);
 	if (!kv_room_fits(s, size))
-		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu, and half of the tier, which is %llu",
-			(unsigned long long)size, (unsigned long long)KV_MAX_VALUE, (unsigned long long)pages_bytes(s->pages) / 2);
+		return CGN_FAIL(err, TOO_LARGE,
+			"a value of %llu bytes: at most %llu, and half of the tier, which is %llu",
+			(unsigned long long)size, (unsigned long long)KV_MAX_VALUE,
+			(unsigned long long)pages_bytes(s->pages) / 2);
 	return CGN_OK;
 }
 
 /* Nobody else sees it yet. */
-static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kv_key *k, const struct kv_meta *meta, struct cgn_err *err)
+static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kv_key *k,
+	const struct kv_meta *meta, struct cgn_err *err)
 {
 	struct kv_extra *x = kv_block_extra(b);
 	b->key = *k;
@@ -43,7 +47,8 @@ static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kv_ke
 }
 
 /* A block for a value that nobody sees yet. */
-static CGN_RC make(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size, struct kv_block **out, struct cgn_err *err)
+static CGN_RC make(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size,
+	struct kv_block **out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
 	CGN_TRY(check(s, meta, size, err));
@@ -54,8 +59,8 @@ static CGN_RC make(struct kvstore *s, const struct kv_key *k, const struct kv_me
 	return CGN_OK;
 }
 
-CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size, struct kv_writer **out,
-	struct cgn_err *err)
+CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size,
+	struct kv_writer **out, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
@@ -81,7 +86,8 @@ uint64_t kv_writer_room(const struct kv_writer *w, struct iovec *iov, size_t cap
 	return kv_block_iov(w->block, w->written, UINT64_MAX, iov, cap, n_iov);
 }
 
-/* The pieces of the next |n| bytes, one by one: from |from| into the block, when there is one, and into the sum. */
+/* The pieces of the next |n| bytes, one by one: from |from| into the block, when there is one, and into the
+ * sum. */
 static void take_in(struct kv_writer *w, const char *from, uint64_t n)
 {
 	const struct kvstore *s = kv_block_store(w->block);
@@ -117,7 +123,8 @@ void kv_writer_expires(struct kv_writer *w, uint64_t unix_ms)
 }
 
 /* Under the shard's lock. What it replaces goes to |*old|. */
-static enum cgn_code link_as(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash, unsigned how, struct kv_block **old)
+static enum cgn_code link_as(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash,
+	unsigned how, struct kv_block **old)
 {
 	struct kv_block *now = kv_find_live(s, sh, &b->key, hash, old);
 	if (now != NULL && (how & KV_IF_ABSENT) != 0)
@@ -135,7 +142,8 @@ static enum cgn_code link_as(struct kvstore *s, struct kv_shard *sh, struct kv_b
 }
 
 /* On success the index has the caller's reference. */
-static CGN_RC commit(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash, unsigned how, struct cgn_err *err)
+static CGN_RC commit(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash, unsigned how,
+	struct cgn_err *err)
 {
 	struct kv_block *old = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
@@ -143,7 +151,8 @@ static CGN_RC commit(struct kvstore *s, struct kv_shard *sh, struct kv_block *b,
 	(void)pthread_mutex_unlock(&sh->lock);
 	kv_block_unref(&old);
 	if (code != CGN_FINE)
-		return CGN_FAIL_AS(err, code, "%s", code == CGN_CONFLICT ? "the key has a value" : "the key has no value");
+		return CGN_FAIL_AS(err, code, "%s",
+			code == CGN_CONFLICT ? "the key has a value" : "the key has no value");
 	atomic_fetch_add(&s->turn, 1);
 	return CGN_OK;
 }
@@ -190,17 +199,21 @@ static void copy_in(const struct kvstore *s, const struct kv_block *b, const cha
 		memcpy(pages_at(s->pages, at), p, length);
 }
 
-/* Under the shard's lock. Whether |n| bytes may be written where |b| lies: nobody reads it nor has it to write it elsewhere, and all that is said of
- * it but its bytes, its end and its sum stays as it is. Whoever held it is done with it: acquire. */
-static bool may_become(const struct kvstore *s, const struct kv_block *b, const struct kv_meta *meta, size_t n)
+/* Under the shard's lock. Whether |n| bytes may be written where |b| lies: nobody reads it nor has it to
+ * write it elsewhere, and all that is said of it but its bytes, its end and its sum stays as it is. Whoever
+ * held it is done with it: acquire. */
+static bool may_become(const struct kvstore *s, const struct kv_block *b, const struct kv_meta *meta,
+	size_t n)
 {
-	return n <= KV_SMALL && b->size <= KV_SMALL && kv_block_in_ram(b) && b->place == 0 && !b->pinned && !b->queued &&
-		atomic_load_explicit(&b->refs, memory_order_acquire) == 1 && pages_footprint(b->size) == pages_footprint(n) &&
-		b->tokens == meta->tokens && cgn_str_eq(kv_block_name(b), meta->name) && cgn_str_eq(kv_model_name(s, b->model), meta->model);
+	return n <= KV_SMALL && b->size <= KV_SMALL && kv_block_in_ram(b) && b->place == 0 && !b->pinned &&
+		!b->queued && atomic_load_explicit(&b->refs, memory_order_acquire) == 1 &&
+		pages_footprint(b->size) == pages_footprint(n) && b->tokens == meta->tokens &&
+		cgn_str_eq(kv_block_name(b), meta->name) &&
+		cgn_str_eq(kv_model_name(s, b->model), meta->model);
 }
 
-static void become(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, const struct kv_meta *meta, const void *p, size_t n, uint64_t sum,
-	unsigned how)
+static void become(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, const struct kv_meta *meta,
+	const void *p, size_t n, uint64_t sum, unsigned how)
 {
 	uint64_t was = kv_ms_get(b->expires), ends = (how & KV_KEEP_END) != 0 ? was : meta->expires_unix_ms;
 	sh->ram_value_bytes += n - (uint64_t)b->size;
@@ -217,8 +230,8 @@ static void become(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, c
 }
 
 /* True: done. False: it needs a place of its own, or must not be. */
-static bool set_in_place(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p, size_t n, uint64_t sum,
-	unsigned how)
+static bool set_in_place(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p,
+	size_t n, uint64_t sum, unsigned how)
 {
 	uint64_t hash = kv_hash(s, k);
 	struct kv_shard *sh = kv_shard_of(s, hash);
@@ -233,8 +246,8 @@ static bool set_in_place(struct kvstore *s, const struct kv_key *k, const struct
 	return can;
 }
 
-CGN_RC kvstore_set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p, size_t n, unsigned how,
-	struct cgn_err *err)
+CGN_RC kvstore_set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p,
+	size_t n, unsigned how, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;

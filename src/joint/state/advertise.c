@@ -18,7 +18,8 @@ static struct cgn_str host_part(struct cgn_str addr)
 
 static bool names_all(struct cgn_str host)
 {
-	return host.n == 0 || cgn_str_is(host, "0.0.0.0") || cgn_str_is(host, "[::]") || cgn_str_is(host, "::") || cgn_str_is(host, "*");
+	return host.n == 0 || cgn_str_is(host, "0.0.0.0") || cgn_str_is(host, "[::]") ||
+		cgn_str_is(host, "::") || cgn_str_is(host, "*");
 }
 
 static const char *who_asks(const struct config *cfg)
@@ -29,8 +30,8 @@ static const char *who_asks(const struct config *cfg)
 	return scheme_end != NULL ? scheme_end + 3 : url;
 }
 
-CGN_RC state_advertised(const struct config *cfg, const char *advertise, const char *listen, unsigned port, const char *key, char *out,
-	size_t cap, struct cgn_err *err)
+CGN_RC state_advertised(const struct config *cfg, const char *advertise, const char *listen, unsigned port,
+	const char *key, char *out, size_t cap, struct cgn_err *err)
 {
 	struct cgn_str host = host_part(cgn_str_of(listen));
 	char source[128];
@@ -45,7 +46,8 @@ CGN_RC state_advertised(const struct config *cfg, const char *advertise, const c
 	}
 	if (!cgn_ok(net_route_source(who_asks(cfg), source, sizeof source, &why)))
 		return CGN_FAIL_AS(err, why.code, "no address to advertise (%.200s): set %s", why.msg, key);
-	(void)snprintf(out, cap, strchr(source, ':') != NULL && source[0] != '[' ? "[%s]:%u" : "%s:%u", source, port);
+	(void)snprintf(out, cap, strchr(source, ':') != NULL && source[0] != '[' ? "[%s]:%u" : "%s:%u",
+		source, port);
 	return CGN_OK;
 }
 
@@ -58,8 +60,9 @@ CGN_RC state_node_id(const struct config *cfg, char *out, size_t cap, struct cgn
 		id = host;
 	}
 	if (!proto_node_id_ok(cgn_str_of(id)))
-		return CGN_FAIL(err, INVALID, "agent.node_id \"%.140s\" must be 1 to %d visible ASCII characters without a slash", id,
-			PROTO_MAX_ID);
+		return CGN_FAIL(err, INVALID,
+			"agent.node_id \"%.140s\" must be 1 to %d visible ASCII characters without a slash",
+			id, PROTO_MAX_ID);
 	(void)cgn_str_copyz(out, cap, cgn_str_of(id));
 	return CGN_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* announce_embedded: Router.Announce every heartbeat. A Health.Watch stream beside it ends when the router does, so that a restarted router
- * knows its nodes within moments and not only at the next heartbeat. */
+/* announce_embedded: Router.Announce every heartbeat. A Health.Watch stream beside it ends when the router
+ * does, so that a restarted router knows its nodes within moments and not only at the next heartbeat. */
 #include "base/codec/pb.h"
 #include "joint/state/state_priv.h"
 
@@ -18,8 +18,9 @@ static void alive_message(struct grpc_call *c, void *user, const uint8_t *p, siz
 	cgn_backoff_reset(&a->alive_backoff);
 }
 
-/* The stream ended: announce again soon, to a router that may have come back. With a backoff of its own, which only a stream that stood
- * resets: a router that takes Announce and ends Watch at once is not to be asked all the time. */
+/* The stream ended: announce again soon, to a router that may have come back. With a backoff of its own,
+ * which only a stream that stood resets: a router that takes Announce and ends Watch at once is not to be
+ * asked all the time. */
 static void alive_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 {
 	struct state_announce *a = user;
@@ -37,8 +38,8 @@ static void watch_router(struct state_announce *a)
 	struct cgn_err err;
 	if (a->alive != NULL)
 		return;
-	if (!cgn_ok(grpc_call_start(
-		    a->channel, "/grpc.health.v1.Health/Watch", 0, &alive_ops, a, &a->alive, &err)))
+	if (!cgn_ok(grpc_call_start(a->channel, "/grpc.health.v1.Health/Watch", 0, &alive_ops, a, &a->alive,
+		    &err)))
 		return;
 	grpc_send(a->alive, NULL, 0); /* an empty HealthCheckRequest: the server as a whole */
 	grpc_half_close(a->alive);
@@ -125,8 +126,9 @@ static void leave(struct state_announce *a)
 	rq.node_id = a->node->id;
 	grpc_cancel(&a->alive);
 	pb_pack(&rq, &b);
-	if (b.bad || !cgn_ok(grpc_unary(a->channel, PROTO_ROUTER_LEAVE, cgn_buf_view(&b), ANNOUNCE_TIMEOUT,
-			     on_left, a, &err)))
+	if (b.bad ||
+		!cgn_ok(grpc_unary(a->channel, PROTO_ROUTER_LEAVE, cgn_buf_view(&b), ANNOUNCE_TIMEOUT,
+			on_left, a, &err)))
 		announce_left(a);
 }
 

@@ -34,8 +34,9 @@ static void put_node(struct state_announce *a)
 	int n = snprintf(a->key + a->prefix_bytes, sizeof a->key - a->prefix_bytes, "nodes/%s", a->node->id);
 	CGN_MUST(n > 0 && (size_t)n < sizeof a->key - a->prefix_bytes);
 	proto_node_to_json(a->node, &json);
-	if (json.bad || !cgn_ok(etcd_put(a->etcd, cgn_str_of(a->key), cgn_buf_view(&json),
-				etcd_lease_id(a->etcd_lease), on_put_done, a, &a->op, &err))) {
+	if (json.bad ||
+		!cgn_ok(etcd_put(a->etcd, cgn_str_of(a->key), cgn_buf_view(&json),
+			etcd_lease_id(a->etcd_lease), on_put_done, a, &a->op, &err))) {
 		cgn_timer_set(&a->timer, cgn_backoff_next(&a->backoff));
 		announce_trouble(a, &err);
 		return;
@@ -75,8 +76,9 @@ static void on_renewed(void *user)
 		put_node(a);
 }
 
-static const struct etcd_lease_ops lease_ops = {
-	.on_granted = on_granted, .on_trouble = on_trouble, .on_renewed = on_renewed};
+static const struct etcd_lease_ops lease_ops = {.on_granted = on_granted,
+	.on_trouble = on_trouble,
+	.on_renewed = on_renewed};
 
 static void on_revoked(void *user, const struct etcd_result *r)
 {

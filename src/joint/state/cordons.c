@@ -28,7 +28,8 @@ static void read_lines(struct state_watch *s, struct cgn_str text)
 	}
 }
 
-/* Without a cordon or a policy nothing need be written, so a folder that can't be written is no reason not to start. */
+/* Without a cordon or a policy nothing need be written, so a folder that can't be written is no reason not to
+ * start. */
 static void warn_unless_writable(struct state_watch *s)
 {
 	struct cgn_err err;
@@ -71,7 +72,8 @@ static void put_line(void *arg, struct roster_entry *e)
 		cgn_buf_fmt(&w->text, "%s\n", e->id);
 }
 
-CGN_RC state_file_write(const struct state_watch *s, const char *file, struct cgn_str text, struct cgn_err *err)
+CGN_RC state_file_write(const struct state_watch *s, const char *file, struct cgn_str text,
+	struct cgn_err *err)
 {
 	struct cgn_err why;
 	cgn_rc rc = disk_mkdirs(s->state_dir, 0755, &why);
@@ -79,8 +81,8 @@ CGN_RC state_file_write(const struct state_watch *s, const char *file, struct cg
 		rc = disk_write_file_atomic(file, text, 0644, &why);
 	if (cgn_ok(rc))
 		return rc;
-	return CGN_FAIL(err, STORAGE, "it can't be kept: %s; set cluster.state_dir to a folder that the router may write",
-		why.msg);
+	return CGN_FAIL(err, STORAGE,
+		"it can't be kept: %s; set cluster.state_dir to a folder that the router may write", why.msg);
 }
 
 static CGN_RC write_lines(struct state_watch *s, const struct state_request *rq, struct cgn_err *err)

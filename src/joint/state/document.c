@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document: the policy document, kept in a file beside the cordons, where there is no etcd. Read at the start; afterwards this router is the
- * only one that writes it. */
+/* document: the policy document, kept in a file beside the cordons, where there is no etcd. Read at the
+ * start; afterwards this router is the only one that writes it. */
 #include <errno.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* etcd_watch: membership in etcd. One watch over the cluster's prefix: nodes/<id> is a Node as JSON, cordon/<id> is there or not,
- * routing/policy is the policy document. */
+/* etcd_watch: membership in etcd. One watch over the cluster's prefix: nodes/<id> is a Node as JSON,
+ * cordon/<id> is there or not, routing/policy is the policy document. */
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
 
@@ -22,9 +22,10 @@ CGN_RC state_etcd_prefix(const struct config *cfg, char *out, size_t cap, struct
 	return n > 0 && (size_t)n < cap ? CGN_OK : CGN_FAIL(err, INVALID, "cluster.name is too long");
 }
 
-/* "nodes/<id>" below the prefix: the id behind |folder|; false for another key, or one that can't be an id. */
-static bool id_of(
-	const struct state_watch *s, struct cgn_str key, const char *folder, char id[PROTO_MAX_ID + 1])
+/* "nodes/<id>" below the prefix: the id behind |folder|; false for another key, or one that can't be an
+ * id. */
+static bool id_of(const struct state_watch *s, struct cgn_str key, const char *folder,
+	char id[PROTO_MAX_ID + 1])
 {
 	size_t skip = strlen(s->prefix), n = strlen(folder);
 	if (key.n < skip + n || memcmp(key.p + skip, folder, n) != 0)
@@ -159,7 +160,7 @@ static void cordon_done(void *user, const struct etcd_result *r)
 	if (r->err->code != CGN_FINE)
 		(void)CGN_FAIL_AS(&rq->err, r->err->code, "etcd did not take the cordon: %s", r->err->msg);
 	else if (r->revision >
-		 s->seen_revision) /* else the watch has told this already, and maybe what came after it */
+		s->seen_revision) /* else the watch has told this already, and maybe what came after it */
 		state_cordon_seen(s, rq->id, rq->on);
 	state_request_ready(s, rq);
 }

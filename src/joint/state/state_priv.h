@@ -51,10 +51,11 @@ struct state_request {
 struct state_backend {
 	const char *where; /* for people */
 	CGN_RC (*open)(struct state_watch *s, const struct config *cfg, struct cgn_err *err);
-	void (*begin)(struct state_watch *s);                             /* first turn: tell what is known */
-	void (*close)(struct state_watch *s);                             /* also after a half-done open */
+	void (*begin)(struct state_watch *s);                            /* first turn: tell what is known */
+	void (*close)(struct state_watch *s);                            /* also after a half-done open */
 	void (*cordon)(struct state_watch *s, struct state_request *rq); /* leads to state_request_ready */
-	void (*policy)(struct state_watch *s, struct state_request *rq); /* as well; |on|: put |text|, else remove it */
+	/* as well; |on|: put |text|, else remove it */
+	void (*policy)(struct state_watch *s, struct state_request *rq);
 };
 extern const struct state_backend state_backend_embedded, state_backend_static, state_backend_etcd;
 
@@ -101,7 +102,8 @@ void cordons_close(struct state_watch *s);
 /* document.c: the file of the policy document, for them. After cordons_open, which makes their folder. */
 CGN_RC document_open(struct state_watch *s, struct cgn_err *err);
 void document_change(struct state_watch *s, struct state_request *rq);
-CGN_RC state_file_write(const struct state_watch *s, const char *file, struct cgn_str text, struct cgn_err *err);
+CGN_RC state_file_write(const struct state_watch *s, const char *file, struct cgn_str text,
+	struct cgn_err *err);
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err);
 CGN_RC state_etcd_prefix(const struct config *cfg, char *out, size_t cap, struct cgn_err *err);
 

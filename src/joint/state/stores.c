@@ -24,8 +24,9 @@ struct state_stores {
 	struct tls_ctx *tls;
 	struct grpc_channel *channel;
 	struct cgn_timer timer; /* the next question */
-	/* To |last| from one question to the next while nothing changes; a change begins it anew, for nodes that start together come one after
-	 * the other, and who asks for their blocks meanwhile waits in vain. */
+	/* To |last| from one question to the next while nothing changes; a change begins it anew, for nodes
+	 * that start together come one after the other, and who asks for their blocks meanwhile waits in
+	 * vain. */
 	struct cgn_backoff backoff;
 	bool ended;
 };
@@ -53,7 +54,8 @@ static void seen(struct state_stores *s, const char *id, Cognitora__V1__KvStore 
 	if (copy != NULL && e == NULL && s->told.n < STATE_MAX_NODES)
 		e = roster_add(&s->told, id);
 	if (copy == NULL || e == NULL) {
-		cgn_log(ERROR, "state.store_ignored", F_STR("node", id), F_U64("stores", s->told.n), F_U64("most", STATE_MAX_NODES));
+		cgn_log(ERROR, "state.store_ignored", F_STR("node", id), F_U64("stores", s->told.n),
+			F_U64("most", STATE_MAX_NODES));
 		proto_node_free(&copy);
 		return;
 	}
@@ -82,8 +84,8 @@ static void connected(struct state_stores *s, bool yes, const char *whom, const 
 	if (yes)
 		cgn_log(INFO, "state.stores_known", F_STR("from", whom));
 	else
-		cgn_log(WARN, "state.stores_unknown", F_STR("from", whom), F_STR("why", why), F_U64("stores_kept", s->told.n),
-			F_STR("then", "asking again"));
+		cgn_log(WARN, "state.stores_unknown", F_STR("from", whom), F_STR("why", why),
+			F_U64("stores_kept", s->told.n), F_STR("then", "asking again"));
 }
 
 /* ---- etcd ---- */
@@ -125,8 +127,10 @@ static void on_connected(void *user, bool yes, const char *why)
 	connected(s, yes, "etcd", why);
 }
 
-static const struct state_watch_ops watch_ops = {
-	.on_node = on_node, .on_gone = on_gone, .on_cordon = on_cordon, .on_connected = on_connected};
+static const struct state_watch_ops watch_ops = {.on_node = on_node,
+	.on_gone = on_gone,
+	.on_cordon = on_cordon,
+	.on_connected = on_connected};
 
 /* ---- the router ---- */
 
@@ -185,7 +189,9 @@ static void on_answer(void *user, const struct grpc_unary_result *r)
 	if (s->ended)
 		return;
 	if (err.code == CGN_FINE)
-		(void)pb_unpack(&cognitora__v1__stores_response__descriptor, (struct cgn_str){(const char *)r->p, r->n}, &m, &err).code;
+		(void)pb_unpack(&cognitora__v1__stores_response__descriptor,
+			(struct cgn_str){(const char *)r->p, r->n}, &m, &err)
+			.code;
 	if (err.code != CGN_FINE) {
 		lost(s, &err);
 		return;
@@ -207,7 +213,8 @@ static void ask(struct cgn_timer *t)
 	rq.cluster = s->cluster;
 	pb_pack(&rq, &b);
 	cgn_rc rc = b.bad ? CGN_FAIL(&err, NO_MEMORY, "no memory for the question")
-			  : grpc_unary(s->channel, PROTO_ROUTER_STORES, cgn_buf_view(&b), ASK_TIMEOUT, on_answer, s, &err);
+			  : grpc_unary(s->channel, PROTO_ROUTER_STORES, cgn_buf_view(&b), ASK_TIMEOUT,
+				    on_answer, s, &err);
 	if (cgn_ok(rc))
 		return;
 	lost(s, &err);
@@ -224,8 +231,8 @@ static CGN_RC open_router(struct state_stores *s, const struct config *cfg, stru
 
 /* ---- open and close ---- */
 
-CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, const struct state_stores_ops *ops, void *user,
-	struct state_stores **out, struct cgn_err *err)
+CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, const struct state_stores_ops *ops,
+	void *user, struct state_stores **out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(state_stores_close) struct state_stores *s = calloc(1, sizeof *s);
 	if (s == NULL)

@@ -67,8 +67,9 @@ void state_policy_seen(struct state_watch *s, struct cgn_str text)
 	if (cgn_str_eq(text, cgn_buf_view(&s->policy)))
 		return;
 	if (text.n > STATE_MAX_POLICY) {
-		cgn_log(ERROR, "state.policy_ignored", F_STR("where", s->policy_where), F_U64("bytes", text.n),
-			F_U64("most", STATE_MAX_POLICY), F_STR("then", "the last one stays"));
+		cgn_log(ERROR, "state.policy_ignored", F_STR("where", s->policy_where),
+			F_U64("bytes", text.n), F_U64("most", STATE_MAX_POLICY),
+			F_STR("then", "the last one stays"));
 		return;
 	}
 	s->policy.n = 0;
@@ -122,11 +123,16 @@ void state_request_ready(struct state_watch *s, struct state_request *rq)
 }
 
 static CGN_RC request_new(struct state_watch *s, bool on, struct cgn_str text,
-	void (*done)(void *user, const struct cgn_err *err), void *user, struct state_request **out, struct cgn_err *err)
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct state_request **out,
+	struct cgn_err *err)
 {
 	struct state_request *rq = calloc(1, sizeof *rq);
 	if (rq != NULL)
-		*rq = (struct state_request){.s = s, .on = on, .done = done, .user = user, .text_bytes = text.n};
+		*rq = (struct state_request){.s = s,
+			.on = on,
+			.done = done,
+			.user = user,
+			.text_bytes = text.n};
 	if (rq == NULL || (text.n > 0 && (rq->text = cgn_str_dupz(text)) == NULL)) {
 		free(rq);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for what is to be kept");
@@ -149,13 +155,14 @@ CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 	return CGN_OK;
 }
 
-CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text, void (*done)(void *user, const struct cgn_err *err),
-	void *user, struct cgn_err *err)
+CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text,
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
 {
 	struct state_request *rq = NULL;
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	if (text.n > STATE_MAX_POLICY)
-		return CGN_FAIL(err, TOO_LARGE, "a policy document has at most %zu bytes, this one %zu", STATE_MAX_POLICY, text.n);
+		return CGN_FAIL(err, TOO_LARGE, "a policy document has at most %zu bytes, this one %zu",
+			STATE_MAX_POLICY, text.n);
 	CGN_TRY(request_new(s, text.n > 0, text, done, user, &rq, err));
 	s->backend->policy(s, rq);
 	return CGN_OK;
@@ -204,8 +211,11 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, const stru
 	CGN_ON_EXIT(state_watch_close) struct state_watch *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
-	*s = (struct state_watch){
-		.tag = STATE_WATCH_TAG, .loop = l, .ops = ops, .user = user, .lease = cfg->cluster.lease};
+	*s = (struct state_watch){.tag = STATE_WATCH_TAG,
+		.loop = l,
+		.ops = ops,
+		.user = user,
+		.lease = cfg->cluster.lease};
 	s->backend = backend_of(cfg);
 	s->embedded = s->backend == &state_backend_embedded;
 	(void)cgn_str_copyz(s->cluster, sizeof s->cluster, cgn_str_of(cfg->cluster.name));

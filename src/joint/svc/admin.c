@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svc: the admin port. A request is taken in whole, then answered by a program's route or by the frame's own. */
+/* svc: the admin port. A request is taken in whole, then answered by a program's route or by the frame's
+ * own. */
 #include <stdlib.h>
 
 #include "base/json/json.h"
@@ -24,9 +25,9 @@ struct svc_admin_call {
 	struct http_head head;
 	struct cgn_buf body;
 	bool answered;
-	struct http_exchange *x;   /* until it is closed */
-	bool later;                /* the answer is made elsewhere */
-	void (*gone)(void *user);  /* then; NULL: it was answered */
+	struct http_exchange *x;  /* until it is closed */
+	bool later;               /* the answer is made elsewhere */
+	void (*gone)(void *user); /* then; NULL: it was answered */
 	void *user;
 };
 
@@ -183,8 +184,8 @@ static bool head_copy(struct svc_admin_call *q, const struct http_head *h)
 	return have;
 }
 
-static void refuse(
-	struct http_exchange *x, struct svc_admin_call *q, int status, const char *code, const char *message)
+static void refuse(struct http_exchange *x, struct svc_admin_call *q, int status, const char *code,
+	const char *message)
 {
 	struct svc_admin_reply r = svc_admin_reply_new();
 	svc_admin_error(&r, status, code, message);
@@ -259,7 +260,6 @@ void svc_admin_done(struct svc_admin_call *q, struct svc_admin_reply *r)
 	reply_send(q->x, r);
 }
 
-
 static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)
 {
 	(void)x;
@@ -288,7 +288,8 @@ CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_adm
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the admin port");
 	a->tag = ADMIN_TAG;
 	a->cfg = *cfg;
-	struct http_server_cfg server = {.listen = {.addr = addr, .setting = "the admin port", .max_conns = ADMIN_MAX_CONNS}};
+	struct http_server_cfg server = {
+		.listen = {.addr = addr, .setting = "the admin port", .max_conns = ADMIN_MAX_CONNS}};
 	cgn_rc rc = http_server_new(l, &server, &ops, a, &a->server, err);
 	if (!cgn_ok(rc)) {
 		free(a);

@@ -56,8 +56,8 @@ static cgn_rc add_flag(struct svc_args *args, const char *text, struct cgn_err *
 	return CGN_OK;
 }
 
-static cgn_rc take_option(
-	struct svc_args *args, const struct option *o, const char *value, struct cgn_err *err)
+static cgn_rc take_option(struct svc_args *args, const struct option *o, const char *value,
+	struct cgn_err *err)
 {
 	if (strcmp(o->name, "config") == 0)
 		args->config_file = value;
@@ -100,8 +100,8 @@ static cgn_rc take_one(const struct svc_program *p, int argc, char **argv, int *
 	return take_option(args, o, value, err);
 }
 
-CGN_RC svc_args_parse(
-	const struct svc_program *p, int argc, char **argv, struct svc_args *args, struct cgn_err *err)
+CGN_RC svc_args_parse(const struct svc_program *p, int argc, char **argv, struct svc_args *args,
+	struct cgn_err *err)
 {
 	cgn_arena_init(&args->arena, ARGS_MAX_BYTES);
 	args->flags = cgn_arena_zero(&args->arena, (size_t)(argc + 1) * sizeof *args->flags);

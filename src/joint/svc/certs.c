@@ -10,7 +10,8 @@
 #define SAY_EVERY  ((uint64_t)24 * 3600) /* seconds, as all below */
 #define LONG_TERM  ((uint64_t)14 * 24 * 3600)
 
-/* Two weeks are time to act; a certificate that lives for days alone is renewed by a machine, which is late when a third is left. */
+/* Two weeks are time to act; a certificate that lives for days alone is renewed by a machine, which is late
+ * when a third is left. */
 bool svc_cert_ends_soon(const struct tls_validity *v, uint64_t now)
 {
 	uint64_t third = (v->to - v->from) / 3;
@@ -27,9 +28,11 @@ static void say(struct svc_cert *c, const struct tls_validity *v, uint64_t now)
 	c->said = now;
 	if (now >= v->to)
 		cgn_log(ERROR, "svc.certificate_over", F_STR("key", c->key), F_STR("ended", when),
-			F_STR("do", "put a new certificate and key in their files, then SIGHUP; until then nobody trusts this one"));
+			F_STR("do",
+				"put a new certificate and key in their files, then SIGHUP; until then nobody trusts this one"));
 	else
-		cgn_log(WARN, "svc.certificate_ends", F_STR("key", c->key), F_STR("ends", when), F_U64("days", (v->to - now) / (24 * 3600)),
+		cgn_log(WARN, "svc.certificate_ends", F_STR("key", c->key), F_STR("ends", when),
+			F_U64("days", (v->to - now) / (24 * 3600)),
 			F_STR("do", "put a new certificate and key in their files, then SIGHUP"));
 }
 

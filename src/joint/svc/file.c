@@ -24,8 +24,9 @@ CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct 
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	const char *path = config_path(args);
 	struct cgn_err why;
-	if (path != NULL && !cgn_ok(disk_read_file(
-				    path, SVC_MAX_CONFIG, &text, &why))) /* whatever it was: a config error */
+	if (path != NULL &&
+		!cgn_ok(disk_read_file(path, SVC_MAX_CONFIG, &text,
+			&why))) /* whatever it was: a config error */
 		return CGN_FAIL(err, INVALID, "configuration: %.350s", why.msg);
 	return config_load(path != NULL ? path : "no file", cgn_buf_view(&text), (const char *const *)environ,
 		args->flags, args->n_flags, out, err);

@@ -52,7 +52,7 @@ static void logs_follow(const struct svc_program *p, const struct config *cfg)
 		[CONFIG_LOG_WARN - CONFIG_LOG_DEBUG] = LOG_WARN,
 		[CONFIG_LOG_ERROR - CONFIG_LOG_DEBUG] = LOG_ERROR};
 	bool human = cfg->log.format == CONFIG_FORMAT_HUMAN ||
-		     (cfg->log.format == CONFIG_FORMAT_AUTO && isatty(STDERR_FILENO) == 1);
+		(cfg->log.format == CONFIG_FORMAT_AUTO && isatty(STDERR_FILENO) == 1);
 	log_setup(p->name, levels[cfg->log.level - CONFIG_LOG_DEBUG], human ? LOG_HUMAN : LOG_JSON);
 }
 
@@ -138,7 +138,8 @@ static void watchdog_fire(struct cgn_timer *t)
 static cgn_rc signals_take(struct svc *s, struct cgn_err *err)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
-	if (sigaction(SIGPIPE, &ignore, NULL) != 0 || sigaction(SIGXFSZ, &ignore, NULL) != 0) /* a write past RLIMIT_FSIZE fails with EFBIG */
+	/* a write past RLIMIT_FSIZE fails with EFBIG */
+	if (sigaction(SIGPIPE, &ignore, NULL) != 0 || sigaction(SIGXFSZ, &ignore, NULL) != 0)
 		return CGN_FAIL(err, INTERNAL, "cannot ignore SIGPIPE and SIGXFSZ");
 	CGN_TRY(cgn_loop_signal(s->loop, SIGTERM, on_stop_signal, s, err));
 	CGN_TRY(cgn_loop_signal(s->loop, SIGINT, on_stop_signal, s, err));

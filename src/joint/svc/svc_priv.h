@@ -18,13 +18,15 @@ struct svc_args {
 	size_t n_flags;
 	struct cgn_arena arena;
 };
-/* INVALID with a sentence about the command line. Fill |args| with zeros before, svc_args_fini after, whatever it returned. */
-CGN_RC svc_args_parse(
-	const struct svc_program *p, int argc, char **argv, struct svc_args *args, struct cgn_err *err);
+/* INVALID with a sentence about the command line. Fill |args| with zeros before, svc_args_fini after,
+ * whatever it returned. */
+CGN_RC svc_args_parse(const struct svc_program *p, int argc, char **argv, struct svc_args *args,
+	struct cgn_err *err);
 void svc_args_fini(struct svc_args *args);
 void svc_help(const struct svc_program *p, struct cgn_buf *out);
 
-/* file.c: --config, else $CGN_CONFIG, else /etc's file if it exists, read and loaded with the environment and the flags. */
+/* file.c: --config, else $CGN_CONFIG, else /etc's file if it exists, read and loaded with the environment and
+ * the flags. */
 CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct cgn_err *err);
 
 /* notify.c: the datagrams of sd_notify(3); nothing happens where no manager listens. */
@@ -32,7 +34,8 @@ struct svc_notify {
 	int fd;            /* -1: nobody listens */
 	cgn_nsec watchdog; /* a sign of life is due this often; 0: none is */
 };
-/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them, so that children do not speak for us. */
+/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them, so that children do not speak for
+ * us. */
 void svc_notify_open(struct svc_notify *n);
 void svc_notify_send(const struct svc_notify *n, const char *text);
 void svc_notify_reloading(const struct svc_notify *n, cgn_nsec now);

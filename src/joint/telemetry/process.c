@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* telemetry: process_* as Prometheus' client libraries name them, read from /proc. What can't be read is left out. */
+/* telemetry: process_* as Prometheus' client libraries name them, read from /proc. What can't be read is left
+ * out. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -31,8 +32,8 @@ static double boot_time(void)
 	FILE *f = fopen("/proc/stat", "re");
 	if (f == NULL)
 		return at;
-	char line
-		[256]; /* the interrupts' line is longer: fgets gives it in pieces, none of which begins with btime */
+	/* the interrupts' line is longer: fgets gives it in pieces, none of which begins with btime */
+	char line[256];
 	while (at <= 0 && fgets(line, sizeof line, f) != NULL)
 		if (strncmp(line, label, sizeof label - 1) == 0)
 			at = strtod(line + sizeof label - 1, NULL);

@@ -44,7 +44,9 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 
 void scrape_on_call(struct grpc_call *c, void *server_user)
 {
-	static const struct grpc_call_ops ops = {.on_message = on_message, .on_half_close = on_half_close, .on_close = on_close};
+	static const struct grpc_call_ops ops = {.on_message = on_message,
+		.on_half_close = on_half_close,
+		.on_close = on_close};
 	(void)server_user;
 	grpc_call_take(c, &ops, NULL);
 }

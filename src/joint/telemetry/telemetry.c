@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* telemetry: the registry of series and the updates of their cells. The lock guards who exists; values are relaxed atomics. */
+/* telemetry: the registry of series and the updates of their cells. The lock guards who exists; values are
+ * relaxed atomics. */
 #include "joint/telemetry/telemetry_priv.h"
 
 #include <pthread.h>
@@ -124,8 +125,8 @@ void metric_shift(struct metric_cell *c, int64_t delta)
 	uint64_t was = atomic_load_explicit(&c->value, memory_order_relaxed), is;
 	do {
 		is = bits_of(double_of(was) + (double)delta);
-	} while (!atomic_compare_exchange_weak_explicit(
-		&c->value, &was, is, memory_order_relaxed, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&c->value, &was, is, memory_order_relaxed,
+		memory_order_relaxed));
 }
 
 double metric_gauge(const struct metric_cell *c)
@@ -188,8 +189,8 @@ void metric_forget(enum metric_id id, const char *label, const char *value)
 	pthread_mutex_unlock(&lock);
 }
 
-void metric_each(
-	enum metric_id id, void (*fn)(void *, const char *const *, const struct metric_cell *), void *arg)
+void metric_each(enum metric_id id, void (*fn)(void *, const char *const *, const struct metric_cell *),
+	void *arg)
 {
 	static const char *const other[METRIC_MAX_LABELS] = {"_other", "_other", "_other", "_other"};
 	struct metric_book *b = &books[id];
@@ -202,7 +203,8 @@ void metric_each(
 	pthread_mutex_unlock(&lock);
 }
 
-/* A label value comes from the world (model names do): one that is not UTF-8 would make Prometheus refuse the whole page. */
+/* A label value comes from the world (model names do): one that is not UTF-8 would make Prometheus refuse the
+ * whole page. */
 static void value_clean(char *dst, const char *value)
 {
 	size_t n = strnlen(value, METRIC_MAX_VALUE + 1);
@@ -218,8 +220,8 @@ static void value_clean(char *dst, const char *value)
 			dst[i] = '?';
 }
 
-static uint64_t hash_text(
-	uint64_t h, const char *z) /* FNV-1a, the NUL included so that values cannot run together */
+static uint64_t hash_text(uint64_t h,
+	const char *z) /* FNV-1a, the NUL included so that values cannot run together */
 {
 	do
 		h = (h ^ (unsigned char)*z) * 0x100000001b3U;
@@ -251,8 +253,9 @@ static struct metric_series *series_find(const struct metric_book *b, const stru
 	return NULL;
 }
 
-/* At the limit the series that was forgotten longest ago makes room, so that nodes that come and go under new names stay visible
- * and memory stays bounded. Only the label values are freed: who still holds the old cell writes into valid memory. */
+/* At the limit the series that was forgotten longest ago makes room, so that nodes that come and go under new
+ * names stay visible and memory stays bounded. Only the label values are freed: who still holds the old cell
+ * writes into valid memory. */
 static struct metric_series *series_recycle(struct metric_book *b)
 {
 	struct metric_series *old = NULL;

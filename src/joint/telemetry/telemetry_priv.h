@@ -37,7 +37,8 @@ struct metric_series {
 };
 
 size_t metric_label_count(enum metric_id id);
-/* Calls |fn| for each shown series of |id| under the registry's lock; the shared overflow series comes last. */
+/* Calls |fn| for each shown series of |id| under the registry's lock; the shared overflow series comes
+ * last. */
 void metric_each(enum metric_id id,
 	void (*fn)(void *arg, const char *const *values, const struct metric_cell *c), void *arg);
 double metric_gauge(const struct metric_cell *c);

@@ -5,8 +5,8 @@
 
 #include "joint/telemetry/telemetry_priv.h"
 
-static const char *const type_names[] = {
-	[METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge", [METRIC_HISTOGRAM] = "histogram"};
+static const char *const type_names[] =
+	{[METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge", [METRIC_HISTOGRAM] = "histogram"};
 
 struct page { /* what metric_each hands through */
 	struct cgn_buf *out;
@@ -35,8 +35,8 @@ void telemetry_reference(struct cgn_buf *out)
 		"| name | type | labels | meaning |\n|---|---|---|---|\n");
 	for (size_t i = 0; i < METRIC_COUNT; i++) {
 		const struct metric_row *m = &metric_rows[i];
-		cgn_buf_fmt(
-			out, "| `%s` | %s | %s | %s |\n", m->name, type_names[m->type], m->labels, m->help);
+		cgn_buf_fmt(out, "| `%s` | %s | %s | %s |\n", m->name, type_names[m->type], m->labels,
+			m->help);
 	}
 }
 

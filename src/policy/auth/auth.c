@@ -106,7 +106,8 @@ static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])
 	return true;
 }
 
-/* "tenant=NAME" if the text begins with it, and |rest| what follows. A name alone is what lines had before there were tenants. */
+/* "tenant=NAME" if the text begins with it, and |rest| what follows. A name alone is what lines had before
+ * there were tenants. */
 static struct cgn_str tenant_split(struct cgn_str *rest)
 {
 	struct cgn_str text = cgn_str_trim(*rest), empty = {NULL, 0};
@@ -136,8 +137,9 @@ static CGN_RC line_parse(struct place at, struct cgn_str line, struct auth_key *
 		return CGN_FAIL(err, INVALID, "%s:%u: the fourth field is a time like 2026-01-31T08:00:00Z",
 			at.file, at.line);
 	if (tenant.p != NULL && !tenant_is_ok(tenant))
-		return CGN_FAIL(err, INVALID, "%s:%u: a tenant has 1 to %d visible characters and is not \"-\": tenant=NAME", at.file, at.line,
-			AUTH_TENANT_MAX);
+		return CGN_FAIL(err, INVALID,
+			"%s:%u: a tenant has 1 to %d visible characters and is not \"-\": tenant=NAME",
+			at.file, at.line, AUTH_TENANT_MAX);
 	if (!name_is_ok(name))
 		return CGN_FAIL(err, INVALID, "%s:%u: a key's name has at most %d printable bytes", at.file,
 			at.line, AUTH_NAME_MAX);
@@ -168,8 +170,8 @@ static CGN_RC keys_add(struct auth_keys *k, struct place at, const struct auth_k
 	return CGN_OK;
 }
 
-CGN_RC auth_keys_parse(
-	const char *file_name, struct cgn_str text, struct auth_keys **out, struct cgn_err *err)
+CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, struct auth_keys **out,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(auth_keys_free) struct auth_keys *k = calloc(1, sizeof *k);
 	if (k == NULL)
@@ -251,17 +253,21 @@ const char *auth_key_tenant(const struct auth_key *key)
 }
 
 CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
-	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX], struct cgn_err *err)
+	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX],
+	struct cgn_err *err)
 {
 	time_t at = (time_t)created_unix;
 	struct tm tm;
 	*out = (struct auth_key){.scopes = scopes};
 	name = cgn_str_trim(name);
 	if (!name_is_ok(name) || cgn_str_starts(name, TENANT_PREFIX))
-		return CGN_FAIL(err, INVALID, "a key's name has at most %d printable bytes, and does not begin with " TENANT_PREFIX,
+		return CGN_FAIL(err, INVALID,
+			"a key's name has at most %d printable bytes, and does not begin with " TENANT_PREFIX,
 			AUTH_NAME_MAX);
 	if (tenant.n > 0 && !tenant_is_ok(tenant))
-		return CGN_FAIL(err, INVALID, "a tenant has 1 to %d visible characters, no spaces, and is not \"-\"", AUTH_TENANT_MAX);
+		return CGN_FAIL(err, INVALID,
+			"a tenant has 1 to %d visible characters, no spaces, and is not \"-\"",
+			AUTH_TENANT_MAX);
 	if (gmtime_r(&at, &tm) == NULL ||
 		strftime(out->created, sizeof out->created, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
 		return CGN_FAIL(err, INVALID, "the time of creation does not fit a date");

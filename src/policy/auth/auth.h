@@ -6,8 +6,8 @@
  *   3f9a12c4 sha256:9f86d0...0a08 chat,embed 2026-01-31T08:00:00Z laptop of Ann
  *   77c0de01 sha256:60303a...c9f4 chat 2026-01-31T08:00:00Z tenant=acme build server
  *
- * A tenant is whom several keys belong to: what is said of it ([tenants."acme"]) holds for all of them together. A key without one is
- * its own tenant, by its id.
+ * A tenant is whom several keys belong to: what is said of it ([tenants."acme"]) holds for all of them
+ * together. A key without one is its own tenant, by its id.
  *
  * Keys carry 256 bits of randomness, so a plain hash of them can't be guessed backwards. */
 #pragma once
@@ -24,8 +24,8 @@
 #define AUTH_NAME_MAX     64
 #define AUTH_TENANT_MAX   64
 #define AUTH_NO_TENANT    "-" /* of requests that nobody asks for a key */
-#define AUTH_SECRET_BYTES 32 /* of randomness in a key */
-#define AUTH_SECRET_MAX   64 /* a key's text, NUL included */
+#define AUTH_SECRET_BYTES 32  /* of randomness in a key */
+#define AUTH_SECRET_MAX   64  /* a key's text, NUL included */
 #define AUTH_MAX_KEYS     65536
 
 enum auth_scope {
@@ -38,16 +38,17 @@ struct auth_key {
 	char id[AUTH_ID_MAX + 1];
 	uint8_t hash[AUTH_HASH_BYTES];
 	unsigned scopes;
-	char created[24]; /* RFC 3339, UTC, seconds */
+	char created[24];                 /* RFC 3339, UTC, seconds */
 	char tenant[AUTH_TENANT_MAX + 1]; /* empty: none is named */
 	char name[AUTH_NAME_MAX + 1];
 };
 
 struct auth_keys; /* immutable: any thread may look */
 
-/* CGN_INVALID names |file_name|, the line and what is wrong: bad field, two keys of one id, more than AUTH_MAX_KEYS. */
-CGN_RC auth_keys_parse(
-	const char *file_name, struct cgn_str text, struct auth_keys **out, struct cgn_err *err);
+/* CGN_INVALID names |file_name|, the line and what is wrong: bad field, two keys of one id, more than
+ * AUTH_MAX_KEYS. */
+CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, struct auth_keys **out,
+	struct cgn_err *err);
 void auth_keys_free(struct auth_keys **take);
 size_t auth_keys_count(const struct auth_keys *k);
 const struct auth_key *auth_keys_at(const struct auth_keys *k, size_t i);
@@ -63,8 +64,10 @@ void auth_scopes_format(unsigned scopes, struct cgn_buf *out);
 /* Whom the key belongs to: its tenant, else its id. */
 const char *auth_key_tenant(const struct auth_key *key);
 
-/* A new key from |entropy|; |tenant| may be empty. CGN_INVALID: a name or tenant that its line could not hold. |secret| gets the text to give to the user, once; |out| is what to keep. */
+/* A new key from |entropy|; |tenant| may be empty. CGN_INVALID: a name or tenant that its line could not
+ * hold. |secret| gets the text to give to the user, once; |out| is what to keep. */
 CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
-	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX], struct cgn_err *err);
+	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX],
+	struct cgn_err *err);
 /* The token of "Bearer TOKEN" (any case of the scheme); empty when it is none. */
 struct cgn_str auth_bearer(struct cgn_str authorization);

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-/* state 2 | reason 4 | level 4 | streak 8 | time 46, in milliseconds. The time is when it is half-open (open), when its probe is given up
- * (probing), or until when an opening counts as one more of the same trouble (closed). */
+/* state 2 | reason 4 | level 4 | streak 8 | time 46, in milliseconds. The time is when it is half-open
+ * (open), when its probe is given up (probing), or until when an opening counts as one more of the same
+ * trouble (closed). */
 enum { CLOSED, OPEN, PROBING };
 #define LEVEL_MAX  15U
 #define STREAK_MAX 255U
@@ -28,7 +29,7 @@ static uint64_t pack(const struct fields *f)
 {
 	uint64_t ms = f->ms < TIME_MAX ? f->ms : TIME_MAX;
 	return (uint64_t)f->state | (uint64_t)f->reason << 2 | (uint64_t)f->level << 6 |
-	       (uint64_t)f->streak << 10 | ms << 18;
+		(uint64_t)f->streak << 10 | ms << 18;
 }
 
 /* Rounded up, so that nothing is due too early. */
@@ -108,8 +109,8 @@ static cgn_nsec duration(const struct breaker_rules *rules, unsigned level)
 	return d < BREAKER_OPEN_MAX || level == 0 ? d : BREAKER_OPEN_MAX;
 }
 
-static void open_it(
-	struct fields *f, const struct breaker_rules *rules, const struct breaker_input *in, unsigned reason)
+static void open_it(struct fields *f, const struct breaker_rules *rules, const struct breaker_input *in,
+	unsigned reason)
 {
 	bool again = f->state != CLOSED || in->now / CGN_MSEC < f->ms;
 	double jitter = in->jitter > 0 ? (in->jitter < 1 ? in->jitter : 1) : 0;
@@ -192,14 +193,15 @@ uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const st
 	return pack(&f);
 }
 
-struct breaker_change breaker_apply(
-	breaker_word *w, const struct breaker_rules *rules, const struct breaker_input *in)
+struct breaker_change breaker_apply(breaker_word *w, const struct breaker_rules *rules,
+	const struct breaker_input *in)
 {
 	struct breaker_change c = {.was = atomic_load_explicit(w, memory_order_relaxed)};
 	do
 		c.is = breaker_step(c.was, rules, in);
-	while (c.is != c.was && !atomic_compare_exchange_weak_explicit(
-					w, &c.was, c.is, memory_order_relaxed, memory_order_relaxed));
+	while (c.is != c.was &&
+		!atomic_compare_exchange_weak_explicit(w, &c.was, c.is, memory_order_relaxed,
+			memory_order_relaxed));
 	return c;
 }
 

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define FIRST_LEAST 7 /* log2 of the tokens where the second class begins */
-#define SCALE       256.0
-#define SPREAD      1.4826
+#define FIRST_LEAST   7 /* log2 of the tokens where the second class begins */
+#define SCALE         256.0
+#define SPREAD        1.4826
 #define ADD(field, v) atomic_fetch_add_explicit(&(field), (v), memory_order_relaxed)
 #define GET(field)    atomic_load_explicit(&(field), memory_order_relaxed)
 
@@ -73,7 +73,8 @@ static struct outlier_class since(struct outlier_class now, struct outlier_class
 	return (struct outlier_class){now.n - then.n, now.sum - then.sum};
 }
 
-void outlier_window_get(const struct outlier_window *w, const struct outlier_totals *now, struct outlier_totals *out)
+void outlier_window_get(const struct outlier_window *w, const struct outlier_totals *now,
+	struct outlier_totals *out)
 {
 	const struct outlier_totals *then = &w->at[w->oldest];
 	out->ended = now->ended - then->ended;
@@ -131,8 +132,8 @@ static struct norm norm_of(const struct outlier_peer *peers, size_t n, score_fn 
 	return m;
 }
 
-static void judge_by(struct outlier_peer *peers, size_t n, score_fn score, double bound, enum breaker_reason why,
-	double *scratch)
+static void judge_by(struct outlier_peer *peers, size_t n, score_fn score, double bound,
+	enum breaker_reason why, double *scratch)
 {
 	struct norm m = norm_of(peers, n, score, scratch);
 	double v, limit = OUTLIER_SPREADS * m.spread > bound ? OUTLIER_SPREADS * m.spread : bound;
@@ -154,7 +155,8 @@ static bool score_failures(const struct outlier_peer *p, double *out)
 	return true;
 }
 
-/* In place of the sums: how far each class of each peer lies from the median of the class, times its requests. */
+/* In place of the sums: how far each class of each peer lies from the median of the class, times its
+ * requests. */
 static void centre(struct outlier_peer *peers, size_t n, size_t offset, double *scratch)
 {
 	size_t m = 0;
@@ -240,9 +242,13 @@ void outlier_judge(struct outlier_peer *peers, size_t n, double share, double *s
 	if (n < OUTLIER_NODES)
 		return;
 	for (size_t c = 0; c < OUTLIER_FIRST; c++)
-		centre(peers, n, offsetof(struct outlier_peer, recent.first[0]) + c * sizeof(struct outlier_class), scratch);
+		centre(peers, n,
+			offsetof(struct outlier_peer, recent.first[0]) + c * sizeof(struct outlier_class),
+			scratch);
 	for (size_t c = 0; c < OUTLIER_TOKEN; c++)
-		centre(peers, n, offsetof(struct outlier_peer, recent.token[0]) + c * sizeof(struct outlier_class), scratch);
+		centre(peers, n,
+			offsetof(struct outlier_peer, recent.token[0]) + c * sizeof(struct outlier_class),
+			scratch);
 	judge_by(peers, n, score_failures, OUTLIER_SHARE, BREAKER_FOR_ERRORS, scratch);
 	judge_by(peers, n, score_first, OUTLIER_SLOWER, BREAKER_FOR_FIRST, scratch);
 	judge_by(peers, n, score_token, OUTLIER_SLOWER, BREAKER_FOR_TOKENS, scratch);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* booking: a pick's load from the moment of the pick to the end of the request, and what that says of the node. */
+/* booking: a pick's load from the moment of the pick to the end of the request, and what that says of the
+ * node. */
 #include "chooser_priv.h"
 
 #define ANSWERS 64 /* that the average length is of, about */
@@ -26,7 +27,8 @@ static uint32_t beside(const struct cluster_cell *cell)
 	return (ours > 0 ? ours - 1 : 0) + atomic_load_explicit(&cell->others_decoding, memory_order_relaxed);
 }
 
-/* Of an answer that comes whole nobody sees when its prompt is computed: on average over its time, so much of it is not. */
+/* Of an answer that comes whole nobody sees when its prompt is computed: on average over its time, so much of
+ * it is not. */
 static uint32_t queued_on_average(const struct choose_pick *p, uint32_t tokens)
 {
 	const struct route_speed *s = &p->cands[p->index].speed;
@@ -43,7 +45,8 @@ static cgn_nsec busy_until(const struct cluster_cell *cell, cgn_nsec now)
 	return busy && now > since ? total + (now - since) : total;
 }
 
-/* Prompts are computed one after the other: this one since the one before it was, or since it came. Returns for how long. */
+/* Prompts are computed one after the other: this one since the one before it was, or since it came. Returns
+ * for how long. */
 static cgn_nsec busy_step(struct cluster_cell *cell, const struct choose_ticket *t, cgn_nsec now)
 {
 	cgn_nsec since = atomic_exchange_explicit(&cell->prefill_since, now, memory_order_relaxed);
@@ -62,14 +65,16 @@ static void load_book(struct cluster_cell *cell, const struct choose_pick *p, st
 	atomic_fetch_add_explicit(&cell->inflight, 1, memory_order_relaxed);
 	if (out->whole)
 		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
-	uint64_t ours = atomic_fetch_add_explicit(&cell->queued_tokens, out->queued_tokens, memory_order_relaxed);
+	uint64_t ours =
+		atomic_fetch_add_explicit(&cell->queued_tokens, out->queued_tokens, memory_order_relaxed);
 	out->ahead_tokens = clamp32((double)(others + ours));
 	if (ours == 0)
 		atomic_store_explicit(&cell->prefill_since, out->at, memory_order_relaxed);
 }
 
 /* The end of what any candidate holds is where this prompt's prefix ends, as far as others share it. */
-static void heat_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out)
+static void heat_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p,
+	struct choose_ticket *out)
 {
 	uint32_t held = 0;
 	for (size_t i = 0; i < p->n; i++)
@@ -80,7 +85,8 @@ static void heat_book(struct chooser *c, const struct choose_ask *ask, const str
 	out->hot = heat_add(c->shared.heat, out->prefix);
 }
 
-static void prompt_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out)
+static void prompt_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p,
+	struct choose_ticket *out)
 {
 	const struct route_cand *w = &p->cands[p->index];
 	struct route_terms t;
@@ -93,10 +99,12 @@ static void prompt_book(struct chooser *c, const struct choose_ask *ask, const s
 	route_terms(&p->ask, w, &t);
 	double ttft = t.queue_ms + t.prefill_ms + t.fetch_ms;
 	cgn_nsec expected = ttft < 1e9 ? (cgn_nsec)(ttft * 1e6) : PENDING_LONGEST;
-	out->pending = pending_add(c->shared.pending, ask->chain, ask->blocks, w->held, w->slot, ask->now, CHOOSER_LIFE + 2 * expected);
+	out->pending = pending_add(c->shared.pending, ask->chain, ask->blocks, w->held, w->slot, ask->now,
+		CHOOSER_LIFE + 2 * expected);
 }
 
-void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p, struct choose_ticket *out)
+void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p,
+	struct choose_ticket *out)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	CGN_MUST(p->verdict == ROUTE_PICKED && !out->booked);
@@ -169,5 +177,6 @@ void chooser_done(struct chooser *c, struct choose_ticket *t, const struct choos
 		return;
 	struct cluster_cell *cell = cell_of(c, t);
 	double others = ((double)t->beside_then + (double)t->beside_last) / 2;
-	cluster_cell_decode(cell, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others, ms_between(t->busy_then, t->busy_last));
+	cluster_cell_decode(cell, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others,
+		ms_between(t->busy_then, t->busy_last));
 }

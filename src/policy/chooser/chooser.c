@@ -11,7 +11,8 @@
 #define MEDIAN_OF     31  /* measured nodes, at most, that stand for the fleet */
 #define SPREAD        16  /* times faster or slower than the middle, at most, that a node is taken for */
 
-CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out, struct cgn_err *err)
+CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out,
+	struct cgn_err *err)
 {
 	struct chooser *c = calloc(1, sizeof *c);
 	if (c == NULL)
@@ -102,8 +103,8 @@ static void stored_fill(const struct choose_ask *ask, struct route_cand *cands, 
 	}
 }
 
-/* Of each candidate: what it holds, from its engines' own events or from what was sent there. Events name blocks of tokens: a chain of bytes is
- * in nobody's index, and so the record is all there is for it. */
+/* Of each candidate: what it holds, from its engines' own events or from what was sent there. Events name
+ * blocks of tokens: a chain of bytes is in nobody's index, and so the record is all there is for it. */
 static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 {
 	bool fed = false, guessed = false;
@@ -163,8 +164,9 @@ static struct route_speed fleet_of(const struct route_cand *cands, size_t n)
 		.interference = median_of(interference, n_step, none.interference)};
 }
 
-/* A node whose first prompt took minutes, or whose engine counts tokens that nobody saw, is not out of the race, nor ahead of all, for ever: what
- * is far off is tried again as soon as the others have that much to do. */
+/* A node whose first prompt took minutes, or whose engine counts tokens that nobody saw, is not out of the
+ * race, nor ahead of all, for ever: what is far off is tried again as soon as the others have that much to
+ * do. */
 static float near_middle(float own, float middle)
 {
 	if (!(own > 0))
@@ -172,13 +174,16 @@ static float near_middle(float own, float middle)
 	return own > middle * SPREAD ? middle * SPREAD : own < middle / SPREAD ? middle / SPREAD : own;
 }
 
-/* Who was not measured is taken for the middle one. What a further stream or a prompt does to a step, as a share, is the engine's rather than the
- * node's and hard to measure: there everybody is, or else the node that erred most to its own favour would get the most. */
+/* Who was not measured is taken for the middle one. What a further stream or a prompt does to a step, as a
+ * share, is the engine's rather than the node's and hard to measure: there everybody is, or else the node
+ * that erred most to its own favour would get the most. */
 static void speeds_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 {
 	if (c->fleet_left == 0 || c->fleet_model != ask->model) {
 		c->fleet = fleet_of(c->cands, n);
-		c->fleet_span = c->fleet_model != ask->model ? 1 : c->fleet_span < FLEET_MOST ? 2 * c->fleet_span : FLEET_MOST;
+		c->fleet_span = c->fleet_model != ask->model ? 1
+			: c->fleet_span < FLEET_MOST         ? 2 * c->fleet_span
+							     : FLEET_MOST;
 		c->fleet_model = ask->model;
 		c->fleet_left = c->fleet_span;
 	}
@@ -198,7 +203,8 @@ float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_ce
 	return block > 0 ? (float)block : BLOCK_TOKENS;
 }
 
-/* What a token below the GPU saves is the weight of its tier: the rest of its computing is what fetching it takes. */
+/* What a token below the GPU saves is the weight of its tier: the rest of its computing is what fetching it
+ * takes. */
 static float fetch_ms(const struct route_tiers *w, const struct route_cand *c, float block)
 {
 	float blocks = 0;
@@ -228,8 +234,10 @@ static void spare(struct chooser *c, const struct choose_ask *ask, size_t n, uin
 {
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
-		float missing = part * (float)(held - to->held), block = chooser_block_tokens(ask, &c->shared.cells[to->slot]);
-		to->spared_tokens = missing * block < to->uncached_tokens ? missing * block : to->uncached_tokens;
+		float missing = part * (float)(held - to->held),
+		      block = chooser_block_tokens(ask, &c->shared.cells[to->slot]);
+		to->spared_tokens =
+			missing * block < to->uncached_tokens ? missing * block : to->uncached_tokens;
 		to->reuse += missing * ask->rules->tiers.weight[KV_GPU];
 	}
 }
@@ -273,7 +281,8 @@ size_t chooser_match(struct chooser *c, const struct choose_ask *ask)
 	const struct view_model *m = ask->model;
 	if (m == NULL || !room(c, m->n_ready + 1))
 		return 0;
-	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN, .now = ask->now};
+	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN,
+		.now = ask->now};
 	size_t n = view_candidates(m, c->shared.cells, &who, c->cands);
 	n = ask->pin == CHOOSER_NO_PIN ? chooser_roles(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
 	held_fill(c, ask, n);

@@ -5,10 +5,10 @@
 void choose_rules_fill(const struct config *cfg, struct route_rules *out)
 {
 	*out = (struct route_rules){
-		.weights = {cfg->router.score_weights.kv, cfg->router.score_weights.load, cfg->router.score_weights.power,
-			cfg->router.score_weights.capacity},
-		.tiers = {{(float)cfg->router.tier_weights.gpu, (float)cfg->router.tier_weights.ram, (float)cfg->router.tier_weights.ssd,
-			(float)cfg->router.tier_weights.remote}},
+		.weights = {cfg->router.score_weights.kv, cfg->router.score_weights.load,
+			cfg->router.score_weights.power, cfg->router.score_weights.capacity},
+		.tiers = {{(float)cfg->router.tier_weights.gpu, (float)cfg->router.tier_weights.ram,
+			(float)cfg->router.tier_weights.ssd, (float)cfg->router.tier_weights.remote}},
 		.max_inflight = cfg->router.admission.max_concurrent_per_replica,
 		.session_bound = cfg->router.session_bound,
 	};

@@ -137,7 +137,8 @@ struct cluster_node *cluster_find(const struct cluster *c, const char *id)
 	return find_member(c, id);
 }
 
-/* A slot whose last node still has requests running is not given away: they will release their booking there. */
+/* A slot whose last node still has requests running is not given away: they will release their booking
+ * there. */
 static CGN_RC slot_take(const struct cluster *c, uint16_t *slot, struct cgn_err *err)
 {
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
@@ -172,13 +173,15 @@ static uint32_t sixteen_bits(float share)
 
 static void spare_set(struct cluster_cell *cell, float kv_usage, float power_headroom)
 {
-	atomic_store_explicit(&cell->kv_and_power, sixteen_bits(kv_usage) << 16 | sixteen_bits(power_headroom), memory_order_relaxed);
+	atomic_store_explicit(&cell->kv_and_power,
+		sixteen_bits(kv_usage) << 16 | sixteen_bits(power_headroom), memory_order_relaxed);
 }
 
 struct cluster_spare cluster_cell_spare(const struct cluster_cell *cell)
 {
 	uint32_t both = atomic_load_explicit(&cell->kv_and_power, memory_order_relaxed);
-	return (struct cluster_spare){(float)(both >> 16) / UINT16_MAX, (float)(both & UINT16_MAX) / UINT16_MAX};
+	return (struct cluster_spare){(float)(both >> 16) / UINT16_MAX,
+		(float)(both & UINT16_MAX) / UINT16_MAX};
 }
 
 static void cell_reset(struct cluster *c, uint16_t slot)
@@ -222,7 +225,8 @@ struct route_speed cluster_cell_speed(const struct cluster_cell *cell)
 
 static void speed_set(struct cluster_cell *cell, const struct route_speed *s)
 {
-	atomic_store_explicit(&cell->prefill_speed, two_floats(s->prefill_ms, s->interference), memory_order_relaxed);
+	atomic_store_explicit(&cell->prefill_speed, two_floats(s->prefill_ms, s->interference),
+		memory_order_relaxed);
 	atomic_store_explicit(&cell->decode_speed, two_floats(s->step_ms, s->batch_ms), memory_order_relaxed);
 }
 
@@ -249,9 +253,10 @@ void cluster_cell_answer(struct cluster_cell *cell, uint64_t answer, uint64_t fo
 {
 	if (answer == 0)
 		return;
-	double was = cluster_cell_answer_share(cell), now = found < answer ? (double)found / (double)answer : 1;
-	atomic_store_explicit(
-		&cell->answer_ppm, (uint32_t)((was + (now - was) / 16) * 1e6 + 0.5), memory_order_relaxed);
+	double was = cluster_cell_answer_share(cell),
+	       now = found < answer ? (double)found / (double)answer : 1;
+	atomic_store_explicit(&cell->answer_ppm, (uint32_t)((was + (now - was) / 16) * 1e6 + 0.5),
+		memory_order_relaxed);
 }
 
 double cluster_cell_trust(const struct cluster_cell *cell)
@@ -368,8 +373,7 @@ bool cluster_node_gone(struct cluster *c, const char *member_id, struct cluster_
 	struct cluster_node *n = find_member(c, member_id);
 	if (n == NULL)
 		return false;
-	*out = (struct cluster_orders){
-		.slot = n->slot,
+	*out = (struct cluster_orders){.slot = n->slot,
 		.watch = WATCH_CLOSE,
 		.publish = true,
 		.forget = true,
@@ -414,15 +418,17 @@ static uint64_t beyond(uint64_t all, uint64_t part)
 	return all > part ? all - part : 0;
 }
 
-/* An agent that counts by router says what is there at one instant and what of that is ours: no request under way is in doubt. */
+/* An agent that counts by router says what is there at one instant and what of that is ours: no request under
+ * way is in doubt. */
 static void others_take(struct cluster_cell *cell, const Cognitora__V1__Load *load)
 {
-	others_set(cell, beyond(load->inflight, load->yours) + load->foreign, beyond(load->queued_tokens, load->yours_queued_tokens),
+	others_set(cell, beyond(load->inflight, load->yours) + load->foreign,
+		beyond(load->queued_tokens, load->yours_queued_tokens),
 		beyond(load->decoding, load->yours_decoding));
 }
 
-/* Of one that does not, what its engines say they have, less what this router had there when it heard of it. An agent that knows nothing
- * of its engine still knows what it relays itself. */
+/* Of one that does not, what its engines say they have, less what this router had there when it heard of it.
+ * An agent that knows nothing of its engine still knows what it relays itself. */
 static void others_guess(struct cluster_cell *cell, const Cognitora__V1__Load *load)
 {
 	uint64_t engines = (uint64_t)load->running + load->waiting;
@@ -481,7 +487,8 @@ void cluster_watch_event(struct cluster *c, struct cluster_node *n, const Cognit
 	settle(c, n, out);
 }
 
-void cluster_watch_quiet(struct cluster *c, struct cluster_node *n, cgn_nsec elapsed, struct cluster_orders *out)
+void cluster_watch_quiet(struct cluster *c, struct cluster_node *n, cgn_nsec elapsed,
+	struct cluster_orders *out)
 {
 	CGN_LIVE(c, CLUSTER_TAG);
 	CGN_LIVE(n, CLUSTER_NODE_TAG);

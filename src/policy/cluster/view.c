@@ -232,12 +232,14 @@ static uint32_t u32_of(const _Atomic uint32_t *p)
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
 
-/* Tokens of prompts that wait there, and streams: ours, and what is known of others'. Of those that nobody splits so, all are streams. */
+/* Tokens of prompts that wait there, and streams: ours, and what is known of others'. Of those that nobody
+ * splits so, all are streams. */
 static void work_fill(struct route_cand *c, const struct cluster_cell *cell)
 {
 	uint64_t waiting = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
 	uint32_t streams = u32_of(&cell->others_decoding);
-	c->queued_tokens = (float)(atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed) + waiting);
+	c->queued_tokens =
+		(float)(atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed) + waiting);
 	c->decoding = u32_of(&cell->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
 }
 
@@ -269,8 +271,8 @@ static uint64_t breaker_of(const struct cluster_cell *cell)
 }
 
 /* Every breaker is shut: those whose is the least bad. */
-static size_t least_bad(const struct view_model *m, const struct cluster_cell *cells, const struct view_ask *ask,
-	struct route_cand *out)
+static size_t least_bad(const struct view_model *m, const struct cluster_cell *cells,
+	const struct view_ask *ask, struct route_cand *out)
 {
 	size_t n = 0;
 	unsigned least = UINT_MAX;
@@ -287,7 +289,8 @@ static size_t least_bad(const struct view_model *m, const struct cluster_cell *c
 	return n;
 }
 
-/* The lines of a thousand cells are in no cache when a request comes: they are asked for some nodes before their turn. */
+/* The lines of a thousand cells are in no cache when a request comes: they are asked for some nodes before
+ * their turn. */
 static void fetch_ahead(const struct view_model *m, const struct cluster_cell *cells, size_t i)
 {
 	size_t far = i + 2 * AHEAD, near = i + AHEAD;
@@ -298,8 +301,8 @@ static void fetch_ahead(const struct view_model *m, const struct cluster_cell *c
 	__builtin_prefetch(&cells[m->ready[near]->slot]);
 }
 
-size_t view_candidates(
-	const struct view_model *m, const struct cluster_cell *cells, const struct view_ask *ask, struct route_cand *out)
+size_t view_candidates(const struct view_model *m, const struct cluster_cell *cells,
+	const struct view_ask *ask, struct route_cand *out)
 {
 	size_t n = 0;
 	bool any = ask->all;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view: the cluster as workers see it: immutable, counted, made by the control loop whenever membership or health changed. Loads are not in it:
- * they change too often, and live in the cells. */
+/* view: the cluster as workers see it: immutable, counted, made by the control loop whenever membership or
+ * health changed. Loads are not in it: they change too often, and live in the cells. */
 #pragma once
 #include "base/core/arena.h"
 #include "policy/cluster/cluster.h"
@@ -23,10 +23,12 @@ struct view_node {
 struct view_model {
 	struct cgn_str name;
 	const struct view_node **ready; /* take requests for it now; ascending by slot */
-	const struct engine_tokens_ops **tokens; /* beside ready: how that node's engine tells token ids; NULL: it can't */
-	const struct engine_resume **resume; /* beside ready: how that node's engine goes on with an answer; NULL: it can't */
+	/* beside ready: how that node's engine tells token ids; NULL: it can't */
+	const struct engine_tokens_ops **tokens;
+	/* beside ready: how that node's engine goes on with an answer; NULL: it can't */
+	const struct engine_resume **resume;
 	size_t n_ready;
-	bool tokenizes;     /* some engine that has it tells token ids, ready or not */
+	bool tokenizes;    /* some engine that has it tells token ids, ready or not */
 	bool may_tokenize; /* or may */
 };
 
@@ -44,8 +46,8 @@ CGN_RC cluster_view_new(const struct cluster *c, struct cluster_view **out, stru
 void cluster_view_ref(struct cluster_view *v);       /* any thread */
 void cluster_view_unref(struct cluster_view **take); /* any thread */
 
-const struct view_model *view_model_find(
-	const struct cluster_view *v, struct cgn_str name); /* NULL: no node has it */
+const struct view_model *view_model_find(const struct cluster_view *v,
+	struct cgn_str name); /* NULL: no node has it */
 const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id);
 const struct view_node *view_node_at(const struct cluster_view *v, uint16_t slot);
 
@@ -55,8 +57,8 @@ struct view_ask {
 	bool all; /* whatever their breakers say: somebody asked for a certain node */
 	cgn_nsec now;
 };
-/* Candidates for |m| as they are at this instant, ascending by slot. |out| has room for m->n_ready. Nodes whose breaker is shut are left
- * out, unless that is true of every ready node, tried ones too: then those are offered whose breakers are the least bad, for a guess that may
- * be wrong beats an answer that is. */
-size_t view_candidates(
-	const struct view_model *m, const struct cluster_cell *cells, const struct view_ask *ask, struct route_cand *out);
+/* Candidates for |m| as they are at this instant, ascending by slot. |out| has room for m->n_ready. Nodes
+ * whose breaker is shut are left out, unless that is true of every ready node, tried ones too: then those are
+ * offered whose breakers are the least bad, for a guess that may be wrong beats an answer that is. */
+size_t view_candidates(const struct view_model *m, const struct cluster_cell *cells,
+	const struct view_ask *ask, struct route_cand *out);

@@ -105,8 +105,8 @@ static cgn_rc check_state(const struct config *c, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID,
 			"%s: cluster.state_backend = \"etcd\" needs cluster.etcd_endpoints", from);
 	if (c->cluster.state_backend == STATE_STATIC && c->cluster.nodes.n == 0)
-		return CGN_FAIL(
-			err, INVALID, "%s: cluster.state_backend = \"static\" needs cluster.nodes", from);
+		return CGN_FAIL(err, INVALID, "%s: cluster.state_backend = \"static\" needs cluster.nodes",
+			from);
 	for (size_t i = 0; i < c->cluster.etcd_endpoints.n; i++)
 		if (!is_http_url(c->cluster.etcd_endpoints.v[i]))
 			return CGN_FAIL(err, INVALID,
@@ -122,7 +122,7 @@ static cgn_rc check_state(const struct config *c, struct cgn_err *err)
 static cgn_rc check_weights(const struct config *c, struct cgn_err *err)
 {
 	double sum = c->router.score_weights.kv + c->router.score_weights.load +
-		     c->router.score_weights.power + c->router.score_weights.capacity;
+		c->router.score_weights.power + c->router.score_weights.capacity;
 	if (sum >= 0.999 && sum <= 1.001)
 		return CGN_OK;
 	return CGN_FAIL(err, INVALID,
@@ -135,19 +135,23 @@ static cgn_rc check_weights(const struct config *c, struct cgn_err *err)
 static bool is_zmq_endpoint(const char *text)
 {
 	struct cgn_str s = cgn_str_of(text);
-	return (cgn_str_starts(s, "tcp://") && address_shaped((struct cgn_str){s.p + 6, s.n - 6})) || cgn_str_starts(s, "ipc:///");
+	return (cgn_str_starts(s, "tcp://") && address_shaped((struct cgn_str){s.p + 6, s.n - 6})) ||
+		cgn_str_starts(s, "ipc:///");
 }
 
 static cgn_rc check_kv_events(const struct config *c, size_t i, struct cgn_err *err)
 {
 	const struct config_engine *e = &c->engines[i];
-	const char *const rows[][2] = {{"kv_events", e->kv_events}, {"kv_events_replay", e->kv_events_replay}};
+	const char *const rows[][2] = {{"kv_events", e->kv_events},
+		{"kv_events_replay", e->kv_events_replay}};
 	for (size_t k = 0; k < CGN_COUNT(rows); k++)
 		if (rows[k][1] != NULL && !is_zmq_endpoint(rows[k][1]))
-			return CGN_FAIL(err, INVALID, "%s: engine %s is \"%.100s\", must be tcp://host:port or ipc:///path",
+			return CGN_FAIL(err, INVALID,
+				"%s: engine %s is \"%.100s\", must be tcp://host:port or ipc:///path",
 				engine_origin(c, i, rows[k][0]), rows[k][0], rows[k][1]);
 	if (e->kv_events_replay != NULL && e->kv_events == NULL)
-		return CGN_FAIL(err, INVALID, "%s: engine kv_events_replay needs kv_events, the endpoint of the events themselves",
+		return CGN_FAIL(err, INVALID,
+			"%s: engine kv_events_replay needs kv_events, the endpoint of the events themselves",
 			engine_origin(c, i, "kv_events_replay"));
 	return CGN_OK;
 }
@@ -184,7 +188,8 @@ static cgn_rc check_name(const struct config *c, size_t i, const char *name, boo
 	size_t at = c->models[i].aliases.n > 0 ? i : (size_t)(holder - c->models);
 	return CGN_FAIL(err, INVALID,
 		"%s: \"%.100s\" names model \"%.100s\" and model \"%.100s\"; an alias is given once",
-		*config_row_slot(c, &config_families[CONFIG_MODELS], at, &config_model_keys.keys[0]).origin, name, m->name, holder->name);
+		*config_row_slot(c, &config_families[CONFIG_MODELS], at, &config_model_keys.keys[0]).origin,
+		name, m->name, holder->name);
 }
 
 static const char *model_origin(const struct config *c, size_t model, const char *key)
@@ -199,10 +204,12 @@ static cgn_rc check_tokens(const struct config *c, size_t i, struct cgn_err *err
 {
 	const struct config_model *m = &c->models[i];
 	if (m->tokens == TOKENS_FILE && m->tokenizer == NULL)
-		return CGN_FAIL(err, INVALID, "%s: model \"%.100s\" has tokens = \"file\" and no tokenizer: name its tokenizer.json",
+		return CGN_FAIL(err, INVALID,
+			"%s: model \"%.100s\" has tokens = \"file\" and no tokenizer: name its tokenizer.json",
 			model_origin(c, i, "tokens"), m->name);
 	if (m->chat_template != NULL && m->tokenizer == NULL)
-		return CGN_FAIL(err, INVALID, "%s: model \"%.100s\" has a chat_template and no tokenizer: the template alone makes no tokens",
+		return CGN_FAIL(err, INVALID,
+			"%s: model \"%.100s\" has a chat_template and no tokenizer: the template alone makes no tokens",
 			model_origin(c, i, "chat_template"), m->name);
 	return CGN_OK;
 }
@@ -215,8 +222,8 @@ static cgn_rc check_models(const struct config *c, struct cgn_err *err)
 		const struct config_model *m = &c->models[i];
 		n += m->aliases.n;
 		if (n > CONFIG_MAX_MODELS)
-			return CGN_FAIL(
-				err, INVALID, "models: more than %d aliases in all", CONFIG_MAX_MODELS);
+			return CGN_FAIL(err, INVALID, "models: more than %d aliases in all",
+				CONFIG_MAX_MODELS);
 		CGN_TRY(check_name(c, i, m->name, false, err));
 		CGN_TRY(check_tokens(c, i, err));
 		for (size_t j = 0; j < m->aliases.n; j++) {
@@ -261,7 +268,8 @@ static cgn_rc check_cookie(const struct config *c, struct cgn_err *err)
 	const char *name = c->router.session_cookie;
 	for (const char *p = name; p != NULL && *p != '\0'; p++)
 		if (*p <= ' ' || *p > '~' || strchr("()<>@,;:\\\"/[]?={}", *p) != NULL)
-			return CGN_FAIL(err, INVALID, "%s: router.session_cookie \"%.64s\" is no name of a cookie: letters, digits and -_.!#$%%&'*+^`|~",
+			return CGN_FAIL(err, INVALID,
+				"%s: router.session_cookie \"%.64s\" is no name of a cookie: letters, digits and -_.!#$%%&'*+^`|~",
 				origin(c, "router.session_cookie"), name);
 	return CGN_OK;
 }
@@ -273,7 +281,8 @@ static cgn_rc check_shadow(const struct config *c, struct cgn_err *err)
 	struct cgn_err why;
 	for (size_t i = 0; i < shadow->n; i++)
 		if (!cgn_ok(route_document_policy(cgn_str_of(shadow->v[i]), &unused, &why)))
-			return CGN_FAIL(err, INVALID, "%s: router.shadow: %s", origin(c, "router.shadow"), why.msg);
+			return CGN_FAIL(err, INVALID, "%s: router.shadow: %s", origin(c, "router.shadow"),
+				why.msg);
 	return CGN_OK;
 }
 
@@ -282,9 +291,11 @@ static cgn_rc check_redis(const struct config *c, struct cgn_err *err)
 {
 	const char *url = c->router.rate_limit.redis_url;
 	struct cgn_str s = cgn_str_of(url);
-	if (url == NULL || cgn_str_starts(s, "redis://") || cgn_str_starts(s, "rediss://") || cgn_str_starts(s, "unix:"))
+	if (url == NULL || cgn_str_starts(s, "redis://") || cgn_str_starts(s, "rediss://") ||
+		cgn_str_starts(s, "unix:"))
 		return CGN_OK;
-	return CGN_FAIL(err, INVALID, "%s: router.rate_limit.redis_url must begin with redis://, rediss:// or unix:",
+	return CGN_FAIL(err, INVALID,
+		"%s: router.rate_limit.redis_url must begin with redis://, rediss:// or unix:",
 		origin(c, "router.rate_limit.redis_url"));
 }
 

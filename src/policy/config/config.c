@@ -144,23 +144,25 @@ const char *config_row_name(const struct config *c, const struct config_family *
 	return name;
 }
 
-struct config_slot config_row_slot(const struct config *c, const struct config_family *f, size_t row, const struct config_key *k)
+struct config_slot config_row_slot(const struct config *c, const struct config_family *f, size_t row,
+	const struct config_key *k)
 {
 	CGN_MUST(row < *row_count(c, f));
 	size_t at = row * f->keys->n + (size_t)(k - f->keys->keys);
-	return (struct config_slot){k, rows_of(c, f) + row * f->row_bytes, &c->store->row_origins[f - config_families][at]};
+	return (struct config_slot){k, rows_of(c, f) + row * f->row_bytes,
+		&c->store->row_origins[f - config_families][at]};
 }
 
 CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *err)
 {
 	struct config_store *st = c->store;
 	if (c->n_engines == CONFIG_MAX_ENGINES)
-		return CGN_FAIL(
-			err, INVALID, "%s: more than %d engines on one node", where, CONFIG_MAX_ENGINES);
+		return CGN_FAIL(err, INVALID, "%s: more than %d engines on one node", where,
+			CONFIG_MAX_ENGINES);
 	if (c->engines == NULL) {
 		c->engines = cgn_arena_zero(&st->arena, CONFIG_MAX_ENGINES * sizeof *c->engines);
-		st->engine_origins = cgn_arena_zero(
-			&st->arena, CONFIG_MAX_ENGINES * config_engine_keys.n * sizeof *st->engine_origins);
+		st->engine_origins = cgn_arena_zero(&st->arena,
+			CONFIG_MAX_ENGINES * config_engine_keys.n * sizeof *st->engine_origins);
 	}
 	if (c->engines == NULL || st->engine_origins == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "%s: no memory for engines", where);
@@ -185,14 +187,15 @@ static char *rows_make(struct config *c, const struct config_family *f)
 	return rows;
 }
 
-CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cgn_str name, const char *where, struct cgn_err *err)
+CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cgn_str name, const char *where,
+	struct cgn_err *err)
 {
 	size_t *n = row_count(c, f);
 	if (*n == f->max)
 		return CGN_FAIL(err, INVALID, "%s: more than %zu %s", where, f->max, f->section);
 	if (name.n == 0 || name.n > f->name_max || !config_text_clean(name))
-		return CGN_FAIL(err, INVALID, "%s: a %s's name has 1 to %zu bytes and no control characters", where, f->noun,
-			f->name_max);
+		return CGN_FAIL(err, INVALID, "%s: a %s's name has 1 to %zu bytes and no control characters",
+			where, f->noun, f->name_max);
 	char *rows = rows_of(c, f);
 	if (rows == NULL)
 		rows = rows_make(c, f);

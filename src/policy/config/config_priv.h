@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config inside: the tables as data, and slots: one key of one object, which every source and every printer works on. */
+/* config inside: the tables as data, and slots: one key of one object, which every source and every printer
+ * works on. */
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/str.h"
@@ -14,8 +15,8 @@
 enum key_kind { KEY_STR, KEY_PATH, KEY_BOOL, KEY_U32, KEY_F64, KEY_DUR, KEY_SIZE, KEY_LIST, KEY_ENUM };
 
 struct config_key {
-	const char *section, *key,
-		*path; /* "router.retry", "attempts", both with a dot; in engines and named rows path is the key */
+	/* "router.retry", "attempts", both with a dot; in engines and named rows path is the key */
+	const char *section, *key, *path;
 	enum key_kind kind;
 	const char *enumeration; /* ENUM: as in enums.def */
 	const char *preset;      /* default as text; NULL: unset */
@@ -52,8 +53,8 @@ struct config_slot {
 struct config_store {
 	uint32_t tag;
 	struct cgn_arena arena;
-	const char **origins;        /* [config_globals.n] */
-	const char **engine_origins; /* [CONFIG_MAX_ENGINES][config_engine_keys.n] */
+	const char **origins;                      /* [config_globals.n] */
+	const char **engine_origins;               /* [CONFIG_MAX_ENGINES][config_engine_keys.n] */
 	const char **row_origins[CONFIG_FAMILIES]; /* [family.max][family.keys->n] */
 	struct {
 		int kind; /* of its [engine.KIND] table; CONFIG_ENUM_START_: it has none */
@@ -65,12 +66,13 @@ struct config_store {
 const struct config_key *config_key_find(const struct config_table *t, struct cgn_str path);
 /* The known key that was probably meant; NULL when none is close. */
 const struct config_key *config_key_nearest(const struct config_table *t, struct cgn_str path);
-bool config_is_section(struct cgn_str path);                         /* "router", "router.retry" */
+bool config_is_section(struct cgn_str path);                            /* "router", "router.retry" */
 const struct config_family *config_family_find(struct cgn_str section); /* NULL */
 int config_enum_value(const char *enumeration, struct cgn_str text); /* CONFIG_ENUM_START_: no such value */
 void config_key_allowed(const struct config_key *k, struct cgn_buf *out); /* "a whole number from 1 to 16" */
 
-/* value.c: |text| as in the environment, on a command line, or inside TOML's quotes. INVALID without a message: not allowed. */
+/* value.c: |text| as in the environment, on a command line, or inside TOML's quotes. INVALID without a
+ * message: not allowed. */
 CGN_RC config_value_set(struct cgn_arena *a, const struct config_slot *s, struct cgn_str text);
 CGN_RC config_list_begin(struct cgn_arena *a, const struct config_slot *s, size_t n);
 /* Element |i| of the list that was begun. */
@@ -89,11 +91,13 @@ CGN_RC config_read_flag(struct config *c, const char *flag, struct cgn_err *err)
 /* config.c: slots; a new engine or row has the presets. |where| is for the error. */
 struct config_slot config_global_slot(const struct config *c, const struct config_key *k);
 struct config_slot config_engine_slot(const struct config *c, size_t engine, const struct config_key *k);
-struct config_slot config_row_slot(const struct config *c, const struct config_family *f, size_t row, const struct config_key *k);
+struct config_slot config_row_slot(const struct config *c, const struct config_family *f, size_t row,
+	const struct config_key *k);
 size_t config_row_count(const struct config *c, const struct config_family *f);
 const char *config_row_name(const struct config *c, const struct config_family *f, size_t row);
 CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *err);
-CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cgn_str name, const char *where, struct cgn_err *err);
+CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cgn_str name, const char *where,
+	struct cgn_err *err);
 
 /* check.c: what no single row can say. */
 CGN_RC config_check(struct config *c, struct cgn_err *err);

@@ -21,7 +21,8 @@ static const struct config_key global_keys[] = {
 #undef KEY
 };
 
-/* An engine is started with its settings, so a change needs a restart; models are looked up at each request. */
+/* An engine is started with its settings, so a change needs a restart; models are looked up at each
+ * request. */
 static const struct config_key engine_keys[] = {
 #define KEY(key, kind, preset, min, max, help)                             \
 	{"engine", #key, #key, KIND_##kind, preset, min, max, false, help, \
@@ -38,8 +39,9 @@ static const struct config_key model_keys[] = {
 };
 
 static const struct config_key tenant_keys[] = {
-#define KEY(key, kind, preset, min, max, help) \
-	{"tenants", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_tenant, key)},
+#define KEY(key, kind, preset, min, max, help)                             \
+	{"tenants", #key, #key, KIND_##kind, preset, min, max, true, help, \
+		offsetof(struct config_tenant, key)},
 #include "policy/config/tenant_keys.def"
 #undef KEY
 };
@@ -50,10 +52,12 @@ const struct config_table config_model_keys = {model_keys, CGN_COUNT(model_keys)
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
 const struct config_family config_families[CONFIG_FAMILIES] = {
-	[CONFIG_MODELS] = {"models", "model", &config_model_keys, CONFIG_MAX_MODELS, 256, sizeof(struct config_model),
-		offsetof(struct config, models), offsetof(struct config, n_models)},
-	[CONFIG_TENANTS] = {"tenants", "tenant", &config_tenant_keys, CONFIG_MAX_TENANTS, 64, sizeof(struct config_tenant),
-		offsetof(struct config, tenants), offsetof(struct config, n_tenants)},
+	[CONFIG_MODELS] = {"models", "model", &config_model_keys, CONFIG_MAX_MODELS, 256,
+		sizeof(struct config_model), offsetof(struct config, models),
+		offsetof(struct config, n_models)},
+	[CONFIG_TENANTS] = {"tenants", "tenant", &config_tenant_keys, CONFIG_MAX_TENANTS, 64,
+		sizeof(struct config_tenant), offsetof(struct config, tenants),
+		offsetof(struct config, n_tenants)},
 };
 
 static const struct {
@@ -97,7 +101,8 @@ const struct config_key *config_key_nearest(const struct config_table *t, struct
 	const struct config_key *best = NULL;
 	if (path.n == 0)
 		return NULL;
-	size_t half = last_part(path).n / 2, most = path.n < 12 ? 3 : path.n / 4; /* what shares less than half of its letters is another word */
+	/* what shares less than half of its letters is another word */
+	size_t half = last_part(path).n / 2, most = path.n < 12 ? 3 : path.n / 4;
 	size_t least = 1 + (half < most ? half : most);
 	for (size_t i = 0; i < t->n; i++) {
 		size_t d = cgn_str_distance(path, cgn_str_of(t->keys[i].path), least);
@@ -176,8 +181,8 @@ void config_key_allowed(const struct config_key *k, struct cgn_buf *out)
 {
 	switch (k->kind) {
 	case KEY_STR:
-		cgn_buf_fmt(
-			out, "a text of %.0f to %.0f bytes", k->min, k->max > 0 ? k->max : CONFIG_MAX_TEXT);
+		cgn_buf_fmt(out, "a text of %.0f to %.0f bytes", k->min,
+			k->max > 0 ? k->max : CONFIG_MAX_TEXT);
 		break;
 	case KEY_PATH:
 		cgn_buf_putz(out, "a file path");

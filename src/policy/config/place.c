@@ -92,11 +92,11 @@ CGN_RC config_fail_value(const struct config_key *k, const char *where, const ch
 {
 	struct cgn_buf allowed = {.limit = 1024};
 	config_key_allowed(k, &allowed);
-	const char *example = k->kind == KEY_DUR    ? ", such as \"250ms\""
-			      : k->kind == KEY_SIZE ? ", such as \"64MiB\""
-						    : "";
-	cgn_rc rc = CGN_FAIL(
-		err, INVALID, "%s: %s is %s, must be %s%s", where, name, value, cgn_buf_z(&allowed), example);
+	const char *example = k->kind == KEY_DUR ? ", such as \"250ms\""
+		: k->kind == KEY_SIZE            ? ", such as \"64MiB\""
+						 : "";
+	cgn_rc rc = CGN_FAIL(err, INVALID, "%s: %s is %s, must be %s%s", where, name, value,
+		cgn_buf_z(&allowed), example);
 	cgn_buf_fini(&allowed);
 	return rc;
 }
@@ -120,8 +120,8 @@ CGN_RC config_settle(struct config *c, const struct config_slot *s, cgn_rc rc, c
 	return cgn_ok(rc) && *s->origin != NULL ? CGN_OK : config_fail_memory(where, err);
 }
 
-CGN_RC config_note_kind_table(
-	struct config *c, size_t engine, struct cgn_str kind_text, const char *where, struct cgn_err *err)
+CGN_RC config_note_kind_table(struct config *c, size_t engine, struct cgn_str kind_text, const char *where,
+	struct cgn_err *err)
 {
 	int kind = config_enum_value("ENGINE_KIND", kind_text);
 	if (c->store->engine_tables[engine].kind == kind)

@@ -87,8 +87,8 @@ void config_needs_restart(const struct config *old_cfg, const struct config *new
 		char prefix[40];
 		snprintf(prefix, sizeof prefix, "engines.%zu.", e);
 		for (size_t i = 0; i < config_engine_keys.n; i++)
-			if (!config_value_same(
-				    &config_engine_keys.keys[i], &old_cfg->engines[e], &new_cfg->engines[e]))
+			if (!config_value_same(&config_engine_keys.keys[i], &old_cfg->engines[e],
+				    &new_cfg->engines[e]))
 				add_name(out, prefix, config_engine_keys.keys[i].key);
 	}
 }

@@ -23,8 +23,8 @@ static cgn_rc pick_engine(struct config *c, const struct toml_step *steps, size_
 	return CGN_OK;
 }
 
-static cgn_rc pick_row(struct config *c, const struct config_family *f, struct cgn_str name, const char *where, size_t *out,
-	struct cgn_err *err)
+static cgn_rc pick_row(struct config *c, const struct config_family *f, struct cgn_str name,
+	const char *where, size_t *out, struct cgn_err *err)
 {
 	for (*out = 0; *out < config_row_count(c, f); ++*out)
 		if (cgn_str_is(name, config_row_name(c, f, *out)))
@@ -53,9 +53,9 @@ static cgn_rc find_slot(struct config *c, const struct toml_step *steps, size_t 
 	}
 	if (n <= from || (k = config_key_at(t, &node, from)) == NULL)
 		return config_fail_unknown(t, where, steps, n, n < from ? n : from, err);
-	*out = t == &config_globals      ? config_global_slot(c, k)
-	       : f != NULL                ? config_row_slot(c, f, at, k)
-					 : config_engine_slot(c, at, k);
+	*out = t == &config_globals ? config_global_slot(c, k)
+		: f != NULL         ? config_row_slot(c, f, at, k)
+				    : config_engine_slot(c, at, k);
 	out->gib = config_is_gib(&steps[n - 1]);
 	return CGN_OK;
 }
@@ -87,8 +87,8 @@ static cgn_rc set_text(struct config *c, const struct config_slot *s, const char
 	struct cgn_err *err)
 {
 	if (s->key->kind != KEY_LIST || !cgn_str_starts(text, "["))
-		return config_settle(
-			c, s, config_value_set(&c->store->arena, s, text), where, s->key->path, text, err);
+		return config_settle(c, s, config_value_set(&c->store->arena, s, text), where, s->key->path,
+			text, err);
 	struct list_reader l = {c, s, where};
 	struct cgn_buf doc = {.limit = TOML_MAX_BYTES};
 	cgn_buf_putz(&doc, "v = ");
@@ -124,8 +124,8 @@ static cgn_rc read_env_one(struct config *c, struct cgn_str name, struct cgn_str
 	struct config_slot s;
 	CGN_TRY(find_slot(c, steps, n, w.text, &s, err));
 	if (*s.origin != NULL && strncmp(*s.origin, ENV_PREFIX, sizeof ENV_PREFIX - 1) == 0)
-		return CGN_FAIL(
-			err, INVALID, "%s: %s is given twice, also by %s", w.text, s.key->path, *s.origin);
+		return CGN_FAIL(err, INVALID, "%s: %s is given twice, also by %s", w.text, s.key->path,
+			*s.origin);
 	return set_text(c, &s, w.text, value, err);
 }
 
@@ -135,8 +135,8 @@ CGN_RC config_read_env(struct config *c, const char *const *env, struct cgn_err 
 		const char *eq = strchr(*env, '=');
 		if (eq == NULL || strncmp(*env, ENV_PREFIX, sizeof ENV_PREFIX - 1) != 0)
 			continue;
-		CGN_TRY(read_env_one(
-			c, (struct cgn_str){*env, (size_t)(eq - *env)}, cgn_str_of(eq + 1), err));
+		CGN_TRY(read_env_one(c, (struct cgn_str){*env, (size_t)(eq - *env)}, cgn_str_of(eq + 1),
+			err));
 	}
 	return CGN_OK;
 }

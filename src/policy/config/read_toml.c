@@ -36,8 +36,8 @@ static bool type_fits(enum key_kind kind, enum toml_type t)
 	return false;
 }
 
-static cgn_rc toml_element(
-	struct reader *r, const struct config_slot *s, const struct toml_node *n, struct cgn_err *err)
+static cgn_rc toml_element(struct reader *r, const struct config_slot *s, const struct toml_node *n,
+	struct cgn_err *err)
 {
 	struct config_where w = where_of(r, n->at), name = config_path_shown(n->path, n->depth);
 	if (n->type != TOML_STRING)
@@ -52,8 +52,8 @@ static cgn_rc toml_element(
 	return cgn_ok(rc) ? rc : config_fail_memory(w.text, err);
 }
 
-static cgn_rc toml_value(
-	struct reader *r, const struct config_slot *s, const struct toml_node *n, struct cgn_err *err)
+static cgn_rc toml_value(struct reader *r, const struct config_slot *s, const struct toml_node *n,
+	struct cgn_err *err)
 {
 	struct config_where w = where_of(r, n->at), name = config_path_shown(n->path, n->depth);
 	if (config_is_element(n))
@@ -61,12 +61,12 @@ static cgn_rc toml_value(
 	if (!type_fits(s->key->kind, n->type))
 		return config_fail_value(s->key, w.text, name.text, config_type_shown(n->type), err);
 	if (*s->origin != NULL)
-		return CGN_FAIL(
-			err, INVALID, "%s: %s is given twice, also at %s", w.text, name.text, *s->origin);
+		return CGN_FAIL(err, INVALID, "%s: %s is given twice, also at %s", w.text, name.text,
+			*s->origin);
 	struct cgn_arena *a = &r->c->store->arena;
 	if (n->type != TOML_ARRAY)
-		return config_settle(
-			r->c, s, config_value_set(a, s, n->text), w.text, name.text, n->text, err);
+		return config_settle(r->c, s, config_value_set(a, s, n->text), w.text, name.text, n->text,
+			err);
 	cgn_rc rc = config_list_begin(a, s, n->n);
 	if (rc.code != CGN_INVALID)
 		return config_settle(r->c, s, rc, w.text, name.text, n->text, err);
@@ -94,19 +94,19 @@ static cgn_rc toml_global(struct reader *r, const struct toml_node *n, struct cg
 	return config_fail_unknown(&config_globals, w.text, n->path, n->depth, 0, err);
 }
 
-static cgn_rc toml_engine_member(
-	struct reader *r, size_t engine, const struct toml_node *n, size_t from, struct cgn_err *err)
+static cgn_rc toml_engine_member(struct reader *r, size_t engine, const struct toml_node *n, size_t from,
+	struct cgn_err *err)
 {
 	if (config_is_kind(&n->path[from]) && (n->depth > from + 1 || n->type == TOML_TABLE)) {
-		CGN_TRY(config_note_kind_table(
-			r->c, engine, n->path[from].key, where_of(r, n->key_at).text, err));
+		CGN_TRY(config_note_kind_table(r->c, engine, n->path[from].key, where_of(r, n->key_at).text,
+			err));
 		if (n->depth == ++from)
 			return CGN_OK;
 	}
 	const struct config_key *k = config_key_at(&config_engine_keys, n, from);
 	if (k == NULL)
-		return config_fail_unknown(
-			&config_engine_keys, where_of(r, n->key_at).text, n->path, n->depth, from, err);
+		return config_fail_unknown(&config_engine_keys, where_of(r, n->key_at).text, n->path,
+			n->depth, from, err);
 	struct config_slot s = config_engine_slot(r->c, engine, k);
 	return toml_value(r, &s, n, err);
 }
@@ -144,7 +144,8 @@ static cgn_rc toml_engines(struct reader *r, const struct toml_node *n, struct c
 	return CGN_OK;
 }
 
-static cgn_rc toml_rows(struct reader *r, const struct config_family *f, const struct toml_node *n, struct cgn_err *err)
+static cgn_rc toml_rows(struct reader *r, const struct config_family *f, const struct toml_node *n,
+	struct cgn_err *err)
 {
 	char spelling[40];
 	(void)snprintf(spelling, sizeof spelling, "[%s.\"NAME\"]", f->section);
@@ -156,8 +157,7 @@ static cgn_rc toml_rows(struct reader *r, const struct config_family *f, const s
 		return config_row_add(r->c, f, n->path[1].key, where_of(r, n->key_at).text, err);
 	const struct config_key *k = config_key_at(f->keys, n, 2);
 	if (k == NULL)
-		return config_fail_unknown(
-			f->keys, where_of(r, n->key_at).text, n->path, n->depth, 2, err);
+		return config_fail_unknown(f->keys, where_of(r, n->key_at).text, n->path, n->depth, 2, err);
 	struct config_slot s =
 		config_row_slot(r->c, f, config_row_count(r->c, f) - 1, k); /* members follow their table */
 	return toml_value(r, &s, n, err);

@@ -11,8 +11,8 @@ struct unit {
 	uint64_t factor;
 };
 /* The first that divides a value is the one it is printed in. */
-static const struct unit dur_units[] = {
-	{"h", 3600 * CGN_SEC}, {"m", 60 * CGN_SEC}, {"s", CGN_SEC}, {"ms", CGN_MSEC}};
+static const struct unit dur_units[] = {{"h", 3600 * CGN_SEC}, {"m", 60 * CGN_SEC}, {"s", CGN_SEC},
+	{"ms", CGN_MSEC}};
 static const struct unit size_units[] = {{"TiB", 1ULL << 40}, {"GiB", 1ULL << 30}, {"MiB", 1ULL << 20},
 	{"KiB", 1ULL << 10}, {"TB", 1000000000000}, {"GB", 1000000000}, {"MB", 1000000}, {"KB", 1000},
 	{"B", 1}};
@@ -97,7 +97,7 @@ static bool with_unit(struct cgn_str text, const struct unit *units, size_t n, u
 		if (cgn_str_is(unit, units[i].name))
 			factor = units[i].factor;
 	return factor != 0 && cgn_str_u64((struct cgn_str){text.p, digits}, &v) &&
-	       !__builtin_mul_overflow(v, factor, out);
+		!__builtin_mul_overflow(v, factor, out);
 }
 
 bool config_duration(struct cgn_str text, cgn_nsec *out)

@@ -28,7 +28,10 @@ const struct engine_ops *engine_ops_named(struct cgn_str kind)
 const struct engine_resume *engine_resume_named(struct cgn_str name)
 {
 	static const struct engine_resume rows[] = {
-		{.name = "sim", .shape = ENGINE_RESUME_CONTINUE, .events = ENGINE_EVENTS_ARE_TOKENS, .text_default = 16},
+		{.name = "sim",
+			.shape = ENGINE_RESUME_CONTINUE,
+			.events = ENGINE_EVENTS_ARE_TOKENS,
+			.text_default = 16},
 		{.name = "llama_cpp", .shape = ENGINE_RESUME_PREFILL, .events = ENGINE_EVENTS_MOSTLY},
 		{.name = "continue", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
 		{.name = "prefill", .shape = ENGINE_RESUME_PREFILL, .text_default = 16},
@@ -163,8 +166,8 @@ size_t engine_chain_capacity(const struct engine_load *l, uint32_t block_bytes, 
 	uint64_t bytes = 0;
 	if (l->kv_blocks_total == 0 || l->kv_block_tokens == 0 || block_bytes == 0)
 		return fallback;
-	if (__builtin_mul_overflow(
-		    l->kv_blocks_total, (uint64_t)l->kv_block_tokens * ENGINE_TOKEN_BYTES, &bytes))
+	if (__builtin_mul_overflow(l->kv_blocks_total, (uint64_t)l->kv_block_tokens * ENGINE_TOKEN_BYTES,
+		    &bytes))
 		return fallback;
 	uint64_t blocks = bytes / block_bytes;
 	if (blocks == 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine: what is known of each kind of inference engine: its command line, its readiness, its load, its models, the routes it lacks.
- * One file and one row of engine.c per kind, with the version that the facts were read at. Pure. */
+/* engine: what is known of each kind of inference engine: its command line, its readiness, its load, its
+ * models, the routes it lacks. One file and one row of engine.c per kind, with the version that the facts
+ * were read at. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,8 +24,9 @@ struct engine_url {
 };
 /* http://host[:port][/base] or https://. CGN_INVALID names the URL and what is wrong with it. */
 CGN_RC engine_url_parse(const char *url, struct engine_url *out, struct cgn_err *err);
-/* Append the path to ask for. A base that names an API version (a segment such as "v1" or "v1beta", as in an OpenAI base_url) takes the
- * place of the path's "/v1"; what does not begin with /v1 goes to the base without its trailing version. Any other base is put in front. */
+/* Append the path to ask for. A base that names an API version (a segment such as "v1" or "v1beta", as in an
+ * OpenAI base_url) takes the place of the path's "/v1"; what does not begin with /v1 goes to the base without
+ * its trailing version. Any other base is put in front. */
 void engine_url_path(const struct engine_url *u, struct cgn_str path, struct cgn_buf *out);
 
 /* ---- how it is started ---- */
@@ -35,7 +37,8 @@ struct engine_argv {
 	size_t n;
 	bool bad; /* too many, or the arena is exhausted */
 };
-/* A managed engine's command line. CGN_INVALID: the configuration lacks something, or the kind can't be managed. */
+/* A managed engine's command line. CGN_INVALID: the configuration lacks something, or the kind can't be
+ * managed. */
 CGN_RC engine_argv_make(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
 	struct cgn_err *err);
 
@@ -59,19 +62,22 @@ struct engine_source { /* a GET whose answer tells of load; several add up */
 };
 #define ENGINE_MAX_SOURCES 2
 
-/* How an engine goes on with an answer that another one began: none repeats what it is given, and all begin at its very end.
- *   | kind          | chat                                                            | read at                              |
- *   | sim           | continue_final_message, as vLLM                                 |                                      |
- *   | llama_cpp     | an assistant's message at the end is continued                  | 0.7.0, asked                         |
- *   | openai_compat | engine.resume says: "continue" (vLLM, SGLang), "prefill" or "none" | vLLM 0.26, SGLang 0.5: documentation |
- * A text completion goes on from prompt and text in any of them. */
+/* How an engine goes on with an answer that another one began: none repeats what it is given, and all begin
+ * at its very end.
+ *   | kind | chat | read at |
+ *   | sim | continue_final_message, as vLLM | |
+ *   | llama_cpp | an assistant's message at the end is continued | 0.7.0, asked |
+ *   | openai_compat | engine.resume says: "continue" (vLLM, SGLang), "prefill" or "none" | vLLM 0.26, SGLang
+ *   0.5: documentation | A text completion goes on from prompt and text in any of them. */
 enum engine_resume_shape {
-	ENGINE_RESUME_CONTINUE, /* the assistant's message, "continue_final_message": true, "add_generation_prompt": false */
-	ENGINE_RESUME_PREFILL,  /* the assistant's message */
+	/* the assistant's message, "continue_final_message": true, "add_generation_prompt": false */
+	ENGINE_RESUME_CONTINUE,
+	ENGINE_RESUME_PREFILL, /* the assistant's message */
 };
 enum engine_resume_events {
-	ENGINE_EVENTS_UNKNOWN,  /* one with text may be several tokens: vLLM's --stream-interval, guessed tokens */
-	ENGINE_EVENTS_MOSTLY,   /* it is one token, or those of a character that takes several */
+	/* one with text may be several tokens: vLLM's --stream-interval, guessed tokens */
+	ENGINE_EVENTS_UNKNOWN,
+	ENGINE_EVENTS_MOSTLY, /* it is one token, or those of a character that takes several */
 	ENGINE_EVENTS_ARE_TOKENS,
 };
 struct engine_resume {
@@ -80,35 +86,37 @@ struct engine_resume {
 	enum engine_resume_events events;
 	uint32_t text_default; /* max_tokens of a text completion that sets none; 0: as long as it likes */
 };
-const struct engine_resume *engine_resume_named(struct cgn_str name); /* NULL: it can't, or the name is not known here */
+/* NULL: it can't, or the name is not known here */
+const struct engine_resume *engine_resume_named(struct cgn_str name);
 
 struct engine_tokens_ops;
 struct engine_ops {
 	int kind;            /* ENGINE_* of the configuration */
 	const char *read_at; /* product and version that this row was checked against */
 	const char *binary;  /* program when none is configured; NULL: can't be managed */
-	CGN_RC (*argv)
+	CGN_RC(*argv)
 	(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
 		struct cgn_err *err);
 	const char *ready_path;
 	cgn_nsec check_every; /* readiness checks of an engine that is ready: hosted APIs are asked seldom */
 	enum engine_health (*health)(int status);
 	struct engine_source sources[ENGINE_MAX_SOURCES]; /* path NULL: none */
-	const char *const *
-		lacks; /* paths, without query, that this version certainly has not; NULL-terminated, or NULL */
+	/* paths, without query, that this version certainly has not; NULL-terminated, or NULL */
+	const char *const *lacks;
 	const struct engine_tokens_ops *tokens; /* how it tells token ids (tokens.h); NULL: it can't */
-	const char *(*resume)(const struct config_engine *e); /* name of its struct engine_resume; "": it can't continue */
+	/* name of its struct engine_resume; "": it can't continue */
+	const char *(*resume)(const struct config_engine *e);
 };
 const struct engine_ops *engine_ops_of(int kind); /* never NULL for a kind of the configuration */
 const struct engine_ops *engine_ops_named(struct cgn_str kind); /* as nodes name it; NULL: not known here */
 bool engine_lacks(const struct engine_ops *ops, struct cgn_str path /* query included */);
 
-/* Ids of an OpenAI model list, "aliases" of llama.cpp included, without doubles, at most |max|. The names are in |a|.
- * CGN_BAD_GATEWAY: not such a list. */
+/* Ids of an OpenAI model list, "aliases" of llama.cpp included, without doubles, at most |max|. The names are
+ * in |a|. CGN_BAD_GATEWAY: not such a list. */
 CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, const char ***out, size_t *n,
 	struct cgn_err *err);
 
 #define ENGINE_TOKEN_BYTES 4 /* of prompt, about */
-/* Blocks of the router's digest chain that fit into the engine's KV cache; |fallback| when the engine does not tell its size.
- * A token is taken as four bytes of prompt, so this is a bound and no promise. */
+/* Blocks of the router's digest chain that fit into the engine's KV cache; |fallback| when the engine does
+ * not tell its size. A token is taken as four bytes of prompt, so this is a bound and no promise. */
 size_t engine_chain_capacity(const struct engine_load *l, uint32_t block_bytes, size_t fallback);

@@ -5,15 +5,15 @@
 #include "policy/engine/prom.h"
 
 /* Routes of the gateway that llama-server answers with 404 "File Not Found". */
-static const char *const lacks[] = {
-	"/v1/score", "/score", "/v1/audio/speech", "/v1/images/generations", NULL};
+static const char *const lacks[] = {"/v1/score", "/score", "/v1/audio/speech", "/v1/images/generations",
+	NULL};
 
 static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
 	struct cgn_err *err)
 {
 	if (e->model_path == NULL)
-		return CGN_FAIL(
-			err, INVALID, "engine.model_path is missing: a managed llama_cpp needs a GGUF file");
+		return CGN_FAIL(err, INVALID,
+			"engine.model_path is missing: a managed llama_cpp needs a GGUF file");
 	engine_arg_pair(out, "--model", e->model_path);
 	engine_arg_pair(out, "--alias", e->model);
 	engine_arg_pair(out, "--host", u->host);
@@ -68,7 +68,8 @@ static void read_slots(struct cgn_str text, struct engine_load *into)
 	into->kv_usage = (double)used / (double)total;
 }
 
-static void ask_template(struct cgn_str model, const struct prompt *p, struct cgn_str before, struct cgn_buf *body)
+static void ask_template(struct cgn_str model, const struct prompt *p, struct cgn_str before,
+	struct cgn_buf *body)
 {
 	struct json_out j = json_out_to(body);
 	(void)model;
@@ -86,14 +87,16 @@ static CGN_RC read_template(struct cgn_str answer, size_t max_ids, struct cgn_bu
 {
 	struct json_val doc, prompt;
 	(void)max_ids;
-	if (!cgn_ok(json_parse(answer, &doc, NULL, NULL)) || !json_get(doc, "prompt", &prompt) || prompt.type != JSON_STRING)
+	if (!cgn_ok(json_parse(answer, &doc, NULL, NULL)) || !json_get(doc, "prompt", &prompt) ||
+		prompt.type != JSON_STRING)
 		return CGN_FAIL(err, BAD_GATEWAY, "the engine's answer to /apply-template has no prompt");
 	json_str_to(prompt, out);
 	return out->bad ? CGN_FAIL(err, NO_MEMORY, "no room for the rendered prompt") : CGN_OK;
 }
 
 /* As the server itself cuts a prompt: with its BOS, special tokens in the text taken for such. */
-static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before, struct cgn_buf *body)
+static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before,
+	struct cgn_buf *body)
 {
 	struct json_out j = json_out_to(body);
 	(void)model;
@@ -108,7 +111,8 @@ static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_st
 
 static const struct engine_tokens_ops tokens = {
 	.format = PROMPT_RAW,
-	.chat = {{"/apply-template", ask_template, read_template}, {"/tokenize", ask_text, engine_read_tokens}},
+	.chat = {{"/apply-template", ask_template, read_template},
+		{"/tokenize", ask_text, engine_read_tokens}},
 	.text = {{"/tokenize", ask_text, engine_read_tokens}},
 };
 

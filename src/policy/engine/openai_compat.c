@@ -12,7 +12,8 @@ static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, st
 		e->url);
 }
 
-/* There is no common health route, so the model list is asked: whoever answers it, or says that he has none, is up. */
+/* There is no common health route, so the model list is asked: whoever answers it, or says that he has none,
+ * is up. */
 static enum engine_health health(int status)
 {
 	if (status == 503 || status == 429)

@@ -45,7 +45,8 @@ static struct cgn_str take_name(struct cgn_str *s)
 	return name;
 }
 
-/* Length of a quoted string with its quotes; 0 when it does not end. A backslash shields the byte behind it. */
+/* Length of a quoted string with its quotes; 0 when it does not end. A backslash shields the byte behind
+ * it. */
 static size_t quoted_len(struct cgn_str s)
 {
 	if (s.n == 0 || s.p[0] != '"')

@@ -172,8 +172,8 @@ static void add_one(struct residency *r, uint64_t digest, residency_changed chan
 		changed(user, digest);
 }
 
-void residency_add(
-	struct residency *r, const uint64_t *chain, size_t n, residency_changed changed, void *user)
+void residency_add(struct residency *r, const uint64_t *chain, size_t n, residency_changed changed,
+	void *user)
 {
 	CGN_LIVE(r, RESIDENCY_TAG);
 	if (n > r->limit)

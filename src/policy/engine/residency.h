@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* residency: a bounded record, least recently used out first, of the prompt blocks that an engine is thought to hold. What is recorded
- * are the digests that routers sent along with requests. */
+/* residency: a bounded record, least recently used out first, of the prompt blocks that an engine is thought
+ * to hold. What is recorded are the digests that routers sent along with requests. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,10 +19,11 @@ CGN_RC residency_new(size_t capacity, struct residency **out, struct cgn_err *er
 void residency_free(struct residency **take);
 bool residency_has(const struct residency *r, uint64_t digest);
 size_t residency_count(const struct residency *r);
-/* A prompt was prefilled: its chain, first block first. Its leading blocks become the youngest, since a later block is of no use without
- * those before it. Of a chain longer than the capacity only the beginning is kept. |changed| may be NULL. */
-void residency_add(
-	struct residency *r, const uint64_t *chain, size_t n, residency_changed changed, void *user);
+/* A prompt was prefilled: its chain, first block first. Its leading blocks become the youngest, since a later
+ * block is of no use without those before it. Of a chain longer than the capacity only the beginning is kept.
+ * |changed| may be NULL. */
+void residency_add(struct residency *r, const uint64_t *chain, size_t n, residency_changed changed,
+	void *user);
 /* Another bound, at most that of residency_new; the oldest go. */
 void residency_limit(struct residency *r, size_t capacity, residency_changed changed, void *user);
 void residency_clear(struct residency *r, residency_changed changed, void *user);

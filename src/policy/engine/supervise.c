@@ -23,7 +23,7 @@ void supervise_init(struct supervise *s, const struct supervise_cfg *cfg)
 static bool is_watched(const struct supervise *s)
 {
 	return s->state == SUPERVISE_STARTING || s->state == SUPERVISE_READY ||
-	       s->state == SUPERVISE_UNHEALTHY;
+		s->state == SUPERVISE_UNHEALTHY;
 }
 
 /* A managed engine's first probe waits: nothing can answer in the instant of the spawn. */

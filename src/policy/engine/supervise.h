@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* supervise: the life of one engine, as a step function. The shell tells what happened and carries out the orders; it owns process,
- * sockets and clock. An engine that is not managed is only watched: never spawned, never killed. */
+/* supervise: the life of one engine, as a step function. The shell tells what happened and carries out the
+ * orders; it owns process, sockets and clock. An engine that is not managed is only watched: never spawned,
+ * never killed. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,7 +23,8 @@ enum supervise_event {
 	SUPERVISE_TICK,         /* wake_at came */
 	SUPERVISE_SPAWN_FAILED, /* instead of a process that exits */
 	SUPERVISE_EXITED,       /* the process is gone, whoever ended it */
-	SUPERVISE_PROBE_UP, /* answers to an ordered probe: exactly one each, unless the process exited meanwhile */
+	/* answers to an ordered probe: exactly one each, unless the process exited meanwhile */
+	SUPERVISE_PROBE_UP,
 	SUPERVISE_PROBE_LOADING, /* it answers, and says that it is not ready */
 	SUPERVISE_PROBE_DOWN,    /* a bad answer, or none in time */
 	SUPERVISE_PROBE_REFUSED, /* nobody listens there */
@@ -40,7 +42,8 @@ struct supervise_cfg {
 #define SUPERVISE_BACKOFF_MAX    (30 * CGN_SEC)
 #define SUPERVISE_HEALTHY_MINUTE (60 * CGN_SEC) /* ready for so long: the next restart waits as the first */
 #define SUPERVISE_SICK_LIMIT     (30 * CGN_SEC) /* unhealthy for so long: a managed engine is started again */
-#define SUPERVISE_FAILS          3 /* bad probes in a row until a ready engine is unhealthy; a refused one is enough */
+/* bad probes in a row until a ready engine is unhealthy; a refused one is enough */
+#define SUPERVISE_FAILS 3
 
 struct supervise {
 	struct supervise_cfg cfg;

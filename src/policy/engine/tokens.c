@@ -43,7 +43,8 @@ void engine_put_member(struct json_out *j, const char *key, struct json_val v)
 
 /* ---- vLLM ---- */
 
-static void ask_chat(struct cgn_str model, const struct prompt *p, struct cgn_str before, struct cgn_buf *body)
+static void ask_chat(struct cgn_str model, const struct prompt *p, struct cgn_str before,
+	struct cgn_buf *body)
 {
 	struct json_out j = json_out_to(body);
 	(void)before;
@@ -61,7 +62,8 @@ static void ask_chat(struct cgn_str model, const struct prompt *p, struct cgn_st
 	json_close(&j, '}');
 }
 
-static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before, struct cgn_buf *body)
+static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before,
+	struct cgn_buf *body)
 {
 	struct json_out j = json_out_to(body);
 	(void)before;

@@ -29,7 +29,7 @@ static bool host_ok(struct cgn_str host, bool v6)
 	for (size_t i = 0; i < host.n; i++) {
 		char c = host.p[i];
 		bool name = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-			    c == '.' || c == '-' || c == '_';
+			c == '.' || c == '-' || c == '_';
 		if (!name && !(v6 && c == ':'))
 			return false;
 	}

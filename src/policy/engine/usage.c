@@ -55,9 +55,9 @@ static bool usage_read(struct json_val u, void *to)
 {
 	struct usage *io = to;
 	bool any = take(u, "prompt_tokens", &io->has_prompt, &io->prompt_tokens) ||
-		   take(u, "input_tokens", &io->has_prompt, &io->prompt_tokens);
+		take(u, "input_tokens", &io->has_prompt, &io->prompt_tokens);
 	any |= take(u, "completion_tokens", &io->has_completion, &io->completion_tokens) ||
-	       take(u, "output_tokens", &io->has_completion, &io->completion_tokens);
+		take(u, "output_tokens", &io->has_completion, &io->completion_tokens);
 	take_details(u, "prompt_tokens_details", io);
 	take_details(u, "input_tokens_details", io);
 	(void)take(u, "cache_read_input_tokens", &io->has_cached, &io->cached_tokens);
@@ -65,7 +65,8 @@ static bool usage_read(struct json_val u, void *to)
 }
 
 /* The last object named |key| (with its quotes) that |read| accepts. */
-static bool find_object(struct cgn_str text, struct cgn_str key, bool (*read)(struct json_val object, void *io), void *io)
+static bool find_object(struct cgn_str text, struct cgn_str key,
+	bool (*read)(struct json_val object, void *io), void *io)
 {
 	for (size_t at = text.n >= key.n ? text.n - key.n + 1 : 0; at-- > 0;) {
 		/* An escaped quote before it: somebody writes about usage inside a string. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: what an engine's answer says it cost, read beside the relayed bytes from a bounded tail of them. Dialects: OpenAI (usage of chat,
- * completions, embeddings), Responses and Anthropic (input_tokens, output_tokens). */
+/* usage: what an engine's answer says it cost, read beside the relayed bytes from a bounded tail of them.
+ * Dialects: OpenAI (usage of chat, completions, embeddings), Responses and Anthropic (input_tokens,
+ * output_tokens). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,18 +16,21 @@ struct usage {
 
 #define USAGE_MOST ((uint64_t)1 << 40) /* tokens; who claims more has not counted, and is not heard */
 
-/* Take over what the last readable "usage" object of |text| says; fields that it lacks stay. True when there was one.
+/* Take over what the last readable "usage" object of |text| says; fields that it lacks stay. True when there
+ * was one.
  * |text| may begin and end anywhere. */
 bool usage_find(struct cgn_str text, struct usage *io);
 
 /* What llama-server says beside it (read at 0.7.0), of prompts that it computed. */
 struct usage_timings {
-	uint64_t cache_n, prompt_n, predicted_n; /* tokens: of the prompt, found and computed; of the answer */
+	/* tokens: of the prompt, found and computed; of the answer */
+	uint64_t cache_n, prompt_n, predicted_n;
 	double prompt_ms;
 };
 bool usage_find_timings(struct cgn_str text, struct usage_timings *out);
 
-/* The last USAGE_TAIL bytes, at least, of what was added. Memory comes with the first byte; out of it, the tail is empty. */
+/* The last USAGE_TAIL bytes, at least, of what was added. Memory comes with the first byte; out of it, the
+ * tail is empty. */
 #define USAGE_TAIL 2048
 struct usage_tail {
 	char *p;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* contents: what is in the blocks of one sequence, for listeners that must describe them. The model itself looks at hashes alone. Pure. */
+/* contents: what is in the blocks of one sequence, for listeners that must describe them. The model itself
+ * looks at hashes alone. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,14 +27,16 @@ static inline struct cgn_str em_salt_str(const struct em_salt *s) /* empty for N
 struct em_image {
 	uint64_t hash, at; /* of its source; its first token */
 };
-/* What is in the full blocks of one sequence, for those who are told about them: owned arrays. 4 * block_tokens + 40 bytes a block. */
+/* What is in the full blocks of one sequence, for those who are told about them: owned arrays. 4 *
+ * block_tokens + 40 bytes a block. */
 struct em_contents {
-	uint32_t *tokens;  /* block after block */
-	uint64_t *digests; /* of the prefix that ends with each block, in the product's chain (base/digest), short form */
-	struct digest *names;      /* the same in full */
+	uint32_t *tokens; /* block after block */
+	/* of the prefix that ends with each block, in the product's chain (base/digest), short form */
+	uint64_t *digests;
+	struct digest *names; /* the same in full */
 	struct em_image *images;
 	uint32_t n_images, cap_images;
-	uint32_t model;    /* index into the served models */
+	uint32_t model;       /* index into the served models */
 	struct em_salt *salt; /* NULL: none */
 };
 void em_contents_free(struct em_contents **take);

@@ -31,8 +31,8 @@ struct enginemodel {
 	struct em_blocks *blocks; /* the tiers' GPU */
 	struct cgn_link waiting, running;
 	uint32_t n_waiting, n_running;
-	cgn_nsec step_end; /* 0: no step in flight */
-	cgn_nsec restoring; /* time that the step being made up spends on blocks from below */
+	cgn_nsec step_end;     /* 0: no step in flight */
+	cgn_nsec restoring;    /* time that the step being made up spends on blocks from below */
 	struct em_gain *gains; /* max_batch of them */
 	struct enginemodel_stats stats;
 };
@@ -53,7 +53,9 @@ CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **o
 	cgn_list_init(&m->waiting);
 	cgn_list_init(&m->running);
 	m->gains = calloc(cfg->max_batch, sizeof *m->gains);
-	struct em_tiers_cfg tiers = {.block_tokens = cfg->block_tokens, .notes = cfg->notes, .listener = cfg->listener};
+	struct em_tiers_cfg tiers = {.block_tokens = cfg->block_tokens,
+		.notes = cfg->notes,
+		.listener = cfg->listener};
 	memcpy(tiers.blocks, cfg->lower_blocks, sizeof tiers.blocks);
 	tiers.blocks[EM_TIER_GPU] = cfg->kv_blocks;
 	if (m->gains == NULL || !cgn_ok(em_tiers_new(&tiers, &m->tiers))) {
@@ -91,9 +93,9 @@ void enginemodel_free(struct enginemodel **take)
 	if (m == NULL)
 		return;
 	CGN_LIVE(m, MODEL_TAG);
-	cgn_list_each_safe(l, &m->running)
+	cgn_list_each_safe (l, &m->running)
 		job_free(m, job_of(l));
-	cgn_list_each_safe(l, &m->waiting)
+	cgn_list_each_safe (l, &m->waiting)
 		job_free(m, job_of(l));
 	em_tiers_free(&m->tiers);
 	m->tag = 0;
@@ -212,8 +214,8 @@ static void job_fetch(struct enginemodel *m, struct em_job *j, uint32_t hits)
 	}
 }
 
-/* Take from the front of the queue what is surely there: known blocks first, then room for the rest of the tokens.
- * The last token is always computed: its logits are what the next one is drawn from. */
+/* Take from the front of the queue what is surely there: known blocks first, then room for the rest of the
+ * tokens. The last token is always computed: its logits are what the next one is drawn from. */
 static bool job_admit(struct enginemodel *m, struct em_job *j)
 {
 	uint32_t most = (job_tokens(j) - 1) / m->cfg.block_tokens;
@@ -252,7 +254,8 @@ static void load_job(struct step_load *load, struct em_job *j)
 		load->prefill += j->chunk;
 }
 
-/* Give |j| its share of the step. When memory is short the last comer pays; false when that was |j| itself. */
+/* Give |j| its share of the step. When memory is short the last comer pays; false when that was |j|
+ * itself. */
 static bool load_running(struct enginemodel *m, struct step_load *load, struct em_job *j, bool *preempted)
 {
 	while (!job_reserve(m, j, job_tokens(j))) {
@@ -283,8 +286,9 @@ static void step_begin(struct enginemodel *m, cgn_nsec start)
 {
 	struct step_load load = {.budget = m->cfg.step_tokens};
 	bool preempted = false;
-	cgn_list_each_safe(l, &m->running) {
-		/* The sequence that the iterator has ready may be preempted meanwhile: victims come from the tail, so then |l| was last. */
+	cgn_list_each_safe (l, &m->running) {
+		/* The sequence that the iterator has ready may be preempted meanwhile: victims come from the
+		 * tail, so then |l| was last. */
 		struct em_job *j = job_of(l);
 		j->chunk = 0;
 		if (!j->held && !load_running(m, &load, j, &preempted))
@@ -311,7 +315,8 @@ static void job_publish(struct enginemodel *m, struct em_job *j, uint32_t before
 	full = full < j->n_hashes ? full : j->n_hashes;
 	uint32_t from = before / m->cfg.block_tokens;
 	if (from < full)
-		em_tiers_publish(m->tiers, &(struct em_run){j->hashes, j->contents, from, full - from}, j->blocks + from);
+		em_tiers_publish(m->tiers, &(struct em_run){j->hashes, j->contents, from, full - from},
+			j->blocks + from);
 }
 
 static void job_advance(struct enginemodel *m, struct em_job *j, struct em_orders *out)
@@ -327,8 +332,10 @@ static void job_advance(struct enginemodel *m, struct em_job *j, struct em_order
 	if (j->given == 1)
 		m->stats.prompt_tokens += j->prompt_tokens;
 	bool finished = j->given == j->answer_tokens;
-	m->gains[out->n_gains++] =
-		(struct em_gain){.user = j->user, .given = j->given, .cached = j->cached, .finished = finished};
+	m->gains[out->n_gains++] = (struct em_gain){.user = j->user,
+		.given = j->given,
+		.cached = j->cached,
+		.finished = finished};
 	if (!finished)
 		return;
 	m->stats.finished++;
@@ -343,7 +350,7 @@ void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct em_orders *out
 	if (m->step_end != 0 && now >= m->step_end) {
 		start = m->step_end; /* a late caller does not slow the simulated device */
 		m->step_end = 0;
-		cgn_list_each_safe(l, &m->running) {
+		cgn_list_each_safe (l, &m->running) {
 			if (job_of(l)->chunk > 0)
 				job_advance(m, job_of(l), out);
 		}
@@ -379,7 +386,9 @@ uint32_t enginemodel_fill(struct enginemodel *m, const struct em_run *run)
 			break;
 	}
 	if (n > run->from)
-		em_tiers_publish(m->tiers, &(struct em_run){run->hashes, run->contents, run->from, n - run->from}, blocks + run->from);
+		em_tiers_publish(m->tiers,
+			&(struct em_run){run->hashes, run->contents, run->from, n - run->from},
+			blocks + run->from);
 	for (uint32_t i = n; i-- > 0;) {
 		if (blocks[i] != EM_BLOCK_NONE)
 			em_blocks_release(m->blocks, blocks[i]);
@@ -418,12 +427,12 @@ bool enginemodel_sound(const struct enginemodel *m)
 {
 	uint32_t running = 0, waiting = 0;
 	bool held_by_waiting = false;
-	cgn_list_each(l, &m->running)
+	cgn_list_each (l, &m->running)
 		running++;
-	cgn_list_each(l, &m->waiting) {
+	cgn_list_each (l, &m->waiting) {
 		waiting++;
 		held_by_waiting |= job_of(l)->n_blocks > 0;
 	}
-	return !held_by_waiting && running == m->n_running && waiting == m->n_waiting && running <= m->cfg.max_batch &&
-	       em_tiers_sound(m->tiers);
+	return !held_by_waiting && running == m->n_running && waiting == m->n_waiting &&
+		running <= m->cfg.max_batch && em_tiers_sound(m->tiers);
 }

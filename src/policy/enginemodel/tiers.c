@@ -32,7 +32,8 @@ static uint32_t note_bytes(const struct em_tiers_cfg *cfg)
 	case EM_NOTE_DIGEST:
 		return sizeof(uint64_t);
 	case EM_NOTE_FULL:
-		return (uint32_t)((sizeof(struct em_note) + cfg->block_tokens * sizeof(uint32_t) + 7) / 8 * 8);
+		return (uint32_t)((sizeof(struct em_note) + cfg->block_tokens * sizeof(uint32_t) + 7) / 8 *
+			8);
 	}
 	return 0;
 }
@@ -65,7 +66,8 @@ static void note_write(const struct em_tiers *t, void *at, const struct em_run *
 	note->parent = i > 0 ? run->hashes[i - 1] : 0;
 	note->model = c->model;
 	note->salt = em_salt_ref(c->salt);
-	memcpy(note->tokens, c->tokens + (size_t)i * t->cfg.block_tokens, t->cfg.block_tokens * sizeof *note->tokens);
+	memcpy(note->tokens, c->tokens + (size_t)i * t->cfg.block_tokens,
+		t->cfg.block_tokens * sizeof *note->tokens);
 }
 
 /* |hash| is the most recently used block of |l|. True when it came just now. */
@@ -110,8 +112,10 @@ CGN_RC em_tiers_new(const struct em_tiers_cfg *cfg, struct em_tiers **out)
 	t->cfg = *cfg;
 	for (enum em_tier i = 0; i < EM_TIER_COUNT; i++) {
 		t->at[i] = (struct level){.t = t, .tier = i};
-		const struct em_blocks_cfg b = {
-			.n = cfg->blocks[i], .note_bytes = note_bytes(cfg), .evict = on_evict, .arg = &t->at[i]};
+		const struct em_blocks_cfg b = {.n = cfg->blocks[i],
+			.note_bytes = note_bytes(cfg),
+			.evict = on_evict,
+			.arg = &t->at[i]};
 		if (b.n > 0 && !cgn_ok(em_blocks_new(&b, &t->at[i].blocks))) {
 			em_tiers_free(&t);
 			return CGN_RC_OF(CGN_NO_MEMORY);
@@ -194,9 +198,10 @@ static uint32_t hold_below(struct em_tiers *t, uint64_t hash, enum em_tier *wher
 	cgn_must_failed("a matched block is somewhere", CGN_HERE);
 }
 
-/* Those blocks of |run| that are EM_BLOCK_NONE come up. All are held first: what makes room for one goes down, and could push out
- * another. */
-static void fetch_below(struct em_tiers *t, const struct em_run *run, uint32_t *blocks, uint32_t restored[EM_TIER_COUNT])
+/* Those blocks of |run| that are EM_BLOCK_NONE come up. All are held first: what makes room for one goes
+ * down, and could push out another. */
+static void fetch_below(struct em_tiers *t, const struct em_run *run, uint32_t *blocks,
+	uint32_t restored[EM_TIER_COUNT])
 {
 	enum em_tier where;
 	for (uint32_t i = 0; i < run->n; i++) {
@@ -216,12 +221,14 @@ static void fetch_below(struct em_tiers *t, const struct em_run *run, uint32_t *
 	}
 }
 
-void em_tiers_fetch(struct em_tiers *t, const struct em_run *run, uint32_t *blocks, uint32_t restored[EM_TIER_COUNT])
+void em_tiers_fetch(struct em_tiers *t, const struct em_run *run, uint32_t *blocks,
+	uint32_t restored[EM_TIER_COUNT])
 {
 	CGN_LIVE(t, TIERS_TAG);
 	CGN_MUST(run->from == 0);
 	bool all = true;
-	for (uint32_t i = 0; i < run->n; i++) { /* first those on the GPU: room for the others must not cost one of these */
+	/* first those on the GPU: room for the others must not cost one of these */
+	for (uint32_t i = 0; i < run->n; i++) {
 		blocks[i] = em_blocks_find(t->at[EM_TIER_GPU].blocks, run->hashes[i]);
 		all &= blocks[i] != EM_BLOCK_NONE;
 	}
@@ -276,7 +283,8 @@ static void tell_digest(void *arg, uint64_t hash, void *note)
 	e->fn(e->arg, ((const struct em_note *)note)->digest);
 }
 
-void em_tiers_digests(struct em_tiers *t, enum em_tier tier, void (*fn)(void *arg, uint64_t digest), void *arg)
+void em_tiers_digests(struct em_tiers *t, enum em_tier tier, void (*fn)(void *arg, uint64_t digest),
+	void *arg)
 {
 	CGN_LIVE(t, TIERS_TAG);
 	CGN_MUST(t->cfg.notes != EM_NOTE_NONE);

@@ -71,10 +71,12 @@ size_t evict_bytes(const struct evict *e)
 	return ghosts_bytes(&e->ghosts);
 }
 
-/* Somebody came back so soon that he would still be here had the queue that he left been a fifth of the tier longer: make it longer. */
+/* Somebody came back so soon that he would still be here had the queue that he left been a fifth of the tier
+ * longer: make it longer. */
 static void lean(struct evict *e, enum evict_queue towards, uint32_t bytes)
 {
-	uint64_t all = e->cfg.bytes, step = STEP(all) > bytes ? STEP(all) : bytes, least = SMALL_LEAST(all), most = SMALL_MOST(all);
+	uint64_t all = e->cfg.bytes, step = STEP(all) > bytes ? STEP(all) : bytes, least = SMALL_LEAST(all),
+		 most = SMALL_MOST(all);
 	if (towards == EVICT_SMALL)
 		e->small_bytes = e->small_bytes + step < most ? e->small_bytes + step : most;
 	else
@@ -132,9 +134,11 @@ struct evict_node *evict_victim(struct evict *e, bool (*may_go)(void *user, stru
 	CGN_LIVE(e, EVICT_TAG);
 	const struct evict_ring *small = &e->ring[EVICT_SMALL], *main = &e->ring[EVICT_MAIN];
 	uint64_t pinned = 0, turns = 0, nodes = evict_count(e);
-	/* |pinned| in a row from the main queue: who is pinned in the small one moves there. Readers may touch as fast as we look: not for ever. */
+	/* |pinned| in a row from the main queue: who is pinned in the small one moves there. Readers may
+	 * touch as fast as we look: not for ever. */
 	while (small->n > 0 || pinned < main->n) {
-		const struct evict_ring *r = small->n > 0 && (small->bytes > e->small_bytes || pinned >= main->n) ? small : main;
+		const struct evict_ring *r =
+			small->n > 0 && (small->bytes > e->small_bytes || pinned >= main->n) ? small : main;
 		struct evict_node *n = r->head.next;
 		switch (take_turn(e, n, may_go == NULL || may_go(user, n), ++turns > 4 * nodes)) {
 		case GOES:

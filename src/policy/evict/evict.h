@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* evict: which block leaves a tier. Pure. S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023) over nodes of
- * different sizes that their owner embeds in what they stand for: what is new waits in a small queue; who is used there, or comes back soon after
- * it left, moves to the main queue, which gives another round to whoever was used since the last. What is read once passes through the small queue
- * and disturbs nothing else. Beyond what was published: how much of the tier the small queue may fill follows from what comes back (docs/adr/0013).
+/* evict: which block leaves a tier. Pure. S3-FIFO (Yang et al., "FIFO queues are all you need for cache
+ * eviction", SOSP 2023) over nodes of different sizes that their owner embeds in what they stand for: what is
+ * new waits in a small queue; who is used there, or comes back soon after it left, moves to the main queue,
+ * which gives another round to whoever was used since the last. What is read once passes through the small
+ * queue and disturbs nothing else. Beyond what was published: how much of the tier the small queue may fill
+ * follows from what comes back (docs/adr/0013).
  *
- * A batch is best added end first: of blocks that are equally good the one that came first goes first, and a prefix is worth nothing without
- * its beginning.
+ * A batch is best added end first: of blocks that are equally good the one that came first goes first, and a
+ * prefix is worth nothing without its beginning.
  *
- * Threads: the caller holds one lock (of its shard) around everything but evict_touch and evict_worth, which need none.
- * Memory: 24 bytes in each node; fingerprints of those that left ("ghosts"), two and a half for each node that is there, in 20 to 25 bytes
- * for each node that was ever there at once (at least 2 KiB, at most 8 GiB): evict_bytes. */
+ * Threads: the caller holds one lock (of its shard) around everything but evict_touch and evict_worth, which
+ * need none. Memory: 24 bytes in each node; fingerprints of those that left ("ghosts"), two and a half for
+ * each node that is there, in 20 to 25 bytes for each node that was ever there at once (at least 2 KiB, at
+ * most 8 GiB): evict_bytes. */
 #pragma once
 #include <assert.h>
 #include <stdatomic.h>
@@ -30,8 +33,11 @@ static_assert(sizeof(struct evict_node) == 24, "what each block pays");
 enum evict_queue { EVICT_SMALL, EVICT_MAIN, EVICT_QUEUES };
 
 struct evict_cfg {
-	uint64_t bytes; /* what the nodes may sum up to: the shard's share of the tier. Only to divide it among the queues; the caller says when to evict */
-	/* 64 evenly spread bits of the key, the same each time the block comes. Called in evict_add and evict_victim. */
+	/* what the nodes may sum up to: the shard's share of the tier. Only to divide it among the queues;
+	 * the caller says when to evict */
+	uint64_t bytes;
+	/* 64 evenly spread bits of the key, the same each time the block comes. Called in evict_add and
+	 * evict_victim. */
 	uint64_t (*hash_of)(struct evict_node *n);
 };
 
@@ -64,16 +70,20 @@ void evict_add(struct evict *e, struct evict_node *n, uint32_t bytes);
 static inline void evict_touch(struct evict_node *n)
 {
 	uint8_t uses = atomic_load_explicit(&n->uses, memory_order_relaxed);
-	if (uses < EVICT_MAX_USES) /* no write to what many read, once it is known to be hot; a use lost to a race is no loss */
+	/* no write to what many read, once it is known to be hot; a use lost to a race is no loss */
+	if (uses < EVICT_MAX_USES)
 		atomic_store_explicit(&n->uses, (uint8_t)(uses + 1), memory_order_relaxed);
 }
-/* Take the one out that should leave; it is in no queue then. NULL: none, |may_go| said no to all. One node a call: call until there is room.
+/* Take the one out that should leave; it is in no queue then. NULL: none, |may_go| said no to all. One node a
+ * call: call until there is room.
  * |may_go| NULL: any may. One that may not go when its turn comes gets another round. O(1) on average. */
-struct evict_node *evict_victim(struct evict *e, bool (*may_go)(void *user, struct evict_node *n), void *user);
+struct evict_node *evict_victim(struct evict *e, bool (*may_go)(void *user, struct evict_node *n),
+	void *user);
 /* |n| leaves for another reason (removed, replaced, expired): no ghost. Nothing when it is in no queue. */
 void evict_drop(struct evict *e, struct evict_node *n);
 
-/* What is known of |n|, from evict_add until it is added again, also after it was taken out: for an admission to a slower tier. */
+/* What is known of |n|, from evict_add until it is added again, also after it was taken out: for an admission
+ * to a slower tier. */
 enum evict_worth {
 	EVICT_USED = 1,      /* since it came */
 	EVICT_USED_MORE = 2, /* at least twice (not every second use is seen) */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A set-associative table of {fingerprint 15, queue 1, when 16}; 0 is free. |when| counts who left that queue, in steps of 1/512 of the table, so that
- * age is known without a list. A fingerprint that is also another key's (one look in two thousand) costs a block in the better queue. A ghost that finds
- * its bucket full costs more than one block: a hole in a prefix; so buckets are a cache line, and half empty: two and a half ghosts a node are of
- * interest. The table is made anew, and forgets, when nodes are more than it was made for: while a tier fills, when there is little to remember. */
+/* A set-associative table of {fingerprint 15, queue 1, when 16}; 0 is free. |when| counts who left that
+ * queue, in steps of 1/512 of the table, so that age is known without a list. A fingerprint that is also
+ * another key's (one look in two thousand) costs a block in the better queue. A ghost that finds its bucket
+ * full costs more than one block: a hole in a prefix; so buckets are a cache line, and half empty: two and a
+ * half ghosts a node are of interest. The table is made anew, and forgets, when nodes are more than it was
+ * made for: while a tier fills, when there is little to remember. */
 #include <stdlib.h>
 #include <string.h>
 

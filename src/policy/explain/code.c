@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* code: decisions and ends as bytes. A candidate's numbers that are 0 are left out: a mask says which are there. */
+/* code: decisions and ends as bytes. A candidate's numbers that are 0 are left out: a mask says which are
+ * there. */
 #include "policy/explain/explain_priv.h"
 
 struct fixed_decision {
@@ -13,7 +14,8 @@ struct fixed_decision {
 
 struct fixed_end {
 	const char *outcome;
-	uint32_t status, tries, cached_predicted, cached, prompt_tokens, answer_tokens, ttft_us, first_us, total_us;
+	uint32_t status, tries, cached_predicted, cached, prompt_tokens, answer_tokens, ttft_us, first_us,
+		total_us;
 	uint8_t has_cached, has_prompt;
 };
 
@@ -126,8 +128,10 @@ size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 		to = put_cand(to, &d->cands[i]);
 	for (size_t i = 0; i < d->n_shadows; i++) {
 		const struct explain_shadow *s = &d->shadows[i];
-		struct fixed_shadow fs = {
-			.policy = s->policy, .regret_ms = s->regret_ms, .held = s->held, .agrees = s->agrees};
+		struct fixed_shadow fs = {.policy = s->policy,
+			.regret_ms = s->regret_ms,
+			.held = s->held,
+			.agrees = s->agrees};
 		to = put(to, &fs, sizeof fs);
 		to = put_text(to, s->node);
 	}
@@ -161,8 +165,10 @@ void explain_get_decision(const struct explain_head *h, struct explain_decision 
 	for (size_t i = 0; i < out->n_shadows; i++) {
 		struct fixed_shadow fs;
 		from = get(from, &fs, sizeof fs);
-		out->shadows[i] = (struct explain_shadow){
-			.policy = fs.policy, .regret_ms = fs.regret_ms, .held = fs.held, .agrees = fs.agrees};
+		out->shadows[i] = (struct explain_shadow){.policy = fs.policy,
+			.regret_ms = fs.regret_ms,
+			.held = fs.held,
+			.agrees = fs.agrees};
 		from = get_text(from, &out->shadows[i].node);
 	}
 }

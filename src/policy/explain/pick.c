@@ -67,7 +67,8 @@ static struct cgn_str name_of(const struct cluster_view *view, uint16_t slot)
 	return node != NULL ? cgn_str_of(node->id) : (struct cgn_str){NULL, 0};
 }
 
-static void cand_fill(const struct choose_pick *p, size_t at, const struct cluster_view *view, struct explain_cand *out)
+static void cand_fill(const struct choose_pick *p, size_t at, const struct cluster_view *view,
+	struct explain_cand *out)
 {
 	const struct route_cand *c = &p->cands[at];
 	struct route_terms t;
@@ -125,13 +126,15 @@ static bool had_its_try(const struct choose_ask *ask, uint16_t slot)
 }
 
 /* Ready, but neither offered nor tried: it is work for another role, or its breaker is shut. */
-static enum explain_why why_outside(const struct choose_ask *ask, const struct choose_pick *p, const struct view_node *node)
+static enum explain_why why_outside(const struct choose_ask *ask, const struct choose_pick *p,
+	const struct view_node *node)
 {
 	bool roles_count = p->n > 0 && chooser_role_fits(ask, p->cands[0].role);
 	return roles_count && !chooser_role_fits(ask, node->role) ? EXPLAIN_ROLE : EXPLAIN_BREAKER;
 }
 
-static void outside_fill(const struct choose_ask *ask, const struct choose_pick *p, struct explain_decision *out)
+static void outside_fill(const struct choose_ask *ask, const struct choose_pick *p,
+	struct explain_decision *out)
 {
 	const struct view_model *m = ask->model;
 	for (size_t i = 0, at = 0; m != NULL && i < m->n_ready && m->n_ready > p->n; i++) {
@@ -144,8 +147,8 @@ static void outside_fill(const struct choose_ask *ask, const struct choose_pick 
 }
 
 /* Those that stay outside; a few of the places are theirs. */
-static void others_fill(
-	const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view, struct explain_decision *out)
+static void others_fill(const struct choose_ask *ask, const struct choose_pick *p,
+	const struct cluster_view *view, struct explain_decision *out)
 {
 	for (size_t i = 0; i < ask->n_excluded; i++)
 		name_add(name_of(view, ask->excluded[i]), EXPLAIN_TRIED, out);
@@ -162,7 +165,8 @@ static size_t places_kept(const struct choose_ask *ask, const struct choose_pick
 	return outside < EXPLAIN_CANDS / 4 ? outside : EXPLAIN_CANDS / 4;
 }
 
-void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view, struct explain_decision *out)
+void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view,
+	struct explain_decision *out)
 {
 	struct best b = {.most = EXPLAIN_CANDS - places_kept(ask, p)};
 	best_of(p, &b);
@@ -194,8 +198,8 @@ static double cost_ms(const struct route_ask *ask, const struct route_cand *c)
 	return t.queue_ms + t.prefill_ms + t.fetch_ms + t.slowdown_ms;
 }
 
-void explain_shadow(
-	const struct choose_pick *p, enum route_policy policy, const struct cluster_view *view, struct explain_shadow *out, size_t *index)
+void explain_shadow(const struct choose_pick *p, enum route_policy policy, const struct cluster_view *view,
+	struct explain_shadow *out, size_t *index)
 {
 	struct route_ask ask = p->ask;
 	ask.policy = policy;
@@ -208,5 +212,6 @@ void explain_shadow(
 	out->agrees = s.index == p->index;
 	out->held = p->cands[s.index].held;
 	if (!out->agrees)
-		out->regret_ms = (float)(cost_ms(&p->ask, &p->cands[p->index]) - cost_ms(&p->ask, &p->cands[s.index]));
+		out->regret_ms =
+			(float)(cost_ms(&p->ask, &p->cands[p->index]) - cost_ms(&p->ask, &p->cands[s.index]));
 }

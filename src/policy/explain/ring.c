@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ring: a place counts all bytes that were ever written; it lies at place % size. An entry is never cut in two at the ring's end. */
+/* ring: a place counts all bytes that were ever written; it lies at place % size. An entry is never cut in
+ * two at the ring's end. */
 #include <stdlib.h>
 
 #include "policy/explain/explain_priv.h"
@@ -12,9 +13,9 @@ struct explain_ring {
 	uint32_t tag;
 	uint64_t seed;
 	uint8_t *bytes;
-	size_t size; /* a multiple of 8 */
-	uint64_t *chains; /* 1 + place of the newest entry; 0: none */
-	size_t n_chains;  /* a power of two */
+	size_t size;          /* a multiple of 8 */
+	uint64_t *chains;     /* 1 + place of the newest entry; 0: none */
+	size_t n_chains;      /* a power of two */
 	uint64_t first, next; /* places of the oldest entry, and of the one to come */
 	uint64_t newest;      /* 1 + place of the last entry; 0: none */
 	uint64_t entries, decisions;
@@ -23,7 +24,8 @@ struct explain_ring {
 CGN_RC explain_ring_new(size_t bytes, uint64_t seed, struct explain_ring **out, struct cgn_err *err)
 {
 	if (bytes < EXPLAIN_LEAST)
-		return CGN_FAIL(err, INVALID, "a record of decisions of %zu bytes: it needs at least %zu", bytes, EXPLAIN_LEAST);
+		return CGN_FAIL(err, INVALID, "a record of decisions of %zu bytes: it needs at least %zu",
+			bytes, EXPLAIN_LEAST);
 	struct explain_ring *r = calloc(1, sizeof *r);
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the record of decisions");
@@ -105,7 +107,8 @@ static struct explain_head *begin(struct explain_ring *r)
 	return at(r, r->next);
 }
 
-static void finish(struct explain_ring *r, struct explain_head *h, enum explain_kind kind, struct cgn_str id, size_t body)
+static void finish(struct explain_ring *r, struct explain_head *h, enum explain_kind kind, struct cgn_str id,
+	size_t body)
 {
 	h->kind = kind;
 	h->bytes = (uint32_t)((sizeof *h + body + 7) & ~(size_t)7);
@@ -138,8 +141,9 @@ void explain_ring_end(struct explain_ring *r, const struct explain_end *e)
 void explain_ring_reach(const struct explain_ring *r, struct explain_reach *out)
 {
 	CGN_LIVE(r, RING_TAG);
-	*out = (struct explain_reach){
-		.decisions = r->decisions, .entries = r->entries, .bytes = r->size + r->n_chains * sizeof *r->chains};
+	*out = (struct explain_reach){.decisions = r->decisions,
+		.entries = r->entries,
+		.bytes = r->size + r->n_chains * sizeof *r->chains};
 	uint64_t place = r->first;
 	while (place < r->next && at(r, place)->kind == EXPLAIN_FILLER)
 		place += at(r, place)->bytes;
@@ -184,13 +188,15 @@ void explain_ring_find(const struct explain_ring *r, struct cgn_str id, size_t m
 	const struct explain_head *h = linked(r, r->chains[hash & (r->n_chains - 1)]);
 	if (id.n > EXPLAIN_TEXT)
 		id.n = EXPLAIN_TEXT;
-	for (size_t steps = 0; h != NULL && steps < EXPLAIN_WALK && !out->bad; steps++, h = linked(r, h->older))
+	for (size_t steps = 0; h != NULL && steps < EXPLAIN_WALK && !out->bad;
+		steps++, h = linked(r, h->older))
 		if (h->id_hash == hash && cgn_str_eq(explain_id_of(h), id) && admit(&seen, h->request))
 			copy_out(h, out);
 }
 
 /* The entries of one request: all in one chain. */
-static void copy_request(const struct explain_ring *r, const struct explain_head *newest, size_t *steps, struct cgn_buf *out)
+static void copy_request(const struct explain_ring *r, const struct explain_head *newest, size_t *steps,
+	struct cgn_buf *out)
 {
 	const struct explain_head *h = newest;
 	for (; h != NULL && *steps < EXPLAIN_WALK && !out->bad; ++*steps, h = linked(r, h->older))
@@ -203,7 +209,8 @@ void explain_ring_last(const struct explain_ring *r, size_t most, struct cgn_buf
 	CGN_LIVE(r, RING_TAG);
 	struct seen seen = seen_of(most);
 	const struct explain_head *h = linked(r, r->newest);
-	for (size_t steps = 0; h != NULL && steps < EXPLAIN_WALK && seen.n < seen.most && !out->bad; steps++) {
+	for (size_t steps = 0; h != NULL && steps < EXPLAIN_WALK && seen.n < seen.most && !out->bad;
+		steps++) {
 		size_t had = seen.n;
 		if (admit(&seen, h->request) && seen.n > had)
 			copy_request(r, h, &steps, out);

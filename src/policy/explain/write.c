@@ -10,8 +10,8 @@ static const struct {
 	bool real;
 	const char *group, *name;
 } fields[EXPLAIN_FIELDS] = {
-#define KIND_U false
-#define KIND_F true
+#define KIND_U                       false
+#define KIND_F                       true
 #define FIELD(id, kind, group, name) {KIND_##kind, group, name},
 #include "policy/explain/fields.def"
 #undef FIELD
@@ -88,7 +88,8 @@ static void shadow_json(struct json_out *j, const struct explain_shadow *s)
 
 double explain_ttft_ms(const struct explain_cand *c)
 {
-	return (double)c->v[EXPLAIN_QUEUE_MS].f + (double)c->v[EXPLAIN_PREFILL].f + (double)c->v[EXPLAIN_FETCH].f;
+	return (double)c->v[EXPLAIN_QUEUE_MS].f + (double)c->v[EXPLAIN_PREFILL].f +
+		(double)c->v[EXPLAIN_FETCH].f;
 }
 
 static bool won(const struct explain_decision *d, size_t i)
@@ -107,7 +108,8 @@ static void decision_head(struct json_out *j, const struct explain_decision *d)
 	if (d->verdict == ROUTE_PICKED && d->n > 0)
 		json_key_str(j, "node", d->cands[0].node);
 	json_key_z(j, "unit", units[d->unit]);
-	if (d->verdict == ROUTE_PICKED && d->n > 1 && d->unit != EXPLAIN_TURN && d->cands[1].why == EXPLAIN_ELIGIBLE) {
+	if (d->verdict == ROUTE_PICKED && d->n > 1 && d->unit != EXPLAIN_TURN &&
+		d->cands[1].why == EXPLAIN_ELIGIBLE) {
 		json_key_str(j, "over", d->cands[1].node);
 		put_real(j, "margin", (double)d->margin);
 	}
@@ -274,7 +276,8 @@ static void end_json(struct json_out *j, const struct explain_end *e)
 }
 
 /* What was predicted beside what came. |last|: the decision that it went by; |e| NULL: not over. */
-static void predictions_json(struct json_out *j, const struct explain_decision *last, const struct explain_end *e)
+static void predictions_json(struct json_out *j, const struct explain_decision *last,
+	const struct explain_end *e)
 {
 	json_key(j, "cached_tokens");
 	json_open(j, '{');

@@ -189,13 +189,16 @@ static bool value_adds_up(const struct kvbulk_msg *m)
 static CGN_RC sound(const struct kvbulk_msg *m, const char *name, struct cgn_err *err)
 {
 	if (m->type == KVBULK_PUT && (m->flags & KVBULK_FILE) == 0 && m->text.n != m->info.size)
-		return CGN_FAIL(err, INVALID, "PUT of %llu bytes brings %zu; a longer value comes by descriptor", (unsigned long long)m->info.size,
-			m->text.n);
+		return CGN_FAIL(err, INVALID,
+			"PUT of %llu bytes brings %zu; a longer value comes by descriptor",
+			(unsigned long long)m->info.size, m->text.n);
 	if (m->type == KVBULK_PUT && (m->flags & KVBULK_FILE) != 0 && m->text.n != 0)
 		return CGN_FAIL(err, INVALID, "PUT brings a descriptor, and %zu bytes", m->text.n);
 	if (m->type == KVBULK_VALUE && !value_adds_up(m))
-		return CGN_FAIL(err, INVALID, "the extents of a VALUE are not %llu bytes", (unsigned long long)m->info.size);
-	if ((m->type == KVBULK_LOOKUP || m->type == KVBULK_REMOVE || m->type == KVBULK_RELEASE) && m->count == 0)
+		return CGN_FAIL(err, INVALID, "the extents of a VALUE are not %llu bytes",
+			(unsigned long long)m->info.size);
+	if ((m->type == KVBULK_LOOKUP || m->type == KVBULK_REMOVE || m->type == KVBULK_RELEASE) &&
+		m->count == 0)
 		return CGN_FAIL(err, INVALID, "%s of nothing", name);
 	return CGN_OK;
 }
@@ -207,16 +210,19 @@ CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err 
 	const struct shape *s = type < CGN_COUNT(shapes) && shapes[type].name != NULL ? &shapes[type] : NULL;
 	*out = (struct kvbulk_msg){.count = 0};
 	if (s == NULL)
-		return CGN_FAIL(err, INVALID, "a message of type %u, which does not exist in version %d", type, KVBULK_VERSION);
+		return CGN_FAIL(err, INVALID, "a message of type %u, which does not exist in version %d",
+			type, KVBULK_VERSION);
 	out->type = (enum kvbulk_type)type;
 	out->flags = cgn_cursor_u8(&c);
 	out->count = cgn_cursor_u16(&c);
 	out->budget_ms = cgn_cursor_u32(&c);
 	out->id = cgn_cursor_u64(&c);
-	if ((out->flags & ~s->flags) != 0 || (out->budget_ms != 0 && (out->type != KVBULK_GET || (out->flags & KVBULK_PEERS) == 0)))
+	if ((out->flags & ~s->flags) != 0 ||
+		(out->budget_ms != 0 && (out->type != KVBULK_GET || (out->flags & KVBULK_PEERS) == 0)))
 		return CGN_FAIL(err, INVALID, "%s has flags that do not exist: 0x%x", s->name, out->flags);
 	if (out->count > (s->item > 0 ? KVBULK_MAX_ITEMS : 0))
-		return CGN_FAIL(err, INVALID, "%s with %u items: at most %d", s->name, out->count, s->item > 0 ? KVBULK_MAX_ITEMS : 0);
+		return CGN_FAIL(err, INVALID, "%s with %u items: at most %d", s->name, out->count,
+			s->item > 0 ? KVBULK_MAX_ITEMS : 0);
 	body_take(&c, out);
 	if (s->item > 0)
 		out->text = cgn_cursor_str(&c, (size_t)out->count * s->item);

@@ -1,31 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbulk: the messages between cgn-kvcached and the programs of its node: values are not sent, the memory that they lie in is handed over.
- * Pure; any thread. Allocates nothing: what is read borrows from the message.
+/* kvbulk: the messages between cgn-kvcached and the programs of its node: values are not sent, the memory
+ * that they lie in is handed over. Pure; any thread. Allocates nothing: what is read borrows from the
+ * message.
  *
- * A message is one packet of a SOCK_SEQPACKET Unix socket, at most KVBULK_MAX_MESSAGE bytes, little-endian throughout:
- *   u8 type, u8 flags, u16 count, u32 budget_ms (GET with KVBULK_PEERS; else 0), u64 id, then by type (below), then |count| items where the type has a list.
- * Client: HELLO first, and nothing else before WELCOME. Each further request has an id of the client's choice, which its answer repeats:
- *   HELLO   u64 KVBULK_MAGIC, u32 version                                                          -> WELCOME, or FAILED and the end
- *   LOOKUP  keys; KVBULK_PEERS                                                                     -> INFOS, one a key
- *   GET     key; KVBULK_PEERS (budget_ms: what not having it costs, so that a peer is asked only if that is faster; 0: not told), KVBULK_VERIFY
- *           (the store shall look at the checksum); leases, as RELEASE's, that end first           -> VALUE
- *   RELEASE lease ids (u64)                                                                        no answer
- *   PUT     key, u64 size, u64 checksum, u64 offset, u32 tokens, u64 created, u64 expires (Unix ms; created 0: now),
- *           u16 and model, u16 and name, bytes: the value, or, with KVBULK_FILE, none: a descriptor comes along, to be read from |offset|;
- *           KVBULK_CHECKSUM (|checksum| is one), KVBULK_IF_ABSENT                                  -> INFOS, of one
- *   REMOVE  keys                                                                                   -> COUNT
- *   PIN     key, u64 for_ms (0: unpin; 2^64-1: until unpinned)                                     -> INFOS, of one
- *   WATCH   KVBULK_STOP: no more                                                                   -> CHANGES, again and again
- * Server:
- *   WELCOME u32 version, u32 max_calls, u32 max_leases, u32 max_inline, u64 lease_bytes, u64 lease_ms, u64 arena_bytes; a descriptor comes
+ * A message is one packet of a SOCK_SEQPACKET Unix socket, at most KVBULK_MAX_MESSAGE bytes, little-endian
+ * throughout:
+ *   u8 type, u8 flags, u16 count, u32 budget_ms (GET with KVBULK_PEERS; else 0), u64 id, then by type
+ *   (below), then |count| items where the type has a list. Client: HELLO first, and nothing else before
+ *   WELCOME. Each further request has an id of the client's choice, which its answer repeats:
+ *   HELLO u64 KVBULK_MAGIC, u32 version -> WELCOME, or FAILED and the end
+ *   LOOKUP keys; KVBULK_PEERS -> INFOS, one a key
+ *   GET key; KVBULK_PEERS (budget_ms: what not having it costs, so that a peer is asked only if that is
+ *   faster; 0: not told), KVBULK_VERIFY
+ *           (the store shall look at the checksum); leases, as RELEASE's, that end first -> VALUE
+ *   RELEASE lease ids (u64) no answer
+ *   PUT key, u64 size, u64 checksum, u64 offset, u32 tokens, u64 created, u64 expires (Unix ms; created 0:
+ *   now),
+ *           u16 and model, u16 and name, bytes: the value, or, with KVBULK_FILE, none: a descriptor comes
+ *           along, to be read from |offset|;
+ *           KVBULK_CHECKSUM (|checksum| is one), KVBULK_IF_ABSENT -> INFOS, of one
+ *   REMOVE keys -> COUNT
+ *   PIN key, u64 for_ms (0: unpin; 2^64-1: until unpinned) -> INFOS, of one
+ *   WATCH KVBULK_STOP: no more -> CHANGES, again and again Server:
+ *   WELCOME u32 version, u32 max_calls, u32 max_leases, u32 max_inline, u64 lease_bytes, u64 lease_ms, u64
+ *   arena_bytes; a descriptor comes
  *           along, to be mapped read-only
- *   INFOS   infos: u64 size, u64 checksum, u32 tokens, u32 tiers (bit 31: pinned), u64 created, u64 expires
- *   VALUE   u64 lease, an info, u16 and model, u16 and name, then extents of the arena: u64 offset, u64 length;
+ *   INFOS infos: u64 size, u64 checksum, u32 tokens, u32 tiers (bit 31: pinned), u64 created, u64 expires
+ *   VALUE u64 lease, an info, u16 and model, u16 and name, then extents of the arena: u64 offset, u64 length;
  *           KVBULK_OWN: of a descriptor that comes along, where there is no arena (arena_bytes 0)
- *   COUNT   u32
- *   FAILED  u32 gRPC status, u16 and a sentence
- *   CHANGES changes: key, u32 tiers, u64 size; KVBULK_RESET (forget what was told), KVBULK_SYNCED (all was told once)
- * A key is 32 bytes of digest and a u32 segment. */
+ *   COUNT u32
+ *   FAILED u32 gRPC status, u16 and a sentence
+ *   CHANGES changes: key, u32 tiers, u64 size; KVBULK_RESET (forget what was told), KVBULK_SYNCED (all was
+ *   told once) A key is 32 bytes of digest and a u32 segment. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -65,7 +71,8 @@ enum kvbulk_type {
 #define KVBULK_SYNCED    2U
 
 struct kvbulk_terms {
-	uint32_t max_calls, max_leases, max_inline; /* calls: further ones are not read until some are answered */
+	/* calls: further ones are not read until some are answered */
+	uint32_t max_calls, max_leases, max_inline;
 	uint64_t lease_bytes, lease_ms, arena_bytes;
 };
 struct kvbulk_extent {
@@ -77,21 +84,23 @@ struct kvbulk_msg {
 	uint8_t flags;
 	uint16_t count;
 	uint64_t id;
-	uint32_t version;          /* HELLO, WELCOME */
-	struct kvbulk_terms terms; /* WELCOME */
-	struct kv_key key;         /* GET, PUT, PIN */
-	struct kv_info info;       /* VALUE; PUT: size, checksum, tokens, created and expires */
+	uint32_t version;           /* HELLO, WELCOME */
+	struct kvbulk_terms terms;  /* WELCOME */
+	struct kv_key key;          /* GET, PUT, PIN */
+	struct kv_info info;        /* VALUE; PUT: size, checksum, tokens, created and expires */
 	struct cgn_str model, name; /* VALUE, PUT */
-	uint64_t offset;           /* PUT */
-	uint32_t budget_ms;        /* GET */
-	uint64_t for_ms;           /* PIN */
-	uint64_t lease;            /* VALUE */
-	uint32_t number;           /* COUNT; FAILED: gRPC status */
-	struct cgn_str text;       /* FAILED: the sentence. PUT: the value's bytes. Else: the items of the list */
+	uint64_t offset;            /* PUT */
+	uint32_t budget_ms;         /* GET */
+	uint64_t for_ms;            /* PIN */
+	uint64_t lease;             /* VALUE */
+	uint32_t number;            /* COUNT; FAILED: gRPC status */
+	/* FAILED: the sentence. PUT: the value's bytes. Else: the items of the list */
+	struct cgn_str text;
 };
 
-/* CGN_INVALID says what is wrong: a type that does not exist, truncated, bytes left over, a list that is not as long as it says, a bound
- * exceeded, a flag that nobody knows, a value that is not of the length it says. */
+/* CGN_INVALID says what is wrong: a type that does not exist, truncated, bytes left over, a list that is not
+ * as long as it says, a bound exceeded, a flag that nobody knows, a value that is not of the length it
+ * says. */
 CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err *err);
 /* Item |i| < count of what kvbulk_read gave: LOOKUP, REMOVE; RELEASE, GET; INFOS; VALUE; CHANGES. */
 struct kv_key kvbulk_key(const struct kvbulk_msg *m, size_t i);

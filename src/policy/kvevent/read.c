@@ -21,12 +21,13 @@ enum field {
 	F_UNKNOWN,
 };
 
-static const char *const field_names[] = {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
-	"extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality", "metadata", "cache_salt", "type"};
+static const char *const field_names[] = {"block_hashes", "parent_block_hash", "token_ids", "block_size",
+	"lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind",
+	"kv_cache_spec_sliding_window", "locality", "metadata", "cache_salt", "type"};
 static const char *const type_names[] = {"BlockStored", "BlockRemoved", "AllBlocksCleared"};
 /* Behind the tag. */
-static const uint8_t stored_places[] = {F_HASHES, F_PARENT, F_TOKENS, F_BLOCK_SIZE, F_LORA_ID, F_MEDIUM, F_LORA_NAME, F_EXTRA_KEYS, F_GROUP,
-	F_KIND, F_WINDOW, F_LOCALITY};
+static const uint8_t stored_places[] = {F_HASHES, F_PARENT, F_TOKENS, F_BLOCK_SIZE, F_LORA_ID, F_MEDIUM,
+	F_LORA_NAME, F_EXTRA_KEYS, F_GROUP, F_KIND, F_WINDOW, F_LOCALITY};
 static const uint8_t removed_places[] = {F_HASHES, F_MEDIUM, F_GROUP, F_LOCALITY};
 
 struct reading {
@@ -225,8 +226,9 @@ static enum kv_tier tier_of(struct cgn_str medium, struct cgn_str locality)
 	static const struct {
 		const char *name;
 		enum kv_tier tier;
-	} media[] = {{"GPU", KV_GPU}, {"CPU", KV_RAM}, {"CPU_PINNED", KV_RAM}, {"CPU_TIER1", KV_RAM}, {"CPU_TIER2", KV_RAM}, {"STORAGE", KV_SSD},
-		{"DISK", KV_SSD}, {"SSD", KV_SSD}, {"FS", KV_SSD}, {"NVME", KV_SSD}};
+	} media[] = {{"GPU", KV_GPU}, {"CPU", KV_RAM}, {"CPU_PINNED", KV_RAM}, {"CPU_TIER1", KV_RAM},
+		{"CPU_TIER2", KV_RAM}, {"STORAGE", KV_SSD}, {"DISK", KV_SSD}, {"SSD", KV_SSD}, {"FS", KV_SSD},
+		{"NVME", KV_SSD}};
 	if (cgn_str_eq_nocase(locality, CGN_STR("REMOTE")))
 		return KV_REMOTE;
 	if (medium.n == 0)
@@ -242,7 +244,8 @@ static bool holds(struct cgn_str s, const char *word)
 	return s.n > 0 && memmem(s.p, s.n, word, strlen(word)) != NULL;
 }
 
-/* "full_attention", "mla_attention" and the like keep everything; "sliding_window...", "chunked_local_attention", "mamba" do not. */
+/* "full_attention", "mla_attention" and the like keep everything; "sliding_window...",
+ * "chunked_local_attention", "mamba" do not. */
 static bool windowed(const struct reading *r)
 {
 	if (r->kind.n == 0)
@@ -259,7 +262,8 @@ static void check_stored(struct reading *r)
 		msgpack_fault(&r->in, "a BlockStored whose token_ids are not block_size for each hash");
 }
 
-/* As many entries as blocks, each an array or nil; anything else is one foreign thing that belongs to every block. */
+/* As many entries as blocks, each an array or nil; anything else is one foreign thing that belongs to every
+ * block. */
 static void check_extra(struct reading *r)
 {
 	struct msgpack_in in = msgpack_in_of(r->e.extra_keys);
@@ -306,7 +310,9 @@ static enum kv_event_type type_of(struct cgn_str tag)
 static void read_places(struct reading *r, uint32_t n)
 {
 	const uint8_t *places = r->e.type == KV_STORED ? stored_places : removed_places;
-	size_t n_places = r->e.type == KV_STORED ? sizeof stored_places : r->e.type == KV_REMOVED ? sizeof removed_places : 0;
+	size_t n_places = r->e.type == KV_STORED ? sizeof stored_places
+		: r->e.type == KV_REMOVED        ? sizeof removed_places
+						 : 0;
 	for (uint32_t i = 0; i < n && !msgpack_bad(&r->in); i++)
 		take_field(r, i < n_places ? (enum field)places[i] : F_UNKNOWN);
 }
@@ -343,7 +349,9 @@ static void read_event(struct reading *r, void (*each)(void *, const struct kv_e
 	bool named = msgpack_peek(&r->in) == MSGPACK_MAP;
 	struct msgpack_in start = r->in;
 	uint32_t n = named ? msgpack_get_map(&r->in) : msgpack_get_array(&r->in);
-	struct cgn_str tag = named ? find_tag(r->in, n) : n > 0 ? msgpack_get_str(&r->in) : (struct cgn_str){0};
+	struct cgn_str tag = named ? find_tag(r->in, n)
+		: n > 0            ? msgpack_get_str(&r->in)
+				   : (struct cgn_str){0};
 	if (tag.n == 0)
 		msgpack_fault(&r->in, "an event without a type");
 	if (msgpack_bad(&r->in))
@@ -414,8 +422,8 @@ static void read_batch_map(struct reading *r, void (*each)(void *, const struct 
 		msgpack_fault(&r->in, "a batch without events");
 }
 
-CGN_RC kv_batch_read(struct cgn_str payload, void (*each)(void *user, const struct kv_event *e), void *user, struct kv_batch *out,
-	struct cgn_err *err)
+CGN_RC kv_batch_read(struct cgn_str payload, void (*each)(void *user, const struct kv_event *e), void *user,
+	struct kv_batch *out, struct cgn_err *err)
 {
 	*out = (struct kv_batch){.dp_rank = -1};
 	struct reading r = {.in = msgpack_in_of(payload), .batch = out};
@@ -437,8 +445,10 @@ static bool is_lora(struct msgpack_in in, struct cgn_str lora)
 	return lora.n > 0 && msgpack_peek(&in) == MSGPACK_STR && cgn_str_eq(msgpack_get_str(&in), lora);
 }
 
-/* Where the foreign values of an entry begin, and whether its last bare string is the salt: vLLM's order makes them one run. */
-void kv_extra_next(struct msgpack_in *entries, struct cgn_str lora, bool first_of_prompt, struct kv_extra *out)
+/* Where the foreign values of an entry begin, and whether its last bare string is the salt: vLLM's order
+ * makes them one run. */
+void kv_extra_next(struct msgpack_in *entries, struct cgn_str lora, bool first_of_prompt,
+	struct kv_extra *out)
 {
 	*out = (struct kv_extra){0};
 	if (msgpack_get_nil(entries))

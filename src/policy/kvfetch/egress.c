@@ -13,8 +13,9 @@ void kvegress_init(struct kvegress *e, uint64_t bytes_per_second, unsigned max_s
 	*e = (struct kvegress){.max_streams = max_streams};
 	if (bytes_per_second == 0 || kib > LIMIT_MAX_UNITS)
 		return;
-	e->rate = (struct limit_rate){
-		.units = kib, .period = CGN_SEC, .burst = burst > KVEGRESS_PIECE / KIB ? burst : KVEGRESS_PIECE / KIB};
+	e->rate = (struct limit_rate){.units = kib,
+		.period = CGN_SEC,
+		.burst = burst > KVEGRESS_PIECE / KIB ? burst : KVEGRESS_PIECE / KIB};
 }
 
 /* Until all that was promised went out. */

@@ -20,7 +20,8 @@ enum kvfetch_distance kvfetch_distance(const struct kvfetch_place *a, const stru
 
 const char *kvfetch_distance_text(enum kvfetch_distance d)
 {
-	static const char *const names[] = {[KVFETCH_RACK] = "rack", [KVFETCH_REGION] = "region", [KVFETCH_FAR] = "far"};
+	static const char *const names[] =
+		{[KVFETCH_RACK] = "rack", [KVFETCH_REGION] = "region", [KVFETCH_FAR] = "far"};
 	return d < KVFETCH_DISTANCES ? names[d] : "unknown";
 }
 

@@ -2,8 +2,8 @@
 /* kvframe: payloads. */
 #include "policy/kvframe/kvframe_priv.h"
 
-#define HOLD_BYTES  9
-#define PRIORITIES  8
+#define HOLD_BYTES 9
+#define PRIORITIES 8
 
 /* ---- numbers ---- */
 
@@ -76,19 +76,28 @@ static void end(struct cgn_buf *out, size_t at)
 
 static CGN_RC check(const struct kvframe_rd *r, enum kvframe_type type, struct cgn_err *err)
 {
-	return !r->bad ? CGN_OK : CGN_FAIL(err, INVALID, "kv frame: %s is cut short, or a text in it is too long", kvframe_type_text(type));
+	return !r->bad ? CGN_OK
+		       : CGN_FAIL(err, INVALID, "kv frame: %s is cut short, or a text in it is too long",
+				 kvframe_type_text(type));
 }
 
 const char *kvframe_type_text(enum kvframe_type t)
 {
-	static const char *const names[] = {[KVFRAME_FETCH] = "FETCH", [KVFRAME_ANSWER] = "ANSWER", [KVFRAME_SUBSCRIBE] = "SUBSCRIBE", [KVFRAME_HELLO] = "HELLO", [KVFRAME_HOLDS] = "HOLDS"};
+	static const char *const names[] = {[KVFRAME_FETCH] = "FETCH",
+		[KVFRAME_ANSWER] = "ANSWER",
+		[KVFRAME_SUBSCRIBE] = "SUBSCRIBE",
+		[KVFRAME_HELLO] = "HELLO",
+		[KVFRAME_HOLDS] = "HOLDS"};
 	return t >= KVFRAME_FETCH && t <= KVFRAME_HOLDS && names[t] != NULL ? names[t] : "unknown";
 }
 
 const char *kvframe_status_text(enum kvframe_status s)
 {
-	static const char *const names[] = {[KVFRAME_OK] = "ok", [KVFRAME_NOT_FOUND] = "not found", [KVFRAME_BUSY] = "busy",
-		[KVFRAME_FAILED] = "failed", [KVFRAME_REFUSED] = "refused"};
+	static const char *const names[] = {[KVFRAME_OK] = "ok",
+		[KVFRAME_NOT_FOUND] = "not found",
+		[KVFRAME_BUSY] = "busy",
+		[KVFRAME_FAILED] = "failed",
+		[KVFRAME_REFUSED] = "refused"};
 	return s < KVFRAME_STATUSES ? names[s] : "unknown";
 }
 
@@ -137,7 +146,8 @@ CGN_RC kvframe_read_fetch(struct cgn_str payload, struct kvframe_fetch *out, str
 	uint32_t priority = kvframe_rd_u32(&r);
 	CGN_TRY(check(&r, KVFRAME_FETCH, err));
 	if (priority >= PRIORITIES)
-		return CGN_FAIL(err, INVALID, "kv frame: FETCH with priority %u, the last one is %d", priority, PRIORITIES - 1);
+		return CGN_FAIL(err, INVALID, "kv frame: FETCH with priority %u, the last one is %d",
+			priority, PRIORITIES - 1);
 	out->priority = (uint8_t)priority;
 	return CGN_OK;
 }
@@ -177,7 +187,9 @@ CGN_RC kvframe_read_answer(struct cgn_str payload, struct kvframe_answer *out, s
 	if (status >= KVFRAME_STATUSES)
 		return CGN_FAIL(err, INVALID, "kv frame: ANSWER with status %u, which is not known", status);
 	if (out->offset > out->size || out->length > out->size - out->offset)
-		return CGN_FAIL(err, INVALID, "kv frame: ANSWER of bytes that a value of %llu bytes does not have", (unsigned long long)out->size);
+		return CGN_FAIL(err, INVALID,
+			"kv frame: ANSWER of bytes that a value of %llu bytes does not have",
+			(unsigned long long)out->size);
 	out->status = (enum kvframe_status)status;
 	return CGN_OK;
 }
@@ -225,7 +237,8 @@ struct kvframe_hold kvframe_hold_at(const struct kvframe_holds *h, size_t i)
 	return hold;
 }
 
-void kvframe_put_holds(struct cgn_buf *out, const struct kvframe_holds *h, const struct kvframe_hold *list, size_t n)
+void kvframe_put_holds(struct cgn_buf *out, const struct kvframe_holds *h, const struct kvframe_hold *list,
+	size_t n)
 {
 	CGN_MUST(n <= KVFRAME_MAX_HOLDS);
 	size_t at = begin(out, KVFRAME_HOLDS);
@@ -251,8 +264,9 @@ CGN_RC kvframe_read_holds(struct cgn_str payload, struct kvframe_holds *out, str
 	out->n = kvframe_rd_u32(&r);
 	CGN_TRY(check(&r, KVFRAME_HOLDS, err));
 	if (out->n > KVFRAME_MAX_HOLDS || out->n * HOLD_BYTES > r.n)
-		return CGN_FAIL(err, INVALID, "kv frame: HOLDS of %zu blocks: at most %d are read, and %zu fit in it", out->n, KVFRAME_MAX_HOLDS,
-			r.n / HOLD_BYTES);
+		return CGN_FAIL(err, INVALID,
+			"kv frame: HOLDS of %zu blocks: at most %d are read, and %zu fit in it", out->n,
+			KVFRAME_MAX_HOLDS, r.n / HOLD_BYTES);
 	out->reset = (flags & 1) != 0;
 	out->synced = (flags & 2) != 0;
 	out->packed = r.p;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvframe: what block stores say to each other on QUIC streams, ALPN "cgn-kv/1". Pure; any thread; everything read is foreign.
+/* kvframe: what block stores say to each other on QUIC streams, ALPN "cgn-kv/1". Pure; any thread; everything
+ * read is foreign.
  *
- * A stream carries one exchange; who opens it asks. Both directions begin with a frame: type (u8), 0 (u8), 0 (u16), length of the payload
- * (u32), payload. Numbers are little-endian. A payload may be longer than what is known of it: what follows is of a later revision, and
- * is not looked at. Another meaning of the same fields is another ALPN.
- *   FETCH      -> ANSWER, then ANSWER.length bytes of the value, then the end of the stream
- *   SUBSCRIBE  -> HELLO, then HOLDS for as long as the stream lives: the snapshot in pieces, then what changes, numbered from 1
- * A side that reads what it can't understand ends the stream. */
+ * A stream carries one exchange; who opens it asks. Both directions begin with a frame: type (u8), 0 (u8), 0
+ * (u16), length of the payload (u32), payload. Numbers are little-endian. A payload may be longer than what
+ * is known of it: what follows is of a later revision, and is not looked at. Another meaning of the same
+ * fields is another ALPN.
+ *   FETCH -> ANSWER, then ANSWER.length bytes of the value, then the end of the stream
+ *   SUBSCRIBE -> HELLO, then HOLDS for as long as the stream lives: the snapshot in pieces, then what
+ *   changes, numbered from 1 A side that reads what it can't understand ends the stream. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,15 +42,18 @@ struct kvframe_in {
 };
 void kvframe_in_init(struct kvframe_in *in);
 void kvframe_in_fini(struct kvframe_in *in);
-/* Take bytes from the front of |*rest| until a frame is whole (*got true; call again for the next) or they are used up. CGN_INVALID: no frame
- * begins so, or one longer than KVFRAME_MAX; CGN_NO_MEMORY. Frames that do not come whole take memory as their bytes come. */
-CGN_RC kvframe_next(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got, struct cgn_err *err);
+/* Take bytes from the front of |*rest| until a frame is whole (*got true; call again for the next) or they
+ * are used up. CGN_INVALID: no frame begins so, or one longer than KVFRAME_MAX; CGN_NO_MEMORY. Frames that do
+ * not come whole take memory as their bytes come. */
+CGN_RC kvframe_next(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got,
+	struct cgn_err *err);
 
-/* What a HOLDS calls it: the first 8 bytes of the digest, of later segments mixed with their number. Two keys may share it: it says where
- * to ask, the answer says what there is. */
+/* What a HOLDS calls it: the first 8 bytes of the digest, of later segments mixed with their number. Two keys
+ * may share it: it says where to ask, the answer says what there is. */
 uint64_t kvframe_short(const struct kv_key *k);
 
-/* ---- payloads: written with their frame's head, read without it. Reading: CGN_INVALID, and what is wrong. ---- */
+/* ---- payloads: written with their frame's head, read without it. Reading: CGN_INVALID, and what is wrong.
+ * ---- */
 struct kvframe_fetch {
 	struct kv_key key;
 	uint64_t offset, length; /* length 0: to the end */
@@ -102,5 +107,6 @@ struct kvframe_holds {
 };
 struct kvframe_hold kvframe_hold_at(const struct kvframe_holds *h, size_t i);
 /* Append |n| of |list|; h->n and h->packed are not looked at. */
-void kvframe_put_holds(struct cgn_buf *out, const struct kvframe_holds *h, const struct kvframe_hold *list, size_t n);
+void kvframe_put_holds(struct cgn_buf *out, const struct kvframe_holds *h, const struct kvframe_hold *list,
+	size_t n);
 CGN_RC kvframe_read_holds(struct cgn_str payload, struct kvframe_holds *out, struct cgn_err *err);

@@ -28,16 +28,18 @@ static CGN_RC head_read(const struct kvframe_in *in, size_t *payload, struct cgn
 	unsigned type = kvframe_rd_u8(&r), reserved = kvframe_rd_u8(&r);
 	reserved |= kvframe_rd_u16(&r);
 	uint32_t length = kvframe_rd_u32(&r);
-	if (type < KVFRAME_FETCH || type > KVFRAME_HOLDS || (type > KVFRAME_ANSWER && type < KVFRAME_SUBSCRIBE) || reserved != 0)
+	if (type < KVFRAME_FETCH || type > KVFRAME_HOLDS ||
+		(type > KVFRAME_ANSWER && type < KVFRAME_SUBSCRIBE) || reserved != 0)
 		return CGN_FAIL(err, INVALID, "kv frame: type %u with flags %u is not known", type, reserved);
 	if (length > KVFRAME_MAX)
-		return CGN_FAIL(err, INVALID, "kv frame: %s of %u bytes, at most %zu are read", kvframe_type_text((enum kvframe_type)type), length,
-			KVFRAME_MAX);
+		return CGN_FAIL(err, INVALID, "kv frame: %s of %u bytes, at most %zu are read",
+			kvframe_type_text((enum kvframe_type)type), length, KVFRAME_MAX);
 	*payload = length;
 	return CGN_OK;
 }
 
-static CGN_RC step(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got, struct cgn_err *err)
+static CGN_RC step(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got,
+	struct cgn_err *err)
 {
 	size_t payload = 0;
 	if (in->buf.n < KVFRAME_HEAD && !fill(in, rest, KVFRAME_HEAD))
@@ -45,12 +47,14 @@ static CGN_RC step(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *
 	CGN_TRY(head_read(in, &payload, err));
 	if (!fill(in, rest, KVFRAME_HEAD + payload))
 		return in->buf.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a kv frame") : CGN_OK;
-	*out = (struct kvframe){(enum kvframe_type)(unsigned char)in->buf.p[0], {in->buf.p + KVFRAME_HEAD, payload}};
+	*out = (struct kvframe){(enum kvframe_type)(unsigned char)in->buf.p[0],
+		{in->buf.p + KVFRAME_HEAD, payload}};
 	in->whole = *got = true;
 	return CGN_OK;
 }
 
-CGN_RC kvframe_next(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got, struct cgn_err *err)
+CGN_RC kvframe_next(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got,
+	struct cgn_err *err)
 {
 	*got = false;
 	if (in->bad)

@@ -24,7 +24,8 @@ static inline bool kv_key_eq(const struct kv_key *a, const struct kv_key *b)
 
 struct kv_meta {
 	struct cgn_str model; /* whose KV cache; may be empty */
-	struct cgn_str name;  /* what a client that knows no digests calls it: digest is made of it then; empty otherwise */
+	/* what a client that knows no digests calls it: digest is made of it then; empty otherwise */
+	struct cgn_str name;
 	uint32_t tokens;
 	uint64_t created_unix_ms, expires_unix_ms; /* expires: 0 never */
 };

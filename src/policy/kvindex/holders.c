@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds a block, in one 64-bit word: up to four members of 16 bits, the first of them in the low bits and never empty; or the address of
- * a set, whose low four bits are 0, which no member's are.
+/* Who holds a block, in one 64-bit word: up to four members of 16 bits, the first of them in the low bits and
+ * never empty; or the address of a set, whose low four bits are 0, which no member's are.
  *
- * Sets change in place so that a reader is right at every instant. An array never moves a member, it leaves a hole. In planes the bit "held"
- * is set after the tier's and cleared before it; a tier that changes is set before the old one is cleared, and a reader that finds
- * a member in no tier (it looked at one plane too early and at the other too late) looks again. */
+ * Sets change in place so that a reader is right at every instant. An array never moves a member, it leaves a
+ * hole. In planes the bit "held" is set after the tier's and cleared before it; a tier that changes is set
+ * before the old one is cleared, and a reader that finds a member in no tier (it looked at one plane too
+ * early and at the other too late) looks again. */
 #include "policy/kvindex/kvindex_priv.h"
 
 #include <string.h>
@@ -81,7 +82,8 @@ static unsigned dense_tiers(const struct scrap *s, unsigned lane)
 unsigned holders_tiers(uint64_t who, unsigned lane)
 {
 	if (who_is_set(who))
-		return who_set(who)->kind == SCRAP_ARRAY ? array_tiers(who_set(who), lane) : dense_tiers(who_set(who), lane);
+		return who_set(who)->kind == SCRAP_ARRAY ? array_tiers(who_set(who), lane)
+							 : dense_tiers(who_set(who), lane);
 	for (; who != 0; who >>= 16)
 		if ((who & 0xffff) >> 4 == lane)
 			return (unsigned)who & KV_TIER_MASK;
@@ -146,7 +148,8 @@ static void fill(struct scrap *s, const uint16_t *m, unsigned n)
 		atomic_fetch_or_explicit(&plane_of(s, 0)[lane / 64], bit_of(lane), memory_order_relaxed);
 		for (unsigned t = 0; t < KV_TIERS && s->kind == SCRAP_DENSE_TIERS; t++)
 			if ((m[i] & KV_TIER_BIT(t)) != 0)
-				atomic_fetch_or_explicit(&plane_of(s, 1 + t)[lane / 64], bit_of(lane), memory_order_relaxed);
+				atomic_fetch_or_explicit(&plane_of(s, 1 + t)[lane / 64], bit_of(lane),
+					memory_order_relaxed);
 	}
 }
 
@@ -160,7 +163,8 @@ static bool make(struct kvindex *ix, const uint16_t *m, unsigned n, uint64_t *wh
 	}
 	unsigned words = atomic_load_explicit(&ix->words, memory_order_relaxed);
 	enum scrap_kind kind = only_gpu(m, n) ? SCRAP_DENSE : SCRAP_DENSE_TIERS;
-	size_t array = array_bytes(n), dense = sizeof(struct scrap) + 8 * (size_t)words * (kind == SCRAP_DENSE ? 1 : 1 + KV_TIERS);
+	size_t array = array_bytes(n),
+	       dense = sizeof(struct scrap) + 8 * (size_t)words * (kind == SCRAP_DENSE ? 1 : 1 + KV_TIERS);
 	if (array < dense)
 		kind = SCRAP_ARRAY;
 	struct scrap *s = scrap_new(ix, kind, kind == SCRAP_ARRAY ? array : dense);
@@ -244,11 +248,13 @@ static bool word_put(uint64_t *who, unsigned lane, unsigned tiers)
 		i++;
 	if (i == INLINE)
 		return tiers == 0;
-	uint64_t below = *who & ((UINT64_C(1) << 16 * i) - 1), above = i + 1 < INLINE ? *who >> 16 * (i + 1) : 0;
+	uint64_t below = *who & ((UINT64_C(1) << 16 * i) - 1),
+		 above = i + 1 < INLINE ? *who >> 16 * (i + 1) : 0;
 	if (tiers == 0)
 		*who = below | above << 16 * i;
 	else
-		*who = below | (uint64_t)member_of(lane, tiers) << 16 * i | (i + 1 < INLINE ? above << 16 * (i + 1) : 0);
+		*who = below | (uint64_t)member_of(lane, tiers) << 16 * i |
+			(i + 1 < INLINE ? above << 16 * (i + 1) : 0);
 	return true;
 }
 

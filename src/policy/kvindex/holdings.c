@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table of its own for each range, so that one range is listed or grows without touching the others: open addressing with linear probing,
- * 16 bytes an entry, 60 to 80 % full. Taking an entry out moves its followers back, so there are no graves and a table never degrades. */
+/* A table of its own for each range, so that one range is listed or grows without touching the others: open
+ * addressing with linear probing, 16 bytes an entry, 60 to 80 % full. Taking an entry out moves its followers
+ * back, so there are no graves and a table never degrades. */
 #include "policy/kvindex/holdings.h"
 
 #include <stdlib.h>
@@ -29,7 +30,8 @@ struct holdings {
 	struct table tables[KV_RANGES];
 };
 
-CGN_RC holdings_new(size_t max_blocks, holdings_changed changed, void *user, struct holdings **out, struct cgn_err *err)
+CGN_RC holdings_new(size_t max_blocks, holdings_changed changed, void *user, struct holdings **out,
+	struct cgn_err *err)
 {
 	struct holdings *h = calloc(1, sizeof *h);
 	if (h == NULL)
@@ -125,7 +127,8 @@ static CGN_RC take_in(struct holdings *h, struct table *t, uint64_t digest, enum
 {
 	if (h->count >= h->max_blocks)
 		return CGN_RC_OF(CGN_TOO_LARGE);
-	if ((uint64_t)(t->used + 1) * 5 > (uint64_t)t->cap * 4 && !resize(h, t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4))
+	if ((uint64_t)(t->used + 1) * 5 > (uint64_t)t->cap * 4 &&
+		!resize(h, t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4))
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	struct entry *e = seek(t, digest);
 	e->digest = digest;
@@ -168,8 +171,9 @@ bool holdings_drop(struct holdings *h, uint64_t digest, enum kv_tier tier)
 		put_back(t, (uint32_t)(e - t->slots));
 		t->used--;
 		h->count--;
+		/* without memory for a smaller table the large one will do */
 		if (t->cap > MIN_CAP && t->used < t->cap / 4)
-			(void)resize(h, t, t->cap / 2); /* without memory for a smaller table the large one will do */
+			(void)resize(h, t, t->cap / 2);
 	}
 	tell(h, digest, before, now);
 	return true;
@@ -200,7 +204,8 @@ const uint64_t *holdings_sums(const struct holdings *h)
 	return h->sums;
 }
 
-void holdings_each(const struct holdings *h, unsigned range, void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)
+void holdings_each(const struct holdings *h, unsigned range,
+	void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)
 {
 	CGN_LIVE(h, HOLDINGS_TAG);
 	CGN_MUST(range <= KV_RANGES);

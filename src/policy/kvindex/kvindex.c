@@ -11,7 +11,9 @@
 
 static size_t fixed_bytes(unsigned max_readers)
 {
-	return mem_cost(sizeof(struct kvindex), true) + mem_cost(max_readers * sizeof(struct reader_slot), true) + max_readers * mem_cost(match_reader_bytes(), false);
+	return mem_cost(sizeof(struct kvindex), true) +
+		mem_cost(max_readers * sizeof(struct reader_slot), true) +
+		max_readers * mem_cost(match_reader_bytes(), false);
 }
 
 size_t kvindex_least_bytes(unsigned max_readers)
@@ -22,10 +24,12 @@ size_t kvindex_least_bytes(unsigned max_readers)
 CGN_RC kvindex_new(const struct kvindex_cfg *cfg, struct kvindex **out, struct cgn_err *err)
 {
 	if (cfg->max_readers == 0 || cfg->max_readers > KVINDEX_READERS)
-		return CGN_FAIL(err, INVALID, "an index of KV blocks takes 1 to %d readers, not %u", KVINDEX_READERS, cfg->max_readers);
+		return CGN_FAIL(err, INVALID, "an index of KV blocks takes 1 to %d readers, not %u",
+			KVINDEX_READERS, cfg->max_readers);
 	if (cfg->max_bytes < kvindex_least_bytes(cfg->max_readers))
-		return CGN_FAIL(err, INVALID, "an index of KV blocks with %u readers takes at least %zu bytes, not %zu", cfg->max_readers,
-			kvindex_least_bytes(cfg->max_readers), cfg->max_bytes);
+		return CGN_FAIL(err, INVALID,
+			"an index of KV blocks with %u readers takes at least %zu bytes, not %zu",
+			cfg->max_readers, kvindex_least_bytes(cfg->max_readers), cfg->max_bytes);
 	struct kvindex *ix = aligned_alloc(64, sizeof *ix);
 	struct reader_slot *readers = aligned_alloc(64, cfg->max_readers * sizeof *readers);
 	if (ix == NULL || readers == NULL) {
@@ -95,9 +99,12 @@ CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *lane, struct cgn_err *err)
 	while (i < KVINDEX_LANES && ix->states[i] != LANE_FREE)
 		i++;
 	if (i == KVINDEX_LANES)
-		return CGN_FAIL(err, TOO_LARGE, "the index of KV blocks has no room for another node: it takes %d", KVINDEX_LANES);
+		return CGN_FAIL(err, TOO_LARGE,
+			"the index of KV blocks has no room for another node: it takes %d", KVINDEX_LANES);
 	if (!mem_take(ix, mem_cost(sizeof(struct lane), false), 0))
-		return CGN_FAIL(err, NO_MEMORY, "the index of KV blocks has no room for another node within its %zu bytes", ix->max_bytes);
+		return CGN_FAIL(err, NO_MEMORY,
+			"the index of KV blocks has no room for another node within its %zu bytes",
+			ix->max_bytes);
 	struct lane *l = calloc(1, sizeof *l);
 	if (l == NULL) {
 		mem_give(ix, mem_cost(sizeof *l, false));
@@ -167,7 +174,8 @@ bool kvindex_range_was_shed(const struct kvindex *ix, uint16_t lane, unsigned ra
 /* ---- updates ---- */
 
 /* |slot|'s holders became |now|: publish, and give up what they were. */
-static void replace(struct kvindex *ix, struct segment *s, struct slot *slot, uint64_t was, uint64_t now, bool next_of_pass)
+static void replace(struct kvindex *ix, struct segment *s, struct slot *slot, uint64_t was, uint64_t now,
+	bool next_of_pass)
 {
 	if (now == was)
 		return;
@@ -214,7 +222,8 @@ static bool put_once(struct kvindex *ix, unsigned lane, uint64_t digest, unsigne
 
 static void put(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned tiers)
 {
-	if (put_once(ix, lane, digest, tiers) || (segment_shed(ix, segment_of(ix, digest)) && put_once(ix, lane, digest, tiers)))
+	if (put_once(ix, lane, digest, tiers) ||
+		(segment_shed(ix, segment_of(ix, digest)) && put_once(ix, lane, digest, tiers)))
 		return;
 	(void)put_once(ix, lane, digest, 0); /* what it was is wrong now, and to forget takes no memory */
 	lane_mark_shed(ix, lane, digest);
@@ -264,7 +273,8 @@ static size_t pass(struct kvindex *ix, struct segment *s, slot_fn fn, void *arg)
 
 static void pass_range(struct kvindex *ix, unsigned range, bool change, slot_fn fn, void *arg)
 {
-	unsigned per = SEGMENTS / KV_RANGES, first = range < KV_RANGES ? range * per : 0, n = range < KV_RANGES ? per : SEGMENTS;
+	unsigned per = SEGMENTS / KV_RANGES, first = range < KV_RANGES ? range * per : 0,
+		 n = range < KV_RANGES ? per : SEGMENTS;
 	CGN_MUST(range <= KV_RANGES);
 	for (struct segment *s = ix->segments + first; s < ix->segments + first + n; s++) {
 		if (change)
@@ -291,7 +301,8 @@ void kvindex_clear(struct kvindex *ix, uint16_t lane, unsigned range)
 {
 	struct lane *l = lane_of(ix, lane);
 	pass_range(ix, range, true, clear_slot, &lane);
-	for (unsigned r = range < KV_RANGES ? range : 0; r < (range < KV_RANGES ? range + 1 : KV_RANGES); r++) {
+	for (unsigned r = range < KV_RANGES ? range : 0; r < (range < KV_RANGES ? range + 1 : KV_RANGES);
+		r++) {
 		CGN_MUST(l->sums[r] == 0);
 		l->shed[r / 64] &= ~bit_of(r);
 	}
@@ -319,7 +330,8 @@ static void each_slot(struct kvindex *ix, struct segment *s, struct slot *slot, 
 		e->fn(e->user, digest_of(ix, s, slot), tiers);
 }
 
-void kvindex_each(const struct kvindex *ix, uint16_t lane, unsigned range, void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)
+void kvindex_each(const struct kvindex *ix, uint16_t lane, unsigned range,
+	void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)
 {
 	(void)lane_of(ix, lane);
 	struct each e = {lane, fn, user};
@@ -339,7 +351,8 @@ static void sweep_slot(struct kvindex *ix, struct segment *s, struct slot *slot,
 			continue;
 		uint64_t then = now;
 		CGN_MUST(holders_put(ix, &now, lane, 0));
-		if (then != was && then != now && who_is_set(then)) /* made in this very loop: nobody saw it */
+		/* made in this very loop: nobody saw it */
+		if (then != was && then != now && who_is_set(then))
 			scrap_free(ix, who_set(then));
 	}
 	replace(ix, s, slot, was, now, true);
@@ -358,7 +371,8 @@ static void move_lanes(struct kvindex *ix, enum lane_state from, enum lane_state
 	}
 }
 
-/* A number is given out again when no reader is left that began before the sweep ended: it might still add old blocks to the new node. */
+/* A number is given out again when no reader is left that began before the sweep ended: it might still add
+ * old blocks to the new node. */
 static void release_swept(struct kvindex *ix)
 {
 	if (ix->n_swept == 0 || !readers_passed(ix, ix->swept_epoch))
@@ -402,6 +416,12 @@ bool kvindex_tick(struct kvindex *ix, size_t budget)
 void kvindex_stats(const struct kvindex *ix, struct kvindex_stats *out)
 {
 	CGN_LIVE(ix, KVINDEX_TAG);
-	*out = (struct kvindex_stats){.blocks = ix->blocks, .memberships = ix->memberships, .lanes = ix->lanes_live, .bytes = ix->bytes, .max_bytes = ix->max_bytes,
-		.retired_bytes = ix->retired_bytes, .shed_blocks = ix->shed_blocks, .shed_memberships = ix->shed_memberships};
+	*out = (struct kvindex_stats){.blocks = ix->blocks,
+		.memberships = ix->memberships,
+		.lanes = ix->lanes_live,
+		.bytes = ix->bytes,
+		.max_bytes = ix->max_bytes,
+		.retired_bytes = ix->retired_bytes,
+		.shed_blocks = ix->shed_blocks,
+		.shed_memberships = ix->shed_memberships};
 }

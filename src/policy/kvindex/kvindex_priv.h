@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of kvindex share. kvindex.c: lanes and updates · segment.c: the table · holders.c: who holds a block · memory.c: the budget,
- * and what readers may still see · match.c: readers.
+/* What the files of kvindex share. kvindex.c: lanes and updates · segment.c: the table · holders.c: who holds
+ * a block · memory.c: the budget, and what readers may still see · match.c: readers.
  *
- * One thread writes. What readers read is atomic; a comment at each such field says in which order it changes. */
+ * One thread writes. What readers read is atomic; a comment at each such field says in which order it
+ * changes. */
 #pragma once
 #include <stdatomic.h>
 
@@ -22,8 +23,9 @@ struct scrap {
 };
 enum scrap_kind { SCRAP_TABLE, SCRAP_ARRAY, SCRAP_DENSE, SCRAP_DENSE_TIERS };
 
-/* |key|: the digest below the 10 bits that chose the segment, and above it an age, the clock when the block was last asked for: readers
- * exchange it. Who holds a block is one word (holders.c): 0: nobody, the slot is empty. */
+/* |key|: the digest below the 10 bits that chose the segment, and above it an age, the clock when the block
+ * was last asked for: readers exchange it. Who holds a block is one word (holders.c): 0: nobody, the slot is
+ * empty. */
 struct slot {
 	_Atomic uint64_t key, who;
 };
@@ -38,8 +40,9 @@ struct table {
 	_Alignas(64) struct bucket buckets[];
 };
 
-/* |at| has two places so that a reader gets table and size from one: the writer fills the other one and turns |cur|. |gen| goes up before
- * a slot is emptied and before a place is filled; a reader that finds it changed looks again, because an entry may have moved past it. */
+/* |at| has two places so that a reader gets table and size from one: the writer fills the other one and turns
+ * |cur|. |gen| goes up before a slot is emptied and before a place is filled; a reader that finds it changed
+ * looks again, because an entry may have moved past it. */
 struct segment {
 	_Alignas(64) _Atomic uint64_t gen;
 	_Atomic uint32_t cur;
@@ -50,7 +53,13 @@ struct segment {
 	} at[2];
 };
 
-enum lane_state { LANE_FREE, LANE_LIVE, LANE_DEAD /* waits for a sweep */, LANE_SWEEPING, LANE_SWEPT /* waits for readers */ };
+enum lane_state {
+	LANE_FREE,
+	LANE_LIVE,
+	LANE_DEAD /* waits for a sweep */,
+	LANE_SWEEPING,
+	LANE_SWEPT /* waits for readers */
+};
 
 struct lane {
 	uint64_t sums[KV_RANGES], count;
@@ -76,7 +85,8 @@ struct kvindex {
 	/* the writer's */
 	_Alignas(64) size_t bytes, max_bytes, retired_bytes;
 	uint64_t blocks, memberships, lanes_live, shed_blocks, shed_memberships;
-	struct scrap *fresh, *aging, *free_now; /* replaced since; replaced before aging_epoch ended; seen by nobody */
+	/* replaced since; replaced before aging_epoch ended; seen by nobody */
+	struct scrap *fresh, *aging, *free_now;
 	uint64_t aging_epoch, swept_epoch;
 	uint64_t updates;
 	uint64_t births; /* blocks that are new since the last step of the clock */
@@ -110,10 +120,12 @@ static inline void full_fence(void)
 
 /* What an allocation of so many bytes costs with the allocator's overhead, about. */
 size_t mem_cost(size_t bytes, bool aligned);
-/* Count |cost| in; false when that would pass the budget less |spare|, even after what nobody sees was freed. */
+/* Count |cost| in; false when that would pass the budget less |spare|, even after what nobody sees was
+ * freed. */
 bool mem_take(struct kvindex *ix, size_t cost, size_t spare);
 void mem_give(struct kvindex *ix, size_t cost);
-/* For readers to see: NULL when neither budget nor system have it. Tables leave a part of the budget to sets. */
+/* For readers to see: NULL when neither budget nor system have it. Tables leave a part of the budget to
+ * sets. */
 struct scrap *scrap_new(struct kvindex *ix, enum scrap_kind kind, size_t bytes);
 /* No reader that starts now can reach it. */
 void scrap_retire(struct kvindex *ix, struct scrap *s);
@@ -141,12 +153,14 @@ static inline uint16_t member_of(unsigned lane, unsigned tiers)
 /* Any thread. */
 unsigned holders_tiers(uint64_t who, unsigned lane);
 unsigned holders_array_cap(const struct scrap *s);
-uint16_t holders_array_at(const struct scrap *s, unsigned i);                  /* 0: empty */
-uint64_t holders_plane(const struct scrap *s, unsigned plane, unsigned word); /* plane 0: held; 1 + t: in tier t (SCRAP_DENSE_TIERS) */
+uint16_t holders_array_at(const struct scrap *s, unsigned i); /* 0: empty */
+/* plane 0: held; 1 + t: in tier t (SCRAP_DENSE_TIERS) */
+uint64_t holders_plane(const struct scrap *s, unsigned plane, unsigned word);
 /* The writer. */
 unsigned holders_list(uint64_t who, uint16_t out[KVINDEX_LANES]);
-/* |lane| with |tiers| (0: without) added to |*who|, in place or as another word; the caller publishes that and retires the set that the old
- * one was. False, nothing changed, when there is no memory; never with |tiers| 0. */
+/* |lane| with |tiers| (0: without) added to |*who|, in place or as another word; the caller publishes that
+ * and retires the set that the old one was. False, nothing changed, when there is no memory; never with
+ * |tiers| 0. */
 bool holders_put(struct kvindex *ix, uint64_t *who, unsigned lane, unsigned tiers);
 
 /* ---- segment.c ---- */
@@ -176,7 +190,8 @@ static inline uint64_t key_digest(const struct kvindex *ix, const struct segment
 static inline void slot_touch(struct slot *slot, uint64_t key, uint8_t now)
 {
 	if (key_age(key) != now)
-		(void)atomic_compare_exchange_strong_explicit(&slot->key, &key, key_of(key, now), memory_order_relaxed, memory_order_relaxed);
+		(void)atomic_compare_exchange_strong_explicit(&slot->key, &key, key_of(key, now),
+			memory_order_relaxed, memory_order_relaxed);
 }
 /* Of a digest or a key. */
 static inline uint64_t spread(uint64_t seed, uint64_t key)
@@ -196,11 +211,13 @@ static inline uint32_t second_bucket(uint64_t spread, uint32_t n)
 }
 static inline struct table *segment_table(struct segment *s) /* the writer */
 {
-	return atomic_load_explicit(&s->at[atomic_load_explicit(&s->cur, memory_order_relaxed)].table, memory_order_relaxed);
+	return atomic_load_explicit(&s->at[atomic_load_explicit(&s->cur, memory_order_relaxed)].table,
+		memory_order_relaxed);
 }
 static inline uint32_t segment_buckets(struct segment *s) /* the writer */
 {
-	return atomic_load_explicit(&s->at[atomic_load_explicit(&s->cur, memory_order_relaxed)].n_buckets, memory_order_relaxed);
+	return atomic_load_explicit(&s->at[atomic_load_explicit(&s->cur, memory_order_relaxed)].n_buckets,
+		memory_order_relaxed);
 }
 /* The slot of |digest|, its age set to now when |touch|; NULL. */
 struct slot *segment_find(struct kvindex *ix, uint64_t digest, bool touch);

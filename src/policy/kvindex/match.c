@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A match walks along the chain with the lanes that are still alive: that hold every block so far. While they are many they are a bit set and
- * a block costs a word of it for 64 lanes; once they are FEW they are a list. A lane that ends is noted with its depth; when more than BULK end
- * at one block, that block's depth and their bit set are noted instead. So no block costs a step for each node.
+/* A match walks along the chain with the lanes that are still alive: that hold every block so far. While they
+ * are many they are a bit set and a block costs a word of it for 64 lanes; once they are FEW they are a list.
+ * A lane that ends is noted with its depth; when more than BULK end at one block, that block's depth and
+ * their bit set are noted instead. So no block costs a step for each node.
  *
- * Tiers: a lane is in its best tier from one block on until that changes. Only changes are noted: entering tier t at depth d takes d from
- * its count, leaving adds d. GPU is the rest, and the usual case costs nothing.
+ * Tiers: a lane is in its best tier from one block on until that changes. Only changes are noted: entering
+ * tier t at depth d takes d from its count, leaving adds d. GPU is the rest, and the usual case costs
+ * nothing.
  *
- * Reading a segment: gen, place, table; then key, holders and key again; then gen. If gen changed, from the start, since
+ * Reading a segment: gen, place, table; then key, holders and key again; then gen. If gen changed, from the
+ * start, since
  * - a moved entry is copied before gen goes up and emptied after, so who misses both copies sees another gen;
- * - a slot that got another block's holders got its key before them, so either the key differs at the second look, or the slot was emptied
- *   once more since, with another gen.
- * The writer never leaves gen in a state that readers have to wait for. */
+ * - a slot that got another block's holders got its key before them, so either the key differs at the second
+ *   look, or the slot was emptied
+ *   once more since, with another gen. The writer never leaves gen in a state that readers have to wait
+ * for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +75,8 @@ CGN_RC kvindex_reader_new(struct kvindex *ix, struct kvindex_reader **out, struc
 	while (i < ix->max_readers && atomic_exchange(&ix->readers[i].taken, true))
 		i++;
 	if (i == ix->max_readers)
-		return CGN_FAIL(err, TOO_LARGE, "the index of KV blocks was made for %u readers", ix->max_readers);
+		return CGN_FAIL(err, TOO_LARGE, "the index of KV blocks was made for %u readers",
+			ix->max_readers);
 	struct kvindex_reader *r = calloc(1, sizeof *r);
 	if (r == NULL) {
 		atomic_store(&ix->readers[i].taken, false);
@@ -96,13 +101,13 @@ void kvindex_reader_free(struct kvindex_reader **take)
 	*take = NULL;
 }
 
-/* ---- finding a block ----
- * In three steps, so that the cache lines of many blocks are under way at once: place (its segment is read and its first bucket fetched), look (in
- * that bucket; then its set of holders is fetched, or its second bucket), and take, when it is its turn. Who holds it was true when it was looked
- * up, which is within the match; so is what its set says, even if that was replaced since. */
+/* ---- finding a block ---- In three steps, so that the cache lines of many blocks are under way at once:
+ * place (its segment is read and its first bucket fetched), look (in that bucket; then its set of holders is
+ * fetched, or its second bucket), and take, when it is its turn. Who holds it was true when it was looked up,
+ * which is within the match; so is what its set says, even if that was replaced since. */
 
 struct place {
-	uint64_t gen, who;     /* who: once it was looked up; 0: not in |first| */
+	uint64_t gen, who;             /* who: once it was looked up; 0: not in |first| */
 	struct bucket *first, *second; /* NULL: the segment changed just then, or is empty */
 };
 
@@ -157,7 +162,8 @@ static uint64_t look_again(struct kvindex *ix, uint64_t digest, uint8_t now)
 
 static void fetch_set(uint64_t who, unsigned words)
 {
-	for (uintptr_t at = (uintptr_t)who, end = at + sizeof(struct scrap) + words * sizeof(uint64_t); at < end; at += 64)
+	for (uintptr_t at = (uintptr_t)who, end = at + sizeof(struct scrap) + words * sizeof(uint64_t);
+		at < end; at += 64)
 		__builtin_prefetch((const void *)at);
 }
 
@@ -174,7 +180,9 @@ static uint64_t take(struct kvindex *ix, struct place *p, uint64_t digest, uint8
 {
 	if (p->who == 0 && p->second != NULL)
 		p->who = look(p->second, digest, now);
-	return atomic_load_explicit(&segment_of(ix, digest)->gen, memory_order_acquire) == p->gen ? p->who : look_again(ix, digest, now);
+	return atomic_load_explicit(&segment_of(ix, digest)->gen, memory_order_acquire) == p->gen
+		? p->who
+		: look_again(ix, digest, now);
 }
 
 /* ---- notes ---- */
@@ -252,7 +260,8 @@ static void many_tiers(struct kvindex_reader *r, const struct holding *h)
 	r->any_far = true;
 	for (unsigned i = 0; i < FAR; i++)
 		for (unsigned w = 0; w < r->words; w++) {
-			uint64_t now = h->any_far ? h->far[i][w] : 0, changed = (now ^ r->far[i][w]) & r->alive[w];
+			uint64_t now = h->any_far ? h->far[i][w] : 0,
+				 changed = (now ^ r->far[i][w]) & r->alive[w];
 			far_changed(r, i + 1, w, changed);
 			r->far[i][w] ^= changed;
 		}
@@ -380,7 +389,8 @@ static bool step_few(struct kvindex_reader *r, uint64_t who)
 
 static void begin(struct kvindex_reader *r)
 {
-	atomic_store_explicit(&r->slot->epoch, atomic_load_explicit(&r->ix->epoch, memory_order_acquire), memory_order_relaxed);
+	atomic_store_explicit(&r->slot->epoch, atomic_load_explicit(&r->ix->epoch, memory_order_acquire),
+		memory_order_relaxed);
 	full_fence(); /* noted before anything is read: see readers_passed */
 	if (++r->stamp == 0) {
 		memset(r->notes, 0, sizeof r->notes);
@@ -399,8 +409,10 @@ static size_t least(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* |n| steps of |stride| blocks each, of which the last is looked at; until |step| says that it is over. How many were taken. */
-static size_t walk(struct kvindex_reader *r, const uint64_t *chain, size_t n, uint32_t stride, bool (*step)(struct kvindex_reader *, uint64_t who))
+/* |n| steps of |stride| blocks each, of which the last is looked at; until |step| says that it is over. How
+ * many were taken. */
+static size_t walk(struct kvindex_reader *r, const uint64_t *chain, size_t n, uint32_t stride,
+	bool (*step)(struct kvindex_reader *, uint64_t who))
 {
 	struct kvindex *ix = r->ix;
 	struct place places[AHEAD];
@@ -449,7 +461,8 @@ static bool many_stay(const struct kvindex_reader *r, uint64_t who)
 		changed |= r->alive[w] & ~h.in[w];
 	for (unsigned i = 0; i < FAR && (h.any_far || r->any_far); i++)
 		for (unsigned w = 0; w < r->words; w++)
-			changed |= r->alive[w] & ((h.any_far ? h.far[i][w] : 0) ^ (r->any_far ? r->far[i][w] : 0));
+			changed |= r->alive[w] &
+				((h.any_far ? h.far[i][w] : 0) ^ (r->any_far ? r->far[i][w] : 0));
 	return changed == 0;
 }
 
@@ -502,7 +515,8 @@ void kvindex_leap(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 }
 
 /* |*tier|: where its last block was, unless the note says all. */
-static uint32_t depth_of(const struct kvindex_reader *r, unsigned lane, const struct note *note, unsigned *tier)
+static uint32_t depth_of(const struct kvindex_reader *r, unsigned lane, const struct note *note,
+	unsigned *tier)
 {
 	*tier = 0;
 	if (lane / 64 >= r->words || r->depth == 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The byte budget, and epochs. A reader notes the epoch when a match begins. What the writer replaces is kept on |fresh|; that list becomes
- * |aging| as a whole, the epoch goes up, and once every reader is idle or has noted a later epoch, none can have a pointer to it: those that
- * began later found the replacement. */
+/* The byte budget, and epochs. A reader notes the epoch when a match begins. What the writer replaces is kept
+ * on |fresh|; that list becomes
+ * |aging| as a whole, the epoch goes up, and once every reader is idle or has noted a later epoch, none can
+ * have a pointer to it: those that began later found the replacement. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +72,8 @@ void scrap_retire(struct kvindex *ix, struct scrap *s)
 
 bool readers_passed(struct kvindex *ix, uint64_t epoch)
 {
-	full_fence(); /* what was unlinked before it is unlinked for every reader that has not noted its epoch yet */
+	/* what was unlinked before it is unlinked for every reader that has not noted its epoch yet */
+	full_fence();
 	for (unsigned i = 0; i < ix->max_readers; i++) {
 		uint64_t at = atomic_load_explicit(&ix->readers[i].epoch, memory_order_acquire);
 		if (at != 0 && at <= epoch)

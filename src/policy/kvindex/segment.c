@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A segment: buckets of four slots, each block in one of its two buckets, the first if there is room. When both are full, entries that could
- * also lie elsewhere are moved on (the shortest chain of moves, found breadth first), which fills the table to nine tenths. Then it is rebuilt
- * 1.25 times as large: it is a thousandth of the index, so nothing ever stops for long. Readers: see struct segment, and match.c. */
+/* A segment: buckets of four slots, each block in one of its two buckets, the first if there is room. When
+ * both are full, entries that could also lie elsewhere are moved on (the shortest chain of moves, found
+ * breadth first), which fills the table to nine tenths. Then it is rebuilt 1.25 times as large: it is a
+ * thousandth of the index, so nothing ever stops for long. Readers: see struct segment, and match.c. */
 #include <string.h>
 
 #include "policy/kvindex/kvindex_priv.h"
@@ -17,7 +18,8 @@ static uint64_t load(_Atomic uint64_t *v)
 
 static struct table *table_new(struct kvindex *ix, uint32_t n_buckets)
 {
-	struct table *t = (void *)scrap_new(ix, SCRAP_TABLE, sizeof(struct table) + n_buckets * sizeof(struct bucket));
+	struct table *t =
+		(void *)scrap_new(ix, SCRAP_TABLE, sizeof(struct table) + n_buckets * sizeof(struct bucket));
 	if (t != NULL)
 		t->n_buckets = n_buckets;
 	return t;
@@ -48,7 +50,9 @@ static uint32_t other_bucket(const struct kvindex *ix, uint32_t n_buckets, uint6
 
 struct path {
 	uint32_t bucket;
-	int16_t from; /* the path that led here, by moving the entry at |way| of its bucket; -1: a bucket of the new block */
+	/* the path that led here, by moving the entry at |way| of its bucket; -1: a bucket of the new
+	 * block */
+	int16_t from;
 	uint8_t way;
 };
 
@@ -68,7 +72,8 @@ static void move(struct segment *s, struct slot *from, struct slot *to)
 	atomic_store_explicit(&from->who, 0, memory_order_release);
 }
 
-static struct slot *follow(struct table *t, struct segment *s, const struct path *paths, int i, struct slot *hole)
+static struct slot *follow(struct table *t, struct segment *s, const struct path *paths, int i,
+	struct slot *hole)
 {
 	for (; paths[i].from >= 0; i = paths[i].from) {
 		struct slot *from = &t->buckets[paths[paths[i].from].bucket].slots[paths[i].way];
@@ -78,9 +83,10 @@ static struct slot *follow(struct table *t, struct segment *s, const struct path
 	return hole;
 }
 
-/* A hole in a bucket of |key|; NULL when no short chain of moves makes one. |s| NULL: no reader sees |t| yet. The size is an argument because
- * the table's head is a cache line that nothing else needs. */
-static struct slot *find_hole(const struct kvindex *ix, struct table *t, uint32_t n_buckets, struct segment *s, uint64_t key)
+/* A hole in a bucket of |key|; NULL when no short chain of moves makes one. |s| NULL: no reader sees |t| yet.
+ * The size is an argument because the table's head is a cache line that nothing else needs. */
+static struct slot *find_hole(const struct kvindex *ix, struct table *t, uint32_t n_buckets,
+	struct segment *s, uint64_t key)
 {
 	uint64_t x = spread(ix->seed, key);
 	struct path paths[PATHS];
@@ -96,11 +102,13 @@ static struct slot *find_hole(const struct kvindex *ix, struct table *t, uint32_
 			return follow(t, s, paths, i, hole);
 		for (int k = i == 1 ? 0 : i; k <= i; k++) /* the first is known to be full */
 			for (uint8_t w = 0; w < WAYS && n < PATHS; w++) {
-				uint32_t next = other_bucket(ix, n_buckets, load(&t->buckets[paths[k].bucket].slots[w].key), paths[k].bucket);
+				uint32_t next = other_bucket(ix, n_buckets,
+					load(&t->buckets[paths[k].bucket].slots[w].key), paths[k].bucket);
 				if (visited(paths, k, next))
 					continue;
 				paths[n++] = (struct path){.bucket = next, .from = (int16_t)k, .way = w};
-				__builtin_prefetch(&t->buckets[next]); /* all of them at once instead of one miss after the other */
+				/* all of them at once instead of one miss after the other */
+				__builtin_prefetch(&t->buckets[next]);
 			}
 	}
 	return NULL;
@@ -161,8 +169,9 @@ static bool grow(struct kvindex *ix, struct segment *s)
 void segment_fit(struct kvindex *ix, struct segment *s)
 {
 	uint32_t n = segment_buckets(s);
+	/* to four fifths; without memory for it the large one will do */
 	if (n > 4 && s->used * 5 < n * WAYS * 3)
-		(void)rebuild(ix, s, s->used * 5 / (WAYS * 4) + 1); /* to four fifths; without memory for it the large one will do */
+		(void)rebuild(ix, s, s->used * 5 / (WAYS * 4) + 1);
 }
 
 /* ---- the clock of ages ---- */
@@ -172,7 +181,8 @@ static uint8_t now_of(struct kvindex *ix)
 	return atomic_load_explicit(&ix->clock, memory_order_relaxed);
 }
 
-/* The clock turns once in 256 steps of a sixty-fourth of the blocks: ages are kept from looking young again. */
+/* The clock turns once in 256 steps of a sixty-fourth of the blocks: ages are kept from looking young
+ * again. */
 static void hold_ages(struct kvindex *ix, struct segment *s)
 {
 	struct table *t = segment_table(s);
@@ -199,7 +209,8 @@ static void note_birth(struct kvindex *ix)
 
 void segment_bump(struct segment *s)
 {
-	atomic_store_explicit(&s->gen, atomic_load_explicit(&s->gen, memory_order_relaxed) + 1, memory_order_release);
+	atomic_store_explicit(&s->gen, atomic_load_explicit(&s->gen, memory_order_relaxed) + 1,
+		memory_order_release);
 }
 
 void segment_remove_next(struct kvindex *ix, struct segment *s, struct slot *slot)
@@ -289,7 +300,8 @@ bool segment_shed(struct kvindex *ix, struct segment *s)
 	return true;
 }
 
-/* Both buckets of |digest| are full though the table is not: chance does not do that, somebody chose the digests. Their own neighbours go. */
+/* Both buckets of |digest| are full though the table is not: chance does not do that, somebody chose the
+ * digests. Their own neighbours go. */
 static void drop_neighbour(struct kvindex *ix, struct segment *s, struct table *t, uint64_t digest)
 {
 	struct bucket *b = &t->buckets[first_bucket(spread(ix->seed, digest), t->n_buckets)];

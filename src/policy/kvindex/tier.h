@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tier: where a block of KV cache lies, and the sums by which an agent and a router find out that they disagree. Pure; any thread.
+/* tier: where a block of KV cache lies, and the sums by which an agent and a router find out that they
+ * disagree. Pure; any thread.
  *
- * A block is named by the first 8 bytes of its digest (digest_short). What a node holds is a set of (digest, tiers); tiers is a mask of
- * KV_TIER_BIT, 0 when the node does not hold it. The digests are cut by their top 8 bits into KV_RANGES ranges, and the sum of a range is
- * the XOR of kv_print over what is held in it: equal sums, equal contents (but for 2^-64). */
+ * A block is named by the first 8 bytes of its digest (digest_short). What a node holds is a set of (digest,
+ * tiers); tiers is a mask of KV_TIER_BIT, 0 when the node does not hold it. The digests are cut by their top
+ * 8 bits into KV_RANGES ranges, and the sum of a range is the XOR of kv_print over what is held in it: equal
+ * sums, equal contents (but for 2^-64). */
 #pragma once
 #include <stdint.h>
 

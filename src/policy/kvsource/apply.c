@@ -16,7 +16,9 @@ static void give_up(struct kv_source *s, cgn_rc rc, const char *why)
 static void give_up_on_ledger(struct kv_source *s, cgn_rc rc)
 {
 	char why[200];
-	(void)snprintf(why, sizeof why, "it has more than the %zu blocks that are kept of a source or of the node", s->cfg.max_blocks);
+	(void)snprintf(why, sizeof why,
+		"it has more than the %zu blocks that are kept of a source or of the node",
+		s->cfg.max_blocks);
 	give_up(s, rc, rc.code == CGN_NO_MEMORY ? "no memory for its blocks" : why);
 }
 
@@ -45,12 +47,14 @@ static bool fill_scratch(struct kv_source *s, struct kv_list *tokens, struct cgn
 	return !s->scratch.bad;
 }
 
-static bool digest_block(struct kv_source *s, struct kv_list *tokens, uint32_t split, const struct digest *parent, struct cgn_str foreign)
+static bool digest_block(struct kv_source *s, struct kv_list *tokens, uint32_t split,
+	const struct digest *parent, struct cgn_str foreign)
 {
 	for (uint32_t i = 0; i < split; i++) {
 		if (!fill_scratch(s, tokens, foreign))
 			return false;
-		s->digests[i] = digest_chain_next(i > 0 ? &s->digests[i - 1] : parent, cgn_buf_view(&s->scratch));
+		s->digests[i] =
+			digest_chain_next(i > 0 ? &s->digests[i - 1] : parent, cgn_buf_view(&s->scratch));
 	}
 	return true;
 }
@@ -63,7 +67,8 @@ static struct digest root_of(const struct kv_source *s, const struct kv_event *e
 		(void)snprintf(number, sizeof number, "#%llu", (unsigned long long)e->lora_id);
 		return digest_chain_root(model, cgn_str_of(number), salt);
 	}
-	return lora.n > 0 && s->cfg.lora_is_model ? digest_chain_root(lora, (struct cgn_str){0}, salt) : digest_chain_root(model, lora, salt);
+	return lora.n > 0 && s->cfg.lora_is_model ? digest_chain_root(lora, (struct cgn_str){0}, salt)
+						  : digest_chain_root(model, lora, salt);
 }
 
 static void skip_tokens(struct kv_list *tokens, uint32_t n)
@@ -142,8 +147,8 @@ static bool ends_block(const struct ledger *l, const struct ledger_block *b)
 	return pages == 0 || b->place + 1U == pages;
 }
 
-/* What stands before the block of ours that ends with the next page: the tokens of the pages before that into |to|, and the digest. False: one
- * of them is not known any more, or was told of with another root. */
+/* What stands before the block of ours that ends with the next page: the tokens of the pages before that into
+ * |to|, and the digest. False: one of them is not known any more, or was told of with another root. */
 static bool pages_before(const struct kv_source *s, struct walk *w, char *to, struct digest *last)
 {
 	uint64_t hash = w->before;
@@ -169,7 +174,8 @@ static bool pages_before(const struct kv_source *s, struct walk *w, char *to, st
 /* The page that ends a block of ours makes its digest. */
 static bool end_block(struct kv_source *s, struct walk *w, struct digest *out)
 {
-	size_t n = (size_t)s->cfg.block_tokens * sizeof(uint32_t), own = (size_t)w->e->block_size * sizeof(uint32_t);
+	size_t n = (size_t)s->cfg.block_tokens * sizeof(uint32_t),
+	       own = (size_t)w->e->block_size * sizeof(uint32_t);
 	uint32_t t = 0;
 	s->scratch.n = 0;
 	char *to = cgn_buf_room(&s->scratch, n);
@@ -189,8 +195,12 @@ static bool end_block(struct kv_source *s, struct walk *w, struct digest *out)
 /* Pages with pictures in them, and vLLM's with a salt, which only the first tells of, are not followed. */
 static void store_page(struct kv_source *s, struct walk *w, uint64_t hash, const struct kv_extra *x)
 {
-	struct ledger_block page = {.hash = hash, .group = (uint8_t)w->e->group, .shape = (uint8_t)w->shape, .place = (uint8_t)w->place,
-		.first = w->first, .parent = w->first ? digest_short(root_of_pages(s, w)) : w->before};
+	struct ledger_block page = {.hash = hash,
+		.group = (uint8_t)w->e->group,
+		.shape = (uint8_t)w->shape,
+		.place = (uint8_t)w->place,
+		.first = w->first,
+		.parent = w->first ? digest_short(root_of_pages(s, w)) : w->before};
 	if (w->place + 1 == w->pages)
 		w->known = end_block(s, w, &page.last);
 	else
@@ -229,13 +239,20 @@ static void store_one(struct kv_source *s, struct walk *w, uint64_t hash)
 
 static void begin_walk(struct kv_source *s, const struct kv_event *e, unsigned shape, struct walk *w)
 {
-	*w = (struct walk){.e = e, .shape = shape, .split = s->ledger.shapes[shape], .pages = ledger_pages(&s->ledger, shape), .tokens = e->tokens,
-		.first = !e->has_parent, .known = !e->has_parent, .before = e->parent};
+	*w = (struct walk){.e = e,
+		.shape = shape,
+		.split = s->ledger.shapes[shape],
+		.pages = ledger_pages(&s->ledger, shape),
+		.tokens = e->tokens,
+		.first = !e->has_parent,
+		.known = !e->has_parent,
+		.before = e->parent};
 	if (e->extra_keys.n > 0) {
 		w->entries = msgpack_in_of(e->extra_keys);
 		(void)msgpack_get_array(&w->entries);
 	}
-	const struct ledger_block *parent = e->has_parent ? ledger_find_any(&s->ledger, e->group, e->parent) : NULL;
+	const struct ledger_block *parent =
+		e->has_parent ? ledger_find_any(&s->ledger, e->group, e->parent) : NULL;
 	if (parent == NULL)
 		return;
 	w->known = ends_block(&s->ledger, parent);
@@ -262,7 +279,8 @@ static void store_by_name(struct kv_source *s, const struct kv_event *e)
 	}
 }
 
-/* What ledger_shape is to be told of blocks of |block_size| tokens; 0, and the source is given up, when it can't be followed. */
+/* What ledger_shape is to be told of blocks of |block_size| tokens; 0, and the source is given up, when it
+ * can't be followed. */
 static uint32_t kind_of(struct kv_source *s, uint32_t block_size)
 {
 	char why[240];

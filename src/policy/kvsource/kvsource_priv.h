@@ -6,11 +6,13 @@
 #include "policy/kvevent/kvevent.h"
 #include "policy/kvsource/kvsource.h"
 
-/* ---- ledger.c: (group, shape, engine's hash) -> our digests and references; digest -> who refers to it ---- */
+/* ---- ledger.c: (group, shape, engine's hash) -> our digests and references; digest -> who refers to it
+ * ---- */
 #define LEDGER_MAX_SHAPES 8
 #define LEDGER_MAX_SPLIT  1024 /* of our blocks in one of the engine's */
-#define LEDGER_PAGES      0x80000000U /* in a shape: the engine's blocks are pages, so many of which make one of ours */
-#define LEDGER_MAX_PAGE   8           /* tokens of a page */
+/* in a shape: the engine's blocks are pages, so many of which make one of ours */
+#define LEDGER_PAGES    0x80000000U
+#define LEDGER_MAX_PAGE 8 /* tokens of a page */
 
 struct ledger_block {
 	uint64_t hash;
@@ -20,7 +22,9 @@ struct ledger_block {
 	};
 	union {
 		uint64_t *earlier; /* the short digests of those before the last; NULL when there is one */
-		uint64_t parent;   /* of a page: the hash of the one before; of the first of a prompt: the short digest of its root */
+		/* of a page: the hash of the one before; of the first of a prompt: the short digest of its
+		 * root */
+		uint64_t parent;
 	};
 	uint16_t refs[KV_TIERS]; /* all 0: an empty slot. One that reached 65535 stays */
 	uint8_t group, shape;
@@ -43,13 +47,15 @@ struct ledger {
 	size_t n_blocks, cap_blocks;
 	char *spots;
 	size_t n_spots, cap_spots, spot_bytes;
-	unsigned groups_cap;              /* rows of refs in a spot */
-	uint32_t groups, full, required;  /* masks: seen; of full attention; that a block needs */
-	uint32_t shapes[LEDGER_MAX_SHAPES]; /* our blocks in one of the engine's, or LEDGER_PAGES and its pages in one of ours */
+	unsigned groups_cap;             /* rows of refs in a spot */
+	uint32_t groups, full, required; /* masks: seen; of full attention; that a block needs */
+	/* our blocks in one of the engine's, or LEDGER_PAGES and its pages in one of ours */
+	uint32_t shapes[LEDGER_MAX_SHAPES];
 	unsigned n_shapes;
 };
 void ledger_init(struct ledger *l, struct holdings *h, size_t max_blocks);
-void ledger_clear(struct ledger *l); /* everything leaves the holdings, memory is given back; groups are forgotten */
+/* everything leaves the holdings, memory is given back; groups are forgotten */
+void ledger_clear(struct ledger *l);
 CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed);
 CGN_RC ledger_shape(struct ledger *l, uint32_t kind, unsigned *out); /* TOO_LARGE: too many */
 /* How many pages make a block of ours; 0: this is no shape of pages. */
@@ -57,14 +63,20 @@ static inline uint32_t ledger_pages(const struct ledger *l, unsigned shape)
 {
 	return (l->shapes[shape] & LEDGER_PAGES) != 0 ? l->shapes[shape] & ~LEDGER_PAGES : 0;
 }
-struct ledger_block *ledger_find(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash); /* NULL */
-struct ledger_block *ledger_find_any(const struct ledger *l, unsigned group, uint64_t hash);             /* of any shape */
-/* A new block with one reference in |tier|. |digests|: the split of its shape. TOO_LARGE, NO_MEMORY: nothing changed. */
-CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash, const struct digest *digests, enum kv_tier tier);
-/* The same for a page: |page| has hash, group, shape, place, first, parent, and its tokens, or |last| if it ends a block of ours. */
+/* NULL */
+struct ledger_block *ledger_find(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash);
+/* of any shape */
+struct ledger_block *ledger_find_any(const struct ledger *l, unsigned group, uint64_t hash);
+/* A new block with one reference in |tier|. |digests|: the split of its shape. TOO_LARGE, NO_MEMORY: nothing
+ * changed. */
+CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash,
+	const struct digest *digests, enum kv_tier tier);
+/* The same for a page: |page| has hash, group, shape, place, first, parent, and its tokens, or |last| if it
+ * ends a block of ours. */
 CGN_RC ledger_add_page(struct ledger *l, const struct ledger_block *page, enum kv_tier tier);
 CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum kv_tier tier);
-void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier); /* no-op without a reference; |b| may be gone */
+/* no-op without a reference; |b| may be gone */
+void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier);
 
 /* ---- held.c: batches that came before their turn, by number ---- */
 struct held_batch {
@@ -76,7 +88,8 @@ struct held {
 	struct held_batch v[KV_SOURCE_HELD_BATCHES];
 	size_t n, bytes;
 };
-bool held_put(struct held *h, uint64_t seq, struct cgn_str payload); /* false: no room. A number that is there stays as it is */
+/* false: no room. A number that is there stays as it is */
+bool held_put(struct held *h, uint64_t seq, struct cgn_str payload);
 bool held_take(struct held *h, uint64_t seq, struct held_batch *out); /* the caller frees the payload */
 uint64_t held_first(const struct held *h);                            /* UINT64_MAX: none */
 void held_drop_below(struct held *h, uint64_t seq);
@@ -93,12 +106,14 @@ struct kv_source {
 	char why[200];
 	struct ledger ledger;
 	struct held held;
-	bool missed; /* a batch that found no room */
+	bool missed;                                 /* a batch that found no room */
 	bool connected, started, complete, hopeless; /* hopeless: demoted until another incarnation */
 	uint64_t base, next, floor; /* first applied, next to apply, where replays may begin */
-	uint64_t prints[PRINTS]; /* of the batches applied last */
+	uint64_t prints[PRINTS];    /* of the batches applied last */
 	bool replaying, verify;
-	bool audit, resync; /* of the replay: only to see whether something is missing; to learn all anew, forgetting when it answers */
+	/* of the replay: only to see whether something is missing; to learn all anew, forgetting when it
+	 * answers */
+	bool audit, resync;
 	unsigned fruitless; /* replays in a row that brought nothing */
 	uint64_t next_at_ask;
 	cgn_nsec replay_due, cooldown_until, stale_at, quiet_at;

@@ -53,7 +53,8 @@ static bool spots_rebuild(struct ledger *l, size_t cap, unsigned groups)
 		return false;
 	for (size_t i = 0; i < l->cap_spots; i++)
 		if (spot_at(l, i)->used)
-			memcpy(spot_at(&bigger, spot_seek(&bigger, spot_at(l, i)->digest)), spot_at(l, i), l->spot_bytes);
+			memcpy(spot_at(&bigger, spot_seek(&bigger, spot_at(l, i)->digest)), spot_at(l, i),
+				l->spot_bytes);
 	free(l->spots);
 	*l = bigger;
 	return true;
@@ -158,10 +159,14 @@ static void spot_unref(struct ledger *l, uint64_t digest, unsigned group, enum k
 
 /* ---- groups and shapes ---- */
 
-/* The first event of a group says what it is; a later one that doesn't say, since defaults are left out, changes nothing. */
+/* The first event of a group says what it is; a later one that doesn't say, since defaults are left out,
+ * changes nothing. */
 CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed)
 {
-	uint32_t bit = 1U << group, full = windowed ? l->full & ~bit : (l->groups & bit) == 0 ? l->full | bit : l->full;
+	uint32_t bit = 1U << group,
+		 full = windowed         ? l->full & ~bit
+		: (l->groups & bit) == 0 ? l->full | bit
+					 : l->full;
 	if ((l->groups & bit) != 0 && full == l->full)
 		return CGN_OK;
 	if (group >= l->groups_cap && !spots_rebuild(l, l->cap_spots > 0 ? l->cap_spots : MIN_CAP, group + 1))
@@ -195,7 +200,8 @@ static bool in_use(const struct ledger_block *b)
 
 static size_t block_home(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
 {
-	return (size_t)mix(hash + 0x9e3779b97f4a7c15ULL * (group * LEDGER_MAX_SHAPES + shape)) & (l->cap_blocks - 1);
+	return (size_t)mix(hash + 0x9e3779b97f4a7c15ULL * (group * LEDGER_MAX_SHAPES + shape)) &
+		(l->cap_blocks - 1);
 }
 
 static size_t block_seek(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
@@ -271,7 +277,8 @@ static void block_remove(struct ledger *l, size_t i)
 	l->n_blocks--;
 }
 
-/* How many blocks of ours |b| stands for. Of pages it is the last of a block: engines drop the later part of a prefix first. */
+/* How many blocks of ours |b| stands for. Of pages it is the last of a block: engines drop the later part of
+ * a prefix first. */
 static uint32_t stands_for(const struct ledger *l, const struct ledger_block *b)
 {
 	uint32_t pages = ledger_pages(l, b->shape);
@@ -296,7 +303,8 @@ static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
 	return v;
 }
 
-/* A failure of the holdings half way leaves blocks and references in step with each other; the caller gives up on the source. */
+/* A failure of the holdings half way leaves blocks and references in step with each other; the caller gives
+ * up on the source. */
 static CGN_RC add(struct ledger *l, const struct ledger_block *fresh, enum kv_tier tier)
 {
 	struct ledger_block *b = &l->blocks[block_seek(l, fresh->group, fresh->shape, fresh->hash)];
@@ -313,11 +321,15 @@ static CGN_RC make_room(struct ledger *l, uint32_t spots)
 	return spots_make_room(l, spots) && blocks_make_room(l) ? CGN_OK : CGN_RC_OF(CGN_NO_MEMORY);
 }
 
-CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash, const struct digest *digests, enum kv_tier tier)
+CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash,
+	const struct digest *digests, enum kv_tier tier)
 {
 	uint32_t split = l->shapes[shape];
 	CGN_TRY(make_room(l, split));
-	struct ledger_block fresh = {.hash = hash, .last = digests[split - 1], .group = (uint8_t)group, .shape = (uint8_t)shape};
+	struct ledger_block fresh = {.hash = hash,
+		.last = digests[split - 1],
+		.group = (uint8_t)group,
+		.shape = (uint8_t)shape};
 	if (split > 1 && (fresh.earlier = copy_earlier(digests, split)) == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	return add(l, &fresh, tier);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of batches: what comes next, what waits, what is asked for again, and when to forget everything. */
+/* The order of batches: what comes next, what waits, what is asked for again, and when to forget
+ * everything. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,11 +45,12 @@ static uint64_t print_of(struct cgn_str payload)
 /* Is it the batch that was applied under this number, as far as is remembered? */
 static bool applied(const struct kv_source *s, uint64_t seq, struct cgn_str payload)
 {
-	return s->started && seq < s->next && seq >= s->base && s->next - seq <= PRINTS && s->prints[seq % PRINTS] == print_of(payload);
+	return s->started && seq < s->next && seq >= s->base && s->next - seq <= PRINTS &&
+		s->prints[seq % PRINTS] == print_of(payload);
 }
 
-/* Applied so long ago that its contents are not remembered: a replay may be that far ahead of the live events. If it is a restarted
- * publisher's after all, the next audit shows it. */
+/* Applied so long ago that its contents are not remembered: a replay may be that far ahead of the live
+ * events. If it is a restarted publisher's after all, the next audit shows it. */
 static bool overtaken(const struct kv_source *s, uint64_t seq)
 {
 	return s->cfg.can_replay && s->started && seq < s->next && s->next - seq > PRINTS;
@@ -91,7 +93,8 @@ static void settle(struct kv_source *s)
 		set_state(s, KV_SOURCE_PARTIAL, "events before the first that was seen are not known");
 }
 
-static void demote(struct kv_source *s, const char *why, bool hopeless, cgn_nsec now, struct kv_source_orders *out)
+static void demote(struct kv_source *s, const char *why, bool hopeless, cgn_nsec now,
+	struct kv_source_orders *out)
 {
 	end_replay(s, out);
 	forget(s);
@@ -104,7 +107,8 @@ static void demote(struct kv_source *s, const char *why, bool hopeless, cgn_nsec
 /* ---- applying ---- */
 
 /* The next batch, or the first one; false when it demoted the source. */
-static bool apply(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
+static bool apply(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+	struct kv_source_orders *out)
 {
 	struct cgn_err why = {0};
 	if (!s->started) {
@@ -121,7 +125,8 @@ static bool apply(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn
 		return true;
 	if (rc.code == CGN_INVALID) {
 		char text[200];
-		(void)snprintf(text, sizeof text, "unparsable event, batch %llu: %.150s", (unsigned long long)seq, why.msg);
+		(void)snprintf(text, sizeof text, "unparsable event, batch %llu: %.150s",
+			(unsigned long long)seq, why.msg);
 		s->stats.errors++;
 		s->floor = seq + 1;
 		out->unparsable = true;
@@ -176,11 +181,14 @@ static void fill_gap(struct kv_source *s, cgn_nsec now, struct kv_source_orders 
 	if (s->cfg.can_replay && now >= s->cooldown_until)
 		begin_replay(s, now, out);
 	else
-		start_over_here(s, s->cfg.can_replay ? "events were lost soon after a replay failed" : "events were lost, and no replay endpoint is configured",
+		start_over_here(s,
+			s->cfg.can_replay ? "events were lost soon after a replay failed"
+					  : "events were lost, and no replay endpoint is configured",
 			now, out);
 }
 
-/* The publisher began anew: its cache was empty then. False: it does so all the time, and the source was demoted. */
+/* The publisher began anew: its cache was empty then. False: it does so all the time, and the source was
+ * demoted. */
 static bool restarted(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
 {
 	s->stats.restarts++;
@@ -190,7 +198,8 @@ static bool restarted(struct kv_source *s, cgn_nsec now, struct kv_source_orders
 		s->restarts_n = 0;
 	}
 	if (s->restarts_n == MAX_RESTARTS) {
-		demote(s, "it was restarted 9 times within 30 s: do two publish to this endpoint?", false, now, out);
+		demote(s, "it was restarted 9 times within 30 s: do two publish to this endpoint?", false,
+			now, out);
 		return false;
 	}
 	s->restarts_n++;
@@ -205,7 +214,8 @@ static void start_sync(struct kv_source *s, cgn_nsec now, struct kv_source_order
 	s->hopeless = false;
 	s->fruitless = 0;
 	s->cooldown_until = 0;
-	set_state(s, KV_SOURCE_SYNCING, s->cfg.can_replay ? "it learns what came before" : "it waits for the first event");
+	set_state(s, KV_SOURCE_SYNCING,
+		s->cfg.can_replay ? "it learns what came before" : "it waits for the first event");
 	if (s->cfg.can_replay)
 		begin_replay(s, now, out);
 }
@@ -216,7 +226,8 @@ static void on_connected(struct kv_source *s, cgn_nsec now, struct kv_source_ord
 {
 	s->connected = true;
 	s->stale_at = 0;
-	if (s->state == KV_SOURCE_DEMOTED || !s->cfg.can_replay) { /* unverifiable: it may be another incarnation */
+	/* unverifiable: it may be another incarnation */
+	if (s->state == KV_SOURCE_DEMOTED || !s->cfg.can_replay) {
 		forget(s);
 		s->floor = 0;
 	} else if (s->cooldown_until != 0) { /* it was to begin anew anyway */
@@ -235,7 +246,8 @@ static void on_disconnected(struct kv_source *s, cgn_nsec now, struct kv_source_
 		set_state(s, KV_SOURCE_WAITING, "not connected");
 }
 
-static void on_live(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
+static void on_live(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+	struct kv_source_orders *out)
 {
 	if (s->state == KV_SOURCE_DEMOTED && !(s->hopeless && seq == 0))
 		return;
@@ -263,8 +275,10 @@ static void on_live(struct kv_source *s, uint64_t seq, struct cgn_str payload, c
 	}
 }
 
-/* The first answer to a replay from what was applied last: is it still the same publisher? False: this answer is used up. */
-static bool verify(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
+/* The first answer to a replay from what was applied last: is it still the same publisher? False: this answer
+ * is used up. */
+static bool verify(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+	struct kv_source_orders *out)
 {
 	if (seq + 1 < s->next)
 		return false;
@@ -290,7 +304,8 @@ static void answered(struct kv_source *s)
 	s->resync = false;
 }
 
-static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now, struct kv_source_orders *out)
+static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+	struct kv_source_orders *out)
 {
 	if (!s->replaying || s->state == KV_SOURCE_DEMOTED)
 		return;
@@ -352,7 +367,8 @@ static void on_replay_end(struct kv_source *s, cgn_nsec now, struct kv_source_or
 	s->quiet_at = s->cfg.can_replay ? now + (audited ? KV_SOURCE_IDLE : KV_SOURCE_QUIET) : 0;
 }
 
-static void on_replay_failed(struct kv_source *s, const char *reason, cgn_nsec now, struct kv_source_orders *out)
+static void on_replay_failed(struct kv_source *s, const char *reason, cgn_nsec now,
+	struct kv_source_orders *out)
 {
 	char why[200];
 	if (!s->replaying)
@@ -418,7 +434,8 @@ static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *
 
 static cgn_nsec wake_at(const struct kv_source *s)
 {
-	const cgn_nsec due[] = {s->replaying ? s->replay_due : 0, s->stale_at, s->connected ? s->cooldown_until : 0, s->connected ? s->quiet_at : 0};
+	const cgn_nsec due[] = {s->replaying ? s->replay_due : 0, s->stale_at,
+		s->connected ? s->cooldown_until : 0, s->connected ? s->quiet_at : 0};
 	cgn_nsec first = 0;
 	for (size_t i = 0; i < CGN_COUNT(due); i++)
 		if (due[i] != 0 && (first == 0 || due[i] < first))
@@ -426,7 +443,8 @@ static cgn_nsec wake_at(const struct kv_source *s)
 	return first;
 }
 
-void kv_source_step(struct kv_source *s, const struct kv_source_input *in, cgn_nsec now, struct kv_source_orders *out)
+void kv_source_step(struct kv_source *s, const struct kv_source_input *in, cgn_nsec now,
+	struct kv_source_orders *out)
 {
 	CGN_LIVE(s, KV_SOURCE_TAG);
 	*out = (struct kv_source_orders){0};
@@ -459,10 +477,12 @@ void kv_source_step(struct kv_source *s, const struct kv_source_input *in, cgn_n
 
 /* ---- life ---- */
 
-CGN_RC kv_source_new(const struct kv_source_cfg *cfg, struct holdings *h, struct kv_source **out, struct cgn_err *err)
+CGN_RC kv_source_new(const struct kv_source_cfg *cfg, struct holdings *h, struct kv_source **out,
+	struct cgn_err *err)
 {
 	if (cfg->block_tokens == 0 || cfg->block_tokens > MAX_BLOCK_TOKENS || strlen(cfg->model) > 256)
-		return CGN_FAIL(err, INVALID, "a source of KV events: block_tokens %u, model \"%.100s\"", cfg->block_tokens, cfg->model);
+		return CGN_FAIL(err, INVALID, "a source of KV events: block_tokens %u, model \"%.100s\"",
+			cfg->block_tokens, cfg->model);
 	struct kv_source *s = calloc(1, sizeof *s);
 	if (s == NULL || (s->digests = calloc(LEDGER_MAX_SPLIT, sizeof *s->digests)) == NULL) {
 		free(s);

@@ -11,7 +11,9 @@ struct limit_rate limit_per_second(double per_second, uint32_t burst)
 		return (struct limit_rate){0};
 	uint64_t units = thousandths < LIMIT_MAX_UNITS ? (uint64_t)thousandths : LIMIT_MAX_UNITS;
 	uint64_t second = (units + 999) / 1000;
-	return (struct limit_rate){.units = units, .period = 1000 * CGN_SEC, .burst = burst > 0 ? burst : second};
+	return (struct limit_rate){.units = units,
+		.period = 1000 * CGN_SEC,
+		.burst = burst > 0 ? burst : second};
 }
 
 struct limit_rate limit_per_minute(uint32_t per_minute)
@@ -49,8 +51,11 @@ uint64_t limit_left(const struct limit_rate *r, cgn_nsec full_in)
 
 struct limit_answer limit_take(const struct limit_rate *r, uint64_t *full_at, cgn_nsec now, uint64_t n)
 {
-	cgn_nsec to_go = ahead(r, *full_at, now), all = limit_cost(r, r->burst), after = to_go + limit_cost(r, n);
-	struct limit_answer a = {.granted = n <= r->burst && after <= all, .left = limit_left(r, to_go), .full_in = to_go};
+	cgn_nsec to_go = ahead(r, *full_at, now), all = limit_cost(r, r->burst),
+		 after = to_go + limit_cost(r, n);
+	struct limit_answer a = {.granted = n <= r->burst && after <= all,
+		.left = limit_left(r, to_go),
+		.full_in = to_go};
 	if (a.granted) {
 		*full_at = now + after;
 		a.left = limit_left(r, after);
@@ -61,7 +66,8 @@ struct limit_answer limit_take(const struct limit_rate *r, uint64_t *full_at, cg
 	return a;
 }
 
-void limit_settle(const struct limit_rate *r, uint64_t *full_at, cgn_nsec now, uint64_t reserved, uint64_t used)
+void limit_settle(const struct limit_rate *r, uint64_t *full_at, cgn_nsec now, uint64_t reserved,
+	uint64_t used)
 {
 	cgn_nsec to_go = ahead(r, *full_at, now), had = limit_cost(r, reserved), needs = limit_cost(r, used);
 	cgn_nsec owed = to_go + (needs > had ? needs - had : 0), refund = had > needs ? had - needs : 0;

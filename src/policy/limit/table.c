@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table: buckets by key. A place's key changes rarely, by one thread at a time in its set (the latch); its time changes all the time, by
- * compare-and-swap. Who changes the key first takes the time away (MOVING), so that nothing that was charged meanwhile is lost; and who
- * charged looks at the key again, so that nothing stays charged to somebody else. */
+/* table: buckets by key. A place's key changes rarely, by one thread at a time in its set (the latch); its
+ * time changes all the time, by compare-and-swap. Who changes the key first takes the time away (MOVING), so
+ * that nothing that was charged meanwhile is lost; and who charged looks at the key again, so that nothing
+ * stays charged to somebody else. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -40,7 +41,8 @@ CGN_RC limit_table_new(size_t n_buckets, struct limit_table **out, struct cgn_er
 	}
 	if (t == NULL || t->sets == NULL || t->latches == NULL) {
 		limit_table_free(&t);
-		return CGN_FAIL(err, NO_MEMORY, "table of limits: no memory for %zu buckets", n_sets * LIMIT_WAYS);
+		return CGN_FAIL(err, NO_MEMORY, "table of limits: no memory for %zu buckets",
+			n_sets * LIMIT_WAYS);
 	}
 	*out = t;
 	return CGN_OK;
@@ -84,7 +86,8 @@ static struct place *victim(struct set *s, uint64_t *full_at)
 	return best;
 }
 
-/* The place of |key|, made if there is none. The latch is held for the time of some loads and three stores, and only where a bucket is new. */
+/* The place of |key|, made if there is none. The latch is held for the time of some loads and three stores,
+ * and only where a bucket is new. */
 static struct place *claim(struct limit_table *t, struct set *s, uint64_t key, cgn_nsec now)
 {
 	_Atomic bool *latch = &t->latches[s - t->sets];
@@ -115,7 +118,8 @@ static struct set *set_of(struct limit_table *t, uint64_t key)
 }
 
 /* Settle where it was charged: once the owner has gone, nothing is left to refund. */
-static void settle_at(struct place *p, const struct limit_rate *r, cgn_nsec now, uint64_t reserved, uint64_t used)
+static void settle_at(struct place *p, const struct limit_rate *r, cgn_nsec now, uint64_t reserved,
+	uint64_t used)
 {
 	uint64_t old = atomic_load(&p->full_at), new;
 	do {
@@ -127,7 +131,8 @@ static void settle_at(struct place *p, const struct limit_rate *r, cgn_nsec now,
 }
 
 /* False: the place is, or has become, another's; nothing was taken. */
-static bool take_at(struct place *p, uint64_t key, const struct limit_rate *r, cgn_nsec now, uint64_t n, struct limit_answer *out)
+static bool take_at(struct place *p, uint64_t key, const struct limit_rate *r, cgn_nsec now, uint64_t n,
+	struct limit_answer *out)
 {
 	uint64_t old = atomic_load(&p->full_at), new;
 	do {
@@ -142,8 +147,8 @@ static bool take_at(struct place *p, uint64_t key, const struct limit_rate *r, c
 	return ours;
 }
 
-struct limit_answer limit_table_take(
-	struct limit_table *t, uint64_t key, const struct limit_rate *r, cgn_nsec now, uint64_t n)
+struct limit_answer limit_table_take(struct limit_table *t, uint64_t key, const struct limit_rate *r,
+	cgn_nsec now, uint64_t n)
 {
 	struct set *s = set_of(t, key);
 	struct limit_answer a;
@@ -156,8 +161,8 @@ struct limit_answer limit_table_take(
 	}
 }
 
-void limit_table_settle(struct limit_table *t, uint64_t key, const struct limit_rate *r, cgn_nsec now, uint64_t reserved,
-	uint64_t used)
+void limit_table_settle(struct limit_table *t, uint64_t key, const struct limit_rate *r, cgn_nsec now,
+	uint64_t reserved, uint64_t used)
 {
 	struct set *s = set_of(t, key);
 	struct place *p = find(s, key);

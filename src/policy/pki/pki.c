@@ -50,8 +50,8 @@ static CGN_RC put_pem(struct cgn_buf *b, gnutls_datum_t *pem, struct cgn_err *er
 	return b->bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a PEM text") : CGN_OK;
 }
 
-static CGN_RC export_pair(
-	gnutls_x509_crt_t crt, gnutls_x509_privkey_t key, struct pki_pair *out, struct cgn_err *err)
+static CGN_RC export_pair(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key, struct pki_pair *out,
+	struct cgn_err *err)
 {
 	struct pki_pair p = {0};
 	gnutls_datum_t pem;
@@ -60,8 +60,8 @@ static CGN_RC export_pair(
 	if (cgn_ok(rc))
 		rc = put_pem(&p.cert, &pem, err);
 	if (cgn_ok(rc)) /* PKCS#8, which every tool reads */
-		rc = check(gnutls_x509_privkey_export2_pkcs8(
-				   key, GNUTLS_X509_FMT_PEM, NULL, GNUTLS_PKCS_PLAIN, &pem),
+		rc = check(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
+				   GNUTLS_PKCS_PLAIN, &pem),
 			"write a key", err);
 	if (cgn_ok(rc))
 		rc = put_pem(&p.key, &pem, err);
@@ -112,15 +112,15 @@ static CGN_RC new_crt(const char *cn, struct pki_validity when, gnutls_x509_priv
 	CGN_TRY(check(set_serial(*out), "draw a serial number", err));
 	CGN_TRY(check(gnutls_x509_crt_set_dn_by_oid(*out, GNUTLS_OID_X520_COMMON_NAME, 0, cn, (unsigned)n),
 		"set the common name", err));
-	CGN_TRY(check(
-		gnutls_x509_crt_set_activation_time(*out, (time_t)when.from), "set the first day", err));
+	CGN_TRY(check(gnutls_x509_crt_set_activation_time(*out, (time_t)when.from), "set the first day",
+		err));
 	CGN_TRY(check(gnutls_x509_crt_set_expiration_time(*out, (time_t)when.to), "set the last day", err));
 	CGN_TRY(check(gnutls_x509_crt_set_key(*out, key), "set the key", err));
 	return check(set_key_id(*out), "set the key id", err);
 }
 
-CGN_RC pki_make_ca(
-	const char *common_name, struct pki_validity when, struct pki_pair *out, struct cgn_err *err)
+CGN_RC pki_make_ca(const char *common_name, struct pki_validity when, struct pki_pair *out,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t key = NULL;
 	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t crt = NULL;
@@ -157,13 +157,13 @@ static CGN_RC add_name(gnutls_x509_crt_t crt, const char *name, struct cgn_err *
 	else if (inet_pton(AF_INET6, name, ip) == 1)
 		n = 16;
 	if (n > 0)
-		return check(gnutls_x509_crt_set_subject_alt_name(
-				     crt, GNUTLS_SAN_IPADDRESS, ip, n, GNUTLS_FSAN_APPEND),
+		return check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_IPADDRESS, ip, n,
+				     GNUTLS_FSAN_APPEND),
 			"add an address", err);
 	if (!dns_shape(cgn_str_of(name)))
 		return CGN_FAIL(err, INVALID, "\"%.200s\" is neither a DNS name nor an IP address", name);
-	return check(gnutls_x509_crt_set_subject_alt_name(
-			     crt, GNUTLS_SAN_DNSNAME, name, (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
+	return check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_DNSNAME, name,
+			     (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
 		"add a name", err);
 }
 
@@ -189,8 +189,8 @@ static CGN_RC import_crt(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_
 	return check(gnutls_x509_crt_import(*out, &d, GNUTLS_X509_FMT_PEM), "read a PEM certificate", err);
 }
 
-static CGN_RC import_ca(
-	const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key, struct cgn_err *err)
+static CGN_RC import_ca(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key,
+	struct cgn_err *err)
 {
 	gnutls_datum_t d = {(unsigned char *)ca->key.p, (unsigned)ca->key.n};
 	CGN_TRY(import_crt(cgn_buf_view(&ca->cert), crt, err));
@@ -210,22 +210,22 @@ static CGN_RC within(struct pki_validity when, gnutls_x509_crt_t ca, struct cgn_
 	return CGN_OK;
 }
 
-static CGN_RC sign_leaf(
-	gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key, struct cgn_err *err)
+static CGN_RC sign_leaf(gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key,
+	struct cgn_err *err)
 {
 	uint8_t id[64];
 	size_t n = sizeof id;
 	CGN_TRY(check(gnutls_x509_crt_set_basic_constraints(crt, 0, -1), "make it a leaf", err));
-	CGN_TRY(check(
-		gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE), "set the usage", err));
+	CGN_TRY(check(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE), "set the usage",
+		err));
 	CGN_TRY(check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0),
 		"set the purpose", err));
 	CGN_TRY(check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0),
 		"set the purpose", err));
 	if (gnutls_x509_crt_get_subject_key_id(ca, id, &n, NULL) == 0)
 		CGN_TRY(check(gnutls_x509_crt_set_authority_key_id(crt, id, n), "name the authority", err));
-	return check(
-		gnutls_x509_crt_sign2(crt, ca, ca_key, GNUTLS_DIG_SHA256, 0), "sign the certificate", err);
+	return check(gnutls_x509_crt_sign2(crt, ca, ca_key, GNUTLS_DIG_SHA256, 0), "sign the certificate",
+		err);
 }
 
 CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const char *const *names,
@@ -259,9 +259,9 @@ static void hex(const uint8_t *p, size_t n, char *out, size_t cap)
 static void common_name(gnutls_x509_crt_t crt, bool issuer, char *out, size_t cap)
 {
 	size_t n = cap;
-	int rc =
-		issuer ? gnutls_x509_crt_get_issuer_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n)
-		       : gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n);
+	int rc = issuer
+		? gnutls_x509_crt_get_issuer_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n)
+		: gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, out, &n);
 	if (rc != 0)
 		out[0] = '\0';
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefix: nothing is rendered into memory; each piece of text goes from the body straight into the hasher. Marks that text hardly has
- * keep apart what a template would keep apart; they need not be unambiguous, since a wrong guess costs a cache miss and no more. */
+/* prefix: nothing is rendered into memory; each piece of text goes from the body straight into the hasher.
+ * Marks that text hardly has keep apart what a template would keep apart; they need not be unambiguous, since
+ * a wrong guess costs a cache miss and no more. */
 #include "policy/prefix/prefix.h"
 
 #include <stdlib.h>
@@ -165,7 +166,8 @@ enum part_key { PART_TEXT, PART_CONTENT, PART_MEDIA };
 
 static void put_part(struct render *r, struct json_val part)
 {
-	static const char *const keys[] = {"text", "content", "image_url", "video_url", "audio_url", "input_audio", "source", "file", "image"};
+	static const char *const keys[] = {"text", "content", "image_url", "video_url", "audio_url",
+		"input_audio", "source", "file", "image"};
 	struct json_val v[CGN_COUNT(keys)];
 	json_pick(part, keys, CGN_COUNT(keys), v);
 	if (is_there(v[PART_TEXT]) && v[PART_TEXT].type == JSON_STRING) {
@@ -222,11 +224,13 @@ enum message_key { MESSAGE_ROLE, MESSAGE_CONTENT, MESSAGE_EXTRA };
 
 static void put_message(struct render *r, struct json_val message)
 {
-	static const char *const keys[] = {"role", "content", "name", "reasoning_content", "tool_calls", "function_call", "tool_call_id"};
+	static const char *const keys[] = {"role", "content", "name", "reasoning_content", "tool_calls",
+		"function_call", "tool_call_id"};
 	struct json_val v[CGN_COUNT(keys)];
 	json_pick(message, keys, CGN_COUNT(keys), v);
 	put_mark(r, MARK_ITEM);
-	if (!is_there(v[MESSAGE_ROLE])) { /* an item of /v1/responses that is no message: a call, its output, reasoning */
+	/* an item of /v1/responses that is no message: a call, its output, reasoning */
+	if (!is_there(v[MESSAGE_ROLE])) {
 		put_value(r, message);
 		return;
 	}
@@ -289,7 +293,20 @@ static void put_tools(struct render *r, struct json_val tools)
 	put_value(r, tools);
 }
 
-enum body_key { BODY_SALT, BODY_LORA_PATH, BODY_LORA, BODY_TOOLS, BODY_FUNCTIONS, BODY_SYSTEM, BODY_INSTRUCTIONS, BODY_PREVIOUS, BODY_MESSAGES, BODY_PROMPT, BODY_INPUT, BODY_KEYS };
+enum body_key {
+	BODY_SALT,
+	BODY_LORA_PATH,
+	BODY_LORA,
+	BODY_TOOLS,
+	BODY_FUNCTIONS,
+	BODY_SYSTEM,
+	BODY_INSTRUCTIONS,
+	BODY_PREVIOUS,
+	BODY_MESSAGES,
+	BODY_PROMPT,
+	BODY_INPUT,
+	BODY_KEYS
+};
 
 static void put_body(struct render *r, const struct json_val v[BODY_KEYS])
 {
@@ -315,17 +332,27 @@ static struct cgn_str text_of(struct json_val v, struct cgn_arena *a)
 	return v.type == JSON_STRING ? json_str(v, a) : v.raw;
 }
 
-struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct json_val body, struct cgn_arena *a)
+struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct json_val body,
+	struct cgn_arena *a)
 {
 	static const char *const keys[BODY_KEYS] = {
-		[BODY_SALT] = "cache_salt", [BODY_LORA_PATH] = "lora_path", [BODY_LORA] = "lora", [BODY_TOOLS] = "tools",
-		[BODY_FUNCTIONS] = "functions", [BODY_SYSTEM] = "system", [BODY_INSTRUCTIONS] = "instructions",
-		[BODY_PREVIOUS] = "previous_response_id", [BODY_MESSAGES] = "messages", [BODY_PROMPT] = "prompt", [BODY_INPUT] = "input",
+		[BODY_SALT] = "cache_salt",
+		[BODY_LORA_PATH] = "lora_path",
+		[BODY_LORA] = "lora",
+		[BODY_TOOLS] = "tools",
+		[BODY_FUNCTIONS] = "functions",
+		[BODY_SYSTEM] = "system",
+		[BODY_INSTRUCTIONS] = "instructions",
+		[BODY_PREVIOUS] = "previous_response_id",
+		[BODY_MESSAGES] = "messages",
+		[BODY_PROMPT] = "prompt",
+		[BODY_INPUT] = "input",
 	};
 	struct json_val v[BODY_KEYS];
 	const struct prefix_chain nothing = {NULL, 0};
 	CGN_MUST(params->block_bytes > 0);
-	size_t most = body.raw.n / params->block_bytes + 1; /* the canonical form is hardly ever longer than the body */
+	/* the canonical form is hardly ever longer than the body */
+	size_t most = body.raw.n / params->block_bytes + 1;
 	struct render r = {.cap = most < params->max_blocks ? most : params->max_blocks, .arena = a};
 	json_pick(body, keys, BODY_KEYS, v);
 	r.out.short_digests = r.cap > 0 ? cgn_arena_get(a, r.cap * sizeof *r.out.short_digests) : NULL;

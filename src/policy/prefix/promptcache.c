@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* promptcache: a hash table of entries and one list by use. Only an entry without children is ever at the list's end. */
+/* promptcache: a hash table of entries and one list by use. Only an entry without children is ever at the
+ * list's end. */
 #include "policy/prefix/promptcache.h"
 
 #include <stdlib.h>
@@ -124,9 +125,10 @@ static void touch(struct promptcache *c, struct promptcache_entry *e)
 	}
 }
 
-/* A prefix of what is known is known too, but for prefixes that other texts brought in part: those cost a later start and no more. */
-struct promptcache_entry *promptcache_find(
-	struct promptcache *c, const struct promptcache_key *keys, size_t n, size_t *index)
+/* A prefix of what is known is known too, but for prefixes that other texts brought in part: those cost a
+ * later start and no more. */
+struct promptcache_entry *promptcache_find(struct promptcache *c, const struct promptcache_key *keys,
+	size_t n, size_t *index)
 {
 	struct promptcache_entry *found = NULL;
 	CGN_LIVE(c, CACHE_TAG);
@@ -173,7 +175,8 @@ void promptcache_load(const struct promptcache_entry *e, struct tokens_chain *ch
 	for (; e != NULL; e = e->parent) {
 		size_t from = e->n - e->n_own, end = e->n < chain->n ? e->n : chain->n;
 		if (end > from)
-			memcpy(chain->short_digests + from, e->own, (end - from) * sizeof chain->short_digests[0]);
+			memcpy(chain->short_digests + from, e->own,
+				(end - from) * sizeof chain->short_digests[0]);
 	}
 }
 
@@ -189,8 +192,8 @@ static bool make_room(struct promptcache *c, size_t bytes, const struct promptca
 	return true;
 }
 
-static struct promptcache_entry *entry_of(
-	const struct promptcache_key *key, struct promptcache_entry *parent, const struct tokens_chain *chain, size_t bytes)
+static struct promptcache_entry *entry_of(const struct promptcache_key *key, struct promptcache_entry *parent,
+	const struct tokens_chain *chain, size_t bytes)
 {
 	size_t before = parent != NULL ? parent->n : 0;
 	struct promptcache_entry *e = malloc(bytes);
@@ -225,7 +228,8 @@ struct promptcache_entry *promptcache_put(struct promptcache *c, const struct pr
 		return e;
 	}
 	touch(c, parent);
-	size_t bytes = sizeof *e + (chain->n - before) * sizeof e->own[0] + chain->n_left * sizeof chain->left[0];
+	size_t bytes =
+		sizeof *e + (chain->n - before) * sizeof e->own[0] + chain->n_left * sizeof chain->left[0];
 	if (!make_room(c, bytes + MALLOC_OVERHEAD, parent))
 		return NULL;
 	e = entry_of(key, parent, chain, bytes);

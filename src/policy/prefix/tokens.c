@@ -5,10 +5,11 @@
 
 #include "base/core/err.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ids are digested as they lie in memory, and digests are of little-endian numbers");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	"ids are digested as they lie in memory, and digests are of little-endian numbers");
 
-void tokens_chain_start(
-	struct tokens_chain *c, const struct digest *root, uint32_t block_tokens, uint64_t *short_digests, size_t cap)
+void tokens_chain_start(struct tokens_chain *c, const struct digest *root, uint32_t block_tokens,
+	uint64_t *short_digests, size_t cap)
 {
 	CGN_MUST(block_tokens > 0 && block_tokens <= TOKENS_BLOCK_MAX);
 	c->last = *root;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens: token ids as a chain of digests, one per full block: D[i] is keyed by D[i-1] over the block's ids as little-endian 32-bit
- * numbers (base/digest), which is how an engine's own blocks are named from its KV events. Pure; an object belongs to one thread. */
+/* tokens: token ids as a chain of digests, one per full block: D[i] is keyed by D[i-1] over the block's ids
+ * as little-endian 32-bit numbers (base/digest), which is how an engine's own blocks are named from its KV
+ * events. Pure; an object belongs to one thread. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -8,7 +9,8 @@
 #include "base/digest/digest.h"
 
 #define TOKENS_BLOCK_MAX 1024 /* tokens in a block, at most */
-/* Ids from here on are no vocabulary's: what stands for a picture or a sound, so that its blocks are never those of a text. */
+/* Ids from here on are no vocabulary's: what stands for a picture or a sound, so that its blocks are never
+ * those of a text. */
 #define TOKENS_FOREIGN 0x80000000U
 
 struct tokens_chain {
@@ -21,8 +23,8 @@ struct tokens_chain {
 	uint32_t left[TOKENS_BLOCK_MAX];
 };
 
-void tokens_chain_start(
-	struct tokens_chain *c, const struct digest *root, uint32_t block_tokens, uint64_t *short_digests, size_t cap);
+void tokens_chain_start(struct tokens_chain *c, const struct digest *root, uint32_t block_tokens,
+	uint64_t *short_digests, size_t cap);
 /* Beyond |cap| blocks nothing is taken any more. */
 void tokens_chain_add(struct tokens_chain *c, const uint32_t *ids, size_t n);
 /* Something that is no text, as ids at TOKENS_FOREIGN or above. */

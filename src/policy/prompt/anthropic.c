@@ -2,11 +2,21 @@
 /* anthropic: system and messages of /v1/messages as the chat messages that vLLM makes of them. */
 #include "policy/prompt/prompt_priv.h"
 
-enum block_key { BLOCK_TYPE, BLOCK_TEXT, BLOCK_ID, BLOCK_NAME, BLOCK_INPUT, BLOCK_TOOL_USE_ID, BLOCK_CONTENT, BLOCK_KEYS };
+enum block_key {
+	BLOCK_TYPE,
+	BLOCK_TEXT,
+	BLOCK_ID,
+	BLOCK_NAME,
+	BLOCK_INPUT,
+	BLOCK_TOOL_USE_ID,
+	BLOCK_CONTENT,
+	BLOCK_KEYS
+};
 
 static void pick_block(struct json_val block, struct json_val v[BLOCK_KEYS])
 {
-	static const char *const keys[BLOCK_KEYS] = {"type", "text", "id", "name", "input", "tool_use_id", "content"};
+	static const char *const keys[BLOCK_KEYS] = {"type", "text", "id", "name", "input", "tool_use_id",
+		"content"};
 	json_pick(block, keys, BLOCK_KEYS, v);
 }
 
@@ -26,7 +36,9 @@ static void put_system(struct prompt_writer *w, struct json_val system)
 	if (joined.bad)
 		w->lacks = PROMPT_LACKS_MEMORY;
 	else
-		prompt_put_message(w, &(struct prompt_message){.role = prompt_literal(CGN_STR("\"system\"")), .content = system});
+		prompt_put_message(w,
+			&(struct prompt_message){.role = prompt_literal(CGN_STR("\"system\"")),
+				.content = system});
 }
 
 /* What one message with blocks comes to beside the results in it. */
@@ -53,8 +65,10 @@ static void take_call(struct gathered *g, const struct json_val v[BLOCK_KEYS])
 static void put_result(struct prompt_writer *w, const struct json_val v[BLOCK_KEYS])
 {
 	struct json_val id = prompt_is_there(v[BLOCK_TOOL_USE_ID]) ? v[BLOCK_TOOL_USE_ID] : v[BLOCK_ID];
-	prompt_put_message(w, &(struct prompt_message){
-				      .role = prompt_literal(CGN_STR("\"tool\"")), .content = v[BLOCK_CONTENT], .tool_call_id = id});
+	prompt_put_message(w,
+		&(struct prompt_message){.role = prompt_literal(CGN_STR("\"tool\"")),
+			.content = v[BLOCK_CONTENT],
+			.tool_call_id = id});
 }
 
 static void take_part(struct gathered *g, struct json_val block, struct json_val text)
@@ -73,7 +87,8 @@ static void take_block(struct prompt_writer *w, struct gathered *g, struct json_
 		take_call(g, v);
 	else if (cgn_str_is(v[BLOCK_TYPE].raw, "\"tool_result\""))
 		put_result(w, v);
-	else if (cgn_str_is(v[BLOCK_TYPE].raw, "\"text\"") && v[BLOCK_TEXT].type == JSON_STRING && v[BLOCK_TEXT].raw.n > 2)
+	else if (cgn_str_is(v[BLOCK_TYPE].raw, "\"text\"") && v[BLOCK_TEXT].type == JSON_STRING &&
+		v[BLOCK_TEXT].raw.n > 2)
 		take_part(g, block, v[BLOCK_TEXT]);
 	else if (cgn_str_is(v[BLOCK_TYPE].raw, "\"image\"") || cgn_str_is(v[BLOCK_TYPE].raw, "\"document\""))
 		take_part(g, block, (struct json_val){0});

@@ -45,7 +45,8 @@ static bool close_segment(struct planner *p, size_t start, size_t end, int mediu
 	e->segments[e->n_segments] = (struct encode_segment){.start = start, .end = end, .medium = medium};
 	if (how != CLOSE_OPEN) {
 		if (medium >= 0)
-			p->last = digest_keyed(&p->last, (struct cgn_str){(const char *)e->media[medium].b, DIGEST_BYTES});
+			p->last = digest_keyed(&p->last,
+				(struct cgn_str){(const char *)e->media[medium].b, DIGEST_BYTES});
 		p->last = digest_keyed(&p->last, (struct cgn_str){e->text.p + start, end - start});
 		if (how == CLOSE_WHOLE)
 			p->last = digest_keyed(&p->last, CGN_STR("the end"));
@@ -56,7 +57,8 @@ static bool close_segment(struct planner *p, size_t start, size_t end, int mediu
 }
 
 /* One piece of text, in front of which |medium| stands. |cuts| ascend and are relative to it. */
-static bool plan_piece(struct planner *p, size_t start, size_t end, int medium, bool last, const size_t *cuts, size_t n_cuts)
+static bool plan_piece(struct planner *p, size_t start, size_t end, int medium, bool last, const size_t *cuts,
+	size_t n_cuts)
 {
 	size_t from = start;
 	for (size_t i = 0; i < n_cuts; i++) {
@@ -101,7 +103,9 @@ static bool plan(struct planner *p, size_t n_media, size_t *cuts)
 			n = 0; /* the first ones may be missing, and all depends on them */
 		if (!plan_piece(p, start, end, (int)m - 1, m == n_media, cuts, n))
 			return false;
-		start = end + PROMPT_MEDIUM_TEXT <= e->text.n && m < n_media && end < e->text.n ? end + PROMPT_MEDIUM_TEXT : end;
+		start = end + PROMPT_MEDIUM_TEXT <= e->text.n && m < n_media && end < e->text.n
+			? end + PROMPT_MEDIUM_TEXT
+			: end;
 	}
 	return true;
 }
@@ -128,11 +132,13 @@ CGN_RC encode_open(struct encode *e, const struct encode_ask *ask, struct cgn_er
 		.cut = front.n < ask->text.n,
 		.max_ids = ask->max_ids,
 	};
-	struct planner p = {.e = e, .last = digest_keyed(&ask->root, ask->specials ? CGN_STR("specials") : CGN_STR("text"))};
+	struct planner p = {.e = e,
+		.last = digest_keyed(&ask->root, ask->specials ? CGN_STR("specials") : CGN_STR("text"))};
 	size_t *cuts = malloc(CUTS_MAX * sizeof *cuts);
 	bool made = cuts != NULL && plan(&p, ask->n_media, cuts);
 	free(cuts);
-	return made ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory to cut a prompt of %zu bytes", ask->text.n);
+	return made ? CGN_OK
+		    : CGN_FAIL(err, NO_MEMORY, "no memory to cut a prompt of %zu bytes", ask->text.n);
 }
 
 void encode_close(struct encode *e)
@@ -205,7 +211,8 @@ CGN_RC encode_run(struct encode *e, struct tokenizer_work *work, struct cgn_err 
 
 void encode_finish(struct encode *e, struct promptcache *cache, struct tokens_chain *chain)
 {
-	struct promptcache_entry *parent = e->known > 0 ? promptcache_get(cache, &e->keys[e->known - 1]) : NULL;
+	struct promptcache_entry *parent =
+		e->known > 0 ? promptcache_get(cache, &e->keys[e->known - 1]) : NULL;
 	bool keep = true;
 	size_t at = 0;
 	for (size_t i = e->known; i < e->n_segments && !tokens_chain_full(chain); i++) {

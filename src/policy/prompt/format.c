@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format: does a template walk through the parts of a message's content? Looked for as vLLM looks for it in the syntax tree (chat_utils.py,
- * _detect_content_format): names that stand for messages (messages itself, and what is set to it), the loop variables over those, and
- * what is set to these; then a loop over .content or ['content'] of one of them. Slices and filters behind a name are looked through. */
+/* format: does a template walk through the parts of a message's content? Looked for as vLLM looks for it in
+ * the syntax tree (chat_utils.py, _detect_content_format): names that stand for messages (messages itself,
+ * and what is set to it), the loop variables over those, and what is set to these; then a loop over .content
+ * or ['content'] of one of them. Slices and filters behind a name are looked through. */
 #include "policy/prompt/prompt.h"
 
 #define NAMES_MAX 64
@@ -169,7 +170,8 @@ static struct cgn_str bound_name(struct words block, bool loop, struct words *ex
 	return name;
 }
 
-/* Names that {% set %} or, with |loop|, {% for %} binds to one of |from| are added to |to|; true when one was new. */
+/* Names that {% set %} or, with |loop|, {% for %} binds to one of |from| are added to |to|; true when one was
+ * new. */
 static bool gather(struct cgn_str source, const struct names *from, struct names *to, bool loop)
 {
 	struct words block, expr;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message: one message, its content, its calls, and the tools. JSON strings are moved as they are, escapes and all. */
+/* message: one message, its content, its calls, and the tools. JSON strings are moved as they are, escapes
+ * and all. */
 #include "policy/prompt/prompt_priv.h"
 
 static struct cgn_str inside(struct json_val string)
@@ -13,8 +14,8 @@ enum part_key { PART_TYPE, PART_TEXT, PART_REFUSAL, PART_THINKING, PART_MEDIA, P
 
 static void pick_part(struct json_val part, struct json_val v[PART_KEYS])
 {
-	static const char *const keys[PART_KEYS] = {
-		"type", "text", "refusal", "thinking", "image_url", "video_url", "audio_url", "input_audio", "source", "file", "file_data", "file_id"};
+	static const char *const keys[PART_KEYS] = {"type", "text", "refusal", "thinking", "image_url",
+		"video_url", "audio_url", "input_audio", "source", "file", "file_data", "file_id"};
 	json_pick(part, keys, PART_KEYS, v);
 }
 
@@ -75,7 +76,8 @@ static void put_medium(struct prompt_writer *w, struct json_val part, const stru
 /* ---- content ---- */
 
 /* Into a JSON string that is open: the media first, or the texts; true once there was one. */
-static bool put_joined(struct prompt_writer *w, struct json_val parts, bool media, bool begun, const char *separator)
+static bool put_joined(struct prompt_writer *w, struct json_val parts, bool media, bool begun,
+	const char *separator)
 {
 	struct json_val part, v[PART_KEYS];
 	for (struct json_iter it = json_iter_of(parts); w->lacks == NULL && json_next_elem(&it, &part);) {
@@ -101,7 +103,8 @@ void prompt_put_text(struct prompt_writer *w, struct json_val content, const cha
 	if (content.type == JSON_STRING)
 		cgn_buf_str(b, inside(content));
 	else if (content.type == JSON_ARRAY)
-		(void)put_joined(w, content, false, put_joined(w, content, true, false, separator), separator);
+		(void)put_joined(w, content, false, put_joined(w, content, true, false, separator),
+			separator);
 	else if (prompt_is_there(content))
 		w->lacks = PROMPT_LACKS_SHAPE;
 	cgn_buf_char(b, '"');
@@ -138,7 +141,8 @@ static void put_parts(struct prompt_writer *w, struct json_val content)
 		put_text_part(w, inside(content));
 	else if (content.type != JSON_ARRAY && prompt_is_there(content))
 		w->lacks = PROMPT_LACKS_SHAPE;
-	for (bool first = true; content.type == JSON_ARRAY && w->lacks == NULL && json_next_elem(&it, &part); first = false) {
+	for (bool first = true; content.type == JSON_ARRAY && w->lacks == NULL && json_next_elem(&it, &part);
+		first = false) {
 		if (!first)
 			cgn_buf_char(b, ',');
 		put_part(w, part);
@@ -218,7 +222,8 @@ static void put_calls(struct prompt_writer *w, struct json_val calls)
 	struct json_val call;
 	bool first = true;
 	cgn_buf_char(&w->p->store, '[');
-	for (struct json_iter it = json_iter_of(calls); w->lacks == NULL && json_next_elem(&it, &call); first = false) {
+	for (struct json_iter it = json_iter_of(calls); w->lacks == NULL && json_next_elem(&it, &call);
+		first = false) {
 		if (!first)
 			cgn_buf_char(&w->p->store, ',');
 		if (call.type == JSON_OBJECT)
@@ -312,7 +317,8 @@ static void put_rest(struct prompt_writer *w, struct json_val object, const char
 
 static void put_tool(struct prompt_writer *w, struct json_val tool)
 {
-	static const char *const keys[] = {"type", "function", "name", "description", "parameters", "input_schema"};
+	static const char *const keys[] = {"type", "function", "name", "description", "parameters",
+		"input_schema"};
 	struct json_val v[CGN_COUNT(keys)], function = tool, inner[CGN_COUNT(keys)];
 	json_pick(tool, keys, CGN_COUNT(keys), v);
 	bool nested = prompt_is_there(v[1]), anthropic = prompt_is_there(v[5]);

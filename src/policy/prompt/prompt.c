@@ -26,7 +26,8 @@ enum prompt_api prompt_api_of(struct cgn_str path)
 
 static void put_chat(struct prompt_writer *w, struct json_val messages)
 {
-	static const char *const keys[] = {"role", "content", "name", "tool_call_id", "tool_calls", "reasoning", "reasoning_content"};
+	static const char *const keys[] = {"role", "content", "name", "tool_call_id", "tool_calls",
+		"reasoning", "reasoning_content"};
 	struct json_val elem, v[CGN_COUNT(keys)];
 	if (messages.type != JSON_ARRAY) {
 		w->lacks = PROMPT_LACKS_SHAPE;
@@ -34,7 +35,11 @@ static void put_chat(struct prompt_writer *w, struct json_val messages)
 	}
 	for (struct json_iter it = json_iter_of(messages); w->lacks == NULL && json_next_elem(&it, &elem);) {
 		json_pick(elem, keys, CGN_COUNT(keys), v);
-		const struct prompt_message m = {.role = v[0], .content = v[1], .name = v[2], .tool_call_id = v[3], .tool_calls = v[4],
+		const struct prompt_message m = {.role = v[0],
+			.content = v[1],
+			.name = v[2],
+			.tool_call_id = v[3],
+			.tool_calls = v[4],
 			.reasoning = prompt_is_there(v[5]) ? v[5] : v[6]};
 		prompt_put_message(w, &m);
 	}
@@ -68,13 +73,27 @@ static void put_kwargs(struct cgn_buf *b, struct json_val kwargs, struct json_va
 	cgn_buf_char(b, '}');
 }
 
-enum chat_key { CHAT_TOOLS, CHAT_DOCUMENTS, CHAT_KWARGS, CHAT_EFFORT, CHAT_GENERATE, CHAT_CONTINUE, CHAT_SPECIALS, CHAT_KEYS };
+enum chat_key {
+	CHAT_TOOLS,
+	CHAT_DOCUMENTS,
+	CHAT_KWARGS,
+	CHAT_EFFORT,
+	CHAT_GENERATE,
+	CHAT_CONTINUE,
+	CHAT_SPECIALS,
+	CHAT_KEYS
+};
 
-static bool read_chat(const struct prompt_ask *ask, struct json_val body, struct prompt *p, const char **lacks)
+static bool read_chat(const struct prompt_ask *ask, struct json_val body, struct prompt *p,
+	const char **lacks)
 {
-	static const char *const keys[CHAT_KEYS] = {[CHAT_TOOLS] = "tools", [CHAT_DOCUMENTS] = "documents",
-		[CHAT_KWARGS] = "chat_template_kwargs", [CHAT_EFFORT] = "reasoning_effort", [CHAT_GENERATE] = "add_generation_prompt",
-		[CHAT_CONTINUE] = "continue_final_message", [CHAT_SPECIALS] = "add_special_tokens"};
+	static const char *const keys[CHAT_KEYS] = {[CHAT_TOOLS] = "tools",
+		[CHAT_DOCUMENTS] = "documents",
+		[CHAT_KWARGS] = "chat_template_kwargs",
+		[CHAT_EFFORT] = "reasoning_effort",
+		[CHAT_GENERATE] = "add_generation_prompt",
+		[CHAT_CONTINUE] = "continue_final_message",
+		[CHAT_SPECIALS] = "add_special_tokens"};
 	struct json_val v[CHAT_KEYS];
 	struct prompt_writer w = {.p = p, .j = json_out_to(&p->store), .format = ask->format};
 	json_pick(body, keys, CHAT_KEYS, v);
@@ -109,7 +128,8 @@ static bool read_chat(const struct prompt_ask *ask, struct json_val body, struct
 static bool read_ids(const struct prompt_ask *ask, struct json_val list, struct prompt *p, const char **lacks)
 {
 	struct json_val elem;
-	for (struct json_iter it = json_iter_of(list); p->n_ids < ask->max_ids && json_next_elem(&it, &elem); p->n_ids++) {
+	for (struct json_iter it = json_iter_of(list); p->n_ids < ask->max_ids && json_next_elem(&it, &elem);
+		p->n_ids++) {
 		uint64_t id = 0;
 		if (!json_u64(elem, &id) || id > UINT32_MAX) {
 			*lacks = PROMPT_LACKS_SHAPE;
@@ -146,7 +166,8 @@ static bool read_text(const struct prompt_ask *ask, struct json_val v, struct pr
 	return !p->store.bad;
 }
 
-static bool read_prompt(const struct prompt_ask *ask, struct json_val body, struct prompt *p, const char **lacks)
+static bool read_prompt(const struct prompt_ask *ask, struct json_val body, struct prompt *p,
+	const char **lacks)
 {
 	struct json_val v = {0};
 	bool embeds = ask->api == PROMPT_EMBEDDINGS;
@@ -180,7 +201,8 @@ bool prompt_read(const struct prompt_ask *ask, struct json_val body, struct prom
 	*lacks = foreign(ask->api, body);
 	if (*lacks != NULL)
 		return false;
-	if (ask->api == PROMPT_COMPLETIONS || (ask->api == PROMPT_EMBEDDINGS && !json_get(body, "messages", &messages)))
+	if (ask->api == PROMPT_COMPLETIONS ||
+		(ask->api == PROMPT_EMBEDDINGS && !json_get(body, "messages", &messages)))
 		return read_prompt(ask, body, out, lacks);
 	return read_chat(ask, body, out, lacks);
 }

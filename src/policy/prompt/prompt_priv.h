@@ -28,7 +28,8 @@ struct json_val prompt_list_of(const struct cgn_buf *items, struct cgn_buf *out)
 void prompt_put_message(struct prompt_writer *w, const struct prompt_message *m);
 /* A message whose content is text of these parts, joined with |separator|, where a string is one part. */
 void prompt_put_text(struct prompt_writer *w, struct json_val content, const char *separator);
-/* Tools of the three shapes: {"type","function":{...}}, the same flat, and Anthropic's {"name","description","input_schema"}. */
+/* Tools of the three shapes: {"type","function":{...}}, the same flat, and Anthropic's
+ * {"name","description","input_schema"}. */
 void prompt_put_tools(struct prompt_writer *w, struct json_val tools);
 
 /* responses.c, anthropic.c: all messages of the body, into an array that is open. */

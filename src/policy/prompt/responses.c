@@ -1,23 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* responses: instructions and items of /v1/responses. What an assistant said, thought and called comes in several items and is one message;
- * an item joins the assistant's message before it unless that has such a thing already. */
+/* responses: instructions and items of /v1/responses. What an assistant said, thought and called comes in
+ * several items and is one message; an item joins the assistant's message before it unless that has such a
+ * thing already. */
 #include "policy/prompt/prompt_priv.h"
 
-/* The assistant's message that may still grow. Its calls gather beside the store, since its content may come behind them. */
+/* The assistant's message that may still grow. Its calls gather beside the store, since its content may come
+ * behind them. */
 struct turn {
 	bool open;
 	struct json_val content, reasoning;
 	struct cgn_buf calls; /* JSON objects, with commas */
 };
 
-enum item_key { ITEM_TYPE, ITEM_ROLE, ITEM_CONTENT, ITEM_SUMMARY, ITEM_NAME, ITEM_ARGUMENTS, ITEM_CALL_ID, ITEM_OUTPUT, ITEM_KEYS };
+enum item_key {
+	ITEM_TYPE,
+	ITEM_ROLE,
+	ITEM_CONTENT,
+	ITEM_SUMMARY,
+	ITEM_NAME,
+	ITEM_ARGUMENTS,
+	ITEM_CALL_ID,
+	ITEM_OUTPUT,
+	ITEM_KEYS
+};
 
 static void flush(struct prompt_writer *w, struct turn *t)
 {
 	if (!t->open)
 		return;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf calls = {0};
-	struct prompt_message m = {.role = prompt_literal(CGN_STR("\"assistant\"")), .content = t->content, .reasoning = t->reasoning};
+	struct prompt_message m = {.role = prompt_literal(CGN_STR("\"assistant\"")),
+		.content = t->content,
+		.reasoning = t->reasoning};
 	if (t->calls.n > 0)
 		m.tool_calls = prompt_list_of(&t->calls, &calls);
 	if (t->calls.bad || calls.bad)
@@ -39,7 +53,8 @@ static struct json_val first_text(struct json_val content)
 		return prompt_literal(CGN_STR("\"\""));
 	if (part.type == JSON_STRING)
 		return part;
-	return json_get(part, "text", &text) && text.type == JSON_STRING ? text : prompt_literal(CGN_STR("\"\""));
+	return json_get(part, "text", &text) && text.type == JSON_STRING ? text
+									 : prompt_literal(CGN_STR("\"\""));
 }
 
 static void take_text(struct prompt_writer *w, struct turn *t, struct json_val text)
@@ -77,7 +92,8 @@ static void take_call(struct turn *t, const struct json_val v[ITEM_KEYS])
 
 static void take_item(struct prompt_writer *w, struct turn *t, struct json_val item)
 {
-	static const char *const keys[ITEM_KEYS] = {"type", "role", "content", "summary", "name", "arguments", "call_id", "output"};
+	static const char *const keys[ITEM_KEYS] = {"type", "role", "content", "summary", "name", "arguments",
+		"call_id", "output"};
 	struct json_val v[ITEM_KEYS];
 	json_pick(item, keys, ITEM_KEYS, v);
 	if (cgn_str_is(v[ITEM_TYPE].raw, "\"function_call\"")) {
@@ -95,8 +111,9 @@ static void take_item(struct prompt_writer *w, struct turn *t, struct json_val i
 	flush(w, t);
 	struct prompt_message m = {.role = v[ITEM_ROLE], .content = v[ITEM_CONTENT], .name = v[ITEM_NAME]};
 	if (cgn_str_is(v[ITEM_TYPE].raw, "\"function_call_output\""))
-		m = (struct prompt_message){
-			.role = prompt_literal(CGN_STR("\"tool\"")), .content = v[ITEM_OUTPUT], .tool_call_id = v[ITEM_CALL_ID]};
+		m = (struct prompt_message){.role = prompt_literal(CGN_STR("\"tool\"")),
+			.content = v[ITEM_OUTPUT],
+			.tool_call_id = v[ITEM_CALL_ID]};
 	prompt_put_message(w, &m);
 }
 
@@ -107,9 +124,13 @@ void prompt_put_responses(struct prompt_writer *w, struct json_val body)
 	struct turn t = {0};
 	json_pick(body, keys, CGN_COUNT(keys), v);
 	if (prompt_is_there(v[0]))
-		prompt_put_message(w, &(struct prompt_message){.role = prompt_literal(CGN_STR("\"system\"")), .content = v[0]});
+		prompt_put_message(w,
+			&(struct prompt_message){.role = prompt_literal(CGN_STR("\"system\"")),
+				.content = v[0]});
 	if (v[1].type == JSON_STRING) {
-		prompt_put_message(w, &(struct prompt_message){.role = prompt_literal(CGN_STR("\"user\"")), .content = v[1]});
+		prompt_put_message(w,
+			&(struct prompt_message){.role = prompt_literal(CGN_STR("\"user\"")),
+				.content = v[1]});
 		return;
 	}
 	if (v[1].type != JSON_ARRAY) {

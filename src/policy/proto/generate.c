@@ -4,7 +4,19 @@
 
 enum generate_field { G_REQUEST_ID = 1, G_METHOD, G_PATH, G_HEADERS, G_FACTS, G_BODY = 15 };
 enum header_field { H_NAME = 1, H_VALUE };
-enum facts_field { F_MODEL = 1, F_ENGINE, F_BLOCKS_TOTAL, F_BLOCKS_PREDICTED, F_CHAIN, F_ATTEMPT, F_STREAM, F_BLOCK_TOKENS, F_ROUTER, F_NEW_TOKENS, F_LEG };
+enum facts_field {
+	F_MODEL = 1,
+	F_ENGINE,
+	F_BLOCKS_TOTAL,
+	F_BLOCKS_PREDICTED,
+	F_CHAIN,
+	F_ATTEMPT,
+	F_STREAM,
+	F_BLOCK_TOKENS,
+	F_ROUTER,
+	F_NEW_TOKENS,
+	F_LEG
+};
 enum chunk_field { C_HEAD = 1, C_DATA };
 enum head_field { R_STATUS = 1, R_HEADERS, R_ENGINE };
 #define BYTES(field)  WIRE_TAG(field, WIRE_BYTES)
@@ -29,12 +41,12 @@ static void put_headers(struct cgn_buf *out, unsigned field, const struct proto_
 static size_t facts_size(const struct proto_facts *f)
 {
 	return wire_str_size(F_MODEL, f->model) + wire_str_size(F_ENGINE, f->engine) +
-	       wire_u64_size(F_BLOCKS_TOTAL, f->blocks_total) +
-	       wire_u64_size(F_BLOCKS_PREDICTED, f->blocks_predicted) +
-	       wire_str_size(F_CHAIN, (struct cgn_str){NULL, f->n_chain * sizeof *f->chain}) +
-	       wire_u64_size(F_ATTEMPT, f->attempt) + wire_u64_size(F_STREAM, f->stream) +
-	       wire_u64_size(F_BLOCK_TOKENS, f->block_tokens) + wire_fixed64_size(F_ROUTER, f->router) +
-	       wire_u64_size(F_NEW_TOKENS, f->new_tokens) + wire_u64_size(F_LEG, (uint64_t)f->leg);
+		wire_u64_size(F_BLOCKS_TOTAL, f->blocks_total) +
+		wire_u64_size(F_BLOCKS_PREDICTED, f->blocks_predicted) +
+		wire_str_size(F_CHAIN, (struct cgn_str){NULL, f->n_chain * sizeof *f->chain}) +
+		wire_u64_size(F_ATTEMPT, f->attempt) + wire_u64_size(F_STREAM, f->stream) +
+		wire_u64_size(F_BLOCK_TOKENS, f->block_tokens) + wire_fixed64_size(F_ROUTER, f->router) +
+		wire_u64_size(F_NEW_TOKENS, f->new_tokens) + wire_u64_size(F_LEG, (uint64_t)f->leg);
 }
 
 void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out)
@@ -65,8 +77,8 @@ size_t proto_chunk_lead(uint8_t lead[PROTO_CHUNK_LEAD], size_t data_bytes)
 	return 1 + wire_varint_to(lead + 1, data_bytes);
 }
 
-void proto_chunk_head(
-	int status, const struct proto_header *headers, size_t n, struct cgn_str engine, struct cgn_buf *out)
+void proto_chunk_head(int status, const struct proto_header *headers, size_t n, struct cgn_str engine,
+	struct cgn_buf *out)
 {
 	size_t size = wire_u64_size(R_STATUS, (uint64_t)status) + wire_str_size(R_ENGINE, engine);
 	for (size_t i = 0; i < n; i++) {
@@ -115,7 +127,7 @@ static bool word_ok(struct cgn_str s)
 static bool header_ok(const struct proto_header *h)
 {
 	return h->name.n > 0 && word_ok(h->name) && memchr(h->name.p, ':', h->name.n) == NULL &&
-	       value_ok(h->value);
+		value_ok(h->value);
 }
 
 static CGN_RC read_header(struct cgn_str msg, struct proto_header *out, struct cgn_err *err)
@@ -137,8 +149,8 @@ static CGN_RC read_header(struct cgn_str msg, struct proto_header *out, struct c
 }
 
 /* An array for the headers of |msg|, which stand under |tag|; nothing is filled in yet. */
-static CGN_RC make_headers(
-	struct cgn_str msg, uint32_t tag, struct cgn_arena *a, struct proto_header **out, struct cgn_err *err)
+static CGN_RC make_headers(struct cgn_str msg, uint32_t tag, struct cgn_arena *a, struct proto_header **out,
+	struct cgn_err *err)
 {
 	size_t n = count_tag(msg, tag);
 	*out = NULL;
@@ -167,8 +179,8 @@ static size_t count_chain(struct cgn_str msg)
 }
 
 /* Make room behind what an earlier occurrence of the message gave: protobuf merges those. */
-static CGN_RC grow_chain(
-	struct cgn_str msg, struct cgn_arena *a, struct proto_facts *f, uint64_t **out, struct cgn_err *err)
+static CGN_RC grow_chain(struct cgn_str msg, struct cgn_arena *a, struct proto_facts *f, uint64_t **out,
+	struct cgn_err *err)
 {
 	size_t n = count_chain(msg);
 	*out = NULL;
@@ -278,8 +290,8 @@ static CGN_RC read_generate_field(struct wire_rd *rd, uint32_t tag, struct cgn_a
 	}
 }
 
-CGN_RC proto_generate_read(
-	struct cgn_str msg, struct cgn_arena *a, struct proto_generate *out, struct cgn_err *err)
+CGN_RC proto_generate_read(struct cgn_str msg, struct cgn_arena *a, struct proto_generate *out,
+	struct cgn_err *err)
 {
 	struct proto_header *headers = NULL;
 	*out = (struct proto_generate){.n_headers = 0};

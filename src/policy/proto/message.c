@@ -63,8 +63,8 @@ CGN_RC proto_residency_check(const Cognitora__V1__Residency *r, const Cognitora_
 	struct cgn_err *err)
 {
 	if (check != NULL && check->n_sums != KV_RANGES)
-		return CGN_FAIL(
-			err, INVALID, "ResidencyCheck.sums: %zu sums, %d are needed", check->n_sums, KV_RANGES);
+		return CGN_FAIL(err, INVALID, "ResidencyCheck.sums: %zu sums, %d are needed", check->n_sums,
+			KV_RANGES);
 	if (r == NULL)
 		return CGN_OK;
 	for (size_t i = 0; i < r->n_ranges; i++)

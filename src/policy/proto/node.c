@@ -51,7 +51,9 @@ CGN_RC proto_store_check(const char *id, const Cognitora__V1__KvStore *kv, struc
 	if (!address_ok(kv->quic_address) || cgn_str_starts(cgn_str_of(kv->quic_address), "unix:"))
 		return CGN_FAIL(err, INVALID, "KvStore.quic_address of %s: must be host:port", id);
 	if (!text_ok(kv->rack, PROTO_MAX_PLACE) || !text_ok(kv->region, PROTO_MAX_PLACE))
-		return CGN_FAIL(err, INVALID, "KvStore of %s: rack or region is no UTF-8 text of at most %d bytes", id, PROTO_MAX_PLACE);
+		return CGN_FAIL(err, INVALID,
+			"KvStore of %s: rack or region is no UTF-8 text of at most %d bytes", id,
+			PROTO_MAX_PLACE);
 	return CGN_OK;
 }
 

@@ -133,7 +133,7 @@ static void *get(struct reader *r, size_t n, const char *name)
 static bool member(struct json_val object, const char *name, const char *original, struct json_val *out)
 {
 	return (json_get(object, name, out) || (original != NULL && json_get(object, original, out))) &&
-	       out->type != JSON_NULL;
+		out->type != JSON_NULL;
 }
 
 /* protobuf-c's strings are C strings: one with a NUL inside would change its meaning. */
@@ -154,7 +154,8 @@ static char *text_of(struct reader *r, struct json_val v, const char *name)
 	return z;
 }
 
-static void get_text_as(struct reader *r, struct json_val o, const char *name, const char *original, char **out)
+static void get_text_as(struct reader *r, struct json_val o, const char *name, const char *original,
+	char **out)
 {
 	struct json_val v;
 	if (!member(o, name, original, &v))
@@ -179,8 +180,8 @@ static bool get_true(struct reader *r, struct json_val o, const char *name)
 	return json_bool(v, false);
 }
 
-static uint64_t get_u64(
-	struct reader *r, struct json_val o, const char *name, const char *original, uint64_t max)
+static uint64_t get_u64(struct reader *r, struct json_val o, const char *name, const char *original,
+	uint64_t max)
 {
 	struct json_val v;
 	uint64_t n = 0;
@@ -202,17 +203,17 @@ static Cognitora__V1__Role get_role(struct reader *r, struct json_val o)
 	if (v.type == JSON_NUMBER && json_u64(v, &n) && n <= INT32_MAX)
 		return (Cognitora__V1__Role)n;
 	char *z = text_of(r, v, "role");
-	const ProtobufCEnumValue *e =
-		z != NULL ? protobuf_c_enum_descriptor_get_value_by_name(&cognitora__v1__role__descriptor, z)
-			  : NULL;
+	const ProtobufCEnumValue *e = z != NULL
+		? protobuf_c_enum_descriptor_get_value_by_name(&cognitora__v1__role__descriptor, z)
+		: NULL;
 	if (e == NULL)
 		fail(r, "role");
 	return e != NULL ? (Cognitora__V1__Role)e->value : COGNITORA__V1__ROLE__ROLE_BOTH;
 }
 
 /* How many elements the array |name| has; 0 when it is absent, no array, or over |max| (both are errors). */
-static size_t get_array(
-	struct reader *r, struct json_val o, const char *name, size_t max, struct json_iter *it)
+static size_t get_array(struct reader *r, struct json_val o, const char *name, size_t max,
+	struct json_iter *it)
 {
 	struct json_val v, elem;
 	size_t n = 0;
@@ -324,8 +325,8 @@ CGN_RC proto_node_from_json(struct cgn_str json, Cognitora__V1__Node **out, stru
 {
 	struct reader r = {.bad = NULL};
 	if (json.n > NODE_JSON_MAX)
-		return CGN_FAIL(
-			err, INVALID, "Node: %zu bytes of JSON, at most %zu are read", json.n, NODE_JSON_MAX);
+		return CGN_FAIL(err, INVALID, "Node: %zu bytes of JSON, at most %zu are read", json.n,
+			NODE_JSON_MAX);
 	/* Unescaped copies and pointers: a small multiple of the text. */
 	cgn_arena_init(&r.arena, 16 * json.n + (size_t)64 * 1024);
 	cgn_rc rc = read_node(&r, json, out, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proto: cognitora.v1 on the wire. What every request passes is written and read by hand, without a copy and without an allocation per
- * field; the rest goes through protobuf-c. Also nodes as proto3 JSON, which is how they stand in etcd. */
+/* proto: cognitora.v1 on the wire. What every request passes is written and read by hand, without a copy and
+ * without an allocation per field; the rest goes through protobuf-c. Also nodes as proto3 JSON, which is how
+ * they stand in etcd. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,18 +18,18 @@
 #include "policy/kvindex/tier.h"
 
 /* gRPC method paths. */
-#define PROTO_AGENT_GENERATE   "/cognitora.v1.Agent/Generate"
-#define PROTO_AGENT_WATCH      "/cognitora.v1.Agent/Watch"
-#define PROTO_ROUTER_ANNOUNCE  "/cognitora.v1.Router/Announce"
-#define PROTO_ROUTER_LEAVE     "/cognitora.v1.Router/Leave"
-#define PROTO_ROUTER_STORES    "/cognitora.v1.Router/Stores"
-#define PROTO_CONTROL_STATUS   "/cognitora.v1.Control/Status"
-#define PROTO_CONTROL_CORDON   "/cognitora.v1.Control/Cordon"
-#define PROTO_CONTROL_UNCORDON "/cognitora.v1.Control/Uncordon"
-#define PROTO_CONTROL_DRAIN    "/cognitora.v1.Control/Drain"
-#define PROTO_CONTROL_EXPLAIN  "/cognitora.v1.Control/Explain"
+#define PROTO_AGENT_GENERATE     "/cognitora.v1.Agent/Generate"
+#define PROTO_AGENT_WATCH        "/cognitora.v1.Agent/Watch"
+#define PROTO_ROUTER_ANNOUNCE    "/cognitora.v1.Router/Announce"
+#define PROTO_ROUTER_LEAVE       "/cognitora.v1.Router/Leave"
+#define PROTO_ROUTER_STORES      "/cognitora.v1.Router/Stores"
+#define PROTO_CONTROL_STATUS     "/cognitora.v1.Control/Status"
+#define PROTO_CONTROL_CORDON     "/cognitora.v1.Control/Cordon"
+#define PROTO_CONTROL_UNCORDON   "/cognitora.v1.Control/Uncordon"
+#define PROTO_CONTROL_DRAIN      "/cognitora.v1.Control/Drain"
+#define PROTO_CONTROL_EXPLAIN    "/cognitora.v1.Control/Explain"
 #define PROTO_CONTROL_SET_POLICY "/cognitora.v1.Control/SetPolicy"
-#define PROTO_KV "/cognitora.v1.Kv/" /* and the method's name */
+#define PROTO_KV                 "/cognitora.v1.Kv/" /* and the method's name */
 
 /* What a reader accepts from a peer; beyond it the message is CGN_INVALID. */
 #define PROTO_MAX_HEADERS 128
@@ -65,20 +66,22 @@ struct proto_generate {
 	struct cgn_str body;
 };
 
-/* Append everything of |g| up to the body's bytes, its tag and length included: the message is the pieces {prefix, g->body} for
- * grpc_send. Only the length of g->body is looked at. Errors are the buffer's. */
+/* Append everything of |g| up to the body's bytes, its tag and length included: the message is the pieces
+ * {prefix, g->body} for grpc_send. Only the length of g->body is looked at. Errors are the buffer's. */
 void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out);
-/* Strings of |out| borrow from |msg|; the arrays of headers and digests are in |a|. CGN_INVALID (truncated, over a bound, a method, path or
- * header that would break an HTTP head: control characters, spaces in names) or CGN_NO_MEMORY; |out| is then not to be used. Unknown
- * fields are skipped, and so are known ones of another wire type. */
-CGN_RC proto_generate_read(
-	struct cgn_str msg, struct cgn_arena *a, struct proto_generate *out, struct cgn_err *err);
+/* Strings of |out| borrow from |msg|; the arrays of headers and digests are in |a|. CGN_INVALID (truncated,
+ * over a bound, a method, path or header that would break an HTTP head: control characters, spaces in names)
+ * or CGN_NO_MEMORY; |out| is then not to be used. Unknown fields are skipped, and so are known ones of
+ * another wire type. */
+CGN_RC proto_generate_read(struct cgn_str msg, struct cgn_arena *a, struct proto_generate *out,
+	struct cgn_err *err);
 
-/* The bytes that go before |data_bytes| bytes of an engine's answer: the message is the pieces {lead, data}. Returns the lead's length. */
+/* The bytes that go before |data_bytes| bytes of an engine's answer: the message is the pieces {lead, data}.
+ * Returns the lead's length. */
 #define PROTO_CHUNK_LEAD 11
 size_t proto_chunk_lead(uint8_t lead[PROTO_CHUNK_LEAD], size_t data_bytes);
-void proto_chunk_head(
-	int status, const struct proto_header *headers, size_t n, struct cgn_str engine, struct cgn_buf *out);
+void proto_chunk_head(int status, const struct proto_header *headers, size_t n, struct cgn_str engine,
+	struct cgn_buf *out);
 
 enum proto_chunk_kind { PROTO_CHUNK_EMPTY /* neither: ignore */, PROTO_CHUNK_HEAD, PROTO_CHUNK_DATA };
 struct proto_chunk {
@@ -90,8 +93,8 @@ struct proto_chunk {
 	struct cgn_str data;   /* DATA; borrowed */
 };
 /* As proto_generate_read. A DATA chunk never touches the arena. */
-CGN_RC proto_chunk_read(
-	struct cgn_str msg, struct cgn_arena *a, struct proto_chunk *out, struct cgn_err *err);
+CGN_RC proto_chunk_read(struct cgn_str msg, struct cgn_arena *a, struct proto_chunk *out,
+	struct cgn_err *err);
 
 /* ---- everything else: pb_pack, pb_unpack and pb_free of base/codec/pb.h ---- */
 struct proto_residency {
@@ -118,13 +121,15 @@ struct proto_event {
 	const struct proto_check *check;
 };
 void proto_watch_event(const struct proto_event *e, struct cgn_buf *out);
-/* Is what an agent said of its blocks sound: as many tiers as blocks or none, ranges and tiers that exist, sums of all ranges or none?
- * Both may be NULL. CGN_INVALID with the field. Unknown bits of a tier are a fault here, not a guess. */
+/* Is what an agent said of its blocks sound: as many tiers as blocks or none, ranges and tiers that exist,
+ * sums of all ranges or none? Both may be NULL. CGN_INVALID with the field. Unknown bits of a tier are a
+ * fault here, not a guess. */
 CGN_RC proto_residency_check(const Cognitora__V1__Residency *r, const Cognitora__V1__ResidencyCheck *check,
 	struct cgn_err *err);
 
 /* ---- nodes ---- */
-/* An id, an address with a port, bounded lists, UTF-8: what a router accepts of an agent. CGN_INVALID with the field. */
+/* An id, an address with a port, bounded lists, UTF-8: what a router accepts of an agent. CGN_INVALID with
+ * the field. */
 CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err);
 /* Its block store: an address with a port, names of bounded length. |id|: whose, for the sentence. */
 CGN_RC proto_store_check(const char *id, const Cognitora__V1__KvStore *kv, struct cgn_err *err);
@@ -134,7 +139,8 @@ bool proto_node_id_ok(struct cgn_str id);
 Cognitora__V1__Node *proto_node_dup(const Cognitora__V1__Node *n);
 bool proto_node_equal(const Cognitora__V1__Node *a, const Cognitora__V1__Node *b);
 void proto_node_free(Cognitora__V1__Node **take);
-/* proto3 JSON (lowerCamelCase, enums by name, 64-bit integers as strings, defaults left out). Reading takes original names, numbers where
- * strings may be and enum numbers too, skips unknown members, and ends with proto_node_check. */
+/* proto3 JSON (lowerCamelCase, enums by name, 64-bit integers as strings, defaults left out). Reading takes
+ * original names, numbers where strings may be and enum numbers too, skips unknown members, and ends with
+ * proto_node_check. */
 void proto_node_to_json(const Cognitora__V1__Node *n, struct cgn_buf *out);
 CGN_RC proto_node_from_json(struct cgn_str json, Cognitora__V1__Node **out, struct cgn_err *err);

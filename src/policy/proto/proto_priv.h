@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proto, inside: the protobuf wire format. A reading cursor with a sticky error, and appenders to a cgn_buf. */
+/* proto, inside: the protobuf wire format. A reading cursor with a sticky error, and appenders to a
+ * cgn_buf. */
 #pragma once
 #include "policy/proto/proto.h"
 

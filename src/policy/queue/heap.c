@@ -21,7 +21,8 @@ static struct queue_item *meld(struct queue_item *a, struct queue_item *b)
 	return top;
 }
 
-/* Siblings by twos from the left, then all of those from the right: that order is what makes it logarithmic. */
+/* Siblings by twos from the left, then all of those from the right: that order is what makes it
+ * logarithmic. */
 static struct queue_item *pairs(struct queue_item *first)
 {
 	struct queue_item *done = NULL, *root = NULL;

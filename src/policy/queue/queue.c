@@ -26,7 +26,8 @@ struct queue_flow {
 };
 _Static_assert(sizeof(struct queue_flow) <= QUEUE_FLOW_BYTES, "the header says so");
 
-struct class {
+struct class
+{
 	struct cgn_link turns;  /* flows; the first is on turn */
 	struct cgn_link by_age; /* items */
 	size_t n;
@@ -93,7 +94,8 @@ static struct queue_item *first_of(const struct queue_flow *f)
 static struct queue_flow *flow_find(const struct queue *q, const struct queue_item *it, uint64_t hash)
 {
 	for (struct queue_flow *f = q->buckets[hash % BUCKETS]; f != NULL; f = f->chain)
-		if (f->hash == hash && f->priority == it->priority && cgn_str_eq(first_of(f)->tenant, it->tenant))
+		if (f->hash == hash && f->priority == it->priority &&
+			cgn_str_eq(first_of(f)->tenant, it->tenant))
 			return f;
 	return NULL;
 }
@@ -164,8 +166,7 @@ static struct queue_item *victim(struct queue *q, const struct queue_item *it, s
 	struct queue_flow *most = NULL;
 	while (low < it->priority && q->classes[low].n == 0)
 		low++;
-	cgn_list_each(l, &q->classes[low].turns)
-	{
+	cgn_list_each (l, &q->classes[low].turns) {
 		struct queue_flow *f = CGN_CONTAINER(l, struct queue_flow, turn);
 		if (most == NULL || f->n > most->n)
 			most = f;
@@ -235,7 +236,8 @@ static struct class *class_next(struct queue *q)
 		struct class *c = &q->classes[p];
 		if (c->n == 0)
 			continue;
-		cgn_nsec key = CGN_CONTAINER(c->by_age.next, struct queue_item, by_age)->arrived + (QUEUE_PRIORITIES - 1 - p) * QUEUE_STEP;
+		cgn_nsec key = CGN_CONTAINER(c->by_age.next, struct queue_item, by_age)->arrived +
+			(QUEUE_PRIORITIES - 1 - p) * QUEUE_STEP;
 		if (best != NULL && key >= least)
 			continue;
 		best = c;
@@ -322,12 +324,13 @@ size_t queue_ahead(const struct queue *q, const struct queue_item *it)
 	size_t ahead = 0, own = 0;
 	if (it->flow == NULL)
 		return 0;
-	cgn_list_each(l, &q->returned) ahead++;
+	cgn_list_each (l, &q->returned)
+		ahead++;
 	for (unsigned p = it->priority + 1; p < QUEUE_PRIORITIES; p++)
 		ahead += q->classes[p].n;
-	cgn_list_each(l, &it->flow->items) own += heap_before(CGN_CONTAINER(l, struct queue_item, in_flow), it);
-	cgn_list_each(l, &q->classes[it->priority].turns)
-	{
+	cgn_list_each (l, &it->flow->items)
+		own += heap_before(CGN_CONTAINER(l, struct queue_item, in_flow), it);
+	cgn_list_each (l, &q->classes[it->priority].turns) {
 		const struct queue_flow *f = CGN_CONTAINER(l, struct queue_flow, turn);
 		ahead += f == it->flow || f->n > own ? own : f->n;
 	}
@@ -338,10 +341,11 @@ void queue_each(const struct queue *q, void (*fn)(void *user, const struct queue
 {
 	CGN_LIVE(q, QUEUE_TAG);
 	for (unsigned p = QUEUE_PRIORITIES; p-- > 0;) {
-		cgn_list_each(l, &q->classes[p].turns)
-		{
+		cgn_list_each (l, &q->classes[p].turns) {
 			const struct queue_flow *f = CGN_CONTAINER(l, struct queue_flow, turn);
-			fn(user, &(struct queue_share){first_of(f)->tenant, p, f->n, f->tokens, first_of(f)->arrived});
+			fn(user,
+				&(struct queue_share){first_of(f)->tenant, p, f->n, f->tokens,
+					first_of(f)->arrived});
 		}
 	}
 }
@@ -351,8 +355,7 @@ void queue_each(const struct queue *q, void (*fn)(void *user, const struct queue
 static void resort(struct queue *q, struct queue_flow *f)
 {
 	f->heap = NULL;
-	cgn_list_each(l, &f->items)
-	{
+	cgn_list_each (l, &f->items) {
 		struct queue_item *it = CGN_CONTAINER(l, struct queue_item, in_flow);
 		it->late = false;
 		it->key = key_of(q->rules.policy, it);
@@ -366,7 +369,8 @@ void queue_tune(struct queue *q, const struct queue_rules *rules)
 	bool other = q->rules.policy != rules->policy;
 	q->rules = *rules;
 	for (size_t p = 0; other && p < QUEUE_PRIORITIES; p++)
-		cgn_list_each(l, &q->classes[p].turns) resort(q, CGN_CONTAINER(l, struct queue_flow, turn));
+		cgn_list_each (l, &q->classes[p].turns)
+			resort(q, CGN_CONTAINER(l, struct queue_flow, turn));
 }
 
 void queue_free(struct queue **take)

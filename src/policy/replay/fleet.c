@@ -86,11 +86,12 @@ void fleet_tell_load(struct replay *r)
 	push(r, t, (uint32_t)(n - r->nodes));
 }
 
-/* Nothing runs and nobody comes before |until|: in each round, all tell what they told in the one before. Whole rounds are left out, so that
- * what comes later is as it would have been. */
+/* Nothing runs and nobody comes before |until|: in each round, all tell what they told in the one before.
+ * Whole rounds are left out, so that what comes later is as it would have been. */
 void fleet_rest(struct replay *r, cgn_nsec until)
 {
-	cgn_nsec round = r->cfg->nodes * (r->cfg->load_every / r->cfg->nodes + 1), spare = 2 * round + r->cfg->told_after;
+	cgn_nsec round = r->cfg->nodes * (r->cfg->load_every / r->cfg->nodes + 1),
+		 spare = 2 * round + r->cfg->told_after;
 	if (until <= r->next_load || until - r->next_load <= spare)
 		return;
 	cgn_nsec leap = (until - r->next_load - spare) / round * round;
@@ -168,7 +169,8 @@ uint32_t fleet_woken(struct replay *r)
 
 /* ---- making them ---- */
 
-/* Enough that nothing is ever evicted: each block of the trace once, and all that the largest batch holds beside. */
+/* Enough that nothing is ever evicted: each block of the trace once, and all that the largest batch holds
+ * beside. */
 static uint32_t enough_blocks(const struct replay *r, size_t distinct)
 {
 	uint64_t largest = 0, batch = r->cfg->max_batch < r->trace->n ? r->cfg->max_batch : r->trace->n;
@@ -207,7 +209,8 @@ static CGN_RC engine_new(struct replay *r, struct rnode *n, struct cgn_err *err)
 		.listener = {.stored = on_stored, .removed = on_removed, .arg = n},
 	};
 	if (!cgn_ok(enginemodel_new(&cfg, &n->engine)))
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %u nodes of %u blocks", c->nodes, r->result->blocks);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %u nodes of %u blocks", c->nodes,
+			r->result->blocks);
 	return CGN_OK;
 }
 

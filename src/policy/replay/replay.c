@@ -203,12 +203,14 @@ static void on_step(struct replay *r)
 
 /* ---- time ---- */
 
-/* What comes next: at one instant engines first, then what is heard of them, then what they are asked, then who comes. */
+/* What comes next: at one instant engines first, then what is heard of them, then what they are asked, then
+ * who comes. */
 static void turn(struct replay *r)
 {
 	if (r->n_wakes == 0 && r->n_waiting == 0 && r->next < r->trace->n)
 		fleet_rest(r, came_at(r, r->next));
-	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER, hear = r->tells != NULL ? r->tells->at : NEVER;
+	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER,
+		 hear = r->tells != NULL ? r->tells->at : NEVER;
 	cgn_nsec come = r->next < r->trace->n ? came_at(r, r->next) : NEVER, now = r->next_load;
 	now = step < now ? step : now;
 	now = hear < now ? hear : now;
@@ -226,7 +228,8 @@ static void turn(struct replay *r)
 
 /* ---- all of it ---- */
 
-static double over_mean(const struct replay_result *s, double (*of)(const struct replay_cfg *, const struct replay_node *), const struct replay_cfg *cfg)
+static double over_mean(const struct replay_result *s,
+	double (*of)(const struct replay_cfg *, const struct replay_node *), const struct replay_cfg *cfg)
 {
 	double most = 0, sum = 0;
 	for (uint32_t i = 0; i < s->n_nodes; i++) {
@@ -240,7 +243,8 @@ static double over_mean(const struct replay_result *s, double (*of)(const struct
 static double work(const struct replay_cfg *cfg, const struct replay_node *n)
 {
 	double computed = (double)(n->prompt_tokens - n->cached_tokens), given = (double)n->answer_tokens;
-	return (cfg->prefill_tokens_per_s > 0 ? computed * 1e9 / cfg->prefill_tokens_per_s : 0) + given * (double)cfg->decode;
+	return (cfg->prefill_tokens_per_s > 0 ? computed * 1e9 / cfg->prefill_tokens_per_s : 0) +
+		given * (double)cfg->decode;
 }
 
 static double busy(const struct replay_cfg *cfg, const struct replay_node *n)
@@ -273,9 +277,12 @@ static CGN_RC check(const struct trace *t, const struct replay_cfg *c, struct cg
 	if (!(c->speed > 0) || c->speed > 1e6)
 		return CGN_FAIL(err, INVALID, "speed %g: above 0, up to 1000000", c->speed);
 	if (t->n > 0 && (double)t->requests[t->n - 1].at / c->speed > MAX_SPAN)
-		return CGN_FAIL(err, INVALID, "speed %g: the trace would take more than thirty years", c->speed);
-	if (c->max_batch < 1 || c->step_tokens < c->max_batch || c->max_queue < 1 || c->max_waiting < 1 || c->load_every < c->nodes)
-		return CGN_FAIL(err, INVALID, "an engine needs a batch of at least 1, a step of at least the batch, a queue");
+		return CGN_FAIL(err, INVALID, "speed %g: the trace would take more than thirty years",
+			c->speed);
+	if (c->max_batch < 1 || c->step_tokens < c->max_batch || c->max_queue < 1 || c->max_waiting < 1 ||
+		c->load_every < c->nodes)
+		return CGN_FAIL(err, INVALID,
+			"an engine needs a batch of at least 1, a step of at least the batch, a queue");
 	return CGN_OK;
 }
 
@@ -295,7 +302,8 @@ static CGN_RC prepare(struct replay *r, struct cgn_err *err)
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
 }
 
-CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct replay_result *out, struct cgn_err *err)
+CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct replay_result *out,
+	struct cgn_err *err)
 {
 	struct replay_result result = {0};
 	struct replay r = {.trace = t, .cfg = cfg, .result = &result};
@@ -305,10 +313,11 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	while (cgn_ok(rc) && !r.no_memory && (r.next < t->n || r.inflight > 0 || r.n_waiting > 0))
 		turn(&r);
 	if (cgn_ok(rc) && r.no_memory)
-		rc = CGN_FAIL(err, NO_MEMORY, "no memory to replay with %u nodes of %u blocks", cfg->nodes, result.blocks);
+		rc = CGN_FAIL(err, NO_MEMORY, "no memory to replay with %u nodes of %u blocks", cfg->nodes,
+			result.blocks);
 	if (cgn_ok(rc))
 		sum_up(&r);
-	cgn_list_each_safe(l, &r.flights)
+	cgn_list_each_safe (l, &r.flights)
 		flight_end(&r, CGN_CONTAINER(l, struct flight, link));
 	chooser_free(&r.chooser);
 	heat_free(&r.heat);

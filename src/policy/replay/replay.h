@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay: a trace against a cluster that does not exist, in virtual time. What decides is the router's own code: a chooser over a cluster of
- * announced nodes, fed as a router is fed. What answers is enginemodel, one a node. Pure: a heap of events and no clock, so that an hour takes
- * seconds and equal inputs give equal results, on any machine.
+/* replay: a trace against a cluster that does not exist, in virtual time. What decides is the router's own
+ * code: a chooser over a cluster of announced nodes, fed as a router is fed. What answers is enginemodel, one
+ * a node. Pure: a heap of events and no clock, so that an hour takes seconds and equal inputs give equal
+ * results, on any machine.
  *
- * What a node tells takes |told_after| to arrive: the blocks that each step stored and dropped, and every |load_every| what runs and waits there.
- * A request is picked for, booked and in its engine at the same instant; its first token ends its time to first token, each further one a time
- * between tokens. When every node has all it may have (rules->max_inflight), requests wait for the first that finishes, first come, first
- * served, |max_waiting| of them; more are refused.
+ * What a node tells takes |told_after| to arrive: the blocks that each step stored and dropped, and every
+ * |load_every| what runs and waits there. A request is picked for, booked and in its engine at the same
+ * instant; its first token ends its time to first token, each further one a time between tokens. When every
+ * node has all it may have (rules->max_inflight), requests wait for the first that finishes, first come,
+ * first served, |max_waiting| of them; more are refused.
  *
- * Memory: the engines' blocks (45 bytes each), some 200 bytes and 12 a block for each request in flight, and 8 bytes a token given
- * (base/samples). */
+ * Memory: the engines' blocks (45 bytes each), some 200 bytes and 12 a block for each request in flight, and
+ * 8 bytes a token given (base/samples). */
 #pragma once
 #include "base/samples/samples.h"
 #include "policy/routing/routing.h"
@@ -20,10 +22,12 @@
 struct replay_cfg {
 	const struct route_rules *rules;
 	uint32_t nodes;
-	uint32_t blocks;       /* of KV memory on each node, in the trace's block size; 0: as many as all of the trace could ever want */
-	double speed;          /* 2: requests come twice as fast as they came */
+	/* of KV memory on each node, in the trace's block size; 0: as many as all of the trace could ever
+	 * want */
+	uint32_t blocks;
+	double speed; /* 2: requests come twice as fast as they came */
 	uint32_t seed;
-	bool told;             /* nodes publish what they hold; else the router goes by what it sent them */
+	bool told; /* nodes publish what they hold; else the router goes by what it sent them */
 	cgn_nsec told_after, load_every;
 	uint32_t max_waiting;
 	/* of each engine, as cgn-sim has them */
@@ -45,21 +49,26 @@ struct replay_node {
 
 struct replay_result {
 	uint64_t requests, done, refused_too_large, refused_full, waited;
-	uint64_t prompt_blocks, cached_blocks; /* unfinished last blocks are prompt blocks too, and never found */
-	uint64_t expected_blocks;              /* cached, as the choice had it */
+	/* unfinished last blocks are prompt blocks too, and never found */
+	uint64_t prompt_blocks, cached_blocks;
+	uint64_t expected_blocks; /* cached, as the choice had it */
 	uint64_t preempted, evicted_blocks;
-	struct samples ttft, itl, per_token;   /* per_token: of each request, the mean time between its tokens */
-	struct replay_node *nodes;             /* owned */
+	/* per_token: of each request, the mean time between its tokens */
+	struct samples ttft, itl, per_token;
+	struct replay_node *nodes; /* owned */
 	uint32_t n_nodes;
-	uint32_t blocks;                       /* of each node, what unlimited came to included */
-	cgn_nsec ended;                        /* virtual */
-	/* The busiest node over the mean: by what its tokens take an engine that has nothing else to do (prompt tokens computed, tokens given);
-	 * by the time that steps were under way; by requests. 1: even. */
+	uint32_t blocks; /* of each node, what unlimited came to included */
+	cgn_nsec ended;  /* virtual */
+	/* The busiest node over the mean: by what its tokens take an engine that has nothing else to do
+	 * (prompt tokens computed, tokens given); by the time that steps were under way; by requests. 1:
+	 * even. */
 	double imbalance, imbalance_busy, imbalance_requests;
 };
 
-/* NO_MEMORY; INVALID: nodes are not 1 to REPLAY_MAX_NODES, speed is not above 0, or an engine could not be (sim's bounds). */
-CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct replay_result *out, struct cgn_err *err);
+/* NO_MEMORY; INVALID: nodes are not 1 to REPLAY_MAX_NODES, speed is not above 0, or an engine could not be
+ * (sim's bounds). */
+CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct replay_result *out,
+	struct cgn_err *err);
 void replay_result_fini(struct replay_result *r);
 static inline double replay_hit_ratio(const struct replay_result *r)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of replay share. replay.c: time, arrivals, the pick · fleet.c: the nodes, and what a router hears of them. */
+/* What the files of replay share. replay.c: time, arrivals, the pick · fleet.c: the nodes, and what a router
+ * hears of them. */
 #pragma once
 #include "policy/chooser/chooser.h"
 #include "policy/enginemodel/enginemodel.h"
@@ -18,7 +19,8 @@ struct rnode {
 	struct replay_node *counts; /* in the result */
 };
 
-/* Something on its way from a node to the router. They all take equally long, so a queue keeps them in order. */
+/* Something on its way from a node to the router. They all take equally long, so a queue keeps them in
+ * order. */
 struct tell {
 	struct tell *next;
 	cgn_nsec at;
@@ -79,9 +81,12 @@ struct replay {
 /* fleet.c */
 CGN_RC fleet_build(struct replay *r, struct cgn_err *err);
 void fleet_drop(struct replay *r);
-void fleet_wake(struct replay *r, struct rnode *n, cgn_nsec at); /* its engine wants to be called then; 0: not at all */
-uint32_t fleet_woken(struct replay *r);                          /* takes the first of the heap, whose time has come */
-void fleet_tell_blocks(struct rnode *n);                         /* what the step changed, on its way */
-void fleet_tell_load(struct replay *r);                          /* of the node whose turn it is */
-void fleet_hear(struct replay *r);                               /* the first tell arrives */
-void fleet_rest(struct replay *r, cgn_nsec until);               /* nothing runs, and nobody comes before then */
+/* its engine wants to be called then; 0: not at all */
+void fleet_wake(struct replay *r, struct rnode *n, cgn_nsec at);
+/* takes the first of the heap, whose time has come */
+uint32_t fleet_woken(struct replay *r);
+void fleet_tell_blocks(struct rnode *n); /* what the step changed, on its way */
+void fleet_tell_load(struct replay *r);  /* of the node whose turn it is */
+void fleet_hear(struct replay *r);       /* the first tell arrives */
+/* nothing runs, and nobody comes before then */
+void fleet_rest(struct replay *r, cgn_nsec until);

@@ -34,7 +34,8 @@ bool respcmd_key(struct cgn_str key, struct digest *digest, uint32_t *segment)
 	if (key.n >= hex && digest_read(key, digest)) {
 		if (key.n == hex)
 			return true;
-		if (key.p[hex] == ':' && segment_read((struct cgn_str){key.p + hex + 1, key.n - hex - 1}, segment))
+		if (key.p[hex] == ':' &&
+			segment_read((struct cgn_str){key.p + hex + 1, key.n - hex - 1}, segment))
 			return true;
 	}
 	blake3_hasher h;
@@ -50,7 +51,8 @@ bool respcmd_int(struct cgn_str s, int64_t *out)
 	bool minus = s.n > 0 && s.p[0] == '-';
 	struct cgn_str digits = minus ? (struct cgn_str){s.p + 1, s.n - 1} : s;
 	uint64_t v;
-	if (!cgn_str_u64(digits, &v) || (digits.n > 1 && digits.p[0] == '0') || (minus && v == 0) || v > (uint64_t)INT64_MAX + minus)
+	if (!cgn_str_u64(digits, &v) || (digits.n > 1 && digits.p[0] == '0') || (minus && v == 0) ||
+		v > (uint64_t)INT64_MAX + minus)
 		return false;
 	*out = minus ? (int64_t)(0 - v) : (int64_t)v;
 	return true;
@@ -129,7 +131,8 @@ void respcmd_range(int64_t first, int64_t last, uint64_t size, uint64_t *off, ui
 
 bool respcmd_expiry(int64_t amount, uint64_t unit_ms, uint64_t base_ms, uint64_t *out)
 {
-	if (amount <= 0 || (uint64_t)amount > (uint64_t)INT64_MAX / unit_ms || (uint64_t)amount * unit_ms > (uint64_t)INT64_MAX - base_ms)
+	if (amount <= 0 || (uint64_t)amount > (uint64_t)INT64_MAX / unit_ms ||
+		(uint64_t)amount * unit_ms > (uint64_t)INT64_MAX - base_ms)
 		return false;
 	*out = base_ms + (uint64_t)amount * unit_ms;
 	return true;
@@ -146,7 +149,8 @@ static uint64_t expiry_unit(struct cgn_str s)
 	return is(s, "ex") || is(s, "exat") ? 1000 : is(s, "px") || is(s, "pxat") ? 1 : 0;
 }
 
-const char *respcmd_set_options(const struct respcmd *c, struct cgn_str text, size_t from, uint64_t now_ms, struct respcmd_set *out)
+const char *respcmd_set_options(const struct respcmd *c, struct cgn_str text, size_t from, uint64_t now_ms,
+	struct respcmd_set *out)
 {
 	*out = (struct respcmd_set){0};
 	for (size_t i = from; i < c->n; i++) {

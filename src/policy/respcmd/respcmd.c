@@ -11,7 +11,8 @@
 #define L RESPCMD_FAST
 #define A RESPCMD_EARLY
 const struct respcmd_row respcmd_rows[RESPCMD_UNKNOWN] = {
-#define CMD(id, name, arity, flags, first, last, step, value, value_step) {name, arity, flags, first, last, step, value, value_step},
+#define CMD(id, name, arity, flags, first, last, step, value, value_step) \
+	{name, arity, flags, first, last, step, value, value_step},
 #include "policy/respcmd/respcmd.def"
 #undef CMD
 };
@@ -83,7 +84,8 @@ static enum respcmd_outcome bad(const char **why, const char *what)
 	return RESPCMD_BAD;
 }
 
-/* The end of the word at |i|, or n + 1: a quote that does not end, or has an escape in it, which only text that is copied could undo. */
+/* The end of the word at |i|, or n + 1: a quote that does not end, or has an escape in it, which only text
+ * that is copied could undo. */
 static size_t word_end(const char *p, size_t n, size_t i)
 {
 	if (p[i] != '"' && p[i] != '\'') {
@@ -108,7 +110,10 @@ static enum respcmd_outcome words(struct respcmd *c, const char *p, size_t n, co
 		if (end > n)
 			return bad(why, "Protocol error: unbalanced quotes in request");
 		bool quoted = p[i] == '"' || p[i] == '\'';
-		if (c->n == RESPCMD_MAX_ARGS || !args_add(c, (struct respcmd_arg){(uint32_t)(i + quoted), (uint32_t)(end - i - 2 * quoted)}))
+		if (c->n == RESPCMD_MAX_ARGS ||
+			!args_add(c,
+				(struct respcmd_arg){(uint32_t)(i + quoted),
+					(uint32_t)(end - i - 2 * quoted)}))
 			return bad(why, "Protocol error: too many words in a line");
 		i = end;
 	}
@@ -170,7 +175,8 @@ static enum respcmd_outcome value_apart(struct respcmd *c, size_t at, size_t n, 
 	return RESPCMD_VALUE;
 }
 
-static enum respcmd_outcome bulk_begin(struct respcmd *c, struct cgn_str text, struct resp_value *v, struct cgn_str *rest, const char **why)
+static enum respcmd_outcome bulk_begin(struct respcmd *c, struct cgn_str text, struct resp_value *v,
+	struct cgn_str *rest, const char **why)
 {
 	const char *what;
 	if (rest->n > 0 && rest->p[0] != '$')

@@ -40,8 +40,8 @@ static const char *refuse_count(struct json_val body)
 
 static const char *refuse_logprobs(struct json_val body)
 {
-	static const char *const keys[] = {"logprobs", "top_logprobs", "prompt_logprobs", "n_probs", "return_token_ids",
-		"return_tokens_as_token_ids", "return_tokens", "echo"};
+	static const char *const keys[] = {"logprobs", "top_logprobs", "prompt_logprobs", "n_probs",
+		"return_token_ids", "return_tokens_as_token_ids", "return_tokens", "echo"};
 	struct json_val v[CGN_COUNT(keys)];
 	json_pick(body, keys, CGN_COUNT(keys), v);
 	for (size_t i = 0; i < CGN_COUNT(keys); i++)
@@ -50,19 +50,23 @@ static const char *refuse_logprobs(struct json_val body)
 	return NULL;
 }
 
-/* Whatever makes the engine follow a grammar: by vLLM's, SGLang's and llama.cpp's names; a forced tool call is one too. */
+/* Whatever makes the engine follow a grammar: by vLLM's, SGLang's and llama.cpp's names; a forced tool call
+ * is one too. */
 static const char *refuse_grammar(struct json_val body)
 {
-	static const char *const keys[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "regex",
-		"ebnf", "grammar", "json_schema", "suffix", "use_beam_search", "modalities", "audio", "prompt_embeds"};
+	static const char *const keys[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
+		"structured_outputs", "regex", "ebnf", "grammar", "json_schema", "suffix", "use_beam_search",
+		"modalities", "audio", "prompt_embeds"};
 	struct json_val v[CGN_COUNT(keys)], format, type, choice;
 	json_pick(body, keys, CGN_COUNT(keys), v);
 	for (size_t i = 0; i < CGN_COUNT(keys); i++)
 		if (is_there(v[i]) && (v[i].type != JSON_BOOL || is_true(v[i])))
 			return RESUME_LACKS_GRAMMAR;
-	if (json_get(body, "response_format", &format) && is_there(format) && !(json_get(format, "type", &type) && is_text(type, "text")))
+	if (json_get(body, "response_format", &format) && is_there(format) &&
+		!(json_get(format, "type", &type) && is_text(type, "text")))
 		return RESUME_LACKS_GRAMMAR;
-	if (json_get(body, "tool_choice", &choice) && is_there(choice) && !is_text(choice, "auto") && !is_text(choice, "none"))
+	if (json_get(body, "tool_choice", &choice) && is_there(choice) && !is_text(choice, "auto") &&
+		!is_text(choice, "none"))
 		return RESUME_LACKS_GRAMMAR;
 	return NULL;
 }
@@ -76,7 +80,8 @@ static const char *refuse_chat(struct json_val body)
 		last = message;
 	if (last.type != JSON_OBJECT || last.raw.p == NULL || !json_get(last, "role", &role))
 		return RESUME_LACKS_SHAPE;
-	if (is_text(role, "assistant") || (json_get(body, "continue_final_message", &flag) && is_true(flag)) ||
+	if (is_text(role, "assistant") ||
+		(json_get(body, "continue_final_message", &flag) && is_true(flag)) ||
 		(json_get(body, "add_generation_prompt", &flag) && is_there(flag) && !is_true(flag)))
 		return RESUME_LACKS_PREFILL;
 	return NULL;
@@ -104,7 +109,8 @@ const char *resume_refusal(enum prompt_api api, struct json_val body)
 	const char *why = NULL;
 	if ((api != PROMPT_CHAT && api != PROMPT_COMPLETIONS) || !json_get_bool(body, "stream", false))
 		return RESUME_LACKS_API;
-	if ((why = refuse_count(body)) != NULL || (why = refuse_logprobs(body)) != NULL || (why = refuse_grammar(body)) != NULL)
+	if ((why = refuse_count(body)) != NULL || (why = refuse_logprobs(body)) != NULL ||
+		(why = refuse_grammar(body)) != NULL)
 		return why;
 	return api == PROMPT_CHAT ? refuse_chat(body) : find_prompt(body, &prompt);
 }
@@ -184,7 +190,8 @@ static void put_prompt(struct resume *s, struct edits *e, struct json_val body, 
 	CGN_MUST(find_prompt(body, &prompt) == NULL);
 	put_escaped(store, resume_text(s));
 	if (store->n >= 2) /* without its quotes; less: out of memory, which |out| will show too */
-		edit_put(e, (struct cgn_str){prompt.raw.p + prompt.raw.n - 1, 0}, (struct cgn_str){store->p + 1, store->n - 2});
+		edit_put(e, (struct cgn_str){prompt.raw.p + prompt.raw.n - 1, 0},
+			(struct cgn_str){store->p + 1, store->n - 2});
 }
 
 static void put_more(struct edits *e, struct json_val body, const struct cgn_buf *more)

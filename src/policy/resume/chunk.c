@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chunk of a streamed answer: what is in it, and what of it the client gets when it is not the first engine's. */
+/* A chunk of a streamed answer: what is in it, and what of it the client gets when it is not the first
+ * engine's. */
 #include "base/core/err.h"
 #include "policy/resume/chunk_priv.h"
 
@@ -36,7 +37,7 @@ static void read_choice(enum prompt_api api, struct json_val choice, struct chun
 	c->finish = v[FINISH];
 	c->finishes = v[FINISH].type == JSON_STRING && v[FINISH].raw.p != NULL;
 	c->strange = (v[INDEX].raw.p != NULL && !(json_u64(v[INDEX], &index) && index == 0)) ||
-		     (v[LOGPROBS].raw.p != NULL && !is_blank(v[LOGPROBS]));
+		(v[LOGPROBS].raw.p != NULL && !is_blank(v[LOGPROBS]));
 	if (api == PROMPT_COMPLETIONS) {
 		c->text = v[TEXT];
 	} else if (v[DELTA].raw.p != NULL && v[DELTA].type == JSON_OBJECT) {
@@ -143,7 +144,8 @@ static void count_usage(struct resume *s, const struct chunk *c)
 	uint64_t n = 0;
 	if (c->usage.raw.p == NULL)
 		return;
-	bool last = c->choice.raw.p == NULL || (c->finishes && !s->every_usage); /* llama.cpp has it beside the finish_reason */
+	/* llama.cpp has it beside the finish_reason */
+	bool last = c->choice.raw.p == NULL || (c->finishes && !s->every_usage);
 	s->usage_out = s->usage_out || last;
 	s->every_usage = s->every_usage || !last;
 	if (!s->again)
@@ -206,7 +208,8 @@ static void edit_usage(const struct resume *s, const struct chunk *c, struct edi
 	edit_number(e, c->usage, "prompt_tokens", prompt);
 	edit_number(e, c->usage, "completion_tokens", completion);
 	edit_number(e, c->usage, "total_tokens", prompt + completion);
-	if (json_get(c->usage, "prompt_tokens_details", &details) && take_number(details, "cached_tokens", &cached) && cached > prompt)
+	if (json_get(c->usage, "prompt_tokens_details", &details) &&
+		take_number(details, "cached_tokens", &cached) && cached > prompt)
 		edit_number(e, details, "cached_tokens", prompt);
 }
 
@@ -239,10 +242,11 @@ void chunk_rewrite(struct resume *s, struct cgn_str name, const struct chunk *c,
 	s->piece.n = 0;
 	if (c->text.raw.p != NULL)
 		json_str_to(c->text, &s->piece);
-	struct cgn_str all = cgn_buf_view(&s->piece), text = s->swallow ? (struct cgn_str){all.p, 0} : drop_overlap(s, all);
+	struct cgn_str all = cgn_buf_view(&s->piece),
+		       text = s->swallow ? (struct cgn_str){all.p, 0} : drop_overlap(s, all);
 	bool role = s->role, finishes = c->finishes && !s->finished;
-	bool says = text.n > 0 || finishes || c->strange || (c->has_role && !role) || c->choice.raw.p == NULL ||
-		    (c->finishes && c->usage.raw.p != NULL && !s->every_usage);
+	bool says = text.n > 0 || finishes || c->strange || (c->has_role && !role) ||
+		c->choice.raw.p == NULL || (c->finishes && c->usage.raw.p != NULL && !s->every_usage);
 	chunk_learn(s, c, text, all.n);
 	if (!says)
 		return;
@@ -251,7 +255,8 @@ void chunk_rewrite(struct resume *s, struct cgn_str name, const struct chunk *c,
 	if (c->has_timings)
 		edit_drop(&e, c->root, "timings");
 	if (c->choice.raw.p != NULL && c->finishes && !finishes) {
-		edit_put(&e, c->choices.raw, CGN_STR("[]")); /* its end is known; what it says of usage is not */
+		/* its end is known; what it says of usage is not */
+		edit_put(&e, c->choices.raw, CGN_STR("[]"));
 	} else {
 		struct json_out j = json_out_to(&quoted);
 		if (text.n != all.n) {

@@ -43,7 +43,8 @@ void edit_drop(struct edits *e, struct json_val object, const char *key)
 	struct json_val value;
 	while (json_next_member(&it, &name, &value))
 		if (cgn_str_is(name, key))
-			found = (struct cgn_str){name.p - 1, (size_t)(value.raw.p + value.raw.n - (name.p - 1))};
+			found = (struct cgn_str){name.p - 1,
+				(size_t)(value.raw.p + value.raw.n - (name.p - 1))};
 	CGN_MUST(found.p != NULL);
 	const char *from = found.p, *to = found.p + found.n;
 	while (is_space(from[-1])) /* stops at the brace at the latest */

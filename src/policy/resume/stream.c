@@ -27,7 +27,8 @@ struct resume *resume_new(enum prompt_api api, struct json_val body)
 		return NULL;
 	s->tag = RESUME_TAG;
 	s->api = api;
-	s->include_usage = json_get(body, "stream_options", &options) && json_get_bool(options, "include_usage", false);
+	s->include_usage =
+		json_get(body, "stream_options", &options) && json_get_bool(options, "include_usage", false);
 	s->text.limit = RESUME_TEXT_MAX;
 	s->pending.limit = RESUME_EVENT_MAX;
 	scan_restart(s);
@@ -151,7 +152,8 @@ static void take_event(struct resume *s, struct cgn_str raw)
 		s->lost = RESUME_LACKS_MEMORY;
 }
 
-/* Where the event at the front of |pending| ends, of which what is before |scanned| was looked at; 0: it is not all there. */
+/* Where the event at the front of |pending| ends, of which what is before |scanned| was looked at; 0: it is
+ * not all there. */
 static size_t event_end(struct resume *s)
 {
 	for (; s->scanned < s->pending.n; s->scanned++) {

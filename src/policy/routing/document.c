@@ -19,17 +19,20 @@ CGN_RC route_weights_check(const struct route_weights *w, struct cgn_err *err)
 	for (size_t i = 0; i < WEIGHTS; i++) {
 		double v = *weight_at(&copy, i);
 		if (!(v >= 0 && v <= 1))
-			return CGN_FAIL(err, INVALID, "the weight %s is %g: weights are from 0 to 1", names[i], v);
+			return CGN_FAIL(err, INVALID, "the weight %s is %g: weights are from 0 to 1",
+				names[i], v);
 		sum += v;
 	}
 	if (!(sum >= 1 - ROUTE_SUM_SLACK && sum <= 1 + ROUTE_SUM_SLACK))
-		return CGN_FAIL(err, INVALID, "the weights kv=%g, load=%g, power=%g and capacity=%g are %.9g together: they must be 1",
+		return CGN_FAIL(err, INVALID,
+			"the weights kv=%g, load=%g, power=%g and capacity=%g are %.9g together: they must be 1",
 			w->kv, w->load, w->power, w->capacity, sum);
 	return CGN_OK;
 }
 
 /* Every member of |object| is one of |known|, and stands there once. */
-static CGN_RC members_check(struct json_val object, const char *const *known, size_t n, const char *of, struct cgn_err *err)
+static CGN_RC members_check(struct json_val object, const char *const *known, size_t n, const char *of,
+	struct cgn_err *err)
 {
 	struct json_iter it = json_iter_of(object);
 	struct cgn_str key;
@@ -40,7 +43,8 @@ static CGN_RC members_check(struct json_val object, const char *const *known, si
 		while (i < n && !cgn_str_is(key, known[i]))
 			i++;
 		if (i == n)
-			return CGN_FAIL(err, INVALID, "%s has no member \"%.*s\"", of, (int)(key.n < 64 ? key.n : 64), key.p);
+			return CGN_FAIL(err, INVALID, "%s has no member \"%.*s\"", of,
+				(int)(key.n < 64 ? key.n : 64), key.p);
 		if (seen & 1U << i)
 			return CGN_FAIL(err, INVALID, "%s has \"%s\" twice", of, known[i]);
 		seen |= 1U << i;
@@ -57,7 +61,8 @@ static CGN_RC weights_read(struct json_val v, struct route_weights *out, struct 
 	json_pick(v, names, WEIGHTS, w);
 	for (size_t i = 0; i < WEIGHTS; i++)
 		if (w[i].raw.p == NULL || !json_f64(w[i], weight_at(out, i)))
-			return CGN_FAIL(err, INVALID, "\"weights\" lacks the number \"%s\": all four are given together", names[i]);
+			return CGN_FAIL(err, INVALID,
+				"\"weights\" lacks the number \"%s\": all four are given together", names[i]);
 	return route_weights_check(out, err);
 }
 
@@ -132,7 +137,8 @@ CGN_RC route_document_policy(struct cgn_str name, enum route_policy *out, struct
 		return CGN_OK;
 	for (size_t i = 0; i < ROUTE_POLICIES; i++)
 		cgn_buf_fmt(&all, ", %s", route_policy_text((enum route_policy)i));
-	return CGN_FAIL(err, INVALID, "\"%.*s\" is no policy; they are kv%s", (int)(name.n < 64 ? name.n : 64), name.p, cgn_buf_z(&all));
+	return CGN_FAIL(err, INVALID, "\"%.*s\" is no policy; they are kv%s",
+		(int)(name.n < 64 ? name.n : 64), name.p, cgn_buf_z(&all));
 }
 
 void route_document_apply(const struct route_document *d, struct route_rules *rules)

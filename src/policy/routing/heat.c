@@ -73,7 +73,8 @@ static bool count_change(_Atomic uint64_t *at, uint64_t key, uint64_t by)
 {
 	uint64_t word = load(at);
 	while (is_of(word, key) && ((word & COUNT_MAX) < COUNT_MAX || by != 1))
-		if (atomic_compare_exchange_weak_explicit(at, &word, word + by, memory_order_relaxed, memory_order_relaxed))
+		if (atomic_compare_exchange_weak_explicit(at, &word, word + by, memory_order_relaxed,
+			    memory_order_relaxed))
 			return true;
 	return false;
 }
@@ -88,8 +89,10 @@ bool heat_add(struct heat *h, uint64_t digest)
 			return true;
 	for (size_t i = 0; i < WAYS; i++) {
 		uint64_t word = load(&b[i]);
-		if ((word & COUNT_MAX) == 0 && atomic_compare_exchange_strong_explicit(&b[i], &word,
-						       key >> COUNT_BITS << COUNT_BITS | 1, memory_order_relaxed, memory_order_relaxed))
+		if ((word & COUNT_MAX) == 0 &&
+			atomic_compare_exchange_strong_explicit(&b[i], &word,
+				key >> COUNT_BITS << COUNT_BITS | 1, memory_order_relaxed,
+				memory_order_relaxed))
 			return true;
 	}
 	return false;

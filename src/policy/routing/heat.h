@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heat: how many requests that begin with a prefix are under way, so that one which its holders cannot carry is computed once more, on
- * purpose. A table of fixed size that all workers share without locks: entries are single atomic words, {fingerprint 40, count 24}, in buckets
- * of eight; one whose count is 0 is free. What finds no place is not counted. It cools down by itself: every request that ends is taken away. */
+/* heat: how many requests that begin with a prefix are under way, so that one which its holders cannot carry
+ * is computed once more, on purpose. A table of fixed size that all workers share without locks: entries are
+ * single atomic words, {fingerprint 40, count 24}, in buckets of eight; one whose count is 0 is free. What
+ * finds no place is not counted. It cools down by itself: every request that ends is taken away. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

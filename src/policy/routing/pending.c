@@ -6,15 +6,15 @@
 
 #include "policy/routing/routing.h"
 
-#define PENDING_TAG  0x9e4d0001U
-#define MIN_BYTES    ((size_t)4096)
-#define WAYS         8
-#define NUMBER_BITS  24
-#define NUMBER_MASK  ((1U << NUMBER_BITS) - 1)
-#define END_BITS     28
-#define END_MASK     ((UINT64_C(1) << END_BITS) - 1)
-#define AHEAD        16 /* blocks whose buckets are fetched before their turn */
-#define MOST_STARTS  32 /* different lengths held, of one prompt, that are looked behind */
+#define PENDING_TAG 0x9e4d0001U
+#define MIN_BYTES   ((size_t)4096)
+#define WAYS        8
+#define NUMBER_BITS 24
+#define NUMBER_MASK ((1U << NUMBER_BITS) - 1)
+#define END_BITS    28
+#define END_MASK    ((UINT64_C(1) << END_BITS) - 1)
+#define AHEAD       16 /* blocks whose buckets are fetched before their turn */
+#define MOST_STARTS 32 /* different lengths held, of one prompt, that are looked behind */
 
 struct pending {
 	uint32_t tag;
@@ -57,7 +57,8 @@ static uint16_t booking_slot(uint64_t word)
 	return (uint16_t)(word >> END_BITS & 0xfff);
 }
 
-/* Is the time of |word|, which is the booking |number|'s as long as nothing newer took its place, not over? */
+/* Is the time of |word|, which is the booking |number|'s as long as nothing newer took its place, not
+ * over? */
 static bool is_live(uint64_t word, uint32_t number, cgn_nsec now)
 {
 	uint64_t left = ((word & END_MASK) - ms_of(now)) & END_MASK;
@@ -128,14 +129,16 @@ static void block_add(struct pending *p, uint64_t key, uint32_t number)
 	atomic_store_explicit(&b[oldest], key >> NUMBER_BITS << NUMBER_BITS | number, memory_order_relaxed);
 }
 
-uint32_t pending_add(struct pending *p, const uint64_t *chain, size_t n, uint32_t held, uint16_t slot, cgn_nsec now, cgn_nsec life)
+uint32_t pending_add(struct pending *p, const uint64_t *chain, size_t n, uint32_t held, uint16_t slot,
+	cgn_nsec now, cgn_nsec life)
 {
 	CGN_LIVE(p, PENDING_TAG);
 	uint32_t number = 0;
 	while (number == 0)
 		number = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed) & NUMBER_MASK;
 	life = life < PENDING_LONGEST ? life : PENDING_LONGEST;
-	atomic_store_explicit(booking_at(p, number), booking_word(number, slot, now, life), memory_order_relaxed);
+	atomic_store_explicit(booking_at(p, number), booking_word(number, slot, now, life),
+		memory_order_relaxed);
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
 	for (size_t i = held, fetched = held; i < n; i++) {
 		for (; fetched < n && fetched <= i + AHEAD; fetched++)
@@ -151,7 +154,8 @@ void pending_drop(struct pending *p, uint32_t booking)
 	_Atomic uint64_t *at = booking_at(p, booking);
 	uint64_t word = load(at);
 	if (word >> 40 == booking)
-		(void)atomic_compare_exchange_strong_explicit(at, &word, 0, memory_order_relaxed, memory_order_relaxed);
+		(void)atomic_compare_exchange_strong_explicit(at, &word, 0, memory_order_relaxed,
+			memory_order_relaxed);
 }
 
 void pending_limit(struct pending *p, uint32_t booking, cgn_nsec now, cgn_nsec life)
@@ -161,8 +165,9 @@ void pending_limit(struct pending *p, uint32_t booking, cgn_nsec now, cgn_nsec l
 	uint64_t word = load(at);
 	life = life < PENDING_LONGEST ? life : PENDING_LONGEST;
 	if (is_live(word, booking, now))
-		(void)atomic_compare_exchange_strong_explicit(at, &word, booking_word(booking, booking_slot(word), now, life),
-			memory_order_relaxed, memory_order_relaxed);
+		(void)atomic_compare_exchange_strong_explicit(at, &word,
+			booking_word(booking, booking_slot(word), now, life), memory_order_relaxed,
+			memory_order_relaxed);
 }
 
 static struct route_cand *cand_at(struct route_cand *cands, size_t n, uint16_t slot)
@@ -180,7 +185,8 @@ static struct route_cand *cand_at(struct route_cand *cands, size_t n, uint16_t s
 }
 
 /* Every candidate that holds just the blocks before |at| and gets this one: true if there is any. */
-static bool block_match(const struct pending *p, uint64_t digest, uint32_t at, struct route_cand *cands, size_t n_cands, cgn_nsec now)
+static bool block_match(const struct pending *p, uint64_t digest, uint32_t at, struct route_cand *cands,
+	size_t n_cands, cgn_nsec now)
 {
 	uint64_t key = key_of(digest);
 	const _Atomic uint64_t *b = bucket_of(p, key);
@@ -191,7 +197,8 @@ static bool block_match(const struct pending *p, uint64_t digest, uint32_t at, s
 		if (word == 0 || (word ^ key) >> NUMBER_BITS != 0)
 			continue;
 		uint64_t booking = load(booking_at(p, number));
-		struct route_cand *c = is_live(booking, number, now) ? cand_at(cands, n_cands, booking_slot(booking)) : NULL;
+		struct route_cand *c =
+			is_live(booking, number, now) ? cand_at(cands, n_cands, booking_slot(booking)) : NULL;
 		if (c == NULL || !c->fed || c->held != at)
 			continue;
 		c->held++;
@@ -215,7 +222,8 @@ static size_t starts_find(const struct route_cand *cands, size_t n_cands, size_t
 	return found;
 }
 
-void pending_match(const struct pending *p, const uint64_t *chain, size_t n, struct route_cand *cands, size_t n_cands, cgn_nsec now)
+void pending_match(const struct pending *p, const uint64_t *chain, size_t n, struct route_cand *cands,
+	size_t n_cands, cgn_nsec now)
 {
 	CGN_LIVE(p, PENDING_TAG);
 	uint32_t starts[MOST_STARTS];

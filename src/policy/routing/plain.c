@@ -35,7 +35,8 @@ double route_score_least_loaded(const struct route_ask *ask, const struct route_
 	return -(double)route_demand(c);
 }
 
-struct route_pick route_pick_round_robin(const struct route_ask *ask, const struct route_cand *cands, size_t n)
+struct route_pick route_pick_round_robin(const struct route_ask *ask, const struct route_cand *cands,
+	size_t n)
 {
 	size_t room = count_room(ask, cands, n);
 	return room > 0 ? picked(ask, cands, nth_with_room(ask, cands, ask->turn % room)) : route_nobody(n);
@@ -44,10 +45,12 @@ struct route_pick route_pick_round_robin(const struct route_ask *ask, const stru
 struct route_pick route_pick_random(const struct route_ask *ask, const struct route_cand *cands, size_t n)
 {
 	size_t room = count_room(ask, cands, n);
-	return room > 0 ? picked(ask, cands, nth_with_room(ask, cands, draw(route_mix(ask->random), room))) : route_nobody(n);
+	return room > 0 ? picked(ask, cands, nth_with_room(ask, cands, draw(route_mix(ask->random), room)))
+			: route_nobody(n);
 }
 
-struct route_pick route_pick_power_of_two(const struct route_ask *ask, const struct route_cand *cands, size_t n)
+struct route_pick route_pick_power_of_two(const struct route_ask *ask, const struct route_cand *cands,
+	size_t n)
 {
 	size_t room = count_room(ask, cands, n);
 	if (room == 0)
@@ -61,7 +64,8 @@ struct route_pick route_pick_power_of_two(const struct route_ask *ask, const str
 }
 
 /* Nothing is held, as far as this is concerned, and so equal ones take turns. */
-struct route_pick route_pick_least_loaded(const struct route_ask *ask, const struct route_cand *cands, size_t n)
+struct route_pick route_pick_least_loaded(const struct route_ask *ask, const struct route_cand *cands,
+	size_t n)
 {
 	uint64_t least = UINT64_MAX;
 	size_t equals = 0;

@@ -8,7 +8,8 @@ static float place_ms(const struct route_ask *ask, const struct route_cand *c)
 	uint64_t demand = route_demand(c);
 	if (c->width == 0 || demand < c->width)
 		return 0;
-	float width = (float)c->width, stream = ask->answer_tokens * (c->speed.step_ms + c->speed.batch_ms * width);
+	float width = (float)c->width,
+	      stream = ask->answer_tokens * (c->speed.step_ms + c->speed.batch_ms * width);
 	return stream * ((float)(demand - c->width) + 1) / width;
 }
 
@@ -17,18 +18,21 @@ static float queue_ms(const struct route_ask *ask, const struct route_cand *c)
 	return c->queued_tokens * c->speed.prefill_ms + place_ms(ask, c);
 }
 
-/* Whoever is there is held up: those that stream now, and those that will by the time this prompt's turn comes. */
+/* Whoever is there is held up: those that stream now, and those that will by the time this prompt's turn
+ * comes. */
 static float slowdown_ms(const struct route_ask *ask, const struct route_cand *c)
 {
 	const struct route_speed *s = &c->speed;
 	float there = (float)route_demand(c), charged = c->uncached_tokens - c->spared_tokens;
-	float prompt = ((ROUTE_PRESSURE + there * s->interference) * charged - c->spared_tokens) * s->prefill_ms;
+	float prompt =
+		((ROUTE_PRESSURE + there * s->interference) * charged - c->spared_tokens) * s->prefill_ms;
 	return prompt + 2 * there * ask->answer_tokens * s->batch_ms;
 }
 
 double route_score_predicted(const struct route_ask *ask, const struct route_cand *c)
 {
-	return (double)-(queue_ms(ask, c) + c->uncached_tokens * c->speed.prefill_ms + c->fetch_ms + slowdown_ms(ask, c));
+	return (double)-(queue_ms(ask, c) + c->uncached_tokens * c->speed.prefill_ms + c->fetch_ms +
+		slowdown_ms(ask, c));
 }
 
 struct route_pick route_pick_predicted(const struct route_ask *ask, const struct route_cand *cands, size_t n)

@@ -14,16 +14,18 @@
 #define LEAP           8 /* blocks */
 #define YOUNG          4 /* an entry is for this part of its life */
 #define PREFETCH_AHEAD 24
-#define PREFETCH_FIRST 4  /* blocks of a group's walk that are fetched during the one before, at least and at most */
+/* blocks of a group's walk that are fetched during the one before, at least and at most */
+#define PREFETCH_FIRST 4
 #define PREFETCH_MOST  64
 
-/* An entry, from the top: fingerprint 28 · slot 12 · generation 8 · age 16. Generation 0 is an empty entry. */
+/* An entry, from the top: fingerprint 28 · slot 12 · generation 8 · age 16. Generation 0 is an empty
+ * entry. */
 struct bucket {
 	_Alignas(LINE) _Atomic uint64_t way[ROUTE_GROUP];
 };
 
-/* What is known of a slot. Its age is the number of new blocks that it was sent, in units of 2^shift: an entry's age against it says how
- * much was stored since, which is what an LRU cache evicts by. */
+/* What is known of a slot. Its age is the number of new blocks that it was sent, in units of 2^shift: an
+ * entry's age against it says how much was stored since, which is what an LRU cache evicts by. */
 struct slot_row {
 	_Atomic uint64_t sent;
 	_Atomic int64_t live;
@@ -94,7 +96,7 @@ static bool entry_is_fresh(const struct route_record *r, uint64_t e)
 {
 	const struct slot_row *s = &r->slot[entry_slot(e)];
 	return entry_generation(e) == load32(&s->generation) &&
-	       units_since(r, e) <= (load32(&s->ageing) & 0xffff);
+		units_since(r, e) <= (load32(&s->ageing) & 0xffff);
 }
 
 static bool entry_is_for(uint64_t e, uint64_t key, uint16_t slot)
@@ -110,7 +112,8 @@ CGN_RC route_record_new(size_t bytes, struct route_record **out, struct cgn_err 
 	struct route_record *r = calloc(1, sizeof *r);
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "prefix record: out of memory");
-	/* calloc of megabytes is fresh zero pages: they cost nothing until written. One line more, to align by hand. */
+	/* calloc of megabytes is fresh zero pages: they cost nothing until written. One line more, to align
+	 * by hand. */
 	char *raw = calloc(1, want + LINE);
 	if (raw == NULL) {
 		free(r);
@@ -161,7 +164,7 @@ static unsigned victim_of(const struct route_record *r, const struct bucket *b)
 		if (entry_generation(e) == 0 || !entry_is_fresh(r, e))
 			return w;
 		uint64_t blocks = (uint64_t)units_since(r, e)
-				  << (load32(&r->slot[entry_slot(e)].ageing) >> 16);
+			<< (load32(&r->slot[entry_slot(e)].ageing) >> 16);
 		if (blocks > worst_blocks) {
 			worst = w;
 			worst_blocks = blocks;
@@ -170,7 +173,8 @@ static unsigned victim_of(const struct route_record *r, const struct bucket *b)
 	return worst;
 }
 
-/* No exchange: when two workers write the same way at once, one block is forgotten, and |live| is off by one. */
+/* No exchange: when two workers write the same way at once, one block is forgotten, and |live| is off by
+ * one. */
 static void replace(struct route_record *r, _Atomic uint64_t *way, uint64_t e)
 {
 	uint64_t old = load(way);
@@ -240,12 +244,14 @@ static void fetch(const struct route_record *r, const uint64_t *chain, size_t fr
 		__builtin_prefetch(bucket_of(r, key_of(chain[from * LEAP], group)));
 }
 
-/* Is the block known so freshly that it needs no refreshing? Then those before it, recorded with it, need none either. */
+/* Is the block known so freshly that it needs no refreshing? Then those before it, recorded with it, need
+ * none either. */
 static bool is_young(const struct route_record *r, uint64_t key, uint16_t slot)
 {
 	_Atomic uint64_t *way = find(bucket_of(r, key), key, slot);
 	uint64_t e = way != NULL ? load(way) : 0;
-	return e != 0 && entry_is_fresh(r, e) && units_since(r, e) <= (load32(&r->slot[slot].ageing) & 0xffff) / YOUNG;
+	return e != 0 && entry_is_fresh(r, e) &&
+		units_since(r, e) <= (load32(&r->slot[slot].ageing) & 0xffff) / YOUNG;
 }
 
 void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
@@ -257,7 +263,8 @@ void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, u
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
 	size_t i = 0, steps = steps_of(n);
 	for (size_t step = 0, fetched = 0; i < n; step++) { /* the steps that are known */
-		size_t end = step + PREFETCH_AHEAD < steps ? step + PREFETCH_AHEAD : steps, next = step_end(step, n);
+		size_t end = step + PREFETCH_AHEAD < steps ? step + PREFETCH_AHEAD : steps,
+		       next = step_end(step, n);
 		fetch(r, chain, fetched, end, group);
 		fetched = end > fetched ? end : fetched;
 		if (!is_young(r, key_of(chain[next - 1], group), slot))
@@ -323,10 +330,11 @@ static void walk_blocks(struct walk *w, size_t from, size_t to)
 	}
 }
 
-/* One walk down the chain for the candidates of one group that are |on|. Where all of them hold the end of a step, they are taken to hold what lies
- * before it: a prefix is recorded as a whole. Returns the steps that were taken. The first |fetched| were fetched before. */
-static size_t match_group(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *const by_bit[ROUTE_GROUP],
-	unsigned group, unsigned on, size_t fetched)
+/* One walk down the chain for the candidates of one group that are |on|. Where all of them hold the end of a
+ * step, they are taken to hold what lies before it: a prefix is recorded as a whole. Returns the steps that
+ * were taken. The first |fetched| were fetched before. */
+static size_t match_group(const struct route_record *r, const uint64_t *chain, size_t n,
+	struct route_cand *const by_bit[ROUTE_GROUP], unsigned group, unsigned on, size_t fetched)
 {
 	struct walk w = {r, chain, by_bit, group, on};
 	size_t step = 0, steps = steps_of(n);

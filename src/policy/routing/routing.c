@@ -85,7 +85,8 @@ static uint64_t tie_key(const struct route_ask *ask, uint32_t held)
 }
 
 /* The turn-th of those with the least demand. */
-static size_t in_turn(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n, float floor, uint32_t held)
+static size_t in_turn(const struct route_ask *ask, const struct route_cand *cands, const float *scores,
+	size_t n, float floor, uint32_t held)
 {
 	uint64_t least = UINT64_MAX;
 	size_t equals = 0, best = 0;
@@ -105,7 +106,8 @@ static size_t in_turn(const struct route_ask *ask, const struct route_cand *cand
 	return best;
 }
 
-size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n, float floor)
+size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n,
+	float floor)
 {
 	uint32_t held = 0;
 	size_t best = 0;

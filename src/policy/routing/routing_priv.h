@@ -8,7 +8,9 @@
 double route_score_weighted(const struct route_ask *ask, const struct route_cand *c);
 double route_score_predicted(const struct route_ask *ask, const struct route_cand *c);
 double route_score_least_loaded(const struct route_ask *ask, const struct route_cand *c);
-#define POLICY(id, text, score, pick, help) struct route_pick route_pick_##pick(const struct route_ask *ask, const struct route_cand *cands, size_t n);
+#define POLICY(id, text, score, pick, help)                                                              \
+	struct route_pick route_pick_##pick(const struct route_ask *ask, const struct route_cand *cands, \
+		size_t n);
 #include "policy/routing/policies.def"
 #undef POLICY
 
@@ -21,8 +23,8 @@ static inline uint64_t route_mix(uint64_t h)
 	return h ^ h >> 33;
 }
 
-/* Whose turn it is among |n| equal ones: each once in a round of n turns, and each round begins elsewhere. Routers count their turns from
- * different numbers, so they are not in step for longer than a round. */
+/* Whose turn it is among |n| equal ones: each once in a round of n turns, and each round begins elsewhere.
+ * Routers count their turns from different numbers, so they are not in step for longer than a round. */
 static inline size_t route_turn(const struct route_ask *ask, size_t n)
 {
 	return (size_t)((ask->turn + route_mix(ask->turn / n)) % n);
@@ -45,11 +47,15 @@ static inline struct route_pick route_nobody(size_t n)
 
 void route_terms_predicted(const struct route_ask *ask, const struct route_cand *c, struct route_terms *out);
 
-/* Of those that have room and score at least |floor|, the one that goes first. |scores|: of all, ROUTE_WORST of those without room. */
-size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n, float floor);
+/* Of those that have room and score at least |floor|, the one that goes first. |scores|: of all, ROUTE_WORST
+ * of those without room. */
+size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n,
+	float floor);
 
-/* The best by |score|, each asked once; those within |slack| of it are equal, or within |share| of it. Inlined, so that |score| is too. */
-static inline __attribute__((always_inline)) struct route_pick route_best(const struct route_ask *ask, const struct route_cand *cands, size_t n,
+/* The best by |score|, each asked once; those within |slack| of it are equal, or within |share| of it.
+ * Inlined, so that |score| is too. */
+static inline __attribute__((always_inline)) struct route_pick route_best(const struct route_ask *ask,
+	const struct route_cand *cands, size_t n,
 	double (*score)(const struct route_ask *, const struct route_cand *), float slack, float share)
 {
 	float scores[ROUTE_MAX_NODES], top = ROUTE_WORST;

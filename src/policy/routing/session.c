@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session: consistent hashing with bounded loads. Each session ranks all nodes (rendezvous hashing); it goes to the first of its ranking whose
- * demand, with it, stays within session_bound times the mean and one more. So a session moves only while its node is ahead of the others, always
- * to the same next one, and nodes that come and go move only their own sessions. */
+/* session: consistent hashing with bounded loads. Each session ranks all nodes (rendezvous hashing); it goes
+ * to the first of its ranking whose demand, with it, stays within session_bound times the mean and one more.
+ * So a session moves only while its node is ahead of the others, always to the same next one, and nodes that
+ * come and go move only their own sessions. */
 #include "routing_priv.h"
 
 /* Requests that a node may have before this one. */

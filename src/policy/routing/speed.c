@@ -20,7 +20,9 @@ void speed_prefill(struct route_speed *s, double ms, double tokens)
 		return;
 	double was = (double)s->prefill_ms, now = ms / tokens;
 	if (was > 0)
-		now = was + (within(now, was / SPEED_TRUST, was * SPEED_TRUST) - was) * within(tokens / SPEED_SPAN, 0, 0.25);
+		now = was +
+			(within(now, was / SPEED_TRUST, was * SPEED_TRUST) - was) *
+				within(tokens / SPEED_SPAN, 0, 0.25);
 	s->prefill_ms = (float)within(now, 1e-6, 1e3);
 }
 
@@ -35,7 +37,8 @@ static void decode_first(struct route_speed *s, double a_token, double beside, d
 
 void speed_decode(struct route_speed *s, double ms, double tokens, double beside, double stall_ms)
 {
-	if (!is_sample(ms, tokens, 2) || !(beside >= 0) || beside > 1e6 || !(stall_ms >= 0) || stall_ms > LONGEST)
+	if (!is_sample(ms, tokens, 2) || !(beside >= 0) || beside > 1e6 || !(stall_ms >= 0) ||
+		stall_ms > LONGEST)
 		return;
 	double step = (double)s->step_ms, a_token = ms / tokens, stall = stall_ms / tokens;
 	if (!(step > 0)) {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* speed: how fast a node computes prompts and gives tokens, from what its requests took. Pure; any thread.
  *
- * A prompt that had |tokens| to be computed, with those of the prompts before it, and whose first byte came after |ms|:
- *   prefill' = prefill + (ms / tokens - prefill) * min(1/4, tokens / SPEED_SPAN)
- * Below SPEED_LEAST tokens it says more about the network than about the node, and does not count.
+ * A prompt that had |tokens| to be computed, with those of the prompts before it, and whose first byte came
+ * after |ms|:
+ *   prefill' = prefill + (ms / tokens - prefill) * min(1/4, tokens / SPEED_SPAN) Below SPEED_LEAST tokens it
+ *   says more about the network than about the node, and does not count.
  *
- * A stream of |tokens| that took |ms|, |beside| others on average, while other prompts were computed there for |stall_ms|:
- *   ms / tokens = step + batch * beside + interference * stall_ms / tokens + error
- * and step, batch and interference each take a share of the error, by normalised least mean squares: SPEED_GAIN of it in all, divided as their
- * inputs are large.
+ * A stream of |tokens| that took |ms|, |beside| others on average, while other prompts were computed there
+ * for |stall_ms|:
+ *   ms / tokens = step + batch * beside + interference * stall_ms / tokens + error and step, batch and
+ *   interference each take a share of the error, by normalised least mean squares: SPEED_GAIN of it in all,
+ *   divided as their inputs are large.
  *
- * Whatever comes in, speeds stay finite and positive: no sample counts for more than SPEED_TRUST times what was expected nor for less than that part
- * of it, and what is no number is not a sample. */
+ * Whatever comes in, speeds stay finite and positive: no sample counts for more than SPEED_TRUST times what
+ * was expected nor for less than that part of it, and what is no number is not a sample. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tail: what a node's cache holds behind the last full block of a prompt that it answered: the rest of the prompt and the answer, which no
- * digest names yet. The next turn of a conversation begins with both. A table of fixed size that all workers share without locks: entries
- * are single atomic words, {fingerprint 24, answer 16, prompt 24}, in pairs of which the one not written last is replaced. What does not fit
- * is forgotten, a wrong match (2^-23) costs one wrong guess. */
+/* tail: what a node's cache holds behind the last full block of a prompt that it answered: the rest of the
+ * prompt and the answer, which no digest names yet. The next turn of a conversation begins with both. A table
+ * of fixed size that all workers share without locks: entries are single atomic words, {fingerprint 24,
+ * answer 16, prompt 24}, in pairs of which the one not written last is replaced. What does not fit is
+ * forgotten, a wrong match (2^-23) costs one wrong guess. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -15,11 +16,13 @@ struct tail_table;
 CGN_RC tail_new(size_t bytes, struct tail_table **out, struct cgn_err *err);
 void tail_free(struct tail_table **take);
 
-/* Any thread. |node| names the node (route_hash of its id), so that another that takes its slot inherits nothing. */
+/* Any thread. |node| names the node (route_hash of its id), so that another that takes its slot inherits
+ * nothing. */
 struct tail {
 	uint64_t prompt, answer; /* tokens, as the engine counted them; prompt 0: nothing is known */
 };
-/* The node answered a prompt whose last full block is |digest|. Numbers beyond an entry's bits are cut to the largest that fit. */
+/* The node answered a prompt whose last full block is |digest|. Numbers beyond an entry's bits are cut to the
+ * largest that fit. */
 void tail_put(struct tail_table *t, uint64_t digest, uint64_t node, struct tail tail);
 struct tail tail_get(const struct tail_table *t, uint64_t digest, uint64_t node);
 size_t tail_bytes(const struct tail_table *t);

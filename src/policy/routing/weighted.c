@@ -3,8 +3,8 @@
 #include "routing_priv.h"
 
 /* 1 / width, of each width that counts */
-static const double per_width[ROUTE_WIDTH + 1] = {0, 1.0 / 1, 1.0 / 2, 1.0 / 3, 1.0 / 4, 1.0 / 5, 1.0 / 6, 1.0 / 7, 1.0 / 8,
-	1.0 / 9, 1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14, 1.0 / 15, 1.0 / 16};
+static const double per_width[ROUTE_WIDTH + 1] = {0, 1.0 / 1, 1.0 / 2, 1.0 / 3, 1.0 / 4, 1.0 / 5, 1.0 / 6,
+	1.0 / 7, 1.0 / 8, 1.0 / 9, 1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14, 1.0 / 15, 1.0 / 16};
 
 static double load_of(const struct route_cand *c)
 {
@@ -21,8 +21,8 @@ static double block_weight(const struct route_ask *ask)
 static double sum(const struct route_ask *ask, const struct route_cand *c, double a_block)
 {
 	const struct route_weights *w = &ask->weights;
-	return a_block * (double)(c->reuse - ask->common) + w->load * load_of(c) + w->power * (double)c->power_headroom +
-	       w->capacity * (1 - (double)c->kv_usage);
+	return a_block * (double)(c->reuse - ask->common) + w->load * load_of(c) +
+		w->power * (double)c->power_headroom + w->capacity * (1 - (double)c->kv_usage);
 }
 
 double route_score_weighted(const struct route_ask *ask, const struct route_cand *c)
@@ -41,7 +41,8 @@ struct route_pick route_pick_weighted(const struct route_ask *ask, const struct 
 	struct route_ask prepared = *ask;
 	const struct route_weights *w = &ask->weights;
 	prepared.weights.kv = block_weight(ask);
-	return route_best(&prepared, cands, n, score_prepared, (float)(ROUTE_TIE * (w->kv + w->load + w->power + w->capacity)), 0);
+	return route_best(&prepared, cands, n, score_prepared,
+		(float)(ROUTE_TIE * (w->kv + w->load + w->power + w->capacity)), 0);
 }
 
 void route_terms(const struct route_ask *ask, const struct route_cand *c, struct route_terms *out)

@@ -54,7 +54,8 @@ struct slot_body slot_body_read(struct cgn_str path, struct cgn_str body)
 	b.at = (size_t)(doc.raw.p - body.p) + 1;
 	b.caches = v[CACHE].raw.p == NULL || json_bool(v[CACHE], true);
 	b.adapts = v[LORA].raw.p != NULL;
-	b.placeable = v[ID_SLOT].raw.p == NULL && is_one(v[N]) && is_one(v[N_CMPL]) && is_one_prompt(v[PROMPT]);
+	b.placeable =
+		v[ID_SLOT].raw.p == NULL && is_one(v[N]) && is_one(v[N_CMPL]) && is_one_prompt(v[PROMPT]);
 	return b;
 }
 
@@ -66,8 +67,9 @@ size_t slot_body_insert(const struct slot_body *b, uint32_t slot, char out[SLOT_
 /* What would stream, repeat or lengthen the answer, or need tokens that are not there. */
 static bool is_of_the_answer(struct cgn_str key)
 {
-	static const char *const keys[] = {"stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict",
-		"min_tokens", "n", "n_cmpl", "best_of", "ignore_eos", "id_slot"};
+	static const char *const keys[] = {"stream", "stream_options", "max_tokens", "max_completion_tokens",
+		"max_output_tokens", "n_predict", "min_tokens", "n", "n_cmpl", "best_of", "ignore_eos",
+		"id_slot"};
 	for (size_t i = 0; i < CGN_COUNT(keys); i++)
 		if (cgn_str_is(key, keys[i]))
 			return true;

@@ -57,7 +57,9 @@ struct card_piece card_piece(const struct card *c, uint32_t i)
 	unsigned file = i >= first;
 	uint64_t offset = CARD_PIECE * (file ? i - first : i), rest = c->file_bytes[file] - offset;
 	CGN_MUST(i < card_pieces(c));
-	return (struct card_piece){.file = file, .offset = offset, .bytes = rest < CARD_PIECE ? rest : CARD_PIECE};
+	return (struct card_piece){.file = file,
+		.offset = offset,
+		.bytes = rest < CARD_PIECE ? rest : CARD_PIECE};
 }
 
 static void put_words(struct cgn_buf *out, const uint64_t *words, size_t n)
@@ -86,7 +88,8 @@ void card_write(const struct card *c, struct cgn_buf *out)
 static bool sizes_ok(const struct card *c)
 {
 	const uint64_t most = CARD_PIECE * CARD_MAX_PIECES;
-	return c->file_bytes[0] > 0 && c->file_bytes[0] <= most && c->file_bytes[1] <= most - c->file_bytes[0] && c->prompt <= c->tokens;
+	return c->file_bytes[0] > 0 && c->file_bytes[0] <= most &&
+		c->file_bytes[1] <= most - c->file_bytes[0] && c->prompt <= c->tokens;
 }
 
 CGN_RC card_read(struct cgn_str bytes, uint64_t *words, struct card *out, struct cgn_err *err)
@@ -132,8 +135,8 @@ CGN_RC card_link_read(struct cgn_str bytes, struct card_link *out, struct cgn_er
 		.prompt = (uint32_t)get(bytes.p + 28, 4),
 		.chain_blocks = (uint32_t)chain_blocks,
 		.bytes = get(bytes.p + 16, 8)};
-	if (chain_blocks == 0 || chain_blocks > CARD_MAX_CHAIN || l.blocks == 0 || l.blocks > chain_blocks || l.prompt > l.tokens || l.bytes == 0 ||
-		l.bytes > CARD_PIECE * CARD_MAX_PIECES)
+	if (chain_blocks == 0 || chain_blocks > CARD_MAX_CHAIN || l.blocks == 0 || l.blocks > chain_blocks ||
+		l.prompt > l.tokens || l.bytes == 0 || l.bytes > CARD_PIECE * CARD_MAX_PIECES)
 		return CGN_FAIL(err, INVALID, "a link to a slot's state with numbers that can't be");
 	*out = l;
 	return CGN_OK;

@@ -16,7 +16,8 @@ static bool is_option(const char *arg, const char *name)
 
 static bool names_files(const char *arg, bool *scaled)
 {
-	static const char *const names[] = {"--lora", "--control-vector", "--lora-scaled", "--control-vector-scaled"};
+	static const char *const names[] = {"--lora", "--control-vector", "--lora-scaled",
+		"--control-vector-scaled"};
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (is_option(arg, names[i])) {
 			*scaled = i >= 2;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options: what llama-server was told beside its model, part by part, for its fingerprint; read at llama.cpp 0.7.0 (`llama-server --help`). Every option
- * counts as it stands: those that change what a state means or how it lies (--cache-type-k and -v, --flash-attn, --rope-*, --yarn-*, --override-kv,
- * --swa-full, --split-mode, ...) are too many and too new each month to be told from those that don't, and one too many costs a state that could have
- * been shared, not a wrong answer. Options that name files which turn the weights (LoRA adapters, control vectors) count by what is in those files
- * and not by where they lie. Pure; any thread. */
+/* options: what llama-server was told beside its model, part by part, for its fingerprint; read at llama.cpp
+ * 0.7.0 (`llama-server --help`). Every option counts as it stands: those that change what a state means or
+ * how it lies (--cache-type-k and -v, --flash-attn, --rope-*, --yarn-*, --override-kv, --swa-full,
+ * --split-mode, ...) are too many and too new each month to be told from those that don't, and one too many
+ * costs a state that could have been shared, not a wrong answer. Options that name files which turn the
+ * weights (LoRA adapters, control vectors) count by what is in those files and not by where they lie. Pure;
+ * any thread. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -239,7 +239,8 @@ bool shelf_told(struct shelf *s, uint64_t id, uint32_t segment, unsigned tiers)
 	}
 	t->piece[segment] = (uint8_t)tiers;
 	settle(s, t);
-	if (segment == 0 && tiers == 0) /* what is there next may be another one: the engine's twins save there too */
+	/* what is there next may be another one: the engine's twins save there too */
+	if (segment == 0 && tiers == 0)
 		card_forget(s, t);
 	bool wanted = segment == 0 && tiers != 0 && t->card.chain == NULL;
 	drop_if_gone(s, id);
@@ -251,7 +252,8 @@ static CGN_RC card_take(struct shelf *s, struct state *t, const struct card *c, 
 {
 	size_t pieces = card_pieces(c);
 	if (s->n_blocks + c->n > SHELF_MAX_BLOCKS)
-		return CGN_FAIL(err, TOO_LARGE, "the states that the store has are of more than %zu blocks", SHELF_MAX_BLOCKS);
+		return CGN_FAIL(err, TOO_LARGE, "the states that the store has are of more than %zu blocks",
+			SHELF_MAX_BLOCKS);
 	t->blocks = malloc(c->n * sizeof *t->blocks + (c->n + pieces) * sizeof(uint64_t));
 	if (t->blocks == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the card of a state");
@@ -276,7 +278,8 @@ CGN_RC shelf_card(struct shelf *s, const struct card *c, struct cgn_err *err)
 	CGN_MUST(c->n > 0);
 	struct state *t = state_get(s, card_id(c));
 	if (t == NULL)
-		return CGN_FAIL(err, TOO_LARGE, "the store has more than %d states, or memory is short", SHELF_MAX_STATES);
+		return CGN_FAIL(err, TOO_LARGE, "the store has more than %d states, or memory is short",
+			SHELF_MAX_STATES);
 	card_forget(s, t);
 	blocks_grow(s);
 	cgn_rc rc = card_take(s, t, c, err);

@@ -111,13 +111,16 @@ struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, siz
 		if (t->use != SLOT_IDLE)
 			continue;
 		size_t common = common_of(t, chain, n), lost = t->n - common;
-		/* A prompt of less than a block loses something too; so does one that leaves a slot whose content is not known. */
+		/* A prompt of less than a block loses something too; so does one that leaves a slot whose
+		 * content is not known. */
 		double weight = recency(s, t) * (is_saved(t) ? 0.25 : 1);
 		double cost = (double)(n - common) + ((double)lost + (t->used_at > 0 ? 0.5 : 0)) * weight;
 		if (best.slot != SLOTS_NONE && cost >= least)
 			continue;
 		least = cost;
-		best = (struct slots_pick){.slot = (uint32_t)i, .common = (uint32_t)common, .takes = lost > 0};
+		best = (struct slots_pick){.slot = (uint32_t)i,
+			.common = (uint32_t)common,
+			.takes = lost > 0};
 	}
 	return best;
 }
@@ -215,7 +218,8 @@ void slots_counted(struct slots *s, uint32_t slot, uint32_t tokens)
 		t->tokens = tokens;
 }
 
-void slots_restored(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n, uint32_t prompt, uint32_t tokens)
+void slots_restored(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n, uint32_t prompt,
+	uint32_t tokens)
 {
 	struct slot *t = at(s, slot);
 	CGN_MUST(t->use == SLOT_MOVING);
@@ -261,7 +265,8 @@ double slots_restore_ms(const struct slots_pace *p, uint64_t bytes, enum slots_f
 	return FIXED_MS + (double)bytes / SLOTS_MIB * (p->fetch_ms[from] + p->load_ms);
 }
 
-bool slots_restore_pays(const struct slots_pace *p, uint32_t tokens, uint32_t least, uint64_t bytes, enum slots_from from)
+bool slots_restore_pays(const struct slots_pace *p, uint32_t tokens, uint32_t least, uint64_t bytes,
+	enum slots_from from)
 {
 	if (tokens == 0 || tokens < least)
 		return false;

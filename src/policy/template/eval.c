@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template eval: expressions. What goes to the output is sent there piece by piece ("a" + b + "c" is never one string). */
+/* template eval: expressions. What goes to the output is sent there piece by piece ("a" + b + "c" is never
+ * one string). */
 #include "template_priv.h"
 
 static bool find_in(struct vm *vm, struct value v, struct cgn_str name, struct value *out, bool *found)
@@ -59,7 +60,9 @@ static bool item_by_index(struct vm *vm, struct value v, int64_t i, struct value
 		return false;
 	if (i < 0)
 		i += (int64_t)v.list->n;
-	*out = !is_indexed(v) ? v_undefined() : i >= 0 && (uint64_t)i < v.list->n ? v.list->v[i] : v_undefined();
+	*out = !is_indexed(v)                       ? v_undefined()
+		: i >= 0 && (uint64_t)i < v.list->n ? v.list->v[i]
+						    : v_undefined();
 	return true;
 }
 
@@ -86,7 +89,8 @@ static bool eval_item(struct vm *vm, const struct node *n, struct value *out)
 		return value_str(vm, key, &name) && item_by_name(vm, v, name, out);
 	if ((key.kind == V_INT || (key.kind == V_BOOL && !vm->js)) && (is_str(v) || v.kind == V_LIST))
 		return item_by_index(vm, v, key.kind == V_INT ? key.i : (int64_t)key.b, out);
-	return !vm->js || vm_type(vm, "an item of %s can't be named by %s", value_type(vm, v), value_type(vm, key));
+	return !vm->js ||
+		vm_type(vm, "an item of %s can't be named by %s", value_type(vm, v), value_type(vm, key));
 }
 
 static bool slice_bound(struct vm *vm, const struct node *n, int64_t *out, const int64_t **set)
@@ -108,7 +112,8 @@ static bool slice_bound(struct vm *vm, const struct node *n, int64_t *out, const
 	return true;
 }
 
-static bool slice_list(struct vm *vm, struct value v, const int64_t *from, const int64_t *to, int64_t step, struct value *out)
+static bool slice_list(struct vm *vm, struct value v, const int64_t *from, const int64_t *to, int64_t step,
+	struct value *out)
 {
 	int64_t at;
 	size_t count;
@@ -131,7 +136,8 @@ static bool eval_slice(struct vm *vm, const struct node *n, struct value *out)
 	int64_t from, to, step;
 	const int64_t *a, *b, *c;
 	struct cgn_str s;
-	if (!eval(vm, n->a, &v) || !slice_bound(vm, n->b, &from, &a) || !slice_bound(vm, n->c, &to, &b) || !slice_bound(vm, n->d, &step, &c))
+	if (!eval(vm, n->a, &v) || !slice_bound(vm, n->b, &from, &a) || !slice_bound(vm, n->c, &to, &b) ||
+		!slice_bound(vm, n->d, &step, &c))
 		return false;
 	vm->now = n;
 	if (is_indexed(v))
@@ -148,7 +154,8 @@ static bool eval_slice(struct vm *vm, const struct node *n, struct value *out)
 static bool push_arg(struct vm *vm, struct args *args, struct cgn_str name, struct value v)
 {
 	if (vm->sp == MAX_ARGS)
-		return vm_fail(vm, CGN_TOO_LARGE, "more than %d arguments wait in the chat template's calls", MAX_ARGS);
+		return vm_fail(vm, CGN_TOO_LARGE, "more than %d arguments wait in the chat template's calls",
+			MAX_ARGS);
 	for (size_t i = 0; name.p != NULL && i < args->n; i++)
 		if (args->v[i].name.p != NULL && cgn_str_eq(args->v[i].name, name))
 			return vm_type(vm, "the argument \"%.*s\" is given twice", CGN_STR_ARG(name));
@@ -167,7 +174,8 @@ static bool spread(struct vm *vm, struct value v, bool named, struct args *args)
 		if (!value_list(vm, v))
 			return false;
 		for (size_t i = 0; i < v.dict->n; i++)
-			if (!push_arg(vm, args, v.dict->e[i].key.p != NULL ? v.dict->e[i].key : CGN_STR(""), v.dict->e[i].v))
+			if (!push_arg(vm, args, v.dict->e[i].key.p != NULL ? v.dict->e[i].key : CGN_STR(""),
+				    v.dict->e[i].v))
 				return false;
 		return true;
 	}
@@ -190,7 +198,9 @@ bool eval_args(struct vm *vm, const struct node *list, struct args *out)
 			if (!eval(vm, n->a, &v))
 				return false;
 			bool spreads = n->kind == N_SPREAD || n->kind == N_SPREAD_NAMED;
-			if (!(spreads ? spread(vm, v, named == 1, out) : push_arg(vm, out, named == 1 ? n->text : (struct cgn_str){NULL, 0}, v)))
+			if (!(spreads ? spread(vm, v, named == 1, out)
+				      : push_arg(vm, out, named == 1 ? n->text : (struct cgn_str){NULL, 0},
+						v)))
 				return false;
 		}
 	return true;
@@ -262,7 +272,8 @@ static bool call_method(struct vm *vm, const struct node *n, struct value *out)
 	if (!direct && !eval_attr(vm, self, n->a->text, &callee))
 		return false;
 	if (!direct && callee.kind == V_UNDEFINED)
-		return vm_type(vm, "%s has no method \"%.*s\"", value_type(vm, self), CGN_STR_ARG(n->a->text));
+		return vm_type(vm, "%s has no method \"%.*s\"", value_type(vm, self),
+			CGN_STR_ARG(n->a->text));
 	if (!eval_args(vm, n->list, &args))
 		return false;
 	vm->now = n;
@@ -340,7 +351,8 @@ static bool eval_dict(struct vm *vm, const struct node *n, struct value *out)
 		if (!eval(vm, e->a, &key))
 			return false;
 		if (!is_str(key))
-			return vm_type(vm, "%s as a dictionary's key; only strings are supported", value_type(vm, key));
+			return vm_type(vm, "%s as a dictionary's key; only strings are supported",
+				value_type(vm, key));
 		if (!value_str(vm, key, &name) || !eval(vm, e->b, &v) || !dict_set(vm, out->dict, name, v))
 			return false;
 	}
@@ -513,7 +525,8 @@ static bool (*const evals[])(struct vm *vm, const struct node *n, struct value *
 static bool enter(struct vm *vm)
 {
 	if (++vm->depth > MAX_EVAL_DEPTH)
-		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep", MAX_EVAL_DEPTH);
+		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep",
+			MAX_EVAL_DEPTH);
 	return vm_spend(vm, 1);
 }
 
@@ -526,7 +539,8 @@ bool eval(struct vm *vm, const struct node *n, struct value *out)
 	return ok;
 }
 
-/* To the output as soon as it can't be anything but text. False in |*sent|: |*out| has the value, nothing was sent. */
+/* To the output as soon as it can't be anything but text. False in |*sent|: |*out| has the value, nothing was
+ * sent. */
 static bool send(struct vm *vm, const struct node *n, struct value *out, bool *sent);
 
 static bool send_sum(struct vm *vm, const struct node *n, struct value *out, bool *sent)

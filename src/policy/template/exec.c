@@ -100,7 +100,8 @@ static bool assign(struct vm *vm, const struct node *target, struct value v)
 		return unpack(vm, target, v);
 	struct value space = scope_get(vm, target->a->sym);
 	if (space.kind != V_SPACE)
-		return vm_type(vm, "an attribute can be set on a namespace only, not on %s", value_type(vm, space));
+		return vm_type(vm, "an attribute can be set on a namespace only, not on %s",
+			value_type(vm, space));
 	return dict_set(vm, space.dict, target->text, v);
 }
 
@@ -140,14 +141,16 @@ static bool exec_set_block(struct vm *vm, const struct node *n)
 {
 	struct value v;
 	size_t mark = vm_mark(vm);
-	return scoped_body(vm, n->list) && vm_take(vm, mark, &v) && apply_filters(vm, n->c, &v) && assign(vm, n->a, v);
+	return scoped_body(vm, n->list) && vm_take(vm, mark, &v) && apply_filters(vm, n->c, &v) &&
+		assign(vm, n->a, v);
 }
 
 static bool exec_filter_block(struct vm *vm, const struct node *n)
 {
 	struct value v;
 	size_t mark = vm_mark(vm);
-	return scoped_body(vm, n->list) && vm_take(vm, mark, &v) && apply_filters(vm, n->c, &v) && print_value(vm, v);
+	return scoped_body(vm, n->list) && vm_take(vm, mark, &v) && apply_filters(vm, n->c, &v) &&
+		print_value(vm, v);
 }
 
 /* ---- loops ---- */
@@ -202,9 +205,17 @@ bool loop_attr(struct vm *vm, struct loop *l, struct cgn_str name, struct value 
 		const char *name;
 		struct value v;
 	} attrs[] = {
-		{"index", v_int(i + 1)}, {"index0", v_int(i)}, {"first", v_bool(i == 0)}, {"last", v_bool(i == n - 1)}, {"length", v_int(n)},
-		{"revindex", v_int(n - i)}, {"revindex0", v_int(n - i - 1)}, {"depth", v_int((int64_t)l->depth + 1)}, {"depth0", v_int((int64_t)l->depth)},
-		{"previtem", i > 0 ? l->items.list->v[i - 1] : v_undefined()}, {"nextitem", i + 1 < n ? l->items.list->v[i + 1] : v_undefined()},
+		{"index", v_int(i + 1)},
+		{"index0", v_int(i)},
+		{"first", v_bool(i == 0)},
+		{"last", v_bool(i == n - 1)},
+		{"length", v_int(n)},
+		{"revindex", v_int(n - i)},
+		{"revindex0", v_int(n - i - 1)},
+		{"depth", v_int((int64_t)l->depth + 1)},
+		{"depth0", v_int((int64_t)l->depth)},
+		{"previtem", i > 0 ? l->items.list->v[i - 1] : v_undefined()},
+		{"nextitem", i + 1 < n ? l->items.list->v[i + 1] : v_undefined()},
 	};
 	for (size_t k = 0; k < CGN_COUNT(attrs); k++)
 		if (cgn_str_is(name, attrs[k].name)) {
@@ -232,7 +243,8 @@ static bool loop_turns(struct vm *vm, struct loop *l, bool *whole)
 		if (!vm->js && !scope_clear(vm, &scope))
 			return false;
 		vm->scope = scope;
-		if (!vm_spend(vm, 1) || !scope_set(vm, SYM_LOOP, self) || !assign(vm, l->node->a, l->items.list->v[l->i]) || !exec_body(vm, l->node->list))
+		if (!vm_spend(vm, 1) || !scope_set(vm, SYM_LOOP, self) ||
+			!assign(vm, l->node->a, l->items.list->v[l->i]) || !exec_body(vm, l->node->list))
 			return false;
 		enum flow flow = vm->flow;
 		vm->flow = FLOW_ON;
@@ -255,7 +267,8 @@ bool loop_run(struct vm *vm, const struct node *n, struct value items, size_t de
 		return false;
 	*l = (struct loop){.items = items, .depth = depth, .node = n};
 	bool ok = loop_turns(vm, l, &whole);
-	if (ok && (vm->js ? !whole : items.list->n == 0)) /* JavaScript's: also when no turn reached its end */
+	/* JavaScript's: also when no turn reached its end */
+	if (ok && (vm->js ? !whole : items.list->n == 0))
 		ok = exec_body(vm, n->body);
 	vm->scope = old;
 	return ok;
@@ -309,7 +322,8 @@ static bool bind_rest(struct vm *vm, const struct node *n, struct args args)
 {
 	struct value positional, named;
 	if (args.n_pos > n->n && !n->varargs)
-		return vm_type(vm, "%s \"%.*s\" takes %zu arguments, not %zu", macro_name(n), CGN_STR_ARG(n->text), n->n, args.n_pos);
+		return vm_type(vm, "%s \"%.*s\" takes %zu arguments, not %zu", macro_name(n),
+			CGN_STR_ARG(n->text), n->n, args.n_pos);
 	if (!list_new(vm, 0, &positional) || !dict_new(vm, V_DICT, &named))
 		return false;
 	for (size_t i = n->n; i < args.n_pos; i++)
@@ -320,12 +334,14 @@ static bool bind_rest(struct vm *vm, const struct node *n, struct args args)
 		if (parameter_of(n, name) != NULL)
 			continue;
 		if (!n->kwargs)
-			return vm_type(vm, "%s \"%.*s\" has no parameter \"%.*s\"", macro_name(n), CGN_STR_ARG(n->text), CGN_STR_ARG(name));
+			return vm_type(vm, "%s \"%.*s\" has no parameter \"%.*s\"", macro_name(n),
+				CGN_STR_ARG(n->text), CGN_STR_ARG(name));
 		if (!dict_set(vm, named.dict, name, args.v[k].v))
 			return false;
 	}
 	list_as(vm, &positional, LIST_TUPLE);
-	return (!n->varargs || scope_set(vm, SYM_VARARGS, positional)) && (!n->kwargs || scope_set(vm, SYM_KWARGS, named));
+	return (!n->varargs || scope_set(vm, SYM_VARARGS, positional)) &&
+		(!n->kwargs || scope_set(vm, SYM_KWARGS, named));
 }
 
 static bool bind_arguments(struct vm *vm, const struct node *n, struct args args)
@@ -354,7 +370,8 @@ bool macro_run(struct vm *vm, struct macro *m, struct args args)
 	struct scope *old = vm->scope;
 	const struct node *n = m->node;
 	if (++vm->depth > MAX_EVAL_DEPTH)
-		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep", MAX_EVAL_DEPTH);
+		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep",
+			MAX_EVAL_DEPTH);
 	bool dynamic = vm->js && n->kind == N_MACRO;
 	if (scope_push(vm, dynamic ? old : m->home) == NULL)
 		return false;
@@ -437,7 +454,8 @@ static bool exec_one(struct vm *vm, const struct node *n)
 bool exec_body(struct vm *vm, const struct node *list)
 {
 	if (++vm->depth > MAX_EVAL_DEPTH)
-		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep", MAX_EVAL_DEPTH);
+		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep",
+			MAX_EVAL_DEPTH);
 	for (const struct node *n = list; n != NULL && vm->flow == FLOW_ON; n = n->next) {
 		vm->now = n;
 		if (!vm_spend(vm, 1) || !exec_one(vm, n))

@@ -117,7 +117,7 @@ static bool parse_string(struct parser *ps, struct node **out)
 	if (n == NULL || p == NULL)
 		return false;
 	struct cgn_buf b = cgn_buf_over(p, room + 1);
-	for (; ps->tok.kind == T_STR; ) {
+	for (; ps->tok.kind == T_STR;) {
 		if (!unescape(ps->tok.s, &b))
 			return parse_fail(ps, ps->tok.at, "a string with a broken \\x, \\u or \\U escape");
 		if (!parse_step(ps))
@@ -153,8 +153,8 @@ static bool parse_name(struct parser *ps, struct node **out)
 		const char *name;
 		enum value_kind kind;
 		bool b;
-	} words[] = {{"true", V_BOOL, true}, {"True", V_BOOL, true}, {"false", V_BOOL, false}, {"False", V_BOOL, false},
-		{"none", V_NONE, false}, {"None", V_NONE, false}};
+	} words[] = {{"true", V_BOOL, true}, {"True", V_BOOL, true}, {"false", V_BOOL, false},
+		{"False", V_BOOL, false}, {"none", V_NONE, false}, {"None", V_NONE, false}};
 	struct node *n = node_new(ps, N_NAME, ps->tok.at);
 	if (n == NULL || !take_ident(ps, &n->text))
 		return false;
@@ -299,14 +299,17 @@ static bool parse_postfix(struct parser *ps, struct node **io)
 {
 	for (size_t chain = 0;; chain++) {
 		if (chain > MAX_NEST)
-			return parse_fail(ps, ps->tok.at, "more than %d attributes, items and calls in a row", MAX_NEST);
+			return parse_fail(ps, ps->tok.at, "more than %d attributes, items and calls in a row",
+				MAX_NEST);
 		bool attr = at_op(ps, "."), item = at_op(ps, "["), call = at_op(ps, "(");
 		if (!attr && !item && !call)
 			return true;
 		struct node *n = binary(ps, call ? N_CALL : N_ITEM, ps->tok.at, *io, NULL);
 		if (n == NULL)
 			return false;
-		if (!(attr ? parse_attr(ps, n) : call ? parse_arguments(ps, n) : parse_step(ps) && parse_slice(ps, n)))
+		if (!(attr                 ? parse_attr(ps, n)
+				    : call ? parse_arguments(ps, n)
+					   : parse_step(ps) && parse_slice(ps, n)))
 			return false;
 		*io = n;
 	}
@@ -393,7 +396,8 @@ static bool parse_filters_and_tests(struct parser *ps, struct node **io)
 {
 	for (size_t chain = 0; at_op(ps, "|") || at_name(ps, "is"); chain++) {
 		if (chain > MAX_NEST)
-			return parse_fail(ps, ps->tok.at, "more than %d filters and tests in a row", MAX_NEST);
+			return parse_fail(ps, ps->tok.at, "more than %d filters and tests in a row",
+				MAX_NEST);
 		if (!(at_op(ps, "|") ? parse_filters(ps, *io, io) : parse_test(ps, io)))
 			return false;
 	}
@@ -424,7 +428,8 @@ struct level {
 };
 
 /* Left-associative operators of one level over those of the next. */
-static bool parse_level(struct parser *ps, const struct level *level, bool (*next)(struct parser *, struct node **), struct node **out)
+static bool parse_level(struct parser *ps, const struct level *level,
+	bool (*next)(struct parser *, struct node **), struct node **out)
 {
 	if (!next(ps, out))
 		return false;
@@ -468,12 +473,14 @@ static bool parse_join(struct parser *ps, struct node **out)
 		return false;
 	while (at_op(ps, "~")) {
 		if (join == NULL) {
-			if ((join = node_new(ps, N_JOIN, ps->tok.at)) == NULL || (join->list = binary(ps, N_OUTPUT, ps->tok.at, *out, NULL)) == NULL)
+			if ((join = node_new(ps, N_JOIN, ps->tok.at)) == NULL ||
+				(join->list = binary(ps, N_OUTPUT, ps->tok.at, *out, NULL)) == NULL)
 				return false;
 			tail = &join->list->next;
 			*out = join;
 		}
-		if (!parse_step(ps) || (*tail = node_new(ps, N_OUTPUT, ps->tok.at)) == NULL || !parse_product(ps, &(*tail)->a))
+		if (!parse_step(ps) || (*tail = node_new(ps, N_OUTPUT, ps->tok.at)) == NULL ||
+			!parse_product(ps, &(*tail)->a))
 			return false;
 		tail = &(*tail)->next;
 	}
@@ -520,7 +527,8 @@ static bool parse_compare(struct parser *ps, struct node **out)
 			tail = &n->list;
 			*out = n;
 		}
-		if (!parse_step(ps) || (*tail = node_new(ps, N_OUTPUT, ps->tok.at)) == NULL || !parse_sum(ps, &(*tail)->a))
+		if (!parse_step(ps) || (*tail = node_new(ps, N_OUTPUT, ps->tok.at)) == NULL ||
+			!parse_sum(ps, &(*tail)->a))
 			return false;
 		(*tail)->op = op;
 		tail = &(*tail)->next;
@@ -541,8 +549,8 @@ static bool parse_not(struct parser *ps, struct node **out)
 	return ok;
 }
 
-static bool parse_words(struct parser *ps, const char *word, enum node_kind kind, bool (*next)(struct parser *, struct node **),
-	struct node **out)
+static bool parse_words(struct parser *ps, const char *word, enum node_kind kind,
+	bool (*next)(struct parser *, struct node **), struct node **out)
 {
 	if (!next(ps, out))
 		return false;
@@ -587,7 +595,8 @@ bool parse_expr(struct parser *ps, struct node **out)
 
 static bool ends_tuple(const struct parser *ps)
 {
-	return ps->tok.kind == T_VAR_END || ps->tok.kind == T_BLOCK_END || at_op(ps, ")") || at_op(ps, "=") || at_op(ps, "]") || at_name(ps, "in");
+	return ps->tok.kind == T_VAR_END || ps->tok.kind == T_BLOCK_END || at_op(ps, ")") || at_op(ps, "=") ||
+		at_op(ps, "]") || at_name(ps, "in");
 }
 
 bool parse_tuple(struct parser *ps, bool choices, struct node **out)
@@ -598,7 +607,8 @@ bool parse_tuple(struct parser *ps, bool choices, struct node **out)
 		return false;
 	while (at_op(ps, ",")) {
 		if (n == NULL) {
-			if ((n = node_new(ps, N_TUPLE, ps->tok.at)) == NULL || (n->list = binary(ps, N_NAMED, ps->tok.at, *out, NULL)) == NULL)
+			if ((n = node_new(ps, N_TUPLE, ps->tok.at)) == NULL ||
+				(n->list = binary(ps, N_NAMED, ps->tok.at, *out, NULL)) == NULL)
 				return false;
 			n->n = 1;
 			tail = &n->list->next;

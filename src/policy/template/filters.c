@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template filters. Source: Jinja 3.1 documentation, "List of Builtin Filters"; tojson as transformers replaces it. */
+/* template filters. Source: Jinja 3.1 documentation, "List of Builtin Filters"; tojson as transformers
+ * replaces it. */
 #include <math.h>
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -130,7 +131,8 @@ static bool f_indent(struct vm *vm, struct value v, struct args args, struct val
 	bool first = false, blank = false;
 	if (!is_str(v))
 		return vm_type(vm, "indent of %s", value_type(vm, v));
-	if (!value_str(vm, v, &s) || !bool_arg(vm, args, 1, "first", &first) || !bool_arg(vm, args, 2, "blank", &blank))
+	if (!value_str(vm, v, &s) || !bool_arg(vm, args, 1, "first", &first) ||
+		!bool_arg(vm, args, 2, "blank", &blank))
 		return false;
 	(void)arg_get(args, 0, "width", &width);
 	if (width.kind == V_INT) {
@@ -161,7 +163,8 @@ static bool f_escape(struct vm *vm, struct value v, struct args args, struct val
 		const char *hit = s.p[i] != '\0' ? strchr(from, s.p[i]) : NULL;
 		if (hit == NULL)
 			continue;
-		if (!vm_emit(vm, (struct cgn_str){s.p + run, i - run}) || !vm_emit(vm, cgn_str_of(names[hit - from])))
+		if (!vm_emit(vm, (struct cgn_str){s.p + run, i - run}) ||
+			!vm_emit(vm, cgn_str_of(names[hit - from])))
 			return false;
 		run = i + 1;
 	}
@@ -220,7 +223,9 @@ static bool to_number(struct vm *vm, struct value v, struct args args, bool whol
 	} else if (is_num(v)) {
 		double f = value_num(v);
 		ok = !whole || fabs(f) < 9e18;
-		*out = !whole ? v_float(f) : v.kind == V_INT ? v : v_int(ok ? (int64_t)(vm->js ? floor(f) : trunc(f)) : 0);
+		*out = !whole             ? v_float(f)
+			: v.kind == V_INT ? v
+					  : v_int(ok ? (int64_t)(vm->js ? floor(f) : trunc(f)) : 0);
 	} else if (vm->js || v.kind == V_UNDEFINED) {
 		return vm_type(vm, "a number of %s", value_type(vm, v));
 	}
@@ -394,7 +399,8 @@ static bool key_order(struct vm *vm, struct value a, struct value b, bool fold, 
 	return value_order(vm, a, b, fold, out);
 }
 
-static bool merge(struct vm *vm, struct keyed *from, struct keyed *to, size_t a, size_t mid, size_t b, bool fold, bool reverse)
+static bool merge(struct vm *vm, struct keyed *from, struct keyed *to, size_t a, size_t mid, size_t b,
+	bool fold, bool reverse)
 {
 	size_t left = a, right = mid;
 	int order = 0;
@@ -430,7 +436,8 @@ static bool sort_keyed(struct vm *vm, struct keyed **io, size_t n, bool fold, bo
 	return true;
 }
 
-static bool sort_items(struct vm *vm, struct value items, struct cgn_str path, bool fold, bool reverse, struct value *out)
+static bool sort_items(struct vm *vm, struct value items, struct cgn_str path, bool fold, bool reverse,
+	struct value *out)
 {
 	size_t n = items.list->n;
 	struct keyed *k = vm_get(vm, (n + 1) * sizeof *k);
@@ -464,13 +471,16 @@ static bool f_dictsort(struct vm *vm, struct value v, struct args args, struct v
 	bool exact = false, reverse = false;
 	struct cgn_str by = CGN_STR("key");
 	struct value pairs;
-	if (!bool_arg(vm, args, 0, "case_sensitive", &exact) || !str_arg(vm, args, 1, "by", &by) || !bool_arg(vm, args, 2, "reverse", &reverse))
+	if (!bool_arg(vm, args, 0, "case_sensitive", &exact) || !str_arg(vm, args, 1, "by", &by) ||
+		!bool_arg(vm, args, 2, "reverse", &reverse))
 		return false;
 	if (v.kind != V_DICT)
 		return vm_type(vm, "dictsort of %s", value_type(vm, v));
 	if (!cgn_str_is(by, "key") && !cgn_str_is(by, "value"))
 		return vm_type(vm, "dictsort by neither \"key\" nor \"value\"");
-	return dict_pairs(vm, v.dict, &pairs) && sort_items(vm, pairs, cgn_str_is(by, "key") ? CGN_STR("0") : CGN_STR("1"), !exact, reverse, out);
+	return dict_pairs(vm, v.dict, &pairs) &&
+		sort_items(vm, pairs, cgn_str_is(by, "key") ? CGN_STR("0") : CGN_STR("1"), !exact, reverse,
+			out);
 }
 
 static bool extreme(struct vm *vm, struct value v, struct args args, int sign, struct value *out)
@@ -479,7 +489,8 @@ static bool extreme(struct vm *vm, struct value v, struct args args, int sign, s
 	struct cgn_str path;
 	struct value best = v_undefined(), key;
 	int order = 0;
-	if (!bool_arg(vm, args, 0, "case_sensitive", &exact) || !path_arg(vm, args, 1, "attribute", &path) || !value_items(vm, v, &v))
+	if (!bool_arg(vm, args, 0, "case_sensitive", &exact) || !path_arg(vm, args, 1, "attribute", &path) ||
+		!value_items(vm, v, &v))
 		return false;
 	*out = v_undefined();
 	for (size_t i = 0; i < v.list->n; i++) {
@@ -533,8 +544,8 @@ static bool f_unique(struct vm *vm, struct value v, struct args args, struct val
 	bool exact = vm->js, again;
 	struct value keys, key;
 	struct cgn_str path, s;
-	if (!bool_arg(vm, args, 0, "case_sensitive", &exact) || !path_arg(vm, args, 1, "attribute", &path) || !value_items(vm, v, &v) ||
-		!list_new(vm, 0, out) || !list_new(vm, 0, &keys))
+	if (!bool_arg(vm, args, 0, "case_sensitive", &exact) || !path_arg(vm, args, 1, "attribute", &path) ||
+		!value_items(vm, v, &v) || !list_new(vm, 0, out) || !list_new(vm, 0, &keys))
 		return false;
 	for (size_t i = 0; i < v.list->n; i++) {
 		if (!attr_path(vm, v.list->v[i], path, &key))
@@ -557,7 +568,8 @@ static bool f_join(struct vm *vm, struct value v, struct args args, struct value
 {
 	struct cgn_str by = CGN_STR(""), path;
 	struct value items, item = v_undefined();
-	if (!str_arg(vm, args, 0, vm->js ? "separator" : "d", &by) || !path_arg(vm, args, 1, "attribute", &path))
+	if (!str_arg(vm, args, 0, vm->js ? "separator" : "d", &by) ||
+		!path_arg(vm, args, 1, "attribute", &path))
 		return false;
 	path = vm->js ? (struct cgn_str){NULL, 0} : path;
 	if (vm->js && is_str(v) && by.n == 0) {
@@ -580,8 +592,9 @@ static bool f_join(struct vm *vm, struct value v, struct args args, struct value
 static bool f_items(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	(void)args;
-	bool ok = v.kind == V_UNDEFINED && !vm->js ? list_new(vm, 0, out) :
-		v.kind == V_DICT ? dict_pairs(vm, v.dict, out) : vm_type(vm, "items of %s", value_type(vm, v));
+	bool ok = v.kind == V_UNDEFINED && !vm->js ? list_new(vm, 0, out)
+		: v.kind == V_DICT                 ? dict_pairs(vm, v.dict, out)
+						   : vm_type(vm, "items of %s", value_type(vm, v));
 	if (ok)
 		list_as(vm, out, LIST_ONCE);
 	return ok;
@@ -635,14 +648,16 @@ static bool pick(struct vm *vm, struct value v, struct args args, bool want, boo
 	bool yes;
 	if (by_attr && args.n_pos == 0)
 		return vm_type(vm, "selectattr and rejectattr need an attribute");
-	if ((by_attr && !path_arg(vm, args, 0, "attribute", &path)) || !walked(vm, v, &v) || !list_new(vm, 0, out))
+	if ((by_attr && !path_arg(vm, args, 0, "attribute", &path)) || !walked(vm, v, &v) ||
+		!list_new(vm, 0, out))
 		return false;
 	list_as(vm, out, LIST_ONCE);
 	for (size_t i = 0; i < v.list->n; i++) {
 		if (!attr_path(vm, v.list->v[i], path, &key))
 			return false;
 		yes = false; /* JavaScript's asks nothing about an attribute that is not there */
-		if (!(vm->js && by_attr && key.kind == V_UNDEFINED) && !passes(vm, key, by_attr ? args_from(args, 1) : args, &yes))
+		if (!(vm->js && by_attr && key.kind == V_UNDEFINED) &&
+			!passes(vm, key, by_attr ? args_from(args, 1) : args, &yes))
 			return false;
 		if (yes == want && !list_add(vm, out->list, v.list->v[i]))
 			return false;
@@ -670,7 +685,8 @@ static bool f_rejectattr(struct vm *vm, struct value v, struct args args, struct
 	return pick(vm, v, args, false, true, out);
 }
 
-static bool map_one(struct vm *vm, struct value v, struct args args, struct cgn_str path, int filter, struct value *out)
+static bool map_one(struct vm *vm, struct value v, struct args args, struct cgn_str path, int filter,
+	struct value *out)
 {
 	struct value fallback;
 	if (filter >= 0)
@@ -687,14 +703,16 @@ static bool f_map(struct vm *vm, struct value v, struct args args, struct value 
 	struct cgn_str path, name = {NULL, 0};
 	struct value item;
 	int filter = -1;
-	if (!path_arg(vm, args, SIZE_MAX, "attribute", &path) || !str_arg(vm, args, 0, "filter", &name) || !walked(vm, v, &v) ||
-		!list_new(vm, 0, out))
+	if (!path_arg(vm, args, SIZE_MAX, "attribute", &path) || !str_arg(vm, args, 0, "filter", &name) ||
+		!walked(vm, v, &v) || !list_new(vm, 0, out))
 		return false;
 	list_as(vm, out, LIST_ONCE);
 	if (path.p == NULL && (filter = filter_id(name)) < 0)
-		return vm_type(vm, "map needs an attribute, or a filter that is supported, not \"%.*s\"", CGN_STR_ARG(name));
+		return vm_type(vm, "map needs an attribute, or a filter that is supported, not \"%.*s\"",
+			CGN_STR_ARG(name));
 	if (++vm->depth > MAX_EVAL_DEPTH)
-		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep", MAX_EVAL_DEPTH);
+		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep",
+			MAX_EVAL_DEPTH);
 	for (size_t i = 0; i < v.list->n; i++)
 		if (!map_one(vm, v.list->v[i], args, path, filter, &item) || !list_add(vm, out->list, item))
 			return false;
@@ -708,7 +726,8 @@ static bool separators_arg(struct vm *vm, struct args args, struct json_style *s
 	struct value v;
 	if (!arg_get(args, vm->js ? SIZE_MAX : 2, "separators", &v) || v.kind == V_NONE)
 		return true;
-	if (v.kind != V_LIST || !value_list(vm, v) || v.list->n != 2 || !is_str(v.list->v[0]) || !is_str(v.list->v[1]))
+	if (v.kind != V_LIST || !value_list(vm, v) || v.list->n != 2 || !is_str(v.list->v[0]) ||
+		!is_str(v.list->v[1]))
 		return vm_type(vm, "separators has to be two strings");
 	return value_str(vm, v.list->v[0], &style->item) && value_str(vm, v.list->v[1], &style->key);
 }
@@ -717,8 +736,10 @@ static bool f_tojson(struct vm *vm, struct value v, struct args args, struct val
 {
 	struct json_style style = {.indent = -1};
 	size_t none = vm->js ? SIZE_MAX : 0, mark = vm_mark(vm); /* JavaScript's knows them by name only */
-	if (!bool_arg(vm, args, none, "ensure_ascii", &style.ascii) || !arg_int(vm, args, none == 0 ? 1 : none, "indent", &style.indent) ||
-		!separators_arg(vm, args, &style) || !bool_arg(vm, args, none == 0 ? 3 : none, "sort_keys", &style.sort))
+	if (!bool_arg(vm, args, none, "ensure_ascii", &style.ascii) ||
+		!arg_int(vm, args, none == 0 ? 1 : none, "indent", &style.indent) ||
+		!separators_arg(vm, args, &style) ||
+		!bool_arg(vm, args, none == 0 ? 3 : none, "sort_keys", &style.sort))
 		return false;
 	if (style.indent > 64)
 		return vm_type(vm, "an indent of more than 64");
@@ -729,12 +750,43 @@ static const struct {
 	const char *name;
 	filter_fn *run;
 } filters[] = {
-	{"trim", f_trim}, {"tojson", f_tojson}, {"length", f_length}, {"join", f_join}, {"default", f_default}, {"map", f_map},
-	{"selectattr", f_selectattr}, {"rejectattr", f_rejectattr}, {"select", f_select}, {"reject", f_reject}, {"first", f_first},
-	{"last", f_last}, {"list", f_list}, {"items", f_items}, {"dictsort", f_dictsort}, {"sort", f_sort}, {"unique", f_unique},
-	{"upper", f_upper}, {"lower", f_lower}, {"title", f_title}, {"capitalize", f_capitalize}, {"replace", f_replace}, {"string", f_string},
-	{"int", f_int}, {"float", f_float}, {"abs", f_abs}, {"round", f_round}, {"reverse", f_reverse}, {"indent", f_indent}, {"safe", f_safe},
-	{"escape", f_escape}, {"e", f_escape}, {"count", f_length}, {"d", f_default}, {"min", f_min}, {"max", f_max}, {"sum", f_sum},
+	{"trim", f_trim},
+	{"tojson", f_tojson},
+	{"length", f_length},
+	{"join", f_join},
+	{"default", f_default},
+	{"map", f_map},
+	{"selectattr", f_selectattr},
+	{"rejectattr", f_rejectattr},
+	{"select", f_select},
+	{"reject", f_reject},
+	{"first", f_first},
+	{"last", f_last},
+	{"list", f_list},
+	{"items", f_items},
+	{"dictsort", f_dictsort},
+	{"sort", f_sort},
+	{"unique", f_unique},
+	{"upper", f_upper},
+	{"lower", f_lower},
+	{"title", f_title},
+	{"capitalize", f_capitalize},
+	{"replace", f_replace},
+	{"string", f_string},
+	{"int", f_int},
+	{"float", f_float},
+	{"abs", f_abs},
+	{"round", f_round},
+	{"reverse", f_reverse},
+	{"indent", f_indent},
+	{"safe", f_safe},
+	{"escape", f_escape},
+	{"e", f_escape},
+	{"count", f_length},
+	{"d", f_default},
+	{"min", f_min},
+	{"max", f_max},
+	{"sum", f_sum},
 	{"wordcount", f_wordcount},
 };
 
@@ -749,7 +801,8 @@ int filter_id(struct cgn_str name)
 bool filter_apply(struct vm *vm, int id, struct value v, struct args args, struct value *out)
 {
 	filter_fn *run = filters[id].run;
-	if (vm->js && (v.kind == V_UNDEFINED || v.kind == V_NONE) && run != f_tojson && run != f_safe && !(run == f_default && args.n > 0))
+	if (vm->js && (v.kind == V_UNDEFINED || v.kind == V_NONE) && run != f_tojson && run != f_safe &&
+		!(run == f_default && args.n > 0))
 		return vm_type(vm, "the filter \"%s\" on %s", filters[id].name, value_type(vm, v));
 	return run(vm, v, args, out);
 }

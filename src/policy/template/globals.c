@@ -4,8 +4,8 @@
 
 #include "template_priv.h"
 
-#define MAX_FORMAT 200 /* bytes, of strftime_now */
-#define MAX_RANGE 100000 /* as Jinja's sandbox has it */
+#define MAX_FORMAT 200    /* bytes, of strftime_now */
+#define MAX_RANGE  100000 /* as Jinja's sandbox has it */
 
 enum global_name { G_RAISE, G_RANGE, G_NAMESPACE, G_DICT, G_STRFTIME };
 static const char *const globals[] = {"raise_exception", "range", "namespace", "dict", "strftime_now"};
@@ -58,7 +58,8 @@ static bool range(struct vm *vm, struct args args, struct value *out)
 	return true;
 }
 
-/* From a dictionary or pairs, and named arguments: a copy, so that setting an attribute changes nothing else. */
+/* From a dictionary or pairs, and named arguments: a copy, so that setting an attribute changes nothing
+ * else. */
 static bool make_dict(struct vm *vm, enum value_kind kind, struct args args, struct value *out)
 {
 	struct cgn_str key;
@@ -67,7 +68,9 @@ static bool make_dict(struct vm *vm, enum value_kind kind, struct args args, str
 		return false;
 	if (args.n_pos > 1)
 		return vm_type(vm, "namespace and dict take one positional argument at most");
-	if (args.n_pos == 1 && !(args.v[0].v.kind == V_DICT ? dict_pairs(vm, args.v[0].v.dict, &pairs) : value_items(vm, args.v[0].v, &pairs)))
+	if (args.n_pos == 1 &&
+		!(args.v[0].v.kind == V_DICT ? dict_pairs(vm, args.v[0].v.dict, &pairs)
+					     : value_items(vm, args.v[0].v, &pairs)))
 		return false;
 	for (size_t i = 0; args.n_pos == 1 && i < pairs.list->n; i++) {
 		bool js = vm->js;
@@ -94,7 +97,10 @@ static void known_format(const struct vm *vm, struct cgn_str format, char *z)
 		bool percent = format.p[i] == '%';
 		char next = i + 1 < format.n ? format.p[i + 1] : '\0';
 		*z++ = format.p[i];
-		if (percent && (next == '\0' || strchr(vm->js ? "YmdbBHM%" : "aAbBcdHIjmMpSUwWxXyYzZ%eFTDGuVnthRrC-", next) == NULL))
+		if (percent &&
+			(next == '\0' ||
+				strchr(vm->js ? "YmdbBHM%" : "aAbBcdHIjmMpSUwWxXyYzZ%eFTDGuVnthRrC-", next) ==
+					NULL))
 			*z++ = '%';
 		else if (percent)
 			*z++ = format.p[++i];
@@ -114,7 +120,8 @@ static bool strftime_now(struct vm *vm, struct args args, struct value *out)
 	if (!value_str(vm, v, &format))
 		return false;
 	if (format.n > MAX_FORMAT || gmtime_r(&now, &tm) == NULL)
-		return vm_type(vm, "strftime_now with a format of more than %d bytes, or outside of time", MAX_FORMAT);
+		return vm_type(vm, "strftime_now with a format of more than %d bytes, or outside of time",
+			MAX_FORMAT);
 	known_format(vm, format, z);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"

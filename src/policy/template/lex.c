@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template lex: text and tags, with the white space between them as "-", "+", trim_blocks and lstrip_blocks have it.
- * Source of the rules: Jinja 3.1 documentation, "Whitespace Control". */
+/* template lex: text and tags, with the white space between them as "-", "+", trim_blocks and lstrip_blocks
+ * have it. Source of the rules: Jinja 3.1 documentation, "Whitespace Control". */
 #include "template_priv.h"
 
 static bool is_space(char c)
@@ -10,7 +10,8 @@ static bool is_space(char c)
 
 static bool is_word(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || (unsigned char)c >= 0x80;
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+		(unsigned char)c >= 0x80;
 }
 
 static bool is_digit(char c)
@@ -69,7 +70,8 @@ static size_t tag_at(const struct lexer *lx)
 /* What the tag at |tag| does to the text before it, which begins at |from|. */
 static size_t trim_end(const struct lexer *lx, size_t from, size_t tag)
 {
-	char kind = tag + 1 < lx->src.n ? lx->src.p[tag + 1] : '\0', sign = tag + 2 < lx->src.n ? lx->src.p[tag + 2] : '\0';
+	char kind = tag + 1 < lx->src.n ? lx->src.p[tag + 1] : '\0',
+	     sign = tag + 2 < lx->src.n ? lx->src.p[tag + 2] : '\0';
 	size_t end = tag;
 	if (kind != '\0' && sign == '-') {
 		while (end > from && is_space(lx->src.p[end - 1]))
@@ -80,7 +82,8 @@ static size_t trim_end(const struct lexer *lx, size_t from, size_t tag)
 		return tag;
 	while (end > from && (lx->src.p[end - 1] == ' ' || lx->src.p[end - 1] == '\t'))
 		end--;
-	return end == 0 || lx->src.p[end - 1] == '\n' ? end : tag; /* lstrip_blocks: only blanks since the line began */
+	/* lstrip_blocks: only blanks since the line began */
+	return end == 0 || lx->src.p[end - 1] == '\n' ? end : tag;
 }
 
 static bool skip_comment(struct lexer *lx)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template methods of strings, dictionaries, lists and loops. Source: Python's documentation, "Built-in Types". */
+/* template methods of strings, dictionaries, lists and loops. Source: Python's documentation, "Built-in
+ * Types". */
 #include <utf8proc.h>
 
 #include "template_priv.h"
@@ -7,9 +8,40 @@
 #define MAX_STRIP 64 /* bytes: each character is compared with each */
 
 enum method_name {
-	M_STRIP, M_LSTRIP, M_RSTRIP, M_SPLIT, M_RSPLIT, M_SPLITLINES, M_STARTSWITH, M_ENDSWITH, M_UPPER, M_LOWER, M_TITLE, M_CAPITALIZE,
-	M_REPLACE, M_JOIN, M_FIND, M_RFIND, M_COUNT, M_ISDIGIT, M_ISSPACE, M_ISALPHA, M_ISALNUM, M_REMOVEPREFIX, M_REMOVESUFFIX, M_PARTITION,
-	M_ITEMS, M_KEYS, M_VALUES, M_GET, M_COPY, M_INDEX, M_LIST_COUNT, M_FORBIDDEN, M_CYCLE, M_CHANGED
+	M_STRIP,
+	M_LSTRIP,
+	M_RSTRIP,
+	M_SPLIT,
+	M_RSPLIT,
+	M_SPLITLINES,
+	M_STARTSWITH,
+	M_ENDSWITH,
+	M_UPPER,
+	M_LOWER,
+	M_TITLE,
+	M_CAPITALIZE,
+	M_REPLACE,
+	M_JOIN,
+	M_FIND,
+	M_RFIND,
+	M_COUNT,
+	M_ISDIGIT,
+	M_ISSPACE,
+	M_ISALPHA,
+	M_ISALNUM,
+	M_REMOVEPREFIX,
+	M_REMOVESUFFIX,
+	M_PARTITION,
+	M_ITEMS,
+	M_KEYS,
+	M_VALUES,
+	M_GET,
+	M_COPY,
+	M_INDEX,
+	M_LIST_COUNT,
+	M_FORBIDDEN,
+	M_CYCLE,
+	M_CHANGED
 };
 
 static const struct {
@@ -17,18 +49,53 @@ static const struct {
 	enum method_name id;
 	const char *name;
 } methods[] = {
-	{V_STR, M_STRIP, "strip"}, {V_STR, M_LSTRIP, "lstrip"}, {V_STR, M_RSTRIP, "rstrip"}, {V_STR, M_SPLIT, "split"},
-	{V_STR, M_RSPLIT, "rsplit"}, {V_STR, M_SPLITLINES, "splitlines"}, {V_STR, M_STARTSWITH, "startswith"}, {V_STR, M_ENDSWITH, "endswith"},
-	{V_STR, M_UPPER, "upper"}, {V_STR, M_LOWER, "lower"}, {V_STR, M_TITLE, "title"}, {V_STR, M_CAPITALIZE, "capitalize"},
-	{V_STR, M_REPLACE, "replace"}, {V_STR, M_JOIN, "join"}, {V_STR, M_FIND, "find"}, {V_STR, M_RFIND, "rfind"}, {V_STR, M_COUNT, "count"},
-	{V_STR, M_ISDIGIT, "isdigit"}, {V_STR, M_ISSPACE, "isspace"}, {V_STR, M_ISALPHA, "isalpha"}, {V_STR, M_ISALNUM, "isalnum"},
-	{V_STR, M_REMOVEPREFIX, "removeprefix"}, {V_STR, M_REMOVESUFFIX, "removesuffix"}, {V_STR, M_PARTITION, "partition"},
-	{V_DICT, M_ITEMS, "items"}, {V_DICT, M_KEYS, "keys"}, {V_DICT, M_VALUES, "values"}, {V_DICT, M_GET, "get"}, {V_DICT, M_COPY, "copy"},
-	{V_DICT, M_FORBIDDEN, "pop"}, {V_DICT, M_FORBIDDEN, "popitem"}, {V_DICT, M_FORBIDDEN, "update"}, {V_DICT, M_FORBIDDEN, "setdefault"},
-	{V_DICT, M_FORBIDDEN, "clear"}, {V_LIST, M_INDEX, "index"}, {V_LIST, M_LIST_COUNT, "count"}, {V_LIST, M_COPY, "copy"},
-	{V_LIST, M_FORBIDDEN, "append"}, {V_LIST, M_FORBIDDEN, "extend"}, {V_LIST, M_FORBIDDEN, "insert"}, {V_LIST, M_FORBIDDEN, "pop"},
-	{V_LIST, M_FORBIDDEN, "remove"}, {V_LIST, M_FORBIDDEN, "reverse"}, {V_LIST, M_FORBIDDEN, "sort"}, {V_LIST, M_FORBIDDEN, "clear"},
-	{V_LOOP, M_CYCLE, "cycle"}, {V_LOOP, M_CHANGED, "changed"},
+	{V_STR, M_STRIP, "strip"},
+	{V_STR, M_LSTRIP, "lstrip"},
+	{V_STR, M_RSTRIP, "rstrip"},
+	{V_STR, M_SPLIT, "split"},
+	{V_STR, M_RSPLIT, "rsplit"},
+	{V_STR, M_SPLITLINES, "splitlines"},
+	{V_STR, M_STARTSWITH, "startswith"},
+	{V_STR, M_ENDSWITH, "endswith"},
+	{V_STR, M_UPPER, "upper"},
+	{V_STR, M_LOWER, "lower"},
+	{V_STR, M_TITLE, "title"},
+	{V_STR, M_CAPITALIZE, "capitalize"},
+	{V_STR, M_REPLACE, "replace"},
+	{V_STR, M_JOIN, "join"},
+	{V_STR, M_FIND, "find"},
+	{V_STR, M_RFIND, "rfind"},
+	{V_STR, M_COUNT, "count"},
+	{V_STR, M_ISDIGIT, "isdigit"},
+	{V_STR, M_ISSPACE, "isspace"},
+	{V_STR, M_ISALPHA, "isalpha"},
+	{V_STR, M_ISALNUM, "isalnum"},
+	{V_STR, M_REMOVEPREFIX, "removeprefix"},
+	{V_STR, M_REMOVESUFFIX, "removesuffix"},
+	{V_STR, M_PARTITION, "partition"},
+	{V_DICT, M_ITEMS, "items"},
+	{V_DICT, M_KEYS, "keys"},
+	{V_DICT, M_VALUES, "values"},
+	{V_DICT, M_GET, "get"},
+	{V_DICT, M_COPY, "copy"},
+	{V_DICT, M_FORBIDDEN, "pop"},
+	{V_DICT, M_FORBIDDEN, "popitem"},
+	{V_DICT, M_FORBIDDEN, "update"},
+	{V_DICT, M_FORBIDDEN, "setdefault"},
+	{V_DICT, M_FORBIDDEN, "clear"},
+	{V_LIST, M_INDEX, "index"},
+	{V_LIST, M_LIST_COUNT, "count"},
+	{V_LIST, M_COPY, "copy"},
+	{V_LIST, M_FORBIDDEN, "append"},
+	{V_LIST, M_FORBIDDEN, "extend"},
+	{V_LIST, M_FORBIDDEN, "insert"},
+	{V_LIST, M_FORBIDDEN, "pop"},
+	{V_LIST, M_FORBIDDEN, "remove"},
+	{V_LIST, M_FORBIDDEN, "reverse"},
+	{V_LIST, M_FORBIDDEN, "sort"},
+	{V_LIST, M_FORBIDDEN, "clear"},
+	{V_LOOP, M_CYCLE, "cycle"},
+	{V_LOOP, M_CHANGED, "changed"},
 };
 
 int method_id(enum value_kind kind, struct cgn_str name)
@@ -84,7 +151,8 @@ static struct cgn_str next_word(struct vm *vm, struct cgn_str *rest)
 
 static bool split_words(struct vm *vm, struct cgn_str s, int64_t max, struct list *l)
 {
-	for (s = text_strip(vm, s, NULL, true, false); s.n > 0; s = text_strip(vm, s, NULL, true, false), max--) {
+	for (s = text_strip(vm, s, NULL, true, false); s.n > 0;
+		s = text_strip(vm, s, NULL, true, false), max--) {
 		struct cgn_str word = max == 0 ? s : next_word(vm, &s);
 		if (!vm_spend_bytes(vm, word.n) || !list_add(vm, l, v_str(word)))
 			return false;
@@ -159,7 +227,8 @@ static bool split_lines(struct vm *vm, struct cgn_str s, struct value *out)
 
 static bool touches(struct cgn_str s, struct cgn_str part, bool front)
 {
-	return s.n >= part.n && (part.n == 0 || memcmp(front ? s.p : s.p + s.n - part.n, part.p, part.n) == 0);
+	return s.n >= part.n &&
+		(part.n == 0 || memcmp(front ? s.p : s.p + s.n - part.n, part.p, part.n) == 0);
 }
 
 static bool starts_or_ends(struct vm *vm, struct cgn_str s, int id, struct args args, struct value *out)
@@ -220,7 +289,9 @@ static bool find(struct vm *vm, struct cgn_str s, int id, struct args args, stru
 			break;
 		from = hit + (id == M_COUNT && what.n > 0 ? what.n : 1);
 	}
-	*out = v_int(id == M_COUNT ? n : hit == SIZE_MAX ? -1 : (int64_t)utf8_count((struct cgn_str){s.p, hit}));
+	*out = v_int(id == M_COUNT        ? n
+			: hit == SIZE_MAX ? -1
+					  : (int64_t)utf8_count((struct cgn_str){s.p, hit}));
 	return true;
 }
 
@@ -282,7 +353,8 @@ static bool join(struct vm *vm, struct cgn_str s, struct args args, struct value
 	for (size_t i = 0; i < items.list->n; i++) {
 		if (!is_str(items.list->v[i]))
 			return vm_type(vm, "join of %s", value_type(vm, items.list->v[i]));
-		if (!value_str(vm, items.list->v[i], &piece) || (i > 0 && !vm_emit(vm, s)) || !vm_emit(vm, piece))
+		if (!value_str(vm, items.list->v[i], &piece) || (i > 0 && !vm_emit(vm, s)) ||
+			!vm_emit(vm, piece))
 			return false;
 	}
 	return vm_take(vm, mark, out);
@@ -290,7 +362,10 @@ static bool join(struct vm *vm, struct cgn_str s, struct args args, struct value
 
 static bool change_case(struct vm *vm, struct cgn_str s, int id, struct value *out)
 {
-	enum text_case how = id == M_UPPER ? CASE_UPPER : id == M_LOWER ? CASE_LOWER : id == M_TITLE ? CASE_TITLE : CASE_CAPITAL;
+	enum text_case how = id == M_UPPER ? CASE_UPPER
+		: id == M_LOWER            ? CASE_LOWER
+		: id == M_TITLE            ? CASE_TITLE
+					   : CASE_CAPITAL;
 	if (!text_case(vm, s, how, &s))
 		return false;
 	*out = v_str(s);
@@ -301,8 +376,8 @@ static bool replace(struct vm *vm, struct cgn_str s, struct args args, struct va
 {
 	struct cgn_str from, to;
 	int64_t count = -1;
-	if (!string_arg(vm, args, 0, "old", &from) || !string_arg(vm, args, 1, "new", &to) || !arg_int(vm, args, 2, "count", &count) ||
-		!text_replace(vm, s, from, to, count, &s))
+	if (!string_arg(vm, args, 0, "old", &from) || !string_arg(vm, args, 1, "new", &to) ||
+		!arg_int(vm, args, 2, "count", &count) || !text_replace(vm, s, from, to, count, &s))
 		return false;
 	*out = v_str(s);
 	return true;
@@ -380,7 +455,9 @@ static bool dict_call(struct vm *vm, struct value self, int id, struct args args
 		return false;
 	if (id == M_GET)
 		return dict_get(vm, self.dict, args, out);
-	bool ok = id == M_ITEMS ? dict_pairs(vm, self.dict, out) : id == M_KEYS ? value_items(vm, self, out) : dict_values(vm, self.dict, out);
+	bool ok = id == M_ITEMS ? dict_pairs(vm, self.dict, out)
+		: id == M_KEYS  ? value_items(vm, self, out)
+				: dict_values(vm, self.dict, out);
 	if (ok)
 		list_as(vm, out, id == M_ITEMS ? LIST_ITEMS : id == M_KEYS ? LIST_KEYS : LIST_VALUES);
 	return ok;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template operators, in both dialects. "and", "or", "not" and ~ are with the expressions, since they choose what is evaluated. */
+/* template operators, in both dialects. "and", "or", "not" and ~ are with the expressions, since they choose
+ * what is evaluated. */
 #include <math.h>
 
 #include "template_priv.h"
 
-static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", ">", "<=", ">=", "in", "not in"};
+static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", ">",
+	"<=", ">=", "in", "not in"};
 
 static bool refuse(struct vm *vm, enum op op, struct value a, struct value b)
 {
@@ -91,7 +93,8 @@ static bool op_numbers(struct vm *vm, enum op op, struct value a, struct value b
 
 static bool join_lists(struct vm *vm, struct value a, struct value b, struct value *out)
 {
-	if (!value_list(vm, a) || !value_list(vm, b) || !list_new(vm, a.list->n + b.list->n, out) || !vm_spend(vm, a.list->n + b.list->n))
+	if (!value_list(vm, a) || !value_list(vm, b) || !list_new(vm, a.list->n + b.list->n, out) ||
+		!vm_spend(vm, a.list->n + b.list->n))
 		return false;
 	for (size_t i = 0; i < a.list->n + b.list->n; i++)
 		out->list->v[i] = i < a.list->n ? a.list->v[i] : b.list->v[i - a.list->n];
@@ -187,7 +190,8 @@ static bool op_in(struct vm *vm, enum op op, struct value a, struct value b, str
 		if (!value_str(vm, a, &x) || !value_str(vm, b, &y) || !text_find(vm, y, x, &at))
 			return false;
 		in = at != SIZE_MAX;
-	} else if (!(b.kind == V_UNDEFINED || (b.kind == V_DICT && !vm->js && a.kind != V_LIST && a.kind != V_DICT))) {
+	} else if (!(b.kind == V_UNDEFINED ||
+			   (b.kind == V_DICT && !vm->js && a.kind != V_LIST && a.kind != V_DICT))) {
 		return refuse(vm, op, a, b);
 	}
 	*out = v_bool(in == (op == OP_IN));
@@ -201,7 +205,10 @@ static bool op_order(struct vm *vm, enum op op, struct value a, struct value b, 
 		return refuse(vm, op, a, b);
 	if (!value_order(vm, a, b, false, &order))
 		return false;
-	*out = v_bool(op == OP_LT ? order < 0 : op == OP_GT ? order > 0 : op == OP_LE ? order <= 0 : order >= 0);
+	*out = v_bool(op == OP_LT     ? order < 0
+			: op == OP_GT ? order > 0
+			: op == OP_LE ? order <= 0
+				      : order >= 0);
 	return true;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template parse, statements: tags and what stands between them become lists of nodes. Expressions are next door, in expr.c. */
+/* template parse, statements: tags and what stands between them become lists of nodes. Expressions are next
+ * door, in expr.c. */
 #include <stdlib.h>
 
 #include "parse_priv.h"
@@ -8,7 +9,8 @@ static const char *const ends_of_if[] = {"elif", "else", "endif", NULL};
 static const char *const ends_of_else[] = {"endif", NULL};
 static const char *const ends_of_for[] = {"else", "endfor", NULL};
 
-cgn_rc template_fail(struct cgn_str source, size_t at, struct cgn_err *err, enum cgn_code code, const char *what)
+cgn_rc template_fail(struct cgn_str source, size_t at, struct cgn_err *err, enum cgn_code code,
+	const char *what)
 {
 	size_t line = 1, column = 1;
 	for (size_t i = 0; i < at && i < source.n; i++) {
@@ -188,7 +190,8 @@ static bool parse_if(struct parser *ps, struct node *n)
 {
 	struct node *arm = n;
 	for (;;) {
-		if (!parse_step(ps) || !parse_expr(ps, &arm->a) || !take_block_end(ps) || !parse_body(ps, ends_of_if, &arm->list))
+		if (!parse_step(ps) || !parse_expr(ps, &arm->a) || !take_block_end(ps) ||
+			!parse_body(ps, ends_of_if, &arm->list))
 			return false;
 		if (!at_name(ps, "elif"))
 			break;
@@ -196,7 +199,8 @@ static bool parse_if(struct parser *ps, struct node *n)
 		if ((arm = arm->b) == NULL)
 			return false;
 	}
-	if (at_name(ps, "else") && !(parse_step(ps) && take_block_end(ps) && parse_body(ps, ends_of_else, &arm->body)))
+	if (at_name(ps, "else") &&
+		!(parse_step(ps) && take_block_end(ps) && parse_body(ps, ends_of_else, &arm->body)))
 		return false;
 	return take_end(ps, "endif");
 }
@@ -261,7 +265,8 @@ static bool parse_parameters(struct parser *ps, struct node *n)
 		p->text = name;
 		for (const struct node *other = n->body; other != NULL; other = other->next)
 			if (other->sym == p->sym)
-				return parse_fail(ps, p->at, "the parameter \"%.*s\" is named twice", CGN_STR_ARG(name));
+				return parse_fail(ps, p->at, "the parameter \"%.*s\" is named twice",
+					CGN_STR_ARG(name));
 		if (at_op(ps, "=") && !(parse_step(ps) && parse_expr(ps, &p->a)))
 			return false;
 		if (p->a == NULL && defaults)
@@ -295,8 +300,8 @@ static bool parse_macro_body(struct parser *ps, struct node *n, const char *end)
 
 static bool parse_macro(struct parser *ps, struct node *n)
 {
-	return parse_step(ps) && take_ident(ps, &n->text) && parse_symbol(ps, n->text, &n->sym) && parse_parameters(ps, n) &&
-		parse_macro_body(ps, n, "endmacro");
+	return parse_step(ps) && take_ident(ps, &n->text) && parse_symbol(ps, n->text, &n->sym) &&
+		parse_parameters(ps, n) && parse_macro_body(ps, n, "endmacro");
 }
 
 static bool parse_call_block(struct parser *ps, struct node *n)
@@ -313,7 +318,8 @@ static bool parse_call_block(struct parser *ps, struct node *n)
 
 static bool parse_filter_block(struct parser *ps, struct node *n)
 {
-	return parse_step(ps) && parse_filters(ps, NULL, &n->c) && take_block_end(ps) && parse_until(ps, "endfilter", &n->list);
+	return parse_step(ps) && parse_filters(ps, NULL, &n->c) && take_block_end(ps) &&
+		parse_until(ps, "endfilter", &n->list);
 }
 
 static bool parse_with(struct parser *ps, struct node *n)
@@ -323,7 +329,8 @@ static bool parse_with(struct parser *ps, struct node *n)
 		return false;
 	while (ps->tok.kind != T_BLOCK_END) {
 		struct node *set = node_new(ps, N_SET, ps->tok.at);
-		if (set == NULL || !parse_target(ps, false, &set->a) || !take_op(ps, "=") || !parse_expr(ps, &set->b))
+		if (set == NULL || !parse_target(ps, false, &set->a) || !take_op(ps, "=") ||
+			!parse_expr(ps, &set->b))
 			return false;
 		*tail = set;
 		tail = &set->next;
@@ -341,7 +348,8 @@ static bool parse_generation(struct parser *ps, struct node *n)
 static bool parse_jump(struct parser *ps, struct node *n)
 {
 	if (ps->loops == 0)
-		return parse_fail(ps, n->at, "%s outside of a loop", n->kind == N_BREAK ? "break" : "continue");
+		return parse_fail(ps, n->at, "%s outside of a loop",
+			n->kind == N_BREAK ? "break" : "continue");
 	return parse_step(ps) && take_block_end(ps);
 }
 
@@ -372,7 +380,8 @@ static bool parse_statement(struct parser *ps, struct node **out)
 		*out = node_new(ps, statements[i].kind, ps->tok.at);
 		return *out != NULL && statements[i].parse(ps, *out);
 	}
-	return parse_fail(ps, ps->tok.at, "the statement \"%.*s\" is not supported here", CGN_STR_ARG(ps->tok.s));
+	return parse_fail(ps, ps->tok.at, "the statement \"%.*s\" is not supported here",
+		CGN_STR_ARG(ps->tok.s));
 }
 
 static bool parse_output(struct parser *ps, struct node **out)
@@ -404,7 +413,10 @@ static bool body_goes_on(struct parser *ps, const char *const *ends, struct node
 {
 	for (; ps->tok.kind != T_END || ends != NULL; tail = &(*tail)->next) {
 		if (ps->tok.kind == T_END)
-			return parse_fail(ps, ps->tok.at, "%s is missing", ends[ends[1] == NULL ? 0 : ends[2] == NULL ? 1 : 2]);
+			return parse_fail(ps, ps->tok.at, "%s is missing",
+				ends[ends[1] == NULL              ? 0
+						: ends[2] == NULL ? 1
+								  : 2]);
 		if (ps->tok.kind == T_BLOCK) {
 			if (!parse_step(ps))
 				return false;

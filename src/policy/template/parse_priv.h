@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template, inside the parser: one token ahead, a sticky failure. Every function returns false once it has failed. */
+/* template, inside the parser: one token ahead, a sticky failure. Every function returns false once it has
+ * failed. */
 #pragma once
 #include <stdarg.h>
 
@@ -27,7 +28,8 @@ bool take_op(struct parser *ps, const char *op);
 bool take_ident(struct parser *ps, struct cgn_str *out);
 bool parse_symbol(struct parser *ps, struct cgn_str name, uint32_t *out);
 
-/* Up to a tag whose name is in |ends| (NULL-terminated; NULL: to the end of the source); its name is looked at then. */
+/* Up to a tag whose name is in |ends| (NULL-terminated; NULL: to the end of the source); its name is looked
+ * at then. */
 bool parse_body(struct parser *ps, const char *const *ends, struct node **out);
 
 bool parse_expr(struct parser *ps, struct node **out);

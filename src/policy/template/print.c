@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template print: values as text: as {{ }} shows them in either dialect, and as JSON. Everything goes to the output's tail.
- * Sources: Python's str, repr and json.dumps; JavaScript's String, JSON.stringify and ECMA-262 "Number::toString". */
+/* template print: values as text: as {{ }} shows them in either dialect, and as JSON. Everything goes to the
+ * output's tail. Sources: Python's str, repr and json.dumps; JavaScript's String, JSON.stringify and ECMA-262
+ * "Number::toString". */
 #include <math.h>
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -102,7 +103,8 @@ static bool emit_float(struct vm *vm, double f, bool point)
 
 static bool emit_js_int(struct vm *vm, int64_t i)
 {
-	return i > -9007199254740992 && i < 9007199254740992 ? emit_int(vm, i) : emit_float(vm, (double)i, false);
+	return i > -9007199254740992 && i < 9007199254740992 ? emit_int(vm, i)
+							     : emit_float(vm, (double)i, false);
 }
 
 static bool emit_number(struct vm *vm, struct value v)
@@ -158,7 +160,11 @@ static bool repr_char(struct vm *vm, struct cgn_str raw, int32_t code, char quot
 	else if (printable(code))
 		return vm_emit(vm, raw);
 	else
-		(void)snprintf(text, sizeof text, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)code);
+		(void)snprintf(text, sizeof text,
+			code < 0x100             ? "\\x%02x"
+				: code < 0x10000 ? "\\u%04x"
+						 : "\\U%08x",
+			(unsigned)code);
 	return emit_z(vm, text);
 }
 
@@ -183,7 +189,9 @@ static bool print_repr(struct vm *vm, struct value v);
 
 static bool repr_list(struct vm *vm, struct value v)
 {
-	static const char *const open[] = {"[", "(", "dict_keys([", "dict_values([", "dict_items([", "<generator"}, *const close[] = {"]", ")", "])", "])", "])", ">"};
+	static const char *const open[] = {"[", "(", "dict_keys([", "dict_values([", "dict_items([",
+		"<generator"},
+				 *const close[] = {"]", ")", "])", "])", "])", ">"};
 	bool ok = emit_z(vm, open[v.as]);
 	if (v.as == LIST_ONCE)
 		return ok && emit_z(vm, close[v.as]);
@@ -198,14 +206,16 @@ static bool repr_dict(struct vm *vm, const struct dict *d)
 {
 	bool ok = emit_z(vm, "{");
 	for (size_t i = 0; ok && i < d->n; i++)
-		ok = (i == 0 || emit_z(vm, ", ")) && repr_str(vm, v_str(d->e[i].key)) && emit_z(vm, ": ") && print_repr(vm, d->e[i].v);
+		ok = (i == 0 || emit_z(vm, ", ")) && repr_str(vm, v_str(d->e[i].key)) && emit_z(vm, ": ") &&
+			print_repr(vm, d->e[i].v);
 	return ok && emit_z(vm, "}");
 }
 
 static bool enter(struct vm *vm)
 {
 	if (++vm->depth > MAX_EVAL_DEPTH)
-		return vm_fail(vm, CGN_TOO_LARGE, "a value that the chat template shows is nested more than %d deep", MAX_EVAL_DEPTH);
+		return vm_fail(vm, CGN_TOO_LARGE,
+			"a value that the chat template shows is nested more than %d deep", MAX_EVAL_DEPTH);
 	return vm_spend(vm, 1);
 }
 
@@ -213,11 +223,11 @@ static bool print_repr(struct vm *vm, struct value v)
 {
 	if (!enter(vm) || !value_list(vm, v))
 		return false;
-	bool ok = is_str(v) ? repr_str(vm, v) :
-		v.kind == V_LIST ? repr_list(vm, v) :
-		v.kind == V_DICT ? repr_dict(vm, v.dict) :
-		v.kind == V_UNDEFINED ? emit_z(vm, "Undefined") :
-				       print_value(vm, v);
+	bool ok = is_str(v)             ? repr_str(vm, v)
+		: v.kind == V_LIST      ? repr_list(vm, v)
+		: v.kind == V_DICT      ? repr_dict(vm, v.dict)
+		: v.kind == V_UNDEFINED ? emit_z(vm, "Undefined")
+					: print_value(vm, v);
 	vm->depth--;
 	return ok;
 }
@@ -316,7 +326,8 @@ static bool json_ascii(struct vm *vm, int32_t code)
 	if (code < 0x10000)
 		(void)snprintf(text, sizeof text, "\\u%04x", (unsigned)code);
 	else
-		(void)snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800U + (unsigned)((code - 0x10000) >> 10), 0xdc00U + (unsigned)(code & 0x3ff));
+		(void)snprintf(text, sizeof text, "\\u%04x\\u%04x",
+			0xd800U + (unsigned)((code - 0x10000) >> 10), 0xdc00U + (unsigned)(code & 0x3ff));
 	return emit_z(vm, text);
 }
 
@@ -362,7 +373,8 @@ static bool json_list_out(struct vm *vm, const struct list *l, struct json_at *a
 	bool ok = emit_z(vm, "[");
 	at->level++;
 	for (size_t i = 0; ok && i < l->n; i++)
-		ok = (i == 0 || vm_emit(vm, at->item)) && json_break(vm, at, at->level) && json_value_out(vm, l->v[i], at);
+		ok = (i == 0 || vm_emit(vm, at->item)) && json_break(vm, at, at->level) &&
+			json_value_out(vm, l->v[i], at);
 	at->level--;
 	return ok && (l->n == 0 || json_break(vm, at, at->level)) && emit_z(vm, "]");
 }
@@ -395,8 +407,9 @@ static bool json_dict_out(struct vm *vm, const struct dict *d, struct json_at *a
 	bool ok = emit_z(vm, "{");
 	at->level++;
 	for (size_t i = 0; ok && i < d->n; i++)
-		ok = (i == 0 || vm_emit(vm, at->item)) && json_break(vm, at, at->level) && json_str_out(vm, e[i]->key, at->style->ascii) &&
-			vm_emit(vm, at->key) && json_value_out(vm, e[i]->v, at);
+		ok = (i == 0 || vm_emit(vm, at->item)) && json_break(vm, at, at->level) &&
+			json_str_out(vm, e[i]->key, at->style->ascii) && vm_emit(vm, at->key) &&
+			json_value_out(vm, e[i]->v, at);
 	at->level--;
 	return ok && (d->n == 0 || json_break(vm, at, at->level)) && emit_z(vm, "}");
 }
@@ -428,9 +441,9 @@ static bool json_value_out(struct vm *vm, struct value v, struct json_at *at)
 {
 	if (!enter(vm) || !value_list(vm, v))
 		return false;
-	bool ok = is_indexed(v) ? json_list_out(vm, v.list, at) :
-		v.kind == V_DICT || (v.kind == V_SPACE && vm->js) ? json_dict_out(vm, v.dict, at) :
-								    json_scalar_out(vm, v, at);
+	bool ok = is_indexed(v)                                     ? json_list_out(vm, v.list, at)
+		: v.kind == V_DICT || (v.kind == V_SPACE && vm->js) ? json_dict_out(vm, v.dict, at)
+								    : json_scalar_out(vm, v, at);
 	vm->depth--;
 	return ok;
 }

@@ -5,9 +5,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#define COMPILED_MAX ((size_t)1 << 28)
+#define COMPILED_MAX   ((size_t)1 << 28)
 #define DEFAULT_OUTPUT ((size_t)64 << 20)
-#define DEFAULT_STEPS 20000000
+#define DEFAULT_STEPS  20000000
 #define DEFAULT_MEMORY ((size_t)256 << 20)
 
 /* ---- compile ---- */
@@ -32,7 +32,8 @@ static bool take_source(struct template *t, struct cgn_str source)
 cgn_rc template_compile(struct cgn_str source, struct template **out, struct cgn_err *err)
 {
 	if (source.n > TEMPLATE_MAX_SOURCE)
-		return CGN_FAIL(err, INVALID, "the chat template has %zu bytes; the limit is %zu", source.n, TEMPLATE_MAX_SOURCE);
+		return CGN_FAIL(err, INVALID, "the chat template has %zu bytes; the limit is %zu", source.n,
+			TEMPLATE_MAX_SOURCE);
 	size_t good = cgn_utf8_prefix(source.p, source.n);
 	if (good < source.n)
 		return CGN_FAIL(err, INVALID, "the chat template is not UTF-8 at byte %zu", good);
@@ -41,7 +42,9 @@ cgn_rc template_compile(struct cgn_str source, struct template **out, struct cgn
 		return CGN_FAIL(err, NO_MEMORY, "no memory to compile the chat template");
 	t->tag = TEMPLATE_TAG;
 	cgn_arena_init(&t->arena, COMPILED_MAX);
-	cgn_rc rc = take_source(t, source) ? parse_source(t, err) : CGN_FAIL(err, NO_MEMORY, "no memory to compile the chat template");
+	cgn_rc rc = take_source(t, source)
+		? parse_source(t, err)
+		: CGN_FAIL(err, NO_MEMORY, "no memory to compile the chat template");
 	if (cgn_ok(rc))
 		*out = t;
 	else
@@ -101,7 +104,8 @@ void *vm_get(struct vm *vm, size_t n)
 	void *p = cgn_arena_get(&vm->mem, n);
 	if (p == NULL) {
 		bool limit = n > vm->mem.limit_bytes - vm->mem.used_bytes || n == SIZE_MAX;
-		(void)vm_fail(vm, limit ? CGN_TOO_LARGE : CGN_NO_MEMORY, "the chat template takes too much memory");
+		(void)vm_fail(vm, limit ? CGN_TOO_LARGE : CGN_NO_MEMORY,
+			"the chat template takes too much memory");
 	}
 	return p;
 }
@@ -112,7 +116,8 @@ bool vm_emit(struct vm *vm, struct cgn_str s)
 		return vm_fail(vm, CGN_TOO_LARGE, "the chat template makes more than %zu bytes", vm->out_max);
 	cgn_buf_str(vm->out, s);
 	if (vm->out->bad)
-		return vm_fail(vm, vm->out->limit != 0 ? CGN_TOO_LARGE : CGN_NO_MEMORY, "the chat template's text does not fit its buffer");
+		return vm_fail(vm, vm->out->limit != 0 ? CGN_TOO_LARGE : CGN_NO_MEMORY,
+			"the chat template's text does not fit its buffer");
 	return vm_spend_bytes(vm, s.n);
 }
 
@@ -173,7 +178,8 @@ static bool set_variables(struct vm *vm)
 	const struct {
 		const char *name;
 		struct cgn_str s;
-	} tokens[] = {{"bos_token", ask->bos_token}, {"eos_token", ask->eos_token}, {"unk_token", ask->unk_token}, {"pad_token", ask->pad_token}};
+	} tokens[] = {{"bos_token", ask->bos_token}, {"eos_token", ask->eos_token},
+		{"unk_token", ask->unk_token}, {"pad_token", ask->pad_token}};
 	vm->globals = vm_get(vm, vm->t->n_names * sizeof *vm->globals);
 	if (vm->globals == NULL)
 		return false;
@@ -185,8 +191,8 @@ static bool set_variables(struct vm *vm)
 		if (tokens[i].s.n > 0)
 			set_name(vm, cgn_str_of(tokens[i].name), v_str(tokens[i].s));
 	set_name(vm, CGN_STR("add_generation_prompt"), v_bool(ask->add_generation_prompt));
-	return set_json(vm, "messages", ask->messages) && set_json(vm, "tools", ask->tools) && set_json(vm, "documents", ask->documents) &&
-		set_kwargs(vm, ask->kwargs);
+	return set_json(vm, "messages", ask->messages) && set_json(vm, "tools", ask->tools) &&
+		set_json(vm, "documents", ask->documents) && set_kwargs(vm, ask->kwargs);
 }
 
 /* ---- continue_final_message ---- */
@@ -219,16 +225,19 @@ static size_t last_place(struct cgn_str s, struct cgn_str what)
 	return SIZE_MAX;
 }
 
-/* The text ends where the last message's content ends; trailing white space stays only where the template kept it. */
+/* The text ends where the last message's content ends; trailing white space stays only where the template
+ * kept it. */
 static bool cut_final(struct vm *vm)
 {
 	struct cgn_str text, made = {vm->out->p + vm->out_base, vm->out->n - vm->out_base};
 	if (!last_text(vm->ask->messages, &vm->mem, &text))
 		return vm_fail(vm, CGN_INVALID, "continue_final_message: the last message has no text");
-	struct cgn_str bare = text_strip(vm, text, NULL, true, true), left = text_strip(vm, text, NULL, true, false);
+	struct cgn_str bare = text_strip(vm, text, NULL, true, true),
+		       left = text_strip(vm, text, NULL, true, false);
 	size_t at = last_place(made, bare);
 	if (at == SIZE_MAX)
-		return vm_fail(vm, CGN_INVALID, "continue_final_message: the chat template does not show the last message");
+		return vm_fail(vm, CGN_INVALID,
+			"continue_final_message: the chat template does not show the last message");
 	bool kept = made.n - at >= left.n && (left.n == 0 || memcmp(made.p + at, left.p, left.n) == 0);
 	vm->out->n = vm->out_base + at + (kept ? left.n : bare.n);
 	return true;
@@ -241,18 +250,27 @@ static bool render(struct vm *vm)
 	if (vm->ask->messages.raw.p == NULL || vm->ask->messages.type != JSON_ARRAY)
 		return vm_fail(vm, CGN_INVALID, "messages is not an array");
 	if (vm->ask->continue_final_message && vm->ask->add_generation_prompt)
-		return vm_fail(vm, CGN_INVALID, "continue_final_message and add_generation_prompt exclude each other");
-	return set_variables(vm) && exec_body(vm, vm->t->body) && (!vm->ask->continue_final_message || cut_final(vm));
+		return vm_fail(vm, CGN_INVALID,
+			"continue_final_message and add_generation_prompt exclude each other");
+	return set_variables(vm) && exec_body(vm, vm->t->body) &&
+		(!vm->ask->continue_final_message || cut_final(vm));
 }
 
-cgn_rc template_render(const struct template *t, const struct template_ask *ask, struct cgn_buf *out, struct cgn_err *err)
+cgn_rc template_render(const struct template *t, const struct template_ask *ask, struct cgn_buf *out,
+	struct cgn_err *err)
 {
 	CGN_LIVE(t, TEMPLATE_TAG);
 	struct vm *vm = malloc(sizeof *vm);
 	if (vm == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to render the chat template");
 	bool was_bad = out->bad;
-	*vm = (struct vm){.t = t, .ask = ask, .js = ask->dialect == TEMPLATE_HF_JS, .out = out, .out_base = out->n, .err = err, .rc = CGN_OK};
+	*vm = (struct vm){.t = t,
+		.ask = ask,
+		.js = ask->dialect == TEMPLATE_HF_JS,
+		.out = out,
+		.out_base = out->n,
+		.err = err,
+		.rc = CGN_OK};
 	vm->out_max = ask->max_output != 0 ? ask->max_output : DEFAULT_OUTPUT;
 	vm->steps_left = ask->max_steps != 0 ? ask->max_steps : DEFAULT_STEPS;
 	cgn_arena_init(&vm->mem, ask->max_memory != 0 ? ask->max_memory : DEFAULT_MEMORY);

@@ -4,29 +4,47 @@
 #include "base/core/arena.h"
 #include "policy/template/template.h"
 
-#define TEMPLATE_TAG 0x4a494e4aU
-#define MAX_NEST 150       /* of source: parentheses, blocks; and of one expression's chain of operators */
+#define TEMPLATE_TAG   0x4a494e4aU
+#define MAX_NEST       150 /* of source: parentheses, blocks; and of one expression's chain of operators */
 #define MAX_EVAL_DEPTH 800 /* of nodes within nodes at render time, macro calls included */
-#define MAX_SUM 16         /* values that are added at once */
-#define MAX_ARGS 256       /* that wait in unfinished calls */
+#define MAX_SUM        16  /* values that are added at once */
+#define MAX_ARGS       256 /* that wait in unfinished calls */
 
 /* ---- values ---- */
-enum value_kind { V_UNDEFINED, V_NONE, V_BOOL, V_INT, V_BIG, V_FLOAT, V_STR, V_LAZY, V_LIST, V_DICT, V_SPACE, V_MACRO, V_METHOD, V_LOOP, V_GLOBAL };
+enum value_kind {
+	V_UNDEFINED,
+	V_NONE,
+	V_BOOL,
+	V_INT,
+	V_BIG,
+	V_FLOAT,
+	V_STR,
+	V_LAZY,
+	V_LIST,
+	V_DICT,
+	V_SPACE,
+	V_MACRO,
+	V_METHOD,
+	V_LOOP,
+	V_GLOBAL
+};
 
-/* Python's kinds of what can be walked through; @huggingface/jinja has lists alone. ONCE: a generator, empty once it was walked. */
+/* Python's kinds of what can be walked through; @huggingface/jinja has lists alone. ONCE: a generator, empty
+ * once it was walked. */
 enum list_kind { LIST_PLAIN, LIST_TUPLE, LIST_KEYS, LIST_VALUES, LIST_ITEMS, LIST_ONCE };
 
 struct list;
 struct dict;
 struct value {
 	enum value_kind kind;
-	uint8_t as;            /* of V_LIST: enum list_kind */
-	uint16_t id;           /* V_GLOBAL: which */
+	uint8_t as;  /* of V_LIST: enum list_kind */
+	uint16_t id; /* V_GLOBAL: which */
 	union {
 		bool b;
 		int64_t i;
 		double f;
-		struct cgn_str s; /* V_STR; V_BIG: an integer's text, when it is wider than 64 bits; a NUL follows */
+		/* V_STR; V_BIG: an integer's text, when it is wider than 64 bits; a NUL follows */
+		struct cgn_str s;
 		struct lazy_str *lazy;
 		struct list *list;
 		struct dict *dict; /* V_DICT, V_SPACE */
@@ -66,39 +84,88 @@ struct method {
 /* ---- nodes ---- */
 enum node_kind {
 	/* expressions */
-	N_CONST, N_NAME, N_ATTR, N_ITEM, N_SLICE, N_CALL, N_FILTER, N_TEST, N_LIST, N_TUPLE, N_DICT, N_NOT, N_NEG, N_POS, N_BIN, N_JOIN,
-	N_AND, N_OR, N_COMPARE, N_COND,
+	N_CONST,
+	N_NAME,
+	N_ATTR,
+	N_ITEM,
+	N_SLICE,
+	N_CALL,
+	N_FILTER,
+	N_TEST,
+	N_LIST,
+	N_TUPLE,
+	N_DICT,
+	N_NOT,
+	N_NEG,
+	N_POS,
+	N_BIN,
+	N_JOIN,
+	N_AND,
+	N_OR,
+	N_COMPARE,
+	N_COND,
 	/* parts of argument lists: name=value, *list, **dict */
-	N_NAMED, N_SPREAD, N_SPREAD_NAMED,
+	N_NAMED,
+	N_SPREAD,
+	N_SPREAD_NAMED,
 	/* statements */
-	N_TEXT, N_OUTPUT, N_IF, N_FOR, N_SET, N_SET_BLOCK, N_MACRO, N_CALL_BLOCK, N_FILTER_BLOCK, N_SCOPE, N_BREAK, N_CONTINUE
+	N_TEXT,
+	N_OUTPUT,
+	N_IF,
+	N_FOR,
+	N_SET,
+	N_SET_BLOCK,
+	N_MACRO,
+	N_CALL_BLOCK,
+	N_FILTER_BLOCK,
+	N_SCOPE,
+	N_BREAK,
+	N_CONTINUE
 };
 enum op {
-	OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOOR, OP_REM, OP_POW,
-	OP_EQ, OP_NE, OP_LT, OP_GT, OP_LE, OP_GE, OP_IN, OP_NOT_IN
+	OP_ADD,
+	OP_SUB,
+	OP_MUL,
+	OP_DIV,
+	OP_FLOOR,
+	OP_REM,
+	OP_POW,
+	OP_EQ,
+	OP_NE,
+	OP_LT,
+	OP_GT,
+	OP_LE,
+	OP_GE,
+	OP_IN,
+	OP_NOT_IN
 };
 
 /* What the children mean, by kind:
- *   NAME sym | ATTR a.text | ITEM a[b] | SLICE a[b:c:d] | CALL a(list) | FILTER a|id(list) | TEST a is id(list) | NOT NEG POS a | BIN a op b
- *   JOIN list, ~ between | AND OR a b | COMPARE a then list of (op, a) | COND b if a else c | LIST TUPLE list | DICT list of (a key, b value)
- *   TEXT text | OUTPUT a | IF a: list, else b (an IF) or body | FOR a (target) b (iterable) c (if) list, else body | SET a (target) b
- *   SET_BLOCK a, body list, c (filter chain over NULL) | MACRO sym text, parameters in body, list | CALL_BLOCK a (a CALL), parameters in body, list
+ *   NAME sym | ATTR a.text | ITEM a[b] | SLICE a[b:c:d] | CALL a(list) | FILTER a|id(list) | TEST a is
+ *   id(list) | NOT NEG POS a | BIN a op b
+ *   JOIN list, ~ between | AND OR a b | COMPARE a then list of (op, a) | COND b if a else c | LIST TUPLE list
+ *   | DICT list of (a key, b value)
+ *   TEXT text | OUTPUT a | IF a: list, else b (an IF) or body | FOR a (target) b (iterable) c (if) list, else
+ *   body | SET a (target) b
+ *   SET_BLOCK a, body list, c (filter chain over NULL) | MACRO sym text, parameters in body, list |
+ *   CALL_BLOCK a (a CALL), parameters in body, list
  *   FILTER_BLOCK c (filter chain over NULL), list | SCOPE list (with: SETs first) */
 struct node {
 	enum node_kind kind;
 	enum op op;
 	uint16_t id;
-	bool flag;           /* TEST: negated; FOR: recursive; MACRO, CALL_BLOCK: see the next two */
+	bool flag;            /* TEST: negated; FOR: recursive; MACRO, CALL_BLOCK: see the next two */
 	bool varargs, kwargs; /* the body speaks of them */
-	uint32_t at;         /* byte of the source */
+	uint32_t at;          /* byte of the source */
 	uint32_t sym;
-	size_t n;            /* length of list, where it is arguments or elements */
+	size_t n; /* length of list, where it is arguments or elements */
 	struct node *a, *b, *c, *d, *list, *body, *next;
 	struct cgn_str text;
 	struct value value; /* CONST */
 };
 
-struct template {
+struct template
+{
 	uint32_t tag;
 	struct cgn_arena arena;
 	struct cgn_str source; /* normalised */
@@ -109,22 +176,37 @@ struct template {
 enum { SYM_LOOP, SYM_CALLER, SYM_VARARGS, SYM_KWARGS }; /* of every template */
 
 /* ---- source ---- */
-enum token_kind { T_END, T_TEXT, T_BLOCK, T_BLOCK_END, T_VAR, T_VAR_END, T_NAME, T_STR, T_INT, T_FLOAT, T_OP };
+enum token_kind {
+	T_END,
+	T_TEXT,
+	T_BLOCK,
+	T_BLOCK_END,
+	T_VAR,
+	T_VAR_END,
+	T_NAME,
+	T_STR,
+	T_INT,
+	T_FLOAT,
+	T_OP
+};
 struct token {
 	enum token_kind kind;
 	uint32_t at;
-	struct cgn_str s; /* T_OP: the operator; T_STR: between the quotes, escaped; T_TEXT: trimmed as the tags beside it ask */
+	/* T_OP: the operator; T_STR: between the quotes, escaped; T_TEXT: trimmed as the tags beside it
+	 * ask */
+	struct cgn_str s;
 };
 struct lexer {
 	struct cgn_str src;
 	size_t at;
 	enum { IN_TEXT, IN_BLOCK, IN_VAR } where;
-	bool trim, trim_line;  /* the tag behind us ended with "-", or is one that eats its line end */
-	size_t depth;          /* of brackets within a tag */
-	const char *why;       /* with T_END: what is wrong, NULL when it is the end */
+	bool trim, trim_line; /* the tag behind us ended with "-", or is one that eats its line end */
+	size_t depth;         /* of brackets within a tag */
+	const char *why;      /* with T_END: what is wrong, NULL when it is the end */
 };
 struct token lex_next(struct lexer *lx);
-struct cgn_rc template_fail(struct cgn_str source, size_t at, struct cgn_err *err, enum cgn_code code, const char *what);
+struct cgn_rc template_fail(struct cgn_str source, size_t at, struct cgn_err *err, enum cgn_code code,
+	const char *what);
 
 CGN_RC parse_source(struct template *t, struct cgn_err *err);
 
@@ -145,7 +227,7 @@ struct binding {
 struct macro {
 	const struct node *node; /* MACRO, or the CALL_BLOCK whose body it is */
 	struct scope *home;
-	struct value caller;     /* of the call block that calls; else undefined */
+	struct value caller; /* of the call block that calls; else undefined */
 };
 struct loop {
 	struct value items;
@@ -188,7 +270,8 @@ struct vm {
 
 /* All of these return false once the render has failed; vm->rc says how. */
 bool vm_fail(struct vm *vm, enum cgn_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-bool vm_type(struct vm *vm, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* INVALID, with the place */
+/* INVALID, with the place */
+bool vm_type(struct vm *vm, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool vm_spend(struct vm *vm, size_t steps);
 static inline bool vm_spend_bytes(struct vm *vm, size_t n)
 {
@@ -243,9 +326,11 @@ bool value_str(struct vm *vm, struct value v, struct cgn_str *out); /* of a stri
 bool value_list(struct vm *vm, struct value v);                     /* walk it, when that was not done yet */
 bool value_true(struct vm *vm, struct value v, bool *out);
 double value_num(struct value v);
-bool value_equal(struct vm *vm, struct value a, struct value b, bool *out);       /* as == has it in the dialect */
-bool value_same(struct vm *vm, struct value a, struct value b, bool *out);        /* as "in a list" has it */
-bool value_order(struct vm *vm, struct value a, struct value b, bool fold, int *out); /* error when they have none */
+/* as == has it in the dialect */
+bool value_equal(struct vm *vm, struct value a, struct value b, bool *out);
+bool value_same(struct vm *vm, struct value a, struct value b, bool *out); /* as "in a list" has it */
+/* error when they have none */
+bool value_order(struct vm *vm, struct value a, struct value b, bool fold, int *out);
 bool list_new(struct vm *vm, size_t cap, struct value *out);
 void list_as(const struct vm *vm, struct value *io, enum list_kind as); /* in Python's dialect */
 bool list_add(struct vm *vm, struct list *l, struct value v);
@@ -258,29 +343,34 @@ bool dict_pairs(struct vm *vm, struct dict *d, struct value *out);
 
 /* print.c */
 struct json_style {
-	int64_t indent;      /* -1: one line */
+	int64_t indent; /* -1: one line */
 	bool ascii, sort;
-	bool shown;          /* by {{ }}, not by tojson: an undefined value is told apart */
+	bool shown;               /* by {{ }}, not by tojson: an undefined value is told apart */
 	struct cgn_str item, key; /* separators; p == NULL: the usual */
 };
 #define FLOAT_TEXT 80
-void print_float(const struct vm *vm, double f, bool point, struct cgn_buf *b); /* FLOAT_TEXT bytes at most; point: 1 is "1.0" */
+/* FLOAT_TEXT bytes at most; point: 1 is "1.0" */
+void print_float(const struct vm *vm, double f, bool point, struct cgn_buf *b);
 bool print_value(struct vm *vm, struct value v); /* as {{ v }} does */
 bool print_json(struct vm *vm, struct value v, const struct json_style *style);
-bool print_joined(struct vm *vm, struct value v); /* as ~, + in JavaScript and join do */
+bool print_joined(struct vm *vm, struct value v);                    /* as ~, + in JavaScript and join do */
 bool value_text(struct vm *vm, struct value v, struct cgn_str *out); /* what print_value prints */
 
 /* text.c: UTF-8 */
 size_t utf8_count(struct cgn_str s);
 size_t utf8_step(const char *p, const char *end, int32_t *code);
-enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_TITLE_WORDS, CASE_CAPITAL }; /* TITLE_WORDS: the filter's idea of a word */
+/* TITLE_WORDS: the filter's idea of a word */
+enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_TITLE_WORDS, CASE_CAPITAL };
 bool text_case(struct vm *vm, struct cgn_str s, enum text_case how, struct cgn_str *out);
 bool text_is_space(struct vm *vm, int32_t code);
-struct cgn_str text_strip(struct vm *vm, struct cgn_str s, const struct cgn_str *chars, bool left, bool right);
-bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct cgn_str to, int64_t count, struct cgn_str *out);
+struct cgn_str text_strip(struct vm *vm, struct cgn_str s, const struct cgn_str *chars, bool left,
+	bool right);
+bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct cgn_str to, int64_t count,
+	struct cgn_str *out);
 bool text_find(struct vm *vm, struct cgn_str s, struct cgn_str what, size_t *at); /* SIZE_MAX: not in it */
 bool text_join(struct vm *vm, const struct cgn_str *parts, size_t n, struct cgn_str *out); /* n >= 1 */
-bool text_slice(struct vm *vm, struct cgn_str s, const int64_t *from, const int64_t *to, int64_t step, struct cgn_str *out);
+bool text_slice(struct vm *vm, struct cgn_str s, const int64_t *from, const int64_t *to, int64_t step,
+	struct cgn_str *out);
 bool slice_range(size_t n, const int64_t *from, const int64_t *to, int64_t step, int64_t *at, size_t *count);
 
 /* methods.c */
@@ -297,11 +387,14 @@ bool global_call(struct vm *vm, int id, struct args args, struct value *out);
 /* eval.c */
 bool eval(struct vm *vm, const struct node *n, struct value *out);
 bool eval_attr(struct vm *vm, struct value v, struct cgn_str name, struct value *out);
-bool eval_args(struct vm *vm, const struct node *list, struct args *out); /* on the stack: restore vm->sp afterwards */
+/* on the stack: restore vm->sp afterwards */
+bool eval_args(struct vm *vm, const struct node *list, struct args *out);
 bool eval_output(struct vm *vm, const struct node *n);
 bool call_value(struct vm *vm, struct value callee, struct args args, struct value *out);
-bool arg_get(struct args args, size_t i, const char *name, struct value *out); /* positional or named; false: absent */
-bool arg_int(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out); /* absent or none: stays as it was */
+/* positional or named; false: absent */
+bool arg_get(struct args args, size_t i, const char *name, struct value *out);
+/* absent or none: stays as it was */
+bool arg_int(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out);
 
 /* ops.c */
 /* The sum of |n| values, from the left; of strings in one piece. */
@@ -315,5 +408,6 @@ struct value scope_get(struct vm *vm, uint32_t sym);
 /* Run the macro; its text goes to the output. */
 bool macro_run(struct vm *vm, struct macro *m, struct args args);
 bool loop_attr(struct vm *vm, struct loop *l, struct cgn_str name, struct value *out);
-bool loop_call(struct vm *vm, struct loop *l, bool cycle, struct args args, struct value *out); /* loop.cycle, loop.changed */
+/* loop.cycle, loop.changed */
+bool loop_call(struct vm *vm, struct loop *l, bool cycle, struct args args, struct value *out);
 bool loop_run(struct vm *vm, const struct node *n, struct value items, size_t depth);

@@ -5,21 +5,79 @@
 #include "template_priv.h"
 
 enum test_name {
-	IS_DEFINED, IS_UNDEFINED, IS_NONE, IS_STRING, IS_MAPPING, IS_ITERABLE, IS_SEQUENCE, IS_NUMBER, IS_INTEGER, IS_FLOAT, IS_BOOLEAN, IS_TRUE,
-	IS_FALSE, IS_CALLABLE, IS_ODD, IS_EVEN, IS_DIVISIBLEBY, IS_IN, IS_SAMEAS, IS_UPPER, IS_LOWER, IS_FILTER, IS_TEST, IS_EQ, IS_NE, IS_LT,
-	IS_GT, IS_LE, IS_GE
+	IS_DEFINED,
+	IS_UNDEFINED,
+	IS_NONE,
+	IS_STRING,
+	IS_MAPPING,
+	IS_ITERABLE,
+	IS_SEQUENCE,
+	IS_NUMBER,
+	IS_INTEGER,
+	IS_FLOAT,
+	IS_BOOLEAN,
+	IS_TRUE,
+	IS_FALSE,
+	IS_CALLABLE,
+	IS_ODD,
+	IS_EVEN,
+	IS_DIVISIBLEBY,
+	IS_IN,
+	IS_SAMEAS,
+	IS_UPPER,
+	IS_LOWER,
+	IS_FILTER,
+	IS_TEST,
+	IS_EQ,
+	IS_NE,
+	IS_LT,
+	IS_GT,
+	IS_LE,
+	IS_GE
 };
 
 static const struct {
 	const char *name;
 	enum test_name id;
 } tests[] = {
-	{"defined", IS_DEFINED}, {"undefined", IS_UNDEFINED}, {"none", IS_NONE}, {"string", IS_STRING}, {"mapping", IS_MAPPING},
-	{"iterable", IS_ITERABLE}, {"sequence", IS_SEQUENCE}, {"number", IS_NUMBER}, {"integer", IS_INTEGER}, {"float", IS_FLOAT},
-	{"boolean", IS_BOOLEAN}, {"true", IS_TRUE}, {"false", IS_FALSE}, {"callable", IS_CALLABLE}, {"odd", IS_ODD}, {"even", IS_EVEN},
-	{"divisibleby", IS_DIVISIBLEBY}, {"in", IS_IN}, {"sameas", IS_SAMEAS}, {"upper", IS_UPPER}, {"lower", IS_LOWER}, {"filter", IS_FILTER},
-	{"test", IS_TEST}, {"equalto", IS_EQ}, {"eq", IS_EQ}, {"==", IS_EQ}, {"ne", IS_NE}, {"!=", IS_NE}, {"lt", IS_LT}, {"lessthan", IS_LT},
-	{"<", IS_LT}, {"gt", IS_GT}, {"greaterthan", IS_GT}, {">", IS_GT}, {"le", IS_LE}, {"<=", IS_LE}, {"ge", IS_GE}, {">=", IS_GE},
+	{"defined", IS_DEFINED},
+	{"undefined", IS_UNDEFINED},
+	{"none", IS_NONE},
+	{"string", IS_STRING},
+	{"mapping", IS_MAPPING},
+	{"iterable", IS_ITERABLE},
+	{"sequence", IS_SEQUENCE},
+	{"number", IS_NUMBER},
+	{"integer", IS_INTEGER},
+	{"float", IS_FLOAT},
+	{"boolean", IS_BOOLEAN},
+	{"true", IS_TRUE},
+	{"false", IS_FALSE},
+	{"callable", IS_CALLABLE},
+	{"odd", IS_ODD},
+	{"even", IS_EVEN},
+	{"divisibleby", IS_DIVISIBLEBY},
+	{"in", IS_IN},
+	{"sameas", IS_SAMEAS},
+	{"upper", IS_UPPER},
+	{"lower", IS_LOWER},
+	{"filter", IS_FILTER},
+	{"test", IS_TEST},
+	{"equalto", IS_EQ},
+	{"eq", IS_EQ},
+	{"==", IS_EQ},
+	{"ne", IS_NE},
+	{"!=", IS_NE},
+	{"lt", IS_LT},
+	{"lessthan", IS_LT},
+	{"<", IS_LT},
+	{"gt", IS_GT},
+	{"greaterthan", IS_GT},
+	{">", IS_GT},
+	{"le", IS_LE},
+	{"<=", IS_LE},
+	{"ge", IS_GE},
+	{">=", IS_GE},
 };
 
 int test_id(struct cgn_str name)
@@ -34,11 +92,13 @@ int test_id(struct cgn_str name)
 static bool remainder_of(struct vm *vm, struct value v, struct value by, double *out)
 {
 	if (!is_num(v) || !is_num(by) || (vm->js && v.kind != V_INT))
-		return vm_type(vm, "%s is neither odd nor even, nor divisible by %s", value_type(vm, v), value_type(vm, by));
+		return vm_type(vm, "%s is neither odd nor even, nor divisible by %s", value_type(vm, v),
+			value_type(vm, by));
 	double n = value_num(by);
 	if (!(n < 0) && !(n > 0))
 		return vm_type(vm, "divisible by zero");
-	*out = v.kind == V_INT && by.kind == V_INT && by.i != -1 ? (double)(v.i % by.i) : fmod(value_num(v), n);
+	*out = v.kind == V_INT && by.kind == V_INT && by.i != -1 ? (double)(v.i % by.i)
+								 : fmod(value_num(v), n);
 	if ((*out < 0 && n > 0) || (*out > 0 && n < 0))
 		*out += n;
 	return true;
@@ -142,7 +202,8 @@ static bool is_kind(struct vm *vm, struct value v, int id)
 	case IS_MAPPING:
 		return v.kind == V_DICT;
 	case IS_ITERABLE:
-		return is_str(v) || v.kind == V_LIST || (!vm->js && (v.kind == V_DICT || v.kind == V_UNDEFINED || v.kind == V_LOOP));
+		return is_str(v) || v.kind == V_LIST ||
+			(!vm->js && (v.kind == V_DICT || v.kind == V_UNDEFINED || v.kind == V_LOOP));
 	case IS_SEQUENCE:
 		return is_str(v) || is_indexed(v) || v.kind == V_DICT || (!vm->js && v.kind == V_UNDEFINED);
 	case IS_NUMBER:
@@ -158,7 +219,8 @@ static bool is_kind(struct vm *vm, struct value v, int id)
 	case IS_FALSE:
 		return v.kind == V_BOOL && !v.b;
 	default: /* IS_CALLABLE */
-		return v.kind == V_MACRO || v.kind == V_METHOD || v.kind == V_GLOBAL || (!vm->js && (v.kind == V_LOOP || v.kind == V_UNDEFINED));
+		return v.kind == V_MACRO || v.kind == V_METHOD || v.kind == V_GLOBAL ||
+			(!vm->js && (v.kind == V_LOOP || v.kind == V_UNDEFINED));
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template text: what string methods do to UTF-8. Positions and lengths are in characters; strings that come in are valid. */
+/* template text: what string methods do to UTF-8. Positions and lengths are in characters; strings that come
+ * in are valid. */
 #include <utf8proc.h>
 
 #include "template_priv.h"
@@ -40,11 +41,12 @@ static int32_t last_code(struct cgn_str s, size_t *n)
 bool text_is_space(struct vm *vm, int32_t code)
 {
 	if (code < 0x80)
-		return code == ' ' || (code >= '\t' && code <= '\r') || (!vm->js && code >= 0x1c && code <= 0x1f);
+		return code == ' ' || (code >= '\t' && code <= '\r') ||
+			(!vm->js && code >= 0x1c && code <= 0x1f);
 	if (code == 0x85 || code == 0xfeff)
 		return (code == 0xfeff) == vm->js;
-	return code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f ||
-		code == 0x205f || code == 0x3000;
+	return code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
+		code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
 static bool is_one_of(struct vm *vm, int32_t code, const struct cgn_str *chars)
@@ -85,10 +87,12 @@ static bool is_cased(int32_t code)
 static bool word_begins(struct vm *vm, enum text_case how, int32_t last)
 {
 	if (vm->js) /* \b\w: ASCII only */
-		return !((last | 0x20) >= 'a' && (last | 0x20) <= 'z') && !(last >= '0' && last <= '9') && last != '_';
+		return !((last | 0x20) >= 'a' && (last | 0x20) <= 'z') && !(last >= '0' && last <= '9') &&
+			last != '_';
 	if (how == CASE_TITLE)
 		return !is_cased(last);
-	return last == '-' || last == '(' || last == '{' || last == '[' || last == '<' || text_is_space(vm, last);
+	return last == '-' || last == '(' || last == '{' || last == '[' || last == '<' ||
+		text_is_space(vm, last);
 }
 
 static size_t put_code(char *to, int32_t code, bool upper)
@@ -97,7 +101,8 @@ static size_t put_code(char *to, int32_t code, bool upper)
 		memcpy(to, "SS", 2);
 		return 2;
 	}
-	return (size_t)utf8proc_encode_char(upper ? utf8proc_toupper(code) : utf8proc_tolower(code), (utf8proc_uint8_t *)to);
+	return (size_t)utf8proc_encode_char(upper ? utf8proc_toupper(code) : utf8proc_tolower(code),
+		(utf8proc_uint8_t *)to);
 }
 
 bool text_case(struct vm *vm, struct cgn_str s, enum text_case how, struct cgn_str *out)
@@ -110,7 +115,9 @@ bool text_case(struct vm *vm, struct cgn_str s, enum text_case how, struct cgn_s
 	for (size_t at = 0; at < s.n; last = code) {
 		size_t from = at;
 		at += utf8_step(s.p + at, s.p + s.n, &code);
-		bool first = how == CASE_CAPITAL ? from == 0 : (how == CASE_TITLE || how == CASE_TITLE_WORDS) && word_begins(vm, how, last);
+		bool first = how == CASE_CAPITAL
+			? from == 0
+			: (how == CASE_TITLE || how == CASE_TITLE_WORDS) && word_begins(vm, how, last);
 		bool keep = vm->js && !first && how != CASE_UPPER && how != CASE_LOWER;
 		if (keep || (vm->js && first && how != CASE_CAPITAL && code >= 0x80)) {
 			memcpy(to + used, s.p + from, at - from);
@@ -130,7 +137,8 @@ bool text_find(struct vm *vm, struct cgn_str s, struct cgn_str what, size_t *at)
 	return vm_spend_bytes(vm, (hit != NULL ? *at : s.n) + what.n);
 }
 
-/* What was joined last may grow in place, so that a string that a loop adds to costs its bytes and no more. */
+/* What was joined last may grow in place, so that a string that a loop adds to costs its bytes and no
+ * more. */
 bool text_join(struct vm *vm, const struct cgn_str *parts, size_t n, struct cgn_str *out)
 {
 	struct cgn_buf *last = &vm->joined;
@@ -156,7 +164,8 @@ bool text_join(struct vm *vm, const struct cgn_str *parts, size_t n, struct cgn_
 }
 
 /* Made in the output's tail, since nobody knows how long it gets. */
-bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct cgn_str to, int64_t count, struct cgn_str *out)
+bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct cgn_str to, int64_t count,
+	struct cgn_str *out)
 {
 	size_t mark = vm_mark(vm), hit, step;
 	struct value made;
@@ -201,7 +210,8 @@ bool slice_range(size_t n, const int64_t *from, const int64_t *to, int64_t step,
 	return true;
 }
 
-bool text_slice(struct vm *vm, struct cgn_str s, const int64_t *from, const int64_t *to, int64_t step, struct cgn_str *out)
+bool text_slice(struct vm *vm, struct cgn_str s, const int64_t *from, const int64_t *to, int64_t step,
+	struct cgn_str *out)
 {
 	int64_t at;
 	size_t count, n = utf8_count(s);

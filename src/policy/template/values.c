@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template values: from the document, made when looked at; lists and dictionaries; what is true, equal, smaller. */
+/* template values: from the document, made when looked at; lists and dictionaries; what is true, equal,
+ * smaller. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -25,7 +26,10 @@ const char *value_type(struct vm *vm, struct value v)
 	case V_LAZY:
 		return "a string";
 	case V_LIST:
-		return v.as == LIST_TUPLE ? "a tuple" : v.as == LIST_PLAIN ? "a list" : v.as == LIST_ONCE ? "a generator" : "a view of a dictionary";
+		return v.as == LIST_TUPLE    ? "a tuple"
+			: v.as == LIST_PLAIN ? "a list"
+			: v.as == LIST_ONCE  ? "a generator"
+					     : "a view of a dictionary";
 	case V_DICT:
 		return "a dictionary";
 	case V_SPACE:
@@ -60,7 +64,8 @@ static bool number_of_json(struct vm *vm, struct cgn_str raw, struct value *out)
 	if (z == NULL)
 		return vm_get(vm, SIZE_MAX) != NULL;
 	double f = strtod(z, NULL);
-	bool whole = memchr(raw.p, '.', raw.n) == NULL && memchr(raw.p, 'e', raw.n) == NULL && memchr(raw.p, 'E', raw.n) == NULL;
+	bool whole = memchr(raw.p, '.', raw.n) == NULL && memchr(raw.p, 'e', raw.n) == NULL &&
+		memchr(raw.p, 'E', raw.n) == NULL;
 	if (vm->js) {
 		bool integer = isfinite(f) && !(f > trunc(f)) && !(f < trunc(f));
 		if (integer && fabs(f) >= 9e18)
@@ -170,7 +175,8 @@ static uint32_t hash_of(struct cgn_str key)
 	return h;
 }
 
-/* The slot of |key|, or the empty one where it would go. Long probes are paid for, so that chosen keys can't buy time. */
+/* The slot of |key|, or the empty one where it would go. Long probes are paid for, so that chosen keys can't
+ * buy time. */
 static bool index_slot(struct vm *vm, const struct dict *d, struct cgn_str key, size_t *out)
 {
 	size_t mask = d->n_index - 1, at = hash_of(key) & mask;
@@ -477,7 +483,8 @@ static bool dict_equal(struct vm *vm, struct value a, struct value b, bool *out)
 		return false;
 	*out = a.dict->n == b.dict->n;
 	for (size_t i = 0; *out && i < a.dict->n; i++)
-		if (!dict_find(vm, b.dict, a.dict->e[i].key, &other, out) || (*out && !value_equal(vm, a.dict->e[i].v, other, out)))
+		if (!dict_find(vm, b.dict, a.dict->e[i].key, &other, out) ||
+			(*out && !value_equal(vm, a.dict->e[i].v, other, out)))
 			return false;
 	return true;
 }
@@ -485,7 +492,9 @@ static bool dict_equal(struct vm *vm, struct value a, struct value b, bool *out)
 static bool deep_equal(struct vm *vm, struct value a, struct value b, bool *out)
 {
 	if (++vm->depth > MAX_EVAL_DEPTH)
-		return vm_fail(vm, CGN_TOO_LARGE, "the values that the chat template compares are nested more than %d deep", MAX_EVAL_DEPTH);
+		return vm_fail(vm, CGN_TOO_LARGE,
+			"the values that the chat template compares are nested more than %d deep",
+			MAX_EVAL_DEPTH);
 	bool ok = a.kind == V_LIST ? list_equal(vm, a, b, out) : dict_equal(vm, a, b, out);
 	vm->depth--;
 	return ok;
@@ -529,7 +538,8 @@ static bool is_container(struct value v)
 /* == of JavaScript over the bare values. */
 static bool loose_equal(struct vm *vm, struct value a, struct value b, bool *out)
 {
-	bool a_nil = a.kind == V_NONE || a.kind == V_UNDEFINED, b_nil = b.kind == V_NONE || b.kind == V_UNDEFINED;
+	bool a_nil = a.kind == V_NONE || a.kind == V_UNDEFINED,
+	     b_nil = b.kind == V_NONE || b.kind == V_UNDEFINED;
 	double x, y;
 	*out = a_nil && b_nil;
 	if (a_nil || b_nil)
@@ -586,8 +596,10 @@ bool value_same(struct vm *vm, struct value a, struct value b, bool *out)
 		*out = num_equal(a, b);
 		return true;
 	}
-	bool a_nil = a.kind == V_NONE || a.kind == V_UNDEFINED, b_nil = b.kind == V_NONE || b.kind == V_UNDEFINED;
-	*out = a_nil || b_nil ? a_nil && b_nil : a.kind == b.kind && !is_num(a) && !is_str(a) && same_object(a, b);
+	bool a_nil = a.kind == V_NONE || a.kind == V_UNDEFINED,
+	     b_nil = b.kind == V_NONE || b.kind == V_UNDEFINED;
+	*out = a_nil || b_nil ? a_nil && b_nil
+			      : a.kind == b.kind && !is_num(a) && !is_str(a) && same_object(a, b);
 	return vm_spend(vm, 1);
 }
 

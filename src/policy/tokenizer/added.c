@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer added tokens: found in the text before it is split, at each place the longest that begins there; and where they let it be cut. */
+/* tokenizer added tokens: found in the text before it is split, at each place the longest that begins there;
+ * and where they let it be cut. */
 #include <stdlib.h>
 
 #include "policy/tokenizer/tokenizer_priv.h"
 
 static int by_match(const void *a, const void *b)
 {
-	struct cgn_str x = (*(const struct tok_added *const *)a)->match, y = (*(const struct tok_added *const *)b)->match;
+	struct cgn_str x = (*(const struct tok_added *const *)a)->match,
+		       y = (*(const struct tok_added *const *)b)->match;
 	int order = memcmp(x.p, y.p, x.n < y.n ? x.n : y.n);
 	return order != 0 ? order : (x.n > y.n) - (x.n < y.n);
 }
 
-CGN_RC tok_added_set_init(struct tok_added_set *s, struct tok_added *all, size_t n, bool normalized, struct cgn_arena *a)
+CGN_RC tok_added_set_init(struct tok_added_set *s, struct tok_added *all, size_t n, bool normalized,
+	struct cgn_arena *a)
 {
 	s->v = cgn_arena_get(a, (n + 1) * sizeof(struct tok_added *));
 	if (s->v == NULL)
@@ -28,7 +31,8 @@ CGN_RC tok_added_set_init(struct tok_added_set *s, struct tok_added *all, size_t
 	return CGN_OK;
 }
 
-/* Of the sorted tokens low..high, which agree up to byte |at|: those that have |c| there. Shorter ones sort first. */
+/* Of the sorted tokens low..high, which agree up to byte |at|: those that have |c| there. Shorter ones sort
+ * first. */
 static void narrow(const struct tok_added_set *s, size_t *low, size_t *high, size_t at, unsigned char c)
 {
 	size_t a = *low, b = *high;
@@ -69,7 +73,9 @@ static const struct tok_added *leftmost(const struct tok_finder *f, size_t from,
 {
 	for (size_t i = from; i < f->text.n; i++) {
 		unsigned char c = (unsigned char)f->text.p[i];
-		const struct tok_added *hit = f->set->first[c] < f->set->first[c + 1] ? longest_at(f->set, f->text.p + i, f->text.n - i) : NULL;
+		const struct tok_added *hit = f->set->first[c] < f->set->first[c + 1]
+			? longest_at(f->set, f->text.p + i, f->text.n - i)
+			: NULL;
 		if (hit != NULL) {
 			*start = i;
 			return hit;
@@ -130,8 +136,8 @@ bool tok_find(struct tok_finder *f, struct tok_span *out)
 
 /* ---- cuts ---- */
 
-/* May the text be cut where |s| ends? What follows must not depend on what is before: a single_word token asks for its neighbours; and blanks
- * that |s| took must not be part of a token of their own. */
+/* May the text be cut where |s| ends? What follows must not depend on what is before: a single_word token
+ * asks for its neighbours; and blanks that |s| took must not be part of a token of their own. */
 static bool may_cut(const struct tok_finder *f, const struct tok_span *s)
 {
 	size_t next;

@@ -6,7 +6,7 @@
 #include "policy/tokenizer/tokenizer_priv.h"
 
 #define TOKENIZER_TAG 0x746f6b6eu
-#define ADDED_MAX ((size_t)1 << 17)
+#define ADDED_MAX     ((size_t)1 << 17)
 #define ADDED_LEN_MAX 1024
 
 const char *tok_place(struct tok_loader *l, const char *fmt, ...)
@@ -26,7 +26,8 @@ bool tok_is_null(struct json_val object, const char *key)
 	return !json_get(object, key, &v) || v.type == JSON_NULL;
 }
 
-CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at, const char *key, bool required, bool *out)
+CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at, const char *key,
+	bool required, bool *out)
 {
 	struct json_val v;
 	if (!json_get(object, key, &v))
@@ -37,7 +38,8 @@ CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at
 	return CGN_OK;
 }
 
-CGN_RC tok_get_str(struct tok_loader *l, struct json_val object, const char *at, const char *key, struct cgn_str *out)
+CGN_RC tok_get_str(struct tok_loader *l, struct json_val object, const char *at, const char *key,
+	struct cgn_str *out)
 {
 	struct json_val v;
 	if (!json_get(object, key, &v) || v.type != JSON_STRING)
@@ -47,7 +49,8 @@ CGN_RC tok_get_str(struct tok_loader *l, struct json_val object, const char *at,
 	return out->p != NULL ? CGN_OK : CGN_FAIL(l->err, NO_MEMORY, "%s.%s: out of memory", at, key);
 }
 
-CGN_RC tok_get_array(struct tok_loader *l, struct json_val object, const char *at, const char *key, struct json_val *out)
+CGN_RC tok_get_array(struct tok_loader *l, struct json_val object, const char *at, const char *key,
+	struct json_val *out)
 {
 	if (!json_get(object, key, out) || out->type != JSON_ARRAY)
 		return CGN_FAIL(l->err, INVALID, "%s.%s must be an array", at, key);
@@ -68,12 +71,15 @@ static CGN_RC read_added(struct tok_loader *l, struct json_val v, const char *at
 	CGN_TRY(tok_get_bool(l, v, at, "single_word", true, &a->single_word));
 	CGN_TRY(tok_get_bool(l, v, at, "normalized", true, &a->normalized));
 	if (a->content.n > ADDED_LEN_MAX)
-		return CGN_FAIL(l->err, UNSUPPORTED, "%s.content has %zu bytes, up to %d are supported", at, a->content.n, ADDED_LEN_MAX);
+		return CGN_FAIL(l->err, UNSUPPORTED, "%s.content has %zu bytes, up to %d are supported", at,
+			a->content.n, ADDED_LEN_MAX);
 	return CGN_OK;
 }
 
-/* The ids are those that the reference gives, whatever the file says: the model's where it has the token, else one behind the highest. */
-static CGN_RC number_added(struct tok_loader *l, struct json_val v, const char *at, struct tok_added *a, uint32_t *highest)
+/* The ids are those that the reference gives, whatever the file says: the model's where it has the token,
+ * else one behind the highest. */
+static CGN_RC number_added(struct tok_loader *l, struct json_val v, const char *at, struct tok_added *a,
+	uint32_t *highest)
 {
 	struct tokenizer *t = l->t;
 	uint64_t said;
@@ -85,21 +91,27 @@ static CGN_RC number_added(struct tok_loader *l, struct json_val v, const char *
 	if (!json_get(v, "id", &id) || !json_u64(id, &said))
 		return CGN_FAIL(l->err, INVALID, "%s.id must be a number", at);
 	if (said != a->id)
-		return CGN_FAIL(l->err, UNSUPPORTED, "%s: \"%.*s\" has id %llu here, but its place gives it id %u; a file with gaps is not supported", at,
-			CGN_STR_ARG(a->content), (unsigned long long)said, a->id);
+		return CGN_FAIL(l->err, UNSUPPORTED,
+			"%s: \"%.*s\" has id %llu here, but its place gives it id %u; a file with gaps is not supported",
+			at, CGN_STR_ARG(a->content), (unsigned long long)said, a->id);
 	if (a->id >= t->model.n_ids)
 		t->model.n_ids = a->id + 1;
-	return cgn_ok(tok_names_put(&t->added_names, a->content, a->id)) ? CGN_OK : CGN_FAIL(l->err, NO_MEMORY, "%s: out of memory", at);
+	return cgn_ok(tok_names_put(&t->added_names, a->content, a->id))
+		? CGN_OK
+		: CGN_FAIL(l->err, NO_MEMORY, "%s: out of memory", at);
 }
 
 /* A normalized token is matched in normalized text, so by its own normalized form. */
-static CGN_RC match_added(struct tok_loader *l, const char *at, struct tok_added *a, struct tok_scratch *s, struct tok_matcher *m)
+static CGN_RC match_added(struct tok_loader *l, const char *at, struct tok_added *a, struct tok_scratch *s,
+	struct tok_matcher *m)
 {
 	a->match = a->content;
 	if (a->normalized)
 		CGN_TRY(tok_normalize(l->t->normals, l->t->n_normals, s, m, &a->match, l->err));
 	if (a->match.n == 0)
-		return CGN_FAIL(l->err, UNSUPPORTED, "%s: \"%.*s\" is empty once normalized, which is not supported", at, CGN_STR_ARG(a->content));
+		return CGN_FAIL(l->err, UNSUPPORTED,
+			"%s: \"%.*s\" is empty once normalized, which is not supported", at,
+			CGN_STR_ARG(a->content));
 	a->match = cgn_arena_str(&l->t->arena, a->match);
 	if (a->match.p == NULL)
 		return CGN_FAIL(l->err, NO_MEMORY, "%s: out of memory", at);
@@ -108,7 +120,8 @@ static CGN_RC match_added(struct tok_loader *l, const char *at, struct tok_added
 	return CGN_OK;
 }
 
-static CGN_RC each_added(struct tok_loader *l, struct json_val list, struct tok_scratch *s, struct tok_matcher *m)
+static CGN_RC each_added(struct tok_loader *l, struct json_val list, struct tok_scratch *s,
+	struct tok_matcher *m)
 {
 	struct tokenizer *t = l->t;
 	struct json_iter it = json_iter_of(list);
@@ -122,7 +135,8 @@ static CGN_RC each_added(struct tok_loader *l, struct json_val list, struct tok_
 		if (a->content.n == 0)
 			continue; /* the reference ignores it */
 		if (tok_names_get(&t->added_names, a->content) != TOK_NONE)
-			return CGN_FAIL(l->err, UNSUPPORTED, "%s: \"%.*s\" is there twice", at, CGN_STR_ARG(a->content));
+			return CGN_FAIL(l->err, UNSUPPORTED, "%s: \"%.*s\" is there twice", at,
+				CGN_STR_ARG(a->content));
 		CGN_TRY(number_added(l, v, at, a, &highest));
 		CGN_TRY(match_added(l, at, a, s, m));
 		t->n_added++;
@@ -130,18 +144,21 @@ static CGN_RC each_added(struct tok_loader *l, struct json_val list, struct tok_
 	return CGN_OK;
 }
 
-/* Two tokens may not look alike where they are matched: which one wins is the order of tables inside the reference. */
+/* Two tokens may not look alike where they are matched: which one wins is the order of tables inside the
+ * reference. */
 static CGN_RC check_alike(struct tok_loader *l, const struct tok_added_set *s)
 {
 	for (size_t i = 1; i < s->n; i++)
 		if (cgn_str_eq(s->v[i - 1]->match, s->v[i]->match))
-			return CGN_FAIL(l->err, UNSUPPORTED, "added_tokens: \"%.*s\" and \"%.*s\" are the same once normalized", CGN_STR_ARG(s->v[i - 1]->content),
-				CGN_STR_ARG(s->v[i]->content));
+			return CGN_FAIL(l->err, UNSUPPORTED,
+				"added_tokens: \"%.*s\" and \"%.*s\" are the same once normalized",
+				CGN_STR_ARG(s->v[i - 1]->content), CGN_STR_ARG(s->v[i]->content));
 	return CGN_OK;
 }
 
-/* What counts as the start of the text depends on the reference's map from normalized to original offsets, where normalizers make the text
- * shorter or longer, or something splits it before. Simple cases are those where it does not. */
+/* What counts as the start of the text depends on the reference's map from normalized to original offsets,
+ * where normalizers make the text shorter or longer, or something splits it before. Simple cases are those
+ * where it does not. */
 static CGN_RC check_first(struct tok_loader *l)
 {
 	const struct tokenizer *t = l->t;
@@ -153,7 +170,8 @@ static CGN_RC check_first(struct tok_loader *l)
 	for (size_t i = 0; i < t->n_stages; i++) {
 		bool first = t->stages[i].kind == STAGE_MARK && t->stages[i].prepend == PREPEND_FIRST;
 		if (first && (i > 0 || !clean))
-			return CGN_FAIL(l->err, UNSUPPORTED, "pre_tokenizer: Metaspace with prepend_scheme \"first\" is supported as the first one only, and behind normalizers "
+			return CGN_FAIL(l->err, UNSUPPORTED,
+				"pre_tokenizer: Metaspace with prepend_scheme \"first\" is supported as the first one only, and behind normalizers "
 				"that keep the text's start (NFC, NFD, NFKC, NFKD, Lowercase) without normalized added tokens");
 	}
 	return CGN_OK;
@@ -207,16 +225,21 @@ static CGN_RC check_root(struct tok_loader *l, struct json_val root)
 		return CGN_FAIL(l->err, INVALID, "this is no tokenizer.json: it has no object \"model\"");
 	for (size_t i = 0; i < CGN_COUNT(unwanted); i++)
 		if (!tok_is_null(root, unwanted[i]))
-			return CGN_FAIL(l->err, UNSUPPORTED, "%s is not supported: it would change the ids of a prompt", unwanted[i]);
-	if (json_get(root, "version", &v) && (v.type != JSON_STRING || !cgn_str_eq(v.raw, CGN_STR("\"1.0\""))))
-		return CGN_FAIL(l->err, UNSUPPORTED, "version %.*s is not supported, \"1.0\" is", (int)(v.raw.n < 40 ? v.raw.n : 40), v.raw.p);
+			return CGN_FAIL(l->err, UNSUPPORTED,
+				"%s is not supported: it would change the ids of a prompt", unwanted[i]);
+	if (json_get(root, "version", &v) &&
+		(v.type != JSON_STRING || !cgn_str_eq(v.raw, CGN_STR("\"1.0\""))))
+		return CGN_FAIL(l->err, UNSUPPORTED, "version %.*s is not supported, \"1.0\" is",
+			(int)(v.raw.n < 40 ? v.raw.n : 40), v.raw.p);
 	return CGN_OK;
 }
 
-/* The normalizer before the added tokens, the pre-tokenizer before the model: they are read by what is known. */
+/* The normalizer before the added tokens, the pre-tokenizer before the model: they are read by what is
+ * known. */
 static CGN_RC load(struct tok_loader *l, struct json_val root)
 {
-	static const char *const keys[] = {"normalizer", "pre_tokenizer", "model", "added_tokens", "post_processor"};
+	static const char *const keys[] = {"normalizer", "pre_tokenizer", "model", "added_tokens",
+		"post_processor"};
 	struct json_val v[CGN_COUNT(keys)];
 	CGN_TRY(check_root(l, root));
 	json_pick(root, keys, CGN_COUNT(keys), v);
@@ -231,7 +254,8 @@ CGN_RC tokenizer_load(struct cgn_str json, struct tokenizer **out, struct cgn_er
 {
 	struct json_val root;
 	if (json.n > TOKENIZER_MAX_FILE)
-		return CGN_FAIL(err, TOO_LARGE, "a file of %zu bytes, the limit is %zu", json.n, TOKENIZER_MAX_FILE);
+		return CGN_FAIL(err, TOO_LARGE, "a file of %zu bytes, the limit is %zu", json.n,
+			TOKENIZER_MAX_FILE);
 	CGN_TRY(json_parse(json, &root, NULL, err));
 	struct tokenizer *t = calloc(1, sizeof *t);
 	if (t == NULL)
@@ -276,7 +300,8 @@ size_t tokenizer_vocab(const struct tokenizer *t)
 
 size_t tokenizer_bytes(const struct tokenizer *t)
 {
-	size_t n = sizeof *t + t->arena.used_bytes + tok_names_bytes(&t->model.names) + tok_names_bytes(&t->model.odd) + tok_names_bytes(&t->added_names) +
+	size_t n = sizeof *t + t->arena.used_bytes + tok_names_bytes(&t->model.names) +
+		tok_names_bytes(&t->model.odd) + tok_names_bytes(&t->added_names) +
 		(t->model.merges != NULL ? (t->model.merge_mask + 1) * sizeof *t->model.merges : 0);
 	for (size_t i = 0; i < t->n_stages; i++)
 		n += tok_regex_bytes(&t->stages[i].regex);

@@ -4,12 +4,13 @@
 
 #include "policy/tokenizer/tokenizer_priv.h"
 
-#define ID_MAX ((uint64_t)1 << 24)
+#define ID_MAX        ((uint64_t)1 << 24)
 #define TOKEN_LEN_MAX ((size_t)64 << 10)
 
 /* ---- byte-level: the characters that stand for bytes ---- */
 
-/* The byte that |c| stands for, -1 when it stands for none: printable Latin-1 is itself, the others follow from 256 on, in order. */
+/* The byte that |c| stands for, -1 when it stands for none: printable Latin-1 is itself, the others follow
+ * from 256 on, in order. */
 static int byte_of(uint32_t c)
 {
 	if ((c >= 0x21 && c <= 0x7e) || (c >= 0xa1 && c <= 0xac) || (c >= 0xae && c <= 0xff))
@@ -34,7 +35,8 @@ static bool to_bytes(struct cgn_str token, struct cgn_buf *out)
 	return !out->bad;
 }
 
-/* Is |*token|, as the file spells it, one that no word can hold? Else it becomes what a word holds. |bytes| keeps it. */
+/* Is |*token|, as the file spells it, one that no word can hold? Else it becomes what a word holds. |bytes|
+ * keeps it. */
 static bool is_odd(const struct tok_model *m, struct cgn_str *token, struct cgn_buf *bytes)
 {
 	if (!m->bytes)
@@ -92,11 +94,14 @@ static CGN_RC put_token(struct tok_loader *l, struct cgn_str key, struct json_va
 	struct cgn_str token = unescape((struct json_val){JSON_STRING, {key.p - 1, key.n + 2}}, &x->plain);
 	uint64_t id;
 	if (!json_u64(value, &id) || id >= ID_MAX)
-		return CGN_FAIL(l->err, INVALID, "model.vocab[\"%.*s\"] must be an id below %llu", (int)(key.n < 60 ? key.n : 60), key.p, (unsigned long long)ID_MAX);
+		return CGN_FAIL(l->err, INVALID, "model.vocab[\"%.*s\"] must be an id below %llu",
+			(int)(key.n < 60 ? key.n : 60), key.p, (unsigned long long)ID_MAX);
 	if (token.n > TOKEN_LEN_MAX)
-		return CGN_FAIL(l->err, TOO_LARGE, "model.vocab: a token of %zu bytes, up to %zu are supported", token.n, TOKEN_LEN_MAX);
+		return CGN_FAIL(l->err, TOO_LARGE,
+			"model.vocab: a token of %zu bytes, up to %zu are supported", token.n, TOKEN_LEN_MAX);
 	bool odd = is_odd(m, &token, &x->bytes);
-	if (!cgn_ok(tok_names_put(odd ? &m->odd : &m->names, token, (uint32_t)id)) || x->plain.bad || x->bytes.bad)
+	if (!cgn_ok(tok_names_put(odd ? &m->odd : &m->names, token, (uint32_t)id)) || x->plain.bad ||
+		x->bytes.bad)
 		return CGN_FAIL(l->err, NO_MEMORY, "model.vocab: out of memory");
 	m->n_ids = id >= m->n_ids ? (uint32_t)id + 1 : m->n_ids;
 	return CGN_OK;
@@ -115,7 +120,8 @@ static bool note_ids(const struct tok_names *s, uint8_t *seen, uint32_t *twice)
 	return false;
 }
 
-/* With an id of its own for each token, a pair of tokens that is still there has the rank that it had. merge.c relies on it. */
+/* With an id of its own for each token, a pair of tokens that is still there has the rank that it had.
+ * merge.c relies on it. */
 static CGN_RC check_ids(struct tok_loader *l)
 {
 	const struct tok_model *m = &l->t->model;
@@ -125,7 +131,9 @@ static CGN_RC check_ids(struct tok_loader *l)
 		return CGN_FAIL(l->err, NO_MEMORY, "model.vocab: out of memory");
 	bool bad = note_ids(&m->names, seen, &twice) || note_ids(&m->odd, seen, &twice);
 	free(seen);
-	return bad ? CGN_FAIL(l->err, UNSUPPORTED, "model.vocab: two tokens have id %u, which is not supported", twice) : CGN_OK;
+	return bad ? CGN_FAIL(l->err, UNSUPPORTED,
+			     "model.vocab: two tokens have id %u, which is not supported", twice)
+		   : CGN_OK;
 }
 
 static CGN_RC load_vocab(struct tok_loader *l, struct json_val vocab, struct texts *x)
@@ -138,8 +146,10 @@ static CGN_RC load_vocab(struct tok_loader *l, struct json_val vocab, struct tex
 	while (json_next_member(&it, &key, &v))
 		n++;
 	if (n > TOKENIZER_MAX_TOKENS)
-		return CGN_FAIL(l->err, TOO_LARGE, "model.vocab has %zu tokens, up to %zu are supported", n, TOKENIZER_MAX_TOKENS);
-	if (!cgn_ok(tok_names_init(&m->names, n)) || !cgn_ok(tok_names_init(&m->odd, m->bytes ? n / 2 + 1024 : 0)))
+		return CGN_FAIL(l->err, TOO_LARGE, "model.vocab has %zu tokens, up to %zu are supported", n,
+			TOKENIZER_MAX_TOKENS);
+	if (!cgn_ok(tok_names_init(&m->names, n)) ||
+		!cgn_ok(tok_names_init(&m->odd, m->bytes ? n / 2 + 1024 : 0)))
 		return CGN_FAIL(l->err, NO_MEMORY, "model.vocab: out of memory for %zu tokens", n);
 	it = json_iter_of(vocab);
 	while (json_next_member(&it, &key, &v))
@@ -165,15 +175,18 @@ static bool read_merge(struct json_val v, struct texts *x, struct cgn_str *left,
 	if (v.type != JSON_ARRAY)
 		return false;
 	struct json_iter it = json_iter_of(v);
-	if (!json_next_elem(&it, &a) || !json_next_elem(&it, &b) || json_next_elem(&it, &more) || a.type != JSON_STRING || b.type != JSON_STRING)
+	if (!json_next_elem(&it, &a) || !json_next_elem(&it, &b) || json_next_elem(&it, &more) ||
+		a.type != JSON_STRING || b.type != JSON_STRING)
 		return false;
 	*left = unescape(a, &x->plain);
 	*right = unescape(b, &x->other);
 	return true;
 }
 
-/* The pair's three tokens. In a byte-level model one that no word can hold is never merged; its pair is only counted. */
-static CGN_RC put_merge(struct tok_loader *l, struct cgn_str left, struct cgn_str right, size_t rank, struct texts *x)
+/* The pair's three tokens. In a byte-level model one that no word can hold is never merged; its pair is only
+ * counted. */
+static CGN_RC put_merge(struct tok_loader *l, struct cgn_str left, struct cgn_str right, size_t rank,
+	struct texts *x)
 {
 	struct tok_model *m = &l->t->model;
 	x->pair.n = 0;
@@ -186,7 +199,9 @@ static CGN_RC put_merge(struct tok_loader *l, struct cgn_str left, struct cgn_st
 	for (size_t i = 0; i < 3; i++) {
 		id[i] = id_of(m, three[i], &x->bytes);
 		if (id[i] == TOK_NONE)
-			return CGN_FAIL(l->err, INVALID, "model.merges[%zu]: \"%.*s\" is not in the vocabulary", rank, (int)(three[i].n < 60 ? three[i].n : 60), three[i].p);
+			return CGN_FAIL(l->err, INVALID,
+				"model.merges[%zu]: \"%.*s\" is not in the vocabulary", rank,
+				(int)(three[i].n < 60 ? three[i].n : 60), three[i].p);
 	}
 	tok_merge_put(m, id[0], id[1], (uint32_t)rank, id[2]);
 	return CGN_OK;
@@ -194,7 +209,8 @@ static CGN_RC put_merge(struct tok_loader *l, struct cgn_str left, struct cgn_st
 
 static bool is_version_line(struct json_val v)
 {
-	return v.type == JSON_STRING && cgn_str_starts((struct cgn_str){v.raw.p + 1, v.raw.n - 2}, "#version");
+	return v.type == JSON_STRING &&
+		cgn_str_starts((struct cgn_str){v.raw.p + 1, v.raw.n - 2}, "#version");
 }
 
 static CGN_RC merges_room(struct tok_loader *l, size_t n)
@@ -221,14 +237,16 @@ static CGN_RC load_merges(struct tok_loader *l, struct json_val merges, struct t
 	while (json_next_elem(&it, &v))
 		n++;
 	if (n > TOKENIZER_MAX_MERGES)
-		return CGN_FAIL(l->err, TOO_LARGE, "model.merges has %zu, up to %zu are supported", n, TOKENIZER_MAX_MERGES);
+		return CGN_FAIL(l->err, TOO_LARGE, "model.merges has %zu, up to %zu are supported", n,
+			TOKENIZER_MAX_MERGES);
 	CGN_TRY(merges_room(l, n));
 	it = json_iter_of(merges);
 	while (json_next_elem(&it, &v)) {
 		if (is_version_line(v))
 			continue;
 		if (!read_merge(v, x, &left, &right))
-			return CGN_FAIL(l->err, INVALID, "model.merges[%zu] must be \"left right\" or [\"left\", \"right\"]", rank);
+			return CGN_FAIL(l->err, INVALID,
+				"model.merges[%zu] must be \"left right\" or [\"left\", \"right\"]", rank);
 		CGN_TRY(put_merge(l, left, right, rank++, x));
 	}
 	return CGN_OK;
@@ -244,9 +262,12 @@ static CGN_RC start_table(struct tok_loader *l, struct texts *x)
 		const char one = (char)b;
 		(void)snprintf(text, sizeof text, "<0x%02X>", b);
 		m->byte_ids[b] = id_of(m, cgn_str_of(text), &x->bytes);
-		m->start[b] = m->bytes || b < 0x80 ? tok_names_get(&m->names, (struct cgn_str){&one, 1}) : TOK_NONE;
+		m->start[b] =
+			m->bytes || b < 0x80 ? tok_names_get(&m->names, (struct cgn_str){&one, 1}) : TOK_NONE;
 		if (m->bytes && m->byte_fallback && m->start[b] == TOK_NONE)
-			return CGN_FAIL(l->err, UNSUPPORTED, "model.byte_fallback with a ByteLevel pre-tokenizer is not supported: byte 0x%02x has no token", b);
+			return CGN_FAIL(l->err, UNSUPPORTED,
+				"model.byte_fallback with a ByteLevel pre-tokenizer is not supported: byte 0x%02x has no token",
+				b);
 	}
 	return CGN_OK;
 }
@@ -270,7 +291,8 @@ static bool marks_lead(const struct tok_names *s)
 /* A character that is unknown and dropped would bring a mark next to what is before it. */
 static bool may_break_at_marks(const struct tok_model *m)
 {
-	return !m->bytes && !m->ignore_merges && m->unk != TOK_NONE && tok_names_get(&m->names, CGN_STR(MARK)) != TOK_NONE && marks_lead(&m->names);
+	return !m->bytes && !m->ignore_merges && m->unk != TOK_NONE &&
+		tok_names_get(&m->names, CGN_STR(MARK)) != TOK_NONE && marks_lead(&m->names);
 }
 
 /* ---- the model ---- */
@@ -291,8 +313,11 @@ static CGN_RC check_model(struct tok_loader *l, struct json_val model)
 	struct json_val v;
 	double dropout = 0;
 	if (json_get(model, "type", &v) && !cgn_str_eq(v.raw, CGN_STR("\"BPE\"")))
-		return CGN_FAIL(l->err, UNSUPPORTED, "model.type %.*s is not supported, \"BPE\" is", (int)(v.raw.n < 40 ? v.raw.n : 40), v.raw.p);
-	if (!tok_is_null(model, "dropout") && json_get(model, "dropout", &v) && (!json_f64(v, &dropout) || dropout != 0)) /* NOLINT: exactly 0 */
+		return CGN_FAIL(l->err, UNSUPPORTED, "model.type %.*s is not supported, \"BPE\" is",
+			(int)(v.raw.n < 40 ? v.raw.n : 40), v.raw.p);
+	/* NOLINT: exactly 0 */
+	if (!tok_is_null(model, "dropout") && json_get(model, "dropout", &v) &&
+		(!json_f64(v, &dropout) || dropout != 0))
 		return CGN_FAIL(l->err, UNSUPPORTED, "model.dropout is not supported: it makes ids random");
 	CGN_TRY(refuse_affix(l, model, "continuing_subword_prefix"));
 	return refuse_affix(l, model, "end_of_word_suffix");
@@ -310,7 +335,10 @@ static CGN_RC load_flags(struct tok_loader *l, struct json_val model, struct tex
 		return CGN_OK;
 	CGN_TRY(tok_get_str(l, model, "model", "unk_token", &unk));
 	m->unk = id_of(m, unk, &x->bytes);
-	return m->unk != TOK_NONE ? CGN_OK : CGN_FAIL(l->err, UNSUPPORTED, "model.unk_token \"%.*s\" is not in the vocabulary", CGN_STR_ARG(unk));
+	return m->unk != TOK_NONE
+		? CGN_OK
+		: CGN_FAIL(l->err, UNSUPPORTED, "model.unk_token \"%.*s\" is not in the vocabulary",
+			  CGN_STR_ARG(unk));
 }
 
 CGN_RC tok_load_model(struct tok_loader *l, struct json_val model)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer load parts: normalizers, pre-tokenizers and post-processors. Sequences are flattened; an unknown type is refused by its place. */
+/* tokenizer load parts: normalizers, pre-tokenizers and post-processors. Sequences are flattened; an unknown
+ * type is refused by its place. */
 #include "policy/tokenizer/tokenizer_priv.h"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define DEPTH_MAX 8
+#define DEPTH_MAX    8
 /* What Rust's char::is_numeric has and Unicode 16 does not. */
 #define DIGIT_PATTERN "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]"
 
@@ -17,12 +18,14 @@ static CGN_RC type_of(struct tok_loader *l, struct json_val v, const char *at, s
 
 static cgn_rc refuse_type(struct tok_loader *l, const char *at, struct cgn_str type, const char *known)
 {
-	return CGN_FAIL(l->err, UNSUPPORTED, "%s.type \"%.*s\" is not supported (%s are)", at, (int)(type.n < 40 ? type.n : 40), type.p, known);
+	return CGN_FAIL(l->err, UNSUPPORTED, "%s.type \"%.*s\" is not supported (%s are)", at,
+		(int)(type.n < 40 ? type.n : 40), type.p, known);
 }
 
 typedef cgn_rc (*part_fn)(struct tok_loader *l, struct json_val v, const char *at, size_t depth);
 
-static CGN_RC each_part(struct tok_loader *l, struct json_val v, const char *at, const char *key, part_fn load, size_t depth)
+static CGN_RC each_part(struct tok_loader *l, struct json_val v, const char *at, const char *key,
+	part_fn load, size_t depth)
 {
 	struct json_val list, part;
 	if (depth == DEPTH_MAX)
@@ -35,7 +38,8 @@ static CGN_RC each_part(struct tok_loader *l, struct json_val v, const char *at,
 }
 
 /* {"String": text} or {"Regex": pattern}. */
-static CGN_RC read_pattern(struct tok_loader *l, struct json_val v, const char *at, struct cgn_str *literal, struct tok_regex *regex, bool *is_regex)
+static CGN_RC read_pattern(struct tok_loader *l, struct json_val v, const char *at, struct cgn_str *literal,
+	struct tok_regex *regex, bool *is_regex)
 {
 	struct json_val pattern, s;
 	struct cgn_str text;
@@ -47,7 +51,8 @@ static CGN_RC read_pattern(struct tok_loader *l, struct json_val v, const char *
 	if (*is_regex)
 		return tok_regex_make(text, at, regex, l->err);
 	*literal = text;
-	return text.n > 0 ? CGN_OK : CGN_FAIL(l->err, UNSUPPORTED, "%s: the empty string is not supported", at);
+	return text.n > 0 ? CGN_OK
+			  : CGN_FAIL(l->err, UNSUPPORTED, "%s: the empty string is not supported", at);
 }
 
 /* ---- normalizers ---- */
@@ -92,7 +97,8 @@ static cgn_rc load_normalizer(struct tok_loader *l, struct json_val v, const cha
 		return CGN_FAIL(l->err, UNSUPPORTED, "%s: more than %d normalizers", at, TOK_MAX_STAGES);
 	if (cgn_str_is(type, "Sequence"))
 		return each_part(l, v, at, "normalizers", load_normalizer, depth);
-	if (cgn_str_is(type, "NFC") || cgn_str_is(type, "NFD") || cgn_str_is(type, "NFKC") || cgn_str_is(type, "NFKD"))
+	if (cgn_str_is(type, "NFC") || cgn_str_is(type, "NFD") || cgn_str_is(type, "NFKC") ||
+		cgn_str_is(type, "NFKD"))
 		return load_unicode(l, type);
 	if (cgn_str_is(type, "Replace"))
 		return load_replace(l, v, at);
@@ -103,7 +109,8 @@ static cgn_rc load_normalizer(struct tok_loader *l, struct json_val v, const cha
 		return CGN_OK;
 	}
 	if (!cgn_str_is(type, "Prepend"))
-		return refuse_type(l, at, type, "NFC, NFD, NFKC, NFKD, Lowercase, Replace, Prepend, Strip, StripAccents, Sequence");
+		return refuse_type(l, at, type,
+			"NFC, NFD, NFKC, NFKD, Lowercase, Replace, Prepend, Strip, StripAccents, Sequence");
 	return tok_get_str(l, v, at, "prepend", &add_normal(l, NORMAL_PREPEND)->to);
 }
 
@@ -130,15 +137,20 @@ static struct tok_stage *add_stage(struct tok_loader *l, enum tok_stage_kind kin
 
 static CGN_RC read_behavior(struct tok_loader *l, struct json_val v, const char *at, enum tok_behavior *out)
 {
-	static const char *const names[] = {[SPLIT_REMOVED] = "Removed", [SPLIT_ISOLATED] = "Isolated", [SPLIT_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
-		[SPLIT_MERGED_WITH_NEXT] = "MergedWithNext", [SPLIT_CONTIGUOUS] = "Contiguous"};
+	static const char *const names[] = {[SPLIT_REMOVED] = "Removed",
+		[SPLIT_ISOLATED] = "Isolated",
+		[SPLIT_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
+		[SPLIT_MERGED_WITH_NEXT] = "MergedWithNext",
+		[SPLIT_CONTIGUOUS] = "Contiguous"};
 	struct cgn_str name = json_get_str(v, "behavior", &l->scratch);
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (cgn_str_is(name, names[i])) {
 			*out = (enum tok_behavior)i;
 			return CGN_OK;
 		}
-	return CGN_FAIL(l->err, INVALID, "%s.behavior must be Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous", at);
+	return CGN_FAIL(l->err, INVALID,
+		"%s.behavior must be Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous",
+		at);
 }
 
 static CGN_RC load_split(struct tok_loader *l, struct json_val v, const char *at)
@@ -161,13 +173,15 @@ static CGN_RC load_byte_level(struct tok_loader *l, struct json_val v, const cha
 		(void)add_stage(l, STAGE_SPACE_PREFIX, SPLIT_ISOLATED);
 	if (!regex)
 		return CGN_OK;
-	return tok_regex_make(CGN_STR(GPT2_PATTERN), at, &add_stage(l, STAGE_REGEX, SPLIT_ISOLATED)->regex, l->err);
+	return tok_regex_make(CGN_STR(GPT2_PATTERN), at, &add_stage(l, STAGE_REGEX, SPLIT_ISOLATED)->regex,
+		l->err);
 }
 
 /* Files from before prepend_scheme have add_prefix_space only. */
 static CGN_RC read_prepend(struct tok_loader *l, struct json_val v, const char *at, enum tok_prepend *out)
 {
-	static const char *const names[] = {[PREPEND_ALWAYS] = "always", [PREPEND_FIRST] = "first", [PREPEND_NEVER] = "never"};
+	static const char *const names[] =
+		{[PREPEND_ALWAYS] = "always", [PREPEND_FIRST] = "first", [PREPEND_NEVER] = "never"};
 	bool prefix = true, said = !tok_is_null(v, "add_prefix_space");
 	if (said)
 		CGN_TRY(tok_get_bool(l, v, at, "add_prefix_space", false, &prefix));
@@ -179,8 +193,10 @@ static CGN_RC read_prepend(struct tok_loader *l, struct json_val v, const char *
 		if (!cgn_str_is(name, names[i]))
 			continue;
 		*out = (enum tok_prepend)i;
-		return prefix || *out == PREPEND_NEVER ? CGN_OK :
-							 CGN_FAIL(l->err, INVALID, "%s.add_prefix_space is false, but prepend_scheme is not \"never\"", at);
+		return prefix || *out == PREPEND_NEVER
+			? CGN_OK
+			: CGN_FAIL(l->err, INVALID,
+				  "%s.add_prefix_space is false, but prepend_scheme is not \"never\"", at);
 	}
 	return CGN_FAIL(l->err, INVALID, "%s.prepend_scheme must be always, first or never", at);
 }
@@ -229,7 +245,8 @@ static CGN_RC load_punctuation(struct tok_loader *l, struct json_val v, const ch
 	cgn_buf_putz(&b, "(?![");
 	tok_each_plain(&b, put_range);
 	cgn_buf_putz(&b, "])[!-/:-@\\[-`{-~\\p{P}\\x{166d}\\x{111c9}]");
-	cgn_rc rc = b.bad ? CGN_FAIL(l->err, NO_MEMORY, "%s: out of memory", at) : tok_regex_own(cgn_buf_view(&b), &s->regex, l->err);
+	cgn_rc rc = b.bad ? CGN_FAIL(l->err, NO_MEMORY, "%s: out of memory", at)
+			  : tok_regex_own(cgn_buf_view(&b), &s->regex, l->err);
 	cgn_buf_fini(&b);
 	return rc;
 }
@@ -242,8 +259,10 @@ static cgn_rc load_pre_tokenizer(struct tok_loader *l, struct json_val v, const 
 		return CGN_FAIL(l->err, UNSUPPORTED, "%s: more than %d stages", at, TOK_MAX_STAGES);
 	if (cgn_str_is(type, "Sequence"))
 		return each_part(l, v, at, "pretokenizers", load_pre_tokenizer, depth);
-	if (l->t->model.bytes) /* from there on the reference's text is one of characters that stand for bytes */
-		return CGN_FAIL(l->err, UNSUPPORTED, "%s.type \"%.*s\" behind a ByteLevel is not supported", at, (int)(type.n < 40 ? type.n : 40), type.p);
+	/* from there on the reference's text is one of characters that stand for bytes */
+	if (l->t->model.bytes)
+		return CGN_FAIL(l->err, UNSUPPORTED, "%s.type \"%.*s\" behind a ByteLevel is not supported",
+			at, (int)(type.n < 40 ? type.n : 40), type.p);
 	if (cgn_str_is(type, "ByteLevel"))
 		return load_byte_level(l, v, at);
 	if (cgn_str_is(type, "Split"))
@@ -255,8 +274,10 @@ static cgn_rc load_pre_tokenizer(struct tok_loader *l, struct json_val v, const 
 	if (cgn_str_is(type, "Punctuation"))
 		return load_punctuation(l, v, at);
 	if (!cgn_str_is(type, "WhitespaceSplit"))
-		return refuse_type(l, at, type, "ByteLevel, Split, Digits, Metaspace, Punctuation, WhitespaceSplit, Sequence");
-	return tok_regex_own(CGN_STR("\\p{White_Space}"), &add_stage(l, STAGE_REGEX, SPLIT_REMOVED)->regex, l->err);
+		return refuse_type(l, at, type,
+			"ByteLevel, Split, Digits, Metaspace, Punctuation, WhitespaceSplit, Sequence");
+	return tok_regex_own(CGN_STR("\\p{White_Space}"), &add_stage(l, STAGE_REGEX, SPLIT_REMOVED)->regex,
+		l->err);
 }
 
 CGN_RC tok_load_pre_tokenizer(struct tok_loader *l, struct json_val v)
@@ -271,14 +292,16 @@ CGN_RC tok_load_pre_tokenizer(struct tok_loader *l, struct json_val v)
 
 /* ---- post-processors ---- */
 
-static CGN_RC put_special(struct tok_loader *l, struct json_val tokens, struct json_val piece, const char *at, bool behind)
+static CGN_RC put_special(struct tok_loader *l, struct json_val tokens, struct json_val piece, const char *at,
+	bool behind)
 {
 	struct tokenizer *t = l->t;
 	struct json_val special, ids, v;
 	struct cgn_str name = json_get_str(piece, "id", &l->scratch);
 	const char *key = name.p != NULL ? cgn_arena_strz(&l->scratch, name) : NULL;
 	uint64_t id;
-	if (key == NULL || !json_get(tokens, key, &special) || !json_get(special, "ids", &ids) || ids.type != JSON_ARRAY)
+	if (key == NULL || !json_get(tokens, key, &special) || !json_get(special, "ids", &ids) ||
+		ids.type != JSON_ARRAY)
 		return CGN_FAIL(l->err, INVALID, "%s: SpecialToken without its ids in special_tokens", at);
 	struct json_iter it = json_iter_of(ids);
 	while (json_next_elem(&it, &v)) {
@@ -286,7 +309,8 @@ static CGN_RC put_special(struct tok_loader *l, struct json_val tokens, struct j
 		if (!json_u64(v, &id) || id > UINT32_MAX)
 			return CGN_FAIL(l->err, INVALID, "%s.special_tokens: an id must be a number", at);
 		if (*n == TOK_MAX_SPECIALS)
-			return CGN_FAIL(l->err, UNSUPPORTED, "%s: more than %d special tokens", at, TOK_MAX_SPECIALS);
+			return CGN_FAIL(l->err, UNSUPPORTED, "%s: more than %d special tokens", at,
+				TOK_MAX_SPECIALS);
 		(behind ? t->tail : t->head)[(*n)++] = (uint32_t)id;
 	}
 	return CGN_OK;
@@ -305,9 +329,11 @@ static CGN_RC read_template(struct tok_loader *l, struct json_val v, const char 
 			CGN_TRY(put_special(l, tokens, part, at, seen_text));
 			continue;
 		}
-		struct cgn_str id = json_get(piece, "Sequence", &part) ? json_get_str(part, "id", &l->scratch) : (struct cgn_str){NULL, 0};
+		struct cgn_str id = json_get(piece, "Sequence", &part) ? json_get_str(part, "id", &l->scratch)
+								       : (struct cgn_str){NULL, 0};
 		if (!cgn_str_is(id, "A") || seen_text)
-			return CGN_FAIL(l->err, UNSUPPORTED, "%s.single must hold Sequence A once, and SpecialTokens", at);
+			return CGN_FAIL(l->err, UNSUPPORTED,
+				"%s.single must hold Sequence A once, and SpecialTokens", at);
 		seen_text = true;
 	}
 	return seen_text ? CGN_OK : CGN_FAIL(l->err, UNSUPPORTED, "%s.single does not hold Sequence A", at);
@@ -331,5 +357,6 @@ static cgn_rc load_post_processor(struct tok_loader *l, struct json_val v, const
 
 CGN_RC tok_load_post_processor(struct tok_loader *l, struct json_val v)
 {
-	return v.raw.p == NULL || v.type == JSON_NULL ? CGN_OK : load_post_processor(l, v, "post_processor", 0);
+	return v.raw.p == NULL || v.type == JSON_NULL ? CGN_OK
+						      : load_post_processor(l, v, "post_processor", 0);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer merge: byte pair encoding of one word. The lowest rank is merged first, of equal ones the leftmost. Short words look for it from
- * end to end, long ones keep a heap of (rank, place), so that a word of n symbols costs O(n log n). */
+/* tokenizer merge: byte pair encoding of one word. The lowest rank is merged first, of equal ones the
+ * leftmost. Short words look for it from end to end, long ones keep a heap of (rank, place), so that a word
+ * of n symbols costs O(n log n). */
 #include <stdlib.h>
 
 #include "policy/tokenizer/tokenizer_priv.h"
@@ -80,7 +81,8 @@ static bool start_bytes(struct starter *s, const char *p, size_t n)
 
 static void start_unknown(struct starter *s)
 {
-	if (s->m->unk == TOK_NONE) /* without an unknown token the character is dropped: the reference behaves so */
+	/* without an unknown token the character is dropped: the reference behaves so */
+	if (s->m->unk == TOK_NONE)
 		return;
 	if (s->pending && !s->m->fuse_unk)
 		s->ids[s->n++] = s->m->unk;
@@ -89,7 +91,8 @@ static void start_unknown(struct starter *s)
 
 static void start_char(struct starter *s, const char *p, size_t n)
 {
-	uint32_t id = n == 1 ? s->m->start[(unsigned char)*p] : tok_names_get(&s->m->names, (struct cgn_str){p, n});
+	uint32_t id =
+		n == 1 ? s->m->start[(unsigned char)*p] : tok_names_get(&s->m->names, (struct cgn_str){p, n});
 	if (id != TOK_NONE)
 		start_known(s, id);
 	else if (!start_bytes(s, p, n))
@@ -194,7 +197,8 @@ static uint64_t heap_pop(struct heap *h)
 	return top;
 }
 
-struct chain { /* symbols as a list; rank: of the pair that begins at it, so that an outdated heap entry is seen */
+/* symbols as a list; rank: of the pair that begins at it, so that an outdated heap entry is seen */
+struct chain {
 	const struct tok_model *m;
 	uint32_t *id, *prev, *next, *rank, *to;
 	struct heap heap;
@@ -202,7 +206,8 @@ struct chain { /* symbols as a list; rank: of the pair that begins at it, so tha
 
 static void chain_look(struct chain *c, uint32_t at)
 {
-	const struct tok_merge *e = c->next[at] != TOK_NONE ? tok_merge_of(c->m, c->id[at], c->id[c->next[at]]) : NULL;
+	const struct tok_merge *e =
+		c->next[at] != TOK_NONE ? tok_merge_of(c->m, c->id[at], c->id[c->next[at]]) : NULL;
 	c->rank[at] = e != NULL ? e->rank : TOK_NONE;
 	if (e == NULL)
 		return;
@@ -225,7 +230,8 @@ static void chain_merge(struct chain *c, uint32_t at)
 
 static size_t merge_long(const struct tok_model *m, uint32_t *ids, size_t n, uint32_t *room)
 {
-	struct chain c = {.m = m, .id = ids, .prev = room, .next = room + n, .rank = room + 2 * n, .to = room + 3 * n};
+	struct chain c =
+		{.m = m, .id = ids, .prev = room, .next = room + n, .rank = room + 2 * n, .to = room + 3 * n};
 	c.heap.v = (uint64_t *)(void *)(room + 4 * n);
 	for (uint32_t i = 0; i < n; i++) {
 		c.prev[i] = i == 0 ? TOK_NONE : i - 1;
@@ -246,7 +252,8 @@ static size_t merge_long(const struct tok_model *m, uint32_t *ids, size_t n, uin
 
 /* ---- a word ---- */
 
-/* For n symbols, at most one for a byte: 4 lists of n and a heap: each merge takes one symbol away and adds at most 2 entries. */
+/* For n symbols, at most one for a byte: 4 lists of n and a heap: each merge takes one symbol away and adds
+ * at most 2 entries. */
 static CGN_RC room_for(struct tok_room *room, size_t n, struct cgn_err *err)
 {
 	size_t want = n < SHORT_WORD ? 0 : 10 * n;
@@ -255,14 +262,17 @@ static CGN_RC room_for(struct tok_room *room, size_t n, struct cgn_err *err)
 	free(room->sym);
 	room->sym = malloc(want * sizeof *room->sym);
 	room->cap = room->sym != NULL ? want : 0;
-	return room->sym != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "out of memory for a word of %zu symbols", n);
+	return room->sym != NULL ? CGN_OK
+				 : CGN_FAIL(err, NO_MEMORY, "out of memory for a word of %zu symbols", n);
 }
 
-CGN_RC tok_word(const struct tok_model *m, struct tok_room *room, struct cgn_str word, struct tokenizer_ids *out, struct cgn_err *err)
+CGN_RC tok_word(const struct tok_model *m, struct tok_room *room, struct cgn_str word,
+	struct tokenizer_ids *out, struct cgn_err *err)
 {
 	size_t most = word.n + 1;
 	if (word.n > TOKENIZER_MAX_WORD)
-		return CGN_FAIL(err, TOO_LARGE, "%zu bytes without a place to split them, the limit is %zu", word.n, TOKENIZER_MAX_WORD);
+		return CGN_FAIL(err, TOO_LARGE, "%zu bytes without a place to split them, the limit is %zu",
+			word.n, TOKENIZER_MAX_WORD);
 	if (!cgn_ok(tok_ids_room(out, most)))
 		return CGN_FAIL(err, NO_MEMORY, "out of memory for %zu ids", out->n + most);
 	uint32_t whole = m->ignore_merges ? tok_names_get(&m->names, word) : TOK_NONE;

@@ -66,7 +66,8 @@ static uint64_t *find(const struct tok_names *s, struct cgn_str name)
 	uint64_t hash = tok_hash(name.p, name.n), top = hash >> 32 << 32;
 	for (size_t i = hash & s->mask;; i = (i + 1) & s->mask) {
 		uint64_t slot = s->slots[i];
-		if (slot == 0 || ((slot ^ top) >> 32 == 0 && cgn_str_eq(tok_names_text(s, (uint32_t)slot - 1), name)))
+		if (slot == 0 ||
+			((slot ^ top) >> 32 == 0 && cgn_str_eq(tok_names_text(s, (uint32_t)slot - 1), name)))
 			return &s->slots[i];
 	}
 }

@@ -11,11 +11,12 @@ struct range {
 	uint32_t first, last;
 };
 
-/* Letters that no form changes or joins to what is before them: text between two of them can be normalized by itself. Only a short cut, so
- * these need not be all. */
+/* Letters that no form changes or joins to what is before them: text between two of them can be normalized by
+ * itself. Only a short cut, so these need not be all. */
 static const struct range settled_always[] = {{0, 0x7f}, {0x4e00, 0x9fef}};
-static const struct range settled_composed[] = {{0x80, 0x2ff}, {0x400, 0x482}, {0x5d0, 0x5ea}, {0x621, 0x63a}, {0xe01, 0xe33}, {0x2010, 0x2027}, {0x3041, 0x3096},
-	{0x30a1, 0x30fa}, {0xac00, 0xd7a3}, {0xff01, 0xff60}, {0x1f300, 0x1f64f}};
+static const struct range settled_composed[] = {{0x80, 0x2ff}, {0x400, 0x482}, {0x5d0, 0x5ea}, {0x621, 0x63a},
+	{0xe01, 0xe33}, {0x2010, 0x2027}, {0x3041, 0x3096}, {0x30a1, 0x30fa}, {0xac00, 0xd7a3},
+	{0xff01, 0xff60}, {0x1f300, 0x1f64f}};
 
 static bool in(const struct range *v, size_t n, uint32_t c)
 {
@@ -51,7 +52,8 @@ static uint8_t class_of(int32_t c)
 	return (uint8_t)utf8proc_get_property(c)->combining_class;
 }
 
-/* Marks in the order of their classes, those of one class as they stood. utf8proc would take n² steps for n marks. */
+/* Marks in the order of their classes, those of one class as they stood. utf8proc would take n² steps for n
+ * marks. */
 static void sort_few(int32_t *v, size_t n)
 {
 	for (size_t i = 1; i < n; i++) {
@@ -97,7 +99,8 @@ static bool decompose(const struct tok_normal *form, struct tok_scratch *s, stru
 		int32_t c = (int32_t)tok_char_at(p, end, &len);
 		if (!points_room(s, 2 * (n + 32))) /* no character becomes more than 18 */
 			return false;
-		utf8proc_ssize_t got = utf8proc_decompose_char(c, s->points + n, 32, (utf8proc_option_t)options, &boundary);
+		utf8proc_ssize_t got =
+			utf8proc_decompose_char(c, s->points + n, 32, (utf8proc_option_t)options, &boundary);
 		CGN_MUST(got >= 0 && got <= 32);
 		n += (size_t)got;
 	}
@@ -105,7 +108,8 @@ static bool decompose(const struct tok_normal *form, struct tok_scratch *s, stru
 	return true;
 }
 
-static bool put_normal(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text, struct cgn_buf *out)
+static bool put_normal(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text,
+	struct cgn_buf *out)
 {
 	int options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 	size_t n;
@@ -113,7 +117,8 @@ static bool put_normal(const struct tok_normal *form, struct tok_scratch *s, str
 		return false;
 	sort_marks(s->points, n, s->points + n);
 	if (form->compose)
-		n = (size_t)utf8proc_normalize_utf32(s->points, (utf8proc_ssize_t)n, (utf8proc_option_t)options);
+		n = (size_t)utf8proc_normalize_utf32(s->points, (utf8proc_ssize_t)n,
+			(utf8proc_option_t)options);
 	for (size_t i = 0; i < n; i++)
 		tok_put_char(out, (uint32_t)s->points[i]);
 	return true;
@@ -121,9 +126,11 @@ static bool put_normal(const struct tok_normal *form, struct tok_scratch *s, str
 
 /* ---- the normalizers ---- */
 
-static bool unicode_form(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text, struct cgn_buf *out)
+static bool unicode_form(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text,
+	struct cgn_buf *out)
 {
-	const char *end = text.p + text.n, *copied = text.p, *from = NULL; /* from: the letter before, when a mark may join it */
+	/* from: the letter before, when a mark may join it */
+	const char *end = text.p + text.n, *copied = text.p, *from = NULL;
 	size_t n;
 	for (const char *p = text.p; p < end;) {
 		uint32_t c = tok_char_at(p, end, &n);
@@ -159,7 +166,8 @@ static bool is_mark(uint32_t c)
 {
 	utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
 	bool mark = k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
-	return (mark && !tok_is_inert(c)) || c == 0x1cf2 || c == 0x1cf3; /* those two were marks when the reference's tables were made */
+	/* those two were marks when the reference's tables were made */
+	return (mark && !tok_is_inert(c)) || c == 0x1cf2 || c == 0x1cf3;
 }
 
 static void strip_accents(struct cgn_str text, struct cgn_buf *out)
@@ -192,14 +200,15 @@ static void replace(const struct tok_normal *v, struct cgn_str text, struct cgn_
 	cgn_buf_add(out, p, (size_t)(end - p));
 }
 
-static CGN_RC replace_regex(const struct tok_normal *v, struct tok_matcher *m, struct cgn_str text, struct cgn_buf *out,
-	struct cgn_err *err)
+static CGN_RC replace_regex(const struct tok_normal *v, struct tok_matcher *m, struct cgn_str text,
+	struct cgn_buf *out, struct cgn_err *err)
 {
 	struct cgn_buf copy = {0};
 	const struct cgn_str seen = {tok_shadow(text, &copy), text.n};
 	size_t from = 0, start, end;
 	cgn_rc rc;
-	for (; cgn_ok(rc = tok_regex_next(&v->regex, m, seen, from, &start, &end, err)) && end > 0; from = end) {
+	for (; cgn_ok(rc = tok_regex_next(&v->regex, m, seen, from, &start, &end, err)) && end > 0;
+		from = end) {
 		cgn_buf_add(out, text.p + from, start - from);
 		cgn_buf_str(out, v->to);
 	}
@@ -208,8 +217,8 @@ static CGN_RC replace_regex(const struct tok_normal *v, struct tok_matcher *m, s
 	return rc;
 }
 
-static CGN_RC apply(const struct tok_normal *v, struct tok_scratch *s, struct tok_matcher *m, struct cgn_str text, struct cgn_buf *out,
-	struct cgn_err *err)
+static CGN_RC apply(const struct tok_normal *v, struct tok_scratch *s, struct tok_matcher *m,
+	struct cgn_str text, struct cgn_buf *out, struct cgn_err *err)
 {
 	switch (v->kind) {
 	case NORMAL_UNICODE:
@@ -236,11 +245,14 @@ static CGN_RC apply(const struct tok_normal *v, struct tok_scratch *s, struct to
 		strip_accents(text, out);
 		break;
 	}
-	return out->bad ? CGN_FAIL(err, TOO_LARGE, "the normalized text does not fit into %zu bytes, or into memory", out->limit) : CGN_OK;
+	return out->bad
+		? CGN_FAIL(err, TOO_LARGE, "the normalized text does not fit into %zu bytes, or into memory",
+			  out->limit)
+		: CGN_OK;
 }
 
-CGN_RC tok_normalize(const struct tok_normal *v, size_t n, struct tok_scratch *s, struct tok_matcher *m, struct cgn_str *text,
-	struct cgn_err *err)
+CGN_RC tok_normalize(const struct tok_normal *v, size_t n, struct tok_scratch *s, struct tok_matcher *m,
+	struct cgn_str *text, struct cgn_err *err)
 {
 	struct cgn_buf *out = &s->flip, *other = &s->flop;
 	s->flip.limit = s->flop.limit = 4 * TOKENIZER_MAX_TEXT;

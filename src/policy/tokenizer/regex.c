@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer regex: split patterns are written for Oniguruma and run by PCRE2. The pattern is read and written anew, so that only what is known to
- * mean the same gets through: literals leave as \x{...}, classes with the reference's meaning, and anything else is refused. */
+/* tokenizer regex: split patterns are written for Oniguruma and run by PCRE2. The pattern is read and written
+ * anew, so that only what is known to mean the same gets through: literals leave as \x{...}, classes with the
+ * reference's meaning, and anything else is refused. */
 #include "policy/tokenizer/tokenizer_priv.h"
 
 #define PATTERN_MAX ((size_t)16 << 10)
-#define MATCH_LIMIT 50000000 /* steps of one match; a run of as many blanks as a text may hold needs fewer */
+/* steps of one match; a run of as many blanks as a text may hold needs fewer */
+#define MATCH_LIMIT    50000000
 #define HEAP_LIMIT_KIB (64 << 10)
-#define STACK_MAX ((size_t)1 << 20)
-#define GROUPS_MAX 64
+#define STACK_MAX      ((size_t)1 << 20)
+#define GROUPS_MAX     64
 
 struct reader {
 	const char *p, *end;
@@ -16,17 +18,20 @@ struct reader {
 	struct cgn_err *err;
 	bool nocase[GROUPS_MAX]; /* of each open group */
 	size_t depth;
-	uint32_t last_letter;    /* the literal before, in a case-insensitive group: some pairs of letters are also one character */
+	/* the literal before, in a case-insensitive group: some pairs of letters are also one character */
+	uint32_t last_letter;
 };
 
 static cgn_rc refuse(struct reader *r, const char *what)
 {
-	return CGN_FAIL(r->err, UNSUPPORTED, "%s: %s at byte %zu of the pattern is not supported", r->at, what, (size_t)(r->p - r->from));
+	return CGN_FAIL(r->err, UNSUPPORTED, "%s: %s at byte %zu of the pattern is not supported", r->at,
+		what, (size_t)(r->p - r->from));
 }
 
 static cgn_rc malformed(struct reader *r, const char *what)
 {
-	return CGN_FAIL(r->err, INVALID, "%s: %s at byte %zu of the pattern", r->at, what, (size_t)(r->p - r->from));
+	return CGN_FAIL(r->err, INVALID, "%s: %s at byte %zu of the pattern", r->at, what,
+		(size_t)(r->p - r->from));
 }
 
 static bool take(struct reader *r, const char *z)
@@ -51,10 +56,12 @@ static CGN_RC check_point(struct reader *r, uint32_t first, uint32_t last)
 
 /* ---- escapes ---- */
 
-static const char *const properties[] = {"L", "Lu", "Ll", "Lt", "Lm", "Lo", "N", "Nd", "Nl", "No", "P", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc",
-	"Sk", "So", "M", "Mn", "Mc", "Me", "Z", "Zs", "Zl", "Zp", "Han"};
+static const char *const properties[] = {"L", "Lu", "Ll", "Lt", "Lm", "Lo", "N", "Nd", "Nl", "No", "P", "Pc",
+	"Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "M", "Mn", "Mc", "Me", "Z", "Zs",
+	"Zl", "Zp", "Han"};
 
-/* Behind "\p". Out of a class "\P" is the negated class; in one it would be a set that PCRE2's older Unicode draws elsewhere. */
+/* Behind "\p". Out of a class "\P" is the negated class; in one it would be a set that PCRE2's older Unicode
+ * draws elsewhere. */
 static CGN_RC read_property(struct reader *r, bool negated)
 {
 	char name[16] = {0};
@@ -62,12 +69,14 @@ static CGN_RC read_property(struct reader *r, bool negated)
 		return malformed(r, "\\p without {name}");
 	negated ^= take(r, "^");
 	const char *close = memchr(r->p, '}', (size_t)(r->end - r->p));
-	if (close == NULL || !cgn_str_copyz(name, sizeof name, (struct cgn_str){r->p, (size_t)(close - r->p)}))
+	if (close == NULL ||
+		!cgn_str_copyz(name, sizeof name, (struct cgn_str){r->p, (size_t)(close - r->p)}))
 		return refuse(r, "this property");
 	for (size_t i = 0; i < CGN_COUNT(properties); i++)
 		if (strcmp(name, properties[i]) == 0) {
 			r->p = close + 1;
-			cgn_buf_fmt(&r->out, strcmp(name, "Han") == 0 ? "\\%c{sc:%s}" : "\\%c{%s}", negated ? 'P' : 'p', name);
+			cgn_buf_fmt(&r->out, strcmp(name, "Han") == 0 ? "\\%c{sc:%s}" : "\\%c{%s}",
+				negated ? 'P' : 'p', name);
 			return CGN_OK;
 		}
 	return refuse(r, "this property");
@@ -108,7 +117,9 @@ static CGN_RC read_hex(struct reader *r, size_t min, size_t max, uint32_t *out)
 	size_t n = 0;
 	for (*out = 0; n < max && r->p < r->end; n++, r->p++) {
 		char c = *r->p;
-		int digit = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+		int digit = c >= '0' && c <= '9'                 ? c - '0'
+			: (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+								 : -1;
 		if (digit < 0)
 			break;
 		*out = *out << 4 | (uint32_t)digit;
@@ -251,7 +262,8 @@ static CGN_RC read_number(struct reader *r, uint32_t *out)
 {
 	const char *from = r->p;
 	for (*out = 0; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++)
-		*out = *out * 10 + (uint32_t)(*r->p - '0') > 60000 ? 60001 : *out * 10 + (uint32_t)(*r->p - '0');
+		*out = *out * 10 + (uint32_t)(*r->p - '0') > 60000 ? 60001
+								   : *out * 10 + (uint32_t)(*r->p - '0');
 	return r->p > from && *out <= 60000 ? CGN_OK : refuse(r, "this repetition");
 }
 
@@ -288,10 +300,13 @@ static CGN_RC read_repeat(struct reader *r, char sign)
 	cgn_buf_char(&r->out, sign);
 	if (r->p < r->end && (*r->p == '?' || *r->p == '+'))
 		cgn_buf_char(&r->out, *r->p++);
-	return r->p < r->end && (*r->p == '?' || *r->p == '+' || *r->p == '*' || *r->p == '{') ? refuse(r, "a repetition of a repetition") : CGN_OK;
+	return r->p < r->end && (*r->p == '?' || *r->p == '+' || *r->p == '*' || *r->p == '{')
+		? refuse(r, "a repetition of a repetition")
+		: CGN_OK;
 }
 
-/* Without case, "ss" would also be U+00DF there, "st" a ligature, and so on: only pairs that are no such thing get through. */
+/* Without case, "ss" would also be U+00DF there, "st" a ligature, and so on: only pairs that are no such
+ * thing get through. */
 static bool folds_together(uint32_t a, uint32_t b)
 {
 	static const char *const pairs[] = {"ss", "ff", "fi", "fl", "st", "ij"};
@@ -379,24 +394,34 @@ static CGN_RC compile(struct cgn_str pattern, const char *at, struct tok_regex *
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	(void)pcre2_set_newline(c, PCRE2_NEWLINE_LF);
 	(void)pcre2_set_parens_nest_limit(c, GROUPS_MAX);
-	out->code = pcre2_compile((PCRE2_SPTR)pattern.p, pattern.n, PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE | PCRE2_NEVER_BACKSLASH_C, &code, &offset, c);
+	out->code = pcre2_compile((PCRE2_SPTR)pattern.p, pattern.n,
+		PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE | PCRE2_NEVER_BACKSLASH_C, &code, &offset, c);
 	pcre2_compile_context_free(c);
 	if (out->code == NULL) {
 		(void)pcre2_get_error_message(code, why, sizeof why);
-		return CGN_FAIL(err, UNSUPPORTED, "%s: the pattern can't be compiled: %s", at, (const char *)why);
+		return CGN_FAIL(err, UNSUPPORTED, "%s: the pattern can't be compiled: %s", at,
+			(const char *)why);
 	}
 	(void)pcre2_pattern_info(out->code, PCRE2_INFO_MATCHEMPTY, &empty);
 	if (empty != 0)
-		return CGN_FAIL(err, UNSUPPORTED, "%s: a pattern that matches the empty text is not supported", at);
-	(void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); /* where it is not to be had (MemoryDenyWriteExecute), the interpreter finds the same */
+		return CGN_FAIL(err, UNSUPPORTED,
+			"%s: a pattern that matches the empty text is not supported", at);
+	/* where it is not to be had (MemoryDenyWriteExecute), the interpreter finds the same */
+	(void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE);
 	return CGN_OK;
 }
 
 CGN_RC tok_regex_make(struct cgn_str pattern, const char *at, struct tok_regex *out, struct cgn_err *err)
 {
-	struct reader r = {.p = pattern.p, .end = pattern.p + pattern.n, .from = pattern.p, .at = at, .err = err, .out.limit = PATTERN_MAX * 8};
+	struct reader r = {.p = pattern.p,
+		.end = pattern.p + pattern.n,
+		.from = pattern.p,
+		.at = at,
+		.err = err,
+		.out.limit = PATTERN_MAX * 8};
 	if (pattern.n == 0 || pattern.n > PATTERN_MAX)
-		return CGN_FAIL(err, UNSUPPORTED, "%s: a pattern of %zu bytes (1 to %zu are supported)", at, pattern.n, PATTERN_MAX);
+		return CGN_FAIL(err, UNSUPPORTED, "%s: a pattern of %zu bytes (1 to %zu are supported)", at,
+			pattern.n, PATTERN_MAX);
 	cgn_rc rc = translate(&r);
 	if (cgn_ok(rc) && r.out.bad)
 		rc = CGN_FAIL(err, NO_MEMORY, "%s: out of memory", at);
@@ -452,19 +477,24 @@ void tok_matcher_fini(struct tok_matcher *m)
 	*m = (struct tok_matcher){0};
 }
 
-CGN_RC tok_regex_next(const struct tok_regex *re, struct tok_matcher *m, struct cgn_str text, size_t from, size_t *start, size_t *end,
-	struct cgn_err *err)
+CGN_RC tok_regex_next(const struct tok_regex *re, struct tok_matcher *m, struct cgn_str text, size_t from,
+	size_t *start, size_t *end, struct cgn_err *err)
 {
 	*end = 0;
 	if (from == text.n)
 		return CGN_OK;
-	int rc = pcre2_match(re->code, (PCRE2_SPTR)text.p, text.n, from, PCRE2_NO_UTF_CHECK, m->data, m->limits);
+	int rc = pcre2_match(re->code, (PCRE2_SPTR)text.p, text.n, from, PCRE2_NO_UTF_CHECK, m->data,
+		m->limits);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return CGN_OK;
 	if (rc < 0)
-		return CGN_FAIL(err, TOO_LARGE, "splitting the text took too much (PCRE2 error %d) behind byte %zu of a part of %zu", rc, from, text.n);
+		return CGN_FAIL(err, TOO_LARGE,
+			"splitting the text took too much (PCRE2 error %d) behind byte %zu of a part of %zu",
+			rc, from, text.n);
 	const PCRE2_SIZE *where = pcre2_get_ovector_pointer(m->data);
 	*start = where[0];
 	*end = where[1];
-	return *end > *start && *start >= from ? CGN_OK : CGN_FAIL(err, UNSUPPORTED, "a split pattern matched nothing at byte %zu", from);
+	return *end > *start && *start >= from
+		? CGN_OK
+		: CGN_FAIL(err, UNSUPPORTED, "a split pattern matched nothing at byte %zu", from);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer stages: the pre-tokenizers, each splitting what the one before left, depth first, down to words. */
+/* tokenizer stages: the pre-tokenizers, each splitting what the one before left, depth first, down to
+ * words. */
 #include "policy/tokenizer/tokenizer_priv.h"
 
 struct run {
@@ -55,13 +56,15 @@ static CGN_RC short_word(struct run *r, const char *p, size_t n)
 
 static CGN_RC word(struct run *r, const char *p, size_t n)
 {
-	return n <= TOK_CACHE_KEY ? short_word(r, p, n) : tok_word(&r->t->model, &r->w->room, (struct cgn_str){p, n}, r->out, r->err);
+	return n <= TOK_CACHE_KEY
+		? short_word(r, p, n)
+		: tok_word(&r->t->model, &r->w->room, (struct cgn_str){p, n}, r->out, r->err);
 }
 
 #define MARK "\xe2\x96\x81"
 
-/* Where no token holds a mark behind something else, no merge reaches over that place either: what could be one long word is many short
- * ones, with the same ids. */
+/* Where no token holds a mark behind something else, no merge reaches over that place either: what could be
+ * one long word is many short ones, with the same ids. */
 static CGN_RC marked_words(struct run *r, const char *p, size_t n)
 {
 	const char *end = p + n, *from = p, *mark;
@@ -87,14 +90,16 @@ struct joiner {
 	size_t stage;
 	const struct tok_piece *whole;
 	enum tok_behavior behavior;
-	bool invert, have, have_match; /* a part that may still grow: whether there is one, and whether the last item in it was a match */
+	/* a part that may still grow: whether there is one, and whether the last item in it was a match */
+	bool invert, have, have_match;
 	size_t start, end;
 };
 
 static CGN_RC emit(const struct joiner *j, size_t start, size_t end)
 {
 	const struct tok_piece *w = j->whole;
-	const struct tok_piece part = {w->p + start, w->shadow != NULL ? w->shadow + start : NULL, end - start, w->first && start == 0};
+	const struct tok_piece part = {w->p + start, w->shadow != NULL ? w->shadow + start : NULL,
+		end - start, w->first && start == 0};
 	return go(j->r, j->stage + 1, part);
 }
 
@@ -141,7 +146,8 @@ static CGN_RC item(struct joiner *j, size_t start, size_t end, bool match)
 
 /* ---- stages ---- */
 
-static CGN_RC split_regex(struct run *r, struct joiner *j, const struct tok_regex *re, struct tok_piece *piece)
+static CGN_RC split_regex(struct run *r, struct joiner *j, const struct tok_regex *re,
+	struct tok_piece *piece)
 {
 	size_t from = 0, start, end;
 	if (re->shadow && piece->shadow == NULL)
@@ -178,7 +184,8 @@ static CGN_RC rewritten(struct run *r, size_t stage, bool first)
 {
 	const struct cgn_buf *b = &r->w->text[stage];
 	if (b->bad)
-		return CGN_FAIL(r->err, TOO_LARGE, "the text does not fit into %zu bytes, or into memory", b->limit);
+		return CGN_FAIL(r->err, TOO_LARGE, "the text does not fit into %zu bytes, or into memory",
+			b->limit);
 	return go(r, stage + 1, (struct tok_piece){b->p, NULL, b->n, first});
 }
 
@@ -221,7 +228,11 @@ static CGN_RC go(struct run *r, size_t stage, struct tok_piece piece)
 	if (stage == r->t->n_stages)
 		return words(r, piece.p, piece.n);
 	const struct tok_stage *s = &r->t->stages[stage];
-	struct joiner j = {.r = r, .stage = stage, .whole = &piece, .behavior = s->behavior, .invert = s->invert};
+	struct joiner j = {.r = r,
+		.stage = stage,
+		.whole = &piece,
+		.behavior = s->behavior,
+		.invert = s->invert};
 	switch (s->kind) {
 	case STAGE_REGEX:
 		return split_regex(r, &j, &s->regex, &piece);
@@ -235,8 +246,8 @@ static CGN_RC go(struct run *r, size_t stage, struct tok_piece piece)
 	return mark(r, stage, s, &piece);
 }
 
-CGN_RC tok_stages(const struct tokenizer *t, struct tokenizer_work *w, size_t stage, struct tok_piece piece, struct tokenizer_ids *out,
-	struct cgn_err *err)
+CGN_RC tok_stages(const struct tokenizer *t, struct tokenizer_work *w, size_t stage, struct tok_piece piece,
+	struct tokenizer_ids *out, struct cgn_err *err)
 {
 	struct run r = {t, w, out, err};
 	return piece.n > 0 ? go(&r, stage, piece) : CGN_OK;

@@ -37,11 +37,13 @@ static CGN_RC fragment(struct encoder *e, struct cgn_str text, bool first)
 	f.text = text;
 	while (tok_find(&f, &s)) {
 		if (from < s.start)
-			CGN_TRY(plain(e, (struct cgn_str){text.p + from, s.start - from}, first && from == 0));
+			CGN_TRY(plain(e, (struct cgn_str){text.p + from, s.start - from},
+				first && from == 0));
 		CGN_TRY(put_id(e, s.token->id));
 		from = s.stop;
 	}
-	return from < text.n ? plain(e, (struct cgn_str){text.p + from, text.n - from}, first && from == 0) : CGN_OK;
+	return from < text.n ? plain(e, (struct cgn_str){text.p + from, text.n - from}, first && from == 0)
+			     : CGN_OK;
 }
 
 static CGN_RC whole(struct encoder *e, struct cgn_str text)
@@ -51,11 +53,14 @@ static CGN_RC whole(struct encoder *e, struct cgn_str text)
 	size_t from = 0;
 	while (tok_find(&f, &s)) {
 		if (from < s.start)
-			CGN_TRY(fragment(e, (struct cgn_str){text.p + from, s.start - from}, !e->continued && from == 0));
+			CGN_TRY(fragment(e, (struct cgn_str){text.p + from, s.start - from},
+				!e->continued && from == 0));
 		CGN_TRY(put_id(e, s.token->id));
 		from = s.stop;
 	}
-	return from < text.n ? fragment(e, (struct cgn_str){text.p + from, text.n - from}, !e->continued && from == 0) : CGN_OK;
+	return from < text.n
+		? fragment(e, (struct cgn_str){text.p + from, text.n - from}, !e->continued && from == 0)
+		: CGN_OK;
 }
 
 static CGN_RC encode(struct encoder *e, struct cgn_str text, unsigned flags)
@@ -110,15 +115,16 @@ static void trim(struct tokenizer_work *w)
 	}
 }
 
-CGN_RC tokenizer_encode(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text, unsigned flags, struct tokenizer_ids *out,
-	struct cgn_err *err)
+CGN_RC tokenizer_encode(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text,
+	unsigned flags, struct tokenizer_ids *out, struct cgn_err *err)
 {
 	CGN_LIVE(w, WORK_TAG);
 	CGN_MUST(w->t == t);
 	struct encoder e = {t, w, out, err, (flags & TOKENIZER_CONTINUED) != 0};
 	size_t before = out->n;
 	if (text.n > TOKENIZER_MAX_TEXT)
-		return CGN_FAIL(err, TOO_LARGE, "a text of %zu bytes, the limit is %zu", text.n, TOKENIZER_MAX_TEXT);
+		return CGN_FAIL(err, TOO_LARGE, "a text of %zu bytes, the limit is %zu", text.n,
+			TOKENIZER_MAX_TEXT);
 	cgn_rc rc = make_valid(w, &text, err);
 	if (cgn_ok(rc))
 		rc = encode(&e, text, flags);
@@ -146,13 +152,14 @@ CGN_RC tokenizer_work_new(const struct tokenizer *t, struct tokenizer_work **out
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	w->tag = WORK_TAG;
 	w->t = t;
-	/* Not aligned_alloc: until glibc 2.38 a block that it freed is too small for the next one, and a process that makes one work after
-	 * another grows without end. */
+	/* Not aligned_alloc: until glibc 2.38 a block that it freed is too small for the next one, and a
+	 * process that makes one work after another grows without end. */
 	w->cache_memory = malloc(TOKENIZER_WORK_BYTES + sizeof *w->cache);
 	w->cache = align_up(w->cache_memory, sizeof *w->cache);
 	if (w->cache_memory == NULL || !cgn_ok(tok_matcher_init(&w->matcher))) {
 		tokenizer_work_free(&w);
-		return CGN_FAIL(err, NO_MEMORY, "out of memory for a word cache of %zu bytes", TOKENIZER_WORK_BYTES);
+		return CGN_FAIL(err, NO_MEMORY, "out of memory for a word cache of %zu bytes",
+			TOKENIZER_WORK_BYTES);
 	}
 	memset(w->cache, 0, TOKENIZER_WORK_BYTES);
 	*out = w;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer, inside: text -> fragments between added tokens (added.c) -> normalizers (normal.c) -> stages of splitting (stage.c) -> words
- * -> ids (merge.c). Loading: load.c reads the file, load_model.c its model, load_parts.c the rest. */
+/* tokenizer, inside: text -> fragments between added tokens (added.c) -> normalizers (normal.c) -> stages of
+ * splitting (stage.c) -> words -> ids (merge.c). Loading: load.c reads the file, load_model.c its model,
+ * load_parts.c the rest. */
 #pragma once
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -10,8 +11,8 @@
 #include "base/json/json.h"
 #include "policy/tokenizer/tokenizer.h"
 
-#define TOK_NONE UINT32_MAX
-#define TOK_MAX_STAGES 64
+#define TOK_NONE         UINT32_MAX
+#define TOK_MAX_STAGES   64
 #define TOK_MAX_SPECIALS 64
 
 /* ---- unicode.c ---- */
@@ -20,16 +21,18 @@
 uint32_t tok_char_at(const char *p, const char *end, size_t *n);
 /* The code point that ends at |p|, U+FFFD when none does; |from| < |p|. */
 uint32_t tok_char_before(const char *from, const char *p, size_t *n);
-bool tok_is_space(uint32_t c);  /* Unicode White_Space */
-bool tok_is_word(uint32_t c);   /* as single_word sees it: letters, marks, digits, connectors, joiners */
-bool tok_is_inert(uint32_t c);  /* newer than the normalizers (unicode.def) */
+bool tok_is_space(uint32_t c); /* Unicode White_Space */
+bool tok_is_word(uint32_t c);  /* as single_word sees it: letters, marks, digits, connectors, joiners */
+bool tok_is_inert(uint32_t c); /* newer than the normalizers (unicode.def) */
 /* Punctuation that is none to the Punctuation pre-tokenizer. */
 void tok_each_plain(struct cgn_buf *b, void (*put)(struct cgn_buf *b, uint32_t first, uint32_t last));
 void tok_put_lower(struct cgn_buf *b, uint32_t c);
 void tok_put_char(struct cgn_buf *b, uint32_t c);
-/* |text| as a split pattern should see it: newer characters by older ones of their kind and length. Returns |text.p|, or |b|'s bytes. */
+/* |text| as a split pattern should see it: newer characters by older ones of their kind and length. Returns
+ * |text.p|, or |b|'s bytes. */
 const char *tok_shadow(struct cgn_str text, struct cgn_buf *b);
-bool tok_range_is_steady(uint32_t first, uint32_t last); /* does tok_shadow leave all characters of it alone, and make none of it */
+/* does tok_shadow leave all characters of it alone, and make none of it */
+bool tok_range_is_steady(uint32_t first, uint32_t last);
 /* |text| with each maximal ill-formed part as U+FFFD. */
 void tok_put_lossy(struct cgn_buf *b, struct cgn_str text);
 
@@ -76,7 +79,8 @@ struct tok_room { /* memory for a word */
 };
 const struct tok_merge *tok_merge_of(const struct tok_model *m, uint32_t left, uint32_t right);
 void tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t to);
-CGN_RC tok_word(const struct tok_model *m, struct tok_room *room, struct cgn_str word, struct tokenizer_ids *out, struct cgn_err *err);
+CGN_RC tok_word(const struct tok_model *m, struct tok_room *room, struct cgn_str word,
+	struct tokenizer_ids *out, struct cgn_err *err);
 CGN_RC tok_ids_room(struct tokenizer_ids *ids, size_t n);
 
 /* ---- regex.c ---- */
@@ -99,16 +103,24 @@ size_t tok_regex_bytes(const struct tok_regex *re);
 CGN_RC tok_matcher_init(struct tok_matcher *m);
 void tok_matcher_fini(struct tok_matcher *m);
 /* The next match at or behind |from|: *end == 0 when there is none. TOO_LARGE when it gave up. */
-CGN_RC tok_regex_next(const struct tok_regex *re, struct tok_matcher *m, struct cgn_str text, size_t from, size_t *start, size_t *end,
-	struct cgn_err *err);
+CGN_RC tok_regex_next(const struct tok_regex *re, struct tok_matcher *m, struct cgn_str text, size_t from,
+	size_t *start, size_t *end, struct cgn_err *err);
 
 /* ---- normal.c ---- */
 
-enum tok_normal_kind { NORMAL_UNICODE, NORMAL_LOWERCASE, NORMAL_REPLACE, NORMAL_REPLACE_REGEX, NORMAL_PREPEND, NORMAL_STRIP, NORMAL_STRIP_ACCENTS };
+enum tok_normal_kind {
+	NORMAL_UNICODE,
+	NORMAL_LOWERCASE,
+	NORMAL_REPLACE,
+	NORMAL_REPLACE_REGEX,
+	NORMAL_PREPEND,
+	NORMAL_STRIP,
+	NORMAL_STRIP_ACCENTS
+};
 struct tok_normal {
 	enum tok_normal_kind kind;
-	bool compose, compat;   /* UNICODE */
-	bool left, right;       /* STRIP */
+	bool compose, compat;    /* UNICODE */
+	bool left, right;        /* STRIP */
 	struct cgn_str from, to; /* REPLACE, PREPEND (to) */
 	struct tok_regex regex;
 };
@@ -118,12 +130,19 @@ struct tok_scratch {
 	size_t n_points;
 };
 /* |*text| through all of |v|: the result is borrowed from |s| or is the text. */
-CGN_RC tok_normalize(const struct tok_normal *v, size_t n, struct tok_scratch *s, struct tok_matcher *m, struct cgn_str *text, struct cgn_err *err);
+CGN_RC tok_normalize(const struct tok_normal *v, size_t n, struct tok_scratch *s, struct tok_matcher *m,
+	struct cgn_str *text, struct cgn_err *err);
 void tok_scratch_fini(struct tok_scratch *s);
 
 /* ---- stage.c ---- */
 
-enum tok_behavior { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_MERGED_WITH_PREVIOUS, SPLIT_MERGED_WITH_NEXT, SPLIT_CONTIGUOUS };
+enum tok_behavior {
+	SPLIT_REMOVED,
+	SPLIT_ISOLATED,
+	SPLIT_MERGED_WITH_PREVIOUS,
+	SPLIT_MERGED_WITH_NEXT,
+	SPLIT_CONTIGUOUS
+};
 enum tok_stage_kind { STAGE_REGEX, STAGE_LITERAL, STAGE_SPACE_PREFIX, STAGE_MARK };
 enum tok_prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 struct tok_stage {
@@ -131,13 +150,13 @@ struct tok_stage {
 	enum tok_behavior behavior;
 	bool invert;
 	struct tok_regex regex;
-	struct cgn_str literal;    /* LITERAL: what to split at; MARK: what a space becomes */
-	enum tok_prepend prepend;  /* MARK */
+	struct cgn_str literal;   /* LITERAL: what to split at; MARK: what a space becomes */
+	enum tok_prepend prepend; /* MARK */
 };
 struct tok_piece {
 	const char *p, *shadow; /* the same text as patterns see it; NULL: not made yet */
 	size_t n;
-	bool first;             /* begins where the whole text does */
+	bool first; /* begins where the whole text does */
 };
 
 /* ---- added.c ---- */
@@ -150,7 +169,7 @@ struct tok_added {
 struct tok_added_set {
 	struct tok_added **v; /* sorted by |match| */
 	size_t n;
-	uint32_t first[257];  /* those that begin with byte b: v[first[b]]... */
+	uint32_t first[257]; /* those that begin with byte b: v[first[b]]... */
 };
 struct tok_span { /* an added token found, blanks that it strips included */
 	const struct tok_added *token;
@@ -163,7 +182,8 @@ struct tok_finder {
 	struct cgn_str text;
 	size_t at, done;
 };
-CGN_RC tok_added_set_init(struct tok_added_set *s, struct tok_added *all, size_t n, bool normalized, struct cgn_arena *a);
+CGN_RC tok_added_set_init(struct tok_added_set *s, struct tok_added *all, size_t n, bool normalized,
+	struct cgn_arena *a);
 bool tok_find(struct tok_finder *f, struct tok_span *out);
 
 struct tokenizer {
@@ -204,12 +224,13 @@ struct tokenizer_work {
 	struct tok_scratch scratch;
 	struct tok_room room;
 	struct cgn_buf lossy;
-	struct cgn_buf text[TOK_MAX_STAGES + 1], shadow[TOK_MAX_STAGES + 1]; /* a stage that writes text has its own */
+	/* a stage that writes text has its own */
+	struct cgn_buf text[TOK_MAX_STAGES + 1], shadow[TOK_MAX_STAGES + 1];
 };
 
 /* stage.c: |piece| through the stages from |stage| on, its words to |out|. */
-CGN_RC tok_stages(const struct tokenizer *t, struct tokenizer_work *w, size_t stage, struct tok_piece piece, struct tokenizer_ids *out,
-	struct cgn_err *err);
+CGN_RC tok_stages(const struct tokenizer *t, struct tokenizer_work *w, size_t stage, struct tok_piece piece,
+	struct tokenizer_ids *out, struct cgn_err *err);
 
 /* ---- loading ---- */
 
@@ -224,9 +245,14 @@ CGN_RC tok_load_normalizer(struct tok_loader *l, struct json_val v);
 CGN_RC tok_load_pre_tokenizer(struct tok_loader *l, struct json_val v);
 CGN_RC tok_load_post_processor(struct tok_loader *l, struct json_val v);
 CGN_RC tok_load_added(struct tok_loader *l, struct json_val v);
-/* Members of |object|, which is at |at|; a wrong type is INVALID, an absent one too unless |*out| may keep what it has. */
-CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at, const char *key, bool required, bool *out);
-CGN_RC tok_get_str(struct tok_loader *l, struct json_val object, const char *at, const char *key, struct cgn_str *out); /* kept */
-CGN_RC tok_get_array(struct tok_loader *l, struct json_val object, const char *at, const char *key, struct json_val *out);
+/* Members of |object|, which is at |at|; a wrong type is INVALID, an absent one too unless |*out| may keep
+ * what it has. */
+CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at, const char *key,
+	bool required, bool *out);
+/* kept */
+CGN_RC tok_get_str(struct tok_loader *l, struct json_val object, const char *at, const char *key,
+	struct cgn_str *out);
+CGN_RC tok_get_array(struct tok_loader *l, struct json_val object, const char *at, const char *key,
+	struct json_val *out);
 const char *tok_place(struct tok_loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool tok_is_null(struct json_val object, const char *key); /* absent, or null */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer unicode: UTF-8 back and forth, and where the reference library's tables differ from those at hand. */
+/* tokenizer unicode: UTF-8 back and forth, and where the reference library's tables differ from those at
+ * hand. */
 #include <utf8proc.h>
 
 #include "policy/tokenizer/tokenizer_priv.h"
@@ -101,8 +102,8 @@ bool tok_is_space(uint32_t c)
 {
 	if (c < 0x80)
 		return c == ' ' || (c >= 9 && c <= 13);
-	return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
-		c == 0x3000;
+	return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+		c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 static bool in_ranges(const struct range *v, size_t n, uint32_t c)
@@ -172,9 +173,12 @@ static uint32_t stand_in(uint32_t c)
 bool tok_is_word(uint32_t c)
 {
 	utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-	bool letter = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO, mark = k >= UTF8PROC_CATEGORY_MN && k <= UTF8PROC_CATEGORY_ME;
-	bool other = k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_PC || c == 0x200c || c == 0x200d;
-	bool in_circle = (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
+	bool letter = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO,
+	     mark = k >= UTF8PROC_CATEGORY_MN && k <= UTF8PROC_CATEGORY_ME;
+	bool other = k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_PC ||
+		c == 0x200c || c == 0x200d;
+	bool in_circle = (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+		(c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
 	const struct newer *late = newer_of(c);
 	return letter || mark || other || in_circle || (late != NULL && late->kind <= Nd);
 }
@@ -226,16 +230,22 @@ const char *tok_shadow(struct cgn_str text, struct cgn_buf *b)
 			copied = !b->bad;
 		}
 		if (other != 0 && copied)
-			(void)utf8proc_encode_char((utf8proc_int32_t)other, (utf8proc_uint8_t *)b->p + (p - text.p));
+			(void)utf8proc_encode_char((utf8proc_int32_t)other,
+				(utf8proc_uint8_t *)b->p + (p - text.p));
 		p += n;
 	}
 	return copied ? b->p : text.p;
 }
 
-/* Length of the ill-formed part at |p|: as many bytes as could still have become a character, at least one. */
+/* Length of the ill-formed part at |p|: as many bytes as could still have become a character, at least
+ * one. */
 static size_t ill_formed(const unsigned char *p, const unsigned char *end)
 {
-	size_t want = *p >= 0xc2 && *p < 0xe0 ? 1 : *p >= 0xe0 && *p < 0xf0 ? 2 : *p >= 0xf0 && *p < 0xf5 ? 3 : 0, n = 1;
+	size_t want = *p >= 0xc2 && *p < 0xe0 ? 1
+		: *p >= 0xe0 && *p < 0xf0     ? 2
+		: *p >= 0xf0 && *p < 0xf5     ? 3
+					      : 0,
+	       n = 1;
 	unsigned char low = 0x80, high = 0xbf;
 	if (*p == 0xe0)
 		low = 0xa0;
@@ -261,7 +271,8 @@ void tok_put_lossy(struct cgn_buf *b, struct cgn_str text)
 		text.n -= good;
 		if (text.n == 0)
 			break;
-		size_t bad = ill_formed((const unsigned char *)text.p, (const unsigned char *)text.p + text.n);
+		size_t bad =
+			ill_formed((const unsigned char *)text.p, (const unsigned char *)text.p + text.n);
 		cgn_buf_putz(b, "\xef\xbf\xbd");
 		text.p += bad;
 		text.n -= bad;

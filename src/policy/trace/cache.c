@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One least-recently-used cache over all requests: a bound to measure choices against, and a check of what reads traces. */
+/* One least-recently-used cache over all requests: a bound to measure choices against, and a check of what
+ * reads traces. */
 #include <stdlib.h>
 
 #include "policy/trace/trace.h"
 
-/* Blocks by number, in the order of their first use; a list of those in the cache, the most recently used first. */
+/* Blocks by number, in the order of their first use; a list of those in the cache, the most recently used
+ * first. */
 struct cache {
 	struct trace_numbers numbers;
 	uint32_t *next, *prev; /* index n is the list's head */

@@ -52,7 +52,8 @@ CGN_RC trace_add(struct trace *t, const struct trace_request *r, const uint64_t 
 {
 	if (t->n >= TRACE_MAX_REQUESTS || n > TRACE_MAX_IDS - t->n_ids)
 		return CGN_RC_OF(CGN_TOO_LARGE);
-	if (!grow(&t->requests, &t->cap, t->n + 1, sizeof *t->requests) || !grow(&t->ids, &t->cap_ids, t->n_ids + n, sizeof *t->ids))
+	if (!grow(&t->requests, &t->cap, t->n + 1, sizeof *t->requests) ||
+		!grow(&t->ids, &t->cap_ids, t->n_ids + n, sizeof *t->ids))
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	struct trace_request *to = &t->requests[t->n++];
 	*to = *r;
@@ -71,14 +72,15 @@ static struct cgn_str shown(struct json_val v)
 	return (struct cgn_str){v.raw.p, v.raw.n < 40 ? v.raw.n : 40};
 }
 
-static CGN_RC take_tokens(const struct line *l, const char *key, struct json_val v, uint64_t least, uint32_t *out, struct cgn_err *err)
+static CGN_RC take_tokens(const struct line *l, const char *key, struct json_val v, uint64_t least,
+	uint32_t *out, struct cgn_err *err)
 {
 	uint64_t n = 0;
 	if (v.raw.p == NULL)
 		return CGN_FAIL(err, INVALID, "%s line %zu has no \"%s\"", l->name, l->number, key);
 	if (v.type != JSON_NUMBER || !json_u64(v, &n) || n < least || n > TRACE_MAX_TOKENS)
-		return CGN_FAIL(err, INVALID, "%s line %zu: \"%s\" is %.*s, not a whole number from %u to %u", l->name, l->number, key,
-			CGN_STR_ARG(shown(v)), (unsigned)least, TRACE_MAX_TOKENS);
+		return CGN_FAIL(err, INVALID, "%s line %zu: \"%s\" is %.*s, not a whole number from %u to %u",
+			l->name, l->number, key, CGN_STR_ARG(shown(v)), (unsigned)least, TRACE_MAX_TOKENS);
 	*out = (uint32_t)n;
 	return CGN_OK;
 }
@@ -89,11 +91,13 @@ static CGN_RC take_time(const struct line *l, cgn_nsec before, cgn_nsec *out, st
 	if (l->timestamp.raw.p == NULL)
 		return CGN_FAIL(err, INVALID, "%s line %zu has no \"timestamp\"", l->name, l->number);
 	if (l->timestamp.type != JSON_NUMBER || !json_f64(l->timestamp, &ms) || !(ms >= 0 && ms <= MAX_MS))
-		return CGN_FAIL(err, INVALID, "%s line %zu: \"timestamp\" is %.*s, not milliseconds from 0 to %.0f", l->name, l->number,
-			CGN_STR_ARG(shown(l->timestamp)), MAX_MS);
+		return CGN_FAIL(err, INVALID,
+			"%s line %zu: \"timestamp\" is %.*s, not milliseconds from 0 to %.0f", l->name,
+			l->number, CGN_STR_ARG(shown(l->timestamp)), MAX_MS);
 	*out = (cgn_nsec)(ms * 1e6);
 	if (*out < before)
-		return CGN_FAIL(err, INVALID, "%s line %zu: \"timestamp\" %.*s is before that of the line before; requests must be in order of arrival",
+		return CGN_FAIL(err, INVALID,
+			"%s line %zu: \"timestamp\" %.*s is before that of the line before; requests must be in order of arrival",
 			l->name, l->number, CGN_STR_ARG(shown(l->timestamp)));
 	return CGN_OK;
 }
@@ -107,14 +111,18 @@ static CGN_RC take_ids(const struct line *l, struct trace *t, uint64_t *n, struc
 	for (struct json_iter it = json_iter_of(l->ids); json_next_elem(&it, &id); ++*n) {
 		uint64_t v = 0;
 		if (id.type != JSON_NUMBER || !json_u64(id, &v))
-			return CGN_FAIL(err, INVALID, "%s line %zu: \"hash_ids\" holds %.*s, not a whole number from 0", l->name, l->number, CGN_STR_ARG(shown(id)));
+			return CGN_FAIL(err, INVALID,
+				"%s line %zu: \"hash_ids\" holds %.*s, not a whole number from 0", l->name,
+				l->number, CGN_STR_ARG(shown(id)));
 		if (t->n_ids + *n >= TRACE_MAX_IDS)
-			return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu blocks", l->name, l->number, TRACE_MAX_IDS);
+			return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu blocks", l->name,
+				l->number, TRACE_MAX_IDS);
 		if (!grow(&t->ids, &t->cap_ids, t->n_ids + *n + 1, sizeof *t->ids))
 			return CGN_FAIL(err, NO_MEMORY, "no memory for the blocks of %s", l->name);
 		t->ids[t->n_ids + *n] = v;
 	}
-	return *n > 0 ? CGN_OK : CGN_FAIL(err, INVALID, "%s line %zu: \"hash_ids\" is empty", l->name, l->number);
+	return *n > 0 ? CGN_OK
+		      : CGN_FAIL(err, INVALID, "%s line %zu: \"hash_ids\" is empty", l->name, l->number);
 }
 
 /* |n| blocks hold |input| tokens, the last of them at least one: ceil(input / size) == n. */
@@ -124,10 +132,13 @@ static CGN_RC narrow(const struct line *l, struct fit *f, uint64_t input, uint64
 	struct fit now = {f->least > least ? f->least : least, f->most < most ? f->most : most};
 	if (input < n || now.least > now.most) {
 		char sizes[80];
-		(void)snprintf(sizes, sizeof sizes, f->least == f->most ? "%llu tokens" : "%llu to %llu tokens, as the lines before have them",
+		(void)snprintf(sizes, sizeof sizes,
+			f->least == f->most ? "%llu tokens"
+					    : "%llu to %llu tokens, as the lines before have them",
 			(unsigned long long)f->least, (unsigned long long)f->most);
-		return CGN_FAIL(err, INVALID, "%s line %zu: %llu \"hash_ids\" do not fit \"input_length\" %llu with blocks of %s", l->name, l->number,
-			(unsigned long long)n, (unsigned long long)input, sizes);
+		return CGN_FAIL(err, INVALID,
+			"%s line %zu: %llu \"hash_ids\" do not fit \"input_length\" %llu with blocks of %s",
+			l->name, l->number, (unsigned long long)n, (unsigned long long)input, sizes);
 	}
 	*f = now;
 	return CGN_OK;
@@ -147,9 +158,11 @@ static uint64_t session_of(struct json_val v)
 	return h != 0 ? h : 1;
 }
 
-static CGN_RC read_line(struct line *l, struct cgn_str text, struct fit *f, struct trace *t, struct cgn_err *err)
+static CGN_RC read_line(struct line *l, struct cgn_str text, struct fit *f, struct trace *t,
+	struct cgn_err *err)
 {
-	static const char *const keys[] = {"timestamp", "input_length", "output_length", "hash_ids", "session_id"};
+	static const char *const keys[] = {"timestamp", "input_length", "output_length", "hash_ids",
+		"session_id"};
 	struct json_val root, v[CGN_COUNT(keys)];
 	struct cgn_err why = {0};
 	struct trace_request r = {.first = t->n_ids};
@@ -166,11 +179,13 @@ static CGN_RC read_line(struct line *l, struct cgn_str text, struct fit *f, stru
 	CGN_TRY(take_tokens(l, keys[2], v[2], 0, &r.output, err));
 	CGN_TRY(take_ids(l, t, &n, err));
 	CGN_TRY(narrow(l, f, r.input, n, err));
-	r.output = r.output > 0 ? r.output : 1; /* an engine gives a token before it can know that there is none */
+	/* an engine gives a token before it can know that there is none */
+	r.output = r.output > 0 ? r.output : 1;
 	r.session = session_of(v[4]);
 	r.n = (uint32_t)n;
 	if (t->n >= TRACE_MAX_REQUESTS)
-		return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu requests", l->name, l->number, TRACE_MAX_REQUESTS);
+		return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu requests", l->name, l->number,
+			TRACE_MAX_REQUESTS);
 	if (!grow(&t->requests, &t->cap, t->n + 1, sizeof *t->requests))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the requests of %s", l->name);
 	t->requests[t->n++] = r;
@@ -190,7 +205,8 @@ static uint32_t size_of(struct fit f)
 	return (uint32_t)(power <= f.most ? power : f.least);
 }
 
-CGN_RC trace_parse(struct cgn_str text, const char *name, uint32_t block_tokens, size_t limit, struct trace *out, struct cgn_err *err)
+CGN_RC trace_parse(struct cgn_str text, const char *name, uint32_t block_tokens, size_t limit,
+	struct trace *out, struct cgn_err *err)
 {
 	struct trace t = {0};
 	struct fit f = {block_tokens > 0 ? block_tokens : 1, block_tokens > 0 ? block_tokens : UINT32_MAX};

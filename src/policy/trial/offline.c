@@ -18,7 +18,8 @@ struct offline {
 	uint32_t *heap, n;
 };
 
-static CGN_RC offline_init(struct offline *o, const struct trace *t, const uint32_t *of, uint32_t distinct, struct cgn_err *err)
+static CGN_RC offline_init(struct offline *o, const struct trace *t, const uint32_t *of, uint32_t distinct,
+	struct cgn_err *err)
 {
 	*o = (struct offline){.trace = t, .of = of};
 	o->next = malloc(t->n_ids * sizeof *o->next);
@@ -104,7 +105,8 @@ static void keep(struct offline *o, uint32_t k, uint32_t next, uint32_t depth)
 	rise(o, o->n++);
 }
 
-static void request(struct offline *o, const struct trace_request *r, uint32_t blocks, struct trial_result *out)
+static void request(struct offline *o, const struct trace_request *r, uint32_t blocks,
+	struct trial_result *out)
 {
 	uint32_t found = 0;
 	while (found < r->n && o->place[o->of[r->first + found]].at != NEVER)
@@ -120,7 +122,8 @@ static void request(struct offline *o, const struct trace_request *r, uint32_t b
 	}
 }
 
-CGN_RC trial_offline(const struct trace *t, const uint32_t *of, uint32_t distinct, uint32_t blocks, struct trial_result *out, struct cgn_err *err)
+CGN_RC trial_offline(const struct trace *t, const uint32_t *of, uint32_t distinct, uint32_t blocks,
+	struct trial_result *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(offline_fini) struct offline o;
 	CGN_TRY(offline_init(&o, t, of, distinct, err));

@@ -31,7 +31,8 @@ static void evict_touch_block(struct trial_shard *s, struct trial_block *b)
 
 static struct trial_block *evict_add_block(struct trial_shard *s, struct trial_block *b)
 {
-	struct evict_node *out = evict_count(&s->evict) >= s->blocks ? evict_victim(&s->evict, NULL, NULL) : NULL;
+	struct evict_node *out =
+		evict_count(&s->evict) >= s->blocks ? evict_victim(&s->evict, NULL, NULL) : NULL;
 	evict_add(&s->evict, &b->node, 1U << 16);
 	return out != NULL ? CGN_CONTAINER(out, struct trial_block, node) : NULL;
 }

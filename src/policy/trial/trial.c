@@ -75,7 +75,8 @@ static CGN_RC cut_shards(struct trial *x, struct cgn_err *err)
 	if (x->shard == NULL)
 		return no_memory(x->trace, err);
 	for (uint32_t i = 0; i < x->cfg->shards; i++)
-		trial_shard_init(&x->shard[i], x->cfg->blocks / x->cfg->shards + (i < x->cfg->blocks % x->cfg->shards));
+		trial_shard_init(&x->shard[i],
+			x->cfg->blocks / x->cfg->shards + (i < x->cfg->blocks % x->cfg->shards));
 	return CGN_OK;
 }
 
@@ -123,7 +124,8 @@ static CGN_RC run(struct trial *x, struct cgn_err *err)
 {
 	CGN_TRY(number_blocks(x, err));
 	if (x->ops == NULL)
-		return trial_offline(x->trace, x->of, (uint32_t)x->numbers.n, x->cfg->blocks, &x->result, err);
+		return trial_offline(x->trace, x->of, (uint32_t)x->numbers.n, x->cfg->blocks, &x->result,
+			err);
 	CGN_TRY(cut_shards(x, err));
 	for (size_t i = 0; i < x->trace->n; i++)
 		request(x, &x->trace->requests[i]);
@@ -132,12 +134,18 @@ static CGN_RC run(struct trial *x, struct cgn_err *err)
 	return CGN_OK;
 }
 
-CGN_RC trial_run(const struct trace *t, const struct trial_cfg *cfg, struct trial_result *out, struct cgn_err *err)
+CGN_RC trial_run(const struct trace *t, const struct trial_cfg *cfg, struct trial_result *out,
+	struct cgn_err *err)
 {
 	bool offline = cfg->policy == TRIAL_OFFLINE;
 	if (cfg->shards == 0 || cfg->shards > cfg->blocks || (offline && cfg->shards > 1))
-		return CGN_FAIL(err, INVALID, "a cache of %u blocks can't be %u%s", cfg->blocks, cfg->shards, offline ? ": the optimum knows of one" : "");
-	CGN_ON_EXIT(trial_fini) struct trial x = {.trace = t, .cfg = cfg, .ops = rows[cfg->policy].ops, .result = {.blocks = t->n_ids}};
+		return CGN_FAIL(err, INVALID, "a cache of %u blocks can't be %u%s", cfg->blocks, cfg->shards,
+			offline ? ": the optimum knows of one" : "");
+	CGN_ON_EXIT(trial_fini)
+	struct trial x = {.trace = t,
+		.cfg = cfg,
+		.ops = rows[cfg->policy].ops,
+		.result = {.blocks = t->n_ids}};
 	CGN_TRY(run(&x, err));
 	*out = x.result;
 	return CGN_OK;

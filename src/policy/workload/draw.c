@@ -25,7 +25,8 @@ double dice_unit(struct dice *d)
 	return ((double)(dice_next(d) >> 11) + 1) / 9007199254740992.0;
 }
 
-/* -ln of what is in (0, 1]: halves are counted off, then 2 atanh((1 - u) / (1 + u)) of what is in (1/2, 1]. */
+/* -ln of what is in (0, 1]: halves are counted off, then 2 atanh((1 - u) / (1 + u)) of what is in (1/2,
+ * 1]. */
 static double minus_log(double u)
 {
 	double ln = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Long prompts, told by their blocks alone: a first block that all share, conversations that come back with what was said before and more. */
+/* Long prompts, told by their blocks alone: a first block that all share, conversations that come back with
+ * what was said before and more. */
 #include "policy/workload/workload_priv.h"
 
 #define MAX_CHAIN 250
@@ -41,7 +42,8 @@ CGN_RC service_make(struct work *w)
 		}
 		for (size_t more = some_blocks(&w->dice, mean); more > 0 && n < MAX_CHAIN; more--, n++)
 			ids[n] = n == 0 ? 0 : next++;
-		r.input = (uint32_t)((n - 1) * TRACE_BLOCK_TOKENS + 1 + dice_below(&w->dice, TRACE_BLOCK_TOKENS));
+		r.input = (uint32_t)((n - 1) * TRACE_BLOCK_TOKENS + 1 +
+			dice_below(&w->dice, TRACE_BLOCK_TOKENS));
 		r.output = 1 + (uint32_t)(dice_exp(&w->dice) * 340);
 		CGN_TRY(trace_add(w->trace, &r, ids, n));
 		at += dice_exp(&w->dice) * 1e9 / w->cfg->rate;

@@ -111,7 +111,10 @@ static CGN_RC add_request(struct work *w, struct trace_numbers *numbers, const s
 	}
 	if (names.bad || t->no_memory)
 		return CGN_RC_OF(CGN_NO_MEMORY);
-	const struct trace_request r = {.at = workload_time((double)t->at), .session = t->number, .input = (uint32_t)t->tokens, .output = t->answer};
+	const struct trace_request r = {.at = workload_time((double)t->at),
+		.session = t->number,
+		.input = (uint32_t)t->tokens,
+		.output = t->answer};
 	return trace_add(w->trace, &r, ids, n);
 }
 
@@ -162,7 +165,8 @@ static struct talk talks_pop(struct talks *h)
 }
 
 /* The next turn of |t|; false when there is none any more. */
-static CGN_RC go_on(struct work *w, const struct kind *k, struct trace_numbers *numbers, struct talk *t, bool *more)
+static CGN_RC go_on(struct work *w, const struct kind *k, struct trace_numbers *numbers, struct talk *t,
+	bool *more)
 {
 	k->turn(w, t);
 	CGN_TRY(add_request(w, numbers, t));
@@ -223,14 +227,20 @@ CGN_RC workload_make(const struct workload_cfg *cfg, struct trace *out, struct c
 {
 	struct trace t = {.block_tokens = cfg->block_tokens > 0 ? cfg->block_tokens : WORKLOAD_BLOCK_TOKENS};
 	struct work w = {.cfg = cfg, .dice = {dice_mix(cfg->seed) | 1}, .trace = &t};
-	if (cfg->kind >= WORKLOAD_KINDS || cfg->requests < 1 || cfg->requests > TRACE_MAX_REQUESTS || !(cfg->rate > 0) || cfg->rate > 1e9)
-		return CGN_FAIL(err, INVALID, "a workload has 1 to %zu requests at a rate above 0 and up to 1e9 a second", TRACE_MAX_REQUESTS);
+	if (cfg->kind >= WORKLOAD_KINDS || cfg->requests < 1 || cfg->requests > TRACE_MAX_REQUESTS ||
+		!(cfg->rate > 0) || cfg->rate > 1e9)
+		return CGN_FAIL(err, INVALID,
+			"a workload has 1 to %zu requests at a rate above 0 and up to 1e9 a second",
+			TRACE_MAX_REQUESTS);
 	if ((double)cfg->requests / cfg->rate > MAX_SECONDS)
-		return CGN_FAIL(err, INVALID, "%zu requests at %g a second would take more than thirty years", cfg->requests, cfg->rate);
+		return CGN_FAIL(err, INVALID, "%zu requests at %g a second would take more than thirty years",
+			cfg->requests, cfg->rate);
 	cgn_rc rc = cfg->kind == WORKLOAD_SERVICE ? service_make(&w) : talks_make(&w);
 	if (cgn_ok(rc))
 		*out = t;
 	else
 		trace_fini(&t);
-	return cgn_ok(rc) ? rc : CGN_FAIL_AS(err, rc.code, "no room for %zu requests of %s", cfg->requests, workload_text(cfg->kind));
+	return cgn_ok(rc) ? rc
+			  : CGN_FAIL_AS(err, rc.code, "no room for %zu requests of %s", cfg->requests,
+				    workload_text(cfg->kind));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of workload share. workload.c: talks and their requests · kinds.c: what talks are made of · draw.c: chance. */
+/* What the files of workload share. workload.c: talks and their requests · kinds.c: what talks are made of ·
+ * draw.c: chance. */
 #pragma once
 #include "policy/workload/workload.h"
 
@@ -32,12 +33,12 @@ struct talk {
 	struct piece *pieces;
 	uint32_t n, cap;
 	uint64_t tokens;
-	bool no_memory;  /* sticky */
+	bool no_memory; /* sticky */
 };
 struct work {
 	const struct workload_cfg *cfg;
 	struct dice dice;
-	uint64_t keys; /* of what nobody else says */
+	uint64_t keys;    /* of what nobody else says */
 	struct talk last; /* pieces of the talk that began last, for those that split off it */
 	struct trace *trace;
 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/trace/trace.h"
+#include "lab/trace/trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "ctl/ctl.h"
+#include "lab/trial/trial.h"
+#include "lab/workload/workload.h"
 #include "policy/routing/routing.h"
-#include "policy/trial/trial.h"
-#include "policy/workload/workload.h"
 
 void ctl_help_all(struct cgn_buf *out)
 {

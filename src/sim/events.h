@@ -10,7 +10,7 @@
  * or 32 bytes that end with the number. A block that moves below is told of by its hash alone, unless it is
  * described (as vLLM's self_describing_kv_events does, and SGLang always). */
 #pragma once
-#include "policy/enginemodel/tiers.h"
+#include "lab/enginemodel/tiers.h"
 #include "sim/tokens.h"
 
 enum sim_dialect {

@@ -3,7 +3,7 @@
  * model, the same for the same seed and rank, made on one rank after the other, a batch in each turn of its
  * loop. Pure but for the models it fills. */
 #pragma once
-#include "policy/enginemodel/enginemodel.h"
+#include "lab/enginemodel/enginemodel.h"
 #include "sim/ask.h"
 
 #define SIM_FILL_CHAIN_MAX 4096 /* blocks */

@@ -12,7 +12,7 @@
 #include <sys/uio.h>
 
 #include "io/loop/loop.h"
-#include "policy/enginemodel/tiers.h"
+#include "lab/enginemodel/tiers.h"
 #include "policy/kvindex/block.h"
 
 #define SIM_STORE_QUEUE   16384

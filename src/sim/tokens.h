@@ -17,7 +17,7 @@
 #include "base/core/buf.h"
 #include "base/core/str.h"
 #include "base/digest/digest.h"
-#include "policy/enginemodel/contents.h"
+#include "lab/enginemodel/contents.h"
 
 enum sim_marker {
 	SIM_TOK_SYSTEM = 50000000,

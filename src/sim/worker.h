@@ -4,7 +4,7 @@
 #pragma once
 #include "io/http/http.h"
 #include "io/loop/loop.h"
-#include "policy/enginemodel/enginemodel.h"
+#include "lab/enginemodel/enginemodel.h"
 #include "sim/publisher.h"
 #include "sim/reply.h"
 #include "sim/store.h"

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/enginemodel/enginemodel.h"
+#include "lab/enginemodel/enginemodel.h"
 
 struct seen { /* what a job was given */
 	struct em_job *job;

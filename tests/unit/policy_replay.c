@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "policy/replay/replay.h"
+#include "lab/replay/replay.h"
 
 static const struct route_rules rules = {.weights = {0.55, 0.25, 0.10, 0.10},
 	.tiers = {{1, 0.8F, 0.5F, 0.3F}},

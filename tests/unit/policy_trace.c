@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "policy/trace/trace.h"
+#include "lab/trace/trace.h"
 
 #define LINE(at, in, out, ids) \
 	"{\"timestamp\":" #at ",\"input_length\":" #in ",\"output_length\":" #out ",\"hash_ids\":[" ids "]}\n"

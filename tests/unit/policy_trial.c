@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "policy/trial/trial.h"
-#include "policy/workload/workload.h"
+#include "lab/trial/trial.h"
+#include "lab/workload/workload.h"
 
 /* Prompts one behind the other: "abc ab" asks for a, then b behind it, then c; then for a and b. */
 static struct trace prompts(const char *text)

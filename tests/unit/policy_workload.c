@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "policy/workload/workload.h"
+#include "lab/workload/workload.h"
 
 #define N 4000
 

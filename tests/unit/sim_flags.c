@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/replay/replay.h"
+#include "lab/replay/replay.h"
 #include "sim/flags.h"
 
 #define PARSE(cfg, then, err, ...)                                                  \

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "policy/enginemodel/enginemodel.h"
+#include "lab/enginemodel/enginemodel.h"
 #include "policy/kvindex/kvindex.h"
 #include "policy/kvsource/kvsource.h"
 #include "sim/events.h"

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "policy/enginemodel/enginemodel.h"
+#include "lab/enginemodel/enginemodel.h"
 #include "sim/store.h"
 #include "sim/tokens.h"
 

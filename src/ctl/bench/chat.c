@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench chat: an open-loop load generator. Requests arrive when they arrive (Poisson), whatever the answers
+ * do, and each is measured from the instant at which it should have been sent: a server that stalls can't
+ * hide the requests that it kept from being sent. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/samples/samples.h"
+#include "base/sse/sse.h"
+#include "ctl/bench/origin.h"
+#include "ctl/bench/played.h"
+#include "ctl/bench/traces.h"
+#include "ctl/ctl.h"
+#include "ctl/progress.h"
+#include "io/disk/disk.h"
+#include "io/loop/loop.h"
+
+#define EVENT_LIMIT ((size_t)1 << 20)
+#define MAX_STATUS  600
+
+struct bench {
+	struct cgn_loop *loop;
+	struct ctl_origin origin;
+	struct cgn_timer arrivals, progress;
+	char model[256], bearer[400], path[300];
+	bool stream, stopping, traced, ignore_eos;
+	struct played played; /* when |traced| */
+	double rate;
+	uint64_t rng, max_inflight, prompt_bytes, shared_bytes, max_tokens;
+	cgn_nsec duration, timeout, began, next_at;
+	uint64_t sent, not_sent, inflight, done, failed, tokens;
+	uint64_t by_status[MAX_STATUS];
+	struct cgn_err first_failure;
+	struct samples ttft, itl, latency;
+};
+
+/* One request. */
+struct shot {
+	struct bench *b;
+	cgn_nsec due, last;
+	int status;
+	uint64_t tokens;
+	struct sse_scan scan;
+	bool saw_done, saw_error;
+	struct usage_tail tail; /* of what a trace asked for */
+	char node[132];
+};
+
+static uint64_t rng_next(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+static double rng_unit(uint64_t *s) /* (0, 1] */
+{
+	return ((double)(rng_next(s) >> 11) + 1) / 9007199254740993.0;
+}
+
+/* ---- what an answer says ---- */
+
+/* A piece of content in a chat chunk, whatever the engine puts into it: text, reasoning or a tool call. */
+static bool has_content(struct json_val chunk)
+{
+	static const char *const places[] = {"content", "reasoning_content", "reasoning", "tool_calls",
+		"refusal"};
+	struct json_val choices, choice, delta, v;
+	if (!json_get(chunk, "choices", &choices) || choices.type != JSON_ARRAY)
+		return false;
+	struct json_iter it = json_iter_of(choices);
+	while (json_next_elem(&it, &choice)) {
+		if (!json_get(choice, "delta", &delta))
+			continue;
+		for (size_t i = 0; i < CGN_COUNT(places); i++)
+			if (json_get(delta, places[i], &v) &&
+				((v.type == JSON_STRING && v.raw.n > 2) || v.type == JSON_ARRAY))
+				return true;
+	}
+	return false;
+}
+
+static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
+{
+	struct shot *s = arg;
+	struct json_val chunk;
+	if (cgn_str_is(data, "[DONE]")) {
+		s->saw_done = true;
+		return;
+	}
+	s->saw_error |= cgn_str_is(name, "error");
+	if (!cgn_ok(json_parse(data, &chunk, NULL, NULL)) || !has_content(chunk))
+		return;
+	cgn_nsec now = cgn_clock_now();
+	if (s->tokens++ == 0)
+		samples_add(&s->b->ttft, now - s->due);
+	else
+		samples_add(&s->b->itl, now - s->last);
+	s->last = now;
+}
+
+/* ---- one request ---- */
+
+static void check_end(struct bench *b)
+{
+	if (b->stopping && b->inflight == 0)
+		cgn_loop_stop(b->loop);
+}
+
+static void shot_fail(struct shot *s, enum cgn_code code, const char *why)
+{
+	if (s->b->failed++ == 0)
+		(void)CGN_FAIL_AS(&s->b->first_failure, code, "%s", why);
+}
+
+static void shot_end(struct shot *s)
+{
+	struct bench *b = s->b;
+	b->inflight--;
+	b->tokens += s->tokens;
+	sse_scan_fini(&s->scan);
+	usage_tail_fini(&s->tail);
+	free(s);
+	check_end(b);
+}
+
+static void shot_head(struct http_call *c, void *user, const struct http_head *h)
+{
+	(void)c;
+	struct shot *s = user;
+	s->status = h->status;
+	(void)cgn_str_copyz(s->node, sizeof s->node, http_head_get(h, "x-cgn-node"));
+}
+
+static void shot_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
+{
+	(void)c;
+	struct shot *s = user;
+	if (s->b->traced)
+		usage_tail_add(&s->tail, p, n);
+	if (s->b->stream && s->status == 200)
+		sse_scan_feed(&s->scan, (struct cgn_str){(const char *)p, n});
+	/* a plain answer: its first byte stands for the first token */
+	else if (s->tokens == 0 && s->status == 200) {
+		samples_add(&s->b->ttft, cgn_clock_now() - s->due);
+		s->tokens = 1;
+	}
+}
+
+static void note_played(struct shot *s)
+{
+	struct usage u = {0};
+	(void)usage_find(usage_tail_view(&s->tail), &u);
+	played_note(&s->b->played, cgn_str_of(s->node), &u);
+}
+
+static void shot_done(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
+{
+	(void)c;
+	(void)trailers;
+	(void)n;
+	struct shot *s = user;
+	char why[64];
+	s->b->by_status[s->status >= 0 && s->status < MAX_STATUS ? s->status : 0]++;
+	if (s->status != 200) {
+		(void)snprintf(why, sizeof why, "status %d", s->status);
+		shot_fail(s, CGN_BAD_GATEWAY, why);
+	} else if (s->b->stream && (s->saw_error || !s->saw_done)) {
+		shot_fail(s, CGN_BAD_GATEWAY,
+			s->saw_error ? "the stream ended in an error event"
+				     : "the stream ended without [DONE]");
+	} else {
+		s->b->done++;
+		samples_add(&s->b->latency, cgn_clock_now() - s->due);
+		if (s->b->traced)
+			note_played(s);
+	}
+	shot_end(s);
+}
+
+static void shot_failed(struct http_call *c, void *user, enum http_fail_stage stage,
+	const struct cgn_err *why)
+{
+	(void)c;
+	(void)stage;
+	struct shot *s = user;
+	shot_fail(s, why->code, why->msg);
+	shot_end(s);
+}
+
+/* Words of the generator; the shared part is the same for all requests. */
+static void prompt(struct bench *b, struct cgn_buf *out)
+{
+	static const char *const words[] = {"the ", "router ", "sends ", "each ", "request ", "where ",
+		"its ", "cache ", "already ", "is ", "and ", "counts ", "load "};
+	uint64_t fixed = 88172645463325252U, *state = &fixed;
+	size_t start = out->n;
+	while (out->n - start < b->prompt_bytes) {
+		if (out->n - start >= b->shared_bytes)
+			state = &b->rng;
+		cgn_buf_putz(out, words[rng_next(state) % CGN_COUNT(words)]);
+	}
+	out->n = start + b->prompt_bytes;
+}
+
+/* What a trace's requests ask for beside their prompt: an answer as long as it was, and a count of what was
+ * cached. */
+static void put_traced(const struct bench *b, struct json_out *o)
+{
+	if (b->ignore_eos) {
+		json_key(o, "ignore_eos");
+		json_put_bool(o, true);
+	}
+	if (!b->stream)
+		return;
+	json_key(o, "stream_options");
+	json_put_raw(o, CGN_STR("{\"include_usage\":true}"));
+}
+
+static void body_of(struct bench *b, struct cgn_buf *out)
+{
+	struct cgn_buf text = {0};
+	struct json_out o = json_out_to(out);
+	uint64_t max_tokens = b->traced ? b->played.trace.requests[b->played.next].output : b->max_tokens;
+	if (b->traced)
+		played_prompt(&b->played, b->played.next, &text);
+	else
+		prompt(b, &text);
+	json_open(&o, '{');
+	json_key_z(&o, "model", b->model);
+	json_key(&o, "stream");
+	json_put_bool(&o, b->stream);
+	json_key_u64(&o, "max_tokens", max_tokens);
+	if (b->traced)
+		put_traced(b, &o);
+	json_key(&o, "messages");
+	json_open(&o, '[');
+	json_open(&o, '{');
+	json_key_z(&o, "role", "user");
+	json_key_str(&o, "content", cgn_buf_view(&text));
+	json_close(&o, '}');
+	json_close(&o, ']');
+	json_close(&o, '}');
+	cgn_buf_fini(&text);
+}
+
+static void shoot(struct bench *b, cgn_nsec due)
+{
+	static const struct http_call_ops ops = {.on_head = shot_head,
+		.on_body = shot_body,
+		.on_end = shot_done,
+		.on_fail = shot_failed};
+	char authorization[512], session[24];
+	struct http_field fields[3];
+	struct cgn_buf body = {0};
+	struct http_call *call = NULL;
+	struct cgn_err err = {0};
+	struct shot *s = b->inflight < b->max_inflight ? calloc(1, sizeof *s) : NULL;
+	if (s == NULL) {
+		b->not_sent++;
+		return;
+	}
+	body_of(b, &body);
+	s->b = b;
+	s->due = due;
+	sse_scan_init(&s->scan, EVENT_LIMIT, on_event, s);
+	const struct iovec iov = {body.p, body.n};
+	size_t n_fields = ctl_origin_fields(b->bearer[0] != '\0' ? b->bearer : NULL, authorization,
+		sizeof authorization, fields);
+	if (b->traced && b->played.trace.requests[b->played.next].session != 0) {
+		(void)snprintf(session, sizeof session, "%" PRIu64,
+			b->played.trace.requests[b->played.next].session);
+		fields[n_fields++] = (struct http_field){CGN_STR("x-cgn-session"), cgn_str_of(session)};
+	}
+	const struct http_request rq = {.method = "POST",
+		.path = b->path,
+		.fields = fields,
+		.n_fields = n_fields,
+		.body_len = (int64_t)body.n,
+		.head_timeout = b->timeout,
+		.idle_timeout = b->timeout,
+		.body = &iov,
+		.n_body = 1};
+	b->inflight++;
+	b->sent++;
+	if (!cgn_ok(http_call_start(b->origin.client, &rq, &ops, s, &call, &err))) {
+		shot_fail(s, err.code, err.msg);
+		shot_end(s);
+	}
+	cgn_buf_fini(&body);
+}
+
+/* ---- arrivals ---- */
+
+/* Beyond the end when the trace is. */
+static cgn_nsec next_arrival(struct bench *b)
+{
+	if (!b->traced)
+		return b->next_at + (cgn_nsec)(-log(rng_unit(&b->rng)) / b->rate * 1e9);
+	size_t i = ++b->played.next;
+	return i < b->played.trace.n ? b->began + played_due(&b->played, i) : UINT64_MAX;
+}
+
+static void arrive(struct cgn_timer *t)
+{
+	struct bench *b = CGN_CONTAINER(t, struct bench, arrivals);
+	cgn_nsec now = cgn_clock_now();
+	while (b->next_at <= now && b->next_at < b->began + b->duration) {
+		shoot(b, b->next_at);
+		b->next_at = next_arrival(b);
+	}
+	if (b->next_at >= b->began + b->duration) {
+		b->stopping = true;
+		check_end(b);
+		return;
+	}
+	cgn_timer_set(t, b->next_at > now ? b->next_at - now : 0);
+}
+
+static void show_progress(struct cgn_timer *t)
+{
+	struct bench *b = CGN_CONTAINER(t, struct bench, progress);
+	double part = (double)(cgn_clock_now() - b->began) / (double)b->duration;
+	ctl_progress("%s %" PRIu64 " sent, %" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " open",
+		ctl_bar(part).text, b->sent, b->done, b->failed, b->inflight);
+	cgn_timer_set(t, 200 * CGN_MSEC);
+}
+
+/* ---- report ---- */
+
+static double seconds(const struct bench *b)
+{
+	return (double)(cgn_clock_now() - b->began) / 1e9;
+}
+
+static void report_json(struct bench *b, double took, struct cgn_buf *out)
+{
+	struct json_out o = json_out_to(out);
+	struct {
+		const char *name;
+		double v;
+	} numbers[] = {{"rate", b->rate}, {"seconds", took}, {"sent", (double)b->sent},
+		{"not_sent", (double)b->not_sent}, {"answered", (double)b->done},
+		{"failed", (double)b->failed}, {"requests_per_second", (double)b->done / took},
+		{"tokens_per_second", (double)b->tokens / took}};
+	json_open(&o, '{');
+	json_key_z(&o, "bench", "chat");
+	json_key_z(&o, "model", b->model);
+	json_key(&o, "stream");
+	json_put_bool(&o, b->stream);
+	for (size_t i = 0; i < CGN_COUNT(numbers); i++) {
+		json_key(&o, numbers[i].name);
+		json_put_f64(&o, numbers[i].v);
+	}
+	json_key(&o, "status");
+	json_open(&o, '{');
+	for (int i = 0; i < MAX_STATUS; i++) {
+		char code[16];
+		if (b->by_status[i] == 0)
+			continue;
+		(void)snprintf(code, sizeof code, "%d", i);
+		json_key(&o, code);
+		json_put_u64(&o, b->by_status[i]);
+	}
+	json_close(&o, '}');
+	json_key(&o, "ttft_ms");
+	samples_json(&b->ttft, &o);
+	json_key(&o, "itl_ms");
+	samples_json(&b->itl, &o);
+	json_key(&o, "latency_ms");
+	samples_json(&b->latency, &o);
+	if (b->traced)
+		played_json(&b->played, &o);
+	json_key(&o, "first_failure");
+	if (b->failed > 0)
+		json_put_z(&o, b->first_failure.msg);
+	else
+		json_put_null(&o);
+	json_close(&o, '}');
+	cgn_buf_char(out, '\n');
+}
+
+static void report_line(const char *name, struct samples *s, struct cgn_buf *out)
+{
+	if (samples_count(s) > 0)
+		cgn_buf_fmt(out, "%-22s p50 %9.2f   p90 %9.2f   p99 %9.2f   max %9.2f ms\n", name,
+			samples_ms(s, 0.5), samples_ms(s, 0.9), samples_ms(s, 0.99), samples_ms(s, 1));
+}
+
+static void report_text(struct bench *b, double took, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "%" PRIu64 " requests at %.6g/s in %.1f s: %" PRIu64 " answered, %" PRIu64 " failed",
+		b->sent, b->rate, took, b->done, b->failed);
+	if (b->not_sent > 0)
+		cgn_buf_fmt(out, ", %" PRIu64 " not sent (--max-inflight)", b->not_sent);
+	cgn_buf_fmt(out, "\n%.1f requests/s, %.1f tokens/s\n", (double)b->done / took,
+		(double)b->tokens / took);
+	report_line("time to first token", &b->ttft, out);
+	report_line("time between tokens", &b->itl, out);
+	report_line("request latency", &b->latency, out);
+	if (b->traced)
+		played_text(&b->played, out);
+	if (b->failed > 0)
+		cgn_buf_fmt(out, "first failure: %s\n", b->first_failure.msg);
+}
+
+/* ---- set-up ---- */
+
+static CGN_RC read_key(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	struct cgn_buf text = {0};
+	if (ctl_flag(a, "--key-file") == NULL)
+		return CGN_OK;
+	cgn_rc rc = disk_read_file(ctl_flag(a, "--key-file"), sizeof b->bearer, &text, err);
+	while (cgn_ok(rc) && text.n > 0 && (text.p[text.n - 1] == '\n' || text.p[text.n - 1] == '\r'))
+		text.n--;
+	if (cgn_ok(rc) && (text.n == 0 || !cgn_str_copyz(b->bearer, sizeof b->bearer, cgn_buf_view(&text))))
+		rc = CGN_FAIL(err, INVALID, "%s holds no API key", ctl_flag(a, "--key-file"));
+	cgn_buf_fini(&text);
+	return rc;
+}
+
+/* A trace says when, how long and how many; the flags that say so otherwise are not asked. */
+static CGN_RC read_played(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	const char *path = ctl_flag(a, "--trace");
+	uint64_t limit = 0;
+	CGN_TRY(ctl_flag_f64(a, "--speed", 1e-6, 1e6, &b->played.speed, err));
+	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
+	if (path == NULL)
+		return CGN_OK;
+	CGN_TRY(ctl_trace_read(path, 0, (size_t)limit, &b->played.trace, err));
+	b->traced = true;
+	b->duration = played_due(&b->played, b->played.trace.n - 1) + 1;
+	b->rate = (double)b->played.trace.n * 1e9 / (double)b->duration;
+	return CGN_OK;
+}
+
+static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	char *end = NULL;
+	const char *rate = ctl_flag(a, "--rate");
+	b->rate = strtod(rate, &end);
+	if (*end != '\0' || !(b->rate > 0) || b->rate > 1e6)
+		return CGN_FAIL(err, INVALID,
+			"--rate takes requests per second above 0 and up to 1000000, not '%s'", rate);
+	CGN_TRY(ctl_flag_duration(a, "--duration", &b->duration, err));
+	CGN_TRY(ctl_flag_duration(a, "--timeout", &b->timeout, err));
+	CGN_TRY(ctl_flag_u64(a, "--max-inflight", 1, 1000000, &b->max_inflight, err));
+	CGN_TRY(ctl_flag_u64(a, "--prompt-bytes", 1, 16 << 20, &b->prompt_bytes, err));
+	CGN_TRY(ctl_flag_u64(a, "--shared-bytes", 0, b->prompt_bytes, &b->shared_bytes, err));
+	CGN_TRY(ctl_flag_u64(a, "--max-tokens", 1, 1000000, &b->max_tokens, err));
+	CGN_TRY(ctl_flag_u64(a, "--seed", 1, UINT64_MAX, &b->rng, err));
+	b->stream = !ctl_switch(a, "--no-stream");
+	b->ignore_eos = ctl_switch(a, "--ignore-eos");
+	CGN_TRY(read_played(a, b, err));
+	return read_key(a, b, err);
+}
+
+static CGN_RC find_model(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	struct cgn_buf body = {0};
+	struct json_val root = {0}, data = {0}, first = {0}, id = {0};
+	struct cgn_arena arena;
+	const char *named = ctl_flag(a, "--model");
+	if (named != NULL)
+		return cgn_str_copyz(b->model, sizeof b->model, cgn_str_of(named))
+			? CGN_OK
+			: CGN_FAIL(err, INVALID, "--model: too long");
+	cgn_arena_init(&arena, 64 << 10);
+	cgn_rc rc = ctl_origin_get(b->loop, &b->origin, "/v1/models", b->bearer[0] != '\0' ? b->bearer : NULL,
+		&body, err);
+	if (cgn_ok(rc)) {
+		bool found = cgn_ok(json_parse(cgn_buf_view(&body), &root, NULL, NULL)) &&
+			json_get(root, "data", &data) && data.type == JSON_ARRAY;
+		struct json_iter it = found ? json_iter_of(data) : (struct json_iter){0};
+		if (!found || !json_next_elem(&it, &first) || !json_get(first, "id", &id) ||
+			id.type != JSON_STRING ||
+			!cgn_str_copyz(b->model, sizeof b->model, json_str(id, &arena)))
+			rc = CGN_FAIL(err, BAD_GATEWAY, "%s lists no model; name one with --model",
+				b->origin.addr);
+	}
+	cgn_arena_fini(&arena);
+	cgn_buf_fini(&body);
+	return rc;
+}
+
+static void run(struct bench *b)
+{
+	b->began = b->next_at = cgn_clock_now();
+	if (b->traced)
+		b->next_at += played_due(&b->played, 0);
+	cgn_timer_init(&b->arrivals, b->loop, arrive);
+	cgn_timer_init(&b->progress, b->loop, show_progress);
+	cgn_timer_set(&b->arrivals, 0);
+	if (ctl_progress_shown())
+		cgn_timer_set(&b->progress, 0);
+	cgn_loop_run(b->loop);
+	cgn_timer_cancel(&b->arrivals);
+	cgn_timer_cancel(&b->progress);
+	ctl_progress_end();
+}
+
+static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	CGN_TRY(read_flags(a, b, err));
+	CGN_TRY(cgn_loop_new(&b->loop, err));
+	CGN_TRY(ctl_origin_open(b->loop, ctl_flag(a, "--url"), ctl_flag(a, "--ca"), (uint32_t)b->max_inflight,
+		&b->origin, err));
+	CGN_TRY(find_model(a, b, err));
+	(void)snprintf(b->path, sizeof b->path, "%s/v1/chat/completions", b->origin.base);
+	run(b);
+	struct cgn_buf out = {0};
+	double took = seconds(b);
+	(a->json ? report_json : report_text)(b, took, &out);
+	CGN_TRY(ctl_print(&out, err));
+	return b->done > 0
+		? CGN_OK
+		: CGN_FAIL(err, UNAVAILABLE, "no request was answered: %.300s", b->first_failure.msg);
+}
+
+CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct bench *b = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	cgn_rc rc = bench(a, b, err);
+	ctl_origin_close(&b->origin);
+	if (b->loop != NULL) {
+		cgn_loop_stop(b->loop);
+		cgn_loop_run(b->loop);
+		cgn_loop_free(&b->loop);
+	}
+	samples_fini(&b->ttft);
+	samples_fini(&b->itl);
+	samples_fini(&b->latency);
+	played_fini(&b->played);
+	free(b);
+	return rc;
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench pick: what a router decides for a prompt whose tokens it has, step by step: the digests of its
+ * blocks, who holds them, who gets it, the booking; and behind that what it costs to write the decision down,
+ * and to ask one shadow. The prompts of a mix come at a fixed rate while another thread applies to the index
+ * what the nodes report of those before. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/resource.h>
+
+#include "base/samples/samples.h"
+#include "ctl/bench/pick_world.h"
+#include "ctl/ctl.h"
+#include "ctl/progress.h"
+#include "io/loop/loop.h"
+#include "policy/explain/explain.h"
+#include "policy/routing/document.h"
+
+#define MAX_CASES  16
+#define MAX_OPEN   8192
+#define TICK       (CGN_MSEC / 2) /* decisions are made in groups of what is due each such time */
+#define TURN_OVER  512            /* prompts that stay in the nodes' caches before the oldest is dropped */
+#define SWEEP      1024
+#define RING_BYTES ((size_t)8 << 20) /* of one of two workers, by default */
+
+enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL /* of those before */, RECORD, SHADOW, PHASES };
+static const char *const phase_names[PHASES] = {"digest", "match", "score", "book", "total", "record",
+	"shadow"};
+enum group { KNOWN, NEW, ALL, GROUPS };
+static const char *const group_names[GROUPS] = {"known", "new", "all"};
+
+struct result {
+	uint64_t nodes, index_blocks;
+	struct samples took[GROUPS][PHASES];
+	uint64_t count[GROUPS], digests[GROUPS], held[GROUPS];
+	uint64_t preempted; /* left out: another process had the core meanwhile */
+};
+
+struct bench {
+	uint64_t tokens, fresh, sent, rate, seed;
+	enum route_policy policy;
+	size_t n_cases;
+	cgn_nsec duration;
+	struct result results[MAX_CASES];
+};
+
+/* What a node reports of a prompt that it was given. */
+struct report {
+	uint16_t lane;
+	size_t n;
+	uint64_t digests[];
+};
+
+struct run {
+	const struct bench *b;
+	struct result *result;
+	struct pick_world world;
+	uint64_t rng;
+	struct choose_ticket open[MAX_OPEN];
+	size_t n_open;
+	struct explain_ring *ring;
+	struct report **reports; /* of each decision; NULL: its node reports nothing */
+	size_t n;
+	atomic_size_t made;
+	atomic_bool stop;
+};
+
+static uint64_t rng_next(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+static void progress(const struct run *x, const char *what, size_t i)
+{
+	if (i % 256 == 0)
+		ctl_progress("%" PRIu64 " nodes: %s %3.0f %%", x->result->nodes, what,
+			100.0 * (double)i / (double)x->n);
+}
+
+/* ---- the other thread ---- */
+
+static void drop(struct run *x, const struct report *r)
+{
+	static const uint8_t nowhere[TOKENS_BLOCK_MAX];
+	for (size_t at = 0; at < r->n; at += sizeof nowhere)
+		kvindex_set(x->world.shared.index, r->lane, r->digests + at, nowhere,
+			r->n - at < sizeof nowhere ? r->n - at : sizeof nowhere);
+}
+
+static void *apply_on(void *arg)
+{
+	struct run *x = arg;
+	const struct timespec pause = {.tv_nsec = (long)(TICK / 4)};
+	size_t done = 0;
+	while (!atomic_load(&x->stop) || done < atomic_load(&x->made)) {
+		if (done == atomic_load(&x->made)) {
+			(void)kvindex_tick(x->world.shared.index, SWEEP);
+			(void)nanosleep(&pause, NULL);
+			continue;
+		}
+		const struct report *r = x->reports[done],
+				    *old = done >= TURN_OVER ? x->reports[done - TURN_OVER] : NULL;
+		if (r != NULL)
+			kvindex_set(x->world.shared.index, r->lane, r->digests, NULL, r->n);
+		if (old != NULL)
+			drop(x, old);
+		done++;
+	}
+	return NULL;
+}
+
+/* ---- decisions ---- */
+
+static long preemptions(void)
+{
+	struct rusage u;
+	return getrusage(RUSAGE_THREAD, &u) == 0 ? u.ru_nivcsw : 0;
+}
+
+static struct choose_ask ask_of(const struct pick_world *w)
+{
+	return (struct choose_ask){.rules = &w->rules,
+		.model = view_model_find(w->view, CGN_STR("m")),
+		.chain = w->chain.short_digests,
+		.blocks = w->chain.n,
+		.block_tokens = PICK_BLOCK_TOKENS,
+		.prompt_tokens = w->chain.n_tokens,
+		.answer_tokens = 256,
+		.pin = CHOOSER_NO_PIN,
+		.now = cgn_clock_now()};
+}
+
+static void note(struct run *x, enum group g, const cgn_nsec at[PHASES], size_t digests, uint32_t held)
+{
+	struct result *r = x->result;
+	for (size_t p = 0; p < TOTAL; p++)
+		samples_add(&r->took[g][p], at[p + 1] - at[p]);
+	samples_add(&r->took[g][TOTAL], at[TOTAL] - at[0]);
+	for (size_t p = RECORD; p < PHASES; p++)
+		samples_add(&r->took[g][p], at[p] - at[p - 1]);
+	r->count[g]++;
+	r->digests[g] += digests;
+	r->held[g] += held;
+}
+
+/* The requests before go on: half of those that are open are answered, the oldest ends. */
+static void age(struct run *x, size_t i)
+{
+	struct chooser *c = x->world.chooser;
+	cgn_nsec now = cgn_clock_now();
+	chooser_begun(c, &x->open[(i + x->n_open / 2) % x->n_open], now);
+	chooser_release(c, &x->open[i % x->n_open], now);
+	x->open[i % x->n_open] = (struct choose_ticket){.booked = false};
+}
+
+static CGN_RC hand_over(struct run *x, size_t i, const struct choose_ticket *t, struct cgn_err *err)
+{
+	const struct pick_world *w = &x->world;
+	const struct cluster_node *node = w->cluster->by_slot[t->slot];
+	size_t n = t->blocks - t->held;
+	if (node->fed && n > 0) {
+		struct report *r = malloc(sizeof *r + n * sizeof r->digests[0]);
+		if (r == NULL)
+			return CGN_FAIL(err, NO_MEMORY, "no memory for what a node reports");
+		*r = (struct report){.lane = node->lane, .n = n};
+		memcpy(r->digests, w->chain.short_digests + t->held, n * sizeof r->digests[0]);
+		x->reports[i] = r;
+	}
+	atomic_store(&x->made, i + 1);
+	return CGN_OK;
+}
+
+/* What a router does behind a decision: it writes it down, and asks the policies of router.shadow. */
+static void explain(struct run *x, const struct choose_ask *ask, const struct choose_pick *p, size_t i,
+	cgn_nsec at[PHASES])
+{
+	struct explain_decision d = {.request = i + 1,
+		.id = CGN_STR("req-0123456789abcdef01234567"),
+		.model = CGN_STR("m"),
+		.at_ms = i};
+	struct explain_shadow s;
+	size_t index;
+	explain_pick(ask, p, x->world.view, &d);
+	explain_ring_decide(x->ring, &d);
+	at[RECORD] = cgn_clock_now();
+	explain_shadow(p, x->b->policy == ROUTE_PREDICTED ? ROUTE_WEIGHTED : ROUTE_PREDICTED, x->world.view,
+		&s, &index);
+	at[SHADOW] = cgn_clock_now();
+}
+
+static CGN_RC decide(struct run *x, size_t i, struct cgn_err *err)
+{
+	struct pick_world *w = &x->world;
+	struct pick_keys keys;
+	cgn_nsec at[PHASES];
+	bool fresh = rng_next(&x->rng) % 100 < x->b->fresh;
+	enum pick_kind kind = !fresh ? PICK_KNOWN : rng_next(&x->rng) % 2 == 0 ? PICK_NEW : PICK_STRANGE;
+	uint64_t conversation = kind == PICK_KNOWN ? i : i + x->n;
+	pick_world_keys(w, conversation, kind, &keys);
+	pick_world_ids(w, conversation, kind);
+	age(x, i);
+	struct choose_ticket *t = &x->open[i % x->n_open];
+	long before = preemptions();
+	at[0] = cgn_clock_now();
+	size_t digests = pick_world_digest(w, &keys);
+	at[1] = cgn_clock_now();
+	struct choose_ask ask = ask_of(w);
+	size_t n = chooser_match(w->chooser, &ask);
+	at[2] = cgn_clock_now();
+	struct choose_pick p = chooser_choose(w->chooser, &ask, n);
+	at[3] = cgn_clock_now();
+	if (p.verdict != ROUTE_PICKED)
+		return CGN_FAIL(err, INTERNAL, "nobody was picked");
+	chooser_book(w->chooser, &ask, &p, t);
+	at[TOTAL] = cgn_clock_now();
+	explain(x, &ask, &p, i, at);
+	if (preemptions() == before) {
+		note(x, fresh ? NEW : KNOWN, at, digests, t->held);
+		note(x, ALL, at, digests, t->held);
+	} else {
+		x->result->preempted++;
+	}
+	return hand_over(x, i, t, err);
+}
+
+static CGN_RC decide_on(struct run *x, struct cgn_err *err)
+{
+	const struct timespec pause = {.tv_nsec = (long)TICK};
+	cgn_nsec began = cgn_clock_now();
+	for (size_t i = 0; i < x->n;) {
+		size_t due = (size_t)((double)(cgn_clock_now() - began) / 1e9 * (double)x->b->rate);
+		for (; i < x->n && i < due; i++) {
+			progress(x, "decisions", i);
+			CGN_TRY(decide(x, i, err));
+		}
+		(void)nanosleep(&pause, NULL);
+	}
+	return CGN_OK;
+}
+
+/* ---- a case ---- */
+
+static CGN_RC fill(struct run *x, struct cgn_err *err)
+{
+	for (size_t i = 0; i < x->n; i++) {
+		progress(x, "prompts of before", i);
+		CGN_TRY(pick_world_tell(&x->world, i, err));
+	}
+	struct kvindex_stats s;
+	kvindex_stats(x->world.shared.index, &s);
+	x->result->index_blocks = s.blocks;
+	return CGN_OK;
+}
+
+static CGN_RC measure(struct run *x, struct cgn_err *err)
+{
+	const struct bench *b = x->b;
+	const struct pick_cfg cfg = {.seed = b->seed,
+		.nodes = x->result->nodes,
+		.sent = x->result->nodes * b->sent / 100,
+		.tokens = b->tokens / PICK_BLOCK_TOKENS * PICK_BLOCK_TOKENS,
+		.policy = b->policy};
+	pthread_t writer;
+	x->rng = b->seed | 1;
+	x->n = (size_t)((double)b->duration / 1e9 * (double)b->rate) + 1;
+	x->n_open = 4 * cfg.nodes < MAX_OPEN ? 4 * cfg.nodes : MAX_OPEN;
+	x->reports = calloc(x->n, sizeof *x->reports);
+	if (x->reports == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu decisions", x->n);
+	CGN_TRY(explain_ring_new(RING_BYTES, b->seed, &x->ring, err));
+	CGN_TRY(pick_world_init(&x->world, &cfg, err));
+	CGN_TRY(fill(x, err));
+	if (pthread_create(&writer, NULL, apply_on, x) != 0)
+		return CGN_FAIL(err, UNAVAILABLE, "cannot start a thread");
+	cgn_rc rc = decide_on(x, err);
+	atomic_store(&x->stop, true);
+	(void)pthread_join(writer, NULL);
+	return rc;
+}
+
+static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *err)
+{
+	struct run *x = calloc(1, sizeof *x);
+	if (x == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	x->b = b;
+	x->result = r;
+	cgn_rc rc = measure(x, err);
+	pick_world_fini(&x->world);
+	explain_ring_free(&x->ring);
+	for (size_t i = 0; x->reports != NULL && i < x->n; i++)
+		free(x->reports[i]);
+	free(x->reports);
+	free(x);
+	return rc;
+}
+
+/* ---- report ---- */
+
+static double us(struct samples *s, double quantile)
+{
+	return samples_ms(s, quantile) * 1e3;
+}
+
+static double mean(uint64_t sum, uint64_t n)
+{
+	return n > 0 ? (double)sum / (double)n : 0;
+}
+
+static void json_number(struct json_out *o, const char *key, double v)
+{
+	json_key(o, key);
+	json_put_f64(o, v);
+}
+
+static void json_group(struct json_out *o, struct result *r, enum group g)
+{
+	json_open(o, '{');
+	json_number(o, "nodes", (double)r->nodes);
+	json_key_z(o, "prompts", group_names[g]);
+	json_number(o, "decisions", (double)r->count[g]);
+	json_number(o, "digests_made", mean(r->digests[g], r->count[g]));
+	json_number(o, "blocks_held", mean(r->held[g], r->count[g]));
+	for (size_t p = 0; p < PHASES; p++) {
+		char name[32];
+		(void)snprintf(name, sizeof name, "%s_us", phase_names[p]);
+		json_key(o, name);
+		json_open(o, '{');
+		json_number(o, "p50", us(&r->took[g][p], 0.5));
+		json_number(o, "p99", us(&r->took[g][p], 0.99));
+		json_number(o, "p999", us(&r->took[g][p], 0.999));
+		json_close(o, '}');
+	}
+	json_number(o, "preempted", (double)r->preempted);
+	json_number(o, "index_blocks", (double)r->index_blocks);
+	json_close(o, '}');
+}
+
+static CGN_RC report_json(struct bench *b, struct cgn_err *err)
+{
+	struct cgn_buf out = {0};
+	struct json_out o = json_out_to(&out);
+	json_open(&o, '{');
+	json_key_z(&o, "bench", "pick");
+	json_key_z(&o, "policy", route_policy_text(b->policy));
+	json_number(&o, "tokens", (double)b->tokens);
+	json_number(&o, "seed", (double)b->seed);
+	json_key(&o, "results");
+	json_open(&o, '[');
+	for (size_t i = 0; i < b->n_cases; i++)
+		for (size_t g = 0; g < GROUPS; g++)
+			json_group(&o, &b->results[i], (enum group)g);
+	json_close(&o, ']');
+	json_close(&o, '}');
+	cgn_buf_char(&out, '\n');
+	return ctl_print(&out, err);
+}
+
+static CGN_RC report_table(struct bench *b, struct cgn_err *err)
+{
+	static const char *const headers[] = {"NODES", "PROMPTS", "DECISIONS", "DIGESTS", "HELD",
+		"DIGEST P50", "P99", "MATCH P50", "P99", "SCORE P50", "P99", "BOOK P50", "P99", "TOTAL P50",
+		"P99", "RECORD P50", "P99", "SHADOW P50", "P99", "TOTAL P99.9"};
+	struct ctl_table t = {0};
+	for (size_t i = 0; i < CGN_COUNT(headers); i++)
+		ctl_table_column(&t, headers[i], i != 1);
+	for (size_t i = 0; i < b->n_cases * GROUPS; i++) {
+		struct result *r = &b->results[i / GROUPS];
+		enum group g = (enum group)(i % GROUPS);
+		ctl_table_cell(&t, "%" PRIu64, r->nodes);
+		ctl_table_cell(&t, "%s", group_names[g]);
+		ctl_table_cell(&t, "%" PRIu64, r->count[g]);
+		ctl_table_cell(&t, "%.0f", mean(r->digests[g], r->count[g]));
+		ctl_table_cell(&t, "%.0f", mean(r->held[g], r->count[g]));
+		for (size_t p = 0; p < PHASES; p++) {
+			ctl_table_cell(&t, "%.1f us", us(&r->took[g][p], 0.5));
+			ctl_table_cell(&t, "%.1f us", us(&r->took[g][p], 0.99));
+		}
+		ctl_table_cell(&t, "%.1f us", us(&r->took[g][TOTAL], 0.999));
+	}
+	return ctl_table_print(&t, false, err);
+}
+
+/* ---- set-up ---- */
+
+static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	CGN_TRY(route_document_policy(cgn_str_of(ctl_flag(a, "--policy")), &b->policy, err));
+	uint64_t nodes[MAX_CASES];
+	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, ROUTE_MAX_NODES, nodes, MAX_CASES, &b->n_cases, err));
+	for (size_t i = 0; i < b->n_cases; i++)
+		b->results[i].nodes = nodes[i];
+	CGN_TRY(ctl_flag_u64(a, "--tokens", PICK_SYSTEM_TOKENS + 2 * PICK_TURN_TOKENS,
+		(uint64_t)ROUTE_MAX_BLOCKS * PICK_BLOCK_TOKENS, &b->tokens, err));
+	CGN_TRY(ctl_flag_u64(a, "--new", 0, 100, &b->fresh, err));
+	CGN_TRY(ctl_flag_u64(a, "--sent", 0, 100, &b->sent, err));
+	CGN_TRY(ctl_flag_u64(a, "--rate", 1, 1000000, &b->rate, err));
+	CGN_TRY(ctl_flag_u64(a, "--seed", 1, UINT64_MAX, &b->seed, err));
+	CGN_TRY(ctl_flag_duration(a, "--duration", &b->duration, err));
+	for (size_t i = 0; i < b->n_cases; i++)
+		CGN_TRY(run_case(b, &b->results[i], err));
+	ctl_progress_end();
+	return (a->json ? report_json : report_table)(b, err);
+}
+
+CGN_RC ctl_bench_pick(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct bench *b = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	cgn_rc rc = bench(a, b, err);
+	for (size_t i = 0; i < b->n_cases; i++)
+		for (size_t g = 0; g < GROUPS; g++)
+			for (size_t p = 0; p < PHASES; p++)
+				samples_fini(&b->results[i].took[g][p]);
+	free(b);
+	return rc;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench replay: a trace against nodes that do not exist, chosen for by the router's own code in virtual time;
+ * once for each policy. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "ctl/bench/plot.h"
+#include "ctl/bench/traces.h"
+#include "ctl/progress.h"
+#include "io/disk/disk.h"
+#include "io/loop/loop.h"
+#include "lab/replay/replay.h"
+#include "policy/chooser/chooser.h"
+#include "policy/config/config.h"
+#include "policy/routing/document.h"
+
+#define MAX_CONFIG ((size_t)1 << 20)
+#define MAX_CASES  16
+#define MAX_CACHES 16
+
+struct one {
+	char policy[32];
+	struct route_rules rules;
+	struct replay_result result;
+	double wall_s;
+};
+
+struct bench {
+	const char *name; /* of the trace */
+	struct trace trace;
+	struct replay_cfg cfg;
+	struct route_rules rules; /* but for the policy */
+	struct one cases[MAX_CASES];
+	size_t n_cases;
+	uint64_t caches[MAX_CACHES];
+	struct trace_found found[MAX_CACHES], ideal;
+	size_t n_caches;
+	const char *showing; /* policy, for the progress bar */
+};
+
+static void progress(void *user, double part)
+{
+	const struct bench *b = user;
+	ctl_progress("%s %3.0f %% %s", ctl_bar(part).text, part * 100, b->showing);
+}
+
+static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
+{
+	struct replay_cfg cfg = b->cfg;
+	cgn_nsec began = cgn_clock_now();
+	b->showing = o->policy;
+	cfg.rules = &o->rules;
+	cfg.progress = ctl_progress_shown() ? progress : NULL;
+	cfg.user = b;
+	CGN_TRY(replay_run(&b->trace, &cfg, &o->result, err));
+	o->wall_s = (double)(cgn_clock_now() - began) / 1e9;
+	return CGN_OK;
+}
+
+/* ---- report ---- */
+
+static void put_ms(struct json_out *o, const char *key, struct samples *s)
+{
+	json_key(o, key);
+	samples_json(s, o);
+}
+
+static void put_case(struct bench *b, struct one *c, struct json_out *o)
+{
+	struct replay_result *r = &c->result;
+	double ideal = trace_found_ratio(b->ideal);
+	json_open(o, '{');
+	json_key_z(o, "policy", c->policy);
+	json_key_f64(o, "hit_ratio", replay_hit_ratio(r));
+	json_key_f64(o, "ideal_hit_ratio", ideal);
+	json_key_f64(o, "of_ideal", ideal > 0 ? replay_hit_ratio(r) / ideal : 1);
+	put_ms(o, "ttft_ms", &r->ttft);
+	put_ms(o, "itl_ms", &r->itl);
+	put_ms(o, "request_itl_ms", &r->per_token);
+	json_key_f64(o, "imbalance", r->imbalance);
+	json_key_f64(o, "imbalance_busy", r->imbalance_busy);
+	json_key_f64(o, "imbalance_requests", r->imbalance_requests);
+	json_key_u64(o, "requests", r->requests);
+	json_key_u64(o, "done", r->done);
+	json_key_u64(o, "refused", r->refused_full + r->refused_too_large);
+	json_key_u64(o, "refused_too_large", r->refused_too_large);
+	json_key_u64(o, "waited", r->waited);
+	json_key_u64(o, "prompt_blocks", r->prompt_blocks);
+	json_key_u64(o, "cached_blocks", r->cached_blocks);
+	json_key_u64(o, "expected_blocks", r->expected_blocks);
+	json_key_u64(o, "evicted_blocks", r->evicted_blocks);
+	json_key_u64(o, "preempted", r->preempted);
+	json_key_f64(o, "virtual_seconds", (double)r->ended / 1e9);
+	json_close(o, '}');
+}
+
+static void put_caches(const struct bench *b, struct json_out *o)
+{
+	json_key(o, "one_cache");
+	json_open(o, '[');
+	for (size_t i = 0; i < b->n_caches; i++) {
+		json_open(o, '{');
+		json_key_u64(o, "blocks", b->caches[i]);
+		json_key_f64(o, "hit_ratio", trace_found_ratio(b->found[i]));
+		json_close(o, '}');
+	}
+	json_close(o, ']');
+}
+
+static void put_engine(const struct replay_cfg *c, struct json_out *o)
+{
+	json_key(o, "events");
+	json_put_bool(o, c->told);
+	json_key_f64(o, "events_delay_ms", (double)c->told_after / 1e6);
+	json_key(o, "engine");
+	json_open(o, '{');
+	json_key_f64(o, "prefill_tokens_per_s", c->prefill_tokens_per_s);
+	json_key_f64(o, "decode_ms", (double)c->decode / 1e6);
+	json_key_f64(o, "batch_effect", c->batch_effect);
+	json_key_u64(o, "max_batch", c->max_batch);
+	json_key_u64(o, "step_tokens", c->step_tokens);
+	json_close(o, '}');
+}
+
+static CGN_RC report_json(struct bench *b, struct cgn_err *err)
+{
+	struct cgn_buf out = {0};
+	struct json_out o = json_out_to(&out);
+	json_open(&o, '{');
+	json_key_z(&o, "bench", "replay");
+	json_key_z(&o, "trace", b->name);
+	json_key_u64(&o, "requests", b->trace.n);
+	json_key_u64(&o, "block_tokens", b->trace.block_tokens);
+	json_key_u64(&o, "prompt_blocks", b->trace.n_ids);
+	json_key_u64(&o, "distinct_blocks", b->ideal.distinct);
+	json_key_u64(&o, "nodes", b->cfg.nodes);
+	json_key_u64(&o, "blocks", b->cfg.blocks);
+	json_key_f64(&o, "speed", b->cfg.speed);
+	json_key_u64(&o, "seed", b->cfg.seed);
+	put_engine(&b->cfg, &o);
+	json_key_f64(&o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
+	put_caches(b, &o);
+	json_key(&o, "results");
+	json_open(&o, '[');
+	for (size_t i = 0; i < b->n_cases; i++)
+		put_case(b, &b->cases[i], &o);
+	json_close(&o, ']');
+	json_close(&o, '}');
+	cgn_buf_char(&out, '\n');
+	return ctl_print(&out, err);
+}
+
+static void say_head(const struct bench *b)
+{
+	char blocks[32];
+	(void)snprintf(blocks, sizeof blocks, b->cfg.blocks > 0 ? "%u" : "unlimited", b->cfg.blocks);
+	(void)printf(
+		"%zu requests, %zu blocks of %u tokens (%zu distinct) in %.0f s; %u nodes of %s blocks; ideal hit ratio %.2f %%\n",
+		b->trace.n, b->trace.n_ids, b->trace.block_tokens, b->ideal.distinct,
+		(double)b->trace.requests[b->trace.n - 1].at / 1e9 / b->cfg.speed, b->cfg.nodes, blocks,
+		100 * trace_found_ratio(b->ideal));
+	for (size_t i = 0; i < b->n_caches; i++)
+		(void)printf("one cache of %" PRIu64 " blocks, least recently used out: %.2f %%\n",
+			b->caches[i], 100 * trace_found_ratio(b->found[i]));
+}
+
+static CGN_RC report_table(struct bench *b, struct cgn_err *err)
+{
+	static const char *const headers[] = {"POLICY", "HITS", "OF IDEAL", "TTFT P50", "P90", "P99",
+		"ITL MEAN", "P50", "P99", "IMBALANCE", "REQUESTS", "DONE", "REFUSED", "WALL"};
+	struct ctl_table t = {0};
+	double ideal = trace_found_ratio(b->ideal);
+	say_head(b);
+	for (size_t i = 0; i < CGN_COUNT(headers); i++)
+		ctl_table_column(&t, headers[i], i > 0);
+	for (size_t i = 0; i < b->n_cases; i++) {
+		struct replay_result *r = &b->cases[i].result;
+		ctl_table_cell(&t, "%s", b->cases[i].policy);
+		ctl_table_cell(&t, "%.2f %%", 100 * replay_hit_ratio(r));
+		ctl_table_cell(&t, "%.1f %%", ideal > 0 ? 100 * replay_hit_ratio(r) / ideal : 100);
+		ctl_table_cell(&t, "%.1f ms", samples_ms(&r->ttft, 0.5));
+		ctl_table_cell(&t, "%.1f", samples_ms(&r->ttft, 0.9));
+		ctl_table_cell(&t, "%.1f", samples_ms(&r->ttft, 0.99));
+		ctl_table_cell(&t, "%.2f ms", samples_mean_ms(&r->itl));
+		ctl_table_cell(&t, "%.2f", samples_ms(&r->itl, 0.5));
+		ctl_table_cell(&t, "%.2f", samples_ms(&r->itl, 0.99));
+		ctl_table_cell(&t, "%.3f", r->imbalance);
+		ctl_table_cell(&t, "%.3f", r->imbalance_requests);
+		ctl_table_cell(&t, "%" PRIu64, r->done);
+		ctl_table_cell(&t, "%" PRIu64, r->refused_full + r->refused_too_large);
+		ctl_table_cell(&t, "%.1f s", b->cases[i].wall_s);
+	}
+	return ctl_table_print(&t, false, err);
+}
+
+static CGN_RC draw(struct bench *b, const char *path, struct cgn_err *err)
+{
+	struct plot_case cases[MAX_CASES];
+	struct cgn_buf out = {0};
+	char title[256], blocks[32];
+	(void)snprintf(blocks, sizeof blocks, b->cfg.blocks > 0 ? "%u" : "unlimited", b->cfg.blocks);
+	(void)snprintf(title, sizeof title, "%.120s: %zu requests on %u nodes of %s blocks, speed %g",
+		b->name, b->trace.n, b->cfg.nodes, blocks, b->cfg.speed);
+	for (size_t i = 0; i < b->n_cases; i++) {
+		struct one *c = &b->cases[i];
+		cases[i] = (struct plot_case){c->policy, &c->result.ttft, replay_hit_ratio(&c->result),
+			c->result.imbalance};
+	}
+	plot_svg(title, cases, b->n_cases, trace_found_ratio(b->ideal), &out);
+	return ctl_write(path, &out, err);
+}
+
+/* ---- set-up ---- */
+
+static CGN_RC read_policies(const char *list, struct bench *b, struct cgn_err *err)
+{
+	struct cgn_str rest = cgn_str_of(list);
+	while (rest.p != NULL) {
+		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
+		struct one *o = &b->cases[b->n_cases];
+		if (b->n_cases == MAX_CASES)
+			return CGN_FAIL(err, INVALID, "--policy: more than %d policies", MAX_CASES);
+		o->rules = b->rules;
+		CGN_TRY(route_document_policy(word, &o->rules.policy, err));
+		(void)cgn_str_copyz(o->policy, sizeof o->policy, word);
+		b->n_cases++;
+	}
+	return CGN_OK;
+}
+
+/* The router's configuration, as far as it says how to choose. */
+static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	const char *file = ctl_flag(a, "--config"), *sets[CTL_MAX_FLAGS];
+	struct config *cfg = NULL;
+	size_t n = 0;
+	while (n < CGN_COUNT(sets) && (sets[n] = ctl_flag_nth(a, "--set", n)) != NULL)
+		n++;
+	if (file != NULL)
+		CGN_TRY(disk_read_file(file, MAX_CONFIG, &text, err));
+	CGN_TRY(config_load(file != NULL ? file : "defaults", cgn_buf_view(&text), NULL, sets, n, &cfg, err));
+	choose_rules_fill(cfg, &b->rules);
+	config_free(&cfg);
+	return CGN_OK;
+}
+
+/* Flags that are not given leave what cgn-sim has. */
+static CGN_RC read_engine(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
+{
+	double decode_ms = 0;
+	if (ctl_flag(a, "--prefill-tokens-per-s") != NULL)
+		CGN_TRY(ctl_flag_f64(a, "--prefill-tokens-per-s", 0, 1e9, &c->prefill_tokens_per_s, err));
+	if (ctl_flag(a, "--decode-ms") != NULL) {
+		CGN_TRY(ctl_flag_f64(a, "--decode-ms", 0, 60000, &decode_ms, err));
+		c->decode = (cgn_nsec)(decode_ms * 1e6);
+	}
+	if (ctl_flag(a, "--batch-effect") != NULL)
+		CGN_TRY(ctl_flag_f64(a, "--batch-effect", 0, 10, &c->batch_effect, err));
+	if (ctl_flag(a, "--max-batch") != NULL)
+		CGN_TRY(ctl_flag_u32(a, "--max-batch", 1, 1000000, &c->max_batch, err));
+	if (ctl_flag(a, "--step-tokens") != NULL)
+		CGN_TRY(ctl_flag_u32(a, "--step-tokens", 1, TRACE_MAX_TOKENS, &c->step_tokens, err));
+	if (c->step_tokens < c->max_batch)
+		return CGN_FAIL(err, INVALID,
+			"--step-tokens %u is less than --max-batch %u: each sequence needs one a step",
+			c->step_tokens, c->max_batch);
+	return CGN_OK;
+}
+
+static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	b->cfg = replay_defaults;
+	CGN_TRY(ctl_flag_u32(a, "--nodes", 1, REPLAY_MAX_NODES, &b->cfg.nodes, err));
+	CGN_TRY(ctl_flag_u32(a, "--blocks", 0, 1U << 26, &b->cfg.blocks, err));
+	CGN_TRY(ctl_flag_u32(a, "--seed", 0, UINT32_MAX, &b->cfg.seed, err));
+	CGN_TRY(ctl_flag_f64(a, "--speed", 1e-6, 1e6, &b->cfg.speed, err));
+	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.told_after, err));
+	b->cfg.told = !ctl_switch(a, "--no-events");
+	CGN_TRY(read_engine(a, &b->cfg, err));
+	CGN_TRY(read_rules(a, b, err));
+	CGN_TRY(ctl_flag_u64s(a, "--caches", 1, UINT64_MAX, b->caches, MAX_CACHES, &b->n_caches, err));
+	return read_policies(ctl_flag(a, "--policy"), b, err);
+}
+
+static CGN_RC read_trace(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	CGN_TRY(ctl_trace_of(a, &b->trace, &b->name, err));
+	CGN_TRY(trace_one_cache(&b->trace, 0, &b->ideal, err));
+	for (size_t i = 0; i < b->n_caches; i++)
+		CGN_TRY(trace_one_cache(&b->trace, b->caches[i], &b->found[i], err));
+	return CGN_OK;
+}
+
+static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	CGN_TRY(read_flags(a, b, err));
+	CGN_TRY(read_trace(a, b, err));
+	for (size_t i = 0; i < b->n_cases; i++)
+		CGN_TRY(run_one(b, &b->cases[i], err));
+	ctl_progress_end();
+	if (ctl_flag(a, "--plot") != NULL)
+		CGN_TRY(draw(b, ctl_flag(a, "--plot"), err));
+	return (a->json ? report_json : report_table)(b, err);
+}
+
+CGN_RC ctl_bench_replay(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct bench *b = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	cgn_rc rc = bench(a, b, err);
+	for (size_t i = 0; i < b->n_cases; i++)
+		replay_result_fini(&b->cases[i].result);
+	trace_fini(&b->trace);
+	free(b);
+	return rc;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/bench/traces.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/disk/disk.h"
+
+#define MAX_FILE ((size_t)4 << 30)
+
+CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint32_t *out,
+	struct cgn_err *err)
+{
+	uint64_t v = 0;
+	CGN_TRY(ctl_flag_u64(a, name, min, max, &v, err));
+	*out = (uint32_t)v;
+	return CGN_OK;
+}
+
+CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double least, double most, double *out,
+	struct cgn_err *err)
+{
+	char *end = NULL;
+	const char *text = ctl_flag(a, name);
+	*out = strtod(text, &end);
+	if (*end != '\0' || end == text || !(*out >= least) || *out > most)
+		return CGN_FAIL(err, INVALID, "%s takes a number from %g to %g, not '%s'", name, least, most,
+			text);
+	return CGN_OK;
+}
+
+CGN_RC ctl_trace_read(const char *path, uint32_t block_tokens, size_t limit, struct trace *out,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	CGN_TRY(disk_read_file(path, MAX_FILE, &text, err));
+	return trace_parse(cgn_buf_view(&text), path, block_tokens, limit, out, err);
+}
+
+static CGN_RC no_kind(const char *kind, struct cgn_err *err)
+{
+	struct cgn_buf known = {0};
+	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++)
+		cgn_buf_fmt(&known, "%s%s", k > 0 ? ", " : "", workload_text(k));
+	cgn_rc rc =
+		CGN_FAIL(err, INVALID, "there is no workload '%.60s'; there are %s", kind, cgn_buf_z(&known));
+	cgn_buf_fini(&known);
+	return rc;
+}
+
+CGN_RC ctl_trace_make(const struct ctl_args *a, const char *kind, struct trace *out, struct cgn_err *err)
+{
+	struct workload_cfg cfg = {0};
+	uint64_t requests = 0;
+	if (!workload_find(cgn_str_of(kind), &cfg.kind))
+		return no_kind(kind, err);
+	CGN_TRY(ctl_flag_u64(a, "--requests", 1, TRACE_MAX_REQUESTS, &requests, err));
+	CGN_TRY(ctl_flag_u64(a, "--seed", 0, UINT32_MAX, &cfg.seed, err));
+	CGN_TRY(ctl_flag_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &cfg.block_tokens, err));
+	CGN_TRY(ctl_flag_f64(a, "--rate", 1e-6, 1e6, &cfg.rate, err));
+	cfg.requests = (size_t)requests;
+	return workload_make(&cfg, out, err);
+}
+
+CGN_RC ctl_trace_of(const struct ctl_args *a, struct trace *out, const char **name, struct cgn_err *err)
+{
+	const char *kind = ctl_flag(a, "--generate");
+	uint64_t limit = 0;
+	uint32_t block_tokens = 0;
+	if ((kind == NULL) == (a->n_words == 0))
+		return CGN_FAIL(err, INVALID, "give a file or --generate KIND, one of the two");
+	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
+	CGN_TRY(ctl_flag_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &block_tokens, err));
+	CGN_TRY(kind != NULL ? ctl_trace_make(a, kind, out, err)
+			     : ctl_trace_read(a->words[0], block_tokens, (size_t)limit, out, err));
+	const char *path = kind != NULL ? kind : a->words[0], *slash = strrchr(path, '/');
+	*name = slash != NULL ? slash + 1 : path;
+	return CGN_OK;
+}
+
+CGN_RC ctl_write(const char *path, struct cgn_buf *text, struct cgn_err *err)
+{
+	FILE *f = text->bad ? NULL : fopen(path, "we");
+	bool written = f != NULL && fwrite(text->p, 1, text->n, f) == text->n;
+	if (f != NULL)
+		written = fclose(f) == 0 && written;
+	bool bad = text->bad;
+	cgn_buf_fini(text);
+	if (bad)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for what goes into %s", path);
+	return written ? CGN_OK : CGN_FAIL(err, STORAGE, "cannot write %s: %s", path, strerror(errno));
+}
+
+CGN_RC ctl_bench_workload(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct trace t = {0};
+	struct cgn_buf text = {0};
+	CGN_TRY(ctl_trace_make(a, a->words[0], &t, err));
+	trace_write(&t, &text);
+	trace_fini(&t);
+	const char *to = ctl_flag(a, "--out");
+	return to != NULL ? ctl_write(to, &text, err) : ctl_print(&text, err);
+}

@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kv: what a node's block store holds, and single blocks of it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/codec/pb.h"
+#include "base/json/json.h"
+#include "base/sum/sum.h"
+#include "ctl/kv/client.h"
+#include "io/disk/disk.h"
+
+#define BATCH     1024
+#define PUT_CHUNK ((size_t)256 * 1024)
+
+typedef Cognitora__V1__KvEntry entry;
+
+/* ---- an entry, for people and for machines ---- */
+static void entry_json(const entry *e, struct json_out *o)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
+	char sum[20];
+	kv_ctl_key_text(e->key, &key);
+	(void)snprintf(sum, sizeof sum, "%016llx", (unsigned long long)e->checksum);
+	json_open(o, '{');
+	json_key_str(o, "key", cgn_buf_view(&key));
+	json_key_z(o, "tiers", kv_ctl_tiers(e->tiers));
+	json_key_u64(o, "size", e->size);
+	json_key_z(o, "checksum", sum);
+	json_key_z(o, "model", e->model);
+	json_key_u64(o, "tokens", e->tokens);
+	json_key_u64(o, "created_unix_ms", e->created_unix_ms);
+	json_key_u64(o, "expires_unix_ms", e->expires_unix_ms);
+	json_key(o, "pinned");
+	json_put_bool(o, e->pinned);
+	json_close(o, '}');
+}
+
+static void entry_line(const entry *e, const char *what, struct cgn_buf *out)
+{
+	kv_ctl_key_text(e->key, out);
+	cgn_buf_fmt(out, " %s: %llu bytes in %s, checksum %016llx%s\n", what, (unsigned long long)e->size,
+		kv_ctl_tiers(e->tiers), (unsigned long long)e->checksum, e->pinned ? ", pinned" : "");
+}
+
+/* What a call that answers with one entry says, printed. */
+struct told {
+	const char *what;
+	bool json;
+	struct cgn_buf out;
+};
+
+static void tell(void *user, const void *message)
+{
+	struct told *t = user;
+	if (t->json) {
+		struct json_out o = json_out_to(&t->out);
+		entry_json(message, &o);
+		cgn_buf_char(&t->out, '\n');
+	} else {
+		entry_line(message, t->what, &t->out);
+	}
+}
+
+/* What a store says of a key, with the key before it. */
+static CGN_RC of_key(const struct ctl_args *a, cgn_rc rc, struct cgn_err *err)
+{
+	return rc.code == CGN_NOT_FOUND || rc.code == CGN_CONFLICT ? cgn_err_of(rc, a->words[0], err) : rc;
+}
+
+/* A call with one request, of the key on the command line, and one entry for an answer. */
+static CGN_RC one(const struct ctl_args *a, const char *method, const void *request, const char *what,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	struct told t = {.what = what, .json = a->json};
+	const struct kv_ctl_call call = {.method = method,
+		.answer = &cognitora__v1__kv_entry__descriptor,
+		.request = request,
+		.on_answer = tell,
+		.user = &t};
+	CGN_TRY(kv_ctl_open(a, &k, err));
+	cgn_rc rc = kv_ctl_run(k, &call, err);
+	if (cgn_ok(rc))
+		return ctl_print(&t.out, err);
+	cgn_buf_fini(&t.out);
+	return of_key(a, rc, err);
+}
+
+/* ---- stats ---- */
+struct stats {
+	bool json;
+	struct cgn_buf out;
+	struct ctl_table table;
+};
+
+static const char *tier_name(Cognitora__V1__KvTier tier)
+{
+	return kv_ctl_tiers(1U << (unsigned)tier);
+}
+
+static void stats_json(const Cognitora__V1__KvStatsResponse *s, struct cgn_buf *out)
+{
+	struct json_out o = json_out_to(out);
+	json_open(&o, '{');
+	json_key_z(&o, "node", s->node_id);
+	json_key_z(&o, "version", s->version);
+	json_key_u64(&o, "uptime_ms", s->uptime_ms);
+	json_key_z(&o, "quic_address", s->quic_address);
+	for (size_t i = 0; i < s->n_tiers; i++) {
+		json_key(&o, tier_name(s->tiers[i]->tier));
+		json_open(&o, '{');
+		json_key_u64(&o, "blocks", s->tiers[i]->blocks);
+		json_key_u64(&o, "bytes", s->tiers[i]->bytes);
+		json_key_u64(&o, "value_bytes", s->tiers[i]->value_bytes);
+		json_key_u64(&o, "budget_bytes", s->tiers[i]->budget_bytes);
+		json_key_u64(&o, "hits", s->tiers[i]->hits);
+		json_key_u64(&o, "evictions", s->tiers[i]->evictions);
+		json_close(&o, '}');
+	}
+	json_key_u64(&o, "misses", s->misses);
+	json_key_u64(&o, "corrupt", s->corrupt);
+	json_key_u64(&o, "index_bytes", s->index_bytes);
+	json_close(&o, '}');
+	cgn_buf_char(out, '\n');
+}
+
+static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct stats *to)
+{
+	static const char *const columns[] = {"TIER", "BLOCKS", "BYTES", "VALUE BYTES", "BUDGET", "HITS",
+		"EVICTIONS"};
+	for (size_t i = 0; i < CGN_COUNT(columns); i++)
+		ctl_table_column(&to->table, columns[i], i > 0);
+	for (size_t i = 0; i < s->n_tiers; i++) {
+		const Cognitora__V1__KvTierStats *t = s->tiers[i];
+		const uint64_t numbers[] = {t->blocks, t->bytes, t->value_bytes, t->budget_bytes, t->hits,
+			t->evictions};
+		ctl_table_cell(&to->table, "%s", tier_name(t->tier));
+		for (size_t n = 0; n < CGN_COUNT(numbers); n++)
+			ctl_table_cell(&to->table, "%llu", (unsigned long long)numbers[n]);
+	}
+	cgn_buf_fmt(&to->out,
+		"node      %s, version %s, up %llu s\npeers     %s\nmisses    %llu\ncorrupt   %llu\nindex     %llu bytes\n",
+		s->node_id, s->version, (unsigned long long)(s->uptime_ms / 1000),
+		s->quic_address[0] != '\0' ? s->quic_address : "none can reach it",
+		(unsigned long long)s->misses, (unsigned long long)s->corrupt,
+		(unsigned long long)s->index_bytes);
+}
+
+static void on_stats(void *user, const void *message)
+{
+	struct stats *to = user;
+	if (to->json)
+		stats_json(message, &to->out);
+	else
+		stats_text(message, to);
+}
+
+CGN_RC ctl_kv_stats(const struct ctl_args *a, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	const Cognitora__V1__KvStatsRequest rq = COGNITORA__V1__KV_STATS_REQUEST__INIT;
+	struct stats to = {.json = a->json};
+	const struct kv_ctl_call call = {.method = "Stats",
+		.answer = &cognitora__v1__kv_stats_response__descriptor,
+		.request = &rq,
+		.on_answer = on_stats,
+		.user = &to};
+	CGN_TRY(kv_ctl_open(a, &k, err));
+	cgn_rc rc = kv_ctl_run(k, &call, err);
+	if (!cgn_ok(rc))
+		return rc;
+	CGN_TRY(ctl_print(&to.out, err));
+	return a->json ? CGN_OK : ctl_table_print(&to.table, false, err);
+}
+
+/* ---- watch, and ls out of its beginning ---- */
+struct list {
+	bool json, once;
+	bool synced;
+	const char *prefix;
+	uint64_t limit;
+	struct cgn_buf keys, lines; /* struct kv_key each; what is printed */
+};
+
+static void on_listed(void *user, const void *message)
+{
+	struct list *l = user;
+	const Cognitora__V1__KvEvent *ev = message;
+	for (size_t i = 0; i < ev->n_changes; i++) {
+		const Cognitora__V1__KvKey *m = ev->changes[i]->key;
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+		if (m == NULL || m->digest.len != DIGEST_BYTES || ev->changes[i]->tiers == 0)
+			continue;
+		kv_ctl_key_text(m, &text);
+		if (!cgn_str_starts(cgn_buf_view(&text), l->prefix))
+			continue;
+		struct kv_key k = {.segment = m->segment};
+		memcpy(&k.digest, m->digest.data, DIGEST_BYTES);
+		cgn_buf_add(&l->keys, &k, sizeof k);
+	}
+	l->synced |= ev->synced != 0;
+}
+
+static bool is_synced(void *user)
+{
+	const struct list *l = user;
+	return l->synced || (l->limit > 0 && l->keys.n / sizeof(struct kv_key) >= l->limit);
+}
+
+struct rows {
+	struct ctl_table table;
+};
+
+static void on_looked_up(void *user, const void *message)
+{
+	struct rows *r = user;
+	const Cognitora__V1__KvBatchLookupResponse *rs = message;
+	for (size_t i = 0; i < rs->n_entries; i++) {
+		const entry *e = rs->entries[i];
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
+		if (e->tiers == 0)
+			continue;
+		kv_ctl_key_text(e->key, &key);
+		ctl_table_cell(&r->table, "%s", cgn_buf_z(&key));
+		ctl_table_cell(&r->table, "%s", kv_ctl_tiers(e->tiers));
+		ctl_table_cell(&r->table, "%llu", (unsigned long long)e->size);
+		ctl_table_cell(&r->table, "%u", e->tokens);
+		ctl_table_cell(&r->table, "%llu", (unsigned long long)e->created_unix_ms);
+		ctl_table_cell(&r->table, "%llu", (unsigned long long)e->expires_unix_ms);
+		ctl_table_cell(&r->table, "%s", e->pinned ? "yes" : "no");
+	}
+}
+
+static CGN_RC look_up(struct kv_ctl *k, struct kv_key *keys, size_t n, struct rows *rows, struct cgn_err *err)
+{
+	Cognitora__V1__KvKey m[BATCH], *list[BATCH];
+	Cognitora__V1__KvBatchLookupRequest rq = COGNITORA__V1__KV_BATCH_LOOKUP_REQUEST__INIT;
+	for (size_t i = 0; i < n; i++) {
+		cognitora__v1__kv_key__init(&m[i]);
+		m[i].digest = (ProtobufCBinaryData){DIGEST_BYTES, keys[i].digest.b};
+		m[i].segment = keys[i].segment;
+		list[i] = &m[i];
+	}
+	rq.keys = list;
+	rq.n_keys = n;
+	const struct kv_ctl_call call = {.method = "BatchLookup",
+		.answer = &cognitora__v1__kv_batch_lookup_response__descriptor,
+		.request = &rq,
+		.on_answer = on_looked_up,
+		.user = rows};
+	return kv_ctl_run(k, &call, err);
+}
+
+static CGN_RC look_up_all(struct kv_ctl *k, const struct list *l, struct rows *rows, struct cgn_err *err)
+{
+	static const char *const columns[] = {"KEY", "TIERS", "SIZE", "TOKENS", "CREATED UNIX MS",
+		"EXPIRES UNIX MS", "PINNED"};
+	struct kv_key *keys = (struct kv_key *)(void *)l->keys.p;
+	size_t all = l->keys.n / sizeof *keys;
+	for (size_t i = 0; i < CGN_COUNT(columns); i++)
+		ctl_table_column(&rows->table, columns[i], i >= 2 && i <= 5);
+	if (l->limit > 0 && all > l->limit)
+		all = l->limit;
+	for (size_t at = 0; at < all; at += BATCH)
+		CGN_TRY(look_up(k, keys + at, all - at < BATCH ? all - at : BATCH, rows, err));
+	return CGN_OK;
+}
+
+static CGN_RC check_prefix(const char *prefix, struct cgn_err *err)
+{
+	if (prefix[strspn(prefix, "0123456789abcdef:")] != '\0')
+		return CGN_FAIL(err, INVALID,
+			"no digest begins with \"%.80s\": they are of 0 to 9 and a to f; kv get finds a name",
+			prefix);
+	return CGN_OK;
+}
+
+CGN_RC ctl_kv_ls(const struct ctl_args *a, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	const Cognitora__V1__KvWatchRequest rq = COGNITORA__V1__KV_WATCH_REQUEST__INIT;
+	struct list l = {.json = a->json, .prefix = a->n_words > 0 ? a->words[0] : ""};
+	struct rows rows = {0};
+	const struct kv_ctl_call call = {.method = "Watch",
+		.answer = &cognitora__v1__kv_event__descriptor,
+		.request = &rq,
+		.on_answer = on_listed,
+		.enough = is_synced,
+		.user = &l};
+	CGN_TRY(check_prefix(l.prefix, err));
+	CGN_TRY(ctl_flag_u64(a, "--limit", 0, UINT64_MAX, &l.limit, err));
+	CGN_TRY(kv_ctl_open(a, &k, err));
+	cgn_rc rc = kv_ctl_run(k, &call, err);
+	if (cgn_ok(rc))
+		rc = look_up_all(k, &l, &rows, err);
+	cgn_buf_fini(&l.keys);
+	if (cgn_ok(rc))
+		return ctl_table_print(&rows.table, a->json, err);
+	cgn_buf_fini(&rows.table.text);
+	return rc;
+}
+
+static void change_line(const struct list *l, const Cognitora__V1__KvChange *c, struct cgn_buf *out)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
+	kv_ctl_key_text(c->key, &key);
+	if (!l->json) {
+		cgn_buf_fmt(out, "%s %s %llu\n", cgn_buf_z(&key),
+			c->tiers != 0 ? kv_ctl_tiers(c->tiers) : "gone", (unsigned long long)c->size);
+		return;
+	}
+	struct json_out o = json_out_to(out);
+	json_open(&o, '{');
+	json_key_str(&o, "key", cgn_buf_view(&key));
+	json_key_z(&o, "tiers", kv_ctl_tiers(c->tiers));
+	json_key_u64(&o, "size", c->size);
+	json_close(&o, '}');
+	cgn_buf_char(out, '\n');
+}
+
+static void on_changed(void *user, const void *message)
+{
+	struct list *l = user;
+	const Cognitora__V1__KvEvent *ev = message;
+	for (size_t i = 0; i < ev->n_changes; i++)
+		change_line(l, ev->changes[i], &l->lines);
+	l->synced |= ev->synced != 0;
+	struct cgn_err err;
+	if (!cgn_ok(ctl_print(&l->lines, &err)))
+		l->once = l->synced = true; /* nobody reads any more */
+}
+
+static bool has_seen_all(void *user)
+{
+	const struct list *l = user;
+	return l->once && l->synced;
+}
+
+CGN_RC ctl_kv_watch(const struct ctl_args *a, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	const Cognitora__V1__KvWatchRequest rq = COGNITORA__V1__KV_WATCH_REQUEST__INIT;
+	struct list l = {.json = a->json, .once = ctl_switch(a, "--once")};
+	const struct kv_ctl_call call = {.method = "Watch",
+		.answer = &cognitora__v1__kv_event__descriptor,
+		.request = &rq,
+		.on_answer = on_changed,
+		.enough = has_seen_all,
+		.user = &l,
+		.forever = true};
+	CGN_TRY(kv_ctl_open(a, &k, err));
+	return of_key(a, kv_ctl_run(k, &call, err), err);
+}
+
+/* ---- get ---- */
+struct got {
+	struct cgn_buf value;
+	uint64_t size, checksum;
+	bool has_entry;
+};
+
+static void on_chunk(void *user, const void *message)
+{
+	struct got *g = user;
+	const Cognitora__V1__KvGetChunk *m = message;
+	if (m->entry != NULL) {
+		g->has_entry = true;
+		g->size = m->entry->size;
+		g->checksum = m->entry->checksum;
+	}
+	cgn_buf_add(&g->value, m->data.data, m->data.len);
+}
+
+static CGN_RC check(const struct got *g, struct cgn_err *err)
+{
+	if (g->value.bad)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the value");
+	if (!g->has_entry || g->value.n != g->size)
+		return CGN_FAIL(err, BAD_GATEWAY, "the store sent %zu bytes of %llu", g->value.n,
+			(unsigned long long)g->size);
+	if (sum64(g->value.p != NULL ? g->value.p : "", g->value.n) != g->checksum)
+		return CGN_FAIL(err, BAD_GATEWAY, "what the store sent is not what its checksum says");
+	return CGN_OK;
+}
+
+static CGN_RC get(const struct ctl_args *a, struct got *g, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	Cognitora__V1__KvGetRequest rq = COGNITORA__V1__KV_GET_REQUEST__INIT;
+	struct kv_ctl_key key;
+	kv_ctl_key(a->words[0], &key);
+	rq.key = &key.m;
+	rq.peers = ctl_switch(a, "--peers");
+	const struct kv_ctl_call call = {.method = "Get",
+		.answer = &cognitora__v1__kv_get_chunk__descriptor,
+		.request = &rq,
+		.on_answer = on_chunk,
+		.user = g};
+	CGN_TRY(kv_ctl_open(a, &k, err));
+	CGN_TRY(of_key(a, kv_ctl_run(k, &call, err), err));
+	return check(g, err);
+}
+
+CGN_RC ctl_kv_get(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct got g = {.value = {.limit = KV_MAX_VALUE + 1}};
+	const char *to = ctl_flag(a, "--out");
+	cgn_rc rc = get(a, &g, err);
+	if (cgn_ok(rc) && to == NULL)
+		return ctl_print(&g.value, err);
+	if (cgn_ok(rc))
+		rc = disk_write_file_atomic(to, cgn_buf_view(&g.value), 0644, err);
+	cgn_buf_fini(&g.value);
+	return rc;
+}
+
+/* ---- put ---- */
+struct putting {
+	Cognitora__V1__KvPutHead head;
+	struct cgn_str rest;
+	bool begun;
+	struct told *told;
+};
+
+static bool next_chunk(void *user, struct cgn_buf *out)
+{
+	struct putting *p = user;
+	Cognitora__V1__KvPutChunk m = COGNITORA__V1__KV_PUT_CHUNK__INIT;
+	size_t n = p->rest.n < PUT_CHUNK ? p->rest.n : PUT_CHUNK;
+	if (p->begun && n == 0)
+		return false;
+	if (!p->begun)
+		m.head = &p->head;
+	p->begun = true;
+	m.data = (ProtobufCBinaryData){n, NULL};
+	memcpy(&m.data.data, &p->rest.p, sizeof p->rest.p); /* packing does not write to it */
+	pb_pack(&m, out);
+	p->rest.p += n;
+	p->rest.n -= n;
+	return true;
+}
+
+static CGN_RC read_value(const char *path, struct cgn_buf *out, struct cgn_err *err)
+{
+	if (path != NULL)
+		return disk_read_file(path, KV_MAX_VALUE, out, err);
+	for (;;) {
+		char *to = cgn_buf_room(out, 65536);
+		ssize_t n = to != NULL ? read(STDIN_FILENO, to, 65536) : 0;
+		if (to == NULL || out->n + (size_t)(n > 0 ? n : 0) > KV_MAX_VALUE)
+			return CGN_FAIL(err, TOO_LARGE, "more than %llu bytes on standard input",
+				(unsigned long long)KV_MAX_VALUE);
+		if (n < 0)
+			return CGN_FAIL(err, STORAGE, "cannot read standard input: %s", strerror(errno));
+		if (n == 0)
+			return CGN_OK;
+		cgn_buf_grew(out, (size_t)n);
+	}
+}
+
+static CGN_RC put_head(const struct ctl_args *a, struct putting *p, char *model, size_t cap,
+	struct cgn_err *err)
+{
+	cgn_nsec ttl = 0;
+	uint64_t tokens;
+	if (!cgn_str_copyz(model, cap, cgn_str_of(ctl_flag(a, "--model"))))
+		return CGN_FAIL(err, INVALID, "--model has at most %d bytes", KV_MAX_MODEL);
+	CGN_TRY(ctl_flag_u64(a, "--tokens", 0, UINT32_MAX, &tokens, err));
+	CGN_TRY(ctl_flag_duration(a, "--ttl", &ttl, err));
+	p->head.size = p->rest.n;
+	p->head.checksum = sum64(p->rest.n > 0 ? p->rest.p : "", p->rest.n);
+	p->head.model = model;
+	p->head.tokens = (uint32_t)tokens;
+	p->head.ttl_ms = ttl / CGN_MSEC;
+	p->head.only_if_absent = ctl_switch(a, "--if-absent");
+	return CGN_OK;
+}
+
+static void put_told(void *user, const void *message)
+{
+	tell(((struct putting *)user)->told, message);
+}
+
+static CGN_RC put(const struct ctl_args *a, const struct cgn_buf *value, struct told *t, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	struct putting p = {.head = COGNITORA__V1__KV_PUT_HEAD__INIT, .rest = cgn_buf_view(value), .told = t};
+	char model[KV_MAX_MODEL + 1];
+	struct kv_ctl_key key;
+	CGN_TRY(put_head(a, &p, model, sizeof model, err));
+	kv_ctl_key(a->words[0], &key);
+	p.head.key = &key.m;
+	p.head.name.len = key.name.n;
+	memcpy(&p.head.name.data, &key.name.p, sizeof key.name.p);
+	const struct kv_ctl_call call = {.method = "Put",
+		.answer = &cognitora__v1__kv_entry__descriptor,
+		.next = next_chunk,
+		.on_answer = put_told,
+		.user = &p};
+	CGN_TRY(kv_ctl_open(a, &k, err));
+	return kv_ctl_run(k, &call, err);
+}
+
+CGN_RC ctl_kv_put(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct cgn_buf value = {0};
+	struct told t = {.what = "put", .json = a->json};
+	cgn_rc rc = read_value(ctl_flag(a, "--file"), &value, err);
+	if (cgn_ok(rc))
+		rc = put(a, &value, &t, err);
+	cgn_buf_fini(&value);
+	if (cgn_ok(rc))
+		return ctl_print(&t.out, err);
+	cgn_buf_fini(&t.out);
+	return rc;
+}
+
+/* ---- orders ---- */
+static CGN_RC pin(const struct ctl_args *a, bool pinned, cgn_nsec for_time, struct cgn_err *err)
+{
+	Cognitora__V1__KvPinRequest rq = COGNITORA__V1__KV_PIN_REQUEST__INIT;
+	struct kv_ctl_key key;
+	kv_ctl_key(a->words[0], &key);
+	rq.key = &key.m;
+	rq.pinned = pinned;
+	rq.for_ms = for_time / CGN_MSEC;
+	return one(a, "Pin", &rq, pinned ? "stays" : "may go", err);
+}
+
+CGN_RC ctl_kv_pin(const struct ctl_args *a, struct cgn_err *err)
+{
+	cgn_nsec for_time = 0;
+	CGN_TRY(ctl_flag_duration(a, "--for", &for_time, err));
+	return pin(a, true, for_time, err);
+}
+
+CGN_RC ctl_kv_unpin(const struct ctl_args *a, struct cgn_err *err)
+{
+	return pin(a, false, 0, err);
+}
+
+CGN_RC ctl_kv_promote(const struct ctl_args *a, struct cgn_err *err)
+{
+	Cognitora__V1__KvPromoteRequest rq = COGNITORA__V1__KV_PROMOTE_REQUEST__INIT;
+	struct kv_ctl_key key;
+	kv_ctl_key(a->words[0], &key);
+	rq.key = &key.m;
+	rq.peers = ctl_switch(a, "--peers");
+	return one(a, "Promote", &rq, "is in RAM", err);
+}
+
+static void on_removed(void *user, const void *message)
+{
+	*(uint32_t *)user = ((const Cognitora__V1__KvRemoveResponse *)message)->removed;
+}
+
+CGN_RC ctl_kv_rm(const struct ctl_args *a, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	Cognitora__V1__KvRemoveRequest rq = COGNITORA__V1__KV_REMOVE_REQUEST__INIT;
+	struct kv_ctl_key keys[CTL_MAX_WORDS];
+	Cognitora__V1__KvKey *list[CTL_MAX_WORDS];
+	uint32_t removed = 0;
+	for (size_t i = 0; i < a->n_words; i++) {
+		kv_ctl_key(a->words[i], &keys[i]);
+		list[i] = &keys[i].m;
+	}
+	rq.keys = list;
+	rq.n_keys = a->n_words;
+	const struct kv_ctl_call call = {.method = "Remove",
+		.answer = &cognitora__v1__kv_remove_response__descriptor,
+		.request = &rq,
+		.on_answer = on_removed,
+		.user = &removed};
+	CGN_TRY(kv_ctl_open(a, &k, err));
+	CGN_TRY(kv_ctl_run(k, &call, err));
+	struct cgn_buf out = {0};
+	cgn_buf_fmt(&out, a->json ? "{\"removed\":%u}\n" : "%u removed\n", removed);
+	return ctl_print(&out, err);
+}

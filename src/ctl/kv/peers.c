@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kv peers: the other nodes' stores, as one of them sees them. */
+#include "base/json/json.h"
+#include "ctl/kv/client.h"
+
+typedef Cognitora__V1__KvPeersResponse response;
+typedef Cognitora__V1__KvPeer peer;
+
+struct peers {
+	bool json;
+	struct cgn_buf out;
+	struct ctl_table table;
+};
+
+/* ---- for machines ---- */
+static void peer_json(const peer *p, struct json_out *o)
+{
+	json_open(o, '{');
+	json_key_z(o, "id", p->id);
+	json_key_z(o, "name", p->name);
+	json_key_z(o, "certificate", p->certificate);
+	json_key_z(o, "address", p->address);
+	json_key_z(o, "state", p->state);
+	json_key_z(o, "why", p->why);
+	json_key_z(o, "rack", p->rack);
+	json_key_z(o, "region", p->region);
+	json_key_z(o, "distance", p->distance);
+	json_key_u64(o, "blocks", p->blocks);
+	json_key_u64(o, "rtt_us", p->rtt_us);
+	json_key_u64(o, "first_byte_us", p->first_byte_us);
+	json_key_u64(o, "bytes_per_second", p->bytes_per_second);
+	json_key_u64(o, "fetched", p->fetched);
+	json_key_u64(o, "fetched_bytes", p->fetched_bytes);
+	json_key_u64(o, "missed", p->missed);
+	json_key_u64(o, "busy", p->busy);
+	json_key_u64(o, "failed", p->failed);
+	json_key_u64(o, "corrupt", p->corrupt);
+	json_key_u64(o, "served", p->served);
+	json_key_u64(o, "served_bytes", p->served_bytes);
+	json_close(o, '}');
+}
+
+static void json(const response *rs, struct cgn_buf *out)
+{
+	struct json_out o = json_out_to(out);
+	json_open(&o, '{');
+	json_key_z(&o, "node", rs->node_id);
+	json_key_z(&o, "rack", rs->rack);
+	json_key_z(&o, "region", rs->region);
+	json_key_z(&o, "quic_address", rs->quic_address);
+	json_key_u64(&o, "guests", rs->guests);
+	json_key_u64(&o, "serving", rs->serving);
+	json_key_u64(&o, "owed_bytes", rs->owed_bytes);
+	json_key_u64(&o, "fetching", rs->fetching);
+	json_key_u64(&o, "index_blocks", rs->index_blocks);
+	json_key_u64(&o, "index_bytes", rs->index_bytes);
+	json_key_u64(&o, "index_max_bytes", rs->index_max_bytes);
+	json_key_u64(&o, "handshakes_failed", rs->handshakes_failed);
+	json_key_z(&o, "last_refusal", rs->last_refusal);
+	json_key_u64(&o, "last_refusal_ms", rs->last_refusal_ms);
+	json_key(&o, "peers");
+	json_open(&o, '[');
+	for (size_t i = 0; i < rs->n_peers; i++)
+		peer_json(rs->peers[i], &o);
+	json_close(&o, ']');
+	json_close(&o, '}');
+	cgn_buf_char(out, '\n');
+}
+
+/* ---- for people ---- */
+static double mib(uint64_t bytes)
+{
+	return (double)bytes / (1024 * 1024);
+}
+
+static const char *or_dash(const char *z)
+{
+	return z[0] != '\0' ? z : "-";
+}
+
+static void row(const peer *p, struct ctl_table *t)
+{
+	ctl_table_cell(t, "%s", p->name[0] != '\0' ? p->name : p->id);
+	ctl_table_cell(t, "%s", p->address);
+	ctl_table_cell(t, "%s", p->state);
+	ctl_table_cell(t, "%s", p->distance);
+	ctl_table_cell(t, "%llu", (unsigned long long)p->blocks);
+	ctl_table_cell(t, "%.2f", (double)p->rtt_us / 1000);
+	ctl_table_cell(t, "%.0f", mib(p->bytes_per_second));
+	ctl_table_cell(t, "%llu", (unsigned long long)p->fetched);
+	ctl_table_cell(t, "%.1f", mib(p->fetched_bytes));
+	ctl_table_cell(t, "%llu", (unsigned long long)p->served);
+	ctl_table_cell(t, "%.1f", mib(p->served_bytes));
+	ctl_table_cell(t, "%llu", (unsigned long long)(p->missed + p->busy));
+	ctl_table_cell(t, "%llu", (unsigned long long)(p->failed + p->corrupt));
+	ctl_table_cell(t, "%s", or_dash(p->why));
+}
+
+static void people(const response *rs, struct peers *to)
+{
+	static const char *const columns[] = {"PEER", "ADDRESS", "STATE", "DISTANCE", "BLOCKS", "RTT MS",
+		"MIB/S", "FETCHED", "FETCHED MIB", "SERVED", "SERVED MIB", "REFUSED", "FAILED", "WHY"};
+	for (size_t i = 0; i < CGN_COUNT(columns); i++)
+		ctl_table_column(&to->table, columns[i], i >= 4 && i <= 12);
+	for (size_t i = 0; i < rs->n_peers; i++)
+		row(rs->peers[i], &to->table);
+	cgn_buf_fmt(&to->out, "node      %s, reached at %s, rack %s, region %s\n", rs->node_id,
+		or_dash(rs->quic_address), or_dash(rs->rack), or_dash(rs->region));
+	cgn_buf_fmt(&to->out,
+		"now       %llu fetched, %llu sent to others (%.1f MiB of them owed), %llu connections from others\n",
+		(unsigned long long)rs->fetching, (unsigned long long)rs->serving, mib(rs->owed_bytes),
+		(unsigned long long)rs->guests);
+	cgn_buf_fmt(&to->out, "index     %llu blocks of peers, %.1f of %.1f MiB\n",
+		(unsigned long long)rs->index_blocks, mib(rs->index_bytes), mib(rs->index_max_bytes));
+	if (rs->handshakes_failed > 0)
+		cgn_buf_fmt(&to->out, "refusals  %llu, the last %.1f s ago: %s\n",
+			(unsigned long long)rs->handshakes_failed, (double)rs->last_refusal_ms / 1000,
+			or_dash(rs->last_refusal));
+}
+
+static void on_peers(void *user, const void *message)
+{
+	struct peers *to = user;
+	if (to->json)
+		json(message, &to->out);
+	else
+		people(message, to);
+}
+
+CGN_RC ctl_kv_peers(const struct ctl_args *a, struct cgn_err *err)
+{
+	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	const Cognitora__V1__KvPeersRequest rq = COGNITORA__V1__KV_PEERS_REQUEST__INIT;
+	struct peers to = {.json = a->json};
+	const struct kv_ctl_call call = {.method = "Peers",
+		.answer = &cognitora__v1__kv_peers_response__descriptor,
+		.request = &rq,
+		.on_answer = on_peers,
+		.user = &to};
+	CGN_TRY(kv_ctl_open(a, &k, err));
+	CGN_TRY(kv_ctl_run(k, &call, err));
+	CGN_TRY(ctl_print(&to.out, err));
+	return a->json ? CGN_OK : ctl_table_print(&to.table, false, err);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks without users form one list, the next victim first: never used and unhashed ones at the front. */
+#include "lab/enginemodel/blocks.h"
+
+#include <stdlib.h>
+
+#define BLOCKS_TAG 0x51b10c55U
+#define NONE       EM_BLOCK_NONE
+
+struct block {
+	uint64_t hash;
+	uint32_t users;
+	uint32_t next, prev; /* of the list of idle blocks; its ring closes at index n */
+	uint32_t chain;      /* next block in this bucket */
+	bool known;
+};
+
+struct em_blocks {
+	uint32_t tag, n, mask;
+	uint32_t used, known;
+	uint32_t *buckets;
+	uint64_t *notes;
+	struct em_blocks_cfg cfg;
+	struct block *block; /* n + 1: the last one is the head of the idle list */
+};
+
+static void idle_link(struct em_blocks *b, uint32_t i, uint32_t after)
+{
+	uint32_t next = b->block[after].next;
+	b->block[i].prev = after;
+	b->block[i].next = next;
+	b->block[after].next = i;
+	b->block[next].prev = i;
+}
+
+static void idle_unlink(struct em_blocks *b, uint32_t i)
+{
+	b->block[b->block[i].prev].next = b->block[i].next;
+	b->block[b->block[i].next].prev = b->block[i].prev;
+	b->block[i].next = b->block[i].prev = NONE;
+}
+
+CGN_RC em_blocks_new(const struct em_blocks_cfg *cfg, struct em_blocks **out)
+{
+	uint32_t n = cfg->n;
+	CGN_MUST(n > 0 && n <= 1U << 26 && cfg->note_bytes % sizeof(uint64_t) == 0);
+	struct em_blocks *b = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	uint32_t buckets = 16;
+	while (buckets < n)
+		buckets *= 2;
+	b->tag = BLOCKS_TAG;
+	b->n = n;
+	b->cfg = *cfg;
+	b->mask = buckets - 1;
+	b->block = calloc(n + 1U, sizeof *b->block);
+	b->buckets = malloc(buckets * sizeof *b->buckets);
+	b->notes = cfg->note_bytes > 0 ? calloc(n, cfg->note_bytes) : NULL;
+	if (b->block == NULL || b->buckets == NULL || (cfg->note_bytes > 0 && b->notes == NULL)) {
+		em_blocks_free(&b);
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	}
+	for (uint32_t i = 0; i < buckets; i++)
+		b->buckets[i] = NONE;
+	b->block[n].next = b->block[n].prev = n;
+	for (uint32_t i = n; i-- > 0;)
+		idle_link(b, i, n);
+	*out = b;
+	return CGN_OK;
+}
+
+void em_blocks_free(struct em_blocks **take)
+{
+	struct em_blocks *b = *take;
+	*take = NULL;
+	if (b == NULL)
+		return;
+	CGN_LIVE(b, BLOCKS_TAG);
+	b->tag = 0;
+	free(b->block);
+	free(b->buckets);
+	free(b->notes);
+	free(b);
+}
+
+static uint32_t look_up(const struct em_blocks *b, uint64_t hash)
+{
+	uint32_t i = b->buckets[hash & b->mask];
+	while (i != NONE && b->block[i].hash != hash)
+		i = b->block[i].chain;
+	return i;
+}
+
+static void forget(struct em_blocks *b, uint32_t i)
+{
+	uint32_t *at = &b->buckets[b->block[i].hash & b->mask];
+	while (*at != i)
+		at = &b->block[*at].chain;
+	*at = b->block[i].chain;
+	b->block[i].known = false;
+	b->known--;
+}
+
+static void add_user(struct em_blocks *b, uint32_t i)
+{
+	if (b->block[i].users++ > 0)
+		return;
+	idle_unlink(b, i);
+	b->used++;
+}
+
+uint32_t em_blocks_find(struct em_blocks *b, uint64_t hash)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	uint32_t i = look_up(b, hash);
+	if (i != NONE)
+		add_user(b, i);
+	return i;
+}
+
+bool em_blocks_has(const struct em_blocks *b, uint64_t hash)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	return look_up(b, hash) != NONE;
+}
+
+bool em_blocks_idle(const struct em_blocks *b, uint64_t hash)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	uint32_t i = look_up(b, hash);
+	return i != NONE && b->block[i].users == 0;
+}
+
+void *em_blocks_note(struct em_blocks *b, uint32_t block)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	CGN_MUST(block < b->n);
+	return b->notes == NULL ? NULL : b->notes + (size_t)block * (b->cfg.note_bytes / sizeof *b->notes);
+}
+
+uint32_t em_blocks_take(struct em_blocks *b)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	uint32_t i = b->block[b->n].next;
+	if (i == b->n)
+		return NONE;
+	bool known = b->block[i].known;
+	if (known)
+		forget(b, i);
+	add_user(b, i);
+	if (known && b->cfg.evict != NULL)
+		b->cfg.evict(b->cfg.arg, b->block[i].hash, em_blocks_note(b, i));
+	return i;
+}
+
+bool em_blocks_publish(struct em_blocks *b, uint32_t block, uint64_t hash)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	CGN_MUST(block < b->n && b->block[block].users > 0);
+	if (b->block[block].known || look_up(b, hash) != NONE)
+		return false;
+	struct block *it = &b->block[block];
+	it->hash = hash;
+	it->known = true;
+	it->chain = b->buckets[hash & b->mask];
+	b->buckets[hash & b->mask] = block;
+	b->known++;
+	return true;
+}
+
+void em_blocks_release(struct em_blocks *b, uint32_t block)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	CGN_MUST(block < b->n && b->block[block].users > 0);
+	if (--b->block[block].users > 0)
+		return;
+	b->used--;
+	idle_link(b, block, b->block[block].known ? b->block[b->n].prev : b->n);
+}
+
+void em_blocks_forget_all(struct em_blocks *b)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	for (uint32_t i = 0; i <= b->mask; i++)
+		b->buckets[i] = NONE;
+	for (uint32_t i = 0; i < b->n; i++)
+		b->block[i].known = false;
+	b->known = 0;
+}
+
+void em_blocks_each(struct em_blocks *b, void (*fn)(void *arg, uint64_t hash, void *note), void *arg)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	for (uint32_t i = 0; i < b->n; i++) {
+		if (b->block[i].known)
+			fn(arg, b->block[i].hash, em_blocks_note(b, i));
+	}
+}
+
+uint32_t em_blocks_total(const struct em_blocks *b)
+{
+	return b->n;
+}
+
+uint32_t em_blocks_used(const struct em_blocks *b)
+{
+	return b->used;
+}
+
+uint32_t em_blocks_known(const struct em_blocks *b)
+{
+	return b->known;
+}
+
+bool em_blocks_sound(const struct em_blocks *b)
+{
+	CGN_LIVE(b, BLOCKS_TAG);
+	uint32_t idle = 0, used = 0, known = 0;
+	for (uint32_t i = b->block[b->n].next; i != b->n; i = b->block[i].next) {
+		if (idle++ > b->n || b->block[i].users != 0 || b->block[b->block[i].next].prev != i)
+			return false;
+	}
+	for (uint32_t i = 0; i < b->n; i++) {
+		used += b->block[i].users > 0;
+		known += b->block[i].known;
+		if (b->block[i].known && look_up(b, b->block[i].hash) != i)
+			return false;
+	}
+	return idle + used == b->n && used == b->used && known == b->known;
+}

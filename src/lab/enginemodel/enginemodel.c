@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lab/enginemodel/enginemodel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL_TAG 0x51b0de1aU
+#define JOB_TAG   0x51b70b00U
+
+enum job_state { JOB_WAITING, JOB_RUNNING };
+
+struct em_job {
+	uint32_t tag;
+	enum job_state state;
+	bool held, seen; /* seen: was admitted once, its prefix is counted */
+	struct cgn_link link;
+	void *user;
+	uint32_t prompt_tokens, answer_tokens;
+	uint32_t given, computed, cached;
+	uint32_t chunk; /* tokens of it in the step in flight */
+	uint32_t n_blocks, cap_blocks, n_hashes;
+	uint32_t *blocks;
+	struct em_contents *contents;
+	uint64_t hashes[];
+};
+
+struct enginemodel {
+	uint32_t tag;
+	struct enginemodel_cfg cfg;
+	struct em_tiers *tiers;
+	struct em_blocks *blocks; /* the tiers' GPU */
+	struct cgn_link waiting, running;
+	uint32_t n_waiting, n_running;
+	cgn_nsec step_end;     /* 0: no step in flight */
+	cgn_nsec restoring;    /* time that the step being made up spends on blocks from below */
+	struct em_gain *gains; /* max_batch of them */
+	struct enginemodel_stats stats;
+};
+
+static struct em_job *job_of(struct cgn_link *l)
+{
+	return CGN_CONTAINER(l, struct em_job, link);
+}
+
+CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **out)
+{
+	CGN_MUST(cfg->max_batch > 0 && cfg->block_tokens > 0 && cfg->step_tokens >= cfg->max_batch);
+	struct enginemodel *m = calloc(1, sizeof *m);
+	if (m == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	m->tag = MODEL_TAG;
+	m->cfg = *cfg;
+	cgn_list_init(&m->waiting);
+	cgn_list_init(&m->running);
+	m->gains = calloc(cfg->max_batch, sizeof *m->gains);
+	struct em_tiers_cfg tiers = {.block_tokens = cfg->block_tokens,
+		.notes = cfg->notes,
+		.listener = cfg->listener};
+	memcpy(tiers.blocks, cfg->lower_blocks, sizeof tiers.blocks);
+	tiers.blocks[EM_TIER_GPU] = cfg->kv_blocks;
+	if (m->gains == NULL || !cgn_ok(em_tiers_new(&tiers, &m->tiers))) {
+		enginemodel_free(&m);
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	}
+	m->blocks = em_tiers_gpu(m->tiers);
+	*out = m;
+	return CGN_OK;
+}
+
+/* Blocks go back last first, so that the tail of a prefix is evicted before its head. */
+static void job_give_back(struct enginemodel *m, struct em_job *j)
+{
+	while (j->n_blocks > 0)
+		em_blocks_release(m->blocks, j->blocks[--j->n_blocks]);
+}
+
+static void job_free(struct enginemodel *m, struct em_job *j)
+{
+	CGN_LIVE(j, JOB_TAG);
+	job_give_back(m, j);
+	cgn_list_drop(&j->link);
+	*(j->state == JOB_RUNNING ? &m->n_running : &m->n_waiting) -= 1;
+	j->tag = 0;
+	free(j->blocks);
+	em_contents_free(&j->contents);
+	free(j);
+}
+
+void enginemodel_free(struct enginemodel **take)
+{
+	struct enginemodel *m = *take;
+	*take = NULL;
+	if (m == NULL)
+		return;
+	CGN_LIVE(m, MODEL_TAG);
+	cgn_list_each_safe (l, &m->running)
+		job_free(m, job_of(l));
+	cgn_list_each_safe (l, &m->waiting)
+		job_free(m, job_of(l));
+	em_tiers_free(&m->tiers);
+	m->tag = 0;
+	free(m->gains);
+	free(m);
+}
+
+static uint32_t blocks_for(const struct enginemodel *m, uint64_t tokens)
+{
+	return (uint32_t)((tokens + m->cfg.block_tokens - 1) / m->cfg.block_tokens);
+}
+
+CGN_RC enginemodel_submit(struct enginemodel *m, const struct em_job_spec *spec, struct em_job **out)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	CGN_MUST(spec->prompt_tokens > 0 && spec->answer_tokens > 0);
+	uint64_t tokens = (uint64_t)spec->prompt_tokens + spec->answer_tokens;
+	if (tokens > (uint64_t)m->cfg.kv_blocks * m->cfg.block_tokens)
+		return CGN_RC_OF(CGN_TOO_LARGE);
+	if (m->n_waiting >= m->cfg.max_queue)
+		return CGN_RC_OF(CGN_OVERLOADED);
+	struct em_job *j = calloc(1, sizeof *j + spec->n_hashes * sizeof j->hashes[0]);
+	if (j == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	j->tag = JOB_TAG;
+	j->user = spec->user;
+	j->prompt_tokens = spec->prompt_tokens;
+	j->answer_tokens = spec->answer_tokens;
+	j->cap_blocks = blocks_for(m, tokens);
+	j->n_hashes = spec->n_hashes;
+	if (spec->n_hashes > 0)
+		memcpy(j->hashes, spec->hashes, spec->n_hashes * sizeof j->hashes[0]);
+	j->blocks = malloc(j->cap_blocks * sizeof *j->blocks);
+	if (j->blocks == NULL) {
+		free(j);
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	}
+	if (spec->contents != NULL) {
+		j->contents = *spec->contents;
+		*spec->contents = NULL;
+	}
+	cgn_list_push(&m->waiting, &j->link);
+	m->n_waiting++;
+	*out = j;
+	return CGN_OK;
+}
+
+void enginemodel_abort(struct enginemodel *m, struct em_job **take)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	job_free(m, *take);
+	*take = NULL;
+	m->stats.aborted++;
+}
+
+void enginemodel_hold(struct enginemodel *m, struct em_job *job)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	CGN_LIVE(job, JOB_TAG);
+	job->held = true;
+}
+
+static uint32_t job_tokens(const struct em_job *j)
+{
+	return j->prompt_tokens + j->given;
+}
+
+/* Blocks for its first |tokens| tokens; false when the cache has none left. */
+static bool job_reserve(struct enginemodel *m, struct em_job *j, uint32_t tokens)
+{
+	uint32_t want = blocks_for(m, tokens);
+	CGN_MUST(want <= j->cap_blocks);
+	while (j->n_blocks < want) {
+		uint32_t block = em_blocks_take(m->blocks);
+		if (block == EM_BLOCK_NONE)
+			return false;
+		j->blocks[j->n_blocks++] = block;
+	}
+	return true;
+}
+
+static void job_move(struct enginemodel *m, struct em_job *j, enum job_state to)
+{
+	CGN_MUST(j->state != to);
+	cgn_list_drop(&j->link);
+	j->state = to;
+	if (to == JOB_RUNNING) {
+		cgn_list_push(&m->running, &j->link);
+		m->n_waiting--;
+		m->n_running++;
+		return;
+	}
+	cgn_list_push_front(&m->waiting, &j->link); /* it came before all that wait */
+	m->n_running--;
+	m->n_waiting++;
+}
+
+static void job_preempt(struct enginemodel *m, struct em_job *j)
+{
+	job_give_back(m, j);
+	j->computed = 0;
+	j->chunk = 0;
+	job_move(m, j, JOB_WAITING);
+	m->stats.preempted++;
+}
+
+/* Blocks that the cache has, in whatever tier, to the front of |j|'s. */
+static void job_fetch(struct enginemodel *m, struct em_job *j, uint32_t hits)
+{
+	uint32_t restored[EM_TIER_COUNT] = {0};
+	em_tiers_fetch(m->tiers, &(struct em_run){j->hashes, j->contents, 0, hits}, j->blocks, restored);
+	j->n_blocks = hits;
+	for (enum em_tier t = EM_TIER_CPU; t < EM_TIER_COUNT; t++) {
+		m->stats.restored[t] += restored[t];
+		m->restoring += restored[t] * m->cfg.restore[t];
+	}
+}
+
+/* Take from the front of the queue what is surely there: known blocks first, then room for the rest of the
+ * tokens. The last token is always computed: its logits are what the next one is drawn from. */
+static bool job_admit(struct enginemodel *m, struct em_job *j)
+{
+	uint32_t most = (job_tokens(j) - 1) / m->cfg.block_tokens;
+	struct em_match match = em_tiers_match(m->tiers, j->hashes, most < j->n_hashes ? most : j->n_hashes);
+	uint32_t hits = match.found;
+	uint32_t room = em_blocks_total(m->blocks) - em_blocks_used(m->blocks);
+	if (blocks_for(m, job_tokens(j)) - match.on_gpu + match.unused > room)
+		return false;
+	job_fetch(m, j, hits);
+	CGN_MUST(job_reserve(m, j, job_tokens(j)));
+	j->computed = hits * m->cfg.block_tokens;
+	if (!j->seen) {
+		j->cached = j->computed;
+		m->stats.prefix_queried += j->prompt_tokens;
+		m->stats.prefix_hit += j->computed;
+	}
+	j->seen = true;
+	job_move(m, j, JOB_RUNNING);
+	return true;
+}
+
+struct step_load {
+	uint32_t budget, decodes, prefill;
+};
+
+static void load_job(struct step_load *load, struct em_job *j)
+{
+	uint32_t need = job_tokens(j) - j->computed;
+	j->chunk = need < load->budget ? need : load->budget;
+	load->budget -= j->chunk;
+	if (j->chunk == 0)
+		return;
+	if (need == 1 && j->given > 0)
+		load->decodes++;
+	else
+		load->prefill += j->chunk;
+}
+
+/* Give |j| its share of the step. When memory is short the last comer pays; false when that was |j|
+ * itself. */
+static bool load_running(struct enginemodel *m, struct step_load *load, struct em_job *j, bool *preempted)
+{
+	while (!job_reserve(m, j, job_tokens(j))) {
+		struct em_job *victim = job_of(m->running.prev);
+		*preempted = true;
+		bool self = victim == j;
+		job_preempt(m, victim);
+		if (self)
+			return false;
+	}
+	load_job(load, j);
+	return true;
+}
+
+static cgn_nsec step_length(const struct enginemodel *m, const struct step_load *load)
+{
+	if (m->cfg.fixed_step != 0)
+		return m->cfg.fixed_step;
+	double ns = 0;
+	if (load->decodes > 0)
+		ns += (double)m->cfg.decode * (1.0 + m->cfg.batch_effect * (load->decodes - 1));
+	if (m->cfg.prefill_tokens_per_s > 0)
+		ns += load->prefill * 1e9 / m->cfg.prefill_tokens_per_s;
+	return ns < 1 ? 1 : (cgn_nsec)ns;
+}
+
+static void step_begin(struct enginemodel *m, cgn_nsec start)
+{
+	struct step_load load = {.budget = m->cfg.step_tokens};
+	bool preempted = false;
+	cgn_list_each_safe (l, &m->running) {
+		/* The sequence that the iterator has ready may be preempted meanwhile: victims come from the
+		 * tail, so then |l| was last. */
+		struct em_job *j = job_of(l);
+		j->chunk = 0;
+		if (!j->held && !load_running(m, &load, j, &preempted))
+			break;
+		l_next = l->next;
+	}
+	while (!preempted && load.budget > 0 && m->n_running < m->cfg.max_batch && m->n_waiting > 0) {
+		struct em_job *j = job_of(m->waiting.next);
+		if (!job_admit(m, j))
+			break;
+		if (!j->held)
+			load_job(&load, j);
+	}
+	bool any = load.decodes > 0 || load.prefill > 0;
+	m->step_end = any ? start + step_length(m, &load) + m->restoring : 0;
+	m->restoring = 0;
+	m->stats.steps += any;
+}
+
+/* The blocks that became full by this step are known from now on. */
+static void job_publish(struct enginemodel *m, struct em_job *j, uint32_t before)
+{
+	uint32_t full = j->computed / m->cfg.block_tokens;
+	full = full < j->n_hashes ? full : j->n_hashes;
+	uint32_t from = before / m->cfg.block_tokens;
+	if (from < full)
+		em_tiers_publish(m->tiers, &(struct em_run){j->hashes, j->contents, from, full - from},
+			j->blocks + from);
+}
+
+static void job_advance(struct enginemodel *m, struct em_job *j, struct em_orders *out)
+{
+	uint32_t before = j->computed;
+	j->computed += j->chunk;
+	j->chunk = 0;
+	job_publish(m, j, before);
+	if (j->computed < job_tokens(j))
+		return;
+	j->given++;
+	m->stats.answer_tokens++;
+	if (j->given == 1)
+		m->stats.prompt_tokens += j->prompt_tokens;
+	bool finished = j->given == j->answer_tokens;
+	m->gains[out->n_gains++] = (struct em_gain){.user = j->user,
+		.given = j->given,
+		.cached = j->cached,
+		.finished = finished};
+	if (!finished)
+		return;
+	m->stats.finished++;
+	job_free(m, j);
+}
+
+void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct em_orders *out)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	*out = (struct em_orders){.gains = m->gains};
+	cgn_nsec start = now;
+	if (m->step_end != 0 && now >= m->step_end) {
+		start = m->step_end; /* a late caller does not slow the simulated device */
+		m->step_end = 0;
+		cgn_list_each_safe (l, &m->running) {
+			if (job_of(l)->chunk > 0)
+				job_advance(m, job_of(l), out);
+		}
+	}
+	if (m->step_end == 0)
+		step_begin(m, start);
+	out->wake_at = m->step_end;
+}
+
+bool enginemodel_reset(struct enginemodel *m, bool even_running, bool silently)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	if (em_blocks_used(m->blocks) > 0 && !even_running)
+		return false;
+	while (m->n_running > 0)
+		job_preempt(m, job_of(m->running.prev));
+	em_tiers_clear(m->tiers, silently);
+	return true;
+}
+
+uint32_t enginemodel_fill(struct enginemodel *m, const struct em_run *run)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	uint32_t n = 0, all = run->from + run->n;
+	uint32_t *blocks = calloc(all > 0 ? all : 1, sizeof *blocks);
+	if (blocks == NULL)
+		return 0;
+	for (; n < all; n++) {
+		blocks[n] = em_blocks_find(m->blocks, run->hashes[n]);
+		if (blocks[n] == EM_BLOCK_NONE && n >= run->from)
+			blocks[n] = em_blocks_take(m->blocks);
+		if (blocks[n] == EM_BLOCK_NONE && n >= run->from)
+			break;
+	}
+	if (n > run->from)
+		em_tiers_publish(m->tiers,
+			&(struct em_run){run->hashes, run->contents, run->from, n - run->from},
+			blocks + run->from);
+	for (uint32_t i = n; i-- > 0;) {
+		if (blocks[i] != EM_BLOCK_NONE)
+			em_blocks_release(m->blocks, blocks[i]);
+	}
+	free(blocks);
+	return n > run->from ? n - run->from : 0;
+}
+
+void enginemodel_delay(struct enginemodel *m, cgn_nsec by)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	m->restoring += by;
+}
+
+struct em_tiers *enginemodel_tiers(struct enginemodel *m)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	return m->tiers;
+}
+
+struct enginemodel_stats enginemodel_stats(const struct enginemodel *m)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	struct enginemodel_stats s = m->stats;
+	s.running = m->n_running;
+	s.waiting = m->n_waiting;
+	s.kv_used = em_blocks_used(m->blocks);
+	s.kv_total = em_blocks_total(m->blocks);
+	s.kv_known = em_blocks_known(m->blocks);
+	for (enum em_tier t = EM_TIER_CPU; t < EM_TIER_COUNT; t++)
+		s.lower_known[t] = em_tiers_known(m->tiers, t);
+	return s;
+}
+
+bool enginemodel_sound(const struct enginemodel *m)
+{
+	uint32_t running = 0, waiting = 0;
+	bool held_by_waiting = false;
+	cgn_list_each (l, &m->running)
+		running++;
+	cgn_list_each (l, &m->waiting) {
+		waiting++;
+		held_by_waiting |= job_of(l)->n_blocks > 0;
+	}
+	return !held_by_waiting && running == m->n_running && waiting == m->n_waiting &&
+		running <= m->cfg.max_batch && em_tiers_sound(m->tiers);
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "lab/replay/replay_priv.h"
+
+#define PROGRESS_EVERY 64 /* requests */
+#define NEVER          UINT64_MAX
+#define MAX_SPAN       1e18 /* nanoseconds; more than a trace has at its own speed */
+
+const struct replay_cfg replay_defaults = {
+	.nodes = 8,
+	.speed = 1,
+	.seed = 1,
+	.told = true,
+	.told_after = 5 * CGN_MSEC,
+	.load_every = 250 * CGN_MSEC,
+	.max_waiting = 1024,
+	.prefill_tokens_per_s = 20000,
+	.decode = 12 * CGN_MSEC,
+	.batch_effect = 0.01,
+	.max_batch = 256,
+	.step_tokens = 2048,
+	.max_queue = 4096,
+};
+
+static cgn_nsec came_at(const struct replay *r, size_t i)
+{
+	return (cgn_nsec)((double)r->trace->requests[i].at / r->cfg->speed);
+}
+
+/* ---- one request ---- */
+
+/* Blocks that an engine can keep: full ones. */
+static uint32_t chain_fill(struct replay *r, const struct trace_request *q)
+{
+	uint32_t full = q->input / r->trace->block_tokens, n = full < q->n ? full : q->n;
+	const uint64_t *ids = trace_ids(r->trace, q);
+	for (uint32_t i = 0; i < n; i++)
+		r->chain[i] = trace_digest(ids[i]);
+	return n;
+}
+
+static void flight_end(struct replay *r, struct flight *f)
+{
+	chooser_release(r->chooser, &f->ticket, r->now);
+	cgn_list_drop(&f->link);
+	free(f);
+}
+
+static void engine_take(struct replay *r, struct rnode *n, struct flight *f, uint32_t blocks)
+{
+	const struct em_job_spec spec = {.prompt_tokens = f->request->input,
+		.answer_tokens = f->request->output,
+		.hashes = r->chain,
+		.n_hashes = blocks,
+		.user = f};
+	cgn_rc rc = enginemodel_submit(n->engine, &spec, &f->job);
+	if (cgn_ok(rc)) {
+		r->inflight++;
+		n->counts->requests++;
+		return;
+	}
+	r->result->refused_too_large += rc.code == CGN_TOO_LARGE;
+	r->result->refused_full += rc.code == CGN_OVERLOADED;
+	r->no_memory |= rc.code == CGN_NO_MEMORY;
+	flight_end(r, f);
+}
+
+/* Time goes on when the engine idles; a step under way takes it along at its end. */
+static void engine_kick(struct replay *r, struct rnode *n)
+{
+	struct em_orders orders;
+	if (n->wake_at != 0)
+		return;
+	enginemodel_step(n->engine, r->now, &orders);
+	CGN_MUST(orders.n_gains == 0);
+	fleet_tell_blocks(n);
+	fleet_wake(r, n, orders.wake_at);
+}
+
+static uint32_t node_of(const struct replay *r, uint16_t slot)
+{
+	for (uint32_t i = slot < r->cfg->nodes ? slot : 0;; i = (i + 1) % r->cfg->nodes)
+		if (r->nodes[i].node->slot == slot)
+			return i;
+}
+
+/* False: every node has all it may have. */
+static bool send(struct replay *r, size_t i)
+{
+	const struct trace_request *q = &r->trace->requests[i];
+	uint32_t blocks = chain_fill(r, q);
+	const struct choose_ask ask = {
+		.rules = r->cfg->rules,
+		.model = r->model,
+		.chain = r->chain,
+		.blocks = blocks,
+		.length = (double)q->input / r->trace->block_tokens,
+		.block_tokens = r->trace->block_tokens,
+		.prompt_tokens = q->input,
+		.session = q->session,
+		.pin = CHOOSER_NO_PIN,
+		.now = r->now,
+	};
+	struct choose_pick pick = chooser_pick(r->chooser, &ask);
+	if (pick.verdict != ROUTE_PICKED)
+		return false;
+	struct flight *f = calloc(1, sizeof *f);
+	if (f == NULL) {
+		r->no_memory = true;
+		return true;
+	}
+	cgn_list_push(&r->flights, &f->link);
+	f->request = q;
+	f->came = came_at(r, i);
+	chooser_book(r->chooser, &ask, &pick, &f->ticket);
+	f->node = node_of(r, f->ticket.slot);
+	r->result->expected_blocks += f->ticket.held;
+	struct rnode *n = &r->nodes[f->node];
+	engine_take(r, n, f, blocks);
+	engine_kick(r, n);
+	return true;
+}
+
+/* Those that can't be sent although nothing runs never will be. */
+static void send_waiting(struct replay *r)
+{
+	while (r->n_waiting > 0 && send(r, r->waiting[r->waiting_at])) {
+		r->waiting_at = (r->waiting_at + 1) % r->cfg->max_waiting;
+		r->n_waiting--;
+	}
+	if (r->inflight == 0) {
+		r->result->refused_full += r->n_waiting;
+		r->n_waiting = 0;
+	}
+}
+
+static void arrive(struct replay *r)
+{
+	size_t i = r->next++;
+	r->result->requests++;
+	r->result->prompt_blocks += r->trace->requests[i].n;
+	if (r->cfg->progress != NULL && i % PROGRESS_EVERY == 0)
+		r->cfg->progress(r->cfg->user, (double)i / (double)r->trace->n);
+	if (r->n_waiting == 0 && send(r, i))
+		return;
+	if (r->n_waiting == r->cfg->max_waiting) {
+		r->result->refused_full++;
+		return;
+	}
+	r->waiting[(r->waiting_at + r->n_waiting++) % r->cfg->max_waiting] = (uint32_t)i;
+	r->result->waited++;
+	if (r->inflight == 0)
+		send_waiting(r);
+}
+
+/* ---- what engines give ---- */
+
+static void on_first(struct replay *r, struct flight *f, const struct em_gain *g)
+{
+	struct replay_node *counts = r->nodes[f->node].counts;
+	f->first = r->now;
+	samples_add(&r->result->ttft, r->now - f->came);
+	r->result->cached_blocks += g->cached / r->trace->block_tokens;
+	counts->prompt_tokens += f->request->input;
+	counts->cached_tokens += g->cached;
+	chooser_begun(r->chooser, &f->ticket, r->now);
+}
+
+static void on_gain(struct replay *r, const struct em_gain *g)
+{
+	struct flight *f = g->user;
+	struct cluster_cell *cell = &r->cluster->cells[f->ticket.slot];
+	if (g->given == 1)
+		on_first(r, f, g);
+	else
+		samples_add(&r->result->itl, r->now - f->last);
+	f->last = r->now;
+	r->nodes[f->node].counts->answer_tokens++;
+	if (!g->finished)
+		return;
+	if (g->given > 1)
+		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
+	cluster_cell_measure(cell, f->request->input, (double)f->request->input / r->trace->block_tokens);
+	cluster_cell_believe(cell, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
+	chooser_done(r->chooser, &f->ticket, &(struct choose_outcome){.answer_tokens = g->given}, r->now);
+	r->result->done++;
+	r->inflight--;
+	flight_end(r, f);
+}
+
+static void on_step(struct replay *r)
+{
+	struct rnode *n = &r->nodes[fleet_woken(r)];
+	struct em_orders orders;
+	enginemodel_step(n->engine, r->now, &orders);
+	for (size_t i = 0; i < orders.n_gains; i++)
+		on_gain(r, &orders.gains[i]);
+	fleet_tell_blocks(n);
+	fleet_wake(r, n, orders.wake_at);
+	send_waiting(r);
+}
+
+/* ---- time ---- */
+
+/* What comes next: at one instant engines first, then what is heard of them, then what they are asked, then
+ * who comes. */
+static void turn(struct replay *r)
+{
+	if (r->n_wakes == 0 && r->n_waiting == 0 && r->next < r->trace->n)
+		fleet_rest(r, came_at(r, r->next));
+	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER,
+		 hear = r->tells != NULL ? r->tells->at : NEVER;
+	cgn_nsec come = r->next < r->trace->n ? came_at(r, r->next) : NEVER, now = r->next_load;
+	now = step < now ? step : now;
+	now = hear < now ? hear : now;
+	now = come < now ? come : now;
+	r->now = now;
+	if (step == now)
+		on_step(r);
+	else if (hear == now)
+		fleet_hear(r);
+	else if (r->next_load == now)
+		fleet_tell_load(r);
+	else
+		arrive(r);
+}
+
+/* ---- all of it ---- */
+
+static double over_mean(const struct replay_result *s,
+	double (*of)(const struct replay_cfg *, const struct replay_node *), const struct replay_cfg *cfg)
+{
+	double most = 0, sum = 0;
+	for (uint32_t i = 0; i < s->n_nodes; i++) {
+		double v = of(cfg, &s->nodes[i]);
+		most = v > most ? v : most;
+		sum += v;
+	}
+	return sum > 0 ? most * s->n_nodes / sum : 1;
+}
+
+static double work(const struct replay_cfg *cfg, const struct replay_node *n)
+{
+	double computed = (double)(n->prompt_tokens - n->cached_tokens), given = (double)n->answer_tokens;
+	return (cfg->prefill_tokens_per_s > 0 ? computed * 1e9 / cfg->prefill_tokens_per_s : 0) +
+		given * (double)cfg->decode;
+}
+
+static double busy(const struct replay_cfg *cfg, const struct replay_node *n)
+{
+	(void)cfg;
+	return (double)n->busy;
+}
+
+static double requests(const struct replay_cfg *cfg, const struct replay_node *n)
+{
+	(void)cfg;
+	return (double)n->requests;
+}
+
+static void sum_up(struct replay *r)
+{
+	struct replay_result *s = r->result;
+	s->ended = r->now;
+	for (uint32_t i = 0; i < s->n_nodes; i++)
+		s->preempted += enginemodel_stats(r->nodes[i].engine).preempted;
+	s->imbalance = over_mean(s, work, r->cfg);
+	s->imbalance_busy = over_mean(s, busy, r->cfg);
+	s->imbalance_requests = over_mean(s, requests, r->cfg);
+}
+
+static CGN_RC check(const struct trace *t, const struct replay_cfg *c, struct cgn_err *err)
+{
+	if (c->nodes < 1 || c->nodes > REPLAY_MAX_NODES)
+		return CGN_FAIL(err, INVALID, "%u nodes: 1 to %d are allowed", c->nodes, REPLAY_MAX_NODES);
+	if (!(c->speed > 0) || c->speed > 1e6)
+		return CGN_FAIL(err, INVALID, "speed %g: above 0, up to 1000000", c->speed);
+	if (t->n > 0 && (double)t->requests[t->n - 1].at / c->speed > MAX_SPAN)
+		return CGN_FAIL(err, INVALID, "speed %g: the trace would take more than thirty years",
+			c->speed);
+	if (c->max_batch < 1 || c->step_tokens < c->max_batch || c->max_queue < 1 || c->max_waiting < 1 ||
+		c->load_every < c->nodes)
+		return CGN_FAIL(err, INVALID,
+			"an engine needs a batch of at least 1, a step of at least the batch, a queue");
+	return CGN_OK;
+}
+
+static CGN_RC prepare(struct replay *r, struct cgn_err *err)
+{
+	uint32_t longest = 1;
+	for (size_t i = 0; i < r->trace->n; i++)
+		longest = r->trace->requests[i].n > longest ? r->trace->requests[i].n : longest;
+	r->chain = malloc(longest * sizeof *r->chain);
+	r->waiting = malloc(r->cfg->max_waiting * sizeof *r->waiting);
+	if (r->chain == NULL || r->waiting == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a chain of %u blocks", longest);
+	CGN_TRY(fleet_build(r, err));
+	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
+	CGN_TRY(heat_new(HEAT_BYTES, &r->heat, err));
+	const struct chooser_shared shared = {r->cluster->cells, r->index, r->record, r->pending, r->heat};
+	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
+}
+
+CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct replay_result *out,
+	struct cgn_err *err)
+{
+	struct replay_result result = {0};
+	struct replay r = {.trace = t, .cfg = cfg, .result = &result};
+	CGN_TRY(check(t, cfg, err));
+	cgn_list_init(&r.flights);
+	cgn_rc rc = prepare(&r, err);
+	while (cgn_ok(rc) && !r.no_memory && (r.next < t->n || r.inflight > 0 || r.n_waiting > 0))
+		turn(&r);
+	if (cgn_ok(rc) && r.no_memory)
+		rc = CGN_FAIL(err, NO_MEMORY, "no memory to replay with %u nodes of %u blocks", cfg->nodes,
+			result.blocks);
+	if (cgn_ok(rc))
+		sum_up(&r);
+	cgn_list_each_safe (l, &r.flights)
+		flight_end(&r, CGN_CONTAINER(l, struct flight, link));
+	chooser_free(&r.chooser);
+	heat_free(&r.heat);
+	pending_free(&r.pending);
+	fleet_drop(&r);
+	free(r.chain);
+	free(r.waiting);
+	if (cgn_ok(rc))
+		*out = result;
+	else
+		replay_result_fini(&result);
+	return rc;
+}
+
+void replay_result_fini(struct replay_result *r)
+{
+	samples_fini(&r->ttft);
+	samples_fini(&r->itl);
+	samples_fini(&r->per_token);
+	free(r->nodes);
+	*r = (struct replay_result){0};
+}

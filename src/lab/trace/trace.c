@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lab/trace/trace.h"
+
+#include <stdlib.h>
+
+#include "base/json/json.h"
+
+#define MAX_MS 1e12 /* thirty years */
+
+/* Sizes of a block that all lines so far allow. */
+struct fit {
+	uint64_t least, most;
+};
+
+struct line {
+	const char *name;
+	size_t number;
+	struct json_val timestamp, input, output, ids, session;
+};
+
+uint64_t trace_digest(uint64_t id)
+{
+	uint64_t x = id + 0x9e3779b97f4a7c15U;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebU;
+	return x ^ x >> 31;
+}
+
+void trace_fini(struct trace *t)
+{
+	free(t->requests);
+	free(t->ids);
+	*t = (struct trace){0};
+}
+
+static bool grow(void *at, size_t *cap, size_t want, size_t size)
+{
+	void *v;
+	memcpy(&v, at, sizeof v);
+	if (want <= *cap)
+		return true;
+	size_t to = *cap * 2 > want ? *cap * 2 : want;
+	v = reallocarray(v, to, size);
+	if (v == NULL)
+		return false;
+	memcpy(at, &v, sizeof v);
+	*cap = to;
+	return true;
+}
+
+CGN_RC trace_add(struct trace *t, const struct trace_request *r, const uint64_t *ids, size_t n)
+{
+	if (t->n >= TRACE_MAX_REQUESTS || n > TRACE_MAX_IDS - t->n_ids)
+		return CGN_RC_OF(CGN_TOO_LARGE);
+	if (!grow(&t->requests, &t->cap, t->n + 1, sizeof *t->requests) ||
+		!grow(&t->ids, &t->cap_ids, t->n_ids + n, sizeof *t->ids))
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	struct trace_request *to = &t->requests[t->n++];
+	*to = *r;
+	to->first = t->n_ids;
+	to->n = (uint32_t)n;
+	if (n > 0)
+		memcpy(t->ids + t->n_ids, ids, n * sizeof *ids);
+	t->n_ids += n;
+	return CGN_OK;
+}
+
+/* ---- one line ---- */
+
+static struct cgn_str shown(struct json_val v)
+{
+	return (struct cgn_str){v.raw.p, v.raw.n < 40 ? v.raw.n : 40};
+}
+
+static CGN_RC take_tokens(const struct line *l, const char *key, struct json_val v, uint64_t least,
+	uint32_t *out, struct cgn_err *err)
+{
+	uint64_t n = 0;
+	if (v.raw.p == NULL)
+		return CGN_FAIL(err, INVALID, "%s line %zu has no \"%s\"", l->name, l->number, key);
+	if (v.type != JSON_NUMBER || !json_u64(v, &n) || n < least || n > TRACE_MAX_TOKENS)
+		return CGN_FAIL(err, INVALID, "%s line %zu: \"%s\" is %.*s, not a whole number from %u to %u",
+			l->name, l->number, key, CGN_STR_ARG(shown(v)), (unsigned)least, TRACE_MAX_TOKENS);
+	*out = (uint32_t)n;
+	return CGN_OK;
+}
+
+static CGN_RC take_time(const struct line *l, cgn_nsec before, cgn_nsec *out, struct cgn_err *err)
+{
+	double ms = 0;
+	if (l->timestamp.raw.p == NULL)
+		return CGN_FAIL(err, INVALID, "%s line %zu has no \"timestamp\"", l->name, l->number);
+	if (l->timestamp.type != JSON_NUMBER || !json_f64(l->timestamp, &ms) || !(ms >= 0 && ms <= MAX_MS))
+		return CGN_FAIL(err, INVALID,
+			"%s line %zu: \"timestamp\" is %.*s, not milliseconds from 0 to %.0f", l->name,
+			l->number, CGN_STR_ARG(shown(l->timestamp)), MAX_MS);
+	*out = (cgn_nsec)(ms * 1e6);
+	if (*out < before)
+		return CGN_FAIL(err, INVALID,
+			"%s line %zu: \"timestamp\" %.*s is before that of the line before; requests must be in order of arrival",
+			l->name, l->number, CGN_STR_ARG(shown(l->timestamp)));
+	return CGN_OK;
+}
+
+static CGN_RC take_ids(const struct line *l, struct trace *t, uint64_t *n, struct cgn_err *err)
+{
+	struct json_val id;
+	*n = 0;
+	if (l->ids.raw.p == NULL || l->ids.type != JSON_ARRAY)
+		return CGN_FAIL(err, INVALID, "%s line %zu has no array \"hash_ids\"", l->name, l->number);
+	for (struct json_iter it = json_iter_of(l->ids); json_next_elem(&it, &id); ++*n) {
+		uint64_t v = 0;
+		if (id.type != JSON_NUMBER || !json_u64(id, &v))
+			return CGN_FAIL(err, INVALID,
+				"%s line %zu: \"hash_ids\" holds %.*s, not a whole number from 0", l->name,
+				l->number, CGN_STR_ARG(shown(id)));
+		if (t->n_ids + *n >= TRACE_MAX_IDS)
+			return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu blocks", l->name,
+				l->number, TRACE_MAX_IDS);
+		if (!grow(&t->ids, &t->cap_ids, t->n_ids + *n + 1, sizeof *t->ids))
+			return CGN_FAIL(err, NO_MEMORY, "no memory for the blocks of %s", l->name);
+		t->ids[t->n_ids + *n] = v;
+	}
+	return *n > 0 ? CGN_OK
+		      : CGN_FAIL(err, INVALID, "%s line %zu: \"hash_ids\" is empty", l->name, l->number);
+}
+
+/* |n| blocks hold |input| tokens, the last of them at least one: ceil(input / size) == n. */
+static CGN_RC narrow(const struct line *l, struct fit *f, uint64_t input, uint64_t n, struct cgn_err *err)
+{
+	uint64_t least = (input + n - 1) / n, most = n > 1 ? (input - 1) / (n - 1) : UINT32_MAX;
+	struct fit now = {f->least > least ? f->least : least, f->most < most ? f->most : most};
+	if (input < n || now.least > now.most) {
+		char sizes[80];
+		(void)snprintf(sizes, sizeof sizes,
+			f->least == f->most ? "%llu tokens"
+					    : "%llu to %llu tokens, as the lines before have them",
+			(unsigned long long)f->least, (unsigned long long)f->most);
+		return CGN_FAIL(err, INVALID,
+			"%s line %zu: %llu \"hash_ids\" do not fit \"input_length\" %llu with blocks of %s",
+			l->name, l->number, (unsigned long long)n, (unsigned long long)input, sizes);
+	}
+	*f = now;
+	return CGN_OK;
+}
+
+/* A number is itself; of a name FNV-1a, spread. */
+static uint64_t session_of(struct json_val v)
+{
+	uint64_t h = 0xcbf29ce484222325U;
+	if (v.raw.p == NULL || v.type == JSON_NULL)
+		return 0;
+	if (v.type == JSON_NUMBER && json_u64(v, &h))
+		return h;
+	for (size_t i = 0; i < v.raw.n; i++)
+		h = (h ^ (uint8_t)v.raw.p[i]) * 0x100000001b3U;
+	h = trace_digest(h);
+	return h != 0 ? h : 1;
+}
+
+static CGN_RC read_line(struct line *l, struct cgn_str text, struct fit *f, struct trace *t,
+	struct cgn_err *err)
+{
+	static const char *const keys[] = {"timestamp", "input_length", "output_length", "hash_ids",
+		"session_id"};
+	struct json_val root, v[CGN_COUNT(keys)];
+	struct cgn_err why = {0};
+	struct trace_request r = {.first = t->n_ids};
+	uint64_t n = 0;
+	if (!cgn_ok(json_parse(text, &root, NULL, &why)))
+		return CGN_FAIL(err, INVALID, "%s line %zu is not JSON: %.200s", l->name, l->number, why.msg);
+	if (root.type != JSON_OBJECT)
+		return CGN_FAIL(err, INVALID, "%s line %zu is not a JSON object", l->name, l->number);
+	json_pick(root, keys, CGN_COUNT(keys), v);
+	l->timestamp = v[0];
+	l->ids = v[3];
+	CGN_TRY(take_time(l, t->n > 0 ? t->requests[t->n - 1].at : 0, &r.at, err));
+	CGN_TRY(take_tokens(l, keys[1], v[1], 1, &r.input, err));
+	CGN_TRY(take_tokens(l, keys[2], v[2], 0, &r.output, err));
+	CGN_TRY(take_ids(l, t, &n, err));
+	CGN_TRY(narrow(l, f, r.input, n, err));
+	/* an engine gives a token before it can know that there is none */
+	r.output = r.output > 0 ? r.output : 1;
+	r.session = session_of(v[4]);
+	r.n = (uint32_t)n;
+	if (t->n >= TRACE_MAX_REQUESTS)
+		return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu requests", l->name, l->number,
+			TRACE_MAX_REQUESTS);
+	if (!grow(&t->requests, &t->cap, t->n + 1, sizeof *t->requests))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the requests of %s", l->name);
+	t->requests[t->n++] = r;
+	t->n_ids += n;
+	return CGN_OK;
+}
+
+/* ---- all of them ---- */
+
+static uint32_t size_of(struct fit f)
+{
+	if (f.least <= TRACE_BLOCK_TOKENS && TRACE_BLOCK_TOKENS <= f.most)
+		return TRACE_BLOCK_TOKENS;
+	uint64_t power = 1;
+	while (power < f.least)
+		power *= 2;
+	return (uint32_t)(power <= f.most ? power : f.least);
+}
+
+CGN_RC trace_parse(struct cgn_str text, const char *name, uint32_t block_tokens, size_t limit,
+	struct trace *out, struct cgn_err *err)
+{
+	struct trace t = {0};
+	struct fit f = {block_tokens > 0 ? block_tokens : 1, block_tokens > 0 ? block_tokens : UINT32_MAX};
+	struct line l = {.name = name};
+	struct cgn_str rest = text;
+	cgn_rc rc = CGN_OK;
+	while (cgn_ok(rc) && rest.n > 0 && (limit == 0 || t.n < limit)) {
+		struct cgn_str line = cgn_str_trim(cgn_str_split(&rest, '\n'));
+		if (line.n > 0 && line.p[line.n - 1] == '\r')
+			line.n--;
+		l.number++;
+		if (line.n > 0)
+			rc = read_line(&l, line, &f, &t, err);
+	}
+	if (cgn_ok(rc) && t.n == 0)
+		rc = CGN_FAIL(err, INVALID, "%s holds no request", name);
+	t.block_tokens = size_of(f);
+	if (cgn_ok(rc))
+		*out = t;
+	else
+		trace_fini(&t);
+	return rc;
+}
+
+void trace_write(const struct trace *t, struct cgn_buf *out)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		const struct trace_request *r = &t->requests[i];
+		struct json_out o = json_out_to(out);
+		json_open(&o, '{');
+		json_key_u64(&o, "timestamp", (r->at + CGN_MSEC / 2) / CGN_MSEC);
+		json_key_u64(&o, "input_length", r->input);
+		json_key_u64(&o, "output_length", r->output);
+		if (r->session != 0) {
+			json_key_u64(&o, "session_id", r->session);
+		}
+		json_key(&o, "hash_ids");
+		json_open(&o, '[');
+		for (uint32_t k = 0; k < r->n; k++)
+			json_put_u64(&o, trace_ids(t, r)[k]);
+		json_close(&o, ']');
+		json_close(&o, '}');
+		cgn_buf_char(out, '\n');
+	}
+}

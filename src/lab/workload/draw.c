@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chance from whole numbers and the four operations that IEEE 754 defines to the bit. */
+#include "lab/workload/workload_priv.h"
+
+uint64_t dice_mix(uint64_t x)
+{
+	return trace_digest(x);
+}
+
+uint64_t dice_next(struct dice *d)
+{
+	d->s ^= d->s << 13;
+	d->s ^= d->s >> 7;
+	d->s ^= d->s << 17;
+	return d->s * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+uint64_t dice_below(struct dice *d, uint64_t n)
+{
+	return (dice_next(d) >> 11) % n;
+}
+
+double dice_unit(struct dice *d)
+{
+	return ((double)(dice_next(d) >> 11) + 1) / 9007199254740992.0;
+}
+
+/* -ln of what is in (0, 1]: halves are counted off, then 2 atanh((1 - u) / (1 + u)) of what is in (1/2,
+ * 1]. */
+static double minus_log(double u)
+{
+	double ln = 0;
+	for (; u <= 0.5; u *= 2)
+		ln += 0.69314718055994530942;
+	double z = (1 - u) / (1 + u), square = z * z, sum = 0;
+	for (int k = 25; k >= 1; k -= 2)
+		sum = sum * square + 1.0 / k;
+	return ln + 2 * z * sum;
+}
+
+double dice_exp(struct dice *d)
+{
+	return minus_log(dice_unit(d));
+}
+
+uint32_t dice_zipf(struct dice *d, uint32_t n)
+{
+	double all = 0, at = dice_unit(d), sum = 0;
+	for (uint32_t k = 1; k <= n; k++)
+		all += 1.0 / k;
+	for (uint32_t k = 1; k < n; k++) {
+		sum += 1.0 / k;
+		if (at * all <= sum)
+			return k - 1;
+	}
+	return n - 1;
+}

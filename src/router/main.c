@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
-#include "router/router.h"
+#include "router/control/router.h"
 
 #define MAX_WORKERS 256
 /* 4 MiB where all are used: twice for each key that there may be, and for tenants */

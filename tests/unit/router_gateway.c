@@ -14,9 +14,9 @@
 #include "base/json/json.h"
 #include "base/log/log.h"
 #include "io/disk/disk.h"
-#include "router/gateway.h"
-#include "router/limit_priv.h"
-#include "router/router.h"
+#include "router/control/router.h"
+#include "router/limit/limit_priv.h"
+#include "router/request/gateway.h"
 #include "toy_tokenizer.h"
 
 #define MAX_AGENTS 5

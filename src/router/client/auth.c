@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auth: the states before a body is worth reading: which route, which key, and is the body one that can be
+ * taken. */
+#include "base/crypto/crypto.h"
+#include "router/request/gateway.h"
+
+static const struct gw_route_row route_rows[] = {
+#define ROUTE(method, path, kind, scope) {method, path, GW_##kind, scope},
+#include "router/client/routes.def"
+#undef ROUTE
+};
+
+#define BAD_REQUEST "invalid_request_error"
+
+static bool path_matches(struct cgn_str path, const char *pattern)
+{
+	size_t n = strlen(pattern);
+	if (pattern[n - 1] != '*')
+		return cgn_str_is(path, pattern);
+	return path.n > n - 1 && memcmp(path.p, pattern, n - 1) == 0;
+}
+
+static enum gw_step route_find(struct gw_req *r)
+{
+	struct cgn_str rest = r->path, path = cgn_str_split(&rest, '?');
+	const char *allow = NULL;
+	for (size_t i = 0; i < CGN_COUNT(route_rows); i++) {
+		if (!path_matches(path, route_rows[i].path))
+			continue;
+		allow = route_rows[i].method;
+		if (!cgn_str_is(r->method, allow))
+			continue;
+		r->route = &route_rows[i];
+		return STEP_AGAIN;
+	}
+	if (allow != NULL)
+		return gw_refuse(r,
+			&(struct gw_refusal){405, BAD_REQUEST, "method_not_allowed", .allow = allow},
+			"%.*s is not allowed here: use %s", CGN_STR_ARG(r->method), allow);
+	return gw_refuse(r, &(struct gw_refusal){404, BAD_REQUEST, "not_found"},
+		"there is no route %.*s %.*s", CGN_STR_ARG(r->method), (int)(path.n < 200 ? path.n : 200),
+		path.p);
+}
+
+static enum gw_step key_check(struct gw_req *r)
+{
+	const struct auth_keys *keys = r->w->rules->keys;
+	r->scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
+	r->tenant = CGN_STR(AUTH_NO_TENANT);
+	if (keys == NULL || (r->route->scope & ROUTE_OPEN) != 0)
+		return STEP_AGAIN;
+	struct cgn_str token = auth_bearer(r->authorization);
+	if (token.n == 0)
+		token = r->api_key;
+	const struct auth_key *key = auth_keys_find(keys, token);
+	if (key == NULL)
+		return gw_refuse(r,
+			&(struct gw_refusal){401, "authentication_error", "invalid_api_key",
+				.reason = "auth"},
+			"%s",
+			token.n > 0 ? "the API key is not known"
+				    : "an API key is needed: Authorization: Bearer KEY");
+	r->key_id = cgn_arena_strz(&r->arena, cgn_str_of(key->id));
+	r->scopes = key->scopes;
+	r->tenant = cgn_arena_str(&r->arena, cgn_str_of(auth_key_tenant(key)));
+	if (r->route->scope != ROUTE_ANY_KEY && (key->scopes & r->route->scope) == 0)
+		return gw_refuse(r,
+			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
+			"the API key lacks the scope %s that %s needs",
+			r->route->scope == AUTH_CHAT ? "chat" : "embed", r->route->path);
+	return STEP_AGAIN;
+}
+
+static void wipe(struct cgn_str *secret)
+{
+	if (secret->n > 0)
+		crypto_wipe((void *)(uintptr_t)secret->p, secret->n); /* the arena's, so ours to write */
+	*secret = (struct cgn_str){NULL, 0};
+}
+
+static enum gw_step pin_check(struct gw_req *r)
+{
+	if (r->pin.n > 0 && (r->scopes & AUTH_ADMIN) == 0)
+		return gw_refuse(r,
+			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
+			"X-Cgn-Node needs a key with the scope admin");
+	return STEP_AGAIN;
+}
+
+static enum gw_step too_large(struct gw_req *r)
+{
+	return gw_refuse(r, &(struct gw_refusal){413, BAD_REQUEST, "request_too_large", .reason = "body"},
+		"the body is larger than %llu bytes (router.max_body)",
+		(unsigned long long)r->w->rules->max_body);
+}
+
+static enum gw_step body_check(struct gw_req *r)
+{
+	if (r->encoded)
+		return gw_refuse(r, &(struct gw_refusal){415, BAD_REQUEST, "unsupported_encoding"},
+			"bodies with a Content-Encoding are not taken: send it plain");
+	if (r->content_length > 0 && (uint64_t)r->content_length > r->w->rules->max_body)
+		return too_large(r);
+	return STEP_AGAIN;
+}
+
+enum gw_step gw_auth(struct gw_req *r)
+{
+	static enum gw_step (*const checks[])(
+		struct gw_req *) = {route_find, key_check, pin_check, gw_queue_check, body_check};
+	if (r->body_bad != CGN_FINE)
+		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
+			"the request's head is too large");
+	for (size_t i = 0; i < CGN_COUNT(checks) && r->state == GW_AUTH; i++)
+		(void)checks[i](r); /* one that refuses moves on to GW_ANSWER */
+	wipe(&r->authorization);
+	wipe(&r->api_key);
+	if (r->state != GW_AUTH)
+		return STEP_AGAIN;
+	if (r->route->kind != GW_RELAY)
+		return gw_local(r);
+	gw_goto(r, GW_BODY);
+	return STEP_AGAIN;
+}
+
+enum gw_step gw_body(struct gw_req *r)
+{
+	if (r->body_bad == CGN_TOO_LARGE)
+		return too_large(r);
+	if (r->body_bad != CGN_FINE)
+		return gw_refuse(r,
+			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory",
+				.retry_after = 1},
+			"too many request bodies are in memory (router.max_inflight_body)");
+	if (!r->body_done)
+		return gw_park(r, WAIT_BODY, 0); /* body_timeout is the server's */
+	gw_goto(r, GW_ROUTE);
+	return STEP_AGAIN;
+}

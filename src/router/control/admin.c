@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* admin: /nodes and /index of the admin port; /models is in models.c, /explain in explain_ask.c. */
+#include "base/json/json.h"
+#include "router/control/router.h"
+
+#define DIGESTS_MAX 65536 /* lines of one answer, 20 bytes each */
+
+static void put_engine(struct json_out *j, const Cognitora__V1__Engine *e)
+{
+	json_open(j, '{');
+	json_key_z(j, "name", e->name);
+	json_key_z(j, "kind", e->kind);
+	json_key(j, "ready");
+	json_put_bool(j, e->ready);
+	json_key(j, "models");
+	json_open(j, '[');
+	for (size_t i = 0; i < e->n_models; i++)
+		json_put_z(j, e->models[i]);
+	json_close(j, ']');
+	json_key_u64(j, "slots", e->slots);
+	json_key_z(j, "residency", e->residency);
+	json_close(j, '}');
+}
+
+static void put_load(struct json_out *j, const Cognitora__V1__Load *l)
+{
+	json_open(j, '{');
+	json_key_u64(j, "inflight", l->inflight);
+	json_key_u64(j, "running", l->running);
+	json_key_u64(j, "waiting", l->waiting);
+	json_key_u64(j, "queued_tokens", l->queued_tokens);
+	json_key_u64(j, "decoding", l->decoding);
+	json_key_u64(j, "yours", l->yours);
+	json_key_u64(j, "foreign", l->foreign);
+	json_key_f64(j, "kv_usage", (double)l->kv_usage);
+	json_key_f64(j, "power_headroom", (double)l->power_headroom);
+	json_key_u64(j, "requests_total", l->requests_total);
+	json_close(j, '}');
+}
+
+static void put_knowledge(struct json_out *j, const struct router *r, const struct cluster_node *n)
+{
+	static const char *const tiers[KV_TIERS] = {"gpu", "ram", "ssd", "remote"};
+	struct router_knowledge k;
+	char sums[24];
+	router_knowledge(r, n, &k);
+	(void)snprintf(sums, sizeof sums, "%016llx", (unsigned long long)k.sums);
+	json_open(j, '{');
+	json_key_z(j, "source", k.source);
+	json_key_z(j, "state", k.state);
+	json_key_f64(j, "staleness_seconds", (double)(k.staleness / CGN_MSEC) / 1e3);
+	json_key_f64(j, "trust", k.trust);
+	json_key_u64(j, "blocks", k.blocks);
+	for (size_t t = 0; t < KV_TIERS; t++) {
+		json_key(j, tiers[t]);
+		json_put_u64(j, k.tier_blocks[t]);
+	}
+	json_key_z(j, "sums", sums);
+	json_key_u64(j, "recorded", k.recorded);
+	json_close(j, '}');
+}
+
+static void put_others(struct json_out *j, const struct cluster_cell *cell)
+{
+	json_open(j, '{');
+	json_key_u64(j, "inflight", atomic_load_explicit(&cell->others, memory_order_relaxed));
+	json_key_u64(j, "queued_tokens", atomic_load_explicit(&cell->others_tokens, memory_order_relaxed));
+	json_key_u64(j, "decoding", atomic_load_explicit(&cell->others_decoding, memory_order_relaxed));
+	json_close(j, '}');
+}
+
+static void put_breaker(struct json_out *j, uint64_t word, cgn_nsec now)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	breaker_text(word, now, &text);
+	json_open(j, '{');
+	json_key_z(j, "state", breaker_state_text(breaker_state(word, now)));
+	json_key_z(j, "why", breaker_reason_label(breaker_why(word)));
+	json_key_u64(j, "left_ms", breaker_left(word, now) / CGN_MSEC);
+	json_key_str(j, "text", cgn_buf_view(&text));
+	json_close(j, '}');
+}
+
+static const char *const roles[] = {"both", "prefill", "decode"}; /* as COGNITORA__V1__ROLE__* are numbered */
+
+static void put_node(struct json_out *j, struct router *r, const struct cluster_node *n)
+{
+	json_open(j, '{');
+	json_key_z(j, "id", n->info->id);
+	json_key_z(j, "address", n->address);
+	json_key_z(j, "role", roles[n->info->role <= COGNITORA__V1__ROLE__ROLE_DECODE ? n->info->role : 0]);
+	if (n->info->kv != NULL) {
+		json_key(j, "kv");
+		json_open(j, '{');
+		json_key_z(j, "quic_address", n->info->kv->quic_address);
+		json_key_z(j, "rack", n->info->kv->rack);
+		json_key_z(j, "region", n->info->kv->region);
+		json_close(j, '}');
+	}
+	json_key_z(j, "state", node_state_text(n->state));
+	json_key(j, "cordoned");
+	json_put_bool(j, n->cordoned);
+	json_key_z(j, "version", n->info->version);
+	json_key_u64(j, "router_inflight", cluster_inflight(r->cluster, n->slot));
+	json_key(j, "breaker");
+	put_breaker(j, atomic_load_explicit(&r->cluster->cells[n->slot].breaker, memory_order_relaxed),
+		cgn_loop_now(r->loop));
+	json_key(j, "cache");
+	put_knowledge(j, r, n);
+	json_key_u64(j, "last_seen_ms",
+		n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
+	json_key(j, "load");
+	put_load(j, &n->load);
+	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
+	json_key(j, "others");
+	put_others(j, &r->cluster->cells[n->slot]);
+	json_key(j, "engines");
+	json_open(j, '[');
+	for (size_t i = 0; i < n->info->n_engines; i++)
+		put_engine(j, n->info->engines[i]);
+	json_close(j, ']');
+	json_close(j, '}');
+}
+
+static void nodes(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply)
+{
+	(void)h;
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct json_out j = json_out_to(&reply->body);
+	json_open(&j, '{');
+	json_key_z(&j, "cluster", r->cluster_name);
+	json_key_z(&j, "state_backend", r->state_backend);
+	json_key(&j, "state_connected");
+	json_put_bool(&j, r->state_connected);
+	json_key(&j, "nodes");
+	json_open(&j, '[');
+	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
+		if (r->cluster->by_slot[i] != NULL)
+			put_node(&j, r, r->cluster->by_slot[i]);
+	json_close(&j, ']');
+	json_close(&j, '}');
+}
+
+/* ---- /index ---- */
+
+static void index_put(struct json_out *j, const struct router *r)
+{
+	struct kvindex_stats s;
+	kvindex_stats(r->shared.choice.index, &s);
+	json_key_u64(j, "blocks", s.blocks);
+	json_key_u64(j, "memberships", s.memberships);
+	json_key_u64(j, "bytes", s.bytes);
+	json_key_u64(j, "budget_bytes", s.max_bytes);
+	json_key_u64(j, "shed_blocks", s.shed_blocks);
+	json_key_u64(j, "shed_memberships", s.shed_memberships);
+	json_key(j, "record");
+	json_open(j, '{');
+	json_key_u64(j, "blocks", route_record_blocks(r->shared.choice.record));
+	json_key_u64(j, "bytes", router_record_bytes(r));
+	json_close(j, '}');
+}
+
+struct cgn_str router_query_get(const struct http_head *h, const char *key)
+{
+	struct cgn_str rest = h->path;
+	(void)cgn_str_split(&rest, '?');
+	while (rest.n > 0) {
+		struct cgn_str value = cgn_str_split(&rest, '&'), name = cgn_str_split(&value, '=');
+		if (cgn_str_is(name, key))
+			return value;
+	}
+	return (struct cgn_str){NULL, 0};
+}
+
+static void put_digest(void *user, uint64_t digest, unsigned tiers)
+{
+	cgn_buf_fmt(user, "%016llx %u\n", (unsigned long long)digest, tiers);
+}
+
+/* One line a block: its digest and its mask of tiers. A node that holds many is told a range of digests at a
+ * time. */
+static void digests(const struct router *r, const struct cluster_node *n, struct cgn_str range,
+	struct svc_admin_reply *reply)
+{
+	uint64_t one = KV_RANGES;
+	uint64_t blocks = n->has_lane ? kvindex_count(r->shared.choice.index, n->lane) : 0;
+	if (range.n > 0 && (!cgn_str_u64(range, &one) || one >= KV_RANGES)) {
+		svc_admin_error(reply, 400, "bad_range", "range is a number from 0 to 255");
+		return;
+	}
+	if (range.n == 0 && blocks > DIGESTS_MAX) {
+		svc_admin_error(reply, 400, "too_many",
+			"the node holds too many blocks for one answer: ask for range=0 to 255, one at a time");
+		return;
+	}
+	reply->content_type = "text/plain; charset=utf-8";
+	if (blocks > 0)
+		kvindex_each(r->shared.choice.index, n->lane, (unsigned)one, put_digest, &reply->body);
+}
+
+static void index_node(struct router *r, const struct http_head *h, struct cgn_str id,
+	struct svc_admin_reply *reply)
+{
+	char name[PROTO_MAX_ID + 1];
+	const struct cluster_node *n =
+		cgn_str_copyz(name, sizeof name, id) ? cluster_find(r->cluster, name) : NULL;
+	struct json_out j = json_out_to(&reply->body);
+	if (n == NULL)
+		svc_admin_error(reply, 404, "no_node", "no node of this name is known here");
+	else if (cgn_str_is(router_query_get(h, "format"), "digests"))
+		digests(r, n, router_query_get(h, "range"), reply);
+	else
+		put_knowledge(&j, r, n);
+}
+
+static void index_stats(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct cgn_str node = router_query_get(h, "node");
+	if (node.n > 0) {
+		index_node(r, h, node, reply);
+		return;
+	}
+	struct json_out j = json_out_to(&reply->body);
+	json_open(&j, '{');
+	index_put(&j, r);
+	json_key(&j, "nodes");
+	json_open(&j, '{');
+	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
+		if (r->cluster->by_slot[i] == NULL)
+			continue;
+		json_key(&j, r->cluster->by_slot[i]->info->id);
+		put_knowledge(&j, r, r->cluster->by_slot[i]);
+	}
+	json_close(&j, '}');
+	json_close(&j, '}');
+}
+
+const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes},
+	{"GET", "/models", router_admin_models}, {"GET", "/index", index_stats},
+	{"GET", "/queue", router_admin_queue}, {"GET", "/explain", router_admin_explain},
+	{"GET", "/explain/*", router_admin_explain}};
+const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* control: what happens when the cluster, the configuration or the keys change. */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "router/control/router.h"
+
+#define TICK CGN_SEC
+/* in a block of the chain, about, until engines have counted some: 256 bytes of 4 each */
+#define BLOCK_TOKENS 64
+
+/* ---- obeying the cluster ---- */
+
+static void capacity_set(struct router *r, const struct cluster_node *n)
+{
+	double tokens = cluster_cell_block_tokens(&r->cluster->cells[n->slot]);
+	double blocks = (double)cluster_node_kv_tokens(n) / (tokens > 0 ? tokens : BLOCK_TOKENS);
+	route_record_capacity(r->shared.choice.record, n->slot, (uint64_t)blocks);
+}
+
+static double router_random(struct router *r)
+{
+	if (r->dice == 0)
+		cgn_random(&r->dice, sizeof r->dice);
+	return (double)(gw_next_random(&r->dice) >> 11) * 0x1p-53;
+}
+
+/* A static node has two names, and may be cordoned by either. */
+static void cordon_refresh(struct router *r, struct cluster_node *n)
+{
+	struct cluster_orders o;
+	bool want =
+		state_watch_cordoned(r->state, n->member_id) || state_watch_cordoned(r->state, n->info->id);
+	if (want != n->cordoned && cluster_cordon(r->cluster, n->member_id, want, &o))
+		cgn_loop_defer(r->loop, &r->publish);
+}
+
+void router_breaker(struct router *r, const struct cluster_node *n, enum breaker_event ev,
+	enum breaker_reason why)
+{
+	const struct breaker_input in = {.event = ev,
+		.reason = why,
+		.now = cgn_loop_now(r->loop),
+		.jitter = router_random(r)};
+	(void)gw_breaker_step(&r->cluster->cells[n->slot], &r->rules->breaker, n->info->id, &in);
+}
+
+void router_obey(struct router *r, const struct cluster_orders *o)
+{
+	struct cluster_node *n = r->cluster->by_slot[o->slot];
+	if (o->forget)
+		route_record_forget(r->shared.choice.record, o->slot);
+	if (o->had_lane)
+		router_residency_gone(r, o->lane);
+	if (n != NULL && o->recovered)
+		router_breaker(r, n, BREAKER_HINT, BREAKER_FOR_NOTHING);
+	if (n != NULL && o->publish) {
+		capacity_set(r, n);
+		cordon_refresh(r, n);
+	}
+	if (o->publish)
+		cgn_loop_defer(r->loop, &r->publish);
+	switch (o->watch) {
+	case WATCH_KEEP:
+		break;
+	case WATCH_OPEN:
+		router_watch_open(r, n);
+		break;
+	case WATCH_AGAIN:
+		router_watch_again(r, n);
+		break;
+	case WATCH_CLOSE:
+		router_watch_close(r, o->slot);
+		break;
+	}
+}
+
+/* ---- publishing ---- */
+
+static void series_forget(const char *id)
+{
+	metric_forget(METRIC_NODE_STATE, "node", id);
+	metric_forget(METRIC_BREAKER_STATE, "node", id);
+	metric_forget(METRIC_EJECTIONS, "node", id);
+	metric_forget(METRIC_STALLS, "node", id);
+	metric_forget(METRIC_INFLIGHT, "node", id);
+	metric_forget(METRIC_OTHERS_INFLIGHT, "node", id);
+	metric_forget(METRIC_LOAD_AGE, "node", id);
+	metric_forget(METRIC_INDEX_HELD, "node", id);
+	metric_forget(METRIC_INDEX_REPAIRS, "node", id);
+	metric_forget(METRIC_INDEX_STALENESS, "node", id);
+	metric_forget(METRIC_SOURCE_TRUST, "node", id);
+	metric_forget(METRIC_CACHED_TOKENS, "node", id);
+}
+
+static void state_show(struct router_watch *w, const struct cluster_node *n)
+{
+	const char *id = n->info->id;
+	if (w->shown == n->state && w->shown_id != NULL && strcmp(w->shown_id, id) == 0)
+		return;
+	cgn_log(INFO, "router.node_state", F_STR("node", id), F_STR("address", n->address),
+		F_STR("state", node_state_text(n->state)));
+	if (w->shown_id != NULL && strcmp(w->shown_id, id) != 0)
+		series_forget(w->shown_id);
+	char *copy = strdup(id);
+	if (copy == NULL)
+		return;
+	free(w->shown_id);
+	w->shown_id = copy;
+	w->shown = n->state;
+	for (unsigned s = 0; s < NODE_STATE_COUNT; s++)
+		metric_set(METRIC_OF(NODE_STATE, id, node_state_text((enum node_state)s)),
+			s == (unsigned)n->state ? 1 : 0);
+}
+
+static void publish(struct cgn_hook *h)
+{
+	struct router *r = CGN_CONTAINER(h, struct router, publish);
+	struct cgn_err err;
+	struct cluster_view *v = NULL;
+	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
+		if (r->watches[i] != NULL && r->cluster->by_slot[i] != NULL)
+			state_show(r->watches[i], r->cluster->by_slot[i]);
+	if (!cgn_ok(cluster_view_new(r->cluster, &v, &err))) {
+		cgn_log(ERROR, "router.publish_failed", F_STR("why", err.msg));
+		return;
+	}
+	for (size_t i = 0; i < r->n_workers; i++)
+		gw_worker_tell(r->workers[i], v, NULL);
+	router_gate_seen(r);
+	cluster_view_unref(&r->view);
+	r->view = v;
+	router_gate_look(r);
+	router_models_look(r);
+}
+
+/* ---- membership ---- */
+
+static void on_node(void *user, const Cognitora__V1__Node *node)
+{
+	struct router *r = user;
+	struct cluster_orders o;
+	struct cgn_err err;
+	CGN_LIVE(r, ROUTER_TAG);
+	if (cgn_ok(cluster_node_seen(r->cluster, node, state_watch_cordoned(r->state, node->id), &o, &err)))
+		router_obey(r, &o);
+	else
+		cgn_log(ERROR, "router.node_refused", F_STR("node", node->id), F_STR("why", err.msg));
+}
+
+static void on_gone(void *user, const char *id)
+{
+	struct router *r = user;
+	struct cluster_orders o;
+	CGN_LIVE(r, ROUTER_TAG);
+	const struct cluster_node *n = cluster_find(r->cluster, id);
+	if (n == NULL)
+		return;
+	cgn_log(INFO, "router.node_gone", F_STR("node", n->info->id));
+	series_forget(n->info->id);
+	if (cluster_node_gone(r->cluster, n->member_id, &o))
+		router_obey(r, &o);
+}
+
+static void on_cordon(void *user, const char *id, bool cordoned)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct cluster_node *n = cluster_find(r->cluster, id);
+	(void)cordoned;
+	if (n != NULL)
+		cordon_refresh(r, n);
+}
+
+static void on_connected(void *user, bool connected, const char *why)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	r->state_connected = connected;
+	if (!connected)
+		cgn_log(WARN, "router.state_away", F_STR("why", why),
+			F_STR("then", "the last known membership stays"));
+}
+
+static void on_policy(void *user, struct cgn_str text, const char *where)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	router_policy_seen(r, text, where);
+}
+
+const struct state_watch_ops router_state_ops = {
+	.on_node = on_node,
+	.on_gone = on_gone,
+	.on_cordon = on_cordon,
+	.on_connected = on_connected,
+	.on_policy = on_policy,
+};
+
+/* ---- rules ---- */
+
+static void kit_refused(const char *model, bool has_old, const struct cgn_err *why)
+{
+	cgn_log(ERROR, "router.tokenizer_refused", F_STR("model", model), F_STR("why", why->msg),
+		F_STR("then", has_old ? "the old one stays" : "it has none"));
+}
+
+CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
+{
+	struct auth_keys *keys = NULL;
+	struct gw_rules *rules = NULL;
+	/* first: a change while it is read is seen at the next tick */
+	r->keys_seen = router_keys_fingerprint(r->cfg);
+	CGN_TRY(router_keys_load(r->cfg, &keys, err));
+	size_t n = keys != NULL ? auth_keys_count(keys) : 0;
+	CGN_TRY(gw_rules_new(r->cfg, &keys, &rules, err));
+	route_document_apply(&r->document, &rules->route);
+	cgn_rc rc = gw_rules_kits(rules, r->cfg, r->rules, r->rules != NULL, kit_refused, err);
+	if (!cgn_ok(rc)) {
+		gw_rules_unref(&rules);
+		return rc;
+	}
+	for (size_t i = 0; i < r->n_workers; i++)
+		gw_worker_tell(r->workers[i], NULL, rules);
+	gw_rules_unref(&r->rules);
+	r->rules = rules;
+	router_gate_tune(r);
+	router_models_look(r);
+	if (r->cfg->auth.enabled)
+		cgn_log(INFO, "router.keys", F_STR("file", r->cfg->auth.api_keys_file), F_U64("keys", n));
+	return CGN_OK;
+}
+
+static void keys_look(struct router *r)
+{
+	struct cgn_err err;
+	uint64_t now = router_keys_fingerprint(r->cfg);
+	if (now == r->keys_seen)
+		return;
+	if (!cgn_ok(router_rules_load(r, &err)))
+		cgn_log(ERROR, "router.keys_refused", F_STR("why", err.msg),
+			F_STR("then", "the old keys stay"));
+}
+
+static void tls_again(const char *what, struct tls_ctx *c)
+{
+	struct cgn_err err;
+	if (c != NULL && !cgn_ok(tls_ctx_reload(c, &err)))
+		cgn_log(ERROR, "router.certificates_refused", F_STR("of", what), F_STR("why", err.msg),
+			F_STR("then", "the old ones stay"));
+}
+
+void router_reload(void *state, const struct config *cfg)
+{
+	struct router *r = state;
+	struct cgn_err err;
+	CGN_LIVE(r, ROUTER_TAG);
+	r->cfg = cfg;
+	if (!cgn_ok(router_rules_load(r, &err)))
+		cgn_log(ERROR, "router.keys_refused", F_STR("why", err.msg),
+			F_STR("then", "the old rules stay"));
+	tls_again("the gateway", r->http_tls);
+	tls_again("the gRPC port", r->grpc_tls);
+	tls_again("Redis", r->store.tls);
+	tls_again("calls to agents", r->shared.agent_tls);
+	if (!cgn_ok(state_watch_reload_tls(r->state, &err)))
+		cgn_log(ERROR, "router.certificates_refused", F_STR("of", "etcd"), F_STR("why", err.msg),
+			F_STR("then", "the old ones stay"));
+}
+
+/* ---- once a second ---- */
+
+cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n)
+{
+	return n->load_at > 0 ? cgn_loop_now(r->loop) - n->load_at : 0;
+}
+
+static void load_show(const struct router *r, const struct cluster_node *n)
+{
+	const struct cluster_cell *cell = &r->cluster->cells[n->slot];
+	const char *id = n->info->id;
+	metric_set(METRIC_OF(INFLIGHT, id), cluster_inflight(r->cluster, n->slot));
+	metric_set(METRIC_OF(OTHERS_INFLIGHT, id), atomic_load_explicit(&cell->others, memory_order_relaxed));
+	metric_set(METRIC_OF(LOAD_AGE, id), (double)router_load_age(r, n) / (double)CGN_SEC);
+}
+
+/* It keeps the connection and says nothing: stopped, or out of CPU. */
+static void quiet_look(struct router *r, struct cluster_node *n)
+{
+	struct cluster_orders o;
+	cluster_watch_quiet(r->cluster, n, TICK, &o);
+	if (o.watch != WATCH_AGAIN)
+		return;
+	cgn_log(WARN, "router.agent_silent", F_STR("node", n->info->id),
+		F_DUR("load_age", router_load_age(r, n)),
+		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
+	/* What runs there is given up, unless it still brings something. */
+	pulse_stop(&r->cluster->cells[n->slot].pulse, cgn_loop_now(r->loop));
+	router_breaker(r, n, BREAKER_TRIP, BREAKER_FOR_SILENT);
+	router_obey(r, &o);
+}
+
+static void breaker_tick(struct router *r, const struct cluster_node *n)
+{
+	struct cluster_cell *cell = &r->cluster->cells[n->slot];
+	pulse_fade(&cell->pulse);
+	gw_breaker_show(n->info->id, atomic_load_explicit(&cell->breaker, memory_order_relaxed),
+		cgn_loop_now(r->loop));
+}
+
+static void limits_show(struct router *r)
+{
+	uint64_t now = limit_table_forgotten(r->shared.limits);
+	metric_add(METRIC_ONE(RATE_LIMIT_FORGOTTEN), now - r->forgotten_shown);
+	r->forgotten_shown = now;
+}
+
+static void tick(struct cgn_timer *t)
+{
+	struct router *r = CGN_CONTAINER(t, struct router, tick);
+	uint64_t connections = 0;
+	keys_look(r);
+	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
+		if (r->cluster->by_slot[i] != NULL) {
+			load_show(r, r->cluster->by_slot[i]);
+			capacity_set(r, r->cluster->by_slot[i]);
+			quiet_look(r, r->cluster->by_slot[i]);
+			breaker_tick(r, r->cluster->by_slot[i]);
+		}
+	router_peers_look(r);
+	for (size_t i = 0; i < r->n_workers; i++)
+		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
+	metric_set(METRIC_OF(CONNECTIONS, "http"), (double)connections);
+	router_residency_show(r);
+	limits_show(r);
+	cgn_timer_set(t, TICK);
+}
+
+void router_control_open(struct router *r)
+{
+	cgn_hook_init(&r->publish, publish);
+	cgn_timer_init(&r->tick, r->loop, tick);
+	cgn_timer_set(&r->tick, TICK);
+	router_residency_init(r);
+}
+
+void router_control_close(struct router *r)
+{
+	cgn_timer_cancel(&r->tick);
+	cgn_timer_cancel(&r->sweep);
+	cgn_hook_drop(&r->publish);
+}

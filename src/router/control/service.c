@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* service: the gRPC port. Router (agents register) and Control (an operator asks and orders). */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "joint/telemetry/scrape.h"
+#include "router/control/service_priv.h"
+
+#define DRAIN_EVERY (200 * CGN_MSEC)
+
+void router_call_finish(struct router_call *k, enum cgn_code code, const char *sentence)
+{
+	if (k->c != NULL)
+		grpc_finish(k->c, code, sentence);
+}
+
+void router_call_answer(struct router_call *k, const void *message)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	pb_pack(message, &b);
+	if (b.bad || k->c == NULL) {
+		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
+	const struct iovec iov = {b.p, b.n};
+	grpc_send(k->c, &iov, 1);
+}
+
+static void drain_stop(struct router_call *k)
+{
+	struct cluster_orders o;
+	cgn_timer_cancel(&k->poll);
+	struct cluster_node *n = k->draining ? cluster_find(k->r->cluster, k->node_id) : NULL;
+	k->draining = false;
+	if (n == NULL || n->drains == 0)
+		return; /* it left meanwhile */
+	cluster_drain_end(k->r->cluster, n, &o);
+	router_obey(k->r, &o);
+}
+
+void router_call_rest(struct router_call *k)
+{
+	if (k->c != NULL || k->pending)
+		return;
+	drain_stop(k);
+	free(k->node_id);
+	k->tag = 0;
+	free(k);
+}
+
+static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	(void)c;
+	struct router_call *k = user;
+	CGN_LIVE(k, ROUTER_CALL_TAG);
+	if (k->asked) {
+		router_call_finish(k, CGN_INVALID, "one message is enough");
+		return;
+	}
+	k->asked = true;
+	k->act(k, (struct cgn_str){(const char *)p, n});
+}
+
+static void on_half_close(struct grpc_call *c, void *user)
+{
+	(void)c;
+	struct router_call *k = user;
+	CGN_LIVE(k, ROUTER_CALL_TAG);
+	if (!k->asked)
+		router_call_finish(k, CGN_INVALID, "the request has no message");
+}
+
+static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	(void)c;
+	(void)why;
+	struct router_call *k = user;
+	CGN_LIVE(k, ROUTER_CALL_TAG);
+	k->c = NULL;
+	router_explain_forget(&k->question);
+	drain_stop(k);
+	router_call_rest(k);
+}
+
+static const struct grpc_call_ops call_ops = {.on_message = on_message,
+	.on_half_close = on_half_close,
+	.on_close = on_close};
+
+/* ---- Router ---- */
+
+static void announce(struct router_call *k, struct cgn_str message)
+{
+	struct cgn_err err;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__AnnounceRequest *rq = NULL;
+	Cognitora__V1__AnnounceResponse rs = COGNITORA__V1__ANNOUNCE_RESPONSE__INIT;
+	cgn_rc rc = pb_unpack(&cognitora__v1__announce_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc))
+		rc = state_announce_received(k->r->state, rq, &rs.lease_ms, &err);
+	if (cgn_ok(rc))
+		router_call_answer(k, &rs);
+	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+}
+
+static void leave(struct router_call *k, struct cgn_str message)
+{
+	struct cgn_err err;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__LeaveRequest *rq = NULL;
+	Cognitora__V1__LeaveResponse rs = COGNITORA__V1__LEAVE_RESPONSE__INIT;
+	cgn_rc rc = pb_unpack(&cognitora__v1__leave_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc))
+		rc = state_leave_received(k->r->state, rq->node_id, &err);
+	if (cgn_ok(rc))
+		router_call_answer(k, &rs);
+	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+}
+
+/* ---- Control ---- */
+
+static char *breaker_words(struct router *r, uint16_t slot, struct cgn_arena *a)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	breaker_text(atomic_load_explicit(&r->cluster->cells[slot].breaker, memory_order_relaxed),
+		cgn_loop_now(r->loop), &b);
+	return b.bad ? NULL : cgn_arena_strz(a, cgn_buf_view(&b));
+}
+
+static void status_fill(struct router *r, const struct cluster_node *n, uint64_t tier_blocks[KV_TIERS],
+	struct cgn_arena *a, Cognitora__V1__NodeStatus *to)
+{
+	cognitora__v1__node_status__init(to);
+	to->node = n->info;
+	to->load = (Cognitora__V1__Load *)(uintptr_t)&n->load; /* only packed */
+	to->state = (char *)(uintptr_t)node_state_text(n->state);
+	to->cordoned = n->cordoned;
+	to->router_inflight = cluster_inflight(r->cluster, n->slot);
+	to->last_seen_ms = n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0;
+	struct router_knowledge k;
+	router_knowledge(r, n, &k);
+	to->index_blocks = k.blocks;
+	to->source = (char *)(uintptr_t)k.source;
+	to->stale_ms = (uint64_t)(k.staleness / CGN_MSEC);
+	to->trust = (float)k.trust;
+	to->n_tier_blocks = KV_TIERS;
+	to->tier_blocks = tier_blocks;
+	memcpy(tier_blocks, k.tier_blocks, sizeof k.tier_blocks);
+	char *words = breaker_words(r, n->slot, a);
+	if (words != NULL)
+		to->breaker = words;
+}
+
+static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, uint64_t (*tiers)[KV_TIERS],
+	struct cgn_arena *a, Cognitora__V1__NodeStatus **out)
+{
+	size_t n = 0;
+	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
+		if (r->cluster->by_slot[i] == NULL)
+			continue;
+		status_fill(r, r->cluster->by_slot[i], tiers[n], a, &rows[n]);
+		out[n] = &rows[n];
+		n++;
+	}
+	return n;
+}
+
+/* Of the models in rs->models. */
+static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)
+{
+	Cognitora__V1__ModelStatus *rows = cgn_arena_get(a, (rs->n_models + 1) * sizeof *rows);
+	rs->model_status = cgn_arena_get(a, (rs->n_models + 1) * sizeof *rs->model_status);
+	if (rows == NULL || rs->model_status == NULL)
+		return false;
+	for (size_t i = 0; i < rs->n_models; i++) {
+		struct router_model m = router_model_of(r, cgn_str_of(rs->models[i]));
+		cognitora__v1__model_status__init(&rows[i]);
+		rows[i].name = rs->models[i];
+		rows[i].tokens = (char *)(uintptr_t)gw_tokens_text(m.mode);
+		rows[i].why = (char *)(uintptr_t)m.why;
+		rows[i].block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
+		rows[i].ready_nodes = (uint32_t)m.n_ready;
+		rows[i].queued = (uint32_t)router_gate_depth(r, cgn_str_of(rs->models[i]));
+		rs->model_status[rs->n_model_status++] = &rows[i];
+	}
+	return true;
+}
+
+static void status(struct router_call *k, struct cgn_str message)
+{
+	(void)message; /* it has no fields */
+	struct router *r = k->r;
+	Cognitora__V1__StatusResponse rs = COGNITORA__V1__STATUS_RESPONSE__INIT;
+	CGN_ON_EXIT(cgn_arena_fini) struct cgn_arena a;
+	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
+	size_t cap = r->view->n_nodes + 1;
+	Cognitora__V1__NodeStatus *rows = cgn_arena_get(&a, cap * sizeof *rows);
+	uint64_t(*tiers)[KV_TIERS] = cgn_arena_get(&a, cap * sizeof *tiers);
+	rs.nodes = cgn_arena_get(&a, cap * sizeof *rs.nodes);
+	rs.models = cgn_arena_get(&a, (r->view->n_models + 1) * sizeof *rs.models);
+	if (rows == NULL || tiers == NULL || rs.nodes == NULL || rs.models == NULL) {
+		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
+	rs.cluster = r->cluster_name;
+	rs.router_version = (char *)(uintptr_t)CGN_VERSION;
+	rs.state_backend = (char *)(uintptr_t)r->state_backend;
+	rs.state_connected = r->state_connected;
+	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
+	Cognitora__V1__PolicyStatus policy;
+	router_policy_fill(r, &policy);
+	rs.policy = &policy;
+	Cognitora__V1__ShadowStatus shadows[EXPLAIN_SHADOWS], *shadow_list[EXPLAIN_SHADOWS];
+	rs.shadows = shadow_list;
+	router_shadows_fill(r, shadows, shadow_list, &rs.n_shadows);
+	rs.n_nodes = nodes_fill(r, rows, tiers, &a, rs.nodes);
+	for (size_t i = 0; i < r->view->n_models; i++)
+		rs.models[rs.n_models++] =
+			(char *)(uintptr_t)r->view->models[i].name.p; /* the arena terminates them */
+	if (!models_fill(r, &rs, &a)) {
+		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
+	router_call_answer(k, &rs);
+	router_call_finish(k, CGN_FINE, "");
+}
+
+static bool order_read(struct router_call *k, struct cgn_str message)
+{
+	struct cgn_err err;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__CordonRequest *rq = NULL;
+	cgn_rc rc = pb_unpack(&cognitora__v1__cordon_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc) && cluster_find(k->r->cluster, rq->node_id) == NULL &&
+		!state_watch_cordoned(k->r->state, rq->node_id))
+		rc = CGN_FAIL(&err, NOT_FOUND, "no node %s is known here", rq->node_id);
+	if (cgn_ok(rc)) {
+		k->node_id = strdup(rq->node_id);
+		if (k->node_id == NULL)
+			rc = CGN_FAIL(&err, NO_MEMORY, "out of memory");
+	}
+	if (!cgn_ok(rc))
+		router_call_finish(k, rc.code, err.msg);
+	return cgn_ok(rc);
+}
+
+static void cordon_start(struct router_call *k, bool on, void (*done)(void *user, const struct cgn_err *err))
+{
+	struct cgn_err err;
+	k->pending = true;
+	cgn_rc rc = state_cordon(k->r->state, k->node_id, on, done, k, &err);
+	if (cgn_ok(rc)) {
+		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", on),
+			F_STRN("by", grpc_peer_name(k->c)), F_STRN("from", grpc_peer(k->c)));
+		return;
+	}
+	k->pending = false;
+	router_call_finish(k, rc.code, err.msg);
+}
+
+static void cordon_done(void *user, const struct cgn_err *err)
+{
+	struct router_call *k = user;
+	CGN_LIVE(k, ROUTER_CALL_TAG);
+	Cognitora__V1__CordonResponse rs = COGNITORA__V1__CORDON_RESPONSE__INIT;
+	k->pending = false;
+	if (err->code == CGN_FINE && k->c != NULL)
+		router_call_answer(k, &rs);
+	router_call_finish(k, err->code, err->code == CGN_FINE ? "" : err->msg);
+	router_call_rest(k);
+}
+
+static void cordon(struct router_call *k, struct cgn_str message)
+{
+	if (order_read(k, message))
+		cordon_start(k, true, cordon_done);
+}
+
+static void uncordon(struct router_call *k, struct cgn_str message)
+{
+	if (order_read(k, message))
+		cordon_start(k, false, cordon_done);
+}
+
+/* What this router has there, and what the agent says it relays: other routers' requests count too. */
+static void drain_report(struct cgn_timer *t)
+{
+	struct router_call *k = CGN_CONTAINER(t, struct router_call, poll);
+	CGN_LIVE(k, ROUTER_CALL_TAG);
+	const struct cluster_node *n = cluster_find(k->r->cluster, k->node_id);
+	Cognitora__V1__DrainProgress rs = COGNITORA__V1__DRAIN_PROGRESS__INIT;
+	if (n != NULL) {
+		uint32_t ours = cluster_inflight(k->r->cluster, n->slot),
+			 theirs = n->heard ? n->load.inflight : 0;
+		rs.inflight = ours > theirs ? ours : theirs;
+	}
+	rs.done = rs.inflight == 0;
+	router_call_answer(k, &rs);
+	if (rs.done)
+		router_call_finish(k, CGN_FINE, "");
+	else
+		cgn_timer_set(t, DRAIN_EVERY);
+}
+
+static void drain_cordoned(void *user, const struct cgn_err *err)
+{
+	struct router_call *k = user;
+	CGN_LIVE(k, ROUTER_CALL_TAG);
+	struct cluster_orders o;
+	k->pending = false;
+	struct cluster_node *n = cluster_find(k->r->cluster, k->node_id);
+	if (err->code != CGN_FINE)
+		router_call_finish(k, err->code, err->msg);
+	if (err->code == CGN_FINE && k->c != NULL && n != NULL) {
+		k->draining = true;
+		cluster_drain_begin(k->r->cluster, n, &o);
+		router_obey(k->r, &o);
+	}
+	if (err->code == CGN_FINE && k->c != NULL)
+		cgn_timer_set(&k->poll, 0); /* after the workers were told */
+	router_call_rest(k);
+}
+
+static void drain(struct router_call *k, struct cgn_str message)
+{
+	if (order_read(k, message))
+		cordon_start(k, true, drain_cordoned);
+}
+
+/* ---- the port ---- */
+
+static void call_new(struct grpc_call *c, struct router *r, void (*act)(struct router_call *, struct cgn_str))
+{
+	struct router_call *k = calloc(1, sizeof *k);
+	if (k == NULL) {
+		grpc_finish(c, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
+	*k = (struct router_call){.tag = ROUTER_CALL_TAG, .r = r, .c = c, .act = act};
+	cgn_timer_init(&k->poll, r->loop, drain_report);
+	grpc_call_take(c, &call_ops, k);
+}
+
+#define METHOD(name)                                           \
+	static void on_##name(struct grpc_call *c, void *user) \
+	{                                                      \
+		call_new(c, user, name);                       \
+	}
+METHOD(announce)
+METHOD(leave)
+METHOD(status)
+METHOD(cordon)
+METHOD(uncordon)
+METHOD(drain)
+#undef METHOD
+
+static void on_stores(struct grpc_call *c, void *user)
+{
+	call_new(c, user, router_stores);
+}
+
+static void on_explain(struct grpc_call *c, void *user)
+{
+	call_new(c, user, router_explain);
+}
+
+static void on_set_policy(struct grpc_call *c, void *user)
+{
+	call_new(c, user, router_set_policy);
+}
+
+const struct grpc_method router_methods[] = {
+	{PROTO_ROUTER_ANNOUNCE, on_announce},
+	{PROTO_ROUTER_LEAVE, on_leave},
+	{PROTO_ROUTER_STORES, on_stores},
+	{PROTO_CONTROL_STATUS, on_status},
+	{PROTO_CONTROL_CORDON, on_cordon},
+	{PROTO_CONTROL_UNCORDON, on_uncordon},
+	{PROTO_CONTROL_DRAIN, on_drain},
+	{PROTO_CONTROL_SET_POLICY, on_set_policy},
+	{PROTO_CONTROL_EXPLAIN, on_explain},
+	{SCRAPE_PATH, scrape_on_call},
+};
+const size_t router_n_methods = CGN_COUNT(router_methods);

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch: one Agent.Watch per member, opened again whenever it ends. */
+#include <stdlib.h>
+
+#include "base/codec/pb.h"
+#include "base/log/log.h"
+#include "router/control/router.h"
+
+#define WATCH_TAG   0x64a7c401U
+#define RETRY_FIRST (100 * CGN_MSEC)
+#define RETRY_LAST  (2 * CGN_SEC)
+
+static void call_open(struct router_watch *w);
+
+static struct cluster_node *node_of(const struct router_watch *w)
+{
+	struct cluster_node *n = w->r->cluster->by_slot[w->slot];
+	CGN_MUST(n != NULL); /* a watch is closed with its node */
+	return n;
+}
+
+static void retry_later(struct router_watch *w)
+{
+	cgn_timer_set(&w->retry, cgn_backoff_next(&w->backoff));
+}
+
+static void on_retry(struct cgn_timer *t)
+{
+	call_open(CGN_CONTAINER(t, struct router_watch, retry));
+}
+
+static void lost(struct router_watch *w, const char *why)
+{
+	struct cluster_orders o;
+	struct cluster_node *n = node_of(w);
+	if (n->heard || w->backoff.failures == 0)
+		cgn_log(WARN, "router.watch_lost", F_STR("node", n->info->id), F_STR("address", w->address),
+			F_STR("why", why));
+	router_residency_lost(w);
+	cluster_watch_lost(w->r->cluster, n, &o);
+	retry_later(w);
+	router_obey(w->r, &o);
+}
+
+static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	(void)c;
+	struct router_watch *w = user;
+	struct cgn_err err;
+	struct cluster_orders o;
+	CGN_LIVE(w, WATCH_TAG);
+	CGN_ON_EXIT(pb_free) Cognitora__V1__WatchEvent *ev = NULL;
+	if (!cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, (struct cgn_str){(const char *)p, n},
+		    &ev, &err)) ||
+		!cgn_ok(proto_residency_check(ev->residency, ev->check, &err))) {
+		grpc_cancel(&w->call);
+		lost(w, err.msg);
+		return;
+	}
+	cluster_watch_event(w->r->cluster, node_of(w), ev, cgn_loop_now(w->r->loop), &o);
+	if (o.watch == WATCH_KEEP)
+		cgn_backoff_reset(&w->backoff);
+	if (o.forget)
+		router_residency_forget(w); /* before what the same event says it holds */
+	o.forget = false;
+	if (ev->residency != NULL && o.watch == WATCH_KEEP)
+		router_residency_take(w, ev->residency);
+	if (ev->check != NULL && o.watch == WATCH_KEEP)
+		router_residency_check(w, ev->check);
+	router_obey(w->r, &o);
+	router_gate_look(w->r); /* others may have left room */
+}
+
+static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	(void)c;
+	struct router_watch *w = user;
+	CGN_LIVE(w, WATCH_TAG);
+	w->call = NULL;
+	lost(w, why->code == CGN_FINE ? "the agent ended it" : why->msg);
+}
+
+static const struct grpc_call_ops watch_ops = {.on_message = on_message, .on_close = on_close};
+
+static void call_open(struct router_watch *w)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	struct cgn_err err;
+	Cognitora__V1__WatchRequest rq = COGNITORA__V1__WATCH_REQUEST__INIT;
+	w->opened_at = cgn_loop_now(w->r->loop);
+	rq.router_id = w->r->id;
+	rq.router = w->r->shared.instance;
+	pb_pack(&rq, &b);
+	if (b.bad ||
+		!cgn_ok(grpc_call_start(w->channel, PROTO_AGENT_WATCH, 0, &watch_ops, w, &w->call, &err))) {
+		w->call = NULL;
+		retry_later(w);
+		return;
+	}
+	const struct iovec iov = {b.p, b.n};
+	grpc_send(w->call, &iov, 1); /* left open: repairs are asked for on it */
+}
+
+static CGN_RC channel_open(struct router_watch *w, struct cgn_err *err)
+{
+	struct grpc_channel_cfg cfg = {.addr = w->address, .tls = w->r->shared.agent_tls};
+	return grpc_channel_new(w->r->loop, &cfg, &w->channel, err);
+}
+
+void router_watch_open(struct router *r, const struct cluster_node *n)
+{
+	struct cgn_err err = {.msg = "out of memory"};
+	CGN_MUST(r->watches[n->slot] == NULL);
+	struct router_watch *w = calloc(1, sizeof *w);
+	if (w == NULL) {
+		cgn_log(ERROR, "router.watch_failed", F_STR("node", n->info->id), F_STR("why", err.msg));
+		return;
+	}
+	*w = (struct router_watch){.tag = WATCH_TAG,
+		.r = r,
+		.slot = n->slot,
+		.backoff = {.first = RETRY_FIRST, .last = RETRY_LAST}};
+	cgn_timer_init(&w->retry, r->loop, on_retry);
+	w->shown = NODE_STATE_COUNT;
+	router_peers_open(w);
+	w->address = cgn_str_dupz(cgn_str_of(n->address));
+	r->watches[n->slot] = w;
+	if (w->address == NULL || !cgn_ok(channel_open(w, &err))) {
+		cgn_log(ERROR, "router.watch_failed", F_STR("node", n->info->id), F_STR("why", err.msg));
+		return; /* stays a member that is never ready */
+	}
+	router_residency_open(w);
+	call_open(w);
+}
+
+static void hang_up(struct router_watch *w)
+{
+	cgn_timer_cancel(&w->retry);
+	if (w->call != NULL)
+		grpc_cancel(&w->call);
+}
+
+void router_watch_again(struct router *r, const struct cluster_node *n)
+{
+	struct router_watch *w = r->watches[n->slot];
+	struct cluster_orders o;
+	if (w == NULL)
+		return;
+	CGN_LIVE(w, WATCH_TAG);
+	if (w->address != NULL && strcmp(w->address, n->address) == 0) {
+		hang_up(w);
+		router_residency_lost(w);
+		cluster_watch_lost(r->cluster, node_of(w), &o);
+		if (o.publish)
+			cgn_loop_defer(r->loop, &r->publish);
+		retry_later(w);
+		return;
+	}
+	router_watch_close(r, n->slot);
+	router_watch_open(r, n);
+}
+
+static void watch_release(struct cgn_grave *g)
+{
+	struct router_watch *w = CGN_CONTAINER(g, struct router_watch, grave);
+	if (w->channel != NULL)
+		grpc_channel_free(&w->channel);
+	free(w->address);
+	free(w->shown_id);
+	free(w);
+}
+
+void router_watch_close(struct router *r, uint16_t slot)
+{
+	struct router_watch *w = r->watches[slot];
+	if (w == NULL)
+		return;
+	CGN_LIVE(w, WATCH_TAG);
+	hang_up(w);
+	r->watches[slot] = NULL;
+	w->tag = 0;
+	cgn_loop_bury(r->loop, &w->grave, watch_release); /* it may be one of its own callbacks that asks */
+}

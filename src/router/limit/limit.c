@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* limit: how many requests and tokens a key, a client's address and a tenant may have. Reserved once, before
+ * the request queues; settled when it is over, with what the engine counted. Whose they are is what the
+ * gateway itself knows: no field of a request's head names it. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+
+#include "router/limit/limit_priv.h"
+
+#define LIMITS_TAG    0x64117501U
+#define ANSWER_TOKENS 256 /* of a model that has answered nothing yet */
+#define BYTES_A_TOKEN 4
+
+static const char *const unit_texts[LIMIT_UNITS] = {"requests", "tokens"};
+static const struct {
+	char letter;
+	const char *text, *kinds[LIMIT_UNITS];
+} subject_rows[LIMIT_SUBJECTS] = {
+	[LIMIT_KEY] = {'k', "API key", {"key_requests", "key_tokens"}},
+	[LIMIT_ADDRESS] = {'a', "address", {"address_requests", "address_tokens"}},
+	[LIMIT_TENANT] = {'t', "tenant", {"tenant_requests", "tenant_tokens"}},
+};
+
+/* ---- whose ---- */
+
+/* A household or a virtual machine has a /64 of IPv6 to itself: to count its addresses one by one is to count
+ * none. */
+void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX])
+{
+	struct in6_addr v6;
+	size_t colon = peer.n;
+	while (colon > 0 && peer.p[colon - 1] != ':')
+		colon--;
+	struct cgn_str host = {peer.p, colon > 0 ? colon - 1 : peer.n};
+	bool bracketed = host.n > 2 && host.p[0] == '[';
+	if (bracketed)
+		host = (struct cgn_str){host.p + 1, host.n - 2};
+	host = cgn_str_split(&host, '%'); /* of a link-local address: the interface */
+	(void)cgn_str_copyz(out, LIMIT_ADDRESS_MAX, host);
+	if (!bracketed || inet_pton(AF_INET6, out, &v6) != 1)
+		return;
+	if (IN6_IS_ADDR_V4MAPPED(&v6)) {
+		(void)inet_ntop(AF_INET, &v6.s6_addr[12], out, LIMIT_ADDRESS_MAX);
+		return;
+	}
+	memset(&v6.s6_addr[8], 0, 8);
+	(void)inet_ntop(AF_INET6, &v6, out, LIMIT_ADDRESS_MAX);
+	memcpy(out + strlen(out), "/64", sizeof "/64");
+}
+
+static void add(struct gw_limits *l, const struct gw_shared *shared, enum limit_subject subject,
+	enum limit_unit unit, struct cgn_str name, const struct limit_rate *rate, uint64_t units)
+{
+	if (!limit_is_set(rate))
+		return;
+	CGN_MUST(l->n < GW_MAX_LIMITS);
+	struct gw_limit *to = &l->v[l->n++];
+	*to = (struct gw_limit){.subject = subject, .unit = unit, .rate = *rate, .reserved = units};
+	/* with its rate: what was taken at another one says nothing of this one */
+	(void)snprintf(to->name, sizeof to->name, "%c:%.*s:%c:%llu/%llu", subject_rows[subject].letter,
+		CGN_STR_ARG(name), unit_texts[unit][0], (unsigned long long)rate->units,
+		(unsigned long long)rate->burst);
+	struct digest d = digest_keyed(&shared->limit_seed, cgn_str_of(to->name));
+	to->key = digest_short(&d);
+	to->key += to->key == 0;
+}
+
+/* ---- how many ---- */
+
+static bool has_tokens(const struct gw_req *r)
+{
+	return !cgn_str_starts(r->path, "/tokenize") && !cgn_str_starts(r->path, "/detokenize");
+}
+
+static uint64_t prompt_guess(const struct gw_req *r)
+{
+	const struct gw_model *row = gw_rules_model(r->w->rules, r->model);
+	double block = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
+	if (r->prompt_tokens > 0)
+		return r->prompt_tokens;
+	double bytes = r->chain.length > 0 ? r->chain.length * block : (double)r->body.n;
+	return (uint64_t)(bytes / BYTES_A_TOKEN) + 1;
+}
+
+static uint64_t answer_guess(const struct gw_req *r)
+{
+	uint32_t mean = gw_series_answer(r->w, r->model);
+	if (prompt_api_of(r->path) == PROMPT_NONE || r->route->scope != AUTH_CHAT)
+		return 0;
+	return r->answer_tokens > 0 ? r->answer_tokens : mean > 0 ? mean : ANSWER_TOKENS;
+}
+
+/* What is only guessed never makes a request too large: the whole bucket does, and the rest is owed when it
+ * is over. */
+static uint64_t tokens_of(const struct gw_req *r, uint64_t burst)
+{
+	uint64_t known = r->prompt_tokens + (answer_guess(r) > 0 ? r->answer_tokens : 0);
+	uint64_t guess = prompt_guess(r) + answer_guess(r);
+	if (known > burst)
+		return known;
+	return guess < burst ? guess : burst;
+}
+
+static void add_both(struct gw_limits *l, const struct gw_req *r, enum limit_subject subject,
+	struct cgn_str name, const struct gw_rates *rates)
+{
+	const struct gw_shared *shared = r->w->shared;
+	add(l, shared, subject, LIMIT_REQUESTS, name, &rates->requests, 1);
+	if (has_tokens(r) && limit_is_set(&rates->tokens))
+		add(l, shared, subject, LIMIT_TOKENS, name, &rates->tokens,
+			tokens_of(r, rates->tokens.burst));
+}
+
+static struct gw_limits *limits_of(const struct gw_req *r)
+{
+	const struct gw_rules *rules = r->w->rules;
+	const struct gw_rates *all = &gw_rules_tenant(rules, r->tenant)->rates;
+	char address[LIMIT_ADDRESS_MAX];
+	struct gw_limits *l = calloc(1, sizeof *l);
+	if (l == NULL)
+		return NULL;
+	l->tag = LIMITS_TAG;
+	l->w = r->w;
+	if (r->key_id != NULL) {
+		add_both(l, r, LIMIT_KEY, cgn_str_of(r->key_id), &rules->rates);
+	} else {
+		limit_address(r->peer, address);
+		add_both(l, r, LIMIT_ADDRESS, cgn_str_of(address), &rules->rates);
+	}
+	add_both(l, r, LIMIT_TENANT, r->tenant, all);
+	l->prompt_tokens = prompt_guess(r);
+	return l;
+}
+
+static bool any_applies(const struct gw_req *r)
+{
+	const struct gw_rates *own = &r->w->rules->rates,
+			      *all = &gw_rules_tenant(r->w->rules, r->tenant)->rates;
+	return limit_is_set(&own->requests) || limit_is_set(&own->tokens) || limit_is_set(&all->requests) ||
+		limit_is_set(&all->tokens);
+}
+
+/* ---- reserving ---- */
+
+/* Each is asked, also behind one that refuses: the wait that is told must be the longest. Then all or
+ * nothing. */
+static bool reserve_here(struct gw_limits *l, struct limit_table *table, cgn_nsec now)
+{
+	bool granted = true;
+	for (unsigned i = 0; i < l->n; i++) {
+		struct gw_limit *one = &l->v[i];
+		one->answer = limit_table_take(table, one->key, &one->rate, now, one->reserved);
+		granted = granted && one->answer.granted;
+	}
+	for (unsigned i = 0; i < l->n && !granted; i++)
+		if (l->v[i].answer.granted)
+			limit_table_settle(table, l->v[i].key, &l->v[i].rate, now, l->v[i].reserved, 0);
+	l->reserved = granted;
+	return granted;
+}
+
+/* ---- refusing ---- */
+
+static const struct gw_limit *longest(const struct gw_limits *l)
+{
+	const struct gw_limit *worst = NULL;
+	for (unsigned i = 0; i < l->n; i++)
+		if (!l->v[i].answer.granted && (worst == NULL || l->v[i].answer.wait > worst->answer.wait))
+			worst = &l->v[i];
+	CGN_MUST(worst != NULL);
+	return worst;
+}
+
+static void rate_text(const struct gw_limit *one, char *out, size_t cap)
+{
+	if (one->unit == LIMIT_TOKENS)
+		(void)snprintf(out, cap, "%llu tokens a minute", (unsigned long long)one->rate.units);
+	else
+		(void)snprintf(out, cap, "%g requests a second, %llu at once", (double)one->rate.units / 1000,
+			(unsigned long long)one->rate.burst);
+}
+
+static enum gw_step refuse(struct gw_req *r)
+{
+	const struct gw_limit *one = longest(r->limits);
+	const char *whose = subject_rows[one->subject].text;
+	char rate[80];
+	bool never = one->answer.wait == LIMIT_NEVER;
+	uint64_t seconds = never ? 0 : (one->answer.wait + CGN_SEC - 1) / CGN_SEC;
+	struct gw_refusal how = {
+		.status = 429,
+		.type = unit_texts[one->unit],
+		.code = "rate_limit_exceeded",
+		.reason = "rate",
+		.retry_after = seconds < UINT32_MAX ? (unsigned)seconds : UINT32_MAX,
+	};
+	r->limits->never = never;
+	rate_text(one, rate, sizeof rate);
+	metric_add(METRIC_OF(RATE_LIMITED, subject_rows[one->subject].kinds[one->unit]), 1);
+	if (never)
+		return gw_refuse(r, &how,
+			"the request is too large: it may take %llu %s, and the %s has %s: shorten the prompt or ask for fewer tokens",
+			(unsigned long long)one->reserved, unit_texts[one->unit], whose, rate);
+	return gw_refuse(r, &how,
+		"rate limit reached: the %s has %s, this request needs %llu; try again in %llu s", whose,
+		rate, (unsigned long long)one->reserved, (unsigned long long)seconds);
+}
+
+static enum gw_step pass(struct gw_req *r)
+{
+	r->limited = true;
+	gw_goto(r, GW_ROUTE);
+	return STEP_AGAIN;
+}
+
+static enum gw_step decide(struct gw_req *r)
+{
+	struct gw_limits *l = r->limits;
+	if (!l->stored)
+		(void)reserve_here(l, r->w->shared->limits, cgn_loop_now(r->w->loop));
+	return l->reserved ? pass(r) : refuse(r);
+}
+
+enum gw_step gw_limit(struct gw_req *r)
+{
+	bool begun = r->limits != NULL;
+	if (!begun && !any_applies(r))
+		return pass(r);
+	if (!begun)
+		r->limits = limits_of(r);
+	if (r->limits == NULL)
+		return gw_refuse(r,
+			&(struct gw_refusal){503, "server_error", "no_memory", .reason = "memory",
+				.retry_after = 1},
+			"out of memory");
+	if (r->limits->asking || (!begun && gw_store_ask(r, r->limits)))
+		return gw_park(r, WAIT_STORE, 0); /* each call of the store has a deadline */
+	return decide(r);
+}
+
+/* ---- settling ---- */
+
+/* A stream that does not say what it cost (OpenAI's do only when asked to): an event is a token, about. */
+void gw_limit_relayed(struct gw_req *r, struct cgn_str data)
+{
+	if (r->limits == NULL || !r->event_stream)
+		return;
+	const char *p = data.p, *end = data.p + data.n;
+	while ((p = memmem(p, (size_t)(end - p), "data:", 5)) != NULL) {
+		r->limits->events++;
+		p += 5;
+	}
+}
+
+/* A request that no engine answered, and not because its client left, was none. */
+static bool was_served(const struct gw_req *r)
+{
+	return r->t.head_seen || (r->client_why.code != CGN_FINE && r->tries > 0);
+}
+
+static uint64_t tokens_used(const struct gw_req *r, const struct gw_limits *l, uint64_t reserved)
+{
+	const struct usage *u = &r->usage;
+	if (!was_served(r) || (r->t.head_seen && r->t.status >= 400))
+		return 0;
+	if (u->has_prompt || u->has_completion)
+		return u->prompt_tokens + u->completion_tokens;
+	if (!r->t.head_seen || r->event_stream)
+		return l->prompt_tokens + l->events; /* the client left, or was told no numbers */
+	return reserved;
+}
+
+void limit_end(struct gw_limits *l, const uint64_t *used)
+{
+	static const uint64_t nothing[GW_MAX_LIMITS];
+	CGN_LIVE(l, LIMITS_TAG);
+	CGN_MUST(!l->asking);
+	if (used == NULL)
+		used = nothing;
+	if (l->reserved && l->stored)
+		gw_store_settle(l->w, l, used);
+	for (unsigned i = 0; i < l->n && l->reserved && !l->stored; i++)
+		limit_table_settle(l->w->shared->limits, l->v[i].key, &l->v[i].rate, cgn_loop_now(l->w->loop),
+			l->v[i].reserved, used[i]);
+	l->tag = 0;
+	free(l);
+}
+
+void gw_limit_settle(struct gw_req *r)
+{
+	struct gw_limits *l = r->limits;
+	uint64_t used[GW_MAX_LIMITS] = {0};
+	r->limits = NULL;
+	if (l == NULL)
+		return;
+	CGN_LIVE(l, LIMITS_TAG);
+	if (l->asking) {
+		l->r = NULL;
+		return;
+	}
+	for (unsigned i = 0; i < l->n; i++)
+		used[i] = l->v[i].unit == LIMIT_TOKENS ? tokens_used(r, l, l->v[i].reserved) : was_served(r);
+	limit_end(l, used);
+}
+
+/* ---- telling ---- */
+
+/* "120ms", "8.64s", "6m0s": as OpenAI writes them. */
+void limit_duration(cgn_nsec d, char out[LIMIT_DURATION_MAX])
+{
+	uint64_t ms = (d + CGN_MSEC - 1) / CGN_MSEC;
+	if (ms < 1000)
+		(void)snprintf(out, LIMIT_DURATION_MAX, "%llums", (unsigned long long)ms);
+	else if (ms < 60000)
+		(void)snprintf(out, LIMIT_DURATION_MAX, "%gs", (double)ms / 1000);
+	else
+		(void)snprintf(out, LIMIT_DURATION_MAX, "%llum%gs", (unsigned long long)(ms / 60000),
+			(double)(ms % 60000) / 1000);
+}
+
+/* Of several limits, the one that is nearest. */
+static const struct gw_limit *tightest(const struct gw_limits *l, enum limit_unit unit)
+{
+	const struct gw_limit *least = NULL;
+	for (unsigned i = 0; i < l->n; i++)
+		if (l->v[i].unit == unit && (least == NULL || l->v[i].answer.left < least->answer.left))
+			least = &l->v[i];
+	return least;
+}
+
+static size_t put_field(struct gw_req *r, struct http_field *f, const char *what, enum limit_unit unit,
+	const char *value)
+{
+	const char *name = cgn_arena_fmt(&r->arena, "x-ratelimit-%s-%s", what, unit_texts[unit]);
+	const char *copy = cgn_arena_strz(&r->arena, cgn_str_of(value));
+	if (name == NULL || copy == NULL)
+		return 0;
+	*f = (struct http_field){cgn_str_of(name), cgn_str_of(copy)};
+	return 1;
+}
+
+size_t gw_limit_fields(struct gw_req *r, struct http_field *f)
+{
+	size_t n = 0;
+	char text[LIMIT_DURATION_MAX];
+	for (unsigned u = 0; r->limits != NULL && u < LIMIT_UNITS; u++) {
+		const struct gw_limit *one = tightest(r->limits, (enum limit_unit)u);
+		if (one == NULL)
+			continue;
+		(void)snprintf(text, sizeof text, "%llu", (unsigned long long)one->rate.burst);
+		n += put_field(r, f + n, "limit", one->unit, text);
+		(void)snprintf(text, sizeof text, "%llu", (unsigned long long)one->answer.left);
+		n += put_field(r, f + n, "remaining", one->unit, text);
+		limit_duration(one->answer.full_in, text);
+		n += put_field(r, f + n, "reset", one->unit, text);
+	}
+	/* what clients of OpenAI ask before they try a 429 again */
+	if (r->limits != NULL && r->limits->never)
+		f[n++] = (struct http_field){CGN_STR("x-should-retry"), CGN_STR("false")};
+	return n;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* limit store: buckets that several routers share, in Redis. A worker asks it once a request and tells it
+ * once what was used; whenever it does not answer in time and well, the worker's own table decides. So a
+ * Redis that is away makes limits a router's own, never a request fail or hang. */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "io/disk/disk.h"
+#include "router/limit/limit_priv.h"
+
+#define STORE_TAG     0x64117502U
+#define PASSWORD_FILE ((size_t)4096)
+#define KEY_MAX       (LIMIT_NAME_MAX + 100)
+#define NUMBER_MAX    24
+
+struct gw_store {
+	uint32_t tag;
+	struct gw_worker *w;
+	struct redis *redis;
+	char prefix[100];
+	bool in_use, away;
+	struct metric_cell *here, *there; /* workers by where they count */
+};
+
+/* ---- settings ---- */
+
+static CGN_RC password_read(const char *path, struct redis_url *url, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct cgn_err why;
+	if (!cgn_ok(disk_read_file(path, PASSWORD_FILE, &text, &why)))
+		return CGN_FAIL(err, INVALID, "router.rate_limit.redis_password_file: %s", why.msg);
+	struct cgn_str rest = cgn_buf_view(&text), line = cgn_str_trim(cgn_str_split(&rest, '\n'));
+	bool fits = line.n > 0 && cgn_str_copyz(url->password, sizeof url->password, line);
+	explicit_bzero(text.p, text.n);
+	if (!fits)
+		return CGN_FAIL(err, INVALID,
+			"router.rate_limit.redis_password_file: the first line of %s has 1 to %zu bytes",
+			path, sizeof url->password - 1);
+	return CGN_OK;
+}
+
+CGN_RC gw_store_cfg(const struct config *cfg, struct gw_store_cfg *out, struct cgn_err *err)
+{
+	struct cgn_err why;
+	*out = (struct gw_store_cfg){0};
+	if (cfg->router.rate_limit.redis_url == NULL)
+		return CGN_OK;
+	if (!cgn_ok(redis_url_parse(cfg->router.rate_limit.redis_url, &out->url, &why)))
+		return CGN_FAIL(err, INVALID, "router.rate_limit.redis_url: %s", why.msg);
+	if (cfg->router.rate_limit.redis_password_file != NULL)
+		CGN_TRY(password_read(cfg->router.rate_limit.redis_password_file, &out->url, err));
+	if (out->url.tls) {
+		const struct tls_cfg tls = {.ca_file = cfg->router.rate_limit.redis_ca_file};
+		CGN_TRY(tls_ctx_new(&tls, &out->tls, err));
+	}
+	out->timeout = cfg->router.rate_limit.redis_timeout;
+	out->set = true;
+	(void)snprintf(out->prefix, sizeof out->prefix, "cgn:{%s}:rl:", cfg->cluster.name);
+	return CGN_OK;
+}
+
+void gw_store_cfg_fini(struct gw_store_cfg *c)
+{
+	tls_ctx_free(&c->tls);
+	explicit_bzero(c, sizeof *c);
+}
+
+/* ---- coming and going ---- */
+
+static void use(struct gw_store *s, bool in_use)
+{
+	if (s->in_use == in_use)
+		return;
+	s->in_use = in_use;
+	metric_shift(s->here, in_use ? -1 : 1);
+	metric_shift(s->there, in_use ? 1 : -1);
+}
+
+/* One line for all workers: the first that loses it says so, the last that has it back. */
+static void on_state(void *user, bool ready, const struct cgn_err *why)
+{
+	struct gw_store *s = user;
+	_Atomic uint32_t *n = &s->w->shared->stores_away;
+	CGN_LIVE(s, STORE_TAG);
+	use(s, ready);
+	if (!ready && !s->away && atomic_fetch_add(n, 1) == 0)
+		cgn_log(WARN, "router.limit_store_away", F_STR("why", why->msg),
+			F_STR("then", "each router keeps limits by itself until it is back"));
+	if (ready && s->away && atomic_fetch_sub(n, 1) == 1)
+		cgn_log(INFO, "router.limit_store_back", F_STR("then", "routers share limits again"));
+	s->away = !ready;
+}
+
+CGN_RC gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg, struct cgn_err *err)
+{
+	if (cfg == NULL || !cfg->set)
+		return CGN_OK;
+	struct gw_store *s = calloc(1, sizeof *s);
+	if (s == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", w->index);
+	char probe[KEY_MAX];
+	*s = (struct gw_store){.tag = STORE_TAG, .w = w};
+	(void)cgn_str_copyz(s->prefix, sizeof s->prefix, cgn_str_of(cfg->prefix));
+	(void)snprintf(probe, sizeof probe, "%sprobe", s->prefix);
+	s->here = METRIC_OF(RATE_LIMIT_STORE, "local");
+	s->there = METRIC_OF(RATE_LIMIT_STORE, "redis");
+	struct redis_cfg redis = {
+		.url = cfg->url,
+		.tls = cfg->tls,
+		.script = limit_script,
+		.probe = probe,
+		.timeout = cfg->timeout,
+		.on_state = on_state,
+		.user = s,
+	};
+	cgn_rc rc = redis_new(w->loop, &redis, &s->redis, err);
+	explicit_bzero(&redis.url, sizeof redis.url);
+	if (!cgn_ok(rc)) {
+		free(s);
+		return rc;
+	}
+	metric_shift(s->here, 1);
+	w->store = s;
+	return CGN_OK;
+}
+
+void gw_store_close(struct gw_worker *w)
+{
+	struct gw_store *s = w->store;
+	if (s == NULL)
+		return;
+	CGN_LIVE(s, STORE_TAG);
+	redis_free(&s->redis);
+	w->store = NULL;
+	use(s, false);
+	metric_shift(s->here, -1);
+	if (s->away)
+		atomic_fetch_sub(&w->shared->stores_away, 1);
+	s->tag = 0;
+	free(s);
+}
+
+/* ---- asking ---- */
+
+/* The keys and arguments of a run, with what their texts stand in. */
+struct words {
+	struct cgn_str keys[GW_MAX_LIMITS], args[1 + 2 * GW_MAX_LIMITS];
+	size_t n;
+	char key_texts[GW_MAX_LIMITS][KEY_MAX], arg_texts[2 * GW_MAX_LIMITS][NUMBER_MAX];
+};
+
+static int64_t micros(cgn_nsec d)
+{
+	return (int64_t)((d + 999) / 1000);
+}
+
+static void words_add(struct words *to, const struct gw_store *s, const struct gw_limit *one, int64_t cost)
+{
+	size_t i = to->n++;
+	char *room = to->arg_texts[2 * i], *price = to->arg_texts[2 * i + 1];
+	(void)snprintf(to->key_texts[i], KEY_MAX, "%s%s", s->prefix, one->name);
+	(void)snprintf(room, NUMBER_MAX, "%lld", (long long)micros(limit_cost(&one->rate, one->rate.burst)));
+	(void)snprintf(price, NUMBER_MAX, "%lld", (long long)cost);
+	to->keys[i] = cgn_str_of(to->key_texts[i]);
+	to->args[1 + 2 * i] = cgn_str_of(room);
+	to->args[2 + 2 * i] = cgn_str_of(price);
+}
+
+static cgn_nsec nanos(int64_t us)
+{
+	return us > 0 ? (uint64_t)us < LIMIT_LONGEST / 1000 ? (cgn_nsec)us * 1000 : LIMIT_LONGEST : 0;
+}
+
+static void answer_take(struct gw_limits *l, const struct redis_answer *a)
+{
+	bool granted = a->values[0] == 1;
+	for (unsigned i = 0; i < l->n; i++) {
+		cgn_nsec full_in = nanos(a->values[1 + 2 * i]), wait = nanos(a->values[2 + 2 * i]);
+		l->v[i].answer = (struct limit_answer){
+			.granted = granted || wait == 0,
+			.wait = wait,
+			.left = limit_left(&l->v[i].rate, full_in),
+			.full_in = full_in,
+		};
+	}
+	l->reserved = granted;
+	l->stored = true;
+}
+
+static bool is_sound(const struct gw_limits *l, const struct redis_answer *a)
+{
+	bool refuses = false;
+	if (a->err->code != CGN_FINE || a->n != 1 + 2 * (size_t)l->n)
+		return false;
+	for (unsigned i = 0; i < l->n; i++)
+		refuses = refuses || a->values[2 + 2 * i] > 0;
+	return refuses == (a->values[0] != 1);
+}
+
+static void on_answer(void *user, const struct redis_answer *a)
+{
+	struct gw_limits *l = user;
+	l->asking = false;
+	if (is_sound(l, a))
+		answer_take(l, a);
+	if (l->r != NULL)
+		gw_wake(l->r);
+	else
+		limit_end(l, NULL); /* its request has gone meanwhile: what was reserved goes back */
+}
+
+bool gw_store_ask(struct gw_req *r, struct gw_limits *l)
+{
+	static const struct cgn_str reserve = {"0", 1};
+	struct gw_store *s = r->w->store;
+	struct words words = {.args = {reserve}};
+	if (s == NULL || !redis_is_ready(s->redis))
+		return false;
+	for (unsigned i = 0; i < l->n; i++) {
+		if (l->v[i].reserved > l->v[i].rate.burst)
+			return false; /* never granted: no need to ask */
+		words_add(&words, s, &l->v[i], micros(limit_cost(&l->v[i].rate, l->v[i].reserved)));
+	}
+	l->r = r;
+	l->asking =
+		cgn_ok(redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, on_answer, l));
+	return l->asking;
+}
+
+void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used)
+{
+	static const struct cgn_str settle = {"1", 1};
+	struct gw_store *s = w->store;
+	struct words words = {.args = {settle}};
+	for (unsigned i = 0; i < l->n; i++) {
+		const struct gw_limit *one = &l->v[i];
+		int64_t had = micros(limit_cost(&one->rate, one->reserved)),
+			needed = micros(limit_cost(&one->rate, used[i]));
+		if (s != NULL && had != needed)
+			words_add(&words, s, one, needed - had);
+	}
+	/* away, it is not told: what was reserved there stays taken until its time is over */
+	if (words.n > 0 && redis_is_ready(s->redis))
+		(void)cgn_ok(
+			redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, NULL, NULL));
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue: the worker's side of waiting: who has to, what the ticket says of the request, and what comes of its
+ * verdict. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "router/admission/gate.h"
+
+#define BAD_REQUEST   "invalid_request_error"
+#define MAX_DEADLINE  3600000U /* milliseconds */
+#define ANSWER_TOKENS 256      /* that are expected of a model that has answered nothing yet */
+
+const char *gw_role_text(enum gw_role role)
+{
+	return role == GW_GENERATION ? "generation" : "prompt_only";
+}
+
+static enum gw_role role_of(const struct gw_req *r)
+{
+	return r->route->scope == AUTH_EMBED ? GW_PROMPT_ONLY : GW_GENERATION; /* as the chooser has it */
+}
+
+/* ---- what the client asks for ---- */
+
+static bool priority_read(struct cgn_str s, unsigned *out)
+{
+	static const struct {
+		const char *text;
+		unsigned value;
+	} names[] = {{"high", QUEUE_HIGH}, {"normal", QUEUE_NORMAL}, {"low", QUEUE_LOW}};
+	if (s.n == 1 && s.p[0] >= '0' && s.p[0] <= '9') {
+		*out = (unsigned)(s.p[0] - '0');
+		return true;
+	}
+	for (size_t i = 0; i < CGN_COUNT(names); i++)
+		if (cgn_str_eq_nocase(s, cgn_str_of(names[i].text))) {
+			*out = names[i].value;
+			return true;
+		}
+	return false;
+}
+
+/* Nobody is told apart without keys, and so nobody is held below another. */
+static unsigned priority_most(const struct gw_req *r)
+{
+	const struct gw_tenant *t = gw_rules_tenant(r->w->rules, r->tenant);
+	return r->w->rules->keys == NULL && t->name.n == 0 ? QUEUE_PRIORITIES - 1 : t->max_priority;
+}
+
+enum gw_step gw_queue_check(struct gw_req *r)
+{
+	uint64_t ms = 0;
+	unsigned most = priority_most(r);
+	r->priority = QUEUE_NORMAL;
+	if (r->priority_text.n > 0 && !priority_read(r->priority_text, &r->priority))
+		return gw_refuse(r,
+			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Priority",
+				.reason = "invalid"},
+			"X-Cgn-Priority is high, normal, low or a digit, not %.*s",
+			(int)(r->priority_text.n < 40 ? r->priority_text.n : 40), r->priority_text.p);
+	r->priority = r->priority < most ? r->priority : most;
+	if (r->deadline_text.n > 0 && (!cgn_str_u64(r->deadline_text, &ms) || ms == 0 || ms > MAX_DEADLINE))
+		return gw_refuse(r,
+			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Deadline-Ms",
+				.reason = "invalid"},
+			"X-Cgn-Deadline-Ms is a number of milliseconds from 1 to %u, not %.*s", MAX_DEADLINE,
+			(int)(r->deadline_text.n < 40 ? r->deadline_text.n : 40), r->deadline_text.p);
+	r->deadline = ms * CGN_MSEC;
+	return STEP_AGAIN;
+}
+
+/* From arrival to first byte; 0: whenever. */
+static cgn_nsec objective_of(const struct gw_req *r)
+{
+	return r->deadline != 0 ? r->deadline : r->w->rules->ttft_slo;
+}
+
+/* ---- the ticket ---- */
+
+static struct gw_gate *gate_of(const struct gw_req *r)
+{
+	return r->w->shared->gate;
+}
+
+static void gate_unref(struct gw_gate *g)
+{
+	if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	g->tag = 0;
+	free(g);
+}
+
+void gw_gate_unref(struct gw_gate **take)
+{
+	struct gw_gate *g = *take;
+	*take = NULL;
+	if (g != NULL)
+		gate_unref(g);
+}
+
+void gw_ticket_ref(struct gw_ticket *t)
+{
+	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+}
+
+void gw_ticket_unref(struct gw_ticket *t)
+{
+	CGN_LIVE(t, GW_TICKET_TAG);
+	if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	gate_unref(t->gate);
+	t->tag = 0;
+	free(t);
+}
+
+static size_t cell_of(const struct gw_req *r)
+{
+	return route_hash(r->model.p, r->model.n) % GW_GATE_CELLS;
+}
+
+static void count(struct gw_ticket *t, size_t cell, bool more)
+{
+	if (more) {
+		atomic_fetch_add(&t->gate->waiting, 1);
+		atomic_fetch_add(&t->gate->waiting_of[cell], 1);
+	} else {
+		atomic_fetch_sub(&t->gate->waiting, 1);
+		atomic_fetch_sub(&t->gate->waiting_of[cell], 1);
+	}
+}
+
+static struct cgn_str keep(char **at, struct cgn_str s)
+{
+	struct cgn_str copy = {*at, s.n};
+	if (s.n > 0)
+		memcpy(*at, s.p, s.n);
+	(*at)[s.n] = '\0';
+	*at += s.n + 1;
+	return copy;
+}
+
+static struct gw_ticket *ticket_new(struct gw_req *r)
+{
+	struct gw_ticket *t = calloc(1, sizeof *t + r->model.n + r->tenant.n + 2);
+	if (t == NULL)
+		return NULL;
+	char *names = (char *)(t + 1);
+	t->tag = GW_TICKET_TAG;
+	atomic_init(&t->refs, 1);
+	t->gate = gate_of(r);
+	atomic_fetch_add_explicit(&t->gate->refs, 1, memory_order_relaxed);
+	t->w = r->w;
+	t->r = r;
+	t->model = keep(&names, r->model);
+	t->tenant = keep(&names, r->tenant);
+	t->role = role_of(r);
+	t->objective = objective_of(r);
+	return t;
+}
+
+static uint32_t answer_expected(const struct gw_req *r, enum gw_role role)
+{
+	uint32_t mean = gw_series_answer(r->w, r->model);
+	if (role == GW_PROMPT_ONLY)
+		return 0;
+	mean = mean > 0 ? mean : ANSWER_TOKENS;
+	return r->answer_tokens > 0 && r->answer_tokens < mean ? r->answer_tokens : mean;
+}
+
+static void ticket_fill(struct gw_ticket *t, const struct gw_req *r)
+{
+	t->measured = r->ttft.measured;
+	t->ahead = r->ttft.now - r->ttft.idle;
+	t->item = (struct queue_item){.tenant = t->tenant,
+		.weight = gw_rules_tenant(r->w->rules, r->tenant)->weight,
+		.priority = r->priority,
+		.new_tokens = r->ttft.tokens,
+		.answer_tokens = answer_expected(r, t->role),
+		.arrived = r->started,
+		.deadline = t->objective != 0 ? r->started + t->objective : 0,
+		.need = r->ttft.measured ? r->ttft.idle : 0,
+		.firm = r->deadline != 0};
+}
+
+static void ticket_post(struct gw_ticket *t, const struct gw_req *r)
+{
+	t->seen = GW_WAITS;
+	t->n_excluded = r->tries;
+	memcpy(t->excluded, r->excluded, r->tries * sizeof *r->excluded);
+	gw_ticket_ref(t);
+	cgn_loop_post(t->gate->loop, &t->ask, gate_on_ask);
+}
+
+/* Its place was not needed, or is booked by now. */
+static void settle(struct gw_ticket *t)
+{
+	cgn_loop_post(t->gate->loop, &t->settle, gate_on_settle);
+}
+
+void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	struct gw_ticket *t = CGN_CONTAINER(p, struct gw_ticket, answer);
+	CGN_LIVE(t, GW_TICKET_TAG);
+	if (t->r == NULL && t->verdict == GW_LET_IN) {
+		settle(t); /* the post's reference goes along */
+		return;
+	}
+	struct gw_req *r = t->r;
+	t->seen = t->verdict;
+	gw_ticket_unref(t);
+	if (r != NULL)
+		gw_wake(r);
+}
+
+void gw_queue_end(struct gw_req *r)
+{
+	struct gw_ticket *t = r->ticket;
+	if (t == NULL)
+		return;
+	CGN_LIVE(t, GW_TICKET_TAG);
+	r->ticket = NULL;
+	r->queued += cgn_loop_now(r->w->loop) - r->queued_at;
+	t->r = NULL;
+	count(t, cell_of(r), false);
+	if (t->seen == GW_LET_IN)
+		settle(t);
+	else if (t->seen == GW_WAITS)
+		cgn_loop_post(t->gate->loop, &t->leave, gate_on_leave);
+	else
+		gw_ticket_unref(t);
+}
+
+void gw_queue_room(struct gw_worker *w)
+{
+	struct gw_gate *g = w->shared->gate;
+	if (g == NULL || atomic_load(&g->waiting) == 0 || atomic_exchange(&g->room_posted, true))
+		return;
+	atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+	cgn_loop_post(g->loop, &g->room, gate_on_room);
+}
+
+/* ---- who waits ---- */
+
+/* The least of all candidates, those without room among them: what an idle cluster would take, and what this
+ * one would. */
+void gw_queue_predict(struct gw_req *r, const struct choose_pick *p)
+{
+	double now = HUGE_VAL, idle = HUGE_VAL, tokens = HUGE_VAL;
+	bool measured = p->n > 0;
+	for (size_t i = 0; i < p->n; i++) {
+		struct route_terms t;
+		route_terms(&p->ask, &p->cands[i], &t);
+		double own = t.prefill_ms + t.fetch_ms;
+		measured &= cluster_cell_speed(&r->w->shared->choice.cells[p->cands[i].slot]).prefill_ms > 0;
+		now = fmin(now, own + t.queue_ms);
+		idle = fmin(idle, own);
+		tokens = fmin(tokens, (double)p->cands[i].uncached_tokens);
+	}
+	if (p->n == 0)
+		now = idle = 0;
+	if (p->n == 0 || tokens > 1e9)
+		tokens = (double)(r->prompt_tokens < 1000000000 ? r->prompt_tokens : 1000000000);
+	r->ttft = (struct gw_ttft){(cgn_nsec)(fmin(now, 1e9) * 1e6), (cgn_nsec)(fmin(idle, 1e9) * 1e6),
+		(uint32_t)tokens, measured};
+}
+
+static bool somebody_waits(const struct gw_req *r)
+{
+	return atomic_load_explicit(&gate_of(r)->waiting_of[cell_of(r)], memory_order_relaxed) > 0;
+}
+
+bool gw_queue_looks(const struct gw_req *r)
+{
+	return gate_of(r) != NULL && r->tries == 0 &&
+		(objective_of(r) != 0 || (r->ticket == NULL && somebody_waits(r)));
+}
+
+static bool may_wait(const struct gw_req *r)
+{
+	return gate_of(r) != NULL && r->w->rules->max_queue > 0 && r->pin.n == 0;
+}
+
+bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict)
+{
+	if (!may_wait(r))
+		return false;
+	if (verdict == ROUTE_FULL)
+		return true;
+	/* it had its turn; but if nobody could be reached, its node may only be starting again */
+	if (r->tries > 0)
+		return verdict == ROUTE_NONE && !r->head_sent && r->t.why.code == CGN_UNAVAILABLE;
+	if (verdict == ROUTE_PICKED) /* somebody was here before it */
+		return r->ticket == NULL && somebody_waits(r);
+	const struct view_model *m = view_model_find(r->w->view, r->model);
+	return m == NULL || m->n_ready == 0; /* they may come back in a moment */
+}
+
+unsigned gw_retry_after(cgn_nsec t)
+{
+	cgn_nsec s = (t + CGN_SEC - 1) / CGN_SEC;
+	return s < 1 ? 1 : s < GW_RETRY_MOST ? (unsigned)s : GW_RETRY_MOST;
+}
+
+static enum gw_step unmeetable(struct gw_req *r, unsigned retry_after, const char *why)
+{
+	struct gw_refusal how = {503, "server_error", "slo_unmeetable", .reason = "slo_unmeetable",
+		.retry_after = retry_after};
+	return gw_refuse(r, &how, "no node can begin to answer within %llu ms (%s): %s",
+		(unsigned long long)(objective_of(r) / CGN_MSEC),
+		r->deadline != 0 ? "X-Cgn-Deadline-Ms" : "router.admission.ttft_slo", why);
+}
+
+bool gw_queue_refuses(struct gw_req *r)
+{
+	cgn_nsec objective = objective_of(r), spent = cgn_loop_now(r->w->loop) - r->started;
+	if (objective == 0 || !r->ttft.measured || gate_of(r) == NULL || r->tries > 0 ||
+		spent + r->ttft.now <= objective)
+		return false;
+	bool never = r->ttft.idle > objective;
+	/* a long prompt is served all the same, as well as it can be; so is one that waited for its turn */
+	if (r->deadline == 0 && (never || r->ticket != NULL))
+		return false;
+	gw_queue_end(r);
+	(void)unmeetable(r, never ? 0 : gw_retry_after(r->ttft.now - r->ttft.idle),
+		never ? "not even an idle one" : "there is too much before it");
+	return true;
+}
+
+/* ---- waiting ---- */
+
+static enum gw_step timed_out(struct gw_req *r)
+{
+	cgn_nsec ms = atomic_load_explicit(&gate_of(r)->wait_ms[cell_of(r)], memory_order_relaxed);
+	bool late = r->deadline != 0 && cgn_loop_now(r->w->loop) >= r->started + r->deadline;
+	gw_queue_end(r);
+	gw_limit_settle(r);
+	if (late)
+		return unmeetable(r, gw_retry_after(ms * CGN_MSEC), "it is over");
+	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout",
+		.retry_after = gw_retry_after(ms * CGN_MSEC)};
+	return gw_refuse(r, &how,
+		"no node that serves %.*s had room in time (router.admission.queue_timeout)",
+		CGN_STR_ARG(r->model));
+}
+
+static enum gw_step turned_away(struct gw_req *r, enum gw_verdict verdict, unsigned retry_after)
+{
+	struct gw_refusal full = {503, "server_error", "queue_full", .reason = "queue_full",
+				  .retry_after = retry_after},
+			  gone = {503, "server_error", "no_node", .reason = "no_node",
+				  .retry_after = retry_after},
+			  leaving = {503, "server_error", "draining", .reason = "draining",
+				  .retry_after = retry_after};
+	gw_queue_end(r);
+	/* it cost nothing, and the next request may come as soon as this one is answered */
+	gw_limit_settle(r);
+	if (verdict == GW_UNMEETABLE)
+		return unmeetable(r, retry_after,
+			retry_after > 0 ? "there is too much before it" : "not even an idle one");
+	if (verdict == GW_NO_NODE)
+		return gw_refuse(r, &gone, "no node that serves %.*s is ready", CGN_STR_ARG(r->model));
+	if (verdict == GW_DRAINING)
+		return gw_refuse(r, &leaving, "the router is going: ask another, or in a moment");
+	return gw_refuse(r, &full,
+		"every node that serves %.*s is busy, and so many wait already (router.admission.max_queue)",
+		CGN_STR_ARG(r->model));
+}
+
+/* First, or again with what it was let in for gone. |forget_failed|: there is no other node than those that
+ * failed it. */
+static bool enter(struct gw_req *r, bool forget_failed)
+{
+	struct gw_ticket *t = r->ticket;
+	if (t == NULL) {
+		t = r->ticket = ticket_new(r);
+		if (t == NULL)
+			return false;
+		r->queued_at = cgn_loop_now(r->w->loop);
+		ticket_fill(t, r);
+		count(t, cell_of(r), true);
+	} else
+		t->again = true;
+	t->pause = r->tries > 0 && forget_failed;
+	if (t->pause)
+		for (uint32_t i = 0; i < r->tries; i++)
+			r->excluded[i] = UINT16_MAX; /* no node's slot */
+	ticket_post(t, r);
+	return true;
+}
+
+void gw_queue_enter(struct gw_req *r, enum route_verdict verdict)
+{
+	gw_goto(r, GW_QUEUE);
+	if (!enter(r, verdict == ROUTE_NONE))
+		(void)gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
+			"out of memory");
+}
+
+enum gw_step gw_queue(struct gw_req *r)
+{
+	struct gw_ticket *t = r->ticket;
+	cgn_nsec now = cgn_loop_now(r->w->loop), until = r->queued_at + r->w->rules->queue_timeout;
+	CGN_MUST(t != NULL);
+	if (t->seen == GW_LET_IN) {
+		cgn_timer_cancel(&r->timer);
+		gw_goto(r, GW_ROUTE);
+		return STEP_AGAIN;
+	}
+	if (t->seen != GW_WAITS)
+		return turned_away(r, t->seen, t->retry_after);
+	if (r->deadline != 0 && r->started + r->deadline < until)
+		until = r->started + r->deadline;
+	if (now >= until)
+		return timed_out(r);
+	return gw_park(r, WAIT_QUEUE, until - now);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/rules/rules.h"
+
+#include <stdlib.h>
+
+#include "policy/chooser/chooser.h"
+#include "router/rules/kit.h"
+
+#define RULES_TAG   0x64d10e01U
+#define RULES_LIMIT ((size_t)64 * 1024 * 1024)
+
+static bool aliases_fill(struct gw_rules *r, struct gw_model *m, const struct config_list *from)
+{
+	struct cgn_str *v = cgn_arena_zero(&r->arena, (from->n + 1) * sizeof *v);
+	if (v == NULL)
+		return false;
+	for (size_t i = 0; i < from->n; i++) {
+		v[i] = cgn_arena_str(&r->arena, cgn_str_of(from->v[i]));
+		if (v[i].p == NULL)
+			return false;
+	}
+	m->aliases = v;
+	m->n_aliases = from->n;
+	return true;
+}
+
+static bool cookie_fill(struct gw_rules *r, const struct config *cfg)
+{
+	const char *name = cfg->router.session_cookie;
+	r->session_cookie =
+		name != NULL ? cgn_arena_str(&r->arena, cgn_str_of(name)) : (struct cgn_str){NULL, 0};
+	return name == NULL || r->session_cookie.p != NULL;
+}
+
+static bool models_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->models = cgn_arena_zero(&r->arena, (cfg->n_models + 1) * sizeof *r->models);
+	if (r->models == NULL)
+		return false;
+	for (size_t i = 0; i < cfg->n_models; i++) {
+		struct gw_model *m = &r->models[r->n_models++];
+		m->name = cgn_arena_str(&r->arena, cgn_str_of(cfg->models[i].name));
+		m->block_bytes = cfg->models[i].block_bytes;
+		m->block_tokens = cfg->models[i].block_tokens;
+		m->tokens = cfg->models[i].tokens;
+		if (m->name.p == NULL || !aliases_fill(r, m, &cfg->models[i].aliases))
+			return false;
+	}
+	return true;
+}
+
+static struct gw_tenant tenant_of(const struct config_tenant *row)
+{
+	return (struct gw_tenant){
+		.weight = row->weight,
+		.max_priority = row->max_priority,
+		.rates = {limit_per_second(row->rps, row->burst), limit_per_minute(row->tokens_per_minute)},
+	};
+}
+
+static int tenant_order(const void *a, const void *b)
+{
+	const struct gw_tenant *x = a, *y = b;
+	size_t n = x->name.n < y->name.n ? x->name.n : y->name.n;
+	int order = n > 0 ? memcmp(x->name.p, y->name.p, n) : 0;
+	return order != 0 ? order : (x->name.n > y->name.n) - (x->name.n < y->name.n);
+}
+
+static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->tenants = cgn_arena_zero(&r->arena, (cfg->n_tenants + 1) * sizeof *r->tenants);
+	if (r->tenants == NULL)
+		return false;
+	for (size_t i = 0; i < cfg->n_tenants; i++) {
+		r->tenants[i] = tenant_of(&cfg->tenants[i]);
+		r->tenants[i].name = cgn_arena_str(&r->arena, cgn_str_of(cfg->tenants[i].name));
+		if (r->tenants[i].name.p == NULL)
+			return false;
+	}
+	r->n_tenants = cfg->n_tenants;
+	r->tenants[r->n_tenants] = tenant_of(&cfg->any_tenant);
+	qsort(r->tenants, r->n_tenants, sizeof *r->tenants, tenant_order);
+	return true;
+}
+
+/* Each once: `kv` is another name of one of them. */
+static void shadows_fill(struct gw_rules *r, const struct config_list *names)
+{
+	for (size_t i = 0; i < names->n && r->n_shadows < EXPLAIN_SHADOWS; i++) {
+		enum route_policy policy = ROUTE_KV;
+		bool known = false;
+		CGN_MUST(route_policy_find(cgn_str_of(names->v[i]), &policy));
+		for (size_t k = 0; k < r->n_shadows; k++)
+			known = known || r->shadows[k] == policy;
+		if (!known)
+			r->shadows[r->n_shadows++] = policy;
+	}
+}
+
+CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
+	struct cgn_err *err)
+{
+	struct gw_rules *r = calloc(1, sizeof *r);
+	if (r == NULL) {
+		auth_keys_free(keys);
+		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
+	}
+	r->tag = RULES_TAG;
+	atomic_init(&r->refs, 1);
+	cgn_arena_init(&r->arena, RULES_LIMIT);
+	r->keys = *keys;
+	*keys = NULL;
+	choose_rules_fill(cfg, &r->route);
+	r->rates =
+		(struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
+			limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};
+	r->session_secure = cfg->router.tls_cert_file != NULL;
+	r->max_body = cfg->router.max_body;
+	r->max_inflight_body = cfg->router.max_inflight_body;
+	r->resume = cfg->router.resume;
+	r->disagg = cfg->router.disagg.enabled;
+	r->colocate_below = cfg->router.disagg.colocate_below_tokens;
+	r->resume_size = cfg->router.resume_size;
+	r->first_byte_timeout = cfg->router.first_byte_timeout;
+	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
+	r->retry_backoff = cfg->router.retry.backoff;
+	r->tokenize_timeout = cfg->router.tokenize_timeout;
+	r->attempts = cfg->router.retry.attempts;
+	shadows_fill(r, &cfg->router.shadow);
+	r->shadow_sample = cfg->router.shadow_sample;
+	for (size_t i = 0; i < cfg->router.retry.on.n; i++)
+		r->retry_on |= breaker_failure_bit(cfg->router.retry.on.v[i]);
+	r->retry_budget = cfg->router.retry.budget;
+	r->stall_timeout = cfg->router.stall_timeout;
+	r->failure_share = cfg->router.breaker.failure_share;
+	r->max_ejected = cfg->router.breaker.max_ejected;
+	r->outliers = cfg->router.breaker.outliers;
+	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
+	r->max_queue = cfg->router.admission.max_queue;
+	r->queue_policy = cfg->router.admission.queue_policy == CONFIG_QUEUE_WSPT ? QUEUE_WSPT
+		: cfg->router.admission.queue_policy == CONFIG_QUEUE_DEADLINE     ? QUEUE_DEADLINE
+										  : QUEUE_FCFS;
+	r->queue_timeout = cfg->router.admission.queue_timeout;
+	r->ttft_slo = cfg->router.admission.ttft_slo;
+	r->node_wait = cfg->router.admission.node_wait;
+	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg)) {
+		gw_rules_unref(&r);
+		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
+	}
+	*out = r;
+	return CGN_OK;
+}
+
+static struct gw_kit *kit_of(const struct gw_rules *rules, struct cgn_str model)
+{
+	for (size_t i = 0; rules != NULL && i < rules->n_models; i++)
+		if (cgn_str_eq(rules->models[i].name, model))
+			return rules->models[i].kit;
+	return NULL;
+}
+
+CGN_RC gw_rules_kits(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old, bool keep,
+	void (*refused)(const char *model, bool has_old, const struct cgn_err *why), struct cgn_err *err)
+{
+	CGN_LIVE(r, RULES_TAG);
+	CGN_MUST(r->n_models == cfg->n_models);
+	for (size_t i = 0; i < cfg->n_models; i++) {
+		struct gw_kit *before = kit_of(old, r->models[i].name);
+		if (cfg->models[i].tokenizer == NULL || cfg->models[i].tokens == TOKENS_BYTES ||
+			cfg->models[i].tokens == TOKENS_ENGINE)
+			continue;
+		bool same = before != NULL && before->fingerprint == gw_kit_fingerprint(&cfg->models[i]);
+		cgn_rc rc = same ? CGN_OK : gw_kit_load(&cfg->models[i], &r->models[i].kit, err);
+		if (!cgn_ok(rc) && !keep)
+			return rc;
+		if (!cgn_ok(rc))
+			refused(cfg->models[i].name, before != NULL, err);
+		if (r->models[i].kit == NULL && before != NULL) {
+			gw_kit_ref(before);
+			r->models[i].kit = before;
+		}
+	}
+	return CGN_OK;
+}
+
+void gw_rules_ref(struct gw_rules *r)
+{
+	CGN_LIVE(r, RULES_TAG);
+	atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+}
+
+void gw_rules_unref(struct gw_rules **take)
+{
+	struct gw_rules *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, RULES_TAG);
+	if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	r->tag = 0;
+	for (size_t i = 0; i < r->n_models; i++)
+		gw_kit_unref(&r->models[i].kit);
+	auth_keys_free(&r->keys);
+	cgn_arena_fini(&r->arena);
+	free(r);
+}
+
+static bool model_answers_to(const struct gw_model *m, struct cgn_str name)
+{
+	bool yes = cgn_str_eq(m->name, name);
+	for (size_t i = 0; i < m->n_aliases && !yes; i++)
+		yes = cgn_str_eq(m->aliases[i], name);
+	return yes;
+}
+
+const struct gw_model *gw_rules_model(const struct gw_rules *r, struct cgn_str name)
+{
+	CGN_LIVE(r, RULES_TAG);
+	for (size_t i = 0; i < r->n_models; i++)
+		if (model_answers_to(&r->models[i], name))
+			return &r->models[i];
+	return NULL;
+}
+
+const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name)
+{
+	CGN_LIVE(r, RULES_TAG);
+	const struct gw_tenant key = {.name = name};
+	const struct gw_tenant *row = bsearch(&key, r->tenants, r->n_tenants, sizeof key, tenant_order);
+	return row != NULL ? row : &r->tenants[r->n_tenants];
+}

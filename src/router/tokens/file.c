@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file: a prompt's tokens by the model's own template and tokenizer. Short remainders are tokenised in the
+ * worker's turn; a long one goes to the pool, since a megabyte of text takes longer than other requests on
+ * the worker should wait. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "router/tokens/tokens_priv.h"
+
+#define INLINE_BYTES ((size_t)16 * 1024) /* about two milliseconds */
+/* Text on the pool, of one worker: more than its threads tokenise in a second or so. */
+#define POOLED_MAX ((size_t)32 << 20)
+/* of a render: what a template does for a message is some hundred steps of 20 ns */
+#define STEPS_MAX  1000000
+#define MEMORY_MAX ((size_t)128 << 20)
+
+/* What the pool works on. It outlives a request that ends meanwhile. */
+struct tokens_job {
+	struct gw_req *r; /* NULL: it ended */
+	struct gw_kit *kit;
+	struct cgn_buf text;
+	struct digest *media;
+	struct encode e;
+	struct tokens_chain chain;       /* digests: the request's */
+	bool pooled, over;               /* the pool has it; is done with it */
+	_Atomic bool gone;               /* nobody waits for it any more: the pool passes it over */
+	struct gw_tokens_worker *worker; /* while the pool has it */
+	struct cgn_err err;
+};
+
+static void job_free(struct tokens_job *j)
+{
+	encode_close(&j->e);
+	cgn_buf_fini(&j->text);
+	free(j->media);
+	gw_kit_unref(&j->kit);
+	free(j);
+}
+
+void tokens_file_end(struct gw_req *r)
+{
+	struct tokens_job *j = r->prompt->job;
+	r->prompt->job = NULL;
+	if (j != NULL && j->pooled && !j->over) {
+		j->r = NULL; /* on_pooled frees it */
+		atomic_store_explicit(&j->gone, true, memory_order_relaxed);
+	} else if (j != NULL) {
+		job_free(j);
+	}
+}
+
+/* ---- a worker's tokenizers ---- */
+
+void tokens_encoders_close(struct gw_tokens_worker *t)
+{
+	for (size_t i = 0; i < t->n_encoders; i++) {
+		tokenizer_work_free(&t->encoders[i].work);
+		gw_kit_unref(&t->encoders[i].kit);
+	}
+	free(t->encoders);
+	t->encoders = NULL;
+	t->n_encoders = 0;
+}
+
+static bool is_current(const struct gw_rules *rules, const struct gw_kit *kit)
+{
+	for (size_t i = 0; i < rules->n_models; i++)
+		if (rules->models[i].kit == kit)
+			return true;
+	return false;
+}
+
+/* Those of kits that a reload replaced. */
+static void encoders_sweep(struct gw_worker *w)
+{
+	struct gw_tokens_worker *t = w->tokens;
+	size_t n = 0;
+	for (size_t i = 0; i < t->n_encoders; i++) {
+		if (is_current(w->rules, t->encoders[i].kit)) {
+			t->encoders[n++] = t->encoders[i];
+			continue;
+		}
+		tokenizer_work_free(&t->encoders[i].work);
+		gw_kit_unref(&t->encoders[i].kit);
+	}
+	t->n_encoders = n;
+}
+
+static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_kit *kit)
+{
+	struct gw_tokens_worker *t = w->tokens;
+	for (size_t i = 0; i < t->n_encoders; i++)
+		if (t->encoders[i].kit == kit)
+			return t->encoders[i].work;
+	encoders_sweep(w);
+	struct tokens_encoder *v = realloc(t->encoders, (t->n_encoders + 1) * sizeof *v);
+	if (v == NULL)
+		return NULL;
+	t->encoders = v;
+	v[t->n_encoders] = (struct tokens_encoder){.kit = kit};
+	if (!cgn_ok(tokenizer_work_new(kit->tokenizer, &v[t->n_encoders].work, NULL)))
+		return NULL;
+	gw_kit_ref(kit);
+	return v[t->n_encoders++].work;
+}
+
+/* ---- text ---- */
+
+/* NULL, or why there is none. */
+static const char *render(struct gw_req *r, struct tokens_job *j)
+{
+	struct gw_prompt *p = r->prompt;
+	const struct gw_kit *k = j->kit;
+	const struct gw_template *t =
+		p->p.tools.raw.p != NULL && k->tools.compiled != NULL ? &k->tools : &k->chat;
+	struct cgn_err why;
+	const struct template_ask ask = {
+		.messages = p->p.messages,
+		.tools = p->p.tools,
+		.documents = p->p.documents,
+		.kwargs = p->p.kwargs,
+		.bos_token = k->bos,
+		.eos_token = k->eos,
+		.unk_token = k->unk,
+		.pad_token = k->pad,
+		.add_generation_prompt = p->p.add_generation_prompt,
+		.continue_final_message = p->p.continue_final_message,
+		.now = (int64_t)(cgn_clock_wall_ms() / 1000),
+		.max_steps = STEPS_MAX,
+		.max_output = 4 * p->body.raw.n + ((size_t)1 << 20),
+		.max_memory = MEMORY_MAX,
+	};
+	cgn_rc rc = template_render(t->compiled, &ask, &j->text, &why);
+	return cgn_ok(rc)                  ? NULL
+		: rc.code == CGN_INVALID   ? "template"
+		: rc.code == CGN_TOO_LARGE ? "too_large"
+					   : PROMPT_LACKS_MEMORY;
+}
+
+/* A template with parts as its content gets parts. */
+static const char *read_body(struct gw_req *r, const struct gw_kit *k)
+{
+	struct gw_prompt *p = r->prompt;
+	struct json_val tools = {0}, tool;
+	const char *lacks = NULL;
+	bool with_tools =
+		k->tools.compiled != NULL && json_get(p->body, "tools", &tools) && tools.type == JSON_ARRAY;
+	struct json_iter it = with_tools ? json_iter_of(tools) : (struct json_iter){0};
+	with_tools = with_tools && json_next_elem(&it, &tool); /* an empty list is none */
+	const struct prompt_ask ask = {
+		.api = prompt_api_of(r->path),
+		.format = with_tools ? k->tools.format : k->chat.format,
+		.max_ids = ROUTE_MAX_BLOCKS * (size_t)p->block_tokens,
+	};
+	if (!prompt_read(&ask, p->body, &p->p, &lacks))
+		return lacks;
+	return p->p.kind == PROMPT_IS_CHAT && k->chat.compiled == NULL ? "no_template" : NULL;
+}
+
+static const char *text_make(struct gw_req *r, struct tokens_job *j)
+{
+	struct gw_prompt *p = r->prompt;
+	if (p->p.kind == PROMPT_IS_CHAT)
+		return render(r, j);
+	cgn_buf_str(&j->text, p->p.text);
+	return j->text.bad ? PROMPT_LACKS_MEMORY : NULL;
+}
+
+/* ---- tokens ---- */
+
+static const char *plan(struct gw_req *r, struct tokens_job *j)
+{
+	struct gw_prompt *p = r->prompt;
+	size_t most = j->text.n / p->block_tokens + (p->p.n_media * TOKENS_FOREIGN_IDS) / p->block_tokens + 2;
+	size_t cap = most < ROUTE_MAX_BLOCKS ? most : ROUTE_MAX_BLOCKS; /* a token has a byte */
+	uint64_t *digests = cgn_arena_get(&r->work, cap * sizeof *digests);
+	j->media = malloc((p->p.n_media + 1) * sizeof *j->media);
+	if (digests == NULL || j->media == NULL)
+		return PROMPT_LACKS_MEMORY;
+	memcpy(j->media, p->p.media, p->p.n_media * sizeof *j->media);
+	tokens_chain_start(&j->chain, &p->root, p->block_tokens, digests, cap);
+	const struct encode_ask ask = {
+		.tokenizer = j->kit->tokenizer,
+		.root = tokens_kept_root(p, j->kit->fingerprint),
+		.text = cgn_buf_view(&j->text),
+		.specials = p->p.add_specials,
+		.media = j->media,
+		.n_media = p->p.n_media,
+		.max_ids = cap * p->block_tokens,
+	};
+	return cgn_ok(encode_open(&j->e, &ask, NULL)) ? NULL : PROMPT_LACKS_MEMORY;
+}
+
+static void finish(struct gw_req *r, struct tokens_job *j)
+{
+	if (j->err.code != CGN_FINE) {
+		tokens_fall_back(r, j->err.code == CGN_TOO_LARGE ? "too_large" : PROMPT_LACKS_MEMORY);
+		return;
+	}
+	encode_finish(&j->e, r->w->tokens->cache, &j->chain);
+	tokens_take_chain(r, &j->chain);
+}
+
+static void on_pool(void *arg)
+{
+	struct tokens_job *j = arg;
+	struct tokenizer_work *work = NULL;
+	if (atomic_load_explicit(&j->gone, memory_order_relaxed))
+		return;
+	if (cgn_ok(tokenizer_work_new(j->kit->tokenizer, &work, &j->err)) &&
+		cgn_ok(encode_run(&j->e, work, &j->err)))
+		j->err.code = CGN_FINE;
+	tokenizer_work_free(&work);
+}
+
+static void on_pooled(void *arg)
+{
+	struct tokens_job *j = arg;
+	j->over = true;
+	j->worker->pooled -= j->text.n;
+	if (j->r != NULL)
+		gw_wake(j->r);
+	else
+		job_free(j);
+}
+
+static void run_here(struct gw_req *r, struct tokens_job *j)
+{
+	struct tokenizer_work *work = work_of(r->w, j->kit);
+	if (work == NULL)
+		j->err.code = CGN_NO_MEMORY;
+	else if (cgn_ok(encode_run(&j->e, work, &j->err)))
+		j->err.code = CGN_FINE;
+	finish(r, j);
+}
+
+static void run(struct gw_req *r, struct tokens_job *j)
+{
+	size_t left = encode_resume(&j->e, r->w->tokens->cache, &j->chain);
+	if (left <= INLINE_BYTES) {
+		run_here(r, j);
+		return;
+	}
+	struct gw_tokens_worker *t = r->w->tokens;
+	if (j->text.n > POOLED_MAX - t->pooled) {
+		tokens_fall_back(r, "busy");
+		return;
+	}
+	j->r = r;
+	j->worker = t;
+	j->pooled = true;
+	t->pooled += j->text.n;
+	if (cgn_ok(cgn_loop_work(r->w->loop, on_pool, on_pooled, j))) {
+		gw_goto(r, GW_TOKENS);
+		return;
+	}
+	j->pooled = false;
+	t->pooled -= j->text.n;
+	tokens_fall_back(r, PROMPT_LACKS_MEMORY);
+}
+
+void tokens_file_start(struct gw_req *r, struct gw_kit *kit)
+{
+	struct gw_prompt *p = r->prompt;
+	const char *lacks = read_body(r, kit);
+	if (lacks == NULL && p->p.kind == PROMPT_IS_IDS) {
+		tokens_take(r, p->p.ids, p->p.n_ids, NULL);
+		return;
+	}
+	struct tokens_job *j = lacks == NULL ? calloc(1, sizeof *j) : NULL;
+	if (lacks == NULL && j == NULL)
+		lacks = PROMPT_LACKS_MEMORY;
+	if (j != NULL) {
+		p->job = j;
+		j->kit = kit;
+		gw_kit_ref(kit);
+		lacks = text_make(r, j);
+	}
+	if (lacks == NULL)
+		lacks = plan(r, j);
+	if (lacks == NULL)
+		run(r, j);
+	else
+		tokens_fall_back(r, lacks);
+}
+
+enum gw_step tokens_file_step(struct gw_req *r)
+{
+	struct tokens_job *j = r->prompt->job;
+	cgn_nsec waited = cgn_clock_now() - r->prompt->began, limit = r->w->rules->tokenize_timeout;
+	if (j->over)
+		finish(r, j);
+	else if (waited < limit)
+		return gw_park(r, WAIT_TOKENS, limit - waited);
+	else
+		tokens_fall_back(r, "timeout");
+	gw_goto(r, GW_ROUTE);
+	return STEP_AGAIN;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokens: what a prompt's blocks are of, and the books of it. A request whose tokens can't be had in time has
+ * blocks of bytes instead, and that is counted: routing never waits for a tokenizer longer than
+ * router.tokenize_timeout, and never fails for one. */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "router/tokens/tokens_priv.h"
+
+#define TOKENS_TAG 0x64704e02U
+#define MAX_MODELS 512 /* of one worker with books of their own */
+
+const char *gw_tokens_text(enum gw_tokens_mode mode)
+{
+	static const char *const texts[GW_TOKENS_MODES] =
+		{[GW_BYTES] = "bytes", [GW_ENGINE] = "engine", [GW_FILE] = "file"};
+	return texts[mode];
+}
+
+enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct view_model *m)
+{
+	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
+	if (row != NULL && row->kit != NULL)
+		return GW_FILE;
+	bool engine = m != NULL &&
+		((asked == TOKENS_ENGINE && m->may_tokenize) || (asked == TOKENS_AUTO && m->tokenizes));
+	return engine ? GW_ENGINE : GW_BYTES;
+}
+
+/* ---- books ---- */
+
+CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err)
+{
+	struct gw_tokens_worker *t = calloc(1, sizeof *t);
+	if (t == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", w->index);
+	w->tokens = t;
+	t->tag = TOKENS_TAG;
+	t->hits = METRIC_OF(PROMPT_CACHE, "hit");
+	t->misses = METRIC_OF(PROMPT_CACHE, "miss");
+	t->evictions = METRIC_ONE(PROMPT_CACHE_EVICTED);
+	t->bytes = METRIC_ONE(PROMPT_CACHE_BYTES);
+	for (unsigned i = 0; i < GW_TOKENS_MODES; i++)
+		t->seconds[i] = METRIC_OF(PROMPT_SECONDS, gw_tokens_text((enum gw_tokens_mode)i));
+	return promptcache_new(cache_bytes, &t->cache, err);
+}
+
+void gw_tokens_close(struct gw_worker *w)
+{
+	struct gw_tokens_worker *t = w->tokens;
+	w->tokens = NULL;
+	if (t == NULL)
+		return;
+	CGN_LIVE(t, TOKENS_TAG);
+	metric_shift(t->bytes, -(int64_t)t->shown.bytes);
+	promptcache_free(&t->cache);
+	tokens_encoders_close(t);
+	for (size_t i = 0; i < t->n_models; i++)
+		free((void *)(uintptr_t)t->models[i].name.p);
+	free(t->models);
+	t->tag = 0;
+	free(t);
+}
+
+static struct tokens_model *model_new(struct gw_tokens_worker *t, struct cgn_str name)
+{
+	struct tokens_model *v = realloc(t->models, (t->n_models + 1) * sizeof *v);
+	char *copy = cgn_str_dupz(name);
+	if (v != NULL)
+		t->models = v;
+	if (v == NULL || copy == NULL) {
+		free(copy);
+		return NULL;
+	}
+	struct tokens_model *m = &v[t->n_models++];
+	*m = (struct tokens_model){.name = {copy, name.n}};
+	for (unsigned i = 0; i < GW_TOKENS_MODES; i++)
+		m->chains[i] = METRIC_OF(PROMPT_CHAIN, copy, gw_tokens_text((enum gw_tokens_mode)i));
+	return m;
+}
+
+/* Known models alone come here, so they are few. */
+struct tokens_model *tokens_model_of(struct gw_worker *w, struct cgn_str name)
+{
+	struct gw_tokens_worker *t = w->tokens;
+	CGN_LIVE(t, TOKENS_TAG);
+	for (size_t i = 0; i < t->n_models; i++)
+		if (cgn_str_eq(t->models[i].name, name))
+			return &t->models[i];
+	return t->n_models < MAX_MODELS ? model_new(t, name) : &t->models[0];
+}
+
+static void cache_show(struct gw_tokens_worker *t)
+{
+	struct promptcache_stats now = promptcache_stats(t->cache);
+	metric_add(t->hits, now.hits - t->shown.hits);
+	metric_add(t->misses, now.misses - t->shown.misses);
+	metric_add(t->evictions, now.evictions - t->shown.evictions);
+	metric_shift(t->bytes, (int64_t)now.bytes - (int64_t)t->shown.bytes);
+	t->shown = now;
+}
+
+/* ---- ends ---- */
+
+static void prompt_free(struct gw_req *r)
+{
+	struct gw_prompt *p = r->prompt;
+	r->prompt = NULL;
+	if (p == NULL)
+		return;
+	CGN_LIVE(p, PROMPT_TAG);
+	prompt_fini(&p->p);
+	p->tag = 0;
+	free(p);
+}
+
+void gw_tokens_end(struct gw_req *r)
+{
+	if (r->prompt == NULL)
+		return;
+	CGN_LIVE(r->prompt, PROMPT_TAG);
+	tokens_ask_end(r);
+	tokens_file_end(r);
+	prompt_free(r);
+}
+
+static void done(struct gw_req *r, enum gw_tokens_mode mode)
+{
+	struct tokens_model *m = tokens_model_of(r->w, r->model);
+	r->tokens = gw_tokens_text(mode);
+	if (m != NULL)
+		metric_add(m->chains[mode], 1);
+	if (r->prompt != NULL)
+		metric_observe(r->w->tokens->seconds[mode], cgn_clock_now() - r->prompt->began);
+	if (mode != GW_BYTES)
+		cache_show(r->w->tokens);
+	gw_tokens_end(r);
+}
+
+static void chain_bytes(struct gw_req *r, struct json_val body, uint32_t block_bytes)
+{
+	const struct prefix_params params = {
+		.model = r->model,
+		.block_bytes = block_bytes,
+		.max_blocks = ROUTE_MAX_BLOCKS,
+	};
+	r->chain = prefix_chain_make(&params, body, &r->work);
+	r->block_tokens = 0;
+	r->prompt_tokens = 0;
+}
+
+void tokens_fall_back(struct gw_req *r, const char *reason)
+{
+	struct gw_prompt *p = r->prompt;
+	CGN_LIVE(p, PROMPT_TAG);
+	if (reason != NULL)
+		metric_add(METRIC_OF(PROMPT_FALLBACK, cgn_arena_strz(&r->work, r->model), reason), 1);
+	chain_bytes(r, p->body, p->block_bytes);
+	done(r, GW_BYTES);
+}
+
+/* Room for |blocks| digests; false: the request has blocks of bytes now. */
+static bool chain_start(struct gw_req *r, size_t blocks, struct tokens_chain *c)
+{
+	struct gw_prompt *p = r->prompt;
+	CGN_LIVE(p, PROMPT_TAG);
+	size_t cap = blocks < ROUTE_MAX_BLOCKS ? blocks : ROUTE_MAX_BLOCKS;
+	uint64_t *digests = cgn_arena_get(&r->work, (cap + 1) * sizeof *digests);
+	if (digests == NULL)
+		tokens_fall_back(r, PROMPT_LACKS_MEMORY);
+	else
+		tokens_chain_start(c, &p->root, p->block_tokens, digests, cap);
+	return digests != NULL;
+}
+
+void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c)
+{
+	r->chain = (struct prefix_chain){c->short_digests, c->n};
+	r->block_tokens = c->block_tokens;
+	r->prompt_tokens = c->n_tokens;
+	done(r, r->prompt->mode);
+}
+
+struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t kit)
+{
+	const uint64_t parts[] = {p->block_tokens, kit};
+	return digest_keyed(&p->root, (struct cgn_str){(const char *)parts, sizeof parts});
+}
+
+void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e)
+{
+	struct tokens_chain c;
+	if (!chain_start(r, promptcache_blocks(e), &c))
+		return;
+	promptcache_load(e, &c);
+	tokens_take_chain(r, &c);
+}
+
+void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key)
+{
+	struct tokens_chain c;
+	if (!chain_start(r, n / r->prompt->block_tokens, &c))
+		return;
+	tokens_chain_add(&c, ids, n);
+	c.n_tokens = n; /* with those behind the last full block */
+	if (key != NULL)
+		(void)promptcache_put(r->w->tokens->cache, key, NULL, &c);
+	tokens_take_chain(r, &c);
+}
+
+/* ---- beginnings ---- */
+
+static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_model *row,
+	enum gw_tokens_mode mode)
+{
+	struct gw_prompt *p = calloc(1, sizeof *p);
+	if (p == NULL)
+		return false;
+	p->tag = PROMPT_TAG;
+	p->mode = mode;
+	p->body = body;
+	p->guess = row != NULL && row->tokens == TOKENS_ENGINE;
+	p->block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
+	p->block_tokens = row != NULL ? row->block_tokens : GW_BLOCK_TOKENS;
+	p->root = prompt_root(r->model, body, &r->work);
+	p->began = cgn_clock_now();
+	r->prompt = p;
+	return true;
+}
+
+void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row)
+{
+	const struct view_model *m = view_model_find(r->w->view, r->model);
+	enum gw_tokens_mode mode = gw_tokens_mode_of(row, m);
+	enum prompt_api api = mode != GW_BYTES ? prompt_api_of(r->path) : PROMPT_NONE;
+	if (mode != GW_BYTES && api == PROMPT_NONE)
+		return; /* nothing that an engine would keep */
+	if (mode == GW_BYTES || !prompt_new(r, body, row, mode)) {
+		chain_bytes(r, body, row != NULL ? row->block_bytes : GW_BLOCK_BYTES);
+		done(r, GW_BYTES);
+		return;
+	}
+	if (mode == GW_FILE)
+		tokens_file_start(r, row->kit);
+	else
+		tokens_ask_start(r);
+}
+
+enum gw_step gw_tokens(struct gw_req *r)
+{
+	CGN_LIVE(r->prompt, PROMPT_TAG);
+	return r->prompt->mode == GW_FILE ? tokens_file_step(r) : tokens_ask_step(r);
+}

@@ -3,7 +3,7 @@
  * written back the same, or is refused. The first byte chooses. */
 #include "base/json/json.h"
 #include "policy/slots/body.h"
-#include "policy/slots/card.h"
+#include "policy/slots/entry.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -32,25 +32,25 @@ static void body(struct cgn_str text)
 	cgn_buf_fini(&out);
 }
 
-static void card(struct cgn_str text)
+static void slot_entry(struct cgn_str text)
 {
-	static uint64_t words[CARD_MAX_BYTES / 8];
+	static uint64_t words[SLOT_ENTRY_MAX_BYTES / 8];
 	struct cgn_buf out = {0};
-	struct card c;
-	if (text.n > CARD_MAX_BYTES || !cgn_ok(card_read(text, words, &c, NULL)))
+	struct slot_entry c;
+	if (text.n > SLOT_ENTRY_MAX_BYTES || !cgn_ok(slot_entry_read(text, words, &c, NULL)))
 		return;
-	card_write(&c, &out);
+	slot_entry_write(&c, &out);
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&out), text));
 	cgn_buf_fini(&out);
 }
 
 static void link_(struct cgn_str text)
 {
-	uint8_t bytes[CARD_LINK_BYTES];
-	struct card_link l;
-	if (!cgn_ok(card_link_read(text, &l, NULL)))
+	uint8_t bytes[SLOT_LINK_BYTES];
+	struct slot_link l;
+	if (!cgn_ok(slot_link_read(text, &l, NULL)))
 		return;
-	card_link_write(&l, bytes);
+	slot_link_write(&l, bytes);
 	CGN_MUST(cgn_str_eq((struct cgn_str){(const char *)bytes, sizeof bytes}, text));
 }
 
@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (data[0] % 3 == 0)
 		body(text);
 	else if (data[0] % 3 == 1)
-		card(text);
+		slot_entry(text);
 	else
 		link_(text);
 	return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The admin port's /engines, and the program itself. */
 #include "agent/agent.h"
-#include "agent/keep.h"
 #include "agent/run.h"
+#include "agent/slotmgr.h"
 #include "base/json/json.h"
 
 static void put_load(struct json_out *o, const struct engine_load *l)
@@ -38,7 +38,7 @@ static void put_engine(struct json_out *o, const struct engine *e)
 	json_key(o, "kv_events");
 	feed_put(e, o);
 	json_key(o, "kept_slots");
-	keep_put(e, o);
+	slotmgr_report(e, o);
 	json_key(o, "models");
 	json_open(o, '[');
 	for (size_t i = 0; i < e->n_models; i++)

@@ -348,7 +348,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 {
 	static const struct state_announce_ops announce = {.on_connected = on_connected};
 	CGN_TRY(state_node_id(cfg, a->node_id, sizeof a->node_id, err));
-	CGN_TRY(holds_open(a, err));
+	CGN_TRY(residency_report_open(a, err));
 	CGN_TRY(open_engines(a, cfg, err));
 	CGN_TRY(kv_open(a, cfg, err));
 	CGN_TRY(serve(a, cfg, err));

@@ -55,7 +55,7 @@ void fetch_cancel(struct fetch **take); /* NULL-safe */
 
 /* How the agent knows what the engine holds: from what was sent there, from the engine's own events, or
  * because it assigns the slots itself. */
-enum holds_by { HOLDS_SENT, HOLDS_EVENTS, HOLDS_SLOTS };
+enum residency_by { RESIDENCY_BY_SENT, RESIDENCY_BY_EVENTS, RESIDENCY_BY_SLOTS };
 
 struct engine {
 	uint32_t tag;
@@ -95,7 +95,7 @@ struct engine {
 	size_t n_models;
 	bool models_configured, models_known;
 
-	enum holds_by source;
+	enum residency_by source;
 	cgn_nsec unheard_since;     /* events: when they stopped coming; 0: they come */
 	struct residency *resident; /* sent */
 	struct feed *feed;          /* of its KV events; NULL: it has none */
@@ -136,18 +136,18 @@ void relay_end_all(struct engine *e, const char *sentence); /* what it has in wo
 /* ---- holds.c: what the node holds ---- */
 /* over all engines; about 24 bytes each while they are held */
 #define AGENT_MAX_BLOCKS ((size_t)16 * 1024 * 1024)
-CGN_RC holds_open(struct agent *a, struct cgn_err *err);
-/* The record of what was sent to an engine; holds_sent does nothing while the engine has a better source. */
-void holds_sent(struct engine *e, const uint64_t *chain, size_t n);
-void holds_sent_clear(struct engine *e);
-void holds_sent_limit(struct engine *e, size_t capacity);
+CGN_RC residency_report_open(struct agent *a, struct cgn_err *err);
+/* The record of what was sent to an engine; engine_residency_sent does nothing while the engine has a better source. */
+void engine_residency_sent(struct engine *e, const uint64_t *chain, size_t n);
+void engine_residency_clear(struct engine *e);
+void engine_residency_limit(struct engine *e, size_t capacity);
 /* The hook for a source of events, which itself calls holdings_add and holdings_drop on agent->holdings,
- * whose changes reach routers by themselves; it drops only what it added. With HOLDS_EVENTS the record of
- * what was sent is dropped and not kept. With HOLDS_SENT, which an engine begins with, it counts beside
+ * whose changes reach routers by themselves; it drops only what it added. With RESIDENCY_BY_EVENTS the record of
+ * what was sent is dropped and not kept. With RESIDENCY_BY_SENT, which an engine begins with, it counts beside
  * whatever the source is sure of. */
-void holds_source(struct engine *e, enum holds_by source);
+void engine_residency_source(struct engine *e, enum residency_by source);
 /* The source lost touch with the engine, or has it again: routers are told since when. */
-void holds_heard(struct engine *e, bool heard);
+void engine_residency_heard(struct engine *e, bool heard);
 
 /* ---- feed.c: an engine's KV events ---- */
 /* Read the configuration; nothing is opened before the engine's models are known, whose name enters the

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 
@@ -88,12 +88,12 @@ static enum supervise_event verdict(struct engine *e, const struct fetch_result 
 	char text[160];
 	(void)snprintf(text, sizeof text, "%s answered %d", e->ops->ready_path, r->status);
 	switch (e->ops->health(r->status)) {
-	case ENGINE_HEALTH_UP:
+	case ENGINE_READINESS_UP:
 		return SUPERVISE_PROBE_UP;
-	case ENGINE_HEALTH_LOADING:
+	case ENGINE_READINESS_LOADING:
 		set_trouble(e, text);
 		return SUPERVISE_PROBE_LOADING;
-	case ENGINE_HEALTH_DOWN:
+	case ENGINE_READINESS_DOWN:
 		break;
 	}
 	set_trouble(e, text);
@@ -173,9 +173,9 @@ static void ready_changed(struct engine *e, bool ready)
 			cgn_log(WARN, "engine.unready", F_STR("engine", e->name), F_STR("why", e->trouble));
 		engine_scrape_stop(e);
 		/* Whatever it held is gone or will be: most often it died. */
-		holds_sent_clear(e);
+		engine_residency_clear(e);
 	}
-	keep_engine_ready(e, ready);
+	slotmgr_engine_ready(e, ready);
 	metric_set(e->m_ready, ready ? 1 : 0);
 }
 
@@ -334,7 +334,7 @@ CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct e
 	CGN_TRY(residency_new(RESIDENCY_MAX, &e->resident, err));
 	CGN_TRY(open_client(e, ce, err));
 	CGN_TRY(feed_open(e, cfg, ce, err));
-	CGN_TRY(keep_open(e, ce, err));
+	CGN_TRY(slotmgr_open(e, ce, err));
 	const struct supervise_cfg sup = {
 		.managed = ce->managed,
 		.ready_timeout = ce->ready_timeout,
@@ -371,7 +371,7 @@ void engine_close(struct engine *e)
 	cgn_timer_cancel(&e->stall_timer);
 	fetch_cancel(&e->probe);
 	engine_scrape_stop(e);
-	keep_close(e);
+	slotmgr_close(e);
 	proc_free(&e->proc);
 	http_client_free(&e->client);
 	tls_ctx_free(&e->tls);

@@ -63,11 +63,11 @@ static void on_changed(void *user)
 	struct engine *e = user;
 	CGN_LIVE(e, ENGINE_TAG);
 	struct verdict v = judge(e->feed);
-	bool events = v.good || (e->source == HOLDS_EVENTS && v.keeps);
+	bool events = v.good || (e->source == RESIDENCY_BY_EVENTS && v.keeps);
 	describe(e, &v);
-	holds_source(e, events ? HOLDS_EVENTS : HOLDS_SENT);
+	engine_residency_source(e, events ? RESIDENCY_BY_EVENTS : RESIDENCY_BY_SENT);
 	if (events)
-		holds_heard(e, v.good);
+		engine_residency_heard(e, v.good);
 	agent_changed(e->agent);
 }
 
@@ -146,7 +146,7 @@ static const struct model_blocks *find_model(const struct feed *f, const char *n
 static void close_source(struct engine *e)
 {
 	enginefeed_close(&e->feed->ef);
-	holds_source(e, HOLDS_SENT);
+	engine_residency_source(e, RESIDENCY_BY_SENT);
 }
 
 /* vLLM and SGLang list the model itself first, then its LoRAs. */

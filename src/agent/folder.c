@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/log/log.h"
 
 #define FILE_PREFIX  "cgn-slot-"
@@ -102,7 +102,7 @@ static void swept(void *arg)
 	struct keep *k = w->keep;
 	(void)close(w->dir);
 	if (k != NULL) {
-		CGN_LIVE(k, KEEP_TAG);
+		CGN_LIVE(k, SLOTMGR_TAG);
 		tell(k, w);
 		k->sweep = NULL;
 		cgn_timer_set(&k->sweep_timer, SWEEP_EVERY);
@@ -113,7 +113,7 @@ static void swept(void *arg)
 static void on_sweep(struct cgn_timer *t)
 {
 	struct keep *k = CGN_CONTAINER(t, struct keep, sweep_timer);
-	CGN_LIVE(k, KEEP_TAG);
+	CGN_LIVE(k, SLOTMGR_TAG);
 	struct sweep *w = malloc(sizeof *w);
 	if (w != NULL)
 		*w = (struct sweep){.keep = k,

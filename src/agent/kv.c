@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The node's block store: one connection, one watch, for all engines; and where peers reach it, which the
  * node's description tells. */
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/log/log.h"
 #include "cognitora/v1/kv.pb-c.h"
 
@@ -61,7 +61,7 @@ static void on_state(void *user, bool ready, const struct cgn_err *why)
 	else
 		set_address(a, "");
 	for (size_t i = 0; i < a->n_engines; i++)
-		keep_store_ready(&a->engines[i], ready);
+		slotmgr_store_ready(&a->engines[i], ready);
 }
 
 static void on_changes(void *user, bool reset, const struct kv_change *changes, size_t n, bool synced)
@@ -70,7 +70,7 @@ static void on_changes(void *user, bool reset, const struct kv_change *changes, 
 	(void)synced;
 	CGN_LIVE(a, AGENT_TAG);
 	for (size_t i = 0; i < a->n_engines; i++)
-		keep_store_told(&a->engines[i], reset, changes, n);
+		slotmgr_store_changed(&a->engines[i], reset, changes, n);
 }
 
 /* ---- life ---- */

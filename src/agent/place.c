@@ -2,75 +2,77 @@
 /* place: a request on its way to a slot. It gets one, or waits for one; what lies there is saved first if it
  * is lost else; what is missing is brought if somebody has it; then it goes. Whatever of this takes too long
  * or fails, it goes without. */
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/log/log.h"
 
 #define LEARN_LEAST 32.0 /* tokens of a prompt whose time says something */
 
-static struct keep *keep_of(const struct placing *p)
+static struct keep *placement_manager(const struct slot_placement *p)
 {
-	CGN_LIVE(p->keep, KEEP_TAG);
+	CGN_LIVE(p->keep, SLOTMGR_TAG);
 	return p->keep;
 }
 
-static bool is_of_now(const struct placing *p)
+static bool is_of_now(const struct slot_placement *p)
 {
 	return p->keep->slots != NULL && p->epoch == p->keep->epoch;
 }
 
 /* Nothing is done for it any more; what was begun ends by itself. */
-static void detach(struct placing *p)
+static void detach(struct slot_placement *p)
 {
 	cgn_timer_cancel(&p->deadline);
 	cgn_list_drop(&p->link);
 	save_leave(&p->save);
 	restore_leave(&p->restore);
-	look_cancel(&p->look);
+	lookup_cancel(&p->look);
 }
 
 /* ---- why it was computed ---- */
 
-const char *keep_how_text(enum keep_how how)
+const char *restore_outcome_text(enum restore_outcome how)
 {
-	static const char *const names[HOWS] = {[HOW_HELD] = "held",
-		[HOW_RAM] = "ram",
-		[HOW_SSD] = "ssd",
-		[HOW_PEER] = "peer",
-		[HOW_NONE] = "none",
-		[HOW_SHORT] = "short",
-		[HOW_SLOWER] = "slower",
-		[HOW_REFUSED] = "refused",
-		[HOW_GONE] = "gone",
-		[HOW_ENGINE] = "engine",
-		[HOW_LATE] = "late",
-		[HOW_FAILED] = "failed",
-		[HOW_PAUSED] = "paused",
-		[HOW_ALONE] = "alone",
-		[HOW_ASTRAY] = "astray",
-		[HOW_OFF] = "off"};
+	static const char *const names[RESTORE_OUTCOMES] = {[RESTORE_NOT_NEEDED] = "held",
+		[RESTORE_FROM_RAM] = "ram",
+		[RESTORE_FROM_SSD] = "ssd",
+		[RESTORE_FROM_PEER] = "peer",
+		[RESTORE_NO_STATE] = "none",
+		[RESTORE_SKIPPED_SHORT] = "short",
+		[RESTORE_SKIPPED_SLOWER] = "slower",
+		[RESTORE_SKIPPED_REFUSED] = "refused",
+		[RESTORE_FAILED_STATE_GONE] = "gone",
+		[RESTORE_FAILED_ENGINE] = "engine",
+		[RESTORE_FAILED_TIMEOUT] = "late",
+		[RESTORE_FAILED_STORAGE] = "failed",
+		[RESTORE_SKIPPED_PAUSED] = "paused",
+		[RESTORE_SKIPPED_BY_CLIENT] = "alone",
+		[RESTORE_SKIPPED_UNPLACEABLE] = "astray",
+		[RESTORE_SKIPPED_OFF] = "off"};
 	return names[how];
 }
 
-static void count_how(struct keep *k, enum keep_how how)
+static void count_how(struct keep *k, enum restore_outcome how)
 {
 	k->hows[how]++;
-	metric_add(METRIC_OF(SLOT_PROMPTS, k->e->name, keep_how_text(how)), 1);
+	metric_add(METRIC_OF(SLOT_PROMPTS, k->e->name, restore_outcome_text(how)), 1);
 }
 
-enum keep_how keep_worth(const struct keep *k, uint32_t tokens, uint64_t bytes, enum slots_from from)
+enum restore_outcome slotmgr_worth(const struct keep *k, uint32_t tokens, uint64_t bytes,
+	enum slots_from from)
 {
 	if (tokens < k->least_tokens)
-		return HOW_SHORT;
-	return slots_restore_pays(&k->pace, tokens, k->least_tokens, bytes, from) ? HOW_NONE : HOW_SLOWER;
+		return RESTORE_SKIPPED_SHORT;
+	return slots_restore_pays(&k->pace, tokens, k->least_tokens, bytes, from) ? RESTORE_NO_STATE
+										  : RESTORE_SKIPPED_SLOWER;
 }
 
 /* One line for a prompt that was computed, all or much of it: where is what was known of its beginning? */
-static void tell_computed(const struct placing *p, const struct usage_timings *t)
+static void tell_computed(const struct slot_placement *p, const struct usage_timings *t)
 {
 	const struct keep *k = p->keep;
 	if (t->prompt_n >= k->least_tokens)
 		cgn_log(INFO, "slot.prompt", F_STR("request", p->id), F_STR("engine", k->e->name),
-			F_U64("slot", p->slot), F_STR("prefix", keep_how_text(p->how)),
+			F_U64("slot", p->slot), F_STR("prefix", restore_outcome_text(p->how)),
 			F_U64("computed_tokens", t->prompt_n), F_U64("cached_tokens", t->cache_n),
 			F_DUR("took", (cgn_nsec)(t->prompt_ms * 1e6)));
 }
@@ -78,10 +80,10 @@ static void tell_computed(const struct placing *p, const struct usage_timings *t
 /* ---- off it goes ---- */
 
 /* As it came. The engine chooses the slot, and what that holds is found out. */
-static void go_astray(struct placing *p)
+static void go_astray(struct slot_placement *p)
 {
 	cgn_log(INFO, "slot.astray", F_STR("request", p->id), F_STR("engine", p->keep->e->name),
-		F_STR("why", keep_how_text(p->how)), F_DUR("waited", cgn_clock_now() - p->began));
+		F_STR("why", restore_outcome_text(p->how)), F_DUR("waited", cgn_clock_now() - p->began));
 	count_how(p->keep, p->how);
 	detach(p);
 	p->slot = SLOTS_NONE;
@@ -89,9 +91,9 @@ static void go_astray(struct placing *p)
 	p->go(p);
 }
 
-static void go(struct placing *p)
+static void go(struct slot_placement *p)
 {
-	struct keep *k = keep_of(p);
+	struct keep *k = placement_manager(p);
 	struct slot_view v = slots_at(k->slots, p->slot);
 	size_t common = 0;
 	count_how(k, p->how);
@@ -118,13 +120,13 @@ static bool computes(const struct keep *k)
  * busy with nothing but that. */
 static void on_deadline(struct cgn_timer *t)
 {
-	struct placing *p = CGN_CONTAINER(t, struct placing, deadline);
-	struct keep *k = keep_of(p);
+	struct slot_placement *p = CGN_CONTAINER(t, struct slot_placement, deadline);
+	struct keep *k = placement_manager(p);
 	if (p->slot == SLOTS_NONE && computes(k)) { /* it waits for its turn, as it would in the engine */
 		cgn_timer_set(t, k->timeout);
 		return;
 	}
-	p->how = HOW_LATE;
+	p->how = RESTORE_FAILED_TIMEOUT;
 	if (p->slot == SLOTS_NONE) {
 		go_astray(p);
 		return;
@@ -141,7 +143,7 @@ static void on_deadline(struct cgn_timer *t)
 
 static void on_restored(void *user, const struct restore_result *r)
 {
-	struct placing *p = user;
+	struct slot_placement *p = user;
 	p->restore = NULL;
 	p->restored = r->ok;
 	p->how = r->how;
@@ -150,20 +152,20 @@ static void on_restored(void *user, const struct restore_result *r)
 }
 
 /* The slot is moving. */
-static void restore(struct placing *p, const struct card *c, enum slots_from from)
+static void restore(struct slot_placement *p, const struct slot_entry *c, enum slots_from from)
 {
-	struct keep *k = keep_of(p);
-	p->state = card_id(c);
+	struct keep *k = placement_manager(p);
+	p->state = slot_entry_id(c);
 	p->sum = c->sums[0];
 	p->restore = restore_start(k, p->slot, c, from, on_restored, p);
 	if (p->restore != NULL)
 		return;
-	p->how = HOW_FAILED;
+	p->how = RESTORE_FAILED_STORAGE;
 	slots_moved(k->slots, p->slot);
 	go(p);
 }
 
-static double block_tokens(const struct placing *p)
+static double block_tokens(const struct slot_placement *p)
 {
 	const struct keep *k = p->keep;
 	if (p->block_tokens > 0)
@@ -171,7 +173,7 @@ static double block_tokens(const struct placing *p)
 	return k->block_tokens > 0 ? k->block_tokens : (double)k->e->block_bytes / ENGINE_TOKEN_BYTES;
 }
 
-static size_t common_of(const struct placing *p)
+static size_t common_of(const struct slot_placement *p)
 {
 	struct slot_view v = slots_at(p->keep->slots, p->slot);
 	size_t i = 0;
@@ -181,36 +183,38 @@ static size_t common_of(const struct placing *p)
 }
 
 /* What the node's own store has, if that is worth it; else |*how| says more, if there is more to say. */
-static bool find_here(const struct placing *p, size_t common, struct shelf_find *f, enum keep_how *how)
+static bool find_here(const struct slot_placement *p, size_t common, struct slot_directory_find *f,
+	enum restore_outcome *how)
 {
 	const struct keep *k = p->keep;
-	*f = shelf_find(k->shelf, p->chain, p->n);
+	*f = slot_directory_find(k->slot_directory, p->chain, p->n);
 	if (f->common <= common)
 		return false;
-	double block = (double)f->card.prompt / (double)f->card.n;
-	enum keep_how worth = keep_refuses(k, &f->card)
-		? HOW_REFUSED
-		: keep_worth(k, (uint32_t)(block * (double)(f->common - common)), card_bytes(&f->card),
+	double block = (double)f->slot_entry.prompt / (double)f->slot_entry.n;
+	enum restore_outcome worth = slotmgr_refuses(k, &f->slot_entry)
+		? RESTORE_SKIPPED_REFUSED
+		: slotmgr_worth(k, (uint32_t)(block * (double)(f->common - common)),
+			  slot_entry_bytes(&f->slot_entry),
 			  f->tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
-	*how = worth != HOW_NONE ? worth : *how;
-	return worth == HOW_NONE;
+	*how = worth != RESTORE_NO_STATE ? worth : *how;
+	return worth == RESTORE_NO_STATE;
 }
 
-static void bring_from_here(struct placing *p)
+static void bring_from_here(struct slot_placement *p)
 {
-	struct keep *k = keep_of(p);
-	struct shelf_find f;
+	struct keep *k = placement_manager(p);
+	struct slot_directory_find f;
 	if (find_here(p, common_of(p), &f, &p->how)) {
-		restore(p, &f.card, f.tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
+		restore(p, &f.slot_entry, f.tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
 		return;
 	}
 	slots_moved(k->slots, p->slot);
 	go(p);
 }
 
-static void on_look(void *user, const struct card *c, enum keep_how how)
+static void on_look(void *user, const struct slot_entry *c, enum restore_outcome how)
 {
-	struct placing *p = user;
+	struct slot_placement *p = user;
 	p->look = NULL;
 	p->how = how;
 	if (c != NULL)
@@ -220,17 +224,17 @@ static void on_look(void *user, const struct card *c, enum keep_how how)
 }
 
 /* The slot is moving. */
-static void bring(struct placing *p)
+static void bring(struct slot_placement *p)
 {
-	struct keep *k = keep_of(p);
-	struct shelf_find f;
+	struct keep *k = placement_manager(p);
+	struct slot_directory_find f;
 	size_t had = common_of(p), have = had;
 	p->had = block_tokens(p) * (double)had;
-	p->how = !p->at.caches || p->at.adapts                             ? HOW_ALONE
-		: block_tokens(p) * (double)(p->n - had) < k->least_tokens ? HOW_HELD
-		: keep_is_paused(k)                                        ? HOW_PAUSED
-									   : HOW_NONE;
-	if (!p->at.caches || had == p->n || p->how == HOW_PAUSED) {
+	p->how = !p->at.caches || p->at.adapts                             ? RESTORE_SKIPPED_BY_CLIENT
+		: block_tokens(p) * (double)(p->n - had) < k->least_tokens ? RESTORE_NOT_NEEDED
+		: slotmgr_is_paused(k)                                     ? RESTORE_SKIPPED_PAUSED
+									   : RESTORE_NO_STATE;
+	if (!p->at.caches || had == p->n || p->how == RESTORE_SKIPPED_PAUSED) {
 		slots_moved(k->slots, p->slot);
 		go(p);
 		return;
@@ -239,8 +243,8 @@ static void bring(struct placing *p)
 		have = f.common;
 	bool patient = p->leg == COGNITORA__V1__LEG__LEG_DECODE && have < p->n;
 	if ((patient || block_tokens(p) * (double)(p->n - have) >= k->least_tokens) &&
-		keep_store_of(k) != NULL)
-		p->look = look_start(k, p->chain, p->n, have, patient, on_look, p);
+		slotmgr_kvclient(k) != NULL)
+		p->look = lookup_start(k, p->chain, p->n, have, patient, on_look, p);
 	if (p->look == NULL)
 		bring_from_here(p);
 }
@@ -249,16 +253,16 @@ static void bring(struct placing *p)
 
 static void on_saved(void *user)
 {
-	struct placing *p = user;
-	struct keep *k = keep_of(p);
+	struct slot_placement *p = user;
+	struct keep *k = placement_manager(p);
 	p->save = NULL;
 	slots_move(k->slots, p->slot);
 	bring(p);
 }
 
-static bool take_slot(struct placing *p)
+static bool take_slot(struct slot_placement *p)
 {
-	struct keep *k = keep_of(p);
+	struct keep *k = placement_manager(p);
 	struct slots_pick pick = slots_choose(k->slots, p->chain, p->n);
 	if (pick.slot == SLOTS_NONE)
 		return false;
@@ -276,7 +280,7 @@ static bool take_slot(struct placing *p)
 	return true;
 }
 
-void keep_place(struct engine *e, struct placing *p)
+void slotmgr_place(struct engine *e, struct slot_placement *p)
 {
 	struct keep *k = e->keep;
 	p->slot = SLOTS_NONE;
@@ -284,12 +288,12 @@ void keep_place(struct engine *e, struct placing *p)
 		p->at = slot_body_read(p->path, p->body);
 	if (!p->at.placeable) {
 		if (k != NULL && p->n > 0) /* a prompt, and not what only asks for its tokens */
-			count_how(k, k->slots != NULL ? HOW_ASTRAY : HOW_OFF);
+			count_how(k, k->slots != NULL ? RESTORE_SKIPPED_UNPLACEABLE : RESTORE_SKIPPED_OFF);
 		p->go(p);
 		return;
 	}
 	p->n = p->at.adapts ? 0 : p->n; /* what it computes has no name */
-	p->how = HOW_OFF;               /* if slots are not kept any more before its turn comes */
+	p->how = RESTORE_SKIPPED_OFF;   /* if slots are not kept any more before its turn comes */
 	p->keep = k;
 	p->epoch = k->epoch;
 	p->began = cgn_clock_now();
@@ -301,35 +305,35 @@ void keep_place(struct engine *e, struct placing *p)
 	cgn_timer_set(&p->deadline, k->timeout);
 }
 
-void keep_slot_idle(struct keep *k, uint32_t slot)
+void slotmgr_slot_idle(struct keep *k, uint32_t slot)
 {
 	k->idle_since[slot] = cgn_clock_now();
 	struct cgn_link *l = cgn_list_first(&k->waiting);
 	if (l != NULL)
-		(void)take_slot(CGN_CONTAINER(l, struct placing, link));
+		(void)take_slot(CGN_CONTAINER(l, struct slot_placement, link));
 	else if (k->idle_timer.at == 0)
 		cgn_timer_set(&k->idle_timer, k->idle);
 }
 
-void keep_release_all(struct keep *k)
+void slotmgr_release_all(struct keep *k)
 {
 	struct cgn_link *const lists[] = {&k->waiting, &k->preparing};
 	for (size_t i = 0; i < CGN_COUNT(lists); i++)
 		for (struct cgn_link *l; (l = cgn_list_first(lists[i])) != NULL;)
-			go_astray(CGN_CONTAINER(l, struct placing, link));
+			go_astray(CGN_CONTAINER(l, struct slot_placement, link));
 }
 
 /* ---- in the slot ---- */
 
-void keep_prefilled(struct placing *p)
+void slotmgr_prefilled(struct slot_placement *p)
 {
 	if (p->keep != NULL && p->busy && is_of_now(p))
 		slots_prefilled(p->keep->slots, p->slot, p->chain, p->n);
 }
 
-static void learn(struct placing *p, const struct usage_timings *t)
+static void learn(struct slot_placement *p, const struct usage_timings *t)
 {
-	struct keep *k = keep_of(p);
+	struct keep *k = placement_manager(p);
 	slots_pace_learn(&k->pace.prefill_ms, t->prompt_ms, (double)t->prompt_n, LEARN_LEAST);
 	if (p->n > 0)
 		slots_pace_learn(&k->block_tokens, (double)(t->cache_n + t->prompt_n), (double)p->n, 1);
@@ -337,8 +341,8 @@ static void learn(struct placing *p, const struct usage_timings *t)
 	double more = (double)t->cache_n - p->had;
 	/* not what its card says, or the engine does not use what it restores */
 	if (p->restored && more <= 0) {
-		keep_refuse(k, p->state, p->sum);
-		keep_trouble(k, "a state was restored in vain",
+		slotmgr_refuse(k, p->state, p->sum);
+		slotmgr_trouble(k, "a state was restored in vain",
 			"the engine found nothing of the prompt in it");
 	}
 	if (!p->restored || more <= 0)
@@ -356,9 +360,9 @@ static void learn(struct placing *p, const struct usage_timings *t)
 }
 
 /* Of an answer that came whole: what is in the slot now. The last token was given away and not taken in. */
-static void count(struct placing *p, struct cgn_str tail)
+static void count(struct slot_placement *p, struct cgn_str tail)
 {
-	struct keep *k = keep_of(p);
+	struct keep *k = placement_manager(p);
 	struct usage_timings t = {0};
 	struct usage u = {0};
 	uint64_t prompt = 0, cached = 0, answer = 0;
@@ -376,12 +380,12 @@ static void count(struct placing *p, struct cgn_str tail)
 	slots_end(k->slots, p->slot, (uint32_t)prompt, (uint32_t)tokens, (uint32_t)cached);
 }
 
-void keep_end(struct placing *p, struct cgn_str tail)
+void slotmgr_answer_end(struct slot_placement *p, struct cgn_str tail)
 {
 	struct keep *k = p->keep;
 	if (k == NULL)
 		return;
-	CGN_LIVE(k, KEEP_TAG);
+	CGN_LIVE(k, SLOTMGR_TAG);
 	bool now = is_of_now(p), moves = p->save != NULL || p->restore != NULL || p->look != NULL;
 	bool looks = p->look != NULL;
 	detach(p);
@@ -397,7 +401,7 @@ void keep_end(struct placing *p, struct cgn_str tail)
 		count(p, tail);
 		p->keep = NULL;
 	}
-	keep_slot_idle(k, p->slot);
+	slotmgr_slot_idle(k, p->slot);
 }
 
 /* ---- what is idle is saved ---- */
@@ -414,7 +418,7 @@ static bool is_due(const struct keep *k, uint32_t slot, cgn_nsec now, cgn_nsec *
 }
 
 /* One at a time: each of them holds the engine's other slots back for a moment. */
-void keep_idle_step(struct keep *k)
+void slotmgr_idle_step(struct keep *k)
 {
 	cgn_nsec now = cgn_clock_now(), next = 0;
 	for (uint32_t i = 0; k->slots != NULL && i < slots_count(k->slots); i++) {
@@ -430,19 +434,20 @@ void keep_idle_step(struct keep *k)
 
 /* ---- a prompt alone ---- */
 
-bool keep_can_store(const struct engine *e)
+bool slotmgr_can_store(const struct engine *e)
 {
-	return e->keep != NULL && e->keep->slots != NULL && !keep_is_paused(e->keep);
+	return e->keep != NULL && e->keep->slots != NULL && !slotmgr_is_paused(e->keep);
 }
 
 static void on_stored(void *user, bool ok)
 {
-	struct placing *p = user;
+	struct slot_placement *p = user;
 	p->save = NULL;
 	p->stored(p, ok);
 }
 
-void keep_store(struct placing *p, struct cgn_str tail, void (*stored)(struct placing *p, bool ok))
+void slotmgr_store(struct slot_placement *p, struct cgn_str tail,
+	void (*stored)(struct slot_placement *p, bool ok))
 {
 	struct keep *k = p->keep;
 	p->stored = stored;
@@ -454,13 +459,13 @@ void keep_store(struct placing *p, struct cgn_str tail, void (*stored)(struct pl
 	p->busy = false;
 	struct slot_view v = slots_at(k->slots, p->slot);
 	if (v.n > 0 && v.saved >= v.tokens && v.tokens > 0) { /* the store has it */
-		keep_slot_idle(k, p->slot);
+		slotmgr_slot_idle(k, p->slot);
 		stored(p, true);
 		return;
 	}
 	p->save = save_start(k, p->slot, NULL, on_stored, p);
 	if (p->save != NULL)
 		return;
-	keep_slot_idle(k, p->slot);
+	slotmgr_slot_idle(k, p->slot);
 	stored(p, false);
 }

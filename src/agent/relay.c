@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "agent/agent.h"
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/log/log.h"
 
 #define RELAY_TAG   0xa9e17004U
@@ -22,7 +22,7 @@ struct relay {
 	struct share_ticket share;
 	char id[65]; /* beginning of the request's id, for the log */
 	cgn_nsec began;
-	struct placing place; /* in a slot of the engine */
+	struct slot_placement place; /* in a slot of the engine */
 	struct usage_tail tail;
 	int status;
 	bool asked, retried, head_sent, finished, failed;
@@ -53,7 +53,7 @@ static void leave_engine(struct relay *r, bool cancelled)
 	struct engine *e = r->engine;
 	if (e == NULL)
 		return;
-	keep_end(&r->place, (struct cgn_str){NULL, 0});
+	slotmgr_answer_end(&r->place, (struct cgn_str){NULL, 0});
 	r->engine = NULL;
 	cgn_list_drop(&r->link);
 	e->inflight--;
@@ -142,10 +142,10 @@ static void on_head(struct http_call *c, void *user, const struct http_head *h)
 	if (h->status == 200 && r->rq.facts.n_chain > 0)
 		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
 	if (h->status == 200)
-		holds_sent(r->engine, r->rq.facts.chain, r->rq.facts.n_chain);
+		engine_residency_sent(r->engine, r->rq.facts.chain, r->rq.facts.n_chain);
 	r->status = h->status;
 	if (h->status == 200)
-		keep_prefilled(&r->place);
+		slotmgr_prefilled(&r->place);
 	if (!is_prefill(r) || h->status != 200)
 		send_head(r, h->status, headers, n);
 	forget_request(r);
@@ -179,7 +179,7 @@ static void on_drain(struct grpc_call *c, void *user)
 }
 
 /* The head is what the router waits for. */
-static void on_stored(struct placing *p, bool ok)
+static void on_stored(struct slot_placement *p, bool ok)
 {
 	struct relay *r = CGN_CONTAINER(p, struct relay, place);
 	CGN_LIVE(r, RELAY_TAG);
@@ -201,10 +201,10 @@ static void on_end(struct http_call *c, void *user, const struct http_field *tra
 	CGN_LIVE(r, RELAY_TAG);
 	r->http = NULL;
 	if (is_prefill(r) && r->status == 200) {
-		keep_store(&r->place, usage_tail_view(&r->tail), on_stored);
+		slotmgr_store(&r->place, usage_tail_view(&r->tail), on_stored);
 		return;
 	}
-	keep_end(&r->place, usage_tail_view(&r->tail));
+	slotmgr_answer_end(&r->place, usage_tail_view(&r->tail));
 	finish(r, CGN_FINE, NULL);
 }
 
@@ -290,7 +290,7 @@ static size_t body_pieces(const struct relay *r, char insert[SLOT_BODY_INSERT], 
 		const char *in;
 		void *out;
 	} body = {.in = r->rq.body.p};
-	const struct placing *p = &r->place;
+	const struct slot_placement *p = &r->place;
 	if (p->slot == SLOTS_NONE) {
 		out[0] = (struct iovec){body.out, r->rq.body.n};
 		return r->rq.body.n > 0 ? 1 : 0;
@@ -399,7 +399,7 @@ static void answer_unstorable(struct relay *r)
 }
 
 /* It has a slot, or goes as it came. */
-static void on_placed(struct placing *p)
+static void on_placed(struct slot_placement *p)
 {
 	struct relay *r = CGN_CONTAINER(p, struct relay, place);
 	struct cgn_err err = {0};
@@ -416,9 +416,9 @@ static void on_placed(struct placing *p)
 static bool place(struct relay *r)
 {
 	const struct proto_facts *f = &r->rq.facts;
-	if (f->leg == COGNITORA__V1__LEG__LEG_PREFILL && (!keep_can_store(r->engine) || f->n_chain == 0))
+	if (f->leg == COGNITORA__V1__LEG__LEG_PREFILL && (!slotmgr_can_store(r->engine) || f->n_chain == 0))
 		return false;
-	r->place = (struct placing){.id = r->id,
+	r->place = (struct slot_placement){.id = r->id,
 		.path = r->rq.path,
 		.body = r->rq.body,
 		.chain = f->chain,
@@ -426,7 +426,7 @@ static bool place(struct relay *r)
 		.block_tokens = f->block_tokens,
 		.leg = (int)f->leg,
 		.go = on_placed};
-	keep_place(r->engine, &r->place);
+	slotmgr_place(r->engine, &r->place);
 	return true;
 }
 

@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/log/log.h"
 
 #define RESTORE_TAG  0xa9e17008U
@@ -26,7 +26,7 @@ struct restore {
 	void (*done)(void *user, const struct restore_result *r); /* NULL: nobody waits */
 	void *user;
 
-	struct card card;
+	struct slot_entry slot_entry;
 	uint64_t *words; /* of the card */
 	struct slot_file file;
 	uint32_t piece;
@@ -56,7 +56,7 @@ static void remove_work(void *arg)
 	char ckpt[sizeof r->file.path + 8];
 	(void)snprintf(ckpt, sizeof ckpt, "%s.ckpt", r->file.path);
 	(void)unlink(r->file.path);
-	if (r->card.file_bytes[1] > 0)
+	if (r->slot_entry.file_bytes[1] > 0)
 		(void)unlink(ckpt);
 }
 
@@ -95,7 +95,8 @@ static void finish(struct restore *r, const char *outcome, const struct restore_
 	else
 		k->restore_failures++;
 	if (is_of_now(r) && result->ok)
-		slots_restored(k->slots, r->slot, r->card.chain, r->card.n, r->card.prompt, result->tokens);
+		slots_restored(k->slots, r->slot, r->slot_entry.chain, r->slot_entry.n, r->slot_entry.prompt,
+			result->tokens);
 	else if (is_of_now(r) && r->asked) /* it empties a slot that it can't restore */
 		slots_restored(k->slots, r->slot, NULL, 0, 0, 0);
 	else if (is_of_now(r))
@@ -103,23 +104,24 @@ static void finish(struct restore *r, const char *outcome, const struct restore_
 	if (r->done != NULL)
 		r->done(r->user, result);
 	else if (is_of_now(r))
-		keep_slot_idle(k, r->slot);
+		slotmgr_slot_idle(k, r->slot);
 	retire(r);
 }
 
-static void fail(struct restore *r, enum keep_how how, const char *why)
+static void fail(struct restore *r, enum restore_outcome how, const char *why)
 {
 	const struct restore_result result = {.ok = false, .how = how};
-	keep_trouble(r->keep, "a state can't be restored", why);
-	finish(r, keep_how_text(how), &result);
+	slotmgr_trouble(r->keep, "a state can't be restored", why);
+	finish(r, restore_outcome_text(how), &result);
 }
 
 /* ---- into the engine ---- */
 
 static void on_restored(void *user, const struct fetch_result *f)
 {
-	static const enum keep_how hows[] =
-		{[SLOTS_FROM_RAM] = HOW_RAM, [SLOTS_FROM_SSD] = HOW_SSD, [SLOTS_FROM_PEER] = HOW_PEER};
+	static const enum restore_outcome hows[] = {[SLOTS_FROM_RAM] = RESTORE_FROM_RAM,
+		[SLOTS_FROM_SSD] = RESTORE_FROM_SSD,
+		[SLOTS_FROM_PEER] = RESTORE_FROM_PEER};
 	struct restore *r = user;
 	struct keep *k = r->keep;
 	struct json_val doc = {.type = JSON_NULL};
@@ -128,30 +130,30 @@ static void on_restored(void *user, const struct fetch_result *f)
 	bool fine =
 		f->err->code == CGN_FINE && f->status == 200 && cgn_ok(json_parse(f->body, &doc, NULL, NULL));
 	uint64_t tokens = fine ? json_get_u64(doc, "n_restored", 0) : 0;
-	if (tokens != r->card.tokens) {
+	if (tokens != r->slot_entry.tokens) {
 		if (f->err->code == CGN_FINE) /* it has judged, and would again */
-			keep_refuse(k, card_id(&r->card), r->card.sums[0]);
-		keep_engine_did(k, false);
-		fail(r, HOW_ENGINE,
+			slotmgr_refuse(k, slot_entry_id(&r->slot_entry), r->slot_entry.sums[0]);
+		slotmgr_engine_did(k, false);
+		fail(r, RESTORE_FAILED_ENGINE,
 			f->err->code != CGN_FINE ? f->err->msg
 				: !fine          ? "the engine refused it"
 						 : "it restored another number of tokens than the state has");
 		return;
 	}
-	keep_engine_did(k, true);
+	slotmgr_engine_did(k, true);
 	cgn_nsec now = cgn_clock_now();
-	double mib = (double)card_bytes(&r->card) / SLOTS_MIB;
+	double mib = (double)slot_entry_bytes(&r->slot_entry) / SLOTS_MIB;
 	slots_pace_learn(&k->pace.load_ms, (double)(now - r->fetched) / 1e6, mib, 0.25);
 	metric_observe(k->m_restore_seconds, now - r->began);
 	cgn_log(INFO, "slot.restored", F_STR("engine", k->e->name), F_U64("slot", r->slot),
-		F_STR("from", keep_how_text(hows[r->from])), F_U64("tokens", tokens),
-		F_U64("bytes", card_bytes(&r->card)), F_DUR("took", now - r->began),
+		F_STR("from", restore_outcome_text(hows[r->from])), F_U64("tokens", tokens),
+		F_U64("bytes", slot_entry_bytes(&r->slot_entry)), F_DUR("took", now - r->began),
 		F_DUR("engine_took", now - r->fetched));
 	const struct restore_result result = {.ok = true,
 		.how = hows[r->from],
 		.tokens = (uint32_t)tokens,
 		.ms = (double)(now - r->began) / 1e6};
-	finish(r, keep_how_text(hows[r->from]), &result);
+	finish(r, restore_outcome_text(hows[r->from]), &result);
 }
 
 static void ask_engine(struct restore *r)
@@ -161,7 +163,7 @@ static void ask_engine(struct restore *r)
 	char path[64], json[160];
 	r->fetched = cgn_clock_now();
 	slots_pace_learn(&k->pace.fetch_ms[r->from], (double)(r->fetched - r->began) / 1e6,
-		(double)card_bytes(&r->card) / SLOTS_MIB, 0.25);
+		(double)slot_entry_bytes(&r->slot_entry) / SLOTS_MIB, 0.25);
 	(void)snprintf(path, sizeof path, "/slots/%u?action=restore", r->slot);
 	int n = snprintf(json, sizeof json, "{\"filename\":\"%s\"}", r->file.name);
 	const struct fetch_ask post = {.client = k->e->client,
@@ -173,7 +175,7 @@ static void ask_engine(struct restore *r)
 		.timeout = LONGEST};
 	r->asked = true;
 	if (!cgn_ok(fetch_start(k->e->agent->loop, &post, on_restored, r, &r->fetch, &err)))
-		fail(r, HOW_ENGINE, err.msg);
+		fail(r, RESTORE_FAILED_ENGINE, err.msg);
 }
 
 static void on_adapters(void *user, const struct fetch_result *f)
@@ -181,22 +183,22 @@ static void on_adapters(void *user, const struct fetch_result *f)
 	struct restore *r = user;
 	CGN_LIVE(r, RESTORE_TAG);
 	r->fetch = NULL;
-	enum print_same same = print_compare(r->keep, f);
-	if (same == PRINT_SAME)
+	enum fingerprint_match same = fingerprint_compare(r->keep, f);
+	if (same == FINGERPRINT_SAME)
 		ask_engine(r);
-	else if (same == PRINT_OTHER)
-		keep_changed(r->keep); /* which stops this one */
+	else if (same == FINGERPRINT_CHANGED)
+		slotmgr_engine_changed(r->keep); /* which stops this one */
 	else
-		fail(r, HOW_ENGINE, "it does not say how its adapters count");
+		fail(r, RESTORE_FAILED_ENGINE, "it does not say how its adapters count");
 }
 
 static void ask_if_same(struct restore *r)
 {
 	struct cgn_err err = {0};
-	if (!print_may_change(r->keep))
+	if (!fingerprint_may_change(r->keep))
 		ask_engine(r);
-	else if (!cgn_ok(print_look(r->keep, on_adapters, r, &r->fetch, &err)))
-		fail(r, HOW_ENGINE, err.msg);
+	else if (!cgn_ok(fingerprint_reread(r->keep, on_adapters, r, &r->fetch, &err)))
+		fail(r, RESTORE_FAILED_ENGINE, err.msg);
 }
 
 /* ---- into the file ---- */
@@ -221,7 +223,7 @@ static ssize_t write_some(int fd, const struct iovec *iov, size_t n, uint64_t sk
 static void write_work(void *arg)
 {
 	struct restore *r = arg;
-	struct card_piece p = card_piece(&r->card, r->piece);
+	struct slot_entry_piece p = slot_entry_piece(&r->slot_entry, r->piece);
 	char path[sizeof r->file.path + 8];
 	size_t n = 0;
 	const struct iovec *iov = kv_lease_iov(r->lease, &n);
@@ -254,7 +256,7 @@ static void written(void *arg)
 		char why[700];
 		(void)snprintf(why, sizeof why, "%.500s: %s", r->file.path,
 			stale ? "the store took its memory back meanwhile" : strerror(r->failed));
-		fail(r, HOW_FAILED, why);
+		fail(r, RESTORE_FAILED_STORAGE, why);
 		return;
 	}
 	r->piece++;
@@ -267,21 +269,23 @@ static void on_piece(void *user, const struct kvclient_answer *a)
 	CGN_LIVE(r, RESTORE_TAG);
 	r->lease = a->lease;
 	if (a->err->code != CGN_FINE) {
-		fail(r, a->err->code == CGN_NOT_FOUND ? HOW_GONE : HOW_FAILED, a->err->msg);
+		fail(r, a->err->code == CGN_NOT_FOUND ? RESTORE_FAILED_STATE_GONE : RESTORE_FAILED_STORAGE,
+			a->err->msg);
 		return;
 	}
 	const struct kv_info *info = kv_lease_info(r->lease);
-	if (info->size != card_piece(&r->card, r->piece).bytes || info->checksum != r->card.sums[r->piece]) {
-		fail(r, HOW_GONE, "another state was put in its place meanwhile");
+	if (info->size != slot_entry_piece(&r->slot_entry, r->piece).bytes ||
+		info->checksum != r->slot_entry.sums[r->piece]) {
+		fail(r, RESTORE_FAILED_STATE_GONE, "another state was put in its place meanwhile");
 		return;
 	}
 	r->on_pool = cgn_ok(cgn_loop_work(r->keep->e->agent->loop, write_work, written, r));
 	if (!r->on_pool)
-		fail(r, HOW_FAILED, "no memory");
+		fail(r, RESTORE_FAILED_STORAGE, "no memory");
 }
 
 /* What computing it would take: a peer that is slower than that is not asked. */
-static uint32_t worth_of(const struct keep *k, const struct card *c, enum slots_from from)
+static uint32_t worth_of(const struct keep *k, const struct slot_entry *c, enum slots_from from)
 {
 	double ms = k->pace.prefill_ms * c->prompt;
 	if (from != SLOTS_FROM_PEER)
@@ -291,7 +295,7 @@ static uint32_t worth_of(const struct keep *k, const struct card *c, enum slots_
 
 static void get_next(struct restore *r)
 {
-	if (r->piece == card_pieces(&r->card))
+	if (r->piece == slot_entry_pieces(&r->slot_entry))
 		ask_if_same(r);
 	else
 		kvseries_next(r->pieces);
@@ -300,18 +304,18 @@ static void get_next(struct restore *r)
 static void key_of_piece(void *user, size_t i, struct kv_key *out)
 {
 	const struct restore *r = user;
-	*out = keep_key(r->keep->keys.card, card_id(&r->card), (uint32_t)i + 1);
+	*out = slotmgr_key(r->keep->keys.slot_entry, slot_entry_id(&r->slot_entry), (uint32_t)i + 1);
 }
 
 /* ---- begin ---- */
 
-struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *c, enum slots_from from,
+struct restore *restore_start(struct keep *k, uint32_t slot, const struct slot_entry *c, enum slots_from from,
 	void (*done)(void *user, const struct restore_result *r), void *user)
 {
-	size_t pieces = card_pieces(c);
+	size_t pieces = slot_entry_pieces(c);
 	struct restore *r = calloc(1, sizeof *r);
 	uint64_t *words = malloc((c->n + pieces) * sizeof *words);
-	if (r == NULL || words == NULL || keep_store_of(k) == NULL) {
+	if (r == NULL || words == NULL || slotmgr_kvclient(k) == NULL) {
 		free(r);
 		free(words);
 		return NULL;
@@ -326,18 +330,18 @@ struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *
 		.from = from,
 		.done = done,
 		.user = user,
-		.card = *c,
+		.slot_entry = *c,
 		.words = words,
 		.began = cgn_clock_now()};
-	r->card.sums = words;
-	r->card.chain = words + pieces;
+	r->slot_entry.sums = words;
+	r->slot_entry.chain = words + pieces;
 	slot_file_begin(k, "load", &r->file);
 	const struct kvseries_cfg cfg = {.n = pieces,
 		.key = key_of_piece,
 		.worth_ms = worth_of(k, c, from),
 		.done = on_piece,
 		.user = r};
-	if (!cgn_ok(kvseries_new(keep_store_of(k), &cfg, &r->pieces, NULL))) {
+	if (!cgn_ok(kvseries_new(slotmgr_kvclient(k), &cfg, &r->pieces, NULL))) {
 		slot_file_end(&r->file);
 		free(words);
 		free(r);

@@ -8,13 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/log/log.h"
 
-#define SAVE_TAG       0xa9e17007U
-#define ENGINE_TIMEOUT (30 * CGN_SEC) /* it saves once the slot's other work is over */
-#define ANSWER_BYTES   ((size_t)64 * 1024)
-#define CARD_MOST      (CARD_PIECE * CARD_MAX_PIECES)
+#define SAVE_TAG        0xa9e17007U
+#define ENGINE_TIMEOUT  (30 * CGN_SEC) /* it saves once the slot's other work is over */
+#define ANSWER_BYTES    ((size_t)64 * 1024)
+#define STATE_MAX_BYTES (SLOT_PIECE_BYTES * SLOT_ENTRY_MAX_PIECES)
 
 struct save;
 struct save_call {
@@ -39,16 +39,16 @@ struct save {
 	uint32_t known; /* tokens that the slot should hold; 0: not known */
 	uint64_t told;  /* bytes, by the engine */
 	/* Of the pool: */
-	int fd[CARD_FILES];
+	int fd[SLOT_ENTRY_FILES];
 	int failed;      /* errno */
 	const char *odd; /* what it is instead of a state */
-	uint64_t size[CARD_FILES];
+	uint64_t size[SLOT_ENTRY_FILES];
 
-	struct card card;
+	struct slot_entry slot_entry;
 	uint64_t *chain, *sums;
 	uint32_t piece; /* that is being put */
 	size_t calls;   /* of the store, under way */
-	struct save_call call[CARD_LINKS];
+	struct save_call call[SLOT_ENTRY_LINKS];
 	bool over, on_pool;
 	cgn_nsec began;
 	struct cgn_grave grave;
@@ -59,7 +59,7 @@ struct save {
 static void released(struct cgn_grave *g)
 {
 	struct save *s = CGN_CONTAINER(g, struct save, grave);
-	for (size_t i = 0; i < CARD_FILES; i++)
+	for (size_t i = 0; i < SLOT_ENTRY_FILES; i++)
 		if (s->fd[i] >= 0)
 			(void)close(s->fd[i]);
 	free(s->chain);
@@ -100,7 +100,7 @@ static void moved(struct save *s)
 	if (tell != NULL)
 		tell(s->user);
 	else if (is_of_now(s))
-		keep_slot_idle(s->keep, s->slot);
+		slotmgr_slot_idle(s->keep, s->slot);
 }
 
 static void finish(struct save *s, const char *outcome, const char *why)
@@ -115,9 +115,9 @@ static void finish(struct save *s, const char *outcome, const char *why)
 	else
 		k->save_failures++;
 	if (!ok)
-		keep_trouble(k, "a slot's state can't be saved", why);
+		slotmgr_trouble(k, "a slot's state can't be saved", why);
 	if (strcmp(outcome, "engine") == 0)
-		keep_engine_did(k, false);
+		slotmgr_engine_did(k, false);
 	moved(s);
 	if (tell != NULL)
 		tell(s->user, ok);
@@ -132,7 +132,7 @@ static struct kv_meta meta_of(const struct save *s, bool with_tokens)
 {
 	const struct engine *e = s->keep->e;
 	return (struct kv_meta){.model = cgn_str_of(e->n_models > 0 ? e->models[0] : ""),
-		.tokens = with_tokens ? s->card.tokens : 0};
+		.tokens = with_tokens ? s->slot_entry.tokens : 0};
 }
 
 static bool put_bytes(struct save *s, struct kv_key key, void *bytes, size_t n, bool with_tokens,
@@ -141,25 +141,25 @@ static bool put_bytes(struct save *s, struct kv_key key, void *bytes, size_t n, 
 	const struct iovec iov = {bytes, n};
 	const struct kv_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = n};
 	const struct kv_meta meta = meta_of(s, with_tokens);
-	return cgn_ok(kvclient_put(keep_store_of(s->keep), &key, &meta, &from, false, done, call, &call->call,
-		NULL));
+	return cgn_ok(kvclient_put(slotmgr_kvclient(s->keep), &key, &meta, &from, false, done, call,
+		&call->call, NULL));
 }
 
 static void stored(struct save *s)
 {
 	struct keep *k = s->keep;
-	uint64_t bytes = card_bytes(&s->card);
+	uint64_t bytes = slot_entry_bytes(&s->slot_entry);
 	if (is_of_now(s)) {
-		slots_stored(k->slots, s->slot, s->used_at, s->card.tokens);
-		if (!cgn_ok(shelf_card(k->shelf, &s->card, NULL)))
-			keep_trouble(k, "a state is not told of", "there are too many in the store");
-		metric_set(k->m_states, (double)shelf_states(k->shelf));
+		slots_stored(k->slots, s->slot, s->used_at, s->slot_entry.tokens);
+		if (!cgn_ok(slot_directory_add(k->slot_directory, &s->slot_entry, NULL)))
+			slotmgr_trouble(k, "a state is not told of", "there are too many in the store");
+		metric_set(k->m_states, (double)slot_directory_states(k->slot_directory));
 	}
 	metric_add(k->m_saved_bytes, bytes);
-	keep_engine_did(k, true);
+	slotmgr_engine_did(k, true);
 	cgn_log(INFO, "slot.saved", F_STR("engine", k->e->name), F_U64("slot", s->slot),
-		F_U64("tokens", s->card.tokens), F_U64("bytes", bytes), F_U64("blocks", s->card.n),
-		F_DUR("took", cgn_clock_now() - s->began));
+		F_U64("tokens", s->slot_entry.tokens), F_U64("bytes", bytes),
+		F_U64("blocks", s->slot_entry.n), F_DUR("took", cgn_clock_now() - s->began));
 	finish(s, "stored", NULL);
 }
 
@@ -189,33 +189,33 @@ static void ignored(void *user, const struct kvclient_answer *a)
 static void remove_shorter(struct save *s)
 {
 	struct keep *k = s->keep;
-	struct shelf_find f;
-	struct kv_key keys[CARD_LINKS];
-	if (!is_of_now(s) || !shelf_within(k->shelf, &s->card, &f))
+	struct slot_directory_find f;
+	struct kv_key keys[SLOT_ENTRY_LINKS];
+	if (!is_of_now(s) || !slot_directory_find_prefix(k->slot_directory, &s->slot_entry, &f))
 		return;
 	/* The card first: from then on nobody begins to read it. */
 	size_t n = 0;
-	for (uint32_t i = 0; i <= card_pieces(&f.card) && n < CGN_COUNT(keys); i++)
-		keys[n++] = keep_key(k->keys.card, card_id(&f.card), i);
-	(void)kvclient_remove(keep_store_of(k), keys, n, ignored, NULL, NULL, NULL).code;
+	for (uint32_t i = 0; i <= slot_entry_pieces(&f.slot_entry) && n < CGN_COUNT(keys); i++)
+		keys[n++] = slotmgr_key(k->keys.slot_entry, slot_entry_id(&f.slot_entry), i);
+	(void)kvclient_remove(slotmgr_kvclient(k), keys, n, ignored, NULL, NULL, NULL).code;
 }
 
 static void put_links(struct save *s)
 {
 	struct keep *k = s->keep;
-	uint32_t at[CARD_LINKS];
-	size_t n = card_links(s->card.n, at);
+	uint32_t at[SLOT_ENTRY_LINKS];
+	size_t n = slot_entry_links(s->slot_entry.n, at);
 	s->calls = 1; /* ours, until all of them were begun */
 	for (size_t i = 0; i < n; i++) {
-		const struct card_link l = {.id = card_id(&s->card),
+		const struct slot_link l = {.id = slot_entry_id(&s->slot_entry),
 			.blocks = at[i] + 1,
-			.tokens = s->card.tokens,
-			.prompt = s->card.prompt,
-			.chain_blocks = (uint32_t)s->card.n,
-			.bytes = card_bytes(&s->card)};
-		uint8_t bytes[CARD_LINK_BYTES];
-		card_link_write(&l, bytes);
-		if (put_bytes(s, keep_key(k->keys.link, s->chain[at[i]], 0), bytes, sizeof bytes, false,
+			.tokens = s->slot_entry.tokens,
+			.prompt = s->slot_entry.prompt,
+			.chain_blocks = (uint32_t)s->slot_entry.n,
+			.bytes = slot_entry_bytes(&s->slot_entry)};
+		uint8_t bytes[SLOT_LINK_BYTES];
+		slot_link_write(&l, bytes);
+		if (put_bytes(s, slotmgr_key(k->keys.link, s->chain[at[i]], 0), bytes, sizeof bytes, false,
 			    on_link, &s->call[i]))
 			s->calls++;
 	}
@@ -238,10 +238,10 @@ static void on_card(void *user, const struct kvclient_answer *a)
 static void put_card(struct save *s)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	card_write(&s->card, &b);
+	slot_entry_write(&s->slot_entry, &b);
 	if (b.bad ||
-		!put_bytes(s, keep_key(s->keep->keys.card, card_id(&s->card), 0), b.p, b.n, true, on_card,
-			&s->call[0]))
+		!put_bytes(s, slotmgr_key(s->keep->keys.slot_entry, slot_entry_id(&s->slot_entry), 0), b.p,
+			b.n, true, on_card, &s->call[0]))
 		finish(s, "store", "it takes no more");
 }
 
@@ -262,15 +262,16 @@ static void on_piece(void *user, const struct kvclient_answer *a)
 static void put_next(struct save *s)
 {
 	struct cgn_err err = {0};
-	if (s->piece == card_pieces(&s->card)) {
+	if (s->piece == slot_entry_pieces(&s->slot_entry)) {
 		put_card(s);
 		return;
 	}
-	struct card_piece p = card_piece(&s->card, s->piece);
+	struct slot_entry_piece p = slot_entry_piece(&s->slot_entry, s->piece);
 	const struct kv_source from = {.fd = s->fd[p.file], .offset = p.offset, .length = p.bytes};
 	const struct kv_meta meta = meta_of(s, false);
-	const struct kv_key key = keep_key(s->keep->keys.card, card_id(&s->card), s->piece + 1);
-	if (!cgn_ok(kvclient_put(keep_store_of(s->keep), &key, &meta, &from, false, on_piece, &s->call[0],
+	const struct kv_key key =
+		slotmgr_key(s->keep->keys.slot_entry, slot_entry_id(&s->slot_entry), s->piece + 1);
+	if (!cgn_ok(kvclient_put(slotmgr_kvclient(s->keep), &key, &meta, &from, false, on_piece, &s->call[0],
 		    &s->call[0].call, &err)))
 		finish(s, "store", err.msg);
 }
@@ -313,10 +314,11 @@ static void opened(void *arg)
 		cgn_loop_bury(s->loop, &s->grave, released);
 		return;
 	}
-	for (size_t i = 0; i < CARD_FILES; i++)
-		s->card.file_bytes[i] = s->size[i];
+	for (size_t i = 0; i < SLOT_ENTRY_FILES; i++)
+		s->slot_entry.file_bytes[i] = s->size[i];
 	if (s->failed == 0 && s->odd == NULL &&
-		(s->size[0] > CARD_MOST || s->size[1] > CARD_MOST || card_pieces(&s->card) > CARD_MAX_PIECES))
+		(s->size[0] > STATE_MAX_BYTES || s->size[1] > STATE_MAX_BYTES ||
+			slot_entry_pieces(&s->slot_entry) > SLOT_ENTRY_MAX_PIECES))
 		s->odd = "it is too long";
 	if (s->failed != 0 || s->odd != NULL) {
 		char why[700];
@@ -325,9 +327,9 @@ static void opened(void *arg)
 		finish(s, "engine", why);
 		return;
 	}
-	s->sums = calloc(card_pieces(&s->card), sizeof *s->sums);
-	s->card.sums = s->sums;
-	if (s->sums == NULL || keep_store_of(s->keep) == NULL)
+	s->sums = calloc(slot_entry_pieces(&s->slot_entry), sizeof *s->sums);
+	s->slot_entry.sums = s->sums;
+	if (s->sums == NULL || slotmgr_kvclient(s->keep) == NULL)
 		finish(s, "store", "it is away");
 	else
 		put_next(s);
@@ -347,11 +349,11 @@ static void on_adapters(void *user, const struct fetch_result *r)
 	struct save *s = user;
 	CGN_LIVE(s, SAVE_TAG);
 	s->fetch = NULL;
-	enum print_same same = print_compare(s->keep, r);
-	if (same == PRINT_SAME)
+	enum fingerprint_match same = fingerprint_compare(s->keep, r);
+	if (same == FINGERPRINT_SAME)
 		read_file(s);
-	else if (same == PRINT_OTHER)
-		keep_changed(s->keep); /* which stops this one */
+	else if (same == FINGERPRINT_CHANGED)
+		slotmgr_engine_changed(s->keep); /* which stops this one */
 	else
 		finish(s, "engine", "it does not say how its adapters count");
 }
@@ -374,7 +376,7 @@ static void on_saved(void *user, const struct fetch_result *r)
 		return;
 	}
 	if (s->known > 0 &&
-		(tokens > s->known ? tokens - s->known : s->known - tokens) > KEEP_STRANGE_TOKENS) {
+		(tokens > s->known ? tokens - s->known : s->known - tokens) > SLOTMGR_TOKEN_SLACK) {
 		char why[120];
 		(void)snprintf(why, sizeof why,
 			"it says that slot %u has %llu tokens, which should be %u: somebody else uses it",
@@ -388,11 +390,12 @@ static void on_saved(void *user, const struct fetch_result *r)
 	slots_pace_learn(&k->pace.save_ms, (double)(cgn_clock_now() - s->began) / 1e6,
 		(double)bytes / SLOTS_MIB, 0.25);
 	slots_pace_learn(&k->pace.token_bytes, (double)bytes, (double)tokens, 1);
-	s->card.tokens = (uint32_t)tokens;
-	s->card.prompt = s->card.prompt < s->card.tokens ? s->card.prompt : s->card.tokens;
-	if (!print_may_change(k))
+	s->slot_entry.tokens = (uint32_t)tokens;
+	s->slot_entry.prompt =
+		s->slot_entry.prompt < s->slot_entry.tokens ? s->slot_entry.prompt : s->slot_entry.tokens;
+	if (!fingerprint_may_change(k))
 		read_file(s);
-	else if (!cgn_ok(print_look(k, on_adapters, s, &s->fetch, NULL)))
+	else if (!cgn_ok(fingerprint_reread(k, on_adapters, s, &s->fetch, NULL)))
 		finish(s, "engine", "no memory");
 }
 
@@ -418,7 +421,8 @@ struct save *save_start(struct keep *k, uint32_t slot, void (*on_moved)(void *us
 	void (*on_stored)(void *user, bool ok), void *user)
 {
 	struct slot_view v = slots_at(k->slots, slot);
-	if (k->n_saves == KEEP_MAX_SAVES || keep_store_of(k) == NULL || keep_is_paused(k) || v.n == 0)
+	if (k->n_saves == SLOTMGR_MAX_SAVES || slotmgr_kvclient(k) == NULL || slotmgr_is_paused(k) ||
+		v.n == 0)
 		return NULL;
 	struct save *s = calloc(1, sizeof *s);
 	uint64_t *chain = malloc(v.n * sizeof *chain);
@@ -443,7 +447,7 @@ struct save *save_start(struct keep *k, uint32_t slot, void (*on_moved)(void *us
 		.began = cgn_clock_now()};
 	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
 		s->call[i].save = s;
-	s->card = (struct card){.chain = chain, .n = v.n, .prompt = v.prompt};
+	s->slot_entry = (struct slot_entry){.chain = chain, .n = v.n, .prompt = v.prompt};
 	slot_file_begin(k, "save", &s->file);
 	if (!ask_engine(s, s->file.name)) {
 		slot_file_end(&s->file);

@@ -194,14 +194,14 @@ static void health_is_judged_per_kind(void **state)
 	(void)state;
 	const struct engine_ops *llama = engine_ops_of(ENGINE_LLAMA_CPP),
 				*hosted = engine_ops_of(ENGINE_OPENAI_COMPAT);
-	assert_int_equal(llama->health(200), ENGINE_HEALTH_UP);
-	assert_int_equal(llama->health(503), ENGINE_HEALTH_LOADING);
-	assert_int_equal(llama->health(404), ENGINE_HEALTH_DOWN);
-	assert_int_equal(hosted->health(200), ENGINE_HEALTH_UP);
-	assert_int_equal(hosted->health(404), ENGINE_HEALTH_UP);
-	assert_int_equal(hosted->health(401), ENGINE_HEALTH_DOWN);
-	assert_int_equal(hosted->health(500), ENGINE_HEALTH_DOWN);
-	assert_int_equal(hosted->health(503), ENGINE_HEALTH_LOADING);
+	assert_int_equal(llama->health(200), ENGINE_READINESS_UP);
+	assert_int_equal(llama->health(503), ENGINE_READINESS_LOADING);
+	assert_int_equal(llama->health(404), ENGINE_READINESS_DOWN);
+	assert_int_equal(hosted->health(200), ENGINE_READINESS_UP);
+	assert_int_equal(hosted->health(404), ENGINE_READINESS_UP);
+	assert_int_equal(hosted->health(401), ENGINE_READINESS_DOWN);
+	assert_int_equal(hosted->health(500), ENGINE_READINESS_DOWN);
+	assert_int_equal(hosted->health(503), ENGINE_READINESS_LOADING);
 }
 
 static void lacking_routes_are_certain(void **state)

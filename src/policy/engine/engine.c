@@ -51,11 +51,11 @@ bool engine_lacks(const struct engine_ops *ops, struct cgn_str path)
 	return false;
 }
 
-enum engine_health engine_health_plain(int status)
+enum engine_readiness engine_readiness_plain(int status)
 {
 	if (status == 503)
-		return ENGINE_HEALTH_LOADING;
-	return status == 200 ? ENGINE_HEALTH_UP : ENGINE_HEALTH_DOWN;
+		return ENGINE_READINESS_LOADING;
+	return status == 200 ? ENGINE_READINESS_UP : ENGINE_READINESS_DOWN;
 }
 
 /* ---- argv ---- */

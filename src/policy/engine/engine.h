@@ -43,7 +43,7 @@ CGN_RC engine_argv_make(const struct config_engine *e, const struct engine_url *
 	struct cgn_err *err);
 
 /* ---- how it is doing ---- */
-enum engine_health { ENGINE_HEALTH_UP, ENGINE_HEALTH_LOADING, ENGINE_HEALTH_DOWN };
+enum engine_readiness { ENGINE_READINESS_UP, ENGINE_READINESS_LOADING, ENGINE_READINESS_DOWN };
 
 struct engine_load {
 	uint32_t running, waiting;
@@ -99,7 +99,7 @@ struct engine_ops {
 		struct cgn_err *err);
 	const char *ready_path;
 	cgn_nsec check_every; /* readiness checks of an engine that is ready: hosted APIs are asked seldom */
-	enum engine_health (*health)(int status);
+	enum engine_readiness (*health)(int status);
 	struct engine_source sources[ENGINE_MAX_SOURCES]; /* path NULL: none */
 	/* paths, without query, that this version certainly has not; NULL-terminated, or NULL */
 	const char *const *lacks;

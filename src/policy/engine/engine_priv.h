@@ -16,7 +16,7 @@ CGN_RC engine_argv_done(struct engine_argv *a, struct cgn_err *err);
 /* vLLM's names; what is absent stays as it was. */
 void engine_read_vllm(struct cgn_str text, struct engine_load *into);
 /* 200 is up, 503 is loading, the rest is down: vLLM's and llama.cpp's /health. */
-enum engine_health engine_health_plain(int status);
+enum engine_readiness engine_readiness_plain(int status);
 /* tokens.c: /tokenize as vLLM has it; its answer, which llama.cpp's looks like; a member that may be
  * absent. */
 extern const struct engine_tokens_ops engine_tokens_vllm, engine_tokens_maybe;

@@ -14,13 +14,13 @@ static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, st
 
 /* There is no common health route, so the model list is asked: whoever answers it, or says that he has none,
  * is up. */
-static enum engine_health health(int status)
+static enum engine_readiness health(int status)
 {
 	if (status == 503 || status == 429)
-		return ENGINE_HEALTH_LOADING;
+		return ENGINE_READINESS_LOADING;
 	if ((status >= 200 && status < 300) || status == 404 || status == 405)
-		return ENGINE_HEALTH_UP;
-	return ENGINE_HEALTH_DOWN;
+		return ENGINE_READINESS_UP;
+	return ENGINE_READINESS_DOWN;
 }
 
 /* Which of them it is can't be seen from outside. */

@@ -18,7 +18,7 @@ struct slots {
 	uint32_t tag;
 	size_t n;
 	uint64_t uses;
-	slots_held held;
+	slots_changed held;
 	void *user;
 	struct slot slot[];
 };
@@ -38,7 +38,7 @@ static size_t common_of(const struct slot *t, const uint64_t *chain, size_t n)
 	return i;
 }
 
-CGN_RC slots_new(size_t n, slots_held held, void *user, struct slots **out, struct cgn_err *err)
+CGN_RC slots_new(size_t n, slots_changed held, void *user, struct slots **out, struct cgn_err *err)
 {
 	CGN_MUST(n >= 1 && n <= SLOTS_MAX);
 	struct slots *s = calloc(1, sizeof *s + n * sizeof s->slot[0]);

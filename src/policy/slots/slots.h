@@ -33,9 +33,9 @@ struct slot_view {
 
 struct slots;
 /* A block came into slot's GPU tier, or is there no more. */
-typedef void (*slots_held)(void *user, uint64_t digest, bool held);
+typedef void (*slots_changed)(void *user, uint64_t digest, bool held);
 /* |n| from 1 to SLOTS_MAX, all of them idle and empty. |held| may be NULL. CGN_NO_MEMORY. */
-CGN_RC slots_new(size_t n, slots_held held, void *user, struct slots **out, struct cgn_err *err);
+CGN_RC slots_new(size_t n, slots_changed held, void *user, struct slots **out, struct cgn_err *err);
 void slots_free(struct slots **take); /* NULL-safe; tells nobody */
 size_t slots_count(const struct slots *s);
 struct slot_view slots_at(const struct slots *s, uint32_t slot);

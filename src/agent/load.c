@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a ready engine tells of its load, each second, and of its models, until it has. */
 #include "agent/agent.h"
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/log/log.h"
 
 #define SCRAPE_INTERVAL CGN_SEC
@@ -25,7 +25,7 @@ static struct fetch_ask ask_of(const struct engine *e, const char *path)
 /* ---- load ---- */
 static void capacity_set(struct engine *e)
 {
-	holds_sent_limit(e, engine_chain_capacity(&e->load, e->block_bytes, RESIDENCY_MAX));
+	engine_residency_limit(e, engine_chain_capacity(&e->load, e->block_bytes, RESIDENCY_MAX));
 }
 
 /* The record is bounded by what the engine's cache can hold, in blocks of the smallest kind that routers have
@@ -46,7 +46,7 @@ static void load_known(struct engine *e)
 	if (engine_load_restarted(&before, &e->load)) {
 		cgn_log(WARN, "engine.restarted", F_STR("engine", e->name),
 			F_STR("seen_by", "its counters fell between two readings"));
-		holds_sent_clear(e);
+		engine_residency_clear(e);
 	}
 	e->foreign = share_foreign(&e->peak, (uint64_t)e->load.running + e->load.waiting);
 	metric_set(e->m_running, e->load.running);
@@ -70,7 +70,7 @@ static void on_source(void *user, const struct fetch_result *r)
 	else if (r->err->code == CGN_DEADLINE)
 		engine_unanswered(e);
 	if (r->err->code == CGN_FINE && r->status == 200)
-		keep_slots_told(e, r->body); /* which looks twice whether it is of slots */
+		slotmgr_slots_told(e, r->body); /* which looks twice whether it is of slots */
 	if (r->err->code == CGN_FINE && r->status == 200)
 		e->ops->sources[e->scrape_at].read(r->body, &e->next_load);
 	else if (r->err->code == CGN_FINE && r->status >= 400 && r->status < 500)
@@ -126,7 +126,7 @@ static void models_read(struct engine *e, struct cgn_str body)
 	cgn_log(INFO, "engine.models", F_STR("engine", e->name), F_STR("first", e->models[0]),
 		F_U64("models", e->n_models));
 	feed_models_known(e);
-	keep_models_known(e);
+	slotmgr_models_known(e);
 	agent_engine_changed(e);
 }
 

@@ -8,7 +8,7 @@ static void on_changed(void *user, uint64_t digest)
 	watch_digest_changed(user, digest);
 }
 
-CGN_RC holds_open(struct agent *a, struct cgn_err *err)
+CGN_RC residency_report_open(struct agent *a, struct cgn_err *err)
 {
 	return holdings_new(AGENT_MAX_BLOCKS, on_changed, a, &a->holdings, err);
 }
@@ -27,10 +27,10 @@ static void sent_changed(void *user, uint64_t digest)
 
 /* Nothing is recorded that the node may have no room for: what was recorded and not told of would take
  * somebody else's reference with it when it goes. */
-void holds_sent(struct engine *e, const uint64_t *chain, size_t n)
+void engine_residency_sent(struct engine *e, const uint64_t *chain, size_t n)
 {
 	size_t held = holdings_count(e->agent->holdings);
-	if (e->source != HOLDS_SENT)
+	if (e->source != RESIDENCY_BY_SENT)
 		return;
 	if (held + n > AGENT_MAX_BLOCKS) {
 		cgn_log(WARN, "agent.holdings_full", F_STR("engine", e->name), F_U64("blocks", held),
@@ -40,17 +40,17 @@ void holds_sent(struct engine *e, const uint64_t *chain, size_t n)
 	residency_add(e->resident, chain, n, sent_changed, e);
 }
 
-void holds_sent_clear(struct engine *e)
+void engine_residency_clear(struct engine *e)
 {
 	residency_clear(e->resident, sent_changed, e);
 }
 
-void holds_sent_limit(struct engine *e, size_t capacity)
+void engine_residency_limit(struct engine *e, size_t capacity)
 {
 	residency_limit(e->resident, capacity, sent_changed, e);
 }
 
-void holds_source(struct engine *e, enum holds_by source)
+void engine_residency_source(struct engine *e, enum residency_by source)
 {
 	CGN_LIVE(e, ENGINE_TAG);
 	if (e->source == source)
@@ -59,15 +59,15 @@ void holds_source(struct engine *e, enum holds_by source)
 	e->unheard_since = 0;
 	cgn_log(INFO, "engine.residency", F_STR("engine", e->name),
 		F_STR("source",
-			source == HOLDS_EVENTS          ? "events"
-				: source == HOLDS_SLOTS ? "slots"
-							: "sent"));
-	if (source != HOLDS_SENT)
-		holds_sent_clear(e);
+			source == RESIDENCY_BY_EVENTS          ? "events"
+				: source == RESIDENCY_BY_SLOTS ? "slots"
+							       : "sent"));
+	if (source != RESIDENCY_BY_SENT)
+		engine_residency_clear(e);
 	watch_source_changed(e->agent);
 }
 
-void holds_heard(struct engine *e, bool heard)
+void engine_residency_heard(struct engine *e, bool heard)
 {
 	CGN_LIVE(e, ENGINE_TAG);
 	if (heard == (e->unheard_since == 0))
@@ -80,9 +80,9 @@ Cognitora__V1__ResidencySource agent_source(const struct agent *a)
 {
 	bool slots = true;
 	for (size_t i = 0; i < a->n_engines; i++) {
-		if (a->engines[i].source == HOLDS_SENT)
+		if (a->engines[i].source == RESIDENCY_BY_SENT)
 			return COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SENT;
-		slots = slots && a->engines[i].source == HOLDS_SLOTS;
+		slots = slots && a->engines[i].source == RESIDENCY_BY_SLOTS;
 	}
 	/* Of both kinds: only what all of them speak of, blocks of tokens, is known of all. */
 	return slots ? COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SLOTS

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 #include "base/codec/codec.h"
 #include "base/log/log.h"
 #include "policy/slots/options.h"
@@ -166,7 +166,7 @@ static void put_told(struct print *p)
 		put_environment(p);
 }
 
-static void print_free(struct print *p)
+static void fingerprint_free(struct print *p)
 {
 	cgn_buf_fini(&p->parts);
 	cgn_buf_fini(&p->sums);
@@ -179,20 +179,20 @@ static void sum_done(void *arg)
 	struct keep *k = p->keep;
 	p->on_pool = false;
 	if (k == NULL) {
-		print_free(p);
+		fingerprint_free(p);
 		return;
 	}
 	k->print = NULL;
 	if (p->failed == 0 && !p->sums.bad) {
 		struct digest d = digest_of(cgn_buf_view(&p->sums));
-		keep_printed(k, &d, p->slots, p->build);
+		slotmgr_fingerprint_known(k, &d, p->slots, p->build);
 	} else {
 		char why[160];
 		(void)snprintf(why, sizeof why, "%.100s: %s", p->path,
 			strerror(p->failed != 0 ? p->failed : ENOMEM));
-		keep_trouble(k, "its weights can't be read", why);
+		slotmgr_trouble(k, "its weights can't be read", why);
 	}
-	print_free(p);
+	fingerprint_free(p);
 }
 
 /* ---- what it says ---- */
@@ -207,7 +207,7 @@ static void on_again(struct cgn_timer *t)
 
 static void ask_again(struct print *p, const char *what, const struct fetch_result *r, const char *why)
 {
-	keep_trouble(p->keep, what, r->err->code != CGN_FINE ? r->err->msg : why);
+	slotmgr_trouble(p->keep, what, r->err->code != CGN_FINE ? r->err->msg : why);
 	cgn_timer_set(&p->again, AGAIN);
 }
 
@@ -317,7 +317,7 @@ static void ask(struct print *p, const char *path, void (*done)(void *user, cons
 		cgn_timer_set(&p->again, AGAIN);
 }
 
-void print_start(struct keep *k)
+void fingerprint_start(struct keep *k)
 {
 	struct print *p = k->print == NULL ? calloc(1, sizeof *p) : NULL;
 	if (p == NULL)
@@ -328,7 +328,7 @@ void print_start(struct keep *k)
 	ask(p, "/props", on_props);
 }
 
-void print_cancel(struct keep *k)
+void fingerprint_cancel(struct keep *k)
 {
 	struct print *p = k->print;
 	k->print = NULL;
@@ -338,26 +338,27 @@ void print_cancel(struct keep *k)
 	cgn_timer_cancel(&p->again);
 	fetch_cancel(&p->fetch);
 	if (!p->on_pool)
-		print_free(p);
+		fingerprint_free(p);
 }
 
 /* ---- what may change while it runs ---- */
 
-bool print_may_change(const struct keep *k)
+bool fingerprint_may_change(const struct keep *k)
 {
 	return k->adapters.n > 0;
 }
 
-CGN_RC print_look(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user,
+CGN_RC fingerprint_reread(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user,
 	struct fetch **out, struct cgn_err *err)
 {
 	return get(k, "/lora-adapters", LOOK_TIMEOUT, done, user, out, err);
 }
 
-enum print_same print_compare(const struct keep *k, const struct fetch_result *r)
+enum fingerprint_match fingerprint_compare(const struct keep *k, const struct fetch_result *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf now = {.n = 0};
 	if (r->err->code != CGN_FINE || r->status != 200 || !adapters_read(r->body, &now))
-		return PRINT_UNKNOWN;
-	return now.n == k->adapters.n && memcmp(now.p, k->adapters.p, now.n) == 0 ? PRINT_SAME : PRINT_OTHER;
+		return FINGERPRINT_UNKNOWN;
+	return now.n == k->adapters.n && memcmp(now.p, k->adapters.p, now.n) == 0 ? FINGERPRINT_SAME
+										  : FINGERPRINT_CHANGED;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,18 +34,18 @@ static void held_in_store(void *user, uint64_t digest, enum kv_tier tier, bool h
 
 /* ---- at work or not ---- */
 
-struct kvclient *keep_store_of(const struct keep *k)
+struct kvclient *slotmgr_kvclient(const struct keep *k)
 {
 	struct agent *a = k->e->agent;
 	return a->kv != NULL && kvclient_ready(a->kv) ? a->kv : NULL;
 }
 
-struct kv_key keep_key(const uint8_t tail[CARD_TAIL], uint64_t block, uint32_t segment)
+struct kv_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, uint32_t segment)
 {
-	return (struct kv_key){.digest = card_key(tail, block), .segment = segment};
+	return (struct kv_key){.digest = slot_key(tail, block), .segment = segment};
 }
 
-void keep_trouble(struct keep *k, const char *what, const char *why)
+void slotmgr_trouble(struct keep *k, const char *what, const char *why)
 {
 	char text[sizeof k->trouble];
 	(void)snprintf(text, sizeof text, "%s: %.150s", what, why);
@@ -58,37 +58,37 @@ void keep_trouble(struct keep *k, const char *what, const char *why)
 
 /* ---- an engine that fails ---- */
 
-void keep_engine_did(struct keep *k, bool well)
+void slotmgr_engine_did(struct keep *k, bool well)
 {
 	cgn_nsec longer = k->pause > 0 ? 2 * k->pause : PAUSE_LEAST;
 	k->pause = well ? 0 : longer < PAUSE_MOST ? longer : PAUSE_MOST;
 	k->resume_at = well ? 0 : cgn_clock_now() + k->pause;
 }
 
-bool keep_is_paused(const struct keep *k)
+bool slotmgr_is_paused(const struct keep *k)
 {
 	return k->resume_at > 0 && cgn_clock_now() < k->resume_at;
 }
 
-void keep_refuse(struct keep *k, uint64_t id, uint64_t sum)
+void slotmgr_refuse(struct keep *k, uint64_t id, uint64_t sum)
 {
-	k->refused[k->n_refused % KEEP_REFUSED].id = id;
-	k->refused[k->n_refused++ % KEEP_REFUSED].sum = sum;
+	k->refused[k->n_refused % SLOTMGR_MAX_REFUSED].id = id;
+	k->refused[k->n_refused++ % SLOTMGR_MAX_REFUSED].sum = sum;
 }
 
-bool keep_refuses(const struct keep *k, const struct card *c)
+bool slotmgr_refuses(const struct keep *k, const struct slot_entry *c)
 {
-	for (size_t i = 0; i < k->n_refused && i < KEEP_REFUSED; i++)
-		if (k->refused[i].id == card_id(c) && k->refused[i].sum == c->sums[0])
+	for (size_t i = 0; i < k->n_refused && i < SLOTMGR_MAX_REFUSED; i++)
+		if (k->refused[i].id == slot_entry_id(c) && k->refused[i].sum == c->sums[0])
 			return true;
 	return false;
 }
 
-static void source_set(struct keep *k, enum holds_by source)
+static void source_set(struct keep *k, enum residency_by source)
 {
-	holds_source(k->e, source);
+	engine_residency_source(k->e, source);
 	(void)cgn_str_copyz(k->e->residency_text, sizeof k->e->residency_text,
-		cgn_str_of(source == HOLDS_SLOTS ? "slots" : "sent"));
+		cgn_str_of(source == RESIDENCY_BY_SLOTS ? "slots" : "sent"));
 	agent_changed(k->e->agent);
 }
 
@@ -106,9 +106,9 @@ static void stop(struct keep *k)
 		save_stop(l);
 	for (struct cgn_link *l; (l = cgn_list_first(&k->restores_now)) != NULL;)
 		restore_stop(l);
-	keep_release_all(k);
+	slotmgr_release_all(k);
 	slots_free(&s);
-	source_set(k, HOLDS_SENT);
+	source_set(k, RESIDENCY_BY_SENT);
 	cgn_log(INFO, "slot.rest", F_STR("engine", k->e->name));
 }
 
@@ -127,28 +127,29 @@ static bool arrays_make(struct keep *k)
 static void start(struct keep *k)
 {
 	struct cgn_err err = {0};
-	if (k->slots != NULL || !k->printed || keep_store_of(k) == NULL || !engine_is_ready(k->e))
+	if (k->slots != NULL || !k->printed || slotmgr_kvclient(k) == NULL || !engine_is_ready(k->e))
 		return;
 	if (!cgn_ok(folder_take(k, &err))) {
-		keep_trouble(k, "slots are not kept", err.msg);
+		slotmgr_trouble(k, "slots are not kept", err.msg);
 		return;
 	}
 	if (!arrays_make(k) || !cgn_ok(slots_new(k->n_slots, held_in_slot, k, &k->slots, &err))) {
-		keep_trouble(k, "slots are not kept", "no memory");
+		slotmgr_trouble(k, "slots are not kept", "no memory");
 		return;
 	}
 	k->trouble[0] = '\0';
 	k->n_refused = 0;
-	keep_engine_did(k, true); /* it is another one, perhaps */
-	source_set(k, HOLDS_SLOTS);
+	slotmgr_engine_did(k, true); /* it is another one, perhaps */
+	source_set(k, RESIDENCY_BY_SLOTS);
 	cgn_log(INFO, "slot.work", F_STR("engine", k->e->name), F_U64("slots", k->n_slots),
-		F_STR("build", k->build), F_U64("states", shelf_states(k->shelf)));
+		F_STR("build", k->build), F_U64("states", slot_directory_states(k->slot_directory)));
 }
 
-void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_slots, const char *build)
+void slotmgr_fingerprint_known(struct keep *k, const struct digest *fingerprint, uint32_t n_slots,
+	const char *build)
 {
-	struct card_keys keys;
-	card_keys_make(fingerprint, &keys);
+	struct slot_keys keys;
+	slot_keys_make(fingerprint, &keys);
 	bool other = !k->printed || memcmp(&keys, &k->keys, sizeof keys) != 0;
 	k->keys = keys;
 	k->n_slots = n_slots;
@@ -156,25 +157,25 @@ void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_s
 	(void)cgn_str_copyz(k->build, sizeof k->build, cgn_str_of(build));
 	start(k);
 	/* Whatever the store told so far was told past us. */
-	if (other && keep_store_of(k) != NULL)
+	if (other && slotmgr_kvclient(k) != NULL)
 		kv_watch_again(k->e->agent);
 }
 
-void keep_engine_ready(struct engine *e, bool ready)
+void slotmgr_engine_ready(struct engine *e, bool ready)
 {
 	struct keep *k = e->keep;
 	if (k == NULL)
 		return;
-	CGN_LIVE(k, KEEP_TAG);
+	CGN_LIVE(k, SLOTMGR_TAG);
 	stop(k);
-	print_cancel(k);
+	fingerprint_cancel(k);
 	if (!ready)
 		return;
 	k->printed = false; /* it may be another engine than the one before */
-	print_start(k);
+	fingerprint_start(k);
 }
 
-void keep_models_known(struct engine *e)
+void slotmgr_models_known(struct engine *e)
 {
 	if (e->keep != NULL)
 		start(e->keep);
@@ -182,7 +183,7 @@ void keep_models_known(struct engine *e)
 
 /* ---- what the store has ---- */
 
-struct card_get {
+struct entry_fetch {
 	struct keep *keep;
 	struct kvcall *call;
 	struct cgn_link link;
@@ -190,7 +191,7 @@ struct card_get {
 
 static void gets_start(struct keep *k);
 
-static void get_end(struct card_get *g)
+static void get_end(struct entry_fetch *g)
 {
 	kvclient_cancel(&g->call);
 	cgn_list_drop(&g->link);
@@ -200,33 +201,35 @@ static void get_end(struct card_get *g)
 
 static void on_card(void *user, const struct kvclient_answer *a)
 {
-	struct card_get *g = user;
+	struct entry_fetch *g = user;
 	struct keep *k = g->keep;
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = CARD_MAX_BYTES};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = SLOT_ENTRY_MAX_BYTES};
 	struct kv_lease *lease = a->lease;
-	struct card c;
+	struct slot_entry c;
 	size_t n = 0;
-	CGN_LIVE(k, KEEP_TAG);
+	CGN_LIVE(k, SLOTMGR_TAG);
 	g->call = NULL;
 	const struct iovec *iov = lease != NULL ? kv_lease_iov(lease, &n) : NULL;
 	for (size_t i = 0; i < n; i++)
 		cgn_buf_add(&b, iov[i].iov_base, iov[i].iov_len);
 	kvclient_release(&lease);
-	if (a->err->code == CGN_FINE && !b.bad && cgn_ok(card_read(cgn_buf_view(&b), k->words, &c, NULL)))
-		(void)shelf_card(k->shelf, &c, NULL).code;
-	metric_set(k->m_states, (double)shelf_states(k->shelf));
+	if (a->err->code == CGN_FINE && !b.bad &&
+		cgn_ok(slot_entry_read(cgn_buf_view(&b), k->words, &c, NULL)))
+		(void)slot_directory_add(k->slot_directory, &c, NULL).code;
+	metric_set(k->m_states, (double)slot_directory_states(k->slot_directory));
 	get_end(g);
 	gets_start(k);
 }
 
 static bool get_start(struct keep *k, uint64_t id)
 {
-	struct card_get *g = calloc(1, sizeof *g);
-	const struct kv_key key = keep_key(k->keys.card, id, 0);
+	struct entry_fetch *g = calloc(1, sizeof *g);
+	const struct kv_key key = slotmgr_key(k->keys.slot_entry, id, 0);
 	if (g == NULL)
 		return false;
 	g->keep = k;
-	if (!cgn_ok(kvclient_get(keep_store_of(k), &key, KVCLIENT_HERE_ONLY, on_card, g, &g->call, NULL))) {
+	if (!cgn_ok(kvclient_get(slotmgr_kvclient(k), &key, KVCLIENT_HERE_ONLY, on_card, g, &g->call,
+		    NULL))) {
 		free(g);
 		return false;
 	}
@@ -238,7 +241,7 @@ static bool get_start(struct keep *k, uint64_t id)
 /* A few at a time: after a start there may be thousands. */
 static void gets_start(struct keep *k)
 {
-	while (keep_store_of(k) != NULL && k->n_gets < KEEP_MAX_GETS && k->n_wanted > 0)
+	while (slotmgr_kvclient(k) != NULL && k->n_gets < SLOTMGR_MAX_GETS && k->n_wanted > 0)
 		if (!get_start(k, k->wanted[--k->n_wanted]))
 			return;
 }
@@ -247,7 +250,8 @@ static void want(struct keep *k, uint64_t id)
 {
 	if (k->n_wanted == k->cap_wanted) {
 		size_t cap = k->cap_wanted > 0 ? 2 * k->cap_wanted : 64;
-		uint64_t *more = cap <= SHELF_MAX_STATES ? realloc(k->wanted, cap * sizeof *more) : NULL;
+		uint64_t *more =
+			cap <= SLOT_DIRECTORY_MAX_STATES ? realloc(k->wanted, cap * sizeof *more) : NULL;
 		if (more == NULL)
 			return;
 		k->wanted = more;
@@ -256,57 +260,58 @@ static void want(struct keep *k, uint64_t id)
 	k->wanted[k->n_wanted++] = id;
 }
 
-static void shelf_empty(struct keep *k)
+static void directory_empty(struct keep *k)
 {
 	k->n_wanted = 0;
 	for (struct cgn_link *l; (l = cgn_list_first(&k->gets)) != NULL;)
-		get_end(CGN_CONTAINER(l, struct card_get, link));
-	shelf_clear(k->shelf);
+		get_end(CGN_CONTAINER(l, struct entry_fetch, link));
+	slot_directory_clear(k->slot_directory);
 	metric_set(k->m_states, 0);
 }
 
 /* What its slots hold is of before or after the change; who knows. */
-void keep_changed(struct keep *k)
+void slotmgr_engine_changed(struct keep *k)
 {
-	CGN_LIVE(k, KEEP_TAG);
+	CGN_LIVE(k, SLOTMGR_TAG);
 	cgn_log(INFO, "slot.adapters", F_STR("engine", k->e->name),
 		F_STR("why", "/lora-adapters says something else than before"),
 		F_STR("then", "states of before are not used, until it says so again"));
-	keep_engine_ready(k->e, true);
-	shelf_empty(k);
+	slotmgr_engine_ready(k->e, true);
+	directory_empty(k);
 }
 
-void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n)
+void slotmgr_store_changed(struct engine *e, bool reset, const struct kv_change *changes, size_t n)
 {
 	struct keep *k = e->keep;
 	uint64_t id = 0;
 	if (k == NULL)
 		return;
-	CGN_LIVE(k, KEEP_TAG);
+	CGN_LIVE(k, SLOTMGR_TAG);
 	if (reset)
-		shelf_empty(k);
+		directory_empty(k);
 	if (!k->printed)
 		return;
 	for (size_t i = 0; i < n; i++)
-		if (card_key_is(&changes[i].key.digest, k->keys.card, &id) &&
-			shelf_told(k->shelf, id, changes[i].key.segment, changes[i].tiers))
+		if (slot_key_is(&changes[i].key.digest, k->keys.slot_entry, &id) &&
+			slot_directory_piece_told(k->slot_directory, id, changes[i].key.segment,
+				changes[i].tiers))
 			want(k, id);
-	metric_set(k->m_states, (double)shelf_states(k->shelf));
+	metric_set(k->m_states, (double)slot_directory_states(k->slot_directory));
 	gets_start(k);
 }
 
-void keep_store_ready(struct engine *e, bool ready)
+void slotmgr_store_ready(struct engine *e, bool ready)
 {
 	struct keep *k = e->keep;
 	if (k == NULL)
 		return;
-	CGN_LIVE(k, KEEP_TAG);
+	CGN_LIVE(k, SLOTMGR_TAG);
 	if (ready) {
 		start(k);
 		return;
 	}
 	stop(k);
-	shelf_empty(k);
+	directory_empty(k);
 }
 
 /* ---- what the engine says of its slots ---- */
@@ -319,7 +324,7 @@ static bool is_strange(const struct keep *k, uint32_t i, int64_t task, uint64_t 
 	if (k->task[i] >= 0)
 		return k->task[i] != task;
 	return tokens > 0 && v.tokens > 0 &&
-		(tokens > v.tokens ? tokens - v.tokens : v.tokens - tokens) > KEEP_STRANGE_TOKENS;
+		(tokens > v.tokens ? tokens - v.tokens : v.tokens - tokens) > SLOTMGR_TOKEN_SLACK;
 }
 
 static void slot_told(struct keep *k, struct json_val slot)
@@ -340,7 +345,7 @@ static void slot_told(struct keep *k, struct json_val slot)
 		slots_counted(k->slots, i, (uint32_t)tokens);
 }
 
-void keep_slots_told(struct engine *e, struct cgn_str json)
+void slotmgr_slots_told(struct engine *e, struct cgn_str json)
 {
 	struct keep *k = e->keep;
 	struct json_val doc, slot;
@@ -356,8 +361,8 @@ void keep_slots_told(struct engine *e, struct cgn_str json)
 static void on_idle(struct cgn_timer *t)
 {
 	struct keep *k = CGN_CONTAINER(t, struct keep, idle_timer);
-	CGN_LIVE(k, KEEP_TAG);
-	keep_idle_step(k);
+	CGN_LIVE(k, SLOTMGR_TAG);
+	slotmgr_idle_step(k);
 }
 
 static void get_metrics(struct keep *k)
@@ -385,14 +390,14 @@ static bool copy_options(struct engine *e, const struct config_engine *ce)
 	return true;
 }
 
-CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
+CGN_RC slotmgr_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
 {
 	if (ce->kind != ENGINE_LLAMA_CPP || ce->slot_dir == NULL)
 		return CGN_OK;
 	struct keep *k = calloc(1, sizeof *k);
 	if (k == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", e->name);
-	*k = (struct keep){.tag = KEEP_TAG,
+	*k = (struct keep){.tag = SLOTMGR_TAG,
 		.e = e,
 		.least_tokens = ce->kv_save_min_tokens,
 		.idle = ce->kv_save_idle,
@@ -412,7 +417,7 @@ CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_er
 			ce->slot_dir, sizeof k->dir - 1);
 	(void)cgn_str_copyz(k->tag_text, sizeof k->tag_text,
 		cgn_str_of(ce->kv_tag != NULL ? ce->kv_tag : ""));
-	k->words = malloc(CARD_MAX_BYTES);
+	k->words = malloc(SLOT_ENTRY_MAX_BYTES);
 	if (k->words == NULL || !copy_options(e, ce))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", e->name);
 	if (ce->managed)
@@ -420,24 +425,24 @@ CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_er
 	/* Who starts the engine may make it later. */
 	if (ce->managed || access(k->dir, F_OK) == 0)
 		CGN_TRY(folder_take(k, err));
-	return shelf_new(held_in_store, k, &k->shelf, err);
+	return slot_directory_new(held_in_store, k, &k->slot_directory, err);
 }
 
-void keep_close(struct engine *e)
+void slotmgr_close(struct engine *e)
 {
 	struct keep *k = e->keep;
 	e->keep = NULL;
 	if (k == NULL)
 		return;
-	CGN_LIVE(k, KEEP_TAG);
+	CGN_LIVE(k, SLOTMGR_TAG);
 	e->keep = k; /* for those that stop */
 	stop(k);
-	print_cancel(k);
-	if (k->shelf != NULL)
-		shelf_empty(k);
+	fingerprint_cancel(k);
+	if (k->slot_directory != NULL)
+		directory_empty(k);
 	cgn_timer_cancel(&k->idle_timer);
 	folder_leave(k);
-	shelf_free(&k->shelf);
+	slot_directory_free(&k->slot_directory);
 	free(k->idle_since);
 	free(k->task);
 	free(k->words);
@@ -448,7 +453,7 @@ void keep_close(struct engine *e)
 	free(k);
 }
 
-void keep_put(const struct engine *e, struct json_out *o)
+void slotmgr_report(const struct engine *e, struct json_out *o)
 {
 	static const char *const uses[] =
 		{[SLOT_IDLE] = "idle", [SLOT_BUSY] = "busy", [SLOT_MOVING] = "moving"};
@@ -462,8 +467,8 @@ void keep_put(const struct engine *e, struct json_out *o)
 	json_put_bool(o, k->slots != NULL);
 	json_key_z(o, "trouble", k->trouble);
 	json_key_z(o, "build", k->build);
-	json_key_u64(o, "states", shelf_states(k->shelf));
-	json_key_u64(o, "state_blocks", shelf_blocks(k->shelf));
+	json_key_u64(o, "states", slot_directory_states(k->slot_directory));
+	json_key_u64(o, "state_blocks", slot_directory_blocks(k->slot_directory));
 	json_key_u64(o, "saves", k->saves);
 	json_key_u64(o, "save_failures", k->save_failures);
 	json_key_u64(o, "restores", k->restores);
@@ -472,11 +477,11 @@ void keep_put(const struct engine *e, struct json_out *o)
 	json_key_f64(o, "spared_ms", k->spared_ms);
 	json_key(o, "prompts");
 	json_open(o, '{');
-	for (enum keep_how how = 0; how < HOWS; how++)
-		json_key_u64(o, keep_how_text(how), k->hows[how]);
+	for (enum restore_outcome how = 0; how < RESTORE_OUTCOMES; how++)
+		json_key_u64(o, restore_outcome_text(how), k->hows[how]);
 	json_close(o, '}');
 	json_key(o, "paused");
-	json_put_bool(o, keep_is_paused(k));
+	json_put_bool(o, slotmgr_is_paused(k));
 	json_key_u64(o, "strays", k->strays);
 	json_key_f64(o, "prefill_ms_per_token", k->pace.prefill_ms);
 	json_key_f64(o, "bytes_per_token", k->pace.token_bytes);

@@ -3,7 +3,7 @@
  * that it names. A link may lead nowhere any more; then the next shorter one is tried, a few times. */
 #include <stdlib.h>
 
-#include "agent/keep.h"
+#include "agent/slotmgr.h"
 
 #define LOOK_TAG  0xa9e17009U
 #define MAX_TRIES 3
@@ -18,11 +18,11 @@ struct look {
 	uint64_t *chain;
 	uint32_t *at; /* block of each key */
 	unsigned char *there;
-	struct card_link link;
+	struct slot_link link;
 	struct kvcall *call;
 	struct cgn_timer again;
-	enum keep_how how;
-	void (*done)(void *user, const struct card *c, enum keep_how how);
+	enum restore_outcome how;
+	void (*done)(void *user, const struct slot_entry *c, enum restore_outcome how);
 	void *user;
 	struct cgn_grave grave;
 };
@@ -44,9 +44,9 @@ static void retire(struct look *l)
 	cgn_loop_bury(l->keep->e->agent->loop, &l->grave, released);
 }
 
-static void finish(struct look *l, const struct card *c)
+static void finish(struct look *l, const struct slot_entry *c)
 {
-	void (*done)(void *, const struct card *, enum keep_how) = l->done;
+	void (*done)(void *, const struct slot_entry *, enum restore_outcome) = l->done;
 	l->done = NULL;
 	done(l->user, c, l->how);
 	retire(l);
@@ -57,7 +57,7 @@ static void try_longest(struct look *l);
 
 static void nothing(struct look *l)
 {
-	if (l->patient && keep_store_of(l->keep) != NULL)
+	if (l->patient && slotmgr_kvclient(l->keep) != NULL)
 		cgn_timer_set(&l->again, AGAIN);
 	else
 		finish(l, NULL);
@@ -81,24 +81,25 @@ static void copy_out(const struct kv_lease *lease, struct cgn_buf *b)
 static void on_card(void *user, const struct kvclient_answer *a)
 {
 	struct look *l = user;
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = CARD_MAX_BYTES};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = SLOT_ENTRY_MAX_BYTES};
 	struct kv_lease *lease = a->lease;
-	struct card c;
+	struct slot_entry c;
 	CGN_LIVE(l, LOOK_TAG);
 	l->call = NULL;
 	if (lease != NULL)
 		copy_out(lease, &b);
 	kvclient_release(&lease);
 	if (a->err->code == CGN_FINE && !b.bad &&
-		cgn_ok(card_read(cgn_buf_view(&b), l->keep->words, &c, NULL)) && card_id(&c) == l->link.id &&
-		c.n >= l->link.blocks && c.chain[l->link.blocks - 1] == l->chain[l->link.blocks - 1]) {
-		if (!keep_refuses(l->keep, &c)) {
+		cgn_ok(slot_entry_read(cgn_buf_view(&b), l->keep->words, &c, NULL)) &&
+		slot_entry_id(&c) == l->link.id && c.n >= l->link.blocks &&
+		c.chain[l->link.blocks - 1] == l->chain[l->link.blocks - 1]) {
+		if (!slotmgr_refuses(l->keep, &c)) {
 			finish(l, &c);
 			return;
 		}
-		l->how = HOW_REFUSED;
+		l->how = RESTORE_SKIPPED_REFUSED;
 	} else {
-		l->how = HOW_GONE;
+		l->how = RESTORE_FAILED_STATE_GONE;
 	}
 	try_longest(l);
 }
@@ -106,15 +107,15 @@ static void on_card(void *user, const struct kvclient_answer *a)
 static bool pays(struct look *l)
 {
 	double block = (double)l->link.prompt / l->link.chain_blocks;
-	l->how = keep_worth(l->keep, (uint32_t)(block * (double)(l->link.blocks - l->common)), l->link.bytes,
-		SLOTS_FROM_PEER);
-	return l->how == HOW_NONE;
+	l->how = slotmgr_worth(l->keep, (uint32_t)(block * (double)(l->link.blocks - l->common)),
+		l->link.bytes, SLOTS_FROM_PEER);
+	return l->how == RESTORE_NO_STATE;
 }
 
 static void on_link(void *user, const struct kvclient_answer *a)
 {
 	struct look *l = user;
-	char bytes[CARD_LINK_BYTES];
+	char bytes[SLOT_LINK_BYTES];
 	struct cgn_buf b = cgn_buf_over(bytes, sizeof bytes);
 	struct kv_lease *lease = a->lease;
 	CGN_LIVE(l, LOOK_TAG);
@@ -123,13 +124,13 @@ static void on_link(void *user, const struct kvclient_answer *a)
 		copy_out(lease, &b);
 	kvclient_release(&lease);
 	bool read = a->err->code == CGN_FINE && !b.bad &&
-		cgn_ok(card_link_read(cgn_buf_view(&b), &l->link, NULL));
-	struct kvclient *store = keep_store_of(l->keep);
+		cgn_ok(slot_link_read(cgn_buf_view(&b), &l->link, NULL));
+	struct kvclient *store = slotmgr_kvclient(l->keep);
 	if (!read || l->link.blocks <= l->common || l->link.blocks > l->n || store == NULL) {
 		try_longest(l);
 		return;
 	}
-	const struct kv_key key = keep_key(l->keep->keys.card, l->link.id, 0);
+	const struct kv_key key = slotmgr_key(l->keep->keys.slot_entry, l->link.id, 0);
 	if (!pays(l) || !cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, on_card, l, &l->call, NULL)))
 		finish(l, NULL);
 }
@@ -137,7 +138,7 @@ static void on_link(void *user, const struct kvclient_answer *a)
 static void try_longest(struct look *l)
 {
 	size_t i = l->asked;
-	struct kvclient *store = keep_store_of(l->keep);
+	struct kvclient *store = slotmgr_kvclient(l->keep);
 	while (i > 0 && !l->there[i - 1])
 		i--;
 	if (i == 0 || store == NULL || l->tries++ == MAX_TRIES) {
@@ -145,7 +146,7 @@ static void try_longest(struct look *l)
 		return;
 	}
 	l->there[i - 1] = 0;
-	const struct kv_key key = keep_key(l->keep->keys.link, l->chain[l->at[i - 1]], 0);
+	const struct kv_key key = slotmgr_key(l->keep->keys.link, l->chain[l->at[i - 1]], 0);
 	if (!cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, on_link, l, &l->call, NULL)))
 		finish(l, NULL);
 }
@@ -168,17 +169,17 @@ static void on_lookup(void *user, const struct kvclient_answer *a)
 static void look(struct look *l)
 {
 	struct kv_key *keys = malloc(l->asked * sizeof *keys);
-	struct kvclient *store = keep_store_of(l->keep);
+	struct kvclient *store = slotmgr_kvclient(l->keep);
 	for (size_t i = 0; keys != NULL && i < l->asked; i++)
-		keys[i] = keep_key(l->keep->keys.link, l->chain[l->at[i]], 0);
+		keys[i] = slotmgr_key(l->keep->keys.link, l->chain[l->at[i]], 0);
 	if (keys == NULL || store == NULL ||
 		!cgn_ok(kvclient_lookup(store, keys, l->asked, true, on_lookup, l, &l->call, NULL)))
 		finish(l, NULL);
 	free(keys);
 }
 
-struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
-	void (*done)(void *user, const struct card *c, enum keep_how how), void *user)
+struct look *lookup_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
+	void (*done)(void *user, const struct slot_entry *c, enum restore_outcome how), void *user)
 {
 	struct look *l = calloc(1, sizeof *l);
 	size_t most = n - common < KVCLIENT_MAX_KEYS ? n - common : KVCLIENT_MAX_KEYS;
@@ -192,7 +193,7 @@ struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t 
 		.n = n,
 		.common = common,
 		.asked = most,
-		.how = HOW_NONE,
+		.how = RESTORE_NO_STATE,
 		.done = done,
 		.user = user};
 	l->chain = malloc(n * sizeof *l->chain);
@@ -210,7 +211,7 @@ struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t 
 	return l;
 }
 
-void look_cancel(struct look **take)
+void lookup_cancel(struct look **take)
 {
 	struct look *l = *take;
 	*take = NULL;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/slots/shelf.h"
+#include "policy/slots/directory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SHELF_TAG 0x5e1f0001U
-#define NO_TIER   KV_TIERS
+#define SLOT_DIRECTORY_TAG 0x5e1f0001U
+#define NO_TIER            KV_TIERS
 
 struct state;
 struct block {
@@ -16,17 +16,17 @@ struct block {
 
 struct state {
 	uint64_t id;
-	struct state *next; /* of its bucket */
-	struct card card;   /* chain NULL: not known */
+	struct state *next;           /* of its bucket */
+	struct slot_entry slot_entry; /* chain NULL: not known */
 	struct block *blocks;
 	uint8_t *piece; /* mask of tiers, by segment */
 	uint32_t n_piece;
 	enum kv_tier tier;
 };
 
-struct shelf {
+struct slot_directory {
 	uint32_t tag;
-	shelf_held held;
+	slot_directory_changed held;
 	void *user;
 	struct state **by_id;
 	struct block **by_block;
@@ -38,12 +38,13 @@ static size_t spread(uint64_t digest, size_t mask)
 	return (size_t)(digest * UINT64_C(0x9e3779b97f4a7c15) >> 20) & mask;
 }
 
-CGN_RC shelf_new(shelf_held held, void *user, struct shelf **out, struct cgn_err *err)
+CGN_RC slot_directory_new(slot_directory_changed held, void *user, struct slot_directory **out,
+	struct cgn_err *err)
 {
-	struct shelf *s = calloc(1, sizeof *s);
+	struct slot_directory *s = calloc(1, sizeof *s);
 	const size_t ids = 4096, blocks = 65536;
 	if (s != NULL)
-		*s = (struct shelf){.tag = SHELF_TAG,
+		*s = (struct slot_directory){.tag = SLOT_DIRECTORY_TAG,
 			.held = held,
 			.user = user,
 			.by_id = calloc(ids, sizeof(void *)),
@@ -51,7 +52,7 @@ CGN_RC shelf_new(shelf_held held, void *user, struct shelf **out, struct cgn_err
 			.id_mask = ids - 1,
 			.block_mask = blocks - 1};
 	if (s == NULL || s->by_id == NULL || s->by_block == NULL) {
-		shelf_free(&s);
+		slot_directory_free(&s);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a shelf of states");
 	}
 	*out = s;
@@ -60,7 +61,7 @@ CGN_RC shelf_new(shelf_held held, void *user, struct shelf **out, struct cgn_err
 
 /* ---- states ---- */
 
-static struct state **place_of(const struct shelf *s, uint64_t id)
+static struct state **place_of(const struct slot_directory *s, uint64_t id)
 {
 	struct state **at = &s->by_id[spread(id, s->id_mask)];
 	while (*at != NULL && (*at)->id != id)
@@ -68,10 +69,10 @@ static struct state **place_of(const struct shelf *s, uint64_t id)
 	return at;
 }
 
-static struct state *state_get(struct shelf *s, uint64_t id)
+static struct state *state_get(struct slot_directory *s, uint64_t id)
 {
 	struct state **at = place_of(s, id);
-	if (*at != NULL || s->n_states == SHELF_MAX_STATES)
+	if (*at != NULL || s->n_states == SLOT_DIRECTORY_MAX_STATES)
 		return *at;
 	struct state *t = calloc(1, sizeof *t);
 	if (t == NULL)
@@ -93,7 +94,7 @@ static void state_free(struct state *t)
 /* ---- blocks ---- */
 
 /* Twice as many buckets once there are more blocks than buckets; without memory the lists get longer. */
-static void blocks_grow(struct shelf *s)
+static void blocks_grow(struct slot_directory *s)
 {
 	size_t n = 2 * (s->block_mask + 1);
 	struct block **wide = s->n_blocks > s->block_mask ? calloc(n, sizeof(void *)) : NULL;
@@ -111,7 +112,7 @@ static void blocks_grow(struct shelf *s)
 	s->block_mask = n - 1;
 }
 
-static void block_drop(struct shelf *s, struct block *b)
+static void block_drop(struct slot_directory *s, struct block *b)
 {
 	struct block **at = &s->by_block[spread(b->digest, s->block_mask)];
 	while (*at != b)
@@ -120,16 +121,16 @@ static void block_drop(struct shelf *s, struct block *b)
 	s->n_blocks--;
 }
 
-static void tell(struct shelf *s, const struct state *t, bool held)
+static void tell(struct slot_directory *s, const struct state *t, bool held)
 {
-	for (size_t i = 0; s->held != NULL && i < t->card.n; i++)
-		s->held(s->user, t->card.chain[i], t->tier, held);
+	for (size_t i = 0; s->held != NULL && i < t->slot_entry.n; i++)
+		s->held(s->user, t->slot_entry.chain[i], t->tier, held);
 }
 
 static enum kv_tier tier_of(const struct state *t)
 {
 	enum kv_tier tier = KV_RAM;
-	uint32_t pieces = t->card.chain != NULL ? card_pieces(&t->card) : 0;
+	uint32_t pieces = t->slot_entry.chain != NULL ? slot_entry_pieces(&t->slot_entry) : 0;
 	if (pieces == 0 || t->n_piece <= pieces)
 		return NO_TIER;
 	for (uint32_t i = 0; i <= pieces; i++) {
@@ -142,7 +143,7 @@ static enum kv_tier tier_of(const struct state *t)
 }
 
 /* Where it is as a whole now. */
-static void settle(struct shelf *s, struct state *t)
+static void settle(struct slot_directory *s, struct state *t)
 {
 	enum kv_tier now = tier_of(t);
 	if (now == t->tier)
@@ -155,42 +156,42 @@ static void settle(struct shelf *s, struct state *t)
 		tell(s, t, true);
 }
 
-static void card_forget(struct shelf *s, struct state *t)
+static void entry_forget(struct slot_directory *s, struct state *t)
 {
 	if (t->tier != NO_TIER) {
 		tell(s, t, false);
 		s->n_whole--;
 	}
 	t->tier = NO_TIER;
-	for (size_t i = 0; i < t->card.n; i++)
+	for (size_t i = 0; i < t->slot_entry.n; i++)
 		block_drop(s, &t->blocks[i]);
 	free(t->blocks);
 	t->blocks = NULL;
-	t->card = (struct card){.chain = NULL};
+	t->slot_entry = (struct slot_entry){.chain = NULL};
 }
 
-void shelf_clear(struct shelf *s)
+void slot_directory_clear(struct slot_directory *s)
 {
-	CGN_LIVE(s, SHELF_TAG);
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	for (size_t i = 0; i <= s->id_mask; i++)
 		for (struct state *t; (t = s->by_id[i]) != NULL;) {
-			card_forget(s, t);
+			entry_forget(s, t);
 			s->by_id[i] = t->next;
 			state_free(t);
 		}
 	s->n_states = 0;
 }
 
-void shelf_free(struct shelf **take)
+void slot_directory_free(struct slot_directory **take)
 {
-	struct shelf *s = *take;
+	struct slot_directory *s = *take;
 	*take = NULL;
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, SHELF_TAG);
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	s->held = NULL;
 	if (s->by_id != NULL && s->by_block != NULL)
-		shelf_clear(s);
+		slot_directory_clear(s);
 	free(s->by_id);
 	free(s->by_block);
 	s->tag = 0;
@@ -212,7 +213,7 @@ static bool piece_room(struct state *t, uint32_t segment)
 	return true;
 }
 
-static void drop_if_gone(struct shelf *s, uint64_t id)
+static void drop_if_gone(struct slot_directory *s, uint64_t id)
 {
 	struct state **at = place_of(s, id), *t = *at;
 	for (uint32_t i = 0; t != NULL && i < t->n_piece; i++)
@@ -220,16 +221,16 @@ static void drop_if_gone(struct shelf *s, uint64_t id)
 			return;
 	if (t == NULL)
 		return;
-	card_forget(s, t);
+	entry_forget(s, t);
 	*at = t->next;
 	s->n_states--;
 	state_free(t);
 }
 
-bool shelf_told(struct shelf *s, uint64_t id, uint32_t segment, unsigned tiers)
+bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t segment, unsigned tiers)
 {
-	CGN_LIVE(s, SHELF_TAG);
-	if (segment > CARD_MAX_PIECES)
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
+	if (segment > SLOT_ENTRY_MAX_PIECES)
 		return false;
 	tiers &= KV_TIER_BIT(KV_RAM) | KV_TIER_BIT(KV_SSD);
 	struct state *t = tiers != 0 ? state_get(s, id) : *place_of(s, id);
@@ -241,28 +242,29 @@ bool shelf_told(struct shelf *s, uint64_t id, uint32_t segment, unsigned tiers)
 	settle(s, t);
 	/* what is there next may be another one: the engine's twins save there too */
 	if (segment == 0 && tiers == 0)
-		card_forget(s, t);
-	bool wanted = segment == 0 && tiers != 0 && t->card.chain == NULL;
+		entry_forget(s, t);
+	bool wanted = segment == 0 && tiers != 0 && t->slot_entry.chain == NULL;
 	drop_if_gone(s, id);
 	return wanted;
 }
 
 /* Blocks and copies of sums and chain in one piece of memory. */
-static CGN_RC card_take(struct shelf *s, struct state *t, const struct card *c, struct cgn_err *err)
+static CGN_RC entry_take(struct slot_directory *s, struct state *t, const struct slot_entry *c,
+	struct cgn_err *err)
 {
-	size_t pieces = card_pieces(c);
-	if (s->n_blocks + c->n > SHELF_MAX_BLOCKS)
+	size_t pieces = slot_entry_pieces(c);
+	if (s->n_blocks + c->n > SLOT_DIRECTORY_MAX_BLOCKS)
 		return CGN_FAIL(err, TOO_LARGE, "the states that the store has are of more than %zu blocks",
-			SHELF_MAX_BLOCKS);
+			SLOT_DIRECTORY_MAX_BLOCKS);
 	t->blocks = malloc(c->n * sizeof *t->blocks + (c->n + pieces) * sizeof(uint64_t));
 	if (t->blocks == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the card of a state");
 	uint64_t *sums = (uint64_t *)(void *)(t->blocks + c->n), *chain = sums + pieces;
 	memcpy(sums, c->sums, pieces * sizeof *sums);
 	memcpy(chain, c->chain, c->n * sizeof *chain);
-	t->card = *c;
-	t->card.sums = sums;
-	t->card.chain = chain;
+	t->slot_entry = *c;
+	t->slot_entry.sums = sums;
+	t->slot_entry.chain = chain;
 	for (size_t i = 0; i < c->n; i++) {
 		struct block **to = &s->by_block[spread(chain[i], s->block_mask)];
 		t->blocks[i] = (struct block){.digest = chain[i], .state = t, .next = *to};
@@ -272,31 +274,31 @@ static CGN_RC card_take(struct shelf *s, struct state *t, const struct card *c, 
 	return CGN_OK;
 }
 
-CGN_RC shelf_card(struct shelf *s, const struct card *c, struct cgn_err *err)
+CGN_RC slot_directory_add(struct slot_directory *s, const struct slot_entry *c, struct cgn_err *err)
 {
-	CGN_LIVE(s, SHELF_TAG);
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	CGN_MUST(c->n > 0);
-	struct state *t = state_get(s, card_id(c));
+	struct state *t = state_get(s, slot_entry_id(c));
 	if (t == NULL)
 		return CGN_FAIL(err, TOO_LARGE, "the store has more than %d states, or memory is short",
-			SHELF_MAX_STATES);
-	card_forget(s, t);
+			SLOT_DIRECTORY_MAX_STATES);
+	entry_forget(s, t);
 	blocks_grow(s);
-	cgn_rc rc = card_take(s, t, c, err);
+	cgn_rc rc = entry_take(s, t, c, err);
 	settle(s, t);
-	drop_if_gone(s, card_id(c));
+	drop_if_gone(s, slot_entry_id(c));
 	return rc;
 }
 
-size_t shelf_states(const struct shelf *s)
+size_t slot_directory_states(const struct slot_directory *s)
 {
-	CGN_LIVE(s, SHELF_TAG);
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	return s->n_whole;
 }
 
-size_t shelf_blocks(const struct shelf *s)
+size_t slot_directory_blocks(const struct slot_directory *s)
 {
-	CGN_LIVE(s, SHELF_TAG);
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	return s->n_blocks;
 }
 
@@ -306,10 +308,10 @@ static bool is_better(const struct state *t, const struct state *than)
 {
 	if (than == NULL || t->tier != than->tier)
 		return than == NULL || t->tier < than->tier;
-	return card_bytes(&t->card) < card_bytes(&than->card);
+	return slot_entry_bytes(&t->slot_entry) < slot_entry_bytes(&than->slot_entry);
 }
 
-static const struct state *best_with(const struct shelf *s, uint64_t digest)
+static const struct state *best_with(const struct slot_directory *s, uint64_t digest)
 {
 	const struct state *best = NULL;
 	for (const struct block *b = s->by_block[spread(digest, s->block_mask)]; b != NULL; b = b->next)
@@ -319,12 +321,13 @@ static const struct state *best_with(const struct shelf *s, uint64_t digest)
 }
 
 /* Who has a block has all before it, so the number of blocks that somebody has is found by halving. */
-struct shelf_find shelf_find(const struct shelf *s, const uint64_t *chain, size_t n)
+struct slot_directory_find slot_directory_find(const struct slot_directory *s, const uint64_t *chain,
+	size_t n)
 {
-	struct shelf_find f = {.common = 0};
+	struct slot_directory_find f = {.common = 0};
 	const struct state *best = NULL;
 	size_t low = 0, high = n;
-	CGN_LIVE(s, SHELF_TAG);
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	while (low < high) {
 		size_t mid = low + (high - low + 1) / 2;
 		const struct state *t = best_with(s, chain[mid - 1]);
@@ -336,18 +339,23 @@ struct shelf_find shelf_find(const struct shelf *s, const uint64_t *chain, size_
 			high = mid - 1;
 	}
 	if (best != NULL)
-		f = (struct shelf_find){.card = best->card, .tier = best->tier, .common = (uint32_t)low};
+		f = (struct slot_directory_find){.slot_entry = best->slot_entry,
+			.tier = best->tier,
+			.common = (uint32_t)low};
 	return f;
 }
 
-bool shelf_within(const struct shelf *s, const struct card *c, struct shelf_find *out)
+bool slot_directory_find_prefix(const struct slot_directory *s, const struct slot_entry *c,
+	struct slot_directory_find *out)
 {
-	CGN_LIVE(s, SHELF_TAG);
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	for (size_t i = c->n - 1; i > 0; i--) {
 		const struct state *t = *place_of(s, c->chain[i - 1]);
-		if (t == NULL || t->card.n != i || t->tier == NO_TIER)
+		if (t == NULL || t->slot_entry.n != i || t->tier == NO_TIER)
 			continue;
-		*out = (struct shelf_find){.card = t->card, .tier = t->tier, .common = (uint32_t)i};
+		*out = (struct slot_directory_find){.slot_entry = t->slot_entry,
+			.tier = t->tier,
+			.common = (uint32_t)i};
 		return true;
 	}
 	return false;

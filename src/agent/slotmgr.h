@@ -5,64 +5,64 @@
  *
  * It is at work while the engine is ready, its fingerprint is known, and the store answers. Else, and
  * wherever anything goes wrong, requests go to the engine as they came. Bounds: a file in slot_dir for each
- * save and restore under way, of which there are KEEP_MAX_SAVES and a slot's each; one that the engine writes
+ * save and restore under way, of which there are SLOTMGR_MAX_SAVES and a slot's each; one that the engine writes
  * when nobody waits for it any more is removed within 10 s. */
 #pragma once
 #include "agent/agent.h"
 #include "joint/kvclient/kvclient.h"
 #include "policy/engine/usage.h"
 #include "policy/slots/body.h"
-#include "policy/slots/card.h"
-#include "policy/slots/shelf.h"
+#include "policy/slots/directory.h"
+#include "policy/slots/entry.h"
 #include "policy/slots/slots.h"
 
-#define KEEP_MAX_SAVES      4
-#define KEEP_MAX_GETS       16 /* of cards, at once */
-#define KEEP_REFUSED        64
-#define KEEP_STRANGE_TOKENS 2 /* an answer's last tokens are taken in or not */
+#define SLOTMGR_MAX_SAVES   4
+#define SLOTMGR_MAX_GETS    16 /* of cards, at once */
+#define SLOTMGR_MAX_REFUSED 64
+#define SLOTMGR_TOKEN_SLACK 2 /* an answer's last tokens are taken in or not */
 
 struct keep;
 struct sweep;
 struct save;
 struct restore;
 struct look;
-struct placing;
+struct slot_placement;
 
 /* Where the beginning of a prompt came from, or why it was computed. One row each in the metric's help. */
-enum keep_how {
-	HOW_HELD, /* the slot had it, or all but kv_save_min_tokens of it */
-	HOW_RAM,  /* brought back */
-	HOW_SSD,
-	HOW_PEER,
-	HOW_NONE,    /* nobody has a state that begins so */
-	HOW_SHORT,   /* somebody has, and it would spare less than kv_save_min_tokens */
-	HOW_SLOWER,  /* bringing it takes longer than computing, as measured */
-	HOW_REFUSED, /* the engine did not take that state before */
-	HOW_GONE,    /* the store lost it meanwhile */
-	HOW_ENGINE,  /* the engine did not take it */
-	HOW_LATE,    /* kv_restore_timeout */
-	HOW_FAILED,  /* the store, the folder, memory */
-	HOW_PAUSED,  /* the engine failed lately, and is left alone */
-	HOW_ALONE,   /* the client wants it so: cache_prompt, lora */
+enum restore_outcome {
+	RESTORE_NOT_NEEDED, /* the slot had it, or all but kv_save_min_tokens of it */
+	RESTORE_FROM_RAM,   /* brought back */
+	RESTORE_FROM_SSD,
+	RESTORE_FROM_PEER,
+	RESTORE_NO_STATE,          /* nobody has a state that begins so */
+	RESTORE_SKIPPED_SHORT,     /* somebody has, and it would spare less than kv_save_min_tokens */
+	RESTORE_SKIPPED_SLOWER,    /* bringing it takes longer than computing, as measured */
+	RESTORE_SKIPPED_REFUSED,   /* the engine did not take that state before */
+	RESTORE_FAILED_STATE_GONE, /* the store lost it meanwhile */
+	RESTORE_FAILED_ENGINE,     /* the engine did not take it */
+	RESTORE_FAILED_TIMEOUT,    /* kv_restore_timeout */
+	RESTORE_FAILED_STORAGE,    /* the store, the folder, memory */
+	RESTORE_SKIPPED_PAUSED,    /* the engine failed lately, and is left alone */
+	RESTORE_SKIPPED_BY_CLIENT, /* the client wants it so: cache_prompt, lora */
 	/* the agent can't place it: a slot of the client's choice, several answers, a route without slots */
-	HOW_ASTRAY,
-	HOW_OFF, /* slots are not kept now: /engines says why */
-	HOWS
+	RESTORE_SKIPPED_UNPLACEABLE,
+	RESTORE_SKIPPED_OFF, /* slots are not kept now: /engines says why */
+	RESTORE_OUTCOMES
 };
-const char *keep_how_text(enum keep_how how); /* static */
+const char *restore_outcome_text(enum restore_outcome how); /* static */
 
 /* ---- place.c: which slot, and when ---- */
-/* A request on its way to a slot. Zero it, fill in the first part, call keep_place. */
-struct placing {
-	const char *id;            /* of the request, for the log; borrowed until keep_end */
+/* A request on its way to a slot. Zero it, fill in the first part, call slotmgr_place. */
+struct slot_placement {
+	const char *id;            /* of the request, for the log; borrowed until slotmgr_answer_end */
 	struct cgn_str path, body; /* borrowed until |go| */
-	const uint64_t *chain;     /* borrowed until keep_prefilled or keep_end */
+	const uint64_t *chain;     /* borrowed until slotmgr_prefilled or slotmgr_answer_end */
 	size_t n;
 	uint32_t block_tokens; /* 0: blocks of bytes */
 	int leg;               /* COGNITORA__V1__LEG__* */
-	/* Send it now, into |slot|; SLOTS_NONE: as it came. Once, perhaps before keep_place returns; not
-	 * after keep_end. */
-	void (*go)(struct placing *p);
+	/* Send it now, into |slot|; SLOTS_NONE: as it came. Once, perhaps before slotmgr_place returns; not
+	 * after slotmgr_answer_end. */
+	void (*go)(struct slot_placement *p);
 
 	struct keep *keep; /* NULL: not placed */
 	uint64_t epoch;
@@ -76,36 +76,37 @@ struct placing {
 	struct look *look;
 	cgn_nsec began;
 	/* For what it is worth. */
-	enum keep_how how;
+	enum restore_outcome how;
 	uint64_t state, sum; /* that was restored */
 	bool restored;
 	double had; /* tokens that the slot held without it, about */
 	double restore_ms;
-	void (*stored)(struct placing *p, bool ok);
+	void (*stored)(struct slot_placement *p, bool ok);
 };
-void keep_place(struct engine *e, struct placing *p);
-void keep_prefilled(struct placing *p); /* its prompt is computed */
+void slotmgr_place(struct engine *e, struct slot_placement *p);
+void slotmgr_prefilled(struct slot_placement *p); /* its prompt is computed */
 /* The answer is over, or will not come; |tail| is the end of it, empty when it did not come whole. Does
  * nothing the second time. */
-void keep_end(struct placing *p, struct cgn_str tail);
-/* In keep_end's stead, of an answer that came whole: put its slot into the store now. |stored| comes once,
- * perhaps inline, unless keep_end is called before. */
-void keep_store(struct placing *p, struct cgn_str tail, void (*stored)(struct placing *p, bool ok));
-bool keep_can_store(const struct engine *e); /* else its prompt would be computed in vain */
+void slotmgr_answer_end(struct slot_placement *p, struct cgn_str tail);
+/* In slotmgr_answer_end's stead, of an answer that came whole: put its slot into the store now. |stored| comes once,
+ * perhaps inline, unless slotmgr_answer_end is called before. */
+void slotmgr_store(struct slot_placement *p, struct cgn_str tail,
+	void (*stored)(struct slot_placement *p, bool ok));
+bool slotmgr_can_store(const struct engine *e); /* else its prompt would be computed in vain */
 
 /* ---- keep.c: when it is at work, and what routers are told ---- */
 /* e->keep stays NULL for an engine without slots */
-CGN_RC keep_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err);
-void keep_close(struct engine *e);
-void keep_engine_ready(struct engine *e, bool ready);
-void keep_models_known(struct engine *e);
-void keep_slots_told(struct engine *e, struct cgn_str json); /* an answer to GET /slots */
-void keep_store_ready(struct engine *e, bool ready);
-void keep_store_told(struct engine *e, bool reset, const struct kv_change *changes, size_t n);
-void keep_put(const struct engine *e, struct json_out *o); /* for /engines: an object, or null */
+CGN_RC slotmgr_open(struct engine *e, const struct config_engine *ce, struct cgn_err *err);
+void slotmgr_close(struct engine *e);
+void slotmgr_engine_ready(struct engine *e, bool ready);
+void slotmgr_models_known(struct engine *e);
+void slotmgr_slots_told(struct engine *e, struct cgn_str json); /* an answer to GET /slots */
+void slotmgr_store_ready(struct engine *e, bool ready);
+void slotmgr_store_changed(struct engine *e, bool reset, const struct kv_change *changes, size_t n);
+void slotmgr_report(const struct engine *e, struct json_out *o); /* for /engines: an object, or null */
 
 /* ---- inside ---- */
-#define KEEP_TAG 0xa9e17006U
+#define SLOTMGR_TAG 0xa9e17006U
 struct keep {
 	uint32_t tag;
 	struct engine *e;
@@ -117,8 +118,8 @@ struct keep {
 	uint64_t epoch;      /* of |slots| */
 	cgn_nsec *idle_since;
 	int64_t *task; /* by slot, as /slots told it last; -1: ours ran since */
-	struct shelf *shelf;
-	struct card_keys keys;
+	struct slot_directory *slot_directory;
+	struct slot_keys keys;
 	bool printed; /* keys are known */
 	struct print *print;
 	uint32_t n_slots;
@@ -142,31 +143,32 @@ struct keep {
 	cgn_nsec pause, resume_at; /* the engine failed: it is not asked to save or restore before */
 	struct {
 		uint64_t id, sum;
-	} refused[KEEP_REFUSED]; /* states that it did not take, by key and first checksum */
-	size_t n_refused;        /* ever */
-	uint64_t hows[HOWS];
+	} refused[SLOTMGR_MAX_REFUSED]; /* states that it did not take, by key and first checksum */
+	size_t n_refused;               /* ever */
+	uint64_t hows[RESTORE_OUTCOMES];
 	uint64_t saves, save_failures, restores, restore_failures, restored_tokens, strays;
 	double spared_ms;
 };
 /* it has become idle: somebody may wait for it, or it may be saved */
-void keep_slot_idle(struct keep *k, uint32_t slot);
-void keep_idle_step(struct keep *k); /* save what has been idle for long enough */
+void slotmgr_slot_idle(struct keep *k, uint32_t slot);
+void slotmgr_idle_step(struct keep *k); /* save what has been idle for long enough */
 /* it is another one by its fingerprint: all is stopped, and begun anew when that is known */
-void keep_changed(struct keep *k);
-void keep_release_all(struct keep *k); /* those who wait go on as they came */
-struct kvclient *keep_store_of(const struct keep *k);
-struct kv_key keep_key(const uint8_t tail[CARD_TAIL], uint64_t block, uint32_t segment);
+void slotmgr_engine_changed(struct keep *k);
+void slotmgr_release_all(struct keep *k); /* those who wait go on as they came */
+struct kvclient *slotmgr_kvclient(const struct keep *k);
+struct kv_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, uint32_t segment);
 /* A save or restore that the engine did well, or not: after each failure in a row it is left alone twice as
  * long (1 s to 1 min). */
-void keep_engine_did(struct keep *k, bool well);
-bool keep_is_paused(const struct keep *k);
-/* Is bringing so many tokens back worth it? HOW_NONE: yes. */
-enum keep_how keep_worth(const struct keep *k, uint32_t tokens, uint64_t bytes, enum slots_from from);
+void slotmgr_engine_did(struct keep *k, bool well);
+bool slotmgr_is_paused(const struct keep *k);
+/* Is bringing so many tokens back worth it? RESTORE_NO_STATE: yes. */
+enum restore_outcome slotmgr_worth(const struct keep *k, uint32_t tokens, uint64_t bytes,
+	enum slots_from from);
 /* A state that the engine did not take, or that was of no use: it is not brought again. */
-void keep_refuse(struct keep *k, uint64_t id, uint64_t sum);
-bool keep_refuses(const struct keep *k, const struct card *c);
+void slotmgr_refuse(struct keep *k, uint64_t id, uint64_t sum);
+bool slotmgr_refuses(const struct keep *k, const struct slot_entry *c);
 /* logged, the same not twice in a row */
-void keep_trouble(struct keep *k, const char *what, const char *why);
+void slotmgr_trouble(struct keep *k, const char *what, const char *why);
 
 /* folder.c: slot_dir. A file there is of one save or restore, from begin to end; what is beside those is
  * removed. */
@@ -194,30 +196,31 @@ void save_leave(struct save **take); /* goes on alone; NULL-safe */
  * begin. */
 struct restore_result {
 	bool ok;
-	enum keep_how how;
+	enum restore_outcome how;
 	uint32_t tokens;
 	double ms;
 };
-struct restore *restore_start(struct keep *k, uint32_t slot, const struct card *c, enum slots_from from,
+struct restore *restore_start(struct keep *k, uint32_t slot, const struct slot_entry *c, enum slots_from from,
 	void (*done)(void *user, const struct restore_result *r), void *user);
 void restore_leave(struct restore **take); /* it goes on alone, and makes the slot idle; NULL-safe */
 /* look.c: the store's links for a state of another node's. |done| once, never inline; card NULL: there is
  * none that pays, |how| says why. */
-struct look *look_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
-	void (*done)(void *user, const struct card *c, enum keep_how how), void *user);
-void look_cancel(struct look **take);
+struct look *lookup_start(struct keep *k, const uint64_t *chain, size_t n, size_t common, bool patient,
+	void (*done)(void *user, const struct slot_entry *c, enum restore_outcome how), void *user);
+void lookup_cancel(struct look **take);
 /* print.c: what the engine is, as a digest; again each time that it gets ready. */
-void print_start(struct keep *k);
-void print_cancel(struct keep *k);
+void fingerprint_start(struct keep *k);
+void fingerprint_cancel(struct keep *k);
 /* How strongly adapters count can be changed while the engine runs (POST /lora-adapters). So of one that has
  * any they are read again before a state gets the name of its fingerprint, and before one of that name is
  * restored. */
-bool print_may_change(const struct keep *k);
-CGN_RC print_look(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user,
+bool fingerprint_may_change(const struct keep *k);
+CGN_RC fingerprint_reread(struct keep *k, void (*done)(void *user, const struct fetch_result *r), void *user,
 	struct fetch **out, struct cgn_err *err);
-enum print_same { PRINT_SAME, PRINT_OTHER, PRINT_UNKNOWN /* it did not say */ };
-enum print_same print_compare(const struct keep *k, const struct fetch_result *r);
-void keep_printed(struct keep *k, const struct digest *fingerprint, uint32_t n_slots, const char *build);
+enum fingerprint_match { FINGERPRINT_SAME, FINGERPRINT_CHANGED, FINGERPRINT_UNKNOWN /* it did not say */ };
+enum fingerprint_match fingerprint_compare(const struct keep *k, const struct fetch_result *r);
+void slotmgr_fingerprint_known(struct keep *k, const struct digest *fingerprint, uint32_t n_slots,
+	const char *build);
 /* Forget it, whatever is under way. |stored| comes, |moved| and |done| do not: whoever waits for those is on
  * a list of the keep's. */
 void save_stop(struct cgn_link *job);

@@ -7,7 +7,7 @@
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 #include "policy/tokenizer/tokenizer.h"
-#include "sim/worker.h"
+#include "sim/server/worker.h"
 
 #define DRAIN_TIMEOUT (5 * CGN_SEC)
 

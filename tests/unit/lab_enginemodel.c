@@ -11,7 +11,7 @@
 #include "lab/enginemodel/enginemodel.h"
 
 struct seen { /* what a job was given */
-	struct em_job *job;
+	struct enginemodel_job *job;
 	uint32_t given, cached;
 	cgn_nsec first_at, last_at;
 	bool finished;
@@ -51,13 +51,13 @@ static cgn_rc submit(struct enginemodel *m, struct seen *s, uint64_t lineage, ui
 	for (uint32_t i = 0; i < n; i++)
 		hashes[i] = mix(lineage * 1000 + i);
 	*s = (struct seen){0};
-	const struct em_job_spec spec = {prompt, answer, hashes, n, s, NULL};
+	const struct enginemodel_job_spec spec = {prompt, answer, hashes, n, s, NULL};
 	return enginemodel_submit(m, &spec, &s->job);
 }
 
 static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
 {
-	struct em_orders o;
+	struct enginemodel_orders o;
 	enginemodel_step(m, now, &o);
 	for (size_t i = 0; i < o.n_gains; i++) {
 		struct seen *s = o.gains[i].user;
@@ -382,32 +382,32 @@ static void storms_leave_nothing_behind(void **state)
 static void blocks_are_shared_and_evicted(void **state)
 {
 	(void)state;
-	struct em_blocks *b = NULL;
-	assert_true(cgn_ok(em_blocks_new(&(struct em_blocks_cfg){.n = 3}, &b)));
-	uint32_t x = em_blocks_take(b);
-	assert_true(em_blocks_publish(b, x, 77));
-	assert_int_equal(em_blocks_find(b, 77), x); /* two users */
-	em_blocks_release(b, x);
-	assert_int_equal(em_blocks_used(b), 1);
-	em_blocks_release(b, x);
-	assert_int_equal(em_blocks_used(b), 0);
-	assert_true(em_blocks_has(b, 77) && em_blocks_idle(b, 77));
-	assert_false(em_blocks_has(b, 78) || em_blocks_idle(b, 78));
-	assert_null(em_blocks_note(b, x));
-	uint32_t y = em_blocks_take(b), z = em_blocks_take(b);
-	assert_int_equal(em_blocks_known(b), 1);   /* never used ones go first */
-	assert_false(em_blocks_publish(b, y, 77)); /* 77 is known already: stays where it is */
-	uint32_t w = em_blocks_take(b);
+	struct enginemodel_blocks *b = NULL;
+	assert_true(cgn_ok(enginemodel_blocks_new(&(struct enginemodel_blocks_cfg){.n = 3}, &b)));
+	uint32_t x = enginemodel_blocks_take(b);
+	assert_true(enginemodel_blocks_publish(b, x, 77));
+	assert_int_equal(enginemodel_blocks_find(b, 77), x); /* two users */
+	enginemodel_blocks_release(b, x);
+	assert_int_equal(enginemodel_blocks_used(b), 1);
+	enginemodel_blocks_release(b, x);
+	assert_int_equal(enginemodel_blocks_used(b), 0);
+	assert_true(enginemodel_blocks_has(b, 77) && enginemodel_blocks_idle(b, 77));
+	assert_false(enginemodel_blocks_has(b, 78) || enginemodel_blocks_idle(b, 78));
+	assert_null(enginemodel_blocks_note(b, x));
+	uint32_t y = enginemodel_blocks_take(b), z = enginemodel_blocks_take(b);
+	assert_int_equal(enginemodel_blocks_known(b), 1);   /* never used ones go first */
+	assert_false(enginemodel_blocks_publish(b, y, 77)); /* 77 is known already: stays where it is */
+	uint32_t w = enginemodel_blocks_take(b);
 	assert_int_equal(w, x);
-	assert_int_equal(em_blocks_known(b), 0);
-	assert_int_equal(em_blocks_take(b), EM_BLOCK_NONE);
-	assert_int_equal(em_blocks_find(b, 77), EM_BLOCK_NONE);
-	assert_true(em_blocks_sound(b));
-	em_blocks_release(b, y);
-	em_blocks_release(b, z);
-	em_blocks_release(b, w);
-	assert_true(em_blocks_sound(b));
-	em_blocks_free(&b);
+	assert_int_equal(enginemodel_blocks_known(b), 0);
+	assert_int_equal(enginemodel_blocks_take(b), ENGINEMODEL_BLOCK_NONE);
+	assert_int_equal(enginemodel_blocks_find(b, 77), ENGINEMODEL_BLOCK_NONE);
+	assert_true(enginemodel_blocks_sound(b));
+	enginemodel_blocks_release(b, y);
+	enginemodel_blocks_release(b, z);
+	enginemodel_blocks_release(b, w);
+	assert_true(enginemodel_blocks_sound(b));
+	enginemodel_blocks_free(&b);
 }
 
 int main(void)

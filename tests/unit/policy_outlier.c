@@ -39,7 +39,7 @@ struct fleet {
 	enum breaker_reason why[NODES];
 };
 
-static void fleet_init(struct fleet *f, size_t n)
+static void holders_init(struct fleet *f, size_t n)
 {
 	*f = (struct fleet){.n = n};
 	for (size_t i = 0; i < n; i++)
@@ -112,12 +112,12 @@ static void equal_nodes_are_never_ejected(void **state)
 {
 	(void)state;
 	struct fleet f;
-	fleet_init(&f, NODES);
+	holders_init(&f, NODES);
 	run(&f, 12500, 1, false); /* 10^5 requests; windows hold little more than the least */
 	assert_int_equal(all_ejected(&f), 0);
 	run(&f, 1500, 10, false);
 	assert_int_equal(all_ejected(&f), 0);
-	fleet_init(&f, 3);
+	holders_init(&f, 3);
 	run(&f, 15000, 2, false);
 	assert_int_equal(all_ejected(&f), 0);
 }
@@ -126,7 +126,7 @@ static void long_prompts_and_many_answers_are_no_fault(void **state)
 {
 	(void)state;
 	struct fleet f;
-	fleet_init(&f, NODES);
+	holders_init(&f, NODES);
 	f.longer[2] = 20;
 	f.crowd[5] = 8;
 	run(&f, 3000, 4, false);
@@ -138,7 +138,7 @@ static void a_slow_node_is_ejected_and_the_others_stay(void **state)
 	(void)state;
 	struct fleet f;
 	for (size_t n = 3; n <= NODES; n += 5) {
-		fleet_init(&f, n);
+		holders_init(&f, n);
 		run(&f, 60, 4, true);
 		f.slow[1] = 5;
 		run(&f, 60, 4, true);
@@ -146,12 +146,12 @@ static void a_slow_node_is_ejected_and_the_others_stay(void **state)
 		assert_int_equal(f.ejected[1], 1);
 		assert_int_equal(f.why[1], BREAKER_FOR_FIRST);
 	}
-	fleet_init(&f, NODES);
+	holders_init(&f, NODES);
 	f.stutter[4] = 5;
 	run(&f, 60, 4, true);
 	assert_int_equal(all_ejected(&f), 1);
 	assert_int_equal(f.why[4], BREAKER_FOR_TOKENS);
-	fleet_init(&f, NODES);
+	holders_init(&f, NODES);
 	f.fails[7] = 0.5;
 	for (size_t i = 0; i < 7; i++)
 		f.fails[i] = 0.02;
@@ -164,7 +164,7 @@ static void one_that_recovers_returns_and_stays(void **state)
 {
 	(void)state;
 	struct fleet f;
-	fleet_init(&f, NODES);
+	holders_init(&f, NODES);
 	f.slow[1] = 5;
 	run(&f, 60, 4, true);
 	assert_true(f.out[1]);
@@ -182,21 +182,21 @@ static void no_more_than_a_share_is_ejected_and_the_worst_first(void **state)
 {
 	(void)state;
 	struct fleet f;
-	fleet_init(&f, NODES);
+	holders_init(&f, NODES);
 	f.slow[0] = 6;
 	f.slow[3] = 40;
 	f.slow[6] = 15;
 	run(&f, 40, 4, true);
 	assert_int_equal(all_ejected(&f), 2); /* 0.3 of 8 */
 	assert_true(f.out[3] && f.out[6]);
-	fleet_init(&f, 3);
+	holders_init(&f, 3);
 	f.slow[0] = 10;
 	run(&f, 40, 4, true);
 	assert_true(f.out[0]); /* 0.3 of 3 is none, and one may always be */
 	f.slow[1] = 10;
 	run(&f, 40, 4, true);
 	assert_false(f.out[1]);
-	fleet_init(&f, 2);
+	holders_init(&f, 2);
 	f.slow[0] = 50;
 	f.fails[0] = 0.9;
 	run(&f, 40, 4, true);
@@ -207,7 +207,7 @@ static void too_few_requests_say_nothing(void **state)
 {
 	(void)state;
 	struct fleet f;
-	fleet_init(&f, NODES);
+	holders_init(&f, NODES);
 	for (size_t i = 0; i < NODES; i++)
 		for (unsigned k = 0; k < (i == 1 ? OUTLIER_REQUESTS - 1 : 200); k++) {
 			f.slow[i] = i == 1 ? 30 : 1;

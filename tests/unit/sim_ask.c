@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "sim/ask.h"
-#include "sim/schema.h"
+#include "sim/request/request.h"
+#include "sim/text/schema.h"
 
 static const struct sim_cfg cfg = {.models = {"sim", "other"},
 	.n_models = 2,
@@ -16,14 +16,14 @@ static const struct sim_cfg cfg = {.models = {"sim", "other"},
 	.max_model_len = 1000,
 	.max_tokens_default = 64};
 static struct cgn_arena arena;
-static struct sim_ask ask;
+static struct sim_request ask;
 static struct sim_refusal no;
 
 static bool parse(enum sim_api api, const char *body)
 {
-	const struct sim_ask_env env = {&cfg, &arena, NULL, 0};
+	const struct sim_request_env env = {&cfg, &arena, NULL, 0};
 	no = (struct sim_refusal){0};
-	return sim_ask_parse(&env, api, cgn_str_of(body), &ask, &no);
+	return sim_request_parse(&env, api, cgn_str_of(body), &ask, &no);
 }
 
 static void good(enum sim_api api, const char *body)
@@ -34,7 +34,7 @@ static void good(enum sim_api api, const char *body)
 
 static void done(void)
 {
-	sim_ask_fini(&ask);
+	sim_request_fini(&ask);
 	cgn_arena_reset(&arena);
 }
 
@@ -297,13 +297,13 @@ static void natural_lengths_stay_in_range(void **state)
 	(void)state;
 	bool differ = false;
 	for (uint64_t d = 0; d < 1000; d++) {
-		uint32_t n = sim_ask_natural(&cfg, d);
+		uint32_t n = sim_request_natural_tokens(&cfg, d);
 		assert_true(n >= 32 && n <= 64);
-		differ |= n != sim_ask_natural(&cfg, d + 1);
+		differ |= n != sim_request_natural_tokens(&cfg, d + 1);
 	}
 	assert_true(differ);
 	const struct sim_cfg one = {.max_tokens_default = 1};
-	assert_int_equal(sim_ask_natural(&one, 3), 1);
+	assert_int_equal(sim_request_natural_tokens(&one, 3), 1);
 }
 
 int main(void)

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "sim/events.h"
+#include "sim/events/events.h"
 
 #define TS "\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00" /* 1.5 */
 /* Hashes: one below 2^63 and one above, which is negative for SGLang. */
@@ -76,12 +76,12 @@ static uint32_t tokens[] = {1, 300, 70000, 5}; /* two a block */
 static uint64_t digests[] = {11, 12};
 static const char *const models[] = {"base", "l"};
 static union {
-	struct em_salt salt;
-	char room[sizeof(struct em_salt) + 8];
+	struct enginemodel_salt salt;
+	char room[sizeof(struct enginemodel_salt) + 8];
 } salty;
 static struct sim_events e;
 
-static struct em_listener begin(enum sim_dialect d, uint32_t groups)
+static struct enginemodel_listener begin(enum sim_dialect d, uint32_t groups)
 {
 	sim_events_fini(&e);
 	sim_events_init(&e,
@@ -96,9 +96,9 @@ static struct em_listener begin(enum sim_dialect d, uint32_t groups)
 	return sim_events_listener(&e);
 }
 
-static struct em_contents plain(void)
+static struct enginemodel_contents plain(void)
 {
-	return (struct em_contents){.tokens = tokens, .digests = digests};
+	return (struct enginemodel_contents){.tokens = tokens, .digests = digests};
 }
 
 static void is_bytes(const char *want, size_t n, bool alien)
@@ -116,16 +116,17 @@ static void is_bytes(const char *want, size_t n, bool alien)
 }
 #define IS(want) is_bytes("" want, sizeof(want) - 1, false)
 
-static void stored(struct em_listener l, const struct em_contents *c, uint32_t from, uint32_t n)
+static void stored(struct enginemodel_listener l, const struct enginemodel_contents *c, uint32_t from,
+	uint32_t n)
 {
-	l.stored(l.arg, &(struct em_run){hashes, c, from, n});
+	l.stored(l.arg, &(struct enginemodel_run){hashes, c, from, n});
 }
 
 static void vllm_today(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_VLLM, 1);
-	struct em_contents c = plain();
+	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 1);
+	struct enginemodel_contents c = plain();
 	stored(l, &c, 0, 2);
 	IS("\x93" TS "\x91"
 	   "\x8b" TYPE STORED HASHES "\x92" LOW_INT HIGH_INT PARENT NIL TOKENS
@@ -134,7 +135,7 @@ static void vllm_today(void **state)
 	c.model = 1;
 	c.salt = &salty.salt;
 	stored(l, &c, 0, 2);
-	l.removed(l.arg, EM_TIER_GPU, HIGH);
+	l.removed(l.arg, ENGINEMODEL_TIER_GPU, HIGH);
 	l.cleared(l.arg);
 	IS("\x93" TS "\x93"
 	   "\x8b" TYPE STORED HASHES "\x92" LOW_INT HIGH_INT PARENT NIL TOKENS
@@ -150,8 +151,8 @@ static void vllm_today(void **state)
 static void vllm_goes_on_behind_a_parent(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_VLLM, 1);
-	struct em_contents c = plain();
+	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 1);
+	struct enginemodel_contents c = plain();
 	c.salt = &salty.salt; /* counts on first blocks alone */
 	stored(l, &c, 1, 1);
 	IS("\x93" TS "\x91"
@@ -162,10 +163,10 @@ static void vllm_goes_on_behind_a_parent(void **state)
 static void vllm_groups(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_VLLM, 2);
-	struct em_contents c = plain();
+	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 2);
+	struct enginemodel_contents c = plain();
 	stored(l, &c, 0, 1);
-	l.removed(l.arg, EM_TIER_GPU, LOW);
+	l.removed(l.arg, ENGINEMODEL_TIER_GPU, LOW);
 	IS("\x93" TS "\x94"
 	   "\x8b" TYPE STORED HASHES "\x91" LOW_INT PARENT NIL TOKENS "\x92\x01\xcd\x01\x2c" SIZE
 	   "\x02" LORA_ID NIL MEDIUM GPU LORA NIL EXTRA "\x91\xc0" GROUP "\x00" KIND FULL
@@ -180,13 +181,13 @@ static void vllm_groups(void **state)
 static void vllm_before_maps(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
-	struct em_contents c = plain();
+	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
+	struct enginemodel_contents c = plain();
 	c.model = 1;
 	c.salt = &salty.salt;
 	stored(l, &c, 0, 2);
-	l.removed(l.arg, EM_TIER_GPU, LOW);
-	l.removed(l.arg, EM_TIER_CPU, LOW);
+	l.removed(l.arg, ENGINEMODEL_TIER_GPU, LOW);
+	l.removed(l.arg, ENGINEMODEL_TIER_CPU, LOW);
 	l.cleared(l.arg);
 	IS("\x93" TS "\x94"
 	   "\x9c" STORED "\x92" LOW_INT HIGH_INT NIL "\x94\x01\xcd\x01\x2c\xce\x00\x01\x11\x70\x05"
@@ -200,7 +201,7 @@ static void vllm_before_maps(void **state)
 	   "CPU" NIL "\x91\xb0"
 	   "AllBlocksCleared"
 	   "\x03");
-	l.moved(l.arg, EM_TIER_CPU, LOW, NULL);
+	l.moved(l.arg, ENGINEMODEL_TIER_CPU, LOW, NULL);
 	IS("\x93" TS "\x91"
 	   "\x9c" STORED "\x91" LOW_INT NIL "\x90\x02" NIL "\xa3"
 	   "CPU" NIL NIL NIL NIL NIL "\x03");
@@ -209,8 +210,8 @@ static void vllm_before_maps(void **state)
 static void vllm_with_a_batch_that_is_a_map(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_VLLM_MAP, 1);
-	l.removed(l.arg, EM_TIER_STORAGE, LOW);
+	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM_MAP, 1);
+	l.removed(l.arg, ENGINEMODEL_TIER_STORAGE, LOW);
 	IS("\x83\xa2"
 	   "ts" TS "\xa6"
 	   "events\x91"
@@ -223,19 +224,19 @@ static void vllm_with_a_batch_that_is_a_map(void **state)
 static void vllm_tiers_below(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_VLLM, 2); /* which groups don't concern */
-	l.moved(l.arg, EM_TIER_CPU, LOW, NULL);
+	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 2); /* which groups don't concern */
+	l.moved(l.arg, ENGINEMODEL_TIER_CPU, LOW, NULL);
 	IS("\x93" TS "\x91"
 	   "\x88" TYPE STORED HASHES "\x91" LOW_INT PARENT NIL TOKENS "\x90" SIZE "\x02" LORA_ID NIL MEDIUM
 	   "\xa3"
 	   "CPU" LORA NIL "\x03");
 	union {
-		struct em_note note;
-		char room[sizeof(struct em_note) + 8];
+		struct enginemodel_note note;
+		char room[sizeof(struct enginemodel_note) + 8];
 	} n = {.note = {.parent = LOW, .salt = &salty.salt, .model = 1}};
 	n.note.tokens[0] = 70000;
 	n.note.tokens[1] = 5;
-	l.moved(l.arg, EM_TIER_STORAGE, HIGH, &n.note);
+	l.moved(l.arg, ENGINEMODEL_TIER_STORAGE, HIGH, &n.note);
 	IS("\x93" TS "\x91"
 	   "\x89" TYPE STORED HASHES "\x91" HIGH_INT PARENT LOW_INT TOKENS "\x92\xce\x00\x01\x11\x70\x05" SIZE
 	   "\x02" LORA_ID "\x01" MEDIUM "\xa7"
@@ -245,7 +246,7 @@ static void vllm_tiers_below(void **state)
 	   "\x03");
 	n.note.first = true;
 	n.note.model = 0;
-	l.moved(l.arg, EM_TIER_CPU, HIGH, &n.note);
+	l.moved(l.arg, ENGINEMODEL_TIER_CPU, HIGH, &n.note);
 	IS("\x93" TS "\x91"
 	   "\x89" TYPE STORED HASHES "\x91" HIGH_INT PARENT NIL TOKENS "\x92\xce\x00\x01\x11\x70\x05" SIZE
 	   "\x02" LORA_ID NIL MEDIUM "\xa3"
@@ -256,10 +257,10 @@ static void vllm_tiers_below(void **state)
 static void sglang_page_by_page(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_SGLANG, 1);
-	struct em_contents c = plain();
+	struct enginemodel_listener l = begin(SIM_DIALECT_SGLANG, 1);
+	struct enginemodel_contents c = plain();
 	stored(l, &c, 0, 2);
-	l.removed(l.arg, EM_TIER_GPU, HIGH);
+	l.removed(l.arg, ENGINEMODEL_TIER_GPU, HIGH);
 	IS("\x93" TS "\x93"
 	   "\x97" STORED "\x91" LOW_INT NIL "\x92\x01\xcd\x01\x2c"
 	   "\x02" NIL GPU "\x97" STORED "\x91" HIGH_SIGNED LOW_INT "\x92\xce\x00\x01\x11\x70\x05"
@@ -276,13 +277,13 @@ static void sglang_page_by_page(void **state)
 static void sglang_long_ago(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_SGLANG_OLD, 1);
-	struct em_contents c = plain();
+	struct enginemodel_listener l = begin(SIM_DIALECT_SGLANG_OLD, 1);
+	struct enginemodel_contents c = plain();
 	c.salt = &salty.salt;
 	stored(l, &c, 0, 1);
-	l.moved(l.arg, EM_TIER_CPU, LOW, NULL); /* it knows of no tiers */
-	l.removed(l.arg, EM_TIER_CPU, LOW);
-	l.removed(l.arg, EM_TIER_GPU, LOW);
+	l.moved(l.arg, ENGINEMODEL_TIER_CPU, LOW, NULL); /* it knows of no tiers */
+	l.removed(l.arg, ENGINEMODEL_TIER_CPU, LOW);
+	l.removed(l.arg, ENGINEMODEL_TIER_GPU, LOW);
 	IS("\x92" TS "\x92"
 	   "\x96" STORED "\x91" LOW_INT NIL "\x92\x01\xcd\x01\x2c"
 	   "\x02" NIL "\x92" REMOVED "\x91" LOW_INT);
@@ -291,12 +292,12 @@ static void sglang_long_ago(void **state)
 static void sglang_in_maps(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_SGLANG_MAP, 1);
-	struct em_contents c = plain();
+	struct enginemodel_listener l = begin(SIM_DIALECT_SGLANG_MAP, 1);
+	struct enginemodel_contents c = plain();
 	c.salt = &salty.salt;
 	c.model = 1;
 	stored(l, &c, 0, 1);
-	l.removed(l.arg, EM_TIER_CPU, HIGH);
+	l.removed(l.arg, ENGINEMODEL_TIER_CPU, HIGH);
 	IS("\x93" TS "\x92"
 	   "\x88" TYPE STORED HASHES "\x91" LOW_INT PARENT NIL TOKENS "\x92\x01\xcd\x01\x2c" SIZE
 	   "\x02" LORA_ID "\x01" MEDIUM GPU "\xaa"
@@ -310,9 +311,9 @@ static void hashes_as_bytes_end_with_the_number(void **state)
 {
 	(void)state;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-	struct em_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
+	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
 	e.cfg.hash_bytes = true;
-	l.removed(l.arg, EM_TIER_CPU, LOW);
+	l.removed(l.arg, ENGINEMODEL_TIER_CPU, LOW);
 	sim_events_take(&e, 1.5, false, &out);
 	static const char head[] = "\x93" TS "\x91\x94" REMOVED "\x91\xc4\x20";
 	static const char tail[] = "\x11\x22\x33\x44\x55\x66\x77\x88\xa3"
@@ -328,13 +329,13 @@ static void pictures_are_named_where_they_are(void **state)
 	static uint64_t many[140], d[140];
 	static uint32_t t[280];
 	/* 256 tokens from the second half of block 1 to the first of block 129 */
-	struct em_image image = {.hash = LOW, .at = 3};
-	struct em_contents c = {.tokens = t, .digests = d, .images = &image, .n_images = 1};
+	struct enginemodel_image image = {.hash = LOW, .at = 3};
+	struct enginemodel_contents c = {.tokens = t, .digests = d, .images = &image, .n_images = 1};
 	for (unsigned from = 0; from < 140; from++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 		char want[128];
-		struct em_listener l = begin(SIM_DIALECT_VLLM, 1);
-		l.stored(l.arg, &(struct em_run){many, &c, from, 1});
+		struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 1);
+		l.stored(l.arg, &(struct enginemodel_run){many, &c, from, 1});
 		sim_events_take(&e, 1.5, false, &out);
 		bool inside = from >= 1 && from <= 129;
 		int offset = 3 - 2 * (int)from;
@@ -368,7 +369,7 @@ static void an_alien_comes_first(void **state)
 				    "\x91\xb0"
 				    "AllBlocksCleared"
 				    "\x03";
-	struct em_listener l = begin(SIM_DIALECT_SGLANG_MAP, 1);
+	struct enginemodel_listener l = begin(SIM_DIALECT_SGLANG_MAP, 1);
 	l.cleared(l.arg);
 	is_bytes(maps, sizeof maps - 1, true);
 	l = begin(SIM_DIALECT_SGLANG, 1);
@@ -379,13 +380,13 @@ static void an_alien_comes_first(void **state)
 static void dropped_events_leave_nothing(void **state)
 {
 	(void)state;
-	struct em_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
+	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
 	assert_false(sim_events_any(&e));
 	l.cleared(l.arg);
 	assert_true(sim_events_any(&e));
 	sim_events_drop(&e);
 	assert_false(sim_events_any(&e));
-	l.removed(l.arg, EM_TIER_CPU, 1);
+	l.removed(l.arg, ENGINEMODEL_TIER_CPU, 1);
 	IS("\x93" TS "\x91"
 	   "\x94" REMOVED "\x91\x01\xa3"
 	   "CPU" NIL "\x03");

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "lab/replay/replay.h"
-#include "sim/flags.h"
+#include "sim/flags/flags.h"
 
 #define PARSE(cfg, then, err, ...)                                                  \
 	sim_flags_parse((int)CGN_COUNT(((const char *[]){"cgn-sim", __VA_ARGS__})), \
@@ -80,10 +80,10 @@ static void help_names_every_flag_and_fault(void **state)
 	sim_flags_help(&b);
 	const char *z = cgn_buf_z(&b);
 #define FLAG(name, meta, type, field, preset, min, max, help) assert_non_null(strstr(z, "--" name " "));
-#include "sim/flags.def"
+#include "sim/flags/flags.def"
 #undef FLAG
 #define FAULT(id, name, arg, scope, help) assert_non_null(strstr(z, "  " name));
-#include "sim/faults.def"
+#include "sim/faults/faults.def"
 #undef FAULT
 	cgn_buf_fini(&b);
 }
@@ -100,9 +100,10 @@ static void kv_events_are_set_up(void **state)
 		"--kv-groups", "2", "--kv-events-buffer", "3")));
 	assert_true(sim_has_events(&cfg) && sim_keeps_contents(&cfg));
 	assert_int_equal(cfg.dialect, SIM_DIALECT_SGLANG_MAP);
-	assert_int_equal(cfg.lower_blocks[EM_TIER_CPU], 7);
-	assert_int_equal(cfg.lower_blocks[EM_TIER_STORAGE], 9);
-	assert_true(cfg.restore_us[EM_TIER_CPU] > 2.4 && cfg.restore_us[EM_TIER_STORAGE] > 199);
+	assert_int_equal(cfg.lower_blocks[ENGINEMODEL_TIER_CPU], 7);
+	assert_int_equal(cfg.lower_blocks[ENGINEMODEL_TIER_STORAGE], 9);
+	assert_true(
+		cfg.restore_us[ENGINEMODEL_TIER_CPU] > 2.4 && cfg.restore_us[ENGINEMODEL_TIER_STORAGE] > 199);
 	refused(PARSE(&cfg, &then, &err, "--kv-events-format", "trt"),
 		"vllm, vllm-array, vllm-map, sglang, sglang-old, sglang-map");
 	refused(PARSE(&cfg, &then, &err, "--kv-events-hash", "sha"), "int or bytes");
@@ -213,8 +214,8 @@ static void batches_are_judged_apart(void **state)
 	assert_true(b.lose);
 	sim_faults_judge(&f, &v);
 	assert_true(v.hang);
-	assert_false(sim_faults_deaf(&f));
-	assert_true(sim_faults_deaf(&f));
+	assert_false(sim_faults_ignore_replay(&f));
+	assert_true(sim_faults_ignore_replay(&f));
 }
 
 /* A replayed engine is this one. */

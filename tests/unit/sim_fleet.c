@@ -17,7 +17,7 @@
 #include "lab/enginemodel/enginemodel.h"
 #include "policy/kvindex/kvindex.h"
 #include "policy/kvsource/kvsource.h"
-#include "sim/events.h"
+#include "sim/events/events.h"
 
 #define NODES     7
 #define ROUTERS   2
@@ -40,7 +40,7 @@ struct link { /* an agent's changes on their way to a router */
 
 struct node {
 	struct enginemodel *engine;
-	struct em_job *job;
+	struct enginemodel_job *job;
 	struct sim_events events;
 	struct cgn_buf log[LOG];
 	uint64_t published; /* by this incarnation */
@@ -96,7 +96,7 @@ static void engine_start(struct node *e)
 		.kv_blocks = 24,
 		.block_tokens = BLOCK,
 		.lower_blocks = {0, below ? 20 : 0, below ? 30 : 0},
-		.notes = sim_dialect_describes(dialect) ? EM_NOTE_FULL : EM_NOTE_DIGEST,
+		.notes = sim_dialect_describes(dialect) ? ENGINEMODEL_NOTE_FULL : ENGINEMODEL_NOTE_DIGEST,
 		.listener = sim_events_listener(&e->events),
 	};
 	assert_true(cgn_ok(enginemodel_new(&cfg, &e->engine)));
@@ -149,13 +149,13 @@ static void engine_serve(struct fleet *f, struct node *e)
 		sim_chain_add(&c, (uint32_t)(sim_mix(lineage * 4096 + i) & 0xffffff));
 	for (uint32_t i = 0; i < own + 1; i++)
 		sim_chain_add(&c, (uint32_t)(draw(f, 1 << 20)));
-	const struct em_job_spec spec = {prompt + own, 1, c.hashes, c.n, NULL, &c.contents};
+	const struct enginemodel_job_spec spec = {prompt + own, 1, c.hashes, c.n, NULL, &c.contents};
 	assert_true(cgn_ok(enginemodel_submit(e->engine, &spec, &e->job)));
 	sim_chain_fini(&c);
-	struct em_orders o;
+	struct enginemodel_orders o;
 	for (enginemodel_step(e->engine, f->now, &o); o.wake_at != 0; enginemodel_step(e->engine, f->now, &o))
 		f->now = o.wake_at;
-	em_tiers_digests(enginemodel_tiers(e->engine), EM_TIER_GPU, remember, e);
+	enginemodel_memory_digests(enginemodel_memory_of(e->engine), ENGINEMODEL_TIER_GPU, remember, e);
 	publish(e);
 }
 
@@ -360,7 +360,7 @@ struct truth {
 	uint64_t digest[256];
 	uint8_t tiers[256];
 	size_t n;
-	enum em_tier at;
+	enum enginemodel_tier at;
 };
 
 static void note(void *user, uint64_t digest)
@@ -380,8 +380,8 @@ static void note(void *user, uint64_t digest)
 static void truth_of(const struct node *e, struct truth *t)
 {
 	t->n = 0;
-	for (t->at = 0; t->at < EM_TIER_COUNT; t->at++)
-		em_tiers_digests(enginemodel_tiers(e->engine), t->at, note, t);
+	for (t->at = 0; t->at < ENGINEMODEL_TIER_COUNT; t->at++)
+		enginemodel_memory_digests(enginemodel_memory_of(e->engine), t->at, note, t);
 }
 
 static void index_is_exact(struct fleet *f, struct node *e)

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/json/json.h"
-#include "sim/reply.h"
+#include "sim/reply/reply.h"
 
 struct got {
 	struct cgn_buf text; /* what deltas add up to */

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
-#include "sim/said.h"
+#include "sim/request/resumed.h"
 
 static const struct sim_cfg cfg = {.models = {"sim"},
 	.n_models = 1,
@@ -18,22 +18,22 @@ static const struct sim_cfg cfg = {.models = {"sim"},
 static struct cgn_arena arena;
 static struct sim_refusal no;
 
-static void parse(enum sim_api api, const char *body, struct sim_ask *ask)
+static void parse(enum sim_api api, const char *body, struct sim_request *ask)
 {
-	const struct sim_ask_env env = {&cfg, &arena, NULL, 0};
+	const struct sim_request_env env = {&cfg, &arena, NULL, 0};
 	no = (struct sim_refusal){0};
-	if (!sim_ask_parse(&env, api, cgn_str_of(body), ask, &no))
+	if (!sim_request_parse(&env, api, cgn_str_of(body), ask, &no))
 		fail_msg("%s: %d %s", body, no.status, no.msg);
 }
 
 /* The first |n| tokens of the answer from where the request stands. */
-static void say(const struct sim_ask *ask, unsigned n, struct cgn_buf *out)
+static void say(const struct sim_request *ask, unsigned n, struct cgn_buf *out)
 {
 	struct sim_text t;
 	uint32_t id = 0, skipped = 0;
 	struct cgn_str piece;
 	sim_text_words(&t,
-		sim_said_seed(ask->said_tokens > 0 ? ask->origin : sim_chain_digest(&ask->prompts[0]),
+		sim_answer_seed(ask->said_tokens > 0 ? ask->origin : sim_chain_digest(&ask->prompts[0]),
 			ask->seed, 0));
 	if (ask->said_tokens > 0)
 		assert_true(sim_text_skip(&t, ask->said, NULL, NULL, &skipped));
@@ -46,14 +46,14 @@ static void say(const struct sim_ask *ask, unsigned n, struct cgn_buf *out)
 
 static void goes_on(enum sim_api api, const char *before, const char *behind, const char *first)
 {
-	struct sim_ask ask;
+	struct sim_request ask;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf whole = {0};
 	parse(api, first, &ask);
 	uint64_t prompt = ask.prompts[0].n_tokens;
 	assert_int_equal(ask.said_tokens, 0);
 	say(&ask, TOKENS, &whole);
 	for (unsigned said = 1; said < TOKENS; said++) {
-		struct sim_ask next;
+		struct sim_request next;
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {0};
 		say(&ask, said, &text);
@@ -65,9 +65,9 @@ static void goes_on(enum sim_api api, const char *before, const char *behind, co
 		assert_true(cgn_str_eq(next.said, cgn_buf_view(&text)));
 		say(&next, TOKENS - said, &text);
 		assert_true(cgn_str_eq(cgn_buf_view(&text), cgn_buf_view(&whole)));
-		sim_ask_fini(&next);
+		sim_request_fini(&next);
 	}
-	sim_ask_fini(&ask);
+	sim_request_fini(&ask);
 	cgn_arena_reset(&arena);
 }
 
@@ -99,15 +99,15 @@ static void texts_go_on(void **state)
 static void another_text_is_a_prompt(void **state)
 {
 	(void)state;
-	struct sim_ask ask;
+	struct sim_request ask;
 	parse(SIM_CHAT, SAID("hi") "Something else" OPEN, &ask);
 	assert_int_equal(ask.said_tokens, 0);
 	struct sim_chain c = ask.prompts[0];
 	assert_int_equal(c.n_tokens, 3 + 1 + 3); /* marker, hi, end, marker; Somet, hing, else */
-	sim_ask_fini(&ask);
+	sim_request_fini(&ask);
 	parse(SIM_COMPLETIONS, "{\"prompt\":[\"One two\",\"Three\"]}", &ask);
 	assert_int_equal(ask.said_tokens, 0);
-	sim_ask_fini(&ask);
+	sim_request_fini(&ask);
 	cgn_arena_reset(&arena);
 }
 
@@ -119,13 +119,13 @@ static void refusals(void **state)
 		CHAT("hi") "],\"continue_final_message\":true,\"add_generation_prompt\":false}",
 		CHAT("hi") ",{\"role\":\"assistant\",\"content\":null}],\"continue_final_message\":true,\"add_generation_prompt\":false}",
 	};
-	const struct sim_ask_env env = {&cfg, &arena, NULL, 0};
+	const struct sim_request_env env = {&cfg, &arena, NULL, 0};
 	for (size_t i = 0; i < CGN_COUNT(bodies); i++) {
-		struct sim_ask ask;
-		assert_false(sim_ask_parse(&env, SIM_CHAT, cgn_str_of(bodies[i]), &ask, &no));
+		struct sim_request ask;
+		assert_false(sim_request_parse(&env, SIM_CHAT, cgn_str_of(bodies[i]), &ask, &no));
 		assert_int_equal(no.status, 400);
 		assert_string_equal(no.param, "continue_final_message");
-		sim_ask_fini(&ask);
+		sim_request_fini(&ask);
 		cgn_arena_reset(&arena);
 	}
 }

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "lab/enginemodel/enginemodel.h"
-#include "sim/store.h"
-#include "sim/tokens.h"
+#include "sim/store/store.h"
+#include "sim/text/tokens.h"
 
 #define BLOCK 4
 
@@ -21,11 +21,11 @@ static void a_value_is_its_digests(void **state)
 	(void)state;
 	static uint8_t whole[10000], parts[10000], other[64];
 	struct digest a = digest_of(CGN_STR("a")), b = digest_of(CGN_STR("b"));
-	sim_value(&a, 0, whole, sizeof whole);
+	sim_store_value(&a, 0, whole, sizeof whole);
 	for (size_t at = 0; at < sizeof parts; at += 1000)
-		sim_value(&a, at, parts + at, 1000);
+		sim_store_value(&a, at, parts + at, 1000);
 	assert_memory_equal(whole, parts, sizeof whole);
-	sim_value(&b, 0, other, sizeof other);
+	sim_store_value(&b, 0, other, sizeof other);
 	assert_memory_not_equal(whole, other, sizeof other);
 	assert_memory_not_equal(whole, whole + 64, 64); /* a piece in another's place is noticed */
 }
@@ -37,14 +37,14 @@ static void a_wrong_byte_is_noticed(void **state)
 	static uint8_t v[9001];
 	static const size_t cuts[] = {0, 1, 7, 8, 4095, 4096, 4097, 8192, 9000, 9001};
 	struct digest a = digest_of(CGN_STR("a")), b = digest_of(CGN_STR("b"));
-	sim_value(&a, 0, v, sizeof v);
+	sim_store_value(&a, 0, v, sizeof v);
 	for (size_t i = 0; i < CGN_COUNT(cuts); i++) {
 		struct iovec iov[2] = {{v, cuts[i]}, {v + cuts[i], sizeof v - cuts[i]}};
-		assert_true(sim_value_is(&a, iov, 2));
-		assert_false(sim_value_is(&b, iov, 2));
+		assert_true(sim_store_value_matches(&a, iov, 2));
+		assert_false(sim_store_value_matches(&b, iov, 2));
 		for (size_t at = 0; at < sizeof v; at += 450) {
 			v[at] ^= 1;
-			assert_false(sim_value_is(&a, iov, 2));
+			assert_false(sim_store_value_matches(&a, iov, 2));
 			v[at] ^= 1;
 		}
 	}
@@ -89,11 +89,11 @@ static void a_chain_knows_its_blocks_in_full(void **state)
 static uint32_t cached;
 static cgn_nsec run(struct enginemodel *m, const struct sim_chain *c, cgn_nsec now)
 {
-	struct em_job *job = NULL;
-	struct em_orders o;
+	struct enginemodel_job *job = NULL;
+	struct enginemodel_orders o;
 	cgn_nsec first = 0;
 	assert_true(cgn_ok(enginemodel_submit(m,
-		&(struct em_job_spec){.prompt_tokens = c->n * BLOCK,
+		&(struct enginemodel_job_spec){.prompt_tokens = c->n * BLOCK,
 			.answer_tokens = 1,
 			.hashes = c->hashes,
 			.n_hashes = c->n},
@@ -116,7 +116,7 @@ static const struct enginemodel_cfg small = {.prefill_tokens_per_s = 1000,
 	.max_queue = 10,
 	.kv_blocks = 12,
 	.block_tokens = BLOCK,
-	.notes = EM_NOTE_DIGEST};
+	.notes = ENGINEMODEL_NOTE_DIGEST};
 
 static void what_is_loaded_goes_behind_what_is_there(void **state)
 {
@@ -133,12 +133,12 @@ static void what_is_loaded_goes_behind_what_is_there(void **state)
 		sim_chain_add(&b, i);
 	assert_true(cgn_ok(enginemodel_new(&small, &m)));
 	/* the older ones */
-	assert_int_equal(enginemodel_fill(m, &(struct em_run){a.hashes, a.contents, 0, 6}), 6);
-	assert_int_equal(enginemodel_fill(m, &(struct em_run){b.hashes, b.contents, 0, 6}), 6);
+	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){a.hashes, a.contents, 0, 6}), 6);
+	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){b.hashes, b.contents, 0, 6}), 6);
 	/* Four more of a's push out the younger b's, not a's own beginning. */
-	assert_int_equal(enginemodel_fill(m, &(struct em_run){a.hashes, a.contents, 6, 4}), 4);
-	assert_int_equal(em_tiers_match(enginemodel_tiers(m), a.hashes, a.n).found, 10);
-	assert_int_equal(em_tiers_match(enginemodel_tiers(m), b.hashes, b.n).found, 2);
+	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){a.hashes, a.contents, 6, 4}), 4);
+	assert_int_equal(enginemodel_memory_match(enginemodel_memory_of(m), a.hashes, a.n).found, 10);
+	assert_int_equal(enginemodel_memory_match(enginemodel_memory_of(m), b.hashes, b.n).found, 2);
 	assert_true(enginemodel_sound(m));
 	cgn_nsec computed = run(m, &a, 1000); /* the last block, for its logits */
 	assert_int_equal(cached, 36);

@@ -9,7 +9,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
-#include "sim/text.h"
+#include "sim/text/text.h"
 
 static size_t round_trip(struct cgn_str text)
 {
@@ -276,8 +276,8 @@ static void logprobs_are_ordered(void **state)
 			assert_true(p < last);
 			last = p;
 			for (unsigned j = 0; j < k; j++)
-				assert_false(
-					cgn_str_eq(sim_text_rival(42, at, j), sim_text_rival(42, at, k)));
+				assert_false(cgn_str_eq(sim_text_alternative(42, at, j),
+					sim_text_alternative(42, at, k)));
 		}
 	}
 }

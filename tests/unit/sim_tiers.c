@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "sim/fill.h"
+#include "sim/server/fill.h"
 
 #define BLOCK 4
 
@@ -18,14 +18,14 @@ struct entry {
 	uint64_t hash, digest;
 };
 struct mirror {
-	struct entry at[EM_TIER_COUNT][512];
-	unsigned n[EM_TIER_COUNT];
+	struct entry at[ENGINEMODEL_TIER_COUNT][512];
+	unsigned n[ENGINEMODEL_TIER_COUNT];
 	unsigned stored, moved, removed, cleared;
 	bool described; /* moved blocks come with a note */
 };
 static struct mirror seen;
 
-static struct entry *entry_of(enum em_tier t, uint64_t hash)
+static struct entry *entry_of(enum enginemodel_tier t, uint64_t hash)
 {
 	for (unsigned i = 0; i < seen.n[t]; i++) {
 		if (seen.at[t][i].hash == hash)
@@ -34,27 +34,27 @@ static struct entry *entry_of(enum em_tier t, uint64_t hash)
 	return NULL;
 }
 
-static void put(enum em_tier t, uint64_t hash, uint64_t digest)
+static void put(enum enginemodel_tier t, uint64_t hash, uint64_t digest)
 {
 	assert_null(entry_of(t, hash));
 	assert_true(seen.n[t] < CGN_COUNT(seen.at[t]));
 	seen.at[t][seen.n[t]++] = (struct entry){hash, digest};
 }
 
-static void on_stored(void *arg, const struct em_run *run)
+static void on_stored(void *arg, const struct enginemodel_run *run)
 {
 	assert_ptr_equal(arg, &seen);
 	assert_true(run->n > 0);
 	for (uint32_t i = run->from; i < run->from + run->n; i++)
-		put(EM_TIER_GPU, run->hashes[i], run->contents->digests[i]);
+		put(ENGINEMODEL_TIER_GPU, run->hashes[i], run->contents->digests[i]);
 	seen.stored += run->n;
 }
 
-static void on_moved(void *arg, enum em_tier to, uint64_t hash, const struct em_note *note)
+static void on_moved(void *arg, enum enginemodel_tier to, uint64_t hash, const struct enginemodel_note *note)
 {
 	assert_ptr_equal(arg, &seen);
 	const struct entry *known = NULL; /* before it leaves the place above */
-	for (enum em_tier t = EM_TIER_GPU; t < to && known == NULL; t++)
+	for (enum enginemodel_tier t = ENGINEMODEL_TIER_GPU; t < to && known == NULL; t++)
 		known = entry_of(t, hash);
 	assert_non_null(known);
 	assert_int_equal(note != NULL, seen.described);
@@ -64,12 +64,12 @@ static void on_moved(void *arg, enum em_tier to, uint64_t hash, const struct em_
 	seen.moved++;
 }
 
-static void on_removed(void *arg, enum em_tier from, uint64_t hash)
+static void on_removed(void *arg, enum enginemodel_tier from, uint64_t hash)
 {
 	assert_ptr_equal(arg, &seen);
 	struct entry *e = entry_of(from, hash);
 	if (e == NULL)
-		fail_msg("removed from %s what was not there", em_tier_name(from));
+		fail_msg("removed from %s what was not there", enginemodel_tier_name(from));
 	else
 		*e = seen.at[from][--seen.n[from]];
 	seen.removed++;
@@ -84,20 +84,20 @@ static void on_cleared(void *arg)
 
 static void has_digest(void *arg, uint64_t digest)
 {
-	enum em_tier t = *(const enum em_tier *)arg;
+	enum enginemodel_tier t = *(const enum enginemodel_tier *)arg;
 	for (unsigned i = 0; i < seen.n[t]; i++) {
 		if (seen.at[t][i].digest == digest)
 			return;
 	}
-	fail_msg("nobody was told of a block in %s", em_tier_name(t));
+	fail_msg("nobody was told of a block in %s", enginemodel_tier_name(t));
 }
 
 static void agree(struct enginemodel *m)
 {
 	assert_true(enginemodel_sound(m));
-	for (enum em_tier t = 0; t < EM_TIER_COUNT; t++) {
-		assert_int_equal(em_tiers_known(enginemodel_tiers(m), t), seen.n[t]);
-		em_tiers_digests(enginemodel_tiers(m), t, has_digest, &t);
+	for (enum enginemodel_tier t = 0; t < ENGINEMODEL_TIER_COUNT; t++) {
+		assert_int_equal(enginemodel_memory_known(enginemodel_memory_of(m), t), seen.n[t]);
+		enginemodel_memory_digests(enginemodel_memory_of(m), t, has_digest, &t);
 	}
 }
 
@@ -111,14 +111,14 @@ static const struct enginemodel_cfg small = {
 	.block_tokens = BLOCK,
 	.lower_blocks = {0, 16, 24},
 	.restore = {0, 2 * CGN_MSEC, 7 * CGN_MSEC},
-	.notes = EM_NOTE_DIGEST,
+	.notes = ENGINEMODEL_NOTE_DIGEST,
 	.listener = {on_stored, on_moved, on_removed, on_cleared, &seen},
 };
 
 static struct enginemodel *model_of(const struct enginemodel_cfg *cfg)
 {
 	struct enginemodel *m = NULL;
-	seen = (struct mirror){.described = cfg->notes == EM_NOTE_FULL};
+	seen = (struct mirror){.described = cfg->notes == ENGINEMODEL_NOTE_FULL};
 	assert_true(cgn_ok(enginemodel_new(cfg, &m)));
 	return m;
 }
@@ -139,11 +139,11 @@ static void chain_of(struct sim_chain *c, uint64_t lineage, uint32_t tokens, con
 static uint32_t cached; /* of the job that was given something last */
 
 static cgn_rc submit(struct enginemodel *m, uint64_t lineage, uint32_t prompt, uint32_t answer,
-	struct em_job **job)
+	struct enginemodel_job **job)
 {
 	struct sim_chain c;
 	chain_of(&c, lineage, prompt + answer, lineage % 3 == 0 ? "pepper" : "");
-	const struct em_job_spec spec = {prompt, answer, c.hashes, c.n, job, &c.contents};
+	const struct enginemodel_job_spec spec = {prompt, answer, c.hashes, c.n, job, &c.contents};
 	cgn_rc rc = enginemodel_submit(m, &spec, job);
 	assert_true(cgn_ok(rc) == (c.contents == NULL));
 	sim_chain_fini(&c);
@@ -152,10 +152,10 @@ static cgn_rc submit(struct enginemodel *m, uint64_t lineage, uint32_t prompt, u
 
 static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
 {
-	struct em_orders o;
+	struct enginemodel_orders o;
 	enginemodel_step(m, now, &o);
 	for (size_t i = 0; i < o.n_gains; i++) {
-		struct em_job **job = o.gains[i].user;
+		struct enginemodel_job **job = o.gains[i].user;
 		cached = o.gains[i].cached;
 		if (o.gains[i].finished)
 			*job = NULL;
@@ -178,7 +178,7 @@ static cgn_nsec run(struct enginemodel *m, cgn_nsec now)
 
 static cgn_nsec ask(struct enginemodel *m, cgn_nsec now, uint64_t lineage, uint32_t prompt)
 {
-	struct em_job *job = NULL;
+	struct enginemodel_job *job = NULL;
 	assert_true(cgn_ok(submit(m, lineage, prompt, 1, &job)));
 	now = run(m, now);
 	assert_null(job);
@@ -190,16 +190,16 @@ static void blocks_go_down_and_come_back(void **state)
 	(void)state;
 	struct enginemodel *m = model_of(&small);
 	cgn_nsec now = ask(m, 0, 1, 32);
-	assert_int_equal(seen.n[EM_TIER_GPU], 8);
+	assert_int_equal(seen.n[ENGINEMODEL_TIER_GPU], 8);
 	now = ask(m, now, 2, 32);
-	assert_true(seen.n[EM_TIER_CPU] > 0);
+	assert_true(seen.n[ENGINEMODEL_TIER_CPU] > 0);
 	cgn_nsec start = now;
 	/* heads were evicted last: what is left on the GPU and what went down make seven blocks of prefix */
 	now = ask(m, now, 1, 32);
 	assert_int_equal(cached, 28);
 	struct enginemodel_stats s = enginemodel_stats(m);
-	assert_true(s.restored[EM_TIER_CPU] > 0);
-	assert_int_equal((now - start) / CGN_MSEC, 4 + 2 * s.restored[EM_TIER_CPU]);
+	assert_true(s.restored[ENGINEMODEL_TIER_CPU] > 0);
+	assert_int_equal((now - start) / CGN_MSEC, 4 + 2 * s.restored[ENGINEMODEL_TIER_CPU]);
 	enginemodel_free(&m);
 }
 
@@ -210,11 +210,11 @@ static void storage_takes_what_the_cpu_gives_up(void **state)
 	cgn_nsec now = 0;
 	for (uint64_t lineage = 1; lineage <= 4; lineage++)
 		now = ask(m, now, lineage, 32);
-	assert_true(seen.n[EM_TIER_STORAGE] > 0);
-	assert_int_equal(seen.n[EM_TIER_CPU], 16);
+	assert_true(seen.n[ENGINEMODEL_TIER_STORAGE] > 0);
+	assert_int_equal(seen.n[ENGINEMODEL_TIER_CPU], 16);
 	now = ask(m, now, 1, 32);
 	assert_int_equal(cached, 28);
-	assert_true(enginemodel_stats(m).restored[EM_TIER_STORAGE] > 0);
+	assert_true(enginemodel_stats(m).restored[ENGINEMODEL_TIER_STORAGE] > 0);
 	for (uint64_t lineage = 5; lineage <= 20; lineage++)
 		now = ask(m, now, lineage, 32);
 	(void)ask(m, now, 2, 32);
@@ -226,27 +226,27 @@ static void storage_alone_is_enough(void **state)
 {
 	(void)state;
 	struct enginemodel_cfg cfg = small;
-	cfg.lower_blocks[EM_TIER_CPU] = 0;
+	cfg.lower_blocks[ENGINEMODEL_TIER_CPU] = 0;
 	struct enginemodel *m = model_of(&cfg);
 	cgn_nsec now = ask(m, 0, 1, 32);
 	now = ask(m, now, 2, 32);
 	(void)ask(m, now, 1, 32);
 	assert_int_equal(cached, 28);
-	assert_true(enginemodel_stats(m).restored[EM_TIER_STORAGE] > 0);
-	assert_int_equal(seen.n[EM_TIER_CPU], 0);
+	assert_true(enginemodel_stats(m).restored[ENGINEMODEL_TIER_STORAGE] > 0);
+	assert_int_equal(seen.n[ENGINEMODEL_TIER_CPU], 0);
 	enginemodel_free(&m);
 }
 
 static void storm(const struct enginemodel_cfg *cfg, uint64_t seed)
 {
-	static struct em_job *jobs[16];
+	static struct enginemodel_job *jobs[16];
 	struct enginemodel *m = model_of(cfg);
 	uint64_t rng = seed;
 	cgn_nsec now = 0;
 	memset(jobs, 0, sizeof jobs);
 	for (unsigned i = 0; i < 3000; i++) {
 		rng = sim_mix(rng + 1);
-		struct em_job **it = &jobs[rng % CGN_COUNT(jobs)];
+		struct enginemodel_job **it = &jobs[rng % CGN_COUNT(jobs)];
 		if (*it == NULL)
 			(void)!submit(m, rng >> 8 & 15, 1 + (uint32_t)(rng >> 16 & 31),
 				1 + (uint32_t)(rng >> 24 & 15), it)
@@ -261,8 +261,8 @@ static void storm(const struct enginemodel_cfg *cfg, uint64_t seed)
 	}
 	(void)run(m, now);
 	struct enginemodel_stats s = enginemodel_stats(m);
-	assert_true(s.finished > 100 && s.aborted > 0 && s.restored[EM_TIER_CPU] > 10 &&
-		s.restored[EM_TIER_STORAGE] > 10);
+	assert_true(s.finished > 100 && s.aborted > 0 && s.restored[ENGINEMODEL_TIER_CPU] > 10 &&
+		s.restored[ENGINEMODEL_TIER_STORAGE] > 10);
 	assert_true(seen.cleared > 0 && seen.moved > 100 && seen.removed > seen.moved);
 	enginemodel_free(&m);
 }
@@ -271,7 +271,7 @@ static void whatever_happens_is_told(void **state)
 {
 	(void)state;
 	struct enginemodel_cfg full = small;
-	full.notes = EM_NOTE_FULL;
+	full.notes = ENGINEMODEL_NOTE_FULL;
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		storm(&small, seed);
 		storm(&full, seed);
@@ -282,8 +282,8 @@ static void a_tiny_tier_below_can_be_all_in_use(void **state)
 {
 	(void)state;
 	struct enginemodel_cfg cfg = small;
-	cfg.lower_blocks[EM_TIER_CPU] = 2;
-	cfg.lower_blocks[EM_TIER_STORAGE] = 0;
+	cfg.lower_blocks[ENGINEMODEL_TIER_CPU] = 2;
+	cfg.lower_blocks[ENGINEMODEL_TIER_STORAGE] = 0;
 	struct enginemodel *m = model_of(&cfg);
 	cgn_nsec now = 0;
 	/* more than half of the GPU each: blocks come up while others want down */
@@ -296,12 +296,12 @@ static void reset_spares_what_runs_unless_told(void **state)
 {
 	(void)state;
 	struct enginemodel *m = model_of(&small);
-	struct em_job *a = NULL, *b = NULL;
+	struct enginemodel_job *a = NULL, *b = NULL;
 	assert_true(cgn_ok(submit(m, 1, 12, 10, &a)));
 	assert_true(cgn_ok(submit(m, 2, 12, 10, &b)));
 	cgn_nsec now = step(m, 0);
 	now = step(m, now);
-	assert_true(seen.n[EM_TIER_GPU] > 0);
+	assert_true(seen.n[ENGINEMODEL_TIER_GPU] > 0);
 	assert_false(enginemodel_reset(m, false, false));
 	assert_int_equal(seen.cleared, 0);
 	assert_true(enginemodel_reset(m, true, false));
@@ -310,7 +310,7 @@ static void reset_spares_what_runs_unless_told(void **state)
 	assert_int_equal(enginemodel_stats(m).running, 0);
 	now = run(m, now);
 	assert_true(a == NULL && b == NULL); /* they started over and ended */
-	assert_true(seen.n[EM_TIER_GPU] > 0);
+	assert_true(seen.n[ENGINEMODEL_TIER_GPU] > 0);
 	assert_true(enginemodel_reset(m, false, true));
 	assert_int_equal(seen.cleared, 1); /* silently */
 	assert_int_equal(enginemodel_stats(m).kv_known, 0);
@@ -324,11 +324,11 @@ static void fill_is_as_if_computed(void **state)
 	struct enginemodel *m = model_of(&small);
 	struct sim_chain c;
 	chain_of(&c, 7, 32, "");
-	assert_int_equal(enginemodel_fill(m, &(struct em_run){c.hashes, c.contents, 0, c.n}), 8);
+	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){c.hashes, c.contents, 0, c.n}), 8);
 	agree(m);
 	assert_int_equal(seen.stored, 8);
 	/* again: it is there already */
-	assert_int_equal(enginemodel_fill(m, &(struct em_run){c.hashes, c.contents, 0, c.n}), 8);
+	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){c.hashes, c.contents, 0, c.n}), 8);
 	agree(m);
 	assert_int_equal(seen.stored, 8);
 	sim_chain_fini(&c);
@@ -357,8 +357,8 @@ static uint64_t filled(uint64_t seed, unsigned rank, uint32_t vocab)
 		;
 	assert_int_equal(f.made, 10);
 	agree(m);
-	assert_int_equal(seen.n[EM_TIER_GPU], 10);
-	em_tiers_digests(enginemodel_tiers(m), EM_TIER_GPU, count_one, &sum);
+	assert_int_equal(seen.n[ENGINEMODEL_TIER_GPU], 10);
+	enginemodel_memory_digests(enginemodel_memory_of(m), ENGINEMODEL_TIER_GPU, count_one, &sum);
 	enginemodel_free(&m);
 	return sum;
 }
@@ -382,7 +382,7 @@ static void fill_spares_what_runs(void **state)
 		.kv_digests = true};
 	struct sim_fill f = {.blocks = 12, .chain = 4, .rank = UINT32_MAX};
 	struct enginemodel *m = model_of(&small);
-	struct em_job *job = NULL;
+	struct enginemodel_job *job = NULL;
 	assert_true(cgn_ok(submit(m, 1, 12, 10, &job)));
 	(void)step(m, step(m, 0));
 	uint32_t used = enginemodel_stats(m).kv_used;
@@ -430,10 +430,10 @@ static void described_blocks_can_be_told_again(void **state)
 		sim_chain_add(&c, i);
 		sim_chain_add(&copy, i);
 	}
-	const struct em_contents *a = c.contents, *b = copy.contents;
+	const struct enginemodel_contents *a = c.contents, *b = copy.contents;
 	assert_int_equal(c.n, 66);
 	assert_int_equal(b->model, 3);
-	assert_true(cgn_str_is(em_salt_str(b->salt), "salt"));
+	assert_true(cgn_str_is(enginemodel_salt_str(b->salt), "salt"));
 	assert_int_equal(b->n_images, 1);
 	assert_int_equal(b->images[0].at, 0);
 	assert_memory_equal(a->digests, b->digests, 66 * sizeof *a->digests);

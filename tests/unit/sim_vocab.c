@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "sim/render.h"
-#include "sim/vectors.h"
-#include "sim/vocab.h"
+#include "sim/reply/vectors.h"
+#include "sim/request/render.h"
+#include "sim/text/vocab.h"
 
 /* A byte-level vocabulary of a few letters, two merges and three added tokens: "hello" is h e ll o, " he" is
  * one. */
@@ -54,7 +54,7 @@ static void load(const char *template)
 
 static const char *ask(sim_vector_fn fn, struct sim_reader *with, const char *body)
 {
-	const struct sim_ask_env env = {&cfg, &arena, with, 0};
+	const struct sim_request_env env = {&cfg, &arena, with, 0};
 	const struct sim_vector_call v = {&env, cgn_str_of(body), "id", 0};
 	out.n = 0;
 	no = (struct sim_refusal){0};
@@ -131,17 +131,17 @@ static void requests_hash_what_tokenize_says(void **state)
 	struct sim_cfg keeping = cfg;
 	keeping.kv_digests = true;
 	for (size_t i = 0; i < CGN_COUNT(bodies); i++) {
-		static struct sim_ask a;
+		static struct sim_request a;
 		char ids[200];
 		struct cgn_buf want = cgn_buf_over(ids, sizeof ids);
-		const struct sim_ask_env env = {&keeping, &arena, reader, 0};
-		assert_true(sim_ask_parse(&env, SIM_CHAT, cgn_str_of(bodies[i]), &a, &no));
+		const struct sim_request_env env = {&keeping, &arena, reader, 0};
+		assert_true(sim_request_parse(&env, SIM_CHAT, cgn_str_of(bodies[i]), &a, &no));
 		const struct sim_chain *c = &a.prompts[0];
 		cgn_buf_putz(&want, "\"tokens\":[");
 		for (uint64_t k = 0; k < c->n_tokens; k++)
 			cgn_buf_fmt(&want, "%s%u", k > 0 ? "," : "", c->contents->tokens[k]);
 		assert_non_null(strstr(ask(sim_tokenize, reader, bodies[i]), cgn_buf_z(&want)));
-		sim_ask_fini(&a);
+		sim_request_fini(&a);
 	}
 }
 

@@ -12,7 +12,7 @@
 #include "base/samples/samples.h"
 #include "base/sse/sse.h"
 #include "ctl/bench/origin.h"
-#include "ctl/bench/played.h"
+#include "ctl/bench/playback.h"
 #include "ctl/bench/traces.h"
 #include "ctl/ctl.h"
 #include "ctl/progress.h"
@@ -156,7 +156,7 @@ static void note_played(struct shot *s)
 {
 	struct usage u = {0};
 	(void)usage_find(usage_tail_view(&s->tail), &u);
-	played_note(&s->b->played, cgn_str_of(s->node), &u);
+	playback_note(&s->b->played, cgn_str_of(s->node), &u);
 }
 
 static void shot_done(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
@@ -228,7 +228,7 @@ static void body_of(struct bench *b, struct cgn_buf *out)
 	struct json_out o = json_out_to(out);
 	uint64_t max_tokens = b->traced ? b->played.trace.requests[b->played.next].output : b->max_tokens;
 	if (b->traced)
-		played_prompt(&b->played, b->played.next, &text);
+		playback_prompt(&b->played, b->played.next, &text);
 	else
 		prompt(b, &text);
 	json_open(&o, '{');
@@ -303,7 +303,7 @@ static cgn_nsec next_arrival(struct bench *b)
 	if (!b->traced)
 		return b->next_at + (cgn_nsec)(-log(rng_unit(&b->rng)) / b->rate * 1e9);
 	size_t i = ++b->played.next;
-	return i < b->played.trace.n ? b->began + played_due(&b->played, i) : UINT64_MAX;
+	return i < b->played.trace.n ? b->began + playback_due(&b->played, i) : UINT64_MAX;
 }
 
 static void arrive(struct cgn_timer *t)
@@ -375,7 +375,7 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 	json_key(&o, "latency_ms");
 	samples_json(&b->latency, &o);
 	if (b->traced)
-		played_json(&b->played, &o);
+		playback_json(&b->played, &o);
 	json_key(&o, "first_failure");
 	if (b->failed > 0)
 		json_put_z(&o, b->first_failure.msg);
@@ -404,7 +404,7 @@ static void report_text(struct bench *b, double took, struct cgn_buf *out)
 	report_line("time between tokens", &b->itl, out);
 	report_line("request latency", &b->latency, out);
 	if (b->traced)
-		played_text(&b->played, out);
+		playback_text(&b->played, out);
 	if (b->failed > 0)
 		cgn_buf_fmt(out, "first failure: %s\n", b->first_failure.msg);
 }
@@ -436,7 +436,7 @@ static CGN_RC read_played(const struct ctl_args *a, struct bench *b, struct cgn_
 		return CGN_OK;
 	CGN_TRY(ctl_trace_read(path, 0, (size_t)limit, &b->played.trace, err));
 	b->traced = true;
-	b->duration = played_due(&b->played, b->played.trace.n - 1) + 1;
+	b->duration = playback_due(&b->played, b->played.trace.n - 1) + 1;
 	b->rate = (double)b->played.trace.n * 1e9 / (double)b->duration;
 	return CGN_OK;
 }
@@ -494,7 +494,7 @@ static void run(struct bench *b)
 {
 	b->began = b->next_at = cgn_clock_now();
 	if (b->traced)
-		b->next_at += played_due(&b->played, 0);
+		b->next_at += playback_due(&b->played, 0);
 	cgn_timer_init(&b->arrivals, b->loop, arrive);
 	cgn_timer_init(&b->progress, b->loop, show_progress);
 	cgn_timer_set(&b->arrivals, 0);
@@ -539,7 +539,7 @@ CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
 	samples_fini(&b->ttft);
 	samples_fini(&b->itl);
 	samples_fini(&b->latency);
-	played_fini(&b->played);
+	playback_fini(&b->played);
 	free(b);
 	return rc;
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/samples/samples.h"
-#include "ctl/bench/fleet.h"
+#include "ctl/bench/holders.h"
 #include "ctl/bench/traces.h"
 #include "ctl/ctl.h"
 #include "ctl/progress.h"
@@ -75,20 +75,20 @@ static CGN_RC make_chunk(struct run *x, size_t updates, struct cgn_err *err)
 {
 	x->fleet.batches.n = x->fleet.digests.n = x->fleet.tiers.n = 0;
 	while (x->fleet.tiers.n < updates) {
-		size_t n = fleet_chain(&x->b->load, x->next++, &x->chain);
-		CGN_TRY(fleet_serve(&x->fleet, (const uint64_t *)(const void *)x->chain.p, n, err));
+		size_t n = holders_chain(&x->b->load, x->next++, &x->chain);
+		CGN_TRY(holders_serve(&x->fleet, (const uint64_t *)(const void *)x->chain.p, n, err));
 	}
 	return CGN_OK;
 }
 
-static struct fleet_batch batch_at(const struct run *x, size_t i)
+static struct holders_batch batch_at(const struct run *x, size_t i)
 {
-	struct fleet_batch b;
+	struct holders_batch b;
 	memcpy(&b, x->fleet.batches.p + i * sizeof b, sizeof b);
 	return b;
 }
 
-static void apply(struct run *x, struct fleet_batch b, size_t from)
+static void apply(struct run *x, struct holders_batch b, size_t from)
 {
 	const uint64_t *digests = (const uint64_t *)(const void *)x->fleet.digests.p + from;
 	const uint8_t *tiers = (const uint8_t *)x->fleet.tiers.p + from;
@@ -120,10 +120,10 @@ static cgn_nsec cpu_now(void)
 
 static void apply_chunk(struct run *x, cgn_nsec *took, cgn_nsec *cpu)
 {
-	size_t from = 0, n = x->fleet.batches.n / sizeof(struct fleet_batch);
+	size_t from = 0, n = x->fleet.batches.n / sizeof(struct holders_batch);
 	cgn_nsec began = cgn_clock_now(), cpu_began = cpu_now(), last = cpu_began, longest = 0;
 	for (size_t i = 0; i < n; i++) {
-		struct fleet_batch b = batch_at(x, i);
+		struct holders_batch b = batch_at(x, i);
 		apply(x, b, from);
 		from += b.n;
 		if (i % GROUP != GROUP - 1 && i + 1 < n)
@@ -173,7 +173,7 @@ static void *write_on(void *arg)
 			(void)nanosleep(&pause, NULL);
 			continue;
 		}
-		struct fleet_batch b = batch_at(x, done);
+		struct holders_batch b = batch_at(x, done);
 		apply(x, b, from);
 		from += b.n;
 		atomic_store(&x->applied, ++done);
@@ -236,11 +236,11 @@ static CGN_RC make_requests(struct run *x, size_t n, struct cgn_err *err)
 {
 	x->fleet.batches.n = x->fleet.digests.n = x->fleet.tiers.n = 0;
 	for (size_t i = 0; i < n; i++) {
-		size_t len = fleet_chain(&x->b->load, x->next++, &x->chain);
+		size_t len = holders_chain(&x->b->load, x->next++, &x->chain);
 		cgn_buf_add(&x->chains, x->chain.p, x->chain.n);
 		const uint64_t end = x->chains.n / sizeof(uint64_t);
 		cgn_buf_add(&x->ends, &end, sizeof end);
-		CGN_TRY(fleet_serve(&x->fleet, (const uint64_t *)(const void *)x->chain.p, len, err));
+		CGN_TRY(holders_serve(&x->fleet, (const uint64_t *)(const void *)x->chain.p, len, err));
 	}
 	return x->chains.bad || x->ends.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for %zu requests", n)
 					    : CGN_OK;
@@ -271,7 +271,7 @@ static CGN_RC measure(struct run *x, struct cgn_err *err)
 	size_t nodes = x->result->nodes, capacity = b->memberships / nodes;
 	CGN_TRY(kvindex_new(&cfg, &x->ix, err));
 	CGN_TRY(kvindex_reader_new(x->ix, &x->reader, err));
-	CGN_TRY(fleet_init(&x->fleet, nodes, capacity > 0 ? capacity : 1, b->seed, err));
+	CGN_TRY(holders_init(&x->fleet, nodes, capacity > 0 ? capacity : 1, b->seed, err));
 	x->lanes = calloc(nodes, sizeof *x->lanes);
 	if (x->lanes == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes", nodes);
@@ -287,7 +287,7 @@ static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *
 	cgn_rc rc = measure(&x, err);
 	kvindex_reader_free(&x.reader);
 	kvindex_free(&x.ix);
-	fleet_fini(&x.fleet);
+	holders_fini(&x.fleet);
 	free(x.lanes);
 	cgn_buf_fini(&x.chain);
 	cgn_buf_fini(&x.chains);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define BLOCKS_TAG 0x51b10c55U
-#define NONE       EM_BLOCK_NONE
+#define NONE       ENGINEMODEL_BLOCK_NONE
 
 struct block {
 	uint64_t hash;
@@ -15,16 +15,16 @@ struct block {
 	bool known;
 };
 
-struct em_blocks {
+struct enginemodel_blocks {
 	uint32_t tag, n, mask;
 	uint32_t used, known;
 	uint32_t *buckets;
 	uint64_t *notes;
-	struct em_blocks_cfg cfg;
+	struct enginemodel_blocks_cfg cfg;
 	struct block *block; /* n + 1: the last one is the head of the idle list */
 };
 
-static void idle_link(struct em_blocks *b, uint32_t i, uint32_t after)
+static void idle_link(struct enginemodel_blocks *b, uint32_t i, uint32_t after)
 {
 	uint32_t next = b->block[after].next;
 	b->block[i].prev = after;
@@ -33,18 +33,18 @@ static void idle_link(struct em_blocks *b, uint32_t i, uint32_t after)
 	b->block[next].prev = i;
 }
 
-static void idle_unlink(struct em_blocks *b, uint32_t i)
+static void idle_unlink(struct enginemodel_blocks *b, uint32_t i)
 {
 	b->block[b->block[i].prev].next = b->block[i].next;
 	b->block[b->block[i].next].prev = b->block[i].prev;
 	b->block[i].next = b->block[i].prev = NONE;
 }
 
-CGN_RC em_blocks_new(const struct em_blocks_cfg *cfg, struct em_blocks **out)
+CGN_RC enginemodel_blocks_new(const struct enginemodel_blocks_cfg *cfg, struct enginemodel_blocks **out)
 {
 	uint32_t n = cfg->n;
 	CGN_MUST(n > 0 && n <= 1U << 26 && cfg->note_bytes % sizeof(uint64_t) == 0);
-	struct em_blocks *b = calloc(1, sizeof *b);
+	struct enginemodel_blocks *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	uint32_t buckets = 16;
@@ -58,7 +58,7 @@ CGN_RC em_blocks_new(const struct em_blocks_cfg *cfg, struct em_blocks **out)
 	b->buckets = malloc(buckets * sizeof *b->buckets);
 	b->notes = cfg->note_bytes > 0 ? calloc(n, cfg->note_bytes) : NULL;
 	if (b->block == NULL || b->buckets == NULL || (cfg->note_bytes > 0 && b->notes == NULL)) {
-		em_blocks_free(&b);
+		enginemodel_blocks_free(&b);
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	}
 	for (uint32_t i = 0; i < buckets; i++)
@@ -70,9 +70,9 @@ CGN_RC em_blocks_new(const struct em_blocks_cfg *cfg, struct em_blocks **out)
 	return CGN_OK;
 }
 
-void em_blocks_free(struct em_blocks **take)
+void enginemodel_blocks_free(struct enginemodel_blocks **take)
 {
-	struct em_blocks *b = *take;
+	struct enginemodel_blocks *b = *take;
 	*take = NULL;
 	if (b == NULL)
 		return;
@@ -84,7 +84,7 @@ void em_blocks_free(struct em_blocks **take)
 	free(b);
 }
 
-static uint32_t look_up(const struct em_blocks *b, uint64_t hash)
+static uint32_t look_up(const struct enginemodel_blocks *b, uint64_t hash)
 {
 	uint32_t i = b->buckets[hash & b->mask];
 	while (i != NONE && b->block[i].hash != hash)
@@ -92,7 +92,7 @@ static uint32_t look_up(const struct em_blocks *b, uint64_t hash)
 	return i;
 }
 
-static void forget(struct em_blocks *b, uint32_t i)
+static void forget(struct enginemodel_blocks *b, uint32_t i)
 {
 	uint32_t *at = &b->buckets[b->block[i].hash & b->mask];
 	while (*at != i)
@@ -102,7 +102,7 @@ static void forget(struct em_blocks *b, uint32_t i)
 	b->known--;
 }
 
-static void add_user(struct em_blocks *b, uint32_t i)
+static void add_user(struct enginemodel_blocks *b, uint32_t i)
 {
 	if (b->block[i].users++ > 0)
 		return;
@@ -110,7 +110,7 @@ static void add_user(struct em_blocks *b, uint32_t i)
 	b->used++;
 }
 
-uint32_t em_blocks_find(struct em_blocks *b, uint64_t hash)
+uint32_t enginemodel_blocks_find(struct enginemodel_blocks *b, uint64_t hash)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	uint32_t i = look_up(b, hash);
@@ -119,27 +119,27 @@ uint32_t em_blocks_find(struct em_blocks *b, uint64_t hash)
 	return i;
 }
 
-bool em_blocks_has(const struct em_blocks *b, uint64_t hash)
+bool enginemodel_blocks_has(const struct enginemodel_blocks *b, uint64_t hash)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	return look_up(b, hash) != NONE;
 }
 
-bool em_blocks_idle(const struct em_blocks *b, uint64_t hash)
+bool enginemodel_blocks_idle(const struct enginemodel_blocks *b, uint64_t hash)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	uint32_t i = look_up(b, hash);
 	return i != NONE && b->block[i].users == 0;
 }
 
-void *em_blocks_note(struct em_blocks *b, uint32_t block)
+void *enginemodel_blocks_note(struct enginemodel_blocks *b, uint32_t block)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	CGN_MUST(block < b->n);
 	return b->notes == NULL ? NULL : b->notes + (size_t)block * (b->cfg.note_bytes / sizeof *b->notes);
 }
 
-uint32_t em_blocks_take(struct em_blocks *b)
+uint32_t enginemodel_blocks_take(struct enginemodel_blocks *b)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	uint32_t i = b->block[b->n].next;
@@ -150,11 +150,11 @@ uint32_t em_blocks_take(struct em_blocks *b)
 		forget(b, i);
 	add_user(b, i);
 	if (known && b->cfg.evict != NULL)
-		b->cfg.evict(b->cfg.arg, b->block[i].hash, em_blocks_note(b, i));
+		b->cfg.evict(b->cfg.arg, b->block[i].hash, enginemodel_blocks_note(b, i));
 	return i;
 }
 
-bool em_blocks_publish(struct em_blocks *b, uint32_t block, uint64_t hash)
+bool enginemodel_blocks_publish(struct enginemodel_blocks *b, uint32_t block, uint64_t hash)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	CGN_MUST(block < b->n && b->block[block].users > 0);
@@ -169,7 +169,7 @@ bool em_blocks_publish(struct em_blocks *b, uint32_t block, uint64_t hash)
 	return true;
 }
 
-void em_blocks_release(struct em_blocks *b, uint32_t block)
+void enginemodel_blocks_release(struct enginemodel_blocks *b, uint32_t block)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	CGN_MUST(block < b->n && b->block[block].users > 0);
@@ -179,7 +179,7 @@ void em_blocks_release(struct em_blocks *b, uint32_t block)
 	idle_link(b, block, b->block[block].known ? b->block[b->n].prev : b->n);
 }
 
-void em_blocks_forget_all(struct em_blocks *b)
+void enginemodel_blocks_forget_all(struct enginemodel_blocks *b)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	for (uint32_t i = 0; i <= b->mask; i++)
@@ -189,31 +189,32 @@ void em_blocks_forget_all(struct em_blocks *b)
 	b->known = 0;
 }
 
-void em_blocks_each(struct em_blocks *b, void (*fn)(void *arg, uint64_t hash, void *note), void *arg)
+void enginemodel_blocks_each(struct enginemodel_blocks *b, void (*fn)(void *arg, uint64_t hash, void *note),
+	void *arg)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	for (uint32_t i = 0; i < b->n; i++) {
 		if (b->block[i].known)
-			fn(arg, b->block[i].hash, em_blocks_note(b, i));
+			fn(arg, b->block[i].hash, enginemodel_blocks_note(b, i));
 	}
 }
 
-uint32_t em_blocks_total(const struct em_blocks *b)
+uint32_t enginemodel_blocks_total(const struct enginemodel_blocks *b)
 {
 	return b->n;
 }
 
-uint32_t em_blocks_used(const struct em_blocks *b)
+uint32_t enginemodel_blocks_used(const struct enginemodel_blocks *b)
 {
 	return b->used;
 }
 
-uint32_t em_blocks_known(const struct em_blocks *b)
+uint32_t enginemodel_blocks_known(const struct enginemodel_blocks *b)
 {
 	return b->known;
 }
 
-bool em_blocks_sound(const struct em_blocks *b)
+bool enginemodel_blocks_sound(const struct enginemodel_blocks *b)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
 	uint32_t idle = 0, used = 0, known = 0;

@@ -3,24 +3,24 @@
 
 #include <stdlib.h>
 
-struct em_salt *em_salt_ref(struct em_salt *s)
+struct enginemodel_salt *enginemodel_salt_ref(struct enginemodel_salt *s)
 {
 	if (s != NULL)
 		s->refs++;
 	return s;
 }
 
-void em_salt_unref(struct em_salt **take)
+void enginemodel_salt_unref(struct enginemodel_salt **take)
 {
-	struct em_salt *s = *take;
+	struct enginemodel_salt *s = *take;
 	*take = NULL;
 	if (s != NULL && --s->refs == 0)
 		free(s);
 }
 
-void em_contents_free(struct em_contents **take)
+void enginemodel_contents_free(struct enginemodel_contents **take)
 {
-	struct em_contents *t = *take;
+	struct enginemodel_contents *t = *take;
 	*take = NULL;
 	if (t == NULL)
 		return;
@@ -28,6 +28,6 @@ void em_contents_free(struct em_contents **take)
 	free(t->digests);
 	free(t->names);
 	free(t->images);
-	em_salt_unref(&t->salt);
+	enginemodel_salt_unref(&t->salt);
 	free(t);
 }

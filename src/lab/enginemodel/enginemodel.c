@@ -9,7 +9,7 @@
 
 enum job_state { JOB_WAITING, JOB_RUNNING };
 
-struct em_job {
+struct enginemodel_job {
 	uint32_t tag;
 	enum job_state state;
 	bool held, seen; /* seen: was admitted once, its prefix is counted */
@@ -20,26 +20,26 @@ struct em_job {
 	uint32_t chunk; /* tokens of it in the step in flight */
 	uint32_t n_blocks, cap_blocks, n_hashes;
 	uint32_t *blocks;
-	struct em_contents *contents;
+	struct enginemodel_contents *contents;
 	uint64_t hashes[];
 };
 
 struct enginemodel {
 	uint32_t tag;
 	struct enginemodel_cfg cfg;
-	struct em_tiers *tiers;
-	struct em_blocks *blocks; /* the tiers' GPU */
+	struct enginemodel_memory *tiers;
+	struct enginemodel_blocks *blocks; /* the tiers' GPU */
 	struct cgn_link waiting, running;
 	uint32_t n_waiting, n_running;
-	cgn_nsec step_end;     /* 0: no step in flight */
-	cgn_nsec restoring;    /* time that the step being made up spends on blocks from below */
-	struct em_gain *gains; /* max_batch of them */
+	cgn_nsec step_end;                  /* 0: no step in flight */
+	cgn_nsec restoring;                 /* time that the step being made up spends on blocks from below */
+	struct enginemodel_progress *gains; /* max_batch of them */
 	struct enginemodel_stats stats;
 };
 
-static struct em_job *job_of(struct cgn_link *l)
+static struct enginemodel_job *job_of(struct cgn_link *l)
 {
-	return CGN_CONTAINER(l, struct em_job, link);
+	return CGN_CONTAINER(l, struct enginemodel_job, link);
 }
 
 CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **out)
@@ -53,28 +53,28 @@ CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **o
 	cgn_list_init(&m->waiting);
 	cgn_list_init(&m->running);
 	m->gains = calloc(cfg->max_batch, sizeof *m->gains);
-	struct em_tiers_cfg tiers = {.block_tokens = cfg->block_tokens,
+	struct enginemodel_memory_cfg tiers = {.block_tokens = cfg->block_tokens,
 		.notes = cfg->notes,
 		.listener = cfg->listener};
 	memcpy(tiers.blocks, cfg->lower_blocks, sizeof tiers.blocks);
-	tiers.blocks[EM_TIER_GPU] = cfg->kv_blocks;
-	if (m->gains == NULL || !cgn_ok(em_tiers_new(&tiers, &m->tiers))) {
+	tiers.blocks[ENGINEMODEL_TIER_GPU] = cfg->kv_blocks;
+	if (m->gains == NULL || !cgn_ok(enginemodel_memory_new(&tiers, &m->tiers))) {
 		enginemodel_free(&m);
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	}
-	m->blocks = em_tiers_gpu(m->tiers);
+	m->blocks = enginemodel_memory_gpu(m->tiers);
 	*out = m;
 	return CGN_OK;
 }
 
 /* Blocks go back last first, so that the tail of a prefix is evicted before its head. */
-static void job_give_back(struct enginemodel *m, struct em_job *j)
+static void job_give_back(struct enginemodel *m, struct enginemodel_job *j)
 {
 	while (j->n_blocks > 0)
-		em_blocks_release(m->blocks, j->blocks[--j->n_blocks]);
+		enginemodel_blocks_release(m->blocks, j->blocks[--j->n_blocks]);
 }
 
-static void job_free(struct enginemodel *m, struct em_job *j)
+static void job_free(struct enginemodel *m, struct enginemodel_job *j)
 {
 	CGN_LIVE(j, JOB_TAG);
 	job_give_back(m, j);
@@ -82,7 +82,7 @@ static void job_free(struct enginemodel *m, struct em_job *j)
 	*(j->state == JOB_RUNNING ? &m->n_running : &m->n_waiting) -= 1;
 	j->tag = 0;
 	free(j->blocks);
-	em_contents_free(&j->contents);
+	enginemodel_contents_free(&j->contents);
 	free(j);
 }
 
@@ -97,7 +97,7 @@ void enginemodel_free(struct enginemodel **take)
 		job_free(m, job_of(l));
 	cgn_list_each_safe (l, &m->waiting)
 		job_free(m, job_of(l));
-	em_tiers_free(&m->tiers);
+	enginemodel_memory_free(&m->tiers);
 	m->tag = 0;
 	free(m->gains);
 	free(m);
@@ -108,7 +108,8 @@ static uint32_t blocks_for(const struct enginemodel *m, uint64_t tokens)
 	return (uint32_t)((tokens + m->cfg.block_tokens - 1) / m->cfg.block_tokens);
 }
 
-CGN_RC enginemodel_submit(struct enginemodel *m, const struct em_job_spec *spec, struct em_job **out)
+CGN_RC enginemodel_submit(struct enginemodel *m, const struct enginemodel_job_spec *spec,
+	struct enginemodel_job **out)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	CGN_MUST(spec->prompt_tokens > 0 && spec->answer_tokens > 0);
@@ -117,7 +118,7 @@ CGN_RC enginemodel_submit(struct enginemodel *m, const struct em_job_spec *spec,
 		return CGN_RC_OF(CGN_TOO_LARGE);
 	if (m->n_waiting >= m->cfg.max_queue)
 		return CGN_RC_OF(CGN_OVERLOADED);
-	struct em_job *j = calloc(1, sizeof *j + spec->n_hashes * sizeof j->hashes[0]);
+	struct enginemodel_job *j = calloc(1, sizeof *j + spec->n_hashes * sizeof j->hashes[0]);
 	if (j == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	j->tag = JOB_TAG;
@@ -143,7 +144,7 @@ CGN_RC enginemodel_submit(struct enginemodel *m, const struct em_job_spec *spec,
 	return CGN_OK;
 }
 
-void enginemodel_abort(struct enginemodel *m, struct em_job **take)
+void enginemodel_abort(struct enginemodel *m, struct enginemodel_job **take)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	job_free(m, *take);
@@ -151,33 +152,33 @@ void enginemodel_abort(struct enginemodel *m, struct em_job **take)
 	m->stats.aborted++;
 }
 
-void enginemodel_hold(struct enginemodel *m, struct em_job *job)
+void enginemodel_hold(struct enginemodel *m, struct enginemodel_job *job)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	CGN_LIVE(job, JOB_TAG);
 	job->held = true;
 }
 
-static uint32_t job_tokens(const struct em_job *j)
+static uint32_t job_tokens(const struct enginemodel_job *j)
 {
 	return j->prompt_tokens + j->given;
 }
 
 /* Blocks for its first |tokens| tokens; false when the cache has none left. */
-static bool job_reserve(struct enginemodel *m, struct em_job *j, uint32_t tokens)
+static bool job_reserve(struct enginemodel *m, struct enginemodel_job *j, uint32_t tokens)
 {
 	uint32_t want = blocks_for(m, tokens);
 	CGN_MUST(want <= j->cap_blocks);
 	while (j->n_blocks < want) {
-		uint32_t block = em_blocks_take(m->blocks);
-		if (block == EM_BLOCK_NONE)
+		uint32_t block = enginemodel_blocks_take(m->blocks);
+		if (block == ENGINEMODEL_BLOCK_NONE)
 			return false;
 		j->blocks[j->n_blocks++] = block;
 	}
 	return true;
 }
 
-static void job_move(struct enginemodel *m, struct em_job *j, enum job_state to)
+static void job_move(struct enginemodel *m, struct enginemodel_job *j, enum job_state to)
 {
 	CGN_MUST(j->state != to);
 	cgn_list_drop(&j->link);
@@ -193,7 +194,7 @@ static void job_move(struct enginemodel *m, struct em_job *j, enum job_state to)
 	m->n_waiting++;
 }
 
-static void job_preempt(struct enginemodel *m, struct em_job *j)
+static void job_preempt(struct enginemodel *m, struct enginemodel_job *j)
 {
 	job_give_back(m, j);
 	j->computed = 0;
@@ -203,12 +204,13 @@ static void job_preempt(struct enginemodel *m, struct em_job *j)
 }
 
 /* Blocks that the cache has, in whatever tier, to the front of |j|'s. */
-static void job_fetch(struct enginemodel *m, struct em_job *j, uint32_t hits)
+static void job_fetch(struct enginemodel *m, struct enginemodel_job *j, uint32_t hits)
 {
-	uint32_t restored[EM_TIER_COUNT] = {0};
-	em_tiers_fetch(m->tiers, &(struct em_run){j->hashes, j->contents, 0, hits}, j->blocks, restored);
+	uint32_t restored[ENGINEMODEL_TIER_COUNT] = {0};
+	enginemodel_memory_fetch(m->tiers, &(struct enginemodel_run){j->hashes, j->contents, 0, hits},
+		j->blocks, restored);
 	j->n_blocks = hits;
-	for (enum em_tier t = EM_TIER_CPU; t < EM_TIER_COUNT; t++) {
+	for (enum enginemodel_tier t = ENGINEMODEL_TIER_CPU; t < ENGINEMODEL_TIER_COUNT; t++) {
 		m->stats.restored[t] += restored[t];
 		m->restoring += restored[t] * m->cfg.restore[t];
 	}
@@ -216,12 +218,13 @@ static void job_fetch(struct enginemodel *m, struct em_job *j, uint32_t hits)
 
 /* Take from the front of the queue what is surely there: known blocks first, then room for the rest of the
  * tokens. The last token is always computed: its logits are what the next one is drawn from. */
-static bool job_admit(struct enginemodel *m, struct em_job *j)
+static bool job_admit(struct enginemodel *m, struct enginemodel_job *j)
 {
 	uint32_t most = (job_tokens(j) - 1) / m->cfg.block_tokens;
-	struct em_match match = em_tiers_match(m->tiers, j->hashes, most < j->n_hashes ? most : j->n_hashes);
+	struct enginemodel_match match =
+		enginemodel_memory_match(m->tiers, j->hashes, most < j->n_hashes ? most : j->n_hashes);
 	uint32_t hits = match.found;
-	uint32_t room = em_blocks_total(m->blocks) - em_blocks_used(m->blocks);
+	uint32_t room = enginemodel_blocks_total(m->blocks) - enginemodel_blocks_used(m->blocks);
 	if (blocks_for(m, job_tokens(j)) - match.on_gpu + match.unused > room)
 		return false;
 	job_fetch(m, j, hits);
@@ -241,7 +244,7 @@ struct step_load {
 	uint32_t budget, decodes, prefill;
 };
 
-static void load_job(struct step_load *load, struct em_job *j)
+static void load_job(struct step_load *load, struct enginemodel_job *j)
 {
 	uint32_t need = job_tokens(j) - j->computed;
 	j->chunk = need < load->budget ? need : load->budget;
@@ -256,10 +259,11 @@ static void load_job(struct step_load *load, struct em_job *j)
 
 /* Give |j| its share of the step. When memory is short the last comer pays; false when that was |j|
  * itself. */
-static bool load_running(struct enginemodel *m, struct step_load *load, struct em_job *j, bool *preempted)
+static bool load_running(struct enginemodel *m, struct step_load *load, struct enginemodel_job *j,
+	bool *preempted)
 {
 	while (!job_reserve(m, j, job_tokens(j))) {
-		struct em_job *victim = job_of(m->running.prev);
+		struct enginemodel_job *victim = job_of(m->running.prev);
 		*preempted = true;
 		bool self = victim == j;
 		job_preempt(m, victim);
@@ -289,14 +293,14 @@ static void step_begin(struct enginemodel *m, cgn_nsec start)
 	cgn_list_each_safe (l, &m->running) {
 		/* The sequence that the iterator has ready may be preempted meanwhile: victims come from the
 		 * tail, so then |l| was last. */
-		struct em_job *j = job_of(l);
+		struct enginemodel_job *j = job_of(l);
 		j->chunk = 0;
 		if (!j->held && !load_running(m, &load, j, &preempted))
 			break;
 		l_next = l->next;
 	}
 	while (!preempted && load.budget > 0 && m->n_running < m->cfg.max_batch && m->n_waiting > 0) {
-		struct em_job *j = job_of(m->waiting.next);
+		struct enginemodel_job *j = job_of(m->waiting.next);
 		if (!job_admit(m, j))
 			break;
 		if (!j->held)
@@ -309,17 +313,18 @@ static void step_begin(struct enginemodel *m, cgn_nsec start)
 }
 
 /* The blocks that became full by this step are known from now on. */
-static void job_publish(struct enginemodel *m, struct em_job *j, uint32_t before)
+static void job_publish(struct enginemodel *m, struct enginemodel_job *j, uint32_t before)
 {
 	uint32_t full = j->computed / m->cfg.block_tokens;
 	full = full < j->n_hashes ? full : j->n_hashes;
 	uint32_t from = before / m->cfg.block_tokens;
 	if (from < full)
-		em_tiers_publish(m->tiers, &(struct em_run){j->hashes, j->contents, from, full - from},
+		enginemodel_memory_publish(m->tiers,
+			&(struct enginemodel_run){j->hashes, j->contents, from, full - from},
 			j->blocks + from);
 }
 
-static void job_advance(struct enginemodel *m, struct em_job *j, struct em_orders *out)
+static void job_advance(struct enginemodel *m, struct enginemodel_job *j, struct enginemodel_orders *out)
 {
 	uint32_t before = j->computed;
 	j->computed += j->chunk;
@@ -332,7 +337,7 @@ static void job_advance(struct enginemodel *m, struct em_job *j, struct em_order
 	if (j->given == 1)
 		m->stats.prompt_tokens += j->prompt_tokens;
 	bool finished = j->given == j->answer_tokens;
-	m->gains[out->n_gains++] = (struct em_gain){.user = j->user,
+	m->gains[out->n_gains++] = (struct enginemodel_progress){.user = j->user,
 		.given = j->given,
 		.cached = j->cached,
 		.finished = finished};
@@ -342,10 +347,10 @@ static void job_advance(struct enginemodel *m, struct em_job *j, struct em_order
 	job_free(m, j);
 }
 
-void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct em_orders *out)
+void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct enginemodel_orders *out)
 {
 	CGN_LIVE(m, MODEL_TAG);
-	*out = (struct em_orders){.gains = m->gains};
+	*out = (struct enginemodel_orders){.gains = m->gains};
 	cgn_nsec start = now;
 	if (m->step_end != 0 && now >= m->step_end) {
 		start = m->step_end; /* a late caller does not slow the simulated device */
@@ -363,15 +368,15 @@ void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct em_orders *out
 bool enginemodel_reset(struct enginemodel *m, bool even_running, bool silently)
 {
 	CGN_LIVE(m, MODEL_TAG);
-	if (em_blocks_used(m->blocks) > 0 && !even_running)
+	if (enginemodel_blocks_used(m->blocks) > 0 && !even_running)
 		return false;
 	while (m->n_running > 0)
 		job_preempt(m, job_of(m->running.prev));
-	em_tiers_clear(m->tiers, silently);
+	enginemodel_memory_clear(m->tiers, silently);
 	return true;
 }
 
-uint32_t enginemodel_fill(struct enginemodel *m, const struct em_run *run)
+uint32_t enginemodel_fill(struct enginemodel *m, const struct enginemodel_run *run)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	uint32_t n = 0, all = run->from + run->n;
@@ -379,19 +384,19 @@ uint32_t enginemodel_fill(struct enginemodel *m, const struct em_run *run)
 	if (blocks == NULL)
 		return 0;
 	for (; n < all; n++) {
-		blocks[n] = em_blocks_find(m->blocks, run->hashes[n]);
-		if (blocks[n] == EM_BLOCK_NONE && n >= run->from)
-			blocks[n] = em_blocks_take(m->blocks);
-		if (blocks[n] == EM_BLOCK_NONE && n >= run->from)
+		blocks[n] = enginemodel_blocks_find(m->blocks, run->hashes[n]);
+		if (blocks[n] == ENGINEMODEL_BLOCK_NONE && n >= run->from)
+			blocks[n] = enginemodel_blocks_take(m->blocks);
+		if (blocks[n] == ENGINEMODEL_BLOCK_NONE && n >= run->from)
 			break;
 	}
 	if (n > run->from)
-		em_tiers_publish(m->tiers,
-			&(struct em_run){run->hashes, run->contents, run->from, n - run->from},
+		enginemodel_memory_publish(m->tiers,
+			&(struct enginemodel_run){run->hashes, run->contents, run->from, n - run->from},
 			blocks + run->from);
 	for (uint32_t i = n; i-- > 0;) {
-		if (blocks[i] != EM_BLOCK_NONE)
-			em_blocks_release(m->blocks, blocks[i]);
+		if (blocks[i] != ENGINEMODEL_BLOCK_NONE)
+			enginemodel_blocks_release(m->blocks, blocks[i]);
 	}
 	free(blocks);
 	return n > run->from ? n - run->from : 0;
@@ -403,7 +408,7 @@ void enginemodel_delay(struct enginemodel *m, cgn_nsec by)
 	m->restoring += by;
 }
 
-struct em_tiers *enginemodel_tiers(struct enginemodel *m)
+struct enginemodel_memory *enginemodel_memory_of(struct enginemodel *m)
 {
 	CGN_LIVE(m, MODEL_TAG);
 	return m->tiers;
@@ -415,11 +420,11 @@ struct enginemodel_stats enginemodel_stats(const struct enginemodel *m)
 	struct enginemodel_stats s = m->stats;
 	s.running = m->n_running;
 	s.waiting = m->n_waiting;
-	s.kv_used = em_blocks_used(m->blocks);
-	s.kv_total = em_blocks_total(m->blocks);
-	s.kv_known = em_blocks_known(m->blocks);
-	for (enum em_tier t = EM_TIER_CPU; t < EM_TIER_COUNT; t++)
-		s.lower_known[t] = em_tiers_known(m->tiers, t);
+	s.kv_used = enginemodel_blocks_used(m->blocks);
+	s.kv_total = enginemodel_blocks_total(m->blocks);
+	s.kv_known = enginemodel_blocks_known(m->blocks);
+	for (enum enginemodel_tier t = ENGINEMODEL_TIER_CPU; t < ENGINEMODEL_TIER_COUNT; t++)
+		s.lower_known[t] = enginemodel_memory_known(m->tiers, t);
 	return s;
 }
 
@@ -434,5 +439,5 @@ bool enginemodel_sound(const struct enginemodel *m)
 		held_by_waiting |= job_of(l)->n_blocks > 0;
 	}
 	return !held_by_waiting && running == m->n_running && waiting == m->n_waiting &&
-		running <= m->cfg.max_batch && em_tiers_sound(m->tiers);
+		running <= m->cfg.max_batch && enginemodel_memory_sound(m->tiers);
 }

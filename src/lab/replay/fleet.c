@@ -10,22 +10,22 @@
 
 /* ---- what engines tell ---- */
 
-static void changed(struct rnode *n, uint64_t hash, uint8_t tiers)
+static void changed(struct replay_server *n, uint64_t hash, uint8_t tiers)
 {
 	cgn_buf_add(&n->digests, &hash, sizeof hash);
 	cgn_buf_add(&n->tiers, &tiers, 1);
 }
 
-static void on_stored(void *arg, const struct em_run *run)
+static void on_stored(void *arg, const struct enginemodel_run *run)
 {
 	for (uint32_t i = run->from; i < run->from + run->n; i++)
 		changed(arg, run->hashes[i], KV_TIER_BIT(KV_GPU));
 }
 
-static void on_removed(void *arg, enum em_tier from, uint64_t hash)
+static void on_removed(void *arg, enum enginemodel_tier from, uint64_t hash)
 {
 	(void)from;
-	struct rnode *n = arg;
+	struct replay_server *n = arg;
 	changed(n, hash, 0);
 	n->r->result->evicted_blocks++;
 }
@@ -41,7 +41,7 @@ static void push(struct replay *r, struct tell *t, uint32_t node)
 	r->tells_end = &t->next;
 }
 
-void fleet_tell_blocks(struct rnode *n)
+void replay_report_blocks(struct replay_server *n)
 {
 	struct replay *r = n->r;
 	size_t k = n->tiers.n;
@@ -62,9 +62,9 @@ void fleet_tell_blocks(struct rnode *n)
 	n->digests.n = n->tiers.n = 0;
 }
 
-void fleet_tell_load(struct replay *r)
+void replay_report_load(struct replay *r)
 {
-	struct rnode *n = &r->nodes[r->load_turn];
+	struct replay_server *n = &r->nodes[r->load_turn];
 	struct enginemodel_stats s = enginemodel_stats(n->engine);
 	struct tell *t = malloc(sizeof *t);
 	r->load_turn = (r->load_turn + 1) % r->cfg->nodes;
@@ -88,7 +88,7 @@ void fleet_tell_load(struct replay *r)
 
 /* Nothing runs and nobody comes before |until|: in each round, all tell what they told in the one before.
  * Whole rounds are left out, so that what comes later is as it would have been. */
-void fleet_rest(struct replay *r, cgn_nsec until)
+void replay_idle_until(struct replay *r, cgn_nsec until)
 {
 	cgn_nsec round = r->cfg->nodes * (r->cfg->load_every / r->cfg->nodes + 1),
 		 spare = 2 * round + r->cfg->told_after;
@@ -100,10 +100,10 @@ void fleet_rest(struct replay *r, cgn_nsec until)
 		t->at += leap;
 }
 
-void fleet_hear(struct replay *r)
+void replay_receive_report(struct replay *r)
 {
 	struct tell *t = r->tells;
-	struct rnode *n = &r->nodes[t->node];
+	struct replay_server *n = &r->nodes[t->node];
 	r->tells = t->next;
 	if (r->tells == NULL)
 		r->tells_end = &r->tells;
@@ -135,7 +135,7 @@ static void swap(struct wake *a, struct wake *b)
 	*b = was;
 }
 
-void fleet_wake(struct replay *r, struct rnode *n, cgn_nsec at)
+void replay_wake_at(struct replay *r, struct replay_server *n, cgn_nsec at)
 {
 	bool was = n->wake_at != 0;
 	n->wake_at = at;
@@ -149,7 +149,7 @@ void fleet_wake(struct replay *r, struct rnode *n, cgn_nsec at)
 		swap(&h[i], &h[(i - 1) / 2]);
 }
 
-uint32_t fleet_woken(struct replay *r)
+uint32_t replay_take_woken(struct replay *r)
 {
 	struct wake *h = r->wakes;
 	uint32_t node = h[0].node;
@@ -194,7 +194,7 @@ static CGN_RC count_blocks(const struct replay *r, uint32_t *out, struct cgn_err
 	return CGN_OK;
 }
 
-static CGN_RC engine_new(struct replay *r, struct rnode *n, struct cgn_err *err)
+static CGN_RC engine_new(struct replay *r, struct replay_server *n, struct cgn_err *err)
 {
 	const struct replay_cfg *c = r->cfg;
 	const struct enginemodel_cfg cfg = {
@@ -215,7 +215,7 @@ static CGN_RC engine_new(struct replay *r, struct rnode *n, struct cgn_err *err)
 }
 
 /* As its agent would: announced, then the first event of its watch. */
-static CGN_RC announce(struct replay *r, struct rnode *n, uint32_t i, struct cgn_err *err)
+static CGN_RC announce(struct replay *r, struct replay_server *n, uint32_t i, struct cgn_err *err)
 {
 	char id[32], address[32], model[] = MODEL, kind[] = "sim", name[] = "engine", *models[] = {model};
 	Cognitora__V1__Engine engine = COGNITORA__V1__ENGINE__INIT, *engines[] = {&engine};
@@ -250,7 +250,7 @@ static CGN_RC announce(struct replay *r, struct rnode *n, uint32_t i, struct cgn
 	return CGN_OK;
 }
 
-CGN_RC fleet_build(struct replay *r, struct cgn_err *err)
+CGN_RC replay_fleet_init(struct replay *r, struct cgn_err *err)
 {
 	uint32_t n = r->cfg->nodes;
 	const struct kvindex_cfg index = {.max_bytes = INDEX_BYTES, .max_readers = 1, .seed = r->cfg->seed};
@@ -278,7 +278,7 @@ CGN_RC fleet_build(struct replay *r, struct cgn_err *err)
 	return CGN_OK;
 }
 
-void fleet_drop(struct replay *r)
+void replay_fleet_fini(struct replay *r)
 {
 	for (uint32_t i = 0; r->nodes != NULL && i < r->cfg->nodes; i++) {
 		enginemodel_free(&r->nodes[i].engine);

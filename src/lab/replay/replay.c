@@ -47,9 +47,9 @@ static void flight_end(struct replay *r, struct flight *f)
 	free(f);
 }
 
-static void engine_take(struct replay *r, struct rnode *n, struct flight *f, uint32_t blocks)
+static void engine_take(struct replay *r, struct replay_server *n, struct flight *f, uint32_t blocks)
 {
-	const struct em_job_spec spec = {.prompt_tokens = f->request->input,
+	const struct enginemodel_job_spec spec = {.prompt_tokens = f->request->input,
 		.answer_tokens = f->request->output,
 		.hashes = r->chain,
 		.n_hashes = blocks,
@@ -67,15 +67,15 @@ static void engine_take(struct replay *r, struct rnode *n, struct flight *f, uin
 }
 
 /* Time goes on when the engine idles; a step under way takes it along at its end. */
-static void engine_kick(struct replay *r, struct rnode *n)
+static void engine_kick(struct replay *r, struct replay_server *n)
 {
-	struct em_orders orders;
+	struct enginemodel_orders orders;
 	if (n->wake_at != 0)
 		return;
 	enginemodel_step(n->engine, r->now, &orders);
 	CGN_MUST(orders.n_gains == 0);
-	fleet_tell_blocks(n);
-	fleet_wake(r, n, orders.wake_at);
+	replay_report_blocks(n);
+	replay_wake_at(r, n, orders.wake_at);
 }
 
 static uint32_t node_of(const struct replay *r, uint16_t slot)
@@ -116,7 +116,7 @@ static bool send(struct replay *r, size_t i)
 	chooser_book(r->chooser, &ask, &pick, &f->ticket);
 	f->node = node_of(r, f->ticket.slot);
 	r->result->expected_blocks += f->ticket.held;
-	struct rnode *n = &r->nodes[f->node];
+	struct replay_server *n = &r->nodes[f->node];
 	engine_take(r, n, f, blocks);
 	engine_kick(r, n);
 	return true;
@@ -156,7 +156,7 @@ static void arrive(struct replay *r)
 
 /* ---- what engines give ---- */
 
-static void on_first(struct replay *r, struct flight *f, const struct em_gain *g)
+static void on_first(struct replay *r, struct flight *f, const struct enginemodel_progress *g)
 {
 	struct replay_node *counts = r->nodes[f->node].counts;
 	f->first = r->now;
@@ -167,7 +167,7 @@ static void on_first(struct replay *r, struct flight *f, const struct em_gain *g
 	chooser_begun(r->chooser, &f->ticket, r->now);
 }
 
-static void on_gain(struct replay *r, const struct em_gain *g)
+static void on_gain(struct replay *r, const struct enginemodel_progress *g)
 {
 	struct flight *f = g->user;
 	struct cluster_cell *cell = &r->cluster->cells[f->ticket.slot];
@@ -191,13 +191,13 @@ static void on_gain(struct replay *r, const struct em_gain *g)
 
 static void on_step(struct replay *r)
 {
-	struct rnode *n = &r->nodes[fleet_woken(r)];
-	struct em_orders orders;
+	struct replay_server *n = &r->nodes[replay_take_woken(r)];
+	struct enginemodel_orders orders;
 	enginemodel_step(n->engine, r->now, &orders);
 	for (size_t i = 0; i < orders.n_gains; i++)
 		on_gain(r, &orders.gains[i]);
-	fleet_tell_blocks(n);
-	fleet_wake(r, n, orders.wake_at);
+	replay_report_blocks(n);
+	replay_wake_at(r, n, orders.wake_at);
 	send_waiting(r);
 }
 
@@ -208,7 +208,7 @@ static void on_step(struct replay *r)
 static void turn(struct replay *r)
 {
 	if (r->n_wakes == 0 && r->n_waiting == 0 && r->next < r->trace->n)
-		fleet_rest(r, came_at(r, r->next));
+		replay_idle_until(r, came_at(r, r->next));
 	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER,
 		 hear = r->tells != NULL ? r->tells->at : NEVER;
 	cgn_nsec come = r->next < r->trace->n ? came_at(r, r->next) : NEVER, now = r->next_load;
@@ -219,9 +219,9 @@ static void turn(struct replay *r)
 	if (step == now)
 		on_step(r);
 	else if (hear == now)
-		fleet_hear(r);
+		replay_receive_report(r);
 	else if (r->next_load == now)
-		fleet_tell_load(r);
+		replay_report_load(r);
 	else
 		arrive(r);
 }
@@ -295,7 +295,7 @@ static CGN_RC prepare(struct replay *r, struct cgn_err *err)
 	r->waiting = malloc(r->cfg->max_waiting * sizeof *r->waiting);
 	if (r->chain == NULL || r->waiting == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a chain of %u blocks", longest);
-	CGN_TRY(fleet_build(r, err));
+	CGN_TRY(replay_fleet_init(r, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
 	CGN_TRY(heat_new(HEAT_BYTES, &r->heat, err));
 	const struct chooser_shared shared = {r->cluster->cells, r->index, r->record, r->pending, r->heat};
@@ -322,7 +322,7 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	chooser_free(&r.chooser);
 	heat_free(&r.heat);
 	pending_free(&r.pending);
-	fleet_drop(&r);
+	replay_fleet_fini(&r);
 	free(r.chain);
 	free(r.waiting);
 	if (cgn_ok(rc))

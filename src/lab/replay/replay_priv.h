@@ -9,7 +9,7 @@
 struct replay;
 
 /* One node: its engine, and what it has to tell after the step under way. */
-struct rnode {
+struct replay_server {
 	struct replay *r;
 	struct cluster_node *node;
 	struct enginemodel *engine;
@@ -39,7 +39,7 @@ struct flight {
 	struct choose_ticket ticket;
 	uint32_t node;
 	cgn_nsec came, first, last;
-	struct em_job *job;
+	struct enginemodel_job *job;
 };
 
 struct wake {
@@ -62,7 +62,7 @@ struct replay {
 	struct heat *heat;
 	struct chooser *chooser;
 	/* what answers */
-	struct rnode *nodes;
+	struct replay_server *nodes;
 	struct wake *wakes; /* a heap by (at, node): the engines that are at work */
 	size_t n_wakes;
 	struct tell *tells, **tells_end;
@@ -79,14 +79,14 @@ struct replay {
 };
 
 /* fleet.c */
-CGN_RC fleet_build(struct replay *r, struct cgn_err *err);
-void fleet_drop(struct replay *r);
+CGN_RC replay_fleet_init(struct replay *r, struct cgn_err *err);
+void replay_fleet_fini(struct replay *r);
 /* its engine wants to be called then; 0: not at all */
-void fleet_wake(struct replay *r, struct rnode *n, cgn_nsec at);
+void replay_wake_at(struct replay *r, struct replay_server *n, cgn_nsec at);
 /* takes the first of the heap, whose time has come */
-uint32_t fleet_woken(struct replay *r);
-void fleet_tell_blocks(struct rnode *n); /* what the step changed, on its way */
-void fleet_tell_load(struct replay *r);  /* of the node whose turn it is */
-void fleet_hear(struct replay *r);       /* the first tell arrives */
+uint32_t replay_take_woken(struct replay *r);
+void replay_report_blocks(struct replay_server *n); /* what the step changed, on its way */
+void replay_report_load(struct replay *r);          /* of the node whose turn it is */
+void replay_receive_report(struct replay *r);       /* the first tell arrives */
 /* nothing runs, and nobody comes before then */
-void fleet_rest(struct replay *r, cgn_nsec until);
+void replay_idle_until(struct replay *r, cgn_nsec until);

@@ -2,12 +2,12 @@
 /* Chance from whole numbers and the four operations that IEEE 754 defines to the bit. */
 #include "lab/workload/workload_priv.h"
 
-uint64_t dice_mix(uint64_t x)
+uint64_t workload_rng_mix(uint64_t x)
 {
 	return trace_digest(x);
 }
 
-uint64_t dice_next(struct dice *d)
+uint64_t workload_rng_next(struct dice *d)
 {
 	d->s ^= d->s << 13;
 	d->s ^= d->s >> 7;
@@ -15,14 +15,14 @@ uint64_t dice_next(struct dice *d)
 	return d->s * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-uint64_t dice_below(struct dice *d, uint64_t n)
+uint64_t workload_rng_below(struct dice *d, uint64_t n)
 {
-	return (dice_next(d) >> 11) % n;
+	return (workload_rng_next(d) >> 11) % n;
 }
 
-double dice_unit(struct dice *d)
+double workload_rng_unit(struct dice *d)
 {
-	return ((double)(dice_next(d) >> 11) + 1) / 9007199254740992.0;
+	return ((double)(workload_rng_next(d) >> 11) + 1) / 9007199254740992.0;
 }
 
 /* -ln of what is in (0, 1]: halves are counted off, then 2 atanh((1 - u) / (1 + u)) of what is in (1/2,
@@ -38,14 +38,14 @@ static double minus_log(double u)
 	return ln + 2 * z * sum;
 }
 
-double dice_exp(struct dice *d)
+double workload_rng_exponential(struct dice *d)
 {
-	return minus_log(dice_unit(d));
+	return minus_log(workload_rng_unit(d));
 }
 
-uint32_t dice_zipf(struct dice *d, uint32_t n)
+uint32_t workload_rng_zipf(struct dice *d, uint32_t n)
 {
-	double all = 0, at = dice_unit(d), sum = 0;
+	double all = 0, at = workload_rng_unit(d), sum = 0;
 	for (uint32_t k = 1; k <= n; k++)
 		all += 1.0 / k;
 	for (uint32_t k = 1; k < n; k++) {

@@ -10,7 +10,7 @@
 static size_t some_blocks(struct dice *d, size_t mean)
 {
 	size_t n = 1;
-	while (n < MAX_CHAIN && dice_next(d) % mean != 0)
+	while (n < MAX_CHAIN && workload_rng_next(d) % mean != 0)
 		n++;
 	return n;
 }
@@ -19,14 +19,14 @@ static size_t some_blocks(struct dice *d, size_t mean)
 static size_t go_back(struct work *w, uint64_t *ids, uint64_t *session)
 {
 	const struct trace *t = w->trace;
-	size_t back = (size_t)(dice_next(&w->dice) % (t->n < RECENT ? t->n : RECENT));
+	size_t back = (size_t)(workload_rng_next(&w->dice) % (t->n < RECENT ? t->n : RECENT));
 	const struct trace_request *of = &t->requests[t->n - 1 - back];
 	memcpy(ids, trace_ids(t, of), (of->n - 1) * sizeof *ids);
 	*session = of->session;
 	return of->n - 1;
 }
 
-CGN_RC service_make(struct work *w)
+CGN_RC workload_service_make(struct work *w)
 {
 	uint64_t next = 1, talks = 1, ids[MAX_CHAIN];
 	double at = 0;
@@ -34,7 +34,7 @@ CGN_RC service_make(struct work *w)
 	while (w->trace->n < w->cfg->requests) {
 		struct trace_request r = {.at = workload_time(at)};
 		size_t n = 0, mean = 18;
-		if (w->trace->n > 0 && dice_next(&w->dice) % 100 < 45) {
+		if (w->trace->n > 0 && workload_rng_next(&w->dice) % 100 < 45) {
 			n = go_back(w, ids, &r.session);
 			mean = 8;
 		} else {
@@ -43,10 +43,10 @@ CGN_RC service_make(struct work *w)
 		for (size_t more = some_blocks(&w->dice, mean); more > 0 && n < MAX_CHAIN; more--, n++)
 			ids[n] = n == 0 ? 0 : next++;
 		r.input = (uint32_t)((n - 1) * TRACE_BLOCK_TOKENS + 1 +
-			dice_below(&w->dice, TRACE_BLOCK_TOKENS));
-		r.output = 1 + (uint32_t)(dice_exp(&w->dice) * 340);
+			workload_rng_below(&w->dice, TRACE_BLOCK_TOKENS));
+		r.output = 1 + (uint32_t)(workload_rng_exponential(&w->dice) * 340);
 		CGN_TRY(trace_add(w->trace, &r, ids, n));
-		at += dice_exp(&w->dice) * 1e9 / w->cfg->rate;
+		at += workload_rng_exponential(&w->dice) * 1e9 / w->cfg->rate;
 	}
 	return CGN_OK;
 }

@@ -38,7 +38,7 @@ const char *workload_help(enum workload_kind k)
 
 /* ---- a talk ---- */
 
-void talk_put(struct talk *t, uint64_t key, uint32_t tokens)
+void workload_talk_put(struct talk *t, uint64_t key, uint32_t tokens)
 {
 	if (t->n == t->cap) {
 		uint32_t cap = t->cap > 0 ? t->cap * 2 : 8;
@@ -54,9 +54,9 @@ void talk_put(struct talk *t, uint64_t key, uint32_t tokens)
 	t->tokens += tokens;
 }
 
-void talk_say(struct work *w, struct talk *t, uint32_t tokens)
+void workload_talk_say(struct work *w, struct talk *t, uint32_t tokens)
 {
-	talk_put(t, UINT64_C(1) << 63 | w->keys++, tokens);
+	workload_talk_put(t, UINT64_C(1) << 63 | w->keys++, tokens);
 }
 
 static bool talk_copy(struct talk *to, const struct talk *from)
@@ -64,7 +64,7 @@ static bool talk_copy(struct talk *to, const struct talk *from)
 	to->n = 0;
 	to->tokens = 0;
 	for (uint32_t i = 0; i < from->n; i++)
-		talk_put(to, from->pieces[i].key, from->pieces[i].tokens);
+		workload_talk_put(to, from->pieces[i].key, from->pieces[i].tokens);
 	return !to->no_memory;
 }
 
@@ -84,7 +84,8 @@ static void name_blocks(const struct talk *t, uint32_t block, struct cgn_buf *ou
 		const struct piece *p = &t->pieces[i];
 		for (uint32_t done = 0; done < p->tokens;) {
 			uint32_t take = p->tokens - done < room ? p->tokens - done : room;
-			name = dice_mix(name ^ dice_mix(p->key + dice_mix((uint64_t)done << 32 | take)));
+			name = workload_rng_mix(name ^
+				workload_rng_mix(p->key + workload_rng_mix((uint64_t)done << 32 | take)));
 			done += take;
 			room -= take;
 			if (room == 0) {
@@ -170,7 +171,7 @@ static CGN_RC go_on(struct work *w, const struct kind *k, struct trace_numbers *
 {
 	k->turn(w, t);
 	CGN_TRY(add_request(w, numbers, t));
-	talk_say(w, t, t->answer);
+	workload_talk_say(w, t, t->answer);
 	t->at += k->pause(w, t);
 	*more = --t->left > 0 && t->tokens < MAX_CONTEXT;
 	return CGN_OK;
@@ -195,7 +196,7 @@ static CGN_RC talk_all(struct work *w, struct talks *h, struct trace_numbers *nu
 	while (w->trace->n < w->cfg->requests) {
 		if (h->n == 0 || next <= h->v[0].at) {
 			CGN_TRY(begin(w, k, h, number++, next));
-			next += (cgn_nsec)(dice_exp(&w->dice) * mean_gap);
+			next += (cgn_nsec)(workload_rng_exponential(&w->dice) * mean_gap);
 			continue;
 		}
 		struct talk t = talks_pop(h);
@@ -226,7 +227,7 @@ static CGN_RC talks_make(struct work *w)
 CGN_RC workload_make(const struct workload_cfg *cfg, struct trace *out, struct cgn_err *err)
 {
 	struct trace t = {.block_tokens = cfg->block_tokens > 0 ? cfg->block_tokens : WORKLOAD_BLOCK_TOKENS};
-	struct work w = {.cfg = cfg, .dice = {dice_mix(cfg->seed) | 1}, .trace = &t};
+	struct work w = {.cfg = cfg, .dice = {workload_rng_mix(cfg->seed) | 1}, .trace = &t};
 	if (cfg->kind >= WORKLOAD_KINDS || cfg->requests < 1 || cfg->requests > TRACE_MAX_REQUESTS ||
 		!(cfg->rate > 0) || cfg->rate > 1e9)
 		return CGN_FAIL(err, INVALID,
@@ -235,7 +236,7 @@ CGN_RC workload_make(const struct workload_cfg *cfg, struct trace *out, struct c
 	if ((double)cfg->requests / cfg->rate > MAX_SECONDS)
 		return CGN_FAIL(err, INVALID, "%zu requests at %g a second would take more than thirty years",
 			cfg->requests, cfg->rate);
-	cgn_rc rc = cfg->kind == WORKLOAD_SERVICE ? service_make(&w) : talks_make(&w);
+	cgn_rc rc = cfg->kind == WORKLOAD_SERVICE ? workload_service_make(&w) : talks_make(&w);
 	if (cgn_ok(rc))
 		*out = t;
 	else

@@ -11,13 +11,13 @@
 struct dice {
 	uint64_t s; /* never 0 */
 };
-uint64_t dice_mix(uint64_t x);
-uint64_t dice_next(struct dice *d);
-uint64_t dice_below(struct dice *d, uint64_t n);
-double dice_unit(struct dice *d); /* (0, 1] */
-double dice_exp(struct dice *d);  /* exponential, mean 1; at most 37 */
+uint64_t workload_rng_mix(uint64_t x);
+uint64_t workload_rng_next(struct dice *d);
+uint64_t workload_rng_below(struct dice *d, uint64_t n);
+double workload_rng_unit(struct dice *d);        /* (0, 1] */
+double workload_rng_exponential(struct dice *d); /* exponential, mean 1; at most 37 */
 /* 0 to n - 1, the k-th as 1 / (k + 1); n is at most ZIPF_MAX. */
-uint32_t dice_zipf(struct dice *d, uint32_t n);
+uint32_t workload_rng_zipf(struct dice *d, uint32_t n);
 
 /* ---- workload.c ---- */
 
@@ -42,10 +42,10 @@ struct work {
 	struct talk last; /* pieces of the talk that began last, for those that split off it */
 	struct trace *trace;
 };
-void talk_put(struct talk *t, uint64_t key, uint32_t tokens);
-void talk_say(struct work *w, struct talk *t, uint32_t tokens); /* something new */
+void workload_talk_put(struct talk *t, uint64_t key, uint32_t tokens);
+void workload_talk_say(struct work *w, struct talk *t, uint32_t tokens); /* something new */
 cgn_nsec workload_time(double ns); /* whole milliseconds: what is written reads the same */
-CGN_RC service_make(struct work *w);
+CGN_RC workload_service_make(struct work *w);
 
 /* ---- kinds.c ---- */
 

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/flags/flags.h"
+
+#include <stdlib.h>
+
+enum flag_type {
+	TYPE_STR,
+	TYPE_U32,
+	TYPE_U64,
+	TYPE_F64,
+	TYPE_BOOL,
+	TYPE_MODEL,
+	TYPE_FAULT,
+	TYPE_DIALECT,
+	TYPE_HASH,
+	TYPE_HELP,
+	TYPE_VERSION
+};
+
+static const struct flag {
+	const char *name, *meta;
+	enum flag_type type;
+	size_t at;
+	const char *preset;
+	double min, max;
+	const char *help;
+} flags[] = {
+#define FLAG(name, meta, type, field, preset, min, max, help) \
+	{name, meta, TYPE_##type, offsetof(struct sim_cfg, field), preset, min, max, help},
+#include "sim/flags/flags.def"
+#undef FLAG
+};
+
+static const struct {
+	const char *name, *help;
+} fault_help[] = {
+#define FAULT(id, name, arg, scope, help) {name, help},
+#include "sim/faults/faults.def"
+#undef FAULT
+};
+
+static void *field(struct sim_cfg *cfg, const struct flag *f)
+{
+	return (char *)cfg + f->at;
+}
+
+static CGN_RC bad_number(const struct flag *f, const char *value, struct cgn_err *err)
+{
+	return CGN_FAIL(err, INVALID, "--%s \"%.40s\": needs a number from %.15g to %.15g", f->name, value,
+		f->min, f->max);
+}
+
+static CGN_RC set_integer(struct sim_cfg *cfg, const struct flag *f, const char *value, struct cgn_err *err)
+{
+	uint64_t v = 0;
+	if (!cgn_str_u64(cgn_str_of(value), &v) || (double)v < f->min || (double)v > f->max)
+		return bad_number(f, value, err);
+	if (f->type == TYPE_U64)
+		memcpy(field(cfg, f), &v, sizeof v);
+	else
+		memcpy(field(cfg, f), &(uint32_t){(uint32_t)v}, sizeof(uint32_t));
+	return CGN_OK;
+}
+
+static CGN_RC set_float(struct sim_cfg *cfg, const struct flag *f, const char *value, struct cgn_err *err)
+{
+	char *end = NULL;
+	double v = strtod(value, &end);
+	bool plain = (value[0] >= '0' && value[0] <= '9') || value[0] == '.';
+	if (!plain || end == value || *end != '\0' || !(v >= f->min && v <= f->max))
+		return bad_number(f, value, err);
+	memcpy(field(cfg, f), &v, sizeof v);
+	return CGN_OK;
+}
+
+static CGN_RC add_model(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	if (cfg->n_models == SIM_MODELS_MAX)
+		return CGN_FAIL(err, INVALID, "--model: at most %d models", SIM_MODELS_MAX);
+	if (value[0] == '\0' || !cgn_utf8_valid(value, strlen(value)))
+		return CGN_FAIL(err, INVALID, "--model: needs a name in UTF-8");
+	cfg->models[cfg->n_models++] = value;
+	return CGN_OK;
+}
+
+static CGN_RC add_fault(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	if (cfg->faults.n == SIM_FAULTS_MAX)
+		return CGN_FAIL(err, INVALID, "--fault: at most %d faults", SIM_FAULTS_MAX);
+	CGN_TRY(sim_fault_parse(cgn_str_of(value), &cfg->faults.list[cfg->faults.n], err));
+	cfg->faults.n++;
+	return CGN_OK;
+}
+
+static CGN_RC set_dialect(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	char known[128];
+	struct cgn_buf b = cgn_buf_over(known, sizeof known);
+	if (sim_dialect_of(cgn_str_of(value), &cfg->dialect))
+		return CGN_OK;
+	for (enum sim_dialect d = 0; d < SIM_DIALECT_COUNT; d++)
+		cgn_buf_fmt(&b, "%s%s", d > 0 ? ", " : "", sim_dialect_name(d));
+	return CGN_FAIL(err, INVALID, "--kv-events-format \"%.40s\": needs one of %s", value, cgn_buf_z(&b));
+}
+
+static CGN_RC set_hash(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	cfg->hash_bytes = strcmp(value, "bytes") == 0;
+	if (!cfg->hash_bytes && strcmp(value, "int") != 0)
+		return CGN_FAIL(err, INVALID, "--kv-events-hash \"%.40s\": needs int or bytes", value);
+	return CGN_OK;
+}
+
+static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *value, struct cgn_err *err)
+{
+	switch (f->type) {
+	case TYPE_STR:
+		memcpy(field(cfg, f), &value, sizeof value);
+		return CGN_OK;
+	case TYPE_U32:
+	case TYPE_U64:
+		return set_integer(cfg, f, value, err);
+	case TYPE_F64:
+		return set_float(cfg, f, value, err);
+	case TYPE_BOOL:
+		memcpy(field(cfg, f), &(bool){true}, sizeof(bool));
+		return CGN_OK;
+	case TYPE_MODEL:
+		return add_model(cfg, value, err);
+	case TYPE_FAULT:
+		return add_fault(cfg, value, err);
+	case TYPE_DIALECT:
+		return set_dialect(cfg, value, err);
+	case TYPE_HASH:
+		return set_hash(cfg, value, err);
+	case TYPE_HELP:
+	case TYPE_VERSION:
+		break;
+	}
+	return CGN_OK;
+}
+
+static CGN_RC unknown_flag(struct cgn_str name, struct cgn_err *err)
+{
+	const char *nearest = NULL;
+	size_t best = 4;
+	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
+		size_t d = cgn_str_distance(name, cgn_str_of(flags[i].name), best);
+		if (d < best) {
+			best = d;
+			nearest = flags[i].name;
+		}
+	}
+	return CGN_FAIL(err, INVALID, "unknown flag --%.*s%s%s (--help lists them all)",
+		(int)(name.n < 64 ? name.n : 64), name.p, nearest != NULL ? "; did you mean --" : "",
+		nearest != NULL ? nearest : "");
+}
+
+static const struct flag *find_flag(struct cgn_str name)
+{
+	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
+		if (cgn_str_is(name, flags[i].name))
+			return &flags[i];
+	}
+	return NULL;
+}
+
+/* One argument, and the next when the value is not behind '='. */
+static CGN_RC take_flag(char **argv, int argc, int *at, struct sim_cfg *cfg, enum sim_flags_then *then,
+	struct cgn_err *err)
+{
+	const char *arg = argv[(*at)++];
+	if (strncmp(arg, "--", 2) != 0)
+		return CGN_FAIL(err, INVALID,
+			"\"%.64s\" is not a flag: flags begin with -- (--help lists them all)", arg);
+	struct cgn_str name = cgn_str_of(arg + 2), value = name;
+	name = cgn_str_split(&value, '=');
+	const struct flag *f = find_flag(name);
+	if (f == NULL)
+		return unknown_flag(name, err);
+	if (f->meta[0] == '\0' && value.p != NULL)
+		return CGN_FAIL(err, INVALID, "--%s is a switch and takes no value", f->name);
+	if (f->meta[0] != '\0' && value.p == NULL && *at >= argc)
+		return CGN_FAIL(err, INVALID, "--%s needs a value: --%s %s", f->name, f->name, f->meta);
+	if (f->type == TYPE_HELP)
+		*then = SIM_HELP;
+	if (f->type == TYPE_VERSION)
+		*then = SIM_VERSION;
+	if (f->meta[0] == '\0')
+		return set_flag(cfg, f, "", err);
+	return set_flag(cfg, f, value.p != NULL ? value.p : argv[(*at)++], err);
+}
+
+static void settle(struct sim_cfg *cfg)
+{
+	uint64_t held = (uint64_t)cfg->kv_blocks * cfg->block_tokens;
+	if (cfg->max_model_len > held)
+		cfg->max_model_len = (uint32_t)held;
+	if (cfg->step_tokens < cfg->max_batch)
+		cfg->step_tokens = cfg->max_batch;
+	if (cfg->n_models == 0)
+		cfg->models[cfg->n_models++] = "sim";
+	cfg->faults.rng = cfg->seed;
+}
+
+static CGN_RC check_events(const struct sim_cfg *cfg, struct cgn_err *err)
+{
+	if (!sim_has_events(cfg) && cfg->kv_events_replay[0] != '\0')
+		return CGN_FAIL(err, INVALID,
+			"--kv-events-replay needs --kv-events: there is nothing to replay");
+	if (cfg->hash_bytes && sim_dialect_describes(cfg->dialect))
+		return CGN_FAIL(err, INVALID,
+			"--kv-events-hash bytes is vLLM's: SGLang's hashes are numbers");
+	return CGN_OK;
+}
+
+CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
+	struct cgn_err *err)
+{
+	*out = (struct sim_cfg){0};
+	*then = SIM_RUN;
+	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
+		bool preset = flags[i].meta[0] != '\0' && flags[i].type != TYPE_MODEL &&
+			flags[i].type != TYPE_FAULT;
+		if (preset)
+			CGN_TRY(set_flag(out, &flags[i], flags[i].preset, err));
+	}
+	for (int at = 1; at < argc && *then == SIM_RUN;)
+		CGN_TRY(take_flag(argv, argc, &at, out, then, err));
+	if ((uint64_t)out->kv_blocks * out->block_tokens < 2)
+		return CGN_FAIL(err, INVALID,
+			"--kv-blocks %u of --block-tokens %u hold not even a prompt and an answer of one token",
+			out->kv_blocks, out->block_tokens);
+	if (out->chat_template[0] != '\0' && out->tokenizer[0] == '\0')
+		return CGN_FAIL(err, INVALID,
+			"--chat-template needs --tokenizer: what it renders has to be cut");
+	CGN_TRY(check_events(out, err));
+	settle(out);
+	return CGN_OK;
+}
+
+void sim_flags_help(struct cgn_buf *out)
+{
+	cgn_buf_putz(out,
+		"cgn-sim: an LLM engine without GPU and weights. Looks like vLLM from outside.\n\n"
+		"usage: cgn-sim [flags]\n\nflags:\n");
+	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
+		cgn_buf_fmt(out, "  --%s %s%*s%s", flags[i].name, flags[i].meta,
+			(int)(30 - strlen(flags[i].name) - strlen(flags[i].meta)), "", flags[i].help);
+		if (flags[i].preset[0] != '\0')
+			cgn_buf_fmt(out, " [%s]", flags[i].preset);
+		cgn_buf_char(out, '\n');
+	}
+	cgn_buf_putz(out, "\nfaults: KIND[=ARG][@0.25 | @every=N | @after=N | @nth=N]\n");
+	for (size_t i = 0; i < CGN_COUNT(fault_help); i++)
+		cgn_buf_fmt(out, "  %-18s%s\n", fault_help[i].name, fault_help[i].help);
+	cgn_buf_putz(out, "\nformats of KV events:\n");
+	for (enum sim_dialect d = 0; d < SIM_DIALECT_COUNT; d++)
+		cgn_buf_fmt(out, "  %-18s%s\n", sim_dialect_name(d), sim_dialect_help(d));
+	cgn_buf_putz(out,
+		"\nwhile it runs:\n"
+		"  GET  /sim/state   what runs and waits, how requests ended, KV memory\n"
+		"  POST /sim/faults  {\"faults\": [\"http500@0.5\"]} replaces the faults; an empty list ends them\n"
+		"  GET  /sim/blocks  the digest of every cached block, by rank and tier (with --kv-digests, --kv-events or --kv-uds)\n"
+		"  POST /sim/fill    {\"blocks\": n, \"seed\": s} puts that many made-up blocks into each rank's cache, in chains of \"chain\" [64]\n"
+		"  POST /reset_prefix_cache[?reset_running_requests=true]   empties all tiers, unless requests run\n"
+		"\nexamples:\n"
+		"  cgn-sim --model llama-3.1-8b                       one model in real time on 127.0.0.1:8000\n"
+		"  cgn-sim --listen 127.0.0.1:0 --time-scale 0        as fast as this machine, on a free port\n"
+		"  cgn-sim --kv-blocks 512 --max-batch 8              a small GPU: requests queue early\n"
+		"  cgn-sim --kv-events tcp://127.0.0.1:5557 --kv-events-replay tcp://127.0.0.1:5657 --workers 2 --cpu-blocks 16384\n"
+		"  cgn-sim --kv-uds /run/cognitora/kv.sock             blocks in cgn-kvcached, shared with the sims beside it\n"
+		"  cgn-sim --tokenizer m/tokenizer.json --chat-template m/tokenizer_config.json   the token ids of a real model\n"
+		"  cgn-sim --fault http500@0.1 --fault cut-after=20@every=50\n"
+		"  cgn-sim --token-interval-us 50000 --max-batch 10000 --kv-blocks 1000000   many paced streams\n");
+}

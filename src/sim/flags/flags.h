@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* flags: the command line of cgn-sim. */
+#pragma once
+#include "sim/events/events.h"
+#include "sim/faults/faults.h"
+
+#define SIM_MODELS_MAX 64
+struct sim_cfg {
+	const char *listen; /* strings are borrowed from argv or static */
+	const char *models[SIM_MODELS_MAX];
+	unsigned n_models;
+	const char *tokenizer, *chat_template; /* "": none */
+	uint64_t seed;
+	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
+	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len,
+		max_tokens_default, workers, token_interval_us;
+	uint32_t lower_blocks[ENGINEMODEL_TIER_COUNT];
+	double restore_us[ENGINEMODEL_TIER_COUNT];
+	const char *kv_events, *kv_events_replay, *kv_events_topic; /* "": none */
+	enum sim_dialect dialect;
+	uint32_t kv_events_buffer, kv_groups;
+	const char *kv_uds; /* "": no block store */
+	uint32_t kv_block_bytes;
+	double kv_load_us;
+	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
+	struct sim_faults faults;
+};
+static inline bool sim_has_events(const struct sim_cfg *cfg)
+{
+	return cfg->kv_events != NULL && cfg->kv_events[0] != '\0';
+}
+static inline bool sim_has_store(const struct sim_cfg *cfg)
+{
+	return cfg->kv_uds != NULL && cfg->kv_uds[0] != '\0';
+}
+/* Does somebody want to know which tokens blocks hold? */
+static inline bool sim_keeps_contents(const struct sim_cfg *cfg)
+{
+	return cfg->kv_digests || sim_has_events(cfg) || sim_has_store(cfg);
+}
+
+enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };
+/* CGN_INVALID: one sentence that names the flag, what is allowed, and the nearest known flag. */
+CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
+	struct cgn_err *err);
+void sim_flags_help(struct cgn_buf *out);

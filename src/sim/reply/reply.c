@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/reply/reply.h"
+
+const struct sim_reply_ops *sim_reply_ops_of(enum sim_api api)
+{
+	static const struct sim_reply_ops *const ops[SIM_API_COUNT] = {
+		[SIM_CHAT] = &sim_reply_chat,
+		[SIM_COMPLETIONS] = &sim_reply_completions,
+		[SIM_RESPONSES] = &sim_reply_responses,
+		[SIM_MESSAGES] = &sim_reply_messages,
+	};
+	CGN_MUST(api < SIM_API_COUNT);
+	return ops[api];
+}
+
+void sim_event_end(struct sim_sink *to)
+{
+	cgn_buf_add(&to->b, "\n\n", 2);
+	if (!to->b.bad)
+		to->emit(to->arg, cgn_buf_view(&to->b));
+	to->b.n = 0;
+}
+
+/* The next token's text, cut where the plan ends it. */
+static struct cgn_str next_piece(struct sim_choice *c)
+{
+	struct cgn_str piece = {0};
+	uint32_t id = 0;
+	if (!sim_text_next(&c->text, &piece, &id))
+		piece.n = 0;
+	uint64_t left = c->plan.text_bytes - c->sent_bytes;
+	if (piece.n > left)
+		piece.n = (size_t)left;
+	c->sent_bytes += piece.n;
+	c->sent++;
+	return piece;
+}
+
+static bool choice_pump(struct sim_reply *r, uint32_t i, uint64_t *most, struct sim_sink *to,
+	bool (*full)(void *arg))
+{
+	const struct sim_reply_ops *ops = sim_reply_ops_of(r->api);
+	struct sim_choice *c = &r->choices[i];
+	for (; c->sent < c->given; --*most) {
+		if (*most == 0 || full(to->arg))
+			return false;
+		ops->token(r, i, next_piece(c), to);
+	}
+	if (c->sent < c->plan.n_tokens)
+		return false;
+	if (!c->closed)
+		ops->finish(r, i, to);
+	c->closed = true;
+	return true;
+}
+
+bool sim_reply_pump(struct sim_reply *r, uint64_t most, struct sim_sink *to, bool (*full)(void *arg))
+{
+	const struct sim_reply_ops *ops = sim_reply_ops_of(r->api);
+	if (!r->opened)
+		ops->open(r, to);
+	r->opened = true;
+	bool all = true;
+	for (uint32_t i = 0; i < r->n_choices; i++) {
+		if (!r->choices[i].closed)
+			all &= choice_pump(r, i, &most, to, full);
+	}
+	if (all)
+		ops->close(r, to);
+	return all;
+}
+
+void sim_put_string(struct cgn_buf *b, struct cgn_str s)
+{
+	struct json_out o = json_out_to(b);
+	json_put_str(&o, s);
+}
+
+void sim_put_text(const struct sim_choice *c, struct cgn_buf *b)
+{
+	if (c->start.scripted) {
+		size_t n = c->start.script.n < c->plan.text_bytes ? c->start.script.n
+								  : (size_t)c->plan.text_bytes;
+		sim_put_string(b, (struct cgn_str){c->start.script.p, n});
+		return;
+	}
+	struct sim_choice walk = {.text = c->start, .plan = c->plan}; /* words need no escapes */
+	cgn_buf_char(b, '"');
+	while (walk.sent < walk.plan.n_tokens)
+		cgn_buf_str(b, next_piece(&walk));
+	cgn_buf_char(b, '"');
+}
+
+uint64_t sim_tokens_sent(const struct sim_reply *r)
+{
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < r->n_choices; i++)
+		n += r->stream ? r->choices[i].sent : r->choices[i].plan.n_tokens;
+	return n;
+}
+
+void sim_put_usage(const struct sim_reply *r, struct cgn_buf *b)
+{
+	uint64_t answer = sim_tokens_sent(r);
+	cgn_buf_putz(b, "\"usage\":{\"prompt_tokens\":");
+	cgn_buf_u64(b, r->prompt_tokens);
+	cgn_buf_putz(b, ",\"total_tokens\":");
+	cgn_buf_u64(b, r->prompt_tokens + answer);
+	cgn_buf_putz(b, ",\"completion_tokens\":");
+	cgn_buf_u64(b, answer);
+	cgn_buf_putz(b, ",\"prompt_tokens_details\":{\"cached_tokens\":");
+	cgn_buf_u64(b, r->cached_tokens);
+	cgn_buf_putz(b, "}}");
+}
+
+void sim_put_token_logprob(struct cgn_buf *b, struct cgn_str token, double logprob)
+{
+	cgn_buf_putz(b, "\"token\":");
+	sim_put_string(b, token);
+	cgn_buf_fmt(b, ",\"logprob\":%.10g,\"bytes\":[", logprob);
+	for (size_t i = 0; i < token.n; i++)
+		cgn_buf_fmt(b, "%s%u", i > 0 ? "," : "", (unsigned)(uint8_t)token.p[i]);
+	cgn_buf_char(b, ']');
+}
+
+void sim_error_body(struct cgn_buf *b, const struct sim_refusal *no)
+{
+	struct json_out o = json_out_to(b);
+	json_open(&o, '{');
+	json_key(&o, "error");
+	json_open(&o, '{');
+	json_key_z(&o, "message", no->msg);
+	json_key_z(&o, "type", no->type);
+	json_key(&o, "param");
+	if (no->param != NULL)
+		json_put_z(&o, no->param);
+	else
+		json_put_null(&o);
+	json_key(&o, "code");
+	if (no->code != NULL)
+		json_put_z(&o, no->code);
+	else
+		json_put_u64(&o, (uint64_t)no->status);
+	json_close(&o, '}');
+	json_close(&o, '}');
+}

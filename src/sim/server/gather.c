@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/server/gather.h"
+
+#include <stdlib.h>
+
+#define TOUR_TAG 0x51b70015U
+
+struct sim_gather {
+	uint32_t tag;
+	struct cgn_post post;
+	struct sim_gather_task errand;
+	struct sim_worker *home;
+	struct http_exchange *x;  /* NULL: the client went */
+	struct sim_gather **slot; /* the asker's pointer to us; NULL: the asker is gone */
+	struct cgn_buf text;      /* what workers said, each piece with a comma behind */
+	bool refused;             /* a worker did not do it */
+	unsigned next;            /* worker to visit */
+	struct sim_snapshot each[];
+};
+
+static void tell(struct sim_gather *t, struct cgn_buf *out)
+{
+	const struct sim_worker *home = t->home;
+	struct cgn_str said = {t->text.p, t->text.n > 0 ? t->text.n - 1 : 0};
+	out->bad = t->text.bad;
+	switch (t->errand.kind) {
+	case SIM_GATHER_METRICS:
+		sim_report_metrics(home->cfg, t->each, home->team->n, out);
+		break;
+	case SIM_GATHER_STATE:
+	case SIM_GATHER_FAULTS:
+		sim_report_state(home, t->each, home->team->n, said, out);
+		break;
+	case SIM_GATHER_BLOCKS:
+		cgn_buf_fmt(out, "{\"block_tokens\":%u,\"ranks\":[", home->cfg->block_tokens);
+		cgn_buf_str(out, said);
+		cgn_buf_putz(out, "]}");
+		break;
+	case SIM_GATHER_FILL:
+		cgn_buf_putz(out, "{\"filled\":[");
+		cgn_buf_str(out, said);
+		cgn_buf_putz(out, "]}");
+		break;
+	case SIM_GATHER_RESET:
+		cgn_buf_fmt(out, "{\"success\":%s}", t->refused ? "false" : "true");
+		break;
+	}
+}
+
+static void tour_end(struct sim_gather *t)
+{
+	struct cgn_buf out = {0};
+	struct http_field type = {CGN_STR("content-type"), CGN_STR("application/json")};
+	if (t->errand.kind == SIM_GATHER_METRICS)
+		type.value = CGN_STR("text/plain; version=0.0.4; charset=utf-8");
+	if (t->x != NULL) {
+		tell(t, &out);
+		*t->slot = NULL;
+		http_exchange_reply(t->x, out.bad ? 500 : 200, &type, 1,
+			out.bad ? CGN_STR("") : cgn_buf_view(&out));
+	}
+	cgn_buf_fini(&out);
+	cgn_buf_fini(&t->text);
+	t->tag = 0;
+	free(t);
+}
+
+/* False: come again to this worker. */
+static bool tour_visit(struct sim_gather *t, struct sim_worker *w)
+{
+	uint64_t rng = w->faults.rng;
+	uint32_t vocab = w->team->vocab != NULL ? sim_vocab_size(w->team->vocab) : 0;
+	bool done = true;
+	switch (t->errand.kind) {
+	case SIM_GATHER_FAULTS:
+		w->faults = t->errand.faults;
+		w->faults.rng = rng;
+		break;
+	case SIM_GATHER_BLOCKS:
+		sim_report_blocks(w, &t->text);
+		return true;
+	case SIM_GATHER_FILL:
+		w->filling = true;
+		done = w->stopping || sim_fill_step(&t->errand.fill, w->cfg, w->rank, vocab, w->model);
+		w->filling = false;
+		if (done)
+			cgn_buf_fmt(&t->text, "%u,", t->errand.fill.made);
+		if (!w->stopping)
+			sim_worker_run(w); /* tells of it */
+		return done;
+	case SIM_GATHER_RESET:
+		t->refused |= w->stopping || !enginemodel_reset(w->model, t->errand.even_running, false);
+		if (!w->stopping)
+			sim_worker_run(w);
+		return true;
+	case SIM_GATHER_METRICS:
+	case SIM_GATHER_STATE:
+		break;
+	}
+	t->each[w->rank] =
+		(struct sim_snapshot){w->counts, enginemodel_stats(w->model), sim_store_stats(w->store)};
+	sim_report_recent(w, &t->text);
+	return true;
+}
+
+/* On the loop of worker |next|, or at home again. */
+static void tour_stop(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	struct sim_gather *t = CGN_CONTAINER(p, struct sim_gather, post);
+	CGN_LIVE(t, TOUR_TAG);
+	struct sim_team *team = t->home->team;
+	if (t->next == team->n) {
+		tour_end(t);
+		return;
+	}
+	t->next += tour_visit(t, &team->workers[t->next]);
+	struct sim_worker *to = t->next < team->n ? &team->workers[t->next] : t->home;
+	cgn_loop_post(to->loop, &t->post, tour_stop);
+}
+
+void sim_gather_start(struct sim_worker *w, struct http_exchange *x, const struct sim_gather_task *errand,
+	struct sim_gather **out)
+{
+	*out = NULL;
+	struct sim_gather *t = calloc(1, sizeof *t + w->team->n * sizeof t->each[0]);
+	if (t == NULL) {
+		http_exchange_reply(x, 500, NULL, 0, CGN_STR("out of memory\n"));
+		return;
+	}
+	t->tag = TOUR_TAG;
+	t->errand = *errand;
+	t->home = w;
+	t->x = x;
+	t->slot = out;
+	*out = t;
+	cgn_loop_post(w->team->workers[0].loop, &t->post, tour_stop);
+}
+
+void sim_gather_forget(struct sim_gather *t)
+{
+	CGN_LIVE(t, TOUR_TAG);
+	t->x = NULL;
+	t->slot = NULL;
+}

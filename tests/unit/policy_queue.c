@@ -496,29 +496,29 @@ static void random_operations_agree_with_a_naive_model(void **state)
 static void pace_counts_only_the_time_that_somebody_waits(void **state)
 {
 	(void)state;
-	struct queue_pace p = {0};
+	struct queue_rate p = {0};
 	cgn_nsec now = 5 * CGN_SEC;
-	assert_false(queue_pace_known(&p));
-	queue_pace_busy(&p, now);
+	assert_false(queue_rate_known(&p));
+	queue_rate_start(&p, now);
 	for (int i = 0; i < 100; i++)
-		queue_pace_count(&p, now += 100 * CGN_MSEC);
-	cgn_nsec ten = queue_pace_time(&p, 10, now);
+		queue_rate_count(&p, now += 100 * CGN_MSEC);
+	cgn_nsec ten = queue_rate_time(&p, 10, now);
 	for (int i = 0; i < 100; i++) { /* let in, and back: nobody got on */
-		queue_pace_count(&p, now);
-		queue_pace_return(&p, now);
+		queue_rate_count(&p, now);
+		queue_rate_uncount(&p, now);
 	}
-	assert_true(queue_pace_time(&p, 10, now) + CGN_MSEC > ten &&
-		queue_pace_time(&p, 10, now) < ten + CGN_MSEC);
+	assert_true(queue_rate_time(&p, 10, now) + CGN_MSEC > ten &&
+		queue_rate_time(&p, 10, now) < ten + CGN_MSEC);
 	assert_true(ten > 900 * CGN_MSEC && ten < 1100 * CGN_MSEC);
-	queue_pace_idle(&p, now);
+	queue_rate_stop(&p, now);
 	now += 3600 * CGN_SEC;
-	queue_pace_busy(&p, now);
-	assert_true(queue_pace_known(&p) && queue_pace_time(&p, 10, now) == ten);
+	queue_rate_start(&p, now);
+	assert_true(queue_rate_known(&p) && queue_rate_time(&p, 10, now) == ten);
 	/* nothing leaves any more: it takes longer and longer */
-	assert_true(queue_pace_time(&p, 10, now + 60 * CGN_SEC) > 10 * ten);
-	struct queue_pace never = {0};
-	queue_pace_busy(&never, now);
-	assert_true(queue_pace_time(&never, 3, now + 2 * CGN_SEC) == 6 * CGN_SEC);
+	assert_true(queue_rate_time(&p, 10, now + 60 * CGN_SEC) > 10 * ten);
+	struct queue_rate never = {0};
+	queue_rate_start(&never, now);
+	assert_true(queue_rate_time(&never, 3, now + 2 * CGN_SEC) == 6 * CGN_SEC);
 }
 
 int main(void)

@@ -352,7 +352,7 @@ static struct gw_rules *rules_of(const char *toml, const char *keys)
 	if (keys != NULL)
 		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &k, &err)));
 	assert_true(cgn_ok(gw_rules_new(cfg, &k, &rules, NULL)));
-	if (!cgn_ok(gw_rules_kits(rules, cfg, NULL, false, NULL, &err)))
+	if (!cgn_ok(gw_rules_load_tokenizers(rules, cfg, NULL, false, NULL, &err)))
 		fail_msg("%s", err.msg);
 	config_free(&cfg);
 	return rules;
@@ -1314,12 +1314,12 @@ static void a_node_without_a_lane_gets_one_when_there_is_room(void **state)
 		continue;
 	router_residency_open(&watch);
 	assert_false(n->has_lane);
-	router_residency_check(&watch, &check);
+	router_residency_compare(&watch, &check);
 	assert_false(n->has_lane); /* still none */
 	kvindex_node_remove(w->shared.choice.index, 77);
 	while (kvindex_tick(w->shared.choice.index, 1 << 20))
 		continue;
-	router_residency_check(&watch, &check);
+	router_residency_compare(&watch, &check);
 	assert_true(n->has_lane);
 	assert_int_equal(n->lane, 77);
 	assert_int_equal(watch.stale_since, 0); /* all of it is known: it holds nothing */

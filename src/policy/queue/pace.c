@@ -3,48 +3,48 @@
 
 #include "policy/queue/queue.h"
 
-static void advance(struct queue_pace *p, cgn_nsec now)
+static void advance(struct queue_rate *p, cgn_nsec now)
 {
 	if (p->at == 0 || now <= p->at)
 		return;
-	double dt = (double)(now - p->at) * 1e-9, keep = exp(-dt / ((double)QUEUE_PACE * 1e-9));
+	double dt = (double)(now - p->at) * 1e-9, keep = exp(-dt / ((double)QUEUE_RATE_WINDOW * 1e-9));
 	p->items *= keep;
 	p->seconds = p->seconds * keep + dt;
 	p->at = now;
 }
 
-void queue_pace_busy(struct queue_pace *p, cgn_nsec now)
+void queue_rate_start(struct queue_rate *p, cgn_nsec now)
 {
 	if (p->at == 0)
 		p->at = now;
 }
 
-void queue_pace_idle(struct queue_pace *p, cgn_nsec now)
+void queue_rate_stop(struct queue_rate *p, cgn_nsec now)
 {
 	advance(p, now);
 	p->at = 0;
 }
 
-void queue_pace_count(struct queue_pace *p, cgn_nsec now)
+void queue_rate_count(struct queue_rate *p, cgn_nsec now)
 {
 	advance(p, now);
 	p->items += 1;
 }
 
-void queue_pace_return(struct queue_pace *p, cgn_nsec now)
+void queue_rate_uncount(struct queue_rate *p, cgn_nsec now)
 {
 	advance(p, now);
 	p->items = p->items > 1 ? p->items - 1 : 0;
 }
 
-bool queue_pace_known(const struct queue_pace *p)
+bool queue_rate_known(const struct queue_rate *p)
 {
 	return p->items > 0 && p->seconds > 0;
 }
 
-cgn_nsec queue_pace_time(const struct queue_pace *p, size_t items, cgn_nsec now)
+cgn_nsec queue_rate_time(const struct queue_rate *p, size_t items, cgn_nsec now)
 {
-	struct queue_pace then = *p;
+	struct queue_rate then = *p;
 	advance(&then, now);
 	if (!(then.items > 0))
 		then.items = 1;

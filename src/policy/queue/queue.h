@@ -112,18 +112,18 @@ struct queue_share {
 void queue_each(const struct queue *q, void (*fn)(void *user, const struct queue_share *s), void *user);
 
 /* ---- how fast it moves ---- */
-/* Items that left for good per second of the time that somebody waited; what is older than QUEUE_PACE counts
+/* Items that left for good per second of the time that somebody waited; what is older than QUEUE_RATE_WINDOW counts
  * less and less. All zero at first. */
-#define QUEUE_PACE (10 * CGN_SEC)
-struct queue_pace {
+#define QUEUE_RATE_WINDOW (10 * CGN_SEC)
+struct queue_rate {
 	double items, seconds;
 	cgn_nsec at; /* 0: nobody waits */
 };
 /* somebody waits from now on; nothing when so already */
-void queue_pace_busy(struct queue_pace *p, cgn_nsec now);
-void queue_pace_idle(struct queue_pace *p, cgn_nsec now);
-void queue_pace_count(struct queue_pace *p, cgn_nsec now);  /* one left */
-void queue_pace_return(struct queue_pace *p, cgn_nsec now); /* one that was counted a moment ago is back */
-bool queue_pace_known(const struct queue_pace *p);
+void queue_rate_start(struct queue_rate *p, cgn_nsec now);
+void queue_rate_stop(struct queue_rate *p, cgn_nsec now);
+void queue_rate_count(struct queue_rate *p, cgn_nsec now);   /* one left */
+void queue_rate_uncount(struct queue_rate *p, cgn_nsec now); /* one that was counted a moment ago is back */
+bool queue_rate_known(const struct queue_rate *p);
 /* Until |items| more will have left. When none ever did, as if one did now. */
-cgn_nsec queue_pace_time(const struct queue_pace *p, size_t items, cgn_nsec now);
+cgn_nsec queue_rate_time(const struct queue_rate *p, size_t items, cgn_nsec now);

@@ -41,9 +41,9 @@ static void put_load(struct json_out *j, const Cognitora__V1__Load *l)
 static void put_knowledge(struct json_out *j, const struct router *r, const struct cluster_node *n)
 {
 	static const char *const tiers[KV_TIERS] = {"gpu", "ram", "ssd", "remote"};
-	struct router_knowledge k;
+	struct router_residency_status k;
 	char sums[24];
-	router_knowledge(r, n, &k);
+	router_residency_status(r, n, &k);
 	(void)snprintf(sums, sizeof sums, "%016llx", (unsigned long long)k.sums);
 	json_open(j, '{');
 	json_key_z(j, "source", k.source);

@@ -35,7 +35,7 @@ static void cordon_refresh(struct router *r, struct cluster_node *n)
 		cgn_loop_defer(r->loop, &r->publish);
 }
 
-void router_breaker(struct router *r, const struct cluster_node *n, enum breaker_event ev,
+void router_breaker_step(struct router *r, const struct cluster_node *n, enum breaker_event ev,
 	enum breaker_reason why)
 {
 	const struct breaker_input in = {.event = ev,
@@ -45,15 +45,15 @@ void router_breaker(struct router *r, const struct cluster_node *n, enum breaker
 	(void)gw_breaker_step(&r->cluster->cells[n->slot], &r->rules->breaker, n->info->id, &in);
 }
 
-void router_obey(struct router *r, const struct cluster_orders *o)
+void router_orders_apply(struct router *r, const struct cluster_orders *o)
 {
 	struct cluster_node *n = r->cluster->by_slot[o->slot];
 	if (o->forget)
 		route_record_forget(r->shared.choice.record, o->slot);
 	if (o->had_lane)
-		router_residency_gone(r, o->lane);
+		router_residency_remove(r, o->lane);
 	if (n != NULL && o->recovered)
-		router_breaker(r, n, BREAKER_HINT, BREAKER_FOR_NOTHING);
+		router_breaker_step(r, n, BREAKER_HINT, BREAKER_FOR_NOTHING);
 	if (n != NULL && o->publish) {
 		capacity_set(r, n);
 		cordon_refresh(r, n);
@@ -67,7 +67,7 @@ void router_obey(struct router *r, const struct cluster_orders *o)
 		router_watch_open(r, n);
 		break;
 	case WATCH_AGAIN:
-		router_watch_again(r, n);
+		router_watch_restart(r, n);
 		break;
 	case WATCH_CLOSE:
 		router_watch_close(r, o->slot);
@@ -127,11 +127,11 @@ static void publish(struct cgn_hook *h)
 	}
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_tell(r->workers[i], v, NULL);
-	router_gate_seen(r);
+	router_admission_see(r);
 	cluster_view_unref(&r->view);
 	r->view = v;
-	router_gate_look(r);
-	router_models_look(r);
+	router_admission_serve(r);
+	router_models_log_changes(r);
 }
 
 /* ---- membership ---- */
@@ -143,7 +143,7 @@ static void on_node(void *user, const Cognitora__V1__Node *node)
 	struct cgn_err err;
 	CGN_LIVE(r, ROUTER_TAG);
 	if (cgn_ok(cluster_node_seen(r->cluster, node, state_watch_cordoned(r->state, node->id), &o, &err)))
-		router_obey(r, &o);
+		router_orders_apply(r, &o);
 	else
 		cgn_log(ERROR, "router.node_refused", F_STR("node", node->id), F_STR("why", err.msg));
 }
@@ -159,7 +159,7 @@ static void on_gone(void *user, const char *id)
 	cgn_log(INFO, "router.node_gone", F_STR("node", n->info->id));
 	series_forget(n->info->id);
 	if (cluster_node_gone(r->cluster, n->member_id, &o))
-		router_obey(r, &o);
+		router_orders_apply(r, &o);
 }
 
 static void on_cordon(void *user, const char *id, bool cordoned)
@@ -186,7 +186,7 @@ static void on_policy(void *user, struct cgn_str text, const char *where)
 {
 	struct router *r = user;
 	CGN_LIVE(r, ROUTER_TAG);
-	router_policy_seen(r, text, where);
+	router_policy_update(r, text, where);
 }
 
 const struct state_watch_ops router_state_ops = {
@@ -215,7 +215,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	size_t n = keys != NULL ? auth_keys_count(keys) : 0;
 	CGN_TRY(gw_rules_new(r->cfg, &keys, &rules, err));
 	route_document_apply(&r->document, &rules->route);
-	cgn_rc rc = gw_rules_kits(rules, r->cfg, r->rules, r->rules != NULL, kit_refused, err);
+	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->rules, r->rules != NULL, kit_refused, err);
 	if (!cgn_ok(rc)) {
 		gw_rules_unref(&rules);
 		return rc;
@@ -224,8 +224,8 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 		gw_worker_tell(r->workers[i], NULL, rules);
 	gw_rules_unref(&r->rules);
 	r->rules = rules;
-	router_gate_tune(r);
-	router_models_look(r);
+	router_admission_tune(r);
+	router_models_log_changes(r);
 	if (r->cfg->auth.enabled)
 		cgn_log(INFO, "router.keys", F_STR("file", r->cfg->auth.api_keys_file), F_U64("keys", n));
 	return CGN_OK;
@@ -296,8 +296,8 @@ static void quiet_look(struct router *r, struct cluster_node *n)
 		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
 	/* What runs there is given up, unless it still brings something. */
 	pulse_stop(&r->cluster->cells[n->slot].pulse, cgn_loop_now(r->loop));
-	router_breaker(r, n, BREAKER_TRIP, BREAKER_FOR_SILENT);
-	router_obey(r, &o);
+	router_breaker_step(r, n, BREAKER_TRIP, BREAKER_FOR_SILENT);
+	router_orders_apply(r, &o);
 }
 
 static void breaker_tick(struct router *r, const struct cluster_node *n)
@@ -327,11 +327,11 @@ static void tick(struct cgn_timer *t)
 			quiet_look(r, r->cluster->by_slot[i]);
 			breaker_tick(r, r->cluster->by_slot[i]);
 		}
-	router_peers_look(r);
+	router_outliers_check(r);
 	for (size_t i = 0; i < r->n_workers; i++)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
 	metric_set(METRIC_OF(CONNECTIONS, "http"), (double)connections);
-	router_residency_show(r);
+	router_residency_metrics(r);
 	limits_show(r);
 	cgn_timer_set(t, TICK);
 }

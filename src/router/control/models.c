@@ -6,11 +6,11 @@
 #include "base/json/json.h"
 #include "base/log/log.h"
 #include "router/control/router.h"
-#include "router/rules/kit.h"
+#include "router/rules/tokenizer_set.h"
 
 #define SHOWN_MAX 4096 /* models whose mode is remembered; beyond it a change is not logged */
 
-struct router_model_shown {
+struct router_model_logged {
 	char *name;
 	enum gw_tokens_mode mode;
 };
@@ -41,7 +41,7 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 
 /* ---- log ---- */
 
-static struct router_model_shown *shown_of(struct router *r, struct cgn_str name)
+static struct router_model_logged *shown_of(struct router *r, struct cgn_str name)
 {
 	for (size_t i = 0; i < r->n_shown; i++)
 		if (cgn_str_is(name, r->shown[i].name))
@@ -51,7 +51,7 @@ static struct router_model_shown *shown_of(struct router *r, struct cgn_str name
 
 static void show(struct router *r, struct cgn_str name, enum gw_tokens_mode mode)
 {
-	struct router_model_shown *v =
+	struct router_model_logged *v =
 		r->n_shown < SHOWN_MAX ? realloc(r->shown, (r->n_shown + 1) * sizeof *v) : NULL;
 	if (v == NULL)
 		return;
@@ -65,7 +65,7 @@ static void look(void *user, struct cgn_str name)
 {
 	struct router *r = user;
 	struct router_model now = router_model_of(r, name);
-	struct router_model_shown *before = shown_of(r, name);
+	struct router_model_logged *before = shown_of(r, name);
 	if (before != NULL && before->mode == now.mode)
 		return;
 	cgn_log(INFO, "router.model_tokens", F_STRN("model", name), F_STR("tokens", gw_tokens_text(now.mode)),
@@ -88,7 +88,7 @@ void router_models_each(const struct router *r, void (*fn)(void *user, struct cg
 			fn(user, r->rules->models[i].name);
 }
 
-void router_models_look(struct router *r)
+void router_models_log_changes(struct router *r)
 {
 	if (r->rules != NULL && r->view != NULL)
 		router_models_each(r, look, r);
@@ -110,7 +110,7 @@ struct listing {
 	struct json_out j;
 };
 
-static void put_kit(struct json_out *j, const struct gw_kit *k)
+static void put_kit(struct json_out *j, const struct gw_tokenizer_set *k)
 {
 	json_key_str(j, "tokenizer", k->tokenizer_from);
 	json_key(j, "chat_template");

@@ -23,7 +23,7 @@ static void policy_log(const struct router *r)
 		F_STR("weights_from", origin(r, r->document.has_weights)));
 }
 
-void router_policy_seen(struct router *r, struct cgn_str text, const char *where)
+void router_policy_update(struct router *r, struct cgn_str text, const char *where)
 {
 	struct route_document was = r->document, d = {.has_policy = false};
 	struct cgn_err err = {.code = CGN_FINE};
@@ -131,7 +131,7 @@ static void show(struct router_call *k)
 {
 	Cognitora__V1__PolicyStatus rs;
 	router_policy_fill(k->r, &rs);
-	router_call_answer(k, &rs);
+	router_call_send(k, &rs);
 	router_call_finish(k, CGN_FINE, "");
 }
 
@@ -144,7 +144,7 @@ static void put_done(void *user, const struct cgn_err *err)
 		show(k);
 	else
 		router_call_finish(k, err->code, err->msg);
-	router_call_rest(k);
+	router_call_release(k);
 }
 
 static CGN_RC put(struct router_call *k, const Cognitora__V1__SetPolicyRequest *rq, struct cgn_err *err)

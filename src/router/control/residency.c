@@ -30,7 +30,7 @@ static void lane_take(struct router_watch *w)
 }
 
 /* The node goes, and with it, at once, all that was known of it. */
-void router_residency_gone(struct router *r, uint16_t lane)
+void router_residency_remove(struct router *r, uint16_t lane)
 {
 	kvindex_node_remove(r->shared.choice.index, lane);
 	cgn_timer_set(&r->sweep, 0);
@@ -49,7 +49,7 @@ void router_residency_open(struct router_watch *w)
 	const struct cluster_node *n = node_of(w);
 	w->stale_since = cgn_loop_now(w->r->loop);
 	if (n->has_lane) /* of the watch before, at another address */
-		router_residency_gone(w->r, n->lane);
+		router_residency_remove(w->r, n->lane);
 	lane_take(w);
 }
 
@@ -61,11 +61,11 @@ static void forget_all(struct router_watch *w)
 	if (n->has_lane && is_blank(w->r->shared.choice.index, n->lane))
 		return;
 	if (n->has_lane)
-		router_residency_gone(w->r, n->lane);
+		router_residency_remove(w->r, n->lane);
 	lane_take(w);
 }
 
-void router_residency_forget(struct router_watch *w)
+void router_residency_reset(struct router_watch *w)
 {
 	forget_all(w);
 }
@@ -108,7 +108,7 @@ static void source_take(struct router_watch *w, const Cognitora__V1__Residency *
 		route_record_forget(w->r->shared.choice.record, w->slot);
 }
 
-void router_residency_take(struct router_watch *w, const Cognitora__V1__Residency *res)
+void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
 	const struct cluster_node *n = node_of(w);
 	source_take(w, res);
@@ -179,7 +179,7 @@ static bool lane_again(struct router_watch *w)
 	return n->has_lane;
 }
 
-void router_residency_check(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check)
+void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check)
 {
 	uint32_t ranges[KV_RANGES];
 	if (!node_of(w)->has_lane && !lane_again(w))
@@ -198,7 +198,7 @@ void router_residency_lost(struct router_watch *w)
 		w->stale_since = n->heard_at;
 }
 
-cgn_nsec router_staleness(const struct router_watch *w)
+cgn_nsec router_residency_staleness(const struct router_watch *w)
 {
 	cgn_nsec now = cgn_loop_now(w->r->loop);
 	cgn_nsec ours = w->stale_since != 0 ? now - w->stale_since : 0;
@@ -231,15 +231,16 @@ static uint64_t fold(const uint64_t sums[KV_RANGES])
 	return h;
 }
 
-void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out)
+void router_residency_status(const struct router *r, const struct cluster_node *n,
+	struct router_residency_status *out)
 {
 	const struct router_watch *w = r->watches[n->slot]; /* NULL: there was no memory for it */
-	*out = (struct router_knowledge){.source = n->fed_bytes ? "slots"
-			: n->fed                                ? "events"
-								: "sent",
+	*out = (struct router_residency_status){.source = n->fed_bytes ? "slots"
+			: n->fed                                       ? "events"
+								       : "sent",
 		.state = w != NULL ? state_of(r, n, w) : "lost",
 		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
-		.staleness = w != NULL ? router_staleness(w) : 0,
+		.staleness = w != NULL ? router_residency_staleness(w) : 0,
 		.trust = cluster_cell_trust(&r->cluster->cells[n->slot])};
 	if (!n->has_lane)
 		return;
@@ -263,7 +264,7 @@ size_t router_record_bytes(const struct router *r)
 		pending_bytes(s->choice.pending);
 }
 
-void router_residency_show(struct router *r)
+void router_residency_metrics(struct router *r)
 {
 	struct kvindex_stats s;
 	kvindex_stats(r->shared.choice.index, &s);
@@ -280,7 +281,8 @@ void router_residency_show(struct router *r)
 		const char *id = n->info->id;
 		metric_set(METRIC_OF(INDEX_HELD, id),
 			n->has_lane ? (double)kvindex_count(r->shared.choice.index, n->lane) : 0);
-		metric_set(METRIC_OF(INDEX_STALENESS, id), (double)router_staleness(r->watches[i]) * 1e-9);
+		metric_set(METRIC_OF(INDEX_STALENESS, id),
+			(double)router_residency_staleness(r->watches[i]) * 1e-9);
 		metric_set(METRIC_OF(SOURCE_TRUST, id), cluster_cell_trust(&r->cluster->cells[i]));
 	}
 	if (r->sweep.at == 0)

@@ -36,7 +36,7 @@ struct router_watch {
 
 struct router_call; /* of the gRPC port; service.c */
 
-struct router_model_shown; /* models.c */
+struct router_model_logged; /* models.c */
 
 struct router {
 	uint32_t tag;
@@ -60,7 +60,7 @@ struct router {
 	struct cluster_view *view;
 	struct gw_rules *rules;
 	struct router_watch *watches[ROUTE_MAX_NODES];
-	struct router_model_shown *shown; /* owned; what was logged last */
+	struct router_model_logged *shown; /* owned; what was logged last */
 	size_t n_shown;
 	struct cgn_hook publish;
 	struct cgn_timer tick, sweep;
@@ -81,34 +81,34 @@ CGN_RC router_rules_load(struct router *r,
 	struct cgn_err *err); /* from r->cfg; on failure the old ones stay */
 void router_reload(void *state, const struct config *cfg);
 /* What cluster_* ordered, done: watches, the record, the view. |o->slot| says of which node. */
-void router_obey(struct router *r, const struct cluster_orders *o);
-void router_breaker(struct router *r, const struct cluster_node *n, enum breaker_event ev,
+void router_orders_apply(struct router *r, const struct cluster_orders *o);
+void router_breaker_step(struct router *r, const struct cluster_node *n, enum breaker_event ev,
 	enum breaker_reason why);
 
 /* Since the node's agent told its load. 0: it has not yet. */
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);
 
 /* peers.c: who is worse than others; once a second. */
-void router_peers_open(struct router_watch *w);
-void router_peers_look(struct router *r);
+void router_outliers_reset(struct router_watch *w);
+void router_outliers_check(struct router *r);
 
 /* watch.c */
 void router_watch_open(struct router *r, const struct cluster_node *n);
-void router_watch_again(struct router *r, const struct cluster_node *n);
+void router_watch_restart(struct router *r, const struct cluster_node *n);
 void router_watch_close(struct router *r, uint16_t slot);
 
 /* residency.c: what a watch tells of its node's blocks */
 void router_residency_init(struct router *r);
 void router_residency_open(struct router_watch *w);
-void router_residency_gone(struct router *r, uint16_t lane);
-void router_residency_forget(struct router_watch *w);
-void router_residency_take(struct router_watch *w, const Cognitora__V1__Residency *res);
-void router_residency_check(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check);
+void router_residency_remove(struct router *r, uint16_t lane);
+void router_residency_reset(struct router_watch *w);
+void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residency *res);
+void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check);
 void router_residency_lost(struct router_watch *w);
 /* for how long what is known may have been wrong; 0: it is current */
-cgn_nsec router_staleness(const struct router_watch *w);
+cgn_nsec router_residency_staleness(const struct router_watch *w);
 /* What is known of a node's cache, for people. */
-struct router_knowledge {
+struct router_residency_status {
 	const char *source; /* "events", "sent" */
 	/* "agreed", "repairing", "incomplete" (told, not compared yet), "lost" (its watch is), "shed" (too
 	 * little memory) */
@@ -120,29 +120,30 @@ struct router_knowledge {
 	cgn_nsec staleness;
 	double trust;
 };
-void router_knowledge(const struct router *r, const struct cluster_node *n, struct router_knowledge *out);
-void router_residency_show(struct router *r);       /* metrics, once a second */
+void router_residency_status(const struct router *r, const struct cluster_node *n,
+	struct router_residency_status *out);
+void router_residency_metrics(struct router *r);    /* metrics, once a second */
 size_t router_record_bytes(const struct router *r); /* memory of all that is kept of what was sent */
 
 /* explain_ask.c: what workers wrote down of decisions. */
-struct router_question;
-struct router_answer { /* borrowed until |done| returns */
+struct router_explain_query;
+struct router_explain_answer { /* borrowed until |done| returns */
 	const char *id;
 	const struct cgn_buf *found; /* of each worker: explain_write */
 	size_t n, most;
 	struct explain_reach reach; /* of all; oldest_ms: from then on every worker knows */
 };
-/* About |id|, or the last |last| requests. |done| comes once, never inline, unless router_explain_forget was
+/* About |id|, or the last |last| requests. |done| comes once, never inline, unless router_explain_cancel was
  * called before. CGN_NOT_FOUND: nothing is recorded here; CGN_INVALID: no possible id. */
 CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
-	void (*done)(void *user, const struct router_answer *a), void *user, struct router_question **out,
-	struct cgn_err *err);
-void router_explain_forget(struct router_question **take); /* safe on NULL */
+	void (*done)(void *user, const struct router_explain_answer *a), void *user,
+	struct router_explain_query **out, struct cgn_err *err);
+void router_explain_cancel(struct router_explain_query **take); /* safe on NULL */
 void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
 
 /* policy.c */
-void router_policy_seen(struct router *r, struct cgn_str text, const char *where);
+void router_policy_update(struct router *r, struct cgn_str text, const char *where);
 void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
 	Cognitora__V1__ShadowStatus **list, size_t *n);
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to); /* borrows from |r| */
@@ -159,26 +160,26 @@ uint64_t router_keys_fingerprint(const struct config *cfg); /* changes when the 
 struct router_model {
 	enum gw_tokens_mode mode;
 	const char *why;
-	const struct gw_kit *kit; /* NULL: it has none */
+	const struct gw_tokenizer_set *kit; /* NULL: it has none */
 	size_t n_ready;
 	uint32_t block_tokens, block_bytes; /* the mode says which counts */
 };
 struct router_model router_model_of(const struct router *r, struct cgn_str name);
 /* Models that nodes have, then configured ones that none has. */
 void router_models_each(const struct router *r, void (*fn)(void *user, struct cgn_str name), void *user);
-void router_models_look(struct router *r); /* log what changed */
+void router_models_log_changes(struct router *r); /* log what changed */
 void router_models_close(struct router *r);
 void router_admin_models(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
 
 /* gate.c: the queues */
-CGN_RC router_gate_open(struct router *r, struct cgn_err *err);
-void router_gate_close(struct router *r); /* after the workers have ended */
-void router_gate_seen(struct router *r);  /* before r->view is replaced: who was ready until now */
-void router_gate_look(struct router *r);  /* nodes or their load changed */
-void router_gate_tune(struct router *r);  /* r->rules changed */
-void router_gate_drain(struct router *r);
-size_t router_gate_depth(const struct router *r, struct cgn_str model);
+CGN_RC router_admission_open(struct router *r, struct cgn_err *err);
+void router_admission_close(struct router *r); /* after the workers have ended */
+void router_admission_see(struct router *r);   /* before r->view is replaced: who was ready until now */
+void router_admission_serve(struct router *r); /* nodes or their load changed */
+void router_admission_tune(struct router *r);  /* r->rules changed */
+void router_admission_drain(struct router *r);
+size_t router_admission_depth(const struct router *r, struct cgn_str model);
 void router_admin_queue(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
 

@@ -14,7 +14,7 @@ void router_call_finish(struct router_call *k, enum cgn_code code, const char *s
 		grpc_finish(k->c, code, sentence);
 }
 
-void router_call_answer(struct router_call *k, const void *message)
+void router_call_send(struct router_call *k, const void *message)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	pb_pack(message, &b);
@@ -35,10 +35,10 @@ static void drain_stop(struct router_call *k)
 	if (n == NULL || n->drains == 0)
 		return; /* it left meanwhile */
 	cluster_drain_end(k->r->cluster, n, &o);
-	router_obey(k->r, &o);
+	router_orders_apply(k->r, &o);
 }
 
-void router_call_rest(struct router_call *k)
+void router_call_release(struct router_call *k)
 {
 	if (k->c != NULL || k->pending)
 		return;
@@ -77,9 +77,9 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	k->c = NULL;
-	router_explain_forget(&k->question);
+	router_explain_cancel(&k->question);
 	drain_stop(k);
-	router_call_rest(k);
+	router_call_release(k);
 }
 
 static const struct grpc_call_ops call_ops = {.on_message = on_message,
@@ -97,7 +97,7 @@ static void announce(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc))
 		rc = state_announce_received(k->r->state, rq, &rs.lease_ms, &err);
 	if (cgn_ok(rc))
-		router_call_answer(k, &rs);
+		router_call_send(k, &rs);
 	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
 }
 
@@ -110,7 +110,7 @@ static void leave(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc))
 		rc = state_leave_received(k->r->state, rq->node_id, &err);
 	if (cgn_ok(rc))
-		router_call_answer(k, &rs);
+		router_call_send(k, &rs);
 	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
 }
 
@@ -134,8 +134,8 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 	to->cordoned = n->cordoned;
 	to->router_inflight = cluster_inflight(r->cluster, n->slot);
 	to->last_seen_ms = n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0;
-	struct router_knowledge k;
-	router_knowledge(r, n, &k);
+	struct router_residency_status k;
+	router_residency_status(r, n, &k);
 	to->index_blocks = k.blocks;
 	to->source = (char *)(uintptr_t)k.source;
 	to->stale_ms = (uint64_t)(k.staleness / CGN_MSEC);
@@ -177,7 +177,7 @@ static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, str
 		rows[i].why = (char *)(uintptr_t)m.why;
 		rows[i].block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
 		rows[i].ready_nodes = (uint32_t)m.n_ready;
-		rows[i].queued = (uint32_t)router_gate_depth(r, cgn_str_of(rs->models[i]));
+		rows[i].queued = (uint32_t)router_admission_depth(r, cgn_str_of(rs->models[i]));
 		rs->model_status[rs->n_model_status++] = &rows[i];
 	}
 	return true;
@@ -218,7 +218,7 @@ static void status(struct router_call *k, struct cgn_str message)
 		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}
-	router_call_answer(k, &rs);
+	router_call_send(k, &rs);
 	router_call_finish(k, CGN_FINE, "");
 }
 
@@ -261,9 +261,9 @@ static void cordon_done(void *user, const struct cgn_err *err)
 	Cognitora__V1__CordonResponse rs = COGNITORA__V1__CORDON_RESPONSE__INIT;
 	k->pending = false;
 	if (err->code == CGN_FINE && k->c != NULL)
-		router_call_answer(k, &rs);
+		router_call_send(k, &rs);
 	router_call_finish(k, err->code, err->code == CGN_FINE ? "" : err->msg);
-	router_call_rest(k);
+	router_call_release(k);
 }
 
 static void cordon(struct router_call *k, struct cgn_str message)
@@ -291,7 +291,7 @@ static void drain_report(struct cgn_timer *t)
 		rs.inflight = ours > theirs ? ours : theirs;
 	}
 	rs.done = rs.inflight == 0;
-	router_call_answer(k, &rs);
+	router_call_send(k, &rs);
 	if (rs.done)
 		router_call_finish(k, CGN_FINE, "");
 	else
@@ -310,11 +310,11 @@ static void drain_cordoned(void *user, const struct cgn_err *err)
 	if (err->code == CGN_FINE && k->c != NULL && n != NULL) {
 		k->draining = true;
 		cluster_drain_begin(k->r->cluster, n, &o);
-		router_obey(k->r, &o);
+		router_orders_apply(k->r, &o);
 	}
 	if (err->code == CGN_FINE && k->c != NULL)
 		cgn_timer_set(&k->poll, 0); /* after the workers were told */
-	router_call_rest(k);
+	router_call_release(k);
 }
 
 static void drain(struct router_call *k, struct cgn_str message)

@@ -15,16 +15,16 @@ struct router_call {
 	bool asked;   /* its one message came */
 	bool pending; /* the state backend has not answered */
 	char *node_id;
-	bool draining;                    /* cluster_drain_begin was called for node_id */
-	struct router_question *question; /* that workers still look into; NULL: none */
+	bool draining;                         /* cluster_drain_begin was called for node_id */
+	struct router_explain_query *question; /* that workers still look into; NULL: none */
 	struct cgn_timer poll;
 };
 
-void router_call_answer(struct router_call *k, const void *message); /* a generated struct */
+void router_call_send(struct router_call *k, const void *message); /* a generated struct */
 /* Nothing when its peer has gone. */
 void router_call_finish(struct router_call *k, enum cgn_code code, const char *sentence);
 /* After |pending| was cleared: it may be freed when this returns. */
-void router_call_rest(struct router_call *k);
+void router_call_release(struct router_call *k);
 
 /* explain_ask.c */
 void router_explain(struct router_call *k, struct cgn_str message);

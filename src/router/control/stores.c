@@ -37,7 +37,7 @@ static void answer(struct router_call *k)
 		return;
 	}
 	rs.n_stores = fill(k->r, rows, rs.stores);
-	router_call_answer(k, &rs);
+	router_call_send(k, &rs);
 	router_call_finish(k, CGN_FINE, "");
 }
 

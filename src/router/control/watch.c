@@ -39,7 +39,7 @@ static void lost(struct router_watch *w, const char *why)
 	router_residency_lost(w);
 	cluster_watch_lost(w->r->cluster, n, &o);
 	retry_later(w);
-	router_obey(w->r, &o);
+	router_orders_apply(w->r, &o);
 }
 
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
@@ -61,14 +61,14 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	if (o.watch == WATCH_KEEP)
 		cgn_backoff_reset(&w->backoff);
 	if (o.forget)
-		router_residency_forget(w); /* before what the same event says it holds */
+		router_residency_reset(w); /* before what the same event says it holds */
 	o.forget = false;
 	if (ev->residency != NULL && o.watch == WATCH_KEEP)
-		router_residency_take(w, ev->residency);
+		router_residency_apply(w, ev->residency);
 	if (ev->check != NULL && o.watch == WATCH_KEEP)
-		router_residency_check(w, ev->check);
-	router_obey(w->r, &o);
-	router_gate_look(w->r); /* others may have left room */
+		router_residency_compare(w, ev->check);
+	router_orders_apply(w->r, &o);
+	router_admission_serve(w->r); /* others may have left room */
 }
 
 static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
@@ -122,7 +122,7 @@ void router_watch_open(struct router *r, const struct cluster_node *n)
 		.backoff = {.first = RETRY_FIRST, .last = RETRY_LAST}};
 	cgn_timer_init(&w->retry, r->loop, on_retry);
 	w->shown = NODE_STATE_COUNT;
-	router_peers_open(w);
+	router_outliers_reset(w);
 	w->address = cgn_str_dupz(cgn_str_of(n->address));
 	r->watches[n->slot] = w;
 	if (w->address == NULL || !cgn_ok(channel_open(w, &err))) {
@@ -140,7 +140,7 @@ static void hang_up(struct router_watch *w)
 		grpc_cancel(&w->call);
 }
 
-void router_watch_again(struct router *r, const struct cluster_node *n)
+void router_watch_restart(struct router *r, const struct cluster_node *n)
 {
 	struct router_watch *w = r->watches[n->slot];
 	struct cluster_orders o;

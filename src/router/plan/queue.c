@@ -4,20 +4,21 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "router/admission/gate.h"
+#include "router/admission/admission.h"
 
 #define BAD_REQUEST   "invalid_request_error"
 #define MAX_DEADLINE  3600000U /* milliseconds */
 #define ANSWER_TOKENS 256      /* that are expected of a model that has answered nothing yet */
 
-const char *gw_role_text(enum gw_role role)
+const char *admission_role_text(enum admission_role role)
 {
-	return role == GW_GENERATION ? "generation" : "prompt_only";
+	return role == ADMISSION_GENERATION ? "generation" : "prompt_only";
 }
 
-static enum gw_role role_of(const struct gw_req *r)
+static enum admission_role role_of(const struct gw_req *r)
 {
-	return r->route->scope == AUTH_EMBED ? GW_PROMPT_ONLY : GW_GENERATION; /* as the chooser has it */
+	return r->route->scope == AUTH_EMBED ? ADMISSION_PROMPT_ONLY
+					     : ADMISSION_GENERATION; /* as the chooser has it */
 }
 
 /* ---- what the client asks for ---- */
@@ -77,12 +78,12 @@ static cgn_nsec objective_of(const struct gw_req *r)
 
 /* ---- the ticket ---- */
 
-static struct gw_gate *gate_of(const struct gw_req *r)
+static struct gw_admission *gate_of(const struct gw_req *r)
 {
 	return r->w->shared->gate;
 }
 
-static void gate_unref(struct gw_gate *g)
+static void gate_unref(struct gw_admission *g)
 {
 	if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1)
 		return;
@@ -90,9 +91,9 @@ static void gate_unref(struct gw_gate *g)
 	free(g);
 }
 
-void gw_gate_unref(struct gw_gate **take)
+void gw_admission_unref(struct gw_admission **take)
 {
-	struct gw_gate *g = *take;
+	struct gw_admission *g = *take;
 	*take = NULL;
 	if (g != NULL)
 		gate_unref(g);
@@ -115,7 +116,7 @@ void gw_ticket_unref(struct gw_ticket *t)
 
 static size_t cell_of(const struct gw_req *r)
 {
-	return route_hash(r->model.p, r->model.n) % GW_GATE_CELLS;
+	return route_hash(r->model.p, r->model.n) % ADMISSION_BUCKETS;
 }
 
 static void count(struct gw_ticket *t, size_t cell, bool more)
@@ -158,10 +159,10 @@ static struct gw_ticket *ticket_new(struct gw_req *r)
 	return t;
 }
 
-static uint32_t answer_expected(const struct gw_req *r, enum gw_role role)
+static uint32_t answer_expected(const struct gw_req *r, enum admission_role role)
 {
 	uint32_t mean = gw_series_answer(r->w, r->model);
-	if (role == GW_PROMPT_ONLY)
+	if (role == ADMISSION_PROMPT_ONLY)
 		return 0;
 	mean = mean > 0 ? mean : ANSWER_TOKENS;
 	return r->answer_tokens > 0 && r->answer_tokens < mean ? r->answer_tokens : mean;
@@ -184,17 +185,17 @@ static void ticket_fill(struct gw_ticket *t, const struct gw_req *r)
 
 static void ticket_post(struct gw_ticket *t, const struct gw_req *r)
 {
-	t->seen = GW_WAITS;
+	t->seen = ADMISSION_WAITS;
 	t->n_excluded = r->tries;
 	memcpy(t->excluded, r->excluded, r->tries * sizeof *r->excluded);
 	gw_ticket_ref(t);
-	cgn_loop_post(t->gate->loop, &t->ask, gate_on_ask);
+	cgn_loop_post(t->gate->loop, &t->ask, gw_admission_on_enter);
 }
 
 /* Its place was not needed, or is booked by now. */
 static void settle(struct gw_ticket *t)
 {
-	cgn_loop_post(t->gate->loop, &t->settle, gate_on_settle);
+	cgn_loop_post(t->gate->loop, &t->settle, gw_admission_on_settle);
 }
 
 void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p)
@@ -202,7 +203,7 @@ void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p)
 	(void)l;
 	struct gw_ticket *t = CGN_CONTAINER(p, struct gw_ticket, answer);
 	CGN_LIVE(t, GW_TICKET_TAG);
-	if (t->r == NULL && t->verdict == GW_LET_IN) {
+	if (t->r == NULL && t->verdict == ADMISSION_ADMITTED) {
 		settle(t); /* the post's reference goes along */
 		return;
 	}
@@ -223,21 +224,21 @@ void gw_queue_end(struct gw_req *r)
 	r->queued += cgn_loop_now(r->w->loop) - r->queued_at;
 	t->r = NULL;
 	count(t, cell_of(r), false);
-	if (t->seen == GW_LET_IN)
+	if (t->seen == ADMISSION_ADMITTED)
 		settle(t);
-	else if (t->seen == GW_WAITS)
-		cgn_loop_post(t->gate->loop, &t->leave, gate_on_leave);
+	else if (t->seen == ADMISSION_WAITS)
+		cgn_loop_post(t->gate->loop, &t->leave, gw_admission_on_leave);
 	else
 		gw_ticket_unref(t);
 }
 
 void gw_queue_room(struct gw_worker *w)
 {
-	struct gw_gate *g = w->shared->gate;
+	struct gw_admission *g = w->shared->gate;
 	if (g == NULL || atomic_load(&g->waiting) == 0 || atomic_exchange(&g->room_posted, true))
 		return;
 	atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
-	cgn_loop_post(g->loop, &g->room, gate_on_room);
+	cgn_loop_post(g->loop, &g->room, gw_admission_on_room);
 }
 
 /* ---- who waits ---- */
@@ -261,8 +262,8 @@ void gw_queue_predict(struct gw_req *r, const struct choose_pick *p)
 		now = idle = 0;
 	if (p->n == 0 || tokens > 1e9)
 		tokens = (double)(r->prompt_tokens < 1000000000 ? r->prompt_tokens : 1000000000);
-	r->ttft = (struct gw_ttft){(cgn_nsec)(fmin(now, 1e9) * 1e6), (cgn_nsec)(fmin(idle, 1e9) * 1e6),
-		(uint32_t)tokens, measured};
+	r->ttft = (struct admission_forecast){(cgn_nsec)(fmin(now, 1e9) * 1e6),
+		(cgn_nsec)(fmin(idle, 1e9) * 1e6), (uint32_t)tokens, measured};
 }
 
 static bool somebody_waits(const struct gw_req *r)
@@ -296,10 +297,10 @@ bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict)
 	return m == NULL || m->n_ready == 0; /* they may come back in a moment */
 }
 
-unsigned gw_retry_after(cgn_nsec t)
+unsigned admission_retry_after(cgn_nsec t)
 {
 	cgn_nsec s = (t + CGN_SEC - 1) / CGN_SEC;
-	return s < 1 ? 1 : s < GW_RETRY_MOST ? (unsigned)s : GW_RETRY_MOST;
+	return s < 1 ? 1 : s < ADMISSION_RETRY_MAX ? (unsigned)s : ADMISSION_RETRY_MAX;
 }
 
 static enum gw_step unmeetable(struct gw_req *r, unsigned retry_after, const char *why)
@@ -322,7 +323,7 @@ bool gw_queue_refuses(struct gw_req *r)
 	if (r->deadline == 0 && (never || r->ticket != NULL))
 		return false;
 	gw_queue_end(r);
-	(void)unmeetable(r, never ? 0 : gw_retry_after(r->ttft.now - r->ttft.idle),
+	(void)unmeetable(r, never ? 0 : admission_retry_after(r->ttft.now - r->ttft.idle),
 		never ? "not even an idle one" : "there is too much before it");
 	return true;
 }
@@ -336,15 +337,15 @@ static enum gw_step timed_out(struct gw_req *r)
 	gw_queue_end(r);
 	gw_limit_settle(r);
 	if (late)
-		return unmeetable(r, gw_retry_after(ms * CGN_MSEC), "it is over");
+		return unmeetable(r, admission_retry_after(ms * CGN_MSEC), "it is over");
 	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout",
-		.retry_after = gw_retry_after(ms * CGN_MSEC)};
+		.retry_after = admission_retry_after(ms * CGN_MSEC)};
 	return gw_refuse(r, &how,
 		"no node that serves %.*s had room in time (router.admission.queue_timeout)",
 		CGN_STR_ARG(r->model));
 }
 
-static enum gw_step turned_away(struct gw_req *r, enum gw_verdict verdict, unsigned retry_after)
+static enum gw_step turned_away(struct gw_req *r, enum admission_verdict verdict, unsigned retry_after)
 {
 	struct gw_refusal full = {503, "server_error", "queue_full", .reason = "queue_full",
 				  .retry_after = retry_after},
@@ -355,12 +356,12 @@ static enum gw_step turned_away(struct gw_req *r, enum gw_verdict verdict, unsig
 	gw_queue_end(r);
 	/* it cost nothing, and the next request may come as soon as this one is answered */
 	gw_limit_settle(r);
-	if (verdict == GW_UNMEETABLE)
+	if (verdict == ADMISSION_UNMEETABLE)
 		return unmeetable(r, retry_after,
 			retry_after > 0 ? "there is too much before it" : "not even an idle one");
-	if (verdict == GW_NO_NODE)
+	if (verdict == ADMISSION_NO_NODE)
 		return gw_refuse(r, &gone, "no node that serves %.*s is ready", CGN_STR_ARG(r->model));
-	if (verdict == GW_DRAINING)
+	if (verdict == ADMISSION_DRAINING)
 		return gw_refuse(r, &leaving, "the router is going: ask another, or in a moment");
 	return gw_refuse(r, &full,
 		"every node that serves %.*s is busy, and so many wait already (router.admission.max_queue)",
@@ -402,12 +403,12 @@ enum gw_step gw_queue(struct gw_req *r)
 	struct gw_ticket *t = r->ticket;
 	cgn_nsec now = cgn_loop_now(r->w->loop), until = r->queued_at + r->w->rules->queue_timeout;
 	CGN_MUST(t != NULL);
-	if (t->seen == GW_LET_IN) {
+	if (t->seen == ADMISSION_ADMITTED) {
 		cgn_timer_cancel(&r->timer);
 		gw_goto(r, GW_ROUTE);
 		return STEP_AGAIN;
 	}
-	if (t->seen != GW_WAITS)
+	if (t->seen != ADMISSION_WAITS)
 		return turned_away(r, t->seen, t->retry_after);
 	if (r->deadline != 0 && r->started + r->deadline < until)
 		until = r->started + r->deadline;

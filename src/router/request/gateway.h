@@ -35,7 +35,7 @@ struct gw_shared {
 	struct tls_ctx *agent_tls;     /* NULL: agents are reached in clear */
 	uint64_t started_unix;
 	uint64_t instance;             /* random, not 0: this run of this router, for agents' shares */
-	struct gw_gate *gate;          /* where requests wait for room; NULL: nobody waits */
+	struct gw_admission *gate;     /* where requests wait for room; NULL: nobody waits */
 	_Atomic uint64_t body_bytes;   /* of request bodies in memory */
 	_Atomic uint64_t resume_bytes; /* kept for requests whose answers may have to be gone on with */
 	_Atomic bool draining;
@@ -162,13 +162,13 @@ struct gw_route_row {
 };
 
 /* Time to first token, as predicted before the pick. */
-struct gw_ttft {
+struct admission_forecast {
 	cgn_nsec now, idle; /* on the best node as it is, and on the best if it had nothing else to do */
 	uint32_t tokens;    /* of the prompt, that the best node would have to compute */
 	bool measured;      /* by speeds of each node's own */
 };
 
-struct gw_gate;
+struct gw_admission;
 struct gw_ticket;
 
 /* Why the engine's side of a try ended, or what it is known to do. */
@@ -232,7 +232,7 @@ struct gw_req {
 	/* waited */
 	struct gw_ticket *ticket;   /* while it waits, and until what it was let in for is booked */
 	cgn_nsec queued_at, queued; /* since when, and for how long */
-	struct gw_ttft ttft;
+	struct admission_forecast ttft;
 
 	/* routed */
 	struct cgn_str model; /* resolved; empty while unknown */
@@ -319,9 +319,9 @@ bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask);
 bool gw_can_retry(struct gw_req *r);
 
 /* queue.c: waiting for room. */
-#define GW_RETRY_NO_NODE 2 /* seconds */
-#define GW_RETRY_MOST    600
-unsigned gw_retry_after(cgn_nsec t); /* whole seconds, at least one, at most GW_RETRY_MOST */
+#define ADMISSION_RETRY_NO_NODE 2 /* seconds */
+#define ADMISSION_RETRY_MAX     600
+unsigned admission_retry_after(cgn_nsec t); /* whole seconds, at least one, at most ADMISSION_RETRY_MAX */
 /* X-Cgn-Priority and X-Cgn-Deadline-Ms; refuses what they cannot mean */
 enum gw_step gw_queue_check(struct gw_req *r);
 /* is there anything to decide before the pick? One load if not */
@@ -333,7 +333,7 @@ bool gw_queue_refuses(struct gw_req *r); /* its deadline cannot be met: it is an
 void gw_queue_enter(struct gw_req *r, enum route_verdict verdict);
 void gw_queue_end(struct gw_req *r);     /* booked, or given up; safe when it does not wait */
 void gw_queue_room(struct gw_worker *w); /* a request has ended */
-void gw_gate_unref(struct gw_gate **take);
+void gw_admission_unref(struct gw_admission **take);
 
 /* tokens.c: from a body to the chain of digests of its prompt. */
 enum gw_tokens_mode { GW_BYTES, GW_ENGINE, GW_FILE, GW_TOKENS_MODES };

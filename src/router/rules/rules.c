@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "policy/chooser/chooser.h"
-#include "router/rules/kit.h"
+#include "router/rules/tokenizer_set.h"
 
 #define RULES_TAG   0x64d10e01U
 #define RULES_LIMIT ((size_t)64 * 1024 * 1024)
@@ -151,7 +151,7 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw
 	return CGN_OK;
 }
 
-static struct gw_kit *kit_of(const struct gw_rules *rules, struct cgn_str model)
+static struct gw_tokenizer_set *kit_of(const struct gw_rules *rules, struct cgn_str model)
 {
 	for (size_t i = 0; rules != NULL && i < rules->n_models; i++)
 		if (cgn_str_eq(rules->models[i].name, model))
@@ -159,24 +159,26 @@ static struct gw_kit *kit_of(const struct gw_rules *rules, struct cgn_str model)
 	return NULL;
 }
 
-CGN_RC gw_rules_kits(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old, bool keep,
-	void (*refused)(const char *model, bool has_old, const struct cgn_err *why), struct cgn_err *err)
+CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old,
+	bool keep, void (*refused)(const char *model, bool has_old, const struct cgn_err *why),
+	struct cgn_err *err)
 {
 	CGN_LIVE(r, RULES_TAG);
 	CGN_MUST(r->n_models == cfg->n_models);
 	for (size_t i = 0; i < cfg->n_models; i++) {
-		struct gw_kit *before = kit_of(old, r->models[i].name);
+		struct gw_tokenizer_set *before = kit_of(old, r->models[i].name);
 		if (cfg->models[i].tokenizer == NULL || cfg->models[i].tokens == TOKENS_BYTES ||
 			cfg->models[i].tokens == TOKENS_ENGINE)
 			continue;
-		bool same = before != NULL && before->fingerprint == gw_kit_fingerprint(&cfg->models[i]);
-		cgn_rc rc = same ? CGN_OK : gw_kit_load(&cfg->models[i], &r->models[i].kit, err);
+		bool same = before != NULL &&
+			before->fingerprint == gw_tokenizer_set_fingerprint(&cfg->models[i]);
+		cgn_rc rc = same ? CGN_OK : gw_tokenizer_set_load(&cfg->models[i], &r->models[i].kit, err);
 		if (!cgn_ok(rc) && !keep)
 			return rc;
 		if (!cgn_ok(rc))
 			refused(cfg->models[i].name, before != NULL, err);
 		if (r->models[i].kit == NULL && before != NULL) {
-			gw_kit_ref(before);
+			gw_tokenizer_set_ref(before);
 			r->models[i].kit = before;
 		}
 	}
@@ -200,7 +202,7 @@ void gw_rules_unref(struct gw_rules **take)
 		return;
 	r->tag = 0;
 	for (size_t i = 0; i < r->n_models; i++)
-		gw_kit_unref(&r->models[i].kit);
+		gw_tokenizer_set_unref(&r->models[i].kit);
 	auth_keys_free(&r->keys);
 	cgn_arena_fini(&r->arena);
 	free(r);

@@ -16,15 +16,15 @@
 #define GW_BLOCK_BYTES  256 /* of models without a row of their own */
 #define GW_BLOCK_TOKENS 16
 
-struct gw_kit;
+struct gw_tokenizer_set;
 
 struct gw_model {
 	struct cgn_str name;
 	const struct cgn_str *aliases;
 	size_t n_aliases;
 	uint32_t block_bytes, block_tokens;
-	int tokens;         /* TOKENS_* of the configuration */
-	struct gw_kit *kit; /* owned; NULL: no tokenizer is configured */
+	int tokens;                   /* TOKENS_* of the configuration */
+	struct gw_tokenizer_set *kit; /* owned; NULL: no tokenizer is configured */
 };
 
 struct gw_rates {
@@ -78,8 +78,9 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw
  * |old| (NULL: none). With
  * |keep|, a model whose files are refused keeps the old kit, or has none, and |refused| is called; else that
  * is an error. */
-CGN_RC gw_rules_kits(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old, bool keep,
-	void (*refused)(const char *model, bool has_old, const struct cgn_err *why), struct cgn_err *err);
+CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old,
+	bool keep, void (*refused)(const char *model, bool has_old, const struct cgn_err *why),
+	struct cgn_err *err);
 void gw_rules_ref(struct gw_rules *r);       /* any thread */
 void gw_rules_unref(struct gw_rules **take); /* any thread */
 const struct gw_model *gw_rules_model(const struct gw_rules *r,

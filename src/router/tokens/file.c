@@ -18,7 +18,7 @@
 /* What the pool works on. It outlives a request that ends meanwhile. */
 struct tokens_job {
 	struct gw_req *r; /* NULL: it ended */
-	struct gw_kit *kit;
+	struct gw_tokenizer_set *kit;
 	struct cgn_buf text;
 	struct digest *media;
 	struct encode e;
@@ -34,7 +34,7 @@ static void job_free(struct tokens_job *j)
 	encode_close(&j->e);
 	cgn_buf_fini(&j->text);
 	free(j->media);
-	gw_kit_unref(&j->kit);
+	gw_tokenizer_set_unref(&j->kit);
 	free(j);
 }
 
@@ -56,14 +56,14 @@ void tokens_encoders_close(struct gw_tokens_worker *t)
 {
 	for (size_t i = 0; i < t->n_encoders; i++) {
 		tokenizer_work_free(&t->encoders[i].work);
-		gw_kit_unref(&t->encoders[i].kit);
+		gw_tokenizer_set_unref(&t->encoders[i].kit);
 	}
 	free(t->encoders);
 	t->encoders = NULL;
 	t->n_encoders = 0;
 }
 
-static bool is_current(const struct gw_rules *rules, const struct gw_kit *kit)
+static bool is_current(const struct gw_rules *rules, const struct gw_tokenizer_set *kit)
 {
 	for (size_t i = 0; i < rules->n_models; i++)
 		if (rules->models[i].kit == kit)
@@ -82,12 +82,12 @@ static void encoders_sweep(struct gw_worker *w)
 			continue;
 		}
 		tokenizer_work_free(&t->encoders[i].work);
-		gw_kit_unref(&t->encoders[i].kit);
+		gw_tokenizer_set_unref(&t->encoders[i].kit);
 	}
 	t->n_encoders = n;
 }
 
-static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_kit *kit)
+static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_tokenizer_set *kit)
 {
 	struct gw_tokens_worker *t = w->tokens;
 	for (size_t i = 0; i < t->n_encoders; i++)
@@ -101,7 +101,7 @@ static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_kit *kit)
 	v[t->n_encoders] = (struct tokens_encoder){.kit = kit};
 	if (!cgn_ok(tokenizer_work_new(kit->tokenizer, &v[t->n_encoders].work, NULL)))
 		return NULL;
-	gw_kit_ref(kit);
+	gw_tokenizer_set_ref(kit);
 	return v[t->n_encoders++].work;
 }
 
@@ -111,7 +111,7 @@ static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_kit *kit)
 static const char *render(struct gw_req *r, struct tokens_job *j)
 {
 	struct gw_prompt *p = r->prompt;
-	const struct gw_kit *k = j->kit;
+	const struct gw_tokenizer_set *k = j->kit;
 	const struct gw_template *t =
 		p->p.tools.raw.p != NULL && k->tools.compiled != NULL ? &k->tools : &k->chat;
 	struct cgn_err why;
@@ -139,7 +139,7 @@ static const char *render(struct gw_req *r, struct tokens_job *j)
 }
 
 /* A template with parts as its content gets parts. */
-static const char *read_body(struct gw_req *r, const struct gw_kit *k)
+static const char *read_body(struct gw_req *r, const struct gw_tokenizer_set *k)
 {
 	struct gw_prompt *p = r->prompt;
 	struct json_val tools = {0}, tool;
@@ -260,7 +260,7 @@ static void run(struct gw_req *r, struct tokens_job *j)
 	tokens_fall_back(r, PROMPT_LACKS_MEMORY);
 }
 
-void tokens_file_start(struct gw_req *r, struct gw_kit *kit)
+void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *kit)
 {
 	struct gw_prompt *p = r->prompt;
 	const char *lacks = read_body(r, kit);
@@ -274,7 +274,7 @@ void tokens_file_start(struct gw_req *r, struct gw_kit *kit)
 	if (j != NULL) {
 		p->job = j;
 		j->kit = kit;
-		gw_kit_ref(kit);
+		gw_tokenizer_set_ref(kit);
 		lacks = text_make(r, j);
 	}
 	if (lacks == NULL)

@@ -6,7 +6,7 @@
 #include "policy/prefix/promptcache.h"
 #include "policy/prompt/encode.h"
 #include "router/request/gateway.h"
-#include "router/rules/kit.h"
+#include "router/rules/tokenizer_set.h"
 
 /* What a worker has seen of a model. */
 struct tokens_model {
@@ -18,7 +18,7 @@ struct tokens_model {
 
 /* Scratch and word cache of one tokenizer: 4 MiB. */
 struct tokens_encoder {
-	struct gw_kit *kit; /* counted */
+	struct gw_tokenizer_set *kit; /* counted */
 	struct tokenizer_work *work;
 };
 
@@ -86,7 +86,7 @@ enum gw_step tokens_ask_step(struct gw_req *r); /* in GW_TOKENS */
 void tokens_ask_end(struct gw_req *r);
 
 /* file.c: the same with the model's own files. */
-void tokens_file_start(struct gw_req *r, struct gw_kit *kit);
+void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *kit);
 enum gw_step tokens_file_step(struct gw_req *r); /* in GW_TOKENS */
 void tokens_file_end(struct gw_req *r);
 void tokens_encoders_close(struct gw_tokens_worker *t);

@@ -17,7 +17,7 @@ struct gw_template {
 	enum prompt_format format;
 };
 
-struct gw_kit {
+struct gw_tokenizer_set {
 	uint32_t tag;
 	_Atomic uint32_t refs;
 	struct cgn_arena arena; /* the strings */
@@ -32,7 +32,8 @@ struct gw_kit {
 /* CGN_INVALID: a file can't be read, or is not what this build takes; the sentence names model, file and
  * component. CGN_NO_MEMORY. The files are those of |m|, which has a tokenizer. Reads them; takes a second for
  * a large vocabulary. */
-CGN_RC gw_kit_load(const struct config_model *m, struct gw_kit **out, struct cgn_err *err);
-uint64_t gw_kit_fingerprint(const struct config_model *m);
-void gw_kit_ref(struct gw_kit *k);
-void gw_kit_unref(struct gw_kit **take);
+CGN_RC gw_tokenizer_set_load(const struct config_model *m, struct gw_tokenizer_set **out,
+	struct cgn_err *err);
+uint64_t gw_tokenizer_set_fingerprint(const struct config_model *m);
+void gw_tokenizer_set_ref(struct gw_tokenizer_set *k);
+void gw_tokenizer_set_unref(struct gw_tokenizer_set **take);

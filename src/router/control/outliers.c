@@ -15,7 +15,7 @@ static uint64_t breaker_of(const struct router *r, uint16_t slot)
 	return atomic_load_explicit(&r->cluster->cells[slot].breaker, memory_order_relaxed);
 }
 
-void router_peers_open(struct router_watch *w)
+void router_outliers_reset(struct router_watch *w)
 {
 	struct outlier_totals now;
 	outlier_read(&w->r->shared.tallies[w->slot], &now); /* its slot had another node before */
@@ -63,7 +63,7 @@ static void group_judge(struct router *r, const struct member *members, size_t n
 		peers[i] = (struct outlier_peer){0};
 		recent_of(r, members[i].slot, turn, &peers[i].recent);
 		if (outlier_fails(&peers[i].recent, r->rules->failure_share))
-			router_breaker(r, node, BREAKER_TRIP, BREAKER_FOR_SHARE);
+			router_breaker_step(r, node, BREAKER_TRIP, BREAKER_FOR_SHARE);
 		peers[i].out = breaker_state(breaker_of(r, members[i].slot), now) != BREAKER_CLOSED;
 	}
 	if (!r->rules->outliers)
@@ -71,7 +71,7 @@ static void group_judge(struct router *r, const struct member *members, size_t n
 	outlier_judge(peers, n, r->rules->max_ejected, scratch);
 	for (size_t i = 0; i < n; i++)
 		if (peers[i].verdict != BREAKER_FOR_NOTHING)
-			router_breaker(r, r->cluster->by_slot[members[i].slot], BREAKER_TRIP,
+			router_breaker_step(r, r->cluster->by_slot[members[i].slot], BREAKER_TRIP,
 				peers[i].verdict);
 }
 
@@ -87,7 +87,7 @@ static size_t members_fill(const struct router *r, struct member *out)
 	return n;
 }
 
-void router_peers_look(struct router *r)
+void router_outliers_check(struct router *r)
 {
 	size_t most = r->cluster->count[NODE_READY], n = 0;
 	struct member *members = calloc(most + 1, sizeof *members);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/rules/kit.h"
+#include "router/rules/tokenizer_set.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static uint64_t file_print(const char *path)
 	return route_hash(parts, sizeof parts);
 }
 
-uint64_t gw_kit_fingerprint(const struct config_model *m)
+uint64_t gw_tokenizer_set_fingerprint(const struct config_model *m)
 {
 	struct cgn_arena a;
 	cgn_arena_init(&a, 65536);
@@ -88,7 +88,7 @@ static CGN_RC compile_json(const struct config_model *m, const char *from, struc
 }
 
 /* A list of {"name","template"}. */
-static CGN_RC compile_list(struct gw_kit *k, const struct config_model *m, const char *from,
+static CGN_RC compile_list(struct gw_tokenizer_set *k, const struct config_model *m, const char *from,
 	struct json_val list, struct cgn_err *err)
 {
 	struct json_val row, name, source;
@@ -104,7 +104,7 @@ static CGN_RC compile_list(struct gw_kit *k, const struct config_model *m, const
 	return CGN_OK;
 }
 
-static CGN_RC compile_file(struct gw_kit *k, const struct config_model *m, const char *path,
+static CGN_RC compile_file(struct gw_tokenizer_set *k, const struct config_model *m, const char *path,
 	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf source = {0};
@@ -113,7 +113,7 @@ static CGN_RC compile_file(struct gw_kit *k, const struct config_model *m, const
 	return compile(m, path, cgn_buf_view(&source), &k->chat, err);
 }
 
-static CGN_RC load_template(struct gw_kit *k, const struct config_model *m, const char *from,
+static CGN_RC load_template(struct gw_tokenizer_set *k, const struct config_model *m, const char *from,
 	struct json_val config, struct cgn_err *err)
 {
 	struct json_val v;
@@ -133,7 +133,7 @@ static CGN_RC load_template(struct gw_kit *k, const struct config_model *m, cons
 /* ---- tokenizer_config.json ---- */
 
 /* A text, or an added token with its text in "content". */
-static struct cgn_str special(struct gw_kit *k, struct json_val config, const char *key)
+static struct cgn_str special(struct gw_tokenizer_set *k, struct json_val config, const char *key)
 {
 	struct json_val v;
 	if (!json_get(config, key, &v))
@@ -144,7 +144,7 @@ static struct cgn_str special(struct gw_kit *k, struct json_val config, const ch
 				     : (struct cgn_str){NULL, 0};
 }
 
-static CGN_RC load_config(struct gw_kit *k, const struct config_model *m, struct cgn_err *err)
+static CGN_RC load_config(struct gw_tokenizer_set *k, const struct config_model *m, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct json_val config = {0};
@@ -163,7 +163,7 @@ static CGN_RC load_config(struct gw_kit *k, const struct config_model *m, struct
 	return load_template(k, m, path, config, err);
 }
 
-static CGN_RC load_tokenizer(struct gw_kit *k, const struct config_model *m, struct cgn_err *err)
+static CGN_RC load_tokenizer(struct gw_tokenizer_set *k, const struct config_model *m, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct cgn_err why;
@@ -177,16 +177,16 @@ static CGN_RC load_tokenizer(struct gw_kit *k, const struct config_model *m, str
 
 /* ---- kit ---- */
 
-CGN_RC gw_kit_load(const struct config_model *m, struct gw_kit **out, struct cgn_err *err)
+CGN_RC gw_tokenizer_set_load(const struct config_model *m, struct gw_tokenizer_set **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(gw_kit_unref) struct gw_kit *k = calloc(1, sizeof *k);
+	CGN_ON_EXIT(gw_tokenizer_set_unref) struct gw_tokenizer_set *k = calloc(1, sizeof *k);
 	if (k == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "models.\"%s\".tokenizer: out of memory", m->name);
 	k->tag = KIT_TAG;
 	atomic_init(&k->refs, 1);
 	cgn_arena_init(&k->arena, KIT_LIMIT);
 	/* first: a change while it is read is seen at the next reload */
-	k->fingerprint = gw_kit_fingerprint(m);
+	k->fingerprint = gw_tokenizer_set_fingerprint(m);
 	k->tokenizer_from = cgn_arena_str(&k->arena, cgn_str_of(m->tokenizer));
 	CGN_TRY(load_tokenizer(k, m, err));
 	CGN_TRY(load_config(k, m, err));
@@ -195,15 +195,15 @@ CGN_RC gw_kit_load(const struct config_model *m, struct gw_kit **out, struct cgn
 	return CGN_OK;
 }
 
-void gw_kit_ref(struct gw_kit *k)
+void gw_tokenizer_set_ref(struct gw_tokenizer_set *k)
 {
 	CGN_LIVE(k, KIT_TAG);
 	atomic_fetch_add_explicit(&k->refs, 1, memory_order_relaxed);
 }
 
-void gw_kit_unref(struct gw_kit **take)
+void gw_tokenizer_set_unref(struct gw_tokenizer_set **take)
 {
-	struct gw_kit *k = *take;
+	struct gw_tokenizer_set *k = *take;
 	*take = NULL;
 	if (k == NULL)
 		return;

@@ -13,23 +13,23 @@
 
 struct part {
 	struct cgn_post post; /* to the worker, then back */
-	struct router_question *q;
+	struct router_explain_query *q;
 	struct gw_worker *w;
 	struct explain_reach reach;
 };
 
-struct router_question {
+struct router_explain_query {
 	struct cgn_loop *home;
 	char id[EXPLAIN_TEXT + 1]; /* empty: the last ones, of whatever name */
 	size_t most;
-	void (*done)(void *user, const struct router_answer *a); /* NULL: nobody waits any more */
+	void (*done)(void *user, const struct router_explain_answer *a); /* NULL: nobody waits any more */
 	void *user;
 	size_t waiting, n;
 	struct cgn_buf *found; /* of each part */
 	struct part parts[];
 };
 
-static void question_free(struct router_question *q)
+static void question_free(struct router_explain_query *q)
 {
 	for (size_t i = 0; i < q->n; i++)
 		cgn_buf_fini(&q->found[i]);
@@ -46,9 +46,9 @@ static void reach_add(struct explain_reach *all, const struct explain_reach *one
 		all->oldest_ms = one->oldest_ms; /* from then on all workers know */
 }
 
-static void finish(struct router_question *q)
+static void finish(struct router_explain_query *q)
 {
-	struct router_answer a = {.id = q->id, .found = q->found, .n = q->n, .most = q->most};
+	struct router_explain_answer a = {.id = q->id, .found = q->found, .n = q->n, .most = q->most};
 	for (size_t i = 0; i < q->n; i++)
 		reach_add(&a.reach, &q->parts[i].reach);
 	if (q->done != NULL)
@@ -59,7 +59,7 @@ static void finish(struct router_question *q)
 static void came_back(struct cgn_loop *l, struct cgn_post *p)
 {
 	(void)l;
-	struct router_question *q = CGN_CONTAINER(p, struct part, post)->q;
+	struct router_explain_query *q = CGN_CONTAINER(p, struct part, post)->q;
 	if (--q->waiting == 0)
 		finish(q);
 }
@@ -69,7 +69,7 @@ static void look(struct cgn_loop *l, struct cgn_post *p)
 {
 	(void)l;
 	struct part *part = CGN_CONTAINER(p, struct part, post);
-	struct router_question *q = part->q;
+	struct router_explain_query *q = part->q;
 	struct cgn_buf *found = &q->found[part - q->parts];
 	found->limit = PART_MOST;
 	explain_ring_reach(part->w->explain, &part->reach);
@@ -81,8 +81,8 @@ static void look(struct cgn_loop *l, struct cgn_post *p)
 }
 
 CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
-	void (*done)(void *user, const struct router_answer *a), void *user, struct router_question **out,
-	struct cgn_err *err)
+	void (*done)(void *user, const struct router_explain_answer *a), void *user,
+	struct router_explain_query **out, struct cgn_err *err)
 {
 	if (r->workers[0]->explain == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "decisions are not recorded here: router.explain_size is 0");
@@ -90,14 +90,14 @@ CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
 		return CGN_FAIL(err, INVALID, "a request's id has at most %d bytes", EXPLAIN_TEXT);
 	if (id.n > 0 && memchr(id.p, '\0', id.n) != NULL)
 		return CGN_FAIL(err, INVALID, "no request's id has a NUL in it");
-	struct router_question *q = calloc(1, sizeof *q + r->n_workers * sizeof(struct part));
+	struct router_explain_query *q = calloc(1, sizeof *q + r->n_workers * sizeof(struct part));
 	struct cgn_buf *found = calloc(r->n_workers, sizeof *found);
 	if (q == NULL || found == NULL) {
 		free(q);
 		free(found);
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	}
-	*q = (struct router_question){.home = r->loop,
+	*q = (struct router_explain_query){.home = r->loop,
 		.most = id.n > 0 || last > LAST_MOST ? LAST_MOST : last,
 		.done = done,
 		.user = user,
@@ -113,9 +113,9 @@ CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
 	return CGN_OK;
 }
 
-void router_explain_forget(struct router_question **take)
+void router_explain_cancel(struct router_explain_query **take)
 {
-	struct router_question *q = *take;
+	struct router_explain_query *q = *take;
 	*take = NULL;
 	if (q != NULL)
 		q->done = NULL;
@@ -130,7 +130,7 @@ static void since(uint64_t ms, char *out, size_t cap)
 }
 
 /* CGN_NOT_FOUND when nothing is on record. */
-static CGN_RC answer_write(const struct router *r, const struct router_answer *a, struct cgn_buf *out,
+static CGN_RC answer_write(const struct router *r, const struct router_explain_answer *a, struct cgn_buf *out,
 	struct cgn_err *err)
 {
 	struct json_out j = json_out_to(out);
@@ -162,17 +162,17 @@ static CGN_RC answer_write(const struct router *r, const struct router_answer *a
 struct admin_wait {
 	struct router *r;
 	struct svc_admin_call *call;
-	struct router_question *q;
+	struct router_explain_query *q;
 };
 
 static void admin_gone(void *user)
 {
 	struct admin_wait *w = user;
-	router_explain_forget(&w->q);
+	router_explain_cancel(&w->q);
 	free(w);
 }
 
-static void admin_answer(void *user, const struct router_answer *a)
+static void admin_answer(void *user, const struct router_explain_answer *a)
 {
 	struct admin_wait *w = user;
 	struct svc_admin_reply reply = svc_admin_reply_new();
@@ -232,7 +232,7 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 
 /* ---- Control.Explain ---- */
 
-static void call_answer(void *user, const struct router_answer *a)
+static void call_answer(void *user, const struct router_explain_answer *a)
 {
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
@@ -243,7 +243,7 @@ static void call_answer(void *user, const struct router_answer *a)
 	cgn_rc rc = answer_write(k->r, a, &json, &err);
 	rs.json = (char *)(uintptr_t)cgn_buf_z(&json);
 	if (cgn_ok(rc))
-		router_call_answer(k, &rs);
+		router_call_send(k, &rs);
 	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
 }
 

@@ -1,61 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/request/request.h"
 
-#include <stdarg.h>
-
 #include "sim/request/render.h"
 #include "sim/request/resumed.h"
 #include "sim/text/schema.h"
-
-bool sim_refuse(struct sim_refusal *no, int status, const char *code, const char *param, const char *fmt, ...)
-{
-	no->status = status;
-	no->code = code;
-	no->param = param;
-	no->type = status == 404 ? "NotFoundError" : status < 500 ? "BadRequestError" : "InternalServerError";
-	if (status == 503)
-		no->type = "ServiceUnavailableError";
-	va_list ap;
-	va_start(ap, fmt);
-	(void)vsnprintf(no->msg, sizeof no->msg, fmt, ap);
-	va_end(ap);
-	return false;
-}
-
-static const char *const key_names[SIM_KEY_COUNT] = {
-#define KEY(id, name) name,
-#include "sim/request/keys.def"
-#undef KEY
-};
-
-const char *sim_key_name(enum sim_key key)
-{
-	return key_names[key];
-}
-
-bool sim_field(const struct sim_fields *f, enum sim_key key, struct json_val *out)
-{
-	if (f->at[key].raw.p == NULL)
-		return false;
-	*out = f->at[key];
-	return true;
-}
 
 static bool field_true(const struct sim_fields *f, enum sim_key key)
 {
 	struct json_val value;
 	return sim_field(f, key, &value) && json_bool(value, false);
-}
-
-bool sim_body_parse(struct cgn_str body, struct sim_fields *out, struct sim_refusal *no)
-{
-	struct cgn_err err = {0};
-	if (!cgn_ok(json_parse(body, &out->root, NULL, &err)))
-		return sim_refuse(no, 400, "invalid_json", NULL, "the body is not valid JSON: %s", err.msg);
-	if (out->root.type != JSON_OBJECT)
-		return sim_refuse(no, 400, "invalid_type", NULL, "the body must be a JSON object");
-	json_pick(out->root, key_names, SIM_KEY_COUNT, out->at);
-	return true;
 }
 
 bool sim_model_find(const struct sim_request_env *env, const struct sim_fields *root, unsigned *model,

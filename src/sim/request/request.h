@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ask: what a client wants, read from a request body of any of the four generating APIs. Pure. */
 #pragma once
-#include "base/json/json.h"
 #include "sim/flags/flags.h"
+#include "sim/request/fields.h"
 #include "sim/text/text.h"
 
 enum sim_api { SIM_CHAT, SIM_COMPLETIONS, SIM_RESPONSES, SIM_MESSAGES, SIM_API_COUNT };
@@ -29,13 +29,6 @@ struct sim_request {
 	struct sim_chain prompts[SIM_PROMPTS_MAX]; /* owned */
 };
 
-/* How a request failed, in OpenAI's terms. */
-struct sim_refusal {
-	int status;
-	const char *type, *code, *param; /* static; code and param may be NULL */
-	char msg[400];
-};
-
 struct sim_reader;
 struct sim_request_env {
 	const struct sim_cfg *cfg;
@@ -50,25 +43,7 @@ void sim_request_fini(struct sim_request *a);
 /* Where words answering this prompt end by themselves. */
 uint32_t sim_request_natural_tokens(const struct sim_cfg *cfg, uint64_t digest);
 
-/* The members of a request, found once. */
-enum sim_key {
-#define KEY(id, name) SIM_KEY_##id,
-#include "sim/request/keys.def"
-#undef KEY
-	SIM_KEY_COUNT
-};
-struct sim_fields {
-	struct json_val root, at[SIM_KEY_COUNT];
-};
-const char *sim_key_name(enum sim_key key);
-bool sim_field(const struct sim_fields *f, enum sim_key key, struct json_val *out); /* false when absent */
-
-/* Shared with the other routes. */
-bool sim_refuse(struct sim_refusal *no, int status, const char *code, const char *param, const char *fmt, ...)
-	__attribute__((format(printf, 5, 6))); /* always false */
-/* a JSON object, or 400 */
-bool sim_body_parse(struct cgn_str body, struct sim_fields *out, struct sim_refusal *no);
-/* or 404 */
+/* Find the model that the request names; the first served model when it names none. False with a 404 in |no| when it is not served. */
 bool sim_model_find(const struct sim_request_env *env, const struct sim_fields *root, unsigned *model,
 	struct sim_refusal *no);
 bool sim_check_context(const struct sim_cfg *cfg, uint64_t prompt, uint64_t answer, struct sim_refusal *no);

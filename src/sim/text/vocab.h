@@ -6,7 +6,8 @@
 #pragma once
 #include "base/core/err.h"
 #include "policy/prompt/prompt.h"
-#include "sim/request/request.h"
+#include "sim/text/refusal.h"
+#include "sim/text/tokens.h"
 
 struct sim_vocab; /* immutable; any thread */
 /* |tokenizer|: the text of a tokenizer.json. |template|: of a tokenizer_config.json when it begins with "{"

@@ -447,7 +447,7 @@ static void bench_boot(struct json_out *o, uint64_t entries)
 	const struct kvstore_ssd_cfg ssd = {.dir = in("boot"), .bytes = 8192 * MIB};
 	const struct kvstore_cfg cfg = {.ram_bytes = 2048 * MIB, .ssd = &ssd};
 	struct kvstore *s = NULL;
-	struct kv_stats st;
+	struct kvstore_stats st;
 	struct cgn_err err = {0};
 	uint64_t rss_before = rss();
 	began = cgn_clock_now();

@@ -71,29 +71,29 @@ static void put(struct kvstore *s, uint64_t n, const char *from, uint64_t size)
 {
 	const struct kv_meta meta = {.model = CGN_STR("bench")};
 	struct kv_key k = key_of(n);
-	struct kv_writer *w = NULL;
+	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	if (!cgn_ok(kvstore_put(s, &k, &meta, size, &w, &err)))
 		give_up("put", &err);
-	kv_writer_add(w, from, size);
-	if (!cgn_ok(kv_writer_commit(&w, NULL, false, &err)))
+	kvstore_writer_add(w, from, size);
+	if (!cgn_ok(kvstore_writer_commit(&w, NULL, false, &err)))
 		give_up("commit", &err);
 }
 
 static uint64_t get(struct worker *w, uint64_t n, bool verify, bool copy)
 {
 	struct kv_key k = key_of(n);
-	struct kv_block *b = kvstore_get_ram(w->world->store, &k, verify);
+	struct kvstore_block *b = kvstore_get_ram(w->world->store, &k, verify);
 	struct iovec iov[16];
 	size_t n_iov = 0;
 	uint64_t at = 0;
-	while (copy && b != NULL && at < kv_block_size(b)) {
-		(void)kv_block_iov(b, at, UINT64_MAX, iov, CGN_COUNT(iov), &n_iov);
+	while (copy && b != NULL && at < kvstore_block_size(b)) {
+		(void)kvstore_block_iov(b, at, UINT64_MAX, iov, CGN_COUNT(iov), &n_iov);
 		for (size_t i = 0; i < n_iov; at += iov[i++].iov_len)
 			memcpy(w->buffer + at, iov[i].iov_base, iov[i].iov_len);
 	}
 	uint64_t got = b != NULL;
-	kv_block_unref(&b);
+	kvstore_block_unref(&b);
 	return got;
 }
 
@@ -216,10 +216,10 @@ static void load(const struct world *world)
 	}
 	for (uint64_t n = 0; n < world->n; n++) {
 		struct kv_key k = key_of(n);
-		struct kv_block *b = kvstore_get_ram(world->store, &k, false);
+		struct kvstore_block *b = kvstore_get_ram(world->store, &k, false);
 		if (b == NULL)
 			put(world->store, n, world->heap + n * world->size, world->size);
-		kv_block_unref(&b);
+		kvstore_block_unref(&b);
 	}
 }
 
@@ -259,7 +259,7 @@ static uint64_t anonymous_bytes(void)
 static void entries(struct json_out *o, uint64_t n)
 {
 	struct kvstore *s = store_new(n * 1024 + (1 << 20));
-	struct kv_stats st, full;
+	struct kvstore_stats st, full;
 	struct samples took = {0};
 	for (uint64_t i = 0; i < 65536; i++) { /* fill the ring of changes, which is the same for all */
 		struct kv_key k = key_of(UINT64_MAX / 8 + i);

@@ -19,7 +19,7 @@ struct look {
 	uint32_t *at; /* block of each key */
 	unsigned char *there;
 	struct slot_link link;
-	struct kvcall *call;
+	struct kvclient_call *call;
 	struct cgn_timer again;
 	enum restore_outcome how;
 	void (*done)(void *user, const struct slot_entry *c, enum restore_outcome how);
@@ -40,7 +40,7 @@ static void released(struct cgn_grave *g)
 static void retire(struct look *l)
 {
 	cgn_timer_cancel(&l->again);
-	kvclient_cancel(&l->call);
+	kvclient_call_cancel(&l->call);
 	cgn_loop_bury(l->keep->e->agent->loop, &l->grave, released);
 }
 
@@ -70,10 +70,10 @@ static void on_again(struct cgn_timer *t)
 	look(l);
 }
 
-static void copy_out(const struct kv_lease *lease, struct cgn_buf *b)
+static void copy_out(const struct kvclient_lease *lease, struct cgn_buf *b)
 {
 	size_t n = 0;
-	const struct iovec *iov = kv_lease_iov(lease, &n);
+	const struct iovec *iov = kvclient_lease_iov(lease, &n);
 	for (size_t i = 0; i < n; i++)
 		cgn_buf_add(b, iov[i].iov_base, iov[i].iov_len);
 }
@@ -82,13 +82,13 @@ static void on_card(void *user, const struct kvclient_answer *a)
 {
 	struct look *l = user;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = SLOT_ENTRY_MAX_BYTES};
-	struct kv_lease *lease = a->lease;
+	struct kvclient_lease *lease = a->lease;
 	struct slot_entry c;
 	CGN_LIVE(l, LOOK_TAG);
 	l->call = NULL;
 	if (lease != NULL)
 		copy_out(lease, &b);
-	kvclient_release(&lease);
+	kvclient_lease_release(&lease);
 	if (a->err->code == CGN_FINE && !b.bad &&
 		cgn_ok(slot_entry_read(cgn_buf_view(&b), l->keep->words, &c, NULL)) &&
 		slot_entry_id(&c) == l->link.id && c.n >= l->link.blocks &&
@@ -117,12 +117,12 @@ static void on_link(void *user, const struct kvclient_answer *a)
 	struct look *l = user;
 	char bytes[SLOT_LINK_BYTES];
 	struct cgn_buf b = cgn_buf_over(bytes, sizeof bytes);
-	struct kv_lease *lease = a->lease;
+	struct kvclient_lease *lease = a->lease;
 	CGN_LIVE(l, LOOK_TAG);
 	l->call = NULL;
 	if (lease != NULL)
 		copy_out(lease, &b);
-	kvclient_release(&lease);
+	kvclient_lease_release(&lease);
 	bool read = a->err->code == CGN_FINE && !b.bad &&
 		cgn_ok(slot_link_read(cgn_buf_view(&b), &l->link, NULL));
 	struct kvclient *store = slotmgr_kvclient(l->keep);

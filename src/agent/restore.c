@@ -30,8 +30,8 @@ struct restore {
 	uint64_t *words; /* of the card */
 	struct slot_file file;
 	uint32_t piece;
-	struct kvseries *pieces;
-	struct kv_lease *lease;
+	struct kvclient_series *pieces;
+	struct kvclient_lease *lease;
 	struct fetch *fetch;
 	int failed; /* errno, of the pool */
 	bool over, on_pool, asked;
@@ -44,7 +44,7 @@ struct restore {
 static void released(struct cgn_grave *g)
 {
 	struct restore *r = CGN_CONTAINER(g, struct restore, grave);
-	kvclient_release(&r->lease);
+	kvclient_lease_release(&r->lease);
 	free(r->words);
 	r->tag = 0;
 	free(r);
@@ -68,7 +68,7 @@ static void removed(void *arg)
 
 static void retire(struct restore *r)
 {
-	kvseries_free(&r->pieces);
+	kvclient_series_free(&r->pieces);
 	fetch_cancel(&r->fetch);
 	slot_file_end(&r->file);
 	cgn_list_drop(&r->link);
@@ -226,7 +226,7 @@ static void write_work(void *arg)
 	struct slot_entry_piece p = slot_entry_piece(&r->slot_entry, r->piece);
 	char path[sizeof r->file.path + 8];
 	size_t n = 0;
-	const struct iovec *iov = kv_lease_iov(r->lease, &n);
+	const struct iovec *iov = kvclient_lease_iov(r->lease, &n);
 	(void)snprintf(path, sizeof path, p.file == 0 ? "%s" : "%s.ckpt", r->file.path);
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (p.offset == 0 ? O_EXCL : 0), 0640);
 	r->failed = fd < 0 ? errno : 0;
@@ -245,9 +245,9 @@ static void written(void *arg)
 {
 	struct restore *r = arg;
 	CGN_LIVE(r, RESTORE_TAG);
-	bool stale = kv_lease_is_stale(r->lease);
+	bool stale = kvclient_lease_is_stale(r->lease);
 	r->on_pool = false;
-	kvclient_release(&r->lease);
+	kvclient_lease_release(&r->lease);
 	if (r->over) {
 		retire(r);
 		return;
@@ -273,7 +273,7 @@ static void on_piece(void *user, const struct kvclient_answer *a)
 			a->err->msg);
 		return;
 	}
-	const struct kv_info *info = kv_lease_info(r->lease);
+	const struct kv_info *info = kvclient_lease_info(r->lease);
 	if (info->size != slot_entry_piece(&r->slot_entry, r->piece).bytes ||
 		info->checksum != r->slot_entry.sums[r->piece]) {
 		fail(r, RESTORE_FAILED_STATE_GONE, "another state was put in its place meanwhile");
@@ -298,7 +298,7 @@ static void get_next(struct restore *r)
 	if (r->piece == slot_entry_pieces(&r->slot_entry))
 		ask_if_same(r);
 	else
-		kvseries_next(r->pieces);
+		kvclient_series_next(r->pieces);
 }
 
 static void key_of_piece(void *user, size_t i, struct kv_key *out)
@@ -336,12 +336,12 @@ struct restore *restore_start(struct keep *k, uint32_t slot, const struct slot_e
 	r->slot_entry.sums = words;
 	r->slot_entry.chain = words + pieces;
 	slot_file_begin(k, "load", &r->file);
-	const struct kvseries_cfg cfg = {.n = pieces,
+	const struct kvclient_series_cfg cfg = {.n = pieces,
 		.key = key_of_piece,
 		.worth_ms = worth_of(k, c, from),
 		.done = on_piece,
 		.user = r};
-	if (!cgn_ok(kvseries_new(slotmgr_kvclient(k), &cfg, &r->pieces, NULL))) {
+	if (!cgn_ok(kvclient_series_new(slotmgr_kvclient(k), &cfg, &r->pieces, NULL))) {
 		slot_file_end(&r->file);
 		free(words);
 		free(r);

@@ -19,7 +19,7 @@
 struct save;
 struct save_call {
 	struct save *save;
-	struct kvcall *call; /* NULL: none */
+	struct kvclient_call *call; /* NULL: none */
 };
 
 struct save {
@@ -72,7 +72,7 @@ static void retire(struct save *s)
 {
 	struct keep *k = s->keep;
 	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
-		kvclient_cancel(&s->call[i].call);
+		kvclient_call_cancel(&s->call[i].call);
 	fetch_cancel(&s->fetch);
 	slot_file_end(&s->file);
 	cgn_list_drop(&s->link);
@@ -139,7 +139,7 @@ static bool put_bytes(struct save *s, struct kv_key key, void *bytes, size_t n, 
 	kvclient_done_fn *done, struct save_call *call)
 {
 	const struct iovec iov = {bytes, n};
-	const struct kv_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = n};
+	const struct kvclient_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = n};
 	const struct kv_meta meta = meta_of(s, with_tokens);
 	return cgn_ok(kvclient_put(slotmgr_kvclient(s->keep), &key, &meta, &from, false, done, call,
 		&call->call, NULL));
@@ -267,7 +267,7 @@ static void put_next(struct save *s)
 		return;
 	}
 	struct slot_entry_piece p = slot_entry_piece(&s->slot_entry, s->piece);
-	const struct kv_source from = {.fd = s->fd[p.file], .offset = p.offset, .length = p.bytes};
+	const struct kvclient_source from = {.fd = s->fd[p.file], .offset = p.offset, .length = p.bytes};
 	const struct kv_meta meta = meta_of(s, false);
 	const struct kv_key key =
 		slotmgr_key(s->keep->keys.slot_entry, slot_entry_id(&s->slot_entry), s->piece + 1);

@@ -185,7 +185,7 @@ void slotmgr_models_known(struct engine *e)
 
 struct entry_fetch {
 	struct keep *keep;
-	struct kvcall *call;
+	struct kvclient_call *call;
 	struct cgn_link link;
 };
 
@@ -193,7 +193,7 @@ static void gets_start(struct keep *k);
 
 static void get_end(struct entry_fetch *g)
 {
-	kvclient_cancel(&g->call);
+	kvclient_call_cancel(&g->call);
 	cgn_list_drop(&g->link);
 	g->keep->n_gets--;
 	free(g);
@@ -204,15 +204,15 @@ static void on_card(void *user, const struct kvclient_answer *a)
 	struct entry_fetch *g = user;
 	struct keep *k = g->keep;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = SLOT_ENTRY_MAX_BYTES};
-	struct kv_lease *lease = a->lease;
+	struct kvclient_lease *lease = a->lease;
 	struct slot_entry c;
 	size_t n = 0;
 	CGN_LIVE(k, SLOTMGR_TAG);
 	g->call = NULL;
-	const struct iovec *iov = lease != NULL ? kv_lease_iov(lease, &n) : NULL;
+	const struct iovec *iov = lease != NULL ? kvclient_lease_iov(lease, &n) : NULL;
 	for (size_t i = 0; i < n; i++)
 		cgn_buf_add(&b, iov[i].iov_base, iov[i].iov_len);
-	kvclient_release(&lease);
+	kvclient_lease_release(&lease);
 	if (a->err->code == CGN_FINE && !b.bad &&
 		cgn_ok(slot_entry_read(cgn_buf_view(&b), k->words, &c, NULL)))
 		(void)slot_directory_add(k->slot_directory, &c, NULL).code;

@@ -6,7 +6,7 @@
 #include "base/log/log.h"
 #include "io/limits/limits.h"
 #include "joint/state/state.h"
-#include "kvcached/kvcached.h"
+#include "kvcached/daemon/kvcached.h"
 
 #define BESIDE_ARENA ((uint64_t)64 << 20) /* RocksDB's caches, workers, the last changes */
 
@@ -16,10 +16,10 @@ static void stop(void **take)
 	*take = NULL;
 	if (d == NULL)
 		return;
-	CGN_LIVE(d, KVD_TAG);
+	CGN_LIVE(d, KVCACHED_TAG);
 	cgn_timer_cancel(&d->metrics_timer);
-	kvd_workers_close(d);
-	kvd_peers_free(d);
+	kvcached_workers_close(d);
+	peers_free(d);
 	kvstore_free(&d->store);
 	tls_ctx_free(&d->tls);
 	d->tag = 0;
@@ -83,9 +83,9 @@ static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 	CGN_TRY(cgn_err_of(kvstore_new(&store, &d->store, err),
 		store.ssd != NULL ? "[kv] ram, ssd, ssd_dir, index_dir" : "kv.ram", err));
 	say_if_unsealed(d);
-	CGN_TRY(kvd_workers_open(d, err));
-	kvd_metrics_open(d);
-	return kvd_workers_start(d, err);
+	CGN_TRY(kvcached_workers_open(d, err));
+	kvcached_metrics_open(d);
+	return kvcached_workers_start(d, err);
 }
 
 /* Read by workers at any time, so not from |cfg|, which goes with the next reload. */
@@ -100,7 +100,7 @@ static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struc
 	struct kvcached *d = calloc(1, sizeof *d);
 	if (d == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	*d = (struct kvcached){.tag = KVD_TAG,
+	*d = (struct kvcached){.tag = KVCACHED_TAG,
 		.svc = s,
 		.cfg = cfg,
 		.started = cgn_clock_now(),
@@ -122,17 +122,17 @@ static void reload(void *state, const struct config *cfg)
 {
 	struct kvcached *d = state;
 	struct cgn_err err = {0};
-	CGN_LIVE(d, KVD_TAG);
+	CGN_LIVE(d, KVCACHED_TAG);
 	set_live(d, cfg);
 	if (d->tls != NULL && !cgn_ok(tls_ctx_reload(d->tls, &err)))
 		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg),
 			F_STR("then", "the old certificate stays"));
-	kvd_workers_reload(d);
+	kvcached_workers_reload(d);
 }
 
 static void drain(void *state)
 {
-	kvd_workers_drain(state);
+	kvcached_workers_drain(state);
 }
 
 static const char *admin_addr(const struct config *cfg)
@@ -158,8 +158,8 @@ static const struct svc_flag flags[] = {
 	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/store", kvd_admin_store},
-	{"GET", "/peers", kvd_admin_peers}};
+static const struct svc_admin_route routes[] = {{"GET", "/store", kvcached_admin_store},
+	{"GET", "/peers", peers_admin}};
 
 int main(int argc, char **argv)
 {

@@ -59,7 +59,7 @@ struct world {
 	struct kv_info infos[KVCLIENT_MAX_KEYS];
 	size_t n;
 	uint32_t removed;
-	struct kv_lease *lease;
+	struct kvclient_lease *lease;
 	unsigned resets, changes, synced;
 	bool free_when_done;
 };
@@ -378,7 +378,7 @@ static struct world *setup_ready(enum mood mood)
 static void teardown(struct world *w)
 {
 	kvclient_free(&w->c);
-	kvclient_release(&w->lease);
+	kvclient_lease_release(&w->lease);
 	packet_close(&w->conn);
 	packet_listener_close(&w->ln);
 	cgn_loop_stop(w->l);
@@ -392,7 +392,7 @@ static void teardown(struct world *w)
 
 static const struct kv_key key = {.digest = {{1}}, .segment = 9};
 
-static void get(struct world *w, struct kvcall **out)
+static void get(struct world *w, struct kvclient_call **out)
 {
 	assert_true(cgn_ok(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, out, NULL)));
 	assert_null(w->lease); /* never inline */
@@ -428,11 +428,11 @@ static void lookups_of_any_length(void **state)
 static void check_lease(struct world *w)
 {
 	size_t n, half = w->value_bytes / 2;
-	const struct iovec *iov = kv_lease_iov(w->lease, &n);
+	const struct iovec *iov = kvclient_lease_iov(w->lease, &n);
 	assert_int_equal(n, w->mood == MOOD_OWN ? 1 : 2);
 	assert_memory_equal(iov[0].iov_base, w->mem + (n == 2 ? half : 0), iov[0].iov_len);
-	assert_int_equal(kv_lease_info(w->lease)->size, w->value_bytes);
-	assert_false(kv_lease_is_stale(w->lease));
+	assert_int_equal(kvclient_lease_info(w->lease)->size, w->value_bytes);
+	assert_false(kvclient_lease_is_stale(w->lease));
 }
 
 static void a_value_is_lent_and_given_back(void **state)
@@ -448,7 +448,7 @@ static void a_value_is_lent_and_given_back(void **state)
 		check_lease(w);
 		assert_int_equal(w->gets, asked);
 		assert_int_equal(w->verified, asked - 1);
-		kvclient_release(&w->lease);
+		kvclient_lease_release(&w->lease);
 		assert_null(w->lease);
 		wait_for(w, all_released, asked);
 		assert_int_equal(w->released[asked - 1], asked);
@@ -462,7 +462,7 @@ static void the_next_get_takes_the_last_lease_back(void **state)
 	(void)state;
 	get(w, NULL);
 	wait_for(w, is_done, 1);
-	kvclient_release(&w->lease);
+	kvclient_lease_release(&w->lease);
 	get(w, NULL);
 	wait_for(w, is_done, 2);
 	check_lease(w);
@@ -474,15 +474,15 @@ static void the_next_get_takes_the_last_lease_back(void **state)
 static void a_long_value_is_summed_on_the_pool(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
-	struct kvcall *call = NULL;
+	struct kvclient_call *call = NULL;
 	(void)state;
 	w->value_bytes = ARENA;
 	get(w, NULL);
 	wait_for(w, is_done, 1);
 	check_lease(w);
-	kvclient_release(&w->lease);
+	kvclient_lease_release(&w->lease);
 	get(w, &call); /* and cancelled wherever it is: its lease comes back */
-	kvclient_cancel(&call);
+	kvclient_call_cancel(&call);
 	assert_null(call);
 	wait_for(w, all_released, 2);
 	assert_int_equal(w->done, 1);
@@ -498,7 +498,7 @@ static void no_bytes_are_a_value_too(void **state)
 	get(w, NULL);
 	wait_for(w, is_done, 1);
 	assert_int_equal(w->code, CGN_FINE);
-	(void)kv_lease_iov(w->lease, &n);
+	(void)kvclient_lease_iov(w->lease, &n);
 	assert_int_equal(n, 0);
 	teardown(w);
 }
@@ -567,7 +567,7 @@ static void when_the_store_dies(void **state)
 	(void)state;
 	get(w, NULL);
 	wait_for(w, is_done, 1);
-	struct kv_lease *lease = w->lease;
+	struct kvclient_lease *lease = w->lease;
 	w->lease = NULL;
 	w->mood = MOOD_SILENT;
 	for (unsigned i = 0; i < 5; i++)
@@ -578,14 +578,14 @@ static void when_the_store_dies(void **state)
 	wait_for(w, is_away, 1);
 	assert_int_equal(w->done, 6);
 	assert_int_equal(w->code, CGN_UNAVAILABLE);
-	assert_true(kv_lease_is_stale(lease));
+	assert_true(kvclient_lease_is_stale(lease));
 	size_t n;
-	const struct iovec *iov = kv_lease_iov(lease, &n);
+	const struct iovec *iov = kvclient_lease_iov(lease, &n);
 	assert_memory_equal(iov[1].iov_base, w->mem, iov[1].iov_len); /* it can still be read */
 	w->mood = MOOD_GOOD;
 	open_store(w);
 	wait_for(w, is_ready, 2);
-	kvclient_release(&lease); /* the new store is not told of it */
+	kvclient_lease_release(&lease); /* the new store is not told of it */
 	get(w, NULL);
 	wait_for(w, is_done, 7);
 	check_lease(w);
@@ -603,8 +603,8 @@ static void nobody_is_called_after_free(void **state)
 	wait_for(w, is_done, 1);
 	assert_null(w->c);
 	size_t n;
-	(void)kv_lease_iov(w->lease, &n); /* the lease stays */
-	assert_true(kv_lease_is_stale(w->lease));
+	(void)kvclient_lease_iov(w->lease, &n); /* the lease stays */
+	assert_true(kvclient_lease_is_stale(w->lease));
 	w->free_when_done = false;
 	teardown(w);
 }
@@ -628,7 +628,7 @@ static void a_call_has_its_deadline(void **state)
 static void there_are_only_so_many_calls(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
-	struct kvcall *one = NULL;
+	struct kvclient_call *one = NULL;
 	struct cgn_err err;
 	(void)state;
 	w->mood = MOOD_SILENT;
@@ -636,7 +636,7 @@ static void there_are_only_so_many_calls(void **state)
 		get(w, &one);
 	assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code,
 		CGN_OVERLOADED);
-	kvclient_cancel(&one);
+	kvclient_call_cancel(&one);
 	get(w, NULL);
 	assert_int_equal(w->done, 0);
 	teardown(w);
@@ -668,7 +668,7 @@ static void values_go_in_by_the_shorter_way(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
 	struct iovec iov[2] = {{w->mem, 500}, {w->mem + 500, 500}};
-	struct kv_source from = {.iov = iov, .n_iov = 2};
+	struct kvclient_source from = {.iov = iov, .n_iov = 2};
 	struct kv_meta meta = {.model = CGN_STR("m"), .tokens = 16};
 	(void)state;
 	assert_true(cgn_ok(kvclient_put(w->c, &key, &meta, &from, false, on_done, w, NULL, NULL)));
@@ -679,7 +679,7 @@ static void values_go_in_by_the_shorter_way(void **state)
 	wait_for(w, is_done, 2);
 	assert_true(w->put_bytes == 1001 && w->put_had_sum && w->put_had_fd);
 	assert_memory_equal(w->put_first, w->mem, 4);
-	from = (struct kv_source){.fd = w->arena, .offset = 65537, .length = 70000};
+	from = (struct kvclient_source){.fd = w->arena, .offset = 65537, .length = 70000};
 	assert_true(cgn_ok(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL)));
 	wait_for(w, is_done, 3);
 	assert_true(w->put_bytes == 70000 && !w->put_had_sum && w->put_had_fd);
@@ -702,15 +702,15 @@ static void key_of_piece(void *user, size_t i, struct kv_key *out)
 	*out = (struct kv_key){.segment = (uint32_t)i};
 }
 
-static struct kvseries *series(struct world *w, size_t n)
+static struct kvclient_series *series(struct world *w, size_t n)
 {
-	const struct kvseries_cfg cfg = {.n = n,
+	const struct kvclient_series_cfg cfg = {.n = n,
 		.key = key_of_piece,
 		.worth_ms = KVCLIENT_HERE_ONLY,
 		.done = on_done,
 		.user = w};
-	struct kvseries *s = NULL;
-	assert_true(cgn_ok(kvseries_new(w->c, &cfg, &s, NULL)));
+	struct kvclient_series *s = NULL;
+	assert_true(cgn_ok(kvclient_series_new(w->c, &cfg, &s, NULL)));
 	assert_int_equal(w->done, 0); /* never inline */
 	return s;
 }
@@ -724,23 +724,23 @@ static void pieces_come_in_order_and_ahead(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
 	(void)state;
-	struct kvseries *s = series(w, 10);
+	struct kvclient_series *s = series(w, 10);
 	for (unsigned i = 1; i <= 10; i++) {
 		wait_for(w, is_done, i);
 		assert_int_equal(w->code, CGN_FINE);
 		check_lease(w);
-		unsigned ahead = i + KVSERIES_AHEAD - 1;
+		unsigned ahead = i + KVCLIENT_SERIES_AHEAD - 1;
 		wait_for(w, so_many_were_asked_for, ahead < 10 ? ahead : 10);
 		for (unsigned turns = 0; turns < 20; turns++) /* and no more */
 			wait_for(w, so_many_were_asked_for, 0);
 		assert_int_equal(w->gets, ahead < 10 ? ahead : 10);
 		assert_int_equal(w->done, i); /* the next one waits to be asked for */
-		kvclient_release(&w->lease);
+		kvclient_lease_release(&w->lease);
 		if (i < 10)
-			kvseries_next(s);
+			kvclient_series_next(s);
 		assert_int_equal(w->done, i);
 	}
-	kvseries_free(&s);
+	kvclient_series_free(&s);
 	wait_for(w, all_released, 10);
 	teardown(w);
 }
@@ -749,19 +749,19 @@ static void each_in_its_turn(unsigned code)
 {
 	struct world *w = setup_ready(MOOD_ONE);
 	w->code_of_too_much = code;
-	struct kvseries *s = series(w, 7);
+	struct kvclient_series *s = series(w, 7);
 	for (unsigned i = 1; i <= 7; i++) {
 		wait_for(w, is_done, i);
 		assert_int_equal(w->code, CGN_FINE);
 		check_lease(w);
 		for (unsigned turns = 0; turns < 20; turns++) /* those ahead were refused by then */
 			wait_for(w, so_many_were_asked_for, 0);
-		kvclient_release(&w->lease);
+		kvclient_lease_release(&w->lease);
 		if (i < 7)
-			kvseries_next(s);
+			kvclient_series_next(s);
 	}
 	assert_true(w->lent == 7 && w->gets > 7);
-	kvseries_free(&s);
+	kvclient_series_free(&s);
 	teardown(w);
 }
 
@@ -777,18 +777,18 @@ static void what_came_ahead_gives_way(void **state)
 	struct world *w = setup_ready(MOOD_TURNED);
 	(void)state;
 	w->code_of_too_much = 8;
-	struct kvseries *s = series(w, 6);
+	struct kvclient_series *s = series(w, 6);
 	for (unsigned i = 1; i <= 6; i++) {
 		wait_for(w, is_done, i);
 		assert_int_equal(w->code, CGN_FINE);
 		check_lease(w);
-		kvclient_release(&w->lease);
+		kvclient_lease_release(&w->lease);
 		if (i < 6)
-			kvseries_next(s);
+			kvclient_series_next(s);
 	}
 	assert_int_equal(w->lent, 7); /* the second one twice */
-	assert_int_equal(w->gets, KVSERIES_AHEAD + 6);
-	kvseries_free(&s);
+	assert_int_equal(w->gets, KVCLIENT_SERIES_AHEAD + 6);
+	kvclient_series_free(&s);
 	wait_for(w, all_released, 7);
 	teardown(w);
 }
@@ -798,13 +798,13 @@ static void a_series_that_is_left_gives_back_what_came(void **state)
 	(void)state;
 	for (unsigned early = 0; early < 2; early++) {
 		struct world *w = setup_ready(MOOD_GOOD);
-		struct kvseries *s = series(w, 10);
+		struct kvclient_series *s = series(w, 10);
 		if (!early)
 			wait_for(w, is_done, 1);
-		wait_for(w, so_many_were_asked_for, KVSERIES_AHEAD);
-		kvseries_free(&s);
-		kvclient_release(&w->lease);
-		wait_for(w, all_released, KVSERIES_AHEAD);
+		wait_for(w, so_many_were_asked_for, KVCLIENT_SERIES_AHEAD);
+		kvclient_series_free(&s);
+		kvclient_lease_release(&w->lease);
+		wait_for(w, all_released, KVCLIENT_SERIES_AHEAD);
 		assert_int_equal(w->done, early ? w->done : 1);
 		teardown(w);
 	}
@@ -814,10 +814,10 @@ static void a_series_ends_with_its_store(void **state)
 {
 	struct world *w = setup_ready(MOOD_REFUSING);
 	(void)state;
-	struct kvseries *s = series(w, 3);
+	struct kvclient_series *s = series(w, 3);
 	wait_for(w, is_done, 1);
 	assert_int_equal(w->code, CGN_NOT_FOUND);
-	kvseries_free(&s);
+	kvclient_series_free(&s);
 	w->mood = MOOD_SILENT;
 	w->done = 0;
 	s = series(w, 3);
@@ -825,10 +825,10 @@ static void a_series_ends_with_its_store(void **state)
 	packet_close(&w->conn);
 	wait_for(w, is_done, 1);
 	assert_int_equal(w->code, CGN_UNAVAILABLE);
-	kvseries_next(s); /* there is none to ask */
+	kvclient_series_next(s); /* there is none to ask */
 	wait_for(w, is_done, 2);
 	assert_int_equal(w->code, CGN_UNAVAILABLE);
-	kvseries_free(&s);
+	kvclient_series_free(&s);
 	teardown(w);
 }
 

@@ -27,7 +27,7 @@ struct node {
 };
 struct asked {
 	struct kvpeer_fetch *fetch;
-	struct kv_block *block;
+	struct kvstore_block *block;
 	struct cgn_err why;
 	unsigned calls;
 };
@@ -85,26 +85,26 @@ static char *value_of(const struct kv_key *k, uint64_t n)
 
 static void put_in(struct kvstore *s, const struct kv_key *k, uint64_t n)
 {
-	struct kv_writer *w = NULL;
+	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	const struct kv_meta meta = {.model = CGN_STR("m"), .name = CGN_STR("n"), .tokens = 16};
 	char *p = value_of(k, n);
 	if (!cgn_ok(kvstore_put(s, k, &meta, n, &w, &err)))
 		fail_msg("%s", err.msg);
-	kv_writer_add(w, p, n);
-	assert_true(cgn_ok(kv_writer_commit(&w, NULL, 0, &err)));
+	kvstore_writer_add(w, p, n);
+	assert_true(cgn_ok(kvstore_writer_commit(&w, NULL, 0, &err)));
 	free(p);
 }
 
-static void assert_value(const struct kv_block *b, const struct kv_key *k, uint64_t n)
+static void assert_value(const struct kvstore_block *b, const struct kv_key *k, uint64_t n)
 {
 	uint64_t at = 0;
 	assert_non_null(b);
-	assert_true(kv_block_size(b) == n);
+	assert_true(kvstore_block_size(b) == n);
 	while (at < n) {
 		struct iovec iov[8];
 		size_t n_iov = 0;
-		uint64_t got = kv_block_iov(b, at, n - at, iov, 8, &n_iov);
+		uint64_t got = kvstore_block_iov(b, at, n - at, iov, 8, &n_iov);
 		assert_true(got > 0);
 		for (size_t i = 0; i < n_iov; i++) {
 			const uint8_t *p = iov[i].iov_base;
@@ -159,7 +159,7 @@ static void world_close(struct world *w)
 {
 	for (unsigned i = 0; i < CGN_COUNT(w->asked); i++) {
 		kvpeer_fetch_cancel(&w->asked[i].fetch);
-		kv_block_unref(&w->asked[i].block);
+		kvstore_block_unref(&w->asked[i].block);
 	}
 	for (unsigned i = 0; i < NODES; i++)
 		kvpeer_close(&w->nodes[i].kp);
@@ -176,14 +176,14 @@ static void world_close(struct world *w)
 
 static uint64_t ram_of(struct world *w, unsigned i)
 {
-	struct kv_stats st;
+	struct kvstore_stats st;
 	kvstore_stats(w->nodes[i].store, &st);
 	return st.tier[KV_RAM].bytes;
 }
 
 /* ---- asking ---- */
 
-static void on_done(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_done(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct asked *a = user;
 	a->fetch = NULL;
@@ -287,8 +287,8 @@ static void what_one_has_the_other_gets(void **state)
 		ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_value(w.asked[0].block, &k, sizes[i]);
-		assert_true(cgn_str_is(kv_block_model(w.asked[0].block), "m") &&
-			cgn_str_is(kv_block_name(w.asked[0].block), "n"));
+		assert_true(cgn_str_is(kvstore_block_model(w.asked[0].block), "m") &&
+			cgn_str_is(kvstore_block_name(w.asked[0].block), "n"));
 		assert_true(kvstore_lookup(w.nodes[1].store, &k, &info)); /* there is room: it stays */
 		assert_int_equal(info.tokens, 16);
 		world_close(&w);
@@ -794,7 +794,7 @@ static void nobody_waits_longer_than_it_said(void **state)
 }
 
 /* Its |done| takes the last other asker away, and asks anew. */
-static void on_done_then(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_done_then(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct world *w = user;
 	on_done(&w->asked[0], take, why);
@@ -866,7 +866,7 @@ static void who_is_busy_is_left_for_another(void **state)
 			assert_int_equal(w.asked[0].why.code, CGN_OVERLOADED);
 		if (honest) { /* for a while it is not the first to be asked */
 			assert_true(kvstore_remove(w.nodes[1].store, &k));
-			kv_block_unref(&w.asked[0].block);
+			kvstore_block_unref(&w.asked[0].block);
 			ask(&w, 1, 0, &k);
 			wait_answers(&w, 1);
 			assert_int_equal(w.liars[0].fetches, 1);
@@ -931,7 +931,7 @@ static void what_has_no_room_is_handed_over_once(void **state)
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 2 * MIB);
 	assert_false(kvstore_lookup(w.nodes[1].store, &k, &info));
-	kv_block_unref(&w.asked[0].block);
+	kvstore_block_unref(&w.asked[0].block);
 	for (uint32_t i = 20; i < 24; i++) { /* full again */
 		struct kv_key other = key_of(i);
 		put_in(w.nodes[1].store, &other, MIB);
@@ -992,10 +992,10 @@ static void what_could_not_be_read_is_not_owed(void **state)
 	node_open(&w, 1);
 	put_in(w.nodes[0].store, &bad, 4 * MIB); /* longer than anybody waits, at that rate */
 	put_in(w.nodes[0].store, &good, 100);
-	struct kv_block *b = kvstore_get_ram(w.nodes[0].store, &bad, false);
-	assert_true(kv_block_iov(b, 0, 1, &iov, 1, &n) == 1);
+	struct kvstore_block *b = kvstore_get_ram(w.nodes[0].store, &bad, false);
+	assert_true(kvstore_block_iov(b, 0, 1, &iov, 1, &n) == 1);
 	*(uint8_t *)iov.iov_base ^= 1;
-	kv_block_unref(&b);
+	kvstore_block_unref(&b);
 	knows(&w, 1, 0);
 	wait_heard(&w, &bad);
 	wait_heard(&w, &good);

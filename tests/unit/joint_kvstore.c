@@ -13,17 +13,17 @@ static void test_what_is_put_is_got(void **state)
 	size_t n = 0;
 	kvw_put(s, 1, 7, 1000);
 	struct kv_key k = kvw_key(1), other = kvw_key(2);
-	struct kv_block *b = kvstore_get_ram(s, &k, true);
+	struct kvstore_block *b = kvstore_get_ram(s, &k, true);
 	assert_non_null(b);
-	assert_int_equal(kv_block_iov(b, 1, 3, iov, 4, &n), 3);
+	assert_int_equal(kvstore_block_iov(b, 1, 3, iov, 4, &n), 3);
 	assert_int_equal(n, 1);
 	assert_int_equal(((char *)iov[0].iov_base)[0], kvw_byte(1, 7, 1));
-	assert_int_equal(kv_block_iov(b, 1000, 3, iov, 4, &n), 0);
+	assert_int_equal(kvstore_block_iov(b, 1000, 3, iov, 4, &n), 0);
 	assert_int_equal(n, 0);
-	assert_true(cgn_str_is(kv_block_model(b), "m"));
-	assert_int_equal(kv_block_name(b).n, 0);
-	assert_int_equal(kv_block_info(b).tokens, 7);
-	assert_int_equal(kv_block_info(b).tiers, KV_TIER_BIT(KV_RAM));
+	assert_true(cgn_str_is(kvstore_block_model(b), "m"));
+	assert_int_equal(kvstore_block_name(b).n, 0);
+	assert_int_equal(kvstore_block_info(b).tokens, 7);
+	assert_int_equal(kvstore_block_info(b).tiers, KV_TIER_BIT(KV_RAM));
 	assert_null(kvstore_get_ram(s, &other, true));
 	other = k;
 	other.segment++;
@@ -31,10 +31,10 @@ static void test_what_is_put_is_got(void **state)
 	assert_true(kvstore_remove(s, &k));
 	assert_false(kvstore_remove(s, &k));
 	assert_true(kvw_is(b, 1, 7)); /* as long as it is held */
-	assert_int_equal(kv_block_info(b).tiers, 0);
+	assert_int_equal(kvstore_block_info(b).tiers, 0);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 65536);
-	kv_block_unref(&b);
-	struct kv_stats st = kvw_stats(s);
+	kvstore_block_unref(&b);
+	struct kvstore_stats st = kvw_stats(s);
 	assert_int_equal(st.tier[KV_RAM].bytes, 0);
 	assert_int_equal(st.tier[KV_RAM].hits, 1);
 	assert_int_equal(st.misses, 2);
@@ -46,11 +46,11 @@ static void check_size(struct kvstore *s, uint64_t size)
 {
 	struct kv_key k = kvw_key(size);
 	kvw_put(s, size, 1, size);
-	struct kv_block *b = kvstore_get_ram(s, &k, true);
+	struct kvstore_block *b = kvstore_get_ram(s, &k, true);
 	assert_non_null(b);
-	assert_int_equal(kv_block_size(b), size);
+	assert_int_equal(kvstore_block_size(b), size);
 	assert_true(kvw_is(b, size, 1));
-	kv_block_unref(&b);
+	kvstore_block_unref(&b);
 }
 
 static void test_every_size(void **state)
@@ -64,7 +64,7 @@ static void test_every_size(void **state)
 	for (size_t i = 0; i < CGN_COUNT(edges); i++)
 		for (uint64_t d = 0; d < 3; d++)
 			check_size(s, edges[i] + d - 1);
-	struct kv_stats st = kvw_stats(s);
+	struct kvstore_stats st = kvw_stats(s);
 	assert_true(
 		st.tier[KV_RAM].bytes <= 16 * MIB && st.tier[KV_RAM].value_bytes <= st.tier[KV_RAM].bytes);
 	kvstore_free(&s);
@@ -75,7 +75,7 @@ static void test_64_mib(void **state)
 	(void)state;
 	struct kvstore *s = kvw_store(130 * MIB);
 	const struct kv_meta meta = {0};
-	struct kv_writer *w = NULL;
+	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	struct kv_key k = kvw_key(9);
 	check_size(s, KV_MAX_VALUE);
@@ -91,7 +91,7 @@ static void test_a_value_in_pieces(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(4 * MIB);
-	struct kv_extent ext[KV_MAX_EXTENTS];
+	struct kvstore_extent ext[KVSTORE_MAX_EXTENTS];
 	uint64_t bytes = 0;
 	for (uint64_t n = 0; n < 64; n++)
 		kvw_put(s, n, 0, 65536);
@@ -101,13 +101,13 @@ static void test_a_value_in_pieces(void **state)
 	}
 	kvw_put(s, 100, 1, MIB + 5000); /* of every other page */
 	struct kv_key k = kvw_key(100);
-	struct kv_block *b = kvstore_get_ram(s, &k, true);
+	struct kvstore_block *b = kvstore_get_ram(s, &k, true);
 	assert_non_null(b);
 	assert_true(kvw_is(b, 100, 1));
-	size_t n_ext = kv_block_extents(b, ext, CGN_COUNT(ext));
+	size_t n_ext = kvstore_block_extents(b, ext, CGN_COUNT(ext));
 	uint64_t sum = 0;
 	assert_int_equal(n_ext, 17);
-	assert_int_equal(kv_block_extents(b, ext, 1), 17);
+	assert_int_equal(kvstore_block_extents(b, ext, 1), 17);
 	assert_true(kvstore_arena(s, &bytes) >= 0);
 	for (size_t i = 0; i < n_ext; i++) {
 		assert_true(ext[i].offset + ext[i].length <= bytes);
@@ -117,7 +117,7 @@ static void test_a_value_in_pieces(void **state)
 	uint64_t index = kvw_stats(s).index_bytes;
 	assert_true(kvstore_remove(s, &k));
 	assert_int_equal(kvw_stats(s).index_bytes, index); /* it is still held */
-	kv_block_unref(&b);
+	kvstore_block_unref(&b);
 	assert_true(kvw_stats(s).index_bytes < index);
 	kvstore_free(&s);
 }
@@ -137,12 +137,12 @@ static void test_names_and_models(void **state)
 	assert_true(kvstore_remove(s, &k1));
 	/* the model is held once, and still is */
 	assert_int_equal(with_two - kvw_stats(s).index_bytes, KV_MAX_NAME);
-	struct kv_block *b = kvstore_get_ram(s, &k2, true);
-	assert_true(cgn_str_eq(kv_block_model(b), meta.model));
-	assert_true(cgn_str_eq(kv_block_name(b), meta.name));
+	struct kvstore_block *b = kvstore_get_ram(s, &k2, true);
+	assert_true(cgn_str_eq(kvstore_block_model(b), meta.model));
+	assert_true(cgn_str_eq(kvstore_block_name(b), meta.name));
 	assert_true(kvstore_remove(s, &k2));
-	assert_true(cgn_str_eq(kv_block_model(b), meta.model));
-	kv_block_unref(&b);
+	assert_true(cgn_str_eq(kvstore_block_model(b), meta.model));
+	kvstore_block_unref(&b);
 	meta.model.n++;
 	assert_int_equal(kvw_try_put(s, 3, 1, 100, &meta).code, CGN_INVALID);
 	meta.model.n = 0;
@@ -175,34 +175,34 @@ static void test_only_if_absent_and_checksums(void **state)
 	struct kvstore *s = kvw_store(8 * MIB);
 	const struct kv_meta meta = {0};
 	struct kv_key k = kvw_key(1);
-	struct kv_writer *w = NULL;
+	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	uint64_t sum = XXH3_64bits("hello", 5), wrong = sum + 1;
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 5, &w, &err)));
-	kv_writer_add(w, "hel", 3);
-	kv_writer_add(w, "", 0);
-	assert_int_equal(kv_writer_missing(w), 2);
-	kv_writer_add(w, "lo", 2);
-	assert_int_equal(kv_writer_commit(&w, &wrong, 0, &err).code, CGN_INVALID);
+	kvstore_writer_add(w, "hel", 3);
+	kvstore_writer_add(w, "", 0);
+	assert_int_equal(kvstore_writer_missing(w), 2);
+	kvstore_writer_add(w, "lo", 2);
+	assert_int_equal(kvstore_writer_commit(&w, &wrong, 0, &err).code, CGN_INVALID);
 	assert_null(w);
 	assert_false(kvw_has(s, 1));
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 5, &w, &err)));
-	kv_writer_add(w, "hello", 5);
-	assert_true(cgn_ok(kv_writer_commit(&w, &sum, KV_IF_ABSENT, &err)));
-	struct kv_block *b = kvstore_get_ram(s, &k, true);
-	assert_int_equal(kv_block_checksum(b), sum);
-	kv_block_unref(&b);
+	kvstore_writer_add(w, "hello", 5);
+	assert_true(cgn_ok(kvstore_writer_commit(&w, &sum, KVSTORE_IF_ABSENT, &err)));
+	struct kvstore_block *b = kvstore_get_ram(s, &k, true);
+	assert_int_equal(kvstore_block_checksum(b), sum);
+	kvstore_block_unref(&b);
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
-	kv_writer_add(w, "x", 1);
-	assert_int_equal(kv_writer_commit(&w, NULL, KV_IF_ABSENT, &err).code, CGN_CONFLICT);
+	kvstore_writer_add(w, "x", 1);
+	assert_int_equal(kvstore_writer_commit(&w, NULL, KVSTORE_IF_ABSENT, &err).code, CGN_CONFLICT);
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
-	kv_writer_abort(&w);
-	kv_writer_abort(&w);
+	kvstore_writer_abort(&w);
+	kvstore_writer_abort(&w);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, 5);
 	assert_true(kvstore_expire(s, &k, kvw_wall)); /* what expired is absent */
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
-	kv_writer_add(w, "x", 1);
-	assert_true(cgn_ok(kv_writer_commit(&w, NULL, KV_IF_ABSENT, &err)));
+	kvstore_writer_add(w, "x", 1);
+	assert_true(cgn_ok(kvstore_writer_commit(&w, NULL, KVSTORE_IF_ABSENT, &err)));
 	kvstore_free(&s);
 }
 
@@ -210,12 +210,12 @@ static cgn_rc put_as(struct kvstore *s, const struct kv_key *k, const char *valu
 	unsigned how)
 {
 	struct kv_meta meta = {.expires_unix_ms = 1};
-	struct kv_writer *w = NULL;
+	struct kvstore_writer *w = NULL;
 	struct cgn_err err;
 	assert_true(cgn_ok(kvstore_put(s, k, &meta, strlen(value), &w, &err)));
-	kv_writer_add(w, value, strlen(value));
-	kv_writer_expires(w, ends);
-	cgn_rc rc = kv_writer_commit(&w, NULL, how, &err);
+	kvstore_writer_add(w, value, strlen(value));
+	kvstore_writer_expires(w, ends);
+	cgn_rc rc = kvstore_writer_commit(&w, NULL, how, &err);
 	assert_null(w);
 	return rc;
 }
@@ -233,21 +233,21 @@ static void test_commits_have_their_conditions_and_ends(void **state)
 	struct kvstore *s = kvw_store(MIB);
 	struct kv_key k = kvw_key(1);
 	(void)state;
-	assert_int_equal(put_as(s, &k, "a", 0, KV_IF_HELD).code, CGN_NOT_FOUND);
+	assert_int_equal(put_as(s, &k, "a", 0, KVSTORE_IF_HELD).code, CGN_NOT_FOUND);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
-	assert_int_equal(put_as(s, &k, "a", kvw_wall + 5000, KV_IF_ABSENT).code, CGN_FINE);
+	assert_int_equal(put_as(s, &k, "a", kvw_wall + 5000, KVSTORE_IF_ABSENT).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), kvw_wall + 5000);
-	assert_int_equal(put_as(s, &k, "b", 0, KV_IF_HELD | KV_KEEP_END).code, CGN_FINE);
+	assert_int_equal(put_as(s, &k, "b", 0, KVSTORE_IF_HELD | KVSTORE_KEEP_EXPIRY).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), kvw_wall + 5000);
 	assert_int_equal(put_as(s, &k, "c", 0, 0).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), 0);
-	assert_int_equal(put_as(s, &k, "d", kvw_wall + 10, KV_KEEP_END).code, CGN_FINE);
+	assert_int_equal(put_as(s, &k, "d", kvw_wall + 10, KVSTORE_KEEP_EXPIRY).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), 0); /* what it replaces had none */
 	assert_int_equal(put_as(s, &k, "e", kvw_wall + 10, 0).code, CGN_FINE);
 	kvw_wall += 10;
 	/* what is over is not held */
-	assert_int_equal(put_as(s, &k, "f", 0, KV_IF_HELD).code, CGN_NOT_FOUND);
-	assert_int_equal(put_as(s, &k, "g", kvw_wall + 20, KV_KEEP_END).code, CGN_FINE);
+	assert_int_equal(put_as(s, &k, "f", 0, KVSTORE_IF_HELD).code, CGN_NOT_FOUND);
+	assert_int_equal(put_as(s, &k, "g", kvw_wall + 20, KVSTORE_KEEP_EXPIRY).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), kvw_wall + 20);
 	kvw_wall += 20;
 	kvstore_tick(s);
@@ -257,16 +257,16 @@ static void test_commits_have_their_conditions_and_ends(void **state)
 
 static uint64_t place_of(struct kvstore *s, const struct kv_key *k, const char *value)
 {
-	struct kv_block *b = kvstore_get_ram(s, k, true);
-	struct kv_extent at = {0};
+	struct kvstore_block *b = kvstore_get_ram(s, k, true);
+	struct kvstore_extent at = {0};
 	assert_non_null(b);
-	assert_int_equal(kv_block_size(b), strlen(value));
-	assert_int_equal(kv_block_extents(b, &at, 1), 1);
+	assert_int_equal(kvstore_block_size(b), strlen(value));
+	assert_int_equal(kvstore_block_extents(b, &at, 1), 1);
 	struct iovec iov;
 	size_t n = 0;
-	(void)kv_block_iov(b, 0, UINT64_MAX, &iov, 1, &n);
+	(void)kvstore_block_iov(b, 0, UINT64_MAX, &iov, 1, &n);
 	assert_memory_equal(iov.iov_base, value, strlen(value));
-	kv_block_unref(&b);
+	kvstore_block_unref(&b);
 	return at.offset;
 }
 
@@ -293,21 +293,22 @@ static void test_small_values_take_each_others_place(void **state)
 	assert_int_equal(kvstore_changes_end(s), changes + 1);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, strlen("second value"));
 	assert_int_equal(end_of(s, &k), kvw_wall + 10);
-	assert_true(cgn_ok(kvstore_set(s, &k, &named, "third", 5, KV_IF_HELD | KV_KEEP_END, &err)));
+	assert_true(
+		cgn_ok(kvstore_set(s, &k, &named, "third", 5, KVSTORE_IF_HELD | KVSTORE_KEEP_EXPIRY, &err)));
 	assert_int_equal(end_of(s, &k), kvw_wall + 10);
-	assert_int_equal(kvstore_set(s, &k, &named, "no", 2, KV_IF_ABSENT, &err).code, CGN_CONFLICT);
-	struct kv_block *held = kvstore_get_ram(s, &k, true);
+	assert_int_equal(kvstore_set(s, &k, &named, "no", 2, KVSTORE_IF_ABSENT, &err).code, CGN_CONFLICT);
+	struct kvstore_block *held = kvstore_get_ram(s, &k, true);
 	set(s, &k, &named, "while it is read");
-	assert_int_equal(kv_block_size(held), 5);
-	assert_int_equal(kv_block_checksum(held), sum64("third", 5));
-	kv_block_unref(&held);
+	assert_int_equal(kvstore_block_size(held), 5);
+	assert_int_equal(kvstore_block_checksum(held), sum64("third", 5));
+	kvstore_block_unref(&held);
 	at = place_of(s, &k, "while it is read");
 	assert_true(cgn_ok(kvstore_pin(s, &k, UINT64_MAX, &err)));
 	set(s, &k, &named, "not pinned");
 	assert_int_equal(kvw_stats(s).pinned_bytes, 0);
 	set(s, &k, &plain, "without a name");
 	(void)place_of(s, &k, "without a name");
-	char large[KV_SMALL + 2];
+	char large[KVSTORE_SMALL + 2];
 	memset(large, 'l', sizeof large - 1);
 	large[sizeof large - 1] = '\0';
 	set(s, &k, &plain, large);
@@ -315,7 +316,7 @@ static void test_small_values_take_each_others_place(void **state)
 	assert_true(cgn_ok(kvstore_set(s, &k, &plain, NULL, 0, 0, &err)));
 	set(s, &k, &ends, "e");
 	kvw_wall += 10;
-	assert_int_equal(kvstore_set(s, &k, &named, "late", 4, KV_IF_HELD, &err).code, CGN_NOT_FOUND);
+	assert_int_equal(kvstore_set(s, &k, &named, "late", 4, KVSTORE_IF_HELD, &err).code, CGN_NOT_FOUND);
 	kvstore_tick(s);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, 0);
@@ -325,13 +326,13 @@ static void test_small_values_take_each_others_place(void **state)
 static void flip_a_byte(struct kvstore *s, uint64_t n, uint64_t at)
 {
 	struct kv_key k = kvw_key(n);
-	struct kv_block *b = kvstore_get_ram(s, &k, false);
+	struct kvstore_block *b = kvstore_get_ram(s, &k, false);
 	struct iovec iov;
 	size_t n_iov = 0;
 	assert_non_null(b);
-	assert_int_equal(kv_block_iov(b, at, 1, &iov, 1, &n_iov), 1);
+	assert_int_equal(kvstore_block_iov(b, at, 1, &iov, 1, &n_iov), 1);
 	*(char *)iov.iov_base ^= 1;
-	kv_block_unref(&b);
+	kvstore_block_unref(&b);
 }
 
 static void test_a_flipped_bit_is_a_miss(void **state)
@@ -347,7 +348,7 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 		assert_false(kvw_has(s, i));
 		assert_int_equal(kvw_stats(s).corrupt, i + 1);
 	}
-	struct kv_stats st = kvw_stats(s);
+	struct kvstore_stats st = kvw_stats(s);
 	assert_int_equal(st.tier[KV_RAM].bytes, 0);
 	assert_int_equal(st.tier[KV_RAM].hits, 4); /* those that did not verify */
 	assert_int_equal(st.misses, 4);
@@ -370,11 +371,11 @@ static void test_expiry_follows_the_wall_clock(void **state)
 	assert_true(kvw_has(s, 1));
 	kvw_wall += 900999;
 	assert_true(kvw_has(s, 1));
-	struct kv_block *held = kvstore_get_ram(s, &k, true);
+	struct kvstore_block *held = kvstore_get_ram(s, &k, true);
 	kvw_wall += 1;
 	assert_false(kvw_has(s, 1));
 	assert_true(kvw_is(held, 1, 1));
-	kv_block_unref(&held);
+	kvstore_block_unref(&held);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 0);
 	assert_false(kvstore_expire(s, &k, 0));
 	assert_int_equal(kvstore_pin(s, &k, UINT64_MAX, &(struct cgn_err){0}).code, CGN_NOT_FOUND);
@@ -469,12 +470,12 @@ static void test_room_is_made_of_pins_that_are_over(void **state)
 	kvw_put(s, 1, 1, MIB);
 	kvw_put(s, 2, 1, MIB);
 	assert_true(cgn_ok(kvstore_pin(s, &a, kvw_wall + 10, &err)));
-	struct kv_block *held = kvstore_get_ram(s, &b, true);
+	struct kvstore_block *held = kvstore_get_ram(s, &b, true);
 	assert_int_equal(kvw_try_put(s, 3, 1, 1, &meta).code, CGN_OVERLOADED);
 	kvw_wall += 10;
 	assert_true(cgn_ok(kvw_try_put(s, 3, 1, 1, &meta)));
 	assert_false(kvw_has(s, 1));
-	kv_block_unref(&held);
+	kvstore_block_unref(&held);
 	kvstore_free(&s);
 }
 
@@ -483,7 +484,7 @@ static void test_what_is_held_counts_and_stays(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(4 * MIB);
-	struct kv_block *held[64];
+	struct kvstore_block *held[64];
 	const struct kv_meta meta = {0};
 	for (uint64_t n = 0; n < 64; n++) {
 		struct kv_key k = kvw_key(n);
@@ -496,13 +497,13 @@ static void test_what_is_held_counts_and_stays(void **state)
 	assert_true(kvstore_remove(s, &k)); /* no room of that either: somebody reads it */
 	assert_int_equal(kvw_try_put(s, 100, 1, 1, &meta).code, CGN_OVERLOADED);
 	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 4 * MIB);
-	kv_block_unref(&held[3]);
+	kvstore_block_unref(&held[3]);
 	assert_true(cgn_ok(kvw_try_put(s, 100, 1, 65536, &meta)));
 	for (uint64_t n = 0; n < 64; n++)
 		if (n != 3)
 			assert_true(kvw_is(held[n], n, 1) && kvw_has(s, n));
 	for (uint64_t n = 0; n < 64; n++)
-		kv_block_unref(&held[n]);
+		kvstore_block_unref(&held[n]);
 	assert_true(cgn_ok(kvw_try_put(s, 101, 1, 2 * MIB, &meta)));
 	kvstore_free(&s);
 }
@@ -515,8 +516,8 @@ static void test_used_blocks_outlive_a_scan(void **state)
 		kvw_put(s, n, 1, 65536);
 	for (uint64_t n = 0; n < 2000; n++) {
 		struct kv_key k = kvw_key(n % 100);
-		struct kv_block *b = kvstore_get_ram(s, &k, false);
-		kv_block_unref(&b);
+		struct kvstore_block *b = kvstore_get_ram(s, &k, false);
+		kvstore_block_unref(&b);
 		kvw_put(s, 1000 + n, 1, 65536); /* each once only */
 	}
 	for (uint64_t n = 0; n < 100; n++)
@@ -648,13 +649,13 @@ struct asked {
 	enum cgn_code why;
 };
 
-static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct asked *a = user;
 	a->answers++;
 	a->hit = *take != NULL;
 	a->why = why->code;
-	kv_block_unref(take);
+	kvstore_block_unref(take);
 	cgn_loop_stop(a->loop);
 }
 
@@ -664,7 +665,7 @@ static void test_reads_come_on_the_loop(void **state)
 	struct kvstore *s = kvw_store(8 * MIB);
 	struct cgn_err err = {0};
 	struct asked a = {0}, cancelled = {0};
-	struct kv_read *r = NULL, *c = NULL;
+	struct kvstore_read *r = NULL, *c = NULL;
 	struct kv_key k = kvw_key(1);
 	kvw_put(s, 1, 1, 70000);
 	for (int round = 0; round < 2; round++) {
@@ -673,7 +674,7 @@ static void test_reads_come_on_the_loop(void **state)
 		assert_true(cgn_ok(kvstore_get(s, a.loop, &k, on_read, &cancelled, &c, &err)));
 		assert_true(cgn_ok(kvstore_get(s, a.loop, &k, on_read, &a, &r, &err)));
 		assert_int_equal(a.answers, round); /* never inline */
-		kv_read_cancel(&c);
+		kvstore_read_cancel(&c);
 		assert_null(c);
 		cgn_loop_run(a.loop);
 		cgn_loop_free(&a.loop);
@@ -693,10 +694,10 @@ static void test_the_index_is_small(void **state)
 	const struct kv_meta meta = {.model = CGN_STR("m")};
 	for (uint64_t n = 0; n < 100000; n++) {
 		struct kv_key k = kvw_key(n);
-		struct kv_writer *w = NULL;
+		struct kvstore_writer *w = NULL;
 		struct cgn_err err = {0};
 		assert_true(cgn_ok(kvstore_put(s, &k, &meta, 0, &w, &err)));
-		assert_true(cgn_ok(kv_writer_commit(&w, NULL, 0, &err)));
+		assert_true(cgn_ok(kvstore_writer_commit(&w, NULL, 0, &err)));
 		if (n == 9999)
 			assert_true(kvw_stats(s).index_bytes <= 128 * (n + 1));
 	}

@@ -88,15 +88,15 @@ static void put_as(struct kvstore *s, uint32_t i, uint32_t version, size_t n, st
 		.name = name,
 		.tokens = version,
 		.created_unix_ms = 1234567};
-	struct kv_writer *w = NULL;
+	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	uint8_t *p = malloc(n + 1);
 	assert_non_null(p);
 	fill(p, n, i, version);
 	if (!cgn_ok(kvstore_put(s, &k, &meta, n, &w, &err)))
 		fail_msg("%s", err.msg);
-	kv_writer_add(w, p, n);
-	assert_true(cgn_ok(kv_writer_commit(&w, NULL, 0, &err)));
+	kvstore_writer_add(w, p, n);
+	assert_true(cgn_ok(kvstore_writer_commit(&w, NULL, 0, &err)));
 	free(p);
 }
 
@@ -106,19 +106,19 @@ static void put(struct world *w, uint32_t i, uint32_t version, size_t n)
 }
 
 /* Each byte of it. */
-static void check(const struct kv_block *b, uint32_t i)
+static void check(const struct kvstore_block *b, uint32_t i)
 {
 	struct iovec iov[1100];
 	size_t n = 0, at = 0;
-	uint8_t *want = malloc(kv_block_size(b) + 1);
+	uint8_t *want = malloc(kvstore_block_size(b) + 1);
 	assert_non_null(want);
-	fill(want, kv_block_size(b), i, kv_block_info(b).tokens);
-	assert_int_equal(kv_block_iov(b, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n), kv_block_size(b));
+	fill(want, kvstore_block_size(b), i, kvstore_block_info(b).tokens);
+	assert_int_equal(kvstore_block_iov(b, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n), kvstore_block_size(b));
 	for (size_t k = 0; k < n; k++) {
 		assert_memory_equal(iov[k].iov_base, want + at, iov[k].iov_len);
 		at += iov[k].iov_len;
 	}
-	assert_true(cgn_str_is(kv_block_model(b), "model-a"));
+	assert_true(cgn_str_is(kvstore_block_model(b), "model-a"));
 	free(want);
 }
 
@@ -130,7 +130,7 @@ struct answer {
 	char name[32];
 };
 
-static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct answer *a = user;
 	a->done = true;
@@ -139,9 +139,9 @@ static void on_read(void *user, struct kv_block **take, const struct cgn_err *wh
 		return;
 	a->code = CGN_FINE;
 	check(*take, a->key);
-	a->version = kv_block_info(*take).tokens;
-	(void)cgn_str_copyz(a->name, sizeof a->name, kv_block_name(*take));
-	kv_block_unref(take);
+	a->version = kvstore_block_info(*take).tokens;
+	(void)cgn_str_copyz(a->name, sizeof a->name, kvstore_block_name(*take));
+	kvstore_block_unref(take);
 }
 
 static bool all_done(struct world *w)
@@ -162,7 +162,7 @@ static void wait_for(struct world *w, struct answer *a, size_t n)
 static void ask(struct world *w, uint32_t i, struct answer *a)
 {
 	struct kv_key k = key_of(i);
-	struct kv_read *r = NULL;
+	struct kvstore_read *r = NULL;
 	*a = (struct answer){.key = i};
 	assert_true(cgn_ok(kvstore_get(w->s, w->l, &k, on_read, a, &r, NULL)));
 }
@@ -183,9 +183,9 @@ static unsigned tiers(struct world *w, uint32_t i)
 	return info.tiers;
 }
 
-static struct kv_stats stats(struct world *w)
+static struct kvstore_stats stats(struct world *w)
 {
-	struct kv_stats st;
+	struct kvstore_stats st;
 	kvstore_stats(w->s, &st);
 	return st;
 }
@@ -194,7 +194,7 @@ static struct kv_stats stats(struct world *w)
 static void settle(struct world *w)
 {
 	for (unsigned i = 0; i < 20000; i++) {
-		struct kv_stats st = stats(w);
+		struct kvstore_stats st = stats(w);
 		if (st.ssd.queue_bytes == 0 && st.ssd.queue_blocks == 0)
 			return;
 		(void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -230,7 +230,7 @@ static void test_what_is_used_again_is_written(void **state)
 	struct kv_key lost = key_of(2);
 	assert_null(kvstore_get_ram(w.s, &lost, true));
 	assert_int_equal(got(&w, 2).code, CGN_NOT_FOUND); /* the same miss */
-	struct kv_stats st = stats(&w);
+	struct kvstore_stats st = stats(&w);
 	assert_int_equal(st.tier[KV_SSD].blocks, 2);
 	assert_int_equal(st.tier[KV_SSD].hits, 2);
 	assert_int_equal(st.tier[KV_RAM].blocks, 2);
@@ -249,7 +249,7 @@ static void test_what_leaves_ram_stays_on_ssd(void **state)
 			settle(&w);
 	}
 	settle(&w);
-	struct kv_stats st = stats(&w);
+	struct kvstore_stats st = stats(&w);
 	assert_int_equal(st.tier[KV_SSD].blocks, 60);
 	assert_true(st.tier[KV_RAM].blocks < 30 && st.tier[KV_RAM].evictions >= 30);
 	assert_true(st.tier[KV_RAM].bytes <= st.tier[KV_RAM].budget &&
@@ -331,7 +331,7 @@ static void test_one_read_for_all_who_wait(void **state)
 	world_end(&w);
 }
 
-static void never(void *user, struct kv_block **take, const struct cgn_err *why)
+static void never(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	(void)user;
 	(void)take;
@@ -342,7 +342,7 @@ static void never(void *user, struct kv_block **take, const struct cgn_err *why)
 static void test_cancelled(void **state)
 {
 	struct world w;
-	struct kv_read *r = NULL;
+	struct kvstore_read *r = NULL;
 	struct kv_key k = key_of(1);
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
@@ -351,7 +351,7 @@ static void test_cancelled(void **state)
 	assert_true(cgn_ok(kvstore_get(w.s, w.l, &k, never, NULL, &r, NULL)));
 	struct answer a;
 	ask(&w, 1, &a);
-	kv_read_cancel(&r);
+	kvstore_read_cancel(&r);
 	wait_for(&w, &a, 1);
 	assert_int_equal(a.code, CGN_FINE);
 	world_end(&w);
@@ -367,7 +367,7 @@ static void test_a_slow_disk_leaves_blocks_out(void **state)
 		put(&w, i + 1, 1, 100);
 		settle(&w);
 	}
-	struct kv_stats st = stats(&w);
+	struct kvstore_stats st = stats(&w);
 	assert_true(st.ssd.queue_full > 0);
 	assert_int_equal(st.tier[KV_SSD].blocks + st.tier[KV_SSD].evictions + st.ssd.queue_full, 40);
 	world_again(&w);
@@ -456,16 +456,16 @@ static void test_what_came_to_ram_is_compared_too(void **state)
 	world_begin(&w, 16 * MIB, false);
 	for (unsigned damaged = 0; damaged < 2; damaged++) {
 		put(&w, 1, 3, MIB);
-		struct kv_block *b = kvstore_get_ram(w.s, &k, true);
+		struct kvstore_block *b = kvstore_get_ram(w.s, &k, true);
 		settle(&w); /* it was worth writing */
-		(void)kv_block_iov(b, MIB / 2, 1, iov, 2, &n);
+		(void)kvstore_block_iov(b, MIB / 2, 1, iov, 2, &n);
 		((char *)iov[0].iov_base)[0] ^= (char)damaged;
-		kv_block_unref(&b);
+		kvstore_block_unref(&b);
 		struct answer a = {.key = 1};
-		struct kv_read *r = calloc(1, sizeof *r);
+		struct kvstore_read *r = calloc(1, sizeof *r);
 		assert_non_null(r);
-		*r = (struct kv_read){.store = w.s, .loop = w.l, .key = k, .done = on_read, .user = &a};
-		kv_fetch(kv_ssd_fetches(w.s), r);
+		*r = (struct kvstore_read){.store = w.s, .loop = w.l, .key = k, .done = on_read, .user = &a};
+		kvstore_fetch(kvstore_ssd_fetches(w.s), r);
 		wait_for(&w, &a, 1);
 		assert_int_equal(a.code, damaged ? CGN_STORAGE : CGN_FINE);
 		assert_int_equal(stats(&w).corrupt, damaged);
@@ -516,7 +516,7 @@ static void test_pins_on_ssd(void **state)
 		put(&w, i, 1, MIB);
 	assert_true((tiers(&w, 1) & RAM) != 0);
 	assert_true(cgn_ok(kvstore_pin(w.s, &k, 0, NULL)));
-	struct kv_stats st = stats(&w);
+	struct kvstore_stats st = stats(&w);
 	assert_true(st.tier[KV_SSD].bytes <= st.tier[KV_SSD].budget);
 	world_end(&w);
 }
@@ -544,10 +544,10 @@ static void *storm(void *arg)
 		} else if ((x >> 9 & 7) == 0) {
 			(void)kvstore_remove(st->w->s, &k);
 		} else {
-			struct kv_block *b = kvstore_get_ram(st->w->s, &k, true);
+			struct kvstore_block *b = kvstore_get_ram(st->w->s, &k, true);
 			if (b != NULL)
 				check(b, i);
-			kv_block_unref(&b);
+			kvstore_block_unref(&b);
 		}
 	}
 	return NULL;

@@ -27,16 +27,16 @@ static void model_put(struct kvstore *s, struct model_entry *m, uint64_t n, unsi
 	const struct kv_meta meta = {.tokens = r, .expires_unix_ms = r % 5 == 0 ? kvw_wall + r % 50 : 0};
 	uint64_t size = r % 11 == 0 ? r % 150000 : r % 3000;
 	struct kv_key k = kvw_key(n);
-	struct kv_writer *w = NULL;
+	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	bool only_if_absent = r % 7 == 0;
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, size, &w, &err)));
 	kvw_fill(w, n, r);
 	if (r % 13 == 0) {
-		kv_writer_abort(&w);
+		kvstore_writer_abort(&w);
 		return;
 	}
-	cgn_rc rc = kv_writer_commit(&w, NULL, only_if_absent ? KV_IF_ABSENT : 0, &err);
+	cgn_rc rc = kvstore_writer_commit(&w, NULL, only_if_absent ? KVSTORE_IF_ABSENT : 0, &err);
 	assert_int_equal(rc.code, only_if_absent && there(m) ? CGN_CONFLICT : CGN_FINE);
 	if (cgn_ok(rc))
 		*m = (struct model_entry){.held = true,
@@ -48,14 +48,14 @@ static void model_put(struct kvstore *s, struct model_entry *m, uint64_t n, unsi
 static void model_get(struct kvstore *s, const struct model_entry *m, uint64_t n, bool verify)
 {
 	struct kv_key k = kvw_key(n);
-	struct kv_block *b = kvstore_get_ram(s, &k, verify);
+	struct kvstore_block *b = kvstore_get_ram(s, &k, verify);
 	assert_int_equal(b != NULL, there(m));
 	if (b == NULL)
 		return;
-	assert_int_equal(kv_block_size(b), m->size);
-	assert_int_equal(kv_block_info(b).tokens, m->version);
+	assert_int_equal(kvstore_block_size(b), m->size);
+	assert_int_equal(kvstore_block_info(b).tokens, m->version);
 	assert_true(kvw_is(b, n, m->version));
-	kv_block_unref(&b);
+	kvstore_block_unref(&b);
 }
 
 static void model_step(struct kvstore *s, struct model_entry *model, unsigned *rng)
@@ -110,7 +110,7 @@ static void test_a_random_life_by_the_model(void **state)
 		blocks += there(&model[n]);
 		bytes += there(&model[n]) ? model[n].size : 0;
 	}
-	struct kv_stats st = kvw_stats(s);
+	struct kvstore_stats st = kvw_stats(s);
 	assert_int_equal(st.tier[KV_RAM].blocks, blocks);
 	assert_int_equal(st.tier[KV_RAM].value_bytes, bytes);
 	assert_int_equal(st.tier[KV_RAM].evictions, 0);
@@ -126,7 +126,7 @@ struct rider {
 	pthread_t thread;
 	struct kvstore *store;
 	unsigned rng;
-	struct kv_block *held[HELD];
+	struct kvstore_block *held[HELD];
 	uint64_t whose[HELD];
 	_Atomic uint64_t *bad;
 	uint64_t hits, puts, refused;
@@ -134,9 +134,9 @@ struct rider {
 
 static void let_go(struct rider *r, size_t i)
 {
-	if (r->held[i] != NULL && !kvw_is(r->held[i], r->whose[i], kv_block_info(r->held[i]).tokens))
+	if (r->held[i] != NULL && !kvw_is(r->held[i], r->whose[i], kvstore_block_info(r->held[i]).tokens))
 		(*r->bad)++;
-	kv_block_unref(&r->held[i]);
+	kvstore_block_unref(&r->held[i]);
 }
 
 static void ride_get(struct rider *r, uint64_t n)
@@ -263,7 +263,7 @@ static void test_a_storm(void **state)
 	}
 	assert_int_equal(bad, 0);
 	assert_true(hits > 1000 && puts > 1000);
-	struct kv_stats st = kvw_stats(s);
+	struct kvstore_stats st = kvw_stats(s);
 	assert_int_equal(st.corrupt, 0);
 	assert_true(st.tier[KV_RAM].evictions > 0);
 	for (uint64_t n = 0; n < 400; n++) {

@@ -41,18 +41,18 @@ static inline char kvw_byte(uint64_t n, uint64_t v, uint64_t i)
 	return (char)(word >> i % 8 * 8);
 }
 
-/* Through kv_writer_room, so that it is written in place. */
-CGN_UNUSED static void kvw_fill(struct kv_writer *w, uint64_t n, uint64_t v)
+/* Through kvstore_writer_room, so that it is written in place. */
+CGN_UNUSED static void kvw_fill(struct kvstore_writer *w, uint64_t n, uint64_t v)
 {
 	uint64_t at = 0;
-	while (kv_writer_missing(w) > 0) {
+	while (kvstore_writer_missing(w) > 0) {
 		struct iovec iov[3];
 		size_t n_iov = 0;
-		uint64_t room = kv_writer_room(w, iov, 3, &n_iov);
+		uint64_t room = kvstore_writer_room(w, iov, 3, &n_iov);
 		for (size_t i = 0; i < n_iov; i++)
 			for (size_t k = 0; k < iov[i].iov_len; k++)
 				((char *)iov[i].iov_base)[k] = kvw_byte(n, v, at++);
-		kv_writer_wrote(w, room);
+		kvstore_writer_wrote(w, room);
 	}
 }
 
@@ -60,11 +60,11 @@ CGN_UNUSED static cgn_rc kvw_try_put(struct kvstore *s, uint64_t n, uint64_t v, 
 	const struct kv_meta *meta)
 {
 	struct kv_key k = kvw_key(n);
-	struct kv_writer *w = NULL;
+	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	CGN_TRY(kvstore_put(s, &k, meta, size, &w, &err));
 	kvw_fill(w, n, v);
-	return kv_writer_commit(&w, NULL, 0, &err);
+	return kvstore_writer_commit(&w, NULL, 0, &err);
 }
 
 CGN_UNUSED static void kvw_put(struct kvstore *s, uint64_t n, uint64_t v, uint64_t size)
@@ -74,12 +74,12 @@ CGN_UNUSED static void kvw_put(struct kvstore *s, uint64_t n, uint64_t v, uint64
 }
 
 /* Is |b| version |v| of |n|, every byte of it? */
-CGN_UNUSED static bool kvw_is(const struct kv_block *b, uint64_t n, uint64_t v)
+CGN_UNUSED static bool kvw_is(const struct kvstore_block *b, uint64_t n, uint64_t v)
 {
 	struct iovec iov[2];
 	size_t n_iov = 0;
-	for (uint64_t at = 0; at < kv_block_size(b);) {
-		(void)kv_block_iov(b, at, UINT64_MAX, iov, 2, &n_iov);
+	for (uint64_t at = 0; at < kvstore_block_size(b);) {
+		(void)kvstore_block_iov(b, at, UINT64_MAX, iov, 2, &n_iov);
 		for (size_t i = 0; i < n_iov; i++)
 			for (size_t k = 0; k < iov[i].iov_len; k++)
 				if (((const char *)iov[i].iov_base)[k] != kvw_byte(n, v, at++))
@@ -95,9 +95,9 @@ CGN_UNUSED static bool kvw_has(struct kvstore *s, uint64_t n)
 	return kvstore_lookup(s, &k, &info);
 }
 
-CGN_UNUSED static struct kv_stats kvw_stats(struct kvstore *s)
+CGN_UNUSED static struct kvstore_stats kvw_stats(struct kvstore *s)
 {
-	struct kv_stats st;
+	struct kvstore_stats st;
 	kvstore_stats(s, &st);
 	return st;
 }

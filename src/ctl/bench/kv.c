@@ -138,18 +138,18 @@ static void on_done(void *user, const struct kvclient_answer *a)
 static void on_value(void *user, const struct kvclient_answer *a)
 {
 	struct bench *b = user;
-	struct kv_lease *l = a->lease;
+	struct kvclient_lease *l = a->lease;
 	size_t n, at = 0;
 	if (failed(b, a))
 		return;
-	const struct iovec *iov = kv_lease_iov(l, &n);
+	const struct iovec *iov = kvclient_lease_iov(l, &n);
 	for (size_t i = 0; i < n; at += iov[i++].iov_len)
 		memcpy(b->mine + at, iov[i].iov_base, iov[i].iov_len);
 	if (b->done == 0 && memcmp(b->mine, value_of(b, b->done), b->size) != 0)
 		stop(b,
 			&(struct cgn_err){.code = CGN_BAD_GATEWAY,
 				.msg = "the store gave other bytes than were put"});
-	kvclient_release(&l);
+	kvclient_lease_release(&l);
 	if (b->err.code == CGN_FINE)
 		finished(b);
 }
@@ -187,7 +187,7 @@ static CGN_RC start_put(struct bench *b, struct cgn_err *err)
 {
 	const struct kv_key k = key_of(b, b->done);
 	const struct kv_meta meta = {.model = CGN_STR("bench")};
-	const struct kv_source from = {.fd = b->files[b->done % KEYS], .length = b->size};
+	const struct kvclient_source from = {.fd = b->files[b->done % KEYS], .length = b->size};
 	return kvclient_put(b->kv, &k, &meta, &from, false, on_done, b, NULL, err);
 }
 

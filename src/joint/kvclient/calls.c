@@ -15,18 +15,18 @@
 #define SUM_AT_ONCE ((uint64_t)1 << 20)
 #define MAX_QUEUED  ((size_t)7 << 20) /* a call's packets go beside it into the connection's 8 MiB */
 
-_Static_assert(PACKETS_A_CALL == 1 << PACKET_BITS && KVCLIENT_MAX_CALLS == 1 << SLOT_BITS, "ids");
-_Static_assert(PACKETS_A_CALL *KVBULK_MAX_ITEMS >= KVCLIENT_MAX_KEYS, "a list of keys");
+_Static_assert(KVCLIENT_CALL_PACKETS == 1 << PACKET_BITS && KVCLIENT_MAX_CALLS == 1 << SLOT_BITS, "ids");
+_Static_assert(KVCLIENT_CALL_PACKETS *KVBULK_MAX_ITEMS >= KVCLIENT_MAX_KEYS, "a list of keys");
 
 /* A checksum on the pool. Whoever ends first lets go of the other. */
 struct sum_job {
-	struct kvcall *call; /* NULL: it ended */
-	struct kv_lease *lease;
+	struct kvclient_call *call; /* NULL: it ended */
+	struct kvclient_lease *lease;
 	bool right;
 };
 
 /* ---- coming and going ---- */
-void kvcalls_init(struct kvclient *c)
+void kvclient_calls_init(struct kvclient *c)
 {
 	cgn_list_init(&c->calls);
 	for (size_t i = 0; i < KVCLIENT_MAX_CALLS; i++)
@@ -39,14 +39,14 @@ static size_t slot_of(uint64_t id)
 	return id >> PACKET_BITS & (KVCLIENT_MAX_CALLS - 1);
 }
 
-static void call_free(struct kvcall **take)
+static void call_free(struct kvclient_call **take)
 {
-	struct kvcall *call = *take;
+	struct kvclient_call *call = *take;
 	*take = NULL;
 	if (call == NULL)
 		return;
 	struct kvclient *c = call->client;
-	CGN_LIVE(call, KVCALL_TAG);
+	CGN_LIVE(call, KVCLIENT_CALL_TAG);
 	cgn_list_drop(&call->link);
 	c->slots[slot_of(call->id)] = NULL;
 	c->free_slots[c->n_free++] = (uint16_t)slot_of(call->id);
@@ -58,7 +58,7 @@ static void call_free(struct kvcall **take)
 }
 
 static CGN_RC call_new(struct kvclient *c, enum kvbulk_type type, kvclient_done_fn *done, void *user,
-	struct kvcall **out, struct cgn_err *err)
+	struct kvclient_call **out, struct cgn_err *err)
 {
 	CGN_LIVE(c, KVCLIENT_TAG);
 	if (!c->ready)
@@ -68,11 +68,15 @@ static CGN_RC call_new(struct kvclient *c, enum kvbulk_type type, kvclient_done_
 			KVCLIENT_MAX_CALLS);
 	if (packet_queued(c->conn) > MAX_QUEUED)
 		return CGN_FAIL(err, OVERLOADED, "the block store does not keep up with what is sent to it");
-	struct kvcall *call = calloc(1, sizeof *call);
+	struct kvclient_call *call = calloc(1, sizeof *call);
 	if (call == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a call");
 	size_t slot = c->free_slots[--c->n_free];
-	*call = (struct kvcall){.tag = KVCALL_TAG, .client = c, .type = type, .done = done, .user = user};
+	*call = (struct kvclient_call){.tag = KVCLIENT_CALL_TAG,
+		.client = c,
+		.type = type,
+		.done = done,
+		.user = user};
 	call->id = (++c->serial << SLOT_BITS | slot) << PACKET_BITS;
 	call->deadline = cgn_loop_now(c->loop) + c->timeout;
 	c->slots[slot] = call;
@@ -83,7 +87,7 @@ static CGN_RC call_new(struct kvclient *c, enum kvbulk_type type, kvclient_done_
 	return CGN_OK;
 }
 
-static void call_end(struct kvcall **take, const struct kvclient_answer *a)
+static void call_end(struct kvclient_call **take, const struct kvclient_answer *a)
 {
 	kvclient_done_fn *done = (*take)->done;
 	void *user = (*take)->user;
@@ -94,34 +98,34 @@ static void call_end(struct kvcall **take, const struct kvclient_answer *a)
 	free(infos);
 }
 
-static void call_fail(struct kvcall **take, const struct cgn_err *why)
+static void call_fail(struct kvclient_call **take, const struct cgn_err *why)
 {
 	call_end(take, &(struct kvclient_answer){.err = why});
 }
 
-void kvclient_cancel(struct kvcall **take)
+void kvclient_call_cancel(struct kvclient_call **take)
 {
 	call_free(take); /* an answer that still comes belongs to nobody: a lease is given back */
 }
 
-void kvcalls_fail(struct kvclient *c, const struct cgn_err *why)
+void kvclient_calls_fail(struct kvclient *c, const struct cgn_err *why)
 {
 	struct cgn_link *l;
 	while ((l = cgn_list_first(&c->calls)) != NULL) {
-		struct kvcall *call = CGN_CONTAINER(l, struct kvcall, link);
+		struct kvclient_call *call = CGN_CONTAINER(l, struct kvclient_call, link);
 		call_fail(&call, why);
 	}
 }
 
-void kvcalls_forget(struct kvclient *c)
+void kvclient_calls_forget(struct kvclient *c)
 {
 	cgn_list_each_safe (it, &c->calls) {
-		struct kvcall *call = CGN_CONTAINER(it, struct kvcall, link);
+		struct kvclient_call *call = CGN_CONTAINER(it, struct kvclient_call, link);
 		call_free(&call);
 	}
 }
 
-void kvcalls_on_deadline(struct cgn_timer *t)
+void kvclient_calls_on_deadline(struct cgn_timer *t)
 {
 	struct kvclient *c = CGN_CONTAINER(t, struct kvclient, deadline);
 	struct cgn_link *l;
@@ -129,7 +133,7 @@ void kvcalls_on_deadline(struct cgn_timer *t)
 	cgn_nsec now = cgn_loop_now(c->loop);
 	(void)CGN_FAIL(&why, DEADLINE, "the block store did not answer in time");
 	while ((l = cgn_list_first(&c->calls)) != NULL) {
-		struct kvcall *call = CGN_CONTAINER(l, struct kvcall, link);
+		struct kvclient_call *call = CGN_CONTAINER(l, struct kvclient_call, link);
 		if (call->deadline > now) {
 			cgn_timer_set(t, call->deadline - now);
 			return;
@@ -140,9 +144,9 @@ void kvcalls_on_deadline(struct cgn_timer *t)
 
 /* ---- requests ---- */
 static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct kv_key *keys, size_t n,
-	bool peers, kvclient_done_fn *done, void *user, struct kvcall **out, struct cgn_err *err)
+	bool peers, kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err)
 {
-	struct kvcall *call = NULL;
+	struct kvclient_call *call = NULL;
 	if (n == 0 || n > KVCLIENT_MAX_KEYS)
 		return CGN_FAIL(err, INVALID, "%zu keys in a call of the block store: 1 to %d", n,
 			KVCLIENT_MAX_KEYS);
@@ -153,7 +157,7 @@ static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct 
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu answers", n);
 	}
 	call->n_infos = n;
-	kv_leases_flush(c);
+	kvclient_leases_flush(c);
 	for (size_t at = 0, packet = 0; at < n; packet++) {
 		size_t count = n - at < KVBULK_MAX_ITEMS ? n - at : KVBULK_MAX_ITEMS;
 		const struct kvbulk_msg m = {.type = type,
@@ -172,29 +176,29 @@ static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct 
 }
 
 CGN_RC kvclient_lookup(struct kvclient *c, const struct kv_key *keys, size_t n, bool peers,
-	kvclient_done_fn *done, void *user, struct kvcall **out, struct cgn_err *err)
+	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err)
 {
 	return keys_call(c, KVBULK_LOOKUP, keys, n, peers, done, user, out, err);
 }
 
 CGN_RC kvclient_remove(struct kvclient *c, const struct kv_key *keys, size_t n, kvclient_done_fn *done,
-	void *user, struct kvcall **out, struct cgn_err *err)
+	void *user, struct kvclient_call **out, struct cgn_err *err)
 {
 	return keys_call(c, KVBULK_REMOVE, keys, n, false, done, user, out, err);
 }
 
 /* One packet: what |m| is but for its id. */
-static void send_one(struct kvcall *call, struct kvbulk_msg *m, int fd)
+static void send_one(struct kvclient_call *call, struct kvbulk_msg *m, int fd)
 {
 	m->id = call->id;
 	call->unanswered = 1;
-	kv_leases_flush(call->client);
+	kvclient_leases_flush(call->client);
 	(void)kvclient_message(call->client, m);
 	kvclient_send(call->client, fd);
 }
 
 /* What was released meanwhile goes along: a packet less for whoever reads one value after another. */
-static void send_get(struct kvcall *call)
+static void send_get(struct kvclient_call *call)
 {
 	struct kvclient *c = call->client;
 	const struct kvbulk_msg m = {.type = KVBULK_GET,
@@ -205,14 +209,14 @@ static void send_get(struct kvcall *call)
 			(call->again ? KVBULK_VERIFY : 0)),
 		.budget_ms = call->worth_ms != KVCLIENT_WHATEVER ? call->worth_ms : 0};
 	call->unanswered = 1;
-	kv_leases_add(c, kvclient_message(c, &m));
+	kvclient_leases_add(c, kvclient_message(c, &m));
 	kvclient_send(c, -1);
 }
 
 CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth_ms, kvclient_done_fn *done,
-	void *user, struct kvcall **out, struct cgn_err *err)
+	void *user, struct kvclient_call **out, struct cgn_err *err)
 {
-	struct kvcall *call = NULL;
+	struct kvclient_call *call = NULL;
 	CGN_TRY(call_new(c, KVBULK_GET, done, user, &call, err));
 	call->key = *key;
 	call->worth_ms = worth_ms;
@@ -223,7 +227,7 @@ CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth
 }
 
 /* ---- put ---- */
-static uint64_t source_bytes(const struct kv_source *from)
+static uint64_t source_bytes(const struct kvclient_source *from)
 {
 	uint64_t sum = from->iov == NULL ? from->length : 0;
 	for (size_t i = 0; from->iov != NULL && i < from->n_iov; i++)
@@ -232,7 +236,7 @@ static uint64_t source_bytes(const struct kv_source *from)
 }
 
 /* The pieces in a file that exists in memory only. */
-static CGN_RC file_of(const struct kv_source *from, int *out, struct cgn_err *err)
+static CGN_RC file_of(const struct kvclient_source *from, int *out, struct cgn_err *err)
 {
 	int fd = memfd_create("cgn-kv-put", MFD_CLOEXEC);
 	if (fd < 0)
@@ -251,7 +255,7 @@ static CGN_RC file_of(const struct kv_source *from, int *out, struct cgn_err *er
 	return CGN_OK;
 }
 
-static CGN_RC put_inline(struct kvcall *call, struct kvbulk_msg *m, const struct kv_source *from)
+static CGN_RC put_inline(struct kvclient_call *call, struct kvbulk_msg *m, const struct kvclient_source *from)
 {
 	char value[KVBULK_MAX_INLINE];
 	size_t n = 0;
@@ -263,7 +267,7 @@ static CGN_RC put_inline(struct kvcall *call, struct kvbulk_msg *m, const struct
 	return CGN_OK;
 }
 
-static CGN_RC put_file(struct kvcall *call, struct kvbulk_msg *m, const struct kv_source *from,
+static CGN_RC put_file(struct kvclient_call *call, struct kvbulk_msg *m, const struct kvclient_source *from,
 	struct cgn_err *err)
 {
 	int made = -1;
@@ -290,10 +294,10 @@ static CGN_RC put_check(const struct kv_meta *meta, uint64_t size, struct cgn_er
 }
 
 CGN_RC kvclient_put(struct kvclient *c, const struct kv_key *key, const struct kv_meta *meta,
-	const struct kv_source *from, bool only_if_absent, kvclient_done_fn *done, void *user,
-	struct kvcall **out, struct cgn_err *err)
+	const struct kvclient_source *from, bool only_if_absent, kvclient_done_fn *done, void *user,
+	struct kvclient_call **out, struct cgn_err *err)
 {
-	struct kvcall *call = NULL;
+	struct kvclient_call *call = NULL;
 	uint64_t size = source_bytes(from);
 	CGN_TRY(put_check(meta, size, err));
 	CGN_TRY(call_new(c, KVBULK_PUT, done, user, &call, err));
@@ -329,11 +333,11 @@ static void nonsense(struct kvclient *c, const char *what)
 	kvclient_lose(c, &why);
 }
 
-static void got_infos(struct kvcall *call, const struct kvbulk_msg *m)
+static void got_infos(struct kvclient_call *call, const struct kvbulk_msg *m)
 {
 	static const struct cgn_err fine = {.code = CGN_FINE};
 	struct kvclient *c = call->client;
-	size_t first = (m->id & (PACKETS_A_CALL - 1)) * KVBULK_MAX_ITEMS;
+	size_t first = (m->id & (KVCLIENT_CALL_PACKETS - 1)) * KVBULK_MAX_ITEMS;
 	size_t expected = call->type != KVBULK_LOOKUP      ? 1
 		: call->n_infos - first < KVBULK_MAX_ITEMS ? call->n_infos - first
 							   : KVBULK_MAX_ITEMS;
@@ -353,7 +357,7 @@ static void got_infos(struct kvcall *call, const struct kvbulk_msg *m)
 			&(struct kvclient_answer){.err = &fine, .infos = call->infos, .n = call->n_infos});
 }
 
-static void got_count(struct kvcall *call, const struct kvbulk_msg *m)
+static void got_count(struct kvclient_call *call, const struct kvbulk_msg *m)
 {
 	static const struct cgn_err fine = {.code = CGN_FINE};
 	call->removed += m->number;
@@ -364,7 +368,7 @@ static void got_count(struct kvcall *call, const struct kvbulk_msg *m)
 }
 
 /* The sum is known: whose lease it is, or once more, with the store looking itself. */
-static void summed(struct kvcall *call, struct kv_lease *l, bool right)
+static void summed(struct kvclient_call *call, struct kvclient_lease *l, bool right)
 {
 	static const struct cgn_err fine = {.code = CGN_FINE};
 	struct cgn_err err;
@@ -372,7 +376,7 @@ static void summed(struct kvcall *call, struct kv_lease *l, bool right)
 		call_end(&call, &(struct kvclient_answer){.err = &fine, .lease = l});
 		return;
 	}
-	kvclient_release(&l);
+	kvclient_lease_release(&l);
 	if (!call->again) {
 		call->again = true;
 		send_get(call);
@@ -382,7 +386,7 @@ static void summed(struct kvcall *call, struct kv_lease *l, bool right)
 	call_fail(&call, &err);
 }
 
-static bool is_right(const struct kv_lease *l)
+static bool is_right(const struct kvclient_lease *l)
 {
 	return sum64_pieces(l->iov, l->n_iov) == l->info.checksum;
 }
@@ -397,7 +401,7 @@ static void sum_done(void *arg)
 {
 	struct sum_job *j = arg;
 	if (j->call == NULL) {
-		kvclient_release(&j->lease);
+		kvclient_lease_release(&j->lease);
 	} else {
 		j->call->summing = NULL;
 		summed(j->call, j->lease, j->right);
@@ -405,7 +409,7 @@ static void sum_done(void *arg)
 	free(j);
 }
 
-static void sum(struct kvcall *call, struct kv_lease *l)
+static void sum(struct kvclient_call *call, struct kvclient_lease *l)
 {
 	struct sum_job *j = l->info.size > SUM_AT_ONCE ? malloc(sizeof *j) : NULL;
 	if (j != NULL) {
@@ -419,25 +423,25 @@ static void sum(struct kvcall *call, struct kv_lease *l)
 	summed(call, l, is_right(l)); /* without the pool it takes as long as it takes */
 }
 
-static void got_value(struct kvcall *call, const struct kvbulk_msg *m, int fd)
+static void got_value(struct kvclient_call *call, const struct kvbulk_msg *m, int fd)
 {
 	struct kvclient *c = call->client;
-	struct kv_lease *l = NULL;
+	struct kvclient_lease *l = NULL;
 	struct cgn_err err = {0};
 	if (call->type != KVBULK_GET) {
 		nonsense(c, "a value");
 		return;
 	}
-	cgn_rc rc = kv_lease_new(c, m, fd, &l, &err);
+	cgn_rc rc = kvclient_lease_new(c, m, fd, &l, &err);
 	if (cgn_ok(rc)) {
 		sum(call, l);
 		return;
 	}
-	kv_lease_back(c, m->lease);
+	kvclient_lease_return(c, m->lease);
 	call_fail(&call, &err);
 }
 
-static void got_failure(struct kvcall *call, const struct kvbulk_msg *m)
+static void got_failure(struct kvclient_call *call, const struct kvbulk_msg *m)
 {
 	struct cgn_err why;
 	enum cgn_code code = cgn_code_from_grpc((int)(m->number & 31));
@@ -445,14 +449,14 @@ static void got_failure(struct kvcall *call, const struct kvbulk_msg *m)
 	call_fail(&call, &why);
 }
 
-void kvcalls_answer(struct kvclient *c, const struct kvbulk_msg *m, int fd)
+void kvclient_calls_answer(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 {
-	struct kvcall *call = c->slots[slot_of(m->id)];
-	unsigned packet = 1U << (m->id & (PACKETS_A_CALL - 1));
-	if (call == NULL || call->id != (m->id & ~(uint64_t)(PACKETS_A_CALL - 1)) ||
+	struct kvclient_call *call = c->slots[slot_of(m->id)];
+	unsigned packet = 1U << (m->id & (KVCLIENT_CALL_PACKETS - 1));
+	if (call == NULL || call->id != (m->id & ~(uint64_t)(KVCLIENT_CALL_PACKETS - 1)) ||
 		(call->unanswered & packet) == 0) {
 		if (m->type == KVBULK_VALUE)
-			kv_lease_back(c, m->lease); /* it was cancelled, or took too long */
+			kvclient_lease_return(c, m->lease); /* it was cancelled, or took too long */
 		return;
 	}
 	call->unanswered &= ~packet;

@@ -71,7 +71,7 @@ static void welcome(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 		kvclient_lose(c, &err);
 		return;
 	}
-	if (m->terms.arena_bytes > 0 && !cgn_ok(kvmap_new(fd, m->terms.arena_bytes, &c->map, &err))) {
+	if (m->terms.arena_bytes > 0 && !cgn_ok(kvclient_map_new(fd, m->terms.arena_bytes, &c->map, &err))) {
 		kvclient_lose(c, &err);
 		return;
 	}
@@ -118,7 +118,7 @@ static void on_packet(struct packet_conn *conn, void *user, const uint8_t *p, si
 	} else if (cgn_ok(rc) && m.type == KVBULK_CHANGES) {
 		changed(c, &m);
 	} else if (cgn_ok(rc) && is_answer(&m)) {
-		kvcalls_answer(c, &m, *fd);
+		kvclient_calls_answer(c, &m, *fd);
 	} else {
 		if (cgn_ok(rc))
 			(void)CGN_FAIL(&err, INVALID, "%.*s", m.type == KVBULK_FAILED ? (int)m.text.n : 0,
@@ -137,10 +137,10 @@ void kvclient_lose(struct kvclient *c, const struct cgn_err *why)
 	c->ready = false;
 	c->told = true;
 	packet_close(&c->conn);
-	kv_leases_orphan(c);
-	kvmap_unref(&c->map);
+	kvclient_leases_orphan(c);
+	kvclient_map_unref(&c->map);
 	cgn_timer_set(&c->timer, cgn_backoff_next(&c->backoff));
-	kvcalls_fail(c, &copy);
+	kvclient_calls_fail(c, &copy);
 	if (tell && c->on_state != NULL)
 		c->on_state(c->user, false, &copy);
 }
@@ -204,11 +204,11 @@ CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct k
 		.on_state = cfg->on_state,
 		.user = cfg->user,
 		.backoff = {.first = BACKOFF_FIRST, .last = BACKOFF_LAST}};
-	kvcalls_init(c);
+	kvclient_calls_init(c);
 	cgn_list_init(&c->leases);
-	cgn_hook_init(&c->give_back, kv_leases_on_turn_end);
+	cgn_hook_init(&c->give_back, kvclient_leases_on_turn_end);
 	cgn_timer_init(&c->timer, l, on_timer);
-	cgn_timer_init(&c->deadline, l, kvcalls_on_deadline);
+	cgn_timer_init(&c->deadline, l, kvclient_calls_on_deadline);
 	cgn_timer_set(&c->timer, 0); /* on_state is not called before this returned */
 	*out = c;
 	return CGN_OK;
@@ -233,11 +233,11 @@ void kvclient_free(struct kvclient **take)
 	c->ready = false;
 	c->on_changes = NULL;
 	c->on_state = NULL;
-	kvcalls_forget(c);
-	kv_leases_flush(c);
+	kvclient_calls_forget(c);
+	kvclient_leases_flush(c);
 	packet_close(&c->conn);
-	kv_leases_orphan(c);
-	kvmap_unref(&c->map);
+	kvclient_leases_orphan(c);
+	kvclient_map_unref(&c->map);
 	cgn_hook_drop(&c->give_back);
 	cgn_timer_cancel(&c->timer);
 	cgn_timer_cancel(&c->deadline);

@@ -12,7 +12,7 @@
 
 /* ---- maps ---- */
 /* The size is sealed, so that reading in the map can never be a SIGBUS. */
-CGN_RC kvmap_new(int fd, uint64_t bytes, struct kvmap **out, struct cgn_err *err)
+CGN_RC kvclient_map_new(int fd, uint64_t bytes, struct kvclient_map **out, struct cgn_err *err)
 {
 	struct stat st;
 	if (fd < 0 || bytes == 0 || fstat(fd, &st) != 0 || (uint64_t)st.st_size < bytes)
@@ -25,23 +25,23 @@ CGN_RC kvmap_new(int fd, uint64_t bytes, struct kvmap **out, struct cgn_err *err
 	if (p == MAP_FAILED)
 		return CGN_FAIL(err, NO_MEMORY, "cannot map %llu bytes of the store: %s",
 			(unsigned long long)bytes, strerror(errno));
-	struct kvmap *m = malloc(sizeof *m);
+	struct kvclient_map *m = malloc(sizeof *m);
 	if (m == NULL) {
 		(void)munmap(p, bytes);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a map");
 	}
-	*m = (struct kvmap){.tag = KVMAP_TAG, .refs = 1, .p = p, .bytes = bytes};
+	*m = (struct kvclient_map){.tag = KVCLIENT_MAP_TAG, .refs = 1, .p = p, .bytes = bytes};
 	*out = m;
 	return CGN_OK;
 }
 
-void kvmap_unref(struct kvmap **take)
+void kvclient_map_unref(struct kvclient_map **take)
 {
-	struct kvmap *m = *take;
+	struct kvclient_map *m = *take;
 	*take = NULL;
 	if (m == NULL)
 		return;
-	CGN_LIVE(m, KVMAP_TAG);
+	CGN_LIVE(m, KVCLIENT_MAP_TAG);
 	if (--m->refs > 0)
 		return;
 	void *p;
@@ -52,7 +52,7 @@ void kvmap_unref(struct kvmap **take)
 }
 
 /* ---- leases ---- */
-static CGN_RC pieces(struct kv_lease *l, const struct kvbulk_msg *m, struct cgn_err *err)
+static CGN_RC pieces(struct kvclient_lease *l, const struct kvbulk_msg *m, struct cgn_err *err)
 {
 	for (size_t i = 0; i < m->count; i++) {
 		struct kvbulk_extent e = kvbulk_extent(m, i);
@@ -66,25 +66,25 @@ static CGN_RC pieces(struct kv_lease *l, const struct kvbulk_msg *m, struct cgn_
 	return CGN_OK;
 }
 
-static void lease_free(struct kv_lease **take)
+static void lease_free(struct kvclient_lease **take)
 {
-	struct kv_lease *l = *take;
+	struct kvclient_lease *l = *take;
 	*take = NULL;
 	if (l == NULL)
 		return;
 	cgn_list_drop(&l->link);
-	kvmap_unref(&l->map);
+	kvclient_map_unref(&l->map);
 	l->tag = 0;
 	free(l);
 }
 
-static CGN_RC map_of(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvmap **out,
+static CGN_RC map_of(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvclient_map **out,
 	struct cgn_err *err)
 {
 	if (m->count == 0)
 		return CGN_OK;
 	if ((m->flags & KVBULK_OWN) != 0)
-		return kvmap_new(fd, m->info.size, out, err);
+		return kvclient_map_new(fd, m->info.size, out, err);
 	if (c->map == NULL)
 		return CGN_FAIL(err, BAD_GATEWAY, "the store speaks of memory that it did not hand over");
 	c->map->refs++;
@@ -92,13 +92,13 @@ static CGN_RC map_of(struct kvclient *c, const struct kvbulk_msg *m, int fd, str
 	return CGN_OK;
 }
 
-CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kv_lease **out,
+CGN_RC kvclient_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvclient_lease **out,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(lease_free) struct kv_lease *l = calloc(1, sizeof *l + m->count * sizeof *l->iov);
+	CGN_ON_EXIT(lease_free) struct kvclient_lease *l = calloc(1, sizeof *l + m->count * sizeof *l->iov);
 	if (l == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
-	*l = (struct kv_lease){.tag = KVLEASE_TAG,
+	*l = (struct kvclient_lease){.tag = KVCLIENT_LEASE_TAG,
 		.loop = c->loop,
 		.client = c,
 		.id = m->lease,
@@ -114,69 +114,69 @@ CGN_RC kv_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, stru
 	return CGN_OK;
 }
 
-const struct iovec *kv_lease_iov(const struct kv_lease *l, size_t *n)
+const struct iovec *kvclient_lease_iov(const struct kvclient_lease *l, size_t *n)
 {
-	CGN_LIVE(l, KVLEASE_TAG);
+	CGN_LIVE(l, KVCLIENT_LEASE_TAG);
 	*n = l->n_iov;
 	return l->iov;
 }
 
-const struct kv_info *kv_lease_info(const struct kv_lease *l)
+const struct kv_info *kvclient_lease_info(const struct kvclient_lease *l)
 {
-	CGN_LIVE(l, KVLEASE_TAG);
+	CGN_LIVE(l, KVCLIENT_LEASE_TAG);
 	return &l->info;
 }
 
-bool kv_lease_is_stale(const struct kv_lease *l)
+bool kvclient_lease_is_stale(const struct kvclient_lease *l)
 {
-	CGN_LIVE(l, KVLEASE_TAG);
+	CGN_LIVE(l, KVCLIENT_LEASE_TAG);
 	return l->client == NULL || cgn_loop_now(l->loop) >= l->until;
 }
 
 /* ---- giving back ---- */
-void kv_leases_flush(struct kvclient *c)
+void kvclient_leases_flush(struct kvclient *c)
 {
 	const struct kvbulk_msg m = {.type = KVBULK_RELEASE, .count = (uint16_t)c->n_back};
 	if (c->n_back == 0 || c->conn == NULL)
 		return;
-	kv_leases_add(c, kvclient_message(c, &m));
+	kvclient_leases_add(c, kvclient_message(c, &m));
 	kvclient_send(c, -1);
 }
 
-void kv_leases_add(struct kvclient *c, struct cgn_buf *out)
+void kvclient_leases_add(struct kvclient *c, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < c->n_back; i++)
 		kvbulk_add_lease(out, c->back[i]);
 	c->n_back = 0;
 }
 
-void kv_leases_on_turn_end(struct cgn_hook *h)
+void kvclient_leases_on_turn_end(struct cgn_hook *h)
 {
-	kv_leases_flush(CGN_CONTAINER(h, struct kvclient, give_back));
+	kvclient_leases_flush(CGN_CONTAINER(h, struct kvclient, give_back));
 }
 
-void kv_lease_back(struct kvclient *c, uint64_t lease)
+void kvclient_lease_return(struct kvclient *c, uint64_t lease)
 {
-	if (c->n_back == MAX_BACK)
-		kv_leases_flush(c);
+	if (c->n_back == KVCLIENT_MAX_RETURNS)
+		kvclient_leases_flush(c);
 	c->back[c->n_back++] = lease;
 	cgn_loop_defer(c->loop, &c->give_back);
 }
 
-void kvclient_release(struct kv_lease **take)
+void kvclient_lease_release(struct kvclient_lease **take)
 {
 	if (*take == NULL)
 		return;
-	CGN_LIVE(*take, KVLEASE_TAG);
+	CGN_LIVE(*take, KVCLIENT_LEASE_TAG);
 	if ((*take)->client != NULL)
-		kv_lease_back((*take)->client, (*take)->id);
+		kvclient_lease_return((*take)->client, (*take)->id);
 	lease_free(take);
 }
 
-void kv_leases_orphan(struct kvclient *c)
+void kvclient_leases_orphan(struct kvclient *c)
 {
 	cgn_list_each_safe (it, &c->leases) {
-		CGN_CONTAINER(it, struct kv_lease, link)->client = NULL;
+		CGN_CONTAINER(it, struct kvclient_lease, link)->client = NULL;
 		cgn_list_drop(it);
 	}
 	c->n_back = 0;

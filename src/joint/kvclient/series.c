@@ -4,38 +4,38 @@
 
 #include "joint/kvclient/kvclient_priv.h"
 
-#define KVSERIES_TAG 0x4b56434fU
+#define KVCLIENT_SERIES_TAG 0x4b56434fU
 
 enum ahead_state { AHEAD_FREE, AHEAD_ASKED, AHEAD_HERE, AHEAD_FAILED };
 struct ahead {
-	struct kvseries *series;
+	struct kvclient_series *series;
 	enum ahead_state state;
-	struct kvcall *call;
-	struct kv_lease *lease;
+	struct kvclient_call *call;
+	struct kvclient_lease *lease;
 	struct cgn_err why;
 };
 
-struct kvseries {
+struct kvclient_series {
 	uint32_t tag;
 	struct kvclient *client;
-	struct kvseries_cfg cfg;
-	size_t turn;                        /* the piece that is told next */
-	size_t asked;                       /* pieces below were asked for */
-	bool due;                           /* it is waited for */
-	bool alone;                         /* nothing is asked for ahead any more */
-	struct ahead ahead[KVSERIES_AHEAD]; /* piece i in i % KVSERIES_AHEAD */
-	struct cgn_timer tell;              /* it is here already: not from inside a call */
+	struct kvclient_series_cfg cfg;
+	size_t turn;                               /* the piece that is told next */
+	size_t asked;                              /* pieces below were asked for */
+	bool due;                                  /* it is waited for */
+	bool alone;                                /* nothing is asked for ahead any more */
+	struct ahead ahead[KVCLIENT_SERIES_AHEAD]; /* piece i in i % KVCLIENT_SERIES_AHEAD */
+	struct cgn_timer tell;                     /* it is here already: not from inside a call */
 	struct cgn_grave grave;
 };
 
-static struct ahead *place(struct kvseries *s, size_t i)
+static struct ahead *place(struct kvclient_series *s, size_t i)
 {
-	return &s->ahead[i % KVSERIES_AHEAD];
+	return &s->ahead[i % KVCLIENT_SERIES_AHEAD];
 }
 
 static void on_answer(void *user, const struct kvclient_answer *a);
 
-static CGN_RC ask(struct kvseries *s, size_t i, struct cgn_err *err)
+static CGN_RC ask(struct kvclient_series *s, size_t i, struct cgn_err *err)
 {
 	struct ahead *a = place(s, i);
 	struct kv_key key;
@@ -46,15 +46,15 @@ static CGN_RC ask(struct kvseries *s, size_t i, struct cgn_err *err)
 }
 
 /* What can't be asked for ahead is asked for in its turn. */
-static void ask_ahead(struct kvseries *s)
+static void ask_ahead(struct kvclient_series *s)
 {
-	for (; !s->alone && s->asked < s->cfg.n && s->asked < s->turn + KVSERIES_AHEAD; s->asked++)
+	for (; !s->alone && s->asked < s->cfg.n && s->asked < s->turn + KVCLIENT_SERIES_AHEAD; s->asked++)
 		if (!cgn_ok(ask(s, s->asked, NULL)))
 			return;
 }
 
 /* Last of all: the other side may free the series. */
-static void tell(struct kvseries *s)
+static void tell(struct kvclient_series *s)
 {
 	static const struct cgn_err fine = {.code = CGN_FINE};
 	struct ahead *a = place(s, s->turn);
@@ -69,19 +69,19 @@ static void tell(struct kvseries *s)
 
 static void on_tell(struct cgn_timer *t)
 {
-	struct kvseries *s = CGN_CONTAINER(t, struct kvseries, tell);
-	CGN_LIVE(s, KVSERIES_TAG);
+	struct kvclient_series *s = CGN_CONTAINER(t, struct kvclient_series, tell);
+	CGN_LIVE(s, KVCLIENT_SERIES_TAG);
 	tell(s);
 }
 
 /* There was no room for the piece whose turn it is: what came ahead of it makes some. False: nothing did. */
-static bool give_way(struct kvseries *s)
+static bool give_way(struct kvclient_series *s)
 {
 	bool any = false;
-	for (size_t i = 0; i < KVSERIES_AHEAD && !s->alone; i++) {
+	for (size_t i = 0; i < KVCLIENT_SERIES_AHEAD && !s->alone; i++) {
 		struct ahead *a = &s->ahead[i];
 		any = any || a->state == AHEAD_HERE || a->state == AHEAD_ASKED;
-		kvclient_release(&a->lease);
+		kvclient_lease_release(&a->lease);
 		if (a->state == AHEAD_HERE)
 			a->state = AHEAD_FREE;
 	}
@@ -90,10 +90,10 @@ static bool give_way(struct kvseries *s)
 }
 
 /* Once no other is on its way, which would take the room again. */
-static void ask_alone(struct kvseries *s)
+static void ask_alone(struct kvclient_series *s)
 {
 	struct ahead *a = place(s, s->turn);
-	for (size_t i = 0; i < KVSERIES_AHEAD; i++)
+	for (size_t i = 0; i < KVCLIENT_SERIES_AHEAD; i++)
 		if (s->ahead[i].state == AHEAD_ASKED)
 			return;
 	s->asked = s->turn + 1;
@@ -104,8 +104,8 @@ static void ask_alone(struct kvseries *s)
 static void on_answer(void *user, const struct kvclient_answer *answer)
 {
 	struct ahead *a = user;
-	struct kvseries *s = a->series;
-	CGN_LIVE(s, KVSERIES_TAG);
+	struct kvclient_series *s = a->series;
+	CGN_LIVE(s, KVCLIENT_SERIES_TAG);
 	a->call = NULL;
 	a->lease = answer->lease;
 	a->why = *answer->err;
@@ -116,7 +116,7 @@ static void on_answer(void *user, const struct kvclient_answer *answer)
 		else
 			tell(s);
 	} else if (s->alone) {
-		kvclient_release(&a->lease);
+		kvclient_lease_release(&a->lease);
 		a->state = AHEAD_FREE;
 		ask_alone(s);
 	}
@@ -124,12 +124,12 @@ static void on_answer(void *user, const struct kvclient_answer *answer)
 
 /* The piece whose turn it is: here, on its way, or to be asked for now; one that failed ahead of its turn
  * gets its own try. */
-static void await(struct kvseries *s)
+static void await(struct kvclient_series *s)
 {
 	struct ahead *a = place(s, s->turn);
 	s->due = true;
-	if (a->state == AHEAD_HERE && kv_lease_is_stale(a->lease)) { /* it waited for too long */
-		kvclient_release(&a->lease);
+	if (a->state == AHEAD_HERE && kvclient_lease_is_stale(a->lease)) { /* it waited for too long */
+		kvclient_lease_release(&a->lease);
 		a->state = AHEAD_FREE;
 	}
 	/* also CGN_NOT_FOUND: what is under way makes a peer look slower than computing anew */
@@ -144,16 +144,16 @@ static void await(struct kvseries *s)
 	ask_ahead(s);
 }
 
-CGN_RC kvseries_new(struct kvclient *c, const struct kvseries_cfg *cfg, struct kvseries **out,
-	struct cgn_err *err)
+CGN_RC kvclient_series_new(struct kvclient *c, const struct kvclient_series_cfg *cfg,
+	struct kvclient_series **out, struct cgn_err *err)
 {
-	struct kvseries *s = calloc(1, sizeof *s);
+	struct kvclient_series *s = calloc(1, sizeof *s);
 	CGN_MUST(cfg->n > 0);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for pieces of a value");
-	*s = (struct kvseries){.tag = KVSERIES_TAG, .client = c, .cfg = *cfg, .due = true};
+	*s = (struct kvclient_series){.tag = KVCLIENT_SERIES_TAG, .client = c, .cfg = *cfg, .due = true};
 	cgn_timer_init(&s->tell, c->loop, on_tell);
-	for (size_t i = 0; i < KVSERIES_AHEAD; i++)
+	for (size_t i = 0; i < KVCLIENT_SERIES_AHEAD; i++)
 		s->ahead[i].series = s;
 	cgn_rc rc = ask(s, 0, err);
 	if (!cgn_ok(rc)) {
@@ -166,29 +166,29 @@ CGN_RC kvseries_new(struct kvclient *c, const struct kvseries_cfg *cfg, struct k
 	return CGN_OK;
 }
 
-void kvseries_next(struct kvseries *s)
+void kvclient_series_next(struct kvclient_series *s)
 {
-	CGN_LIVE(s, KVSERIES_TAG);
+	CGN_LIVE(s, KVCLIENT_SERIES_TAG);
 	CGN_MUST(!s->due && s->turn < s->cfg.n);
 	await(s);
 }
 
 static void release(struct cgn_grave *g)
 {
-	free(CGN_CONTAINER(g, struct kvseries, grave));
+	free(CGN_CONTAINER(g, struct kvclient_series, grave));
 }
 
-void kvseries_free(struct kvseries **take)
+void kvclient_series_free(struct kvclient_series **take)
 {
-	struct kvseries *s = *take;
+	struct kvclient_series *s = *take;
 	*take = NULL;
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, KVSERIES_TAG);
+	CGN_LIVE(s, KVCLIENT_SERIES_TAG);
 	cgn_timer_cancel(&s->tell);
-	for (size_t i = 0; i < KVSERIES_AHEAD; i++) {
-		kvclient_cancel(&s->ahead[i].call);
-		kvclient_release(&s->ahead[i].lease);
+	for (size_t i = 0; i < KVCLIENT_SERIES_AHEAD; i++) {
+		kvclient_call_cancel(&s->ahead[i].call);
+		kvclient_lease_release(&s->ahead[i].lease);
 	}
 	s->tag = 0;
 	cgn_loop_bury(s->client->loop, &s->grave, release);

@@ -52,7 +52,7 @@ static void asker_free(struct kvpeer_fetch *f)
 
 /* Nothing of the fetch may be touched after |done|, which may ask again, cancel others or close
  * everything. */
-static void asker_done(struct kvpeer_fetch *f, struct kv_block *block, const struct cgn_err *why)
+static void asker_done(struct kvpeer_fetch *f, struct kvstore_block *block, const struct cgn_err *why)
 {
 	struct get *g = f->g;
 	kvpeer_fetch_done done = f->done;
@@ -60,7 +60,7 @@ static void asker_done(struct kvpeer_fetch *f, struct kv_block *block, const str
 	metric_observe(METRIC_OF(KV_PEER_FETCH, outcome(block != NULL ? CGN_FINE : why->code)),
 		cgn_clock_now() - f->began);
 	if (block != NULL)
-		kv_block_ref(block);
+		kvstore_block_ref(block);
 	asker_free(f);
 	if (g != NULL && cgn_list_empty(&g->askers))
 		get_close(g);
@@ -128,9 +128,9 @@ static void get_free(struct get *g)
 {
 	cgn_timer_cancel(&g->timer);
 	if (g->read != NULL)
-		kv_read_cancel(&g->read);
+		kvstore_read_cancel(&g->read);
 	if (g->writer != NULL)
-		kv_writer_abort(&g->writer);
+		kvstore_writer_abort(&g->writer);
 	g->tag = 0;
 	free(g);
 }
@@ -149,7 +149,7 @@ static void get_close(struct get *g)
 }
 
 /* |block| NULL: |why|. Everybody has a reference of his own. */
-static void finish(struct get *g, struct kv_block *block, const struct cgn_err *why)
+static void finish(struct get *g, struct kvstore_block *block, const struct cgn_err *why)
 {
 	struct cgn_link askers, *l;
 	struct cgn_err said = *why;
@@ -162,7 +162,7 @@ static void finish(struct get *g, struct kv_block *block, const struct cgn_err *
 	get_close(g);
 	while ((l = cgn_list_first(&askers)) != NULL)
 		asker_done(CGN_CONTAINER(l, struct kvpeer_fetch, link), block, &said);
-	kv_block_unref(&block);
+	kvstore_block_unref(&block);
 }
 
 static void asker_leaves(struct kvpeer_fetch *f)
@@ -267,10 +267,10 @@ static unsigned wanted(struct get *g)
 	return g->n_asked + before;
 }
 
-static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct get *g = user;
-	struct kv_block *block = *take;
+	struct kvstore_block *block = *take;
 	*take = NULL;
 	CGN_LIVE(g, KVPEER_GET_TAG);
 	g->read = NULL;
@@ -293,7 +293,8 @@ static void committed(struct get *g, const struct cgn_err *why)
 		read_back(g);
 		return;
 	}
-	struct kv_block *block = why->code == CGN_FINE ? kvstore_get_ram(kp->store, &g->key, false) : NULL;
+	struct kvstore_block *block =
+		why->code == CGN_FINE ? kvstore_get_ram(kp->store, &g->key, false) : NULL;
 	struct cgn_err err = *why;
 	if (block == NULL && why->code == CGN_FINE)
 		(void)CGN_FAIL(&err, OVERLOADED, "it had to leave the RAM tier at once: there is no room");
@@ -342,7 +343,7 @@ static void on_committed(struct get *g, const struct cgn_err *why)
 static void commit_work(void *arg)
 {
 	struct get *g = arg;
-	if (cgn_ok(kv_writer_commit(&g->writer, &g->checksum, KV_IF_ABSENT, &g->committed)))
+	if (cgn_ok(kvstore_writer_commit(&g->writer, &g->checksum, KVSTORE_IF_ABSENT, &g->committed)))
 		g->committed.code = CGN_FINE;
 }
 
@@ -390,7 +391,7 @@ static bool begin_writing(struct get *g, const struct kvframe_answer *a, struct 
 		.tokens = a->tokens,
 		.created_unix_ms = a->created_unix_ms,
 		.expires_unix_ms = a->expires_unix_ms};
-	struct kv_stats st;
+	struct kvstore_stats st;
 	kvstore_stats(g->kp->store, &st);
 	g->used_before = st.tier[KV_RAM].bytes;
 	if (!cgn_ok(kvstore_put(g->kp->store, &g->key, &meta, a->size, &g->writer, err)))
@@ -514,7 +515,7 @@ static void take_bytes(struct try *t, struct cgn_str bytes)
 	t->pos += bytes.n;
 	uint64_t n = bytes.n - skip < g->size - g->got ? bytes.n - skip : g->size - g->got;
 	if (n > 0)
-		kv_writer_add(g->writer, bytes.p + skip, n);
+		kvstore_writer_add(g->writer, bytes.p + skip, n);
 	g->got += n;
 	t->peer->fetched_bytes += bytes.n;
 	metric_add(METRIC_OF(KV_PEER_BYTES, "in"), bytes.n);

@@ -82,7 +82,7 @@ struct kvpeer_ask {
  * that is worth it (kvfetch_keep). Who asks for what is being fetched waits for the same fetch. At once:
  * CGN_NOT_FOUND, CGN_OVERLOADED (too many), CGN_UNAVAILABLE (draining), CGN_NO_MEMORY. */
 struct kvpeer_fetch;
-typedef kv_read_done kvpeer_fetch_done;
+typedef kvstore_read_done kvpeer_fetch_done;
 CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask,
 	kvpeer_fetch_done done, void *user, struct kvpeer_fetch **out, struct cgn_err *err);
 void kvpeer_fetch_cancel(struct kvpeer_fetch **take); /* NULL-safe; |done| does not come */

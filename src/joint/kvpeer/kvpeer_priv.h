@@ -104,8 +104,8 @@ struct serve {
 	struct quic_stream *stream;
 	struct kvframe_in in;
 	struct kvframe_fetch rq;
-	struct kv_read *read;
-	struct kv_block *block;
+	struct kvstore_read *read;
+	struct kvstore_block *block;
 	uint64_t at, end;
 	unsigned borrowed; /* pieces that QUIC has */
 	bool admitted;
@@ -150,7 +150,7 @@ struct get {
 	struct try *active; /* fills the writer */
 	struct asked tried[KVPEER_MAX_TRIES];
 	unsigned n_tried;
-	struct kv_writer *writer;
+	struct kvstore_writer *writer;
 	uint64_t size, checksum, got;
 	cgn_nsec moved_at;
 	struct cgn_timer timer; /* the end of patience */
@@ -159,7 +159,7 @@ struct get {
 	struct cgn_err committed;
 	uint64_t used_before; /* of the RAM tier */
 	bool on_pool, keep;
-	struct kv_read *read;
+	struct kvstore_read *read;
 };
 struct kvpeer_fetch {
 	uint32_t tag;

@@ -347,7 +347,7 @@ static CGN_RC open_endpoint(struct kvpeer *kp, const struct kvpeer_cfg *cfg, str
 
 static void init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg *cfg)
 {
-	struct kv_stats st;
+	struct kvstore_stats st;
 	*kp = (struct kvpeer){.tag = KVPEER_TAG, .loop = l, .store = cfg->store};
 	kvstore_stats(cfg->store, &st);
 	kp->ram_budget = st.tier[KV_RAM].budget;

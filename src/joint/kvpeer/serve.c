@@ -18,7 +18,7 @@ static void rest(struct serve *v)
 {
 	if (v->stream != NULL || v->borrowed > 0 || v->read != NULL)
 		return;
-	kv_block_unref(&v->block);
+	kvstore_block_unref(&v->block);
 	if (v->admitted)
 		kvegress_end(&v->kp->egress, v->end - v->at);
 	struct kvpeer *kp = v->kp;
@@ -35,7 +35,7 @@ static void end(struct serve *v, enum kvpeer_code code)
 	if (v->stream != NULL)
 		quic_stream_cancel(&v->stream, code);
 	if (v->read != NULL)
-		kv_read_cancel(&v->read);
+		kvstore_read_cancel(&v->read);
 	kvframe_in_fini(&v->in);
 	cgn_list_drop(&v->link);
 	rest(v);
@@ -74,7 +74,7 @@ static uint64_t send_piece(struct serve *v, uint64_t n)
 {
 	struct iovec iov[PIECES];
 	size_t n_iov = 0;
-	uint64_t sent = kv_block_iov(v->block, v->at, n, iov, PIECES, &n_iov);
+	uint64_t sent = kvstore_block_iov(v->block, v->at, n, iov, PIECES, &n_iov);
 	v->at += sent;
 	v->borrowed++;
 	quic_send(v->stream, iov, n_iov, v->at == v->end, on_release, v);
@@ -140,30 +140,30 @@ static void refuse(struct serve *v, enum kvframe_status status, uint32_t wait_ms
 
 static void send_value(struct serve *v)
 {
-	const struct kv_info info = kv_block_info(v->block);
-	const uint64_t size = kv_block_size(v->block);
+	const struct kv_info info = kvstore_block_info(v->block);
+	const uint64_t size = kvstore_block_size(v->block);
 	if (size < v->end) { /* it was replaced by a shorter one since it was looked up */
-		kv_block_unref(&v->block);
+		kvstore_block_unref(&v->block);
 		refuse(v, KVFRAME_NOT_FOUND, 0);
 		return;
 	}
 	const struct kvframe_answer a = {.status = KVFRAME_OK,
 		.size = size,
-		.checksum = kv_block_checksum(v->block),
+		.checksum = kvstore_block_checksum(v->block),
 		.offset = v->rq.offset,
 		.length = v->end - v->at,
 		.tokens = info.tokens,
 		.created_unix_ms = info.created_unix_ms,
 		.expires_unix_ms = info.expires_unix_ms,
-		.model = kv_block_model(v->block),
-		.name = kv_block_name(v->block)};
+		.model = kvstore_block_model(v->block),
+		.name = kvstore_block_name(v->block)};
 	answer(v, &a, v->at == v->end);
 	if (v->guest != NULL)
 		v->guest->served++;
 	pump(v);
 }
 
-static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct serve *v = user;
 	CGN_LIVE(v, KVPEER_SERVE_TAG);

@@ -49,7 +49,7 @@ static void on_scanned(void *user, const struct kv_key *k, const struct kv_info 
 static void send(struct guest *g, bool reset, bool synced)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
-	struct kv_stats st;
+	struct kvstore_stats st;
 	struct kvframe_holds h = {.seq = ++g->seq, .reset = reset, .synced = synced};
 	kvstore_stats(g->kp->store, &st);
 	for (enum kv_tier t = KV_RAM; t <= KV_SSD; t++) {

@@ -6,35 +6,35 @@
 
 #include "base/sum/sum.h"
 
-struct pages_place kv_block_place(const struct kv_block *b)
+struct pages_place kvstore_block_place(const struct kvstore_block *b)
 {
-	const struct kv_extra *x = kv_block_extra(b);
+	const struct kvstore_extra *x = kvstore_block_extra(b);
 	return (struct pages_place){.page = b->page,
 		.tail_page = b->tail_page,
 		.slot = b->slot,
 		.runs = x != NULL ? x->runs : NULL};
 }
 
-bool kv_block_expired(const struct kvstore *s, const struct kv_block *b)
+bool kvstore_block_expired(const struct kvstore *s, const struct kvstore_block *b)
 {
-	uint64_t at = kv_ms_get(b->expires);
+	uint64_t at = kvstore_ms_get(b->expires);
 	return at != 0 && at <= s->wall_ms();
 }
 
-void kv_block_tell(const struct kvstore *s, const struct kv_block *b, struct kv_info *out)
+void kvstore_block_describe(const struct kvstore *s, const struct kvstore_block *b, struct kv_info *out)
 {
 	*out = (struct kv_info){.size = b->size,
 		.checksum = b->checksum,
 		.tokens = b->tokens,
-		.created_unix_ms = kv_ms_get(b->created),
-		.expires_unix_ms = kv_ms_get(b->expires),
+		.created_unix_ms = kvstore_ms_get(b->created),
+		.expires_unix_ms = kvstore_ms_get(b->expires),
 		.tiers = b->tiers,
-		.pinned = b->pinned && kv_block_pin(b)->pinned_until > s->wall_ms()};
+		.pinned = b->pinned && kvstore_block_pinned_extra(b)->pinned_until > s->wall_ms()};
 }
 
-static uint64_t sum_pieces(const struct kvstore *s, const struct kv_block *b)
+static uint64_t sum_pieces(const struct kvstore *s, const struct kvstore_block *b)
 {
-	struct pages_place place = kv_block_place(b);
+	struct pages_place place = kvstore_block_place(b);
 	struct pages_walk w = {0};
 	uint64_t off = 0, n = 0;
 	struct sum64 sum;
@@ -44,10 +44,10 @@ static uint64_t sum_pieces(const struct kvstore *s, const struct kv_block *b)
 	return sum64_end(&sum);
 }
 
-uint64_t kv_block_sum(const struct kv_block *b)
+uint64_t kvstore_block_sum(const struct kvstore_block *b)
 {
-	const struct kvstore *s = kv_block_store(b);
-	struct pages_place place = kv_block_place(b);
+	const struct kvstore *s = kvstore_block_store(b);
+	struct pages_place place = kvstore_block_place(b);
 	struct pages_walk w = {0};
 	uint64_t off = 0, n = 0;
 	if (!pages_next(&place, b->size, &w, &off, &n))
@@ -56,17 +56,17 @@ uint64_t kv_block_sum(const struct kv_block *b)
 }
 
 /* ---- references ---- */
-void kv_block_ref(struct kv_block *b)
+void kvstore_block_ref(struct kvstore_block *b)
 {
-	KV_BLOCK_LIVE(b);
+	KVSTORE_BLOCK_LIVE(b);
 	atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
 }
 
-static void release(struct kv_block *b)
+static void release(struct kvstore_block *b)
 {
-	struct kvstore *s = kv_block_store(b);
-	struct kv_extra *x = kv_block_extra(b);
-	struct pages_place place = kv_block_place(b);
+	struct kvstore *s = kvstore_block_store(b);
+	struct kvstore_extra *x = kvstore_block_extra(b);
+	struct pages_place place = kvstore_block_place(b);
 	uint16_t model = b->model;
 	if (place.runs != NULL)
 		atomic_fetch_sub(&s->aside_bytes,
@@ -76,71 +76,71 @@ static void release(struct kv_block *b)
 		free(x->name);
 	}
 	(void)pthread_mutex_lock(&s->ground);
-	if (kv_block_in_ram(b))
+	if (kvstore_block_in_ram(b))
 		pages_give(s->pages, b->size, &place);
 	if (x != NULL)
-		kv_cell_give(s, x);
-	kv_cell_give(s, b);
+		kvstore_cell_give(s, x);
+	kvstore_cell_give(s, b);
 	(void)pthread_mutex_unlock(&s->ground);
-	kv_model_give(s, model);
+	kvstore_model_give(s, model);
 	atomic_fetch_add(&s->turn, 1);
 }
 
-void kv_block_unref(struct kv_block **take)
+void kvstore_block_unref(struct kvstore_block **take)
 {
-	struct kv_block *b = *take;
+	struct kvstore_block *b = *take;
 	*take = NULL;
 	if (b == NULL)
 		return;
-	KV_BLOCK_LIVE(b);
+	KVSTORE_BLOCK_LIVE(b);
 	if (atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1)
 		release(b);
 }
 
 /* ---- what a holder sees ---- */
-uint64_t kv_block_size(const struct kv_block *b)
+uint64_t kvstore_block_size(const struct kvstore_block *b)
 {
-	KV_BLOCK_LIVE(b);
+	KVSTORE_BLOCK_LIVE(b);
 	return b->size;
 }
 
-uint64_t kv_block_checksum(const struct kv_block *b)
+uint64_t kvstore_block_checksum(const struct kvstore_block *b)
 {
-	KV_BLOCK_LIVE(b);
+	KVSTORE_BLOCK_LIVE(b);
 	return b->checksum;
 }
 
-struct kv_info kv_block_info(const struct kv_block *b)
+struct kv_info kvstore_block_info(const struct kvstore_block *b)
 {
-	KV_BLOCK_LIVE(b);
-	struct kvstore *s = kv_block_store(b);
-	struct kv_shard *sh = kv_shard_of(s, kv_hash(s, &b->key));
+	KVSTORE_BLOCK_LIVE(b);
+	struct kvstore *s = kvstore_block_store(b);
+	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &b->key));
 	struct kv_info info;
 	(void)pthread_mutex_lock(&sh->lock);
-	kv_block_tell(s, b, &info);
+	kvstore_block_describe(s, b, &info);
 	(void)pthread_mutex_unlock(&sh->lock);
 	return info;
 }
 
-struct cgn_str kv_block_model(const struct kv_block *b)
+struct cgn_str kvstore_block_model(const struct kvstore_block *b)
 {
-	KV_BLOCK_LIVE(b);
-	return kv_model_name(kv_block_store(b), b->model);
+	KVSTORE_BLOCK_LIVE(b);
+	return kvstore_model_name(kvstore_block_store(b), b->model);
 }
 
-struct cgn_str kv_block_name(const struct kv_block *b)
+struct cgn_str kvstore_block_name(const struct kvstore_block *b)
 {
-	KV_BLOCK_LIVE(b);
-	const struct kv_extra *x = kv_block_extra(b);
+	KVSTORE_BLOCK_LIVE(b);
+	const struct kvstore_extra *x = kvstore_block_extra(b);
 	return x != NULL ? (struct cgn_str){x->name, x->n_name} : (struct cgn_str){0};
 }
 
-uint64_t kv_block_iov(const struct kv_block *b, uint64_t off, uint64_t n, struct iovec *iov, size_t cap,
-	size_t *n_iov)
+uint64_t kvstore_block_iov(const struct kvstore_block *b, uint64_t off, uint64_t n, struct iovec *iov,
+	size_t cap, size_t *n_iov)
 {
-	KV_BLOCK_LIVE(b);
-	const struct kvstore *s = kv_block_store(b);
-	struct pages_place place = kv_block_place(b);
+	KVSTORE_BLOCK_LIVE(b);
+	const struct kvstore *s = kvstore_block_store(b);
+	struct pages_place place = kvstore_block_place(b);
 	struct pages_walk w = {.at = off};
 	uint64_t at = 0, length = 0, covered = 0;
 	for (*n_iov = 0; *n_iov < cap && covered < n && pages_next(&place, b->size, &w, &at, &length);
@@ -151,12 +151,12 @@ uint64_t kv_block_iov(const struct kv_block *b, uint64_t off, uint64_t n, struct
 	return covered;
 }
 
-size_t kv_block_extents(const struct kv_block *b, struct kv_extent *out, size_t cap)
+size_t kvstore_block_extents(const struct kvstore_block *b, struct kvstore_extent *out, size_t cap)
 {
-	KV_BLOCK_LIVE(b);
-	struct pages_place place = kv_block_place(b);
+	KVSTORE_BLOCK_LIVE(b);
+	struct pages_place place = kvstore_block_place(b);
 	struct pages_walk w = {0};
-	struct kv_extent x = {0};
+	struct kvstore_extent x = {0};
 	size_t n = 0;
 	for (; pages_next(&place, b->size, &w, &x.offset, &x.length); n++)
 		if (n < cap)

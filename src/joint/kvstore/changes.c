@@ -2,10 +2,10 @@
 /* Changes: the last of them in a ring, in the order in which they came to be. */
 #include "kvstore_priv.h"
 
-void kv_note(struct kvstore *s, const struct kv_block *b, unsigned tiers)
+void kvstore_changes_add(struct kvstore *s, const struct kvstore_block *b, unsigned tiers)
 {
 	(void)pthread_mutex_lock(&s->changes_lock);
-	s->changes[s->change_end++ % KV_CHANGES] = (struct kv_change){b->key, tiers, b->size};
+	s->changes[s->change_end++ % KVSTORE_CHANGES] = (struct kv_change){b->key, tiers, b->size};
 	(void)pthread_mutex_unlock(&s->changes_lock);
 }
 
@@ -13,9 +13,9 @@ bool kvstore_changes(struct kvstore *s, uint64_t *at, struct kv_change *out, siz
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	(void)pthread_mutex_lock(&s->changes_lock);
-	bool kept = *at <= s->change_end && s->change_end - *at <= KV_CHANGES;
+	bool kept = *at <= s->change_end && s->change_end - *at <= KVSTORE_CHANGES;
 	for (*n = 0; kept && *n < cap && *at < s->change_end; (*n)++)
-		out[*n] = s->changes[(*at)++ % KV_CHANGES];
+		out[*n] = s->changes[(*at)++ % KVSTORE_CHANGES];
 	(void)pthread_mutex_unlock(&s->changes_lock);
 	return kept;
 }

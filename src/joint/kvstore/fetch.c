@@ -12,10 +12,10 @@ struct fetch {
 	struct fetch *chain; /* in its bucket */
 	struct cgn_link waiting;
 	struct kv_key key;
-	struct kv_read *reads;
+	struct kvstore_read *reads;
 };
 
-struct kv_fetches {
+struct kvstore_fetches {
 	struct kvstore *store;
 	pthread_mutex_t lock;
 	pthread_cond_t more;
@@ -23,12 +23,12 @@ struct kv_fetches {
 	struct cgn_link waiting;
 	uint32_t n;
 	bool stop;
-	pthread_t thread[KV_SSD_READERS];
+	pthread_t thread[KVSTORE_SSD_READERS];
 	unsigned n_threads;
 	struct metric_cell *hit, *miss, *corrupt;
 };
 
-static struct fetch **find(struct kv_fetches *f, const struct kv_key *k)
+static struct fetch **find(struct kvstore_fetches *f, const struct kv_key *k)
 {
 	struct fetch **at = &f->bucket[(digest_short(&k->digest) ^ k->segment) % BUCKETS];
 	while (*at != NULL && !kv_key_eq(&(*at)->key, k))
@@ -38,37 +38,37 @@ static struct fetch **find(struct kv_fetches *f, const struct kv_key *k)
 
 /* ---- reading ---- */
 struct wanted {
-	struct kv_block *entry; /* a reference */
+	struct kvstore_block *entry; /* a reference */
 	kvdisk_place place;
 };
 
 /* What the key means now: a block in RAM (*out), one on SSD (w->entry), or nothing. */
-static void look(struct kvstore *s, const struct kv_key *k, struct wanted *w, struct kv_block **out)
+static void look(struct kvstore *s, const struct kv_key *k, struct wanted *w, struct kvstore_block **out)
 {
-	uint64_t hash = kv_hash(s, k);
-	struct kv_shard *sh = kv_shard_of(s, hash);
-	struct kv_block *gone = NULL;
+	uint64_t hash = kvstore_hash(s, k);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
+	struct kvstore_block *gone = NULL;
 	*w = (struct wanted){0};
 	(void)pthread_mutex_lock(&sh->lock);
-	struct kv_block *b = kv_find_live(s, sh, k, hash, &gone);
+	struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
 	if (b != NULL)
-		kv_block_ref(b);
-	if (b != NULL && kv_block_in_ram(b))
+		kvstore_block_ref(b);
+	if (b != NULL && kvstore_block_in_ram(b))
 		*out = b;
 	else if (b != NULL)
 		*w = (struct wanted){b, b->place};
 	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&gone);
+	kvstore_block_unref(&gone);
 }
 
 /* False: it was removed or replaced meanwhile. */
-static bool bring_in(struct kvstore *s, struct kv_block *b, struct kv_block *fresh)
+static bool bring_in(struct kvstore *s, struct kvstore_block *b, struct kvstore_block *fresh)
 {
-	struct kv_shard *sh = kv_shard_of(s, kv_hash(s, &b->key));
+	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &b->key));
 	(void)pthread_mutex_lock(&sh->lock);
-	bool is = b->linked && !kv_block_in_ram(b);
+	bool is = b->linked && !kvstore_block_in_ram(b);
 	if (is) {
-		kv_promote(s, sh, b, fresh);
+		kvstore_promote(s, sh, b, fresh);
 		sh->ssd_hits++;
 	}
 	(void)pthread_mutex_unlock(&sh->lock);
@@ -76,19 +76,19 @@ static bool bring_in(struct kvstore *s, struct kv_block *b, struct kv_block *fre
 }
 
 /* Has the value of w->entry in RAM. CGN_NOT_FOUND: not there where it was said to be. */
-static CGN_RC read_value(struct kvstore *s, const struct wanted *w, struct kv_block **fresh,
+static CGN_RC read_value(struct kvstore *s, const struct wanted *w, struct kvstore_block **fresh,
 	struct cgn_err *err)
 {
-	struct iovec iov[KV_MAX_EXTENTS];
+	struct iovec iov[KVSTORE_MAX_EXTENTS];
 	struct kvdisk_value v;
 	size_t n = 0;
-	if (!kv_room_fits(s, w->entry->size)) /* it was put when the tier was larger */
+	if (!kvstore_room_fits(s, w->entry->size)) /* it was put when the tier was larger */
 		return CGN_FAIL(err, TOO_LARGE,
 			"a value of %u bytes on SSD is larger than half of the RAM tier, which is %llu now: raise kv.ram to have it back",
 			w->entry->size, (unsigned long long)pages_bytes(s->pages) / 2);
-	CGN_TRY(kv_room_make(s, w->entry->size, false, fresh, err));
-	(void)kv_block_iov(*fresh, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
-	CGN_TRY(kvdisk_get(kv_ssd_disk(s), &w->entry->key, w->place, iov, n, &v, err));
+	CGN_TRY(kvstore_room_make(s, w->entry->size, false, fresh, err));
+	(void)kvstore_block_iov(*fresh, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
+	CGN_TRY(kvdisk_get(kvstore_ssd_disk(s), &w->entry->key, w->place, iov, n, &v, err));
 	if (v.checksum == w->entry->checksum)
 		return CGN_OK;
 	return CGN_FAIL(err, STORAGE, "what lies on disk is another value than the index says");
@@ -96,7 +96,7 @@ static CGN_RC read_value(struct kvstore *s, const struct wanted *w, struct kv_bl
 
 static bool moved(struct kvstore *s, const struct wanted *w)
 {
-	struct kv_shard *sh = kv_shard_of(s, kv_hash(s, &w->entry->key));
+	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &w->entry->key));
 	(void)pthread_mutex_lock(&sh->lock);
 	bool is = w->entry->place != w->place;
 	(void)pthread_mutex_unlock(&sh->lock);
@@ -104,18 +104,18 @@ static bool moved(struct kvstore *s, const struct wanted *w)
 }
 
 /* Meanwhile: it is as good as any other block in RAM, and no better. */
-static CGN_RC came_to_ram(struct kvstore *s, struct kv_block **b, struct cgn_err *err)
+static CGN_RC came_to_ram(struct kvstore *s, struct kvstore_block **b, struct cgn_err *err)
 {
-	if (kv_block_sum(*b) == (*b)->checksum)
+	if (kvstore_block_sum(*b) == (*b)->checksum)
 		return CGN_OK;
-	kv_condemn(s, b, false);
+	kvstore_drop_corrupt(s, b, false);
 	return CGN_FAIL(err, STORAGE, "the value in RAM is not the one that was put");
 }
 
-static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kv_block **out, bool *again,
+static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kvstore_block **out, bool *again,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_block_unref) struct kv_block *fresh = NULL;
+	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *fresh = NULL;
 	struct wanted w;
 	*again = false;
 	look(s, k, &w, out);
@@ -130,17 +130,18 @@ static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kv_bloc
 	}
 	*again = cgn_ok(rc) || moved(s, &w);
 	if (!*again && (rc.code == CGN_NOT_FOUND || rc.code == CGN_STORAGE))
-		kv_lost_on_ssd(s, k, w.place);
-	kv_block_unref(&w.entry);
+		kvstore_ssd_lost(s, k, w.place);
+	kvstore_block_unref(&w.entry);
 	return cgn_ok(rc)
 		? CGN_FAIL(err, NOT_FOUND, "the block was replaced again and again while it was read")
 		: rc;
 }
 
-static struct kv_block *read_block(struct kv_fetches *f, const struct kv_key *k, struct cgn_err *err)
+static struct kvstore_block *read_block(struct kvstore_fetches *f, const struct kv_key *k,
+	struct cgn_err *err)
 {
 	cgn_nsec began = cgn_clock_now();
-	struct kv_block *b = NULL;
+	struct kvstore_block *b = NULL;
 	cgn_rc rc = CGN_OK;
 	bool again = true;
 	for (unsigned i = 0; i < TRIES && again; i++)
@@ -153,7 +154,7 @@ static struct kv_block *read_block(struct kv_fetches *f, const struct kv_key *k,
 }
 
 /* ---- the threads ---- */
-static struct fetch *next_fetch(struct kv_fetches *f)
+static struct fetch *next_fetch(struct kvstore_fetches *f)
 {
 	(void)pthread_mutex_lock(&f->lock);
 	while (cgn_list_empty(&f->waiting) && !f->stop)
@@ -166,14 +167,14 @@ static struct fetch *next_fetch(struct kv_fetches *f)
 }
 
 /* From here on who asks begins another read. */
-static struct kv_read *finish(struct kv_fetches *f, struct fetch *x)
+static struct kvstore_read *finish(struct kvstore_fetches *f, struct fetch *x)
 {
 	(void)pthread_mutex_lock(&f->lock);
 	struct fetch **at = find(f, &x->key);
 	CGN_MUST(*at == x);
 	*at = x->chain;
 	f->n--;
-	struct kv_read *reads = x->reads;
+	struct kvstore_read *reads = x->reads;
 	(void)pthread_mutex_unlock(&f->lock);
 	free(x);
 	return reads;
@@ -181,29 +182,29 @@ static struct kv_read *finish(struct kv_fetches *f, struct fetch *x)
 
 static void *run(void *arg)
 {
-	struct kv_fetches *f = arg;
+	struct kvstore_fetches *f = arg;
 	for (struct fetch *x = NULL; (x = next_fetch(f)) != NULL;) {
 		struct cgn_err err = {0};
-		struct kv_block *b = read_block(f, &x->key, &err);
-		for (struct kv_read *r = finish(f, x), *next = NULL; r != NULL; r = next) {
+		struct kvstore_block *b = read_block(f, &x->key, &err);
+		for (struct kvstore_read *r = finish(f, x), *next = NULL; r != NULL; r = next) {
 			next = r->next;
 			r->err = err;
 			if (b != NULL)
-				kv_block_ref(b);
+				kvstore_block_ref(b);
 			r->block = b;
-			kv_read_answer(r);
+			kvstore_read_answer(r);
 		}
-		kv_block_unref(&b);
+		kvstore_block_unref(&b);
 	}
 	return NULL;
 }
 
 /* ---- asking ---- */
 /* Under the lock. */
-static bool join(struct kv_fetches *f, struct kv_read *r)
+static bool join(struct kvstore_fetches *f, struct kvstore_read *r)
 {
 	struct fetch **at = find(f, &r->key);
-	if (*at == NULL && !f->stop && f->n < KV_SSD_FETCHES && (*at = calloc(1, sizeof **at)) != NULL) {
+	if (*at == NULL && !f->stop && f->n < KVSTORE_SSD_FETCHES && (*at = calloc(1, sizeof **at)) != NULL) {
 		(*at)->key = r->key;
 		cgn_list_push(&f->waiting, &(*at)->waiting);
 		f->n++;
@@ -216,20 +217,20 @@ static bool join(struct kv_fetches *f, struct kv_read *r)
 	return true;
 }
 
-void kv_fetch(struct kv_fetches *f, struct kv_read *r)
+void kvstore_fetch(struct kvstore_fetches *f, struct kvstore_read *r)
 {
 	(void)pthread_mutex_lock(&f->lock);
 	bool joined = join(f, r);
 	(void)pthread_mutex_unlock(&f->lock);
 	if (joined)
 		return;
-	(void)CGN_FAIL(&r->err, OVERLOADED, "%u reads from SSD wait already", KV_SSD_FETCHES);
-	kv_read_answer(r);
+	(void)CGN_FAIL(&r->err, OVERLOADED, "%u reads from SSD wait already", KVSTORE_SSD_FETCHES);
+	kvstore_read_answer(r);
 }
 
-CGN_RC kv_fetches_new(struct kvstore *s, struct kv_fetches **out, struct cgn_err *err)
+CGN_RC kvstore_fetches_new(struct kvstore *s, struct kvstore_fetches **out, struct cgn_err *err)
 {
-	struct kv_fetches *f = calloc(1, sizeof *f);
+	struct kvstore_fetches *f = calloc(1, sizeof *f);
 	if (f == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
 	f->store = s;
@@ -240,13 +241,13 @@ CGN_RC kv_fetches_new(struct kvstore *s, struct kv_fetches **out, struct cgn_err
 	f->miss = METRIC_OF(KV_LOOKUP_SECONDS, "ssd", "miss");
 	f->corrupt = METRIC_OF(KV_LOOKUP_SECONDS, "ssd", "corrupt");
 	*out = f;
-	for (; f->n_threads < KV_SSD_READERS; f->n_threads++)
+	for (; f->n_threads < KVSTORE_SSD_READERS; f->n_threads++)
 		if (pthread_create(&f->thread[f->n_threads], NULL, run, f) != 0)
 			return CGN_FAIL(err, NO_MEMORY, "cannot start the threads that read from SSD");
 	return CGN_OK;
 }
 
-void kv_fetches_stop(struct kv_fetches *f)
+void kvstore_fetches_stop(struct kvstore_fetches *f)
 {
 	(void)pthread_mutex_lock(&f->lock);
 	f->stop = true;
@@ -257,13 +258,13 @@ void kv_fetches_stop(struct kv_fetches *f)
 	f->n_threads = 0;
 }
 
-void kv_fetches_free(struct kv_fetches **take)
+void kvstore_fetches_free(struct kvstore_fetches **take)
 {
-	struct kv_fetches *f = *take;
+	struct kvstore_fetches *f = *take;
 	*take = NULL;
 	if (f == NULL)
 		return;
-	kv_fetches_stop(f);
+	kvstore_fetches_stop(f);
 	CGN_MUST(f->n == 0); /* every read was let go */
 	(void)pthread_cond_destroy(&f->more);
 	(void)pthread_mutex_destroy(&f->lock);

@@ -6,8 +6,8 @@
 
 static uint64_t hash_of(struct evict_node *n)
 {
-	const struct kv_block *b = CGN_CONTAINER(n, struct kv_block, use);
-	return kv_hash(kv_block_store(b), &b->key);
+	const struct kvstore_block *b = CGN_CONTAINER(n, struct kvstore_block, use);
+	return kvstore_hash(kvstore_block_store(b), &b->key);
 }
 
 static void init_locks(struct kvstore *s)
@@ -20,8 +20,8 @@ static void init_locks(struct kvstore *s)
 
 static CGN_RC init_parts(struct kvstore *s, const struct kvstore_cfg *cfg, struct cgn_err *err)
 {
-	for (size_t i = 0; i < KV_SHARDS; i++)
-		CGN_TRY(kv_shard_init(&s->shard[i], err));
+	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
+		CGN_TRY(kvstore_shard_init(&s->shard[i], err));
 	return pages_new(cfg->ram_bytes, &s->pages, err);
 }
 
@@ -34,7 +34,7 @@ CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct c
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the block store");
 	s->tag = KVSTORE_TAG;
 	s->wall_ms = cfg->wall_ms != NULL ? cfg->wall_ms : cgn_clock_wall_ms;
-	s->top_cell = s->models.top = 1; /* KV_NONE */
+	s->top_cell = s->models.top = 1; /* KVSTORE_NONE */
 	cgn_random(&s->seed, sizeof s->seed);
 	cgn_list_init(&s->pins);
 	init_locks(s);
@@ -44,7 +44,7 @@ CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct c
 	s->seconds_corrupt = METRIC_OF(KV_LOOKUP_SECONDS, "ram", "corrupt");
 	cgn_rc rc = init_parts(s, cfg, err);
 	if (cgn_ok(rc) && cfg->ssd != NULL)
-		rc = kv_ssd_open(s, cfg->ssd, cfg->ram_bytes, err);
+		rc = kvstore_ssd_open(s, cfg->ssd, cfg->ram_bytes, err);
 	if (!cgn_ok(rc)) {
 		kvstore_free(&s);
 		return rc;
@@ -53,12 +53,13 @@ CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct c
 	return CGN_OK;
 }
 
-static void let_go_of_all(struct kvstore *s, struct kv_shard *sh)
+static void let_go_of_all(struct kvstore *s, struct kvstore_shard *sh)
 {
 	for (uint32_t i = 0; i < sh->n_buckets; i++)
-		for (struct kv_block *b = NULL; (b = kv_block_at(s, kv_index_bucket(sh, i))) != NULL;) {
-			kv_unlink(s, sh, b, kv_hash(s, &b->key));
-			kv_block_unref(&b);
+		for (struct kvstore_block *b = NULL;
+			(b = kvstore_block_at(s, kvstore_index_bucket(sh, i))) != NULL;) {
+			kvstore_unlink(s, sh, b, kvstore_hash(s, &b->key));
+			kvstore_block_unref(&b);
 		}
 }
 
@@ -69,14 +70,14 @@ void kvstore_free(struct kvstore **take)
 	if (s == NULL)
 		return;
 	CGN_LIVE(s, KVSTORE_TAG);
-	kv_ssd_close(s);
-	for (size_t i = 0; i < KV_SHARDS; i++)
+	kvstore_ssd_close(s);
+	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
 		let_go_of_all(s, &s->shard[i]);
 	CGN_MUST(s->n_cells == 0); /* nobody holds a block any more */
-	for (size_t i = 0; i < KV_SHARDS; i++)
-		kv_shard_fini(&s->shard[i]);
+	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
+		kvstore_shard_fini(&s->shard[i]);
 	evict_fini(&s->evict);
-	kv_cells_free(s);
+	kvstore_cells_free(s);
 	pages_free(&s->pages);
 	pthread_mutex_t *locks[] = {&s->ground, &s->evict_lock, &s->pins_lock, &s->changes_lock,
 		&s->models.lock};
@@ -93,9 +94,9 @@ int kvstore_arena(const struct kvstore *s, uint64_t *bytes)
 	return pages_fd(s->pages);
 }
 
-static void add_shard(struct kv_shard *sh, struct kv_stats *out)
+static void add_shard(struct kvstore_shard *sh, struct kvstore_stats *out)
 {
-	struct kv_tier_stats *ram = &out->tier[KV_RAM];
+	struct kvstore_tier_stats *ram = &out->tier[KV_RAM];
 	(void)pthread_mutex_lock(&sh->lock);
 	ram->blocks += sh->n_ram;
 	ram->value_bytes += sh->ram_value_bytes;
@@ -104,26 +105,26 @@ static void add_shard(struct kv_shard *sh, struct kv_stats *out)
 	out->tier[KV_SSD].blocks += sh->n_ssd;
 	out->tier[KV_SSD].value_bytes += sh->ssd_value_bytes;
 	out->tier[KV_SSD].hits += sh->ssd_hits;
-	out->index_bytes += kv_shard_bytes(sh);
+	out->index_bytes += kvstore_shard_bytes(sh);
 	(void)pthread_mutex_unlock(&sh->lock);
 }
 
-static void add_ground(struct kvstore *s, struct kv_stats *out)
+static void add_ground(struct kvstore *s, struct kvstore_stats *out)
 {
 	struct pages_stats pages;
 	(void)pthread_mutex_lock(&s->ground);
 	pages_stats(s->pages, &pages);
-	out->index_bytes += (uint64_t)s->top_cell * sizeof(union kv_cell) + pages.table_bytes;
+	out->index_bytes += (uint64_t)s->top_cell * sizeof(union kvstore_cell) + pages.table_bytes;
 	(void)pthread_mutex_unlock(&s->ground);
 	out->tier[KV_RAM].bytes = pages.used_bytes;
 	out->tier[KV_RAM].budget = pages_bytes(s->pages);
 }
 
-void kvstore_stats(struct kvstore *s, struct kv_stats *out)
+void kvstore_stats(struct kvstore *s, struct kvstore_stats *out)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
-	*out = (struct kv_stats){0};
-	for (size_t i = 0; i < KV_SHARDS; i++)
+	*out = (struct kvstore_stats){0};
+	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
 		add_shard(&s->shard[i], out);
 	add_ground(s, out);
 	(void)pthread_mutex_lock(&s->evict_lock);
@@ -136,5 +137,5 @@ void kvstore_stats(struct kvstore *s, struct kv_stats *out)
 	out->tier[KV_RAM].evictions = atomic_load(&s->evictions);
 	out->corrupt = atomic_load(&s->corrupt);
 	if (s->ssd != NULL)
-		kv_ssd_add_stats(s, out);
+		kvstore_ssd_add_stats(s, out);
 }

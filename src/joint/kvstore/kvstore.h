@@ -67,26 +67,26 @@ void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
 
 /* ---- values ---- */
 /* A value in RAM that somebody reads: it neither moves nor goes while it is held. */
-struct kv_block;
-void kv_block_ref(struct kv_block *b);
-void kv_block_unref(struct kv_block **take);
-uint64_t kv_block_size(const struct kv_block *b);
-uint64_t kv_block_checksum(const struct kv_block *b);
-struct kv_info kv_block_info(const struct kv_block *b); /* as it is now */
-struct cgn_str kv_block_model(const struct kv_block *b);
-struct cgn_str kv_block_name(const struct kv_block *b);
+struct kvstore_block;
+void kvstore_block_ref(struct kvstore_block *b);
+void kvstore_block_unref(struct kvstore_block **take);
+uint64_t kvstore_block_size(const struct kvstore_block *b);
+uint64_t kvstore_block_checksum(const struct kvstore_block *b);
+struct kv_info kvstore_block_info(const struct kvstore_block *b); /* as it is now */
+struct cgn_str kvstore_block_model(const struct kvstore_block *b);
+struct cgn_str kvstore_block_name(const struct kvstore_block *b);
 /* Where bytes |off| to |off| + |n| lie: at most |cap| pieces; *n_iov of them are used. Returns the bytes they
  * cover. */
-uint64_t kv_block_iov(const struct kv_block *b, uint64_t off, uint64_t n, struct iovec *iov, size_t cap,
-	size_t *n_iov);
+uint64_t kvstore_block_iov(const struct kvstore_block *b, uint64_t off, uint64_t n, struct iovec *iov,
+	size_t cap, size_t *n_iov);
 
-/* Where the value lies in the arena, in order: at most |cap| extents, KV_MAX_EXTENTS are enough for any.
+/* Where the value lies in the arena, in order: at most |cap| extents, KVSTORE_MAX_EXTENTS are enough for any.
  * Returns how many there are. */
-struct kv_extent {
+struct kvstore_extent {
 	uint64_t offset, length;
 };
-#define KV_MAX_EXTENTS 1025
-size_t kv_block_extents(const struct kv_block *b, struct kv_extent *out, size_t cap);
+#define KVSTORE_MAX_EXTENTS 1025
+size_t kvstore_block_extents(const struct kvstore_block *b, struct kvstore_extent *out, size_t cap);
 /* The memory that all values lie in, for clients of this node to map: |*bytes| long, a descriptor that can be
  * mapped for reading only, whatever the client tries; the store's own, to be sent, not closed. -1: this
  * kernel has no such thing (before Linux 5.1). What lies outside the extents of blocks that are held for the
@@ -95,46 +95,48 @@ int kvstore_arena(const struct kvstore *s, uint64_t *bytes);
 
 /* From RAM, at once. NULL: it is not there (or was not whole). Counts as a use. |verify| false is for who
  * hands it to somebody who will. */
-struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify);
+struct kvstore_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify);
 /* From whichever tier, for who was told NULL by kvstore_get_ram: a miss in RAM is not counted once more.
  * |done| comes on |l|, never inline; it owns |*take| (NULL: |why| says CGN_NOT_FOUND, CGN_STORAGE,
  * CGN_OVERLOADED, or CGN_TOO_LARGE: put when the RAM tier was larger). *out is gone when |done| is called or
- * after kv_read_cancel, after which no |done| comes. */
-struct kv_read;
-typedef void (*kv_read_done)(void *user, struct kv_block **take, const struct cgn_err *why);
-CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done,
-	void *user, struct kv_read **out, struct cgn_err *err);
-void kv_read_cancel(struct kv_read **take); /* on |l|, which it still needs until the tier below answered */
+ * after kvstore_read_cancel, after which no |done| comes. */
+struct kvstore_read;
+typedef void (*kvstore_read_done)(void *user, struct kvstore_block **take, const struct cgn_err *why);
+CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kvstore_read_done done,
+	void *user, struct kvstore_read **out, struct cgn_err *err);
+void kvstore_read_cancel(
+	struct kvstore_read **take); /* on |l|, which it still needs until the tier below answered */
 /* Waits until every read that was cancelled is over, and begins none from SSD any more: before the first of
  * their loops is freed. */
-void kvstore_end_reads(struct kvstore *s);
+void kvstore_reads_stop(struct kvstore *s);
 
-/* A value that is being written: nobody sees it before kv_writer_commit. One thread at a time. */
-struct kv_writer;
+/* A value that is being written: nobody sees it before kvstore_writer_commit. One thread at a time. */
+struct kvstore_writer;
 /* |size| bytes are set aside now; others may have to go for them. CGN_TOO_LARGE: over KV_MAX_VALUE, or over
  * what the tier can hold; CGN_OVERLOADED: all that could go is being read; CGN_INVALID: |meta| out of bounds;
  * CGN_NO_MEMORY. |meta| is copied. */
 CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size,
-	struct kv_writer **out, struct cgn_err *err);
-/* Where the next bytes go, as kv_block_iov; follow with kv_writer_wrote. */
-uint64_t kv_writer_room(const struct kv_writer *w, struct iovec *iov, size_t cap, size_t *n_iov);
-void kv_writer_wrote(struct kv_writer *w, uint64_t n);
-void kv_writer_add(struct kv_writer *w, const void *p, size_t n); /* at most what is missing */
-uint64_t kv_writer_missing(const struct kv_writer *w);
+	struct kvstore_writer **out, struct cgn_err *err);
+/* Where the next bytes go, as kvstore_block_iov; follow with kvstore_writer_wrote. */
+uint64_t kvstore_writer_room(const struct kvstore_writer *w, struct iovec *iov, size_t cap, size_t *n_iov);
+void kvstore_writer_wrote(struct kvstore_writer *w, uint64_t n);
+void kvstore_writer_add(struct kvstore_writer *w, const void *p, size_t n); /* at most what is missing */
+uint64_t kvstore_writer_missing(const struct kvstore_writer *w);
 /* When the value ends, if not as its meta said: its writer may not have known. 0: never. */
-void kv_writer_expires(struct kv_writer *w, uint64_t unix_ms);
+void kvstore_writer_expires(struct kvstore_writer *w, uint64_t unix_ms);
 /* From now on it is what the key means. Needs all of its bytes. |checksum| NULL: computed; else CGN_INVALID
  * when it differs.
- * |how|: KV_IF_ABSENT, CGN_CONFLICT when the key has a value; KV_IF_HELD, CGN_NOT_FOUND when it has none;
- * KV_KEEP_END, it ends when the value that it replaces would have, if there is one. All of it in one step. On
+ * |how|: KVSTORE_IF_ABSENT, CGN_CONFLICT when the key has a value; KVSTORE_IF_HELD, CGN_NOT_FOUND when it has none;
+ * KVSTORE_KEEP_EXPIRY, it ends when the value that it replaces would have, if there is one. All of it in one step. On
  * failure nothing changed. */
-enum kv_commit { KV_IF_ABSENT = 1, KV_IF_HELD = 2, KV_KEEP_END = 4 };
-CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, unsigned how, struct cgn_err *err);
-void kv_writer_abort(struct kv_writer **take);
-/* kvstore_put, kv_writer_add and kv_writer_commit of |n| bytes that are here, in one; fails as they do. One
- * of at most KV_SMALL bytes that replaces one that takes as much, which nobody holds and which is in no other
+enum kvstore_commit { KVSTORE_IF_ABSENT = 1, KVSTORE_IF_HELD = 2, KVSTORE_KEEP_EXPIRY = 4 };
+CGN_RC kvstore_writer_commit(struct kvstore_writer **take, const uint64_t *checksum, unsigned how,
+	struct cgn_err *err);
+void kvstore_writer_abort(struct kvstore_writer **take);
+/* kvstore_put, kvstore_writer_add and kvstore_writer_commit of |n| bytes that are here, in one; fails as they do. One
+ * of at most KVSTORE_SMALL bytes that replaces one that takes as much, which nobody holds and which is in no other
  * tier, is written where that lies, and counts as a use of it. */
-#define KV_SMALL 4096U
+#define KVSTORE_SMALL 4096U
 CGN_RC kvstore_set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p,
 	size_t n, unsigned how, struct cgn_err *err);
 
@@ -153,13 +155,13 @@ CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_uni
 bool kvstore_changes(struct kvstore *s, uint64_t *at, struct kv_change *out, size_t cap, size_t *n);
 uint64_t kvstore_changes_end(struct kvstore *s);
 
-struct kv_tier_stats {
+struct kvstore_tier_stats {
 	uint64_t blocks, bytes, value_bytes, budget, hits, evictions;
 };
-struct kv_stats {
-	struct kv_tier_stats tier[KV_TIERS];
+struct kvstore_stats {
+	struct kvstore_tier_stats tier[KV_TIERS];
 	uint64_t misses, corrupt, index_bytes, pinned_bytes;
-	struct kv_ssd_stats {
+	struct kvstore_ssd_stats {
 		/* in RAM, and kept there, until they are written */
 		uint64_t queue_blocks, queue_bytes;
 		/* values written; those written again to make room; all that went to the disk */
@@ -167,4 +169,4 @@ struct kv_stats {
 		uint64_t queue_full, index_full, failed; /* blocks that were not written */
 	} ssd;
 };
-void kvstore_stats(struct kvstore *s, struct kv_stats *out);
+void kvstore_stats(struct kvstore *s, struct kvstore_stats *out);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-static uint16_t *find(struct kv_models *m, uint64_t seed, struct cgn_str name)
+static uint16_t *find(struct kvstore_models *m, uint64_t seed, struct cgn_str name)
 {
 	uint16_t *at = &m->bucket[XXH3_64bits_withSeed(name.p, name.n, seed) % CGN_COUNT(m->bucket)];
 	while (*at != 0 && !cgn_str_eq((struct cgn_str){m->row[*at]->name, m->row[*at]->n}, name))
@@ -16,14 +16,14 @@ static uint16_t *find(struct kv_models *m, uint64_t seed, struct cgn_str name)
 /* In the place that find found for it. */
 static CGN_RC add(struct kvstore *s, uint16_t *at, struct cgn_str name, struct cgn_err *err)
 {
-	struct kv_models *m = &s->models;
-	if (m->n_free == 0 && m->top == KV_MODELS)
+	struct kvstore_models *m = &s->models;
+	if (m->n_free == 0 && m->top == KVSTORE_MODELS)
 		return CGN_FAIL(err, OVERLOADED, "blocks of %u models are held: no room for one more",
-			KV_MODELS - 1);
-	struct kv_model *row = malloc(sizeof *row + name.n);
+			KVSTORE_MODELS - 1);
+	struct kvstore_model *row = malloc(sizeof *row + name.n);
 	if (row == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the name of a model");
-	*row = (struct kv_model){.id = m->n_free > 0 ? m->free[--m->n_free] : (uint16_t)m->top++,
+	*row = (struct kvstore_model){.id = m->n_free > 0 ? m->free[--m->n_free] : (uint16_t)m->top++,
 		.n = name.n};
 	memcpy(row->name, name.p, name.n);
 	m->row[row->id] = row;
@@ -42,7 +42,7 @@ static CGN_RC take(struct kvstore *s, struct cgn_str name, uint16_t *out, struct
 	return CGN_OK;
 }
 
-CGN_RC kv_model_take(struct kvstore *s, struct cgn_str name, uint16_t *out, struct cgn_err *err)
+CGN_RC kvstore_model_take(struct kvstore *s, struct cgn_str name, uint16_t *out, struct cgn_err *err)
 {
 	*out = 0;
 	if (name.n == 0)
@@ -53,13 +53,13 @@ CGN_RC kv_model_take(struct kvstore *s, struct cgn_str name, uint16_t *out, stru
 	return rc;
 }
 
-void kv_model_give(struct kvstore *s, uint16_t id)
+void kvstore_model_give(struct kvstore *s, uint16_t id)
 {
-	struct kv_models *m = &s->models;
+	struct kvstore_models *m = &s->models;
 	if (id == 0)
 		return;
 	(void)pthread_mutex_lock(&m->lock);
-	struct kv_model *row = m->row[id];
+	struct kvstore_model *row = m->row[id];
 	if (--row->refs == 0) {
 		*find(m, s->seed, (struct cgn_str){row->name, row->n}) = row->next;
 		m->row[id] = NULL;
@@ -70,7 +70,7 @@ void kv_model_give(struct kvstore *s, uint16_t id)
 	(void)pthread_mutex_unlock(&m->lock);
 }
 
-struct cgn_str kv_model_name(const struct kvstore *s, uint16_t id)
+struct cgn_str kvstore_model_name(const struct kvstore *s, uint16_t id)
 {
 	return id == 0 ? (struct cgn_str){0}
 		       : (struct cgn_str){s->models.row[id]->name, s->models.row[id]->n};

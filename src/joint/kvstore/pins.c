@@ -2,11 +2,11 @@
 /* Pins: blocks that stand in no queue of eviction, until their time is over. At most half of the budget. */
 #include "kvstore_priv.h"
 
-void kv_unpin(struct kvstore *s, struct kv_block *b)
+void kvstore_unpin(struct kvstore *s, struct kvstore_block *b)
 {
 	if (!b->pinned)
 		return;
-	struct kv_extra *x = kv_block_pin(b);
+	struct kvstore_extra *x = kvstore_block_pinned_extra(b);
 	b->pinned = 0;
 	(void)pthread_mutex_lock(&s->pins_lock);
 	cgn_list_drop(&x->pin);
@@ -16,10 +16,10 @@ void kv_unpin(struct kvstore *s, struct kv_block *b)
 }
 
 /* Under the shard's lock. */
-static void to_queue(struct kvstore *s, struct kv_block *b)
+static void to_queue(struct kvstore *s, struct kvstore_block *b)
 {
-	kv_unpin(s, b);
-	if (!kv_block_in_ram(b))
+	kvstore_unpin(s, b);
+	if (!kvstore_block_in_ram(b))
 		return;
 	(void)pthread_mutex_lock(&s->evict_lock);
 	if (!evict_has(&b->use))
@@ -27,25 +27,25 @@ static void to_queue(struct kvstore *s, struct kv_block *b)
 	(void)pthread_mutex_unlock(&s->evict_lock);
 }
 
-struct kv_extra *kv_have_extra(struct kvstore *s, struct kv_block *b)
+struct kvstore_extra *kvstore_extra_ensure(struct kvstore *s, struct kvstore_block *b)
 {
-	struct kv_extra *x = kv_block_extra(b);
+	struct kvstore_extra *x = kvstore_block_extra(b);
 	if (x != NULL)
 		return x;
 	(void)pthread_mutex_lock(&s->ground);
-	union kv_cell *cell = kv_cell_take(s);
+	union kvstore_cell *cell = kvstore_cell_take(s);
 	(void)pthread_mutex_unlock(&s->ground);
 	if (cell == NULL)
 		return NULL;
-	(void)kv_extra_init(cell, b);
-	atomic_store_explicit(&b->extra, kv_cell_id(cell), memory_order_release);
+	(void)kvstore_extra_init(cell, b);
+	atomic_store_explicit(&b->extra, kvstore_cell_id(cell), memory_order_release);
 	return &cell->extra;
 }
 
 /* Under the shard's lock. */
-static CGN_RC pin(struct kvstore *s, struct kv_block *b, uint64_t until, struct cgn_err *err)
+static CGN_RC pin(struct kvstore *s, struct kvstore_block *b, uint64_t until, struct cgn_err *err)
 {
-	struct kv_extra *x = kv_have_extra(s, b);
+	struct kvstore_extra *x = kvstore_extra_ensure(s, b);
 	uint64_t bytes = pages_footprint(b->size), most = pages_bytes(s->pages) / 2;
 	if (x == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to pin a block");
@@ -74,13 +74,13 @@ static CGN_RC pin(struct kvstore *s, struct kv_block *b, uint64_t until, struct 
 CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_unix_ms, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
-	uint64_t hash = kv_hash(s, k);
-	struct kv_shard *sh = kv_shard_of(s, hash);
-	struct kv_block *gone = NULL;
+	uint64_t hash = kvstore_hash(s, k);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
+	struct kvstore_block *gone = NULL;
 	cgn_rc rc = CGN_OK;
-	(void)kv_unpin_due(s, 64); /* so that what is over is not in the way */
+	(void)kvstore_unpin_due(s, 64); /* so that what is over is not in the way */
 	(void)pthread_mutex_lock(&sh->lock);
-	struct kv_block *b = kv_find_live(s, sh, k, hash, &gone);
+	struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
 	if (b == NULL)
 		rc = CGN_FAIL(err, NOT_FOUND, "there is no such block");
 	else if (until_unix_ms > 0)
@@ -88,39 +88,39 @@ CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_uni
 	else if (b->pinned)
 		to_queue(s, b);
 	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&gone);
+	kvstore_block_unref(&gone);
 	return rc;
 }
 
 /* One whose time is over, with a reference; NULL: none of the next |*at_most|, which are the last in the list
  * then. */
-static struct kv_block *next_due(struct kvstore *s, size_t *at_most)
+static struct kvstore_block *next_due(struct kvstore *s, size_t *at_most)
 {
 	uint64_t now = s->wall_ms();
-	struct kv_block *due = NULL;
+	struct kvstore_block *due = NULL;
 	(void)pthread_mutex_lock(&s->pins_lock);
 	*at_most = *at_most < s->n_pins ? *at_most : s->n_pins;
 	for (; due == NULL && *at_most > 0; (*at_most)--) {
 		struct cgn_link *l = s->pins.next;
-		struct kv_extra *x = CGN_CONTAINER(l, struct kv_extra, pin);
+		struct kvstore_extra *x = CGN_CONTAINER(l, struct kvstore_extra, pin);
 		cgn_list_drop(l);
 		cgn_list_push(&s->pins, l);
 		if (x->pinned_until > now)
 			continue;
 		due = x->block;
-		kv_block_ref(due); /* in the list: the index has one */
+		kvstore_block_ref(due); /* in the list: the index has one */
 	}
 	(void)pthread_mutex_unlock(&s->pins_lock);
 	return due;
 }
 
-bool kv_unpin_due(struct kvstore *s, size_t at_most)
+bool kvstore_unpin_due(struct kvstore *s, size_t at_most)
 {
 	bool any = false;
-	for (struct kv_block *b = NULL; (b = next_due(s, &at_most)) != NULL; kv_block_unref(&b)) {
-		struct kv_shard *sh = kv_shard_of(s, kv_hash(s, &b->key));
+	for (struct kvstore_block *b = NULL; (b = next_due(s, &at_most)) != NULL; kvstore_block_unref(&b)) {
+		struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &b->key));
 		(void)pthread_mutex_lock(&sh->lock);
-		if (b->linked && b->pinned && kv_block_pin(b)->pinned_until <= s->wall_ms()) {
+		if (b->linked && b->pinned && kvstore_block_pinned_extra(b)->pinned_until <= s->wall_ms()) {
 			to_queue(s, b);
 			any = true;
 		}

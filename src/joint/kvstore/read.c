@@ -4,56 +4,56 @@
 
 #include <stdlib.h>
 
-void kv_condemn(struct kvstore *s, struct kv_block **take, bool hit)
+void kvstore_drop_corrupt(struct kvstore *s, struct kvstore_block **take, bool hit)
 {
-	struct kv_block *b = *take, *gone = NULL;
-	uint64_t hash = kv_hash(s, &b->key);
-	struct kv_shard *sh = kv_shard_of(s, hash);
+	struct kvstore_block *b = *take, *gone = NULL;
+	uint64_t hash = kvstore_hash(s, &b->key);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
 	(void)pthread_mutex_lock(&sh->lock);
 	if (b->linked) {
-		kv_unlink(s, sh, b, hash);
+		kvstore_unlink(s, sh, b, hash);
 		gone = b;
 	}
 	sh->hits -= hit;
 	sh->misses += hit;
 	(void)pthread_mutex_unlock(&sh->lock);
 	atomic_fetch_add(&s->corrupt, 1);
-	kv_block_unref(&gone);
-	kv_block_unref(take);
+	kvstore_block_unref(&gone);
+	kvstore_block_unref(take);
 }
 
 /* |again|: who asks was told before that it is not here. */
-static struct kv_block *find(struct kvstore *s, const struct kv_key *k, bool again, bool *elsewhere)
+static struct kvstore_block *find(struct kvstore *s, const struct kv_key *k, bool again, bool *elsewhere)
 {
-	uint64_t hash = kv_hash(s, k);
-	struct kv_shard *sh = kv_shard_of(s, hash);
-	struct kv_block *gone = NULL;
+	uint64_t hash = kvstore_hash(s, k);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
+	struct kvstore_block *gone = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
-	struct kv_block *b = kv_find_live(s, sh, k, hash, &gone);
-	*elsewhere = b != NULL && !kv_block_in_ram(b);
+	struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
+	*elsewhere = b != NULL && !kvstore_block_in_ram(b);
 	if (*elsewhere)
 		b = NULL;
 	if (b != NULL)
-		kv_block_ref(b);
+		kvstore_block_ref(b);
 	if (b != NULL && s->ssd != NULL)
-		kv_ssd_offer(s, b);
+		kvstore_ssd_offer(s, b);
 	sh->hits += b != NULL;
 	sh->misses += b == NULL && !*elsewhere && !again;
 	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&gone);
+	kvstore_block_unref(&gone);
 	return b;
 }
 
-static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool verify, bool again,
+static struct kvstore_block *get_ram(struct kvstore *s, const struct kv_key *k, bool verify, bool again,
 	bool *elsewhere)
 {
 	cgn_nsec began = cgn_clock_now();
-	struct kv_block *b = find(s, k, again, elsewhere);
+	struct kvstore_block *b = find(s, k, again, elsewhere);
 	struct metric_cell *seconds = b != NULL ? s->seconds_hit : s->seconds_miss;
 	if (b != NULL)
 		evict_touch(&b->use);
-	if (b != NULL && verify && kv_block_sum(b) != b->checksum) {
-		kv_condemn(s, &b, true);
+	if (b != NULL && verify && kvstore_block_sum(b) != b->checksum) {
+		kvstore_drop_corrupt(s, &b, true);
 		seconds = s->seconds_corrupt;
 	}
 	if (seconds != s->seconds_miss || !again)
@@ -61,7 +61,7 @@ static struct kv_block *get_ram(struct kvstore *s, const struct kv_key *k, bool 
 	return b;
 }
 
-struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify)
+struct kvstore_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify)
 {
 	bool elsewhere;
 	CGN_LIVE(s, KVSTORE_TAG);
@@ -70,27 +70,27 @@ struct kv_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool
 
 static void answered(struct cgn_loop *l, struct cgn_post *p)
 {
-	struct kv_read *r = CGN_CONTAINER(p, struct kv_read, post);
+	struct kvstore_read *r = CGN_CONTAINER(p, struct kvstore_read, post);
 	(void)l;
 	if (r->done != NULL)
 		r->done(r->user, &r->block, &r->err);
-	kv_block_unref(&r->block);
+	kvstore_block_unref(&r->block);
 	free(r);
 }
 
-void kv_read_answer(struct kv_read *r)
+void kvstore_read_answer(struct kvstore_read *r)
 {
 	cgn_loop_post(r->loop, &r->post, answered);
 }
 
 static void read_now(struct cgn_loop *l, struct cgn_post *p)
 {
-	struct kv_read *r = CGN_CONTAINER(p, struct kv_read, post);
+	struct kvstore_read *r = CGN_CONTAINER(p, struct kvstore_read, post);
 	bool elsewhere = false;
 	if (r->done != NULL)
 		r->block = get_ram(r->store, &r->key, true, true, &elsewhere);
 	if (r->done != NULL && r->block == NULL && elsewhere) {
-		kv_fetch(kv_ssd_fetches(r->store), r);
+		kvstore_fetch(kvstore_ssd_fetches(r->store), r);
 		return;
 	}
 	if (r->block == NULL)
@@ -98,20 +98,20 @@ static void read_now(struct cgn_loop *l, struct cgn_post *p)
 	answered(l, p);
 }
 
-CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kv_read_done done,
-	void *user, struct kv_read **out, struct cgn_err *err)
+CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kvstore_read_done done,
+	void *user, struct kvstore_read **out, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
-	struct kv_read *r = calloc(1, sizeof *r);
+	struct kvstore_read *r = calloc(1, sizeof *r);
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a read");
-	*r = (struct kv_read){.store = s, .loop = l, .key = *k, .done = done, .user = user};
+	*r = (struct kvstore_read){.store = s, .loop = l, .key = *k, .done = done, .user = user};
 	*out = r;
 	cgn_loop_post(l, &r->post, read_now);
 	return CGN_OK;
 }
 
-void kv_read_cancel(struct kv_read **take)
+void kvstore_read_cancel(struct kvstore_read **take)
 {
 	if (*take != NULL)
 		(*take)->done = NULL;

@@ -6,7 +6,7 @@
 #define ROUNDS  16 /* as often it is looked again when blocks came or went meanwhile */
 
 /* ---- taking ---- */
-static void fill_in(struct kvstore *s, struct kv_block *b, struct kv_extra *x, uint64_t size,
+static void fill_in(struct kvstore *s, struct kvstore_block *b, struct kvstore_extra *x, uint64_t size,
 	const struct pages_place *place)
 {
 	b->size = (uint32_t)size;
@@ -17,43 +17,44 @@ static void fill_in(struct kvstore *s, struct kv_block *b, struct kv_extra *x, u
 	if (x == NULL)
 		return;
 	x->runs = place->runs;
-	atomic_init(&b->extra, kv_cell_id(x));
+	atomic_init(&b->extra, kvstore_cell_id(x));
 	if (x->runs != NULL)
 		atomic_fetch_add(&s->aside_bytes, sizeof *x->runs + x->runs->n * sizeof x->runs->run[0]);
 }
 
 /* Under ground. NULL: why is in *code. */
-static struct kv_block *take(struct kvstore *s, uint64_t size, bool named, bool *fresh, enum cgn_code *code)
+static struct kvstore_block *take(struct kvstore *s, uint64_t size, bool named, bool *fresh,
+	enum cgn_code *code)
 {
 	struct pages_place place;
 	*code = CGN_OVERLOADED;
 	if (!pages_take(s->pages, size, &place, fresh))
 		return NULL;
 	bool more = named || place.runs != NULL;
-	union kv_cell *b = kv_cell_take(s), *x = b != NULL && more ? kv_cell_take(s) : NULL;
+	union kvstore_cell *b = kvstore_cell_take(s), *x = b != NULL && more ? kvstore_cell_take(s) : NULL;
 	if (b != NULL && (x != NULL || !more)) {
-		fill_in(s, &b->block, more ? kv_extra_init(x, &b->block) : NULL, size, &place);
+		fill_in(s, &b->block, more ? kvstore_extra_init(x, &b->block) : NULL, size, &place);
 		return &b->block;
 	}
 	if (b != NULL)
-		kv_cell_give(s, b);
+		kvstore_cell_give(s, b);
 	pages_give(s->pages, size, &place);
 	*code = CGN_NO_MEMORY;
 	return NULL;
 }
 
-static CGN_RC try_take(struct kvstore *s, uint64_t size, bool named, struct kv_block **out)
+static CGN_RC try_take(struct kvstore *s, uint64_t size, bool named, struct kvstore_block **out)
 {
 	bool fresh = false;
 	enum cgn_code code = CGN_FINE;
 	(void)pthread_mutex_lock(&s->ground);
-	struct kv_block *b = take(s, size, named, &fresh, &code);
+	struct kvstore_block *b = take(s, size, named, &fresh, &code);
 	(void)pthread_mutex_unlock(&s->ground);
 	if (b == NULL)
 		return CGN_RC_OF(code);
-	struct pages_place place = kv_block_place(b);
+	struct pages_place place = kvstore_block_place(b);
 	if (fresh && !pages_ready(s->pages, size, &place)) {
-		kv_block_unref(&b);
+		kvstore_block_unref(&b);
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	}
 	*out = b;
@@ -64,22 +65,23 @@ static CGN_RC try_take(struct kvstore *s, uint64_t size, bool named, struct kv_b
 static bool may_go(void *user, struct evict_node *n)
 {
 	(void)user;
-	return atomic_load_explicit(&CGN_CONTAINER(n, struct kv_block, use)->refs, memory_order_relaxed) == 1;
+	return atomic_load_explicit(&CGN_CONTAINER(n, struct kvstore_block, use)->refs,
+		       memory_order_relaxed) == 1;
 }
 
 /* One that was chosen, with our reference: it leaves, unless somebody took to it meanwhile. */
-static void leave(struct kvstore *s, struct kv_block *b)
+static void leave(struct kvstore *s, struct kvstore_block *b)
 {
-	uint64_t hash = kv_hash(s, &b->key);
-	struct kv_shard *sh = kv_shard_of(s, hash);
-	struct kv_block *gone = NULL;
+	uint64_t hash = kvstore_hash(s, &b->key);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
+	struct kvstore_block *gone = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
 	if (b->linked && !b->pinned && atomic_load(&b->refs) == 2) {
 		atomic_fetch_add(&s->evictions, 1);
 		if (b->place != 0) {
-			kv_demote(s, sh, b);
+			kvstore_demote(s, sh, b);
 		} else {
-			kv_unlink(s, sh, b, hash);
+			kvstore_unlink(s, sh, b, hash);
 			gone = b;
 		}
 	} else if (b->linked && !b->pinned) {
@@ -89,22 +91,22 @@ static void leave(struct kvstore *s, struct kv_block *b)
 		(void)pthread_mutex_unlock(&s->evict_lock);
 	}
 	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&gone);
-	kv_block_unref(&b);
+	kvstore_block_unref(&gone);
+	kvstore_block_unref(&b);
 }
 
 /* Some leave, as many as take up |bytes| or a few. False: there was none who could. */
 static bool evict_some(struct kvstore *s, uint64_t bytes)
 {
-	struct kv_block *chosen[VICTIMS];
+	struct kvstore_block *chosen[VICTIMS];
 	size_t n = 0;
 	(void)pthread_mutex_lock(&s->evict_lock);
 	for (uint64_t freed = 0; n < VICTIMS && freed < bytes; n++) {
 		struct evict_node *node = evict_victim(&s->evict, may_go, NULL);
 		if (node == NULL)
 			break;
-		chosen[n] = CGN_CONTAINER(node, struct kv_block, use);
-		kv_block_ref(chosen[n]);
+		chosen[n] = CGN_CONTAINER(node, struct kvstore_block, use);
+		kvstore_block_ref(chosen[n]);
 		freed += node->bytes;
 	}
 	(void)pthread_mutex_unlock(&s->evict_lock);
@@ -113,12 +115,13 @@ static bool evict_some(struct kvstore *s, uint64_t bytes)
 	return n > 0;
 }
 
-bool kv_room_fits(const struct kvstore *s, uint64_t size)
+bool kvstore_room_fits(const struct kvstore *s, uint64_t size)
 {
 	return size <= KV_MAX_VALUE && pages_footprint(size) <= pages_bytes(s->pages) / 2;
 }
 
-CGN_RC kv_room_make(struct kvstore *s, uint64_t size, bool named, struct kv_block **out, struct cgn_err *err)
+CGN_RC kvstore_room_make(struct kvstore *s, uint64_t size, bool named, struct kvstore_block **out,
+	struct cgn_err *err)
 {
 	for (unsigned round = 0; round < ROUNDS;) {
 		uint64_t turn = atomic_load(&s->turn);
@@ -128,7 +131,7 @@ CGN_RC kv_room_make(struct kvstore *s, uint64_t size, bool named, struct kv_bloc
 		if (rc.code != CGN_OVERLOADED)
 			return CGN_FAIL_AS(err, rc.code, "no memory for a value of %llu bytes",
 				(unsigned long long)size);
-		if (evict_some(s, pages_footprint(size)) || kv_unpin_due(s, SIZE_MAX))
+		if (evict_some(s, pages_footprint(size)) || kvstore_unpin_due(s, SIZE_MAX))
 			continue;
 		if (turn == atomic_load(&s->turn))
 			break;

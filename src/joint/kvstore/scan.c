@@ -10,7 +10,7 @@
 #define IDLE 1024
 
 struct visit {
-	struct kv_block *seen[AT_ONCE];
+	struct kvstore_block *seen[AT_ONCE];
 	size_t n;
 	uint32_t last; /* place */
 };
@@ -20,23 +20,24 @@ struct visit {
 static bool collect(struct kvstore *s, uint32_t first, uint32_t place, struct visit *v)
 {
 	v->n = 0;
-	for (struct kv_block *b = kv_block_at(s, first); b != NULL; b = kv_block_at(s, b->next)) {
-		uint32_t at = kv_index_place_of(kv_hash(s, &b->key));
-		if (at < place || at > v->last || kv_block_expired(s, b))
+	for (struct kvstore_block *b = kvstore_block_at(s, first); b != NULL;
+		b = kvstore_block_at(s, b->next)) {
+		uint32_t at = kvstore_index_place_of(kvstore_hash(s, &b->key));
+		if (at < place || at > v->last || kvstore_block_expired(s, b))
 			continue;
 		if (v->n == AT_ONCE)
 			return false;
 		v->seen[v->n++] = b;
 	}
 	for (size_t i = 0; i < v->n; i++)
-		kv_block_ref(v->seen[i]);
+		kvstore_block_ref(v->seen[i]);
 	return true;
 }
 
-static void look(struct kvstore *s, struct kv_shard *sh, uint32_t place, struct visit *v)
+static void look(struct kvstore *s, struct kvstore_shard *sh, uint32_t place, struct visit *v)
 {
 	(void)pthread_mutex_lock(&sh->lock);
-	uint32_t first = kv_index_bucket(sh, kv_index_place(sh, place, &v->last));
+	uint32_t first = kvstore_index_bucket(sh, kvstore_index_place(sh, place, &v->last));
 	while (!collect(s, first, place, v)) {
 		CGN_MUST(v->last > place); /* 64 keys with the same 32 bits of a hash with a secret seed */
 		v->last = place + (v->last - place) / 2;
@@ -50,20 +51,20 @@ void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	size_t most = count < SIZE_MAX / 4 ? 2 * count + IDLE : SIZE_MAX;
-	for (size_t told = 0, looked = 0; told < count && looked < most && *cursor >> 32 < KV_SHARDS;
+	for (size_t told = 0, looked = 0; told < count && looked < most && *cursor >> 32 < KVSTORE_SHARDS;
 		looked++) {
 		struct visit v;
 		look(s, &s->shard[*cursor >> 32], (uint32_t)*cursor, &v);
 		*cursor = (*cursor >> 32 << 32 | v.last) + 1;
 		for (size_t i = 0; i < v.n; i++) {
-			struct kv_info info = kv_block_info(v.seen[i]);
+			struct kv_info info = kvstore_block_info(v.seen[i]);
 			if (info.tiers != 0) {
-				fn(user, &v.seen[i]->key, &info, kv_block_name(v.seen[i]));
+				fn(user, &v.seen[i]->key, &info, kvstore_block_name(v.seen[i]));
 				told++;
 			}
-			kv_block_unref(&v.seen[i]);
+			kvstore_block_unref(&v.seen[i]);
 		}
 	}
-	if (*cursor >> 32 >= KV_SHARDS)
+	if (*cursor >> 32 >= KVSTORE_SHARDS)
 		*cursor = 0;
 }

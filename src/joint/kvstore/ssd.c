@@ -13,10 +13,10 @@
 #define TEND_EVERY  CGN_SEC
 #define BLOCK_BYTES 512U /* of RAM tier for each block that the index may have on SSD */
 
-struct kv_ssd {
+struct kvstore_ssd {
 	struct kvstore *store;
 	struct kvdisk *disk;
-	struct kv_fetches *fetches;
+	struct kvstore_fetches *fetches;
 	bool all;
 	uint64_t most_bytes, most_blocks;
 	cgn_nsec flush_time;
@@ -25,36 +25,37 @@ struct kv_ssd {
 
 	pthread_mutex_t lock;
 	pthread_cond_t more;
-	struct kv_block *job[KV_SSD_QUEUE]; /* to be written; a reference each */
+	struct kvstore_block *job[KVSTORE_SSD_QUEUE]; /* to be written; a reference each */
 	uint32_t first, n;
 	uint64_t bytes;
 	/* extras of blocks on SSD whose end was changed; each once, a reference each */
 	struct cgn_link ending;
-	struct kv_block *removed; /* the last first, by their |next| */
+	struct kvstore_block *removed; /* the last first, by their |next| */
 	bool stop;
 	cgn_nsec stop_by;
 	_Atomic uint64_t blocks, queue_full, index_full, failed;
 };
 
-struct kvdisk *kv_ssd_disk(const struct kvstore *s)
+struct kvdisk *kvstore_ssd_disk(const struct kvstore *s)
 {
 	return s->ssd->disk;
 }
 
-struct kv_fetches *kv_ssd_fetches(const struct kvstore *s)
+struct kvstore_fetches *kvstore_ssd_fetches(const struct kvstore *s)
 {
 	return s->ssd->fetches;
 }
 
 /* ---- what is told, under a shard's lock ---- */
-static bool push(struct kv_ssd *q, struct kv_block *b)
+static bool push(struct kvstore_ssd *q, struct kvstore_block *b)
 {
 	uint64_t bytes = pages_footprint(b->size);
 	(void)pthread_mutex_lock(&q->lock);
-	bool fits = q->n < KV_SSD_QUEUE && (q->bytes == 0 || q->bytes + bytes <= q->most_bytes) && !q->stop;
+	bool fits =
+		q->n < KVSTORE_SSD_QUEUE && (q->bytes == 0 || q->bytes + bytes <= q->most_bytes) && !q->stop;
 	if (fits) {
-		kv_block_ref(b);
-		q->job[(q->first + q->n++) % KV_SSD_QUEUE] = b;
+		kvstore_block_ref(b);
+		q->job[(q->first + q->n++) % KVSTORE_SSD_QUEUE] = b;
 		q->bytes += bytes;
 		(void)pthread_cond_signal(&q->more);
 	}
@@ -64,9 +65,9 @@ static bool push(struct kv_ssd *q, struct kv_block *b)
 	return fits;
 }
 
-void kv_ssd_offer(struct kvstore *s, struct kv_block *b)
+void kvstore_ssd_offer(struct kvstore *s, struct kvstore_block *b)
 {
-	struct kv_ssd *q = s->ssd;
+	struct kvstore_ssd *q = s->ssd;
 	if (b->place != 0 || b->queued || !b->linked)
 		return;
 	if (atomic_load(&q->blocks) >= q->most_blocks) {
@@ -76,40 +77,40 @@ void kv_ssd_offer(struct kvstore *s, struct kv_block *b)
 	b->queued = push(q, b);
 }
 
-void kv_ssd_on_link(struct kvstore *s, struct kv_block *b)
+void kvstore_ssd_on_link(struct kvstore *s, struct kvstore_block *b)
 {
 	if (s->ssd->all || (evict_worth(&b->use) & EVICT_CAME_BACK) != 0)
-		kv_ssd_offer(s, b);
+		kvstore_ssd_offer(s, b);
 }
 
-void kv_ssd_expires(struct kvstore *s, struct kv_block *b)
+void kvstore_ssd_expires(struct kvstore *s, struct kvstore_block *b)
 {
-	struct kv_ssd *q = s->ssd;
-	struct kv_extra *x = kv_have_extra(s, b);
+	struct kvstore_ssd *q = s->ssd;
+	struct kvstore_extra *x = kvstore_extra_ensure(s, b);
 	if (x == NULL) {
 		atomic_fetch_add(&q->failed, 1);
 		return;
 	}
 	(void)pthread_mutex_lock(&q->lock);
 	if (cgn_list_empty(&x->ending)) {
-		kv_block_ref(b);
+		kvstore_block_ref(b);
 		cgn_list_push(&q->ending, &x->ending);
 		(void)pthread_cond_signal(&q->more);
 	}
 	(void)pthread_mutex_unlock(&q->lock);
 }
 
-static uint32_t *next_of(struct kv_block *b)
+static uint32_t *next_of(struct kvstore_block *b)
 {
 	return &b->next; /* it is in no bucket any more */
 }
 
-void kv_ssd_forget(struct kvstore *s, struct kv_block *b)
+void kvstore_ssd_forget(struct kvstore *s, struct kvstore_block *b)
 {
-	struct kv_ssd *q = s->ssd;
-	kv_block_ref(b);
+	struct kvstore_ssd *q = s->ssd;
+	kvstore_block_ref(b);
 	(void)pthread_mutex_lock(&q->lock);
-	*next_of(b) = q->removed != NULL ? kv_cell_id(q->removed) : KV_NONE;
+	*next_of(b) = q->removed != NULL ? kvstore_cell_id(q->removed) : KVSTORE_NONE;
 	q->removed = b;
 	(void)pthread_cond_signal(&q->more);
 	(void)pthread_mutex_unlock(&q->lock);
@@ -117,46 +118,46 @@ void kv_ssd_forget(struct kvstore *s, struct kv_block *b)
 }
 
 /* ---- the thread ---- */
-static void remove_all(struct kv_ssd *q, struct kv_block *first)
+static void remove_all(struct kvstore_ssd *q, struct kvstore_block *first)
 {
 	while (first != NULL) {
-		struct kv_block *b = first;
-		first = kv_block_at(q->store, *next_of(b));
-		*next_of(b) = KV_NONE;
+		struct kvstore_block *b = first;
+		first = kvstore_block_at(q->store, *next_of(b));
+		*next_of(b) = KVSTORE_NONE;
 		(void)kvdisk_remove(q->disk, &b->key);
-		kv_block_unref(&b);
+		kvstore_block_unref(&b);
 	}
 }
 
-static struct kv_shard *lock_shard(struct kvstore *s, const struct kv_key *k)
+static struct kvstore_shard *lock_shard(struct kvstore *s, const struct kv_key *k)
 {
-	struct kv_shard *sh = kv_shard_of(s, kv_hash(s, k));
+	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, k));
 	(void)pthread_mutex_lock(&sh->lock);
 	return sh;
 }
 
-static bool still_wanted(struct kvstore *s, struct kv_block *b, struct kv_meta *meta)
+static bool still_wanted(struct kvstore *s, struct kvstore_block *b, struct kv_meta *meta)
 {
-	struct kv_shard *sh = lock_shard(s, &b->key);
-	bool is = b->linked && b->place == 0 && !kv_block_expired(s, b);
+	struct kvstore_shard *sh = lock_shard(s, &b->key);
+	bool is = b->linked && b->place == 0 && !kvstore_block_expired(s, b);
 	*meta = (struct kv_meta){.tokens = b->tokens,
-		.created_unix_ms = kv_ms_get(b->created),
-		.expires_unix_ms = kv_ms_get(b->expires)};
+		.created_unix_ms = kvstore_ms_get(b->created),
+		.expires_unix_ms = kvstore_ms_get(b->expires)};
 	b->queued = is;
 	(void)pthread_mutex_unlock(&sh->lock);
-	meta->model = kv_block_model(b);
-	meta->name = kv_block_name(b);
+	meta->model = kvstore_block_model(b);
+	meta->name = kvstore_block_name(b);
 	return is;
 }
 
 /* It is on disk now, unless it was not wanted any more meanwhile. */
 /* |*expires|: when it ends by now. */
-static bool note_written(struct kvstore *s, struct kv_block *b, kvdisk_place at, uint64_t *expires)
+static bool note_written(struct kvstore *s, struct kvstore_block *b, kvdisk_place at, uint64_t *expires)
 {
-	struct kv_shard *sh = lock_shard(s, &b->key);
+	struct kvstore_shard *sh = lock_shard(s, &b->key);
 	bool kept = at != 0 && b->linked;
 	b->queued = 0;
-	*expires = kv_ms_get(b->expires);
+	*expires = kvstore_ms_get(b->expires);
 	if (kept) {
 		b->place = at;
 		b->reread = 0;
@@ -164,23 +165,23 @@ static bool note_written(struct kvstore *s, struct kv_block *b, kvdisk_place at,
 		sh->n_ssd++;
 		sh->ssd_value_bytes += b->size;
 		atomic_fetch_add(&s->ssd->blocks, 1);
-		kv_note(s, b, b->tiers);
+		kvstore_changes_add(s, b, b->tiers);
 	}
 	(void)pthread_mutex_unlock(&sh->lock);
 	return kept;
 }
 
-static void write_one(struct kv_ssd *q, struct kv_block *b)
+static void write_one(struct kvstore_ssd *q, struct kvstore_block *b)
 {
 	struct kvstore *s = q->store;
-	struct iovec iov[KV_MAX_EXTENTS];
+	struct iovec iov[KVSTORE_MAX_EXTENTS];
 	struct kv_meta meta;
 	size_t n = 0;
 	uint64_t expires = 0;
 	kvdisk_place at = 0;
 	if (!still_wanted(s, b, &meta))
 		return;
-	(void)kv_block_iov(b, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
+	(void)kvstore_block_iov(b, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
 	if (!cgn_ok(kvdisk_put(q->disk, &b->key, &meta, b->checksum, iov, n, &at, NULL))) {
 		atomic_fetch_add(&q->failed, 1);
 		at = 0;
@@ -192,25 +193,25 @@ static void write_one(struct kv_ssd *q, struct kv_block *b)
 		(void)kvdisk_expire(q->disk, &b->key, expires);
 }
 
-static void expire_one(struct kv_ssd *q, struct kv_block *b)
+static void expire_one(struct kvstore_ssd *q, struct kvstore_block *b)
 {
 	struct kvstore *s = q->store;
-	struct kv_shard *sh = lock_shard(s, &b->key);
-	uint64_t at = kv_ms_get(b->expires);
+	struct kvstore_shard *sh = lock_shard(s, &b->key);
+	uint64_t at = kvstore_ms_get(b->expires);
 	bool is = b->linked && b->place != 0;
 	if (b->linked && atomic_load(&b->refs) == 2) {
 		(void)pthread_mutex_lock(&s->ground);
-		kv_drop_extra(s, b);
+		kvstore_extra_drop(s, b);
 		(void)pthread_mutex_unlock(&s->ground);
 	}
 	(void)pthread_mutex_unlock(&sh->lock);
 	if (is)
 		(void)kvdisk_expire(q->disk, &b->key, at);
-	kv_block_unref(&b);
+	kvstore_block_unref(&b);
 }
 
 /* Under the queue's lock: sleeps until there is something, or a second is over. */
-static void wait_for_more(struct kv_ssd *q)
+static void wait_for_more(struct kvstore_ssd *q)
 {
 	struct timespec until;
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
@@ -220,17 +221,18 @@ static void wait_for_more(struct kv_ssd *q)
 }
 
 /* Under the queue's lock. NULL: none. */
-static struct kv_block *take_ending(struct kv_ssd *q)
+static struct kvstore_block *take_ending(struct kvstore_ssd *q)
 {
 	struct cgn_link *l = cgn_list_first(&q->ending);
 	if (l == NULL)
 		return NULL;
 	cgn_list_drop(l);
-	return CGN_CONTAINER(l, struct kv_extra, ending)->block;
+	return CGN_CONTAINER(l, struct kvstore_extra, ending)->block;
 }
 
 /* What is to be done next; *removed before *ending before *job. */
-static bool take(struct kv_ssd *q, struct kv_block **removed, struct kv_block **ending, struct kv_block **job)
+static bool take(struct kvstore_ssd *q, struct kvstore_block **removed, struct kvstore_block **ending,
+	struct kvstore_block **job)
 {
 	(void)pthread_mutex_lock(&q->lock);
 	wait_for_more(q);
@@ -241,26 +243,26 @@ static bool take(struct kv_ssd *q, struct kv_block **removed, struct kv_block **
 	*job = NULL;
 	if (q->n > 0 && !over) {
 		*job = q->job[q->first];
-		q->first = (q->first + 1) % KV_SSD_QUEUE;
+		q->first = (q->first + 1) % KVSTORE_SSD_QUEUE;
 		q->n--;
 	}
 	(void)pthread_mutex_unlock(&q->lock);
 	return !over;
 }
 
-static void did(struct kv_ssd *q, struct kv_block *job)
+static void did(struct kvstore_ssd *q, struct kvstore_block *job)
 {
 	(void)pthread_mutex_lock(&q->lock);
 	q->bytes -= pages_footprint(job->size);
 	(void)pthread_mutex_unlock(&q->lock);
-	kv_block_unref(&job);
+	kvstore_block_unref(&job);
 }
 
 static void *run(void *arg)
 {
-	struct kv_ssd *q = arg;
+	struct kvstore_ssd *q = arg;
 	cgn_nsec tended = 0;
-	struct kv_block *removed = NULL, *ending = NULL, *job = NULL;
+	struct kvstore_block *removed = NULL, *ending = NULL, *job = NULL;
 	bool more = true;
 	while (more) {
 		more = take(q, &removed, &ending, &job);
@@ -281,21 +283,21 @@ static void *run(void *arg)
 
 /* ---- what kvdisk asks and tells ---- */
 /* Under the shard's lock: the block that lies at |at|. NULL: it does no more. */
-static struct kv_block *at_place(struct kvstore *s, struct kv_shard *sh, const struct kv_key *k,
+static struct kvstore_block *at_place(struct kvstore *s, struct kvstore_shard *sh, const struct kv_key *k,
 	kvdisk_place at)
 {
-	struct kv_block *b = kv_index_find(s, sh, k, kv_hash(s, k));
+	struct kvstore_block *b = kvstore_index_find(s, sh, k, kvstore_hash(s, k));
 	return b != NULL && b->place == at ? b : NULL;
 }
 
 static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_place at)
 {
 	struct kvstore *s = user;
-	struct kv_shard *sh = lock_shard(s, k);
-	struct kv_block *b = at_place(s, sh, k, at);
+	struct kvstore_shard *sh = lock_shard(s, k);
+	struct kvstore_block *b = at_place(s, sh, k, at);
 	enum kvdisk_worth worth = KVDISK_DROP;
-	if (b != NULL && !kv_block_expired(s, b)) {
-		bool hot = kv_block_in_ram(b) && (evict_worth(&b->use) & EVICT_USED) != 0;
+	if (b != NULL && !kvstore_block_expired(s, b)) {
+		bool hot = kvstore_block_in_ram(b) && (evict_worth(&b->use) & EVICT_USED) != 0;
 		worth = b->pinned ? KVDISK_PINNED : b->reread || hot ? KVDISK_CARRY : KVDISK_DROP;
 		b->reread = 0;
 	}
@@ -306,8 +308,8 @@ static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_pla
 static void on_moved(void *user, const struct kv_key *k, kvdisk_place from, kvdisk_place to)
 {
 	struct kvstore *s = user;
-	struct kv_shard *sh = lock_shard(s, k);
-	struct kv_block *b = at_place(s, sh, k, from);
+	struct kvstore_shard *sh = lock_shard(s, k);
+	struct kvstore_block *b = at_place(s, sh, k, from);
 	if (b != NULL)
 		b->place = to;
 	(void)pthread_mutex_unlock(&sh->lock);
@@ -315,42 +317,42 @@ static void on_moved(void *user, const struct kv_key *k, kvdisk_place from, kvdi
 
 static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
 {
-	kv_lost_on_ssd(user, k, at);
+	kvstore_ssd_lost(user, k, at);
 }
 
-void kv_lost_on_ssd(struct kvstore *s, const struct kv_key *k, kvdisk_place at)
+void kvstore_ssd_lost(struct kvstore *s, const struct kv_key *k, kvdisk_place at)
 {
-	struct kv_shard *sh = lock_shard(s, k);
-	struct kv_block *b = at_place(s, sh, k, at), *gone = NULL;
+	struct kvstore_shard *sh = lock_shard(s, k);
+	struct kvstore_block *b = at_place(s, sh, k, at), *gone = NULL;
 	if (b != NULL) {
 		b->place = 0;
 		atomic_fetch_sub(&s->ssd->blocks, 1);
 	}
-	if (b != NULL && kv_block_in_ram(b)) {
+	if (b != NULL && kvstore_block_in_ram(b)) {
 		b->tiers &= (uint8_t)~KV_TIER_BIT(KV_SSD) & KV_TIER_MASK;
 		sh->n_ssd--;
 		sh->ssd_value_bytes -= b->size;
-		kv_note(s, b, b->tiers);
+		kvstore_changes_add(s, b, b->tiers);
 	} else if (b != NULL) {
-		kv_unlink(s, sh, b, kv_hash(s, k));
+		kvstore_unlink(s, sh, b, kvstore_hash(s, k));
 		gone = b;
 	}
 	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&gone);
+	kvstore_block_unref(&gone);
 }
 
 /* ---- the boot ---- */
-static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kvdisk_entry *e)
+static CGN_RC describe(struct kvstore *s, struct kvstore_block *b, const struct kvdisk_entry *e)
 {
 	b->key = e->key;
 	b->checksum = e->checksum;
 	b->place = e->place;
 	b->size = (uint32_t)e->size;
 	b->tokens = e->meta.tokens;
-	b->created = kv_ms_of(e->meta.created_unix_ms);
-	b->expires = kv_ms_of(e->meta.expires_unix_ms);
-	b->page = b->tail_page = KV_NO_PAGE;
-	struct kv_extra *x = kv_block_extra(b);
+	b->created = kvstore_ms_of(e->meta.created_unix_ms);
+	b->expires = kvstore_ms_of(e->meta.expires_unix_ms);
+	b->page = b->tail_page = KVSTORE_NO_PAGE;
+	struct kvstore_extra *x = kvstore_block_extra(b);
 	if (x != NULL) {
 		x->name = malloc(e->meta.name.n);
 		if (x->name == NULL)
@@ -359,23 +361,23 @@ static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kvdis
 		x->n_name = e->meta.name.n;
 		atomic_fetch_add(&s->aside_bytes, x->n_name);
 	}
-	return kv_model_take(s, e->meta.model, &b->model, NULL);
+	return kvstore_model_take(s, e->meta.model, &b->model, NULL);
 }
 
-static struct kv_block *new_entry(struct kvstore *s, bool named)
+static struct kvstore_block *new_entry(struct kvstore *s, bool named)
 {
 	(void)pthread_mutex_lock(&s->ground);
-	union kv_cell *b = kv_cell_take(s), *x = b != NULL && named ? kv_cell_take(s) : NULL;
+	union kvstore_cell *b = kvstore_cell_take(s), *x = b != NULL && named ? kvstore_cell_take(s) : NULL;
 	if (b != NULL && named && x == NULL) {
-		kv_cell_give(s, b);
+		kvstore_cell_give(s, b);
 		b = NULL;
 	}
 	if (b != NULL) {
-		b->block.page = b->block.tail_page = KV_NO_PAGE;
+		b->block.page = b->block.tail_page = KVSTORE_NO_PAGE;
 		atomic_init(&b->block.refs, 1);
 		if (x != NULL)
-			(void)kv_extra_init(x, &b->block);
-		atomic_init(&b->block.extra, x != NULL ? kv_cell_id(x) : KV_NONE);
+			(void)kvstore_extra_init(x, &b->block);
+		atomic_init(&b->block.extra, x != NULL ? kvstore_cell_id(x) : KVSTORE_NONE);
 	}
 	(void)pthread_mutex_unlock(&s->ground);
 	return b != NULL ? &b->block : NULL;
@@ -384,26 +386,26 @@ static struct kv_block *new_entry(struct kvstore *s, bool named)
 static bool on_found(void *user, const struct kvdisk_entry *e)
 {
 	struct kvstore *s = user;
-	struct kv_ssd *q = s->ssd;
-	struct kv_block *b =
+	struct kvstore_ssd *q = s->ssd;
+	struct kvstore_block *b =
 		atomic_load(&q->blocks) < q->most_blocks ? new_entry(s, e->meta.name.n > 0) : NULL;
 	if (b == NULL || !cgn_ok(describe(s, b, e))) {
 		atomic_fetch_add(&q->index_full, 1);
-		kv_block_unref(&b);
+		kvstore_block_unref(&b);
 		return false;
 	}
-	uint64_t hash = kv_hash(s, &b->key);
-	struct kv_shard *sh = lock_shard(s, &b->key);
-	struct kv_block *was = kv_index_find(s, sh, &b->key, hash);
+	uint64_t hash = kvstore_hash(s, &b->key);
+	struct kvstore_shard *sh = lock_shard(s, &b->key);
+	struct kvstore_block *was = kvstore_index_find(s, sh, &b->key, hash);
 	if (was != NULL) { /* told of again, after the index was made anew */
 		was->place = 0;
-		kv_unlink(s, sh, was, hash);
+		kvstore_unlink(s, sh, was, hash);
 	} else {
 		atomic_fetch_add(&q->blocks, 1);
 	}
-	kv_link(s, sh, b, hash);
+	kvstore_link(s, sh, b, hash);
 	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&was);
+	kvstore_block_unref(&was);
 	return true;
 }
 
@@ -447,7 +449,7 @@ static CGN_RC open_disk(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, st
 	return CGN_OK;
 }
 
-static void init(struct kv_ssd *q)
+static void init(struct kvstore_ssd *q)
 {
 	cgn_list_init(&q->ending);
 	pthread_condattr_t a;
@@ -458,50 +460,50 @@ static void init(struct kv_ssd *q)
 	(void)pthread_mutex_init(&q->lock, NULL);
 }
 
-CGN_RC kv_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes,
+CGN_RC kvstore_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes,
 	struct cgn_err *err)
 {
-	struct kv_ssd *q = calloc(1, sizeof *q);
+	struct kvstore_ssd *q = calloc(1, sizeof *q);
 	if (q == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
 	q->store = s;
 	q->all = cfg->all;
-	q->most_bytes = ram_bytes / 4 < KV_SSD_QUEUE_MAX ? ram_bytes / 4 : KV_SSD_QUEUE_MAX;
+	q->most_bytes = ram_bytes / 4 < KVSTORE_SSD_QUEUE_MAX ? ram_bytes / 4 : KVSTORE_SSD_QUEUE_MAX;
 	q->most_blocks = ram_bytes / BLOCK_BYTES;
 	q->flush_time = cfg->flush_time;
 	init(q);
 	s->ssd = q;
 	CGN_TRY(open_disk(s, cfg, err));
-	CGN_TRY(kv_fetches_new(s, &q->fetches, err));
+	CGN_TRY(kvstore_fetches_new(s, &q->fetches, err));
 	if (pthread_create(&q->thread, NULL, run, q) != 0)
 		return CGN_FAIL(err, NO_MEMORY, "cannot start the thread that writes to SSD");
 	q->running = true;
 	return CGN_OK;
 }
 
-static void let_go(struct kv_ssd *q)
+static void let_go(struct kvstore_ssd *q)
 {
 	for (; q->n > 0; q->n--) {
-		kv_block_unref(&q->job[q->first]);
-		q->first = (q->first + 1) % KV_SSD_QUEUE;
+		kvstore_block_unref(&q->job[q->first]);
+		q->first = (q->first + 1) % KVSTORE_SSD_QUEUE;
 	}
-	for (struct kv_block *b = NULL; (b = take_ending(q)) != NULL;)
+	for (struct kvstore_block *b = NULL; (b = take_ending(q)) != NULL;)
 		expire_one(q, b);
 }
 
-void kvstore_end_reads(struct kvstore *s)
+void kvstore_reads_stop(struct kvstore *s)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	if (s->ssd != NULL && s->ssd->fetches != NULL)
-		kv_fetches_stop(s->ssd->fetches);
+		kvstore_fetches_stop(s->ssd->fetches);
 }
 
-void kv_ssd_close(struct kvstore *s)
+void kvstore_ssd_close(struct kvstore *s)
 {
-	struct kv_ssd *q = s->ssd;
+	struct kvstore_ssd *q = s->ssd;
 	if (q == NULL)
 		return;
-	kv_fetches_free(&q->fetches);
+	kvstore_fetches_free(&q->fetches);
 	(void)pthread_mutex_lock(&q->lock);
 	q->stop = true;
 	q->stop_by = cgn_clock_now() + q->flush_time;
@@ -518,9 +520,9 @@ void kv_ssd_close(struct kvstore *s)
 	free(q);
 }
 
-void kv_ssd_add_stats(struct kvstore *s, struct kv_stats *out)
+void kvstore_ssd_add_stats(struct kvstore *s, struct kvstore_stats *out)
 {
-	struct kv_ssd *q = s->ssd;
+	struct kvstore_ssd *q = s->ssd;
 	struct kvdisk_stats d;
 	kvdisk_stats(q->disk, &d);
 	out->tier[KV_SSD].bytes = d.bytes;
@@ -528,7 +530,7 @@ void kv_ssd_add_stats(struct kvstore *s, struct kv_stats *out)
 	out->tier[KV_SSD].evictions = d.dropped + d.expired;
 	out->corrupt += d.corrupt;
 	(void)pthread_mutex_lock(&q->lock);
-	out->ssd = (struct kv_ssd_stats){.queue_blocks = q->n,
+	out->ssd = (struct kvstore_ssd_stats){.queue_blocks = q->n,
 		.queue_bytes = q->bytes,
 		.put_bytes = d.put_bytes,
 		.carried_bytes = d.carried_bytes,

@@ -6,9 +6,9 @@
 
 #include "base/sum/sum.h"
 
-struct kv_writer {
+struct kvstore_writer {
 	struct sum64 sum; /* the most aligned first */
-	struct kv_block *block;
+	struct kvstore_block *block;
 	uint64_t written;
 };
 
@@ -18,7 +18,7 @@ static CGN_RC check(const struct kvstore *s, const struct kv_meta *meta, uint64_
 		return CGN_FAIL(err, INVALID,
 			"a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n,
 			KV_MAX_MODEL, meta->name.n, KV_MAX_NAME);
-	if (!kv_room_fits(s, size))
+	if (!kvstore_room_fits(s, size))
 		return CGN_FAIL(err, TOO_LARGE,
 			"a value of %llu bytes: at most %llu, and half of the tier, which is %llu",
 			(unsigned long long)size, (unsigned long long)KV_MAX_VALUE,
@@ -27,14 +27,14 @@ static CGN_RC check(const struct kvstore *s, const struct kv_meta *meta, uint64_
 }
 
 /* Nobody else sees it yet. */
-static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kv_key *k,
+static CGN_RC describe(struct kvstore *s, struct kvstore_block *b, const struct kv_key *k,
 	const struct kv_meta *meta, struct cgn_err *err)
 {
-	struct kv_extra *x = kv_block_extra(b);
+	struct kvstore_extra *x = kvstore_block_extra(b);
 	b->key = *k;
 	b->tokens = meta->tokens;
-	b->created = kv_ms_of(meta->created_unix_ms);
-	b->expires = kv_ms_of(meta->expires_unix_ms);
+	b->created = kvstore_ms_of(meta->created_unix_ms);
+	b->expires = kvstore_ms_of(meta->expires_unix_ms);
 	if (meta->name.n > 0) {
 		x->name = malloc(meta->name.n);
 		if (x->name == NULL)
@@ -43,16 +43,16 @@ static CGN_RC describe(struct kvstore *s, struct kv_block *b, const struct kv_ke
 		x->n_name = meta->name.n;
 		atomic_fetch_add(&s->aside_bytes, x->n_name);
 	}
-	return kv_model_take(s, meta->model, &b->model, err);
+	return kvstore_model_take(s, meta->model, &b->model, err);
 }
 
 /* A block for a value that nobody sees yet. */
 static CGN_RC make(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size,
-	struct kv_block **out, struct cgn_err *err)
+	struct kvstore_block **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
+	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *b = NULL;
 	CGN_TRY(check(s, meta, size, err));
-	CGN_TRY(kv_room_make(s, size, meta->name.n > 0, &b, err));
+	CGN_TRY(kvstore_room_make(s, size, meta->name.n > 0, &b, err));
 	CGN_TRY(describe(s, b, k, meta, err));
 	*out = b;
 	b = NULL;
@@ -60,12 +60,12 @@ static CGN_RC make(struct kvstore *s, const struct kv_key *k, const struct kv_me
 }
 
 CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size,
-	struct kv_writer **out, struct cgn_err *err)
+	struct kvstore_writer **out, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
-	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
+	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *b = NULL;
 	CGN_TRY(make(s, k, meta, size, &b, err));
-	struct kv_writer *w = aligned_alloc(_Alignof(struct kv_writer), sizeof *w);
+	struct kvstore_writer *w = aligned_alloc(_Alignof(struct kvstore_writer), sizeof *w);
 	if (w == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to write a value");
 	sum64_begin(&w->sum);
@@ -76,25 +76,25 @@ CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_me
 	return CGN_OK;
 }
 
-uint64_t kv_writer_missing(const struct kv_writer *w)
+uint64_t kvstore_writer_missing(const struct kvstore_writer *w)
 {
 	return w->block->size - w->written;
 }
 
-uint64_t kv_writer_room(const struct kv_writer *w, struct iovec *iov, size_t cap, size_t *n_iov)
+uint64_t kvstore_writer_room(const struct kvstore_writer *w, struct iovec *iov, size_t cap, size_t *n_iov)
 {
-	return kv_block_iov(w->block, w->written, UINT64_MAX, iov, cap, n_iov);
+	return kvstore_block_iov(w->block, w->written, UINT64_MAX, iov, cap, n_iov);
 }
 
 /* The pieces of the next |n| bytes, one by one: from |from| into the block, when there is one, and into the
  * sum. */
-static void take_in(struct kv_writer *w, const char *from, uint64_t n)
+static void take_in(struct kvstore_writer *w, const char *from, uint64_t n)
 {
-	const struct kvstore *s = kv_block_store(w->block);
-	struct pages_place place = kv_block_place(w->block);
+	const struct kvstore *s = kvstore_block_store(w->block);
+	struct pages_place place = kvstore_block_place(w->block);
 	struct pages_walk walk = {.at = w->written};
 	uint64_t at = 0, length = 0;
-	CGN_MUST(n <= kv_writer_missing(w));
+	CGN_MUST(n <= kvstore_writer_missing(w));
 	for (w->written += n; n > 0 && pages_next(&place, w->block->size, &walk, &at, &length); n -= length) {
 		char *to = pages_at(s->pages, at);
 		length = length < n ? length : n;
@@ -107,49 +107,49 @@ static void take_in(struct kv_writer *w, const char *from, uint64_t n)
 	}
 }
 
-void kv_writer_wrote(struct kv_writer *w, uint64_t n)
+void kvstore_writer_wrote(struct kvstore_writer *w, uint64_t n)
 {
 	take_in(w, NULL, n);
 }
 
-void kv_writer_add(struct kv_writer *w, const void *p, size_t n)
+void kvstore_writer_add(struct kvstore_writer *w, const void *p, size_t n)
 {
 	take_in(w, p, n);
 }
 
-void kv_writer_expires(struct kv_writer *w, uint64_t unix_ms)
+void kvstore_writer_expires(struct kvstore_writer *w, uint64_t unix_ms)
 {
-	w->block->expires = kv_ms_of(unix_ms);
+	w->block->expires = kvstore_ms_of(unix_ms);
 }
 
 /* Under the shard's lock. What it replaces goes to |*old|. */
-static enum cgn_code link_as(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash,
-	unsigned how, struct kv_block **old)
+static enum cgn_code link_as(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
+	uint64_t hash, unsigned how, struct kvstore_block **old)
 {
-	struct kv_block *now = kv_find_live(s, sh, &b->key, hash, old);
-	if (now != NULL && (how & KV_IF_ABSENT) != 0)
+	struct kvstore_block *now = kvstore_find_live(s, sh, &b->key, hash, old);
+	if (now != NULL && (how & KVSTORE_IF_ABSENT) != 0)
 		return CGN_CONFLICT;
-	if (now == NULL && (how & KV_IF_HELD) != 0)
+	if (now == NULL && (how & KVSTORE_IF_HELD) != 0)
 		return CGN_NOT_FOUND;
-	if (now != NULL && (how & KV_KEEP_END) != 0)
+	if (now != NULL && (how & KVSTORE_KEEP_EXPIRY) != 0)
 		b->expires = now->expires;
 	if (now != NULL) {
-		kv_unlink(s, sh, now, hash);
+		kvstore_unlink(s, sh, now, hash);
 		*old = now;
 	}
-	kv_link(s, sh, b, hash);
+	kvstore_link(s, sh, b, hash);
 	return CGN_FINE;
 }
 
 /* On success the index has the caller's reference. */
-static CGN_RC commit(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, uint64_t hash, unsigned how,
-	struct cgn_err *err)
+static CGN_RC commit(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b, uint64_t hash,
+	unsigned how, struct cgn_err *err)
 {
-	struct kv_block *old = NULL;
+	struct kvstore_block *old = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
 	enum cgn_code code = link_as(s, sh, b, hash, how, &old);
 	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&old);
+	kvstore_block_unref(&old);
 	if (code != CGN_FINE)
 		return CGN_FAIL_AS(err, code, "%s",
 			code == CGN_CONFLICT ? "the key has a value" : "the key has no value");
@@ -157,22 +157,23 @@ static CGN_RC commit(struct kvstore *s, struct kv_shard *sh, struct kv_block *b,
 	return CGN_OK;
 }
 
-CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, unsigned how, struct cgn_err *err)
+CGN_RC kvstore_writer_commit(struct kvstore_writer **take, const uint64_t *checksum, unsigned how,
+	struct cgn_err *err)
 {
-	struct kv_writer *w = *take;
-	struct kv_block *b = w->block;
-	struct kvstore *s = kv_block_store(b);
-	uint64_t hash = kv_hash(s, &b->key);
-	struct kv_shard *sh = kv_shard_of(s, hash);
+	struct kvstore_writer *w = *take;
+	struct kvstore_block *b = w->block;
+	struct kvstore *s = kvstore_block_store(b);
+	uint64_t hash = kvstore_hash(s, &b->key);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
 	CGN_MUST(w->written == b->size);
 	b->checksum = sum64_end(&w->sum);
 	if (checksum != NULL && *checksum != b->checksum) {
-		kv_writer_abort(take);
+		kvstore_writer_abort(take);
 		return CGN_FAIL(err, INVALID, "the value is not what its checksum says");
 	}
 	cgn_rc rc = commit(s, sh, b, hash, how, err);
 	if (!cgn_ok(rc)) {
-		kv_writer_abort(take);
+		kvstore_writer_abort(take);
 		return rc;
 	}
 	*take = NULL;
@@ -180,19 +181,19 @@ CGN_RC kv_writer_commit(struct kv_writer **take, const uint64_t *checksum, unsig
 	return CGN_OK;
 }
 
-void kv_writer_abort(struct kv_writer **take)
+void kvstore_writer_abort(struct kvstore_writer **take)
 {
 	if (*take != NULL)
-		kv_block_unref(&(*take)->block);
+		kvstore_block_unref(&(*take)->block);
 	free(*take);
 	*take = NULL;
 }
 
 /* ---- in one ---- */
 
-static void copy_in(const struct kvstore *s, const struct kv_block *b, const char *p)
+static void copy_in(const struct kvstore *s, const struct kvstore_block *b, const char *p)
 {
-	struct pages_place place = kv_block_place(b);
+	struct pages_place place = kvstore_block_place(b);
 	struct pages_walk walk = {0};
 	uint64_t at = 0, length = 0;
 	for (; pages_next(&place, b->size, &walk, &at, &length); p += length)
@@ -202,47 +203,48 @@ static void copy_in(const struct kvstore *s, const struct kv_block *b, const cha
 /* Under the shard's lock. Whether |n| bytes may be written where |b| lies: nobody reads it nor has it to
  * write it elsewhere, and all that is said of it but its bytes, its end and its sum stays as it is. Whoever
  * held it is done with it: acquire. */
-static bool may_become(const struct kvstore *s, const struct kv_block *b, const struct kv_meta *meta,
+static bool may_become(const struct kvstore *s, const struct kvstore_block *b, const struct kv_meta *meta,
 	size_t n)
 {
-	return n <= KV_SMALL && b->size <= KV_SMALL && kv_block_in_ram(b) && b->place == 0 && !b->pinned &&
-		!b->queued && atomic_load_explicit(&b->refs, memory_order_acquire) == 1 &&
+	return n <= KVSTORE_SMALL && b->size <= KVSTORE_SMALL && kvstore_block_in_ram(b) && b->place == 0 &&
+		!b->pinned && !b->queued && atomic_load_explicit(&b->refs, memory_order_acquire) == 1 &&
 		pages_footprint(b->size) == pages_footprint(n) && b->tokens == meta->tokens &&
-		cgn_str_eq(kv_block_name(b), meta->name) &&
-		cgn_str_eq(kv_model_name(s, b->model), meta->model);
+		cgn_str_eq(kvstore_block_name(b), meta->name) &&
+		cgn_str_eq(kvstore_model_name(s, b->model), meta->model);
 }
 
-static void become(struct kvstore *s, struct kv_shard *sh, struct kv_block *b, const struct kv_meta *meta,
-	const void *p, size_t n, uint64_t sum, unsigned how)
+static void become(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
+	const struct kv_meta *meta, const void *p, size_t n, uint64_t sum, unsigned how)
 {
-	uint64_t was = kv_ms_get(b->expires), ends = (how & KV_KEEP_END) != 0 ? was : meta->expires_unix_ms;
+	uint64_t was = kvstore_ms_get(b->expires),
+		 ends = (how & KVSTORE_KEEP_EXPIRY) != 0 ? was : meta->expires_unix_ms;
 	sh->ram_value_bytes += n - (uint64_t)b->size;
 	sh->n_expiring += (uint32_t)(ends != 0) - (uint32_t)(was != 0);
 	b->size = (uint32_t)n;
 	b->checksum = sum;
-	b->created = kv_ms_of(meta->created_unix_ms);
-	b->expires = kv_ms_of(ends);
+	b->created = kvstore_ms_of(meta->created_unix_ms);
+	b->expires = kvstore_ms_of(ends);
 	copy_in(s, b, p);
 	evict_touch(&b->use);
-	kv_note(s, b, b->tiers);
+	kvstore_changes_add(s, b, b->tiers);
 	if (s->ssd != NULL)
-		kv_ssd_on_link(s, b);
+		kvstore_ssd_on_link(s, b);
 }
 
 /* True: done. False: it needs a place of its own, or must not be. */
 static bool set_in_place(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p,
 	size_t n, uint64_t sum, unsigned how)
 {
-	uint64_t hash = kv_hash(s, k);
-	struct kv_shard *sh = kv_shard_of(s, hash);
-	struct kv_block *gone = NULL;
+	uint64_t hash = kvstore_hash(s, k);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
+	struct kvstore_block *gone = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
-	struct kv_block *b = kv_find_live(s, sh, k, hash, &gone);
-	bool can = b != NULL && (how & KV_IF_ABSENT) == 0 && may_become(s, b, meta, n);
+	struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
+	bool can = b != NULL && (how & KVSTORE_IF_ABSENT) == 0 && may_become(s, b, meta, n);
 	if (can)
 		become(s, sh, b, meta, p, n, sum, how);
 	(void)pthread_mutex_unlock(&sh->lock);
-	kv_block_unref(&gone);
+	kvstore_block_unref(&gone);
 	return can;
 }
 
@@ -250,15 +252,15 @@ CGN_RC kvstore_set(struct kvstore *s, const struct kv_key *k, const struct kv_me
 	size_t n, unsigned how, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
-	CGN_ON_EXIT(kv_block_unref) struct kv_block *b = NULL;
+	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *b = NULL;
 	uint64_t sum = sum64(p, n);
-	if (n <= KV_SMALL && set_in_place(s, k, meta, p, n, sum, how))
+	if (n <= KVSTORE_SMALL && set_in_place(s, k, meta, p, n, sum, how))
 		return CGN_OK;
 	CGN_TRY(make(s, k, meta, n, &b, err));
 	copy_in(s, b, p);
 	b->checksum = sum;
-	uint64_t hash = kv_hash(s, k);
-	CGN_TRY(commit(s, kv_shard_of(s, hash), b, hash, how, err));
+	uint64_t hash = kvstore_hash(s, k);
+	CGN_TRY(commit(s, kvstore_shard_of(s, hash), b, hash, how, err));
 	b = NULL;
 	return CGN_OK;
 }

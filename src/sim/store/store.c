@@ -165,7 +165,7 @@ static bool put_one(struct sim_store *s, const struct waiting *w)
 	const struct kv_key key = {.digest = w->name};
 	const struct kv_meta meta = {.model = cgn_str_of(s->cfg.models[w->model]),
 		.tokens = s->cfg.block_tokens};
-	const struct kv_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = iov.iov_len};
+	const struct kvclient_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = iov.iov_len};
 	sim_store_value(&w->name, 0, s->value, s->cfg.block_bytes);
 	if (!cgn_ok(kvclient_put(s->client, &key, &meta, &from, true, put_done, p, NULL, NULL)))
 		return false;
@@ -212,15 +212,15 @@ struct part {                    /* of one want */
 };
 struct get {
 	struct sim_load *load;
-	struct kvcall *call; /* NULL: none */
-	uint32_t part, at;   /* key */
+	struct kvclient_call *call; /* NULL: none */
+	uint32_t part, at;          /* key */
 };
 struct sim_load {
 	uint32_t tag;
 	struct sim_store *store;
 	void (*done)(void *user);
 	void *user;
-	struct kvcall *lookup;
+	struct kvclient_call *lookup;
 	struct get gets[SIM_LOAD_GETS];
 	uint32_t under_way, n_parts, n_keys, at_part, at; /* next to get: at |at| of the part |at_part| */
 	struct part *parts;
@@ -244,9 +244,9 @@ void sim_load_free(struct sim_load **take)
 	if (load == NULL)
 		return;
 	CGN_LIVE(load, LOAD_TAG);
-	kvclient_cancel(&load->lookup);
+	kvclient_call_cancel(&load->lookup);
 	for (size_t i = 0; i < SIM_LOAD_GETS; i++)
-		kvclient_cancel(&load->gets[i].call);
+		kvclient_call_cancel(&load->gets[i].call);
 	load->store->loads--;
 	load_drop(load);
 }
@@ -270,11 +270,11 @@ static enum kv_tier tier_of(unsigned tiers)
 	return t;
 }
 
-static bool is_right(const struct get *g, const struct kv_lease *lease)
+static bool is_right(const struct get *g, const struct kvclient_lease *lease)
 {
 	size_t n = 0;
-	const struct iovec *iov = kv_lease_iov(lease, &n);
-	return kv_lease_info(lease)->size == g->load->store->cfg.block_bytes &&
+	const struct iovec *iov = kvclient_lease_iov(lease, &n);
+	return kvclient_lease_info(lease)->size == g->load->store->cfg.block_bytes &&
 		sim_store_value_matches(&g->load->keys[g->at].digest, iov, n);
 }
 
@@ -285,9 +285,9 @@ static void got(void *user, const struct kvclient_answer *a)
 	CGN_LIVE(load, LOAD_TAG);
 	struct sim_store_stats *stats = &load->store->stats;
 	struct part *p = &load->parts[g->part];
-	struct kv_lease *lease = a->lease;
+	struct kvclient_lease *lease = a->lease;
 	bool there = a->err->code == CGN_FINE, right = there && is_right(g, lease);
-	kvclient_release(&lease);
+	kvclient_lease_release(&lease);
 	g->call = NULL;
 	load->under_way--;
 	stats->lost += !there;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands about keys: which there are, how long, until when. */
 #include "base/codec/codec.h"
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
 #define SCAN_MOST 1024 /* keys that one SCAN looks at: bounds its answer to little over a MiB */
 

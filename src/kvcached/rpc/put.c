@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grpc, Put: bytes go straight to the pages that were set aside for them when the head came. */
-#include "kvcached/grpc_priv.h"
+#include "kvcached/rpc/rpc_priv.h"
 
-static CGN_RC on_head(struct kvg_call *c, const Cognitora__V1__KvPutHead *h, struct cgn_err *err)
+static CGN_RC on_head(struct rpc_call *c, const Cognitora__V1__KvPutHead *h, struct cgn_err *err)
 {
 	uint64_t now = cgn_clock_wall_ms();
 	if (c->writer != NULL)
 		return CGN_FAIL(err, INVALID, "a second KvPutHead: it comes with the first message only");
-	CGN_TRY(kvg_key(h->key, &c->key, err));
+	CGN_TRY(rpc_key(h->key, &c->key, err));
 	if (h->size > KV_MAX_VALUE)
 		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu",
 			(unsigned long long)h->size, (unsigned long long)KV_MAX_VALUE);
@@ -20,70 +20,70 @@ static CGN_RC on_head(struct kvg_call *c, const Cognitora__V1__KvPutHead *h, str
 						       : UINT64_MAX};
 	c->checksum = h->checksum;
 	c->if_absent = h->only_if_absent;
-	CGN_TRY(kvg_hold(c, h->size, err));
+	CGN_TRY(rpc_hold(c, h->size, err));
 	return kvstore_put(c->port->w->daemon->store, &c->key, &meta, h->size, &c->writer, err);
 }
 
-static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const Cognitora__V1__KvPutChunk *rq = request;
 	if (rq->head != NULL)
 		CGN_TRY(on_head(c, rq->head, err));
 	if (c->writer == NULL)
 		return CGN_FAIL(err, INVALID, "the first KvPutChunk has no head");
-	if (rq->data.len > kv_writer_missing(c->writer))
+	if (rq->data.len > kvstore_writer_missing(c->writer))
 		return CGN_FAIL(err, INVALID, "%zu bytes more than KvPutHead.size says",
-			rq->data.len - (size_t)kv_writer_missing(c->writer));
-	kv_writer_add(c->writer, rq->data.data, rq->data.len);
-	kvg_moved(c);
+			rq->data.len - (size_t)kvstore_writer_missing(c->writer));
+	kvstore_writer_add(c->writer, rq->data.data, rq->data.len);
+	rpc_moved(c);
 	return CGN_OK;
 }
 
 static void commit(void *call)
 {
-	struct kvg_call *c = call;
-	c->committed = cgn_ok(kv_writer_commit(&c->writer, c->checksum != 0 ? &c->checksum : NULL,
-		c->if_absent ? KV_IF_ABSENT : 0, &c->err));
+	struct rpc_call *c = call;
+	c->committed = cgn_ok(kvstore_writer_commit(&c->writer, c->checksum != 0 ? &c->checksum : NULL,
+		c->if_absent ? KVSTORE_IF_ABSENT : 0, &c->err));
 }
 
-static void answer(struct kvg_call *c)
+static void answer(struct rpc_call *c)
 {
-	struct kvg_entry e;
+	struct rpc_entry e;
 	struct kv_info info;
 	if (!c->committed) {
-		kvg_finish(c, &c->err);
+		rpc_finish(c, &c->err);
 		return;
 	}
 	(void)kvstore_lookup(c->port->w->daemon->store, &c->key, &info); /* gone already: tiers 0 */
-	kvg_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
-	kvg_reply(c, &e.m);
+	rpc_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
+	rpc_reply(c, &e.m);
 }
 
 static void on_committed(void *call)
 {
-	if (kvg_pooled(call))
+	if (rpc_pooled(call))
 		answer(call);
 }
 
-static CGN_RC on_end(struct kvg_call *c, struct cgn_err *err)
+static CGN_RC on_end(struct rpc_call *c, struct cgn_err *err)
 {
-	uint64_t missing = kv_writer_missing(c->writer);
+	uint64_t missing = kvstore_writer_missing(c->writer);
 	if (missing > 0)
 		return CGN_FAIL(err, INVALID, "%llu bytes of the value are missing",
 			(unsigned long long)missing);
-	if (c->held > KVG_AT_ONCE)
-		return kvg_pool(c, commit, on_committed, err);
+	if (c->held > RPC_AT_ONCE)
+		return rpc_pool(c, commit, on_committed, err);
 	commit(c);
 	answer(c);
 	return CGN_OK;
 }
 
-static void on_gone(struct kvg_call *c)
+static void on_gone(struct rpc_call *c)
 {
-	kv_writer_abort(&c->writer);
+	kvstore_writer_abort(&c->writer);
 }
 
-const struct kvg_method kvg_put = {.request = &cognitora__v1__kv_put_chunk__descriptor,
+const struct rpc_method rpc_put = {.request = &cognitora__v1__kv_put_chunk__descriptor,
 	.on_request = on_request,
 	.on_end = on_end,
 	.on_gone = on_gone,

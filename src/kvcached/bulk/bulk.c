@@ -2,7 +2,7 @@
 /* bulk: the descriptor path (policy/kvbulk) on `<kv.uds>.bulk`. Memory beside the RAM tier: of each client at
  * most BULK_MAX_CALLS answers of up to 18 KiB that its socket did not take, and one packet; a client whose
  * socket is full is not read from. */
-#include "kvcached/bulk_priv.h"
+#include "kvcached/bulk/bulk_priv.h"
 
 #include <libgen.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ static void drop_calls(struct bulk_client *c)
 		bulk_call_end(call);
 		call->client = NULL;
 		if (call->kind == BULK_GET) {
-			kvd_read_cancel(&call->read);
+			value_read_cancel(&call->read);
 			free(call);
 		} /* else the pool has it, and frees it */
 	}
@@ -141,13 +141,13 @@ static void lookup(struct bulk_client *c, const struct kvbulk_msg *m)
 	for (size_t i = 0; i < m->count; i++) {
 		const struct kv_key k = kvbulk_key(m, i);
 		struct kv_info info;
-		(void)kvd_lookup(c->bulk->w->daemon, &k, (m->flags & KVBULK_PEERS) != 0, &info);
+		(void)value_lookup(c->bulk->w->daemon, &k, (m->flags & KVBULK_PEERS) != 0, &info);
 		kvbulk_add_info(b, &info);
 	}
 	bulk_send(c, -1);
 }
 
-static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct bulk_call *call = user;
 	struct bulk_client *c = call->client;
@@ -172,15 +172,15 @@ static void get(struct bulk_client *c, const struct kvbulk_msg *m)
 	struct cgn_err err = {0};
 	release_leases(c, m);
 	/* Without the flag the client compares the checksum itself. */
-	struct kv_block *b = kvstore_get_ram(d->store, &m->key, (m->flags & KVBULK_VERIFY) != 0);
+	struct kvstore_block *b = kvstore_get_ram(d->store, &m->key, (m->flags & KVBULK_VERIFY) != 0);
 	if (b != NULL) {
 		bulk_lend(c, m->id, &b);
 		return;
 	}
 	struct bulk_call *call = calloc(1, sizeof *call);
 	cgn_rc rc = call == NULL ? CGN_FAIL(&err, NO_MEMORY, "no memory for a read")
-				 : kvd_get(d, c->bulk->w->loop, &m->key,
-					   kvd_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms), on_read,
+				 : value_get(d, c->bulk->w->loop, &m->key,
+					   value_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms), on_read,
 					   call, &call->read, &err);
 	if (cgn_ok(rc)) {
 		bulk_call_begin(c, call, BULK_GET, m->id);
@@ -206,7 +206,7 @@ static void pin(struct bulk_client *c, const struct kvbulk_msg *m)
 	struct kvcached *d = c->bulk->w->daemon;
 	struct cgn_err err = {0};
 	struct kv_info info;
-	if (!cgn_ok(kvstore_pin(d->store, &m->key, kvd_pin_until(m->for_ms), &err))) {
+	if (!cgn_ok(kvstore_pin(d->store, &m->key, value_pin_until(m->for_ms), &err))) {
 		bulk_fail(c, m->id, &err);
 		return;
 	}
@@ -216,9 +216,8 @@ static void pin(struct bulk_client *c, const struct kvbulk_msg *m)
 
 static void feed(struct bulk_client *c)
 {
-	struct kvd_feed_step step;
-	while (c->watching && c->conn != NULL && packet_queued(c->conn) == 0 &&
-		kvd_feed_next(&c->feed, &step)) {
+	struct feed_step step;
+	while (c->watching && c->conn != NULL && packet_queued(c->conn) == 0 && feed_next(&c->feed, &step)) {
 		const struct kvbulk_msg head = {.type = KVBULK_CHANGES,
 			.id = c->watch_id,
 			.count = (uint16_t)step.n,
@@ -248,7 +247,7 @@ static void watch(struct bulk_client *c, const struct kvbulk_msg *m)
 	b->watchers = b->watchers - c->watching + on;
 	c->watching = on;
 	c->watch_id = m->id;
-	c->feed = (struct kvd_feed){.store = b->w->daemon->store};
+	c->feed = (struct feed_cursor){.store = b->w->daemon->store};
 	if (on && b->feeds.at == 0)
 		cgn_timer_set(&b->feeds, 0);
 }
@@ -385,7 +384,8 @@ static void on_sweep(struct cgn_timer *t)
 static CGN_RC listen_at(struct bulk *b, const char *uds, struct cgn_err *err)
 {
 	char path[128], dir[128];
-	const struct bulk *first = b->w->index > 0 ? b->w->daemon->workers[0].ports[KVD_PORT_bulk] : NULL;
+	const struct bulk *first =
+		b->w->index > 0 ? b->w->daemon->workers[0].ports[KVCACHED_PORT_bulk] : NULL;
 	(void)snprintf(path, sizeof path, "%s.bulk", uds);
 	(void)cgn_str_copyz(dir, sizeof dir, cgn_str_of(uds));
 	if (first == NULL)
@@ -413,7 +413,7 @@ static void bulk_close(void **take)
 	free(b);
 }
 
-static CGN_RC bulk_open(struct kvd_worker *w, void **out, struct cgn_err *err)
+static CGN_RC bulk_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
 {
 	const struct config *cfg = w->daemon->cfg;
 	if (cfg->kv.uds == NULL || cfg->kv.uds[0] == '\0')
@@ -451,7 +451,7 @@ static bool bulk_idle(const void *port)
 	return b->waiting == 0;
 }
 
-const struct kvd_port kvd_port_bulk = {.name = "bulk",
+const struct kvcached_port kvcached_port_bulk = {.name = "bulk",
 	.open = bulk_open,
 	.drain = bulk_drain,
 	.idle = bulk_idle,

@@ -4,12 +4,12 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
 struct loan {
 	struct net_loan net;
 	struct resp_port *port;
-	struct kv_block *block;
+	struct kvstore_block *block;
 	uint64_t held;
 };
 
@@ -84,8 +84,8 @@ static void reply_free(struct resp_reply *r)
 	c->reply_text -= r->text.n;
 	c->reading -= r->reads;
 	resp_unhold(c->port, RESP_SENDS, r->held);
-	kv_block_unref(&r->block);
-	kvd_read_cancel(&r->read);
+	kvstore_block_unref(&r->block);
+	value_read_cancel(&r->read);
 	cgn_buf_fini(&r->text);
 	free(r);
 }
@@ -121,7 +121,7 @@ void resp_put(struct resp_conn *c, const void *p, size_t n)
 static void loan_done(struct net_loan *l)
 {
 	struct loan *loan = CGN_CONTAINER(l, struct loan, net);
-	kv_block_unref(&loan->block);
+	kvstore_block_unref(&loan->block);
 	resp_unhold(loan->port, RESP_SENDS, loan->held);
 	free(loan);
 }
@@ -131,7 +131,7 @@ static void copy_rest(struct resp_conn *c, struct resp_reply *r)
 	struct iovec iov[4];
 	size_t n;
 	while (r->off < r->end) {
-		uint64_t got = kv_block_iov(r->block, r->off, r->end - r->off, iov, CGN_COUNT(iov), &n);
+		uint64_t got = kvstore_block_iov(r->block, r->off, r->end - r->off, iov, CGN_COUNT(iov), &n);
 		CGN_MUST(got > 0);
 		for (size_t i = 0; i < n; i++)
 			write_now(c, iov[i].iov_base, iov[i].iov_len);
@@ -152,14 +152,14 @@ static bool lend_some(struct resp_conn *c, struct resp_reply *r)
 	/* one part stays for what follows the value, so that a value of a few pages and its head go by one
 	 * call */
 	uint64_t got =
-		kv_block_iov(r->block, r->off, r->end - r->off, iov, NET_MAX_PARTS - g->n_parts - 1, &n);
+		kvstore_block_iov(r->block, r->off, r->end - r->off, iov, NET_MAX_PARTS - g->n_parts - 1, &n);
 	CGN_MUST(got > 0);
 	*loan = (struct loan){.net = {.done = loan_done},
 		.port = c->port,
 		.block = r->block,
 		.held = got < r->held ? got : r->held};
 	r->held -= loan->held;
-	kv_block_ref(r->block);
+	kvstore_block_ref(r->block);
 	g->conn = c;
 	for (size_t i = 0; i < n; i++)
 		g->parts[g->n_parts++] = (struct net_part){iov[i].iov_base, iov[i].iov_len, &loan->net};
@@ -171,7 +171,7 @@ static bool lend_some(struct resp_conn *c, struct resp_reply *r)
 static void block_range(struct resp_reply *r)
 {
 	uint64_t n;
-	respcmd_range(r->first, r->last, kv_block_size(r->block), &r->off, &n);
+	respcmd_range(r->first, r->last, kvstore_block_size(r->block), &r->off, &n);
 	r->end = r->off + n;
 }
 
@@ -216,7 +216,7 @@ static bool block_send(struct resp_conn *c, struct resp_reply *r)
 	return true;
 }
 
-void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int64_t last)
+void resp_block(struct resp_conn *c, struct kvstore_block **take, int64_t first, int64_t last)
 {
 	struct resp_reply now = {.conn = c,
 				  .kind = RESP_REPLY_BLOCK,
@@ -228,13 +228,13 @@ void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int6
 	block_range(&now);
 	if (cgn_list_empty(&c->replies) && block_send(c, &now)) {
 		resp_unhold(c->port, RESP_SENDS, now.held);
-		kv_block_unref(&now.block);
+		kvstore_block_unref(&now.block);
 		return;
 	}
 	r = reply_add(c, RESP_REPLY_BLOCK);
 	if (r == NULL) {
 		resp_unhold(c->port, RESP_SENDS, now.held);
-		kv_block_unref(&now.block);
+		kvstore_block_unref(&now.block);
 		return;
 	}
 	/* it waits, perhaps behind another: what is kept so long is bounded too */
@@ -252,7 +252,7 @@ static const char *nil_of(const struct resp_conn *c, bool empty)
 	return empty ? "$0\r\n\r\n" : c->resp3 ? "_\r\n" : "$-1\r\n";
 }
 
-static void on_read(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct resp_reply *r = user;
 	struct resp_conn *c = r->conn;
@@ -279,7 +279,7 @@ enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t fi
 	bool nil_is_empty)
 {
 	struct kvcached *d = c->port->worker->daemon;
-	struct kv_block *b = kvstore_get_ram(d->store, k, true);
+	struct kvstore_block *b = kvstore_get_ram(d->store, k, true);
 	struct kv_info info;
 	struct cgn_err err = {0};
 	uint64_t held = 0;
@@ -287,7 +287,7 @@ enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t fi
 		resp_block(c, &b, first, last);
 		return RESP_DONE;
 	}
-	if (!kvd_lookup(d, k, true, &info)) {
+	if (!value_lookup(d, k, true, &info)) {
 		resp_putz(c, nil_of(c, nil_is_empty));
 		return RESP_DONE;
 	}
@@ -306,7 +306,7 @@ enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t fi
 	r->first = first;
 	r->last = last;
 	r->nil_is_empty = nil_is_empty;
-	if (cgn_ok(kvd_get(d, c->port->loop, k, KVD_WHATEVER, on_read, r, &r->read, &err)))
+	if (cgn_ok(value_get(d, c->port->loop, k, VALUE_WORTH_UNKNOWN, on_read, r, &r->read, &err)))
 		return RESP_DONE;
 	r->kind = RESP_REPLY_TEXT;
 	cgn_buf_fmt(&r->text, "-ERR %.200s\r\n", err.msg);

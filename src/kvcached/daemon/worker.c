@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "kvcached/kvcached.h"
+#include "kvcached/daemon/kvcached.h"
 
 #define IDLE_EVERY (20 * CGN_MSEC)
 
-static const struct kvd_port *const ports[KVD_PORTS + 1] = {
-#define PORT(name) &kvd_port_##name,
-#include "kvcached/ports.def"
+static const struct kvcached_port *const ports[KVCACHED_PORTS + 1] = {
+#define PORT(name) &kvcached_port_##name,
+#include "kvcached/daemon/ports.def"
 #undef PORT
 	NULL};
 
@@ -17,11 +17,11 @@ static size_t worker_count(const struct config *cfg)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	size_t n = cfg->kv.worker_threads > 0 ? cfg->kv.worker_threads : (size_t)(cores > 0 ? cores : 1);
-	return n < KVD_MAX_WORKERS ? n : KVD_MAX_WORKERS;
+	return n < KVCACHED_MAX_WORKERS ? n : KVCACHED_MAX_WORKERS;
 }
 
 /* ---- drain ---- */
-static bool is_idle(const struct kvd_worker *w)
+static bool is_idle(const struct kvcached_worker *w)
 {
 	for (size_t i = 0; ports[i] != NULL; i++)
 		if (w->ports[i] != NULL && !ports[i]->idle(w->ports[i]))
@@ -31,7 +31,7 @@ static bool is_idle(const struct kvd_worker *w)
 
 static void on_idle_timer(struct cgn_timer *t)
 {
-	struct kvd_worker *w = CGN_CONTAINER(t, struct kvd_worker, idle_timer);
+	struct kvcached_worker *w = CGN_CONTAINER(t, struct kvcached_worker, idle_timer);
 	if (!is_idle(w))
 		cgn_timer_set(t, IDLE_EVERY);
 	else if (atomic_fetch_sub(&w->daemon->busy, 1) == 1)
@@ -40,7 +40,7 @@ static void on_idle_timer(struct cgn_timer *t)
 
 static void on_drain(struct cgn_loop *l, struct cgn_post *p)
 {
-	struct kvd_worker *w = CGN_CONTAINER(p, struct kvd_worker, drain_post);
+	struct kvcached_worker *w = CGN_CONTAINER(p, struct kvcached_worker, drain_post);
 	(void)l;
 	for (size_t i = 0; ports[i] != NULL; i++)
 		if (w->ports[i] != NULL)
@@ -48,9 +48,9 @@ static void on_drain(struct cgn_loop *l, struct cgn_post *p)
 	cgn_timer_set(&w->idle_timer, 0);
 }
 
-void kvd_workers_drain(struct kvcached *d)
+void kvcached_workers_drain(struct kvcached *d)
 {
-	CGN_LIVE(d, KVD_TAG);
+	CGN_LIVE(d, KVCACHED_TAG);
 	atomic_store(&d->busy, d->n_workers);
 	for (size_t i = 0; i < d->n_workers; i++)
 		cgn_loop_post(d->workers[i].loop, &d->workers[i].drain_post, on_drain);
@@ -59,23 +59,23 @@ void kvd_workers_drain(struct kvcached *d)
 /* ---- reload ---- */
 static void on_reload(struct cgn_loop *l, struct cgn_post *p)
 {
-	struct kvd_worker *w = CGN_CONTAINER(p, struct kvd_worker, reload_post);
+	struct kvcached_worker *w = CGN_CONTAINER(p, struct kvcached_worker, reload_post);
 	(void)l;
 	for (size_t i = 0; ports[i] != NULL; i++)
 		if (w->ports[i] != NULL && ports[i]->reload != NULL)
 			ports[i]->reload(w->ports[i]);
 }
 
-void kvd_workers_reload(struct kvcached *d)
+void kvcached_workers_reload(struct kvcached *d)
 {
 	for (size_t i = 0; i < d->n_workers; i++)
 		cgn_loop_post(d->workers[i].loop, &d->workers[i].reload_post, on_reload);
 }
 
 /* ---- the beginning and the end ---- */
-static CGN_RC worker_open(struct kvcached *d, unsigned index, struct kvd_worker *w, struct cgn_err *err)
+static CGN_RC worker_open(struct kvcached *d, unsigned index, struct kvcached_worker *w, struct cgn_err *err)
 {
-	*w = (struct kvd_worker){.daemon = d, .index = index};
+	*w = (struct kvcached_worker){.daemon = d, .index = index};
 	CGN_TRY(cgn_loop_new(&w->loop, err));
 	cgn_loop_poll(w->loop, d->cfg->kv.poll_us * CGN_USEC);
 	cgn_timer_init(&w->idle_timer, w->loop, on_idle_timer);
@@ -85,7 +85,7 @@ static CGN_RC worker_open(struct kvcached *d, unsigned index, struct kvd_worker 
 	return CGN_OK;
 }
 
-CGN_RC kvd_workers_open(struct kvcached *d, struct cgn_err *err)
+CGN_RC kvcached_workers_open(struct kvcached *d, struct cgn_err *err)
 {
 	size_t n = worker_count(d->cfg);
 	d->workers = calloc(n, sizeof *d->workers);
@@ -96,10 +96,10 @@ CGN_RC kvd_workers_open(struct kvcached *d, struct cgn_err *err)
 	return CGN_OK;
 }
 
-CGN_RC kvd_workers_start(struct kvcached *d, struct cgn_err *err)
+CGN_RC kvcached_workers_start(struct kvcached *d, struct cgn_err *err)
 {
 	for (size_t i = 0; i < d->n_workers; i++) {
-		struct kvd_worker *w = &d->workers[i];
+		struct kvcached_worker *w = &d->workers[i];
 		char name[24];
 		(void)snprintf(name, sizeof name, "worker-%u", w->index);
 		CGN_TRY(cgn_loop_start_thread(w->loop, name, err));
@@ -110,18 +110,18 @@ CGN_RC kvd_workers_start(struct kvcached *d, struct cgn_err *err)
 
 static void on_stop(struct cgn_loop *l, struct cgn_post *p)
 {
-	struct kvd_worker *w = CGN_CONTAINER(p, struct kvd_worker, stop_post);
+	struct kvcached_worker *w = CGN_CONTAINER(p, struct kvcached_worker, stop_post);
 	cgn_timer_cancel(&w->idle_timer);
-	for (size_t i = KVD_PORTS; i > 0; i--)
+	for (size_t i = KVCACHED_PORTS; i > 0; i--)
 		if (w->ports[i - 1] != NULL)
 			ports[i - 1]->close(&w->ports[i - 1]);
 	cgn_loop_stop(l);
 }
 
-void kvd_workers_close(struct kvcached *d)
+void kvcached_workers_close(struct kvcached *d)
 {
 	for (size_t i = d->n_workers; i > 0; i--) { /* the first last: the others ask what it has once only */
-		struct kvd_worker *w = &d->workers[i - 1];
+		struct kvcached_worker *w = &d->workers[i - 1];
 		if (w->loop == NULL)
 			continue;
 		/* a loop that never ran does it when it is freed */
@@ -130,7 +130,7 @@ void kvd_workers_close(struct kvcached *d)
 			cgn_loop_join(w->loop);
 	}
 	if (d->store != NULL)
-		kvstore_end_reads(d->store); /* those of clients who went are answered on their loops too */
+		kvstore_reads_stop(d->store); /* those of clients who went are answered on their loops too */
 	for (size_t i = 0; i < d->n_workers; i++) /* none before all have ended: they post to each other */
 		cgn_loop_free(&d->workers[i].loop);
 	free(d->workers);

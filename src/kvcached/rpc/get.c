@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/sum/sum.h"
-#include "kvcached/grpc_priv.h"
+#include "kvcached/rpc/rpc_priv.h"
 
 #define CHUNK      ((uint64_t)64 * 1024)
 #define MAX_PIECES 12
@@ -21,37 +21,37 @@ static size_t data_lead(uint8_t lead[LEAD], uint64_t n)
 	return at;
 }
 
-static void send_chunk(struct kvg_call *c)
+static void send_chunk(struct rpc_call *c)
 {
 	struct iovec iov[1 + MAX_PIECES];
 	uint8_t lead[LEAD];
 	size_t n;
 	uint64_t want = c->end - c->at < CHUNK ? c->end - c->at : CHUNK;
-	uint64_t bytes = kv_block_iov(c->block, c->at, want, iov + 1, MAX_PIECES, &n);
+	uint64_t bytes = kvstore_block_iov(c->block, c->at, want, iov + 1, MAX_PIECES, &n);
 	CGN_MUST(bytes > 0);
 	iov[0] = (struct iovec){lead, data_lead(lead, bytes)};
 	grpc_send(c->call, iov, n + 1);
 	c->at += bytes;
 }
 
-static void pump(struct kvg_call *c)
+static void pump(struct rpc_call *c)
 {
 	if (c->block == NULL || c->call == NULL || !c->sound)
 		return;
 	while (c->at < c->end && !grpc_over_mark(c->call)) {
 		send_chunk(c);
-		kvg_moved(c);
+		rpc_moved(c);
 	}
 	if (c->at == c->end)
-		kvg_finish(c, NULL);
+		rpc_finish(c, NULL);
 }
 
-static CGN_RC begin(struct kvg_call *c, struct cgn_err *err)
+static CGN_RC begin(struct rpc_call *c, struct cgn_err *err)
 {
-	struct kvg_entry e;
+	struct rpc_entry e;
 	Cognitora__V1__KvGetChunk first = COGNITORA__V1__KV_GET_CHUNK__INIT;
-	const struct kv_info info = kv_block_info(c->block);
-	uint64_t size = kv_block_size(c->block);
+	const struct kv_info info = kvstore_block_info(c->block);
+	uint64_t size = kvstore_block_size(c->block);
 	if (c->offset > size || c->length > size - c->offset)
 		return CGN_FAIL(err, INVALID, "the value has %llu bytes: no %llu from %llu on",
 			(unsigned long long)size, (unsigned long long)c->length,
@@ -59,10 +59,10 @@ static CGN_RC begin(struct kvg_call *c, struct cgn_err *err)
 	c->at = c->offset;
 	c->end = c->length != 0 ? c->offset + c->length : size;
 	c->sound = true;
-	kvg_entry(&e, &c->key, &info, kv_block_model(c->block));
+	rpc_entry(&e, &c->key, &info, kvstore_block_model(c->block));
 	first.entry = &e.m;
-	kvg_send(c, &first);
-	kvg_moved(c);
+	rpc_send(c, &first);
+	rpc_moved(c);
 	pump(c);
 	return CGN_OK;
 }
@@ -70,92 +70,93 @@ static CGN_RC begin(struct kvg_call *c, struct cgn_err *err)
 /* ---- is it what was put? ---- */
 static void sum_on_pool(void *call)
 {
-	struct kvg_call *c = call;
+	struct rpc_call *c = call;
 	struct iovec iov[MAX_PIECES];
 	uint64_t at = 0, bytes;
 	size_t n;
 	struct sum64 s;
 	sum64_begin(&s);
-	while ((bytes = kv_block_iov(c->block, at, UINT64_MAX, iov, MAX_PIECES, &n)) > 0) {
+	while ((bytes = kvstore_block_iov(c->block, at, UINT64_MAX, iov, MAX_PIECES, &n)) > 0) {
 		for (size_t i = 0; i < n; i++)
 			sum64_add(&s, iov[i].iov_base, iov[i].iov_len);
 		at += bytes;
 	}
-	c->sound = sum64_end(&s) == kv_block_checksum(c->block);
+	c->sound = sum64_end(&s) == kvstore_block_checksum(c->block);
 }
 
-static void on_block(void *user, struct kv_block **take, const struct cgn_err *why);
+static void on_block(void *user, struct kvstore_block **take, const struct cgn_err *why);
 
 /* From below RAM, or from a peer, or once more because it was not whole: the store looks itself then. */
-static CGN_RC look_further(struct kvg_call *c, struct cgn_err *err)
+static CGN_RC look_further(struct rpc_call *c, struct cgn_err *err)
 {
 	c->progress = 0;
-	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, on_block, c, &c->read,
+	return value_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, on_block, c, &c->read,
 		err);
 }
 
 static void on_summed(void *call)
 {
-	struct kvg_call *c = call;
+	struct rpc_call *c = call;
 	struct cgn_err err = {0};
-	if (!kvg_pooled(c) || c->finished)
+	if (!rpc_pooled(c) || c->finished)
 		return;
 	cgn_rc rc;
 	if (c->sound) {
 		rc = begin(c, &err);
 	} else {
-		kv_block_unref(&c->block);
+		kvstore_block_unref(&c->block);
 		rc = look_further(c, &err);
 	}
 	if (!cgn_ok(rc))
-		kvg_finish(c, &err);
+		rpc_finish(c, &err);
 }
 
 /* ---- where it is ---- */
-static void on_block(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_block(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
-	struct kvg_call *c = user;
+	struct rpc_call *c = user;
 	struct cgn_err err = {0};
 	c->read = NULL;
 	if (*take == NULL || c->finished) {
-		kv_block_unref(take);
-		kvg_finish(c, why);
+		kvstore_block_unref(take);
+		rpc_finish(c, why);
 		return;
 	}
 	c->block = *take;
 	*take = NULL;
-	cgn_rc rc = c->held == 0 ? kvg_hold(c, kv_block_size(c->block), &err) : CGN_OK;
+	cgn_rc rc = c->held == 0 ? rpc_hold(c, kvstore_block_size(c->block), &err) : CGN_OK;
 	if (cgn_ok(rc))
 		rc = begin(c, &err);
 	if (!cgn_ok(rc))
-		kvg_finish(c, &err);
+		rpc_finish(c, &err);
 }
 
-static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const Cognitora__V1__KvGetRequest *rq = request;
 	struct kvcached *d = c->port->w->daemon;
 	struct kv_info info;
-	CGN_TRY(kvg_key(rq->key, &c->key, err));
+	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	c->offset = rq->offset;
 	c->length = rq->length;
-	c->worth_ms = kvd_worth(rq->peers, rq->budget_ms);
-	bool small = kvstore_lookup(d->store, &c->key, &info) && info.size <= KVG_AT_ONCE;
+	c->worth_ms = value_worth(rq->peers, rq->budget_ms);
+	bool small = kvstore_lookup(d->store, &c->key, &info) && info.size <= RPC_AT_ONCE;
 	c->block = kvstore_get_ram(d->store, &c->key, small);
 	if (c->block == NULL)
 		return look_further(c, err);
-	CGN_TRY(kvg_hold(c, kv_block_size(c->block), err));
+	CGN_TRY(rpc_hold(c, kvstore_block_size(c->block), err));
 	/* By the block's own size: another value may have taken the key's place since it was looked up. */
-	return small && kv_block_size(c->block) <= KVG_AT_ONCE ? begin(c, err)
-							       : kvg_pool(c, sum_on_pool, on_summed, err);
+	return small && kvstore_block_size(c->block) <= RPC_AT_ONCE
+		? begin(c, err)
+		: rpc_pool(c, sum_on_pool, on_summed, err);
 }
 
-static void on_gone(struct kvg_call *c)
+static void on_gone(struct rpc_call *c)
 {
-	kv_block_unref(&c->block);
+	kvstore_block_unref(&c->block);
 }
 
-const struct kvg_method kvg_get = {.request = &cognitora__v1__kv_get_request__descriptor,
+const struct rpc_method rpc_get = {.request = &cognitora__v1__kv_get_request__descriptor,
 	.on_request = on_request,
 	.on_drain = pump,
 	.on_gone = on_gone};

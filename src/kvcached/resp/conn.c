@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
 static void release(struct cgn_grave *g)
 {
@@ -100,7 +100,7 @@ static size_t value_feed(struct resp_conn *c, const char *p, size_t n)
 {
 	size_t take = n < c->value_left ? n : (size_t)c->value_left;
 	if (c->writer != NULL)
-		kv_writer_add(c->writer, p, take);
+		kvstore_writer_add(c->writer, p, take);
 	value_took(c, take);
 	return take;
 }
@@ -305,8 +305,8 @@ static void on_close(struct net_conn *net, void *user, const struct cgn_err *why
 	CGN_LIVE(c, RESP_CONN_TAG);
 	(void)net;
 	(void)why;
-	kvd_read_cancel(&c->fetch);
-	kv_block_unref(&c->fetched);
+	value_read_cancel(&c->fetch);
+	kvstore_block_unref(&c->fetched);
 	resp_replies_drop(c);
 	c->value_left = 0;
 	resp_values_drop(c);

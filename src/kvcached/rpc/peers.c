@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "joint/kvpeer/kvpeer.h"
-#include "kvcached/grpc_priv.h"
+#include "kvcached/rpc/rpc_priv.h"
 
 #define CERTIFICATE 256
 
@@ -77,7 +77,7 @@ static void write_peers(const struct kvcached *d, const struct kvpeer *kp, struc
 		return;
 	kvpeer_overview(kp, &v);
 	overview(&v, &rs);
-	rs.quic_address = text(kvd_quic_address(d));
+	rs.quic_address = text(peers_quic_address(d));
 	kvpeer_each(kp, on_row, rows);
 	rs.peers = rows->list;
 	rs.n_peers = rows->n;
@@ -87,28 +87,28 @@ static void write_peers(const struct kvcached *d, const struct kvpeer *kp, struc
 
 static void on_told(void *user, const struct cgn_buf *packed)
 {
-	struct kvg_call *c = user;
+	struct rpc_call *c = user;
 	c->question = NULL;
 	if (packed->bad) {
-		kvg_finish(c, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "no memory for an answer"});
+		rpc_finish(c, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "no memory for an answer"});
 		return;
 	}
-	kvg_send_packed(c, cgn_buf_view(packed));
-	kvg_finish(c, NULL);
+	rpc_send_packed(c, cgn_buf_view(packed));
+	rpc_finish(c, NULL);
 }
 
-static CGN_RC on_peers(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_peers(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	(void)request;
 	c->progress = 0;
-	c->question = kvd_ask_peers(c->port->w->daemon, c->port->w->loop, write_peers, on_told, c);
-	return c->question != NULL ? CGN_OK : CGN_FAIL(err, NOT_FOUND, KVD_NO_PEERS);
+	c->question = peers_ask(c->port->w->daemon, c->port->w->loop, write_peers, on_told, c);
+	return c->question != NULL ? CGN_OK : CGN_FAIL(err, NOT_FOUND, PEERS_NONE);
 }
 
-static void on_gone(struct kvg_call *c)
+static void on_gone(struct rpc_call *c)
 {
-	kvd_question_drop(&c->question);
+	peers_question_drop(&c->question);
 }
-const struct kvg_method kvg_peers = {.request = &cognitora__v1__kv_peers_request__descriptor,
+const struct rpc_method rpc_peers = {.request = &cognitora__v1__kv_peers_request__descriptor,
 	.on_request = on_peers,
 	.on_gone = on_gone};

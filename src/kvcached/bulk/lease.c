@@ -7,7 +7,7 @@
 
 #include <sys/mman.h>
 
-#include "kvcached/bulk_priv.h"
+#include "kvcached/bulk/bulk_priv.h"
 
 #define SLOT_BITS 16
 
@@ -43,8 +43,8 @@ static void let_go(struct bulk_client *c, struct bulk_lease **slot)
 	cgn_list_drop(&l->link);
 	c->n_leases--;
 	c->lease_bytes -= l->bytes;
-	kvd_unhold(c->bulk->w->daemon, l->bytes);
-	kv_block_unref(&l->block);
+	value_unhold(c->bulk->w->daemon, l->bytes);
+	kvstore_block_unref(&l->block);
 	free(l);
 }
 
@@ -69,11 +69,11 @@ bool bulk_is_overdue(struct bulk_client *c, cgn_nsec now)
 }
 
 /* ---- lending ---- */
-static CGN_RC lease_new(struct bulk_client *c, struct kv_block **take, struct bulk_lease **out,
+static CGN_RC lease_new(struct bulk_client *c, struct kvstore_block **take, struct bulk_lease **out,
 	struct cgn_err *err)
 {
 	struct bulk *b = c->bulk;
-	uint64_t bytes = kv_block_size(*take);
+	uint64_t bytes = kvstore_block_size(*take);
 	size_t slot;
 	if (c->n_leases > 0 && c->lease_bytes + bytes > b->client_bytes)
 		return CGN_FAIL(err, OVERLOADED,
@@ -86,7 +86,7 @@ static CGN_RC lease_new(struct bulk_client *c, struct kv_block **take, struct bu
 	struct bulk_lease *l = calloc(1, sizeof *l);
 	if (l == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
-	if (!kvd_hold(b->w->daemon, bytes)) {
+	if (!value_hold(b->w->daemon, bytes)) {
 		free(l);
 		return CGN_FAIL(err, OVERLOADED, "half of the RAM tier is being read or written by clients");
 	}
@@ -104,16 +104,16 @@ static CGN_RC lease_new(struct bulk_client *c, struct kv_block **take, struct bu
 }
 
 /* A descriptor of its own for the value, where there is no arena to map. */
-static CGN_RC copy_out(const struct kv_block *b, int *out, struct cgn_err *err)
+static CGN_RC copy_out(const struct kvstore_block *b, int *out, struct cgn_err *err)
 {
 	int fd = memfd_create("cgn-kv-value", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	uint64_t size = kv_block_size(b), at = 0;
+	uint64_t size = kvstore_block_size(b), at = 0;
 	struct iovec iov[64];
 	size_t n;
 	if (fd < 0)
 		return CGN_FAIL(err, OVERLOADED, "no descriptor for the value");
 	while (at < size) {
-		(void)kv_block_iov(b, at, size - at, iov, CGN_COUNT(iov), &n);
+		(void)kvstore_block_iov(b, at, size - at, iov, CGN_COUNT(iov), &n);
 		ssize_t wrote = writev(fd, iov, (int)n);
 		if (wrote <= 0) {
 			close(fd);
@@ -126,17 +126,17 @@ static CGN_RC copy_out(const struct kv_block *b, int *out, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static size_t extents_of(const struct kv_block *b, bool arena, struct kv_extent *out)
+static size_t extents_of(const struct kvstore_block *b, bool arena, struct kvstore_extent *out)
 {
 	if (arena)
-		return kv_block_extents(b, out, KV_MAX_EXTENTS);
-	out[0] = (struct kv_extent){0, kv_block_size(b)};
-	return kv_block_size(b) > 0;
+		return kvstore_block_extents(b, out, KVSTORE_MAX_EXTENTS);
+	out[0] = (struct kvstore_extent){0, kvstore_block_size(b)};
+	return kvstore_block_size(b) > 0;
 }
 
 static void tell(struct bulk_client *c, uint64_t id, const struct bulk_lease *l, int fd)
 {
-	struct kv_extent extents[KV_MAX_EXTENTS];
+	struct kvstore_extent extents[KVSTORE_MAX_EXTENTS];
 	struct cgn_buf *out = &c->bulk->out;
 	size_t n = extents_of(l->block, fd < 0, extents);
 	const struct kvbulk_msg m = {.type = KVBULK_VALUE,
@@ -144,9 +144,9 @@ static void tell(struct bulk_client *c, uint64_t id, const struct bulk_lease *l,
 		.id = id,
 		.count = (uint16_t)n,
 		.lease = l->id,
-		.info = kv_block_info(l->block),
-		.model = kv_block_model(l->block),
-		.name = kv_block_name(l->block)};
+		.info = kvstore_block_info(l->block),
+		.model = kvstore_block_model(l->block),
+		.name = kvstore_block_name(l->block)};
 	out->n = 0;
 	kvbulk_write(&m, out);
 	for (size_t i = 0; i < n; i++)
@@ -154,7 +154,7 @@ static void tell(struct bulk_client *c, uint64_t id, const struct bulk_lease *l,
 	bulk_send(c, fd);
 }
 
-void bulk_lend(struct bulk_client *c, uint64_t id, struct kv_block **take)
+void bulk_lend(struct bulk_client *c, uint64_t id, struct kvstore_block **take)
 {
 	struct bulk_lease *l = NULL;
 	struct cgn_err err = {0};
@@ -170,5 +170,5 @@ void bulk_lend(struct bulk_client *c, uint64_t id, struct kv_block **take)
 		bulk_fail(c, id, &err);
 	if (fd >= 0)
 		close(fd);
-	kv_block_unref(take);
+	kvstore_block_unref(take);
 }

@@ -4,7 +4,7 @@
 #pragma once
 #include "base/core/list.h"
 #include "io/net/packet.h"
-#include "kvcached/kvcached.h"
+#include "kvcached/daemon/kvcached.h"
 #include "policy/kvbulk/kvbulk.h"
 
 #define BULK_TAG        0x4b444255U
@@ -15,7 +15,7 @@
 struct bulk {
 	uint32_t tag;
 	bool draining;
-	struct kvd_worker *w;
+	struct kvcached_worker *w;
 	struct packet_listener *listener;
 	struct cgn_link clients;
 	size_t waiting; /* calls, of all clients */
@@ -31,7 +31,7 @@ struct bulk_lease {
 	uint64_t id;
 	uint64_t bytes;
 	cgn_nsec until;
-	struct kv_block *block;
+	struct kvstore_block *block;
 	struct cgn_link link; /* oldest first */
 };
 
@@ -47,7 +47,7 @@ struct bulk_client {
 	struct cgn_link leases;
 	struct cgn_link calls;
 	size_t n_calls;
-	struct kvd_feed feed;
+	struct feed_cursor feed;
 	uint64_t watch_id;
 	struct cgn_grave grave;
 };
@@ -59,7 +59,7 @@ struct bulk_call {
 	struct bulk_client *client; /* NULL: gone */
 	struct cgn_link link;
 	uint64_t id;
-	struct kvd_read *read; /* GET */
+	struct value_read *read; /* GET */
 };
 
 /* ---- bulk.c ---- */
@@ -71,7 +71,7 @@ void bulk_call_end(struct bulk_call *call); /* does not free it */
 
 /* ---- bulk_lease.c ---- */
 /* Lend |*take| and answer; on failure answer so. */
-void bulk_lend(struct bulk_client *c, uint64_t id, struct kv_block **take);
+void bulk_lend(struct bulk_client *c, uint64_t id, struct kvstore_block **take);
 void bulk_release(struct bulk_client *c, uint64_t lease); /* one that does not exist: nothing */
 void bulk_release_all(struct bulk_client *c);
 bool bulk_is_overdue(struct bulk_client *c, cgn_nsec now);

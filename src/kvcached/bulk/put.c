@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-#include "kvcached/bulk_priv.h"
+#include "kvcached/bulk/bulk_priv.h"
 
 #define AT_ONCE ((uint64_t)256 * 1024)
 #define PIECES  64
@@ -54,21 +54,21 @@ static void done(struct bulk_client *c, uint64_t id, const struct kv_key *key, c
 static CGN_RC put_bytes(struct kvcached *d, const struct kvbulk_msg *m, struct cgn_err *err)
 {
 	const struct kv_meta meta = meta_of(m);
-	CGN_ON_EXIT(kv_writer_abort) struct kv_writer *w = NULL;
+	CGN_ON_EXIT(kvstore_writer_abort) struct kvstore_writer *w = NULL;
 	CGN_TRY(kvstore_put(d->store, &m->key, &meta, m->info.size, &w, err));
-	kv_writer_add(w, m->text.p, m->text.n);
-	return kv_writer_commit(&w, (m->flags & KVBULK_CHECKSUM) != 0 ? &m->info.checksum : NULL,
-		(m->flags & KVBULK_IF_ABSENT) != 0 ? KV_IF_ABSENT : 0, err);
+	kvstore_writer_add(w, m->text.p, m->text.n);
+	return kvstore_writer_commit(&w, (m->flags & KVBULK_CHECKSUM) != 0 ? &m->info.checksum : NULL,
+		(m->flags & KVBULK_IF_ABSENT) != 0 ? KVSTORE_IF_ABSENT : 0, err);
 }
 
 /* ---- in a file ---- */
-static CGN_RC fill(struct kv_writer *w, const struct put *p, struct cgn_err *err)
+static CGN_RC fill(struct kvstore_writer *w, const struct put *p, struct cgn_err *err)
 {
 	struct iovec iov[PIECES];
 	size_t n;
-	while (kv_writer_missing(w) > 0) {
-		uint64_t at = p->info.size - kv_writer_missing(w);
-		(void)kv_writer_room(w, iov, PIECES, &n);
+	while (kvstore_writer_missing(w) > 0) {
+		uint64_t at = p->info.size - kvstore_writer_missing(w);
+		(void)kvstore_writer_room(w, iov, PIECES, &n);
 		ssize_t got = preadv(p->fd, iov, (int)n, (off_t)(p->offset + at));
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -77,18 +77,18 @@ static CGN_RC fill(struct kv_writer *w, const struct put *p, struct cgn_err *err
 		if (got == 0)
 			return CGN_FAIL(err, INVALID, "the file ends at %llu of %llu bytes",
 				(unsigned long long)at, (unsigned long long)p->info.size);
-		kv_writer_wrote(w, (uint64_t)got);
+		kvstore_writer_wrote(w, (uint64_t)got);
 	}
 	return CGN_OK;
 }
 
 static CGN_RC put_file(struct put *p, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_writer_abort) struct kv_writer *w = NULL;
+	CGN_ON_EXIT(kvstore_writer_abort) struct kvstore_writer *w = NULL;
 	CGN_TRY(kvstore_put(p->daemon->store, &p->key, &p->meta, p->info.size, &w, err));
 	CGN_TRY(fill(w, p, err));
-	return kv_writer_commit(&w, p->checked ? &p->info.checksum : NULL, p->if_absent ? KV_IF_ABSENT : 0,
-		err);
+	return kvstore_writer_commit(&w, p->checked ? &p->info.checksum : NULL,
+		p->if_absent ? KVSTORE_IF_ABSENT : 0, err);
 }
 
 static void put_free(struct put *p)
@@ -107,7 +107,7 @@ static void on_pool(void *arg)
 static void on_done(void *arg)
 {
 	struct put *p = arg;
-	kvd_unhold(p->daemon, p->info.size);
+	value_unhold(p->daemon, p->info.size);
 	if (p->call.client != NULL)
 		done(p->call.client, p->call.id, &p->key, &p->err);
 	bulk_call_end(&p->call);
@@ -164,7 +164,7 @@ static struct put *put_new(struct bulk_client *c, const struct kvbulk_msg *m, in
 
 static CGN_RC start(struct bulk_client *c, struct put *p, uint64_t id, bool at_once, struct cgn_err *err)
 {
-	if (!kvd_hold(p->daemon, p->info.size))
+	if (!value_hold(p->daemon, p->info.size))
 		return CGN_FAIL(err, OVERLOADED, "half of the RAM tier is being read or written by clients");
 	bulk_call_begin(c, &p->call, BULK_PUT, id);
 	if (at_once) {
@@ -176,7 +176,7 @@ static CGN_RC start(struct bulk_client *c, struct put *p, uint64_t id, bool at_o
 	if (cgn_ok(rc))
 		return rc;
 	bulk_call_end(&p->call);
-	kvd_unhold(p->daemon, p->info.size);
+	value_unhold(p->daemon, p->info.size);
 	return CGN_FAIL(err, NO_MEMORY, "no memory to read the file");
 }
 

@@ -2,7 +2,7 @@
 /* What the store tells of itself: metrics, and GET /store. */
 #include "base/json/json.h"
 #include "joint/telemetry/telemetry.h"
-#include "kvcached/kvcached.h"
+#include "kvcached/daemon/kvcached.h"
 
 #define METRICS_EVERY CGN_SEC
 
@@ -14,7 +14,7 @@ static void count_up(struct metric_cell *c, uint64_t now)
 	metric_add(c, now - metric_count(c));
 }
 
-static void tell_ssd(const struct kv_ssd_stats *s)
+static void tell_ssd(const struct kvstore_ssd_stats *s)
 {
 	metric_set(METRIC_ONE(KV_SSD_QUEUE), (double)s->queue_bytes);
 	count_up(METRIC_OF(KV_SSD_WRITTEN, "values"), s->put_bytes);
@@ -28,8 +28,8 @@ static void tell_ssd(const struct kv_ssd_stats *s)
 static void on_metrics(struct cgn_timer *t)
 {
 	struct kvcached *d = CGN_CONTAINER(t, struct kvcached, metrics_timer);
-	struct kv_stats st;
-	CGN_LIVE(d, KVD_TAG);
+	struct kvstore_stats st;
+	CGN_LIVE(d, KVCACHED_TAG);
 	kvstore_tick(d->store);
 	kvstore_stats(d->store, &st);
 	for (enum kv_tier tier = KV_RAM; tier <= KV_SSD; tier++) {
@@ -42,24 +42,25 @@ static void on_metrics(struct cgn_timer *t)
 	cgn_timer_set(t, METRICS_EVERY);
 }
 
-void kvd_metrics_open(struct kvcached *d)
+void kvcached_metrics_open(struct kvcached *d)
 {
 	cgn_timer_init(&d->metrics_timer, svc_loop(d->svc), on_metrics);
 	cgn_timer_set(&d->metrics_timer, 0);
 }
 
-void kvd_admin_store(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+void kvcached_admin_store(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
 {
 	struct kvcached *d = state;
-	struct kv_stats st;
+	struct kvstore_stats st;
 	(void)h;
 	(void)body;
-	CGN_LIVE(d, KVD_TAG);
+	CGN_LIVE(d, KVCACHED_TAG);
 	kvstore_stats(d->store, &st);
 	struct json_out o = json_out_to(&r->body);
 	json_open(&o, '{');
 	for (enum kv_tier tier = KV_RAM; tier <= KV_SSD; tier++) {
-		const struct kv_tier_stats *t = &st.tier[tier];
+		const struct kvstore_tier_stats *t = &st.tier[tier];
 		json_key(&o, tier_names[tier]);
 		json_open(&o, '{');
 		json_key_u64(&o, "blocks", t->blocks);

@@ -2,9 +2,9 @@
 /* Commands about the server: what programs ask before they begin. */
 #include <unistd.h>
 
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
-static uint64_t keys_of(const struct kv_stats *st)
+static uint64_t keys_of(const struct kvstore_stats *st)
 {
 	uint64_t ram = st->tier[KV_RAM].blocks, ssd = st->tier[KV_SSD].blocks;
 	return ram > ssd ? ram : ssd; /* what was written is in both */
@@ -12,7 +12,7 @@ static uint64_t keys_of(const struct kv_stats *st)
 
 enum resp_did resp_dbsize(struct resp_conn *c)
 {
-	struct kv_stats st;
+	struct kvstore_stats st;
 	kvstore_stats(c->port->store, &st);
 	resp_int(c, (int64_t)keys_of(&st));
 	return RESP_DONE;
@@ -23,9 +23,9 @@ enum resp_did resp_dbsize(struct resp_conn *c)
 static void info_text(const struct resp_conn *c, struct cgn_buf *b)
 {
 	const struct kvcached *d = c->port->worker->daemon;
-	struct kv_stats st;
+	struct kvstore_stats st;
 	kvstore_stats(c->port->store, &st);
-	const struct kv_tier_stats *ram = &st.tier[KV_RAM], *ssd = &st.tier[KV_SSD];
+	const struct kvstore_tier_stats *ram = &st.tier[KV_RAM], *ssd = &st.tier[KV_SSD];
 	cgn_buf_fmt(b,
 		"# Server\r\nredis_version:%s\r\nserver_name:cgn-kvcached\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%llu\r\n",
 		RESP_VERSION, (int)getpid(), ULL((cgn_clock_now() - d->started) / CGN_SEC));

@@ -7,7 +7,7 @@
  * an answer's text up to 8 x NET_QUEUE_MARK, RESP_REPLIES answers that wait for a slower tier. Over a
  * worker's connections together: RESP_TEXT_MOST of such text (who needs more is cut). Values are never here:
  * one that arrives lies in the store's pages, one that is sent is lent to the socket from there, and both
- * count as held (kvd_hold) so long: of one connection at most RESP_AHEAD and a value. Beyond that bound who
+ * count as held (value_hold) so long: of one connection at most RESP_AHEAD and a value. Beyond that bound who
  * asks waits, those first who took what they held before; and who holds something and takes or brings less
  * than RESP_PACE within RESP_PRESSED is cut for them. So somebody who takes what he asks for waits little
  * more than RESP_PRESSED, however many there are who do not. Who takes or brings nothing for RESP_STALL, or
@@ -16,7 +16,7 @@
 #include "base/core/buf.h"
 #include "base/core/list.h"
 #include "io/net/net.h"
-#include "kvcached/kvcached.h"
+#include "kvcached/daemon/kvcached.h"
 #include "policy/respcmd/respcmd.h"
 
 #define RESP_PORT_TAG  0x52535030U
@@ -63,7 +63,7 @@ struct resp_gather {
 
 struct resp_port {
 	uint32_t tag;
-	struct kvd_worker *worker;
+	struct kvcached_worker *worker;
 	struct cgn_loop *loop;
 	struct kvstore *store;
 	struct resp_shared *shared;
@@ -84,11 +84,11 @@ struct resp_reply {
 	struct resp_conn *conn;
 	enum resp_reply_kind kind;
 	struct cgn_buf text;
-	struct kv_block *block;
+	struct kvstore_block *block;
 	uint64_t off, end; /* of the block, what is still to be sent */
-	uint64_t held;     /* bytes by kvd_hold */
+	uint64_t held;     /* bytes by value_hold */
 	uint64_t reads;    /* its share of conn->reading */
-	struct kvd_read *read;
+	struct value_read *read;
 	int64_t first, last; /* what is asked for of it */
 	bool nil_is_empty, begun /* its head was sent */;
 };
@@ -114,17 +114,17 @@ struct resp_conn {
 	/* in */
 	struct cgn_buf in; /* of a command that is not whole, or waits */
 	struct respcmd cmd;
-	struct cgn_str text;               /* of the command that is being done */
-	size_t step;                       /* how far it got */
-	struct kv_writer **apart, *writer; /* values that came apart; the one that comes */
+	struct cgn_str text;                    /* of the command that is being done */
+	size_t step;                            /* how far it got */
+	struct kvstore_writer **apart, *writer; /* values that came apart; the one that comes */
 	uint32_t n_apart, cap_apart;
 	uint64_t value_left; /* of the value that comes; without a writer it is skipped */
 	uint64_t arriving;   /* bytes of its values that came apart, as resp_hold counted them */
 	uint64_t announced;  /* all of them, those that are skipped too */
 	char fault[128];     /* why the command fails although it is read to its end */
 	/* the old value, for SET ... GET and GETDEL */
-	struct kvd_read *fetch;
-	struct kv_block *fetched;
+	struct value_read *fetch;
+	struct kvstore_block *fetched;
 	bool fetch_done;
 	/* out */
 	struct cgn_link replies;
@@ -134,7 +134,7 @@ struct resp_conn {
 
 /* ---- resp.c ---- */
 void resp_port_freed(struct resp_port *p); /* less is held: who waits may go on */
-/* kvd_hold of at most what can be held at all: *held is what to let go. False: it has to wait, and will be
+/* value_hold of at most what can be held at all: *held is what to let go. False: it has to wait, and will be
  * resumed. */
 bool resp_hold(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held);
 /* the same for who can't wait */
@@ -167,7 +167,7 @@ void resp_array(struct resp_conn *c, size_t n);
 void resp_map(struct resp_conn *c, size_t n); /* in RESP2 an array of twice as many */
 /* Bytes |first| to |last| (as GETRANGE) of a block. Takes it. It may have to wait, and then what follows
  * waits too. */
-void resp_block(struct resp_conn *c, struct kv_block **take, int64_t first, int64_t last);
+void resp_block(struct resp_conn *c, struct kvstore_block **take, int64_t first, int64_t last);
 /* The same of whatever tier has it; it comes when it comes, at its place. */
 enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last,
 	bool nil_is_empty);

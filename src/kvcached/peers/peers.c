@@ -8,15 +8,15 @@
 #include "joint/kvpeer/kvpeer.h"
 #include "joint/state/state.h"
 #include "joint/telemetry/telemetry.h"
-#include "kvcached/kvcached.h"
+#include "kvcached/daemon/kvcached.h"
 
 #define METRICS_EVERY CGN_SEC
 #define SPARE_READERS 2 /* the main thread, and one more */
 
-struct kvd_peers {
+struct peers_port {
 	struct kvcached *daemon;
 	struct cgn_loop *loop;
-	struct kvpeer *kp; /* worker 0's loop; kvd_peer_of: any worker, and worker 0 ends last */
+	struct kvpeer *kp; /* worker 0's loop; peers_nearest: any worker, and worker 0 ends last */
 	struct state_stores *stores;
 	struct tls_ctx *tls;
 	struct cgn_timer metrics_timer;
@@ -27,13 +27,13 @@ struct kvd_peers {
 
 static void on_store(void *user, const struct state_store *s)
 {
-	struct kvd_peers *p = user;
+	struct peers_port *p = user;
 	kvpeer_member(p->kp, s->node_id, s->address, s->rack, s->region);
 }
 
 static void on_gone(void *user, const char *node_id)
 {
-	struct kvd_peers *p = user;
+	struct peers_port *p = user;
 	kvpeer_member_gone(p->kp, node_id);
 }
 
@@ -73,7 +73,7 @@ static void tell_quic(const struct kvpeer *kp)
 
 static void on_metrics(struct cgn_timer *t)
 {
-	struct kvd_peers *p = CGN_CONTAINER(t, struct kvd_peers, metrics_timer);
+	struct peers_port *p = CGN_CONTAINER(t, struct peers_port, metrics_timer);
 	size_t ready, all = kvpeer_count(p->kp, &ready);
 	metric_set(METRIC_OF(KV_PEERS, "ready"), (double)ready);
 	metric_set(METRIC_OF(KV_PEERS, "down"), (double)(all - ready));
@@ -95,7 +95,7 @@ static bool is_wanted(const struct config *cfg)
 	return false;
 }
 
-static CGN_RC open_pool(struct kvd_peers *p, const struct config *cfg, struct cgn_err *err)
+static CGN_RC open_pool(struct peers_port *p, const struct config *cfg, struct cgn_err *err)
 {
 	const struct tls_cfg tls = {.server = true,
 		.ca_file = cfg->security.ca_file,
@@ -103,7 +103,7 @@ static CGN_RC open_pool(struct kvd_peers *p, const struct config *cfg, struct cg
 		.key_file = cfg->security.key_file,
 		.require_peer_cert = true};
 	char node[PROTO_MAX_ID + 1];
-	unsigned readers = KVD_MAX_WORKERS + SPARE_READERS;
+	unsigned readers = KVCACHED_MAX_WORKERS + SPARE_READERS;
 	size_t least = kvpeer_least_index(readers);
 	CGN_TRY(tls_ctx_new(&tls, &p->tls, err));
 	CGN_TRY(state_node_id(cfg, node, sizeof node, err));
@@ -121,7 +121,7 @@ static CGN_RC open_pool(struct kvd_peers *p, const struct config *cfg, struct cg
 		err);
 }
 
-static void set_address(struct kvd_peers *p, const struct config *cfg)
+static void set_address(struct peers_port *p, const struct config *cfg)
 {
 	struct cgn_err err;
 	if (!cgn_ok(state_advertised(cfg, cfg->kv.advertise, cfg->kv.quic_listen, kvpeer_port(p->kp),
@@ -131,7 +131,7 @@ static void set_address(struct kvd_peers *p, const struct config *cfg)
 	cgn_log(INFO, "kvcached.peers", F_U64("port", kvpeer_port(p->kp)), F_STR("address", p->address));
 }
 
-static CGN_RC open_all(struct kvd_peers *p, const struct config *cfg, struct cgn_err *err)
+static CGN_RC open_all(struct peers_port *p, const struct config *cfg, struct cgn_err *err)
 {
 	CGN_TRY(open_pool(p, cfg, err));
 	set_address(p, cfg);
@@ -144,7 +144,7 @@ static CGN_RC open_all(struct kvd_peers *p, const struct config *cfg, struct cgn
 
 static void peers_close(void **take)
 {
-	struct kvd_peers *p = *take;
+	struct peers_port *p = *take;
 	*take = NULL;
 	cgn_timer_cancel(&p->metrics_timer);
 	state_stores_close(&p->stores);
@@ -152,15 +152,15 @@ static void peers_close(void **take)
 	tls_ctx_free(&p->tls);
 }
 
-static CGN_RC peers_open(struct kvd_worker *w, void **out, struct cgn_err *err)
+static CGN_RC peers_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
 {
 	struct kvcached *d = w->daemon;
 	if (w->index != 0 || !is_wanted(d->cfg))
 		return CGN_OK;
-	struct kvd_peers *p = calloc(1, sizeof *p);
+	struct peers_port *p = calloc(1, sizeof *p);
 	if (p == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
-	*p = (struct kvd_peers){.daemon = d, .loop = w->loop};
+	*p = (struct peers_port){.daemon = d, .loop = w->loop};
 	cgn_timer_init(&p->metrics_timer, w->loop, on_metrics);
 	d->peers = p;
 	*out = p;
@@ -169,44 +169,44 @@ static CGN_RC peers_open(struct kvd_worker *w, void **out, struct cgn_err *err)
 
 static void peers_drain(void *port)
 {
-	struct kvd_peers *p = port;
+	struct peers_port *p = port;
 	kvpeer_drain(p->kp);
 }
 
 static bool peers_idle(const void *port)
 {
-	const struct kvd_peers *p = port;
+	const struct peers_port *p = port;
 	return kvpeer_is_idle(p->kp);
 }
 
 static void peers_reload(void *port)
 {
-	struct kvd_peers *p = port;
+	struct peers_port *p = port;
 	struct cgn_err err;
 	if (!cgn_ok(tls_ctx_reload(p->tls, &err)) || !cgn_ok(state_stores_reload_tls(p->stores, &err)))
 		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg),
 			F_STR("then", "the old certificate stays"));
 }
 
-const struct kvd_port kvd_port_peers = {.name = "peers",
+const struct kvcached_port kvcached_port_peers = {.name = "peers",
 	.open = peers_open,
 	.drain = peers_drain,
 	.idle = peers_idle,
 	.close = peers_close,
 	.reload = peers_reload};
 
-void kvd_peers_free(struct kvcached *d)
+void peers_free(struct kvcached *d)
 {
 	free(d->peers);
 	d->peers = NULL;
 }
 
-const char *kvd_quic_address(const struct kvcached *d)
+const char *peers_quic_address(const struct kvcached *d)
 {
 	return d->peers != NULL ? d->peers->address : "";
 }
 
-const char *kvd_peer_of(struct kvcached *d, const struct kv_key *k)
+const char *peers_nearest(struct kvcached *d, const struct kv_key *k)
 {
 	struct kvpeer_where where;
 	if (d->peers == NULL || !kvpeer_has(d->peers->kp, k, &where))
@@ -220,42 +220,42 @@ const char *kvd_peer_of(struct kvcached *d, const struct kv_key *k)
 
 /* Two loops have it: the asker's until |done| or its cancel, worker 0's until it answered. Whoever is last
  * frees it. */
-struct kvd_fetch {
+struct peers_fetch {
 	uint32_t tag;
 	_Atomic unsigned refs;
-	struct kvd_peers *peers;
+	struct peers_port *peers;
 	struct cgn_loop *loop;
 	struct kv_key key;
 	struct kvpeer_ask ask;
-	kv_read_done done;
+	kvstore_read_done done;
 	void *user;
 	bool cancelled; /* the asker's */
 	/* worker 0's */
 	bool ended;
 	struct kvpeer_fetch *fetch;
 	/* the answer */
-	struct kv_block *block;
+	struct kvstore_block *block;
 	struct cgn_err why;
 	struct cgn_post ask_post, answer_post, cancel_post;
 };
 
-static void unref(struct kvd_fetch *f)
+static void unref(struct peers_fetch *f)
 {
 	if (atomic_fetch_sub(&f->refs, 1) != 1)
 		return;
-	kv_block_unref(&f->block);
+	kvstore_block_unref(&f->block);
 	f->tag = 0;
 	free(f);
 }
 
 static void on_answer(struct cgn_loop *l, struct cgn_post *post)
 {
-	struct kvd_fetch *f = CGN_CONTAINER(post, struct kvd_fetch, answer_post);
-	struct kv_block *block = f->block;
+	struct peers_fetch *f = CGN_CONTAINER(post, struct peers_fetch, answer_post);
+	struct kvstore_block *block = f->block;
 	struct cgn_err why = f->why;
 	(void)l;
 	CGN_LIVE(f, FETCH_TAG);
-	kv_read_done done = f->cancelled ? NULL : f->done;
+	kvstore_read_done done = f->cancelled ? NULL : f->done;
 	void *user = f->user;
 	if (done != NULL)
 		f->block = NULL;
@@ -264,9 +264,9 @@ static void on_answer(struct cgn_loop *l, struct cgn_post *post)
 		done(user, &block, &why);
 }
 
-static void on_fetched(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
-	struct kvd_fetch *f = user;
+	struct peers_fetch *f = user;
 	CGN_LIVE(f, FETCH_TAG);
 	f->fetch = NULL;
 	f->ended = true;
@@ -278,12 +278,12 @@ static void on_fetched(void *user, struct kv_block **take, const struct cgn_err 
 
 static void on_ask(struct cgn_loop *l, struct cgn_post *post)
 {
-	struct kvd_fetch *f = CGN_CONTAINER(post, struct kvd_fetch, ask_post);
+	struct peers_fetch *f = CGN_CONTAINER(post, struct peers_fetch, ask_post);
 	struct cgn_err err = {0};
 	(void)l;
 	CGN_LIVE(f, FETCH_TAG);
 	/* Somebody else's fetch may have brought it while this one was on its way here. */
-	struct kv_block *here = kvstore_get_ram(f->peers->daemon->store, &f->key, true);
+	struct kvstore_block *here = kvstore_get_ram(f->peers->daemon->store, &f->key, true);
 	if (here != NULL) {
 		on_fetched(f, &here, &err);
 		return;
@@ -297,8 +297,8 @@ static void on_ask(struct cgn_loop *l, struct cgn_post *post)
 
 static void on_cancel(struct cgn_loop *l, struct cgn_post *post)
 {
-	struct kvd_fetch *f = CGN_CONTAINER(post, struct kvd_fetch, cancel_post);
-	struct kv_block *none = NULL;
+	struct peers_fetch *f = CGN_CONTAINER(post, struct peers_fetch, cancel_post);
+	struct kvstore_block *none = NULL;
 	struct cgn_err err;
 	(void)l;
 	CGN_LIVE(f, FETCH_TAG);
@@ -309,16 +309,17 @@ static void on_cancel(struct cgn_loop *l, struct cgn_post *post)
 	unref(f);
 }
 
-CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, const struct kvpeer_ask *ask,
-	kv_read_done done, void *user, struct kvd_fetch **out, struct cgn_err *err)
+CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k,
+	const struct kvpeer_ask *ask, kvstore_read_done done, void *user, struct peers_fetch **out,
+	struct cgn_err *err)
 {
-	CGN_LIVE(d, KVD_TAG);
+	CGN_LIVE(d, KVCACHED_TAG);
 	if (d->peers == NULL)
 		return CGN_FAIL(err, UNAVAILABLE, "this store has no peers");
-	struct kvd_fetch *f = kvd_peer_of(d, k) != NULL ? calloc(1, sizeof *f) : NULL;
+	struct peers_fetch *f = peers_nearest(d, k) != NULL ? calloc(1, sizeof *f) : NULL;
 	if (f == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "no peer has it");
-	*f = (struct kvd_fetch){.tag = FETCH_TAG,
+	*f = (struct peers_fetch){.tag = FETCH_TAG,
 		.refs = 1,
 		.peers = d->peers,
 		.loop = l,
@@ -331,9 +332,9 @@ CGN_RC kvd_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k,
 	return CGN_OK;
 }
 
-void kvd_fetch_cancel(struct kvd_fetch **take)
+void peers_fetch_cancel(struct peers_fetch **take)
 {
-	struct kvd_fetch *f = *take;
+	struct peers_fetch *f = *take;
 	*take = NULL;
 	if (f == NULL)
 		return;
@@ -345,11 +346,11 @@ void kvd_fetch_cancel(struct kvd_fetch **take)
 
 /* ---- for people ---- */
 
-struct kvd_question {
+struct peers_question {
 	struct kvcached *daemon;
 	struct cgn_loop *loop;
-	kvd_write_fn *write;
-	kvd_told_fn *done; /* NULL: nobody wants to know any more */
+	peers_write_fn *write;
+	peers_told_fn *done; /* NULL: nobody wants to know any more */
 	void *user;
 	struct cgn_buf text;
 	struct cgn_post post;
@@ -357,7 +358,7 @@ struct kvd_question {
 
 static void on_told(struct cgn_loop *l, struct cgn_post *post)
 {
-	struct kvd_question *q = CGN_CONTAINER(post, struct kvd_question, post);
+	struct peers_question *q = CGN_CONTAINER(post, struct peers_question, post);
 	(void)l;
 	if (q->done != NULL)
 		q->done(q->user, &q->text);
@@ -367,26 +368,26 @@ static void on_told(struct cgn_loop *l, struct cgn_post *post)
 
 static void on_question(struct cgn_loop *l, struct cgn_post *post)
 {
-	struct kvd_question *q = CGN_CONTAINER(post, struct kvd_question, post);
+	struct peers_question *q = CGN_CONTAINER(post, struct peers_question, post);
 	(void)l;
 	if (q->daemon->peers->kp != NULL)
 		q->write(q->daemon, q->daemon->peers->kp, &q->text);
 	cgn_loop_post(q->loop, &q->post, on_told);
 }
 
-struct kvd_question *kvd_ask_peers(struct kvcached *d, struct cgn_loop *l, kvd_write_fn *write,
-	kvd_told_fn *done, void *user)
+struct peers_question *peers_ask(struct kvcached *d, struct cgn_loop *l, peers_write_fn *write,
+	peers_told_fn *done, void *user)
 {
-	CGN_LIVE(d, KVD_TAG);
-	struct kvd_question *q = d->peers != NULL ? calloc(1, sizeof *q) : NULL;
+	CGN_LIVE(d, KVCACHED_TAG);
+	struct peers_question *q = d->peers != NULL ? calloc(1, sizeof *q) : NULL;
 	if (q == NULL)
 		return NULL;
-	*q = (struct kvd_question){.daemon = d, .loop = l, .write = write, .done = done, .user = user};
+	*q = (struct peers_question){.daemon = d, .loop = l, .write = write, .done = done, .user = user};
 	cgn_loop_post(d->peers->loop, &q->post, on_question);
 	return q;
 }
 
-void kvd_question_drop(struct kvd_question **take)
+void peers_question_drop(struct peers_question **take)
 {
 	if (*take != NULL)
 		(*take)->done = NULL;
@@ -423,14 +424,14 @@ static void write_json(const struct kvcached *d, const struct kvpeer *kp, struct
 	kvpeer_describe(kp, &o);
 }
 
-void kvd_admin_peers(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+void peers_admin(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
 {
 	struct kvcached *d = state;
 	(void)h;
 	(void)body;
 	struct visitor *v = calloc(1, sizeof *v);
-	if (v == NULL || kvd_ask_peers(d, svc_loop(d->svc), write_json, on_described, v) == NULL) {
-		svc_admin_error(r, 404, "no_peers", KVD_NO_PEERS);
+	if (v == NULL || peers_ask(d, svc_loop(d->svc), write_json, on_described, v) == NULL) {
+		svc_admin_error(r, 404, "no_peers", PEERS_NONE);
 		free(v);
 		return;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands that give values out. */
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
 enum resp_did resp_get(struct resp_conn *c)
 {
@@ -39,7 +39,7 @@ enum resp_did resp_getrange(struct resp_conn *c)
 	return RESP_DONE;
 }
 
-static void on_fetched(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct resp_conn *c = user;
 	(void)why;
@@ -58,9 +58,9 @@ enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k)
 		return RESP_LATER;
 	struct kvcached *d = c->port->worker->daemon;
 	if (c->fetch_done || (c->fetched = kvstore_get_ram(d->store, k, true)) != NULL ||
-		!kvd_lookup(d, k, false, &info))
+		!value_lookup(d, k, false, &info))
 		return RESP_DONE;
-	if (!cgn_ok(kvd_get(d, c->port->loop, k, KVD_HERE_ONLY, on_fetched, c, &c->fetch, &err)))
+	if (!cgn_ok(value_get(d, c->port->loop, k, VALUE_HERE_ONLY, on_fetched, c, &c->fetch, &err)))
 		return RESP_DONE;
 	return RESP_LATER;
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grpc, Watch: what the store holds, then what changes. Nothing is kept for a slow watcher: one who falls
  * behind the store's ring of changes is told to call again. */
-#include "kvcached/grpc_priv.h"
+#include "kvcached/rpc/rpc_priv.h"
 
-static bool send_step(struct kvg_call *c, struct kvd_feed_step *step)
+static bool send_step(struct rpc_call *c, struct feed_step *step)
 {
 	Cognitora__V1__KvEvent ev = COGNITORA__V1__KV_EVENT__INIT;
-	Cognitora__V1__KvChange changes[KVD_FEED_BATCH], *list[KVD_FEED_BATCH];
-	Cognitora__V1__KvKey keys[KVD_FEED_BATCH];
+	Cognitora__V1__KvChange changes[FEED_BATCH], *list[FEED_BATCH];
+	Cognitora__V1__KvKey keys[FEED_BATCH];
 	struct cgn_err err;
 	if (step->reset && c->seq > 0) {
 		(void)CGN_FAIL(&err, UNAVAILABLE,
 			"changes were lost, for they came faster than they were taken: call again");
-		kvg_finish(c, &err);
+		rpc_finish(c, &err);
 		return false;
 	}
 	for (size_t i = 0; i < step->n; i++) {
@@ -29,20 +29,20 @@ static bool send_step(struct kvg_call *c, struct kvd_feed_step *step)
 	ev.changes = list;
 	ev.n_changes = step->n;
 	ev.synced = step->synced;
-	kvg_send(c, &ev);
+	rpc_send(c, &ev);
 	return !c->finished;
 }
 
-static void pump(struct kvg_call *c)
+static void pump(struct rpc_call *c)
 {
-	struct kvd_feed_step step;
+	struct feed_step step;
 	while (c->asked && c->call != NULL && !c->finished && !grpc_over_mark(c->call) &&
-		kvd_feed_next(&c->feed, &step))
+		feed_next(&c->feed, &step))
 		if (!send_step(c, &step))
 			return;
 }
 
-static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	(void)request;
 	(void)err;
@@ -54,6 +54,6 @@ static CGN_RC on_request(struct kvg_call *c, const void *request, struct cgn_err
 	return CGN_OK;
 }
 
-const struct kvg_method kvg_watch = {.request = &cognitora__v1__kv_watch_request__descriptor,
+const struct rpc_method rpc_watch = {.request = &cognitora__v1__kv_watch_request__descriptor,
 	.on_request = on_request,
 	.on_drain = pump};

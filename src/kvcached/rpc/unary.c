@@ -2,63 +2,63 @@
 /* grpc: the methods that ask and answer once. */
 #include <stdlib.h>
 
-#include "kvcached/grpc_priv.h"
+#include "kvcached/rpc/rpc_priv.h"
 
 /* ---- Lookup ---- */
-static void look_up(struct kvg_call *c, const struct kv_key *k, bool peers, struct kvg_entry *e)
+static void look_up(struct rpc_call *c, const struct kv_key *k, bool peers, struct rpc_entry *e)
 {
 	struct kvcached *d = c->port->w->daemon;
 	struct kv_info info;
-	(void)kvd_lookup(d, k, peers, &info);
-	const char *peer = (info.tiers & KV_TIER_BIT(KV_REMOTE)) != 0 ? kvd_peer_of(d, k) : NULL;
-	kvg_entry(e, k, &info, (struct cgn_str){NULL, 0});
+	(void)value_lookup(d, k, peers, &info);
+	const char *peer = (info.tiers & KV_TIER_BIT(KV_REMOTE)) != 0 ? peers_nearest(d, k) : NULL;
+	rpc_entry(e, k, &info, (struct cgn_str){NULL, 0});
 	if (peer != NULL)
 		e->m.peer = (char *)(uintptr_t)peer; /* only packed */
 }
 
-static CGN_RC on_lookup(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_lookup(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const Cognitora__V1__KvLookupRequest *rq = request;
-	struct kvg_entry e;
-	CGN_TRY(kvg_key(rq->key, &c->key, err));
+	struct rpc_entry e;
+	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	look_up(c, &c->key, rq->peers, &e);
-	kvg_reply(c, &e.m);
+	rpc_reply(c, &e.m);
 	return CGN_OK;
 }
-const struct kvg_method kvg_lookup = {.request = &cognitora__v1__kv_lookup_request__descriptor,
+const struct rpc_method rpc_lookup = {.request = &cognitora__v1__kv_lookup_request__descriptor,
 	.on_request = on_lookup};
 
 /* ---- BatchLookup ---- */
 static CGN_RC check_keys(Cognitora__V1__KvKey *const *keys, size_t n, struct cgn_err *err)
 {
 	struct kv_key k;
-	if (n > KVG_MAX_KEYS)
-		return CGN_FAIL(err, INVALID, "%zu keys: at most %d", n, KVG_MAX_KEYS);
+	if (n > RPC_MAX_KEYS)
+		return CGN_FAIL(err, INVALID, "%zu keys: at most %d", n, RPC_MAX_KEYS);
 	for (size_t i = 0; i < n; i++)
-		CGN_TRY(kvg_key(keys[i], &k, err));
+		CGN_TRY(rpc_key(keys[i], &k, err));
 	return CGN_OK;
 }
 
-static void look_up_all(struct kvg_call *c, const Cognitora__V1__KvBatchLookupRequest *rq,
-	struct kvg_entry *entries, Cognitora__V1__KvEntry **list)
+static void look_up_all(struct rpc_call *c, const Cognitora__V1__KvBatchLookupRequest *rq,
+	struct rpc_entry *entries, Cognitora__V1__KvEntry **list)
 {
 	Cognitora__V1__KvBatchLookupResponse rs = COGNITORA__V1__KV_BATCH_LOOKUP_RESPONSE__INIT;
 	for (size_t i = 0; i < rq->n_keys; i++) {
 		struct kv_key k;
-		(void)!cgn_ok(kvg_key(rq->keys[i], &k, NULL)); /* it was checked */
+		(void)!cgn_ok(rpc_key(rq->keys[i], &k, NULL)); /* it was checked */
 		look_up(c, &k, rq->peers, &entries[i]);
 		list[i] = &entries[i].m;
 	}
 	rs.entries = list;
 	rs.n_entries = rq->n_keys;
-	kvg_reply(c, &rs);
+	rpc_reply(c, &rs);
 }
 
-static CGN_RC on_batch_lookup(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_batch_lookup(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const Cognitora__V1__KvBatchLookupRequest *rq = request;
 	CGN_TRY(check_keys(rq->keys, rq->n_keys, err));
-	struct kvg_entry *entries = calloc(rq->n_keys + 1, sizeof *entries);
+	struct rpc_entry *entries = calloc(rq->n_keys + 1, sizeof *entries);
 	Cognitora__V1__KvEntry **list = calloc(rq->n_keys + 1, sizeof *list);
 	bool enough = entries != NULL && list != NULL;
 	if (enough)
@@ -67,73 +67,73 @@ static CGN_RC on_batch_lookup(struct kvg_call *c, const void *request, struct cg
 	free(list);
 	return enough ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for %zu answers", rq->n_keys);
 }
-const struct kvg_method kvg_batch_lookup = {.request = &cognitora__v1__kv_batch_lookup_request__descriptor,
+const struct rpc_method rpc_batch_lookup = {.request = &cognitora__v1__kv_batch_lookup_request__descriptor,
 	.on_request = on_batch_lookup};
 
 /* ---- Pin ---- */
-static CGN_RC on_pin(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_pin(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const Cognitora__V1__KvPinRequest *rq = request;
 	struct kvstore *s = c->port->w->daemon->store;
-	struct kvg_entry e;
+	struct rpc_entry e;
 	struct kv_info info;
-	CGN_TRY(kvg_key(rq->key, &c->key, err));
+	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	uint64_t for_ms = !rq->pinned ? 0 : rq->for_ms == 0 ? UINT64_MAX : rq->for_ms;
-	CGN_TRY(kvstore_pin(s, &c->key, kvd_pin_until(for_ms), err));
+	CGN_TRY(kvstore_pin(s, &c->key, value_pin_until(for_ms), err));
 	(void)kvstore_lookup(s, &c->key, &info);
-	kvg_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
-	kvg_reply(c, &e.m);
+	rpc_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
+	rpc_reply(c, &e.m);
 	return CGN_OK;
 }
-const struct kvg_method kvg_pin = {.request = &cognitora__v1__kv_pin_request__descriptor,
+const struct rpc_method rpc_pin = {.request = &cognitora__v1__kv_pin_request__descriptor,
 	.on_request = on_pin};
 
 /* ---- Promote ---- */
-static void on_promoted(void *user, struct kv_block **take, const struct cgn_err *why)
+static void on_promoted(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
-	struct kvg_call *c = user;
-	struct kvg_entry e;
+	struct rpc_call *c = user;
+	struct rpc_entry e;
 	c->read = NULL;
 	if (*take == NULL) {
-		kvg_finish(c, why);
+		rpc_finish(c, why);
 		return;
 	}
-	const struct kv_info info = kv_block_info(*take);
-	kvg_entry(&e, &c->key, &info, kv_block_model(*take));
-	kvg_reply(c, &e.m);
-	kv_block_unref(take);
+	const struct kv_info info = kvstore_block_info(*take);
+	rpc_entry(&e, &c->key, &info, kvstore_block_model(*take));
+	rpc_reply(c, &e.m);
+	kvstore_block_unref(take);
 }
 
-static CGN_RC on_promote(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_promote(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const Cognitora__V1__KvPromoteRequest *rq = request;
-	CGN_TRY(kvg_key(rq->key, &c->key, err));
+	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	c->progress = 0;
-	return kvd_get(c->port->w->daemon, c->port->w->loop, &c->key, kvd_worth(rq->peers, rq->budget_ms),
+	return value_get(c->port->w->daemon, c->port->w->loop, &c->key, value_worth(rq->peers, rq->budget_ms),
 		on_promoted, c, &c->read, err);
 }
-const struct kvg_method kvg_promote = {.request = &cognitora__v1__kv_promote_request__descriptor,
+const struct rpc_method rpc_promote = {.request = &cognitora__v1__kv_promote_request__descriptor,
 	.on_request = on_promote};
 
 /* ---- Remove ---- */
-static CGN_RC on_remove(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_remove(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const Cognitora__V1__KvRemoveRequest *rq = request;
 	Cognitora__V1__KvRemoveResponse rs = COGNITORA__V1__KV_REMOVE_RESPONSE__INIT;
 	CGN_TRY(check_keys(rq->keys, rq->n_keys, err));
 	for (size_t i = 0; i < rq->n_keys; i++) {
 		struct kv_key k;
-		CGN_TRY(kvg_key(rq->keys[i], &k, err));
+		CGN_TRY(rpc_key(rq->keys[i], &k, err));
 		rs.removed += kvstore_remove(c->port->w->daemon->store, &k);
 	}
-	kvg_reply(c, &rs);
+	rpc_reply(c, &rs);
 	return CGN_OK;
 }
-const struct kvg_method kvg_remove = {.request = &cognitora__v1__kv_remove_request__descriptor,
+const struct rpc_method rpc_remove = {.request = &cognitora__v1__kv_remove_request__descriptor,
 	.on_request = on_remove};
 
 /* ---- Stats ---- */
-static void tier_stats(enum kv_tier tier, const struct kv_tier_stats *t, Cognitora__V1__KvTierStats *out)
+static void tier_stats(enum kv_tier tier, const struct kvstore_tier_stats *t, Cognitora__V1__KvTierStats *out)
 {
 	cognitora__v1__kv_tier_stats__init(out);
 	out->tier = (Cognitora__V1__KvTier)tier; /* numbered alike */
@@ -145,13 +145,13 @@ static void tier_stats(enum kv_tier tier, const struct kv_tier_stats *t, Cognito
 	out->evictions = t->evictions;
 }
 
-static CGN_RC on_stats(struct kvg_call *c, const void *request, struct cgn_err *err)
+static CGN_RC on_stats(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const struct kvcached *d = c->port->w->daemon;
 	Cognitora__V1__KvStatsResponse rs = COGNITORA__V1__KV_STATS_RESPONSE__INIT;
 	Cognitora__V1__KvTierStats tiers[2], *list[2] = {&tiers[0], &tiers[1]};
 	char version[] = CGN_VERSION;
-	struct kv_stats st;
+	struct kvstore_stats st;
 	(void)request;
 	(void)err;
 	kvstore_stats(d->store, &st);
@@ -163,11 +163,11 @@ static CGN_RC on_stats(struct kvg_call *c, const void *request, struct cgn_err *
 	rs.corrupt = st.corrupt;
 	rs.index_bytes = st.index_bytes;
 	rs.node_id = c->port->node;
-	rs.quic_address = (char *)(uintptr_t)kvd_quic_address(d); /* only packed */
+	rs.quic_address = (char *)(uintptr_t)peers_quic_address(d); /* only packed */
 	rs.version = version;
 	rs.uptime_ms = (cgn_clock_now() - d->started) / CGN_MSEC;
-	kvg_reply(c, &rs);
+	rpc_reply(c, &rs);
 	return CGN_OK;
 }
-const struct kvg_method kvg_stats = {.request = &cognitora__v1__kv_stats_request__descriptor,
+const struct rpc_method rpc_stats = {.request = &cognitora__v1__kv_stats_request__descriptor,
 	.on_request = on_stats};

@@ -3,7 +3,7 @@
  * length was known, and it holds all of it when the command runs. */
 #include <stdlib.h>
 
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
 static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct kv_key *k, struct kv_meta *meta,
 	struct cgn_err *err)
@@ -17,7 +17,7 @@ static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct kv_key *k,
 	return CGN_OK;
 }
 
-static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, struct kv_writer **out,
+static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, struct kvstore_writer **out,
 	struct cgn_err *err)
 {
 	struct kv_key k;
@@ -42,7 +42,7 @@ static bool apart_room(struct resp_conn *c)
 	if (c->n_apart < c->cap_apart)
 		return true;
 	uint32_t cap = c->cap_apart > 0 ? 2 * c->cap_apart : 2;
-	struct kv_writer **more = realloc(c->apart, cap * sizeof *more);
+	struct kvstore_writer **more = realloc(c->apart, cap * sizeof *more);
 	if (more == NULL)
 		return false;
 	c->apart = more;
@@ -53,11 +53,11 @@ static bool apart_room(struct resp_conn *c)
 void resp_values_drop(struct resp_conn *c)
 {
 	for (uint32_t i = 0; i < c->n_apart; i++)
-		kv_writer_abort(&c->apart[i]);
+		kvstore_writer_abort(&c->apart[i]);
 	c->n_apart = 0;
 	c->writer = NULL;
 	c->fetch_done = false;
-	kv_block_unref(&c->fetched);
+	kvstore_block_unref(&c->fetched);
 	resp_unhold(c->port, RESP_ARRIVES, c->arriving);
 	c->arriving = 0;
 }
@@ -100,9 +100,9 @@ bool resp_value_begins(struct resp_conn *c)
 	return true;
 }
 
-static struct kv_writer *apart_take(struct resp_conn *c, uint32_t n)
+static struct kvstore_writer *apart_take(struct resp_conn *c, uint32_t n)
 {
-	struct kv_writer *w = c->apart[n];
+	struct kvstore_writer *w = c->apart[n];
 	c->apart[n] = NULL;
 	return w;
 }
@@ -114,7 +114,7 @@ static void failed(struct resp_conn *c, const struct cgn_err *err)
 }
 
 /* The value in argument |i|, whole and with nobody seeing it yet. False: it failed, which was answered. */
-static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kv_writer **out)
+static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kvstore_writer **out)
 {
 	struct respcmd_arg a = c->cmd.args[i];
 	struct cgn_err err = {0};
@@ -124,7 +124,7 @@ static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kv_w
 	}
 	struct cgn_str s = resp_arg(c, i);
 	if (cgn_ok(value_open(c, key_at, s.n, out, &err))) {
-		kv_writer_add(*out, s.p, s.n);
+		kvstore_writer_add(*out, s.p, s.n);
 		return true;
 	}
 	failed(c, &err);
@@ -139,9 +139,9 @@ static CGN_RC value_set(struct resp_conn *c, const struct kv_key *k, const struc
 	struct cgn_str s = resp_arg(c, i);
 	if (a.at != RESPCMD_IS_APART)
 		return kvstore_set(c->port->store, k, meta, s.p, s.n, how, err);
-	struct kv_writer *w = apart_take(c, a.n);
-	kv_writer_expires(w, meta->expires_unix_ms); /* which nobody knew when it began */
-	return kv_writer_commit(&w, NULL, how, err);
+	struct kvstore_writer *w = apart_take(c, a.n);
+	kvstore_writer_expires(w, meta->expires_unix_ms); /* which nobody knew when it began */
+	return kvstore_writer_commit(&w, NULL, how, err);
 }
 
 static void old_value(struct resp_conn *c)
@@ -154,8 +154,8 @@ static void old_value(struct resp_conn *c)
 
 static unsigned how_of(struct respcmd_set o)
 {
-	return (o.only_new ? KV_IF_ABSENT : 0U) | (o.only_old ? KV_IF_HELD : 0U) |
-		(o.keep_ttl ? KV_KEEP_END : 0U);
+	return (o.only_new ? KVSTORE_IF_ABSENT : 0U) | (o.only_old ? KVSTORE_IF_HELD : 0U) |
+		(o.keep_ttl ? KVSTORE_KEEP_EXPIRY : 0U);
 }
 
 /* SET and what is a SET by another name: |value_at| is the value's place. */
@@ -256,17 +256,17 @@ enum resp_did resp_mset(struct resp_conn *c)
 	}
 	size_t n = c->cmd.n / 2, have = 0, done = 0;
 	struct cgn_err err = {0};
-	struct kv_writer **w = calloc(n, sizeof(struct kv_writer *));
+	struct kvstore_writer **w = calloc(n, sizeof(struct kvstore_writer *));
 	if (w == NULL)
 		resp_error(c, "ERR out of memory");
 	while (w != NULL && !bad && have < n && value_take(c, 1 + 2 * have, 2 + 2 * have, &w[have]))
 		have++;
-	while (have == n && done < n && cgn_ok(kv_writer_commit(&w[done], NULL, 0, &err)))
+	while (have == n && done < n && cgn_ok(kvstore_writer_commit(&w[done], NULL, 0, &err)))
 		done++;
 	if (have == n && done < n)
 		failed(c, &err);
 	for (size_t i = done; i < have; i++)
-		kv_writer_abort(&w[i]);
+		kvstore_writer_abort(&w[i]);
 	free(w);
 	if (done == n)
 		resp_putz(c, only_new ? ":1\r\n" : "+OK\r\n");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which command it is, whether it may run now, and what every command asks about its arguments. */
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
 static resp_command *const commands[RESPCMD_UNKNOWN] = {[RESPCMD_GET] = resp_get,
 	[RESPCMD_SET] = resp_set,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grpc: the service Kv on kv.listen, over TLS, and on the Unix socket kv.uds. Memory beside the RAM tier, of
- * a worker: KVG_MAX_CALLS calls, each with a message of at most 1 MiB that is not whole yet and a write queue
- * of 256 KiB; blocks and writers that calls hold count against kvd_hold. */
+ * a worker: RPC_MAX_CALLS calls, each with a message of at most 1 MiB that is not whole yet and a write queue
+ * of 256 KiB; blocks and writers that calls hold count against value_hold. */
 #include <libgen.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 #include "joint/telemetry/scrape.h"
-#include "kvcached/grpc_priv.h"
+#include "kvcached/rpc/rpc_priv.h"
 #include "policy/proto/proto.h"
 
 #define FEEDS_EVERY (20 * CGN_MSEC)
@@ -17,18 +17,18 @@
 #define MAX_CONNS   16384
 
 /* ---- what calls share ---- */
-void kvg_send(struct kvg_call *c, const void *message)
+void rpc_send(struct rpc_call *c, const void *message)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	pb_pack(message, &b);
 	if (b.bad) {
-		kvg_finish(c, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "no memory for an answer"});
+		rpc_finish(c, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "no memory for an answer"});
 		return;
 	}
-	kvg_send_packed(c, cgn_buf_view(&b));
+	rpc_send_packed(c, cgn_buf_view(&b));
 }
 
-void kvg_send_packed(struct kvg_call *c, struct cgn_str packed)
+void rpc_send_packed(struct rpc_call *c, struct cgn_str packed)
 {
 	struct iovec iov = {.iov_len = packed.n};
 	memcpy(&iov.iov_base, &packed.p, sizeof packed.p); /* it is copied, not written to */
@@ -37,16 +37,16 @@ void kvg_send_packed(struct kvg_call *c, struct cgn_str packed)
 }
 
 /* Of the store: the call itself may last, when its client does not take the end. */
-static void let_go_of_value(struct kvg_call *c)
+static void let_go_of_value(struct rpc_call *c)
 {
 	if (c->method->on_gone != NULL)
 		c->method->on_gone(c);
 	if (c->held > 0)
-		kvd_unhold(c->port->w->daemon, c->held);
+		value_unhold(c->port->w->daemon, c->held);
 	c->held = 0;
 }
 
-void kvg_finish(struct kvg_call *c, const struct cgn_err *why)
+void rpc_finish(struct rpc_call *c, const struct cgn_err *why)
 {
 	if (c->finished || c->call == NULL)
 		return;
@@ -57,26 +57,26 @@ void kvg_finish(struct kvg_call *c, const struct cgn_err *why)
 		let_go_of_value(c);
 }
 
-void kvg_reply(struct kvg_call *c, const void *message)
+void rpc_reply(struct rpc_call *c, const void *message)
 {
-	kvg_send(c, message);
-	kvg_finish(c, NULL);
+	rpc_send(c, message);
+	rpc_finish(c, NULL);
 }
 
-void kvg_moved(struct kvg_call *c)
+void rpc_moved(struct rpc_call *c)
 {
 	c->progress = cgn_loop_now(c->port->w->loop);
 }
 
-CGN_RC kvg_hold(struct kvg_call *c, uint64_t bytes, struct cgn_err *err)
+CGN_RC rpc_hold(struct rpc_call *c, uint64_t bytes, struct cgn_err *err)
 {
-	if (!kvd_hold(c->port->w->daemon, bytes))
+	if (!value_hold(c->port->w->daemon, bytes))
 		return CGN_FAIL(err, OVERLOADED, "half of the RAM tier is being read or written by clients");
 	c->held += bytes;
 	return CGN_OK;
 }
 
-CGN_RC kvg_key(const Cognitora__V1__KvKey *k, struct kv_key *out, struct cgn_err *err)
+CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct kv_key *out, struct cgn_err *err)
 {
 	if (k == NULL)
 		return CGN_FAIL(err, INVALID, "the request has no key");
@@ -88,7 +88,7 @@ CGN_RC kvg_key(const Cognitora__V1__KvKey *k, struct kv_key *out, struct cgn_err
 	return CGN_OK;
 }
 
-void kvg_entry(struct kvg_entry *e, const struct kv_key *k, const struct kv_info *info, struct cgn_str model)
+void rpc_entry(struct rpc_entry *e, const struct kv_key *k, const struct kv_info *info, struct cgn_str model)
 {
 	cognitora__v1__kv_entry__init(&e->m);
 	cognitora__v1__kv_key__init(&e->key);
@@ -112,21 +112,21 @@ void kvg_entry(struct kvg_entry *e, const struct kv_key *k, const struct kv_info
 /* ---- the life of a call ---- */
 static void release(struct cgn_grave *g)
 {
-	struct kvg_call *c = CGN_CONTAINER(g, struct kvg_call, grave);
+	struct rpc_call *c = CGN_CONTAINER(g, struct rpc_call, grave);
 	c->tag = 0;
 	free(c);
 }
 
-static void let_go(struct kvg_call *c)
+static void let_go(struct rpc_call *c)
 {
-	kvd_read_cancel(&c->read);
+	value_read_cancel(&c->read);
 	let_go_of_value(c);
 	cgn_list_drop(&c->link);
 	c->port->n_calls--;
 	cgn_loop_bury(c->port->w->loop, &c->grave, release);
 }
 
-CGN_RC kvg_pool(struct kvg_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err)
+CGN_RC rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err)
 {
 	c->progress = 0; /* it is us who are waited for */
 	if (!cgn_ok(cgn_loop_work(c->port->w->loop, work, done, c)))
@@ -135,15 +135,15 @@ CGN_RC kvg_pool(struct kvg_call *c, void (*work)(void *call), void (*done)(void 
 	return CGN_OK;
 }
 
-bool kvg_pooled(struct kvg_call *c)
+bool rpc_pooled(struct rpc_call *c)
 {
-	CGN_LIVE(c, KVG_CALL_TAG);
+	CGN_LIVE(c, RPC_CALL_TAG);
 	c->on_pool = false;
 	if (c->finished && !c->gone)
 		let_go_of_value(c);
 	if (!c->gone)
 		return true;
-	struct kvg *g = c->port;
+	struct rpc_port *g = c->port;
 	let_go(c);
 	if (g->closing && g->n_calls == 0)
 		free(g);
@@ -152,11 +152,11 @@ bool kvg_pooled(struct kvg_call *c)
 
 static void on_message(struct grpc_call *call, void *user, const uint8_t *p, size_t n)
 {
-	struct kvg_call *c = user;
+	struct rpc_call *c = user;
 	struct cgn_err err = {0};
 	CGN_ON_EXIT(pb_free) void *request = NULL;
 	(void)call;
-	CGN_LIVE(c, KVG_CALL_TAG);
+	CGN_LIVE(c, RPC_CALL_TAG);
 	if (c->finished)
 		return;
 	cgn_rc rc = c->asked && !c->method->many
@@ -167,15 +167,15 @@ static void on_message(struct grpc_call *call, void *user, const uint8_t *p, siz
 	if (cgn_ok(rc))
 		rc = c->method->on_request(c, request, &err);
 	if (!cgn_ok(rc))
-		kvg_finish(c, &err);
+		rpc_finish(c, &err);
 }
 
 static void on_half_close(struct grpc_call *call, void *user)
 {
-	struct kvg_call *c = user;
+	struct rpc_call *c = user;
 	struct cgn_err err = {0};
 	(void)call;
-	CGN_LIVE(c, KVG_CALL_TAG);
+	CGN_LIVE(c, RPC_CALL_TAG);
 	if (c->finished)
 		return;
 	cgn_rc rc = CGN_OK;
@@ -184,24 +184,24 @@ static void on_half_close(struct grpc_call *call, void *user)
 	else if (c->method->on_end != NULL)
 		rc = c->method->on_end(c, &err);
 	if (!cgn_ok(rc))
-		kvg_finish(c, &err);
+		rpc_finish(c, &err);
 }
 
 static void on_drain(struct grpc_call *call, void *user)
 {
-	struct kvg_call *c = user;
+	struct rpc_call *c = user;
 	(void)call;
-	CGN_LIVE(c, KVG_CALL_TAG);
+	CGN_LIVE(c, RPC_CALL_TAG);
 	if (!c->finished && c->method->on_drain != NULL)
 		c->method->on_drain(c);
 }
 
 static void on_close(struct grpc_call *call, void *user, const struct cgn_err *why)
 {
-	struct kvg_call *c = user;
+	struct rpc_call *c = user;
 	(void)call;
 	(void)why;
-	CGN_LIVE(c, KVG_CALL_TAG);
+	CGN_LIVE(c, RPC_CALL_TAG);
 	c->call = NULL;
 	c->gone = c->finished = true;
 	c->progress = 0;
@@ -216,22 +216,22 @@ static void nothing_more(struct grpc_call *call, void *user, const struct cgn_er
 	(void)why;
 }
 
-static void begin(struct grpc_call *call, struct kvg *g, const struct kvg_method *m)
+static void begin(struct grpc_call *call, struct rpc_port *g, const struct rpc_method *m)
 {
 	static const struct grpc_call_ops ops = {.on_message = on_message,
 		.on_half_close = on_half_close,
 		.on_drain = on_drain,
 		.on_close = on_close};
 	static const struct grpc_call_ops refused = {.on_close = nothing_more};
-	CGN_LIVE(g, KVG_TAG);
-	struct kvg_call *c = g->n_calls < KVG_MAX_CALLS ? calloc(1, sizeof *c) : NULL;
+	CGN_LIVE(g, RPC_TAG);
+	struct rpc_call *c = g->n_calls < RPC_MAX_CALLS ? calloc(1, sizeof *c) : NULL;
 	if (c == NULL) {
 		grpc_call_take(call, &refused, NULL);
 		grpc_finish(call, CGN_OVERLOADED, "as many calls as this store takes are under way");
 		return;
 	}
-	*c = (struct kvg_call){.tag = KVG_CALL_TAG, .method = m, .port = g, .call = call};
-	kvg_moved(c);
+	*c = (struct rpc_call){.tag = RPC_CALL_TAG, .method = m, .port = g, .call = call};
+	rpc_moved(c);
 	cgn_list_push(&g->calls, &c->link);
 	g->n_calls++;
 	grpc_call_take(call, &ops, c);
@@ -240,7 +240,7 @@ static void begin(struct grpc_call *call, struct kvg *g, const struct kvg_method
 #define METHOD(name)                                              \
 	static void on_##name(struct grpc_call *call, void *port) \
 	{                                                         \
-		begin(call, port, &kvg_##name);                   \
+		begin(call, port, &rpc_##name);                   \
 	}
 METHOD(lookup)
 METHOD(batch_lookup)
@@ -271,19 +271,19 @@ static const struct grpc_method methods[] = {
 /* ---- who takes too long, and who watches ---- */
 static void on_sweep(struct cgn_timer *t)
 {
-	struct kvg *g = CGN_CONTAINER(t, struct kvg, sweep);
+	struct rpc_port *g = CGN_CONTAINER(t, struct rpc_port, sweep);
 	cgn_nsec now = cgn_loop_now(g->w->loop);
 	struct cgn_err err;
-	CGN_LIVE(g, KVG_TAG);
+	CGN_LIVE(g, RPC_TAG);
 	(void)CGN_FAIL(&err, REQUEST_TIMEOUT,
 		"nothing of the value was taken or brought for kv.lease_timeout, %llu ms",
 		(unsigned long long)(g->patience / CGN_MSEC));
 	cgn_list_each_safe (it, &g->calls) {
-		struct kvg_call *c = CGN_CONTAINER(it, struct kvg_call, link);
+		struct rpc_call *c = CGN_CONTAINER(it, struct rpc_call, link);
 		if (c->progress == 0 || c->progress + g->patience >= now)
 			continue;
 		bool takes_nothing = c->call != NULL && grpc_over_mark(c->call);
-		kvg_finish(c, &err);
+		rpc_finish(c, &err);
 		if (takes_nothing) /* nor the end: its queue has to go too */
 			grpc_abort(c->call, CGN_REQUEST_TIMEOUT);
 	}
@@ -292,15 +292,15 @@ static void on_sweep(struct cgn_timer *t)
 
 static void on_feeds(struct cgn_timer *t)
 {
-	struct kvg *g = CGN_CONTAINER(t, struct kvg, feeds);
+	struct rpc_port *g = CGN_CONTAINER(t, struct rpc_port, feeds);
 	bool any = false;
-	CGN_LIVE(g, KVG_TAG);
+	CGN_LIVE(g, RPC_TAG);
 	cgn_list_each_safe (it, &g->calls) {
-		struct kvg_call *c = CGN_CONTAINER(it, struct kvg_call, link);
-		if (c->method != &kvg_watch || c->finished)
+		struct rpc_call *c = CGN_CONTAINER(it, struct rpc_call, link);
+		if (c->method != &rpc_watch || c->finished)
 			continue;
 		any = true;
-		kvg_watch.on_drain(c);
+		rpc_watch.on_drain(c);
 	}
 	if (any)
 		cgn_timer_set(t, FEEDS_EVERY);
@@ -312,11 +312,11 @@ static struct net_listener *listener_of(const struct grpc_server *s)
 	return s != NULL ? grpc_server_listener(s) : NULL;
 }
 
-static CGN_RC serve(struct kvg *g, const struct net_listen_cfg *listen, struct grpc_server **out,
+static CGN_RC serve(struct rpc_port *g, const struct net_listen_cfg *listen, struct grpc_server **out,
 	struct cgn_err *err)
 {
 	const struct grpc_server_cfg cfg = {.listen = *listen,
-		.max_message = KVG_MAX_MESSAGE,
+		.max_message = RPC_MAX_MESSAGE,
 		.max_streams = MAX_STREAMS,
 		.methods = methods,
 		.n_methods = CGN_COUNT(methods),
@@ -326,10 +326,11 @@ static CGN_RC serve(struct kvg *g, const struct net_listen_cfg *listen, struct g
 	return CGN_OK;
 }
 
-static CGN_RC serve_uds(struct kvg *g, const char *path, struct cgn_err *err)
+static CGN_RC serve_uds(struct rpc_port *g, const char *path, struct cgn_err *err)
 {
 	char addr[128], dir[128];
-	const struct kvg *first = g->w->index > 0 ? g->w->daemon->workers[0].ports[KVD_PORT_grpc] : NULL;
+	const struct rpc_port *first =
+		g->w->index > 0 ? g->w->daemon->workers[0].ports[KVCACHED_PORT_grpc] : NULL;
 	(void)snprintf(addr, sizeof addr, "unix:%s", path);
 	(void)cgn_str_copyz(dir, sizeof dir, cgn_str_of(path));
 	if (first == NULL)
@@ -341,7 +342,7 @@ static CGN_RC serve_uds(struct kvg *g, const char *path, struct cgn_err *err)
 	return serve(g, &listen, &g->uds, err);
 }
 
-static CGN_RC serve_all(struct kvg *g, const struct config *cfg, struct cgn_err *err)
+static CGN_RC serve_all(struct rpc_port *g, const struct config *cfg, struct cgn_err *err)
 {
 	if (cfg->kv.listen != NULL && cfg->kv.listen[0] != '\0') {
 		const struct net_listen_cfg listen = {.addr = cfg->kv.listen,
@@ -358,11 +359,11 @@ static CGN_RC serve_all(struct kvg *g, const struct config *cfg, struct cgn_err 
 
 static void kvg_close(void **take)
 {
-	struct kvg *g = *take;
+	struct rpc_port *g = *take;
 	*take = NULL;
 	if (g == NULL)
 		return;
-	CGN_LIVE(g, KVG_TAG);
+	CGN_LIVE(g, RPC_TAG);
 	cgn_timer_cancel(&g->sweep);
 	cgn_timer_cancel(&g->feeds);
 	grpc_server_free(&g->tcp);
@@ -372,12 +373,12 @@ static void kvg_close(void **take)
 		free(g);
 }
 
-static CGN_RC kvg_open(struct kvd_worker *w, void **out, struct cgn_err *err)
+static CGN_RC kvg_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
 {
-	struct kvg *g = calloc(1, sizeof *g);
+	struct rpc_port *g = calloc(1, sizeof *g);
 	if (g == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	*g = (struct kvg){.tag = KVG_TAG, .w = w, .patience = w->daemon->cfg->kv.lease_timeout};
+	*g = (struct rpc_port){.tag = RPC_TAG, .w = w, .patience = w->daemon->cfg->kv.lease_timeout};
 	const char *node = w->daemon->cfg->agent.node_id;
 	if (node != NULL)
 		(void)cgn_str_copyz(g->node, sizeof g->node, cgn_str_of(node));
@@ -397,19 +398,19 @@ static CGN_RC kvg_open(struct kvd_worker *w, void **out, struct cgn_err *err)
 
 static void on_idle(void *arg)
 {
-	((struct kvg *)arg)->draining--;
+	((struct rpc_port *)arg)->draining--;
 }
 
 static void kvg_drain(void *port)
 {
-	struct kvg *g = port;
+	struct rpc_port *g = port;
 	struct cgn_err err;
-	CGN_LIVE(g, KVG_TAG);
+	CGN_LIVE(g, RPC_TAG);
 	(void)CGN_FAIL(&err, UNAVAILABLE, "the store goes away");
 	cgn_list_each_safe (it, &g->calls) {
-		struct kvg_call *c = CGN_CONTAINER(it, struct kvg_call, link);
-		if (c->method == &kvg_watch)
-			kvg_finish(c, &err);
+		struct rpc_call *c = CGN_CONTAINER(it, struct rpc_call, link);
+		if (c->method == &rpc_watch)
+			rpc_finish(c, &err);
 	}
 	g->draining = (g->tcp != NULL ? 1U : 0U) + (g->uds != NULL ? 1U : 0U);
 	if (g->tcp != NULL)
@@ -420,12 +421,12 @@ static void kvg_drain(void *port)
 
 static bool kvg_idle(const void *port)
 {
-	const struct kvg *g = port;
-	CGN_LIVE(g, KVG_TAG);
+	const struct rpc_port *g = port;
+	CGN_LIVE(g, RPC_TAG);
 	return g->draining == 0;
 }
 
-const struct kvd_port kvd_port_grpc = {.name = "grpc",
+const struct kvcached_port kvcached_port_grpc = {.name = "grpc",
 	.open = kvg_open,
 	.drain = kvg_drain,
 	.idle = kvg_idle,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands about the connection itself. */
 #include "base/crypto/crypto.h"
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
 #define LIST_MOST 256 /* connections that CLIENT LIST tells of */
 

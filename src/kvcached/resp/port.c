@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The port: listeners, who is connected, and what all of a worker's connections may hold together. */
-#include "kvcached/resp.h"
+#include "kvcached/resp/resp_priv.h"
 
 #include <stdlib.h>
 
@@ -162,7 +162,7 @@ void resp_port_done_waiting(struct resp_conn *c)
 static bool hold(struct resp_port *p, enum resp_hold what, uint64_t want, uint64_t most)
 {
 	if (atomic_fetch_add(&p->shared->held[what], want) + want <= most &&
-		kvd_hold(p->worker->daemon, want))
+		value_hold(p->worker->daemon, want))
 		return true;
 	atomic_fetch_sub(&p->shared->held[what], want);
 	return false;
@@ -191,7 +191,7 @@ void resp_unhold(struct resp_port *p, enum resp_hold what, uint64_t n)
 	if (n == 0)
 		return;
 	atomic_fetch_sub(&p->shared->held[what], n);
-	kvd_unhold(p->worker->daemon, n);
+	value_unhold(p->worker->daemon, n);
 	resp_port_freed(p);
 }
 
@@ -284,9 +284,9 @@ static bool port_idle(const void *port)
 	return p->n_conns == 0;
 }
 
-static CGN_RC port_open(struct kvd_worker *w, void **out, struct cgn_err *err)
+static CGN_RC port_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
 {
-	const struct resp_port *first = w->index > 0 ? w->daemon->workers[0].ports[KVD_PORT_resp] : NULL;
+	const struct resp_port *first = w->index > 0 ? w->daemon->workers[0].ports[KVCACHED_PORT_resp] : NULL;
 	struct resp_port *p = calloc(1, sizeof *p);
 	if (p == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the Redis port");
@@ -312,7 +312,7 @@ static CGN_RC port_open(struct kvd_worker *w, void **out, struct cgn_err *err)
 	return CGN_OK;
 }
 
-const struct kvd_port kvd_port_resp = {.name = "resp",
+const struct kvcached_port kvcached_port_resp = {.name = "resp",
 	.open = port_open,
 	.drain = port_drain,
 	.idle = port_idle,

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every port asks the store by, and how much of it clients may keep from going. */
+#include <stdlib.h>
+
+#include "joint/kvpeer/kvpeer.h"
+#include "kvcached/daemon/kvcached.h"
+
+struct value_read {
+	struct kvcached *daemon;
+	struct cgn_loop *loop;
+	struct kv_key key;
+	uint32_t worth_ms;
+	struct kvstore_read *read;
+	struct peers_fetch *fetch; /* when it is not here */
+	kvstore_read_done done;
+	void *user;
+};
+
+static void end(struct value_read *r, struct kvstore_block **take, const struct cgn_err *why)
+{
+	kvstore_read_done done = r->done;
+	void *user = r->user;
+	free(r);
+	done(user, take, why);
+}
+
+static void on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
+{
+	struct value_read *r = user;
+	r->fetch = NULL;
+	end(r, take, why);
+}
+
+/* A peer is asked when no tier here has it whole. */
+static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
+{
+	struct value_read *r = user;
+	const struct kvpeer_ask ask = {.priority = 3,
+		.budget_ms = r->worth_ms != VALUE_WORTH_UNKNOWN ? r->worth_ms : 0};
+	struct cgn_err err;
+	r->read = NULL;
+	if (*take == NULL && r->worth_ms != VALUE_HERE_ONLY &&
+		(why->code == CGN_NOT_FOUND || why->code == CGN_STORAGE) &&
+		cgn_ok(peers_fetch(r->daemon, r->loop, &r->key, &ask, on_fetched, r, &r->fetch, &err)))
+		return;
+	end(r, take, why);
+}
+
+CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, uint32_t worth_ms,
+	kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err)
+{
+	struct value_read *r = calloc(1, sizeof *r);
+	CGN_LIVE(d, KVCACHED_TAG);
+	if (r == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a read");
+	*r = (struct value_read){.daemon = d,
+		.loop = l,
+		.key = *k,
+		.worth_ms = worth_ms,
+		.done = done,
+		.user = user};
+	cgn_rc rc = kvstore_get(d->store, l, k, on_read, r, &r->read, err);
+	if (!cgn_ok(rc)) {
+		free(r);
+		return rc;
+	}
+	*out = r;
+	return CGN_OK;
+}
+
+void value_read_cancel(struct value_read **take)
+{
+	struct value_read *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	if (r->read != NULL)
+		kvstore_read_cancel(&r->read);
+	peers_fetch_cancel(&r->fetch);
+	free(r);
+}
+
+bool value_lookup(struct kvcached *d, const struct kv_key *k, bool peers, struct kv_info *out)
+{
+	CGN_LIVE(d, KVCACHED_TAG);
+	if (kvstore_lookup(d->store, k, out))
+		return true;
+	if (!peers || peers_nearest(d, k) == NULL)
+		return false;
+	*out = (struct kv_info){.tiers = KV_TIER_BIT(KV_REMOTE)};
+	return true;
+}
+
+uint64_t value_pin_until(uint64_t for_ms)
+{
+	uint64_t now = cgn_clock_wall_ms();
+	if (for_ms == 0)
+		return 0;
+	return for_ms < UINT64_MAX - now ? now + for_ms : UINT64_MAX;
+}
+
+bool value_hold(struct kvcached *d, uint64_t bytes)
+{
+	CGN_LIVE(d, KVCACHED_TAG);
+	if (atomic_fetch_add(&d->held, bytes) + bytes <= d->held_max)
+		return true;
+	atomic_fetch_sub(&d->held, bytes);
+	return false;
+}
+
+void value_unhold(struct kvcached *d, uint64_t bytes)
+{
+	CGN_MUST(atomic_fetch_sub(&d->held, bytes) >= bytes);
+}

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/codec/codec.h"
 
+#include <string.h>
+
 static const char std_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 static const char url_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-static void put_group(struct cgn_buf *out, const char *alphabet, const unsigned char *p, size_t n)
+static void base64_group_put(struct cgn_buf *out, const char *alphabet, const unsigned char *p, size_t n)
 {
 	char text[4];
 	uint32_t bits =
@@ -14,24 +16,50 @@ static void put_group(struct cgn_buf *out, const char *alphabet, const unsigned 
 	cgn_buf_add(out, text, n + 1);
 }
 
-static void put(struct cgn_buf *out, const char *alphabet, struct cgn_str bytes)
+static void alphabet_put(struct cgn_buf *out, const char *alphabet, struct cgn_str bytes)
 {
 	const unsigned char *p = (const unsigned char *)bytes.p;
 	for (size_t left = bytes.n, n; left > 0; left -= n, p += n) {
 		n = left < 3 ? left : 3;
-		put_group(out, alphabet, p, n);
+		base64_group_put(out, alphabet, p, n);
 	}
 }
 
 void base64_put(struct cgn_buf *out, struct cgn_str bytes)
 {
-	put(out, std_alphabet, bytes);
+	alphabet_put(out, std_alphabet, bytes);
 	cgn_buf_add(out, "==", (3 - bytes.n % 3) % 3);
 }
 
 void base64url_put(struct cgn_buf *out, struct cgn_str bytes)
 {
-	put(out, url_alphabet, bytes);
+	alphabet_put(out, url_alphabet, bytes);
+}
+
+static int base64_digit(char c)
+{
+	const char *at = c != '\0' ? strchr(std_alphabet, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
+	return at != NULL ? (int)(at - std_alphabet) : -1;
+}
+
+bool base64_get(struct cgn_buf *out, struct cgn_str text)
+{
+	size_t before = out->n, n = text.n;
+	uint32_t bits = 0;
+	while (n > 0 && text.n - n < 2 && text.p[n - 1] == '=')
+		n--;
+	bool good = n % 4 != 1 && (n == text.n || text.n % 4 == 0);
+	for (size_t i = 0; good && i < n; i++) {
+		int digit = base64_digit(text.p[i]);
+		good = digit >= 0;
+		bits = bits << 6 | (uint32_t)digit;
+		if (good && i % 4 != 0)
+			cgn_buf_char(out, (char)(bits >> (6 - 2 * (i % 4))));
+	}
+	good = good && !out->bad;
+	if (!good)
+		out->n = before;
+	return good;
 }
 
 void hex_put(struct cgn_buf *out, struct cgn_str bytes)

@@ -7,10 +7,13 @@
 void base64_put(struct cgn_buf *out, struct cgn_str bytes);    /* RFC 4648 section 4, padded */
 void base64url_put(struct cgn_buf *out, struct cgn_str bytes); /* section 5, not padded */
 void hex_put(struct cgn_buf *out, struct cgn_str bytes);       /* lower case */
-/* Append the bytes that |text| stands for. False, and nothing appended, on a foreign character or an odd
- * length; also when |out| is full (then it is bad). */
-bool hex_get(struct cgn_buf *out, struct cgn_str text); /* both cases */
-/* "%2F" and friends in a path; what is no escape stays as it is. |to| has room for text.n bytes; returns how
- * many there are. */
+/* Append the bytes that |text| stands for: base64 in either alphabet, padded or not, and hexadecimal digits of
+ * either case. False on a foreign character or an impossible length, with nothing appended, and when |out| is
+ * full (then out->bad is set). */
+bool base64_get(struct cgn_buf *out, struct cgn_str text);
+bool hex_get(struct cgn_buf *out, struct cgn_str text);
+/* Replace each "%2F"-like escape of a path by its character; other bytes are copied. |to| has room for text.n
+ * bytes. Returns how many were written. */
 size_t percent_get(char *to, struct cgn_str text);
-int hex_digit(char c); /* its value, both cases; -1 when it is none */
+/* The value of a hexadecimal digit of either case; -1 for another character. */
+int hex_digit(char c);

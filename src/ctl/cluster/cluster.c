@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/pb/pb_json.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
 #include "ctl/progress.h"
@@ -151,19 +152,6 @@ static void shadow_line(const Cognitora__V1__ShadowStatus *s, struct cgn_buf *ou
 		(unsigned long long)s->chosen_cached_tokens);
 }
 
-static void shadow_json(const Cognitora__V1__ShadowStatus *s, struct json_out *o)
-{
-	json_open(o, '{');
-	json_key_z(o, "policy", s->policy);
-	json_key_u64(o, "agreed", s->agreed);
-	json_key_u64(o, "differed", s->differed);
-	json_key_f64(o, "cheaper_ms", s->cheaper_ms);
-	json_key_f64(o, "dearer_ms", s->dearer_ms);
-	json_key_u64(o, "cached_tokens", s->cached_tokens);
-	json_key_u64(o, "chosen_cached_tokens", s->chosen_cached_tokens);
-	json_close(o, '}');
-}
-
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", s->cluster,
@@ -182,37 +170,16 @@ static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		model_line(s, i, out);
 }
 
-static void model_json(const Cognitora__V1__ModelStatus *m, struct json_out *o)
-{
-	json_open(o, '{');
-	json_key_z(o, "model", m->name);
-	json_key_z(o, "tokens", m->tokens);
-	json_key_z(o, "why", m->why);
-	json_key_u64(o, "block", m->block);
-	json_key_u64(o, "queued", m->queued);
-	json_key_u64(o, "ready_nodes", m->ready_nodes);
-	json_close(o, '}');
-}
-
 static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key_z(&o, "cluster", s->cluster);
-	json_key_z(&o, "router_version", s->router_version);
-	json_key_u64(&o, "uptime_ms", s->uptime_ms);
-	json_key_z(&o, "state_backend", s->state_backend);
-	json_key(&o, "state_connected");
-	json_put_bool(&o, s->state_connected);
+	pb_json_members(&o, s, "cluster router_version uptime_ms state_backend state_connected");
 	if (s->policy != NULL) {
 		json_key(&o, "routing");
 		ctl_policy_json(s->policy, &o);
 	}
-	json_key(&o, "shadows");
-	json_open(&o, '[');
-	for (size_t i = 0; i < s->n_shadows; i++)
-		shadow_json(s->shadows[i], &o);
-	json_close(&o, ']');
+	pb_json_members(&o, s, "shadows");
 	json_key(&o, "nodes");
 	json_open(&o, '{');
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++) {
@@ -220,16 +187,7 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		json_put_u64(&o, nodes_in(s, node_states[i]));
 	}
 	json_close(&o, '}');
-	json_key(&o, "models");
-	json_open(&o, '[');
-	for (size_t i = 0; i < s->n_models; i++)
-		json_put_z(&o, s->models[i]);
-	json_close(&o, ']');
-	json_key(&o, "prompts");
-	json_open(&o, '[');
-	for (size_t i = 0; i < s->n_model_status; i++)
-		model_json(s->model_status[i], &o);
-	json_close(&o, ']');
+	pb_json_members(&o, s, "models prompts=model_status{model=name tokens why block queued ready_nodes}");
 	json_close(&o, '}');
 	cgn_buf_char(out, '\n');
 }

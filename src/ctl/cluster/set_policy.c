@@ -2,6 +2,7 @@
 /* set_policy: by which policy and weights routers choose, shown and changed while they run. */
 #include <string.h>
 
+#include "base/pb/pb_json.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
 
@@ -88,23 +89,11 @@ void ctl_policy_text(const Cognitora__V1__PolicyStatus *s, struct cgn_buf *out)
 
 void ctl_policy_json(const Cognitora__V1__PolicyStatus *s, struct json_out *o)
 {
-	const struct {
-		const char *name;
-		double v;
-	} weights[] = {{"kv", s->kv}, {"load", s->load}, {"power", s->power}, {"capacity", s->capacity}};
 	json_open(o, '{');
-	json_key_z(o, "policy", s->policy);
-	json_key_z(o, "policy_from", s->policy_from);
+	pb_json_members(o, s, "policy policy_from");
 	json_key(o, "weights");
-	json_open(o, '{');
-	for (size_t i = 0; i < CGN_COUNT(weights); i++) {
-		json_key(o, weights[i].name);
-		json_put_f64(o, weights[i].v);
-	}
-	json_close(o, '}');
-	json_key_z(o, "weights_from", s->weights_from);
-	json_key_z(o, "where", s->where);
-	json_key_z(o, "trouble", s->trouble);
+	pb_json_select(o, s, "kv load power capacity");
+	pb_json_members(o, s, "weights_from where trouble");
 	json_close(o, '}');
 }
 

@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/codec/pb.h"
-#include "base/json/json.h"
+#include "base/pb/pb_json.h"
 #include "base/sum/sum.h"
 #include "ctl/kv/client.h"
 #include "io/disk/disk.h"
@@ -30,12 +29,7 @@ static void entry_json(const entry *e, struct json_out *o)
 	json_key_z(o, "tiers", kv_ctl_tiers(e->tiers));
 	json_key_u64(o, "size", e->size);
 	json_key_z(o, "checksum", sum);
-	json_key_z(o, "model", e->model);
-	json_key_u64(o, "tokens", e->tokens);
-	json_key_u64(o, "created_unix_ms", e->created_unix_ms);
-	json_key_u64(o, "expires_unix_ms", e->expires_unix_ms);
-	json_key(o, "pinned");
-	json_put_bool(o, e->pinned);
+	pb_json_members(o, e, "model tokens created_unix_ms expires_unix_ms pinned");
 	json_close(o, '}');
 }
 
@@ -106,24 +100,12 @@ static void stats_json(const Cognitora__V1__KvStatsResponse *s, struct cgn_buf *
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key_z(&o, "node", s->node_id);
-	json_key_z(&o, "version", s->version);
-	json_key_u64(&o, "uptime_ms", s->uptime_ms);
-	json_key_z(&o, "quic_address", s->quic_address);
+	pb_json_members(&o, s, "node=node_id version uptime_ms quic_address");
 	for (size_t i = 0; i < s->n_tiers; i++) {
 		json_key(&o, tier_name(s->tiers[i]->tier));
-		json_open(&o, '{');
-		json_key_u64(&o, "blocks", s->tiers[i]->blocks);
-		json_key_u64(&o, "bytes", s->tiers[i]->bytes);
-		json_key_u64(&o, "value_bytes", s->tiers[i]->value_bytes);
-		json_key_u64(&o, "budget_bytes", s->tiers[i]->budget_bytes);
-		json_key_u64(&o, "hits", s->tiers[i]->hits);
-		json_key_u64(&o, "evictions", s->tiers[i]->evictions);
-		json_close(&o, '}');
+		pb_json_select(&o, s->tiers[i], "blocks bytes value_bytes budget_bytes hits evictions");
 	}
-	json_key_u64(&o, "misses", s->misses);
-	json_key_u64(&o, "corrupt", s->corrupt);
-	json_key_u64(&o, "index_bytes", s->index_bytes);
+	pb_json_members(&o, s, "misses corrupt index_bytes");
 	json_close(&o, '}');
 	cgn_buf_char(out, '\n');
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kv peers: the other nodes' stores, as one of them sees them. */
-#include "base/json/json.h"
+#include "base/pb/pb_json.h"
 #include "ctl/kv/client.h"
 
 typedef Cognitora__V1__KvPeersResponse response;
@@ -13,57 +13,14 @@ struct peers {
 };
 
 /* ---- for machines ---- */
-static void peer_json(const peer *p, struct json_out *o)
-{
-	json_open(o, '{');
-	json_key_z(o, "id", p->id);
-	json_key_z(o, "name", p->name);
-	json_key_z(o, "certificate", p->certificate);
-	json_key_z(o, "address", p->address);
-	json_key_z(o, "state", p->state);
-	json_key_z(o, "why", p->why);
-	json_key_z(o, "rack", p->rack);
-	json_key_z(o, "region", p->region);
-	json_key_z(o, "distance", p->distance);
-	json_key_u64(o, "blocks", p->blocks);
-	json_key_u64(o, "rtt_us", p->rtt_us);
-	json_key_u64(o, "first_byte_us", p->first_byte_us);
-	json_key_u64(o, "bytes_per_second", p->bytes_per_second);
-	json_key_u64(o, "fetched", p->fetched);
-	json_key_u64(o, "fetched_bytes", p->fetched_bytes);
-	json_key_u64(o, "missed", p->missed);
-	json_key_u64(o, "busy", p->busy);
-	json_key_u64(o, "failed", p->failed);
-	json_key_u64(o, "corrupt", p->corrupt);
-	json_key_u64(o, "served", p->served);
-	json_key_u64(o, "served_bytes", p->served_bytes);
-	json_close(o, '}');
-}
-
-static void json(const response *rs, struct cgn_buf *out)
+static void peers_json(const response *rs, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
-	json_open(&o, '{');
-	json_key_z(&o, "node", rs->node_id);
-	json_key_z(&o, "rack", rs->rack);
-	json_key_z(&o, "region", rs->region);
-	json_key_z(&o, "quic_address", rs->quic_address);
-	json_key_u64(&o, "guests", rs->guests);
-	json_key_u64(&o, "serving", rs->serving);
-	json_key_u64(&o, "owed_bytes", rs->owed_bytes);
-	json_key_u64(&o, "fetching", rs->fetching);
-	json_key_u64(&o, "index_blocks", rs->index_blocks);
-	json_key_u64(&o, "index_bytes", rs->index_bytes);
-	json_key_u64(&o, "index_max_bytes", rs->index_max_bytes);
-	json_key_u64(&o, "handshakes_failed", rs->handshakes_failed);
-	json_key_z(&o, "last_refusal", rs->last_refusal);
-	json_key_u64(&o, "last_refusal_ms", rs->last_refusal_ms);
-	json_key(&o, "peers");
-	json_open(&o, '[');
-	for (size_t i = 0; i < rs->n_peers; i++)
-		peer_json(rs->peers[i], &o);
-	json_close(&o, ']');
-	json_close(&o, '}');
+	pb_json_select(&o, rs,
+		"node=node_id rack region quic_address guests serving owed_bytes fetching index_blocks index_bytes "
+		"index_max_bytes handshakes_failed last_refusal last_refusal_ms peers{id name certificate address "
+		"state why rack region distance blocks rtt_us first_byte_us bytes_per_second fetched fetched_bytes "
+		"missed busy failed corrupt served served_bytes}");
 	cgn_buf_char(out, '\n');
 }
 
@@ -122,7 +79,7 @@ static void on_peers(void *user, const void *message)
 {
 	struct peers *to = user;
 	if (to->json)
-		json(message, &to->out);
+		peers_json(message, &to->out);
 	else
 		people(message, to);
 }

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pb_json, writing. */
+#include "base/pb/pb_json.h"
+
+#include "base/codec/codec.h"
+#include "base/pb/pb_json_priv.h"
+
+static const struct pb_json_type types[] = {
+	[PROTOBUF_C_TYPE_INT32] = {PB_JSON_INTEGER, true, sizeof(int32_t)},
+	[PROTOBUF_C_TYPE_SINT32] = {PB_JSON_INTEGER, true, sizeof(int32_t)},
+	[PROTOBUF_C_TYPE_SFIXED32] = {PB_JSON_INTEGER, true, sizeof(int32_t)},
+	[PROTOBUF_C_TYPE_INT64] = {PB_JSON_INTEGER, true, sizeof(int64_t)},
+	[PROTOBUF_C_TYPE_SINT64] = {PB_JSON_INTEGER, true, sizeof(int64_t)},
+	[PROTOBUF_C_TYPE_SFIXED64] = {PB_JSON_INTEGER, true, sizeof(int64_t)},
+	[PROTOBUF_C_TYPE_UINT32] = {PB_JSON_INTEGER, false, sizeof(uint32_t)},
+	[PROTOBUF_C_TYPE_FIXED32] = {PB_JSON_INTEGER, false, sizeof(uint32_t)},
+	[PROTOBUF_C_TYPE_UINT64] = {PB_JSON_INTEGER, false, sizeof(uint64_t)},
+	[PROTOBUF_C_TYPE_FIXED64] = {PB_JSON_INTEGER, false, sizeof(uint64_t)},
+	[PROTOBUF_C_TYPE_FLOAT] = {PB_JSON_REAL, true, sizeof(float)},
+	[PROTOBUF_C_TYPE_DOUBLE] = {PB_JSON_REAL, true, sizeof(double)},
+	[PROTOBUF_C_TYPE_BOOL] = {PB_JSON_BOOL, false, sizeof(protobuf_c_boolean)},
+	[PROTOBUF_C_TYPE_ENUM] = {PB_JSON_ENUM, true, sizeof(int)},
+	[PROTOBUF_C_TYPE_STRING] = {PB_JSON_STRING, false, sizeof(char *)},
+	[PROTOBUF_C_TYPE_BYTES] = {PB_JSON_BYTES, false, sizeof(ProtobufCBinaryData)},
+	[PROTOBUF_C_TYPE_MESSAGE] = {PB_JSON_MESSAGE, false, sizeof(ProtobufCMessage *)},
+};
+
+const struct pb_json_type *pb_json_type(const ProtobufCFieldDescriptor *f)
+{
+	CGN_MUST((size_t)f->type < CGN_COUNT(types));
+	return &types[f->type];
+}
+
+void pb_json_name(const ProtobufCFieldDescriptor *f, char out[PB_JSON_NAME])
+{
+	size_t n = 0;
+	for (const char *p = f->name; *p != '\0'; p++) {
+		bool joins = *p == '_' && p[1] != '\0';
+		CGN_MUST(n + 1 < PB_JSON_NAME);
+		p += joins;
+		out[n++] = (char)(joins && *p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p);
+	}
+	out[n] = '\0';
+}
+
+/* How one message is written: |select| lists its fields, or is {NULL, 0} for all of them. */
+struct how {
+	enum pb_json_style style;
+	struct cgn_str select;
+};
+
+static void message_put(struct json_out *o, const ProtobufCMessage *m, struct how how);
+
+static uint32_t u32_at(const void *at)
+{
+	uint32_t v;
+	memcpy(&v, at, sizeof v);
+	return v;
+}
+
+static uint64_t u64_at(const void *at)
+{
+	uint64_t v;
+	memcpy(&v, at, sizeof v);
+	return v;
+}
+
+static void *pointer_at(const void *at)
+{
+	void *p;
+	memcpy(&p, at, sizeof p);
+	return p;
+}
+
+static void real_put(struct json_out *o, const void *at, size_t size)
+{
+	float narrow;
+	double wide;
+	memcpy(&narrow, at, sizeof narrow);
+	if (size == sizeof wide)
+		memcpy(&wide, at, sizeof wide);
+	json_put_f64(o, size == sizeof wide ? wide : (double)narrow);
+}
+
+static void enum_put(struct json_out *o, const ProtobufCEnumDescriptor *type, int value)
+{
+	const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(type, value);
+	if (v != NULL)
+		json_put_z(o, v->name);
+	else
+		json_put_i64(o, value);
+}
+
+static void bytes_put(struct json_out *o, const void *at)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	ProtobufCBinaryData data;
+	memcpy(&data, at, sizeof data);
+	base64_put(&text, (struct cgn_str){(const char *)data.data, data.len});
+	if (text.bad)
+		o->b->bad = true;
+	json_put_str(o, cgn_buf_view(&text));
+}
+
+/* JavaScript would round 64-bit integers: the standard mapping has them as strings. */
+static void integer_put(struct json_out *o, const void *at, const struct pb_json_type *t,
+	enum pb_json_style style)
+{
+	char digits[24];
+	bool is_wide = t->size == sizeof(uint64_t);
+	uint64_t v = is_wide   ? u64_at(at)
+		: t->is_signed ? (uint64_t)(int64_t)(int32_t)u32_at(at)
+			       : u32_at(at);
+	if (t->is_signed)
+		(void)snprintf(digits, sizeof digits, "%lld", (long long)v);
+	else
+		(void)snprintf(digits, sizeof digits, "%llu", (unsigned long long)v);
+	if (is_wide && style == PB_JSON_PROTO3)
+		json_put_z(o, digits);
+	else
+		json_put_raw(o, cgn_str_of(digits));
+}
+
+static void value_put(struct json_out *o, const ProtobufCFieldDescriptor *f, const void *at, struct how how)
+{
+	const struct pb_json_type *t = pb_json_type(f);
+	const char *z;
+	switch (t->kind) {
+	case PB_JSON_INTEGER:
+		integer_put(o, at, t, how.style);
+		return;
+	case PB_JSON_REAL:
+		real_put(o, at, t->size);
+		return;
+	case PB_JSON_BOOL:
+		json_put_bool(o, u32_at(at) != 0);
+		return;
+	case PB_JSON_ENUM:
+		enum_put(o, f->descriptor, (int)u32_at(at));
+		return;
+	case PB_JSON_STRING:
+		z = pointer_at(at);
+		json_put_z(o, z != NULL ? z : "");
+		return;
+	case PB_JSON_BYTES:
+		bytes_put(o, at);
+		return;
+	case PB_JSON_MESSAGE:
+		message_put(o, pointer_at(at), how);
+		return;
+	}
+}
+
+static void array_put(struct json_out *o, const ProtobufCFieldDescriptor *f, const char *first, size_t n,
+	struct how how)
+{
+	json_open(o, '[');
+	for (size_t i = 0; i < n; i++)
+		value_put(o, f, first + i * pb_json_type(f)->size, how);
+	json_close(o, ']');
+}
+
+static bool is_default(const ProtobufCFieldDescriptor *f, const void *at)
+{
+	static const uint64_t zero = 0;
+	const struct pb_json_type *t = pb_json_type(f);
+	const char *z = t->kind == PB_JSON_STRING ? pointer_at(at) : NULL;
+	ProtobufCBinaryData data;
+	if (t->kind == PB_JSON_STRING)
+		return z == NULL || z[0] == '\0';
+	if (t->kind != PB_JSON_BYTES)
+		return memcmp(at, &zero, t->size) == 0;
+	memcpy(&data, at, sizeof data);
+	return data.len == 0;
+}
+
+static bool is_written(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f, enum pb_json_style style)
+{
+	const char *at = (const char *)m + f->offset, *quantifier = (const char *)m + f->quantifier_offset;
+	if (f->label == PROTOBUF_C_LABEL_REPEATED)
+		return style == PB_JSON_PLAIN || u64_at(quantifier) > 0;
+	if ((f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) != 0)
+		return u32_at(quantifier) == f->id;
+	return (style == PB_JSON_PLAIN && pb_json_type(f)->kind != PB_JSON_MESSAGE) || !is_default(f, at);
+}
+
+static void field_put(struct json_out *o, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f,
+	struct how how)
+{
+	const char *at = (const char *)m + f->offset;
+	if (f->label == PROTOBUF_C_LABEL_REPEATED)
+		array_put(o, f, pointer_at(at), u64_at((const char *)m + f->quantifier_offset), how);
+	else
+		value_put(o, f, at, how);
+}
+
+static void fields_put(struct json_out *o, const ProtobufCMessage *m, struct how how)
+{
+	for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+		const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+		char name[PB_JSON_NAME];
+		if (!is_written(m, f, how.style))
+			continue;
+		pb_json_name(f, name);
+		json_key(o, how.style == PB_JSON_PROTO3 ? name : f->name);
+		field_put(o, m, f, how);
+	}
+}
+
+/* Take one "key=field{...}" from |rest|: the key's and the field's names, and what the braces hold. */
+static void selection_take(struct cgn_str *rest, char key[PB_JSON_NAME], char field[PB_JSON_NAME],
+	struct cgn_str *inner)
+{
+	size_t n = 0, depth = 0;
+	while (n < rest->n && (depth > 0 || rest->p[n] != ' ')) {
+		depth += rest->p[n] == '{';
+		depth -= rest->p[n] == '}';
+		n++;
+	}
+	struct cgn_str name = {rest->p, n}, braces = name;
+	*rest = (struct cgn_str){rest->p + n + (n < rest->n), rest->n - n - (n < rest->n)};
+	*inner = (struct cgn_str){NULL, 0};
+	name = cgn_str_split(&braces, '{');
+	if (braces.p != NULL)
+		*inner = (struct cgn_str){braces.p, braces.n - 1};
+	struct cgn_str behind = name, before = cgn_str_split(&behind, '=');
+	CGN_MUST(cgn_str_copyz(key, PB_JSON_NAME, before));
+	CGN_MUST(cgn_str_copyz(field, PB_JSON_NAME, behind.p != NULL ? behind : before));
+}
+
+static void selected_put(struct json_out *o, const ProtobufCMessage *m, struct cgn_str select)
+{
+	while (select.n > 0) {
+		char key[PB_JSON_NAME], field[PB_JSON_NAME];
+		struct how how = {.style = PB_JSON_PLAIN};
+		selection_take(&select, key, field, &how.select);
+		const ProtobufCFieldDescriptor *f =
+			protobuf_c_message_descriptor_get_field_by_name(m->descriptor, field);
+		CGN_MUST(f != NULL);
+		if (!is_written(m, f, PB_JSON_PLAIN))
+			continue;
+		json_key(o, key);
+		field_put(o, m, f, how);
+	}
+}
+
+static void message_put(struct json_out *o, const ProtobufCMessage *m, struct how how)
+{
+	json_open(o, '{');
+	if (how.select.p != NULL)
+		selected_put(o, m, how.select);
+	else
+		fields_put(o, m, how);
+	json_close(o, '}');
+}
+
+void pb_json_put(struct json_out *o, const void *message, enum pb_json_style style)
+{
+	message_put(o, message, (struct how){.style = style});
+}
+
+void pb_json_members(struct json_out *o, const void *message, const char *select)
+{
+	selected_put(o, message, cgn_str_of(select));
+}
+
+void pb_json_select(struct json_out *o, const void *message, const char *select)
+{
+	message_put(o, message, (struct how){.style = PB_JSON_PLAIN, .select = cgn_str_of(select)});
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pb_json: any generated protobuf message as JSON and back, by its descriptor. */
+#pragma once
+#include "base/codec/pb.h"
+#include "base/json/json.h"
+
+/* The most fields that a message type may have. */
+#define PB_JSON_FIELDS 32
+
+enum pb_json_style {
+	PB_JSON_PROTO3, /* the standard mapping: lowerCamelCase names, 64-bit integers as strings, no defaults */
+	PB_JSON_PLAIN, /* for admin ports and command lines: the .proto's names, numbers, defaults as well */
+};
+
+/* Append |message| (any generated struct) as one value. Enums are written by name, bytes in base64, numbers
+ * that are not finite as null. Submessages that are not set are left out in both styles. */
+void pb_json_put(struct json_out *o, const void *message, enum pb_json_style style);
+/* Append fields of |message|, in plain style, to the object that is open in |o|. |select| lists them in the
+ * order of the output, separated by single spaces: "field", "key=field" for another key, "field{field field}"
+ * for some fields of a submessage or of each element of a repeated one. A name that the message does not
+ * have is a bug of the caller. */
+void pb_json_members(struct json_out *o, const void *message, const char *select);
+/* As pb_json_members, as one object. */
+void pb_json_select(struct json_out *o, const void *message, const char *select);
+
+/* Read |json| (proto3 mapping) as a new message of |type| into *(Generated__Type **)out_message; free it with
+ * pb_free. Both spellings of a name, numbers for 64-bit integers and numbers for enums are accepted; null
+ * stands for an absent member; unknown members are skipped. CGN_INVALID names the field that is wrong, or
+ * says that the message would take more memory than 16 times the text plus 64 KiB; *out_message is then
+ * untouched. */
+CGN_RC pb_json_read(const ProtobufCMessageDescriptor *type, struct cgn_str json, void *out_message,
+	struct cgn_err *err);

@@ -168,7 +168,7 @@ static bool lend_some(struct resp_conn *c, struct resp_reply *r)
 	return true;
 }
 
-static void block_range(struct resp_reply *r)
+static void reply_range(struct resp_reply *r)
 {
 	uint64_t n;
 	respcmd_range(r->first, r->last, kvstore_block_size(r->block), &r->off, &n);
@@ -225,7 +225,7 @@ void resp_block(struct resp_conn *c, struct kvstore_block **take, int64_t first,
 				  .last = last},
 			  *r;
 	*take = NULL;
-	block_range(&now);
+	reply_range(&now);
 	if (cgn_list_empty(&c->replies) && block_send(c, &now)) {
 		resp_unhold(c->port, RESP_SENDS, now.held);
 		kvstore_block_unref(&now.block);
@@ -267,7 +267,7 @@ static void on_read(void *user, struct kvstore_block **take, const struct cgn_er
 			why->msg);
 	c->reply_text += r->text.n;
 	if (r->block != NULL) {
-		block_range(r);
+		reply_range(r);
 		c->reading -= r->reads;
 		r->reads = r->end - r->off;
 		c->reading += r->reads;

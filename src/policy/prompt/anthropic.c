@@ -2,22 +2,22 @@
 /* anthropic: system and messages of /v1/messages as the chat messages that vLLM makes of them. */
 #include "policy/prompt/prompt_priv.h"
 
-enum block_key {
-	BLOCK_TYPE,
-	BLOCK_TEXT,
-	BLOCK_ID,
-	BLOCK_NAME,
-	BLOCK_INPUT,
-	BLOCK_TOOL_USE_ID,
-	BLOCK_CONTENT,
-	BLOCK_KEYS
+enum part_key {
+	PART_TYPE,
+	PART_TEXT,
+	PART_ID,
+	PART_NAME,
+	PART_INPUT,
+	PART_TOOL_USE_ID,
+	PART_CONTENT,
+	PART_KEYS
 };
 
-static void pick_block(struct json_val block, struct json_val v[BLOCK_KEYS])
+static void pick_block(struct json_val block, struct json_val v[PART_KEYS])
 {
-	static const char *const keys[BLOCK_KEYS] = {"type", "text", "id", "name", "input", "tool_use_id",
+	static const char *const keys[PART_KEYS] = {"type", "text", "id", "name", "input", "tool_use_id",
 		"content"};
-	json_pick(block, keys, BLOCK_KEYS, v);
+	json_pick(block, keys, PART_KEYS, v);
 }
 
 /* The texts of system's blocks, one behind the other. */
@@ -48,11 +48,11 @@ struct gathered {
 	struct json_val only; /* the text of its one part; raw.p NULL: that is no text */
 };
 
-static void take_call(struct gathered *g, const struct json_val v[BLOCK_KEYS])
+static void take_call(struct gathered *g, const struct json_val v[PART_KEYS])
 {
-	struct cgn_str id = prompt_is_there(v[BLOCK_ID]) ? v[BLOCK_ID].raw : CGN_STR("\"\"");
-	struct cgn_str name = prompt_is_there(v[BLOCK_NAME]) ? v[BLOCK_NAME].raw : CGN_STR("\"\"");
-	struct cgn_str input = v[BLOCK_INPUT].type == JSON_OBJECT ? v[BLOCK_INPUT].raw : CGN_STR("{}");
+	struct cgn_str id = prompt_is_there(v[PART_ID]) ? v[PART_ID].raw : CGN_STR("\"\"");
+	struct cgn_str name = prompt_is_there(v[PART_NAME]) ? v[PART_NAME].raw : CGN_STR("\"\"");
+	struct cgn_str input = v[PART_INPUT].type == JSON_OBJECT ? v[PART_INPUT].raw : CGN_STR("{}");
 	cgn_buf_fmt(&g->calls, "%s{\"id\":", g->calls.n > 0 ? "," : "");
 	cgn_buf_str(&g->calls, id);
 	cgn_buf_putz(&g->calls, ",\"type\":\"function\",\"function\":{\"name\":");
@@ -62,12 +62,12 @@ static void take_call(struct gathered *g, const struct json_val v[BLOCK_KEYS])
 	cgn_buf_putz(&g->calls, "}}");
 }
 
-static void put_result(struct prompt_writer *w, const struct json_val v[BLOCK_KEYS])
+static void put_result(struct prompt_writer *w, const struct json_val v[PART_KEYS])
 {
-	struct json_val id = prompt_is_there(v[BLOCK_TOOL_USE_ID]) ? v[BLOCK_TOOL_USE_ID] : v[BLOCK_ID];
+	struct json_val id = prompt_is_there(v[PART_TOOL_USE_ID]) ? v[PART_TOOL_USE_ID] : v[PART_ID];
 	prompt_put_message(w,
 		&(struct prompt_message){.role = prompt_literal(CGN_STR("\"tool\"")),
-			.content = v[BLOCK_CONTENT],
+			.content = v[PART_CONTENT],
 			.tool_call_id = id});
 }
 
@@ -81,16 +81,16 @@ static void take_part(struct gathered *g, struct json_val block, struct json_val
 
 static void take_block(struct prompt_writer *w, struct gathered *g, struct json_val block)
 {
-	struct json_val v[BLOCK_KEYS];
+	struct json_val v[PART_KEYS];
 	pick_block(block, v);
-	if (cgn_str_is(v[BLOCK_TYPE].raw, "\"tool_use\""))
+	if (cgn_str_is(v[PART_TYPE].raw, "\"tool_use\""))
 		take_call(g, v);
-	else if (cgn_str_is(v[BLOCK_TYPE].raw, "\"tool_result\""))
+	else if (cgn_str_is(v[PART_TYPE].raw, "\"tool_result\""))
 		put_result(w, v);
-	else if (cgn_str_is(v[BLOCK_TYPE].raw, "\"text\"") && v[BLOCK_TEXT].type == JSON_STRING &&
-		v[BLOCK_TEXT].raw.n > 2)
-		take_part(g, block, v[BLOCK_TEXT]);
-	else if (cgn_str_is(v[BLOCK_TYPE].raw, "\"image\"") || cgn_str_is(v[BLOCK_TYPE].raw, "\"document\""))
+	else if (cgn_str_is(v[PART_TYPE].raw, "\"text\"") && v[PART_TEXT].type == JSON_STRING &&
+		v[PART_TEXT].raw.n > 2)
+		take_part(g, block, v[PART_TEXT]);
+	else if (cgn_str_is(v[PART_TYPE].raw, "\"image\"") || cgn_str_is(v[PART_TYPE].raw, "\"document\""))
 		take_part(g, block, (struct json_val){0});
 }
 

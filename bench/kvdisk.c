@@ -80,9 +80,9 @@ static struct kvdisk *open_disk(const char *name, uint64_t budget, uint32_t smal
 	return d;
 }
 
-static struct kv_key key_of(uint64_t i)
+static struct block_key key_of(uint64_t i)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i})};
+	return (struct block_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i})};
 }
 
 static void fill(uint8_t *p, size_t n, uint64_t seed)
@@ -98,8 +98,8 @@ static void fill(uint8_t *p, size_t n, uint64_t seed)
 
 static kvdisk_place put(struct kvdisk *d, uint64_t i, size_t n)
 {
-	struct kv_key k = key_of(i);
-	struct kv_meta meta = {.model = CGN_STR("bench")};
+	struct block_key k = key_of(i);
+	struct block_meta meta = {.model = CGN_STR("bench")};
 	struct iovec iov = {buffer, n};
 	struct cgn_err err = {0};
 	kvdisk_place at = 0;
@@ -187,7 +187,7 @@ static uint64_t read_plain(uint64_t i, size_t n)
 static uint64_t read_value(struct kvdisk *d, const char *store, uint64_t i, kvdisk_place at, size_t n,
 	bool cold)
 {
-	struct kv_key k = key_of(i);
+	struct block_key k = key_of(i);
 	struct kvdisk_value v;
 	struct cgn_err err = {0};
 	struct iovec iov = {buffer, n};
@@ -456,11 +456,11 @@ static void bench_boot(struct json_out *o, uint64_t entries)
 	uint64_t store_ns = cgn_clock_now() - began, rss_after = rss();
 	kvstore_stats(s, &st);
 	json_open(o, '{');
-	json_key_u64(o, "entries", st.tier[KV_SSD].blocks);
+	json_key_u64(o, "entries", st.tier[BLOCK_SSD].blocks);
 	json_key_u64(o, "disk_open_ms", disk_ns / CGN_MSEC);
 	json_key_u64(o, "store_open_ms", store_ns / CGN_MSEC);
-	json_key_u64(o, "index_bytes_per_entry", st.index_bytes / st.tier[KV_SSD].blocks);
-	json_key_u64(o, "rss_bytes_per_entry", (rss_after - rss_before) / st.tier[KV_SSD].blocks);
+	json_key_u64(o, "index_bytes_per_entry", st.index_bytes / st.tier[BLOCK_SSD].blocks);
+	json_key_u64(o, "rss_bytes_per_entry", (rss_after - rss_before) / st.tier[BLOCK_SSD].blocks);
 	json_close(o, '}');
 	kvstore_free(&s);
 	fresh("boot");

@@ -50,9 +50,9 @@ struct worker {
 	uint64_t sum;
 };
 
-static struct kv_key key_of(uint64_t n)
+static struct block_key key_of(uint64_t n)
 {
-	struct kv_key k = {.segment = 0};
+	struct block_key k = {.segment = 0};
 	for (size_t i = 0; i < sizeof k.digest.b / sizeof n; i++) {
 		uint64_t word = (n * 4 + i + 1) * 0x9e3779b97f4a7c15ULL;
 		word = (word ^ word >> 29) * 0xbf58476d1ce4e5b9ULL;
@@ -69,8 +69,8 @@ static _Noreturn void give_up(const char *what, const struct cgn_err *err)
 
 static void put(struct kvstore *s, uint64_t n, const char *from, uint64_t size)
 {
-	const struct kv_meta meta = {.model = CGN_STR("bench")};
-	struct kv_key k = key_of(n);
+	const struct block_meta meta = {.model = CGN_STR("bench")};
+	struct block_key k = key_of(n);
 	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	if (!cgn_ok(kvstore_put(s, &k, &meta, size, &w, &err)))
@@ -82,7 +82,7 @@ static void put(struct kvstore *s, uint64_t n, const char *from, uint64_t size)
 
 static uint64_t get(struct worker *w, uint64_t n, bool verify, bool copy)
 {
-	struct kv_key k = key_of(n);
+	struct block_key k = key_of(n);
 	struct kvstore_block *b = kvstore_get_ram(w->world->store, &k, verify);
 	struct iovec iov[16];
 	size_t n_iov = 0;
@@ -208,14 +208,14 @@ static struct kvstore *store_new(uint64_t bytes)
 /* All of the working set is there, and all memory of the store was used before. */
 static void load(const struct world *world)
 {
-	struct kv_info info;
+	struct block_info info;
 	for (uint64_t n = 0; n < STORE_BYTES / world->size; n++) {
-		struct kv_key k = key_of(n);
+		struct block_key k = key_of(n);
 		if (!kvstore_lookup(world->store, &k, &info))
 			put(world->store, n, world->heap + n % world->n * world->size, world->size);
 	}
 	for (uint64_t n = 0; n < world->n; n++) {
-		struct kv_key k = key_of(n);
+		struct block_key k = key_of(n);
 		struct kvstore_block *b = kvstore_get_ram(world->store, &k, false);
 		if (b == NULL)
 			put(world->store, n, world->heap + n * world->size, world->size);
@@ -262,7 +262,7 @@ static void entries(struct json_out *o, uint64_t n)
 	struct kvstore_stats st, full;
 	struct samples took = {0};
 	for (uint64_t i = 0; i < 65536; i++) { /* fill the ring of changes, which is the same for all */
-		struct kv_key k = key_of(UINT64_MAX / 8 + i);
+		struct block_key k = key_of(UINT64_MAX / 8 + i);
 		put(s, UINT64_MAX / 8 + i, "", 0);
 		(void)kvstore_remove(s, &k);
 	}
@@ -279,13 +279,13 @@ static void entries(struct json_out *o, uint64_t n)
 		put(s, n + i, "", 0);
 	kvstore_stats(s, &full);
 	json_open(o, '{');
-	json_key_u64(o, "entries", st.tier[KV_RAM].blocks);
-	json_key_f64(o, "index_bytes_per_entry", (double)st.index_bytes / (double)st.tier[KV_RAM].blocks);
+	json_key_u64(o, "entries", st.tier[BLOCK_RAM].blocks);
+	json_key_f64(o, "index_bytes_per_entry", (double)st.index_bytes / (double)st.tier[BLOCK_RAM].blocks);
 	json_key_f64(o, "rss_bytes_per_entry",
-		(double)(int64_t)(after - before) / (double)st.tier[KV_RAM].blocks);
+		(double)(int64_t)(after - before) / (double)st.tier[BLOCK_RAM].blocks);
 	json_key_f64(o, "index_bytes_per_entry_after_evictions",
-		(double)full.index_bytes / (double)full.tier[KV_RAM].blocks);
-	json_key_u64(o, "evictions", full.tier[KV_RAM].evictions);
+		(double)full.index_bytes / (double)full.tier[BLOCK_RAM].blocks);
+	json_key_u64(o, "evictions", full.tier[BLOCK_RAM].evictions);
 	json_key_u64(o, "put_p50_ns", (uint64_t)(samples_ms(&took, 0.5) * 1e6));
 	json_key_u64(o, "put_p99_ns", (uint64_t)(samples_ms(&took, 0.99) * 1e6));
 	json_key_u64(o, "put_max_ns", (uint64_t)(samples_ms(&took, 1) * 1e6));

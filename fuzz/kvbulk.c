@@ -8,12 +8,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static void items(const struct kvbulk_msg *m, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < m->count; i++) {
-		const struct kv_info info = m->type == KVBULK_INFOS ? kvbulk_info(m, i) : (struct kv_info){0};
-		const struct kv_change change =
-			m->type == KVBULK_CHANGES ? kvbulk_change(m, i) : (struct kv_change){0};
-		const struct kv_key key = m->type == KVBULK_LOOKUP || m->type == KVBULK_REMOVE
+		const struct block_info info =
+			m->type == KVBULK_INFOS ? kvbulk_info(m, i) : (struct block_info){0};
+		const struct block_change change =
+			m->type == KVBULK_CHANGES ? kvbulk_change(m, i) : (struct block_change){0};
+		const struct block_key key = m->type == KVBULK_LOOKUP || m->type == KVBULK_REMOVE
 			? kvbulk_key(m, i)
-			: (struct kv_key){0};
+			: (struct block_key){0};
 		if (m->type == KVBULK_INFOS)
 			kvbulk_add_info(out, &info);
 		else if (m->type == KVBULK_CHANGES)

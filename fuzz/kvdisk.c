@@ -26,7 +26,7 @@ static void read_record(const uint8_t *data, size_t n)
 static void read_entry(const uint8_t *data, size_t n)
 {
 	uint8_t out[INDEX_MAX], key[INDEX_KEY];
-	struct kv_key k;
+	struct block_key k;
 	struct record r;
 	if (n < INDEX_KEY || !index_key_read(data, INDEX_KEY, &k))
 		return;
@@ -50,7 +50,7 @@ static void read_file(const uint8_t *data, size_t n)
 /* What is written of a made-up value reads back. */
 static void write_and_read(const uint8_t *data, size_t n)
 {
-	struct record r = {.entry = {.meta = {.model = {(const char *)data, n % (KV_MAX_MODEL + 1)}}},
+	struct record r = {.entry = {.meta = {.model = {(const char *)data, n % (BLOCK_MAX_MODEL + 1)}}},
 			      .store = n,
 			      .seq = 7},
 		      back;
@@ -64,7 +64,7 @@ static void write_and_read(const uint8_t *data, size_t n)
 	r.entry.place = place_pack(
 		(struct place){small, 5, 6, (uint32_t)(bytes / (small ? KVDISK_ROW : KVDISK_UNIT))});
 	size_t len = record_write(&r, out);
-	CGN_MUST(record_read(out, len, &back) && kv_key_eq(&back.entry.key, &r.entry.key) &&
+	CGN_MUST(record_read(out, len, &back) && block_key_eq(&back.entry.key, &r.entry.key) &&
 		cgn_str_eq(back.entry.meta.model, r.entry.meta.model));
 	out[data[2] % len] ^= 1;
 	CGN_MUST(!record_read(out, len, &back));

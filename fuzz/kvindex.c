@@ -44,7 +44,7 @@ static void want(struct world *w, unsigned lane, unsigned key, unsigned tiers)
 	unsigned expected = w->held[lane][key];
 	if (tiers != expected)
 		CGN_MUST(w->shed && tiers == 0 &&
-			kvindex_range_was_shed(w->ix, w->lanes[lane], kv_range(digest_of(key))));
+			kvindex_range_was_shed(w->ix, w->lanes[lane], block_range(digest_of(key))));
 }
 
 static void set(struct world *w, unsigned lane, unsigned from, unsigned n, unsigned tiers)
@@ -65,7 +65,7 @@ static void clear(struct world *w, unsigned lane, unsigned range)
 {
 	kvindex_clear(w->ix, w->lanes[lane], range);
 	for (unsigned k = 0; k < KEYS; k++)
-		if (range == KV_RANGES || kv_range(digest_of(k)) == range)
+		if (range == BLOCK_RANGES || block_range(digest_of(k)) == range)
 			w->held[lane][k] = 0;
 }
 
@@ -86,7 +86,7 @@ static void match(struct world *w, unsigned from, unsigned n)
 		chain[i] = digest_of((from + i) % KEYS);
 	kvindex_match(w->r, chain, n);
 	for (unsigned l = 0; l < LANES; l++) {
-		uint32_t by[KV_TIERS], expected[KV_TIERS] = {0}, depth = 0;
+		uint32_t by[BLOCK_TIERS], expected[BLOCK_TIERS] = {0}, depth = 0;
 		if (!w->there[l])
 			continue;
 		for (unsigned t; depth < n && (t = kvindex_tiers(w->ix, w->lanes[l], chain[depth])) != 0;
@@ -112,7 +112,7 @@ static void step(struct world *w, struct input *in)
 	else if (!w->there[lane])
 		join_or_leave(w, lane);
 	else if (op % 16 == 12)
-		clear(w, lane, n < 16 ? KV_RANGES : kv_range(digest_of(key)));
+		clear(w, lane, n < 16 ? BLOCK_RANGES : block_range(digest_of(key)));
 	else if (op % 16 < 6) /* the same for many nodes */
 		for (unsigned l = lane; l < LANES && l < lane + n; l++) {
 			if (w->there[l])
@@ -130,7 +130,7 @@ static void audit(struct world *w)
 		;
 	kvindex_stats(w->ix, &s);
 	for (unsigned l = 0; l < LANES; l++) {
-		uint64_t sums[KV_RANGES] = {0};
+		uint64_t sums[BLOCK_RANGES] = {0};
 		if (!w->there[l])
 			continue;
 		counted += kvindex_count(w->ix, w->lanes[l]);
@@ -138,7 +138,7 @@ static void audit(struct world *w)
 			unsigned tiers = kvindex_tiers(w->ix, w->lanes[l], digest_of(k));
 			want(w, l, k, tiers);
 			held += tiers != 0;
-			sums[kv_range(digest_of(k))] ^= kv_print(digest_of(k), tiers);
+			sums[block_range(digest_of(k))] ^= block_fingerprint(digest_of(k), tiers);
 		}
 		CGN_MUST(memcmp(sums, kvindex_sums(w->ix, w->lanes[l]), sizeof sums) == 0);
 	}

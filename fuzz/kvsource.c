@@ -61,7 +61,7 @@ static void check_one(void *user, uint64_t digest, unsigned tiers)
 
 static void check(struct world *w)
 {
-	holdings_each(w->h, KV_RANGES, check_one, w);
+	holdings_each(w->h, BLOCK_RANGES, check_one, w);
 }
 
 static void give(struct world *w, enum kv_source_input_type type, struct cgn_str payload)

@@ -19,7 +19,7 @@
 #include "policy/engine/engine.h"
 #include "policy/engine/residency.h"
 #include "policy/engine/supervise.h"
-#include "policy/kvindex/holdings.h"
+#include "policy/holdings/holdings.h"
 #include "policy/proto/proto.h"
 #include "policy/share/share.h"
 

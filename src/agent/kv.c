@@ -64,7 +64,7 @@ static void on_state(void *user, bool ready, const struct cgn_err *why)
 		slotmgr_store_ready(&a->engines[i], ready);
 }
 
-static void on_changes(void *user, bool reset, const struct kv_change *changes, size_t n, bool synced)
+static void on_changes(void *user, bool reset, const struct block_change *changes, size_t n, bool synced)
 {
 	struct agent *a = user;
 	(void)synced;

@@ -130,7 +130,7 @@ static void on_link(void *user, const struct kvclient_answer *a)
 		try_longest(l);
 		return;
 	}
-	const struct kv_key key = slotmgr_key(l->keep->keys.slot_entry, l->link.id, 0);
+	const struct block_key key = slotmgr_key(l->keep->keys.slot_entry, l->link.id, 0);
 	if (!pays(l) || !cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, on_card, l, &l->call, NULL)))
 		finish(l, NULL);
 }
@@ -146,7 +146,7 @@ static void try_longest(struct look *l)
 		return;
 	}
 	l->there[i - 1] = 0;
-	const struct kv_key key = slotmgr_key(l->keep->keys.link, l->chain[l->at[i - 1]], 0);
+	const struct block_key key = slotmgr_key(l->keep->keys.link, l->chain[l->at[i - 1]], 0);
 	if (!cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, on_link, l, &l->call, NULL)))
 		finish(l, NULL);
 }
@@ -168,7 +168,7 @@ static void on_lookup(void *user, const struct kvclient_answer *a)
 
 static void look(struct look *l)
 {
-	struct kv_key *keys = malloc(l->asked * sizeof *keys);
+	struct block_key *keys = malloc(l->asked * sizeof *keys);
 	struct kvclient *store = slotmgr_kvclient(l->keep);
 	for (size_t i = 0; keys != NULL && i < l->asked; i++)
 		keys[i] = slotmgr_key(l->keep->keys.link, l->chain[l->at[i]], 0);

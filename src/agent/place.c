@@ -195,7 +195,7 @@ static bool find_here(const struct slot_placement *p, size_t common, struct slot
 		? RESTORE_SKIPPED_REFUSED
 		: slotmgr_worth(k, (uint32_t)(block * (double)(f->common - common)),
 			  slot_entry_bytes(&f->slot_entry),
-			  f->tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
+			  f->tier == BLOCK_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
 	*how = worth != RESTORE_NO_STATE ? worth : *how;
 	return worth == RESTORE_NO_STATE;
 }
@@ -205,7 +205,7 @@ static void bring_from_here(struct slot_placement *p)
 	struct keep *k = placement_manager(p);
 	struct slot_directory_find f;
 	if (find_here(p, common_of(p), &f, &p->how)) {
-		restore(p, &f.slot_entry, f.tier == KV_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
+		restore(p, &f.slot_entry, f.tier == BLOCK_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD);
 		return;
 	}
 	slots_moved(k->slots, p->slot);

@@ -19,8 +19,8 @@ static void sent_changed(void *user, uint64_t digest)
 	struct engine *e = user;
 	struct holdings *h = e->agent->holdings;
 	if (!residency_has(e->resident, digest))
-		(void)holdings_drop(h, digest, KV_GPU);
-	else if (!cgn_ok(holdings_add(h, digest, KV_GPU)))
+		(void)holdings_drop(h, digest, BLOCK_GPU);
+	else if (!cgn_ok(holdings_add(h, digest, BLOCK_GPU)))
 		cgn_log(WARN, "agent.holdings_full", F_STR("engine", e->name),
 			F_U64("blocks", holdings_count(h)), F_STR("then", "the block is not told of"));
 }

@@ -273,7 +273,7 @@ static void on_piece(void *user, const struct kvclient_answer *a)
 			a->err->msg);
 		return;
 	}
-	const struct kv_info *info = kvclient_lease_info(r->lease);
+	const struct block_info *info = kvclient_lease_info(r->lease);
 	if (info->size != slot_entry_piece(&r->slot_entry, r->piece).bytes ||
 		info->checksum != r->slot_entry.sums[r->piece]) {
 		fail(r, RESTORE_FAILED_STATE_GONE, "another state was put in its place meanwhile");
@@ -301,7 +301,7 @@ static void get_next(struct restore *r)
 		kvclient_series_next(r->pieces);
 }
 
-static void key_of_piece(void *user, size_t i, struct kv_key *out)
+static void key_of_piece(void *user, size_t i, struct block_key *out)
 {
 	const struct restore *r = user;
 	*out = slotmgr_key(r->keep->keys.slot_entry, slot_entry_id(&r->slot_entry), (uint32_t)i + 1);

@@ -128,19 +128,19 @@ static void finish(struct save *s, const char *outcome, const char *why)
 
 static void put_next(struct save *s);
 
-static struct kv_meta meta_of(const struct save *s, bool with_tokens)
+static struct block_meta meta_of(const struct save *s, bool with_tokens)
 {
 	const struct engine *e = s->keep->e;
-	return (struct kv_meta){.model = cgn_str_of(e->n_models > 0 ? e->models[0] : ""),
+	return (struct block_meta){.model = cgn_str_of(e->n_models > 0 ? e->models[0] : ""),
 		.tokens = with_tokens ? s->slot_entry.tokens : 0};
 }
 
-static bool put_bytes(struct save *s, struct kv_key key, void *bytes, size_t n, bool with_tokens,
+static bool put_bytes(struct save *s, struct block_key key, void *bytes, size_t n, bool with_tokens,
 	kvclient_done_fn *done, struct save_call *call)
 {
 	const struct iovec iov = {bytes, n};
 	const struct kvclient_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = n};
-	const struct kv_meta meta = meta_of(s, with_tokens);
+	const struct block_meta meta = meta_of(s, with_tokens);
 	return cgn_ok(kvclient_put(slotmgr_kvclient(s->keep), &key, &meta, &from, false, done, call,
 		&call->call, NULL));
 }
@@ -190,7 +190,7 @@ static void remove_shorter(struct save *s)
 {
 	struct keep *k = s->keep;
 	struct slot_directory_find f;
-	struct kv_key keys[SLOT_ENTRY_LINKS];
+	struct block_key keys[SLOT_ENTRY_LINKS];
 	if (!is_of_now(s) || !slot_directory_find_prefix(k->slot_directory, &s->slot_entry, &f))
 		return;
 	/* The card first: from then on nobody begins to read it. */
@@ -268,8 +268,8 @@ static void put_next(struct save *s)
 	}
 	struct slot_entry_piece p = slot_entry_piece(&s->slot_entry, s->piece);
 	const struct kvclient_source from = {.fd = s->fd[p.file], .offset = p.offset, .length = p.bytes};
-	const struct kv_meta meta = meta_of(s, false);
-	const struct kv_key key =
+	const struct block_meta meta = meta_of(s, false);
+	const struct block_key key =
 		slotmgr_key(s->keep->keys.slot_entry, slot_entry_id(&s->slot_entry), s->piece + 1);
 	if (!cgn_ok(kvclient_put(slotmgr_kvclient(s->keep), &key, &meta, &from, false, on_piece, &s->call[0],
 		    &s->call[0].call, &err)))

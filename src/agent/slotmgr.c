@@ -17,12 +17,12 @@ static void held_in_slot(void *user, uint64_t digest, bool held)
 	struct keep *k = user;
 	struct holdings *h = k->e->agent->holdings;
 	if (held)
-		(void)holdings_add(h, digest, KV_GPU).code;
+		(void)holdings_add(h, digest, BLOCK_GPU).code;
 	else
-		(void)holdings_drop(h, digest, KV_GPU);
+		(void)holdings_drop(h, digest, BLOCK_GPU);
 }
 
-static void held_in_store(void *user, uint64_t digest, enum kv_tier tier, bool held)
+static void held_in_store(void *user, uint64_t digest, enum block_tier tier, bool held)
 {
 	struct keep *k = user;
 	struct holdings *h = k->e->agent->holdings;
@@ -40,9 +40,9 @@ struct kvclient *slotmgr_kvclient(const struct keep *k)
 	return a->kv != NULL && kvclient_ready(a->kv) ? a->kv : NULL;
 }
 
-struct kv_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, uint32_t segment)
+struct block_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, uint32_t segment)
 {
-	return (struct kv_key){.digest = slot_key(tail, block), .segment = segment};
+	return (struct block_key){.digest = slot_key(tail, block), .segment = segment};
 }
 
 void slotmgr_trouble(struct keep *k, const char *what, const char *why)
@@ -224,7 +224,7 @@ static void on_card(void *user, const struct kvclient_answer *a)
 static bool get_start(struct keep *k, uint64_t id)
 {
 	struct entry_fetch *g = calloc(1, sizeof *g);
-	const struct kv_key key = slotmgr_key(k->keys.slot_entry, id, 0);
+	const struct block_key key = slotmgr_key(k->keys.slot_entry, id, 0);
 	if (g == NULL)
 		return false;
 	g->keep = k;
@@ -280,7 +280,7 @@ void slotmgr_engine_changed(struct keep *k)
 	directory_empty(k);
 }
 
-void slotmgr_store_changed(struct engine *e, bool reset, const struct kv_change *changes, size_t n)
+void slotmgr_store_changed(struct engine *e, bool reset, const struct block_change *changes, size_t n)
 {
 	struct keep *k = e->keep;
 	uint64_t id = 0;

@@ -102,7 +102,7 @@ void slotmgr_engine_ready(struct engine *e, bool ready);
 void slotmgr_models_known(struct engine *e);
 void slotmgr_slots_told(struct engine *e, struct cgn_str json); /* an answer to GET /slots */
 void slotmgr_store_ready(struct engine *e, bool ready);
-void slotmgr_store_changed(struct engine *e, bool reset, const struct kv_change *changes, size_t n);
+void slotmgr_store_changed(struct engine *e, bool reset, const struct block_change *changes, size_t n);
 void slotmgr_report(const struct engine *e, struct json_out *o); /* for /engines: an object, or null */
 
 /* ---- inside ---- */
@@ -156,7 +156,7 @@ void slotmgr_idle_step(struct keep *k); /* save what has been idle for long enou
 void slotmgr_engine_changed(struct keep *k);
 void slotmgr_release_all(struct keep *k); /* those who wait go on as they came */
 struct kvclient *slotmgr_kvclient(const struct keep *k);
-struct kv_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, uint32_t segment);
+struct block_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, uint32_t segment);
 /* A save or restore that the engine did well, or not: after each failure in a row it is left alone twice as
  * long (1 s to 1 min). */
 void slotmgr_engine_did(struct keep *k, bool well);

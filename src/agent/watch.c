@@ -15,7 +15,7 @@
 
 /* Ranges as bits. */
 struct ranges {
-	uint64_t bit[KV_RANGES / 64];
+	uint64_t bit[BLOCK_RANGES / 64];
 };
 
 struct watcher {
@@ -43,7 +43,7 @@ struct batch {
 	uint64_t *digests;
 	uint8_t *tiers;
 	size_t n, cap;
-	uint32_t ranges[KV_RANGES];
+	uint32_t ranges[BLOCK_RANGES];
 	size_t n_ranges;
 	bool off_gpu, bad;
 };
@@ -67,10 +67,10 @@ static void range_due(struct watcher *w, unsigned r)
 		w->next_range = r;
 }
 
-/* The next range that is due, or KV_RANGES. */
+/* The next range that is due, or BLOCK_RANGES. */
 static unsigned range_next(struct watcher *w)
 {
-	while (w->next_range < KV_RANGES && !range_in(&w->due, w->next_range))
+	while (w->next_range < BLOCK_RANGES && !range_in(&w->due, w->next_range))
 		w->next_range++;
 	return w->next_range;
 }
@@ -104,7 +104,7 @@ static void fall_behind(struct watcher *w)
 	cgn_log(WARN, "agent.watcher_slow", F_STRN("peer", grpc_peer(w->call)), F_U64("behind", w->n),
 		F_STR("then", "whole ranges are told once it takes them"));
 	for (size_t i = 0; i < w->n; i++)
-		range_due(w, kv_range(w->touched[i]));
+		range_due(w, block_range(w->touched[i]));
 	w->n = 0;
 }
 
@@ -113,11 +113,11 @@ static void touch(struct watcher *w, uint64_t digest)
 	if (!w->begun || w->finished)
 		return;
 	w->changed = true;
-	if (range_in(&w->due, kv_range(digest)))
+	if (range_in(&w->due, block_range(digest)))
 		return; /* it will be told with its range */
 	if (w->n == w->cap && !grow(w)) {
 		fall_behind(w);
-		range_due(w, kv_range(digest));
+		range_due(w, block_range(digest));
 		return;
 	}
 	w->touched[w->n++] = digest;
@@ -137,7 +137,7 @@ static bool load_differs(const Cognitora__V1__Load *a, const Cognitora__V1__Load
 
 static bool blocks_due(struct watcher *w)
 {
-	return w->n > 0 || range_next(w) < KV_RANGES;
+	return w->n > 0 || range_next(w) < BLOCK_RANGES;
 }
 
 static bool anything_due(struct watcher *w)
@@ -170,7 +170,7 @@ static void batch_add(void *user, uint64_t digest, unsigned tiers)
 	}
 	b->digests[b->n] = digest;
 	b->tiers[b->n++] = (uint8_t)tiers;
-	b->off_gpu |= tiers != KV_TIER_BIT(KV_GPU);
+	b->off_gpu |= tiers != BLOCK_TIER_BIT(BLOCK_GPU);
 }
 
 /* The newest changes first; what was touched twice is told twice, with one truth. */
@@ -179,13 +179,13 @@ static void gather_touched(struct watcher *w, struct batch *b)
 	while (w->n > 0 && b->n < CHUNK_DIGESTS) {
 		uint64_t d = w->touched[--w->n];
 		batch_add(b, d, holdings_tiers(b->holdings, d));
-		range_put(&w->known, kv_range(d), true);
+		range_put(&w->known, block_range(d), true);
 	}
 }
 
 static void gather_ranges(struct watcher *w, struct batch *b)
 {
-	for (unsigned r; b->n < CHUNK_DIGESTS && (r = range_next(w)) < KV_RANGES;) {
+	for (unsigned r; b->n < CHUNK_DIGESTS && (r = range_next(w)) < BLOCK_RANGES;) {
 		if (range_in(&w->known, r))
 			b->ranges[b->n_ranges++] = r;
 		holdings_each(b->holdings, r, batch_add, b);
@@ -392,7 +392,7 @@ static void begin(struct watcher *w, uint64_t router)
 	struct agent *a = w->agent;
 	w->router = router;
 	w->begun = w->node_due = w->reset_due = w->check_due = true;
-	for (unsigned r = 0; r < KV_RANGES; r++)
+	for (unsigned r = 0; r < BLOCK_RANGES; r++)
 		range_due(w, r);
 	cgn_log(INFO, "agent.watched", F_STRN("peer", grpc_peer(w->call)),
 		F_U64("blocks", holdings_count(a->holdings)), F_U64("watchers", a->n_watchers));
@@ -406,7 +406,7 @@ static void begin(struct watcher *w, uint64_t router)
 static CGN_RC repair(struct watcher *w, const Cognitora__V1__WatchRequest *rq, struct cgn_err *err)
 {
 	for (size_t i = 0; i < rq->n_repair; i++) {
-		if (rq->repair[i] >= KV_RANGES)
+		if (rq->repair[i] >= BLOCK_RANGES)
 			return CGN_FAIL(err, INVALID, "WatchRequest.repair: there is no range %u",
 				rq->repair[i]);
 		range_due(w, rq->repair[i]);

@@ -25,7 +25,7 @@ struct ask {
 	struct cgn_buf body;
 	struct proto_header headers[32];
 	uint64_t chain[PROTO_MAX_CHAIN];
-	uint32_t repair[KV_RANGES];
+	uint32_t repair[BLOCK_RANGES];
 	size_t n_repair;
 	bool count_only, repaired;
 	struct proto_generate rq;
@@ -159,7 +159,7 @@ static void make_chain(struct ask *a, const char *text)
 	uint64_t seed = strtoull(text, &end, 10), n = strtoull(end + 1, NULL, 10);
 	CGN_MUST(*end == ':' && n <= CGN_COUNT(a->chain));
 	for (uint64_t i = 0; i < n; i++)
-		a->chain[i] = kv_print(seed << 32 | i, 1);
+		a->chain[i] = block_fingerprint(seed << 32 | i, 1);
 	a->rq.facts.n_chain = n;
 }
 
@@ -219,7 +219,7 @@ static void generate(struct ask *a, int argc, char **argv)
 /* ---- watch ---- */
 static unsigned tiers_of(const Cognitora__V1__Residency *r, size_t i)
 {
-	return r->tiers.len == 0 ? KV_TIER_BIT(KV_GPU) : r->tiers.data[i];
+	return r->tiers.len == 0 ? BLOCK_TIER_BIT(BLOCK_GPU) : r->tiers.data[i];
 }
 
 /* "abc", or "abc:6" where the tier is not the GPU alone. */
@@ -239,7 +239,7 @@ static void put_digests(struct json_out *o, const char *key, const Cognitora__V1
 		char text[32];
 		unsigned tiers = tiers_of(r, i);
 		int n = snprintf(text, sizeof text, "%llx", (unsigned long long)r->blocks[i]);
-		if (tiers > KV_TIER_BIT(KV_GPU))
+		if (tiers > BLOCK_TIER_BIT(BLOCK_GPU))
 			(void)snprintf(text + n, sizeof text - (size_t)n, ":%u", tiers);
 		if ((tiers != 0) == held)
 			json_put_z(o, text);

@@ -79,7 +79,7 @@ static void tell_range(struct fake *f, uint32_t range)
 	size_t n = 0;
 	CGN_MUST(digests != NULL && tiers != NULL);
 	for (size_t i = 0; i < f->n; i++) {
-		if (kv_range(f->digests[i]) != range)
+		if (block_range(f->digests[i]) != range)
 			continue;
 		digests[n] = f->digests[i];
 		tiers[n++] = f->tiers[i];
@@ -91,9 +91,9 @@ static void tell_range(struct fake *f, uint32_t range)
 
 static void tell_sums(struct fake *f)
 {
-	uint64_t sums[KV_RANGES] = {0}, blocks = 0;
+	uint64_t sums[BLOCK_RANGES] = {0}, blocks = 0;
 	for (size_t i = 0; i < f->n; i++) {
-		sums[kv_range(f->digests[i])] ^= kv_print(f->digests[i], f->tiers[i]);
+		sums[block_range(f->digests[i])] ^= block_fingerprint(f->digests[i], f->tiers[i]);
 		blocks += f->tiers[i] != 0;
 	}
 	sums[7] ^= f->lies;
@@ -265,8 +265,8 @@ static void make_blocks(struct fake *f, size_t n)
 {
 	CGN_MUST(n <= MAX_BLOCKS);
 	for (uint64_t i = 0; i < n; i++) {
-		f->digests[i] = kv_print(i, 1);
-		f->tiers[i] = KV_TIER_BIT(KV_GPU);
+		f->digests[i] = block_fingerprint(i, 1);
+		f->tiers[i] = BLOCK_TIER_BIT(BLOCK_GPU);
 	}
 	qsort(f->digests, n, sizeof *f->digests, by_digest);
 	f->n = n;

@@ -65,7 +65,7 @@ static inline void world_of(struct world *w, int nodes, uint32_t slots, enum rou
 	assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
 	for (uint64_t i = 0; i < BLOCKS; i++)
-		w->chain[i] = kv_print(i + 1, 1);
+		w->chain[i] = block_fingerprint(i + 1, 1);
 }
 
 static inline void world_fini(struct world *w)

@@ -56,7 +56,7 @@ struct world {
 	unsigned ready, away, done, want;
 	enum cgn_code code;
 	char why[400];
-	struct kv_info infos[KVCLIENT_MAX_KEYS];
+	struct block_info infos[KVCLIENT_MAX_KEYS];
 	size_t n;
 	uint32_t removed;
 	struct kvclient_lease *lease;
@@ -102,7 +102,7 @@ static void infos(struct world *w, const struct kvbulk_msg *m)
 	size_t n = m->type == KVBULK_LOOKUP ? m->count : 1;
 	n -= w->mood == MOOD_FEW;
 	for (size_t i = 0; i < n; i++) {
-		struct kv_info info = {.size = m->info.size, .tiers = KV_TIER_BIT(KV_RAM)};
+		struct block_info info = {.size = m->info.size, .tiers = BLOCK_TIER_BIT(BLOCK_RAM)};
 		if (m->type == KVBULK_LOOKUP)
 			info.size = kvbulk_key(m, i).segment;
 		kvbulk_add_info(&items, &info);
@@ -173,7 +173,8 @@ static void changes(struct world *w, const struct kvbulk_msg *m)
 		return;
 	w->watches++;
 	for (uint32_t i = 0; i < 600; i++)
-		kvbulk_add_change(&items, &(struct kv_change){.key = {.segment = i}, .tiers = 2, .size = i});
+		kvbulk_add_change(&items,
+			&(struct block_change){.key = {.segment = i}, .tiers = 2, .size = i});
 	const struct kvbulk_msg r = {.type = KVBULK_CHANGES,
 		.id = m->id,
 		.count = 600,
@@ -295,7 +296,7 @@ static void on_done(void *user, const struct kvclient_answer *a)
 		kvclient_free(&w->c);
 }
 
-static void on_changes(void *user, bool reset, const struct kv_change *list, size_t n, bool synced)
+static void on_changes(void *user, bool reset, const struct block_change *list, size_t n, bool synced)
 {
 	struct world *w = user;
 	assert_true(n == 0 || list[0].size == w->changes % 600);
@@ -390,7 +391,7 @@ static void teardown(struct world *w)
 	free(w);
 }
 
-static const struct kv_key key = {.digest = {{1}}, .segment = 9};
+static const struct block_key key = {.digest = {{1}}, .segment = 9};
 
 static void get(struct world *w, struct kvclient_call **out)
 {
@@ -402,7 +403,7 @@ static void lookups_of_any_length(void **state)
 {
 	static const size_t lengths[] = {1, 2, 1279, 1280, 1281, 2560, 4095, 4096};
 	struct world *w = setup_ready(MOOD_GOOD);
-	struct kv_key *keys = calloc(KVCLIENT_MAX_KEYS, sizeof *keys);
+	struct block_key *keys = calloc(KVCLIENT_MAX_KEYS, sizeof *keys);
 	(void)state;
 	for (uint32_t i = 0; i < KVCLIENT_MAX_KEYS; i++)
 		keys[i].segment = i;
@@ -646,7 +647,7 @@ static void there_are_only_so_many_calls(void **state)
 static void what_waits_to_be_sent_is_bounded(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
-	struct kv_key *keys = calloc(KVCLIENT_MAX_KEYS, sizeof *keys);
+	struct block_key *keys = calloc(KVCLIENT_MAX_KEYS, sizeof *keys);
 	struct cgn_err err;
 	unsigned n = 0;
 	(void)state;
@@ -669,7 +670,7 @@ static void values_go_in_by_the_shorter_way(void **state)
 	struct world *w = setup_ready(MOOD_GOOD);
 	struct iovec iov[2] = {{w->mem, 500}, {w->mem + 500, 500}};
 	struct kvclient_source from = {.iov = iov, .n_iov = 2};
-	struct kv_meta meta = {.model = CGN_STR("m"), .tokens = 16};
+	struct block_meta meta = {.model = CGN_STR("m"), .tokens = 16};
 	(void)state;
 	assert_true(cgn_ok(kvclient_put(w->c, &key, &meta, &from, false, on_done, w, NULL, NULL)));
 	wait_for(w, is_done, 1);
@@ -684,10 +685,10 @@ static void values_go_in_by_the_shorter_way(void **state)
 	wait_for(w, is_done, 3);
 	assert_true(w->put_bytes == 70000 && !w->put_had_sum && w->put_had_fd);
 	assert_memory_equal(w->put_first, w->mem + 65537, 4);
-	from.length = KV_MAX_VALUE + 1;
+	from.length = BLOCK_MAX_BYTES + 1;
 	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code,
 		CGN_INVALID);
-	meta.model.n = KV_MAX_MODEL + 1;
+	meta.model.n = BLOCK_MAX_MODEL + 1;
 	from.length = 1;
 	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code,
 		CGN_INVALID);
@@ -696,10 +697,10 @@ static void values_go_in_by_the_shorter_way(void **state)
 
 /* ---- pieces ---- */
 
-static void key_of_piece(void *user, size_t i, struct kv_key *out)
+static void key_of_piece(void *user, size_t i, struct block_key *out)
 {
 	(void)user;
-	*out = (struct kv_key){.segment = (uint32_t)i};
+	*out = (struct block_key){.segment = (uint32_t)i};
 }
 
 static struct kvclient_series *series(struct world *w, size_t n)

@@ -50,12 +50,12 @@ static uint64_t fake_boot(void)
 static bool on_found(void *user, const struct kvdisk_entry *e)
 {
 	(void)user;
-	assert_true(e->place != 0 && e->size <= KV_MAX_VALUE);
+	assert_true(e->place != 0 && e->size <= BLOCK_MAX_BYTES);
 	told.found++;
 	return e->key.segment != told.unwanted;
 }
 
-static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_place at)
+static enum kvdisk_worth worth_of(void *user, const struct block_key *k, kvdisk_place at)
 {
 	(void)user;
 	(void)k;
@@ -64,7 +64,7 @@ static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_pla
 }
 
 static kvdisk_place *places_to_update; /* by segment */
-static void on_moved(void *user, const struct kv_key *k, kvdisk_place from, kvdisk_place to)
+static void on_moved(void *user, const struct block_key *k, kvdisk_place from, kvdisk_place to)
 {
 	(void)user;
 	assert_true(from != to);
@@ -73,7 +73,7 @@ static void on_moved(void *user, const struct kv_key *k, kvdisk_place from, kvdi
 		places_to_update[k->segment] = to;
 }
 
-static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
+static void on_gone(void *user, const struct block_key *k, kvdisk_place at)
 {
 	(void)user;
 	told.gone++;
@@ -119,9 +119,9 @@ static void world_end(struct world *w)
 	disk_folder_remove(w->root);
 }
 
-static struct kv_key key_of(uint32_t i)
+static struct block_key key_of(uint32_t i)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
+	return (struct block_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
 		.segment = i};
 }
 
@@ -140,8 +140,8 @@ static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 static cgn_rc try_put(struct kvdisk *d, uint32_t i, uint32_t version, size_t n, kvdisk_place *at,
 	struct cgn_err *err)
 {
-	struct kv_key k = key_of(i);
-	struct kv_meta meta = {.model = CGN_STR("model-a"),
+	struct block_key k = key_of(i);
+	struct block_meta meta = {.model = CGN_STR("model-a"),
 		.name = CGN_STR("a name"),
 		.tokens = i,
 		.created_unix_ms = version};
@@ -166,7 +166,7 @@ static kvdisk_place put(struct world *w, uint32_t i, uint32_t version, size_t n)
 /* The version that lies there; the code when there is none. */
 static enum cgn_code got(struct kvdisk *d, uint32_t i, kvdisk_place at, size_t n, uint32_t *version)
 {
-	struct kv_key k = key_of(i);
+	struct block_key k = key_of(i);
 	struct kvdisk_value v;
 	uint8_t *p = malloc(n + 1), *want = malloc(n + 1);
 	assert_non_null(p);
@@ -188,9 +188,9 @@ static enum cgn_code got(struct kvdisk *d, uint32_t i, kvdisk_place at, size_t n
 /* Through the index, as after a boot. */
 static enum cgn_code got_now(struct world *w, uint32_t i, uint32_t *version)
 {
-	struct kv_key k = key_of(i);
+	struct block_key k = key_of(i);
 	struct record r;
-	char names[KV_MAX_MODEL + KV_MAX_NAME];
+	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
 	if (!entry_get(w->d, &k, &r, names) || entry_had_its_time(w->d, &r))
 		return CGN_NOT_FOUND;
 	return got(w->d, i, r.entry.place, r.entry.size, version);
@@ -256,7 +256,7 @@ static void test_replaced_and_removed(void **state)
 		assert_int_equal(got(w.d, i, now, i % 2 == 0 ? 50000 : 500, &version), CGN_FINE);
 		assert_int_equal(version, 2);
 	}
-	struct kv_key k0 = key_of(0), k3 = key_of(3), other = key_of(77);
+	struct block_key k0 = key_of(0), k3 = key_of(3), other = key_of(77);
 	assert_true(kvdisk_remove(w.d, &k0) && kvdisk_remove(w.d, &k3));
 	assert_false(kvdisk_remove(w.d, &k0) || kvdisk_remove(w.d, &other));
 	for (unsigned round = 0; round < 2; round++) {
@@ -268,11 +268,11 @@ static void test_replaced_and_removed(void **state)
 		assert_int_equal(stats(&w).corrupt, 0);
 		world_again(&w);
 	}
-	assert_true(kvdisk_expire(w.d, &(struct kv_key){key_of(1).digest, 1}, 12345));
+	assert_true(kvdisk_expire(w.d, &(struct block_key){key_of(1).digest, 1}, 12345));
 	world_again(&w);
 	struct record r;
-	char names[KV_MAX_MODEL + KV_MAX_NAME];
-	assert_true(entry_get(w.d, &(struct kv_key){key_of(1).digest, 1}, &r, names));
+	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
+	assert_true(entry_get(w.d, &(struct block_key){key_of(1).digest, 1}, &r, names));
 	assert_int_equal(r.entry.meta.expires_unix_ms, 12345);
 	world_end(&w);
 }
@@ -311,7 +311,7 @@ static void test_what_is_not_wanted_never_comes_back(void **state)
 	for (uint32_t i = 1; i < 5; i++)
 		(void)put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
 	for (told.unwanted = 1; told.unwanted < 3; told.unwanted++) {
-		struct kv_key k = key_of(told.unwanted);
+		struct block_key k = key_of(told.unwanted);
 		world_again(&w);
 		(void)put(&w, told.unwanted, 2, 40000);
 		assert_true(kvdisk_remove(w.d, &k));
@@ -569,7 +569,7 @@ static void test_a_flipped_bit_is_a_miss(void **state)
  * itself. */
 static void get_into_all_kinds(struct world *w, uint32_t i, kvdisk_place at, size_t n)
 {
-	struct kv_key k = key_of(i);
+	struct block_key k = key_of(i);
 	struct kvdisk_value v;
 	uint8_t *want = malloc(n), *room = aligned_alloc(KVDISK_UNIT, 2 * MIB);
 	size_t pages = n / (64 * KIB) * (64 * KIB);
@@ -711,8 +711,8 @@ static void some_history(struct world *w, uint32_t n)
 	}
 	(void)put(w, 0, 2, 45000);
 	(void)put(w, 1000, 2, 450);
-	assert_true(kvdisk_remove(w->d, &(struct kv_key){key_of(1).digest, 1}));
-	assert_true(kvdisk_remove(w->d, &(struct kv_key){key_of(1001).digest, 1001}));
+	assert_true(kvdisk_remove(w->d, &(struct block_key){key_of(1).digest, 1}));
+	assert_true(kvdisk_remove(w->d, &(struct block_key){key_of(1001).digest, 1001}));
 }
 
 static void check_history(struct world *w, uint32_t n, bool small_lost)
@@ -948,7 +948,7 @@ static void test_removed_while_nothing_can_be_written(void **state)
 	(void)signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
 	for (uint32_t i = 0; i < 20; i++) {
-		struct kv_key k = key_of(i);
+		struct block_key k = key_of(i);
 		assert_true(kvdisk_remove(w.d, &k) || db_stuck(w.d->index));
 		assert_false(cgn_ok(try_put(w.d, i, 2, 300, &at, NULL)));
 	}

@@ -61,20 +61,20 @@ static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 	}
 }
 
-static struct kv_key key_of(uint32_t i)
+static struct block_key key_of(uint32_t i)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
+	return (struct block_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
 		.segment = i};
 }
 
-static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_place at)
+static enum kvdisk_worth worth_of(void *user, const struct block_key *k, kvdisk_place at)
 {
 	(void)user;
 	(void)at;
 	return k->segment % 3 == 0 ? KVDISK_CARRY : KVDISK_DROP;
 }
 
-static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
+static void on_gone(void *user, const struct block_key *k, kvdisk_place at)
 {
 	(void)user;
 	(void)k;
@@ -110,7 +110,7 @@ static struct kvdisk *open_store(void)
 /* ---- the one that is killed ---- */
 static void one_call(struct kvdisk *d, uint32_t i, uint64_t *dice, uint8_t *scratch)
 {
-	struct kv_key k = key_of(i);
+	struct block_key k = key_of(i);
 	kvdisk_place at;
 	if (next(dice) % 4 == 0) {
 		atomic_store(&model->key[i].after, NONE);
@@ -120,7 +120,7 @@ static void one_call(struct kvdisk *d, uint32_t i, uint64_t *dice, uint8_t *scra
 	}
 	uint32_t version = (uint32_t)atomic_fetch_add(&model->version, 1) + 1;
 	size_t n = size_of(version);
-	struct kv_meta meta = {.tokens = version};
+	struct block_meta meta = {.tokens = version};
 	struct iovec iov = {scratch, n};
 	fill(scratch, n, i, version);
 	atomic_store(&model->key[i].after, version);
@@ -166,10 +166,10 @@ static void run_until_killed(uint64_t dice)
 /* ---- the one that looks ---- */
 static void look_at(struct kvdisk *d, uint32_t i, uint8_t *scratch, uint8_t *want)
 {
-	struct kv_key k = key_of(i);
+	struct block_key k = key_of(i);
 	struct record r;
 	struct kvdisk_value v;
-	char names[KV_MAX_MODEL + KV_MAX_NAME];
+	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
 	uint32_t before = model->key[i].before, after = model->key[i].after, is = NONE;
 	if (entry_get(d, &k, &r, names)) {
 		struct iovec iov = {scratch, r.entry.size};

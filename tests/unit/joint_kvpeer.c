@@ -36,7 +36,7 @@ struct liar {
 	struct world *w;
 	struct quic_endpoint *ep;
 	char addr[64], name[16];
-	struct kv_key key;
+	struct block_key key;
 	struct cgn_buf answer; /* to FETCH; empty: it says nothing */
 	bool fin;              /* after the answer */
 	unsigned fetches;
@@ -48,7 +48,7 @@ struct world {
 	struct node nodes[NODES];
 	struct liar liars[2];
 	struct asked asked[32];
-	struct kv_key key;
+	struct block_key key;
 	unsigned want; /* of what is waited for */
 	/* a raw guest */
 	struct quic_endpoint *raw;
@@ -62,19 +62,19 @@ struct world {
 
 /* ---- values ---- */
 
-static struct kv_key key_of(uint32_t n)
+static struct block_key key_of(uint32_t n)
 {
 	char text[32];
 	(void)snprintf(text, sizeof text, "block %u", n);
-	return (struct kv_key){.digest = digest_of(cgn_str_of(text))};
+	return (struct block_key){.digest = digest_of(cgn_str_of(text))};
 }
 
-static uint8_t byte_at(const struct kv_key *k, uint64_t i)
+static uint8_t byte_at(const struct block_key *k, uint64_t i)
 {
 	return (uint8_t)(k->digest.b[i % DIGEST_BYTES] + i * 31 + i / 251 + i / 65521);
 }
 
-static char *value_of(const struct kv_key *k, uint64_t n)
+static char *value_of(const struct block_key *k, uint64_t n)
 {
 	char *p = malloc(n + 1);
 	assert_non_null(p);
@@ -83,11 +83,11 @@ static char *value_of(const struct kv_key *k, uint64_t n)
 	return p;
 }
 
-static void put_in(struct kvstore *s, const struct kv_key *k, uint64_t n)
+static void put_in(struct kvstore *s, const struct block_key *k, uint64_t n)
 {
 	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
-	const struct kv_meta meta = {.model = CGN_STR("m"), .name = CGN_STR("n"), .tokens = 16};
+	const struct block_meta meta = {.model = CGN_STR("m"), .name = CGN_STR("n"), .tokens = 16};
 	char *p = value_of(k, n);
 	if (!cgn_ok(kvstore_put(s, k, &meta, n, &w, &err)))
 		fail_msg("%s", err.msg);
@@ -96,7 +96,7 @@ static void put_in(struct kvstore *s, const struct kv_key *k, uint64_t n)
 	free(p);
 }
 
-static void assert_value(const struct kvstore_block *b, const struct kv_key *k, uint64_t n)
+static void assert_value(const struct kvstore_block *b, const struct block_key *k, uint64_t n)
 {
 	uint64_t at = 0;
 	assert_non_null(b);
@@ -178,7 +178,7 @@ static uint64_t ram_of(struct world *w, unsigned i)
 {
 	struct kvstore_stats st;
 	kvstore_stats(w->nodes[i].store, &st);
-	return st.tier[KV_RAM].bytes;
+	return st.tier[BLOCK_RAM].bytes;
 }
 
 /* ---- asking ---- */
@@ -193,7 +193,7 @@ static void on_done(void *user, struct kvstore_block **take, const struct cgn_er
 	a->calls++;
 }
 
-static void ask_as(struct world *w, unsigned node, unsigned slot, const struct kv_key *k,
+static void ask_as(struct world *w, unsigned node, unsigned slot, const struct block_key *k,
 	const struct kvpeer_ask *ask)
 {
 	struct asked *a = &w->asked[slot];
@@ -207,7 +207,7 @@ static void ask_as(struct world *w, unsigned node, unsigned slot, const struct k
 	assert_true(!cgn_ok(rc) || a->calls == 0); /* never inline */
 }
 
-static void ask(struct world *w, unsigned node, unsigned slot, const struct kv_key *k)
+static void ask(struct world *w, unsigned node, unsigned slot, const struct block_key *k)
 {
 	ask_as(w, node, slot, k, &(struct kvpeer_ask){.priority = 3});
 }
@@ -252,14 +252,14 @@ static void wait_peers(struct world *w, unsigned n)
 	loop_until(w->l, b_knows_so_many, w);
 }
 
-static void wait_heard(struct world *w, const struct kv_key *k)
+static void wait_heard(struct world *w, const struct block_key *k)
 {
 	w->key = *k;
 	loop_until(w->l, b_has_heard, w);
 }
 
 /* a and b, b knows a; a has |key| of |n| bytes, and b has heard so. */
-static void two(struct world *w, const struct kv_key *k, uint64_t n)
+static void two(struct world *w, const struct block_key *k, uint64_t n)
 {
 	world_open(w);
 	node_open(w, 0);
@@ -277,13 +277,13 @@ static void what_one_has_the_other_gets(void **state)
 	static const uint64_t sizes[] = {0, 1, 4096, 65536, MIB, MIB + 1, 20 * MIB + 12345};
 	for (size_t i = 0; i < CGN_COUNT(sizes); i++) {
 		struct world w;
-		struct kv_key k = key_of((uint32_t)i);
-		struct kv_info info;
+		struct block_key k = key_of((uint32_t)i);
+		struct block_info info;
 		struct kvpeer_where where;
 		two(&w, &k, sizes[i]);
 		assert_true(kvpeer_has(w.nodes[1].kp, &k, &where));
 		assert_string_equal(where.node, "a");
-		assert_int_equal(where.tiers, KV_TIER_BIT(KV_RAM));
+		assert_int_equal(where.tiers, BLOCK_TIER_BIT(BLOCK_RAM));
 		ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_value(w.asked[0].block, &k, sizes[i]);
@@ -299,7 +299,7 @@ static void what_nobody_has_is_a_miss_at_once(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1), other = key_of(2), later = {.digest = k.digest, .segment = 1};
+	struct block_key k = key_of(1), other = key_of(2), later = {.digest = k.digest, .segment = 1};
 	struct kvpeer_where where;
 	two(&w, &k, 100);
 	assert_false(kvpeer_has(w.nodes[1].kp, &other, &where));
@@ -314,7 +314,7 @@ static void many_who_want_it_wait_for_one_fetch(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	uint64_t before = metric_count(METRIC_OF(KV_PEER_BYTES, "in"));
 	two(&w, &k, 3 * MIB);
 	for (unsigned i = 0; i < 20; i++)
@@ -332,7 +332,7 @@ static void changes_are_heard(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1), k2 = key_of(2);
+	struct block_key k = key_of(1), k2 = key_of(2);
 	two(&w, &k, 100);
 	put_in(w.nodes[0].store, &k2, 100);
 	wait_heard(&w, &k2);
@@ -347,7 +347,7 @@ static bool b_has_all(struct world *w)
 {
 	for (uint32_t i = 0; i < 5000; i++) {
 		struct kvpeer_where where;
-		struct kv_key k = key_of(i);
+		struct block_key k = key_of(i);
 		if (!kvpeer_has(w->nodes[1].kp, &k, &where))
 			return false;
 	}
@@ -362,7 +362,7 @@ static void a_snapshot_of_thousands_is_heard(void **state)
 	node_open(&w, 0);
 	node_open(&w, 1);
 	for (uint32_t i = 0; i < 5000; i++) {
-		struct kv_key k = key_of(i);
+		struct block_key k = key_of(i);
 		put_in(w.nodes[0].store, &k, 10);
 	}
 	knows(&w, 1, 0);
@@ -375,11 +375,11 @@ static void who_falls_behind_is_told_anew(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1), last = key_of(70000);
+	struct block_key k = key_of(1), last = key_of(70000);
 	two(&w, &k, 10);
 	assert_true(kvstore_remove(w.nodes[0].store, &k));
 	for (uint32_t i = 2; i <= 70000; i++) {
-		struct kv_key other = key_of(i);
+		struct block_key other = key_of(i);
 		put_in(w.nodes[0].store, &other, 1);
 		if (i < 69000)
 			assert_true(kvstore_remove(w.nodes[0].store, &other));
@@ -394,7 +394,7 @@ static void a_peer_that_went_has_nothing(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	two(&w, &k, 100);
 	kvpeer_close(&w.nodes[0].kp);
 	w.key = k;
@@ -408,7 +408,7 @@ static void a_member_that_leaves_is_forgotten(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	two(&w, &k, 40 * MIB);
 	ask(&w, 1, 0, &k);
 	kvpeer_member_gone(w.nodes[1].kp, "a"); /* with a fetch under way */
@@ -426,7 +426,7 @@ static void who_is_oneself_or_known_is_left_alone(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	struct cgn_buf text = {0};
 	two(&w, &k, 100);
 	/* a list that is the same on every node */
@@ -471,7 +471,7 @@ static void what_moved_is_told_on_both_sides(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	struct kvpeer_overview v;
 	two(&w, &k, 100000);
 	kvpeer_member(w.nodes[0].kp, NULL, w.nodes[1].addr, NULL, NULL);
@@ -500,7 +500,7 @@ static void a_stranger_is_refused_both_ways(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	struct kvpeer_where where;
 	world_open(&w);
 	node_open(&w, 0);
@@ -533,7 +533,7 @@ static void liar_data(struct quic_stream *s, void *user, const uint8_t *p, size_
 	/* they are small: in one piece */
 	assert_true(n == 0 || cgn_ok(kvframe_next(&in, &rest, &f, &got, NULL)));
 	if (got && f.type == KVFRAME_SUBSCRIBE) {
-		const struct kvframe_hold hold = {kvframe_short(&liar->key), KV_TIER_BIT(KV_RAM)};
+		const struct kvframe_hold hold = {kvframe_short(&liar->key), BLOCK_TIER_BIT(BLOCK_RAM)};
 		kvframe_put_who(&b, KVFRAME_HELLO,
 			&(struct kvframe_who){.instance = (uintptr_t)liar, .node = cgn_str_of(liar->name)});
 		kvframe_put_holds(&b, &(struct kvframe_holds){.seq = 1, .reset = true, .synced = true}, &hold,
@@ -583,7 +583,7 @@ static void liar_accept(void *user, struct quic_conn *c)
 	quic_conn_take(c, &liar_ops, user);
 }
 
-static struct liar *liar_open(struct world *w, unsigned i, const struct kv_key *k, const char *rack)
+static struct liar *liar_open(struct world *w, unsigned i, const struct block_key *k, const char *rack)
 {
 	struct liar *liar = &w->liars[i];
 	const struct quic_endpoint_cfg cfg = {.addr = "127.0.0.1:0", .tls = second_tls, .alpn = KVFRAME_ALPN};
@@ -614,7 +614,7 @@ static void liar_says(struct liar *liar, uint64_t size, uint64_t offset, uint64_
 
 /* b in rack r with one liar in the same rack, so that it is asked first, and perhaps a, which is honest and
  * further away. */
-static void with_liar(struct world *w, const struct kv_key *k, uint64_t n, bool honest)
+static void with_liar(struct world *w, const struct block_key *k, uint64_t n, bool honest)
 {
 	static const struct kvpeer_cfg in_rack = {.rack = "r", .egress_streams = 64};
 	world_open(w);
@@ -636,8 +636,8 @@ static void a_wrong_byte_is_never_taken(void **state)
 	(void)state;
 	for (unsigned honest = 0; honest < 2; honest++) {
 		struct world w;
-		struct kv_key k = key_of(1);
-		struct kv_info info;
+		struct block_key k = key_of(1);
+		struct block_info info;
 		uint64_t before = metric_count(METRIC_ONE(KV_PEER_CORRUPT));
 		with_liar(&w, &k, 100000, honest);
 		liar_says(&w.liars[0], 100000, 0, 100000);
@@ -667,7 +667,7 @@ static void all_whose_bytes_are_in_it_may_be_wrong(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	uint64_t corrupt = 0;
 	with_liar(&w, &k, 3 * MIB, true);
 	liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
@@ -686,7 +686,7 @@ static void a_large_wrong_value_is_not_taken_either(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	with_liar(&w, &k, 5 * MIB, true);
 	liar_says(&w.liars[0], 5 * MIB, 0, 5 * MIB);
 	w.liars[0].answer.p[w.liars[0].answer.n - 1] ^= 1;
@@ -703,7 +703,7 @@ static void an_answer_that_makes_no_sense_is_a_failure(void **state)
 	static const char junk[] = "\x02\x00\x00\x00\xff\xff\xff\xff";
 	for (unsigned i = 0; i < 7; i++) {
 		struct world w;
-		struct kv_key k = key_of(1);
+		struct block_key k = key_of(1);
 		with_liar(&w, &k, 1000, true);
 		struct liar *liar = &w.liars[0];
 		if (i == 0)
@@ -716,8 +716,8 @@ static void an_answer_that_makes_no_sense_is_a_failure(void **state)
 			kvframe_put_answer(&liar->answer, &(struct kvframe_answer){.status = KVFRAME_FAILED});
 		if (i == 4) /* more than a block can have */
 			kvframe_put_answer(&liar->answer,
-				&(struct kvframe_answer){.size = KV_MAX_VALUE + 1,
-					.length = KV_MAX_VALUE + 1});
+				&(struct kvframe_answer){.size = BLOCK_MAX_BYTES + 1,
+					.length = BLOCK_MAX_BYTES + 1});
 		/* no answer */
 		if (i == 5)
 			kvframe_put_who(&liar->answer, KVFRAME_HELLO, &(struct kvframe_who){.instance = 1});
@@ -735,7 +735,7 @@ static void who_is_silent_is_not_waited_for(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	with_liar(&w, &k, 2 * MIB, true);
 	ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
@@ -750,7 +750,7 @@ static void who_stops_in_the_middle_is_gone_on_from(void **state)
 	(void)state;
 	for (unsigned dies = 0; dies < 2; dies++) {
 		struct world w;
-		struct kv_key k = key_of(1);
+		struct block_key k = key_of(1);
 		with_liar(&w, &k, 3 * MIB, true);
 		liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
 		w.liars[0].fin = dies; /* ends too early, or falls silent */
@@ -767,7 +767,7 @@ static void another_value_of_the_same_name_is_not_mixed_in(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	with_liar(&w, &k, 3 * MIB, true); /* a's has 3 MiB, the liar's 4 */
 	liar_says(&w.liars[0], 4 * MIB, 0, 2 * MIB);
 	ask(&w, 1, 0, &k);
@@ -781,7 +781,7 @@ static void nobody_waits_longer_than_it_said(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	with_liar(&w, &k, 100, false);
 	ask_as(&w, 1, 0, &k, &(struct kvpeer_ask){.budget_ms = 120});
 	ask_as(&w, 1, 1, &k, &(struct kvpeer_ask){.budget_ms = 60});
@@ -806,7 +806,7 @@ static void who_is_told_may_do_anything(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	with_liar(&w, &k, 100, false);
 	ask_as(&w, 1, 1, &k, &(struct kvpeer_ask){.budget_ms = 5000});
 	assert_true(cgn_ok(kvpeer_fetch(w.nodes[1].kp, &k, &(struct kvpeer_ask){.budget_ms = 60},
@@ -833,7 +833,7 @@ static void who_cancels_is_not_answered(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	with_liar(&w, &k, 100, false);
 	liar_says(&w.liars[0], 4 * MIB, 0, 2 * MIB);
 	w.liars[0].fin = false;
@@ -853,7 +853,7 @@ static void who_is_busy_is_left_for_another(void **state)
 	(void)state;
 	for (unsigned honest = 0; honest < 2; honest++) {
 		struct world w;
-		struct kv_key k = key_of(1);
+		struct block_key k = key_of(1);
 		with_liar(&w, &k, 100, honest);
 		kvframe_put_answer(&w.liars[0].answer,
 			&(struct kvframe_answer){.status = KVFRAME_BUSY, .wait_ms = 4000});
@@ -879,7 +879,7 @@ static void who_has_it_no_more_is_believed(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	with_liar(&w, &k, 100, false);
 	kvframe_put_answer(&w.liars[0].answer, &(struct kvframe_answer){.status = KVFRAME_NOT_FOUND});
 	ask(&w, 1, 0, &k);
@@ -896,7 +896,7 @@ static void what_is_computed_faster_is_not_fetched(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	two(&w, &k, 50 * MIB);
 	ask_as(&w, 1, 0, &k, &(struct kvpeer_ask){.tokens = 16, .ms_per_token = 0.01});
 	wait_answers(&w, 1);
@@ -915,14 +915,14 @@ static void what_has_no_room_is_handed_over_once(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_info info;
-	struct kv_key k = key_of(1000);
+	struct block_info info;
+	struct block_key k = key_of(1000);
 	world_open(&w);
 	node_open(&w, 0);
 	node_open_as(&w, 1, NULL, 16 * MIB, node_tls);
 	put_in(w.nodes[0].store, &k, 2 * MIB);
 	for (uint32_t i = 0; i < 15; i++) {
-		struct kv_key other = key_of(i);
+		struct block_key other = key_of(i);
 		put_in(w.nodes[1].store, &other, MIB);
 	}
 	knows(&w, 1, 0);
@@ -933,7 +933,7 @@ static void what_has_no_room_is_handed_over_once(void **state)
 	assert_false(kvstore_lookup(w.nodes[1].store, &k, &info));
 	kvstore_block_unref(&w.asked[0].block);
 	for (uint32_t i = 20; i < 24; i++) { /* full again */
-		struct kv_key other = key_of(i);
+		struct block_key other = key_of(i);
 		put_in(w.nodes[1].store, &other, MIB);
 	}
 	ask(&w, 1, 0, &k); /* wanted twice of late: now it stays */
@@ -947,7 +947,7 @@ static void what_is_put_meanwhile_counts(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	two(&w, &k, 4 * MIB);
 	ask(&w, 1, 0, &k);
 	put_in(w.nodes[1].store, &k, 10); /* a client of this node is faster */
@@ -961,7 +961,7 @@ static void so_many_are_served_at_once(void **state)
 	(void)state;
 	struct world w;
 	static const struct kvpeer_cfg one = {.egress_streams = 1};
-	struct kv_key a = key_of(1), b = key_of(2);
+	struct block_key a = key_of(1), b = key_of(2);
 	uint64_t before = metric_count(METRIC_OF(KV_PEER_REFUSED, "busy"));
 	world_open(&w);
 	node_open_as(&w, 0, &one, 256 * MIB, node_tls);
@@ -984,7 +984,7 @@ static void what_could_not_be_read_is_not_owed(void **state)
 	(void)state;
 	struct world w;
 	static const struct kvpeer_cfg slow = {.egress_streams = 64, .egress_bytes_per_second = 65536};
-	struct kv_key bad = key_of(1), good = key_of(2);
+	struct block_key bad = key_of(1), good = key_of(2);
 	struct iovec iov;
 	size_t n = 0;
 	world_open(&w);
@@ -1012,7 +1012,7 @@ static void the_end_leaves_nothing_behind(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	two(&w, &k, 60 * MIB);
 	ask(&w, 1, 0, &k);
 	kvpeer_drain(w.nodes[1].kp);
@@ -1079,7 +1079,7 @@ static void raw_say(struct world *w, const struct cgn_buf *b, bool fin)
 	loop_until(w->l, raw_is_closed, w);
 }
 
-static void raw_world(struct world *w, const struct kv_key *k)
+static void raw_world(struct world *w, const struct block_key *k)
 {
 	const struct quic_endpoint_cfg cfg = {.addr = "127.0.0.1:0", .tls = second_tls, .alpn = KVFRAME_ALPN};
 	world_open(w);
@@ -1095,7 +1095,7 @@ static void what_is_not_understood_is_ended(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	struct cgn_buf b = {0};
 	raw_world(&w, &k);
 	cgn_buf_putz(&b, "GET / HTTP/1.1\r\n\r\n");
@@ -1115,7 +1115,7 @@ static void what_is_not_understood_is_ended(void **state)
 	world_close(&w);
 }
 
-static enum kvframe_status raw_fetch(struct world *w, const struct kv_key *k, uint64_t offset,
+static enum kvframe_status raw_fetch(struct world *w, const struct block_key *k, uint64_t offset,
 	uint64_t length, struct kvframe_answer *a)
 {
 	struct cgn_buf b = {0};
@@ -1141,7 +1141,7 @@ static void parts_of_a_value_are_served(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1), other = key_of(2);
+	struct block_key k = key_of(1), other = key_of(2);
 	struct kvframe_answer a;
 	raw_world(&w, &k);
 	assert_int_equal(raw_fetch(&w, &k, 0, 0, &a), KVFRAME_OK);
@@ -1169,7 +1169,7 @@ static void who_is_refused_is_not_reset(void **state)
 {
 	(void)state;
 	struct world w;
-	struct kv_key k = key_of(1), other = key_of(2);
+	struct block_key k = key_of(1), other = key_of(2);
 	struct cgn_buf b = {0};
 	raw_world(&w, &k);
 	kvframe_put_fetch(&b, &(struct kvframe_fetch){.key = other});

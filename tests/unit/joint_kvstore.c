@@ -12,7 +12,7 @@ static void test_what_is_put_is_got(void **state)
 	struct iovec iov[4];
 	size_t n = 0;
 	kvw_put(s, 1, 7, 1000);
-	struct kv_key k = kvw_key(1), other = kvw_key(2);
+	struct block_key k = kvw_key(1), other = kvw_key(2);
 	struct kvstore_block *b = kvstore_get_ram(s, &k, true);
 	assert_non_null(b);
 	assert_int_equal(kvstore_block_iov(b, 1, 3, iov, 4, &n), 3);
@@ -23,7 +23,7 @@ static void test_what_is_put_is_got(void **state)
 	assert_true(cgn_str_is(kvstore_block_model(b), "m"));
 	assert_int_equal(kvstore_block_name(b).n, 0);
 	assert_int_equal(kvstore_block_info(b).tokens, 7);
-	assert_int_equal(kvstore_block_info(b).tiers, KV_TIER_BIT(KV_RAM));
+	assert_int_equal(kvstore_block_info(b).tiers, BLOCK_TIER_BIT(BLOCK_RAM));
 	assert_null(kvstore_get_ram(s, &other, true));
 	other = k;
 	other.segment++;
@@ -32,11 +32,11 @@ static void test_what_is_put_is_got(void **state)
 	assert_false(kvstore_remove(s, &k));
 	assert_true(kvw_is(b, 1, 7)); /* as long as it is held */
 	assert_int_equal(kvstore_block_info(b).tiers, 0);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 65536);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].bytes, 65536);
 	kvstore_block_unref(&b);
 	struct kvstore_stats st = kvw_stats(s);
-	assert_int_equal(st.tier[KV_RAM].bytes, 0);
-	assert_int_equal(st.tier[KV_RAM].hits, 1);
+	assert_int_equal(st.tier[BLOCK_RAM].bytes, 0);
+	assert_int_equal(st.tier[BLOCK_RAM].hits, 1);
 	assert_int_equal(st.misses, 2);
 	kvstore_free(&s);
 	assert_null(s);
@@ -44,7 +44,7 @@ static void test_what_is_put_is_got(void **state)
 
 static void check_size(struct kvstore *s, uint64_t size)
 {
-	struct kv_key k = kvw_key(size);
+	struct block_key k = kvw_key(size);
 	kvw_put(s, size, 1, size);
 	struct kvstore_block *b = kvstore_get_ram(s, &k, true);
 	assert_non_null(b);
@@ -65,8 +65,8 @@ static void test_every_size(void **state)
 		for (uint64_t d = 0; d < 3; d++)
 			check_size(s, edges[i] + d - 1);
 	struct kvstore_stats st = kvw_stats(s);
-	assert_true(
-		st.tier[KV_RAM].bytes <= 16 * MIB && st.tier[KV_RAM].value_bytes <= st.tier[KV_RAM].bytes);
+	assert_true(st.tier[BLOCK_RAM].bytes <= 16 * MIB &&
+		st.tier[BLOCK_RAM].value_bytes <= st.tier[BLOCK_RAM].bytes);
 	kvstore_free(&s);
 }
 
@@ -74,16 +74,16 @@ static void test_64_mib(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(130 * MIB);
-	const struct kv_meta meta = {0};
+	const struct block_meta meta = {0};
 	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
-	struct kv_key k = kvw_key(9);
-	check_size(s, KV_MAX_VALUE);
-	assert_int_equal(kvstore_put(s, &k, &meta, KV_MAX_VALUE + 1, &w, &err).code, CGN_TOO_LARGE);
-	kvw_put(s, 1, 1, KV_MAX_VALUE);
-	kvw_put(s, 2, 1, KV_MAX_VALUE); /* the third does not fit beside them */
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 2);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].evictions, 1);
+	struct block_key k = kvw_key(9);
+	check_size(s, BLOCK_MAX_BYTES);
+	assert_int_equal(kvstore_put(s, &k, &meta, BLOCK_MAX_BYTES + 1, &w, &err).code, CGN_TOO_LARGE);
+	kvw_put(s, 1, 1, BLOCK_MAX_BYTES);
+	kvw_put(s, 2, 1, BLOCK_MAX_BYTES); /* the third does not fit beside them */
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 2);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].evictions, 1);
 	kvstore_free(&s);
 }
 
@@ -96,11 +96,11 @@ static void test_a_value_in_pieces(void **state)
 	for (uint64_t n = 0; n < 64; n++)
 		kvw_put(s, n, 0, 65536);
 	for (uint64_t n = 0; n < 64; n += 2) {
-		struct kv_key gone = kvw_key(n);
+		struct block_key gone = kvw_key(n);
 		assert_true(kvstore_remove(s, &gone));
 	}
 	kvw_put(s, 100, 1, MIB + 5000); /* of every other page */
-	struct kv_key k = kvw_key(100);
+	struct block_key k = kvw_key(100);
 	struct kvstore_block *b = kvstore_get_ram(s, &k, true);
 	assert_non_null(b);
 	assert_true(kvw_is(b, 100, 1));
@@ -126,17 +126,17 @@ static void test_names_and_models(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(8 * MIB);
-	char model[KV_MAX_MODEL + 1], name[KV_MAX_NAME + 1];
+	char model[BLOCK_MAX_MODEL + 1], name[BLOCK_MAX_NAME + 1];
 	memset(model, 'm', sizeof model);
 	memset(name, 'n', sizeof name);
-	struct kv_meta meta = {.model = {model, KV_MAX_MODEL}, .name = {name, KV_MAX_NAME}};
+	struct block_meta meta = {.model = {model, BLOCK_MAX_MODEL}, .name = {name, BLOCK_MAX_NAME}};
 	assert_true(cgn_ok(kvw_try_put(s, 1, 1, 100, &meta)));
 	assert_true(cgn_ok(kvw_try_put(s, 2, 1, 100, &meta)));
 	uint64_t with_two = kvw_stats(s).index_bytes;
-	struct kv_key k1 = kvw_key(1), k2 = kvw_key(2);
+	struct block_key k1 = kvw_key(1), k2 = kvw_key(2);
 	assert_true(kvstore_remove(s, &k1));
 	/* the model is held once, and still is */
-	assert_int_equal(with_two - kvw_stats(s).index_bytes, KV_MAX_NAME);
+	assert_int_equal(with_two - kvw_stats(s).index_bytes, BLOCK_MAX_NAME);
 	struct kvstore_block *b = kvstore_get_ram(s, &k2, true);
 	assert_true(cgn_str_eq(kvstore_block_model(b), meta.model));
 	assert_true(cgn_str_eq(kvstore_block_name(b), meta.name));
@@ -157,13 +157,14 @@ static void test_too_many_models(void **state)
 	struct kvstore *s = kvw_store(128 * MIB);
 	char name[16];
 	for (unsigned i = 0; i < 65535; i++) {
-		struct kv_meta meta = {.model = {name, (size_t)snprintf(name, sizeof name, "model-%u", i)}};
+		struct block_meta meta = {
+			.model = {name, (size_t)snprintf(name, sizeof name, "model-%u", i)}};
 		assert_true(cgn_ok(kvw_try_put(s, i, 1, 1, &meta)));
 	}
-	struct kv_meta one_more = {.model = CGN_STR("straw")}, known = {.model = CGN_STR("model-77")};
+	struct block_meta one_more = {.model = CGN_STR("straw")}, known = {.model = CGN_STR("model-77")};
 	assert_int_equal(kvw_try_put(s, 70000, 1, 1, &one_more).code, CGN_OVERLOADED);
 	assert_true(cgn_ok(kvw_try_put(s, 70001, 1, 1, &known)));
-	struct kv_key k = kvw_key(5);
+	struct block_key k = kvw_key(5);
 	assert_true(kvstore_remove(s, &k));
 	assert_true(cgn_ok(kvw_try_put(s, 70000, 1, 1, &one_more)));
 	kvstore_free(&s);
@@ -173,8 +174,8 @@ static void test_only_if_absent_and_checksums(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(8 * MIB);
-	const struct kv_meta meta = {0};
-	struct kv_key k = kvw_key(1);
+	const struct block_meta meta = {0};
+	struct block_key k = kvw_key(1);
 	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	uint64_t sum = XXH3_64bits("hello", 5), wrong = sum + 1;
@@ -198,7 +199,7 @@ static void test_only_if_absent_and_checksums(void **state)
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
 	kvstore_writer_abort(&w);
 	kvstore_writer_abort(&w);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, 5);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].value_bytes, 5);
 	assert_true(kvstore_expire(s, &k, kvw_wall)); /* what expired is absent */
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
 	kvstore_writer_add(w, "x", 1);
@@ -206,10 +207,10 @@ static void test_only_if_absent_and_checksums(void **state)
 	kvstore_free(&s);
 }
 
-static cgn_rc put_as(struct kvstore *s, const struct kv_key *k, const char *value, uint64_t ends,
+static cgn_rc put_as(struct kvstore *s, const struct block_key *k, const char *value, uint64_t ends,
 	unsigned how)
 {
-	struct kv_meta meta = {.expires_unix_ms = 1};
+	struct block_meta meta = {.expires_unix_ms = 1};
 	struct kvstore_writer *w = NULL;
 	struct cgn_err err;
 	assert_true(cgn_ok(kvstore_put(s, k, &meta, strlen(value), &w, &err)));
@@ -220,9 +221,9 @@ static cgn_rc put_as(struct kvstore *s, const struct kv_key *k, const char *valu
 	return rc;
 }
 
-static uint64_t end_of(struct kvstore *s, const struct kv_key *k)
+static uint64_t end_of(struct kvstore *s, const struct block_key *k)
 {
-	struct kv_info info;
+	struct block_info info;
 	assert_true(kvstore_lookup(s, k, &info));
 	return info.expires_unix_ms;
 }
@@ -231,10 +232,10 @@ static uint64_t end_of(struct kvstore *s, const struct kv_key *k)
 static void test_commits_have_their_conditions_and_ends(void **state)
 {
 	struct kvstore *s = kvw_store(MIB);
-	struct kv_key k = kvw_key(1);
+	struct block_key k = kvw_key(1);
 	(void)state;
 	assert_int_equal(put_as(s, &k, "a", 0, KVSTORE_IF_HELD).code, CGN_NOT_FOUND);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 0);
 	assert_int_equal(put_as(s, &k, "a", kvw_wall + 5000, KVSTORE_IF_ABSENT).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), kvw_wall + 5000);
 	assert_int_equal(put_as(s, &k, "b", 0, KVSTORE_IF_HELD | KVSTORE_KEEP_EXPIRY).code, CGN_FINE);
@@ -251,11 +252,11 @@ static void test_commits_have_their_conditions_and_ends(void **state)
 	assert_int_equal(end_of(s, &k), kvw_wall + 20);
 	kvw_wall += 20;
 	kvstore_tick(s);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 0);
 	kvstore_free(&s);
 }
 
-static uint64_t place_of(struct kvstore *s, const struct kv_key *k, const char *value)
+static uint64_t place_of(struct kvstore *s, const struct block_key *k, const char *value)
 {
 	struct kvstore_block *b = kvstore_get_ram(s, k, true);
 	struct kvstore_extent at = {0};
@@ -270,7 +271,8 @@ static uint64_t place_of(struct kvstore *s, const struct kv_key *k, const char *
 	return at.offset;
 }
 
-static void set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const char *value)
+static void set(struct kvstore *s, const struct block_key *k, const struct block_meta *meta,
+	const char *value)
 {
 	struct cgn_err err;
 	assert_true(cgn_ok(kvstore_set(s, k, meta, value, strlen(value), 0, &err)));
@@ -281,9 +283,9 @@ static void set(struct kvstore *s, const struct kv_key *k, const struct kv_meta 
 static void test_small_values_take_each_others_place(void **state)
 {
 	struct kvstore *s = kvw_store(MIB);
-	struct kv_key k = kvw_key(1);
-	struct kv_meta named = {.name = CGN_STR("one")}, plain = {0},
-		       ends = {.name = CGN_STR("one"), .expires_unix_ms = kvw_wall + 10};
+	struct block_key k = kvw_key(1);
+	struct block_meta named = {.name = CGN_STR("one")}, plain = {0},
+			  ends = {.name = CGN_STR("one"), .expires_unix_ms = kvw_wall + 10};
 	struct cgn_err err;
 	(void)state;
 	set(s, &k, &named, "first");
@@ -291,7 +293,7 @@ static void test_small_values_take_each_others_place(void **state)
 	set(s, &k, &ends, "second value");
 	assert_int_equal(place_of(s, &k, "second value"), at);
 	assert_int_equal(kvstore_changes_end(s), changes + 1);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, strlen("second value"));
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].value_bytes, strlen("second value"));
 	assert_int_equal(end_of(s, &k), kvw_wall + 10);
 	assert_true(
 		cgn_ok(kvstore_set(s, &k, &named, "third", 5, KVSTORE_IF_HELD | KVSTORE_KEEP_EXPIRY, &err)));
@@ -318,14 +320,14 @@ static void test_small_values_take_each_others_place(void **state)
 	kvw_wall += 10;
 	assert_int_equal(kvstore_set(s, &k, &named, "late", 4, KVSTORE_IF_HELD, &err).code, CGN_NOT_FOUND);
 	kvstore_tick(s);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, 0);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 0);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].value_bytes, 0);
 	kvstore_free(&s);
 }
 
 static void flip_a_byte(struct kvstore *s, uint64_t n, uint64_t at)
 {
-	struct kv_key k = kvw_key(n);
+	struct block_key k = kvw_key(n);
 	struct kvstore_block *b = kvstore_get_ram(s, &k, false);
 	struct iovec iov;
 	size_t n_iov = 0;
@@ -341,7 +343,7 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 	struct kvstore *s = kvw_store(8 * MIB);
 	const uint64_t sizes[] = {1, 5000, 65536, MIB + 3};
 	for (size_t i = 0; i < CGN_COUNT(sizes); i++) {
-		struct kv_key k = kvw_key(i);
+		struct block_key k = kvw_key(i);
 		kvw_put(s, i, 1, sizes[i]);
 		flip_a_byte(s, i, sizes[i] - 1);
 		assert_null(kvstore_get_ram(s, &k, true));
@@ -349,8 +351,8 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 		assert_int_equal(kvw_stats(s).corrupt, i + 1);
 	}
 	struct kvstore_stats st = kvw_stats(s);
-	assert_int_equal(st.tier[KV_RAM].bytes, 0);
-	assert_int_equal(st.tier[KV_RAM].hits, 4); /* those that did not verify */
+	assert_int_equal(st.tier[BLOCK_RAM].bytes, 0);
+	assert_int_equal(st.tier[BLOCK_RAM].hits, 4); /* those that did not verify */
 	assert_int_equal(st.misses, 4);
 	kvstore_free(&s);
 }
@@ -360,9 +362,9 @@ static void test_expiry_follows_the_wall_clock(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(8 * MIB);
-	const struct kv_meta meta = {.created_unix_ms = 5, .expires_unix_ms = kvw_wall + 1000};
-	struct kv_info info;
-	struct kv_key k = kvw_key(1);
+	const struct block_meta meta = {.created_unix_ms = 5, .expires_unix_ms = kvw_wall + 1000};
+	struct block_info info;
+	struct block_key k = kvw_key(1);
 	assert_true(cgn_ok(kvw_try_put(s, 1, 1, 100, &meta)));
 	assert_true(kvstore_lookup(s, &k, &info));
 	assert_int_equal(info.created_unix_ms, 5);
@@ -376,7 +378,7 @@ static void test_expiry_follows_the_wall_clock(void **state)
 	assert_false(kvw_has(s, 1));
 	assert_true(kvw_is(held, 1, 1));
 	kvstore_block_unref(&held);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 0);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].bytes, 0);
 	assert_false(kvstore_expire(s, &k, 0));
 	assert_int_equal(kvstore_pin(s, &k, UINT64_MAX, &(struct cgn_err){0}).code, CGN_NOT_FOUND);
 	kvw_put(s, 1, 2, 100);
@@ -392,16 +394,16 @@ static void test_ticks_sweep_what_expired(void **state)
 	(void)state;
 	struct kvstore *s = kvw_store(32 * MIB);
 	for (uint64_t n = 0; n < 20000; n++) {
-		const struct kv_meta meta = {.expires_unix_ms = n % 2 == 0 ? kvw_wall + 10 : 0};
+		const struct block_meta meta = {.expires_unix_ms = n % 2 == 0 ? kvw_wall + 10 : 0};
 		assert_true(cgn_ok(kvw_try_put(s, n, 1, 10, &meta)));
 	}
 	kvstore_tick(s);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 20000);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 20000);
 	kvw_wall += (uint64_t)1 << 40; /* a jump of decades */
 	for (int i = 0; i < 4; i++)
 		kvstore_tick(s);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 10000);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].value_bytes, 100000);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 10000);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].value_bytes, 100000);
 	assert_true(kvw_has(s, 1) && !kvw_has(s, 2));
 	kvstore_free(&s);
 }
@@ -412,17 +414,17 @@ static void test_a_tick_takes_a_bounded_time(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(384 * MIB);
-	const struct kv_meta meta = {.expires_unix_ms = 2000000};
+	const struct block_meta meta = {.expires_unix_ms = 2000000};
 	const uint64_t all = 300000;
 	for (uint64_t n = 0; n < all; n++)
 		assert_true(cgn_ok(kvw_try_put(s, n, 1, 0, &meta)));
 	kvw_wall = 3000000;
 	kvstore_tick(s);
-	uint64_t left = kvw_stats(s).tier[KV_RAM].blocks;
+	uint64_t left = kvw_stats(s).tier[BLOCK_RAM].blocks;
 	assert_true(left > 0 && left < all - 200000);
 	for (unsigned i = 0; i < 20; i++)
 		kvstore_tick(s);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].blocks, 0);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 0);
 	kvstore_free(&s);
 }
 
@@ -431,7 +433,7 @@ static void test_pinned_blocks_stay(void **state)
 	(void)state;
 	struct kvstore *s = kvw_store(4 * MIB);
 	struct cgn_err err = {0};
-	struct kv_key a = kvw_key(1000), b = kvw_key(1001), c = kvw_key(1002);
+	struct block_key a = kvw_key(1000), b = kvw_key(1001), c = kvw_key(1002);
 	for (uint64_t n = 1000; n < 1003; n++)
 		kvw_put(s, n, 1, MIB);
 	assert_true(cgn_ok(kvstore_pin(s, &a, UINT64_MAX, &err)));
@@ -444,7 +446,7 @@ static void test_pinned_blocks_stay(void **state)
 		kvw_put(s, n, 1, 200000);
 	assert_true(kvw_has(s, 1000) && kvw_has(s, 1001) && !kvw_has(s, 1002));
 	kvw_wall += 1000;
-	struct kv_info info;
+	struct block_info info;
 	assert_true(kvstore_lookup(s, &b, &info) && !info.pinned);
 	kvstore_tick(s);
 	assert_int_equal(kvw_stats(s).pinned_bytes, MIB);
@@ -465,8 +467,8 @@ static void test_room_is_made_of_pins_that_are_over(void **state)
 	(void)state;
 	struct kvstore *s = kvw_store(2 * MIB);
 	struct cgn_err err = {0};
-	struct kv_key a = kvw_key(1), b = kvw_key(2);
-	const struct kv_meta meta = {0};
+	struct block_key a = kvw_key(1), b = kvw_key(2);
+	const struct block_meta meta = {0};
 	kvw_put(s, 1, 1, MIB);
 	kvw_put(s, 2, 1, MIB);
 	assert_true(cgn_ok(kvstore_pin(s, &a, kvw_wall + 10, &err)));
@@ -485,18 +487,18 @@ static void test_what_is_held_counts_and_stays(void **state)
 	(void)state;
 	struct kvstore *s = kvw_store(4 * MIB);
 	struct kvstore_block *held[64];
-	const struct kv_meta meta = {0};
+	const struct block_meta meta = {0};
 	for (uint64_t n = 0; n < 64; n++) {
-		struct kv_key k = kvw_key(n);
+		struct block_key k = kvw_key(n);
 		kvw_put(s, n, 1, 65536);
 		held[n] = kvstore_get_ram(s, &k, true);
 		assert_non_null(held[n]);
 	}
 	assert_int_equal(kvw_try_put(s, 100, 1, 1, &meta).code, CGN_OVERLOADED);
-	struct kv_key k = kvw_key(3);
+	struct block_key k = kvw_key(3);
 	assert_true(kvstore_remove(s, &k)); /* no room of that either: somebody reads it */
 	assert_int_equal(kvw_try_put(s, 100, 1, 1, &meta).code, CGN_OVERLOADED);
-	assert_int_equal(kvw_stats(s).tier[KV_RAM].bytes, 4 * MIB);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].bytes, 4 * MIB);
 	kvstore_block_unref(&held[3]);
 	assert_true(cgn_ok(kvw_try_put(s, 100, 1, 65536, &meta)));
 	for (uint64_t n = 0; n < 64; n++)
@@ -515,7 +517,7 @@ static void test_used_blocks_outlive_a_scan(void **state)
 	for (uint64_t n = 0; n < 100; n++)
 		kvw_put(s, n, 1, 65536);
 	for (uint64_t n = 0; n < 2000; n++) {
-		struct kv_key k = kvw_key(n % 100);
+		struct block_key k = kvw_key(n % 100);
 		struct kvstore_block *b = kvstore_get_ram(s, &k, false);
 		kvstore_block_unref(&b);
 		kvw_put(s, 1000 + n, 1, 65536); /* each once only */
@@ -533,12 +535,12 @@ struct seen {
 	bool meddle; /* put and remove while it runs: the callback may */
 };
 
-static void on_key(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
+static void on_key(void *user, const struct block_key *k, const struct block_info *info, struct cgn_str name)
 {
 	struct seen *seen = user;
 	uint64_t n = 0;
 	(void)k;
-	assert_int_equal(info->tiers, KV_TIER_BIT(KV_RAM));
+	assert_int_equal(info->tiers, BLOCK_TIER_BIT(BLOCK_RAM));
 	assert_int_equal(name.n, sizeof n);
 	memcpy(&n, name.p, sizeof n);
 	if (n < seen->n)
@@ -546,11 +548,11 @@ static void on_key(void *user, const struct kv_key *k, const struct kv_info *inf
 	if (!seen->meddle)
 		return;
 	for (int i = 0; i < 3; i++, seen->next++) {
-		struct kv_meta meta = {.name = {(const char *)&seen->next, sizeof seen->next}};
+		struct block_meta meta = {.name = {(const char *)&seen->next, sizeof seen->next}};
 		assert_true(cgn_ok(kvw_try_put(seen->store, seen->next, 1, 1, &meta)));
 	}
-	struct kv_key again = kvw_key(n), gone = kvw_key(seen->next - 5);
-	struct kv_meta meta = {.name = {(const char *)&n, sizeof n}};
+	struct block_key again = kvw_key(n), gone = kvw_key(seen->next - 5);
+	struct block_meta meta = {.name = {(const char *)&n, sizeof n}};
 	if (n < seen->n) /* its value is replaced; it is there all the time */
 		assert_true(cgn_ok(kvw_try_put(seen->store, n, 2, 2, &meta)));
 	(void)again;
@@ -562,7 +564,7 @@ static void scan_of(uint64_t n, bool meddle)
 	struct kvstore *s = kvw_store(256 * MIB);
 	struct seen seen = {.store = s, .times = calloc(n, 1), .n = n, .next = n + 10, .meddle = meddle};
 	for (uint64_t i = 0; i < n; i++) {
-		struct kv_meta meta = {.name = {(const char *)&i, sizeof i}};
+		struct block_meta meta = {.name = {(const char *)&i, sizeof i}};
 		assert_true(cgn_ok(kvw_try_put(s, i, 1, 1, &meta)));
 	}
 	uint64_t cursor = 0;
@@ -593,11 +595,11 @@ static void test_a_scan_of_an_emptied_index_is_cut(void **state)
 	for (uint64_t i = 0; i < 100000; i++)
 		kvw_put(s, i, 1, 1);
 	for (uint64_t i = 0; i < 100000; i++) {
-		struct kv_key k = kvw_key(i);
+		struct block_key k = kvw_key(i);
 		assert_true(kvstore_remove(s, &k));
 	}
 	uint64_t cursor = 0, steps = 0, zero = 0;
-	struct kv_meta meta = {.name = {(const char *)&zero, sizeof zero}};
+	struct block_meta meta = {.name = {(const char *)&zero, sizeof zero}};
 	assert_true(cgn_ok(kvw_try_put(s, 0, 1, 1, &meta)));
 	do {
 		kvstore_scan(s, &cursor, 10, on_key, &seen);
@@ -619,16 +621,16 @@ static void test_changes_are_told_in_order(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(8 * MIB);
-	struct kv_change got[8];
+	struct block_change got[8];
 	uint64_t at = kvstore_changes_end(s);
 	size_t n = 0;
-	struct kv_key k = kvw_key(1);
+	struct block_key k = kvw_key(1);
 	kvw_put(s, 1, 1, 10);
 	kvw_put(s, 1, 2, 20);
 	assert_true(kvstore_remove(s, &k));
 	assert_true(kvstore_changes(s, &at, got, 8, &n));
 	assert_int_equal(n, 4);
-	assert_int_equal(got[0].tiers, KV_TIER_BIT(KV_RAM));
+	assert_int_equal(got[0].tiers, BLOCK_TIER_BIT(BLOCK_RAM));
 	assert_int_equal(got[1].tiers, 0);
 	assert_int_equal(got[2].size, 20);
 	assert_int_equal(got[3].tiers, 0);
@@ -666,7 +668,7 @@ static void test_reads_come_on_the_loop(void **state)
 	struct cgn_err err = {0};
 	struct asked a = {0}, cancelled = {0};
 	struct kvstore_read *r = NULL, *c = NULL;
-	struct kv_key k = kvw_key(1);
+	struct block_key k = kvw_key(1);
 	kvw_put(s, 1, 1, 70000);
 	for (int round = 0; round < 2; round++) {
 		assert_true(cgn_ok(cgn_loop_new(&a.loop, &err)));
@@ -691,9 +693,9 @@ static void test_the_index_is_small(void **state)
 {
 	(void)state;
 	struct kvstore *s = kvw_store(256 * MIB);
-	const struct kv_meta meta = {.model = CGN_STR("m")};
+	const struct block_meta meta = {.model = CGN_STR("m")};
 	for (uint64_t n = 0; n < 100000; n++) {
-		struct kv_key k = kvw_key(n);
+		struct block_key k = kvw_key(n);
 		struct kvstore_writer *w = NULL;
 		struct cgn_err err = {0};
 		assert_true(cgn_ok(kvstore_put(s, &k, &meta, 0, &w, &err)));

@@ -64,9 +64,9 @@ static void world_end(struct world *w)
 	disk_folder_remove(w->root);
 }
 
-static struct kv_key key_of(uint32_t i)
+static struct block_key key_of(uint32_t i)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
+	return (struct block_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i}),
 		.segment = i % 3};
 }
 
@@ -83,8 +83,8 @@ static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 
 static void put_as(struct kvstore *s, uint32_t i, uint32_t version, size_t n, struct cgn_str name)
 {
-	struct kv_key k = key_of(i);
-	struct kv_meta meta = {.model = CGN_STR("model-a"),
+	struct block_key k = key_of(i);
+	struct block_meta meta = {.model = CGN_STR("model-a"),
 		.name = name,
 		.tokens = version,
 		.created_unix_ms = 1234567};
@@ -161,7 +161,7 @@ static void wait_for(struct world *w, struct answer *a, size_t n)
 
 static void ask(struct world *w, uint32_t i, struct answer *a)
 {
-	struct kv_key k = key_of(i);
+	struct block_key k = key_of(i);
 	struct kvstore_read *r = NULL;
 	*a = (struct answer){.key = i};
 	assert_true(cgn_ok(kvstore_get(w->s, w->l, &k, on_read, a, &r, NULL)));
@@ -177,8 +177,8 @@ static struct answer got(struct world *w, uint32_t i)
 
 static unsigned tiers(struct world *w, uint32_t i)
 {
-	struct kv_key k = key_of(i);
-	struct kv_info info;
+	struct block_key k = key_of(i);
+	struct block_info info;
 	(void)kvstore_lookup(w->s, &k, &info);
 	return info.tiers;
 }
@@ -202,8 +202,8 @@ static void settle(struct world *w)
 	fail_msg("the queue does not empty");
 }
 
-#define RAM (1U << KV_RAM)
-#define SSD (1U << KV_SSD)
+#define RAM (1U << BLOCK_RAM)
+#define SSD (1U << BLOCK_SSD)
 
 static void test_what_is_used_again_is_written(void **state)
 {
@@ -227,13 +227,13 @@ static void test_what_is_used_again_is_written(void **state)
 	assert_int_equal(a.version, 7);
 	assert_int_equal(tiers(&w, 1), RAM | SSD);
 	assert_int_equal(got(&w, 3).code, CGN_FINE);
-	struct kv_key lost = key_of(2);
+	struct block_key lost = key_of(2);
 	assert_null(kvstore_get_ram(w.s, &lost, true));
 	assert_int_equal(got(&w, 2).code, CGN_NOT_FOUND); /* the same miss */
 	struct kvstore_stats st = stats(&w);
-	assert_int_equal(st.tier[KV_SSD].blocks, 2);
-	assert_int_equal(st.tier[KV_SSD].hits, 2);
-	assert_int_equal(st.tier[KV_RAM].blocks, 2);
+	assert_int_equal(st.tier[BLOCK_SSD].blocks, 2);
+	assert_int_equal(st.tier[BLOCK_SSD].hits, 2);
+	assert_int_equal(st.tier[BLOCK_RAM].blocks, 2);
 	assert_int_equal(st.misses, 1);
 	world_end(&w);
 }
@@ -250,24 +250,24 @@ static void test_what_leaves_ram_stays_on_ssd(void **state)
 	}
 	settle(&w);
 	struct kvstore_stats st = stats(&w);
-	assert_int_equal(st.tier[KV_SSD].blocks, 60);
-	assert_true(st.tier[KV_RAM].blocks < 30 && st.tier[KV_RAM].evictions >= 30);
-	assert_true(st.tier[KV_RAM].bytes <= st.tier[KV_RAM].budget &&
-		st.tier[KV_SSD].bytes <= st.tier[KV_SSD].budget);
+	assert_int_equal(st.tier[BLOCK_SSD].blocks, 60);
+	assert_true(st.tier[BLOCK_RAM].blocks < 30 && st.tier[BLOCK_RAM].evictions >= 30);
+	assert_true(st.tier[BLOCK_RAM].bytes <= st.tier[BLOCK_RAM].budget &&
+		st.tier[BLOCK_SSD].bytes <= st.tier[BLOCK_SSD].budget);
 	for (unsigned round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < 60; i++)
 			assert_int_equal(got(&w, i).code, CGN_FINE);
 		world_again(&w);
 	}
-	assert_int_equal(stats(&w).tier[KV_SSD].blocks, 60);
+	assert_int_equal(stats(&w).tier[BLOCK_SSD].blocks, 60);
 	world_end(&w);
 }
 
 static void test_names_and_times_are_kept(void **state)
 {
 	struct world w;
-	struct kv_key k = key_of(5);
-	struct kv_info info;
+	struct block_key k = key_of(5);
+	struct block_info info;
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
 	put_as(w.s, 5, 9, 100000, CGN_STR("user:5"));
@@ -300,7 +300,7 @@ static void test_removed_and_replaced(void **state)
 		put(&w, i, 1, i < 6 ? 100000 : 100);
 	settle(&w);
 	for (uint32_t i = 0; i < 9; i += 3)
-		assert_true(kvstore_remove(w.s, &(struct kv_key){key_of(i).digest, i % 3}));
+		assert_true(kvstore_remove(w.s, &(struct block_key){key_of(i).digest, i % 3}));
 	for (uint32_t i = 1; i < 9; i += 3)
 		put(&w, i, 2, 50000);
 	world_again(&w);
@@ -310,7 +310,7 @@ static void test_removed_and_replaced(void **state)
 		if (i % 3 != 0)
 			assert_int_equal(a.version, i % 3 == 1 ? 2 : 1);
 	}
-	assert_int_equal(stats(&w).tier[KV_SSD].blocks, 6);
+	assert_int_equal(stats(&w).tier[BLOCK_SSD].blocks, 6);
 	world_end(&w);
 }
 
@@ -327,7 +327,7 @@ static void test_one_read_for_all_who_wait(void **state)
 	wait_for(&w, a, CGN_COUNT(a));
 	for (unsigned i = 0; i < CGN_COUNT(a); i++)
 		assert_int_equal(a[i].code, CGN_FINE);
-	assert_int_equal(stats(&w).tier[KV_SSD].hits, 1);
+	assert_int_equal(stats(&w).tier[BLOCK_SSD].hits, 1);
 	world_end(&w);
 }
 
@@ -343,7 +343,7 @@ static void test_cancelled(void **state)
 {
 	struct world w;
 	struct kvstore_read *r = NULL;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
 	put(&w, 1, 3, MIB);
@@ -369,12 +369,12 @@ static void test_a_slow_disk_leaves_blocks_out(void **state)
 	}
 	struct kvstore_stats st = stats(&w);
 	assert_true(st.ssd.queue_full > 0);
-	assert_int_equal(st.tier[KV_SSD].blocks + st.tier[KV_SSD].evictions + st.ssd.queue_full, 40);
+	assert_int_equal(st.tier[BLOCK_SSD].blocks + st.tier[BLOCK_SSD].evictions + st.ssd.queue_full, 40);
 	world_again(&w);
 	uint64_t there = 0;
 	for (uint32_t i = 0; i < 40; i++)
 		there += tiers(&w, i) == SSD;
-	assert_int_equal(there, st.tier[KV_SSD].blocks);
+	assert_int_equal(there, st.tier[BLOCK_SSD].blocks);
 	world_end(&w);
 }
 
@@ -382,7 +382,7 @@ static void test_a_slow_disk_leaves_blocks_out(void **state)
 static void test_an_end_that_is_set_while_the_queue_is_full(void **state)
 {
 	struct world w;
-	struct kv_info info;
+	struct block_info info;
 	(void)state;
 	world_begin(&w, 8 * MIB, true);
 	for (uint32_t i = 0; i < 20; i++)
@@ -391,14 +391,14 @@ static void test_an_end_that_is_set_while_the_queue_is_full(void **state)
 	world_again(&w);
 	put(&w, 100, 1, 4000000); /* as long as this is written, nothing else finds room */
 	for (uint32_t i = 0; i < 20; i++) {
-		struct kv_key k = key_of(i);
+		struct block_key k = key_of(i);
 		assert_true(kvstore_expire(w.s, &k, 99999999990000));
 		assert_true(kvstore_expire(w.s, &k, 99999999999000 + i));
 	}
 	settle(&w);
 	world_again(&w);
 	for (uint32_t i = 0; i < 20; i++) {
-		struct kv_key k = key_of(i);
+		struct block_key k = key_of(i);
 		assert_true(kvstore_lookup(w.s, &k, &info));
 		assert_int_equal(info.expires_unix_ms, 99999999999000 + i);
 	}
@@ -438,7 +438,7 @@ static void test_damage_is_a_miss(void **state)
 	assert_int_equal(tiers(&w, 1), 0);
 	assert_int_equal(got(&w, 1).code, CGN_NOT_FOUND);
 	assert_int_equal(stats(&w).corrupt, 1);
-	assert_int_equal(stats(&w).tier[KV_SSD].blocks, 0);
+	assert_int_equal(stats(&w).tier[BLOCK_SSD].blocks, 0);
 	put(&w, 1, 4, MIB);
 	settle(&w);
 	assert_int_equal(tiers(&w, 1), RAM | SSD);
@@ -449,7 +449,7 @@ static void test_damage_is_a_miss(void **state)
 static void test_what_came_to_ram_is_compared_too(void **state)
 {
 	struct world w;
-	struct kv_key k = key_of(1);
+	struct block_key k = key_of(1);
 	struct iovec iov[2];
 	size_t n = 0;
 	(void)state;
@@ -488,7 +488,7 @@ static void test_a_value_larger_than_ram_is_now(void **state)
 	assert_int_equal(got(&w, 1).code, CGN_TOO_LARGE);
 	for (uint32_t i = 2; i < 6; i++)
 		assert_true((tiers(&w, i) & RAM) != 0);
-	assert_int_equal(stats(&w).tier[KV_RAM].evictions, 0);
+	assert_int_equal(stats(&w).tier[BLOCK_RAM].evictions, 0);
 	assert_int_equal(tiers(&w, 1), SSD);
 	w.cfg.ram_bytes = 32 * MIB;
 	world_again(&w);
@@ -499,8 +499,8 @@ static void test_a_value_larger_than_ram_is_now(void **state)
 static void test_pins_on_ssd(void **state)
 {
 	struct world w;
-	struct kv_key k = key_of(1);
-	struct kv_info info;
+	struct block_key k = key_of(1);
+	struct block_info info;
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
 	put(&w, 1, 3, MIB);
@@ -517,7 +517,7 @@ static void test_pins_on_ssd(void **state)
 	assert_true((tiers(&w, 1) & RAM) != 0);
 	assert_true(cgn_ok(kvstore_pin(w.s, &k, 0, NULL)));
 	struct kvstore_stats st = stats(&w);
-	assert_true(st.tier[KV_SSD].bytes <= st.tier[KV_SSD].budget);
+	assert_true(st.tier[BLOCK_SSD].bytes <= st.tier[BLOCK_SSD].budget);
 	world_end(&w);
 }
 
@@ -538,7 +538,7 @@ static void *storm(void *arg)
 		x ^= x >> 17;
 		x ^= x << 5;
 		uint32_t i = x % STORM_KEYS;
-		struct kv_key k = key_of(i);
+		struct block_key k = key_of(i);
 		if (x >> 8 & 1) {
 			put_as(st->w->s, i, x, 1000 + x % 150000, (struct cgn_str){0});
 		} else if ((x >> 9 & 7) == 0) {

@@ -24,9 +24,9 @@ static bool there(const struct model_entry *m)
 
 static void model_put(struct kvstore *s, struct model_entry *m, uint64_t n, unsigned r)
 {
-	const struct kv_meta meta = {.tokens = r, .expires_unix_ms = r % 5 == 0 ? kvw_wall + r % 50 : 0};
+	const struct block_meta meta = {.tokens = r, .expires_unix_ms = r % 5 == 0 ? kvw_wall + r % 50 : 0};
 	uint64_t size = r % 11 == 0 ? r % 150000 : r % 3000;
-	struct kv_key k = kvw_key(n);
+	struct block_key k = kvw_key(n);
 	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	bool only_if_absent = r % 7 == 0;
@@ -47,7 +47,7 @@ static void model_put(struct kvstore *s, struct model_entry *m, uint64_t n, unsi
 
 static void model_get(struct kvstore *s, const struct model_entry *m, uint64_t n, bool verify)
 {
-	struct kv_key k = kvw_key(n);
+	struct block_key k = kvw_key(n);
 	struct kvstore_block *b = kvstore_get_ram(s, &k, verify);
 	assert_int_equal(b != NULL, there(m));
 	if (b == NULL)
@@ -62,8 +62,8 @@ static void model_step(struct kvstore *s, struct model_entry *model, unsigned *r
 {
 	uint64_t n = roll(rng) % KEYS;
 	struct model_entry *m = &model[n];
-	struct kv_key k = kvw_key(n);
-	struct kv_info info;
+	struct block_key k = kvw_key(n);
+	struct block_info info;
 	unsigned r = roll(rng);
 	switch (roll(rng) % 8) {
 	case 0:
@@ -111,9 +111,9 @@ static void test_a_random_life_by_the_model(void **state)
 		bytes += there(&model[n]) ? model[n].size : 0;
 	}
 	struct kvstore_stats st = kvw_stats(s);
-	assert_int_equal(st.tier[KV_RAM].blocks, blocks);
-	assert_int_equal(st.tier[KV_RAM].value_bytes, bytes);
-	assert_int_equal(st.tier[KV_RAM].evictions, 0);
+	assert_int_equal(st.tier[BLOCK_RAM].blocks, blocks);
+	assert_int_equal(st.tier[BLOCK_RAM].value_bytes, bytes);
+	assert_int_equal(st.tier[BLOCK_RAM].evictions, 0);
 	assert_int_equal(st.corrupt, 0);
 	kvstore_free(&s);
 }
@@ -142,7 +142,7 @@ static void let_go(struct rider *r, size_t i)
 static void ride_get(struct rider *r, uint64_t n)
 {
 	size_t i = roll(&r->rng) % HELD;
-	struct kv_key k = kvw_key(n);
+	struct block_key k = kvw_key(n);
 	let_go(r, i);
 	r->held[i] = kvstore_get_ram(r->store, &k, true);
 	r->whose[i] = n;
@@ -153,9 +153,9 @@ static void ride_get(struct rider *r, uint64_t n)
 static void ride_set(struct rider *r, uint64_t n)
 {
 	unsigned v = roll(&r->rng) % 2;
-	const struct kv_meta meta = {.tokens = v,
+	const struct block_meta meta = {.tokens = v,
 		.expires_unix_ms = roll(&r->rng) % 5 == 0 ? kvw_wall + 3 : 0};
-	struct kv_key k = kvw_key(n);
+	struct block_key k = kvw_key(n);
 	struct cgn_err err = {0};
 	char value[600];
 	size_t size = roll(&r->rng) % sizeof value;
@@ -173,7 +173,7 @@ static void ride_put(struct rider *r, uint64_t n)
 		ride_set(r, n % 20);
 		return;
 	}
-	const struct kv_meta meta = {.model = v % 2 == 0 ? CGN_STR("a") : CGN_STR("b"),
+	const struct block_meta meta = {.model = v % 2 == 0 ? CGN_STR("a") : CGN_STR("b"),
 		.name = v % 3 == 0 ? CGN_STR("n") : CGN_STR(""),
 		.tokens = v,
 		.expires_unix_ms = v % 5 == 0 ? kvw_wall + 3 : 0};
@@ -183,7 +183,7 @@ static void ride_put(struct rider *r, uint64_t n)
 	*r->bad += !cgn_ok(rc) && rc.code != CGN_OVERLOADED;
 }
 
-static void on_scan(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
+static void on_scan(void *user, const struct block_key *k, const struct block_info *info, struct cgn_str name)
 {
 	struct rider *r = user;
 	(void)k;
@@ -192,9 +192,9 @@ static void on_scan(void *user, const struct kv_key *k, const struct kv_info *in
 
 static void ride_other(struct rider *r, uint64_t n, uint64_t *cursor)
 {
-	struct kv_key k = kvw_key(n);
-	struct kv_change changes[16];
-	struct kv_info info;
+	struct block_key k = kvw_key(n);
+	struct block_change changes[16];
+	struct block_info info;
 	struct cgn_err err = {0};
 	uint64_t at = kvstore_changes_end(r->store);
 	size_t n_changes = 0;
@@ -238,7 +238,7 @@ static void *ride(void *arg)
 			ride_put(r, n);
 		else
 			ride_other(r, n, &cursor);
-		*r->bad += kvw_stats(r->store).tier[KV_RAM].bytes > BUDGET;
+		*r->bad += kvw_stats(r->store).tier[BLOCK_RAM].bytes > BUDGET;
 	}
 	for (size_t i = 0; i < HELD; i++)
 		let_go(r, i);
@@ -265,15 +265,15 @@ static void test_a_storm(void **state)
 	assert_true(hits > 1000 && puts > 1000);
 	struct kvstore_stats st = kvw_stats(s);
 	assert_int_equal(st.corrupt, 0);
-	assert_true(st.tier[KV_RAM].evictions > 0);
+	assert_true(st.tier[BLOCK_RAM].evictions > 0);
 	for (uint64_t n = 0; n < 400; n++) {
-		struct kv_key k = kvw_key(n);
+		struct block_key k = kvw_key(n);
 		(void)kvstore_remove(s, &k);
 	}
 	st = kvw_stats(s);
-	assert_int_equal(st.tier[KV_RAM].blocks, 0);
-	assert_int_equal(st.tier[KV_RAM].bytes, 0);
-	assert_int_equal(st.tier[KV_RAM].value_bytes, 0);
+	assert_int_equal(st.tier[BLOCK_RAM].blocks, 0);
+	assert_int_equal(st.tier[BLOCK_RAM].bytes, 0);
+	assert_int_equal(st.tier[BLOCK_RAM].value_bytes, 0);
 	assert_int_equal(st.pinned_bytes, 0);
 	kvstore_free(&s);
 }
@@ -282,7 +282,7 @@ static void test_a_storm(void **state)
 static void *fill(void *arg)
 {
 	struct rider *r = arg;
-	const struct kv_meta meta = {0};
+	const struct block_meta meta = {0};
 	for (uint64_t i = 0; i < 600; i++)
 		*r->bad += !cgn_ok(
 			kvw_try_put(r->store, r->rng * 1000 + i, i, 100000 + roll(&r->rng) % 300000, &meta));

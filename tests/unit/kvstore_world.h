@@ -28,9 +28,9 @@ CGN_UNUSED static struct kvstore *kvw_store(uint64_t bytes)
 	return s;
 }
 
-CGN_UNUSED static struct kv_key kvw_key(uint64_t n)
+CGN_UNUSED static struct block_key kvw_key(uint64_t n)
 {
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)&n, sizeof n}),
+	return (struct block_key){.digest = digest_of((struct cgn_str){(const char *)&n, sizeof n}),
 		.segment = (uint32_t)(n % 3)};
 }
 
@@ -57,9 +57,9 @@ CGN_UNUSED static void kvw_fill(struct kvstore_writer *w, uint64_t n, uint64_t v
 }
 
 CGN_UNUSED static cgn_rc kvw_try_put(struct kvstore *s, uint64_t n, uint64_t v, uint64_t size,
-	const struct kv_meta *meta)
+	const struct block_meta *meta)
 {
-	struct kv_key k = kvw_key(n);
+	struct block_key k = kvw_key(n);
 	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
 	CGN_TRY(kvstore_put(s, &k, meta, size, &w, &err));
@@ -69,7 +69,7 @@ CGN_UNUSED static cgn_rc kvw_try_put(struct kvstore *s, uint64_t n, uint64_t v, 
 
 CGN_UNUSED static void kvw_put(struct kvstore *s, uint64_t n, uint64_t v, uint64_t size)
 {
-	const struct kv_meta meta = {.model = CGN_STR("m"), .tokens = (uint32_t)v};
+	const struct block_meta meta = {.model = CGN_STR("m"), .tokens = (uint32_t)v};
 	assert_true(cgn_ok(kvw_try_put(s, n, v, size, &meta)));
 }
 
@@ -90,8 +90,8 @@ CGN_UNUSED static bool kvw_is(const struct kvstore_block *b, uint64_t n, uint64_
 
 CGN_UNUSED static bool kvw_has(struct kvstore *s, uint64_t n)
 {
-	struct kv_info info;
-	struct kv_key k = kvw_key(n);
+	struct block_info info;
+	struct block_key k = kvw_key(n);
 	return kvstore_lookup(s, &k, &info);
 }
 

@@ -120,7 +120,7 @@ static void a_burst_goes_where_the_first_went(void **state)
 		w.rules.max_inflight = 256;
 		unsigned moved = 0;
 		for (uint64_t i = 0; i < 20; i++) { /* nothing is confirmed meanwhile */
-			w.chain[BLOCKS - 1] = kv_print(i + 1, 7);
+			w.chain[BLOCKS - 1] = block_fingerprint(i + 1, 7);
 			struct choose_ask ask = ask_of(&w);
 			ask.block_tokens = 512; /* a long one */
 			ask.now = i * CGN_MSEC;
@@ -231,7 +231,7 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 		}
 		for (size_t i = 0; i < CGN_COUNT(t); i++) {
 			struct choose_ask ask = ask_of(&w);
-			w.chain[0] = kv_print(i + 1, 3); /* each its own */
+			w.chain[0] = block_fingerprint(i + 1, 3); /* each its own */
 			t[i] = send(&w, &ask);
 			got[t[i].slot]++;
 		}
@@ -309,7 +309,7 @@ static void request_step(struct world *w, struct choose_ticket *t, uint64_t *dic
 	if (!t->booked) {
 		struct choose_ask ask = ask_of(w);
 		w->rules.policy = (enum route_policy)(random_of(dice) % ROUTE_POLICIES);
-		w->chain[random_of(dice) % BLOCKS] = kv_print(random_of(dice) % 50 + 1, 11);
+		w->chain[random_of(dice) % BLOCKS] = block_fingerprint(random_of(dice) % 50 + 1, 11);
 		ask.now = now;
 		ask.blocks = random_of(dice) % (BLOCKS + 1);
 		ask.prompt_tokens = random_of(dice) % 5 == 0 ? random_of(dice) : 0;
@@ -357,7 +357,7 @@ static void whatever_happens_all_is_given_back(void **state)
 		assert_true(s.prefill_ms >= 0 && s.prefill_ms < 1e4F && s.step_ms >= 0 && s.step_ms < 1e5F);
 	}
 	for (uint64_t k = 1; k <= 50; k++)
-		assert_int_equal(heat_count(w.shared.heat, kv_print(k, 11)), 0);
+		assert_int_equal(heat_count(w.shared.heat, block_fingerprint(k, 11)), 0);
 	assert_true(names > 100);
 	world_fini(&w);
 }
@@ -395,7 +395,7 @@ static void what_is_below_the_gpu_costs_less_than_computing_it(void **state)
 	feed(&w);
 	struct choose_ask ask = ask_of(&w);
 	w.rules.policy = ROUTE_PREDICTED;
-	memset(tiers, KV_TIER_BIT(KV_RAM), sizeof tiers);
+	memset(tiers, BLOCK_TIER_BIT(BLOCK_RAM), sizeof tiers);
 	kvindex_set(w.shared.index, view_node_find(w.view, CGN_STR("n1"))->lane, w.chain, tiers, BLOCKS);
 	struct choose_pick p = chooser_pick(w.chooser, &ask);
 	struct route_terms cold, warm;
@@ -407,7 +407,7 @@ static void what_is_below_the_gpu_costs_less_than_computing_it(void **state)
 	assert_float_equal((float)cold.fetch_ms, 0, 1e-6);
 	assert_float_equal((float)warm.prefill_ms, 0, 1e-6);
 	assert_float_equal((float)warm.fetch_ms, 20.48, 0.1);
-	memset(tiers, KV_TIER_BIT(KV_GPU), sizeof tiers);
+	memset(tiers, BLOCK_TIER_BIT(BLOCK_GPU), sizeof tiers);
 	kvindex_set(w.shared.index, view_node_find(w.view, CGN_STR("n2"))->lane, w.chain, tiers, BLOCKS);
 	p = chooser_pick(w.chooser, &ask);
 	assert_string_equal(view_node_at(w.view, p.cands[p.index].slot)->id, "n2");
@@ -507,7 +507,7 @@ static void what_lies_in_a_store_is_fetched_by_those_with_one(void **state)
 	assert_int_equal(p.n, 2);
 	assert_int_equal(c->slot, nodes[1]->slot);
 	assert_int_equal(c->held, BLOCKS);
-	assert_int_equal(c->by_tier[KV_REMOTE], BLOCKS);
+	assert_int_equal(c->by_tier[BLOCK_REMOTE], BLOCKS);
 	assert_true(c->fetch_ms > 0 && c->uncached_tokens == 0);
 	assert_int_equal(p.cands[1 - p.index].held, 0); /* it would have to compute all of it */
 	world_fini(&w);
@@ -523,8 +523,8 @@ static void no_policy_picks_what_is_excluded_or_full(void **state)
 		const uint16_t excluded[] = {(uint16_t)(i % NODES)};
 		uint16_t full = (uint16_t)((i + 1) % NODES);
 		w.rules.policy = (enum route_policy)(i % ROUTE_POLICIES);
-		w.chain[0] = kv_print(i + 1, 3);
-		ask.session = i % 2 ? kv_print(i + 1, 5) : 0;
+		w.chain[0] = block_fingerprint(i + 1, 3);
+		ask.session = i % 2 ? block_fingerprint(i + 1, 5) : 0;
 		ask.excluded = excluded;
 		ask.n_excluded = 1;
 		w.shared.cells[full].inflight += w.rules.max_inflight;
@@ -565,7 +565,7 @@ static void crowd_step(struct world *w, struct crowd *c, cgn_nsec now, unsigned 
 	}
 	for (unsigned k = 0; k < come; k++) {
 		struct choose_ask ask = ask_of(w);
-		w->chain[BLOCKS - 1] = kv_print(now + k + 1, 9); /* the last block is its own */
+		w->chain[BLOCKS - 1] = block_fingerprint(now + k + 1, 9); /* the last block is its own */
 		ask.now = now;
 		c->t[c->n] = send(w, &ask);
 		chooser_begun(w->chooser, &c->t[c->n], now);

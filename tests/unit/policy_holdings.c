@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/kvindex/holdings.h"
+#include "policy/holdings/holdings.h"
 
 static uint64_t rng_next(uint64_t *s)
 {
@@ -25,7 +25,7 @@ static struct holdings *make(size_t max, holdings_changed changed, void *user)
 	return h;
 }
 
-static void add(struct holdings *h, uint64_t digest, enum kv_tier tier)
+static void add(struct holdings *h, uint64_t digest, enum block_tier tier)
 {
 	assert_true(cgn_ok(holdings_add(h, digest, tier)));
 }
@@ -50,21 +50,21 @@ static void it_is_gone_with_the_last_reference(void **state)
 	struct told t = {0};
 	struct holdings *h = make(10, note, &t);
 	t.h = h;
-	add(h, 7, KV_GPU);
-	add(h, 7, KV_GPU);
+	add(h, 7, BLOCK_GPU);
+	add(h, 7, BLOCK_GPU);
 	assert_int_equal(t.calls, 1);
-	add(h, 7, KV_RAM);
+	add(h, 7, BLOCK_RAM);
 	assert_int_equal(t.calls, 2);
-	assert_int_equal(t.tiers, KV_TIER_BIT(KV_GPU) | KV_TIER_BIT(KV_RAM));
-	assert_true(holdings_drop(h, 7, KV_GPU));
+	assert_int_equal(t.tiers, BLOCK_TIER_BIT(BLOCK_GPU) | BLOCK_TIER_BIT(BLOCK_RAM));
+	assert_true(holdings_drop(h, 7, BLOCK_GPU));
 	assert_int_equal(t.calls, 2);
-	assert_true(holdings_drop(h, 7, KV_GPU));
+	assert_true(holdings_drop(h, 7, BLOCK_GPU));
 	assert_int_equal(t.calls, 3);
-	assert_int_equal(t.tiers, KV_TIER_BIT(KV_RAM));
-	assert_false(holdings_drop(h, 7, KV_GPU));
-	assert_false(holdings_drop(h, 8, KV_RAM));
+	assert_int_equal(t.tiers, BLOCK_TIER_BIT(BLOCK_RAM));
+	assert_false(holdings_drop(h, 7, BLOCK_GPU));
+	assert_false(holdings_drop(h, 8, BLOCK_RAM));
 	assert_int_equal(t.calls, 3);
-	assert_true(holdings_drop(h, 7, KV_RAM));
+	assert_true(holdings_drop(h, 7, BLOCK_RAM));
 	assert_true(t.calls == 4 && t.tiers == 0 && t.digest == 7);
 	assert_int_equal(holdings_count(h), 0);
 	holdings_free(&h);
@@ -78,14 +78,14 @@ static void the_limit_refuses_and_changes_nothing(void **state)
 	struct told t = {0};
 	struct holdings *h = make(2, note, &t);
 	t.h = h;
-	add(h, 0, KV_SSD); /* 0 is a digest like any other */
-	add(h, UINT64_MAX, KV_SSD);
-	assert_int_equal(holdings_add(h, 5, KV_GPU).code, CGN_TOO_LARGE);
+	add(h, 0, BLOCK_SSD); /* 0 is a digest like any other */
+	add(h, UINT64_MAX, BLOCK_SSD);
+	assert_int_equal(holdings_add(h, 5, BLOCK_GPU).code, CGN_TOO_LARGE);
 	assert_int_equal(t.calls, 2);
 	assert_int_equal(holdings_tiers(h, 5), 0);
-	add(h, 0, KV_GPU); /* held already: no room needed */
-	assert_true(holdings_drop(h, UINT64_MAX, KV_SSD));
-	add(h, 5, KV_GPU);
+	add(h, 0, BLOCK_GPU); /* held already: no room needed */
+	assert_true(holdings_drop(h, UINT64_MAX, BLOCK_SSD));
+	add(h, 5, BLOCK_GPU);
 	holdings_free(&h);
 }
 
@@ -94,9 +94,9 @@ static void more_references_than_fit_end_early_but_end(void **state)
 	(void)state;
 	struct holdings *h = make(1, NULL, NULL);
 	for (unsigned i = 0; i < 70000; i++)
-		add(h, 1, KV_REMOTE);
+		add(h, 1, BLOCK_REMOTE);
 	unsigned drops = 0;
-	while (holdings_drop(h, 1, KV_REMOTE))
+	while (holdings_drop(h, 1, BLOCK_REMOTE))
 		drops++;
 	assert_int_equal(drops, UINT16_MAX);
 	assert_int_equal(holdings_count(h), 0);
@@ -107,19 +107,19 @@ static void equal_contents_have_equal_sums(void **state)
 {
 	(void)state;
 	struct holdings *a = make(1000, NULL, NULL), *b = make(1000, NULL, NULL);
-	uint64_t zero[KV_RANGES] = {0}, seed = 5, digests[500];
+	uint64_t zero[BLOCK_RANGES] = {0}, seed = 5, digests[500];
 	for (size_t i = 0; i < CGN_COUNT(digests); i++)
-		add(a, digests[i] = rng_next(&seed), (enum kv_tier)(i % KV_TIERS));
+		add(a, digests[i] = rng_next(&seed), (enum block_tier)(i % BLOCK_TIERS));
 	for (size_t i = CGN_COUNT(digests); i-- > 0;)
-		add(b, digests[i], (enum kv_tier)(i % KV_TIERS));
+		add(b, digests[i], (enum block_tier)(i % BLOCK_TIERS));
 	assert_memory_equal(holdings_sums(a), holdings_sums(b), sizeof zero);
-	assert_true(holdings_drop(b, digests[3], KV_REMOTE));
-	for (unsigned r = 0; r < KV_RANGES; r++)
-		assert_true((holdings_sums(a)[r] != holdings_sums(b)[r]) == (r == kv_range(digests[3])));
-	add(b, digests[3], KV_RAM); /* held, but elsewhere */
-	assert_true(holdings_sums(a)[kv_range(digests[3])] != holdings_sums(b)[kv_range(digests[3])]);
+	assert_true(holdings_drop(b, digests[3], BLOCK_REMOTE));
+	for (unsigned r = 0; r < BLOCK_RANGES; r++)
+		assert_true((holdings_sums(a)[r] != holdings_sums(b)[r]) == (r == block_range(digests[3])));
+	add(b, digests[3], BLOCK_RAM); /* held, but elsewhere */
+	assert_true(holdings_sums(a)[block_range(digests[3])] != holdings_sums(b)[block_range(digests[3])]);
 	for (size_t i = 0; i < CGN_COUNT(digests); i++)
-		assert_true(holdings_drop(a, digests[i], (enum kv_tier)(i % KV_TIERS)));
+		assert_true(holdings_drop(a, digests[i], (enum block_tier)(i % BLOCK_TIERS)));
 	assert_memory_equal(holdings_sums(a), zero, sizeof zero);
 	holdings_free(&a);
 	holdings_free(&b);
@@ -130,15 +130,15 @@ static void equal_contents_have_equal_sums(void **state)
 #define KEYS 600
 struct model {
 	uint64_t keys[KEYS];
-	uint16_t refs[KEYS][KV_TIERS];
+	uint16_t refs[KEYS][BLOCK_TIERS];
 	unsigned seen[KEYS];
 };
 
 static unsigned model_tiers(const struct model *m, size_t i)
 {
 	unsigned mask = 0;
-	for (unsigned t = 0; t < KV_TIERS; t++)
-		mask |= m->refs[i][t] > 0 ? KV_TIER_BIT(t) : 0;
+	for (unsigned t = 0; t < BLOCK_TIERS; t++)
+		mask |= m->refs[i][t] > 0 ? BLOCK_TIER_BIT(t) : 0;
 	return mask;
 }
 
@@ -157,19 +157,19 @@ static void see(void *user, uint64_t digest, unsigned tiers)
 static void compare(const struct holdings *h, struct model *m)
 {
 	size_t held = 0;
-	uint64_t sums[KV_RANGES] = {0};
+	uint64_t sums[BLOCK_RANGES] = {0};
 	memset(m->seen, 0, sizeof m->seen);
-	holdings_each(h, KV_RANGES, see, m);
-	holdings_each(h, kv_range(m->keys[0]), see, m);
+	holdings_each(h, BLOCK_RANGES, see, m);
+	holdings_each(h, block_range(m->keys[0]), see, m);
 	for (size_t i = 0; i < KEYS; i++) {
 		unsigned tiers = model_tiers(m, i);
 		held += tiers != 0;
-		sums[kv_range(m->keys[i])] ^= kv_print(m->keys[i], tiers);
+		sums[block_range(m->keys[i])] ^= block_fingerprint(m->keys[i], tiers);
 		assert_int_equal(holdings_tiers(h, m->keys[i]), tiers);
 		assert_int_equal(m->seen[i],
-			tiers == 0                                             ? 0
-				: kv_range(m->keys[i]) == kv_range(m->keys[0]) ? 2
-									       : 1);
+			tiers == 0                                                   ? 0
+				: block_range(m->keys[i]) == block_range(m->keys[0]) ? 2
+										     : 1);
 	}
 	assert_int_equal(holdings_count(h), held);
 	assert_memory_equal(holdings_sums(h), sums, sizeof sums);
@@ -184,7 +184,7 @@ static void random_steps(uint64_t seed, unsigned ranges)
 	for (unsigned step = 0; step < 60000; step++) {
 		uint64_t r = rng_next(&seed);
 		size_t i = r % KEYS;
-		enum kv_tier tier = (enum kv_tier)(r >> 32 & 3);
+		enum block_tier tier = (enum block_tier)(r >> 32 & 3);
 		bool grows = step / 6000 % 2 == 0;
 		if ((r >> 40 & 7) < (grows ? 5 : 2)) {
 			add(h, m.keys[i], tier);
@@ -216,12 +216,12 @@ static void memory_follows_what_is_held(void **state)
 	for (unsigned round = 0; round < 3; round++) {
 		uint64_t seed = 77;
 		for (unsigned i = 0; i < 300000; i++)
-			add(h, rng_next(&seed), KV_GPU);
+			add(h, rng_next(&seed), BLOCK_GPU);
 		assert_true(holdings_bytes(h) - empty <= 300000 * 26);
 		seed = 77;
 		for (unsigned i = 0; i < 300000; i++)
-			assert_true(holdings_drop(h, rng_next(&seed), KV_GPU));
-		assert_true(holdings_bytes(h) - empty <= (size_t)KV_RANGES * 16 * 16);
+			assert_true(holdings_drop(h, rng_next(&seed), BLOCK_GPU));
+		assert_true(holdings_bytes(h) - empty <= (size_t)BLOCK_RANGES * 16 * 16);
 	}
 	holdings_free(&h);
 }

@@ -8,8 +8,8 @@
 
 #include "policy/kvbulk/kvbulk.h"
 
-static const struct kv_key key = {.digest = {{1, 2, 3}}, .segment = 7};
-static const struct kv_info info = {.size = 5,
+static const struct block_key key = {.digest = {{1, 2, 3}}, .segment = 7};
+static const struct block_info info = {.size = 5,
 	.checksum = 0x1122334455667788,
 	.tokens = 16,
 	.tiers = 6,
@@ -99,7 +99,7 @@ static void a_put_keeps_everything(void **state)
 	struct cgn_buf b = {0};
 	kvbulk_write(&m, &b);
 	struct kvbulk_msg r = read_back(&b);
-	assert_true(kv_key_eq(&r.key, &key));
+	assert_true(block_key_eq(&r.key, &key));
 	assert_int_equal(r.info.size, 5);
 	assert_int_equal(r.info.checksum, info.checksum);
 	assert_int_equal(r.info.created_unix_ms, 9);
@@ -115,7 +115,7 @@ static void a_put_keeps_everything(void **state)
 static void a_name_has_its_bound(void **state)
 {
 	(void)state;
-	char name[KV_MAX_NAME + 1];
+	char name[BLOCK_MAX_NAME + 1];
 	memset(name, 'x', sizeof name);
 	struct kvbulk_msg m = {.type = KVBULK_PUT, .key = key, .name = {name, sizeof name}};
 	struct cgn_buf b = {0};
@@ -124,7 +124,7 @@ static void a_name_has_its_bound(void **state)
 	b.n = 0;
 	m.name.n--;
 	kvbulk_write(&m, &b);
-	assert_int_equal(read_back(&b).name.n, KV_MAX_NAME);
+	assert_int_equal(read_back(&b).name.n, BLOCK_MAX_NAME);
 	cgn_buf_fini(&b);
 }
 
@@ -142,7 +142,7 @@ static void lists_have_as_many_items_as_they_say(void **state)
 	kvbulk_write(&m, &b);
 	refused(&b, "LOOKUP of nothing");
 	for (uint32_t i = 0; i < KVBULK_MAX_ITEMS; i++)
-		kvbulk_add_key(&b, &(struct kv_key){.segment = i});
+		kvbulk_add_key(&b, &(struct block_key){.segment = i});
 	refused(&b, "is not what its fields say");
 	set_count(&b, KVBULK_MAX_ITEMS);
 	assert_true(b.n <= KVBULK_MAX_MESSAGE);
@@ -162,23 +162,23 @@ static void answers_come_back(void **state)
 	kvbulk_write(&infos, &b);
 	kvbulk_add_info(&b, &info);
 	struct kvbulk_msg r = read_back(&b);
-	struct kv_info i = kvbulk_info(&r, 0);
+	struct block_info i = kvbulk_info(&r, 0);
 	assert_true(i.pinned && i.tiers == 6 && i.tokens == 16 && i.expires_unix_ms == 10);
 	b.n = 0;
-	const struct kv_change gone = {.key = key, .size = 11};
+	const struct block_change gone = {.key = key, .size = 11};
 	const struct kvbulk_msg changes = {.type = KVBULK_CHANGES, .flags = KVBULK_RESET, .count = 1};
 	kvbulk_write(&changes, &b);
 	kvbulk_add_change(&b, &gone);
 	r = read_back(&b);
-	struct kv_change c = kvbulk_change(&r, 0);
-	assert_true(kv_key_eq(&c.key, &key) && c.tiers == 0 && c.size == 11);
+	struct block_change c = kvbulk_change(&r, 0);
+	assert_true(block_key_eq(&c.key, &key) && c.tiers == 0 && c.size == 11);
 	b.n = 0;
 	b.n = 0;
 	const struct kvbulk_msg get = {.type = KVBULK_GET, .count = 1, .key = key};
 	kvbulk_write(&get, &b);
 	kvbulk_add_lease(&b, 77);
 	r = read_back(&b);
-	assert_true(kv_key_eq(&r.key, &key) && kvbulk_lease(&r, 0) == 77);
+	assert_true(block_key_eq(&r.key, &key) && kvbulk_lease(&r, 0) == 77);
 	b.n = 0;
 	const struct kvbulk_msg released = {.type = KVBULK_RELEASE, .count = 2};
 	kvbulk_write(&released, &b);

@@ -11,15 +11,15 @@
 
 #define U64(v) ((unsigned long long)(v))
 
-static struct kv_key key_of(uint8_t first, uint32_t segment)
+static struct block_key key_of(uint8_t first, uint32_t segment)
 {
-	struct kv_key k = {.segment = segment};
+	struct block_key k = {.segment = segment};
 	for (size_t i = 0; i < sizeof k.digest.b; i++)
 		k.digest.b[i] = (uint8_t)(first + i);
 	return k;
 }
 
-static bool same_key(const struct kv_key *a, const struct kv_key *b)
+static bool same_key(const struct block_key *a, const struct block_key *b)
 {
 	return memcmp(&a->digest, &b->digest, sizeof a->digest) == 0 && a->segment == b->segment;
 }
@@ -280,7 +280,7 @@ static void what_is_no_frame_ends_the_stream(void **state)
 static void segments_of_a_value_are_told_apart(void **state)
 {
 	(void)state;
-	struct kv_key a = key_of(1, 0), b = key_of(1, 1), c = key_of(1, 2);
+	struct block_key a = key_of(1, 0), b = key_of(1, 1), c = key_of(1, 2);
 	assert_true(kvframe_short(&a) == digest_short(&a.digest));
 	assert_true(kvframe_short(&a) != kvframe_short(&b) && kvframe_short(&b) != kvframe_short(&c));
 }

@@ -16,9 +16,9 @@
 #include "policy/kvindex/kvindex.h"
 #include "policy/kvindex/kvindex_priv.h"
 
-#define GPU KV_TIER_BIT(KV_GPU)
-#define RAM KV_TIER_BIT(KV_RAM)
-#define SSD KV_TIER_BIT(KV_SSD)
+#define GPU BLOCK_TIER_BIT(BLOCK_GPU)
+#define RAM BLOCK_TIER_BIT(BLOCK_RAM)
+#define SSD BLOCK_TIER_BIT(BLOCK_SSD)
 
 static uint64_t rng_next(uint64_t *s)
 {
@@ -78,7 +78,7 @@ static void leading_blocks_and_their_tiers(void **state)
 	struct kvindex_reader *r = reader(ix);
 	uint16_t a = add_lane(ix), b = add_lane(ix), c = add_lane(ix);
 	const uint64_t chain[] = {0, UINT64_MAX, 3, 4, 5}; /* 0 is a digest like any other */
-	uint32_t by[KV_TIERS];
+	uint32_t by[BLOCK_TIERS];
 	const uint8_t tiers[] = {GPU, RAM | SSD, SSD, GPU | RAM, 0};
 	kvindex_set(ix, a, chain, tiers, 5);
 	kvindex_set(ix, b, chain, NULL, 2);
@@ -86,9 +86,9 @@ static void leading_blocks_and_their_tiers(void **state)
 	set(ix, c, 3, GPU);
 	kvindex_match(r, chain, 5);
 	assert_int_equal(kvindex_held(r, a, by), 4);
-	assert_true(by[KV_GPU] == 2 && by[KV_RAM] == 1 && by[KV_SSD] == 1 && by[KV_REMOTE] == 0);
+	assert_true(by[BLOCK_GPU] == 2 && by[BLOCK_RAM] == 1 && by[BLOCK_SSD] == 1 && by[BLOCK_REMOTE] == 0);
 	assert_int_equal(kvindex_held(r, b, by), 2);
-	assert_true(by[KV_GPU] == 2 && by[KV_RAM] == 0 && by[KV_SSD] == 0);
+	assert_true(by[BLOCK_GPU] == 2 && by[BLOCK_RAM] == 0 && by[BLOCK_SSD] == 0);
 	assert_int_equal(kvindex_held(r, c, by), 0);
 	assert_int_equal(kvindex_held(r, 4095, by), 0); /* nobody */
 	kvindex_match(r, chain + 2, 1);
@@ -196,7 +196,7 @@ static void model_fini(struct model *m)
 static unsigned some_tiers(struct model *m)
 {
 	uint64_t x = rng_next(&m->seed) % 16;
-	return x < 8 ? GPU : x < 10 ? 0 : (unsigned)(x & KV_TIER_MASK);
+	return x < 8 ? GPU : x < 10 ? 0 : (unsigned)(x & BLOCK_TIER_MASK);
 }
 
 static void model_set(struct model *m, unsigned l, unsigned from, unsigned n, unsigned tiers_or_random)
@@ -207,7 +207,7 @@ static void model_set(struct model *m, unsigned l, unsigned from, unsigned n, un
 		unsigned k = (from + i) % m->n_keys;
 		digests[i] = m->keys[k];
 		m->held[l][k] = tiers[i] =
-			(uint8_t)(tiers_or_random <= KV_TIER_MASK ? tiers_or_random : some_tiers(m));
+			(uint8_t)(tiers_or_random <= BLOCK_TIER_MASK ? tiers_or_random : some_tiers(m));
 	}
 	kvindex_set(m->ix, m->lanes[l], digests, tiers, n);
 }
@@ -216,7 +216,7 @@ static void model_clear(struct model *m, unsigned l, unsigned range)
 {
 	kvindex_clear(m->ix, m->lanes[l], range);
 	for (unsigned k = 0; k < m->n_keys; k++)
-		if (range == KV_RANGES || kv_range(m->keys[k]) == range)
+		if (range == BLOCK_RANGES || block_range(m->keys[k]) == range)
 			m->held[l][k] = 0;
 }
 
@@ -237,9 +237,9 @@ static void model_step(struct model *m)
 	else if (what < 235)
 		model_set(m, l, from, 1 + (unsigned)(x >> 20 & 127), 0);
 	else if (what < 245)
-		model_clear(m, l, kv_range(m->keys[from]));
+		model_clear(m, l, block_range(m->keys[from]));
 	else if (what < 247)
-		model_clear(m, l, KV_RANGES);
+		model_clear(m, l, BLOCK_RANGES);
 	else if (what < 250) {
 		kvindex_node_remove(m->ix, m->lanes[l]);
 		m->lanes[l] = UINT16_MAX;
@@ -254,7 +254,7 @@ static void check_match(struct model *m, unsigned from, unsigned n)
 		chain[i] = m->keys[(from + i) % m->n_keys];
 	kvindex_match(m->r, chain, n);
 	for (unsigned l = 0; l < m->n_lanes; l++) {
-		uint32_t by[KV_TIERS], want[KV_TIERS] = {0}, depth = 0;
+		uint32_t by[BLOCK_TIERS], want[BLOCK_TIERS] = {0}, depth = 0;
 		if (m->lanes[l] == UINT16_MAX)
 			continue;
 		for (; depth < n && m->held[l][(from + depth) % m->n_keys] != 0; depth++)
@@ -274,7 +274,7 @@ static void check_leap(struct model *m, unsigned from, unsigned n)
 		chain[i] = m->keys[(from + i) % m->n_keys];
 	kvindex_leap(m->r, chain, n);
 	for (unsigned l = 0; l < m->n_lanes; l++) {
-		uint32_t by[KV_TIERS], sum = 0, depth = 0, holes = 0;
+		uint32_t by[BLOCK_TIERS], sum = 0, depth = 0, holes = 0;
 		if (m->lanes[l] == UINT16_MAX)
 			continue;
 		while (depth < n && m->held[l][(from + depth) % m->n_keys] != 0)
@@ -282,7 +282,7 @@ static void check_leap(struct model *m, unsigned from, unsigned n)
 		for (uint32_t d = depth; d < n; d++)
 			holes += m->held[l][(from + d) % m->n_keys] != 0;
 		uint32_t said = kvindex_held(m->r, m->lanes[l], by);
-		for (unsigned t = 0; t < KV_TIERS; t++)
+		for (unsigned t = 0; t < BLOCK_TIERS; t++)
 			sum += by[t];
 		assert_int_equal(sum, said);
 		assert_true(said >= depth);
@@ -310,16 +310,16 @@ static void see(void *user, uint64_t digest, unsigned tiers)
 
 static void check_lane(struct model *m, unsigned l)
 {
-	uint64_t sums[KV_RANGES] = {0}, n = 0;
+	uint64_t sums[BLOCK_RANGES] = {0}, n = 0;
 	struct seen s = {.m = m, .lane = l};
 	for (unsigned k = 0; k < m->n_keys; k++) {
-		sums[kv_range(m->keys[k])] ^= kv_print(m->keys[k], m->held[l][k]);
+		sums[block_range(m->keys[k])] ^= block_fingerprint(m->keys[k], m->held[l][k]);
 		n += m->held[l][k] != 0;
 		assert_int_equal(kvindex_tiers(m->ix, m->lanes[l], m->keys[k]), m->held[l][k]);
 	}
 	assert_memory_equal(kvindex_sums(m->ix, m->lanes[l]), sums, sizeof sums);
 	assert_int_equal(kvindex_count(m->ix, m->lanes[l]), n);
-	kvindex_each(m->ix, m->lanes[l], KV_RANGES, see, &s);
+	kvindex_each(m->ix, m->lanes[l], BLOCK_RANGES, see, &s);
 	assert_int_equal(s.n, n);
 }
 
@@ -362,7 +362,7 @@ static void random_steps(uint64_t seed, unsigned n_lanes, unsigned n_keys, unsig
 	size_t bytes = stats(m.ix).bytes;
 	for (unsigned l = 0; l < n_lanes; l++)
 		if (m.lanes[l] != UINT16_MAX)
-			model_clear(&m, l, KV_RANGES);
+			model_clear(&m, l, BLOCK_RANGES);
 	check_all(&m);
 	assert_true(stats(m.ix).bytes <= bytes);
 	model_fini(&m);
@@ -474,10 +474,10 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	assert_true(s.shed_blocks > 0 && s.shed_memberships >= s.shed_blocks);
 	assert_int_equal(s.memberships, kvindex_count(ix, a) + kvindex_count(ix, b));
 	assert_int_equal(kvindex_count(ix, a) + s.shed_memberships, OLD + NEW);
-	for (unsigned range = 0; range < KV_RANGES; range++)
+	for (unsigned range = 0; range < BLOCK_RANGES; range++)
 		marks += kvindex_range_was_shed(ix, a, range);
-	assert_int_equal(marks, KV_RANGES);
-	for (unsigned range = 0; range < KV_RANGES; range++)
+	assert_int_equal(marks, BLOCK_RANGES);
+	for (unsigned range = 0; range < BLOCK_RANGES; range++)
 		assert_false(kvindex_range_was_shed(ix, b, range)); /* its ten were asked for */
 	kvindex_clear(ix, a, 7);
 	assert_false(kvindex_range_was_shed(ix, a, 7));
@@ -506,12 +506,13 @@ static void shedding_with_many_holders(void **state)
 		uint64_t digest = x >> 58 & 1 ? digests[(x >> 16) % CGN_COUNT(digests)] : rng_next(&seed);
 		set(ix, lane, digest, tiers);
 		unsigned got = kvindex_tiers(ix, lane, digest);
-		assert_true(got == tiers || (got == 0 && kvindex_range_was_shed(ix, lane, kv_range(digest))));
+		assert_true(
+			got == tiers || (got == 0 && kvindex_range_was_shed(ix, lane, block_range(digest))));
 		assert_true(stats(ix).bytes <= max);
 	}
 	assert_true(stats(ix).shed_blocks > 0);
 	for (unsigned l = 0; l < CGN_COUNT(lanes); l++)
-		kvindex_clear(ix, lanes[l], KV_RANGES);
+		kvindex_clear(ix, lanes[l], BLOCK_RANGES);
 	drain(ix);
 	assert_true(stats(ix).memberships == 0 && stats(ix).blocks == 0);
 	kvindex_free(&ix);
@@ -602,7 +603,7 @@ static void *read_on(void *arg)
 {
 	struct race *x = arg;
 	struct kvindex_reader *r = NULL;
-	uint32_t by[KV_TIERS];
+	uint32_t by[BLOCK_TIERS];
 	if (!cgn_ok(kvindex_reader_new(x->ix, &r, NULL))) {
 		atomic_fetch_add(&x->wrong, 1);
 		return NULL;
@@ -613,13 +614,13 @@ static void *read_on(void *arg)
 		/* held throughout in one tier; what lies behind was never held */
 		for (unsigned l = 0; l < STEADY; l++) {
 			uint32_t want = steady_depth(l, c), got = kvindex_held(r, x->steady[l], by);
-			atomic_fetch_add(&x->wrong, got != want || by[KV_GPU] != want);
+			atomic_fetch_add(&x->wrong, got != want || by[BLOCK_GPU] != want);
 		}
 		for (unsigned l = 0; l < MOVING; l++) {
 			uint32_t got = kvindex_held(r, (uint16_t)(STEADY + l), by);
 			atomic_fetch_add(&x->wrong,
-				got > DEPTH || by[KV_GPU] + by[KV_RAM] + by[KV_SSD] != got ||
-					by[KV_REMOTE] != 0);
+				got > DEPTH || by[BLOCK_GPU] + by[BLOCK_RAM] + by[BLOCK_SSD] != got ||
+					by[BLOCK_REMOTE] != 0);
 		}
 		kvindex_match(r, &x->never[i % 64], 1);
 		for (unsigned l = 0; l < STEADY; l++)

@@ -209,8 +209,8 @@ static unsigned tiers(const struct world *w, uint32_t first, unsigned i)
 	return holdings_tiers(w->h, digest_at("m", "", "", first, i, ""));
 }
 
-#define GPU KV_TIER_BIT(KV_GPU)
-#define RAM KV_TIER_BIT(KV_RAM)
+#define GPU BLOCK_TIER_BIT(BLOCK_GPU)
+#define RAM BLOCK_TIER_BIT(BLOCK_RAM)
 
 /* ---- what events mean ---- */
 

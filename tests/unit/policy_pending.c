@@ -78,7 +78,7 @@ static void it_goes_on_where_the_node_says_it_ends(void **state)
 	pending_match(p, chain, BLOCKS, c, 4, CGN_SEC);
 	assert_int_equal(c[0].held, 40);
 	assert_int_equal(c[1].held, BLOCKS);
-	assert_int_equal(c[1].by_tier[KV_GPU], BLOCKS - 30);
+	assert_int_equal(c[1].by_tier[BLOCK_GPU], BLOCKS - 30);
 	assert_int_equal(c[2].held, 30);
 	assert_int_equal(c[3].held, 30);
 	cands_fill(c, 4); /* it dropped all of it meanwhile: what is on its way is no beginning any more */

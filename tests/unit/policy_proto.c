@@ -380,9 +380,9 @@ static void watch_events_are_protobuf(void **state)
 		.n_blocks = 3,
 		.source = COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS,
 		.stale_ms = 300};
-	uint64_t sums[KV_RANGES];
-	for (uint64_t i = 0; i < KV_RANGES; i++)
-		sums[i] = kv_print(i, 1);
+	uint64_t sums[BLOCK_RANGES];
+	for (uint64_t i = 0; i < BLOCK_RANGES; i++)
+		sums[i] = block_fingerprint(i, 1);
 	const struct proto_check check = {.sums = sums, .blocks = 77};
 	const struct proto_event whole = {.seq = 1,
 		.sent_unix_ms = 1234,
@@ -407,7 +407,7 @@ static void watch_events_are_protobuf(void **state)
 	assert_memory_equal(e->residency->tiers.data, tiers, 3);
 	assert_int_equal(e->residency->source, COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS);
 	assert_int_equal(e->residency->stale_ms, 300);
-	assert_int_equal(e->check->n_sums, KV_RANGES);
+	assert_int_equal(e->check->n_sums, BLOCK_RANGES);
 	assert_memory_equal(e->check->sums, sums, sizeof sums);
 	assert_int_equal(e->check->blocks, 77);
 	assert_int_equal(e->beat_ms, 1000);
@@ -423,8 +423,8 @@ static void residency_that_makes_no_sense_is_refused(void **state)
 {
 	(void)state;
 	struct cgn_err err = {.code = CGN_FINE};
-	uint32_t ranges[] = {3, KV_RANGES};
-	uint64_t blocks[] = {1, 2}, sums[KV_RANGES] = {0};
+	uint32_t ranges[] = {3, BLOCK_RANGES};
+	uint64_t blocks[] = {1, 2}, sums[BLOCK_RANGES] = {0};
 	uint8_t tiers[] = {1, 16};
 	Cognitora__V1__Residency r = COGNITORA__V1__RESIDENCY__INIT;
 	Cognitora__V1__ResidencyCheck check = COGNITORA__V1__RESIDENCY_CHECK__INIT;
@@ -438,7 +438,7 @@ static void residency_that_makes_no_sense_is_refused(void **state)
 	assert_non_null(strstr(err.msg, "1 masks for 2 blocks"));
 	r.tiers.len = 2;
 	assert_int_equal(proto_residency_check(&r, NULL, &err).code, CGN_INVALID);
-	tiers[1] = KV_TIER_MASK;
+	tiers[1] = BLOCK_TIER_MASK;
 	assert_true(cgn_ok(proto_residency_check(&r, NULL, &err)));
 	r.ranges = ranges;
 	r.n_ranges = 2;
@@ -446,7 +446,7 @@ static void residency_that_makes_no_sense_is_refused(void **state)
 	assert_non_null(strstr(err.msg, "256"));
 	assert_int_equal(proto_residency_check(NULL, &check, &err).code, CGN_INVALID);
 	check.sums = sums;
-	check.n_sums = KV_RANGES;
+	check.n_sums = BLOCK_RANGES;
 	assert_true(cgn_ok(proto_residency_check(NULL, &check, &err)));
 }
 

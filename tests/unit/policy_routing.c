@@ -348,8 +348,8 @@ static void reuse_weighs_tiers_and_belief(void **state)
 {
 	(void)state;
 	const struct route_tiers w = {{1, 0.8F, 0.5F, 0.3F}};
-	static const uint32_t none[KV_TIERS] = {0}, gpu[KV_TIERS] = {[KV_GPU] = 10},
-			      ram[KV_TIERS] = {[KV_RAM] = 10}, mixed[KV_TIERS] = {1, 2, 4, 10};
+	static const uint32_t none[BLOCK_TIERS] = {0}, gpu[BLOCK_TIERS] = {[BLOCK_GPU] = 10},
+			      ram[BLOCK_TIERS] = {[BLOCK_RAM] = 10}, mixed[BLOCK_TIERS] = {1, 2, 4, 10};
 	assert_true(route_reuse(&w, none, 1) < 1e-6F);
 	assert_true(route_reuse(&w, gpu, 1) > route_reuse(&w, ram, 1));
 	/* half believed is worth less than slower memory */

@@ -8,14 +8,14 @@
 
 #include "policy/slots/directory.h"
 
-#define RAM KV_TIER_BIT(KV_RAM)
-#define SSD KV_TIER_BIT(KV_SSD)
+#define RAM BLOCK_TIER_BIT(BLOCK_RAM)
+#define SSD BLOCK_TIER_BIT(BLOCK_SSD)
 
 struct held {
-	int of[KV_TIERS][512];
+	int of[BLOCK_TIERS][512];
 };
 
-static void note(void *user, uint64_t digest, enum kv_tier tier, bool held)
+static void note(void *user, uint64_t digest, enum block_tier tier, bool held)
 {
 	struct held *h = user;
 	assert_true(digest < 512);
@@ -65,14 +65,15 @@ static void a_state_counts_when_it_is_whole(void **state)
 	assert_false(slot_directory_piece_told(s, 4, 2, RAM | SSD));
 	assert_int_equal(slot_directory_states(s), 1);
 	struct slot_directory_find f = slot_directory_find(s, longer, 6);
-	assert_true(f.common == 4 && f.tier == KV_RAM && f.slot_entry.n == 4);
-	assert_true(h.of[KV_RAM][1] == 1 && h.of[KV_RAM][4] == 1);
+	assert_true(f.common == 4 && f.tier == BLOCK_RAM && f.slot_entry.n == 4);
+	assert_true(h.of[BLOCK_RAM][1] == 1 && h.of[BLOCK_RAM][4] == 1);
 	/* A piece goes to SSD, then away. */
 	assert_false(slot_directory_piece_told(s, 4, 1, SSD));
-	assert_true(slot_directory_find(s, a, 3).tier == KV_SSD && slot_directory_find(s, a, 3).common == 3);
-	assert_true(h.of[KV_RAM][1] == 0 && h.of[KV_SSD][1] == 1);
+	assert_true(
+		slot_directory_find(s, a, 3).tier == BLOCK_SSD && slot_directory_find(s, a, 3).common == 3);
+	assert_true(h.of[BLOCK_RAM][1] == 0 && h.of[BLOCK_SSD][1] == 1);
 	assert_false(slot_directory_piece_told(s, 4, 1, 0));
-	assert_true(slot_directory_states(s) == 0 && h.of[KV_SSD][1] == 0);
+	assert_true(slot_directory_states(s) == 0 && h.of[BLOCK_SSD][1] == 0);
 	assert_false(slot_directory_piece_told(s, 4, 0, 0));
 	assert_false(slot_directory_piece_told(s, 4, 2, 0));
 	assert_int_equal(slot_directory_blocks(s), 0);
@@ -115,9 +116,9 @@ static void the_longest_and_nearest_is_found(void **state)
 	const uint64_t none[] = {77, 78};
 	assert_int_equal(slot_directory_find(s, none, 2).common, 0);
 	assert_int_equal(slot_directory_find(s, none, 0).common, 0);
-	assert_true(h.of[KV_SSD][1] == 2 && h.of[KV_SSD][5] == 1 && h.of[KV_RAM][1] == 0);
+	assert_true(h.of[BLOCK_SSD][1] == 2 && h.of[BLOCK_SSD][5] == 1 && h.of[BLOCK_RAM][1] == 0);
 	slot_directory_clear(s);
-	for (size_t t = 0; t < KV_TIERS; t++)
+	for (size_t t = 0; t < BLOCK_TIERS; t++)
 		for (size_t i = 0; i < 512; i++)
 			assert_int_equal(h.of[t][i], 0);
 	assert_true(slot_directory_states(s) == 0 && slot_directory_blocks(s) == 0);
@@ -198,12 +199,13 @@ static void a_card_that_is_put_again_is_read_again(void **state)
 	assert_false(slot_directory_piece_told(s, 4, 1, RAM));
 	assert_int_equal(slot_directory_states(s), 1);
 	assert_false(slot_directory_piece_told(s, 4, 0, 0));
-	assert_true(slot_directory_states(s) == 0 && slot_directory_blocks(s) == 0 && h.of[KV_RAM][1] == 0);
+	assert_true(
+		slot_directory_states(s) == 0 && slot_directory_blocks(s) == 0 && h.of[BLOCK_RAM][1] == 0);
 	assert_true(slot_directory_piece_told(s, 4, 0, RAM)); /* wanted, though there was one */
 	assert_int_equal(slot_directory_states(s), 0);
 	assert_true(cgn_ok(slot_directory_add(s, &other, NULL)));
 	struct slot_directory_find f = slot_directory_find(s, a, 4);
-	assert_true(f.common == 4 && f.slot_entry.sums[0] == 5 && h.of[KV_RAM][1] == 1);
+	assert_true(f.common == 4 && f.slot_entry.sums[0] == 5 && h.of[BLOCK_RAM][1] == 1);
 	assert_false(slot_directory_piece_told(s, 4, 0, SSD)); /* it only moved */
 	assert_int_equal(slot_directory_states(s), 1);
 	slot_directory_free(&s);

@@ -1098,8 +1098,8 @@ static void engines_with_events_are_known_by_the_index(void **state)
 	world_of("sim", 2, "[models.m]\nblock_tokens = 16\n", NULL);
 	struct cgn_buf b = {0};
 	uint8_t ram[16], gpu[16];
-	memset(ram, KV_TIER_BIT(KV_RAM), sizeof ram);
-	memset(gpu, KV_TIER_BIT(KV_GPU), sizeof gpu);
+	memset(ram, BLOCK_TIER_BIT(BLOCK_RAM), sizeof ram);
+	memset(gpu, BLOCK_TIER_BIT(BLOCK_GPU), sizeof gpu);
 	cgn_buf_putz(&b, "{\"model\":\"m\",\"prompt\":[");
 	for (int i = 0; i < 330; i++)
 		cgn_buf_fmt(&b, "%s%d", i > 0 ? "," : "", i);
@@ -1303,11 +1303,11 @@ static void a_node_without_a_lane_gets_one_when_there_is_room(void **state)
 	struct router r = {.tag = ROUTER_TAG, .loop = w->loop, .cluster = w->cluster, .shared = w->shared};
 	struct router_watch watch = {.r = &r, .slot = w->cluster->by_slot[0]->slot};
 	struct cluster_node *n = w->cluster->by_slot[watch.slot];
-	uint64_t sums[KV_RANGES] = {0};
+	uint64_t sums[BLOCK_RANGES] = {0};
 	Cognitora__V1__ResidencyCheck check = COGNITORA__V1__RESIDENCY_CHECK__INIT;
 	uint16_t lane = 0;
 	check.sums = sums;
-	check.n_sums = KV_RANGES;
+	check.n_sums = BLOCK_RANGES;
 	cgn_hook_init(&r.publish, published);
 	router_residency_init(&r);
 	while (cgn_ok(kvindex_node_add(w->shared.choice.index, &lane, NULL)))

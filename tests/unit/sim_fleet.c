@@ -128,7 +128,7 @@ static void remember(void *user, uint64_t digest)
 {
 	struct node *e = user;
 	if (holdings_tiers(e->ever, digest) == 0)
-		assert_true(cgn_ok(holdings_add(e->ever, digest, KV_GPU)));
+		assert_true(cgn_ok(holdings_add(e->ever, digest, BLOCK_GPU)));
 }
 
 /* A prompt that begins like others, and its answer. */
@@ -283,7 +283,7 @@ static void watch(struct fleet *f, struct node *e, unsigned router)
 	t.lane = l->lane;
 	l->up = true;
 	l->n = 0;
-	holdings_each(e->held, KV_RANGES, tell_block, &t);
+	holdings_each(e->held, BLOCK_RANGES, tell_block, &t);
 }
 
 static void flush(struct fleet *f, struct node *e, unsigned router)
@@ -305,14 +305,14 @@ static void check(struct fleet *f, struct node *e, unsigned router)
 {
 	struct teller t = {f->index[router], e->link[router].lane};
 	const uint64_t *sums = holdings_sums(e->held);
-	for (unsigned range = 0; range < KV_RANGES; range++) {
+	for (unsigned range = 0; range < BLOCK_RANGES; range++) {
 		if (sums[range] == kvindex_sums(t.index, t.lane)[range])
 			continue;
 		kvindex_clear(t.index, t.lane, range);
 		holdings_each(e->held, range, tell_block, &t);
 		f->repairs++;
 	}
-	assert_memory_equal(sums, kvindex_sums(t.index, t.lane), KV_RANGES * sizeof *sums);
+	assert_memory_equal(sums, kvindex_sums(t.index, t.lane), BLOCK_RANGES * sizeof *sums);
 }
 
 /* ---- life and death ---- */
@@ -374,7 +374,7 @@ static void note(void *user, uint64_t digest)
 		t->digest[t->n] = digest;
 		t->tiers[t->n++] = 0;
 	}
-	t->tiers[i] |= (uint8_t)(1U << t->at); /* GPU, CPU, STORAGE are KV_GPU, KV_RAM, KV_SSD */
+	t->tiers[i] |= (uint8_t)(1U << t->at); /* GPU, CPU, STORAGE are BLOCK_GPU, BLOCK_RAM, BLOCK_SSD */
 }
 
 static void truth_of(const struct node *e, struct truth *t)
@@ -412,7 +412,8 @@ static void index_is_sane(struct fleet *f)
 {
 	for (unsigned i = 0; i < NODES; i++)
 		for (unsigned r = 0; r < ROUTERS; r++)
-			kvindex_each(f->index[r], f->node[i].link[r].lane, KV_RANGES, was_there, &f->node[i]);
+			kvindex_each(f->index[r], f->node[i].link[r].lane, BLOCK_RANGES, was_there,
+				&f->node[i]);
 }
 
 /* Everything on its way arrives, whoever lost touch comes back, and what was said to be done later is

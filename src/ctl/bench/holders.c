@@ -76,10 +76,10 @@ static CGN_RC hold(struct fleet *f, struct holders_node *node, uint64_t digest)
 	if (holdings_tiers(node->holds, digest) != 0)
 		return CGN_OK;
 	if (node->used == f->capacity)
-		(void)holdings_drop(node->holds, node->ring[node->at], KV_GPU);
+		(void)holdings_drop(node->holds, node->ring[node->at], BLOCK_GPU);
 	else
 		node->used++;
-	CGN_TRY(holdings_add(node->holds, digest, KV_GPU));
+	CGN_TRY(holdings_add(node->holds, digest, BLOCK_GPU));
 	node->ring[node->at] = digest;
 	node->at = node->at + 1 < f->capacity ? node->at + 1 : 0;
 	return CGN_OK;

@@ -4,7 +4,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "lab/trace/trace.h"
-#include "policy/kvindex/holdings.h"
+#include "policy/holdings/holdings.h"
 
 /* The chain of request |i|, as digests, in |out| (cleared before). Beyond the last it starts over with other
  * digests; the first block stays. */

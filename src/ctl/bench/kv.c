@@ -55,10 +55,10 @@ struct bench {
 	struct cgn_timer patience;
 };
 
-static struct kv_key key_of(const struct bench *b, uint64_t i)
+static struct block_key key_of(const struct bench *b, uint64_t i)
 {
 	const uint64_t words[] = {b->key_seed, b->size, i % KEYS};
-	return (struct kv_key){.digest = digest_of((struct cgn_str){(const char *)words, sizeof words})};
+	return (struct block_key){.digest = digest_of((struct cgn_str){(const char *)words, sizeof words})};
 }
 
 static uint8_t *value_of(const struct bench *b, uint64_t i)
@@ -156,7 +156,7 @@ static void on_value(void *user, const struct kvclient_answer *a)
 
 static CGN_RC start_lookup(struct bench *b, struct cgn_err *err)
 {
-	const struct kv_key k = key_of(b, b->done);
+	const struct block_key k = key_of(b, b->done);
 	return kvclient_lookup(b->kv, &k, 1, false, on_done, b, NULL, err);
 }
 
@@ -177,7 +177,7 @@ static void copy_here(struct bench *b, bool sum)
 
 static CGN_RC start_get(struct bench *b, struct cgn_err *err)
 {
-	const struct kv_key k = key_of(b, b->done);
+	const struct block_key k = key_of(b, b->done);
 	copy_here(b, b->done % 2 == 1);
 	b->began = cgn_clock_now();
 	return kvclient_get(b->kv, &k, KVCLIENT_HERE_ONLY, on_value, b, NULL, err);
@@ -185,15 +185,15 @@ static CGN_RC start_get(struct bench *b, struct cgn_err *err)
 
 static CGN_RC start_put(struct bench *b, struct cgn_err *err)
 {
-	const struct kv_key k = key_of(b, b->done);
-	const struct kv_meta meta = {.model = CGN_STR("bench")};
+	const struct block_key k = key_of(b, b->done);
+	const struct block_meta meta = {.model = CGN_STR("bench")};
 	const struct kvclient_source from = {.fd = b->files[b->done % KEYS], .length = b->size};
 	return kvclient_put(b->kv, &k, &meta, &from, false, on_done, b, NULL, err);
 }
 
 static CGN_RC start_remove(struct bench *b, struct cgn_err *err)
 {
-	const struct kv_key k = key_of(b, b->done);
+	const struct block_key k = key_of(b, b->done);
 	return kvclient_remove(b->kv, &k, 1, on_done, b, NULL, err);
 }
 
@@ -272,7 +272,7 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 static CGN_RC start_grpc_get(struct bench *b, struct cgn_err *err)
 {
 	static const struct grpc_call_ops ops = {.on_message = on_chunk, .on_close = on_close};
-	struct kv_key k = key_of(b, b->done);
+	struct block_key k = key_of(b, b->done);
 	Cognitora__V1__KvKey key = COGNITORA__V1__KV_KEY__INIT;
 	Cognitora__V1__KvGetRequest rq = COGNITORA__V1__KV_GET_REQUEST__INIT;
 	key.digest = (ProtobufCBinaryData){DIGEST_BYTES, k.digest.b};
@@ -289,7 +289,7 @@ static CGN_RC start_grpc_put(struct bench *b, struct cgn_err *err)
 	static const struct grpc_call_ops ops = {.on_message = on_entry,
 		.on_drain = pump,
 		.on_close = on_close};
-	struct kv_key k = key_of(b, b->done);
+	struct block_key k = key_of(b, b->done);
 	Cognitora__V1__KvKey key = COGNITORA__V1__KV_KEY__INIT;
 	Cognitora__V1__KvPutHead head = COGNITORA__V1__KV_PUT_HEAD__INIT;
 	Cognitora__V1__KvPutChunk first = COGNITORA__V1__KV_PUT_CHUNK__INIT;
@@ -439,7 +439,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	b->uds = ctl_flag(a, "--uds");
 	CGN_TRY(ctl_flag_u64(a, "--count", 1, 1000000, &b->count, err));
 	CGN_TRY(ctl_flag_u64(a, "--poll-us", 0, 1000, &b->poll_us, err));
-	CGN_TRY(ctl_flag_u64s(a, "--sizes", 1, KV_MAX_VALUE, b->sizes, MAX_SIZES, &b->n_sizes, err));
+	CGN_TRY(ctl_flag_u64s(a, "--sizes", 1, BLOCK_MAX_BYTES, b->sizes, MAX_SIZES, &b->n_sizes, err));
 	CGN_TRY(open_all(b, err));
 	cgn_random(&b->key_seed, sizeof b->key_seed);
 	CGN_TRY(run(b, "lookup", 0, start_lookup, err));

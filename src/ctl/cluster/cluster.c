@@ -8,7 +8,7 @@
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
 #include "ctl/progress.h"
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 
@@ -88,7 +88,7 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%u", load->waiting);
 	ctl_table_cell(t, "%.2f", (double)load->kv_usage);
 	ctl_table_cell(t, "%llu", (unsigned long long)s->index_blocks);
-	for (size_t i = 0; i < KV_TIERS; i++)
+	for (size_t i = 0; i < BLOCK_TIERS; i++)
 		ctl_table_cell(t, "%llu",
 			i < s->n_tier_blocks ? (unsigned long long)s->tier_blocks[i] : 0ULL);
 	ctl_table_cell(t, "%s%s", s->source, trouble_of(node));

@@ -9,7 +9,7 @@
 #include "ctl/client.h"
 #include "io/grpc/grpc.h"
 #include "io/loop/loop.h"
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 #include "policy/proto/proto.h"
 #include "policy/respcmd/respcmd.h"
 
@@ -183,5 +183,5 @@ const char *kv_ctl_tiers(uint32_t tiers)
 {
 	static const char *const texts[] = {"", "ram", "ssd", "ram,ssd", "remote", "ram,remote", "ssd,remote",
 		"ram,ssd,remote"};
-	return texts[tiers >> KV_RAM & 7];
+	return texts[tiers >> BLOCK_RAM & 7];
 }

@@ -5,7 +5,7 @@
 
 #include "cognitora/v1/kv.pb-c.h"
 #include "ctl/ctl.h"
-#include "policy/kvindex/block.h"
+#include "policy/block/block.h"
 
 struct kv_ctl;
 /* Flags --uds, --addr, --ca, --cert, --key, --timeout; then $CGN_KV; then the Unix socket where a node has
@@ -30,7 +30,7 @@ CGN_RC kv_ctl_run(struct kv_ctl *k, const struct kv_ctl_call *call, struct cgn_e
 
 /* A key of the command line: HEX64, HEX64:SEGMENT, or a name, as Redis clients give it. */
 struct kv_ctl_key {
-	struct kv_key key;
+	struct block_key key;
 	struct cgn_str name; /* empty: it was a digest */
 	Cognitora__V1__KvKey m;
 };

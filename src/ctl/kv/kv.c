@@ -165,7 +165,7 @@ struct list {
 	bool synced;
 	const char *prefix;
 	uint64_t limit;
-	struct cgn_buf keys, lines; /* struct kv_key each; what is printed */
+	struct cgn_buf keys, lines; /* struct block_key each; what is printed */
 };
 
 static void on_listed(void *user, const void *message)
@@ -180,7 +180,7 @@ static void on_listed(void *user, const void *message)
 		kv_ctl_key_text(m, &text);
 		if (!cgn_str_starts(cgn_buf_view(&text), l->prefix))
 			continue;
-		struct kv_key k = {.segment = m->segment};
+		struct block_key k = {.segment = m->segment};
 		memcpy(&k.digest, m->digest.data, DIGEST_BYTES);
 		cgn_buf_add(&l->keys, &k, sizeof k);
 	}
@@ -190,7 +190,7 @@ static void on_listed(void *user, const void *message)
 static bool is_synced(void *user)
 {
 	const struct list *l = user;
-	return l->synced || (l->limit > 0 && l->keys.n / sizeof(struct kv_key) >= l->limit);
+	return l->synced || (l->limit > 0 && l->keys.n / sizeof(struct block_key) >= l->limit);
 }
 
 struct rows {
@@ -217,7 +217,8 @@ static void on_looked_up(void *user, const void *message)
 	}
 }
 
-static CGN_RC look_up(struct kv_ctl *k, struct kv_key *keys, size_t n, struct rows *rows, struct cgn_err *err)
+static CGN_RC look_up(struct kv_ctl *k, struct block_key *keys, size_t n, struct rows *rows,
+	struct cgn_err *err)
 {
 	Cognitora__V1__KvKey m[BATCH], *list[BATCH];
 	Cognitora__V1__KvBatchLookupRequest rq = COGNITORA__V1__KV_BATCH_LOOKUP_REQUEST__INIT;
@@ -241,7 +242,7 @@ static CGN_RC look_up_all(struct kv_ctl *k, const struct list *l, struct rows *r
 {
 	static const char *const columns[] = {"KEY", "TIERS", "SIZE", "TOKENS", "CREATED UNIX MS",
 		"EXPIRES UNIX MS", "PINNED"};
-	struct kv_key *keys = (struct kv_key *)(void *)l->keys.p;
+	struct block_key *keys = (struct block_key *)(void *)l->keys.p;
 	size_t all = l->keys.n / sizeof *keys;
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
 		ctl_table_column(&rows->table, columns[i], i >= 2 && i <= 5);
@@ -389,7 +390,7 @@ static CGN_RC get(const struct ctl_args *a, struct got *g, struct cgn_err *err)
 
 CGN_RC ctl_kv_get(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct got g = {.value = {.limit = KV_MAX_VALUE + 1}};
+	struct got g = {.value = {.limit = BLOCK_MAX_BYTES + 1}};
 	const char *to = ctl_flag(a, "--out");
 	cgn_rc rc = get(a, &g, err);
 	if (cgn_ok(rc) && to == NULL)
@@ -429,13 +430,13 @@ static bool next_chunk(void *user, struct cgn_buf *out)
 static CGN_RC read_value(const char *path, struct cgn_buf *out, struct cgn_err *err)
 {
 	if (path != NULL)
-		return disk_read_file(path, KV_MAX_VALUE, out, err);
+		return disk_read_file(path, BLOCK_MAX_BYTES, out, err);
 	for (;;) {
 		char *to = cgn_buf_room(out, 65536);
 		ssize_t n = to != NULL ? read(STDIN_FILENO, to, 65536) : 0;
-		if (to == NULL || out->n + (size_t)(n > 0 ? n : 0) > KV_MAX_VALUE)
+		if (to == NULL || out->n + (size_t)(n > 0 ? n : 0) > BLOCK_MAX_BYTES)
 			return CGN_FAIL(err, TOO_LARGE, "more than %llu bytes on standard input",
-				(unsigned long long)KV_MAX_VALUE);
+				(unsigned long long)BLOCK_MAX_BYTES);
 		if (n < 0)
 			return CGN_FAIL(err, STORAGE, "cannot read standard input: %s", strerror(errno));
 		if (n == 0)
@@ -450,7 +451,7 @@ static CGN_RC put_head(const struct ctl_args *a, struct putting *p, char *model,
 	cgn_nsec ttl = 0;
 	uint64_t tokens;
 	if (!cgn_str_copyz(model, cap, cgn_str_of(ctl_flag(a, "--model"))))
-		return CGN_FAIL(err, INVALID, "--model has at most %d bytes", KV_MAX_MODEL);
+		return CGN_FAIL(err, INVALID, "--model has at most %d bytes", BLOCK_MAX_MODEL);
 	CGN_TRY(ctl_flag_u64(a, "--tokens", 0, UINT32_MAX, &tokens, err));
 	CGN_TRY(ctl_flag_duration(a, "--ttl", &ttl, err));
 	p->head.size = p->rest.n;
@@ -471,7 +472,7 @@ static CGN_RC put(const struct ctl_args *a, const struct cgn_buf *value, struct 
 {
 	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
 	struct putting p = {.head = COGNITORA__V1__KV_PUT_HEAD__INIT, .rest = cgn_buf_view(value), .told = t};
-	char model[KV_MAX_MODEL + 1];
+	char model[BLOCK_MAX_MODEL + 1];
 	struct kv_ctl_key key;
 	CGN_TRY(put_head(a, &p, model, sizeof model, err));
 	kv_ctl_key(a->words[0], &key);

@@ -91,7 +91,7 @@ static void call_end(struct kvclient_call **take, const struct kvclient_answer *
 {
 	kvclient_done_fn *done = (*take)->done;
 	void *user = (*take)->user;
-	struct kv_info *infos = (*take)->infos; /* the answer's, while it is told */
+	struct block_info *infos = (*take)->infos; /* the answer's, while it is told */
 	(*take)->infos = NULL;
 	call_free(take);
 	done(user, a);
@@ -143,7 +143,7 @@ void kvclient_calls_on_deadline(struct cgn_timer *t)
 }
 
 /* ---- requests ---- */
-static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct kv_key *keys, size_t n,
+static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct block_key *keys, size_t n,
 	bool peers, kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err)
 {
 	struct kvclient_call *call = NULL;
@@ -175,13 +175,13 @@ static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct 
 	return CGN_OK;
 }
 
-CGN_RC kvclient_lookup(struct kvclient *c, const struct kv_key *keys, size_t n, bool peers,
+CGN_RC kvclient_lookup(struct kvclient *c, const struct block_key *keys, size_t n, bool peers,
 	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err)
 {
 	return keys_call(c, KVBULK_LOOKUP, keys, n, peers, done, user, out, err);
 }
 
-CGN_RC kvclient_remove(struct kvclient *c, const struct kv_key *keys, size_t n, kvclient_done_fn *done,
+CGN_RC kvclient_remove(struct kvclient *c, const struct block_key *keys, size_t n, kvclient_done_fn *done,
 	void *user, struct kvclient_call **out, struct cgn_err *err)
 {
 	return keys_call(c, KVBULK_REMOVE, keys, n, false, done, user, out, err);
@@ -213,8 +213,8 @@ static void send_get(struct kvclient_call *call)
 	kvclient_send(c, -1);
 }
 
-CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth_ms, kvclient_done_fn *done,
-	void *user, struct kvclient_call **out, struct cgn_err *err)
+CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t worth_ms,
+	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err)
 {
 	struct kvclient_call *call = NULL;
 	CGN_TRY(call_new(c, KVBULK_GET, done, user, &call, err));
@@ -281,19 +281,19 @@ static CGN_RC put_file(struct kvclient_call *call, struct kvbulk_msg *m, const s
 	return CGN_OK;
 }
 
-static CGN_RC put_check(const struct kv_meta *meta, uint64_t size, struct cgn_err *err)
+static CGN_RC put_check(const struct block_meta *meta, uint64_t size, struct cgn_err *err)
 {
-	if (meta->model.n > KV_MAX_MODEL || meta->name.n > KV_MAX_NAME)
+	if (meta->model.n > BLOCK_MAX_MODEL || meta->name.n > BLOCK_MAX_NAME)
 		return CGN_FAIL(err, INVALID,
 			"a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n,
-			KV_MAX_MODEL, meta->name.n, KV_MAX_NAME);
-	if (size > KV_MAX_VALUE)
+			BLOCK_MAX_MODEL, meta->name.n, BLOCK_MAX_NAME);
+	if (size > BLOCK_MAX_BYTES)
 		return CGN_FAIL(err, INVALID, "a value of %llu bytes: at most %llu", (unsigned long long)size,
-			(unsigned long long)KV_MAX_VALUE);
+			(unsigned long long)BLOCK_MAX_BYTES);
 	return CGN_OK;
 }
 
-CGN_RC kvclient_put(struct kvclient *c, const struct kv_key *key, const struct kv_meta *meta,
+CGN_RC kvclient_put(struct kvclient *c, const struct block_key *key, const struct block_meta *meta,
 	const struct kvclient_source *from, bool only_if_absent, kvclient_done_fn *done, void *user,
 	struct kvclient_call **out, struct cgn_err *err)
 {
@@ -346,7 +346,7 @@ static void got_infos(struct kvclient_call *call, const struct kvbulk_msg *m)
 		return;
 	}
 	if (call->type != KVBULK_LOOKUP) {
-		const struct kv_info info = kvbulk_info(m, 0);
+		const struct block_info info = kvbulk_info(m, 0);
 		call_end(&call, &(struct kvclient_answer){.err = &fine, .infos = &info, .n = 1});
 		return;
 	}

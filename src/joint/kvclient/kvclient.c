@@ -47,7 +47,7 @@ void kvclient_watch(struct kvclient *c, kvclient_watch_fn *on_changes, void *use
 
 static void changed(struct kvclient *c, const struct kvbulk_msg *m)
 {
-	struct kv_change changes[CHANGES];
+	struct block_change changes[CHANGES];
 	size_t at = 0;
 	bool reset = (m->flags & KVBULK_RESET) != 0;
 	do {

@@ -12,7 +12,7 @@
 
 #include "base/core/err.h"
 #include "io/loop/loop.h"
-#include "policy/kvindex/block.h"
+#include "policy/block/block.h"
 
 #define KVCLIENT_MAX_CALLS 1024
 #define KVCLIENT_MAX_KEYS  4096 /* of one call */
@@ -38,9 +38,9 @@ bool kvclient_ready(const struct kvclient *c);
  * for kvclient_call_cancel: then |done| is not called. */
 struct kvclient_call;
 struct kvclient_lease;
-struct kvclient_answer {             /* borrowed for the call of done */
-	const struct cgn_err *err;   /* CGN_FINE; CGN_UNAVAILABLE, CGN_DEADLINE, or what the store says */
-	const struct kv_info *infos; /* of lookup: one a key, in order; of put: the block's */
+struct kvclient_answer {                /* borrowed for the call of done */
+	const struct cgn_err *err;      /* CGN_FINE; CGN_UNAVAILABLE, CGN_DEADLINE, or what the store says */
+	const struct block_info *infos; /* of lookup: one a key, in order; of put: the block's */
 	size_t n;
 	uint32_t removed;             /* of remove */
 	struct kvclient_lease *lease; /* of get: whoever is called owns it */
@@ -49,8 +49,8 @@ typedef void kvclient_done_fn(void *user, const struct kvclient_answer *a);
 void kvclient_call_cancel(struct kvclient_call **take); /* NULL-safe */
 
 /* Where blocks lie; not held: tiers 0. |n| up to KVCLIENT_MAX_KEYS. |peers|: also say which ones peers have
- * (KV_REMOTE). */
-CGN_RC kvclient_lookup(struct kvclient *c, const struct kv_key *keys, size_t n, bool peers,
+ * (BLOCK_REMOTE). */
+CGN_RC kvclient_lookup(struct kvclient *c, const struct block_key *keys, size_t n, bool peers,
 	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err);
 /* A value, from whichever tier, and from a peer when |worth_ms| is not 0: that is what not having it costs,
  * and a peer is asked only if it will be faster (KVCLIENT_WHATEVER: not known). CGN_NOT_FOUND;
@@ -58,11 +58,11 @@ CGN_RC kvclient_lookup(struct kvclient *c, const struct kv_key *keys, size_t n, 
  * pool). */
 #define KVCLIENT_HERE_ONLY 0U
 #define KVCLIENT_WHATEVER  UINT32_MAX
-CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth_ms, kvclient_done_fn *done,
-	void *user, struct kvclient_call **out, struct cgn_err *err);
+CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t worth_ms,
+	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err);
 /* ---- the pieces of a large value, each under a key of its own ---- */
 /* They are told one after the other, in their order, while up to KVCLIENT_SERIES_AHEAD - 1 that follow are on their
- * way or lie ready: so many leases are held at once, of KV_MAX_VALUE bytes each at most. One that could not
+ * way or lie ready: so many leases are held at once, of BLOCK_MAX_BYTES bytes each at most. One that could not
  * be had ahead of its turn (no room, too late) is asked for again when its turn comes. Where there is no room
  * for the one whose turn it is, those that follow are given back, and come one by one from then on. Ends
  * before its client. */
@@ -70,7 +70,7 @@ CGN_RC kvclient_get(struct kvclient *c, const struct kv_key *key, uint32_t worth
 struct kvclient_series;
 struct kvclient_series_cfg {
 	size_t n; /* at least 1 */
-	void (*key)(void *user, size_t i, struct kv_key *out);
+	void (*key)(void *user, size_t i, struct block_key *out);
 	uint32_t worth_ms; /* of each, as for kvclient_get */
 	/* of the next piece, as for kvclient_get; never inline; it may free the series */
 	kvclient_done_fn *done;
@@ -94,10 +94,10 @@ struct kvclient_source {
 	const uint64_t *checksum; /* XXH3-64. NULL: pieces are summed here, a file by the store */
 };
 /* CGN_CONFLICT: the key has a value, and |only_if_absent|. A meta.created_unix_ms of 0 is the store's now. */
-CGN_RC kvclient_put(struct kvclient *c, const struct kv_key *key, const struct kv_meta *meta,
+CGN_RC kvclient_put(struct kvclient *c, const struct block_key *key, const struct block_meta *meta,
 	const struct kvclient_source *from, bool only_if_absent, kvclient_done_fn *done, void *user,
 	struct kvclient_call **out, struct cgn_err *err);
-CGN_RC kvclient_remove(struct kvclient *c, const struct kv_key *keys, size_t n, kvclient_done_fn *done,
+CGN_RC kvclient_remove(struct kvclient *c, const struct block_key *keys, size_t n, kvclient_done_fn *done,
 	void *user, struct kvclient_call **out, struct cgn_err *err);
 
 /* ---- leases ---- */
@@ -105,7 +105,7 @@ CGN_RC kvclient_remove(struct kvclient *c, const struct kv_key *keys, size_t n, 
  * daemon is lost. Then the lease is stale: it can still be read, but may be other bytes by now; compare the
  * checksum after reading, or get it again. */
 const struct iovec *kvclient_lease_iov(const struct kvclient_lease *l, size_t *n);
-const struct kv_info *kvclient_lease_info(const struct kvclient_lease *l);
+const struct block_info *kvclient_lease_info(const struct kvclient_lease *l);
 bool kvclient_lease_is_stale(const struct kvclient_lease *l);
 void kvclient_lease_release(struct kvclient_lease **take); /* NULL-safe; before or after kvclient_free */
 
@@ -113,7 +113,7 @@ void kvclient_lease_release(struct kvclient_lease **take); /* NULL-safe; before 
 /* All of it first, then what changes; state, not a log. |reset|: forget all that was told before (at first,
  * when the daemon came back, when this watcher was too slow). |synced|: everything has been told once. Goes
  * on through reconnects, until the client is freed. */
-typedef void kvclient_watch_fn(void *user, bool reset, const struct kv_change *changes, size_t n,
+typedef void kvclient_watch_fn(void *user, bool reset, const struct block_change *changes, size_t n,
 	bool synced);
 /* one a client; NULL ends it */
 void kvclient_watch(struct kvclient *c, kvclient_watch_fn *on_changes, void *user);

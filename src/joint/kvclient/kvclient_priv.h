@@ -64,8 +64,8 @@ struct kvclient_call {
 	uint64_t id;
 	unsigned unanswered; /* bit by packet */
 	cgn_nsec deadline;
-	struct kv_key key; /* of a get */
-	struct kv_info *infos;
+	struct block_key key; /* of a get */
+	struct block_info *infos;
 	size_t n_infos;
 	uint32_t removed;
 	struct sum_job *summing; /* the pool compares its checksum */
@@ -81,7 +81,7 @@ struct kvclient_lease {
 	uint64_t id;
 	cgn_nsec until;
 	struct kvclient_map *map;
-	struct kv_info info;
+	struct block_info info;
 	size_t n_iov;
 	struct iovec iov[];
 };

@@ -121,7 +121,7 @@ const struct iovec *kvclient_lease_iov(const struct kvclient_lease *l, size_t *n
 	return l->iov;
 }
 
-const struct kv_info *kvclient_lease_info(const struct kvclient_lease *l)
+const struct block_info *kvclient_lease_info(const struct kvclient_lease *l)
 {
 	CGN_LIVE(l, KVCLIENT_LEASE_TAG);
 	return &l->info;

@@ -38,7 +38,7 @@ static void on_answer(void *user, const struct kvclient_answer *a);
 static CGN_RC ask(struct kvclient_series *s, size_t i, struct cgn_err *err)
 {
 	struct ahead *a = place(s, i);
-	struct kv_key key;
+	struct block_key key;
 	s->cfg.key(s->cfg.user, i, &key);
 	CGN_TRY(kvclient_get(s->client, &key, s->cfg.worth_ms, on_answer, a, &a->call, err));
 	a->state = AHEAD_ASKED;

@@ -163,7 +163,7 @@ static bool has_file(struct booting *b, kvdisk_place at)
 static bool on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
 {
 	struct booting *b = user;
-	struct kv_key key;
+	struct block_key key;
 	struct record r;
 	if (n_k == strlen(CLOCK_KEY))
 		return true;

@@ -21,7 +21,7 @@ uint64_t kvdisk_clock(const struct kvdisk *d)
 	return d->clock_base + (d->boot_ms() - d->clock_from);
 }
 
-pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct kv_key *k)
+pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct block_key *k)
 {
 	return &d->stripes[(digest_short(&k->digest) ^ k->segment) % KVDISK_STRIPES];
 }
@@ -33,15 +33,15 @@ bool entry_had_its_time(const struct kvdisk *d, const struct record *r)
 
 /* ---- index entries ---- */
 struct wanted {
-	const struct kv_key *key;
+	const struct block_key *key;
 	struct record *out;
 	char *names;
 	bool found;
 };
 
-static struct kv_meta keep_names(const struct kv_meta *m, char names[KVDISK_NAMES])
+static struct block_meta keep_names(const struct block_meta *m, char names[KVDISK_NAMES])
 {
-	struct kv_meta kept = *m;
+	struct block_meta kept = *m;
 	memcpy(names, m->model.p, m->model.n);
 	memcpy(names + m->model.n, m->name.p, m->name.n);
 	kept.model.p = names;
@@ -57,7 +57,7 @@ static void on_entry(void *user, const uint8_t *v, size_t n)
 		w->out->entry.meta = keep_names(&w->out->entry.meta, w->names);
 }
 
-bool entry_get(struct kvdisk *d, const struct kv_key *k, struct record *out, char names[KVDISK_NAMES])
+bool entry_get(struct kvdisk *d, const struct block_key *k, struct record *out, char names[KVDISK_NAMES])
 {
 	uint8_t key[INDEX_KEY];
 	struct wanted w = {k, out, names, false};
@@ -78,7 +78,7 @@ CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err)
 	return as_storage(db_put(d->index, key, sizeof key, value, n, err), err);
 }
 
-bool entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at)
+bool entry_drop(struct kvdisk *d, const struct block_key *k, kvdisk_place at)
 {
 	uint8_t key[INDEX_KEY];
 	index_key_write(k, key);
@@ -132,14 +132,14 @@ static CGN_RC put(struct kvdisk *d, struct record *r, const struct iovec *value,
 	return rc;
 }
 
-CGN_RC kvdisk_put(struct kvdisk *d, const struct kv_key *k, const struct kv_meta *meta, uint64_t checksum,
-	const struct iovec *value, size_t n_value, kvdisk_place *out, struct cgn_err *err)
+CGN_RC kvdisk_put(struct kvdisk *d, const struct block_key *k, const struct block_meta *meta,
+	uint64_t checksum, const struct iovec *value, size_t n_value, kvdisk_place *out, struct cgn_err *err)
 {
 	CGN_LIVE(d, KVDISK_TAG);
 	struct record r =
 		{.entry = {.key = *k, .size = size_of(value, n_value), .checksum = checksum, .meta = *meta},
 			.store = d->store};
-	CGN_MUST(r.entry.size <= KV_MAX_VALUE);
+	CGN_MUST(r.entry.size <= BLOCK_MAX_BYTES);
 	r.seq = atomic_fetch_add(&d->next_seq, 1);
 	r.stored_ms = kvdisk_clock(d);
 	cgn_rc rc = put(d, &r, value, n_value, err);
@@ -156,7 +156,7 @@ CGN_RC kvdisk_put(struct kvdisk *d, const struct kv_key *k, const struct kv_meta
 /* ---- get ---- */
 struct wanted_value {
 	const struct kvdisk *d;
-	const struct kv_key *key;
+	const struct block_key *key;
 	kvdisk_place at;
 	const struct iovec *to;
 	size_t n_to;
@@ -167,7 +167,7 @@ struct wanted_value {
 static CGN_RC check_head(const struct wanted_value *w, const uint8_t *p, size_t n, struct record *r)
 {
 	if (!record_read(p, n, r) || r->store != w->d->store || r->entry.place != w->at ||
-		!kv_key_eq(&r->entry.key, w->key))
+		!block_key_eq(&r->entry.key, w->key))
 		return CGN_RC_OF(CGN_INVALID);
 	if (r->struck || entry_had_its_time(w->d, r) || r->entry.size != size_of(w->to, w->n_to))
 		return CGN_RC_OF(CGN_NOT_FOUND);
@@ -252,7 +252,7 @@ static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cg
 	return rc;
 }
 
-CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, const struct iovec *to,
+CGN_RC kvdisk_get(struct kvdisk *d, const struct block_key *k, kvdisk_place at, const struct iovec *to,
 	size_t n_to, struct kvdisk_value *out, struct cgn_err *err)
 {
 	struct wanted_value w = {d, k, at, to, n_to, out, CGN_OK};
@@ -271,7 +271,7 @@ CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, con
 }
 
 /* ---- the rest ---- */
-bool remove_before(struct kvdisk *d, const struct kv_key *k, uint64_t seq)
+bool remove_before(struct kvdisk *d, const struct block_key *k, uint64_t seq)
 {
 	char names[KVDISK_NAMES];
 	struct record is;
@@ -288,13 +288,13 @@ bool remove_before(struct kvdisk *d, const struct kv_key *k, uint64_t seq)
 	return had;
 }
 
-bool kvdisk_remove(struct kvdisk *d, const struct kv_key *k)
+bool kvdisk_remove(struct kvdisk *d, const struct block_key *k)
 {
 	CGN_LIVE(d, KVDISK_TAG);
 	return remove_before(d, k, atomic_load(&d->next_seq));
 }
 
-bool kvdisk_expire(struct kvdisk *d, const struct kv_key *k, uint64_t unix_ms)
+bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms)
 {
 	char names[KVDISK_NAMES];
 	struct record is;

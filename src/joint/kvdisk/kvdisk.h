@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 
 #include "base/core/err.h"
-#include "policy/kvindex/block.h"
+#include "policy/block/block.h"
 
 struct kvdisk;
 /* where a value lies; 0: nowhere. One that is out of date is a miss, never another value */
@@ -29,10 +29,10 @@ typedef uint64_t kvdisk_place;
 #define KVDISK_MIN_BUDGET ((uint64_t)32 << 20)
 
 struct kvdisk_entry {
-	struct kv_key key;
+	struct block_key key;
 	kvdisk_place place;
 	uint64_t size, checksum;
-	struct kv_meta meta; /* texts borrowed */
+	struct block_meta meta; /* texts borrowed */
 };
 enum kvdisk_worth {
 	KVDISK_DROP,  /* nobody asked for it since it was written: the room is worth more */
@@ -49,10 +49,10 @@ struct kvdisk_owner {
 	/* every second or so, in kvdisk_open; total 0: not known */
 	void (*progress)(void *user, const char *what, uint64_t done, uint64_t total);
 	/* NULL: KVDISK_DROP */
-	enum kvdisk_worth (*worth)(void *user, const struct kv_key *k, kvdisk_place at);
-	void (*moved)(void *user, const struct kv_key *k, kvdisk_place from, kvdisk_place to);
+	enum kvdisk_worth (*worth)(void *user, const struct block_key *k, kvdisk_place at);
+	void (*moved)(void *user, const struct block_key *k, kvdisk_place from, kvdisk_place to);
 	/* to make room, or it had its time */
-	void (*gone)(void *user, const struct kv_key *k, kvdisk_place at);
+	void (*gone)(void *user, const struct block_key *k, kvdisk_place at);
 };
 #define KVDISK_MAX_PIECES 1100
 struct kvdisk_cfg {
@@ -88,22 +88,22 @@ void kvdisk_close(struct kvdisk **take); /* flushes; no call may be running */
 /* A value under its key, in the place of what was there. |checksum| is of the value and not looked at.
  * CGN_TOO_LARGE: larger than a slab file holds; CGN_STORAGE: the disk is full or fails; what the key had
  * before is then still there or gone. */
-CGN_RC kvdisk_put(struct kvdisk *d, const struct kv_key *k, const struct kv_meta *meta, uint64_t checksum,
-	const struct iovec *value, size_t n_value, kvdisk_place *out, struct cgn_err *err);
+CGN_RC kvdisk_put(struct kvdisk *d, const struct block_key *k, const struct block_meta *meta,
+	uint64_t checksum, const struct iovec *value, size_t n_value, kvdisk_place *out, struct cgn_err *err);
 
 struct kvdisk_value {
 	uint64_t checksum;
-	struct kv_meta meta; /* texts point into |names|; expires as when it was put */
-	char names[KV_MAX_MODEL + KV_MAX_NAME];
+	struct block_meta meta; /* texts point into |names|; expires as when it was put */
+	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
 };
 /* The value into |to|, at most KVDISK_MAX_PIECES whose lengths add up to its size. No read of the index.
  * CGN_NOT_FOUND: it moved, is removed, had its time; look whether the place is still the same, and else
  * again. CGN_STORAGE: what lies there is not the value, or can't be read: dropped and counted. |to| may hold
  * anything then. */
-CGN_RC kvdisk_get(struct kvdisk *d, const struct kv_key *k, kvdisk_place at, const struct iovec *to,
+CGN_RC kvdisk_get(struct kvdisk *d, const struct block_key *k, kvdisk_place at, const struct iovec *to,
 	size_t n_to, struct kvdisk_value *out, struct cgn_err *err);
-bool kvdisk_remove(struct kvdisk *d, const struct kv_key *k);                   /* false: there was none */
-bool kvdisk_expire(struct kvdisk *d, const struct kv_key *k, uint64_t unix_ms); /* 0: never */
+bool kvdisk_remove(struct kvdisk *d, const struct block_key *k);                   /* false: there was none */
+bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms); /* 0: never */
 
 /* About once a second: makes room ahead, ends what had its time, syncs the index's log, tries again what a
  * full disk stopped. */

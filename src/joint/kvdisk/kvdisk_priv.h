@@ -35,10 +35,10 @@ struct record {
 	uint64_t store, seq, stored_ms; /* stored: by the store's own clock */
 	bool struck;                    /* removed: nobody's value any more */
 };
-#define RECORD_MAX_HEAD (KVDISK_HEAD + KV_MAX_MODEL + KV_MAX_NAME)
-size_t record_head_bytes(const struct kv_meta *meta);
+#define RECORD_MAX_HEAD (KVDISK_HEAD + BLOCK_MAX_MODEL + BLOCK_MAX_NAME)
+size_t record_head_bytes(const struct block_meta *meta);
 /* units or rows, times their size */
-uint64_t record_bytes(const struct kv_meta *meta, uint64_t size, bool small);
+uint64_t record_bytes(const struct block_meta *meta, uint64_t size, bool small);
 size_t record_write(const struct record *r, uint8_t out[RECORD_MAX_HEAD]); /* returns record_head_bytes */
 /* Texts are borrowed from |p|. False: no whole header. */
 bool record_read(const uint8_t *p, size_t n, struct record *out);
@@ -46,11 +46,11 @@ bool record_read(const uint8_t *p, size_t n, struct record *out);
  * created, 48 expires, 56 stored, 64 tokens, 68 XXH3's low half over all but itself; 72 the texts. */
 #define INDEX_KEY  36U
 #define INDEX_HEAD 72U
-#define INDEX_MAX  (INDEX_HEAD + KV_MAX_MODEL + KV_MAX_NAME)
-void index_key_write(const struct kv_key *k, uint8_t out[INDEX_KEY]);
-bool index_key_read(const uint8_t *p, size_t n, struct kv_key *out);
+#define INDEX_MAX  (INDEX_HEAD + BLOCK_MAX_MODEL + BLOCK_MAX_NAME)
+void index_key_write(const struct block_key *k, uint8_t out[INDEX_KEY]);
+bool index_key_read(const uint8_t *p, size_t n, struct block_key *out);
 size_t index_write(const struct record *r, uint8_t out[INDEX_MAX]);
-bool index_read(const struct kv_key *k, const uint8_t *p, size_t n, struct record *out);
+bool index_read(const struct block_key *k, const uint8_t *p, size_t n, struct record *out);
 /* The first units of a slab file, and the file that says whose directory it is. */
 #define FILE_HEAD 40U
 struct file_head {
@@ -106,7 +106,7 @@ struct file {
  * ---- */
 #define KVDISK_OWED 65536U
 struct owed {
-	struct kv_key key;
+	struct block_key key;
 	uint64_t seq; /* what has less is removed */
 };
 
@@ -141,7 +141,7 @@ struct kvdisk {
 #define KVDISK_TAG 0x4b564469U
 
 uint64_t kvdisk_clock(const struct kvdisk *d); /* ms; never goes back, whatever is done to the wall clock */
-pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct kv_key *k);
+pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct block_key *k);
 
 /* A reference: the file is there until file_unref, even when it is given up. NULL: there is none. */
 struct file *file_find(struct kvdisk *d, uint32_t id, bool small);
@@ -192,18 +192,18 @@ bool reclaim_one(struct kvdisk *d); /* false: there is nothing that could go */
 void reclaim_expired(struct kvdisk *d);
 
 /* ---- index entries, kvdisk.c; the key's stripe is held ---- */
-#define KVDISK_NAMES (KV_MAX_MODEL + KV_MAX_NAME)
-bool entry_get(struct kvdisk *d, const struct kv_key *k, struct record *out,
-	char names[KV_MAX_MODEL + KV_MAX_NAME]);
+#define KVDISK_NAMES (BLOCK_MAX_MODEL + BLOCK_MAX_NAME)
+bool entry_get(struct kvdisk *d, const struct block_key *k, struct record *out,
+	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME]);
 CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err);
 /* false: the index still has it */
-bool entry_drop(struct kvdisk *d, const struct kv_key *k, kvdisk_place at);
+bool entry_drop(struct kvdisk *d, const struct block_key *k, kvdisk_place at);
 bool entry_had_its_time(const struct kvdisk *d, const struct record *r);
 
-void owed_add(struct kvdisk *d, const struct kv_key *k, uint64_t seq);
+void owed_add(struct kvdisk *d, const struct block_key *k, uint64_t seq);
 void owed_pay(struct kvdisk *d); /* under no lock */
 /* kvdisk.c; false: there was none */
-bool remove_before(struct kvdisk *d, const struct kv_key *k, uint64_t seq);
+bool remove_before(struct kvdisk *d, const struct block_key *k, uint64_t seq);
 
 /* ---- dir.c: whose directory it is ---- */
 CGN_RC as_storage(cgn_rc rc, struct cgn_err *err); /* whatever failed, to our caller it is the storage */

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-void owed_add(struct kvdisk *d, const struct kv_key *k, uint64_t seq)
+void owed_add(struct kvdisk *d, const struct block_key *k, uint64_t seq)
 {
 	(void)pthread_mutex_lock(&d->owed_lock);
 	if (d->owed == NULL)

@@ -71,12 +71,12 @@ uint64_t place_bytes(kvdisk_place packed)
 }
 
 /* ---- texts: model, then name ---- */
-static bool texts_fit(const struct kv_meta *m)
+static bool texts_fit(const struct block_meta *m)
 {
-	return m->model.n <= KV_MAX_MODEL && m->name.n <= KV_MAX_NAME;
+	return m->model.n <= BLOCK_MAX_MODEL && m->name.n <= BLOCK_MAX_NAME;
 }
 
-static size_t texts_write(const struct kv_meta *m, uint8_t *p)
+static size_t texts_write(const struct block_meta *m, uint8_t *p)
 {
 	if (m->model.n > 0)
 		memcpy(p, m->model.p, m->model.n);
@@ -85,19 +85,19 @@ static size_t texts_write(const struct kv_meta *m, uint8_t *p)
 	return m->model.n + m->name.n;
 }
 
-static void texts_read(struct kv_meta *m, const uint8_t *p, size_t n_model, size_t n_name)
+static void texts_read(struct block_meta *m, const uint8_t *p, size_t n_model, size_t n_name)
 {
 	m->model = (struct cgn_str){(const char *)p, n_model};
 	m->name = (struct cgn_str){(const char *)p + n_model, n_name};
 }
 
 /* ---- records ---- */
-size_t record_head_bytes(const struct kv_meta *meta)
+size_t record_head_bytes(const struct block_meta *meta)
 {
 	return KVDISK_HEAD + meta->model.n + meta->name.n;
 }
 
-uint64_t record_bytes(const struct kv_meta *meta, uint64_t size, bool small)
+uint64_t record_bytes(const struct block_meta *meta, uint64_t size, bool small)
 {
 	if (small)
 		return (record_head_bytes(meta) + size + KVDISK_ROW - 1) / KVDISK_ROW * KVDISK_ROW;
@@ -141,7 +141,7 @@ bool record_read(const uint8_t *p, size_t n, struct record *out)
 		get16(p + 6) > FLAG_STRUCK || get32(p + 116) != 0)
 		return false;
 	size_t n_model = get16(p + 112), n_name = get16(p + 114);
-	if (n_model > KV_MAX_MODEL || n_name > KV_MAX_NAME || n - KVDISK_HEAD < n_model + n_name)
+	if (n_model > BLOCK_MAX_MODEL || n_name > BLOCK_MAX_NAME || n - KVDISK_HEAD < n_model + n_name)
 		return false;
 	if (head_checksum(p, n_model + n_name) != get64(p + 120))
 		return false;
@@ -160,19 +160,19 @@ bool record_read(const uint8_t *p, size_t n, struct record *out)
 	e->meta.expires_unix_ms = get64(p + 96);
 	texts_read(&e->meta, p + KVDISK_HEAD, n_model, n_name);
 	/* One that says of itself what can't be was not written by us. */
-	return e->size <= KV_MAX_VALUE &&
+	return e->size <= BLOCK_MAX_BYTES &&
 		record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
 }
 
 /* ---- the index ---- */
-void index_key_write(const struct kv_key *k, uint8_t out[INDEX_KEY])
+void index_key_write(const struct block_key *k, uint8_t out[INDEX_KEY])
 {
 	uint32_t be = htobe32(k->segment);
 	memcpy(out, k->digest.b, DIGEST_BYTES);
 	memcpy(out + DIGEST_BYTES, &be, sizeof be);
 }
 
-bool index_key_read(const uint8_t *p, size_t n, struct kv_key *out)
+bool index_key_read(const uint8_t *p, size_t n, struct block_key *out)
 {
 	uint32_t be;
 	if (n != INDEX_KEY)
@@ -184,7 +184,7 @@ bool index_key_read(const uint8_t *p, size_t n, struct kv_key *out)
 }
 
 /* Bound to its key: an entry under another one is none. */
-static uint32_t index_checksum(const struct kv_key *k, const uint8_t *p, size_t n_texts)
+static uint32_t index_checksum(const struct block_key *k, const uint8_t *p, size_t n_texts)
 {
 	uint64_t seed = digest_short(&k->digest) + k->segment;
 	return (uint32_t)(XXH3_64bits_withSeed(p, 68, seed) ^
@@ -212,12 +212,12 @@ size_t index_write(const struct record *r, uint8_t out[INDEX_MAX])
 	return INDEX_HEAD + n;
 }
 
-bool index_read(const struct kv_key *k, const uint8_t *p, size_t n, struct record *out)
+bool index_read(const struct block_key *k, const uint8_t *p, size_t n, struct record *out)
 {
 	if (n < INDEX_HEAD || get16(p) != KVDISK_FORMAT || get16(p + 6) != 0)
 		return false;
 	size_t n_model = get16(p + 2), n_name = get16(p + 4);
-	if (n_model > KV_MAX_MODEL || n_name > KV_MAX_NAME || n != INDEX_HEAD + n_model + n_name)
+	if (n_model > BLOCK_MAX_MODEL || n_name > BLOCK_MAX_NAME || n != INDEX_HEAD + n_model + n_name)
 		return false;
 	if (index_checksum(k, p, n_model + n_name) != get32(p + 68))
 		return false;
@@ -232,7 +232,7 @@ bool index_read(const struct kv_key *k, const uint8_t *p, size_t n, struct recor
 	e->meta.expires_unix_ms = get64(p + 48);
 	e->meta.tokens = get32(p + 64);
 	texts_read(&e->meta, p + INDEX_HEAD, n_model, n_name);
-	return e->size <= KV_MAX_VALUE &&
+	return e->size <= BLOCK_MAX_BYTES &&
 		record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
 }
 

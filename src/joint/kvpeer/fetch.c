@@ -10,17 +10,17 @@
 #define LONGEST     (30 * CGN_SEC)
 #define ON_THE_POOL ((uint64_t)1 << 20) /* larger values are summed there */
 
-static struct cgn_link *bucket(struct kvpeer *kp, const struct kv_key *k)
+static struct cgn_link *bucket(struct kvpeer *kp, const struct block_key *k)
 {
 	return &kp->gets[kvframe_short(k) % FETCH_BUCKETS];
 }
 
-static struct get *find(struct kvpeer *kp, const struct kv_key *k)
+static struct get *find(struct kvpeer *kp, const struct block_key *k)
 {
 	struct cgn_link *b = bucket(kp, k);
 	cgn_list_each (it, b) {
 		struct get *g = CGN_CONTAINER(it, struct get, link);
-		if (kv_key_eq(&g->key, k))
+		if (block_key_eq(&g->key, k))
 			return g;
 	}
 	return NULL;
@@ -200,7 +200,7 @@ static struct peer *choose(struct get *g, bool *dearer)
 			continue;
 		}
 		rows[n] = (struct kvfetch_peer){.distance = p->distance,
-			.in_ram = (tiers & KV_TIER_BIT(KV_RAM)) != 0,
+			.in_ram = (tiers & BLOCK_TIER_BIT(BLOCK_RAM)) != 0,
 			.busy_until = p->busy_until,
 			.ms = kvfetch_ms(&p->path, ask.bytes)};
 		peers[n++] = p;
@@ -386,14 +386,14 @@ static void complete(struct get *g)
 
 static bool begin_writing(struct get *g, const struct kvframe_answer *a, struct cgn_err *err)
 {
-	const struct kv_meta meta = {.model = a->model,
+	const struct block_meta meta = {.model = a->model,
 		.name = a->name,
 		.tokens = a->tokens,
 		.created_unix_ms = a->created_unix_ms,
 		.expires_unix_ms = a->expires_unix_ms};
 	struct kvstore_stats st;
 	kvstore_stats(g->kp->store, &st);
-	g->used_before = st.tier[KV_RAM].bytes;
+	g->used_before = st.tier[BLOCK_RAM].bytes;
 	if (!cgn_ok(kvstore_put(g->kp->store, &g->key, &meta, a->size, &g->writer, err)))
 		return false;
 	g->size = a->size;
@@ -642,7 +642,7 @@ static void on_deadline(struct cgn_timer *timer)
 	asker_done(f, NULL, &err);
 }
 
-static struct get *get_new(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask)
+static struct get *get_new(struct kvpeer *kp, const struct block_key *k, const struct kvpeer_ask *ask)
 {
 	struct get *g = calloc(1, sizeof *g);
 	if (g == NULL)
@@ -696,7 +696,7 @@ static CGN_RC check(const struct kvpeer *kp, const struct get *g, struct cgn_err
 	return CGN_OK;
 }
 
-CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask,
+CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct block_key *k, const struct kvpeer_ask *ask,
 	kvpeer_fetch_done done, void *user, struct kvpeer_fetch **out, struct cgn_err *err)
 {
 	CGN_LIVE(kp, KVPEER_TAG);

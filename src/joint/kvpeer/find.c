@@ -13,16 +13,16 @@ static struct kvpeer_reader *reader_take(struct kvpeer *kp)
 
 static unsigned tiers_of(const struct kvindex_reader *r, uint16_t lane)
 {
-	uint32_t by_tier[KV_TIERS];
+	uint32_t by_tier[BLOCK_TIERS];
 	unsigned tiers = 0;
 	if (kvindex_held(r, lane, by_tier) == 0)
 		return 0;
-	for (unsigned t = 0; t < KV_TIERS; t++)
-		tiers |= by_tier[t] > 0 ? KV_TIER_BIT(t) : 0;
+	for (unsigned t = 0; t < BLOCK_TIERS; t++)
+		tiers |= by_tier[t] > 0 ? BLOCK_TIER_BIT(t) : 0;
 	return tiers;
 }
 
-bool kvpeer_has(struct kvpeer *kp, const struct kv_key *k, struct kvpeer_where *out)
+bool kvpeer_has(struct kvpeer *kp, const struct block_key *k, struct kvpeer_where *out)
 {
 	const uint64_t block = kvframe_short(k);
 	unsigned nearest = KVFETCH_DISTANCES;

@@ -38,7 +38,7 @@ static void apply(struct peer *p, const struct kvframe_holds *h)
 	kvindex_set(p->kp->index, p->lane, blocks, tiers, h->n);
 }
 
-void kvpeer_has_not(struct peer *p, const struct kv_key *k)
+void kvpeer_has_not(struct peer *p, const struct block_key *k)
 {
 	const uint64_t block = kvframe_short(k);
 	const uint8_t none = 0;
@@ -46,7 +46,7 @@ void kvpeer_has_not(struct peer *p, const struct kv_key *k)
 		kvindex_set(p->kp->index, p->lane, &block, &none, 1);
 }
 
-bool kvpeer_peer_has(struct kvpeer *kp, const struct peer *p, const struct kv_key *k, unsigned *tiers)
+bool kvpeer_peer_has(struct kvpeer *kp, const struct peer *p, const struct block_key *k, unsigned *tiers)
 {
 	*tiers = p->state == PEER_READY && p->lane != NO_LANE
 		? kvindex_tiers(kp->index, p->lane, kvframe_short(k))

@@ -65,7 +65,7 @@ struct kvpeer_where {
 };
 /* Any thread, up to cfg.readers at once: beyond that it is false. What it says may be some 20 ms old, and of
  * another block in one of 2^64. */
-bool kvpeer_has(struct kvpeer *kp, const struct kv_key *k, struct kvpeer_where *out);
+bool kvpeer_has(struct kvpeer *kp, const struct block_key *k, struct kvpeer_where *out);
 
 /* ---- fetching ---- */
 struct kvpeer_ask {
@@ -83,7 +83,7 @@ struct kvpeer_ask {
  * CGN_NOT_FOUND, CGN_OVERLOADED (too many), CGN_UNAVAILABLE (draining), CGN_NO_MEMORY. */
 struct kvpeer_fetch;
 typedef kvstore_read_done kvpeer_fetch_done;
-CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct kv_key *k, const struct kvpeer_ask *ask,
+CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct block_key *k, const struct kvpeer_ask *ask,
 	kvpeer_fetch_done done, void *user, struct kvpeer_fetch **out, struct cgn_err *err);
 void kvpeer_fetch_cancel(struct kvpeer_fetch **take); /* NULL-safe; |done| does not come */
 

@@ -141,7 +141,7 @@ struct get {
 	enum get_state state;
 	struct cgn_link link;
 	struct kvpeer *kp;
-	struct kv_key key;
+	struct block_key key;
 	struct cgn_link askers;
 	unsigned n_asked; /* ever */
 	struct kvfetch_ask cost;
@@ -219,8 +219,8 @@ char *kvpeer_text(struct cgn_str s);
 /* hear.c */
 void kvpeer_hear(struct peer *p);   /* the connection is open: subscribe */
 void kvpeer_forget(struct peer *p); /* what it holds */
-void kvpeer_has_not(struct peer *p, const struct kv_key *k);
-bool kvpeer_peer_has(struct kvpeer *kp, const struct peer *p, const struct kv_key *k, unsigned *tiers);
+void kvpeer_has_not(struct peer *p, const struct block_key *k);
+bool kvpeer_peer_has(struct kvpeer *kp, const struct peer *p, const struct block_key *k, unsigned *tiers);
 
 /* fetch.c */
 void kvpeer_gets_end(struct kvpeer *kp);

@@ -350,7 +350,7 @@ static void init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg 
 	struct kvstore_stats st;
 	*kp = (struct kvpeer){.tag = KVPEER_TAG, .loop = l, .store = cfg->store};
 	kvstore_stats(cfg->store, &st);
-	kp->ram_budget = st.tier[KV_RAM].budget;
+	kp->ram_budget = st.tier[BLOCK_RAM].budget;
 	cgn_list_init(&kp->peers);
 	cgn_list_init(&kp->guests);
 	for (size_t i = 0; i < FETCH_BUCKETS; i++)

@@ -140,7 +140,7 @@ static void refuse(struct serve *v, enum kvframe_status status, uint32_t wait_ms
 
 static void send_value(struct serve *v)
 {
-	const struct kv_info info = kvstore_block_info(v->block);
+	const struct block_info info = kvstore_block_info(v->block);
 	const uint64_t size = kvstore_block_size(v->block);
 	if (size < v->end) { /* it was replaced by a shorter one since it was looked up */
 		kvstore_block_unref(&v->block);
@@ -198,7 +198,7 @@ static void load(struct serve *v)
 
 static void on_fetch(struct serve *v)
 {
-	struct kv_info info;
+	struct block_info info;
 	uint32_t wait_ms = 0;
 	const struct kvframe_fetch *rq = &v->rq;
 	if (!kvstore_lookup(v->kp->store, &rq->key, &info)) {

@@ -9,7 +9,7 @@
 #define SCAN_STEP  1024 /* blocks of the snapshot at once */
 #define STEPS      8    /* for one guest in a turn */
 
-#define LOCAL_TIERS (KV_TIER_BIT(KV_RAM) | KV_TIER_BIT(KV_SSD))
+#define LOCAL_TIERS (BLOCK_TIER_BIT(BLOCK_RAM) | BLOCK_TIER_BIT(BLOCK_SSD))
 
 struct batch {
 	struct kvframe_hold list[KVFRAME_MAX_HOLDS];
@@ -31,14 +31,15 @@ void kvpeer_put_self(struct kvpeer *kp, enum kvframe_type type, struct cgn_buf *
 	kvframe_put_who(out, type, &who);
 }
 
-static void add(const struct kv_key *k, unsigned tiers)
+static void add(const struct block_key *k, unsigned tiers)
 {
 	batch.list[batch.n++] = (struct kvframe_hold){kvframe_short(k), (uint8_t)(tiers & LOCAL_TIERS)};
 }
 
 /* A scan may give some more than it was asked for. What does not fit is dropped: that block is then asked for
  * elsewhere. */
-static void on_scanned(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
+static void on_scanned(void *user, const struct block_key *k, const struct block_info *info,
+	struct cgn_str name)
 {
 	(void)user;
 	(void)name;
@@ -52,7 +53,7 @@ static void send(struct guest *g, bool reset, bool synced)
 	struct kvstore_stats st;
 	struct kvframe_holds h = {.seq = ++g->seq, .reset = reset, .synced = synced};
 	kvstore_stats(g->kp->store, &st);
-	for (enum kv_tier t = KV_RAM; t <= KV_SSD; t++) {
+	for (enum block_tier t = BLOCK_RAM; t <= BLOCK_SSD; t++) {
 		h.blocks += st.tier[t].blocks;
 		h.bytes += st.tier[t].value_bytes;
 	}
@@ -83,7 +84,7 @@ static bool scan_step(struct guest *g, bool first)
 
 static bool changes_step(struct guest *g)
 {
-	static _Thread_local struct kv_change changes[SCAN_STEP];
+	static _Thread_local struct block_change changes[SCAN_STEP];
 	size_t n = 0;
 	batch.n = 0;
 	if (!kvstore_changes(g->kp->store, &g->at, changes, CGN_COUNT(changes), &n)) {

@@ -21,9 +21,9 @@ bool kvstore_block_expired(const struct kvstore *s, const struct kvstore_block *
 	return at != 0 && at <= s->wall_ms();
 }
 
-void kvstore_block_describe(const struct kvstore *s, const struct kvstore_block *b, struct kv_info *out)
+void kvstore_block_describe(const struct kvstore *s, const struct kvstore_block *b, struct block_info *out)
 {
-	*out = (struct kv_info){.size = b->size,
+	*out = (struct block_info){.size = b->size,
 		.checksum = b->checksum,
 		.tokens = b->tokens,
 		.created_unix_ms = kvstore_ms_get(b->created),
@@ -110,12 +110,12 @@ uint64_t kvstore_block_checksum(const struct kvstore_block *b)
 	return b->checksum;
 }
 
-struct kv_info kvstore_block_info(const struct kvstore_block *b)
+struct block_info kvstore_block_info(const struct kvstore_block *b)
 {
 	KVSTORE_BLOCK_LIVE(b);
 	struct kvstore *s = kvstore_block_store(b);
 	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &b->key));
-	struct kv_info info;
+	struct block_info info;
 	(void)pthread_mutex_lock(&sh->lock);
 	kvstore_block_describe(s, b, &info);
 	(void)pthread_mutex_unlock(&sh->lock);

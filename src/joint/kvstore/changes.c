@@ -5,11 +5,11 @@
 void kvstore_changes_add(struct kvstore *s, const struct kvstore_block *b, unsigned tiers)
 {
 	(void)pthread_mutex_lock(&s->changes_lock);
-	s->changes[s->change_end++ % KVSTORE_CHANGES] = (struct kv_change){b->key, tiers, b->size};
+	s->changes[s->change_end++ % KVSTORE_CHANGES] = (struct block_change){b->key, tiers, b->size};
 	(void)pthread_mutex_unlock(&s->changes_lock);
 }
 
-bool kvstore_changes(struct kvstore *s, uint64_t *at, struct kv_change *out, size_t cap, size_t *n)
+bool kvstore_changes(struct kvstore *s, uint64_t *at, struct block_change *out, size_t cap, size_t *n)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	(void)pthread_mutex_lock(&s->changes_lock);

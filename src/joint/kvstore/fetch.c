@@ -11,7 +11,7 @@
 struct fetch {
 	struct fetch *chain; /* in its bucket */
 	struct cgn_link waiting;
-	struct kv_key key;
+	struct block_key key;
 	struct kvstore_read *reads;
 };
 
@@ -28,10 +28,10 @@ struct kvstore_fetches {
 	struct metric_cell *hit, *miss, *corrupt;
 };
 
-static struct fetch **find(struct kvstore_fetches *f, const struct kv_key *k)
+static struct fetch **find(struct kvstore_fetches *f, const struct block_key *k)
 {
 	struct fetch **at = &f->bucket[(digest_short(&k->digest) ^ k->segment) % BUCKETS];
-	while (*at != NULL && !kv_key_eq(&(*at)->key, k))
+	while (*at != NULL && !block_key_eq(&(*at)->key, k))
 		at = &(*at)->chain;
 	return at;
 }
@@ -43,7 +43,7 @@ struct wanted {
 };
 
 /* What the key means now: a block in RAM (*out), one on SSD (w->entry), or nothing. */
-static void look(struct kvstore *s, const struct kv_key *k, struct wanted *w, struct kvstore_block **out)
+static void look(struct kvstore *s, const struct block_key *k, struct wanted *w, struct kvstore_block **out)
 {
 	uint64_t hash = kvstore_hash(s, k);
 	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
@@ -112,7 +112,7 @@ static CGN_RC came_to_ram(struct kvstore *s, struct kvstore_block **b, struct cg
 	return CGN_FAIL(err, STORAGE, "the value in RAM is not the one that was put");
 }
 
-static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kvstore_block **out, bool *again,
+static cgn_rc try_once(struct kvstore *s, const struct block_key *k, struct kvstore_block **out, bool *again,
 	struct cgn_err *err)
 {
 	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *fresh = NULL;
@@ -137,7 +137,7 @@ static cgn_rc try_once(struct kvstore *s, const struct kv_key *k, struct kvstore
 		: rc;
 }
 
-static struct kvstore_block *read_block(struct kvstore_fetches *f, const struct kv_key *k,
+static struct kvstore_block *read_block(struct kvstore_fetches *f, const struct block_key *k,
 	struct cgn_err *err)
 {
 	cgn_nsec began = cgn_clock_now();

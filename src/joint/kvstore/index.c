@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-uint64_t kvstore_hash(const struct kvstore *s, const struct kv_key *k)
+uint64_t kvstore_hash(const struct kvstore *s, const struct block_key *k)
 {
 	static_assert(sizeof *k == DIGEST_BYTES + sizeof k->segment, "a key has no holes");
 	return XXH3_64bits_withSeed(k, sizeof *k, s->seed);
@@ -90,8 +90,8 @@ uint64_t kvstore_shard_bytes(const struct kvstore_shard *sh)
 	return (uint64_t)sh->n_buckets * sizeof **sh->segment;
 }
 
-struct kvstore_block *kvstore_index_find(struct kvstore *s, struct kvstore_shard *sh, const struct kv_key *k,
-	uint64_t hash)
+struct kvstore_block *kvstore_index_find(struct kvstore *s, struct kvstore_shard *sh,
+	const struct block_key *k, uint64_t hash)
 {
 	struct kvstore_block *b = kvstore_block_at(s, *bucket(sh, number_of(sh, hash)));
 	while (b != NULL && memcmp(&b->key, k, sizeof *k) != 0)

@@ -96,15 +96,15 @@ int kvstore_arena(const struct kvstore *s, uint64_t *bytes)
 
 static void add_shard(struct kvstore_shard *sh, struct kvstore_stats *out)
 {
-	struct kvstore_tier_stats *ram = &out->tier[KV_RAM];
+	struct kvstore_tier_stats *ram = &out->tier[BLOCK_RAM];
 	(void)pthread_mutex_lock(&sh->lock);
 	ram->blocks += sh->n_ram;
 	ram->value_bytes += sh->ram_value_bytes;
 	ram->hits += sh->hits;
 	out->misses += sh->misses;
-	out->tier[KV_SSD].blocks += sh->n_ssd;
-	out->tier[KV_SSD].value_bytes += sh->ssd_value_bytes;
-	out->tier[KV_SSD].hits += sh->ssd_hits;
+	out->tier[BLOCK_SSD].blocks += sh->n_ssd;
+	out->tier[BLOCK_SSD].value_bytes += sh->ssd_value_bytes;
+	out->tier[BLOCK_SSD].hits += sh->ssd_hits;
 	out->index_bytes += kvstore_shard_bytes(sh);
 	(void)pthread_mutex_unlock(&sh->lock);
 }
@@ -116,8 +116,8 @@ static void add_ground(struct kvstore *s, struct kvstore_stats *out)
 	pages_stats(s->pages, &pages);
 	out->index_bytes += (uint64_t)s->top_cell * sizeof(union kvstore_cell) + pages.table_bytes;
 	(void)pthread_mutex_unlock(&s->ground);
-	out->tier[KV_RAM].bytes = pages.used_bytes;
-	out->tier[KV_RAM].budget = pages_bytes(s->pages);
+	out->tier[BLOCK_RAM].bytes = pages.used_bytes;
+	out->tier[BLOCK_RAM].budget = pages_bytes(s->pages);
 }
 
 void kvstore_stats(struct kvstore *s, struct kvstore_stats *out)
@@ -134,7 +134,7 @@ void kvstore_stats(struct kvstore *s, struct kvstore_stats *out)
 	out->pinned_bytes = s->pinned_bytes;
 	(void)pthread_mutex_unlock(&s->pins_lock);
 	out->index_bytes += atomic_load(&s->aside_bytes);
-	out->tier[KV_RAM].evictions = atomic_load(&s->evictions);
+	out->tier[BLOCK_RAM].evictions = atomic_load(&s->evictions);
 	out->corrupt = atomic_load(&s->corrupt);
 	if (s->ssd != NULL)
 		kvstore_ssd_add_stats(s, out);

@@ -11,7 +11,7 @@
  * and 4 of hash table, however many there are, and once blocks have to leave what policy/evict remembers of
  * them (20 to 25 bytes for each that was there at once). For the few that have a name, were pinned or lie in
  * several runs of pages, 120 more and the name or 8 bytes a run. As every value takes 1 KiB of the arena at
- * least, that is at most a seventh of ram_bytes (names, which are at most KV_MAX_NAME, aside). What the index
+ * least, that is at most a seventh of ram_bytes (names, which are at most BLOCK_MAX_NAME, aside). What the index
  * took it keeps. 3 MiB are for changes; names of models are held once, of 65,535 at most.
  *
  * The SSD tier (joint/kvdisk) is written behind: a put never waits for it. Blocks worth writing wait in RAM
@@ -31,7 +31,7 @@
 
 #include "base/core/err.h"
 #include "io/loop/loop.h"
-#include "policy/kvindex/block.h"
+#include "policy/block/block.h"
 
 struct kvstore;
 struct kvstore_ssd_cfg {
@@ -56,13 +56,13 @@ void kvstore_tick(struct kvstore *s);
 
 /* ---- asking ---- */
 /* Reads no value and counts as no use. False: not held (or expired), |out| has tiers 0. */
-bool kvstore_lookup(struct kvstore *s, const struct kv_key *k, struct kv_info *out);
+bool kvstore_lookup(struct kvstore *s, const struct block_key *k, struct block_info *out);
 /* Up to |count| keys from |*cursor| on (0: the first), and some more where they lie together; fewer, or none,
  * when it went over 2 |count| + 1,024 buckets of the index to find them. *cursor is 0 again at the end. A key
  * that is there all the time is told at least once, whatever happens meanwhile. |fn| runs under no lock.
  * |name| is borrowed. */
 void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
-	void (*fn)(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name),
+	void (*fn)(void *user, const struct block_key *k, const struct block_info *info, struct cgn_str name),
 	void *user);
 
 /* ---- values ---- */
@@ -72,7 +72,7 @@ void kvstore_block_ref(struct kvstore_block *b);
 void kvstore_block_unref(struct kvstore_block **take);
 uint64_t kvstore_block_size(const struct kvstore_block *b);
 uint64_t kvstore_block_checksum(const struct kvstore_block *b);
-struct kv_info kvstore_block_info(const struct kvstore_block *b); /* as it is now */
+struct block_info kvstore_block_info(const struct kvstore_block *b); /* as it is now */
 struct cgn_str kvstore_block_model(const struct kvstore_block *b);
 struct cgn_str kvstore_block_name(const struct kvstore_block *b);
 /* Where bytes |off| to |off| + |n| lie: at most |cap| pieces; *n_iov of them are used. Returns the bytes they
@@ -95,14 +95,14 @@ int kvstore_arena(const struct kvstore *s, uint64_t *bytes);
 
 /* From RAM, at once. NULL: it is not there (or was not whole). Counts as a use. |verify| false is for who
  * hands it to somebody who will. */
-struct kvstore_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify);
+struct kvstore_block *kvstore_get_ram(struct kvstore *s, const struct block_key *k, bool verify);
 /* From whichever tier, for who was told NULL by kvstore_get_ram: a miss in RAM is not counted once more.
  * |done| comes on |l|, never inline; it owns |*take| (NULL: |why| says CGN_NOT_FOUND, CGN_STORAGE,
  * CGN_OVERLOADED, or CGN_TOO_LARGE: put when the RAM tier was larger). *out is gone when |done| is called or
  * after kvstore_read_cancel, after which no |done| comes. */
 struct kvstore_read;
 typedef void (*kvstore_read_done)(void *user, struct kvstore_block **take, const struct cgn_err *why);
-CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kvstore_read_done done,
+CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct block_key *k, kvstore_read_done done,
 	void *user, struct kvstore_read **out, struct cgn_err *err);
 void kvstore_read_cancel(
 	struct kvstore_read **take); /* on |l|, which it still needs until the tier below answered */
@@ -112,10 +112,10 @@ void kvstore_reads_stop(struct kvstore *s);
 
 /* A value that is being written: nobody sees it before kvstore_writer_commit. One thread at a time. */
 struct kvstore_writer;
-/* |size| bytes are set aside now; others may have to go for them. CGN_TOO_LARGE: over KV_MAX_VALUE, or over
+/* |size| bytes are set aside now; others may have to go for them. CGN_TOO_LARGE: over BLOCK_MAX_BYTES, or over
  * what the tier can hold; CGN_OVERLOADED: all that could go is being read; CGN_INVALID: |meta| out of bounds;
  * CGN_NO_MEMORY. |meta| is copied. */
-CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size,
+CGN_RC kvstore_put(struct kvstore *s, const struct block_key *k, const struct block_meta *meta, uint64_t size,
 	struct kvstore_writer **out, struct cgn_err *err);
 /* Where the next bytes go, as kvstore_block_iov; follow with kvstore_writer_wrote. */
 uint64_t kvstore_writer_room(const struct kvstore_writer *w, struct iovec *iov, size_t cap, size_t *n_iov);
@@ -137,29 +137,29 @@ void kvstore_writer_abort(struct kvstore_writer **take);
  * of at most KVSTORE_SMALL bytes that replaces one that takes as much, which nobody holds and which is in no other
  * tier, is written where that lies, and counts as a use of it. */
 #define KVSTORE_SMALL 4096U
-CGN_RC kvstore_set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p,
+CGN_RC kvstore_set(struct kvstore *s, const struct block_key *k, const struct block_meta *meta, const void *p,
 	size_t n, unsigned how, struct cgn_err *err);
 
-bool kvstore_remove(struct kvstore *s, const struct kv_key *k); /* false: there was none */
+bool kvstore_remove(struct kvstore *s, const struct block_key *k); /* false: there was none */
 /* It ends then; 0: never. False: there is none. */
-bool kvstore_expire(struct kvstore *s, const struct kv_key *k, uint64_t unix_ms);
+bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t unix_ms);
 /* Not evicted from the tier it is in until |until_unix_ms| (UINT64_MAX: until unpinned; 0: unpin). At most
  * half of a tier's budget can be pinned: CGN_OVERLOADED. CGN_NOT_FOUND. It is the value that is pinned:
  * another under the key is not. */
-CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_unix_ms, struct cgn_err *err);
+CGN_RC kvstore_pin(struct kvstore *s, const struct block_key *k, uint64_t until_unix_ms, struct cgn_err *err);
 
 /* ---- what changes ---- */
 /* The last changes are kept, 65,536 of them, numbered. Copies those from number |*at| on and moves it; false:
  * they are no longer kept. Then, and at first: *at = kvstore_changes_end(s), kvstore_scan for what is there,
  * and go on from *at. */
-bool kvstore_changes(struct kvstore *s, uint64_t *at, struct kv_change *out, size_t cap, size_t *n);
+bool kvstore_changes(struct kvstore *s, uint64_t *at, struct block_change *out, size_t cap, size_t *n);
 uint64_t kvstore_changes_end(struct kvstore *s);
 
 struct kvstore_tier_stats {
 	uint64_t blocks, bytes, value_bytes, budget, hits, evictions;
 };
 struct kvstore_stats {
-	struct kvstore_tier_stats tier[KV_TIERS];
+	struct kvstore_tier_stats tier[BLOCK_TIERS];
 	uint64_t misses, corrupt, index_bytes, pinned_bytes;
 	struct kvstore_ssd_stats {
 		/* in RAM, and kept there, until they are written */

@@ -44,7 +44,7 @@ static inline uint64_t kvstore_ms_get(struct kvstore_ms m)
 /* An entry of the index, and what a reader holds. What is here once a million times is counted in bytes. Once
  * it can be found, what changes (expires, tiers and the flags) changes under its shard's lock. */
 struct kvstore_block {
-	struct kv_key key;
+	struct block_key key;
 	_Atomic uint32_t refs;
 	uint64_t checksum;
 	kvdisk_place place;    /* on SSD; 0: not there */
@@ -137,7 +137,7 @@ struct kvstore {
 
 	pthread_mutex_t changes_lock;
 	uint64_t change_end;
-	struct kv_change changes[KVSTORE_CHANGES];
+	struct block_change changes[KVSTORE_CHANGES];
 
 	struct kvstore_ssd *ssd; /* NULL: there is no such tier */
 	struct kvstore_models models;
@@ -172,7 +172,7 @@ void kvstore_cell_give(struct kvstore *s, void *cell);
 void kvstore_cells_free(struct kvstore *s);
 
 /* ---- index.c; under the shard's lock ---- */
-uint64_t kvstore_hash(const struct kvstore *s, const struct kv_key *k);
+uint64_t kvstore_hash(const struct kvstore *s, const struct block_key *k);
 static inline struct kvstore_shard *kvstore_shard_of(struct kvstore *s, uint64_t hash)
 {
 	return &s->shard[hash >> 58];
@@ -184,8 +184,8 @@ static inline struct kvstore_block *kvstore_block_at(const struct kvstore *s, ui
 CGN_RC kvstore_shard_init(struct kvstore_shard *sh, struct cgn_err *err);
 void kvstore_shard_fini(struct kvstore_shard *sh);
 uint64_t kvstore_shard_bytes(const struct kvstore_shard *sh);
-struct kvstore_block *kvstore_index_find(struct kvstore *s, struct kvstore_shard *sh, const struct kv_key *k,
-	uint64_t hash);
+struct kvstore_block *kvstore_index_find(struct kvstore *s, struct kvstore_shard *sh,
+	const struct block_key *k, uint64_t hash);
 void kvstore_index_add(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b, uint64_t hash);
 void kvstore_index_drop(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b, uint64_t hash);
 uint32_t kvstore_index_bucket(const struct kvstore_shard *sh, uint32_t i); /* its first block */
@@ -216,7 +216,7 @@ static inline struct kvstore_extra *kvstore_block_pinned_extra(
 struct pages_place kvstore_block_place(const struct kvstore_block *b);
 uint64_t kvstore_block_sum(const struct kvstore_block *b); /* its XXH3-64, computed */
 bool kvstore_block_expired(const struct kvstore *s, const struct kvstore_block *b);
-void kvstore_block_describe(const struct kvstore *s, const struct kvstore_block *b, struct kv_info *out);
+void kvstore_block_describe(const struct kvstore *s, const struct kvstore_block *b, struct block_info *out);
 
 static inline bool kvstore_block_in_ram(const struct kvstore_block *b)
 {
@@ -229,8 +229,8 @@ void kvstore_link(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_bl
 /* No longer; the index's reference is its caller's, to be given up after the lock. */
 void kvstore_unlink(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b, uint64_t hash);
 /* What |k| means, NULL: nothing. What expired goes to |*gone|. */
-struct kvstore_block *kvstore_find_live(struct kvstore *s, struct kvstore_shard *sh, const struct kv_key *k,
-	uint64_t hash, struct kvstore_block **gone);
+struct kvstore_block *kvstore_find_live(struct kvstore *s, struct kvstore_shard *sh,
+	const struct block_key *k, uint64_t hash, struct kvstore_block **gone);
 
 /* It leaves RAM and stays on SSD. Nobody but the index and the caller holds it. */
 void kvstore_demote(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b);
@@ -259,7 +259,7 @@ void kvstore_ssd_on_link(struct kvstore *s, struct kvstore_block *b);
 void kvstore_ssd_forget(struct kvstore *s, struct kvstore_block *b);  /* was unlinked */
 void kvstore_ssd_expires(struct kvstore *s, struct kvstore_block *b); /* was changed */
 /* Under none: what lay there is not there any more; unlinked when it is in no other tier. */
-void kvstore_ssd_lost(struct kvstore *s, const struct kv_key *k, kvdisk_place at);
+void kvstore_ssd_lost(struct kvstore *s, const struct block_key *k, kvdisk_place at);
 void kvstore_ssd_add_stats(struct kvstore *s, struct kvstore_stats *out);
 
 /* ---- fetch.c: what is read, by several threads; one read for all who wait for a block ---- */
@@ -268,7 +268,7 @@ struct kvstore_read {
 	struct kvstore_read *next;
 	struct kvstore *store;
 	struct cgn_loop *loop;
-	struct kv_key key;
+	struct block_key key;
 	struct kvstore_block *block;
 	struct cgn_err err;
 	kvstore_read_done done; /* NULL: cancelled */

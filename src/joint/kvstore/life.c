@@ -4,7 +4,7 @@
 
 static void into_ram(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b)
 {
-	b->tiers |= KV_TIER_BIT(KV_RAM);
+	b->tiers |= BLOCK_TIER_BIT(BLOCK_RAM);
 	sh->n_ram++;
 	sh->ram_value_bytes += b->size;
 	if (b->pinned)
@@ -16,7 +16,7 @@ static void into_ram(struct kvstore *s, struct kvstore_shard *sh, struct kvstore
 
 static void out_of_ram(struct kvstore_shard *sh, struct kvstore_block *b)
 {
-	b->tiers &= (uint8_t)~KV_TIER_BIT(KV_RAM) & KV_TIER_MASK;
+	b->tiers &= (uint8_t)~BLOCK_TIER_BIT(BLOCK_RAM) & BLOCK_TIER_MASK;
 	sh->n_ram--;
 	sh->ram_value_bytes -= b->size;
 }
@@ -29,7 +29,7 @@ void kvstore_link(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_bl
 	if (kvstore_block_in_ram(b))
 		into_ram(s, sh, b);
 	if (b->place != 0) {
-		b->tiers |= KV_TIER_BIT(KV_SSD);
+		b->tiers |= BLOCK_TIER_BIT(BLOCK_SSD);
 		sh->n_ssd++;
 		sh->ssd_value_bytes += b->size;
 	}
@@ -42,9 +42,9 @@ void kvstore_unlink(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_
 {
 	kvstore_index_drop(s, sh, b, hash);
 	b->linked = 0;
-	if (b->tiers & KV_TIER_BIT(KV_RAM))
+	if (b->tiers & BLOCK_TIER_BIT(BLOCK_RAM))
 		out_of_ram(sh, b);
-	if (b->tiers & KV_TIER_BIT(KV_SSD)) {
+	if (b->tiers & BLOCK_TIER_BIT(BLOCK_SSD)) {
 		sh->n_ssd--;
 		sh->ssd_value_bytes -= b->size;
 		if (s->ssd != NULL && b->place != 0)
@@ -112,8 +112,8 @@ void kvstore_promote(struct kvstore *s, struct kvstore_shard *sh, struct kvstore
 	kvstore_changes_add(s, b, b->tiers);
 }
 
-struct kvstore_block *kvstore_find_live(struct kvstore *s, struct kvstore_shard *sh, const struct kv_key *k,
-	uint64_t hash, struct kvstore_block **gone)
+struct kvstore_block *kvstore_find_live(struct kvstore *s, struct kvstore_shard *sh,
+	const struct block_key *k, uint64_t hash, struct kvstore_block **gone)
 {
 	struct kvstore_block *b = kvstore_index_find(s, sh, k, hash);
 	*gone = NULL;
@@ -124,13 +124,13 @@ struct kvstore_block *kvstore_find_live(struct kvstore *s, struct kvstore_shard 
 	return NULL;
 }
 
-bool kvstore_lookup(struct kvstore *s, const struct kv_key *k, struct kv_info *out)
+bool kvstore_lookup(struct kvstore *s, const struct block_key *k, struct block_info *out)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	uint64_t hash = kvstore_hash(s, k);
 	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
 	struct kvstore_block *gone = NULL;
-	*out = (struct kv_info){0};
+	*out = (struct block_info){0};
 	(void)pthread_mutex_lock(&sh->lock);
 	const struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
 	if (b != NULL)
@@ -140,7 +140,7 @@ bool kvstore_lookup(struct kvstore *s, const struct kv_key *k, struct kv_info *o
 	return b != NULL;
 }
 
-bool kvstore_remove(struct kvstore *s, const struct kv_key *k)
+bool kvstore_remove(struct kvstore *s, const struct block_key *k)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	uint64_t hash = kvstore_hash(s, k);
@@ -157,7 +157,7 @@ bool kvstore_remove(struct kvstore *s, const struct kv_key *k)
 	return was;
 }
 
-bool kvstore_expire(struct kvstore *s, const struct kv_key *k, uint64_t unix_ms)
+bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t unix_ms)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	uint64_t hash = kvstore_hash(s, k);

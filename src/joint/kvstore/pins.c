@@ -71,7 +71,7 @@ static CGN_RC pin(struct kvstore *s, struct kvstore_block *b, uint64_t until, st
 	return CGN_OK;
 }
 
-CGN_RC kvstore_pin(struct kvstore *s, const struct kv_key *k, uint64_t until_unix_ms, struct cgn_err *err)
+CGN_RC kvstore_pin(struct kvstore *s, const struct block_key *k, uint64_t until_unix_ms, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	uint64_t hash = kvstore_hash(s, k);

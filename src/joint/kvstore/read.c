@@ -23,7 +23,7 @@ void kvstore_drop_corrupt(struct kvstore *s, struct kvstore_block **take, bool h
 }
 
 /* |again|: who asks was told before that it is not here. */
-static struct kvstore_block *find(struct kvstore *s, const struct kv_key *k, bool again, bool *elsewhere)
+static struct kvstore_block *find(struct kvstore *s, const struct block_key *k, bool again, bool *elsewhere)
 {
 	uint64_t hash = kvstore_hash(s, k);
 	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
@@ -44,7 +44,7 @@ static struct kvstore_block *find(struct kvstore *s, const struct kv_key *k, boo
 	return b;
 }
 
-static struct kvstore_block *get_ram(struct kvstore *s, const struct kv_key *k, bool verify, bool again,
+static struct kvstore_block *get_ram(struct kvstore *s, const struct block_key *k, bool verify, bool again,
 	bool *elsewhere)
 {
 	cgn_nsec began = cgn_clock_now();
@@ -61,7 +61,7 @@ static struct kvstore_block *get_ram(struct kvstore *s, const struct kv_key *k, 
 	return b;
 }
 
-struct kvstore_block *kvstore_get_ram(struct kvstore *s, const struct kv_key *k, bool verify)
+struct kvstore_block *kvstore_get_ram(struct kvstore *s, const struct block_key *k, bool verify)
 {
 	bool elsewhere;
 	CGN_LIVE(s, KVSTORE_TAG);
@@ -98,7 +98,7 @@ static void read_now(struct cgn_loop *l, struct cgn_post *p)
 	answered(l, p);
 }
 
-CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct kv_key *k, kvstore_read_done done,
+CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct block_key *k, kvstore_read_done done,
 	void *user, struct kvstore_read **out, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);

@@ -117,7 +117,7 @@ static bool evict_some(struct kvstore *s, uint64_t bytes)
 
 bool kvstore_room_fits(const struct kvstore *s, uint64_t size)
 {
-	return size <= KV_MAX_VALUE && pages_footprint(size) <= pages_bytes(s->pages) / 2;
+	return size <= BLOCK_MAX_BYTES && pages_footprint(size) <= pages_bytes(s->pages) / 2;
 }
 
 CGN_RC kvstore_room_make(struct kvstore *s, uint64_t size, bool named, struct kvstore_block **out,

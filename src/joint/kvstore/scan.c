@@ -46,7 +46,7 @@ static void look(struct kvstore *s, struct kvstore_shard *sh, uint32_t place, st
 }
 
 void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
-	void (*fn)(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name),
+	void (*fn)(void *user, const struct block_key *k, const struct block_info *info, struct cgn_str name),
 	void *user)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
@@ -57,7 +57,7 @@ void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
 		look(s, &s->shard[*cursor >> 32], (uint32_t)*cursor, &v);
 		*cursor = (*cursor >> 32 << 32 | v.last) + 1;
 		for (size_t i = 0; i < v.n; i++) {
-			struct kv_info info = kvstore_block_info(v.seen[i]);
+			struct block_info info = kvstore_block_info(v.seen[i]);
 			if (info.tiers != 0) {
 				fn(user, &v.seen[i]->key, &info, kvstore_block_name(v.seen[i]));
 				told++;

@@ -129,18 +129,18 @@ static void remove_all(struct kvstore_ssd *q, struct kvstore_block *first)
 	}
 }
 
-static struct kvstore_shard *lock_shard(struct kvstore *s, const struct kv_key *k)
+static struct kvstore_shard *lock_shard(struct kvstore *s, const struct block_key *k)
 {
 	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, k));
 	(void)pthread_mutex_lock(&sh->lock);
 	return sh;
 }
 
-static bool still_wanted(struct kvstore *s, struct kvstore_block *b, struct kv_meta *meta)
+static bool still_wanted(struct kvstore *s, struct kvstore_block *b, struct block_meta *meta)
 {
 	struct kvstore_shard *sh = lock_shard(s, &b->key);
 	bool is = b->linked && b->place == 0 && !kvstore_block_expired(s, b);
-	*meta = (struct kv_meta){.tokens = b->tokens,
+	*meta = (struct block_meta){.tokens = b->tokens,
 		.created_unix_ms = kvstore_ms_get(b->created),
 		.expires_unix_ms = kvstore_ms_get(b->expires)};
 	b->queued = is;
@@ -161,7 +161,7 @@ static bool note_written(struct kvstore *s, struct kvstore_block *b, kvdisk_plac
 	if (kept) {
 		b->place = at;
 		b->reread = 0;
-		b->tiers |= KV_TIER_BIT(KV_SSD);
+		b->tiers |= BLOCK_TIER_BIT(BLOCK_SSD);
 		sh->n_ssd++;
 		sh->ssd_value_bytes += b->size;
 		atomic_fetch_add(&s->ssd->blocks, 1);
@@ -175,7 +175,7 @@ static void write_one(struct kvstore_ssd *q, struct kvstore_block *b)
 {
 	struct kvstore *s = q->store;
 	struct iovec iov[KVSTORE_MAX_EXTENTS];
-	struct kv_meta meta;
+	struct block_meta meta;
 	size_t n = 0;
 	uint64_t expires = 0;
 	kvdisk_place at = 0;
@@ -283,14 +283,14 @@ static void *run(void *arg)
 
 /* ---- what kvdisk asks and tells ---- */
 /* Under the shard's lock: the block that lies at |at|. NULL: it does no more. */
-static struct kvstore_block *at_place(struct kvstore *s, struct kvstore_shard *sh, const struct kv_key *k,
+static struct kvstore_block *at_place(struct kvstore *s, struct kvstore_shard *sh, const struct block_key *k,
 	kvdisk_place at)
 {
 	struct kvstore_block *b = kvstore_index_find(s, sh, k, kvstore_hash(s, k));
 	return b != NULL && b->place == at ? b : NULL;
 }
 
-static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_place at)
+static enum kvdisk_worth worth_of(void *user, const struct block_key *k, kvdisk_place at)
 {
 	struct kvstore *s = user;
 	struct kvstore_shard *sh = lock_shard(s, k);
@@ -305,7 +305,7 @@ static enum kvdisk_worth worth_of(void *user, const struct kv_key *k, kvdisk_pla
 	return worth;
 }
 
-static void on_moved(void *user, const struct kv_key *k, kvdisk_place from, kvdisk_place to)
+static void on_moved(void *user, const struct block_key *k, kvdisk_place from, kvdisk_place to)
 {
 	struct kvstore *s = user;
 	struct kvstore_shard *sh = lock_shard(s, k);
@@ -315,12 +315,12 @@ static void on_moved(void *user, const struct kv_key *k, kvdisk_place from, kvdi
 	(void)pthread_mutex_unlock(&sh->lock);
 }
 
-static void on_gone(void *user, const struct kv_key *k, kvdisk_place at)
+static void on_gone(void *user, const struct block_key *k, kvdisk_place at)
 {
 	kvstore_ssd_lost(user, k, at);
 }
 
-void kvstore_ssd_lost(struct kvstore *s, const struct kv_key *k, kvdisk_place at)
+void kvstore_ssd_lost(struct kvstore *s, const struct block_key *k, kvdisk_place at)
 {
 	struct kvstore_shard *sh = lock_shard(s, k);
 	struct kvstore_block *b = at_place(s, sh, k, at), *gone = NULL;
@@ -329,7 +329,7 @@ void kvstore_ssd_lost(struct kvstore *s, const struct kv_key *k, kvdisk_place at
 		atomic_fetch_sub(&s->ssd->blocks, 1);
 	}
 	if (b != NULL && kvstore_block_in_ram(b)) {
-		b->tiers &= (uint8_t)~KV_TIER_BIT(KV_SSD) & KV_TIER_MASK;
+		b->tiers &= (uint8_t)~BLOCK_TIER_BIT(BLOCK_SSD) & BLOCK_TIER_MASK;
 		sh->n_ssd--;
 		sh->ssd_value_bytes -= b->size;
 		kvstore_changes_add(s, b, b->tiers);
@@ -525,9 +525,9 @@ void kvstore_ssd_add_stats(struct kvstore *s, struct kvstore_stats *out)
 	struct kvstore_ssd *q = s->ssd;
 	struct kvdisk_stats d;
 	kvdisk_stats(q->disk, &d);
-	out->tier[KV_SSD].bytes = d.bytes;
-	out->tier[KV_SSD].budget = d.budget;
-	out->tier[KV_SSD].evictions = d.dropped + d.expired;
+	out->tier[BLOCK_SSD].bytes = d.bytes;
+	out->tier[BLOCK_SSD].budget = d.budget;
+	out->tier[BLOCK_SSD].evictions = d.dropped + d.expired;
 	out->corrupt += d.corrupt;
 	(void)pthread_mutex_lock(&q->lock);
 	out->ssd = (struct kvstore_ssd_stats){.queue_blocks = q->n,

@@ -12,23 +12,24 @@ struct kvstore_writer {
 	uint64_t written;
 };
 
-static CGN_RC check(const struct kvstore *s, const struct kv_meta *meta, uint64_t size, struct cgn_err *err)
+static CGN_RC check(const struct kvstore *s, const struct block_meta *meta, uint64_t size,
+	struct cgn_err *err)
 {
-	if (meta->model.n > KV_MAX_MODEL || meta->name.n > KV_MAX_NAME)
+	if (meta->model.n > BLOCK_MAX_MODEL || meta->name.n > BLOCK_MAX_NAME)
 		return CGN_FAIL(err, INVALID,
 			"a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n,
-			KV_MAX_MODEL, meta->name.n, KV_MAX_NAME);
+			BLOCK_MAX_MODEL, meta->name.n, BLOCK_MAX_NAME);
 	if (!kvstore_room_fits(s, size))
 		return CGN_FAIL(err, TOO_LARGE,
 			"a value of %llu bytes: at most %llu, and half of the tier, which is %llu",
-			(unsigned long long)size, (unsigned long long)KV_MAX_VALUE,
+			(unsigned long long)size, (unsigned long long)BLOCK_MAX_BYTES,
 			(unsigned long long)pages_bytes(s->pages) / 2);
 	return CGN_OK;
 }
 
 /* Nobody else sees it yet. */
-static CGN_RC describe(struct kvstore *s, struct kvstore_block *b, const struct kv_key *k,
-	const struct kv_meta *meta, struct cgn_err *err)
+static CGN_RC describe(struct kvstore *s, struct kvstore_block *b, const struct block_key *k,
+	const struct block_meta *meta, struct cgn_err *err)
 {
 	struct kvstore_extra *x = kvstore_block_extra(b);
 	b->key = *k;
@@ -47,7 +48,7 @@ static CGN_RC describe(struct kvstore *s, struct kvstore_block *b, const struct 
 }
 
 /* A block for a value that nobody sees yet. */
-static CGN_RC make(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size,
+static CGN_RC make(struct kvstore *s, const struct block_key *k, const struct block_meta *meta, uint64_t size,
 	struct kvstore_block **out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *b = NULL;
@@ -59,7 +60,7 @@ static CGN_RC make(struct kvstore *s, const struct kv_key *k, const struct kv_me
 	return CGN_OK;
 }
 
-CGN_RC kvstore_put(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, uint64_t size,
+CGN_RC kvstore_put(struct kvstore *s, const struct block_key *k, const struct block_meta *meta, uint64_t size,
 	struct kvstore_writer **out, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
@@ -203,7 +204,7 @@ static void copy_in(const struct kvstore *s, const struct kvstore_block *b, cons
 /* Under the shard's lock. Whether |n| bytes may be written where |b| lies: nobody reads it nor has it to
  * write it elsewhere, and all that is said of it but its bytes, its end and its sum stays as it is. Whoever
  * held it is done with it: acquire. */
-static bool may_become(const struct kvstore *s, const struct kvstore_block *b, const struct kv_meta *meta,
+static bool may_become(const struct kvstore *s, const struct kvstore_block *b, const struct block_meta *meta,
 	size_t n)
 {
 	return n <= KVSTORE_SMALL && b->size <= KVSTORE_SMALL && kvstore_block_in_ram(b) && b->place == 0 &&
@@ -214,7 +215,7 @@ static bool may_become(const struct kvstore *s, const struct kvstore_block *b, c
 }
 
 static void become(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
-	const struct kv_meta *meta, const void *p, size_t n, uint64_t sum, unsigned how)
+	const struct block_meta *meta, const void *p, size_t n, uint64_t sum, unsigned how)
 {
 	uint64_t was = kvstore_ms_get(b->expires),
 		 ends = (how & KVSTORE_KEEP_EXPIRY) != 0 ? was : meta->expires_unix_ms;
@@ -232,8 +233,8 @@ static void become(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_b
 }
 
 /* True: done. False: it needs a place of its own, or must not be. */
-static bool set_in_place(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p,
-	size_t n, uint64_t sum, unsigned how)
+static bool set_in_place(struct kvstore *s, const struct block_key *k, const struct block_meta *meta,
+	const void *p, size_t n, uint64_t sum, unsigned how)
 {
 	uint64_t hash = kvstore_hash(s, k);
 	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
@@ -248,7 +249,7 @@ static bool set_in_place(struct kvstore *s, const struct kv_key *k, const struct
 	return can;
 }
 
-CGN_RC kvstore_set(struct kvstore *s, const struct kv_key *k, const struct kv_meta *meta, const void *p,
+CGN_RC kvstore_set(struct kvstore *s, const struct block_key *k, const struct block_meta *meta, const void *p,
 	size_t n, unsigned how, struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);

@@ -41,7 +41,7 @@ void bulk_fail(struct bulk_client *c, uint64_t id, const struct cgn_err *why)
 	bulk_send(c, -1);
 }
 
-void bulk_send_info(struct bulk_client *c, uint64_t id, const struct kv_info *info)
+void bulk_send_info(struct bulk_client *c, uint64_t id, const struct block_info *info)
 {
 	const struct kvbulk_msg m = {.type = KVBULK_INFOS, .count = 1, .id = id};
 	kvbulk_add_info(answer(c, &m), info);
@@ -139,8 +139,8 @@ static void lookup(struct bulk_client *c, const struct kvbulk_msg *m)
 	const struct kvbulk_msg head = {.type = KVBULK_INFOS, .count = m->count, .id = m->id};
 	struct cgn_buf *b = answer(c, &head);
 	for (size_t i = 0; i < m->count; i++) {
-		const struct kv_key k = kvbulk_key(m, i);
-		struct kv_info info;
+		const struct block_key k = kvbulk_key(m, i);
+		struct block_info info;
 		(void)value_lookup(c->bulk->w->daemon, &k, (m->flags & KVBULK_PEERS) != 0, &info);
 		kvbulk_add_info(b, &info);
 	}
@@ -194,7 +194,7 @@ static void remove_keys(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct kvbulk_msg r = {.type = KVBULK_COUNT, .id = m->id};
 	for (size_t i = 0; i < m->count; i++) {
-		const struct kv_key k = kvbulk_key(m, i);
+		const struct block_key k = kvbulk_key(m, i);
 		r.number += kvstore_remove(c->bulk->w->daemon->store, &k);
 	}
 	(void)answer(c, &r);
@@ -205,7 +205,7 @@ static void pin(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct kvcached *d = c->bulk->w->daemon;
 	struct cgn_err err = {0};
-	struct kv_info info;
+	struct block_info info;
 	if (!cgn_ok(kvstore_pin(d->store, &m->key, value_pin_until(m->for_ms), &err))) {
 		bulk_fail(c, m->id, &err);
 		return;

@@ -65,7 +65,7 @@ struct bulk_call {
 /* ---- bulk.c ---- */
 void bulk_fail(struct bulk_client *c, uint64_t id, const struct cgn_err *why);
 void bulk_send(struct bulk_client *c, int fd); /* what is in bulk->out */
-void bulk_send_info(struct bulk_client *c, uint64_t id, const struct kv_info *info);
+void bulk_send_info(struct bulk_client *c, uint64_t id, const struct block_info *info);
 void bulk_call_begin(struct bulk_client *c, struct bulk_call *call, enum bulk_call_kind kind, uint64_t id);
 void bulk_call_end(struct bulk_call *call); /* does not free it */
 

@@ -19,19 +19,19 @@
 struct put {
 	struct bulk_call call;
 	struct kvcached *daemon;
-	struct kv_key key;
-	struct kv_info info; /* size; checksum if |checked| */
+	struct block_key key;
+	struct block_info info; /* size; checksum if |checked| */
 	bool checked, if_absent;
 	int fd;
 	uint64_t offset;
-	char model[KV_MAX_MODEL], name[KV_MAX_NAME];
-	struct kv_meta meta; /* its texts are the above */
+	char model[BLOCK_MAX_MODEL], name[BLOCK_MAX_NAME];
+	struct block_meta meta; /* its texts are the above */
 	struct cgn_err err;
 };
 
-static struct kv_meta meta_of(const struct kvbulk_msg *m)
+static struct block_meta meta_of(const struct kvbulk_msg *m)
 {
-	return (struct kv_meta){.model = m->model,
+	return (struct block_meta){.model = m->model,
 		.name = m->name,
 		.tokens = m->info.tokens,
 		.created_unix_ms =
@@ -39,9 +39,9 @@ static struct kv_meta meta_of(const struct kvbulk_msg *m)
 		.expires_unix_ms = m->info.expires_unix_ms};
 }
 
-static void done(struct bulk_client *c, uint64_t id, const struct kv_key *key, const struct cgn_err *err)
+static void done(struct bulk_client *c, uint64_t id, const struct block_key *key, const struct cgn_err *err)
 {
-	struct kv_info info;
+	struct block_info info;
 	if (err->code != CGN_FINE) {
 		bulk_fail(c, id, err);
 		return;
@@ -53,7 +53,7 @@ static void done(struct bulk_client *c, uint64_t id, const struct kv_key *key, c
 /* ---- in the message ---- */
 static CGN_RC put_bytes(struct kvcached *d, const struct kvbulk_msg *m, struct cgn_err *err)
 {
-	const struct kv_meta meta = meta_of(m);
+	const struct block_meta meta = meta_of(m);
 	CGN_ON_EXIT(kvstore_writer_abort) struct kvstore_writer *w = NULL;
 	CGN_TRY(kvstore_put(d->store, &m->key, &meta, m->info.size, &w, err));
 	kvstore_writer_add(w, m->text.p, m->text.n);
@@ -127,9 +127,9 @@ static CGN_RC check_file(int fd, const struct kvbulk_msg *m, bool *in_memory, st
 	if (!S_ISREG(st.st_mode))
 		return CGN_FAIL(err, INVALID,
 			"the descriptor is of no regular file, such as memfd_create or open give");
-	if (m->info.size > KV_MAX_VALUE)
+	if (m->info.size > BLOCK_MAX_BYTES)
 		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu",
-			(unsigned long long)m->info.size, (unsigned long long)KV_MAX_VALUE);
+			(unsigned long long)m->info.size, (unsigned long long)BLOCK_MAX_BYTES);
 	if (m->offset > (uint64_t)st.st_size || m->info.size > (uint64_t)st.st_size - m->offset)
 		return CGN_FAIL(err, INVALID, "the file has %llu bytes: no %llu from %llu on",
 			(unsigned long long)st.st_size, (unsigned long long)m->info.size,

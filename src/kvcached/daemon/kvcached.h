@@ -80,12 +80,12 @@ void kvcached_admin_store(void *state, const struct http_head *h, struct cgn_str
 /* From a peer, across loops; as kvpeer_fetch, on |l|. CGN_UNAVAILABLE at once: there are none here. */
 struct peers_fetch;
 struct kvpeer_ask;
-CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k,
+CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct block_key *k,
 	const struct kvpeer_ask *ask, kvstore_read_done done, void *user, struct peers_fetch **out,
 	struct cgn_err *err);
 void peers_fetch_cancel(struct peers_fetch **take); /* NULL-safe; on |l| */
 /* Whether one has it, and which; any worker. NULL: none has. */
-const char *peers_nearest(struct kvcached *d, const struct kv_key *k);
+const char *peers_nearest(struct kvcached *d, const struct block_key *k);
 /* Where peers reach this store; empty: they can't. */
 const char *peers_quic_address(const struct kvcached *d);
 void peers_free(struct kvcached *d); /* after kvcached_workers_close */
@@ -113,11 +113,11 @@ static inline uint32_t value_worth(bool peers, uint32_t budget_ms)
 	return !peers ? VALUE_HERE_ONLY : budget_ms > 0 ? budget_ms : VALUE_WORTH_UNKNOWN;
 }
 struct value_read;
-CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, uint32_t worth_ms,
+CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k, uint32_t worth_ms,
 	kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err);
 void value_read_cancel(struct value_read **take); /* NULL-safe */
-/* As kvstore_lookup; |peers|: also whether a peer has it (KV_REMOTE). */
-bool value_lookup(struct kvcached *d, const struct kv_key *k, bool peers, struct kv_info *out);
+/* As kvstore_lookup; |peers|: also whether a peer has it (BLOCK_REMOTE). */
+bool value_lookup(struct kvcached *d, const struct block_key *k, bool peers, struct block_info *out);
 /* For kvstore_pin: |for_ms| from now; 0: unpin, UINT64_MAX: until unpinned. */
 uint64_t value_pin_until(uint64_t for_ms);
 
@@ -135,7 +135,7 @@ struct feed_cursor {
 };
 #define FEED_BATCH 256
 struct feed_step {
-	struct kv_change changes[FEED_BATCH];
+	struct block_change changes[FEED_BATCH];
 	size_t n;
 	bool reset;  /* forget what was told before these: the first of all, or changes were lost */
 	bool synced; /* with these, everything has been told once: said once a snapshot */

@@ -6,8 +6,8 @@
 
 #define METRICS_EVERY CGN_SEC
 
-static const char *const tier_names[KV_TIERS] =
-	{[KV_GPU] = "gpu", [KV_RAM] = "ram", [KV_SSD] = "ssd", [KV_REMOTE] = "remote"};
+static const char *const tier_names[BLOCK_TIERS] =
+	{[BLOCK_GPU] = "gpu", [BLOCK_RAM] = "ram", [BLOCK_SSD] = "ssd", [BLOCK_REMOTE] = "remote"};
 
 static void count_up(struct metric_cell *c, uint64_t now)
 {
@@ -32,7 +32,7 @@ static void on_metrics(struct cgn_timer *t)
 	CGN_LIVE(d, KVCACHED_TAG);
 	kvstore_tick(d->store);
 	kvstore_stats(d->store, &st);
-	for (enum kv_tier tier = KV_RAM; tier <= KV_SSD; tier++) {
+	for (enum block_tier tier = BLOCK_RAM; tier <= BLOCK_SSD; tier++) {
 		metric_set(METRIC_OF(KV_BLOCKS, tier_names[tier]), (double)st.tier[tier].blocks);
 		metric_set(METRIC_OF(KV_BYTES, tier_names[tier]), (double)st.tier[tier].bytes);
 		count_up(METRIC_OF(KV_EVICTIONS, tier_names[tier]), st.tier[tier].evictions);
@@ -59,7 +59,7 @@ void kvcached_admin_store(void *state, const struct http_head *h, struct cgn_str
 	kvstore_stats(d->store, &st);
 	struct json_out o = json_out_to(&r->body);
 	json_open(&o, '{');
-	for (enum kv_tier tier = KV_RAM; tier <= KV_SSD; tier++) {
+	for (enum block_tier tier = BLOCK_RAM; tier <= BLOCK_SSD; tier++) {
 		const struct kvstore_tier_stats *t = &st.tier[tier];
 		json_key(&o, tier_names[tier]);
 		json_open(&o, '{');

@@ -6,12 +6,12 @@
 #define SCAN_STEP 128 /* a scan may give the rest of a chain beyond it */
 #define SCANS     16  /* as many that find nothing, in a call */
 
-static void add(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
+static void add(void *user, const struct block_key *k, const struct block_info *info, struct cgn_str name)
 {
 	struct feed_step *out = user;
 	(void)name;
 	CGN_MUST(out->n < FEED_BATCH);
-	out->changes[out->n++] = (struct kv_change){.key = *k, .tiers = info->tiers, .size = info->size};
+	out->changes[out->n++] = (struct block_change){.key = *k, .tiers = info->tiers, .size = info->size};
 }
 
 static void begin(struct feed_cursor *f, struct feed_step *out)

@@ -206,7 +206,7 @@ const char *peers_quic_address(const struct kvcached *d)
 	return d->peers != NULL ? d->peers->address : "";
 }
 
-const char *peers_nearest(struct kvcached *d, const struct kv_key *k)
+const char *peers_nearest(struct kvcached *d, const struct block_key *k)
 {
 	struct kvpeer_where where;
 	if (d->peers == NULL || !kvpeer_has(d->peers->kp, k, &where))
@@ -225,7 +225,7 @@ struct peers_fetch {
 	_Atomic unsigned refs;
 	struct peers_port *peers;
 	struct cgn_loop *loop;
-	struct kv_key key;
+	struct block_key key;
 	struct kvpeer_ask ask;
 	kvstore_read_done done;
 	void *user;
@@ -309,7 +309,7 @@ static void on_cancel(struct cgn_loop *l, struct cgn_post *post)
 	unref(f);
 }
 
-CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k,
+CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct block_key *k,
 	const struct kvpeer_ask *ask, kvstore_read_done done, void *user, struct peers_fetch **out,
 	struct cgn_err *err)
 {

@@ -6,7 +6,7 @@
 
 static uint64_t keys_of(const struct kvstore_stats *st)
 {
-	uint64_t ram = st->tier[KV_RAM].blocks, ssd = st->tier[KV_SSD].blocks;
+	uint64_t ram = st->tier[BLOCK_RAM].blocks, ssd = st->tier[BLOCK_SSD].blocks;
 	return ram > ssd ? ram : ssd; /* what was written is in both */
 }
 
@@ -25,7 +25,7 @@ static void info_text(const struct resp_conn *c, struct cgn_buf *b)
 	const struct kvcached *d = c->port->worker->daemon;
 	struct kvstore_stats st;
 	kvstore_stats(c->port->store, &st);
-	const struct kvstore_tier_stats *ram = &st.tier[KV_RAM], *ssd = &st.tier[KV_SSD];
+	const struct kvstore_tier_stats *ram = &st.tier[BLOCK_RAM], *ssd = &st.tier[BLOCK_SSD];
 	cgn_buf_fmt(b,
 		"# Server\r\nredis_version:%s\r\nserver_name:cgn-kvcached\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%llu\r\n",
 		RESP_VERSION, (int)getpid(), ULL((cgn_clock_now() - d->started) / CGN_SEC));
@@ -81,7 +81,7 @@ static size_t settings(const struct resp_conn *c, struct setting *out)
 		atomic_load(&c->port->worker->daemon->max_connections));
 	(void)snprintf(out[5].value, sizeof out->value, "%llu",
 		ULL(atomic_load(&c->port->worker->daemon->resp_idle_timeout) / CGN_SEC));
-	(void)snprintf(out[6].value, sizeof out->value, "%llu", ULL(KV_MAX_VALUE));
+	(void)snprintf(out[6].value, sizeof out->value, "%llu", ULL(BLOCK_MAX_BYTES));
 	(void)snprintf(out[7].value, sizeof out->value, "%zu", c->port->worker->daemon->n_workers);
 	return CGN_COUNT(all);
 }

@@ -7,8 +7,8 @@
 
 enum resp_did resp_exists(struct resp_conn *c)
 {
-	struct kv_key k;
-	struct kv_info info;
+	struct block_key k;
+	struct block_info info;
 	struct cgn_str name;
 	int64_t n = 0;
 	for (size_t i = 1; i < c->cmd.n; i++) {
@@ -22,7 +22,7 @@ enum resp_did resp_exists(struct resp_conn *c)
 
 enum resp_did resp_del(struct resp_conn *c)
 {
-	struct kv_key k;
+	struct block_key k;
 	struct cgn_str name;
 	int64_t n = 0;
 	for (size_t i = 1; i < c->cmd.n; i++) {
@@ -35,7 +35,7 @@ enum resp_did resp_del(struct resp_conn *c)
 }
 
 /* What is known of argument 1: 1 held, 0 not, -1 answered. */
-static int look(struct resp_conn *c, struct kv_key *k, struct kv_info *info)
+static int look(struct resp_conn *c, struct block_key *k, struct block_info *info)
 {
 	struct cgn_str name;
 	return resp_key(c, 1, k, &name) ? kvstore_lookup(c->port->store, k, info) : -1;
@@ -43,8 +43,8 @@ static int look(struct resp_conn *c, struct kv_key *k, struct kv_info *info)
 
 enum resp_did resp_strlen(struct resp_conn *c)
 {
-	struct kv_key k;
-	struct kv_info info = {0};
+	struct block_key k;
+	struct block_info info = {0};
 	int held = look(c, &k, &info);
 	if (held >= 0)
 		resp_int(c, held ? (int64_t)info.size : 0);
@@ -53,8 +53,8 @@ enum resp_did resp_strlen(struct resp_conn *c)
 
 enum resp_did resp_type(struct resp_conn *c)
 {
-	struct kv_key k;
-	struct kv_info info;
+	struct block_key k;
+	struct block_info info;
 	int held = look(c, &k, &info);
 	if (held >= 0)
 		resp_putz(c, held ? "+string\r\n" : "+none\r\n");
@@ -63,8 +63,8 @@ enum resp_did resp_type(struct resp_conn *c)
 
 enum resp_did resp_ttl(struct resp_conn *c)
 {
-	struct kv_key k;
-	struct kv_info info = {0};
+	struct block_key k;
+	struct block_info info = {0};
 	int held = look(c, &k, &info);
 	uint64_t now = cgn_clock_wall_ms(); /* later than whoever set the end meanwhile */
 	if (held < 0)
@@ -78,8 +78,8 @@ enum resp_did resp_ttl(struct resp_conn *c)
 
 enum resp_did resp_persist(struct resp_conn *c)
 {
-	struct kv_key k;
-	struct kv_info info = {0};
+	struct block_key k;
+	struct block_info info = {0};
 	int held = look(c, &k, &info);
 	if (held >= 0)
 		resp_int(c, held && info.expires_unix_ms != 0 && kvstore_expire(c->port->store, &k, 0));
@@ -131,8 +131,8 @@ enum resp_did resp_expire(struct resp_conn *c)
 	bool seconds = c->cmd.id == RESPCMD_EXPIRE || c->cmd.id == RESPCMD_EXPIREAT;
 	bool at = c->cmd.id == RESPCMD_EXPIREAT || c->cmd.id == RESPCMD_PEXPIREAT;
 	struct expire_when o;
-	struct kv_key k;
-	struct kv_info info = {0};
+	struct block_key k;
+	struct block_info info = {0};
 	int64_t amount;
 	uint64_t now = cgn_clock_wall_ms(), wanted = 0;
 	if (!resp_number(c, 2, &amount) || !expire_options(c, &o))
@@ -161,7 +161,8 @@ struct scan {
 	size_t n;
 };
 
-static void scan_one(void *user, const struct kv_key *k, const struct kv_info *info, struct cgn_str name)
+static void scan_one(void *user, const struct block_key *k, const struct block_info *info,
+	struct cgn_str name)
 {
 	struct scan *s = user;
 	char text[2 * DIGEST_BYTES + 12];

@@ -275,12 +275,12 @@ static void on_read(void *user, struct kvstore_block **take, const struct cgn_er
 	resp_conn_resume(c);
 }
 
-enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last,
+enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t first, int64_t last,
 	bool nil_is_empty)
 {
 	struct kvcached *d = c->port->worker->daemon;
 	struct kvstore_block *b = kvstore_get_ram(d->store, k, true);
-	struct kv_info info;
+	struct block_info info;
 	struct cgn_err err = {0};
 	uint64_t held = 0;
 	if (b != NULL) {
@@ -291,7 +291,7 @@ enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t fi
 		resp_putz(c, nil_of(c, nil_is_empty));
 		return RESP_DONE;
 	}
-	if (info.tiers == KV_TIER_BIT(KV_REMOTE)) /* peers tell what they hold, not how much it is */
+	if (info.tiers == BLOCK_TIER_BIT(BLOCK_REMOTE)) /* peers tell what they hold, not how much it is */
 		info.size = RESP_REMOTE;
 	if (!resp_hold(c, RESP_SENDS, info.size, &held))
 		return RESP_LATER;

@@ -4,7 +4,7 @@
 
 enum resp_did resp_get(struct resp_conn *c)
 {
-	struct kv_key k;
+	struct block_key k;
 	struct cgn_str name;
 	return resp_key(c, 1, &k, &name) ? resp_value(c, &k, 0, -1, false) : RESP_DONE;
 }
@@ -12,7 +12,7 @@ enum resp_did resp_get(struct resp_conn *c)
 /* One after the other, as the client takes them. */
 enum resp_did resp_mget(struct resp_conn *c)
 {
-	struct kv_key k;
+	struct block_key k;
 	struct cgn_str name;
 	if (c->step == 0) {
 		resp_array(c, c->cmd.n - 1);
@@ -21,7 +21,7 @@ enum resp_did resp_mget(struct resp_conn *c)
 	for (; c->step < c->cmd.n; c->step++) {
 		if (resp_full(c))
 			return RESP_LATER;
-		if (resp_arg(c, c->step).n > KV_MAX_NAME)
+		if (resp_arg(c, c->step).n > BLOCK_MAX_NAME)
 			resp_nil(c); /* nobody could have put it */
 		else if (resp_key(c, c->step, &k, &name) && resp_value(c, &k, 0, -1, false) == RESP_LATER)
 			return RESP_LATER;
@@ -31,7 +31,7 @@ enum resp_did resp_mget(struct resp_conn *c)
 
 enum resp_did resp_getrange(struct resp_conn *c)
 {
-	struct kv_key k;
+	struct block_key k;
 	struct cgn_str name;
 	int64_t first, last;
 	if (resp_number(c, 2, &first) && resp_number(c, 3, &last) && resp_key(c, 1, &k, &name))
@@ -50,9 +50,9 @@ static void on_fetched(void *user, struct kvstore_block **take, const struct cgn
 	resp_conn_resume(c);
 }
 
-enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k)
+enum resp_did resp_fetch(struct resp_conn *c, const struct block_key *k)
 {
-	struct kv_info info;
+	struct block_info info;
 	struct cgn_err err;
 	if (c->fetch != NULL)
 		return RESP_LATER;
@@ -67,7 +67,7 @@ enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k)
 
 enum resp_did resp_getdel(struct resp_conn *c)
 {
-	struct kv_key k;
+	struct block_key k;
 	struct cgn_str name;
 	if (!resp_key(c, 1, &k, &name))
 		return RESP_DONE;

@@ -169,7 +169,7 @@ void resp_map(struct resp_conn *c, size_t n); /* in RESP2 an array of twice as m
  * waits too. */
 void resp_block(struct resp_conn *c, struct kvstore_block **take, int64_t first, int64_t last);
 /* The same of whatever tier has it; it comes when it comes, at its place. */
-enum resp_did resp_value(struct resp_conn *c, const struct kv_key *k, int64_t first, int64_t last,
+enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t first, int64_t last,
 	bool nil_is_empty);
 void resp_flush(struct resp_conn *c);
 bool resp_pump(struct resp_conn *c); /* true: nothing waits any more */
@@ -181,7 +181,7 @@ enum resp_did resp_run(struct resp_conn *c);
 struct cgn_str resp_arg(const struct resp_conn *c, size_t i);
 bool resp_arg_is(const struct resp_conn *c, size_t i, const char *word);
 /* The key in argument |i|; false: it is too long, which was answered. |name|: what has to be kept with it. */
-bool resp_key(struct resp_conn *c, size_t i, struct kv_key *k, struct cgn_str *name);
+bool resp_key(struct resp_conn *c, size_t i, struct block_key *k, struct cgn_str *name);
 bool resp_number(struct resp_conn *c, size_t i, int64_t *out); /* false: it is none, which was answered */
 
 /* resp_write.c */
@@ -192,7 +192,7 @@ resp_command resp_set, resp_mset, resp_setnx, resp_setex, resp_getset;
 /* resp_read.c */
 resp_command resp_get, resp_mget, resp_getrange, resp_getdel;
 /* The value of the key in argument 1 as it is now: RESP_DONE with c->fetched (NULL: none). */
-enum resp_did resp_fetch(struct resp_conn *c, const struct kv_key *k);
+enum resp_did resp_fetch(struct resp_conn *c, const struct block_key *k);
 /* resp_keys.c */
 resp_command resp_exists, resp_del, resp_strlen, resp_expire, resp_ttl, resp_persist, resp_type, resp_scan;
 /* resp_client.c */

@@ -52,11 +52,11 @@ bool resp_arg_is(const struct resp_conn *c, size_t i, const char *word)
 	return cgn_str_eq_nocase(resp_arg(c, i), cgn_str_of(word));
 }
 
-bool resp_key(struct resp_conn *c, size_t i, struct kv_key *k, struct cgn_str *name)
+bool resp_key(struct resp_conn *c, size_t i, struct block_key *k, struct cgn_str *name)
 {
 	struct cgn_str s = resp_arg(c, i);
-	if (s.n > KV_MAX_NAME) {
-		resp_fmt(c, "-ERR a key of %zu bytes: at most %d\r\n", s.n, KV_MAX_NAME);
+	if (s.n > BLOCK_MAX_NAME) {
+		resp_fmt(c, "-ERR a key of %zu bytes: at most %d\r\n", s.n, BLOCK_MAX_NAME);
 		return false;
 	}
 	bool is_digest = respcmd_key(s, &k->digest, &k->segment);

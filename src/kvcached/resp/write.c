@@ -5,13 +5,13 @@
 
 #include "kvcached/resp/resp_priv.h"
 
-static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct kv_key *k, struct kv_meta *meta,
+static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct block_key *k, struct block_meta *meta,
 	struct cgn_err *err)
 {
 	struct cgn_str key = resp_arg(c, key_at);
-	if (key.n > KV_MAX_NAME)
-		return CGN_FAIL(err, INVALID, "a key of %zu bytes: at most %d", key.n, KV_MAX_NAME);
-	*meta = (struct kv_meta){.created_unix_ms = cgn_clock_wall_ms()};
+	if (key.n > BLOCK_MAX_NAME)
+		return CGN_FAIL(err, INVALID, "a key of %zu bytes: at most %d", key.n, BLOCK_MAX_NAME);
+	*meta = (struct block_meta){.created_unix_ms = cgn_clock_wall_ms()};
 	if (!respcmd_key(key, &k->digest, &k->segment))
 		meta->name = key;
 	return CGN_OK;
@@ -20,8 +20,8 @@ static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct kv_key *k,
 static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, struct kvstore_writer **out,
 	struct cgn_err *err)
 {
-	struct kv_key k;
-	struct kv_meta meta;
+	struct block_key k;
+	struct block_meta meta;
 	CGN_TRY(key_of(c, key_at, &k, &meta, err));
 	return kvstore_put(c->port->store, &k, &meta, size, out, err);
 }
@@ -85,7 +85,7 @@ bool resp_value_begins(struct resp_conn *c)
 	size_t at = c->cmd.n - 1;
 	struct cgn_err err = {0};
 	bool skip = !c->authed || c->fault[0] != '\0'; /* it fails anyhow */
-	if (!skip && c->cmd.value <= KV_MAX_VALUE && !hold_value(c))
+	if (!skip && c->cmd.value <= BLOCK_MAX_BYTES && !hold_value(c))
 		return false;
 	c->writer = NULL;
 	skip = skip || c->fault[0] != '\0';
@@ -132,8 +132,8 @@ static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kvst
 }
 
 /* What argument |i| has becomes the value of |k|. */
-static CGN_RC value_set(struct resp_conn *c, const struct kv_key *k, const struct kv_meta *meta, size_t i,
-	unsigned how, struct cgn_err *err)
+static CGN_RC value_set(struct resp_conn *c, const struct block_key *k, const struct block_meta *meta,
+	size_t i, unsigned how, struct cgn_err *err)
 {
 	struct respcmd_arg a = c->cmd.args[i];
 	struct cgn_str s = resp_arg(c, i);
@@ -162,8 +162,8 @@ static unsigned how_of(struct respcmd_set o)
 static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respcmd_set o, const char *well,
 	const char *not_done)
 {
-	struct kv_key k;
-	struct kv_meta meta;
+	struct block_key k;
+	struct block_meta meta;
 	struct cgn_err err = {0};
 	if (!cgn_ok(key_of(c, 1, &k, &meta, &err))) {
 		failed(c, &err);
@@ -226,8 +226,8 @@ enum resp_did resp_setex(struct resp_conn *c)
 
 static bool any_held(struct resp_conn *c, bool *bad)
 {
-	struct kv_key k;
-	struct kv_info info;
+	struct block_key k;
+	struct block_info info;
 	struct cgn_str name;
 	*bad = false;
 	for (size_t i = 1; i < c->cmd.n; i += 2) {

@@ -50,7 +50,7 @@ static CGN_RC begin(struct rpc_call *c, struct cgn_err *err)
 {
 	struct rpc_entry e;
 	Cognitora__V1__KvGetChunk first = COGNITORA__V1__KV_GET_CHUNK__INIT;
-	const struct kv_info info = kvstore_block_info(c->block);
+	const struct block_info info = kvstore_block_info(c->block);
 	uint64_t size = kvstore_block_size(c->block);
 	if (c->offset > size || c->length > size - c->offset)
 		return CGN_FAIL(err, INVALID, "the value has %llu bytes: no %llu from %llu on",
@@ -135,7 +135,7 @@ static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err
 {
 	const Cognitora__V1__KvGetRequest *rq = request;
 	struct kvcached *d = c->port->w->daemon;
-	struct kv_info info;
+	struct block_info info;
 	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	c->offset = rq->offset;
 	c->length = rq->length;

@@ -8,10 +8,10 @@ static CGN_RC on_head(struct rpc_call *c, const Cognitora__V1__KvPutHead *h, str
 	if (c->writer != NULL)
 		return CGN_FAIL(err, INVALID, "a second KvPutHead: it comes with the first message only");
 	CGN_TRY(rpc_key(h->key, &c->key, err));
-	if (h->size > KV_MAX_VALUE)
+	if (h->size > BLOCK_MAX_BYTES)
 		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: at most %llu",
-			(unsigned long long)h->size, (unsigned long long)KV_MAX_VALUE);
-	const struct kv_meta meta = {.model = cgn_str_of(h->model),
+			(unsigned long long)h->size, (unsigned long long)BLOCK_MAX_BYTES);
+	const struct block_meta meta = {.model = cgn_str_of(h->model),
 		.name = {(const char *)h->name.data, h->name.len},
 		.tokens = h->tokens,
 		.created_unix_ms = now,
@@ -49,7 +49,7 @@ static void commit(void *call)
 static void answer(struct rpc_call *c)
 {
 	struct rpc_entry e;
-	struct kv_info info;
+	struct block_info info;
 	if (!c->committed) {
 		rpc_finish(c, &c->err);
 		return;

@@ -76,7 +76,7 @@ CGN_RC rpc_hold(struct rpc_call *c, uint64_t bytes, struct cgn_err *err)
 	return CGN_OK;
 }
 
-CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct kv_key *out, struct cgn_err *err)
+CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct block_key *out, struct cgn_err *err)
 {
 	if (k == NULL)
 		return CGN_FAIL(err, INVALID, "the request has no key");
@@ -88,7 +88,8 @@ CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct kv_key *out, struct cgn_err
 	return CGN_OK;
 }
 
-void rpc_entry(struct rpc_entry *e, const struct kv_key *k, const struct kv_info *info, struct cgn_str model)
+void rpc_entry(struct rpc_entry *e, const struct block_key *k, const struct block_info *info,
+	struct cgn_str model)
 {
 	cognitora__v1__kv_entry__init(&e->m);
 	cognitora__v1__kv_key__init(&e->key);
@@ -104,7 +105,7 @@ void rpc_entry(struct rpc_entry *e, const struct kv_key *k, const struct kv_info
 	e->m.expires_unix_ms = info->expires_unix_ms;
 	e->m.pinned = info->pinned;
 	/* a string of protobuf is UTF-8 */
-	size_t n = cgn_utf8_prefix(model.p, model.n < KV_MAX_MODEL ? model.n : KV_MAX_MODEL);
+	size_t n = cgn_utf8_prefix(model.p, model.n < BLOCK_MAX_MODEL ? model.n : BLOCK_MAX_MODEL);
 	(void)cgn_str_copyz(e->model, sizeof e->model, (struct cgn_str){model.p, n});
 	e->m.model = e->model;
 }

@@ -53,7 +53,7 @@ struct rpc_call {
 	struct cgn_link link;
 	struct cgn_grave grave;
 	cgn_nsec progress; /* when it last got on; 0: nobody waits for the client */
-	struct kv_key key;
+	struct block_key key;
 	struct value_read *read;
 	struct peers_question *question;
 	uint64_t held; /* bytes, of value_hold */
@@ -85,14 +85,15 @@ CGN_RC rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void 
 bool rpc_pooled(struct rpc_call *c); /* first in |done|; false: the call is gone, and freed here */
 
 /* Texts and numbers of messages. */
-CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct kv_key *out, struct cgn_err *err);
+CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct block_key *out, struct cgn_err *err);
 struct rpc_entry { /* memory of a KvEntry */
 	Cognitora__V1__KvEntry m;
 	Cognitora__V1__KvKey key;
-	struct kv_key digest;
-	char model[KV_MAX_MODEL + 1];
+	struct block_key digest;
+	char model[BLOCK_MAX_MODEL + 1];
 };
-void rpc_entry(struct rpc_entry *e, const struct kv_key *k, const struct kv_info *info, struct cgn_str model);
+void rpc_entry(struct rpc_entry *e, const struct block_key *k, const struct block_info *info,
+	struct cgn_str model);
 
 extern const struct rpc_method rpc_lookup, rpc_batch_lookup, rpc_get, rpc_put, rpc_pin, rpc_promote,
 	rpc_remove, rpc_stats, rpc_peers, rpc_watch;

@@ -5,12 +5,12 @@
 #include "kvcached/rpc/rpc_priv.h"
 
 /* ---- Lookup ---- */
-static void look_up(struct rpc_call *c, const struct kv_key *k, bool peers, struct rpc_entry *e)
+static void look_up(struct rpc_call *c, const struct block_key *k, bool peers, struct rpc_entry *e)
 {
 	struct kvcached *d = c->port->w->daemon;
-	struct kv_info info;
+	struct block_info info;
 	(void)value_lookup(d, k, peers, &info);
-	const char *peer = (info.tiers & KV_TIER_BIT(KV_REMOTE)) != 0 ? peers_nearest(d, k) : NULL;
+	const char *peer = (info.tiers & BLOCK_TIER_BIT(BLOCK_REMOTE)) != 0 ? peers_nearest(d, k) : NULL;
 	rpc_entry(e, k, &info, (struct cgn_str){NULL, 0});
 	if (peer != NULL)
 		e->m.peer = (char *)(uintptr_t)peer; /* only packed */
@@ -31,7 +31,7 @@ const struct rpc_method rpc_lookup = {.request = &cognitora__v1__kv_lookup_reque
 /* ---- BatchLookup ---- */
 static CGN_RC check_keys(Cognitora__V1__KvKey *const *keys, size_t n, struct cgn_err *err)
 {
-	struct kv_key k;
+	struct block_key k;
 	if (n > RPC_MAX_KEYS)
 		return CGN_FAIL(err, INVALID, "%zu keys: at most %d", n, RPC_MAX_KEYS);
 	for (size_t i = 0; i < n; i++)
@@ -44,7 +44,7 @@ static void look_up_all(struct rpc_call *c, const Cognitora__V1__KvBatchLookupRe
 {
 	Cognitora__V1__KvBatchLookupResponse rs = COGNITORA__V1__KV_BATCH_LOOKUP_RESPONSE__INIT;
 	for (size_t i = 0; i < rq->n_keys; i++) {
-		struct kv_key k;
+		struct block_key k;
 		(void)!cgn_ok(rpc_key(rq->keys[i], &k, NULL)); /* it was checked */
 		look_up(c, &k, rq->peers, &entries[i]);
 		list[i] = &entries[i].m;
@@ -76,7 +76,7 @@ static CGN_RC on_pin(struct rpc_call *c, const void *request, struct cgn_err *er
 	const Cognitora__V1__KvPinRequest *rq = request;
 	struct kvstore *s = c->port->w->daemon->store;
 	struct rpc_entry e;
-	struct kv_info info;
+	struct block_info info;
 	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	uint64_t for_ms = !rq->pinned ? 0 : rq->for_ms == 0 ? UINT64_MAX : rq->for_ms;
 	CGN_TRY(kvstore_pin(s, &c->key, value_pin_until(for_ms), err));
@@ -98,7 +98,7 @@ static void on_promoted(void *user, struct kvstore_block **take, const struct cg
 		rpc_finish(c, why);
 		return;
 	}
-	const struct kv_info info = kvstore_block_info(*take);
+	const struct block_info info = kvstore_block_info(*take);
 	rpc_entry(&e, &c->key, &info, kvstore_block_model(*take));
 	rpc_reply(c, &e.m);
 	kvstore_block_unref(take);
@@ -122,7 +122,7 @@ static CGN_RC on_remove(struct rpc_call *c, const void *request, struct cgn_err 
 	Cognitora__V1__KvRemoveResponse rs = COGNITORA__V1__KV_REMOVE_RESPONSE__INIT;
 	CGN_TRY(check_keys(rq->keys, rq->n_keys, err));
 	for (size_t i = 0; i < rq->n_keys; i++) {
-		struct kv_key k;
+		struct block_key k;
 		CGN_TRY(rpc_key(rq->keys[i], &k, err));
 		rs.removed += kvstore_remove(c->port->w->daemon->store, &k);
 	}
@@ -133,7 +133,8 @@ const struct rpc_method rpc_remove = {.request = &cognitora__v1__kv_remove_reque
 	.on_request = on_remove};
 
 /* ---- Stats ---- */
-static void tier_stats(enum kv_tier tier, const struct kvstore_tier_stats *t, Cognitora__V1__KvTierStats *out)
+static void tier_stats(enum block_tier tier, const struct kvstore_tier_stats *t,
+	Cognitora__V1__KvTierStats *out)
 {
 	cognitora__v1__kv_tier_stats__init(out);
 	out->tier = (Cognitora__V1__KvTier)tier; /* numbered alike */
@@ -155,8 +156,8 @@ static CGN_RC on_stats(struct rpc_call *c, const void *request, struct cgn_err *
 	(void)request;
 	(void)err;
 	kvstore_stats(d->store, &st);
-	tier_stats(KV_RAM, &st.tier[KV_RAM], &tiers[0]);
-	tier_stats(KV_SSD, &st.tier[KV_SSD], &tiers[1]);
+	tier_stats(BLOCK_RAM, &st.tier[BLOCK_RAM], &tiers[0]);
+	tier_stats(BLOCK_SSD, &st.tier[BLOCK_SSD], &tiers[1]);
 	rs.tiers = list;
 	rs.n_tiers = CGN_COUNT(list);
 	rs.misses = st.misses;

@@ -8,7 +8,7 @@
 struct value_read {
 	struct kvcached *daemon;
 	struct cgn_loop *loop;
-	struct kv_key key;
+	struct block_key key;
 	uint32_t worth_ms;
 	struct kvstore_read *read;
 	struct peers_fetch *fetch; /* when it is not here */
@@ -46,7 +46,7 @@ static void on_read(void *user, struct kvstore_block **take, const struct cgn_er
 	end(r, take, why);
 }
 
-CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct kv_key *k, uint32_t worth_ms,
+CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k, uint32_t worth_ms,
 	kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err)
 {
 	struct value_read *r = calloc(1, sizeof *r);
@@ -80,14 +80,14 @@ void value_read_cancel(struct value_read **take)
 	free(r);
 }
 
-bool value_lookup(struct kvcached *d, const struct kv_key *k, bool peers, struct kv_info *out)
+bool value_lookup(struct kvcached *d, const struct block_key *k, bool peers, struct block_info *out)
 {
 	CGN_LIVE(d, KVCACHED_TAG);
 	if (kvstore_lookup(d->store, k, out))
 		return true;
 	if (!peers || peers_nearest(d, k) == NULL)
 		return false;
-	*out = (struct kv_info){.tiers = KV_TIER_BIT(KV_REMOTE)};
+	*out = (struct block_info){.tiers = BLOCK_TIER_BIT(BLOCK_REMOTE)};
 	return true;
 }
 

@@ -19,7 +19,7 @@ static void changed(struct replay_server *n, uint64_t hash, uint8_t tiers)
 static void on_stored(void *arg, const struct enginemodel_run *run)
 {
 	for (uint32_t i = run->from; i < run->from + run->n; i++)
-		changed(arg, run->hashes[i], KV_TIER_BIT(KV_GPU));
+		changed(arg, run->hashes[i], BLOCK_TIER_BIT(BLOCK_GPU));
 }
 
 static void on_removed(void *arg, enum enginemodel_tier from, uint64_t hash)

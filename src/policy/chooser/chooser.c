@@ -98,7 +98,7 @@ static void stored_fill(const struct choose_ask *ask, struct route_cand *cands, 
 		struct route_cand *to = &cands[i];
 		if (!to->stores || to->held >= ask->stored)
 			continue;
-		to->by_tier[KV_REMOTE] += ask->stored - to->held;
+		to->by_tier[BLOCK_REMOTE] += ask->stored - to->held;
 		to->held = ask->stored;
 	}
 }
@@ -122,7 +122,7 @@ static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 		if (to->fed)
 			to->held = kvindex_held(c->reader, to->lane, to->by_tier);
 		else
-			to->by_tier[KV_GPU] = to->held;
+			to->by_tier[BLOCK_GPU] = to->held;
 	}
 	if (fed && c->shared.pending != NULL)
 		pending_match(c->shared.pending, ask->chain, ask->blocks, c->cands, n, ask->now);
@@ -208,7 +208,7 @@ float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_ce
 static float fetch_ms(const struct route_tiers *w, const struct route_cand *c, float block)
 {
 	float blocks = 0;
-	for (size_t t = KV_RAM; t < KV_TIERS; t++)
+	for (size_t t = BLOCK_RAM; t < BLOCK_TIERS; t++)
 		blocks += (float)c->by_tier[t] * (1 - w->weight[t]);
 	return blocks * block * c->speed.prefill_ms;
 }
@@ -238,7 +238,7 @@ static void spare(struct chooser *c, const struct choose_ask *ask, size_t n, uin
 		      block = chooser_block_tokens(ask, &c->shared.cells[to->slot]);
 		to->spared_tokens =
 			missing * block < to->uncached_tokens ? missing * block : to->uncached_tokens;
-		to->reuse += missing * ask->rules->tiers.weight[KV_GPU];
+		to->reuse += missing * ask->rules->tiers.weight[BLOCK_GPU];
 	}
 }
 

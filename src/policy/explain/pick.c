@@ -77,10 +77,10 @@ static void cand_fill(const struct choose_pick *p, size_t at, const struct clust
 	out->node = name_of(view, c->slot);
 	out->why = is_full(p, at) ? EXPLAIN_FULL : EXPLAIN_ELIGIBLE;
 	out->v[EXPLAIN_HELD].u = c->held;
-	out->v[EXPLAIN_GPU].u = c->by_tier[KV_GPU];
-	out->v[EXPLAIN_RAM].u = c->by_tier[KV_RAM];
-	out->v[EXPLAIN_SSD].u = c->by_tier[KV_SSD];
-	out->v[EXPLAIN_REMOTE].u = c->by_tier[KV_REMOTE];
+	out->v[EXPLAIN_GPU].u = c->by_tier[BLOCK_GPU];
+	out->v[EXPLAIN_RAM].u = c->by_tier[BLOCK_RAM];
+	out->v[EXPLAIN_SSD].u = c->by_tier[BLOCK_SSD];
+	out->v[EXPLAIN_REMOTE].u = c->by_tier[BLOCK_REMOTE];
 	out->v[EXPLAIN_REUSE].f = c->reuse;
 	out->v[EXPLAIN_INFLIGHT].u = c->inflight;
 	out->v[EXPLAIN_OTHERS].u = c->others;

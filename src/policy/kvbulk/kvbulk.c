@@ -34,22 +34,22 @@ static const struct shape shapes[] = {
 };
 
 /* ---- pieces ---- */
-static struct kv_key key_take(struct cgn_cursor *c)
+static struct block_key key_take(struct cgn_cursor *c)
 {
-	struct kv_key k;
+	struct block_key k;
 	cgn_cursor_copy(c, &k.digest, sizeof k.digest);
 	k.segment = cgn_cursor_u32(c);
 	return k;
 }
 
-static struct kv_info info_take(struct cgn_cursor *c)
+static struct block_info info_take(struct cgn_cursor *c)
 {
-	struct kv_info i = {0};
+	struct block_info i = {0};
 	i.size = cgn_cursor_u64(c);
 	i.checksum = cgn_cursor_u64(c);
 	i.tokens = cgn_cursor_u32(c);
 	uint32_t tiers = cgn_cursor_u32(c);
-	i.tiers = tiers & KV_TIER_MASK;
+	i.tiers = tiers & BLOCK_TIER_MASK;
 	i.pinned = (tiers & PINNED) != 0;
 	i.created_unix_ms = cgn_cursor_u64(c);
 	i.expires_unix_ms = cgn_cursor_u64(c);
@@ -70,7 +70,7 @@ static void text_add(struct cgn_buf *out, struct cgn_str s)
 	cgn_buf_str(out, s);
 }
 
-void kvbulk_add_key(struct cgn_buf *out, const struct kv_key *k)
+void kvbulk_add_key(struct cgn_buf *out, const struct block_key *k)
 {
 	cgn_buf_add(out, &k->digest, sizeof k->digest);
 	cgn_put_u32(out, k->segment);
@@ -81,7 +81,7 @@ void kvbulk_add_lease(struct cgn_buf *out, uint64_t id)
 	cgn_put_u64(out, id);
 }
 
-void kvbulk_add_info(struct cgn_buf *out, const struct kv_info *i)
+void kvbulk_add_info(struct cgn_buf *out, const struct block_info *i)
 {
 	cgn_put_u64(out, i->size);
 	cgn_put_u64(out, i->checksum);
@@ -97,7 +97,7 @@ void kvbulk_add_extent(struct cgn_buf *out, struct kvbulk_extent e)
 	cgn_put_u64(out, e.length);
 }
 
-void kvbulk_add_change(struct cgn_buf *out, const struct kv_change *c)
+void kvbulk_add_change(struct cgn_buf *out, const struct block_change *c)
 {
 	kvbulk_add_key(out, &c->key);
 	cgn_put_u32(out, c->tiers);
@@ -114,8 +114,8 @@ static void put_take(struct cgn_cursor *c, struct kvbulk_msg *m)
 	m->info.tokens = cgn_cursor_u32(c);
 	m->info.created_unix_ms = cgn_cursor_u64(c);
 	m->info.expires_unix_ms = cgn_cursor_u64(c);
-	m->model = text_take(c, KV_MAX_MODEL);
-	m->name = text_take(c, KV_MAX_NAME);
+	m->model = text_take(c, BLOCK_MAX_MODEL);
+	m->name = text_take(c, BLOCK_MAX_NAME);
 	m->text = cgn_cursor_str(c, c->n);
 }
 
@@ -153,8 +153,8 @@ static void body_take(struct cgn_cursor *c, struct kvbulk_msg *m)
 	case KVBULK_VALUE:
 		m->lease = cgn_cursor_u64(c);
 		m->info = info_take(c);
-		m->model = text_take(c, KV_MAX_MODEL);
-		m->name = text_take(c, KV_MAX_NAME);
+		m->model = text_take(c, BLOCK_MAX_MODEL);
+		m->name = text_take(c, BLOCK_MAX_NAME);
 		break;
 	case KVBULK_COUNT:
 		m->number = cgn_cursor_u32(c);
@@ -238,7 +238,7 @@ static struct cgn_cursor item(const struct kvbulk_msg *m, size_t i)
 	return cgn_cursor_of((struct cgn_str){m->text.p + i * n, n});
 }
 
-struct kv_key kvbulk_key(const struct kvbulk_msg *m, size_t i)
+struct block_key kvbulk_key(const struct kvbulk_msg *m, size_t i)
 {
 	struct cgn_cursor c = item(m, i);
 	return key_take(&c);
@@ -250,7 +250,7 @@ uint64_t kvbulk_lease(const struct kvbulk_msg *m, size_t i)
 	return cgn_cursor_u64(&c);
 }
 
-struct kv_info kvbulk_info(const struct kvbulk_msg *m, size_t i)
+struct block_info kvbulk_info(const struct kvbulk_msg *m, size_t i)
 {
 	struct cgn_cursor c = item(m, i);
 	return info_take(&c);
@@ -265,11 +265,11 @@ struct kvbulk_extent kvbulk_extent(const struct kvbulk_msg *m, size_t i)
 	return e;
 }
 
-struct kv_change kvbulk_change(const struct kvbulk_msg *m, size_t i)
+struct block_change kvbulk_change(const struct kvbulk_msg *m, size_t i)
 {
 	struct cgn_cursor c = item(m, i);
-	struct kv_change change = {.key = key_take(&c)};
-	change.tiers = cgn_cursor_u32(&c) & KV_TIER_MASK;
+	struct block_change change = {.key = key_take(&c)};
+	change.tiers = cgn_cursor_u32(&c) & BLOCK_TIER_MASK;
 	change.size = cgn_cursor_u64(&c);
 	return change;
 }

@@ -35,7 +35,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
-#include "policy/kvindex/block.h"
+#include "policy/block/block.h"
 
 #define KVBULK_VERSION     1
 #define KVBULK_MAGIC       UINT64_C(0x4b4c42564b4e4743) /* "CGNKVBLK" */
@@ -86,8 +86,8 @@ struct kvbulk_msg {
 	uint64_t id;
 	uint32_t version;           /* HELLO, WELCOME */
 	struct kvbulk_terms terms;  /* WELCOME */
-	struct kv_key key;          /* GET, PUT, PIN */
-	struct kv_info info;        /* VALUE; PUT: size, checksum, tokens, created and expires */
+	struct block_key key;       /* GET, PUT, PIN */
+	struct block_info info;     /* VALUE; PUT: size, checksum, tokens, created and expires */
 	struct cgn_str model, name; /* VALUE, PUT */
 	uint64_t offset;            /* PUT */
 	uint32_t budget_ms;         /* GET */
@@ -103,16 +103,16 @@ struct kvbulk_msg {
  * says. */
 CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err *err);
 /* Item |i| < count of what kvbulk_read gave: LOOKUP, REMOVE; RELEASE, GET; INFOS; VALUE; CHANGES. */
-struct kv_key kvbulk_key(const struct kvbulk_msg *m, size_t i);
+struct block_key kvbulk_key(const struct kvbulk_msg *m, size_t i);
 uint64_t kvbulk_lease(const struct kvbulk_msg *m, size_t i);
-struct kv_info kvbulk_info(const struct kvbulk_msg *m, size_t i);
+struct block_info kvbulk_info(const struct kvbulk_msg *m, size_t i);
 struct kvbulk_extent kvbulk_extent(const struct kvbulk_msg *m, size_t i);
-struct kv_change kvbulk_change(const struct kvbulk_msg *m, size_t i);
+struct block_change kvbulk_change(const struct kvbulk_msg *m, size_t i);
 
 /* Append all of |m| but a list's items, which are to follow: |m->count| of them. */
 void kvbulk_write(const struct kvbulk_msg *m, struct cgn_buf *out);
-void kvbulk_add_key(struct cgn_buf *out, const struct kv_key *k);
+void kvbulk_add_key(struct cgn_buf *out, const struct block_key *k);
 void kvbulk_add_lease(struct cgn_buf *out, uint64_t id);
-void kvbulk_add_info(struct cgn_buf *out, const struct kv_info *i);
+void kvbulk_add_info(struct cgn_buf *out, const struct block_info *i);
 void kvbulk_add_extent(struct cgn_buf *out, struct kvbulk_extent e);
-void kvbulk_add_change(struct cgn_buf *out, const struct kv_change *c);
+void kvbulk_add_change(struct cgn_buf *out, const struct block_change *c);

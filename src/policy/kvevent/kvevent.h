@@ -14,14 +14,14 @@
  *           or a map {"type": "BlockStored", ...} with the same names (and SGLang's "cache_salt", or
  *           "metadata" that holds it)
  *   hash an integer of up to 64 bits, or bytes, of which the last 8 count, big-endian
- *   medium GPU (and nothing said): KV_GPU. CPU, CPU_PINNED, CPU_TIER1, CPU_TIER2: KV_RAM. STORAGE, DISK, SSD,
- *   FS, NVME: KV_SSD.
- *           Anything else, and whatever has locality REMOTE: KV_REMOTE. Case does not matter Unknown events
+ *   medium GPU (and nothing said): BLOCK_GPU. CPU, CPU_PINNED, CPU_TIER1, CPU_TIER2: BLOCK_RAM. STORAGE, DISK, SSD,
+ *   FS, NVME: BLOCK_SSD.
+ *           Anything else, and whatever has locality REMOTE: BLOCK_REMOTE. Case does not matter Unknown events
  *           and unknown fields are passed over and counted. */
 #pragma once
 #include "base/core/err.h"
 #include "base/msgpack/msgpack.h"
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 
 #define KV_EVENT_MAX_GROUPS 32 /* cache groups of a hybrid model; a group_idx beyond is an error */
 
@@ -37,7 +37,7 @@ bool kv_token_next(struct kv_list *l, uint32_t *out);
 enum kv_event_type { KV_STORED, KV_REMOVED, KV_CLEARED, KV_EVENT_TYPES };
 struct kv_event {
 	enum kv_event_type type;
-	enum kv_tier tier;
+	enum block_tier tier;
 	uint32_t group; /* cache group of a hybrid model; 0 when not said */
 	struct kv_list hashes;
 	/* KV_STORED: */

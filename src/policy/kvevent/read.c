@@ -221,22 +221,22 @@ static void take_field(struct reading *r, enum field f)
 
 /* ---- what the fields mean together ---- */
 
-static enum kv_tier tier_of(struct cgn_str medium, struct cgn_str locality)
+static enum block_tier tier_of(struct cgn_str medium, struct cgn_str locality)
 {
 	static const struct {
 		const char *name;
-		enum kv_tier tier;
-	} media[] = {{"GPU", KV_GPU}, {"CPU", KV_RAM}, {"CPU_PINNED", KV_RAM}, {"CPU_TIER1", KV_RAM},
-		{"CPU_TIER2", KV_RAM}, {"STORAGE", KV_SSD}, {"DISK", KV_SSD}, {"SSD", KV_SSD}, {"FS", KV_SSD},
-		{"NVME", KV_SSD}};
+		enum block_tier tier;
+	} media[] = {{"GPU", BLOCK_GPU}, {"CPU", BLOCK_RAM}, {"CPU_PINNED", BLOCK_RAM},
+		{"CPU_TIER1", BLOCK_RAM}, {"CPU_TIER2", BLOCK_RAM}, {"STORAGE", BLOCK_SSD},
+		{"DISK", BLOCK_SSD}, {"SSD", BLOCK_SSD}, {"FS", BLOCK_SSD}, {"NVME", BLOCK_SSD}};
 	if (cgn_str_eq_nocase(locality, CGN_STR("REMOTE")))
-		return KV_REMOTE;
+		return BLOCK_REMOTE;
 	if (medium.n == 0)
-		return KV_GPU;
+		return BLOCK_GPU;
 	for (size_t i = 0; i < CGN_COUNT(media); i++)
 		if (cgn_str_eq_nocase(medium, cgn_str_of(media[i].name)))
 			return media[i].tier;
-	return KV_REMOTE;
+	return BLOCK_REMOTE;
 }
 
 static bool holds(struct cgn_str s, const char *word)

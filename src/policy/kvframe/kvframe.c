@@ -103,21 +103,21 @@ const char *kvframe_status_text(enum kvframe_status s)
 
 /* ---- keys ---- */
 
-uint64_t kvframe_short(const struct kv_key *k)
+uint64_t kvframe_short(const struct block_key *k)
 {
 	return digest_short(&k->digest) ^ k->segment * 0x9e3779b97f4a7c15ULL;
 }
 
-static void put_key(struct cgn_buf *out, const struct kv_key *k)
+static void put_key(struct cgn_buf *out, const struct block_key *k)
 {
 	cgn_buf_add(out, k->digest.b, sizeof k->digest.b);
 	put_le(out, k->segment, 4);
 }
 
-static void rd_key(struct kvframe_rd *r, struct kv_key *k)
+static void rd_key(struct kvframe_rd *r, struct block_key *k)
 {
 	struct cgn_str bytes = kvframe_rd_bytes(r, sizeof k->digest.b);
-	*k = (struct kv_key){.segment = 0};
+	*k = (struct block_key){.segment = 0};
 	if (bytes.n > 0)
 		memcpy(k->digest.b, bytes.p, bytes.n);
 	k->segment = kvframe_rd_u32(r);
@@ -233,7 +233,7 @@ struct kvframe_hold kvframe_hold_at(const struct kvframe_holds *h, size_t i)
 	struct kvframe_rd r = {h->packed + i * HOLD_BYTES, HOLD_BYTES, false};
 	struct kvframe_hold hold;
 	hold.block = kvframe_rd_u64(&r);
-	hold.tiers = kvframe_rd_u8(&r) & KV_TIER_MASK;
+	hold.tiers = kvframe_rd_u8(&r) & BLOCK_TIER_MASK;
 	return hold;
 }
 

@@ -17,7 +17,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
-#include "policy/kvindex/block.h"
+#include "policy/block/block.h"
 
 #define KVFRAME_ALPN      "cgn-kv/1"
 #define KVFRAME_HEAD      8
@@ -50,12 +50,12 @@ CGN_RC kvframe_next(struct kvframe_in *in, struct cgn_str *rest, struct kvframe 
 
 /* What a HOLDS calls it: the first 8 bytes of the digest, of later segments mixed with their number. Two keys
  * may share it: it says where to ask, the answer says what there is. */
-uint64_t kvframe_short(const struct kv_key *k);
+uint64_t kvframe_short(const struct block_key *k);
 
 /* ---- payloads: written with their frame's head, read without it. Reading: CGN_INVALID, and what is wrong.
  * ---- */
 struct kvframe_fetch {
-	struct kv_key key;
+	struct block_key key;
 	uint64_t offset, length; /* length 0: to the end */
 	uint32_t budget_ms;      /* that the asker waits at most; 0: not told */
 	uint8_t priority;        /* 0 (first) to 7 */
@@ -95,7 +95,7 @@ CGN_RC kvframe_read_who(struct cgn_str payload, struct kvframe_who *out, struct 
 /* What it holds. State, not a log: what is told of a block is all that is known of it then. */
 struct kvframe_hold {
 	uint64_t block; /* kvframe_short */
-	uint8_t tiers;  /* KV_TIER_BIT; 0: gone */
+	uint8_t tiers;  /* BLOCK_TIER_BIT; 0: gone */
 };
 struct kvframe_holds {
 	uint64_t seq;           /* the last plus one; else something was lost: subscribe again */

@@ -59,7 +59,7 @@ static unsigned array_tiers(const struct scrap *s, unsigned lane)
 	for (unsigned i = 0, cap = holders_array_cap(s); i < cap; i++) {
 		unsigned m = holders_array_at(s, i);
 		if (m >> 4 == lane && m != 0)
-			return m & KV_TIER_MASK;
+			return m & BLOCK_TIER_MASK;
 	}
 	return 0;
 }
@@ -70,9 +70,9 @@ static unsigned dense_tiers(const struct scrap *s, unsigned lane)
 	while ((holders_plane(s, 0, word) & bit_of(lane)) != 0) {
 		unsigned tiers = 0;
 		if (s->kind == SCRAP_DENSE)
-			return KV_TIER_BIT(KV_GPU);
-		for (unsigned t = 0; t < KV_TIERS; t++)
-			tiers |= (holders_plane(s, 1 + t, word) & bit_of(lane)) != 0 ? KV_TIER_BIT(t) : 0;
+			return BLOCK_TIER_BIT(BLOCK_GPU);
+		for (unsigned t = 0; t < BLOCK_TIERS; t++)
+			tiers |= (holders_plane(s, 1 + t, word) & bit_of(lane)) != 0 ? BLOCK_TIER_BIT(t) : 0;
 		if (tiers != 0)
 			return tiers;
 	}
@@ -86,7 +86,7 @@ unsigned holders_tiers(uint64_t who, unsigned lane)
 							 : dense_tiers(who_set(who), lane);
 	for (; who != 0; who >>= 16)
 		if ((who & 0xffff) >> 4 == lane)
-			return (unsigned)who & KV_TIER_MASK;
+			return (unsigned)who & BLOCK_TIER_MASK;
 	return 0;
 }
 
@@ -131,7 +131,7 @@ static size_t array_bytes(unsigned n)
 static bool only_gpu(const uint16_t *m, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		if ((m[i] & KV_TIER_MASK) != KV_TIER_BIT(KV_GPU))
+		if ((m[i] & BLOCK_TIER_MASK) != BLOCK_TIER_BIT(BLOCK_GPU))
 			return false;
 	return true;
 }
@@ -146,8 +146,8 @@ static void fill(struct scrap *s, const uint16_t *m, unsigned n)
 			continue;
 		}
 		atomic_fetch_or_explicit(&plane_of(s, 0)[lane / 64], bit_of(lane), memory_order_relaxed);
-		for (unsigned t = 0; t < KV_TIERS && s->kind == SCRAP_DENSE_TIERS; t++)
-			if ((m[i] & KV_TIER_BIT(t)) != 0)
+		for (unsigned t = 0; t < BLOCK_TIERS && s->kind == SCRAP_DENSE_TIERS; t++)
+			if ((m[i] & BLOCK_TIER_BIT(t)) != 0)
 				atomic_fetch_or_explicit(&plane_of(s, 1 + t)[lane / 64], bit_of(lane),
 					memory_order_relaxed);
 	}
@@ -164,7 +164,7 @@ static bool make(struct kvindex *ix, const uint16_t *m, unsigned n, uint64_t *wh
 	unsigned words = atomic_load_explicit(&ix->words, memory_order_relaxed);
 	enum scrap_kind kind = only_gpu(m, n) ? SCRAP_DENSE : SCRAP_DENSE_TIERS;
 	size_t array = array_bytes(n),
-	       dense = sizeof(struct scrap) + 8 * (size_t)words * (kind == SCRAP_DENSE ? 1 : 1 + KV_TIERS);
+	       dense = sizeof(struct scrap) + 8 * (size_t)words * (kind == SCRAP_DENSE ? 1 : 1 + BLOCK_TIERS);
 	if (array < dense)
 		kind = SCRAP_ARRAY;
 	struct scrap *s = scrap_new(ix, kind, kind == SCRAP_ARRAY ? array : dense);
@@ -218,17 +218,18 @@ static void plane_set(struct scrap *s, unsigned plane, unsigned lane, bool on)
 static bool dense_put(struct scrap *s, unsigned lane, unsigned tiers)
 {
 	bool held = (holders_plane(s, 0, lane / 64) & bit_of(lane)) != 0;
-	if (lane / 64 >= s->words || (s->kind == SCRAP_DENSE && tiers != 0 && tiers != KV_TIER_BIT(KV_GPU)))
+	if (lane / 64 >= s->words ||
+		(s->kind == SCRAP_DENSE && tiers != 0 && tiers != BLOCK_TIER_BIT(BLOCK_GPU)))
 		return false;
 	s->n = (uint16_t)(s->n + (tiers != 0) - held);
 	if (tiers == 0)
 		plane_set(s, 0, lane, false);
 	if (s->kind == SCRAP_DENSE_TIERS) {
-		for (unsigned t = 0; t < KV_TIERS; t++)
-			if ((tiers & KV_TIER_BIT(t)) != 0)
+		for (unsigned t = 0; t < BLOCK_TIERS; t++)
+			if ((tiers & BLOCK_TIER_BIT(t)) != 0)
 				plane_set(s, 1 + t, lane, true);
-		for (unsigned t = 0; t < KV_TIERS; t++)
-			if ((tiers & KV_TIER_BIT(t)) == 0)
+		for (unsigned t = 0; t < BLOCK_TIERS; t++)
+			if ((tiers & BLOCK_TIER_BIT(t)) == 0)
 				plane_set(s, 1 + t, lane, false);
 	}
 	if (tiers != 0)

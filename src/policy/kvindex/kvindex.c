@@ -136,16 +136,16 @@ void kvindex_node_remove(struct kvindex *ix, uint16_t lane)
 void lane_account(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned before, unsigned now)
 {
 	struct lane *l = ix->lanes[lane];
-	l->sums[kv_range(digest)] ^= kv_print(digest, before) ^ kv_print(digest, now);
+	l->sums[block_range(digest)] ^= block_fingerprint(digest, before) ^ block_fingerprint(digest, now);
 	l->count += (uint64_t)(now != 0) - (before != 0);
-	for (unsigned t = 0; t < KV_TIERS; t++)
+	for (unsigned t = 0; t < BLOCK_TIERS; t++)
 		l->tiers[t] += (uint64_t)(now >> t & 1) - (before >> t & 1);
 	ix->memberships += (uint64_t)(now != 0) - (before != 0);
 }
 
 void lane_mark_shed(struct kvindex *ix, unsigned lane, uint64_t digest)
 {
-	unsigned range = kv_range(digest);
+	unsigned range = block_range(digest);
 	ix->lanes[lane]->shed[range / 64] |= bit_of(range);
 	ix->shed_memberships++;
 }
@@ -155,7 +155,7 @@ const uint64_t *kvindex_sums(const struct kvindex *ix, uint16_t lane)
 	return lane_of(ix, lane)->sums;
 }
 
-void kvindex_tier_counts(const struct kvindex *ix, uint16_t lane, uint64_t out[KV_TIERS])
+void kvindex_tier_counts(const struct kvindex *ix, uint16_t lane, uint64_t out[BLOCK_TIERS])
 {
 	memcpy(out, lane_of(ix, lane)->tiers, sizeof lane_of(ix, lane)->tiers);
 }
@@ -167,7 +167,7 @@ uint64_t kvindex_count(const struct kvindex *ix, uint16_t lane)
 
 bool kvindex_range_was_shed(const struct kvindex *ix, uint16_t lane, unsigned range)
 {
-	CGN_MUST(range < KV_RANGES);
+	CGN_MUST(range < BLOCK_RANGES);
 	return (lane_of(ix, lane)->shed[range / 64] & bit_of(range)) != 0;
 }
 
@@ -238,7 +238,7 @@ static void fetch_ahead(struct kvindex *ix, const struct lane *l, uint64_t diges
 		return;
 	__builtin_prefetch(&t->buckets[first_bucket(x, n)], 1);
 	__builtin_prefetch(&t->buckets[second_bucket(x, n)], 1);
-	__builtin_prefetch(&l->sums[kv_range(digest)], 1);
+	__builtin_prefetch(&l->sums[block_range(digest)], 1);
 }
 
 void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, const uint8_t *tiers, size_t n)
@@ -249,7 +249,8 @@ void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, con
 	for (size_t i = 0; i < n; i++) {
 		if (i + LOOK_AHEAD < n)
 			fetch_ahead(ix, l, digests[i + LOOK_AHEAD]);
-		put(ix, lane, digests[i], tiers != NULL ? tiers[i] & KV_TIER_MASK : KV_TIER_BIT(KV_GPU));
+		put(ix, lane, digests[i],
+			tiers != NULL ? tiers[i] & BLOCK_TIER_MASK : BLOCK_TIER_BIT(BLOCK_GPU));
 		if (++ix->updates % 32 == 0 && ix->retired_bytes > (64 << 10))
 			(void)mem_reclaim(ix, 64);
 	}
@@ -273,9 +274,9 @@ static size_t pass(struct kvindex *ix, struct segment *s, slot_fn fn, void *arg)
 
 static void pass_range(struct kvindex *ix, unsigned range, bool change, slot_fn fn, void *arg)
 {
-	unsigned per = SEGMENTS / KV_RANGES, first = range < KV_RANGES ? range * per : 0,
-		 n = range < KV_RANGES ? per : SEGMENTS;
-	CGN_MUST(range <= KV_RANGES);
+	unsigned per = SEGMENTS / BLOCK_RANGES, first = range < BLOCK_RANGES ? range * per : 0,
+		 n = range < BLOCK_RANGES ? per : SEGMENTS;
+	CGN_MUST(range <= BLOCK_RANGES);
 	for (struct segment *s = ix->segments + first; s < ix->segments + first + n; s++) {
 		if (change)
 			segment_bump(s);
@@ -301,8 +302,8 @@ void kvindex_clear(struct kvindex *ix, uint16_t lane, unsigned range)
 {
 	struct lane *l = lane_of(ix, lane);
 	pass_range(ix, range, true, clear_slot, &lane);
-	for (unsigned r = range < KV_RANGES ? range : 0; r < (range < KV_RANGES ? range + 1 : KV_RANGES);
-		r++) {
+	for (unsigned r = range < BLOCK_RANGES ? range : 0;
+		r < (range < BLOCK_RANGES ? range + 1 : BLOCK_RANGES); r++) {
 		CGN_MUST(l->sums[r] == 0);
 		l->shed[r / 64] &= ~bit_of(r);
 	}

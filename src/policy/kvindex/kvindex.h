@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "base/core/err.h"
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 
 #define KVINDEX_LANES   4096
 #define KVINDEX_READERS 256
@@ -65,20 +65,20 @@ CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *lane, struct cgn_err *err)
  * ask it for the new node. */
 void kvindex_node_remove(struct kvindex *ix, uint16_t lane);
 /* The node holds block digests[i] in exactly the tiers of the mask tiers[i] now; 0: not at all; |tiers| NULL:
- * KV_GPU each. Idempotent. Batches of a few hundred are fastest. Takes memory from max_bytes, sheds when
+ * BLOCK_GPU each. Idempotent. Batches of a few hundred are fastest. Takes memory from max_bytes, sheds when
  * there is none. */
 void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, const uint8_t *tiers, size_t n);
-/* The node holds nothing of |range|, or nothing at all (KV_RANGES); takes the mark of kvindex_range_was_shed
+/* The node holds nothing of |range|, or nothing at all (BLOCK_RANGES); takes the mark of kvindex_range_was_shed
  * away. A range costs a pass over 1/256 of the index, some 10 to 40 ns a block; all of them a pass over the
  * whole: to forget a node without a pause, remove it and add it anew. */
 void kvindex_clear(struct kvindex *ix, uint16_t lane, unsigned range);
-/* What is held, as holdings_sums. [KV_RANGES] */
+/* What is held, as holdings_sums. [BLOCK_RANGES] */
 const uint64_t *kvindex_sums(const struct kvindex *ix, uint16_t lane);
 /* Something of this range was shed since the lane was added or the range was cleared: do not compare its
  * sum. */
 bool kvindex_range_was_shed(const struct kvindex *ix, uint16_t lane, unsigned range);
 /* How many of its blocks lie in each tier; one that lies in several counts in each. */
-void kvindex_tier_counts(const struct kvindex *ix, uint16_t lane, uint64_t out[KV_TIERS]);
+void kvindex_tier_counts(const struct kvindex *ix, uint16_t lane, uint64_t out[BLOCK_TIERS]);
 uint64_t kvindex_count(const struct kvindex *ix, uint16_t lane); /* blocks that the lane holds */
 unsigned kvindex_tiers(const struct kvindex *ix, uint16_t lane, uint64_t digest);
 /* Every block of the lane, or of one range of it. A pass over the index, for debugging and tests. |fn| must
@@ -108,4 +108,4 @@ void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n);
 void kvindex_leap(struct kvindex_reader *r, const uint64_t *chain, size_t n);
 /* Of the last match: how many leading blocks |lane| holds in any tier, and how many of them lie at best in
  * each tier. |by_tier| may be NULL. */
-uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t lane, uint32_t by_tier[KV_TIERS]);
+uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t lane, uint32_t by_tier[BLOCK_TIERS]);

@@ -62,9 +62,9 @@ enum lane_state {
 };
 
 struct lane {
-	uint64_t sums[KV_RANGES], count;
-	uint64_t tiers[KV_TIERS]; /* blocks in each */
-	uint64_t shed[KV_RANGES / 64];
+	uint64_t sums[BLOCK_RANGES], count;
+	uint64_t tiers[BLOCK_TIERS]; /* blocks in each */
+	uint64_t shed[BLOCK_RANGES / 64];
 };
 
 struct reader_slot {

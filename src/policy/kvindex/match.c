@@ -27,7 +27,7 @@
 #define MAX_LEVELS 16 /* lanes that end in bulk after so many levels are noted one by one */
 #define AHEAD      32 /* blocks that are placed before their turn; a power of two */
 #define MAX_CHAIN  ((size_t)1 << 31)
-#define FAR        (KV_TIERS - 1) /* tiers but the first */
+#define FAR        (BLOCK_TIERS - 1) /* tiers but the first */
 
 struct note {
 	uint32_t stamp;   /* of the match that it is about */
@@ -297,11 +297,11 @@ static void add_member(const struct kvindex_reader *r, struct holding *h, uint16
 
 static void add_word(struct holding *h, const struct scrap *s, unsigned w)
 {
-	uint64_t tiers[KV_TIERS], any, seen;
+	uint64_t tiers[BLOCK_TIERS], any, seen;
 	do {
 		any = holders_plane(s, 0, w);
 		seen = 0;
-		for (unsigned t = 0; t < KV_TIERS; t++) {
+		for (unsigned t = 0; t < BLOCK_TIERS; t++) {
 			tiers[t] = holders_plane(s, 1 + t, w) & ~seen;
 			seen |= tiers[t];
 		}
@@ -532,7 +532,7 @@ static uint32_t depth_of(const struct kvindex_reader *r, unsigned lane, const st
 	return 0;
 }
 
-uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t lane, uint32_t by_tier[KV_TIERS])
+uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t lane, uint32_t by_tier[BLOCK_TIERS])
 {
 	CGN_LIVE(r, READER_TAG);
 	CGN_MUST(lane < KVINDEX_LANES);
@@ -541,10 +541,10 @@ uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t lane, uint32_t by
 	uint32_t depth = depth_of(r, lane, note, &tier), far = 0;
 	if (by_tier == NULL)
 		return depth;
-	for (unsigned t = 1; t < KV_TIERS; t++) {
+	for (unsigned t = 1; t < BLOCK_TIERS; t++) {
 		by_tier[t] = depth == 0 ? 0 : (note != NULL ? note->by[t - 1] : 0) + (t == tier ? depth : 0);
 		far += by_tier[t];
 	}
-	by_tier[KV_GPU] = depth - far;
+	by_tier[BLOCK_GPU] = depth - far;
 	return depth;
 }

@@ -257,7 +257,7 @@ static void drop(struct kvindex *ix, struct segment *s, struct slot *slot)
 		unsigned lane = ix->listed[i] >> 4;
 		if (ix->states[lane] != LANE_LIVE)
 			continue;
-		lane_account(ix, lane, digest, ix->listed[i] & KV_TIER_MASK, 0);
+		lane_account(ix, lane, digest, ix->listed[i] & BLOCK_TIER_MASK, 0);
 		lane_mark_shed(ix, lane, digest);
 	}
 	segment_remove_next(ix, s, slot);

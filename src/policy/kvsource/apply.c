@@ -98,7 +98,7 @@ struct walk {
 static void orphan(struct kv_source *s, const struct kv_event *e)
 {
 	s->stats.orphans++;
-	if (e->tier == KV_GPU) /* lower tiers may be told of after the block itself has gone */
+	if (e->tier == BLOCK_GPU) /* lower tiers may be told of after the block itself has gone */
 		s->complete = false;
 }
 

@@ -41,7 +41,7 @@
 #pragma once
 #include "base/core/err.h"
 #include "base/core/str.h"
-#include "policy/kvindex/holdings.h"
+#include "policy/holdings/holdings.h"
 
 #define KV_SOURCE_MAX_BLOCKS   ((size_t)1 << 20)
 #define KV_SOURCE_HELD_BATCHES 256

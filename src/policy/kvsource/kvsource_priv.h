@@ -26,7 +26,7 @@ struct ledger_block {
 		 * root */
 		uint64_t parent;
 	};
-	uint16_t refs[KV_TIERS]; /* all 0: an empty slot. One that reached 65535 stays */
+	uint16_t refs[BLOCK_TIERS]; /* all 0: an empty slot. One that reached 65535 stays */
 	uint8_t group, shape;
 	uint8_t place; /* of a page in its block of ours */
 	bool first;    /* a page without a parent */
@@ -37,7 +37,7 @@ struct ledger_spot {
 	uint64_t digest;
 	bool used;
 	uint8_t told;    /* tiers that the holdings have from us */
-	uint16_t refs[]; /* [groups][KV_TIERS]: blocks that refer to it; 65535 stays */
+	uint16_t refs[]; /* [groups][BLOCK_TIERS]: blocks that refer to it; 65535 stays */
 };
 
 struct ledger {
@@ -70,13 +70,13 @@ struct ledger_block *ledger_find_any(const struct ledger *l, unsigned group, uin
 /* A new block with one reference in |tier|. |digests|: the split of its shape. TOO_LARGE, NO_MEMORY: nothing
  * changed. */
 CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash,
-	const struct digest *digests, enum kv_tier tier);
+	const struct digest *digests, enum block_tier tier);
 /* The same for a page: |page| has hash, group, shape, place, first, parent, and its tokens, or |last| if it
  * ends a block of ours. */
-CGN_RC ledger_add_page(struct ledger *l, const struct ledger_block *page, enum kv_tier tier);
-CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum kv_tier tier);
+CGN_RC ledger_add_page(struct ledger *l, const struct ledger_block *page, enum block_tier tier);
+CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum block_tier tier);
 /* no-op without a reference; |b| may be gone */
-void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier);
+void ledger_unref(struct ledger *l, struct ledger_block *b, enum block_tier tier);
 
 /* ---- held.c: batches that came before their turn, by number ---- */
 struct held_batch {

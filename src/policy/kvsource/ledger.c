@@ -46,7 +46,7 @@ static bool spots_rebuild(struct ledger *l, size_t cap, unsigned groups)
 	struct ledger bigger = *l;
 	bigger.cap_spots = cap;
 	bigger.groups_cap = groups;
-	bigger.spot_bytes = sizeof(struct ledger_spot) + sizeof(uint16_t) * KV_TIERS * groups;
+	bigger.spot_bytes = sizeof(struct ledger_spot) + sizeof(uint16_t) * BLOCK_TIERS * groups;
 	bigger.spot_bytes = (bigger.spot_bytes + 7) & ~(size_t)7;
 	bigger.spots = calloc(cap, bigger.spot_bytes);
 	if (bigger.spots == NULL)
@@ -71,12 +71,12 @@ static bool spots_make_room(struct ledger *l, size_t more)
 static unsigned spot_tiers(const struct ledger *l, const struct ledger_spot *s)
 {
 	unsigned tiers = 0;
-	for (unsigned t = 0; t < KV_TIERS; t++) {
+	for (unsigned t = 0; t < BLOCK_TIERS; t++) {
 		uint32_t groups = 0;
 		for (unsigned g = 0; g < l->groups_cap; g++)
-			groups |= s->refs[g * KV_TIERS + t] > 0 ? 1U << g : 0;
+			groups |= s->refs[g * BLOCK_TIERS + t] > 0 ? 1U << g : 0;
 		if (l->required != 0 && (groups & l->required) == l->required)
-			tiers |= KV_TIER_BIT(t);
+			tiers |= BLOCK_TIER_BIT(t);
 	}
 	return tiers;
 }
@@ -85,13 +85,13 @@ static unsigned spot_tiers(const struct ledger *l, const struct ledger_spot *s)
 static CGN_RC spot_judge(struct ledger *l, struct ledger_spot *s)
 {
 	unsigned now = spot_tiers(l, s);
-	for (unsigned t = 0; t < KV_TIERS; t++) {
-		unsigned bit = KV_TIER_BIT(t);
+	for (unsigned t = 0; t < BLOCK_TIERS; t++) {
+		unsigned bit = BLOCK_TIER_BIT(t);
 		if ((now & bit) != 0 && (s->told & bit) == 0) {
-			CGN_TRY(holdings_add(l->holdings, s->digest, (enum kv_tier)t));
+			CGN_TRY(holdings_add(l->holdings, s->digest, (enum block_tier)t));
 			s->told |= (uint8_t)bit;
 		} else if ((now & bit) == 0 && (s->told & bit) != 0) {
-			CGN_MUST(holdings_drop(l->holdings, s->digest, (enum kv_tier)t));
+			CGN_MUST(holdings_drop(l->holdings, s->digest, (enum block_tier)t));
 			s->told &= (uint8_t)~bit;
 		}
 	}
@@ -106,7 +106,7 @@ static CGN_RC judge_all(struct ledger *l)
 	return CGN_OK;
 }
 
-static CGN_RC spot_ref(struct ledger *l, uint64_t digest, unsigned group, enum kv_tier tier)
+static CGN_RC spot_ref(struct ledger *l, uint64_t digest, unsigned group, enum block_tier tier)
 {
 	struct ledger_spot *s = spot_at(l, spot_seek(l, digest));
 	if (!s->used) {
@@ -114,7 +114,7 @@ static CGN_RC spot_ref(struct ledger *l, uint64_t digest, unsigned group, enum k
 		s->digest = digest;
 		l->n_spots++;
 	}
-	uint16_t *refs = &s->refs[group * KV_TIERS + tier];
+	uint16_t *refs = &s->refs[group * BLOCK_TIERS + tier];
 	if (*refs < UINT16_MAX)
 		++*refs;
 	return spot_judge(l, s);
@@ -122,7 +122,7 @@ static CGN_RC spot_ref(struct ledger *l, uint64_t digest, unsigned group, enum k
 
 static bool spot_empty(const struct ledger *l, const struct ledger_spot *s)
 {
-	for (unsigned i = 0; i < l->groups_cap * KV_TIERS; i++)
+	for (unsigned i = 0; i < l->groups_cap * BLOCK_TIERS; i++)
 		if (s->refs[i] > 0)
 			return false;
 	return true;
@@ -143,11 +143,11 @@ static void spot_remove(struct ledger *l, size_t i)
 	l->n_spots--;
 }
 
-static void spot_unref(struct ledger *l, uint64_t digest, unsigned group, enum kv_tier tier)
+static void spot_unref(struct ledger *l, uint64_t digest, unsigned group, enum block_tier tier)
 {
 	size_t i = spot_seek(l, digest);
 	struct ledger_spot *s = spot_at(l, i);
-	uint16_t *refs = &s->refs[group * KV_TIERS + tier];
+	uint16_t *refs = &s->refs[group * BLOCK_TIERS + tier];
 	CGN_MUST(s->used && *refs > 0);
 	if (*refs < UINT16_MAX)
 		--*refs;
@@ -287,7 +287,7 @@ static uint32_t stands_for(const struct ledger *l, const struct ledger_block *b)
 	return b->place + 1U == pages ? 1 : 0;
 }
 
-static CGN_RC refer(struct ledger *l, const struct ledger_block *b, enum kv_tier tier)
+static CGN_RC refer(struct ledger *l, const struct ledger_block *b, enum block_tier tier)
 {
 	uint32_t n = stands_for(l, b);
 	for (uint32_t i = 0; i + 1 < n; i++)
@@ -305,7 +305,7 @@ static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
 
 /* A failure of the holdings half way leaves blocks and references in step with each other; the caller gives
  * up on the source. */
-static CGN_RC add(struct ledger *l, const struct ledger_block *fresh, enum kv_tier tier)
+static CGN_RC add(struct ledger *l, const struct ledger_block *fresh, enum block_tier tier)
 {
 	struct ledger_block *b = &l->blocks[block_seek(l, fresh->group, fresh->shape, fresh->hash)];
 	*b = *fresh;
@@ -322,7 +322,7 @@ static CGN_RC make_room(struct ledger *l, uint32_t spots)
 }
 
 CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t hash,
-	const struct digest *digests, enum kv_tier tier)
+	const struct digest *digests, enum block_tier tier)
 {
 	uint32_t split = l->shapes[shape];
 	CGN_TRY(make_room(l, split));
@@ -335,13 +335,13 @@ CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t has
 	return add(l, &fresh, tier);
 }
 
-CGN_RC ledger_add_page(struct ledger *l, const struct ledger_block *page, enum kv_tier tier)
+CGN_RC ledger_add_page(struct ledger *l, const struct ledger_block *page, enum block_tier tier)
 {
 	CGN_TRY(make_room(l, stands_for(l, page)));
 	return add(l, page, tier);
 }
 
-CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum kv_tier tier)
+CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum block_tier tier)
 {
 	if (b->refs[tier] < UINT16_MAX)
 		b->refs[tier]++;
@@ -350,7 +350,7 @@ CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum kv_tier tier)
 	return refer(l, b, tier);
 }
 
-void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier)
+void ledger_unref(struct ledger *l, struct ledger_block *b, enum block_tier tier)
 {
 	if (b->refs[tier] == 0 || b->refs[tier] == UINT16_MAX || --b->refs[tier] > 0)
 		return;
@@ -366,9 +366,10 @@ void ledger_unref(struct ledger *l, struct ledger_block *b, enum kv_tier tier)
 void ledger_clear(struct ledger *l)
 {
 	for (size_t i = 0; i < l->cap_spots; i++)
-		for (unsigned t = 0; t < KV_TIERS; t++)
-			if (spot_at(l, i)->used && (spot_at(l, i)->told & KV_TIER_BIT(t)) != 0)
-				CGN_MUST(holdings_drop(l->holdings, spot_at(l, i)->digest, (enum kv_tier)t));
+		for (unsigned t = 0; t < BLOCK_TIERS; t++)
+			if (spot_at(l, i)->used && (spot_at(l, i)->told & BLOCK_TIER_BIT(t)) != 0)
+				CGN_MUST(holdings_drop(l->holdings, spot_at(l, i)->digest,
+					(enum block_tier)t));
 	for (size_t i = 0; i < l->cap_blocks; i++)
 		block_fini(l, &l->blocks[i]);
 	free(l->blocks);

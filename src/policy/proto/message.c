@@ -30,9 +30,9 @@ static void put_residency(struct cgn_buf *out, const struct proto_residency *r)
 
 static void put_check(struct cgn_buf *out, const struct proto_check *c)
 {
-	struct cgn_str sums = {NULL, KV_RANGES * sizeof *c->sums};
+	struct cgn_str sums = {NULL, BLOCK_RANGES * sizeof *c->sums};
 	wire_put_head(out, E_CHECK, wire_str_size(C_SUMS, sums) + wire_u64_size(C_BLOCKS, c->blocks));
-	wire_put_fixed64s(out, C_SUMS, c->sums, KV_RANGES);
+	wire_put_fixed64s(out, C_SUMS, c->sums, BLOCK_RANGES);
 	wire_put_u64(out, C_BLOCKS, c->blocks);
 }
 
@@ -56,19 +56,19 @@ static bool tiers_known(const uint8_t *tiers, size_t n)
 	unsigned seen = 0;
 	for (size_t i = 0; i < n; i++)
 		seen |= tiers[i];
-	return (seen & ~KV_TIER_MASK) == 0;
+	return (seen & ~BLOCK_TIER_MASK) == 0;
 }
 
 CGN_RC proto_residency_check(const Cognitora__V1__Residency *r, const Cognitora__V1__ResidencyCheck *check,
 	struct cgn_err *err)
 {
-	if (check != NULL && check->n_sums != KV_RANGES)
+	if (check != NULL && check->n_sums != BLOCK_RANGES)
 		return CGN_FAIL(err, INVALID, "ResidencyCheck.sums: %zu sums, %d are needed", check->n_sums,
-			KV_RANGES);
+			BLOCK_RANGES);
 	if (r == NULL)
 		return CGN_OK;
 	for (size_t i = 0; i < r->n_ranges; i++)
-		if (r->ranges[i] >= KV_RANGES)
+		if (r->ranges[i] >= BLOCK_RANGES)
 			return CGN_FAIL(err, INVALID, "Residency.ranges: there is no range %u", r->ranges[i]);
 	if (r->tiers.len != 0 && r->tiers.len != r->n_blocks)
 		return CGN_FAIL(err, INVALID, "Residency.tiers: %zu masks for %zu blocks", r->tiers.len,

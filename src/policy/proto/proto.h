@@ -15,7 +15,7 @@
 #include "cognitora/v1/control.pb-c.h"
 #include "cognitora/v1/node.pb-c.h"
 #include "cognitora/v1/router.pb-c.h"
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 
 /* gRPC method paths. */
 #define PROTO_AGENT_GENERATE     "/cognitora.v1.Agent/Generate"
@@ -102,13 +102,13 @@ struct proto_residency {
 	const uint32_t *ranges; /* of the reset; none: everything */
 	size_t n_ranges;
 	const uint64_t *blocks;
-	const uint8_t *tiers; /* one a block; NULL: all KV_GPU */
+	const uint8_t *tiers; /* one a block; NULL: all BLOCK_GPU */
 	size_t n_blocks;
 	Cognitora__V1__ResidencySource source;
 	uint64_t stale_ms;
 };
 struct proto_check {
-	const uint64_t *sums; /* KV_RANGES of them */
+	const uint64_t *sums; /* BLOCK_RANGES of them */
 	uint64_t blocks;
 };
 /* Agent.Watch's event; what is NULL is left out. Lists of digests go in as one copy. */

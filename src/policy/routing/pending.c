@@ -202,7 +202,7 @@ static bool block_match(const struct pending *p, uint64_t digest, uint32_t at, s
 		if (c == NULL || !c->fed || c->held != at)
 			continue;
 		c->held++;
-		c->by_tier[KV_GPU]++;
+		c->by_tier[BLOCK_GPU]++;
 		any = true;
 	}
 	return any;

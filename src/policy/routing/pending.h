@@ -34,7 +34,7 @@ uint32_t pending_add(struct pending *p, const uint64_t *chain, size_t n, uint32_
 void pending_drop(struct pending *p, uint32_t booking);
 void pending_limit(struct pending *p, uint32_t booking, cgn_nsec now, cgn_nsec life);
 /* Of each candidate that is fed, which holds the first cand->held blocks of |chain|: count those behind them
- * that are on their way, in held and in by_tier[KV_GPU]. |cands| ascend by slot. Never allocates. */
+ * that are on their way, in held and in by_tier[BLOCK_GPU]. |cands| ascend by slot. Never allocates. */
 void pending_match(const struct pending *p, const uint64_t *chain, size_t n, struct route_cand *cands,
 	size_t n_cands, cgn_nsec now);
 size_t pending_bytes(const struct pending *p);

@@ -29,10 +29,10 @@ uint32_t route_room(uint32_t max, uint32_t width, uint32_t inflight, uint32_t ot
 	return (uint32_t)(left > least ? left : least);
 }
 
-float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust)
+float route_reuse(const struct route_tiers *w, const uint32_t by_tier[BLOCK_TIERS], double trust)
 {
 	double sum = 0;
-	for (size_t t = 0; t < KV_TIERS; t++)
+	for (size_t t = 0; t < BLOCK_TIERS; t++)
 		sum += (double)w->weight[t] * by_tier[t];
 	return (float)(sum * trust);
 }

@@ -46,7 +46,7 @@
 #include <stdint.h>
 
 #include "base/core/str.h"
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 #include "policy/routing/record.h"
 #include "policy/routing/speed.h"
 
@@ -71,7 +71,7 @@ struct route_weights {
 };
 
 struct route_tiers {
-	float weight[KV_TIERS];
+	float weight[BLOCK_TIERS];
 };
 
 /* What a configuration says about choosing. */
@@ -92,13 +92,13 @@ struct route_cand {
 	uint32_t width;    /* what its engine runs at once; 0: unknown */
 	uint8_t role;      /* as its node says; the chooser's business */
 	float kv_usage, power_headroom;
-	uint64_t name_hash;         /* of the node's id */
-	uint16_t lane;              /* in the index, which is asked if |fed|; else the record is */
-	bool fed, fed_bytes;        /* of chains of bytes too */
-	bool stores;                /* blocks that lie in another node's store can be fetched to it */
-	uint32_t held;              /* leading blocks in whatever tier: route_record_match, or the index */
-	uint32_t by_tier[KV_TIERS]; /* of them, by the best tier */
-	float reuse;                /* route_reuse, and what is spared */
+	uint64_t name_hash;            /* of the node's id */
+	uint16_t lane;                 /* in the index, which is asked if |fed|; else the record is */
+	bool fed, fed_bytes;           /* of chains of bytes too */
+	bool stores;                   /* blocks that lie in another node's store can be fetched to it */
+	uint32_t held;                 /* leading blocks in whatever tier: route_record_match, or the index */
+	uint32_t by_tier[BLOCK_TIERS]; /* of them, by the best tier */
+	float reuse;                   /* route_reuse, and what is spared */
 	/* for costs */
 	float queued_tokens;   /* of prompts that are to be computed there before */
 	float uncached_tokens; /* of this prompt */
@@ -146,7 +146,7 @@ static inline uint32_t route_width(const struct route_cand *c)
  * that it never idles, and what waits longer may yet go elsewhere. A router has a fifth of that for itself
  * whatever others do there: what is known of them is a moment old. */
 uint32_t route_room(uint32_t max, uint32_t width, uint32_t inflight, uint32_t others);
-float route_reuse(const struct route_tiers *w, const uint32_t by_tier[KV_TIERS], double trust);
+float route_reuse(const struct route_tiers *w, const uint32_t by_tier[BLOCK_TIERS], double trust);
 /* As ask->policy has it: greater is better, whatever the unit; costs are negative. */
 double route_score(const struct route_ask *ask, const struct route_cand *c);
 void route_terms(const struct route_ask *ask, const struct route_cand *c, struct route_terms *out);

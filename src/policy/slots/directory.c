@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define SLOT_DIRECTORY_TAG 0x5e1f0001U
-#define NO_TIER            KV_TIERS
+#define NO_TIER            BLOCK_TIERS
 
 struct state;
 struct block {
@@ -21,7 +21,7 @@ struct state {
 	struct block *blocks;
 	uint8_t *piece; /* mask of tiers, by segment */
 	uint32_t n_piece;
-	enum kv_tier tier;
+	enum block_tier tier;
 };
 
 struct slot_directory {
@@ -127,17 +127,17 @@ static void tell(struct slot_directory *s, const struct state *t, bool held)
 		s->held(s->user, t->slot_entry.chain[i], t->tier, held);
 }
 
-static enum kv_tier tier_of(const struct state *t)
+static enum block_tier tier_of(const struct state *t)
 {
-	enum kv_tier tier = KV_RAM;
+	enum block_tier tier = BLOCK_RAM;
 	uint32_t pieces = t->slot_entry.chain != NULL ? slot_entry_pieces(&t->slot_entry) : 0;
 	if (pieces == 0 || t->n_piece <= pieces)
 		return NO_TIER;
 	for (uint32_t i = 0; i <= pieces; i++) {
 		if (t->piece[i] == 0)
 			return NO_TIER;
-		if (i > 0 && (t->piece[i] & KV_TIER_BIT(KV_RAM)) == 0)
-			tier = KV_SSD;
+		if (i > 0 && (t->piece[i] & BLOCK_TIER_BIT(BLOCK_RAM)) == 0)
+			tier = BLOCK_SSD;
 	}
 	return tier;
 }
@@ -145,7 +145,7 @@ static enum kv_tier tier_of(const struct state *t)
 /* Where it is as a whole now. */
 static void settle(struct slot_directory *s, struct state *t)
 {
-	enum kv_tier now = tier_of(t);
+	enum block_tier now = tier_of(t);
 	if (now == t->tier)
 		return;
 	if (t->tier != NO_TIER)
@@ -232,7 +232,7 @@ bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t s
 	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	if (segment > SLOT_ENTRY_MAX_PIECES)
 		return false;
-	tiers &= KV_TIER_BIT(KV_RAM) | KV_TIER_BIT(KV_SSD);
+	tiers &= BLOCK_TIER_BIT(BLOCK_RAM) | BLOCK_TIER_BIT(BLOCK_SSD);
 	struct state *t = tiers != 0 ? state_get(s, id) : *place_of(s, id);
 	if (t == NULL || !piece_room(t, segment)) {
 		drop_if_gone(s, id);

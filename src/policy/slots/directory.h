@@ -6,7 +6,7 @@
  * Memory: a state takes about 150 bytes, 32 more for each block of its chain and 1 for each piece; at most
  * SLOT_DIRECTORY_MAX_STATES and SLOT_DIRECTORY_MAX_BLOCKS. */
 #pragma once
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 #include "policy/slots/entry.h"
 
 #define SLOT_DIRECTORY_MAX_STATES 65536
@@ -14,7 +14,7 @@
 
 struct slot_directory;
 /* A block can be brought back from |tier| by one state more, or less. */
-typedef void (*slot_directory_changed)(void *user, uint64_t digest, enum kv_tier tier, bool held);
+typedef void (*slot_directory_changed)(void *user, uint64_t digest, enum block_tier tier, bool held);
 /* |held| may be NULL */
 CGN_RC slot_directory_new(slot_directory_changed held, void *user, struct slot_directory **out,
 	struct cgn_err *err);
@@ -31,7 +31,7 @@ size_t slot_directory_blocks(const struct slot_directory *s);
 
 struct slot_directory_find {
 	struct slot_entry slot_entry; /* chain borrowed until the shelf changes */
-	enum kv_tier tier;
+	enum block_tier tier;
 	uint32_t common; /* leading blocks of the chain that it has; 0: no state begins alike */
 };
 /* The state that shares most blocks with the chain; of several one in RAM, and then the smallest. */

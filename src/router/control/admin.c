@@ -40,7 +40,7 @@ static void put_load(struct json_out *j, const Cognitora__V1__Load *l)
 
 static void put_knowledge(struct json_out *j, const struct router *r, const struct cluster_node *n)
 {
-	static const char *const tiers[KV_TIERS] = {"gpu", "ram", "ssd", "remote"};
+	static const char *const tiers[BLOCK_TIERS] = {"gpu", "ram", "ssd", "remote"};
 	struct router_residency_status k;
 	char sums[24];
 	router_residency_status(r, n, &k);
@@ -51,7 +51,7 @@ static void put_knowledge(struct json_out *j, const struct router *r, const stru
 	json_key_f64(j, "staleness_seconds", (double)(k.staleness / CGN_MSEC) / 1e3);
 	json_key_f64(j, "trust", k.trust);
 	json_key_u64(j, "blocks", k.blocks);
-	for (size_t t = 0; t < KV_TIERS; t++) {
+	for (size_t t = 0; t < BLOCK_TIERS; t++) {
 		json_key(j, tiers[t]);
 		json_put_u64(j, k.tier_blocks[t]);
 	}
@@ -184,9 +184,9 @@ static void put_digest(void *user, uint64_t digest, unsigned tiers)
 static void digests(const struct router *r, const struct cluster_node *n, struct cgn_str range,
 	struct svc_admin_reply *reply)
 {
-	uint64_t one = KV_RANGES;
+	uint64_t one = BLOCK_RANGES;
 	uint64_t blocks = n->has_lane ? kvindex_count(r->shared.choice.index, n->lane) : 0;
-	if (range.n > 0 && (!cgn_str_u64(range, &one) || one >= KV_RANGES)) {
+	if (range.n > 0 && (!cgn_str_u64(range, &one) || one >= BLOCK_RANGES)) {
 		svc_admin_error(reply, 400, "bad_range", "range is a number from 0 to 255");
 		return;
 	}

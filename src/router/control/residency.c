@@ -38,7 +38,7 @@ void router_residency_remove(struct router *r, uint16_t lane)
 
 static bool is_blank(const struct kvindex *ix, uint16_t lane)
 {
-	for (unsigned i = 0; i < KV_RANGES; i++)
+	for (unsigned i = 0; i < BLOCK_RANGES; i++)
 		if (kvindex_range_was_shed(ix, lane, i))
 			return false;
 	return kvindex_count(ix, lane) == 0;
@@ -123,13 +123,13 @@ void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residen
 
 /* ---- do we agree? ---- */
 
-static size_t differ(const struct router_watch *w, const uint64_t *sums, uint32_t out[KV_RANGES])
+static size_t differ(const struct router_watch *w, const uint64_t *sums, uint32_t out[BLOCK_RANGES])
 {
 	const struct kvindex *ix = w->r->shared.choice.index;
 	uint16_t lane = node_of(w)->lane;
 	const uint64_t *ours = kvindex_sums(ix, lane);
 	size_t n = 0;
-	for (unsigned i = 0; i < KV_RANGES; i++)
+	for (unsigned i = 0; i < BLOCK_RANGES; i++)
 		if (ours[i] != sums[i] && !kvindex_range_was_shed(ix, lane, i))
 			out[n++] = i;
 	return n;
@@ -181,7 +181,7 @@ static bool lane_again(struct router_watch *w)
 
 void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check)
 {
-	uint32_t ranges[KV_RANGES];
+	uint32_t ranges[BLOCK_RANGES];
 	if (!node_of(w)->has_lane && !lane_again(w))
 		return;
 	size_t n = differ(w, check->sums, ranges);
@@ -217,16 +217,16 @@ static const char *state_of(const struct router *r, const struct cluster_node *n
 		return "repairing";
 	if (w->stale_since != 0)
 		return "incomplete";
-	for (unsigned i = 0; n->has_lane && i < KV_RANGES; i++)
+	for (unsigned i = 0; n->has_lane && i < BLOCK_RANGES; i++)
 		if (kvindex_range_was_shed(r->shared.choice.index, n->lane, i))
 			return "shed";
 	return n->has_lane ? "agreed" : "shed";
 }
 
-static uint64_t fold(const uint64_t sums[KV_RANGES])
+static uint64_t fold(const uint64_t sums[BLOCK_RANGES])
 {
 	uint64_t h = 0;
-	for (unsigned i = 0; i < KV_RANGES; i++)
+	for (unsigned i = 0; i < BLOCK_RANGES; i++)
 		h = (h << 7 | h >> 57) ^ sums[i];
 	return h;
 }

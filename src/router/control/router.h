@@ -115,7 +115,7 @@ struct router_residency_status {
 	const char *state;
 	uint64_t blocks;   /* in the index */
 	uint64_t recorded; /* in the record of what was sent */
-	uint64_t tier_blocks[KV_TIERS];
+	uint64_t tier_blocks[BLOCK_TIERS];
 	uint64_t sums; /* fingerprint of the sums: equal on routers that agree */
 	cgn_nsec staleness;
 	double trust;

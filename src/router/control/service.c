@@ -124,7 +124,7 @@ static char *breaker_words(struct router *r, uint16_t slot, struct cgn_arena *a)
 	return b.bad ? NULL : cgn_arena_strz(a, cgn_buf_view(&b));
 }
 
-static void status_fill(struct router *r, const struct cluster_node *n, uint64_t tier_blocks[KV_TIERS],
+static void status_fill(struct router *r, const struct cluster_node *n, uint64_t tier_blocks[BLOCK_TIERS],
 	struct cgn_arena *a, Cognitora__V1__NodeStatus *to)
 {
 	cognitora__v1__node_status__init(to);
@@ -140,7 +140,7 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 	to->source = (char *)(uintptr_t)k.source;
 	to->stale_ms = (uint64_t)(k.staleness / CGN_MSEC);
 	to->trust = (float)k.trust;
-	to->n_tier_blocks = KV_TIERS;
+	to->n_tier_blocks = BLOCK_TIERS;
 	to->tier_blocks = tier_blocks;
 	memcpy(tier_blocks, k.tier_blocks, sizeof k.tier_blocks);
 	char *words = breaker_words(r, n->slot, a);
@@ -148,7 +148,7 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 		to->breaker = words;
 }
 
-static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, uint64_t (*tiers)[KV_TIERS],
+static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, uint64_t (*tiers)[BLOCK_TIERS],
 	struct cgn_arena *a, Cognitora__V1__NodeStatus **out)
 {
 	size_t n = 0;
@@ -192,7 +192,7 @@ static void status(struct router_call *k, struct cgn_str message)
 	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
 	size_t cap = r->view->n_nodes + 1;
 	Cognitora__V1__NodeStatus *rows = cgn_arena_get(&a, cap * sizeof *rows);
-	uint64_t(*tiers)[KV_TIERS] = cgn_arena_get(&a, cap * sizeof *tiers);
+	uint64_t(*tiers)[BLOCK_TIERS] = cgn_arena_get(&a, cap * sizeof *tiers);
 	rs.nodes = cgn_arena_get(&a, cap * sizeof *rs.nodes);
 	rs.models = cgn_arena_get(&a, (r->view->n_models + 1) * sizeof *rs.models);
 	if (rows == NULL || tiers == NULL || rs.nodes == NULL || rs.models == NULL) {

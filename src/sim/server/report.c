@@ -180,7 +180,7 @@ static void sum_store(const struct sim_store_stats *s, bool first, struct sim_st
 	all->put_failed += s->put_failed;
 	all->not_put += s->not_put;
 	all->asked += s->asked;
-	for (enum kv_tier t = 0; t < KV_TIERS; t++)
+	for (enum block_tier t = 0; t < BLOCK_TIERS; t++)
 		all->loaded[t] += s->loaded[t];
 	all->wrong += s->wrong;
 	all->lost += s->lost;
@@ -197,9 +197,9 @@ static void put_store(const struct sim_store_stats *s, struct json_out *o)
 	json_key_u64(o, "put_failed", s->put_failed);
 	json_key_u64(o, "not_put", s->not_put);
 	json_key_u64(o, "asked", s->asked);
-	json_key_u64(o, "loaded_ram", s->loaded[KV_RAM]);
-	json_key_u64(o, "loaded_ssd", s->loaded[KV_SSD]);
-	json_key_u64(o, "loaded_peer", s->loaded[KV_REMOTE]);
+	json_key_u64(o, "loaded_ram", s->loaded[BLOCK_RAM]);
+	json_key_u64(o, "loaded_ssd", s->loaded[BLOCK_SSD]);
+	json_key_u64(o, "loaded_peer", s->loaded[BLOCK_REMOTE]);
 	json_key_u64(o, "wrong", s->wrong);
 	json_key_u64(o, "lost", s->lost);
 	json_close(o, '}');

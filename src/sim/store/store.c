@@ -162,8 +162,8 @@ static bool put_one(struct sim_store *s, const struct waiting *w)
 {
 	struct put *p = s->free_puts;
 	struct iovec iov = {s->value, s->cfg.block_bytes};
-	const struct kv_key key = {.digest = w->name};
-	const struct kv_meta meta = {.model = cgn_str_of(s->cfg.models[w->model]),
+	const struct block_key key = {.digest = w->name};
+	const struct block_meta meta = {.model = cgn_str_of(s->cfg.models[w->model]),
 		.tokens = s->cfg.block_tokens};
 	const struct kvclient_source from = {.iov = &iov, .n_iov = 1, .fd = -1, .length = iov.iov_len};
 	sim_store_value(&w->name, 0, s->value, s->cfg.block_bytes);
@@ -224,7 +224,7 @@ struct sim_load {
 	struct get gets[SIM_LOAD_GETS];
 	uint32_t under_way, n_parts, n_keys, at_part, at; /* next to get: at |at| of the part |at_part| */
 	struct part *parts;
-	struct kv_key *keys;
+	struct block_key *keys;
 	uint8_t *tiers;
 };
 
@@ -262,10 +262,10 @@ uint32_t sim_load_got(const struct sim_load *load, uint32_t i, uint32_t *from)
 static void pump_gets(struct sim_load *load);
 
 /* The fastest tier that has it. */
-static enum kv_tier tier_of(unsigned tiers)
+static enum block_tier tier_of(unsigned tiers)
 {
-	enum kv_tier t = KV_RAM;
-	while (t < KV_REMOTE && (tiers & KV_TIER_BIT(t)) == 0)
+	enum block_tier t = BLOCK_RAM;
+	while (t < BLOCK_REMOTE && (tiers & BLOCK_TIER_BIT(t)) == 0)
 		t++;
 	return t;
 }
@@ -365,7 +365,7 @@ static bool fill_keys(struct sim_load *load, const struct sim_load_range *wants)
 		load->parts[i] = (struct part){wants[i].from, load->n_keys, n};
 		for (uint32_t k = 0; k < n; k++)
 			load->keys[load->n_keys++] =
-				(struct kv_key){.digest = wants[i].names[wants[i].from + k]};
+				(struct block_key){.digest = wants[i].names[wants[i].from + k]};
 	}
 	return load->n_keys > 0;
 }

@@ -13,7 +13,7 @@
 
 #include "io/loop/loop.h"
 #include "lab/enginemodel/memory.h"
-#include "policy/kvindex/block.h"
+#include "policy/block/block.h"
 
 #define SIM_STORE_QUEUE   16384
 #define SIM_STORE_PUTS    32
@@ -32,8 +32,8 @@ struct sim_store_cfg {
 struct sim_store_stats {
 	/* blocks; had: it was there already; not_put: too many waited, or no store */
 	uint64_t put, had, put_failed, not_put;
-	uint64_t asked, loaded[KV_TIERS]; /* by where the store had them */
-	uint64_t wrong, lost;             /* not what was put; said to be there, and not got */
+	uint64_t asked, loaded[BLOCK_TIERS]; /* by where the store had them */
+	uint64_t wrong, lost;                /* not what was put; said to be there, and not got */
 	bool ready;
 };
 CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct sim_store **out,

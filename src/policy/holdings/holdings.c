@@ -2,7 +2,7 @@
 /* A table of its own for each range, so that one range is listed or grows without touching the others: open
  * addressing with linear probing, 16 bytes an entry, 60 to 80 % full. Taking an entry out moves its followers
  * back, so there are no graves and a table never degrades. */
-#include "policy/kvindex/holdings.h"
+#include "policy/holdings/holdings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 struct entry {
 	uint64_t digest;
-	uint16_t refs[KV_TIERS]; /* all 0: empty */
+	uint16_t refs[BLOCK_TIERS]; /* all 0: empty */
 };
 _Static_assert(sizeof(struct entry) == 16, "an entry is 16 bytes");
 
@@ -26,8 +26,8 @@ struct holdings {
 	size_t max_blocks, count, slots;
 	holdings_changed changed;
 	void *user;
-	uint64_t sums[KV_RANGES];
-	struct table tables[KV_RANGES];
+	uint64_t sums[BLOCK_RANGES];
+	struct table tables[BLOCK_RANGES];
 };
 
 CGN_RC holdings_new(size_t max_blocks, holdings_changed changed, void *user, struct holdings **out,
@@ -50,7 +50,7 @@ void holdings_free(struct holdings **take)
 	if (h == NULL)
 		return;
 	CGN_LIVE(h, HOLDINGS_TAG);
-	for (size_t i = 0; i < KV_RANGES; i++)
+	for (size_t i = 0; i < BLOCK_RANGES; i++)
 		free(h->tables[i].slots);
 	h->tag = 0;
 	free(h);
@@ -60,8 +60,8 @@ void holdings_free(struct holdings **take)
 static unsigned tiers_of(const struct entry *e)
 {
 	unsigned mask = 0;
-	for (unsigned t = 0; t < KV_TIERS; t++)
-		mask |= e->refs[t] > 0 ? KV_TIER_BIT(t) : 0;
+	for (unsigned t = 0; t < BLOCK_TIERS; t++)
+		mask |= e->refs[t] > 0 ? BLOCK_TIER_BIT(t) : 0;
 	return mask;
 }
 
@@ -118,12 +118,12 @@ static void put_back(struct table *t, uint32_t hole)
 
 static void tell(struct holdings *h, uint64_t digest, unsigned before, unsigned now)
 {
-	h->sums[kv_range(digest)] ^= kv_print(digest, before) ^ kv_print(digest, now);
+	h->sums[block_range(digest)] ^= block_fingerprint(digest, before) ^ block_fingerprint(digest, now);
 	if (h->changed != NULL)
 		h->changed(h->user, digest);
 }
 
-static CGN_RC take_in(struct holdings *h, struct table *t, uint64_t digest, enum kv_tier tier)
+static CGN_RC take_in(struct holdings *h, struct table *t, uint64_t digest, enum block_tier tier)
 {
 	if (h->count >= h->max_blocks)
 		return CGN_RC_OF(CGN_TOO_LARGE);
@@ -135,34 +135,34 @@ static CGN_RC take_in(struct holdings *h, struct table *t, uint64_t digest, enum
 	e->refs[tier] = 1;
 	t->used++;
 	h->count++;
-	tell(h, digest, 0, KV_TIER_BIT(tier));
+	tell(h, digest, 0, BLOCK_TIER_BIT(tier));
 	return CGN_OK;
 }
 
-CGN_RC holdings_add(struct holdings *h, uint64_t digest, enum kv_tier tier)
+CGN_RC holdings_add(struct holdings *h, uint64_t digest, enum block_tier tier)
 {
 	CGN_LIVE(h, HOLDINGS_TAG);
-	CGN_MUST(tier < KV_TIERS);
-	struct table *t = &h->tables[kv_range(digest)];
+	CGN_MUST(tier < BLOCK_TIERS);
+	struct table *t = &h->tables[block_range(digest)];
 	struct entry *e = t->cap > 0 ? seek(t, digest) : NULL;
 	unsigned before = e != NULL ? tiers_of(e) : 0;
 	if (before == 0)
 		return take_in(h, t, digest, tier);
 	if (e->refs[tier] < UINT16_MAX)
 		e->refs[tier]++;
-	if ((before & KV_TIER_BIT(tier)) == 0)
-		tell(h, digest, before, before | KV_TIER_BIT(tier));
+	if ((before & BLOCK_TIER_BIT(tier)) == 0)
+		tell(h, digest, before, before | BLOCK_TIER_BIT(tier));
 	return CGN_OK;
 }
 
-bool holdings_drop(struct holdings *h, uint64_t digest, enum kv_tier tier)
+bool holdings_drop(struct holdings *h, uint64_t digest, enum block_tier tier)
 {
 	CGN_LIVE(h, HOLDINGS_TAG);
-	CGN_MUST(tier < KV_TIERS);
-	struct table *t = &h->tables[kv_range(digest)];
+	CGN_MUST(tier < BLOCK_TIERS);
+	struct table *t = &h->tables[block_range(digest)];
 	struct entry *e = t->cap > 0 ? seek(t, digest) : NULL;
 	unsigned before = e != NULL ? tiers_of(e) : 0;
-	if ((before & KV_TIER_BIT(tier)) == 0)
+	if ((before & BLOCK_TIER_BIT(tier)) == 0)
 		return false;
 	if (--e->refs[tier] > 0)
 		return true;
@@ -182,7 +182,7 @@ bool holdings_drop(struct holdings *h, uint64_t digest, enum kv_tier tier)
 unsigned holdings_tiers(const struct holdings *h, uint64_t digest)
 {
 	CGN_LIVE(h, HOLDINGS_TAG);
-	const struct table *t = &h->tables[kv_range(digest)];
+	const struct table *t = &h->tables[block_range(digest)];
 	return t->cap > 0 ? tiers_of(seek(t, digest)) : 0;
 }
 
@@ -208,8 +208,9 @@ void holdings_each(const struct holdings *h, unsigned range,
 	void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)
 {
 	CGN_LIVE(h, HOLDINGS_TAG);
-	CGN_MUST(range <= KV_RANGES);
-	for (unsigned r = range < KV_RANGES ? range : 0; r < (range < KV_RANGES ? range + 1 : KV_RANGES); r++)
+	CGN_MUST(range <= BLOCK_RANGES);
+	for (unsigned r = range < BLOCK_RANGES ? range : 0;
+		r < (range < BLOCK_RANGES ? range + 1 : BLOCK_RANGES); r++)
 		for (uint32_t i = 0; i < h->tables[r].cap; i++) {
 			const struct entry *e = &h->tables[r].slots[i];
 			if (tiers_of(e) != 0)

@@ -7,37 +7,37 @@
 
 #include "base/core/str.h"
 #include "base/digest/digest.h"
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 
-#define KV_MAX_VALUE ((uint64_t)64 << 20)
-#define KV_MAX_MODEL 256  /* bytes */
-#define KV_MAX_NAME  1024 /* bytes */
+#define BLOCK_MAX_BYTES ((uint64_t)64 << 20)
+#define BLOCK_MAX_MODEL 256  /* bytes */
+#define BLOCK_MAX_NAME  1024 /* bytes */
 
-struct kv_key {
+struct block_key {
 	struct digest digest;
 	uint32_t segment;
 };
-static inline bool kv_key_eq(const struct kv_key *a, const struct kv_key *b)
+static inline bool block_key_eq(const struct block_key *a, const struct block_key *b)
 {
 	return a->segment == b->segment && memcmp(&a->digest, &b->digest, sizeof a->digest) == 0;
 }
 
-struct kv_meta {
+struct block_meta {
 	struct cgn_str model; /* whose KV cache; may be empty */
 	/* what a client that knows no digests calls it: digest is made of it then; empty otherwise */
 	struct cgn_str name;
 	uint32_t tokens;
 	uint64_t created_unix_ms, expires_unix_ms; /* expires: 0 never */
 };
-struct kv_info {
+struct block_info {
 	uint64_t size, checksum; /* XXH3-64 */
 	uint32_t tokens;
 	uint64_t created_unix_ms, expires_unix_ms;
-	unsigned tiers; /* KV_TIER_BIT: KV_RAM, KV_SSD; 0: not held */
+	unsigned tiers; /* BLOCK_TIER_BIT: BLOCK_RAM, BLOCK_SSD; 0: not held */
 	bool pinned;
 };
-struct kv_change {
-	struct kv_key key;
+struct block_change {
+	struct block_key key;
 	unsigned tiers; /* 0: gone */
 	uint64_t size;
 };

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/core/err.h"
-#include "policy/kvindex/tier.h"
+#include "policy/block/tier.h"
 
 struct holdings;
 /* The tiers of |digest| changed; holdings_tiers tells to what. */
@@ -24,14 +24,14 @@ CGN_RC holdings_new(size_t max_blocks, holdings_changed changed, void *user, str
 	struct cgn_err *err);
 void holdings_free(struct holdings **take);
 /* One reference more. CGN_TOO_LARGE: |max_blocks| are held; CGN_NO_MEMORY. Nothing changed then. */
-CGN_RC holdings_add(struct holdings *h, uint64_t digest, enum kv_tier tier);
+CGN_RC holdings_add(struct holdings *h, uint64_t digest, enum block_tier tier);
 /* One reference less; false, and nothing changed, when there was none. */
-bool holdings_drop(struct holdings *h, uint64_t digest, enum kv_tier tier);
+bool holdings_drop(struct holdings *h, uint64_t digest, enum block_tier tier);
 unsigned holdings_tiers(const struct holdings *h, uint64_t digest); /* mask; 0: not held */
 size_t holdings_count(const struct holdings *h);                    /* digests held */
 size_t holdings_bytes(const struct holdings *h);                    /* memory in use */
 /* The sums of all ranges, always at hand. */
-const uint64_t *holdings_sums(const struct holdings *h); /* [KV_RANGES] */
-/* Every digest held of one range, or of all (range KV_RANGES). |fn| must not change |h|. */
+const uint64_t *holdings_sums(const struct holdings *h); /* [BLOCK_RANGES] */
+/* Every digest held of one range, or of all (range BLOCK_RANGES). |fn| must not change |h|. */
 void holdings_each(const struct holdings *h, unsigned range,
 	void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user);

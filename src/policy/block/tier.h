@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tier: where a block of KV cache lies, and the sums by which an agent and a router find out that they
+ * disagree. Pure; any thread.
+ *
+ * A block is named by the first 8 bytes of its digest (digest_short). What a node holds is a set of (digest,
+ * tiers); tiers is a mask of BLOCK_TIER_BIT, 0 when the node does not hold it. The digests are cut by their top
+ * 8 bits into BLOCK_RANGES ranges, and the sum of a range is the XOR of block_fingerprint over what is held in it: equal
+ * sums, equal contents (but for 2^-64). */
+#pragma once
+#include <stdint.h>
+
+enum block_tier { BLOCK_GPU, BLOCK_RAM, BLOCK_SSD, BLOCK_REMOTE, BLOCK_TIERS };
+#define BLOCK_TIER_BIT(t) (1U << (t))
+#define BLOCK_TIER_MASK   ((1U << BLOCK_TIERS) - 1)
+
+#define BLOCK_RANGES 256
+static inline unsigned block_range(uint64_t digest)
+{
+	return (unsigned)(digest >> 56);
+}
+
+/* 0 when |tiers| is 0, so that a change from a to b is sum ^= block_fingerprint(d, a) ^ block_fingerprint(d, b). */
+static inline uint64_t block_fingerprint(uint64_t digest, unsigned tiers)
+{
+	if (tiers == 0)
+		return 0;
+	uint64_t h = digest ^ tiers * 0x9e3779b97f4a7c15ULL;
+	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ULL;
+	h = (h ^ h >> 27) * 0x94d049bb133111ebULL;
+	return h ^ h >> 31;
+}

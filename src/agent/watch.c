@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "agent/agent.h"
-#include "base/codec/pb.h"
 #include "base/log/log.h"
+#include "base/pb/pb.h"
 
 #define WATCHER_TAG   0xa9e17005U
 #define CHUNK_DIGESTS ((size_t)32768)  /* per event: 256 KiB, and as many masks where they are needed */

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/codec/pb.h"
 #include "base/log/log.h"
+#include "base/pb/pb.h"
 #include "io/grpc/grpc.h"
 #include "policy/proto/proto.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "echo.pb-c.h"
 #include "io/grpc/grpc.h"
 

@@ -9,7 +9,7 @@
 
 #include <uv.h>
 
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "io/disk/disk.h"
 #include "io/grpc/grpc.h"
 #include "joint/state/state.h"

@@ -67,7 +67,7 @@ static const char *const models[] = {"m", NULL};
 
 static uint64_t draw(struct fleet *f, uint64_t n)
 {
-	return sim_mix(++f->rng) % n;
+	return mix64(++f->rng) % n;
 }
 
 /* One time in |n|, while the storm lasts. */
@@ -146,7 +146,7 @@ static void engine_serve(struct fleet *f, struct node *e)
 			.max_tokens = 4096,
 			.keep = true});
 	for (uint32_t i = 0; i < prompt; i++)
-		sim_chain_add(&c, (uint32_t)(sim_mix(lineage * 4096 + i) & 0xffffff));
+		sim_chain_add(&c, (uint32_t)(mix64(lineage * 4096 + i) & 0xffffff));
 	for (uint32_t i = 0; i < own + 1; i++)
 		sim_chain_add(&c, (uint32_t)(draw(f, 1 << 20)));
 	const struct enginemodel_job_spec spec = {prompt + own, 1, c.hashes, c.n, NULL, &c.contents};

@@ -39,7 +39,7 @@ static void any_bytes_round_trip(void **state)
 	for (unsigned round = 0; round < 2000; round++) {
 		size_t n = 1 + round % 256;
 		for (size_t i = 0; i < n; i++) {
-			rng = sim_mix(rng + i);
+			rng = mix64(rng + i);
 			noise[i] = round % 2 ? (char)rng : " aAzZ09.e"[rng % 9];
 		}
 		assert_true(round_trip((struct cgn_str){noise, n}) <= n);

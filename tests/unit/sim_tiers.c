@@ -132,7 +132,7 @@ static void chain_of(struct sim_chain *c, uint64_t lineage, uint32_t tokens, con
 			.max_tokens = 4096,
 			.keep = true});
 	for (uint32_t i = 0; i < tokens; i++)
-		sim_chain_add(c, (uint32_t)(sim_mix(lineage * 4096 + i) & 0xffffff));
+		sim_chain_add(c, (uint32_t)(mix64(lineage * 4096 + i) & 0xffffff));
 	assert_false(c->no_memory);
 }
 
@@ -245,7 +245,7 @@ static void storm(const struct enginemodel_cfg *cfg, uint64_t seed)
 	cgn_nsec now = 0;
 	memset(jobs, 0, sizeof jobs);
 	for (unsigned i = 0; i < 3000; i++) {
-		rng = sim_mix(rng + 1);
+		rng = mix64(rng + 1);
 		struct enginemodel_job **it = &jobs[rng % CGN_COUNT(jobs)];
 		if (*it == NULL)
 			(void)!submit(m, rng >> 8 & 15, 1 + (uint32_t)(rng >> 16 & 31),
@@ -340,7 +340,7 @@ static void fill_is_as_if_computed(void **state)
 static void count_one(void *arg, uint64_t digest)
 {
 	uint64_t *sum = arg;
-	*sum += sim_mix(digest); /* in any order */
+	*sum += mix64(digest); /* in any order */
 }
 
 static uint64_t filled(uint64_t seed, unsigned rank, uint32_t vocab)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pb_json: any generated protobuf message as JSON and back, by its descriptor. */
 #pragma once
-#include "base/codec/pb.h"
 #include "base/json/json.h"
+#include "base/pb/pb.h"
 
 /* The most fields that a message type may have. */
 #define PB_JSON_FIELDS 32

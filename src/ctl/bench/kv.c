@@ -10,7 +10,7 @@
 
 #include <sys/mman.h>
 
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "base/samples/samples.h"
 #include "base/sum/sum.h"
 #include "cognitora/v1/kv.pb-c.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/codec/codec.h"
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "ctl/client.h"
 #include "io/grpc/grpc.h"
 #include "io/loop/loop.h"

@@ -2,7 +2,7 @@
 /* op: one call to etcd, tried on each endpoint while it is unavailable. */
 #include <stdlib.h>
 
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "io/etcd/etcd_priv.h"
 
 #define ETCD_OP_TAG 0xe7cd0002U

@@ -2,7 +2,7 @@
 /* watch: a prefix, read whole once and then followed from the revision after it. */
 #include <stdlib.h>
 
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "io/etcd/etcd_priv.h"
 
 #define ETCD_WATCH_TAG 0xe7cd0004U

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* announce_embedded: Router.Announce every heartbeat. A Health.Watch stream beside it ends when the router
  * does, so that a restarted router knows its nodes within moments and not only at the next heartbeat. */
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "joint/state/state_priv.h"
 
 #define ANNOUNCE_TIMEOUT (5 * CGN_SEC)

@@ -2,8 +2,8 @@
 /* stores: which block stores the cluster has, from etcd or from the router. */
 #include <stdlib.h>
 
-#include "base/codec/pb.h"
 #include "base/log/log.h"
+#include "base/pb/pb.h"
 #include "joint/state/state_priv.h"
 #include "joint/telemetry/telemetry.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "joint/telemetry/scrape.h"
 
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "cognitora/v1/metrics.pb-c.h"
 #include "joint/telemetry/telemetry.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grpc, inside: the service Kv on one worker, and one call of it. Everything on the worker's loop. */
 #pragma once
-#include "base/codec/pb.h"
 #include "base/core/list.h"
+#include "base/pb/pb.h"
 #include "cognitora/v1/kv.pb-c.h"
 #include "io/grpc/grpc.h"
 #include "kvcached/daemon/kvcached.h"

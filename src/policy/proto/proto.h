@@ -6,11 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/codec/pb.h"
 #include "base/core/arena.h"
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "base/pb/pb.h"
 #include "cognitora/v1/agent.pb-c.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "cognitora/v1/node.pb-c.h"

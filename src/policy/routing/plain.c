@@ -45,7 +45,7 @@ struct route_pick route_pick_round_robin(const struct route_ask *ask, const stru
 struct route_pick route_pick_random(const struct route_ask *ask, const struct route_cand *cands, size_t n)
 {
 	size_t room = count_room(ask, cands, n);
-	return room > 0 ? picked(ask, cands, nth_with_room(ask, cands, draw(route_mix(ask->random), room)))
+	return room > 0 ? picked(ask, cands, nth_with_room(ask, cands, draw(mix_murmur(ask->random), room)))
 			: route_nobody(n);
 }
 
@@ -55,7 +55,7 @@ struct route_pick route_pick_power_of_two(const struct route_ask *ask, const str
 	size_t room = count_room(ask, cands, n);
 	if (room == 0)
 		return route_nobody(n);
-	uint64_t random = route_mix(ask->random);
+	uint64_t random = mix_murmur(ask->random);
 	size_t nth = draw(random, room), a = nth_with_room(ask, cands, nth);
 	if (room == 1)
 		return picked(ask, cands, a);

@@ -17,7 +17,7 @@ uint64_t route_hash(const void *p, size_t n)
 	uint64_t h = 0xcbf29ce484222325ULL;
 	for (size_t i = 0; i < n; i++)
 		h = (h ^ b[i]) * 0x100000001b3ULL;
-	h = route_mix(h);
+	h = mix_murmur(h);
 	return h != 0 ? h : 1;
 }
 
@@ -121,7 +121,7 @@ size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, co
 	for (size_t i = 0; i < n; i++) {
 		if (scores[i] < floor || cands[i].held != held)
 			continue;
-		uint64_t rank = route_mix(key ^ cands[i].name_hash) | 1;
+		uint64_t rank = mix_murmur(key ^ cands[i].name_hash) | 1;
 		if (rank <= top)
 			continue;
 		top = rank;

@@ -14,7 +14,7 @@ double route_score_least_loaded(const struct route_ask *ask, const struct route_
 #include "policy/routing/policies.def"
 #undef POLICY
 
-static inline uint64_t route_mix(uint64_t h)
+static inline uint64_t mix_murmur(uint64_t h)
 {
 	h ^= h >> 33;
 	h *= 0xff51afd7ed558ccdULL;
@@ -27,7 +27,7 @@ static inline uint64_t route_mix(uint64_t h)
  * Routers count their turns from different numbers, so they are not in step for longer than a round. */
 static inline size_t route_turn(const struct route_ask *ask, size_t n)
 {
-	return (size_t)((ask->turn + route_mix(ask->turn / n)) % n);
+	return (size_t)((ask->turn + mix_murmur(ask->turn / n)) % n);
 }
 
 static inline uint64_t route_demand(const struct route_cand *c)

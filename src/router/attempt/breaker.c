@@ -13,7 +13,7 @@ static struct cluster_cell *cell_of(const struct gw_req *r)
 
 double gw_random(struct gw_worker *w)
 {
-	return (double)(gw_next_random(&w->ids) >> 11) * 0x1p-53;
+	return (double)(mix_splitmix(&w->ids) >> 11) * 0x1p-53;
 }
 
 static struct outlier_tally *tally_of(const struct gw_req *r)

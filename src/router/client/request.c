@@ -79,7 +79,7 @@ static bool id_is_ok(struct cgn_str s)
 	return s.n > 0 && s.n <= ID_MAX;
 }
 
-uint64_t gw_next_random(uint64_t *s) /* splitmix64 */
+uint64_t mix_splitmix(uint64_t *s) /* splitmix64 */
 {
 	uint64_t z = *s += 0x9e3779b97f4a7c15ULL;
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
@@ -93,7 +93,7 @@ static bool id_take(struct gw_req *r, struct cgn_str given)
 		r->id = cgn_arena_str(&r->arena, given);
 		return r->id.p != NULL;
 	}
-	uint64_t a = gw_next_random(&r->w->ids), b = gw_next_random(&r->w->ids);
+	uint64_t a = mix_splitmix(&r->w->ids), b = mix_splitmix(&r->w->ids);
 	r->id = cgn_str_of(cgn_arena_fmt(&r->arena, "req-%016llx%08x", (unsigned long long)a,
 		(unsigned)(b & 0xffffffffU)));
 	return r->id.p != NULL;

@@ -38,7 +38,7 @@ bool gw_session_take(struct gw_req *r, const struct http_head *h)
 	}
 	if (name.n == 0)
 		return true;
-	uint64_t a = gw_next_random(&r->w->ids), b = gw_next_random(&r->w->ids);
+	uint64_t a = mix_splitmix(&r->w->ids), b = mix_splitmix(&r->w->ids);
 	r->session = cgn_str_of(
 		cgn_arena_fmt(&r->arena, "%016llx%016llx", (unsigned long long)a, (unsigned long long)b));
 	r->set_cookie = cgn_str_of(cgn_arena_fmt(&r->arena, "%.*s=%.*s; Path=/; HttpOnly; SameSite=Lax%s",

@@ -22,7 +22,7 @@ static double router_random(struct router *r)
 {
 	if (r->dice == 0)
 		cgn_random(&r->dice, sizeof r->dice);
-	return (double)(gw_next_random(&r->dice) >> 11) * 0x1p-53;
+	return (double)(mix_splitmix(&r->dice) >> 11) * 0x1p-53;
 }
 
 /* A static node has two names, and may be cordoned by either. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* residency: what agents tell of their engines' caches, into the index, and what is done when the two do not
  * agree. */
-#include "base/codec/pb.h"
 #include "base/log/log.h"
+#include "base/pb/pb.h"
 #include "router/control/router.h"
 
 /* An agent whose sums never fit is asked for a while and then now and then: something is wrong there that

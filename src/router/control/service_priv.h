@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* service, inside: one call of the gRPC port, for the files that answer its methods. */
 #pragma once
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 #include "router/control/router.h"
 
 #define ROUTER_CALL_TAG 0x645e4c01U

@@ -2,8 +2,8 @@
 /* watch: one Agent.Watch per member, opened again whenever it ends. */
 #include <stdlib.h>
 
-#include "base/codec/pb.h"
 #include "base/log/log.h"
+#include "base/pb/pb.h"
 #include "router/control/router.h"
 
 #define WATCH_TAG   0x64a7c401U

@@ -112,7 +112,7 @@ static void put_hash(struct sim_events *e, uint64_t hash)
 		return;
 	}
 	for (unsigned i = 0; i < 32; i++) {
-		uint64_t word = i < 24 ? sim_mix(hash + 1 + i / 8) : hash;
+		uint64_t word = i < 24 ? mix64(hash + 1 + i / 8) : hash;
 		bytes[i] = (uint8_t)(word >> (56 - 8 * (i % 8)));
 	}
 	msgpack_put_bin(&e->inner, (struct cgn_str){(const char *)bytes, sizeof bytes});
@@ -187,8 +187,8 @@ static void put_image(struct sim_events *e, const struct enginemodel_image *imag
 {
 	char name[65];
 	(void)snprintf(name, sizeof name, "%016llx%016llx%016llx%016llx", (unsigned long long)image->hash,
-		(unsigned long long)sim_mix(image->hash + 1), (unsigned long long)sim_mix(image->hash + 2),
-		(unsigned long long)sim_mix(image->hash + 3));
+		(unsigned long long)mix64(image->hash + 1), (unsigned long long)mix64(image->hash + 2),
+		(unsigned long long)mix64(image->hash + 3));
 	if (dialect_of(e)->event_map)
 		msgpack_put_array(&e->inner, 2);
 	msgpack_put_z(&e->inner, name);

@@ -223,7 +223,7 @@ static void publish_garbage(struct sim_publisher *p, uint64_t number, size_t n)
 	char bytes[GARBAGE_MAX];
 	n = n < sizeof bytes ? n : sizeof bytes;
 	for (size_t i = 0; i < n; i++)
-		bytes[i] = (char)((p->rng = sim_mix(p->rng + 1)) & 0xff);
+		bytes[i] = (char)((p->rng = mix64(p->rng + 1)) & 0xff);
 	bytes[0] = (char)0xc1; /* the one byte that begins nothing */
 	publish(p, number, (struct cgn_str){bytes, n});
 }

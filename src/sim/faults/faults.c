@@ -142,7 +142,7 @@ static bool fault_strikes(struct sim_fault *f, uint64_t *rng)
 	case FAULT_NTH:
 		return f->seen == f->every;
 	case FAULT_CHANCE:
-		*rng = sim_mix(*rng + 0x9e3779b97f4a7c15U);
+		*rng = mix64(*rng + 0x9e3779b97f4a7c15U);
 		return (double)(*rng >> 11) * 0x1p-53 < f->chance;
 	}
 	return false;

@@ -23,7 +23,7 @@ static void make_vector(uint64_t digest, float *out, uint32_t n)
 {
 	double square = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		out[i] = (float)((double)(sim_mix(digest + i) >> 11) * 0x1p-52 - 1.0);
+		out[i] = (float)((double)(mix64(digest + i) >> 11) * 0x1p-52 - 1.0);
 		square += (double)out[i] * (double)out[i];
 	}
 	double scale = square > 0 ? 1.0 / sqrt(square) : 0;
@@ -129,7 +129,7 @@ static uint32_t bag_slot(struct cgn_str token)
 {
 	uint64_t h = 0;
 	for (size_t i = 0; i < token.n; i++)
-		h = token.p[i] == ' ' ? h : sim_mix(h ^ (uint8_t)(token.p[i] | 0x20));
+		h = token.p[i] == ' ' ? h : mix64(h ^ (uint8_t)(token.p[i] | 0x20));
 	return (uint32_t)(h % BAG_BITS);
 }
 

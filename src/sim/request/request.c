@@ -43,7 +43,7 @@ bool sim_check_context(const struct sim_cfg *cfg, uint64_t prompt, uint64_t answ
 uint32_t sim_request_natural_tokens(const struct sim_cfg *cfg, uint64_t digest)
 {
 	uint32_t most = cfg->max_tokens_default, half = most / 2;
-	uint32_t n = half + (uint32_t)(sim_mix(digest ^ 0x6c656e67) % (most - half + 1));
+	uint32_t n = half + (uint32_t)(mix64(digest ^ 0x6c656e67) % (most - half + 1));
 	return n > 0 ? n : 1;
 }
 
@@ -243,7 +243,7 @@ static bool settle_script(const struct sim_request_env *env, const struct sim_fi
 	struct sim_request *out, struct sim_refusal *no)
 {
 	struct json_val schema = {0};
-	uint64_t rng = sim_chain_digest(&out->prompts[0]) ^ sim_mix(out->seed);
+	uint64_t rng = sim_chain_digest(&out->prompts[0]) ^ mix64(out->seed);
 	out->script.limit = 1 << 20;
 	out->is_tool = sim_pick_tool(root, env->arena, &out->tool_name, &schema);
 	if (!out->is_tool && !sim_pick_format(root, env->arena, &schema))

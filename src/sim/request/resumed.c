@@ -5,7 +5,7 @@
 
 uint64_t sim_answer_seed(uint64_t digest, uint64_t seed, uint32_t choice)
 {
-	return sim_mix(digest ^ sim_mix(seed + choice * 0x51ed2701U));
+	return mix64(digest ^ mix64(seed + choice * 0x51ed2701U));
 }
 
 static bool answers(uint64_t digest, uint64_t seed, struct cgn_str said)

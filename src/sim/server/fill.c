@@ -28,7 +28,7 @@ static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, 
 	struct enginemodel *m, uint32_t n)
 {
 	uint64_t tokens = (uint64_t)n * cfg->block_tokens;
-	uint64_t rng = sim_mix(f->seed ^ sim_mix(f->rank + 1U)) + sim_mix(f->made);
+	uint64_t rng = mix64(f->seed ^ mix64(f->rank + 1U)) + mix64(f->made);
 	struct sim_chain chain;
 	sim_chain_init(&chain,
 		&(struct sim_chain_cfg){.model = cgn_str_of(cfg->models[0]),
@@ -36,7 +36,7 @@ static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, 
 			.max_tokens = tokens,
 			.keep = sim_keeps_contents(cfg)});
 	for (uint64_t i = 0; i < tokens; i++) {
-		uint64_t draw = sim_mix(rng + i);
+		uint64_t draw = mix64(rng + i);
 		sim_chain_add(&chain, vocab > 0 ? (uint32_t)(draw % vocab) : sim_token_any(draw));
 	}
 	uint32_t made = chain.no_memory

@@ -85,8 +85,8 @@ static void step_due(struct cgn_timer *t)
 void sim_worker_new_id(struct sim_worker *w, char out[33])
 {
 	uint64_t n = ++w->id_count;
-	(void)snprintf(out, 33, "%016llx%016llx", (unsigned long long)sim_mix(w->id_seed + n),
-		(unsigned long long)sim_mix(w->id_seed ^ sim_mix(n)));
+	(void)snprintf(out, 33, "%016llx%016llx", (unsigned long long)mix64(w->id_seed + n),
+		(unsigned long long)mix64(w->id_seed ^ mix64(n)));
 }
 
 static CGN_RC start_publisher(struct sim_worker *w, struct cgn_err *err)
@@ -215,7 +215,7 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 	cgn_list_init(&w->calls);
 	cgn_list_init(&w->dirty);
 	w->faults = team->cfg->faults;
-	w->faults.rng = sim_mix(team->cfg->seed + rank);
+	w->faults.rng = mix64(team->cfg->seed + rank);
 	/* A pace in microseconds is meant as such. */
 	w->scale = team->cfg->token_interval_us > 0 ? 1 : team->cfg->time_scale;
 	cgn_random(&w->id_seed, sizeof w->id_seed);

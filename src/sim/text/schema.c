@@ -30,7 +30,7 @@ static void fill_number(struct fill *f, struct json_val schema)
 {
 	double least = json_get_f64(schema, "minimum", 0),
 	       most = json_get_f64(schema, "maximum", least + 100);
-	*f->rng = sim_mix(*f->rng + 1);
+	*f->rng = mix64(*f->rng + 1);
 	int64_t low = (int64_t)(least < -1e15 ? -1e15 : least > 1e15 ? 1e15 : least);
 	int64_t high = (int64_t)(most < -1e15 ? -1e15 : most > 1e15 ? 1e15 : most);
 	low += (double)low < least; /* casting went toward zero */
@@ -125,7 +125,7 @@ static void fill_typed(struct fill *f, struct json_val schema)
 	else if (cgn_str_is(type, "integer") || cgn_str_is(type, "number"))
 		fill_number(f, schema);
 	else if (cgn_str_is(type, "boolean"))
-		json_put_bool(f->o, (*f->rng = sim_mix(*f->rng + 1)) & 1);
+		json_put_bool(f->o, (*f->rng = mix64(*f->rng + 1)) & 1);
 	else if (cgn_str_is(type, "null"))
 		json_put_null(f->o);
 	else

@@ -20,12 +20,12 @@ _Static_assert(sizeof words / sizeof words[0] == 128, "a draw is a mask");
 static uint64_t draw(uint64_t *rng)
 {
 	*rng += 0x9e3779b97f4a7c15U;
-	return sim_mix(*rng);
+	return mix64(*rng);
 }
 
 void sim_text_words(struct sim_text *t, uint64_t seed)
 {
-	*t = (struct sim_text){.rng = sim_mix(seed)};
+	*t = (struct sim_text){.rng = mix64(seed)};
 }
 
 void sim_text_script(struct sim_text *t, struct cgn_str script)
@@ -128,13 +128,13 @@ size_t sim_text_phrase(uint64_t *rng, unsigned n, char *out, size_t cap)
 
 struct cgn_str sim_text_alternative(uint64_t seed, uint64_t at, unsigned k)
 {
-	const struct word *w = &words[(sim_mix(seed ^ sim_mix(at)) + 37 * (uint64_t)k) & 127];
+	const struct word *w = &words[(mix64(seed ^ mix64(at)) + 37 * (uint64_t)k) & 127];
 	return (struct cgn_str){w->lower, w->n};
 }
 
 double sim_text_logprob(uint64_t seed, uint64_t at, unsigned k)
 {
-	double base = (double)(sim_mix(seed + at) & 1023) / 1024.0;
+	double base = (double)(mix64(seed + at) & 1023) / 1024.0;
 	return -(base + 0.0009765625) - 1.5 * k;
 }
 

@@ -15,7 +15,7 @@ enum { WORD_SPACE = 1, WORD_CAPITAL = 2 };
 static const uint32_t word_base[WORD_MAX + 1] = {0, 0, 26, 702, 18278, 475254};
 static const uint32_t digit_base[4] = {0, 0, 10, 110};
 
-uint64_t sim_mix(uint64_t x)
+uint64_t mix64(uint64_t x)
 {
 	x ^= x >> 30;
 	x *= 0xbf58476d1ce4e5b9U;
@@ -29,7 +29,7 @@ uint64_t sim_hash(struct cgn_str s)
 	uint64_t h = 0x9e3779b97f4a7c15U ^ s.n;
 	for (size_t i = 0; i < s.n; i++)
 		h = (h ^ (uint8_t)s.p[i]) * 0x100000001b3U;
-	return sim_mix(h);
+	return mix64(h);
 }
 
 static inline bool is_letter(char c)
@@ -155,7 +155,7 @@ void sim_chain_init(struct sim_chain *c, const struct sim_chain_cfg *cfg)
 	*c = (struct sim_chain){.block_tokens = cfg->block_tokens,
 		.max_tokens = cfg->max_tokens,
 		.keep = cfg->keep};
-	c->root = sim_mix(sim_hash(cfg->model) + 3 * sim_hash(cfg->salt));
+	c->root = mix64(sim_hash(cfg->model) + 3 * sim_hash(cfg->salt));
 	c->model = cfg->model_index;
 	c->salt = cfg->salt;
 	if (c->keep) /* a LoRA is a model of its own here */
@@ -233,8 +233,8 @@ static bool contents_add(struct sim_chain *c, uint32_t id)
 
 static void chain_close_block(struct sim_chain *c)
 {
-	c->root = sim_mix(c->root ^ c->part);
-	c->digest = sim_mix(c->digest ^ c->part);
+	c->root = mix64(c->root ^ c->part);
+	c->digest = mix64(c->digest ^ c->part);
 	c->part = 0;
 	c->in_block = 0;
 	if (c->n == c->cap && !chain_grow(c, c->cap == 0 ? 32 : c->cap * 2)) {
@@ -322,12 +322,12 @@ void sim_chain_image(struct sim_chain *c, struct cgn_str source)
 	if (c->keep && c->n_tokens < c->max_tokens)
 		note_image(c, h);
 	for (unsigned i = 0; i < SIM_IMAGE_TOKENS; i++)
-		sim_chain_add(c, SIM_TOK_PATCH_0 + (uint32_t)(sim_mix(h + i) & 0xffff));
+		sim_chain_add(c, SIM_TOK_PATCH_0 + (uint32_t)(mix64(h + i) & 0xffff));
 }
 
 uint64_t sim_chain_digest(const struct sim_chain *c)
 {
-	return sim_mix(c->digest ^ sim_mix(c->part + c->n_tokens));
+	return mix64(c->digest ^ mix64(c->part + c->n_tokens));
 }
 
 static bool contents_copy(struct sim_chain *to, const struct sim_chain *from)

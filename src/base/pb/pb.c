@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/codec/pb.h"
+#include "base/pb/pb.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
+#include "router/admission/admission.h"
 #include "router/control/router.h"
 
 #define MAX_WORKERS 256
@@ -123,7 +124,7 @@ static void stop(void **take)
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_free(&r->workers[i]);
 	free(r->workers);
-	router_admission_close(r);
+	gw_admission_close(&r->shared.admission);
 	router_control_close(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
@@ -191,7 +192,8 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));
-	CGN_TRY(router_admission_open(r, err));
+	CGN_TRY(gw_admission_open(r->loop, r->rules, r->cluster->cells, r->view, r->started,
+		&r->shared.admission, err));
 	CGN_TRY(workers_open(r, err));
 	CGN_TRY(state_watch_open(r->loop, r->cfg, &router_state_ops, r, &r->state, err));
 	CGN_TRY(grpc_open(r, err));
@@ -240,7 +242,7 @@ static void drain(void *state)
 	atomic_store(&r->shared.draining, true);
 	atomic_store(&r->busy_workers, r->n_workers);
 	grpc_server_serving(r->grpc, false);
-	router_admission_drain(r);
+	gw_admission_drain(r->shared.admission, r->cfg->router.drain_timeout / 2);
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_drain(r->workers[i], worker_is_idle, r);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin: /nodes and /index of the admin port; /models is in models.c, /explain in explain_ask.c. */
 #include "base/json/json.h"
+#include "router/admission/admission.h"
 #include "router/control/router.h"
 
 #define DIGESTS_MAX 65536 /* lines of one answer, 20 bytes each */
@@ -241,8 +242,26 @@ static void index_stats(void *state, const struct http_head *h, struct cgn_str b
 	json_close(&j, '}');
 }
 
+/* ---- /queue ---- */
+
+static void queue_get(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)h;
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct json_out j = json_out_to(&reply->body);
+	json_open(&j, '{');
+	json_key_u64(&j, "max_queue", r->rules->max_queue);
+	json_key(&j, "queues");
+	json_open(&j, '[');
+	gw_admission_json(r->shared.admission, &j);
+	json_close(&j, ']');
+	json_close(&j, '}');
+}
+
 const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes},
-	{"GET", "/models", router_admin_models}, {"GET", "/index", index_stats},
-	{"GET", "/queue", router_admin_queue}, {"GET", "/explain", router_admin_explain},
-	{"GET", "/explain/*", router_admin_explain}};
+	{"GET", "/models", router_admin_models}, {"GET", "/index", index_stats}, {"GET", "/queue", queue_get},
+	{"GET", "/explain", router_admin_explain}, {"GET", "/explain/*", router_admin_explain}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "router/admission/admission.h"
 #include "router/control/router.h"
 
 #define TICK CGN_SEC
@@ -127,10 +128,9 @@ static void publish(struct cgn_hook *h)
 	}
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_tell(r->workers[i], v, NULL);
-	router_admission_see(r);
+	gw_admission_view_set(r->shared.admission, v);
 	cluster_view_unref(&r->view);
 	r->view = v;
-	router_admission_serve(r);
 	router_models_log_changes(r);
 }
 
@@ -224,7 +224,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 		gw_worker_tell(r->workers[i], NULL, rules);
 	gw_rules_unref(&r->rules);
 	r->rules = rules;
-	router_admission_tune(r);
+	gw_admission_tune(r->shared.admission, r->rules);
 	router_models_log_changes(r);
 	if (r->cfg->auth.enabled)
 		cgn_log(INFO, "router.keys", F_STR("file", r->cfg->auth.api_keys_file), F_U64("keys", n));

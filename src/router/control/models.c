@@ -22,14 +22,15 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 	struct router_model out = {
 		.mode = gw_tokens_mode_of(row, m),
 		.n_ready = m != NULL ? m->n_ready : 0,
-		.kit = row != NULL ? row->kit : NULL,
+		.tokenizers = row != NULL ? row->tokenizers : NULL,
 		.block_tokens = row != NULL ? row->block_tokens : GW_BLOCK_TOKENS,
 		.block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES,
 	};
 	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
 	out.why = out.mode == GW_FILE
-		? (row->kit->chat.compiled != NULL ? "its tokenizer and template"
-						   : "its tokenizer; chats have no template and are bytes")
+		? (row->tokenizers->chat.compiled != NULL
+				  ? "its tokenizer and template"
+				  : "its tokenizer; chats have no template and are bytes")
 		: out.mode == GW_ENGINE
 		? (m->tokenizes ? "its engines tell tokens" : "as configured; its engines may tell tokens")
 		: asked == TOKENS_BYTES  ? "as configured"
@@ -110,7 +111,7 @@ struct listing {
 	struct json_out j;
 };
 
-static void put_kit(struct json_out *j, const struct gw_tokenizer_set *k)
+static void put_tokenizers(struct json_out *j, const struct gw_tokenizer_set *k)
 {
 	json_key_str(j, "tokenizer", k->tokenizer_from);
 	json_key(j, "chat_template");
@@ -134,8 +135,8 @@ static void put_model(void *user, struct cgn_str name)
 	json_put_z(&l->j, gw_tokens_text(m.mode));
 	json_key(&l->j, "why");
 	json_put_z(&l->j, m.why);
-	if (m.kit != NULL)
-		put_kit(&l->j, m.kit);
+	if (m.tokenizers != NULL)
+		put_tokenizers(&l->j, m.tokenizers);
 	json_key(&l->j, m.mode == GW_BYTES ? "block_bytes" : "block_tokens");
 	json_put_u64(&l->j, m.mode == GW_BYTES ? m.block_bytes : m.block_tokens);
 	json_close(&l->j, '}');

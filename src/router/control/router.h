@@ -160,7 +160,7 @@ uint64_t router_keys_fingerprint(const struct config *cfg); /* changes when the 
 struct router_model {
 	enum gw_tokens_mode mode;
 	const char *why;
-	const struct gw_tokenizer_set *kit; /* NULL: it has none */
+	const struct gw_tokenizer_set *tokenizers; /* NULL: it has none */
 	size_t n_ready;
 	uint32_t block_tokens, block_bytes; /* the mode says which counts */
 };
@@ -170,17 +170,6 @@ void router_models_each(const struct router *r, void (*fn)(void *user, struct cg
 void router_models_log_changes(struct router *r); /* log what changed */
 void router_models_close(struct router *r);
 void router_admin_models(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply);
-
-/* gate.c: the queues */
-CGN_RC router_admission_open(struct router *r, struct cgn_err *err);
-void router_admission_close(struct router *r); /* after the workers have ended */
-void router_admission_see(struct router *r);   /* before r->view is replaced: who was ready until now */
-void router_admission_serve(struct router *r); /* nodes or their load changed */
-void router_admission_tune(struct router *r);  /* r->rules changed */
-void router_admission_drain(struct router *r);
-size_t router_admission_depth(const struct router *r, struct cgn_str model);
-void router_admin_queue(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
 
 /* admin.c */

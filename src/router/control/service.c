@@ -4,6 +4,7 @@
 
 #include "base/log/log.h"
 #include "joint/telemetry/scrape.h"
+#include "router/admission/admission.h"
 #include "router/control/service_priv.h"
 
 #define DRAIN_EVERY (200 * CGN_MSEC)
@@ -177,7 +178,7 @@ static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, str
 		rows[i].why = (char *)(uintptr_t)m.why;
 		rows[i].block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
 		rows[i].ready_nodes = (uint32_t)m.n_ready;
-		rows[i].queued = (uint32_t)router_admission_depth(r, cgn_str_of(rs->models[i]));
+		rows[i].queued = (uint32_t)gw_admission_depth(r->shared.admission, cgn_str_of(rs->models[i]));
 		rs->model_status[rs->n_model_status++] = &rows[i];
 	}
 	return true;

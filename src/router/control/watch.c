@@ -4,6 +4,7 @@
 
 #include "base/log/log.h"
 #include "base/pb/pb.h"
+#include "router/admission/admission.h"
 #include "router/control/router.h"
 
 #define WATCH_TAG   0x64a7c401U
@@ -68,7 +69,7 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	if (ev->check != NULL && o.watch == WATCH_KEEP)
 		router_residency_compare(w, ev->check);
 	router_orders_apply(w->r, &o);
-	router_admission_serve(w->r); /* others may have left room */
+	gw_admission_serve(w->r->shared.admission); /* requests of other routers may have ended */
 }
 
 static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)

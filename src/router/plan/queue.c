@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* queue: the worker's side of waiting: who has to, what the ticket says of the request, and what comes of its
  * verdict. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "router/admission/admission.h"
@@ -9,11 +8,6 @@
 #define BAD_REQUEST   "invalid_request_error"
 #define MAX_DEADLINE  3600000U /* milliseconds */
 #define ANSWER_TOKENS 256      /* that are expected of a model that has answered nothing yet */
-
-const char *admission_role_text(enum admission_role role)
-{
-	return role == ADMISSION_GENERATION ? "generation" : "prompt_only";
-}
 
 static enum admission_role role_of(const struct gw_req *r)
 {
@@ -78,12 +72,12 @@ static cgn_nsec objective_of(const struct gw_req *r)
 
 /* ---- the ticket ---- */
 
-static struct gw_admission *gate_of(const struct gw_req *r)
+static struct gw_admission *admission_of(const struct gw_req *r)
 {
-	return r->w->shared->gate;
+	return r->w->shared->admission;
 }
 
-static void gate_unref(struct gw_admission *g)
+static void admission_unref(struct gw_admission *g)
 {
 	if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1)
 		return;
@@ -96,7 +90,7 @@ void gw_admission_unref(struct gw_admission **take)
 	struct gw_admission *g = *take;
 	*take = NULL;
 	if (g != NULL)
-		gate_unref(g);
+		admission_unref(g);
 }
 
 void gw_ticket_ref(struct gw_ticket *t)
@@ -109,24 +103,24 @@ void gw_ticket_unref(struct gw_ticket *t)
 	CGN_LIVE(t, GW_TICKET_TAG);
 	if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	gate_unref(t->gate);
+	admission_unref(t->admission);
 	t->tag = 0;
 	free(t);
 }
 
 static size_t cell_of(const struct gw_req *r)
 {
-	return route_hash(r->model.p, r->model.n) % ADMISSION_BUCKETS;
+	return admission_bucket(r->model);
 }
 
 static void count(struct gw_ticket *t, size_t cell, bool more)
 {
 	if (more) {
-		atomic_fetch_add(&t->gate->waiting, 1);
-		atomic_fetch_add(&t->gate->waiting_of[cell], 1);
+		atomic_fetch_add(&t->admission->waiting, 1);
+		atomic_fetch_add(&t->admission->waiting_of[cell], 1);
 	} else {
-		atomic_fetch_sub(&t->gate->waiting, 1);
-		atomic_fetch_sub(&t->gate->waiting_of[cell], 1);
+		atomic_fetch_sub(&t->admission->waiting, 1);
+		atomic_fetch_sub(&t->admission->waiting_of[cell], 1);
 	}
 }
 
@@ -148,14 +142,13 @@ static struct gw_ticket *ticket_new(struct gw_req *r)
 	char *names = (char *)(t + 1);
 	t->tag = GW_TICKET_TAG;
 	atomic_init(&t->refs, 1);
-	t->gate = gate_of(r);
-	atomic_fetch_add_explicit(&t->gate->refs, 1, memory_order_relaxed);
+	t->admission = admission_of(r);
+	atomic_fetch_add_explicit(&t->admission->refs, 1, memory_order_relaxed);
 	t->w = r->w;
 	t->r = r;
-	t->model = keep(&names, r->model);
-	t->tenant = keep(&names, r->tenant);
-	t->role = role_of(r);
-	t->objective = objective_of(r);
+	t->policy.model = keep(&names, r->model);
+	t->policy.item.tenant = keep(&names, r->tenant);
+	t->policy.role = role_of(r);
 	return t;
 }
 
@@ -170,15 +163,16 @@ static uint32_t answer_expected(const struct gw_req *r, enum admission_role role
 
 static void ticket_fill(struct gw_ticket *t, const struct gw_req *r)
 {
-	t->measured = r->ttft.measured;
-	t->ahead = r->ttft.now - r->ttft.idle;
-	t->item = (struct queue_item){.tenant = t->tenant,
+	const cgn_nsec budget = objective_of(r);
+	t->policy.measured = r->ttft.measured;
+	t->policy.ahead = r->ttft.now - r->ttft.idle;
+	t->policy.item = (struct queue_item){.tenant = t->policy.item.tenant,
 		.weight = gw_rules_tenant(r->w->rules, r->tenant)->weight,
 		.priority = r->priority,
 		.new_tokens = r->ttft.tokens,
-		.answer_tokens = answer_expected(r, t->role),
+		.answer_tokens = answer_expected(r, t->policy.role),
 		.arrived = r->started,
-		.deadline = t->objective != 0 ? r->started + t->objective : 0,
+		.deadline = budget != 0 ? r->started + budget : 0,
 		.need = r->ttft.measured ? r->ttft.idle : 0,
 		.firm = r->deadline != 0};
 }
@@ -186,16 +180,16 @@ static void ticket_fill(struct gw_ticket *t, const struct gw_req *r)
 static void ticket_post(struct gw_ticket *t, const struct gw_req *r)
 {
 	t->seen = ADMISSION_WAITS;
-	t->n_excluded = r->tries;
-	memcpy(t->excluded, r->excluded, r->tries * sizeof *r->excluded);
+	t->policy.n_excluded = r->tries;
+	memcpy(t->policy.excluded, r->excluded, r->tries * sizeof *r->excluded);
 	gw_ticket_ref(t);
-	cgn_loop_post(t->gate->loop, &t->ask, gw_admission_on_enter);
+	cgn_loop_post(t->admission->loop, &t->ask, gw_admission_on_enter);
 }
 
 /* Its place was not needed, or is booked by now. */
 static void settle(struct gw_ticket *t)
 {
-	cgn_loop_post(t->gate->loop, &t->settle, gw_admission_on_settle);
+	cgn_loop_post(t->admission->loop, &t->settle, gw_admission_on_settle);
 }
 
 void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p)
@@ -203,12 +197,12 @@ void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p)
 	(void)l;
 	struct gw_ticket *t = CGN_CONTAINER(p, struct gw_ticket, answer);
 	CGN_LIVE(t, GW_TICKET_TAG);
-	if (t->r == NULL && t->verdict == ADMISSION_ADMITTED) {
+	if (t->r == NULL && t->policy.verdict == ADMISSION_ADMITTED) {
 		settle(t); /* the post's reference goes along */
 		return;
 	}
 	struct gw_req *r = t->r;
-	t->seen = t->verdict;
+	t->seen = t->policy.verdict;
 	gw_ticket_unref(t);
 	if (r != NULL)
 		gw_wake(r);
@@ -227,14 +221,14 @@ void gw_queue_end(struct gw_req *r)
 	if (t->seen == ADMISSION_ADMITTED)
 		settle(t);
 	else if (t->seen == ADMISSION_WAITS)
-		cgn_loop_post(t->gate->loop, &t->leave, gw_admission_on_leave);
+		cgn_loop_post(t->admission->loop, &t->leave, gw_admission_on_leave);
 	else
 		gw_ticket_unref(t);
 }
 
 void gw_queue_room(struct gw_worker *w)
 {
-	struct gw_admission *g = w->shared->gate;
+	struct gw_admission *g = w->shared->admission;
 	if (g == NULL || atomic_load(&g->waiting) == 0 || atomic_exchange(&g->room_posted, true))
 		return;
 	atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
@@ -243,64 +237,36 @@ void gw_queue_room(struct gw_worker *w)
 
 /* ---- who waits ---- */
 
-/* The least of all candidates, those without room among them: what an idle cluster would take, and what this
- * one would. */
 void gw_queue_predict(struct gw_req *r, const struct choose_pick *p)
 {
-	double now = HUGE_VAL, idle = HUGE_VAL, tokens = HUGE_VAL;
-	bool measured = p->n > 0;
-	for (size_t i = 0; i < p->n; i++) {
-		struct route_terms t;
-		route_terms(&p->ask, &p->cands[i], &t);
-		double own = t.prefill_ms + t.fetch_ms;
-		measured &= cluster_cell_speed(&r->w->shared->choice.cells[p->cands[i].slot]).prefill_ms > 0;
-		now = fmin(now, own + t.queue_ms);
-		idle = fmin(idle, own);
-		tokens = fmin(tokens, (double)p->cands[i].uncached_tokens);
-	}
-	if (p->n == 0)
-		now = idle = 0;
-	if (p->n == 0 || tokens > 1e9)
-		tokens = (double)(r->prompt_tokens < 1000000000 ? r->prompt_tokens : 1000000000);
-	r->ttft = (struct admission_forecast){(cgn_nsec)(fmin(now, 1e9) * 1e6),
-		(cgn_nsec)(fmin(idle, 1e9) * 1e6), (uint32_t)tokens, measured};
+	r->ttft = admission_forecast_of(p, r->w->shared->choice.cells, r->prompt_tokens);
 }
 
 static bool somebody_waits(const struct gw_req *r)
 {
-	return atomic_load_explicit(&gate_of(r)->waiting_of[cell_of(r)], memory_order_relaxed) > 0;
+	return atomic_load_explicit(&admission_of(r)->waiting_of[cell_of(r)], memory_order_relaxed) > 0;
 }
 
 bool gw_queue_looks(const struct gw_req *r)
 {
-	return gate_of(r) != NULL && r->tries == 0 &&
+	return admission_of(r) != NULL && r->tries == 0 &&
 		(objective_of(r) != 0 || (r->ticket == NULL && somebody_waits(r)));
 }
 
 static bool may_wait(const struct gw_req *r)
 {
-	return gate_of(r) != NULL && r->w->rules->max_queue > 0 && r->pin.n == 0;
+	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && r->pin.n == 0;
 }
 
 bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict)
 {
-	if (!may_wait(r))
-		return false;
-	if (verdict == ROUTE_FULL)
-		return true;
-	/* it had its turn; but if nobody could be reached, its node may only be starting again */
-	if (r->tries > 0)
-		return verdict == ROUTE_NONE && !r->head_sent && r->t.why.code == CGN_UNAVAILABLE;
-	if (verdict == ROUTE_PICKED) /* somebody was here before it */
-		return r->ticket == NULL && somebody_waits(r);
-	const struct view_model *m = view_model_find(r->w->view, r->model);
-	return m == NULL || m->n_ready == 0; /* they may come back in a moment */
-}
-
-unsigned admission_retry_after(cgn_nsec t)
-{
-	cgn_nsec s = (t + CGN_SEC - 1) / CGN_SEC;
-	return s < 1 ? 1 : s < ADMISSION_RETRY_MAX ? (unsigned)s : ADMISSION_RETRY_MAX;
+	const struct admission_facts facts = {.verdict = verdict,
+		.model = view_model_find(r->w->view, r->model),
+		.tried = r->tries > 0,
+		.unreachable = !r->head_sent && r->t.why.code == CGN_UNAVAILABLE,
+		.waited = r->ticket != NULL,
+		.others_wait = admission_of(r) != NULL && somebody_waits(r)};
+	return may_wait(r) && admission_must_wait(&facts);
 }
 
 static enum gw_step unmeetable(struct gw_req *r, unsigned retry_after, const char *why)
@@ -314,17 +280,17 @@ static enum gw_step unmeetable(struct gw_req *r, unsigned retry_after, const cha
 
 bool gw_queue_refuses(struct gw_req *r)
 {
-	cgn_nsec objective = objective_of(r), spent = cgn_loop_now(r->w->loop) - r->started;
-	if (objective == 0 || !r->ttft.measured || gate_of(r) == NULL || r->tries > 0 ||
-		spent + r->ttft.now <= objective)
-		return false;
-	bool never = r->ttft.idle > objective;
-	/* a long prompt is served all the same, as well as it can be; so is one that waited for its turn */
-	if (r->deadline == 0 && (never || r->ticket != NULL))
+	const struct admission_budget budget = {.total = objective_of(r),
+		.spent = cgn_loop_now(r->w->loop) - r->started,
+		.firm = r->deadline != 0,
+		.waited = r->ticket != NULL};
+	unsigned retry_after = 0;
+	if (admission_of(r) == NULL || r->tries > 0 ||
+		!admission_misses_budget(&r->ttft, &budget, &retry_after))
 		return false;
 	gw_queue_end(r);
-	(void)unmeetable(r, never ? 0 : admission_retry_after(r->ttft.now - r->ttft.idle),
-		never ? "not even an idle one" : "there is too much before it");
+	(void)unmeetable(r, retry_after,
+		retry_after > 0 ? "there is too much before it" : "not even an idle one");
 	return true;
 }
 
@@ -332,7 +298,7 @@ bool gw_queue_refuses(struct gw_req *r)
 
 static enum gw_step timed_out(struct gw_req *r)
 {
-	cgn_nsec ms = atomic_load_explicit(&gate_of(r)->wait_ms[cell_of(r)], memory_order_relaxed);
+	cgn_nsec ms = atomic_load_explicit(&admission_of(r)->wait_ms[cell_of(r)], memory_order_relaxed);
 	bool late = r->deadline != 0 && cgn_loop_now(r->w->loop) >= r->started + r->deadline;
 	gw_queue_end(r);
 	gw_limit_settle(r);
@@ -381,9 +347,9 @@ static bool enter(struct gw_req *r, bool forget_failed)
 		ticket_fill(t, r);
 		count(t, cell_of(r), true);
 	} else
-		t->again = true;
-	t->pause = r->tries > 0 && forget_failed;
-	if (t->pause)
+		t->policy.bounced = true;
+	t->policy.pause = r->tries > 0 && forget_failed;
+	if (t->policy.pause)
 		for (uint32_t i = 0; i < r->tries; i++)
 			r->excluded[i] = UINT16_MAX; /* no node's slot */
 	ticket_post(t, r);
@@ -409,7 +375,7 @@ enum gw_step gw_queue(struct gw_req *r)
 		return STEP_AGAIN;
 	}
 	if (t->seen != ADMISSION_WAITS)
-		return turned_away(r, t->seen, t->retry_after);
+		return turned_away(r, t->seen, t->policy.retry_after);
 	if (r->deadline != 0 && r->started + r->deadline < until)
 		until = r->started + r->deadline;
 	if (now >= until)

@@ -11,6 +11,7 @@
 #include "io/loop/loop.h"
 #include "io/redis/redis.h"
 #include "joint/telemetry/telemetry.h"
+#include "policy/admission/admission.h"
 #include "policy/breaker/budget.h"
 #include "policy/breaker/outlier.h"
 #include "policy/chooser/chooser.h"
@@ -34,10 +35,10 @@ struct gw_shared {
 	_Atomic uint32_t stores_away;  /* workers whose Redis is */
 	struct tls_ctx *agent_tls;     /* NULL: agents are reached in clear */
 	uint64_t started_unix;
-	uint64_t instance;             /* random, not 0: this run of this router, for agents' shares */
-	struct gw_admission *gate;     /* where requests wait for room; NULL: nobody waits */
-	_Atomic uint64_t body_bytes;   /* of request bodies in memory */
-	_Atomic uint64_t resume_bytes; /* kept for requests whose answers may have to be gone on with */
+	uint64_t instance;              /* random, not 0: this run of this router, for agents' shares */
+	struct gw_admission *admission; /* where requests wait for room; NULL: none waits */
+	_Atomic uint64_t body_bytes;    /* of request bodies in memory */
+	_Atomic uint64_t resume_bytes;  /* kept for requests whose answers may have to be gone on with */
 	_Atomic bool draining;
 };
 
@@ -159,13 +160,6 @@ struct gw_route_row {
 	const char *method, *path;
 	enum gw_route_kind kind;
 	unsigned scope;
-};
-
-/* Time to first token, as predicted before the pick. */
-struct admission_forecast {
-	cgn_nsec now, idle; /* on the best node as it is, and on the best if it had nothing else to do */
-	uint32_t tokens;    /* of the prompt, that the best node would have to compute */
-	bool measured;      /* by speeds of each node's own */
 };
 
 struct gw_admission;
@@ -319,9 +313,6 @@ bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask);
 bool gw_can_retry(struct gw_req *r);
 
 /* queue.c: waiting for room. */
-#define ADMISSION_RETRY_NO_NODE 2 /* seconds */
-#define ADMISSION_RETRY_MAX     600
-unsigned admission_retry_after(cgn_nsec t); /* whole seconds, at least one, at most ADMISSION_RETRY_MAX */
 /* X-Cgn-Priority and X-Cgn-Deadline-Ms; refuses what they cannot mean */
 enum gw_step gw_queue_check(struct gw_req *r);
 /* is there anything to decide before the pick? One load if not */

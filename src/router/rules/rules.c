@@ -151,11 +151,11 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw
 	return CGN_OK;
 }
 
-static struct gw_tokenizer_set *kit_of(const struct gw_rules *rules, struct cgn_str model)
+static struct gw_tokenizer_set *tokenizers_of(const struct gw_rules *rules, struct cgn_str model)
 {
 	for (size_t i = 0; rules != NULL && i < rules->n_models; i++)
 		if (cgn_str_eq(rules->models[i].name, model))
-			return rules->models[i].kit;
+			return rules->models[i].tokenizers;
 	return NULL;
 }
 
@@ -166,20 +166,21 @@ CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, co
 	CGN_LIVE(r, RULES_TAG);
 	CGN_MUST(r->n_models == cfg->n_models);
 	for (size_t i = 0; i < cfg->n_models; i++) {
-		struct gw_tokenizer_set *before = kit_of(old, r->models[i].name);
+		struct gw_tokenizer_set *before = tokenizers_of(old, r->models[i].name);
 		if (cfg->models[i].tokenizer == NULL || cfg->models[i].tokens == TOKENS_BYTES ||
 			cfg->models[i].tokens == TOKENS_ENGINE)
 			continue;
 		bool same = before != NULL &&
 			before->fingerprint == gw_tokenizer_set_fingerprint(&cfg->models[i]);
-		cgn_rc rc = same ? CGN_OK : gw_tokenizer_set_load(&cfg->models[i], &r->models[i].kit, err);
+		cgn_rc rc =
+			same ? CGN_OK : gw_tokenizer_set_load(&cfg->models[i], &r->models[i].tokenizers, err);
 		if (!cgn_ok(rc) && !keep)
 			return rc;
 		if (!cgn_ok(rc))
 			refused(cfg->models[i].name, before != NULL, err);
-		if (r->models[i].kit == NULL && before != NULL) {
+		if (r->models[i].tokenizers == NULL && before != NULL) {
 			gw_tokenizer_set_ref(before);
-			r->models[i].kit = before;
+			r->models[i].tokenizers = before;
 		}
 	}
 	return CGN_OK;
@@ -202,7 +203,7 @@ void gw_rules_unref(struct gw_rules **take)
 		return;
 	r->tag = 0;
 	for (size_t i = 0; i < r->n_models; i++)
-		gw_tokenizer_set_unref(&r->models[i].kit);
+		gw_tokenizer_set_unref(&r->models[i].tokenizers);
 	auth_keys_free(&r->keys);
 	cgn_arena_fini(&r->arena);
 	free(r);

@@ -23,8 +23,8 @@ struct gw_model {
 	const struct cgn_str *aliases;
 	size_t n_aliases;
 	uint32_t block_bytes, block_tokens;
-	int tokens;                   /* TOKENS_* of the configuration */
-	struct gw_tokenizer_set *kit; /* owned; NULL: no tokenizer is configured */
+	int tokens;                          /* TOKENS_* of the configuration */
+	struct gw_tokenizer_set *tokenizers; /* owned; NULL: no tokenizer is configured */
 };
 
 struct gw_rates {
@@ -74,9 +74,9 @@ struct gw_rules {
 /* |*keys| is taken, success or failure; NULL when authentication is off. */
 CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
 	struct cgn_err *err); /* refs 1 */
-/* Before any worker has them: each model that has a tokenizer gets its kit. An unchanged one is taken from
+/* Before any worker has them: each model that has a tokenizer gets its tokenizers. An unchanged one is taken from
  * |old| (NULL: none). With
- * |keep|, a model whose files are refused keeps the old kit, or has none, and |refused| is called; else that
+ * |keep|, a model whose files are refused keeps the old tokenizers, or has none, and |refused| is called; else that
  * is an error. */
 CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old,
 	bool keep, void (*refused)(const char *model, bool has_old, const struct cgn_err *why),

@@ -18,7 +18,7 @@
 /* What the pool works on. It outlives a request that ends meanwhile. */
 struct tokens_job {
 	struct gw_req *r; /* NULL: it ended */
-	struct gw_tokenizer_set *kit;
+	struct gw_tokenizer_set *tokenizers;
 	struct cgn_buf text;
 	struct digest *media;
 	struct encode e;
@@ -34,7 +34,7 @@ static void job_free(struct tokens_job *j)
 	encode_close(&j->e);
 	cgn_buf_fini(&j->text);
 	free(j->media);
-	gw_tokenizer_set_unref(&j->kit);
+	gw_tokenizer_set_unref(&j->tokenizers);
 	free(j);
 }
 
@@ -56,17 +56,17 @@ void tokens_encoders_close(struct gw_tokens_worker *t)
 {
 	for (size_t i = 0; i < t->n_encoders; i++) {
 		tokenizer_work_free(&t->encoders[i].work);
-		gw_tokenizer_set_unref(&t->encoders[i].kit);
+		gw_tokenizer_set_unref(&t->encoders[i].tokenizers);
 	}
 	free(t->encoders);
 	t->encoders = NULL;
 	t->n_encoders = 0;
 }
 
-static bool is_current(const struct gw_rules *rules, const struct gw_tokenizer_set *kit)
+static bool is_current(const struct gw_rules *rules, const struct gw_tokenizer_set *tokenizers)
 {
 	for (size_t i = 0; i < rules->n_models; i++)
-		if (rules->models[i].kit == kit)
+		if (rules->models[i].tokenizers == tokenizers)
 			return true;
 	return false;
 }
@@ -77,31 +77,31 @@ static void encoders_sweep(struct gw_worker *w)
 	struct gw_tokens_worker *t = w->tokens;
 	size_t n = 0;
 	for (size_t i = 0; i < t->n_encoders; i++) {
-		if (is_current(w->rules, t->encoders[i].kit)) {
+		if (is_current(w->rules, t->encoders[i].tokenizers)) {
 			t->encoders[n++] = t->encoders[i];
 			continue;
 		}
 		tokenizer_work_free(&t->encoders[i].work);
-		gw_tokenizer_set_unref(&t->encoders[i].kit);
+		gw_tokenizer_set_unref(&t->encoders[i].tokenizers);
 	}
 	t->n_encoders = n;
 }
 
-static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_tokenizer_set *kit)
+static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_tokenizer_set *tokenizers)
 {
 	struct gw_tokens_worker *t = w->tokens;
 	for (size_t i = 0; i < t->n_encoders; i++)
-		if (t->encoders[i].kit == kit)
+		if (t->encoders[i].tokenizers == tokenizers)
 			return t->encoders[i].work;
 	encoders_sweep(w);
 	struct tokens_encoder *v = realloc(t->encoders, (t->n_encoders + 1) * sizeof *v);
 	if (v == NULL)
 		return NULL;
 	t->encoders = v;
-	v[t->n_encoders] = (struct tokens_encoder){.kit = kit};
-	if (!cgn_ok(tokenizer_work_new(kit->tokenizer, &v[t->n_encoders].work, NULL)))
+	v[t->n_encoders] = (struct tokens_encoder){.tokenizers = tokenizers};
+	if (!cgn_ok(tokenizer_work_new(tokenizers->tokenizer, &v[t->n_encoders].work, NULL)))
 		return NULL;
-	gw_tokenizer_set_ref(kit);
+	gw_tokenizer_set_ref(tokenizers);
 	return v[t->n_encoders++].work;
 }
 
@@ -111,7 +111,7 @@ static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_tokenizer_s
 static const char *render(struct gw_req *r, struct tokens_job *j)
 {
 	struct gw_prompt *p = r->prompt;
-	const struct gw_tokenizer_set *k = j->kit;
+	const struct gw_tokenizer_set *k = j->tokenizers;
 	const struct gw_template *t =
 		p->p.tools.raw.p != NULL && k->tools.compiled != NULL ? &k->tools : &k->chat;
 	struct cgn_err why;
@@ -181,8 +181,8 @@ static const char *plan(struct gw_req *r, struct tokens_job *j)
 	memcpy(j->media, p->p.media, p->p.n_media * sizeof *j->media);
 	tokens_chain_start(&j->chain, &p->root, p->block_tokens, digests, cap);
 	const struct encode_ask ask = {
-		.tokenizer = j->kit->tokenizer,
-		.root = tokens_kept_root(p, j->kit->fingerprint),
+		.tokenizer = j->tokenizers->tokenizer,
+		.root = tokens_kept_root(p, j->tokenizers->fingerprint),
 		.text = cgn_buf_view(&j->text),
 		.specials = p->p.add_specials,
 		.media = j->media,
@@ -208,7 +208,7 @@ static void on_pool(void *arg)
 	struct tokenizer_work *work = NULL;
 	if (atomic_load_explicit(&j->gone, memory_order_relaxed))
 		return;
-	if (cgn_ok(tokenizer_work_new(j->kit->tokenizer, &work, &j->err)) &&
+	if (cgn_ok(tokenizer_work_new(j->tokenizers->tokenizer, &work, &j->err)) &&
 		cgn_ok(encode_run(&j->e, work, &j->err)))
 		j->err.code = CGN_FINE;
 	tokenizer_work_free(&work);
@@ -227,7 +227,7 @@ static void on_pooled(void *arg)
 
 static void run_here(struct gw_req *r, struct tokens_job *j)
 {
-	struct tokenizer_work *work = work_of(r->w, j->kit);
+	struct tokenizer_work *work = work_of(r->w, j->tokenizers);
 	if (work == NULL)
 		j->err.code = CGN_NO_MEMORY;
 	else if (cgn_ok(encode_run(&j->e, work, &j->err)))
@@ -260,10 +260,10 @@ static void run(struct gw_req *r, struct tokens_job *j)
 	tokens_fall_back(r, PROMPT_LACKS_MEMORY);
 }
 
-void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *kit)
+void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers)
 {
 	struct gw_prompt *p = r->prompt;
-	const char *lacks = read_body(r, kit);
+	const char *lacks = read_body(r, tokenizers);
 	if (lacks == NULL && p->p.kind == PROMPT_IS_IDS) {
 		tokens_take(r, p->p.ids, p->p.n_ids, NULL);
 		return;
@@ -273,8 +273,8 @@ void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *kit)
 		lacks = PROMPT_LACKS_MEMORY;
 	if (j != NULL) {
 		p->job = j;
-		j->kit = kit;
-		gw_tokenizer_set_ref(kit);
+		j->tokenizers = tokenizers;
+		gw_tokenizer_set_ref(tokenizers);
 		lacks = text_make(r, j);
 	}
 	if (lacks == NULL)

@@ -20,7 +20,7 @@ const char *gw_tokens_text(enum gw_tokens_mode mode)
 enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct view_model *m)
 {
 	int asked = row != NULL ? row->tokens : TOKENS_AUTO;
-	if (row != NULL && row->kit != NULL)
+	if (row != NULL && row->tokenizers != NULL)
 		return GW_FILE;
 	bool engine = m != NULL &&
 		((asked == TOKENS_ENGINE && m->may_tokenize) || (asked == TOKENS_AUTO && m->tokenizes));
@@ -181,9 +181,9 @@ void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c)
 	done(r, r->prompt->mode);
 }
 
-struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t kit)
+struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t fingerprint)
 {
-	const uint64_t parts[] = {p->block_tokens, kit};
+	const uint64_t parts[] = {p->block_tokens, fingerprint};
 	return digest_keyed(&p->root, (struct cgn_str){(const char *)parts, sizeof parts});
 }
 
@@ -241,7 +241,7 @@ void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_mod
 		return;
 	}
 	if (mode == GW_FILE)
-		tokens_file_start(r, row->kit);
+		tokens_file_start(r, row->tokenizers);
 	else
 		tokens_ask_start(r);
 }

@@ -18,7 +18,7 @@ struct tokens_model {
 
 /* Scratch and word cache of one tokenizer: 4 MiB. */
 struct tokens_encoder {
-	struct gw_tokenizer_set *kit; /* counted */
+	struct gw_tokenizer_set *tokenizers; /* counted */
 	struct tokenizer_work *work;
 };
 
@@ -66,8 +66,8 @@ struct gw_prompt {
 };
 
 /* What keys of the prompt cache begin with: its chain's root, and what may change by a reload under the same
- * root. |kit|: the fingerprint of the files that make its tokens; 0: an engine does. */
-struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t kit);
+ * root. |fingerprint|: of the files that make its tokens; 0: an engine does. */
+struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t fingerprint);
 /* The chain of these ids is the request's, and is kept under |key| unless that is NULL. */
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);
 /* whose digests are in the request's work arena */
@@ -86,7 +86,7 @@ enum gw_step tokens_ask_step(struct gw_req *r); /* in GW_TOKENS */
 void tokens_ask_end(struct gw_req *r);
 
 /* file.c: the same with the model's own files. */
-void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *kit);
+void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers);
 enum gw_step tokens_file_step(struct gw_req *r); /* in GW_TOKENS */
 void tokens_file_end(struct gw_req *r);
 void tokens_encoders_close(struct gw_tokens_worker *t);

@@ -272,7 +272,7 @@ def test_bench_evict_for_people_and_its_refusals(service):
     assert table[0].startswith("500 requests") and table[1].split() == ["FOUND", "500", "BLOCKS", "NS", "A", "BLOCK"]
     assert [t.split()[0] for t in table[2:]] == ["evict", "offline"]
     text = fine("bench", "evict", "--help")
-    assert "the optimum, which knows the future" in text and "round_robin" not in text and "agents" in text
+    assert "the optimum, computed with knowledge of all later requests" in text and "round_robin" not in text and "agents" in text
     assert "give a file or --generate" in refused(2, "bench", "evict")
     assert "there are evict, lru, fifo, s3-fifo, offline" in refused(2, "bench", "evict", service, "--policy", "lru,mru")
     assert "each once" in refused(2, "bench", "evict", service, "--policy", "lru,lru")

@@ -59,14 +59,14 @@ static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
 {
 	struct enginemodel_orders o;
 	enginemodel_step(m, now, &o);
-	for (size_t i = 0; i < o.n_gains; i++) {
-		struct seen *s = o.gains[i].user;
-		assert_int_equal(o.gains[i].given, s->given + 1);
+	for (size_t i = 0; i < o.n_progress; i++) {
+		struct seen *s = o.progress[i].user;
+		assert_int_equal(o.progress[i].given, s->given + 1);
 		s->given++;
-		s->cached = o.gains[i].cached;
+		s->cached = o.progress[i].cached;
 		s->first_at = s->given == 1 ? now : s->first_at;
 		s->last_at = now;
-		s->finished = o.gains[i].finished;
+		s->finished = o.progress[i].finished;
 		if (s->finished)
 			s->job = NULL;
 	}

@@ -89,7 +89,7 @@ static void nothing_is_lost(void **state)
 		struct replay_node all = {0};
 		cfg.rules = mode & 1 ? &in_turn : &rules;
 		cfg.blocks = mode & 2 ? 100 : 0;
-		cfg.told = !(mode & 4);
+		cfg.publishes = !(mode & 4);
 		struct replay_result r = run(&t, &cfg);
 		assert_int_equal(r.requests, t.n);
 		assert_int_equal(r.done + r.refused_full + r.refused_too_large, t.n);
@@ -258,7 +258,7 @@ static void news_takes_its_time(void **state)
 	struct replay_cfg cfg = replay_defaults;
 	cfg.rules = &rules;
 	struct replay_result soon = run(&t, &cfg);
-	cfg.told_after = 3600 * CGN_SEC;
+	cfg.report_delay = 3600 * CGN_SEC;
 	struct replay_result never = run(&t, &cfg);
 	assert_true(never.expected_blocks > 0);
 	assert_true(never.expected_blocks < soon.expected_blocks);

@@ -82,7 +82,7 @@ static void they_are_traces(void **state)
 	}
 }
 
-/* Once talks of all ages are under way: in the second half. */
+/* Once sessions of all ages are under way: in the second half. */
 static void they_come_at_their_rate(void **state)
 {
 	(void)state;

@@ -100,8 +100,8 @@ static cgn_nsec run(struct enginemodel *m, const struct sim_chain *c, cgn_nsec n
 		&job)));
 	for (cgn_nsec at = now;; at = o.wake_at) {
 		enginemodel_step(m, at, &o);
-		if (o.n_gains > 0) {
-			cached = o.gains[0].cached;
+		if (o.n_progress > 0) {
+			cached = o.progress[0].cached;
 			first = at;
 		}
 		if (o.wake_at == 0)

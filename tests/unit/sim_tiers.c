@@ -154,10 +154,10 @@ static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
 {
 	struct enginemodel_orders o;
 	enginemodel_step(m, now, &o);
-	for (size_t i = 0; i < o.n_gains; i++) {
-		struct enginemodel_job **job = o.gains[i].user;
-		cached = o.gains[i].cached;
-		if (o.gains[i].finished)
+	for (size_t i = 0; i < o.n_progress; i++) {
+		struct enginemodel_job **job = o.progress[i].user;
+		cached = o.progress[i].cached;
+		if (o.progress[i].finished)
 			*job = NULL;
 	}
 	return o.wake_at;

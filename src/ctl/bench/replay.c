@@ -111,8 +111,8 @@ static void put_caches(const struct bench *b, struct json_out *o)
 static void put_engine(const struct replay_cfg *c, struct json_out *o)
 {
 	json_key(o, "events");
-	json_put_bool(o, c->told);
-	json_key_f64(o, "events_delay_ms", (double)c->told_after / 1e6);
+	json_put_bool(o, c->publishes);
+	json_key_f64(o, "events_delay_ms", (double)c->report_delay / 1e6);
 	json_key(o, "engine");
 	json_open(o, '{');
 	json_key_f64(o, "prefill_tokens_per_s", c->prefill_tokens_per_s);
@@ -276,8 +276,8 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	CGN_TRY(ctl_flag_u32(a, "--blocks", 0, 1U << 26, &b->cfg.blocks, err));
 	CGN_TRY(ctl_flag_u32(a, "--seed", 0, UINT32_MAX, &b->cfg.seed, err));
 	CGN_TRY(ctl_flag_f64(a, "--speed", 1e-6, 1e6, &b->cfg.speed, err));
-	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.told_after, err));
-	b->cfg.told = !ctl_switch(a, "--no-events");
+	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.report_delay, err));
+	b->cfg.publishes = !ctl_switch(a, "--no-events");
 	CGN_TRY(read_engine(a, &b->cfg, err));
 	CGN_TRY(read_rules(a, b, err));
 	CGN_TRY(ctl_flag_u64s(a, "--caches", 1, UINT64_MAX, b->caches, MAX_CACHES, &b->n_caches, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks without users form one list, the next victim first: never used and unhashed ones at the front. */
+/* Blocks without users are in one list, the next victim first; unused blocks without a hash are at its
+ * front. */
 #include "lab/enginemodel/blocks.h"
 
 #include <stdlib.h>
@@ -10,8 +11,8 @@
 struct block {
 	uint64_t hash;
 	uint32_t users;
-	uint32_t next, prev; /* of the list of idle blocks; its ring closes at index n */
-	uint32_t chain;      /* next block in this bucket */
+	uint32_t next, prev; /* Neighbours in the list of idle blocks, a ring closed at index n. */
+	uint32_t chain;      /* Next block in the same bucket. */
 	bool known;
 };
 
@@ -21,7 +22,7 @@ struct enginemodel_blocks {
 	uint32_t *buckets;
 	uint64_t *notes;
 	struct enginemodel_blocks_cfg cfg;
-	struct block *block; /* n + 1: the last one is the head of the idle list */
+	struct block *block; /* Owned, n + 1: the last one is the head of the idle list. */
 };
 
 static void idle_link(struct enginemodel_blocks *b, uint32_t i, uint32_t after)
@@ -92,7 +93,7 @@ static uint32_t look_up(const struct enginemodel_blocks *b, uint64_t hash)
 	return i;
 }
 
-static void forget(struct enginemodel_blocks *b, uint32_t i)
+static void block_uncache(struct enginemodel_blocks *b, uint32_t i)
 {
 	uint32_t *at = &b->buckets[b->block[i].hash & b->mask];
 	while (*at != i)
@@ -147,7 +148,7 @@ uint32_t enginemodel_blocks_take(struct enginemodel_blocks *b)
 		return NONE;
 	bool known = b->block[i].known;
 	if (known)
-		forget(b, i);
+		block_uncache(b, i);
 	add_user(b, i);
 	if (known && b->cfg.evict != NULL)
 		b->cfg.evict(b->cfg.arg, b->block[i].hash, enginemodel_blocks_note(b, i));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks: the simulated KV memory. A fixed number of blocks; one that holds a full hashed block stays
- * findable after its last user went, until the least recently used one is taken for something else (as vLLM's
- * v1 block pool does it). A block that is known can carry a note. Pure. */
+/* blocks: the simulated KV memory of a GPU, as vLLM's v1 block pool manages it. The number of blocks is
+ * fixed. A full, hashed block stays cached after its last user released it, until the least recently used
+ * block is taken for new contents. A cached block can carry a note. Pure. */
 #pragma once
 #include "base/core/err.h"
 
@@ -10,36 +10,37 @@ struct enginemodel_blocks;
 
 struct enginemodel_blocks_cfg {
 	uint32_t n;
-	uint32_t note_bytes; /* kept for each block, 8-byte aligned; 0: no notes */
-	/* The block that was known by |hash| is taken for something else; |note| is there until this returns.
-	 * NULL: nobody minds. */
+	uint32_t note_bytes; /* Bytes of each block's note, 8-byte aligned; 0: no notes. */
+	/* Called before the block cached under |hash| is taken for new contents. |note| is valid until the
+	 * call returns. May be NULL. */
 	void (*evict)(void *arg, uint64_t hash, void *note);
 	void *arg;
 };
 CGN_RC enginemodel_blocks_new(const struct enginemodel_blocks_cfg *cfg, struct enginemodel_blocks **out);
 void enginemodel_blocks_free(struct enginemodel_blocks **take);
-/* The block that is known by |hash|, one more user on it; ENGINEMODEL_BLOCK_NONE when there is none. */
+/* Add a user to the block cached under |hash| and return the block; ENGINEMODEL_BLOCK_NONE when there is
+ * none. */
 uint32_t enginemodel_blocks_find(struct enginemodel_blocks *b, uint64_t hash);
 bool enginemodel_blocks_has(const struct enginemodel_blocks *b, uint64_t hash);
-/* A block without contents for one user: a never used one, else the least recently used. ENGINEMODEL_BLOCK_NONE when
- * all have users. */
+/* Return an empty block with one user: a never used block, else the least recently used one.
+ * ENGINEMODEL_BLOCK_NONE when every block has users. */
 uint32_t enginemodel_blocks_take(struct enginemodel_blocks *b);
-/* |block| is full and known by |hash| from now on. False when another block already is: that one stays the
- * known one. */
+/* Cache the full |block| under |hash|. False, and nothing changes, when another block is cached under
+ * |hash|. */
 bool enginemodel_blocks_publish(struct enginemodel_blocks *b, uint32_t block, uint64_t hash);
-/* Of a known block, or one that is about to be; NULL when there are no notes. */
+/* Return the note of a block that is cached or about to be; NULL without notes. */
 void *enginemodel_blocks_note(struct enginemodel_blocks *b, uint32_t block);
-/* One user less. */
+/* Remove one user from |block|. */
 void enginemodel_blocks_release(struct enginemodel_blocks *b, uint32_t block);
-/* No block is known any more; users keep theirs. Not an eviction. */
+/* Drop every block from the cache without calling |evict|. Users keep their blocks. */
 void enginemodel_blocks_forget_all(struct enginemodel_blocks *b);
-/* Each block that is known, in no order that means anything. */
+/* Call |fn| for every cached block, in no particular order. */
 void enginemodel_blocks_each(struct enginemodel_blocks *b, void (*fn)(void *arg, uint64_t hash, void *note),
 	void *arg);
 uint32_t enginemodel_blocks_total(const struct enginemodel_blocks *b);
-uint32_t enginemodel_blocks_used(const struct enginemodel_blocks *b);  /* blocks with users */
-uint32_t enginemodel_blocks_known(const struct enginemodel_blocks *b); /* blocks with a hash */
-/* known, without users: counting on it costs capacity */
+uint32_t enginemodel_blocks_used(const struct enginemodel_blocks *b);  /* Blocks with users. */
+uint32_t enginemodel_blocks_known(const struct enginemodel_blocks *b); /* Blocks cached under a hash. */
+/* True when |hash| is cached and its block has no users, so that taking it uses up capacity. */
 bool enginemodel_blocks_idle(const struct enginemodel_blocks *b, uint64_t hash);
-/* O(n) check of the invariants, for tests: lists, counts and table agree. */
+/* Check the invariants of lists, counts and hash table in O(n). For tests. */
 bool enginemodel_blocks_sound(const struct enginemodel_blocks *b);

@@ -12,12 +12,12 @@ enum job_state { JOB_WAITING, JOB_RUNNING };
 struct enginemodel_job {
 	uint32_t tag;
 	enum job_state state;
-	bool held, seen; /* seen: was admitted once, its prefix is counted */
+	bool held, seen; /* |seen|: the job was admitted before, and its prefix is counted. */
 	struct cgn_link link;
 	void *user;
 	uint32_t prompt_tokens, answer_tokens;
 	uint32_t given, computed, cached;
-	uint32_t chunk; /* tokens of it in the step in flight */
+	uint32_t chunk; /* Tokens of this job in the step in flight. */
 	uint32_t n_blocks, cap_blocks, n_hashes;
 	uint32_t *blocks;
 	struct enginemodel_contents *contents;
@@ -28,12 +28,13 @@ struct enginemodel {
 	uint32_t tag;
 	struct enginemodel_cfg cfg;
 	struct enginemodel_memory *tiers;
-	struct enginemodel_blocks *blocks; /* the tiers' GPU */
+	struct enginemodel_blocks *blocks; /* Blocks of the GPU tier. */
 	struct cgn_link waiting, running;
 	uint32_t n_waiting, n_running;
-	cgn_nsec step_end;                  /* 0: no step in flight */
-	cgn_nsec restoring;                 /* time that the step being made up spends on blocks from below */
-	struct enginemodel_progress *gains; /* max_batch of them */
+	cgn_nsec step_end; /* End of the step in flight; 0: none. */
+	/* Time that the step being built spends on blocks from lower tiers. */
+	cgn_nsec restoring;
+	struct enginemodel_progress *progress; /* Owned; max_batch entries. */
 	struct enginemodel_stats stats;
 };
 
@@ -52,13 +53,13 @@ CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **o
 	m->cfg = *cfg;
 	cgn_list_init(&m->waiting);
 	cgn_list_init(&m->running);
-	m->gains = calloc(cfg->max_batch, sizeof *m->gains);
+	m->progress = calloc(cfg->max_batch, sizeof *m->progress);
 	struct enginemodel_memory_cfg tiers = {.block_tokens = cfg->block_tokens,
 		.notes = cfg->notes,
 		.listener = cfg->listener};
 	memcpy(tiers.blocks, cfg->lower_blocks, sizeof tiers.blocks);
 	tiers.blocks[ENGINEMODEL_TIER_GPU] = cfg->kv_blocks;
-	if (m->gains == NULL || !cgn_ok(enginemodel_memory_new(&tiers, &m->tiers))) {
+	if (m->progress == NULL || !cgn_ok(enginemodel_memory_new(&tiers, &m->tiers))) {
 		enginemodel_free(&m);
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	}
@@ -67,7 +68,7 @@ CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **o
 	return CGN_OK;
 }
 
-/* Blocks go back last first, so that the tail of a prefix is evicted before its head. */
+/* Release blocks from the last to the first, so that the end of a prefix is evicted before its beginning. */
 static void job_give_back(struct enginemodel *m, struct enginemodel_job *j)
 {
 	while (j->n_blocks > 0)
@@ -99,7 +100,7 @@ void enginemodel_free(struct enginemodel **take)
 		job_free(m, job_of(l));
 	enginemodel_memory_free(&m->tiers);
 	m->tag = 0;
-	free(m->gains);
+	free(m->progress);
 	free(m);
 }
 
@@ -164,7 +165,7 @@ static uint32_t job_tokens(const struct enginemodel_job *j)
 	return j->prompt_tokens + j->given;
 }
 
-/* Blocks for its first |tokens| tokens; false when the cache has none left. */
+/* Take blocks for the job's first |tokens| tokens; false when the cache has no room. */
 static bool job_reserve(struct enginemodel *m, struct enginemodel_job *j, uint32_t tokens)
 {
 	uint32_t want = blocks_for(m, tokens);
@@ -189,7 +190,7 @@ static void job_move(struct enginemodel *m, struct enginemodel_job *j, enum job_
 		m->n_running++;
 		return;
 	}
-	cgn_list_push_front(&m->waiting, &j->link); /* it came before all that wait */
+	cgn_list_push_front(&m->waiting, &j->link); /* A preempted job came before all waiting jobs. */
 	m->n_running--;
 	m->n_waiting++;
 }
@@ -203,7 +204,7 @@ static void job_preempt(struct enginemodel *m, struct enginemodel_job *j)
 	m->stats.preempted++;
 }
 
-/* Blocks that the cache has, in whatever tier, to the front of |j|'s. */
+/* Put |hits| cached blocks, from any tier, at the front of the job's blocks. */
 static void job_fetch(struct enginemodel *m, struct enginemodel_job *j, uint32_t hits)
 {
 	uint32_t restored[ENGINEMODEL_TIER_COUNT] = {0};
@@ -216,8 +217,9 @@ static void job_fetch(struct enginemodel *m, struct enginemodel_job *j, uint32_t
 	}
 }
 
-/* Take from the front of the queue what is surely there: known blocks first, then room for the rest of the
- * tokens. The last token is always computed: its logits are what the next one is drawn from. */
+/* Admit the job at the front of the queue if its blocks are certain to fit: cached blocks first, then room
+ * for the other tokens. The last token is always computed, because the next token is drawn from its
+ * logits. */
 static bool job_admit(struct enginemodel *m, struct enginemodel_job *j)
 {
 	uint32_t most = (job_tokens(j) - 1) / m->cfg.block_tokens;
@@ -257,8 +259,9 @@ static void load_job(struct step_load *load, struct enginemodel_job *j)
 		load->prefill += j->chunk;
 }
 
-/* Give |j| its share of the step. When memory is short the last comer pays; false when that was |j|
- * itself. */
+/* Give |j| its share of the step. When memory is short, the job that came last is preempted; false when that
+ * job is
+ * |j|. */
 static bool load_running(struct enginemodel *m, struct step_load *load, struct enginemodel_job *j,
 	bool *preempted)
 {
@@ -291,8 +294,8 @@ static void step_begin(struct enginemodel *m, cgn_nsec start)
 	struct step_load load = {.budget = m->cfg.step_tokens};
 	bool preempted = false;
 	cgn_list_each_safe (l, &m->running) {
-		/* The sequence that the iterator has ready may be preempted meanwhile: victims come from the
-		 * tail, so then |l| was last. */
+		/* The next sequence of the iterator may be preempted meanwhile. Victims come from the tail,
+		 * so |l| was the last one then. */
 		struct enginemodel_job *j = job_of(l);
 		j->chunk = 0;
 		if (!j->held && !load_running(m, &load, j, &preempted))
@@ -312,7 +315,7 @@ static void step_begin(struct enginemodel *m, cgn_nsec start)
 	m->stats.steps += any;
 }
 
-/* The blocks that became full by this step are known from now on. */
+/* Cache the blocks that became full in this step. */
 static void job_publish(struct enginemodel *m, struct enginemodel_job *j, uint32_t before)
 {
 	uint32_t full = j->computed / m->cfg.block_tokens;
@@ -337,7 +340,7 @@ static void job_advance(struct enginemodel *m, struct enginemodel_job *j, struct
 	if (j->given == 1)
 		m->stats.prompt_tokens += j->prompt_tokens;
 	bool finished = j->given == j->answer_tokens;
-	m->gains[out->n_gains++] = (struct enginemodel_progress){.user = j->user,
+	m->progress[out->n_progress++] = (struct enginemodel_progress){.user = j->user,
 		.given = j->given,
 		.cached = j->cached,
 		.finished = finished};
@@ -350,10 +353,10 @@ static void job_advance(struct enginemodel *m, struct enginemodel_job *j, struct
 void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct enginemodel_orders *out)
 {
 	CGN_LIVE(m, MODEL_TAG);
-	*out = (struct enginemodel_orders){.gains = m->gains};
+	*out = (struct enginemodel_orders){.progress = m->progress};
 	cgn_nsec start = now;
 	if (m->step_end != 0 && now >= m->step_end) {
-		start = m->step_end; /* a late caller does not slow the simulated device */
+		start = m->step_end; /* A late caller does not slow the simulated device. */
 		m->step_end = 0;
 		cgn_list_each_safe (l, &m->running) {
 			if (job_of(l)->chunk > 0)

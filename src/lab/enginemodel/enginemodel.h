@@ -1,50 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enginemodel: when a GPU would have which token. Continuous batching over a paged KV cache, as vLLM's v1
- * scheduler does it: first come, first served; decodes first, then prompts in chunks up to a token budget a
- * step; a running request that can't grow makes the one that came last give its blocks back and start over.
- * Pure: time is an argument, virtual, in any unit of pace the caller likes. */
+/* enginemodel: predicts at which time a GPU has produced which token. Models vLLM's v1 scheduler: continuous
+ * batching over a paged KV cache; first come, first served; decodes first, then prompts in chunks up to the
+ * token budget of a step. When a running request needs a block and none is free, the request that came last
+ * releases its blocks and starts over. Pure: time is an argument and may be virtual. */
 #pragma once
 #include "base/core/list.h"
 #include "lab/enginemodel/memory.h"
 
 struct enginemodel;
-struct enginemodel_job; /* one sequence; n choices of a request are n of them */
+struct enginemodel_job; /* A sequence; a request with n choices is n jobs. */
 
 struct enginemodel_cfg {
-	double prefill_tokens_per_s; /* 0: prefill takes no time */
-	cgn_nsec decode;             /* a step with one decoding sequence */
-	double batch_effect;         /* each further one adds this share of it */
-	cgn_nsec fixed_step;         /* not 0: every step takes this long, whatever is in it */
-	uint32_t max_batch;          /* running sequences */
-	uint32_t step_tokens;        /* budget of one step, decode and prefill together; at least max_batch */
-	uint32_t max_queue;          /* waiting sequences */
+	double prefill_tokens_per_s; /* 0: prefill takes no time. */
+	cgn_nsec decode;             /* Duration of a step with one decoding sequence. */
+	double batch_effect;         /* Share of |decode| that each further sequence adds. */
+	cgn_nsec fixed_step;         /* Duration of every step, whatever its load; 0: computed. */
+	uint32_t max_batch;          /* Largest number of running sequences. */
+	/* Token budget of one step, decode and prefill together; at least max_batch. */
+	uint32_t step_tokens;
+	uint32_t max_queue; /* Largest number of waiting sequences. */
 	uint32_t kv_blocks, block_tokens;
-	uint32_t lower_blocks[ENGINEMODEL_TIER_COUNT]; /* of the tiers below the GPU; 0: none */
-	cgn_nsec restore[ENGINEMODEL_TIER_COUNT]; /* what a block that comes up from there adds to the step */
+	/* Blocks of the tiers below the GPU; 0: no such tier. */
+	uint32_t lower_blocks[ENGINEMODEL_TIER_COUNT];
+	/* Time that a block restored from each tier adds to its step. */
+	cgn_nsec restore[ENGINEMODEL_TIER_COUNT];
 	enum enginemodel_note_kind notes;
 	struct enginemodel_listener listener;
 };
 
 struct enginemodel_job_spec {
-	uint32_t prompt_tokens, answer_tokens; /* both at least 1 */
-	const uint64_t *hashes;                /* of the full blocks of prompt and answer; copied */
+	uint32_t prompt_tokens, answer_tokens; /* Both at least 1. */
+	const uint64_t *hashes;                /* Hashes of the full blocks of prompt and answer; copied. */
 	uint32_t n_hashes;
 	void *user;
-	/* of those blocks; taken on success. NULL: nobody wants to know */
+	/* Contents of the hashed blocks, taken on success. May be NULL. */
 	struct enginemodel_contents **contents;
 };
 
-/* What a finished step gave to one job. */
+/* Progress of one job in a finished step. */
 struct enginemodel_progress {
 	void *user;
-	uint32_t given;  /* answer tokens so far */
-	uint32_t cached; /* prompt tokens that were not computed */
-	bool finished;   /* the job is gone */
+	uint32_t given;  /* Answer tokens so far. */
+	uint32_t cached; /* Prompt tokens that came from the cache. */
+	bool finished;   /* The job has ended and is freed. */
 };
 struct enginemodel_orders {
-	const struct enginemodel_progress *gains; /* borrowed until the next call */
-	size_t n_gains;
-	/* call enginemodel_step again then; 0: nothing to do until something is submitted */
+	const struct enginemodel_progress *progress; /* Borrowed until the next call. */
+	size_t n_progress;
+	/* Time of the next enginemodel_step; 0: nothing to do until the next submission. */
 	cgn_nsec wake_at;
 };
 
@@ -52,31 +55,32 @@ struct enginemodel_stats {
 	uint32_t running, waiting, kv_used, kv_total, kv_known;
 	uint64_t prompt_tokens, answer_tokens, prefix_queried, prefix_hit, finished, aborted, preempted,
 		steps;
-	uint64_t restored[ENGINEMODEL_TIER_COUNT]; /* blocks */
+	uint64_t restored[ENGINEMODEL_TIER_COUNT]; /* Blocks restored from each tier. */
 	uint32_t lower_known[ENGINEMODEL_TIER_COUNT];
 };
 
 CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **out);
-void enginemodel_free(struct enginemodel **take); /* jobs too */
-/* Queue a job. CGN_OVERLOADED: the queue is full. CGN_TOO_LARGE: it could never fit into the KV cache.
+void enginemodel_free(struct enginemodel **take); /* Frees the jobs too. */
+/* Queue a job. CGN_OVERLOADED: the queue is full. CGN_TOO_LARGE: the job can never fit into the KV cache.
  * CGN_NO_MEMORY. */
 CGN_RC enginemodel_submit(struct enginemodel *m, const struct enginemodel_job_spec *spec,
 	struct enginemodel_job **out);
-/* Its memory is free at once, a step in flight or not. |*take| is gone. */
+/* Free the job and its KV memory at once, even in a step. */
 void enginemodel_abort(struct enginemodel *m, struct enginemodel_job **take);
-/* A held job keeps its blocks and its place and makes no progress (a stalled sequence). */
+/* Stall the job: it keeps its blocks and its place in the batch and makes no progress. */
 void enginemodel_hold(struct enginemodel *m, struct enginemodel_job *job);
 /* End the step in flight if |now| has reached its end, and begin the next. Call it until wake_at is 0 or
- * later than |now|. */
+ * later than
+ * |now|. */
 void enginemodel_step(struct enginemodel *m, cgn_nsec now, struct enginemodel_orders *out);
-/* Forget all cached blocks, in every tier. False, and nothing happens, while a job has blocks, unless
- * |even_running|: then what runs starts over, as if preempted. |silently|: the listener is not told. */
+/* Drop all cached blocks of every tier. While a job has blocks, return false and do nothing, unless
+ * |even_running|: then running jobs start over as if preempted. |silently|: do not call the listener. */
 bool enginemodel_reset(struct enginemodel *m, bool even_running, bool silently);
-/* Put the blocks of |run| into the cache as if they had been computed; none of those before them is pushed
- * out by it. How many there was room for: all, unless jobs hold the rest. */
+/* Cache the blocks of |run| as if they had been computed, without evicting the blocks before them. Return how
+ * many fitted; fewer than |run->n| when jobs use the other blocks. */
 uint32_t enginemodel_fill(struct enginemodel *m, const struct enginemodel_run *run);
-/* The step that begins next takes so much longer: something was loaded meanwhile. */
+/* Lengthen the next step by |by|, for blocks loaded from elsewhere. */
 void enginemodel_delay(struct enginemodel *m, cgn_nsec by);
-struct enginemodel_memory *enginemodel_memory_of(struct enginemodel *m); /* borrowed, to look at */
+struct enginemodel_memory *enginemodel_memory_of(struct enginemodel *m); /* Borrowed, read only. */
 struct enginemodel_stats enginemodel_stats(const struct enginemodel *m);
-bool enginemodel_sound(const struct enginemodel *m); /* O(n) audit for tests */
+bool enginemodel_sound(const struct enginemodel *m); /* Check the invariants in O(n). For tests. */

@@ -8,7 +8,7 @@
 struct level {
 	struct enginemodel_memory *t;
 	enum enginemodel_tier tier;
-	struct enginemodel_blocks *blocks; /* NULL: there is no such tier */
+	struct enginemodel_blocks *blocks; /* NULL: there is no such tier. */
 };
 
 struct enginemodel_memory {
@@ -72,7 +72,7 @@ static void note_write(const struct enginemodel_memory *t, void *at, const struc
 		t->cfg.block_tokens * sizeof *note->tokens);
 }
 
-/* |hash| is the most recently used block of |l|. True when it came just now. */
+/* Make |hash| the most recently used block of |l|. True when it was not there before. */
 static bool level_keep(struct level *l, uint64_t hash, const void *note)
 {
 	uint32_t block = enginemodel_blocks_find(l->blocks, hash);
@@ -80,7 +80,7 @@ static bool level_keep(struct level *l, uint64_t hash, const void *note)
 	if (!known)
 		block = enginemodel_blocks_take(l->blocks);
 	if (block == ENGINEMODEL_BLOCK_NONE)
-		return false; /* all it has is being read */
+		return false; /* Every block of the level is being read. */
 	if (!known) {
 		note_copy(l->t, enginemodel_blocks_note(l->blocks, block), note);
 		CGN_MUST(enginemodel_blocks_publish(l->blocks, block, hash));
@@ -89,7 +89,7 @@ static bool level_keep(struct level *l, uint64_t hash, const void *note)
 	return !known;
 }
 
-/* A block of |arg|, a level, goes: down if there is something below. */
+/* Move the evicted block of |arg|, a level, to the next lower tier if there is one. */
 static void on_evict(void *arg, uint64_t hash, void *note)
 {
 	struct level *l = arg;
@@ -133,7 +133,7 @@ static void drop_one(void *arg, uint64_t hash, void *note)
 	note_drop(arg, note);
 }
 
-static void empty(struct enginemodel_memory *t)
+static void memory_drop_all(struct enginemodel_memory *t)
 {
 	for (enum enginemodel_tier i = 0; i < ENGINEMODEL_TIER_COUNT; i++) {
 		if (t->at[i].blocks == NULL)
@@ -151,7 +151,7 @@ void enginemodel_memory_free(struct enginemodel_memory **take)
 	if (t == NULL)
 		return;
 	CGN_LIVE(t, TIERS_TAG);
-	empty(t);
+	memory_drop_all(t);
 	for (enum enginemodel_tier i = 0; i < ENGINEMODEL_TIER_COUNT; i++)
 		enginemodel_blocks_free(&t->at[i].blocks);
 	t->tag = 0;
@@ -189,7 +189,7 @@ struct enginemodel_match enginemodel_memory_match(const struct enginemodel_memor
 	return m;
 }
 
-/* The highest tier below the GPU that has |hash|, held there by one user more. */
+/* Add a user to |hash| in the highest tier below the GPU that has it. */
 static uint32_t hold_below(struct enginemodel_memory *t, uint64_t hash, enum enginemodel_tier *where)
 {
 	for (*where = ENGINEMODEL_TIER_CPU; *where < ENGINEMODEL_TIER_COUNT; ++*where) {
@@ -201,8 +201,8 @@ static uint32_t hold_below(struct enginemodel_memory *t, uint64_t hash, enum eng
 	cgn_must_failed("a matched block is somewhere", CGN_HERE);
 }
 
-/* Those blocks of |run| that are ENGINEMODEL_BLOCK_NONE come up. All are held first: what makes room for one goes
- * down, and could push out another. */
+/* Restore the blocks of |run| that are ENGINEMODEL_BLOCK_NONE. All of them get a user first, because making
+ * room for one block moves another block down, which could evict a block of the run. */
 static void fetch_below(struct enginemodel_memory *t, const struct enginemodel_run *run, uint32_t *blocks,
 	uint32_t restored[ENGINEMODEL_TIER_COUNT])
 {
@@ -231,7 +231,7 @@ void enginemodel_memory_fetch(struct enginemodel_memory *t, const struct enginem
 	CGN_LIVE(t, TIERS_TAG);
 	CGN_MUST(run->from == 0);
 	bool all = true;
-	/* first those on the GPU: room for the others must not cost one of these */
+	/* Take the blocks on the GPU first, so that making room for the others does not evict them. */
 	for (uint32_t i = 0; i < run->n; i++) {
 		blocks[i] = enginemodel_blocks_find(t->at[ENGINEMODEL_TIER_GPU].blocks, run->hashes[i]);
 		all &= blocks[i] != ENGINEMODEL_BLOCK_NONE;
@@ -265,7 +265,7 @@ void enginemodel_memory_publish(struct enginemodel_memory *t, const struct engin
 void enginemodel_memory_clear(struct enginemodel_memory *t, bool silently)
 {
 	CGN_LIVE(t, TIERS_TAG);
-	empty(t);
+	memory_drop_all(t);
 	if (!silently && t->cfg.listener.cleared != NULL)
 		t->cfg.listener.cleared(t->cfg.listener.arg);
 }
@@ -304,7 +304,7 @@ bool enginemodel_memory_sound(const struct enginemodel_memory *t)
 	for (enum enginemodel_tier i = 0; i < ENGINEMODEL_TIER_COUNT; i++)
 		sound &= t->at[i].blocks == NULL || enginemodel_blocks_sound(t->at[i].blocks);
 	for (enum enginemodel_tier i = ENGINEMODEL_TIER_CPU; i < ENGINEMODEL_TIER_COUNT;
-		i++) /* nobody stays below */
+		i++) /* Remove the users of the blocks below. */
 		sound &= t->at[i].blocks == NULL || enginemodel_blocks_used(t->at[i].blocks) == 0;
 	return sound;
 }

@@ -4,13 +4,13 @@
 #include "lab/replay/replay_priv.h"
 
 #define MODEL        "replayed"
-#define INDEX_BYTES  ((size_t)4 << 30) /* taken only as blocks come */
+#define INDEX_BYTES  ((size_t)4 << 30) /* Upper limit; memory is allocated as blocks arrive. */
 #define RECORD_BYTES ((size_t)64 << 20)
 #define SWEEP        10000
 
-/* ---- what engines tell ---- */
+/* ---- changes reported by engines ---- */
 
-static void changed(struct replay_server *n, uint64_t hash, uint8_t tiers)
+static void record_change(struct replay_server *n, uint64_t hash, uint8_t tiers)
 {
 	cgn_buf_add(&n->digests, &hash, sizeof hash);
 	cgn_buf_add(&n->tiers, &tiers, 1);
@@ -19,26 +19,26 @@ static void changed(struct replay_server *n, uint64_t hash, uint8_t tiers)
 static void on_stored(void *arg, const struct enginemodel_run *run)
 {
 	for (uint32_t i = run->from; i < run->from + run->n; i++)
-		changed(arg, run->hashes[i], BLOCK_TIER_BIT(BLOCK_GPU));
+		record_change(arg, run->hashes[i], BLOCK_TIER_BIT(BLOCK_GPU));
 }
 
 static void on_removed(void *arg, enum enginemodel_tier from, uint64_t hash)
 {
 	(void)from;
 	struct replay_server *n = arg;
-	changed(n, hash, 0);
+	record_change(n, hash, 0);
 	n->r->result->evicted_blocks++;
 }
 
-/* ---- on its way ---- */
+/* ---- reports on their way to the router ---- */
 
-static void push(struct replay *r, struct tell *t, uint32_t node)
+static void report_push(struct replay *r, struct replay_report *t, uint32_t node)
 {
-	t->at = r->now + r->cfg->told_after;
+	t->at = r->now + r->cfg->report_delay;
 	t->node = node;
 	t->next = NULL;
-	*r->tells_end = t;
-	r->tells_end = &t->next;
+	*r->reports_end = t;
+	r->reports_end = &t->next;
 }
 
 void replay_report_blocks(struct replay_server *n)
@@ -47,15 +47,16 @@ void replay_report_blocks(struct replay_server *n)
 	size_t k = n->tiers.n;
 	if (k == 0 && !n->tiers.bad)
 		return;
-	struct tell *t = r->cfg->told ? malloc(sizeof *t + k * (sizeof t->digests[0] + 1)) : NULL;
-	r->no_memory |= n->digests.bad || n->tiers.bad || (r->cfg->told && t == NULL);
+	struct replay_report *t =
+		r->cfg->publishes ? malloc(sizeof *t + k * (sizeof t->digests[0] + 1)) : NULL;
+	r->no_memory |= n->digests.bad || n->tiers.bad || (r->cfg->publishes && t == NULL);
 	if (t != NULL && !n->digests.bad && !n->tiers.bad) {
 		t->is_load = false;
 		t->n = k;
 		t->tiers = (uint8_t *)(t->digests + k);
 		memcpy(t->digests, n->digests.p, k * sizeof t->digests[0]);
 		memcpy(t->tiers, n->tiers.p, k);
-		push(r, t, (uint32_t)(n - r->nodes));
+		report_push(r, t, (uint32_t)(n - r->nodes));
 	} else {
 		free(t);
 	}
@@ -66,9 +67,9 @@ void replay_report_load(struct replay *r)
 {
 	struct replay_server *n = &r->nodes[r->load_turn];
 	struct enginemodel_stats s = enginemodel_stats(n->engine);
-	struct tell *t = malloc(sizeof *t);
+	struct replay_report *t = malloc(sizeof *t);
 	r->load_turn = (r->load_turn + 1) % r->cfg->nodes;
-	r->next_load += r->cfg->load_every / r->cfg->nodes + 1;
+	r->next_load += r->cfg->load_interval / r->cfg->nodes + 1;
 	if (t == NULL) {
 		r->no_memory = true;
 		return;
@@ -76,37 +77,37 @@ void replay_report_load(struct replay *r)
 	t->is_load = true;
 	t->n = 0;
 	cognitora__v1__load__init(&t->load);
-	t->load.shared = true; /* one router: all that is there is its own */
+	t->load.shared = true; /* There is one router: the whole load of the node is its own. */
 	t->load.inflight = t->load.yours = s.running + s.waiting;
 	t->load.running = s.running;
 	t->load.waiting = s.waiting;
 	t->load.kv_usage = (float)s.kv_used / (float)s.kv_total;
 	t->load.power_headroom = 1;
 	t->load.requests_total = n->counts->requests;
-	push(r, t, (uint32_t)(n - r->nodes));
+	report_push(r, t, (uint32_t)(n - r->nodes));
 }
 
-/* Nothing runs and nobody comes before |until|: in each round, all tell what they told in the one before.
- * Whole rounds are left out, so that what comes later is as it would have been. */
+/* Skip whole rounds of load reports while nothing runs and no request arrives before |until|. Every round
+ * repeats the one before, so the replay after |until| is the same as with these rounds. */
 void replay_idle_until(struct replay *r, cgn_nsec until)
 {
-	cgn_nsec round = r->cfg->nodes * (r->cfg->load_every / r->cfg->nodes + 1),
-		 spare = 2 * round + r->cfg->told_after;
+	cgn_nsec round = r->cfg->nodes * (r->cfg->load_interval / r->cfg->nodes + 1),
+		 spare = 2 * round + r->cfg->report_delay;
 	if (until <= r->next_load || until - r->next_load <= spare)
 		return;
 	cgn_nsec leap = (until - r->next_load - spare) / round * round;
 	r->next_load += leap;
-	for (struct tell *t = r->tells; t != NULL; t = t->next)
+	for (struct replay_report *t = r->reports; t != NULL; t = t->next)
 		t->at += leap;
 }
 
 void replay_receive_report(struct replay *r)
 {
-	struct tell *t = r->tells;
+	struct replay_report *t = r->reports;
 	struct replay_server *n = &r->nodes[t->node];
-	r->tells = t->next;
-	if (r->tells == NULL)
-		r->tells_end = &r->tells;
+	r->reports = t->next;
+	if (r->reports == NULL)
+		r->reports_end = &r->reports;
 	if (t->is_load) {
 		Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
 		struct cluster_orders orders;
@@ -121,16 +122,16 @@ void replay_receive_report(struct replay *r)
 	free(t);
 }
 
-/* ---- which engine is next ---- */
+/* ---- the engine that is due next ---- */
 
-static bool before(const struct wake *a, const struct wake *b)
+static bool wake_is_before(const struct replay_wake *a, const struct replay_wake *b)
 {
 	return a->at != b->at ? a->at < b->at : a->node < b->node;
 }
 
-static void swap(struct wake *a, struct wake *b)
+static void wake_swap(struct replay_wake *a, struct replay_wake *b)
 {
-	struct wake was = *a;
+	struct replay_wake was = *a;
 	*a = *b;
 	*b = was;
 }
@@ -140,37 +141,37 @@ void replay_wake_at(struct replay *r, struct replay_server *n, cgn_nsec at)
 	bool was = n->wake_at != 0;
 	n->wake_at = at;
 	if (at == 0 || was)
-		return; /* a step under way ends when it ends, whatever is submitted */
+		return; /* A submission does not change the end of a step under way. */
 	n->counts->busy += at - r->now;
-	struct wake *h = r->wakes;
+	struct replay_wake *h = r->wakes;
 	size_t i = r->n_wakes++;
-	h[i] = (struct wake){at, (uint32_t)(n - r->nodes)};
-	for (; i > 0 && before(&h[i], &h[(i - 1) / 2]); i = (i - 1) / 2)
-		swap(&h[i], &h[(i - 1) / 2]);
+	h[i] = (struct replay_wake){at, (uint32_t)(n - r->nodes)};
+	for (; i > 0 && wake_is_before(&h[i], &h[(i - 1) / 2]); i = (i - 1) / 2)
+		wake_swap(&h[i], &h[(i - 1) / 2]);
 }
 
 uint32_t replay_take_woken(struct replay *r)
 {
-	struct wake *h = r->wakes;
+	struct replay_wake *h = r->wakes;
 	uint32_t node = h[0].node;
 	h[0] = h[--r->n_wakes];
 	for (size_t i = 0;;) {
 		size_t k = 2 * i + 1;
-		if (k + 1 < r->n_wakes && before(&h[k + 1], &h[k]))
+		if (k + 1 < r->n_wakes && wake_is_before(&h[k + 1], &h[k]))
 			k++;
-		if (k >= r->n_wakes || !before(&h[k], &h[i]))
+		if (k >= r->n_wakes || !wake_is_before(&h[k], &h[i]))
 			break;
-		swap(&h[i], &h[k]);
+		wake_swap(&h[i], &h[k]);
 		i = k;
 	}
 	r->nodes[node].wake_at = 0;
 	return node;
 }
 
-/* ---- making them ---- */
+/* ---- the cluster ---- */
 
-/* Enough that nothing is ever evicted: each block of the trace once, and all that the largest batch holds
- * beside. */
+/* Return enough blocks that nothing is ever evicted: each block of the trace once, plus the blocks of the
+ * largest possible batch. */
 static uint32_t enough_blocks(const struct replay *r, size_t distinct)
 {
 	uint64_t largest = 0, batch = r->cfg->max_batch < r->trace->n ? r->cfg->max_batch : r->trace->n;
@@ -214,8 +215,8 @@ static CGN_RC engine_new(struct replay *r, struct replay_server *n, struct cgn_e
 	return CGN_OK;
 }
 
-/* As its agent would: announced, then the first event of its watch. */
-static CGN_RC announce(struct replay *r, struct replay_server *n, uint32_t i, struct cgn_err *err)
+/* Announce a node as its agent does: membership first, then the first event of the watch. */
+static CGN_RC announce_node(struct replay *r, struct replay_server *n, uint32_t i, struct cgn_err *err)
 {
 	char id[32], address[32], model[] = MODEL, kind[] = "sim", name[] = "engine", *models[] = {model};
 	Cognitora__V1__Engine engine = COGNITORA__V1__ENGINE__INIT, *engines[] = {&engine};
@@ -245,7 +246,7 @@ static CGN_RC announce(struct replay *r, struct replay_server *n, uint32_t i, st
 	cluster_watch_event(r->cluster, n->node, &ev, 0, &orders);
 	CGN_TRY(kvindex_node_add(r->index, &n->node->lane, err));
 	n->node->has_lane = true;
-	n->node->fed = r->cfg->told;
+	n->node->fed = r->cfg->publishes;
 	route_record_capacity(r->record, n->node->slot, r->result->blocks);
 	return CGN_OK;
 }
@@ -254,8 +255,8 @@ CGN_RC replay_fleet_init(struct replay *r, struct cgn_err *err)
 {
 	uint32_t n = r->cfg->nodes;
 	const struct kvindex_cfg index = {.max_bytes = INDEX_BYTES, .max_readers = 1, .seed = r->cfg->seed};
-	r->tells_end = &r->tells;
-	r->next_load = r->cfg->load_every;
+	r->reports_end = &r->reports;
+	r->next_load = r->cfg->load_interval;
 	r->nodes = calloc(n, sizeof *r->nodes);
 	r->wakes = calloc(n, sizeof *r->wakes);
 	r->result->nodes = calloc(n, sizeof *r->result->nodes);
@@ -270,7 +271,7 @@ CGN_RC replay_fleet_init(struct replay *r, struct cgn_err *err)
 		r->nodes[i].r = r;
 		r->nodes[i].counts = &r->result->nodes[i];
 		CGN_TRY(engine_new(r, &r->nodes[i], err));
-		CGN_TRY(announce(r, &r->nodes[i], i, err));
+		CGN_TRY(announce_node(r, &r->nodes[i], i, err));
 	}
 	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));
 	r->model = view_model_find(r->view, CGN_STR(MODEL));
@@ -285,7 +286,7 @@ void replay_fleet_fini(struct replay *r)
 		cgn_buf_fini(&r->nodes[i].digests);
 		cgn_buf_fini(&r->nodes[i].tiers);
 	}
-	for (struct tell *t = r->tells, *next; t != NULL; t = next) {
+	for (struct replay_report *t = r->reports, *next; t != NULL; t = next) {
 		next = t->next;
 		free(t);
 	}

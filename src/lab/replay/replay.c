@@ -3,17 +3,17 @@
 
 #include "lab/replay/replay_priv.h"
 
-#define PROGRESS_EVERY 64 /* requests */
+#define PROGRESS_EVERY 64 /* Requests. */
 #define NEVER          UINT64_MAX
-#define MAX_SPAN       1e18 /* nanoseconds; more than a trace has at its own speed */
+#define MAX_SPAN       1e18 /* Nanoseconds; longer than any trace at its recorded speed. */
 
 const struct replay_cfg replay_defaults = {
 	.nodes = 8,
 	.speed = 1,
 	.seed = 1,
-	.told = true,
-	.told_after = 5 * CGN_MSEC,
-	.load_every = 250 * CGN_MSEC,
+	.publishes = true,
+	.report_delay = 5 * CGN_MSEC,
+	.load_interval = 250 * CGN_MSEC,
 	.max_waiting = 1024,
 	.prefill_tokens_per_s = 20000,
 	.decode = 12 * CGN_MSEC,
@@ -28,9 +28,9 @@ static cgn_nsec came_at(const struct replay *r, size_t i)
 	return (cgn_nsec)((double)r->trace->requests[i].at / r->cfg->speed);
 }
 
-/* ---- one request ---- */
+/* ---- a request ---- */
 
-/* Blocks that an engine can keep: full ones. */
+/* Fill r->chain with the digests of the request's full blocks, the ones that an engine can cache. */
 static uint32_t chain_fill(struct replay *r, const struct trace_request *q)
 {
 	uint32_t full = q->input / r->trace->block_tokens, n = full < q->n ? full : q->n;
@@ -40,14 +40,14 @@ static uint32_t chain_fill(struct replay *r, const struct trace_request *q)
 	return n;
 }
 
-static void flight_end(struct replay *r, struct flight *f)
+static void flight_end(struct replay *r, struct replay_flight *f)
 {
 	chooser_release(r->chooser, &f->ticket, r->now);
 	cgn_list_drop(&f->link);
 	free(f);
 }
 
-static void engine_take(struct replay *r, struct replay_server *n, struct flight *f, uint32_t blocks)
+static void engine_take(struct replay *r, struct replay_server *n, struct replay_flight *f, uint32_t blocks)
 {
 	const struct enginemodel_job_spec spec = {.prompt_tokens = f->request->input,
 		.answer_tokens = f->request->output,
@@ -66,14 +66,14 @@ static void engine_take(struct replay *r, struct replay_server *n, struct flight
 	flight_end(r, f);
 }
 
-/* Time goes on when the engine idles; a step under way takes it along at its end. */
+/* Start a step of an idle engine. A step under way takes new jobs along at its end. */
 static void engine_kick(struct replay *r, struct replay_server *n)
 {
 	struct enginemodel_orders orders;
 	if (n->wake_at != 0)
 		return;
 	enginemodel_step(n->engine, r->now, &orders);
-	CGN_MUST(orders.n_gains == 0);
+	CGN_MUST(orders.n_progress == 0);
 	replay_report_blocks(n);
 	replay_wake_at(r, n, orders.wake_at);
 }
@@ -85,8 +85,8 @@ static uint32_t node_of(const struct replay *r, uint16_t slot)
 			return i;
 }
 
-/* False: every node has all it may have. */
-static bool send(struct replay *r, size_t i)
+/* Choose a node for request |i| and submit it there. False when every node is at its limit. */
+static bool send_request(struct replay *r, size_t i)
 {
 	const struct trace_request *q = &r->trace->requests[i];
 	uint32_t blocks = chain_fill(r, q);
@@ -105,7 +105,7 @@ static bool send(struct replay *r, size_t i)
 	struct choose_pick pick = chooser_pick(r->chooser, &ask);
 	if (pick.verdict != ROUTE_PICKED)
 		return false;
-	struct flight *f = calloc(1, sizeof *f);
+	struct replay_flight *f = calloc(1, sizeof *f);
 	if (f == NULL) {
 		r->no_memory = true;
 		return true;
@@ -122,10 +122,11 @@ static bool send(struct replay *r, size_t i)
 	return true;
 }
 
-/* Those that can't be sent although nothing runs never will be. */
+/* Send waiting requests as far as nodes have room. When nothing is in flight, the remaining ones can never be
+ * sent and are refused. */
 static void send_waiting(struct replay *r)
 {
-	while (r->n_waiting > 0 && send(r, r->waiting[r->waiting_at])) {
+	while (r->n_waiting > 0 && send_request(r, r->waiting[r->waiting_at])) {
 		r->waiting_at = (r->waiting_at + 1) % r->cfg->max_waiting;
 		r->n_waiting--;
 	}
@@ -135,14 +136,14 @@ static void send_waiting(struct replay *r)
 	}
 }
 
-static void arrive(struct replay *r)
+static void on_arrival(struct replay *r)
 {
 	size_t i = r->next++;
 	r->result->requests++;
 	r->result->prompt_blocks += r->trace->requests[i].n;
 	if (r->cfg->progress != NULL && i % PROGRESS_EVERY == 0)
 		r->cfg->progress(r->cfg->user, (double)i / (double)r->trace->n);
-	if (r->n_waiting == 0 && send(r, i))
+	if (r->n_waiting == 0 && send_request(r, i))
 		return;
 	if (r->n_waiting == r->cfg->max_waiting) {
 		r->result->refused_full++;
@@ -154,9 +155,9 @@ static void arrive(struct replay *r)
 		send_waiting(r);
 }
 
-/* ---- what engines give ---- */
+/* ---- progress of engines ---- */
 
-static void on_first(struct replay *r, struct flight *f, const struct enginemodel_progress *g)
+static void on_first(struct replay *r, struct replay_flight *f, const struct enginemodel_progress *g)
 {
 	struct replay_node *counts = r->nodes[f->node].counts;
 	f->first = r->now;
@@ -167,9 +168,9 @@ static void on_first(struct replay *r, struct flight *f, const struct enginemode
 	chooser_begun(r->chooser, &f->ticket, r->now);
 }
 
-static void on_gain(struct replay *r, const struct enginemodel_progress *g)
+static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 {
-	struct flight *f = g->user;
+	struct replay_flight *f = g->user;
 	struct cluster_cell *cell = &r->cluster->cells[f->ticket.slot];
 	if (g->given == 1)
 		on_first(r, f, g);
@@ -194,8 +195,8 @@ static void on_step(struct replay *r)
 	struct replay_server *n = &r->nodes[replay_take_woken(r)];
 	struct enginemodel_orders orders;
 	enginemodel_step(n->engine, r->now, &orders);
-	for (size_t i = 0; i < orders.n_gains; i++)
-		on_gain(r, &orders.gains[i]);
+	for (size_t i = 0; i < orders.n_progress; i++)
+		on_progress(r, &orders.progress[i]);
 	replay_report_blocks(n);
 	replay_wake_at(r, n, orders.wake_at);
 	send_waiting(r);
@@ -203,14 +204,14 @@ static void on_step(struct replay *r)
 
 /* ---- time ---- */
 
-/* What comes next: at one instant engines first, then what is heard of them, then what they are asked, then
- * who comes. */
-static void turn(struct replay *r)
+/* Advance to the next event. Events at the same instant run in this order: engine steps, arrivals of reports,
+ * load reports, new requests. */
+static void replay_turn(struct replay *r)
 {
 	if (r->n_wakes == 0 && r->n_waiting == 0 && r->next < r->trace->n)
 		replay_idle_until(r, came_at(r, r->next));
 	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER,
-		 hear = r->tells != NULL ? r->tells->at : NEVER;
+		 hear = r->reports != NULL ? r->reports->at : NEVER;
 	cgn_nsec come = r->next < r->trace->n ? came_at(r, r->next) : NEVER, now = r->next_load;
 	now = step < now ? step : now;
 	now = hear < now ? hear : now;
@@ -223,10 +224,10 @@ static void turn(struct replay *r)
 	else if (r->next_load == now)
 		replay_report_load(r);
 	else
-		arrive(r);
+		on_arrival(r);
 }
 
-/* ---- all of it ---- */
+/* ---- the whole replay ---- */
 
 static double over_mean(const struct replay_result *s,
 	double (*of)(const struct replay_cfg *, const struct replay_node *), const struct replay_cfg *cfg)
@@ -240,20 +241,20 @@ static double over_mean(const struct replay_result *s,
 	return sum > 0 ? most * s->n_nodes / sum : 1;
 }
 
-static double work(const struct replay_cfg *cfg, const struct replay_node *n)
+static double time_of_tokens(const struct replay_cfg *cfg, const struct replay_node *n)
 {
 	double computed = (double)(n->prompt_tokens - n->cached_tokens), given = (double)n->answer_tokens;
 	return (cfg->prefill_tokens_per_s > 0 ? computed * 1e9 / cfg->prefill_tokens_per_s : 0) +
 		given * (double)cfg->decode;
 }
 
-static double busy(const struct replay_cfg *cfg, const struct replay_node *n)
+static double time_of_steps(const struct replay_cfg *cfg, const struct replay_node *n)
 {
 	(void)cfg;
 	return (double)n->busy;
 }
 
-static double requests(const struct replay_cfg *cfg, const struct replay_node *n)
+static double request_count(const struct replay_cfg *cfg, const struct replay_node *n)
 {
 	(void)cfg;
 	return (double)n->requests;
@@ -265,12 +266,12 @@ static void sum_up(struct replay *r)
 	s->ended = r->now;
 	for (uint32_t i = 0; i < s->n_nodes; i++)
 		s->preempted += enginemodel_stats(r->nodes[i].engine).preempted;
-	s->imbalance = over_mean(s, work, r->cfg);
-	s->imbalance_busy = over_mean(s, busy, r->cfg);
-	s->imbalance_requests = over_mean(s, requests, r->cfg);
+	s->imbalance = over_mean(s, time_of_tokens, r->cfg);
+	s->imbalance_busy = over_mean(s, time_of_steps, r->cfg);
+	s->imbalance_requests = over_mean(s, request_count, r->cfg);
 }
 
-static CGN_RC check(const struct trace *t, const struct replay_cfg *c, struct cgn_err *err)
+static CGN_RC check_settings(const struct trace *t, const struct replay_cfg *c, struct cgn_err *err)
 {
 	if (c->nodes < 1 || c->nodes > REPLAY_MAX_NODES)
 		return CGN_FAIL(err, INVALID, "%u nodes: 1 to %d are allowed", c->nodes, REPLAY_MAX_NODES);
@@ -280,13 +281,13 @@ static CGN_RC check(const struct trace *t, const struct replay_cfg *c, struct cg
 		return CGN_FAIL(err, INVALID, "speed %g: the trace would take more than thirty years",
 			c->speed);
 	if (c->max_batch < 1 || c->step_tokens < c->max_batch || c->max_queue < 1 || c->max_waiting < 1 ||
-		c->load_every < c->nodes)
+		c->load_interval < c->nodes)
 		return CGN_FAIL(err, INVALID,
 			"an engine needs a batch of at least 1, a step of at least the batch, a queue");
 	return CGN_OK;
 }
 
-static CGN_RC prepare(struct replay *r, struct cgn_err *err)
+static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 {
 	uint32_t longest = 1;
 	for (size_t i = 0; i < r->trace->n; i++)
@@ -307,18 +308,18 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 {
 	struct replay_result result = {0};
 	struct replay r = {.trace = t, .cfg = cfg, .result = &result};
-	CGN_TRY(check(t, cfg, err));
+	CGN_TRY(check_settings(t, cfg, err));
 	cgn_list_init(&r.flights);
-	cgn_rc rc = prepare(&r, err);
+	cgn_rc rc = prepare_replay(&r, err);
 	while (cgn_ok(rc) && !r.no_memory && (r.next < t->n || r.inflight > 0 || r.n_waiting > 0))
-		turn(&r);
+		replay_turn(&r);
 	if (cgn_ok(rc) && r.no_memory)
 		rc = CGN_FAIL(err, NO_MEMORY, "no memory to replay with %u nodes of %u blocks", cfg->nodes,
 			result.blocks);
 	if (cgn_ok(rc))
 		sum_up(&r);
 	cgn_list_each_safe (l, &r.flights)
-		flight_end(&r, CGN_CONTAINER(l, struct flight, link));
+		flight_end(&r, CGN_CONTAINER(l, struct replay_flight, link));
 	chooser_free(&r.chooser);
 	heat_free(&r.heat);
 	pending_free(&r.pending);

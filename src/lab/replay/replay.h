@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay: a trace against a cluster that does not exist, in virtual time. What decides is the router's own
- * code: a chooser over a cluster of announced nodes, fed as a router is fed. What answers is enginemodel, one
- * a node. Pure: a heap of events and no clock, so that an hour takes seconds and equal inputs give equal
- * results, on any machine.
+/* replay: plays a trace against a simulated cluster in virtual time. The router's own code decides: a chooser
+ * over a cluster of announced nodes, fed with the events that a router receives. An enginemodel per node
+ * answers. Pure: a heap of events and no clock, so an hour of trace takes seconds, and equal inputs give
+ * equal results on any machine.
  *
- * What a node tells takes |told_after| to arrive: the blocks that each step stored and dropped, and every
- * |load_every| what runs and waits there. A request is picked for, booked and in its engine at the same
- * instant; its first token ends its time to first token, each further one a time between tokens. When every
- * node has all it may have (rules->max_inflight), requests wait for the first that finishes, first come,
- * first served, |max_waiting| of them; more are refused.
+ * A report of a node reaches the router after |report_delay|: the blocks stored and dropped by each step, and
+ * running and waiting requests every |load_interval|. A request is placed, booked and submitted at one
+ * instant. Time to first token ends with its first token; each further token adds one time between tokens.
+ * When every node is at its limit (rules->max_inflight), up to |max_waiting| requests wait first in, first
+ * out; more are refused.
  *
- * Memory: the engines' blocks (45 bytes each), some 200 bytes and 12 a block for each request in flight, and
- * 8 bytes a token given (base/samples). */
+ * Memory: the engines' blocks (45 bytes each), about 200 bytes plus 12 a block for each request in flight,
+ * and 8 bytes for each token given (base/samples). */
 #pragma once
 #include "base/samples/samples.h"
 #include "lab/trace/trace.h"
@@ -22,51 +22,52 @@
 struct replay_cfg {
 	const struct route_rules *rules;
 	uint32_t nodes;
-	/* of KV memory on each node, in the trace's block size; 0: as many as all of the trace could ever
-	 * want */
+	/* Blocks of KV memory on each node, in the trace's block size; 0: enough for the whole trace. */
 	uint32_t blocks;
-	double speed; /* 2: requests come twice as fast as they came */
+	double speed; /* Factor on the arrival rate; 2: requests arrive twice as fast as recorded. */
 	uint32_t seed;
-	bool told; /* nodes publish what they hold; else the router goes by what it sent them */
-	cgn_nsec told_after, load_every;
+	bool publishes; /* Nodes publish KV events; else the router uses its record of sent prompts. */
+	cgn_nsec report_delay, load_interval;
 	uint32_t max_waiting;
-	/* of each engine, as cgn-sim has them */
+	/* Settings of each engine, as in cgn-sim. */
 	double prefill_tokens_per_s;
 	cgn_nsec decode;
 	double batch_effect;
 	uint32_t max_batch, step_tokens, max_queue;
-	/* Now and then, with the share of requests that have come. May be NULL. */
+	/* Called now and then with the share of requests that have arrived. May be NULL. */
 	void (*progress)(void *user, double part);
 	void *user;
 };
-/* cgn-sim's engine on 8 nodes with room for everything, the router's delays. rules is NULL: the caller's. */
+/* cgn-sim's engine on 8 nodes with enough memory, and the delays of a real router. |rules| is NULL: the
+ * caller sets it. */
 extern const struct replay_cfg replay_defaults;
 
 struct replay_node {
-	uint64_t requests, prompt_tokens, cached_tokens, answer_tokens; /* of finished and unfinished ones */
-	cgn_nsec busy;                                                  /* steps under way */
+	/* Counts of finished and unfinished requests. */
+	uint64_t requests, prompt_tokens, cached_tokens, answer_tokens;
+	cgn_nsec busy; /* Time with a step under way. */
 };
 
 struct replay_result {
 	uint64_t requests, done, refused_too_large, refused_full, waited;
-	/* unfinished last blocks are prompt blocks too, and never found */
+	/* Prompt blocks include unfinished last blocks, which are never cached. */
 	uint64_t prompt_blocks, cached_blocks;
-	uint64_t expected_blocks; /* cached, as the choice had it */
+	uint64_t expected_blocks; /* Cached blocks predicted by the chooser. */
 	uint64_t preempted, evicted_blocks;
-	/* per_token: of each request, the mean time between its tokens */
+	/* |per_token|: mean time between tokens of each request. */
 	struct samples ttft, itl, per_token;
-	struct replay_node *nodes; /* owned */
+	struct replay_node *nodes; /* Owned. */
 	uint32_t n_nodes;
-	uint32_t blocks; /* of each node, what unlimited came to included */
-	cgn_nsec ended;  /* virtual */
-	/* The busiest node over the mean: by what its tokens take an engine that has nothing else to do
-	 * (prompt tokens computed, tokens given); by the time that steps were under way; by requests. 1:
-	 * even. */
+	uint32_t blocks; /* KV blocks of each node, also when the configuration said unlimited. */
+	cgn_nsec ended;  /* Virtual time. */
+	/* The busiest node over the mean node, 1 when even: |imbalance| by the time that computed prompt
+	 * tokens and given tokens take on an idle engine, |imbalance_busy| by the time with a step under way,
+	 * |imbalance_requests| by requests. */
 	double imbalance, imbalance_busy, imbalance_requests;
 };
 
-/* NO_MEMORY; INVALID: nodes are not 1 to REPLAY_MAX_NODES, speed is not above 0, or an engine could not be
- * (sim's bounds). */
+/* Play |t| and fill |out|, which the caller frees with replay_result_fini. NO_MEMORY; INVALID: nodes are not
+ * 1 to REPLAY_MAX_NODES, speed is not above 0, or a setting of the engine is out of cgn-sim's bounds. */
 CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct replay_result *out,
 	struct cgn_err *err);
 void replay_result_fini(struct replay_result *r);

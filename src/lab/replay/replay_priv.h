@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of replay share. replay.c: time, arrivals, the pick · fleet.c: the nodes, and what a router
- * hears of them. */
+/* State shared by the files of replay. replay.c: time, arrivals and choices. fleet.c: the nodes and their
+ * reports to the router. */
 #pragma once
 #include "lab/enginemodel/enginemodel.h"
 #include "lab/replay/replay.h"
@@ -8,33 +8,33 @@
 
 struct replay;
 
-/* One node: its engine, and what it has to tell after the step under way. */
+/* A node: its engine, and the changes of the step under way. */
 struct replay_server {
 	struct replay *r;
 	struct cluster_node *node;
 	struct enginemodel *engine;
-	cgn_nsec wake_at; /* 0: idle */
+	cgn_nsec wake_at; /* Time of the engine's next step; 0: idle. */
 	uint64_t seq;
 	struct cgn_buf digests, tiers;
-	struct replay_node *counts; /* in the result */
+	struct replay_node *counts; /* Borrowed from the result. */
 };
 
-/* Something on its way from a node to the router. They all take equally long, so a queue keeps them in
+/* A report on its way from a node to the router. All reports take equally long, so a queue keeps them in
  * order. */
-struct tell {
-	struct tell *next;
+struct replay_report {
+	struct replay_report *next;
 	cgn_nsec at;
 	uint32_t node;
 	bool is_load;
 	Cognitora__V1__Load load;
 	size_t n;
-	uint8_t *tiers; /* behind the digests */
+	uint8_t *tiers; /* Stored behind the digests. */
 	uint64_t digests[];
 };
 
-/* A request between its pick and its last token. */
-struct flight {
-	struct cgn_link link; /* r->flights */
+/* A request between its choice of a node and its last token. */
+struct replay_flight {
+	struct cgn_link link; /* In r->flights. */
 	const struct trace_request *request;
 	struct choose_ticket ticket;
 	uint32_t node;
@@ -42,7 +42,7 @@ struct flight {
 	struct enginemodel_job *job;
 };
 
-struct wake {
+struct replay_wake {
 	cgn_nsec at;
 	uint32_t node;
 };
@@ -52,7 +52,7 @@ struct replay {
 	const struct replay_cfg *cfg;
 	struct replay_result *result;
 	cgn_nsec now;
-	/* what decides */
+	/* The router's state, which decides. */
 	struct cluster *cluster;
 	struct cluster_view *view;
 	const struct view_model *model;
@@ -61,32 +61,33 @@ struct replay {
 	struct pending *pending;
 	struct heat *heat;
 	struct chooser *chooser;
-	/* what answers */
+	/* The engines, which answer. */
 	struct replay_server *nodes;
-	struct wake *wakes; /* a heap by (at, node): the engines that are at work */
+	struct replay_wake *wakes; /* Heap by (at, node) of the engines at work. */
 	size_t n_wakes;
-	struct tell *tells, **tells_end;
+	struct replay_report *reports, **reports_end;
 	cgn_nsec next_load;
-	uint32_t load_turn; /* node that tells its load next: they do not all do so at once */
-	/* requests */
+	uint32_t load_turn; /* Node whose load is reported next; nodes report one after the other. */
+	/* Index of the next request of the trace. */
 	size_t next;
 	uint64_t inflight;
 	struct cgn_link flights;
-	uint32_t *waiting; /* a ring of max_waiting: requests that nobody had room for */
+	uint32_t *waiting; /* Ring of max_waiting: requests that found no node below its limit. */
 	size_t waiting_at, n_waiting;
-	uint64_t *chain; /* of the request being picked for */
-	bool no_memory;  /* sticky */
+	uint64_t *chain; /* Digests of the request being placed. */
+	bool no_memory;  /* Sticky. */
 };
 
 /* fleet.c */
 CGN_RC replay_fleet_init(struct replay *r, struct cgn_err *err);
 void replay_fleet_fini(struct replay *r);
-/* its engine wants to be called then; 0: not at all */
+/* Schedule the next step of the node's engine; 0: the engine is idle. */
 void replay_wake_at(struct replay *r, struct replay_server *n, cgn_nsec at);
-/* takes the first of the heap, whose time has come */
+/* Remove the first engine of the heap, which is due, and return its node. */
 uint32_t replay_take_woken(struct replay *r);
-void replay_report_blocks(struct replay_server *n); /* what the step changed, on its way */
-void replay_report_load(struct replay *r);          /* of the node whose turn it is */
-void replay_receive_report(struct replay *r);       /* the first tell arrives */
-/* nothing runs, and nobody comes before then */
+void replay_report_blocks(struct replay_server *n); /* Queue a report of the blocks that the step changed. */
+/* Queue a report of the load of the node whose turn it is. */
+void replay_report_load(struct replay *r);
+void replay_receive_report(struct replay *r); /* Deliver the first report to the router's state. */
+/* Skip reports until |until|: nothing runs, and no request arrives before then. */
 void replay_idle_until(struct replay *r, cgn_nsec until);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One least-recently-used cache over all requests: a bound to measure choices against, and a check of what
- * reads traces. */
+/* A single least-recently-used cache for all requests: an upper bound for choices of nodes, and a check of trace
+ * readers. */
 #include <stdlib.h>
 
 #include "lab/trace/trace.h"
 
-/* Blocks by number, in the order of their first use; a list of those in the cache, the most recently used
+/* Blocks by number, in the order of their first use, and a list of the cached ones, the most recently used
  * first. */
 struct cache {
 	struct trace_numbers numbers;
-	uint32_t *next, *prev; /* index n is the list's head */
+	uint32_t *next, *prev; /* Index n is the list's head. */
 	bool *in;
 	size_t held;
 	uint32_t head;
@@ -53,8 +53,8 @@ static void put_first(struct cache *c, uint32_t k)
 	c->held++;
 }
 
-/* True: it was there. */
-static bool use(struct cache *c, uint32_t k, size_t capacity)
+/* Move block |k| to the front, evicting the last one when full. True when the block was cached before. */
+static bool cache_use(struct cache *c, uint32_t k, size_t capacity)
 {
 	bool was = c->in[k];
 	if (was)
@@ -75,7 +75,7 @@ CGN_RC trace_one_cache(const struct trace *t, size_t capacity, struct trace_foun
 		uint32_t k = trace_number(&c.numbers, t->ids[i]);
 		if (k == TRACE_NO_NUMBER)
 			return CGN_FAIL(err, NO_MEMORY, "no memory for a cache over %zu blocks", t->n_ids);
-		f.found += use(&c, k, capacity);
+		f.found += cache_use(&c, k, capacity);
 	}
 	f.distinct = c.numbers.n;
 	*out = f;

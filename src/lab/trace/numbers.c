@@ -4,7 +4,7 @@
 
 #include "lab/trace/trace.h"
 
-static size_t place(const struct trace_numbers *m, uint64_t key)
+static size_t find_bucket(const struct trace_numbers *m, uint64_t key)
 {
 	size_t at = trace_digest(key) & (m->buckets - 1);
 	while (m->bucket[at] != TRACE_NO_NUMBER && m->key[m->bucket[at]] != key)
@@ -12,7 +12,7 @@ static size_t place(const struct trace_numbers *m, uint64_t key)
 	return at;
 }
 
-static bool grow(struct trace_numbers *m)
+static bool grow_table(struct trace_numbers *m)
 {
 	size_t buckets = m->buckets > 0 ? m->buckets * 2 : 64;
 	uint32_t *bucket = malloc(buckets * sizeof *bucket);
@@ -28,15 +28,15 @@ static bool grow(struct trace_numbers *m)
 	m->bucket = bucket;
 	m->buckets = buckets;
 	for (size_t i = 0; i < m->n; i++)
-		m->bucket[place(m, m->key[i])] = (uint32_t)i;
+		m->bucket[find_bucket(m, m->key[i])] = (uint32_t)i;
 	return true;
 }
 
 uint32_t trace_number(struct trace_numbers *m, uint64_t key)
 {
-	if (m->n >= m->buckets / 2 && (m->n >= TRACE_MAX_IDS || !grow(m)))
+	if (m->n >= m->buckets / 2 && (m->n >= TRACE_MAX_IDS || !grow_table(m)))
 		return TRACE_NO_NUMBER;
-	size_t at = place(m, key);
+	size_t at = find_bucket(m, key);
 	if (m->bucket[at] == TRACE_NO_NUMBER) {
 		m->key[m->n] = key;
 		m->bucket[at] = (uint32_t)m->n++;

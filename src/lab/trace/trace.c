@@ -5,9 +5,9 @@
 
 #include "base/json/json.h"
 
-#define MAX_MS 1e12 /* thirty years */
+#define MAX_MS 1e12 /* Thirty years. */
 
-/* Sizes of a block that all lines so far allow. */
+/* Block sizes that all lines so far allow. */
 struct fit {
 	uint64_t least, most;
 };
@@ -33,7 +33,7 @@ void trace_fini(struct trace *t)
 	*t = (struct trace){0};
 }
 
-static bool grow(void *at, size_t *cap, size_t want, size_t size)
+static bool grow_array(void *at, size_t *cap, size_t want, size_t size)
 {
 	void *v;
 	memcpy(&v, at, sizeof v);
@@ -52,8 +52,8 @@ CGN_RC trace_add(struct trace *t, const struct trace_request *r, const uint64_t 
 {
 	if (t->n >= TRACE_MAX_REQUESTS || n > TRACE_MAX_IDS - t->n_ids)
 		return CGN_RC_OF(CGN_TOO_LARGE);
-	if (!grow(&t->requests, &t->cap, t->n + 1, sizeof *t->requests) ||
-		!grow(&t->ids, &t->cap_ids, t->n_ids + n, sizeof *t->ids))
+	if (!grow_array(&t->requests, &t->cap, t->n + 1, sizeof *t->requests) ||
+		!grow_array(&t->ids, &t->cap_ids, t->n_ids + n, sizeof *t->ids))
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	struct trace_request *to = &t->requests[t->n++];
 	*to = *r;
@@ -65,9 +65,9 @@ CGN_RC trace_add(struct trace *t, const struct trace_request *r, const uint64_t 
 	return CGN_OK;
 }
 
-/* ---- one line ---- */
+/* ---- a line ---- */
 
-static struct cgn_str shown(struct json_val v)
+static struct cgn_str shown_value(struct json_val v)
 {
 	return (struct cgn_str){v.raw.p, v.raw.n < 40 ? v.raw.n : 40};
 }
@@ -80,7 +80,8 @@ static CGN_RC take_tokens(const struct line *l, const char *key, struct json_val
 		return CGN_FAIL(err, INVALID, "%s line %zu has no \"%s\"", l->name, l->number, key);
 	if (v.type != JSON_NUMBER || !json_u64(v, &n) || n < least || n > TRACE_MAX_TOKENS)
 		return CGN_FAIL(err, INVALID, "%s line %zu: \"%s\" is %.*s, not a whole number from %u to %u",
-			l->name, l->number, key, CGN_STR_ARG(shown(v)), (unsigned)least, TRACE_MAX_TOKENS);
+			l->name, l->number, key, CGN_STR_ARG(shown_value(v)), (unsigned)least,
+			TRACE_MAX_TOKENS);
 	*out = (uint32_t)n;
 	return CGN_OK;
 }
@@ -93,12 +94,12 @@ static CGN_RC take_time(const struct line *l, cgn_nsec before, cgn_nsec *out, st
 	if (l->timestamp.type != JSON_NUMBER || !json_f64(l->timestamp, &ms) || !(ms >= 0 && ms <= MAX_MS))
 		return CGN_FAIL(err, INVALID,
 			"%s line %zu: \"timestamp\" is %.*s, not milliseconds from 0 to %.0f", l->name,
-			l->number, CGN_STR_ARG(shown(l->timestamp)), MAX_MS);
+			l->number, CGN_STR_ARG(shown_value(l->timestamp)), MAX_MS);
 	*out = (cgn_nsec)(ms * 1e6);
 	if (*out < before)
 		return CGN_FAIL(err, INVALID,
 			"%s line %zu: \"timestamp\" %.*s is before that of the line before; requests must be in order of arrival",
-			l->name, l->number, CGN_STR_ARG(shown(l->timestamp)));
+			l->name, l->number, CGN_STR_ARG(shown_value(l->timestamp)));
 	return CGN_OK;
 }
 
@@ -113,11 +114,11 @@ static CGN_RC take_ids(const struct line *l, struct trace *t, uint64_t *n, struc
 		if (id.type != JSON_NUMBER || !json_u64(id, &v))
 			return CGN_FAIL(err, INVALID,
 				"%s line %zu: \"hash_ids\" holds %.*s, not a whole number from 0", l->name,
-				l->number, CGN_STR_ARG(shown(id)));
+				l->number, CGN_STR_ARG(shown_value(id)));
 		if (t->n_ids + *n >= TRACE_MAX_IDS)
 			return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu blocks", l->name,
 				l->number, TRACE_MAX_IDS);
-		if (!grow(&t->ids, &t->cap_ids, t->n_ids + *n + 1, sizeof *t->ids))
+		if (!grow_array(&t->ids, &t->cap_ids, t->n_ids + *n + 1, sizeof *t->ids))
 			return CGN_FAIL(err, NO_MEMORY, "no memory for the blocks of %s", l->name);
 		t->ids[t->n_ids + *n] = v;
 	}
@@ -125,8 +126,8 @@ static CGN_RC take_ids(const struct line *l, struct trace *t, uint64_t *n, struc
 		      : CGN_FAIL(err, INVALID, "%s line %zu: \"hash_ids\" is empty", l->name, l->number);
 }
 
-/* |n| blocks hold |input| tokens, the last of them at least one: ceil(input / size) == n. */
-static CGN_RC narrow(const struct line *l, struct fit *f, uint64_t input, uint64_t n, struct cgn_err *err)
+/* Narrow |f| to the sizes for which |n| blocks hold |input| tokens: ceil(input / size) == n. */
+static CGN_RC narrow_fit(const struct line *l, struct fit *f, uint64_t input, uint64_t n, struct cgn_err *err)
 {
 	uint64_t least = (input + n - 1) / n, most = n > 1 ? (input - 1) / (n - 1) : UINT32_MAX;
 	struct fit now = {f->least > least ? f->least : least, f->most < most ? f->most : most};
@@ -144,7 +145,7 @@ static CGN_RC narrow(const struct line *l, struct fit *f, uint64_t input, uint64
 	return CGN_OK;
 }
 
-/* A number is itself; of a name FNV-1a, spread. */
+/* Return a number as it is, and the spread FNV-1a hash of a name. */
 static uint64_t session_of(struct json_val v)
 {
 	uint64_t h = 0xcbf29ce484222325U;
@@ -178,22 +179,22 @@ static CGN_RC read_line(struct line *l, struct cgn_str text, struct fit *f, stru
 	CGN_TRY(take_tokens(l, keys[1], v[1], 1, &r.input, err));
 	CGN_TRY(take_tokens(l, keys[2], v[2], 0, &r.output, err));
 	CGN_TRY(take_ids(l, t, &n, err));
-	CGN_TRY(narrow(l, f, r.input, n, err));
-	/* an engine gives a token before it can know that there is none */
+	CGN_TRY(narrow_fit(l, f, r.input, n, err));
+	/* An engine generates one token before it can find the answer empty. */
 	r.output = r.output > 0 ? r.output : 1;
 	r.session = session_of(v[4]);
 	r.n = (uint32_t)n;
 	if (t->n >= TRACE_MAX_REQUESTS)
 		return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu requests", l->name, l->number,
 			TRACE_MAX_REQUESTS);
-	if (!grow(&t->requests, &t->cap, t->n + 1, sizeof *t->requests))
+	if (!grow_array(&t->requests, &t->cap, t->n + 1, sizeof *t->requests))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the requests of %s", l->name);
 	t->requests[t->n++] = r;
 	t->n_ids += n;
 	return CGN_OK;
 }
 
-/* ---- all of them ---- */
+/* ---- all lines ---- */
 
 static uint32_t size_of(struct fit f)
 {

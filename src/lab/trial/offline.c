@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is in the cache, as a heap: on top who is asked for last, and of one prompt's the deepest. */
+/* The cached blocks as a heap: on top the block whose next use is last, and of one prompt the deepest. */
 #include <stdlib.h>
 
 #include "lab/trial/trial_priv.h"
@@ -7,13 +7,13 @@
 #define NEVER UINT32_MAX
 
 struct place {
-	uint32_t next, depth; /* request; block in its prompt */
-	uint32_t at;          /* in the heap; NEVER: not in the cache */
+	uint32_t next, depth; /* Request of the next use; index in its prompt. */
+	uint32_t at;          /* Index in the heap; NEVER: not cached. */
 };
 struct offline {
 	const struct trace *trace;
 	const uint32_t *of;
-	uint32_t *next; /* by position: the request that asks for it again, or NEVER */
+	uint32_t *next; /* For each position of the trace, the request of the block's next use, or NEVER. */
 	struct place *place;
 	uint32_t *heap, n;
 };
@@ -51,61 +51,61 @@ static bool leaves_before(const struct offline *o, uint32_t a, uint32_t b)
 	return p->next != q->next ? p->next > q->next : p->depth > q->depth;
 }
 
-static void put(struct offline *o, uint32_t at, uint32_t k)
+static void heap_put(struct offline *o, uint32_t at, uint32_t k)
 {
 	o->heap[at] = k;
 	o->place[k].at = at;
 }
 
-static void rise(struct offline *o, uint32_t at)
+static void heap_rise(struct offline *o, uint32_t at)
 {
 	uint32_t k = o->heap[at];
 	while (at > 0 && leaves_before(o, k, o->heap[(at - 1) / 2])) {
-		put(o, at, o->heap[(at - 1) / 2]);
+		heap_put(o, at, o->heap[(at - 1) / 2]);
 		at = (at - 1) / 2;
 	}
-	put(o, at, k);
+	heap_put(o, at, k);
 }
 
-static void sink(struct offline *o, uint32_t at)
+static void heap_sink(struct offline *o, uint32_t at)
 {
 	uint32_t k = o->heap[at], child;
 	while ((child = 2 * at + 1) < o->n) {
 		child += child + 1 < o->n && leaves_before(o, o->heap[child + 1], o->heap[child]);
 		if (!leaves_before(o, o->heap[child], k))
 			break;
-		put(o, at, o->heap[child]);
+		heap_put(o, at, o->heap[child]);
 		at = child;
 	}
-	put(o, at, k);
+	heap_put(o, at, k);
 }
 
-static void drop(struct offline *o, uint32_t k)
+static void heap_drop(struct offline *o, uint32_t k)
 {
 	uint32_t at = o->place[k].at;
 	o->place[k].at = NEVER;
 	uint32_t last = o->heap[--o->n];
 	if (last == k)
 		return;
-	put(o, at, last);
-	rise(o, at);
-	sink(o, o->place[last].at);
+	heap_put(o, at, last);
+	heap_rise(o, at);
+	heap_sink(o, o->place[last].at);
 }
 
-/* |k| is wanted next by |next|, as its |depth|-th. */
-static void keep(struct offline *o, uint32_t k, uint32_t next, uint32_t depth)
+/* Cache block |k|, whose next use is by request |next|; it is block |depth| of that prompt. */
+static void keep_block(struct offline *o, uint32_t k, uint32_t next, uint32_t depth)
 {
 	if (o->place[k].at != NEVER)
-		drop(o, k);
+		heap_drop(o, k);
 	if (next == NEVER)
 		return;
 	o->place[k].next = next;
 	o->place[k].depth = depth;
-	put(o, o->n, k);
-	rise(o, o->n++);
+	heap_put(o, o->n, k);
+	heap_rise(o, o->n++);
 }
 
-static void request(struct offline *o, const struct trace_request *r, uint32_t blocks,
+static void play_request(struct offline *o, const struct trace_request *r, uint32_t blocks,
 	struct trial_result *out)
 {
 	uint32_t found = 0;
@@ -115,9 +115,9 @@ static void request(struct offline *o, const struct trace_request *r, uint32_t b
 	for (uint32_t i = found; i < r->n; i++)
 		out->behind_gap += o->place[o->of[r->first + i]].at != NEVER;
 	for (uint32_t i = 0; i < r->n; i++)
-		keep(o, o->of[r->first + i], o->next[r->first + i], i);
+		keep_block(o, o->of[r->first + i], o->next[r->first + i], i);
 	while (o->n > blocks) {
-		drop(o, o->heap[0]);
+		heap_drop(o, o->heap[0]);
 		out->evicted++;
 	}
 }
@@ -128,6 +128,6 @@ CGN_RC trial_offline(const struct trace *t, const uint32_t *of, uint32_t distinc
 	CGN_ON_EXIT(offline_fini) struct offline o;
 	CGN_TRY(offline_init(&o, t, of, distinct, err));
 	for (size_t r = 0; r < t->n; r++)
-		request(&o, &t->requests[r], blocks, out);
+		play_request(&o, &t->requests[r], blocks, out);
 	return CGN_OK;
 }

@@ -21,7 +21,7 @@ void trial_shard_fini(struct trial_shard *s)
 	evict_fini(&s->evict);
 }
 
-/* ---- evict: as a store does it ---- */
+/* ---- evict: the block store's policy ---- */
 
 static void evict_touch_block(struct trial_shard *s, struct trial_block *b)
 {
@@ -38,7 +38,7 @@ static struct trial_block *evict_add_block(struct trial_shard *s, struct trial_b
 }
 const struct trial_ops trial_evict = {evict_touch_block, evict_add_block};
 
-/* ---- one ring ---- */
+/* ---- LRU and FIFO: a single ring ---- */
 
 static struct trial_block *take_first(struct trial_shard *s, int ring)
 {

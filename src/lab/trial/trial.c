@@ -39,7 +39,7 @@ struct trial {
 	const struct trial_cfg *cfg;
 	const struct trial_ops *ops;
 	struct trace_numbers numbers;
-	uint32_t *of; /* the trace's ids by number */
+	uint32_t *of; /* Number of each of the trace's ids. */
 	struct trial_block *block;
 	struct trial_shard *shard;
 	struct trial_result result;
@@ -90,7 +90,7 @@ static void trial_fini(struct trial *x)
 	free(x->shard);
 }
 
-static void use(struct trial *x, struct trial_block *b)
+static void use_block(struct trial *x, struct trial_block *b)
 {
 	struct trial_shard *s = &x->shard[b->digest % x->cfg->shards];
 	if (b->held) {
@@ -105,7 +105,7 @@ static void use(struct trial *x, struct trial_block *b)
 	}
 }
 
-static void request(struct trial *x, const struct trace_request *r)
+static void play_request(struct trial *x, const struct trace_request *r)
 {
 	const uint32_t *of = x->of + r->first;
 	uint32_t found = 0;
@@ -115,12 +115,12 @@ static void request(struct trial *x, const struct trace_request *r)
 	for (uint32_t i = found; i < r->n; i++)
 		x->result.behind_gap += x->block[of[i]].held;
 	for (uint32_t i = 0; i < found; i++)
-		use(x, &x->block[of[x->cfg->begin_first ? i : found - 1 - i]]);
+		use_block(x, &x->block[of[x->cfg->begin_first ? i : found - 1 - i]]);
 	for (uint32_t i = found; i < r->n; i++)
-		use(x, &x->block[of[x->cfg->begin_first ? i : r->n - 1 - (i - found)]]);
+		use_block(x, &x->block[of[x->cfg->begin_first ? i : r->n - 1 - (i - found)]]);
 }
 
-static CGN_RC run(struct trial *x, struct cgn_err *err)
+static CGN_RC run_policy(struct trial *x, struct cgn_err *err)
 {
 	CGN_TRY(number_blocks(x, err));
 	if (x->ops == NULL)
@@ -128,7 +128,7 @@ static CGN_RC run(struct trial *x, struct cgn_err *err)
 			err);
 	CGN_TRY(cut_shards(x, err));
 	for (size_t i = 0; i < x->trace->n; i++)
-		request(x, &x->trace->requests[i]);
+		play_request(x, &x->trace->requests[i]);
 	for (uint32_t i = 0; i < x->cfg->shards; i++)
 		x->result.policy_bytes += evict_bytes(&x->shard[i].evict);
 	return CGN_OK;
@@ -146,7 +146,7 @@ CGN_RC trial_run(const struct trace *t, const struct trial_cfg *cfg, struct tria
 		.cfg = cfg,
 		.ops = rows[cfg->policy].ops,
 		.result = {.blocks = t->n_ids}};
-	CGN_TRY(run(&x, err));
+	CGN_TRY(run_policy(&x, err));
 	*out = x.result;
 	return CGN_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chance from whole numbers and the four operations that IEEE 754 defines to the bit. */
+/* Random draws from whole numbers and the four operations that IEEE 754 defines to the bit. */
 #include "lab/workload/workload_priv.h"
 
 uint64_t workload_rng_mix(uint64_t x)
@@ -7,7 +7,7 @@ uint64_t workload_rng_mix(uint64_t x)
 	return trace_digest(x);
 }
 
-uint64_t workload_rng_next(struct dice *d)
+uint64_t workload_rng_next(struct workload_rng *d)
 {
 	d->s ^= d->s << 13;
 	d->s ^= d->s >> 7;
@@ -15,17 +15,17 @@ uint64_t workload_rng_next(struct dice *d)
 	return d->s * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-uint64_t workload_rng_below(struct dice *d, uint64_t n)
+uint64_t workload_rng_below(struct workload_rng *d, uint64_t n)
 {
 	return (workload_rng_next(d) >> 11) % n;
 }
 
-double workload_rng_unit(struct dice *d)
+double workload_rng_unit(struct workload_rng *d)
 {
 	return ((double)(workload_rng_next(d) >> 11) + 1) / 9007199254740992.0;
 }
 
-/* -ln of what is in (0, 1]: halves are counted off, then 2 atanh((1 - u) / (1 + u)) of what is in (1/2,
+/* Return -ln(u) for u in (0, 1]: count halvings, then use 2 atanh((1 - u) / (1 + u)) for the rest in (1/2,
  * 1]. */
 static double minus_log(double u)
 {
@@ -38,12 +38,12 @@ static double minus_log(double u)
 	return ln + 2 * z * sum;
 }
 
-double workload_rng_exponential(struct dice *d)
+double workload_rng_exponential(struct workload_rng *d)
 {
 	return minus_log(workload_rng_unit(d));
 }
 
-uint32_t workload_rng_zipf(struct dice *d, uint32_t n)
+uint32_t workload_rng_zipf(struct workload_rng *d, uint32_t n)
 {
 	double all = 0, at = workload_rng_unit(d), sum = 0;
 	for (uint32_t k = 1; k <= n; k++)

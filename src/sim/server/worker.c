@@ -27,8 +27,8 @@ static void run_steps(struct sim_worker *w)
 	cgn_nsec now = virtual_now(w);
 	for (;;) {
 		enginemodel_step(w->model, now, &orders);
-		for (size_t i = 0; i < orders.n_gains; i++)
-			sim_call_progress(&orders.gains[i]);
+		for (size_t i = 0; i < orders.n_progress; i++)
+			sim_call_progress(&orders.progress[i]);
 		tell_events(w);
 		if (orders.wake_at == 0) {
 			cgn_timer_cancel(&w->step_timer);

@@ -289,10 +289,15 @@ static CGN_RC set_address(struct agent *a, const struct config *cfg, struct cgn_
 		"agent.advertise", a->address, sizeof a->address, err);
 }
 
+static void on_scrape(struct grpc_call *c, void *server_user)
+{
+	scrape_answer(c, ((struct agent *)server_user)->telemetry);
+}
+
 static CGN_RC serve(struct agent *a, const struct config *cfg, struct cgn_err *err)
 {
 	static const struct grpc_method methods[] = {{PROTO_AGENT_GENERATE, relay_on_call},
-		{PROTO_AGENT_WATCH, watch_on_call}, {SCRAPE_PATH, scrape_on_call}};
+		{PROTO_AGENT_WATCH, watch_on_call}, {SCRAPE_PATH, on_scrape}};
 	uint64_t message = cfg->router.max_body + MESSAGE_SLACK;
 	CGN_TRY(state_tls_server(cfg, &a->tls, err));
 	svc_watch_certificate(a->svc, "security.cert_file", a->tls);
@@ -353,7 +358,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 	CGN_TRY(kv_open(a, cfg, err));
 	CGN_TRY(serve(a, cfg, err));
 	CGN_TRY(set_address(a, cfg, err));
-	return state_announce_open(a->loop, cfg, &announce, a, &a->announce, err);
+	return state_announce_open(a->loop, cfg, a->telemetry, &announce, a, &a->announce, err);
 }
 
 static void set_live(struct agent *a, const struct config *cfg)
@@ -368,6 +373,7 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the agent");
 	*a = (struct agent){.tag = AGENT_TAG,
 		.svc = s,
+		.telemetry = svc_telemetry(s),
 		.loop = svc_loop(s),
 		.role = cfg->agent.role - ROLE_BOTH};
 	a->started_unix_ms = cgn_clock_wall_ms();

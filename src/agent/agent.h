@@ -2,6 +2,7 @@
 /* agent: one per node. Supervises engines, relays requests to them, tells routers how it is doing. One loop
  * does it all. */
 #pragma once
+#include "agent/metrics.h"
 #include "base/core/arena.h"
 #include "base/core/list.h"
 #include "base/json/json.h"
@@ -14,7 +15,6 @@
 #include "joint/powersrc/powersrc.h"
 #include "joint/state/state.h"
 #include "joint/svc/svc.h"
-#include "joint/telemetry/telemetry.h"
 #include "policy/config/config.h"
 #include "policy/engine/engine.h"
 #include "policy/engine/residency.h"
@@ -187,6 +187,7 @@ void watch_end_all(struct agent *a, const char *sentence);
 struct agent {
 	uint32_t tag;
 	struct svc *svc;
+	struct telemetry *telemetry; /* of svc */
 	struct cgn_loop *loop;
 	struct engine *engines;
 	size_t n_engines;

@@ -298,15 +298,15 @@ static CGN_RC set_model(struct engine *e, const struct config_engine *ce, struct
 
 static void get_metrics(struct engine *e)
 {
-	e->m_ready = METRIC_OF(ENGINE_READY, e->name);
-	e->m_restarts = METRIC_OF(ENGINE_RESTARTS, e->name);
-	e->m_running = METRIC_OF(ENGINE_RUNNING, e->name);
-	e->m_waiting = METRIC_OF(ENGINE_WAITING, e->name);
-	e->m_kv = METRIC_OF(ENGINE_KV_USAGE, e->name);
-	e->m_seconds = METRIC_OF(RELAY_SECONDS, e->name);
-	e->m_ok = METRIC_OF(RELAYS, e->name, "ok");
-	e->m_error = METRIC_OF(RELAYS, e->name, "error");
-	e->m_cancelled = METRIC_OF(RELAYS, e->name, "cancelled");
+	e->m_ready = METRIC_OF(e->agent->telemetry, ENGINE_READY, e->name);
+	e->m_restarts = METRIC_OF(e->agent->telemetry, ENGINE_RESTARTS, e->name);
+	e->m_running = METRIC_OF(e->agent->telemetry, ENGINE_RUNNING, e->name);
+	e->m_waiting = METRIC_OF(e->agent->telemetry, ENGINE_WAITING, e->name);
+	e->m_kv = METRIC_OF(e->agent->telemetry, ENGINE_KV_USAGE, e->name);
+	e->m_seconds = METRIC_OF(e->agent->telemetry, RELAY_SECONDS, e->name);
+	e->m_ok = METRIC_OF(e->agent->telemetry, RELAYS, e->name, "ok");
+	e->m_error = METRIC_OF(e->agent->telemetry, RELAYS, e->name, "error");
+	e->m_cancelled = METRIC_OF(e->agent->telemetry, RELAYS, e->name, "cancelled");
 }
 
 CGN_RC engine_open(struct agent *a, const struct config *cfg, size_t i, struct engine *e, struct cgn_err *err)

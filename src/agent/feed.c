@@ -119,7 +119,8 @@ CGN_RC feed_open(struct engine *e, const struct config *cfg, const struct config
 	struct feed *f = cgn_arena_zero(&e->arena, sizeof *f);
 	if (f == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", e->name);
-	f->cfg = (struct enginefeed_cfg){.name = e->name,
+	f->cfg = (struct enginefeed_cfg){.telemetry = e->agent->telemetry,
+		.name = e->name,
 		.events = cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events)),
 		.replay = ce->kv_events_replay != NULL
 			? cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events_replay))

@@ -23,6 +23,12 @@ static const struct svc_flag flags[] = {
 
 static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines}};
 
+static const struct metric_row metrics[] = {
+#define METRIC METRIC_ROW
+#include "agent/metrics.def"
+#undef METRIC
+};
+
 int main(int argc, char **argv)
 {
 	static const struct svc_program program = {
@@ -34,6 +40,8 @@ int main(int argc, char **argv)
 			"  cgn-agent --router 127.0.0.1:9090 --engine http://127.0.0.1:8000 --engine-kind openai_compat\n",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
+		.metrics = metrics,
+		.n_metrics = CGN_COUNT(metrics),
 		.admin_addr = admin_addr,
 		.drain_timeout = drain_timeout,
 		.routes = routes,

@@ -54,7 +54,7 @@ const char *restore_outcome_text(enum restore_outcome how)
 static void count_how(struct keep *k, enum restore_outcome how)
 {
 	k->hows[how]++;
-	metric_add(METRIC_OF(SLOT_PROMPTS, k->e->name, restore_outcome_text(how)), 1);
+	metric_add(METRIC_OF(k->e->agent->telemetry, SLOT_PROMPTS, k->e->name, restore_outcome_text(how)), 1);
 }
 
 enum restore_outcome slotmgr_worth(const struct keep *k, uint32_t tokens, uint64_t bytes,
@@ -131,7 +131,7 @@ static void on_deadline(struct cgn_timer *t)
 		go_astray(p);
 		return;
 	}
-	metric_add(METRIC_OF(SLOT_RESTORES, k->e->name, "late"), 1);
+	metric_add(METRIC_OF(k->e->agent->telemetry, SLOT_RESTORES, k->e->name, "late"), 1);
 	k->restore_failures++;
 	if (p->save != NULL || p->restore != NULL) {
 		go_astray(p);

@@ -89,7 +89,7 @@ static bool is_of_now(const struct restore *r)
 static void finish(struct restore *r, const char *outcome, const struct restore_result *result)
 {
 	struct keep *k = r->keep;
-	metric_add(METRIC_OF(SLOT_RESTORES, k->e->name, outcome), 1);
+	metric_add(METRIC_OF(k->e->agent->telemetry, SLOT_RESTORES, k->e->name, outcome), 1);
 	if (result->ok)
 		k->restores++;
 	else

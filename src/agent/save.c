@@ -109,7 +109,7 @@ static void finish(struct save *s, const char *outcome, const char *why)
 	bool ok = why == NULL;
 	void (*tell)(void *, bool) = s->stored;
 	s->stored = NULL;
-	metric_add(METRIC_OF(SLOT_SAVES, k->e->name, outcome), 1);
+	metric_add(METRIC_OF(k->e->agent->telemetry, SLOT_SAVES, k->e->name, outcome), 1);
 	if (ok)
 		k->saves++;
 	else

@@ -367,11 +367,11 @@ static void on_idle(struct cgn_timer *t)
 
 static void get_metrics(struct keep *k)
 {
-	k->m_saved_bytes = METRIC_OF(SLOT_SAVED_BYTES, k->e->name);
-	k->m_restored_tokens = METRIC_OF(SLOT_RESTORED_TOKENS, k->e->name);
-	k->m_restore_seconds = METRIC_OF(SLOT_RESTORE_SECONDS, k->e->name);
-	k->m_spared = METRIC_OF(SLOT_SPARED_SECONDS, k->e->name);
-	k->m_states = METRIC_OF(SLOT_STATES, k->e->name);
+	k->m_saved_bytes = METRIC_OF(k->e->agent->telemetry, SLOT_SAVED_BYTES, k->e->name);
+	k->m_restored_tokens = METRIC_OF(k->e->agent->telemetry, SLOT_RESTORED_TOKENS, k->e->name);
+	k->m_restore_seconds = METRIC_OF(k->e->agent->telemetry, SLOT_RESTORE_SECONDS, k->e->name);
+	k->m_spared = METRIC_OF(k->e->agent->telemetry, SLOT_SPARED_SECONDS, k->e->name);
+	k->m_states = METRIC_OF(k->e->agent->telemetry, SLOT_STATES, k->e->name);
 }
 
 /* Options of the command line that change what a state means outlive the configuration. */

@@ -75,7 +75,8 @@ static bool ssd_of(const struct config *cfg, struct kvstore_ssd_cfg *out)
 static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
 {
 	struct kvstore_ssd_cfg ssd;
-	const struct kvstore_cfg store = {.ram_bytes = d->cfg->kv.ram,
+	const struct kvstore_cfg store = {.telemetry = d->telemetry,
+		.ram_bytes = d->cfg->kv.ram,
 		.ssd = ssd_of(d->cfg, &ssd) ? &ssd : NULL};
 	CGN_TRY(check_memory(d->cfg->kv.ram, err));
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
@@ -102,6 +103,7 @@ static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struc
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	*d = (struct kvcached){.tag = KVCACHED_TAG,
 		.svc = s,
+		.telemetry = svc_telemetry(s),
 		.cfg = cfg,
 		.started = cgn_clock_now(),
 		.held_max = cfg->kv.ram / 2};
@@ -161,6 +163,12 @@ static const struct svc_flag flags[] = {
 static const struct svc_admin_route routes[] = {{"GET", "/store", kvcached_admin_store},
 	{"GET", "/peers", peers_admin}};
 
+static const struct metric_row metrics[] = {
+#define METRIC METRIC_ROW
+#include "kvcached/metrics.def"
+#undef METRIC
+};
+
 int main(int argc, char **argv)
 {
 	static const struct svc_program program = {
@@ -171,6 +179,8 @@ int main(int argc, char **argv)
 			    "  cgn-kvcached --ram 8GiB --ssd 200GiB --ssd-dir /var/lib/cognitora/kv\n",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
+		.metrics = metrics,
+		.n_metrics = CGN_COUNT(metrics),
 		.admin_addr = admin_addr,
 		.drain_timeout = drain_timeout,
 		.routes = routes,

@@ -192,10 +192,10 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));
-	CGN_TRY(gw_admission_open(r->loop, r->rules, r->cluster->cells, r->view, r->started,
-		&r->shared.admission, err));
+	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->rules, r->cluster->cells, r->view,
+		r->started, &r->shared.admission, err));
 	CGN_TRY(workers_open(r, err));
-	CGN_TRY(state_watch_open(r->loop, r->cfg, &router_state_ops, r, &r->state, err));
+	CGN_TRY(state_watch_open(r->loop, r->cfg, r->shared.telemetry, &router_state_ops, r, &r->state, err));
 	CGN_TRY(grpc_open(r, err));
 	for (size_t i = 0; i < r->n_workers; i++)
 		CGN_TRY(gw_worker_start(r->workers[i], err));
@@ -208,6 +208,7 @@ static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struc
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	*r = (struct router){.tag = ROUTER_TAG, .svc = s, .loop = svc_loop(s), .cfg = cfg};
+	r->shared.telemetry = svc_telemetry(s);
 	r->started = cgn_loop_now(r->loop);
 	r->shared.started_unix = cgn_clock_wall_ms() / 1000;
 	r->state_backend = config_enum_text(cfg->cluster.state_backend);
@@ -274,6 +275,12 @@ static const struct svc_flag flags[] = {
 	{"workers", "router.worker_threads", "N", "event loops; 0: one per core"},
 };
 
+static const struct metric_row metrics[] = {
+#define METRIC METRIC_ROW
+#include "router/metrics.def"
+#undef METRIC
+};
+
 int main(int argc, char **argv)
 {
 	struct svc_program p = {
@@ -284,6 +291,8 @@ int main(int argc, char **argv)
 			    "  cgn-router --listen 127.0.0.1:8080 --set log.level=debug\n",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
+		.metrics = metrics,
+		.n_metrics = CGN_COUNT(metrics),
 		.admin_addr = admin_addr,
 		.drain_timeout = drain_timeout,
 		.routes = router_admin_routes,

@@ -13,10 +13,12 @@
 #include "io/disk/disk.h"
 #include "io/grpc/grpc.h"
 #include "joint/state/state.h"
+#include "joint/telemetry/telemetry.h"
 #include "policy/config/config.h"
 
 struct demo {
 	struct cgn_loop *l;
+	struct telemetry *telemetry;
 	struct config *cfg;
 	struct state_watch *watch;
 	struct state_announce *announce;
@@ -141,7 +143,7 @@ static CGN_RC serve(struct demo *d, struct cgn_err *err)
 
 static CGN_RC start_watch(struct demo *d, struct cgn_err *err)
 {
-	CGN_TRY(state_watch_open(d->l, d->cfg, &watch_ops, d, &d->watch, err));
+	CGN_TRY(state_watch_open(d->l, d->cfg, d->telemetry, &watch_ops, d, &d->watch, err));
 	return d->cfg->cluster.state_backend == STATE_EMBEDDED ? serve(d, err) : CGN_OK;
 }
 
@@ -154,7 +156,7 @@ static CGN_RC start_agent(struct demo *d, char **argv, struct cgn_err *err)
 	cognitora__v1__node__init(&d->node);
 	d->node.id = argv[3];
 	d->node.address = argv[4];
-	CGN_TRY(state_announce_open(d->l, d->cfg, &announce_ops, d, &d->announce, err));
+	CGN_TRY(state_announce_open(d->l, d->cfg, d->telemetry, &announce_ops, d, &d->announce, err));
 	state_announce_update(d->announce, &d->node);
 	return CGN_OK;
 }
@@ -226,6 +228,7 @@ static CGN_RC start(struct demo *d, int argc, char **argv, struct cgn_err *err)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	CGN_TRY(disk_read_file(argv[2], 1U << 20, &text, err));
 	CGN_TRY(config_load(argv[2], cgn_buf_view(&text), NULL, NULL, 0, &d->cfg, err));
+	CGN_TRY(telemetry_new(NULL, 0, &d->telemetry, err));
 	CGN_TRY(cgn_loop_new(&d->l, err));
 	CGN_TRY(cgn_loop_signal(d->l, SIGTERM, on_signal, d, err));
 	d->input.data = d;
@@ -250,5 +253,6 @@ int main(int argc, char **argv)
 	state_watch_close(&d.watch);
 	cgn_loop_free(&d.l);
 	config_free(&d.cfg);
+	telemetry_free(&d.telemetry);
 	return 0;
 }

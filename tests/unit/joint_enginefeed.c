@@ -12,8 +12,8 @@
 #include "base/msgpack/msgpack.h"
 #include "io/zmtp/zmtp.h"
 #include "joint/enginefeed/enginefeed.h"
-#include "joint/telemetry/telemetry.h"
 #include "loop_until.h"
+#include "telemetry_world.h"
 
 #define LOG 64
 
@@ -133,7 +133,8 @@ static void on_change(void *user)
 static void feed_open(struct world *w, bool replay, uint32_t ranks)
 {
 	struct cgn_err err = {0};
-	const struct enginefeed_cfg cfg = {.name = "e",
+	const struct enginefeed_cfg cfg = {.telemetry = test_telemetry(),
+		.name = "e",
 		.events = w->events,
 		.replay = replay ? w->replay : NULL,
 		.topic = CGN_STR("kv@"),
@@ -298,7 +299,7 @@ static void an_unparsable_event_demotes(void **state)
 	world_open(&w);
 	feed_open(&w, true, 1);
 	until(&w, good);
-	uint64_t errors = metric_count(METRIC_OF(KV_EVENT_ERRORS, "e"));
+	uint64_t errors = metric_count(METRIC_OF(test_telemetry(), KV_EVENT_ERRORS, "e"));
 	const struct cgn_str odd[] = {CGN_STR("kv@x"), CGN_STR("1234567"), CGN_STR("x")};
 	do { /* a message that is no event passes */
 		assert_true(cgn_ok(zmtp_send(w.p[0].pub, odd, 3)));
@@ -310,7 +311,7 @@ static void an_unparsable_event_demotes(void **state)
 	until(&w, demoted);
 	assert_non_null(strstr(rank0(&w).why, "unparsable event, batch 1"));
 	assert_int_equal(holdings_count(w.h), 0);
-	assert_int_equal(metric_count(METRIC_OF(KV_EVENT_ERRORS, "e")), errors + 1);
+	assert_int_equal(metric_count(METRIC_OF(test_telemetry(), KV_EVENT_ERRORS, "e")), errors + 1);
 	world_close(&w);
 }
 

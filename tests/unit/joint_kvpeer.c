@@ -12,10 +12,10 @@
 #include "base/core/buf.h"
 #include "base/json/json.h"
 #include "joint/kvpeer/kvpeer.h"
-#include "joint/telemetry/telemetry.h"
 #include "loop_until.h"
 #include "policy/kvframe/kvframe.h"
 #include "quic_certs.h"
+#include "telemetry_world.h"
 
 #define MIB   ((uint64_t)1 << 20)
 #define NODES 3
@@ -123,11 +123,12 @@ static void node_open_as(struct world *w, unsigned i, const struct kvpeer_cfg *m
 	static const char *const names[] = {"a", "b", "c"};
 	struct node *n = &w->nodes[i];
 	struct cgn_err err = {0};
-	const struct kvstore_cfg store = {.ram_bytes = ram};
+	const struct kvstore_cfg store = {.telemetry = test_telemetry(), .ram_bytes = ram};
 	if (!cgn_ok(kvstore_new(&store, &n->store, &err)))
 		fail_msg("%s", err.msg);
 	struct kvpeer_cfg cfg = more != NULL ? *more : (struct kvpeer_cfg){.egress_streams = 64};
 	cfg.store = n->store;
+	cfg.telemetry = test_telemetry();
 	cfg.listen = "127.0.0.1:0";
 	cfg.tls = tls;
 	cfg.node_id = names[i];
@@ -315,7 +316,7 @@ static void many_who_want_it_wait_for_one_fetch(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1);
-	uint64_t before = metric_count(METRIC_OF(KV_PEER_BYTES, "in"));
+	uint64_t before = metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "in"));
 	two(&w, &k, 3 * MIB);
 	for (unsigned i = 0; i < 20; i++)
 		ask(&w, 1, i, &k);
@@ -324,7 +325,7 @@ static void many_who_want_it_wait_for_one_fetch(void **state)
 	for (unsigned i = 0; i < 19; i++)
 		assert_value(w.asked[i].block, &k, 3 * MIB);
 	assert_int_equal(w.asked[19].calls, 0);
-	assert_true(metric_count(METRIC_OF(KV_PEER_BYTES, "in")) - before == 3 * MIB);
+	assert_true(metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "in")) - before == 3 * MIB);
 	world_close(&w);
 }
 
@@ -638,14 +639,14 @@ static void a_wrong_byte_is_never_taken(void **state)
 		struct world w;
 		struct block_key k = key_of(1);
 		struct block_info info;
-		uint64_t before = metric_count(METRIC_ONE(KV_PEER_CORRUPT));
+		uint64_t before = metric_count(METRIC_ONE(test_telemetry(), KV_PEER_CORRUPT));
 		with_liar(&w, &k, 100000, honest);
 		liar_says(&w.liars[0], 100000, 0, 100000);
 		w.liars[0].answer.p[w.liars[0].answer.n - 777] ^= 0x10;
 		ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_int_equal(w.liars[0].fetches, 1);
-		assert_true(metric_count(METRIC_ONE(KV_PEER_CORRUPT)) == before + 1);
+		assert_true(metric_count(METRIC_ONE(test_telemetry(), KV_PEER_CORRUPT)) == before + 1);
 		if (honest) {
 			assert_value(w.asked[0].block, &k, 100000); /* the next one had it */
 		} else {
@@ -754,11 +755,11 @@ static void who_stops_in_the_middle_is_gone_on_from(void **state)
 		with_liar(&w, &k, 3 * MIB, true);
 		liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
 		w.liars[0].fin = dies; /* ends too early, or falls silent */
-		uint64_t before = metric_count(METRIC_OF(KV_PEER_BYTES, "out"));
+		uint64_t before = metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "out"));
 		ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_value(w.asked[0].block, &k, 3 * MIB);
-		assert_true(metric_count(METRIC_OF(KV_PEER_BYTES, "out")) - before == MIB);
+		assert_true(metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "out")) - before == MIB);
 		world_close(&w);
 	}
 }
@@ -962,7 +963,7 @@ static void so_many_are_served_at_once(void **state)
 	struct world w;
 	static const struct kvpeer_cfg one = {.egress_streams = 1};
 	struct block_key a = key_of(1), b = key_of(2);
-	uint64_t before = metric_count(METRIC_OF(KV_PEER_REFUSED, "busy"));
+	uint64_t before = metric_count(METRIC_OF(test_telemetry(), KV_PEER_REFUSED, "busy"));
 	world_open(&w);
 	node_open_as(&w, 0, &one, 256 * MIB, node_tls);
 	node_open(&w, 1);
@@ -975,7 +976,7 @@ static void so_many_are_served_at_once(void **state)
 	ask(&w, 1, 1, &b);
 	wait_answers(&w, 2);
 	assert_true((w.asked[0].block != NULL) != (w.asked[1].block != NULL));
-	assert_true(metric_count(METRIC_OF(KV_PEER_REFUSED, "busy")) == before + 1);
+	assert_true(metric_count(METRIC_OF(test_telemetry(), KV_PEER_REFUSED, "busy")) == before + 1);
 	world_close(&w);
 }
 

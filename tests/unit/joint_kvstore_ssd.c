@@ -18,6 +18,7 @@
 #include "base/log/log.h"
 #include "disk_folder.h"
 #include "loop_until.h"
+#include "telemetry_world.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -42,7 +43,7 @@ static void world_open(struct world *w)
 static void world_begin(struct world *w, uint64_t ram, bool all)
 {
 	*w = (struct world){.ssd = {.bytes = 128 * MIB, .all = all, .flush_time = 30 * CGN_SEC},
-		.cfg = {.ram_bytes = ram}};
+		.cfg = {.telemetry = test_telemetry(), .ram_bytes = ram}};
 	disk_folder_make(w->root, "cgn-kvssd");
 	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
 	w->ssd.dir = w->dir;

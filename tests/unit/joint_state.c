@@ -13,6 +13,7 @@
 #include "base/core/buf.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"
+#include "telemetry_world.h"
 
 #define PATIENCE (20 * CGN_SEC)
 
@@ -104,7 +105,7 @@ static void close_world(struct world *w)
 static enum cgn_code start(struct world *w, const char *toml, struct cgn_err *err)
 {
 	open_world(w, toml);
-	return state_watch_open(w->loop, w->cfg, &ops, w, &w->s, err).code;
+	return state_watch_open(w->loop, w->cfg, test_telemetry(), &ops, w, &w->s, err).code;
 }
 
 static void wait_for(struct world *w, const char *until)

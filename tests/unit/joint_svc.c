@@ -13,6 +13,7 @@
 #include <sys/un.h>
 
 #include "joint/svc/svc_priv.h"
+#include "telemetry_world.h"
 
 static const struct svc_flag flags[] = {
 	{"listen", "router.listen", "ADDR", "HTTP gateway"},
@@ -288,7 +289,7 @@ static const char *ask(const char *method, const char *path, const char *body)
 {
 	static char state_text[] = "state";
 	static void *state = state_text;
-	const struct svc_admin_cfg cfg = {&program, NULL, fake_ready, fake_config, &state};
+	const struct svc_admin_cfg cfg = {&program, test_telemetry(), NULL, fake_ready, fake_config, &state};
 	const struct http_head h = {.method = cgn_str_of(method), .path = cgn_str_of(path)};
 	cgn_buf_fini(&answer.body);
 	answer = (struct svc_admin_reply){.status = 200, .content_type = "application/json"};

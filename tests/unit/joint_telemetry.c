@@ -13,12 +13,29 @@
 
 #include "joint/telemetry/telemetry.h"
 
+enum {
+	BEFORE_PROGRAMS = METRIC_JOINT_COUNT - 1,
+#define METRIC METRIC_ID
+#include "agent/metrics.def"
+#include "kvcached/metrics.def"
+#include "router/metrics.def"
+#undef METRIC
+};
+static const struct metric_row rows[] = {
+#define METRIC METRIC_ROW
+#include "agent/metrics.def"
+#include "kvcached/metrics.def"
+#include "router/metrics.def"
+#undef METRIC
+};
+
+static struct telemetry *t;
 static struct cgn_buf page;
 
 static const char *scrape(void)
 {
 	cgn_buf_fini(&page);
-	telemetry_text(&page);
+	telemetry_text(t, &page);
 	return cgn_buf_z(&page);
 }
 
@@ -31,10 +48,10 @@ static bool shows(const char *line)
 static void same_labels_same_cell(void **state)
 {
 	(void)state;
-	struct metric_cell *a = METRIC_OF(REQUESTS, "m", "200");
-	assert_ptr_equal(a, METRIC_OF(REQUESTS, "m", "200"));
-	assert_ptr_not_equal(a, METRIC_OF(REQUESTS, "m", "500"));
-	assert_ptr_not_equal(METRIC_OF(REQUESTS, "mx", "y"), METRIC_OF(REQUESTS, "m", "xy"));
+	struct metric_cell *a = METRIC_OF(t, REQUESTS, "m", "200");
+	assert_ptr_equal(a, METRIC_OF(t, REQUESTS, "m", "200"));
+	assert_ptr_not_equal(a, METRIC_OF(t, REQUESTS, "m", "500"));
+	assert_ptr_not_equal(METRIC_OF(t, REQUESTS, "mx", "y"), METRIC_OF(t, REQUESTS, "m", "xy"));
 	metric_add(a, 2);
 	metric_add(a, 3);
 	assert_true(metric_count(a) == 5);
@@ -45,26 +62,26 @@ static void same_labels_same_cell(void **state)
 static void gauges_move_and_print_short(void **state)
 {
 	(void)state;
-	struct metric_cell *g = METRIC_OF(INFLIGHT, "n1");
+	struct metric_cell *g = METRIC_OF(t, INFLIGHT, "n1");
 	metric_shift(g, 3);
 	metric_shift(g, -1);
 	assert_true(shows("cgn_inflight{node=\"n1\"} 2"));
-	metric_set(METRIC_ONE(INDEX_BYTES), 0.1);
+	metric_set(METRIC_ONE(t, INDEX_BYTES), 0.1);
 	assert_true(shows("cgn_index_bytes 0.1"));
-	metric_set(METRIC_ONE(INDEX_BYTES), 1.0 / 3);
+	metric_set(METRIC_ONE(t, INDEX_BYTES), 1.0 / 3);
 	assert_true(shows("cgn_index_bytes 0.33333333333333331"));
-	metric_set(METRIC_ONE(INDEX_BYTES), (double)NAN);
+	metric_set(METRIC_ONE(t, INDEX_BYTES), (double)NAN);
 	assert_true(shows("cgn_index_bytes NaN"));
-	metric_set(METRIC_ONE(INDEX_BYTES), -(double)INFINITY);
+	metric_set(METRIC_ONE(t, INDEX_BYTES), -(double)INFINITY);
 	assert_true(shows("cgn_index_bytes -Inf"));
-	metric_set(METRIC_ONE(INDEX_BYTES), 4294967296.0);
+	metric_set(METRIC_ONE(t, INDEX_BYTES), 4294967296.0);
 	assert_true(shows("cgn_index_bytes 4294967296"));
 }
 
 static void buckets_are_cumulative_and_edges_inclusive(void **state)
 {
 	(void)state;
-	struct metric_cell *h = METRIC_OF(RELAY_SECONDS, "e");
+	struct metric_cell *h = METRIC_OF(t, RELAY_SECONDS, "e");
 	metric_observe(h, 0);
 	metric_observe(h, 10 * CGN_USEC);
 	metric_observe(h, 10 * CGN_USEC + 1);
@@ -83,17 +100,17 @@ static void buckets_are_cumulative_and_edges_inclusive(void **state)
 static void hostile_labels_cannot_break_the_page(void **state)
 {
 	(void)state;
-	metric_add(METRIC_OF(REJECTED, "a\"b\\c\nd"), 1);
+	metric_add(METRIC_OF(t, REJECTED, "a\"b\\c\nd"), 1);
 	assert_true(shows("cgn_rejected_total{reason=\"a\\\"b\\\\c\\nd\"} 1"));
-	metric_add(METRIC_OF(REJECTED, "\xff\xfe"), 1);
+	metric_add(METRIC_OF(t, REJECTED, "\xff\xfe"), 1);
 	assert_true(shows("cgn_rejected_total{reason=\"??\"} 1"));
-	metric_add(METRIC_OF(REJECTED, NULL), 7);
+	metric_add(METRIC_OF(t, REJECTED, NULL), 7);
 	assert_true(shows("cgn_rejected_total{reason=\"\"} 7"));
 	char longer[400];
 	memset(longer, 'x', sizeof longer);
 	memcpy(longer + 127, "\xc3\xa9", 2); /* a letter across the cut goes as a whole */
 	longer[399] = '\0';
-	metric_add(METRIC_OF(REJECTED, longer), 1);
+	metric_add(METRIC_OF(t, REJECTED, longer), 1);
 	longer[127] = '\0';
 	char line[500];
 	snprintf(line, sizeof line, "cgn_rejected_total{reason=\"%s\"} 1", longer);
@@ -103,16 +120,43 @@ static void hostile_labels_cannot_break_the_page(void **state)
 static void a_forgotten_series_is_not_shown_and_can_return(void **state)
 {
 	(void)state;
-	struct metric_cell *c = METRIC_OF(NODE_STATE, "gone", "ready");
+	struct metric_cell *c = METRIC_OF(t, NODE_STATE, "gone", "ready");
 	metric_set(c, 1);
-	metric_set(METRIC_OF(NODE_STATE, "stays", "ready"), 1);
-	metric_forget(METRIC_NODE_STATE, "node", "gone");
-	metric_forget(METRIC_NODE_STATE, "node", "never was");
+	metric_set(METRIC_OF(t, NODE_STATE, "stays", "ready"), 1);
+	metric_forget(t, METRIC_NODE_STATE, "node", "gone");
+	metric_forget(t, METRIC_NODE_STATE, "node", "never was");
 	assert_null(strstr(scrape(), "node=\"gone\""));
 	assert_true(shows("cgn_node_state{node=\"stays\",state=\"ready\"} 1"));
 	metric_set(c, 5);
-	assert_ptr_equal(c, METRIC_OF(NODE_STATE, "gone", "ready"));
+	assert_ptr_equal(c, METRIC_OF(t, NODE_STATE, "gone", "ready"));
 	assert_true(shows("cgn_node_state{node=\"gone\",state=\"ready\"} 5"));
+}
+
+static void a_node_is_forgotten_in_every_metric(void **state)
+{
+	(void)state;
+	struct metric_cell *state_of = METRIC_OF(t, NODE_STATE, "left", "ready");
+	metric_set(state_of, 1);
+	metric_set(METRIC_OF(t, INFLIGHT, "left"), 2);
+	metric_add(METRIC_OF(t, CACHED_TOKENS, "left", "actual"), 3);
+	metric_set(METRIC_OF(t, INFLIGHT, "stays too"), 4);
+	metric_add(METRIC_OF(t, REJECTED, "left"), 5);
+	telemetry_forget(t, "node", "left");
+	assert_null(strstr(scrape(), "node=\"left\""));
+	assert_true(shows("cgn_inflight{node=\"stays too\"} 4"));
+	assert_true(shows("cgn_rejected_total{reason=\"left\"} 5"));
+	assert_ptr_equal(state_of, METRIC_OF(t, NODE_STATE, "left", "ready"));
+}
+
+static void registries_do_not_share_series(void **state)
+{
+	(void)state;
+	struct telemetry *other = NULL;
+	assert_true(cgn_ok(telemetry_new(NULL, 0, &other, NULL)));
+	metric_set(METRIC_OF(other, STATE_CONNECTED, "other"), 1);
+	assert_null(strstr(scrape(), "what=\"other\""));
+	telemetry_free(&other);
+	assert_null(other);
 }
 
 static void names_without_end_cost_bounded_memory(void **state)
@@ -121,22 +165,22 @@ static void names_without_end_cost_bounded_memory(void **state)
 	char name[32];
 	for (unsigned i = 0; i < 4096; i++) {
 		snprintf(name, sizeof name, "node-%u", i);
-		metric_set(METRIC_OF(ENGINE_READY, name), i);
+		metric_set(METRIC_OF(t, ENGINE_READY, name), i);
 	}
-	struct metric_cell *other = METRIC_OF(ENGINE_READY, "one too many");
-	assert_ptr_equal(other, METRIC_OF(ENGINE_READY, "and another"));
+	struct metric_cell *other = METRIC_OF(t, ENGINE_READY, "one too many");
+	assert_ptr_equal(other, METRIC_OF(t, ENGINE_READY, "and another"));
 	metric_set(other, 7);
 	assert_true(shows("cgn_engine_ready{engine=\"_other\"} 7"));
 	/* nodes that left make room, the longest gone first */
-	struct metric_cell *first = METRIC_OF(ENGINE_READY, "node-17");
-	metric_forget(METRIC_ENGINE_READY, "engine", "node-17");
-	metric_forget(METRIC_ENGINE_READY, "engine", "node-3");
-	struct metric_cell *fresh = METRIC_OF(ENGINE_READY, "fresh");
+	struct metric_cell *first = METRIC_OF(t, ENGINE_READY, "node-17");
+	metric_forget(t, METRIC_ENGINE_READY, "engine", "node-17");
+	metric_forget(t, METRIC_ENGINE_READY, "engine", "node-3");
+	struct metric_cell *fresh = METRIC_OF(t, ENGINE_READY, "fresh");
 	assert_ptr_equal(fresh, first);
 	assert_true(shows("cgn_engine_ready{engine=\"fresh\"} 0"));
 	assert_null(strstr(scrape(), "node-17\""));
-	assert_ptr_not_equal(METRIC_OF(ENGINE_READY, "fresher"), other);
-	assert_ptr_equal(METRIC_OF(ENGINE_READY, "node-17"), other);
+	assert_ptr_not_equal(METRIC_OF(t, ENGINE_READY, "fresher"), other);
+	assert_ptr_equal(METRIC_OF(t, ENGINE_READY, "node-17"), other);
 }
 
 static void *hammer(void *arg)
@@ -153,14 +197,14 @@ static void *hammer(void *arg)
 static void no_update_is_lost_between_threads(void **state)
 {
 	(void)state;
-	struct metric_cell *c[] = {METRIC_OF(RELAYS, "e", "ok"), METRIC_OF(ENGINE_RUNNING, "t"),
-		METRIC_OF(TTFT_SECONDS, "t")};
-	pthread_t t[3];
-	for (size_t i = 0; i < CGN_COUNT(t); i++)
-		assert_int_equal(pthread_create(&t[i], NULL, hammer, c), 0);
+	struct metric_cell *c[] = {METRIC_OF(t, RELAYS, "e", "ok"), METRIC_OF(t, ENGINE_RUNNING, "t"),
+		METRIC_OF(t, TTFT_SECONDS, "t")};
+	pthread_t threads[3];
+	for (size_t i = 0; i < CGN_COUNT(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, hammer, c), 0);
 	scrape();
-	for (size_t i = 0; i < CGN_COUNT(t); i++)
-		pthread_join(t[i], NULL);
+	for (size_t i = 0; i < CGN_COUNT(threads); i++)
+		pthread_join(threads[i], NULL);
 	assert_true(metric_count(c[0]) == 60000);
 	assert_true(metric_count(c[2]) == 60000);
 	assert_true(shows("cgn_engine_requests_running{engine=\"t\"} 0"));
@@ -192,12 +236,15 @@ static void promtool_finds_no_fault(void **state)
 	if (system("promtool --version >/dev/null 2>&1") != 0)
 		skip();
 #define METRIC(id, name, type, labels, help)                              \
-	metric_get(METRIC_##id, (const char *const[]){"x", "y", "z"},     \
+	metric_get(t, METRIC_##id, (const char *const[]){"x", "y", "z"},  \
 		sizeof labels == 1                                    ? 0 \
 			: strchr(labels, ',') == NULL                 ? 1 \
 			: strchr(labels, ',') == strrchr(labels, ',') ? 2 \
 								      : 3);
+#include "agent/metrics.def"
 #include "joint/telemetry/metrics.def"
+#include "kvcached/metrics.def"
+#include "router/metrics.def"
 #undef METRIC
 	scrape();
 	FILE *f = popen("promtool check metrics 2>&1", "w");
@@ -212,13 +259,14 @@ static void the_reference_has_a_row_for_each(void **state)
 {
 	(void)state;
 	struct cgn_buf b = {0};
-	telemetry_reference(&b);
+	telemetry_reference(rows, CGN_COUNT(rows), &b);
+	telemetry_reference_joint(&b);
 	assert_non_null(strstr(cgn_buf_z(&b),
 		"\n| `cgn_retries_total` | counter | reason | Requests sent to another node"));
-	size_t rows = 0;
+	size_t shown = 0;
 	for (const char *p = b.p; (p = strstr(p, "\n| `")) != NULL; p++)
-		rows++;
-	assert_int_equal(rows, METRIC_COUNT);
+		shown++;
+	assert_int_equal(shown, METRIC_JOINT_COUNT + CGN_COUNT(rows));
 	cgn_buf_fini(&b);
 }
 
@@ -230,13 +278,17 @@ int main(void)
 		cmocka_unit_test(buckets_are_cumulative_and_edges_inclusive),
 		cmocka_unit_test(hostile_labels_cannot_break_the_page),
 		cmocka_unit_test(a_forgotten_series_is_not_shown_and_can_return),
+		cmocka_unit_test(a_node_is_forgotten_in_every_metric),
+		cmocka_unit_test(registries_do_not_share_series),
 		cmocka_unit_test(names_without_end_cost_bounded_memory),
 		cmocka_unit_test(no_update_is_lost_between_threads),
 		cmocka_unit_test(the_process_is_described),
 		cmocka_unit_test(promtool_finds_no_fault),
 		cmocka_unit_test(the_reference_has_a_row_for_each),
 	};
+	CGN_MUST(cgn_ok(telemetry_new(rows, CGN_COUNT(rows), &t, NULL)));
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	telemetry_free(&t);
 	cgn_buf_fini(&page);
 	return failed;
 }

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "telemetry_world.h"
+
 #define MIB ((uint64_t)1 << 20)
 
 static _Atomic uint64_t kvw_wall = 1000000;
@@ -20,7 +22,7 @@ CGN_UNUSED static uint64_t kvw_clock(void)
 
 CGN_UNUSED static struct kvstore *kvw_store(uint64_t bytes)
 {
-	struct kvstore_cfg cfg = {.ram_bytes = bytes, .wall_ms = kvw_clock};
+	struct kvstore_cfg cfg = {.telemetry = test_telemetry(), .ram_bytes = bytes, .wall_ms = kvw_clock};
 	struct kvstore *s = NULL;
 	struct cgn_err err = {0};
 	kvw_wall = 1000000;

@@ -19,6 +19,12 @@
 #include "router/request/gateway.h"
 #include "toy_tokenizer.h"
 
+static const struct metric_row metrics[] = {
+#define METRIC METRIC_ROW
+#include "router/metrics.def"
+#undef METRIC
+};
+
 #define MAX_AGENTS 5
 /* of "password" */
 #define KEY_HASH "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
@@ -370,6 +376,7 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	w->n_agents = n_agents;
 	for (size_t i = 0; i < n_agents; i++)
 		agent_join(i);
+	assert_true(cgn_ok(telemetry_new(metrics, CGN_COUNT(metrics), &w->shared.telemetry, NULL)));
 	w->shared.choice.cells = w->cluster->cells;
 	const struct kvindex_cfg index = {.max_bytes = 64 << 20, .max_readers = 1, .seed = 1};
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.choice.index, NULL)));
@@ -428,6 +435,7 @@ static void world_close(void)
 		grpc_server_free(&w->agent[i].server);
 	cgn_loop_free(&w->loop);
 	kvindex_free(&w->shared.choice.index);
+	telemetry_free(&w->shared.telemetry);
 	route_record_free(&w->shared.choice.record);
 	tail_free(&w->shared.tails);
 	free(w->shared.tallies);

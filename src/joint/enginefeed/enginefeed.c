@@ -15,7 +15,7 @@
 
 /* Metrics of what a source counts: one row each. */
 static const struct {
-	enum metric_id id;
+	enum metric_joint_id id;
 	const char *kind; /* second label; NULL: none */
 	size_t offset;
 } counted[] = {
@@ -50,6 +50,7 @@ struct rank {
 
 struct enginefeed {
 	uint32_t tag;
+	struct telemetry *telemetry;
 	struct cgn_loop *loop;
 	char name[65];
 	void (*changed)(void *user);
@@ -298,17 +299,18 @@ static const struct zmtp_ops event_ops = {.on_message = on_event, .on_link = on_
 
 static void get_cells(struct rank *r)
 {
+	struct telemetry *t = r->feed->telemetry;
 	const char *engine = r->feed->name;
 	for (size_t i = 0; i < CGN_COUNT(counted); i++) {
 		const char *labels[] = {engine, counted[i].kind};
-		r->cells[i] = metric_get(counted[i].id, labels, counted[i].kind != NULL ? 2 : 1);
+		r->cells[i] = metric_get(t, counted[i].id, labels, counted[i].kind != NULL ? 2 : 1);
 	}
 	for (unsigned i = 0; i < KV_SOURCE_STATES; i++) {
-		r->states[i] = METRIC_OF(KV_SOURCE_STATE, engine, r->label,
+		r->states[i] = METRIC_OF(t, KV_SOURCE_STATE, engine, r->label,
 			kv_source_state_name((enum kv_source_state)i));
 		metric_set(r->states[i], i == KV_SOURCE_WAITING);
 	}
-	r->blocks = METRIC_OF(KV_SOURCE_BLOCKS, engine, r->label);
+	r->blocks = METRIC_OF(t, KV_SOURCE_BLOCKS, engine, r->label);
 }
 
 static CGN_RC open_rank(struct enginefeed *f, const struct enginefeed_cfg *cfg, uint32_t number,
@@ -341,6 +343,7 @@ CGN_RC enginefeed_open(struct cgn_loop *l, const struct enginefeed_cfg *cfg, str
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", cfg->name);
 	f->tag = FEED_TAG;
 	f->loop = l;
+	f->telemetry = cfg->telemetry;
 	f->changed = changed;
 	f->user = user;
 	(void)cgn_str_copyz(f->name, sizeof f->name, cgn_str_of(cfg->name));
@@ -371,8 +374,8 @@ void enginefeed_close(struct enginefeed **take)
 		kv_source_free(&r->source);
 		r->tag = 0;
 	}
-	metric_forget(METRIC_KV_SOURCE_STATE, "engine", f->name);
-	metric_forget(METRIC_KV_SOURCE_BLOCKS, "engine", f->name);
+	metric_forget(f->telemetry, METRIC_KV_SOURCE_STATE, "engine", f->name);
+	metric_forget(f->telemetry, METRIC_KV_SOURCE_BLOCKS, "engine", f->name);
 	cgn_hook_drop(&f->hook);
 	f->tag = 0;
 	free(f);

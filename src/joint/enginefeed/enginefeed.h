@@ -15,10 +15,12 @@
 
 #define ENGINEFEED_MAX_RANKS 64
 
+struct telemetry;
 struct enginefeed_cfg {
-	const char *name;   /* of the engine: in the log and in metrics */
-	const char *events; /* endpoint of rank 0 */
-	const char *replay; /* the same; NULL: none */
+	struct telemetry *telemetry; /* borrowed */
+	const char *name;            /* of the engine: in the log and in metrics */
+	const char *events;          /* endpoint of rank 0 */
+	const char *replay;          /* the same; NULL: none */
 	struct cgn_str topic;
 	uint32_t ranks;              /* 1 to ENGINEFEED_MAX_RANKS */
 	struct kv_source_cfg source; /* can_replay is the feed's business */

@@ -57,7 +57,8 @@ static void asker_done(struct kvpeer_fetch *f, struct kvstore_block *block, cons
 	struct get *g = f->g;
 	kvpeer_fetch_done done = f->done;
 	void *user = f->user;
-	metric_observe(METRIC_OF(KV_PEER_FETCH, outcome(block != NULL ? CGN_FINE : why->code)),
+	metric_observe(METRIC_OF(f->kp->telemetry, KV_PEER_FETCH,
+			       outcome(block != NULL ? CGN_FINE : why->code)),
 		cgn_clock_now() - f->began);
 	if (block != NULL)
 		kvstore_block_ref(block);
@@ -323,7 +324,7 @@ static void blame(struct get *g)
 /* Of what came from a peer, some is not what its checksum says. All of it is fetched anew, from others. */
 static void was_not_whole(struct get *g)
 {
-	metric_add(METRIC_ONE(KV_PEER_CORRUPT), 1);
+	metric_add(METRIC_ONE(g->kp->telemetry, KV_PEER_CORRUPT), 1);
 	blame(g);
 	g->got = g->size = 0;
 	g->state = GET_FETCHING;
@@ -518,7 +519,7 @@ static void take_bytes(struct try *t, struct cgn_str bytes)
 		kvstore_writer_add(g->writer, bytes.p + skip, n);
 	g->got += n;
 	t->peer->fetched_bytes += bytes.n;
-	metric_add(METRIC_OF(KV_PEER_BYTES, "in"), bytes.n);
+	metric_add(METRIC_OF(t->g->kp->telemetry, KV_PEER_BYTES, "in"), bytes.n);
 	g->moved_at = cgn_clock_now();
 }
 
@@ -713,7 +714,7 @@ CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct block_key *k, const struct k
 	}
 	if (fresh && !ask_next(g)) {
 		struct cgn_err why = g->why;
-		metric_observe(METRIC_OF(KV_PEER_FETCH, outcome(why.code)), 0);
+		metric_observe(METRIC_OF(kp->telemetry, KV_PEER_FETCH, outcome(why.code)), 0);
 		asker_leaves(f);
 		return CGN_FAIL_AS(err, why.code, "%s", why.msg);
 	}
@@ -728,7 +729,8 @@ void kvpeer_fetch_cancel(struct kvpeer_fetch **take)
 	if (f == NULL)
 		return;
 	CGN_LIVE(f, KVPEER_FETCH_TAG);
-	metric_observe(METRIC_OF(KV_PEER_FETCH, outcome(CGN_CANCELLED)), cgn_clock_now() - f->began);
+	metric_observe(METRIC_OF(f->kp->telemetry, KV_PEER_FETCH, outcome(CGN_CANCELLED)),
+		cgn_clock_now() - f->began);
 	asker_leaves(f);
 }
 

@@ -28,11 +28,13 @@
 #define KVPEER_MAX_ASKERS  16384
 #define KVPEER_MAX_TRIES   8 /* peers asked for one block */
 
+struct telemetry;
 struct kvpeer;
 struct kvpeer_cfg {
 	struct kvstore *store;
-	const char *listen;  /* UDP, host:port */
-	struct tls_ctx *tls; /* the node's certificate and the cluster's CA; kept by reference */
+	struct telemetry *telemetry; /* borrowed */
+	const char *listen;          /* UDP, host:port */
+	struct tls_ctx *tls;         /* the node's certificate and the cluster's CA; kept by reference */
 	const char *node_id, *rack, *region; /* who we are; copied; rack and region may be NULL */
 	size_t index_bytes;                  /* at least kvpeer_least_index */
 	unsigned readers;                    /* threads that may be in kvpeer_has at once */

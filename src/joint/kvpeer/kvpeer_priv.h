@@ -177,6 +177,7 @@ struct kvpeer {
 	bool draining;
 	struct cgn_loop *loop;
 	struct kvstore *store;
+	struct telemetry *telemetry;
 	struct tls_ctx *tls;
 	struct quic_endpoint *ep;
 	uint64_t instance;

@@ -348,7 +348,7 @@ static CGN_RC open_endpoint(struct kvpeer *kp, const struct kvpeer_cfg *cfg, str
 static void init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg *cfg)
 {
 	struct kvstore_stats st;
-	*kp = (struct kvpeer){.tag = KVPEER_TAG, .loop = l, .store = cfg->store};
+	*kp = (struct kvpeer){.tag = KVPEER_TAG, .loop = l, .store = cfg->store, .telemetry = cfg->telemetry};
 	kvstore_stats(cfg->store, &st);
 	kp->ram_budget = st.tier[BLOCK_RAM].budget;
 	cgn_list_init(&kp->peers);

@@ -78,7 +78,7 @@ static uint64_t send_piece(struct serve *v, uint64_t n)
 	v->at += sent;
 	v->borrowed++;
 	quic_send(v->stream, iov, n_iov, v->at == v->end, on_release, v);
-	metric_add(METRIC_OF(KV_PEER_BYTES, "out"), sent);
+	metric_add(METRIC_OF(v->kp->telemetry, KV_PEER_BYTES, "out"), sent);
 	if (v->guest != NULL)
 		v->guest->served_bytes += sent;
 	return sent;
@@ -133,7 +133,7 @@ static void answer(struct serve *v, const struct kvframe_answer *a, bool fin)
 
 static void refuse(struct serve *v, enum kvframe_status status, uint32_t wait_ms)
 {
-	metric_add(METRIC_OF(KV_PEER_REFUSED, kvframe_status_text(status)), 1);
+	metric_add(METRIC_OF(v->kp->telemetry, KV_PEER_REFUSED, kvframe_status_text(status)), 1);
 	answer(v, &(struct kvframe_answer){.status = status, .wait_ms = wait_ms}, true);
 	cgn_timer_set(&v->timer, LOOK);
 }

@@ -237,9 +237,9 @@ CGN_RC kvstore_fetches_new(struct kvstore *s, struct kvstore_fetches **out, stru
 	cgn_list_init(&f->waiting);
 	(void)pthread_mutex_init(&f->lock, NULL);
 	(void)pthread_cond_init(&f->more, NULL);
-	f->hit = METRIC_OF(KV_LOOKUP_SECONDS, "ssd", "hit");
-	f->miss = METRIC_OF(KV_LOOKUP_SECONDS, "ssd", "miss");
-	f->corrupt = METRIC_OF(KV_LOOKUP_SECONDS, "ssd", "corrupt");
+	f->hit = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ssd", "hit");
+	f->miss = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ssd", "miss");
+	f->corrupt = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ssd", "corrupt");
 	*out = f;
 	for (; f->n_threads < KVSTORE_SSD_READERS; f->n_threads++)
 		if (pthread_create(&f->thread[f->n_threads], NULL, run, f) != 0)

@@ -39,9 +39,10 @@ CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct c
 	cgn_list_init(&s->pins);
 	init_locks(s);
 	evict_init(&s->evict, &(struct evict_cfg){.bytes = cfg->ram_bytes, .hash_of = hash_of});
-	s->seconds_hit = METRIC_OF(KV_LOOKUP_SECONDS, "ram", "hit");
-	s->seconds_miss = METRIC_OF(KV_LOOKUP_SECONDS, "ram", "miss");
-	s->seconds_corrupt = METRIC_OF(KV_LOOKUP_SECONDS, "ram", "corrupt");
+	s->telemetry = cfg->telemetry;
+	s->seconds_hit = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ram", "hit");
+	s->seconds_miss = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ram", "miss");
+	s->seconds_corrupt = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ram", "corrupt");
 	cgn_rc rc = init_parts(s, cfg, err);
 	if (cgn_ok(rc) && cfg->ssd != NULL)
 		rc = kvstore_ssd_open(s, cfg->ssd, cfg->ram_bytes, err);

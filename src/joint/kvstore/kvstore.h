@@ -34,6 +34,7 @@
 #include "policy/block/block.h"
 
 struct kvstore;
+struct telemetry;
 struct kvstore_ssd_cfg {
 	const char *dir, *index_dir; /* index_dir NULL: in dir */
 	uint64_t bytes, ttl_ms;      /* as kvdisk's */
@@ -42,6 +43,7 @@ struct kvstore_ssd_cfg {
 	cgn_nsec flush_time; /* kvstore_free: for what still waits to be written */
 };
 struct kvstore_cfg {
+	struct telemetry *telemetry;       /* borrowed */
 	uint64_t ram_bytes;                /* budget of the RAM tier, rounded down to 64 KiB */
 	uint64_t (*wall_ms)(void);         /* Unix time; NULL: the machine's clock. Any thread */
 	const struct kvstore_ssd_cfg *ssd; /* NULL: none */

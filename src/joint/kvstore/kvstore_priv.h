@@ -119,6 +119,7 @@ struct kvstore {
 	uint32_t tag;
 	uint64_t seed;
 	uint64_t (*wall_ms)(void);
+	struct telemetry *telemetry;
 	struct kvstore_shard shard[KVSTORE_SHARDS];
 
 	pthread_mutex_t ground; /* what blocks are made of: */

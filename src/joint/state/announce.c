@@ -17,7 +17,7 @@ static void tell(struct state_announce *a, bool connected, const char *why)
 		return;
 	a->told = true;
 	a->connected = connected;
-	metric_set(METRIC_OF(STATE_CONNECTED, "registration"), connected);
+	metric_set(METRIC_OF(a->telemetry, STATE_CONNECTED, "registration"), connected);
 	if (connected)
 		cgn_log(INFO, "state.registered", F_STR("cluster", a->cluster));
 	else
@@ -141,8 +141,8 @@ static void announce_release(struct state_announce **take)
 	free(a);
 }
 
-CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, const struct state_announce_ops *ops,
-	void *user, struct state_announce **out, struct cgn_err *err)
+CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
+	const struct state_announce_ops *ops, void *user, struct state_announce **out, struct cgn_err *err)
 {
 	if (!proto_node_id_ok(cgn_str_of(cfg->cluster.name)) || strlen(cfg->cluster.name) > 64)
 		return CGN_FAIL(err, INVALID,
@@ -154,6 +154,7 @@ CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, const s
 	*a = (struct state_announce){
 		.tag = STATE_ANNOUNCE_TAG,
 		.loop = l,
+		.telemetry = t,
 		.backend = backend_of(cfg),
 		.ops = ops,
 		.user = user,

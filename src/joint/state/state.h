@@ -18,6 +18,7 @@
 #include "policy/proto/proto.h"
 
 struct config;
+struct telemetry;
 struct tls_ctx;
 
 /* TLS between the cluster's programs, the same for each of them. *out is NULL when [security] asks for none:
@@ -49,8 +50,8 @@ struct state_watch_ops {
 };
 /* |cfg| is needed during the call only. An etcd that is away is no failure. CGN_INVALID: the configuration
  * lacks something; CGN_TLS: certificates. */
-CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, const struct state_watch_ops *ops,
-	void *user, struct state_watch **out, struct cgn_err *err);
+CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
+	const struct state_watch_ops *ops, void *user, struct state_watch **out, struct cgn_err *err);
 void state_watch_close(struct state_watch *
 		*take); /* cordons still under way are done with CGN_CANCELLED before it returns */
 bool state_watch_cordoned(const struct state_watch *s, const char *id);
@@ -84,8 +85,8 @@ struct state_announce_ops {
 	void (*on_connected)(void *user, bool connected, const char *why);
 };
 /* Nothing is announced before the first update. Static: nothing to do, connected at once. */
-CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, const struct state_announce_ops *ops,
-	void *user, struct state_announce **out, struct cgn_err *err);
+CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
+	const struct state_announce_ops *ops, void *user, struct state_announce **out, struct cgn_err *err);
 /* Copied. Sent on the next turn when it differs from the last (embedded: also every agent.heartbeat); retried
  * for ever with backoff. */
 void state_announce_update(struct state_announce *a, const Cognitora__V1__Node *node);
@@ -108,8 +109,8 @@ struct state_stores_ops {
 	void (*on_gone)(void *user, const char *node_id);
 };
 /* As state_watch_open. */
-CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, const struct state_stores_ops *ops,
-	void *user, struct state_stores **out, struct cgn_err *err);
+CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
+	const struct state_stores_ops *ops, void *user, struct state_stores **out, struct cgn_err *err);
 void state_stores_close(struct state_stores **take);
 CGN_RC state_stores_reload_tls(struct state_stores *s, struct cgn_err *err);
 /* The address that a server is to tell others: |advertise| when it is not NULL, else the host that |listen|

@@ -63,6 +63,7 @@ struct state_watch {
 	uint32_t tag;
 	bool connected, told, embedded;
 	struct cgn_loop *loop;
+	struct telemetry *telemetry;
 	const struct state_backend *backend;
 	const struct state_watch_ops *ops;
 	void *user;
@@ -123,6 +124,7 @@ struct state_announce {
 	bool connected, told, changed, leaving, in_flight;
 	bool ended; /* the backend is being freed */
 	struct cgn_loop *loop;
+	struct telemetry *telemetry;
 	const struct announce_backend *backend;
 	const struct state_announce_ops *ops;
 	void *user;

@@ -12,6 +12,7 @@
 
 struct state_stores {
 	uint32_t tag;
+	struct telemetry *telemetry;
 	bool connected, said, changed /* by this answer */;
 	struct cgn_loop *loop;
 	const struct state_stores_ops *ops;
@@ -80,7 +81,7 @@ static void connected(struct state_stores *s, bool yes, const char *whom, const 
 		return;
 	s->said = true;
 	s->connected = yes;
-	metric_set(METRIC_OF(STATE_CONNECTED, "stores"), yes);
+	metric_set(METRIC_OF(s->telemetry, STATE_CONNECTED, "stores"), yes);
 	if (yes)
 		cgn_log(INFO, "state.stores_known", F_STR("from", whom));
 	else
@@ -231,14 +232,15 @@ static CGN_RC open_router(struct state_stores *s, const struct config *cfg, stru
 
 /* ---- open and close ---- */
 
-CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, const struct state_stores_ops *ops,
-	void *user, struct state_stores **out, struct cgn_err *err)
+CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
+	const struct state_stores_ops *ops, void *user, struct state_stores **out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(state_stores_close) struct state_stores *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the stores of the cluster");
 	*s = (struct state_stores){.tag = STATE_STORES_TAG,
 		.loop = l,
+		.telemetry = t,
 		.ops = ops,
 		.user = user,
 		.backoff = {.first = 50 * CGN_MSEC, .last = cfg->agent.heartbeat}};
@@ -246,7 +248,7 @@ CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, const str
 	roster_init(&s->told);
 	cgn_timer_init(&s->timer, l, ask);
 	if (cfg->cluster.state_backend == STATE_ETCD)
-		CGN_TRY(state_watch_open(l, cfg, &watch_ops, s, &s->watch, err));
+		CGN_TRY(state_watch_open(l, cfg, t, &watch_ops, s, &s->watch, err));
 	else
 		CGN_TRY(open_router(s, cfg, err));
 	*out = s;

@@ -88,7 +88,7 @@ void state_connected(struct state_watch *s, bool connected, const char *why)
 		return;
 	s->told = true;
 	s->connected = connected;
-	metric_set(METRIC_OF(STATE_CONNECTED, "members"), connected);
+	metric_set(METRIC_OF(s->telemetry, STATE_CONNECTED, "members"), connected);
 	if (s->ops->on_connected != NULL)
 		s->ops->on_connected(s->user, connected, why);
 }
@@ -201,8 +201,8 @@ static const struct state_backend *backend_of(const struct config *cfg)
 	}
 }
 
-CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, const struct state_watch_ops *ops,
-	void *user, struct state_watch **out, struct cgn_err *err)
+CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
+	const struct state_watch_ops *ops, void *user, struct state_watch **out, struct cgn_err *err)
 {
 	if (!proto_node_id_ok(cgn_str_of(cfg->cluster.name)) || strlen(cfg->cluster.name) > 64)
 		return CGN_FAIL(err, INVALID,
@@ -213,6 +213,7 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, const stru
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
 	*s = (struct state_watch){.tag = STATE_WATCH_TAG,
 		.loop = l,
+		.telemetry = t,
 		.ops = ops,
 		.user = user,
 		.lease = cfg->cluster.lease};

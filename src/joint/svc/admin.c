@@ -70,9 +70,8 @@ void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, co
 
 static void answer_metrics(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
 {
-	(void)cfg;
 	r->content_type = "text/plain; version=0.0.4; charset=utf-8";
-	telemetry_text(&r->body);
+	telemetry_text(cfg->telemetry, &r->body);
 }
 
 static void answer_health(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)

@@ -64,13 +64,13 @@ void svc_certs_init(struct svc_certs *cs, struct cgn_loop *l)
 	cgn_timer_init(&cs->timer, l, on_time);
 }
 
-void svc_certs_add(struct svc_certs *cs, const char *key, struct tls_ctx *tls)
+void svc_certs_add(struct svc_certs *cs, struct telemetry *t, const char *key, struct tls_ctx *tls)
 {
 	if (tls == NULL)
 		return;
 	CGN_MUST(cs->n < SVC_MAX_CERTS);
 	tls_ctx_ref(tls);
-	cs->cert[cs->n++] = (struct svc_cert){.key = key, .tls = tls, .cell = METRIC_OF(TLS_EXPIRY, key)};
+	cs->cert[cs->n++] = (struct svc_cert){.key = key, .tls = tls, .cell = METRIC_OF(t, TLS_EXPIRY, key)};
 	cgn_timer_set(&cs->timer, 0);
 }
 

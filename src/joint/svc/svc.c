@@ -21,6 +21,7 @@ struct svc {
 	const struct svc_program *program;
 	const struct svc_args *args;
 	struct cgn_loop *loop;
+	struct telemetry *telemetry;
 	struct config *boot; /* what runs: keys that are not live keep these values until a restart */
 	struct config *cfg;  /* the last that was loaded; may be |boot| */
 	struct svc_admin *admin;
@@ -190,6 +191,7 @@ static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 	if (addr == NULL)
 		return CGN_OK;
 	struct svc_admin_cfg cfg = {.program = s->program,
+		.telemetry = s->telemetry,
 		.svc = s,
 		.ready = is_ready,
 		.config = current_config,
@@ -199,6 +201,7 @@ static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 
 static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 {
+	CGN_TRY(telemetry_new(s->program->metrics, s->program->n_metrics, &s->telemetry, err));
 	CGN_TRY(cgn_loop_new(&s->loop, err));
 	cgn_timer_init(&s->watchdog, s->loop, watchdog_fire);
 	cgn_timer_init(&s->drain, s->loop, drain_timed_out);
@@ -212,7 +215,7 @@ static void svc_serve(struct svc *s)
 {
 	if (s->phase == SVC_STARTING)
 		s->phase = SVC_SERVING;
-	metric_set(METRIC_OF(BUILD_INFO, s->program->name, CGN_VERSION), 1);
+	metric_set(METRIC_OF(s->telemetry, BUILD_INFO, s->program->name, CGN_VERSION), 1);
 	svc_notify_send(&s->notify, "READY=1");
 	if (s->notify.watchdog > 0)
 		cgn_timer_set(&s->watchdog, s->notify.watchdog);
@@ -237,6 +240,7 @@ static void svc_close(struct svc *s)
 		cgn_loop_run(s->loop);
 		cgn_loop_free(&s->loop);
 	}
+	telemetry_free(&s->telemetry);
 	svc_notify_close(&s->notify);
 	if (s->cfg != s->boot)
 		config_free(&s->cfg);
@@ -296,10 +300,16 @@ struct cgn_loop *svc_loop(struct svc *s)
 	return s->loop;
 }
 
+struct telemetry *svc_telemetry(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	return s->telemetry;
+}
+
 void svc_watch_certificate(struct svc *s, const char *key, struct tls_ctx *tls)
 {
 	CGN_LIVE(s, SVC_TAG);
-	svc_certs_add(&s->certs, key, tls);
+	svc_certs_add(&s->certs, s->telemetry, key, tls);
 }
 
 void svc_drained(struct svc *s)

@@ -16,6 +16,7 @@
 #include "base/core/err.h"
 #include "io/http/http.h"
 #include "io/loop/loop.h"
+#include "joint/telemetry/telemetry.h"
 #include "policy/config/config.h"
 
 struct svc;
@@ -52,6 +53,8 @@ struct svc_program {
 	cgn_nsec (*drain_timeout)(const struct config *cfg);
 	const struct svc_admin_route *routes;
 	size_t n_routes;
+	const struct metric_row *metrics; /* the program's own, beside those of joint */
+	size_t n_metrics;
 	/* Everything is built here, on svc_loop. On failure the process exits with the code's exit status and
 	 * one clear line. */
 	CGN_RC (*start)(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err);
@@ -67,6 +70,7 @@ struct svc_program {
 /* Returns the process's exit status (SURFACE: 0, 2 usage, 3 config, 7 port in use, ...). */
 int svc_main(const struct svc_program *p, int argc, char **argv);
 struct cgn_loop *svc_loop(struct svc *s);
+struct telemetry *svc_telemetry(struct svc *s); /* the program's metrics; freed after stop() */
 /* From start: watch the certificate that |tls| shows, which the setting |key| names.
  * cgn_tls_certificate_expiry_seconds tells when it ends; when two weeks are left, or a third of its life
  * where that is less, the log does too, each day. NULL, or without one: nothing. At most 4. */

@@ -56,7 +56,7 @@ struct svc_certs {
 };
 bool svc_cert_ends_soon(const struct tls_validity *v, uint64_t now); /* Unix seconds */
 void svc_certs_init(struct svc_certs *cs, struct cgn_loop *l);
-void svc_certs_add(struct svc_certs *cs, const char *key, struct tls_ctx *tls);
+void svc_certs_add(struct svc_certs *cs, struct telemetry *t, const char *key, struct tls_ctx *tls);
 void svc_certs_again(struct svc_certs *cs); /* files were read again: look soon */
 void svc_certs_fini(struct svc_certs *cs);
 
@@ -64,6 +64,7 @@ void svc_certs_fini(struct svc_certs *cs);
 struct svc_admin;
 struct svc_admin_cfg {
 	const struct svc_program *program;
+	struct telemetry *telemetry;
 	void *svc; /* argument of the two below */
 	bool (*ready)(void *svc, struct cgn_buf *why);
 	const struct config *(*config)(void *svc);

@@ -3,9 +3,8 @@
 
 #include "base/pb/pb.h"
 #include "cognitora/v1/metrics.pb-c.h"
-#include "joint/telemetry/telemetry.h"
 
-/* The request says nothing that could change the answer. */
+/* The request is empty. */
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
 {
 	(void)c;
@@ -16,11 +15,10 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 
 static void on_half_close(struct grpc_call *c, void *user)
 {
-	(void)user;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf packed = {0};
 	Cognitora__V1__ScrapeResponse rs = COGNITORA__V1__SCRAPE_RESPONSE__INIT;
-	telemetry_text(&text);
+	telemetry_text(user, &text);
 	(void)cgn_buf_z(&text); /* the NUL that protobuf-c reads to */
 	rs.text = text.p;
 	rs.taken_unix_ms = cgn_clock_wall_ms();
@@ -42,11 +40,10 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	(void)why;
 }
 
-void scrape_on_call(struct grpc_call *c, void *server_user)
+void scrape_answer(struct grpc_call *c, struct telemetry *t)
 {
 	static const struct grpc_call_ops ops = {.on_message = on_message,
 		.on_half_close = on_half_close,
 		.on_close = on_close};
-	(void)server_user;
-	grpc_call_take(c, &ops, NULL);
+	grpc_call_take(c, &ops, t);
 }

@@ -2,8 +2,9 @@
 /* scrape: cognitora.v1.Metrics, the program's metrics over its gRPC port. */
 #pragma once
 #include "io/grpc/grpc.h"
+#include "joint/telemetry/telemetry.h"
 
 #define SCRAPE_PATH "/cognitora.v1.Metrics/Scrape"
-/* For a program's table of methods: {SCRAPE_PATH, scrape_on_call}. Answers with what telemetry_text gives at
- * that instant. */
-void scrape_on_call(struct grpc_call *c, void *server_user);
+/* Answer the call |c| with the text of |t|'s metrics at this instant. For the method SCRAPE_PATH in a program's
+ * table. */
+void scrape_answer(struct grpc_call *c, struct telemetry *t);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* telemetry: the registry of series and the updates of their cells. The lock guards who exists; values are
- * relaxed atomics. */
+/* telemetry: the registry of series and the updates of their cells, which are relaxed atomics. */
 #include "joint/telemetry/telemetry_priv.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-const struct metric_row metric_rows[METRIC_COUNT] = {
-#define METRIC(id, name, type, labels, help) {name, METRIC_##type, labels, help},
+#define TELEMETRY_TAG 0x7e1e3e70U
+
+static const struct metric_row joint_rows[METRIC_JOINT_COUNT] = {
+#define METRIC METRIC_ROW
 #include "joint/telemetry/metrics.def"
 #undef METRIC
 };
@@ -42,54 +43,104 @@ const cgn_nsec metric_bounds[METRIC_BOUNDS] = {
 };
 
 struct metric_book { /* all series of one metric */
+	const struct metric_row *row;
 	struct metric_series *chains[METRIC_CHAINS];
 	struct metric_series *first, *last;
 	size_t n;
-	uint64_t n_forgotten;        /* counts up: orders the forgotten by age */
-	struct metric_cell overflow; /* static, so that metric_get cannot fail */
+	uint64_t n_forgotten;        /* counts up: orders the forgotten series by age */
+	struct metric_cell overflow; /* part of the book, so that metric_get cannot fail */
 	bool overflowed;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct metric_book books[METRIC_COUNT];
+struct telemetry {
+	uint32_t tag;
+	pthread_mutex_t lock; /* guards which series exist */
+	unsigned n;
+	struct metric_book books[]; /* by metric id */
+};
 
-struct key { /* label values, made safe to print */
+struct label_key { /* label values, made safe to print */
 	char text[METRIC_MAX_LABELS][METRIC_MAX_VALUE + 1];
 	size_t n;
 	uint64_t hash;
 };
 
-static struct key key_of(const char *const *values, size_t n);
-static struct metric_series *series_find(const struct metric_book *b, const struct key *k);
-static struct metric_series *series_new(struct metric_book *b, const struct key *k, enum metric_type type);
+static struct label_key key_of(const char *const *values, size_t n);
+static struct metric_series *series_find(const struct metric_book *b, const struct label_key *k);
+static struct metric_series *series_new(struct metric_book *b, const struct label_key *k);
 
-size_t metric_label_count(enum metric_id id)
+CGN_RC telemetry_new(const struct metric_row *rows, size_t n, struct telemetry **out, struct cgn_err *err)
 {
-	const char *labels = metric_rows[id].labels;
+	struct telemetry *t = calloc(1, sizeof *t + (METRIC_JOINT_COUNT + n) * sizeof t->books[0]);
+	if (t == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu metrics", METRIC_JOINT_COUNT + n);
+	t->tag = TELEMETRY_TAG;
+	t->n = METRIC_JOINT_COUNT + (unsigned)n;
+	(void)pthread_mutex_init(&t->lock, NULL);
+	for (unsigned i = 0; i < t->n; i++)
+		t->books[i].row = i < METRIC_JOINT_COUNT ? &joint_rows[i] : &rows[i - METRIC_JOINT_COUNT];
+	*out = t;
+	return CGN_OK;
+}
+
+static void values_free(char **values)
+{
+	for (size_t i = 0; i < METRIC_MAX_LABELS; i++) {
+		free(values[i]);
+		values[i] = NULL;
+	}
+}
+
+void telemetry_free(struct telemetry **take)
+{
+	struct telemetry *t = *take;
+	*take = NULL;
+	if (t == NULL)
+		return;
+	CGN_LIVE(t, TELEMETRY_TAG);
+	for (unsigned i = 0; i < t->n; i++)
+		for (struct metric_series *s = t->books[i].first, *next; s != NULL; s = next) {
+			next = s->next;
+			values_free(s->values);
+			free(s);
+		}
+	(void)pthread_mutex_destroy(&t->lock);
+	t->tag = 0;
+	free(t);
+}
+
+static struct metric_book *book_of(struct telemetry *t, unsigned id)
+{
+	CGN_LIVE(t, TELEMETRY_TAG);
+	CGN_MUST(id < t->n);
+	return &t->books[id];
+}
+
+static size_t label_count(const char *labels)
+{
 	size_t n = *labels != '\0';
 	for (const char *p = labels; *p != '\0'; p++)
 		n += *p == ',';
 	return n;
 }
 
-struct metric_cell *metric_get(enum metric_id id, const char *const *label_values, size_t n)
+struct metric_cell *metric_get(struct telemetry *t, unsigned id, const char *const *label_values, size_t n)
 {
-	CGN_MUST((unsigned)id < METRIC_COUNT);
-	CGN_MUST(n == metric_label_count(id) && n <= METRIC_MAX_LABELS);
-	struct key k = key_of(label_values, n);
-	struct metric_book *b = &books[id];
-	pthread_mutex_lock(&lock);
+	struct metric_book *b = book_of(t, id);
+	CGN_MUST(n == label_count(b->row->labels) && n <= METRIC_MAX_LABELS);
+	struct label_key k = key_of(label_values, n);
+	pthread_mutex_lock(&t->lock);
 	struct metric_series *s = series_find(b, &k);
 	if (s == NULL)
-		s = series_new(b, &k, metric_rows[id].type);
+		s = series_new(b, &k);
 	struct metric_cell *c = s != NULL ? &s->cell : &b->overflow;
 	if (s != NULL) {
 		s->forgotten = 0;
 	} else {
-		c->type = metric_rows[id].type;
+		c->type = b->row->type;
 		b->overflowed = true;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&t->lock);
 	return c;
 }
 
@@ -167,43 +218,71 @@ cgn_nsec metric_sum(const struct metric_cell *c)
 	return atomic_load_explicit(&c->value, memory_order_relaxed);
 }
 
-static size_t label_index(enum metric_id id, const char *label)
+static size_t label_index(const struct metric_row *row, const char *label)
 {
-	struct cgn_str rest = cgn_str_of(metric_rows[id].labels);
+	struct cgn_str rest = cgn_str_of(row->labels);
 	for (size_t i = 0; rest.p != NULL; i++)
 		if (cgn_str_is(cgn_str_split(&rest, ','), label))
 			return i;
 	return SIZE_MAX;
 }
 
-void metric_forget(enum metric_id id, const char *label, const char *value)
+static void book_forget(struct telemetry *t, struct metric_book *b, size_t at, const char *value)
 {
-	size_t at = label_index(id, label);
-	CGN_MUST(at != SIZE_MAX);
-	struct key k = key_of(&value, 1);
-	struct metric_book *b = &books[id];
-	pthread_mutex_lock(&lock);
+	struct label_key k = key_of(&value, 1);
+	pthread_mutex_lock(&t->lock);
 	for (struct metric_series *s = b->first; s != NULL; s = s->next)
 		if (s->forgotten == 0 && strcmp(s->values[at], k.text[0]) == 0)
 			s->forgotten = ++b->n_forgotten;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&t->lock);
 }
 
-void metric_each(enum metric_id id, void (*fn)(void *, const char *const *, const struct metric_cell *),
-	void *arg)
+void metric_forget(struct telemetry *t, unsigned id, const char *label, const char *value)
+{
+	struct metric_book *b = book_of(t, id);
+	size_t at = label_index(b->row, label);
+	CGN_MUST(at != SIZE_MAX);
+	book_forget(t, b, at, value);
+}
+
+void telemetry_forget(struct telemetry *t, const char *label, const char *value)
+{
+	CGN_LIVE(t, TELEMETRY_TAG);
+	for (unsigned i = 0; i < t->n; i++) {
+		size_t at = label_index(t->books[i].row, label);
+		if (at != SIZE_MAX)
+			book_forget(t, &t->books[i], at, value);
+	}
+}
+
+void telemetry_each(struct telemetry *t,
+	void (*fn)(struct telemetry *t, unsigned id, const struct metric_row *row, void *arg), void *arg)
+{
+	CGN_LIVE(t, TELEMETRY_TAG);
+	for (unsigned i = 0; i < t->n; i++)
+		fn(t, i, t->books[i].row, arg);
+}
+
+void metric_each(struct telemetry *t, unsigned id,
+	void (*fn)(void *, const char *const *, const struct metric_cell *), void *arg)
 {
 	static const char *const other[METRIC_MAX_LABELS] = {"_other", "_other", "_other", "_other"};
-	struct metric_book *b = &books[id];
-	pthread_mutex_lock(&lock);
+	struct metric_book *b = book_of(t, id);
+	pthread_mutex_lock(&t->lock);
 	for (struct metric_series *s = b->first; s != NULL; s = s->next)
 		if (s->forgotten == 0)
 			fn(arg, (const char *const *)s->values, &s->cell);
 	if (b->overflowed)
 		fn(arg, other, &b->overflow);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&t->lock);
 }
 
-/* A label value comes from the world (model names do): one that is not UTF-8 would make Prometheus refuse the
+void telemetry_reference_joint(struct cgn_buf *out)
+{
+	telemetry_reference(joint_rows, METRIC_JOINT_COUNT, out);
+}
+
+/* Label values come from the network (names of models): one that is not UTF-8 would make Prometheus refuse the
  * whole page. */
 static void value_clean(char *dst, const char *value)
 {
@@ -220,8 +299,8 @@ static void value_clean(char *dst, const char *value)
 			dst[i] = '?';
 }
 
-static uint64_t hash_text(uint64_t h,
-	const char *z) /* FNV-1a, the NUL included so that values cannot run together */
+/* FNV-1a, the NUL included so that values cannot run together. */
+static uint64_t hash_text(uint64_t h, const char *z)
 {
 	do
 		h = (h ^ (unsigned char)*z) * 0x100000001b3U;
@@ -229,9 +308,9 @@ static uint64_t hash_text(uint64_t h,
 	return h;
 }
 
-static struct key key_of(const char *const *values, size_t n)
+static struct label_key key_of(const char *const *values, size_t n)
 {
-	struct key k;
+	struct label_key k;
 	k.n = n;
 	k.hash = 0xcbf29ce484222325U;
 	for (size_t i = 0; i < n; i++) {
@@ -241,7 +320,7 @@ static struct key key_of(const char *const *values, size_t n)
 	return k;
 }
 
-static struct metric_series *series_find(const struct metric_book *b, const struct key *k)
+static struct metric_series *series_find(const struct metric_book *b, const struct label_key *k)
 {
 	for (struct metric_series *s = b->chains[k->hash % METRIC_CHAINS]; s != NULL; s = s->chain) {
 		size_t same = 0;
@@ -253,9 +332,9 @@ static struct metric_series *series_find(const struct metric_book *b, const stru
 	return NULL;
 }
 
-/* At the limit the series that was forgotten longest ago makes room, so that nodes that come and go under new
- * names stay visible and memory stays bounded. Only the label values are freed: who still holds the old cell
- * writes into valid memory. */
+/* At the limit, reuse the series that was forgotten first: nodes that come and go under new names stay visible
+ * and memory stays bounded. Only the label values are freed: a holder of the old cell writes into valid
+ * memory. */
 static struct metric_series *series_recycle(struct metric_book *b)
 {
 	struct metric_series *old = NULL;
@@ -268,10 +347,7 @@ static struct metric_series *series_recycle(struct metric_book *b)
 	while (*at != old)
 		at = &(*at)->chain;
 	*at = old->chain;
-	for (size_t i = 0; i < METRIC_MAX_LABELS; i++) {
-		free(old->values[i]);
-		old->values[i] = NULL;
-	}
+	values_free(old->values);
 	atomic_store_explicit(&old->cell.value, 0, memory_order_relaxed);
 	for (size_t i = 0; i <= METRIC_BOUNDS; i++)
 		atomic_store_explicit(&old->cell.bucket[i], 0, memory_order_relaxed);
@@ -293,8 +369,8 @@ static struct metric_series *series_alloc(struct metric_book *b)
 	return s;
 }
 
-/* NULL at the limit or without memory: the caller shows the overflow series instead. */
-static struct metric_series *series_new(struct metric_book *b, const struct key *k, enum metric_type type)
+/* Return NULL at the limit or without memory: the caller uses the overflow series instead. */
+static struct metric_series *series_new(struct metric_book *b, const struct label_key *k)
 {
 	char *values[METRIC_MAX_LABELS] = {NULL};
 	bool have = true;
@@ -302,12 +378,11 @@ static struct metric_series *series_new(struct metric_book *b, const struct key 
 		have = (values[i] = cgn_str_dupz(cgn_str_of(k->text[i]))) != NULL && have;
 	struct metric_series *s = have ? series_alloc(b) : NULL;
 	if (s == NULL) {
-		for (size_t i = 0; i < k->n; i++)
-			free(values[i]);
+		values_free(values);
 		return NULL;
 	}
 	memcpy(s->values, values, sizeof values);
-	s->cell.type = type;
+	s->cell.type = b->row->type;
 	s->hash = k->hash;
 	s->chain = b->chains[k->hash % METRIC_CHAINS];
 	b->chains[k->hash % METRIC_CHAINS] = s;

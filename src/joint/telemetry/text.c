@@ -8,7 +8,7 @@
 static const char *const type_names[] =
 	{[METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge", [METRIC_HISTOGRAM] = "histogram"};
 
-struct page { /* what metric_each hands through */
+struct metric_page { /* argument of metric_each */
 	struct cgn_buf *out;
 	const struct metric_row *row;
 	bool begun;
@@ -16,31 +16,28 @@ struct page { /* what metric_each hands through */
 
 static void series_text(void *arg, const char *const *values, const struct metric_cell *c);
 
-void telemetry_text(struct cgn_buf *out)
+static void metric_text(struct telemetry *t, unsigned id, const struct metric_row *row, void *arg)
 {
-	for (size_t i = 0; i < METRIC_COUNT; i++) {
-		struct page pg = {.out = out, .row = &metric_rows[i]};
-		metric_each((enum metric_id)i, series_text, &pg);
-	}
+	struct metric_page pg = {.out = arg, .row = row};
+	metric_each(t, id, series_text, &pg);
+}
+
+void telemetry_text(struct telemetry *t, struct cgn_buf *out)
+{
+	telemetry_each(t, metric_text, out);
 	process_text(out);
 }
 
-void telemetry_reference(struct cgn_buf *out)
+void telemetry_reference(const struct metric_row *rows, size_t n, struct cgn_buf *out)
 {
-	cgn_buf_putz(out,
-		"# Metrics\n\n"
-		"Generated from `src/joint/telemetry/metrics.def` by `scripts/gen-reference`; do not edit.\n\n"
-		"Every program serves these on its admin port at `/metrics`, in the Prometheus text format; a metric appears once it has a\n"
-		"value. Histograms are in seconds. Beside them each program exports the usual `process_*` metrics.\n\n"
-		"| name | type | labels | meaning |\n|---|---|---|---|\n");
-	for (size_t i = 0; i < METRIC_COUNT; i++) {
-		const struct metric_row *m = &metric_rows[i];
+	cgn_buf_putz(out, "| name | type | labels | meaning |\n|---|---|---|---|\n");
+	for (const struct metric_row *m = rows; m < rows + n; m++)
 		cgn_buf_fmt(out, "| `%s` | %s | %s | %s |\n", m->name, type_names[m->type], m->labels,
 			m->help);
-	}
 }
 
-static void put_number(struct cgn_buf *out, double v) /* the short spelling where it reads back the same */
+/* In the short spelling where it reads back as the same number. */
+static void put_number(struct cgn_buf *out, double v)
 {
 	if (isnan(v)) {
 		cgn_buf_putz(out, "NaN");
@@ -69,7 +66,7 @@ static void put_escaped(struct cgn_buf *out, const char *z)
 	}
 }
 
-/* {a="x",b="y",le="0.5"}; nothing when there is no label. */
+/* Write {a="x",b="y",le="0.5"}; nothing when there is no label. */
 static void put_labels(struct cgn_buf *out, const char *labels, const char *const *values, const char *le)
 {
 	char before = '{';
@@ -90,15 +87,15 @@ static void put_labels(struct cgn_buf *out, const char *labels, const char *cons
 		cgn_buf_char(out, '}');
 }
 
-static void put_sample(struct page *pg, const char *suffix, const char *const *values, const char *le)
+static void put_sample(struct metric_page *pg, const char *suffix, const char *const *values, const char *le)
 {
 	cgn_buf_fmt(pg->out, "%s%s", pg->row->name, suffix);
 	put_labels(pg->out, pg->row->labels, values, le);
 	cgn_buf_char(pg->out, ' ');
 }
 
-/* The count is the sum of the buckets as read here, so that a page never contradicts itself. */
-static void histogram_text(struct page *pg, const char *const *values, const struct metric_cell *c)
+/* The count is the sum of the buckets as read here, so that a page agrees with itself. */
+static void histogram_text(struct metric_page *pg, const char *const *values, const struct metric_cell *c)
 {
 	uint64_t total = 0;
 	for (size_t i = 0; i <= METRIC_BOUNDS; i++) {
@@ -120,7 +117,7 @@ static void histogram_text(struct page *pg, const char *const *values, const str
 
 static void series_text(void *arg, const char *const *values, const struct metric_cell *c)
 {
-	struct page *pg = arg;
+	struct metric_page *pg = arg;
 	if (!pg->begun)
 		cgn_buf_fmt(pg->out, "# HELP %s %s\n# TYPE %s %s\n", pg->row->name, pg->row->help,
 			pg->row->name, type_names[pg->row->type]);

@@ -51,7 +51,8 @@ struct kvcached_worker {
 struct kvcached {
 	uint32_t tag;
 	struct svc *svc;
-	const struct config *cfg; /* as the daemon was started; what a reload changes is below */
+	struct telemetry *telemetry; /* of svc */
+	const struct config *cfg;    /* as the daemon was started; what a reload changes is below */
 	_Atomic uint32_t max_connections;
 	_Atomic cgn_nsec resp_idle_timeout;
 	struct kvstore *store;

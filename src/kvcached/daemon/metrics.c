@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the store tells of itself: metrics, and GET /store. */
+#include "kvcached/metrics.h"
 #include "base/json/json.h"
-#include "joint/telemetry/telemetry.h"
 #include "kvcached/daemon/kvcached.h"
 
 #define METRICS_EVERY CGN_SEC
@@ -14,15 +14,15 @@ static void count_up(struct metric_cell *c, uint64_t now)
 	metric_add(c, now - metric_count(c));
 }
 
-static void tell_ssd(const struct kvstore_ssd_stats *s)
+static void tell_ssd(struct telemetry *t, const struct kvstore_ssd_stats *s)
 {
-	metric_set(METRIC_ONE(KV_SSD_QUEUE), (double)s->queue_bytes);
-	count_up(METRIC_OF(KV_SSD_WRITTEN, "values"), s->put_bytes);
-	count_up(METRIC_OF(KV_SSD_WRITTEN, "carried"), s->carried_bytes);
-	count_up(METRIC_OF(KV_SSD_WRITTEN, "all"), s->written_bytes);
-	count_up(METRIC_OF(KV_SSD_SKIPPED, "queue_full"), s->queue_full);
-	count_up(METRIC_OF(KV_SSD_SKIPPED, "index_full"), s->index_full);
-	count_up(METRIC_OF(KV_SSD_SKIPPED, "failed"), s->failed);
+	metric_set(METRIC_ONE(t, KV_SSD_QUEUE), (double)s->queue_bytes);
+	count_up(METRIC_OF(t, KV_SSD_WRITTEN, "values"), s->put_bytes);
+	count_up(METRIC_OF(t, KV_SSD_WRITTEN, "carried"), s->carried_bytes);
+	count_up(METRIC_OF(t, KV_SSD_WRITTEN, "all"), s->written_bytes);
+	count_up(METRIC_OF(t, KV_SSD_SKIPPED, "queue_full"), s->queue_full);
+	count_up(METRIC_OF(t, KV_SSD_SKIPPED, "index_full"), s->index_full);
+	count_up(METRIC_OF(t, KV_SSD_SKIPPED, "failed"), s->failed);
 }
 
 static void on_metrics(struct cgn_timer *t)
@@ -33,12 +33,13 @@ static void on_metrics(struct cgn_timer *t)
 	kvstore_tick(d->store);
 	kvstore_stats(d->store, &st);
 	for (enum block_tier tier = BLOCK_RAM; tier <= BLOCK_SSD; tier++) {
-		metric_set(METRIC_OF(KV_BLOCKS, tier_names[tier]), (double)st.tier[tier].blocks);
-		metric_set(METRIC_OF(KV_BYTES, tier_names[tier]), (double)st.tier[tier].bytes);
-		count_up(METRIC_OF(KV_EVICTIONS, tier_names[tier]), st.tier[tier].evictions);
+		metric_set(METRIC_OF(d->telemetry, KV_BLOCKS, tier_names[tier]),
+			(double)st.tier[tier].blocks);
+		metric_set(METRIC_OF(d->telemetry, KV_BYTES, tier_names[tier]), (double)st.tier[tier].bytes);
+		count_up(METRIC_OF(d->telemetry, KV_EVICTIONS, tier_names[tier]), st.tier[tier].evictions);
 	}
-	count_up(METRIC_ONE(KV_CORRUPT), st.corrupt);
-	tell_ssd(&st.ssd);
+	count_up(METRIC_ONE(d->telemetry, KV_CORRUPT), st.corrupt);
+	tell_ssd(d->telemetry, &st.ssd);
 	cgn_timer_set(t, METRICS_EVERY);
 }
 

@@ -7,8 +7,8 @@
 #include "base/log/log.h"
 #include "joint/kvpeer/kvpeer.h"
 #include "joint/state/state.h"
-#include "joint/telemetry/telemetry.h"
 #include "kvcached/daemon/kvcached.h"
+#include "kvcached/metrics.h"
 
 #define METRICS_EVERY CGN_SEC
 #define SPARE_READERS 2 /* the main thread, and one more */
@@ -46,38 +46,39 @@ static void count_up(struct metric_cell *c, uint64_t now)
 	metric_add(c, now - metric_count(c));
 }
 
-static void tell_quic(const struct kvpeer *kp)
+static void tell_quic(struct telemetry *t, const struct kvpeer *kp)
 {
 	struct kvpeer_overview v;
 	kvpeer_overview(kp, &v);
 	const struct quic_stats *q = &v.quic;
-	metric_set(METRIC_ONE(KV_PEER_OWED), (double)v.owed_bytes);
-	metric_set(METRIC_OF(QUIC_CONNS, "open"), (double)(q->conns - q->handshakes));
-	metric_set(METRIC_OF(QUIC_CONNS, "handshake"), (double)q->handshakes);
-	count_up(METRIC_OF(QUIC_HANDSHAKES, "accepted"), q->accepted);
-	count_up(METRIC_OF(QUIC_HANDSHAKES, "dialled"), q->dialled);
-	count_up(METRIC_OF(QUIC_HANDSHAKES, "failed"), q->handshakes_failed);
-	count_up(METRIC_OF(QUIC_HANDSHAKES, "refused"), q->refused);
-	count_up(METRIC_OF(QUIC_HANDSHAKES, "retry"), q->retries_sent);
-	count_up(METRIC_OF(QUIC_HANDSHAKES, "bad_token"), q->tokens_refused);
-	count_up(METRIC_OF(QUIC_HANDSHAKES, "bad_version"), q->versions_sent);
-	count_up(METRIC_OF(QUIC_RESETS, "in"), q->resets_got);
-	count_up(METRIC_OF(QUIC_RESETS, "out"), q->resets_sent);
-	count_up(METRIC_OF(QUIC_PACKETS, "in"), q->packets_in);
-	count_up(METRIC_OF(QUIC_PACKETS, "out"), q->packets_out);
-	count_up(METRIC_OF(QUIC_PACKETS, "junk"), q->packets_junk);
-	count_up(METRIC_OF(QUIC_BYTES, "in"), q->bytes_in);
-	count_up(METRIC_OF(QUIC_BYTES, "out"), q->bytes_out);
-	count_up(METRIC_ONE(QUIC_LOST), q->lost);
+	metric_set(METRIC_ONE(t, KV_PEER_OWED), (double)v.owed_bytes);
+	metric_set(METRIC_OF(t, QUIC_CONNS, "open"), (double)(q->conns - q->handshakes));
+	metric_set(METRIC_OF(t, QUIC_CONNS, "handshake"), (double)q->handshakes);
+	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "accepted"), q->accepted);
+	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "dialled"), q->dialled);
+	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "failed"), q->handshakes_failed);
+	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "refused"), q->refused);
+	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "retry"), q->retries_sent);
+	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "bad_token"), q->tokens_refused);
+	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "bad_version"), q->versions_sent);
+	count_up(METRIC_OF(t, QUIC_RESETS, "in"), q->resets_got);
+	count_up(METRIC_OF(t, QUIC_RESETS, "out"), q->resets_sent);
+	count_up(METRIC_OF(t, QUIC_PACKETS, "in"), q->packets_in);
+	count_up(METRIC_OF(t, QUIC_PACKETS, "out"), q->packets_out);
+	count_up(METRIC_OF(t, QUIC_PACKETS, "junk"), q->packets_junk);
+	count_up(METRIC_OF(t, QUIC_BYTES, "in"), q->bytes_in);
+	count_up(METRIC_OF(t, QUIC_BYTES, "out"), q->bytes_out);
+	count_up(METRIC_ONE(t, QUIC_LOST), q->lost);
 }
 
 static void on_metrics(struct cgn_timer *t)
 {
 	struct peers_port *p = CGN_CONTAINER(t, struct peers_port, metrics_timer);
+	struct telemetry *m = p->daemon->telemetry;
 	size_t ready, all = kvpeer_count(p->kp, &ready);
-	metric_set(METRIC_OF(KV_PEERS, "ready"), (double)ready);
-	metric_set(METRIC_OF(KV_PEERS, "down"), (double)(all - ready));
-	tell_quic(p->kp);
+	metric_set(METRIC_OF(m, KV_PEERS, "ready"), (double)ready);
+	metric_set(METRIC_OF(m, KV_PEERS, "down"), (double)(all - ready));
+	tell_quic(m, p->kp);
 	cgn_timer_set(t, METRICS_EVERY);
 }
 
@@ -108,6 +109,7 @@ static CGN_RC open_pool(struct peers_port *p, const struct config *cfg, struct c
 	CGN_TRY(tls_ctx_new(&tls, &p->tls, err));
 	CGN_TRY(state_node_id(cfg, node, sizeof node, err));
 	const struct kvpeer_cfg pool = {.store = p->daemon->store,
+		.telemetry = p->daemon->telemetry,
 		.listen = cfg->kv.quic_listen,
 		.tls = p->tls,
 		.node_id = node,
@@ -137,7 +139,7 @@ static CGN_RC open_all(struct peers_port *p, const struct config *cfg, struct cg
 	set_address(p, cfg);
 	for (size_t i = 0; i < cfg->kv.peers.n; i++)
 		kvpeer_member(p->kp, NULL, cfg->kv.peers.v[i], NULL, NULL);
-	CGN_TRY(state_stores_open(p->loop, cfg, &store_ops, p, &p->stores, err));
+	CGN_TRY(state_stores_open(p->loop, cfg, p->daemon->telemetry, &store_ops, p, &p->stores, err));
 	cgn_timer_set(&p->metrics_timer, METRICS_EVERY);
 	return CGN_OK;
 }

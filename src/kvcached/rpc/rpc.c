@@ -255,6 +255,11 @@ METHOD(peers)
 METHOD(watch)
 #undef METHOD
 
+static void on_scrape(struct grpc_call *c, void *server_user)
+{
+	scrape_answer(c, ((struct rpc_port *)server_user)->w->daemon->telemetry);
+}
+
 static const struct grpc_method methods[] = {
 	{PROTO_KV "Lookup", on_lookup},
 	{PROTO_KV "BatchLookup", on_batch_lookup},
@@ -266,7 +271,7 @@ static const struct grpc_method methods[] = {
 	{PROTO_KV "Stats", on_stats},
 	{PROTO_KV "Peers", on_peers},
 	{PROTO_KV "Watch", on_watch},
-	{SCRAPE_PATH, scrape_on_call},
+	{SCRAPE_PATH, on_scrape},
 };
 
 /* ---- who takes too long, and who watches ---- */

@@ -20,14 +20,14 @@ struct gw_series {
 	double answer_tokens; /* moving average */
 };
 
-void gw_count_rejected(const char *reason)
+void gw_count_rejected(const struct gw_req *r, const char *reason)
 {
-	metric_add(METRIC_OF(REJECTED, reason), 1);
+	metric_add(METRIC_OF(r->w->shared->telemetry, REJECTED, reason), 1);
 }
 
-void gw_count_retry(const char *reason)
+void gw_count_retry(const struct gw_req *r, const char *reason)
 {
-	metric_add(METRIC_OF(RETRIES, reason), 1);
+	metric_add(METRIC_OF(r->w->shared->telemetry, RETRIES, reason), 1);
 }
 
 static struct gw_series *series_new(struct gw_worker *w, struct cgn_str model)
@@ -43,10 +43,10 @@ static struct gw_series *series_new(struct gw_worker *w, struct cgn_str model)
 	struct gw_series *s = &v[w->n_series++];
 	*s = (struct gw_series){
 		.model = {name, model.n},
-		.request = METRIC_OF(REQUEST_SECONDS, name),
-		.ttft = METRIC_OF(TTFT_SECONDS, name),
-		.itl = METRIC_OF(ITL_SECONDS, name),
-		.queue = METRIC_OF(QUEUE_SECONDS, name),
+		.request = METRIC_OF(w->shared->telemetry, REQUEST_SECONDS, name),
+		.ttft = METRIC_OF(w->shared->telemetry, TTFT_SECONDS, name),
+		.itl = METRIC_OF(w->shared->telemetry, ITL_SECONDS, name),
+		.queue = METRIC_OF(w->shared->telemetry, QUEUE_SECONDS, name),
 	};
 	return s;
 }
@@ -62,14 +62,14 @@ static struct gw_series *series_of(struct gw_worker *w, struct cgn_str model)
 	return &w->series[0];
 }
 
-static struct metric_cell *code_cell(struct gw_series *s, int status)
+static struct metric_cell *code_cell(struct telemetry *t, struct gw_series *s, int status)
 {
 	for (size_t i = 0; i < s->n_codes; i++)
 		if (s->codes[i].status == status)
 			return s->codes[i].cell;
 	char text[16];
 	(void)snprintf(text, sizeof text, "%d", status);
-	struct metric_cell *cell = METRIC_OF(REQUESTS, s->model.p, text);
+	struct metric_cell *cell = METRIC_OF(t, REQUESTS, s->model.p, text);
 	if (s->n_codes < MAX_CODES) {
 		s->codes[s->n_codes].status = status;
 		s->codes[s->n_codes++].cell = cell;
@@ -264,7 +264,7 @@ void gw_account(struct gw_req *r)
 	gw_limit_settle(r);
 	if (s != NULL) {
 		answer_learn(s, r);
-		metric_add(code_cell(s, status), 1);
+		metric_add(code_cell(r->w->shared->telemetry, s, status), 1);
 		metric_observe(s->request, now - r->started);
 		if (r->queued_at > 0)
 			metric_observe(s->queue, r->queued);
@@ -277,9 +277,9 @@ void gw_account(struct gw_req *r)
 
 void gw_account_open(struct gw_worker *w)
 {
-	w->pick_seconds = METRIC_ONE(PICK_SECONDS);
-	w->prompt_tokens = METRIC_OF(TOKENS, "prompt");
-	w->completion_tokens = METRIC_OF(TOKENS, "completion");
+	w->pick_seconds = METRIC_ONE(w->shared->telemetry, PICK_SECONDS);
+	w->prompt_tokens = METRIC_OF(w->shared->telemetry, TOKENS, "prompt");
+	w->completion_tokens = METRIC_OF(w->shared->telemetry, TOKENS, "completion");
 }
 
 void gw_account_close(struct gw_worker *w)

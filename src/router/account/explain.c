@@ -41,12 +41,12 @@ static struct gw_shadow *cells_of(struct gw_worker *w, enum route_policy policy)
 	if (s->agrees != NULL)
 		return s;
 	*s = (struct gw_shadow){
-		.agrees = METRIC_OF(SHADOW_DECISIONS, name, "yes"),
-		.differs = METRIC_OF(SHADOW_DECISIONS, name, "no"),
-		.cheaper = METRIC_OF(SHADOW_REGRET, name, "shadow"),
-		.dearer = METRIC_OF(SHADOW_REGRET, name, "chosen"),
-		.its = METRIC_OF(SHADOW_CACHED_TOKENS, name, "shadow"),
-		.ours = METRIC_OF(SHADOW_CACHED_TOKENS, name, "chosen"),
+		.agrees = METRIC_OF(w->shared->telemetry, SHADOW_DECISIONS, name, "yes"),
+		.differs = METRIC_OF(w->shared->telemetry, SHADOW_DECISIONS, name, "no"),
+		.cheaper = METRIC_OF(w->shared->telemetry, SHADOW_REGRET, name, "shadow"),
+		.dearer = METRIC_OF(w->shared->telemetry, SHADOW_REGRET, name, "chosen"),
+		.its = METRIC_OF(w->shared->telemetry, SHADOW_CACHED_TOKENS, name, "shadow"),
+		.ours = METRIC_OF(w->shared->telemetry, SHADOW_CACHED_TOKENS, name, "chosen"),
 	};
 	return s;
 }

@@ -29,7 +29,7 @@ static void on_change(void *user, const char *model, int by, cgn_nsec wait)
 	struct gw_admission *g = user;
 	cgn_nsec ms = wait / CGN_MSEC;
 	if (by != 0)
-		metric_shift(METRIC_OF(QUEUE_DEPTH, model), by);
+		metric_shift(METRIC_OF(g->telemetry, QUEUE_DEPTH, model), by);
 	atomic_store_explicit(&g->wait_ms[admission_bucket(cgn_str_of(model))],
 		ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX, memory_order_relaxed);
 	if (g->poll.at == 0 && admission_waiting(g->policy) > 0)
@@ -103,7 +103,7 @@ static struct admission_rules admission_rules_of(const struct gw_rules *rules)
 		rules->node_wait};
 }
 
-CGN_RC gw_admission_open(struct cgn_loop *loop, const struct gw_rules *rules,
+CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struct gw_rules *rules,
 	const struct cluster_cell *cells, const struct cluster_view *view, cgn_nsec now,
 	struct gw_admission **out, struct cgn_err *err)
 {
@@ -119,6 +119,7 @@ CGN_RC gw_admission_open(struct cgn_loop *loop, const struct gw_rules *rules,
 	g->tag = GW_ADMISSION_TAG;
 	atomic_init(&g->refs, 1);
 	g->loop = loop;
+	g->telemetry = t;
 	cgn_timer_init(&g->poll, loop, on_poll);
 	admission_view_set(g->policy, view, now);
 	*out = g;

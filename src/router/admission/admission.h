@@ -32,8 +32,9 @@ struct gw_ticket {
 
 struct gw_admission {
 	uint32_t tag;
-	_Atomic uint32_t refs;    /* the router's and each ticket's */
-	struct cgn_loop *loop;    /* the control loop */
+	_Atomic uint32_t refs; /* the router's and each ticket's */
+	struct cgn_loop *loop; /* the control loop */
+	struct telemetry *telemetry;
 	_Atomic uint32_t waiting; /* tickets that are out, of all models */
 	_Atomic uint32_t waiting_of[ADMISSION_BUCKETS];
 	_Atomic uint32_t wait_ms[ADMISSION_BUCKETS]; /* predicted for the next request of the model */
@@ -50,7 +51,7 @@ struct gw_admission {
 /* ---- for the control loop ---- */
 
 /* Open admission on |loop|. |cells| and |view| are borrowed. NO_MEMORY. */
-CGN_RC gw_admission_open(struct cgn_loop *loop, const struct gw_rules *rules,
+CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struct gw_rules *rules,
 	const struct cluster_cell *cells, const struct cluster_view *view, cgn_nsec now,
 	struct gw_admission **out, struct cgn_err *err);
 /* Close admission after the workers have ended; tickets still on their way are dropped when they arrive. */

@@ -56,7 +56,7 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 	if (r->head_sent) { /* the client has half an answer: nobody goes on with it */
 		struct cgn_err why = {.code = CGN_UNAVAILABLE};
 		(void)cgn_str_copyz(why.msg, sizeof why.msg, cgn_str_of(message));
-		gw_resume_failed(how->code);
+		gw_resume_failed(r, how->code);
 		return gw_cut(r, &why);
 	}
 	gw_error_json(&b, how, message);
@@ -73,7 +73,7 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 	if (r->explain_text.n > 0)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->explain_text};
 	if (how->reason != NULL)
-		gw_count_rejected(how->reason);
+		gw_count_rejected(r, how->reason);
 	r->outcome = how->code;
 	return reply(r, how->status, f, n, b.bad ? CGN_STR("{}") : cgn_buf_view(&b));
 }

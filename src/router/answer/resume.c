@@ -21,9 +21,9 @@ struct gw_resume {
 	size_t n_excluded;
 };
 
-static void count(const char *outcome)
+static void count(const struct gw_req *r, const char *outcome)
 {
-	metric_add(METRIC_OF(RESUMES, outcome), 1);
+	metric_add(METRIC_OF(r->w->shared->telemetry, RESUMES, outcome), 1);
 }
 
 static bool refuse_header(struct gw_req *r)
@@ -221,7 +221,7 @@ static bool complete(struct gw_req *r, bool done)
 		resume_done(r->resume->s, &out);
 	gw_relay_bytes(r, cgn_buf_view(&out));
 	http_exchange_end(r->x, NULL, 0);
-	count("completed");
+	count(r, "completed");
 	r->resumes++;
 	gw_try_end(r);
 	gw_goto(r, GW_ANSWER);
@@ -235,7 +235,7 @@ static const char *denied(struct gw_req *r)
 		return "no_node";
 	if (retry_budget_take(&r->w->budget, cgn_loop_now(r->w->loop)))
 		return NULL;
-	metric_add(METRIC_ONE(RETRIES_DENIED), 1);
+	metric_add(METRIC_ONE(r->w->shared->telemetry, RETRIES_DENIED), 1);
 	return "failed";
 }
 
@@ -243,7 +243,7 @@ bool gw_resume_try(struct gw_req *r)
 {
 	struct gw_resume *z = r->resume;
 	if (r->unresumable != NULL)
-		count(strcmp(r->unresumable, RESUME_LACKS_MEMORY) == 0 ? "no_memory" : "unresumable");
+		count(r, strcmp(r->unresumable, RESUME_LACKS_MEMORY) == 0 ? "no_memory" : "unresumable");
 	if (z == NULL || r->unresumable != NULL)
 		return false;
 	CGN_LIVE(z, GW_RESUME_TAG);
@@ -255,7 +255,7 @@ bool gw_resume_try(struct gw_req *r)
 	if (why == NULL && !body_make(r, engine_resume_named(CGN_STR("continue"))))
 		why = "no_memory";
 	if (why != NULL) {
-		count(why);
+		count(r, why);
 		return false;
 	}
 	cgn_log(INFO, "gateway.resume", F_STRN("id", r->id), F_STR("node", r->t.node_id),
@@ -285,13 +285,13 @@ void gw_resume_begin(struct gw_req *r)
 	resume_begin(r->resume->s, r->resume->how);
 	r->resumes++;
 	r->pieces = 0; /* the gap was not this node's */
-	count("resumed");
+	count(r, "resumed");
 	gw_body_drop(r);
 	r->t.headers = NULL;
 	r->t.n_headers = 0;
 }
 
-void gw_resume_failed(const char *code)
+void gw_resume_failed(const struct gw_req *r, const char *code)
 {
-	count(strcmp(code, "no_node") == 0 ? "no_node" : "failed");
+	count(r, strcmp(code, "no_node") == 0 ? "no_node" : "failed");
 }

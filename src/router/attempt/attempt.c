@@ -196,7 +196,7 @@ static bool may_retry(struct gw_req *r, enum breaker_failure how)
 		return false;
 	if (retry_budget_take(&r->w->budget, cgn_loop_now(r->w->loop)))
 		return true;
-	metric_add(METRIC_ONE(RETRIES_DENIED), 1);
+	metric_add(METRIC_ONE(r->w->shared->telemetry, RETRIES_DENIED), 1);
 	return false;
 }
 
@@ -210,7 +210,7 @@ static enum gw_step again(struct gw_req *r, const char *reason)
 	gw_try_end(r);
 	gw_unlearn(r);
 	r->last_retry = reason;
-	gw_count_retry(reason);
+	gw_count_retry(r, reason);
 	gw_goto(r, GW_ROUTE);
 	return STEP_AGAIN;
 }

@@ -23,29 +23,29 @@ static struct outlier_tally *tally_of(const struct gw_req *r)
 
 /* ---- steps, of workers and of the control loop ---- */
 
-static void opened(const char *node, uint64_t word, cgn_nsec now)
+static void opened(struct telemetry *t, const char *node, uint64_t word, cgn_nsec now)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf why = {0};
 	breaker_text(word, now, &why);
 	cgn_log(WARN, "router.breaker", F_STR("node", node), F_STR("state", "open"),
 		F_STR("why", cgn_buf_z(&why)), F_DUR("for", breaker_left(word, now)));
-	metric_add(METRIC_OF(EJECTIONS, node, breaker_reason_label(breaker_why(word))), 1);
+	metric_add(METRIC_OF(t, EJECTIONS, node, breaker_reason_label(breaker_why(word))), 1);
 	if (breaker_why(word) == BREAKER_FOR_STALL || breaker_why(word) == BREAKER_FOR_SILENT)
-		metric_add(METRIC_OF(STALLS, node), 1);
+		metric_add(METRIC_OF(t, STALLS, node), 1);
 }
 
-void gw_breaker_show(const char *node, uint64_t word, cgn_nsec now)
+void gw_breaker_show(struct telemetry *t, const char *node, uint64_t word, cgn_nsec now)
 {
-	metric_set(METRIC_OF(BREAKER_STATE, node), (double)breaker_state(word, now));
+	metric_set(METRIC_OF(t, BREAKER_STATE, node), (double)breaker_state(word, now));
 }
 
-struct breaker_change gw_breaker_step(struct cluster_cell *cell, const struct breaker_rules *rules,
-	const char *node, const struct breaker_input *in)
+struct breaker_change gw_breaker_step(struct telemetry *t, struct cluster_cell *cell,
+	const struct breaker_rules *rules, const char *node, const struct breaker_input *in)
 {
 	struct breaker_change c = breaker_apply(&cell->breaker, rules, in);
 	enum breaker_state was = breaker_state(c.was, in->now), is = breaker_state(c.is, in->now);
 	if (breaker_opened(&c))
-		opened(node, c.is, in->now);
+		opened(t, node, c.is, in->now);
 	else if (breaker_closed(&c))
 		cgn_log(INFO, "router.breaker", F_STR("node", node), F_STR("state", "closed"),
 			F_STR("after", breaker_reason_text(breaker_why(c.was))));
@@ -53,7 +53,7 @@ struct breaker_change gw_breaker_step(struct cluster_cell *cell, const struct br
 		cgn_log(INFO, "router.breaker", F_STR("node", node), F_STR("state", "half-open"),
 			F_STR("then", "this request tries it"));
 	if (was != is)
-		gw_breaker_show(node, c.is, in->now);
+		gw_breaker_show(t, node, c.is, in->now);
 	return c;
 }
 
@@ -66,7 +66,7 @@ static void tell(struct gw_req *r, enum breaker_event ev, enum breaker_reason wh
 		.reason = why,
 		.now = cgn_loop_now(r->w->loop),
 		.jitter = gw_random(r->w)};
-	(void)gw_breaker_step(cell_of(r), &r->w->rules->breaker, r->t.node_id, &in);
+	(void)gw_breaker_step(r->w->shared->telemetry, cell_of(r), &r->w->rules->breaker, r->t.node_id, &in);
 }
 
 enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *node)
@@ -78,7 +78,8 @@ enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *
 	if (gate != BREAKER_PROBE)
 		return gate;
 	const struct breaker_input in = {.event = BREAKER_CLAIM, .now = now};
-	struct breaker_change c = gw_breaker_step(cell, &w->rules->breaker, node->id, &in);
+	struct breaker_change c =
+		gw_breaker_step(w->shared->telemetry, cell, &w->rules->breaker, node->id, &in);
 	return c.is != c.was ? BREAKER_PROBE : BREAKER_SHUT;
 }
 

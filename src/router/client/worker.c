@@ -140,13 +140,13 @@ static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct
 }
 
 /* Its node may have learned its own name since. */
-static void cells_take(struct gw_link *l, const struct view_node *node)
+static void cells_take(struct telemetry *t, struct gw_link *l, const struct view_node *node)
 {
 	if (l->name_hash == node->name_hash)
 		return;
 	l->name_hash = node->name_hash;
-	l->predicted = METRIC_OF(CACHED_TOKENS, node->id, "predicted");
-	l->actual = METRIC_OF(CACHED_TOKENS, node->id, "actual");
+	l->predicted = METRIC_OF(t, CACHED_TOKENS, node->id, "predicted");
+	l->actual = METRIC_OF(t, CACHED_TOKENS, node->id, "actual");
 }
 
 CGN_RC gw_link_get(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
@@ -156,7 +156,7 @@ CGN_RC gw_link_get(struct gw_worker *w, const struct view_node *node, struct gw_
 	if (w->links[node->slot] == NULL)
 		CGN_TRY(link_new(w, node, &w->links[node->slot], err));
 	*out = w->links[node->slot];
-	cells_take(*out, node);
+	cells_take(w->shared->telemetry, *out, node);
 	(*out)->requests++;
 	return CGN_OK;
 }

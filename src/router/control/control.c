@@ -43,7 +43,8 @@ void router_breaker_step(struct router *r, const struct cluster_node *n, enum br
 		.reason = why,
 		.now = cgn_loop_now(r->loop),
 		.jitter = router_random(r)};
-	(void)gw_breaker_step(&r->cluster->cells[n->slot], &r->rules->breaker, n->info->id, &in);
+	(void)gw_breaker_step(r->shared.telemetry, &r->cluster->cells[n->slot], &r->rules->breaker,
+		n->info->id, &in);
 }
 
 void router_orders_apply(struct router *r, const struct cluster_orders *o)
@@ -78,22 +79,6 @@ void router_orders_apply(struct router *r, const struct cluster_orders *o)
 
 /* ---- publishing ---- */
 
-static void series_forget(const char *id)
-{
-	metric_forget(METRIC_NODE_STATE, "node", id);
-	metric_forget(METRIC_BREAKER_STATE, "node", id);
-	metric_forget(METRIC_EJECTIONS, "node", id);
-	metric_forget(METRIC_STALLS, "node", id);
-	metric_forget(METRIC_INFLIGHT, "node", id);
-	metric_forget(METRIC_OTHERS_INFLIGHT, "node", id);
-	metric_forget(METRIC_LOAD_AGE, "node", id);
-	metric_forget(METRIC_INDEX_HELD, "node", id);
-	metric_forget(METRIC_INDEX_REPAIRS, "node", id);
-	metric_forget(METRIC_INDEX_STALENESS, "node", id);
-	metric_forget(METRIC_SOURCE_TRUST, "node", id);
-	metric_forget(METRIC_CACHED_TOKENS, "node", id);
-}
-
 static void state_show(struct router_watch *w, const struct cluster_node *n)
 {
 	const char *id = n->info->id;
@@ -102,7 +87,7 @@ static void state_show(struct router_watch *w, const struct cluster_node *n)
 	cgn_log(INFO, "router.node_state", F_STR("node", id), F_STR("address", n->address),
 		F_STR("state", node_state_text(n->state)));
 	if (w->shown_id != NULL && strcmp(w->shown_id, id) != 0)
-		series_forget(w->shown_id);
+		telemetry_forget(w->r->shared.telemetry, "node", w->shown_id);
 	char *copy = strdup(id);
 	if (copy == NULL)
 		return;
@@ -110,7 +95,8 @@ static void state_show(struct router_watch *w, const struct cluster_node *n)
 	w->shown_id = copy;
 	w->shown = n->state;
 	for (unsigned s = 0; s < NODE_STATE_COUNT; s++)
-		metric_set(METRIC_OF(NODE_STATE, id, node_state_text((enum node_state)s)),
+		metric_set(METRIC_OF(w->r->shared.telemetry, NODE_STATE, id,
+				   node_state_text((enum node_state)s)),
 			s == (unsigned)n->state ? 1 : 0);
 }
 
@@ -157,7 +143,7 @@ static void on_gone(void *user, const char *id)
 	if (n == NULL)
 		return;
 	cgn_log(INFO, "router.node_gone", F_STR("node", n->info->id));
-	series_forget(n->info->id);
+	telemetry_forget(r->shared.telemetry, "node", n->info->id);
 	if (cluster_node_gone(r->cluster, n->member_id, &o))
 		router_orders_apply(r, &o);
 }
@@ -279,9 +265,11 @@ static void load_show(const struct router *r, const struct cluster_node *n)
 {
 	const struct cluster_cell *cell = &r->cluster->cells[n->slot];
 	const char *id = n->info->id;
-	metric_set(METRIC_OF(INFLIGHT, id), cluster_inflight(r->cluster, n->slot));
-	metric_set(METRIC_OF(OTHERS_INFLIGHT, id), atomic_load_explicit(&cell->others, memory_order_relaxed));
-	metric_set(METRIC_OF(LOAD_AGE, id), (double)router_load_age(r, n) / (double)CGN_SEC);
+	metric_set(METRIC_OF(r->shared.telemetry, INFLIGHT, id), cluster_inflight(r->cluster, n->slot));
+	metric_set(METRIC_OF(r->shared.telemetry, OTHERS_INFLIGHT, id),
+		atomic_load_explicit(&cell->others, memory_order_relaxed));
+	metric_set(METRIC_OF(r->shared.telemetry, LOAD_AGE, id),
+		(double)router_load_age(r, n) / (double)CGN_SEC);
 }
 
 /* It keeps the connection and says nothing: stopped, or out of CPU. */
@@ -304,14 +292,14 @@ static void breaker_tick(struct router *r, const struct cluster_node *n)
 {
 	struct cluster_cell *cell = &r->cluster->cells[n->slot];
 	pulse_fade(&cell->pulse);
-	gw_breaker_show(n->info->id, atomic_load_explicit(&cell->breaker, memory_order_relaxed),
-		cgn_loop_now(r->loop));
+	gw_breaker_show(r->shared.telemetry, n->info->id,
+		atomic_load_explicit(&cell->breaker, memory_order_relaxed), cgn_loop_now(r->loop));
 }
 
 static void limits_show(struct router *r)
 {
 	uint64_t now = limit_table_forgotten(r->shared.limits);
-	metric_add(METRIC_ONE(RATE_LIMIT_FORGOTTEN), now - r->forgotten_shown);
+	metric_add(METRIC_ONE(r->shared.telemetry, RATE_LIMIT_FORGOTTEN), now - r->forgotten_shown);
 	r->forgotten_shown = now;
 }
 
@@ -330,7 +318,7 @@ static void tick(struct cgn_timer *t)
 	router_outliers_check(r);
 	for (size_t i = 0; i < r->n_workers; i++)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
-	metric_set(METRIC_OF(CONNECTIONS, "http"), (double)connections);
+	metric_set(METRIC_OF(r->shared.telemetry, CONNECTIONS, "http"), (double)connections);
 	router_residency_metrics(r);
 	limits_show(r);
 	cgn_timer_set(t, TICK);

@@ -62,24 +62,24 @@ void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to)
 	to->capacity = rules->weights.capacity;
 }
 
-static void shadow_fill(enum route_policy policy, Cognitora__V1__ShadowStatus *to)
+static void shadow_fill(struct telemetry *t, enum route_policy policy, Cognitora__V1__ShadowStatus *to)
 {
 	const char *name = route_policy_text(policy);
 	cognitora__v1__shadow_status__init(to);
 	to->policy = (char *)(uintptr_t)name;
-	to->agreed = metric_count(METRIC_OF(SHADOW_DECISIONS, name, "yes"));
-	to->differed = metric_count(METRIC_OF(SHADOW_DECISIONS, name, "no"));
-	to->cheaper_ms = (double)metric_sum(METRIC_OF(SHADOW_REGRET, name, "shadow")) / 1e6;
-	to->dearer_ms = (double)metric_sum(METRIC_OF(SHADOW_REGRET, name, "chosen")) / 1e6;
-	to->cached_tokens = metric_count(METRIC_OF(SHADOW_CACHED_TOKENS, name, "shadow"));
-	to->chosen_cached_tokens = metric_count(METRIC_OF(SHADOW_CACHED_TOKENS, name, "chosen"));
+	to->agreed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "yes"));
+	to->differed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "no"));
+	to->cheaper_ms = (double)metric_sum(METRIC_OF(t, SHADOW_REGRET, name, "shadow")) / 1e6;
+	to->dearer_ms = (double)metric_sum(METRIC_OF(t, SHADOW_REGRET, name, "chosen")) / 1e6;
+	to->cached_tokens = metric_count(METRIC_OF(t, SHADOW_CACHED_TOKENS, name, "shadow"));
+	to->chosen_cached_tokens = metric_count(METRIC_OF(t, SHADOW_CACHED_TOKENS, name, "chosen"));
 }
 
 void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
 	Cognitora__V1__ShadowStatus **list, size_t *n)
 {
 	for (*n = 0; *n < r->rules->n_shadows; ++*n) {
-		shadow_fill(r->rules->shadows[*n], &rows[*n]);
+		shadow_fill(r->shared.telemetry, r->rules->shadows[*n], &rows[*n]);
 		list[*n] = &rows[*n];
 	}
 }

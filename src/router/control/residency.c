@@ -160,7 +160,7 @@ static void repair(struct router_watch *w, uint32_t *ranges, size_t n)
 		w->repair_not_before = now + REPAIR_PAUSE;
 	cgn_log(WARN, "router.index_repair", F_STR("node", id), F_U64("ranges", n), F_U64("first", ranges[0]),
 		F_U64("in_a_row", w->repairs_in_a_row));
-	metric_add(METRIC_OF(INDEX_REPAIRS, id), n);
+	metric_add(METRIC_OF(w->r->shared.telemetry, INDEX_REPAIRS, id), n);
 	rq.router_id = w->r->id;
 	rq.repair = ranges;
 	rq.n_repair = n;
@@ -268,22 +268,24 @@ void router_residency_metrics(struct router *r)
 {
 	struct kvindex_stats s;
 	kvindex_stats(r->shared.choice.index, &s);
-	metric_set(METRIC_ONE(INDEX_BLOCKS), (double)s.blocks);
-	metric_set(METRIC_ONE(INDEX_BYTES), (double)s.bytes);
-	metric_add(METRIC_ONE(INDEX_SHED), s.shed_memberships - r->shed_shown);
+	metric_set(METRIC_ONE(r->shared.telemetry, INDEX_BLOCKS), (double)s.blocks);
+	metric_set(METRIC_ONE(r->shared.telemetry, INDEX_BYTES), (double)s.bytes);
+	metric_add(METRIC_ONE(r->shared.telemetry, INDEX_SHED), s.shed_memberships - r->shed_shown);
 	r->shed_shown = s.shed_memberships;
-	metric_set(METRIC_ONE(RECORD_BLOCKS), (double)route_record_blocks(r->shared.choice.record));
-	metric_set(METRIC_ONE(RECORD_BYTES), (double)router_record_bytes(r));
+	metric_set(METRIC_ONE(r->shared.telemetry, RECORD_BLOCKS),
+		(double)route_record_blocks(r->shared.choice.record));
+	metric_set(METRIC_ONE(r->shared.telemetry, RECORD_BYTES), (double)router_record_bytes(r));
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
 		const struct cluster_node *n = r->cluster->by_slot[i];
 		if (n == NULL || r->watches[i] == NULL)
 			continue;
 		const char *id = n->info->id;
-		metric_set(METRIC_OF(INDEX_HELD, id),
+		metric_set(METRIC_OF(r->shared.telemetry, INDEX_HELD, id),
 			n->has_lane ? (double)kvindex_count(r->shared.choice.index, n->lane) : 0);
-		metric_set(METRIC_OF(INDEX_STALENESS, id),
+		metric_set(METRIC_OF(r->shared.telemetry, INDEX_STALENESS, id),
 			(double)router_residency_staleness(r->watches[i]) * 1e-9);
-		metric_set(METRIC_OF(SOURCE_TRUST, id), cluster_cell_trust(&r->cluster->cells[i]));
+		metric_set(METRIC_OF(r->shared.telemetry, SOURCE_TRUST, id),
+			cluster_cell_trust(&r->cluster->cells[i]));
 	}
 	if (r->sweep.at == 0)
 		cgn_timer_set(&r->sweep, 0);

@@ -366,6 +366,11 @@ static void on_set_policy(struct grpc_call *c, void *user)
 	call_new(c, user, router_set_policy);
 }
 
+static void on_scrape(struct grpc_call *c, void *server_user)
+{
+	scrape_answer(c, ((struct router *)server_user)->shared.telemetry);
+}
+
 const struct grpc_method router_methods[] = {
 	{PROTO_ROUTER_ANNOUNCE, on_announce},
 	{PROTO_ROUTER_LEAVE, on_leave},
@@ -376,6 +381,6 @@ const struct grpc_method router_methods[] = {
 	{PROTO_CONTROL_DRAIN, on_drain},
 	{PROTO_CONTROL_SET_POLICY, on_set_policy},
 	{PROTO_CONTROL_EXPLAIN, on_explain},
-	{SCRAPE_PATH, scrape_on_call},
+	{SCRAPE_PATH, on_scrape},
 };
 const size_t router_n_methods = CGN_COUNT(router_methods);

@@ -197,7 +197,9 @@ static enum gw_step refuse(struct gw_req *r)
 	};
 	r->limits->never = never;
 	rate_text(one, rate, sizeof rate);
-	metric_add(METRIC_OF(RATE_LIMITED, subject_rows[one->subject].kinds[one->unit]), 1);
+	metric_add(METRIC_OF(r->w->shared->telemetry, RATE_LIMITED,
+			   subject_rows[one->subject].kinds[one->unit]),
+		1);
 	if (never)
 		return gw_refuse(r, &how,
 			"the request is too large: it may take %llu %s, and the %s has %s: shorten the prompt or ask for fewer tokens",

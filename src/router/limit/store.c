@@ -103,8 +103,8 @@ CGN_RC gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg, struct
 	*s = (struct gw_store){.tag = STORE_TAG, .w = w};
 	(void)cgn_str_copyz(s->prefix, sizeof s->prefix, cgn_str_of(cfg->prefix));
 	(void)snprintf(probe, sizeof probe, "%sprobe", s->prefix);
-	s->here = METRIC_OF(RATE_LIMIT_STORE, "local");
-	s->there = METRIC_OF(RATE_LIMIT_STORE, "redis");
+	s->here = METRIC_OF(w->shared->telemetry, RATE_LIMIT_STORE, "local");
+	s->there = METRIC_OF(w->shared->telemetry, RATE_LIMIT_STORE, "redis");
 	struct redis_cfg redis = {
 		.url = cfg->url,
 		.tls = cfg->tls,

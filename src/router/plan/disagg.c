@@ -8,7 +8,7 @@
 static void count(struct gw_req *r, const char *outcome)
 {
 	r->disagg = outcome;
-	metric_add(METRIC_OF(DISAGG, outcome), 1);
+	metric_add(METRIC_OF(r->w->shared->telemetry, DISAGG, outcome), 1);
 }
 
 /* ---- shall another node compute it? ---- */
@@ -94,7 +94,7 @@ static enum gw_step computed(struct gw_req *r)
 	r->prefill_node = r->t.node_id;
 	r->prefill_took = now - r->t.sent_at;
 	r->leg = COGNITORA__V1__LEG__LEG_DECODE;
-	metric_observe(METRIC_ONE(DISAGG_SECONDS), r->prefill_took);
+	metric_observe(METRIC_ONE(r->w->shared->telemetry, DISAGG_SECONDS), r->prefill_took);
 	return over(r, "prefilled");
 }
 

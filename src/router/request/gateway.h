@@ -10,7 +10,6 @@
 #include "io/http/http.h"
 #include "io/loop/loop.h"
 #include "io/redis/redis.h"
-#include "joint/telemetry/telemetry.h"
 #include "policy/admission/admission.h"
 #include "policy/breaker/budget.h"
 #include "policy/breaker/outlier.h"
@@ -21,12 +20,14 @@
 #include "policy/limit/limit.h"
 #include "policy/prefix/prefix.h"
 #include "policy/routing/tail.h"
+#include "router/metrics.h"
 #include "router/rules/rules.h"
 
 #define GW_MAX_ATTEMPTS 16 /* of keys.def */
 
 /* ---- what workers share ---- */
 struct gw_shared {
+	struct telemetry *telemetry;  /* the program's; borrowed */
 	struct chooser_shared choice; /* its index is written by the control loop */
 	struct tail_table *tails;
 	struct outlier_tally *tallies; /* ROUTE_MAX_NODES */
@@ -376,9 +377,9 @@ bool gw_node_stalled(const struct gw_req *r, cgn_nsec since); /* it was declared
 bool gw_stream_stalled(struct gw_req *r, cgn_nsec now);
 cgn_nsec gw_look_again(const struct gw_req *r); /* when to ask that the next time */
 /* Any thread; metrics and log lines go with it. */
-struct breaker_change gw_breaker_step(struct cluster_cell *cell, const struct breaker_rules *rules,
-	const char *node, const struct breaker_input *in);
-void gw_breaker_show(const char *node, uint64_t word, cgn_nsec now);
+struct breaker_change gw_breaker_step(struct telemetry *t, struct cluster_cell *cell,
+	const struct breaker_rules *rules, const char *node, const struct breaker_input *in);
+void gw_breaker_show(struct telemetry *t, const char *node, uint64_t word, cgn_nsec now);
 
 /* stream.c: the engine's head, its bytes, and its end to the client. */
 void gw_send_head(struct gw_req *r);
@@ -410,7 +411,8 @@ const uint16_t *gw_resume_excluded(struct gw_req *r, size_t *n);
 bool gw_resume_send(struct gw_req *r, const struct view_node *node);
 /* Its first bytes are there. */
 void gw_resume_begin(struct gw_req *r);
-void gw_resume_failed(const char *code); /* nobody goes on with it: why, as a refusal would say */
+void gw_resume_failed(const struct gw_req *r,
+	const char *code); /* nobody goes on with it: why, as a refusal would say */
 
 /* answer.c: our own answers. All leave the request in GW_ANSWER. */
 struct gw_refusal {
@@ -438,8 +440,8 @@ void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec 
 void gw_account_open(struct gw_worker *w);
 void gw_account_close(struct gw_worker *w);
 void gw_account(struct gw_req *r);
-void gw_count_rejected(const char *reason);
-void gw_count_retry(const char *reason);
+void gw_count_rejected(const struct gw_req *r, const char *reason);
+void gw_count_retry(const struct gw_req *r, const char *reason);
 /* tokens of an answer, on the average; 0: unknown */
 uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model);
 void gw_series_itl(struct gw_req *r, cgn_nsec gap); /* between two pieces of a streamed answer */

@@ -36,12 +36,14 @@ CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *e
 		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", w->index);
 	w->tokens = t;
 	t->tag = TOKENS_TAG;
-	t->hits = METRIC_OF(PROMPT_CACHE, "hit");
-	t->misses = METRIC_OF(PROMPT_CACHE, "miss");
-	t->evictions = METRIC_ONE(PROMPT_CACHE_EVICTED);
-	t->bytes = METRIC_ONE(PROMPT_CACHE_BYTES);
+	t->telemetry = w->shared->telemetry;
+	t->hits = METRIC_OF(t->telemetry, PROMPT_CACHE, "hit");
+	t->misses = METRIC_OF(t->telemetry, PROMPT_CACHE, "miss");
+	t->evictions = METRIC_ONE(t->telemetry, PROMPT_CACHE_EVICTED);
+	t->bytes = METRIC_ONE(t->telemetry, PROMPT_CACHE_BYTES);
 	for (unsigned i = 0; i < GW_TOKENS_MODES; i++)
-		t->seconds[i] = METRIC_OF(PROMPT_SECONDS, gw_tokens_text((enum gw_tokens_mode)i));
+		t->seconds[i] =
+			METRIC_OF(t->telemetry, PROMPT_SECONDS, gw_tokens_text((enum gw_tokens_mode)i));
 	return promptcache_new(cache_bytes, &t->cache, err);
 }
 
@@ -75,7 +77,8 @@ static struct tokens_model *model_new(struct gw_tokens_worker *t, struct cgn_str
 	struct tokens_model *m = &v[t->n_models++];
 	*m = (struct tokens_model){.name = {copy, name.n}};
 	for (unsigned i = 0; i < GW_TOKENS_MODES; i++)
-		m->chains[i] = METRIC_OF(PROMPT_CHAIN, copy, gw_tokens_text((enum gw_tokens_mode)i));
+		m->chains[i] =
+			METRIC_OF(t->telemetry, PROMPT_CHAIN, copy, gw_tokens_text((enum gw_tokens_mode)i));
 	return m;
 }
 
@@ -154,7 +157,9 @@ void tokens_fall_back(struct gw_req *r, const char *reason)
 	struct gw_prompt *p = r->prompt;
 	CGN_LIVE(p, PROMPT_TAG);
 	if (reason != NULL)
-		metric_add(METRIC_OF(PROMPT_FALLBACK, cgn_arena_strz(&r->work, r->model), reason), 1);
+		metric_add(METRIC_OF(r->w->shared->telemetry, PROMPT_FALLBACK,
+				   cgn_arena_strz(&r->work, r->model), reason),
+			1);
 	chain_bytes(r, p->body, p->block_bytes);
 	done(r, GW_BYTES);
 }

@@ -24,6 +24,7 @@ struct tokens_encoder {
 
 struct gw_tokens_worker {
 	uint32_t tag;
+	struct telemetry *telemetry;
 	struct promptcache *cache;
 	struct promptcache_stats shown; /* what of its counts is on /metrics already */
 	struct tokens_model *models;

@@ -33,7 +33,7 @@ static CGN_RC read_all(int fd, const char *path, size_t limit, struct cgn_buf *o
 	size_t had = out->n;
 	for (;;) {
 		size_t room = limit - (out->n - had);
-		/* One byte more than allowed tells that there is more. */
+		/* Reading one byte more than allowed detects a longer file. */
 		room = room < 16384 ? room + 1 : 16384;
 		char *to = cgn_buf_room(out, room);
 		if (to == NULL)
@@ -81,10 +81,11 @@ static int write_all(int fd, struct cgn_str s)
 	return 0;
 }
 
-/* 0 or errno; the file is complete and on the medium then. */
-static int fill(int fd, struct cgn_str bytes, mode_t mode)
+/* Return 0 or errno. After success the file is complete and on the medium. */
+static int file_fill(int fd, struct cgn_str bytes, mode_t mode)
 {
-	if (fchmod(fd, mode) != 0) /* mkostemp made it 0600: never wider than asked while it is written */
+	/* mkostemp made it 0600, so that it is never readable more widely than asked while it is written. */
+	if (fchmod(fd, mode) != 0)
 		return errno;
 	int e = write_all(fd, bytes);
 	if (e == 0 && fsync(fd) != 0)
@@ -92,7 +93,7 @@ static int fill(int fd, struct cgn_str bytes, mode_t mode)
 	return e;
 }
 
-/* The rename itself must survive a power cut. */
+/* Make the rename itself survive a power cut. */
 static int sync_folder_of(const char *path)
 {
 	char folder[PATH_MAX];
@@ -105,7 +106,8 @@ static int sync_folder_of(const char *path)
 	CGN_ON_EXIT(close_fd) int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return errno;
-	return fsync(fd) == 0 || errno == EINVAL ? 0 : errno; /* EINVAL: a file system without it */
+	/* EINVAL: the file system does not support fsync of a folder. */
+	return fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
 }
 
 CGN_RC disk_write_file_atomic(const char *path, struct cgn_str bytes, mode_t mode, struct cgn_err *err)
@@ -116,7 +118,7 @@ CGN_RC disk_write_file_atomic(const char *path, struct cgn_str bytes, mode_t mod
 	CGN_ON_EXIT(close_fd) int fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0)
 		return fail_errno(err, "write", path, errno);
-	int e = fill(fd, bytes, mode);
+	int e = file_fill(fd, bytes, mode);
 	if (e == 0 && rename(temp, path) != 0)
 		e = errno;
 	if (e != 0) {
@@ -133,7 +135,7 @@ static CGN_RC make_one(const char *path, mode_t mode, struct cgn_err *err)
 	if (mkdir(path, mode) == 0)
 		return CGN_OK;
 	int e = errno;
-	/* Also for EACCES and EROFS: a folder that is there needs no permission to make it. */
+	/* Checked for EACCES and EROFS too: a folder that exists needs no permission to be made. */
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
 		return CGN_OK;
 	return fail_errno(err, "make folder", path, e == EEXIST ? ENOTDIR : e);

@@ -24,7 +24,7 @@ static bool read_file(const char *path, struct cgn_buf *out)
 	return cgn_ok(disk_read_file(path, FILE_BYTES, out, NULL));
 }
 
-static void machine(const char *root, struct limits_memory *out)
+static void machine_limit(const char *root, struct limits_memory *out)
 {
 	char path[LIMITS_WHO_BYTES];
 	struct cgn_buf file = {0};
@@ -46,7 +46,7 @@ static void machine(const char *root, struct limits_memory *out)
 	cgn_buf_fini(&file);
 }
 
-/* A limit is a number, or the word max. */
+/* The file holds a number or the word "max". */
 static void group_file(const char *path, struct limits_memory *out)
 {
 	struct cgn_buf file = {0};
@@ -59,9 +59,9 @@ static void group_file(const char *path, struct limits_memory *out)
 	cgn_buf_fini(&file);
 }
 
-/* Its own group and those above it. Where a container sees only a part of the tree, the path may begin above
- * what is there: the mount's own files are looked at in any case. */
-static void groups(const char *root, const char *mount, struct cgn_str group, const char *name,
+/* Apply the limits of the process' group and of the group_limits above it. In a container that sees only a part of
+ * the tree, the path may begin above the mount; the mount's own files are read in any case. */
+static void group_limits(const char *root, const char *mount, struct cgn_str group, const char *name,
 	struct limits_memory *out)
 {
 	char path[LIMITS_WHO_BYTES];
@@ -91,17 +91,18 @@ void limits_memory(const char *root, struct limits_memory *out)
 	char path[LIMITS_WHO_BYTES];
 	struct cgn_buf file = {0};
 	*out = (struct limits_memory){.bytes = UINT64_MAX};
-	machine(root, out);
+	machine_limit(root, out);
 	(void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
 	if (read_file(path, &file)) {
-		/* ID:CONTROLLERS:PATH; without controllers: version 2 */
+		/* Each line is ID:CONTROLLERS:PATH; an empty CONTROLLERS means version 2. */
 		for (struct cgn_str rest = cgn_buf_view(&file); rest.n > 0;) {
 			struct cgn_str line = cgn_str_split(&rest, '\n'), id = cgn_str_split(&line, ':'),
 				       controllers = cgn_str_split(&line, ':');
 			if (id.n > 0 && has_memory(controllers))
-				groups(root, "/sys/fs/cgroup/memory", line, "memory.limit_in_bytes", out);
+				group_limits(root, "/sys/fs/cgroup/memory", line, "memory.limit_in_bytes",
+					out);
 			else if (id.n > 0 && controllers.n == 0)
-				groups(root, "/sys/fs/cgroup", line, "memory.max", out);
+				group_limits(root, "/sys/fs/cgroup", line, "memory.max", out);
 		}
 	}
 	cgn_buf_fini(&file);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits: what the system lets this process use, so that a program can say at its start that it was told to
- * take more, instead of being killed once it does. Read from /proc and from the control groups' file systems,
- * version 1 and 2 (cgroups(7)), where systemd and container runtimes mount them. Synchronous: for boot. */
+/* limits: the memory that the system lets this process use, so that a program can report at its start that it
+ * is configured to take more, instead of being killed later. Read from /proc and from the file systems of
+ * control groups, version 1 and 2 (cgroups(7)), where systemd and container runtimes mount them. Synchronous:
+ * for boot. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,12 +10,13 @@
 #define LIMITS_WHO_BYTES 512
 
 struct limits_memory {
-	uint64_t bytes; /* UINT64_MAX: nobody says */
-	/* a control group's limit: the kernel kills who goes beyond, whatever else there is */
+	uint64_t bytes; /* UINT64_MAX: no limit is stated. */
+	/* A control group's limit: the kernel kills a process that exceeds it, even when the machine has
+	 * memory left. */
 	bool group;
-	char who[LIMITS_WHO_BYTES]; /* the file that says so; "" then */
+	char who[LIMITS_WHO_BYTES]; /* The file that states the limit; "" when none does. */
 };
-/* The least of what the machine has (MemTotal) and of the limits of this process' groups and of those above
- * them. What cannot be read sets no limit: inside a container the groups above its own are not seen. |root|
+/* Find the least of the machine's memory (MemTotal) and the limits of this process' groups and of the groups
+ * above them. What cannot be read sets no limit: a container does not see the groups above its own. |root|
  * goes before all paths: "", or a folder for tests. */
 void limits_memory(const char *root, struct limits_memory *out);

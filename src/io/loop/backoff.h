@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backoff: how long to wait before the next try: doubles from |first| to |last|, and the upper half of it is
- * dice, so that many who lost the same peer do not come back at the same moment. */
+/* backoff: how long to wait before the next attempt. The delay doubles from |first| to |last|; its upper half
+ * is random, so that many clients that lost the same peer do not reconnect at the same moment. */
 #pragma once
 #include "base/core/err.h"
 
@@ -8,7 +8,8 @@ struct cgn_backoff {
 	cgn_nsec first, last;
 	unsigned failures;
 };
-cgn_nsec cgn_backoff_next(struct cgn_backoff *b); /* counts a failure */
+/* Count a failure and return the delay before the next attempt. */
+cgn_nsec cgn_backoff_next(struct cgn_backoff *b);
 static inline void cgn_backoff_reset(struct cgn_backoff *b)
 {
 	b->failures = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loop: libuv with our clock, timers, hooks and posts. A turn is: timers, sleep in epoll, I/O callbacks,
- * hooks, close callbacks; hooks run once more before the next sleep, so that none is left waiting. */
+/* loop: libuv with the project's clock, timers, hooks and posts. A turn runs timers, sleeps in epoll, then
+ * runs I/O callbacks, hooks and close callbacks. Hooks run once more before the next sleep, so that no queued
+ * hook waits through it. */
 #include "io/loop/loop.h"
 
 #include <errno.h>
@@ -45,7 +46,8 @@ void cgn_random(void *p, size_t n)
 
 cgn_nsec cgn_loop_now(const struct cgn_loop *l)
 {
-	/* libuv reads its clock when epoll returns; ours follows as soon as that one moved. */
+	/* libuv reads its clock when epoll returns; refresh the cached time as soon as libuv's clock
+	 * moved. */
 	uint64_t ms = uv_now(&l->uv);
 	if (ms != l->clock->uv_ms) {
 		l->clock->uv_ms = ms;
@@ -84,8 +86,8 @@ static void fire_due(uv_timer_t *alarm)
 	struct cgn_loop *l = alarm->data;
 	cgn_nsec now = cgn_loop_now(l);
 	l->alarm_at = 0;
-	/* A timer set from a callback is later than |now| unless its delay is 0; bound the round by its first
-	 * population. */
+	/* A timer set from a callback is due later than |now| unless its delay is 0. Bound the round by the
+	 * number of timers at its start. */
 	size_t most = l->timers.n;
 	struct cgn_timer *t;
 	while (most-- > 0 && (t = timer_heap_first(&l->timers)) != NULL && t->at <= now) {
@@ -94,7 +96,7 @@ static void fire_due(uv_timer_t *alarm)
 	}
 }
 
-/* Once before each sleep instead of at each set and cancel. */
+/* Called once before each sleep instead of at each set and cancel. */
 static void arm_alarm(struct cgn_loop *l)
 {
 	const struct cgn_timer *t = timer_heap_first(&l->timers);
@@ -119,7 +121,7 @@ void cgn_hook_init(struct cgn_hook *h, void (*run)(struct cgn_hook *h))
 	h->queued = false;
 }
 
-static void enlist(struct cgn_link *list, struct cgn_hook *h)
+static void hook_enlist(struct cgn_link *list, struct cgn_hook *h)
 {
 	if (h->queued)
 		return;
@@ -129,12 +131,12 @@ static void enlist(struct cgn_link *list, struct cgn_hook *h)
 
 void cgn_loop_defer(struct cgn_loop *l, struct cgn_hook *h)
 {
-	enlist(&l->hooks, h);
+	hook_enlist(&l->hooks, h);
 }
 
 void cgn_loop_at_exit(struct cgn_loop *l, struct cgn_hook *h)
 {
-	enlist(&l->exits, h);
+	hook_enlist(&l->exits, h);
 }
 
 void cgn_hook_drop(struct cgn_hook *h)
@@ -178,7 +180,7 @@ static void before_sleep(struct cgn_loop *l)
 {
 	do {
 		run_hooks(&l->hooks);
-		release_graves(l); /* after the close callbacks of the last turn */
+		release_graves(l); /* Release what the close callbacks of the last turn buried. */
 	} while (!cgn_list_empty(&l->hooks) || l->graves != NULL);
 	arm_alarm(l);
 }
@@ -198,7 +200,9 @@ void cgn_loop_post(struct cgn_loop *l, struct cgn_post *p, void (*fn)(struct cgn
 		p->next = head;
 	while (!atomic_compare_exchange_weak_explicit(&l->posts, &head, p, memory_order_release,
 		memory_order_relaxed));
-	if (head == NULL) /* else whoever found it empty woke the loop, and it has not looked yet */
+	/* If the stack was not empty, the poster that found it empty woke the loop, and the loop has not read
+	 * the stack yet. */
+	if (head == NULL)
 		CGN_MUST(uv_async_send(&l->wake) == 0);
 }
 
@@ -207,7 +211,7 @@ static bool run_posts(struct cgn_loop *l)
 	struct cgn_post *last = atomic_exchange_explicit(&l->posts, NULL, memory_order_acquire),
 			*first = NULL;
 	bool any = last != NULL;
-	while (last != NULL) { /* turn the stack round: first posted runs first */
+	while (last != NULL) { /* Reverse the stack: the first post runs first. */
 		struct cgn_post *before = last->next;
 		last->next = first;
 		first = last;
@@ -231,7 +235,7 @@ static void on_wake(uv_async_t *h)
 
 /* ---- life ---- */
 
-/* Everything of libuv that the loop itself owns; none of it keeps the loop alive. */
+/* Count the libuv handles that the loop itself owns; none of them keeps the loop alive. */
 static int open_handles(struct cgn_loop *l)
 {
 	int rc = uv_timer_init(&l->uv, &l->alarm);
@@ -262,8 +266,8 @@ CGN_RC cgn_loop_new(struct cgn_loop **out, struct cgn_err *err)
 	l->scratch = scratch;
 	cgn_list_init(&l->hooks);
 	cgn_list_init(&l->exits);
-	/* These only fill memory, but for the wake descriptor: without descriptors at boot there is nothing
-	 * to save. */
+	/* Making these handles only fills memory, except for the wake descriptor. Without descriptors at boot the
+	 * program cannot start. */
 	CGN_MUST(open_handles(l) == 0);
 	*out = l;
 	return CGN_OK;
@@ -275,7 +279,7 @@ void cgn_loop_poll(struct cgn_loop *l, cgn_nsec most)
 	window_init(&l->window, most, cgn_clock_now());
 }
 
-/* Until there is something for libuv to do, or |timeout| ms (-1: none) have passed. */
+/* Wait until libuv has something to do, or |timeout| ms (-1: no limit) have passed. */
 static void wait_polling(struct cgn_loop *l, int timeout)
 {
 	struct pollfd ready = {.fd = uv_backend_fd(&l->uv), .events = POLLIN};
@@ -290,15 +294,15 @@ static void wait_polling(struct cgn_loop *l, int timeout)
 	window_blocked(&l->window, polled, cgn_clock_now() - began);
 }
 
-/* A turn as libuv makes them, but that the wait is ours: it never waits itself. */
+/* Run a turn as libuv does, except that the wait is done here and libuv itself never waits. */
 static void turn_polling(struct cgn_loop *l)
 {
 	uv_run(&l->uv, UV_RUN_NOWAIT);
-	uv_update_time(&l->uv); /* what is due is counted from now, not from before the callbacks */
-	before_sleep(l);        /* a timer that was set in this turn counts */
+	uv_update_time(&l->uv); /* Count due timers from now, not from before the callbacks. */
+	before_sleep(l);        /* Include timers that were set in this turn. */
 	int timeout = uv_backend_timeout(&l->uv);
-	/* 0: something is due, or libuv has not told the kernel yet what to watch. Who stops the loop later
-	 * than here wakes it. */
+	/* 0: a timer is due, or libuv has not yet told the kernel what to watch. A stop requested after this
+	 * check wakes the loop. */
 	if (timeout == 0 || atomic_load_explicit(&l->stopping, memory_order_acquire))
 		return;
 	wait_polling(l, timeout);
@@ -315,7 +319,8 @@ void cgn_loop_run(struct cgn_loop *l)
 		else
 			uv_run(&l->uv, UV_RUN_DEFAULT);
 	run_hooks(&l->exits);
-	/* A close callback may close others, so a few turns; what comes later is cgn_loop_free's. */
+	/* A close callback may close other handles, so run a few turns; cgn_loop_free handles what closes
+	 * later. */
 	for (int turn = 0; turn < 4; turn++)
 		uv_run(&l->uv, UV_RUN_NOWAIT);
 	atomic_store_explicit(&l->stopping, false, memory_order_release);
@@ -382,7 +387,7 @@ void cgn_loop_free(struct cgn_loop **take)
 		return;
 	CGN_LIVE(l, LOOP_TAG);
 	CGN_MUST(!l->threaded);
-	do { /* what is owned by messages, jobs and hooks ends through them */
+	do { /* Messages, jobs and hooks release what they own when they run. */
 		run_hooks(&l->exits);
 		uv_run(&l->uv, l->jobs > 0 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
 	} while (run_posts(l) || l->jobs > 0 || !cgn_list_empty(&l->hooks) || !cgn_list_empty(&l->exits));
@@ -390,7 +395,7 @@ void cgn_loop_free(struct cgn_loop **take)
 	for (int turn = 0; turn < 4; turn++)
 		uv_run(&l->uv, UV_RUN_NOWAIT);
 	release_graves(l);
-	CGN_MUST(uv_loop_close(&l->uv) == 0); /* a handle was left open by its owner */
+	CGN_MUST(uv_loop_close(&l->uv) == 0); /* A failure means that an owner left a handle open. */
 	timer_heap_fini(&l->timers);
 	free(l->clock);
 	free(l->scratch);
@@ -426,7 +431,7 @@ static void job_work(uv_work_t *w)
 
 static void job_done(uv_work_t *w, int status)
 {
-	(void)status; /* nobody cancels */
+	(void)status; /* No caller cancels a job. */
 	struct cgn_job *j = w->data;
 	j->loop->jobs--;
 	j->done(j->arg);
@@ -468,7 +473,7 @@ CGN_RC cgn_loop_signal(struct cgn_loop *l, int signo, void (*fn)(void *arg, int 
 	s->arg = arg;
 	s->uv.data = s;
 	s->next = l->signals;
-	l->signals = s; /* closed with the loop, whatever comes next */
+	l->signals = s; /* The loop closes the signal handle, whatever follows. */
 	rc = uv_signal_start(&s->uv, on_signal, signo);
 	if (rc != 0)
 		return CGN_FAIL(err, UNAVAILABLE, "cannot watch signal %d: %s", signo, uv_strerror(rc));

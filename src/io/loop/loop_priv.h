@@ -9,21 +9,23 @@
 #include "io/loop/loop.h"
 #include "io/loop/window.h"
 
-/* 4-ary min-heap of armed timers; a timer knows its slot, so that moving and cancelling need no search. */
+/* A 4-ary min-heap of armed timers. Each timer knows its slot, so that moving and cancelling need no
+ * search. */
 struct timer_heap {
 	struct cgn_timer **slots;
 	size_t n, cap;
 };
-void timer_heap_put(struct timer_heap *h, struct cgn_timer *t);  /* t->at is set; t is not in the heap */
-void timer_heap_move(struct timer_heap *h, struct cgn_timer *t); /* t->at changed */
+/* Requires: t->at is set and t is not in the heap. */
+void timer_heap_put(struct timer_heap *h, struct cgn_timer *t);
+void timer_heap_move(struct timer_heap *h, struct cgn_timer *t); /* Call after t->at changed. */
 void timer_heap_drop(struct timer_heap *h, struct cgn_timer *t);
 struct cgn_timer *timer_heap_first(const struct timer_heap *h); /* NULL when empty */
 void timer_heap_fini(struct timer_heap *h);
 
-/* Behind a pointer, so that reading the time through a const loop may refresh it. */
+/* Allocated apart, so that reading the time through a const loop may refresh it. */
 struct loop_clock {
 	cgn_nsec now;
-	uint64_t uv_ms; /* uv_now when |now| was read */
+	uint64_t uv_ms; /* Value of uv_now when |now| was read. */
 };
 
 struct loop_signal {
@@ -36,19 +38,19 @@ struct loop_signal {
 struct cgn_loop {
 	uint32_t tag;
 	uv_loop_t uv;
-	uv_timer_t alarm; /* armed for the first timer of the heap */
+	uv_timer_t alarm; /* Armed for the first timer of the heap. */
 	uv_prepare_t before_sleep;
 	uv_check_t after_poll;
 	uv_async_t wake;
 	struct loop_clock *clock;
 	struct timer_heap timers;
 	struct window window;
-	cgn_nsec alarm_at; /* what |alarm| is armed for; 0: not armed */
+	cgn_nsec alarm_at; /* When |alarm| fires; 0: not armed. */
 	struct cgn_link hooks, exits;
 	struct cgn_grave *graves;
-	_Atomic(struct cgn_post *) posts; /* last posted first */
+	_Atomic(struct cgn_post *) posts; /* A stack: the last post is first. */
 	atomic_bool stopping;
-	size_t jobs; /* on the pool or on their way back */
+	size_t jobs; /* Jobs on the pool or on their way back. */
 	struct loop_signal *signals;
 	uint8_t *scratch;
 	pthread_t thread;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timer: the heap behind cgn_timer. A request sets and cancels a timer or two, so both must cost next to
- * nothing. */
+/* timer: the heap behind cgn_timer. Every request sets and cancels a timer or two, so both must be cheap. */
 #include "loop_priv.h"
 
 #include <stdlib.h>
 
 #define ARITY 4
 
-static void place(struct timer_heap *h, size_t slot, struct cgn_timer *t)
+static void heap_place(struct timer_heap *h, size_t slot, struct cgn_timer *t)
 {
 	h->slots[slot] = t;
 	t->heap_slot = slot;
@@ -19,13 +18,13 @@ static void sift_up(struct timer_heap *h, size_t slot, struct cgn_timer *t)
 		size_t parent = (slot - 1) / ARITY;
 		if (h->slots[parent]->at <= t->at)
 			break;
-		place(h, slot, h->slots[parent]);
+		heap_place(h, slot, h->slots[parent]);
 		slot = parent;
 	}
-	place(h, slot, t);
+	heap_place(h, slot, t);
 }
 
-/* The earliest child of |slot|; h->n when it has none. */
+/* Return the earliest child of |slot|, or h->n when it has none. */
 static size_t first_child(const struct timer_heap *h, size_t slot)
 {
 	size_t from = slot * ARITY + 1, best = h->n;
@@ -40,16 +39,17 @@ static void sift_down(struct timer_heap *h, size_t slot, struct cgn_timer *t)
 	for (size_t child; (child = first_child(h, slot)) < h->n; slot = child) {
 		if (h->slots[child]->at >= t->at)
 			break;
-		place(h, slot, h->slots[child]);
+		heap_place(h, slot, h->slots[child]);
 	}
-	place(h, slot, t);
+	heap_place(h, slot, t);
 }
 
-static void grow(struct timer_heap *h)
+static void heap_grow(struct timer_heap *h)
 {
 	size_t cap = h->cap > 0 ? h->cap * 2 : 64;
 	struct cgn_timer **slots = realloc(h->slots, cap * sizeof(*slots));
-	CGN_MUST(slots != NULL); /* 8 bytes a timer: without them nothing else could go on either */
+	/* The heap takes 8 bytes a timer; a process without them could do nothing else either. */
+	CGN_MUST(slots != NULL);
 	h->slots = slots;
 	h->cap = cap;
 }
@@ -57,7 +57,7 @@ static void grow(struct timer_heap *h)
 void timer_heap_put(struct timer_heap *h, struct cgn_timer *t)
 {
 	if (h->n == h->cap)
-		grow(h);
+		heap_grow(h);
 	sift_up(h, h->n++, t);
 }
 
@@ -78,7 +78,7 @@ void timer_heap_drop(struct timer_heap *h, struct cgn_timer *t)
 	struct cgn_timer *last = h->slots[--h->n];
 	if (last == t)
 		return;
-	place(h, slot, last);
+	heap_place(h, slot, last);
 	timer_heap_move(h, last);
 }
 

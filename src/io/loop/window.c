@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/loop/window.h"
 
-static void earn(struct window *w, cgn_nsec much)
+static void purse_earn(struct window *w, cgn_nsec much)
 {
 	w->purse += (int64_t)much;
 	if (w->purse > (int64_t)(WINDOW_PURSE * w->most))
 		w->purse = (int64_t)(WINDOW_PURSE * w->most);
 }
 
-static void spend(struct window *w, cgn_nsec much)
+static void purse_spend(struct window *w, cgn_nsec much)
 {
 	w->purse -= (int64_t)(much < WINDOW_DEBT ? much : WINDOW_DEBT);
 	if (w->purse < -(int64_t)WINDOW_DEBT)
@@ -23,7 +23,7 @@ void window_init(struct window *w, cgn_nsec most, cgn_nsec now)
 cgn_nsec window_open(struct window *w, cgn_nsec now)
 {
 	if (w->most > 0 && now > w->paid) {
-		earn(w, (now - w->paid) / WINDOW_SHARE);
+		purse_earn(w, (now - w->paid) / WINDOW_SHARE);
 		w->paid = now;
 	}
 	return w->purse >= (int64_t)w->size ? w->size : 0;
@@ -32,16 +32,17 @@ cgn_nsec window_open(struct window *w, cgn_nsec now)
 void window_found(struct window *w, cgn_nsec polled)
 {
 	w->missed = 0;
-	if (polled > w->size + w->most) /* looking once does not take that long: somebody else ran */
-		spend(w, polled - w->size);
+	/* A single look is shorter than that: another process had the processor. */
+	if (polled > w->size + w->most)
+		purse_spend(w, polled - w->size);
 	else
-		earn(w, w->most / 4);
+		purse_earn(w, w->most / 4);
 }
 
 void window_blocked(struct window *w, cgn_nsec polled, cgn_nsec waited)
 {
-	spend(w, polled);
-	/* One that blocked was longer than it had to be, by the wake-up. */
+	purse_spend(w, polled);
+	/* A wait that blocked was longer than necessary by the wake-up time. */
 	if (waited > 2 * w->most) {
 		if (++w->missed == 2)
 			w->size = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper: waits for the program, for an order, and for our death. It was forked from a process with
- * threads, so it allocates nothing. */
+/* The keeper process: waits for the program, for an order, and for its owner's death. It was forked from a
+ * process with threads, so it allocates nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,11 +17,11 @@
 #include "io/proc/proc_priv.h"
 
 enum { FD_CONTROL = 3, FD_OUT, FD_ERR, FD_EXEC_R, FD_EXEC_W, FD_CHILD_SIGNAL, FD_FIRST_OTHER };
-#define FD_SAFE 64 /* above all of those, for the shuffle */
+#define FD_SAFE 64 /* Above all job descriptors, for moving them. */
 
 struct keeper {
 	pid_t program;
-	int status; /* of the program, once |gone| */
+	int status; /* Wait status of the program, valid once |gone|. */
 	bool gone, stopping, killed;
 	int64_t kill_at_ms;
 	int grace_ms;
@@ -34,14 +34,14 @@ static int64_t now_ms(void)
 	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-static void tell(enum keeper_kind kind, int value)
+static void owner_tell(enum keeper_kind kind, int value)
 {
 	struct keeper_msg m = {.kind = (int32_t)kind, .value = value};
 	(void)!send(FD_CONTROL, &m, sizeof m, MSG_NOSIGNAL);
 }
 
-/* Keep what the job needs at known numbers and close the rest: neither listening sockets nor connections may
- * outlive their owner here. */
+/* Move the job's descriptors to known numbers and close all others: neither listening sockets nor connections
+ * may outlive their owner here. */
 static void settle_descriptors(const struct keeper_job *job)
 {
 	int control = fcntl(job->control, F_DUPFD, FD_SAFE), out = fcntl(job->out, F_DUPFD, FD_SAFE),
@@ -68,12 +68,12 @@ static void default_signals(void)
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* In the program's process, up to exec. */
+/* Runs in the program's process, up to exec. */
 _Noreturn static void become(const struct keeper_job *job, pid_t keeper)
 {
 	(void)setpgid(0, 0);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != keeper) /* it died before the line above */
+	if (getppid() != keeper) /* The parent died before the line above. */
 		_exit(126);
 	(void)dup2(FD_OUT, 1);
 	(void)dup2(FD_ERR, 2);
@@ -87,7 +87,8 @@ _Noreturn static void become(const struct keeper_job *job, pid_t keeper)
 	_exit(127);
 }
 
-/* Parent's pid in /proc/PID/stat: behind the name, which may hold anything but ends with the last ')'. */
+/* Read the parent's pid from /proc/PID/stat. It stands behind the name, which may hold anything but ends with
+ * the last ')'. */
 static pid_t parent_in_stat(char *text, ssize_t n)
 {
 	ssize_t at = n - 1;
@@ -127,7 +128,7 @@ static void kill_if_ours(const char *name)
 		(void)kill(pid, SIGKILL);
 }
 
-struct dirent64_raw { /* what getdents64 writes */
+struct dirent64_raw { /* Layout that getdents64 writes. */
 	uint64_t ino;
 	int64_t off;
 	unsigned short reclen;
@@ -135,8 +136,8 @@ struct dirent64_raw { /* what getdents64 writes */
 	char name[];
 };
 
-/* Everything that lost its parent became ours (PR_SET_CHILD_SUBREAPER), whatever group or session it fled
- * to. */
+/* Kill every child. All descendants that lost their parent became children of the keeper
+ * (PR_SET_CHILD_SUBREAPER), whatever group or session they moved to. */
 static void kill_children(void)
 {
 	_Alignas(8) char buf[4096];
@@ -152,7 +153,7 @@ static void kill_children(void)
 	(void)close(dir);
 }
 
-static void note(struct keeper *k, pid_t pid, int status)
+static void exit_note(struct keeper *k, pid_t pid, int status)
 {
 	if (pid != k->program)
 		return;
@@ -160,14 +161,14 @@ static void note(struct keeper *k, pid_t pid, int status)
 	k->status = status;
 }
 
-/* False once nobody is left. */
-static bool reap(struct keeper *k, int flags)
+/* Return false once no child is left. */
+static bool children_reap(struct keeper *k, int flags)
 {
 	int status = 0;
 	for (;;) {
 		pid_t pid = waitpid(-1, &status, flags);
 		if (pid > 0)
-			note(k, pid, status);
+			exit_note(k, pid, status);
 		if (pid > 0 && flags == 0)
 			return true;
 		if (pid == 0)
@@ -177,30 +178,30 @@ static bool reap(struct keeper *k, int flags)
 	}
 }
 
-/* Killing a parent hands its children to us, so again until there are none. */
-static void sweep(struct keeper *k)
+/* Killing a parent makes its children ours, so repeat until none is left. */
+static void descendants_kill(struct keeper *k)
 {
 	do {
 		if (!k->gone)
 			(void)kill(-k->program, SIGKILL);
 		kill_children();
-	} while (reap(k, 0));
+	} while (children_reap(k, 0));
 }
 
 _Noreturn static void finish(struct keeper *k)
 {
-	sweep(k);
-	tell(KEEPER_EXITED, k->status);
+	descendants_kill(k);
+	owner_tell(KEEPER_EXITED, k->status);
 	_exit(0);
 }
 
-static void ordered(struct keeper *k)
+static void on_order(struct keeper *k)
 {
 	struct keeper_msg m;
 	ssize_t n = recv(FD_CONTROL, &m, sizeof m, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n != (ssize_t)sizeof m || m.kind != KEEPER_STOP) /* our owner died, or talks nonsense */
+	if (n != (ssize_t)sizeof m || m.kind != KEEPER_STOP) /* The owner died or sent a malformed message. */
 		finish(k);
 	if (k->stopping)
 		return;
@@ -228,13 +229,13 @@ _Noreturn static void watch(struct keeper *k)
 			finish(k);
 		if (n > 0 && fds[1].revents != 0)
 			(void)!read(FD_CHILD_SIGNAL, &info, sizeof info);
-		/* A program that ends by itself takes its descendants along; one that was told to end lets
-		 * them use up the grace. */
-		bool any_left = reap(k, WNOHANG);
+		/* When a program ends by itself, its descendants are killed at once; when it was told to
+		 * stop, they may use the rest of the grace period. */
+		bool any_left = children_reap(k, WNOHANG);
 		if (!any_left || (k->gone && !k->stopping))
 			finish(k);
 		if (n > 0 && fds[0].revents != 0)
-			ordered(k);
+			on_order(k);
 	}
 }
 
@@ -250,11 +251,11 @@ static int exec_result(void)
 	return n == (ssize_t)sizeof why ? why : 0;
 }
 
-static void prepare(const struct keeper_job *job)
+static void keeper_prepare(const struct keeper_job *job)
 {
 	sigset_t all, child;
 	int exec_pipe[2];
-	(void)setsid(); /* a ^C at our terminal is our business */
+	(void)setsid(); /* A ^C at the owner's terminal must not reach the program. */
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	(void)prctl(PR_SET_NAME, "cgn-keeper");
 	(void)sigfillset(&all);
@@ -262,7 +263,7 @@ static void prepare(const struct keeper_job *job)
 	settle_descriptors(job);
 	(void)sigemptyset(&child);
 	(void)sigaddset(&child, SIGCHLD);
-	/* The lowest free numbers are taken in order: 6, 7, 8. */
+	/* The lowest free descriptors are used in order: 6, 7, 8. */
 	if (pipe(exec_pipe) != 0 || exec_pipe[0] != FD_EXEC_R || exec_pipe[1] != FD_EXEC_W ||
 		signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC) != FD_CHILD_SIGNAL)
 		_exit(126);
@@ -271,24 +272,24 @@ static void prepare(const struct keeper_job *job)
 _Noreturn void keeper_run(const struct keeper_job *job)
 {
 	struct keeper k = {.grace_ms = job->grace_ms};
-	prepare(job);
+	keeper_prepare(job);
 	pid_t self = getpid();
 	k.program = _Fork();
 	if (k.program == 0)
 		become(job, self);
 	if (k.program < 0) {
-		tell(KEEPER_EXEC_FAILED, errno);
+		owner_tell(KEEPER_EXEC_FAILED, errno);
 		_exit(0);
 	}
-	(void)setpgid(k.program, k.program); /* also here: whoever is first */
+	(void)setpgid(k.program, k.program); /* Also called in the child: either may run first. */
 	(void)close(FD_OUT);
 	(void)close(FD_ERR);
 	int why = exec_result();
 	if (why != 0) {
-		sweep(&k);
-		tell(KEEPER_EXEC_FAILED, why);
+		descendants_kill(&k);
+		owner_tell(KEEPER_EXEC_FAILED, why);
 		_exit(0);
 	}
-	tell(KEEPER_STARTED, (int)k.program);
+	owner_tell(KEEPER_STARTED, (int)k.program);
 	watch(&k);
 }

@@ -3,7 +3,7 @@
 
 #define LINE_COST (CGN_SEC / PROC_LINE_RATE)
 
-/* A leaky bucket told as the instant at which it is empty again. */
+/* A leaky bucket, stored as the instant at which it is empty. */
 static bool may_pass(struct proc_rate *r, cgn_nsec now)
 {
 	cgn_nsec from = r->full_at > now ? r->full_at : now;
@@ -13,7 +13,7 @@ static bool may_pass(struct proc_rate *r, cgn_nsec now)
 	return true;
 }
 
-static void give(struct proc_lines *l, struct proc_rate *r, cgn_nsec now, proc_line_fn fn, void *user)
+static void line_give(struct proc_lines *l, struct proc_rate *r, cgn_nsec now, proc_line_fn fn, void *user)
 {
 	size_t n = l->n;
 	if (n > 0 && l->buf[n - 1] == '\r')
@@ -31,7 +31,7 @@ static void give(struct proc_lines *l, struct proc_rate *r, cgn_nsec now, proc_l
 	fn(user, (struct cgn_str){l->buf, n}, dropped);
 }
 
-static void keep(struct proc_lines *l, const char *p, size_t n)
+static void line_keep(struct proc_lines *l, const char *p, size_t n)
 {
 	size_t room = sizeof l->buf - l->n;
 	if (l->cut)
@@ -49,10 +49,10 @@ void proc_lines_feed(struct proc_lines *l, struct proc_rate *r, const void *p, s
 	while (n > 0) {
 		const char *end = memchr(at, '\n', n);
 		size_t part = end != NULL ? (size_t)(end - at) : n;
-		keep(l, at, part);
+		line_keep(l, at, part);
 		if (end == NULL)
 			return;
-		give(l, r, now, fn, user);
+		line_give(l, r, now, fn, user);
 		at += part + 1;
 		n -= part + 1;
 	}
@@ -60,5 +60,5 @@ void proc_lines_feed(struct proc_lines *l, struct proc_rate *r, const void *p, s
 
 void proc_lines_end(struct proc_lines *l, struct proc_rate *r, cgn_nsec now, proc_line_fn fn, void *user)
 {
-	give(l, r, now, fn, user);
+	line_give(l, r, now, fn, user);
 }

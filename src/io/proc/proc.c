@@ -18,9 +18,11 @@
 #define PROC_TAG      0x9e0c0001U
 #define DEFAULT_GRACE (10 * CGN_SEC)
 #define READ_ROUNDS \
-	16 /* of the scratch buffer, per turn and stream: a chatty program must not hold up the loop */
+/* Reads of the scratch buffer per turn and stream, so that a chatty program does not hold up the
+	 * loop. */
+16
 
-extern char **environ;
+	extern char **environ;
 
 struct proc_stream {
 	uv_poll_t poll;
@@ -38,7 +40,7 @@ struct proc {
 	uv_poll_t control_poll;
 	struct proc_stream out, err;
 	struct proc_rate rate;
-	int control; /* our end of the socket pair */
+	int control; /* Our end of the socket pair. */
 	pid_t keeper, program;
 	unsigned open_handles;
 	bool stopped, freed;
@@ -87,7 +89,7 @@ static void on_stream_line(void *user, struct cgn_str line, unsigned long droppe
 		s->owner->ops.on_line(s->owner->user, s->is_stderr, line, dropped);
 }
 
-/* False at the end of the stream. */
+/* Return false at the end of the stream. */
 static bool stream_read(struct proc_stream *s, unsigned rounds)
 {
 	uint8_t *buf = cgn_loop_scratch(s->owner->loop);
@@ -103,7 +105,7 @@ static bool stream_read(struct proc_stream *s, unsigned rounds)
 	return true;
 }
 
-static void release(struct proc *p)
+static void proc_release(struct proc *p)
 {
 	p->tag = 0;
 	free(p);
@@ -114,7 +116,7 @@ static void handle_closed(struct proc *p)
 	CGN_LIVE(p, PROC_TAG);
 	CGN_MUST(p->open_handles > 0);
 	if (--p->open_handles == 0)
-		release(p);
+		proc_release(p);
 }
 
 static void on_stream_closed(uv_handle_t *h)
@@ -128,7 +130,7 @@ static void stream_close(struct proc_stream *s)
 	if (s->fd < 0)
 		return;
 	proc_lines_end(&s->lines, &s->owner->rate, cgn_loop_now(s->owner->loop), on_stream_line, s);
-	if (s->fd < 0) /* that callback freed us */
+	if (s->fd < 0) /* The callback freed the proc. */
 		return;
 	uv_close((uv_handle_t *)&s->poll, on_stream_closed);
 	(void)close(s->fd);
@@ -144,7 +146,7 @@ static void on_stream_ready(uv_poll_t *h, int status, int events)
 		stream_close(s);
 }
 
-/* Nobody holds the other end any more: what is left is all there is. */
+/* No process holds the other end, so what is buffered is all there is. */
 static void stream_finish(struct proc_stream *s)
 {
 	if (s->fd >= 0)
@@ -176,7 +178,7 @@ static struct proc_exit exit_of_status(int status)
 	return (struct proc_exit){.code = WEXITSTATUS(status)};
 }
 
-static void ended(struct proc *p, struct proc_exit why)
+static void program_ended(struct proc *p, struct proc_exit why)
 {
 	p->program = 0;
 	stream_finish(&p->out);
@@ -186,12 +188,12 @@ static void ended(struct proc *p, struct proc_exit why)
 		p->ops.on_exit(p->user, &why);
 }
 
-/* Somebody killed the keeper. The program dies with it; its group is ours to end. */
+/* The keeper was killed. The program dies with it; kill its process group here. */
 static void keeper_lost(struct proc *p)
 {
 	if (p->program > 0)
 		(void)kill(-p->program, SIGKILL);
-	ended(p, (struct proc_exit){.code = -1, .signal = SIGKILL});
+	program_ended(p, (struct proc_exit){.code = -1, .signal = SIGKILL});
 }
 
 static void on_control_ready(uv_poll_t *h, int status, int events)
@@ -211,9 +213,9 @@ static void on_control_ready(uv_poll_t *h, int status, int events)
 	if (m.kind == KEEPER_STARTED)
 		p->program = m.value;
 	else if (m.kind == KEEPER_EXEC_FAILED)
-		ended(p, (struct proc_exit){.exec_errno = m.value, .code = -1});
+		program_ended(p, (struct proc_exit){.exec_errno = m.value, .code = -1});
 	else
-		ended(p, exit_of_status(m.value));
+		program_ended(p, exit_of_status(m.value));
 }
 
 /* ---- start ---- */
@@ -221,7 +223,7 @@ struct plumbing {
 	int control[2], out[2], err[2];
 };
 
-static void shut(int *fd)
+static void stream_shut(int *fd)
 {
 	if (*fd >= 0)
 		(void)close(*fd);
@@ -231,9 +233,9 @@ static void shut(int *fd)
 static void plumbing_close(struct plumbing *pl)
 {
 	for (int i = 0; i < 2; i++) {
-		shut(&pl->control[i]);
-		shut(&pl->out[i]);
-		shut(&pl->err[i]);
+		stream_shut(&pl->control[i]);
+		stream_shut(&pl->out[i]);
+		stream_shut(&pl->err[i]);
 	}
 }
 
@@ -249,7 +251,7 @@ static CGN_RC plumbing_open(struct plumbing *pl, struct cgn_err *err)
 	return CGN_FAIL(err, UNAVAILABLE, "no pipe for a child process: %s", strerror(e));
 }
 
-static bool overridden(const char *entry, const char *const *env)
+static bool is_overridden(const char *entry, const char *const *env)
 {
 	const char *eq = strchr(entry, '=');
 	size_t n = eq != NULL ? (size_t)(eq - entry) + 1 : strlen(entry);
@@ -267,22 +269,22 @@ static size_t count_of(const char *const *list)
 	return n;
 }
 
-/* Our environment with |env| over it; the strings are borrowed. */
-static const char **environment(const char *const *env)
+/* Our environment_merge with |env| on top; the strings are borrowed. */
+static const char **environment_merge(const char *const *env)
 {
 	size_t ours = count_of((const char *const *)environ), n = 0;
 	const char **all = calloc(ours + count_of(env) + 1, sizeof *all);
 	if (all == NULL)
 		return NULL;
 	for (size_t i = 0; i < ours; i++)
-		if (!overridden(environ[i], env))
+		if (!is_overridden(environ[i], env))
 			all[n++] = environ[i];
 	for (size_t i = 0; env != NULL && env[i] != NULL; i++)
 		all[n++] = env[i];
 	return all;
 }
 
-/* execve takes its strings as char *, and changes none of them. */
+/* execve takes its strings as char * and does not change them. */
 static char *const *exec_strings(const char *const *v)
 {
 	union {
@@ -305,7 +307,7 @@ static pid_t fork_keeper(const struct plumbing *pl, const char *file, const stru
 		.envp = exec_strings(envp),
 		.grace_ms = (int)(grace / CGN_MSEC < 3600000 ? grace / CGN_MSEC : 3600000),
 	};
-	pid_t pid = _Fork(); /* without the atfork handlers: those of libuv close descriptors by number */
+	pid_t pid = _Fork(); /* Fork without atfork handlers: libuv's close descriptors by number. */
 	if (pid == 0)
 		keeper_run(&job);
 	return pid;
@@ -318,7 +320,8 @@ static void stream_open(struct proc *p, struct proc_stream *s, int *take_fd, boo
 	*take_fd = -1;
 	s->is_stderr = is_stderr;
 	s->poll.data = s;
-	/* Fails only for descriptors that epoll does not know; pipes and sockets it does. */
+	/* uv_poll_init fails only for descriptors that epoll does not support; it supports pipes and
+	 * sockets. */
 	CGN_MUST(uv_poll_init(cgn_loop_uv(p->loop), &s->poll, s->fd) == 0);
 	CGN_MUST(uv_poll_start(&s->poll, UV_READABLE, on_stream_ready) == 0);
 	p->open_handles++;
@@ -344,7 +347,7 @@ CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct p
 	CGN_MUST(cfg->argv != NULL && cfg->argv[0] != NULL);
 	CGN_TRY(proc_find(cfg->argv[0], getenv("PATH"), file, sizeof file, err));
 	struct proc *p = calloc(1, sizeof *p);
-	const char **envp = environment(cfg->env);
+	const char **envp = environment_merge(cfg->env);
 	cgn_rc rc = p != NULL && envp != NULL ? plumbing_open(&pl, err)
 					      : CGN_FAIL(err, NO_MEMORY, "no memory to start %s", file);
 	if (!cgn_ok(rc)) {
@@ -361,7 +364,7 @@ CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct p
 		*out = p;
 	} else {
 		rc = CGN_FAIL(err, UNAVAILABLE, "can't start %s: %s", file, strerror(e));
-		release(p);
+		proc_release(p);
 	}
 	plumbing_close(&pl);
 	return rc;
@@ -381,8 +384,8 @@ void proc_stop(struct proc *p)
 	if (p->stopped || p->control < 0)
 		return;
 	p->stopped = true;
-	(void)!send(p->control, &m, sizeof m,
-		MSG_NOSIGNAL | MSG_DONTWAIT); /* fails when it is gone, which we are about to be told */
+	/* Fails when the keeper is gone, which the next read reports. */
+	(void)!send(p->control, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void proc_free(struct proc **take)

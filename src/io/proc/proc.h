@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proc: run a program and be sure of its end. Between us and it stands a keeper, a tiny forked process that
- * holds nothing of ours: it is the reaper of everything that the program starts, ends all of it when the
- * program ends or when it is told to, and kills all of it when we die, by kill -9 too. Linux only. Objects
- * belong to their loop. */
+/* proc: run a program and guarantee its end. Between the caller and the program stands a keeper, a small
+ * forked process that holds nothing of the caller's. The keeper reaps everything that the program starts. It
+ * kills all of it when the program ends, when it is told to, and when the caller dies, by kill -9 too. Linux
+ * only. Objects belong to their loop. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>
@@ -11,45 +11,47 @@
 #include "base/core/str.h"
 #include "io/loop/loop.h"
 
-#define PROC_LINE_BYTES 4096 /* of output; the rest of a longer line is dropped */
-#define PROC_LINE_BURST 2000 /* lines at once ... */
-#define PROC_LINE_RATE  100  /* ... and a second; more are dropped and counted */
+#define PROC_LINE_BYTES 4096 /* Longest output line; the rest of a longer line is dropped. */
+#define PROC_LINE_BURST 2000 /* Lines allowed in a burst. */
+#define PROC_LINE_RATE  100  /* Lines allowed per second; more are dropped and counted. */
 
 struct proc;
 
 struct proc_exit {
-	int exec_errno; /* not 0: it never ran */
-	int code;       /* exit status; -1 when a signal ended it */
-	int signal;     /* 0 when it exited by itself */
+	int exec_errno; /* Not 0: exec failed, and the program never ran. */
+	int code;       /* Exit status; -1 when a signal ended the program. */
+	int signal;     /* Signal that ended the program; 0 when it exited by itself. */
 };
 
 struct proc_ops {
-	/* A line of its stdout or stderr, without the newline; borrowed. |dropped| lines before it were over
-	 * the rate. */
+	/* A line of stdout or stderr, without the newline; borrowed. |dropped| lines before it exceeded the
+	 * rate. */
 	void (*on_line)(void *user, bool is_stderr, struct cgn_str line, unsigned long dropped);
-	/* Last word, exactly once, after all its output: it and all its descendants are gone, and so is the
-	 * proc when this returns. */
+	/* The last callback, called exactly once, after all output: the program and all its descendants are
+	 * gone. The proc is freed when this returns. */
 	void (*on_exit)(void *user, const struct proc_exit *why);
 };
 
 struct proc_cfg {
 	const char *const *argv; /* NULL-terminated; argv[0] without a slash is looked up in PATH */
-	const char *const *env;  /* "NAME=value" over our own environment, NULL-terminated; may be NULL */
-	cgn_nsec grace;          /* from SIGTERM to SIGKILL; 0: 10 s */
+	/* "NAME=value" strings that override the caller's environment, NULL-terminated; may be NULL. */
+	const char *const *env;
+	cgn_nsec grace; /* Time from SIGTERM to SIGKILL; 0: 10 s. */
 };
-/* Copies what it needs. Never calls back inline. CGN_NOT_FOUND: no such program (the sentence has PATH);
- * CGN_FORBIDDEN: it may not be executed; others: out of processes, descriptors, memory. */
+/* Start the program. Copies |cfg|; never calls back inline. CGN_NOT_FOUND: no such program (the message has
+ * PATH). CGN_FORBIDDEN: it is not executable. Other codes: no processes, descriptors or memory left. */
 CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct proc_ops *ops, void *user,
 	struct proc **out, struct cgn_err *err);
-pid_t proc_pid(const struct proc *p); /* of the program; 0 until it is known and after it has gone */
-/* SIGTERM to its process group, SIGKILL to all its descendants after the grace; on_exit follows. A second
- * call changes nothing. */
+/* Return the program's pid; 0 before it is known and after the program has ended. */
+pid_t proc_pid(const struct proc *p);
+/* Send SIGTERM to the program's process group, and SIGKILL to all its descendants after the grace period;
+ * on_exit follows. A second call does nothing. */
 void proc_stop(struct proc *p);
-/* No callback any more. What still runs is killed at once, all of it; waits for that. NULL-safe. The memory
- * goes with the loop's next turn. */
+/* Kill at once everything that still runs, wait for its end, and call back no more. NULL-safe. The memory is
+ * freed in the loop's next turn. */
 void proc_free(struct proc **take);
-/* "exit status 1", "killed by SIGKILL", "Exec format error": for logs. */
+/* Write "exit status 1", "killed by SIGKILL" or "Exec format error" into |buf|, for logs. */
 const char *proc_exit_text(const struct proc_exit *why, char *buf, size_t cap);
-/* The file that argv[0] names: itself when it has a slash, else the first executable of |path_list| ("a:b:c";
- * NULL: empty). */
+/* Find the file that argv[0] names: |name| itself when it has a slash, else the first executable in
+ * |path_list| ("a:b:c"; NULL: empty). */
 CGN_RC proc_find(const char *name, const char *path_list, char *out, size_t cap, struct cgn_err *err);

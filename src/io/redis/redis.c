@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* redis: one connection, its handshake, and calls in the order in which they were sent. */
+/* redis: one connection, its handshake, and calls in sending order. */
 #include "io/redis/redis.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define REDIS_TAG     0x4ed15c01U
 #define CALL_TAG      0x4ed15c02U
-#define HANDSHAKE     CGN_SEC /* to connect, and then for each of its steps */
+#define HANDSHAKE     CGN_SEC /* Timeout of the connection, and then of each handshake step. */
 #define TIMEOUT       (50 * CGN_MSEC)
 #define BACKOFF_FIRST (100 * CGN_MSEC)
 #define BACKOFF_LAST  (5 * CGN_SEC)
@@ -23,7 +23,7 @@ struct call {
 	uint32_t tag;
 	enum call_kind kind;
 	struct cgn_link link;
-	/* of a run: keys and arguments, for a second time if the server has lost the script */
+	/* Keys and arguments of a run, kept to send them again if the server has lost the script. */
 	struct cgn_buf words;
 	size_t n_words, n_keys;
 	bool again;
@@ -37,18 +37,18 @@ struct redis {
 	struct cgn_loop *loop;
 	struct redis_cfg cfg;
 	char *probe;
-	struct net_conn *conn; /* NULL: none; then |timer| is for the next try */
+	struct net_conn *conn; /* NULL: not connected, and |timer| runs until the next attempt. */
 	bool ready;
-	bool told; /* that it is not ready */
+	bool told; /* |on_state| was told that the client is not ready. */
 	char hash[HASH_MAX + 1];
-	struct cgn_link calls; /* sent, in this order; the first has the earliest deadline */
+	struct cgn_link calls; /* Calls sent, in this order; the first has the earliest deadline. */
 	size_t n_calls;
 	struct cgn_buf unread;
 	struct cgn_timer timer;
 	struct cgn_backoff backoff;
 };
 
-static void lose(struct redis *r, const struct cgn_err *why);
+static void connection_lose(struct redis *r, const struct cgn_err *why);
 
 /* ---- calls ---- */
 
@@ -71,7 +71,7 @@ static void calls_fail(struct redis *r, const struct cgn_err *why)
 		call_end(r, CGN_CONTAINER(l, struct call, link), &(struct redis_answer){.err = why});
 }
 
-/* The first call's, or none. */
+/* Arm the timer for the first call's deadline, or disarm it. */
 static void deadline_set(struct redis *r)
 {
 	struct cgn_link *l = cgn_list_first(&r->calls);
@@ -96,7 +96,7 @@ static struct call *call_new(enum call_kind kind)
 	return c;
 }
 
-/* |head|: the words before the call's own. It is the last under way from now on. */
+/* |head|: the words before the call's own. The call becomes the last one in flight. */
 static void call_send(struct redis *r, struct call *c, const struct cgn_str *head, size_t n_head,
 	cgn_nsec timeout)
 {
@@ -110,7 +110,7 @@ static void call_send(struct redis *r, struct call *c, const struct cgn_str *hea
 	if (!b.bad) {
 		const struct iovec iov[] = {{b.p, b.n}, {c->words.p, c->words.n}};
 		net_write(r->conn, iov, c->words.n > 0 ? 2 : 1);
-	} /* else its deadline passes, and all begins anew */
+	} /* On failure the call's deadline passes, and the connection starts over. */
 	cgn_buf_fini(&b);
 	if (was_idle)
 		deadline_set(r);
@@ -166,7 +166,7 @@ static void step_send(struct redis *r, enum call_kind kind, const struct cgn_str
 {
 	struct call *c = call_new(kind);
 	if (c == NULL) {
-		lose(r, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "out of memory"});
+		connection_lose(r, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "out of memory"});
 		return;
 	}
 	r->n_calls++;
@@ -175,7 +175,7 @@ static void step_send(struct redis *r, enum call_kind kind, const struct cgn_str
 
 static void step_after(struct redis *r, enum call_kind last);
 
-static void greet(struct redis *r)
+static void handshake_start(struct redis *r)
 {
 	const struct redis_url *u = &r->cfg.url;
 	const struct cgn_str words[] = {CGN_STR("AUTH"), cgn_str_of(u->user), cgn_str_of(u->password)};
@@ -216,16 +216,16 @@ static void step_after(struct redis *r, enum call_kind last)
 
 /* ---- answers ---- */
 
-static void nonsense(struct redis *r, const char *what)
+static void reply_is_invalid(struct redis *r, const char *what)
 {
 	struct cgn_err why = {.code = CGN_UNAVAILABLE};
 	(void)snprintf(why.msg, sizeof why.msg, "what answers is no Redis, or not this script: %s", what);
-	lose(r, &why);
+	connection_lose(r, &why);
 }
 
-/* Of what is said of AUTH the first word is told alone: a server that knows no AUTH repeats what it was
- * sent. */
-static void refused(struct redis *r, enum call_kind kind, struct cgn_str text)
+/* Report only the first word of a refusal of AUTH: a server that does not know AUTH repeats what it was sent,
+ * with the password. */
+static void call_refused(struct redis *r, enum call_kind kind, struct cgn_str text)
 {
 	struct cgn_err why = {.code = CGN_UNAVAILABLE};
 	if (kind == CALL_AUTH)
@@ -234,21 +234,21 @@ static void refused(struct redis *r, enum call_kind kind, struct cgn_str text)
 		(int)(text.n < 120 ? text.n : 120), text.p);
 	for (char *p = why.msg; *p != '\0'; p++)
 		*p = *p >= ' ' && *p <= '~' ? *p : '?';
-	lose(r, &why);
+	connection_lose(r, &why);
 }
 
 static void step_answered(struct redis *r, struct call *c, const struct resp_value *v)
 {
 	enum call_kind kind = c->kind;
 	if (kind == CALL_LOAD && (v->type != RESP_BULK || !cgn_str_copyz(r->hash, sizeof r->hash, v->text))) {
-		nonsense(r, "no hash of a script");
+		reply_is_invalid(r, "no hash of a script");
 		return;
 	}
 	call_end(r, c, &(struct redis_answer){0});
 	step_after(r, kind);
 }
 
-/* An array of integers, or one. */
+/* Accept an array of integers, or a single integer. */
 static bool values_take(struct cgn_str rest, const struct resp_value *head, int64_t *values, size_t *n)
 {
 	struct resp_value v = *head;
@@ -272,14 +272,14 @@ static void run_answered(struct redis *r, struct call *c, struct cgn_str rest, c
 	int64_t values[REDIS_MAX_VALUES];
 	size_t n;
 	if (!values_take(rest, head, values, &n)) {
-		nonsense(r, "no list of numbers");
+		reply_is_invalid(r, "no list of numbers");
 		return;
 	}
-	cgn_backoff_reset(&r->backoff); /* it works indeed */
+	cgn_backoff_reset(&r->backoff); /* The server works, so the next failure waits the first delay. */
 	call_end(r, c, &(struct redis_answer){&fine, values, n});
 }
 
-/* One whole reply. */
+/* Handle one whole reply. */
 static void on_reply(struct redis *r, struct cgn_str reply)
 {
 	struct cgn_link *l = cgn_list_first(&r->calls);
@@ -287,17 +287,19 @@ static void on_reply(struct redis *r, struct cgn_str reply)
 	const char *why;
 	CGN_MUST(resp_take(&reply, &v, &why) == RESP_GOT);
 	if (l == NULL) {
-		nonsense(r, "an answer that nobody asked for");
+		reply_is_invalid(r, "an answer that nobody asked for");
 		return;
 	}
 	struct call *c = CGN_CONTAINER(l, struct call, link);
 	CGN_LIVE(c, CALL_TAG);
 	if (v.type == RESP_ERROR && c->kind == CALL_RUN && !c->again && cgn_str_starts(v.text, "NOSCRIPT")) {
-		c->again = true; /* it was flushed: its text goes along, and stays there */
+		/* The server's scripts were flushed: send the script's text with this call; the server keeps
+		 * it from then on. */
+		c->again = true;
 		cgn_list_drop(&c->link);
 		run_send(r, c);
 	} else if (v.type == RESP_ERROR) {
-		refused(r, c->kind, v.text);
+		call_refused(r, c->kind, v.text);
 	} else if (c->kind == CALL_RUN) {
 		run_answered(r, c, reply, &v);
 	} else {
@@ -311,7 +313,7 @@ static void on_data(struct net_conn *conn, void *user, const uint8_t *p, size_t 
 	CGN_LIVE(r, REDIS_TAG);
 	cgn_buf_add(&r->unread, p, n);
 	if (r->unread.bad) {
-		nonsense(r, "too long an answer");
+		reply_is_invalid(r, "too long an answer");
 		return;
 	}
 	size_t at = 0, len;
@@ -326,10 +328,10 @@ static void on_data(struct net_conn *conn, void *user, const uint8_t *p, size_t 
 		on_reply(r, (struct cgn_str){rest.p, len});
 	}
 	if (r->conn != conn)
-		return; /* lost meanwhile */
+		return; /* The connection was lost in between. */
 	cgn_buf_eat(&r->unread, at);
 	if (o == RESP_BAD)
-		nonsense(r, why);
+		reply_is_invalid(r, why);
 	else
 		deadline_set(r);
 }
@@ -341,7 +343,7 @@ static void on_open(struct net_conn *c, void *user)
 	(void)c;
 	struct redis *r = user;
 	CGN_LIVE(r, REDIS_TAG);
-	greet(r);
+	handshake_start(r);
 }
 
 static void on_close(struct net_conn *c, void *user, const struct cgn_err *why)
@@ -351,7 +353,7 @@ static void on_close(struct net_conn *c, void *user, const struct cgn_err *why)
 	CGN_LIVE(r, REDIS_TAG);
 	struct cgn_err closed = {.code = CGN_UNAVAILABLE, .msg = "Redis closed the connection"};
 	r->conn = NULL;
-	lose(r, why->code != CGN_FINE ? why : &closed);
+	connection_lose(r, why->code != CGN_FINE ? why : &closed);
 }
 
 static const struct net_conn_ops conn_ops = {.on_open = on_open, .on_data = on_data, .on_close = on_close};
@@ -362,11 +364,11 @@ static void drop_conn(struct redis *r)
 	r->conn = NULL;
 	if (c == NULL)
 		return;
-	net_conn_take(c, NULL, NULL); /* it ends by itself */
+	net_conn_take(c, NULL, NULL); /* The connection ends by itself. */
 	net_abort(c);
 }
 
-static void lose(struct redis *r, const struct cgn_err *why)
+static void connection_lose(struct redis *r, const struct cgn_err *why)
 {
 	struct cgn_err copy = *why;
 	bool tell = !r->told;
@@ -380,14 +382,14 @@ static void lose(struct redis *r, const struct cgn_err *why)
 		r->cfg.on_state(r->cfg.user, false, &copy);
 }
 
-static void dial(struct redis *r)
+static void connection_dial(struct redis *r)
 {
 	const struct net_dial d = {.addr = r->cfg.url.addr,
 		.tls = r->cfg.url.tls ? r->cfg.tls : NULL,
 		.connect_timeout = HANDSHAKE};
 	struct cgn_err err;
 	if (!cgn_ok(net_connect(r->loop, &d, &conn_ops, r, &r->conn, &err)))
-		lose(r, &err);
+		connection_lose(r, &err);
 }
 
 static void on_timer(struct cgn_timer *t)
@@ -395,9 +397,10 @@ static void on_timer(struct cgn_timer *t)
 	struct redis *r = CGN_CONTAINER(t, struct redis, timer);
 	CGN_LIVE(r, REDIS_TAG);
 	if (r->conn == NULL)
-		dial(r);
+		connection_dial(r);
 	else
-		lose(r, &(struct cgn_err){.code = CGN_DEADLINE, .msg = "Redis did not answer in time"});
+		connection_lose(r,
+			&(struct cgn_err){.code = CGN_DEADLINE, .msg = "Redis did not answer in time"});
 }
 
 CGN_RC redis_new(struct cgn_loop *l, const struct redis_cfg *cfg, struct redis **out, struct cgn_err *err)
@@ -419,7 +422,7 @@ CGN_RC redis_new(struct cgn_loop *l, const struct redis_cfg *cfg, struct redis *
 	r->backoff = (struct cgn_backoff){.first = BACKOFF_FIRST, .last = BACKOFF_LAST};
 	cgn_list_init(&r->calls);
 	cgn_timer_init(&r->timer, l, on_timer);
-	cgn_timer_set(&r->timer, 1); /* on_state is not called before this returned */
+	cgn_timer_set(&r->timer, 1); /* on_state is never called before redis_new returned. */
 	*out = r;
 	return CGN_OK;
 }
@@ -431,7 +434,7 @@ void redis_free(struct redis **take)
 	if (r == NULL)
 		return;
 	CGN_LIVE(r, REDIS_TAG);
-	r->ready = false; /* who is told now cannot begin anew */
+	r->ready = false; /* A callback that is told now must not start a new call. */
 	cgn_timer_cancel(&r->timer);
 	drop_conn(r);
 	calls_fail(r, &(struct cgn_err){.code = CGN_CANCELLED, .msg = "the client of Redis was closed"});

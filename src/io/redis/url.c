@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* url: where a Redis is, as operators write it. */
+/* url: parse a Redis URL as operators write it. */
 #include "base/codec/codec.h"
 #include "io/net/net.h"
 #include "io/redis/redis.h"
 
 #define SHAPE "must be redis://[:password@]host:port/db, rediss://... or unix:/path"
 
-static bool unescape(struct cgn_str s, char *out, size_t cap)
+static bool url_unescape(struct cgn_str s, char *out, size_t cap)
 {
 	struct cgn_buf b = cgn_buf_over(out, cap - 1);
 	for (size_t i = 0; i < s.n; i++) {
@@ -14,7 +14,7 @@ static bool unescape(struct cgn_str s, char *out, size_t cap)
 		int hi = escaped && i + 2 < s.n ? hex_digit(s.p[i + 1]) : -1;
 		int lo = hi >= 0 ? hex_digit(s.p[i + 2]) : -1;
 		if (escaped && (lo < 0 || hi + lo == 0))
-			return false; /* no escape, or one of a NUL */
+			return false; /* Not a %-escape, or an escape of NUL. */
 		cgn_buf_char(&b, escaped ? (char)(hi * 16 + lo) : s.p[i]);
 		i += escaped ? 2 : 0;
 	}
@@ -35,15 +35,15 @@ static bool db_parse(struct cgn_str s, uint32_t *out)
 static bool user_parse(struct cgn_str s, struct redis_url *out)
 {
 	struct cgn_str password = s, user = cgn_str_split(&password, ':');
-	return unescape(user, out->user, sizeof out->user) &&
-		unescape(password, out->password, sizeof out->password);
+	return url_unescape(user, out->user, sizeof out->user) &&
+		url_unescape(password, out->password, sizeof out->password);
 }
 
 static bool net_parse(struct cgn_str s, struct redis_url *out)
 {
 	struct cgn_str path = s, host = cgn_str_split(&path, '/');
 	size_t at = host.n;
-	while (at > 0 && host.p[at - 1] != '@') /* the last one: a password may have some */
+	while (at > 0 && host.p[at - 1] != '@') /* Take the last '@': a password may contain others. */
 		at--;
 	if (at > 0 && !user_parse((struct cgn_str){host.p, at - 1}, out))
 		return false;

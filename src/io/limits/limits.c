@@ -59,7 +59,7 @@ static void group_file(const char *path, struct limits_memory *out)
 	cgn_buf_fini(&file);
 }
 
-/* Apply the limits of the process' group and of the group_limits above it. In a container that sees only a part of
+/* Apply the limits of the process' group and of the groups above it. In a container that sees only a part of
  * the tree, the path may begin above the mount; the mount's own files are read in any case. */
 static void group_limits(const char *root, const char *mount, struct cgn_str group, const char *name,
 	struct limits_memory *out)

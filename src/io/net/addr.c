@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* addr: "host:port", "[v6]:port", "unix:/path" as texts and as socket addresses. */
+/* addr: "host:port", "[v6]:port" and "unix:/path" as texts and as socket addresses. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -93,8 +93,8 @@ void net_addr_unix(const struct net_addr *a, struct sockaddr_un *out)
 int net_addr_resolve(const struct net_addr *a, bool numeric, bool passive, struct addrinfo **out)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-	/* No AI_ADDRCONFIG: where only loopback is up it hides localhost; an unreachable address fails at
-	 * once anyway. */
+	/* AI_ADDRCONFIG is left out: it hides localhost where only loopback is up, and an unreachable address
+	 * fails at once anyway. */
 	hints.ai_flags = AI_NUMERICSERV | (numeric ? AI_NUMERICHOST : 0) | (passive ? AI_PASSIVE : 0);
 	return getaddrinfo(a->host[0] != '\0' ? a->host : NULL, a->port, &hints, out);
 }
@@ -111,7 +111,8 @@ void net_addr_text(const struct sockaddr *sa, char *out, size_t cap)
 		struct sockaddr_in6 in6;
 		memcpy(&in6, sa, sizeof in6);
 		(void)inet_ntop(AF_INET6, &in6.sin6_addr, host, sizeof host);
-		/* A dual-stack listener shows IPv4 clients as ::ffff:a.b.c.d; people look for a.b.c.d. */
+		/* A dual-stack listener reports IPv4 clients as ::ffff:a.b.c.d; operators look for
+		 * a.b.c.d. */
 		bool mapped = IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr);
 		(void)snprintf(out, cap, mapped ? "%s:%u" : "[%s]:%u", mapped ? host + 7 : host,
 			ntohs(in6.sin6_port));

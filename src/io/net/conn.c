@@ -29,7 +29,7 @@ static const uint8_t exits[] = {
 	[NET_ENDED] = 0,
 };
 
-static void move(struct net_conn *c, enum net_state to)
+static void conn_move(struct net_conn *c, enum net_state to)
 {
 	CGN_MUST((exits[c->state] & 1U << to) != 0);
 	c->state = (uint8_t)to;
@@ -40,31 +40,31 @@ bool net_conn_alive(const struct net_conn *c)
 	return c->state != NET_ENDED;
 }
 
-/* A pause is the reader's; the handshake before it is ours. */
-static bool reading(const struct net_conn *c)
+/* Only the reader pauses; the handshake before it always reads. */
+static bool conn_is_reading(const struct net_conn *c)
 {
 	return !c->eof && (c->state == NET_HANDSHAKE || (c->state == NET_OPEN && !c->paused));
 }
 
-/* What to watch for. A paused reader still hears of a FIN (UV_DISCONNECT); once that is known, UV_PRIORITIZED
- * keeps the socket registered, so that the kernel reports a reset. Urgent data, which nobody sends, shows up
- * there too and mutes it. */
-static int wanted(const struct net_conn *c)
+/* Return the events to watch. A paused reader still learns of a FIN (UV_DISCONNECT). Once the FIN is known,
+ * UV_PRIORITIZED keeps the socket registered, so that the kernel reports a reset. Urgent data shows up there
+ * too and stops that watch; no supported peer sends any. */
+static int wanted_events(const struct net_conn *c)
 {
 	int events = c->out.bytes > 0 && !c->corked ? UV_WRITABLE : 0;
 	if (c->state == NET_FLUSHING)
 		return events;
-	if (reading(c))
+	if (conn_is_reading(c))
 		return events | UV_READABLE;
 	if (!c->eof && !c->hung_up)
 		return events | UV_DISCONNECT;
 	return events != 0 || c->mute ? events : UV_PRIORITIZED;
 }
 
-static void watch(struct net_conn *c)
+static void wire_watch(struct net_conn *c)
 {
 	if (c->wire != NULL)
-		net_wire_watch(c->wire, wanted(c));
+		net_wire_watch(c->wire, wanted_events(c));
 }
 
 /* ---- life ---- */
@@ -94,8 +94,8 @@ void net_conn_connected(struct net_conn *c, struct net_wire **wire, const struct
 		net_conn_opened(c);
 		return;
 	}
-	move(c, NET_HANDSHAKE);
-	watch(c);
+	conn_move(c, NET_HANDSHAKE);
+	wire_watch(c);
 	net_secure_start(c, tls, server_name);
 }
 
@@ -103,20 +103,20 @@ void net_conn_opened(struct net_conn *c)
 {
 	net_dial_cancel(c);
 	cgn_timer_cancel(&c->timer);
-	move(c, NET_OPEN);
+	conn_move(c, NET_OPEN);
 	c->was_open = true;
 	if (c->listener != NULL)
 		net_listener_ready(c->listener, c);
 	if (net_conn_alive(c))
-		watch(c);
+		wire_watch(c);
 	if (c->state == NET_OPEN && c->ops != NULL && c->ops->on_open != NULL)
 		c->ops->on_open(c, c->user);
 }
 
-/* The one way into NET_ENDED. */
-static void end(struct net_conn *c)
+/* The only way into NET_ENDED. */
+static void conn_end(struct net_conn *c)
 {
-	move(c, NET_ENDED);
+	conn_move(c, NET_ENDED);
 	net_dial_cancel(c);
 	cgn_timer_cancel(&c->timer);
 	net_queue_fini(&c->out);
@@ -135,7 +135,7 @@ void net_conn_fail(struct net_conn *c, const struct cgn_err *why, bool reset)
 		return;
 	keep_reason(c, why);
 	net_wire_close(&c->wire, reset);
-	end(c);
+	conn_end(c);
 }
 
 static void fail_errno(struct net_conn *c, const char *doing, int e)
@@ -153,7 +153,7 @@ void net_conn_fail_memory(struct net_conn *c)
 	net_conn_fail(c, &why, true);
 }
 
-static void fini(struct net_conn *c)
+static void conn_fini(struct net_conn *c)
 {
 	net_secure_fini(c);
 	if (c->held != NULL)
@@ -172,18 +172,18 @@ static void report_end(struct net_conn *c)
 	static const struct cgn_err fine = {.code = CGN_FINE};
 	if (c->ops != NULL && c->ops->on_close != NULL)
 		c->ops->on_close(c, c->user, c->why != NULL ? c->why : &fine);
-	fini(c);
+	conn_fini(c);
 }
 
 /* Everything queued is with the kernel. */
-static void flushed(struct net_conn *c)
+static void on_flushed(struct net_conn *c)
 {
 	(void)shutdown(net_wire_fd(c->wire), SHUT_WR);
 	if (!c->eof && !c->hung_up)
 		net_linger(c->loop, &c->wire);
 	else
 		net_wire_close(&c->wire, false);
-	end(c);
+	conn_end(c);
 }
 
 void net_conn_finish(struct net_conn *c, const struct cgn_err *why)
@@ -192,12 +192,12 @@ void net_conn_finish(struct net_conn *c, const struct cgn_err *why)
 		return;
 	if (why != NULL)
 		keep_reason(c, why);
-	move(c, NET_FLUSHING);
+	conn_move(c, NET_FLUSHING);
 	cgn_timer_set(&c->timer, FLUSH_PATIENCE);
 	if (c->out.bytes == 0)
-		flushed(c);
+		on_flushed(c);
 	else
-		watch(c);
+		wire_watch(c);
 }
 
 static void on_timeout(struct cgn_timer *t)
@@ -217,7 +217,7 @@ static void on_timeout(struct cgn_timer *t)
 
 /* ---- writing ---- */
 
-static void overflow(struct net_conn *c)
+static void queue_overflow(struct net_conn *c)
 {
 	struct cgn_err why;
 	(void)CGN_FAIL(&why, OVERLOADED, "%s does not read: %zu bytes wait for it", c->peer, c->out.bytes);
@@ -229,12 +229,12 @@ void net_conn_queued(struct net_conn *c)
 	if (c->out.bytes > NET_QUEUE_MARK)
 		c->above = true;
 	if (c->out.bytes - c->out.lent > QUEUE_LIMIT)
-		overflow(c);
+		queue_overflow(c);
 	else
-		watch(c);
+		wire_watch(c);
 }
 
-/* What |sent| leaves of |iov| goes to the queue. */
+/* Queue what is left of |iov| after the first |sent| bytes. */
 static void queue_rest(struct net_conn *c, const struct iovec *iov, size_t n, size_t sent)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -262,7 +262,8 @@ bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t 
 	if (c->out.bytes > 0 || c->corked)
 		return true;
 	struct msghdr m = {.msg_iovlen = n < IOV_MAX ? n : IOV_MAX};
-	memcpy(&m.msg_iov, &iov, sizeof iov); /* sendmsg takes a pointer to non-const and does not write */
+	/* sendmsg takes a pointer to non-const and does not write through it. */
+	memcpy(&m.msg_iov, &iov, sizeof iov);
 	ssize_t got = sendmsg(net_wire_fd(c->wire), &m, MSG_NOSIGNAL);
 	if (got < 0 && errno != EAGAIN && errno != EINTR) {
 		fail_errno(c, "cannot write to", errno);
@@ -282,7 +283,7 @@ void net_conn_send(struct net_conn *c, const struct iovec *iov, size_t n)
 void net_write(struct net_conn *c, const struct iovec *iov, size_t n)
 {
 	CGN_LIVE(c, NET_CONN_TAG);
-	CGN_MUST(c->state != NET_DIALING && c->state != NET_HANDSHAKE); /* wait for on_open */
+	CGN_MUST(c->state != NET_DIALING && c->state != NET_HANDSHAKE); /* A caller must wait for on_open. */
 	if (c->state != NET_OPEN)
 		return;
 	if (c->tls != NULL)
@@ -291,8 +292,8 @@ void net_write(struct net_conn *c, const struct iovec *iov, size_t n)
 		net_conn_send(c, iov, n);
 }
 
-/* Send what waits; no callback. */
-static void flush(struct net_conn *c)
+/* Send what is queued; no callback. */
+static void queue_flush(struct net_conn *c)
 {
 	size_t sent = 0;
 	int e = net_queue_send(&c->out, net_wire_fd(c->wire), &sent);
@@ -301,22 +302,22 @@ static void flush(struct net_conn *c)
 		return;
 	}
 	if (c->state == NET_FLUSHING && c->out.bytes == 0) {
-		flushed(c);
+		on_flushed(c);
 		return;
 	}
 	if (c->state == NET_FLUSHING && sent > 0)
 		cgn_timer_set(&c->timer, FLUSH_PATIENCE);
-	watch(c);
+	wire_watch(c);
 }
 
-static bool drained(const struct net_conn *c)
+static bool on_drained(const struct net_conn *c)
 {
 	return c->above && c->out.bytes <= NET_QUEUE_MARK / 2;
 }
 
 static void report_drain(struct net_conn *c)
 {
-	if (!drained(c) || c->state != NET_OPEN)
+	if (!on_drained(c) || c->state != NET_OPEN)
 		return;
 	c->above = false;
 	if (c->ops != NULL && c->ops->on_drain != NULL)
@@ -325,7 +326,7 @@ static void report_drain(struct net_conn *c)
 
 static void on_writable(struct net_conn *c)
 {
-	flush(c);
+	queue_flush(c);
 	report_drain(c);
 }
 
@@ -333,16 +334,16 @@ void net_conn_flush(struct net_conn *c)
 {
 	if (!net_conn_alive(c))
 		return;
-	flush(c);
-	if (net_conn_alive(c) && drained(c))
+	queue_flush(c);
+	if (net_conn_alive(c) && on_drained(c))
 		cgn_loop_defer(c->loop, &c->hook);
 }
 
 /* ---- reading ---- */
 
-/* A pause holds back what is already decoded; in clear there is nothing then, because one read is one
- * on_data. */
-static void hold(struct net_conn *c, const uint8_t *p, size_t n)
+/* Keep plaintext that was decoded when a pause came. A connection in clear holds none, because one read is
+ * one on_data. */
+static void plain_hold(struct net_conn *c, const uint8_t *p, size_t n)
 {
 	if (c->held == NULL && (c->held = calloc(1, sizeof(*c->held))) == NULL) {
 		net_conn_fail_memory(c);
@@ -358,7 +359,7 @@ void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n)
 	if (n == 0 || c->state != NET_OPEN)
 		return;
 	if (c->paused || c->held != NULL)
-		hold(c, p, n);
+		plain_hold(c, p, n);
 	else if (c->ops != NULL && c->ops->on_data != NULL)
 		c->ops->on_data(c, c->user, p, n);
 }
@@ -368,7 +369,7 @@ void net_conn_eof(struct net_conn *c)
 	c->eof = true;
 	if (c->state != NET_OPEN)
 		return;
-	watch(c);
+	wire_watch(c);
 	if (c->held != NULL)
 		c->held_eof = true;
 	else if (c->ops != NULL && c->ops->on_eof != NULL)
@@ -392,7 +393,7 @@ static void release_held(struct net_conn *c)
 	}
 }
 
-/* The wire's end: in TLS, an end that the peer did not announce may be an attacker's cut. */
+/* Handle the end of the wire. In TLS, an end without close_notify may be an attacker's cut. */
 static void wire_ended(struct net_conn *c)
 {
 	if (c->tls == NULL) {
@@ -405,7 +406,7 @@ static void wire_ended(struct net_conn *c)
 	net_conn_fail(c, &why, false);
 }
 
-/* True: it filled the buffer, so there is likely more. */
+/* Return true when the read filled the buffer, so that more is likely waiting. */
 static bool read_once(struct net_conn *c)
 {
 	uint8_t *scratch = cgn_loop_scratch(c->loop);
@@ -418,20 +419,20 @@ static bool read_once(struct net_conn *c)
 		net_secure_read(c, scratch, (size_t)n);
 	else if (n > 0)
 		net_conn_plain(c, scratch, (size_t)n);
-	return n == CGN_LOOP_SCRATCH && c->tls == NULL && reading(c);
+	return n == CGN_LOOP_SCRATCH && c->tls == NULL && conn_is_reading(c);
 }
 
 static void on_readable(struct net_conn *c)
 {
-	if (!reading(c)) {
-		watch(c); /* a pause costs its system call only when something came */
+	if (!conn_is_reading(c)) {
+		wire_watch(c); /* A pause costs its system call only when data came. */
 		return;
 	}
 	for (int i = 0; i < READS_A_TURN && read_once(c); i++)
 		;
 }
 
-/* A FIN while paused: an end when nothing is unread before it, else a hint that the reader may act on. */
+/* A FIN came while paused: an end when nothing is unread before it, else a hint that the reader may use. */
 static void on_hung_up(struct net_conn *c)
 {
 	uint8_t byte;
@@ -440,7 +441,7 @@ static void on_hung_up(struct net_conn *c)
 		wire_ended(c);
 		return;
 	}
-	watch(c);
+	wire_watch(c);
 	if (c->state == NET_OPEN && c->ops != NULL && c->ops->on_hangup != NULL)
 		c->ops->on_hangup(c, c->user);
 }
@@ -452,7 +453,7 @@ static int socket_error(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) == 0 ? e : errno;
 }
 
-/* Only the kernel's error and hang-up bits, or urgent data, bring us here. */
+/* Only the kernel's error and hang-up bits, or urgent data, lead here. */
 static void on_oddity(struct net_conn *c)
 {
 	int e = socket_error(net_wire_fd(c->wire));
@@ -461,18 +462,18 @@ static void on_oddity(struct net_conn *c)
 		return;
 	}
 	c->mute = true;
-	watch(c);
+	wire_watch(c);
 }
 
-/* libuv stops watching on POLLERR. Unread bytes come before the error when somebody reads; else the error is
- * all there is. */
+/* libuv stops watching on POLLERR. An active reader gets the unread bytes before the error; a paused one gets
+ * only the error. */
 static void on_wire_error(struct net_conn *c)
 {
 	net_wire_lost(c->wire);
-	if (reading(c)) {
+	if (conn_is_reading(c)) {
 		on_readable(c);
 		if (net_conn_alive(c))
-			watch(c);
+			wire_watch(c);
 		return;
 	}
 	int e = socket_error(net_wire_fd(c->wire));
@@ -534,7 +535,7 @@ void net_resume(struct net_conn *c)
 		return;
 	if (c->held != NULL)
 		cgn_loop_defer(c->loop, &c->hook);
-	watch(c);
+	wire_watch(c);
 }
 
 void net_close(struct net_conn *c)

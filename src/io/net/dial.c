@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dial: resolve on the pool, try every address in turn, share the time that is left among those that are
- * left. */
+/* dial: resolve on the pool, then try every address in turn. The time that is left is shared among the
+ * addresses that are left. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,9 +12,9 @@
 
 #include "net_priv.h"
 
-/* Lives on its own: the pool may be busy with it after the connection was given up. */
+/* Allocated apart: the pool may still use it after the connection was given up. */
 struct resolving {
-	struct net_conn *c; /* NULL: nobody waits any more */
+	struct net_conn *c; /* NULL: the connection was given up. */
 	struct net_addr addr;
 	struct addrinfo *list;
 	int rc;
@@ -28,7 +28,8 @@ struct net_dialing {
 	struct sockaddr_un local;
 	struct sockaddr_storage peer;
 	struct net_wire *wire;
-	struct cgn_timer timer; /* of one attempt; the connection's own timer bounds them all */
+	/* Timeout of one attempt; the connection's own timer bounds all attempts together. */
+	struct cgn_timer timer;
 	struct net_conn *c;
 	cgn_nsec deadline;
 	char *server_name;
@@ -74,9 +75,9 @@ static void on_attempt_timeout(struct cgn_timer *t)
 	attempt_failed(CGN_CONTAINER(t, struct net_dialing, timer), ETIMEDOUT);
 }
 
-/* Hand over to the connection; |d| lives on until it is open, for the deadline's sentence and the name to
- * verify. */
-static void connected(struct net_dialing *d)
+/* Hand the wire over to the connection. |d| lives until the connection is open, for the message of a timeout
+ * and the name to verify. */
+static void on_connected(struct net_dialing *d)
 {
 	struct net_wire *w = d->wire;
 	d->wire = NULL;
@@ -95,11 +96,11 @@ static void on_connect(void *arg, int status, int events)
 	if (e != 0 || status < 0)
 		attempt_failed(d, e != 0 ? e : ECONNREFUSED);
 	else
-		connected(d);
+		on_connected(d);
 }
 
-/* 0 when under way (on_connect follows), else why not. */
-static int begin(struct net_dialing *d, const struct sockaddr *sa, socklen_t len)
+/* Return 0 when the attempt is in flight (on_connect follows), else an errno. */
+static int attempt_begin(struct net_dialing *d, const struct sockaddr *sa, socklen_t len)
 {
 	int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -123,7 +124,7 @@ static void give_up(struct net_dialing *d)
 	net_conn_fail(d->c, &why, true);
 }
 
-static size_t left(const struct addrinfo *ai)
+static size_t time_left(const struct addrinfo *ai)
 {
 	size_t n = 0;
 	for (; ai != NULL; ai = ai->ai_next)
@@ -139,11 +140,11 @@ static void try_next(struct net_dialing *d)
 		return;
 	}
 	cgn_nsec now = cgn_loop_now(d->c->loop);
-	cgn_nsec share = d->deadline > now ? (d->deadline - now) / left(ai) : 0;
+	cgn_nsec share = d->deadline > now ? (d->deadline - now) / time_left(ai) : 0;
 	d->next = ai->ai_next;
 	memcpy(&d->peer, ai->ai_addr, ai->ai_addrlen);
 	cgn_timer_set(&d->timer, share);
-	int e = begin(d, ai->ai_addr, ai->ai_addrlen);
+	int e = attempt_begin(d, ai->ai_addr, ai->ai_addrlen);
 	if (e != 0)
 		attempt_failed(d, e);
 }
@@ -198,13 +199,13 @@ static void start_local(struct net_dialing *d)
 {
 	net_addr_unix(&d->addr, &d->local);
 	d->peer.ss_family = AF_UNIX;
-	int e = begin(d, (struct sockaddr *)&d->local, sizeof d->local);
+	int e = attempt_begin(d, (struct sockaddr *)&d->local, sizeof d->local);
 	if (e != 0)
 		attempt_failed(d, e);
 }
 
-/* Failures of the network come through on_close, so that a caller has one place for them. */
-static CGN_RC start(struct net_dialing *d, struct cgn_err *err)
+/* Network failures are reported through on_close, so that a caller handles them in one place. */
+static CGN_RC dial_start(struct net_dialing *d, struct cgn_err *err)
 {
 	struct addrinfo *list = NULL;
 	if (d->addr.local)
@@ -239,7 +240,7 @@ static CGN_RC dialing_new(struct net_conn *c, const struct net_dial *cfg, struct
 	return CGN_OK;
 }
 
-static void discard(struct net_conn *c)
+static void dial_discard(struct net_conn *c)
 {
 	net_dial_cancel(c);
 	free(c);
@@ -253,17 +254,17 @@ CGN_RC net_connect(struct cgn_loop *l, const struct net_dial *cfg, const struct 
 		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", cfg->addr);
 	cgn_rc rc = dialing_new(c, cfg, err);
 	if (!cgn_ok(rc)) {
-		discard(c);
+		dial_discard(c);
 		return rc;
 	}
 	cgn_nsec timeout = cfg->connect_timeout != 0 ? cfg->connect_timeout : 5 * CGN_SEC;
 	c->dialing->deadline = cgn_loop_now(l) + timeout;
 	(void)cgn_str_copyz(c->peer, sizeof c->peer, cgn_str_of(cfg->addr));
 	cgn_timer_set(&c->timer, timeout);
-	rc = start(c->dialing, err);
+	rc = dial_start(c->dialing, err);
 	if (!cgn_ok(rc)) {
 		cgn_timer_cancel(&c->timer);
-		discard(c);
+		dial_discard(c);
 		return rc;
 	}
 	*out = c;

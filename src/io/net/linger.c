@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linger: close(2) with unread bytes resets the connection, and a reset may overtake our last bytes in the
- * peer's kernel. So somebody reads on after our FIN until the peer's, for at most LINGER_TIME and
- * LINGER_BYTES. */
+/* linger: read on after our FIN until the peer's FIN, for at most LINGER_TIME and LINGER_BYTES. close(2) with
+ * unread bytes resets the connection, and a reset may overtake our last bytes in the peer's kernel. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -20,7 +19,7 @@ struct lingerer {
 	size_t read;
 };
 
-static void finish(struct lingerer *g)
+static void linger_finish(struct lingerer *g)
 {
 	cgn_timer_cancel(&g->timer);
 	cgn_hook_drop(&g->exit);
@@ -36,17 +35,17 @@ static void on_linger(void *arg, int status, int events)
 	bool again = n < 0 && (errno == EAGAIN || errno == EINTR);
 	g->read += n > 0 ? (size_t)n : 0;
 	if (status < 0 || n == 0 || (n < 0 && !again) || g->read > LINGER_BYTES)
-		finish(g);
+		linger_finish(g);
 }
 
 static void on_linger_timeout(struct cgn_timer *t)
 {
-	finish(CGN_CONTAINER(t, struct lingerer, timer));
+	linger_finish(CGN_CONTAINER(t, struct lingerer, timer));
 }
 
 static void on_linger_exit(struct cgn_hook *h)
 {
-	finish(CGN_CONTAINER(h, struct lingerer, exit));
+	linger_finish(CGN_CONTAINER(h, struct lingerer, exit));
 }
 
 void net_linger(struct cgn_loop *l, struct net_wire **take)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listen: listening sockets. Accepts in small batches, so that one loop's other work is not starved, and
- * rests when descriptors ran out. */
+/* listen: listening sockets. Connections are accepted in small batches, so that the loop's other work is not
+ * starved; accepting rests when descriptors ran out. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -17,12 +17,13 @@
 #define LISTENER_TAG   0x0e711573U
 #define BACKLOG        4096
 #define ACCEPT_BATCH   64
-#define SHARED_BATCH   4 /* where others accept too: leave some to them */
+#define SHARED_BATCH   4 /* Batch size when other loops accept from the same socket. */
 #define EXHAUSTED_REST (100 * CGN_MSEC)
 
 struct net_listener {
 	uint32_t tag;
-	unsigned refs; /* its owner, and each connection: they count against max_conns until they are gone */
+	/* References: the owner, and each connection, which counts against max_conns until it is gone. */
+	unsigned refs;
 	struct cgn_loop *loop;
 	struct net_wire *wire;
 	struct cgn_timer rest;
@@ -33,14 +34,14 @@ struct net_listener {
 	cgn_nsec tls_timeout;
 	struct net_listener_stats stats;
 	struct net_addr addr;
-	ino_t inode; /* of a Unix socket: on close we unlink our own only */
+	ino_t inode; /* Inode of a Unix socket: only our own file is unlinked on close. */
 };
 
 static void on_listen(void *arg, int status, int events);
 
 /* ---- life ---- */
 
-static void unref(struct net_listener *ln)
+static void listener_unref(struct net_listener *ln)
 {
 	if (--ln->refs > 0)
 		return;
@@ -54,7 +55,7 @@ void net_listener_left(struct net_listener *ln, bool tls_failed)
 	CGN_LIVE(ln, LISTENER_TAG);
 	ln->stats.tls_failed += tls_failed;
 	ln->stats.open--;
-	unref(ln);
+	listener_unref(ln);
 }
 
 void net_unix_unlink(const struct net_addr *a, ino_t inode)
@@ -76,7 +77,7 @@ void net_listener_close(struct net_listener **take)
 		net_unix_unlink(&ln->addr, ln->inode);
 	net_wire_close(&ln->wire, false);
 	ln->on_accept = NULL;
-	unref(ln);
+	listener_unref(ln);
 }
 
 unsigned net_listener_port(const struct net_listener *ln)
@@ -99,8 +100,8 @@ static void on_rested(struct cgn_timer *t)
 	net_wire_watch(ln->wire, UV_READABLE);
 }
 
-/* No descriptor for it, and the kernel would tell us again at once: look away for a while, the backlog keeps
- * it. */
+/* No descriptor is left for the connection, and the kernel would report it again at once. Stop accepting for
+ * a while; the backlog keeps it. */
 static void take_rest(struct net_listener *ln)
 {
 	ln->stats.exhausted++;
@@ -117,7 +118,7 @@ void net_listener_ready(struct net_listener *ln, struct net_conn *c)
 		net_close(c);
 }
 
-static void welcome(struct net_listener *ln, int fd, const struct sockaddr *peer)
+static void conn_welcome(struct net_listener *ln, int fd, const struct sockaddr *peer)
 {
 	struct net_wire *w = NULL;
 	if (ln->stats.open >= ln->max_conns) {
@@ -146,20 +147,20 @@ static void welcome(struct net_listener *ln, int fd, const struct sockaddr *peer
 	net_conn_connected(c, &w, peer, ln->tls, NULL);
 }
 
-/* False when there is nothing more to accept now. */
+/* Return false when no connection waits. */
 static bool accept_one(struct net_listener *ln)
 {
 	struct sockaddr_storage peer = {.ss_family = AF_UNIX};
 	socklen_t len = sizeof peer;
 	int fd = accept4(net_wire_fd(ln->wire), (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0) {
-		welcome(ln, fd, (struct sockaddr *)&peer);
+		conn_welcome(ln, fd, (struct sockaddr *)&peer);
 		return true;
 	}
 	if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
 		take_rest(ln);
 	return errno == ECONNABORTED || errno == EINTR ||
-		errno == EPROTO; /* that one went; the next may be fine */
+		errno == EPROTO; /* The connection is gone already; the next one may be good. */
 }
 
 static void on_listen(void *arg, int status, int events)
@@ -169,12 +170,12 @@ static void on_listen(void *arg, int status, int events)
 	(void)events;
 	if (status < 0)
 		net_wire_lost(ln->wire);
-	ln->refs++; /* on_accept may close the listener */
+	ln->refs++; /* on_accept may close the listener. */
 	for (unsigned i = 0; i < ln->batch && ln->wire != NULL && accept_one(ln); i++)
 		;
 	if (ln->wire != NULL && ln->rest.at == 0)
 		net_wire_watch(ln->wire, UV_READABLE);
-	unref(ln);
+	listener_unref(ln);
 }
 
 /* ---- binding ---- */
@@ -200,7 +201,7 @@ static CGN_RC bind_failed(const struct net_listener *ln, const char *addr, int e
 	return CGN_FAIL_AS(err, cgn_code_from_errno(e), "cannot listen on %s: %s", addr, strerror(e));
 }
 
-/* 0 or errno. |share|: SO_REUSEPORT. */
+/* Return 0 or errno. |share|: set SO_REUSEPORT. */
 static int try_bind(const struct net_listener *ln, const struct addrinfo *ai, bool share, int *out)
 {
 	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -209,7 +210,7 @@ static int try_bind(const struct net_listener *ln, const struct addrinfo *ai, bo
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
 	if (share)
 		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &(int){1}, sizeof(int));
-	/* ":port" means every address there is, IPv4 too; "[::]:port" means what it says. */
+	/* ":port" means every address, IPv4 too; "[::]:port" means IPv6 only. */
 	if (ai->ai_family == AF_INET6)
 		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){ln->addr.host[0] != '\0'},
 			sizeof(int));
@@ -222,8 +223,9 @@ static int try_bind(const struct net_listener *ln, const struct addrinfo *ai, bo
 	return 0;
 }
 
-/* SO_REUSEPORT lets a second program of the same user share our port in silence and steal half of its
- * connections. So look first whether the port is free; our own workers' sockets don't count. */
+/* Check that the port is free before binding with SO_REUSEPORT: a second program of the same user would
+ * otherwise share our port silently and take half of its connections. Sockets of our own workers do not
+ * count. */
 static int bind_alone(const struct net_listener *ln, const struct addrinfo *ai, unsigned port)
 {
 	int fd = -1;
@@ -254,7 +256,7 @@ static CGN_RC open_tcp(struct net_listener *ln, const struct net_listen_cfg *cfg
 	const struct addrinfo *ai = list;
 	for (const struct addrinfo *v6 = list; any && v6 != NULL; v6 = v6->ai_next)
 		if (v6->ai_family == AF_INET6)
-			ai = v6; /* dual stack: one socket for both */
+			ai = v6; /* A single dual-stack socket serves both families. */
 	int e = bind_tcp(ln, ai, cfg->reuse_port, fd);
 	if (e == EAFNOSUPPORT && ai != list)
 		e = bind_tcp(ln, list, cfg->reuse_port, fd);
@@ -268,7 +270,7 @@ bool net_unix_is_socket(const struct net_addr *a)
 	return stat(a->path, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
-/* A socket file nobody answers at is a leftover of a crash. */
+/* Is the socket file a leftover of a crash? No process answers at it then. */
 static bool is_stale(const struct sockaddr_un *sa)
 {
 	struct stat st;
@@ -291,7 +293,7 @@ int net_unix_bind(const struct net_addr *a, int fd, mode_t mode, ino_t *inode)
 		(void)unlink(sa.sun_path);
 	if (bind(fd, (struct sockaddr *)&sa, sizeof sa) != 0)
 		return errno;
-	/* Nobody can connect before listen(2), so that the mode is never wider than asked. */
+	/* Nothing can connect before listen(2), so the mode is never wider than asked. */
 	if (chmod(sa.sun_path, mode) != 0 || stat(sa.sun_path, &st) != 0)
 		return errno;
 	*inode = st.st_ino;
@@ -320,11 +322,12 @@ static unsigned bound_port(int fd)
 	if (getsockname(fd, (struct sockaddr *)&sa, &len) != 0 ||
 		(sa.ss_family != AF_INET && sa.ss_family != AF_INET6))
 		return 0;
-	memcpy(&in, &sa, sizeof in); /* the port is at the same place in both */
+	memcpy(&in, &sa, sizeof in); /* The port is at the same offset in both structures. */
 	return ntohs(in.sin_port);
 }
 
-/* Another loop's socket: one queue of connections, a descriptor of our own to watch it by. */
+/* Accept from another loop's socket: both share one queue of connections, and this loop watches it through a
+ * descriptor of its own. */
 static CGN_RC open_shared(struct net_listener *ln, const struct net_listen_cfg *cfg, struct cgn_err *err)
 {
 	struct net_listener *with = cfg->with;

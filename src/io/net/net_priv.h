@@ -5,17 +5,17 @@
 #include "io/net/addr.h"
 #include "io/net/net.h"
 
-/* ---- wire.c: a descriptor and its poll handle. Allocated apart from its owner, because libuv keeps a closed
- * handle for one more turn. */
+/* ---- wire.c: a descriptor and its poll handle, allocated apart from its owner, because libuv keeps a closed
+ * handle for one more turn ---- */
 struct net_wire;
 typedef void net_wire_fn(void *arg, int status, int events);
 /* Takes |fd|, also on failure. */
 CGN_RC net_wire_open(struct cgn_loop *l, int fd, net_wire_fn *fn, void *arg, struct net_wire **out,
 	struct cgn_err *err);
 void net_wire_owner(struct net_wire *w, net_wire_fn *fn, void *arg);
-/* UV_READABLE ...; 0: none. Cheap when nothing changes */
+/* Watch for |events| (UV_READABLE ...; 0: none). Cheap when nothing changes. */
 void net_wire_watch(struct net_wire *w, int events);
-void net_wire_lost(struct net_wire *w); /* libuv stopped watching after an error */
+void net_wire_lost(struct net_wire *w); /* libuv stopped watching after an error. */
 int net_wire_fd(const struct net_wire *w);
 void net_wire_close(struct net_wire **take, bool reset);
 
@@ -23,13 +23,14 @@ void net_wire_close(struct net_wire **take, bool reset);
 struct net_chunk;
 struct net_queue {
 	struct net_chunk *head, *tail;
-	size_t bytes, lent; /* lent: those of them that lie elsewhere */
+	size_t bytes, lent; /* lent: those of |bytes| that lie in the caller's memory. */
 };
-/* false: no memory */
+/* Returns false when out of memory. */
 bool net_queue_lend(struct net_queue *q, const void *p, size_t n, struct net_loan *loan);
-void net_loan_pay(struct net_loan *loan, size_t n);               /* so many of its bytes are done with */
-bool net_queue_add(struct net_queue *q, const void *p, size_t n); /* false: no memory */
-/* Send what the socket takes: 0, or an errno that ends the connection. *sent is set in both cases. */
+/* Mark |n| lent bytes as sent or dropped. */
+void net_loan_pay(struct net_loan *loan, size_t n);
+bool net_queue_add(struct net_queue *q, const void *p, size_t n); /* Returns false when out of memory. */
+/* Send what the socket takes. Returns 0, or an errno that ends the connection; sets *sent in both cases. */
 int net_queue_send(struct net_queue *q, int fd, size_t *sent);
 void net_queue_fini(struct net_queue *q);
 
@@ -38,68 +39,69 @@ struct iovec net_iov(const void *p, size_t n);
 
 /* ---- conn.c ---- */
 enum net_state {
-	NET_DIALING,   /* resolving or connecting: dial.c owns what happens */
-	NET_HANDSHAKE, /* connected, TLS under way */
+	NET_DIALING,   /* Resolving or connecting; dial.c handles all events. */
+	NET_HANDSHAKE, /* Connected, TLS in progress. */
 	NET_OPEN,
-	NET_FLUSHING, /* closing: writes what is queued, reads nothing */
-	NET_ENDED,    /* no wire any more; on_close is due at the end of the turn */
+	NET_FLUSHING, /* Closing: writes what is queued, reads nothing. */
+	NET_ENDED,    /* No wire any more; on_close is due at the end of the turn. */
 };
 
 struct net_dialing;
 struct net_conn {
 	uint32_t tag;
-	uint8_t state; /* enum net_state; written by conn.c's move() alone */
+	uint8_t state; /* enum net_state; written by conn.c's conn_move alone. */
 	bool paused : 1, eof : 1, hung_up : 1, mute : 1, above : 1, corked : 1, held_eof : 1, was_open : 1;
 	struct cgn_loop *loop;
-	const struct net_conn_ops *ops; /* NULL: nobody listens any more */
+	const struct net_conn_ops *ops; /* NULL: callbacks are off. */
 	void *user;
 	struct net_wire *wire;
 	struct net_queue out;
-	struct cgn_timer timer;        /* connect, handshake or flush */
-	struct cgn_hook hook;          /* on_close, or bytes held back by a pause */
-	struct net_listener *listener; /* NULL: we dialled */
-	struct net_dialing *dialing;   /* until open */
+	struct cgn_timer timer;        /* Timeout of connect, handshake or flush. */
+	struct cgn_hook hook;          /* Runs on_close, or delivers bytes held back by a pause. */
+	struct net_listener *listener; /* NULL: this side dialled. */
+	struct net_dialing *dialing;   /* Set until the connection is open. */
 	struct tls_session *tls;
-	/* plaintext that came in one piece with what the reader paused at; at most one scratch buffer */
+	/* Plaintext that was decoded with the data at which the reader paused; at most one scratch buffer. */
 	struct cgn_buf *held;
-	struct cgn_err *why; /* NULL: a proper end */
+	struct cgn_err *why; /* NULL: a regular end. */
 	char peer[56];
 };
 
 struct net_conn *net_conn_new(struct cgn_loop *l, const struct net_conn_ops *ops, void *user);
-/* The socket is connected: TLS or open. Takes |wire|. */
+/* The socket is connected: start TLS or open the connection. Takes |wire|. */
 void net_conn_connected(struct net_conn *c, struct net_wire **wire, const struct sockaddr *peer,
 	struct tls_ctx *tls, const char *server_name);
-void net_conn_opened(struct net_conn *c); /* once; calls on_open */
-/* End with |why|; queued bytes are dropped. |reset|: the peer sees a reset. */
+void net_conn_opened(struct net_conn *c); /* Called once; calls on_open. */
+/* End with |why| and drop queued bytes. |reset|: the peer sees a reset. */
 void net_conn_fail(struct net_conn *c, const struct cgn_err *why, bool reset);
-/* End with |why| after what is queued went out (a TLS alert, say). */
+/* End with |why| after sending what is queued (a TLS alert, for example). */
 void net_conn_finish(struct net_conn *c, const struct cgn_err *why);
-void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n); /* bytes for the reader */
+void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n); /* Deliver plaintext to the reader. */
 void net_conn_eof(struct net_conn *c);
-/* raw bytes to the wire or the queue */
+/* Write raw bytes to the wire or the queue. */
 void net_conn_send(struct net_conn *c, const struct iovec *iov, size_t n);
-/* What the socket takes at once, when nothing waits before it; false: the connection failed. */
+/* Send what the socket takes at once, if the queue is empty. Returns false when the connection failed. */
 bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t *sent);
-void net_conn_queued(struct net_conn *c); /* after something was added to |out| */
+void net_conn_queued(struct net_conn *c); /* Call after adding to |out|. */
 void net_conn_fail_memory(struct net_conn *c);
-void net_conn_flush(struct net_conn *c); /* after uncorking */
+void net_conn_flush(struct net_conn *c); /* Call after uncorking. */
 bool net_conn_alive(const struct net_conn *c);
 
 /* ---- dial.c ---- */
-void net_dial_cancel(struct net_conn *c); /* NULL-safe; forgets the attempt under way */
+void net_dial_cancel(struct net_conn *c); /* Forget the attempt in flight; NULL-safe. */
 
 /* ---- secure.c: TLS between wire and reader ---- */
 void net_secure_start(struct net_conn *c, struct tls_ctx *tls, const char *server_name);
 void net_secure_read(struct net_conn *c, const uint8_t *p, size_t n);
 void net_secure_write(struct net_conn *c, const struct iovec *iov, size_t n);
-void net_secure_end(struct net_conn *c); /* close_notify */
+void net_secure_end(struct net_conn *c); /* Send close_notify. */
 void net_secure_fini(struct net_conn *c);
 
 /* ---- listen.c ---- */
-bool net_unix_is_socket(const struct net_addr *a);                    /* a path where one is */
-void net_listener_left(struct net_listener *ln, bool tls_failed);     /* one of its connections is gone */
-void net_listener_ready(struct net_listener *ln, struct net_conn *c); /* hand it to the user */
+bool net_unix_is_socket(const struct net_addr *a); /* Is there a socket at this path? */
+/* A connection of the listener is gone. */
+void net_listener_left(struct net_listener *ln, bool tls_failed);
+void net_listener_ready(struct net_listener *ln, struct net_conn *c); /* Hand the connection to the user. */
 
 /* ---- linger.c ---- */
 /* Read and drop what the peer still sends after our FIN, so that closing does not reset our last bytes
@@ -112,14 +114,15 @@ enum net_owner { NET_OWNER_UNKNOWN, NET_OWNER_SELF, NET_OWNER_OTHER };
 enum net_owner net_port_owner(unsigned port, char *who, size_t cap);
 
 /* ---- listen.c: the file of a Unix socket ---- */
-/* Bind, over what a crash left behind; 0 or errno. *inode is what was made, for net_unix_unlink (0:
- * nothing). */
+/* Bind over a leftover of a crash; returns 0 or errno. *inode identifies the file for net_unix_unlink (0: no
+ * file). */
 int net_unix_bind(const struct net_addr *a, int fd, mode_t mode, ino_t *inode);
-void net_unix_unlink(const struct net_addr *a, ino_t inode); /* unless the file is somebody else's by now */
+/* Unlink the file, unless it belongs to another socket by now. */
+void net_unix_unlink(const struct net_addr *a, ino_t inode);
 
 /* ---- packet.c ---- */
 struct packet_conn;
-/* Takes |fd|, also on failure. |left| once, when it is closed; not on failure. */
+/* Takes |fd|, also on failure. |left| is called once, when the connection is closed; not on failure. */
 CGN_RC packet_conn_open(struct cgn_loop *l, int fd, size_t max_queue, void (*left)(void *arg), void *left_arg,
 	struct packet_conn **out, struct cgn_err *err);
 bool packet_conn_taken(const struct packet_conn *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owner: which process listens on a port, read from /proc. Used once, for the sentence that tells why we
- * can't start. */
+/* owner: find in /proc which process listens on a port. Used once, for the error message when a port is
+ * taken. */
 #include <ctype.h>
 #include <dirent.h>
 #include <inttypes.h>
@@ -14,11 +14,11 @@
 #define TCP_LISTEN_STATE 0x0a
 
 struct inodes {
-	uint64_t id[INODES_MOST]; /* several workers may share a port */
+	uint64_t id[INODES_MOST]; /* Several workers may share a port. */
 	size_t n;
 };
 
-/* "  0: 0100007F:1F90 00000000:0000 0A ..." : the tenth word is the inode. */
+/* A line is "  0: 0100007F:1F90 00000000:0000 0A ..."; the tenth word is the inode. */
 static void take_line(const char *line, unsigned port, struct inodes *in)
 {
 	unsigned local = 0, state = 0;
@@ -51,8 +51,8 @@ static bool is_one_of(const char *link, const struct inodes *in)
 	return false;
 }
 
-/* Does a descriptor of process |pid| ("self" too) point to one of the sockets? */
-static bool holds(const char *pid, const struct inodes *in)
+/* Does a descriptor of process |pid| (also "self") refer to one of the sockets? */
+static bool process_holds(const char *pid, const struct inodes *in)
 {
 	char path[512], link[64];
 	bool found = false;
@@ -70,7 +70,7 @@ static bool holds(const char *pid, const struct inodes *in)
 	return found;
 }
 
-static void describe(const char *pid, char *who, size_t cap)
+static void process_describe(const char *pid, char *who, size_t cap)
 {
 	char path[64], name[64] = "";
 	(void)snprintf(path, sizeof path, "/proc/%.20s/comm", pid);
@@ -96,10 +96,10 @@ enum net_owner net_port_owner(unsigned port, char *who, size_t cap)
 	DIR *d = opendir("/proc");
 	if (d == NULL)
 		return NET_OWNER_UNKNOWN;
-	bool self = holds("self", &in);
+	bool self = process_holds("self", &in);
 	for (struct dirent *e; !self && who[0] == '\0' && (e = readdir(d)) != NULL;)
-		if (isdigit((unsigned char)e->d_name[0]) && holds(e->d_name, &in))
-			describe(e->d_name, who, cap);
+		if (isdigit((unsigned char)e->d_name[0]) && process_holds(e->d_name, &in))
+			process_describe(e->d_name, who, cap);
 	(void)closedir(d);
 	if (self)
 		(void)snprintf(who, cap, "this process");

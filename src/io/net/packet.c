@@ -13,7 +13,7 @@
 #include "net_priv.h"
 
 #define PACKET_TAG     0x0e7fac37U
-#define PACKETS_A_TURN 32 /* then other connections */
+#define PACKETS_A_TURN 32 /* Packets read in a turn before other connections get theirs. */
 
 struct queued {
 	struct cgn_link link;
@@ -34,7 +34,7 @@ struct packet_conn {
 	struct cgn_hook end;
 	struct cgn_err why;
 	struct cgn_grave grave;
-	void (*left)(void *arg); /* of its listener */
+	void (*left)(void *arg); /* The listener's callback. */
 	void *left_arg;
 };
 
@@ -47,7 +47,7 @@ static void drop_queued(struct queued *q)
 	free(q);
 }
 
-static void release(struct cgn_grave *g)
+static void packet_release(struct cgn_grave *g)
 {
 	struct packet_conn *c = CGN_CONTAINER(g, struct packet_conn, grave);
 	c->tag = 0;
@@ -71,7 +71,7 @@ void packet_close(struct packet_conn **take)
 	if (c->left != NULL)
 		c->left(c->left_arg);
 	c->left = NULL;
-	cgn_loop_bury(c->loop, &c->grave, release);
+	cgn_loop_bury(c->loop, &c->grave, packet_release);
 }
 
 static void on_end(struct cgn_hook *h)
@@ -84,7 +84,7 @@ static void on_end(struct cgn_hook *h)
 	packet_close(&c);
 }
 
-static void fail(struct packet_conn *c, enum cgn_code code, const char *sentence)
+static void packet_fail(struct packet_conn *c, enum cgn_code code, const char *sentence)
 {
 	if (c->failed)
 		return;
@@ -98,10 +98,10 @@ static void fail_errno(struct packet_conn *c, const char *doing, int e)
 {
 	char sentence[160];
 	(void)snprintf(sentence, sizeof sentence, "%s: %s", doing, strerror(e));
-	fail(c, CGN_UNAVAILABLE, sentence);
+	packet_fail(c, CGN_UNAVAILABLE, sentence);
 }
 
-static void watch(struct packet_conn *c)
+static void packet_watch(struct packet_conn *c)
 {
 	if (!c->failed)
 		net_wire_watch(c->wire,
@@ -115,12 +115,13 @@ union control {
 	char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-/* 0 or errno. */
+/* Return 0 or errno. */
 static int try_send(const struct packet_conn *c, const struct iovec *iov, size_t n, int fd)
 {
 	union control control = {0};
 	struct msghdr m = {.msg_iovlen = n};
-	memcpy(&m.msg_iov, &iov, sizeof iov); /* a pointer to non-const that sendmsg does not write to */
+	/* A pointer to non-const that sendmsg does not write through. */
+	memcpy(&m.msg_iov, &iov, sizeof iov);
 	if (fd >= 0) {
 		m.msg_control = &control;
 		m.msg_controllen = sizeof control;
@@ -145,16 +146,16 @@ static size_t iov_bytes(const struct iovec *iov, size_t n)
 	return sum;
 }
 
-static void enqueue(struct packet_conn *c, const struct iovec *iov, size_t n, int fd)
+static void packet_enqueue(struct packet_conn *c, const struct iovec *iov, size_t n, int fd)
 {
 	size_t bytes = iov_bytes(iov, n), at = 0;
 	if (c->queued + bytes > c->max_queue) {
-		fail(c, CGN_OVERLOADED, "the peer does not read what is sent to it");
+		packet_fail(c, CGN_OVERLOADED, "the peer does not read what is sent to it");
 		return;
 	}
 	struct queued *q = malloc(sizeof *q + bytes);
 	if (q == NULL) {
-		fail(c, CGN_NO_MEMORY, "no memory for a packet");
+		packet_fail(c, CGN_NO_MEMORY, "no memory for a packet");
 		return;
 	}
 	*q = (struct queued){.fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1, .n = bytes};
@@ -168,7 +169,7 @@ static void enqueue(struct packet_conn *c, const struct iovec *iov, size_t n, in
 		memcpy(q->bytes + at, iov[i].iov_base, iov[i].iov_len);
 	cgn_list_push(&c->queue, &q->link);
 	c->queued += bytes;
-	watch(c);
+	packet_watch(c);
 }
 
 void packet_send(struct packet_conn *c, const struct iovec *iov, size_t n, int fd)
@@ -179,7 +180,7 @@ void packet_send(struct packet_conn *c, const struct iovec *iov, size_t n, int f
 		return;
 	int e = cgn_list_empty(&c->queue) ? try_send(c, iov, n, fd) : EAGAIN;
 	if (e == EAGAIN || e == ENOBUFS || e == ETOOMANYREFS)
-		enqueue(c, iov, n, fd);
+		packet_enqueue(c, iov, n, fd);
 	else if (e != 0)
 		fail_errno(c, "cannot send a packet", e);
 }
@@ -200,7 +201,7 @@ static void on_writable(struct packet_conn *c)
 		c->queued -= q->n;
 		drop_queued(q);
 	}
-	watch(c);
+	packet_watch(c);
 	if (!c->failed && c->ops != NULL && c->ops->on_drain != NULL)
 		c->ops->on_drain(c, c->user);
 }
@@ -222,13 +223,13 @@ static int descriptor_of(struct msghdr *m)
 	return fd;
 }
 
-/* False: nothing more can be read now. */
+/* Return false when nothing more can be read now. */
 static bool read_one(struct packet_conn *c)
 {
 	union control control;
 	uint8_t *p = cgn_loop_scratch(c->loop);
 	struct iovec iov = {p, PACKET_MAX};
-	/* without its padding, in which a second one would find room */
+	/* The size without padding, so that no second descriptor fits in. */
 	struct msghdr m = {.msg_iov = &iov,
 		.msg_iovlen = 1,
 		.msg_control = &control,
@@ -242,9 +243,9 @@ static bool read_one(struct packet_conn *c)
 	if (n < 0)
 		fail_errno(c, "cannot receive a packet", errno);
 	else if ((m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
-		fail(c, CGN_INVALID, "a packet was too long, or brought more than one descriptor");
+		packet_fail(c, CGN_INVALID, "a packet was too long, or brought more than one descriptor");
 	else if (n == 0)
-		fail(c, CGN_UNAVAILABLE, "the peer closed the connection");
+		packet_fail(c, CGN_UNAVAILABLE, "the peer closed the connection");
 	else if (c->ops != NULL)
 		c->ops->on_packet(c, c->user, p, (size_t)n, &fd);
 	if (fd >= 0)
@@ -265,23 +266,24 @@ static void on_events(void *arg, int status, int events)
 		on_writable(c);
 	for (int i = 0; i < PACKETS_A_TURN && c->wire != NULL && !c->failed && !c->paused && read_one(c); i++)
 		;
-	/* While paused nobody reads the end: unread packets of one who is gone have no answer to go to. */
+	/* While paused, nothing reads up to the end, and unread packets of a peer that is gone need no
+	 * answer. */
 	if (c->wire != NULL && c->paused && (events & UV_DISCONNECT) != 0)
-		fail(c, CGN_UNAVAILABLE, "the peer closed the connection");
+		packet_fail(c, CGN_UNAVAILABLE, "the peer closed the connection");
 }
 
 void packet_pause(struct packet_conn *c)
 {
 	CGN_LIVE(c, PACKET_TAG);
 	c->paused = true;
-	watch(c);
+	packet_watch(c);
 }
 
 void packet_resume(struct packet_conn *c)
 {
 	CGN_LIVE(c, PACKET_TAG);
 	c->paused = false;
-	watch(c);
+	packet_watch(c);
 }
 
 /* ---- the beginning ---- */
@@ -303,7 +305,7 @@ CGN_RC packet_conn_open(struct cgn_loop *l, int fd, size_t max_queue, void (*lef
 	}
 	c->left = left;
 	c->left_arg = left_arg;
-	watch(c);
+	packet_watch(c);
 	*out = c;
 	return CGN_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packet, listening: one socket that several loops may accept from. */
+/* packet, listening: one socket from which several loops may accept. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 struct packet_listener {
 	uint32_t tag;
-	unsigned refs, open, max_conns; /* refs: the owner, and each connection */
+	unsigned refs, open, max_conns; /* refs: the owner, and each connection. */
 	size_t max_queue;
 	struct cgn_loop *loop;
 	struct net_wire *wire;
@@ -27,10 +27,10 @@ struct packet_listener {
 	void (*on_accept)(void *user, struct packet_conn *c);
 	void *user;
 	struct net_addr addr;
-	ino_t inode; /* 0: the file is another listener's */
+	ino_t inode; /* 0: the file belongs to another listener. */
 };
 
-static void unref(struct packet_listener *ln)
+static void listener_unref(struct packet_listener *ln)
 {
 	if (--ln->refs > 0)
 		return;
@@ -43,10 +43,10 @@ static void on_left(void *arg)
 	struct packet_listener *ln = arg;
 	CGN_LIVE(ln, LISTENER_TAG);
 	ln->open--;
-	unref(ln);
+	listener_unref(ln);
 }
 
-static void welcome(struct packet_listener *ln, int fd)
+static void conn_welcome(struct packet_listener *ln, int fd)
 {
 	struct packet_conn *c = NULL;
 	if (ln->open >= ln->max_conns) {
@@ -67,15 +67,15 @@ static void on_rested(struct cgn_timer *t)
 	net_wire_watch(CGN_CONTAINER(t, struct packet_listener, rest)->wire, UV_READABLE);
 }
 
-/* False: nothing more to accept now. */
+/* Return false when no connection waits. */
 static bool accept_one(struct packet_listener *ln)
 {
 	int fd = accept4(net_wire_fd(ln->wire), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0) {
-		welcome(ln, fd);
+		conn_welcome(ln, fd);
 		return true;
 	}
-	/* and we would be told again at once */
+	/* The kernel would report the connection again at once. */
 	if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 		net_wire_watch(ln->wire, 0);
 		cgn_timer_set(&ln->rest, REST);
@@ -90,15 +90,15 @@ static void on_listen(void *arg, int status, int events)
 	CGN_LIVE(ln, LISTENER_TAG);
 	if (status < 0)
 		net_wire_lost(ln->wire);
-	ln->refs++; /* on_accept may close the listener */
+	ln->refs++; /* on_accept may close the listener. */
 	for (int i = 0; i < ACCEPT_BATCH && ln->wire != NULL && accept_one(ln); i++)
 		;
 	if (ln->wire != NULL && ln->rest.at == 0)
 		net_wire_watch(ln->wire, UV_READABLE);
-	unref(ln);
+	listener_unref(ln);
 }
 
-static CGN_RC failed(const struct packet_listener *ln, int e, struct cgn_err *err)
+static CGN_RC listen_failed(const struct packet_listener *ln, int e, struct cgn_err *err)
 {
 	if (e == EADDRINUSE && !net_unix_is_socket(&ln->addr))
 		return CGN_FAIL(err, INVALID,
@@ -133,7 +133,7 @@ static CGN_RC open_socket(struct packet_listener *ln, const struct packet_listen
 	if (e != 0) {
 		if (fd >= 0)
 			close(fd);
-		return failed(ln, e, err);
+		return listen_failed(ln, e, err);
 	}
 	CGN_TRY(net_wire_open(ln->loop, fd, on_listen, ln, &ln->wire, err));
 	net_wire_watch(ln->wire, UV_READABLE);
@@ -176,5 +176,5 @@ void packet_listener_close(struct packet_listener **take)
 	if (ln->wire != NULL)
 		net_unix_unlink(&ln->addr, ln->inode);
 	net_wire_close(&ln->wire, false);
-	unref(ln);
+	listener_unref(ln);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts: writing bytes of which some are lent. In TLS they are encrypted at once, so that nothing stays
- * lent. */
+/* parts: write bytes of which some are lent. TLS encrypts them at once, so that nothing stays lent. */
 #include "net_priv.h"
 
 struct iovec net_iov(const void *p, size_t n)
@@ -8,11 +7,11 @@ struct iovec net_iov(const void *p, size_t n)
 	union {
 		const void *in;
 		void *out;
-	} base = {p}; /* struct iovec has no const */
+	} base = {p}; /* struct iovec has no const pointer. */
 	return (struct iovec){base.out, n};
 }
 
-/* |n| bytes of the part are with the kernel, or will never be. */
+/* |n| bytes of the part are with the kernel, or will never be sent. */
 static void part_done(const struct net_part *part, size_t n)
 {
 	if (part->loan != NULL)
@@ -44,7 +43,8 @@ static void write_clear(struct net_conn *c, const struct net_part *parts, size_t
 		sent -= skip;
 		part_done(&parts[i], skip);
 		if (well && !part_queue(c, &parts[i], skip)) {
-			net_conn_fail_memory(c); /* what is queued is paid for there */
+			/* net_conn_fail_memory also settles the loans of what is queued. */
+			net_conn_fail_memory(c);
 			well = false;
 		} else if (well) {
 			continue;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: bytes waiting for a slow reader, copied into chunks that double from 4 to 64 KiB, or lent; an idle
- * connection holds none. */
+/* queue: bytes waiting for a slow reader, copied into chunks that double from 4 to 64 KiB, or lent. An idle
+ * connection holds no chunk. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 
 struct net_chunk {
 	struct net_chunk *next;
-	const uint8_t *bytes; /* |data|, or what was lent */
+	const uint8_t *bytes; /* |data|, or lent memory. */
 	struct net_loan *loan;
-	size_t from, to, cap; /* cap: of |data| */
+	size_t from, to, cap; /* cap: size of |data|. */
 	uint8_t data[];
 };
 
@@ -32,7 +32,7 @@ static struct net_chunk *chunk_add(struct net_queue *q, size_t cap)
 	return q->tail = k;
 }
 
-static struct net_chunk *grow(struct net_queue *q, size_t n)
+static struct net_chunk *chunk_grow(struct net_queue *q, size_t n)
 {
 	size_t cap = q->tail != NULL && q->tail->cap > 0 ? q->tail->cap * 2 : CHUNK_LEAST;
 	cap = cap < n ? n : cap;
@@ -44,7 +44,7 @@ bool net_queue_add(struct net_queue *q, const void *p, size_t n)
 	const uint8_t *at = p;
 	while (n > 0) {
 		struct net_chunk *k = q->tail;
-		if ((k == NULL || k->to >= k->cap) && (k = grow(q, n)) == NULL)
+		if ((k == NULL || k->to >= k->cap) && (k = chunk_grow(q, n)) == NULL)
 			return false;
 		size_t take = k->cap - k->to < n ? k->cap - k->to : n;
 		memcpy(k->data + k->to, at, take);
@@ -77,7 +77,7 @@ void net_loan_pay(struct net_loan *loan, size_t n)
 		loan->done(loan);
 }
 
-static void paid(struct net_queue *q, const struct net_chunk *k, size_t n)
+static void chunk_paid(struct net_queue *q, const struct net_chunk *k, size_t n)
 {
 	if (k->loan == NULL)
 		return;
@@ -85,7 +85,7 @@ static void paid(struct net_queue *q, const struct net_chunk *k, size_t n)
 	net_loan_pay(k->loan, n);
 }
 
-static void eat(struct net_queue *q, size_t n)
+static void queue_eat(struct net_queue *q, size_t n)
 {
 	q->bytes -= n;
 	while (n > 0) {
@@ -93,7 +93,7 @@ static void eat(struct net_queue *q, size_t n)
 		size_t take = k->to - k->from < n ? k->to - k->from : n;
 		k->from += take;
 		n -= take;
-		paid(q, k, take);
+		chunk_paid(q, k, take);
 		if (k->from < k->to)
 			return;
 		q->head = k->next;
@@ -103,7 +103,7 @@ static void eat(struct net_queue *q, size_t n)
 	}
 }
 
-static size_t gather(const struct net_queue *q, struct iovec *iov)
+static size_t queue_gather(const struct net_queue *q, struct iovec *iov)
 {
 	size_t n = 0;
 	for (struct net_chunk *k = q->head; k != NULL && n < SEND_CHUNKS; k = k->next)
@@ -116,14 +116,14 @@ int net_queue_send(struct net_queue *q, int fd, size_t *sent)
 	struct iovec iov[SEND_CHUNKS];
 	*sent = 0;
 	while (q->bytes > 0) {
-		struct msghdr m = {.msg_iov = iov, .msg_iovlen = gather(q, iov)};
+		struct msghdr m = {.msg_iov = iov, .msg_iovlen = queue_gather(q, iov)};
 		ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return errno == EAGAIN ? 0 : errno;
 		*sent += (size_t)n;
-		eat(q, (size_t)n);
+		queue_eat(q, (size_t)n);
 	}
 	return 0;
 }
@@ -133,7 +133,7 @@ void net_queue_fini(struct net_queue *q)
 	while (q->head != NULL) {
 		struct net_chunk *k = q->head;
 		q->head = k->next;
-		paid(q, k, k->to - k->from);
+		chunk_paid(q, k, k->to - k->from);
 		free(k);
 	}
 	*q = (struct net_queue){0};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* secure: TLS between wire and reader. Records made in one go are corked into one write. */
+/* secure: TLS between wire and reader. Records made in one call are corked into one write. */
 #include <string.h>
 
 #include "net_priv.h"
 
-/* One full TLS record of plaintext: what fits is encrypted as one and sent at once, without a copy into the
- * queue. */
+/* A full TLS record of plaintext: data that fits is encrypted as one record and sent at once, without a
+ * copy into the queue. */
 #define RECORD_MOST ((size_t)16384)
 
 static void on_emit(void *user, const void *p, size_t n)
@@ -19,24 +19,25 @@ static void on_emit(void *user, const void *p, size_t n)
 static void on_plain(void *user, const uint8_t *p, size_t n)
 {
 	struct net_conn *c = user;
-	if (c->state == NET_HANDSHAKE) /* the last flight of the handshake and first data came together */
+	/* The last flight of the handshake and the first data came together. */
+	if (c->state == NET_HANDSHAKE)
 		net_conn_opened(c);
 	net_conn_plain(c, p, n);
 }
 
-static void fail(struct net_conn *c, const struct cgn_err *err)
+static void secure_fail(struct net_conn *c, const struct cgn_err *err)
 {
 	struct cgn_err why;
 	(void)CGN_FAIL(&why, TLS, "%s (%s)", err->msg, c->peer);
-	net_conn_finish(c, &why); /* not a reset: the alert should arrive */
+	net_conn_finish(c, &why); /* No reset: the alert should reach the peer. */
 }
 
-static void cork(struct net_conn *c)
+static void wire_cork(struct net_conn *c)
 {
 	c->corked = true;
 }
 
-static void uncork(struct net_conn *c)
+static void wire_uncork(struct net_conn *c)
 {
 	c->corked = false;
 	net_conn_flush(c);
@@ -51,25 +52,25 @@ void net_secure_start(struct net_conn *c, struct tls_ctx *tls, const char *serve
 		return;
 	}
 	if (c->listener != NULL)
-		return; /* the client speaks first */
-	cork(c);
+		return; /* The client speaks first. */
+	wire_cork(c);
 	cgn_rc rc = tls_start(c->tls, &err);
-	uncork(c);
+	wire_uncork(c);
 	if (!cgn_ok(rc))
-		fail(c, &err);
+		secure_fail(c, &err);
 }
 
 void net_secure_read(struct net_conn *c, const uint8_t *p, size_t n)
 {
 	bool peer_closed = false;
 	struct cgn_err err;
-	cork(c);
+	wire_cork(c);
 	cgn_rc rc = tls_feed(c->tls, p, n, &peer_closed, &err);
-	uncork(c);
+	wire_uncork(c);
 	if (!net_conn_alive(c))
 		return;
 	if (!cgn_ok(rc)) {
-		fail(c, &err);
+		secure_fail(c, &err);
 		return;
 	}
 	if (c->state == NET_HANDSHAKE && tls_ready(c->tls))
@@ -78,14 +79,14 @@ void net_secure_read(struct net_conn *c, const uint8_t *p, size_t n)
 		net_conn_eof(c);
 }
 
-static void encrypt(struct net_conn *c, const void *p, size_t n)
+static void parts_encrypt(struct net_conn *c, const void *p, size_t n)
 {
 	struct cgn_err err;
 	if (net_conn_alive(c) && n > 0 && !cgn_ok(tls_write(c->tls, p, n, &err)))
 		net_conn_fail(c, &err, true);
 }
 
-/* Small pieces become one record: each record costs 22 bytes and a pass of the cipher's setup. */
+/* Merge small pieces into one record: each record costs 22 bytes and one setup of the cipher. */
 static void write_gathered(struct net_conn *c, const struct iovec *iov, size_t n)
 {
 	uint8_t record[RECORD_MOST];
@@ -99,12 +100,12 @@ static void write_gathered(struct net_conn *c, const struct iovec *iov, size_t n
 			p += take;
 			left -= take;
 			if (have == RECORD_MOST) {
-				encrypt(c, record, have);
+				parts_encrypt(c, record, have);
 				have = 0;
 			}
 		}
 	}
-	encrypt(c, record, have);
+	parts_encrypt(c, record, have);
 }
 
 void net_secure_write(struct net_conn *c, const struct iovec *iov, size_t n)
@@ -114,13 +115,13 @@ void net_secure_write(struct net_conn *c, const struct iovec *iov, size_t n)
 		all += iov[i].iov_len;
 	bool several = all > RECORD_MOST && !c->corked;
 	if (several)
-		cork(c);
+		wire_cork(c);
 	if (n == 1)
-		encrypt(c, iov[0].iov_base, iov[0].iov_len);
+		parts_encrypt(c, iov[0].iov_base, iov[0].iov_len);
 	else
 		write_gathered(c, iov, n);
 	if (several)
-		uncork(c);
+		wire_uncork(c);
 }
 
 void net_secure_end(struct net_conn *c)

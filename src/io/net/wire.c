@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire: a non-blocking socket watched by uv_poll. uv_poll rather than uv_tcp: one code for TCP and Unix
- * sockets, no read buffer per connection, and EPOLLRDHUP and EPOLLERR reach us also while the reader is
+/* wire: a non-blocking socket watched by uv_poll. uv_poll instead of uv_tcp means one code for TCP and Unix
+ * sockets and no read buffer per connection, and EPOLLRDHUP and EPOLLERR are reported while the reader is
  * paused. */
 #include <errno.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ void net_wire_close(struct net_wire **take, bool reset)
 	if (w == NULL)
 		return;
 	uv_close((uv_handle_t *)&w->poll,
-		on_closed); /* stops watching at once, so the descriptor may go at once */
+		on_closed); /* Stops watching at once, so that the descriptor may be closed at once. */
 	if (reset)
 		(void)setsockopt(w->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
 			sizeof(struct linger));

@@ -17,12 +17,10 @@
 
 #define PROC_TAG      0x9e0c0001U
 #define DEFAULT_GRACE (10 * CGN_SEC)
-#define READ_ROUNDS \
-/* Reads of the scratch buffer per turn and stream, so that a chatty program does not hold up the
-	 * loop. */
-16
+/* Reads of the scratch buffer per turn and stream, so that a chatty program does not hold up the loop. */
+#define READ_ROUNDS 16
 
-	extern char **environ;
+extern char **environ;
 
 struct proc_stream {
 	uv_poll_t poll;
@@ -269,7 +267,7 @@ static size_t count_of(const char *const *list)
 	return n;
 }
 
-/* Our environment_merge with |env| on top; the strings are borrowed. */
+/* Our environment with |env| on top; the strings are borrowed. */
 static const char **environment_merge(const char *const *env)
 {
 	size_t ours = count_of((const char *const *)environ), n = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* etcd: the client itself: endpoints, certificates. */
+/* etcd: the client itself: endpoints and certificates. */
 #include <stdlib.h>
 
 #include "io/etcd/etcd_priv.h"
@@ -15,7 +15,7 @@ struct cgn_backoff etcd_backoff(void)
 	return (struct cgn_backoff){.first = 50 * CGN_MSEC, .last = 2 * CGN_SEC};
 }
 
-/* "https://host:2379/" -> "host:2379", secure */
+/* Turn "https://host:2379/" into "host:2379" and |*secure|. */
 static CGN_RC read_endpoint(const char *text, char *addr, size_t cap, bool *secure, struct cgn_err *err)
 {
 	struct cgn_str s = cgn_str_of(text);

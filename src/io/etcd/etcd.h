@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* etcd: a client of etcd v3 over gRPC: keys, leases that are kept, prefixes that are watched. Several
- * endpoints, the next one when one fails. Objects belong to their loop. No callback is ever made inline. */
+/* etcd: a client of etcd v3 over gRPC: keys, leases that are renewed, prefixes that are watched. When an
+ * endpoint fails, the next one is used. Objects belong to their loop. Callbacks are never inline. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,44 +12,45 @@
 struct etcd;
 struct etcd_cfg {
 	const char *const *endpoints; /* "http://host:port", "https://host:port" or "host:port" (in clear) */
-	size_t n_endpoints;           /* 1..ETCD_MAX_ENDPOINTS */
-	const char *ca_file, *cert_file, *key_file; /* https; NULL: the system's CAs, no client certificate */
-	cgn_nsec timeout;                           /* of each try of a call; 0: 5 s */
+	size_t n_endpoints;           /* 1 to ETCD_MAX_ENDPOINTS. */
+	/* For https; NULL: the system's CAs, no client certificate. */
+	const char *ca_file, *cert_file, *key_file;
+	cgn_nsec timeout; /* Timeout of each attempt of a call; 0: 5 s. */
 };
 #define ETCD_MAX_ENDPOINTS 16
-/* CGN_INVALID: an endpoint that is none; CGN_TLS: certificates. Connects when first used. */
+/* CGN_INVALID: an endpoint is malformed; CGN_TLS: certificates. Connects on first use. */
 CGN_RC etcd_new(struct cgn_loop *l, const struct etcd_cfg *cfg, struct etcd **out, struct cgn_err *err);
-/* Calls under way are done with CGN_CANCELLED before it returns. Leases and watches must be closed
- * already. */
+/* End the client. Calls in flight are done with CGN_CANCELLED before this returns. Leases and watches must be
+ * closed before. */
 void etcd_free(struct etcd **take);
 CGN_RC etcd_reload_tls(struct etcd *e,
-	struct cgn_err *err); /* read the certificates again; for new connections */
+	struct cgn_err *err); /* Read the certificates again, for new connections. */
 
-/* ---- calls: tried on each endpoint once while they are UNAVAILABLE ---- */
+/* ---- calls: tried once on each endpoint while the endpoints are UNAVAILABLE ---- */
 struct etcd_kv {
 	struct cgn_str key, value;
 	int64_t mod_revision, lease;
 };
-struct etcd_result { /* borrowed for the call of done */
+struct etcd_result { /* Borrowed until the |done| callback returns. */
 	/* CGN_FINE; CGN_NOT_FOUND: no such lease; CGN_TOO_LARGE: the revision was compacted; CGN_UNAVAILABLE;
 	 * ... */
 	const struct cgn_err *err;
 	uint64_t cluster_id;
 	int64_t revision;
-	const struct etcd_kv *kvs; /* range */
+	const struct etcd_kv *kvs; /* Result of a range request. */
 	size_t n_kvs;
-	bool more;          /* range: beyond the limit */
-	int64_t lease, ttl; /* grant, keepalive (ttl <= 0: gone) */
+	bool more;          /* Range: more keys exist beyond the limit. */
+	int64_t lease, ttl; /* Grant and keepalive (ttl <= 0: the lease is gone). */
 	int64_t deleted;
 };
 typedef void etcd_done_fn(void *user, const struct etcd_result *r);
-struct etcd_op; /* a call under way; valid until done */
+struct etcd_op; /* A call in flight; valid until done. */
 
 struct etcd_range {
-	struct cgn_str key, end; /* end empty: just the key */
-	int64_t limit, revision; /* 0: none, newest */
+	struct cgn_str key, end; /* An empty end means the single key. */
+	int64_t limit, revision; /* 0: no limit, the newest revision. */
 };
-/* All of them: |op| may be NULL. The only failure is CGN_NO_MEMORY, and then done is not called. */
+/* For all calls: |op| may be NULL. The only failure is CGN_NO_MEMORY, and then |done| is not called. */
 CGN_RC etcd_get(struct etcd *e, const struct etcd_range *range, etcd_done_fn *done, void *user,
 	struct etcd_op **op, struct cgn_err *err);
 CGN_RC etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_t lease, etcd_done_fn *done,
@@ -62,37 +63,36 @@ CGN_RC etcd_keepalive(struct etcd *e, int64_t lease, etcd_done_fn *done, void *u
 	struct cgn_err *err);
 CGN_RC etcd_revoke(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op,
 	struct cgn_err *err);
-/* done is not called any more; what the call does at etcd may still happen. Safe on NULL. */
+/* Do not call |done| any more; the call may still take effect in etcd. Safe on NULL. */
 void etcd_op_drop(struct etcd_op **take);
 
-/* ---- a lease that is kept ---- */
+/* ---- a lease that is renewed ---- */
 struct etcd_lease;
 struct etcd_lease_ops {
-	void (*on_granted)(void *user,
-		int64_t lease); /* a new lease: put the keys under it. Again whenever the old one was lost */
-	void (*on_trouble)(void *user,
-		const struct cgn_err
-			*why);          /* could not be granted or renewed now; tried again with backoff */
-	void (*on_renewed)(void *user); /* may be NULL */
+	/* A new lease: put the keys under it. Called again whenever the previous lease was lost. */
+	void (*on_granted)(void *user, int64_t lease);
+	/* The lease could not be granted or renewed; the attempt is repeated with backoff. */
+	void (*on_trouble)(void *user, const struct cgn_err *why);
+	void (*on_renewed)(void *user); /* May be NULL. */
 };
 CGN_RC etcd_lease_open(struct etcd *e, cgn_nsec ttl, const struct etcd_lease_ops *ops, void *user,
 	struct etcd_lease **out, struct cgn_err *err);
-/* Somebody was told that there is no such lease: get another one. */
+/* Report that another call was answered with "no such lease": a new lease is granted. */
 void etcd_lease_lost(struct etcd_lease *l);
-int64_t etcd_lease_id(const struct etcd_lease *l); /* 0: none now */
-void etcd_lease_close(struct etcd_lease **take);   /* stops renewing; revoking is etcd_revoke's business */
+int64_t etcd_lease_id(const struct etcd_lease *l); /* 0: there is no lease now. */
+void etcd_lease_close(struct etcd_lease **take);   /* Stop renewing; revoke with etcd_revoke. */
 
-/* ---- a prefix that is watched ---- */
+/* ---- a watched prefix ---- */
 struct etcd_watch;
 struct etcd_watch_ops {
-	/* Between begin and end come all keys there are, as puts: at the start, after a compaction that we
-	 * missed, and when etcd is another cluster than before. What did not come is gone. A begin may follow
-	 * a begin: start over. */
+	/* Between begin and end come all existing keys, as puts: at the start, after a compaction that was
+	 * missed, and when etcd turns out to be another cluster. A key that does not come is gone. A second
+	 * begin starts the snapshot over. */
 	void (*on_snapshot_begin)(void *user);
 	void (*on_snapshot_end)(void *user);
 	void (*on_put)(void *user, const struct etcd_kv *kv);
-	void (*on_delete)(void *user, const struct etcd_kv *kv); /* without a value */
-	/* Changes only. After a reconnect nothing was missed: the watch goes on from the revision it had. */
+	void (*on_delete)(void *user, const struct etcd_kv *kv); /* Without a value. */
+	/* Called at changes only. A reconnect misses nothing: the watch resumes at its revision. */
 	void (*on_connected)(void *user, bool connected, const char *why);
 };
 CGN_RC etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_watch_ops *ops, void *user,

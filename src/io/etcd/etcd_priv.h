@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* etcd, inside: endpoints and which of them is used now. */
+/* etcd, inside: the endpoints, and the one in use. */
 #pragma once
 #include "base/core/list.h"
 #include "etcd/etcd.pb-c.h"
@@ -18,8 +18,8 @@ struct etcd {
 	struct grpc_channel *channels[ETCD_MAX_ENDPOINTS];
 	size_t n_channels, current;
 	struct cgn_link ops;
-	unsigned users; /* leases and watches */
+	unsigned users; /* Leases and watches. */
 };
-/* The endpoint |used| failed: the next one, unless somebody else has already moved on. */
+/* The endpoint |used| failed: switch to the next one, unless another call has switched already. */
 void etcd_move_on(struct etcd *e, size_t used);
 struct cgn_backoff etcd_backoff(void);

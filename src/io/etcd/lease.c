@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lease: granted, renewed three times in its life, granted anew when it was lost. */
+/* lease: granted, renewed three times per time to live, granted again when it was lost. */
 #include <stdlib.h>
 
 #include "io/etcd/etcd_priv.h"
@@ -12,7 +12,7 @@ struct etcd_lease {
 	const struct etcd_lease_ops *ops;
 	void *user;
 	cgn_nsec ttl;
-	int64_t id; /* 0: none */
+	int64_t id; /* 0: no lease. */
 	struct etcd_op *op;
 	struct cgn_timer timer;
 	struct cgn_backoff backoff;
@@ -63,7 +63,7 @@ static void on_keepalive(void *user, const struct etcd_result *r)
 	}
 }
 
-/* etcd keeps leases over its own outages, so an old one is renewed however long etcd was away. */
+/* etcd keeps leases over its own outages, so an old lease is renewed however long etcd was away. */
 static void lease_go(struct etcd_lease *l)
 {
 	struct cgn_err err;

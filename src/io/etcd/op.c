@@ -14,11 +14,11 @@ struct etcd_op {
 	enum op_kind kind;
 	struct etcd *e;
 	struct cgn_buf request;
-	etcd_done_fn *done; /* NULL: dropped */
+	etcd_done_fn *done; /* NULL: dropped. */
 	void *user;
 	size_t endpoint, tries;
 	struct cgn_link link;
-	struct cgn_hook turn; /* a try that could not even start */
+	struct cgn_hook turn; /* Runs an attempt that could not even start. */
 	struct cgn_err err;
 };
 
@@ -54,7 +54,7 @@ static CGN_RC range_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_r
 	r->more = m->more;
 	if (op->done != NULL)
 		op->done(op->user, r);
-	op->done = NULL; /* told already: what it was told lives in |m| */
+	op->done = NULL; /* |done| was called already, and what it borrowed lives in |m|. */
 	free(kvs);
 	return CGN_OK;
 }
@@ -123,7 +123,7 @@ static const struct {
 	[OP_PUT] = {"/etcdserverpb.KV/Put", put_done},
 	[OP_DELETE] = {"/etcdserverpb.KV/DeleteRange", delete_done},
 	[OP_GRANT] = {"/etcdserverpb.Lease/LeaseGrant", grant_done},
-	/* A stream by its declaration; with one message each way it is a call like the others. */
+	/* Declared as a stream; with one message each way it is a call like the others. */
 	[OP_KEEPALIVE] = {"/etcdserverpb.Lease/LeaseKeepAlive", keepalive_done},
 	[OP_REVOKE] = {"/etcdserverpb.Lease/LeaseRevoke", revoke_done},
 };
@@ -224,7 +224,7 @@ void etcd_op_drop(struct etcd_op **take)
 
 static ProtobufCBinaryData data_of(struct cgn_str s)
 {
-	union { /* protobuf-c has no const; packing only reads */
+	union { /* protobuf-c has no const; packing only reads. */
 		const char *in;
 		uint8_t *out;
 	} p = {.in = s.p};
@@ -297,7 +297,7 @@ void etcd_free(struct etcd **take)
 	CGN_MUST(e->users == 0);
 	e->dying = true;
 	for (size_t i = 0; i < e->n_channels; i++)
-		grpc_channel_free(&e->channels[i]); /* ends the calls that are under way there */
+		grpc_channel_free(&e->channels[i]); /* Ends the calls in flight on the channel. */
 	while ((first = cgn_list_first(&e->ops)) != NULL)
 		op_failed(CGN_CONTAINER(first, struct etcd_op, link),
 			&(struct cgn_err){.code = CGN_CANCELLED, .msg = "the etcd client was closed"});

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch: a prefix, read whole once and then followed from the revision after it. */
+/* watch: read a prefix once as a whole, then follow it from the next revision. */
 #include <stdlib.h>
 
 #include "base/pb/pb.h"
 #include "io/etcd/etcd_priv.h"
 
 #define ETCD_WATCH_TAG 0xe7cd0004U
-#define PAGE_KEYS      256 /* a page must fit into one message of 4 MiB */
+#define PAGE_KEYS      256 /* A page must fit into one message of 4 MiB. */
 #define PROBE_EVERY    (10 * CGN_SEC)
 
 struct etcd_watch {
@@ -14,23 +14,23 @@ struct etcd_watch {
 	struct etcd *e;
 	const struct etcd_watch_ops *ops;
 	void *user;
-	char *prefix, *end; /* of the same length */
+	char *prefix, *end; /* Both have the same length. */
 	size_t n;
-	struct cgn_buf from;   /* first key of the next page */
-	int64_t pinned;        /* revision that the pages are read at; 0: the first page */
-	int64_t next_revision; /* to be watched from; 0: read everything again */
+	struct cgn_buf from;   /* First key of the next page. */
+	int64_t pinned;        /* Revision at which the pages are read; 0: the first page. */
+	int64_t next_revision; /* Revision to watch from; 0: read everything again. */
 	uint64_t cluster_id;
-	struct etcd_op *op; /* a page, or a probe beside the stream */
+	struct etcd_op *op; /* A page, or a probe that runs beside the stream. */
 	struct grpc_call *call;
-	size_t endpoint;        /* of the stream */
-	struct cgn_timer timer; /* backoff, or the next probe */
+	size_t endpoint;        /* The stream's endpoint. */
+	struct cgn_timer timer; /* Backoff, or the next probe. */
 	struct cgn_backoff backoff;
 	bool connected, told;
 };
 
 static void watch_go(struct etcd_watch *w);
 
-static void tell(struct etcd_watch *w, bool connected, const char *why)
+static void connected_tell(struct etcd_watch *w, bool connected, const char *why)
 {
 	if (w->told && w->connected == connected)
 		return;
@@ -44,7 +44,7 @@ static void watch_fail(struct etcd_watch *w, const struct cgn_err *why)
 	etcd_op_drop(&w->op);
 	grpc_cancel(&w->call);
 	cgn_timer_set(&w->timer, cgn_backoff_next(&w->backoff));
-	tell(w, false, why->msg);
+	connected_tell(w, false, why->msg);
 }
 
 static void start_over(struct etcd_watch *w)
@@ -78,7 +78,7 @@ static void page_done(void *user, const struct etcd_result *r)
 	if (r->more && r->n_kvs > 0) {
 		w->from.n = 0;
 		cgn_buf_str(&w->from, r->kvs[r->n_kvs - 1].key);
-		cgn_buf_char(&w->from, '\0'); /* the first key after that one */
+		cgn_buf_char(&w->from, '\0'); /* The first key after the last one read. */
 		read_page(w);
 		return;
 	}
@@ -117,13 +117,14 @@ static void on_event(struct etcd_watch *w, const Etcdserverpb__Event *event)
 		w->next_revision = kv.mod_revision + 1;
 }
 
-/* Another cluster behind the same address, or one whose data was lost: our revision means nothing there. */
+/* Is this another cluster behind the same address, or one that lost its data? Our revision means nothing
+ * there. */
 static bool is_foreign(const struct etcd_watch *w, const Etcdserverpb__ResponseHeader *h)
 {
 	return h != NULL && (h->cluster_id != w->cluster_id || h->revision < w->next_revision - 1);
 }
 
-/* With backoff: a member that merely lags behind says the same for a moment. */
+/* Wait with backoff: a member that merely lags behind answers the same for a moment. */
 static void on_foreign(struct etcd_watch *w)
 {
 	struct cgn_err err;
@@ -156,11 +157,12 @@ static void on_response(struct etcd_watch *w, const Etcdserverpb__WatchResponse 
 			return;
 		}
 		cgn_backoff_reset(&w->backoff);
-		tell(w, true, "");
+		connected_tell(w, true, "");
 	}
 	for (size_t i = 0; i < m->n_events; i++)
 		on_event(w, m->events[i]);
-	/* A progress notice: everything up to there was delivered. (A "created" says no such thing.) */
+	/* A progress notice: everything up to its revision was delivered. (A "created" message does not say
+	 * so.) */
 	if (!m->created && m->n_events == 0 && m->header != NULL && m->header->revision >= w->next_revision)
 		w->next_revision = m->header->revision + 1;
 }
@@ -222,18 +224,18 @@ static void probe_done(void *user, const struct etcd_result *r)
 		watch_fail(w, r->err);
 }
 
-static void probe(struct etcd_watch *w)
+static void stream_probe(struct etcd_watch *w)
 {
 	struct cgn_err err;
 	const struct etcd_range range = {.key = {w->prefix, w->n}, .limit = 1};
-	if (w->endpoint != w->e->current) /* others have left this endpoint: it failed them */
+	if (w->endpoint != w->e->current) /* Other calls left this endpoint because it failed. */
 		(void)CGN_FAIL_AS(&err, CGN_UNAVAILABLE, "the etcd endpoint of the watch failed other calls");
 	else if (cgn_ok(etcd_get(w->e, &range, probe_done, w, &w->op, &err)))
 		return;
 	watch_fail(w, &err);
 }
 
-static void follow(struct etcd_watch *w)
+static void stream_follow(struct etcd_watch *w)
 {
 	struct cgn_err err;
 	w->endpoint = w->e->current;
@@ -250,7 +252,7 @@ static void follow(struct etcd_watch *w)
 static void watch_go(struct etcd_watch *w)
 {
 	if (w->next_revision != 0) {
-		follow(w);
+		stream_follow(w);
 		return;
 	}
 	w->pinned = 0;
@@ -264,7 +266,7 @@ static void watch_wake(struct cgn_timer *t)
 	struct etcd_watch *w = CGN_CONTAINER(t, struct etcd_watch, timer);
 	CGN_LIVE(w, ETCD_WATCH_TAG);
 	if (w->call != NULL)
-		probe(w);
+		stream_probe(w);
 	else
 		watch_go(w);
 }

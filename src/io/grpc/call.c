@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* call: what server and client calls share: sending, pausing, delivering messages in order, ending once. */
+/* call: the part that server and client calls share: sending, pausing, delivering messages in order, ending
+ * once. */
 #include <stdlib.h>
 
 #include "io/grpc/grpc_priv.h"
@@ -56,7 +57,7 @@ void grpc_send(struct grpc_call *c, const struct iovec *iov, size_t n)
 	CGN_LIVE(c, GRPC_CALL_TAG);
 	CGN_MUST(n < GRPC_MAX_PIECES);
 	if (!can_send(c))
-		return; /* the peer went or the deadline came: on_close is under way */
+		return; /* The peer is gone or the deadline passed: on_close follows. */
 	uint8_t prefix[GRPC_PREFIX];
 	struct iovec pieces[GRPC_MAX_PIECES] = {{prefix, sizeof prefix}};
 	size_t bytes = 0;
@@ -91,7 +92,7 @@ static void call_break(struct grpc_call *c, const struct cgn_err *why)
 		grpc_client_break(c, why);
 }
 
-static void pull(struct grpc_call *c, struct cgn_str *in)
+static void message_pull(struct grpc_call *c, struct cgn_str *in)
 {
 	struct cgn_str message;
 	struct cgn_err err;
@@ -111,7 +112,7 @@ void grpc_call_feed(struct grpc_call *c, const uint8_t *p, size_t n)
 {
 	struct cgn_str in = {(const char *)p, n};
 	if (c->held.n == 0)
-		pull(c, &in);
+		message_pull(c, &in);
 	if (c->deaf)
 		return;
 	cgn_buf_str(&c->held, in);
@@ -122,7 +123,7 @@ void grpc_call_feed(struct grpc_call *c, const uint8_t *p, size_t n)
 	}
 }
 
-/* The peer's end is told after its last message, which may be held back. */
+/* Report the peer's end after its last message, which may be held back by a pause. */
 static void tell_end(struct grpc_call *c)
 {
 	struct cgn_err err;
@@ -155,7 +156,7 @@ void grpc_pause(struct grpc_call *c)
 		http_call_pause(c->h);
 }
 
-/* Messages that were held come on the turn's end, not inline. */
+/* Held messages are delivered at the end of the turn, not inline. */
 void grpc_resume(struct grpc_call *c)
 {
 	CGN_LIVE(c, GRPC_CALL_TAG);
@@ -171,7 +172,7 @@ static void call_turn(struct cgn_hook *h)
 	CGN_LIVE(c, GRPC_CALL_TAG);
 	if (c->held.n > 0) {
 		struct cgn_str in = cgn_buf_view(&c->held);
-		pull(c, &in);
+		message_pull(c, &in);
 		cgn_buf_eat(&c->held, c->held.n - in.n);
 	}
 	if (c->closed || c->paused)
@@ -216,7 +217,7 @@ void grpc_call_bury(struct grpc_call *c)
 void grpc_call_close(struct grpc_call *c, const struct cgn_err *why)
 {
 	CGN_MUST(!c->closed);
-	struct cgn_err last = *why; /* |why| may be the call's own */
+	struct cgn_err last = *why; /* |why| may point into the call. */
 	c->closed = c->finished = c->deaf = true;
 	if (c->ops != NULL)
 		c->ops->on_close(c, c->user, &last);

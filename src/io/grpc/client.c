@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client: a channel to one address and the calls on it. */
+/* client: a channel to one address, and the calls on it. */
 #include <stdlib.h>
 
 #include "io/grpc/grpc_priv.h"
@@ -14,8 +14,8 @@ struct grpc_channel {
 	struct http_client *http;
 	char *addr;
 	struct cgn_link calls;
-	/* After a failed connect, calls fail at once until blocked_until, so that a dead peer costs nobody a
-	 * timeout each. */
+	/* After a failed connect, calls fail at once until blocked_until, so that a dead peer does not cost
+	 * each call a timeout. */
 	struct cgn_backoff backoff;
 	cgn_nsec blocked_until;
 	char reason[320];
@@ -24,7 +24,7 @@ struct grpc_channel {
 
 /* ---- backoff ---- */
 
-/* Many calls may wait for one connect: it fails once. */
+/* Many calls may wait for one connect; count its failure once. */
 static void connect_failed(struct grpc_channel *ch, const struct cgn_err *why)
 {
 	cgn_nsec now = cgn_loop_now(ch->loop);
@@ -34,7 +34,7 @@ static void connect_failed(struct grpc_channel *ch, const struct cgn_err *why)
 	(void)cgn_str_copyz(ch->reason, sizeof ch->reason, cgn_str_of(why->msg));
 }
 
-static void connected(struct grpc_channel *ch)
+static void connect_done(struct grpc_channel *ch)
 {
 	cgn_backoff_reset(&ch->backoff);
 	ch->blocked_until = 0;
@@ -55,7 +55,7 @@ static void on_head(struct http_call *h, void *user, const struct http_head *hea
 	struct cgn_err err;
 	struct cgn_str type = http_head_get(head, "content-type");
 	(void)h;
-	connected(c->channel);
+	connect_done(c->channel);
 	c->has_status = grpc_status_read(head->fields, head->n_fields, &c->final);
 	if (c->has_status)
 		return;
@@ -141,7 +141,7 @@ static CGN_RC start_http(struct grpc_call *c, const char *path, cgn_nsec timeout
 	return http_call_start(c->channel->http, &rq, &http_ops, c, &c->h, err);
 }
 
-static void doom(struct grpc_call *c)
+static void call_doom(struct grpc_call *c)
 {
 	(void)CGN_FAIL_AS(&c->final, CGN_UNAVAILABLE, "%s", c->channel->reason);
 	c->finished = true;
@@ -161,7 +161,7 @@ CGN_RC grpc_call_start(struct grpc_channel *ch, const char *path, cgn_nsec timeo
 	c->channel = ch;
 	grpc_call_take(c, ops, user);
 	if (cgn_loop_now(ch->loop) < ch->blocked_until) {
-		doom(c);
+		call_doom(c);
 	} else {
 		cgn_rc rc = start_http(c, path, timeout, err);
 		if (!cgn_ok(rc)) {
@@ -250,7 +250,7 @@ CGN_RC grpc_unary(struct grpc_channel *ch, const char *path, struct cgn_str requ
 		free(u);
 		return rc;
 	}
-	union { /* iovec has no const; http only reads */
+	union { /* iovec has no const; http only reads. */
 		const char *in;
 		void *out;
 	} bytes = {.in = request.p};
@@ -273,7 +273,7 @@ CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, 
 		.max_conns = cfg->max_conns,
 		.wide = cfg->wide,
 		.connect_timeout = cfg->connect_timeout,
-		/* a channel stays connected: the next call must not pay for a handshake */
+		/* A channel stays connected, so that the next call needs no handshake. */
 		.idle_timeout = GRPC_FOREVER,
 		.ping_interval = cfg->keepalive != 0 ? cfg->keepalive : 20 * CGN_SEC,
 	};

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frame: length-prefixed messages. A message that arrives whole is never copied. */
+/* frame: length-prefixed messages. A message that arrives in one piece is not copied. */
 #include "io/grpc/grpc_priv.h"
 
-static uint32_t be32(const uint8_t *p)
+static uint32_t length_get(const uint8_t *p)
 {
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static void take(struct cgn_str *in, size_t n)
+static void bytes_take(struct cgn_str *in, size_t n)
 {
 	in->p += n;
 	in->n -= n;
 }
 
-static enum grpc_frame_step bad(cgn_rc rc)
+static enum grpc_frame_step frame_bad(cgn_rc rc)
 {
 	CGN_MUST(!cgn_ok(rc));
 	return GRPC_FRAME_BAD;
@@ -21,7 +21,7 @@ static enum grpc_frame_step bad(cgn_rc rc)
 
 static CGN_RC check_prefix(struct grpc_frames *f, struct cgn_err *err)
 {
-	f->need = be32(f->prefix + 1);
+	f->need = length_get(f->prefix + 1);
 	if (f->prefix[0] == 1)
 		return CGN_FAIL(err, UNSUPPORTED,
 			"compressed messages are not taken here, send them with grpc-encoding identity");
@@ -38,7 +38,7 @@ enum grpc_frame_step grpc_frame_next(struct grpc_frames *f, struct cgn_str *in, 
 	struct cgn_err *err)
 {
 	if (f->n_prefix == GRPC_PREFIX && f->part.n == f->need &&
-		f->part.n > 0) { /* the last message was lent from |part| */
+		f->part.n > 0) { /* The last message was lent from |part|. */
 		f->n_prefix = 0;
 		f->part.n = 0;
 	}
@@ -46,24 +46,24 @@ enum grpc_frame_step grpc_frame_next(struct grpc_frames *f, struct cgn_str *in, 
 		if (in->n == 0)
 			return GRPC_FRAME_MORE;
 		f->prefix[f->n_prefix++] = (uint8_t)in->p[0];
-		take(in, 1);
+		bytes_take(in, 1);
 		if (f->n_prefix == GRPC_PREFIX) {
 			cgn_rc rc = check_prefix(f, err);
 			if (!cgn_ok(rc))
-				return bad(rc);
+				return frame_bad(rc);
 		}
 	}
 	if (f->part.n == 0 && in->n >= f->need) {
 		*out = (struct cgn_str){in->p, f->need};
-		take(in, f->need);
+		bytes_take(in, f->need);
 		f->n_prefix = 0;
 		return GRPC_FRAME_MESSAGE;
 	}
 	size_t n = f->need - f->part.n < in->n ? f->need - f->part.n : in->n;
 	cgn_buf_add(&f->part, in->p, n);
-	take(in, n);
+	bytes_take(in, n);
 	if (f->part.bad)
-		return bad(CGN_FAIL(err, NO_MEMORY, "no memory for a message of %u bytes", f->need));
+		return frame_bad(CGN_FAIL(err, NO_MEMORY, "no memory for a message of %u bytes", f->need));
 	*out = cgn_buf_view(&f->part);
 	return f->part.n == f->need ? GRPC_FRAME_MESSAGE : GRPC_FRAME_MORE;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health: grpc.health.v1, as probes and load balancers ask it. */
+/* health: grpc.health.v1, for probes and load balancers. */
 #include <stdlib.h>
 
 #include "grpc/health.pb-c.h"
 #include "io/grpc/grpc_priv.h"
 
 #define HEALTH_WATCH_TAG 0x4ea17c0dU
-#define REQUEST_MAX      1024 /* a service's name: a longer one is nobody's */
+#define REQUEST_MAX      1024 /* Longest request: no service has a longer name. */
 
 typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus serving_status;
 
-struct health_watch { /* one call, Check or Watch */
+struct health_watch { /* A call of Check or Watch. */
 	uint32_t tag;
 	bool stream, known;
 	struct grpc_health *health;
@@ -29,7 +29,7 @@ static bool service_known(const struct grpc_health *h, const char *service)
 	return n == 0;
 }
 
-static void answer(struct health_watch *w)
+static void status_answer(struct health_watch *w)
 {
 	uint8_t bytes[16];
 	Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
@@ -41,7 +41,7 @@ static void answer(struct health_watch *w)
 		1);
 }
 
-/* The service asked for; false when these bytes are no request. */
+/* Read the service's name; returns false when the bytes are no valid request. */
 static bool read_request(struct health_watch *w, const uint8_t *p, size_t n)
 {
 	Grpc__Health__V1__HealthCheckRequest *rq = NULL;
@@ -66,7 +66,7 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 		grpc_finish(c, CGN_NOT_FOUND, "unknown service");
 		return;
 	}
-	answer(w);
+	status_answer(w);
 	if (w->stream)
 		cgn_list_push(&w->health->watches, &w->link);
 	else
@@ -95,7 +95,7 @@ static const struct grpc_call_ops ops = {.on_message = on_message,
 	.on_half_close = on_half_close,
 	.on_close = on_close};
 
-static void start(struct grpc_call *c, struct grpc_health *h, bool stream)
+static void watch_start(struct grpc_call *c, struct grpc_health *h, bool stream)
 {
 	struct health_watch *w = calloc(1, sizeof *w);
 	if (w == NULL) {
@@ -109,12 +109,12 @@ static void start(struct grpc_call *c, struct grpc_health *h, bool stream)
 
 static void on_check(struct grpc_call *c, void *server_user)
 {
-	start(c, server_user, false);
+	watch_start(c, server_user, false);
 }
 
 static void on_watch(struct grpc_call *c, void *server_user)
 {
-	start(c, server_user, true);
+	watch_start(c, server_user, true);
 }
 
 const struct grpc_method grpc_health_methods[2] = {
@@ -136,7 +136,7 @@ void grpc_health_set(struct grpc_health *h, bool serving)
 		return;
 	h->serving = serving;
 	cgn_list_each (it, &h->watches)
-		answer(CGN_CONTAINER(it, struct health_watch, link));
+		status_answer(CGN_CONTAINER(it, struct health_watch, link));
 }
 
 void grpc_health_end(struct grpc_health *h)

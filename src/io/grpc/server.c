@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server: gRPC calls out of HTTP/2 exchanges. */
+/* server: gRPC calls from HTTP/2 exchanges. */
 #include <stdlib.h>
 
 #include "io/grpc/grpc_priv.h"
@@ -35,7 +35,7 @@ void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence)
 	(void)snprintf(number, sizeof number, "%d", cgn_code_grpc(code));
 	const struct http_field fields[] = {
 		{CGN_STR("content-type"),
-			CGN_STR("application/grpc")}, /* only when head and trailers are one */
+			CGN_STR("application/grpc")}, /* Sent only when head and trailers are one. */
 		{CGN_STR("grpc-status"), cgn_str_of(number)},
 		{CGN_STR("grpc-message"), cgn_buf_view(&message)},
 	};
@@ -73,7 +73,7 @@ static const struct grpc_method *find_method(const struct grpc_method *methods, 
 	return NULL;
 }
 
-static void dispatch(struct grpc_server *s, struct grpc_call *c, struct cgn_str path)
+static void call_dispatch(struct grpc_server *s, struct grpc_call *c, struct cgn_str path)
 {
 	char sentence[256];
 	const struct grpc_method *m = find_method(s->methods, s->n_methods, path);
@@ -92,7 +92,7 @@ static void dispatch(struct grpc_server *s, struct grpc_call *c, struct cgn_str 
 	grpc_finish(c, CGN_UNSUPPORTED, sentence);
 }
 
-static void refuse(struct http_exchange *x, int status, const char *sentence)
+static void call_refuse(struct http_exchange *x, int status, const char *sentence)
 {
 	const struct http_field fields[] = {{CGN_STR("content-type"), CGN_STR("text/plain")}};
 	http_exchange_reply(x, status, fields, 1, cgn_str_of(sentence));
@@ -104,16 +104,16 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 	CGN_LIVE(s, GRPC_SERVER_TAG);
 	http_exchange_user(x, NULL);
 	if (!cgn_str_is(h->method, "POST")) {
-		refuse(x, 405, "this port speaks gRPC: calls are POST\n");
+		call_refuse(x, 405, "this port speaks gRPC: calls are POST\n");
 		return;
 	}
 	if (!cgn_str_starts(http_head_get(h, "content-type"), "application/grpc")) {
-		refuse(x, 415, "this port speaks gRPC: content-type application/grpc\n");
+		call_refuse(x, 415, "this port speaks gRPC: content-type application/grpc\n");
 		return;
 	}
 	struct grpc_call *c = grpc_call_new(s->loop, s->max_message, &s->calls);
 	if (c == NULL) {
-		refuse(x, 503, "no memory\n");
+		call_refuse(x, 503, "no memory\n");
 		return;
 	}
 	c->server = true;
@@ -127,7 +127,7 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 	}
 	if (timeout.p != NULL)
 		grpc_call_set_deadline(c, nsec);
-	dispatch(s, c, h->path);
+	call_dispatch(s, c, h->path);
 }
 
 static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
@@ -179,7 +179,7 @@ static CGN_RC listen_http(struct grpc_server *s, const struct grpc_server_cfg *c
 		.listen = cfg->listen,
 		.h2_only = true,
 		.max_streams = cfg->max_streams != 0 ? cfg->max_streams : 1024,
-		/* streams may be silent; deadlines and keepalive pings end dead calls */
+		/* Streams may be silent; deadlines and keepalive pings end dead calls. */
 		.body_timeout = GRPC_FOREVER,
 	};
 	return http_server_new(s->loop, &http, &http_ops, s, &s->http, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text: what gRPC writes into header fields: timeouts, percent-encoded sentences, status numbers. */
+/* text: values of gRPC header fields: timeouts, percent-encoded messages, status numbers. */
 #include "io/grpc/grpc_priv.h"
 
 static const struct {
@@ -49,7 +49,7 @@ void grpc_message_encode(const char *sentence, struct cgn_buf *out)
 	}
 }
 
-static int hex(char c)
+static int hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -61,9 +61,9 @@ void grpc_message_decode(struct cgn_str s, char *to, size_t cap)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < s.n && n + 1 < cap; i++) {
-		int high = s.p[i] == '%' && i + 2 < s.n ? hex(s.p[i + 1]) : -1;
-		int low = high >= 0 ? hex(s.p[i + 2]) : -1;
-		if (low >= 0 && high * 16 + low != 0) { /* a NUL would end the sentence */
+		int high = s.p[i] == '%' && i + 2 < s.n ? hex_digit(s.p[i + 1]) : -1;
+		int low = high >= 0 ? hex_digit(s.p[i + 2]) : -1;
+		if (low >= 0 && high * 16 + low != 0) { /* A NUL would end the message. */
 			to[n++] = (char)(high * 16 + low);
 			i += 2;
 		} else {
@@ -73,7 +73,7 @@ void grpc_message_decode(struct cgn_str s, char *to, size_t cap)
 	to[n] = '\0';
 }
 
-/* doc/http-grpc-status-mapping.md of gRPC: for answers that a proxy made, not a gRPC server. */
+/* gRPC's doc/http-grpc-status-mapping.md: for answers from a proxy instead of a gRPC server. */
 enum cgn_code grpc_code_from_http(int status)
 {
 	switch (status) {
@@ -95,7 +95,7 @@ enum cgn_code grpc_code_from_http(int status)
 	}
 }
 
-static struct cgn_str find(const struct http_field *fields, size_t n, const char *name)
+static struct cgn_str field_find(const struct http_field *fields, size_t n, const char *name)
 {
 	for (size_t i = 0; i < n; i++)
 		if (cgn_str_is(fields[i].name, name))
@@ -105,14 +105,14 @@ static struct cgn_str find(const struct http_field *fields, size_t n, const char
 
 bool grpc_status_read(const struct http_field *fields, size_t n, struct cgn_err *out)
 {
-	struct cgn_str status = find(fields, n, "grpc-status");
+	struct cgn_str status = field_find(fields, n, "grpc-status");
 	uint64_t number;
 	if (status.p == NULL)
 		return false;
 	if (!cgn_str_u64(status, &number) || number > 16)
-		number = 2; /* UNKNOWN, as the protocol asks */
+		number = 2; /* UNKNOWN, as the protocol asks. */
 	*out = (struct cgn_err){.code = cgn_code_from_grpc((int)number), .where = CGN_HERE};
-	grpc_message_decode(find(fields, n, "grpc-message"), out->msg, sizeof out->msg);
+	grpc_message_decode(field_find(fields, n, "grpc-message"), out->msg, sizeof out->msg);
 	if (out->code != CGN_FINE && out->msg[0] == '\0')
 		(void)snprintf(out->msg, sizeof out->msg, "the server answered status %u without a sentence",
 			(unsigned)number);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory itself: one memfd, mapped here for writing and sealed against everybody else's. */
+/* arena: the memory itself, one memfd that is mapped here for writing and sealed against writing by
+ * others. */
 #include "io/pages/pages_priv.h"
 
 #include <errno.h>
@@ -11,14 +12,14 @@
 
 #include <sys/mman.h>
 
-#ifndef MFD_NOEXEC_SEAL /* Linux 6.3 */
+#ifndef MFD_NOEXEC_SEAL /* Since Linux 6.3. */
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
-#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
+#ifndef MADV_POPULATE_WRITE /* Since Linux 5.14. */
 #define MADV_POPULATE_WRITE 23
 #endif
 
-static CGN_RC refused(struct cgn_err *err, const char *what, uint64_t bytes)
+static CGN_RC mapping_refused(struct cgn_err *err, const char *what, uint64_t bytes)
 {
 	int e = errno;
 	(void)CGN_FAIL(err, NO_MEMORY, "cannot %s %llu bytes of memory for values: %s", what,
@@ -34,9 +35,9 @@ static int make_memfd(void)
 	return fd >= 0 || errno != EINVAL ? fd : memfd_create("cgn-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 }
 
-/* Our mapping is there and stays writable; any other will not be. Opened anew so that what is sent cannot
- * even be written to by write(2) where the seal is missing in some corner. */
-static int seal(int fd)
+/* Seal the memory: our mapping exists and stays writable, later ones are read-only. The descriptor is
+ * reopened read-only, so that write(2) through it fails even where a kernel lacks the seal. */
+static int memory_seal(int fd)
 {
 	char path[32];
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) != 0 ||
@@ -46,26 +47,27 @@ static int seal(int fd)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static CGN_RC map(struct pages *p, struct cgn_err *err)
+static CGN_RC memory_map(struct pages *p, struct cgn_err *err)
 {
 	uint64_t bytes = p->n * PAGES_PAGE;
 	p->fd = make_memfd();
 	if (p->fd < 0 || ftruncate(p->fd, (off_t)bytes) != 0)
-		return refused(err, "make", bytes);
+		return mapping_refused(err, "make", bytes);
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd, 0);
 	if (memory == MAP_FAILED)
-		return refused(err, "map", bytes);
+		return mapping_refused(err, "map", bytes);
 	p->memory = memory;
-	(void)madvise(memory, bytes, MADV_HUGEPAGE); /* as far as the system's shmem_enabled says advise */
-	/* a core file of a crash would be as large as the tier, and full of prompts */
+	/* Takes effect as far as the system's shmem_enabled allows. */
+	(void)madvise(memory, bytes, MADV_HUGEPAGE);
+	/* A core file would otherwise be as large as the tier and contain prompts. */
 	(void)madvise(memory, bytes, MADV_DONTDUMP);
-	/* Zeroed as it is used; a page's row has no memory before. */
+	/* Zeroed on first use; the row of an unused page takes no memory. */
 	void *table = mmap(NULL, p->n * sizeof *p->table, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (table == MAP_FAILED)
-		return refused(err, "keep account of", bytes);
+		return mapping_refused(err, "keep account of", bytes);
 	p->table = table;
-	p->reader_fd = seal(p->fd);
+	p->reader_fd = memory_seal(p->fd);
 	return CGN_OK;
 }
 
@@ -84,7 +86,7 @@ CGN_RC pages_new(uint64_t bytes, struct pages **out, struct cgn_err *err)
 		p->bins[i] = PAGES_NONE;
 	for (size_t i = 0; i < PAGES_CLASSES; i++)
 		p->partial[i] = PAGES_NONE;
-	cgn_rc rc = map(p, err);
+	cgn_rc rc = memory_map(p, err);
 	if (!cgn_ok(rc)) {
 		pages_free(&p);
 		return rc;
@@ -113,10 +115,10 @@ void pages_free(struct pages **take)
 	free(p);
 }
 
-/* From byte |from| to |to| of the memory, both at the begin of a page. */
-static bool populate(struct pages *p, uint64_t from, uint64_t to)
+/* Populate the memory from byte |from| to |to|, both at the beginning of a page. */
+static bool memory_populate(struct pages *p, uint64_t from, uint64_t to)
 {
-	/* EINVAL: before Linux 5.14, where it comes as it is written to. */
+	/* EINVAL: before Linux 5.14; the memory is provided on first write there. */
 	if (madvise(p->memory + from, to - from, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
 		return false;
 	for (uint64_t i = from / PAGES_PAGE; i < to / PAGES_PAGE; i++)
@@ -133,7 +135,7 @@ bool pages_ready(struct pages *p, uint64_t size, const struct pages_place *at)
 	while (pages_next(at, size, &w, &offset, &length)) {
 		uint64_t from = offset / PAGES_PAGE * PAGES_PAGE, to = offset + length;
 		to = (to + PAGES_PAGE - 1) / PAGES_PAGE * PAGES_PAGE;
-		if (!populate(p, from, to))
+		if (!memory_populate(p, from, to))
 			return false;
 	}
 	return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which pages a value gets. Free runs of pages lie in bins by length and melt with their neighbours at once,
- * so that both ways cost the same however many pages there are. */
+/* pages: which pages a value gets. Free runs of pages lie in bins by length and merge with their neighbours
+ * at once, so that taking and giving back cost the same however many pages there are. */
 #include "io/pages/pages_priv.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void run_out(struct pages *p, uint32_t first)
 	p->n_free -= (uint32_t)n;
 }
 
-/* The lowest bin from |from| on that has a run; 0: none. */
+/* Return the lowest bin, from |from| on, that has a run; 0: none. */
 static uint32_t bin_from(const struct pages *p, uint32_t from)
 {
 	uint64_t bits = p->bin_bits[from / 64] & UINT64_MAX << from % 64;
@@ -111,7 +111,7 @@ void run_give(struct pages *p, struct pages_run run)
 }
 
 /* ---- values ---- */
-/* How a size is divided. */
+/* How a size is divided into whole pages and a slot. */
 struct parts {
 	uint32_t whole;
 	bool slot;
@@ -193,8 +193,8 @@ void pages_give(struct pages *p, uint64_t size, struct pages_place *take)
 }
 
 /* ---- where it lies ---- */
-/* The run that byte |at| is in, which must be one of a whole page; w->run_at is where it begins in the
- * value. */
+/* Return the run that contains byte |at|, which must lie in a whole page; w->run_at is where the run begins
+ * in the value. */
 static struct pages_run run_at(const struct pages_place *place, uint32_t whole, struct pages_walk *w)
 {
 	if (place->runs == NULL)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots: pages cut into parts of one size, for what is left of a value behind its whole pages. */
+/* slots: pages cut into parts of one size, for the rest of a value behind its whole pages. */
 #include "io/pages/pages_priv.h"
 
-/* As many to a page, each a multiple of a cache line. No step is wider than a half. */
+/* Slots per page; each size is a multiple of a cache line. The step from one size to the next is at most a
+ * half. */
 static const uint8_t per_page[PAGES_CLASSES] = {64, 48, 32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2};
 
 uint64_t slot_bytes(unsigned class)
@@ -23,7 +24,7 @@ static uint64_t all_free(unsigned class)
 	return UINT64_MAX >> (64 - per_page[class]);
 }
 
-static uint32_t cut(struct pages *p, unsigned class, bool *fresh)
+static uint32_t page_cut(struct pages *p, unsigned class, bool *fresh)
 {
 	uint32_t at = run_take(p, 1, fresh).page;
 	struct page *page = &p->table[at];
@@ -39,9 +40,9 @@ void slot_take(struct pages *p, unsigned class, struct pages_place *out, bool *f
 {
 	uint32_t at = p->partial[class];
 	if (at == PAGES_NONE)
-		at = cut(p, class, fresh);
+		at = page_cut(p, class, fresh);
 	struct page *page = &p->table[at];
-	/* who cut it may not have it yet, or be refused */
+	/* The taker of the page's first slot may not have made it ready yet, or may be refused. */
 	*fresh |= !atomic_load_explicit(&page->ready, memory_order_relaxed);
 	out->tail_page = at;
 	out->slot = (uint8_t)__builtin_ctzll(page->free_slots);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctx: files to credentials, replaced while running. */
+/* ctx: read credentials from files, and replace them while running. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +15,13 @@
 #define PEM_LIMIT   ((size_t)4 << 20)
 #define ALPN_MOST   8
 
-/* Forward secrecy and authenticated encryption only: what HTTP/2 demands of TLS 1.2 (RFC 9113, 9.2.2). */
+/* Only suites with forward secrecy and authenticated encryption, as HTTP/2 demands of TLS 1.2 (RFC 9113,
+ * 9.2.2). */
 static const char priorities[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
 	"+CHACHA20-POLY1305:%SERVER_PRECEDENCE";
 
-/* RFC 9001 has no use for TLS 1.2, nor for the record layer's disguise. */
+/* RFC 9001 forbids TLS 1.2 and the record layer's compatibility mode. */
 static const char quic_priorities[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
 	"%DISABLE_TLS13_COMPAT_MODE";
@@ -57,8 +58,8 @@ void tls_identity_unref(struct tls_identity **take)
 	free(id);
 }
 
-/* Key material does not stay behind in the heap. */
-static void wipe(struct cgn_buf *b)
+/* Key material must not stay behind in the heap. */
+static void buf_wipe(struct cgn_buf *b)
 {
 	if (b->p != NULL)
 		gnutls_memset(b->p, 0, b->cap);
@@ -70,7 +71,7 @@ static CGN_RC read_pem(const char *file, struct cgn_buf *b, gnutls_datum_t *out,
 	cgn_rc rc = disk_read_file(file, PEM_LIMIT, b, err);
 	if (!cgn_ok(rc)) {
 		if (err != NULL)
-			err->code = CGN_TLS; /* the sentence is right already */
+			err->code = CGN_TLS; /* The message is set already. */
 		return CGN_RC_OF(CGN_TLS);
 	}
 	*out = (gnutls_datum_t){(unsigned char *)b->p, (unsigned)b->n};
@@ -79,7 +80,7 @@ static CGN_RC read_pem(const char *file, struct cgn_buf *b, gnutls_datum_t *out,
 
 static CGN_RC load_ca(const struct tls_ctx *c, struct tls_identity *id, struct cgn_err *err)
 {
-	CGN_ON_EXIT(wipe) struct cgn_buf b = {0};
+	CGN_ON_EXIT(buf_wipe) struct cgn_buf b = {0};
 	gnutls_datum_t pem;
 	if (c->ca_file == NULL && c->server)
 		return CGN_OK;
@@ -99,8 +100,8 @@ static CGN_RC load_ca(const struct tls_ctx *c, struct tls_identity *id, struct c
 
 static CGN_RC load_key(const struct tls_ctx *c, struct tls_identity *id, struct cgn_err *err)
 {
-	CGN_ON_EXIT(wipe) struct cgn_buf cert_text = {0};
-	CGN_ON_EXIT(wipe) struct cgn_buf key_text = {0};
+	CGN_ON_EXIT(buf_wipe) struct cgn_buf cert_text = {0};
+	CGN_ON_EXIT(buf_wipe) struct cgn_buf key_text = {0};
 	gnutls_datum_t cert, key;
 	if (c->cert_file == NULL)
 		return CGN_OK;
@@ -131,7 +132,7 @@ static CGN_RC identity_load(const struct tls_ctx *c, struct tls_identity **out, 
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS identity");
 	CGN_TRY(load_ca(c, id, err));
 	CGN_TRY(load_key(c, id, err));
-	/* With client certificates every session proves itself anew: no tickets. */
+	/* With client certificates every session authenticates again, so there are no tickets. */
 	if (c->server && !c->require_peer_cert && gnutls_session_ticket_key_generate(&id->ticket_key) < 0)
 		return CGN_FAIL(err, TLS, "cannot make a session ticket key");
 	*out = id;
@@ -184,7 +185,7 @@ static bool copy_alpn(struct tls_ctx *c, const char *const *alpn)
 	return true;
 }
 
-static CGN_RC fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct cgn_err *err)
+static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct cgn_err *err)
 {
 	c->server = cfg->server;
 	c->require_peer_cert = cfg->require_peer_cert;
@@ -208,7 +209,7 @@ CGN_RC tls_ctx_new(const struct tls_cfg *cfg, struct tls_ctx **out, struct cgn_e
 	c->tag = TLS_CTX_TAG;
 	atomic_init(&c->refs, 1);
 	CGN_MUST(pthread_mutex_init(&c->lock, NULL) == 0);
-	CGN_TRY(fill(c, cfg, err));
+	CGN_TRY(identity_fill(c, cfg, err));
 	*out = c;
 	c = NULL;
 	return CGN_OK;
@@ -223,7 +224,7 @@ CGN_RC tls_ctx_reload(struct tls_ctx *c, struct cgn_err *err)
 	struct tls_identity *old = c->identity;
 	c->identity = fresh;
 	pthread_mutex_unlock(&c->lock);
-	fresh = old; /* its sessions keep it alive */
+	fresh = old; /* The sessions of the old identity keep it alive. */
 	return CGN_OK;
 }
 

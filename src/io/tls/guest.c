@@ -14,12 +14,12 @@ struct tls_guest {
 	uint32_t tag;
 	gnutls_session_t gnutls;
 	struct tls_identity *identity;
-	char *server_name; /* NULL: we are the server */
+	char *server_name; /* NULL: this side is the server. */
 	gnutls_typed_vdata_st expect[2];
 	char alpn[32], peer_name[128];
 };
 
-static int configure(struct tls_guest *g, const struct tls_ctx *c)
+static int guest_configure(struct tls_guest *g, const struct tls_ctx *c)
 {
 	gnutls_datum_t alpn = {(unsigned char *)g->alpn, (unsigned)strlen(g->alpn)};
 	gnutls_handshake_set_timeout(g->gnutls, GNUTLS_INDEFINITE_TIMEOUT);
@@ -33,7 +33,7 @@ static int configure(struct tls_guest *g, const struct tls_ctx *c)
 	return rc;
 }
 
-static CGN_RC fill(struct tls_guest *g, struct tls_ctx *c, const char *alpn, const char *server_name,
+static CGN_RC guest_fill(struct tls_guest *g, struct tls_ctx *c, const char *alpn, const char *server_name,
 	struct cgn_err *err)
 {
 	g->identity = tls_identity_of(c);
@@ -45,7 +45,7 @@ static CGN_RC fill(struct tls_guest *g, struct tls_ctx *c, const char *alpn, con
 		GNUTLS_NO_SIGNAL | GNUTLS_NONBLOCK;
 	int rc = gnutls_init(&g->gnutls, flags);
 	if (rc == 0)
-		rc = configure(g, c);
+		rc = guest_configure(g, c);
 	if (rc != 0)
 		return CGN_FAIL(err, TLS, "cannot set up TLS: %s", gnutls_strerror(rc));
 	tls_peer_expect(g->gnutls, server_name == NULL, g->server_name, g->expect);
@@ -63,7 +63,7 @@ CGN_RC tls_guest_new(struct tls_ctx *c, const char *alpn, const char *server_nam
 	if (g == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
 	g->tag = TLS_GUEST_TAG;
-	CGN_TRY(fill(g, c, alpn, server_name, err));
+	CGN_TRY(guest_fill(g, c, alpn, server_name, err));
 	*out = g;
 	g = NULL;
 	return CGN_OK;
@@ -94,7 +94,7 @@ CGN_RC tls_guest_shaken(struct tls_guest *g, struct cgn_err *err)
 {
 	gnutls_datum_t chosen;
 	CGN_LIVE(g, TLS_GUEST_TAG);
-	/* A peer that names no protocol at all slips through GnuTLS's own check. */
+	/* GnuTLS' own check accepts a peer that names no protocol at all. */
 	if (gnutls_alpn_get_selected_protocol(g->gnutls, &chosen) != 0 ||
 		!cgn_str_is((struct cgn_str){(const char *)chosen.data, chosen.size}, g->alpn))
 		return CGN_FAIL(err, TLS, "TLS with %s: the peer does not speak %s",

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* p11: the p11-kit symbols that a static libgnutls refers to. There is no static p11-kit, and we use no
- * PKCS#11 tokens: no module is ever found, no URI is ever understood. GnuTLS treats both as "there is
- * none". */
+/* p11: the p11-kit symbols that a static libgnutls refers to. Debian has no static p11-kit, and the project
+ * uses no PKCS#11 tokens: no module is ever found and no URI is ever understood. GnuTLS treats both as "there
+ * is none". */
 #include <stdlib.h>
 #include <string.h>
 
-#define P11_KIT_FUTURE_UNSTABLE_API 1 /* p11_kit_iter_*: GnuTLS 3.8 (Debian 13) asks for them */
+#define P11_KIT_FUTURE_UNSTABLE_API 1 /* p11_kit_iter_*: needed by GnuTLS 3.8 (Debian 13). */
 #include <p11-kit/iter.h>
 #include <p11-kit/p11-kit.h>
 #include <p11-kit/pin.h>
@@ -19,7 +19,7 @@ CK_FUNCTION_LIST **p11_kit_modules_load(const char *reserved, int flags)
 {
 	(void)reserved;
 	(void)flags;
-	return calloc(1, sizeof(CK_FUNCTION_LIST *)); /* an empty list; the caller frees it */
+	return calloc(1, sizeof(CK_FUNCTION_LIST *)); /* An empty list; the caller frees it. */
 }
 
 CK_FUNCTION_LIST *p11_kit_module_load(const char *module_path, int flags)
@@ -278,7 +278,7 @@ void p11_kit_iter_begin_with(P11KitIter *iter, CK_FUNCTION_LIST_PTR module, CK_S
 CK_RV p11_kit_iter_next(P11KitIter *iter)
 {
 	(void)iter;
-	return CKR_CANCEL; /* how iteration ends */
+	return CKR_CANCEL; /* Ends the iteration. */
 }
 
 CK_OBJECT_HANDLE p11_kit_iter_get_object(P11KitIter *iter)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer: whom we expect on the other side, who it is, and why it was refused; the same for TCP's sessions and
- * QUIC's. */
+/* peer: which peer is expected, which one it is, and why it was refused; shared by the sessions of TCP and
+ * QUIC. */
 #include <string.h>
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@ void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_t
 		(unsigned char *)(server ? client_use : server_use), 0};
 	if (name != NULL) {
 		expect[n] = (gnutls_typed_vdata_st){.type = GNUTLS_DT_DNS_HOSTNAME};
-		memcpy(&expect[n++].data, &name, sizeof name); /* GnuTLS only reads it */
+		memcpy(&expect[n++].data, &name, sizeof name); /* GnuTLS only reads it. */
 	}
 	gnutls_session_set_verify_cert2(s, expect, n, 0);
 }
@@ -24,8 +24,8 @@ void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_t
 void tls_peer_require(gnutls_session_t s)
 {
 	gnutls_certificate_server_set_request(s, GNUTLS_CERT_REQUIRE);
-	/* Do not list our authorities: a client with another one's certificate would send none, and hear the
-	 * wrong reason. */
+	/* Do not list our authorities: a client with a certificate of another authority would send none and
+	 * be told the wrong reason. */
 	gnutls_certificate_send_x509_rdn_sequence(s, 1);
 }
 
@@ -40,7 +40,7 @@ int tls_peer_ask_for(gnutls_session_t s, const char *name)
 	return is_ip(name) ? 0 : gnutls_server_name_set(s, GNUTLS_NAME_DNS, name, strlen(name));
 }
 
-/* CN, or the first DNS name, of the peer's leaf. */
+/* Write the CN, or the first DNS name, of the peer's leaf certificate. */
 static void leaf_name(gnutls_x509_crt_t crt, char *out, size_t cap)
 {
 	size_t n = cap;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session: one TLS connection as a transformer of bytes. GnuTLS reads from what tls_feed was given and writes
+/* session: one TLS connection as a transformer of bytes. GnuTLS reads from the input of tls_feed and writes
  * through emit. */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,21 +11,21 @@
 
 struct tls_session {
 	uint32_t tag;
-	bool ready, feeding, doomed; /* doomed: freed by a callback of tls_feed */
+	bool ready, feeding, doomed; /* doomed: a callback of tls_feed freed the session. */
 	gnutls_session_t gnutls;
 	struct tls_identity *identity;
 	struct tls_session_ops ops;
 	void *user;
-	const uint8_t *in; /* what tls_feed was given and GnuTLS has not taken */
+	const uint8_t *in; /* Input of tls_feed that GnuTLS has not taken yet. */
 	size_t in_n;
 	char *server_name;
-	gnutls_typed_vdata_st expect[2]; /* GnuTLS keeps the pointer until the handshake is over */
+	gnutls_typed_vdata_st expect[2]; /* GnuTLS keeps the pointer until the handshake is done. */
 	char alpn[32], peer_name[128];
 };
 
 /* ---- GnuTLS's transport ---- */
 
-static ssize_t pull(gnutls_transport_ptr_t arg, void *to, size_t n)
+static ssize_t transport_pull(gnutls_transport_ptr_t arg, void *to, size_t n)
 {
 	struct tls_session *s = arg;
 	if (s->in_n == 0) {
@@ -42,11 +42,11 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *to, size_t n)
 static int pull_timeout(gnutls_transport_ptr_t arg, unsigned ms)
 {
 	const struct tls_session *s = arg;
-	(void)ms; /* time is the caller's business */
+	(void)ms; /* The caller keeps the time. */
 	return s->in_n > 0;
 }
 
-static ssize_t push(gnutls_transport_ptr_t arg, const void *p, size_t n)
+static ssize_t transport_push(gnutls_transport_ptr_t arg, const void *p, size_t n)
 {
 	struct tls_session *s = arg;
 	s->ops.emit(s->user, p, n);
@@ -55,14 +55,14 @@ static ssize_t push(gnutls_transport_ptr_t arg, const void *p, size_t n)
 
 /* ---- making ---- */
 
-static int configure(struct tls_session *s, const struct tls_ctx *c)
+static int session_configure(struct tls_session *s, const struct tls_ctx *c)
 {
 	unsigned n_alpn = 0;
 	const gnutls_datum_t *alpn = tls_ctx_alpn(c, &n_alpn);
 	gnutls_transport_set_ptr(s->gnutls, s);
-	gnutls_transport_set_pull_function(s->gnutls, pull);
+	gnutls_transport_set_pull_function(s->gnutls, transport_pull);
 	gnutls_transport_set_pull_timeout_function(s->gnutls, pull_timeout);
-	gnutls_transport_set_push_function(s->gnutls, push);
+	gnutls_transport_set_push_function(s->gnutls, transport_push);
 	gnutls_handshake_set_timeout(s->gnutls, GNUTLS_INDEFINITE_TIMEOUT);
 	int rc = gnutls_priority_set(s->gnutls, tls_ctx_priority(c));
 	if (rc == 0)
@@ -77,20 +77,21 @@ static int configure(struct tls_session *s, const struct tls_ctx *c)
 	return rc;
 }
 
-static CGN_RC fill(struct tls_session *s, struct tls_ctx *c, const char *server_name, struct cgn_err *err)
+static CGN_RC session_fill(struct tls_session *s, struct tls_ctx *c, const char *server_name,
+	struct cgn_err *err)
 {
 	unsigned flags =
 		GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL | (tls_ctx_server(c) ? GNUTLS_SERVER : GNUTLS_CLIENT);
 	s->identity = tls_identity_of(c);
 	if (!tls_ctx_server(c)) {
-		CGN_MUST(server_name != NULL); /* a client without a name to verify would verify nobody */
+		CGN_MUST(server_name != NULL); /* A client without a name to verify would accept any peer. */
 		s->server_name = cgn_str_dupz(cgn_str_of(server_name));
 		if (s->server_name == NULL)
 			return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
 	}
 	int rc = gnutls_init(&s->gnutls, flags);
 	if (rc == 0)
-		rc = configure(s, c);
+		rc = session_configure(s, c);
 	if (rc != 0)
 		return CGN_FAIL(err, TLS, "cannot set up TLS: %s", gnutls_strerror(rc));
 	if (!tls_ctx_server(c) || tls_ctx_mutual(c))
@@ -100,7 +101,7 @@ static CGN_RC fill(struct tls_session *s, struct tls_ctx *c, const char *server_
 	return CGN_OK;
 }
 
-static void destroy(struct tls_session *s)
+static void session_destroy(struct tls_session *s)
 {
 	if (s->gnutls != NULL)
 		gnutls_deinit(s->gnutls);
@@ -119,7 +120,7 @@ CGN_RC tls_session_new(struct tls_ctx *c, const char *server_name, const struct 
 	s->tag = TLS_SESSION_TAG;
 	s->ops = *ops;
 	s->user = user;
-	CGN_TRY(fill(s, c, server_name, err));
+	CGN_TRY(session_fill(s, c, server_name, err));
 	*out = s;
 	s = NULL;
 	return CGN_OK;
@@ -135,7 +136,7 @@ void tls_session_free(struct tls_session **take)
 	if (s->feeding)
 		s->doomed = true;
 	else
-		destroy(s);
+		session_destroy(s);
 }
 
 /* ---- handshake ---- */
@@ -148,15 +149,15 @@ static void note_alpn(struct tls_session *s)
 			(struct cgn_str){(const char *)chosen.data, chosen.size});
 }
 
-/* A fatal result as a sentence; tells the peer too, where the protocol has an alert for it. */
-static CGN_RC explain(struct tls_session *s, int rc, struct cgn_err *err)
+/* Turn a fatal result into a sentence, and send the peer an alert where the protocol has one. */
+static CGN_RC failure_explain(struct tls_session *s, int rc, struct cgn_err *err)
 {
 	if (rc != GNUTLS_E_FATAL_ALERT_RECEIVED)
 		(void)gnutls_alert_send_appropriate(s->gnutls, rc);
 	return tls_peer_refusal(s->gnutls, s->server_name, rc, err);
 }
 
-static CGN_RC shake(struct tls_session *s, struct cgn_err *err)
+static CGN_RC handshake_step(struct tls_session *s, struct cgn_err *err)
 {
 	int rc;
 	do
@@ -165,7 +166,7 @@ static CGN_RC shake(struct tls_session *s, struct cgn_err *err)
 	if (rc == GNUTLS_E_AGAIN)
 		return CGN_OK;
 	if (rc < 0)
-		return explain(s, rc, err);
+		return failure_explain(s, rc, err);
 	s->ready = true;
 	note_alpn(s);
 	tls_peer_note_name(s->gnutls, s->peer_name, sizeof s->peer_name);
@@ -175,12 +176,12 @@ static CGN_RC shake(struct tls_session *s, struct cgn_err *err)
 CGN_RC tls_start(struct tls_session *s, struct cgn_err *err)
 {
 	CGN_LIVE(s, TLS_SESSION_TAG);
-	return shake(s, err);
+	return handshake_step(s, err);
 }
 
 /* ---- data ---- */
 
-static void deliver(struct tls_session *s, gnutls_packet_t packet)
+static void packet_deliver(struct tls_session *s, gnutls_packet_t packet)
 {
 	gnutls_datum_t d;
 	gnutls_packet_get(packet, &d, NULL);
@@ -189,7 +190,7 @@ static void deliver(struct tls_session *s, gnutls_packet_t packet)
 	gnutls_packet_deinit(packet);
 }
 
-/* Records until the input is used up. */
+/* Read records until the input is used up. */
 static CGN_RC read_records(struct tls_session *s, bool *peer_closed, struct cgn_err *err)
 {
 	while (!s->doomed) {
@@ -197,19 +198,19 @@ static CGN_RC read_records(struct tls_session *s, bool *peer_closed, struct cgn_
 		size_t before = s->in_n;
 		ssize_t n = gnutls_record_recv_packet(s->gnutls, &packet);
 		if (n > 0)
-			deliver(s, packet);
+			packet_deliver(s, packet);
 		else if (packet != NULL)
 			gnutls_packet_deinit(packet);
 		if (n == 0) {
 			*peer_closed = true;
 			return CGN_OK;
 		}
-		/* GnuTLS also says so after a session ticket or key update, with input left. */
+		/* GnuTLS also returns this after a session ticket or key update, with input left. */
 		if (n == GNUTLS_E_AGAIN && (s->in_n == 0 || s->in_n == before))
 			return CGN_OK;
-		/* GNUTLS_E_REHANDSHAKE is not fatal for GnuTLS; renegotiation is for us. */
+		/* GNUTLS_E_REHANDSHAKE is not fatal for GnuTLS; here renegotiation is refused. */
 		if (n < 0 && (n == GNUTLS_E_REHANDSHAKE || gnutls_error_is_fatal((int)n) != 0))
-			return explain(s, (int)n, err);
+			return failure_explain(s, (int)n, err);
 	}
 	return CGN_OK;
 }
@@ -222,14 +223,14 @@ CGN_RC tls_feed(struct tls_session *s, const void *p, size_t n, bool *peer_close
 	s->in = p;
 	s->in_n = n;
 	*peer_closed = false;
-	cgn_rc rc = s->ready ? CGN_OK : shake(s, err);
+	cgn_rc rc = s->ready ? CGN_OK : handshake_step(s, err);
 	if (cgn_ok(rc) && s->ready && !s->doomed)
 		rc = read_records(s, peer_closed, err);
 	s->in = NULL;
 	s->in_n = 0;
 	s->feeding = false;
 	if (s->doomed) {
-		destroy(s);
+		session_destroy(s);
 		return CGN_OK;
 	}
 	return rc;
@@ -242,7 +243,7 @@ CGN_RC tls_write(struct tls_session *s, const void *p, size_t n, struct cgn_err 
 	for (const uint8_t *at = p; n > 0;) {
 		ssize_t took = gnutls_record_send(s->gnutls, at, n);
 		if (took < 0 && gnutls_error_is_fatal((int)took) != 0)
-			return explain(s, (int)took, err);
+			return failure_explain(s, (int)took, err);
 		if (took > 0) {
 			at += took;
 			n -= (size_t)took;

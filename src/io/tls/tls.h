@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tls: GnuTLS contexts for servers and clients, TLS 1.2 and 1.3, mutual TLS, replaced while running. A
- * context may be used by many loops; sessions hold the identity they started with, so a reload harms
- * nobody. */
+/* tls: GnuTLS contexts for servers and clients: TLS 1.2 and 1.3, mutual TLS, certificates that are replaced
+ * while running. Many loops may use one context. A session keeps the identity it started with, so a reload
+ * does not disturb it. */
 #pragma once
 #include <stdbool.h>
 
@@ -12,62 +12,65 @@ struct tls_ctx;
 
 struct tls_cfg {
 	bool server;
-	const char *ca_file;   /* server: who may be a client; client: who to trust (NULL: the system's) */
-	const char *cert_file; /* PEM chain; client: optional identity */
+	/* Server: authorities of clients. Client: trusted authorities (NULL: the system's). */
+	const char *ca_file;
+	const char *cert_file; /* A PEM chain. Client: its identity, optional. */
 	const char *key_file;
-	bool require_peer_cert;  /* server: mutual TLS */
-	const char *const *alpn; /* in order of preference, NULL-terminated; may be NULL */
+	bool require_peer_cert;  /* Server: require a client certificate (mutual TLS). */
+	const char *const *alpn; /* In order of preference, NULL-terminated; may be NULL. */
 };
 
-/* CGN_TLS with file name and reason on failure (missing, unreadable, key does not fit, expired). */
+/* Returns CGN_TLS, with file name and reason, when a file is missing or unreadable, the key does not fit, or
+ * the certificate is expired. */
 CGN_RC tls_ctx_new(const struct tls_cfg *cfg, struct tls_ctx **out, struct cgn_err *err);
-/* Read the same files again; on failure the old identity stays and |err| says why. Any thread. */
+/* Read the same files again. On failure the old identity stays and |err| says why. Any thread. */
 CGN_RC tls_ctx_reload(struct tls_ctx *c, struct cgn_err *err);
-void tls_ctx_ref(struct tls_ctx *c); /* any thread */
+void tls_ctx_ref(struct tls_ctx *c); /* Any thread. */
 void tls_ctx_free(struct tls_ctx **take);
-/* When the own leaf certificate holds, Unix seconds; false when there is none. Any thread. */
+/* Get the period in which our leaf certificate is valid, in Unix seconds. Returns false when there is no
+ * certificate. Any thread. */
 struct tls_validity {
 	uint64_t from, to;
 };
 bool tls_ctx_validity(struct tls_ctx *c, struct tls_validity *out);
 
-/* Sessions: bytes in, bytes out, no I/O. Used by io/net (TCP) only. */
+/* Sessions transform bytes and do no I/O. Only io/net (TCP) uses them. */
 struct tls_session;
 struct tls_session_ops {
-	/* Ciphertext to the wire; must take all of it. */
+	/* Send ciphertext to the wire; must take all of it. */
 	void (*emit)(void *user, const void *p, size_t n);
-	/* Plaintext for the application. Borrowed. The callback may free the session (then tls_feed returns
+	/* Plaintext for the application; borrowed. The callback may free the session (then tls_feed returns
 	 * at once). */
 	void (*plain)(void *user, const uint8_t *p, size_t n);
 };
 CGN_RC tls_session_new(struct tls_ctx *c, const char *server_name, const struct tls_session_ops *ops,
 	void *user, struct tls_session **out, struct cgn_err *err);
 void tls_session_free(struct tls_session **take);
-CGN_RC tls_start(struct tls_session *s, struct cgn_err *err); /* client hello */
+CGN_RC tls_start(struct tls_session *s, struct cgn_err *err); /* Emit the client hello. */
 CGN_RC tls_feed(struct tls_session *s, const void *p, size_t n, bool *peer_closed, struct cgn_err *err);
 CGN_RC tls_write(struct tls_session *s, const void *p, size_t n, struct cgn_err *err);
-void tls_shutdown(struct tls_session *s); /* emits close_notify */
+void tls_shutdown(struct tls_session *s); /* Emit close_notify. */
 bool tls_ready(const struct tls_session *s);
 struct cgn_str tls_alpn(const struct tls_session *s);
-/* Common name (or first DNS SAN) of the verified peer certificate; empty when none. */
+/* Return the common name (or first DNS SAN) of the verified peer certificate; empty when there is none. */
 struct cgn_str tls_peer_name(const struct tls_session *s);
 
-/* Guests: sessions of GnuTLS for QUIC, which carries handshake messages itself. TLS 1.3 alone, certificates
- * on both sides, no tickets. Whether the context is a server's does not matter; CGN_TLS when it lacks a
- * certificate or a CA file. |alpn| is the one protocol that both must speak. |server_name|: the name to
- * verify; NULL: we are the server, and the peer needs a client's certificate. */
+/* Guests: GnuTLS sessions for QUIC, which carries handshake messages itself. TLS 1.3 only, certificates on
+ * both sides, no tickets. The context may be a server's or a client's; CGN_TLS when it lacks a certificate or
+ * a CA file. |alpn|: the one protocol that both sides must speak. |server_name|: the name to verify; NULL:
+ * this side is the server, and the peer needs a client certificate. */
 struct tls_guest;
 struct gnutls_session_int;
 CGN_RC tls_guest_new(struct tls_ctx *c, const char *alpn, const char *server_name, struct tls_guest **out,
 	struct cgn_err *err);
 void tls_guest_free(struct tls_guest **take);
 struct gnutls_session_int *tls_guest_gnutls(struct tls_guest *g);
-/* GnuTLS is content: is the protocol agreed on? Notes the name */
+/* Call when GnuTLS has completed the handshake: checks the agreed protocol and stores the peer's name. */
 CGN_RC tls_guest_shaken(struct tls_guest *g, struct cgn_err *err);
-/* a sentence for a fatal error; CGN_TLS */
+/* Describe a fatal GnuTLS error in |err|; returns CGN_TLS. */
 cgn_rc tls_guest_refusal(struct tls_guest *g, int gnutls_error, struct cgn_err *err);
 struct cgn_str tls_guest_peer_name(const struct tls_guest *g);
 
-/* 32 secret bytes that follow from the private key and |label|: the same after a restart. False without a
- * key. */
+/* Derive 32 secret bytes from the private key and |label|; the result survives a restart. Returns false
+ * without a key. */
 bool tls_ctx_secret(struct tls_ctx *c, const char *label, uint8_t out[32]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tls, inside: the identity that sessions share, and sentences for GnuTLS's findings. */
+/* tls, inside: the identity that sessions share, and messages for GnuTLS' errors. */
 #pragma once
 #include <stdatomic.h>
 
@@ -7,38 +7,41 @@
 
 #include "io/tls/tls.h"
 
-/* What was read from the files once. Never changes; a reload makes another one. */
+/* Credentials read from the files. Immutable: a reload makes another identity. */
 struct tls_identity {
 	atomic_uint refs;
 	gnutls_certificate_credentials_t cred;
-	/* goes with the identity: a reload ends the sessions that a withdrawn CA let in */
+	/* Dropped with the identity, so that a reload ends the sessions that a withdrawn CA had let in. */
 	gnutls_datum_t ticket_key;
-	struct tls_validity valid; /* zeros: no certificate */
-	uint8_t seed[32];          /* of the key: what tls_ctx_secret derives from */
+	struct tls_validity valid; /* Zeros: no certificate. */
+	uint8_t seed[32];          /* Derived from the key; the input of tls_ctx_secret. */
 };
-struct tls_identity *tls_identity_of(struct tls_ctx *c); /* a reference, for tls_identity_unref */
+/* Return a reference; release it with tls_identity_unref. */
+struct tls_identity *tls_identity_of(struct tls_ctx *c);
 void tls_identity_unref(struct tls_identity **take);
 
 bool tls_ctx_server(const struct tls_ctx *c);
 bool tls_ctx_mutual(const struct tls_ctx *c);
 gnutls_priority_t tls_ctx_priority(const struct tls_ctx *c);
-gnutls_priority_t tls_ctx_quic_priority(const struct tls_ctx *c); /* TLS 1.3 alone */
-bool tls_ctx_proves_both(const struct tls_ctx *c); /* has an identity and authorities of its own */
+gnutls_priority_t tls_ctx_quic_priority(const struct tls_ctx *c); /* TLS 1.3 only. */
+/* Does the context have an identity and authorities of its own? */
+bool tls_ctx_proves_both(const struct tls_ctx *c);
 const gnutls_datum_t *tls_ctx_alpn(const struct tls_ctx *c, unsigned *n);
 
 /* ---- verdict.c ---- */
-/* Why a peer's certificate was refused: "its issuer is unknown". */
+/* Return why a peer's certificate was refused: "its issuer is unknown". */
 const char *tls_verdict_text(unsigned status);
-/* Check an own leaf against the wall clock. */
+/* Check our own leaf certificate against the wall clock. */
 CGN_RC tls_leaf_check(const char *file, const gnutls_datum_t *pem, int64_t now, struct tls_validity *out,
 	struct cgn_err *err);
 
 /* ---- peer.c ---- */
-/* Verify within the handshake that the peer is a client (|server|: we are the server) or a server of that
- * |name|. GnuTLS keeps |expect| and |name| until the handshake is over. */
+/* Verify within the handshake that the peer is a client (|server|: this side is the server) or a server of
+ * that |name|. GnuTLS keeps |expect| and |name| until the handshake is done. */
 void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_typed_vdata_st expect[2]);
-void tls_peer_require(gnutls_session_t s);                  /* a server: no client without a certificate */
-int tls_peer_ask_for(gnutls_session_t s, const char *name); /* a client: SNI, where |name| is one */
+/* Server: refuse clients without a certificate. */
+void tls_peer_require(gnutls_session_t s);
+int tls_peer_ask_for(gnutls_session_t s, const char *name); /* Client: send SNI if |name| is a host name. */
 void tls_peer_note_name(gnutls_session_t s, char *out, size_t cap);
-/* Always CGN_TLS; |server_name| NULL: the peer is a client. */
+/* Returns CGN_TLS. |server_name| NULL: the peer is a client. */
 cgn_rc tls_peer_refusal(gnutls_session_t s, const char *server_name, int rc, struct cgn_err *err);

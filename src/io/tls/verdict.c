@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verdict: what is wrong with a certificate, in words. */
+/* verdict: describe what is wrong with a certificate. */
 #include <time.h>
 
 #include <gnutls/x509.h>
 
 #include "tls_priv.h"
 
-/* The most telling bit first; GNUTLS_CERT_INVALID accompanies all others. */
+/* The most specific bit comes first; GNUTLS_CERT_INVALID accompanies all others. */
 static const struct verdict {
 	unsigned bit;
 	const char *text;
@@ -31,7 +31,7 @@ const char *tls_verdict_text(unsigned status)
 	return "it is not trusted";
 }
 
-static const char *day(time_t t, char *out, size_t cap)
+static const char *day_text(time_t t, char *out, size_t cap)
 {
 	struct tm tm;
 	if (gmtime_r(&t, &tm) == NULL || strftime(out, cap, "%Y-%m-%d %H:%M:%S UTC", &tm) == 0)
@@ -48,10 +48,10 @@ static CGN_RC check_dates(const char *file, gnutls_x509_crt_t crt, int64_t now, 
 		return CGN_FAIL(err, TLS, "%s: the certificate has no readable dates", file);
 	if (to < now)
 		return CGN_FAIL(err, TLS, "%s: the certificate expired on %s", file,
-			day(to, text, sizeof text));
+			day_text(to, text, sizeof text));
 	if (from > now)
 		return CGN_FAIL(err, TLS, "%s: the certificate is not valid before %s; is the clock right?",
-			file, day(from, text, sizeof text));
+			file, day_text(from, text, sizeof text));
 	*out = (struct tls_validity){(uint64_t)from, (uint64_t)to};
 	return CGN_OK;
 }

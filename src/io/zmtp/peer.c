@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection with another ZeroMQ socket: greeting, READY, subscriptions, heartbeats, and what waits to be
- * sent. */
+/* peer: one connection with another ZeroMQ socket: greeting, READY, subscriptions, heartbeats, and the bytes
+ * that wait to be sent. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "zmtp_priv.h"
 
-#define PUMP_BYTES       ((size_t)64 * 1024)
-#define UNANSWERED_PINGS 2 /* then it is given up; counted, since a silence may be our own loop's */
+#define PUMP_BYTES ((size_t)64 * 1024)
+/* Unanswered PINGs before the peer is given up. PINGs are counted, because a long silence may be our own
+ * loop's. */
+#define UNANSWERED_PINGS 2
 #define GREETING_TIME    (5 * CGN_SEC)
 
 static const char *const kind_names[] = {"SUB", "PUB", "DEALER", "ROUTER"};
@@ -17,12 +19,12 @@ static const char *const kind_names[] = {"SUB", "PUB", "DEALER", "ROUTER"};
 static void write_bytes(struct zmtp_peer *p, struct cgn_str bytes)
 {
 	struct iovec iov = {.iov_len = bytes.n};
-	memcpy(&iov.iov_base, &bytes.p, sizeof bytes.p); /* net_write does not write there */
+	memcpy(&iov.iov_base, &bytes.p, sizeof bytes.p); /* net_write does not write through it. */
 	net_write(p->conn, &iov, 1);
 }
 
-/* Hand over what waits, as long as the connection's own queue is short. */
-static void pump(struct zmtp_peer *p)
+/* Hand over what waits, while the connection's own queue is short. */
+static void queue_pump(struct zmtp_peer *p)
 {
 	while (p->wait_at < p->wait.n && !net_over_mark(p->conn)) {
 		size_t n = p->wait.n - p->wait_at;
@@ -43,13 +45,13 @@ bool zmtp_peer_send(struct zmtp_peer *p, const struct cgn_str *parts, size_t n)
 {
 	size_t bytes = zmtp_message_bytes(parts, n);
 	if (p->wait.n - p->wait_at + bytes > p->s->queue || cgn_buf_room(&p->wait, bytes) == NULL) {
-		p->wait.bad = false; /* only this message is lost */
+		p->wait.bad = false; /* Only this message is lost. */
 		p->s->stats.dropped++;
 		return false;
 	}
 	zmtp_put_message(&p->wait, parts, n);
 	p->s->stats.sent++;
-	pump(p);
+	queue_pump(p);
 	return true;
 }
 
@@ -60,7 +62,7 @@ static void send_command(struct zmtp_peer *p, const char *name, struct cgn_str d
 		return;
 	}
 	zmtp_put_command(&p->wait, name, data);
-	pump(p);
+	queue_pump(p);
 }
 
 static void send_subscription(struct zmtp_peer *p)
@@ -88,7 +90,7 @@ static void send_ready(struct zmtp_peer *p)
 
 /* ---- the end ---- */
 
-static void released(struct cgn_grave *g)
+static void peer_released(struct cgn_grave *g)
 {
 	struct zmtp_peer *p = CGN_CONTAINER(g, struct zmtp_peer, grave);
 	cgn_list_each_safe (it, &p->topics)
@@ -115,10 +117,10 @@ void zmtp_peer_end(struct zmtp_peer *p, bool flush)
 		else
 			net_abort(p->conn);
 	}
-	cgn_loop_bury(p->s->loop, &p->grave, released);
+	cgn_loop_bury(p->s->loop, &p->grave, peer_released);
 }
 
-static void gone(struct zmtp_peer *p, const char *why)
+static void peer_gone(struct zmtp_peer *p, const char *why)
 {
 	zmtp_peer_end(p, false);
 	zmtp_on_gone(p, why);
@@ -127,10 +129,10 @@ static void gone(struct zmtp_peer *p, const char *why)
 static void at_fault(struct zmtp_peer *p, const char *why)
 {
 	p->s->stats.faults++;
-	gone(p, why);
+	peer_gone(p, why);
 }
 
-/* ---- what a PUB's peers want ---- */
+/* ---- subscriptions at a PUB ---- */
 
 bool zmtp_peer_wants(const struct zmtp_peer *p, struct cgn_str topic)
 {
@@ -142,7 +144,7 @@ bool zmtp_peer_wants(const struct zmtp_peer *p, struct cgn_str topic)
 	return false;
 }
 
-static void subscribe(struct zmtp_peer *p, struct cgn_str topic)
+static void topic_add(struct zmtp_peer *p, struct cgn_str topic)
 {
 	struct zmtp_topic *t =
 		topic.n <= ZMTP_MAX_TOPIC && p->n_topics < ZMTP_MAX_TOPICS ? calloc(1, sizeof *t) : NULL;
@@ -157,7 +159,7 @@ static void subscribe(struct zmtp_peer *p, struct cgn_str topic)
 	p->n_topics++;
 }
 
-static void unsubscribe(struct zmtp_peer *p, struct cgn_str topic)
+static void topic_drop(struct zmtp_peer *p, struct cgn_str topic)
 {
 	cgn_list_each_safe (it, &p->topics) {
 		struct zmtp_topic *t = CGN_CONTAINER(it, struct zmtp_topic, link);
@@ -172,7 +174,7 @@ static void unsubscribe(struct zmtp_peer *p, struct cgn_str topic)
 
 /* ---- receiving ---- */
 
-static bool fits(enum zmtp_kind kind, struct cgn_str type)
+static bool socket_types_match(enum zmtp_kind kind, struct cgn_str type)
 {
 	switch (kind) {
 	case ZMTP_SUB:
@@ -191,7 +193,7 @@ static void on_ready(struct zmtp_peer *p, struct cgn_str properties)
 {
 	struct cgn_str type = zmtp_property(properties, "Socket-Type");
 	char why[120];
-	if (p->ready || !fits(p->s->kind, type)) {
+	if (p->ready || !socket_types_match(p->s->kind, type)) {
 		(void)snprintf(why, sizeof why, "a %s socket does not talk with a %.*s one",
 			kind_names[p->s->kind], (int)(type.n < 16 ? type.n : 16),
 			type.p != NULL ? type.p : "");
@@ -216,7 +218,7 @@ static void on_error(struct zmtp_peer *p, struct cgn_str data)
 	at_fault(p, why);
 }
 
-/* PING: two bytes of time to live, then up to 16 that the PONG repeats. */
+/* A PING has two bytes of time to live, then up to 16 bytes that the PONG repeats. */
 static void on_ping(struct zmtp_peer *p, struct cgn_str data)
 {
 	if (data.n < 2 || data.n > 2 + 16)
@@ -237,9 +239,9 @@ static void on_command(struct zmtp_peer *p)
 	else if (zmtp_command_is(command, "PING", &data))
 		on_ping(p, data);
 	else if (p->s->kind == ZMTP_PUB && zmtp_command_is(command, "SUBSCRIBE", &data))
-		subscribe(p, data);
+		topic_add(p, data);
 	else if (p->s->kind == ZMTP_PUB && zmtp_command_is(command, "CANCEL", &data))
-		unsubscribe(p, data);
+		topic_drop(p, data);
 }
 
 /* ZMTP 3.0 subscribes by messages: 1 and a topic, or 0 and a topic. */
@@ -250,9 +252,9 @@ static void on_publisher_message(struct zmtp_peer *p)
 		return;
 	struct cgn_str topic = {m.p + 1, m.n - 1};
 	if (m.p[0] == 1)
-		subscribe(p, topic);
+		topic_add(p, topic);
 	else if (m.p[0] == 0)
-		unsubscribe(p, topic);
+		topic_drop(p, topic);
 }
 
 static void on_message(struct zmtp_peer *p)
@@ -300,12 +302,12 @@ static void on_pulse(struct cgn_timer *t)
 	CGN_LIVE(p, ZMTP_PEER_TAG);
 	cgn_nsec silent = cgn_loop_now(p->s->loop) - p->heard;
 	if (!p->ready) {
-		gone(p, "it did not greet in time");
+		peer_gone(p, "it did not greet in time");
 		return;
 	}
 	if (answers_pings(p) && silent >= p->s->heartbeat) {
 		if (p->pings == UNANSWERED_PINGS) {
-			gone(p, "it does not answer pings");
+			peer_gone(p, "it does not answer pings");
 			return;
 		}
 		p->pings++;
@@ -332,7 +334,7 @@ static void on_drain(struct net_conn *c, void *user)
 	struct zmtp_peer *p = user;
 	(void)c;
 	CGN_LIVE(p, ZMTP_PEER_TAG);
-	pump(p);
+	queue_pump(p);
 }
 
 static void on_close(struct net_conn *c, void *user, const struct cgn_err *why)
@@ -341,7 +343,7 @@ static void on_close(struct net_conn *c, void *user, const struct cgn_err *why)
 	(void)c;
 	CGN_LIVE(p, ZMTP_PEER_TAG);
 	p->conn = NULL;
-	gone(p, why->code != CGN_FINE ? why->msg : "it closed the connection");
+	peer_gone(p, why->code != CGN_FINE ? why->msg : "it closed the connection");
 }
 
 const struct net_conn_ops zmtp_peer_ops = {.on_open = on_open,
@@ -357,7 +359,7 @@ struct zmtp_peer *zmtp_peer_new(struct zmtp *s, struct net_conn *conn)
 	*p = (struct zmtp_peer){.tag = ZMTP_PEER_TAG, .s = s, .conn = conn, .id = ++s->next_id};
 	p->heard = cgn_loop_now(s->loop);
 	zmtp_wire_init(&p->in, s->max_message);
-	p->wait.limit = 2 * (s->queue + ZMTP_MAX_COMMAND); /* at most half of it was sent already */
+	p->wait.limit = 2 * (s->queue + ZMTP_MAX_COMMAND); /* At most half of it may be sent already. */
 	cgn_list_init(&p->topics);
 	cgn_timer_init(&p->pulse, s->loop, on_pulse);
 	cgn_list_push(&s->peers, &p->link);

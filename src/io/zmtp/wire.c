@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The framing of ZMTP 3: a greeting of 64 bytes, then frames: flags, a length of 1 or 8 bytes, a body. */
+/* wire: the framing of ZMTP 3: a greeting of 64 bytes, then frames of flags, a length of 1 or 8 bytes, and a
+ * body. */
 #include <limits.h>
 #include <string.h>
 
@@ -21,13 +22,13 @@ void zmtp_wire_fini(struct zmtp_wire *w)
 	cgn_buf_fini(&w->body);
 }
 
-static enum zmtp_got fault(struct zmtp_wire *w, const char *what)
+static enum zmtp_got wire_fault(struct zmtp_wire *w, const char *what)
 {
 	w->fault = what;
 	return ZMTP_GOT_FAULT;
 }
 
-/* Collect |need| bytes of head; false while they are not all there. */
+/* Collect |need| bytes of the head; returns false while some are missing. */
 static bool fill_head(struct zmtp_wire *w, struct cgn_str *rest, size_t need)
 {
 	size_t n = need > w->head_n ? need - w->head_n : 0;
@@ -39,21 +40,21 @@ static bool fill_head(struct zmtp_wire *w, struct cgn_str *rest, size_t need)
 	return w->head_n >= need;
 }
 
-/* Signature FF (8 of padding) 7F, version, mechanism in 20 bytes, as-server, 31 of filler. What is wrong is
- * told by the first bytes. */
+/* The greeting: signature FF, 8 bytes of padding, 7F; version; 20 bytes of mechanism; as-server; 31 bytes of
+ * filler. A fault is detected at its first byte. */
 static enum zmtp_got take_greeting(struct zmtp_wire *w, struct cgn_str *rest)
 {
 	bool whole = fill_head(w, rest, ZMTP_GREETING_BYTES);
 	if (w->head_n > 0 && w->head[0] != 0xff)
-		return fault(w, "it does not speak ZMTP 3");
+		return wire_fault(w, "it does not speak ZMTP 3");
 	if (w->head_n > 9 && (w->head[9] & 1) == 0)
-		return fault(w, "it does not speak ZMTP 3");
+		return wire_fault(w, "it does not speak ZMTP 3");
 	if (w->head_n > 10 && w->head[10] < 3)
-		return fault(w, "it speaks a ZMTP older than 3.0 (libzmq before 4.0)");
+		return wire_fault(w, "it speaks a ZMTP older than 3.0 (libzmq before 4.0)");
 	if (!whole)
 		return ZMTP_GOT_NOTHING;
 	if (memcmp(w->head + 12, mechanism, sizeof mechanism) != 0)
-		return fault(w, "it wants a security mechanism other than NULL");
+		return wire_fault(w, "it wants a security mechanism other than NULL");
 	w->major = w->head[10];
 	w->minor = w->head[11];
 	w->greeted = true;
@@ -81,7 +82,7 @@ static size_t parts_end(const struct zmtp_wire *w)
 	return w->n_ends > 0 ? w->ends[w->n_ends - 1] : 0;
 }
 
-/* The head of a frame is whole: may its body come? */
+/* The head of a frame is complete: check whether its body may come. */
 static bool begin_body(struct zmtp_wire *w)
 {
 	uint64_t n = length_of(w);
@@ -103,7 +104,7 @@ static enum zmtp_got end_of_message(struct zmtp_wire *w)
 {
 	size_t begin = 0;
 	for (size_t i = 0; i < w->n_ends; i++) {
-		/* where nothing came there is no body */
+		/* A part without bytes has no body pointer. */
 		w->parts[i] = w->ends[i] > begin ? (struct cgn_str){w->body.p + begin, w->ends[i] - begin}
 						 : CGN_STR("");
 		begin = w->ends[i];
@@ -123,9 +124,9 @@ static enum zmtp_got end_of_body(struct zmtp_wire *w)
 	}
 	size_t begin = parts_end(w), n = w->body.n - begin;
 	if (n == 0 || (uint8_t)w->body.p[begin] >= n)
-		return fault(w, "a command without a name");
+		return wire_fault(w, "a command without a name");
 	w->command = (struct cgn_str){w->body.p + begin, n};
-	w->body.n = begin; /* the bytes stay until the next call */
+	w->body.n = begin; /* The bytes stay valid until the next call. */
 	return ZMTP_GOT_COMMAND;
 }
 
@@ -141,9 +142,10 @@ static enum zmtp_got take_frame(struct zmtp_wire *w, struct cgn_str *rest)
 			return ZMTP_GOT_FAULT;
 	}
 	size_t n = w->left < rest->n ? w->left : rest->n;
-	cgn_buf_add(&w->body, rest->p, n); /* grows with what came, not with what was claimed */
+	/* Grow with the bytes that came, not with the length that was claimed. */
+	cgn_buf_add(&w->body, rest->p, n);
 	if (w->body.bad)
-		return fault(w, "no memory for a message");
+		return wire_fault(w, "no memory for a message");
 	w->left -= n;
 	*rest = (struct cgn_str){rest->p + n, rest->n - n};
 	return w->left > 0 ? ZMTP_GOT_NOTHING : end_of_body(w);

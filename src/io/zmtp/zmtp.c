@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The socket: its endpoint, its peers, and dialing anew. */
+/* zmtp: the socket: its endpoint, its peers, and reconnecting. */
 #include "io/zmtp/zmtp.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #define DEFAULT_BYTES ((size_t)16 * 1024 * 1024)
 
-static void dial(struct zmtp *s);
+static void socket_dial(struct zmtp *s);
 static void dial_later(struct zmtp *s);
 
 /* ---- endpoints ---- */
@@ -38,9 +38,9 @@ CGN_RC zmtp_endpoint_check(const char *endpoint, struct cgn_err *err)
 	return address_of(endpoint, true, addr, sizeof addr, err);
 }
 
-/* ---- what peers report ---- */
+/* ---- reports of peers ---- */
 
-static void tell(struct zmtp *s, uint64_t peer, enum zmtp_link what, const char *why)
+static void link_tell(struct zmtp *s, uint64_t peer, enum zmtp_link what, const char *why)
 {
 	if (!s->closed && s->ops->on_link != NULL)
 		s->ops->on_link(s, s->user, peer, what, why);
@@ -49,7 +49,7 @@ static void tell(struct zmtp *s, uint64_t peer, enum zmtp_link what, const char 
 void zmtp_on_ready(struct zmtp_peer *p)
 {
 	p->ready_at = cgn_loop_now(p->s->loop);
-	tell(p->s, p->id, ZMTP_CONNECTED, "");
+	link_tell(p->s, p->id, ZMTP_CONNECTED, "");
 }
 
 void zmtp_on_message(struct zmtp_peer *p)
@@ -67,15 +67,15 @@ void zmtp_on_message(struct zmtp_peer *p)
 void zmtp_on_gone(struct zmtp_peer *p, const char *why)
 {
 	struct zmtp *s = p->s;
-	/* it did stay; one that greets and goes at once is no better than none */
+	/* The connection lasted. A peer that greets and leaves at once must not reset the backoff. */
 	if (p->ready && cgn_loop_now(s->loop) - p->ready_at >= s->backoff.last)
 		cgn_backoff_reset(&s->backoff);
 	if (s->listener == NULL)
 		dial_later(s);
 	if (p->ready)
-		tell(s, p->id, ZMTP_DISCONNECTED, why);
+		link_tell(s, p->id, ZMTP_DISCONNECTED, why);
 	else if (s->listener == NULL)
-		tell(s, p->id, ZMTP_RETRYING, why);
+		link_tell(s, p->id, ZMTP_RETRYING, why);
 }
 
 /* ---- connecting ---- */
@@ -84,7 +84,7 @@ static void on_redial(struct cgn_timer *t)
 {
 	struct zmtp *s = CGN_CONTAINER(t, struct zmtp, redial);
 	CGN_LIVE(s, ZMTP_TAG);
-	dial(s);
+	socket_dial(s);
 }
 
 static void dial_later(struct zmtp *s)
@@ -92,7 +92,7 @@ static void dial_later(struct zmtp *s)
 	cgn_timer_set(&s->redial, cgn_backoff_next(&s->backoff));
 }
 
-static void dial(struct zmtp *s)
+static void socket_dial(struct zmtp *s)
 {
 	const struct net_dial d = {.addr = s->addr};
 	struct zmtp_peer *p = zmtp_peer_new(s, NULL);
@@ -159,12 +159,12 @@ CGN_RC zmtp_open(struct cgn_loop *l, const struct zmtp_cfg *cfg, const struct zm
 		return rc;
 	}
 	if (!cfg->bind)
-		dial(s);
+		socket_dial(s);
 	*out = s;
 	return CGN_OK;
 }
 
-static void released(struct cgn_grave *g)
+static void socket_released(struct cgn_grave *g)
 {
 	struct zmtp *s = CGN_CONTAINER(g, struct zmtp, grave);
 	s->tag = 0;
@@ -184,7 +184,7 @@ void zmtp_close(struct zmtp **take)
 		net_listener_close(&s->listener);
 	cgn_list_each_safe (it, &s->peers)
 		zmtp_peer_end(CGN_CONTAINER(it, struct zmtp_peer, link), true);
-	cgn_loop_bury(s->loop, &s->grave, released);
+	cgn_loop_bury(s->loop, &s->grave, socket_released);
 }
 
 unsigned zmtp_port(const struct zmtp *s)
@@ -208,7 +208,8 @@ static CGN_RC check_send(const struct zmtp *s, size_t n)
 	return n == 0 || n > ZMTP_MAX_PARTS ? CGN_RC_OF(CGN_INVALID) : CGN_OK;
 }
 
-/* A write that fails does not end the peer before the end of the turn: no list changes under our feet. */
+/* A write that fails does not end the peer before the end of the turn, so the list of peers does not change
+ * during the loop. */
 CGN_RC zmtp_send(struct zmtp *s, const struct cgn_str *parts, size_t n)
 {
 	bool reached = s->kind == ZMTP_PUB, dropped = false;

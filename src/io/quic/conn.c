@@ -557,13 +557,6 @@ struct cgn_str quic_conn_peer_name(const struct quic_conn *c)
 	return c->tls != NULL ? tls_guest_peer_name(c->tls) : CGN_STR("");
 }
 
-unsigned quic_conn_streams_left(const struct quic_conn *c)
-{
-	CGN_LIVE(c, QUIC_CONN_TAG);
-	uint64_t n = c->state == QUIC_OPEN ? ngtcp2_conn_get_streams_bidi_left(c->ngtcp2) : 0;
-	return n < UINT32_MAX ? (unsigned)n : UINT32_MAX;
-}
-
 cgn_nsec quic_conn_rtt(const struct quic_conn *c)
 {
 	CGN_LIVE(c, QUIC_CONN_TAG);
@@ -572,12 +565,4 @@ cgn_nsec quic_conn_rtt(const struct quic_conn *c)
 		return c->ep->cfg.initial_rtt;
 	ngtcp2_conn_get_conn_info(c->ngtcp2, &info);
 	return info.smoothed_rtt;
-}
-
-int quic_conn_rekey(struct quic_conn *c)
-{
-	CGN_LIVE(c, QUIC_CONN_TAG);
-	int rc = ngtcp2_conn_initiate_key_update(c->ngtcp2, cgn_clock_now());
-	wants_turn(c);
-	return rc;
 }

@@ -126,7 +126,6 @@ void quic_conn_take(struct quic_conn *c, const struct quic_conn_ops *ops, void *
 bool quic_conn_is_open(const struct quic_conn *c); /* on_open came or accepted, and no close began */
 /* verified certificate's name; empty before it is open */
 struct cgn_str quic_conn_peer_name(const struct quic_conn *c);
-unsigned quic_conn_streams_left(const struct quic_conn *c); /* quic_stream_open now */
 /* smoothed; initial_rtt before the first sample */
 cgn_nsec quic_conn_rtt(const struct quic_conn *c);
 /* At once: streams end with it, what is unsent is dropped. |sentence| may be NULL, goes to the peer (200
@@ -162,11 +161,6 @@ void quic_send(struct quic_stream *s, const struct iovec *iov, size_t n, bool fi
 #define QUIC_SEND_MARK  ((size_t)1 << 20)
 #define QUIC_COPY_LIMIT (8 * QUIC_SEND_MARK)
 bool quic_over_mark(const struct quic_stream *s); /* more than the mark is unsent: stop until on_drain */
-size_t quic_unsent(const struct quic_stream *s);
-/* Stop and go on reading. Paused, the peer can send what is left of the windows and no more; no on_data
- * comes. */
-void quic_pause(struct quic_stream *s);
-void quic_resume(struct quic_stream *s);
 /* Both directions end now, the peer hears |code|. No callback comes any more but releases; |s| is gone. */
 void quic_stream_cancel(struct quic_stream **take, uint64_t code);
 /* 0 (most urgent) to 7; [3]. Streams of a more urgent level go first, those of one level take turns. */

@@ -176,7 +176,6 @@ bool quic_conn_alive(const struct quic_conn *c);                     /* streams 
 void quic_conn_fail(struct quic_conn *c, int ngtcp2_error);          /* close with what ngtcp2 said */
 void quic_conn_opened(struct quic_conn *c);
 void quic_conn_shake_failed(struct quic_conn *c, const struct cgn_err *why);
-int quic_conn_rekey(struct quic_conn *c); /* new keys now; ngtcp2 does it in time by itself */
 
 /* ---- shake.c: ngtcp2's view of a connection and GnuTLS's handshake ---- */
 CGN_RC quic_shake_dial(struct quic_conn *c, const ngtcp2_path *path, struct cgn_err *err);
@@ -192,15 +191,9 @@ struct quic_piece {
 	struct iovec iov[];
 };
 
-struct quic_chunk {
-	struct quic_chunk *next;
-	size_t n;
-	uint8_t p[];
-};
-
 struct quic_stream {
 	uint32_t tag;
-	bool taken : 1, fin_queued : 1, fin_sent : 1, paused : 1, held_fin : 1, above : 1, blocked : 1;
+	bool taken : 1, fin_queued : 1, fin_sent : 1, above : 1, blocked : 1;
 	bool over : 1;  /* ngtcp2 has forgotten it */
 	bool ended : 1; /* on_close came or it was cancelled; the memory lives to the end of the turn */
 	uint8_t level;
@@ -214,8 +207,6 @@ struct quic_stream {
 	uint64_t acked;                        /* offset in the stream where |head| begins */
 	size_t unsent, copied;
 	size_t turn_left;                    /* bytes before the next stream of the level has its turn */
-	struct quic_chunk *held, *held_last; /* came while paused */
-	size_t held_bytes;
 	struct cgn_err *why; /* it is over, but that is not reported: held bytes wait, or the turn is not */
 	uint64_t code;
 	struct cgn_grave grave;

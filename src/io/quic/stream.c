@@ -88,17 +88,6 @@ static void credit(struct quic_stream *s, size_t n)
 		(void)ngtcp2_conn_extend_max_stream_offset(s->c->ngtcp2, s->id, n);
 }
 
-static void drop_held(struct quic_stream *s)
-{
-	for (struct quic_chunk *k; (k = s->held) != NULL;) {
-		s->held = k->next;
-		free(k);
-	}
-	s->held_last = NULL;
-	credit(s, s->held_bytes);
-	s->held_bytes = 0;
-}
-
 static void release_stream(struct cgn_grave *g)
 {
 	struct quic_stream *s = CGN_CONTAINER(g, struct quic_stream, grave);
@@ -112,7 +101,6 @@ static void detach(struct quic_stream *s)
 	struct quic_conn *c = s->c;
 	if (!s->over && c->ngtcp2 != NULL)
 		(void)ngtcp2_conn_set_stream_user_data(c->ngtcp2, s->id, NULL);
-	drop_held(s);
 	s->ended = true;
 	cgn_list_drop(&s->all);
 	cgn_list_drop(&s->ready);
@@ -230,24 +218,6 @@ void quic_stream_take(struct quic_stream *s, const struct quic_stream_ops *ops, 
 
 /* ---- receiving ---- */
 
-static bool hold(struct quic_stream *s, const uint8_t *p, size_t n)
-{
-	struct quic_chunk *k = n > 0 ? malloc(sizeof *k + n) : NULL;
-	if (n == 0)
-		return true;
-	if (k == NULL)
-		return false;
-	*k = (struct quic_chunk){.n = n};
-	memcpy(k->p, p, n);
-	if (s->held == NULL)
-		s->held = k;
-	else
-		s->held_last->next = k;
-	s->held_last = k;
-	s->held_bytes += n;
-	return true;
-}
-
 static void give(struct quic_stream *s, const uint8_t *p, size_t n, bool fin)
 {
 	credit(s, n);
@@ -267,43 +237,8 @@ int quic_stream_on_data(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t off
 		ngtcp2_conn_extend_max_offset(q, n);
 		return 0;
 	}
-	if (!s->paused && s->held == NULL) {
-		give(s, p, n, fin);
-		return 0;
-	}
-	s->held_fin = fin;
-	return hold(s, p, n) ? 0 : NGTCP2_ERR_CALLBACK_FAILURE;
-}
-
-void quic_pause(struct quic_stream *s)
-{
-	CGN_LIVE(s, QUIC_STREAM_TAG);
-	s->paused = true;
-}
-
-void quic_resume(struct quic_stream *s)
-{
-	CGN_LIVE(s, QUIC_STREAM_TAG);
-	s->paused = false;
-	if (!s->ended && (s->held != NULL || s->held_fin || s->why != NULL))
-		make_due(s);
-}
-
-static void give_held(struct quic_stream *s)
-{
-	for (struct quic_chunk *k; live(s) && !s->paused && (k = s->held) != NULL;) {
-		s->held = k->next;
-		s->held_bytes -= k->n;
-		bool last = s->held == NULL && s->held_fin;
-		if (last)
-			s->held_fin = false;
-		give(s, k->p, k->n, last);
-		free(k);
-	}
-	if (live(s) && !s->paused && s->held_fin) { /* a fin of its own */
-		s->held_fin = false;
-		give(s, NULL, 0, true);
-	}
+	give(s, p, n, fin);
+	return 0;
 }
 
 int quic_stream_on_reset(ngtcp2_conn *q, int64_t id, uint64_t final_size, uint64_t code, void *user,
@@ -335,17 +270,10 @@ int quic_stream_on_close(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t co
 		return 0;
 	s->over = true;
 	place(s);
-	if ((flags & NGTCP2_STREAM_CLOSE_FLAG_APP_ERROR_CODE_SET) != 0) {
+	if ((flags & NGTCP2_STREAM_CLOSE_FLAG_APP_ERROR_CODE_SET) != 0)
 		cancelled_by_peer(s, code);
-	} else if (s->held != NULL || s->held_fin) { /* all is well, but the reader has not seen it */
-		s->why = malloc(sizeof *s->why);
-		if (s->why == NULL)
-			return NGTCP2_ERR_CALLBACK_FAILURE;
-		*s->why = fine;
-		spend_all(s);
-	} else {
+	else
 		finish(s, &fine, 0);
-	}
 	return 0;
 }
 
@@ -432,12 +360,6 @@ bool quic_over_mark(const struct quic_stream *s)
 {
 	CGN_LIVE(s, QUIC_STREAM_TAG);
 	return s->unsent > QUIC_SEND_MARK;
-}
-
-size_t quic_unsent(const struct quic_stream *s)
-{
-	CGN_LIVE(s, QUIC_STREAM_TAG);
-	return s->unsent;
 }
 
 void quic_priority(struct quic_stream *s, unsigned level)
@@ -567,17 +489,14 @@ void quic_stream_stopped(struct quic_stream *s)
 
 static void report(struct quic_stream *s)
 {
-	if (!s->paused)
-		give_held(s);
 	if (live(s) && s->above && s->unsent <= QUIC_SEND_MARK / 2) {
 		s->above = false;
 		if (s->why == NULL && s->ops != NULL && s->ops->on_drain != NULL)
 			s->ops->on_drain(s, s->user);
 	}
-	if (!live(s) || s->why == NULL || (s->why->code == CGN_FINE && (s->held != NULL || s->held_fin)))
+	if (!live(s) || s->why == NULL)
 		return;
-	if (s->why->code != CGN_FINE)
-		shut(s, 0);
+	shut(s, 0);
 	finish(s, s->why, s->code);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cids: connection ids to connections. A connection has a handful: those it gave out, and the one its peer
- * began with. */
+/* cids: the table from connection ids to connections. A connection has a handful of ids: those it issued, and
+ * the one its peer began with. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ void quic_cids_fini(struct quic_cids *t)
 	*t = (struct quic_cids){0};
 }
 
-static struct quic_cid **slot(const struct quic_cids *t, const uint8_t *cid, size_t n)
+static struct quic_cid **cid_bucket(const struct quic_cids *t, const uint8_t *cid, size_t n)
 {
 	struct quic_cid **at = &t->buckets[XXH3_64bits_withSeed(cid, n, t->seed) & (t->n_buckets - 1)];
 	while (*at != NULL && ((*at)->cid.datalen != n || memcmp((*at)->cid.data, cid, n) != 0))
@@ -35,7 +35,7 @@ static struct quic_cid **slot(const struct quic_cids *t, const uint8_t *cid, siz
 
 bool quic_cids_put(struct quic_cids *t, const ngtcp2_cid *cid, struct quic_conn *c)
 {
-	struct quic_cid **at = slot(t, cid->data, cid->datalen);
+	struct quic_cid **at = cid_bucket(t, cid->data, cid->datalen);
 	struct quic_cid *e = *at == NULL ? calloc(1, sizeof *e) : NULL;
 	if (e == NULL)
 		return false;
@@ -60,19 +60,19 @@ static void remove_at(struct quic_cids *t, struct quic_cid **at)
 
 void quic_cids_drop(struct quic_cids *t, const ngtcp2_cid *cid)
 {
-	remove_at(t, slot(t, cid->data, cid->datalen));
+	remove_at(t, cid_bucket(t, cid->data, cid->datalen));
 }
 
 void quic_cids_drop_all(struct quic_cids *t, struct quic_conn *c)
 {
 	for (struct cgn_link *l; (l = cgn_list_first(&c->cids)) != NULL;) {
 		const struct quic_cid *e = CGN_CONTAINER(l, struct quic_cid, of_conn);
-		remove_at(t, slot(t, e->cid.data, e->cid.datalen));
+		remove_at(t, cid_bucket(t, e->cid.data, e->cid.datalen));
 	}
 }
 
 struct quic_conn *quic_cids_find(const struct quic_cids *t, const uint8_t *cid, size_t n)
 {
-	struct quic_cid *const *at = slot(t, cid, n);
+	struct quic_cid *const *at = cid_bucket(t, cid, n);
 	return *at != NULL ? (*at)->conn : NULL;
 }

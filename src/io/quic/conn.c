@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conn: one connection from its first packet to on_close, and a while longer, so that what is still under way
- * meets somebody who knows. */
+/* conn: one connection from its first packet to on_close, and for a while longer, so that late packets are
+ * recognised. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 
 static void on_timer(struct cgn_timer *t);
 
-/* Lives on its own: the pool may be busy with it after the connection was given up. */
+/* Allocated apart: the pool may still use it after the connection was given up. */
 struct quic_resolving {
-	struct quic_conn *c; /* NULL: nobody waits any more */
+	struct quic_conn *c; /* NULL: the connection was given up. */
 	struct net_addr addr;
 	struct addrinfo *list;
 	int rc;
@@ -32,8 +32,8 @@ static const uint8_t exits[] = {
 	[QUIC_GONE] = 0,
 };
 
-/* State and counters change together. */
-static void move(struct quic_conn *c, enum quic_state to)
+/* Change the state and its counters together. */
+static void conn_move(struct quic_conn *c, enum quic_state to)
 {
 	struct quic_stats *st = &c->ep->stats;
 	CGN_MUST((exits[c->state] & 1U << to) != 0);
@@ -42,7 +42,7 @@ static void move(struct quic_conn *c, enum quic_state to)
 		st->handshakes--;
 	}
 	if (to == QUIC_CLOSING || to == QUIC_GONE) {
-		cgn_timer_cancel(&c->timer); /* else it could free what is not reported yet */
+		cgn_timer_cancel(&c->timer); /* The timer could otherwise free what is not reported yet. */
 		st->conns--;
 		if (c->state != QUIC_OPEN && c->why != NULL && !c->ep->closing) {
 			st->handshakes_failed++;
@@ -123,18 +123,18 @@ static void wants_turn(struct quic_conn *c)
 
 /* ---- ends ---- */
 
-/* The peer is told by c->ccerr. */
+/* Close with the reason in c->ccerr, which is sent to the peer. */
 static void close_with(struct quic_conn *c)
 {
-	move(c, QUIC_CLOSING);
+	conn_move(c, QUIC_CLOSING);
 	wants_turn(c);
 }
 
-/* Nobody is told; |linger|: late packets are to be expected. */
-static void gone(struct quic_conn *c, bool linger)
+/* End without telling the peer. |linger|: late packets are expected. */
+static void conn_lose(struct quic_conn *c, bool linger)
 {
 	c->lingers = linger;
-	move(c, QUIC_GONE);
+	conn_move(c, QUIC_GONE);
 	wants_turn(c);
 }
 
@@ -148,7 +148,7 @@ void quic_conn_close(struct quic_conn *c, uint64_t code, const char *sentence)
 	CGN_LIVE(c, QUIC_CONN_TAG);
 	CGN_MUST(code <= QUIC_CODE_MOST);
 	if (c->state == QUIC_RESOLVING) {
-		gone(c, false);
+		conn_lose(c, false);
 		return;
 	}
 	if (!quic_conn_alive(c))
@@ -175,7 +175,7 @@ void quic_conn_shake_failed(struct quic_conn *c, const struct cgn_err *why)
 	keep_reason(c, &who);
 }
 
-static void say(struct quic_conn *c, enum cgn_code code, const char *text)
+static void close_log(struct quic_conn *c, enum cgn_code code, const char *text)
 {
 	struct cgn_err why;
 	(void)CGN_FAIL_AS(&why, code, "QUIC with %s: %s", c->peer, text);
@@ -196,7 +196,7 @@ static void peer_refused(struct quic_conn *c, uint64_t code)
 	keep_reason(c, &why);
 }
 
-/* Printable, since it comes from outside. */
+/* Keep only printable characters, because the text comes from outside. */
 static void copy_reason(const ngtcp2_ccerr *e, char *out, size_t cap)
 {
 	size_t n = 0;
@@ -213,7 +213,7 @@ static void peer_closed(struct quic_conn *c)
 	copy_reason(e, text, sizeof text);
 	if (c->forgotten) {
 		c->ep->stats.resets_got++;
-		say(c, CGN_UNAVAILABLE,
+		close_log(c, CGN_UNAVAILABLE,
 			"the peer knows nothing of this connection any more (it was restarted?)");
 	} else if (e->type == NGTCP2_CCERR_TYPE_APPLICATION) {
 		(void)CGN_FAIL(&why, CANCELLED, "%s closed the connection with code %llu%s%s", c->peer,
@@ -227,16 +227,16 @@ static void peer_closed(struct quic_conn *c)
 			c->peer, (unsigned long long)e->error_code, text[0] != '\0' ? ": " : "", text);
 		keep_reason(c, &why);
 	}
-	gone(c, true);
+	conn_lose(c, true);
 }
 
 static void closed_by_us(struct quic_conn *c, int rc)
 {
 	if (rc == NGTCP2_ERR_CRYPTO) {
-		say(c, CGN_TLS, "the TLS handshake failed");
+		close_log(c, CGN_TLS, "the TLS handshake failed");
 		ngtcp2_ccerr_set_tls_alert(&c->ccerr, ngtcp2_conn_get_tls_alert(c->ngtcp2), NULL, 0);
 	} else {
-		say(c, rc == NGTCP2_ERR_NOMEM ? CGN_NO_MEMORY : CGN_UNAVAILABLE, ngtcp2_strerror(rc));
+		close_log(c, rc == NGTCP2_ERR_NOMEM ? CGN_NO_MEMORY : CGN_UNAVAILABLE, ngtcp2_strerror(rc));
 		ngtcp2_ccerr_set_liberr(&c->ccerr, rc, NULL, 0);
 	}
 	close_with(c);
@@ -251,21 +251,21 @@ void quic_conn_fail(struct quic_conn *c, int rc)
 		peer_closed(c);
 		break;
 	case NGTCP2_ERR_IDLE_CLOSE:
-		say(c, CGN_DEADLINE, "the peer has been silent for the idle timeout");
-		gone(c, false);
+		close_log(c, CGN_DEADLINE, "the peer has been silent for the idle timeout");
+		conn_lose(c, false);
 		break;
 	case NGTCP2_ERR_HANDSHAKE_TIMEOUT:
-		say(c, CGN_DEADLINE, "no handshake within its timeout");
-		gone(c, false);
+		close_log(c, CGN_DEADLINE, "no handshake within its timeout");
+		conn_lose(c, false);
 		break;
 	case NGTCP2_ERR_RECV_VERSION_NEGOTIATION:
-		say(c, CGN_UNAVAILABLE, "the peer does not speak QUIC version 1");
-		gone(c, false);
+		close_log(c, CGN_UNAVAILABLE, "the peer does not speak QUIC version 1");
+		conn_lose(c, false);
 		break;
 	case NGTCP2_ERR_DROP_CONN:
 	case NGTCP2_ERR_RETRY:
-		say(c, CGN_UNAVAILABLE, "a handshake that can't be answered");
-		gone(c, false);
+		close_log(c, CGN_UNAVAILABLE, "a handshake that can't be answered");
+		conn_lose(c, false);
 		break;
 	default:
 		closed_by_us(c, rc);
@@ -279,7 +279,7 @@ void quic_conn_opened(struct quic_conn *c)
 	struct quic_endpoint *ep = c->ep;
 	if (c->state != QUIC_SHAKING)
 		return;
-	move(c, QUIC_OPEN);
+	conn_move(c, QUIC_OPEN);
 	if (!c->server) {
 		ep->stats.dialled++;
 		if (c->ops != NULL && c->ops->on_open != NULL)
@@ -302,17 +302,17 @@ void quic_conn_accept(struct quic_endpoint *ep, const struct quic_first *first, 
 	c->server = true;
 	c->counted = true;
 	ep->stats.handshakes++;
-	move(c, QUIC_SHAKING);
+	conn_move(c, QUIC_SHAKING);
 	net_addr_text((const struct sockaddr *)path->remote.addr, c->peer, sizeof c->peer);
 	if (cgn_ok(quic_shake_accept(c, first, path, &why))) {
 		quic_conn_packet(c, path, ecn, p, n);
 		return;
 	}
 	quic_conn_shake_failed(c, &why);
-	gone(c, false);
+	conn_lose(c, false);
 }
 
-static void dial(struct quic_conn *c, const struct addrinfo *ai)
+static void conn_dial(struct quic_conn *c, const struct addrinfo *ai)
 {
 	struct sockaddr_storage remote = {0}, local;
 	socklen_t remote_len = ai->ai_addrlen, local_len;
@@ -322,20 +322,20 @@ static void dial(struct quic_conn *c, const struct addrinfo *ai)
 	quic_socket_adapt(c->ep->socket, &remote, &remote_len);
 	cgn_rc rc = quic_socket_route(c->ep->socket, &remote, remote_len, &local, &local_len, &mtu, &why);
 	if (!cgn_ok(rc)) {
-		say(c, CGN_UNAVAILABLE, why.msg);
-		gone(c, false);
+		close_log(c, CGN_UNAVAILABLE, why.msg);
+		conn_lose(c, false);
 		return;
 	}
 	ngtcp2_path path = {.local = {(ngtcp2_sockaddr *)&local, local_len},
 		.remote = {(ngtcp2_sockaddr *)&remote, remote_len}};
 	net_addr_text((struct sockaddr *)&remote, c->peer, sizeof c->peer);
 	if (cgn_ok(quic_shake_dial(c, &path, &why))) {
-		move(c, QUIC_SHAKING);
+		conn_move(c, QUIC_SHAKING);
 		wants_turn(c);
 		return;
 	}
 	keep_reason(c, &why);
-	gone(c, false);
+	conn_lose(c, false);
 }
 
 static void resolve_work(void *arg)
@@ -351,13 +351,13 @@ static void resolve_done(void *arg)
 	if (c != NULL) {
 		c->resolving = NULL;
 		if (c->state == QUIC_RESOLVING && r->rc == 0) {
-			dial(c, r->list);
+			conn_dial(c, r->list);
 		} else if (c->state == QUIC_RESOLVING) {
 			struct cgn_err why;
 			(void)CGN_FAIL(&why, UNAVAILABLE, "cannot resolve %s: %s", r->addr.host,
 				gai_strerror(r->rc));
 			keep_reason(c, &why);
-			gone(c, false);
+			conn_lose(c, false);
 		}
 	}
 	if (r->rc == 0)
@@ -380,13 +380,13 @@ static CGN_RC start_resolving(struct quic_conn *c, const struct net_addr *a, str
 	return CGN_OK;
 }
 
-/* Failures of the network come through on_close, so that a caller has one place for them. */
-static CGN_RC start(struct quic_conn *c, const struct net_addr *a, struct cgn_err *err)
+/* Network failures are reported through on_close, so that a caller handles them in one place. */
+static CGN_RC conn_start(struct quic_conn *c, const struct net_addr *a, struct cgn_err *err)
 {
 	struct addrinfo *list = NULL;
 	if (net_addr_resolve(a, true, false, &list) != 0)
 		return start_resolving(c, a, err);
-	dial(c, list);
+	conn_dial(c, list);
 	freeaddrinfo(list);
 	return CGN_OK;
 }
@@ -407,7 +407,7 @@ CGN_RC quic_connect(struct quic_endpoint *ep, const char *addr, const char *serv
 	c->taken = true;
 	(void)cgn_str_copyz(c->peer, sizeof c->peer, cgn_str_of(addr));
 	c->server_name = cgn_str_dupz(cgn_str_of(server_name != NULL ? server_name : a.host));
-	cgn_rc rc = c->server_name != NULL ? start(c, &a, err)
+	cgn_rc rc = c->server_name != NULL ? conn_start(c, &a, err)
 					   : CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", addr);
 	if (!cgn_ok(rc)) {
 		ep->stats.conns--;
@@ -420,7 +420,8 @@ CGN_RC quic_connect(struct quic_endpoint *ep, const char *addr, const char *serv
 
 /* ---- packets and time ---- */
 
-/* A peer that did not hear our end: again at its first, second, fourth, eighth packet ... */
+/* Send the closing packet again to a peer that missed it: at its first, second, fourth, eighth packet and so
+ * on. */
 static void repeat_close(struct quic_conn *c, const ngtcp2_path *path)
 {
 	struct quic_socket *s = c->ep->socket;
@@ -463,10 +464,10 @@ static void on_timer(struct cgn_timer *t)
 	wants_turn(c);
 }
 
-static void arm(struct quic_conn *c)
+static void timer_arm(struct quic_conn *c)
 {
 	ngtcp2_tstamp at = ngtcp2_conn_get_expiry(c->ngtcp2);
-	cgn_nsec now = cgn_loop_now(c->ep->loop); /* what cgn_timer_set adds to */
+	cgn_nsec now = cgn_loop_now(c->ep->loop); /* The instant that cgn_timer_set adds to. */
 	if (at == UINT64_MAX)
 		cgn_timer_cancel(&c->timer);
 	else
@@ -529,7 +530,7 @@ bool quic_conn_turn(struct quic_conn *c)
 	if (quic_conn_alive(c))
 		more = quic_write(c);
 	if (quic_conn_alive(c))
-		arm(c);
+		timer_arm(c);
 	else if (c->state != QUIC_RESOLVING)
 		end_turn(c);
 	return more;

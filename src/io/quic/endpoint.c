@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint: one socket, its connections, and who has something to do at the end of the turn. */
+/* endpoint: one socket, its connections, and the connections with work at the end of the turn. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static void on_again(struct cgn_timer *t);
 
 /* ---- packets ---- */
 
-static void answer(struct quic_endpoint *ep, const ngtcp2_path *path, const struct quic_first *first)
+static void front_answer(struct quic_endpoint *ep, const ngtcp2_path *path, const struct quic_first *first)
 {
 	uint8_t *at = first->n > 0 ? quic_socket_room(ep->socket, first->n) : NULL;
 	if (at == NULL)
@@ -36,7 +36,7 @@ static bool has_token(const struct quic_conn *c, const uint8_t *token)
 	return false;
 }
 
-/* A stateless reset looks like a short packet for an id that nobody gave out, and ends in a token that the
+/* A stateless reset looks like a short packet for an id that was never issued, and ends in a token that the
  * peer gave us. */
 static struct quic_conn *reset_of(struct quic_endpoint *ep, const ngtcp2_path *path, const uint8_t *p,
 	size_t n)
@@ -54,8 +54,8 @@ static struct quic_conn *reset_of(struct quic_endpoint *ep, const ngtcp2_path *p
 	return NULL;
 }
 
-static enum quic_verdict judge(struct quic_endpoint *ep, const ngtcp2_path *path, const uint8_t *p, size_t n,
-	struct quic_first *first)
+static enum quic_verdict front_judge(struct quic_endpoint *ep, const ngtcp2_path *path, const uint8_t *p,
+	size_t n, struct quic_first *first)
 {
 	const struct quic_endpoint_cfg *cfg = &ep->cfg;
 	struct quic_front f = {.secret = ep->secret,
@@ -68,7 +68,7 @@ static enum quic_verdict judge(struct quic_endpoint *ep, const ngtcp2_path *path
 	return quic_front_judge(&f, p, n, first);
 }
 
-static void unknown(struct quic_endpoint *ep, const ngtcp2_path *path, uint8_t ecn, const uint8_t *p,
+static void packet_unknown(struct quic_endpoint *ep, const ngtcp2_path *path, uint8_t ecn, const uint8_t *p,
 	size_t n)
 {
 	struct quic_first first;
@@ -77,7 +77,7 @@ static void unknown(struct quic_endpoint *ep, const ngtcp2_path *path, uint8_t e
 		quic_conn_packet(c, path, ecn, p, n);
 		return;
 	}
-	switch (judge(ep, path, p, n, &first)) {
+	switch (front_judge(ep, path, p, n, &first)) {
 	case QUIC_JUNK:
 		ep->stats.packets_junk++;
 		return;
@@ -100,7 +100,7 @@ static void unknown(struct quic_endpoint *ep, const ngtcp2_path *path, uint8_t e
 		ep->stats.resets_sent++;
 		break;
 	}
-	answer(ep, path, &first);
+	front_answer(ep, path, &first);
 }
 
 static void on_packet(void *arg, const ngtcp2_path *path, uint8_t ecn, const uint8_t *p, size_t n)
@@ -115,7 +115,7 @@ static void on_packet(void *arg, const ngtcp2_path *path, uint8_t ecn, const uin
 	if (c != NULL)
 		quic_conn_packet(c, path, ecn, p, n);
 	else
-		unknown(ep, path, ecn, p, n);
+		packet_unknown(ep, path, ecn, p, n);
 }
 
 static void on_writable(void *arg)
@@ -136,7 +136,7 @@ void quic_endpoint_wants_turn(struct quic_endpoint *ep, struct quic_conn *c)
 		cgn_loop_defer(ep->loop, &ep->hook);
 }
 
-/* Everybody once; who has more goes on in the next turn, after what came in meanwhile. */
+/* Run each connection once; one with more to write continues in the next turn, after reading new packets. */
 static void on_turn_end(struct cgn_hook *h)
 {
 	struct quic_endpoint *ep = CGN_CONTAINER(h, struct quic_endpoint, hook);
@@ -148,7 +148,7 @@ static void on_turn_end(struct cgn_hook *h)
 		cgn_list_drop(l);
 		cgn_list_push(&now, l);
 	}
-	ep->n_records++; /* stays until the turn is over */
+	ep->n_records++; /* The record stays until the turn is over. */
 	for (struct cgn_link *l; (l = cgn_list_first(&now)) != NULL;) {
 		struct quic_conn *c = CGN_CONTAINER(l, struct quic_conn, turn);
 		cgn_list_drop(l);
@@ -174,7 +174,7 @@ static void on_again(struct cgn_timer *t)
 
 /* ---- making ---- */
 
-static void defaults(struct quic_endpoint_cfg *c)
+static void cfg_defaults(struct quic_endpoint_cfg *c)
 {
 #define DEFAULT(field, value) c->field = c->field != 0 ? c->field : (value)
 	DEFAULT(initial_rtt, CGN_MSEC);
@@ -191,7 +191,7 @@ static void defaults(struct quic_endpoint_cfg *c)
 #undef DEFAULT
 }
 
-static CGN_RC check(const struct quic_endpoint_cfg *c, struct cgn_err *err)
+static CGN_RC cfg_check(const struct quic_endpoint_cfg *c, struct cgn_err *err)
 {
 	if (c->alpn == NULL || c->alpn[0] == '\0' || strlen(c->alpn) > 31)
 		return CGN_FAIL(err, INVALID, "QUIC needs the name of a protocol of 1 to 31 bytes");
@@ -208,9 +208,10 @@ static CGN_RC check(const struct quic_endpoint_cfg *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Tokens and resets outlive a restart, so that peers of the last life hear at once that it is over. Not
- * shared with another endpoint of the same certificate: who diverts packets to that one would be handed the
- * resets of this one's connections (RFC 9000, 21.11). */
+/* Derive the secret of tokens and resets from the key, so that they outlive a restart and peers of the
+ * previous process learn at once that it ended. Another endpoint with the same certificate has another
+ * secret: an attacker who diverts packets to it must not obtain resets for this one's connections (RFC 9000,
+ * 21.11). */
 static void make_secret(struct quic_endpoint *ep)
 {
 	char label[48];
@@ -253,9 +254,10 @@ CGN_RC quic_endpoint_new(struct cgn_loop *l, const struct quic_endpoint_cfg *giv
 {
 	struct quic_endpoint_cfg cfg = *given;
 	struct tls_guest *probe = NULL;
-	defaults(&cfg);
-	CGN_TRY(check(&cfg, err));
-	CGN_TRY(tls_guest_new(cfg.tls, cfg.alpn, NULL, &probe, err)); /* rather now than at the first peer */
+	cfg_defaults(&cfg);
+	CGN_TRY(cfg_check(&cfg, err));
+	/* Fail now rather than at the first peer. */
+	CGN_TRY(tls_guest_new(cfg.tls, cfg.alpn, NULL, &probe, err));
 	tls_guest_free(&probe);
 	struct quic_endpoint *ep = calloc(1, sizeof *ep);
 	if (ep == NULL)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* front: packets that belong to no connection. Everybody on the network can send them, so nothing here keeps
- * state, nothing answers more than it got (RFC 9000, 8.1), and what is unclear is dropped. */
+/* front: packets that belong to no connection. Any host can send them, so this file keeps no state, never
+ * answers with more bytes than it received (RFC 9000, 8.1), and drops what is unclear. */
 #include <string.h>
 
 #include "quic_priv.h"
 
-/* An answer to a short packet must be shorter than it, or two endpoints could reset each other's resets for
- * ever. */
+/* An answer to a short packet must be shorter than the packet, or two endpoints could reset each other's
+ * resets for ever. */
 #define RESET_LEAST 22
 #define RESET_MOST  42
 
-static enum quic_verdict version(const ngtcp2_version_cid *vc, size_t n, struct quic_first *out)
+static enum quic_verdict version_answer(const ngtcp2_version_cid *vc, size_t n, struct quic_first *out)
 {
 	static const uint32_t versions[] = {NGTCP2_PROTO_VER_V1};
 	uint8_t any = 0;
@@ -23,40 +23,41 @@ static enum quic_verdict version(const ngtcp2_version_cid *vc, size_t n, struct 
 	return len > 0 ? QUIC_VERSION : QUIC_JUNK;
 }
 
-static enum quic_verdict reset(const struct quic_front *f, const ngtcp2_version_cid *vc, size_t n,
+static enum quic_verdict reset_answer(const struct quic_front *f, const ngtcp2_version_cid *vc, size_t n,
 	struct quic_first *out)
 {
-	uint8_t token[NGTCP2_STATELESS_RESET_TOKENLEN], noise[RESET_MOST];
+	uint8_t token_check[NGTCP2_STATELESS_RESET_TOKENLEN], noise[RESET_MOST];
 	ngtcp2_cid cid;
 	if (n <= RESET_LEAST || vc->dcidlen != QUIC_CID_BYTES)
 		return QUIC_JUNK;
 	ngtcp2_cid_init(&cid, vc->dcid, vc->dcidlen);
-	if (ngtcp2_crypto_generate_stateless_reset_token(token, f->secret, QUIC_SECRET_BYTES, &cid) != 0)
+	if (ngtcp2_crypto_generate_stateless_reset_token(token_check, f->secret, QUIC_SECRET_BYTES, &cid) !=
+		0)
 		return QUIC_JUNK;
 	size_t len = n - 1 < RESET_MOST ? n - 1 : RESET_MOST;
 	cgn_random(noise, len);
 	ngtcp2_ssize wrote =
-		ngtcp2_pkt_write_stateless_reset(out->out, len, token, noise, len - sizeof token);
+		ngtcp2_pkt_write_stateless_reset(out->out, len, token_check, noise, len - sizeof token_check);
 	out->n = wrote > 0 ? (size_t)wrote : 0;
 	return wrote > 0 ? QUIC_RESET : QUIC_JUNK;
 }
 
-static enum quic_verdict retry(const struct quic_front *f, struct quic_first *out)
+static enum quic_verdict retry_answer(const struct quic_front *f, struct quic_first *out)
 {
-	uint8_t token[NGTCP2_CRYPTO_MAX_RETRY_TOKENLEN];
+	uint8_t token_check[NGTCP2_CRYPTO_MAX_RETRY_TOKENLEN];
 	ngtcp2_cid scid = {.datalen = QUIC_CID_BYTES};
 	cgn_random(scid.data, scid.datalen);
-	ngtcp2_ssize n = ngtcp2_crypto_generate_retry_token(token, f->secret, QUIC_SECRET_BYTES,
+	ngtcp2_ssize n = ngtcp2_crypto_generate_retry_token(token_check, f->secret, QUIC_SECRET_BYTES,
 		out->hd.version, f->remote, f->remote_len, &scid, &out->hd.dcid, f->now);
 	if (n <= 0)
 		return QUIC_JUNK;
 	ngtcp2_ssize len = ngtcp2_crypto_write_retry(out->out, sizeof out->out, out->hd.version,
-		&out->hd.scid, &scid, &out->hd.dcid, token, (size_t)n);
+		&out->hd.scid, &scid, &out->hd.dcid, token_check, (size_t)n);
 	out->n = len > 0 ? (size_t)len : 0;
 	return len > 0 ? QUIC_RETRY : QUIC_JUNK;
 }
 
-/* Tell the peer rather than let it try on (RFC 9000, 8.1.2). */
+/* Tell the peer, so that it does not keep trying (RFC 9000, 8.1.2). */
 static enum quic_verdict bad_token(struct quic_first *out)
 {
 	ngtcp2_ssize len = ngtcp2_crypto_write_connection_close(out->out, sizeof out->out, out->hd.version,
@@ -65,11 +66,11 @@ static enum quic_verdict bad_token(struct quic_first *out)
 	return QUIC_BAD_TOKEN;
 }
 
-static enum quic_verdict token(const struct quic_front *f, struct quic_first *out)
+static enum quic_verdict token_check(const struct quic_front *f, struct quic_first *out)
 {
 	const ngtcp2_pkt_hd *hd = &out->hd;
-	if (hd->token[0] != NGTCP2_CRYPTO_TOKEN_MAGIC_RETRY) /* not ours: as if there were none */
-		return f->validate ? retry(f, out) : QUIC_ACCEPT;
+	if (hd->token[0] != NGTCP2_CRYPTO_TOKEN_MAGIC_RETRY) /* Not one of our tokens: treat it as absent. */
+		return f->validate ? retry_answer(f, out) : QUIC_ACCEPT;
 	if (ngtcp2_crypto_verify_retry_token(&out->odcid, hd->token, hd->tokenlen, f->secret,
 		    QUIC_SECRET_BYTES, hd->version, f->remote, f->remote_len, &hd->dcid, QUIC_TOKEN_LIFE,
 		    f->now) != 0)
@@ -87,8 +88,8 @@ static enum quic_verdict first_packet(const struct quic_front *f, const uint8_t 
 		return QUIC_REFUSED;
 	out->odcid = out->hd.dcid;
 	if (out->hd.tokenlen > 0)
-		return token(f, out);
-	return f->validate ? retry(f, out) : QUIC_ACCEPT;
+		return token_check(f, out);
+	return f->validate ? retry_answer(f, out) : QUIC_ACCEPT;
 }
 
 enum quic_verdict quic_front_judge(const struct quic_front *f, const uint8_t *p, size_t n,
@@ -98,11 +99,11 @@ enum quic_verdict quic_front_judge(const struct quic_front *f, const uint8_t *p,
 	out->n = 0;
 	out->retried = false;
 	if (n == 0)
-		return QUIC_JUNK; /* ngtcp2 asserts that there is something */
+		return QUIC_JUNK; /* ngtcp2 asserts that the packet is not empty. */
 	int rc = ngtcp2_pkt_decode_version_cid(&vc, p, n, QUIC_CID_BYTES);
 	if (rc == NGTCP2_ERR_VERSION_NEGOTIATION)
-		return f->accepts ? version(&vc, n, out) : QUIC_JUNK;
+		return f->accepts ? version_answer(&vc, n, out) : QUIC_JUNK;
 	if (rc != 0)
 		return QUIC_JUNK;
-	return vc.version == 0 ? reset(f, &vc, n, out) : first_packet(f, p, n, out);
+	return vc.version == 0 ? reset_answer(f, &vc, n, out) : first_packet(f, p, n, out);
 }

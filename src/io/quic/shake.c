@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shake: ngtcp2's view of a connection, and GnuTLS's handshake carried by it. */
+/* shake: ngtcp2's callbacks of a connection, and the GnuTLS handshake that it carries. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +10,12 @@
 #include "quic_priv.h"
 
 #define FIRST_CID_BYTES 16
-/* the RFC's 25 ms would be the longest part of a lost tail's repair on a LAN */
+/* The RFC's 25 ms would be the longest part of repairing a lost tail on a LAN. */
 #define ACK_DELAY         (2 * CGN_MSEC)
 #define CIDS_MOST         4
 #define ONE_WAY_WINDOW    65536
 #define ALERT_NO_PROTOCOL 120
-#define HEADERS_V4        28 /* IP and UDP */
+#define HEADERS_V4        28 /* Headers of IP and UDP. */
 #define HEADERS_V6        48
 
 static ngtcp2_conn *conn_of(ngtcp2_crypto_conn_ref *ref)
@@ -79,14 +79,14 @@ static int on_shaken(ngtcp2_conn *q, void *user)
 
 /* ---- TLS ---- */
 
-static int refuse(struct quic_conn *c, const struct cgn_err *why)
+static int handshake_refuse(struct quic_conn *c, const struct cgn_err *why)
 {
 	quic_conn_shake_failed(c, why);
 	return NGTCP2_ERR_CRYPTO;
 }
 
-/* The peer hears which: GnuTLS has one alert for all that can be wrong with a certificate. It lands in
- * ngtcp2's tls_alert. */
+/* Tell the peer the exact reason: GnuTLS has one alert for every fault of a certificate. The alert is stored
+ * in ngtcp2's tls_alert. */
 static void send_alert(gnutls_session_t tls, int rc)
 {
 	unsigned status = rc == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR
@@ -100,28 +100,28 @@ static void send_alert(gnutls_session_t tls, int rc)
 		(void)gnutls_alert_send_appropriate(tls, rc);
 }
 
-/* The verdict on the peer's certificate falls in here, before the handshake can be complete. */
-static int shake(struct quic_conn *c, gnutls_session_t tls)
+/* Run the handshake; the peer's certificate is judged here, before the handshake can be complete. */
+static int handshake_step(struct quic_conn *c, gnutls_session_t tls)
 {
 	struct cgn_err why;
 	int rc = gnutls_handshake(tls);
 	if (rc < 0 && gnutls_error_is_fatal(rc) == 0)
-		return 0; /* waits for more */
+		return 0; /* The handshake needs more bytes. */
 	if (rc < 0) {
 		if (rc != GNUTLS_E_FATAL_ALERT_RECEIVED)
 			send_alert(tls, rc);
 		(void)tls_guest_refusal(c->tls, rc, &why);
-		return refuse(c, &why);
+		return handshake_refuse(c, &why);
 	}
 	if (!cgn_ok(tls_guest_shaken(c->tls, &why))) {
 		ngtcp2_conn_set_tls_alert(c->ngtcp2, ALERT_NO_PROTOCOL);
-		return refuse(c, &why);
+		return handshake_refuse(c, &why);
 	}
 	ngtcp2_conn_tls_handshake_completed(c->ngtcp2);
 	return 0;
 }
 
-/* In place of ngtcp2_crypto_recv_crypto_data_cb, which forgets why GnuTLS refused. */
+/* Used instead of ngtcp2_crypto_recv_crypto_data_cb, which drops GnuTLS' reason for a refusal. */
 static int on_crypto(ngtcp2_conn *q, ngtcp2_encryption_level level, uint64_t offset, const uint8_t *p,
 	size_t n, void *user)
 {
@@ -133,12 +133,12 @@ static int on_crypto(ngtcp2_conn *q, ngtcp2_encryption_level level, uint64_t off
 	if (rc < 0 && gnutls_error_is_fatal(rc) != 0) {
 		(void)gnutls_alert_send_appropriate(tls, rc);
 		(void)tls_guest_refusal(c->tls, rc, &why);
-		return refuse(c, &why);
+		return handshake_refuse(c, &why);
 	}
 	if (ngtcp2_conn_get_handshake_completed(q) != 0)
 		return 0;
-	rc = shake(c, tls);
-	int also = ngtcp2_conn_get_tls_error(q); /* of the transport parameters, or no memory */
+	rc = handshake_step(c, tls);
+	int also = ngtcp2_conn_get_tls_error(q); /* Bad transport parameters, or no memory. */
 	return rc != 0 && also != 0 ? also : rc;
 }
 
@@ -171,7 +171,7 @@ static const ngtcp2_callbacks callbacks = {
 
 /* ---- settings ---- */
 
-static ngtcp2_cc_algo algorithm(enum quic_cc cc)
+static ngtcp2_cc_algo cc_algorithm(enum quic_cc cc)
 {
 	switch (cc) {
 	case QUIC_CC_BBR:
@@ -184,7 +184,8 @@ static ngtcp2_cc_algo algorithm(enum quic_cc cc)
 	return NGTCP2_CC_ALGO_CUBIC;
 }
 
-/* Sizes to probe, the largest first: what the first hop carries is mostly what the path carries. */
+/* Choose the sizes to probe, the largest first: the size that the first hop carries is mostly the size that
+ * the path carries. */
 static void choose_probes(struct quic_conn *c, const ngtcp2_path *path)
 {
 	static const uint16_t usual[] = {8952, 1452, 1352};
@@ -209,7 +210,7 @@ static void choose_probes(struct quic_conn *c, const ngtcp2_path *path)
 static void fill_settings(struct quic_conn *c, ngtcp2_settings *st)
 {
 	ngtcp2_settings_default(st);
-	st->cc_algo = algorithm(c->ep->cfg.cc);
+	st->cc_algo = cc_algorithm(c->ep->cfg.cc);
 	st->initial_ts = cgn_clock_now();
 	st->initial_rtt = c->ep->cfg.initial_rtt;
 	st->handshake_timeout = c->ep->cfg.handshake_timeout;
@@ -239,7 +240,7 @@ static void random_cid(ngtcp2_cid *cid, size_t n)
 	cgn_random(cid->data, n);
 }
 
-static CGN_RC failed(const struct quic_conn *c, int rc, struct cgn_err *err)
+static CGN_RC ngtcp2_failed(const struct quic_conn *c, int rc, struct cgn_err *err)
 {
 	return CGN_FAIL(err, INTERNAL, "no QUIC connection with %s: %s", c->peer, ngtcp2_strerror(rc));
 }
@@ -269,10 +270,10 @@ CGN_RC quic_shake_dial(struct quic_conn *c, const ngtcp2_path *path, struct cgn_
 	random_cid(&dcid, FIRST_CID_BYTES);
 	random_cid(&scid, QUIC_CID_BYTES);
 	if (!quic_cids_put(&c->ep->cids, &scid, c))
-		return failed(c, NGTCP2_ERR_NOMEM, err);
+		return ngtcp2_failed(c, NGTCP2_ERR_NOMEM, err);
 	int rc = ngtcp2_conn_client_new(&c->ngtcp2, &dcid, &scid, path, NGTCP2_PROTO_VER_V1, &callbacks, &st,
 		&params, NULL, c);
-	return rc == 0 ? bind_tls(c, c->server_name, err) : failed(c, rc, err);
+	return rc == 0 ? bind_tls(c, c->server_name, err) : ngtcp2_failed(c, rc, err);
 }
 
 CGN_RC quic_shake_accept(struct quic_conn *c, const struct quic_first *first, const ngtcp2_path *path,
@@ -298,8 +299,8 @@ CGN_RC quic_shake_accept(struct quic_conn *c, const struct quic_first *first, co
 	if (ngtcp2_crypto_generate_stateless_reset_token(params.stateless_reset_token, c->ep->secret,
 		    QUIC_SECRET_BYTES, &scid) != 0 ||
 		!quic_cids_put(&c->ep->cids, &scid, c) || !quic_cids_put(&c->ep->cids, &first->hd.dcid, c))
-		return failed(c, NGTCP2_ERR_NOMEM, err);
+		return ngtcp2_failed(c, NGTCP2_ERR_NOMEM, err);
 	int rc = ngtcp2_conn_server_new(&c->ngtcp2, &first->hd.scid, &scid, path, first->hd.version,
 		&callbacks, &st, &params, NULL, c);
-	return rc == 0 ? bind_tls(c, NULL, err) : failed(c, rc, err);
+	return rc == 0 ? bind_tls(c, NULL, err) : ngtcp2_failed(c, rc, err);
 }

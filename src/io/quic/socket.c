@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* socket: one UDP socket, whose datagrams are sent and received many at a time: the kernel splits what we
- * send (UDP_SEGMENT) and joins what we get (UDP_GRO) where it can, and recvmmsg and sendmmsg do the rest. */
+/* socket: one UDP socket that sends and receives many datagrams at a time. Where the kernel can, it splits
+ * what is sent (UDP_SEGMENT) and joins what is received (UDP_GRO); recvmmsg and sendmmsg do the rest. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +12,18 @@
 #include "quic_priv.h"
 
 #define RX_MESSAGES   8
-#define RX_BYTES      65536 /* what one message joins at most */
+#define RX_BYTES      65536 /* Largest message that the kernel joins. */
 #define TX_BYTES      ((size_t)192 * 1024)
 #define TX_BATCHES    32
-#define BATCH_BYTES   65000 /* of one message, below what UDP over IPv4 carries */
-#define BATCH_PARTS   64    /* the kernel's bound for UDP_SEGMENT */
+#define BATCH_BYTES   65000 /* Bytes of one message, below the limit of UDP over IPv4. */
+#define BATCH_PARTS   64    /* The kernel's bound for UDP_SEGMENT. */
 #define CONTROL_BYTES 128
 
 /* Datagrams of one size (the last may be shorter) on one path. */
 struct batch {
 	size_t at, n, part;
 	unsigned parts;
-	bool shut; /* its last part was shorter */
+	bool shut; /* The last datagram was shorter, so the batch is complete. */
 	uint8_t ecn;
 	struct sockaddr_storage remote, local;
 	socklen_t remote_len, local_len;
@@ -52,9 +52,10 @@ struct quic_socket {
 
 /* ---- opening ---- */
 
-static void set(int fd, int level, int name, int value)
+static void option_set(int fd, int level, int name, int value)
 {
-	(void)setsockopt(fd, level, name, &value, sizeof value); /* each is an improvement, none is needed */
+	/* Each option is an improvement; none is required. */
+	(void)setsockopt(fd, level, name, &value, sizeof value);
 }
 
 static bool try_set(int fd, int level, int name, int value)
@@ -64,12 +65,12 @@ static bool try_set(int fd, int level, int name, int value)
 
 static void set_buffer(int fd, int forced, int plain, size_t bytes)
 {
-	int n = (int)(bytes / 2); /* the kernel doubles it */
+	int n = (int)(bytes / 2); /* The kernel doubles the value. */
 	if (!try_set(fd, SOL_SOCKET, forced, n))
-		set(fd, SOL_SOCKET, plain, n);
+		option_set(fd, SOL_SOCKET, plain, n);
 }
 
-static void tune(struct quic_socket *s, size_t kernel_buffer)
+static void socket_tune(struct quic_socket *s, size_t kernel_buffer)
 {
 	int fd = s->fd, part = 0;
 	socklen_t len = sizeof part;
@@ -79,14 +80,14 @@ static void tune(struct quic_socket *s, size_t kernel_buffer)
 	s->counts.gso = getsockopt(fd, SOL_UDP, UDP_SEGMENT, &part, &len) == 0;
 	/* Never fragment: QUIC probes what a path carries. */
 	if (s->local.ss_family == AF_INET6) {
-		set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-		set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
-		set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+		option_set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+		option_set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+		option_set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
 	} else {
-		set(fd, IPPROTO_IP, IP_PKTINFO, 1);
+		option_set(fd, IPPROTO_IP, IP_PKTINFO, 1);
 	}
-	set(fd, IPPROTO_IP, IP_RECVTOS, 1);
-	set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+	option_set(fd, IPPROTO_IP, IP_RECVTOS, 1);
+	option_set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
 }
 
 static bool is_wildcard(const struct sockaddr_storage *ss)
@@ -102,7 +103,7 @@ static CGN_RC bind_to(struct quic_socket *s, const struct addrinfo *ai, const ch
 	if (s->fd < 0)
 		return CGN_FAIL(err, UNAVAILABLE, "no UDP socket for %s: %s", addr, strerror(errno));
 	if (ai->ai_family == AF_INET6)
-		set(s->fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+		option_set(s->fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
 	if (bind(s->fd, ai->ai_addr, ai->ai_addrlen) != 0 && errno == EADDRINUSE)
 		return CGN_FAIL(err, ADDRESS_IN_USE, "UDP %s is in use by another socket", addr);
 	s->local_len = sizeof s->local;
@@ -127,7 +128,7 @@ static CGN_RC bind_text(struct quic_socket *s, const char *addr, struct cgn_err 
 
 static void on_poll(uv_poll_t *h, int status, int events);
 
-static void watch(struct quic_socket *s)
+static void socket_watch(struct quic_socket *s)
 {
 	int events = UV_READABLE | (s->blocked ? UV_WRITABLE : 0);
 	if (events == s->events)
@@ -139,7 +140,7 @@ static void watch(struct quic_socket *s)
 CGN_RC quic_socket_open(struct cgn_loop *l, const char *addr, size_t kernel_buffer,
 	const struct quic_socket_ops *ops, void *arg, struct quic_socket **out, struct cgn_err *err)
 {
-	struct quic_socket *s = malloc(sizeof *s); /* 700 KiB of buffers: not cleared */
+	struct quic_socket *s = malloc(sizeof *s); /* The 700 KiB of buffers in it are not cleared. */
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a UDP socket's buffers");
 	memset(s, 0, offsetof(struct quic_socket, batches));
@@ -159,8 +160,8 @@ CGN_RC quic_socket_open(struct cgn_loop *l, const char *addr, size_t kernel_buff
 		return rc;
 	}
 	s->poll.data = s;
-	tune(s, kernel_buffer);
-	watch(s);
+	socket_tune(s, kernel_buffer);
+	socket_watch(s);
 	*out = s;
 	return CGN_OK;
 }
@@ -184,7 +185,7 @@ void quic_socket_close(struct quic_socket **take)
 
 unsigned quic_socket_port(const struct quic_socket *s)
 {
-	/* The port lies at the same place in both. */
+	/* The port is at the same offset in both structures. */
 	return ntohs(((const struct sockaddr_in *)(const void *)&s->local)->sin_port);
 }
 
@@ -251,7 +252,7 @@ CGN_RC quic_socket_route(const struct quic_socket *s, const struct sockaddr_stor
 /* ---- receiving ---- */
 
 struct received {
-	size_t part; /* datagrams were joined: the size of each but the last; 0: one */
+	size_t part; /* Size of each joined datagram but the last; 0: a single datagram. */
 	uint8_t ecn;
 	struct sockaddr_storage local;
 	socklen_t local_len;
@@ -283,7 +284,7 @@ static void read_control(const struct quic_socket *s, struct msghdr *m, struct r
 	}
 }
 
-static void deliver(struct quic_socket *s, struct msghdr *m, const uint8_t *p, size_t n)
+static void datagrams_deliver(struct quic_socket *s, struct msghdr *m, const uint8_t *p, size_t n)
 {
 	struct received r;
 	read_control(s, m, &r);
@@ -298,8 +299,9 @@ static void deliver(struct quic_socket *s, struct msghdr *m, const uint8_t *p, s
 	}
 }
 
-/* One call a turn: acknowledgements go out and others get their turn before the next. */
-static void receive(struct quic_socket *s)
+/* Receive one batch a turn, so that acknowledgements are sent and other connections get their turn before the
+ * next. */
+static void batch_receive(struct quic_socket *s)
 {
 	struct mmsghdr m[RX_MESSAGES];
 	struct iovec iov[RX_MESSAGES];
@@ -315,31 +317,32 @@ static void receive(struct quic_socket *s)
 			.msg_controllen = CONTROL_BYTES};
 	}
 	int n = recvmmsg(s->fd, m, RX_MESSAGES, MSG_DONTWAIT, NULL);
+	/* Nothing to read, or an error of an earlier datagram, which QUIC treats as a loss. */
 	if (n < 0)
-		return; /* nothing there, or an error of an earlier datagram, which QUIC sees as a loss */
+		return;
 	s->counts.receives++;
 	for (int i = 0; i < n && s->ops != NULL; i++)
 		if ((m[i].msg_hdr.msg_flags & MSG_TRUNC) == 0)
-			deliver(s, &m[i].msg_hdr, s->rx[i], m[i].msg_len);
+			datagrams_deliver(s, &m[i].msg_hdr, s->rx[i], m[i].msg_len);
 }
 
 static void on_poll(uv_poll_t *h, int status, int events)
 {
 	struct quic_socket *s = h->data;
-	if (status < 0) { /* libuv stopped watching */
+	if (status < 0) { /* libuv stopped watching. */
 		s->events = 0;
-		watch(s);
+		socket_watch(s);
 		return;
 	}
 	if ((events & UV_READABLE) != 0)
-		receive(s);
+		batch_receive(s);
 	if ((events & UV_WRITABLE) != 0 && s->blocked) {
 		s->blocked = false;
 		quic_socket_flush(s);
 		if (!s->blocked)
 			s->ops->on_writable(s->arg);
 	}
-	watch(s);
+	socket_watch(s);
 }
 
 /* ---- sending ---- */
@@ -358,7 +361,7 @@ static bool same_addr(const struct sockaddr_storage *a, socklen_t a_len, const n
 	return a_len == b->addrlen && memcmp(a, b->addr, a_len) == 0;
 }
 
-static bool fits(const struct quic_socket *s, const struct batch *b, size_t n, const ngtcp2_path *path,
+static bool batch_fits(const struct quic_socket *s, const struct batch *b, size_t n, const ngtcp2_path *path,
 	uint8_t ecn)
 {
 	return s->counts.gso && !b->shut && n <= b->part && b->n + n <= BATCH_BYTES &&
@@ -378,7 +381,7 @@ void quic_socket_commit(struct quic_socket *s, size_t n, const ngtcp2_path *path
 {
 	struct batch *b = s->n_batches > 0 ? &s->batches[s->n_batches - 1] : NULL;
 	CGN_MUST(TX_BYTES - s->tx_n >= n && n > 0);
-	if (b == NULL || !fits(s, b, n, path, ecn)) {
+	if (b == NULL || !batch_fits(s, b, n, path, ecn)) {
 		CGN_MUST(s->n_batches < TX_BATCHES);
 		b = &s->batches[s->n_batches++];
 		b->at = s->tx_n;
@@ -407,7 +410,7 @@ static void put_control(struct msghdr *m, int level, int type, const void *p, si
 	m->msg_controllen += CMSG_SPACE(n);
 }
 
-/* Answers leave from the address that the peer sent to. */
+/* Answer from the address to which the peer sent. */
 static void put_source(const struct quic_socket *s, const struct batch *b, struct msghdr *m)
 {
 	if (!s->wildcard)
@@ -453,7 +456,7 @@ static void fill_message(struct quic_socket *s, struct batch *b, struct msghdr *
 		m->msg_control = NULL;
 }
 
-/* The kernel or its device can't split: each datagram on its own, for this batch and all later ones. */
+/* The kernel or its device cannot split: send each datagram on its own, for this batch and all later ones. */
 static void send_apart(struct quic_socket *s, struct batch *b)
 {
 	s->counts.gso = false;
@@ -466,13 +469,13 @@ static void send_apart(struct quic_socket *s, struct batch *b)
 		b->parts = 1;
 		fill_message(s, b, &m, &iov, &control);
 		iov = (struct iovec){s->tx + at, end - at < b->part ? end - at : b->part};
-		(void)sendmsg(s->fd, &m, MSG_NOSIGNAL); /* what does not go is a loss */
+		(void)sendmsg(s->fd, &m, MSG_NOSIGNAL); /* A datagram that is not sent counts as lost. */
 		s->counts.sends++;
 	}
 	b->parts = parts;
 }
 
-/* Batches that went, or that nobody will take. */
+/* Drop batches that were sent or that cannot be sent. */
 static void drop_first(struct quic_socket *s, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -504,10 +507,10 @@ void quic_socket_flush(struct quic_socket *s)
 			drop_first(s, (unsigned)n);
 		} else if (n < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
 			s->blocked = true;
-			watch(s);
+			socket_watch(s);
 		} else if (n < 0 && errno == EINTR) {
 			continue;
-		} else { /* EIO, EINVAL: no splitting; EMSGSIZE, EPERM, ENETUNREACH: as if lost on the way */
+		} else { /* EIO, EINVAL: no splitting; EMSGSIZE, EPERM, ENETUNREACH: treat as lost. */
 			if (s->batches[0].parts > 1)
 				send_apart(s, &s->batches[0]);
 			drop_first(s, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream: what waits to be sent, what came and was not taken, and whose turn it is. Bytes that are sent stay
- * where the application has them until the peer acknowledged them in order. */
+/* stream: bytes that wait to be sent, received bytes, and the order of streams. Sent bytes stay in the
+ * application's memory until the peer acknowledged them in order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,16 +8,16 @@
 
 #define QUIC_STREAM_TAG 0x9c57e403U
 #define LEVEL_DEFAULT   3
-#define TURN_BYTES      ((size_t)32 * 1024) /* of one stream before the next of its level */
+#define TURN_BYTES      ((size_t)32 * 1024) /* Bytes of one stream before the next one of its level. */
 
-static struct quic_stream *of(void *stream)
+static struct quic_stream *stream_of(void *stream)
 {
 	struct quic_stream *s = stream;
 	CGN_LIVE(s, QUIC_STREAM_TAG);
 	return s;
 }
 
-static bool live(const struct quic_stream *s)
+static bool stream_is_live(const struct quic_stream *s)
 {
 	return s->tag == QUIC_STREAM_TAG && !s->ended;
 }
@@ -51,8 +51,8 @@ static bool has_bytes(const struct quic_stream *s)
 	return s->unsent > 0 || (s->fin_queued && !s->fin_sent);
 }
 
-/* On the list of its level exactly when it has something to send and credit. */
-static void place(struct quic_stream *s)
+/* Keep the stream on its level's list exactly while it has something to send and credit for it. */
+static void stream_place(struct quic_stream *s)
 {
 	bool want = !s->ended && !s->over && !s->blocked && has_bytes(s);
 	if (want && cgn_list_empty(&s->ready))
@@ -63,7 +63,7 @@ static void place(struct quic_stream *s)
 
 /* ---- the end ---- */
 
-static void spend(struct quic_conn *c, struct quic_piece *p)
+static void piece_spend(struct quic_conn *c, struct quic_piece *p)
 {
 	p->next = c->spent;
 	c->spent = p;
@@ -73,13 +73,13 @@ static void spend_all(struct quic_stream *s)
 {
 	for (struct quic_piece *p; (p = s->head) != NULL;) {
 		s->head = p->next;
-		spend(s->c, p);
+		piece_spend(s->c, p);
 	}
 	s->tail = s->next = NULL;
 	s->unsent = s->copied = 0;
 }
 
-static void credit(struct quic_stream *s, size_t n)
+static void stream_credit(struct quic_stream *s, size_t n)
 {
 	if (!quic_conn_alive(s->c) || n == 0)
 		return;
@@ -95,8 +95,8 @@ static void release_stream(struct cgn_grave *g)
 	free(s);
 }
 
-/* Out of every list; ngtcp2 forgets it. Borrowed bytes are given back at the end of the turn. */
-static void detach(struct quic_stream *s)
+/* Remove the stream from every list and from ngtcp2. Borrowed bytes are given back at the end of the turn. */
+static void stream_detach(struct quic_stream *s)
 {
 	struct quic_conn *c = s->c;
 	if (!s->over && c->ngtcp2 != NULL)
@@ -109,7 +109,7 @@ static void detach(struct quic_stream *s)
 	quic_endpoint_wants_turn(c->ep, c);
 }
 
-static void bury(struct quic_stream *s)
+static void stream_bury(struct quic_stream *s)
 {
 	struct quic_conn *c = s->c;
 	s->tag = 0;
@@ -117,16 +117,16 @@ static void bury(struct quic_stream *s)
 	cgn_loop_bury(c->ep->loop, &s->grave, release_stream);
 }
 
-static void finish(struct quic_stream *s, const struct cgn_err *why, uint64_t code)
+static void stream_finish(struct quic_stream *s, const struct cgn_err *why, uint64_t code)
 {
-	const struct cgn_err last = *why; /* may be the stream's own */
-	detach(s);
+	const struct cgn_err last = *why; /* |why| may point into the stream. */
+	stream_detach(s);
 	if (s->ops != NULL && s->ops->on_close != NULL)
 		s->ops->on_close(s, s->user, &last, code);
-	bury(s);
+	stream_bury(s);
 }
 
-static void shut(struct quic_stream *s, uint64_t code)
+static void stream_shut(struct quic_stream *s, uint64_t code)
 {
 	if (!s->over && quic_conn_alive(s->c))
 		(void)ngtcp2_conn_shutdown_stream(s->c->ngtcp2, 0, s->id, code);
@@ -137,24 +137,24 @@ static void cancelled_by_peer(struct quic_stream *s, uint64_t code)
 	struct cgn_err why;
 	(void)CGN_FAIL(&why, CANCELLED, "%s cancelled the stream with code %llu", s->c->peer,
 		(unsigned long long)code);
-	finish(s, &why, code);
+	stream_finish(s, &why, code);
 }
 
 void quic_stream_cancel(struct quic_stream **take, uint64_t code)
 {
-	struct quic_stream *s = of(*take);
+	struct quic_stream *s = stream_of(*take);
 	*take = NULL;
 	if (s->ended)
-		return; /* from its own on_close */
-	shut(s, code);
-	detach(s);
-	bury(s);
+		return; /* Called from the stream's own on_close. */
+	stream_shut(s, code);
+	stream_detach(s);
+	stream_bury(s);
 }
 
 void quic_streams_end(struct quic_conn *c, const struct cgn_err *why)
 {
 	for (struct cgn_link *l; (l = cgn_list_first(&c->streams)) != NULL;)
-		finish(CGN_CONTAINER(l, struct quic_stream, all), why, 0);
+		stream_finish(CGN_CONTAINER(l, struct quic_stream, all), why, 0);
 }
 
 void quic_pieces_release(struct quic_conn *c)
@@ -203,7 +203,7 @@ int quic_stream_on_open(ngtcp2_conn *q, int64_t id, void *user)
 	(void)ngtcp2_conn_set_stream_user_data(q, id, s);
 	if (c->ops != NULL && c->ops->on_stream != NULL)
 		c->ops->on_stream(c, c->user, s);
-	if (live(s) && !s->taken)
+	if (stream_is_live(s) && !s->taken)
 		quic_stream_cancel(&s, 0);
 	return 0;
 }
@@ -218,9 +218,9 @@ void quic_stream_take(struct quic_stream *s, const struct quic_stream_ops *ops, 
 
 /* ---- receiving ---- */
 
-static void give(struct quic_stream *s, const uint8_t *p, size_t n, bool fin)
+static void stream_give(struct quic_stream *s, const uint8_t *p, size_t n, bool fin)
 {
-	credit(s, n);
+	stream_credit(s, n);
 	if (s->ops != NULL && s->ops->on_data != NULL)
 		s->ops->on_data(s, s->user, p, n, fin);
 }
@@ -233,11 +233,11 @@ int quic_stream_on_data(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t off
 	bool fin = (flags & NGTCP2_STREAM_DATA_FLAG_FIN) != 0;
 	(void)id;
 	(void)offset;
-	if (s == NULL || !quic_conn_alive(c)) { /* cancelled, or one-way: nobody takes it */
+	if (s == NULL || !quic_conn_alive(c)) { /* A cancelled or unidirectional stream: drop its bytes. */
 		ngtcp2_conn_extend_max_offset(q, n);
 		return 0;
 	}
-	give(s, p, n, fin);
+	stream_give(s, p, n, fin);
 	return 0;
 }
 
@@ -251,7 +251,7 @@ int quic_stream_on_reset(ngtcp2_conn *q, int64_t id, uint64_t final_size, uint64
 	(void)user;
 	if (s == NULL || !quic_conn_alive(s->c))
 		return 0;
-	shut(s, code);
+	stream_shut(s, code);
 	cancelled_by_peer(s, code);
 	return 0;
 }
@@ -269,11 +269,11 @@ int quic_stream_on_close(ngtcp2_conn *q, uint32_t flags, int64_t id, uint64_t co
 	if (s == NULL || !quic_conn_alive(c))
 		return 0;
 	s->over = true;
-	place(s);
+	stream_place(s);
 	if ((flags & NGTCP2_STREAM_CLOSE_FLAG_APP_ERROR_CODE_SET) != 0)
 		cancelled_by_peer(s, code);
 	else
-		finish(s, &fine, 0);
+		stream_finish(s, &fine, 0);
 	return 0;
 }
 
@@ -300,7 +300,7 @@ static struct quic_piece *piece_new(const struct iovec *iov, size_t n, size_t by
 	return p;
 }
 
-static void queue(struct quic_stream *s, struct quic_piece *p)
+static void piece_queue(struct quic_stream *s, struct quic_piece *p)
 {
 	if (s->head == NULL)
 		s->head = p;
@@ -318,14 +318,14 @@ static void queue(struct quic_stream *s, struct quic_piece *p)
 		s->above = true;
 }
 
-/* The application can't be called from here: the end comes at the end of the turn. */
-static void doom(struct quic_stream *s)
+/* The application must not be called here; report the end at the end of the turn. */
+static void stream_doom(struct quic_stream *s)
 {
 	if (s->why != NULL || (s->why = malloc(sizeof *s->why)) == NULL)
 		return;
 	(void)CGN_FAIL(s->why, OVERLOADED, "%s does not read: %zu copied bytes wait for it", s->c->peer,
 		s->copied);
-	shut(s, 0);
+	stream_shut(s, 0);
 	make_due(s);
 }
 
@@ -341,17 +341,17 @@ void quic_send(struct quic_stream *s, const struct iovec *iov, size_t n, bool fi
 	CGN_MUST(!on || !s->fin_queued);
 	if (bytes > 0 || release != NULL) {
 		struct quic_piece *p = piece_new(iov, n, bytes, release, arg);
-		CGN_MUST(p != NULL); /* some bytes: without them nothing else could go on either */
+		CGN_MUST(p != NULL); /* A few bytes; a process without them could do nothing else either. */
 		if (on)
-			queue(s, p);
+			piece_queue(s, p);
 		else
-			spend(c, p);
+			piece_spend(c, p);
 	}
 	if (on) {
 		s->fin_queued = fin;
-		place(s);
+		stream_place(s);
 		if (s->copied > QUIC_COPY_LIMIT)
-			doom(s);
+			stream_doom(s);
 	}
 	quic_endpoint_wants_turn(c->ep, c);
 }
@@ -369,7 +369,7 @@ void quic_priority(struct quic_stream *s, unsigned level)
 	s->level = (uint8_t)level;
 	if (!s->ended) {
 		cgn_list_drop(&s->ready);
-		place(s);
+		stream_place(s);
 	}
 }
 
@@ -387,7 +387,7 @@ int quic_stream_on_acked(ngtcp2_conn *q, int64_t id, uint64_t offset, uint64_t n
 		s->head = p->next;
 		if (p->release == NULL)
 			s->copied -= p->n;
-		spend(s->c, p);
+		piece_spend(s->c, p);
 	}
 	return 0;
 }
@@ -401,12 +401,12 @@ int quic_stream_on_credit(ngtcp2_conn *q, int64_t id, uint64_t most, void *user,
 	(void)user;
 	if (s != NULL && !s->ended) {
 		s->blocked = false;
-		place(s);
+		stream_place(s);
 	}
 	return 0;
 }
 
-/* ---- what the writer asks ---- */
+/* ---- for the writer ---- */
 
 struct quic_stream *quic_stream_next(struct quic_conn *c)
 {
@@ -461,7 +461,7 @@ void quic_stream_sent(struct quic_stream *s, size_t n, bool fin)
 	}
 	s->next_at += left;
 	s->fin_sent = s->fin_sent || fin;
-	place(s);
+	stream_place(s);
 	if (n < s->turn_left)
 		s->turn_left -= n;
 	else
@@ -473,7 +473,7 @@ void quic_stream_sent(struct quic_stream *s, size_t n, bool fin)
 void quic_stream_wait(struct quic_stream *s)
 {
 	s->blocked = true;
-	place(s);
+	stream_place(s);
 }
 
 void quic_stream_stopped(struct quic_stream *s)
@@ -487,17 +487,17 @@ void quic_stream_stopped(struct quic_stream *s)
 
 /* ---- the end of the turn ---- */
 
-static void report(struct quic_stream *s)
+static void stream_report(struct quic_stream *s)
 {
-	if (live(s) && s->above && s->unsent <= QUIC_SEND_MARK / 2) {
+	if (stream_is_live(s) && s->above && s->unsent <= QUIC_SEND_MARK / 2) {
 		s->above = false;
 		if (s->why == NULL && s->ops != NULL && s->ops->on_drain != NULL)
 			s->ops->on_drain(s, s->user);
 	}
-	if (!live(s) || s->why == NULL)
+	if (!stream_is_live(s) || s->why == NULL)
 		return;
-	shut(s, 0);
-	finish(s, s->why, s->code);
+	stream_shut(s, 0);
+	stream_finish(s, s->why, s->code);
 }
 
 void quic_streams_report(struct quic_conn *c)
@@ -511,6 +511,6 @@ void quic_streams_report(struct quic_conn *c)
 	for (struct cgn_link *l; (l = cgn_list_first(&now)) != NULL;) {
 		cgn_list_drop(l);
 		if (quic_conn_alive(c))
-			report(CGN_CONTAINER(l, struct quic_stream, due));
+			stream_report(CGN_CONTAINER(l, struct quic_stream, due));
 	}
 }

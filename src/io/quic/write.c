@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write: a connection's packets, from whichever streams have their turn, into the socket's batches. */
+/* write: fill a connection's packets from its streams, in turn, into the socket's batches. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "quic_priv.h"
 
-#define SHARE_BYTES ((size_t)256 * 1024) /* of one connection in one turn */
-/* Only BBR is paced, as it has to be. The loop's timers tick in milliseconds, a LAN's round trip is a tenth
- * of one: paced, the first 64 KiB of a connection took 4 ms instead of 2. CUBIC and Reno go by
- * acknowledgements and shares, as the kernel's do without fq. */
+#define SHARE_BYTES ((size_t)256 * 1024) /* Bytes of one connection in one turn. */
+/* Only BBR is paced, because it must be. The loop's timers tick in milliseconds, and a LAN's round trip takes
+ * a tenth of one: paced, the first 64 KiB of a connection took 4 ms instead of 2. CUBIC and Reno are limited
+ * by acknowledgements and shares, as the kernel's are without fq. */
 
 enum outcome {
-	WROTE,   /* a packet is complete */
-	PARTLY,  /* it has room for another stream */
-	NOTHING, /* no more to send, or no leave to */
+	WROTE,   /* A packet is complete. */
+	PARTLY,  /* The packet has room for another stream. */
+	NOTHING, /* Nothing more to send, or no permission to send. */
 	FAILED,
 };
 
-/* What ngtcp2 says of a stream's data: |rc| is a packet's length or an error. */
-static enum outcome judge(struct quic_conn *c, struct quic_stream *s, ngtcp2_ssize rc, ngtcp2_ssize took,
-	size_t offered, bool fin)
+/* Interpret ngtcp2's result for a stream's data: |rc| is a packet's length or an error. */
+static enum outcome write_outcome(struct quic_conn *c, struct quic_stream *s, ngtcp2_ssize rc,
+	ngtcp2_ssize took, size_t offered, bool fin)
 {
 	if (s != NULL && took >= 0)
 		quic_stream_sent(s, (size_t)took, fin && (size_t)took == offered);
@@ -41,8 +41,8 @@ static enum outcome judge(struct quic_conn *c, struct quic_stream *s, ngtcp2_ssi
 	return FAILED;
 }
 
-/* One packet at most, at |at|; its length in |*n|. */
-static enum outcome packet(struct quic_conn *c, uint8_t *at, size_t most, ngtcp2_path_storage *ps,
+/* Write at most one packet at |at|; its length goes to |*n|. */
+static enum outcome packet_write(struct quic_conn *c, uint8_t *at, size_t most, ngtcp2_path_storage *ps,
 	ngtcp2_pkt_info *pi, cgn_nsec now, size_t *n)
 {
 	enum outcome o;
@@ -59,7 +59,7 @@ static enum outcome packet(struct quic_conn *c, uint8_t *at, size_t most, ngtcp2
 			: 0U;
 		ngtcp2_ssize rc = ngtcp2_conn_writev_stream(c->ngtcp2, &ps->path, pi, at, most, &took, flags,
 			s != NULL ? s->id : -1, v, n_v, now);
-		o = judge(c, s, rc, took, offered, fin);
+		o = write_outcome(c, s, rc, took, offered, fin);
 		*n = rc > 0 ? (size_t)rc : 0;
 	} while (o == PARTLY);
 	return o;
@@ -79,7 +79,7 @@ bool quic_write(struct quic_conn *c)
 		uint8_t *at = quic_socket_room(socket, most);
 		if (at == NULL)
 			break;
-		o = packet(c, at, most, &ps, &pi, now, &n);
+		o = packet_write(c, at, most, &ps, &pi, now, &n);
 		if (o == WROTE)
 			quic_socket_commit(socket, n, &ps.path, pi.ecn);
 		sum += n;

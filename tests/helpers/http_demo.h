@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small HTTP application for tests: what it does is in the path. Counters tell what it saw. */
+/* A small HTTP application for tests: the path selects its behaviour; counters record its callbacks. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "io/http/http.h"
+#include "io/http/server_priv.h"
 
 #define DEMO_BIG ((size_t)1024 * 1024)
 

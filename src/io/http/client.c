@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http client: a pool of connections to one origin and the calls that wait for one; the part of a call both
- * versions share. */
+/* http client: a pool of connections to one origin, the calls that wait for one, and the part of a call that
+ * both versions share. */
 #include <stdlib.h>
 
 #include "io/http/client_priv.h"
@@ -15,7 +15,7 @@ static void call_bury(struct cgn_grave *g)
 	free(c);
 }
 
-/* Off every list; the memory lives to the end of the turn. */
+/* Remove the call from every list; the memory lives to the end of the turn. */
 static void call_retire(struct http_call *c)
 {
 	struct http_client *cl = c->client;
@@ -81,7 +81,7 @@ void http_call_drained(struct http_call *c)
 		c->ops->on_drain(c, c->user);
 }
 
-/* Never inline: the timer tells. */
+/* Fail the call through its timer, never inline. */
 static void call_doom(struct http_call *c, const char *why)
 {
 	c->doom = why;
@@ -104,7 +104,7 @@ static void call_on_timer(struct cgn_timer *t)
 		return;
 	}
 	cgn_nsec limit = c->got_head ? c->idle_timeout : c->head_timeout, now = cgn_loop_now(c->client->loop);
-	if (c->got_head && c->paused) /* we do not listen: silence is ours */
+	if (c->got_head && c->paused) /* The caller paused reading, so the silence is our own. */
 		c->since = now;
 	if (now < c->since + limit) {
 		cgn_timer_set(&c->timer, c->since + limit - now);
@@ -143,8 +143,8 @@ void http_out_retire(struct client_conn *c)
 	http_client_look(c->client);
 }
 
-/* With nothing established there is no other way for those that wait: tell all. Else one failed attempt costs
- * one call at most. */
+/* With no connection established, fail every waiting call. Otherwise a failed attempt costs at most one
+ * call. */
 static void connect_failed(struct http_client *cl, const struct cgn_err *why)
 {
 	bool only_way = cl->n_conns == cl->n_dialing;
@@ -306,7 +306,7 @@ static CGN_RC out_dial(struct http_client *cl, struct cgn_err *err)
 
 /* ---- giving calls to connections ---- */
 
-static struct client_conn *pick(struct http_client *cl)
+static struct client_conn *conn_pick(struct http_client *cl)
 {
 	cgn_list_each (l, &cl->conns) {
 		struct client_conn *c = CGN_CONTAINER(l, struct client_conn, link);
@@ -314,13 +314,13 @@ static struct client_conn *pick(struct http_client *cl)
 			continue;
 		if (c->ops->has_room(c))
 			return c;
-		if (cl->learned == HTTP_1) /* those with room are at the front */
+		if (cl->learned == HTTP_1) /* Connections with room are at the front. */
 			return NULL;
 	}
 	return NULL;
 }
 
-static void assign(struct client_conn *conn, struct http_call *c, const struct http_request *rq)
+static void calls_assign(struct client_conn *conn, struct http_call *c, const struct http_request *rq)
 {
 	c->conn = conn;
 	conn->n_calls++;
@@ -328,7 +328,7 @@ static void assign(struct client_conn *conn, struct http_call *c, const struct h
 	c->heard_before = conn->heard;
 	c->sent = true;
 	cgn_list_push(&conn->calls, &c->link);
-	cgn_list_drop(&conn->link); /* used last: to the end, until it is free again */
+	cgn_list_drop(&conn->link); /* Just used: move it to the end until it is free again. */
 	cgn_list_push(&conn->client->conns, &conn->link);
 	conn->ops->start(conn, c, rq);
 }
@@ -353,16 +353,16 @@ static void client_turn(struct cgn_hook *h)
 	struct http_client *cl = CGN_CONTAINER(h, struct http_client, hook);
 	struct cgn_link *l;
 	struct client_conn *conn;
-	while ((l = cgn_list_first(&cl->waiting)) != NULL && (conn = pick(cl)) != NULL) {
+	while ((l = cgn_list_first(&cl->waiting)) != NULL && (conn = conn_pick(cl)) != NULL) {
 		struct http_call *c = CGN_CONTAINER(l, struct http_call, link);
-		if (c->pending.bad) { /* never send a part of a body as if it were all */
+		if (c->pending.bad) { /* Never send a part of a body as if it were complete. */
 			http_call_fail(c, HTTP_FAIL_CONNECT, CGN_TOO_LARGE,
 				"the body is too large to wait for a connection");
 			continue;
 		}
 		cgn_list_drop(&c->link);
 		cl->n_waiting--;
-		assign(conn, c, &c->rq);
+		calls_assign(conn, c, &c->rq);
 		cgn_arena_fini(&c->arena);
 	}
 	struct cgn_err err;
@@ -381,7 +381,7 @@ void http_client_look(struct http_client *cl)
 
 /* ---- calls ---- */
 
-static struct cgn_str save(struct cgn_arena *a, struct cgn_str s, bool *bad)
+static struct cgn_str str_save(struct cgn_arena *a, struct cgn_str s, bool *bad)
 {
 	struct cgn_str copy = cgn_arena_str(a, s);
 	*bad = *bad || copy.p == NULL;
@@ -392,14 +392,14 @@ static CGN_RC save_body(struct http_call *c, const struct http_request *rq)
 {
 	if (rq->body == NULL)
 		return CGN_OK;
-	c->pending.limit = SIZE_MAX / 2; /* the caller chose its size */
+	c->pending.limit = SIZE_MAX / 2; /* The caller chose its size. */
 	(void)cgn_buf_room(&c->pending, http_iov_bytes(rq->body, rq->n_body));
 	for (size_t i = 0; i < rq->n_body; i++)
 		cgn_buf_add(&c->pending, rq->body[i].iov_base, rq->body[i].iov_len);
 	return CGN_RC_OF(c->pending.bad ? CGN_NO_MEMORY : CGN_FINE);
 }
 
-/* A copy of the request for the time that it waits. */
+/* Copy the request for the time that it waits. */
 static CGN_RC request_save(struct http_call *c, const struct http_request *rq)
 {
 	bool bad = false;
@@ -407,12 +407,12 @@ static CGN_RC request_save(struct http_call *c, const struct http_request *rq)
 	if (fields == NULL)
 		return CGN_RC_OF(CGN_TOO_LARGE);
 	for (size_t i = 0; i < rq->n_fields; i++)
-		fields[i] = (struct http_field){save(&c->arena, rq->fields[i].name, &bad),
-			save(&c->arena, rq->fields[i].value, &bad)};
+		fields[i] = (struct http_field){str_save(&c->arena, rq->fields[i].name, &bad),
+			str_save(&c->arena, rq->fields[i].value, &bad)};
 	c->rq = *rq;
 	c->rq.fields = fields;
-	c->rq.method = save(&c->arena, cgn_str_of(rq->method), &bad).p;
-	c->rq.path = save(&c->arena, cgn_str_of(rq->path), &bad).p;
+	c->rq.method = str_save(&c->arena, cgn_str_of(rq->method), &bad).p;
+	c->rq.path = str_save(&c->arena, cgn_str_of(rq->path), &bad).p;
 	c->rq.body = NULL;
 	c->rq.n_body = 0;
 	return bad ? CGN_RC_OF(CGN_TOO_LARGE) : save_body(c, rq);
@@ -492,9 +492,9 @@ CGN_RC http_call_start(struct http_client *cl, const struct http_request *rq, co
 	struct http_call *c = call_new(cl, rq, ops, user);
 	if (c == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a request to %s", cl->addr);
-	struct client_conn *conn = cl->n_waiting == 0 ? pick(cl) : NULL;
+	struct client_conn *conn = cl->n_waiting == 0 ? conn_pick(cl) : NULL;
 	if (conn != NULL) {
-		assign(conn, c, rq);
+		calls_assign(conn, c, rq);
 		*out = c;
 		return CGN_OK;
 	}
@@ -602,7 +602,7 @@ static void client_release(struct http_client *cl)
 	free(cl);
 }
 
-static void defaults(struct http_client_cfg *c)
+static void cfg_defaults(struct http_client_cfg *c)
 {
 	c->max_waiting = c->max_waiting != 0 ? c->max_waiting : 4096;
 	c->idle_timeout = c->idle_timeout != 0 ? c->idle_timeout : 60 * CGN_SEC;
@@ -624,7 +624,7 @@ CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, st
 	cl->tag = HTTP_CLIENT_TAG;
 	cl->loop = l;
 	cl->cfg = *cfg;
-	defaults(&cl->cfg);
+	cfg_defaults(&cl->cfg);
 	cgn_list_init(&cl->conns);
 	cgn_list_init(&cl->waiting);
 	cgn_hook_init(&cl->hook, client_turn);
@@ -643,7 +643,7 @@ CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, st
 	return CGN_OK;
 }
 
-/* After the turn: the call that frees a client may come from inside one of its connections. */
+/* Runs after the turn: the call that frees a client may come from inside one of its connections. */
 static void client_bury(struct cgn_grave *g)
 {
 	struct http_client *cl = CGN_CONTAINER(g, struct http_client, grave);

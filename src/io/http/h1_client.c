@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1 client side of one connection: one call at a time, no pipelining. */
+/* h1 client: the HTTP/1 client side of one connection: one call at a time, no pipelining. */
 #include <stdio.h>
 
 #include "io/http/client_priv.h"
@@ -79,7 +79,7 @@ static void h1_start(struct client_conn *c, struct http_call *call, const struct
 	c->h1.parser.no_body = call->is_head;
 	cgn_timer_cancel(&c->timer);
 	if (http_wire_room(&c->wire, head_bytes(c->client, rq)) == NULL)
-		return; /* the connection was aborted: the call fails with it */
+		return; /* The connection was aborted, and the call fails with it. */
 	buf_head(&c->wire.out, c, rq, body_len);
 	send_body(call, rq);
 	if (call->paused && c->wire.net != NULL)
@@ -109,7 +109,7 @@ static void h1_pause(struct http_call *call, bool yes)
 		net_pause(c->wire.net);
 		return;
 	}
-	cgn_loop_defer(c->wire.loop, &c->wire.hook); /* what was held is parsed there, never inline */
+	cgn_loop_defer(c->wire.loop, &c->wire.hook); /* Held bytes are parsed in the hook, never inline. */
 }
 
 static void h1_call_release(struct http_call *call)
@@ -137,7 +137,7 @@ static void on_head(void *user, const struct http_head *h)
 static void on_body(void *user, const uint8_t *p, size_t n)
 {
 	struct client_conn *c = user;
-	if (c->h1.call != NULL) /* cancelled in an earlier callback of the same bytes */
+	if (c->h1.call != NULL) /* An earlier callback for the same bytes may have cancelled the call. */
 		http_call_data(c->h1.call, p, n);
 }
 
@@ -148,7 +148,7 @@ static void on_end(void *user, const struct http_field *trailers, size_t n)
 	if (call == NULL)
 		return;
 	c->h1.call = NULL;
-	/* An unfinished request would be taken for the next one's beginning. */
+	/* The server would take an unfinished request for the beginning of the next one. */
 	c->h1.parser.keep_alive = c->h1.parser.keep_alive && call->body_ended;
 	http_call_finish(call, trailers, n);
 }
@@ -164,12 +164,12 @@ static void fail_call(struct client_conn *c, enum cgn_code code, const char *why
 	http_call_fail(call, http_call_stage(call), code, why);
 }
 
-static void park(struct client_conn *c)
+static void conn_park(struct client_conn *c)
 {
 	if (c->client == NULL)
 		return;
 	c->h1.busy = false;
-	/* used last, free again: taken first, so that the others may grow old and go */
+	/* The connection used last is taken first, so that idle ones can time out. */
 	cgn_list_drop(&c->link);
 	cgn_list_push_front(&c->client->conns, &c->link);
 	cgn_timer_set(&c->timer, c->client->cfg.idle_timeout);
@@ -180,14 +180,14 @@ static void answer_done(struct client_conn *c, bool more_bytes)
 {
 	if (c->closing)
 		return;
-	/* bytes that nobody asked for belong to nobody */
+	/* Bytes without a request belong to no call. */
 	if (!c->h1.parser.keep_alive || more_bytes || c->h1.eof)
 		http_out_close(c);
 	else
-		park(c);
+		conn_park(c);
 }
 
-static size_t parse(struct client_conn *c, const uint8_t *p, size_t n)
+static size_t held_parse(struct client_conn *c, const uint8_t *p, size_t n)
 {
 	size_t used = h1_parser_feed(&c->h1.parser, p, n);
 	if (c->closing)
@@ -213,11 +213,11 @@ static bool is_stalled(const struct client_conn *c)
 
 static void h1_input(struct client_conn *c, const uint8_t *p, size_t n)
 {
-	if (c->h1.call == NULL) { /* idle: whatever it says, it is not an answer */
+	if (c->h1.call == NULL) { /* The connection is idle: received bytes are no answer. */
 		http_out_abort(c);
 		return;
 	}
-	size_t used = c->hold.n > 0 || is_stalled(c) ? 0 : parse(c, p, n);
+	size_t used = c->hold.n > 0 || is_stalled(c) ? 0 : held_parse(c, p, n);
 	if (used == n || c->closing)
 		return;
 	cgn_buf_add(&c->hold, p + used, n - used);
@@ -238,7 +238,7 @@ static void finish_by_eof(struct client_conn *c)
 static void h1_turn(struct client_conn *c)
 {
 	http_wire_flush(&c->wire);
-	/* it may have been over its mark while it waited for this connection */
+	/* The call may have been above its mark while it waited for this connection. */
 	if (c->h1.call != NULL)
 		http_call_drained(c->h1.call);
 	if (c->h1.call == NULL || is_stalled(c))
@@ -246,7 +246,7 @@ static void h1_turn(struct client_conn *c)
 	if (c->hold.n > 0 || c->h1.parser.halted) {
 		struct cgn_buf held = c->hold;
 		c->hold = (struct cgn_buf){.limit = held.limit};
-		size_t used = parse(c, (const uint8_t *)(held.p != NULL ? held.p : ""), held.n);
+		size_t used = held_parse(c, (const uint8_t *)(held.p != NULL ? held.p : ""), held.n);
 		if (!c->closing && used < held.n)
 			cgn_buf_add(&c->hold, held.p + used, held.n - used);
 		cgn_buf_fini(&held);
@@ -298,7 +298,7 @@ static CGN_RC h1_init(struct client_conn *c)
 	struct http_client *cl = c->client;
 	h1_parser_init(&c->h1.parser, true, &parser_ops, c, &cl->spare, cl->cfg.max_head_bytes,
 		HTTP_CLIENT_FIELDS);
-	park(c);
+	conn_park(c);
 	return CGN_OK;
 }
 

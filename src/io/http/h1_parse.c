@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/http/h1_parse_priv.h"
 
-#define NO_BODY     1 /* what tells llhttp that none follows, whatever the fields say */
-#define MAX_LEADING 8 /* stray line ends before a request line */
+#define NO_BODY     1 /* Tells llhttp that no body follows, whatever the fields say. */
+#define MAX_LEADING 8 /* Stray line ends before a request line. */
 
-static struct h1_parser *self(llhttp_t *ll)
+static struct h1_parser *parser_of(llhttp_t *ll)
 {
 	return ll->data;
 }
 
-static int fault(struct h1_parser *p, int status, const char *why)
+static int parser_fault(struct h1_parser *p, int status, const char *why)
 {
 	if (p->phase != H1_BAD) {
 		p->phase = H1_BAD;
@@ -23,19 +23,19 @@ static int fault(struct h1_parser *p, int status, const char *why)
 
 static int too_large(struct h1_parser *p)
 {
-	return fault(p, 431, "the header fields are larger than this server accepts");
+	return parser_fault(p, 431, "the header fields are larger than this server accepts");
 }
 
 static int on_url(llhttp_t *ll, const char *at, size_t n)
 {
-	return http_store_pseudo(self(ll)->store, HTTP_P_PATH, at, n) ? 0 : too_large(self(ll));
+	return http_store_pseudo(parser_of(ll)->store, HTTP_P_PATH, at, n) ? 0 : too_large(parser_of(ll));
 }
 
 static int on_field(llhttp_t *ll, const char *at, size_t n)
 {
-	struct h1_parser *p = self(ll);
+	struct h1_parser *p = parser_of(ll);
 	if (p->store == NULL)
-		return fault(p, 400, "a header field outside of a head");
+		return parser_fault(p, 400, "a header field outside of a head");
 	if ((p->in_value || p->store->n == 0) && !http_store_field(p->store))
 		return too_large(p);
 	p->in_value = false;
@@ -44,15 +44,15 @@ static int on_field(llhttp_t *ll, const char *at, size_t n)
 
 static int on_field_complete(llhttp_t *ll)
 {
-	self(ll)->in_value = true;
+	parser_of(ll)->in_value = true;
 	return 0;
 }
 
 static int on_value(llhttp_t *ll, const char *at, size_t n)
 {
-	struct h1_parser *p = self(ll);
+	struct h1_parser *p = parser_of(ll);
 	if (p->store == NULL || p->store->n == 0)
-		return fault(p, 400, "a header value without a name");
+		return parser_fault(p, 400, "a header value without a name");
 	p->in_value = true;
 	return http_store_value(p->store, at, n) ? 0 : too_large(p);
 }
@@ -79,22 +79,23 @@ static struct framing framing_of(const struct http_head *h)
 	return f;
 }
 
-/* The same rules for both directions: one reading of where the body ends, or none. */
+/* The same rules for both directions: the end of the body has exactly one reading, or the message is
+ * refused. */
 static int framing_check(struct h1_parser *p, const struct http_head *h, const struct framing *f)
 {
 	for (size_t i = 0; i < h->n_fields; i++)
 		if (!http_name_is_token(h->fields[i].name) || !http_text_is_clean(h->fields[i].value))
-			return fault(p, 400, "a header field has a byte that is not allowed");
+			return parser_fault(p, 400, "a header field has a byte that is not allowed");
 	if (f->lengths > 1)
-		return fault(p, 400, "content-length is given more than once");
+		return parser_fault(p, 400, "content-length is given more than once");
 	if (f->encodings == 0)
 		return 0;
 	if (f->lengths > 0)
-		return fault(p, 400, "both content-length and transfer-encoding are given");
+		return parser_fault(p, 400, "both content-length and transfer-encoding are given");
 	if (h->version == 10)
-		return fault(p, 400, "transfer-encoding does not exist in HTTP/1.0");
+		return parser_fault(p, 400, "transfer-encoding does not exist in HTTP/1.0");
 	if (f->encodings > 1 || !cgn_str_eq_nocase(f->encoding, CGN_STR("chunked")))
-		return fault(p, 501, "transfer-encoding must be exactly \"chunked\"");
+		return parser_fault(p, 501, "transfer-encoding must be exactly \"chunked\"");
 	return 0;
 }
 
@@ -107,7 +108,8 @@ static bool authority_is_sane(struct cgn_str a)
 	return true;
 }
 
-/* "http://host/path" is the proxies' form of "/path": its host wins over the Host field (RFC 9112 3.2.2). */
+/* "http://host/path" is the form of "/path" for proxies: its host overrides the Host field (RFC 9112
+ * 3.2.2). */
 static void absolute_form(struct http_head *h)
 {
 	size_t skip = cgn_str_starts(h->path, "http://") ? 7 : cgn_str_starts(h->path, "https://") ? 8 : 0;
@@ -124,7 +126,7 @@ static void absolute_form(struct http_head *h)
 static int host_take(struct h1_parser *p, struct http_head *h, unsigned hosts)
 {
 	if (hosts > 1 || (hosts == 0 && h->version == 11))
-		return fault(p, 400,
+		return parser_fault(p, 400,
 			hosts == 0 ? "the host field is missing" : "the host field is given more than once");
 	for (size_t i = 0; i < h->n_fields; i++)
 		if (cgn_str_is(h->fields[i].name, "host")) {
@@ -134,16 +136,16 @@ static int host_take(struct h1_parser *p, struct http_head *h, unsigned hosts)
 		}
 	absolute_form(h);
 	if (!authority_is_sane(h->authority))
-		return fault(p, 400, "the host field is not a host");
+		return parser_fault(p, 400, "the host field is not a host");
 	if (h->path.n == 0 || (h->path.p[0] != '/' && !cgn_str_is(h->path, "*")))
-		return fault(p, 400, "the request target must begin with a slash");
+		return parser_fault(p, 400, "the request target must begin with a slash");
 	return 0;
 }
 
 static int request_head(struct h1_parser *p, struct http_head *h, const struct framing *f)
 {
 	if (p->ll.method == HTTP_CONNECT)
-		return fault(p, 501, "CONNECT is not supported");
+		return parser_fault(p, 501, "CONNECT is not supported");
 	h->method = cgn_str_of(llhttp_method_name((llhttp_method_t)p->ll.method));
 	return host_take(p, h, f->hosts);
 }
@@ -151,16 +153,16 @@ static int request_head(struct h1_parser *p, struct http_head *h, const struct f
 static int interim_head(struct h1_parser *p)
 {
 	if (p->ll.status_code == 101)
-		return fault(p, 400, "the answer switches protocols, which was not asked for");
-	return ++p->interim > H1_MAX_INTERIM ? fault(p, 400, "too many interim answers") : NO_BODY;
+		return parser_fault(p, 400, "the answer switches protocols, which was not asked for");
+	return ++p->interim > H1_MAX_INTERIM ? parser_fault(p, 400, "too many interim answers") : NO_BODY;
 }
 
 static int on_headers_complete(llhttp_t *ll)
 {
-	struct h1_parser *p = self(ll);
+	struct h1_parser *p = parser_of(ll);
 	struct http_head *h = http_store_head(p->store);
 	if (ll->http_major != 1 || ll->http_minor > 1)
-		return fault(p, 505, "this version of HTTP is not spoken here");
+		return parser_fault(p, 505, "this version of HTTP is not spoken here");
 	h->version = (uint8_t)(10 + ll->http_minor);
 	struct framing f = framing_of(h);
 	int rc = framing_check(p, h, &f);
@@ -186,8 +188,8 @@ static int on_headers_complete(llhttp_t *ll)
 
 static int on_body(llhttp_t *ll, const char *at, size_t n)
 {
-	struct h1_parser *p = self(ll);
-	/* an open span at the end of the bytes; a reader that stops at each piece would never get past it */
+	struct h1_parser *p = parser_of(ll);
+	/* An open span at the end of the bytes; a reader that stops at each piece would never get past it. */
 	if (n == 0)
 		return 0;
 	p->progress = true;
@@ -198,15 +200,16 @@ static int on_body(llhttp_t *ll, const char *at, size_t n)
 static int on_chunk_ext(llhttp_t *ll, const char *at, size_t n)
 {
 	(void)at;
-	struct h1_parser *p = self(ll);
+	struct h1_parser *p = parser_of(ll);
 	p->ext_bytes += n < H1_MAX_CHUNK_EXT ? (uint32_t)n : H1_MAX_CHUNK_EXT + 1;
-	return p->ext_bytes > H1_MAX_CHUNK_EXT ? fault(p, 400, "the chunk extensions are too long") : 0;
+	return p->ext_bytes > H1_MAX_CHUNK_EXT ? parser_fault(p, 400, "the chunk extensions are too long")
+					       : 0;
 }
 
-/* The last chunk: what follows are lines again, to be guarded as such. */
+/* After the last chunk come lines again, which are checked as such. */
 static int on_chunk_header(llhttp_t *ll)
 {
-	struct h1_parser *p = self(ll);
+	struct h1_parser *p = parser_of(ll);
 	p->progress = true;
 	if (ll->content_length != 0)
 		return 0;
@@ -215,7 +218,7 @@ static int on_chunk_header(llhttp_t *ll)
 	p->cr = false;
 	p->in_value = false;
 	p->store = http_store_get(p->spare, p->max_head_bytes, p->max_fields);
-	return p->store != NULL ? HPE_PAUSED : fault(p, 500, "out of memory");
+	return p->store != NULL ? HPE_PAUSED : parser_fault(p, 500, "out of memory");
 }
 
 static void trailers_filter(struct http_store *s)
@@ -228,8 +231,8 @@ static void trailers_filter(struct http_store *s)
 
 static int on_message_complete(llhttp_t *ll)
 {
-	struct h1_parser *p = self(ll);
-	if (p->phase == H1_HEAD) { /* an interim answer: the real one follows */
+	struct h1_parser *p = parser_of(ll);
+	if (p->phase == H1_HEAD) { /* An interim answer: the final one follows. */
 		p->phase = H1_START;
 		http_store_put(p->spare, &p->store);
 		return HPE_PAUSED;
@@ -288,14 +291,14 @@ static const char *llhttp_says(const llhttp_t *ll)
 	return reason != NULL && reason[0] != '\0' ? reason : "malformed message";
 }
 
-static size_t run(struct h1_parser *p, const uint8_t *data, size_t n)
+static size_t llhttp_run(struct h1_parser *p, const uint8_t *data, size_t n)
 {
 	p->halted = false;
 	llhttp_errno_t e = llhttp_execute(&p->ll, (const char *)data, n);
 	if (e == HPE_OK)
 		return n;
 	if (e != HPE_PAUSED && e != HPE_PAUSED_UPGRADE) {
-		(void)fault(p, 400, llhttp_says(&p->ll));
+		(void)parser_fault(p, 400, llhttp_says(&p->ll));
 		return 0;
 	}
 	const char *at = llhttp_get_error_pos(&p->ll);
@@ -307,11 +310,11 @@ static size_t run(struct h1_parser *p, const uint8_t *data, size_t n)
 	return at != NULL ? (size_t)(at - (const char *)data) : n;
 }
 
-/* One byte of a head or trailer. Returns true when it was the last one. */
+/* Take one byte of a head or trailer. Returns true when it was the last one. */
 static bool line_byte(struct h1_parser *p, uint8_t c)
 {
 	if (p->cr != (c == '\n')) {
-		(void)fault(p, 400,
+		(void)parser_fault(p, 400,
 			p->cr ? "a line has a carriage return inside" : "a line does not end in CR LF");
 		return false;
 	}
@@ -325,14 +328,13 @@ static bool line_byte(struct h1_parser *p, uint8_t c)
 	if (p->cr)
 		return false;
 	if (c == '\0')
-		(void)fault(p, 400, "a NUL byte in a head");
+		(void)parser_fault(p, 400, "a NUL byte in a head");
 	else if (p->line_bytes++ == 0)
-		(void)fault(p, 400, "a line begins with white space (obsolete folding)");
+		(void)parser_fault(p, 400, "a line begins with white space (obsolete folding)");
 	return false;
 }
 
-/* How many of these bytes belong to the head or trailer that is being read; |*whole| when it ends with
- * them. */
+/* Return how many of these bytes belong to the head or trailer in progress; |*whole|: it ends with them. */
 static size_t lines_span(struct h1_parser *p, const uint8_t *data, size_t n, bool *whole)
 {
 	*whole = false;
@@ -358,28 +360,28 @@ static size_t feed_lines(struct h1_parser *p, const uint8_t *data, size_t n)
 	if (p->phase == H1_BAD)
 		return 0;
 	p->head_bytes += (uint32_t)k;
-	size_t used = run(p, data, k);
+	size_t used = llhttp_run(p, data, k);
 	if (p->phase == H1_BAD)
 		return used;
 	if (!whole && p->head_bytes >= p->max_head_bytes)
 		(void)too_large(p);
 	else if (whole && (p->phase == H1_HEAD || p->phase == H1_TRAILER || used != k))
-		(void)fault(p, 400, "the head does not end where it says");
+		(void)parser_fault(p, 400, "the head does not end where it says");
 	return used;
 }
 
 static size_t feed_body(struct h1_parser *p, const uint8_t *data, size_t n)
 {
 	p->progress = false;
-	size_t used = run(p, data, n);
+	size_t used = llhttp_run(p, data, n);
 	p->quiet_bytes =
 		p->progress ? 0 : p->quiet_bytes + (uint32_t)(used < H1_MAX_QUIET ? used : H1_MAX_QUIET + 1);
 	if (p->quiet_bytes > H1_MAX_QUIET)
-		(void)fault(p, 400, "chunk framing without a body");
+		(void)parser_fault(p, 400, "chunk framing without a body");
 	return used;
 }
 
-static size_t begin(struct h1_parser *p, const uint8_t *data)
+static size_t message_begin(struct h1_parser *p, const uint8_t *data)
 {
 	if (!p->response && (data[0] == '\r' || data[0] == '\n') && p->head_bytes < MAX_LEADING) {
 		p->head_bytes++;
@@ -387,7 +389,7 @@ static size_t begin(struct h1_parser *p, const uint8_t *data)
 	}
 	p->store = http_store_get(p->spare, p->max_head_bytes, p->max_fields);
 	if (p->store == NULL) {
-		(void)fault(p, 500, "out of memory");
+		(void)parser_fault(p, 500, "out of memory");
 		return 0;
 	}
 	llhttp_init(&p->ll, p->response ? HTTP_RESPONSE : HTTP_REQUEST, &settings);
@@ -398,18 +400,18 @@ static size_t begin(struct h1_parser *p, const uint8_t *data)
 	return 0;
 }
 
-/* on_head has returned: what it was shown need not live on. */
+/* on_head has returned, so the head's memory can be released. */
 static void head_release(struct h1_parser *p)
 {
 	if (p->phase == H1_BODY)
 		http_store_put(p->spare, &p->store);
 }
 
-static size_t step(struct h1_parser *p, const uint8_t *data, size_t n)
+static size_t parser_step(struct h1_parser *p, const uint8_t *data, size_t n)
 {
 	size_t used = 0;
 	if (p->phase == H1_START)
-		used = n > 0 ? begin(p, data) : 0;
+		used = n > 0 ? message_begin(p, data) : 0;
 	else if (p->phase == H1_HEAD || p->phase == H1_TRAILER)
 		used = feed_lines(p, data, n);
 	else if (p->phase == H1_BODY)
@@ -423,7 +425,7 @@ size_t h1_parser_feed(struct h1_parser *p, const uint8_t *data, size_t n)
 	size_t at = 0;
 	p->stop = false;
 	while (p->phase < H1_DONE && !p->stop && (at < n || (p->halted && p->phase == H1_BODY)))
-		at += step(p, data + at, n - at);
+		at += parser_step(p, data + at, n - at);
 	return at;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1 server side of one connection: one exchange at a time; what a client pipelines behind it waits,
+/* h1 server: the HTTP/1 server side of one connection: one exchange at a time; pipelined requests wait,
  * bounded. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static const char *reason_of(int status)
 #include "io/http/status.def"
 #undef STATUS
 	default:
-		return ""; /* optional: RFC 9112 4 */
+		return ""; /* The reason phrase is optional: RFC 9112 4. */
 	}
 }
 
@@ -59,7 +59,7 @@ static void buf_framing(struct cgn_buf *b, const struct h1_side *h, bool bodyles
 		cgn_buf_putz(b, "connection: keep-alive\r\n");
 }
 
-/* An unread request body may be drained rather than closed upon, if it is short and on its way. */
+/* A short request body that is on its way may be drained instead of closing the connection. */
 static bool body_will_come(const struct server_conn *c)
 {
 	const struct h1_parser *p = &c->h1.parser;
@@ -149,7 +149,7 @@ static void h1_pause(struct http_exchange *x, bool yes)
 	c->h1.since = cgn_loop_now(c->wire.loop);
 	if (!x->has_head)
 		say_continue(c);
-	cgn_loop_defer(c->wire.loop, &c->wire.hook); /* what was held is parsed there, never inline */
+	cgn_loop_defer(c->wire.loop, &c->wire.hook); /* Held bytes are parsed in the hook, never inline. */
 }
 
 static void h1_release(struct http_exchange *x)
@@ -170,7 +170,7 @@ static const struct exchange_ops h1_exchange_ops = {
 
 /* ---- refusals ---- */
 
-static void refuse(struct server_conn *c, int status, const char *why)
+static void request_refuse(struct server_conn *c, int status, const char *why)
 {
 	char json[512];
 	struct cgn_str body = http_error_json(json, sizeof json, http_error_code(status), why);
@@ -183,10 +183,10 @@ static void refuse(struct server_conn *c, int status, const char *why)
 		cgn_buf_putz(b, "connection: close\r\n\r\n");
 		cgn_buf_str(b, body);
 	}
-	http_conn_close(c); /* net reads on for a while, so that no reset takes the answer away */
+	http_conn_close(c); /* net reads on for a while, so that no reset discards the answer. */
 }
 
-/* The request can't be read on: with no answer begun say why, else cut. */
+/* The request cannot be read further: answer with the reason if no answer began, else cut. */
 static void fail_request(struct server_conn *c, int status, enum cgn_code code, const char *why)
 {
 	struct http_exchange *x = c->h1.x;
@@ -195,7 +195,7 @@ static void fail_request(struct server_conn *c, int status, enum cgn_code code, 
 	if (x != NULL)
 		http_exchange_close(x, code, why);
 	if (may_answer)
-		refuse(c, status, why);
+		request_refuse(c, status, why);
 	else
 		http_conn_abort(c);
 }
@@ -211,7 +211,7 @@ static void on_head(void *user, const struct http_head *h)
 	c->h1.keep = false;
 	if (x == NULL) {
 		c->h1.parser.stop = true;
-		refuse(c, 500, "out of memory");
+		request_refuse(c, 500, "out of memory");
 		return;
 	}
 	http_exchange_open(x, &h1_exchange_ops, c, h);
@@ -259,7 +259,7 @@ static void on_end(void *user, const struct http_field *trailers, size_t n)
 
 static const struct h1_parser_ops parser_ops = {.on_head = on_head, .on_body = on_body, .on_end = on_end};
 
-/* Between two requests. */
+/* Prepare for the next request. */
 static void next_request(struct server_conn *c)
 {
 	if (!c->h1.keep || c->server->draining) {
@@ -271,7 +271,7 @@ static void next_request(struct server_conn *c)
 	c->h1.dropped = 0;
 }
 
-static size_t parse(struct server_conn *c, const uint8_t *p, size_t n)
+static size_t held_parse(struct server_conn *c, const uint8_t *p, size_t n)
 {
 	struct h1_side *h = &c->h1;
 	bool fresh = h->parser.phase == H1_START;
@@ -284,15 +284,15 @@ static size_t parse(struct server_conn *c, const uint8_t *p, size_t n)
 			h->parser.fault_status == 431 ? CGN_TOO_LARGE : CGN_INVALID, h->parser.fault);
 		return n;
 	}
-	if (h->x == NULL && h->parser.phase == H1_DONE) /* the rest of a request that was answered early */
+	if (h->x == NULL && h->parser.phase == H1_DONE) /* The rest of a request that was answered early. */
 		next_request(c);
 	else if (h->x == NULL && h->dropped > HTTP_DROP_BYTES)
 		http_conn_close(c);
 	return used;
 }
 
-/* Returns how much was used; the rest has to wait. */
-static size_t consume(struct server_conn *c, const uint8_t *p, size_t n)
+/* Return how many bytes were used; the rest has to wait. */
+static size_t bytes_consume(struct server_conn *c, const uint8_t *p, size_t n)
 {
 	size_t at = 0;
 	do {
@@ -300,13 +300,13 @@ static size_t consume(struct server_conn *c, const uint8_t *p, size_t n)
 			return n;
 		if (is_stalled(c))
 			return at;
-		at += parse(c, p + at, n - at);
+		at += held_parse(c, p + at, n - at);
 	} while (at < n);
 	return at;
 }
 
-/* Whole heads among the bytes that wait. Bodies may look like heads: then a client is read a little later, no
- * more. */
+/* Count whole heads among the waiting bytes. Bodies may look like heads; then a client is read a little
+ * later, which is harmless. */
 static bool hold_is_long(const struct server_conn *c)
 {
 	uint32_t heads = 0;
@@ -335,7 +335,7 @@ static void hold_add(struct server_conn *c, const uint8_t *p, size_t n)
 
 static void h1_input(struct server_conn *c, const uint8_t *p, size_t n)
 {
-	size_t used = c->hold.n > 0 ? 0 : consume(c, p, n);
+	size_t used = c->hold.n > 0 ? 0 : bytes_consume(c, p, n);
 	if (used < n && !c->closing)
 		hold_add(c, p + used, n - used);
 }
@@ -344,7 +344,7 @@ static void hold_consume(struct server_conn *c)
 {
 	struct cgn_buf held = c->hold;
 	c->hold = (struct cgn_buf){.limit = held.limit};
-	size_t used = consume(c, (const uint8_t *)(held.p != NULL ? held.p : ""), held.n);
+	size_t used = bytes_consume(c, (const uint8_t *)(held.p != NULL ? held.p : ""), held.n);
 	if (used < held.n && !c->closing) {
 		CGN_MUST(c->hold.n == 0);
 		c->hold = held;
@@ -364,7 +364,7 @@ static void reading_resume(struct server_conn *c)
 	net_resume(c->wire.net);
 }
 
-static void finish(struct server_conn *c, struct http_exchange *x)
+static void answer_finish(struct server_conn *c, struct http_exchange *x)
 {
 	bool whole = c->h1.parser.phase == H1_DONE;
 	c->h1.x = NULL;
@@ -375,12 +375,12 @@ static void finish(struct server_conn *c, struct http_exchange *x)
 		http_conn_close(c);
 }
 
-static void cut(struct server_conn *c, struct http_exchange *x)
+static void answer_cut(struct server_conn *c, struct http_exchange *x)
 {
 	bool until_close = x->has_head && !c->h1.chunked && x->answer_left < 0;
 	c->h1.x = NULL;
 	http_exchange_close(x, x->doom, "aborted");
-	if (until_close) /* a proper end would look like the end of the answer */
+	if (until_close) /* A proper end would look like the end of the answer. */
 		http_conn_abort(c);
 	else
 		http_conn_close(c);
@@ -392,9 +392,9 @@ static void h1_turn(struct server_conn *c)
 		http_wire_flush(&c->wire);
 		struct http_exchange *x = c->h1.x;
 		if (x != NULL && x->doom != CGN_FINE)
-			cut(c, x);
+			answer_cut(c, x);
 		else if (x != NULL && x->ended)
-			finish(c, x);
+			answer_finish(c, x);
 		if (c->closing)
 			return;
 		if (!is_stalled(c) && (c->hold.n > 0 || c->h1.parser.halted))

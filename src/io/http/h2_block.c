@@ -11,7 +11,7 @@ static size_t block_bytes(const struct http_field *f, size_t n)
 	return total;
 }
 
-static void put(struct h2_block *b, char **at, const struct http_field *f)
+static void block_put(struct h2_block *b, char **at, const struct http_field *f)
 {
 	nghttp2_nv *nv = &b->nv[b->n++];
 	*nv = (nghttp2_nv){.namelen = f->name.n, .valuelen = f->value.n};
@@ -36,9 +36,9 @@ struct h2_block *h2_block_make(const struct http_field *pseudo, size_t n_pseudo,
 	b->n = 0;
 	char *at = (char *)&b->nv[slots];
 	for (size_t i = 0; i < n_pseudo; i++)
-		put(b, &at, &pseudo[i]);
+		block_put(b, &at, &pseudo[i]);
 	for (size_t i = 0; i < n; i++)
 		if (http_field_passes(fields, n, i) && !cgn_str_eq_nocase(fields[i].name, CGN_STR("host")))
-			put(b, &at, &fields[i]);
+			block_put(b, &at, &fields[i]);
 	return b;
 }

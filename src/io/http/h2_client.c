@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/2 client side of one connection: many calls at once. */
+/* h2 client: the HTTP/2 client side of one connection: many calls at once. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static struct client_conn *conn_of(struct h2_link *l)
 
 /* ---- requests ---- */
 
-static int32_t submit(struct client_conn *c, struct http_call *call, const struct http_request *rq,
+static int32_t call_submit(struct client_conn *c, struct http_call *call, const struct http_request *rq,
 	int64_t body_len)
 {
 	char length[24];
@@ -55,7 +55,7 @@ static void send_body(struct http_call *call, const struct http_request *rq)
 		h2_stream_end(&call->st, NULL);
 }
 
-static void leave(struct client_conn *c)
+static void conn_leave(struct client_conn *c)
 {
 	c->h2.leaving = true;
 	http_out_retire(c);
@@ -68,17 +68,17 @@ static void h2_start(struct client_conn *c, struct http_call *call, const struct
 					    : rq->body_len;
 	call->via = &h2_via;
 	h2_stream_init(&call->st, &c->h2.link, 0);
-	int32_t id = submit(c, call, rq, body_len);
-	if (id < 0) { /* told at the end of the turn, never inline */
+	int32_t id = call_submit(c, call, rq, body_len);
+	if (id < 0) { /* Reported at the end of the turn, never inline. */
 		call->st.close_code = NGHTTP2_REFUSED_STREAM;
-		leave(c);
+		conn_leave(c);
 		h2_stream_wake(&call->st);
 		return;
 	}
 	call->st.id = id;
 	call->st.paused = call->paused;
 	send_body(call, rq);
-	/* it was over its mark while it waited for this connection */
+	/* The call may have been above its mark while it waited for this connection. */
 	if (call->over && cgn_list_empty(&call->st.owed))
 		cgn_list_push(&c->h2.link.owed, &call->st.owed);
 	cgn_loop_defer(c->wire.loop, &c->wire.hook);
@@ -129,7 +129,7 @@ static const struct call_via h2_via = {
 
 /* ---- answers ---- */
 
-/* The stream is over for us, whatever its other end does. */
+/* Drop our side of the stream, whatever its other end does. */
 static void drop_stream(struct h2_stream *st, uint32_t code)
 {
 	if (!st->end_sent)
@@ -193,7 +193,7 @@ static void on_frame(struct h2_link *l, const nghttp2_frame *f)
 {
 	struct client_conn *c = conn_of(l);
 	if (f->hd.type == NGHTTP2_GOAWAY)
-		leave(c);
+		conn_leave(c);
 	else if (f->hd.type == NGHTTP2_PING && (f->hd.flags & NGHTTP2_FLAG_ACK) != 0)
 		c->h2.pinged = false;
 	else if (f->hd.type == NGHTTP2_SETTINGS && (f->hd.flags & NGHTTP2_FLAG_ACK) == 0) {
@@ -256,7 +256,7 @@ static void h2_drained(struct client_conn *c)
 
 static bool h2_has_room(const struct client_conn *c)
 {
-	/* Until the peer said how many it takes, one call is no risk. */
+	/* Before the peer's SETTINGS came, one call is safe. */
 	uint32_t most = c->h2.settled ? nghttp2_session_get_remote_settings(c->h2.link.session,
 						NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
 				      : 1;

@@ -3,12 +3,14 @@
 
 #include <stdlib.h>
 
-#define IDLE_BURST   1000  /* frames that do no work (ping, settings, priority, empty data): at once */
-#define IDLE_RATE    100   /* and per second */
-#define MAX_OUTBOUND 20000 /* frames for a peer that provokes answers and does not read them */
+/* Allowed burst of frames that do no work (ping, settings, priority, empty data). */
+#define IDLE_BURST   1000
+#define IDLE_RATE    100   /* Allowed rate of them per second. */
+#define MAX_OUTBOUND 20000 /* Outbound frames for a peer that provokes answers and does not read them. */
 #define ORPHAN_BYTES 32768
-#define MAX_SETTINGS 32   /* entries in one frame */
-#define MAX_ACKS     4000 /* unsent answers to ping and settings: what fits in one read is one burst */
+#define MAX_SETTINGS 32 /* Entries in one SETTINGS frame. */
+/* Unsent answers to PING and SETTINGS; the frames that fit in one read are one burst. */
+#define MAX_ACKS 4000
 
 static struct h2_link *link_of(void *user)
 {
@@ -174,10 +176,10 @@ static void head_done(struct h2_link *l, const nghttp2_frame *f)
 	http_store_put(l->spare, &s);
 }
 
-/* ---- what arrives ---- */
+/* ---- receiving ---- */
 
-/* The rest of a request that was answered early. A little of it is let come, because old clients take the
- * reset that RFC 9113 8.1 allows for a failure; its stream window ends it in any case. */
+/* The rest of a request that was answered early. A little of it is accepted, because old clients treat the
+ * reset that RFC 9113 8.1 allows as a failure; the stream window ends it in any case. */
 static void orphan_data(struct h2_link *l, int32_t id)
 {
 	if (nghttp2_session_get_stream_effective_recv_data_length(l->session, id) > ORPHAN_BYTES)
@@ -260,13 +262,13 @@ static int on_stream_close(nghttp2_session *s, int32_t id, uint32_t code, void *
 		l->ops->on_closed(st, code);
 		return 0;
 	}
-	/* From a write, or both sides have ended: the owner hears of it at the end of the turn. */
+	/* Called from a write, or after both sides ended: the owner is told at the end of the turn. */
 	st->deferred = false;
 	h2_stream_wake(st);
 	return 0;
 }
 
-/* ---- what is sent ---- */
+/* ---- sending ---- */
 
 size_t h2_stream_queued(const struct h2_stream *st)
 {
@@ -280,7 +282,7 @@ static ssize_t source_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t 
 	(void)user;
 	struct h2_stream *st = src->ptr;
 	if (stream_of(s, id) != st)
-		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* the owner left without waiting for the end */
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* The owner left before the end. */
 	size_t have = h2_stream_queued(st), n = have < len ? have : len;
 	if (have == 0 && !st->ended) {
 		st->deferred = true;
@@ -324,7 +326,7 @@ static void take_queued(struct h2_stream *st, struct cgn_buf *to, size_t n)
 	}
 }
 
-/* The one copy of a body byte on its way out: from the caller (or the queue) into this turn's write. */
+/* The only copy of a body byte on its way out: from the caller (or the queue) into this turn's write. */
 static int send_data(nghttp2_session *s, nghttp2_frame *f, const uint8_t *hd, size_t len,
 	nghttp2_data_source *src, void *user)
 {
@@ -390,7 +392,7 @@ static CGN_RC options_make(nghttp2_option **out)
 	nghttp2_option_set_max_settings(*out, MAX_SETTINGS);
 	nghttp2_option_set_max_outbound_ack(*out, MAX_ACKS);
 	nghttp2_option_set_max_continuations(*out, 8);
-	/* counted by us, and answered by name */
+	/* Resets are counted in this file and answered with a named error. */
 	nghttp2_option_set_stream_reset_rate_limit(*out, UINT32_MAX, UINT32_MAX);
 	return CGN_OK;
 }
@@ -444,7 +446,7 @@ CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const stru
 	nghttp2_settings_entry e[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, cfg->max_streams},
 		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, cfg->max_head_bytes},
 		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, l->stream_window}, {NGHTTP2_SETTINGS_ENABLE_PUSH, 0}};
-	size_t n = cfg->server ? 3 : 4; /* only a client says something about push */
+	size_t n = cfg->server ? 3 : 4; /* Only a client sends the push setting. */
 	if (nghttp2_submit_settings(l->session, NGHTTP2_FLAG_NONE, e, n) != 0 ||
 		nghttp2_session_set_local_window_size(l->session, NGHTTP2_FLAG_NONE, 0,
 			cfg->wide ? H2_WIDE_LINK_WINDOW : H2_LINK_WINDOW) != 0)
@@ -476,7 +478,7 @@ bool h2_link_feed(struct h2_link *l, const uint8_t *p, size_t n)
 	return false;
 }
 
-/* Bytes that waited for a resume. */
+/* Deliver the bytes that waited for a resume. */
 static void deliver_held(struct h2_stream *st)
 {
 	struct h2_link *l = st->link;
@@ -490,7 +492,7 @@ static void deliver_held(struct h2_stream *st)
 	}
 	if (st->link == NULL || !st->eof || must_hold(st))
 		return;
-	struct http_field *tail = st->tail; /* the stream may end inside */
+	struct http_field *tail = st->tail; /* The stream may end inside the callback. */
 	st->tail = NULL;
 	tell_end(st, tail, st->n_tail);
 	free(tail);
@@ -510,7 +512,7 @@ static void wake_one(struct h2_stream *st)
 		st->link->ops->on_closed(st, st->close_code);
 }
 
-/* Each entry of |from| once: callbacks may put it, or others, there again. */
+/* Visit each entry of |from| once: callbacks may put it, or others, there again. */
 static void each_once(struct cgn_link *from, bool owed, void (*fn)(struct h2_stream *))
 {
 	struct cgn_link todo, *at;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/2 server side of one connection. */
+/* h2 server: the HTTP/2 server side of one connection. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "io/http/server_priv.h"
 
-/* streams that a client may reset before they were answered: at once, and per second */
+/* Streams that a client may reset before they were answered: at once, and per second. */
 #define RESET_BURST    1000
 #define RESET_RATE     200
-#define TRUSTED_FACTOR 10 /* inner gRPC ports: a router passes on every client that goes away */
+#define TRUSTED_FACTOR 10 /* For inner gRPC ports, where a router passes on the cancels of all its clients. */
 
 struct h2_exchange {
-	struct http_exchange x; /* first: freed as one */
+	struct http_exchange x; /* First member: both are freed as one. */
 	struct h2_stream st;
-	struct h2_block *head; /* until it is known whether a body follows */
-	bool expect;           /* a 100 Continue is owed */
+	struct h2_block *head; /* Kept until it is known whether a body follows. */
+	bool expect;           /* A 100 Continue is owed. */
 };
 
 static struct h2_exchange *of_x(struct http_exchange *x)
@@ -34,7 +34,7 @@ static struct server_conn *conn_of(struct h2_link *l)
 
 /* ---- answers ---- */
 
-static struct cgn_str decimal(char *out, size_t cap, int64_t v)
+static struct cgn_str decimal_text(char *out, size_t cap, int64_t v)
 {
 	int n = snprintf(out, cap, "%lld", (long long)v);
 	return (struct cgn_str){out, (size_t)n};
@@ -45,21 +45,21 @@ static void h2_head(struct http_exchange *x, int status, const struct http_field
 {
 	struct h2_exchange *e = of_x(x);
 	char code[16], length[24];
-	struct http_field own[3] = {{CGN_STR(":status"), decimal(code, sizeof code, status)}};
+	struct http_field own[3] = {{CGN_STR(":status"), decimal_text(code, sizeof code, status)}};
 	size_t k = 1;
 	if (!http_has_field(fields, n, CGN_STR("date")))
 		own[k++] = (struct http_field){CGN_STR("date"), http_server_date(x->conn->server)};
 	if (content_length >= 0 && status != 204 && status != 304 && !(x->bodyless && content_length == 0))
 		own[k++] = (struct http_field){CGN_STR("content-length"),
-			decimal(length, sizeof length, content_length)};
+			decimal_text(length, sizeof length, content_length)};
 	e->head = h2_block_make(own, k, fields, n);
 	if (e->head == NULL)
 		http_exchange_abort(x, CGN_NO_MEMORY);
 	else
-		h2_stream_wake(&e->st); /* sent at the end of the turn, if nothing follows before */
+		h2_stream_wake(&e->st); /* Sent at the end of the turn, if nothing follows before. */
 }
 
-/* END_STREAM goes with the head when nothing follows it: gRPC's Trailers-Only. */
+/* END_STREAM goes with the head when nothing follows it (gRPC's Trailers-Only). */
 static void submit_head(struct h2_exchange *e, bool alone)
 {
 	if (e->head == NULL || e->st.id <= 0)
@@ -88,7 +88,8 @@ static void h2_end(struct http_exchange *x, const struct http_field *trailers, s
 static void h2_doom(struct http_exchange *x)
 {
 	struct h2_stream *st = &of_x(x)->st;
-	st->reset_due = true; /* at the end of the turn: a reset overtakes what was written before it */
+	/* Reset at the end of the turn: a reset overtakes what was written before it. */
+	st->reset_due = true;
 	st->reset_code = x->doom == CGN_CANCELLED ? NGHTTP2_CANCEL : NGHTTP2_INTERNAL_ERROR;
 	h2_stream_wake(st);
 }
@@ -159,7 +160,7 @@ static ssize_t refusal_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t
 	return (ssize_t)n;
 }
 
-/* Too large a head: the stream is answered without an exchange. */
+/* The head is too large: answer the stream without an exchange. */
 static void refuse_head(struct h2_link *l, int32_t id)
 {
 	static char json[] =
@@ -179,7 +180,7 @@ static bool on_head(struct h2_link *l, int32_t id, struct h2_stream *st, struct 
 {
 	struct server_conn *c = conn_of(l);
 	if (st != NULL || c->closing)
-		return false; /* trailers: nobody asked for them */
+		return false; /* Request trailers are dropped. */
 	if (full) {
 		refuse_head(l, id);
 		return false;
@@ -270,7 +271,7 @@ static void h2_eof(struct server_conn *c)
 	http_conn_end_exchanges(c, "the client closed the connection");
 }
 
-/* A head that the application gave without a body yet. */
+/* Send a head that the application gave without a body yet. */
 static void send_heads(struct server_conn *c)
 {
 	cgn_list_each (l, &c->h2.link.wake) {
@@ -301,7 +302,7 @@ static void h2_wind_down(struct server_conn *c)
 	cgn_loop_defer(c->wire.loop, &c->wire.hook);
 }
 
-/* ---- time: all streams are looked at now and then, rather than a timer for each ---- */
+/* ---- time: all streams are checked periodically instead of by a timer for each ---- */
 
 static cgn_nsec check_interval(const struct http_server_cfg *cfg)
 {
@@ -317,7 +318,7 @@ static void late_body(struct http_exchange *x)
 	char json[256];
 	struct http_field type = {CGN_STR("content-type"), CGN_STR("application/json")};
 	struct h2_exchange *e = of_x(x);
-	x->doom = CGN_REQUEST_TIMEOUT; /* what on_close will say */
+	x->doom = CGN_REQUEST_TIMEOUT; /* The code for on_close. */
 	if (x->has_head) {
 		h2_doom(x);
 		return;

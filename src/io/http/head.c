@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPARE_BYTES 16384 /* a spare larger than this is not kept */
+#define SPARE_BYTES 16384 /* A larger spare is not kept. */
 #define FIRST_BYTES 1024
 #define FIRST_SLOTS 24
 
@@ -89,7 +89,7 @@ static char *text_room(struct http_store *s, size_t n)
 	return cgn_buf_room(&s->text, n);
 }
 
-/* Append to the piece at |*at|; it is always the last one in text. */
+/* Append to the piece at |*at|, which is always the last one in |text|. */
 static bool piece_add(struct http_store *s, uint32_t *at, uint32_t *len, const char *p, size_t n)
 {
 	char *to = text_room(s, n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http server: accepts, finds the protocol, keeps time; and the part of an exchange that both versions
- * share. */
+/* http server: accept connections, detect the protocol, keep time, and the part of an exchange that both
+ * versions share. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -8,7 +8,7 @@
 #include "io/http/server_priv.h"
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-#define PREFACE_TELLS 3 /* no HTTP/1 method begins with "PRI" */
+#define PREFACE_TELLS 3 /* No HTTP/1 method begins with "PRI". */
 
 /* ---- exchange ---- */
 
@@ -92,7 +92,7 @@ void http_exchange_body(struct http_exchange *x, const struct iovec *iov, size_t
 	if (bytes == 0 || x->bodyless || x->ended || x->doom != CGN_FINE)
 		return;
 	if (x->answer_left >= 0 && (uint64_t)x->answer_left < bytes) {
-		/* more than was promised would be read as the next answer */
+		/* Bytes beyond the promised length would be read as the next answer. */
 		http_exchange_abort(x, CGN_INTERNAL);
 		return;
 	}
@@ -108,7 +108,7 @@ void http_exchange_end(struct http_exchange *x, const struct http_field *trailer
 	if (x->ended || x->doom != CGN_FINE)
 		return;
 	if (x->answer_left > 0 && !x->bodyless) {
-		/* less than was promised: the client must not wait for it */
+		/* The body is shorter than promised: the client must not wait for the rest. */
 		http_exchange_abort(x, CGN_INTERNAL);
 		return;
 	}
@@ -143,7 +143,7 @@ size_t http_exchange_queued(const struct http_exchange *x)
 bool http_exchange_over_mark(struct http_exchange *x)
 {
 	CGN_LIVE(x, HTTP_EXCHANGE_TAG);
-	x->over = x->ops->over_mark(x); /* asking is what makes on_drain owed */
+	x->over = x->ops->over_mark(x); /* A call of over_mark makes on_drain owed. */
 	return x->over;
 }
 
@@ -164,7 +164,7 @@ void http_exchange_resume(struct http_exchange *x)
 	x->ops->pause(x, false);
 }
 
-/* ---- small things both versions say ---- */
+/* ---- shared by both versions ---- */
 
 bool http_has_field(const struct http_field *fields, size_t n, struct cgn_str name)
 {
@@ -205,8 +205,8 @@ const char *http_error_code(int status)
 	}
 }
 
-/* Some sentences are the parser's: whatever they quote must not end the string. */
-static void unquote(char *z)
+/* Some messages quote the client's bytes; a quote must not end the JSON string. */
+static void quotes_replace(char *z)
 {
 	for (; *z != '\0'; z++)
 		if (*z == '"' || *z == '\\' || (unsigned char)*z < 0x20)
@@ -217,7 +217,7 @@ struct cgn_str http_error_json(char *out, size_t cap, const char *code, const ch
 {
 	char said[128];
 	(void)snprintf(said, sizeof said, "%s", message);
-	unquote(said);
+	quotes_replace(said);
 	int n = snprintf(out, cap,
 		"{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"%s\"}}",
 		said, code);
@@ -258,7 +258,7 @@ void http_conn_end_exchanges(struct server_conn *c, const char *why)
 	}
 }
 
-/* Leave the server; the memory stays until net has said its last word. */
+/* Leave the server; the memory stays until net made its final callback. */
 static void conn_leave(struct server_conn *c, const char *why)
 {
 	struct http_server *s = c->server;
@@ -309,7 +309,7 @@ void http_conn_retime(struct server_conn *c)
 		cgn_timer_set(&c->timer, at > now ? at - now : 1);
 }
 
-/* The last bytes are on their way: as long as the client takes some. */
+/* The last bytes are being sent: continue while the client takes some. */
 static void closing_on_timer(struct server_conn *c)
 {
 	cgn_nsec at = http_wire_progress(&c->wire) + c->server->cfg.write_timeout,
@@ -320,7 +320,7 @@ static void closing_on_timer(struct server_conn *c)
 		cgn_timer_set(&c->timer, at - now);
 }
 
-/* The timer is lazy: it was set for a deadline that may have moved on since. */
+/* The timer is lazy: its deadline may have moved on since it was set. */
 static void conn_on_timer(struct cgn_timer *t)
 {
 	struct server_conn *c = CGN_CONTAINER(t, struct server_conn, timer);
@@ -358,7 +358,7 @@ static void conn_speak(struct server_conn *c, bool h2)
 	}
 }
 
-/* TLS is done when a connection is accepted: ALPN told. */
+/* TLS is done when a connection is accepted, so ALPN has decided. */
 static void conn_speak_agreed(struct server_conn *c)
 {
 	bool h2 = cgn_str_is(net_alpn(c->wire.net), "h2");
@@ -368,7 +368,7 @@ static void conn_speak_agreed(struct server_conn *c)
 		http_conn_abort(c);
 }
 
-/* In clear: the client preface of HTTP/2 or anything else. */
+/* In clear: detect the client preface of HTTP/2. */
 static void conn_detect(struct server_conn *c, const uint8_t *p, size_t n)
 {
 	cgn_buf_add(&c->hold, p, n);
@@ -420,8 +420,8 @@ static void conn_on_eof(struct net_conn *net, void *user)
 		http_conn_close(c);
 }
 
-/* Paused, and the client ended behind what we have not read: with an answer pending it is gone all the
- * same. */
+/* Reading is paused, and the client ended behind bytes that were not read. It is gone even if an answer is
+ * pending. */
 static void conn_on_hangup(struct net_conn *net, void *user)
 {
 	struct server_conn *c = user;
@@ -453,7 +453,7 @@ static void server_on_accept(void *user, struct net_conn *net)
 	struct server_conn *c = calloc(1, sizeof *c);
 	if (c == NULL) {
 		s->stats.refused++;
-		return; /* not taken: net closes it */
+		return; /* Not taken: net closes the connection. */
 	}
 	c->tag = HTTP_SERVER_CONN_TAG;
 	c->server = s;
@@ -473,7 +473,7 @@ static void server_on_accept(void *user, struct net_conn *net)
 
 /* ---- server ---- */
 
-static void defaults(struct http_server_cfg *c)
+static void cfg_defaults(struct http_server_cfg *c)
 {
 #define OR(field, value) c->field = c->field != 0 ? c->field : (value)
 	OR(max_head_bytes, 32U * 1024);
@@ -496,7 +496,7 @@ CGN_RC http_server_new(struct cgn_loop *l, const struct http_server_cfg *cfg,
 	s->tag = HTTP_SERVER_TAG;
 	s->loop = l;
 	s->cfg = *cfg;
-	defaults(&s->cfg);
+	cfg_defaults(&s->cfg);
 	s->ops = ops;
 	s->user = user;
 	s->tls = cfg->listen.tls != NULL;

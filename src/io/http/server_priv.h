@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server inside: one connection and one exchange, with an ops table for each protocol version. */
+/* server, inside: one connection and one exchange, with an ops table for each protocol version. */
 #pragma once
 #include "io/http/h1_parse_priv.h"
 #include "io/http/h2_link_priv.h"
@@ -9,8 +9,9 @@
 #define HTTP_SERVER_CONN_TAG 0x48745332u
 #define HTTP_SERVER_TAG      0x48745333u
 
-/* What is left of a request that was answered early is read and dropped, so that the connection can go on. */
-#define HTTP_DROP_TIME  (2 * CGN_SEC) /* of silence in it */
+/* The rest of a request that was answered early is read and dropped, so that the connection can be used
+ * again. */
+#define HTTP_DROP_TIME  (2 * CGN_SEC) /* Longest silence in it. */
 #define HTTP_DROP_BYTES ((size_t)1024 * 1024)
 
 struct server_conn;
@@ -20,34 +21,35 @@ struct exchange_ops {
 		int64_t content_length);
 	void (*body)(struct http_exchange *x, const struct iovec *iov, size_t n);
 	void (*end)(struct http_exchange *x, const struct http_field *trailers, size_t n);
-	void (*doom)(struct http_exchange *x); /* x->doom is set: see that on_close follows */
+	void (*doom)(struct http_exchange *x); /* x->doom is set: make sure that on_close follows. */
 	size_t (*queued)(const struct http_exchange *x);
 	bool (*over_mark)(struct http_exchange *x);
 	void (*pause)(struct http_exchange *x, bool yes);
-	void (*release)(struct http_exchange *x); /* own parts, before it is freed */
+	/* Release the version's part before the exchange is freed. */
+	void (*release)(struct http_exchange *x);
 };
 
 struct http_exchange {
 	uint32_t tag;
-	enum cgn_code doom; /* CGN_FINE, or why it was aborted */
+	enum cgn_code doom; /* CGN_FINE, or why the exchange was aborted. */
 	const struct exchange_ops *ops;
 	struct server_conn *conn;
 	struct cgn_link link;
 	struct cgn_grave grave;
 	void *user;
-	int64_t answer_left; /* of the content-length that was promised; -1 without one */
-	bool bodyless;       /* the answer has no body: HEAD, 204, 304 */
+	int64_t answer_left; /* Bytes left of the promised content-length; -1 without one. */
+	bool bodyless;       /* The answer has no body: HEAD, 204, 304. */
 	bool has_head, ended, request_done, paused;
-	bool over; /* over_mark said true: on_drain is owed */
+	bool over; /* over_mark returned true: on_drain is owed. */
 };
 
 struct server_conn_ops {
 	void (*input)(struct server_conn *c, const uint8_t *p, size_t n);
 	void (*eof)(struct server_conn *c);
-	void (*turn)(struct server_conn *c);    /* end of the loop's turn */
-	void (*drained)(struct server_conn *c); /* the socket takes bytes again */
+	void (*turn)(struct server_conn *c);    /* End of the loop's turn. */
+	void (*drained)(struct server_conn *c); /* The socket takes bytes again. */
 	void (*wind_down)(struct server_conn *c);
-	cgn_nsec (*deadline)(struct server_conn *c); /* 0: none */
+	cgn_nsec (*deadline)(struct server_conn *c); /* 0: none. */
 	void (*late)(struct server_conn *c);
 	void (*release)(struct server_conn *c);
 };
@@ -55,29 +57,29 @@ struct server_conn_ops {
 struct h1_side {
 	struct h1_parser parser;
 	struct http_exchange *x;
-	cgn_nsec since; /* last byte, or the head's first */
+	cgn_nsec since; /* Time of the last byte, or of the head's first one. */
 	size_t dropped;
-	bool expect; /* a 100 Continue is owed */
-	bool keep;   /* the connection outlives the answer */
+	bool expect; /* A 100 Continue is owed. */
+	bool keep;   /* The connection stays open after the answer. */
 	bool chunked, served, throttled;
 };
 
 struct h2_side {
 	struct h2_link link;
-	cgn_nsec since;    /* last time that a stream was open */
-	cgn_nsec check_at; /* when timeouts are looked for next */
-	bool leaving;      /* GOAWAY was sent */
+	cgn_nsec since;    /* Last time that a stream was open. */
+	cgn_nsec check_at; /* When timeouts are checked next. */
+	bool leaving;      /* GOAWAY was sent. */
 };
 
 struct server_conn {
 	uint32_t tag;
-	const struct server_conn_ops *ops; /* NULL until the first bytes told which */
+	const struct server_conn_ops *ops; /* NULL until the first bytes showed the version. */
 	struct http_server *server;
 	struct cgn_link link, exchanges;
 	struct http_wire wire;
 	struct cgn_timer timer;
 	struct cgn_grave grave;
-	struct cgn_buf hold; /* bytes that can't be used yet; bounded by one read plus HTTP_HOLD_MARK */
+	struct cgn_buf hold; /* Bytes that cannot be used yet; bounded by one read plus HTTP_HOLD_MARK. */
 	bool closing;
 	union {
 		struct h1_side h1;
@@ -88,7 +90,7 @@ struct server_conn {
 struct http_server {
 	uint32_t tag;
 	struct cgn_loop *loop;
-	struct http_server_cfg cfg; /* defaults filled in; .listen is not used after start */
+	struct http_server_cfg cfg; /* With defaults filled in; .listen is not used after start. */
 	const struct http_server_ops *ops;
 	void *user;
 	struct net_listener *listener;
@@ -100,7 +102,7 @@ struct http_server {
 	struct cgn_link conns;
 	struct http_store *spare;
 	struct http_server_stats stats;
-	char date[32]; /* of date_s */
+	char date[32]; /* Text of date_s. */
 	uint64_t date_s;
 };
 
@@ -110,20 +112,24 @@ extern const struct server_conn_ops http_h1_conn_ops, http_h2_conn_ops;
 CGN_RC http_h1_conn_init(struct server_conn *c);
 CGN_RC http_h2_conn_init(struct server_conn *c);
 
+/* Body bytes that the socket has not taken yet; for tests of the bound. */
+size_t http_exchange_queued(const struct http_exchange *x);
 /* Link |x| to its connection. */
 void http_exchange_open(struct http_exchange *x, const struct exchange_ops *ops, struct server_conn *c,
 	const struct http_head *h);
-/* The last word to the user; |x| is gone. */
+/* Make the final callback and free |x|. */
 void http_exchange_close(struct http_exchange *x, enum cgn_code code, const char *why);
-/* Give what the user is owed: on_drain, when the queue is short again. */
+/* Call on_drain if it is owed and the queue is short again. */
 void http_exchange_drained(struct http_exchange *x);
-void http_conn_close(struct server_conn *c);                          /* flush and end */
-void http_conn_end_exchanges(struct server_conn *c, const char *why); /* all of them: CGN_CANCELLED */
+void http_conn_close(struct server_conn *c); /* Flush and end. */
+/* End all of them with CGN_CANCELLED. */
+void http_conn_end_exchanges(struct server_conn *c, const char *why);
 void http_conn_abort(struct server_conn *c);
-void http_conn_retime(struct server_conn *c); /* the deadline may have come nearer */
-/* For the date field, made once a second. */
+/* Recompute the timer, because a deadline may have come nearer. */
+void http_conn_retime(struct server_conn *c);
+/* Value of the date field, made once a second. */
 struct cgn_str http_server_date(struct http_server *s);
 bool http_has_field(const struct http_field *fields, size_t n, struct cgn_str name);
-/* OpenAI's error shape into |out|. */
+/* Write OpenAI's error shape into |out|. */
 struct cgn_str http_error_json(char *out, size_t cap, const char *code, const char *message);
 const char *http_error_code(int status);

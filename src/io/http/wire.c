@@ -2,7 +2,7 @@
 #include "io/http/wire_priv.h"
 
 #define GATHER      16
-#define FIRST_BYTES 1024 /* a plain head and a small event fit */
+#define FIRST_BYTES 1024 /* Enough for a plain head and a small event. */
 
 size_t http_iov_bytes(const struct iovec *iov, size_t n)
 {
@@ -50,7 +50,7 @@ void http_wire_add(struct http_wire *w, const void *p, size_t n)
 		http_wire_flush(w);
 }
 
-static void hand(struct http_wire *w, const struct iovec *iov, size_t n)
+static void wire_hand(struct http_wire *w, const struct iovec *iov, size_t n)
 {
 	w->handed += http_iov_bytes(iov, n);
 	net_write(w->net, iov, n);
@@ -99,7 +99,7 @@ void http_wire_send(struct http_wire *w, struct cgn_str before, const struct iov
 		all[k++] = iov[i];
 	if (after.n > 0)
 		all[k++] = http_iov(after);
-	hand(w, all, k);
+	wire_hand(w, all, k);
 	cgn_buf_fini(&w->out);
 	w->out_at = 0;
 }
@@ -109,7 +109,7 @@ void http_wire_flush(struct http_wire *w)
 	while (w->net != NULL && w->out_at < w->out.n && !net_over_mark(w->net)) {
 		size_t left = w->out.n - w->out_at, n = left < NET_QUEUE_MARK ? left : NET_QUEUE_MARK;
 		struct iovec part = http_iov((struct cgn_str){w->out.p + w->out_at, n});
-		hand(w, &part, 1);
+		wire_hand(w, &part, 1);
 		w->out_at += n;
 	}
 	if (w->net != NULL && w->out_at < w->out.n)

@@ -9,7 +9,6 @@
 
 #include <arpa/inet.h>
 
-
 #define MiB  ((size_t)1 << 20)
 #define KEPT 64
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/json/json.h"
+#include "base/mix/mix.h"
 #include "policy/evict/evict.h"
 
 #define OPS    1000000
@@ -25,14 +26,13 @@ static uint64_t now_ns(void)
 
 static uint64_t hash_of(struct evict_node *n)
 {
-	uint64_t h = CGN_CONTAINER(n, struct item, node)->key * 0x9e3779b97f4a7c15U;
+	uint64_t h = CGN_CONTAINER(n, struct item, node)->key * MIX_GOLDEN;
 	return (h ^ h >> 29) * 0xbf58476d1ce4e5b9U;
 }
 
 static uint64_t draw(uint64_t *s)
 {
-	*s = *s * 6364136223846793005U + 1442695040888963407U;
-	return *s >> 20;
+	return mix_lcg(s) >> 20;
 }
 
 static double touches(struct item *items, uint64_t n, uint64_t *s)

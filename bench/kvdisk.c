@@ -27,6 +27,7 @@
 
 #include "base/json/json.h"
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "base/samples/samples.h"
 #include "io/loop/loop.h"
 #include "joint/kvdisk/kvdisk.h"
@@ -87,11 +88,9 @@ static struct block_key key_of(uint64_t i)
 
 static void fill(uint8_t *p, size_t n, uint64_t seed)
 {
-	uint64_t x = seed * 0x9e3779b97f4a7c15ULL + 1;
+	uint64_t x = seed * MIX_GOLDEN + 1;
 	for (size_t i = 0; i + 8 <= n; i += 8) {
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
+		(void)mix_xorshift(&x);
 		memcpy(p + i, &x, 8);
 	}
 }

@@ -12,6 +12,7 @@
 
 #include <sys/wait.h>
 
+#include "base/mix/mix.h"
 #include "base/samples/samples.h"
 #include "joint/kvstore/kvstore.h"
 
@@ -54,7 +55,7 @@ static struct block_key key_of(uint64_t n)
 {
 	struct block_key k = {.segment = 0};
 	for (size_t i = 0; i < sizeof k.digest.b / sizeof n; i++) {
-		uint64_t word = (n * 4 + i + 1) * 0x9e3779b97f4a7c15ULL;
+		uint64_t word = (n * 4 + i + 1) * MIX_GOLDEN;
 		word = (word ^ word >> 29) * 0xbf58476d1ce4e5b9ULL;
 		memcpy(k.digest.b + i * sizeof word, &word, sizeof word);
 	}

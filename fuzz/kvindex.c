@@ -6,6 +6,8 @@
 
 #include "policy/kvindex/kvindex.h"
 
+#include "base/mix/mix.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #define LANES 200
@@ -36,7 +38,7 @@ static unsigned take(struct input *in)
 static uint64_t digest_of(unsigned key)
 {
 	/* Four segments, so that they grow; top bits as they come from a hash otherwise. */
-	return (uint64_t)(key & 3) << 54 | (key * 0x9e3779b97f4a7c15ULL) >> 10;
+	return (uint64_t)(key & 3) << 54 | (key * MIX_GOLDEN) >> 10;
 }
 
 static void want(struct world *w, unsigned lane, unsigned key, unsigned tiers)

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "base/samples/samples.h"
 
 static void close_to(double got, double want)
@@ -47,7 +48,7 @@ static void any_values_sort_as_qsort_sorts_them(void **state)
 	static uint64_t want[N];
 	for (unsigned width = 1; width <= 64; width += 9) {
 		struct samples s = {0};
-		uint64_t x = width * 0x9e3779b97f4a7c15U;
+		uint64_t x = width * MIX_GOLDEN;
 		for (size_t i = 0; i < N; i++) {
 			x ^= x << 13;
 			x ^= x >> 7;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mix/mix.h"
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <fcntl.h>
@@ -128,7 +129,7 @@ static struct block_key key_of(uint32_t i)
 /* A value that is of its key, its version and its size alone. */
 static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 {
-	uint64_t x = ((uint64_t)key << 32 | version) * 0x9e3779b97f4a7c15ULL + n;
+	uint64_t x = ((uint64_t)key << 32 | version) * MIX_GOLDEN + n;
 	for (size_t i = 0; i < n; i += sizeof x) {
 		x ^= x << 13;
 		x ^= x >> 7;
@@ -826,7 +827,7 @@ static void test_bits_anywhere(void **state)
 		kvdisk_close(&w.d);
 		if (round % 2 == 0)
 			into_tables(&w);
-		dice = dice * 6364136223846793005ULL + 1442695040888963407ULL;
+		(void)mix_lcg(&dice);
 		struct damage dm = {.prefix = prefixes[round % 5], .at = dice >> 20};
 		(void)snprintf(hurt_folder, sizeof hurt_folder, "%s/%s", w.dir,
 			round % 5 == 0 ? "" : folders[1 + round / 5 % 2]);

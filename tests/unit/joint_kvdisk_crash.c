@@ -2,6 +2,7 @@
 /* kvdisk under kill -9: a process puts, replaces and removes with several threads while room is made all the
  * time, is killed somewhere, and another one looks at what is there. The model lies in memory that both
  * share. This process itself never opens a store: RocksDB's threads do not survive a fork. */
+#include "base/mix/mix.h"
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <setjmp.h>
@@ -47,14 +48,14 @@ static uint64_t next(uint64_t *dice)
 
 static size_t size_of(uint32_t version)
 {
-	uint64_t dice = version * 0x9e3779b97f4a7c15ULL + 1;
+	uint64_t dice = version * MIX_GOLDEN + 1;
 	(void)next(&dice);
 	return next(&dice) % 3 == 0 ? next(&dice) % 30000 : 32768 + next(&dice) % 200000;
 }
 
 static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 {
-	uint64_t x = ((uint64_t)key << 32 | version) * 0x9e3779b97f4a7c15ULL + n;
+	uint64_t x = ((uint64_t)key << 32 | version) * MIX_GOLDEN + n;
 	for (size_t i = 0; i < n; i += sizeof x) {
 		(void)next(&x);
 		memcpy(p + i, &x, n - i < sizeof x ? n - i : sizeof x);

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "disk_folder.h"
 #include "loop_until.h"
 #include "telemetry_world.h"
@@ -73,7 +74,7 @@ static struct block_key key_of(uint32_t i)
 
 static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 {
-	uint64_t x = ((uint64_t)key << 32 | version) * 0x9e3779b97f4a7c15ULL + n;
+	uint64_t x = ((uint64_t)key << 32 | version) * MIX_GOLDEN + n;
 	for (size_t i = 0; i < n; i += sizeof x) {
 		x ^= x << 13;
 		x ^= x >> 7;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvstore_world: a store under test, its clock, and values that say whose they are. */
 #pragma once
+#include "base/mix/mix.h"
 #include "joint/kvstore/kvstore.h"
 
 #include <setjmp.h>
@@ -39,7 +40,7 @@ CGN_UNUSED static struct block_key kvw_key(uint64_t n)
 /* Byte |i| of the value of key |n| in its version |v|. */
 static inline char kvw_byte(uint64_t n, uint64_t v, uint64_t i)
 {
-	uint64_t word = (i / 8 + 1) * 0x9e3779b97f4a7c15ULL ^ (n * 0x100000001b3ULL + v);
+	uint64_t word = (i / 8 + 1) * MIX_GOLDEN ^ (n * 0x100000001b3ULL + v);
 	return (char)(word >> i % 8 * 8);
 }
 

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "lab/enginemodel/enginemodel.h"
 
 struct seen { /* what a job was given */
@@ -16,13 +17,6 @@ struct seen { /* what a job was given */
 	cgn_nsec first_at, last_at;
 	bool finished;
 };
-
-static uint64_t mix(uint64_t x)
-{
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebU;
-	return x ^ x >> 31;
-}
 
 static const struct enginemodel_cfg plain = {
 	.prefill_tokens_per_s = 1000, /* one token a millisecond */
@@ -49,7 +43,7 @@ static cgn_rc submit(struct enginemodel *m, struct seen *s, uint64_t lineage, ui
 	uint64_t hashes[256];
 	uint32_t n = (prompt + answer) / 4;
 	for (uint32_t i = 0; i < n; i++)
-		hashes[i] = mix(lineage * 1000 + i);
+		hashes[i] = mix64(lineage * 1000 + i);
 	*s = (struct seen){0};
 	const struct enginemodel_job_spec spec = {prompt, answer, hashes, n, s, NULL};
 	return enginemodel_submit(m, &spec, &s->job);
@@ -349,7 +343,7 @@ static uint64_t storm(uint64_t seed)
 	cgn_nsec now = 0;
 	memset(s, 0, sizeof s);
 	for (unsigned i = 0; i < 5000; i++) {
-		rng = mix(rng + 1);
+		rng = mix64(rng + 1);
 		struct seen *it = &s[rng % CGN_COUNT(s)];
 		if (it->job == NULL)
 			(void)!submit(m, it, rng >> 8 & 7, 1 + (uint32_t)(rng >> 16 & 63),
@@ -360,7 +354,7 @@ static uint64_t storm(uint64_t seed)
 		cgn_nsec at = step(m, now);
 		now = at != 0 ? at : now;
 		struct enginemodel_stats st = enginemodel_stats(m);
-		history = mix(history ^ st.answer_tokens ^ st.kv_used << 20 ^ now);
+		history = mix64(history ^ st.answer_tokens ^ st.kv_used << 20 ^ now);
 	}
 	(void)run(m, now);
 	struct enginemodel_stats st = enginemodel_stats(m);

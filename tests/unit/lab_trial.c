@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "lab/trial/trial.h"
 #include "lab/workload/workload.h"
 
@@ -133,7 +134,7 @@ static void nobody_finds_more_than_the_optimum(void **state)
 	for (int round = 0; round < 60; round++) {
 		char text[256] = "";
 		for (int i = 0; i < 14; i++) {
-			s = s * 6364136223846793005U + 1442695040888963407U;
+			(void)mix_lcg(&s);
 			(void)strcat(text, i > 0 ? " " : "");
 			(void)strcat(text, chains[(s >> 33) % CGN_COUNT(chains)]);
 		}

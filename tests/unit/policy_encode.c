@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mix/mix.h"
 #include "policy/prompt/encode.h"
 #include "toy_tokenizer.h"
 
@@ -39,7 +40,7 @@ static int unload(void **state)
 
 static uint64_t next_random(uint64_t *s)
 {
-	*s = *s * 6364136223846793005ULL + 1442695040888963407ULL;
+	(void)mix_lcg(s);
 	return *s >> 33;
 }
 

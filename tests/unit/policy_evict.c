@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/evict/evict.h"
 
 struct item {
@@ -22,7 +23,7 @@ struct item {
 
 static uint64_t hash_of(struct evict_node *n)
 {
-	uint64_t h = (CGN_CONTAINER(n, struct item, node)->key + 1) * 0x9e3779b97f4a7c15U;
+	uint64_t h = (CGN_CONTAINER(n, struct item, node)->key + 1) * MIX_GOLDEN;
 	return (h ^ h >> 29) * 0xbf58476d1ce4e5b9U;
 }
 
@@ -185,7 +186,7 @@ static void sizes_count(void **state)
 	uint64_t r = 1, wanted = 0;
 	evict_init(&e, &c);
 	for (size_t i = 0; i < N; i++) {
-		r = r * 6364136223846793005U + 1442695040888963407U;
+		(void)mix_lcg(&r);
 		uint32_t bytes = (uint32_t)(1 + (r >> 33) % 1000);
 		items[i] = (struct item){.key = i};
 		for (; evict_held_bytes(&e) + bytes > BUDGET; wanted++) {
@@ -300,7 +301,7 @@ static int naive_victim(struct naive *m)
 static int draw(uint64_t *r, int step)
 {
 	static int run = 0;
-	*r = *r * 6364136223846793005U + 1442695040888963407U;
+	(void)mix_lcg(r);
 	uint64_t v = *r >> 33;
 	if (step % 8 == 0)
 		run = (int)(v % 10 < 7 ? v / 10 % 40 : v / 10 % KEYS);

@@ -8,15 +8,8 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/holdings/holdings.h"
-
-static uint64_t rng_next(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s * UINT64_C(0x2545f4914f6cdd1d);
-}
 
 static struct holdings *make(size_t max, holdings_changed changed, void *user)
 {
@@ -109,7 +102,7 @@ static void equal_contents_have_equal_sums(void **state)
 	struct holdings *a = make(1000, NULL, NULL), *b = make(1000, NULL, NULL);
 	uint64_t zero[BLOCK_RANGES] = {0}, seed = 5, digests[500];
 	for (size_t i = 0; i < CGN_COUNT(digests); i++)
-		add(a, digests[i] = rng_next(&seed), (enum block_tier)(i % BLOCK_TIERS));
+		add(a, digests[i] = mix_xorshift_star(&seed), (enum block_tier)(i % BLOCK_TIERS));
 	for (size_t i = CGN_COUNT(digests); i-- > 0;)
 		add(b, digests[i], (enum block_tier)(i % BLOCK_TIERS));
 	assert_memory_equal(holdings_sums(a), holdings_sums(b), sizeof zero);
@@ -180,9 +173,10 @@ static void random_steps(uint64_t seed, unsigned ranges)
 	struct model m = {0};
 	struct holdings *h = make(KEYS, NULL, NULL);
 	for (size_t i = 0; i < KEYS; i++) /* few ranges: long runs of neighbours in their tables */
-		m.keys[i] = (uint64_t)(rng_next(&seed) % ranges) << 56 | rng_next(&seed) >> 8;
+		m.keys[i] =
+			(uint64_t)(mix_xorshift_star(&seed) % ranges) << 56 | mix_xorshift_star(&seed) >> 8;
 	for (unsigned step = 0; step < 60000; step++) {
-		uint64_t r = rng_next(&seed);
+		uint64_t r = mix_xorshift_star(&seed);
 		size_t i = r % KEYS;
 		enum block_tier tier = (enum block_tier)(r >> 32 & 3);
 		bool grows = step / 6000 % 2 == 0;
@@ -216,11 +210,11 @@ static void memory_follows_what_is_held(void **state)
 	for (unsigned round = 0; round < 3; round++) {
 		uint64_t seed = 77;
 		for (unsigned i = 0; i < 300000; i++)
-			add(h, rng_next(&seed), BLOCK_GPU);
+			add(h, mix_xorshift_star(&seed), BLOCK_GPU);
 		assert_true(holdings_bytes(h) - empty <= 300000 * 26);
 		seed = 77;
 		for (unsigned i = 0; i < 300000; i++)
-			assert_true(holdings_drop(h, rng_next(&seed), BLOCK_GPU));
+			assert_true(holdings_drop(h, mix_xorshift_star(&seed), BLOCK_GPU));
 		assert_true(holdings_bytes(h) - empty <= (size_t)BLOCK_RANGES * 16 * 16);
 	}
 	holdings_free(&h);

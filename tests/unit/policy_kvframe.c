@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/kvframe/kvframe.h"
 
 #define U64(v) ((unsigned long long)(v))
@@ -204,7 +205,7 @@ static void holdings_come_as_they_are(void **state)
 	struct kvframe_in in;
 	struct kvframe_holds got;
 	for (size_t i = 0; i < KVFRAME_MAX_HOLDS; i++)
-		list[i] = (struct kvframe_hold){i * 0x9e3779b97f4a7c15ULL, (uint8_t)(i % 16)};
+		list[i] = (struct kvframe_hold){i * MIX_GOLDEN, (uint8_t)(i % 16)};
 	kvframe_put_holds(&b, &(struct kvframe_holds){.seq = 9, .reset = true, .blocks = 5, .bytes = 6}, list,
 		KVFRAME_MAX_HOLDS);
 	struct kvframe f = only(&in, &b);

@@ -13,20 +13,13 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/kvindex/kvindex.h"
 #include "policy/kvindex/kvindex_priv.h"
 
 #define GPU BLOCK_TIER_BIT(BLOCK_GPU)
 #define RAM BLOCK_TIER_BIT(BLOCK_RAM)
 #define SSD BLOCK_TIER_BIT(BLOCK_SSD)
-
-static uint64_t rng_next(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s * UINT64_C(0x2545f4914f6cdd1d);
-}
 
 static struct kvindex *make(size_t max_bytes)
 {
@@ -180,7 +173,8 @@ static void model_init(struct model *m, uint64_t seed, unsigned n_lanes, unsigne
 	m->held = calloc(n_lanes, sizeof *m->held);
 	assert_true(m->lanes != NULL && m->held != NULL);
 	for (unsigned i = 0; i < n_keys; i++) /* half of them crowd in one segment */
-		m->keys[i] = i % 2 == 0 ? rng_next(&m->seed) : rng_next(&m->seed) >> 10 | UINT64_C(5) << 54;
+		m->keys[i] = i % 2 == 0 ? mix_xorshift_star(&m->seed)
+					: mix_xorshift_star(&m->seed) >> 10 | UINT64_C(5) << 54;
 	for (unsigned i = 0; i < n_lanes; i++)
 		model_lane_in(m, i);
 }
@@ -195,7 +189,7 @@ static void model_fini(struct model *m)
 
 static unsigned some_tiers(struct model *m)
 {
-	uint64_t x = rng_next(&m->seed) % 16;
+	uint64_t x = mix_xorshift_star(&m->seed) % 16;
 	return x < 8 ? GPU : x < 10 ? 0 : (unsigned)(x & BLOCK_TIER_MASK);
 }
 
@@ -222,7 +216,7 @@ static void model_clear(struct model *m, unsigned l, unsigned range)
 
 static void model_step(struct model *m)
 {
-	uint64_t x = rng_next(&m->seed);
+	uint64_t x = mix_xorshift_star(&m->seed);
 	unsigned l = (unsigned)(x % m->n_lanes), what = (unsigned)(x >> 32 & 255),
 		 from = (unsigned)(x >> 40) % m->n_keys;
 	if (m->lanes[l] == UINT16_MAX) {
@@ -351,7 +345,7 @@ static void random_steps(uint64_t seed, unsigned n_lanes, unsigned n_keys, unsig
 	model_init(&m, seed, n_lanes, n_keys);
 	for (unsigned i = 1; i <= steps; i++) {
 		model_step(&m);
-		uint64_t x = rng_next(&m.seed);
+		uint64_t x = mix_xorshift_star(&m.seed);
 		if (i % (1 + n_lanes / 8) == 0)
 			check_match(&m, (unsigned)(x % n_keys), 1 + (unsigned)(x >> 32) % n_keys);
 		if (i % (1 + n_lanes / 8) == 0)
@@ -390,7 +384,7 @@ static void long_shared_prefixes_of_many_lanes(void **state)
 		unsigned lanes = seed % 2 == 0 ? 1200 : 130;
 		model_init(&m, seed, lanes, 100);
 		for (unsigned l = 0; l < lanes; l++) {
-			unsigned n = 1 + (unsigned)(rng_next(&m.seed) % 100) * l / lanes;
+			unsigned n = 1 + (unsigned)(mix_xorshift_star(&m.seed) % 100) * l / lanes;
 			model_set(&m, l, 0, n, seed < 3 ? GPU : 255);
 			if (seed == 5 && l % 3 == 0)
 				model_set(&m, l, 0, n, RAM);
@@ -419,7 +413,7 @@ static void bytes_per_membership(unsigned batch)
 	uint64_t seed = 9, digests[64];
 	for (unsigned i = 0; i < 1000000 / 64; i++) {
 		for (unsigned k = 0; k < 64; k++)
-			digests[k] = rng_next(&seed);
+			digests[k] = mix_xorshift_star(&seed);
 		for (unsigned k = 0; k < 64; k += batch)
 			kvindex_set(ix, lane, digests + k, NULL, batch);
 		struct kvindex_stats s = stats(ix);
@@ -450,7 +444,7 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	unsigned young = 0, asked = 0, old = 0, marks = 0;
 	assert_non_null(digests);
 	for (unsigned i = 0; i < OLD + NEW; i++)
-		digests[i] = rng_next(&seed);
+		digests[i] = mix_xorshift_star(&seed);
 	kvindex_set(ix, b, digests, NULL, 10);
 	for (unsigned i = 0; i < OLD + NEW; i++) {
 		set(ix, a, digests[i], GPU);
@@ -498,12 +492,13 @@ static void shedding_with_many_holders(void **state)
 	for (unsigned l = 0; l < CGN_COUNT(lanes); l++)
 		lanes[l] = add_lane(ix);
 	for (unsigned i = 0; i < CGN_COUNT(digests); i++)
-		digests[i] = rng_next(&seed);
+		digests[i] = mix_xorshift_star(&seed);
 	for (unsigned i = 0; i < 1500000; i++) {
-		uint64_t x = rng_next(&seed);
+		uint64_t x = mix_xorshift_star(&seed);
 		uint16_t lane = lanes[x % CGN_COUNT(lanes)];
 		unsigned tiers = x >> 60 < 12 ? GPU : (unsigned)(x >> 60);
-		uint64_t digest = x >> 58 & 1 ? digests[(x >> 16) % CGN_COUNT(digests)] : rng_next(&seed);
+		uint64_t digest =
+			x >> 58 & 1 ? digests[(x >> 16) % CGN_COUNT(digests)] : mix_xorshift_star(&seed);
 		set(ix, lane, digest, tiers);
 		unsigned got = kvindex_tiers(ix, lane, digest);
 		assert_true(
@@ -528,7 +523,7 @@ static void chosen_digests_do_not_make_it_grow(void **state)
 	size_t before = stats(ix).bytes;
 	uint64_t seed = 4;
 	for (unsigned found = 0; found < 60;) {
-		uint64_t digest = rng_next(&seed) >> 10, x = spread(42, digest);
+		uint64_t digest = mix_xorshift_star(&seed) >> 10, x = spread(42, digest);
 		if (x >> 56 != 7 || (x >> 24 & 255) != 99)
 			continue;
 		set(ix, lane, digest, GPU);
@@ -555,13 +550,12 @@ static void churn_leaves_memory_flat(void **state)
 	for (unsigned l = 0; l < LANES; l++)
 		lanes[l] = add_lane(ix);
 	for (unsigned i = 0; i < updates / 2; i++) {
-		uint64_t x = rng_next(&seed);
+		uint64_t x = mix_xorshift_star(&seed);
 		unsigned l = (unsigned)(x % LANES), at = (unsigned)(x >> 8) % HELD;
 		if (ring[l][at] != 0)
 			set(ix, lanes[l], ring[l][at], 0);
 		/* some are everybody's */
-		ring[l][at] =
-			x >> 32 & 1 ? rng_next(&seed) : ((x >> 33) % 1000 + 1) * UINT64_C(0x9e3779b97f4a7c15);
+		ring[l][at] = x >> 32 & 1 ? mix_xorshift_star(&seed) : ((x >> 33) % 1000 + 1) * MIX_GOLDEN;
 		set(ix, lanes[l], ring[l][at], x >> 60 < 14 ? GPU : RAM);
 		if (i % 100003 == 0) {
 			kvindex_node_remove(ix, lanes[l]);
@@ -638,9 +632,9 @@ static void race_init(struct race *x, size_t max_bytes)
 	x->ix = make(max_bytes);
 	for (unsigned c = 0; c < CHAINS; c++)
 		for (unsigned d = 0; d < DEPTH; d++) /* in few segments, that work hard */
-			x->chains[c][d] = rng_next(&seed) & ~(UINT64_C(255) << 56);
+			x->chains[c][d] = mix_xorshift_star(&seed) & ~(UINT64_C(255) << 56);
 	for (unsigned i = 0; i < 64; i++)
-		x->never[i] = rng_next(&seed) & ~(UINT64_C(255) << 56);
+		x->never[i] = mix_xorshift_star(&seed) & ~(UINT64_C(255) << 56);
 	for (unsigned l = 0; l < STEADY; l++)
 		assert_int_equal(x->steady[l] = add_lane(x->ix), l);
 	for (unsigned l = 0; l < MOVING; l++)
@@ -652,12 +646,12 @@ static void race_init(struct race *x, size_t max_bytes)
 
 static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned n_noise)
 {
-	uint64_t v = rng_next(seed);
+	uint64_t v = mix_xorshift_star(seed);
 	unsigned l = (unsigned)(v % MOVING), c = (unsigned)(v >> 8) % CHAINS,
 		 what = (unsigned)(v >> 24 & 127);
 	uint8_t tiers[DEPTH];
 	for (unsigned d = 0; d < DEPTH; d++)
-		tiers[d] = (uint8_t)(rng_next(seed) >> 20 & (GPU | RAM | SSD));
+		tiers[d] = (uint8_t)(mix_xorshift_star(seed) >> 20 & (GPU | RAM | SSD));
 	if (what < 60)
 		kvindex_set(x->ix, x->moving[l], x->chains[c], tiers, DEPTH);
 	else if (what < 70)
@@ -692,7 +686,7 @@ static void readers_are_right_while_the_writer_works(void **state)
 	pthread_t threads[2];
 	race_init(&x, 64 << 20);
 	for (unsigned i = 0; i < NOISE; i++)
-		noise[i] = rng_next(&seed) & ~(UINT64_C(255) << 56);
+		noise[i] = mix_xorshift_star(&seed) & ~(UINT64_C(255) << 56);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, read_on, &x), 0);
 	/* By count, not by the clock: until the writer did its part and so did the readers. */

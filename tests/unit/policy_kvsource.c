@@ -11,6 +11,7 @@
 
 #include "base/core/buf.h"
 #include "base/digest/digest.h"
+#include "base/mix/mix.h"
 #include "base/msgpack/msgpack.h"
 #include "policy/kvsource/kvsource.h"
 
@@ -895,7 +896,7 @@ struct publisher {
 static uint64_t dice_state;
 static unsigned dice(unsigned n)
 {
-	dice_state = dice_state * 6364136223846793005ULL + 1442695040888963407ULL;
+	(void)mix_lcg(&dice_state);
 	return (unsigned)((dice_state >> 33) % n);
 }
 

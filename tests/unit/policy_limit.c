@@ -9,19 +9,12 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/limit/limit.h"
 
 __extension__ typedef unsigned __int128 wide;
 
 #define START ((cgn_nsec)1000000 * CGN_SEC)
-
-static uint64_t dice(uint64_t *s) /* splitmix64 */
-{
-	uint64_t z = *s += 0x9e3779b97f4a7c15ULL;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-	return z ^ z >> 31;
-}
 
 static void rates_are_read_from_settings(void **state)
 {
@@ -135,14 +128,15 @@ static void any_sequence_keeps_the_rate(void **state)
 	(void)state;
 	uint64_t s = 7;
 	for (unsigned round = 0; round < 300; round++) {
-		const struct limit_rate r = dice(&s) % 2 == 0
-			? limit_per_minute(1 + (uint32_t)(dice(&s) % (1U << dice(&s) % 31)))
-			: limit_per_second((double)(1 + dice(&s) % 5000) / 7, (uint32_t)(dice(&s) % 50));
+		const struct limit_rate r = mix_splitmix(&s) % 2 == 0
+			? limit_per_minute(1 + (uint32_t)(mix_splitmix(&s) % (1U << mix_splitmix(&s) % 31)))
+			: limit_per_second((double)(1 + mix_splitmix(&s) % 5000) / 7,
+				  (uint32_t)(mix_splitmix(&s) % 50));
 		uint64_t at = 0, granted = 0;
 		cgn_nsec now = START;
 		for (unsigned i = 0; i < 400; i++) {
-			now += dice(&s) % (limit_cost(&r, r.burst) / 10 + 2);
-			uint64_t n = dice(&s) % (r.burst + r.burst / 4 + 2);
+			now += mix_splitmix(&s) % (limit_cost(&r, r.burst) / 10 + 2);
+			uint64_t n = mix_splitmix(&s) % (r.burst + r.burst / 4 + 2);
 			struct limit_answer a = limit_take(&r, &at, now, n);
 			granted += a.granted ? n : 0;
 			uint64_t most = r.burst + (uint64_t)((wide)(now - START) * r.units / r.period) + 1;
@@ -166,12 +160,12 @@ static void settling_is_as_if_it_had_been_known(void **state)
 	(void)state;
 	uint64_t s = 11;
 	for (unsigned round = 0; round < 300; round++) {
-		const struct limit_rate r = limit_per_minute(1000 + (uint32_t)(dice(&s) % 1000000));
+		const struct limit_rate r = limit_per_minute(1000 + (uint32_t)(mix_splitmix(&s) % 1000000));
 		uint64_t reserved_at = 0, known_at = 0, spent = 0;
 		cgn_nsec now = START;
 		for (unsigned i = 0; i < 50; i++) {
-			uint64_t used = dice(&s) % (r.burst / 100),
-				 reserved = used + dice(&s) % (r.burst / 10);
+			uint64_t used = mix_splitmix(&s) % (r.burst / 100),
+				 reserved = used + mix_splitmix(&s) % (r.burst / 10);
 			spent += used;
 			if (spent + reserved > r.burst)
 				break;
@@ -250,8 +244,8 @@ static void *hammer(void *arg)
 {
 	uint64_t s = (uint64_t)(uintptr_t)arg;
 	for (unsigned i = 0; i < TRIES; i++) {
-		uint64_t key = 1 + dice(&s) % 3, now = atomic_fetch_add(&crowd.now, 50);
-		uint64_t n = 1 + dice(&s) % 3, back = crowd.settle ? dice(&s) % (n + 1) : 0;
+		uint64_t key = 1 + mix_splitmix(&s) % 3, now = atomic_fetch_add(&crowd.now, 50);
+		uint64_t n = 1 + mix_splitmix(&s) % 3, back = crowd.settle ? mix_splitmix(&s) % (n + 1) : 0;
 		if (limit_table_take(crowd.t, key, &crowd.rate, now, n).granted) {
 			if (back > 0)
 				limit_table_settle(crowd.t, key, &crowd.rate, now, n, n - back);
@@ -259,7 +253,7 @@ static void *hammer(void *arg)
 		}
 		/* others' buckets, full again at once, come and go in the same places */
 		if (crowd.churn)
-			limit_table_settle(crowd.t, 10 + dice(&s) % 40, &crowd.rate, 0, 0, 1);
+			limit_table_settle(crowd.t, 10 + mix_splitmix(&s) % 40, &crowd.rate, 0, 0, 1);
 	}
 	return NULL;
 }

@@ -9,11 +9,12 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/breaker/outlier.h"
 
 #define NODES 8
 
-static uint64_t dice = 0x9e3779b97f4a7c15ULL;
+static uint64_t dice = MIX_GOLDEN;
 
 static double uniform(void)
 {

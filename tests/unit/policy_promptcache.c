@@ -9,13 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mix/mix.h"
 #include "policy/prefix/promptcache.h"
 
 #define BLOCKS 512
 
 static uint64_t next_random(uint64_t *s)
 {
-	*s = *s * 6364136223846793005ULL + 1442695040888963407ULL;
+	(void)mix_lcg(s);
 	return *s >> 33;
 }
 

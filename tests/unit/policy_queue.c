@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/queue/queue.h"
 
 static struct queue *queue_of(enum queue_policy policy, size_t max)
@@ -337,14 +338,6 @@ struct model {
 	size_t n_ring[QUEUE_PRIORITIES];
 };
 
-static uint64_t rng_next(uint64_t *s)
-{
-	uint64_t z = *s += 0x9e3779b97f4a7c15ULL;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-	return z ^ z >> 31;
-}
-
 static cgn_nsec model_key(enum queue_policy policy, const struct queue_item *it)
 {
 	cgn_nsec work = it->new_tokens * QUEUE_TOKEN;
@@ -448,7 +441,7 @@ static void agrees_with_the_model(enum queue_policy policy, uint64_t seed)
 	cgn_nsec now = CGN_SEC;
 	assert_non_null(m);
 	for (int step = 0; step < 4000; step++) {
-		uint64_t dice = rng_next(&seed);
+		uint64_t dice = mix_splitmix(&seed);
 		int i = (int)(dice >> 8) % MANY;
 		i = i < 0 ? -i : i;
 		now += dice % 7 * 100 * CGN_MSEC;

@@ -9,22 +9,15 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/routing/routing.h"
 
 static const struct route_weights seed_weights = {0.55, 0.25, 0.10, 0.10};
 
-static uint64_t rng_next(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s * 0x2545f4914f6cdd1dULL;
-}
-
 static void fill_chain(uint64_t *chain, size_t n, uint64_t seed)
 {
 	for (size_t i = 0; i < n; i++)
-		chain[i] = rng_next(&seed);
+		chain[i] = mix_xorshift_star(&seed);
 }
 
 static struct route_record *record_of(size_t bytes)
@@ -486,14 +479,14 @@ static void policies_have_names(void **state)
 static struct route_cand any(uint64_t *rng, uint16_t slot)
 {
 	struct route_cand c = idle(slot);
-	c.inflight = (uint32_t)(rng_next(rng) % 5);
-	c.others = (uint32_t)(rng_next(rng) % 3);
+	c.inflight = (uint32_t)(mix_xorshift_star(rng) % 5);
+	c.others = (uint32_t)(mix_xorshift_star(rng) % 3);
 	c.decoding = c.inflight / 2 + c.others;
-	c.width = (uint32_t)(rng_next(rng) % 40);
-	c.kv_usage = (float)(rng_next(rng) % 100) / 100;
-	c.held = (uint32_t)(rng_next(rng) % 11);
+	c.width = (uint32_t)(mix_xorshift_star(rng) % 40);
+	c.kv_usage = (float)(mix_xorshift_star(rng) % 100) / 100;
+	c.held = (uint32_t)(mix_xorshift_star(rng) % 11);
 	c.reuse = (float)c.held;
-	c.queued_tokens = (float)(rng_next(rng) % 20000);
+	c.queued_tokens = (float)(mix_xorshift_star(rng) % 20000);
 	c.uncached_tokens = (float)(10 - c.held) * 512;
 	c.speed = (struct route_speed){0.05F, 12, 0.1F, 1, true};
 	return c;
@@ -506,12 +499,12 @@ static void no_policy_picks_who_has_no_room(void **state)
 	struct route_cand c[12];
 	fill_chain(chain, 10, 3);
 	for (unsigned i = 0; i < 20000; i++) {
-		size_t n = rng_next(&rng) % 13, roomy = 0;
-		struct route_ask ask = ask_of(10, rng_next(&rng) % 2 ? rng_next(&rng) : 0);
+		size_t n = mix_xorshift_star(&rng) % 13, roomy = 0;
+		struct route_ask ask = ask_of(10, mix_xorshift_star(&rng) % 2 ? mix_xorshift_star(&rng) : 0);
 		ask.policy = (enum route_policy)(i % ROUTE_POLICIES);
-		ask.max_inflight = 1 + (uint32_t)(rng_next(&rng) % 4);
+		ask.max_inflight = 1 + (uint32_t)(mix_xorshift_star(&rng) % 4);
 		ask.turn = i;
-		ask.random = rng_next(&rng);
+		ask.random = mix_xorshift_star(&rng);
 		ask.session_bound = 1.25;
 		ask.chain = chain;
 		for (size_t k = 0; k < n; k++) {
@@ -557,7 +550,7 @@ static void turns_and_chances_are_even(void **state)
 			struct route_ask ask = ask_of(0, 0);
 			ask.policy = even[k];
 			ask.turn = i;
-			ask.random = i * 0x9e3779b97f4a7c15ULL;
+			ask.random = i * MIX_GOLDEN;
 			count[route_pick(&ask, c, 4).index]++;
 		}
 		for (int i = 0; i < 4; i++)
@@ -634,7 +627,8 @@ static void scale_does_not_matter(void **state)
 		ask.policy = i % 2 ? ROUTE_WEIGHTED : ROUTE_PREDICTED;
 		ask.answer_tokens = 100;
 		other = ask;
-		float scale = (float)(1 << rng_next(&rng) % 8) / 16; /* a power of two: no rounding */
+		float scale =
+			(float)(1 << mix_xorshift_star(&rng) % 8) / 16; /* a power of two: no rounding */
 		other.weights = (struct route_weights){seed_weights.kv * (double)scale,
 			seed_weights.load * (double)scale, seed_weights.power * (double)scale,
 			seed_weights.capacity * (double)scale};
@@ -663,11 +657,11 @@ static void load_never_attracts(void **state)
 		ask.answer_tokens = 100;
 		for (size_t k = 0; k < 7; k++)
 			c[k] = any(&rng, (uint16_t)k);
-		size_t at = rng_next(&rng) % 7;
+		size_t at = mix_xorshift_star(&rng) % 7;
 		double before = route_score(&ask, &c[at]);
 		size_t picked = route_pick(&ask, c, 7).index;
-		c[at].inflight += 1 + (uint32_t)(rng_next(&rng) % 9);
-		c[at].queued_tokens += (float)(rng_next(&rng) % 9000);
+		c[at].inflight += 1 + (uint32_t)(mix_xorshift_star(&rng) % 9);
+		c[at].queued_tokens += (float)(mix_xorshift_star(&rng) % 9000);
 		assert_true(route_score(&ask, &c[at]) <= before);
 		if (picked != at)
 			assert_int_not_equal(route_pick(&ask, c, 7).index, at);
@@ -777,10 +771,10 @@ struct toy_result {
 /* Conversations over |n_systems| system prompts (16 blocks each), up to 6 turns of 4 blocks. */
 static size_t toy_prompt(uint64_t *rng, unsigned n_systems, uint64_t *chain)
 {
-	unsigned system = (unsigned)(rng_next(rng) % n_systems);
-	if (rng_next(rng) % 100 < 50)
+	unsigned system = (unsigned)(mix_xorshift_star(rng) % n_systems);
+	if (mix_xorshift_star(rng) % 100 < 50)
 		system = 0; /* one of them is hot */
-	uint64_t talk = rng_next(rng) % 300, turns = 1 + rng_next(rng) % 6;
+	uint64_t talk = mix_xorshift_star(rng) % 300, turns = 1 + mix_xorshift_star(rng) % 6;
 	fill_chain(chain, 16, 1000 + system);
 	fill_chain(chain + 16, turns * 4, 1000000 + system * 1000 + talk);
 	return 16 + (size_t)turns * 4;
@@ -807,7 +801,8 @@ static struct toy_result toy_run(bool aware, unsigned n_requests, uint64_t seed)
 			at = route_pick(&ask, c, TOY_NODES).index;
 			route_record_add(record, chain, n, c[at].slot);
 		}
-		size_t out = rng_next(&rng) % TOY_FLIGHT; /* one at random ends, this one takes its place */
+		size_t out = mix_xorshift_star(&rng) %
+			TOY_FLIGHT; /* one at random ends, this one takes its place */
 		if (i >= TOY_FLIGHT)
 			c[flight[out]].inflight--;
 		else

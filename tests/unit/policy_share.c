@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
+#include "base/mix/mix.h"
 #include "policy/share/share.h"
 
 static void is(struct share_row r, uint32_t inflight, uint64_t queued, uint32_t decoding)
@@ -90,7 +91,7 @@ static void sums_stay_true(void **state)
 	uint64_t of[CALLS] = {0}, rng = 42;
 	uint32_t tokens[CALLS] = {0};
 	for (int step = 0; step < 20000; step++) {
-		rng = rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		(void)mix_lcg(&rng);
 		size_t i = (size_t)(rng >> 33) % CALLS;
 		if (!t[i].counted) {
 			of[i] = (rng >> 20) % ROUTERS; /* 0 too */

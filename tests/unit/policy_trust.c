@@ -8,16 +8,9 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "policy/routing/tail.h"
 #include "policy/routing/trust.h"
-
-static uint64_t rng_next(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s * 0x2545f4914f6cdd1dULL;
-}
 
 static double after(double trust, unsigned n, uint64_t predicted, uint64_t actual)
 {
@@ -79,9 +72,10 @@ static void trust_is_monotone_and_bounded_for_all_inputs(void **state)
 	(void)state;
 	uint64_t seed = 7;
 	for (unsigned i = 0; i < 100000; i++) {
-		double t = (double)(rng_next(&seed) >> 11) * 0x1p-53;
-		uint64_t predicted = rng_next(&seed) >> rng_next(&seed) % 64;
-		uint64_t lo = rng_next(&seed) >> rng_next(&seed) % 64, hi = lo + (rng_next(&seed) >> 40);
+		double t = (double)(mix_xorshift_star(&seed) >> 11) * 0x1p-53;
+		uint64_t predicted = mix_xorshift_star(&seed) >> mix_xorshift_star(&seed) % 64;
+		uint64_t lo = mix_xorshift_star(&seed) >> mix_xorshift_star(&seed) % 64,
+			 hi = lo + (mix_xorshift_star(&seed) >> 40);
 		double a = trust_step(t, predicted, lo), b = trust_step(t, predicted, hi >= lo ? hi : lo);
 		assert_true(a >= TRUST_FLOOR && a <= 1 && b >= TRUST_FLOOR && b <= 1);
 		assert_true(b >= a); /* more found is never believed less */
@@ -124,10 +118,10 @@ static void tails_are_right_or_forgotten(void **state)
 	assert_true(cgn_ok(tail_new(64 * 1024, &t, NULL))); /* 8,192 entries */
 	uint64_t seed = 99;
 	for (uint64_t i = 0; i < N; i++)
-		tail_put(t, rng_next(&seed), 5, (struct tail){i + 1, 3});
+		tail_put(t, mix_xorshift_star(&seed), 5, (struct tail){i + 1, 3});
 	seed = 99;
 	for (uint64_t i = 0; i < N; i++) {
-		uint64_t got = tail_get(t, rng_next(&seed), 5).prompt;
+		uint64_t got = tail_get(t, mix_xorshift_star(&seed), 5).prompt;
 		assert_true(got == 0 || got == i + 1);
 		found += got != 0;
 		recent += got != 0 && i >= N - 2048;

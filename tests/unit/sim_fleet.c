@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "lab/enginemodel/enginemodel.h"
 #include "policy/kvindex/kvindex.h"
 #include "policy/kvsource/kvsource.h"

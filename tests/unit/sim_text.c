@@ -9,6 +9,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/mix/mix.h"
 #include "sim/text/text.h"
 
 static size_t round_trip(struct cgn_str text)

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/mix/mix.h"
 #include "sim/server/fill.h"
 
 #define BLOCK 4

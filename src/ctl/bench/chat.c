@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mix/mix.h"
 #include "base/samples/samples.h"
 #include "base/sse/sse.h"
 #include "ctl/bench/origin.h"
@@ -50,17 +51,9 @@ struct shot {
 	char node[132];
 };
 
-static uint64_t rng_next(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s * UINT64_C(0x2545f4914f6cdd1d);
-}
-
 static double rng_unit(uint64_t *s) /* (0, 1] */
 {
-	return ((double)(rng_next(s) >> 11) + 1) / 9007199254740993.0;
+	return ((double)(mix_xorshift_star(s) >> 11) + 1) / 9007199254740993.0;
 }
 
 /* ---- what an answer says ---- */
@@ -203,7 +196,7 @@ static void prompt(struct bench *b, struct cgn_buf *out)
 	while (out->n - start < b->prompt_bytes) {
 		if (out->n - start >= b->shared_bytes)
 			state = &b->rng;
-		cgn_buf_putz(out, words[rng_next(state) % CGN_COUNT(words)]);
+		cgn_buf_putz(out, words[mix_xorshift_star(state) % CGN_COUNT(words)]);
 	}
 	out->n = start + b->prompt_bytes;
 }

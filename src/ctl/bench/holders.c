@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/bench/holders.h"
 
+#include "base/mix/mix.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-static uint64_t rng_next(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s * UINT64_C(0x2545f4914f6cdd1d);
-}
-
-static uint64_t mix(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15ULL;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
-	return x ^ x >> 31;
-}
 
 static void push(struct cgn_buf *b, uint64_t v)
 {
@@ -32,7 +18,7 @@ size_t holders_chain(const struct trace *t, uint64_t i, struct cgn_buf *out)
 	const uint64_t *ids = trace_ids(t, r);
 	out->n = 0;
 	for (uint32_t k = 0; k < r->n; k++)
-		push(out, mix(ids[k] == first ? ids[k] : ids[k] ^ round << 40));
+		push(out, mix_seeded(ids[k] == first ? ids[k] : ids[k] ^ round << 40));
 	return out->n / sizeof(uint64_t);
 }
 
@@ -46,7 +32,7 @@ static void report(void *user, uint64_t digest)
 
 CGN_RC holders_init(struct fleet *f, size_t n_nodes, size_t capacity, uint64_t seed, struct cgn_err *err)
 {
-	*f = (struct fleet){.n_nodes = n_nodes, .capacity = capacity, .rng = mix(seed) | 1};
+	*f = (struct fleet){.n_nodes = n_nodes, .capacity = capacity, .rng = mix_seeded(seed) | 1};
 	f->nodes = calloc(n_nodes, sizeof *f->nodes);
 	for (size_t i = 0; f->nodes != NULL && i < n_nodes; i++) {
 		CGN_TRY(holdings_new(capacity, report, f, &f->nodes[i].holds, err));
@@ -87,7 +73,8 @@ static CGN_RC hold(struct fleet *f, struct holders_node *node, uint64_t digest)
 
 CGN_RC holders_serve(struct fleet *f, const uint64_t *chain, size_t n, struct cgn_err *err)
 {
-	uint64_t x = rng_next(&f->rng), key = x % 10 == 0 ? x >> 8 : mix(chain[n > 1 ? 1 : 0]);
+	uint64_t x = mix_xorshift_star(&f->rng),
+		 key = x % 10 == 0 ? x >> 8 : mix_seeded(chain[n > 1 ? 1 : 0]);
 	size_t before = f->tiers.n;
 	cgn_rc rc = CGN_OK;
 	f->reporting = (uint32_t)(key % f->n_nodes);

@@ -14,6 +14,7 @@
 
 #include <sys/resource.h>
 
+#include "base/mix/mix.h"
 #include "base/samples/samples.h"
 #include "ctl/bench/pick_world.h"
 #include "ctl/ctl.h"
@@ -70,14 +71,6 @@ struct run {
 	atomic_size_t made;
 	atomic_bool stop;
 };
-
-static uint64_t rng_next(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s * UINT64_C(0x2545f4914f6cdd1d);
-}
 
 static void progress(const struct run *x, const char *what, size_t i)
 {
@@ -202,8 +195,10 @@ static CGN_RC decide(struct run *x, size_t i, struct cgn_err *err)
 	struct pick_world *w = &x->world;
 	struct pick_keys keys;
 	cgn_nsec at[PHASES];
-	bool fresh = rng_next(&x->rng) % 100 < x->b->fresh;
-	enum pick_kind kind = !fresh ? PICK_KNOWN : rng_next(&x->rng) % 2 == 0 ? PICK_NEW : PICK_STRANGE;
+	bool fresh = mix_xorshift_star(&x->rng) % 100 < x->b->fresh;
+	enum pick_kind kind = !fresh                  ? PICK_KNOWN
+		: mix_xorshift_star(&x->rng) % 2 == 0 ? PICK_NEW
+						      : PICK_STRANGE;
 	uint64_t conversation = kind == PICK_KNOWN ? i : i + x->n;
 	pick_world_keys(w, conversation, kind, &keys);
 	pick_world_ids(w, conversation, kind);

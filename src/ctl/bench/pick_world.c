@@ -5,20 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "policy/config/config.h"
 
 #define INDEX_BYTES  ((size_t)4 << 30)
 #define RECORD_BYTES ((size_t)64 << 20)
 #define PROMPT_BYTES ((size_t)1 << 30)
 #define VOCABULARY   150000
-
-static uint64_t mix(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15ULL;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
-	return x ^ x >> 31;
-}
 
 /* ---- nodes ---- */
 
@@ -50,8 +43,8 @@ static CGN_RC node_join(struct pick_world *w, size_t i, bool fed, struct cgn_err
 		CGN_TRY(kvindex_node_add(w->shared.index, &node->lane, err));
 	node->has_lane = node->fed = fed;
 	load.shared = true;
-	load.inflight = (uint32_t)(mix(w->seed ^ i) % 4); /* of other routers */
-	load.kv_usage = (float)(mix(w->seed + i) % 100) * 0.01F;
+	load.inflight = (uint32_t)(mix_seeded(w->seed ^ i) % 4); /* of other routers */
+	load.kv_usage = (float)(mix_seeded(w->seed + i) % 100) * 0.01F;
 	load.power_headroom = 1;
 	ev.seq = 1;
 	ev.node = &n;
@@ -80,10 +73,10 @@ static void node_hold(struct pick_world *w, size_t node, const uint64_t *chain, 
 
 void pick_world_ids(struct pick_world *w, uint64_t conversation, enum pick_kind kind)
 {
-	uint64_t own = mix(w->seed ^ mix(conversation));
+	uint64_t own = mix_seeded(w->seed ^ mix_seeded(conversation));
 	for (size_t i = 0; i < w->tokens; i++) {
 		uint64_t of = i < PICK_SYSTEM_TOKENS && kind != PICK_STRANGE ? w->seed : own;
-		w->ids[i] = (uint32_t)(mix(of + i) % VOCABULARY);
+		w->ids[i] = (uint32_t)(mix_seeded(of + i) % VOCABULARY);
 	}
 }
 
@@ -98,7 +91,7 @@ static struct promptcache_key key_of(uint64_t a, uint64_t b)
 void pick_world_keys(const struct pick_world *w, uint64_t conversation, enum pick_kind kind,
 	struct pick_keys *out)
 {
-	out->key[0] = kind == PICK_STRANGE ? key_of(w->seed, mix(conversation)) : key_of(w->seed, 0);
+	out->key[0] = kind == PICK_STRANGE ? key_of(w->seed, mix_seeded(conversation)) : key_of(w->seed, 0);
 	for (size_t i = 1; i < CGN_COUNT(out->key); i++)
 		out->key[i] = key_of(w->seed + conversation + 1, i);
 }
@@ -155,7 +148,7 @@ CGN_RC pick_world_tell(struct pick_world *w, uint64_t conversation, struct cgn_e
 	}
 	if (e == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the %" PRIu64 "th prompt", conversation);
-	node_hold(w, mix(conversation) % w->n_nodes, w->digests, w->chain.n);
+	node_hold(w, mix_seeded(conversation) % w->n_nodes, w->digests, w->chain.n);
 	return CGN_OK;
 }
 
@@ -173,8 +166,10 @@ static CGN_RC rules_fill(const struct pick_cfg *cfg, struct route_rules *out, st
 
 CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct cgn_err *err)
 {
-	const struct kvindex_cfg index = {.max_bytes = INDEX_BYTES, .max_readers = 1, .seed = mix(cfg->seed)};
-	*w = (struct pick_world){.seed = mix(cfg->seed), .n_nodes = cfg->nodes, .tokens = cfg->tokens};
+	const struct kvindex_cfg index = {.max_bytes = INDEX_BYTES,
+		.max_readers = 1,
+		.seed = mix_seeded(cfg->seed)};
+	*w = (struct pick_world){.seed = mix_seeded(cfg->seed), .n_nodes = cfg->nodes, .tokens = cfg->tokens};
 	CGN_TRY(rules_fill(cfg, &w->rules, err));
 	w->root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
 	w->ids = malloc(w->tokens * sizeof *w->ids);

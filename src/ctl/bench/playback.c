@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/core/err.h"
+#include "base/mix/mix.h"
 
 #define WORD 5 /* letters */
 
@@ -21,10 +22,7 @@ static void put_block(uint64_t id, uint32_t n, struct cgn_buf *out)
 	uint64_t s = trace_digest(id) | 1;
 	char *at = cgn_buf_room(out, (size_t)n * (WORD + 1));
 	for (uint32_t i = 0; at != NULL && i < n; i++) {
-		s ^= s << 13;
-		s ^= s >> 7;
-		s ^= s << 17;
-		uint64_t letters = s >> 8;
+		uint64_t letters = mix_xorshift(&s) >> 8;
 		*at++ = ' ';
 		for (int k = 0; k < WORD; k++, letters /= 26)
 			*at++ = (char)('a' + letters % 26);

@@ -4,26 +4,19 @@
 #include <math.h>
 
 #include "base/core/err.h"
+#include "base/mix/mix.h"
 
 #define PARAGRAPH 1500 /* bytes, about */
 
-static uint64_t rng_next(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s * UINT64_C(0x2545f4914f6cdd1d);
-}
-
 static size_t below(uint64_t *s, size_t n)
 {
-	return (size_t)(rng_next(s) >> 33) % n;
+	return (size_t)(mix_xorshift_star(s) >> 33) % n;
 }
 
 /* Rank of a word: 1 is the commonest. */
 static uint64_t zipf(uint64_t *s)
 {
-	double u = ((double)(rng_next(s) >> 11) + 1) / 9007199254740993.0;
+	double u = ((double)(mix_xorshift_star(s) >> 11) + 1) / 9007199254740993.0;
 	return (uint64_t)exp(u * log(400000.0));
 }
 
@@ -58,7 +51,7 @@ static void latin_word(struct cgn_buf *out, uint64_t rank, bool capital)
 	if (rank <= CGN_COUNT(common)) {
 		cgn_buf_putz(out, common[rank - 1]);
 	} else {
-		letters = rng_next(&letters);
+		letters = mix_xorshift_star(&letters);
 		cgn_buf_putz(out, heads[letters % CGN_COUNT(heads)]);
 		for (uint64_t left = rank; left > 300; left /= 60)
 			cgn_buf_putz(out, middles[(letters >>= 5) % CGN_COUNT(middles)]);
@@ -132,7 +125,7 @@ static void other_script(struct cgn_buf *out, uint64_t *s)
 		for (size_t i = 0; i < 2 + rank % 5; i++)
 			put_char(out,
 				scripts[k].first +
-					(uint32_t)(rng_next(&letters) % scripts[k].n % (1 + rank)));
+					(uint32_t)(mix_xorshift_star(&letters) % scripts[k].n % (1 + rank)));
 		cgn_buf_putz(out, below(s, 9) == 0 ? scripts[k].stop : scripts[k].blank);
 	}
 	cgn_buf_putz(out, "\n\n");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* telemetry: the registry of series and the updates of their cells, which are relaxed atomics. */
+#include "base/mix/mix.h"
 #include "joint/telemetry/telemetry_priv.h"
 
 #include <pthread.h>
@@ -299,23 +300,15 @@ static void value_clean(char *dst, const char *value)
 			dst[i] = '?';
 }
 
-/* FNV-1a, the NUL included so that values cannot run together. */
-static uint64_t hash_text(uint64_t h, const char *z)
-{
-	do
-		h = (h ^ (unsigned char)*z) * 0x100000001b3U;
-	while (*z++ != '\0');
-	return h;
-}
-
 static struct label_key key_of(const char *const *values, size_t n)
 {
 	struct label_key k;
 	k.n = n;
-	k.hash = 0xcbf29ce484222325U;
+	k.hash = MIX_FNV1A;
 	for (size_t i = 0; i < n; i++) {
 		value_clean(k.text[i], values[i] != NULL ? values[i] : "");
-		k.hash = hash_text(k.hash, k.text[i]);
+		/* With the final NUL, so that values cannot run together. */
+		k.hash = mix_fnv1a(k.hash, k.text[i], strlen(k.text[i]) + 1);
 	}
 	return k;
 }

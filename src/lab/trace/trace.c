@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/json/json.h"
+#include "base/mix/mix.h"
 
 #define MAX_MS 1e12 /* Thirty years. */
 
@@ -20,10 +21,7 @@ struct line {
 
 uint64_t trace_digest(uint64_t id)
 {
-	uint64_t x = id + 0x9e3779b97f4a7c15U;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebU;
-	return x ^ x >> 31;
+	return mix_seeded(id);
 }
 
 void trace_fini(struct trace *t)
@@ -148,14 +146,12 @@ static CGN_RC narrow_fit(const struct line *l, struct fit *f, uint64_t input, ui
 /* Return a number as it is, and the spread FNV-1a hash of a name. */
 static uint64_t session_of(struct json_val v)
 {
-	uint64_t h = 0xcbf29ce484222325U;
+	uint64_t h = 0;
 	if (v.raw.p == NULL || v.type == JSON_NULL)
 		return 0;
 	if (v.type == JSON_NUMBER && json_u64(v, &h))
 		return h;
-	for (size_t i = 0; i < v.raw.n; i++)
-		h = (h ^ (uint8_t)v.raw.p[i]) * 0x100000001b3U;
-	h = trace_digest(h);
+	h = trace_digest(mix_fnv1a(MIX_FNV1A, v.raw.p, v.raw.n));
 	return h != 0 ? h : 1;
 }
 

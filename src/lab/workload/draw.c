@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random draws from whole numbers and the four operations that IEEE 754 defines to the bit. */
+#include "base/mix/mix.h"
 #include "lab/workload/workload_priv.h"
 
 uint64_t workload_rng_mix(uint64_t x)
@@ -9,10 +10,7 @@ uint64_t workload_rng_mix(uint64_t x)
 
 uint64_t workload_rng_next(struct workload_rng *d)
 {
-	d->s ^= d->s << 13;
-	d->s ^= d->s >> 7;
-	d->s ^= d->s << 17;
-	return d->s * UINT64_C(0x2545f4914f6cdd1d);
+	return mix_xorshift_star(&d->s);
 }
 
 uint64_t workload_rng_below(struct workload_rng *d, uint64_t n)

@@ -9,6 +9,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "base/mix/mix.h"
+
 enum block_tier { BLOCK_GPU, BLOCK_RAM, BLOCK_SSD, BLOCK_REMOTE, BLOCK_TIERS };
 #define BLOCK_TIER_BIT(t) (1U << (t))
 #define BLOCK_TIER_MASK   ((1U << BLOCK_TIERS) - 1)
@@ -24,8 +26,5 @@ static inline uint64_t block_fingerprint(uint64_t digest, unsigned tiers)
 {
 	if (tiers == 0)
 		return 0;
-	uint64_t h = digest ^ tiers * 0x9e3779b97f4a7c15ULL;
-	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ULL;
-	h = (h ^ h >> 27) * 0x94d049bb133111ebULL;
-	return h ^ h >> 31;
+	return mix64(digest ^ tiers * MIX_GOLDEN);
 }

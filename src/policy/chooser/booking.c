@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* booking: a pick's load from the moment of the pick to the end of the request, and what that says of the
  * node. */
+#include "base/mix/mix.h"
 #include "chooser_priv.h"
 
 #define ANSWERS 64 /* that the average length is of, about */
@@ -124,7 +125,7 @@ void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct 
 	heat_book(c, ask, p, out);
 	prompt_book(c, ask, p, out);
 	c->turn++;
-	c->random += 0x9e3779b97f4a7c15ULL;
+	c->random += MIX_GOLDEN;
 }
 
 void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now)

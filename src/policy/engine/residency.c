@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/engine/residency.h"
 
+#include "base/mix/mix.h"
+
 #include <stdlib.h>
 
 #define RESIDENCY_TAG 0x4e5d1001U
@@ -24,7 +26,7 @@ struct residency {
 
 static uint32_t home(const struct residency *r, uint64_t digest)
 {
-	return (uint32_t)(digest * UINT64_C(0x9e3779b97f4a7c15) >> 32) & r->mask;
+	return (uint32_t)(mix_golden(digest) >> 32) & r->mask;
 }
 
 /* Where the digest is, or the empty slot where it would go. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mix/mix.h"
 #include "policy/evict/evict_priv.h"
 
 #define WAYS     ((uint64_t)16)
@@ -19,7 +20,7 @@
 /* All keys of a shard may have some bits in common. */
 static uint64_t mix(uint64_t hash)
 {
-	return (hash ^ hash >> 32) * 0x9e3779b97f4a7c15U;
+	return mix_golden(hash ^ hash >> 32);
 }
 
 static uint32_t *bucket_of(const struct evict_ghosts *g, uint64_t hash)

@@ -3,6 +3,7 @@
  * two at the ring's end. */
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "policy/explain/explain_priv.h"
 
 #define RING_TAG 0xe8914e01U
@@ -74,11 +75,10 @@ static uint64_t hash_id(const struct explain_ring *r, struct cgn_str id)
 	for (size_t i = 0; i < n; i += 8) {
 		uint64_t word = 0;
 		memcpy(&word, id.p + i, n - i < 8 ? n - i : 8);
-		h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
+		h = mix_golden(h ^ word);
 		h ^= h >> 29;
 	}
-	h = (h ^ n) * 0xbf58476d1ce4e5b9ULL;
-	return h ^ h >> 32;
+	return mix64(h ^ n);
 }
 
 /* Forget the oldest until |n| bytes in one piece are free at |next|. */

@@ -4,6 +4,8 @@
  * back, so there are no graves and a table never degrades. */
 #include "policy/holdings/holdings.h"
 
+#include "base/mix/mix.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +70,7 @@ static unsigned tiers_of(const struct entry *e)
 static uint32_t home_of(const struct table *t, uint64_t digest)
 {
 	/* The range is the same for all: what lies under it spreads over the table, whatever its size. */
-	uint64_t spread = digest * 0x9e3779b97f4a7c15ULL;
+	uint64_t spread = mix_golden(digest);
 	return (uint32_t)((spread >> 32) * t->cap >> 32);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvframe: payloads. */
+#include "base/mix/mix.h"
 #include "policy/kvframe/kvframe_priv.h"
 
 #define HOLD_BYTES 9
@@ -105,7 +106,7 @@ const char *kvframe_status_text(enum kvframe_status s)
 
 uint64_t kvframe_short(const struct block_key *k)
 {
-	return digest_short(&k->digest) ^ k->segment * 0x9e3779b97f4a7c15ULL;
+	return digest_short(&k->digest) ^ mix_golden(k->segment);
 }
 
 static void put_key(struct cgn_buf *out, const struct block_key *k)

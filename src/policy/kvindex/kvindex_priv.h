@@ -7,6 +7,7 @@
 #pragma once
 #include <stdatomic.h>
 
+#include "base/mix/mix.h"
 #include "policy/kvindex/kvindex.h"
 
 #define SEGMENTS   1024
@@ -196,7 +197,7 @@ static inline void slot_touch(struct slot *slot, uint64_t key, uint8_t now)
 /* Of a digest or a key. */
 static inline uint64_t spread(uint64_t seed, uint64_t key)
 {
-	uint64_t x = (key << (64 - KEY_BITS) ^ seed) * 0x9e3779b97f4a7c15ULL;
+	uint64_t x = mix_golden(key << (64 - KEY_BITS) ^ seed);
 	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ULL;
 	return x ^ x >> 32;
 }

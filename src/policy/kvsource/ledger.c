@@ -3,16 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mix/mix.h"
 #include "kvsource_priv.h"
 
 #define MIN_CAP 64
-
-static uint64_t mix(uint64_t h)
-{
-	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ULL;
-	h = (h ^ h >> 27) * 0x94d049bb133111ebULL;
-	return h ^ h >> 31;
-}
 
 void ledger_init(struct ledger *l, struct holdings *h, size_t max_blocks)
 {
@@ -28,7 +22,7 @@ static struct ledger_spot *spot_at(const struct ledger *l, size_t i)
 
 static size_t spot_home(const struct ledger *l, uint64_t digest)
 {
-	return (size_t)mix(digest) & (l->cap_spots - 1);
+	return (size_t)mix64(digest) & (l->cap_spots - 1);
 }
 
 /* Its slot, or the empty one where it would be. */
@@ -200,8 +194,7 @@ static bool in_use(const struct ledger_block *b)
 
 static size_t block_home(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
 {
-	return (size_t)mix(hash + 0x9e3779b97f4a7c15ULL * (group * LEDGER_MAX_SHAPES + shape)) &
-		(l->cap_blocks - 1);
+	return (size_t)mix64(hash + MIX_GOLDEN * (group * LEDGER_MAX_SHAPES + shape)) & (l->cap_blocks - 1);
 }
 
 static size_t block_seek(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)

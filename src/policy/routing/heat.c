@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/routing/heat.h"
 
+#include "base/mix/mix.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -18,9 +20,7 @@ struct heat {
 
 static uint64_t key_of(uint64_t digest)
 {
-	uint64_t h = (digest ^ digest >> 31) * 0x7fb5d329728ea185ULL;
-	h = (h ^ h >> 27) * 0x81dadef4bc2dd44dULL;
-	return h ^ h >> 33;
+	return mix_stafford(digest);
 }
 
 static uint64_t load(const _Atomic uint64_t *p)

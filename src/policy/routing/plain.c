@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plain: policies that look at nothing but the load, or at nothing at all. */
+#include "base/mix/mix.h"
 #include "routing_priv.h"
 
 static size_t count_room(const struct route_ask *ask, const struct route_cand *cands, size_t n)

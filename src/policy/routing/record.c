@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "policy/routing/routing.h"
 
 #define RECORD_TAG     0x5ec04d01U
@@ -53,12 +54,7 @@ static uint32_t load32(const _Atomic uint32_t *p)
 
 static uint64_t key_of(uint64_t digest, unsigned group)
 {
-	uint64_t h = digest ^ (group * 0x9e3779b97f4a7c15ULL);
-	h ^= h >> 31;
-	h *= 0x7fb5d329728ea185ULL;
-	h ^= h >> 27;
-	h *= 0x81dadef4bc2dd44dULL;
-	return h ^ h >> 33;
+	return mix_stafford(digest ^ group * MIX_GOLDEN);
 }
 
 static uint64_t print_of(uint64_t key)

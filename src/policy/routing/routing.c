@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mix/mix.h"
 #include "routing_priv.h"
 
 static const struct route_ops {
@@ -13,11 +14,7 @@ static const struct route_ops {
 
 uint64_t route_hash(const void *p, size_t n)
 {
-	const unsigned char *b = p;
-	uint64_t h = 0xcbf29ce484222325ULL;
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ b[i]) * 0x100000001b3ULL;
-	h = mix_murmur(h);
+	uint64_t h = mix_murmur(mix_fnv1a(MIX_FNV1A, p, n));
 	return h != 0 ? h : 1;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routing: what policies share. */
 #pragma once
+#include "base/mix/mix.h"
 #include "policy/routing/routing.h"
 
 #define ROUTE_WORST (-1e30F) /* of a score; also what stands for no number at all */
@@ -13,15 +14,6 @@ double route_score_least_loaded(const struct route_ask *ask, const struct route_
 		size_t n);
 #include "policy/routing/policies.def"
 #undef POLICY
-
-static inline uint64_t mix_murmur(uint64_t h)
-{
-	h ^= h >> 33;
-	h *= 0xff51afd7ed558ccdULL;
-	h ^= h >> 33;
-	h *= 0xc4ceb9fe1a85ec53ULL;
-	return h ^ h >> 33;
-}
 
 /* Whose turn it is among |n| equal ones: each once in a round of n turns, and each round begins elsewhere.
  * Routers count their turns from different numbers, so they are not in step for longer than a round. */

@@ -3,6 +3,7 @@
  * to the first of its ranking whose demand, with it, stays within session_bound times the mean and one more.
  * So a session moves only while its node is ahead of the others, always to the same next one, and nodes that
  * come and go move only their own sessions. */
+#include "base/mix/mix.h"
 #include "routing_priv.h"
 
 /* Requests that a node may have before this one. */

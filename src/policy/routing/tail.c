@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/routing/tail.h"
 
+#include "base/mix/mix.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -20,10 +22,7 @@ struct tail_table {
 
 static uint64_t key_of(uint64_t digest, uint64_t node)
 {
-	uint64_t h = digest ^ node * 0x9e3779b97f4a7c15ULL;
-	h = (h ^ h >> 31) * 0x7fb5d329728ea185ULL;
-	h = (h ^ h >> 27) * 0x81dadef4bc2dd44dULL;
-	return h ^ h >> 33;
+	return mix_stafford(digest ^ node * MIX_GOLDEN);
 }
 
 static uint64_t word_of(uint64_t key, struct tail tail)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/slots/directory.h"
 
+#include "base/mix/mix.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +37,7 @@ struct slot_directory {
 
 static size_t spread(uint64_t digest, size_t mask)
 {
-	return (size_t)(digest * UINT64_C(0x9e3779b97f4a7c15) >> 20) & mask;
+	return (size_t)(mix_golden(digest) >> 20) & mask;
 }
 
 CGN_RC slot_directory_new(slot_directory_changed held, void *user, struct slot_directory **out,

@@ -4,13 +4,14 @@
  * of n symbols costs O(n log n). */
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "policy/tokenizer/tokenizer_priv.h"
 
 #define SHORT_WORD 40 /* symbols; measured: up to here the scan is the faster one */
 
 static inline uint64_t pair_hash(uint32_t left, uint32_t right)
 {
-	uint64_t h = ((uint64_t)left << 32 | right) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t h = mix_golden((uint64_t)left << 32 | right);
 	return h ^ h >> 32;
 }
 

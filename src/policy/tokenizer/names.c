@@ -2,6 +2,7 @@
 /* tokenizer names: a hash table from strings to ids, filled once. */
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "policy/tokenizer/tokenizer_priv.h"
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -27,7 +28,7 @@ static uint64_t load(const unsigned char *p, size_t n) /* n <= 8 */
 uint64_t tok_hash(const void *bytes, size_t n)
 {
 	const unsigned char *p = bytes;
-	uint64_t h = UINT64_C(0x9e3779b97f4a7c15) ^ n, word;
+	uint64_t h = MIX_GOLDEN ^ n, word;
 	for (; n > 8; p += 8, n -= 8) {
 		memcpy(&word, p, 8);
 		h = mix(h ^ word, UINT64_C(0xa0761d6478bd642f));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* breaker: what tries tell of their nodes, once each, and what that does. */
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "router/request/gateway.h"
 
 #define LOOK_LEAST   (5 * CGN_MSEC)

@@ -2,6 +2,7 @@
 /* request: how one comes to life, what drives it, and its client's side. */
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "router/request/gateway.h"
 
 /* heads are at most 32 KiB, and stand here once as theirs and once as ours */
@@ -77,14 +78,6 @@ static bool id_is_ok(struct cgn_str s)
 			return false;
 	}
 	return s.n > 0 && s.n <= ID_MAX;
-}
-
-uint64_t mix_splitmix(uint64_t *s) /* splitmix64 */
-{
-	uint64_t z = *s += 0x9e3779b97f4a7c15ULL;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-	return z ^ z >> 31;
 }
 
 static bool id_take(struct gw_req *r, struct cgn_str given)

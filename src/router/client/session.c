@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* session: who of the clients this is, for choosing alone: X-Cgn-Session if it says so, else a cookie that
  * this router gave it. Sessions say nothing of who may do what. */
+#include "base/mix/mix.h"
 #include "router/request/gateway.h"
 
 #define COOKIE_MAX 64 /* bytes of a value; ours have 32 */

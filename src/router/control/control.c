@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "router/admission/admission.h"
 #include "router/control/router.h"
 

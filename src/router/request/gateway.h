@@ -301,8 +301,6 @@ enum gw_step gw_stream(struct gw_req *r);
 enum gw_step gw_answer(struct gw_req *r);
 enum gw_step gw_finish(struct gw_req *r);
 
-uint64_t mix_splitmix(uint64_t *state);
-
 /* Wait for |what| and |delay| (0: no timer). */
 enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 

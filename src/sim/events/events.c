@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/events/events.h"
 
+#include "base/mix/mix.h"
 #include "base/msgpack/msgpack.h"
 
 enum engine { ENGINE_VLLM, ENGINE_SGLANG, ENGINE_SGLANG_OLD };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "io/zmtp/zmtp.h"
 
 #define PUBLISHER_TAG 0x51b90b11U

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "sim/text/tokens.h"
 
 enum fault_arg { ARG_NONE, ARG_TOKENS, ARG_STATUS, ARG_TIME };
@@ -142,7 +143,7 @@ static bool fault_strikes(struct sim_fault *f, uint64_t *rng)
 	case FAULT_NTH:
 		return f->seen == f->every;
 	case FAULT_CHANCE:
-		*rng = mix64(*rng + 0x9e3779b97f4a7c15U);
+		*rng = mix_seeded(*rng);
 		return (double)(*rng >> 11) * 0x1p-53 < f->chance;
 	}
 	return false;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/codec/codec.h"
+#include "base/mix/mix.h"
 #include "sim/reply/reply.h"
 #include "sim/request/render.h"
 

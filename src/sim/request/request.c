@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/request/request.h"
 
+#include "base/mix/mix.h"
 #include "sim/request/render.h"
 #include "sim/request/resumed.h"
 #include "sim/text/schema.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/request/resumed.h"
 
+#include "base/mix/mix.h"
 #include "sim/request/render.h"
 
 uint64_t sim_answer_seed(uint64_t digest, uint64_t seed, uint32_t choice)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/server/fill.h"
 
+#include "base/mix/mix.h"
+
 bool sim_fill_parse(const struct sim_cfg *cfg, struct cgn_str body, struct sim_fill *out,
 	struct sim_refusal *no)
 {

@@ -2,6 +2,7 @@
 #include "sim/server/worker.h"
 
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 
 #define WORKER_TAG 0x51b0aaaaU
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "joint/kvclient/kvclient.h"
 #include "sim/text/tokens.h"
 
@@ -43,7 +44,7 @@ void sim_store_value(const struct digest *name, uint64_t off, void *out, size_t 
 	memcpy(word, name, sizeof word);
 	CGN_MUST(off % sizeof *word == 0);
 	for (uint64_t i = off / sizeof *word; n > 0; i++) {
-		uint64_t v = mix64(word[i % CGN_COUNT(word)] + i * 0x9e3779b97f4a7c15U);
+		uint64_t v = mix64(word[i % CGN_COUNT(word)] + i * MIX_GOLDEN);
 		size_t part = n < sizeof v ? n : sizeof v;
 		memcpy(out, &v, part);
 		out = (char *)out + part;

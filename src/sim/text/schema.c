@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/text/schema.h"
 
+#include "base/mix/mix.h"
 #include "sim/text/text.h"
 
 struct fill {

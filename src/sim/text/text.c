@@ -3,6 +3,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/mix/mix.h"
 #include "sim/text/vocab.h"
 
 struct word {
@@ -19,8 +20,7 @@ _Static_assert(sizeof words / sizeof words[0] == 128, "a draw is a mask");
 
 static uint64_t draw(uint64_t *rng)
 {
-	*rng += 0x9e3779b97f4a7c15U;
-	return mix64(*rng);
+	return mix_splitmix(rng);
 }
 
 void sim_text_words(struct sim_text *t, uint64_t seed)

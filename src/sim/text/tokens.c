@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/core/err.h"
+#include "base/mix/mix.h"
 
 #define DIGITS_AT 256U
 #define WORDS_AT  1366U
@@ -15,21 +16,9 @@ enum { WORD_SPACE = 1, WORD_CAPITAL = 2 };
 static const uint32_t word_base[WORD_MAX + 1] = {0, 0, 26, 702, 18278, 475254};
 static const uint32_t digit_base[4] = {0, 0, 10, 110};
 
-uint64_t mix64(uint64_t x)
-{
-	x ^= x >> 30;
-	x *= 0xbf58476d1ce4e5b9U;
-	x ^= x >> 27;
-	x *= 0x94d049bb133111ebU;
-	return x ^ x >> 31;
-}
-
 uint64_t sim_hash(struct cgn_str s)
 {
-	uint64_t h = 0x9e3779b97f4a7c15U ^ s.n;
-	for (size_t i = 0; i < s.n; i++)
-		h = (h ^ (uint8_t)s.p[i]) * 0x100000001b3U;
-	return mix64(h);
+	return mix64(mix_fnv1a(MIX_GOLDEN ^ s.n, s.p, s.n));
 }
 
 static inline bool is_letter(char c)
@@ -252,7 +241,7 @@ void sim_chain_add(struct sim_chain *c, uint32_t id)
 		c->no_memory = true;
 		return;
 	}
-	c->part = (c->part ^ (id + 1U)) * 0x9e3779b97f4a7c15U;
+	c->part = mix_golden(c->part ^ (id + 1U));
 	c->part ^= c->part >> 29;
 	if (++c->in_block == c->block_tokens)
 		chain_close_block(c);

@@ -75,5 +75,4 @@ uint64_t sim_chain_digest(const struct sim_chain *c);
 /* An independent copy with room to grow; false when out of memory. */
 bool sim_chain_copy(struct sim_chain *to, const struct sim_chain *from);
 
-uint64_t mix64(uint64_t x); /* a bijection that spreads every bit */
 uint64_t sim_hash(struct cgn_str s);

@@ -10,16 +10,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-#define LANES 200
+#define NODES 200
 #define KEYS  256
 
 struct world {
 	struct kvindex *ix;
 	struct kvindex_reader *r;
 	bool shed; /* the budget is small */
-	uint16_t lanes[LANES];
-	bool there[LANES];
-	uint8_t held[LANES][KEYS];
+	uint16_t nodes[NODES];
+	bool there[NODES];
+	uint8_t held[NODES][KEYS];
 };
 
 struct input {
@@ -41,44 +41,44 @@ static uint64_t digest_of(unsigned key)
 	return (uint64_t)(key & 3) << 54 | (key * MIX_GOLDEN) >> 10;
 }
 
-static void want(struct world *w, unsigned lane, unsigned key, unsigned tiers)
+static void want(struct world *w, unsigned node, unsigned key, unsigned tiers)
 {
-	unsigned expected = w->held[lane][key];
+	unsigned expected = w->held[node][key];
 	if (tiers != expected)
 		CGN_MUST(w->shed && tiers == 0 &&
-			kvindex_range_was_shed(w->ix, w->lanes[lane], block_range(digest_of(key))));
+			kvindex_range_was_shed(w->ix, w->nodes[node], block_range(digest_of(key))));
 }
 
-static void set(struct world *w, unsigned lane, unsigned from, unsigned n, unsigned tiers)
+static void set(struct world *w, unsigned node, unsigned from, unsigned n, unsigned tiers)
 {
 	uint64_t digests[64];
 	uint8_t masks[64];
 	for (unsigned i = 0; i < n; i++) {
 		unsigned key = (from + i) % KEYS;
 		digests[i] = digest_of(key);
-		masks[i] = w->held[lane][key] = (uint8_t)(tiers ^ (tiers != 0 && i % 7 == 6 ? 3 : 0));
+		masks[i] = w->held[node][key] = (uint8_t)(tiers ^ (tiers != 0 && i % 7 == 6 ? 3 : 0));
 	}
-	kvindex_set(w->ix, w->lanes[lane], digests, masks, n);
+	kvindex_set(w->ix, w->nodes[node], digests, masks, n);
 	for (unsigned i = 0; i < n; i++)
-		want(w, lane, (from + i) % KEYS, kvindex_tiers(w->ix, w->lanes[lane], digests[i]));
+		want(w, node, (from + i) % KEYS, kvindex_tiers(w->ix, w->nodes[node], digests[i]));
 }
 
-static void clear(struct world *w, unsigned lane, unsigned range)
+static void clear(struct world *w, unsigned node, unsigned range)
 {
-	kvindex_clear(w->ix, w->lanes[lane], range);
+	kvindex_clear(w->ix, w->nodes[node], range);
 	for (unsigned k = 0; k < KEYS; k++)
 		if (range == BLOCK_RANGES || block_range(digest_of(k)) == range)
-			w->held[lane][k] = 0;
+			w->held[node][k] = 0;
 }
 
-static void join_or_leave(struct world *w, unsigned lane)
+static void join_or_leave(struct world *w, unsigned node)
 {
-	if (w->there[lane])
-		kvindex_node_remove(w->ix, w->lanes[lane]);
-	else if (!cgn_ok(kvindex_node_add(w->ix, &w->lanes[lane], NULL)))
+	if (w->there[node])
+		kvindex_node_remove(w->ix, w->nodes[node]);
+	else if (!cgn_ok(kvindex_node_add(w->ix, &w->nodes[node], NULL)))
 		return;
-	w->there[lane] = !w->there[lane];
-	memset(w->held[lane], 0, sizeof w->held[lane]);
+	w->there[node] = !w->there[node];
+	memset(w->held[node], 0, sizeof w->held[node]);
 }
 
 static void match(struct world *w, unsigned from, unsigned n)
@@ -87,41 +87,41 @@ static void match(struct world *w, unsigned from, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		chain[i] = digest_of((from + i) % KEYS);
 	kvindex_match(w->r, chain, n);
-	for (unsigned l = 0; l < LANES; l++) {
+	for (unsigned l = 0; l < NODES; l++) {
 		uint32_t by[BLOCK_TIERS], expected[BLOCK_TIERS] = {0}, depth = 0;
 		if (!w->there[l])
 			continue;
-		for (unsigned t; depth < n && (t = kvindex_tiers(w->ix, w->lanes[l], chain[depth])) != 0;
+		for (unsigned t; depth < n && (t = kvindex_tiers(w->ix, w->nodes[l], chain[depth])) != 0;
 			depth++) {
 			want(w, l, (from + depth) % KEYS, t);
 			expected[__builtin_ctz(t)]++;
 		}
 		CGN_MUST(
-			kvindex_held(w->r, w->lanes[l], by) == depth && memcmp(by, expected, sizeof by) == 0);
+			kvindex_held(w->r, w->nodes[l], by) == depth && memcmp(by, expected, sizeof by) == 0);
 		CGN_MUST(w->shed || depth == n || w->held[l][(from + depth) % KEYS] == 0);
 	}
 }
 
 static void step(struct world *w, struct input *in)
 {
-	unsigned op = take(in), lane = take(in) % LANES, key = take(in), n = take(in);
+	unsigned op = take(in), node = take(in) % NODES, key = take(in), n = take(in);
 	if (op % 16 == 15)
-		join_or_leave(w, lane);
+		join_or_leave(w, node);
 	else if (op % 16 == 14)
 		match(w, key, n);
 	else if (op % 16 == 13)
 		(void)kvindex_tick(w->ix, n * 16U);
-	else if (!w->there[lane])
-		join_or_leave(w, lane);
+	else if (!w->there[node])
+		join_or_leave(w, node);
 	else if (op % 16 == 12)
-		clear(w, lane, n < 16 ? BLOCK_RANGES : block_range(digest_of(key)));
+		clear(w, node, n < 16 ? BLOCK_RANGES : block_range(digest_of(key)));
 	else if (op % 16 < 6) /* the same for many nodes */
-		for (unsigned l = lane; l < LANES && l < lane + n; l++) {
+		for (unsigned l = node; l < NODES && l < node + n; l++) {
 			if (w->there[l])
 				set(w, l, key, 1 + op % 4, op >> 4);
 		}
 	else
-		set(w, lane, key, n % 64, op >> 4);
+		set(w, node, key, n % 64, op >> 4);
 }
 
 static void audit(struct world *w)
@@ -131,18 +131,18 @@ static void audit(struct world *w)
 	while (kvindex_tick(w->ix, 1 << 20))
 		;
 	kvindex_stats(w->ix, &s);
-	for (unsigned l = 0; l < LANES; l++) {
+	for (unsigned l = 0; l < NODES; l++) {
 		uint64_t sums[BLOCK_RANGES] = {0};
 		if (!w->there[l])
 			continue;
-		counted += kvindex_count(w->ix, w->lanes[l]);
+		counted += kvindex_count(w->ix, w->nodes[l]);
 		for (unsigned k = 0; k < KEYS; k++) {
-			unsigned tiers = kvindex_tiers(w->ix, w->lanes[l], digest_of(k));
+			unsigned tiers = kvindex_tiers(w->ix, w->nodes[l], digest_of(k));
 			want(w, l, k, tiers);
 			held += tiers != 0;
 			sums[block_range(digest_of(k))] ^= block_fingerprint(digest_of(k), tiers);
 		}
-		CGN_MUST(memcmp(sums, kvindex_sums(w->ix, w->lanes[l]), sizeof sums) == 0);
+		CGN_MUST(memcmp(sums, kvindex_sums(w->ix, w->nodes[l]), sizeof sums) == 0);
 	}
 	CGN_MUST(s.memberships == held && counted == held && s.retired_bytes == 0 && s.bytes <= s.max_bytes);
 	CGN_MUST(w->shed || s.shed_memberships == 0);

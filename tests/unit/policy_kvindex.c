@@ -36,17 +36,17 @@ static struct kvindex_reader *reader(struct kvindex *ix)
 	return r;
 }
 
-static uint16_t add_lane(struct kvindex *ix)
+static uint16_t add_node(struct kvindex *ix)
 {
-	uint16_t lane = UINT16_MAX;
-	assert_true(cgn_ok(kvindex_node_add(ix, &lane, NULL)));
-	return lane;
+	uint16_t node = UINT16_MAX;
+	assert_true(cgn_ok(kvindex_node_add(ix, &node, NULL)));
+	return node;
 }
 
-static void set(struct kvindex *ix, uint16_t lane, uint64_t digest, unsigned tiers)
+static void set(struct kvindex *ix, uint16_t node, uint64_t digest, unsigned tiers)
 {
 	const uint8_t t = (uint8_t)tiers;
-	kvindex_set(ix, lane, &digest, &t, 1);
+	kvindex_set(ix, node, &digest, &t, 1);
 }
 
 static struct kvindex_stats stats(const struct kvindex *ix)
@@ -69,7 +69,7 @@ static void leading_blocks_and_their_tiers(void **state)
 	(void)state;
 	struct kvindex *ix = make(8 << 20);
 	struct kvindex_reader *r = reader(ix);
-	uint16_t a = add_lane(ix), b = add_lane(ix), c = add_lane(ix);
+	uint16_t a = add_node(ix), b = add_node(ix), c = add_node(ix);
 	const uint64_t chain[] = {0, UINT64_MAX, 3, 4, 5}; /* 0 is a digest like any other */
 	uint32_t by[BLOCK_TIERS];
 	const uint8_t tiers[] = {GPU, RAM | SSD, SSD, GPU | RAM, 0};
@@ -93,12 +93,12 @@ static void leading_blocks_and_their_tiers(void **state)
 	kvindex_free(&ix);
 }
 
-static void a_removed_node_is_gone_at_once_and_its_lane_later(void **state)
+static void a_removed_node_is_gone_at_once_and_its_number_later(void **state)
 {
 	(void)state;
 	struct kvindex *ix = make(8 << 20);
 	struct kvindex_reader *r = reader(ix);
-	uint16_t a = add_lane(ix), b = add_lane(ix);
+	uint16_t a = add_node(ix), b = add_node(ix);
 	const uint64_t chain[] = {1, 2, 3};
 	kvindex_set(ix, a, chain, NULL, 3);
 	kvindex_set(ix, b, chain, NULL, 2);
@@ -107,10 +107,10 @@ static void a_removed_node_is_gone_at_once_and_its_lane_later(void **state)
 	assert_int_equal(kvindex_held(r, a, NULL), 0);
 	assert_int_equal(kvindex_held(r, b, NULL), 2);
 	assert_int_equal(stats(ix).memberships, 2);
-	assert_int_equal(add_lane(ix), 2);
+	assert_int_equal(add_node(ix), 2);
 	drain(ix);
 	assert_int_equal(stats(ix).blocks, 2);
-	assert_int_equal(add_lane(ix), a); /* the lowest number that is free */
+	assert_int_equal(add_node(ix), a); /* the lowest number that is free */
 	kvindex_match(r, chain, 3);
 	assert_int_equal(kvindex_held(r, a, NULL), 0);
 	kvindex_reader_free(&r);
@@ -132,13 +132,13 @@ static void what_it_can_not_take_is_an_error(void **state)
 	assert_int_equal(kvindex_reader_new(ix, &r3, &err).code, CGN_TOO_LARGE);
 	kvindex_reader_free(&r1);
 	r3 = reader(ix);
-	uint16_t lane;
+	uint16_t node;
 	for (unsigned i = 0; i < KVINDEX_LANES; i++)
-		(void)add_lane(ix);
-	assert_int_equal(kvindex_node_add(ix, &lane, &err).code, CGN_TOO_LARGE);
+		(void)add_node(ix);
+	assert_int_equal(kvindex_node_add(ix, &node, &err).code, CGN_TOO_LARGE);
 	kvindex_node_remove(ix, 17);
 	drain(ix);
-	assert_int_equal(add_lane(ix), 17);
+	assert_int_equal(add_node(ix), 17);
 	kvindex_reader_free(&r2);
 	kvindex_reader_free(&r3);
 	kvindex_free(&ix);
@@ -150,40 +150,40 @@ static void what_it_can_not_take_is_an_error(void **state)
 
 #define MAX_KEYS 512
 struct model {
-	unsigned n_lanes, n_keys;
-	uint16_t *lanes; /* [n_lanes]: their number; UINT16_MAX: not there */
+	unsigned n_nodes, n_keys;
+	uint16_t *nodes; /* [n_nodes]: their number; UINT16_MAX: not there */
 	uint64_t keys[MAX_KEYS];
-	uint8_t (*held)[MAX_KEYS]; /* [n_lanes] */
+	uint8_t (*held)[MAX_KEYS]; /* [n_nodes] */
 	uint64_t seed;
 	struct kvindex *ix;
 	struct kvindex_reader *r;
 };
 
-static void model_lane_in(struct model *m, unsigned l)
+static void model_node_in(struct model *m, unsigned l)
 {
-	m->lanes[l] = add_lane(m->ix);
+	m->nodes[l] = add_node(m->ix);
 	memset(m->held[l], 0, MAX_KEYS);
 }
 
-static void model_init(struct model *m, uint64_t seed, unsigned n_lanes, unsigned n_keys)
+static void model_init(struct model *m, uint64_t seed, unsigned n_nodes, unsigned n_keys)
 {
-	*m = (struct model){.n_lanes = n_lanes, .n_keys = n_keys, .seed = seed, .ix = make(256 << 20)};
+	*m = (struct model){.n_nodes = n_nodes, .n_keys = n_keys, .seed = seed, .ix = make(256 << 20)};
 	m->r = reader(m->ix);
-	m->lanes = calloc(n_lanes, sizeof *m->lanes);
-	m->held = calloc(n_lanes, sizeof *m->held);
-	assert_true(m->lanes != NULL && m->held != NULL);
+	m->nodes = calloc(n_nodes, sizeof *m->nodes);
+	m->held = calloc(n_nodes, sizeof *m->held);
+	assert_true(m->nodes != NULL && m->held != NULL);
 	for (unsigned i = 0; i < n_keys; i++) /* half of them crowd in one segment */
 		m->keys[i] = i % 2 == 0 ? mix_xorshift_star(&m->seed)
 					: mix_xorshift_star(&m->seed) >> 10 | UINT64_C(5) << 54;
-	for (unsigned i = 0; i < n_lanes; i++)
-		model_lane_in(m, i);
+	for (unsigned i = 0; i < n_nodes; i++)
+		model_node_in(m, i);
 }
 
 static void model_fini(struct model *m)
 {
 	kvindex_reader_free(&m->r);
 	kvindex_free(&m->ix);
-	free(m->lanes);
+	free(m->nodes);
 	free(m->held);
 }
 
@@ -203,12 +203,12 @@ static void model_set(struct model *m, unsigned l, unsigned from, unsigned n, un
 		m->held[l][k] = tiers[i] =
 			(uint8_t)(tiers_or_random <= BLOCK_TIER_MASK ? tiers_or_random : some_tiers(m));
 	}
-	kvindex_set(m->ix, m->lanes[l], digests, tiers, n);
+	kvindex_set(m->ix, m->nodes[l], digests, tiers, n);
 }
 
 static void model_clear(struct model *m, unsigned l, unsigned range)
 {
-	kvindex_clear(m->ix, m->lanes[l], range);
+	kvindex_clear(m->ix, m->nodes[l], range);
 	for (unsigned k = 0; k < m->n_keys; k++)
 		if (range == BLOCK_RANGES || block_range(m->keys[k]) == range)
 			m->held[l][k] = 0;
@@ -217,11 +217,11 @@ static void model_clear(struct model *m, unsigned l, unsigned range)
 static void model_step(struct model *m)
 {
 	uint64_t x = mix_xorshift_star(&m->seed);
-	unsigned l = (unsigned)(x % m->n_lanes), what = (unsigned)(x >> 32 & 255),
+	unsigned l = (unsigned)(x % m->n_nodes), what = (unsigned)(x >> 32 & 255),
 		 from = (unsigned)(x >> 40) % m->n_keys;
-	if (m->lanes[l] == UINT16_MAX) {
+	if (m->nodes[l] == UINT16_MAX) {
 		if (what < 128)
-			model_lane_in(m, l);
+			model_node_in(m, l);
 		return;
 	}
 	if (what < 160)
@@ -235,8 +235,8 @@ static void model_step(struct model *m)
 	else if (what < 247)
 		model_clear(m, l, BLOCK_RANGES);
 	else if (what < 250) {
-		kvindex_node_remove(m->ix, m->lanes[l]);
-		m->lanes[l] = UINT16_MAX;
+		kvindex_node_remove(m->ix, m->nodes[l]);
+		m->nodes[l] = UINT16_MAX;
 	} else
 		(void)kvindex_tick(m->ix, x >> 50);
 }
@@ -247,19 +247,19 @@ static void check_match(struct model *m, unsigned from, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		chain[i] = m->keys[(from + i) % m->n_keys];
 	kvindex_match(m->r, chain, n);
-	for (unsigned l = 0; l < m->n_lanes; l++) {
+	for (unsigned l = 0; l < m->n_nodes; l++) {
 		uint32_t by[BLOCK_TIERS], want[BLOCK_TIERS] = {0}, depth = 0;
-		if (m->lanes[l] == UINT16_MAX)
+		if (m->nodes[l] == UINT16_MAX)
 			continue;
 		for (; depth < n && m->held[l][(from + depth) % m->n_keys] != 0; depth++)
 			want[__builtin_ctz(m->held[l][(from + depth) % m->n_keys])]++;
-		assert_int_equal(kvindex_held(m->r, m->lanes[l], by), depth);
-		assert_int_equal(kvindex_held(m->r, m->lanes[l], NULL), depth);
+		assert_int_equal(kvindex_held(m->r, m->nodes[l], by), depth);
+		assert_int_equal(kvindex_held(m->r, m->nodes[l], NULL), depth);
 		assert_memory_equal(by, want, sizeof by);
 	}
 }
 
-/* Where the chain of a lane has no holes, leaps say what steps say; where it has, at least that, and no more
+/* Where the chain of a node has no holes, leaps say what steps say; where it has, at least that, and no more
  * than up to a block that it does not hold and that was looked at. */
 static void check_leap(struct model *m, unsigned from, unsigned n)
 {
@@ -267,15 +267,15 @@ static void check_leap(struct model *m, unsigned from, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		chain[i] = m->keys[(from + i) % m->n_keys];
 	kvindex_leap(m->r, chain, n);
-	for (unsigned l = 0; l < m->n_lanes; l++) {
+	for (unsigned l = 0; l < m->n_nodes; l++) {
 		uint32_t by[BLOCK_TIERS], sum = 0, depth = 0, holes = 0;
-		if (m->lanes[l] == UINT16_MAX)
+		if (m->nodes[l] == UINT16_MAX)
 			continue;
 		while (depth < n && m->held[l][(from + depth) % m->n_keys] != 0)
 			depth++;
 		for (uint32_t d = depth; d < n; d++)
 			holes += m->held[l][(from + d) % m->n_keys] != 0;
-		uint32_t said = kvindex_held(m->r, m->lanes[l], by);
+		uint32_t said = kvindex_held(m->r, m->nodes[l], by);
 		for (unsigned t = 0; t < BLOCK_TIERS; t++)
 			sum += by[t];
 		assert_int_equal(sum, said);
@@ -288,7 +288,7 @@ static void check_leap(struct model *m, unsigned from, unsigned n)
 
 struct seen {
 	struct model *m;
-	unsigned lane, n;
+	unsigned node, n;
 };
 
 static void see(void *user, uint64_t digest, unsigned tiers)
@@ -298,40 +298,40 @@ static void see(void *user, uint64_t digest, unsigned tiers)
 	while (k < s->m->n_keys && s->m->keys[k] != digest)
 		k++;
 	assert_true(k < s->m->n_keys);
-	assert_int_equal(tiers, s->m->held[s->lane][k]);
+	assert_int_equal(tiers, s->m->held[s->node][k]);
 	s->n++;
 }
 
-static void check_lane(struct model *m, unsigned l)
+static void check_node(struct model *m, unsigned l)
 {
 	uint64_t sums[BLOCK_RANGES] = {0}, n = 0;
-	struct seen s = {.m = m, .lane = l};
+	struct seen s = {.m = m, .node = l};
 	for (unsigned k = 0; k < m->n_keys; k++) {
 		sums[block_range(m->keys[k])] ^= block_fingerprint(m->keys[k], m->held[l][k]);
 		n += m->held[l][k] != 0;
-		assert_int_equal(kvindex_tiers(m->ix, m->lanes[l], m->keys[k]), m->held[l][k]);
+		assert_int_equal(kvindex_tiers(m->ix, m->nodes[l], m->keys[k]), m->held[l][k]);
 	}
-	assert_memory_equal(kvindex_sums(m->ix, m->lanes[l]), sums, sizeof sums);
-	assert_int_equal(kvindex_count(m->ix, m->lanes[l]), n);
-	kvindex_each(m->ix, m->lanes[l], BLOCK_RANGES, see, &s);
+	assert_memory_equal(kvindex_sums(m->ix, m->nodes[l]), sums, sizeof sums);
+	assert_int_equal(kvindex_count(m->ix, m->nodes[l]), n);
+	kvindex_each(m->ix, m->nodes[l], BLOCK_RANGES, see, &s);
 	assert_int_equal(s.n, n);
 }
 
 static void check_all(struct model *m)
 {
 	uint64_t memberships = 0, blocks = 0;
-	for (unsigned l = 0; l < m->n_lanes; l++)
+	for (unsigned l = 0; l < m->n_nodes; l++)
 		for (unsigned k = 0; k < m->n_keys; k++)
-			memberships += m->lanes[l] != UINT16_MAX && m->held[l][k] != 0;
-	for (unsigned l = 0; l < m->n_lanes; l += 1 + m->n_lanes / 16)
-		if (m->lanes[l] != UINT16_MAX)
-			check_lane(m, l);
+			memberships += m->nodes[l] != UINT16_MAX && m->held[l][k] != 0;
+	for (unsigned l = 0; l < m->n_nodes; l += 1 + m->n_nodes / 16)
+		if (m->nodes[l] != UINT16_MAX)
+			check_node(m, l);
 	drain(m->ix);
 	for (unsigned k = 0; k < m->n_keys; k++) {
 		unsigned l = 0;
-		while (l < m->n_lanes && (m->lanes[l] == UINT16_MAX || m->held[l][k] == 0))
+		while (l < m->n_nodes && (m->nodes[l] == UINT16_MAX || m->held[l][k] == 0))
 			l++;
-		blocks += l < m->n_lanes;
+		blocks += l < m->n_nodes;
 	}
 	struct kvindex_stats s = stats(m->ix);
 	assert_int_equal(s.memberships, memberships);
@@ -339,23 +339,23 @@ static void check_all(struct model *m)
 	assert_true(s.retired_bytes == 0 && s.shed_blocks == 0 && s.shed_memberships == 0);
 }
 
-static void random_steps(uint64_t seed, unsigned n_lanes, unsigned n_keys, unsigned steps)
+static void random_steps(uint64_t seed, unsigned n_nodes, unsigned n_keys, unsigned steps)
 {
 	struct model m;
-	model_init(&m, seed, n_lanes, n_keys);
+	model_init(&m, seed, n_nodes, n_keys);
 	for (unsigned i = 1; i <= steps; i++) {
 		model_step(&m);
 		uint64_t x = mix_xorshift_star(&m.seed);
-		if (i % (1 + n_lanes / 8) == 0)
+		if (i % (1 + n_nodes / 8) == 0)
 			check_match(&m, (unsigned)(x % n_keys), 1 + (unsigned)(x >> 32) % n_keys);
-		if (i % (1 + n_lanes / 8) == 0)
+		if (i % (1 + n_nodes / 8) == 0)
 			check_leap(&m, (unsigned)(x % n_keys), 1 + (unsigned)(x >> 32) % n_keys);
 		if (i % (steps / 8) == 0)
 			check_all(&m);
 	}
 	size_t bytes = stats(m.ix).bytes;
-	for (unsigned l = 0; l < n_lanes; l++)
-		if (m.lanes[l] != UINT16_MAX)
+	for (unsigned l = 0; l < n_nodes; l++)
+		if (m.nodes[l] != UINT16_MAX)
 			model_clear(&m, l, BLOCK_RANGES);
 	check_all(&m);
 	assert_true(stats(m.ix).bytes <= bytes);
@@ -374,27 +374,27 @@ static void it_agrees_with_a_plain_table(void **state)
 	random_steps(7, 1500, 20, 40000);
 }
 
-/* Blocks that many lanes hold, fewer with each block: sets of all kinds, ends in bulk and one by one, tiers
+/* Blocks that many nodes hold, fewer with each block: sets of all kinds, ends in bulk and one by one, tiers
  * that change on the way. */
-static void long_shared_prefixes_of_many_lanes(void **state)
+static void long_shared_prefixes_of_many_nodes(void **state)
 {
 	(void)state;
 	for (unsigned seed = 1; seed <= 6; seed++) {
 		struct model m;
-		unsigned lanes = seed % 2 == 0 ? 1200 : 130;
-		model_init(&m, seed, lanes, 100);
-		for (unsigned l = 0; l < lanes; l++) {
-			unsigned n = 1 + (unsigned)(mix_xorshift_star(&m.seed) % 100) * l / lanes;
+		unsigned nodes = seed % 2 == 0 ? 1200 : 130;
+		model_init(&m, seed, nodes, 100);
+		for (unsigned l = 0; l < nodes; l++) {
+			unsigned n = 1 + (unsigned)(mix_xorshift_star(&m.seed) % 100) * l / nodes;
 			model_set(&m, l, 0, n, seed < 3 ? GPU : 255);
 			if (seed == 5 && l % 3 == 0)
 				model_set(&m, l, 0, n, RAM);
 		}
 		for (unsigned n = 1; n <= 100; n += 9)
 			check_match(&m, 0, n);
-		for (unsigned l = 0; l < lanes; l += 2)
+		for (unsigned l = 0; l < nodes; l += 2)
 			model_set(&m, l, 0, 100, SSD);
-		/* one block that changes tier in every lane, and back */
-		for (unsigned l = 0; l < lanes; l += 3)
+		/* one block that changes tier in every node, and back */
+		for (unsigned l = 0; l < nodes; l += 3)
 			model_set(&m, l, 40, 20, GPU);
 		check_match(&m, 0, 100);
 		check_match(&m, 30, 60);
@@ -408,14 +408,14 @@ static void long_shared_prefixes_of_many_lanes(void **state)
 static void bytes_per_membership(unsigned batch)
 {
 	struct kvindex *ix = make(256 << 20);
-	uint16_t lane = add_lane(ix);
+	uint16_t node = add_node(ix);
 	size_t before = stats(ix).bytes;
 	uint64_t seed = 9, digests[64];
 	for (unsigned i = 0; i < 1000000 / 64; i++) {
 		for (unsigned k = 0; k < 64; k++)
 			digests[k] = mix_xorshift_star(&seed);
 		for (unsigned k = 0; k < 64; k += batch)
-			kvindex_set(ix, lane, digests + k, NULL, batch);
+			kvindex_set(ix, node, digests + k, NULL, batch);
 		struct kvindex_stats s = stats(ix);
 		/* at every size, with what readers might still see */
 		if (s.blocks > 200000 && i % 16 == 0)
@@ -438,7 +438,7 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	size_t max = kvindex_least_bytes(2) + (5 << 20);
 	struct kvindex *ix = make(max);
 	struct kvindex_reader *r = reader(ix);
-	uint16_t a = add_lane(ix), b = add_lane(ix);
+	uint16_t a = add_node(ix), b = add_node(ix);
 	enum { OLD = 60000, NEW = 400000 };
 	uint64_t seed = 3, *digests = calloc(OLD + NEW, sizeof *digests);
 	unsigned young = 0, asked = 0, old = 0, marks = 0;
@@ -481,33 +481,33 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	free(digests);
 }
 
-/* Sets take memory too: where there is none for them, what is there stays right and the lane is marked. */
+/* Sets take memory too: where there is none for them, what is there stays right and the node is marked. */
 static void shedding_with_many_holders(void **state)
 {
 	(void)state;
 	size_t max = kvindex_least_bytes(2) + (3 << 20);
 	struct kvindex *ix = make(max);
-	uint16_t lanes[200];
+	uint16_t nodes[200];
 	uint64_t seed = 8, digests[5000];
-	for (unsigned l = 0; l < CGN_COUNT(lanes); l++)
-		lanes[l] = add_lane(ix);
+	for (unsigned l = 0; l < CGN_COUNT(nodes); l++)
+		nodes[l] = add_node(ix);
 	for (unsigned i = 0; i < CGN_COUNT(digests); i++)
 		digests[i] = mix_xorshift_star(&seed);
 	for (unsigned i = 0; i < 1500000; i++) {
 		uint64_t x = mix_xorshift_star(&seed);
-		uint16_t lane = lanes[x % CGN_COUNT(lanes)];
+		uint16_t node = nodes[x % CGN_COUNT(nodes)];
 		unsigned tiers = x >> 60 < 12 ? GPU : (unsigned)(x >> 60);
 		uint64_t digest =
 			x >> 58 & 1 ? digests[(x >> 16) % CGN_COUNT(digests)] : mix_xorshift_star(&seed);
-		set(ix, lane, digest, tiers);
-		unsigned got = kvindex_tiers(ix, lane, digest);
+		set(ix, node, digest, tiers);
+		unsigned got = kvindex_tiers(ix, node, digest);
 		assert_true(
-			got == tiers || (got == 0 && kvindex_range_was_shed(ix, lane, block_range(digest))));
+			got == tiers || (got == 0 && kvindex_range_was_shed(ix, node, block_range(digest))));
 		assert_true(stats(ix).bytes <= max);
 	}
 	assert_true(stats(ix).shed_blocks > 0);
-	for (unsigned l = 0; l < CGN_COUNT(lanes); l++)
-		kvindex_clear(ix, lanes[l], BLOCK_RANGES);
+	for (unsigned l = 0; l < CGN_COUNT(nodes); l++)
+		kvindex_clear(ix, nodes[l], BLOCK_RANGES);
 	drain(ix);
 	assert_true(stats(ix).memberships == 0 && stats(ix).blocks == 0);
 	kvindex_free(&ix);
@@ -519,15 +519,15 @@ static void chosen_digests_do_not_make_it_grow(void **state)
 {
 	(void)state;
 	struct kvindex *ix = make(64 << 20);
-	uint16_t lane = add_lane(ix);
+	uint16_t node = add_node(ix);
 	size_t before = stats(ix).bytes;
 	uint64_t seed = 4;
 	for (unsigned found = 0; found < 60;) {
 		uint64_t digest = mix_xorshift_star(&seed) >> 10, x = spread(42, digest);
 		if (x >> 56 != 7 || (x >> 24 & 255) != 99)
 			continue;
-		set(ix, lane, digest, GPU);
-		assert_int_equal(kvindex_tiers(ix, lane, digest), GPU);
+		set(ix, node, digest, GPU);
+		assert_int_equal(kvindex_tiers(ix, node, digest), GPU);
 		found++;
 	}
 	assert_true(stats(ix).shed_blocks > 0);
@@ -540,28 +540,28 @@ static void chosen_digests_do_not_make_it_grow(void **state)
 static void churn_leaves_memory_flat(void **state)
 {
 	(void)state;
-	enum { LANES = 16, HELD = 4000 };
+	enum { NODES = 16, HELD = 4000 };
 	struct kvindex *ix = make(64 << 20);
-	uint16_t lanes[LANES];
-	uint64_t seed = 21, (*ring)[HELD] = calloc(LANES, sizeof *ring);
+	uint16_t nodes[NODES];
+	uint64_t seed = 21, (*ring)[HELD] = calloc(NODES, sizeof *ring);
 	size_t most = 0;
 	unsigned updates = getenv("KVINDEX_SLOW") != NULL ? 50000000 : 3000000;
 	assert_non_null(ring);
-	for (unsigned l = 0; l < LANES; l++)
-		lanes[l] = add_lane(ix);
+	for (unsigned l = 0; l < NODES; l++)
+		nodes[l] = add_node(ix);
 	for (unsigned i = 0; i < updates / 2; i++) {
 		uint64_t x = mix_xorshift_star(&seed);
 		unsigned l = (unsigned)(x % LANES), at = (unsigned)(x >> 8) % HELD;
 		if (ring[l][at] != 0)
-			set(ix, lanes[l], ring[l][at], 0);
+			set(ix, nodes[l], ring[l][at], 0);
 		/* some are everybody's */
 		ring[l][at] = x >> 32 & 1 ? mix_xorshift_star(&seed) : ((x >> 33) % 1000 + 1) * MIX_GOLDEN;
-		set(ix, lanes[l], ring[l][at], x >> 60 < 14 ? GPU : RAM);
+		set(ix, nodes[l], ring[l][at], x >> 60 < 14 ? GPU : RAM);
 		if (i % 100003 == 0) {
-			kvindex_node_remove(ix, lanes[l]);
+			kvindex_node_remove(ix, nodes[l]);
 			memset(ring[l], 0, sizeof ring[l]);
 			drain(ix);
-			lanes[l] = add_lane(ix);
+			nodes[l] = add_node(ix);
 		}
 		if (i % 64 == 0)
 			(void)kvindex_tick(ix, 256);
@@ -570,7 +570,7 @@ static void churn_leaves_memory_flat(void **state)
 			most = bytes + bytes / 10;
 		assert_true(i <= updates / 4 || bytes <= most);
 	}
-	assert_true(stats(ix).memberships <= LANES * HELD);
+	assert_true(stats(ix).memberships <= NODES * HELD);
 	kvindex_free(&ix);
 	free(ring);
 }
@@ -588,9 +588,9 @@ struct race {
 	atomic_uint wrong;
 };
 
-static uint32_t steady_depth(unsigned lane, unsigned chain)
+static uint32_t steady_depth(unsigned node, unsigned chain)
 {
-	return (lane * 7 + chain * 3) % (DEPTH + 1);
+	return (node * 7 + chain * 3) % (DEPTH + 1);
 }
 
 static void *read_on(void *arg)
@@ -636,9 +636,9 @@ static void race_init(struct race *x, size_t max_bytes)
 	for (unsigned i = 0; i < 64; i++)
 		x->never[i] = mix_xorshift_star(&seed) & ~(UINT64_C(255) << 56);
 	for (unsigned l = 0; l < STEADY; l++)
-		assert_int_equal(x->steady[l] = add_lane(x->ix), l);
+		assert_int_equal(x->steady[l] = add_node(x->ix), l);
 	for (unsigned l = 0; l < MOVING; l++)
-		x->moving[l] = add_lane(x->ix);
+		x->moving[l] = add_node(x->ix);
 	for (unsigned l = 0; l < STEADY; l++)
 		for (unsigned c = 0; c < CHAINS; c++)
 			kvindex_set(x->ix, x->steady[l], x->chains[c], NULL, steady_depth(l, c));
@@ -661,7 +661,7 @@ static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned 
 	else if (what == 72) {
 		kvindex_node_remove(x->ix, x->moving[l]);
 		/* another number: the readers' questions go to old and new nodes */
-		x->moving[l] = add_lane(x->ix);
+		x->moving[l] = add_node(x->ix);
 	} else if (what < 76)
 		(void)kvindex_tick(x->ix, 2000);
 	else { /* blocks that come and go make the segments grow, shrink and move entries */
@@ -707,10 +707,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(leading_blocks_and_their_tiers),
-		cmocka_unit_test(a_removed_node_is_gone_at_once_and_its_lane_later),
+		cmocka_unit_test(a_removed_node_is_gone_at_once_and_its_number_later),
 		cmocka_unit_test(what_it_can_not_take_is_an_error),
 		cmocka_unit_test(it_agrees_with_a_plain_table),
-		cmocka_unit_test(long_shared_prefixes_of_many_lanes),
+		cmocka_unit_test(long_shared_prefixes_of_many_nodes),
 		cmocka_unit_test(bytes_per_membership_stay_small),
 		cmocka_unit_test(the_oldest_are_shed_and_it_shows),
 		cmocka_unit_test(shedding_with_many_holders),

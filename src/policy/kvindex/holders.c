@@ -16,101 +16,101 @@
 /* Sizes that fill what the allocator gives: 40, 56, 88 and 152 bytes. */
 static const unsigned array_caps[] = {12, 20, 36, MAX_ARRAY};
 
-static unsigned part(uint64_t who, unsigned i)
+static unsigned word_member(uint64_t holders, unsigned i)
 {
-	return (unsigned)(who >> 16 * i) & 0xffff;
+	return (unsigned)(holders >> 16 * i) & 0xffff;
 }
 
-static _Atomic uint16_t *array_of(const struct scrap *s)
+static _Atomic uint16_t *array_of(const struct epoch_head *s)
 {
 	return (_Atomic uint16_t *)(uintptr_t)(s + 1);
 }
 
-static _Atomic uint64_t *plane_of(const struct scrap *s, unsigned plane)
+static _Atomic uint64_t *plane_of(const struct epoch_head *s, unsigned plane)
 {
 	return (_Atomic uint64_t *)(uintptr_t)(s + 1) + (size_t)plane * s->words;
 }
 
-unsigned holders_array_cap(const struct scrap *s)
+unsigned holders_array_cap(const struct epoch_head *s)
 {
 	return (unsigned)((s->bytes - sizeof *s) / 2);
 }
 
-uint16_t holders_array_at(const struct scrap *s, unsigned i)
+uint16_t holders_array_at(const struct epoch_head *s, unsigned i)
 {
 	return atomic_load_explicit(&array_of(s)[i], memory_order_acquire);
 }
 
-uint64_t holders_plane(const struct scrap *s, unsigned plane, unsigned word)
+uint64_t holders_plane(const struct epoch_head *s, unsigned plane, unsigned word)
 {
 	return word < s->words ? atomic_load_explicit(&plane_of(s, plane)[word], memory_order_acquire) : 0;
 }
 
-static unsigned array_find(const struct scrap *s, unsigned lane) /* the capacity when it is not there */
+static unsigned array_find(const struct epoch_head *s, unsigned node) /* the capacity when it is not there */
 {
 	unsigned i = 0, cap = holders_array_cap(s);
-	while (i < cap && (holders_array_at(s, i) == 0 || holders_array_at(s, i) >> 4 != lane))
+	while (i < cap && (holders_array_at(s, i) == 0 || holders_array_at(s, i) >> 4 != node))
 		i++;
 	return i;
 }
 
-static unsigned array_tiers(const struct scrap *s, unsigned lane)
+static unsigned array_tiers(const struct epoch_head *s, unsigned node)
 {
 	for (unsigned i = 0, cap = holders_array_cap(s); i < cap; i++) {
 		unsigned m = holders_array_at(s, i);
-		if (m >> 4 == lane && m != 0)
+		if (m >> 4 == node && m != 0)
 			return m & BLOCK_TIER_MASK;
 	}
 	return 0;
 }
 
-static unsigned dense_tiers(const struct scrap *s, unsigned lane)
+static unsigned dense_tiers(const struct epoch_head *s, unsigned node)
 {
-	unsigned word = lane / 64;
-	while ((holders_plane(s, 0, word) & bit_of(lane)) != 0) {
+	unsigned word = node / 64;
+	while ((holders_plane(s, 0, word) & bit_of(node)) != 0) {
 		unsigned tiers = 0;
-		if (s->kind == SCRAP_DENSE)
+		if (s->kind == EPOCH_DENSE)
 			return BLOCK_TIER_BIT(BLOCK_GPU);
 		for (unsigned t = 0; t < BLOCK_TIERS; t++)
-			tiers |= (holders_plane(s, 1 + t, word) & bit_of(lane)) != 0 ? BLOCK_TIER_BIT(t) : 0;
+			tiers |= (holders_plane(s, 1 + t, word) & bit_of(node)) != 0 ? BLOCK_TIER_BIT(t) : 0;
 		if (tiers != 0)
 			return tiers;
 	}
 	return 0;
 }
 
-unsigned holders_tiers(uint64_t who, unsigned lane)
+unsigned holders_tiers(uint64_t holders, unsigned node)
 {
-	if (who_is_set(who))
-		return who_set(who)->kind == SCRAP_ARRAY ? array_tiers(who_set(who), lane)
-							 : dense_tiers(who_set(who), lane);
-	for (; who != 0; who >>= 16)
-		if ((who & 0xffff) >> 4 == lane)
-			return (unsigned)who & BLOCK_TIER_MASK;
+	if (holders_is_set(holders))
+		return holders_set(holders)->kind == EPOCH_ARRAY ? array_tiers(holders_set(holders), node)
+								 : dense_tiers(holders_set(holders), node);
+	for (; holders != 0; holders >>= 16)
+		if ((holders & 0xffff) >> 4 == node)
+			return (unsigned)holders & BLOCK_TIER_MASK;
 	return 0;
 }
 
-static unsigned list_dense(const struct scrap *s, uint16_t *out)
+static unsigned list_dense(const struct epoch_head *s, uint16_t *out)
 {
 	unsigned n = 0;
 	for (unsigned w = 0; w < s->words; w++)
 		for (uint64_t bits = holders_plane(s, 0, w); bits != 0; bits &= bits - 1) {
-			unsigned lane = w * 64 + (unsigned)__builtin_ctzll(bits);
-			out[n++] = member_of(lane, dense_tiers(s, lane));
+			unsigned node = w * 64 + (unsigned)__builtin_ctzll(bits);
+			out[n++] = member_of(node, dense_tiers(s, node));
 		}
 	return n;
 }
 
-unsigned holders_list(uint64_t who, uint16_t out[KVINDEX_LANES])
+unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_LANES])
 {
 	unsigned n = 0;
-	if (!who_is_set(who)) {
-		for (; who != 0; who >>= 16)
-			out[n++] = (uint16_t)who;
+	if (!holders_is_set(holders)) {
+		for (; holders != 0; holders >>= 16)
+			out[n++] = (uint16_t)holders;
 		return n;
 	}
-	const struct scrap *s = who_set(who);
-	if (s->kind != SCRAP_ARRAY)
+	const struct epoch_head *s = holders_set(holders);
+	if (s->kind != EPOCH_ARRAY)
 		return list_dense(s, out);
 	for (unsigned i = 0; i < holders_array_cap(s); i++)
 		if (holders_array_at(s, i) != 0)
@@ -124,11 +124,11 @@ static size_t array_bytes(unsigned n)
 {
 	for (size_t i = 0; i < CGN_COUNT(array_caps); i++)
 		if (n <= array_caps[i])
-			return sizeof(struct scrap) + 2 * (size_t)array_caps[i];
+			return sizeof(struct epoch_head) + 2 * (size_t)array_caps[i];
 	return SIZE_MAX / 8;
 }
 
-static bool only_gpu(const uint16_t *m, unsigned n)
+static bool members_only_gpu(const uint16_t *m, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		if ((m[i] & BLOCK_TIER_MASK) != BLOCK_TIER_BIT(BLOCK_GPU))
@@ -136,66 +136,67 @@ static bool only_gpu(const uint16_t *m, unsigned n)
 	return true;
 }
 
-static void fill(struct scrap *s, const uint16_t *m, unsigned n)
+static void set_fill(struct epoch_head *s, const uint16_t *m, unsigned n)
 {
 	s->n = (uint16_t)n;
 	for (unsigned i = 0; i < n; i++) {
-		unsigned lane = m[i] >> 4;
-		if (s->kind == SCRAP_ARRAY) {
+		unsigned node = m[i] >> 4;
+		if (s->kind == EPOCH_ARRAY) {
 			atomic_store_explicit(&array_of(s)[i], m[i], memory_order_relaxed);
 			continue;
 		}
-		atomic_fetch_or_explicit(&plane_of(s, 0)[lane / 64], bit_of(lane), memory_order_relaxed);
-		for (unsigned t = 0; t < BLOCK_TIERS && s->kind == SCRAP_DENSE_TIERS; t++)
+		atomic_fetch_or_explicit(&plane_of(s, 0)[node / 64], bit_of(node), memory_order_relaxed);
+		for (unsigned t = 0; t < BLOCK_TIERS && s->kind == EPOCH_DENSE_TIERS; t++)
 			if ((m[i] & BLOCK_TIER_BIT(t)) != 0)
-				atomic_fetch_or_explicit(&plane_of(s, 1 + t)[lane / 64], bit_of(lane),
+				atomic_fetch_or_explicit(&plane_of(s, 1 + t)[node / 64], bit_of(node),
 					memory_order_relaxed);
 	}
 }
 
-static bool make(struct kvindex *ix, const uint16_t *m, unsigned n, uint64_t *who)
+static bool holders_make(struct kvindex *ix, const uint16_t *m, unsigned n, uint64_t *holders)
 {
 	if (n <= INLINE) {
-		*who = 0;
+		*holders = 0;
 		for (unsigned i = 0; i < n; i++)
-			*who |= (uint64_t)m[i] << 16 * i;
+			*holders |= (uint64_t)m[i] << 16 * i;
 		return true;
 	}
 	unsigned words = atomic_load_explicit(&ix->words, memory_order_relaxed);
-	enum scrap_kind kind = only_gpu(m, n) ? SCRAP_DENSE : SCRAP_DENSE_TIERS;
+	enum epoch_kind kind = members_only_gpu(m, n) ? EPOCH_DENSE : EPOCH_DENSE_TIERS;
 	size_t array = array_bytes(n),
-	       dense = sizeof(struct scrap) + 8 * (size_t)words * (kind == SCRAP_DENSE ? 1 : 1 + BLOCK_TIERS);
+	       dense = sizeof(struct epoch_head) +
+		8 * (size_t)words * (kind == EPOCH_DENSE ? 1 : 1 + BLOCK_TIERS);
 	if (array < dense)
-		kind = SCRAP_ARRAY;
-	struct scrap *s = scrap_new(ix, kind, kind == SCRAP_ARRAY ? array : dense);
+		kind = EPOCH_ARRAY;
+	struct epoch_head *s = epoch_new(ix, kind, kind == EPOCH_ARRAY ? array : dense);
 	if (s == NULL)
 		return false;
 	s->words = (uint8_t)words;
-	fill(s, m, n);
-	*who = (uint64_t)(uintptr_t)s;
+	set_fill(s, m, n);
+	*holders = (uint64_t)(uintptr_t)s;
 	return true;
 }
 
-static bool remake(struct kvindex *ix, uint64_t *who, unsigned lane, unsigned tiers)
+static bool holders_remake(struct kvindex *ix, uint64_t *holders, unsigned node, unsigned tiers)
 {
 	uint16_t *m = ix->members;
-	unsigned n = holders_list(*who, m), i = 0;
-	while (i < n && m[i] >> 4 != lane)
+	unsigned n = holders_list(*holders, m), i = 0;
+	while (i < n && m[i] >> 4 != node)
 		i++;
 	if (tiers != 0) {
-		m[i] = member_of(lane, tiers);
+		m[i] = member_of(node, tiers);
 		n += i == n;
 	} else if (i < n) {
 		m[i] = m[--n];
 	}
-	return make(ix, m, n, who);
+	return holders_make(ix, m, n, holders);
 }
 
 /* ---- changes in place ---- */
 
-static bool array_put(struct scrap *s, unsigned lane, unsigned tiers)
+static bool array_put(struct epoch_head *s, unsigned node, unsigned tiers)
 {
-	unsigned cap = holders_array_cap(s), i = array_find(s, lane);
+	unsigned cap = holders_array_cap(s), i = array_find(s, node);
 	if (i == cap) {
 		for (i = 0; i < cap && holders_array_at(s, i) != 0;)
 			i++;
@@ -204,71 +205,72 @@ static bool array_put(struct scrap *s, unsigned lane, unsigned tiers)
 		s->n++;
 	}
 	s->n = (uint16_t)(s->n - (tiers == 0));
-	atomic_store_explicit(&array_of(s)[i], tiers != 0 ? member_of(lane, tiers) : 0, memory_order_release);
+	atomic_store_explicit(&array_of(s)[i], tiers != 0 ? member_of(node, tiers) : 0, memory_order_release);
 	return true;
 }
 
-static void plane_set(struct scrap *s, unsigned plane, unsigned lane, bool on)
+static void plane_set(struct epoch_head *s, unsigned plane, unsigned node, bool on)
 {
-	_Atomic uint64_t *w = &plane_of(s, plane)[lane / 64];
+	_Atomic uint64_t *w = &plane_of(s, plane)[node / 64];
 	uint64_t v = atomic_load_explicit(w, memory_order_relaxed);
-	atomic_store_explicit(w, on ? v | bit_of(lane) : v & ~bit_of(lane), memory_order_release);
+	atomic_store_explicit(w, on ? v | bit_of(node) : v & ~bit_of(node), memory_order_release);
 }
 
-static bool dense_put(struct scrap *s, unsigned lane, unsigned tiers)
+static bool dense_put(struct epoch_head *s, unsigned node, unsigned tiers)
 {
-	bool held = (holders_plane(s, 0, lane / 64) & bit_of(lane)) != 0;
-	if (lane / 64 >= s->words ||
-		(s->kind == SCRAP_DENSE && tiers != 0 && tiers != BLOCK_TIER_BIT(BLOCK_GPU)))
+	bool held = (holders_plane(s, 0, node / 64) & bit_of(node)) != 0;
+	if (node / 64 >= s->words ||
+		(s->kind == EPOCH_DENSE && tiers != 0 && tiers != BLOCK_TIER_BIT(BLOCK_GPU)))
 		return false;
 	s->n = (uint16_t)(s->n + (tiers != 0) - held);
 	if (tiers == 0)
-		plane_set(s, 0, lane, false);
-	if (s->kind == SCRAP_DENSE_TIERS) {
+		plane_set(s, 0, node, false);
+	if (s->kind == EPOCH_DENSE_TIERS) {
 		for (unsigned t = 0; t < BLOCK_TIERS; t++)
 			if ((tiers & BLOCK_TIER_BIT(t)) != 0)
-				plane_set(s, 1 + t, lane, true);
+				plane_set(s, 1 + t, node, true);
 		for (unsigned t = 0; t < BLOCK_TIERS; t++)
 			if ((tiers & BLOCK_TIER_BIT(t)) == 0)
-				plane_set(s, 1 + t, lane, false);
+				plane_set(s, 1 + t, node, false);
 	}
 	if (tiers != 0)
-		plane_set(s, 0, lane, true);
+		plane_set(s, 0, node, true);
 	return true;
 }
 
-static bool too_large(const struct scrap *s)
+static bool set_too_large(const struct epoch_head *s)
 {
-	return s->n < INLINE || 4 * array_bytes(s->n) < (s->kind == SCRAP_ARRAY ? 2 : 1) * (size_t)s->bytes;
+	return s->n < INLINE || 4 * array_bytes(s->n) < (s->kind == EPOCH_ARRAY ? 2 : 1) * (size_t)s->bytes;
 }
 
-static bool word_put(uint64_t *who, unsigned lane, unsigned tiers)
+static bool word_put(uint64_t *holders, unsigned node, unsigned tiers)
 {
 	unsigned i = 0;
-	while (i < INLINE && part(*who, i) != 0 && part(*who, i) >> 4 != lane)
+	while (i < INLINE && word_member(*holders, i) != 0 && word_member(*holders, i) >> 4 != node)
 		i++;
 	if (i == INLINE)
 		return tiers == 0;
-	uint64_t below = *who & ((UINT64_C(1) << 16 * i) - 1),
-		 above = i + 1 < INLINE ? *who >> 16 * (i + 1) : 0;
+	uint64_t below = *holders & ((UINT64_C(1) << 16 * i) - 1),
+		 above = i + 1 < INLINE ? *holders >> 16 * (i + 1) : 0;
 	if (tiers == 0)
-		*who = below | above << 16 * i;
+		*holders = below | above << 16 * i;
 	else
-		*who = below | (uint64_t)member_of(lane, tiers) << 16 * i |
+		*holders = below | (uint64_t)member_of(node, tiers) << 16 * i |
 			(i + 1 < INLINE ? above << 16 * (i + 1) : 0);
 	return true;
 }
 
-bool holders_put(struct kvindex *ix, uint64_t *who, unsigned lane, unsigned tiers)
+bool holders_put(struct kvindex *ix, uint64_t *holders, unsigned node, unsigned tiers)
 {
-	if (!who_is_set(*who))
-		return word_put(who, lane, tiers) || remake(ix, who, lane, tiers);
-	struct scrap *s = who_set(*who);
-	if (tiers == 0 && holders_tiers(*who, lane) == 0)
+	if (!holders_is_set(*holders))
+		return word_put(holders, node, tiers) || holders_remake(ix, holders, node, tiers);
+	struct epoch_head *s = holders_set(*holders);
+	if (tiers == 0 && holders_tiers(*holders, node) == 0)
 		return true;
-	if (!(s->kind == SCRAP_ARRAY ? array_put(s, lane, tiers) : dense_put(s, lane, tiers)))
-		return remake(ix, who, lane, tiers);
-	if (tiers == 0 && too_large(s))
-		(void)remake(ix, who, lane, 0); /* without memory for a smaller set this one will do */
+	if (!(s->kind == EPOCH_ARRAY ? array_put(s, node, tiers) : dense_put(s, node, tiers)))
+		return holders_remake(ix, holders, node, tiers);
+	if (tiers == 0 && set_too_large(s))
+		(void)holders_remake(ix, holders, node,
+			0); /* without memory for a smaller set this one will do */
 	return true;
 }

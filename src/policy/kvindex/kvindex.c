@@ -50,12 +50,12 @@ CGN_RC kvindex_new(const struct kvindex_cfg *cfg, struct kvindex **out, struct c
 	return CGN_OK;
 }
 
-static void free_sets(struct kvindex *ix, struct table *t)
+static void sets_free(struct kvindex *ix, struct table *t)
 {
 	for (uint32_t i = 0; i < t->n_buckets * WAYS; i++) {
-		uint64_t who = atomic_load(&t->buckets[i / WAYS].slots[i % WAYS].who);
-		if (who_is_set(who))
-			scrap_free(ix, who_set(who));
+		uint64_t holders = atomic_load(&t->buckets[i / WAYS].slots[i % WAYS].holders);
+		if (holders_is_set(holders))
+			epoch_free(ix, holders_set(holders));
 	}
 }
 
@@ -71,71 +71,71 @@ void kvindex_free(struct kvindex **take)
 		struct table *t = segment_table(&ix->segments[i]);
 		if (t == NULL)
 			continue;
-		free_sets(ix, t);
-		scrap_free(ix, &t->scrap);
+		sets_free(ix, t);
+		epoch_free(ix, &t->head);
 	}
 	mem_fini(ix);
 	for (unsigned i = 0; i < KVINDEX_LANES; i++)
-		free(ix->lanes[i]);
+		free(ix->nodes[i]);
 	ix->tag = 0;
 	free(ix->readers);
 	free(ix);
 	*take = NULL;
 }
 
-/* ---- lanes ---- */
+/* ---- nodes ---- */
 
-static struct lane *lane_of(const struct kvindex *ix, unsigned lane)
+static struct index_node *node_of(const struct kvindex *ix, unsigned node)
 {
 	CGN_LIVE(ix, KVINDEX_TAG);
-	CGN_MUST(lane < KVINDEX_LANES && ix->states[lane] == LANE_LIVE);
-	return ix->lanes[lane];
+	CGN_MUST(node < KVINDEX_LANES && ix->states[node] == NODE_LIVE);
+	return ix->nodes[node];
 }
 
-CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *lane, struct cgn_err *err)
+CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *node, struct cgn_err *err)
 {
 	CGN_LIVE(ix, KVINDEX_TAG);
 	uint16_t i = 0;
-	while (i < KVINDEX_LANES && ix->states[i] != LANE_FREE)
+	while (i < KVINDEX_LANES && ix->states[i] != NODE_FREE)
 		i++;
 	if (i == KVINDEX_LANES)
 		return CGN_FAIL(err, TOO_LARGE,
 			"the index of KV blocks has no room for another node: it takes %d", KVINDEX_LANES);
-	if (!mem_take(ix, mem_cost(sizeof(struct lane), false), 0))
+	if (!mem_take(ix, mem_cost(sizeof(struct index_node), false), 0))
 		return CGN_FAIL(err, NO_MEMORY,
 			"the index of KV blocks has no room for another node within its %zu bytes",
 			ix->max_bytes);
-	struct lane *l = calloc(1, sizeof *l);
+	struct index_node *l = calloc(1, sizeof *l);
 	if (l == NULL) {
 		mem_give(ix, mem_cost(sizeof *l, false));
 		return CGN_FAIL(err, NO_MEMORY, "no memory for another node in the index of KV blocks");
 	}
-	ix->lanes[i] = l;
-	ix->states[i] = LANE_LIVE;
-	ix->lanes_live++;
+	ix->nodes[i] = l;
+	ix->states[i] = NODE_LIVE;
+	ix->nodes_live++;
 	if (i / 64 + 1U > atomic_load(&ix->words))
 		atomic_store(&ix->words, i / 64 + 1U);
 	atomic_fetch_or(&ix->live[i / 64], bit_of(i));
-	*lane = i;
+	*node = i;
 	return CGN_OK;
 }
 
-void kvindex_node_remove(struct kvindex *ix, uint16_t lane)
+void kvindex_node_remove(struct kvindex *ix, uint16_t node)
 {
-	struct lane *l = lane_of(ix, lane);
-	atomic_fetch_and(&ix->live[lane / 64], ~bit_of(lane));
-	ix->states[lane] = LANE_DEAD;
+	struct index_node *l = node_of(ix, node);
+	atomic_fetch_and(&ix->live[node / 64], ~bit_of(node));
+	ix->states[node] = NODE_DEAD;
 	ix->n_dead++;
-	ix->lanes_live--;
+	ix->nodes_live--;
 	ix->memberships -= l->count;
-	ix->lanes[lane] = NULL;
+	ix->nodes[node] = NULL;
 	mem_give(ix, mem_cost(sizeof *l, false));
 	free(l);
 }
 
-void lane_account(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned before, unsigned now)
+void node_account(struct kvindex *ix, unsigned node, uint64_t digest, unsigned before, unsigned now)
 {
-	struct lane *l = ix->lanes[lane];
+	struct index_node *l = ix->nodes[node];
 	l->sums[block_range(digest)] ^= block_fingerprint(digest, before) ^ block_fingerprint(digest, now);
 	l->count += (uint64_t)(now != 0) - (before != 0);
 	for (unsigned t = 0; t < BLOCK_TIERS; t++)
@@ -143,53 +143,53 @@ void lane_account(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned b
 	ix->memberships += (uint64_t)(now != 0) - (before != 0);
 }
 
-void lane_mark_shed(struct kvindex *ix, unsigned lane, uint64_t digest)
+void node_mark_shed(struct kvindex *ix, unsigned node, uint64_t digest)
 {
 	unsigned range = block_range(digest);
-	ix->lanes[lane]->shed[range / 64] |= bit_of(range);
+	ix->nodes[node]->shed[range / 64] |= bit_of(range);
 	ix->shed_memberships++;
 }
 
-const uint64_t *kvindex_sums(const struct kvindex *ix, uint16_t lane)
+const uint64_t *kvindex_sums(const struct kvindex *ix, uint16_t node)
 {
-	return lane_of(ix, lane)->sums;
+	return node_of(ix, node)->sums;
 }
 
-void kvindex_tier_counts(const struct kvindex *ix, uint16_t lane, uint64_t out[BLOCK_TIERS])
+void kvindex_tier_counts(const struct kvindex *ix, uint16_t node, uint64_t out[BLOCK_TIERS])
 {
-	memcpy(out, lane_of(ix, lane)->tiers, sizeof lane_of(ix, lane)->tiers);
+	memcpy(out, node_of(ix, node)->tiers, sizeof node_of(ix, node)->tiers);
 }
 
-uint64_t kvindex_count(const struct kvindex *ix, uint16_t lane)
+uint64_t kvindex_count(const struct kvindex *ix, uint16_t node)
 {
-	return lane_of(ix, lane)->count;
+	return node_of(ix, node)->count;
 }
 
-bool kvindex_range_was_shed(const struct kvindex *ix, uint16_t lane, unsigned range)
+bool kvindex_range_was_shed(const struct kvindex *ix, uint16_t node, unsigned range)
 {
 	CGN_MUST(range < BLOCK_RANGES);
-	return (lane_of(ix, lane)->shed[range / 64] & bit_of(range)) != 0;
+	return (node_of(ix, node)->shed[range / 64] & bit_of(range)) != 0;
 }
 
 /* ---- updates ---- */
 
 /* |slot|'s holders became |now|: publish, and give up what they were. */
-static void replace(struct kvindex *ix, struct segment *s, struct slot *slot, uint64_t was, uint64_t now,
-	bool next_of_pass)
+static void holders_replace(struct kvindex *ix, struct segment *s, struct slot *slot, uint64_t was,
+	uint64_t now, bool next_of_pass)
 {
 	if (now == was)
 		return;
 	if (now != 0)
-		atomic_store_explicit(&slot->who, now, memory_order_release);
+		atomic_store_explicit(&slot->holders, now, memory_order_release);
 	else
 		(next_of_pass ? segment_remove_next : segment_remove)(ix, s, slot);
-	if (who_is_set(was))
-		scrap_retire(ix, who_set(was));
+	if (holders_is_set(was))
+		epoch_retire(ix, holders_set(was));
 }
 
-static uint64_t who_of(struct slot *slot)
+static uint64_t slot_holders(struct slot *slot)
 {
-	return atomic_load_explicit(&slot->who, memory_order_relaxed);
+	return atomic_load_explicit(&slot->holders, memory_order_relaxed);
 }
 
 static uint64_t digest_of(const struct kvindex *ix, const struct segment *s, struct slot *slot)
@@ -198,38 +198,39 @@ static uint64_t digest_of(const struct kvindex *ix, const struct segment *s, str
 }
 
 /* False: there was no memory. Tried again after shedding, which may have taken |digest| itself. */
-static bool put_once(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned tiers)
+static bool index_put_once(struct kvindex *ix, unsigned node, uint64_t digest, unsigned tiers)
 {
 	struct segment *s = segment_of(ix, digest);
 	struct slot *slot = segment_find(ix, digest, tiers != 0);
-	uint64_t was = slot != NULL ? who_of(slot) : 0, now = was;
-	unsigned before = holders_tiers(was, lane);
+	uint64_t was = slot != NULL ? slot_holders(slot) : 0, now = was;
+	unsigned before = holders_tiers(was, node);
 	if (before == tiers)
 		return true;
 	if (slot == NULL) {
-		if (!segment_insert(ix, digest, member_of(lane, tiers)))
+		if (!segment_insert(ix, digest, member_of(node, tiers)))
 			return false;
 	} else {
-		if (!holders_put(ix, &now, lane, tiers))
+		if (!holders_put(ix, &now, node, tiers))
 			return false;
-		replace(ix, s, slot, was, now, false);
+		holders_replace(ix, s, slot, was, now, false);
 	}
-	lane_account(ix, lane, digest, before, tiers);
+	node_account(ix, node, digest, before, tiers);
 	if (tiers == 0)
 		segment_fit(ix, s);
 	return true;
 }
 
-static void put(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned tiers)
+static void index_put(struct kvindex *ix, unsigned node, uint64_t digest, unsigned tiers)
 {
-	if (put_once(ix, lane, digest, tiers) ||
-		(segment_shed(ix, segment_of(ix, digest)) && put_once(ix, lane, digest, tiers)))
+	if (index_put_once(ix, node, digest, tiers) ||
+		(segment_shed(ix, segment_of(ix, digest)) && index_put_once(ix, node, digest, tiers)))
 		return;
-	(void)put_once(ix, lane, digest, 0); /* what it was is wrong now, and to forget takes no memory */
-	lane_mark_shed(ix, lane, digest);
+	(void)index_put_once(ix, node, digest,
+		0); /* what it was is wrong now, and to forget takes no memory */
+	node_mark_shed(ix, node, digest);
 }
 
-static void fetch_ahead(struct kvindex *ix, const struct lane *l, uint64_t digest)
+static void prefetch_block(struct kvindex *ix, const struct index_node *l, uint64_t digest)
 {
 	struct table *t = segment_table(segment_of(ix, digest));
 	uint32_t n = segment_buckets(segment_of(ix, digest));
@@ -241,15 +242,15 @@ static void fetch_ahead(struct kvindex *ix, const struct lane *l, uint64_t diges
 	__builtin_prefetch(&l->sums[block_range(digest)], 1);
 }
 
-void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, const uint8_t *tiers, size_t n)
+void kvindex_set(struct kvindex *ix, uint16_t node, const uint64_t *digests, const uint8_t *tiers, size_t n)
 {
-	const struct lane *l = lane_of(ix, lane);
+	const struct index_node *l = node_of(ix, node);
 	for (size_t i = 0; i < n && i < LOOK_AHEAD; i++)
-		fetch_ahead(ix, l, digests[i]);
+		prefetch_block(ix, l, digests[i]);
 	for (size_t i = 0; i < n; i++) {
 		if (i + LOOK_AHEAD < n)
-			fetch_ahead(ix, l, digests[i + LOOK_AHEAD]);
-		put(ix, lane, digests[i],
+			prefetch_block(ix, l, digests[i + LOOK_AHEAD]);
+		index_put(ix, node, digests[i],
 			tiers != NULL ? tiers[i] & BLOCK_TIER_MASK : BLOCK_TIER_BIT(BLOCK_GPU));
 		if (++ix->updates % 32 == 0 && ix->retired_bytes > (64 << 10))
 			(void)mem_reclaim(ix, 64);
@@ -260,19 +261,19 @@ void kvindex_set(struct kvindex *ix, uint16_t lane, const uint64_t *digests, con
 
 typedef void (*slot_fn)(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg);
 
-static size_t pass(struct kvindex *ix, struct segment *s, slot_fn fn, void *arg)
+static size_t segment_pass(struct kvindex *ix, struct segment *s, slot_fn fn, void *arg)
 {
 	struct table *t = segment_table(s);
 	uint32_t slots = t != NULL ? t->n_buckets * WAYS : 0;
 	for (uint32_t i = 0; i < slots; i++) {
 		struct slot *slot = &t->buckets[i / WAYS].slots[i % WAYS];
-		if (who_of(slot) != 0)
+		if (slot_holders(slot) != 0)
 			fn(ix, s, slot, arg);
 	}
 	return slots;
 }
 
-static void pass_range(struct kvindex *ix, unsigned range, bool change, slot_fn fn, void *arg)
+static void range_pass(struct kvindex *ix, unsigned range, bool change, slot_fn fn, void *arg)
 {
 	unsigned per = SEGMENTS / BLOCK_RANGES, first = range < BLOCK_RANGES ? range * per : 0,
 		 n = range < BLOCK_RANGES ? per : SEGMENTS;
@@ -280,7 +281,7 @@ static void pass_range(struct kvindex *ix, unsigned range, bool change, slot_fn 
 	for (struct segment *s = ix->segments + first; s < ix->segments + first + n; s++) {
 		if (change)
 			segment_bump(s);
-		(void)pass(ix, s, fn, arg);
+		(void)segment_pass(ix, s, fn, arg);
 		if (change)
 			segment_fit(ix, s);
 	}
@@ -288,20 +289,20 @@ static void pass_range(struct kvindex *ix, unsigned range, bool change, slot_fn 
 
 static void clear_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)
 {
-	unsigned lane = *(const uint16_t *)arg;
-	uint64_t was = who_of(slot), now = was;
-	unsigned before = holders_tiers(was, lane);
+	unsigned node = *(const uint16_t *)arg;
+	uint64_t was = slot_holders(slot), now = was;
+	unsigned before = holders_tiers(was, node);
 	if (before == 0)
 		return;
-	CGN_MUST(holders_put(ix, &now, lane, 0));
-	lane_account(ix, lane, digest_of(ix, s, slot), before, 0);
-	replace(ix, s, slot, was, now, true);
+	CGN_MUST(holders_put(ix, &now, node, 0));
+	node_account(ix, node, digest_of(ix, s, slot), before, 0);
+	holders_replace(ix, s, slot, was, now, true);
 }
 
-void kvindex_clear(struct kvindex *ix, uint16_t lane, unsigned range)
+void kvindex_clear(struct kvindex *ix, uint16_t node, unsigned range)
 {
-	struct lane *l = lane_of(ix, lane);
-	pass_range(ix, range, true, clear_slot, &lane);
+	struct index_node *l = node_of(ix, node);
+	range_pass(ix, range, true, clear_slot, &node);
 	for (unsigned r = range < BLOCK_RANGES ? range : 0;
 		r < (range < BLOCK_RANGES ? range + 1 : BLOCK_RANGES); r++) {
 		CGN_MUST(l->sums[r] == 0);
@@ -310,15 +311,15 @@ void kvindex_clear(struct kvindex *ix, uint16_t lane, unsigned range)
 	(void)mem_reclaim(ix, 1024);
 }
 
-unsigned kvindex_tiers(const struct kvindex *ix, uint16_t lane, uint64_t digest)
+unsigned kvindex_tiers(const struct kvindex *ix, uint16_t node, uint64_t digest)
 {
-	(void)lane_of(ix, lane);
+	(void)node_of(ix, node);
 	struct slot *slot = segment_find((struct kvindex *)(uintptr_t)ix, digest, false);
-	return slot != NULL ? holders_tiers(who_of(slot), lane) : 0;
+	return slot != NULL ? holders_tiers(slot_holders(slot), node) : 0;
 }
 
 struct each {
-	uint16_t lane;
+	uint16_t node;
 	void (*fn)(void *user, uint64_t digest, unsigned tiers);
 	void *user;
 };
@@ -326,17 +327,17 @@ struct each {
 static void each_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)
 {
 	const struct each *e = arg;
-	unsigned tiers = holders_tiers(who_of(slot), e->lane);
+	unsigned tiers = holders_tiers(slot_holders(slot), e->node);
 	if (tiers != 0)
 		e->fn(e->user, digest_of(ix, s, slot), tiers);
 }
 
-void kvindex_each(const struct kvindex *ix, uint16_t lane, unsigned range,
+void kvindex_each(const struct kvindex *ix, uint16_t node, unsigned range,
 	void (*fn)(void *user, uint64_t digest, unsigned tiers), void *user)
 {
-	(void)lane_of(ix, lane);
-	struct each e = {lane, fn, user};
-	pass_range((struct kvindex *)(uintptr_t)ix, range, false, each_slot, &e);
+	(void)node_of(ix, node);
+	struct each e = {node, fn, user};
+	range_pass((struct kvindex *)(uintptr_t)ix, range, false, each_slot, &e);
 }
 
 /* ---- sweeping ---- */
@@ -344,28 +345,28 @@ void kvindex_each(const struct kvindex *ix, uint16_t lane, unsigned range,
 static void sweep_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)
 {
 	(void)arg;
-	uint64_t was = who_of(slot), now = was;
+	uint64_t was = slot_holders(slot), now = was;
 	unsigned n = holders_list(was, ix->listed);
 	for (unsigned i = 0; i < n; i++) {
-		unsigned lane = ix->listed[i] >> 4;
-		if ((ix->sweeping[lane / 64] & bit_of(lane)) == 0)
+		unsigned node = ix->listed[i] >> 4;
+		if ((ix->sweeping[node / 64] & bit_of(node)) == 0)
 			continue;
 		uint64_t then = now;
-		CGN_MUST(holders_put(ix, &now, lane, 0));
+		CGN_MUST(holders_put(ix, &now, node, 0));
 		/* made in this very loop: nobody saw it */
-		if (then != was && then != now && who_is_set(then))
-			scrap_free(ix, who_set(then));
+		if (then != was && then != now && holders_is_set(then))
+			epoch_free(ix, holders_set(then));
 	}
-	replace(ix, s, slot, was, now, true);
+	holders_replace(ix, s, slot, was, now, true);
 }
 
-static void move_lanes(struct kvindex *ix, enum lane_state from, enum lane_state to)
+static void nodes_move(struct kvindex *ix, enum node_state from, enum node_state to)
 {
 	for (unsigned i = 0; i < KVINDEX_LANES; i++) {
 		if (ix->states[i] != from)
 			continue;
 		ix->states[i] = (uint8_t)to;
-		if (to == LANE_SWEEPING)
+		if (to == NODE_SWEEPING)
 			ix->sweeping[i / 64] |= bit_of(i);
 		else
 			ix->sweeping[i / 64] &= ~bit_of(i);
@@ -378,14 +379,14 @@ static void release_swept(struct kvindex *ix)
 {
 	if (ix->n_swept == 0 || !readers_passed(ix, ix->swept_epoch))
 		return;
-	move_lanes(ix, LANE_SWEPT, LANE_FREE);
+	nodes_move(ix, NODE_SWEPT, NODE_FREE);
 	ix->n_swept = 0;
 }
 
-static void sweep(struct kvindex *ix, size_t budget)
+static void nodes_sweep(struct kvindex *ix, size_t budget)
 {
 	if (ix->n_sweeping == 0 && ix->n_dead > 0) {
-		move_lanes(ix, LANE_DEAD, LANE_SWEEPING);
+		nodes_move(ix, NODE_DEAD, NODE_SWEEPING);
 		ix->n_sweeping = ix->n_dead;
 		ix->n_dead = 0;
 		ix->sweep_at = 0;
@@ -393,11 +394,11 @@ static void sweep(struct kvindex *ix, size_t budget)
 	for (size_t done = 0; ix->n_sweeping > 0 && done < budget; done++) {
 		struct segment *s = &ix->segments[ix->sweep_at];
 		segment_bump(s);
-		done += pass(ix, s, sweep_slot, NULL);
+		done += segment_pass(ix, s, sweep_slot, NULL);
 		segment_fit(ix, s);
 		if (++ix->sweep_at < SEGMENTS)
 			continue;
-		move_lanes(ix, LANE_SWEEPING, LANE_SWEPT);
+		nodes_move(ix, NODE_SWEEPING, NODE_SWEPT);
 		ix->n_swept += ix->n_sweeping;
 		ix->n_sweeping = 0;
 		ix->swept_epoch = atomic_load_explicit(&ix->epoch, memory_order_relaxed);
@@ -408,7 +409,7 @@ static void sweep(struct kvindex *ix, size_t budget)
 bool kvindex_tick(struct kvindex *ix, size_t budget)
 {
 	CGN_LIVE(ix, KVINDEX_TAG);
-	sweep(ix, budget);
+	nodes_sweep(ix, budget);
 	release_swept(ix);
 	bool waits = mem_reclaim(ix, budget < 4096 ? (unsigned)budget : 4096);
 	return waits || ix->n_dead > 0 || ix->n_sweeping > 0 || ix->n_swept > 0;
@@ -419,7 +420,7 @@ void kvindex_stats(const struct kvindex *ix, struct kvindex_stats *out)
 	CGN_LIVE(ix, KVINDEX_TAG);
 	*out = (struct kvindex_stats){.blocks = ix->blocks,
 		.memberships = ix->memberships,
-		.lanes = ix->lanes_live,
+		.nodes = ix->nodes_live,
 		.bytes = ix->bytes,
 		.max_bytes = ix->max_bytes,
 		.retired_bytes = ix->retired_bytes,

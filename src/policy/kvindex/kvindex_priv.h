@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of kvindex share. kvindex.c: lanes and updates · segment.c: the table · holders.c: who holds
+/* What the files of kvindex share. kvindex.c: nodes and updates · segment.c: the table · holders.c: who holds
  * a block · memory.c: the budget, and what readers may still see · match.c: readers.
  *
  * One thread writes. What readers read is atomic; a comment at each such field says in which order it
@@ -12,23 +12,23 @@
 
 #define SEGMENTS   1024
 #define WAYS       4
-#define LANE_WORDS (KVINDEX_LANES / 64)
+#define NODE_WORDS (KVINDEX_LANES / 64)
 
 /* Head of an allocation that readers may hold on to for a while after it was replaced. */
-struct scrap {
-	struct scrap *next; /* the writer's, once it was replaced */
-	uint32_t bytes;     /* as asked for; never changes */
-	uint16_t n;         /* sets: members; the writer's */
-	uint8_t kind;       /* enum scrap_kind; never changes */
-	uint8_t words;      /* dense sets: words of a plane; never changes */
+struct epoch_head {
+	struct epoch_head *next; /* the writer's, once it was replaced */
+	uint32_t bytes;          /* as asked for; never changes */
+	uint16_t n;              /* sets: members; the writer's */
+	uint8_t kind;            /* enum epoch_kind; never changes */
+	uint8_t words;           /* dense sets: words of a plane; never changes */
 };
-enum scrap_kind { SCRAP_TABLE, SCRAP_ARRAY, SCRAP_DENSE, SCRAP_DENSE_TIERS };
+enum epoch_kind { EPOCH_TABLE, EPOCH_ARRAY, EPOCH_DENSE, EPOCH_DENSE_TIERS };
 
 /* |key|: the digest below the 10 bits that chose the segment, and above it an age, the clock when the block
  * was last asked for: readers exchange it. Who holds a block is one word (holders.c): 0: nobody, the slot is
  * empty. */
 struct slot {
-	_Atomic uint64_t key, who;
+	_Atomic uint64_t key, holders;
 };
 struct bucket {
 	struct slot slots[WAYS];
@@ -36,7 +36,7 @@ struct bucket {
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 
 struct table {
-	struct scrap scrap;
+	struct epoch_head head;
 	uint32_t n_buckets;
 	_Alignas(64) struct bucket buckets[];
 };
@@ -54,15 +54,15 @@ struct segment {
 	} at[2];
 };
 
-enum lane_state {
-	LANE_FREE,
-	LANE_LIVE,
-	LANE_DEAD /* waits for a sweep */,
-	LANE_SWEEPING,
-	LANE_SWEPT /* waits for readers */
+enum node_state {
+	NODE_FREE,
+	NODE_LIVE,
+	NODE_DEAD /* waits for a sweep */,
+	NODE_SWEEPING,
+	NODE_SWEPT /* waits for readers */
 };
 
-struct lane {
+struct index_node {
 	uint64_t sums[BLOCK_RANGES], count;
 	uint64_t tiers[BLOCK_TIERS]; /* blocks in each */
 	uint64_t shed[BLOCK_RANGES / 64];
@@ -80,30 +80,30 @@ struct kvindex {
 	struct reader_slot *readers;
 	/* read by all */
 	_Alignas(64) _Atomic uint64_t epoch;
-	_Atomic uint32_t words; /* of lane bit sets in use; only grows */
+	_Atomic uint32_t words; /* of node bit sets in use; only grows */
 	_Atomic uint8_t clock;  /* of ages */
-	_Alignas(64) _Atomic uint64_t live[LANE_WORDS];
+	_Alignas(64) _Atomic uint64_t live[NODE_WORDS];
 	/* the writer's */
 	_Alignas(64) size_t bytes, max_bytes, retired_bytes;
-	uint64_t blocks, memberships, lanes_live, shed_blocks, shed_memberships;
+	uint64_t blocks, memberships, nodes_live, shed_blocks, shed_memberships;
 	/* replaced since; replaced before aging_epoch ended; seen by nobody */
-	struct scrap *fresh, *aging, *free_now;
+	struct epoch_head *fresh, *aging, *free_now;
 	uint64_t aging_epoch, swept_epoch;
 	uint64_t updates;
 	uint64_t births; /* blocks that are new since the last step of the clock */
 	uint32_t steps, sweep_at;
 	unsigned n_dead, n_sweeping, n_swept;
 	uint8_t states[KVINDEX_LANES];
-	uint64_t sweeping[LANE_WORDS];
-	struct lane *lanes[KVINDEX_LANES];
+	uint64_t sweeping[NODE_WORDS];
+	struct index_node *nodes[KVINDEX_LANES];
 	uint16_t members[KVINDEX_LANES]; /* scratch of holders.c */
 	uint16_t listed[KVINDEX_LANES];  /* scratch of segment.c and kvindex.c */
 	struct segment segments[SEGMENTS];
 };
 
-static inline uint64_t bit_of(unsigned lane)
+static inline uint64_t bit_of(unsigned node)
 {
-	return UINT64_C(1) << (lane % 64);
+	return UINT64_C(1) << (node % 64);
 }
 
 /* ---- memory.c ---- */
@@ -127,10 +127,10 @@ bool mem_take(struct kvindex *ix, size_t cost, size_t spare);
 void mem_give(struct kvindex *ix, size_t cost);
 /* For readers to see: NULL when neither budget nor system have it. Tables leave a part of the budget to
  * sets. */
-struct scrap *scrap_new(struct kvindex *ix, enum scrap_kind kind, size_t bytes);
+struct epoch_head *epoch_new(struct kvindex *ix, enum epoch_kind kind, size_t bytes);
 /* No reader that starts now can reach it. */
-void scrap_retire(struct kvindex *ix, struct scrap *s);
-void scrap_free(struct kvindex *ix, struct scrap *s); /* no reader ever saw it */
+void epoch_retire(struct kvindex *ix, struct epoch_head *s);
+void epoch_free(struct kvindex *ix, struct epoch_head *s); /* no reader ever saw it */
 /* Free up to |max| of what no reader can see; false when nothing is left that waits. */
 bool mem_reclaim(struct kvindex *ix, unsigned max);
 bool readers_passed(struct kvindex *ix, uint64_t epoch);
@@ -138,31 +138,31 @@ void mem_fini(struct kvindex *ix);
 
 /* ---- holders.c ---- */
 
-static inline bool who_is_set(uint64_t who)
+static inline bool holders_is_set(uint64_t holders)
 {
-	return who != 0 && (who & 15) == 0;
+	return holders != 0 && (holders & 15) == 0;
 }
-static inline struct scrap *who_set(uint64_t who)
+static inline struct epoch_head *holders_set(uint64_t holders)
 {
-	return (struct scrap *)(uintptr_t)who; /* NOLINT */
+	return (struct epoch_head *)(uintptr_t)holders; /* NOLINT */
 }
-/* Member of a word or of an array: lane << 4 | tiers; never 0 in tiers. */
-static inline uint16_t member_of(unsigned lane, unsigned tiers)
+/* Member of a word or of an array: node << 4 | tiers; never 0 in tiers. */
+static inline uint16_t member_of(unsigned node, unsigned tiers)
 {
-	return (uint16_t)(lane << 4 | tiers);
+	return (uint16_t)(node << 4 | tiers);
 }
 /* Any thread. */
-unsigned holders_tiers(uint64_t who, unsigned lane);
-unsigned holders_array_cap(const struct scrap *s);
-uint16_t holders_array_at(const struct scrap *s, unsigned i); /* 0: empty */
-/* plane 0: held; 1 + t: in tier t (SCRAP_DENSE_TIERS) */
-uint64_t holders_plane(const struct scrap *s, unsigned plane, unsigned word);
+unsigned holders_tiers(uint64_t holders, unsigned node);
+unsigned holders_array_cap(const struct epoch_head *s);
+uint16_t holders_array_at(const struct epoch_head *s, unsigned i); /* 0: empty */
+/* plane 0: held; 1 + t: in tier t (EPOCH_DENSE_TIERS) */
+uint64_t holders_plane(const struct epoch_head *s, unsigned plane, unsigned word);
 /* The writer. */
-unsigned holders_list(uint64_t who, uint16_t out[KVINDEX_LANES]);
-/* |lane| with |tiers| (0: without) added to |*who|, in place or as another word; the caller publishes that
+unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_LANES]);
+/* |node| with |tiers| (0: without) added to |*holders|, in place or as another word; the caller publishes that
  * and retires the set that the old one was. False, nothing changed, when there is no memory; never with
  * |tiers| 0. */
-bool holders_put(struct kvindex *ix, uint64_t *who, unsigned lane, unsigned tiers);
+bool holders_put(struct kvindex *ix, uint64_t *holders, unsigned node, unsigned tiers);
 
 /* ---- segment.c ---- */
 
@@ -223,8 +223,8 @@ static inline uint32_t segment_buckets(struct segment *s) /* the writer */
 /* The slot of |digest|, its age set to now when |touch|; NULL. */
 struct slot *segment_find(struct kvindex *ix, uint64_t digest, bool touch);
 /* A block that is not in it. Grows, or sheds others when it may not; false when neither helped. */
-bool segment_insert(struct kvindex *ix, uint64_t digest, uint64_t who);
-/* Empty a slot; what |who| was is the caller's. */
+bool segment_insert(struct kvindex *ix, uint64_t digest, uint64_t holders);
+/* Empty a slot; what |holders| was is the caller's. */
 void segment_remove(struct kvindex *ix, struct segment *s, struct slot *slot);
 /* Before a pass that empties many slots and fills none: then a segment_remove_next for each. */
 void segment_bump(struct segment *s);
@@ -236,6 +236,6 @@ bool segment_shed(struct kvindex *ix, struct segment *s);
 
 /* ---- kvindex.c ---- */
 
-/* A live lane's |digest| went from |before| to |now|. */
-void lane_account(struct kvindex *ix, unsigned lane, uint64_t digest, unsigned before, unsigned now);
-void lane_mark_shed(struct kvindex *ix, unsigned lane, uint64_t digest);
+/* A live node's |digest| went from |before| to |now|. */
+void node_account(struct kvindex *ix, unsigned node, uint64_t digest, unsigned before, unsigned now);
+void node_mark_shed(struct kvindex *ix, unsigned node, uint64_t digest);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A match walks along the chain with the lanes that are still alive: that hold every block so far. While they
- * are many they are a bit set and a block costs a word of it for 64 lanes; once they are FEW they are a list.
- * A lane that ends is noted with its depth; when more than BULK end at one block, that block's depth and
+/* A match walks along the chain with the nodes that are still alive: that hold every block so far. While they
+ * are many they are a bit set and a block costs a word of it for 64 nodes; once they are FEW they are a list.
+ * A node that ends is noted with its depth; when more than BULK end at one block, that block's depth and
  * their bit set are noted instead. So no block costs a step for each node.
  *
- * Tiers: a lane is in its best tier from one block on until that changes. Only changes are noted: entering
+ * Tiers: a node is in its best tier from one block on until that changes. Only changes are noted: entering
  * tier t at depth d takes d from its count, leaving adds d. GPU is the rest, and the usual case costs
  * nothing.
  *
@@ -24,20 +24,20 @@
 #define READER_TAG 0x4b565244U
 #define FEW        16
 #define BULK       32
-#define MAX_LEVELS 16 /* lanes that end in bulk after so many levels are noted one by one */
+#define MAX_LEVELS 16 /* nodes that end in bulk after so many levels are noted one by one */
 #define AHEAD      32 /* blocks that are placed before their turn; a power of two */
 #define MAX_CHAIN  ((size_t)1 << 31)
 #define FAR        (BLOCK_TIERS - 1) /* tiers but the first */
 
 struct note {
 	uint32_t stamp;   /* of the match that it is about */
-	uint32_t depth;   /* 0: the lane did not end by itself */
+	uint32_t depth;   /* 0: the node did not end by itself */
 	uint32_t by[FAR]; /* blocks by tier, complete when depth is not 0 */
 };
 
 struct level {
 	uint32_t depth;
-	uint64_t lanes[LANE_WORDS];
+	uint64_t nodes[NODE_WORDS];
 };
 
 struct kvindex_reader {
@@ -49,18 +49,18 @@ struct kvindex_reader {
 	bool few;       /* |list| counts, not |alive| */
 	bool any_far;   /* |far| counts: otherwise all are in GPU */
 	struct {
-		uint16_t lane;
+		uint16_t node;
 		uint8_t tier;
 	} list[FEW];
-	uint64_t alive[LANE_WORDS];
-	uint64_t far[FAR][LANE_WORDS]; /* lanes whose last block was at best in tier 1 + i */
+	uint64_t alive[NODE_WORDS];
+	uint64_t far[FAR][NODE_WORDS]; /* nodes whose last block was at best in tier 1 + i */
 	struct level levels[MAX_LEVELS];
 	struct note notes[KVINDEX_LANES];
 };
 
 /* Who holds one block, as bit sets. */
 struct holding {
-	uint64_t in[LANE_WORDS], far[FAR][LANE_WORDS];
+	uint64_t in[NODE_WORDS], far[FAR][NODE_WORDS];
 	bool any_far;
 };
 
@@ -89,16 +89,16 @@ CGN_RC kvindex_reader_new(struct kvindex *ix, struct kvindex_reader **out, struc
 	return CGN_OK;
 }
 
-void kvindex_reader_free(struct kvindex_reader **take)
+void kvindex_reader_free(struct kvindex_reader **lookup_finish)
 {
-	struct kvindex_reader *r = *take;
+	struct kvindex_reader *r = *lookup_finish;
 	if (r == NULL)
 		return;
 	CGN_LIVE(r, READER_TAG);
 	atomic_store(&r->slot->taken, false);
 	r->tag = 0;
 	free(r);
-	*take = NULL;
+	*lookup_finish = NULL;
 }
 
 /* ---- finding a block ---- In three steps, so that the cache lines of many blocks are under way at once:
@@ -107,7 +107,7 @@ void kvindex_reader_free(struct kvindex_reader **take)
  * which is within the match; so is what its set says, even if that was replaced since. */
 
 struct place {
-	uint64_t gen, who;             /* who: once it was looked up; 0: not in |first| */
+	uint64_t gen, holders;         /* who: once it was looked up; 0: not in |first| */
 	struct bucket *first, *second; /* NULL: the segment changed just then, or is empty */
 };
 
@@ -118,7 +118,7 @@ static bool place_read(struct kvindex *ix, uint64_t digest, struct place *p)
 	uint32_t cur = atomic_load_explicit(&s->cur, memory_order_acquire);
 	struct table *t = atomic_load_explicit(&s->at[cur].table, memory_order_acquire);
 	uint32_t n = atomic_load_explicit(&s->at[cur].n_buckets, memory_order_acquire);
-	p->who = 0;
+	p->holders = 0;
 	p->first = p->second = NULL;
 	if (atomic_load_explicit(&s->gen, memory_order_relaxed) != p->gen)
 		return false; /* table and size may not belong together */
@@ -130,83 +130,84 @@ static bool place_read(struct kvindex *ix, uint64_t digest, struct place *p)
 	return true;
 }
 
-static uint64_t look(struct bucket *b, uint64_t digest, uint8_t now)
+static uint64_t bucket_look(struct bucket *b, uint64_t digest, uint8_t now)
 {
 	for (unsigned w = 0; w < WAYS; w++) {
 		struct slot *slot = &b->slots[w];
 		uint64_t key = atomic_load_explicit(&slot->key, memory_order_acquire);
 		if (!key_is(key, digest))
 			continue;
-		uint64_t who = atomic_load_explicit(&slot->who, memory_order_acquire);
-		if (who == 0 || !key_is(atomic_load_explicit(&slot->key, memory_order_acquire), digest))
+		uint64_t holders = atomic_load_explicit(&slot->holders, memory_order_acquire);
+		if (holders == 0 || !key_is(atomic_load_explicit(&slot->key, memory_order_acquire), digest))
 			continue;
 		slot_touch(slot, key, now);
-		return who;
+		return holders;
 	}
 	return 0;
 }
 
-static uint64_t look_again(struct kvindex *ix, uint64_t digest, uint8_t now)
+static uint64_t lookup_restart(struct kvindex *ix, uint64_t digest, uint8_t now)
 {
 	struct segment *s = segment_of(ix, digest);
 	struct place p;
 	do {
 		if (!place_read(ix, digest, &p))
 			continue;
-		p.who = p.first != NULL ? look(p.first, digest, now) : 0;
-		if (p.who == 0 && p.second != NULL)
-			p.who = look(p.second, digest, now);
+		p.holders = p.first != NULL ? bucket_look(p.first, digest, now) : 0;
+		if (p.holders == 0 && p.second != NULL)
+			p.holders = bucket_look(p.second, digest, now);
 	} while (atomic_load_explicit(&s->gen, memory_order_acquire) != p.gen);
-	return p.who;
+	return p.holders;
 }
 
-static void fetch_set(uint64_t who, unsigned words)
+static void fetch_set(uint64_t holders, unsigned words)
 {
-	for (uintptr_t at = (uintptr_t)who, end = at + sizeof(struct scrap) + words * sizeof(uint64_t);
+	for (uintptr_t at = (uintptr_t)holders,
+		       end = at + sizeof(struct epoch_head) + words * sizeof(uint64_t);
 		at < end; at += 64)
 		__builtin_prefetch((const void *)at);
 }
 
-static void look_early(struct place *p, uint64_t digest, uint8_t now, unsigned words)
+static void lookup_begin(struct place *p, uint64_t digest, uint8_t now, unsigned words)
 {
-	p->who = p->first != NULL ? look(p->first, digest, now) : 0;
-	if (p->who == 0)
+	p->holders = p->first != NULL ? bucket_look(p->first, digest, now) : 0;
+	if (p->holders == 0)
 		__builtin_prefetch(p->second);
-	else if (who_is_set(p->who))
-		fetch_set(p->who, words);
+	else if (holders_is_set(p->holders))
+		fetch_set(p->holders, words);
 }
 
-static uint64_t take(struct kvindex *ix, struct place *p, uint64_t digest, uint8_t now)
+static uint64_t lookup_finish(struct kvindex *ix, struct place *p, uint64_t digest, uint8_t now)
 {
-	if (p->who == 0 && p->second != NULL)
-		p->who = look(p->second, digest, now);
+	if (p->holders == 0 && p->second != NULL)
+		p->holders = bucket_look(p->second, digest, now);
 	return atomic_load_explicit(&segment_of(ix, digest)->gen, memory_order_acquire) == p->gen
-		? p->who
-		: look_again(ix, digest, now);
+		? p->holders
+		: lookup_restart(ix, digest, now);
 }
 
 /* ---- notes ---- */
 
-static struct note *note_of(struct kvindex_reader *r, unsigned lane)
+static struct note *note_of(struct kvindex_reader *r, unsigned node)
 {
-	struct note *n = &r->notes[lane];
+	struct note *n = &r->notes[node];
 	if (n->stamp != r->stamp)
 		*n = (struct note){.stamp = r->stamp};
 	return n;
 }
 
-static void note_end(struct kvindex_reader *r, unsigned lane, unsigned tier, uint32_t depth)
+static void note_end(struct kvindex_reader *r, unsigned node, unsigned tier, uint32_t depth)
 {
-	struct note *n = note_of(r, lane);
+	struct note *n = note_of(r, node);
 	n->depth = depth;
 	if (tier > 0)
 		n->by[tier - 1] += depth;
 }
 
-static unsigned far_tier(const struct kvindex_reader *r, unsigned lane)
+static unsigned far_tier(const struct kvindex_reader *r, unsigned node)
 {
 	for (unsigned i = 0; r->any_far && i < FAR; i++)
-		if ((r->far[i][lane / 64] & bit_of(lane)) != 0)
+		if ((r->far[i][node / 64] & bit_of(node)) != 0)
 			return i + 1;
 	return 0;
 }
@@ -228,27 +229,27 @@ static bool more_than(const uint64_t *bits, unsigned words, unsigned limit)
 
 static void many_end(struct kvindex_reader *r, const struct holding *h)
 {
-	uint64_t gone[LANE_WORDS];
+	uint64_t gone[NODE_WORDS];
 	for (unsigned w = 0; w < r->words; w++)
 		gone[w] = r->alive[w] & ~h->in[w];
 	if (r->n_levels < MAX_LEVELS && more_than(gone, r->words, BULK)) {
 		r->levels[r->n_levels].depth = r->depth;
-		memcpy(r->levels[r->n_levels++].lanes, gone, r->words * sizeof gone[0]);
+		memcpy(r->levels[r->n_levels++].nodes, gone, r->words * sizeof gone[0]);
 		return;
 	}
 	for (unsigned w = 0; w < r->words; w++)
 		for (uint64_t bits = gone[w]; bits != 0; bits &= bits - 1) {
-			unsigned lane = w * 64 + (unsigned)__builtin_ctzll(bits);
-			note_end(r, lane, far_tier(r, lane), r->depth);
+			unsigned node = w * 64 + (unsigned)__builtin_ctzll(bits);
+			note_end(r, node, far_tier(r, node), r->depth);
 		}
 }
 
 static void far_changed(struct kvindex_reader *r, unsigned tier, unsigned word, uint64_t changed)
 {
 	for (; r->depth > 0 && changed != 0; changed &= changed - 1) {
-		unsigned lane = word * 64 + (unsigned)__builtin_ctzll(changed);
-		bool left = (r->far[tier - 1][word] & bit_of(lane)) != 0;
-		note_of(r, lane)->by[tier - 1] += left ? r->depth : -r->depth;
+		unsigned node = word * 64 + (unsigned)__builtin_ctzll(changed);
+		bool left = (r->far[tier - 1][word] & bit_of(node)) != 0;
+		note_of(r, node)->by[tier - 1] += left ? r->depth : -r->depth;
 	}
 }
 
@@ -267,35 +268,35 @@ static void many_tiers(struct kvindex_reader *r, const struct holding *h)
 		}
 }
 
-static void to_list(struct kvindex_reader *r)
+static void alive_to_list(struct kvindex_reader *r)
 {
 	if (more_than(r->alive, r->words, FEW))
 		return;
 	r->few = true;
 	for (unsigned w = 0; w < r->words; w++)
 		for (uint64_t bits = r->alive[w]; bits != 0; bits &= bits - 1) {
-			uint16_t lane = (uint16_t)(w * 64 + (unsigned)__builtin_ctzll(bits));
-			r->list[r->n_few].lane = lane;
-			r->list[r->n_few++].tier = (uint8_t)far_tier(r, lane);
+			uint16_t node = (uint16_t)(w * 64 + (unsigned)__builtin_ctzll(bits));
+			r->list[r->n_few].node = node;
+			r->list[r->n_few++].tier = (uint8_t)far_tier(r, node);
 		}
 }
 
 static void add_member(const struct kvindex_reader *r, struct holding *h, uint16_t member)
 {
-	unsigned lane = member >> 4, tier = best_of(member);
-	if (lane / 64 >= r->words)
+	unsigned node = member >> 4, tier = best_of(member);
+	if (node / 64 >= r->words)
 		return;
-	h->in[lane / 64] |= bit_of(lane);
+	h->in[node / 64] |= bit_of(node);
 	if (tier == 0)
 		return;
 	if (!h->any_far)
 		for (unsigned i = 0; i < FAR; i++)
 			memset(h->far[i], 0, r->words * sizeof h->far[i][0]);
 	h->any_far = true;
-	h->far[tier - 1][lane / 64] |= bit_of(lane);
+	h->far[tier - 1][node / 64] |= bit_of(node);
 }
 
-static void add_word(struct holding *h, const struct scrap *s, unsigned w)
+static void add_word(struct holding *h, const struct epoch_head *s, unsigned w)
 {
 	uint64_t tiers[BLOCK_TIERS], any, seen;
 	do {
@@ -311,16 +312,16 @@ static void add_word(struct holding *h, const struct scrap *s, unsigned w)
 		h->far[i][w] = tiers[1 + i];
 }
 
-static void read_holders(const struct kvindex_reader *r, uint64_t who, struct holding *h)
+static void read_holders(const struct kvindex_reader *r, uint64_t holders, struct holding *h)
 {
-	const struct scrap *s = who_is_set(who) ? who_set(who) : NULL;
-	h->any_far = s != NULL && s->kind == SCRAP_DENSE_TIERS;
-	if (s == NULL || s->kind == SCRAP_ARRAY)
+	const struct epoch_head *s = holders_is_set(holders) ? holders_set(holders) : NULL;
+	h->any_far = s != NULL && s->kind == EPOCH_DENSE_TIERS;
+	if (s == NULL || s->kind == EPOCH_ARRAY)
 		memset(h->in, 0, r->words * sizeof h->in[0]);
 	if (s == NULL)
-		for (; who != 0; who >>= 16)
-			add_member(r, h, (uint16_t)who);
-	else if (s->kind == SCRAP_ARRAY)
+		for (; holders != 0; holders >>= 16)
+			add_member(r, h, (uint16_t)holders);
+	else if (s->kind == EPOCH_ARRAY)
 		for (unsigned i = 0, cap = holders_array_cap(s); i < cap; i++) {
 			uint16_t m = holders_array_at(s, i);
 			if (m != 0)
@@ -334,11 +335,11 @@ static void read_holders(const struct kvindex_reader *r, uint64_t who, struct ho
 				h->in[w] = holders_plane(s, 0, w);
 }
 
-static bool step_many(struct kvindex_reader *r, uint64_t who)
+static bool step_many(struct kvindex_reader *r, uint64_t holders)
 {
 	struct holding h;
 	uint64_t kept = 0, gone = 0;
-	read_holders(r, who, &h);
+	read_holders(r, holders, &h);
 	for (unsigned w = 0; w < r->words; w++) {
 		kept |= r->alive[w] & h.in[w];
 		gone |= r->alive[w] & ~h.in[w];
@@ -354,31 +355,31 @@ static bool step_many(struct kvindex_reader *r, uint64_t who)
 	if (h.any_far || r->any_far)
 		many_tiers(r, &h);
 	if (gone != 0 || r->depth == 0)
-		to_list(r);
+		alive_to_list(r);
 	return true;
 }
 
 /* ---- few ---- */
 
-static bool step_few(struct kvindex_reader *r, uint64_t who)
+static bool step_few(struct kvindex_reader *r, uint64_t holders)
 {
 	unsigned tiers[FEW], kept = 0, n = 0;
 	for (unsigned i = 0; i < r->n_few; i++)
-		kept |= tiers[i] = holders_tiers(who, r->list[i].lane);
+		kept |= tiers[i] = holders_tiers(holders, r->list[i].node);
 	if (kept == 0)
 		return false;
 	for (unsigned i = 0; i < r->n_few; i++) {
-		unsigned was = r->list[i].tier, lane = r->list[i].lane;
+		unsigned was = r->list[i].tier, node = r->list[i].node;
 		if (tiers[i] == 0) {
-			note_end(r, lane, was, r->depth);
+			note_end(r, node, was, r->depth);
 			continue;
 		}
 		unsigned now = best_of(tiers[i]);
 		if (now != was && was > 0)
-			note_of(r, lane)->by[was - 1] += r->depth;
+			note_of(r, node)->by[was - 1] += r->depth;
 		if (now != was && now > 0)
-			note_of(r, lane)->by[now - 1] -= r->depth;
-		r->list[n].lane = (uint16_t)lane;
+			note_of(r, node)->by[now - 1] -= r->depth;
+		r->list[n].node = (uint16_t)node;
 		r->list[n++].tier = (uint8_t)now;
 	}
 	r->n_few = n;
@@ -387,7 +388,7 @@ static bool step_few(struct kvindex_reader *r, uint64_t who)
 
 /* ---- a match ---- */
 
-static void begin(struct kvindex_reader *r)
+static void match_begin(struct kvindex_reader *r)
 {
 	atomic_store_explicit(&r->slot->epoch, atomic_load_explicit(&r->ix->epoch, memory_order_acquire),
 		memory_order_relaxed);
@@ -404,15 +405,15 @@ static void begin(struct kvindex_reader *r)
 	r->few = r->any_far = false;
 }
 
-static size_t least(size_t a, size_t b)
+static size_t size_min(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
 
 /* |n| steps of |stride| blocks each, of which the last is looked at; until |step| says that it is over. How
  * many were taken. */
-static size_t walk(struct kvindex_reader *r, const uint64_t *chain, size_t n, uint32_t stride,
-	bool (*step)(struct kvindex_reader *, uint64_t who))
+static size_t match_walk(struct kvindex_reader *r, const uint64_t *chain, size_t n, uint32_t stride,
+	bool (*step)(struct kvindex_reader *, uint64_t holders))
 {
 	struct kvindex *ix = r->ix;
 	struct place places[AHEAD];
@@ -420,43 +421,43 @@ static size_t walk(struct kvindex_reader *r, const uint64_t *chain, size_t n, ui
 	chain += stride - 1;
 	for (size_t i = 0, placed = 0, looked = 0; i < n; i++, r->depth += stride) {
 		/* Most chains end soon: further ahead with each block that was found. */
-		size_t reach = least(i + 2, AHEAD - 1);
-		for (size_t end = least(n, i + reach + 1); placed < end; placed++) {
+		size_t reach = size_min(i + 2, AHEAD - 1);
+		for (size_t end = size_min(n, i + reach + 1); placed < end; placed++) {
 			struct place *p = &places[placed % AHEAD];
 			if (!place_read(ix, chain[placed * stride], p))
 				p->gen--; /* of the past: it is looked for again when it is its turn */
 			__builtin_prefetch(p->first);
-			__builtin_prefetch(segment_of(ix, chain[least(n - 1, placed + 6) * stride]));
+			__builtin_prefetch(segment_of(ix, chain[size_min(n - 1, placed + 6) * stride]));
 		}
-		for (size_t end = least(n, i + reach / 2 + 1); looked < end; looked++)
-			look_early(&places[looked % AHEAD], chain[looked * stride], now, r->words);
-		uint64_t who = take(ix, &places[i % AHEAD], chain[i * stride], now);
-		if (who == 0 || !step(r, who))
+		for (size_t end = size_min(n, i + reach / 2 + 1); looked < end; looked++)
+			lookup_begin(&places[looked % AHEAD], chain[looked * stride], now, r->words);
+		uint64_t holders = lookup_finish(ix, &places[i % AHEAD], chain[i * stride], now);
+		if (holders == 0 || !step(r, holders))
 			return i;
 	}
 	return n;
 }
 
-static bool step_one(struct kvindex_reader *r, uint64_t who)
+static bool step_one(struct kvindex_reader *r, uint64_t holders)
 {
-	return (r->few ? step_few : step_many)(r, who);
+	return (r->few ? step_few : step_many)(r, holders);
 }
 
-static bool few_stay(const struct kvindex_reader *r, uint64_t who)
+static bool few_stay(const struct kvindex_reader *r, uint64_t holders)
 {
 	for (unsigned i = 0; i < r->n_few; i++) {
-		unsigned tiers = holders_tiers(who, r->list[i].lane);
+		unsigned tiers = holders_tiers(holders, r->list[i].node);
 		if (tiers == 0 || best_of(tiers) != r->list[i].tier)
 			return false;
 	}
 	return true;
 }
 
-static bool many_stay(const struct kvindex_reader *r, uint64_t who)
+static bool many_stay(const struct kvindex_reader *r, uint64_t holders)
 {
 	struct holding h;
 	uint64_t changed = 0;
-	read_holders(r, who, &h);
+	read_holders(r, holders, &h);
 	for (unsigned w = 0; w < r->words; w++)
 		changed |= r->alive[w] & ~h.in[w];
 	for (unsigned i = 0; i < FAR && (h.any_far || r->any_far); i++)
@@ -467,29 +468,30 @@ static bool many_stay(const struct kvindex_reader *r, uint64_t who)
 }
 
 /* All that hold what was before hold this too, in the same tiers. */
-static bool step_leap(struct kvindex_reader *r, uint64_t who)
+static bool step_leap(struct kvindex_reader *r, uint64_t holders)
 {
-	return r->few ? few_stay(r, who) : many_stay(r, who);
+	return r->few ? few_stay(r, holders) : many_stay(r, holders);
 }
 
 static void walk_all(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 {
-	(void)walk(r, chain, n, 1, step_one);
+	(void)match_walk(r, chain, n, 1, step_one);
 }
 
 /* Leaps begin at another block each time, so that in time all are looked at. */
 static void walk_leaping(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 {
 	for (size_t at = 0, one = 1 + r->stamp % KVINDEX_LEAP; at < n; one = KVINDEX_LEAP) {
-		one = least(n - at, one);
-		if (walk(r, chain + at, one, 1, step_one) < one)
+		one = size_min(n - at, one);
+		if (match_walk(r, chain + at, one, 1, step_one) < one)
 			return;
 		at += one;
-		at += KVINDEX_LEAP * walk(r, chain + at, (n - at) / KVINDEX_LEAP, KVINDEX_LEAP, step_leap);
+		at += KVINDEX_LEAP *
+			match_walk(r, chain + at, (n - at) / KVINDEX_LEAP, KVINDEX_LEAP, step_leap);
 	}
 }
 
-static void match(struct kvindex_reader *r, const uint64_t *chain, size_t n,
+static void match_run(struct kvindex_reader *r, const uint64_t *chain, size_t n,
 	void (*walk_it)(struct kvindex_reader *, const uint64_t *chain, size_t n))
 {
 	CGN_LIVE(r, READER_TAG);
@@ -497,48 +499,48 @@ static void match(struct kvindex_reader *r, const uint64_t *chain, size_t n,
 		n = MAX_CHAIN;
 	for (size_t i = 0; i < n && i < 6; i++) /* while begin waits for its fence; nothing is read yet */
 		__builtin_prefetch(segment_of(r->ix, chain[i]));
-	begin(r);
+	match_begin(r);
 	walk_it(r, chain, n);
 	for (unsigned i = 0; i < r->n_few; i++)
-		note_end(r, r->list[i].lane, r->list[i].tier, r->depth);
+		note_end(r, r->list[i].node, r->list[i].tier, r->depth);
 	atomic_store_explicit(&r->slot->epoch, 0, memory_order_release);
 }
 
 void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 {
-	match(r, chain, n, walk_all);
+	match_run(r, chain, n, walk_all);
 }
 
 void kvindex_leap(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 {
-	match(r, chain, n, walk_leaping);
+	match_run(r, chain, n, walk_leaping);
 }
 
 /* |*tier|: where its last block was, unless the note says all. */
-static uint32_t depth_of(const struct kvindex_reader *r, unsigned lane, const struct note *note,
+static uint32_t depth_of(const struct kvindex_reader *r, unsigned node, const struct note *note,
 	unsigned *tier)
 {
 	*tier = 0;
-	if (lane / 64 >= r->words || r->depth == 0)
+	if (node / 64 >= r->words || r->depth == 0)
 		return 0;
 	if (note != NULL && note->depth > 0)
 		return note->depth;
-	*tier = far_tier(r, lane);
-	if (!r->few && (r->alive[lane / 64] & bit_of(lane)) != 0)
+	*tier = far_tier(r, node);
+	if (!r->few && (r->alive[node / 64] & bit_of(node)) != 0)
 		return r->depth;
 	for (unsigned i = 0; i < r->n_levels; i++)
-		if ((r->levels[i].lanes[lane / 64] & bit_of(lane)) != 0)
+		if ((r->levels[i].nodes[node / 64] & bit_of(node)) != 0)
 			return r->levels[i].depth;
 	return 0;
 }
 
-uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t lane, uint32_t by_tier[BLOCK_TIERS])
+uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t node, uint32_t by_tier[BLOCK_TIERS])
 {
 	CGN_LIVE(r, READER_TAG);
-	CGN_MUST(lane < KVINDEX_LANES);
-	const struct note *note = r->notes[lane].stamp == r->stamp ? &r->notes[lane] : NULL;
+	CGN_MUST(node < KVINDEX_LANES);
+	const struct note *note = r->notes[node].stamp == r->stamp ? &r->notes[node] : NULL;
 	unsigned tier;
-	uint32_t depth = depth_of(r, lane, note, &tier), far = 0;
+	uint32_t depth = depth_of(r, node, note, &tier), far = 0;
 	if (by_tier == NULL)
 		return depth;
 	for (unsigned t = 1; t < BLOCK_TIERS; t++) {

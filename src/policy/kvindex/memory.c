@@ -35,18 +35,18 @@ void mem_give(struct kvindex *ix, size_t cost)
 	ix->bytes -= cost;
 }
 
-static size_t cost_of(const struct scrap *s)
+static size_t cost_of(const struct epoch_head *s)
 {
-	return mem_cost(s->bytes, s->kind == SCRAP_TABLE);
+	return mem_cost(s->bytes, s->kind == EPOCH_TABLE);
 }
 
-struct scrap *scrap_new(struct kvindex *ix, enum scrap_kind kind, size_t bytes)
+struct epoch_head *epoch_new(struct kvindex *ix, enum epoch_kind kind, size_t bytes)
 {
-	bool table = kind == SCRAP_TABLE;
+	bool table = kind == EPOCH_TABLE;
 	size_t cost = mem_cost(bytes, table);
 	if (bytes > UINT32_MAX || !mem_take(ix, cost, table ? ix->max_bytes / 16 : 0))
 		return NULL;
-	struct scrap *s = table ? aligned_alloc(64, bytes) : malloc(bytes);
+	struct epoch_head *s = table ? aligned_alloc(64, bytes) : malloc(bytes);
 	if (s == NULL) {
 		mem_give(ix, cost);
 		return NULL;
@@ -57,13 +57,13 @@ struct scrap *scrap_new(struct kvindex *ix, enum scrap_kind kind, size_t bytes)
 	return s;
 }
 
-void scrap_free(struct kvindex *ix, struct scrap *s)
+void epoch_free(struct kvindex *ix, struct epoch_head *s)
 {
 	mem_give(ix, cost_of(s));
 	free(s);
 }
 
-void scrap_retire(struct kvindex *ix, struct scrap *s)
+void epoch_retire(struct kvindex *ix, struct epoch_head *s)
 {
 	s->next = ix->fresh;
 	ix->fresh = s;
@@ -98,20 +98,20 @@ bool mem_reclaim(struct kvindex *ix, unsigned max)
 		ix->free_now = ix->aging;
 		ix->aging = NULL;
 	}
-	for (struct scrap *s; max > 0 && (s = ix->free_now) != NULL; max--) {
+	for (struct epoch_head *s; max > 0 && (s = ix->free_now) != NULL; max--) {
 		ix->free_now = s->next;
 		ix->retired_bytes -= cost_of(s);
-		scrap_free(ix, s);
+		epoch_free(ix, s);
 	}
 	return ix->retired_bytes > 0;
 }
 
 void mem_fini(struct kvindex *ix)
 {
-	struct scrap **lists[] = {&ix->fresh, &ix->aging, &ix->free_now};
+	struct epoch_head **lists[] = {&ix->fresh, &ix->aging, &ix->free_now};
 	for (size_t i = 0; i < CGN_COUNT(lists); i++)
-		for (struct scrap *s; (s = *lists[i]) != NULL;) {
+		for (struct epoch_head *s; (s = *lists[i]) != NULL;) {
 			*lists[i] = s->next;
-			scrap_free(ix, s);
+			epoch_free(ix, s);
 		}
 }

@@ -11,7 +11,7 @@
 
 /* ---- tables ---- */
 
-static uint64_t load(_Atomic uint64_t *v)
+static uint64_t load_relaxed(_Atomic uint64_t *v)
 {
 	return atomic_load_explicit(v, memory_order_relaxed);
 }
@@ -19,22 +19,22 @@ static uint64_t load(_Atomic uint64_t *v)
 static struct table *table_new(struct kvindex *ix, uint32_t n_buckets)
 {
 	struct table *t =
-		(void *)scrap_new(ix, SCRAP_TABLE, sizeof(struct table) + n_buckets * sizeof(struct bucket));
+		(void *)epoch_new(ix, EPOCH_TABLE, sizeof(struct table) + n_buckets * sizeof(struct bucket));
 	if (t != NULL)
 		t->n_buckets = n_buckets;
 	return t;
 }
 
-static void put(struct slot *slot, uint64_t key, uint64_t who)
+static void slot_fill(struct slot *slot, uint64_t key, uint64_t holders)
 {
 	atomic_store_explicit(&slot->key, key, memory_order_release);
-	atomic_store_explicit(&slot->who, who, memory_order_release);
+	atomic_store_explicit(&slot->holders, holders, memory_order_release);
 }
 
 static struct slot *hole_in(struct bucket *b)
 {
 	for (unsigned w = 0; w < WAYS; w++)
-		if (load(&b->slots[w].who) == 0)
+		if (load_relaxed(&b->slots[w].holders) == 0)
 			return &b->slots[w];
 	return NULL;
 }
@@ -56,7 +56,7 @@ struct path {
 	uint8_t way;
 };
 
-static bool visited(const struct path *paths, int i, uint32_t bucket)
+static bool path_visits(const struct path *paths, int i, uint32_t bucket)
 {
 	for (; i >= 0; i = paths[i].from)
 		if (paths[i].bucket == bucket)
@@ -64,20 +64,20 @@ static bool visited(const struct path *paths, int i, uint32_t bucket)
 	return false;
 }
 
-static void move(struct segment *s, struct slot *from, struct slot *to)
+static void slot_move(struct segment *s, struct slot *from, struct slot *to)
 {
-	put(to, load(&from->key), load(&from->who));
+	slot_fill(to, load_relaxed(&from->key), load_relaxed(&from->holders));
 	if (s != NULL)
 		segment_bump(s);
-	atomic_store_explicit(&from->who, 0, memory_order_release);
+	atomic_store_explicit(&from->holders, 0, memory_order_release);
 }
 
-static struct slot *follow(struct table *t, struct segment *s, const struct path *paths, int i,
+static struct slot *path_follow(struct table *t, struct segment *s, const struct path *paths, int i,
 	struct slot *hole)
 {
 	for (; paths[i].from >= 0; i = paths[i].from) {
 		struct slot *from = &t->buckets[paths[paths[i].from].bucket].slots[paths[i].way];
-		move(s, from, hole);
+		slot_move(s, from, hole);
 		hole = from;
 	}
 	return hole;
@@ -99,12 +99,13 @@ static struct slot *find_hole(const struct kvindex *ix, struct table *t, uint32_
 	for (int i = 1; i < n; i++) {
 		hole = hole_in(&t->buckets[paths[i].bucket]);
 		if (hole != NULL)
-			return follow(t, s, paths, i, hole);
+			return path_follow(t, s, paths, i, hole);
 		for (int k = i == 1 ? 0 : i; k <= i; k++) /* the first is known to be full */
 			for (uint8_t w = 0; w < WAYS && n < PATHS; w++) {
 				uint32_t next = other_bucket(ix, n_buckets,
-					load(&t->buckets[paths[k].bucket].slots[w].key), paths[k].bucket);
-				if (visited(paths, k, next))
+					load_relaxed(&t->buckets[paths[k].bucket].slots[w].key),
+					paths[k].bucket);
+				if (path_visits(paths, k, next))
 					continue;
 				paths[n++] = (struct path){.bucket = next, .from = (int16_t)k, .way = w};
 				/* all of them at once instead of one miss after the other */
@@ -116,7 +117,7 @@ static struct slot *find_hole(const struct kvindex *ix, struct table *t, uint32_
 
 /* ---- sizes ---- */
 
-static void publish(struct segment *s, struct table *t)
+static void table_publish(struct segment *s, struct table *t)
 {
 	uint32_t other = 1 - atomic_load_explicit(&s->cur, memory_order_relaxed);
 	segment_bump(s);
@@ -129,17 +130,17 @@ static bool copy_into(const struct kvindex *ix, struct table *to, struct table *
 {
 	for (uint32_t i = 0; i < from->n_buckets * WAYS; i++) {
 		struct slot *slot = &from->buckets[i / WAYS].slots[i % WAYS], *hole;
-		if (load(&slot->who) == 0)
+		if (load_relaxed(&slot->holders) == 0)
 			continue;
-		hole = find_hole(ix, to, to->n_buckets, NULL, load(&slot->key));
+		hole = find_hole(ix, to, to->n_buckets, NULL, load_relaxed(&slot->key));
 		if (hole == NULL)
 			return false;
-		put(hole, load(&slot->key), load(&slot->who));
+		slot_fill(hole, load_relaxed(&slot->key), load_relaxed(&slot->holders));
 	}
 	return true;
 }
 
-static bool rebuild(struct kvindex *ix, struct segment *s, uint32_t n_buckets)
+static bool table_rebuild(struct kvindex *ix, struct segment *s, uint32_t n_buckets)
 {
 	struct table *old = segment_table(s), *t = NULL;
 	for (unsigned tries = 0; tries < 4; tries++, n_buckets += n_buckets / 16 + 1) {
@@ -148,22 +149,22 @@ static bool rebuild(struct kvindex *ix, struct segment *s, uint32_t n_buckets)
 			return false;
 		if (old == NULL || copy_into(ix, t, old))
 			break;
-		scrap_free(ix, &t->scrap);
+		epoch_free(ix, &t->head);
 		t = NULL;
 	}
 	if (t == NULL)
 		return false;
-	publish(s, t);
+	table_publish(s, t);
 	if (old != NULL)
-		scrap_retire(ix, &old->scrap);
+		epoch_retire(ix, &old->head);
 	return true;
 }
 
-static bool grow(struct kvindex *ix, struct segment *s)
+static bool table_grow(struct kvindex *ix, struct segment *s)
 {
 	struct table *t = segment_table(s);
 	uint32_t n = t != NULL ? t->n_buckets : 0;
-	return rebuild(ix, s, n + n / 4 + 1);
+	return table_rebuild(ix, s, n + n / 4 + 1);
 }
 
 void segment_fit(struct kvindex *ix, struct segment *s)
@@ -171,7 +172,7 @@ void segment_fit(struct kvindex *ix, struct segment *s)
 	uint32_t n = segment_buckets(s);
 	/* to four fifths; without memory for it the large one will do */
 	if (n > 4 && s->used * 5 < n * WAYS * 3)
-		(void)rebuild(ix, s, s->used * 5 / (WAYS * 4) + 1);
+		(void)table_rebuild(ix, s, s->used * 5 / (WAYS * 4) + 1);
 }
 
 /* ---- the clock of ages ---- */
@@ -189,7 +190,7 @@ static void hold_ages(struct kvindex *ix, struct segment *s)
 	uint8_t now = now_of(ix);
 	for (uint32_t i = 0; t != NULL && i < t->n_buckets * WAYS; i++) {
 		struct slot *slot = &t->buckets[i / WAYS].slots[i % WAYS];
-		uint64_t key = load(&slot->key);
+		uint64_t key = load_relaxed(&slot->key);
 		if ((uint8_t)(now - key_age(key)) > 180)
 			slot_touch(slot, key, (uint8_t)(now - 180));
 	}
@@ -215,7 +216,7 @@ void segment_bump(struct segment *s)
 
 void segment_remove_next(struct kvindex *ix, struct segment *s, struct slot *slot)
 {
-	atomic_store_explicit(&slot->who, 0, memory_order_release);
+	atomic_store_explicit(&slot->holders, 0, memory_order_release);
 	s->used--;
 	ix->blocks--;
 }
@@ -229,7 +230,7 @@ void segment_remove(struct kvindex *ix, struct segment *s, struct slot *slot)
 static struct slot *in_bucket(struct bucket *b, uint64_t digest)
 {
 	for (unsigned w = 0; w < WAYS; w++)
-		if (key_is(load(&b->slots[w].key), digest) && load(&b->slots[w].who) != 0)
+		if (key_is(load_relaxed(&b->slots[w].key), digest) && load_relaxed(&b->slots[w].holders) != 0)
 			return &b->slots[w];
 	return NULL;
 }
@@ -243,51 +244,51 @@ struct slot *segment_find(struct kvindex *ix, uint64_t digest, bool touch)
 	if (slot == NULL && t != NULL)
 		slot = in_bucket(&t->buckets[second_bucket(x, n)], digest);
 	if (slot != NULL && touch)
-		slot_touch(slot, load(&slot->key), now_of(ix));
+		slot_touch(slot, load_relaxed(&slot->key), now_of(ix));
 	return slot;
 }
 
 /* ---- shedding ---- */
 
-static void drop(struct kvindex *ix, struct segment *s, struct slot *slot)
+static void slot_shed(struct kvindex *ix, struct segment *s, struct slot *slot)
 {
-	uint64_t digest = key_digest(ix, s, load(&slot->key)), who = load(&slot->who);
-	unsigned n = holders_list(who, ix->listed);
+	uint64_t digest = key_digest(ix, s, load_relaxed(&slot->key)), holders = load_relaxed(&slot->holders);
+	unsigned n = holders_list(holders, ix->listed);
 	for (unsigned i = 0; i < n; i++) {
-		unsigned lane = ix->listed[i] >> 4;
-		if (ix->states[lane] != LANE_LIVE)
+		unsigned node = ix->listed[i] >> 4;
+		if (ix->states[node] != NODE_LIVE)
 			continue;
-		lane_account(ix, lane, digest, ix->listed[i] & BLOCK_TIER_MASK, 0);
-		lane_mark_shed(ix, lane, digest);
+		node_account(ix, node, digest, ix->listed[i] & BLOCK_TIER_MASK, 0);
+		node_mark_shed(ix, node, digest);
 	}
 	segment_remove_next(ix, s, slot);
-	if (who_is_set(who))
-		scrap_retire(ix, who_set(who));
+	if (holders_is_set(holders))
+		epoch_retire(ix, holders_set(holders));
 	ix->shed_blocks++;
 }
 
 /* Exact to a step of the clock; what readers touch meanwhile may be spared. */
-static void drop_oldest(struct kvindex *ix, struct segment *s, struct table *t, uint32_t want)
+static void slots_shed_oldest(struct kvindex *ix, struct segment *s, struct table *t, uint32_t want)
 {
 	uint32_t by_age[256] = {0}, older = 0;
 	uint8_t now = now_of(ix);
 	unsigned cut = 255;
 	for (uint32_t i = 0; i < t->n_buckets * WAYS; i++) {
 		struct slot *slot = &t->buckets[i / WAYS].slots[i % WAYS];
-		if (load(&slot->who) != 0)
-			by_age[(uint8_t)(now - key_age(load(&slot->key)))]++;
+		if (load_relaxed(&slot->holders) != 0)
+			by_age[(uint8_t)(now - key_age(load_relaxed(&slot->key)))]++;
 	}
 	while (older + by_age[cut] < want)
 		older += by_age[cut--];
 	segment_bump(s);
 	for (uint32_t i = 0, of_cut = want - older; i < t->n_buckets * WAYS && want > 0; i++) {
 		struct slot *slot = &t->buckets[i / WAYS].slots[i % WAYS];
-		unsigned age = (uint8_t)(now - key_age(load(&slot->key)));
-		if (load(&slot->who) == 0 || age < cut || (age == cut && of_cut == 0))
+		unsigned age = (uint8_t)(now - key_age(load_relaxed(&slot->key)));
+		if (load_relaxed(&slot->holders) == 0 || age < cut || (age == cut && of_cut == 0))
 			continue;
 		of_cut -= age == cut;
 		want--;
-		drop(ix, s, slot);
+		slot_shed(ix, s, slot);
 	}
 }
 
@@ -296,29 +297,29 @@ bool segment_shed(struct kvindex *ix, struct segment *s)
 	struct table *t = segment_table(s);
 	if (t == NULL || s->used == 0)
 		return false;
-	drop_oldest(ix, s, t, s->used / 16 + 1);
+	slots_shed_oldest(ix, s, t, s->used / 16 + 1);
 	return true;
 }
 
 /* Both buckets of |digest| are full though the table is not: chance does not do that, somebody chose the
  * digests. Their own neighbours go. */
-static void drop_neighbour(struct kvindex *ix, struct segment *s, struct table *t, uint64_t digest)
+static void neighbour_shed(struct kvindex *ix, struct segment *s, struct table *t, uint64_t digest)
 {
 	struct bucket *b = &t->buckets[first_bucket(spread(ix->seed, digest), t->n_buckets)];
 	struct slot *oldest = &b->slots[0];
 	uint8_t now = now_of(ix), age = 0;
 	for (unsigned w = 0; w < WAYS; w++) {
-		uint8_t a = (uint8_t)(now - key_age(load(&b->slots[w].key)));
+		uint8_t a = (uint8_t)(now - key_age(load_relaxed(&b->slots[w].key)));
 		if (a > age) {
 			age = a;
 			oldest = &b->slots[w];
 		}
 	}
 	segment_bump(s);
-	drop(ix, s, oldest);
+	slot_shed(ix, s, oldest);
 }
 
-bool segment_insert(struct kvindex *ix, uint64_t digest, uint64_t who)
+bool segment_insert(struct kvindex *ix, uint64_t digest, uint64_t holders)
 {
 	struct segment *s = segment_of(ix, digest);
 	note_birth(ix);
@@ -328,14 +329,14 @@ bool segment_insert(struct kvindex *ix, uint64_t digest, uint64_t who)
 		bool full = t == NULL || (s->used + 1) * 10 > n_buckets * WAYS * 9;
 		struct slot *hole = full ? NULL : find_hole(ix, t, n_buckets, s, digest);
 		if (hole != NULL) {
-			put(hole, key_of(digest, now_of(ix)), who);
+			slot_fill(hole, key_of(digest, now_of(ix)), holders);
 			s->used++;
 			ix->blocks++;
 			return true;
 		}
 		if (t != NULL && n_buckets > 16 && s->used < n_buckets * WAYS / 2)
-			drop_neighbour(ix, s, t, digest);
-		else if (!grow(ix, s) && !segment_shed(ix, s))
+			neighbour_shed(ix, s, t, digest);
+		else if (!table_grow(ix, s) && !segment_shed(ix, s))
 			return false;
 	}
 	return false;

@@ -551,7 +551,7 @@ static void churn_leaves_memory_flat(void **state)
 		nodes[l] = add_node(ix);
 	for (unsigned i = 0; i < updates / 2; i++) {
 		uint64_t x = mix_xorshift_star(&seed);
-		unsigned l = (unsigned)(x % LANES), at = (unsigned)(x >> 8) % HELD;
+		unsigned l = (unsigned)(x % NODES), at = (unsigned)(x >> 8) % HELD;
 		if (ring[l][at] != 0)
 			set(ix, nodes[l], ring[l][at], 0);
 		/* some are everybody's */

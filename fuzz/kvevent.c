@@ -8,33 +8,34 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static uint64_t seq;
 
-static void step(struct kv_source *s, uint8_t what, struct cgn_str payload, cgn_nsec now)
+static void step(struct kvsource *s, uint8_t what, struct cgn_str payload, cgn_nsec now)
 {
-	static const enum kv_source_input_type types[] = {KV_IN_LIVE, KV_IN_LIVE, KV_IN_LIVE, KV_IN_REPLAYED,
-		KV_IN_REPLAY_END, KV_IN_CONNECTED, KV_IN_TICK, KV_IN_REPLAY_FAILED};
-	struct kv_source_input in = {.type = types[what & 7], .seq = seq, .payload = payload, .why = "fuzz"};
-	struct kv_source_orders out;
+	static const enum kvsource_input_type types[] = {KVSOURCE_IN_LIVE, KVSOURCE_IN_LIVE, KVSOURCE_IN_LIVE,
+		KVSOURCE_IN_REPLAYED, KVSOURCE_IN_REPLAY_END, KVSOURCE_IN_CONNECTED, KVSOURCE_IN_TICK,
+		KVSOURCE_IN_REPLAY_FAILED};
+	struct kvsource_input in = {.type = types[what & 7], .seq = seq, .payload = payload, .why = "fuzz"};
+	struct kvsource_orders out;
 	seq += what >> 3 & 3;
 	seq -= what >> 5 & 1 && seq > 0;
 	if (what == 0xff)
-		in.type = KV_IN_DISCONNECTED;
-	kv_source_step(s, &in, now, &out);
+		in.type = KVSOURCE_IN_DISCONNECTED;
+	kvsource_step(s, &in, now, &out);
 	CGN_MUST(!(out.replay && out.cancel_replay));
-	CGN_MUST((kv_source_state(s) == KV_SOURCE_GOOD) == (kv_source_why(s)[0] == '\0'));
+	CGN_MUST((kvsource_state(s) == KVSOURCE_GOOD) == (kvsource_why(s)[0] == '\0'));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	struct holdings *h = NULL;
-	struct kv_source *s = NULL;
+	struct kvsource *s = NULL;
 	if (n < 2)
 		return 0;
-	const struct kv_source_cfg cfg = {.model = "m",
+	const struct kvsource_cfg cfg = {.model = "m",
 		.lora_is_model = (data[0] & 1) != 0,
 		.block_tokens = 1U + (data[0] >> 1 & 3),
 		.can_replay = (data[0] & 8) != 0,
 		.max_blocks = 64};
-	CGN_MUST(cgn_ok(holdings_new(48, NULL, NULL, &h, NULL)) && cgn_ok(kv_source_new(&cfg, h, &s, NULL)));
+	CGN_MUST(cgn_ok(holdings_new(48, NULL, NULL, &h, NULL)) && cgn_ok(kvsource_new(&cfg, h, &s, NULL)));
 	cgn_nsec now = CGN_SEC;
 	seq = 0;
 	step(s, 5, (struct cgn_str){0}, now);
@@ -46,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		at += 2 + len;
 	}
 	CGN_MUST(holdings_count(h) <= 48);
-	kv_source_free(&s);
+	kvsource_free(&s);
 	CGN_MUST(holdings_count(h) == 0);
 	holdings_free(&h);
 	return 0;

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 struct world {
 	struct holdings *h;
-	struct kv_source *s;
+	struct kvsource *s;
 	uint64_t seq;
 	cgn_nsec now;
 	bool told[PROMPTS]; /* that a block ends there */
@@ -64,12 +64,12 @@ static void check(struct world *w)
 	holdings_each(w->h, BLOCK_RANGES, check_one, w);
 }
 
-static void give(struct world *w, enum kv_source_input_type type, struct cgn_str payload)
+static void give(struct world *w, enum kvsource_input_type type, struct cgn_str payload)
 {
-	const struct kv_source_input in = {.type = type, .seq = w->seq, .payload = payload, .why = "fuzz"};
-	struct kv_source_orders out;
-	kv_source_step(w->s, &in, w->now, &out);
-	CGN_MUST(kv_source_state(w->s) != KV_SOURCE_DEMOTED);
+	const struct kvsource_input in = {.type = type, .seq = w->seq, .payload = payload, .why = "fuzz"};
+	struct kvsource_orders out;
+	kvsource_step(w->s, &in, w->now, &out);
+	CGN_MUST(kvsource_state(w->s) != KVSOURCE_DEMOTED);
 }
 
 /* |blocks| of |size| tokens each that end with |prompt|. */
@@ -120,19 +120,19 @@ static void tell(struct world *w, unsigned what, unsigned prompt)
 		put_stored(w, &b, prompt, size, blocks);
 	else
 		return;
-	give(w, KV_IN_LIVE, cgn_buf_view(&b));
+	give(w, KVSOURCE_IN_LIVE, cgn_buf_view(&b));
 	w->seq++;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	const struct kv_source_cfg cfg = {.model = "m", .lora_is_model = true, .block_tokens = BT};
+	const struct kvsource_cfg cfg = {.model = "m", .lora_is_model = true, .block_tokens = BT};
 	static struct world w;
 	struct cgn_err err = {0};
 	w = (struct world){.now = CGN_SEC};
 	CGN_MUST(cgn_ok(holdings_new(1000000, NULL, NULL, &w.h, &err)) &&
-		cgn_ok(kv_source_new(&cfg, w.h, &w.s, &err)));
-	give(&w, KV_IN_CONNECTED, (struct cgn_str){0});
+		cgn_ok(kvsource_new(&cfg, w.h, &w.s, &err)));
+	give(&w, KVSOURCE_IN_CONNECTED, (struct cgn_str){0});
 	for (size_t i = 0; i + 3 <= n && i < 300; i += 3) {
 		unsigned prompt =
 			(data[i + 1] | (unsigned)data[i + 2] << 8) & (((1U << (DEPTH + 1)) - 1) | LORA);
@@ -140,7 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 			tell(&w, data[i], prompt);
 	}
 	check(&w);
-	kv_source_free(&w.s);
+	kvsource_free(&w.s);
 	CGN_MUST(holdings_count(w.h) == 0);
 	holdings_free(&w.h);
 	return 0;

@@ -29,17 +29,17 @@ struct verdict {
 
 static struct verdict judge(const struct feed *f)
 {
-	static const uint8_t badness[KV_SOURCE_STATES] = {[KV_SOURCE_GOOD] = 0,
-		[KV_SOURCE_SYNCING] = 1,
-		[KV_SOURCE_WAITING] = 2,
-		[KV_SOURCE_PARTIAL] = 3,
-		[KV_SOURCE_DEMOTED] = 4};
+	static const uint8_t badness[KVSOURCE_STATES] = {[KVSOURCE_GOOD] = 0,
+		[KVSOURCE_SYNCING] = 1,
+		[KVSOURCE_WAITING] = 2,
+		[KVSOURCE_PARTIAL] = 3,
+		[KVSOURCE_DEMOTED] = 4};
 	struct verdict v = {.good = true, .keeps = true};
 	for (uint32_t i = 0; i < enginefeed_ranks(f->ef); i++) {
 		struct enginefeed_rank r = enginefeed_rank(f->ef, i);
-		bool unheard = r.state == KV_SOURCE_WAITING || r.state == KV_SOURCE_SYNCING;
-		v.good = v.good && r.state == KV_SOURCE_GOOD;
-		v.keeps = v.keeps && (r.state == KV_SOURCE_GOOD || (unheard && r.stats.keeps));
+		bool unheard = r.state == KVSOURCE_WAITING || r.state == KVSOURCE_SYNCING;
+		v.good = v.good && r.state == KVSOURCE_GOOD;
+		v.keeps = v.keeps && (r.state == KVSOURCE_GOOD || (unheard && r.stats.keeps));
 		if (i == 0 || badness[r.state] > badness[v.worst.state])
 			v.worst = r;
 	}
@@ -51,11 +51,11 @@ static void describe(struct engine *e, const struct verdict *v)
 	char *text = e->residency_text;
 	if (v->good)
 		(void)snprintf(text, sizeof e->residency_text, "events");
-	else if (v->worst.state == KV_SOURCE_DEMOTED)
+	else if (v->worst.state == KVSOURCE_DEMOTED)
 		(void)snprintf(text, sizeof e->residency_text, "demoted: %s", v->worst.why);
 	else
 		(void)snprintf(text, sizeof e->residency_text, "events: %s (%s)",
-			kv_source_state_name(v->worst.state), v->worst.why);
+			kvsource_state_name(v->worst.state), v->worst.why);
 }
 
 static void on_changed(void *user)
@@ -191,10 +191,10 @@ void feed_close(struct engine *e)
 
 static void put_rank(struct json_out *o, uint32_t rank, const struct enginefeed_rank *r)
 {
-	const struct kv_source_stats *st = &r->stats;
+	const struct kvsource_stats *st = &r->stats;
 	json_open(o, '{');
 	json_key_u64(o, "rank", rank);
-	json_key_z(o, "state", kv_source_state_name(r->state));
+	json_key_z(o, "state", kvsource_state_name(r->state));
 	json_key_z(o, "why", r->why);
 	json_key_u64(o, "blocks", st->blocks);
 	json_key_u64(o, "next_seq", st->next_seq);

@@ -136,11 +136,11 @@ static void stop(void **take)
 	cluster_free(&r->cluster);
 	kvindex_free(&r->shared.choice.index);
 	route_record_free(&r->shared.choice.record);
-	tail_free(&r->shared.tails);
+	prompttail_free(&r->shared.tails);
 	free(r->shared.tallies);
 	limit_table_free(&r->shared.limits);
 	gw_store_cfg_fini(&r->store);
-	heat_free(&r->shared.choice.heat);
+	hotprefix_free(&r->shared.choice.hotprefix);
 	pending_free(&r->shared.choice.pending);
 	tls_ctx_free(&r->http_tls);
 	tls_ctx_free(&r->grpc_tls);
@@ -185,8 +185,8 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(index_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->shared.choice.pending, err));
-	CGN_TRY(heat_new(HEAT_BYTES, &r->shared.choice.heat, err));
-	CGN_TRY(tail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
+	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->shared.choice.hotprefix, err));
+	CGN_TRY(prompttail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));

@@ -61,7 +61,7 @@ static inline void world_of(struct world *w, int nodes, uint32_t slots, enum rou
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
 	assert_true(cgn_ok(pending_new(1 << 16, &w->shared.pending, NULL)));
-	assert_true(cgn_ok(heat_new(4096, &w->shared.heat, NULL)));
+	assert_true(cgn_ok(hotprefix_new(4096, &w->shared.hotprefix, NULL)));
 	assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
 	for (uint64_t i = 0; i < BLOCKS; i++)
@@ -72,16 +72,16 @@ static inline void world_fini(struct world *w)
 {
 	cluster_view_unref(&w->view);
 	chooser_free(&w->chooser);
-	heat_free(&w->shared.heat);
+	hotprefix_free(&w->shared.hotprefix);
 	pending_free(&w->shared.pending);
 	route_record_free(&w->shared.record);
 	kvindex_free(&w->shared.index);
 	cluster_free(&w->cluster);
 }
 
-static inline struct choose_ask ask_of(const struct world *w)
+static inline struct chooser_ask ask_of(const struct world *w)
 {
-	return (struct choose_ask){.rules = &w->rules,
+	return (struct chooser_ask){.rules = &w->rules,
 		.model = view_model_find(w->view, CGN_STR("m")),
 		.chain = w->chain,
 		.blocks = BLOCKS,

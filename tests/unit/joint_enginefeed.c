@@ -175,7 +175,7 @@ static struct enginefeed_rank rank0(const struct world *w)
 }
 static bool good(struct world *w)
 {
-	return rank0(w).state == KV_SOURCE_GOOD;
+	return rank0(w).state == KVSOURCE_GOOD;
 }
 static bool caught_up(struct world *w)
 {
@@ -183,19 +183,19 @@ static bool caught_up(struct world *w)
 }
 static bool partial(struct world *w)
 {
-	return rank0(w).state == KV_SOURCE_PARTIAL;
+	return rank0(w).state == KVSOURCE_PARTIAL;
 }
 static bool waiting_for_it(struct world *w)
 {
-	return rank0(w).state == KV_SOURCE_SYNCING && zmtp_stats(w->p[0].pub).peers == 1;
+	return rank0(w).state == KVSOURCE_SYNCING && zmtp_stats(w->p[0].pub).peers == 1;
 }
 static bool lost(struct world *w)
 {
-	return rank0(w).state == KV_SOURCE_WAITING;
+	return rank0(w).state == KVSOURCE_WAITING;
 }
 static bool demoted(struct world *w)
 {
-	return rank0(w).state == KV_SOURCE_DEMOTED;
+	return rank0(w).state == KVSOURCE_DEMOTED;
 }
 static bool restarted(struct world *w)
 {
@@ -203,7 +203,7 @@ static bool restarted(struct world *w)
 }
 static bool both_good(struct world *w)
 {
-	return good(w) && enginefeed_rank(w->feed, 1).state == KV_SOURCE_GOOD;
+	return good(w) && enginefeed_rank(w->feed, 1).state == KVSOURCE_GOOD;
 }
 static bool a_moment_went_by(struct world *w)
 {

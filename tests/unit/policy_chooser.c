@@ -24,9 +24,9 @@ static void what_is_booked_is_seen_and_given_back(void **state)
 	(void)state;
 	struct world w;
 	world_init(&w);
-	struct choose_ask ask = ask_of(&w);
-	struct choose_ticket a = {0}, b = {0};
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_ask ask = ask_of(&w);
+	struct chooser_ticket a = {0}, b = {0};
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.verdict, ROUTE_PICKED);
 	assert_int_equal(p.n, NODES);
 	chooser_book(w.chooser, &ask, &p, &a);
@@ -60,9 +60,9 @@ static void a_pin_has_one_candidate_or_none(void **state)
 	(void)state;
 	struct world w;
 	world_init(&w);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	ask.pin = view_node_find(w.view, CGN_STR("n1"))->slot;
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.verdict, ROUTE_PICKED);
 	assert_int_equal(p.n, 1);
 	const uint16_t excluded[] = {(uint16_t)ask.pin};
@@ -81,27 +81,27 @@ static void feed(struct world *w)
 		char id[8];
 		(void)snprintf(id, sizeof id, "n%d", i);
 		struct cluster_node *n = cluster_find(w->cluster, id);
-		assert_true(cgn_ok(kvindex_node_add(w->shared.index, &n->lane, NULL)));
-		n->has_lane = n->fed = true;
+		assert_true(cgn_ok(kvindex_node_add(w->shared.index, &n->index_id, NULL)));
+		n->has_index_id = n->fed = true;
 	}
 	cluster_view_unref(&w->view);
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
 }
 
-static uint32_t held_at(struct world *w, struct choose_ask *ask, uint16_t slot, cgn_nsec now)
+static uint32_t held_at(struct world *w, struct chooser_ask *ask, uint16_t slot, cgn_nsec now)
 {
 	ask->now = now;
-	struct choose_pick p = chooser_pick(w->chooser, ask);
+	struct chooser_pick_result p = chooser_pick(w->chooser, ask);
 	for (size_t i = 0; i < p.n; i++)
 		if (p.cands[i].slot == slot)
 			return p.cands[i].held;
 	return UINT32_MAX;
 }
 
-static struct choose_ticket send(struct world *w, const struct choose_ask *ask)
+static struct chooser_ticket send(struct world *w, const struct chooser_ask *ask)
 {
-	struct choose_ticket t = {0};
-	struct choose_pick p = chooser_pick(w->chooser, ask);
+	struct chooser_ticket t = {0};
+	struct chooser_pick_result p = chooser_pick(w->chooser, ask);
 	assert_int_equal(p.verdict, ROUTE_PICKED);
 	chooser_book(w->chooser, ask, &p, &t);
 	return t;
@@ -113,7 +113,7 @@ static void a_burst_goes_where_the_first_went(void **state)
 	static const enum route_policy kv[] = {ROUTE_WEIGHTED, ROUTE_PREDICTED};
 	for (size_t k = 0; k < CGN_COUNT(kv); k++) {
 		struct world w;
-		struct choose_ticket t[20];
+		struct chooser_ticket t[20];
 		world_of(&w, NODES, 64, ROUTE_WEIGHTED);
 		feed(&w);
 		w.rules.policy = kv[k];
@@ -121,7 +121,7 @@ static void a_burst_goes_where_the_first_went(void **state)
 		unsigned moved = 0;
 		for (uint64_t i = 0; i < 20; i++) { /* nothing is confirmed meanwhile */
 			w.chain[BLOCKS - 1] = block_fingerprint(i + 1, 7);
-			struct choose_ask ask = ask_of(&w);
+			struct chooser_ask ask = ask_of(&w);
 			ask.block_tokens = 512; /* a long one */
 			ask.now = i * CGN_MSEC;
 			t[i] = send(&w, &ask);
@@ -130,7 +130,7 @@ static void a_burst_goes_where_the_first_went(void **state)
 		assert_true(moved <= 4); /* what the load moves */
 		for (int i = 0; i < 20; i++)
 			chooser_release(w.chooser, &t[i], CGN_SEC);
-		struct choose_ask ask = ask_of(&w); /* they all failed: nobody has anything */
+		struct chooser_ask ask = ask_of(&w); /* they all failed: nobody has anything */
 		for (uint16_t slot = 0; slot < NODES; slot++)
 			assert_int_equal(held_at(&w, &ask, slot, CGN_SEC), 0);
 		world_fini(&w);
@@ -143,8 +143,8 @@ static void a_booking_is_confirmed_or_ends(void **state)
 	struct world w;
 	world_init(&w);
 	feed(&w);
-	struct choose_ask ask = ask_of(&w);
-	struct choose_ticket t = send(&w, &ask);
+	struct chooser_ask ask = ask_of(&w);
+	struct chooser_ticket t = send(&w, &ask);
 	assert_int_equal(held_at(&w, &ask, t.slot, CGN_SEC), BLOCKS);
 	assert_int_equal(held_at(&w, &ask, t.slot, 60 * CGN_SEC), 0); /* it was to take 100 ms */
 	chooser_release(w.chooser, &t, 60 * CGN_SEC);
@@ -159,7 +159,7 @@ static void a_booking_is_confirmed_or_ends(void **state)
 
 	ask.now = 200 * CGN_SEC;
 	t = send(&w, &ask);
-	kvindex_set(w.shared.index, view_node_at(w.view, t.slot)->lane, w.chain, NULL, BLOCKS);
+	kvindex_set(w.shared.index, view_node_at(w.view, t.slot)->index_id, w.chain, NULL, BLOCKS);
 	chooser_begun(w.chooser, &t, 201 * CGN_SEC);
 	chooser_release(w.chooser, &t, 202 * CGN_SEC);
 	assert_int_equal(held_at(&w, &ask, t.slot, 900 * CGN_SEC), BLOCKS);
@@ -169,12 +169,12 @@ static void a_booking_is_confirmed_or_ends(void **state)
 /* One request on |slot|: so long until its first byte, and so long for 101 tokens. */
 static void serve(struct world *w, uint16_t slot, cgn_nsec at, cgn_nsec prefill, cgn_nsec stream)
 {
-	struct choose_ask ask = ask_of(w);
+	struct chooser_ask ask = ask_of(w);
 	ask.pin = slot;
 	ask.now = at;
-	struct choose_ticket t = send(w, &ask);
+	struct chooser_ticket t = send(w, &ask);
 	chooser_begun(w->chooser, &t, at + prefill);
-	chooser_done(w->chooser, &t, &(struct choose_outcome){.answer_tokens = 101}, at + prefill + stream);
+	chooser_done(w->chooser, &t, &(struct chooser_outcome){.answer_tokens = 101}, at + prefill + stream);
 	assert_false(t.booked);
 	route_record_forget(w->shared.record, slot);
 }
@@ -184,8 +184,8 @@ static void speeds_are_learned_and_lent(void **state)
 	(void)state;
 	struct world w;
 	world_init(&w);
-	struct choose_ask ask = ask_of(&w);
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_ask ask = ask_of(&w);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	for (size_t i = 0; i < NODES; i++) {
 		assert_false(p.cands[i].speed.measured);
 		assert_float_equal(p.cands[i].speed.prefill_ms, 0.1, 1e-4);
@@ -219,7 +219,7 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 	(void)state;
 	for (int slow = 0; slow < 2; slow++) {
 		struct world w;
-		struct choose_ticket t[200];
+		struct chooser_ticket t[200];
 		unsigned got[NODES] = {0};
 		world_of(&w, NODES, 0, ROUTE_WEIGHTED);
 		w.rules.policy = ROUTE_PREDICTED;
@@ -230,7 +230,7 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 				0);
 		}
 		for (size_t i = 0; i < CGN_COUNT(t); i++) {
-			struct choose_ask ask = ask_of(&w);
+			struct chooser_ask ask = ask_of(&w);
 			w.chain[0] = block_fingerprint(i + 1, 3); /* each its own */
 			t[i] = send(&w, &ask);
 			got[t[i].slot]++;
@@ -302,12 +302,12 @@ static void replace(struct world *w, int i, unsigned *names)
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
 }
 
-static void request_step(struct world *w, struct choose_ticket *t, uint64_t *dice, cgn_nsec now)
+static void request_step(struct world *w, struct chooser_ticket *t, uint64_t *dice, cgn_nsec now)
 {
-	struct choose_outcome o = {
+	struct chooser_outcome o = {
 		.answer_tokens = random_of(dice) % 4 ? random_of(dice) % 1000 : random_of(dice)};
 	if (!t->booked) {
-		struct choose_ask ask = ask_of(w);
+		struct chooser_ask ask = ask_of(w);
 		w->rules.policy = (enum route_policy)(random_of(dice) % ROUTE_POLICIES);
 		w->chain[random_of(dice) % BLOCKS] = block_fingerprint(random_of(dice) % 50 + 1, 11);
 		ask.now = now;
@@ -315,7 +315,7 @@ static void request_step(struct world *w, struct choose_ticket *t, uint64_t *dic
 		ask.prompt_tokens = random_of(dice) % 5 == 0 ? random_of(dice) : 0;
 		ask.whole = random_of(dice) % 4 == 0;
 		ask.embeds = random_of(dice) % 8 == 0;
-		struct choose_pick p = chooser_pick(w->chooser, &ask);
+		struct chooser_pick_result p = chooser_pick(w->chooser, &ask);
 		for (size_t i = 0; i < p.n; i++)
 			assert_true(p.cands[i].uncached_tokens >= 0 && p.cands[i].reuse == p.cands[i].reuse);
 		if (p.verdict == ROUTE_PICKED)
@@ -335,7 +335,7 @@ static void whatever_happens_all_is_given_back(void **state)
 {
 	(void)state;
 	struct world w;
-	struct choose_ticket t[64] = {0};
+	struct chooser_ticket t[64] = {0};
 	uint64_t dice = 88172645463325252ULL;
 	unsigned names = 0;
 	cgn_nsec now = CGN_SEC;
@@ -357,7 +357,7 @@ static void whatever_happens_all_is_given_back(void **state)
 		assert_true(s.prefill_ms >= 0 && s.prefill_ms < 1e4F && s.step_ms >= 0 && s.step_ms < 1e5F);
 	}
 	for (uint64_t k = 1; k <= 50; k++)
-		assert_int_equal(heat_count(w.shared.heat, block_fingerprint(k, 11)), 0);
+		assert_int_equal(hotprefix_count(w.shared.hotprefix, block_fingerprint(k, 11)), 0);
 	assert_true(names > 100);
 	world_fini(&w);
 }
@@ -367,20 +367,20 @@ static void who_answers_at_once_teaches_no_prefill(void **state)
 	(void)state;
 	struct world w;
 	world_init(&w);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	ask.whole = true;
-	struct choose_ticket t = send(&w, &ask);
+	struct chooser_ticket t = send(&w, &ask);
 	struct cluster_cell *cell = &w.shared.cells[t.slot];
 	assert_int_equal(cell->decoding, 1);
 	assert_true(cell->queued_tokens < BLOCKS * 16); /* the part of its time that is prefill */
 	chooser_begun(w.chooser, &t, 9 * CGN_SEC);
-	chooser_done(w.chooser, &t, &(struct choose_outcome){.answer_tokens = 500}, 9 * CGN_SEC);
+	chooser_done(w.chooser, &t, &(struct chooser_outcome){.answer_tokens = 500}, 9 * CGN_SEC);
 	assert_int_equal(cell->queued_tokens, 0);
 	assert_int_equal(cell->decoding, 0);
 	assert_int_equal(cell->inflight, 0);
 	struct route_speed s = cluster_cell_speed(cell);
 	assert_false(s.measured || s.prefill_ms > 0 || s.step_ms > 0);
-	t = (struct choose_ticket){0};
+	t = (struct chooser_ticket){0};
 	chooser_release(w.chooser, &t, 0); /* what was never booked gives nothing back */
 	assert_int_equal(cell->inflight, 0);
 	world_fini(&w);
@@ -393,11 +393,11 @@ static void what_is_below_the_gpu_costs_less_than_computing_it(void **state)
 	uint8_t tiers[BLOCKS];
 	world_init(&w);
 	feed(&w);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	w.rules.policy = ROUTE_PREDICTED;
 	memset(tiers, BLOCK_TIER_BIT(BLOCK_RAM), sizeof tiers);
-	kvindex_set(w.shared.index, view_node_find(w.view, CGN_STR("n1"))->lane, w.chain, tiers, BLOCKS);
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	kvindex_set(w.shared.index, view_node_find(w.view, CGN_STR("n1"))->index_id, w.chain, tiers, BLOCKS);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	struct route_terms cold, warm;
 	size_t at = p.index, other = (at + 1) % NODES;
 	assert_string_equal(view_node_at(w.view, p.cands[at].slot)->id, "n1");
@@ -408,7 +408,7 @@ static void what_is_below_the_gpu_costs_less_than_computing_it(void **state)
 	assert_float_equal((float)warm.prefill_ms, 0, 1e-6);
 	assert_float_equal((float)warm.fetch_ms, 20.48, 0.1);
 	memset(tiers, BLOCK_TIER_BIT(BLOCK_GPU), sizeof tiers);
-	kvindex_set(w.shared.index, view_node_find(w.view, CGN_STR("n2"))->lane, w.chain, tiers, BLOCKS);
+	kvindex_set(w.shared.index, view_node_find(w.view, CGN_STR("n2"))->index_id, w.chain, tiers, BLOCKS);
 	p = chooser_pick(w.chooser, &ask);
 	assert_string_equal(view_node_at(w.view, p.cands[p.index].slot)->id, "n2");
 	world_fini(&w);
@@ -425,8 +425,8 @@ static void roles_are_kept_while_there_are_others(void **state)
 	assert_true(cgn_ok(cluster_view_new(w.cluster, &w.view, NULL)));
 	uint16_t n0 = view_node_find(w.view, CGN_STR("n0"))->slot,
 		 n1 = view_node_find(w.view, CGN_STR("n1"))->slot;
-	struct choose_ask ask = ask_of(&w);
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_ask ask = ask_of(&w);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.n, 2);
 	for (size_t i = 0; i < p.n; i++)
 		assert_int_not_equal(p.cands[i].slot, n0);
@@ -480,9 +480,9 @@ static void a_prompt_alone_is_for_nodes_of_that_role(void **state)
 	struct world w;
 	const struct view_node *nodes[NODES];
 	two_legs(&w, nodes);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	ask.prefill = true;
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.verdict, ROUTE_PICKED);
 	assert_int_equal(p.n, 1);
 	assert_int_equal(p.cands[0].slot, nodes[0]->slot);
@@ -499,10 +499,10 @@ static void what_lies_in_a_store_is_fetched_by_those_with_one(void **state)
 	struct world w;
 	const struct view_node *nodes[NODES];
 	two_legs(&w, nodes);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	w.rules.policy = ROUTE_PREDICTED;
 	ask.stored = BLOCKS;
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	const struct route_cand *c = &p.cands[p.index];
 	assert_int_equal(p.n, 2);
 	assert_int_equal(c->slot, nodes[1]->slot);
@@ -519,7 +519,7 @@ static void no_policy_picks_what_is_excluded_or_full(void **state)
 	struct world w;
 	world_init(&w);
 	for (unsigned i = 0; i < ROUTE_POLICIES * 300; i++) {
-		struct choose_ask ask = ask_of(&w);
+		struct chooser_ask ask = ask_of(&w);
 		const uint16_t excluded[] = {(uint16_t)(i % NODES)};
 		uint16_t full = (uint16_t)((i + 1) % NODES);
 		w.rules.policy = (enum route_policy)(i % ROUTE_POLICIES);
@@ -528,7 +528,7 @@ static void no_policy_picks_what_is_excluded_or_full(void **state)
 		ask.excluded = excluded;
 		ask.n_excluded = 1;
 		w.shared.cells[full].inflight += w.rules.max_inflight;
-		struct choose_ticket t = send(&w, &ask);
+		struct chooser_ticket t = send(&w, &ask);
 		assert_int_not_equal(t.slot, excluded[0]);
 		assert_int_not_equal(t.slot, full);
 		w.shared.cells[full].inflight -= w.rules.max_inflight;
@@ -544,7 +544,7 @@ static void no_policy_picks_what_is_excluded_or_full(void **state)
 #define STREAM (2 * CGN_SEC) /* that one request takes */
 
 struct crowd {
-	struct choose_ticket t[MOST];
+	struct chooser_ticket t[MOST];
 	cgn_nsec until[MOST];
 	size_t n;
 	uint32_t peak;  /* requests that one node had */
@@ -564,7 +564,7 @@ static void crowd_step(struct world *w, struct crowd *c, cgn_nsec now, unsigned 
 		c->until[i] = c->until[c->n];
 	}
 	for (unsigned k = 0; k < come; k++) {
-		struct choose_ask ask = ask_of(w);
+		struct chooser_ask ask = ask_of(w);
 		w->chain[BLOCKS - 1] = block_fingerprint(now + k + 1, 9); /* the last block is its own */
 		ask.now = now;
 		c->t[c->n] = send(w, &ask);
@@ -597,10 +597,10 @@ static void a_hot_prefix_gets_further_holders(void **state)
 	for (int heated = 0; heated < 2; heated++) {
 		/* nobody says what engines run at once, and so only scores hold anybody back */
 		world_of(&w, NODES, 0, ROUTE_WEIGHTED);
-		struct heat *heat = w.shared.heat;
+		struct hotprefix *hotprefix = w.shared.hotprefix;
 		if (!heated) {
 			struct chooser_shared cold = w.shared;
-			cold.heat = NULL;
+			cold.hotprefix = NULL;
 			chooser_free(&w.chooser);
 			assert_true(cgn_ok(chooser_new(&cold, 0, &w.chooser, NULL)));
 		}
@@ -614,7 +614,8 @@ static void a_hot_prefix_gets_further_holders(void **state)
 		peak[heated] = hot.peak;
 		if (heated) {
 			assert_true(hot.nodes >= 2);
-			assert_int_equal(heat_count(heat, w.chain[BLOCKS - 2]), 0); /* it cooled down */
+			assert_int_equal(hotprefix_count(hotprefix, w.chain[BLOCKS - 2]),
+				0); /* it cooled down */
 		}
 		world_fini(&w);
 	}

@@ -45,7 +45,7 @@ static uint64_t next_random(uint64_t *s)
 }
 
 struct chain {
-	struct tokens_chain c;
+	struct prefix_tokens c;
 	uint64_t *digests;
 	size_t left; /* bytes that were tokenised */
 };
@@ -59,7 +59,7 @@ static struct chain start(size_t cap)
 {
 	struct chain out = {.digests = calloc(cap, sizeof(uint64_t))};
 	const struct digest root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
-	tokens_chain_start(&out.c, &root, 16, out.digests, cap);
+	prefix_tokens_start(&out.c, &root, 16, out.digests, cap);
 	return out;
 }
 
@@ -69,18 +69,18 @@ static struct chain by_cache(struct promptcache *cache, struct cgn_str text, boo
 	struct chain out = start(cap);
 	struct encode e;
 	struct cgn_err err;
-	const struct encode_ask ask = {.tokenizer = tokenizer,
+	const struct prompt_encode_ask ask = {.tokenizer = tokenizer,
 		.root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")),
 		.text = text,
 		.specials = specials,
 		.media = media,
 		.n_media = n_media,
 		.max_ids = cap * 16};
-	assert_true(cgn_ok(encode_open(&e, &ask, &err)));
-	out.left = encode_resume(&e, cache, &out.c);
-	assert_true(cgn_ok(encode_run(&e, work, &err)));
-	encode_finish(&e, cache, &out.c);
-	encode_close(&e);
+	assert_true(cgn_ok(prompt_encode_open(&e, &ask, &err)));
+	out.left = prompt_encode_resume(&e, cache, &out.c);
+	assert_true(cgn_ok(prompt_encode_run(&e, work, &err)));
+	prompt_encode_finish(&e, cache, &out.c);
+	prompt_encode_close(&e);
 	return out;
 }
 
@@ -91,7 +91,7 @@ static struct chain plainly(struct cgn_str text, bool specials, size_t cap)
 	struct tokenizer_ids ids = {0};
 	assert_true(cgn_ok(
 		tokenizer_encode(tokenizer, work, text, specials ? TOKENIZER_SPECIALS : 0, &ids, NULL)));
-	tokens_chain_add(&out.c, ids.ids, ids.n);
+	prefix_tokens_add(&out.c, ids.ids, ids.n);
 	tokenizer_ids_fini(&ids);
 	return out;
 }
@@ -285,18 +285,18 @@ static void a_chain_that_is_full_costs_no_more_tokens(void **state)
 	for (int i = 0; i < 100; i++)
 		cgn_buf_putz(&b, "<|im_start|>winter winter winter winter winter winter<|im_end|>\n");
 	struct chain first = by_cache(cache, cgn_buf_view(&b), false, NULL, 0, 100);
-	assert_true(tokens_chain_full(&first.c));
-	const struct encode_ask ask = {.tokenizer = tokenizer,
+	assert_true(prefix_tokens_full(&first.c));
+	const struct prompt_encode_ask ask = {.tokenizer = tokenizer,
 		.root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")),
 		.text = cgn_buf_view(&b),
 		.max_ids = 1600};
-	assert_true(cgn_ok(encode_open(&e, &ask, NULL)));
-	assert_int_equal(encode_resume(&e, cache, &got.c), 0);
-	assert_true(cgn_ok(encode_run(&e, work, NULL)));
+	assert_true(cgn_ok(prompt_encode_open(&e, &ask, NULL)));
+	assert_int_equal(prompt_encode_resume(&e, cache, &got.c), 0);
+	assert_true(cgn_ok(prompt_encode_run(&e, work, NULL)));
 	assert_int_equal(e.ids.n, 0);
-	encode_finish(&e, cache, &got.c);
+	prompt_encode_finish(&e, cache, &got.c);
 	same(&first, &got);
-	encode_close(&e);
+	prompt_encode_close(&e);
 	chain_free(&first);
 	chain_free(&got);
 	promptcache_free(&cache);

@@ -387,14 +387,14 @@ static void the_winner_is_first_then_the_best_and_the_full_last(void **state)
 	struct world w;
 	struct explain_decision d;
 	world_of(&w, 4, 8, ROUTE_WEIGHTED);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	w.shared.cells[0].inflight = 2;
 	w.shared.cells[1].inflight = 8; /* full, and holds everything */
 	w.shared.cells[3].inflight = 1;
 	route_record_add(w.shared.record, w.chain, BLOCKS, 1);
 	for (uint16_t i = 0; i < 4; i++)
 		route_record_add(w.shared.record, w.chain, 3, i);
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
 	static const char *const order[] = {"n2", "n3", "n0", "n1"};
 	assert_int_equal(d.n, 4);
@@ -421,10 +421,10 @@ static void costs_are_shown_as_costs(void **state)
 	struct world w;
 	struct explain_decision d;
 	world_of(&w, 3, 8, ROUTE_PREDICTED);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	w.shared.cells[0].queued_tokens = 80000;
 	w.shared.cells[2].queued_tokens = 40000;
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
 	assert_int_equal(d.unit, EXPLAIN_MS);
 	assert_true(cgn_str_is(d.cands[0].node, "n1") && cgn_str_is(d.cands[2].node, "n0"));
@@ -443,12 +443,12 @@ static void of_many_the_best_are_kept_and_the_rest_is_counted(void **state)
 	struct explain_decision d;
 	const uint16_t tried[] = {5, 6};
 	world_of(&w, NODES, 8, ROUTE_WEIGHTED);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	for (unsigned i = 0; i < NODES; i++)
 		w.shared.cells[i].inflight = (i * 7) % NODES % 8;
 	ask.excluded = tried;
 	ask.n_excluded = 2;
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
 	assert_int_equal(d.attempt, 3);
 	assert_int_equal(d.n, EXPLAIN_CANDS);
@@ -473,9 +473,9 @@ static void those_that_are_not_offered_are_told_with_the_reason(void **state)
 	const struct breaker_input trip = {.event = BREAKER_TRIP, .reason = BREAKER_FOR_SILENT, .now = 1};
 	(void)breaker_apply(&w.shared.cells[1].breaker, &rules, &trip);
 	w.view->nodes[3].role = COGNITORA__V1__ROLE__ROLE_PREFILL;
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	ask.now = 2;
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
 	assert_int_equal(p.n, 3);
 	assert_int_equal(d.n, 5);
@@ -498,9 +498,9 @@ static void nobody_and_all_full_are_told(void **state)
 	size_t index;
 	struct explain_shadow s;
 	world_of(&w, 2, 8, ROUTE_WEIGHTED);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	w.shared.cells[0].inflight = w.shared.cells[1].inflight = 8;
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
 	assert_int_equal(d.verdict, ROUTE_FULL);
 	assert_int_equal(d.n, 2);
@@ -522,12 +522,12 @@ static void a_shadow_chooses_from_the_same_and_changes_nothing(void **state)
 	struct explain_shadow s;
 	size_t index;
 	world_of(&w, 3, 8, ROUTE_LEAST_LOADED);
-	struct choose_ask ask = ask_of(&w);
+	struct chooser_ask ask = ask_of(&w);
 	w.shared.cells[0].inflight = 1;
 	w.shared.cells[1].inflight = 2;
 	w.shared.cells[2].inflight = 2;
 	route_record_add(w.shared.record, w.chain, BLOCKS, 2);
-	struct choose_pick p = chooser_pick(w.chooser, &ask);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.cands[p.index].slot, 0);
 	explain_shadow(&p, ROUTE_WEIGHTED, w.view, &s, &index);
 	assert_true(cgn_str_is(s.node, "n2") && !s.agrees);

@@ -11,23 +11,23 @@
 #include "policy/kvevent/kvevent.h"
 
 /* An event in words: "S gpu g0 b4 parent=- hashes=1,2 tokens=5,6,7,8 lora=x/0 salt= win=0". */
-static void write_event(void *user, const struct kv_event *e)
+static void write_event(void *user, const struct kvevent *e)
 {
 	static const char *const tiers[] = {"gpu", "ram", "ssd", "remote"};
 	struct cgn_buf *b = user;
-	struct kv_list l = e->hashes;
+	struct kvevent_list l = e->hashes;
 	uint64_t hash;
 	uint32_t token;
-	if (e->type == KV_CLEARED) {
+	if (e->type == KVEVENT_CLEARED) {
 		cgn_buf_putz(b, "C;");
 		return;
 	}
-	cgn_buf_fmt(b, "%c %s g%u", e->type == KV_STORED ? 'S' : 'R', tiers[e->tier], e->group);
-	while (kv_hash_next(&l, &hash))
+	cgn_buf_fmt(b, "%c %s g%u", e->type == KVEVENT_STORED ? 'S' : 'R', tiers[e->tier], e->group);
+	while (kvevent_hash_next(&l, &hash))
 		cgn_buf_fmt(b, " %llu", (unsigned long long)hash);
-	if (e->type == KV_STORED) {
+	if (e->type == KVEVENT_STORED) {
 		cgn_buf_fmt(b, " <%lld b%u:", e->has_parent ? (long long)e->parent : -1, e->block_size);
-		for (l = e->tokens; kv_token_next(&l, &token);)
+		for (l = e->tokens; kvevent_token_next(&l, &token);)
 			cgn_buf_fmt(b, " %u", token);
 		cgn_buf_fmt(b, " l%u/%.*s s%.*s x%zu%s", (unsigned)e->lora_id, CGN_STR_ARG(e->lora),
 			CGN_STR_ARG(e->salt), e->extra_keys.n, e->windowed ? " windowed" : "");
@@ -35,12 +35,12 @@ static void write_event(void *user, const struct kv_event *e)
 	cgn_buf_char(b, ';');
 }
 
-static const char *read_hex(const char *hex, struct kv_batch *batch, struct cgn_err *err)
+static const char *read_hex(const char *hex, struct kvevent_batch *batch, struct cgn_err *err)
 {
 	static char text[2000];
 	struct cgn_buf bytes = {0}, out = cgn_buf_over(text, sizeof text - 1);
 	assert_true(hex_get(&bytes, cgn_str_of(hex)));
-	cgn_rc rc = kv_batch_read(cgn_buf_view(&bytes), write_event, &out, batch, err);
+	cgn_rc rc = kvevent_batch_read(cgn_buf_view(&bytes), write_event, &out, batch, err);
 	assert_int_equal(cgn_ok(rc), err->code == CGN_FINE);
 	text[out.n] = '\0';
 	cgn_buf_fini(&bytes);
@@ -160,7 +160,7 @@ static void every_layout_says_the_same(void **state)
 	};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		struct kv_batch b;
+		struct kvevent_batch b;
 		struct cgn_err err = {0};
 		assert_string_equal(read_hex(rows[i], &b, &err), first);
 		assert_string_equal(err.msg, "");
@@ -327,7 +327,7 @@ static void fields_mean_what_they_say(void **state)
 	};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		struct kv_batch b;
+		struct kvevent_batch b;
 		struct cgn_err err = {0};
 		assert_string_equal(read_hex(rows[i].hex, &b, &err), rows[i].text);
 		assert_string_equal(err.msg, "");
@@ -438,7 +438,7 @@ static void what_is_wrong_is_named(void **state)
 	};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		struct kv_batch b;
+		struct kvevent_batch b;
 		struct cgn_err err = {0};
 		(void)read_hex(rows[i].hex, &b, &err);
 		assert_int_equal(err.code, CGN_INVALID);
@@ -452,7 +452,7 @@ static void what_is_wrong_is_named(void **state)
 static void what_is_cut_is_an_error(void **state)
 {
 	struct cgn_buf bytes = {0};
-	struct kv_batch b;
+	struct kvevent_batch b;
 	struct cgn_err err;
 	(void)state;
 	assert_true(hex_get(&bytes,
@@ -465,9 +465,9 @@ static void what_is_cut_is_an_error(void **state)
 				 "c0"
 				 "c0"
 				 "c0"))));
-	assert_true(cgn_ok(kv_batch_read(cgn_buf_view(&bytes), NULL, NULL, &b, &err)));
+	assert_true(cgn_ok(kvevent_batch_read(cgn_buf_view(&bytes), NULL, NULL, &b, &err)));
 	for (size_t n = 0; n < bytes.n; n++)
-		assert_false(cgn_ok(kv_batch_read((struct cgn_str){bytes.p, n}, NULL, NULL, &b, &err)));
+		assert_false(cgn_ok(kvevent_batch_read((struct cgn_str){bytes.p, n}, NULL, NULL, &b, &err)));
 	cgn_buf_fini(&bytes);
 }
 
@@ -489,10 +489,10 @@ static void extra_keys_by_their_places(void **state)
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct cgn_buf bytes = {0}, foreign = {0};
-		struct kv_extra x;
+		struct kvevent_extra x;
 		assert_true(hex_get(&bytes, cgn_str_of(rows[i].hex)));
 		struct msgpack_in in = msgpack_in_of(cgn_buf_view(&bytes));
-		kv_extra_next(&in, cgn_str_of(rows[i].lora), rows[i].first, &x);
+		kvevent_extra_next(&in, cgn_str_of(rows[i].lora), rows[i].first, &x);
 		assert_true(msgpack_end(&in));
 		assert_true(cgn_str_is(x.salt, rows[i].salt));
 		hex_put(&foreign, x.foreign);

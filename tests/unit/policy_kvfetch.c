@@ -174,32 +174,32 @@ static void patience_and_rest_are_bounded(void **state)
 static void streams_are_counted(void **state)
 {
 	(void)state;
-	struct kvegress e;
+	struct kvfetch_egress e;
 	uint32_t wait;
-	kvegress_init(&e, 0, 2);
-	assert_true(kvegress_admit(&e, MIB, 0, &wait));
-	assert_true(kvegress_admit(&e, 100 * MIB, 1, &wait)); /* no limit: nobody queues */
-	assert_false(kvegress_admit(&e, 1, 0, &wait));
+	kvfetch_egress_init(&e, 0, 2);
+	assert_true(kvfetch_egress_admit(&e, MIB, 0, &wait));
+	assert_true(kvfetch_egress_admit(&e, 100 * MIB, 1, &wait)); /* no limit: nobody queues */
+	assert_false(kvfetch_egress_admit(&e, 1, 0, &wait));
 	assert_true(wait > 0);
-	kvegress_end(&e, MIB);
-	assert_true(kvegress_admit(&e, 1, 0, &wait));
-	kvegress_end(&e, 1);
-	kvegress_end(&e, 100 * MIB);
+	kvfetch_egress_end(&e, MIB);
+	assert_true(kvfetch_egress_admit(&e, 1, 0, &wait));
+	kvfetch_egress_end(&e, 1);
+	kvfetch_egress_end(&e, 100 * MIB);
 	assert_true(e.streams == 0 && e.promised == 0);
 }
 
 static void who_can_not_be_served_in_time_goes_elsewhere(void **state)
 {
 	(void)state;
-	struct kvegress e;
+	struct kvfetch_egress e;
 	uint32_t wait;
-	kvegress_init(&e, 10 * MIB, 64);
-	assert_true(kvegress_admit(&e, 5 * MIB, 100, &wait)); /* nobody is before it */
-	assert_false(kvegress_admit(&e, MIB, 500, &wait));
+	kvfetch_egress_init(&e, 10 * MIB, 64);
+	assert_true(kvfetch_egress_admit(&e, 5 * MIB, 100, &wait)); /* nobody is before it */
+	assert_false(kvfetch_egress_admit(&e, MIB, 500, &wait));
 	assert_int_equal(wait, 500);
-	assert_true(kvegress_admit(&e, MIB, 501, &wait));
-	assert_true(kvegress_admit(&e, 20 * MIB, 0, &wait)); /* 600 ms of the 2 s that are meant then */
-	assert_false(kvegress_admit(&e, 1, 0, &wait));
+	assert_true(kvfetch_egress_admit(&e, MIB, 501, &wait));
+	assert_true(kvfetch_egress_admit(&e, 20 * MIB, 0, &wait)); /* 600 ms of the 2 s that are meant then */
+	assert_false(kvfetch_egress_admit(&e, 1, 0, &wait));
 	assert_int_equal(wait, 2000);
 }
 
@@ -207,17 +207,17 @@ static void who_can_not_be_served_in_time_goes_elsewhere(void **state)
 static void no_more_goes_than_the_limit(void **state)
 {
 	(void)state;
-	struct kvegress e;
+	struct kvfetch_egress e;
 	const uint64_t rate = 4 * MIB;
 	uint64_t sent = 0;
 	cgn_nsec now = START, wait;
-	kvegress_init(&e, rate, 8);
+	kvfetch_egress_init(&e, rate, 8);
 	for (unsigned i = 0; i < 2000; i++) {
-		uint64_t n = kvegress_take(&e, now, 1 + i * 7919 % (300 * 1024), &wait);
-		assert_true(n <= KVEGRESS_PIECE);
+		uint64_t n = kvfetch_egress_take(&e, now, 1 + i * 7919 % (300 * 1024), &wait);
+		assert_true(n <= KVFETCH_EGRESS_PIECE);
 		assert_true(n > 0 || wait > 0);
 		sent += n;
-		double line = (double)rate * (double)(now - START) / 1e9 + (double)KVEGRESS_PIECE +
+		double line = (double)rate * (double)(now - START) / 1e9 + (double)KVFETCH_EGRESS_PIECE +
 			(double)rate / 50;
 		assert_true((double)sent <= line);
 		now += n > 0 ? (i % 3) * CGN_USEC : wait;
@@ -229,13 +229,13 @@ static void no_more_goes_than_the_limit(void **state)
 static void what_is_less_than_a_piece_goes_too(void **state)
 {
 	(void)state;
-	struct kvegress e;
+	struct kvfetch_egress e;
 	cgn_nsec wait;
-	kvegress_init(&e, 1, 8); /* one KiB a second is the least */
-	assert_true(kvegress_take(&e, START, UINT64_MAX, &wait) == KVEGRESS_PIECE);
-	assert_true(kvegress_take(&e, START, 1, &wait) == 0);
+	kvfetch_egress_init(&e, 1, 8); /* one KiB a second is the least */
+	assert_true(kvfetch_egress_take(&e, START, UINT64_MAX, &wait) == KVFETCH_EGRESS_PIECE);
+	assert_true(kvfetch_egress_take(&e, START, 1, &wait) == 0);
 	assert_true(wait > 0 && wait <= CGN_SEC);
-	assert_true(kvegress_take(&e, START + wait, 1, &wait) == 1);
+	assert_true(kvfetch_egress_take(&e, START + wait, 1, &wait) == 1);
 }
 
 int main(void)

@@ -133,7 +133,7 @@ static void what_it_can_not_take_is_an_error(void **state)
 	kvindex_reader_free(&r1);
 	r3 = reader(ix);
 	uint16_t node;
-	for (unsigned i = 0; i < KVINDEX_LANES; i++)
+	for (unsigned i = 0; i < KVINDEX_NODES; i++)
 		(void)add_node(ix);
 	assert_int_equal(kvindex_node_add(ix, &node, &err).code, CGN_TOO_LARGE);
 	kvindex_node_remove(ix, 17);

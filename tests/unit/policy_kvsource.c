@@ -20,25 +20,25 @@
 /* ---- a world of one source ---- */
 struct world {
 	struct holdings *h;
-	struct kv_source *s;
-	struct kv_source_orders o;
+	struct kvsource *s;
+	struct kvsource_orders o;
 	cgn_nsec now;
 	uint64_t seq;
 };
 
-static void world_open_as(struct world *w, const struct kv_source_cfg *cfg)
+static void world_open_as(struct world *w, const struct kvsource_cfg *cfg)
 {
 	struct cgn_err err = {0};
 	*w = (struct world){.now = 1000 * CGN_SEC};
 	assert_true(cgn_ok(holdings_new(100000, NULL, NULL, &w->h, &err)));
-	assert_true(cgn_ok(kv_source_new(cfg, w->h, &w->s, &err)));
-	assert_int_equal(kv_source_state(w->s), KV_SOURCE_WAITING);
+	assert_true(cgn_ok(kvsource_new(cfg, w->h, &w->s, &err)));
+	assert_int_equal(kvsource_state(w->s), KVSOURCE_WAITING);
 }
 
 static void world_open(struct world *w, bool can_replay)
 {
 	world_open_as(w,
-		&(struct kv_source_cfg){.model = "m",
+		&(struct kvsource_cfg){.model = "m",
 			.lora_is_model = true,
 			.block_tokens = BT,
 			.can_replay = can_replay});
@@ -46,18 +46,18 @@ static void world_open(struct world *w, bool can_replay)
 
 static void world_close(struct world *w)
 {
-	kv_source_free(&w->s);
+	kvsource_free(&w->s);
 	assert_int_equal(holdings_count(w->h), 0);
 	holdings_free(&w->h);
 }
 
-static void give(struct world *w, enum kv_source_input_type type, uint64_t seq, struct cgn_str payload)
+static void give(struct world *w, enum kvsource_input_type type, uint64_t seq, struct cgn_str payload)
 {
-	struct kv_source_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
-	kv_source_step(w->s, &in, w->now, &w->o);
+	struct kvsource_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
+	kvsource_step(w->s, &in, w->now, &w->o);
 }
 
-static void tell(struct world *w, enum kv_source_input_type type)
+static void tell(struct world *w, enum kvsource_input_type type)
 {
 	give(w, type, 0, (struct cgn_str){0});
 }
@@ -65,13 +65,13 @@ static void tell(struct world *w, enum kv_source_input_type type)
 /* Connected to a publisher that has published nothing yet. */
 static void begin(struct world *w)
 {
-	tell(w, KV_IN_CONNECTED);
+	tell(w, KVSOURCE_IN_CONNECTED);
 	if (w->o.replay) {
 		assert_int_equal(w->o.replay_from, 0);
-		tell(w, KV_IN_REPLAY_END);
-		assert_int_equal(kv_source_state(w->s), KV_SOURCE_GOOD);
+		tell(w, KVSOURCE_IN_REPLAY_END);
+		assert_int_equal(kvsource_state(w->s), KVSOURCE_GOOD);
 	} else {
-		assert_int_equal(kv_source_state(w->s), KV_SOURCE_SYNCING);
+		assert_int_equal(kvsource_state(w->s), KVSOURCE_SYNCING);
 	}
 }
 
@@ -153,7 +153,7 @@ static void live_at(struct world *w, uint64_t seq, const struct ev *e)
 {
 	struct cgn_buf b = {0};
 	put_batch(&b, (double)seq, e, 1);
-	give(w, KV_IN_LIVE, seq, cgn_buf_view(&b));
+	give(w, KVSOURCE_IN_LIVE, seq, cgn_buf_view(&b));
 	cgn_buf_fini(&b);
 }
 
@@ -161,7 +161,7 @@ static void replayed_at(struct world *w, uint64_t seq, const struct ev *e)
 {
 	struct cgn_buf b = {0};
 	put_batch(&b, (double)seq, e, 1);
-	give(w, KV_IN_REPLAYED, seq, cgn_buf_view(&b));
+	give(w, KVSOURCE_IN_REPLAYED, seq, cgn_buf_view(&b));
 	cgn_buf_fini(&b);
 }
 
@@ -234,13 +234,13 @@ static void blocks_come_and_go(void **state)
 	live(&w, &gone);
 	live(&w, &unknown);
 	assert_int_equal(tiers(&w, 100, 3), 0);
-	assert_int_equal(kv_source_stats(w.s).unknown_removed, 1);
-	assert_int_equal(kv_source_stats(w.s).blocks, 3);
+	assert_int_equal(kvsource_stats(w.s).unknown_removed, 1);
+	assert_int_equal(kvsource_stats(w.s).blocks, 3);
 	struct ev clear = {.type = 'C'};
 	live(&w, &clear);
 	assert_int_equal(holdings_count(w.h), 0);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
-	assert_int_equal(kv_source_stats(w.s).next_seq, 7);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
+	assert_int_equal(kvsource_stats(w.s).next_seq, 7);
 	world_close(&w);
 }
 
@@ -260,13 +260,13 @@ static void media_count_apart(void **state)
 	live(&w, &gone);
 	assert_int_equal(tiers(&w, 0, 0), RAM);
 	live(&w, &gone); /* it is not there any more */
-	assert_int_equal(kv_source_stats(w.s).unknown_removed, 1);
+	assert_int_equal(kvsource_stats(w.s).unknown_removed, 1);
 	live(&w, &gone_there);
 	assert_int_equal(tiers(&w, 0, 0), 0);
 	assert_int_equal(tiers(&w, 0, 1), GPU | RAM);
 	live(&w, &late); /* a lower tier tells of what is gone */
-	assert_int_equal(kv_source_stats(w.s).orphans, 1);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_stats(w.s).orphans, 1);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
 }
 
@@ -292,7 +292,7 @@ static void large_blocks_are_several_of_ours(void **state)
 	live(&w, &gone_there);
 	assert_int_equal(tiers(&w, 0, 5), 0);
 	assert_int_equal(tiers(&w, 0, 2), GPU);
-	assert_int_equal(kv_source_stats(w.s).unknown_removed, 0);
+	assert_int_equal(kvsource_stats(w.s).unknown_removed, 0);
 	world_close(&w);
 }
 
@@ -305,16 +305,16 @@ static void a_block_size_that_does_not_fit_demotes(void **state)
 	struct ev ok = stored(1, 1, -1, 0, BT), bad = stored(2, 1, -1, 0, BT + 2);
 	live(&w, &ok);
 	live(&w, &bad);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
 	assert_non_null(
-		strstr(kv_source_why(w.s), "6 tokens, which does not go with the model's block_tokens = 4"));
+		strstr(kvsource_why(w.s), "6 tokens, which does not go with the model's block_tokens = 4"));
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_false(w.o.replay);
 	assert_int_equal(w.o.wake_at, 0); /* until another incarnation */
 	live(&w, &ok);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
-	tell(&w, KV_IN_DISCONNECTED);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
+	tell(&w, KVSOURCE_IN_DISCONNECTED);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
 	begin(&w);
 	world_close(&w);
 }
@@ -352,7 +352,7 @@ static void pages_make_a_block_together(void **state)
 	struct ev wide = stored(50, 6, -1, 200, 2);
 	live(&w, &wide);
 	assert_int_equal(held_of(&w, 200), 3);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
 }
 
@@ -371,8 +371,8 @@ static void pages_whose_beginning_is_not_known_make_nothing(void **state)
 	live(&w, &end);
 	live(&w, &other);
 	assert_int_equal(holdings_count(w.h), 0);
-	assert_true(kv_source_stats(w.s).orphans >= 10);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	assert_true(kvsource_stats(w.s).orphans >= 10);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	world_close(&w);
 }
 
@@ -390,7 +390,7 @@ static void pages_of_two_roots_make_no_block(void **state)
 	live(&w, &lora);
 	live(&w, &end);
 	assert_int_equal(holdings_count(w.h), 0);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	whole.lora = "adapter";
 	live(&w, &whole);
 	assert_int_equal(holdings_tiers(w.h, digest_at("adapter", "", "", 200, 0, "")), GPU);
@@ -460,7 +460,7 @@ static void loras_salts_and_images_have_chains_of_their_own(void **state)
 	live(&w, &number);
 	live(&w, &salt);
 	live(&w, &image);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 4);
 	assert_int_equal(holdings_tiers(w.h, digest_at("adapter", "", "", 0, 0, "")), GPU);
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "#7", "", 0, 0, "")), GPU);
@@ -468,7 +468,7 @@ static void loras_salts_and_images_have_chains_of_their_own(void **state)
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "", 0, 0, "\x92\xa2mm\x03")), GPU);
 	assert_int_equal(tiers(&w, 0, 0), 0); /* no text has any of it */
 	world_close(&w);
-	world_open_as(&w, &(struct kv_source_cfg){.model = "m", .block_tokens = BT, .can_replay = true});
+	world_open_as(&w, &(struct kvsource_cfg){.model = "m", .block_tokens = BT, .can_replay = true});
 	begin(&w);
 	live(&w, &lora); /* SGLang's rule */
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "adapter", "", 0, 0, "")), GPU);
@@ -521,11 +521,11 @@ static void orphans_are_not_guessed(void **state)
 	live(&w, &root);
 	live(&w, &e);
 	assert_int_equal(holdings_count(w.h), 1);
-	assert_int_equal(kv_source_stats(w.s).orphans, 2);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	assert_int_equal(kvsource_stats(w.s).orphans, 2);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	struct ev clear = {.type = 'C'};
 	live(&w, &clear); /* now nothing is unknown */
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
 }
 
@@ -534,7 +534,7 @@ static void too_many_blocks_demote(void **state)
 	struct world w;
 	(void)state;
 	world_open_as(&w,
-		&(struct kv_source_cfg){.model = "m",
+		&(struct kvsource_cfg){.model = "m",
 			.block_tokens = BT,
 			.can_replay = true,
 			.max_blocks = 5});
@@ -543,8 +543,8 @@ static void too_many_blocks_demote(void **state)
 	live(&w, &five);
 	assert_int_equal(holdings_count(w.h), 5);
 	live(&w, &one);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
-	assert_string_equal(kv_source_why(w.s),
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
+	assert_string_equal(kvsource_why(w.s),
 		"it has more than the 5 blocks that are kept of a source or of the node");
 	assert_int_equal(holdings_count(w.h), 0);
 	world_close(&w);
@@ -569,17 +569,17 @@ static void a_gap_is_replayed(void **state)
 	assert_true(w.o.replay);
 	/* the last one again, to see that it is still the same publisher */
 	assert_int_equal(w.o.replay_from, 1);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	live_at(&w, 5, &e[5]);
 	assert_int_equal(holdings_count(w.h), 2);
 	for (unsigned i = 1; i < 5; i++)
 		replayed_at(&w, i, &e[i]);
-	tell(&w, KV_IN_REPLAY_END);
+	tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_false(w.o.replay);
 	assert_int_equal(holdings_count(w.h), 6);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	live_at(&w, 3, &e[3]); /* late */
-	assert_int_equal(kv_source_stats(w.s).duplicates, 1);
+	assert_int_equal(kvsource_stats(w.s).duplicates, 1);
 	assert_int_equal(holdings_count(w.h), 6);
 	world_close(&w);
 }
@@ -590,26 +590,26 @@ static void what_was_before_is_learnt(void **state)
 	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, 1, BT, BT), c = stored(3, 1, 2, 2 * BT, BT);
 	(void)state;
 	world_open(&w, true);
-	tell(&w, KV_IN_CONNECTED);
+	tell(&w, KVSOURCE_IN_CONNECTED);
 	assert_true(w.o.replay);
 	live_at(&w, 2, &c);
 	replayed_at(&w, 0, &a);
 	replayed_at(&w, 1, &b);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_SYNCING);
-	tell(&w, KV_IN_REPLAY_END);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_SYNCING);
+	tell(&w, KVSOURCE_IN_REPLAY_END);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 3);
 	world_close(&w);
 	world_open(&w, true); /* the buffer does not reach back to the first */
-	tell(&w, KV_IN_CONNECTED);
+	tell(&w, KVSOURCE_IN_CONNECTED);
 	struct ev root = stored(9, 1, -1, 90, BT);
 	replayed_at(&w, 7, &c);
 	replayed_at(&w, 8, &root);
-	tell(&w, KV_IN_REPLAY_END);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
-	assert_string_equal(kv_source_why(w.s), "events before the first that was seen are not known");
+	tell(&w, KVSOURCE_IN_REPLAY_END);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
+	assert_string_equal(kvsource_why(w.s), "events before the first that was seen are not known");
 	assert_int_equal(holdings_count(w.h), 1);
-	assert_int_equal(kv_source_stats(w.s).orphans, 1);
+	assert_int_equal(kvsource_stats(w.s).orphans, 1);
 	world_close(&w);
 }
 
@@ -623,13 +623,13 @@ static void a_restart_forgets(void **state)
 		begin(&w);
 		live_at(&w, 0, &a);
 		live_at(&w, 1, &a);
-		tell(&w, KV_IN_DISCONNECTED);
-		assert_int_equal(kv_source_state(w.s), KV_SOURCE_WAITING);
+		tell(&w, KVSOURCE_IN_DISCONNECTED);
+		assert_int_equal(kvsource_state(w.s), KVSOURCE_WAITING);
 		assert_int_equal(holdings_count(w.h), 1);
-		tell(&w, KV_IN_CONNECTED);
+		tell(&w, KVSOURCE_IN_CONNECTED);
 		assert_true(w.o.replay && w.o.replay_from == 1);
 		if (way == 0) { /* it has published less than before */
-			tell(&w, KV_IN_REPLAY_END);
+			tell(&w, KVSOURCE_IN_REPLAY_END);
 		} else if (way == 1) { /* as much and more */
 			replayed_at(&w, 1, &c);
 		} else {
@@ -637,11 +637,11 @@ static void a_restart_forgets(void **state)
 		}
 		assert_true(w.o.replay);
 		assert_int_equal(holdings_count(w.h), 0);
-		assert_int_equal(kv_source_stats(w.s).restarts, 1);
+		assert_int_equal(kvsource_stats(w.s).restarts, 1);
 		assert_int_equal(w.o.replay_from, 0);
 		replayed_at(&w, 0, &b);
-		tell(&w, KV_IN_REPLAY_END);
-		assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+		tell(&w, KVSOURCE_IN_REPLAY_END);
+		assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 		assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "", 50, 0, "")), GPU);
 		assert_int_equal(holdings_count(w.h), 1);
 		world_close(&w);
@@ -656,21 +656,21 @@ static void without_replay_a_gap_forgets(void **state)
 	world_open(&w, false);
 	begin(&w);
 	live_at(&w, 0, &a);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	live_at(&w, 2, &b);
 	assert_false(w.o.replay);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
-	assert_string_equal(kv_source_why(w.s), "events were lost, and no replay endpoint is configured");
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
+	assert_string_equal(kvsource_why(w.s), "events were lost, and no replay endpoint is configured");
 	assert_int_equal(tiers(&w, 0, 0), 0);
 	assert_int_equal(holdings_count(w.h), 1);
 	live_at(&w, 0, &a); /* not what 0 was before the gap? that is forgotten: a restart */
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(tiers(&w, 0, 0), GPU);
 	world_close(&w);
 	world_open(&w, false);
 	begin(&w);
 	live_at(&w, 41, &a);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	world_close(&w);
 }
 
@@ -684,37 +684,37 @@ static void a_failed_replay_rests(void **state)
 	live_at(&w, 0, &a);
 	live_at(&w, 2, &b);
 	assert_true(w.o.replay);
-	w.now += KV_SOURCE_REPLAY_TIME;
+	w.now += KVSOURCE_REPLAY_TIMEOUT;
 	assert_true(w.o.wake_at == w.now);
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.cancel_replay);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
-	assert_string_equal(kv_source_why(w.s), "the replay failed: no answer for 5 s");
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
+	assert_string_equal(kvsource_why(w.s), "the replay failed: no answer for 5 s");
 	assert_int_equal(holdings_count(w.h), 1); /* b; a is not sure any more */
 	live_at(&w, 5, &b);                       /* another gap does not ask again yet */
 	assert_false(w.o.replay);
-	assert_true(w.o.wake_at == w.now + KV_SOURCE_COOLDOWN);
+	assert_true(w.o.wake_at == w.now + KVSOURCE_COOLDOWN);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay);
 	assert_int_equal(w.o.replay_from, 0);
 	live_at(&w, 6, &a);
-	tell(&w, KV_IN_REPLAY_FAILED); /* what was learnt since stays */
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* what was learnt since stays */
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_int_equal(holdings_count(w.h), 2);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	while (!w.o.replay) { /* a look into the lull comes first */
 		w.now = w.o.wake_at;
-		tell(&w, KV_IN_TICK);
+		tell(&w, KVSOURCE_IN_TICK);
 	}
 	assert_int_equal(w.o.replay_from, 0);
 	replayed_at(&w, 0, &b);
 	assert_int_equal(holdings_count(w.h), 1);
 	for (unsigned i = 1; i <= 6; i++)
 		replayed_at(&w, i, &b);
-	tell(&w, KV_IN_REPLAY_END);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	tell(&w, KVSOURCE_IN_REPLAY_END);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 1);
 	world_close(&w);
 }
@@ -730,18 +730,18 @@ static void a_replay_that_brings_nothing_fails(void **state)
 	live_at(&w, 0, &b);
 	live_at(&w, 1, &a);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 1);
 	live_at(&w, 2, &gone);
 	for (unsigned s = 0; s < 10; s++) {
 		replayed_at(&w, s % 2, s % 2 == 0 ? &b : &a);
 		w.now += CGN_SEC;
 		if (w.now >= w.o.wake_at)
-			tell(&w, KV_IN_TICK);
+			tell(&w, KVSOURCE_IN_TICK);
 	}
 	assert_int_equal(tiers(&w, 0, 0), 0);
-	assert_int_equal(kv_source_stats(w.s).replay_failures, 1);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	assert_int_equal(kvsource_stats(w.s).replay_failures, 1);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
 }
 
@@ -752,24 +752,24 @@ static void what_a_replay_overtook_is_no_restart(void **state)
 	struct ev a = stored(1, 1, -1, 0, BT), other = removed(77, NULL);
 	(void)state;
 	world_open(&w, true);
-	tell(&w, KV_IN_CONNECTED);
+	tell(&w, KVSOURCE_IN_CONNECTED);
 	replayed_at(&w, 0, &a);
 	for (unsigned i = 1; i < 3000; i++)
 		replayed_at(&w, i, &other);
-	tell(&w, KV_IN_REPLAY_END);
+	tell(&w, KVSOURCE_IN_REPLAY_END);
 	for (unsigned i = 500; i < 3000; i++)
 		live_at(&w, i, &other);
 	assert_false(w.o.replay);
-	assert_int_equal(kv_source_stats(w.s).duplicates, 2500);
-	assert_int_equal(kv_source_stats(w.s).restarts, 0);
+	assert_int_equal(kvsource_stats(w.s).duplicates, 2500);
+	assert_int_equal(kvsource_stats(w.s).restarts, 0);
 	assert_int_equal(tiers(&w, 0, 0), GPU);
 	/* too old to tell: if it is another publisher's, the lull's replay shows it */
 	live_at(&w, 0, &other);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 2999);
-	tell(&w, KV_IN_REPLAY_END);
-	assert_int_equal(kv_source_stats(w.s).restarts, 1);
+	tell(&w, KVSOURCE_IN_REPLAY_END);
+	assert_int_equal(kvsource_stats(w.s).restarts, 1);
 	assert_int_equal(tiers(&w, 0, 0), 0);
 	world_close(&w);
 }
@@ -788,18 +788,18 @@ static void two_publishers_at_one_endpoint_demote(void **state)
 			continue;
 		replays++;
 		replayed_at(&w, 0, i % 2 == 0 ? &a : &b);
-		tell(&w, KV_IN_REPLAY_END);
+		tell(&w, KVSOURCE_IN_REPLAY_END);
 	}
 	assert_int_equal(replays, 8);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
-	assert_non_null(strstr(kv_source_why(w.s), "do two publish to this endpoint?"));
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
+	assert_non_null(strstr(kvsource_why(w.s), "do two publish to this endpoint?"));
 	assert_int_equal(holdings_count(w.h), 0);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay);
 	replayed_at(&w, 0, &a);
-	tell(&w, KV_IN_REPLAY_END);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	tell(&w, KVSOURCE_IN_REPLAY_END);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(tiers(&w, 0, 0), GPU);
 	world_close(&w);
 }
@@ -812,26 +812,26 @@ static void an_unparsable_batch_demotes_for_a_while(void **state)
 	world_open(&w, true);
 	begin(&w);
 	live_at(&w, 0, &a);
-	give(&w, KV_IN_LIVE, 1,
+	give(&w, KVSOURCE_IN_LIVE, 1,
 		CGN_STR("\x92\x01\xa3"
 			"bad"));
 	assert_true(w.o.unparsable);
 	assert_string_equal(w.o.head, "9201a3626164");
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_DEMOTED);
-	assert_string_equal(kv_source_why(w.s),
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
+	assert_string_equal(kvsource_why(w.s),
 		"unparsable event, batch 1: an array was expected, at byte 2 of 6");
 	assert_int_equal(holdings_count(w.h), 0);
 	live_at(&w, 2, &b);
 	assert_int_equal(holdings_count(w.h), 0);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay);
 	assert_int_equal(w.o.replay_from, 2); /* behind it */
 	replayed_at(&w, 2, &b);
-	tell(&w, KV_IN_REPLAY_END);
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_PARTIAL);
+	tell(&w, KVSOURCE_IN_REPLAY_END);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_int_equal(holdings_count(w.h), 1);
-	assert_int_equal(kv_source_stats(w.s).errors, 1);
+	assert_int_equal(kvsource_stats(w.s).errors, 1);
 	world_close(&w);
 }
 
@@ -843,21 +843,21 @@ static void a_lull_is_looked_into(void **state)
 	world_open(&w, true);
 	begin(&w);
 	live_at(&w, 0, &a);
-	assert_true(w.o.wake_at == w.now + KV_SOURCE_QUIET);
+	assert_true(w.o.wake_at == w.now + KVSOURCE_QUIET);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 0);
 	replayed_at(&w, 0, &a);
 	replayed_at(&w, 1, &b); /* it was lost */
-	tell(&w, KV_IN_REPLAY_END);
+	tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(holdings_count(w.h), 2);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 1);
-	tell(&w, KV_IN_REPLAY_FAILED); /* nothing is known to be missing */
-	assert_int_equal(kv_source_state(w.s), KV_SOURCE_GOOD);
+	tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* nothing is known to be missing */
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 2);
-	assert_true(w.o.wake_at == w.now + KV_SOURCE_IDLE); /* it looks again now and then */
+	assert_true(w.o.wake_at == w.now + KVSOURCE_IDLE); /* it looks again now and then */
 	world_close(&w);
 }
 
@@ -869,11 +869,11 @@ static void a_lost_connection_goes_stale(void **state)
 	world_open(&w, true);
 	begin(&w);
 	live_at(&w, 0, &a);
-	tell(&w, KV_IN_DISCONNECTED);
-	assert_true(w.o.wake_at == w.now + KV_SOURCE_STALE);
+	tell(&w, KVSOURCE_IN_DISCONNECTED);
+	assert_true(w.o.wake_at == w.now + KVSOURCE_STALE);
 	assert_int_equal(holdings_count(w.h), 1);
 	w.now = w.o.wake_at;
-	tell(&w, KV_IN_TICK);
+	tell(&w, KVSOURCE_IN_TICK);
 	assert_int_equal(holdings_count(w.h), 0);
 	begin(&w); /* asks from 0 */
 	world_close(&w);
@@ -966,21 +966,22 @@ static void carry_out(struct world *w, struct publisher *p)
 			 end = p->next;
 		bool again = false;
 		if (!p->calm && dice(40) == 0) {
-			tell(w, KV_IN_REPLAY_FAILED);
+			tell(w, KVSOURCE_IN_REPLAY_FAILED);
 			continue;
 		}
 		for (uint64_t i = from > oldest ? from : oldest; i < end && !again; i++) {
-			give(w, KV_IN_REPLAYED, i, cgn_buf_view(&p->log[i]));
+			give(w, KVSOURCE_IN_REPLAYED, i, cgn_buf_view(&p->log[i]));
 			again = w->o.replay;
 			if (!again && !p->calm && dice(30) == 0 && p->next < P_LOG) {
 				publish(p);
 				if (dice(3) != 0)
-					give(w, KV_IN_LIVE, p->next - 1, cgn_buf_view(&p->log[p->next - 1]));
+					give(w, KVSOURCE_IN_LIVE, p->next - 1,
+						cgn_buf_view(&p->log[p->next - 1]));
 				again = w->o.replay;
 			}
 		}
 		if (!again)
-			tell(w, KV_IN_REPLAY_END);
+			tell(w, KVSOURCE_IN_REPLAY_END);
 	}
 }
 
@@ -988,17 +989,17 @@ static void some_time_passes(struct world *w, struct publisher *p)
 {
 	w->now += 40 * CGN_SEC;
 	if (w->o.wake_at != 0 && w->now >= w->o.wake_at) {
-		tell(w, KV_IN_TICK);
+		tell(w, KVSOURCE_IN_TICK);
 		carry_out(w, p);
 	}
 }
 
 static void reconnect(struct world *w, struct publisher *p)
 {
-	tell(w, KV_IN_DISCONNECTED);
+	tell(w, KVSOURCE_IN_DISCONNECTED);
 	if (dice(3) == 0)
 		some_time_passes(w, p);
-	tell(w, KV_IN_CONNECTED);
+	tell(w, KVSOURCE_IN_CONNECTED);
 	carry_out(w, p);
 }
 
@@ -1011,27 +1012,27 @@ static void one_turn(struct world *w, struct publisher *p)
 		return;
 	if (fate < 12 && p->next > 3) { /* late: a few come before it */
 		publish(p);
-		give(w, KV_IN_LIVE, last + 1, cgn_buf_view(&p->log[last + 1]));
+		give(w, KVSOURCE_IN_LIVE, last + 1, cgn_buf_view(&p->log[last + 1]));
 		carry_out(w, p);
 	}
-	give(w, KV_IN_LIVE, last, cgn_buf_view(&p->log[last]));
+	give(w, KVSOURCE_IN_LIVE, last, cgn_buf_view(&p->log[last]));
 	carry_out(w, p);
 	if (fate >= 90) /* twice */
-		give(w, KV_IN_LIVE, last, cgn_buf_view(&p->log[last]));
+		give(w, KVSOURCE_IN_LIVE, last, cgn_buf_view(&p->log[last]));
 	carry_out(w, p);
 }
 
-static struct kv_source_stats sums; /* of what happened */
+static struct kvsource_stats sums; /* of what happened */
 static unsigned n_good;
 
-static void note(const struct kv_source_stats *st, enum kv_source_state state)
+static void note(const struct kvsource_stats *st, enum kvsource_state state)
 {
 	sums.duplicates += st->duplicates;
 	sums.gaps += st->gaps;
 	sums.restarts += st->restarts;
 	sums.replay_failures += st->replay_failures;
 	sums.blocks += st->blocks;
-	n_good += state == KV_SOURCE_GOOD;
+	n_good += state == KVSOURCE_GOOD;
 }
 
 static void run_seed(uint64_t seed, bool can_replay)
@@ -1043,7 +1044,7 @@ static void run_seed(uint64_t seed, bool can_replay)
 	p.seed = 1000000;
 	for (unsigned i = 0; i < dice(50); i++)
 		publish(&p);
-	tell(&w, KV_IN_CONNECTED);
+	tell(&w, KVSOURCE_IN_CONNECTED);
 	carry_out(&w, &p);
 	for (unsigned turn = 0; turn < 400; turn++) {
 		one_turn(&w, &p);
@@ -1060,21 +1061,21 @@ static void run_seed(uint64_t seed, bool can_replay)
 	some_time_passes(&w, &p);
 	if (!can_replay) {
 		publish(&p);
-		give(&w, KV_IN_LIVE, p.next - 1, cgn_buf_view(&p.log[p.next - 1]));
+		give(&w, KVSOURCE_IN_LIVE, p.next - 1, cgn_buf_view(&p.log[p.next - 1]));
 	}
 	for (unsigned i = 0; i < 10 && (w.o.replay || w.o.wake_at != 0); i++) {
 		carry_out(&w, &p);
 		some_time_passes(&w, &p);
 	}
-	enum kv_source_state state = kv_source_state(w.s);
-	assert_true(state == KV_SOURCE_GOOD || state == KV_SOURCE_PARTIAL);
-	if (can_replay && p.next < P_BUFFER && state != KV_SOURCE_GOOD)
-		fail_msg("seed %llu: %s, %s", (unsigned long long)seed, kv_source_state_name(state),
-			kv_source_why(w.s));
-	if (wrong(&w, &p, state == KV_SOURCE_GOOD) != 0)
+	enum kvsource_state state = kvsource_state(w.s);
+	assert_true(state == KVSOURCE_GOOD || state == KVSOURCE_PARTIAL);
+	if (can_replay && p.next < P_BUFFER && state != KVSOURCE_GOOD)
+		fail_msg("seed %llu: %s, %s", (unsigned long long)seed, kvsource_state_name(state),
+			kvsource_why(w.s));
+	if (wrong(&w, &p, state == KVSOURCE_GOOD) != 0)
 		fail_msg("seed %llu (%s): %u blocks are wrong", (unsigned long long)seed,
-			kv_source_state_name(state), wrong(&w, &p, state == KV_SOURCE_GOOD));
-	struct kv_source_stats st = kv_source_stats(w.s);
+			kvsource_state_name(state), wrong(&w, &p, state == KVSOURCE_GOOD));
+	struct kvsource_stats st = kvsource_stats(w.s);
 	assert_int_equal(st.errors, 0);
 	note(&st, state);
 	world_close(&w);

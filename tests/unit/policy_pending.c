@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/routing/heat.h"
+#include "policy/routing/hotprefix.h"
 #include "policy/routing/pending.h"
 #include "policy/routing/routing.h"
 
@@ -142,31 +142,31 @@ static void it_stays_in_its_memory_and_keeps_what_is_new(void **state)
 static void heat_counts_what_is_under_way(void **state)
 {
 	(void)state;
-	struct heat *h = NULL;
-	assert_true(cgn_ok(heat_new(4096, &h, NULL)));
-	assert_int_equal(heat_count(h, 5), 0);
+	struct hotprefix *h = NULL;
+	assert_true(cgn_ok(hotprefix_new(4096, &h, NULL)));
+	assert_int_equal(hotprefix_count(h, 5), 0);
 	for (int i = 0; i < 40; i++)
-		assert_true(heat_add(h, 5));
-	assert_true(heat_add(h, 6));
-	assert_int_equal(heat_count(h, 5), 40);
-	assert_int_equal(heat_count(h, 6), 1);
+		assert_true(hotprefix_add(h, 5));
+	assert_true(hotprefix_add(h, 6));
+	assert_int_equal(hotprefix_count(h, 5), 40);
+	assert_int_equal(hotprefix_count(h, 6), 1);
 	for (int i = 0; i < 40; i++)
-		heat_drop(h, 5);
-	assert_int_equal(heat_count(h, 5), 0);
-	heat_drop(h, 5);
-	assert_int_equal(heat_count(h, 5), 0);
-	assert_int_equal(heat_count(h, 6), 1);
+		hotprefix_drop(h, 5);
+	assert_int_equal(hotprefix_count(h, 5), 0);
+	hotprefix_drop(h, 5);
+	assert_int_equal(hotprefix_count(h, 5), 0);
+	assert_int_equal(hotprefix_count(h, 6), 1);
 	unsigned counted = 0;
 	for (uint64_t i = 0; i < 5000; i++) /* 512 places: the rest is not counted, and gives nothing back */
-		counted += heat_add(h, route_hash(&i, sizeof i));
+		counted += hotprefix_add(h, route_hash(&i, sizeof i));
 	assert_in_range(counted, 300, 511);
-	assert_in_range(heat_bytes(h), 4096, 8192);
-	heat_free(&h);
-	heat_free(&h);
+	assert_in_range(hotprefix_bytes(h), 4096, 8192);
+	hotprefix_free(&h);
+	hotprefix_free(&h);
 }
 
 struct racer {
-	struct heat *heat;
+	struct hotprefix *hotprefix;
 	struct pending *pending;
 	uint64_t seed;
 };
@@ -177,7 +177,7 @@ static void *race(void *arg)
 	uint64_t chain[BLOCKS];
 	struct route_cand c[4];
 	for (uint64_t i = 0; i < 4000; i++) {
-		bool added = heat_add(a->heat, i % 13);
+		bool added = hotprefix_add(a->hotprefix, i % 13);
 		fill_chain(chain, BLOCKS, (i + a->seed) % 11);
 		uint32_t b =
 			pending_add(a->pending, chain, BLOCKS, 0, (uint16_t)(i % 3 * 7), i, 600 * CGN_SEC);
@@ -188,7 +188,7 @@ static void *race(void *arg)
 				return arg;
 		pending_drop(a->pending, b);
 		if (added)
-			heat_drop(a->heat, i % 13);
+			hotprefix_drop(a->hotprefix, i % 13);
 	}
 	return c[3].held > 0 ? arg : NULL;
 }
@@ -196,9 +196,9 @@ static void *race(void *arg)
 static void they_are_safe_without_locks(void **state)
 {
 	(void)state;
-	struct heat *h = NULL;
+	struct hotprefix *h = NULL;
 	struct pending *p = pending_of(1 << 15);
-	assert_true(cgn_ok(heat_new(4096, &h, NULL)));
+	assert_true(cgn_ok(hotprefix_new(4096, &h, NULL)));
 	struct racer a[3] = {{h, p, 1}, {h, p, 5}, {h, p, 9}};
 	pthread_t t[3];
 	for (int i = 0; i < 3; i++)
@@ -209,13 +209,13 @@ static void they_are_safe_without_locks(void **state)
 		assert_null(bad);
 	}
 	for (uint64_t i = 0; i < 13; i++)
-		assert_int_equal(heat_count(h, i), 0);
+		assert_int_equal(hotprefix_count(h, i), 0);
 	uint64_t chain[BLOCKS];
 	for (uint64_t i = 0; i < 11; i++) {
 		fill_chain(chain, BLOCKS, i);
 		assert_int_equal(held(p, chain, BLOCKS, 1, 4000), 0);
 	}
-	heat_free(&h);
+	hotprefix_free(&h);
 	pending_free(&p);
 }
 

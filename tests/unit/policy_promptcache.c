@@ -21,7 +21,7 @@ static uint64_t next_random(uint64_t *s)
 }
 
 struct chain {
-	struct tokens_chain c;
+	struct prefix_tokens c;
 	uint64_t digests[BLOCKS];
 };
 
@@ -29,7 +29,7 @@ static void start(struct chain *c, uint32_t block_tokens, size_t cap)
 {
 	const struct digest root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
 	memset(c->digests, 0, sizeof c->digests);
-	tokens_chain_start(&c->c, &root, block_tokens, c->digests, cap);
+	prefix_tokens_start(&c->c, &root, block_tokens, c->digests, cap);
 }
 
 static void same(const struct chain *a, const struct chain *b)
@@ -52,7 +52,7 @@ static void a_block_is_its_ids_as_little_endian_numbers(void **state)
 	const char block[] = "\x01\0\0\0\x04\x03\x02\x01";
 	struct digest root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
 	start(&c, 2, BLOCKS);
-	tokens_chain_add(&c.c, ids, CGN_COUNT(ids));
+	prefix_tokens_add(&c.c, ids, CGN_COUNT(ids));
 	struct digest want = digest_chain_next(&root, (struct cgn_str){block, 8});
 	assert_int_equal(c.c.n, 1);
 	assert_int_equal(c.c.n_left, 1);
@@ -71,11 +71,11 @@ static void how_ids_come_does_not_matter(void **state)
 		struct chain whole, parts;
 		start(&whole, block, BLOCKS);
 		start(&parts, block, BLOCKS);
-		tokens_chain_add(&whole.c, ids, CGN_COUNT(ids));
+		prefix_tokens_add(&whole.c, ids, CGN_COUNT(ids));
 		for (size_t at = 0; at < CGN_COUNT(ids);) {
 			size_t n = next_random(&rng) % 50;
 			n = n < CGN_COUNT(ids) - at ? n : CGN_COUNT(ids) - at;
-			tokens_chain_add(&parts.c, ids + at, n);
+			prefix_tokens_add(&parts.c, ids + at, n);
 			at += n;
 		}
 		same(&whole, &parts);
@@ -88,8 +88,8 @@ static void a_full_chain_takes_nothing_more(void **state)
 	struct chain c;
 	const uint32_t ids[10] = {0};
 	start(&c, 2, 3);
-	tokens_chain_add(&c.c, ids, CGN_COUNT(ids));
-	assert_true(tokens_chain_full(&c.c));
+	prefix_tokens_add(&c.c, ids, CGN_COUNT(ids));
+	assert_true(prefix_tokens_full(&c.c));
 	assert_int_equal(c.c.n_tokens, 6);
 	assert_int_equal(c.c.n_left, 0);
 }
@@ -98,10 +98,10 @@ static void what_is_no_text_is_no_vocabularys_id(void **state)
 {
 	(void)state;
 	const struct digest one = digest_of(CGN_STR("a picture")), two = digest_of(CGN_STR("another"));
-	uint32_t ids[TOKENS_FOREIGN_IDS], other[TOKENS_FOREIGN_IDS];
-	tokens_foreign(&one, ids);
-	tokens_foreign(&two, other);
-	for (size_t i = 0; i < TOKENS_FOREIGN_IDS; i++)
+	uint32_t ids[PREFIX_FOREIGN_IDS], other[PREFIX_FOREIGN_IDS];
+	prefix_tokens_foreign(&one, ids);
+	prefix_tokens_foreign(&two, other);
+	for (size_t i = 0; i < PREFIX_FOREIGN_IDS; i++)
 		assert_true(ids[i] >= TOKENS_FOREIGN);
 	assert_memory_not_equal(ids, other, sizeof ids);
 }
@@ -122,7 +122,7 @@ static void add_segment(struct chain *c, uint32_t segment)
 	size_t n = next_random(&rng) % CGN_COUNT(ids);
 	for (size_t i = 0; i < n; i++)
 		ids[i] = (uint32_t)next_random(&rng) % 100000;
-	tokens_chain_add(&c->c, ids, n);
+	prefix_tokens_add(&c->c, ids, n);
 }
 
 static void without_cache(const struct text *t, struct chain *out, uint32_t block, size_t cap)

@@ -684,7 +684,7 @@ static void a_shared_prompt_does_not_pile_up(void **state)
 			chain[0] = 42;
 			for (uint16_t i = 0; i < 6; i++) {
 				c[i] = idle(i);
-				c[i].speed = SPEED_DEFAULT;
+				c[i].speed = ROUTE_SPEED_DEFAULT;
 				if (talk == 0)
 					route_record_add(record, chain, 1, i);
 			}

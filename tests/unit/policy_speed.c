@@ -28,15 +28,15 @@ static void prefill_is_what_prompts_took(void **state)
 {
 	(void)state;
 	struct route_speed s = {0};
-	speed_prefill(&s, 300, 3000);
+	route_speed_prefill(&s, 300, 3000);
 	assert_true(near_to(s.prefill_ms, 0.1, 1e-3)); /* the first is all that is known */
 	for (int i = 0; i < 2000; i++) {
 		double tokens = any(100, 20000);
-		speed_prefill(&s, tokens * 0.04 * any(0.9, 1.1), tokens);
+		route_speed_prefill(&s, tokens * 0.04 * any(0.9, 1.1), tokens);
 	}
 	assert_true(near_to(s.prefill_ms, 0.04, 0.05));
 	float was = s.prefill_ms;
-	speed_prefill(&s, 9000, SPEED_LEAST - 1); /* too little to say anything */
+	route_speed_prefill(&s, 9000, ROUTE_SPEED_LEAST - 1); /* too little to say anything */
 	assert_true(near_to(s.prefill_ms, (double)was, 1e-6));
 }
 
@@ -44,14 +44,14 @@ static void one_outlier_moves_little(void **state)
 {
 	(void)state;
 	struct route_speed s = {.prefill_ms = 0.05F};
-	speed_prefill(&s, 600000, 4096); /* ten minutes for what takes 200 ms */
+	route_speed_prefill(&s, 600000, 4096); /* ten minutes for what takes 200 ms */
 	assert_true(near_to(s.prefill_ms, 0.05, 0.25));
-	speed_prefill(&s, 1e-9, 4096);
+	route_speed_prefill(&s, 1e-9, 4096);
 	assert_true(near_to(s.prefill_ms, 0.05, 0.25));
 	/* a first one that was wrong is made good */
 	s.prefill_ms = 100;
 	for (int i = 0; i < 500; i++)
-		speed_prefill(&s, 200, 4096);
+		route_speed_prefill(&s, 200, 4096);
 	assert_true(near_to(s.prefill_ms, 200.0 / 4096, 0.05));
 }
 
@@ -68,7 +68,8 @@ static void decode_finds_its_three_parts(void **state)
 	for (int i = 0; i < 5000; i++) {
 		double tokens = any(20, 600), beside = any(0, 30),
 		       stall = any(0, 1) < 0.5 ? 0 : tokens * any(0, 20);
-		speed_decode(&s, stream_ms(tokens, beside, stall) * any(0.98, 1.02), tokens, beside, stall);
+		route_speed_decode(&s, stream_ms(tokens, beside, stall) * any(0.98, 1.02), tokens, beside,
+			stall);
 	}
 	assert_true(near_to(s.step_ms, 12, 0.05));
 	assert_true(near_to(s.batch_ms, 0.12, 0.35));
@@ -82,7 +83,8 @@ static void slow_and_fast_engines_learn_alike(void **state)
 		struct route_speed s = {0};
 		for (int i = 0; i < 5000; i++) {
 			double beside = any(0, 30), stall = any(0, 1) < 0.5 ? 0 : 100 * any(0, 20);
-			speed_decode(&s, scale * stream_ms(100, beside, stall), 100, beside, scale * stall);
+			route_speed_decode(&s, scale * stream_ms(100, beside, stall), 100, beside,
+				scale * stall);
 		}
 		assert_true(near_to(s.step_ms, 12 * scale, 0.05));
 		assert_true(near_to(s.interference, 0.9, 0.1));
@@ -99,8 +101,8 @@ static void whatever_comes_in_speeds_stay_sane(void **state)
 		double v[4];
 		for (int k = 0; k < 4; k++)
 			v[k] = any(0, 1) < 0.5 ? odd[(size_t)any(0, (double)n)] : any(0, 5000);
-		speed_decode(&s, v[0], v[1], v[2], v[3]);
-		speed_prefill(&s, v[0], v[1]);
+		route_speed_decode(&s, v[0], v[1], v[2], v[3]);
+		route_speed_prefill(&s, v[0], v[1]);
 		assert_true(isfinite(s.prefill_ms) && s.prefill_ms >= 0 && s.prefill_ms <= 1000);
 		assert_true(isfinite(s.step_ms) && s.step_ms >= 0 && s.step_ms <= 10000);
 		assert_true(isfinite(s.batch_ms) && s.batch_ms >= 0 && s.batch_ms <= 10000);

@@ -9,13 +9,13 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/routing/tail.h"
+#include "policy/routing/prompttail.h"
 #include "policy/routing/trust.h"
 
 static double after(double trust, unsigned n, uint64_t predicted, uint64_t actual)
 {
 	for (unsigned i = 0; i < n; i++)
-		trust = trust_step(trust, predicted, actual);
+		trust = route_trust_step(trust, predicted, actual);
 	return trust;
 }
 
@@ -40,8 +40,8 @@ static void a_liar_sinks_to_the_floor_and_no_deeper(void **state)
 	(void)state;
 	assert_true(after(1, 1, 4096, 0) < 1);
 	assert_true(after(1, 6, 4096, 0) < 0.5);
-	assert_true(after(1, 100, 4096, 0) <= TRUST_FLOOR + 1e-9);
-	assert_true(after(1, 100000, UINT64_MAX, 0) >= TRUST_FLOOR);
+	assert_true(after(1, 100, 4096, 0) <= ROUTE_TRUST_FLOOR + 1e-9);
+	assert_true(after(1, 100000, UINT64_MAX, 0) >= ROUTE_TRUST_FLOOR);
 }
 
 static void who_tells_the_truth_again_is_believed_again(void **state)
@@ -57,14 +57,14 @@ static void half_a_truth_settles_in_the_middle(void **state)
 	(void)state;
 	double t = after(1, 1000, 900, 405); /* half of 900 * slack */
 	assert_true(fabs(t - 0.5) < 1e-6);
-	assert_true(fabs(after(TRUST_FLOOR, 1000, 900, 405) - t) < 1e-6); /* from wherever it comes */
+	assert_true(fabs(after(ROUTE_TRUST_FLOOR, 1000, 900, 405) - t) < 1e-6); /* from wherever it comes */
 }
 
 static void small_promises_say_nothing(void **state)
 {
 	(void)state;
-	assert_true(is_one(after(1, 1000, TRUST_LEAST - 1, 0)));
-	assert_true(after(0.5, 1000, TRUST_LEAST - 1, 500) < 0.51);
+	assert_true(is_one(after(1, 1000, ROUTE_TRUST_LEAST - 1, 0)));
+	assert_true(after(0.5, 1000, ROUTE_TRUST_LEAST - 1, 500) < 0.51);
 }
 
 static void trust_is_monotone_and_bounded_for_all_inputs(void **state)
@@ -76,13 +76,14 @@ static void trust_is_monotone_and_bounded_for_all_inputs(void **state)
 		uint64_t predicted = mix_xorshift_star(&seed) >> mix_xorshift_star(&seed) % 64;
 		uint64_t lo = mix_xorshift_star(&seed) >> mix_xorshift_star(&seed) % 64,
 			 hi = lo + (mix_xorshift_star(&seed) >> 40);
-		double a = trust_step(t, predicted, lo), b = trust_step(t, predicted, hi >= lo ? hi : lo);
-		assert_true(a >= TRUST_FLOOR && a <= 1 && b >= TRUST_FLOOR && b <= 1);
+		double a = route_trust_step(t, predicted, lo),
+		       b = route_trust_step(t, predicted, hi >= lo ? hi : lo);
+		assert_true(a >= ROUTE_TRUST_FLOOR && a <= 1 && b >= ROUTE_TRUST_FLOOR && b <= 1);
 		assert_true(b >= a); /* more found is never believed less */
 	}
-	assert_true(trust_step((double)NAN, 4096, 4096) >= TRUST_FLOOR &&
-		trust_step(-5, 100, 100) >= TRUST_FLOOR);
-	assert_true(trust_step(17, 4096, 4096) <= 1);
+	assert_true(route_trust_step((double)NAN, 4096, 4096) >= ROUTE_TRUST_FLOOR &&
+		route_trust_step(-5, 100, 100) >= ROUTE_TRUST_FLOOR);
+	assert_true(route_trust_step(17, 4096, 4096) <= 1);
 }
 
 /* ---- tails ---- */
@@ -90,45 +91,45 @@ static void trust_is_monotone_and_bounded_for_all_inputs(void **state)
 static void a_tail_is_found_where_it_was_put(void **state)
 {
 	(void)state;
-	struct tail_table *t = NULL;
-	assert_true(cgn_ok(tail_new(1 << 20, &t, NULL)));
-	assert_int_equal(tail_get(t, 1, 2).prompt, 0);
-	tail_put(t, 1, 2, (struct tail){345, 67});
-	assert_int_equal(tail_get(t, 1, 2).prompt, 345);
-	assert_int_equal(tail_get(t, 1, 2).answer, 67);
-	assert_int_equal(tail_get(t, 1, 3).prompt, 0); /* another node */
-	assert_int_equal(tail_get(t, 2, 2).prompt, 0);
-	tail_put(t, 1, 2, (struct tail){17, 0}); /* the last one counts */
-	assert_int_equal(tail_get(t, 1, 2).prompt, 17);
-	assert_int_equal(tail_get(t, 1, 2).answer, 0);
-	tail_put(t, 1, 2, (struct tail){UINT64_MAX, UINT64_MAX}); /* as much as fits an entry */
-	assert_int_equal(tail_get(t, 1, 2).prompt, (1 << 24) - 1);
-	assert_int_equal(tail_get(t, 1, 2).answer, 65535);
-	assert_true(tail_bytes(t) >= 1 << 20 && tail_bytes(t) < (1 << 20) + 256);
-	tail_free(&t);
-	tail_free(&t);
+	struct prompttail_table *t = NULL;
+	assert_true(cgn_ok(prompttail_new(1 << 20, &t, NULL)));
+	assert_int_equal(prompttail_get(t, 1, 2).prompt, 0);
+	prompttail_put(t, 1, 2, (struct tail){345, 67});
+	assert_int_equal(prompttail_get(t, 1, 2).prompt, 345);
+	assert_int_equal(prompttail_get(t, 1, 2).answer, 67);
+	assert_int_equal(prompttail_get(t, 1, 3).prompt, 0); /* another node */
+	assert_int_equal(prompttail_get(t, 2, 2).prompt, 0);
+	prompttail_put(t, 1, 2, (struct tail){17, 0}); /* the last one counts */
+	assert_int_equal(prompttail_get(t, 1, 2).prompt, 17);
+	assert_int_equal(prompttail_get(t, 1, 2).answer, 0);
+	prompttail_put(t, 1, 2, (struct tail){UINT64_MAX, UINT64_MAX}); /* as much as fits an entry */
+	assert_int_equal(prompttail_get(t, 1, 2).prompt, (1 << 24) - 1);
+	assert_int_equal(prompttail_get(t, 1, 2).answer, 65535);
+	assert_true(prompttail_bytes(t) >= 1 << 20 && prompttail_bytes(t) < (1 << 20) + 256);
+	prompttail_free(&t);
+	prompttail_free(&t);
 }
 
 static void tails_are_right_or_forgotten(void **state)
 {
 	(void)state;
 	enum { N = 20000 };
-	struct tail_table *t = NULL;
+	struct prompttail_table *t = NULL;
 	unsigned found = 0, recent = 0;
-	assert_true(cgn_ok(tail_new(64 * 1024, &t, NULL))); /* 8,192 entries */
+	assert_true(cgn_ok(prompttail_new(64 * 1024, &t, NULL))); /* 8,192 entries */
 	uint64_t seed = 99;
 	for (uint64_t i = 0; i < N; i++)
-		tail_put(t, mix_xorshift_star(&seed), 5, (struct tail){i + 1, 3});
+		prompttail_put(t, mix_xorshift_star(&seed), 5, (struct tail){i + 1, 3});
 	seed = 99;
 	for (uint64_t i = 0; i < N; i++) {
-		uint64_t got = tail_get(t, mix_xorshift_star(&seed), 5).prompt;
+		uint64_t got = prompttail_get(t, mix_xorshift_star(&seed), 5).prompt;
 		assert_true(got == 0 || got == i + 1);
 		found += got != 0;
 		recent += got != 0 && i >= N - 2048;
 	}
 	assert_true(found <= 8192 && found > 5000);
 	assert_true(recent > 1900); /* the newest are the last to be replaced */
-	tail_free(&t);
+	prompttail_free(&t);
 }
 
 int main(void)

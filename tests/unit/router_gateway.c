@@ -381,7 +381,7 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	const struct kvindex_cfg index = {.max_bytes = 64 << 20, .max_readers = 1, .seed = 1};
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.choice.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.choice.record, NULL)));
-	assert_true(cgn_ok(tail_new(1 << 16, &w->shared.tails, NULL)));
+	assert_true(cgn_ok(prompttail_new(1 << 16, &w->shared.tails, NULL)));
 	assert_non_null(w->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *w->shared.tallies));
 	assert_true(cgn_ok(limit_table_new(1 << 10, &w->shared.limits, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
@@ -437,7 +437,7 @@ static void world_close(void)
 	kvindex_free(&w->shared.choice.index);
 	telemetry_free(&w->shared.telemetry);
 	route_record_free(&w->shared.choice.record);
-	tail_free(&w->shared.tails);
+	prompttail_free(&w->shared.tails);
 	free(w->shared.tallies);
 	limit_table_free(&w->shared.limits);
 	cluster_free(&w->cluster);
@@ -1051,7 +1051,7 @@ static uint64_t last_digest(void)
 static struct tail tail_of(uint64_t digest)
 {
 	const char *id = w->cluster->by_slot[0]->info->id;
-	return tail_get(w->shared.tails, digest, route_hash(id, strlen(id)));
+	return prompttail_get(w->shared.tails, digest, route_hash(id, strlen(id)));
 }
 
 static void several_answers_are_no_tail(void **state)
@@ -1091,8 +1091,8 @@ static void feed_all(void)
 	struct cluster_view *view = NULL;
 	for (size_t i = 0; i < w->n_agents; i++) {
 		struct cluster_node *n = w->cluster->by_slot[i];
-		assert_true(cgn_ok(kvindex_node_add(w->shared.choice.index, &n->lane, NULL)));
-		n->has_lane = n->fed = true;
+		assert_true(cgn_ok(kvindex_node_add(w->shared.choice.index, &n->index_id, NULL)));
+		n->has_index_id = n->fed = true;
 	}
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
 	gw_worker_tell(w->worker, view, NULL);
@@ -1119,7 +1119,8 @@ static void engines_with_events_are_known_by_the_index(void **state)
 	/* it was sent there, and the engine says that it holds nothing */
 	assert_int_equal(strncmp(w->hit, "0/", 2), 0);
 	for (uint16_t i = 0; i < 2; i++) { /* whoever holds it gets it */
-		uint16_t here = w->cluster->by_slot[i]->lane, there = w->cluster->by_slot[1 - i]->lane;
+		uint16_t here = w->cluster->by_slot[i]->index_id,
+			 there = w->cluster->by_slot[1 - i]->index_id;
 		kvindex_set(w->shared.choice.index, there, w->seen_digests, (uint8_t[16]){0}, 16);
 		kvindex_set(w->shared.choice.index, here, w->seen_digests, ram, 12);
 		settle();
@@ -1313,23 +1314,23 @@ static void a_node_without_a_lane_gets_one_when_there_is_room(void **state)
 	struct cluster_node *n = w->cluster->by_slot[watch.slot];
 	uint64_t sums[BLOCK_RANGES] = {0};
 	Cognitora__V1__ResidencyCheck check = COGNITORA__V1__RESIDENCY_CHECK__INIT;
-	uint16_t lane = 0;
+	uint16_t index_id = 0;
 	check.sums = sums;
 	check.n_sums = BLOCK_RANGES;
 	cgn_hook_init(&r.publish, published);
 	router_residency_init(&r);
-	while (cgn_ok(kvindex_node_add(w->shared.choice.index, &lane, NULL)))
+	while (cgn_ok(kvindex_node_add(w->shared.choice.index, &index_id, NULL)))
 		continue;
 	router_residency_open(&watch);
-	assert_false(n->has_lane);
+	assert_false(n->has_index_id);
 	router_residency_compare(&watch, &check);
-	assert_false(n->has_lane); /* still none */
+	assert_false(n->has_index_id); /* still none */
 	kvindex_node_remove(w->shared.choice.index, 77);
 	while (kvindex_tick(w->shared.choice.index, 1 << 20))
 		continue;
 	router_residency_compare(&watch, &check);
-	assert_true(n->has_lane);
-	assert_int_equal(n->lane, 77);
+	assert_true(n->has_index_id);
+	assert_int_equal(n->index_id, 77);
 	assert_int_equal(watch.stale_since, 0); /* all of it is known: it holds nothing */
 	turn_for(10 * CGN_MSEC);
 	world_close();

@@ -33,7 +33,7 @@ struct wire { /* batches on their way, that may overtake each other */
 };
 
 struct link { /* an agent's changes on their way to a router */
-	uint16_t lane;
+	uint16_t index_id;
 	bool up;
 	uint64_t *touched;
 	size_t n, cap;
@@ -48,7 +48,7 @@ struct node {
 	struct wire wire;
 	struct holdings *held;
 	struct holdings *ever; /* what its engines held at any time */
-	struct kv_source *source;
+	struct kvsource *source;
 	cgn_nsec wake_at;
 	struct link link[ROUTERS];
 	unsigned number;
@@ -60,7 +60,7 @@ struct fleet {
 	cgn_nsec now;
 	uint64_t rng;
 	bool storm;
-	struct kv_source_stats sums;
+	struct kvsource_stats sums;
 	unsigned engine_deaths, agent_deaths, links_lost, repairs, garbled;
 };
 
@@ -178,27 +178,27 @@ static void on_changed(void *user, uint64_t digest)
 	}
 }
 
-static void tell(struct fleet *f, struct node *e, enum kv_source_input_type type, uint64_t seq,
+static void tell(struct fleet *f, struct node *e, enum kvsource_input_type type, uint64_t seq,
 	struct cgn_str payload);
 
 static void replay(struct fleet *f, struct node *e, uint64_t from)
 {
 	for (uint64_t i = from; i < e->published; i++) {
 		if (mishap(f, 200)) {
-			tell(f, e, KV_IN_REPLAY_FAILED, 0, (struct cgn_str){0});
+			tell(f, e, KVSOURCE_IN_REPLAY_FAILED, 0, (struct cgn_str){0});
 			return;
 		}
-		tell(f, e, KV_IN_REPLAYED, i, cgn_buf_view(&e->log[i]));
+		tell(f, e, KVSOURCE_IN_REPLAYED, i, cgn_buf_view(&e->log[i]));
 	}
-	tell(f, e, KV_IN_REPLAY_END, 0, (struct cgn_str){0});
+	tell(f, e, KVSOURCE_IN_REPLAY_END, 0, (struct cgn_str){0});
 }
 
-static void tell(struct fleet *f, struct node *e, enum kv_source_input_type type, uint64_t seq,
+static void tell(struct fleet *f, struct node *e, enum kvsource_input_type type, uint64_t seq,
 	struct cgn_str payload)
 {
-	struct kv_source_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
-	struct kv_source_orders o;
-	kv_source_step(e->source, &in, f->now, &o);
+	struct kvsource_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
+	struct kvsource_orders o;
+	kvsource_step(e->source, &in, f->now, &o);
 	e->wake_at = o.wake_at;
 	f->garbled += o.unparsable;
 	if (o.replay)
@@ -210,30 +210,30 @@ static void agent_start(struct node *e)
 	struct cgn_err err;
 	bool sglang = e->number % SIM_DIALECT_COUNT >= SIM_DIALECT_SGLANG;
 	assert_true(cgn_ok(holdings_new(100000, on_changed, e, &e->held, &err)));
-	const struct kv_source_cfg cfg = {.model = "m",
+	const struct kvsource_cfg cfg = {.model = "m",
 		.lora_is_model = !sglang,
 		.block_tokens = BLOCK,
 		.can_replay = true};
-	assert_true(cgn_ok(kv_source_new(&cfg, e->held, &e->source, &err)));
+	assert_true(cgn_ok(kvsource_new(&cfg, e->held, &e->source, &err)));
 	e->wake_at = 0;
 }
 
 static void agent_stop(struct fleet *f, struct node *e)
 {
-	struct kv_source_stats s = kv_source_stats(e->source);
+	struct kvsource_stats s = kvsource_stats(e->source);
 	f->sums.gaps += s.gaps;
 	f->sums.duplicates += s.duplicates;
 	f->sums.restarts += s.restarts;
 	f->sums.replay_failures += s.replay_failures;
 	f->sums.errors += s.errors;
-	kv_source_free(&e->source);
+	kvsource_free(&e->source);
 	assert_int_equal(holdings_count(e->held), 0);
 	holdings_free(&e->held);
 }
 
 static void connect(struct fleet *f, struct node *e)
 {
-	tell(f, e, KV_IN_CONNECTED, 0, (struct cgn_str){0});
+	tell(f, e, KVSOURCE_IN_CONNECTED, 0, (struct cgn_str){0});
 }
 
 /* What is on the wire arrives, or some of it, in whatever order. */
@@ -250,24 +250,24 @@ static void deliver(struct fleet *f, struct node *e)
 		struct cgn_str payload =
 			bad ? (struct cgn_str){garbage, sizeof garbage - 1} : cgn_buf_view(&e->log[seq]);
 		for (unsigned times = mishap(f, 10) ? 2 : 1; times > 0; times--)
-			tell(f, e, KV_IN_LIVE, seq, payload);
+			tell(f, e, KVSOURCE_IN_LIVE, seq, payload);
 	}
 	if (e->wake_at != 0 && f->now >= e->wake_at)
-		tell(f, e, KV_IN_TICK, 0, (struct cgn_str){0});
+		tell(f, e, KVSOURCE_IN_TICK, 0, (struct cgn_str){0});
 }
 
 /* ---- a router ---- */
 
 struct teller {
 	struct kvindex *index;
-	uint16_t lane;
+	uint16_t index_id;
 };
 
 static void tell_block(void *user, uint64_t digest, unsigned tiers)
 {
 	const struct teller *t = user;
 	uint8_t mask = (uint8_t)tiers;
-	kvindex_set(t->index, t->lane, &digest, &mask, 1);
+	kvindex_set(t->index, t->index_id, &digest, &mask, 1);
 }
 
 /* A watch begins: a lane that holds nothing, then a snapshot. */
@@ -277,11 +277,11 @@ static void watch(struct fleet *f, struct node *e, unsigned router)
 	struct link *l = &e->link[router];
 	struct teller t = {.index = f->index[router]};
 	if (l->up)
-		kvindex_node_remove(t.index, l->lane);
+		kvindex_node_remove(t.index, l->index_id);
 	while (kvindex_tick(t.index, 1000))
 		continue;
-	assert_true(cgn_ok(kvindex_node_add(t.index, &l->lane, &err)));
-	t.lane = l->lane;
+	assert_true(cgn_ok(kvindex_node_add(t.index, &l->index_id, &err)));
+	t.index_id = l->index_id;
 	l->up = true;
 	l->n = 0;
 	holdings_each(e->held, BLOCK_RANGES, tell_block, &t);
@@ -290,7 +290,7 @@ static void watch(struct fleet *f, struct node *e, unsigned router)
 static void flush(struct fleet *f, struct node *e, unsigned router)
 {
 	struct link *l = &e->link[router];
-	struct teller t = {f->index[router], l->lane};
+	struct teller t = {f->index[router], l->index_id};
 	if (mishap(f, 60)) { /* the router sees a gap in the numbers */
 		f->links_lost++;
 		watch(f, e, router);
@@ -304,16 +304,16 @@ static void flush(struct fleet *f, struct node *e, unsigned router)
 
 static void check(struct fleet *f, struct node *e, unsigned router)
 {
-	struct teller t = {f->index[router], e->link[router].lane};
+	struct teller t = {f->index[router], e->link[router].index_id};
 	const uint64_t *sums = holdings_sums(e->held);
 	for (unsigned range = 0; range < BLOCK_RANGES; range++) {
-		if (sums[range] == kvindex_sums(t.index, t.lane)[range])
+		if (sums[range] == kvindex_sums(t.index, t.index_id)[range])
 			continue;
-		kvindex_clear(t.index, t.lane, range);
+		kvindex_clear(t.index, t.index_id, range);
 		holdings_each(e->held, range, tell_block, &t);
 		f->repairs++;
 	}
-	assert_memory_equal(sums, kvindex_sums(t.index, t.lane), BLOCK_RANGES * sizeof *sums);
+	assert_memory_equal(sums, kvindex_sums(t.index, t.index_id), BLOCK_RANGES * sizeof *sums);
 }
 
 /* ---- life and death ---- */
@@ -324,7 +324,7 @@ static void engine_dies(struct fleet *f, struct node *e)
 	engine_stop(e);
 	engine_start(e);
 	if (draw(f, 2) == 0)
-		tell(f, e, KV_IN_DISCONNECTED, 0, (struct cgn_str){0});
+		tell(f, e, KVSOURCE_IN_DISCONNECTED, 0, (struct cgn_str){0});
 	connect(f, e);
 }
 
@@ -391,9 +391,9 @@ static void index_is_exact(struct fleet *f, struct node *e)
 	truth_of(e, &t);
 	assert_int_equal(holdings_count(e->held), t.n);
 	for (unsigned r = 0; r < ROUTERS; r++) {
-		assert_int_equal(kvindex_count(f->index[r], e->link[r].lane), t.n);
+		assert_int_equal(kvindex_count(f->index[r], e->link[r].index_id), t.n);
 		for (size_t i = 0; i < t.n; i++) {
-			unsigned is = kvindex_tiers(f->index[r], e->link[r].lane, t.digest[i]);
+			unsigned is = kvindex_tiers(f->index[r], e->link[r].index_id, t.digest[i]);
 			if (is != t.tiers[i])
 				fail_msg(
 					"node %u, router %u: block %zu lies in tiers %u, and in %u to the index",
@@ -413,7 +413,7 @@ static void index_is_sane(struct fleet *f)
 {
 	for (unsigned i = 0; i < NODES; i++)
 		for (unsigned r = 0; r < ROUTERS; r++)
-			kvindex_each(f->index[r], f->node[i].link[r].lane, BLOCK_RANGES, was_there,
+			kvindex_each(f->index[r], f->node[i].link[r].index_id, BLOCK_RANGES, was_there,
 				&f->node[i]);
 }
 
@@ -425,18 +425,18 @@ static void calm_down(struct fleet *f)
 	for (unsigned i = 0; i < NODES; i++) {
 		struct node *e = &f->node[i];
 		deliver(f, e);
-		f->now += KV_SOURCE_COOLDOWN + CGN_SEC;
+		f->now += KVSOURCE_COOLDOWN + CGN_SEC;
 		deliver(f, e);
-		tell(f, e, KV_IN_DISCONNECTED, 0, (struct cgn_str){0});
+		tell(f, e, KVSOURCE_IN_DISCONNECTED, 0, (struct cgn_str){0});
 		connect(f, e);
 		/* what rubbish stood for is only known when the engine begins anew */
-		if (kv_source_stats(e->source).errors > 0)
+		if (kvsource_stats(e->source).errors > 0)
 			engine_dies(f, e);
 		engine_serve(f, e);
 		deliver(f, e);
-		if (kv_source_state(e->source) != KV_SOURCE_GOOD)
+		if (kvsource_state(e->source) != KVSOURCE_GOOD)
 			fail_msg("node %u is %s: %s", e->number,
-				kv_source_state_name(kv_source_state(e->source)), kv_source_why(e->source));
+				kvsource_state_name(kvsource_state(e->source)), kvsource_why(e->source));
 		for (unsigned r = 0; r < ROUTERS; r++) {
 			flush(f, e, r);
 			check(f, e, r);
@@ -480,7 +480,7 @@ static void fleet_close(struct fleet *f)
 static void ends_exact(void **state)
 {
 	static struct fleet f;
-	struct kv_source_stats all = {0};
+	struct kvsource_stats all = {0};
 	unsigned deaths = 0, lost = 0, repairs = 0, garbled = 0;
 	(void)state;
 	for (uint64_t seed = 1; seed <= 6; seed++) {

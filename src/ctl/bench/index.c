@@ -371,7 +371,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 {
 	b->file = ctl_flag(a, "--trace");
 	uint64_t nodes[MAX_CASES];
-	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, KVINDEX_LANES, nodes, MAX_CASES, &b->n_cases, err));
+	CGN_TRY(ctl_flag_u64s(a, "--nodes", 1, KVINDEX_NODES, nodes, MAX_CASES, &b->n_cases, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		b->results[i].nodes = nodes[i];
 	CGN_TRY(ctl_flag_u64(a, "--memberships", 1000, UINT64_C(1) << 28, &b->memberships, err));

@@ -53,7 +53,7 @@ struct bench {
 
 /* What a node reports of a prompt that it was given. */
 struct report {
-	uint16_t lane;
+	uint16_t index_id;
 	size_t n;
 	uint64_t digests[];
 };
@@ -63,7 +63,7 @@ struct run {
 	struct result *result;
 	struct pick_world world;
 	uint64_t rng;
-	struct choose_ticket open[MAX_OPEN];
+	struct chooser_ticket open[MAX_OPEN];
 	size_t n_open;
 	struct explain_ring *ring;
 	struct report **reports; /* of each decision; NULL: its node reports nothing */
@@ -85,7 +85,7 @@ static void drop(struct run *x, const struct report *r)
 {
 	static const uint8_t nowhere[TOKENS_BLOCK_MAX];
 	for (size_t at = 0; at < r->n; at += sizeof nowhere)
-		kvindex_set(x->world.shared.index, r->lane, r->digests + at, nowhere,
+		kvindex_set(x->world.shared.index, r->index_id, r->digests + at, nowhere,
 			r->n - at < sizeof nowhere ? r->n - at : sizeof nowhere);
 }
 
@@ -103,7 +103,7 @@ static void *apply_on(void *arg)
 		const struct report *r = x->reports[done],
 				    *old = done >= TURN_OVER ? x->reports[done - TURN_OVER] : NULL;
 		if (r != NULL)
-			kvindex_set(x->world.shared.index, r->lane, r->digests, NULL, r->n);
+			kvindex_set(x->world.shared.index, r->index_id, r->digests, NULL, r->n);
 		if (old != NULL)
 			drop(x, old);
 		done++;
@@ -119,9 +119,9 @@ static long preemptions(void)
 	return getrusage(RUSAGE_THREAD, &u) == 0 ? u.ru_nivcsw : 0;
 }
 
-static struct choose_ask ask_of(const struct pick_world *w)
+static struct chooser_ask ask_of(const struct pick_world *w)
 {
-	return (struct choose_ask){.rules = &w->rules,
+	return (struct chooser_ask){.rules = &w->rules,
 		.model = view_model_find(w->view, CGN_STR("m")),
 		.chain = w->chain.short_digests,
 		.blocks = w->chain.n,
@@ -152,10 +152,10 @@ static void age(struct run *x, size_t i)
 	cgn_nsec now = cgn_clock_now();
 	chooser_begun(c, &x->open[(i + x->n_open / 2) % x->n_open], now);
 	chooser_release(c, &x->open[i % x->n_open], now);
-	x->open[i % x->n_open] = (struct choose_ticket){.booked = false};
+	x->open[i % x->n_open] = (struct chooser_ticket){.booked = false};
 }
 
-static CGN_RC hand_over(struct run *x, size_t i, const struct choose_ticket *t, struct cgn_err *err)
+static CGN_RC hand_over(struct run *x, size_t i, const struct chooser_ticket *t, struct cgn_err *err)
 {
 	const struct pick_world *w = &x->world;
 	const struct cluster_node *node = w->cluster->by_slot[t->slot];
@@ -164,7 +164,7 @@ static CGN_RC hand_over(struct run *x, size_t i, const struct choose_ticket *t, 
 		struct report *r = malloc(sizeof *r + n * sizeof r->digests[0]);
 		if (r == NULL)
 			return CGN_FAIL(err, NO_MEMORY, "no memory for what a node reports");
-		*r = (struct report){.lane = node->lane, .n = n};
+		*r = (struct report){.index_id = node->index_id, .n = n};
 		memcpy(r->digests, w->chain.short_digests + t->held, n * sizeof r->digests[0]);
 		x->reports[i] = r;
 	}
@@ -173,8 +173,8 @@ static CGN_RC hand_over(struct run *x, size_t i, const struct choose_ticket *t, 
 }
 
 /* What a router does behind a decision: it writes it down, and asks the policies of router.shadow. */
-static void explain(struct run *x, const struct choose_ask *ask, const struct choose_pick *p, size_t i,
-	cgn_nsec at[PHASES])
+static void explain(struct run *x, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	size_t i, cgn_nsec at[PHASES])
 {
 	struct explain_decision d = {.request = i + 1,
 		.id = CGN_STR("req-0123456789abcdef01234567"),
@@ -203,15 +203,15 @@ static CGN_RC decide(struct run *x, size_t i, struct cgn_err *err)
 	pick_world_keys(w, conversation, kind, &keys);
 	pick_world_ids(w, conversation, kind);
 	age(x, i);
-	struct choose_ticket *t = &x->open[i % x->n_open];
+	struct chooser_ticket *t = &x->open[i % x->n_open];
 	long before = preemptions();
 	at[0] = cgn_clock_now();
 	size_t digests = pick_world_digest(w, &keys);
 	at[1] = cgn_clock_now();
-	struct choose_ask ask = ask_of(w);
+	struct chooser_ask ask = ask_of(w);
 	size_t n = chooser_match(w->chooser, &ask);
 	at[2] = cgn_clock_now();
-	struct choose_pick p = chooser_choose(w->chooser, &ask, n);
+	struct chooser_pick_result p = chooser_choose(w->chooser, &ask, n);
 	at[3] = cgn_clock_now();
 	if (p.verdict != ROUTE_PICKED)
 		return CGN_FAIL(err, INTERNAL, "nobody was picked");

@@ -40,8 +40,8 @@ static CGN_RC node_join(struct pick_world *w, size_t i, bool fed, struct cgn_err
 	struct cluster_node *node = cluster_find(w->cluster, name);
 	CGN_MUST(node != NULL);
 	if (fed)
-		CGN_TRY(kvindex_node_add(w->shared.index, &node->lane, err));
-	node->has_lane = node->fed = fed;
+		CGN_TRY(kvindex_node_add(w->shared.index, &node->index_id, err));
+	node->has_index_id = node->fed = fed;
 	load.shared = true;
 	load.inflight = (uint32_t)(mix_seeded(w->seed ^ i) % 4); /* of other routers */
 	load.kv_usage = (float)(mix_seeded(w->seed + i) % 100) * 0.01F;
@@ -64,7 +64,7 @@ static void node_hold(struct pick_world *w, size_t node, const uint64_t *chain, 
 {
 	const struct cluster_node *to = w->cluster->by_slot[node];
 	if (to->fed)
-		kvindex_set(w->shared.index, to->lane, chain, NULL, n);
+		kvindex_set(w->shared.index, to->index_id, chain, NULL, n);
 	else
 		route_record_add(w->shared.record, chain, n, to->slot);
 }
@@ -105,7 +105,8 @@ static size_t end_of(const struct pick_world *w, size_t key)
 
 static void chain_begin(struct pick_world *w)
 {
-	tokens_chain_start(&w->chain, &w->root, PICK_BLOCK_TOKENS, w->digests, w->tokens / PICK_BLOCK_TOKENS);
+	prefix_tokens_start(&w->chain, &w->root, PICK_BLOCK_TOKENS, w->digests,
+		w->tokens / PICK_BLOCK_TOKENS);
 }
 
 size_t pick_world_digest(struct pick_world *w, const struct pick_keys *keys)
@@ -116,7 +117,7 @@ size_t pick_world_digest(struct pick_world *w, const struct pick_keys *keys)
 	if (e != NULL)
 		promptcache_load(e, &w->chain);
 	size_t known = w->chain.n, from = e != NULL ? end_of(w, at) : 0;
-	tokens_chain_add(&w->chain, w->ids + from, w->tokens - from);
+	prefix_tokens_add(&w->chain, w->ids + from, w->tokens - from);
 	(void)promptcache_put(w->prompts, &keys->key[CGN_COUNT(keys->key) - 1], e, &w->chain);
 	return w->chain.n - known;
 }
@@ -127,7 +128,7 @@ static void system_tell(struct pick_world *w)
 	pick_world_keys(w, 0, PICK_KNOWN, &keys);
 	pick_world_ids(w, 0, PICK_KNOWN);
 	chain_begin(w);
-	tokens_chain_add(&w->chain, w->ids, PICK_SYSTEM_TOKENS);
+	prefix_tokens_add(&w->chain, w->ids, PICK_SYSTEM_TOKENS);
 	(void)promptcache_put(w->prompts, &keys.key[0], NULL, &w->chain);
 	for (size_t i = 0; i < w->n_nodes; i++)
 		node_hold(w, i, w->digests, w->chain.n);
@@ -143,7 +144,7 @@ CGN_RC pick_world_tell(struct pick_world *w, uint64_t conversation, struct cgn_e
 	if (e != NULL)
 		promptcache_load(e, &w->chain);
 	for (size_t i = 1; e != NULL && i <= PICK_TURNS; i++) {
-		tokens_chain_add(&w->chain, w->ids + end_of(w, i - 1), end_of(w, i) - end_of(w, i - 1));
+		prefix_tokens_add(&w->chain, w->ids + end_of(w, i - 1), end_of(w, i) - end_of(w, i - 1));
 		e = promptcache_put(w->prompts, &keys.key[i], e, &w->chain);
 	}
 	if (e == NULL)
@@ -158,7 +159,7 @@ static CGN_RC rules_fill(const struct pick_cfg *cfg, struct route_rules *out, st
 {
 	struct config *defaults = NULL;
 	CGN_TRY(config_load("defaults", (struct cgn_str){"", 0}, NULL, NULL, 0, &defaults, err));
-	choose_rules_fill(defaults, out);
+	chooser_rules_fill(defaults, out);
 	config_free(&defaults);
 	out->policy = cfg->policy;
 	return CGN_OK;
@@ -181,7 +182,7 @@ CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct 
 	CGN_TRY(kvindex_new(&index, &w->shared.index, err));
 	CGN_TRY(route_record_new(RECORD_BYTES, &w->shared.record, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &w->shared.pending, err));
-	CGN_TRY(heat_new(HEAT_BYTES, &w->shared.heat, err));
+	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &w->shared.hotprefix, err));
 	CGN_TRY(promptcache_new(PROMPT_BYTES, &w->prompts, err));
 	CGN_TRY(nodes_join(w, cfg->sent, err));
 	CGN_TRY(chooser_new(&w->shared, (uint32_t)w->seed, &w->chooser, err));
@@ -196,7 +197,7 @@ void pick_world_fini(struct pick_world *w)
 	promptcache_free(&w->prompts);
 	route_record_free(&w->shared.record);
 	pending_free(&w->shared.pending);
-	heat_free(&w->shared.heat);
+	hotprefix_free(&w->shared.hotprefix);
 	kvindex_free(&w->shared.index);
 	cluster_free(&w->cluster);
 	free(w->ids);

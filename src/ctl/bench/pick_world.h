@@ -23,7 +23,7 @@ struct pick_world {
 	struct digest root;
 	uint32_t *ids;     /* the prompt at hand */
 	uint64_t *digests; /* its chain */
-	struct tokens_chain chain;
+	struct prefix_tokens chain;
 };
 
 struct pick_cfg {

@@ -56,21 +56,21 @@ static CGN_RC chain(struct run *r, struct cgn_str text, double *took, struct cgn
 {
 	static const struct digest root;
 	struct encode e;
-	struct tokens_chain c;
-	const struct encode_ask ask = {.tokenizer = r->tokenizer,
+	struct prefix_tokens c;
+	const struct prompt_encode_ask ask = {.tokenizer = r->tokenizer,
 		.root = root,
 		.text = text,
 		.max_ids = r->cap * BLOCK_TOKENS};
 	cgn_nsec from = cgn_clock_now();
-	tokens_chain_start(&c, &root, BLOCK_TOKENS, r->digests, r->cap);
-	cgn_rc rc = encode_open(&e, &ask, err);
+	prefix_tokens_start(&c, &root, BLOCK_TOKENS, r->digests, r->cap);
+	cgn_rc rc = prompt_encode_open(&e, &ask, err);
 	if (cgn_ok(rc)) {
-		r->tokenised = encode_resume(&e, r->cache, &c);
-		rc = encode_run(&e, r->work, err);
+		r->tokenised = prompt_encode_resume(&e, r->cache, &c);
+		rc = prompt_encode_run(&e, r->work, err);
 	}
 	if (cgn_ok(rc))
-		encode_finish(&e, r->cache, &c);
-	encode_close(&e);
+		prompt_encode_finish(&e, r->cache, &c);
+	prompt_encode_close(&e);
 	*took = since(from);
 	r->tokens = c.n_tokens;
 	return rc;

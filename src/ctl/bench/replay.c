@@ -241,7 +241,7 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 	if (file != NULL)
 		CGN_TRY(disk_read_file(file, MAX_CONFIG, &text, err));
 	CGN_TRY(config_load(file != NULL ? file : "defaults", cgn_buf_view(&text), NULL, sets, n, &cfg, err));
-	choose_rules_fill(cfg, &b->rules);
+	chooser_rules_fill(cfg, &b->rules);
 	config_free(&cfg);
 	return CGN_OK;
 }

@@ -19,16 +19,16 @@ static const struct {
 	const char *kind; /* second label; NULL: none */
 	size_t offset;
 } counted[] = {
-	{METRIC_KV_EVENTS, "stored", offsetof(struct kv_source_stats, stored)},
-	{METRIC_KV_EVENTS, "removed", offsetof(struct kv_source_stats, removed)},
-	{METRIC_KV_EVENTS, "cleared", offsetof(struct kv_source_stats, cleared)},
-	{METRIC_KV_EVENTS, "orphan", offsetof(struct kv_source_stats, orphans)},
-	{METRIC_KV_EVENTS, "unknown", offsetof(struct kv_source_stats, unknown_events)},
-	{METRIC_KV_EVENT_GAPS, NULL, offsetof(struct kv_source_stats, gaps)},
-	{METRIC_KV_EVENT_ERRORS, NULL, offsetof(struct kv_source_stats, errors)},
-	{METRIC_KV_EVENT_REPLAYS, "ordered", offsetof(struct kv_source_stats, replays)},
-	{METRIC_KV_EVENT_REPLAYS, "failed", offsetof(struct kv_source_stats, replay_failures)},
-	{METRIC_KV_EVENT_RESTARTS, NULL, offsetof(struct kv_source_stats, restarts)},
+	{METRIC_KV_EVENTS, "stored", offsetof(struct kvsource_stats, stored)},
+	{METRIC_KV_EVENTS, "removed", offsetof(struct kvsource_stats, removed)},
+	{METRIC_KV_EVENTS, "cleared", offsetof(struct kvsource_stats, cleared)},
+	{METRIC_KV_EVENTS, "orphan", offsetof(struct kvsource_stats, orphans)},
+	{METRIC_KV_EVENTS, "unknown", offsetof(struct kvsource_stats, unknown_events)},
+	{METRIC_KV_EVENT_GAPS, NULL, offsetof(struct kvsource_stats, gaps)},
+	{METRIC_KV_EVENT_ERRORS, NULL, offsetof(struct kvsource_stats, errors)},
+	{METRIC_KV_EVENT_REPLAYS, "ordered", offsetof(struct kvsource_stats, replays)},
+	{METRIC_KV_EVENT_REPLAYS, "failed", offsetof(struct kvsource_stats, replay_failures)},
+	{METRIC_KV_EVENT_RESTARTS, NULL, offsetof(struct kvsource_stats, restarts)},
 };
 
 struct rank {
@@ -36,16 +36,16 @@ struct rank {
 	struct enginefeed *feed;
 	uint32_t number;
 	char label[12];
-	struct kv_source *source;
+	struct kvsource *source;
 	struct zmtp *events, *replay;
 	char replay_endpoint[300];
 	uint64_t replay_from;
 	struct cgn_timer wake;
-	struct kv_source_stats told;
-	enum kv_source_state told_state;
+	struct kvsource_stats told;
+	enum kvsource_state told_state;
 	char told_why[200];
 	bool frames_told; /* that a message was no event: once a connection */
-	struct metric_cell *cells[CGN_COUNT(counted)], *states[KV_SOURCE_STATES], *blocks;
+	struct metric_cell *cells[CGN_COUNT(counted)], *states[KVSOURCE_STATES], *blocks;
 };
 
 struct enginefeed {
@@ -60,7 +60,7 @@ struct enginefeed {
 	struct rank ranks[];
 };
 
-static void step(struct rank *r, const struct kv_source_input *in);
+static void step(struct rank *r, const struct kvsource_input *in);
 
 /* ---- endpoints ---- */
 
@@ -101,7 +101,7 @@ CGN_RC enginefeed_check(const struct enginefeed_cfg *cfg, struct cgn_err *err)
 
 /* ---- what is told of a source ---- */
 
-static void count(struct rank *r, const struct kv_source_stats *now)
+static void count(struct rank *r, const struct kvsource_stats *now)
 {
 	for (size_t i = 0; i < CGN_COUNT(counted); i++) {
 		uint64_t before, after;
@@ -114,10 +114,10 @@ static void count(struct rank *r, const struct kv_source_stats *now)
 	r->told = *now;
 }
 
-static void log_state(const struct rank *r, enum kv_source_state state, const char *why)
+static void log_state(const struct rank *r, enum kvsource_state state, const char *why)
 {
-	const char *name = kv_source_state_name(state);
-	if (state == KV_SOURCE_DEMOTED || (state == KV_SOURCE_PARTIAL && r->told.replay_failures > 0))
+	const char *name = kvsource_state_name(state);
+	if (state == KVSOURCE_DEMOTED || (state == KVSOURCE_PARTIAL && r->told.replay_failures > 0))
 		cgn_log(WARN, "kv_events.state", F_STR("engine", r->feed->name), F_U64("rank", r->number),
 			F_STR("state", name), F_STR("why", why));
 	else
@@ -128,9 +128,9 @@ static void log_state(const struct rank *r, enum kv_source_state state, const ch
 
 static void report(struct rank *r)
 {
-	struct kv_source_stats now = kv_source_stats(r->source);
-	enum kv_source_state state = kv_source_state(r->source);
-	const char *why = kv_source_why(r->source);
+	struct kvsource_stats now = kvsource_stats(r->source);
+	enum kvsource_state state = kvsource_state(r->source);
+	const char *why = kvsource_why(r->source);
 	bool keeps_changed = now.keeps != r->told.keeps;
 	count(r, &now);
 	if (state == r->told_state && strcmp(why, r->told_why) == 0 && !keeps_changed)
@@ -162,7 +162,7 @@ static uint64_t number_of(struct cgn_str s)
 }
 
 /* The last two frames are a number and a batch. */
-static bool read_frames(struct rank *r, const struct cgn_str *parts, size_t n, struct kv_source_input *in)
+static bool read_frames(struct rank *r, const struct cgn_str *parts, size_t n, struct kvsource_input *in)
 {
 	if (n >= 2 && parts[n - 2].n == NUMBER_BYTES) {
 		in->seq = number_of(parts[n - 2]);
@@ -184,7 +184,7 @@ static void on_replay_message(struct zmtp *z, void *user, uint64_t peer, const s
 	size_t n)
 {
 	struct rank *r = user;
-	struct kv_source_input in = {.type = KV_IN_REPLAYED};
+	struct kvsource_input in = {.type = KVSOURCE_IN_REPLAYED};
 	(void)z;
 	(void)peer;
 	CGN_LIVE(r, RANK_TAG);
@@ -192,7 +192,7 @@ static void on_replay_message(struct zmtp *z, void *user, uint64_t peer, const s
 		return;
 	if (in.seq == UINT64_MAX) {
 		zmtp_close(&r->replay);
-		in = (struct kv_source_input){.type = KV_IN_REPLAY_END};
+		in = (struct kvsource_input){.type = KVSOURCE_IN_REPLAY_END};
 	}
 	step(r, &in);
 }
@@ -216,7 +216,7 @@ static void on_replay_link(struct zmtp *z, void *user, uint64_t peer, enum zmtp_
 	if (what == ZMTP_CONNECTED) {
 		ask_replay(r);
 	} else if (what == ZMTP_DISCONNECTED) {
-		const struct kv_source_input in = {.type = KV_IN_REPLAY_FAILED, .why = why};
+		const struct kvsource_input in = {.type = KVSOURCE_IN_REPLAY_FAILED, .why = why};
 		zmtp_close(&r->replay);
 		step(r, &in);
 	}
@@ -238,14 +238,14 @@ static void begin_replay(struct rank *r, uint64_t from)
 
 /* ---- the one door to the source ---- */
 
-static void step(struct rank *r, const struct kv_source_input *in)
+static void step(struct rank *r, const struct kvsource_input *in)
 {
-	struct kv_source_orders o;
+	struct kvsource_orders o;
 	cgn_nsec now = cgn_loop_now(r->feed->loop);
-	kv_source_step(r->source, in, now, &o);
+	kvsource_step(r->source, in, now, &o);
 	if (o.unparsable)
 		cgn_log(WARN, "kv_events.unparsable", F_STR("engine", r->feed->name),
-			F_U64("rank", r->number), F_STR("why", kv_source_why(r->source)),
+			F_U64("rank", r->number), F_STR("why", kvsource_why(r->source)),
 			F_STR("head", o.head), F_STR("then", "its events are not used for 30 s"));
 	if (o.replay)
 		begin_replay(r, o.replay_from);
@@ -261,7 +261,7 @@ static void step(struct rank *r, const struct kv_source_input *in)
 static void on_wake(struct cgn_timer *t)
 {
 	struct rank *r = CGN_CONTAINER(t, struct rank, wake);
-	const struct kv_source_input in = {.type = KV_IN_TICK};
+	const struct kvsource_input in = {.type = KVSOURCE_IN_TICK};
 	CGN_LIVE(r, RANK_TAG);
 	step(r, &in);
 }
@@ -269,7 +269,7 @@ static void on_wake(struct cgn_timer *t)
 static void on_event(struct zmtp *z, void *user, uint64_t peer, const struct cgn_str *parts, size_t n)
 {
 	struct rank *r = user;
-	struct kv_source_input in = {.type = KV_IN_LIVE};
+	struct kvsource_input in = {.type = KVSOURCE_IN_LIVE};
 	(void)z;
 	(void)peer;
 	CGN_LIVE(r, RANK_TAG);
@@ -288,8 +288,8 @@ static void on_link(struct zmtp *z, void *user, uint64_t peer, enum zmtp_link wh
 	cgn_log(INFO, "kv_events.link", F_STR("engine", r->feed->name), F_U64("rank", r->number),
 		F_STR("is", what == ZMTP_CONNECTED ? "connected" : "lost"), F_STR("why", why));
 	r->frames_told = false;
-	const struct kv_source_input in = {
-		.type = what == ZMTP_CONNECTED ? KV_IN_CONNECTED : KV_IN_DISCONNECTED};
+	const struct kvsource_input in = {
+		.type = what == ZMTP_CONNECTED ? KVSOURCE_IN_CONNECTED : KVSOURCE_IN_DISCONNECTED};
 	step(r, &in);
 }
 
@@ -305,10 +305,10 @@ static void get_cells(struct rank *r)
 		const char *labels[] = {engine, counted[i].kind};
 		r->cells[i] = metric_get(t, counted[i].id, labels, counted[i].kind != NULL ? 2 : 1);
 	}
-	for (unsigned i = 0; i < KV_SOURCE_STATES; i++) {
+	for (unsigned i = 0; i < KVSOURCE_STATES; i++) {
 		r->states[i] = METRIC_OF(t, KV_SOURCE_STATE, engine, r->label,
-			kv_source_state_name((enum kv_source_state)i));
-		metric_set(r->states[i], i == KV_SOURCE_WAITING);
+			kvsource_state_name((enum kvsource_state)i));
+		metric_set(r->states[i], i == KVSOURCE_WAITING);
 	}
 	r->blocks = METRIC_OF(t, KV_SOURCE_BLOCKS, engine, r->label);
 }
@@ -317,7 +317,7 @@ static CGN_RC open_rank(struct enginefeed *f, const struct enginefeed_cfg *cfg, 
 	struct holdings *h, struct cgn_err *err)
 {
 	struct rank *r = &f->ranks[number];
-	struct kv_source_cfg source = cfg->source;
+	struct kvsource_cfg source = cfg->source;
 	char endpoint[300];
 	*r = (struct rank){.tag = RANK_TAG, .feed = f, .number = number};
 	f->n_ranks++;
@@ -328,7 +328,7 @@ static CGN_RC open_rank(struct enginefeed *f, const struct enginefeed_cfg *cfg, 
 	CGN_TRY(endpoint_of(cfg->events, number, endpoint, sizeof endpoint, err));
 	if (cfg->replay != NULL)
 		CGN_TRY(endpoint_of(cfg->replay, number, r->replay_endpoint, sizeof r->replay_endpoint, err));
-	CGN_TRY(kv_source_new(&source, h, &r->source, err));
+	CGN_TRY(kvsource_new(&source, h, &r->source, err));
 	get_cells(r);
 	const struct zmtp_cfg z = {.kind = ZMTP_SUB, .endpoint = endpoint, .topic = cfg->topic};
 	return zmtp_open(f->loop, &z, &event_ops, r, &r->events, err);
@@ -371,7 +371,7 @@ void enginefeed_close(struct enginefeed **take)
 		cgn_timer_cancel(&r->wake);
 		zmtp_close(&r->events);
 		zmtp_close(&r->replay);
-		kv_source_free(&r->source);
+		kvsource_free(&r->source);
 		r->tag = 0;
 	}
 	metric_forget(f->telemetry, METRIC_KV_SOURCE_STATE, "engine", f->name);
@@ -391,8 +391,8 @@ struct enginefeed_rank enginefeed_rank(const struct enginefeed *f, uint32_t rank
 {
 	CGN_LIVE(f, FEED_TAG);
 	CGN_MUST(rank < f->n_ranks);
-	const struct kv_source *s = f->ranks[rank].source;
-	return (struct enginefeed_rank){.state = kv_source_state(s),
-		.why = kv_source_why(s),
-		.stats = kv_source_stats(s)};
+	const struct kvsource *s = f->ranks[rank].source;
+	return (struct enginefeed_rank){.state = kvsource_state(s),
+		.why = kvsource_why(s),
+		.stats = kvsource_stats(s)};
 }

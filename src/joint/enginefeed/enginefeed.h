@@ -22,13 +22,13 @@ struct enginefeed_cfg {
 	const char *events;          /* endpoint of rank 0 */
 	const char *replay;          /* the same; NULL: none */
 	struct cgn_str topic;
-	uint32_t ranks;              /* 1 to ENGINEFEED_MAX_RANKS */
-	struct kv_source_cfg source; /* can_replay is the feed's business */
+	uint32_t ranks;             /* 1 to ENGINEFEED_MAX_RANKS */
+	struct kvsource_cfg source; /* can_replay is the feed's business */
 };
 struct enginefeed_rank {
-	enum kv_source_state state;
+	enum kvsource_state state;
 	const char *why; /* borrowed until the next turn */
-	struct kv_source_stats stats;
+	struct kvsource_stats stats;
 };
 
 struct enginefeed;

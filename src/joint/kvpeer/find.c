@@ -11,11 +11,11 @@ static struct kvpeer_reader *reader_take(struct kvpeer *kp)
 	return NULL;
 }
 
-static unsigned tiers_of(const struct kvindex_reader *r, uint16_t lane)
+static unsigned tiers_of(const struct kvindex_reader *r, uint16_t index_id)
 {
 	uint32_t by_tier[BLOCK_TIERS];
 	unsigned tiers = 0;
-	if (kvindex_held(r, lane, by_tier) == 0)
+	if (kvindex_held(r, index_id, by_tier) == 0)
 		return 0;
 	for (unsigned t = 0; t < BLOCK_TIERS; t++)
 		tiers |= by_tier[t] > 0 ? BLOCK_TIER_BIT(t) : 0;
@@ -32,9 +32,9 @@ bool kvpeer_has(struct kvpeer *kp, const struct block_key *k, struct kvpeer_wher
 		return false;
 	kvindex_match(r->reader, &block, 1);
 	for (size_t i = 0; i < KVPEER_MAX; i++) {
-		const uint16_t lane = atomic_load(&kp->slots[i].lane);
+		const uint16_t index_id = atomic_load(&kp->slots[i].index_id);
 		const unsigned distance = atomic_load(&kp->slots[i].distance),
-			       tiers = lane != NO_LANE ? tiers_of(r->reader, lane) : 0;
+			       tiers = index_id != NO_INDEX_ID ? tiers_of(r->reader, index_id) : 0;
 		const char *name = atomic_load(&kp->slots[i].name);
 		if (tiers == 0 || distance >= nearest)
 			continue;

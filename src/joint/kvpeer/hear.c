@@ -9,20 +9,20 @@
 
 void kvpeer_forget(struct peer *p)
 {
-	atomic_store(&p->kp->slots[p->slot].lane, NO_LANE);
-	if (p->lane != NO_LANE)
-		kvindex_node_remove(p->kp->index, p->lane);
-	p->lane = NO_LANE;
+	atomic_store(&p->kp->slots[p->slot].index_id, NO_INDEX_ID);
+	if (p->index_id != NO_INDEX_ID)
+		kvindex_node_remove(p->kp->index, p->index_id);
+	p->index_id = NO_INDEX_ID;
 	p->synced = false;
 }
 
 static CGN_RC begin_lane(struct peer *p, struct cgn_err *err)
 {
-	uint16_t lane;
+	uint16_t index_id;
 	kvpeer_forget(p);
-	CGN_TRY(kvindex_node_add(p->kp->index, &lane, err));
-	p->lane = lane;
-	atomic_store(&p->kp->slots[p->slot].lane, lane);
+	CGN_TRY(kvindex_node_add(p->kp->index, &index_id, err));
+	p->index_id = index_id;
+	atomic_store(&p->kp->slots[p->slot].index_id, index_id);
 	return CGN_OK;
 }
 
@@ -35,21 +35,21 @@ static void apply(struct peer *p, const struct kvframe_holds *h)
 		blocks[i] = hold.block;
 		tiers[i] = hold.tiers;
 	}
-	kvindex_set(p->kp->index, p->lane, blocks, tiers, h->n);
+	kvindex_set(p->kp->index, p->index_id, blocks, tiers, h->n);
 }
 
 void kvpeer_has_not(struct peer *p, const struct block_key *k)
 {
 	const uint64_t block = kvframe_short(k);
 	const uint8_t none = 0;
-	if (p->lane != NO_LANE)
-		kvindex_set(p->kp->index, p->lane, &block, &none, 1);
+	if (p->index_id != NO_INDEX_ID)
+		kvindex_set(p->kp->index, p->index_id, &block, &none, 1);
 }
 
 bool kvpeer_peer_has(struct kvpeer *kp, const struct peer *p, const struct block_key *k, unsigned *tiers)
 {
-	*tiers = p->state == PEER_READY && p->lane != NO_LANE
-		? kvindex_tiers(kp->index, p->lane, kvframe_short(k))
+	*tiers = p->state == PEER_READY && p->index_id != NO_INDEX_ID
+		? kvindex_tiers(kp->index, p->index_id, kvframe_short(k))
 		: 0;
 	return *tiers != 0;
 }

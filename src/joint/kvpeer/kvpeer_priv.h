@@ -20,7 +20,7 @@
 #define KVPEER_FETCH_TAG 0x4b505006U
 
 #define FETCH_BUCKETS 256
-#define NO_LANE       UINT16_MAX
+#define NO_INDEX_ID   UINT16_MAX
 #define MAX_NAMES     4096
 #define GHOSTS        4096 /* blocks fetched of late, by 4 bytes each */
 
@@ -35,7 +35,7 @@ struct kvpeer_name {
 
 /* A place that readers of other threads look at: which lane of the index is whose. */
 struct kvpeer_slot {
-	_Atomic uint16_t lane; /* NO_LANE: nobody */
+	_Atomic uint16_t index_id; /* NO_INDEX_ID: nobody */
 	_Atomic uint8_t distance;
 	_Atomic(const char *) name;
 };
@@ -67,7 +67,7 @@ struct peer {
 	/* what it holds */
 	uint64_t instance, seq;
 	bool synced;
-	uint16_t lane;
+	uint16_t index_id;
 	uint64_t mean_bytes;
 	/* what was measured */
 	struct kvfetch_path path;
@@ -198,7 +198,7 @@ struct kvpeer {
 	struct cgn_link guests;
 	size_t n_guests, n_serves;
 	struct cgn_timer tell;
-	struct kvegress egress;
+	struct kvfetch_egress egress;
 	/* fetches */
 	struct cgn_link gets[FETCH_BUCKETS];
 	size_t n_gets, n_askers;

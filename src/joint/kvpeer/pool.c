@@ -178,7 +178,7 @@ static struct peer *add(struct kvpeer *kp, const char *id, const char *address, 
 	*p = (struct peer){.tag = KVPEER_PEER_TAG,
 		.kp = kp,
 		.by_hand = by_hand,
-		.lane = NO_LANE,
+		.index_id = NO_INDEX_ID,
 		.id = strdup(id),
 		.address = strdup(address),
 		.backoff = {.first = 50 * CGN_MSEC, .last = 5 * CGN_SEC}};
@@ -356,10 +356,10 @@ static void init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg 
 	for (size_t i = 0; i < FETCH_BUCKETS; i++)
 		cgn_list_init(&kp->gets[i]);
 	for (size_t i = 0; i < KVPEER_MAX; i++)
-		atomic_init(&kp->slots[i].lane, NO_LANE);
+		atomic_init(&kp->slots[i].index_id, NO_INDEX_ID);
 	cgn_timer_init(&kp->tell, l, kvpeer_tell_all);
 	cgn_timer_init(&kp->sweep, l, on_sweep);
-	kvegress_init(&kp->egress, cfg->egress_bytes_per_second, cfg->egress_streams);
+	kvfetch_egress_init(&kp->egress, cfg->egress_bytes_per_second, cfg->egress_streams);
 	cgn_random(&kp->instance, sizeof kp->instance);
 	set_text(&kp->node, cfg->node_id);
 	set_text(&kp->rack, cfg->rack);

@@ -20,7 +20,7 @@ static void rest(struct serve *v)
 		return;
 	kvstore_block_unref(&v->block);
 	if (v->admitted)
-		kvegress_end(&v->kp->egress, v->end - v->at);
+		kvfetch_egress_end(&v->kp->egress, v->end - v->at);
 	struct kvpeer *kp = v->kp;
 	kp->n_serves--;
 	v->tag = 0;
@@ -89,7 +89,8 @@ static void pump(struct serve *v)
 {
 	cgn_nsec wait = 0;
 	while (v->at < v->end && !quic_over_mark(v->stream)) {
-		uint64_t n = kvegress_take(&v->kp->egress, cgn_loop_now(v->kp->loop), v->end - v->at, &wait);
+		uint64_t n =
+			kvfetch_egress_take(&v->kp->egress, cgn_loop_now(v->kp->loop), v->end - v->at, &wait);
 		if (n == 0)
 			break;
 		while (n > 0)
@@ -211,7 +212,8 @@ static void on_fetch(struct serve *v)
 	}
 	v->at = rq->offset;
 	v->end = rq->length > 0 ? rq->offset + rq->length : info.size;
-	if (v->kp->draining || !kvegress_admit(&v->kp->egress, v->end - v->at, rq->budget_ms, &wait_ms)) {
+	if (v->kp->draining ||
+		!kvfetch_egress_admit(&v->kp->egress, v->end - v->at, rq->budget_ms, &wait_ms)) {
 		refuse(v, KVFRAME_BUSY, wait_ms);
 		return;
 	}

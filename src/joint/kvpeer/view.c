@@ -63,7 +63,7 @@ static struct kvpeer_row row_of(const struct peer *p)
 		.distance = kvfetch_distance_text(p->distance),
 		.state = state_text(p),
 		.why = why_text(p),
-		.blocks = p->lane != NO_LANE ? kvindex_count(p->kp->index, p->lane) : 0,
+		.blocks = p->index_id != NO_INDEX_ID ? kvindex_count(p->kp->index, p->index_id) : 0,
 		.rtt_us = p->conn != NULL ? quic_conn_rtt(p->conn) / CGN_USEC : 0,
 		.first_byte_us = (uint64_t)(p->path.first_ms * 1000),
 		.bytes_per_second = (uint64_t)(p->path.bytes_per_ms * 1000),

@@ -117,7 +117,7 @@ void replay_receive_report(struct replay *r)
 		CGN_MUST(orders.watch == WATCH_KEEP && !orders.publish);
 		(void)kvindex_tick(r->index, SWEEP);
 	} else {
-		kvindex_set(r->index, n->node->lane, t->digests, t->tiers, t->n);
+		kvindex_set(r->index, n->node->index_id, t->digests, t->tiers, t->n);
 	}
 	free(t);
 }
@@ -244,8 +244,8 @@ static CGN_RC announce_node(struct replay *r, struct replay_server *n, uint32_t 
 	ev.node = &info;
 	ev.load = &load;
 	cluster_watch_event(r->cluster, n->node, &ev, 0, &orders);
-	CGN_TRY(kvindex_node_add(r->index, &n->node->lane, err));
-	n->node->has_lane = true;
+	CGN_TRY(kvindex_node_add(r->index, &n->node->index_id, err));
+	n->node->has_index_id = true;
 	n->node->fed = r->cfg->publishes;
 	route_record_capacity(r->record, n->node->slot, r->result->blocks);
 	return CGN_OK;

@@ -90,7 +90,7 @@ static bool send_request(struct replay *r, size_t i)
 {
 	const struct trace_request *q = &r->trace->requests[i];
 	uint32_t blocks = chain_fill(r, q);
-	const struct choose_ask ask = {
+	const struct chooser_ask ask = {
 		.rules = r->cfg->rules,
 		.model = r->model,
 		.chain = r->chain,
@@ -102,7 +102,7 @@ static bool send_request(struct replay *r, size_t i)
 		.pin = CHOOSER_NO_PIN,
 		.now = r->now,
 	};
-	struct choose_pick pick = chooser_pick(r->chooser, &ask);
+	struct chooser_pick_result pick = chooser_pick(r->chooser, &ask);
 	if (pick.verdict != ROUTE_PICKED)
 		return false;
 	struct replay_flight *f = calloc(1, sizeof *f);
@@ -184,7 +184,7 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
 	cluster_cell_measure(cell, f->request->input, (double)f->request->input / r->trace->block_tokens);
 	cluster_cell_believe(cell, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
-	chooser_done(r->chooser, &f->ticket, &(struct choose_outcome){.answer_tokens = g->given}, r->now);
+	chooser_done(r->chooser, &f->ticket, &(struct chooser_outcome){.answer_tokens = g->given}, r->now);
 	r->result->done++;
 	r->inflight--;
 	flight_end(r, f);
@@ -298,8 +298,9 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a chain of %u blocks", longest);
 	CGN_TRY(replay_fleet_init(r, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
-	CGN_TRY(heat_new(HEAT_BYTES, &r->heat, err));
-	const struct chooser_shared shared = {r->cluster->cells, r->index, r->record, r->pending, r->heat};
+	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->hotprefix, err));
+	const struct chooser_shared shared = {r->cluster->cells, r->index, r->record, r->pending,
+		r->hotprefix};
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
 }
 
@@ -321,7 +322,7 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	cgn_list_each_safe (l, &r.flights)
 		flight_end(&r, CGN_CONTAINER(l, struct replay_flight, link));
 	chooser_free(&r.chooser);
-	heat_free(&r.heat);
+	hotprefix_free(&r.hotprefix);
 	pending_free(&r.pending);
 	replay_fleet_fini(&r);
 	free(r.chain);

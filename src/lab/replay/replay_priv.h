@@ -36,7 +36,7 @@ struct replay_report {
 struct replay_flight {
 	struct cgn_link link; /* In r->flights. */
 	const struct trace_request *request;
-	struct choose_ticket ticket;
+	struct chooser_ticket ticket;
 	uint32_t node;
 	cgn_nsec came, first, last;
 	struct enginemodel_job *job;
@@ -59,7 +59,7 @@ struct replay {
 	struct kvindex *index;
 	struct route_record *record;
 	struct pending *pending;
-	struct heat *heat;
+	struct hotprefix *hotprefix;
 	struct chooser *chooser;
 	/* The engines, which answer. */
 	struct replay_server *nodes;

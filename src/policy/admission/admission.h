@@ -49,8 +49,8 @@ struct admission_forecast {
 };
 /* Return the forecast for the candidates of |p|, those without room included. |prompt_tokens| counts when
  * there is no candidate. */
-struct admission_forecast admission_forecast_of(const struct choose_pick *p, const struct cluster_cell *cells,
-	uint64_t prompt_tokens);
+struct admission_forecast admission_forecast_of(const struct chooser_pick_result *p,
+	const struct cluster_cell *cells, uint64_t prompt_tokens);
 
 /* The time that a request has from its arrival to the first byte of its answer. */
 struct admission_budget {

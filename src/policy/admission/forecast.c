@@ -12,8 +12,8 @@ unsigned admission_retry_after(cgn_nsec t)
 	return s < 1 ? 1 : s < ADMISSION_RETRY_MAX ? (unsigned)s : ADMISSION_RETRY_MAX;
 }
 
-struct admission_forecast admission_forecast_of(const struct choose_pick *p, const struct cluster_cell *cells,
-	uint64_t prompt_tokens)
+struct admission_forecast admission_forecast_of(const struct chooser_pick_result *p,
+	const struct cluster_cell *cells, uint64_t prompt_tokens)
 {
 	double now = HUGE_VAL, idle = HUGE_VAL, tokens = HUGE_VAL;
 	bool measured = p->n > 0;

@@ -24,7 +24,7 @@ static bool room_find(struct admission *a, const struct admission_queue *q, cons
 		.now = a->now};
 	uint32_t most = 0;
 	size_t n = m != NULL ? view_candidates(m, a->cells, &ask, a->cands) : 0;
-	n = chooser_roles(&(struct choose_ask){.embeds = q->role == ADMISSION_PROMPT_ONLY}, a->cands, n);
+	n = chooser_roles(&(struct chooser_ask){.embeds = q->role == ADMISSION_PROMPT_ONLY}, a->cands, n);
 	for (size_t i = 0; i < n; i++) {
 		uint32_t room = node_room(a, &a->cands[i]);
 		if (room <= most)

@@ -16,7 +16,7 @@ static double ms_between(cgn_nsec from, cgn_nsec to)
 	return to > from ? (double)(to - from) * 1e-6 : 0;
 }
 
-static struct cluster_cell *cell_of(const struct chooser *c, const struct choose_ticket *t)
+static struct cluster_cell *cell_of(const struct chooser *c, const struct chooser_ticket *t)
 {
 	return &c->shared.cells[t->slot];
 }
@@ -30,7 +30,7 @@ static uint32_t beside(const struct cluster_cell *cell)
 
 /* Of an answer that comes whole nobody sees when its prompt is computed: on average over its time, so much of
  * it is not. */
-static uint32_t queued_on_average(const struct choose_pick *p, uint32_t tokens)
+static uint32_t queued_on_average(const struct chooser_pick_result *p, uint32_t tokens)
 {
 	const struct route_speed *s = &p->cands[p->index].speed;
 	double prompt = (double)s->prefill_ms * tokens, answer = (double)(s->step_ms * p->ask.answer_tokens);
@@ -48,7 +48,7 @@ static cgn_nsec busy_until(const struct cluster_cell *cell, cgn_nsec now)
 
 /* Prompts are computed one after the other: this one since the one before it was, or since it came. Returns
  * for how long. */
-static cgn_nsec busy_step(struct cluster_cell *cell, const struct choose_ticket *t, cgn_nsec now)
+static cgn_nsec busy_step(struct cluster_cell *cell, const struct chooser_ticket *t, cgn_nsec now)
 {
 	cgn_nsec since = atomic_exchange_explicit(&cell->prefill_since, now, memory_order_relaxed);
 	if (since < t->at)
@@ -59,7 +59,8 @@ static cgn_nsec busy_step(struct cluster_cell *cell, const struct choose_ticket 
 	return now - since;
 }
 
-static void load_book(struct cluster_cell *cell, const struct choose_pick *p, struct choose_ticket *out)
+static void load_book(struct cluster_cell *cell, const struct chooser_pick_result *p,
+	struct chooser_ticket *out)
 {
 	uint64_t others = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
 	out->queued_tokens = out->whole ? queued_on_average(p, out->new_tokens) : out->new_tokens;
@@ -74,20 +75,20 @@ static void load_book(struct cluster_cell *cell, const struct choose_pick *p, st
 }
 
 /* The end of what any candidate holds is where this prompt's prefix ends, as far as others share it. */
-static void heat_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p,
-	struct choose_ticket *out)
+static void hotprefix_book(struct chooser *c, const struct chooser_ask *ask,
+	const struct chooser_pick_result *p, struct chooser_ticket *out)
 {
 	uint32_t held = 0;
 	for (size_t i = 0; i < p->n; i++)
 		held = p->cands[i].held > held ? p->cands[i].held : held;
-	if (c->shared.heat == NULL || held == 0 || held > ask->blocks)
+	if (c->shared.hotprefix == NULL || held == 0 || held > ask->blocks)
 		return;
 	out->prefix = ask->chain[held - 1];
-	out->hot = heat_add(c->shared.heat, out->prefix);
+	out->hot = hotprefix_add(c->shared.hotprefix, out->prefix);
 }
 
-static void prompt_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p,
-	struct choose_ticket *out)
+static void prompt_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	struct chooser_ticket *out)
 {
 	const struct route_cand *w = &p->cands[p->index];
 	struct route_terms t;
@@ -104,14 +105,14 @@ static void prompt_book(struct chooser *c, const struct choose_ask *ask, const s
 		CHOOSER_LIFE + 2 * expected);
 }
 
-void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p,
-	struct choose_ticket *out)
+void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	struct chooser_ticket *out)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	CGN_MUST(p->verdict == ROUTE_PICKED && !out->booked);
 	const struct route_cand *w = &p->cands[p->index];
 	struct cluster_cell *cell = &c->shared.cells[w->slot];
-	*out = (struct choose_ticket){.booked = true,
+	*out = (struct chooser_ticket){.booked = true,
 		.prefilling = true,
 		.whole = ask->whole && !ask->embeds,
 		.crowded = w->width > 0 && (uint64_t)w->inflight + w->others >= w->width,
@@ -122,13 +123,13 @@ void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct 
 		.new_tokens = clamp32((double)w->uncached_tokens),
 		.at = ask->now};
 	load_book(cell, p, out);
-	heat_book(c, ask, p, out);
+	hotprefix_book(c, ask, p, out);
 	prompt_book(c, ask, p, out);
 	c->turn++;
 	c->random += MIX_GOLDEN;
 }
 
-void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now)
+void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	if (!t->booked || !t->prefilling)
@@ -148,7 +149,7 @@ void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now)
 		pending_limit(c->shared.pending, t->pending, now, CHOOSER_CONFIRM);
 }
 
-void chooser_release(struct chooser *c, struct choose_ticket *t, cgn_nsec now)
+void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	if (!t->booked)
@@ -162,13 +163,13 @@ void chooser_release(struct chooser *c, struct choose_ticket *t, cgn_nsec now)
 		atomic_fetch_sub_explicit(&cell->decoding, 1, memory_order_relaxed);
 	atomic_fetch_sub_explicit(&cell->inflight, 1, memory_order_relaxed);
 	if (t->hot)
-		heat_drop(c->shared.heat, t->prefix);
+		hotprefix_drop(c->shared.hotprefix, t->prefix);
 	if (t->prefilling && t->pending != 0)
 		pending_drop(c->shared.pending, t->pending);
 	t->booked = t->hot = false;
 }
 
-void chooser_done(struct chooser *c, struct choose_ticket *t, const struct choose_outcome *o, cgn_nsec now)
+void chooser_done(struct chooser *c, struct chooser_ticket *t, const struct chooser_outcome *o, cgn_nsec now)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	chooser_release(c, t, now);

@@ -70,14 +70,14 @@ static size_t pin_apply(struct route_cand *cands, size_t n, uint32_t pin)
 	return 0;
 }
 
-bool chooser_role_fits(const struct choose_ask *ask, int role)
+bool chooser_role_fits(const struct chooser_ask *ask, int role)
 {
 	if (ask->prefill)
 		return role == COGNITORA__V1__ROLE__ROLE_PREFILL;
 	return role != (ask->embeds ? COGNITORA__V1__ROLE__ROLE_DECODE : COGNITORA__V1__ROLE__ROLE_PREFILL);
 }
 
-size_t chooser_roles(const struct choose_ask *ask, struct route_cand *cands, size_t n)
+size_t chooser_roles(const struct chooser_ask *ask, struct route_cand *cands, size_t n)
 {
 	size_t fit = 0;
 	for (size_t i = 0; i < n; i++)
@@ -92,7 +92,7 @@ size_t chooser_roles(const struct choose_ask *ask, struct route_cand *cands, siz
 }
 
 /* What lies in another node's store is one fetch away. */
-static void stored_fill(const struct choose_ask *ask, struct route_cand *cands, size_t n)
+static void stored_fill(const struct chooser_ask *ask, struct route_cand *cands, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &cands[i];
@@ -105,7 +105,7 @@ static void stored_fill(const struct choose_ask *ask, struct route_cand *cands, 
 
 /* Of each candidate: what it holds, from its engines' own events or from what was sent there. Events name
  * blocks of tokens: a chain of bytes is in nobody's index, and so the record is all there is for it. */
-static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
+static void held_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	bool fed = false, guessed = false;
 	for (size_t i = 0; i < n; i++) {
@@ -120,7 +120,7 @@ static void held_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
 		if (to->fed)
-			to->held = kvindex_held(c->reader, to->lane, to->by_tier);
+			to->held = kvindex_held(c->reader, to->index_id, to->by_tier);
 		else
 			to->by_tier[BLOCK_GPU] = to->held;
 	}
@@ -145,7 +145,7 @@ static float median_of(float *v, size_t n, float otherwise)
 /* The fleet's middle, of a few nodes all over it. */
 static struct route_speed fleet_of(const struct route_cand *cands, size_t n)
 {
-	const struct route_speed none = SPEED_DEFAULT;
+	const struct route_speed none = ROUTE_SPEED_DEFAULT;
 	float prefill[MEDIAN_OF], step[MEDIAN_OF], batch[MEDIAN_OF], interference[MEDIAN_OF];
 	size_t n_prefill = 0, n_step = 0, stride = n / MEDIAN_OF + 1;
 	for (size_t i = 0; i < n; i += stride) {
@@ -177,7 +177,7 @@ static float near_middle(float own, float middle)
 /* Who was not measured is taken for the middle one. What a further stream or a prompt does to a step, as a
  * share, is the engine's rather than the node's and hard to measure: there everybody is, or else the node
  * that erred most to its own favour would get the most. */
-static void speeds_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
+static void speeds_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	if (c->fleet_left == 0 || c->fleet_model != ask->model) {
 		c->fleet = fleet_of(c->cands, n);
@@ -197,7 +197,7 @@ static void speeds_fill(struct chooser *c, const struct choose_ask *ask, size_t 
 	}
 }
 
-float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_cell *cell)
+float chooser_block_tokens(const struct chooser_ask *ask, const struct cluster_cell *cell)
 {
 	double block = ask->block_tokens > 0 ? ask->block_tokens : cluster_cell_block_tokens(cell);
 	return block > 0 ? (float)block : BLOCK_TOKENS;
@@ -214,7 +214,7 @@ static float fetch_ms(const struct route_tiers *w, const struct route_cand *c, f
 }
 
 /* What that is worth: shares and milliseconds. */
-static void worth_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
+static void worth_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	double length = ask->length > 0 ? ask->length : (double)ask->blocks;
 	for (size_t i = 0; i < n; i++) {
@@ -230,7 +230,7 @@ static void worth_fill(struct chooser *c, const struct choose_ask *ask, size_t n
 }
 
 /* What a hot prefix's further holder is spared (routing.h). */
-static void spare(struct chooser *c, const struct choose_ask *ask, size_t n, uint32_t held, float part)
+static void spare(struct chooser *c, const struct chooser_ask *ask, size_t n, uint32_t held, float part)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
@@ -243,14 +243,14 @@ static void spare(struct chooser *c, const struct choose_ask *ask, size_t n, uin
 }
 
 /* Is the longest prefix that anybody holds wanted by more than its holders have width for? */
-static void heat_fill(struct chooser *c, const struct choose_ask *ask, size_t n)
+static void hotprefix_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	uint32_t held = 0, width = 0;
 	for (size_t i = 0; i < n; i++)
 		held = c->cands[i].held > held ? c->cands[i].held : held;
-	if (c->shared.heat == NULL || held == 0 || held > ask->blocks)
+	if (c->shared.hotprefix == NULL || held == 0 || held > ask->blocks)
 		return;
-	uint32_t wanted = heat_count(c->shared.heat, ask->chain[held - 1]) + 1;
+	uint32_t wanted = hotprefix_count(c->shared.hotprefix, ask->chain[held - 1]) + 1;
 	for (size_t i = 0; i < n; i++)
 		if (c->cands[i].held == held)
 			width += route_width(&c->cands[i]);
@@ -267,7 +267,7 @@ static float common_of(const struct route_cand *cands, size_t n)
 }
 
 /* An answer is as long as others were, unless it may not be. */
-static float answer_expected(const struct chooser *c, const struct choose_ask *ask)
+static float answer_expected(const struct chooser *c, const struct chooser_ask *ask)
 {
 	double most = (double)ask->answer_tokens;
 	if (ask->embeds)
@@ -275,7 +275,7 @@ static float answer_expected(const struct chooser *c, const struct choose_ask *a
 	return (float)(most > 0 && most < c->answer_tokens ? most : c->answer_tokens);
 }
 
-size_t chooser_match(struct chooser *c, const struct choose_ask *ask)
+size_t chooser_match(struct chooser *c, const struct chooser_ask *ask)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	const struct view_model *m = ask->model;
@@ -289,7 +289,7 @@ size_t chooser_match(struct chooser *c, const struct choose_ask *ask)
 	return n;
 }
 
-struct choose_pick chooser_choose(struct chooser *c, const struct choose_ask *ask, size_t n)
+struct chooser_pick_result chooser_choose(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	struct route_ask score = {.policy = ask->rules->policy,
@@ -304,13 +304,13 @@ struct choose_pick chooser_choose(struct chooser *c, const struct choose_ask *as
 		.answer_tokens = answer_expected(c, ask)};
 	speeds_fill(c, ask, n);
 	worth_fill(c, ask, n);
-	heat_fill(c, ask, n);
+	hotprefix_fill(c, ask, n);
 	score.common = common_of(c->cands, n);
 	struct route_pick p = route_pick(&score, c->cands, n);
-	return (struct choose_pick){p.verdict, p.index, p.score, score, c->cands, n};
+	return (struct chooser_pick_result){p.verdict, p.index, p.score, score, c->cands, n};
 }
 
-struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask)
+struct chooser_pick_result chooser_pick(struct chooser *c, const struct chooser_ask *ask)
 {
 	return chooser_choose(c, ask, chooser_match(c, ask));
 }

@@ -9,7 +9,7 @@
 #pragma once
 #include "policy/cluster/view.h"
 #include "policy/kvindex/kvindex.h"
-#include "policy/routing/heat.h"
+#include "policy/routing/hotprefix.h"
 #include "policy/routing/pending.h"
 #include "policy/routing/record.h"
 #include "policy/routing/routing.h"
@@ -20,11 +20,11 @@ struct chooser_shared {
 	struct route_record *record; /* of what was sent to those that do not say */
 	/* of what was sent to those that say, and did not yet; NULL: nothing counts before they do */
 	struct pending *pending;
-	struct heat *heat; /* of the prefixes of requests under way; NULL: none is hot */
+	struct hotprefix *hotprefix; /* of the prefixes of requests under way; NULL: none is hot */
 };
 
 #define CHOOSER_NO_PIN UINT32_MAX
-struct choose_ask {
+struct chooser_ask {
 	const struct route_rules *rules;
 	const struct view_model *model; /* NULL: nobody has it */
 	const uint64_t *chain;          /* short digests of the prompt's blocks */
@@ -49,7 +49,7 @@ struct choose_ask {
 	cgn_nsec now;
 };
 
-struct choose_pick {
+struct chooser_pick_result {
 	enum route_verdict verdict;
 	size_t index; /* into |cands|, when picked */
 	double score;
@@ -67,7 +67,7 @@ struct choose_pick {
 
 /* What is booked of one pick: the booker's, all zero when nothing is. What comes behind |at| is for
  * chooser_done. */
-struct choose_ticket {
+struct chooser_ticket {
 	bool booked;     /* counted in the cell's inflight */
 	bool prefilling; /* and queued_tokens in its queued_tokens; else in its decoding */
 	/* then both, from the start, and the tokens for that part of its time that is prefill */
@@ -90,20 +90,20 @@ struct choose_ticket {
 };
 
 /* How it ended, as the engine counted. */
-struct choose_outcome {
+struct chooser_outcome {
 	uint64_t answer_tokens; /* 0: unknown */
 };
 
 /* Is it work for nodes of this role (COGNITORA__V1__ROLE__*)? Those for which it is not are left out, unless
  * there are no others. */
-bool chooser_role_fits(const struct choose_ask *ask, int role);
+bool chooser_role_fits(const struct chooser_ask *ask, int role);
 /* Leave those out: engines can do both, roles say what they are good at. How many stay. */
-size_t chooser_roles(const struct choose_ask *ask, struct route_cand *cands, size_t n);
+size_t chooser_roles(const struct chooser_ask *ask, struct route_cand *cands, size_t n);
 /* Tokens in a block of the prompt's chain at the node of |cell|, about. */
-float chooser_block_tokens(const struct choose_ask *ask, const struct cluster_cell *cell);
+float chooser_block_tokens(const struct chooser_ask *ask, const struct cluster_cell *cell);
 /* What a configuration says about choosing. */
 struct config;
-void choose_rules_fill(const struct config *cfg, struct route_rules *out);
+void chooser_rules_fill(const struct config *cfg, struct route_rules *out);
 
 struct chooser;
 /* |seed|: where turns begin, so that several routers do not go through equal nodes in step. NO_MEMORY;
@@ -113,21 +113,21 @@ CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct ch
 void chooser_free(struct chooser **take);
 
 /* Decide; books nothing. ROUTE_NONE also when there is no memory for the candidates. */
-struct choose_pick chooser_pick(struct chooser *c, const struct choose_ask *ask);
+struct chooser_pick_result chooser_pick(struct chooser *c, const struct chooser_ask *ask);
 /* The same in two steps, for those who want to know what each of them takes: who may have it and what they
  * hold; and who gets it. */
-size_t chooser_match(struct chooser *c, const struct choose_ask *ask);
-struct choose_pick chooser_choose(struct chooser *c, const struct choose_ask *ask, size_t n);
+size_t chooser_match(struct chooser *c, const struct chooser_ask *ask);
+struct chooser_pick_result chooser_choose(struct chooser *c, const struct chooser_ask *ask, size_t n);
 /* Book what was just picked, at once: its load, and its prompt as held, before the request leaves. */
-void chooser_book(struct chooser *c, const struct choose_ask *ask, const struct choose_pick *p,
-	struct choose_ticket *out);
+void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	struct chooser_ticket *out);
 /* The first byte came: its prompt is computed, and how fast is learned. Nothing when it is not booked, or has
  * begun. */
-void chooser_begun(struct chooser *c, struct choose_ticket *t, cgn_nsec now);
+void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
 /* It is over, well or badly: give the booking back. One that never began takes its prompt along: it does not
  * count as held any more where events say what is (else it is the caller's to say, route_record_drop).
  * Nothing when it is not booked. */
-void chooser_release(struct chooser *c, struct choose_ticket *t, cgn_nsec now);
+void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
 /* It was answered in full, by |t|, released or not (then it is now), and its last byte came at |now|: learn
  * from it. Once a request; not if another node has the slot meanwhile. */
-void chooser_done(struct chooser *c, struct choose_ticket *t, const struct choose_outcome *o, cgn_nsec now);
+void chooser_done(struct chooser *c, struct chooser_ticket *t, const struct chooser_outcome *o, cgn_nsec now);

@@ -2,7 +2,7 @@
 #include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
 
-void choose_rules_fill(const struct config *cfg, struct route_rules *out)
+void chooser_rules_fill(const struct config *cfg, struct route_rules *out)
 {
 	*out = (struct route_rules){
 		.weights = {cfg->router.score_weights.kv, cfg->router.score_weights.load,

@@ -233,14 +233,14 @@ static void speed_set(struct cluster_cell *cell, const struct route_speed *s)
 void cluster_cell_prefill(struct cluster_cell *cell, double ms, double tokens)
 {
 	struct route_speed s = cluster_cell_speed(cell);
-	speed_prefill(&s, ms, tokens);
+	route_speed_prefill(&s, ms, tokens);
 	speed_set(cell, &s);
 }
 
 void cluster_cell_decode(struct cluster_cell *cell, double ms, double tokens, double beside, double stall_ms)
 {
 	struct route_speed s = cluster_cell_speed(cell);
-	speed_decode(&s, ms, tokens, beside, stall_ms);
+	route_speed_decode(&s, ms, tokens, beside, stall_ms);
 	speed_set(cell, &s);
 }
 
@@ -266,7 +266,7 @@ double cluster_cell_trust(const struct cluster_cell *cell)
 
 void cluster_cell_believe(struct cluster_cell *cell, uint64_t predicted, uint64_t actual)
 {
-	double trust = trust_step(cluster_cell_trust(cell), predicted, actual);
+	double trust = route_trust_step(cluster_cell_trust(cell), predicted, actual);
 	atomic_store_explicit(&cell->trust_ppm, (uint32_t)(trust * 1e6 + 0.5), memory_order_relaxed);
 }
 
@@ -377,8 +377,8 @@ bool cluster_node_gone(struct cluster *c, const char *member_id, struct cluster_
 		.watch = WATCH_CLOSE,
 		.publish = true,
 		.forget = true,
-		.had_lane = n->has_lane,
-		.lane = n->lane};
+		.had_index_id = n->has_index_id,
+		.index_id = n->index_id};
 	c->by_slot[n->slot] = NULL;
 	c->count[n->state]--;
 	node_free(n);

@@ -37,9 +37,9 @@ struct cluster_node {
 	bool heard;                /* its watch is open and gave a snapshot */
 	bool ever_heard;
 	bool cordoned;
-	uint32_t drains; /* operators' drains under way */
-	uint16_t lane;   /* in the index, if has_lane */
-	bool has_lane;   /* written by the shell, as is |fed| */
+	uint32_t drains;   /* operators' drains under way */
+	uint16_t index_id; /* in the index, if has_index_id */
+	bool has_index_id; /* written by the shell, as is |fed| */
 	/* every engine of it publishes what it holds: the index knows, and nobody has to guess */
 	bool fed;
 	bool fed_bytes; /* and of chains of bytes as well: its agent assigns their slots */
@@ -119,12 +119,12 @@ struct cluster {
 enum cluster_watch_order { WATCH_KEEP, WATCH_OPEN, WATCH_AGAIN /* close it and open anew */, WATCH_CLOSE };
 struct cluster_orders {
 	enum cluster_watch_order watch;
-	bool publish;   /* workers must see a new view */
-	bool forget;    /* what was recorded for the slot no longer holds */
-	bool recovered; /* it is ready, and was not: its breaker need not wait */
-	uint16_t slot;  /* of the node that all this is about */
-	bool had_lane;  /* it is gone, and had this lane of the index */
-	uint16_t lane;
+	bool publish;      /* workers must see a new view */
+	bool forget;       /* what was recorded for the slot no longer holds */
+	bool recovered;    /* it is ready, and was not: its breaker need not wait */
+	uint16_t slot;     /* of the node that all this is about */
+	bool had_index_id; /* it is gone, and had this lane of the index */
+	uint16_t index_id;
 };
 
 CGN_RC cluster_new(struct cluster **out, struct cgn_err *err);

@@ -54,8 +54,8 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 			.width = cluster_node_width(n),
 			.role = (int)n->info->role,
 			.kv_block = cluster_node_kv_block(n),
-			.lane = n->lane,
-			.fed = n->fed && n->has_lane,
+			.index_id = n->index_id,
+			.fed = n->fed && n->has_index_id,
 			.fed_bytes = n->fed_bytes,
 			.stores = n->info->kv != NULL};
 		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
@@ -254,7 +254,7 @@ static struct route_cand cand_of(const struct view_node *node, const struct clus
 		.kv_usage = spare.kv_usage,
 		.power_headroom = spare.power_headroom,
 		.name_hash = node->name_hash,
-		.lane = node->lane,
+		.index_id = node->index_id,
 		.fed = node->fed,
 		.fed_bytes = node->fed_bytes,
 		.role = (uint8_t)node->role,

@@ -14,7 +14,7 @@ struct view_node {
 	uint32_t width;    /* what its ready engines run at once; 0: unknown */
 	int role;          /* COGNITORA__V1__ROLE__* */
 	uint32_t kv_block; /* tokens in a block of its engines; 0: unknown */
-	uint16_t lane;     /* in the index */
+	uint16_t index_id; /* in the index */
 	bool fed;          /* by its engines' own events: the index is asked, not the record */
 	bool fed_bytes;    /* of chains of bytes too */
 	bool stores;       /* it has a block store that others reach, and that reaches others' */

@@ -108,12 +108,12 @@ struct explain_end {
 /* What |p| decided, with the names of |view|. Sets all but |request|, |id|,
  * |model|, |at_ms|, |took_ns| and the shadows. Borrows from |view|. Two terms are computed for each candidate
  * that is kept, and one score for each that there was when they are more than EXPLAIN_CANDS. */
-void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view,
-	struct explain_decision *out);
+void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	const struct cluster_view *view, struct explain_decision *out);
 /* What |policy| would have picked of the same candidates at the same instant; |*index|: of them, when |p|
  * picked one. */
-void explain_shadow(const struct choose_pick *p, enum route_policy policy, const struct cluster_view *view,
-	struct explain_shadow *out, size_t *index);
+void explain_shadow(const struct chooser_pick_result *p, enum route_policy policy,
+	const struct cluster_view *view, struct explain_shadow *out, size_t *index);
 
 struct explain_ring;
 /* |bytes| is all that it will ever take, pages touched as it fills. |seed| keeps clients from choosing ids

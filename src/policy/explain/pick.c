@@ -25,12 +25,12 @@ static void best_add(struct best *b, uint32_t at, float score)
 	b->score[i] = score;
 }
 
-static bool is_full(const struct choose_pick *p, size_t i)
+static bool is_full(const struct chooser_pick_result *p, size_t i)
 {
 	return p->cands[i].inflight >= p->ask.max_inflight;
 }
 
-static void best_of(const struct choose_pick *p, struct best *b)
+static void best_of(const struct chooser_pick_result *p, struct best *b)
 {
 	for (size_t i = 0; i < p->n; i++) {
 		float score = (float)route_score(&p->ask, &p->cands[i]);
@@ -67,7 +67,7 @@ static struct cgn_str name_of(const struct cluster_view *view, uint16_t slot)
 	return node != NULL ? cgn_str_of(node->id) : (struct cgn_str){NULL, 0};
 }
 
-static void cand_fill(const struct choose_pick *p, size_t at, const struct cluster_view *view,
+static void cand_fill(const struct chooser_pick_result *p, size_t at, const struct cluster_view *view,
 	struct explain_cand *out)
 {
 	const struct route_cand *c = &p->cands[at];
@@ -97,7 +97,7 @@ static void cand_fill(const struct choose_pick *p, size_t at, const struct clust
 	out->v[EXPLAIN_SLOWDOWN].f = (float)t.slowdown_ms;
 }
 
-static uint32_t least_held(const struct choose_pick *p)
+static uint32_t least_held(const struct chooser_pick_result *p)
 {
 	uint32_t least = p->n > 0 ? p->cands[0].held : 0;
 	for (size_t i = 1; i < p->n; i++)
@@ -117,7 +117,7 @@ static void name_add(struct cgn_str node, enum explain_why why, struct explain_d
 	c->why = why;
 }
 
-static bool had_its_try(const struct choose_ask *ask, uint16_t slot)
+static bool had_its_try(const struct chooser_ask *ask, uint16_t slot)
 {
 	for (size_t i = 0; i < ask->n_excluded; i++)
 		if (ask->excluded[i] == slot)
@@ -126,14 +126,14 @@ static bool had_its_try(const struct choose_ask *ask, uint16_t slot)
 }
 
 /* Ready, but neither offered nor tried: it is work for another role, or its breaker is shut. */
-static enum explain_why why_outside(const struct choose_ask *ask, const struct choose_pick *p,
+static enum explain_why why_outside(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct view_node *node)
 {
 	bool roles_count = p->n > 0 && chooser_role_fits(ask, p->cands[0].role);
 	return roles_count && !chooser_role_fits(ask, node->role) ? EXPLAIN_ROLE : EXPLAIN_BREAKER;
 }
 
-static void outside_fill(const struct choose_ask *ask, const struct choose_pick *p,
+static void outside_fill(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	struct explain_decision *out)
 {
 	const struct view_model *m = ask->model;
@@ -147,7 +147,7 @@ static void outside_fill(const struct choose_ask *ask, const struct choose_pick 
 }
 
 /* Those that stay outside; a few of the places are theirs. */
-static void others_fill(const struct choose_ask *ask, const struct choose_pick *p,
+static void others_fill(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct cluster_view *view, struct explain_decision *out)
 {
 	for (size_t i = 0; i < ask->n_excluded; i++)
@@ -156,7 +156,7 @@ static void others_fill(const struct choose_ask *ask, const struct choose_pick *
 		outside_fill(ask, p, out);
 }
 
-static size_t places_kept(const struct choose_ask *ask, const struct choose_pick *p)
+static size_t places_kept(const struct chooser_ask *ask, const struct chooser_pick_result *p)
 {
 	size_t ready = ask->model != NULL && ask->pin == CHOOSER_NO_PIN ? ask->model->n_ready : 0;
 	size_t outside = ready > p->n ? ready - p->n : 0;
@@ -165,8 +165,8 @@ static size_t places_kept(const struct choose_ask *ask, const struct choose_pick
 	return outside < EXPLAIN_CANDS / 4 ? outside : EXPLAIN_CANDS / 4;
 }
 
-void explain_pick(const struct choose_ask *ask, const struct choose_pick *p, const struct cluster_view *view,
-	struct explain_decision *out)
+void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	const struct cluster_view *view, struct explain_decision *out)
 {
 	struct best b = {.most = EXPLAIN_CANDS - places_kept(ask, p)};
 	best_of(p, &b);
@@ -198,8 +198,8 @@ static double cost_ms(const struct route_ask *ask, const struct route_cand *c)
 	return t.queue_ms + t.prefill_ms + t.fetch_ms + t.slowdown_ms;
 }
 
-void explain_shadow(const struct choose_pick *p, enum route_policy policy, const struct cluster_view *view,
-	struct explain_shadow *out, size_t *index)
+void explain_shadow(const struct chooser_pick_result *p, enum route_policy policy,
+	const struct cluster_view *view, struct explain_shadow *out, size_t *index)
 {
 	struct route_ask ask = p->ask;
 	ask.policy = policy;

@@ -23,28 +23,28 @@
 #include "base/msgpack/msgpack.h"
 #include "policy/block/tier.h"
 
-#define KV_EVENT_MAX_GROUPS 32 /* cache groups of a hybrid model; a group_idx beyond is an error */
+#define KVEVENT_MAX_GROUPS 32 /* cache groups of a hybrid model; a group_idx beyond is an error */
 
-/* Hashes or tokens of an event, borrowed from the payload and checked: read them with kv_hash_next and
- * kv_token_next. */
-struct kv_list {
+/* Hashes or tokens of an event, borrowed from the payload and checked: read them with kvevent_hash_next and
+ * kvevent_token_next. */
+struct kvevent_list {
 	struct msgpack_in at;
 	uint32_t n; /* still to come */
 };
-bool kv_hash_next(struct kv_list *l, uint64_t *out);
-bool kv_token_next(struct kv_list *l, uint32_t *out);
+bool kvevent_hash_next(struct kvevent_list *l, uint64_t *out);
+bool kvevent_token_next(struct kvevent_list *l, uint32_t *out);
 
-enum kv_event_type { KV_STORED, KV_REMOVED, KV_CLEARED, KV_EVENT_TYPES };
-struct kv_event {
-	enum kv_event_type type;
+enum kvevent_type { KVEVENT_STORED, KVEVENT_REMOVED, KVEVENT_CLEARED, KVEVENT_TYPES };
+struct kvevent {
+	enum kvevent_type type;
 	enum block_tier tier;
 	uint32_t group; /* cache group of a hybrid model; 0 when not said */
-	struct kv_list hashes;
-	/* KV_STORED: */
+	struct kvevent_list hashes;
+	/* KVEVENT_STORED: */
 	bool has_parent;
 	uint64_t parent;
 	/* block_size for each hash; or none: then the event tells where blocks lie, not what they are */
-	struct kv_list tokens;
+	struct kvevent_list tokens;
 	uint32_t block_size; /* in tokens */
 	/* the group keeps a window or a state, not the whole prefix: kv_cache_spec_kind, or a sliding
 	 * window */
@@ -52,11 +52,11 @@ struct kv_event {
 	uint64_t lora_id;          /* 0: none */
 	struct cgn_str lora;       /* its name; empty: none, or not said */
 	struct cgn_str salt;       /* SGLang's cache_salt; empty: none */
-	struct cgn_str extra_keys; /* raw: an array, or empty. See kv_extra_next */
+	struct cgn_str extra_keys; /* raw: an array, or empty. See kvevent_extra_next */
 };
 
 /* What one block's entry of extra_keys holds beside the LoRA's name. */
-struct kv_extra {
+struct kvevent_extra {
 	struct cgn_str salt;    /* what stands for a cache_salt, by its place; empty: none */
 	struct cgn_str foreign; /* raw values: image hashes, digests of prompt embeddings; empty: none */
 };
@@ -65,10 +65,10 @@ struct kv_extra {
  * bytes for prompt embeddings; they are not labelled. So in a block without a parent the last bare string
  * that is not the LoRA's name is taken for the salt. Where that is an image's hash instead, the prefix has a
  * root that no prompt of text has: it matches nothing, which is what is wanted. */
-void kv_extra_next(struct msgpack_in *entries, struct cgn_str lora, bool first_of_prompt,
-	struct kv_extra *out);
+void kvevent_extra_next(struct msgpack_in *entries, struct cgn_str lora, bool first_of_prompt,
+	struct kvevent_extra *out);
 
-struct kv_batch {
+struct kvevent_batch {
 	double ts;       /* Unix seconds */
 	int64_t dp_rank; /* -1: not said */
 	uint32_t events, unknown_events, unknown_fields;
@@ -76,5 +76,5 @@ struct kv_batch {
 
 /* Read |payload|. |each| gets the known events in order, each checked whole before; NULL: only check.
  * INVALID: err->msg says what is wrong and at which byte; events before that were told. */
-CGN_RC kv_batch_read(struct cgn_str payload, void (*each)(void *user, const struct kv_event *e), void *user,
-	struct kv_batch *out, struct cgn_err *err);
+CGN_RC kvevent_batch_read(struct cgn_str payload, void (*each)(void *user, const struct kvevent *e),
+	void *user, struct kvevent_batch *out, struct cgn_err *err);

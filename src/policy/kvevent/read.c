@@ -32,8 +32,8 @@ static const uint8_t removed_places[] = {F_HASHES, F_MEDIUM, F_GROUP, F_LOCALITY
 
 struct reading {
 	struct msgpack_in in;
-	struct kv_batch *batch;
-	struct kv_event e;
+	struct kvevent_batch *batch;
+	struct kvevent e;
 	struct cgn_str medium, locality, kind;
 	bool has_window;
 	unsigned seen; /* 1 << field */
@@ -54,7 +54,7 @@ static uint64_t take_hash(struct msgpack_in *in)
 	return v;
 }
 
-bool kv_hash_next(struct kv_list *l, uint64_t *out)
+bool kvevent_hash_next(struct kvevent_list *l, uint64_t *out)
 {
 	if (l->n == 0)
 		return false;
@@ -63,7 +63,7 @@ bool kv_hash_next(struct kv_list *l, uint64_t *out)
 	return true;
 }
 
-bool kv_token_next(struct kv_list *l, uint32_t *out)
+bool kvevent_token_next(struct kvevent_list *l, uint32_t *out)
 {
 	if (l->n == 0)
 		return false;
@@ -73,16 +73,16 @@ bool kv_token_next(struct kv_list *l, uint32_t *out)
 }
 
 /* Remember where the list is, and step over it, checking each element. */
-static struct kv_list take_list(struct msgpack_in *in, bool hashes)
+static struct kvevent_list take_list(struct msgpack_in *in, bool hashes)
 {
 	uint32_t n = msgpack_get_array(in);
-	struct kv_list l = {.at = *in, .n = n};
+	struct kvevent_list l = {.at = *in, .n = n};
 	for (uint32_t i = 0; i < n && !msgpack_bad(in); i++)
 		if (hashes)
 			(void)take_hash(in);
 		else
 			(void)msgpack_get_u32(in);
-	return msgpack_bad(in) ? (struct kv_list){.at = *in} : l;
+	return msgpack_bad(in) ? (struct kvevent_list){.at = *in} : l;
 }
 
 /* ---- fields ---- */
@@ -143,7 +143,7 @@ static void take_group(struct reading *r)
 	if (msgpack_get_nil(&r->in))
 		return;
 	r->e.group = msgpack_get_u32(&r->in);
-	if (r->e.group >= KV_EVENT_MAX_GROUPS)
+	if (r->e.group >= KVEVENT_MAX_GROUPS)
 		msgpack_fault(&r->in, "a group_idx over 31");
 }
 
@@ -255,7 +255,7 @@ static bool windowed(const struct reading *r)
 
 static void check_stored(struct reading *r)
 {
-	const struct kv_event *e = &r->e;
+	const struct kvevent *e = &r->e;
 	if ((r->seen & 1U << F_HASHES) == 0)
 		msgpack_fault(&r->in, "a BlockStored without block_hashes");
 	else if (e->tokens.n > 0 && (uint64_t)e->hashes.n * e->block_size != e->tokens.n)
@@ -281,11 +281,11 @@ static void check_extra(struct reading *r)
 		r->e.extra_keys = (struct cgn_str){0};
 }
 
-static void finish_event(struct reading *r, void (*each)(void *, const struct kv_event *), void *user)
+static void finish_event(struct reading *r, void (*each)(void *, const struct kvevent *), void *user)
 {
-	if (r->e.type == KV_STORED)
+	if (r->e.type == KVEVENT_STORED)
 		check_stored(r);
-	else if (r->e.type == KV_REMOVED && (r->seen & 1U << F_HASHES) == 0)
+	else if (r->e.type == KVEVENT_REMOVED && (r->seen & 1U << F_HASHES) == 0)
 		msgpack_fault(&r->in, "a BlockRemoved without block_hashes");
 	r->e.tier = tier_of(r->medium, r->locality);
 	r->e.windowed = windowed(r);
@@ -297,22 +297,22 @@ static void finish_event(struct reading *r, void (*each)(void *, const struct kv
 		each(user, &r->e);
 }
 
-static enum kv_event_type type_of(struct cgn_str tag)
+static enum kvevent_type type_of(struct cgn_str tag)
 {
-	for (unsigned i = 0; i < KV_EVENT_TYPES; i++)
+	for (unsigned i = 0; i < KVEVENT_TYPES; i++)
 		if (cgn_str_is(tag, type_names[i]))
-			return (enum kv_event_type)i;
-	return KV_EVENT_TYPES;
+			return (enum kvevent_type)i;
+	return KVEVENT_TYPES;
 }
 
 /* ---- layouts ---- */
 
 static void read_places(struct reading *r, uint32_t n)
 {
-	const uint8_t *places = r->e.type == KV_STORED ? stored_places : removed_places;
-	size_t n_places = r->e.type == KV_STORED ? sizeof stored_places
-		: r->e.type == KV_REMOVED        ? sizeof removed_places
-						 : 0;
+	const uint8_t *places = r->e.type == KVEVENT_STORED ? stored_places : removed_places;
+	size_t n_places = r->e.type == KVEVENT_STORED ? sizeof stored_places
+		: r->e.type == KVEVENT_REMOVED        ? sizeof removed_places
+						      : 0;
 	for (uint32_t i = 0; i < n && !msgpack_bad(&r->in); i++)
 		take_field(r, i < n_places ? (enum field)places[i] : F_UNKNOWN);
 }
@@ -344,7 +344,7 @@ static struct cgn_str find_tag(struct msgpack_in in, uint32_t n)
 	return (struct cgn_str){0};
 }
 
-static void read_event(struct reading *r, void (*each)(void *, const struct kv_event *), void *user)
+static void read_event(struct reading *r, void (*each)(void *, const struct kvevent *), void *user)
 {
 	bool named = msgpack_peek(&r->in) == MSGPACK_MAP;
 	struct msgpack_in start = r->in;
@@ -356,11 +356,11 @@ static void read_event(struct reading *r, void (*each)(void *, const struct kv_e
 		msgpack_fault(&r->in, "an event without a type");
 	if (msgpack_bad(&r->in))
 		return;
-	r->e = (struct kv_event){.type = type_of(tag)};
+	r->e = (struct kvevent){.type = type_of(tag)};
 	r->medium = r->locality = r->kind = (struct cgn_str){0};
 	r->has_window = false;
 	r->seen = 0;
-	if (r->e.type == KV_EVENT_TYPES) {
+	if (r->e.type == KVEVENT_TYPES) {
 		r->in = start;
 		msgpack_skip(&r->in);
 		r->batch->unknown_events++;
@@ -374,7 +374,7 @@ static void read_event(struct reading *r, void (*each)(void *, const struct kv_e
 		finish_event(r, each, user);
 }
 
-static void read_events(struct reading *r, void (*each)(void *, const struct kv_event *), void *user)
+static void read_events(struct reading *r, void (*each)(void *, const struct kvevent *), void *user)
 {
 	for (uint32_t n = msgpack_get_array(&r->in); n > 0 && !msgpack_bad(&r->in); n--)
 		read_event(r, each, user);
@@ -386,7 +386,7 @@ static void read_rank(struct reading *r)
 		r->batch->dp_rank = msgpack_get_i64(&r->in);
 }
 
-static void read_batch_array(struct reading *r, void (*each)(void *, const struct kv_event *), void *user)
+static void read_batch_array(struct reading *r, void (*each)(void *, const struct kvevent *), void *user)
 {
 	uint32_t n = msgpack_get_array(&r->in);
 	if (n < 2)
@@ -401,7 +401,7 @@ static void read_batch_array(struct reading *r, void (*each)(void *, const struc
 	}
 }
 
-static void read_batch_map(struct reading *r, void (*each)(void *, const struct kv_event *), void *user)
+static void read_batch_map(struct reading *r, void (*each)(void *, const struct kvevent *), void *user)
 {
 	bool events = false;
 	for (uint32_t n = msgpack_get_map(&r->in); n > 0 && !msgpack_bad(&r->in); n--) {
@@ -422,10 +422,10 @@ static void read_batch_map(struct reading *r, void (*each)(void *, const struct 
 		msgpack_fault(&r->in, "a batch without events");
 }
 
-CGN_RC kv_batch_read(struct cgn_str payload, void (*each)(void *user, const struct kv_event *e), void *user,
-	struct kv_batch *out, struct cgn_err *err)
+CGN_RC kvevent_batch_read(struct cgn_str payload, void (*each)(void *user, const struct kvevent *e),
+	void *user, struct kvevent_batch *out, struct cgn_err *err)
 {
-	*out = (struct kv_batch){.dp_rank = -1};
+	*out = (struct kvevent_batch){.dp_rank = -1};
 	struct reading r = {.in = msgpack_in_of(payload), .batch = out};
 	if (msgpack_peek(&r.in) == MSGPACK_MAP)
 		read_batch_map(&r, each, user);
@@ -447,10 +447,10 @@ static bool is_lora(struct msgpack_in in, struct cgn_str lora)
 
 /* Where the foreign values of an entry begin, and whether its last bare string is the salt: vLLM's order
  * makes them one run. */
-void kv_extra_next(struct msgpack_in *entries, struct cgn_str lora, bool first_of_prompt,
-	struct kv_extra *out)
+void kvevent_extra_next(struct msgpack_in *entries, struct cgn_str lora, bool first_of_prompt,
+	struct kvevent_extra *out)
 {
-	*out = (struct kv_extra){0};
+	*out = (struct kvevent_extra){0};
 	if (msgpack_get_nil(entries))
 		return;
 	uint32_t n = msgpack_get_array(entries);

@@ -7,26 +7,26 @@
 #define DEFAULT_MS  2000
 #define FULL_MS     10 /* when all streams are taken: one may have ended by then */
 
-void kvegress_init(struct kvegress *e, uint64_t bytes_per_second, unsigned max_streams)
+void kvfetch_egress_init(struct kvfetch_egress *e, uint64_t bytes_per_second, unsigned max_streams)
 {
 	uint64_t kib = (bytes_per_second + KIB - 1) / KIB, burst = kib / BURST_PARTS;
-	*e = (struct kvegress){.max_streams = max_streams};
+	*e = (struct kvfetch_egress){.max_streams = max_streams};
 	if (bytes_per_second == 0 || kib > LIMIT_MAX_UNITS)
 		return;
 	e->rate = (struct limit_rate){.units = kib,
 		.period = CGN_SEC,
-		.burst = burst > KVEGRESS_PIECE / KIB ? burst : KVEGRESS_PIECE / KIB};
+		.burst = burst > KVFETCH_EGRESS_PIECE / KIB ? burst : KVFETCH_EGRESS_PIECE / KIB};
 }
 
 /* Until all that was promised went out. */
-static uint64_t queue_ms(const struct kvegress *e)
+static uint64_t queue_ms(const struct kvfetch_egress *e)
 {
 	if (!limit_is_set(&e->rate))
 		return 0;
 	return (uint64_t)((double)e->promised / (double)KIB / (double)e->rate.units * 1000.0);
 }
 
-bool kvegress_admit(struct kvegress *e, uint64_t bytes, uint32_t budget_ms, uint32_t *wait_ms)
+bool kvfetch_egress_admit(struct kvfetch_egress *e, uint64_t bytes, uint32_t budget_ms, uint32_t *wait_ms)
 {
 	uint64_t queue = queue_ms(e), most = budget_ms > 0 ? budget_ms : DEFAULT_MS;
 	*wait_ms = (uint32_t)(queue < DEFAULT_MS ? queue : DEFAULT_MS);
@@ -41,9 +41,9 @@ bool kvegress_admit(struct kvegress *e, uint64_t bytes, uint32_t budget_ms, uint
 	return true;
 }
 
-uint64_t kvegress_take(struct kvegress *e, cgn_nsec now, uint64_t want, cgn_nsec *wait)
+uint64_t kvfetch_egress_take(struct kvfetch_egress *e, cgn_nsec now, uint64_t want, cgn_nsec *wait)
 {
-	uint64_t n = want < KVEGRESS_PIECE ? want : KVEGRESS_PIECE;
+	uint64_t n = want < KVFETCH_EGRESS_PIECE ? want : KVFETCH_EGRESS_PIECE;
 	*wait = 0;
 	if (limit_is_set(&e->rate)) {
 		struct limit_answer a = limit_take(&e->rate, &e->full_at, now, (n + KIB - 1) / KIB);
@@ -56,7 +56,7 @@ uint64_t kvegress_take(struct kvegress *e, cgn_nsec now, uint64_t want, cgn_nsec
 	return n;
 }
 
-void kvegress_end(struct kvegress *e, uint64_t unsent)
+void kvfetch_egress_end(struct kvfetch_egress *e, uint64_t unsent)
 {
 	CGN_MUST(e->streams > 0);
 	e->streams--;

@@ -72,19 +72,19 @@ cgn_nsec kvfetch_patience(const struct kvfetch_path *p);
 cgn_nsec kvfetch_rest(uint32_t wait_ms, unsigned failures);
 
 /* ---- serving: so many streams, so many bytes a second ---- */
-struct kvegress {
+struct kvfetch_egress {
 	struct limit_rate rate; /* in KiB */
 	uint64_t full_at;       /* of the bucket */
 	unsigned streams, max_streams;
 	uint64_t promised; /* bytes that were admitted and not sent */
 };
 /* |bytes_per_second| 0: no limit. The bucket holds what goes in 20 ms, and a piece at least: over any time t
- * no more is granted than rate * t + KVEGRESS_PIECE + rate * 20 ms. */
-#define KVEGRESS_PIECE ((uint64_t)128 * 1024)
-void kvegress_init(struct kvegress *e, uint64_t bytes_per_second, unsigned max_streams);
+ * no more is granted than rate * t + KVFETCH_EGRESS_PIECE + rate * 20 ms. */
+#define KVFETCH_EGRESS_PIECE ((uint64_t)128 * 1024)
+void kvfetch_egress_init(struct kvfetch_egress *e, uint64_t bytes_per_second, unsigned max_streams);
 /* May one more value of |bytes| be sent to somebody who waits |budget_ms| (0: 2 s) for it? If not, |*wait_ms|
  * is when to ask again. */
-bool kvegress_admit(struct kvegress *e, uint64_t bytes, uint32_t budget_ms, uint32_t *wait_ms);
-/* How many of |want| bytes may go now; 0: look again after |*wait|. At most KVEGRESS_PIECE at once. */
-uint64_t kvegress_take(struct kvegress *e, cgn_nsec now, uint64_t want, cgn_nsec *wait);
-void kvegress_end(struct kvegress *e, uint64_t unsent); /* of one that was admitted */
+bool kvfetch_egress_admit(struct kvfetch_egress *e, uint64_t bytes, uint32_t budget_ms, uint32_t *wait_ms);
+/* How many of |want| bytes may go now; 0: look again after |*wait|. At most KVFETCH_EGRESS_PIECE at once. */
+uint64_t kvfetch_egress_take(struct kvfetch_egress *e, cgn_nsec now, uint64_t want, cgn_nsec *wait);
+void kvfetch_egress_end(struct kvfetch_egress *e, uint64_t unsent); /* of one that was admitted */

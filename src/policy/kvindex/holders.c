@@ -101,7 +101,7 @@ static unsigned list_dense(const struct epoch_head *s, uint16_t *out)
 	return n;
 }
 
-unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_LANES])
+unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_NODES])
 {
 	unsigned n = 0;
 	if (!holders_is_set(holders)) {

@@ -75,7 +75,7 @@ void kvindex_free(struct kvindex **take)
 		epoch_free(ix, &t->head);
 	}
 	mem_fini(ix);
-	for (unsigned i = 0; i < KVINDEX_LANES; i++)
+	for (unsigned i = 0; i < KVINDEX_NODES; i++)
 		free(ix->nodes[i]);
 	ix->tag = 0;
 	free(ix->readers);
@@ -88,7 +88,7 @@ void kvindex_free(struct kvindex **take)
 static struct index_node *node_of(const struct kvindex *ix, unsigned node)
 {
 	CGN_LIVE(ix, KVINDEX_TAG);
-	CGN_MUST(node < KVINDEX_LANES && ix->states[node] == NODE_LIVE);
+	CGN_MUST(node < KVINDEX_NODES && ix->states[node] == NODE_LIVE);
 	return ix->nodes[node];
 }
 
@@ -96,11 +96,11 @@ CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *node, struct cgn_err *err)
 {
 	CGN_LIVE(ix, KVINDEX_TAG);
 	uint16_t i = 0;
-	while (i < KVINDEX_LANES && ix->states[i] != NODE_FREE)
+	while (i < KVINDEX_NODES && ix->states[i] != NODE_FREE)
 		i++;
-	if (i == KVINDEX_LANES)
+	if (i == KVINDEX_NODES)
 		return CGN_FAIL(err, TOO_LARGE,
-			"the index of KV blocks has no room for another node: it takes %d", KVINDEX_LANES);
+			"the index of KV blocks has no room for another node: it takes %d", KVINDEX_NODES);
 	if (!mem_take(ix, mem_cost(sizeof(struct index_node), false), 0))
 		return CGN_FAIL(err, NO_MEMORY,
 			"the index of KV blocks has no room for another node within its %zu bytes",
@@ -362,7 +362,7 @@ static void sweep_slot(struct kvindex *ix, struct segment *s, struct slot *slot,
 
 static void nodes_move(struct kvindex *ix, enum node_state from, enum node_state to)
 {
-	for (unsigned i = 0; i < KVINDEX_LANES; i++) {
+	for (unsigned i = 0; i < KVINDEX_NODES; i++) {
 		if (ix->states[i] != from)
 			continue;
 		ix->states[i] = (uint8_t)to;

@@ -25,7 +25,7 @@
 #include "base/core/err.h"
 #include "policy/block/tier.h"
 
-#define KVINDEX_LANES   4096
+#define KVINDEX_NODES   4096
 #define KVINDEX_READERS 256
 
 struct kvindex;

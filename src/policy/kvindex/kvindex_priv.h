@@ -12,7 +12,7 @@
 
 #define SEGMENTS   1024
 #define WAYS       4
-#define NODE_WORDS (KVINDEX_LANES / 64)
+#define NODE_WORDS (KVINDEX_NODES / 64)
 
 /* Head of an allocation that readers may hold on to for a while after it was replaced. */
 struct epoch_head {
@@ -93,11 +93,11 @@ struct kvindex {
 	uint64_t births; /* blocks that are new since the last step of the clock */
 	uint32_t steps, sweep_at;
 	unsigned n_dead, n_sweeping, n_swept;
-	uint8_t states[KVINDEX_LANES];
+	uint8_t states[KVINDEX_NODES];
 	uint64_t sweeping[NODE_WORDS];
-	struct index_node *nodes[KVINDEX_LANES];
-	uint16_t members[KVINDEX_LANES]; /* scratch of holders.c */
-	uint16_t listed[KVINDEX_LANES];  /* scratch of segment.c and kvindex.c */
+	struct index_node *nodes[KVINDEX_NODES];
+	uint16_t members[KVINDEX_NODES]; /* scratch of holders.c */
+	uint16_t listed[KVINDEX_NODES];  /* scratch of segment.c and kvindex.c */
 	struct segment segments[SEGMENTS];
 };
 
@@ -158,7 +158,7 @@ uint16_t holders_array_at(const struct epoch_head *s, unsigned i); /* 0: empty *
 /* plane 0: held; 1 + t: in tier t (EPOCH_DENSE_TIERS) */
 uint64_t holders_plane(const struct epoch_head *s, unsigned plane, unsigned word);
 /* The writer. */
-unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_LANES]);
+unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_NODES]);
 /* |node| with |tiers| (0: without) added to |*holders|, in place or as another word; the caller publishes that
  * and retires the set that the old one was. False, nothing changed, when there is no memory; never with
  * |tiers| 0. */

@@ -55,7 +55,7 @@ struct kvindex_reader {
 	uint64_t alive[NODE_WORDS];
 	uint64_t far[FAR][NODE_WORDS]; /* nodes whose last block was at best in tier 1 + i */
 	struct level levels[MAX_LEVELS];
-	struct note notes[KVINDEX_LANES];
+	struct note notes[KVINDEX_NODES];
 };
 
 /* Who holds one block, as bit sets. */
@@ -537,7 +537,7 @@ static uint32_t depth_of(const struct kvindex_reader *r, unsigned node, const st
 uint32_t kvindex_held(const struct kvindex_reader *r, uint16_t node, uint32_t by_tier[BLOCK_TIERS])
 {
 	CGN_LIVE(r, READER_TAG);
-	CGN_MUST(node < KVINDEX_LANES);
+	CGN_MUST(node < KVINDEX_NODES);
 	const struct note *note = r->notes[node].stamp == r->stamp ? &r->notes[node] : NULL;
 	unsigned tier;
 	uint32_t depth = depth_of(r, node, note, &tier), far = 0;

@@ -6,14 +6,14 @@
 
 #define MAX_FOREIGN 1024 /* bytes, of each of the blocks of ours in one of the engine's */
 
-static void give_up(struct kv_source *s, cgn_rc rc, const char *why)
+static void give_up(struct kvsource *s, cgn_rc rc, const char *why)
 {
 	s->trouble = rc;
 	(void)cgn_str_copyz(s->trouble_why, sizeof s->trouble_why, cgn_str_of(why));
 }
 
 /* Why the ledger would not take more. */
-static void give_up_on_ledger(struct kv_source *s, cgn_rc rc)
+static void give_up_on_ledger(struct kvsource *s, cgn_rc rc)
 {
 	char why[200];
 	(void)snprintf(why, sizeof why,
@@ -31,13 +31,13 @@ static void put_token(char *to, uint32_t t)
 }
 
 /* The tokens of one block of ours, and what else belongs to it. */
-static bool fill_scratch(struct kv_source *s, struct kv_list *tokens, struct cgn_str foreign)
+static bool fill_scratch(struct kvsource *s, struct kvevent_list *tokens, struct cgn_str foreign)
 {
 	size_t n = (size_t)s->cfg.block_tokens * sizeof(uint32_t);
 	uint32_t t = 0;
 	s->scratch.n = 0;
 	char *to = cgn_buf_room(&s->scratch, n);
-	for (size_t i = 0; to != NULL && i < n && kv_token_next(tokens, &t); i += 4)
+	for (size_t i = 0; to != NULL && i < n && kvevent_token_next(tokens, &t); i += 4)
 		put_token(to + i, t);
 	if (to != NULL)
 		cgn_buf_grew(&s->scratch, n);
@@ -47,7 +47,7 @@ static bool fill_scratch(struct kv_source *s, struct kv_list *tokens, struct cgn
 	return !s->scratch.bad;
 }
 
-static bool digest_block(struct kv_source *s, struct kv_list *tokens, uint32_t split,
+static bool digest_block(struct kvsource *s, struct kvevent_list *tokens, uint32_t split,
 	const struct digest *parent, struct cgn_str foreign)
 {
 	for (uint32_t i = 0; i < split; i++) {
@@ -59,7 +59,7 @@ static bool digest_block(struct kv_source *s, struct kv_list *tokens, uint32_t s
 	return true;
 }
 
-static struct digest root_of(const struct kv_source *s, const struct kv_event *e, struct cgn_str salt)
+static struct digest root_of(const struct kvsource *s, const struct kvevent *e, struct cgn_str salt)
 {
 	char number[32];
 	struct cgn_str lora = e->lora, model = cgn_str_of(s->model);
@@ -71,10 +71,10 @@ static struct digest root_of(const struct kv_source *s, const struct kv_event *e
 						  : digest_chain_root(model, lora, salt);
 }
 
-static void skip_tokens(struct kv_list *tokens, uint32_t n)
+static void skip_tokens(struct kvevent_list *tokens, uint32_t n)
 {
 	uint32_t t;
-	while (n-- > 0 && kv_token_next(tokens, &t))
+	while (n-- > 0 && kvevent_token_next(tokens, &t))
 		continue;
 }
 
@@ -82,10 +82,10 @@ static void skip_tokens(struct kv_list *tokens, uint32_t n)
 
 /* The chain as it is followed through an event: the digest before the next block, when it is known. */
 struct walk {
-	const struct kv_event *e;
+	const struct kvevent *e;
 	unsigned shape;
 	uint32_t split;
-	struct kv_list tokens;
+	struct kvevent_list tokens;
 	struct msgpack_in entries;
 	bool known, first; /* |last| is the parent of the next block; that block has no parent */
 	struct digest last;
@@ -95,14 +95,14 @@ struct walk {
 	struct digest root;
 };
 
-static void orphan(struct kv_source *s, const struct kv_event *e)
+static void orphan(struct kvsource *s, const struct kvevent *e)
 {
 	s->stats.orphans++;
 	if (e->tier == BLOCK_GPU) /* lower tiers may be told of after the block itself has gone */
 		s->complete = false;
 }
 
-static void store_known(struct kv_source *s, struct walk *w, struct ledger_block *b)
+static void store_known(struct kvsource *s, struct walk *w, struct ledger_block *b)
 {
 	if (w->pages > 0)
 		w->place = (b->place + 1U) % w->pages;
@@ -115,7 +115,7 @@ static void store_known(struct kv_source *s, struct walk *w, struct ledger_block
 		give_up_on_ledger(s, rc);
 }
 
-static void store_new(struct kv_source *s, struct walk *w, uint64_t hash, const struct kv_extra *x)
+static void store_new(struct kvsource *s, struct walk *w, uint64_t hash, const struct kvevent_extra *x)
 {
 	if (w->first)
 		w->last = root_of(s, w->e, x->salt.n > 0 ? x->salt : w->e->salt);
@@ -133,7 +133,7 @@ static void store_new(struct kv_source *s, struct walk *w, uint64_t hash, const 
 		give_up_on_ledger(s, rc);
 }
 
-static const struct digest *root_of_pages(const struct kv_source *s, struct walk *w)
+static const struct digest *root_of_pages(const struct kvsource *s, struct walk *w)
 {
 	if (!w->rooted)
 		w->root = root_of(s, w->e, w->e->salt);
@@ -149,7 +149,7 @@ static bool ends_block(const struct ledger *l, const struct ledger_block *b)
 
 /* What stands before the block of ours that ends with the next page: the tokens of the pages before that into
  * |to|, and the digest. False: one of them is not known any more, or was told of with another root. */
-static bool pages_before(const struct kv_source *s, struct walk *w, char *to, struct digest *last)
+static bool pages_before(const struct kvsource *s, struct walk *w, char *to, struct digest *last)
 {
 	uint64_t hash = w->before;
 	const struct ledger_block *b = NULL;
@@ -172,7 +172,7 @@ static bool pages_before(const struct kv_source *s, struct walk *w, char *to, st
 }
 
 /* The page that ends a block of ours makes its digest. */
-static bool end_block(struct kv_source *s, struct walk *w, struct digest *out)
+static bool end_block(struct kvsource *s, struct walk *w, struct digest *out)
 {
 	size_t n = (size_t)s->cfg.block_tokens * sizeof(uint32_t),
 	       own = (size_t)w->e->block_size * sizeof(uint32_t);
@@ -183,7 +183,7 @@ static bool end_block(struct kv_source *s, struct walk *w, struct digest *out)
 		give_up(s, CGN_RC_OF(CGN_NO_MEMORY), "no memory for a block's tokens");
 		return false;
 	}
-	for (size_t i = n - own; i < n && kv_token_next(&w->tokens, &t); i += 4)
+	for (size_t i = n - own; i < n && kvevent_token_next(&w->tokens, &t); i += 4)
 		put_token(to + i, t);
 	struct digest last;
 	if (!pages_before(s, w, to, &last))
@@ -193,7 +193,7 @@ static bool end_block(struct kv_source *s, struct walk *w, struct digest *out)
 }
 
 /* Pages with pictures in them, and vLLM's with a salt, which only the first tells of, are not followed. */
-static void store_page(struct kv_source *s, struct walk *w, uint64_t hash, const struct kv_extra *x)
+static void store_page(struct kvsource *s, struct walk *w, uint64_t hash, const struct kvevent_extra *x)
 {
 	struct ledger_block page = {.hash = hash,
 		.group = (uint8_t)w->e->group,
@@ -205,7 +205,7 @@ static void store_page(struct kv_source *s, struct walk *w, uint64_t hash, const
 		w->known = end_block(s, w, &page.last);
 	else
 		for (uint32_t i = 0; i < w->e->block_size; i++)
-			(void)kv_token_next(&w->tokens, &page.tokens[i]);
+			(void)kvevent_token_next(&w->tokens, &page.tokens[i]);
 	w->known = w->known && x->foreign.n == 0 && x->salt.n == 0;
 	if (!w->known) {
 		orphan(s, w->e);
@@ -217,12 +217,12 @@ static void store_page(struct kv_source *s, struct walk *w, uint64_t hash, const
 	w->place = (w->place + 1) % w->pages;
 }
 
-static void store_one(struct kv_source *s, struct walk *w, uint64_t hash)
+static void store_one(struct kvsource *s, struct walk *w, uint64_t hash)
 {
-	struct kv_extra x = {0};
+	struct kvevent_extra x = {0};
 	struct ledger_block *b = ledger_find(&s->ledger, w->e->group, w->shape, hash);
 	if (w->e->extra_keys.n > 0)
-		kv_extra_next(&w->entries, w->e->lora, w->first, &x);
+		kvevent_extra_next(&w->entries, w->e->lora, w->first, &x);
 	if (b != NULL) {
 		store_known(s, w, b);
 	} else if (w->known && w->pages > 0) {
@@ -237,7 +237,7 @@ static void store_one(struct kv_source *s, struct walk *w, uint64_t hash)
 	w->before = hash;
 }
 
-static void begin_walk(struct kv_source *s, const struct kv_event *e, unsigned shape, struct walk *w)
+static void begin_walk(struct kvsource *s, const struct kvevent *e, unsigned shape, struct walk *w)
 {
 	*w = (struct walk){.e = e,
 		.shape = shape,
@@ -265,11 +265,11 @@ static void begin_walk(struct kv_source *s, const struct kv_event *e, unsigned s
 }
 
 /* Without tokens an event tells where blocks lie that were told of before. */
-static void store_by_name(struct kv_source *s, const struct kv_event *e)
+static void store_by_name(struct kvsource *s, const struct kvevent *e)
 {
-	struct kv_list hashes = e->hashes;
+	struct kvevent_list hashes = e->hashes;
 	uint64_t hash;
-	while (cgn_ok(s->trouble) && kv_hash_next(&hashes, &hash)) {
+	while (cgn_ok(s->trouble) && kvevent_hash_next(&hashes, &hash)) {
 		struct ledger_block *b = ledger_find_any(&s->ledger, e->group, hash);
 		cgn_rc rc = b != NULL ? ledger_ref(&s->ledger, b, e->tier) : CGN_OK;
 		if (b == NULL)
@@ -281,7 +281,7 @@ static void store_by_name(struct kv_source *s, const struct kv_event *e)
 
 /* What ledger_shape is to be told of blocks of |block_size| tokens; 0, and the source is given up, when it
  * can't be followed. */
-static uint32_t kind_of(struct kv_source *s, uint32_t block_size)
+static uint32_t kind_of(struct kvsource *s, uint32_t block_size)
 {
 	char why[240];
 	uint32_t ours = s->cfg.block_tokens;
@@ -296,11 +296,11 @@ static uint32_t kind_of(struct kv_source *s, uint32_t block_size)
 	return 0;
 }
 
-static void on_stored(struct kv_source *s, const struct kv_event *e)
+static void on_stored(struct kvsource *s, const struct kvevent *e)
 {
 	struct walk w;
 	uint64_t hash;
-	struct kv_list hashes = e->hashes;
+	struct kvevent_list hashes = e->hashes;
 	s->stats.stored += e->hashes.n;
 	if (!cgn_ok(ledger_see_group(&s->ledger, e->group, e->windowed))) {
 		give_up(s, CGN_RC_OF(CGN_NO_MEMORY), "no memory for its blocks");
@@ -319,14 +319,14 @@ static void on_stored(struct kv_source *s, const struct kv_event *e)
 		return;
 	}
 	begin_walk(s, e, shape, &w);
-	while (cgn_ok(s->trouble) && kv_hash_next(&hashes, &hash))
+	while (cgn_ok(s->trouble) && kvevent_hash_next(&hashes, &hash))
 		store_one(s, &w, hash);
 }
 
 /* ---- removed, cleared ---- */
 
 /* The event does not tell the block's size: the first shape that has it there. */
-static bool remove_one(struct kv_source *s, const struct kv_event *e, uint64_t hash)
+static bool remove_one(struct kvsource *s, const struct kvevent *e, uint64_t hash)
 {
 	for (unsigned shape = 0; shape < s->ledger.n_shapes; shape++) {
 		struct ledger_block *b = ledger_find(&s->ledger, e->group, shape, hash);
@@ -338,42 +338,42 @@ static bool remove_one(struct kv_source *s, const struct kv_event *e, uint64_t h
 	return false;
 }
 
-static void on_removed(struct kv_source *s, const struct kv_event *e)
+static void on_removed(struct kvsource *s, const struct kvevent *e)
 {
-	struct kv_list hashes = e->hashes;
+	struct kvevent_list hashes = e->hashes;
 	uint64_t hash;
 	s->stats.removed += e->hashes.n;
-	while (kv_hash_next(&hashes, &hash))
+	while (kvevent_hash_next(&hashes, &hash))
 		s->stats.unknown_removed += !remove_one(s, e, hash);
 }
 
-static void on_cleared(struct kv_source *s)
+static void on_cleared(struct kvsource *s)
 {
 	s->stats.cleared++;
 	ledger_clear(&s->ledger);
 	s->complete = true; /* whatever we had missed is gone as well */
 }
 
-static void on_event(void *user, const struct kv_event *e)
+static void on_event(void *user, const struct kvevent *e)
 {
-	struct kv_source *s = user;
+	struct kvsource *s = user;
 	if (!cgn_ok(s->trouble))
 		return;
-	if (e->type == KV_CLEARED) {
+	if (e->type == KVEVENT_CLEARED) {
 		on_cleared(s);
 		return;
 	}
-	if (e->type == KV_STORED)
+	if (e->type == KVEVENT_STORED)
 		on_stored(s, e);
 	else
 		on_removed(s, e);
 }
 
-CGN_RC source_apply(struct kv_source *s, struct cgn_str payload, struct cgn_err *why)
+CGN_RC kvsource_apply(struct kvsource *s, struct cgn_str payload, struct cgn_err *why)
 {
-	struct kv_batch b;
+	struct kvevent_batch b;
 	s->trouble = CGN_OK;
-	CGN_TRY(kv_batch_read(payload, on_event, s, &b, why));
+	CGN_TRY(kvevent_batch_read(payload, on_event, s, &b, why));
 	s->stats.batches++;
 	s->stats.unknown_events += b.unknown_events;
 	s->stats.unknown_fields += b.unknown_fields;

@@ -17,7 +17,7 @@ bool held_put(struct held *h, uint64_t seq, struct cgn_str payload)
 	size_t i = place(h, seq);
 	if (i < h->n && h->v[i].seq == seq)
 		return true;
-	if (h->n == KV_SOURCE_HELD_BATCHES || payload.n > KV_SOURCE_HELD_BYTES - h->bytes)
+	if (h->n == KVSOURCE_HELD_BATCHES || payload.n > KVSOURCE_HELD_BYTES - h->bytes)
 		return false;
 	char *copy = malloc(payload.n + 1);
 	if (copy == NULL)

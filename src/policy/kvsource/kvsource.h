@@ -28,10 +28,10 @@
  * everything is forgotten. A number that was applied before, with other contents, says the same (among the
  * last 1,024; those before that come from a connection that a replay overtook). A replay that fails, or does
  * not reach back far enough, forgets everything too, and the source goes on from what comes next, as
- * KV_SOURCE_PARTIAL: what it knows is true, but there may be more. After a failure a replay from the
+ * KVSOURCE_PARTIAL: what it knows is true, but there may be more. After a failure a replay from the
  * beginning is tried 30 s later, and again; what is known is kept until one answers. When nothing came for
- * KV_SOURCE_QUIET, a replay looks whether the last batch before the lull was lost, and again each
- * KV_SOURCE_IDLE. An unparsable batch demotes: all is forgotten, and the source starts anew behind it after
+ * KVSOURCE_QUIET, a replay looks whether the last batch before the lull was lost, and again each
+ * KVSOURCE_IDLE. An unparsable batch demotes: all is forgotten, and the source starts anew behind it after
  * 30 s. So does a publisher that was restarted more than 8 times within 30 s: two that publish to one
  * endpoint look like that. So does one that seems to restart more than 8 times in 30 s: two publishers share
  * the endpoint. A source that lost its connection keeps what it knows for 10 s.
@@ -43,59 +43,59 @@
 #include "base/core/str.h"
 #include "policy/holdings/holdings.h"
 
-#define KV_SOURCE_MAX_BLOCKS   ((size_t)1 << 20)
-#define KV_SOURCE_HELD_BATCHES 256
-#define KV_SOURCE_HELD_BYTES   ((size_t)8 * 1024 * 1024)
-#define KV_SOURCE_REPLAY_TIME  (5 * CGN_SEC) /* without an answer that brings something */
-#define KV_SOURCE_COOLDOWN     (30 * CGN_SEC)
-#define KV_SOURCE_QUIET        (2 * CGN_SEC)
-#define KV_SOURCE_IDLE         (30 * CGN_SEC)
-#define KV_SOURCE_STALE        (10 * CGN_SEC)
+#define KVSOURCE_MAX_BLOCKS     ((size_t)1 << 20)
+#define KVSOURCE_HELD_BATCHES   256
+#define KVSOURCE_HELD_BYTES     ((size_t)8 * 1024 * 1024)
+#define KVSOURCE_REPLAY_TIMEOUT (5 * CGN_SEC) /* without an answer that brings something */
+#define KVSOURCE_COOLDOWN       (30 * CGN_SEC)
+#define KVSOURCE_QUIET          (2 * CGN_SEC)
+#define KVSOURCE_IDLE           (30 * CGN_SEC)
+#define KVSOURCE_STALE          (10 * CGN_SEC)
 
-enum kv_source_state {
-	KV_SOURCE_WAITING, /* not connected */
-	KV_SOURCE_SYNCING, /* learns what was before it came */
-	KV_SOURCE_PARTIAL, /* true, but incomplete */
-	KV_SOURCE_GOOD,    /* exact */
-	KV_SOURCE_DEMOTED, /* not usable */
-	KV_SOURCE_STATES,
+enum kvsource_state {
+	KVSOURCE_WAITING, /* not connected */
+	KVSOURCE_SYNCING, /* learns what was before it came */
+	KVSOURCE_PARTIAL, /* true, but incomplete */
+	KVSOURCE_GOOD,    /* exact */
+	KVSOURCE_DEMOTED, /* not usable */
+	KVSOURCE_STATES,
 };
-const char *kv_source_state_name(enum kv_source_state s); /* "waiting" */
+const char *kvsource_state_name(enum kvsource_state s); /* "waiting" */
 
-struct kv_source_cfg {
+struct kvsource_cfg {
 	const char *model;  /* as it enters the chain's root */
 	bool lora_is_model; /* vLLM's rule for roots, else SGLang's */
 	uint32_t block_tokens;
 	bool can_replay;   /* a replay that is ordered will be tried */
-	size_t max_blocks; /* 0: KV_SOURCE_MAX_BLOCKS */
+	size_t max_blocks; /* 0: KVSOURCE_MAX_BLOCKS */
 };
 
-enum kv_source_input_type {
-	KV_IN_CONNECTED, /* subscribed, anew */
-	KV_IN_DISCONNECTED,
-	KV_IN_LIVE,          /* seq, payload */
-	KV_IN_REPLAYED,      /* seq, payload: an answer to the replay that was ordered last */
-	KV_IN_REPLAY_END,    /* it is complete */
-	KV_IN_REPLAY_FAILED, /* why */
-	KV_IN_TICK,          /* wake_at has come */
+enum kvsource_input_type {
+	KVSOURCE_IN_CONNECTED, /* subscribed, anew */
+	KVSOURCE_IN_DISCONNECTED,
+	KVSOURCE_IN_LIVE,          /* seq, payload */
+	KVSOURCE_IN_REPLAYED,      /* seq, payload: an answer to the replay that was ordered last */
+	KVSOURCE_IN_REPLAY_END,    /* it is complete */
+	KVSOURCE_IN_REPLAY_FAILED, /* why */
+	KVSOURCE_IN_TICK,          /* wake_at has come */
 };
-struct kv_source_input {
-	enum kv_source_input_type type;
+struct kvsource_input {
+	enum kvsource_input_type type;
 	uint64_t seq;
 	struct cgn_str payload; /* borrowed */
 	const char *why;
 };
-struct kv_source_orders {
+struct kvsource_orders {
 	/* ask for the batches from replay_from on; a replay under way is to be broken off */
 	bool replay;
 	bool cancel_replay; /* break it off */
 	uint64_t replay_from;
-	bool unparsable;  /* a batch was; kv_source_why says how */
+	bool unparsable;  /* a batch was; kvsource_why says how */
 	char head[72];    /* and this is how it begins, as hexadecimal digits */
-	cgn_nsec wake_at; /* KV_IN_TICK then; 0: no need. Replaces the one before */
+	cgn_nsec wake_at; /* KVSOURCE_IN_TICK then; 0: no need. Replaces the one before */
 };
 
-struct kv_source_stats {
+struct kvsource_stats {
 	/* batches applied; blocks announced and withdrawn, with duplicates; AllBlocksCleared */
 	uint64_t batches, stored, removed, cleared;
 	uint64_t duplicates; /* batches that came again */
@@ -112,13 +112,13 @@ struct kv_source_stats {
 	cgn_nsec last_at; /* of the last batch; 0: none came */
 };
 
-struct kv_source;
+struct kvsource;
 /* |h| outlives it. INVALID: cfg; NO_MEMORY. */
-CGN_RC kv_source_new(const struct kv_source_cfg *cfg, struct holdings *h, struct kv_source **out,
+CGN_RC kvsource_new(const struct kvsource_cfg *cfg, struct holdings *h, struct kvsource **out,
 	struct cgn_err *err);
-void kv_source_free(struct kv_source **take); /* what it held leaves the holdings. NULL-safe */
-void kv_source_step(struct kv_source *s, const struct kv_source_input *in, cgn_nsec now,
-	struct kv_source_orders *out);
-enum kv_source_state kv_source_state(const struct kv_source *s);
-const char *kv_source_why(const struct kv_source *s); /* a phrase; "" when good */
-struct kv_source_stats kv_source_stats(const struct kv_source *s);
+void kvsource_free(struct kvsource **take); /* what it held leaves the holdings. NULL-safe */
+void kvsource_step(struct kvsource *s, const struct kvsource_input *in, cgn_nsec now,
+	struct kvsource_orders *out);
+enum kvsource_state kvsource_state(const struct kvsource *s);
+const char *kvsource_why(const struct kvsource *s); /* a phrase; "" when good */
+struct kvsource_stats kvsource_stats(const struct kvsource *s);

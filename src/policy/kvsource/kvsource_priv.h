@@ -85,7 +85,7 @@ struct held_batch {
 	size_t n;
 };
 struct held {
-	struct held_batch v[KV_SOURCE_HELD_BATCHES];
+	struct held_batch v[KVSOURCE_HELD_BATCHES];
 	size_t n, bytes;
 };
 /* false: no room. A number that is there stays as it is */
@@ -98,11 +98,11 @@ void held_clear(struct held *h);
 /* ---- the source ---- */
 #define PRINTS 1024
 
-struct kv_source {
+struct kvsource {
 	uint32_t tag;
-	struct kv_source_cfg cfg;
+	struct kvsource_cfg cfg;
 	char model[257];
-	enum kv_source_state state;
+	enum kvsource_state state;
 	char why[200];
 	struct ledger ledger;
 	struct held held;
@@ -119,7 +119,7 @@ struct kv_source {
 	cgn_nsec replay_due, cooldown_until, stale_at, quiet_at;
 	cgn_nsec restarts_since; /* when the first of |restarts_n| was */
 	unsigned restarts_n;
-	struct kv_source_stats stats;
+	struct kvsource_stats stats;
 	struct cgn_buf scratch;
 	struct digest *digests; /* LEDGER_MAX_SPLIT */
 	cgn_rc trouble;         /* of the batch being applied */
@@ -128,4 +128,4 @@ struct kv_source {
 
 /* ---- apply.c ---- */
 /* Apply one batch. INVALID: it is unparsable; others: this engine can't be followed. |why| says. */
-CGN_RC source_apply(struct kv_source *s, struct cgn_str payload, struct cgn_err *why);
+CGN_RC kvsource_apply(struct kvsource *s, struct cgn_str payload, struct cgn_err *why);

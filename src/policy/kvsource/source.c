@@ -7,28 +7,28 @@
 #include "base/codec/codec.h"
 #include "kvsource_priv.h"
 
-#define KV_SOURCE_TAG    0x6b765352U
+#define KVSOURCE_TAG     0x6b765352U
 #define MAX_FRUITLESS    3
-#define MAX_RESTARTS     8 /* within KV_SOURCE_COOLDOWN */
+#define MAX_RESTARTS     8 /* within KVSOURCE_COOLDOWN */
 #define MAX_BLOCK_TOKENS 65536
 
 static const char *const state_names[] = {"waiting", "syncing", "partial", "good", "demoted"};
 
-const char *kv_source_state_name(enum kv_source_state s)
+const char *kvsource_state_name(enum kvsource_state s)
 {
 	return state_names[s];
 }
 
 /* ---- small steps ---- */
 
-static void set_state(struct kv_source *s, enum kv_source_state state, const char *why)
+static void set_state(struct kvsource *s, enum kvsource_state state, const char *why)
 {
 	s->state = state;
 	(void)cgn_str_copyz(s->why, sizeof s->why, cgn_str_of(why));
 }
 
 /* Nothing that was learnt counts any more. */
-static void forget(struct kv_source *s)
+static void forget(struct kvsource *s)
 {
 	ledger_clear(&s->ledger);
 	s->started = s->complete = false;
@@ -43,7 +43,7 @@ static uint64_t print_of(struct cgn_str payload)
 }
 
 /* Is it the batch that was applied under this number, as far as is remembered? */
-static bool applied(const struct kv_source *s, uint64_t seq, struct cgn_str payload)
+static bool applied(const struct kvsource *s, uint64_t seq, struct cgn_str payload)
 {
 	return s->started && seq < s->next && seq >= s->base && s->next - seq <= PRINTS &&
 		s->prints[seq % PRINTS] == print_of(payload);
@@ -51,17 +51,17 @@ static bool applied(const struct kv_source *s, uint64_t seq, struct cgn_str payl
 
 /* Applied so long ago that its contents are not remembered: a replay may be that far ahead of the live
  * events. If it is a restarted publisher's after all, the next audit shows it. */
-static bool overtaken(const struct kv_source *s, uint64_t seq)
+static bool overtaken(const struct kvsource *s, uint64_t seq)
 {
 	return s->cfg.can_replay && s->started && seq < s->next && s->next - seq > PRINTS;
 }
 
-static void begin_replay(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void begin_replay(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->verify = s->started && s->next > s->base;
 	s->next_at_ask = s->next;
 	s->replaying = true;
-	s->replay_due = now + KV_SOURCE_REPLAY_TIME;
+	s->replay_due = now + KVSOURCE_REPLAY_TIMEOUT;
 	s->missed = false;
 	s->stats.replays++;
 	out->replay = true;
@@ -71,44 +71,44 @@ static void begin_replay(struct kv_source *s, cgn_nsec now, struct kv_source_ord
 	s->audit = s->resync = false;
 }
 
-static void end_replay(struct kv_source *s, struct kv_source_orders *out)
+static void end_replay(struct kvsource *s, struct kvsource_orders *out)
 {
 	out->cancel_replay = s->replaying && !out->replay;
 	s->replaying = s->verify = s->audit = s->resync = false;
 }
 
-static void settle(struct kv_source *s)
+static void settle(struct kvsource *s)
 {
-	if (!s->connected || s->replaying || s->state == KV_SOURCE_DEMOTED)
+	if (!s->connected || s->replaying || s->state == KVSOURCE_DEMOTED)
 		return;
 	if (s->complete)
-		set_state(s, KV_SOURCE_GOOD, "");
-	else if (s->state == KV_SOURCE_PARTIAL)
+		set_state(s, KVSOURCE_GOOD, "");
+	else if (s->state == KVSOURCE_PARTIAL)
 		return;
 	else if (!s->started)
-		set_state(s, KV_SOURCE_SYNCING, "it waits for the first event");
+		set_state(s, KVSOURCE_SYNCING, "it waits for the first event");
 	else if (s->base == 0 && s->floor == 0)
-		set_state(s, KV_SOURCE_PARTIAL, "it told of blocks whose parents it had not told of");
+		set_state(s, KVSOURCE_PARTIAL, "it told of blocks whose parents it had not told of");
 	else
-		set_state(s, KV_SOURCE_PARTIAL, "events before the first that was seen are not known");
+		set_state(s, KVSOURCE_PARTIAL, "events before the first that was seen are not known");
 }
 
-static void demote(struct kv_source *s, const char *why, bool hopeless, cgn_nsec now,
-	struct kv_source_orders *out)
+static void demote(struct kvsource *s, const char *why, bool hopeless, cgn_nsec now,
+	struct kvsource_orders *out)
 {
 	end_replay(s, out);
 	forget(s);
 	held_clear(&s->held);
 	s->hopeless = hopeless;
-	s->cooldown_until = hopeless ? 0 : now + KV_SOURCE_COOLDOWN;
-	set_state(s, KV_SOURCE_DEMOTED, why);
+	s->cooldown_until = hopeless ? 0 : now + KVSOURCE_COOLDOWN;
+	set_state(s, KVSOURCE_DEMOTED, why);
 }
 
 /* ---- applying ---- */
 
 /* The next batch, or the first one; false when it demoted the source. */
-static bool apply(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
-	struct kv_source_orders *out)
+static bool apply(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+	struct kvsource_orders *out)
 {
 	struct cgn_err why = {0};
 	if (!s->started) {
@@ -118,9 +118,9 @@ static bool apply(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn
 	}
 	s->prints[seq % PRINTS] = print_of(payload);
 	s->next = seq + 1;
-	s->quiet_at = s->cfg.can_replay && now >= s->cooldown_until ? now + KV_SOURCE_QUIET : 0;
+	s->quiet_at = s->cfg.can_replay && now >= s->cooldown_until ? now + KVSOURCE_QUIET : 0;
 	s->stats.last_at = now;
-	cgn_rc rc = source_apply(s, payload, &why);
+	cgn_rc rc = kvsource_apply(s, payload, &why);
 	if (cgn_ok(rc))
 		return true;
 	if (rc.code == CGN_INVALID) {
@@ -141,7 +141,7 @@ static bool apply(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn
 }
 
 /* What waited for its turn, as far as it goes. */
-static void apply_held(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void apply_held(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	struct held_batch b;
 	held_drop_below(&s->held, s->next);
@@ -154,12 +154,12 @@ static void apply_held(struct kv_source *s, cgn_nsec now, struct kv_source_order
 }
 
 /* Give up what can't be known and go on from the first batch at hand. */
-static void start_over_here(struct kv_source *s, const char *why, cgn_nsec now, struct kv_source_orders *out)
+static void start_over_here(struct kvsource *s, const char *why, cgn_nsec now, struct kvsource_orders *out)
 {
 	struct held_batch b;
 	end_replay(s, out);
 	forget(s);
-	set_state(s, KV_SOURCE_PARTIAL, why);
+	set_state(s, KVSOURCE_PARTIAL, why);
 	if (held_take(&s->held, held_first(&s->held), &b)) {
 		bool ok = apply(s, b.seq, (struct cgn_str){b.payload, b.n}, now, out);
 		free(b.payload);
@@ -168,14 +168,14 @@ static void start_over_here(struct kv_source *s, const char *why, cgn_nsec now, 
 	}
 }
 
-static void hold(struct kv_source *s, uint64_t seq, struct cgn_str payload)
+static void hold(struct kvsource *s, uint64_t seq, struct cgn_str payload)
 {
 	if (!held_put(&s->held, seq, payload))
 		s->missed = true;
 }
 
 /* Something is missing before what is held. */
-static void fill_gap(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void fill_gap(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->stats.gaps++;
 	if (s->cfg.can_replay && now >= s->cooldown_until)
@@ -189,11 +189,11 @@ static void fill_gap(struct kv_source *s, cgn_nsec now, struct kv_source_orders 
 
 /* The publisher began anew: its cache was empty then. False: it does so all the time, and the source was
  * demoted. */
-static bool restarted(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static bool restarted(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->stats.restarts++;
 	s->floor = 0;
-	if (s->restarts_n == 0 || now - s->restarts_since >= KV_SOURCE_COOLDOWN) {
+	if (s->restarts_n == 0 || now - s->restarts_since >= KVSOURCE_COOLDOWN) {
 		s->restarts_since = now;
 		s->restarts_n = 0;
 	}
@@ -204,17 +204,17 @@ static bool restarted(struct kv_source *s, cgn_nsec now, struct kv_source_orders
 	}
 	s->restarts_n++;
 	forget(s);
-	set_state(s, KV_SOURCE_SYNCING, "it learns what came before");
+	set_state(s, KVSOURCE_SYNCING, "it learns what came before");
 	return true;
 }
 
 /* Learn everything from the beginning, or what there is of it. */
-static void start_sync(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void start_sync(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->hopeless = false;
 	s->fruitless = 0;
 	s->cooldown_until = 0;
-	set_state(s, KV_SOURCE_SYNCING,
+	set_state(s, KVSOURCE_SYNCING,
 		s->cfg.can_replay ? "it learns what came before" : "it waits for the first event");
 	if (s->cfg.can_replay)
 		begin_replay(s, now, out);
@@ -222,12 +222,12 @@ static void start_sync(struct kv_source *s, cgn_nsec now, struct kv_source_order
 
 /* ---- inputs ---- */
 
-static void on_connected(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void on_connected(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->connected = true;
 	s->stale_at = 0;
 	/* unverifiable: it may be another incarnation */
-	if (s->state == KV_SOURCE_DEMOTED || !s->cfg.can_replay) {
+	if (s->state == KVSOURCE_DEMOTED || !s->cfg.can_replay) {
 		forget(s);
 		s->floor = 0;
 	} else if (s->cooldown_until != 0) { /* it was to begin anew anyway */
@@ -237,19 +237,19 @@ static void on_connected(struct kv_source *s, cgn_nsec now, struct kv_source_ord
 	start_sync(s, now, out);
 }
 
-static void on_disconnected(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void on_disconnected(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->connected = false;
-	s->stale_at = now + KV_SOURCE_STALE;
+	s->stale_at = now + KVSOURCE_STALE;
 	end_replay(s, out);
-	if (s->state != KV_SOURCE_DEMOTED)
-		set_state(s, KV_SOURCE_WAITING, "not connected");
+	if (s->state != KVSOURCE_DEMOTED)
+		set_state(s, KVSOURCE_WAITING, "not connected");
 }
 
-static void on_live(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
-	struct kv_source_orders *out)
+static void on_live(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+	struct kvsource_orders *out)
 {
-	if (s->state == KV_SOURCE_DEMOTED && !(s->hopeless && seq == 0))
+	if (s->state == KVSOURCE_DEMOTED && !(s->hopeless && seq == 0))
 		return;
 	if (applied(s, seq, payload) || overtaken(s, seq)) {
 		s->stats.duplicates++;
@@ -277,37 +277,37 @@ static void on_live(struct kv_source *s, uint64_t seq, struct cgn_str payload, c
 
 /* The first answer to a replay from what was applied last: is it still the same publisher? False: this answer
  * is used up. */
-static bool verify(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
-	struct kv_source_orders *out)
+static bool verify(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+	struct kvsource_orders *out)
 {
 	if (seq + 1 < s->next)
 		return false;
 	s->verify = false;
 	if (seq + 1 == s->next) {
 		if (applied(s, seq, payload))
-			s->replay_due = now + KV_SOURCE_REPLAY_TIME;
+			s->replay_due = now + KVSOURCE_REPLAY_TIMEOUT;
 		else if (restarted(s, now, out))
 			begin_replay(s, now, out);
 		return false;
 	}
 	s->stats.gaps++; /* it does not reach back to us: what was lost is lost */
 	forget(s);
-	set_state(s, KV_SOURCE_SYNCING, "it learns what came before");
+	set_state(s, KVSOURCE_SYNCING, "it learns what came before");
 	return true;
 }
 
 /* What was known gives way to what is known better, and not before that comes. */
-static void answered(struct kv_source *s)
+static void answered(struct kvsource *s)
 {
 	if (s->resync)
 		forget(s);
 	s->resync = false;
 }
 
-static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
-	struct kv_source_orders *out)
+static void on_replayed(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+	struct kvsource_orders *out)
 {
-	if (!s->replaying || s->state == KV_SOURCE_DEMOTED)
+	if (!s->replaying || s->state == KVSOURCE_DEMOTED)
 		return;
 	answered(s);
 	if (s->verify && !verify(s, seq, payload, now, out))
@@ -316,7 +316,7 @@ static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payloa
 		s->stats.duplicates++;
 		return;
 	}
-	s->replay_due = now + KV_SOURCE_REPLAY_TIME;
+	s->replay_due = now + KVSOURCE_REPLAY_TIMEOUT;
 	if (s->started && seq > s->next) { /* a hole in the publisher's own buffer */
 		s->stats.gaps++;
 		forget(s);
@@ -325,7 +325,7 @@ static void on_replayed(struct kv_source *s, uint64_t seq, struct cgn_str payloa
 }
 
 /* A replay brought all there was, and still something is missing before what is held. */
-static void still_missing(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void still_missing(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->fruitless = s->next > s->next_at_ask ? 0 : s->fruitless + 1;
 	if (s->fruitless < MAX_FRUITLESS) {
@@ -334,11 +334,11 @@ static void still_missing(struct kv_source *s, cgn_nsec now, struct kv_source_or
 	}
 	s->fruitless = 0;
 	s->stats.replay_failures++;
-	s->cooldown_until = now + KV_SOURCE_COOLDOWN;
+	s->cooldown_until = now + KVSOURCE_COOLDOWN;
 	start_over_here(s, "a replay did not bring the events that were lost", now, out);
 }
 
-static void on_replay_end(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void on_replay_end(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	if (!s->replaying)
 		return;
@@ -357,39 +357,39 @@ static void on_replay_end(struct kv_source *s, cgn_nsec now, struct kv_source_or
 		s->complete = s->floor == 0;
 	}
 	apply_held(s, now, out);
-	if (s->state == KV_SOURCE_DEMOTED)
+	if (s->state == KVSOURCE_DEMOTED)
 		return;
 	if (s->held.n > 0 || s->missed) {
 		still_missing(s, now, out);
 		return;
 	}
 	s->fruitless = 0;
-	s->quiet_at = s->cfg.can_replay ? now + (audited ? KV_SOURCE_IDLE : KV_SOURCE_QUIET) : 0;
+	s->quiet_at = s->cfg.can_replay ? now + (audited ? KVSOURCE_IDLE : KVSOURCE_QUIET) : 0;
 }
 
-static void on_replay_failed(struct kv_source *s, const char *reason, cgn_nsec now,
-	struct kv_source_orders *out)
+static void on_replay_failed(struct kvsource *s, const char *reason, cgn_nsec now,
+	struct kvsource_orders *out)
 {
 	char why[200];
 	if (!s->replaying)
 		return;
 	s->stats.replay_failures++;
 	if (s->audit || s->resync) { /* nothing new is known to be missing but before what is held */
-		s->cooldown_until = s->resync ? now + KV_SOURCE_COOLDOWN : s->cooldown_until;
+		s->cooldown_until = s->resync ? now + KVSOURCE_COOLDOWN : s->cooldown_until;
 		end_replay(s, out);
 		apply_held(s, now, out);
-		s->quiet_at = now + KV_SOURCE_IDLE;
-		if (s->state != KV_SOURCE_DEMOTED && (s->held.n > 0 || s->missed))
+		s->quiet_at = now + KVSOURCE_IDLE;
+		if (s->state != KVSOURCE_DEMOTED && (s->held.n > 0 || s->missed))
 			fill_gap(s, now, out);
 		return;
 	}
 	(void)snprintf(why, sizeof why, "the replay failed: %s", reason);
-	s->cooldown_until = now + KV_SOURCE_COOLDOWN;
+	s->cooldown_until = now + KVSOURCE_COOLDOWN;
 	start_over_here(s, why, now, out);
 }
 
 /* The last batch before a lull may have been lost, and nothing after it would tell. */
-static void audit(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void audit(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->quiet_at = 0;
 	if (!s->connected || !s->started || s->replaying || now < s->cooldown_until)
@@ -399,7 +399,7 @@ static void audit(struct kv_source *s, cgn_nsec now, struct kv_source_orders *ou
 }
 
 /* From the beginning, if that can be had now. */
-static void begin_anew(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void begin_anew(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->cooldown_until = 0;
 	if (s->complete)
@@ -408,7 +408,7 @@ static void begin_anew(struct kv_source *s, cgn_nsec now, struct kv_source_order
 		forget(s);
 		start_sync(s, now, out);
 	} else if (s->replaying && !s->audit) { /* a gap comes first */
-		s->cooldown_until = now + KV_SOURCE_COOLDOWN;
+		s->cooldown_until = now + KVSOURCE_COOLDOWN;
 	} else {
 		begin_replay(s, now, out);
 		s->verify = false;
@@ -417,7 +417,7 @@ static void begin_anew(struct kv_source *s, cgn_nsec now, struct kv_source_order
 	}
 }
 
-static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *out)
+static void on_tick(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	if (s->replaying && now >= s->replay_due)
 		on_replay_failed(s, "no answer for 5 s", now, out);
@@ -432,7 +432,7 @@ static void on_tick(struct kv_source *s, cgn_nsec now, struct kv_source_orders *
 		audit(s, now, out);
 }
 
-static cgn_nsec wake_at(const struct kv_source *s)
+static cgn_nsec wake_at(const struct kvsource *s)
 {
 	const cgn_nsec due[] = {s->replaying ? s->replay_due : 0, s->stale_at,
 		s->connected ? s->cooldown_until : 0, s->connected ? s->quiet_at : 0};
@@ -443,31 +443,31 @@ static cgn_nsec wake_at(const struct kv_source *s)
 	return first;
 }
 
-void kv_source_step(struct kv_source *s, const struct kv_source_input *in, cgn_nsec now,
-	struct kv_source_orders *out)
+void kvsource_step(struct kvsource *s, const struct kvsource_input *in, cgn_nsec now,
+	struct kvsource_orders *out)
 {
-	CGN_LIVE(s, KV_SOURCE_TAG);
-	*out = (struct kv_source_orders){0};
+	CGN_LIVE(s, KVSOURCE_TAG);
+	*out = (struct kvsource_orders){0};
 	switch (in->type) {
-	case KV_IN_CONNECTED:
+	case KVSOURCE_IN_CONNECTED:
 		on_connected(s, now, out);
 		break;
-	case KV_IN_DISCONNECTED:
+	case KVSOURCE_IN_DISCONNECTED:
 		on_disconnected(s, now, out);
 		break;
-	case KV_IN_LIVE:
+	case KVSOURCE_IN_LIVE:
 		on_live(s, in->seq, in->payload, now, out);
 		break;
-	case KV_IN_REPLAYED:
+	case KVSOURCE_IN_REPLAYED:
 		on_replayed(s, in->seq, in->payload, now, out);
 		break;
-	case KV_IN_REPLAY_END:
+	case KVSOURCE_IN_REPLAY_END:
 		on_replay_end(s, now, out);
 		break;
-	case KV_IN_REPLAY_FAILED:
+	case KVSOURCE_IN_REPLAY_FAILED:
 		on_replay_failed(s, in->why, now, out);
 		break;
-	case KV_IN_TICK:
+	case KVSOURCE_IN_TICK:
 		on_tick(s, now, out);
 		break;
 	}
@@ -477,36 +477,36 @@ void kv_source_step(struct kv_source *s, const struct kv_source_input *in, cgn_n
 
 /* ---- life ---- */
 
-CGN_RC kv_source_new(const struct kv_source_cfg *cfg, struct holdings *h, struct kv_source **out,
+CGN_RC kvsource_new(const struct kvsource_cfg *cfg, struct holdings *h, struct kvsource **out,
 	struct cgn_err *err)
 {
 	if (cfg->block_tokens == 0 || cfg->block_tokens > MAX_BLOCK_TOKENS || strlen(cfg->model) > 256)
 		return CGN_FAIL(err, INVALID, "a source of KV events: block_tokens %u, model \"%.100s\"",
 			cfg->block_tokens, cfg->model);
-	struct kv_source *s = calloc(1, sizeof *s);
+	struct kvsource *s = calloc(1, sizeof *s);
 	if (s == NULL || (s->digests = calloc(LEDGER_MAX_SPLIT, sizeof *s->digests)) == NULL) {
 		free(s);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a source of KV events");
 	}
-	s->tag = KV_SOURCE_TAG;
+	s->tag = KVSOURCE_TAG;
 	s->cfg = *cfg;
-	s->cfg.max_blocks = cfg->max_blocks != 0 ? cfg->max_blocks : KV_SOURCE_MAX_BLOCKS;
+	s->cfg.max_blocks = cfg->max_blocks != 0 ? cfg->max_blocks : KVSOURCE_MAX_BLOCKS;
 	(void)cgn_str_copyz(s->model, sizeof s->model, cgn_str_of(cfg->model));
 	s->cfg.model = s->model;
 	s->stats.dp_rank = -1;
 	ledger_init(&s->ledger, h, s->cfg.max_blocks);
-	set_state(s, KV_SOURCE_WAITING, "not connected");
+	set_state(s, KVSOURCE_WAITING, "not connected");
 	*out = s;
 	return CGN_OK;
 }
 
-void kv_source_free(struct kv_source **take)
+void kvsource_free(struct kvsource **take)
 {
-	struct kv_source *s = *take;
+	struct kvsource *s = *take;
 	*take = NULL;
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, KV_SOURCE_TAG);
+	CGN_LIVE(s, KVSOURCE_TAG);
 	ledger_clear(&s->ledger);
 	held_clear(&s->held);
 	cgn_buf_fini(&s->scratch);
@@ -515,22 +515,22 @@ void kv_source_free(struct kv_source **take)
 	free(s);
 }
 
-enum kv_source_state kv_source_state(const struct kv_source *s)
+enum kvsource_state kvsource_state(const struct kvsource *s)
 {
-	CGN_LIVE(s, KV_SOURCE_TAG);
+	CGN_LIVE(s, KVSOURCE_TAG);
 	return s->state;
 }
 
-const char *kv_source_why(const struct kv_source *s)
+const char *kvsource_why(const struct kvsource *s)
 {
-	CGN_LIVE(s, KV_SOURCE_TAG);
+	CGN_LIVE(s, KVSOURCE_TAG);
 	return s->why;
 }
 
-struct kv_source_stats kv_source_stats(const struct kv_source *s)
+struct kvsource_stats kvsource_stats(const struct kvsource *s)
 {
-	CGN_LIVE(s, KV_SOURCE_TAG);
-	struct kv_source_stats st = s->stats;
+	CGN_LIVE(s, KVSOURCE_TAG);
+	struct kvsource_stats st = s->stats;
 	st.next_seq = s->next;
 	st.blocks = s->ledger.n_blocks;
 	st.held = s->held.n;

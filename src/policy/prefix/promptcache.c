@@ -163,7 +163,7 @@ size_t promptcache_blocks(const struct promptcache_entry *e)
 	return e->n;
 }
 
-void promptcache_load(const struct promptcache_entry *e, struct tokens_chain *chain)
+void promptcache_load(const struct promptcache_entry *e, struct prefix_tokens *chain)
 {
 	CGN_LIVE(e, ENTRY_TAG);
 	chain->last = e->last;
@@ -193,7 +193,7 @@ static bool make_room(struct promptcache *c, size_t bytes, const struct promptca
 }
 
 static struct promptcache_entry *entry_of(const struct promptcache_key *key, struct promptcache_entry *parent,
-	const struct tokens_chain *chain, size_t bytes)
+	const struct prefix_tokens *chain, size_t bytes)
 {
 	size_t before = parent != NULL ? parent->n : 0;
 	struct promptcache_entry *e = malloc(bytes);
@@ -217,7 +217,7 @@ static struct promptcache_entry *entry_of(const struct promptcache_key *key, str
 }
 
 struct promptcache_entry *promptcache_put(struct promptcache *c, const struct promptcache_key *key,
-	struct promptcache_entry *parent, const struct tokens_chain *chain)
+	struct promptcache_entry *parent, const struct prefix_tokens *chain)
 {
 	CGN_LIVE(c, CACHE_TAG);
 	struct promptcache_entry *e = lookup(c, key);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* promptcache: prompts that were tokenised before, so that turn N of a conversation costs its new text only.
  *
- * An entry is the state of a tokens_chain behind a text: the digests of its blocks, the tokens that are left
+ * An entry is the state of a prefix_tokens behind a text: the digests of its blocks, the tokens that are left
  * over, how many there are. It is named by a key over that text and everything else that its tokens depend
  * on. The entry of a longer text stands on the entry of the shorter one (its parent) and holds only the
  * digests in between, so the turns of a conversation share memory. A parent is always used later than its
@@ -40,9 +40,9 @@ struct promptcache_entry *promptcache_get(struct promptcache *c, const struct pr
 size_t promptcache_blocks(const struct promptcache_entry *e); /* digests in it */
 /* Set |chain|, which was started with the same block size, to the state behind |e|'s text; beyond chain->cap
  * it is cut. */
-void promptcache_load(const struct promptcache_entry *e, struct tokens_chain *chain);
+void promptcache_load(const struct promptcache_entry *e, struct prefix_tokens *chain);
 /* Keep the state of |chain| under |key|, standing on |parent| (NULL: on nothing), which must be a prefix of
  * it and be kept still. NULL: it has no room, or there is no memory. A key that is known already is not
  * changed. */
 struct promptcache_entry *promptcache_put(struct promptcache *c, const struct promptcache_key *key,
-	struct promptcache_entry *parent, const struct tokens_chain *chain);
+	struct promptcache_entry *parent, const struct prefix_tokens *chain);

@@ -8,7 +8,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	"ids are digested as they lie in memory, and digests are of little-endian numbers");
 
-void tokens_chain_start(struct tokens_chain *c, const struct digest *root, uint32_t block_tokens,
+void prefix_tokens_start(struct prefix_tokens *c, const struct digest *root, uint32_t block_tokens,
 	uint64_t *short_digests, size_t cap)
 {
 	CGN_MUST(block_tokens > 0 && block_tokens <= TOKENS_BLOCK_MAX);
@@ -21,14 +21,14 @@ void tokens_chain_start(struct tokens_chain *c, const struct digest *root, uint3
 	c->cap = cap;
 }
 
-static void close_blocks(struct tokens_chain *c, const uint32_t *ids, size_t n)
+static void close_blocks(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 {
 	digest_chain_run(&c->last, ids, c->block_tokens * sizeof *ids, n, c->short_digests + c->n);
 	c->n += n;
 }
 
 /* Ids up to the next full block, or all full ones; those of a block that is not full stay behind. */
-static size_t take(struct tokens_chain *c, const uint32_t *ids, size_t n)
+static size_t take(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 {
 	size_t full = n / c->block_tokens, space = c->cap - c->n;
 	if (c->n_left == 0 && full > 0) {
@@ -46,18 +46,18 @@ static size_t take(struct tokens_chain *c, const uint32_t *ids, size_t n)
 	return got;
 }
 
-void tokens_chain_add(struct tokens_chain *c, const uint32_t *ids, size_t n)
+void prefix_tokens_add(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 {
-	for (size_t at = 0; at < n && !tokens_chain_full(c);) {
+	for (size_t at = 0; at < n && !prefix_tokens_full(c);) {
 		size_t got = take(c, ids + at, n - at);
 		at += got;
 		c->n_tokens += got;
 	}
 }
 
-void tokens_foreign(const struct digest *what, uint32_t ids[TOKENS_FOREIGN_IDS])
+void prefix_tokens_foreign(const struct digest *what, uint32_t ids[PREFIX_FOREIGN_IDS])
 {
-	for (size_t i = 0; i < TOKENS_FOREIGN_IDS; i++) {
+	for (size_t i = 0; i < PREFIX_FOREIGN_IDS; i++) {
 		uint32_t v = 0;
 		for (size_t k = 0; k < 4; k++)
 			v |= (uint32_t)what->b[4 * i + k] << 8 * k;

@@ -13,7 +13,7 @@
  * those of a text. */
 #define TOKENS_FOREIGN 0x80000000U
 
-struct tokens_chain {
+struct prefix_tokens {
 	struct digest last;      /* of the last full block, the root before */
 	uint32_t block_tokens;   /* 1..TOKENS_BLOCK_MAX */
 	uint32_t n_left;         /* tokens behind the last full block, below block_tokens */
@@ -23,14 +23,14 @@ struct tokens_chain {
 	uint32_t left[TOKENS_BLOCK_MAX];
 };
 
-void tokens_chain_start(struct tokens_chain *c, const struct digest *root, uint32_t block_tokens,
+void prefix_tokens_start(struct prefix_tokens *c, const struct digest *root, uint32_t block_tokens,
 	uint64_t *short_digests, size_t cap);
 /* Beyond |cap| blocks nothing is taken any more. */
-void tokens_chain_add(struct tokens_chain *c, const uint32_t *ids, size_t n);
+void prefix_tokens_add(struct prefix_tokens *c, const uint32_t *ids, size_t n);
 /* Something that is no text, as ids at TOKENS_FOREIGN or above. */
-#define TOKENS_FOREIGN_IDS (DIGEST_BYTES / 4)
-void tokens_foreign(const struct digest *what, uint32_t ids[TOKENS_FOREIGN_IDS]);
-static inline bool tokens_chain_full(const struct tokens_chain *c)
+#define PREFIX_FOREIGN_IDS (DIGEST_BYTES / 4)
+void prefix_tokens_foreign(const struct digest *what, uint32_t ids[PREFIX_FOREIGN_IDS]);
+static inline bool prefix_tokens_full(const struct prefix_tokens *c)
 {
 	return c->n == c->cap;
 }

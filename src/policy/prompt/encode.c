@@ -23,7 +23,7 @@ static struct promptcache_key short_key(const struct digest *d)
 static bool grow(struct encode *e)
 {
 	size_t cap = e->cap > 0 ? 2 * e->cap : 16;
-	struct encode_segment *segments = realloc(e->segments, cap * sizeof *segments);
+	struct prompt_encode_segment *segments = realloc(e->segments, cap * sizeof *segments);
 	if (segments != NULL)
 		e->segments = segments;
 	struct promptcache_key *keys = realloc(e->keys, cap * sizeof *keys);
@@ -42,7 +42,8 @@ static bool close_segment(struct planner *p, size_t start, size_t end, int mediu
 	struct encode *e = p->e;
 	if (e->n_segments == e->cap && !grow(e))
 		return false;
-	e->segments[e->n_segments] = (struct encode_segment){.start = start, .end = end, .medium = medium};
+	e->segments[e->n_segments] =
+		(struct prompt_encode_segment){.start = start, .end = end, .medium = medium};
 	if (how != CLOSE_OPEN) {
 		if (medium >= 0)
 			p->last = digest_keyed(&p->last,
@@ -121,7 +122,7 @@ static struct cgn_str front_of(struct cgn_str text, size_t max_ids)
 	return (struct cgn_str){text.p, n};
 }
 
-CGN_RC encode_open(struct encode *e, const struct encode_ask *ask, struct cgn_err *err)
+CGN_RC prompt_encode_open(struct encode *e, const struct prompt_encode_ask *ask, struct cgn_err *err)
 {
 	struct cgn_str front = front_of(ask->text, ask->max_ids);
 	*e = (struct encode){
@@ -141,7 +142,7 @@ CGN_RC encode_open(struct encode *e, const struct encode_ask *ask, struct cgn_er
 		    : CGN_FAIL(err, NO_MEMORY, "no memory to cut a prompt of %zu bytes", ask->text.n);
 }
 
-void encode_close(struct encode *e)
+void prompt_encode_close(struct encode *e)
 {
 	free(e->segments);
 	free(e->keys);
@@ -152,7 +153,7 @@ void encode_close(struct encode *e)
 
 /* ---- what is known ---- */
 
-size_t encode_resume(struct encode *e, struct promptcache *cache, struct tokens_chain *chain)
+size_t prompt_encode_resume(struct encode *e, struct promptcache *cache, struct prefix_tokens *chain)
 {
 	size_t at = 0;
 	const struct promptcache_entry *found = promptcache_find(cache, e->keys, e->n_keys, &at);
@@ -160,9 +161,9 @@ size_t encode_resume(struct encode *e, struct promptcache *cache, struct tokens_
 		promptcache_load(found, chain);
 		e->known = at + 1;
 	}
-	if (tokens_chain_full(chain))
+	if (prefix_tokens_full(chain))
 		e->max_ids = 0; /* nothing is taken any more */
-	if (e->known == e->n_segments || tokens_chain_full(chain))
+	if (e->known == e->n_segments || prefix_tokens_full(chain))
 		return 0;
 	e->max_ids = chain->cap * chain->block_tokens - chain->n_tokens;
 	return e->text.n - e->segments[e->known].start;
@@ -172,7 +173,7 @@ size_t encode_resume(struct encode *e, struct promptcache *cache, struct tokens_
 
 static bool put_foreign(struct encode *e, const struct digest *medium)
 {
-	size_t need = e->ids.n + TOKENS_FOREIGN_IDS;
+	size_t need = e->ids.n + PREFIX_FOREIGN_IDS;
 	if (need > e->ids.cap) {
 		uint32_t *ids = realloc(e->ids.ids, 2 * need * sizeof *ids);
 		if (ids == NULL)
@@ -180,7 +181,7 @@ static bool put_foreign(struct encode *e, const struct digest *medium)
 		e->ids.ids = ids;
 		e->ids.cap = 2 * need;
 	}
-	tokens_foreign(medium, e->ids.ids + e->ids.n);
+	prefix_tokens_foreign(medium, e->ids.ids + e->ids.n);
 	e->ids.n = need;
 	return true;
 }
@@ -191,10 +192,10 @@ static unsigned flags_of(const struct encode *e, size_t i)
 	return i + 1 == e->n_segments && !e->cut ? flags | (e->flags & TOKENIZER_TAIL) : flags;
 }
 
-CGN_RC encode_run(struct encode *e, struct tokenizer_work *work, struct cgn_err *err)
+CGN_RC prompt_encode_run(struct encode *e, struct tokenizer_work *work, struct cgn_err *err)
 {
 	for (size_t i = e->known; i < e->n_segments && e->ids.n < e->max_ids; i++) {
-		struct encode_segment *s = &e->segments[i];
+		struct prompt_encode_segment *s = &e->segments[i];
 		size_t before = e->ids.n;
 		if (s->medium >= 0 && !put_foreign(e, &e->media[s->medium]))
 			return CGN_FAIL(err, NO_MEMORY, "no memory for a prompt's tokens");
@@ -209,14 +210,14 @@ CGN_RC encode_run(struct encode *e, struct tokenizer_work *work, struct cgn_err 
 
 /* ---- together ---- */
 
-void encode_finish(struct encode *e, struct promptcache *cache, struct tokens_chain *chain)
+void prompt_encode_finish(struct encode *e, struct promptcache *cache, struct prefix_tokens *chain)
 {
 	struct promptcache_entry *parent =
 		e->known > 0 ? promptcache_get(cache, &e->keys[e->known - 1]) : NULL;
 	bool keep = true;
 	size_t at = 0;
-	for (size_t i = e->known; i < e->n_segments && !tokens_chain_full(chain); i++) {
-		tokens_chain_add(chain, e->ids.ids + at, e->segments[i].n_ids);
+	for (size_t i = e->known; i < e->n_segments && !prefix_tokens_full(chain); i++) {
+		prefix_tokens_add(chain, e->ids.ids + at, e->segments[i].n_ids);
 		at += e->segments[i].n_ids;
 		if (!keep || i >= e->n_keys)
 			continue;

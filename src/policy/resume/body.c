@@ -142,7 +142,7 @@ static void put_limit(struct edits *e, struct json_val body, uint64_t limit, str
 	for (size_t i = 0; i < CGN_COUNT(limit_keys); i++) {
 		if (!is_there(v[i]) || !json_u64(v[i], &n))
 			continue;
-		edit_u64(e, v[i].raw, limit);
+		resume_edit_u64(e, v[i].raw, limit);
 		any = true;
 	}
 	if (!any)
@@ -154,7 +154,7 @@ static void put_least(struct edits *e, struct json_val body, uint64_t base)
 	struct json_val v;
 	uint64_t n = 0;
 	if (json_get(body, "min_tokens", &v) && json_u64(v, &n) && n > 0)
-		edit_u64(e, v.raw, n > base ? n - base : 0);
+		resume_edit_u64(e, v.raw, n > base ? n - base : 0);
 }
 
 static void put_flag(struct edits *e, struct json_val body, const char *key, bool value, struct cgn_buf *more)
@@ -162,7 +162,7 @@ static void put_flag(struct edits *e, struct json_val body, const char *key, boo
 	struct json_val v;
 	const char *text = value ? "true" : "false";
 	if (json_get(body, key, &v))
-		edit_put(e, v.raw, cgn_str_of(text));
+		resume_edit_put(e, v.raw, cgn_str_of(text));
 	else
 		cgn_buf_fmt(more, ",\"%s\":%s", key, text);
 }
@@ -181,7 +181,7 @@ static void put_message(struct resume *s, struct edits *e, struct json_val body,
 	cgn_buf_putz(store, ",{\"role\":\"assistant\",\"content\":");
 	put_escaped(store, resume_text(s));
 	cgn_buf_char(store, '}');
-	edit_put(e, (struct cgn_str){messages.raw.p + messages.raw.n - 1, 0}, cgn_buf_view(store));
+	resume_edit_put(e, (struct cgn_str){messages.raw.p + messages.raw.n - 1, 0}, cgn_buf_view(store));
 }
 
 static void put_prompt(struct resume *s, struct edits *e, struct json_val body, struct cgn_buf *store)
@@ -190,14 +190,14 @@ static void put_prompt(struct resume *s, struct edits *e, struct json_val body, 
 	CGN_MUST(find_prompt(body, &prompt) == NULL);
 	put_escaped(store, resume_text(s));
 	if (store->n >= 2) /* without its quotes; less: out of memory, which |out| will show too */
-		edit_put(e, (struct cgn_str){prompt.raw.p + prompt.raw.n - 1, 0},
+		resume_edit_put(e, (struct cgn_str){prompt.raw.p + prompt.raw.n - 1, 0},
 			(struct cgn_str){store->p + 1, store->n - 2});
 }
 
 static void put_more(struct edits *e, struct json_val body, const struct cgn_buf *more)
 {
 	if (more->n > 0)
-		edit_put(e, (struct cgn_str){body.raw.p + body.raw.n - 1, 0}, cgn_buf_view(more));
+		resume_edit_put(e, (struct cgn_str){body.raw.p + body.raw.n - 1, 0}, cgn_buf_view(more));
 }
 
 void resume_body(struct resume *s, struct json_val body, const struct engine_resume *how, struct cgn_buf *out)
@@ -227,6 +227,6 @@ void resume_body(struct resume *s, struct json_val body, const struct engine_res
 			put_flag(&e, body, "add_generation_prompt", false, &more);
 	}
 	put_more(&e, body, &more);
-	edit_apply(&e, out);
+	resume_edit_apply(&e, out);
 	out->bad = out->bad || store.bad || more.bad;
 }

@@ -46,7 +46,7 @@ static void read_choice(enum prompt_api api, struct json_val choice, struct chun
 	}
 }
 
-bool chunk_read(enum prompt_api api, struct cgn_str data, struct chunk *c)
+bool resume_chunk_read(enum prompt_api api, struct cgn_str data, struct chunk *c)
 {
 	enum { CHOICES, USAGE, ERROR, TIMINGS, N };
 	static const char *const keys[N] = {"choices", "usage", "error", "timings"};
@@ -157,7 +157,7 @@ static void count_usage(struct resume *s, const struct chunk *c)
 	s->events = n; /* what comes without one counts on from there */
 }
 
-void chunk_learn(struct resume *s, const struct chunk *c, struct cgn_str text, size_t came)
+void resume_chunk_learn(struct resume *s, const struct chunk *c, struct cgn_str text, size_t came)
 {
 	if (!s->opened)
 		keep_names(s, c);
@@ -179,7 +179,7 @@ static void edit_names(struct resume *s, const struct chunk *c, struct edits *e)
 {
 	for (size_t i = 0; i < RESUME_NAMES; i++)
 		if (c->names[i].raw.p != NULL && s->names[i].n > 0)
-			edit_put(e, c->names[i].raw, cgn_buf_view(&s->names[i]));
+			resume_edit_put(e, c->names[i].raw, cgn_buf_view(&s->names[i]));
 }
 
 static void edit_number(struct edits *e, struct json_val object, const char *key, uint64_t value)
@@ -187,7 +187,7 @@ static void edit_number(struct edits *e, struct json_val object, const char *key
 	struct json_val v;
 	uint64_t n = 0;
 	if (json_get(object, key, &v) && json_u64(v, &n) && n != value)
-		edit_u64(e, v.raw, value);
+		resume_edit_u64(e, v.raw, value);
 }
 
 /* What was continued is the answer's and not the prompt's. */
@@ -226,7 +226,7 @@ static struct cgn_str drop_overlap(struct resume *s, struct cgn_str text)
 	return text;
 }
 
-void chunk_name(struct cgn_str name, struct cgn_buf *out)
+void resume_chunk_name(struct cgn_str name, struct cgn_buf *out)
 {
 	if (name.n == 0)
 		return;
@@ -235,7 +235,7 @@ void chunk_name(struct cgn_str name, struct cgn_buf *out)
 	cgn_buf_char(out, '\n');
 }
 
-void chunk_rewrite(struct resume *s, struct cgn_str name, const struct chunk *c, struct cgn_buf *out)
+void resume_chunk_rewrite(struct resume *s, struct cgn_str name, const struct chunk *c, struct cgn_buf *out)
 {
 	struct edits e = {.doc = c->root.raw};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf quoted = {0};
@@ -247,30 +247,30 @@ void chunk_rewrite(struct resume *s, struct cgn_str name, const struct chunk *c,
 	bool role = s->role, finishes = c->finishes && !s->finished;
 	bool says = text.n > 0 || finishes || c->strange || (c->has_role && !role) ||
 		c->choice.raw.p == NULL || (c->finishes && c->usage.raw.p != NULL && !s->every_usage);
-	chunk_learn(s, c, text, all.n);
+	resume_chunk_learn(s, c, text, all.n);
 	if (!says)
 		return;
 	edit_names(s, c, &e);
 	edit_usage(s, c, &e);
 	if (c->has_timings)
-		edit_drop(&e, c->root, "timings");
+		resume_edit_drop(&e, c->root, "timings");
 	if (c->choice.raw.p != NULL && c->finishes && !finishes) {
 		/* its end is known; what it says of usage is not */
-		edit_put(&e, c->choices.raw, CGN_STR("[]"));
+		resume_edit_put(&e, c->choices.raw, CGN_STR("[]"));
 	} else {
 		struct json_out j = json_out_to(&quoted);
 		if (text.n != all.n) {
 			json_put_str(&j, text);
-			edit_put(&e, c->text.raw, cgn_buf_view(&quoted));
+			resume_edit_put(&e, c->text.raw, cgn_buf_view(&quoted));
 		}
 		if (finishes && s->swallow)
-			edit_put(&e, c->finish.raw, CGN_STR("\"length\""));
+			resume_edit_put(&e, c->finish.raw, CGN_STR("\"length\""));
 		if (c->has_role && role)
-			edit_drop(&e, c->delta, "role");
+			resume_edit_drop(&e, c->delta, "role");
 	}
-	chunk_name(name, out);
+	resume_chunk_name(name, out);
 	cgn_buf_putz(out, "data: ");
-	edit_apply(&e, out);
+	resume_edit_apply(&e, out);
 	cgn_buf_putz(out, "\n\n");
 	out->bad = out->bad || quoted.bad;
 }

@@ -2,7 +2,7 @@
 #include "base/core/err.h"
 #include "policy/resume/resume_priv.h"
 
-void edit_put(struct edits *e, struct cgn_str old, struct cgn_str new)
+void resume_edit_put(struct edits *e, struct cgn_str old, struct cgn_str new)
 {
 	size_t i = e->n++;
 	CGN_MUST(e->n <= EDITS_MAX);
@@ -17,12 +17,12 @@ void edit_put(struct edits *e, struct cgn_str old, struct cgn_str new)
 	e->v[i].new = new;
 }
 
-void edit_u64(struct edits *e, struct cgn_str old, uint64_t value)
+void resume_edit_u64(struct edits *e, struct cgn_str old, uint64_t value)
 {
 	char digits[24];
 	struct cgn_buf b = cgn_buf_over(digits, sizeof digits);
 	cgn_buf_u64(&b, value);
-	edit_put(e, old, (struct cgn_str){NULL, 0});
+	resume_edit_put(e, old, (struct cgn_str){NULL, 0});
 	for (size_t i = 0; i < e->n; i++) {
 		if (e->v[i].old.p != old.p)
 			continue;
@@ -36,7 +36,7 @@ static bool is_space(char c)
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-void edit_drop(struct edits *e, struct json_val object, const char *key)
+void resume_edit_drop(struct edits *e, struct json_val object, const char *key)
 {
 	struct json_iter it = json_iter_of(object);
 	struct cgn_str name, found = {NULL, 0};
@@ -56,10 +56,10 @@ void edit_drop(struct edits *e, struct json_val object, const char *key)
 			to++;
 		to += *to == ',';
 	}
-	edit_put(e, (struct cgn_str){from, (size_t)(to - from)}, (struct cgn_str){NULL, 0});
+	resume_edit_put(e, (struct cgn_str){from, (size_t)(to - from)}, (struct cgn_str){NULL, 0});
 }
 
-void edit_apply(const struct edits *e, struct cgn_buf *out)
+void resume_edit_apply(const struct edits *e, struct cgn_buf *out)
 {
 	const char *at = e->doc.p;
 	for (size_t i = 0; i < e->n; i++) {

@@ -52,10 +52,10 @@ struct edits {
 	} v[EDITS_MAX];
 	size_t n;
 };
-/* |new| is borrowed until edit_apply; no two overlap */
-void edit_put(struct edits *e, struct cgn_str old, struct cgn_str new);
-void edit_u64(struct edits *e, struct cgn_str old, uint64_t value);
+/* |new| is borrowed until resume_edit_apply; no two overlap */
+void resume_edit_put(struct edits *e, struct cgn_str old, struct cgn_str new);
+void resume_edit_u64(struct edits *e, struct cgn_str old, uint64_t value);
 /* The member |key| of |object|, with the comma that goes with it. It is there, and not the object's only one
  * that is dropped. */
-void edit_drop(struct edits *e, struct json_val object, const char *key);
-void edit_apply(const struct edits *e, struct cgn_buf *out);
+void resume_edit_drop(struct edits *e, struct json_val object, const char *key);
+void resume_edit_apply(const struct edits *e, struct cgn_buf *out);

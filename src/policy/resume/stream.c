@@ -111,7 +111,7 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 {
 	struct resume *s = arg;
 	struct chunk c;
-	bool end = cgn_str_is(data, "[DONE]"), sound = !end && chunk_read(s->api, data, &c);
+	bool end = cgn_str_is(data, "[DONE]"), sound = !end && resume_chunk_read(s->api, data, &c);
 	s->done = s->done || end;
 	if (!sound && !end)
 		s->lost = RESUME_LACKS_SHAPE;
@@ -120,11 +120,11 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 		if (sound && c.text.raw.p != NULL)
 			json_str_to(c.text, &s->piece);
 		if (sound)
-			chunk_learn(s, &c, cgn_buf_view(&s->piece), s->piece.n);
+			resume_chunk_learn(s, &c, cgn_buf_view(&s->piece), s->piece.n);
 	} else if (sound) {
-		chunk_rewrite(s, name, &c, s->out);
+		resume_chunk_rewrite(s, name, &c, s->out);
 	} else {
-		chunk_name(name, s->out);
+		resume_chunk_name(name, s->out);
 		sse_event(s->out, NULL, data);
 	}
 	if (s->piece.bad)

@@ -14,28 +14,28 @@ static bool is_sample(double ms, double tokens, double least)
 	return ms > 0 && ms < LONGEST && tokens >= least && tokens < 1e9;
 }
 
-void speed_prefill(struct route_speed *s, double ms, double tokens)
+void route_speed_prefill(struct route_speed *s, double ms, double tokens)
 {
-	if (!is_sample(ms, tokens, SPEED_LEAST))
+	if (!is_sample(ms, tokens, ROUTE_SPEED_LEAST))
 		return;
 	double was = (double)s->prefill_ms, now = ms / tokens;
 	if (was > 0)
 		now = was +
-			(within(now, was / SPEED_TRUST, was * SPEED_TRUST) - was) *
-				within(tokens / SPEED_SPAN, 0, 0.25);
+			(within(now, was / ROUTE_SPEED_TRUST, was * ROUTE_SPEED_TRUST) - was) *
+				within(tokens / ROUTE_SPEED_SPAN, 0, 0.25);
 	s->prefill_ms = (float)within(now, 1e-6, 1e3);
 }
 
 /* The first stream: what it is not known to have waited for, it computed. */
 static void decode_first(struct route_speed *s, double a_token, double beside, double stall)
 {
-	double step = within(a_token - stall, a_token / SPEED_TRUST, a_token) / (1 + beside / 100);
+	double step = within(a_token - stall, a_token / ROUTE_SPEED_TRUST, a_token) / (1 + beside / 100);
 	s->step_ms = (float)within(step, 1e-3, 1e4);
 	s->batch_ms = s->step_ms / 100;
 	s->interference = 1;
 }
 
-void speed_decode(struct route_speed *s, double ms, double tokens, double beside, double stall_ms)
+void route_speed_decode(struct route_speed *s, double ms, double tokens, double beside, double stall_ms)
 {
 	if (!is_sample(ms, tokens, 2) || !(beside >= 0) || beside > 1e6 || !(stall_ms >= 0) ||
 		stall_ms > LONGEST)
@@ -49,8 +49,9 @@ void speed_decode(struct route_speed *s, double ms, double tokens, double beside
 	double x_batch = beside / BESIDE, x_stall = stall / step;
 	double batch = (double)s->batch_ms * BESIDE / step, interference = (double)s->interference;
 	double expected = 1 + batch * x_batch + interference * x_stall;
-	double error = within(a_token / step, expected / SPEED_TRUST, expected * SPEED_TRUST) - expected;
-	double share = SPEED_GAIN * error / (1 + x_batch * x_batch + x_stall * x_stall);
+	double error =
+		within(a_token / step, expected / ROUTE_SPEED_TRUST, expected * ROUTE_SPEED_TRUST) - expected;
+	double share = ROUTE_SPEED_GAIN * error / (1 + x_batch * x_batch + x_stall * x_stall);
 	s->step_ms = (float)within(step * (1 + share), 1e-3, 1e4);
 	s->batch_ms = (float)within((batch + share * x_batch) * step / BESIDE, 0, (double)s->step_ms / 8);
 	s->interference = (float)within(interference + share * x_stall, 0, 2);

@@ -3,20 +3,20 @@
  * tokens came from cache; a source that promises more than they find is discounted until it tells the truth.
  * Pure; any thread.
  *
- *   sample = min(1, actual / (TRUST_SLACK * predicted))
- *   trust' = trust + (sample - trust) / TRUST_SPAN, at least TRUST_FLOOR, 1 once within a hundredth of it
+ *   sample = min(1, actual / (ROUTE_TRUST_SLACK * predicted))
+ *   trust' = trust + (sample - trust) / ROUTE_TRUST_SPAN, at least ROUTE_TRUST_FLOOR, 1 once within a hundredth of it
  *
- * The slack forgives what cutting into blocks costs. Predictions below TRUST_LEAST tokens say too little to
+ * The slack forgives what cutting into blocks costs. Predictions below ROUTE_TRUST_LEAST tokens say too little to
  * count. Trust multiplies the reuse in the score: a node that is not believed gets requests by its load
  * alone, and each of them is another chance to be believed. */
 #pragma once
 #include <stdint.h>
 
-#define TRUST_FLOOR 0.05
-#define TRUST_SLACK 0.9
-#define TRUST_SPAN  8
-#define TRUST_LEAST 32 /* tokens */
+#define ROUTE_TRUST_FLOOR 0.05
+#define ROUTE_TRUST_SLACK 0.9
+#define ROUTE_TRUST_SPAN  8
+#define ROUTE_TRUST_LEAST 32 /* tokens */
 
-/* The trust after one more request, from the trust before it (1 at first). Never leaves TRUST_FLOOR..1,
+/* The trust after one more request, from the trust before it (1 at first). Never leaves ROUTE_TRUST_FLOOR..1,
  * whatever comes in. */
-double trust_step(double trust, uint64_t predicted_tokens, uint64_t actual_tokens);
+double route_trust_step(double trust, uint64_t predicted_tokens, uint64_t actual_tokens);

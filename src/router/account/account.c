@@ -159,7 +159,7 @@ static void tail_keep(const struct gw_req *r)
 {
 	const struct usage *u = &r->usage;
 	if (!r->several && !r->guess.fed && r->guess.last != 0 && u->has_completion)
-		tail_put(r->w->shared->tails, r->guess.last, r->guess.node,
+		prompttail_put(r->w->shared->tails, r->guess.last, r->guess.node,
 			(struct tail){u->prompt_tokens, u->completion_tokens});
 }
 
@@ -175,7 +175,7 @@ static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
  * came. */
 static void speed_learn(struct gw_req *r)
 {
-	const struct choose_outcome o = {.answer_tokens = answer_tokens(r, 0)};
+	const struct chooser_outcome o = {.answer_tokens = answer_tokens(r, 0)};
 	if (!r->several && r->outcome == NULL && !r->was_paused)
 		chooser_done(r->w->chooser, &r->t.ticket, &o, r->last_byte);
 }

@@ -51,15 +51,16 @@ static struct gw_shadow *cells_of(struct gw_worker *w, enum route_policy policy)
 	return s;
 }
 
-static uint64_t tokens_held(const struct gw_worker *w, const struct choose_ask *ask,
+static uint64_t tokens_held(const struct gw_worker *w, const struct chooser_ask *ask,
 	const struct route_cand *c)
 {
 	return (uint64_t)(chooser_block_tokens(ask, &w->shared->choice.cells[c->slot]) * (float)c->held +
 		0.5F);
 }
 
-static void shadow_count(struct gw_worker *w, const struct choose_ask *ask, const struct choose_pick *p,
-	const struct explain_shadow *s, enum route_policy policy, size_t index)
+static void shadow_count(struct gw_worker *w, const struct chooser_ask *ask,
+	const struct chooser_pick_result *p, const struct explain_shadow *s, enum route_policy policy,
+	size_t index)
 {
 	struct gw_shadow *cells = cells_of(w, policy);
 	metric_add(s->agrees ? cells->agrees : cells->differs, 1);
@@ -81,8 +82,8 @@ static bool shadow_due(struct gw_worker *w)
 	return true;
 }
 
-static void shadows_ask(struct gw_worker *w, const struct choose_ask *ask, const struct choose_pick *p,
-	struct explain_decision *d)
+static void shadows_ask(struct gw_worker *w, const struct chooser_ask *ask,
+	const struct chooser_pick_result *p, struct explain_decision *d)
 {
 	const struct gw_rules *rules = w->rules;
 	if (rules->n_shadows == 0 || p->verdict != ROUTE_PICKED || !shadow_due(w))
@@ -120,7 +121,7 @@ static void tell_client(struct gw_req *r, const struct explain_decision *d)
 	r->explain_text = (struct cgn_str){r->explain_room, b.n};
 }
 
-void gw_explain_pick(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p,
+void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	cgn_nsec took)
 {
 	struct gw_worker *w = r->w;

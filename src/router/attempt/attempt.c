@@ -124,7 +124,7 @@ static void send_request(struct gw_req *r)
 		grpc_half_close(r->t.call);
 }
 
-void gw_try_start(struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket,
+void gw_try_start(struct gw_req *r, const struct view_node *node, const struct chooser_ticket *ticket,
 	enum breaker_gate gate)
 {
 	struct gw_try *t = &r->t;

@@ -186,7 +186,7 @@ static void digests(const struct router *r, const struct cluster_node *n, struct
 	struct svc_admin_reply *reply)
 {
 	uint64_t one = BLOCK_RANGES;
-	uint64_t blocks = n->has_lane ? kvindex_count(r->shared.choice.index, n->lane) : 0;
+	uint64_t blocks = n->has_index_id ? kvindex_count(r->shared.choice.index, n->index_id) : 0;
 	if (range.n > 0 && (!cgn_str_u64(range, &one) || one >= BLOCK_RANGES)) {
 		svc_admin_error(reply, 400, "bad_range", "range is a number from 0 to 255");
 		return;
@@ -198,7 +198,7 @@ static void digests(const struct router *r, const struct cluster_node *n, struct
 	}
 	reply->content_type = "text/plain; charset=utf-8";
 	if (blocks > 0)
-		kvindex_each(r->shared.choice.index, n->lane, (unsigned)one, put_digest, &reply->body);
+		kvindex_each(r->shared.choice.index, n->index_id, (unsigned)one, put_digest, &reply->body);
 }
 
 static void index_node(struct router *r, const struct http_head *h, struct cgn_str id,

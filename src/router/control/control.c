@@ -53,8 +53,8 @@ void router_orders_apply(struct router *r, const struct cluster_orders *o)
 	struct cluster_node *n = r->cluster->by_slot[o->slot];
 	if (o->forget)
 		route_record_forget(r->shared.choice.record, o->slot);
-	if (o->had_lane)
-		router_residency_remove(r, o->lane);
+	if (o->had_index_id)
+		router_residency_remove(r, o->index_id);
 	if (n != NULL && o->recovered)
 		router_breaker_step(r, n, BREAKER_HINT, BREAKER_FOR_NOTHING);
 	if (n != NULL && o->publish) {

@@ -18,39 +18,39 @@ static struct cluster_node *node_of(const struct router_watch *w)
 
 /* A lane of its own for the node. Without one it is a node of which nothing is known, until its next sums ask
  * again. */
-static void lane_take(struct router_watch *w)
+static void index_id_take(struct router_watch *w)
 {
 	struct cluster_node *n = node_of(w);
 	struct cgn_err err;
-	n->has_lane = cgn_ok(kvindex_node_add(w->r->shared.choice.index, &n->lane, &err));
-	if (!n->has_lane)
+	n->has_index_id = cgn_ok(kvindex_node_add(w->r->shared.choice.index, &n->index_id, &err));
+	if (!n->has_index_id)
 		cgn_log(ERROR, "router.index_full", F_STR("node", n->info->id), F_STR("why", err.msg),
 			F_STR("then", "what it holds is not indexed"));
 	cgn_loop_defer(w->r->loop, &w->r->publish);
 }
 
 /* The node goes, and with it, at once, all that was known of it. */
-void router_residency_remove(struct router *r, uint16_t lane)
+void router_residency_remove(struct router *r, uint16_t index_id)
 {
-	kvindex_node_remove(r->shared.choice.index, lane);
+	kvindex_node_remove(r->shared.choice.index, index_id);
 	cgn_timer_set(&r->sweep, 0);
 }
 
-static bool is_blank(const struct kvindex *ix, uint16_t lane)
+static bool is_blank(const struct kvindex *ix, uint16_t index_id)
 {
 	for (unsigned i = 0; i < BLOCK_RANGES; i++)
-		if (kvindex_range_was_shed(ix, lane, i))
+		if (kvindex_range_was_shed(ix, index_id, i))
 			return false;
-	return kvindex_count(ix, lane) == 0;
+	return kvindex_count(ix, index_id) == 0;
 }
 
 void router_residency_open(struct router_watch *w)
 {
 	const struct cluster_node *n = node_of(w);
 	w->stale_since = cgn_loop_now(w->r->loop);
-	if (n->has_lane) /* of the watch before, at another address */
-		router_residency_remove(w->r, n->lane);
-	lane_take(w);
+	if (n->has_index_id) /* of the watch before, at another address */
+		router_residency_remove(w->r, n->index_id);
+	index_id_take(w);
 }
 
 /* A new lane costs less than emptying the old one, which is a pass over the whole index. */
@@ -58,11 +58,11 @@ static void forget_all(struct router_watch *w)
 {
 	struct cluster_node *n = node_of(w);
 	route_record_forget(w->r->shared.choice.record, w->slot);
-	if (n->has_lane && is_blank(w->r->shared.choice.index, n->lane))
+	if (n->has_index_id && is_blank(w->r->shared.choice.index, n->index_id))
 		return;
-	if (n->has_lane)
-		router_residency_remove(w->r, n->lane);
-	lane_take(w);
+	if (n->has_index_id)
+		router_residency_remove(w->r, n->index_id);
+	index_id_take(w);
 }
 
 void router_residency_reset(struct router_watch *w)
@@ -75,8 +75,8 @@ static void forget(struct router_watch *w, const Cognitora__V1__Residency *res)
 	const struct cluster_node *n = node_of(w);
 	if (res->n_ranges == 0)
 		forget_all(w);
-	for (size_t i = 0; i < res->n_ranges && n->has_lane; i++)
-		kvindex_clear(w->r->shared.choice.index, n->lane, res->ranges[i]);
+	for (size_t i = 0; i < res->n_ranges && n->has_index_id; i++)
+		kvindex_clear(w->r->shared.choice.index, n->index_id, res->ranges[i]);
 }
 
 /* What was sent there is a guess, and so it goes into the record beside what this router sent itself. */
@@ -114,8 +114,8 @@ void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residen
 	source_take(w, res);
 	if (res->reset)
 		forget(w, res);
-	if (n->has_lane)
-		kvindex_set(w->r->shared.choice.index, n->lane, res->blocks,
+	if (n->has_index_id)
+		kvindex_set(w->r->shared.choice.index, n->index_id, res->blocks,
 			res->tiers.len > 0 ? res->tiers.data : NULL, res->n_blocks);
 	if (!n->fed)
 		record_take(w, res);
@@ -126,11 +126,11 @@ void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residen
 static size_t differ(const struct router_watch *w, const uint64_t *sums, uint32_t out[BLOCK_RANGES])
 {
 	const struct kvindex *ix = w->r->shared.choice.index;
-	uint16_t lane = node_of(w)->lane;
-	const uint64_t *ours = kvindex_sums(ix, lane);
+	uint16_t index_id = node_of(w)->index_id;
+	const uint64_t *ours = kvindex_sums(ix, index_id);
 	size_t n = 0;
 	for (unsigned i = 0; i < BLOCK_RANGES; i++)
-		if (ours[i] != sums[i] && !kvindex_range_was_shed(ix, lane, i))
+		if (ours[i] != sums[i] && !kvindex_range_was_shed(ix, index_id, i))
 			out[n++] = i;
 	return n;
 }
@@ -141,7 +141,7 @@ static void agreed(struct router_watch *w)
 	w->repairs_in_a_row = 0;
 	if (w->stale_since != 0)
 		cgn_log(INFO, "router.residency_complete", F_STR("node", n->info->id),
-			F_U64("blocks", kvindex_count(w->r->shared.choice.index, n->lane)),
+			F_U64("blocks", kvindex_count(w->r->shared.choice.index, n->index_id)),
 			F_DUR("took", cgn_loop_now(w->r->loop) - w->opened_at));
 	w->stale_since = 0;
 }
@@ -170,19 +170,19 @@ static void repair(struct router_watch *w, uint32_t *ranges, size_t n)
 }
 
 /* Lanes and memory come free again. What it told meanwhile is missing: its sums say so. */
-static bool lane_again(struct router_watch *w)
+static bool index_id_retry(struct router_watch *w)
 {
 	struct cluster_node *n = node_of(w);
-	n->has_lane = cgn_ok(kvindex_node_add(w->r->shared.choice.index, &n->lane, NULL));
-	if (n->has_lane)
+	n->has_index_id = cgn_ok(kvindex_node_add(w->r->shared.choice.index, &n->index_id, NULL));
+	if (n->has_index_id)
 		cgn_loop_defer(w->r->loop, &w->r->publish);
-	return n->has_lane;
+	return n->has_index_id;
 }
 
 void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check)
 {
 	uint32_t ranges[BLOCK_RANGES];
-	if (!node_of(w)->has_lane && !lane_again(w))
+	if (!node_of(w)->has_index_id && !index_id_retry(w))
 		return;
 	size_t n = differ(w, check->sums, ranges);
 	if (n == 0)
@@ -217,10 +217,10 @@ static const char *state_of(const struct router *r, const struct cluster_node *n
 		return "repairing";
 	if (w->stale_since != 0)
 		return "incomplete";
-	for (unsigned i = 0; n->has_lane && i < BLOCK_RANGES; i++)
-		if (kvindex_range_was_shed(r->shared.choice.index, n->lane, i))
+	for (unsigned i = 0; n->has_index_id && i < BLOCK_RANGES; i++)
+		if (kvindex_range_was_shed(r->shared.choice.index, n->index_id, i))
 			return "shed";
-	return n->has_lane ? "agreed" : "shed";
+	return n->has_index_id ? "agreed" : "shed";
 }
 
 static uint64_t fold(const uint64_t sums[BLOCK_RANGES])
@@ -242,11 +242,11 @@ void router_residency_status(const struct router *r, const struct cluster_node *
 		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
 		.staleness = w != NULL ? router_residency_staleness(w) : 0,
 		.trust = cluster_cell_trust(&r->cluster->cells[n->slot])};
-	if (!n->has_lane)
+	if (!n->has_index_id)
 		return;
-	out->blocks = kvindex_count(r->shared.choice.index, n->lane);
-	out->sums = fold(kvindex_sums(r->shared.choice.index, n->lane));
-	kvindex_tier_counts(r->shared.choice.index, n->lane, out->tier_blocks);
+	out->blocks = kvindex_count(r->shared.choice.index, n->index_id);
+	out->sums = fold(kvindex_sums(r->shared.choice.index, n->index_id));
+	kvindex_tier_counts(r->shared.choice.index, n->index_id, out->tier_blocks);
 }
 
 static void on_sweep(struct cgn_timer *t)
@@ -260,8 +260,8 @@ static void on_sweep(struct cgn_timer *t)
 size_t router_record_bytes(const struct router *r)
 {
 	const struct gw_shared *s = &r->shared;
-	return route_record_bytes(s->choice.record) + tail_bytes(s->tails) + heat_bytes(s->choice.heat) +
-		pending_bytes(s->choice.pending);
+	return route_record_bytes(s->choice.record) + prompttail_bytes(s->tails) +
+		hotprefix_bytes(s->choice.hotprefix) + pending_bytes(s->choice.pending);
 }
 
 void router_residency_metrics(struct router *r)
@@ -281,7 +281,7 @@ void router_residency_metrics(struct router *r)
 			continue;
 		const char *id = n->info->id;
 		metric_set(METRIC_OF(r->shared.telemetry, INDEX_HELD, id),
-			n->has_lane ? (double)kvindex_count(r->shared.choice.index, n->lane) : 0);
+			n->has_index_id ? (double)kvindex_count(r->shared.choice.index, n->index_id) : 0);
 		metric_set(METRIC_OF(r->shared.telemetry, INDEX_STALENESS, id),
 			(double)router_residency_staleness(r->watches[i]) * 1e-9);
 		metric_set(METRIC_OF(r->shared.telemetry, SOURCE_TRUST, id),

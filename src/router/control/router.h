@@ -100,7 +100,7 @@ void router_watch_close(struct router *r, uint16_t slot);
 /* residency.c: what a watch tells of its node's blocks */
 void router_residency_init(struct router *r);
 void router_residency_open(struct router_watch *w);
-void router_residency_remove(struct router *r, uint16_t lane);
+void router_residency_remove(struct router *r, uint16_t index_id);
 void router_residency_reset(struct router_watch *w);
 void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residency *res);
 void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check);

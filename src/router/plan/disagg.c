@@ -21,24 +21,25 @@ static const char *worthless(const struct gw_req *r, const struct route_cand *c)
 	return c->uncached_tokens < (float)r->w->rules->colocate_below ? "colocated" : NULL;
 }
 
-static struct choose_pick prefill_pick(struct gw_req *r, struct choose_ask *ask, enum breaker_gate *gate)
+static struct chooser_pick_result prefill_pick(struct gw_req *r, struct chooser_ask *ask,
+	enum breaker_gate *gate)
 {
 	ask->prefill = ask->embeds = true;
 	ask->whole = false;
 	ask->excluded = NULL;
 	ask->n_excluded = 0;
-	struct choose_pick p = chooser_pick(r->w->chooser, ask);
+	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
 	const struct route_cand *c = p.verdict == ROUTE_PICKED ? &p.cands[p.index] : NULL;
 	if (c == NULL || !c->stores || c->role != COGNITORA__V1__ROLE__ROLE_PREFILL)
-		return (struct choose_pick){.verdict = ROUTE_NONE};
+		return (struct chooser_pick_result){.verdict = ROUTE_NONE};
 	*gate = gw_breaker_claim(r->w, view_node_at(r->w->view, c->slot));
-	return *gate != BREAKER_SHUT ? p : (struct choose_pick){.verdict = ROUTE_NONE};
+	return *gate != BREAKER_SHUT ? p : (struct chooser_pick_result){.verdict = ROUTE_NONE};
 }
 
-static void send_prompt(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p,
+static void send_prompt(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	enum breaker_gate gate, cgn_nsec began)
 {
-	struct choose_ticket ticket = {.booked = false};
+	struct chooser_ticket ticket = {.booked = false};
 	const struct view_node *node = view_node_at(r->w->view, p->cands[p->index].slot);
 	chooser_book(r->w->chooser, ask, p, &ticket);
 	gw_queue_end(r);
@@ -50,19 +51,19 @@ static void send_prompt(struct gw_req *r, const struct choose_ask *ask, const st
 	gw_goto(r, GW_PREFILL);
 }
 
-bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask)
+bool gw_disagg_begin(struct gw_req *r, const struct chooser_ask *ask)
 {
 	cgn_nsec began = cgn_clock_now();
 	enum breaker_gate gate = BREAKER_PASS;
 	if (!r->w->rules->disagg || r->legs_settled || r->head_sent || ask->blocks == 0 || ask->embeds ||
 		ask->pin != CHOOSER_NO_PIN)
 		return false;
-	struct choose_pick p = chooser_pick(r->w->chooser, ask);
+	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
 	if (p.verdict != ROUTE_PICKED)
 		return false; /* it waits; then it is asked again */
 	r->legs_settled = true;
 	const char *why_not = worthless(r, &p.cands[p.index]);
-	struct choose_ask prompt = *ask;
+	struct chooser_ask prompt = *ask;
 	if (why_not == NULL)
 		p = prefill_pick(r, &prompt, &gate);
 	if (why_not == NULL && p.verdict != ROUTE_PICKED)

@@ -237,7 +237,7 @@ void gw_queue_room(struct gw_worker *w)
 
 /* ---- who waits ---- */
 
-void gw_queue_predict(struct gw_req *r, const struct choose_pick *p)
+void gw_queue_predict(struct gw_req *r, const struct chooser_pick_result *p)
 {
 	r->ttft = admission_forecast_of(p, r->w->shared->choice.cells, r->prompt_tokens);
 }

@@ -103,13 +103,13 @@ static enum gw_step body_parse(struct gw_req *r)
 }
 
 /* What the chooser is asked. Borrows from the request. */
-static struct choose_ask ask_of(struct gw_req *r)
+static struct chooser_ask ask_of(struct gw_req *r)
 {
 	size_t n_excluded = r->tries;
 	const uint16_t *excluded = r->head_sent ? gw_resume_excluded(r, &n_excluded) : r->excluded;
 	const struct gw_worker *w = r->w;
 	const struct view_node *pinned = r->pin.n > 0 ? view_node_find(w->view, r->pin) : NULL;
-	return (struct choose_ask){
+	return (struct chooser_ask){
 		.rules = &w->rules->route,
 		.model = r->pin.n > 0 && pinned == NULL ? NULL : view_model_find(w->view, r->model),
 		.chain = r->chain.short_digests,
@@ -133,7 +133,7 @@ bool gw_can_retry(struct gw_req *r)
 {
 	if (r->tries >= r->w->rules->attempts || r->tries >= GW_MAX_ATTEMPTS)
 		return false;
-	struct choose_ask ask = ask_of(r);
+	struct chooser_ask ask = ask_of(r);
 	enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
 	/* an answer that is at hand, however bad, is not kept from the client for a place in a queue */
 	return v == ROUTE_PICKED || (!r->t.head_seen && gw_queue_must(r, v));
@@ -170,20 +170,21 @@ static void guess_keep(struct gw_req *r, const struct route_cand *c, const struc
 	r->guess.last = r->chain.short_digests[n - 1];
 	if ((c->fed && !c->fed_bytes) || c->held == 0)
 		return;
-	r->guess.tail = tail_get(r->w->shared->tails, r->chain.short_digests[c->held - 1], c->name_hash);
+	r->guess.tail =
+		prompttail_get(r->w->shared->tails, r->chain.short_digests[c->held - 1], c->name_hash);
 	uint64_t *copy = cgn_arena_get(&r->arena, c->held * sizeof *copy);
 	if (copy != NULL)
 		memcpy(copy, r->chain.short_digests, c->held * sizeof *copy);
 	r->guess.chain = copy;
 }
 
-static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p,
-	enum breaker_gate gate, cgn_nsec began)
+static enum gw_step send_to(struct gw_req *r, const struct chooser_ask *ask,
+	const struct chooser_pick_result *p, enum breaker_gate gate, cgn_nsec began)
 {
 	struct gw_worker *w = r->w;
 	const struct route_cand *c = &p->cands[p->index];
 	const struct view_node *node = view_node_at(w->view, c->slot);
-	struct choose_ticket ticket = {.booked = false};
+	struct chooser_ticket ticket = {.booked = false};
 	CGN_MUST(node != NULL);
 	if (r->head_sent && !gw_resume_send(r, node))
 		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
@@ -206,9 +207,10 @@ static enum gw_step send_to(struct gw_req *r, const struct choose_ask *ask, cons
 
 /* Pick, and become the probe of a node that waits for one. If its breaker was shut, another request has just
  * done so, and then the next pick does not offer it; or every breaker is shut, and it is offered although. */
-static struct choose_pick pick_open(struct gw_req *r, const struct choose_ask *ask, enum breaker_gate *gate)
+static struct chooser_pick_result pick_open(struct gw_req *r, const struct chooser_ask *ask,
+	enum breaker_gate *gate)
 {
-	struct choose_pick p = {.verdict = ROUTE_NONE};
+	struct chooser_pick_result p = {.verdict = ROUTE_NONE};
 	for (unsigned i = 0; i < 3; i++) {
 		p = chooser_pick(r->w->chooser, ask);
 		if (p.verdict != ROUTE_PICKED)
@@ -222,16 +224,16 @@ static struct choose_pick pick_open(struct gw_req *r, const struct choose_ask *a
 
 /* That nobody had room is a decision too, and the last one if the request is never sent. Told once: it may be
  * looked at often while it waits. */
-static void explain_wait(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p)
+static void explain_wait(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p)
 {
 	if (p->verdict != ROUTE_PICKED && r->explain_number == 0)
 		gw_explain_pick(r, ask, p, 0);
 }
 
 /* Before anything is claimed for it: does it wait behind others, or ask for what cannot be had? */
-static bool is_held_up(struct gw_req *r, const struct choose_ask *ask)
+static bool is_held_up(struct gw_req *r, const struct chooser_ask *ask)
 {
-	struct choose_pick p = chooser_pick(r->w->chooser, ask);
+	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
 	bool waits = gw_queue_must(r, p.verdict);
 	gw_queue_predict(r, &p);
 	if (waits) {
@@ -269,13 +271,13 @@ enum gw_step gw_route(struct gw_req *r)
 	if (!r->counted)
 		retry_budget_add(&r->w->budget, r->w->rules->retry_budget);
 	r->counted = true;
-	struct choose_ask ask = ask_of(r);
+	struct chooser_ask ask = ask_of(r);
 	enum breaker_gate gate = BREAKER_PASS;
 	if (gw_queue_looks(r) && is_held_up(r, &ask))
 		return STEP_AGAIN;
 	if (gw_disagg_begin(r, &ask))
 		return STEP_AGAIN;
-	struct choose_pick p = pick_open(r, &ask, &gate);
+	struct chooser_pick_result p = pick_open(r, &ask, &gate);
 	/* picked, it goes: a probe may be claimed for it, and who began to wait meanwhile is no older than
 	 * this one */
 	if (p.verdict != ROUTE_PICKED && gw_queue_must(r, p.verdict)) {

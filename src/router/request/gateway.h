@@ -19,7 +19,7 @@
 #include "policy/explain/explain.h"
 #include "policy/limit/limit.h"
 #include "policy/prefix/prefix.h"
-#include "policy/routing/tail.h"
+#include "policy/routing/prompttail.h"
 #include "router/metrics.h"
 #include "router/rules/rules.h"
 
@@ -29,7 +29,7 @@
 struct gw_shared {
 	struct telemetry *telemetry;  /* the program's; borrowed */
 	struct chooser_shared choice; /* its index is written by the control loop */
-	struct tail_table *tails;
+	struct prompttail_table *tails;
 	struct outlier_tally *tallies; /* ROUTE_MAX_NODES */
 	struct limit_table *limits;    /* buckets of all workers */
 	struct digest limit_seed;      /* random: names of buckets are hashed with it */
@@ -173,7 +173,7 @@ struct gw_try {
 	uint16_t slot;
 	const char *node_id;                    /* in the request's arena */
 	struct metric_cell *predicted, *actual; /* of cached tokens */
-	struct choose_ticket ticket;
+	struct chooser_ticket ticket;
 	enum breaker_gate gate; /* BREAKER_PROBE: it is the probe; BREAKER_SHUT: sent although */
 	bool judged;            /* its node's breaker was told how it ended */
 	bool head_seen, closed;
@@ -306,7 +306,7 @@ enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 
 /* disagg.c: a prompt's computing on another node than the answer's. True: the request is in GW_PREFILL
  * now. */
-bool gw_disagg_begin(struct gw_req *r, const struct choose_ask *ask);
+bool gw_disagg_begin(struct gw_req *r, const struct chooser_ask *ask);
 
 /* route.c: could the request go to another node than those tried? */
 bool gw_can_retry(struct gw_req *r);
@@ -317,7 +317,7 @@ enum gw_step gw_queue_check(struct gw_req *r);
 /* is there anything to decide before the pick? One load if not */
 bool gw_queue_looks(const struct gw_req *r);
 bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict); /* wait, that having been picked */
-void gw_queue_predict(struct gw_req *r, const struct choose_pick *p);   /* sets r->ttft */
+void gw_queue_predict(struct gw_req *r, const struct chooser_pick_result *p); /* sets r->ttft */
 bool gw_queue_refuses(struct gw_req *r); /* its deadline cannot be met: it is answered then */
 /* to GW_QUEUE, which comes back to GW_ROUTE */
 void gw_queue_enter(struct gw_req *r, enum route_verdict verdict);
@@ -352,7 +352,7 @@ void gw_limit_settle(struct gw_req *r);
 /* try.c: one try on one node. */
 /* A failure to start is a failed try: t.closed and t.why. |ticket| is what was booked for it, |gate| what
  * gw_breaker_claim said. */
-void gw_try_start(struct gw_req *r, const struct view_node *node, const struct choose_ticket *ticket,
+void gw_try_start(struct gw_req *r, const struct view_node *node, const struct chooser_ticket *ticket,
 	enum breaker_gate gate);
 /* of one without an answer; BREAKER_FAILURES: the request is at fault */
 enum breaker_failure gw_try_failure(const struct gw_try *t);
@@ -430,7 +430,7 @@ void gw_body_drop(struct gw_req *r); /* the body's memory and its share of the b
 CGN_RC gw_explain_open(struct gw_worker *w, size_t bytes, struct cgn_err *err);
 void gw_explain_close(struct gw_worker *w);
 /* What was just picked, or that nobody was. Before the next pick. */
-void gw_explain_pick(struct gw_req *r, const struct choose_ask *ask, const struct choose_pick *p,
+void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	cgn_nsec took);
 void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec now);
 

@@ -110,7 +110,7 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw
 	cgn_arena_init(&r->arena, RULES_LIMIT);
 	r->keys = *keys;
 	*keys = NULL;
-	choose_rules_fill(cfg, &r->route);
+	chooser_rules_fill(cfg, &r->route);
 	r->rates =
 		(struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
 			limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};

@@ -22,7 +22,7 @@ struct tokens_job {
 	struct cgn_buf text;
 	struct digest *media;
 	struct encode e;
-	struct tokens_chain chain;       /* digests: the request's */
+	struct prefix_tokens chain;      /* digests: the request's */
 	bool pooled, over;               /* the pool has it; is done with it */
 	_Atomic bool gone;               /* nobody waits for it any more: the pool passes it over */
 	struct gw_tokens_worker *worker; /* while the pool has it */
@@ -31,7 +31,7 @@ struct tokens_job {
 
 static void job_free(struct tokens_job *j)
 {
-	encode_close(&j->e);
+	prompt_encode_close(&j->e);
 	cgn_buf_fini(&j->text);
 	free(j->media);
 	gw_tokenizer_set_unref(&j->tokenizers);
@@ -172,15 +172,15 @@ static const char *text_make(struct gw_req *r, struct tokens_job *j)
 static const char *plan(struct gw_req *r, struct tokens_job *j)
 {
 	struct gw_prompt *p = r->prompt;
-	size_t most = j->text.n / p->block_tokens + (p->p.n_media * TOKENS_FOREIGN_IDS) / p->block_tokens + 2;
+	size_t most = j->text.n / p->block_tokens + (p->p.n_media * PREFIX_FOREIGN_IDS) / p->block_tokens + 2;
 	size_t cap = most < ROUTE_MAX_BLOCKS ? most : ROUTE_MAX_BLOCKS; /* a token has a byte */
 	uint64_t *digests = cgn_arena_get(&r->work, cap * sizeof *digests);
 	j->media = malloc((p->p.n_media + 1) * sizeof *j->media);
 	if (digests == NULL || j->media == NULL)
 		return PROMPT_LACKS_MEMORY;
 	memcpy(j->media, p->p.media, p->p.n_media * sizeof *j->media);
-	tokens_chain_start(&j->chain, &p->root, p->block_tokens, digests, cap);
-	const struct encode_ask ask = {
+	prefix_tokens_start(&j->chain, &p->root, p->block_tokens, digests, cap);
+	const struct prompt_encode_ask ask = {
 		.tokenizer = j->tokenizers->tokenizer,
 		.root = tokens_kept_root(p, j->tokenizers->fingerprint),
 		.text = cgn_buf_view(&j->text),
@@ -189,7 +189,7 @@ static const char *plan(struct gw_req *r, struct tokens_job *j)
 		.n_media = p->p.n_media,
 		.max_ids = cap * p->block_tokens,
 	};
-	return cgn_ok(encode_open(&j->e, &ask, NULL)) ? NULL : PROMPT_LACKS_MEMORY;
+	return cgn_ok(prompt_encode_open(&j->e, &ask, NULL)) ? NULL : PROMPT_LACKS_MEMORY;
 }
 
 static void finish(struct gw_req *r, struct tokens_job *j)
@@ -198,7 +198,7 @@ static void finish(struct gw_req *r, struct tokens_job *j)
 		tokens_fall_back(r, j->err.code == CGN_TOO_LARGE ? "too_large" : PROMPT_LACKS_MEMORY);
 		return;
 	}
-	encode_finish(&j->e, r->w->tokens->cache, &j->chain);
+	prompt_encode_finish(&j->e, r->w->tokens->cache, &j->chain);
 	tokens_take_chain(r, &j->chain);
 }
 
@@ -209,7 +209,7 @@ static void on_pool(void *arg)
 	if (atomic_load_explicit(&j->gone, memory_order_relaxed))
 		return;
 	if (cgn_ok(tokenizer_work_new(j->tokenizers->tokenizer, &work, &j->err)) &&
-		cgn_ok(encode_run(&j->e, work, &j->err)))
+		cgn_ok(prompt_encode_run(&j->e, work, &j->err)))
 		j->err.code = CGN_FINE;
 	tokenizer_work_free(&work);
 }
@@ -230,14 +230,14 @@ static void run_here(struct gw_req *r, struct tokens_job *j)
 	struct tokenizer_work *work = work_of(r->w, j->tokenizers);
 	if (work == NULL)
 		j->err.code = CGN_NO_MEMORY;
-	else if (cgn_ok(encode_run(&j->e, work, &j->err)))
+	else if (cgn_ok(prompt_encode_run(&j->e, work, &j->err)))
 		j->err.code = CGN_FINE;
 	finish(r, j);
 }
 
 static void run(struct gw_req *r, struct tokens_job *j)
 {
-	size_t left = encode_resume(&j->e, r->w->tokens->cache, &j->chain);
+	size_t left = prompt_encode_resume(&j->e, r->w->tokens->cache, &j->chain);
 	if (left <= INLINE_BYTES) {
 		run_here(r, j);
 		return;

@@ -165,7 +165,7 @@ void tokens_fall_back(struct gw_req *r, const char *reason)
 }
 
 /* Room for |blocks| digests; false: the request has blocks of bytes now. */
-static bool chain_start(struct gw_req *r, size_t blocks, struct tokens_chain *c)
+static bool chain_start(struct gw_req *r, size_t blocks, struct prefix_tokens *c)
 {
 	struct gw_prompt *p = r->prompt;
 	CGN_LIVE(p, PROMPT_TAG);
@@ -174,11 +174,11 @@ static bool chain_start(struct gw_req *r, size_t blocks, struct tokens_chain *c)
 	if (digests == NULL)
 		tokens_fall_back(r, PROMPT_LACKS_MEMORY);
 	else
-		tokens_chain_start(c, &p->root, p->block_tokens, digests, cap);
+		prefix_tokens_start(c, &p->root, p->block_tokens, digests, cap);
 	return digests != NULL;
 }
 
-void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c)
+void tokens_take_chain(struct gw_req *r, const struct prefix_tokens *c)
 {
 	r->chain = (struct prefix_chain){c->short_digests, c->n};
 	r->block_tokens = c->block_tokens;
@@ -194,7 +194,7 @@ struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t fingerprint)
 
 void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e)
 {
-	struct tokens_chain c;
+	struct prefix_tokens c;
 	if (!chain_start(r, promptcache_blocks(e), &c))
 		return;
 	promptcache_load(e, &c);
@@ -203,10 +203,10 @@ void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e)
 
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key)
 {
-	struct tokens_chain c;
+	struct prefix_tokens c;
 	if (!chain_start(r, n / r->prompt->block_tokens, &c))
 		return;
-	tokens_chain_add(&c, ids, n);
+	prefix_tokens_add(&c, ids, n);
 	c.n_tokens = n; /* with those behind the last full block */
 	if (key != NULL)
 		(void)promptcache_put(r->w->tokens->cache, key, NULL, &c);

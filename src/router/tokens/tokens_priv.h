@@ -72,7 +72,7 @@ struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t fingerprint);
 /* The chain of these ids is the request's, and is kept under |key| unless that is NULL. */
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);
 /* whose digests are in the request's work arena */
-void tokens_take_chain(struct gw_req *r, const struct tokens_chain *c);
+void tokens_take_chain(struct gw_req *r, const struct prefix_tokens *c);
 /* The same of an entry of the cache. */
 void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e);
 /* Blocks of bytes instead; |reason| is a label of cgn_prompt_fallback_total, NULL: that is how it is meant to

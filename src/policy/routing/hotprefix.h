@@ -10,17 +10,17 @@
 
 #include "base/core/err.h"
 
-#define HEAT_BYTES 65536 /* 8192 prefixes at once */
+#define HOTPREFIX_BYTES 65536 /* 8192 prefixes at once */
 
-struct heat;
+struct hotprefix;
 
 /* |bytes| is rounded down to a power of two, at least 4 KiB. */
-CGN_RC heat_new(size_t bytes, struct heat **out, struct cgn_err *err);
-void heat_free(struct heat **take);
+CGN_RC hotprefix_new(size_t bytes, struct hotprefix **out, struct cgn_err *err);
+void hotprefix_free(struct hotprefix **take);
 
 /* Any thread. |digest|: of the prefix's last block. */
 /* One more. False: no place, it is not counted, and there is nothing to take away. */
-bool heat_add(struct heat *h, uint64_t digest);
-void heat_drop(struct heat *h, uint64_t digest);
-uint32_t heat_count(const struct heat *h, uint64_t digest);
-size_t heat_bytes(const struct heat *h);
+bool hotprefix_add(struct hotprefix *h, uint64_t digest);
+void hotprefix_drop(struct hotprefix *h, uint64_t digest);
+uint32_t hotprefix_count(const struct hotprefix *h, uint64_t digest);
+size_t hotprefix_bytes(const struct hotprefix *h);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/routing/tail.h"
+#include "policy/routing/prompttail.h"
 
 #include "base/mix/mix.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define TAIL_TAG    0x7a117ab1U
-#define MIN_BYTES   ((size_t)4096)
-#define PROMPT_BITS 24
-#define ANSWER_BITS 16
-#define PRINT_SHIFT (PROMPT_BITS + ANSWER_BITS)
-#define PROMPT_MAX  ((UINT64_C(1) << PROMPT_BITS) - 1)
-#define ANSWER_MAX  ((UINT64_C(1) << ANSWER_BITS) - 1)
+#define PROMPTTAIL_TAG 0x7a117ab1U
+#define MIN_BYTES      ((size_t)4096)
+#define PROMPT_BITS    24
+#define ANSWER_BITS    16
+#define PRINT_SHIFT    (PROMPT_BITS + ANSWER_BITS)
+#define PROMPT_MAX     ((UINT64_C(1) << PROMPT_BITS) - 1)
+#define ANSWER_MAX     ((UINT64_C(1) << ANSWER_BITS) - 1)
 
-struct tail_table {
+struct prompttail_table {
 	uint32_t tag;
 	uint64_t mask;           /* of pairs */
 	_Atomic uint64_t *words; /* two a pair: the newer first */
@@ -37,44 +37,44 @@ static uint64_t load(const _Atomic uint64_t *p)
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
 
-static _Atomic uint64_t *pair_of(const struct tail_table *t, uint64_t key)
+static _Atomic uint64_t *pair_of(const struct prompttail_table *t, uint64_t key)
 {
 	return &t->words[(key & t->mask) * 2];
 }
 
-CGN_RC tail_new(size_t bytes, struct tail_table **out, struct cgn_err *err)
+CGN_RC prompttail_new(size_t bytes, struct prompttail_table **out, struct cgn_err *err)
 {
 	size_t want = MIN_BYTES;
 	while (want <= bytes / 2)
 		want *= 2;
-	struct tail_table *t = calloc(1, sizeof *t);
+	struct prompttail_table *t = calloc(1, sizeof *t);
 	if (t != NULL)
 		t->words = calloc(want / sizeof *t->words, sizeof *t->words);
 	if (t == NULL || t->words == NULL) {
 		free(t);
 		return CGN_FAIL(err, NO_MEMORY, "table of tails: no %zu bytes", want);
 	}
-	t->tag = TAIL_TAG;
+	t->tag = PROMPTTAIL_TAG;
 	t->mask = want / (2 * sizeof *t->words) - 1;
 	*out = t;
 	return CGN_OK;
 }
 
-void tail_free(struct tail_table **take)
+void prompttail_free(struct prompttail_table **take)
 {
-	struct tail_table *t = *take;
+	struct prompttail_table *t = *take;
 	*take = NULL;
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, TAIL_TAG);
+	CGN_LIVE(t, PROMPTTAIL_TAG);
 	t->tag = 0;
 	free(t->words);
 	free(t);
 }
 
-void tail_put(struct tail_table *t, uint64_t digest, uint64_t node, struct tail tail)
+void prompttail_put(struct prompttail_table *t, uint64_t digest, uint64_t node, struct tail tail)
 {
-	CGN_LIVE(t, TAIL_TAG);
+	CGN_LIVE(t, PROMPTTAIL_TAG);
 	uint64_t key = key_of(digest, node);
 	_Atomic uint64_t *pair = pair_of(t, key);
 	uint64_t newer = load(&pair[0]), word = word_of(key, tail);
@@ -83,9 +83,9 @@ void tail_put(struct tail_table *t, uint64_t digest, uint64_t node, struct tail 
 	atomic_store_explicit(&pair[0], word, memory_order_relaxed);
 }
 
-struct tail tail_get(const struct tail_table *t, uint64_t digest, uint64_t node)
+struct tail prompttail_get(const struct prompttail_table *t, uint64_t digest, uint64_t node)
 {
-	CGN_LIVE(t, TAIL_TAG);
+	CGN_LIVE(t, PROMPTTAIL_TAG);
 	uint64_t key = key_of(digest, node);
 	const _Atomic uint64_t *pair = pair_of(t, key);
 	for (unsigned i = 0; i < 2; i++) {
@@ -96,8 +96,8 @@ struct tail tail_get(const struct tail_table *t, uint64_t digest, uint64_t node)
 	return (struct tail){0, 0};
 }
 
-size_t tail_bytes(const struct tail_table *t)
+size_t prompttail_bytes(const struct prompttail_table *t)
 {
-	CGN_LIVE(t, TAIL_TAG);
+	CGN_LIVE(t, PROMPTTAIL_TAG);
 	return (t->mask + 1) * 2 * sizeof *t->words + sizeof *t;
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/routing/heat.h"
+#include "policy/routing/hotprefix.h"
 
 #include "base/mix/mix.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define HEAT_TAG   0x4ea70001U
-#define MIN_BYTES  ((size_t)4096)
-#define WAYS       8
-#define COUNT_BITS 24
-#define COUNT_MAX  ((UINT64_C(1) << COUNT_BITS) - 1)
+#define HOTPREFIX_TAG 0x4ea70001U
+#define MIN_BYTES     ((size_t)4096)
+#define WAYS          8
+#define COUNT_BITS    24
+#define COUNT_MAX     ((UINT64_C(1) << COUNT_BITS) - 1)
 
-struct heat {
+struct hotprefix {
 	uint32_t tag;
 	uint64_t mask;           /* of buckets */
 	_Atomic uint64_t *words; /* WAYS a bucket */
@@ -28,7 +28,7 @@ static uint64_t load(const _Atomic uint64_t *p)
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
 
-static _Atomic uint64_t *bucket_of(const struct heat *h, uint64_t key)
+static _Atomic uint64_t *bucket_of(const struct hotprefix *h, uint64_t key)
 {
 	return &h->words[(key & h->mask) * WAYS];
 }
@@ -38,31 +38,31 @@ static bool is_of(uint64_t word, uint64_t key)
 	return (word & COUNT_MAX) != 0 && (word ^ key) >> COUNT_BITS == 0;
 }
 
-CGN_RC heat_new(size_t bytes, struct heat **out, struct cgn_err *err)
+CGN_RC hotprefix_new(size_t bytes, struct hotprefix **out, struct cgn_err *err)
 {
 	size_t want = MIN_BYTES;
 	while (want <= bytes / 2)
 		want *= 2;
-	struct heat *h = calloc(1, sizeof *h);
+	struct hotprefix *h = calloc(1, sizeof *h);
 	if (h != NULL)
 		h->words = calloc(want / sizeof *h->words, sizeof *h->words);
 	if (h == NULL || h->words == NULL) {
 		free(h);
 		return CGN_FAIL(err, NO_MEMORY, "table of hot prefixes: no %zu bytes", want);
 	}
-	h->tag = HEAT_TAG;
+	h->tag = HOTPREFIX_TAG;
 	h->mask = want / (WAYS * sizeof *h->words) - 1;
 	*out = h;
 	return CGN_OK;
 }
 
-void heat_free(struct heat **take)
+void hotprefix_free(struct hotprefix **take)
 {
-	struct heat *h = *take;
+	struct hotprefix *h = *take;
 	*take = NULL;
 	if (h == NULL)
 		return;
-	CGN_LIVE(h, HEAT_TAG);
+	CGN_LIVE(h, HOTPREFIX_TAG);
 	h->tag = 0;
 	free(h->words);
 	free(h);
@@ -79,9 +79,9 @@ static bool count_change(_Atomic uint64_t *at, uint64_t key, uint64_t by)
 	return false;
 }
 
-bool heat_add(struct heat *h, uint64_t digest)
+bool hotprefix_add(struct hotprefix *h, uint64_t digest)
 {
-	CGN_LIVE(h, HEAT_TAG);
+	CGN_LIVE(h, HOTPREFIX_TAG);
 	uint64_t key = key_of(digest);
 	_Atomic uint64_t *b = bucket_of(h, key);
 	for (size_t i = 0; i < WAYS; i++)
@@ -98,9 +98,9 @@ bool heat_add(struct heat *h, uint64_t digest)
 	return false;
 }
 
-void heat_drop(struct heat *h, uint64_t digest)
+void hotprefix_drop(struct hotprefix *h, uint64_t digest)
 {
-	CGN_LIVE(h, HEAT_TAG);
+	CGN_LIVE(h, HOTPREFIX_TAG);
 	uint64_t key = key_of(digest);
 	_Atomic uint64_t *b = bucket_of(h, key);
 	for (size_t i = 0; i < WAYS; i++)
@@ -109,9 +109,9 @@ void heat_drop(struct heat *h, uint64_t digest)
 }
 
 /* Two that came first at once may have an entry each. */
-uint32_t heat_count(const struct heat *h, uint64_t digest)
+uint32_t hotprefix_count(const struct hotprefix *h, uint64_t digest)
 {
-	CGN_LIVE(h, HEAT_TAG);
+	CGN_LIVE(h, HOTPREFIX_TAG);
 	uint64_t key = key_of(digest), sum = 0;
 	const _Atomic uint64_t *b = bucket_of(h, key);
 	for (size_t i = 0; i < WAYS; i++) {
@@ -121,8 +121,8 @@ uint32_t heat_count(const struct heat *h, uint64_t digest)
 	return (uint32_t)sum;
 }
 
-size_t heat_bytes(const struct heat *h)
+size_t hotprefix_bytes(const struct hotprefix *h)
 {
-	CGN_LIVE(h, HEAT_TAG);
+	CGN_LIVE(h, HOTPREFIX_TAG);
 	return (h->mask + 1) * WAYS * sizeof *h->words + sizeof *h;
 }

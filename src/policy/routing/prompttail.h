@@ -10,11 +10,11 @@
 
 #include "base/core/err.h"
 
-struct tail_table;
+struct prompttail_table;
 
 /* |bytes| is rounded down to a power of two, at least 4 KiB. */
-CGN_RC tail_new(size_t bytes, struct tail_table **out, struct cgn_err *err);
-void tail_free(struct tail_table **take);
+CGN_RC prompttail_new(size_t bytes, struct prompttail_table **out, struct cgn_err *err);
+void prompttail_free(struct prompttail_table **take);
 
 /* Any thread. |node| names the node (route_hash of its id), so that another that takes its slot inherits
  * nothing. */
@@ -23,6 +23,6 @@ struct tail {
 };
 /* The node answered a prompt whose last full block is |digest|. Numbers beyond an entry's bits are cut to the
  * largest that fit. */
-void tail_put(struct tail_table *t, uint64_t digest, uint64_t node, struct tail tail);
-struct tail tail_get(const struct tail_table *t, uint64_t digest, uint64_t node);
-size_t tail_bytes(const struct tail_table *t);
+void prompttail_put(struct prompttail_table *t, uint64_t digest, uint64_t node, struct tail tail);
+struct tail prompttail_get(const struct prompttail_table *t, uint64_t digest, uint64_t node);
+size_t prompttail_bytes(const struct prompttail_table *t);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-sim: an engine emulator. Workers share nothing but their configuration and the port. */
+/* cgn-sim: an engine emulator. Workers share only their configuration and the port. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@
 static struct {
 	struct sim_cfg cfg;
 	struct sim_team team;
-	struct cgn_timer drain_timer; /* on the first worker's loop */
-	/* one per worker, for drain, idle and stop: each follows the one before */
+	struct cgn_timer drain_timer; /* Runs on the first worker's loop. */
+	/* Posts, one for each worker, for drain, idle and stop, which follow each other. */
 	struct cgn_post *posts;
 	struct cgn_post *idle_posts;
 	unsigned idle;
@@ -44,7 +44,7 @@ static void drain_timed_out(struct cgn_timer *t)
 	stop_all();
 }
 
-/* On the first worker's loop. */
+/* Runs on the first worker's loop. */
 static void one_is_idle(struct cgn_loop *l, struct cgn_post *p)
 {
 	(void)l;
@@ -66,7 +66,7 @@ static void worker_drain(struct cgn_loop *l, struct cgn_post *p)
 	http_server_drain(w->server, server_is_idle, w);
 }
 
-/* First: finish what is open. Second: at once. */
+/* The first signal finishes open requests, the second one stops at once. */
 static void on_signal(void *arg, int signo)
 {
 	(void)arg;
@@ -91,7 +91,7 @@ static CGN_RC make_team(struct cgn_err *err)
 	if (t->workers == NULL || t->models == NULL || sim.posts == NULL || sim.idle_posts == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	for (unsigned i = 0; i < sim.cfg.n_models; i++) {
-		struct cgn_buf name = {0}; /* given to the team, for as long as the process lives */
+		struct cgn_buf name = {0}; /* Owned by the team as long as the process lives. */
 		sim_put_string(&name, cgn_str_of(sim.cfg.models[i]));
 		if (name.bad)
 			return CGN_FAIL(err, NO_MEMORY, "out of memory");
@@ -101,7 +101,7 @@ static CGN_RC make_team(struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* |path| in a failure's sentence. */
+/* Read the file |path|, which failures name. */
 static CGN_RC read_file(const char *path, struct cgn_buf *out, struct cgn_err *err)
 {
 	return path[0] == '\0' ? CGN_OK : disk_read_file(path, TOKENIZER_MAX_FILE, out, err);
@@ -123,7 +123,7 @@ static CGN_RC load_vocab(struct sim_team *t, struct cgn_err *err)
 		sim.cfg.chat_template, why.msg);
 }
 
-static CGN_RC start(struct cgn_err *err)
+static CGN_RC start_workers(struct cgn_err *err)
 {
 	CGN_TRY(make_team(err));
 	CGN_TRY(load_vocab(&sim.team, err));
@@ -138,7 +138,7 @@ static CGN_RC start(struct cgn_err *err)
 	return CGN_OK;
 }
 
-static void finish(void)
+static void free_workers(void)
 {
 	struct sim_team *t = &sim.team;
 	for (unsigned i = 1; i < t->n; i++)
@@ -154,7 +154,7 @@ static void finish(void)
 	free(sim.idle_posts);
 }
 
-static int usage(const struct cgn_err *err)
+static int print_usage_error(const struct cgn_err *err)
 {
 	(void)fprintf(stderr, "cgn-sim: %s\n", err->msg);
 	return 2;
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
 	struct cgn_err err = {0};
 	enum sim_flags_then then;
 	if (!cgn_ok(sim_flags_parse(argc, argv, &sim.cfg, &then, &err)))
-		return usage(&err);
+		return print_usage_error(&err);
 	if (then == SIM_VERSION)
 		return printf("cgn-sim %s\n", CGN_VERSION) < 0;
 	if (then == SIM_HELP) {
@@ -176,15 +176,15 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (!cgn_ok(net_addr_check(sim.cfg.listen, &err)))
-		return usage(&err);
+		return print_usage_error(&err);
 	if (sim_has_events(&sim.cfg) && !cgn_ok(sim_endpoint_check(sim.cfg.kv_events, &err)))
-		return usage(&err);
+		return print_usage_error(&err);
 	if (sim.cfg.kv_events_replay[0] != '\0' &&
 		!cgn_ok(sim_endpoint_check(sim.cfg.kv_events_replay, &err)))
-		return usage(&err);
+		return print_usage_error(&err);
 	(void)signal(SIGPIPE, SIG_IGN);
 	log_setup("cgn-sim", LOG_INFO, LOG_HUMAN);
-	if (!cgn_ok(start(&err))) {
+	if (!cgn_ok(start_workers(&err))) {
 		(void)fprintf(stderr, "cgn-sim: %s\n", err.msg);
 		return cgn_code_exit(err.code);
 	}
@@ -192,6 +192,6 @@ int main(int argc, char **argv)
 		F_STR("model", sim.cfg.models[0]), F_F64("time_scale", sim.cfg.time_scale),
 		F_U64("workers", sim.cfg.workers), F_U64("kv_blocks", sim.cfg.kv_blocks));
 	cgn_loop_run(sim.team.workers[0].loop);
-	finish();
+	free_workers();
 	return 0;
 }

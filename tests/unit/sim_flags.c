@@ -69,7 +69,8 @@ static void mistakes_are_explained(void **state)
 	refused(PARSE(&cfg, &then, &err, "--time-scale", "1x"), "needs a number");
 	refused(PARSE(&cfg, &then, &err, "--chunk-per-write=yes"), "takes no value");
 	refused(PARSE(&cfg, &then, &err, "--fault", "explode"), "there are refuse, http");
-	refused(PARSE(&cfg, &then, &err, "--kv-blocks", "1", "--block-tokens", "1"), "hold not even");
+	refused(PARSE(&cfg, &then, &err, "--kv-blocks", "1", "--block-tokens", "1"),
+		"less than a prompt and an answer");
 	refused(PARSE(&cfg, &then, &err, "--model", "\xff"), "UTF-8");
 }
 

@@ -33,11 +33,11 @@ static void say(const struct sim_request *ask, unsigned n, struct cgn_buf *out)
 	uint32_t id = 0, skipped = 0;
 	struct cgn_str piece;
 	sim_text_words(&t,
-		sim_answer_seed(ask->said_tokens > 0 ? ask->origin : sim_chain_digest(&ask->prompts[0]),
+		sim_answer_seed(ask->resumed_tokens > 0 ? ask->origin : sim_chain_digest(&ask->prompts[0]),
 			ask->seed, 0));
-	if (ask->said_tokens > 0)
-		assert_true(sim_text_skip(&t, ask->said, NULL, NULL, &skipped));
-	assert_int_equal(skipped, ask->said_tokens);
+	if (ask->resumed_tokens > 0)
+		assert_true(sim_text_skip(&t, ask->resumed, NULL, NULL, &skipped));
+	assert_int_equal(skipped, ask->resumed_tokens);
 	for (unsigned i = 0; i < n && sim_text_next(&t, &piece, &id); i++)
 		cgn_buf_str(out, piece);
 }
@@ -50,7 +50,7 @@ static void goes_on(enum sim_api api, const char *before, const char *behind, co
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf whole = {0};
 	parse(api, first, &ask);
 	uint64_t prompt = ask.prompts[0].n_tokens;
-	assert_int_equal(ask.said_tokens, 0);
+	assert_int_equal(ask.resumed_tokens, 0);
 	say(&ask, TOKENS, &whole);
 	for (unsigned said = 1; said < TOKENS; said++) {
 		struct sim_request next;
@@ -59,10 +59,10 @@ static void goes_on(enum sim_api api, const char *before, const char *behind, co
 		say(&ask, said, &text);
 		cgn_buf_fmt(&body, "%s%.*s%s", before, (int)text.n, text.p, behind);
 		parse(api, cgn_buf_z(&body), &next);
-		assert_int_equal(next.said_tokens, said);
+		assert_int_equal(next.resumed_tokens, said);
 		/* as if the answer's own tokens had been kept */
 		assert_int_equal(next.prompts[0].n_tokens, prompt + said);
-		assert_true(cgn_str_eq(next.said, cgn_buf_view(&text)));
+		assert_true(cgn_str_eq(next.resumed, cgn_buf_view(&text)));
 		say(&next, TOKENS - said, &text);
 		assert_true(cgn_str_eq(cgn_buf_view(&text), cgn_buf_view(&whole)));
 		sim_request_fini(&next);
@@ -101,12 +101,12 @@ static void another_text_is_a_prompt(void **state)
 	(void)state;
 	struct sim_request ask;
 	parse(SIM_CHAT, SAID("hi") "Something else" OPEN, &ask);
-	assert_int_equal(ask.said_tokens, 0);
+	assert_int_equal(ask.resumed_tokens, 0);
 	struct sim_chain c = ask.prompts[0];
 	assert_int_equal(c.n_tokens, 3 + 1 + 3); /* marker, hi, end, marker; Somet, hing, else */
 	sim_request_fini(&ask);
 	parse(SIM_COMPLETIONS, "{\"prompt\":[\"One two\",\"Three\"]}", &ask);
-	assert_int_equal(ask.said_tokens, 0);
+	assert_int_equal(ask.resumed_tokens, 0);
 	sim_request_fini(&ask);
 	cgn_arena_reset(&arena);
 }
@@ -153,7 +153,7 @@ static void parts_of_tokens_and_stops(void **state)
 		.natural_tokens = 50,
 		.stops = {{said + b.n - last, last}},
 		.n_stops = 1,
-		.said = {said, b.n - 2}};
+		.resumed = {said, b.n - 2}};
 	struct sim_plan plan;
 	assert_true(sim_plan_make(t, &lim, NULL, NULL, &plan));
 	assert_int_equal(plan.finish, SIM_FINISH_STOP);

@@ -84,7 +84,7 @@ static const struct dialect *dialect_of(const struct sim_events *e)
 	return &dialects[e->cfg.dialect];
 }
 
-/* An event with |fields| beside its type. */
+/* Begin an event; |fields| is the number of its fields besides the type. */
 static void open_event(const struct sim_events *e, struct cgn_buf *b, const char *type, uint32_t fields)
 {
 	if (dialect_of(e)->event_map) {
@@ -127,23 +127,23 @@ static void put_hashes(struct sim_events *e, const uint64_t *hashes, uint32_t n)
 		put_hash(e, hashes[i]);
 }
 
-/* Blocks to be told of in one event. */
-struct telling {
+/* The blocks of one event. */
+struct event_blocks {
 	enum enginemodel_tier tier;
 	const uint64_t *hashes;
 	uint32_t n;
-	bool first; /* of their sequence: no parent */
+	bool first; /* First of the sequence, without a parent. */
 	uint64_t parent;
-	const uint32_t *tokens; /* NULL: not described */
-	uint64_t at;            /* of the first token in the sequence */
+	const uint32_t *tokens; /* NULL: not described. */
+	uint64_t at;            /* Position of the first token in the sequence. */
 	uint32_t model;
 	struct cgn_str salt;
 	const struct enginemodel_image *images;
 	uint32_t n_images;
-	uint32_t group; /* of GPU blocks in vLLM */
+	uint32_t group; /* KV cache group of GPU blocks in vLLM. */
 };
 
-static void put_tokens(struct sim_events *e, const struct telling *t)
+static void put_tokens(struct sim_events *e, const struct event_blocks *t)
 {
 	uint32_t n = t->tokens != NULL ? t->n * e->cfg.block_tokens : 0;
 	open_field(e, "token_ids");
@@ -152,8 +152,8 @@ static void put_tokens(struct sim_events *e, const struct telling *t)
 		msgpack_put_u64(&e->inner, t->tokens[i]);
 }
 
-/* What all dialects begin with: five fields. */
-static void put_common(struct sim_events *e, const struct telling *t)
+/* Append the five fields that all dialects begin with. */
+static void put_common(struct sim_events *e, const struct event_blocks *t)
 {
 	put_hashes(e, t->hashes, t->n);
 	open_field(e, "parent_block_hash");
@@ -182,7 +182,7 @@ static bool image_is_in(const struct enginemodel_image *image, uint64_t from, ui
 	return to > image->at && from < image->at + SIM_IMAGE_TOKENS;
 }
 
-/* A picture's name, and since its list became tuples where it begins, counted from the block's first
+/* Append the hash of an image and, in dialects whose lists are tuples, its offset from the block's first
  * token. */
 static void put_image(struct sim_events *e, const struct enginemodel_image *image, uint64_t from)
 {
@@ -197,7 +197,7 @@ static void put_image(struct sim_events *e, const struct enginemodel_image *imag
 		msgpack_put_i64(&e->inner, (int64_t)image->at - (int64_t)from);
 }
 
-static void put_extra_of(struct sim_events *e, const struct telling *t, uint32_t block)
+static void put_extra_of(struct sim_events *e, const struct event_blocks *t, uint32_t block)
 {
 	uint64_t from = t->at + (uint64_t)block * e->cfg.block_tokens, to = from + e->cfg.block_tokens;
 	bool lora = t->model > 0, salted = t->first && block == 0 && t->salt.n > 0;
@@ -227,8 +227,8 @@ static void put_or_nil(struct sim_events *e, const char *z)
 		msgpack_put_nil(&e->inner);
 }
 
-/* Each field of its own: a map leaves out those that have their default, a list has them all (msgspec's
- * omit_defaults means maps). */
+/* True when the field |name| is to be written. A map omits fields with default values, a list has all fields
+ * (msgspec's omit_defaults applies to maps). */
 static bool wants_field(struct sim_events *e, const char *name, bool there)
 {
 	bool map = dialect_of(e)->event_map;
@@ -239,7 +239,7 @@ static bool wants_field(struct sim_events *e, const char *name, bool there)
 	return there;
 }
 
-static void tell_vllm(struct sim_events *e, const struct telling *t)
+static void tell_vllm(struct sim_events *e, const struct event_blocks *t)
 {
 	bool gpu = t->tier == ENGINEMODEL_TIER_GPU, described = t->tokens != NULL,
 	     window = gpu && t->group > 0;
@@ -262,7 +262,7 @@ static void tell_vllm(struct sim_events *e, const struct telling *t)
 		msgpack_put_u64(&e->inner, SIM_WINDOW);
 }
 
-static void tell_sglang(struct sim_events *e, const struct telling *t)
+static void tell_sglang(struct sim_events *e, const struct event_blocks *t)
 {
 	bool old = dialect_of(e)->engine == ENGINE_SGLANG_OLD;
 	bool salted = !old && t->salt.n > 0;
@@ -278,10 +278,10 @@ static void tell_sglang(struct sim_events *e, const struct telling *t)
 	msgpack_put_str(&e->inner, t->salt);
 }
 
-/* vLLM: the whole run at once, for each group. SGLang: page by page. */
-static void tell(struct sim_events *e, const struct telling *t)
+/* Append the events for a run of blocks. vLLM: one event for each group. SGLang: one event for each page. */
+static void write_event(struct sim_events *e, const struct event_blocks *t)
 {
-	struct telling part = *t;
+	struct event_blocks part = *t;
 	if (dialect_of(e)->engine == ENGINE_VLLM) {
 		uint32_t groups = t->tier == ENGINEMODEL_TIER_GPU ? e->cfg.groups : 1;
 		for (part.group = 0; part.group < groups; part.group++, e->n++)
@@ -305,8 +305,8 @@ static void on_stored(void *arg, const struct enginemodel_run *run)
 	struct sim_events *e = arg;
 	const struct enginemodel_contents *c = run->contents;
 	CGN_MUST(c != NULL);
-	tell(e,
-		&(struct telling){
+	write_event(e,
+		&(struct event_blocks){
 			.tier = ENGINEMODEL_TIER_GPU,
 			.hashes = run->hashes + run->from,
 			.n = run->n,
@@ -324,7 +324,7 @@ static void on_stored(void *arg, const struct enginemodel_run *run)
 static void on_moved(void *arg, enum enginemodel_tier to, uint64_t hash, const struct enginemodel_note *note)
 {
 	struct sim_events *e = arg;
-	struct telling t = {.tier = to, .hashes = &hash, .n = 1, .first = true};
+	struct event_blocks t = {.tier = to, .hashes = &hash, .n = 1, .first = true};
 	if (dialect_of(e)->engine == ENGINE_SGLANG_OLD)
 		return;
 	if (note != NULL) {
@@ -335,7 +335,7 @@ static void on_moved(void *arg, enum enginemodel_tier to, uint64_t hash, const s
 		t.salt = enginemodel_salt_str(note->salt);
 	}
 	CGN_MUST(note != NULL || dialect_of(e)->engine == ENGINE_VLLM);
-	tell(e, &t);
+	write_event(e, &t);
 }
 
 static void remove_one(struct sim_events *e, enum enginemodel_tier from, uint64_t hash, uint32_t group)
@@ -376,7 +376,7 @@ struct enginemodel_listener sim_events_listener(struct sim_events *e)
 	return (struct enginemodel_listener){on_stored, on_moved, on_removed, on_cleared, e};
 }
 
-/* An engine of next year has told of something. */
+/* Append an event of a type that readers do not know. */
 static void put_alien(const struct sim_events *e, struct cgn_buf *out)
 {
 	open_event(e, out, "BlockTeleported", 1);

@@ -12,7 +12,7 @@
 
 struct batch {
 	uint64_t number;
-	char *p; /* owned */
+	char *p; /* Owned. */
 	size_t n;
 };
 
@@ -23,10 +23,10 @@ struct sim_publisher {
 	struct sim_faults *faults;
 	struct zmtp *pub, *router;
 	uint64_t next;
-	struct batch *kept; /* a ring of cfg.buffer */
+	struct batch *kept; /* Ring of cfg.buffer batches. */
 	uint32_t first, n_kept;
 	size_t kept_bytes;
-	struct batch held; /* to be published behind the next; p == NULL: none */
+	struct batch held; /* Batch to be published behind the next one; p == NULL: none. */
 	struct cgn_buf scratch;
 	uint64_t rng;
 };
@@ -36,7 +36,7 @@ CGN_RC sim_endpoint_check(const char *endpoint, struct cgn_err *err)
 	return zmtp_endpoint_check(endpoint, err);
 }
 
-/* Where |rank| binds. */
+/* Write the endpoint that |rank| binds into |out|. */
 static CGN_RC endpoint_of(const char *base, unsigned rank, char out[300], struct cgn_err *err)
 {
 	const char *colon = strrchr(base, ':');
@@ -80,13 +80,13 @@ static void drop_oldest(struct sim_publisher *p)
 	p->n_kept--;
 }
 
-static void keep(struct sim_publisher *p, uint64_t number, struct cgn_str bytes)
+static void keep_batch(struct sim_publisher *p, uint64_t number, struct cgn_str bytes)
 {
 	while (p->n_kept > 0 && (p->n_kept == p->cfg.buffer || p->kept_bytes + bytes.n > SIM_REPLAY_BYTES))
 		drop_oldest(p);
 	struct batch *b = &p->kept[(p->first + p->n_kept) % p->cfg.buffer];
 	if (!batch_copy(b, number, bytes))
-		return; /* as if it were too old */
+		return; /* The subscriber sees the same as for a batch that is too old. */
 	p->n_kept++;
 	p->kept_bytes += b->n;
 }
@@ -111,7 +111,7 @@ static bool replay_one(struct sim_publisher *p, uint64_t peer, struct cgn_str to
 	return cgn_ok(zmtp_send_to(p->router, peer, parts, n));
 }
 
-static void replay(struct sim_publisher *p, uint64_t peer, uint64_t from)
+static void answer_replay(struct sim_publisher *p, uint64_t peer, uint64_t from)
 {
 	bool sent = true;
 	for (uint32_t i = 0; i < p->n_kept && sent; i++) {
@@ -139,7 +139,7 @@ static void on_replay(struct zmtp *s, void *user, uint64_t peer, const struct cg
 	for (unsigned i = 0; i < 8; i++)
 		from = from << 8 | (uint8_t)parts[1].p[i];
 	if (!sim_faults_ignore_replay(p->faults))
-		replay(p, peer, from);
+		answer_replay(p, peer, from);
 }
 
 static CGN_RC bind_one(struct sim_publisher *p, struct cgn_loop *l, enum zmtp_kind kind, const char *base,
@@ -211,8 +211,8 @@ void sim_publisher_free(struct sim_publisher **take)
 	free(p);
 }
 
-/* A peer that is too slow misses it, as it would with an engine. */
-static void publish(struct sim_publisher *p, uint64_t number, struct cgn_str bytes)
+/* Send a batch to all subscribers. A subscriber that is too slow misses the batch, as with a real engine. */
+static void publish_batch(struct sim_publisher *p, uint64_t number, struct cgn_str bytes)
 {
 	uint8_t raw[8];
 	const struct cgn_str parts[3] = {cgn_str_of(p->cfg.topic), number_bytes(number, raw), bytes};
@@ -225,8 +225,8 @@ static void publish_garbage(struct sim_publisher *p, uint64_t number, size_t n)
 	n = n < sizeof bytes ? n : sizeof bytes;
 	for (size_t i = 0; i < n; i++)
 		bytes[i] = (char)((p->rng = mix64(p->rng + 1)) & 0xff);
-	bytes[0] = (char)0xc1; /* the one byte that begins nothing */
-	publish(p, number, (struct cgn_str){bytes, n});
+	bytes[0] = (char)0xc1; /* The only byte that no msgpack value begins with. */
+	publish_batch(p, number, (struct cgn_str){bytes, n});
 }
 
 static void send_batch(struct sim_publisher *p, const struct sim_batch_verdict *v, uint64_t number,
@@ -239,11 +239,11 @@ static void send_batch(struct sim_publisher *p, const struct sim_batch_verdict *
 	if (v->garbage)
 		publish_garbage(p, number, bytes.n);
 	else if (!v->lose)
-		publish(p, number, bytes);
+		publish_batch(p, number, bytes);
 	if (v->twice)
-		publish(p, number, bytes);
+		publish_batch(p, number, bytes);
 	if (before.p != NULL)
-		publish(p, before.number, (struct cgn_str){before.p, before.n});
+		publish_batch(p, before.number, (struct cgn_str){before.p, before.n});
 	batch_free(&before);
 }
 
@@ -264,7 +264,7 @@ bool sim_publisher_flush(struct sim_publisher *p)
 			cgn_log(ERROR, "sim.batch_lost", F_U64("rank", p->cfg.rank), F_U64("number", number));
 			cgn_buf_fini(&p->scratch);
 		} else if (!v.drop) {
-			keep(p, number, cgn_buf_view(&p->scratch));
+			keep_batch(p, number, cgn_buf_view(&p->scratch));
 			send_batch(p, &v, number, cgn_buf_view(&p->scratch));
 		}
 	}
@@ -281,14 +281,14 @@ uint64_t sim_publisher_next(const struct sim_publisher *p)
 	return p->next;
 }
 
-void sim_publisher_endpoint(const struct sim_publisher *p, bool replay, char out[300])
+void sim_publisher_endpoint(const struct sim_publisher *p, bool answer_replay, char out[300])
 {
 	CGN_LIVE(p, PUBLISHER_TAG);
-	const struct zmtp *s = replay ? p->router : p->pub;
+	const struct zmtp *s = answer_replay ? p->router : p->pub;
 	struct cgn_err err;
 	out[0] = '\0';
 	if (s == NULL ||
-		!cgn_ok(endpoint_of(replay ? p->cfg.replay : p->cfg.endpoint, p->cfg.rank, out, &err)))
+		!cgn_ok(endpoint_of(answer_replay ? p->cfg.replay : p->cfg.endpoint, p->cfg.rank, out, &err)))
 		return;
 	char *colon = strrchr(out, ':');
 	if (strncmp(out, "tcp://", 6) == 0 && colon != NULL)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* publisher: one rank's KV events on the wire, as vLLM and SGLang publish them: a PUB socket that sends
- * [topic][number, 8 bytes, big-endian][batch], and a ROUTER that answers ["", number] with each later batch
- * that is kept, as ["", topic, number, batch] or without the topic (before vLLM 0.26, SGLang), and ends with
- * number -1 and an empty batch. Rank r binds r ports further on, or behind "_dpR". Bounds: what is kept is
- * |buffer| batches and SIM_REPLAY_BYTES, the oldest go first; as much waits for each slow peer. One loop. */
+/* publisher: sends one rank's KV events as vLLM and SGLang do. A PUB socket sends [topic][number, 8 bytes,
+ * big-endian] [batch]. A ROUTER socket answers ["", number] with every kept batch from that number on, as
+ * ["", topic, number, batch] or without the topic (before vLLM 0.26, SGLang), then number -1 and an empty
+ * batch. Rank r binds the port r higher, or a path with suffix "_dpR". Bounds: |buffer| batches and
+ * SIM_REPLAY_BYTES are kept, the oldest are dropped first; the same bound holds for the queue of each slow
+ * peer. One loop. */
 #pragma once
 #include "io/loop/loop.h"
 #include "sim/events/events.h"
@@ -12,23 +13,25 @@
 #define SIM_REPLAY_BYTES ((size_t)512 << 20)
 
 struct sim_publisher_cfg {
-	const char *endpoint; /* "tcp://host:port" (an asterisk for the host, port 0: any) or "ipc:///path" */
-	const char *replay;   /* "": no replays */
+	const char *endpoint; /* "tcp://host:port" ("*" as the host, port 0: any) or "ipc:///path". */
+	const char *replay;   /* "": no replays. */
 	const char *topic;
 	unsigned rank;
-	uint32_t buffer; /* batches */
+	uint32_t buffer; /* Batches. */
 	bool replay_topic;
 };
 struct sim_publisher;
-/* INVALID: an endpoint; ADDRESS_IN_USE and others when it can't bind. |events| and |faults| are borrowed for
- * its life. */
+/* Bind and start. INVALID: a bad endpoint; ADDRESS_IN_USE and others when binding fails. |events| and
+ * |faults| are borrowed until sim_publisher_free. */
 CGN_RC sim_publisher_new(struct cgn_loop *l, const struct sim_publisher_cfg *cfg, struct sim_events *events,
 	struct sim_faults *faults, struct sim_publisher **out, struct cgn_err *err);
-void sim_publisher_free(struct sim_publisher **take); /* NULL-safe */
-/* What was told since the last call goes out as one batch, if anything was. True when a fault wants the
- * engine to have restarted behind it: the caller empties its caches silently; numbers begin at 0 already. */
+void sim_publisher_free(struct sim_publisher **take); /* Accepts NULL. */
+/* Publish the events since the last call as one batch, if there are any. True when a fault asks for an engine
+ * restart after the batch: the caller must empty its caches silently; batch numbers already start at 0
+ * again. */
 bool sim_publisher_flush(struct sim_publisher *p);
-uint64_t sim_publisher_next(const struct sim_publisher *p); /* the next batch's number */
-/* Where it is bound, ports as they came out; |replay|: the other socket, "" when there is none. */
+uint64_t sim_publisher_next(const struct sim_publisher *p); /* Number of the next batch. */
+/* Write the bound endpoint, with its actual port. |replay|: that of the replay socket; "" when there is
+ * none. */
 void sim_publisher_endpoint(const struct sim_publisher *p, bool replay, char out[300]);
 CGN_RC sim_endpoint_check(const char *endpoint, struct cgn_err *err);

@@ -19,7 +19,7 @@ static const struct fault_row {
 #undef FAULT
 };
 
-/* "250ms", "5s", "2m"; a bare number is seconds. */
+/* Parse "250ms", "5s", "2m"; a bare number means seconds. */
 static bool parse_time(struct cgn_str s, uint64_t *ns)
 {
 	static const struct {
@@ -113,7 +113,7 @@ CGN_RC sim_fault_parse(struct cgn_str text, struct sim_fault *out, struct cgn_er
 {
 	struct cgn_str when = text;
 	struct cgn_str what = cgn_str_split(&when, '@');
-	size_t name = 0; /* up to ':' or '='; "http500" needs neither */
+	size_t name = 0; /* Length up to ':' or '='; "http500" has neither. */
 	while (name < what.n && what.p[name] != ':' && what.p[name] != '=')
 		name++;
 	size_t arg = name < what.n ? name + 1 : name;
@@ -176,7 +176,7 @@ static void fault_apply(const struct sim_fault *f, struct sim_verdict *out)
 	case SIM_FAULT_UNCACHED:
 		out->uncached = true;
 		break;
-	case SIM_FAULT_SLOW_START: /* not of a request */
+	case SIM_FAULT_SLOW_START: /* Applies to the process, not to a request. */
 	case SIM_FAULT_KV_LOSE:
 	case SIM_FAULT_KV_DROP:
 	case SIM_FAULT_KV_TWICE:

@@ -25,8 +25,8 @@ static const struct flag {
 	double min, max;
 	const char *help;
 } flags[] = {
-#define FLAG(name, meta, type, field, preset, min, max, help) \
-	{name, meta, TYPE_##type, offsetof(struct sim_cfg, field), preset, min, max, help},
+#define FLAG(name, meta, type, cfg_field, preset, min, max, help) \
+	{name, meta, TYPE_##type, offsetof(struct sim_cfg, cfg_field), preset, min, max, help},
 #include "sim/flags/flags.def"
 #undef FLAG
 };
@@ -39,7 +39,7 @@ static const struct {
 #undef FAULT
 };
 
-static void *field(struct sim_cfg *cfg, const struct flag *f)
+static void *cfg_field(struct sim_cfg *cfg, const struct flag *f)
 {
 	return (char *)cfg + f->at;
 }
@@ -56,9 +56,9 @@ static CGN_RC set_integer(struct sim_cfg *cfg, const struct flag *f, const char 
 	if (!cgn_str_u64(cgn_str_of(value), &v) || (double)v < f->min || (double)v > f->max)
 		return bad_number(f, value, err);
 	if (f->type == TYPE_U64)
-		memcpy(field(cfg, f), &v, sizeof v);
+		memcpy(cfg_field(cfg, f), &v, sizeof v);
 	else
-		memcpy(field(cfg, f), &(uint32_t){(uint32_t)v}, sizeof(uint32_t));
+		memcpy(cfg_field(cfg, f), &(uint32_t){(uint32_t)v}, sizeof(uint32_t));
 	return CGN_OK;
 }
 
@@ -69,7 +69,7 @@ static CGN_RC set_float(struct sim_cfg *cfg, const struct flag *f, const char *v
 	bool plain = (value[0] >= '0' && value[0] <= '9') || value[0] == '.';
 	if (!plain || end == value || *end != '\0' || !(v >= f->min && v <= f->max))
 		return bad_number(f, value, err);
-	memcpy(field(cfg, f), &v, sizeof v);
+	memcpy(cfg_field(cfg, f), &v, sizeof v);
 	return CGN_OK;
 }
 
@@ -115,7 +115,7 @@ static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *va
 {
 	switch (f->type) {
 	case TYPE_STR:
-		memcpy(field(cfg, f), &value, sizeof value);
+		memcpy(cfg_field(cfg, f), &value, sizeof value);
 		return CGN_OK;
 	case TYPE_U32:
 	case TYPE_U64:
@@ -123,7 +123,7 @@ static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *va
 	case TYPE_F64:
 		return set_float(cfg, f, value, err);
 	case TYPE_BOOL:
-		memcpy(field(cfg, f), &(bool){true}, sizeof(bool));
+		memcpy(cfg_field(cfg, f), &(bool){true}, sizeof(bool));
 		return CGN_OK;
 	case TYPE_MODEL:
 		return add_model(cfg, value, err);
@@ -165,7 +165,7 @@ static const struct flag *find_flag(struct cgn_str name)
 	return NULL;
 }
 
-/* One argument, and the next when the value is not behind '='. */
+/* Parse argv[*at], and the next argument when the value is not behind '='. */
 static CGN_RC take_flag(char **argv, int argc, int *at, struct sim_cfg *cfg, enum sim_flags_then *then,
 	struct cgn_err *err)
 {
@@ -191,7 +191,7 @@ static CGN_RC take_flag(char **argv, int argc, int *at, struct sim_cfg *cfg, enu
 	return set_flag(cfg, f, value.p != NULL ? value.p : argv[(*at)++], err);
 }
 
-static void settle(struct sim_cfg *cfg)
+static void derive_settings(struct sim_cfg *cfg)
 {
 	uint64_t held = (uint64_t)cfg->kv_blocks * cfg->block_tokens;
 	if (cfg->max_model_len > held)
@@ -210,7 +210,7 @@ static CGN_RC check_events(const struct sim_cfg *cfg, struct cgn_err *err)
 			"--kv-events-replay needs --kv-events: there is nothing to replay");
 	if (cfg->hash_bytes && sim_dialect_describes(cfg->dialect))
 		return CGN_FAIL(err, INVALID,
-			"--kv-events-hash bytes is vLLM's: SGLang's hashes are numbers");
+			"--kv-events-hash bytes is for vLLM's formats: SGLang's hashes are numbers");
 	return CGN_OK;
 }
 
@@ -229,20 +229,20 @@ CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flag
 		CGN_TRY(take_flag(argv, argc, &at, out, then, err));
 	if ((uint64_t)out->kv_blocks * out->block_tokens < 2)
 		return CGN_FAIL(err, INVALID,
-			"--kv-blocks %u of --block-tokens %u hold not even a prompt and an answer of one token",
+			"--kv-blocks %u times --block-tokens %u is less than a prompt and an answer of one token each",
 			out->kv_blocks, out->block_tokens);
 	if (out->chat_template[0] != '\0' && out->tokenizer[0] == '\0')
 		return CGN_FAIL(err, INVALID,
-			"--chat-template needs --tokenizer: what it renders has to be cut");
+			"--chat-template needs --tokenizer, which cuts the rendered text into tokens");
 	CGN_TRY(check_events(out, err));
-	settle(out);
+	derive_settings(out);
 	return CGN_OK;
 }
 
 void sim_flags_help(struct cgn_buf *out)
 {
 	cgn_buf_putz(out,
-		"cgn-sim: an LLM engine without GPU and weights. Looks like vLLM from outside.\n\n"
+		"cgn-sim: an LLM engine without GPU and weights. Its API is vLLM's.\n\n"
 		"usage: cgn-sim [flags]\n\nflags:\n");
 	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
 		cgn_buf_fmt(out, "  --%s %s%*s%s", flags[i].name, flags[i].meta,
@@ -259,17 +259,17 @@ void sim_flags_help(struct cgn_buf *out)
 		cgn_buf_fmt(out, "  %-18s%s\n", sim_dialect_name(d), sim_dialect_help(d));
 	cgn_buf_putz(out,
 		"\nwhile it runs:\n"
-		"  GET  /sim/state   what runs and waits, how requests ended, KV memory\n"
-		"  POST /sim/faults  {\"faults\": [\"http500@0.5\"]} replaces the faults; an empty list ends them\n"
+		"  GET  /sim/state   running, waiting and finished requests, KV memory\n"
+		"  POST /sim/faults  {\"faults\": [\"http500@0.5\"]} replaces the faults; an empty list removes all\n"
 		"  GET  /sim/blocks  the digest of every cached block, by rank and tier (with --kv-digests, --kv-events or --kv-uds)\n"
-		"  POST /sim/fill    {\"blocks\": n, \"seed\": s} puts that many made-up blocks into each rank's cache, in chains of \"chain\" [64]\n"
-		"  POST /reset_prefix_cache[?reset_running_requests=true]   empties all tiers, unless requests run\n"
+		"  POST /sim/fill    {\"blocks\": n, \"seed\": s} fills each rank's cache with n generated blocks, in chains of \"chain\" [64]\n"
+		"  POST /reset_prefix_cache[?reset_running_requests=true]   empties all tiers; refused while requests run\n"
 		"\nexamples:\n"
 		"  cgn-sim --model llama-3.1-8b                       one model in real time on 127.0.0.1:8000\n"
-		"  cgn-sim --listen 127.0.0.1:0 --time-scale 0        as fast as this machine, on a free port\n"
+		"  cgn-sim --listen 127.0.0.1:0 --time-scale 0        as fast as the machine allows, on a free port\n"
 		"  cgn-sim --kv-blocks 512 --max-batch 8              a small GPU: requests queue early\n"
 		"  cgn-sim --kv-events tcp://127.0.0.1:5557 --kv-events-replay tcp://127.0.0.1:5657 --workers 2 --cpu-blocks 16384\n"
-		"  cgn-sim --kv-uds /run/cognitora/kv.sock             blocks in cgn-kvcached, shared with the sims beside it\n"
+		"  cgn-sim --kv-uds /run/cognitora/kv.sock             blocks in cgn-kvcached, shared by all simulators of the node\n"
 		"  cgn-sim --tokenizer m/tokenizer.json --chat-template m/tokenizer_config.json   the token ids of a real model\n"
 		"  cgn-sim --fault http500@0.1 --fault cut-after=20@every=50\n"
 		"  cgn-sim --token-interval-us 50000 --max-batch 10000 --kv-blocks 1000000   many paced streams\n");

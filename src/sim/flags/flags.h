@@ -6,20 +6,20 @@
 
 #define SIM_MODELS_MAX 64
 struct sim_cfg {
-	const char *listen; /* strings are borrowed from argv or static */
+	const char *listen; /* All strings are borrowed from argv or static. */
 	const char *models[SIM_MODELS_MAX];
 	unsigned n_models;
-	const char *tokenizer, *chat_template; /* "": none */
+	const char *tokenizer, *chat_template; /* "": none. */
 	uint64_t seed;
 	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
 	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len,
 		max_tokens_default, workers, token_interval_us;
 	uint32_t lower_blocks[ENGINEMODEL_TIER_COUNT];
 	double restore_us[ENGINEMODEL_TIER_COUNT];
-	const char *kv_events, *kv_events_replay, *kv_events_topic; /* "": none */
+	const char *kv_events, *kv_events_replay, *kv_events_topic; /* "": none. */
 	enum sim_dialect dialect;
 	uint32_t kv_events_buffer, kv_groups;
-	const char *kv_uds; /* "": no block store */
+	const char *kv_uds; /* "": no block store. */
 	uint32_t kv_block_bytes;
 	double kv_load_us;
 	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
@@ -33,14 +33,15 @@ static inline bool sim_has_store(const struct sim_cfg *cfg)
 {
 	return cfg->kv_uds != NULL && cfg->kv_uds[0] != '\0';
 }
-/* Does somebody want to know which tokens blocks hold? */
+/* True when the engine must keep the tokens of blocks, for events, digests or the block store. */
 static inline bool sim_keeps_contents(const struct sim_cfg *cfg)
 {
 	return cfg->kv_digests || sim_has_events(cfg) || sim_has_store(cfg);
 }
 
 enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };
-/* CGN_INVALID: one sentence that names the flag, what is allowed, and the nearest known flag. */
+/* Parse the command line. CGN_INVALID: |err| has one sentence with the flag, the allowed values, and the
+ * nearest known flag. */
 CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
 	struct cgn_err *err);
 void sim_flags_help(struct cgn_buf *out);

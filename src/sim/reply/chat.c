@@ -21,7 +21,7 @@ static void choice_begin(const struct sim_reply *r, uint32_t i, struct cgn_buf *
 	cgn_buf_putz(b, ",\"delta\":{");
 }
 
-/* One element of logprobs.content. */
+/* Append one element of logprobs.content. */
 static void put_logprob(const struct sim_reply *r, uint64_t seed, uint64_t at, struct cgn_str token,
 	struct cgn_buf *b)
 {
@@ -65,7 +65,7 @@ static void chat_token(struct sim_reply *r, uint32_t i, struct cgn_str piece, st
 {
 	const struct sim_choice *c = &r->choices[i];
 	if (piece.n == 0 && r->logprobs < 0)
-		return; /* part of a character, or behind a stop string: nothing to show, as vLLM */
+		return; /* Part of a character, or behind a stop string: nothing to show, as in vLLM. */
 	choice_begin(r, i, &to->b);
 	if (r->tool.n > 0) {
 		cgn_buf_putz(&to->b, "\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":");

@@ -13,8 +13,8 @@ static void body_begin(const struct sim_reply *r, struct cgn_buf *b)
 	cgn_buf_putz(b, ",\"choices\":[");
 }
 
-/* The four parallel lists for |n| tokens from position |at| on; |offset| is where the first one's text
- * begins. */
+/* Append the four parallel lists for |n| tokens from position |at| on; |offset| is the text offset of the
+ * first one. */
 static void put_logprobs(const struct sim_reply *r, const struct sim_choice *c, struct sim_text text,
 	uint32_t at, uint32_t n, uint64_t offset, struct cgn_buf *b)
 {

@@ -21,7 +21,7 @@ static void put_stop(const struct sim_reply *r, struct cgn_buf *b)
 		cgn_buf_putz(b, "null");
 }
 
-/* Anthropic counts what came from the cache apart from input_tokens. */
+/* Append Anthropic's usage, whose input_tokens exclude cached tokens. */
 static void put_usage(const struct sim_reply *r, uint64_t answer, struct cgn_buf *b)
 {
 	cgn_buf_fmt(b,
@@ -52,7 +52,7 @@ static void put_block(const struct sim_reply *r, bool filled, struct cgn_buf *b)
 	cgn_buf_fmt(b, "{\"type\":\"tool_use\",\"id\":\"%s\",\"name\":", r->call_id);
 	sim_put_string(b, r->tool);
 	cgn_buf_putz(b, ",\"input\":");
-	/* A script that max_tokens cut is no JSON any more. */
+	/* A script cut by max_tokens is not valid JSON. */
 	if (filled && c->plan.text_bytes == c->start.script.n)
 		cgn_buf_str(b, c->start.script);
 	else

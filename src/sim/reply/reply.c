@@ -21,7 +21,7 @@ void sim_event_end(struct sim_sink *to)
 	to->b.n = 0;
 }
 
-/* The next token's text, cut where the plan ends it. */
+/* Return the next token's text, cut at the planned end. */
 static struct cgn_str next_piece(struct sim_choice *c)
 {
 	struct cgn_str piece = {0};
@@ -84,7 +84,7 @@ void sim_put_text(const struct sim_choice *c, struct cgn_buf *b)
 		sim_put_string(b, (struct cgn_str){c->start.script.p, n});
 		return;
 	}
-	struct sim_choice walk = {.text = c->start, .plan = c->plan}; /* words need no escapes */
+	struct sim_choice walk = {.text = c->start, .plan = c->plan}; /* Words need no escapes. */
 	cgn_buf_char(b, '"');
 	while (walk.sent < walk.plan.n_tokens)
 		cgn_buf_str(b, next_piece(&walk));

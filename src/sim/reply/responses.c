@@ -22,7 +22,7 @@ static void put_part(const struct sim_reply *r, bool filled, struct cgn_buf *b)
 	cgn_buf_char(b, '}');
 }
 
-/* The one output item: a message or a function call. */
+/* Append the only output item: a message or a function call. */
 static void put_item(const struct sim_reply *r, const char *status, bool filled, struct cgn_buf *b)
 {
 	if (r->tool.n > 0) {
@@ -130,7 +130,7 @@ static void responses_token(struct sim_reply *r, uint32_t i, struct cgn_str piec
 	sim_event_end(to);
 }
 
-/* The closing events show all of the text again. */
+/* Send the closing events, which repeat the whole text. */
 static void responses_finish(struct sim_reply *r, uint32_t i, struct sim_sink *to)
 {
 	bool tool = r->tool.n > 0;

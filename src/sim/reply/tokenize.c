@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes of vLLM 0.26 (entrypoints/serve/tokenize: a prompt, or messages as a chat has them) and of llama.cpp
- * 0.7 (tools/server: content; /apply-template). The keys tell them apart. */
+/* Formats of vLLM 0.26 (entrypoints/serve/tokenize: a prompt, or messages as in a chat) and of llama.cpp 0.7
+ * (tools/server: content; /apply-template), told apart by the keys. */
 #include "sim/reply/vectors.h"
 #include "sim/request/render.h"
 #include "sim/text/vocab.h"
 
 #include "sim/reply/reply.h"
 
-#define TOKENS_MAX ((uint64_t)64 << 20) /* a body has no more bytes */
+#define TOKENS_MAX ((uint64_t)64 << 20) /* No body has more bytes. */
 
-static void begin(struct sim_chain *c)
+static void chain_begin(struct sim_chain *c)
 {
 	sim_chain_init(c,
 		&(struct sim_chain_cfg){.block_tokens = 4096, .max_tokens = TOKENS_MAX, .keep = true});
@@ -66,7 +66,7 @@ static bool tokenize_vllm(const struct sim_vector_call *v, const struct sim_fiel
 	struct sim_refusal *no)
 {
 	struct sim_chain c;
-	begin(&c);
+	chain_begin(&c);
 	bool ok = read_prompt(v, root, &c, no);
 	if (ok && c.no_memory)
 		ok = sim_refuse(no, 500, NULL, NULL, "out of memory");
@@ -95,7 +95,7 @@ static bool tokenize_llama_cpp(const struct sim_vector_call *v, const struct sim
 	bool specials = json_get_bool(root->root, "add_special", false), ok = true;
 	if (content.type != JSON_STRING)
 		return sim_refuse(no, 400, "invalid_type", "content", "content: a string is required");
-	begin(&c);
+	chain_begin(&c);
 	if (v->env->reader != NULL)
 		ok = sim_render_string(v->env, text, specials, &c, no);
 	else if (json_get_bool(root->root, "parse_special", true))
@@ -133,7 +133,7 @@ bool sim_apply_template(const struct sim_vector_call *v, struct cgn_buf *out, st
 	bool ok = true;
 	if (!sim_body_parse(v->body, &f, no))
 		return false;
-	begin(&c);
+	chain_begin(&c);
 	if (v->env->reader != NULL) {
 		ok = sim_reader_render(v->env->reader, PROMPT_CHAT, f.root, v->env->now, &text, no);
 		sim_reader_strip(v->env->reader, &text);

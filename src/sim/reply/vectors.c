@@ -19,7 +19,7 @@ static void put_model(const struct sim_vector_call *v, unsigned model, struct cg
 	sim_put_string(out, cgn_str_of(v->env->cfg->models[model]));
 }
 
-/* A unit vector that is a function of |digest|. */
+/* Generate a unit vector as a function of |digest|. */
 static void make_vector(uint64_t digest, float *out, uint32_t n)
 {
 	double square = 0;
@@ -36,7 +36,7 @@ static void put_vector(const float *vec, uint32_t n, bool base64, struct cgn_buf
 {
 	if (base64) {
 		cgn_buf_char(out, '"');
-		/* little-endian, as every host we build for */
+		/* Little-endian, as all supported hosts. */
 		base64_put(out, (struct cgn_str){(const char *)vec, n * sizeof *vec});
 		cgn_buf_char(out, '"');
 		return;
@@ -119,8 +119,8 @@ bool sim_embeddings(const struct sim_vector_call *v, struct cgn_buf *out, struct
 	return true;
 }
 
-/* Likeness of two texts: the share of the first one's tokens that the second has, upper and lower case and
- * spaces aside. */
+/* Similarity of two texts: the share of the first text's tokens that the second one has, without regard to
+ * case and spaces. */
 #define BAG_BITS 4096U
 struct bag {
 	uint64_t bits[BAG_BITS / 64];
@@ -145,7 +145,7 @@ static uint64_t bag_fill(struct bag *bag, struct cgn_str text)
 	return n;
 }
 
-static double likeness(struct cgn_str query, const struct bag *document)
+static double text_similarity(struct cgn_str query, const struct bag *document)
 {
 	uint64_t n = 0, hits = 0;
 	uint32_t id = 0;
@@ -156,7 +156,7 @@ static double likeness(struct cgn_str query, const struct bag *document)
 	return n > 0 ? (double)hits / (double)n : 0;
 }
 
-/* A string, or an object with "text". */
+/* Read a string, or an object with "text". */
 static bool text_of(struct json_val value, struct cgn_arena *a, struct cgn_str *out)
 {
 	if (value.type == JSON_OBJECT && !json_get(value, "text", &value))
@@ -181,7 +181,7 @@ static int by_score(const void *a, const void *b)
 	return x->index < y->index ? -1 : 1;
 }
 
-/* Scores each text of |list| (or the one text it is) against |query|, into a new array in the arena. */
+/* Score each text of |list| (or the single text) against |query|, into a new array in the arena. */
 static struct ranked *rank_all(const struct sim_vector_call *v, struct cgn_str query, struct json_val list,
 	uint32_t *n, uint64_t *tokens)
 {
@@ -197,7 +197,7 @@ static struct ranked *rank_all(const struct sim_vector_call *v, struct cgn_str q
 		if (!text_of(each, v->env->arena, &r->text))
 			return NULL;
 		*tokens += bag_fill(&bag, r->text) + bag_fill(&asked, query);
-		r->score = likeness(query, &bag);
+		r->score = text_similarity(query, &bag);
 		r->index = (*n)++;
 	}
 	return all;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vectors: the APIs that answer from the tokens alone: embeddings, rerank, score, tokenize, detokenize,
- * apply-template. Pure. They take no part in the timing model: their cost in a real engine is one prefill. */
+/* vectors: APIs answered from the tokens alone: embeddings, rerank, score, tokenize, detokenize,
+ * apply-template. Pure. They are outside the timing model; in a real engine each costs one prefill. */
 #pragma once
 #include "sim/request/request.h"
 
-/* |id| names the answer; |now| is Unix seconds. Each appends the JSON body to |out|, or fills |no| and
- * returns false. */
+/* A call with the id of its answer and the time in Unix seconds. Each function appends the JSON body to
+ * |out|, or fills
+ * |no| and returns false. */
 struct sim_vector_call {
 	const struct sim_request_env *env;
 	struct cgn_str body;

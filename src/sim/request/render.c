@@ -19,8 +19,8 @@ static bool is_image(struct cgn_str type)
 	return cgn_str_is(type, "image_url") || cgn_str_is(type, "input_image") || cgn_str_is(type, "image");
 }
 
-/* Text parts are their text, pictures are patches; what else there is (tool results, files) counts as its
- * JSON. */
+/* Render one part of a message: text as its tokens, images as patches, everything else (tool results, files)
+ * as the text of its JSON. */
 static void render_part(struct json_val part, struct cgn_arena *a, struct sim_chain *c)
 {
 	struct json_val text;
@@ -66,12 +66,12 @@ static void render_message(struct json_val message, struct cgn_arena *a, struct 
 		render_content(at[CONTENT], a, c);
 	if (at[CALLS].raw.p != NULL && at[CALLS].type != JSON_NULL)
 		sim_chain_text(c, at[CALLS].raw);
-	if (at[ROLE].raw.p == NULL) /* an item of the Responses API that is no message */
+	if (at[ROLE].raw.p == NULL) /* An item of the Responses API other than a message. */
 		sim_chain_text(c, message.raw);
 	sim_chain_add(c, SIM_TOK_END);
 }
 
-/* |but|: an element that is left out. */
+/* Render all elements of |list| except |but|. */
 static bool render_list(struct json_val list, struct json_val but, const char *key, struct cgn_arena *a,
 	struct sim_chain *c, struct sim_refusal *no)
 {
@@ -131,10 +131,10 @@ enum prompt_api sim_prompt_api(enum sim_api api)
 	return api == SIM_RESPONSES ? PROMPT_RESPONSES : api == SIM_MESSAGES ? PROMPT_MESSAGES : PROMPT_CHAT;
 }
 
-/* The message that is to be gone on with, and its text. False: it can't be; none is, and |*last| stays as it
- * was. */
-static bool find_said(const struct sim_fields *root, struct cgn_arena *a, struct json_val *last,
-	struct cgn_str *said, struct sim_refusal *no)
+/* Find the message to be continued, and its text. False when it cannot be continued; |*last| is unchanged
+ * when no continuation is asked for. */
+static bool find_resumed(const struct sim_fields *root, struct cgn_arena *a, struct json_val *last,
+	struct cgn_str *resumed, struct sim_refusal *no)
 {
 	struct json_val flag, messages, each, content;
 	if (!sim_field(root, SIM_KEY_CONTINUE, &flag) || !json_bool(flag, false))
@@ -143,35 +143,35 @@ static bool find_said(const struct sim_fields *root, struct cgn_arena *a, struct
 		return sim_refuse(no, 400, "invalid_value", "continue_final_message",
 			"Cannot set both `continue_final_message` and `add_generation_prompt` to True.");
 	if (!sim_field(root, SIM_KEY_MESSAGES, &messages) || messages.type != JSON_ARRAY)
-		return true; /* which is refused soon */
+		return true; /* A later check refuses this request. */
 	for (struct json_iter it = json_iter_of(messages); json_next_elem(&it, &each);)
 		*last = each;
 	if (last->raw.p == NULL || !cgn_str_is(json_get_str(*last, "role", a), "assistant") ||
 		!json_get(*last, "content", &content) || content.type != JSON_STRING)
 		return sim_refuse(no, 400, "invalid_value", "continue_final_message",
 			"continue_final_message: the last message must be the assistant's, with a text");
-	*said = json_str(content, a);
+	*resumed = json_str(content, a);
 	return true;
 }
 
 bool sim_render_chat(const struct sim_request_env *env, enum sim_api api, const struct sim_fields *root,
-	struct sim_chain *c, struct cgn_str *said, struct sim_refusal *no)
+	struct sim_chain *c, struct cgn_str *resumed, struct sim_refusal *no)
 {
 	struct json_val last = {0};
 	struct cgn_str text = {NULL, 0};
-	if (api == SIM_CHAT && !find_said(root, env->arena, &last, &text, no))
+	if (api == SIM_CHAT && !find_resumed(root, env->arena, &last, &text, no))
 		return false;
 	bool open = last.raw.p != NULL;
-	if (said != NULL)
-		*said = text;
+	if (resumed != NULL)
+		*resumed = text;
 	if (env->reader != NULL)
 		return sim_reader_chat(env->reader, sim_prompt_api(api), root->root, env->now,
-			open && said != NULL, c, no);
+			open && resumed != NULL, c, no);
 	bool ok = api == SIM_RESPONSES ? render_responses(root, env->arena, c, no)
 				       : render_messages(root, last, env->arena, c, no);
 	if (ok && (open || json_get_bool(root->root, "add_generation_prompt", true)))
 		sim_chain_add(c, SIM_TOK_ASSISTANT);
-	if (ok && open && said == NULL)
+	if (ok && open && resumed == NULL)
 		sim_chain_text(c, text);
 	return ok;
 }
@@ -266,7 +266,7 @@ bool sim_render_prompts(const struct sim_request_env *env, const struct sim_fiel
 	return true;
 }
 
-/* The name that tool_choice fixes ({NULL, 0}: none), and whether any call must be made. */
+/* Return the tool that tool_choice names ({NULL, 0}: none), and whether a call is required. */
 static struct cgn_str chosen_tool(const struct sim_fields *root, struct cgn_arena *a, bool *must, bool *never)
 {
 	struct json_val choice, inner;
@@ -283,7 +283,7 @@ static struct cgn_str chosen_tool(const struct sim_fields *root, struct cgn_aren
 	return json_get_str(choice, "name", a);
 }
 
-/* What the last message says when the user said it, as JSON; {NULL, 0} when somebody else did. */
+/* Return the JSON of the last message's content when its role is user; else {NULL, 0}. */
 static struct cgn_str last_words(const struct sim_fields *root, struct cgn_arena *a)
 {
 	struct json_val list, last = {0}, each;
@@ -307,15 +307,15 @@ bool sim_pick_tool(const struct sim_fields *root, struct cgn_arena *a, struct cg
 	struct cgn_str fixed = chosen_tool(root, a, &must, &never);
 	if (never || !sim_field(root, SIM_KEY_TOOLS, &tools) || tools.type != JSON_ARRAY)
 		return false;
-	struct cgn_str said = must ? (struct cgn_str){0} : last_words(root, a);
+	struct cgn_str resumed = must ? (struct cgn_str){0} : last_words(root, a);
 	struct json_iter it = json_iter_of(tools);
 	while (json_next_elem(&it, &tool)) {
 		if (json_get(tool, "function", &inner))
 			tool = inner;
 		*name = json_get_str(tool, "name", a);
-		bool fits = must
-			? fixed.n == 0 || cgn_str_eq(fixed, *name)
-			: said.n > 0 && name->n > 0 && memmem(said.p, said.n, name->p, name->n) != NULL;
+		bool fits = must ? fixed.n == 0 || cgn_str_eq(fixed, *name)
+				 : resumed.n > 0 && name->n > 0 &&
+				memmem(resumed.p, resumed.n, name->p, name->n) != NULL;
 		if (name->n == 0 || !fits)
 			continue;
 		if (!json_get(tool, "parameters", schema))

@@ -18,7 +18,7 @@ bool sim_model_find(const struct sim_request_env *env, const struct sim_fields *
 	struct json_val value;
 	*model = 0;
 	if (!sim_field(root, SIM_KEY_MODEL, &value) || value.type == JSON_NULL)
-		return true; /* vLLM: the first served model */
+		return true; /* vLLM uses the first served model. */
 	if (value.type != JSON_STRING)
 		return sim_refuse(no, 400, "invalid_type", "model", "model must be a string");
 	struct cgn_str name = json_str(value, env->arena);
@@ -48,7 +48,7 @@ uint32_t sim_request_natural_tokens(const struct sim_cfg *cfg, uint64_t digest)
 	return n > 0 ? n : 1;
 }
 
-/* A non-negative integer within bounds; absent and null leave |*out| alone. */
+/* Read a non-negative integer within bounds; absent and null leave |*out| unchanged. */
 static bool take_u32(const struct sim_fields *root, enum sim_key key, uint32_t min, uint32_t max,
 	uint32_t *out, struct sim_refusal *no)
 {
@@ -96,7 +96,8 @@ static bool take_stops(const struct sim_fields *root, enum sim_key which, struct
 	return true;
 }
 
-/* Chat: logprobs is a switch and top_logprobs the count; completions: logprobs is the count. */
+/* Read logprobs. Chat: logprobs is a switch and top_logprobs the count; completions: logprobs is the
+ * count. */
 static bool take_logprobs(const struct sim_fields *root, struct sim_request *out, struct sim_refusal *no)
 {
 	uint32_t top = UINT32_MAX;
@@ -125,7 +126,7 @@ static bool take_max_tokens(const struct sim_fields *root, struct sim_request *o
 			no))
 		return false;
 	if (out->api == SIM_COMPLETIONS && out->limits.max_tokens == 0)
-		out->limits.max_tokens = 16; /* the API's own default */
+		out->limits.max_tokens = 16; /* Default of the completions API. */
 	if (out->api == SIM_MESSAGES && out->limits.max_tokens == 0)
 		return sim_refuse(no, 400, "missing", "max_tokens", "max_tokens: field required");
 	return true;
@@ -141,7 +142,7 @@ static bool take_seed(const struct sim_fields *root, const struct sim_cfg *cfg, 
 	if (value.type != JSON_NUMBER)
 		return sim_refuse(no, 400, "invalid_type", "seed", "seed must be an integer");
 	if (!json_u64(value, &out->seed))
-		out->seed = sim_hash(value.raw); /* negative: legal, and a seed like any other */
+		out->seed = sim_hash(value.raw); /* A negative number is legal and a seed like any other. */
 	return true;
 }
 
@@ -164,20 +165,21 @@ static bool take_params(const struct sim_request_env *env, const struct sim_fiel
 		take_seed(root, env->cfg, out, no);
 }
 
-static bool take_said(const struct sim_request_env *env, struct cgn_str said, struct sim_request *out,
+static bool take_resumed(const struct sim_request_env *env, struct cgn_str resumed, struct sim_request *out,
 	struct sim_refusal *no)
 {
 	out->origin = sim_chain_digest(&out->prompts[0]);
 	if (out->n > 1)
-		return said.n == 0 || sim_render_string(env, said, false, &out->prompts[0], no);
-	if (!sim_resumed_add(env, said, out->seed, &out->prompts[0], &out->said_tokens, no))
+		return resumed.n == 0 || sim_render_string(env, resumed, false, &out->prompts[0], no);
+	if (!sim_resumed_add(env, resumed, out->seed, &out->prompts[0], &out->resumed_tokens, no))
 		return false;
-	if (out->said_tokens > 0)
-		out->said = out->limits.said = said;
+	if (out->resumed_tokens > 0)
+		out->resumed = out->limits.resumed = resumed;
 	return true;
 }
 
-/* A text that ends with the beginning of its own answer is gone on with. */
+/* Read the prompts of a completion. A text that ends with the beginning of its own answer is resumed
+ * there. */
 static bool take_texts(const struct sim_request_env *env, const struct sim_fields *root,
 	struct sim_request *out, struct sim_refusal *no)
 {
@@ -187,12 +189,12 @@ static bool take_texts(const struct sim_request_env *env, const struct sim_field
 	if (!one || env->reader != NULL)
 		return sim_render_prompts(env, root, out->prompts, &out->n_prompts, no);
 	struct cgn_str text = json_str(prompt, env->arena),
-		       said = sim_resumed_find(text, out->seed, &out->prompts[0]);
-	if (said.n == 0)
+		       resumed = sim_resumed_find(text, out->seed, &out->prompts[0]);
+	if (resumed.n == 0)
 		return sim_render_prompts(env, root, out->prompts, &out->n_prompts, no);
 	out->n_prompts = 1;
-	sim_chain_text(&out->prompts[0], (struct cgn_str){text.p, text.n - said.n});
-	return take_said(env, said, out, no);
+	sim_chain_text(&out->prompts[0], (struct cgn_str){text.p, text.n - resumed.n});
+	return take_resumed(env, resumed, out, no);
 }
 
 static bool take_prompts(const struct sim_request_env *env, const struct sim_fields *root,
@@ -217,12 +219,12 @@ static bool take_prompts(const struct sim_request_env *env, const struct sim_fie
 	if (out->api == SIM_COMPLETIONS)
 		return take_texts(env, root, out, no);
 	out->n_prompts = 1;
-	struct cgn_str said = {NULL, 0};
-	return sim_render_chat(env, out->api, root, &out->prompts[0], &said, no) &&
-		take_said(env, said, out, no);
+	struct cgn_str resumed = {NULL, 0};
+	return sim_render_chat(env, out->api, root, &out->prompts[0], &resumed, no) &&
+		take_resumed(env, resumed, out, no);
 }
 
-/* The longest answer that every prompt leaves room for. */
+/* Set the answer's length to what the longest prompt leaves. */
 static bool settle_length(const struct sim_request_env *env, struct sim_request *out, struct sim_refusal *no)
 {
 	uint64_t longest = 0;
@@ -239,7 +241,8 @@ static bool settle_length(const struct sim_request_env *env, struct sim_request 
 	return true;
 }
 
-/* The answer is JSON: a tool's arguments, or what response_format (Responses: text.format) wants. */
+/* Prepare the script of an answer that is JSON: arguments of a tool, or response_format (Responses:
+ * text.format). */
 static bool settle_script(const struct sim_request_env *env, const struct sim_fields *root,
 	struct sim_request *out, struct sim_refusal *no)
 {

@@ -8,38 +8,38 @@
 #include "sim/server/gather.h"
 
 #define CALL_TAG 0x51b0ca11U
-/* What was written before a cut reaches the client first. */
+/* Delay of a cut, so that bytes written before reach the client. */
 #define CUT_DELAY (20 * CGN_MSEC)
 #define NO_LIMIT  UINT32_MAX
 
 struct sim_call {
 	uint32_t tag;
 	struct sim_worker *w;
-	struct http_exchange *x; /* NULL: gone; the memory goes after this turn */
+	struct http_exchange *x; /* NULL: closed; the call is freed after this turn. */
 	const struct route *route;
-	struct cgn_link link; /* of all calls of the worker */
+	struct cgn_link link; /* In the worker's list of calls. */
 	struct cgn_link dirty;
 	struct cgn_grave grave;
 	struct cgn_buf body;
-	struct sim_gather *tour;
-	struct sim_load *load; /* what the store has of the prompts; NULL: it was not asked */
+	struct sim_gather *gather;
+	struct sim_load *load; /* Lookup of the prompts in the store; NULL: none. */
 	cgn_nsec came;
-	bool even_running; /* of a reset */
+	bool even_running; /* Parameter of a reset. */
 	bool too_large, counted, head_sent, done, struck, truncate, first_seen;
 	uint32_t events;
-	/* generating */
+	/* Members of generating calls. */
 	struct sim_verdict verdict;
-	uint32_t limit; /* tokens of the first choice at which a fault strikes */
+	uint32_t limit; /* Tokens of the first choice at which a fault strikes. */
 	struct cgn_timer cut;
 	struct sim_reply reply;
-	char *strings;          /* owned: script, tool name and stop string */
-	struct sim_slot *slots; /* one for each choice; owned, with the choices behind them */
-	uint32_t unfinished;    /* choices that the model still works on */
+	char *strings;          /* Owned: script, tool name and stop string. */
+	struct sim_slot *slots; /* Owned, one for each choice; the choices are stored behind them. */
+	uint32_t unfinished;    /* Choices that the model still works on. */
 };
 
 struct sim_slot {
 	struct sim_call *call;
-	struct enginemodel_job *job; /* NULL: over */
+	struct enginemodel_job *job; /* NULL: finished. */
 	uint32_t choice;
 };
 
@@ -48,7 +48,7 @@ struct route {
 	void (*run)(struct sim_call *c);
 	enum sim_api api;
 	sim_vector_fn vector;
-	bool inference; /* faults and slow start apply, counted */
+	bool inference; /* Faults and slow start apply, and requests are counted. */
 };
 
 static void call_free(struct cgn_grave *g)
@@ -74,7 +74,7 @@ static void mark_dirty(struct sim_call *c)
 
 /* ---- short answers ---- */
 
-static void answer(struct sim_call *c, int status, struct cgn_str body)
+static void answer_now(struct sim_call *c, int status, struct cgn_str body)
 {
 	static const struct http_field fields[] = {{{"content-type", 12}, {"application/json", 16}},
 		{{"retry-after", 11}, {"1", 1}}};
@@ -82,30 +82,30 @@ static void answer(struct sim_call *c, int status, struct cgn_str body)
 	http_exchange_reply(c->x, status, fields, status == 503 || status == 429 ? 2 : 1, body);
 }
 
-static void refuse(struct sim_call *c, const struct sim_refusal *no)
+static void refuse_call(struct sim_call *c, const struct sim_refusal *no)
 {
 	struct cgn_buf *b = &c->w->scratch;
 	b->n = 0;
 	sim_error_body(b, no);
 	c->w->counts.refused++;
-	answer(c, no->status, cgn_buf_view(b));
+	answer_now(c, no->status, cgn_buf_view(b));
 }
 
 static void refuse_as(struct sim_call *c, int status, const char *why)
 {
 	struct sim_refusal no;
 	(void)sim_refuse(&no, status, NULL, NULL, "%s", why);
-	refuse(c, &no);
+	refuse_call(c, &no);
 }
 
 static void run_health(struct sim_call *c)
 {
-	answer(c, 200, CGN_STR(""));
+	answer_now(c, 200, CGN_STR(""));
 }
 
 static void run_version(struct sim_call *c)
 {
-	answer(c, 200, CGN_STR("{\"version\":\"" CGN_VERSION "+sim\"}"));
+	answer_now(c, 200, CGN_STR("{\"version\":\"" CGN_VERSION "+sim\"}"));
 }
 
 static void put_model_card(struct sim_call *c, unsigned i, struct cgn_buf *b)
@@ -128,45 +128,46 @@ static void run_models(struct sim_call *c)
 	for (unsigned i = 0; i < c->w->cfg->n_models; i++)
 		put_model_card(c, i, b);
 	cgn_buf_putz(b, "]}");
-	answer(c, 200, cgn_buf_view(b));
+	answer_now(c, 200, cgn_buf_view(b));
 }
 
 static void run_metrics(struct sim_call *c)
 {
-	sim_gather_start(c->w, c->x, &(struct sim_gather_task){.kind = SIM_GATHER_METRICS}, &c->tour);
+	sim_gather_start(c->w, c->x, &(struct sim_gather_task){.kind = SIM_GATHER_METRICS}, &c->gather);
 }
 
 static void run_state(struct sim_call *c)
 {
-	sim_gather_start(c->w, c->x, &(struct sim_gather_task){.kind = SIM_GATHER_STATE}, &c->tour);
+	sim_gather_start(c->w, c->x, &(struct sim_gather_task){.kind = SIM_GATHER_STATE}, &c->gather);
 }
 
 static void run_reset(struct sim_call *c)
 {
 	sim_gather_start(c->w, c->x,
 		&(struct sim_gather_task){.kind = SIM_GATHER_RESET, .even_running = c->even_running},
-		&c->tour);
+		&c->gather);
 }
 
 static void run_blocks(struct sim_call *c)
 {
 	if (sim_keeps_contents(c->w->cfg))
-		sim_gather_start(c->w, c->x, &(struct sim_gather_task){.kind = SIM_GATHER_BLOCKS}, &c->tour);
+		sim_gather_start(c->w, c->x, &(struct sim_gather_task){.kind = SIM_GATHER_BLOCKS},
+			&c->gather);
 	else
 		refuse_as(c, 404, "no digests are kept: start with --kv-digests, --kv-events or --kv-uds");
 }
 
 static void run_fill(struct sim_call *c)
 {
-	struct sim_gather_task errand = {.kind = SIM_GATHER_FILL};
+	struct sim_gather_task task = {.kind = SIM_GATHER_FILL};
 	struct sim_refusal no;
-	if (sim_fill_parse(c->w->cfg, cgn_buf_view(&c->body), &errand.fill, &no))
-		sim_gather_start(c->w, c->x, &errand, &c->tour);
+	if (sim_fill_parse(c->w->cfg, cgn_buf_view(&c->body), &task.fill, &no))
+		sim_gather_start(c->w, c->x, &task, &c->gather);
 	else
-		refuse(c, &no);
+		refuse_call(c, &no);
 }
 
-/* {"faults": ["http500@0.5", ...]} */
+/* Parse {"faults": ["http500@0.5", ...]}. */
 static bool read_faults(struct sim_call *c, struct sim_faults *out, struct sim_refusal *no)
 {
 	struct sim_fields f;
@@ -192,14 +193,14 @@ static bool read_faults(struct sim_call *c, struct sim_faults *out, struct sim_r
 
 static void run_faults(struct sim_call *c)
 {
-	struct sim_gather_task errand = {.kind = SIM_GATHER_FAULTS};
+	struct sim_gather_task task = {.kind = SIM_GATHER_FAULTS};
 	struct sim_refusal no;
-	bool ok = read_faults(c, &errand.faults, &no);
+	bool ok = read_faults(c, &task.faults, &no);
 	cgn_arena_reset(&c->w->arena);
 	if (ok)
-		sim_gather_start(c->w, c->x, &errand, &c->tour);
+		sim_gather_start(c->w, c->x, &task, &c->gather);
 	else
-		refuse(c, &no);
+		refuse_call(c, &no);
 }
 
 static void run_vector(struct sim_call *c)
@@ -216,9 +217,9 @@ static void run_vector(struct sim_call *c)
 	}
 	cgn_arena_reset(&c->w->arena);
 	if (ok)
-		answer(c, 200, cgn_buf_view(b));
+		answer_now(c, 200, cgn_buf_view(b));
 	else
-		refuse(c, &no);
+		refuse_call(c, &no);
 }
 
 /* ---- generating ---- */
@@ -233,8 +234,8 @@ static void cut_now(struct cgn_timer *t)
 		http_exchange_abort(c->x, CGN_INTERNAL);
 }
 
-/* The fault that was waiting for this many tokens strikes. */
-static void strike(struct sim_call *c)
+/* Apply the fault that was due at this number of tokens. */
+static void strike_fault(struct sim_call *c)
 {
 	if (c->struck)
 		return;
@@ -251,7 +252,7 @@ static bool is_full(void *arg)
 	return c->x == NULL || c->struck || http_exchange_over_mark(c->x);
 }
 
-static void emit(void *arg, struct cgn_str event)
+static void emit_event(void *arg, struct cgn_str event)
 {
 	struct sim_call *c = arg;
 	if (c->x == NULL || (c->truncate && c->struck))
@@ -259,7 +260,7 @@ static void emit(void *arg, struct cgn_str event)
 	struct iovec iov = {(char *)(uintptr_t)event.p, event.n};
 	if (c->truncate && ++c->events > 2) {
 		iov.iov_len = event.n / 2;
-		strike(c);
+		strike_fault(c);
 	}
 	http_exchange_body(c->x, &iov, 1);
 }
@@ -325,7 +326,7 @@ static void pump_stream(struct sim_call *c)
 	if (!c->head_sent)
 		http_exchange_head(c->x, 200, &type, 1, -1);
 	c->head_sent = true;
-	struct sim_sink sink = {.b = w->scratch, .emit = emit, .arg = c};
+	struct sim_sink sink = {.b = w->scratch, .emit = emit_event, .arg = c};
 	sink.b.n = 0;
 	bool all = sim_reply_pump(&c->reply, w->cfg->chunk_per_write ? 1 : UINT64_MAX, &sink, is_full);
 	w->scratch = sink.b;
@@ -335,7 +336,7 @@ static void pump_stream(struct sim_call *c)
 		c->done = true;
 		http_exchange_end(c->x, NULL, 0);
 	} else if (limit_reached(c)) {
-		strike(c);
+		strike_fault(c);
 	} else if (w->cfg->chunk_per_write && has_more(&c->reply) && !is_full(c)) {
 		mark_dirty(c);
 	}
@@ -346,7 +347,7 @@ static void pump_whole(struct sim_call *c)
 	static const struct http_field type = {{"content-type", 12}, {"application/json", 16}};
 	if (c->unfinished > 0) {
 		if (limit_reached(c))
-			strike(c);
+			strike_fault(c);
 		return;
 	}
 	struct cgn_buf *b = &c->w->scratch;
@@ -356,10 +357,10 @@ static void pump_whole(struct sim_call *c)
 		struct iovec iov = {b->p, b->n / 2};
 		http_exchange_head(c->x, 200, &type, 1, (int64_t)b->n);
 		http_exchange_body(c->x, &iov, 1);
-		strike(c);
+		strike_fault(c);
 		return;
 	}
-	answer(c, 200, cgn_buf_view(b));
+	answer_now(c, 200, cgn_buf_view(b));
 }
 
 void sim_call_pump(struct sim_call *c)
@@ -384,24 +385,24 @@ static void drop_jobs(struct sim_call *c)
 	c->unfinished = 0;
 }
 
-/* What the answer borrows outlives the request's arena and buffers. */
-static bool keep_strings(struct sim_call *c, const struct sim_request *ask, struct cgn_str *script)
+/* Copy the strings of the answer, which outlives the request's arena and buffers. */
+static bool keep_strings(struct sim_call *c, const struct sim_request *request, struct cgn_str *script)
 {
 	struct cgn_str stop = {0};
 	if (c->reply.choices[0].plan.stop_index >= 0)
-		stop = ask->limits.stops[c->reply.choices[0].plan.stop_index];
-	size_t n = ask->script.n + ask->tool_name.n + stop.n;
+		stop = request->limits.stops[c->reply.choices[0].plan.stop_index];
+	size_t n = request->script.n + request->tool_name.n + stop.n;
 	c->strings = malloc(n > 0 ? n : 1);
 	if (c->strings == NULL)
 		return false;
 	char *at = c->strings;
-	*script = (struct cgn_str){at, ask->script.n};
-	c->reply.tool = (struct cgn_str){at + script->n, ask->is_tool ? ask->tool_name.n : 0};
+	*script = (struct cgn_str){at, request->script.n};
+	c->reply.tool = (struct cgn_str){at + script->n, request->is_tool ? request->tool_name.n : 0};
 	c->reply.stop = (struct cgn_str){c->reply.tool.p + c->reply.tool.n, stop.n};
-	if (ask->script.n > 0)
-		memcpy(at, ask->script.p, ask->script.n);
+	if (request->script.n > 0)
+		memcpy(at, request->script.p, request->script.n);
 	if (c->reply.tool.n > 0)
-		memcpy(at + script->n, ask->tool_name.p, c->reply.tool.n);
+		memcpy(at + script->n, request->tool_name.p, c->reply.tool.n);
 	if (stop.n > 0)
 		memcpy(at + script->n + c->reply.tool.n, stop.p, stop.n);
 	return true;
@@ -417,34 +418,34 @@ static bool alloc_choices(struct sim_call *c, uint32_t n)
 	return true;
 }
 
-/* Plan one choice and hand it to the device. */
-static bool start_choice(struct sim_call *c, const struct sim_request *ask, uint32_t i, struct cgn_str script,
-	struct sim_refusal *no)
+/* Plan one choice and submit it to the device. */
+static bool start_choice(struct sim_call *c, const struct sim_request *request, uint32_t i,
+	struct cgn_str script, struct sim_refusal *no)
 {
-	const struct sim_chain *prompt = &ask->prompts[i / ask->n];
+	const struct sim_chain *prompt = &request->prompts[i / request->n];
 	struct sim_choice *choice = &c->reply.choices[i];
-	struct sim_limits lim = ask->limits;
+	struct sim_limits lim = request->limits;
 	struct sim_chain chain;
-	uint32_t said = ask->said_tokens;
-	choice->seed =
-		sim_answer_seed(said > 0 ? ask->origin : sim_chain_digest(prompt), ask->seed, i % ask->n);
+	uint32_t resumed = request->resumed_tokens;
+	choice->seed = sim_answer_seed(resumed > 0 ? request->origin : sim_chain_digest(prompt),
+		request->seed, i % request->n);
 	lim.natural_tokens = sim_request_natural_tokens(c->w->cfg, choice->seed);
-	lim.natural_tokens -= said < lim.natural_tokens ? said : lim.natural_tokens;
+	lim.natural_tokens -= resumed < lim.natural_tokens ? resumed : lim.natural_tokens;
 	if (script.n > 0)
 		sim_text_script(&choice->start, script);
 	else
 		sim_text_words(&choice->start, choice->seed);
-	if (said > 0 && script.n == 0)
-		CGN_MUST(sim_text_skip(&choice->start, ask->said, NULL, NULL, &said));
+	if (resumed > 0 && script.n == 0)
+		CGN_MUST(sim_text_skip(&choice->start, request->resumed, NULL, NULL, &resumed));
 	choice->text = choice->start;
 	if (!sim_chain_copy(&chain, prompt))
 		return sim_refuse(no, 500, NULL, NULL, "out of memory");
 	bool planned = sim_plan_make(choice->start, &lim, c->w->reader, &chain, &choice->plan);
-	if (ask->is_tool && choice->plan.finish == SIM_FINISH_STOP && choice->plan.stop_index < 0)
+	if (request->is_tool && choice->plan.finish == SIM_FINISH_STOP && choice->plan.stop_index < 0)
 		choice->plan.finish = SIM_FINISH_TOOL;
 	struct enginemodel_job_spec spec = {
 		.prompt_tokens = (uint32_t)prompt->n_tokens,
-		/* it takes a step to find that all was said */
+		/* Even an empty answer takes one step. */
 		.answer_tokens = choice->plan.n_tokens > 0 ? choice->plan.n_tokens : 1,
 		.hashes = chain.hashes,
 		.n_hashes = chain.n,
@@ -458,7 +459,7 @@ static bool start_choice(struct sim_call *c, const struct sim_request *ask, uint
 	if (rc.code == CGN_OVERLOADED)
 		return sim_refuse(no, 503, "queue_full", NULL, "%u sequences wait already (--max-queue)",
 			c->w->cfg->max_queue);
-	/* flags bound max_model_len by the KV memory, so this is a matter of rounding */
+	/* Flags bound max_model_len by the KV memory, so only rounding leads here. */
 	if (rc.code == CGN_TOO_LARGE)
 		return sim_refuse(no, 400, "context_length_exceeded", NULL,
 			"the KV memory can't hold this request");
@@ -473,79 +474,79 @@ static uint32_t fault_limit(const struct sim_verdict *v)
 	return least < NO_LIMIT ? (uint32_t)least : NO_LIMIT;
 }
 
-static bool start_answer(struct sim_call *c, const struct sim_request *ask, struct sim_refusal *no)
+static bool start_answer(struct sim_call *c, const struct sim_request *request, struct sim_refusal *no)
 {
 	struct sim_reply *r = &c->reply;
-	struct cgn_str script = cgn_buf_view(&ask->script);
-	r->api = ask->api;
-	r->stream = ask->stream;
-	r->include_usage = ask->include_usage;
-	r->logprobs = ask->logprobs;
+	struct cgn_str script = cgn_buf_view(&request->script);
+	r->api = request->api;
+	r->stream = request->stream;
+	r->include_usage = request->include_usage;
+	r->logprobs = request->logprobs;
 	r->created = cgn_clock_wall_ms() / 1000;
-	r->model = c->w->team->models[ask->model];
+	r->model = c->w->team->models[request->model];
 	c->limit = fault_limit(&c->verdict);
 	c->truncate = c->verdict.truncate;
-	if (!alloc_choices(c, ask->n_prompts * ask->n))
+	if (!alloc_choices(c, request->n_prompts * request->n))
 		return sim_refuse(no, 500, NULL, NULL, "out of memory");
-	for (uint32_t i = 0; i < ask->n_prompts; i++)
-		r->prompt_tokens += ask->prompts[i].n_tokens;
-	/* Plans walk the ask's script, answers a copy of it that stays. */
+	for (uint32_t i = 0; i < request->n_prompts; i++)
+		r->prompt_tokens += request->prompts[i].n_tokens;
+	/* Plans walk the request's script, answers a copy that stays. */
 	for (uint32_t i = 0; i < r->n_choices; i++) {
-		if (!start_choice(c, ask, i, script, no))
+		if (!start_choice(c, request, i, script, no))
 			return false;
 	}
 	struct cgn_str kept;
-	if (!keep_strings(c, ask, &kept))
+	if (!keep_strings(c, request, &kept))
 		return sim_refuse(no, 500, NULL, NULL, "out of memory");
 	for (uint32_t i = 0; i < r->n_choices && script.n > 0; i++)
 		r->choices[i].start.script = r->choices[i].text.script = kept;
 	return true;
 }
 
-/* ---- what the block store has ---- */
+/* ---- loading from the block store ---- */
 
 static void run_generate(struct sim_call *c);
 
-static void loaded(void *user)
+static void on_loaded(void *user)
 {
 	struct sim_call *c = user;
 	CGN_LIVE(c, CALL_TAG);
-	run_generate(c); /* once more, from its body: a chain is not kept meanwhile */
+	run_generate(c); /* Parse the body again: chains are not kept while the store is asked. */
 }
 
-/* How much of a prompt's blocks the device can use: the last token is always computed. */
-static uint32_t usable(const struct sim_call *c, const struct sim_chain *prompt)
+/* Return how many of the prompt's blocks the device can use; the last token is always computed. */
+static uint32_t usable_blocks(const struct sim_call *c, const struct sim_chain *prompt)
 {
 	uint64_t most = prompt->n_tokens > 0 ? (prompt->n_tokens - 1) / c->w->cfg->block_tokens : 0;
 	return most < prompt->n ? (uint32_t)most : prompt->n;
 }
 
-/* True: the store is being asked for what the device lacks, and |c| goes on later. */
-static bool wait_for_store(struct sim_call *c, const struct sim_request *ask)
+/* Ask the store for the blocks that the device lacks. True when |c| waits for the answer. */
+static bool wait_for_store(struct sim_call *c, const struct sim_request *request)
 {
 	struct sim_load_range wants[SIM_PROMPTS_MAX];
 	if (c->w->store == NULL || c->load != NULL)
 		return false;
-	for (uint32_t i = 0; i < ask->n_prompts; i++) {
-		const struct sim_chain *p = &ask->prompts[i];
-		uint32_t n = usable(c, p),
+	for (uint32_t i = 0; i < request->n_prompts; i++) {
+		const struct sim_chain *p = &request->prompts[i];
+		uint32_t n = usable_blocks(c, p),
 			 found = enginemodel_memory_match(enginemodel_memory_of(c->w->model), p->hashes, n)
 					 .found;
 		wants[i] = (struct sim_load_range){n > 0 ? p->contents->names : NULL, found, n - found};
 	}
-	return sim_load_new(c->w->store, wants, ask->n_prompts, loaded, c, &c->load);
+	return sim_load_new(c->w->store, wants, request->n_prompts, on_loaded, c, &c->load);
 }
 
-/* What came is in the cache as if it had been computed, but for the time it took. */
-static void use_loaded(struct sim_call *c, const struct sim_request *ask)
+/* Put loaded blocks into the device's cache, as if computed except for the time. */
+static void use_loaded(struct sim_call *c, const struct sim_request *request)
 {
 	struct sim_worker *w = c->w;
 	uint32_t from = 0, filled = 0;
 	w->filling = true;
-	for (uint32_t i = 0; c->load != NULL && i < ask->n_prompts; i++) {
-		const struct sim_chain *p = &ask->prompts[i];
+	for (uint32_t i = 0; c->load != NULL && i < request->n_prompts; i++) {
+		const struct sim_chain *p = &request->prompts[i];
 		uint32_t n = sim_load_got(c->load, i, &from);
-		/* else: gone meanwhile, a hole */
+		/* Otherwise blocks before these were evicted meanwhile, which leaves a gap. */
 		if (n > 0 &&
 			enginemodel_memory_match(enginemodel_memory_of(w->model), p->hashes, from).found ==
 				from)
@@ -558,21 +559,21 @@ static void use_loaded(struct sim_call *c, const struct sim_request *ask)
 
 static void run_generate(struct sim_call *c)
 {
-	struct sim_request ask;
+	struct sim_request request;
 	struct sim_refusal no;
 	struct sim_request_env env = {c->w->cfg, &c->w->arena, c->w->reader, cgn_clock_wall_ms() / 1000};
-	bool ok = sim_request_parse(&env, c->route->api, cgn_buf_view(&c->body), &ask, &no),
-	     wait = ok && wait_for_store(c, &ask);
+	bool ok = sim_request_parse(&env, c->route->api, cgn_buf_view(&c->body), &request, &no),
+	     wait = ok && wait_for_store(c, &request);
 	if (wait) {
-		sim_request_fini(&ask);
+		sim_request_fini(&request);
 		cgn_arena_reset(&c->w->arena);
 		return;
 	}
 	if (ok) {
-		use_loaded(c, &ask);
-		ok = start_answer(c, &ask, &no);
+		use_loaded(c, &request);
+		ok = start_answer(c, &request, &no);
 	}
-	sim_request_fini(&ask);
+	sim_request_fini(&request);
 	cgn_arena_reset(&c->w->arena);
 	cgn_buf_fini(&c->body);
 	if (ok) {
@@ -580,7 +581,7 @@ static void run_generate(struct sim_call *c)
 		return;
 	}
 	drop_jobs(c);
-	refuse(c, &no);
+	refuse_call(c, &no);
 }
 
 /* ---- HTTP ---- */
@@ -623,7 +624,7 @@ static const struct route *find_route(struct cgn_str method, struct cgn_str path
 	return NULL;
 }
 
-/* The client's X-Request-Id becomes part of the id, as in vLLM; one that would need escapes does not. */
+/* Make the client's X-Request-Id part of the id, as vLLM does, unless it would need escapes. */
 static void take_id(struct sim_call *c, const struct http_head *h)
 {
 	struct cgn_str given = http_head_get(h, "x-request-id");
@@ -681,7 +682,7 @@ static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_
 		refuse_as(c, 413, "the body is larger than 64 MiB");
 }
 
-/* True when a fault ends it here. */
+/* Apply faults that strike before an answer. True when the request ends here. */
 static bool struck_before(struct sim_call *c)
 {
 	sim_faults_judge(&c->w->faults, &c->verdict);
@@ -753,14 +754,14 @@ static void on_close(struct http_exchange *x, void *user, const struct cgn_err *
 {
 	(void)x;
 	struct sim_call *c = user;
-	if (c == NULL) /* there was no memory for it */
+	if (c == NULL) /* There was no memory for the call. */
 		return;
 	CGN_LIVE(c, CALL_TAG);
 	struct sim_worker *w = c->w;
 	bool jobs = c->unfinished > 0;
 	c->x = NULL;
-	if (c->tour != NULL)
-		sim_gather_forget(c->tour);
+	if (c->gather != NULL)
+		sim_gather_forget(c->gather);
 	sim_load_free(&c->load);
 	if (c->counted)
 		record_end(c, why);
@@ -769,7 +770,7 @@ static void on_close(struct http_exchange *x, void *user, const struct cgn_err *
 	cgn_list_drop(&c->dirty);
 	cgn_list_drop(&c->link);
 	cgn_loop_bury(w->loop, &c->grave, call_free);
-	if (jobs) /* others may have room now */
+	if (jobs) /* Other calls may have room now. */
 		sim_worker_run(w);
 }
 

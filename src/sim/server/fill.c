@@ -25,7 +25,7 @@ bool sim_fill_parse(const struct sim_cfg *cfg, struct cgn_str body, struct sim_f
 	return true;
 }
 
-/* |n| blocks of words that no prompt is likely to say. */
+/* Build a chain of |n| blocks of words that prompts are unlikely to contain. */
 static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, uint32_t vocab,
 	struct enginemodel *m, uint32_t n)
 {
@@ -57,7 +57,7 @@ bool sim_fill_step(struct sim_fill *f, const struct sim_cfg *cfg, unsigned rank,
 		f->full = false;
 	}
 	struct enginemodel_stats stats = enginemodel_stats(m);
-	/* more would evict what was made */
+	/* More blocks would evict the ones just made. */
 	uint32_t room = stats.kv_total - stats.kv_used, most = f->blocks < room ? f->blocks : room;
 	uint32_t before = f->made;
 	while (!f->full && f->made < most && f->made - before < SIM_FILL_BATCH) {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names, types, labels and buckets: vllm/v1/metrics/loggers.py, read at commit 005a810b (v0.10, before its
- * gpu_* names went). */
+/* Names, types, labels and buckets follow vllm/v1/metrics/loggers.py at commit 005a810b (v0.10, before the
+ * removal of the gpu_* names). */
 #include "sim/server/gather.h"
 
-static void family(struct cgn_buf *out, const char *name, const char *type, const char *help)
+static void write_family(struct cgn_buf *out, const char *name, const char *type, const char *help)
 {
 	cgn_buf_fmt(out, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, type);
 }
 
 struct labels {
-	char model[512]; /* escaped */
+	char model[512]; /* Escaped. */
 };
 
-/* vllm:NAME{engine="R",model_name="M"EXTRA} */
-static void sample(struct cgn_buf *out, const struct labels *l, const char *name, unsigned rank,
+/* Append vllm:NAME{engine="R",model_name="M"EXTRA}. */
+static void write_sample(struct cgn_buf *out, const struct labels *l, const char *name, unsigned rank,
 	const char *extra, double v)
 {
 	cgn_buf_fmt(out, "vllm:%s{engine=\"%u\",model_name=\"%s\"%s} %.17g\n", name, rank, l->model, extra,
@@ -72,8 +72,8 @@ static void show_success(const struct labels *l, const struct sim_snapshot *each
 	struct cgn_buf *out)
 {
 	static const char *const reasons[SIM_FINISH_COUNT] = {"stop", "length",
-		NULL /* vLLM: a tool call is a stop */, "abort"};
-	family(out, "request_success_total", "counter", "Count of successfully processed requests.");
+		NULL /* vLLM counts a tool call as a stop. */, "abort"};
+	write_family(out, "request_success_total", "counter", "Count of successfully processed requests.");
 	for (unsigned i = 0; i < n; i++) {
 		for (unsigned f = 0; f < SIM_FINISH_COUNT; f++) {
 			char extra[64];
@@ -82,7 +82,7 @@ static void show_success(const struct labels *l, const struct sim_snapshot *each
 			uint64_t v = each[i].counts.success[f] +
 				(f == SIM_FINISH_STOP ? each[i].counts.success[SIM_FINISH_TOOL] : 0);
 			(void)snprintf(extra, sizeof extra, ",finished_reason=\"%s\"", reasons[f]);
-			sample(out, l, "request_success_total", i, extra, (double)v);
+			write_sample(out, l, "request_success_total", i, extra, (double)v);
 		}
 	}
 }
@@ -91,7 +91,7 @@ static void show_ttft(const struct labels *l, const struct sim_snapshot *each, u
 	struct cgn_buf *out)
 {
 	static const double bounds[SIM_TTFT_N] = SIM_TTFT_BUCKETS;
-	family(out, "time_to_first_token_seconds", "histogram",
+	write_family(out, "time_to_first_token_seconds", "histogram",
 		"Histogram of time to first token in seconds.");
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t sum = 0;
@@ -99,12 +99,13 @@ static void show_ttft(const struct labels *l, const struct sim_snapshot *each, u
 		for (unsigned k = 0; k < SIM_TTFT_N; k++) {
 			sum += each[i].counts.ttft_bucket[k];
 			(void)snprintf(extra, sizeof extra, ",le=\"%g\"", bounds[k]);
-			sample(out, l, "time_to_first_token_seconds_bucket", i, extra, (double)sum);
+			write_sample(out, l, "time_to_first_token_seconds_bucket", i, extra, (double)sum);
 		}
-		sample(out, l, "time_to_first_token_seconds_bucket", i, ",le=\"+Inf\"",
+		write_sample(out, l, "time_to_first_token_seconds_bucket", i, ",le=\"+Inf\"",
 			(double)each[i].counts.ttft_n);
-		sample(out, l, "time_to_first_token_seconds_count", i, "", (double)each[i].counts.ttft_n);
-		sample(out, l, "time_to_first_token_seconds_sum", i, "", each[i].counts.ttft_sum);
+		write_sample(out, l, "time_to_first_token_seconds_count", i, "",
+			(double)each[i].counts.ttft_n);
+		write_sample(out, l, "time_to_first_token_seconds_sum", i, "", each[i].counts.ttft_sum);
 	}
 }
 
@@ -112,15 +113,15 @@ void sim_report_metrics(const struct sim_cfg *cfg, const struct sim_snapshot *ea
 	struct cgn_buf *out)
 {
 	struct labels l;
-	escape_label(&l, cfg->models[0]); /* vLLM: the first served name */
+	escape_label(&l, cfg->models[0]); /* vLLM reports the first served name. */
 	for (size_t r = 0; r < CGN_COUNT(rows); r++) {
-		family(out, rows[r].name, rows[r].type == GAUGE ? "gauge" : "counter", rows[r].help);
+		write_family(out, rows[r].name, rows[r].type == GAUGE ? "gauge" : "counter", rows[r].help);
 		for (unsigned i = 0; i < n; i++)
-			sample(out, &l, rows[r].name, i, "", rows[r].read(&each[i]));
+			write_sample(out, &l, rows[r].name, i, "", rows[r].read(&each[i]));
 	}
 	show_success(&l, each, n, out);
 	show_ttft(&l, each, n, out);
-	family(out, "cache_config_info", "gauge", "Information of the LLMEngine CacheConfig");
+	write_family(out, "cache_config_info", "gauge", "Information of the LLMEngine CacheConfig");
 	for (unsigned i = 0; i < n; i++)
 		cgn_buf_fmt(out,
 			"vllm:cache_config_info{block_size=\"%u\",enable_prefix_caching=\"True\",engine=\"%u\",num_gpu_blocks=\"%u\"} 1\n",
@@ -155,7 +156,7 @@ static void put_publisher(const struct sim_publisher *p, struct cgn_buf *out)
 	sim_put_string(out, cgn_str_of(endpoint));
 }
 
-/* {"rank":0,"next_batch":1,"events":"tcp://...","replay":"","GPU":["..."],"CPU":[],"STORAGE":[]}, */
+/* Append {"rank":0,"next_batch":1,"events":"tcp://...","replay":"","GPU":["..."],"CPU":[],"STORAGE":[]}, */
 void sim_report_blocks(const struct sim_worker *w, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "{\"rank\":%u", w->rank);
@@ -166,7 +167,7 @@ void sim_report_blocks(const struct sim_worker *w, struct cgn_buf *out)
 		size_t empty = out->n;
 		enginemodel_memory_digests(enginemodel_memory_of(w->model), t, put_digest, out);
 		if (out->n > empty)
-			out->n--; /* the last comma */
+			out->n--; /* Remove the last comma. */
 		cgn_buf_char(out, ']');
 	}
 	cgn_buf_putz(out, "},");

@@ -13,15 +13,15 @@ static cgn_nsec virtual_now(const struct sim_worker *w)
 	return (cgn_nsec)((double)(cgn_loop_now(w->loop) - w->began) / w->scale);
 }
 
-/* One batch of events for each step that changed something. */
+/* Publish one batch of events for each step that changed something. */
 static void tell_events(struct sim_worker *w)
 {
 	if (w->publisher != NULL && sim_publisher_flush(w->publisher))
 		(void)enginemodel_reset(w->model, true, true);
 }
 
-/* All steps that are due; without time that is until the device idles. True when it waits for a timer that
- * was set. */
+/* Run all steps that are due; without time scale, until the device is idle. True when it waits for the
+ * timer. */
 static void run_steps(struct sim_worker *w)
 {
 	struct enginemodel_orders orders;
@@ -56,10 +56,10 @@ void sim_worker_run(struct sim_worker *w)
 {
 	CGN_LIVE(w, WORKER_TAG);
 	if (w->running_model)
-		return; /* a callback of ours: the run below goes on anyway */
+		return; /* Called from a callback of run_steps, which continues anyway. */
 	w->running_model = true;
 	run_steps(w);
-	struct cgn_link batch; /* those that pumping makes dirty again wait for the next turn */
+	struct cgn_link batch; /* Calls that become dirty again while being pumped wait for the next turn. */
 	cgn_list_init(&batch);
 	while (!cgn_list_empty(&w->dirty)) {
 		struct cgn_link *l = w->dirty.next;
@@ -184,7 +184,7 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 		m.listener = (struct enginemodel_listener){on_stored, on_moved, on_removed, on_cleared, w};
 	}
 	if (cfg->token_interval_us > 0)
-		m.step_tokens = UINT32_MAX; /* paced: prefill is free */
+		m.step_tokens = UINT32_MAX; /* With a token interval, prefill takes no time. */
 	if (!cgn_ok(enginemodel_new(&m, &w->model)))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %u blocks and a batch of %u", cfg->kv_blocks,
 			cfg->max_batch);
@@ -199,7 +199,7 @@ static CGN_RC start_server(struct sim_worker *w, struct cgn_err *err)
 	bool first = w->rank == 0 || colon == NULL || strncmp(listen, "unix:", 5) == 0;
 	if (first)
 		(void)snprintf(addr, sizeof addr, "%s", listen);
-	else /* the port that the first one got */
+	else /* The port that the first worker got. */
 		(void)snprintf(addr, sizeof addr, "%.*s:%u", (int)(colon - listen), listen, w->team->port);
 	struct http_server_cfg cfg = {
 		.listen = {.addr = addr, .reuse_port = w->team->n > 1},
@@ -217,7 +217,7 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 	cgn_list_init(&w->dirty);
 	w->faults = team->cfg->faults;
 	w->faults.rng = mix64(team->cfg->seed + rank);
-	/* A pace in microseconds is meant as such. */
+	/* A token interval is in real microseconds. */
 	w->scale = team->cfg->token_interval_us > 0 ? 1 : team->cfg->time_scale;
 	cgn_random(&w->id_seed, sizeof w->id_seed);
 	cgn_arena_init(&w->arena, 4 * SIM_BODY_MAX);
@@ -247,7 +247,7 @@ void sim_worker_fini(struct sim_worker *w)
 {
 	if (w->tag != WORKER_TAG)
 		return;
-	sim_store_free(&w->store); /* when it never ran */
+	sim_store_free(&w->store); /* Needed when the worker never ran. */
 	cgn_loop_free(&w->loop);
 	enginemodel_free(&w->model);
 	sim_events_fini(&w->events);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker: one event loop with an HTTP server and a simulated device of its own (a data-parallel rank, as vLLM
- * would call it). All of it belongs to its loop; other workers are reached by tours (tour.h). */
+/* worker: one event loop with its own HTTP server and simulated device (a data-parallel rank in vLLM's
+ * terms). A worker belongs to its loop; other workers are reached with sim_gather_start. */
 #pragma once
 #include "io/http/http.h"
 #include "io/loop/loop.h"
@@ -19,22 +19,22 @@
 #define SIM_TTFT_N 22
 
 struct sim_counts {
-	uint64_t requests;                  /* for an answer, all routes */
-	uint64_t success[SIM_FINISH_COUNT]; /* choices by how they ended; abort: the client went */
-	/* requests: answered in full, left by the client, answered 4xx or 5xx, struck */
+	uint64_t requests;                  /* Requests for an answer, all routes. */
+	uint64_t success[SIM_FINISH_COUNT]; /* Choices by finish reason; abort: the client closed. */
+	/* Requests answered in full, closed by the client, answered with 4xx or 5xx, ended by a fault. */
 	uint64_t completed, aborted, refused, faulted;
 	uint64_t ttft_bucket[SIM_TTFT_N + 1], ttft_n;
 	double ttft_sum;
-	uint32_t open; /* requests for an answer that are not over */
+	uint32_t open; /* Requests for an answer that are not finished. */
 };
 
 #define SIM_RECENT 64
-struct sim_finished_request { /* how one request ended */
+struct sim_finished_request { /* The end of one request. */
 	char id[112];
-	const char *how;   /* "completed", "aborted", "cut" */
-	uint64_t ended_ms; /* Unix time */
-	uint64_t after_us; /* since it came */
-	uint64_t tokens;   /* sent, or given when not streamed */
+	const char *how;   /* "completed", "aborted", "cut". */
+	uint64_t ended_ms; /* Unix time. */
+	uint64_t after_us; /* Time since its arrival. */
+	uint64_t tokens;   /* Tokens sent, or given when not streamed. */
 };
 
 struct sim_team;
@@ -48,20 +48,20 @@ struct sim_worker {
 	struct http_server *server;
 	struct enginemodel *model;
 	struct cgn_timer step_timer;
-	struct cgn_post again; /* the next turn goes on pumping (chunk_per_write) */
+	struct cgn_post again; /* Continues pumping in the next turn (chunk_per_write). */
 	bool again_posted, running_model;
-	bool stopping; /* only what is on its way comes by */
-	double scale;  /* real time per virtual time; 0: none */
+	bool stopping; /* Runs only what is under way. */
+	double scale;  /* Real time per virtual time; 0: no waiting. */
 	cgn_nsec began, virtual_now;
-	struct cgn_arena arena; /* of the request being parsed */
-	struct cgn_buf scratch; /* of the event or body being written */
+	struct cgn_arena arena; /* For the request being parsed. */
+	struct cgn_buf scratch; /* For the event or body being written. */
 	struct sim_faults faults;
-	struct sim_reader *reader; /* NULL: the arithmetic vocabulary */
+	struct sim_reader *reader; /* NULL: the computed vocabulary. */
 	struct sim_events events;
-	struct sim_publisher *publisher;  /* NULL: no KV events */
-	struct sim_store *store;          /* NULL: none */
-	struct enginemodel_listener tell; /* events, which the store's listener hands on to */
-	bool filling;                     /* what is stored now was not computed */
+	struct sim_publisher *publisher;  /* NULL: no KV events. */
+	struct sim_store *store;          /* NULL: none. */
+	struct enginemodel_listener tell; /* Listener of the events, called by the store's listener. */
+	bool filling;                     /* Blocks that become cached now were not computed. */
 	struct cgn_link calls, dirty;
 	uint64_t id_seed, id_count;
 	struct sim_counts counts;
@@ -69,30 +69,29 @@ struct sim_worker {
 	uint64_t n_past;
 };
 
-/* What all workers share; written before they start, except where atomics say otherwise. */
+/* State shared by all workers; written before they start, except for atomics. */
 struct sim_team {
 	const struct sim_cfg *cfg;
 	struct sim_worker *workers;
 	unsigned n;
-	unsigned port; /* that all listen on */
+	unsigned port; /* Port that all workers listen on. */
 	cgn_nsec started;
-	struct cgn_str *models;  /* quoted JSON of each name */
-	struct sim_vocab *vocab; /* NULL: the arithmetic one */
+	struct cgn_str *models;  /* Quoted JSON of each name. */
+	struct sim_vocab *vocab; /* NULL: the computed vocabulary. */
 };
 
-/* On the worker's own loop (or before it runs). */
+/* Call on the worker's loop, or before it runs. */
 CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned rank, struct cgn_err *err);
-void sim_worker_stop(struct sim_worker *w); /* cuts what is open; the loop can end */
-void sim_worker_fini(struct sim_worker *w); /* after its loop ended */
-/* Let the device do what it would have done by now, and send what it gave. Safe to call from anywhere on the
- * loop. */
+void sim_worker_stop(struct sim_worker *w); /* Cut open requests, so that the loop can end. */
+void sim_worker_fini(struct sim_worker *w); /* Call after the worker's loop ended. */
+/* Run the device up to the current time and send what it produced. May be called anywhere on the loop. */
 void sim_worker_run(struct sim_worker *w);
-/* 32 hexadecimal digits, unlike any other. */
+/* Write a unique id of 32 hexadecimal digits. */
 void sim_worker_new_id(struct sim_worker *w, char out[33]);
 
 /* call.c */
 extern const struct http_server_ops sim_call_ops;
 void sim_call_progress(
-	const struct enginemodel_progress *g); /* bookkeeping alone: closes and frees nothing */
+	const struct enginemodel_progress *g); /* Records progress; closes and frees nothing. */
 void sim_call_pump(struct sim_call *c);
 struct sim_call *sim_call_of_dirty(struct cgn_link *l);

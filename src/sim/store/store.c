@@ -14,20 +14,20 @@
 
 _Static_assert(SIM_LOAD_MAX <= KVCLIENT_MAX_KEYS, "one call");
 
-struct waiting { /* to be put */
+struct waiting { /* A block waiting to be put. */
 	struct digest name;
 	uint32_t model;
 };
 struct put {
 	struct sim_store *store;
-	struct put *next; /* free ones */
+	struct put *next; /* Next in the list of free ones. */
 };
 
 struct sim_store {
 	uint32_t tag;
 	struct sim_store_cfg cfg;
 	struct kvclient *client;
-	struct waiting *queue; /* a ring of SIM_STORE_QUEUE */
+	struct waiting *queue; /* Ring of SIM_STORE_QUEUE. */
 	uint32_t first, n;
 	struct put puts[SIM_STORE_PUTS], *free_puts;
 	uint32_t under_way;
@@ -71,7 +71,7 @@ bool sim_store_value_matches(const struct digest *name, const struct iovec *iov,
 	return true;
 }
 
-/* ---- coming and going ---- */
+/* ---- connection ---- */
 
 static void pump_puts(struct sim_store *s);
 
@@ -143,7 +143,7 @@ struct sim_store_stats sim_store_stats(const struct sim_store *s)
 	return stats;
 }
 
-/* ---- putting ---- */
+/* ---- puts ---- */
 
 static void put_done(void *user, const struct kvclient_answer *a)
 {
@@ -175,7 +175,7 @@ static bool put_one(struct sim_store *s, const struct waiting *w)
 	return true;
 }
 
-/* One is always allowed to be under way. */
+/* True when another put may start. One put may always be in flight. */
 static bool has_room(const struct sim_store *s)
 {
 	return s->free_puts != NULL && (s->under_way + 1) * (uint64_t)s->cfg.block_bytes <= SIM_STORE_BYTES;
@@ -206,15 +206,15 @@ void sim_store_put(struct sim_store *s, const struct enginemodel_run *run)
 	pump_puts(s);
 }
 
-/* ---- loading ---- */
+/* ---- loads ---- */
 
-struct part {                    /* of one want */
-	uint32_t from, first, n; /* first: of the keys; n shrinks to what is there */
+struct part {                    /* Blocks of one range. */
+	uint32_t from, first, n; /* |first| indexes the keys; |n| shrinks to the number of blocks found. */
 };
 struct get {
 	struct sim_load *load;
-	struct kvclient_call *call; /* NULL: none */
-	uint32_t part, at;          /* key */
+	struct kvclient_call *call; /* NULL: none. */
+	uint32_t part, at;          /* Part and key of this call. */
 };
 struct sim_load {
 	uint32_t tag;
@@ -223,7 +223,7 @@ struct sim_load {
 	void *user;
 	struct kvclient_call *lookup;
 	struct get gets[SIM_LOAD_GETS];
-	uint32_t under_way, n_parts, n_keys, at_part, at; /* next to get: at |at| of the part |at_part| */
+	uint32_t under_way, n_parts, n_keys, at_part, at; /* |at_part| and |at|: the next block to read. */
 	struct part *parts;
 	struct block_key *keys;
 	uint8_t *tiers;
@@ -262,7 +262,7 @@ uint32_t sim_load_got(const struct sim_load *load, uint32_t i, uint32_t *from)
 
 static void pump_gets(struct sim_load *load);
 
-/* The fastest tier that has it. */
+/* Return the fastest of the tiers that have the block. */
 static enum block_tier tier_of(unsigned tiers)
 {
 	enum block_tier t = BLOCK_RAM;
@@ -279,7 +279,7 @@ static bool is_right(const struct get *g, const struct kvclient_lease *lease)
 		sim_store_value_matches(&g->load->keys[g->at].digest, iov, n);
 }
 
-static void got(void *user, const struct kvclient_answer *a)
+static void on_got(void *user, const struct kvclient_answer *a)
 {
 	struct get *g = user;
 	struct sim_load *load = g->load;
@@ -298,7 +298,7 @@ static void got(void *user, const struct kvclient_answer *a)
 		cgn_log(ERROR, "sim.kv_wrong", F_U64("digest", digest_short(&load->keys[g->at].digest)),
 			F_STR("then", "the block is computed"));
 	if (!right && g->at - p->first < p->n)
-		p->n = g->at - p->first; /* what comes behind is of no use */
+		p->n = g->at - p->first; /* Blocks behind a failed one are useless. */
 	pump_gets(load);
 }
 
@@ -311,7 +311,8 @@ static struct get *free_get(struct sim_load *load)
 	return NULL;
 }
 
-/* Without the next block of a stretch all that is left of it has to be computed. */
+/* Return the number of blocks that must be computed when the part's next block is missing: the rest of its
+ * range. */
 static uint32_t worth_of(const struct sim_load *load, const struct part *p)
 {
 	double ms = load->store->cfg.block_ms * (p->n - load->at);
@@ -329,7 +330,7 @@ static void pump_gets(struct sim_load *load)
 			continue;
 		}
 		*g = (struct get){.load = load, .part = load->at_part, .at = p->first + load->at};
-		if (cgn_ok(kvclient_get(load->store->client, &load->keys[g->at], worth_of(load, p), got, g,
+		if (cgn_ok(kvclient_get(load->store->client, &load->keys[g->at], worth_of(load, p), on_got, g,
 			    &g->call, NULL))) {
 			load->under_way++;
 			load->at++;

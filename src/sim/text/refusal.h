@@ -5,7 +5,7 @@
 
 struct sim_refusal {
 	int status;
-	const char *type, *code, *param; /* static; code and param may be NULL */
+	const char *type, *code, *param; /* Static; |code| and |param| may be NULL. */
 	char msg[400];
 };
 

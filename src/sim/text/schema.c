@@ -9,7 +9,7 @@ struct fill {
 	uint64_t *rng;
 	struct cgn_arena *a;
 	struct json_out *o;
-	unsigned depth, values; /* values: written so far, against schemas that multiply */
+	unsigned depth, values; /* |values|: written so far, as a bound for schemas that multiply. */
 };
 #define VALUES_MAX 4096
 #define ITEMS_MAX  64
@@ -34,7 +34,7 @@ static void fill_number(struct fill *f, struct json_val schema)
 	*f->rng = mix64(*f->rng + 1);
 	int64_t low = (int64_t)(least < -1e15 ? -1e15 : least > 1e15 ? 1e15 : least);
 	int64_t high = (int64_t)(most < -1e15 ? -1e15 : most > 1e15 ? 1e15 : most);
-	low += (double)low < least; /* casting went toward zero */
+	low += (double)low < least; /* The cast rounded toward zero. */
 	uint64_t span = high > low ? (uint64_t)(high - low) + 1 : 1;
 	json_put_i64(f->o, low + (int64_t)(*f->rng % span));
 }
@@ -69,7 +69,7 @@ static void fill_object(struct fill *f, struct json_val schema)
 	json_close(f->o, '}');
 }
 
-/* "#/$defs/Name", the only kind that libraries generate. */
+/* Follow "#/$defs/Name", the only kind of reference that libraries generate. */
 static bool follow_ref(struct fill *f, struct json_val *schema)
 {
 	struct cgn_str ref = json_get_str(*schema, "$ref", f->a);
@@ -95,7 +95,7 @@ static bool first_of(struct json_val schema, const char *key, struct json_val *o
 	return json_next_elem(&it, out);
 }
 
-/* The value is spelt out: const, enum. */
+/* Write the value of a schema with const or enum. */
 static bool fill_given(struct fill *f, struct json_val schema)
 {
 	struct json_val given;

@@ -7,7 +7,7 @@
 #include "sim/text/vocab.h"
 
 struct word {
-	const char *lower, *upper; /* both with a space in front */
+	const char *lower, *upper; /* Both begin with a space. */
 	uint8_t n;
 };
 
@@ -18,7 +18,7 @@ static const struct word words[] = {
 };
 _Static_assert(sizeof words / sizeof words[0] == 128, "a draw is a mask");
 
-static uint64_t draw(uint64_t *rng)
+static uint64_t draw_next(uint64_t *rng)
 {
 	return mix_splitmix(rng);
 }
@@ -35,9 +35,9 @@ void sim_text_script(struct sim_text *t, struct cgn_str script)
 
 static struct cgn_str next_word(struct sim_text *t)
 {
-	uint64_t r = draw(&t->rng);
+	uint64_t r = draw_next(&t->rng);
 	const struct word *w = &words[r & 127];
-	if (t->words_left == 1) { /* the full stop */
+	if (t->words_left == 1) { /* The full stop. */
 		t->words_left = 0;
 		return CGN_STR(".");
 	}
@@ -84,11 +84,11 @@ bool sim_text_next(struct sim_text *t, struct cgn_str *piece, uint32_t *id)
 	return true;
 }
 
-bool sim_text_skip(struct sim_text *t, struct cgn_str said, struct sim_reader *reader,
+bool sim_text_skip(struct sim_text *t, struct cgn_str resumed, struct sim_reader *reader,
 	struct sim_chain *chain, uint32_t *n)
 {
 	struct sim_text walk = *t, last = *t;
-	struct cgn_str rest = said, piece;
+	struct cgn_str rest = resumed, piece;
 	uint32_t id = 0, whole = 0;
 	while (rest.n > 0) {
 		last = walk;
@@ -116,7 +116,7 @@ size_t sim_text_phrase(uint64_t *rng, unsigned n, char *out, size_t cap)
 {
 	size_t at = 0;
 	for (unsigned i = 0; i < n; i++) {
-		const struct word *w = &words[draw(rng) & 127];
+		const struct word *w = &words[draw_next(rng) & 127];
 		size_t skip = i == 0 ? 1 : 0;
 		if (w->n - skip > cap - at)
 			break;
@@ -145,7 +145,8 @@ const char *sim_finish_name(enum sim_finish f)
 	return names[f];
 }
 
-/* The first stop string that |text| holds and that ends within its last |fresh| bytes; its place in |*at|. */
+/* Return the index of the first stop string in |text| that ends within the last |fresh| bytes, and its offset
+ * in |*at|. */
 static int find_stop(struct cgn_str text, size_t fresh, const struct sim_limits *lim, size_t *at)
 {
 	int found = -1;
@@ -174,7 +175,7 @@ static bool plan_stopped(struct cgn_buf *seen, struct cgn_str piece, const struc
 	if (out->stop_index < 0)
 		return false;
 	size_t bytes = at + (lim->keep_stop ? lim->stops[out->stop_index].n : 0);
-	out->text_bytes = bytes > lim->said.n ? bytes - lim->said.n : 0;
+	out->text_bytes = bytes > lim->resumed.n ? bytes - lim->resumed.n : 0;
 	return true;
 }
 
@@ -191,7 +192,7 @@ bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct si
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf seen = {0};
 	*out = (struct sim_plan){.stop_index = -1};
-	cgn_buf_str(&seen, lim->said);
+	cgn_buf_str(&seen, lim->resumed);
 	while (!plan_over(&text, lim, out)) {
 		struct cgn_str piece;
 		uint32_t id = 0;

@@ -9,7 +9,7 @@
 #define DIGITS_AT 256U
 #define WORDS_AT  1366U
 #define WORD_MAX  5
-#define WORD_IDS  12356630U /* 26 + 26^2 + ... + 26^5: one variant of words */
+#define WORD_IDS  12356630U /* 26 + 26^2 + ... + 26^5: one variant of words. */
 
 enum { WORD_SPACE = 1, WORD_CAPITAL = 2 };
 
@@ -36,7 +36,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* |at| is where the letters begin: 0, or 1 behind a space. */
+/* Cut one word; its letters begin at |at|: 0, or 1 behind a space. */
 static inline size_t cut_word(struct cgn_str s, size_t at, uint32_t *id)
 {
 	uint32_t variant = (at > 0 ? WORD_SPACE : 0U) | (is_upper(s.p[at]) ? WORD_CAPITAL : 0U);
@@ -64,9 +64,9 @@ static size_t cut_digits(struct cgn_str s, uint32_t *id)
 	return n;
 }
 
-static inline size_t cut(struct cgn_str s, uint32_t *id)
+static inline size_t cut_token(struct cgn_str s, uint32_t *id)
 {
-	size_t at = s.p[0] == ' ' && s.n > 1; /* most tokens are a word behind a space */
+	size_t at = s.p[0] == ' ' && s.n > 1; /* Most tokens are a word behind a space. */
 	if (is_letter(s.p[at]))
 		return cut_word(s, at, id);
 	if (is_digit(s.p[0]))
@@ -79,7 +79,7 @@ struct cgn_str sim_token_cut(struct cgn_str *rest, uint32_t *id)
 {
 	CGN_MUST(rest->n > 0);
 	struct cgn_str s = *rest;
-	size_t n = cut(s, id);
+	size_t n = cut_token(s, id);
 	*rest = (struct cgn_str){s.p + n, s.n - n};
 	return (struct cgn_str){s.p, n};
 }
@@ -147,7 +147,7 @@ void sim_chain_init(struct sim_chain *c, const struct sim_chain_cfg *cfg)
 	c->root = mix64(sim_hash(cfg->model) + 3 * sim_hash(cfg->salt));
 	c->model = cfg->model_index;
 	c->salt = cfg->salt;
-	if (c->keep) /* a LoRA is a model of its own here */
+	if (c->keep) /* A LoRA counts as a model here. */
 		c->last = digest_chain_root(cfg->model, CGN_STR(""), cfg->salt);
 }
 
@@ -169,7 +169,7 @@ static bool grow_array(void *at, size_t n, size_t size)
 	return grown != NULL;
 }
 
-/* Room for |cap| blocks, what is in them included. */
+/* Make room for |cap| blocks in total. */
 static bool chain_grow(struct sim_chain *c, uint32_t cap)
 {
 	struct enginemodel_contents *t = c->contents;
@@ -201,7 +201,7 @@ static bool contents_begin(struct sim_chain *c)
 	return true;
 }
 
-/* |id| goes into the block that is being filled. */
+/* Add |id| to the contents of the block being filled. */
 static bool contents_add(struct sim_chain *c, uint32_t id)
 {
 	if (c->contents == NULL && !contents_begin(c))
@@ -212,7 +212,7 @@ static bool contents_add(struct sim_chain *c, uint32_t id)
 	block[c->in_block] = id;
 	if (c->in_block + 1 < c->block_tokens)
 		return true;
-	/* little-endian, as every host we build for */
+	/* Little-endian, as all supported hosts. */
 	struct cgn_str bytes = {(const char *)block, c->block_tokens * sizeof *block};
 	c->last = digest_chain_next(&c->last, bytes);
 	c->contents->digests[c->n] = digest_short(&c->last);
@@ -251,13 +251,13 @@ void sim_chain_text(struct sim_chain *c, struct cgn_str text)
 {
 	while (text.n > 0) {
 		uint32_t id = 0;
-		size_t n = cut(text, &id);
+		size_t n = cut_token(text, &id);
 		text = (struct cgn_str){text.p + n, text.n - n};
 		sim_chain_add(c, id);
 	}
 }
 
-/* The marker that |text| begins with, 0 when it begins with none. */
+/* Return the marker that |text| begins with; 0: none. */
 static uint32_t marker_at(struct cgn_str text, size_t *n)
 {
 	for (uint32_t i = 0; i < CGN_COUNT(markers); i++) {
@@ -286,7 +286,7 @@ void sim_chain_marked(struct sim_chain *c, struct cgn_str text)
 	sim_chain_text(c, text);
 }
 
-/* No more of them than tokens that are kept allow. */
+/* Record an image, as long as kept tokens allow. */
 static void note_image(struct sim_chain *c, uint64_t hash)
 {
 	if (c->contents == NULL && !contents_begin(c)) {

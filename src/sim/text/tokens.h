@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokens: the simulator's tokenizer and the hash chain over its tokens. Pure.
  *
- * The vocabulary is arithmetic, not a table, so that any text round-trips exactly and about four bytes of
- * English make a token:
+ * The vocabulary is computed, not a table: any text round-trips exactly, and about four bytes of English make
+ * a token:
  *   [0, 256) one byte
  *   [256, 1366) one to three decimal digits
- *   [1366, 49427886) one to five ASCII letters, the first maybe upper case, the rest lower case, maybe with
- *   one space in front
- *   [50000000, ...) markers of the chat template and image patches; no text becomes one Cutting is greedy
- *   from the left: a longer word is several tokens of five letters. */
+ *   [1366, 49427886) one to five ASCII letters, lower case but for an optional first capital, with an
+ *   optional space in
+ *   front
+ *   [50000000, ...) markers of the chat template and image patches, never part of a text
+ *
+ * Cutting is greedy from the left: a longer word is several tokens of five letters. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,54 +27,55 @@ enum sim_marker {
 	SIM_TOK_ASSISTANT,
 	SIM_TOK_TOOL,
 	SIM_TOK_END,
-	SIM_TOK_PATCH_0, /* an image is SIM_IMAGE_TOKENS of these */
+	SIM_TOK_PATCH_0, /* An image is SIM_IMAGE_TOKENS of these. */
 	SIM_TOK_LAST = SIM_TOK_PATCH_0 + 0xffff,
 };
 #define SIM_TOKEN_TEXT_MAX 16
-#define SIM_IMAGE_TOKENS   256 /* a 512 x 512 picture in 32 x 32 patches */
+#define SIM_IMAGE_TOKENS   256 /* A 512 x 512 image in 32 x 32 patches. */
 
-/* Cut one token off the front of |*rest|; returns its text (a part of |*rest|) and |*id|. |*rest| must not be
- * empty. */
+/* Cut one token off the front of |*rest|, which must not be empty. Returns its text, a part of |*rest|, and
+ * |*id|. */
 struct cgn_str sim_token_cut(struct cgn_str *rest, uint32_t *id);
-/* The bytes of |id| into |out|; returns how many, 0 when there is no such token. */
+/* Write the bytes of |id| into |out|. Returns their number, 0 when there is no such token. */
 size_t sim_token_text(uint32_t id, char out[SIM_TOKEN_TEXT_MAX]);
-/* Some word, a function of |draw|. */
+/* Return a word as a function of |draw|. */
 uint32_t sim_token_any(uint64_t draw);
 
-/* A chain over tokens. Two results at once: a hash of each full block that names its whole prefix (rooted in
- * model and salt: what the prefix cache is keyed by), and a digest of the tokens alone (what the answer's
- * text is a function of). 64 bits, not cryptographic: it guards a simulated cache. Bounded: beyond
- * |max_tokens| tokens are counted and no longer kept. */
+/* A chain over tokens with two results: a hash of each full block and its prefix, rooted in model and salt
+ * (the key of the prefix cache); and a digest of the tokens alone (the seed of the answer). 64 bits, not
+ * cryptographic, which is enough for a simulated cache. Tokens beyond |max_tokens| are counted and not
+ * kept. */
 struct sim_chain {
-	uint64_t *hashes; /* owned; n of them, cap allocated */
+	uint64_t *hashes; /* Owned; n of them, cap allocated. */
 	uint32_t n, cap;
 	uint32_t block_tokens, in_block;
 	uint64_t n_tokens, max_tokens;
 	uint64_t root, digest, part;
-	bool keep;                             /* contents too */
-	struct enginemodel_contents *contents; /* owned; NULL until the first token */
-	struct digest last;                    /* of the last full block, the root before */
+	bool keep;                             /* Keep contents too. */
+	struct enginemodel_contents *contents; /* Owned; NULL until the first token. */
+	/* Digest of the last full block; of the root before the first one. */
+	struct digest last;
 	uint32_t model;
-	struct cgn_str salt; /* borrowed, until the first token */
-	bool no_memory;      /* sticky */
+	struct cgn_str salt; /* Borrowed until the first token. */
+	bool no_memory;      /* Sticky. */
 };
 struct sim_chain_cfg {
-	struct cgn_str model, salt; /* borrowed until the chain has its first token */
+	struct cgn_str model, salt; /* Borrowed until the chain has its first token. */
 	uint32_t model_index, block_tokens;
 	uint64_t max_tokens;
-	bool keep; /* the contents of full blocks, for events and digests */
+	bool keep; /* Keep the contents of full blocks, for events and digests. */
 };
 void sim_chain_init(struct sim_chain *c, const struct sim_chain_cfg *cfg);
 void sim_chain_fini(struct sim_chain *c);
 void sim_chain_add(struct sim_chain *c, uint32_t id);
 void sim_chain_text(struct sim_chain *c, struct cgn_str text);
-/* The same, but what reads like a marker ("<|user|>") is one. */
+/* Add a text in which markers ("<|user|>") become marker tokens. */
 void sim_chain_marked(struct sim_chain *c, struct cgn_str text);
-/* SIM_IMAGE_TOKENS patches that depend on the picture's |source| (its URL or data). */
+/* Add SIM_IMAGE_TOKENS patches that depend on the image's |source| (its URL or data). */
 void sim_chain_image(struct sim_chain *c, struct cgn_str source);
-/* A function of all tokens added so far, model and salt left out. */
+/* Return a digest of all tokens so far, independent of model and salt. */
 uint64_t sim_chain_digest(const struct sim_chain *c);
-/* An independent copy with room to grow; false when out of memory. */
+/* Make an independent copy with room to grow; false when out of memory. */
 bool sim_chain_copy(struct sim_chain *to, const struct sim_chain *from);
 
 uint64_t sim_hash(struct cgn_str s);

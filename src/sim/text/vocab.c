@@ -13,7 +13,7 @@
 struct sim_vocab {
 	uint32_t tag;
 	struct tokenizer *tokenizer;
-	struct template *template; /* NULL: none */
+	struct template *template; /* NULL: none. */
 	enum prompt_format format;
 	struct cgn_buf bos, eos;
 	struct vocab_texts texts;
@@ -23,11 +23,11 @@ struct sim_reader {
 	uint32_t tag;
 	const struct sim_vocab *v;
 	struct tokenizer_work *work;
-	struct tokenizer_ids ids; /* of the text at hand */
+	struct tokenizer_ids ids; /* Ids of the text being encoded. */
 	struct cgn_buf text;
 };
 
-/* "<s>", or {"content": "<s>", ...}. */
+/* Append a special token: "<s>", or {"content": "<s>", ...}. */
 static void take_special(struct json_val root, const char *key, struct cgn_buf *out)
 {
 	struct json_val v;
@@ -36,7 +36,7 @@ static void take_special(struct json_val root, const char *key, struct cgn_buf *
 		json_str_to(v, out);
 }
 
-/* A string, or a list of {"name", "template"} of which "default" counts. */
+/* Append the chat template: a string, or the entry "default" of a list of {"name", "template"}. */
 static bool take_source(struct json_val root, struct cgn_buf *out)
 {
 	struct json_val v, each, name;
@@ -158,7 +158,7 @@ const struct sim_vocab *sim_reader_vocab(const struct sim_reader *r)
 	return r->v;
 }
 
-static bool render(struct sim_reader *r, const struct prompt *p, uint64_t now, struct cgn_buf *out,
+static bool render_prompt(struct sim_reader *r, const struct prompt *p, uint64_t now, struct cgn_buf *out,
 	struct sim_refusal *no)
 {
 	const struct sim_vocab *v = r->v;
@@ -181,7 +181,7 @@ static bool render(struct sim_reader *r, const struct prompt *p, uint64_t now, s
 	return sim_refuse(no, 400, "invalid_value", "messages", "the chat template: %s", err.msg);
 }
 
-/* In its own store, where a closing bracket takes the last one's place. */
+/* Remove the last message in place: a closing bracket replaces it. */
 static void drop_last(struct prompt *p)
 {
 	struct json_val each, last = {0};
@@ -190,7 +190,7 @@ static void drop_last(struct prompt *p)
 	size_t at = last.raw.p != NULL ? (size_t)(last.raw.p - p->messages.raw.p) : 1;
 	while (at > 1 && p->messages.raw.p[at - 1] != ',')
 		at--;
-	at -= at > 1; /* and the comma */
+	at -= at > 1; /* The comma too. */
 	p->store.p[(size_t)(p->messages.raw.p - p->store.p) + at] = ']';
 	p->messages.raw.n = at + 1;
 	p->add_generation_prompt = true;
@@ -209,7 +209,7 @@ static bool read_chat(struct sim_reader *r, enum prompt_api api, struct json_val
 			"no chat template: start with --chat-template, or ask /v1/completions");
 	if (but_last)
 		drop_last(p);
-	return render(r, p, now, out, no);
+	return render_prompt(r, p, now, out, no);
 }
 
 bool sim_reader_render(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now,
@@ -237,8 +237,8 @@ void sim_reader_strip(struct sim_reader *r, struct cgn_buf *text)
 		cgn_buf_eat(text, bos.n);
 }
 
-/* |flags|: tokenizer.h's. */
-static bool encode(struct sim_reader *r, struct cgn_str text, unsigned flags, struct sim_chain *c,
+/* Add the tokens of |text| to the chain; |flags| are those of tokenizer.h. */
+static bool encode_text(struct sim_reader *r, struct cgn_str text, unsigned flags, struct sim_chain *c,
 	struct sim_refusal *no)
 {
 	struct cgn_err err = {0};
@@ -251,7 +251,7 @@ static bool encode(struct sim_reader *r, struct cgn_str text, unsigned flags, st
 	return true;
 }
 
-/* Where a medium stands for itself: PROMPT_MEDIUM and the digest's digits. */
+/* Find the next placeholder of a medium: PROMPT_MEDIUM and the digits of its digest. */
 static bool cut_medium(struct cgn_str *rest, struct cgn_str *before, struct cgn_str *medium)
 {
 	for (size_t at = 0; at < rest->n;) {
@@ -278,12 +278,12 @@ static bool encode_chat(struct sim_reader *r, const struct prompt *p, struct sim
 	unsigned head = p->add_specials ? TOKENIZER_HEAD : 0U, tail = p->add_specials ? TOKENIZER_TAIL : 0U;
 	struct cgn_str rest = cgn_buf_view(&r->text), before, medium;
 	for (size_t i = 0; i < p->n_media && cut_medium(&rest, &before, &medium); i++) {
-		if (!encode(r, before, head, c, no))
+		if (!encode_text(r, before, head, c, no))
 			return false;
 		sim_chain_image(c, medium);
 		head = TOKENIZER_CONTINUED;
 	}
-	return encode(r, rest, head | tail, c, no);
+	return encode_text(r, rest, head | tail, c, no);
 }
 
 bool sim_reader_chat(struct sim_reader *r, enum prompt_api api, struct json_val body, uint64_t now,
@@ -303,7 +303,7 @@ bool sim_reader_text(struct sim_reader *r, struct cgn_str text, bool specials, s
 	struct sim_refusal *no)
 {
 	CGN_LIVE(r, READER_TAG);
-	return encode(r, text, specials ? TOKENIZER_SPECIALS : 0U, c, no);
+	return encode_text(r, text, specials ? TOKENIZER_SPECIALS : 0U, c, no);
 }
 
 uint32_t sim_reader_word(struct sim_reader *r, struct cgn_str piece)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two walks over the file: one to find each id's text, one in the order of ids to lay the bytes out. */
+/* Walk the file twice: first to find the text of each id, then to write the bytes in the order of ids. */
 #include <stdlib.h>
 
 #include "base/codec/codec.h"
 #include "sim/text/vocab_priv.h"
 
 struct entry {
-	struct cgn_str quoted; /* of the file, a JSON string; p == NULL: no such id */
+	struct cgn_str quoted; /* JSON string of the file; p == NULL: no such id. */
 	bool added;
 };
 
@@ -29,8 +29,8 @@ static bool names_byte_level(struct json_val decoder)
 	return false;
 }
 
-/* GPT-2's table the other way round: printable bytes stand for themselves, the others are counted from
- * U+0100. -1: stands for none. */
+/* Invert GPT-2's table: printable bytes stand for themselves, the others are numbered from U+0100. -1: not in
+ * the table. */
 static int byte_of(uint32_t c)
 {
 	uint32_t next = 256;
@@ -43,7 +43,7 @@ static int byte_of(uint32_t c)
 	return -1;
 }
 
-/* The next character of valid UTF-8. */
+/* Return the next character of valid UTF-8. */
 static uint32_t next_char(struct cgn_str *s)
 {
 	const uint8_t *p = (const uint8_t *)s->p;

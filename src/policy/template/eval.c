@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template eval: expressions. What goes to the output is sent there piece by piece ("a" + b + "c" is never
- * one string). */
+/* template eval: expressions. Output is emitted piece by piece ("a" + b + "c" never becomes one string). */
 #include "template_priv.h"
 
 static bool find_in(struct vm *vm, struct value v, struct cgn_str name, struct value *out, bool *found)
@@ -66,7 +65,7 @@ static bool item_by_index(struct vm *vm, struct value v, int64_t i, struct value
 	return true;
 }
 
-/* v["key"]: the key before the method of that name. */
+/* v["key"]: the key takes precedence over the method of that name. */
 static bool item_by_name(struct vm *vm, struct value v, struct cgn_str name, struct value *out)
 {
 	bool found;
@@ -165,7 +164,7 @@ static bool push_arg(struct vm *vm, struct args *args, struct cgn_str name, stru
 	return true;
 }
 
-static bool spread(struct vm *vm, struct value v, bool named, struct args *args)
+static bool args_spread(struct vm *vm, struct value v, bool named, struct args *args)
 {
 	struct value items;
 	if (named ? v.kind != V_DICT : v.kind != V_LIST && v.kind != V_DICT && !is_str(v))
@@ -190,7 +189,7 @@ static bool spread(struct vm *vm, struct value v, bool named, struct args *args)
 bool eval_args(struct vm *vm, const struct node *list, struct args *out)
 {
 	*out = (struct args){vm->stack + vm->sp, 0, 0};
-	for (int named = 0; named < 2; named++) /* positional ones first, as Python evaluates them */
+	for (int named = 0; named < 2; named++) /* Positional arguments first, as Python evaluates them. */
 		for (const struct node *n = list; n != NULL; n = n->next) {
 			struct value v;
 			if ((n->kind == N_NAMED || n->kind == N_SPREAD_NAMED) != (named == 1))
@@ -198,7 +197,7 @@ bool eval_args(struct vm *vm, const struct node *list, struct args *out)
 			if (!eval(vm, n->a, &v))
 				return false;
 			bool spreads = n->kind == N_SPREAD || n->kind == N_SPREAD_NAMED;
-			if (!(spreads ? spread(vm, v, named == 1, out)
+			if (!(spreads ? args_spread(vm, v, named == 1, out)
 				      : push_arg(vm, out, named == 1 ? n->text : (struct cgn_str){NULL, 0},
 						v)))
 				return false;
@@ -256,7 +255,7 @@ bool call_value(struct vm *vm, struct value callee, struct args args, struct val
 	}
 }
 
-/* "x.strip()": the method without a value for it in between. */
+/* Evaluate "x.strip()" without making a value of the method. */
 static bool call_method(struct vm *vm, const struct node *n, struct value *out)
 {
 	struct value self, callee = v_undefined();
@@ -376,7 +375,7 @@ static bool eval_sign(struct vm *vm, const struct node *n, struct value *out)
 	return true;
 }
 
-/* a < b < c: each pair, as Python; from the left, as JavaScript's. */
+/* a < b < c: Python compares each pair; JavaScript compares from the left. */
 static bool eval_compare(struct vm *vm, const struct node *n, struct value *out)
 {
 	struct value left, right;
@@ -460,7 +459,7 @@ static bool eval_logic(struct vm *vm, const struct node *n, struct value *out)
 	return yes == (n->kind == N_OR) || eval(vm, n->b, out);
 }
 
-static bool choose(struct vm *vm, const struct node *n, const struct node **out)
+static bool expr_choose(struct vm *vm, const struct node *n, const struct node **out)
 {
 	struct value test;
 	bool yes;
@@ -474,7 +473,7 @@ static bool eval_cond(struct vm *vm, const struct node *n, struct value *out)
 {
 	const struct node *arm;
 	*out = v_undefined();
-	return choose(vm, n, &arm) && (arm == NULL || eval(vm, arm, out));
+	return expr_choose(vm, n, &arm) && (arm == NULL || eval(vm, arm, out));
 }
 
 static bool eval_member(struct vm *vm, const struct node *n, struct value *out)
@@ -522,7 +521,7 @@ static bool (*const evals[])(struct vm *vm, const struct node *n, struct value *
 	[N_COND] = eval_cond,
 };
 
-static bool enter(struct vm *vm)
+static bool eval_enter(struct vm *vm)
 {
 	if (++vm->depth > MAX_EVAL_DEPTH)
 		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep",
@@ -532,21 +531,20 @@ static bool enter(struct vm *vm)
 
 bool eval(struct vm *vm, const struct node *n, struct value *out)
 {
-	if (!enter(vm))
+	if (!eval_enter(vm))
 		return false;
 	bool ok = evals[n->kind](vm, n, out);
 	vm->depth--;
 	return ok;
 }
 
-/* To the output as soon as it can't be anything but text. False in |*sent|: |*out| has the value, nothing was
- * sent. */
-static bool send(struct vm *vm, const struct node *n, struct value *out, bool *sent);
+/* Emit an expression that can only be text. |*sent| false: nothing was emitted and |*out| has the value. */
+static bool expr_emit(struct vm *vm, const struct node *n, struct value *out, bool *sent);
 
 static bool send_sum(struct vm *vm, const struct node *n, struct value *out, bool *sent)
 {
 	struct value a, b;
-	if (!send(vm, n->a, &a, sent) || !eval(vm, n->b, &b))
+	if (!expr_emit(vm, n->a, &a, sent) || !eval(vm, n->b, &b))
 		return false;
 	vm->now = n;
 	if (!*sent)
@@ -554,7 +552,7 @@ static bool send_sum(struct vm *vm, const struct node *n, struct value *out, boo
 	if (is_str(b))
 		return print_value(vm, b);
 	if (!vm->js || b.kind == V_NONE || b.kind == V_UNDEFINED)
-		return op_binary(vm, OP_ADD, v_str(CGN_STR("")), b, out); /* fails, and says why */
+		return op_binary(vm, OP_ADD, v_str(CGN_STR("")), b, out); /* Fails with the reason. */
 	return print_joined(vm, b);
 }
 
@@ -582,11 +580,11 @@ static bool send_value(struct vm *vm, const struct node *n, struct value *out, b
 	return !*sent || print_value(vm, *out);
 }
 
-static bool send(struct vm *vm, const struct node *n, struct value *out, bool *sent)
+static bool expr_emit(struct vm *vm, const struct node *n, struct value *out, bool *sent)
 {
 	const struct node *arm;
 	*sent = false;
-	if (!enter(vm))
+	if (!eval_enter(vm))
 		return false;
 	bool ok;
 	if (is_sum(n)) {
@@ -606,7 +604,7 @@ static bool send(struct vm *vm, const struct node *n, struct value *out, bool *s
 		}
 	} else if (n->kind == N_COND) {
 		*out = v_undefined();
-		ok = choose(vm, n, &arm) && (arm == NULL || send(vm, arm, out, sent));
+		ok = expr_choose(vm, n, &arm) && (arm == NULL || expr_emit(vm, arm, out, sent));
 	} else {
 		ok = send_value(vm, n, out, sent);
 	}
@@ -618,7 +616,7 @@ bool eval_output(struct vm *vm, const struct node *n)
 {
 	struct value v;
 	bool sent;
-	if (!send(vm, n, &v, &sent))
+	if (!expr_emit(vm, n, &v, &sent))
 		return false;
 	vm->now = n;
 	return sent || print_value(vm, v);

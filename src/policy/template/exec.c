@@ -40,7 +40,7 @@ bool scope_set(struct vm *vm, uint32_t sym, struct value v)
 	return true;
 }
 
-/* What a macro made here can see must stay. */
+/* Keep the variables that a macro made here can see. */
 static void keep_scopes(struct vm *vm)
 {
 	for (struct scope *s = vm->scope; s != NULL && !s->kept; s = s->up)
@@ -57,7 +57,7 @@ static struct scope *scope_push(struct vm *vm, struct scope *up)
 	return s;
 }
 
-/* Forget its variables; a scope that a macro saw is left to that macro. */
+/* Drop the scope's variables; a scope that a macro saw is left to that macro. */
 static bool scope_clear(struct vm *vm, struct scope **io)
 {
 	struct scope *s = *io;
@@ -75,7 +75,7 @@ static bool scope_clear(struct vm *vm, struct scope **io)
 }
 
 /* ---- set ---- */
-static bool unpack(struct vm *vm, const struct node *target, struct value v)
+static bool target_unpack(struct vm *vm, const struct node *target, struct value v)
 {
 	struct value items;
 	if (vm->js && v.kind != V_LIST)
@@ -91,13 +91,13 @@ static bool unpack(struct vm *vm, const struct node *target, struct value v)
 	return true;
 }
 
-static bool assign(struct vm *vm, const struct node *target, struct value v)
+static bool target_assign(struct vm *vm, const struct node *target, struct value v)
 {
 	vm->now = target;
 	if (target->kind == N_NAME)
 		return scope_set(vm, target->sym, v);
 	if (target->kind == N_TUPLE)
-		return unpack(vm, target, v);
+		return target_unpack(vm, target, v);
 	struct value space = scope_get(vm, target->a->sym);
 	if (space.kind != V_SPACE)
 		return vm_type(vm, "an attribute can be set on a namespace only, not on %s",
@@ -108,10 +108,10 @@ static bool assign(struct vm *vm, const struct node *target, struct value v)
 static bool exec_set(struct vm *vm, const struct node *n)
 {
 	struct value v;
-	return eval(vm, n->b, &v) && assign(vm, n->a, v);
+	return eval(vm, n->b, &v) && target_assign(vm, n->a, v);
 }
 
-/* Body with variables of its own (in @huggingface/jinja it has none). */
+/* Run a body with variables of its own (in @huggingface/jinja it has none). */
 static bool scoped_body(struct vm *vm, const struct node *list)
 {
 	struct scope *old = vm->scope;
@@ -142,7 +142,7 @@ static bool exec_set_block(struct vm *vm, const struct node *n)
 	struct value v;
 	size_t mark = vm_mark(vm);
 	return scoped_body(vm, n->list) && vm_take(vm, mark, &v) && apply_filters(vm, n->c, &v) &&
-		assign(vm, n->a, v);
+		target_assign(vm, n->a, v);
 }
 
 static bool exec_filter_block(struct vm *vm, const struct node *n)
@@ -161,7 +161,8 @@ static bool loop_filter(struct vm *vm, const struct node *n, struct value items,
 	if (!list_new(vm, 0, out))
 		return false;
 	for (size_t i = 0; i < items.list->n; i++) {
-		if (!assign(vm, n->a, items.list->v[i]) || !eval(vm, n->c, &v) || !value_true(vm, v, &yes))
+		if (!target_assign(vm, n->a, items.list->v[i]) || !eval(vm, n->c, &v) ||
+			!value_true(vm, v, &yes))
 			return false;
 		if (yes && !list_add(vm, out->list, items.list->v[i]))
 			return false;
@@ -244,7 +245,8 @@ static bool loop_turns(struct vm *vm, struct loop *l, bool *whole)
 			return false;
 		vm->scope = scope;
 		if (!vm_spend(vm, 1) || !scope_set(vm, SYM_LOOP, self) ||
-			!assign(vm, l->node->a, l->items.list->v[l->i]) || !exec_body(vm, l->node->list))
+			!target_assign(vm, l->node->a, l->items.list->v[l->i]) ||
+			!exec_body(vm, l->node->list))
 			return false;
 		enum flow flow = vm->flow;
 		vm->flow = FLOW_ON;
@@ -267,7 +269,7 @@ bool loop_run(struct vm *vm, const struct node *n, struct value items, size_t de
 		return false;
 	*l = (struct loop){.items = items, .depth = depth, .node = n};
 	bool ok = loop_turns(vm, l, &whole);
-	/* JavaScript's: also when no turn reached its end */
+	/* In JavaScript also when no iteration reached its end. */
 	if (ok && (vm->js ? !whole : items.list->n == 0))
 		ok = exec_body(vm, n->body);
 	vm->scope = old;

@@ -9,7 +9,8 @@
 
 static bool parse_unary(struct parser *ps, bool filters, struct node **out);
 
-static struct node *binary(struct parser *ps, enum node_kind kind, size_t at, struct node *a, struct node *b)
+static struct node *node_binary(struct parser *ps, enum node_kind kind, size_t at, struct node *a,
+	struct node *b)
 {
 	struct node *n = node_new(ps, kind, at);
 	if (n != NULL) {
@@ -45,7 +46,7 @@ static bool take_hex(struct cgn_str *rest, size_t n, uint32_t *out)
 	return true;
 }
 
-/* |c| follows a backslash: the code point it stands for with what follows it in |rest|. */
+/* Decode the escape that |c| begins behind a backslash, with its digits in |rest|. */
 static bool take_code(struct cgn_str *rest, char c, uint32_t *out)
 {
 	if (!take_hex(rest, c == 'x' ? 2 : c == 'u' ? 4 : 8, out))
@@ -72,8 +73,8 @@ static uint32_t take_octal(struct cgn_str *rest, char first)
 	return code;
 }
 
-/* Python's escapes; an unknown one stays as it is written. Never longer than its source. */
-static bool unescape(struct cgn_str raw, struct cgn_buf *b)
+/* Decode Python's escapes; an unknown one is kept as written. The result is never longer than its source. */
+static bool str_unescape(struct cgn_str raw, struct cgn_buf *b)
 {
 	static const char from[] = "ntrbfva'\"\\", to[] = "\n\t\r\b\f\v\a'\"\\";
 	while (raw.n > 0) {
@@ -97,7 +98,7 @@ static bool unescape(struct cgn_str raw, struct cgn_buf *b)
 			cgn_buf_add(b, utf8, utf8_put(utf8, take_octal(&raw, c)));
 		} else if (c != '\0' && (known = strchr(from, c)) != NULL) {
 			cgn_buf_char(b, to[known - from]);
-		} else if (c != '\n') { /* an escaped line end is none */
+		} else if (c != '\n') { /* An escaped line end is dropped. */
 			cgn_buf_char(b, '\\');
 			cgn_buf_char(b, c);
 		}
@@ -105,7 +106,7 @@ static bool unescape(struct cgn_str raw, struct cgn_buf *b)
 	return true;
 }
 
-/* 'a' "b": one string. */
+/* Adjacent strings ('a' "b") form one string. */
 static bool parse_string(struct parser *ps, struct node **out)
 {
 	struct node *n = node_new(ps, N_CONST, ps->tok.at);
@@ -118,7 +119,7 @@ static bool parse_string(struct parser *ps, struct node **out)
 		return false;
 	struct cgn_buf b = cgn_buf_over(p, room + 1);
 	for (; ps->tok.kind == T_STR;) {
-		if (!unescape(ps->tok.s, &b))
+		if (!str_unescape(ps->tok.s, &b))
 			return parse_fail(ps, ps->tok.at, "a string with a broken \\x, \\u or \\U escape");
 		if (!parse_step(ps))
 			return false;
@@ -168,7 +169,7 @@ static bool parse_name(struct parser *ps, struct node **out)
 	return parse_symbol(ps, n->text, &n->sym);
 }
 
-/* Elements up to |close|, which is taken; a dictionary's are pairs. */
+/* Parse elements up to |close|, which is consumed; a dictionary's elements are pairs. */
 static bool parse_elements(struct parser *ps, enum node_kind kind, const char *close, struct node **out)
 {
 	struct node *n = node_new(ps, kind, ps->tok.at), **tail;
@@ -186,7 +187,7 @@ static bool parse_elements(struct parser *ps, enum node_kind kind, const char *c
 			return false;
 		if ((pair = node_new(ps, N_NAMED, value->at)) == NULL)
 			return false;
-		pair->a = value; /* a wrapper, since the expression's own link may be in use */
+		pair->a = value; /* A wrapper, because the expression's own link may be in use. */
 		if (kind == N_DICT && !(take_op(ps, ":") && parse_expr(ps, &pair->b)))
 			return false;
 		*tail = pair;
@@ -250,7 +251,7 @@ static bool parse_argument(struct parser *ps, struct node *call, struct node ***
 	return true;
 }
 
-/* "(" is looked at. The list is of wrappers: OUTPUT (positional), NAMED, SPREAD, SPREAD_NAMED. */
+/* The look-ahead is "(". The list has wrappers: OUTPUT (positional), NAMED, SPREAD, SPREAD_NAMED. */
 static bool parse_arguments(struct parser *ps, struct node *call)
 {
 	struct node **tail = &call->list;
@@ -289,7 +290,7 @@ static bool parse_attr(struct parser *ps, struct node *n)
 	n->kind = N_ATTR;
 	if (!parse_step(ps))
 		return false;
-	if (ps->tok.kind != T_INT) /* x.0 is x[0] */
+	if (ps->tok.kind != T_INT) /* x.0 is x[0]. */
 		return take_ident(ps, &n->text);
 	n->kind = N_ITEM;
 	return parse_number(ps, &n->b);
@@ -304,7 +305,7 @@ static bool parse_postfix(struct parser *ps, struct node **io)
 		bool attr = at_op(ps, "."), item = at_op(ps, "["), call = at_op(ps, "(");
 		if (!attr && !item && !call)
 			return true;
-		struct node *n = binary(ps, call ? N_CALL : N_ITEM, ps->tok.at, *io, NULL);
+		struct node *n = node_binary(ps, call ? N_CALL : N_ITEM, ps->tok.at, *io, NULL);
 		if (n == NULL)
 			return false;
 		if (!(attr                 ? parse_attr(ps, n)
@@ -317,7 +318,7 @@ static bool parse_postfix(struct parser *ps, struct node **io)
 
 static bool parse_filter(struct parser *ps, struct node **io)
 {
-	struct node *n = binary(ps, N_FILTER, ps->tok.at, *io, NULL);
+	struct node *n = node_binary(ps, N_FILTER, ps->tok.at, *io, NULL);
 	struct cgn_str name;
 	if (n == NULL || !take_ident(ps, &name))
 		return false;
@@ -347,7 +348,7 @@ bool parse_filters(struct parser *ps, struct node *operand, struct node **out)
 	return true;
 }
 
-/* Does what follows a test's name belong to it, as in "is divisibleby 3"? */
+/* Does the token behind a test's name belong to the test, as in "is divisibleby 3"? */
 static bool at_operand(const struct parser *ps)
 {
 	static const char *const words[] = {"else", "or", "and", "is", "if", "in", "not", "recursive"};
@@ -373,7 +374,7 @@ static bool parse_test_operand(struct parser *ps, struct node *test)
 
 static bool parse_test(struct parser *ps, struct node **io)
 {
-	struct node *n = binary(ps, N_TEST, ps->tok.at, *io, NULL);
+	struct node *n = node_binary(ps, N_TEST, ps->tok.at, *io, NULL);
 	if (n == NULL || !parse_step(ps))
 		return false;
 	n->flag = at_name(ps, "not");
@@ -427,7 +428,7 @@ struct level {
 	enum op ops[5];
 };
 
-/* Left-associative operators of one level over those of the next. */
+/* Parse left-associative operators of one level over operands of the next level. */
 static bool parse_level(struct parser *ps, const struct level *level,
 	bool (*next)(struct parser *, struct node **), struct node **out)
 {
@@ -439,7 +440,7 @@ static bool parse_level(struct parser *ps, const struct level *level,
 			i++;
 		if (level->words[i] == NULL)
 			return true;
-		struct node *n = binary(ps, N_BIN, ps->tok.at, *out, NULL);
+		struct node *n = node_binary(ps, N_BIN, ps->tok.at, *out, NULL);
 		if (chain > MAX_NEST)
 			return parse_fail(ps, ps->tok.at, "more than %d operators in a row", MAX_NEST);
 		if (n == NULL || !parse_step(ps) || !next(ps, &n->b))
@@ -474,7 +475,7 @@ static bool parse_join(struct parser *ps, struct node **out)
 	while (at_op(ps, "~")) {
 		if (join == NULL) {
 			if ((join = node_new(ps, N_JOIN, ps->tok.at)) == NULL ||
-				(join->list = binary(ps, N_OUTPUT, ps->tok.at, *out, NULL)) == NULL)
+				(join->list = node_binary(ps, N_OUTPUT, ps->tok.at, *out, NULL)) == NULL)
 				return false;
 			tail = &join->list->next;
 			*out = join;
@@ -493,7 +494,7 @@ static bool parse_sum(struct parser *ps, struct node **out)
 	return parse_level(ps, &level, parse_join, out);
 }
 
-/* Is a comparison looked at? Steps behind a "not" that an "in" follows. */
+/* Is the look-ahead a comparison? Consumes a "not" that an "in" follows. */
 static bool at_comparison(struct parser *ps, enum op *op)
 {
 	static const char *const words[] = {"==", "!=", "<", ">", "<=", ">="};
@@ -522,7 +523,7 @@ static bool parse_compare(struct parser *ps, struct node **out)
 		return false;
 	while (at_comparison(ps, &op)) {
 		if (n == NULL) {
-			if ((n = binary(ps, N_COMPARE, ps->tok.at, *out, NULL)) == NULL)
+			if ((n = node_binary(ps, N_COMPARE, ps->tok.at, *out, NULL)) == NULL)
 				return false;
 			tail = &n->list;
 			*out = n;
@@ -555,7 +556,7 @@ static bool parse_words(struct parser *ps, const char *word, enum node_kind kind
 	if (!next(ps, out))
 		return false;
 	for (size_t chain = 0; at_name(ps, word); chain++) {
-		struct node *n = binary(ps, kind, ps->tok.at, *out, NULL);
+		struct node *n = node_binary(ps, kind, ps->tok.at, *out, NULL);
 		if (chain > MAX_NEST)
 			return parse_fail(ps, ps->tok.at, "more than %d operators in a row", MAX_NEST);
 		if (n == NULL || !parse_step(ps) || !next(ps, &n->b))
@@ -608,7 +609,7 @@ bool parse_tuple(struct parser *ps, bool choices, struct node **out)
 	while (at_op(ps, ",")) {
 		if (n == NULL) {
 			if ((n = node_new(ps, N_TUPLE, ps->tok.at)) == NULL ||
-				(n->list = binary(ps, N_NAMED, ps->tok.at, *out, NULL)) == NULL)
+				(n->list = node_binary(ps, N_NAMED, ps->tok.at, *out, NULL)) == NULL)
 				return false;
 			n->n = 1;
 			tail = &n->list->next;

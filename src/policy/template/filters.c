@@ -25,7 +25,7 @@ static bool str_arg(struct vm *vm, struct args args, size_t i, const char *name,
 	return value_str(vm, v, out);
 }
 
-/* Filters on text take anything that can be shown; @huggingface/jinja's take strings only. */
+/* Filters on text accept anything that can be shown; those of @huggingface/jinja accept strings only. */
 static bool text_of(struct vm *vm, struct value v, struct cgn_str *out)
 {
 	if (vm->js && !is_str(v))
@@ -204,7 +204,8 @@ static bool parse_number(struct vm *vm, struct cgn_str s, bool whole, struct val
 	if (z == NULL)
 		return vm_get(vm, SIZE_MAX) != NULL;
 	char *stop = z + strspn(z, vm->js && whole ? "+-0123456789" : "+-0123456789.eE"), last = *stop;
-	*stop = '\0'; /* JavaScript reads as far as it understands, Python all or nothing */
+	/* JavaScript reads as many characters as it understands; Python accepts all or nothing. */
+	*stop = '\0';
 	double f = strtod(z, &end);
 	*ok = end != z && (vm->js || (end == stop && last == '\0')) && fabs(f) < 9e18;
 	*out = whole ? v_int(*ok ? (int64_t)f : 0) : v_float(f);
@@ -287,7 +288,7 @@ static bool f_length(struct vm *vm, struct value v, struct args args, struct val
 			return false;
 		n = utf8_count(s);
 		for (size_t i = 0; vm->js && i < s.n; i++)
-			n += (unsigned char)s.p[i] >= 0xf0; /* JavaScript counts such a one twice */
+			n += (unsigned char)s.p[i] >= 0xf0; /* JavaScript counts such a character twice. */
 	} else if ((v.kind == V_LIST && v.as != LIST_ONCE) || v.kind == V_DICT) {
 		n = v.kind == V_LIST ? v.list->n : v.dict->n;
 	} else if (v.kind != V_UNDEFINED || vm->js) {
@@ -309,7 +310,7 @@ static bool f_list(struct vm *vm, struct value v, struct args args, struct value
 static bool f_first(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	(void)args;
-	if (v.kind == V_LIST && v.as == LIST_ONCE && v.list->n > 0) { /* takes this one only */
+	if (v.kind == V_LIST && v.as == LIST_ONCE && v.list->n > 0) { /* Consumes only the first element. */
 		*out = *v.list->v++;
 		v.list->n--;
 		v.list->cap = v.list->n;
@@ -351,7 +352,7 @@ static bool f_reverse(struct vm *vm, struct value v, struct args args, struct va
 	return true;
 }
 
-/* v.a.0.b: keys and indexes with dots between. */
+/* v.a.0.b: keys and indexes separated by dots. */
 static bool attr_path(struct vm *vm, struct value v, struct cgn_str path, struct value *out)
 {
 	*out = v;
@@ -389,7 +390,7 @@ struct keyed {
 	struct value key, v;
 };
 
-/* Two keys that are both not there, or both none, are no reason to refuse. */
+/* Two keys that are both absent, or both none, compare as equal. */
 static bool key_order(struct vm *vm, struct value a, struct value b, bool fold, int *out)
 {
 	if (a.kind == b.kind && (a.kind == V_UNDEFINED || a.kind == V_NONE)) {
@@ -399,7 +400,7 @@ static bool key_order(struct vm *vm, struct value a, struct value b, bool fold, 
 	return value_order(vm, a, b, fold, out);
 }
 
-static bool merge(struct vm *vm, struct keyed *from, struct keyed *to, size_t a, size_t mid, size_t b,
+static bool runs_merge(struct vm *vm, struct keyed *from, struct keyed *to, size_t a, size_t mid, size_t b,
 	bool fold, bool reverse)
 {
 	size_t left = a, right = mid;
@@ -416,7 +417,7 @@ static bool merge(struct vm *vm, struct keyed *from, struct keyed *to, size_t a,
 	return true;
 }
 
-/* Stable, bottom up. */
+/* A stable bottom-up merge sort. */
 static bool sort_keyed(struct vm *vm, struct keyed **io, size_t n, bool fold, bool reverse)
 {
 	struct keyed *from = *io, *to = vm_get(vm, (n + 1) * sizeof *to);
@@ -425,7 +426,7 @@ static bool sort_keyed(struct vm *vm, struct keyed **io, size_t n, bool fold, bo
 	for (size_t width = 1; width < n; width *= 2) {
 		for (size_t a = 0; a < n; a += 2 * width) {
 			size_t mid = a + width < n ? a + width : n, b = a + 2 * width < n ? a + 2 * width : n;
-			if (!merge(vm, from, to, a, mid, b, fold, reverse))
+			if (!runs_merge(vm, from, to, a, mid, b, fold, reverse))
 				return false;
 		}
 		struct keyed *swap = from;
@@ -483,7 +484,7 @@ static bool f_dictsort(struct vm *vm, struct value v, struct args args, struct v
 			out);
 }
 
-static bool extreme(struct vm *vm, struct value v, struct args args, int sign, struct value *out)
+static bool list_extreme(struct vm *vm, struct value v, struct args args, int sign, struct value *out)
 {
 	bool exact = false;
 	struct cgn_str path;
@@ -508,12 +509,12 @@ static bool extreme(struct vm *vm, struct value v, struct args args, int sign, s
 
 static bool f_min(struct vm *vm, struct value v, struct args args, struct value *out)
 {
-	return extreme(vm, v, args, -1, out);
+	return list_extreme(vm, v, args, -1, out);
 }
 
 static bool f_max(struct vm *vm, struct value v, struct args args, struct value *out)
 {
-	return extreme(vm, v, args, 1, out);
+	return list_extreme(vm, v, args, 1, out);
 }
 
 static bool f_sum(struct vm *vm, struct value v, struct args args, struct value *out)
@@ -577,7 +578,7 @@ static bool f_join(struct vm *vm, struct value v, struct args args, struct value
 		return true;
 	}
 	bool js = vm->js;
-	vm->js = js && !is_str(v); /* here a string is walked through in both */
+	vm->js = js && !is_str(v); /* Both dialects iterate over a string here. */
 	bool ok = value_items(vm, v, &items);
 	vm->js = js;
 	size_t mark = vm_mark(vm);
@@ -618,8 +619,8 @@ static struct args args_from(struct args args, size_t i)
 	return (struct args){args.v + i, args.n - i, args.n_pos - i};
 }
 
-/* |args|: nothing (truth), or a test's name and its arguments. */
-static bool passes(struct vm *vm, struct value v, struct args args, bool *out)
+/* |args|: empty (truth), or a test's name and its arguments. */
+static bool item_passes(struct vm *vm, struct value v, struct args args, bool *out)
 {
 	struct cgn_str name;
 	if (args.n_pos == 0)
@@ -632,8 +633,8 @@ static bool passes(struct vm *vm, struct value v, struct args args, bool *out)
 	return test_apply(vm, id, v, args_from(args, 1), out);
 }
 
-/* Python's select, reject and map take anything false for nothing to walk through. */
-static bool walked(struct vm *vm, struct value v, struct value *out)
+/* Python's select, reject and map treat any false value as empty. */
+static bool list_of(struct vm *vm, struct value v, struct value *out)
 {
 	bool yes;
 	if (!value_true(vm, v, &yes))
@@ -641,23 +642,24 @@ static bool walked(struct vm *vm, struct value v, struct value *out)
 	return yes || vm->js ? value_items(vm, v, out) : list_new(vm, 0, out);
 }
 
-static bool pick(struct vm *vm, struct value v, struct args args, bool want, bool by_attr, struct value *out)
+static bool items_pick(struct vm *vm, struct value v, struct args args, bool want, bool by_attr,
+	struct value *out)
 {
 	struct value key;
 	struct cgn_str path = {NULL, 0};
 	bool yes;
 	if (by_attr && args.n_pos == 0)
 		return vm_type(vm, "selectattr and rejectattr need an attribute");
-	if ((by_attr && !path_arg(vm, args, 0, "attribute", &path)) || !walked(vm, v, &v) ||
+	if ((by_attr && !path_arg(vm, args, 0, "attribute", &path)) || !list_of(vm, v, &v) ||
 		!list_new(vm, 0, out))
 		return false;
 	list_as(vm, out, LIST_ONCE);
 	for (size_t i = 0; i < v.list->n; i++) {
 		if (!attr_path(vm, v.list->v[i], path, &key))
 			return false;
-		yes = false; /* JavaScript's asks nothing about an attribute that is not there */
+		yes = false; /* JavaScript's filter applies no test to an absent attribute. */
 		if (!(vm->js && by_attr && key.kind == V_UNDEFINED) &&
-			!passes(vm, key, by_attr ? args_from(args, 1) : args, &yes))
+			!item_passes(vm, key, by_attr ? args_from(args, 1) : args, &yes))
 			return false;
 		if (yes == want && !list_add(vm, out->list, v.list->v[i]))
 			return false;
@@ -667,22 +669,22 @@ static bool pick(struct vm *vm, struct value v, struct args args, bool want, boo
 
 static bool f_select(struct vm *vm, struct value v, struct args args, struct value *out)
 {
-	return pick(vm, v, args, true, false, out);
+	return items_pick(vm, v, args, true, false, out);
 }
 
 static bool f_reject(struct vm *vm, struct value v, struct args args, struct value *out)
 {
-	return pick(vm, v, args, false, false, out);
+	return items_pick(vm, v, args, false, false, out);
 }
 
 static bool f_selectattr(struct vm *vm, struct value v, struct args args, struct value *out)
 {
-	return pick(vm, v, args, true, true, out);
+	return items_pick(vm, v, args, true, true, out);
 }
 
 static bool f_rejectattr(struct vm *vm, struct value v, struct args args, struct value *out)
 {
-	return pick(vm, v, args, false, true, out);
+	return items_pick(vm, v, args, false, true, out);
 }
 
 static bool map_one(struct vm *vm, struct value v, struct args args, struct cgn_str path, int filter,
@@ -704,7 +706,7 @@ static bool f_map(struct vm *vm, struct value v, struct args args, struct value 
 	struct value item;
 	int filter = -1;
 	if (!path_arg(vm, args, SIZE_MAX, "attribute", &path) || !str_arg(vm, args, 0, "filter", &name) ||
-		!walked(vm, v, &v) || !list_new(vm, 0, out))
+		!list_of(vm, v, &v) || !list_new(vm, 0, out))
 		return false;
 	list_as(vm, out, LIST_ONCE);
 	if (path.p == NULL && (filter = filter_id(name)) < 0)
@@ -735,7 +737,7 @@ static bool separators_arg(struct vm *vm, struct args args, struct json_style *s
 static bool f_tojson(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	struct json_style style = {.indent = -1};
-	size_t none = vm->js ? SIZE_MAX : 0, mark = vm_mark(vm); /* JavaScript's knows them by name only */
+	size_t none = vm->js ? SIZE_MAX : 0, mark = vm_mark(vm); /* JavaScript accepts them by name only. */
 	if (!bool_arg(vm, args, none, "ensure_ascii", &style.ascii) ||
 		!arg_int(vm, args, none == 0 ? 1 : none, "indent", &style.indent) ||
 		!separators_arg(vm, args, &style) ||

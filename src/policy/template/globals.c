@@ -4,8 +4,8 @@
 
 #include "template_priv.h"
 
-#define MAX_FORMAT 200    /* bytes, of strftime_now */
-#define MAX_RANGE  100000 /* as Jinja's sandbox has it */
+#define MAX_FORMAT 200    /* Bytes of strftime_now's format. */
+#define MAX_RANGE  100000 /* The limit of Jinja's sandbox. */
 
 enum global_name { G_RAISE, G_RANGE, G_NAMESPACE, G_DICT, G_STRFTIME };
 static const char *const globals[] = {"raise_exception", "range", "namespace", "dict", "strftime_now"};
@@ -23,7 +23,7 @@ struct value global_value(int id)
 	return (struct value){.kind = V_GLOBAL, .id = (uint16_t)id};
 }
 
-static bool raise(struct vm *vm, struct args args)
+static bool raise_exception(struct vm *vm, struct args args)
 {
 	struct value v = v_undefined();
 	struct cgn_str s;
@@ -33,7 +33,7 @@ static bool raise(struct vm *vm, struct args args)
 	return vm_fail(vm, CGN_INVALID, "%.*s", (int)(s.n < 390 ? s.n : 390), s.p);
 }
 
-static bool range(struct vm *vm, struct args args, struct value *out)
+static bool make_range(struct vm *vm, struct args args, struct value *out)
 {
 	int64_t v[3] = {0, 0, 1};
 	if (args.n_pos < 1 || args.n_pos > 3 || args.n != args.n_pos)
@@ -58,8 +58,7 @@ static bool range(struct vm *vm, struct args args, struct value *out)
 	return true;
 }
 
-/* From a dictionary or pairs, and named arguments: a copy, so that setting an attribute changes nothing
- * else. */
+/* Copy a dictionary or pairs, and named arguments, so that setting an attribute changes nothing else. */
 static bool make_dict(struct vm *vm, enum value_kind kind, struct args args, struct value *out)
 {
 	struct cgn_str key;
@@ -74,7 +73,7 @@ static bool make_dict(struct vm *vm, enum value_kind kind, struct args args, str
 		return false;
 	for (size_t i = 0; args.n_pos == 1 && i < pairs.list->n; i++) {
 		bool js = vm->js;
-		vm->js = false; /* a string of two letters is a pair in both */
+		vm->js = false; /* A string of two letters is a pair in both dialects. */
 		bool ok = value_items(vm, pairs.list->v[i], &pair);
 		vm->js = js;
 		if (!ok)
@@ -90,7 +89,7 @@ static bool make_dict(struct vm *vm, enum value_kind kind, struct args args, str
 	return true;
 }
 
-/* What nobody knows stays as it is written. */
+/* Keep unknown conversions as they are written. */
 static void known_format(const struct vm *vm, struct cgn_str format, char *z)
 {
 	for (size_t i = 0; i < format.n; i++) {
@@ -136,9 +135,9 @@ bool global_call(struct vm *vm, int id, struct args args, struct value *out)
 {
 	switch (id) {
 	case G_RAISE:
-		return raise(vm, args);
+		return raise_exception(vm, args);
 	case G_RANGE:
-		return range(vm, args, out);
+		return make_range(vm, args, out);
 	case G_NAMESPACE:
 		return make_dict(vm, V_SPACE, args, out);
 	case G_DICT:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template lex: text and tags, with the white space between them as "-", "+", trim_blocks and lstrip_blocks
- * have it. Source of the rules: Jinja 3.1 documentation, "Whitespace Control". */
+/* template lex: text and tags, with white space handled as "-", "+", trim_blocks and lstrip_blocks request.
+ * Source of the rules: Jinja 3.1 documentation, "Whitespace Control". */
 #include "template_priv.h"
 
 static bool is_space(char c)
@@ -19,7 +19,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-static char peek(const struct lexer *lx, size_t ahead)
+static char lex_peek(const struct lexer *lx, size_t ahead)
 {
 	return lx->src.n - lx->at > ahead ? lx->src.p[lx->at + ahead] : '\0';
 }
@@ -31,7 +31,7 @@ static struct token token_of(struct lexer *lx, enum token_kind kind, size_t n)
 	return t;
 }
 
-static struct token wrong(struct lexer *lx, const char *why)
+static struct token lex_wrong(struct lexer *lx, const char *why)
 {
 	lx->why = why;
 	return (struct token){T_END, (uint32_t)lx->at, {NULL, 0}};
@@ -43,17 +43,17 @@ static void skip_space(struct lexer *lx)
 		lx->at++;
 }
 
-/* What the tag that just ended does to the text behind it. */
+/* Trim the text behind the tag that just ended. */
 static void trim_begin(struct lexer *lx)
 {
 	if (lx->trim)
 		skip_space(lx);
-	else if (lx->trim_line && peek(lx, 0) == '\n')
+	else if (lx->trim_line && lex_peek(lx, 0) == '\n')
 		lx->at++;
 	lx->trim = lx->trim_line = false;
 }
 
-/* First "{{", "{%" or "{#" from here on, or the end. */
+/* Return the offset of the next "{{", "{%" or "{#", or the end. */
 static size_t tag_at(const struct lexer *lx)
 {
 	for (size_t i = lx->at; i + 1 < lx->src.n; i++) {
@@ -67,7 +67,7 @@ static size_t tag_at(const struct lexer *lx)
 	return lx->src.n;
 }
 
-/* What the tag at |tag| does to the text before it, which begins at |from|. */
+/* Trim the text before the tag at |tag|; the text begins at |from|. */
 static size_t trim_end(const struct lexer *lx, size_t from, size_t tag)
 {
 	char kind = tag + 1 < lx->src.n ? lx->src.p[tag + 1] : '\0',
@@ -82,7 +82,7 @@ static size_t trim_end(const struct lexer *lx, size_t from, size_t tag)
 		return tag;
 	while (end > from && (lx->src.p[end - 1] == ' ' || lx->src.p[end - 1] == '\t'))
 		end--;
-	/* lstrip_blocks: only blanks since the line began */
+	/* lstrip_blocks applies when only blanks precede the tag on its line. */
 	return end == 0 || lx->src.p[end - 1] == '\n' ? end : tag;
 }
 
@@ -104,11 +104,11 @@ static void open_tag(struct lexer *lx, bool block)
 	lx->where = block ? IN_BLOCK : IN_VAR;
 	lx->depth = 0;
 	lx->at += 2;
-	if (peek(lx, 0) == '-' || peek(lx, 0) == '+')
+	if (lex_peek(lx, 0) == '-' || lex_peek(lx, 0) == '+')
 		lx->at++;
 }
 
-/* Is the tag at lx->at "{% word %}"? Gives where it ends, and how it trims. */
+/* Is the tag at lx->at "{% word %}"? If so, |*behind| is the position after it, with its trimming. */
 static bool tag_is(struct lexer at, const char *word, struct lexer *behind)
 {
 	open_tag(&at, true);
@@ -118,10 +118,10 @@ static bool tag_is(struct lexer at, const char *word, struct lexer *behind)
 		return false;
 	at.at += n;
 	skip_space(&at);
-	at.trim = peek(&at, 0) == '-';
-	at.trim_line = peek(&at, 0) != '+';
-	at.at += peek(&at, 0) == '-' || peek(&at, 0) == '+';
-	if (peek(&at, 0) != '%' || peek(&at, 1) != '}')
+	at.trim = lex_peek(&at, 0) == '-';
+	at.trim_line = lex_peek(&at, 0) != '+';
+	at.at += lex_peek(&at, 0) == '-' || lex_peek(&at, 0) == '+';
+	if (lex_peek(&at, 0) != '%' || lex_peek(&at, 1) != '}')
 		return false;
 	at.at += 2;
 	*behind = at;
@@ -131,7 +131,7 @@ static bool tag_is(struct lexer at, const char *word, struct lexer *behind)
 static struct token raw_text(struct lexer *lx, struct lexer behind)
 {
 	*lx = behind;
-	lx->trim_line = false; /* trim_blocks leaves this one alone */
+	lx->trim_line = false; /* trim_blocks does not apply to it. */
 	trim_begin(lx);
 	size_t from = lx->at;
 	for (struct lexer at = *lx; at.at < at.src.n; at.at++) {
@@ -144,7 +144,7 @@ static struct token raw_text(struct lexer *lx, struct lexer behind)
 			return (struct token){T_TEXT, (uint32_t)from, {lx->src.p + from, end - from}};
 		}
 	}
-	return wrong(lx, "{% raw %} without {% endraw %}");
+	return lex_wrong(lx, "{% raw %} without {% endraw %}");
 }
 
 static struct token lex_tag(struct lexer *lx)
@@ -171,16 +171,16 @@ static struct token lex_text(struct lexer *lx)
 		if (lx->src.p[tag + 1] != '#')
 			return lex_tag(lx);
 		if (!skip_comment(lx))
-			return wrong(lx, "a comment that does not end");
+			return lex_wrong(lx, "a comment that does not end");
 	}
 }
 
 static bool lex_close(struct lexer *lx, struct token *out)
 {
 	bool block = lx->where == IN_BLOCK;
-	char sign = peek(lx, 0);
+	char sign = lex_peek(lx, 0);
 	size_t skip = sign == '-' || (block && sign == '+') ? 1 : 0;
-	if (lx->depth > 0 || peek(lx, skip) != (block ? '%' : '}') || peek(lx, skip + 1) != '}')
+	if (lx->depth > 0 || lex_peek(lx, skip) != (block ? '%' : '}') || lex_peek(lx, skip + 1) != '}')
 		return false;
 	*out = token_of(lx, block ? T_BLOCK_END : T_VAR_END, skip + 2);
 	lx->trim = sign == '-';
@@ -191,12 +191,12 @@ static bool lex_close(struct lexer *lx, struct token *out)
 
 static struct token lex_string(struct lexer *lx)
 {
-	char quote = peek(lx, 0);
+	char quote = lex_peek(lx, 0);
 	size_t i = lx->at + 1;
 	while (i < lx->src.n && lx->src.p[i] != quote)
 		i += lx->src.p[i] == '\\' ? 2 : 1;
 	if (i >= lx->src.n)
-		return wrong(lx, "a string that does not end");
+		return lex_wrong(lx, "a string that does not end");
 	struct token t = {T_STR, (uint32_t)lx->at, {lx->src.p + lx->at + 1, i - lx->at - 1}};
 	lx->at = i + 1;
 	return t;
@@ -206,19 +206,19 @@ static struct token lex_number(struct lexer *lx)
 {
 	size_t n = 0;
 	enum token_kind kind = T_INT;
-	while (is_digit(peek(lx, n)) || (peek(lx, n) == '_' && is_digit(peek(lx, n + 1))))
+	while (is_digit(lex_peek(lx, n)) || (lex_peek(lx, n) == '_' && is_digit(lex_peek(lx, n + 1))))
 		n++;
-	if (peek(lx, n) == '.' && is_digit(peek(lx, n + 1))) {
+	if (lex_peek(lx, n) == '.' && is_digit(lex_peek(lx, n + 1))) {
 		kind = T_FLOAT;
-		for (n++; is_digit(peek(lx, n)); n++)
+		for (n++; is_digit(lex_peek(lx, n)); n++)
 			;
 	}
 	size_t e = n + 1;
-	if ((peek(lx, n) | 0x20) == 'e') {
-		e += peek(lx, e) == '-' || peek(lx, e) == '+';
-		if (is_digit(peek(lx, e))) {
+	if ((lex_peek(lx, n) | 0x20) == 'e') {
+		e += lex_peek(lx, e) == '-' || lex_peek(lx, e) == '+';
+		if (is_digit(lex_peek(lx, e))) {
 			kind = T_FLOAT;
-			for (n = e; is_digit(peek(lx, n)); n++)
+			for (n = e; is_digit(lex_peek(lx, n)); n++)
 				;
 		}
 	}
@@ -229,12 +229,12 @@ static struct token lex_operator(struct lexer *lx)
 {
 	static const char *const twos[] = {"==", "!=", "<=", ">=", "//", "**"};
 	static const char ones[] = "+-*/%~<>=.,:|()[]{}";
-	char two[3] = {peek(lx, 0), peek(lx, 1), '\0'};
+	char two[3] = {lex_peek(lx, 0), lex_peek(lx, 1), '\0'};
 	for (size_t i = 0; i < CGN_COUNT(twos); i++)
 		if (strcmp(two, twos[i]) == 0)
 			return token_of(lx, T_OP, 2);
 	if (two[0] == '\0' || strchr(ones, two[0]) == NULL)
-		return wrong(lx, "a character that has no meaning here");
+		return lex_wrong(lx, "a character that has no meaning here");
 	lx->depth += strchr("([{", two[0]) != NULL;
 	if (strchr(")]}", two[0]) != NULL && lx->depth > 0)
 		lx->depth--;
@@ -248,16 +248,16 @@ struct token lex_next(struct lexer *lx)
 		return lex_text(lx);
 	skip_space(lx);
 	if (lx->at >= lx->src.n)
-		return wrong(lx, "a tag that does not end");
+		return lex_wrong(lx, "a tag that does not end");
 	if (lex_close(lx, &t))
 		return t;
-	char c = peek(lx, 0);
+	char c = lex_peek(lx, 0);
 	if (c == '"' || c == '\'')
 		return lex_string(lx);
 	if (is_digit(c))
 		return lex_number(lx);
 	size_t n = 0;
-	while (is_word(peek(lx, n)))
+	while (is_word(lex_peek(lx, n)))
 		n++;
 	return n > 0 ? token_of(lx, T_NAME, n) : lex_operator(lx);
 }

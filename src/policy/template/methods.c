@@ -5,7 +5,7 @@
 
 #include "template_priv.h"
 
-#define MAX_STRIP 64 /* bytes: each character is compared with each */
+#define MAX_STRIP 64 /* In bytes; every character is compared with each of them. */
 
 enum method_name {
 	M_STRIP,
@@ -116,7 +116,7 @@ static bool string_arg(struct vm *vm, struct args args, size_t i, const char *na
 	return value_str(vm, v, out);
 }
 
-static bool strip(struct vm *vm, struct cgn_str s, int id, struct args args, struct value *out)
+static bool str_strip(struct vm *vm, struct cgn_str s, int id, struct args args, struct value *out)
 {
 	struct cgn_str chars, *asked = NULL;
 	struct value v;
@@ -175,7 +175,7 @@ static bool split_at(struct vm *vm, struct cgn_str s, struct cgn_str sep, int64_
 	}
 }
 
-/* All of them, then those too many at the front become one piece again. */
+/* Split everywhere, then join the surplus pieces at the front again. */
 static bool rsplit_at(struct vm *vm, struct cgn_str s, struct cgn_str sep, int64_t max, struct list *l)
 {
 	if (!split_at(vm, s, sep, -1, l))
@@ -190,7 +190,7 @@ static bool rsplit_at(struct vm *vm, struct cgn_str s, struct cgn_str sep, int64
 	return true;
 }
 
-static bool split(struct vm *vm, struct cgn_str s, int id, struct args args, struct value *out)
+static bool str_split(struct vm *vm, struct cgn_str s, int id, struct args args, struct value *out)
 {
 	struct cgn_str sep;
 	struct value v;
@@ -225,7 +225,7 @@ static bool split_lines(struct vm *vm, struct cgn_str s, struct value *out)
 	return true;
 }
 
-static bool touches(struct cgn_str s, struct cgn_str part, bool front)
+static bool affix_matches(struct cgn_str s, struct cgn_str part, bool front)
 {
 	return s.n >= part.n &&
 		(part.n == 0 || memcmp(front ? s.p : s.p + s.n - part.n, part.p, part.n) == 0);
@@ -246,12 +246,12 @@ static bool starts_or_ends(struct vm *vm, struct cgn_str s, int id, struct args 
 				return vm_type(vm, "startswith and endswith need strings");
 			if (!value_str(vm, v.list->v[i], &part) || !vm_spend_bytes(vm, part.n))
 				return false;
-			yes = touches(s, part, id == M_STARTSWITH);
+			yes = affix_matches(s, part, id == M_STARTSWITH);
 		}
 	} else {
 		if (!string_arg(vm, args, 0, "prefix", &part) || !vm_spend_bytes(vm, part.n))
 			return false;
-		yes = touches(s, part, id == M_STARTSWITH);
+		yes = affix_matches(s, part, id == M_STARTSWITH);
 	}
 	*out = v_bool(yes);
 	return true;
@@ -263,13 +263,13 @@ static bool remove_part(struct vm *vm, struct cgn_str s, int id, struct args arg
 	bool front = id == M_REMOVEPREFIX;
 	if (!string_arg(vm, args, 0, "prefix", &part))
 		return false;
-	if (touches(s, part, front))
+	if (affix_matches(s, part, front))
 		s = (struct cgn_str){front ? s.p + part.n : s.p, s.n - part.n};
 	*out = v_str(s);
 	return true;
 }
 
-static bool find(struct vm *vm, struct cgn_str s, int id, struct args args, struct value *out)
+static bool str_find(struct vm *vm, struct cgn_str s, int id, struct args args, struct value *out)
 {
 	struct cgn_str what;
 	size_t at, hit = SIZE_MAX, from = 0;
@@ -295,7 +295,7 @@ static bool find(struct vm *vm, struct cgn_str s, int id, struct args args, stru
 	return true;
 }
 
-static bool partition(struct vm *vm, struct cgn_str s, struct args args, struct value *out)
+static bool str_partition(struct vm *vm, struct cgn_str s, struct args args, struct value *out)
 {
 	struct cgn_str sep;
 	size_t at;
@@ -341,7 +341,7 @@ static bool is_all(struct vm *vm, struct cgn_str s, int id, struct value *out)
 	return vm_spend(vm, s.n / 16 + 1);
 }
 
-static bool join(struct vm *vm, struct cgn_str s, struct args args, struct value *out)
+static bool str_join(struct vm *vm, struct cgn_str s, struct args args, struct value *out)
 {
 	struct value v, items;
 	struct cgn_str piece;
@@ -372,7 +372,7 @@ static bool change_case(struct vm *vm, struct cgn_str s, int id, struct value *o
 	return true;
 }
 
-static bool replace(struct vm *vm, struct cgn_str s, struct args args, struct value *out)
+static bool str_replace(struct vm *vm, struct cgn_str s, struct args args, struct value *out)
 {
 	struct cgn_str from, to;
 	int64_t count = -1;
@@ -389,10 +389,10 @@ static bool string_call(struct vm *vm, struct cgn_str s, int id, struct args arg
 	case M_STRIP:
 	case M_LSTRIP:
 	case M_RSTRIP:
-		return strip(vm, s, id, args, out);
+		return str_strip(vm, s, id, args, out);
 	case M_SPLIT:
 	case M_RSPLIT:
-		return split(vm, s, id, args, out);
+		return str_split(vm, s, id, args, out);
 	case M_SPLITLINES:
 		return split_lines(vm, s, out);
 	case M_STARTSWITH:
@@ -402,15 +402,15 @@ static bool string_call(struct vm *vm, struct cgn_str s, int id, struct args arg
 	case M_REMOVESUFFIX:
 		return remove_part(vm, s, id, args, out);
 	case M_REPLACE:
-		return replace(vm, s, args, out);
+		return str_replace(vm, s, args, out);
 	case M_JOIN:
-		return join(vm, s, args, out);
+		return str_join(vm, s, args, out);
 	case M_FIND:
 	case M_RFIND:
 	case M_COUNT:
-		return find(vm, s, id, args, out);
+		return str_find(vm, s, id, args, out);
 	case M_PARTITION:
-		return partition(vm, s, args, out);
+		return str_partition(vm, s, args, out);
 	case M_ISDIGIT:
 	case M_ISSPACE:
 	case M_ISALPHA:
@@ -492,7 +492,7 @@ bool method_call(struct vm *vm, struct value self, int id, struct args args, str
 	struct cgn_str s;
 	if (id == M_FORBIDDEN)
 		return vm_type(vm, "a chat template may not change %s", value_type(vm, self));
-	if (id == M_COPY) { /* nothing is ever changed: the same will do */
+	if (id == M_COPY) { /* Values are never changed, so a copy is the same value. */
 		*out = self;
 		return true;
 	}

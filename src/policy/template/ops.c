@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template operators, in both dialects. "and", "or", "not" and ~ are with the expressions, since they choose
- * what is evaluated. */
+/* template operators, in both dialects. "and", "or", "not" and ~ are in eval.c, because they decide what is
+ * evaluated. */
 #include <math.h>
 
 #include "template_priv.h"
@@ -8,12 +8,12 @@
 static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", ">",
 	"<=", ">=", "in", "not in"};
 
-static bool refuse(struct vm *vm, enum op op, struct value a, struct value b)
+static bool op_refuse(struct vm *vm, enum op op, struct value a, struct value b)
 {
 	return vm_type(vm, "no \"%s\" between %s and %s", names[op], value_type(vm, a), value_type(vm, b));
 }
 
-static bool divide(struct vm *vm, enum op op, double x, double y, struct value *out)
+static bool op_divide(struct vm *vm, enum op op, double x, double y, struct value *out)
 {
 	if (!(y < 0) && !(y > 0) && !vm->js)
 		return vm_type(vm, "division by zero");
@@ -27,8 +27,8 @@ static bool divide(struct vm *vm, enum op op, double x, double y, struct value *
 static bool divide_ints(struct vm *vm, enum op op, int64_t x, int64_t y, struct value *out)
 {
 	if (y == 0)
-		return divide(vm, op, (double)x, 0, out);
-	if (y == -1) { /* the one quotient that overflows */
+		return op_divide(vm, op, (double)x, 0, out);
+	if (y == -1) { /* The only quotient that overflows. */
 		*out = v_int(op == OP_REM ? 0 : x == INT64_MIN ? INT64_MAX : -x);
 		return true;
 	}
@@ -80,13 +80,13 @@ static bool op_numbers(struct vm *vm, enum op op, struct value a, struct value b
 	if (op == OP_POW)
 		return raise_power(vm, a, b, out);
 	if (op == OP_DIV)
-		return divide(vm, op, x, y, out);
+		return op_divide(vm, op, x, y, out);
 	if (a.kind == V_BIG || b.kind == V_BIG)
 		return vm_type(vm, "\"%s\" with an integer of more than 64 bits", names[op]);
 	if (a.kind != V_FLOAT && b.kind != V_FLOAT)
 		return op_ints(vm, op, whole_of(a), whole_of(b), out);
 	if (op == OP_FLOOR || op == OP_REM)
-		return divide(vm, op, x, y, out);
+		return op_divide(vm, op, x, y, out);
 	*out = v_float(op == OP_ADD ? x + y : op == OP_SUB ? x - y : x * y);
 	return true;
 }
@@ -127,14 +127,14 @@ static bool repeat_list(struct vm *vm, struct value l, int64_t times, struct val
 	return true;
 }
 
-/* "a" * 3, [0] * 3; |by| is the 3 again. */
-static bool repeat(struct vm *vm, struct value s, int64_t times, struct value by, struct value *out)
+/* "a" * 3, [0] * 3; |by| is the value of the 3. */
+static bool op_repeat(struct vm *vm, struct value s, int64_t times, struct value by, struct value *out)
 {
 	struct cgn_str text;
 	if (is_indexed(s))
 		return repeat_list(vm, s, times, out);
 	if (!is_str(s))
-		return refuse(vm, OP_MUL, s, by);
+		return op_refuse(vm, OP_MUL, s, by);
 	size_t mark = vm_mark(vm);
 	if (!value_str(vm, s, &text))
 		return false;
@@ -153,14 +153,14 @@ static bool op_compute(struct vm *vm, enum op op, struct value a, struct value b
 	if (op == OP_ADD && is_indexed(a) && is_indexed(b) && a.as == b.as)
 		return join_lists(vm, a, b, out);
 	if (op == OP_MUL && !vm->js && (b.kind == V_INT || b.kind == V_BOOL))
-		return repeat(vm, a, whole_of(b), b, out);
+		return op_repeat(vm, a, whole_of(b), b, out);
 	if (op == OP_MUL && !vm->js && (a.kind == V_INT || a.kind == V_BOOL))
-		return repeat(vm, b, whole_of(a), a, out);
+		return op_repeat(vm, b, whole_of(a), a, out);
 	if (op == OP_ADD && vm->js && (is_str(a) || is_str(b))) {
 		size_t mark = vm_mark(vm);
 		return print_joined(vm, a) && print_joined(vm, b) && vm_take(vm, mark, out);
 	}
-	return refuse(vm, op, a, b);
+	return op_refuse(vm, op, a, b);
 }
 
 static bool in_list(struct vm *vm, struct value a, struct value list, bool *out)
@@ -192,7 +192,7 @@ static bool op_in(struct vm *vm, enum op op, struct value a, struct value b, str
 		in = at != SIZE_MAX;
 	} else if (!(b.kind == V_UNDEFINED ||
 			   (b.kind == V_DICT && !vm->js && a.kind != V_LIST && a.kind != V_DICT))) {
-		return refuse(vm, op, a, b);
+		return op_refuse(vm, op, a, b);
 	}
 	*out = v_bool(in == (op == OP_IN));
 	return true;
@@ -202,7 +202,7 @@ static bool op_order(struct vm *vm, enum op op, struct value a, struct value b, 
 {
 	int order;
 	if (vm->js && (!is_num(a) || !is_num(b) || a.kind == V_BOOL || b.kind == V_BOOL))
-		return refuse(vm, op, a, b);
+		return op_refuse(vm, op, a, b);
 	if (!value_order(vm, a, b, false, &order))
 		return false;
 	*out = v_bool(op == OP_LT     ? order < 0
@@ -223,7 +223,7 @@ bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct
 	}
 	bool nothing = a.kind == V_NONE || a.kind == V_UNDEFINED || b.kind == V_NONE || b.kind == V_UNDEFINED;
 	if (vm->js && nothing && !(b.kind == V_UNDEFINED && (op == OP_IN || op == OP_NOT_IN)))
-		return refuse(vm, op, a, b);
+		return op_refuse(vm, op, a, b);
 	if (op == OP_IN || op == OP_NOT_IN)
 		return op_in(vm, op, a, b, out);
 	return op >= OP_LT ? op_order(vm, op, a, b, out) : op_compute(vm, op, a, b, out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template parse, statements: tags and what stands between them become lists of nodes. Expressions are next
- * door, in expr.c. */
+/* template parse, statements: tags and the text between them become lists of nodes. Expressions are in
+ * expr.c. */
 #include <stdlib.h>
 
 #include "parse_priv.h"
@@ -112,7 +112,7 @@ bool parse_symbol(struct parser *ps, struct cgn_str name, uint32_t *out)
 			*out = (uint32_t)i;
 			return true;
 		}
-	if ((t->n_names & (t->n_names - 1)) == 0) { /* full at each power of two */
+	if ((t->n_names & (t->n_names - 1)) == 0) { /* Full at each power of two. */
 		struct cgn_str *grown = parse_get(ps, (t->n_names == 0 ? 1 : 2 * t->n_names) * sizeof *grown);
 		if (grown == NULL)
 			return false;
@@ -127,7 +127,7 @@ bool parse_symbol(struct parser *ps, struct cgn_str name, uint32_t *out)
 	return true;
 }
 
-/* A target of set and for: a name, "a, b", "(a, b)", or where |attr| allows it, namespace.attribute. */
+/* Parse a target of set and for: a name, "a, b", "(a, b)", or where |attr| allows it, namespace.attribute. */
 static bool parse_target(struct parser *ps, bool attr, struct node **out)
 {
 	struct node *first = NULL, **tail = &first;
@@ -138,7 +138,7 @@ static bool parse_target(struct parser *ps, bool attr, struct node **out)
 	do {
 		struct node *name;
 		struct cgn_str text;
-		if (n > 0 && (!parse_step(ps) || ps->tok.kind != T_NAME)) { /* "a," is a tuple too */
+		if (n > 0 && (!parse_step(ps) || ps->tok.kind != T_NAME)) { /* "a," is a tuple too. */
 			tuple = true;
 			break;
 		}
@@ -172,7 +172,7 @@ static bool parse_target(struct parser *ps, bool attr, struct node **out)
 	return true;
 }
 
-/* "end" has to follow; the tag's opening is behind us. */
+/* Expect "end"; the opening tag was consumed before. */
 static bool take_end(struct parser *ps, const char *end)
 {
 	if (!at_name(ps, end))
@@ -215,7 +215,8 @@ static bool parse_for(struct parser *ps, struct node *n)
 		return false;
 	if (at_name(ps, "if") && !(parse_step(ps) && parse_or(ps, &n->c)))
 		return false;
-	if (at_name(ps, "else") && n->c != NULL) { /* "for x in a if b else c": a choice, not a filter */
+	/* "for x in a if b else c" is a conditional expression, not a filter. */
+	if (at_name(ps, "else") && n->c != NULL) {
 		struct node *cond = node_new(ps, N_COND, ps->tok.at);
 		if (cond == NULL || !parse_step(ps) || !parse_expr(ps, &cond->c))
 			return false;
@@ -281,7 +282,7 @@ static bool parse_parameters(struct parser *ps, struct node *n)
 	return parse_step(ps);
 }
 
-/* The body, and whether it speaks of varargs and kwargs. */
+/* Parse the body, and note whether it uses varargs and kwargs. */
 static bool parse_macro_body(struct parser *ps, struct node *n, const char *end)
 {
 	bool varargs = ps->varargs, kwargs = ps->kwargs;
@@ -444,7 +445,8 @@ bool parse_body(struct parser *ps, const char *const *ends, struct node **out)
 cgn_rc parse_source(struct template *t, struct cgn_err *err)
 {
 	struct parser ps = {.t = t, .lx = {.src = t->source}, .err = err, .rc = CGN_OK};
-	static const char *const first[] = {"loop", "caller", "varargs", "kwargs"}; /* as SYM_* has them */
+	/* In the order of SYM_*. */
+	static const char *const first[] = {"loop", "caller", "varargs", "kwargs"};
 	uint32_t sym;
 	for (size_t i = 0; i < CGN_COUNT(first); i++)
 		if (!parse_symbol(&ps, cgn_str_of(first[i]), &sym))

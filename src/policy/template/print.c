@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template print: values as text: as {{ }} shows them in either dialect, and as JSON. Everything goes to the
+/* template print: values as text, as {{ }} shows them in either dialect, and as JSON. Output goes to the
  * output's tail. Sources: Python's str, repr and json.dumps; JavaScript's String, JSON.stringify and ECMA-262
  * "Number::toString". */
 #include <math.h>
@@ -20,8 +20,8 @@ static bool emit_int(struct vm *vm, int64_t i)
 	return emit_z(vm, text);
 }
 
-/* The fewest digits that read back as |f|, and the exponent of the first: d.ddd * 10^exp10. */
-static size_t shortest(double f, char digits[24], int *exp10)
+/* Find the fewest digits that read back as |f|, and the exponent of the first digit: d.ddd * 10^exp10. */
+static size_t float_digits(double f, char digits[24], int *exp10)
 {
 	char text[40];
 	for (int precision = 14; precision <= 16; precision++) {
@@ -77,7 +77,7 @@ void print_float(const struct vm *vm, double f, bool point, struct cgn_buf *b)
 		put_infinite(vm, f, b);
 		return;
 	}
-	size_t n = shortest(f, digits, &exp10);
+	size_t n = float_digits(f, digits, &exp10);
 	if (signbit(f) && (point || f < 0))
 		cgn_buf_char(b, '-');
 	if (exp10 > low && exp10 < high) {
@@ -121,7 +121,7 @@ static bool emit_str(struct vm *vm, struct value v)
 	struct cgn_str s;
 	if (v.kind == V_STR)
 		return vm_emit(vm, v.s);
-	if (v.lazy->s.p == NULL) { /* nobody else may ever look at it: straight from the document */
+	if (v.lazy->s.p == NULL) { /* Print it directly from the document: it may never be used as a value. */
 		if (!vm_spend_bytes(vm, v.lazy->raw.raw.n))
 			return false;
 		if (v.lazy->raw.raw.n <= vm->out_max - (vm->out->n - vm->out_base)) {
@@ -133,7 +133,7 @@ static bool emit_str(struct vm *vm, struct value v)
 }
 
 /* ---- Python's repr ---- */
-static bool printable(int32_t code)
+static bool is_printable(int32_t code)
 {
 	switch ((int)utf8proc_category(code)) {
 	case UTF8PROC_CATEGORY_CC:
@@ -157,7 +157,7 @@ static bool repr_char(struct vm *vm, struct cgn_str raw, int32_t code, char quot
 		(void)snprintf(text, sizeof text, "\\%c", (char)code);
 	else if (code == '\n' || code == '\r' || code == '\t')
 		(void)snprintf(text, sizeof text, "\\%c", code == '\n' ? 'n' : code == '\r' ? 'r' : 't');
-	else if (printable(code))
+	else if (is_printable(code))
 		return vm_emit(vm, raw);
 	else
 		(void)snprintf(text, sizeof text,
@@ -211,7 +211,7 @@ static bool repr_dict(struct vm *vm, const struct dict *d)
 	return ok && emit_z(vm, "}");
 }
 
-static bool enter(struct vm *vm)
+static bool print_enter(struct vm *vm)
 {
 	if (++vm->depth > MAX_EVAL_DEPTH)
 		return vm_fail(vm, CGN_TOO_LARGE,
@@ -221,7 +221,7 @@ static bool enter(struct vm *vm)
 
 static bool print_repr(struct vm *vm, struct value v)
 {
-	if (!enter(vm) || !value_list(vm, v))
+	if (!print_enter(vm) || !value_list(vm, v))
 		return false;
 	bool ok = is_str(v)             ? repr_str(vm, v)
 		: v.kind == V_LIST      ? repr_list(vm, v)
@@ -272,7 +272,7 @@ bool print_value(struct vm *vm, struct value v)
 	return print_object(vm, v);
 }
 
-/* Inside of an array that JavaScript turns into a string: its none has no value either. */
+/* Print an element of an array that JavaScript turns into a string; none prints as nothing there too. */
 static bool js_element(struct vm *vm, struct value v)
 {
 	return v.kind == V_NONE || v.kind == V_UNDEFINED ? emit_z(vm, "undefined") : print_value(vm, v);
@@ -309,7 +309,7 @@ bool value_text(struct vm *vm, struct value v, struct cgn_str *out)
 /* ---- JSON ---- */
 static bool json_escape(struct vm *vm, unsigned char c)
 {
-	static const char letters[] = "btn\0fr"; /* from 0x08 on; 0x0b has none */
+	static const char letters[] = "btn\0fr"; /* From 0x08 on; 0x0b has no letter. */
 	char text[8];
 	if (c == '"' || c == '\\')
 		(void)snprintf(text, sizeof text, "\\%c", c);
@@ -439,7 +439,7 @@ static bool json_scalar_out(struct vm *vm, struct value v, const struct json_at 
 
 static bool json_value_out(struct vm *vm, struct value v, struct json_at *at)
 {
-	if (!enter(vm) || !value_list(vm, v))
+	if (!print_enter(vm) || !value_list(vm, v))
 		return false;
 	bool ok = is_indexed(v)                                     ? json_list_out(vm, v.list, at)
 		: v.kind == V_DICT || (v.kind == V_SPACE && vm->js) ? json_dict_out(vm, v.dict, at)

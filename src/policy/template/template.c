@@ -11,7 +11,7 @@
 #define DEFAULT_MEMORY ((size_t)256 << 20)
 
 /* ---- compile ---- */
-/* Line ends become "\n", and one at the very end goes, as Jinja has it. */
+/* Convert line ends to "\n" and drop one at the very end, as Jinja does. */
 static bool take_source(struct template *t, struct cgn_str source)
 {
 	char *to = cgn_arena_get(&t->arena, source.n + 1);
@@ -204,7 +204,7 @@ static bool last_text(struct json_val messages, struct cgn_arena *a, struct cgn_
 		last = m;
 	if (last.raw.p == NULL || !json_get(last, "content", &content))
 		return false;
-	if (content.type == JSON_ARRAY) { /* its last part that has a text */
+	if (content.type == JSON_ARRAY) { /* Use the last part that has a text. */
 		it = json_iter_of(content);
 		content.type = JSON_NULL;
 		while (json_next_elem(&it, &m))
@@ -225,8 +225,8 @@ static size_t last_place(struct cgn_str s, struct cgn_str what)
 	return SIZE_MAX;
 }
 
-/* The text ends where the last message's content ends; trailing white space stays only where the template
- * kept it. */
+/* End the text where the last message's content ends; trailing white space stays only where the template kept
+ * it. */
 static bool cut_final(struct vm *vm)
 {
 	struct cgn_str text, made = {vm->out->p + vm->out_base, vm->out->n - vm->out_base};
@@ -243,9 +243,9 @@ static bool cut_final(struct vm *vm)
 	return true;
 }
 
-static bool render(struct vm *vm)
+static bool vm_render(struct vm *vm)
 {
-	if (cgn_buf_room(vm->out, 1) == NULL) /* also so that its bytes have an address from here on */
+	if (cgn_buf_room(vm->out, 1) == NULL) /* Also ensures that its bytes have an address from here on. */
 		return vm_emit(vm, CGN_STR(" "));
 	if (vm->ask->messages.raw.p == NULL || vm->ask->messages.type != JSON_ARRAY)
 		return vm_fail(vm, CGN_INVALID, "messages is not an array");
@@ -274,7 +274,7 @@ cgn_rc template_render(const struct template *t, const struct template_ask *ask,
 	vm->out_max = ask->max_output != 0 ? ask->max_output : DEFAULT_OUTPUT;
 	vm->steps_left = ask->max_steps != 0 ? ask->max_steps : DEFAULT_STEPS;
 	cgn_arena_init(&vm->mem, ask->max_memory != 0 ? ask->max_memory : DEFAULT_MEMORY);
-	if (!render(vm)) {
+	if (!vm_render(vm)) {
 		out->n = vm->out_base;
 		out->bad = was_bad;
 	}

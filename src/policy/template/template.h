@@ -3,10 +3,10 @@
  * once and rendered for each request into the text that the engine will tokenize. Pure: no file, no clock;
  * bounded in steps, memory and output.
  *
- * Which text a template stands for is said by two programs that do not agree: the engines' (vLLM, SGLang:
- * transformers over Python's Jinja2 3.1) and npm's @huggingface/jinja 0.5. TEMPLATE_ENGINES is the first and
- * the default, since the router has to know what the engine sees; TEMPLATE_HF_JS is the second, for whoever
- * compares with it. Where they differ:
+ * Two programs define a template's text, and they differ: the engines (vLLM, SGLang: transformers over
+ * Python's Jinja2 3.1) and npm's @huggingface/jinja 0.5. TEMPLATE_ENGINES selects the first; it is the
+ * default, because the router has to know what the engine sees. TEMPLATE_HF_JS selects the second, for
+ * comparisons with it. The differences:
  *   | what | engines | @huggingface/jinja |
  *   | s.strip(chars), lstrip, rstrip | these characters | white space, whatever was asked |
  *   | white space of strip, trim and split | U+001C..U+001F and U+0085 too | U+FEFF too |
@@ -28,18 +28,19 @@
  *   | capitalize, title | lower-case the rest | leave the rest |
  *   | -7 % 3, 1 / 0 | 2, error | -1, Infinity |
  *   | "7x"|int, -1.5|int | 0, -1 | 7, -2 |
- *   | d.keys(), map, select, reverse, ... | views and generators | lists | What one has and the other lacks
- *   (a filter, a test, a method) works in both here. Both refuse to change a list or a dictionary (append,
- *   pop, update): transformers runs templates in a sandbox that forbids it. tojson is transformers'
- *   (json.dumps), not Jinja's: nothing is escaped for HTML.
+ *   | d.keys(), map, select, reverse, ... | views and generators | lists |
  *
- * Not supported, and an error that says so: extends, block, include, import, autoescape, trans, do; the
- * filters attr, batch, center, filesizeformat, format, groupby, pprint, random, slice, striptags, truncate,
- * urlencode, urlize, wordwrap, xmlattr; "%" and format() on strings; dictionary keys that are no strings;
- * arithmetic beyond 64 bits. Known differences: safe and escape give plain strings, not Markup; select, map
- * and their like are computed when written, not when walked through; of upper-case letters that are several
- * (as that of "\u00df") only that one is known; sort_keys orders by code point; half of a surrogate pair
- * can't be had. */
+ * A filter, test or method that only one of them has works in both dialects here. Both dialects refuse to
+ * change a list or a dictionary (append, pop, update), as the sandbox of transformers does. tojson is that of
+ * transformers (json.dumps), not Jinja's: nothing is escaped for HTML.
+ *
+ * Not supported; templates that use them fail with an error that names them: extends, block, include,
+ * import, autoescape, trans, do; the filters attr, batch, center, filesizeformat, format, groupby, pprint,
+ * random, slice, striptags, truncate, urlencode, urlize, wordwrap, xmlattr; "%" and format() on strings;
+ * dictionary keys that are not strings; arithmetic beyond 64 bits. Known differences: safe and escape give
+ * plain strings, not Markup; select, map and similar filters are computed at once, not lazily; a capital
+ * that consists of several letters is supported for "\u00df" only; sort_keys orders by code point; half of a
+ * surrogate pair cannot be produced. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,38 +50,38 @@
 #include "base/core/err.h"
 #include "base/json/json.h"
 
-#define TEMPLATE_MAX_SOURCE ((size_t)1 << 20) /* bytes; a longer source is INVALID */
+#define TEMPLATE_MAX_SOURCE ((size_t)1 << 20) /* In bytes; a longer source is INVALID. */
 
-struct template; /* compiled; immutable; any thread */
+struct template; /* Compiled; immutable; any thread. */
 
 /* Compile |source| (UTF-8; copied), with trim_blocks and lstrip_blocks as transformers sets them. INVALID:
  * err says "line L column C: what" and names a statement, filter or test that is not supported; NO_MEMORY. */
 CGN_RC template_compile(struct cgn_str source, struct template **out, struct cgn_err *err);
-void template_free(struct template **take); /* NULL-safe */
+void template_free(struct template **take); /* NULL-safe. */
 
 enum template_dialect { TEMPLATE_ENGINES = 0, TEMPLATE_HF_JS };
 
-/* JSON values are what json_parse accepted; they and the tokens are borrowed for the call. raw.p == NULL:
- * none. */
+/* JSON values must have been accepted by json_parse; they and the tokens are borrowed for the call. raw.p ==
+ * NULL: absent. */
 struct template_ask {
-	struct json_val messages;         /* array */
-	struct json_val tools, documents; /* absent: the variable is none, as transformers passes it */
-	/* chat_template_kwargs: an object whose members become variables; they win over the ones here */
+	struct json_val messages;         /* An array. */
+	struct json_val tools, documents; /* Absent: the variable is none, as in transformers. */
+	/* chat_template_kwargs: an object whose members become variables and override the ones here. */
 	struct json_val kwargs;
-	/* n == 0: the variable is undefined, as transformers does */
+	/* n == 0: the variable is undefined, as in transformers. */
 	struct cgn_str bos_token, eos_token, unk_token, pad_token;
 	bool add_generation_prompt;
-	/* cut the text behind the last message's content; not with add_generation_prompt: INVALID */
+	/* Cut the text behind the last message's content. Together with add_generation_prompt: INVALID. */
 	bool continue_final_message;
-	int64_t now; /* Unix seconds, for strftime_now, shown in UTC */
+	int64_t now; /* Unix seconds, for strftime_now, shown in UTC. */
 	enum template_dialect dialect;
-	/* 0: 64 MiB, 20 million, 256 MiB. A step is one node evaluated or some 256 bytes looked at: about 20
-	 * ns. Memory is what a render holds beside the output: strings that the template makes, unescaped
-	 * copies of the JSON strings it reads, variables. */
+	/* 0: 64 MiB, 20 million, 256 MiB. A step is one evaluated node or about 256 scanned bytes, which
+	 * takes about 20 ns. Memory is everything a render holds besides the output: strings that the
+	 * template makes, unescaped copies of JSON strings, variables. */
 	size_t max_output, max_steps, max_memory;
 };
 
-/* Append the text to |out|; on failure |out| is as it was. INVALID: raise_exception (err has its message), or
- * an error of types ("line L column C: what"); TOO_LARGE: over a bound; NO_MEMORY. */
+/* Append the rendered text to |out|; on failure |out| is unchanged. INVALID: raise_exception (err has its
+ * message), or a type error ("line L column C: what"); TOO_LARGE: a bound was exceeded; NO_MEMORY. */
 CGN_RC template_render(const struct template *t, const struct template_ask *ask, struct cgn_buf *out,
 	struct cgn_err *err);

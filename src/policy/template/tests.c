@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template tests, what follows "is". Source: Jinja 3.1 documentation, "List of Builtin Tests". */
+/* template tests: the names behind "is". Source: Jinja 3.1 documentation, "List of Builtin Tests". */
 #include <math.h>
 
 #include "template_priv.h"
@@ -88,7 +88,7 @@ int test_id(struct cgn_str name)
 	return -1;
 }
 
-/* From 0 to |by|, as Python's % has it. */
+/* The remainder is between 0 and |by|, as for Python's %. */
 static bool remainder_of(struct vm *vm, struct value v, struct value by, double *out)
 {
 	if (!is_num(v) || !is_num(by) || (vm->js && v.kind != V_INT))
@@ -218,7 +218,7 @@ static bool is_kind(struct vm *vm, struct value v, int id)
 		return v.kind == V_BOOL && v.b;
 	case IS_FALSE:
 		return v.kind == V_BOOL && !v.b;
-	default: /* IS_CALLABLE */
+	default: /* IS_CALLABLE. */
 		return v.kind == V_MACRO || v.kind == V_METHOD || v.kind == V_GLOBAL ||
 			(!vm->js && (v.kind == V_LOOP || v.kind == V_UNDEFINED));
 	}

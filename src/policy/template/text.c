@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template text: what string methods do to UTF-8. Positions and lengths are in characters; strings that come
- * in are valid. */
+/* template text: string operations on UTF-8. Positions and lengths are in characters; input strings are valid
+ * UTF-8. */
 #include <utf8proc.h>
 
 #include "template_priv.h"
@@ -86,7 +86,7 @@ static bool is_cased(int32_t code)
 /* Does a word begin behind |last|? */
 static bool word_begins(struct vm *vm, enum text_case how, int32_t last)
 {
-	if (vm->js) /* \b\w: ASCII only */
+	if (vm->js) /* JavaScript's \b\w is ASCII only. */
 		return !((last | 0x20) >= 'a' && (last | 0x20) <= 'z') && !(last >= '0' && last <= '9') &&
 			last != '_';
 	if (how == CASE_TITLE)
@@ -97,7 +97,7 @@ static bool word_begins(struct vm *vm, enum text_case how, int32_t last)
 
 static size_t put_code(char *to, int32_t code, bool upper)
 {
-	if (upper && code == 0xdf) { /* the one common letter whose capital is two */
+	if (upper && code == 0xdf) { /* The only common letter whose capital has two characters. */
 		memcpy(to, "SS", 2);
 		return 2;
 	}
@@ -107,7 +107,7 @@ static size_t put_code(char *to, int32_t code, bool upper)
 
 bool text_case(struct vm *vm, struct cgn_str s, enum text_case how, struct cgn_str *out)
 {
-	char *to = vm_get(vm, s.n + s.n / 2 + 4); /* a letter of 2 bytes may become one of 3 */
+	char *to = vm_get(vm, s.n + s.n / 2 + 4); /* A letter of 2 bytes may become one of 3. */
 	size_t used = 0;
 	int32_t code, last = ' ';
 	if (to == NULL || !vm_spend(vm, s.n / 16 + 1))
@@ -137,8 +137,8 @@ bool text_find(struct vm *vm, struct cgn_str s, struct cgn_str what, size_t *at)
 	return vm_spend_bytes(vm, (hit != NULL ? *at : s.n) + what.n);
 }
 
-/* What was joined last may grow in place, so that a string that a loop adds to costs its bytes and no
- * more. */
+/* The string that was joined last may grow in place, so that a loop that appends to a string costs only the
+ * appended bytes. */
 bool text_join(struct vm *vm, const struct cgn_str *parts, size_t n, struct cgn_str *out)
 {
 	struct cgn_buf *last = &vm->joined;
@@ -163,7 +163,7 @@ bool text_join(struct vm *vm, const struct cgn_str *parts, size_t n, struct cgn_
 	return true;
 }
 
-/* Made in the output's tail, since nobody knows how long it gets. */
+/* Built in the output's tail, because its length is not known before. */
 bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct cgn_str to, int64_t count,
 	struct cgn_str *out)
 {
@@ -173,7 +173,7 @@ bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct c
 	for (bool first = true; count != 0; count--, first = false) {
 		if (!text_find(vm, s, from, &hit))
 			return false;
-		if (from.n == 0) { /* before each character, and at the end */
+		if (from.n == 0) { /* Insert before each character and at the end. */
 			hit = first ? 0 : s.n > 0 ? utf8_step(s.p, s.p + s.n, &code) : SIZE_MAX;
 		}
 		if (hit == SIZE_MAX)
@@ -189,7 +189,7 @@ bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct c
 	return true;
 }
 
-/* Python's rules for [from:to:step] over |n| elements: the first index and how many. */
+/* Apply Python's rules for [from:to:step] to |n| elements: the first index and the count. */
 bool slice_range(size_t n, const int64_t *from, const int64_t *to, int64_t step, int64_t *at, size_t *count)
 {
 	int64_t len = (int64_t)n, low = step > 0 ? 0 : -1, high = step > 0 ? len : len - 1;
@@ -230,7 +230,7 @@ bool text_slice(struct vm *vm, struct cgn_str s, const int64_t *from, const int6
 		if (((unsigned char)s.p[byte] & 0xc0) != 0x80)
 			starts[i++] = byte;
 	starts[n] = s.n;
-	if (step == 1) { /* a piece of it: nothing to copy */
+	if (step == 1) { /* A contiguous piece needs no copy. */
 		*out = (struct cgn_str){s.p + starts[at], starts[(size_t)at + count] - starts[at]};
 		return true;
 	}

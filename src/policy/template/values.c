@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template values: from the document, made when looked at; lists and dictionaries; what is true, equal,
- * smaller. */
+/* template values: read from the document on first use; lists and dictionaries; truth, equality, order. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "template_priv.h"
 
-#define INDEX_FROM 12 /* entries; a smaller dictionary is searched from its front */
+#define INDEX_FROM 12 /* Entries; a smaller dictionary is searched linearly. */
 
 const char *value_type(struct vm *vm, struct value v)
 {
@@ -45,7 +44,7 @@ const char *value_type(struct vm *vm, struct value v)
 	return "a function";
 }
 
-/* An integer as JavaScript shows it: what a double holds. */
+/* An integer as JavaScript shows it: the value of a double. */
 static bool big_of_js(struct vm *vm, double f, struct value *out)
 {
 	char *text = vm_get(vm, FLOAT_TEXT + 1);
@@ -169,14 +168,14 @@ bool list_add(struct vm *vm, struct list *l, struct value v)
 /* ---- dictionaries ---- */
 static uint32_t hash_of(struct cgn_str key)
 {
-	uint32_t h = 2166136261U; /* FNV-1a */
+	uint32_t h = 2166136261U; /* FNV-1a. */
 	for (size_t i = 0; i < key.n; i++)
 		h = (h ^ (unsigned char)key.p[i]) * 16777619U;
 	return h;
 }
 
-/* The slot of |key|, or the empty one where it would go. Long probes are paid for, so that chosen keys can't
- * buy time. */
+/* Return the slot of |key|, or the empty slot for it. Long probes cost steps, so that chosen keys cannot gain
+ * time. */
 static bool index_slot(struct vm *vm, const struct dict *d, struct cgn_str key, size_t *out)
 {
 	size_t mask = d->n_index - 1, at = hash_of(key) & mask;
@@ -206,7 +205,7 @@ static bool index_make(struct vm *vm, struct dict *d)
 	return true;
 }
 
-/* The entry of |key| in what is there; SIZE_MAX when there is none. */
+/* Return the index of |key|'s entry; SIZE_MAX: absent. */
 static bool dict_at(struct vm *vm, const struct dict *d, struct cgn_str key, size_t *out)
 {
 	size_t slot;
@@ -255,7 +254,7 @@ static bool dict_put(struct vm *vm, struct dict *d, struct cgn_str key, struct v
 		return false;
 	if (at == SIZE_MAX)
 		return dict_append(vm, d, key, v);
-	d->e[at].v = v; /* the first one's place, the last one's value */
+	d->e[at].v = v; /* Keep the first entry's place and the last one's value. */
 	return true;
 }
 
@@ -367,7 +366,7 @@ static bool chars_of(struct vm *vm, struct cgn_str s, struct value *out)
 	return true;
 }
 
-static bool drain(struct vm *vm, struct list *l, struct value *out)
+static bool list_drain(struct vm *vm, struct list *l, struct value *out)
 {
 	if (!list_new(vm, 0, out))
 		return false;
@@ -382,7 +381,7 @@ bool value_items(struct vm *vm, struct value v, struct value *out)
 	if (!value_list(vm, v))
 		return false;
 	if (v.kind == V_LIST && v.as == LIST_ONCE)
-		return drain(vm, v.list, out);
+		return list_drain(vm, v.list, out);
 	if (v.kind == V_LIST) {
 		*out = v;
 		return true;
@@ -425,7 +424,7 @@ bool value_true(struct vm *vm, struct value v, bool *out)
 		*out = v.dict->n > 0;
 		return true;
 	case V_BIG:
-	case V_LAZY: /* it has an escape */
+	case V_LAZY: /* A string with an escape. */
 	case V_SPACE:
 	case V_MACRO:
 	case V_METHOD:
@@ -505,7 +504,7 @@ static bool same_object(struct value a, struct value b)
 	return a.kind == b.kind && (a.kind == V_GLOBAL ? a.id == b.id : a.list == b.list);
 }
 
-/* What JavaScript's Number() makes of it; NaN when nothing. */
+/* Convert as JavaScript's Number() does; NaN when not a number. */
 static bool js_number(struct vm *vm, struct value v, double *out)
 {
 	struct cgn_str s;
@@ -524,7 +523,7 @@ static bool js_number(struct vm *vm, struct value v, double *out)
 	char *z = cgn_arena_strz(&vm->mem, s), *end;
 	if (z == NULL)
 		return vm_get(vm, SIZE_MAX) != NULL;
-	*out = strtod(z, &end); /* of nothing: 0, as Number("") */
+	*out = strtod(z, &end); /* An empty string gives 0, as Number(""). */
 	if (*end != '\0' || strpbrk(z, "xXnNiI") != NULL)
 		*out = (double)NAN;
 	return true;
@@ -535,7 +534,7 @@ static bool is_container(struct value v)
 	return v.kind == V_LIST || v.kind == V_DICT || v.kind == V_SPACE;
 }
 
-/* == of JavaScript over the bare values. */
+/* JavaScript's == on bare values. */
 static bool loose_equal(struct vm *vm, struct value a, struct value b, bool *out)
 {
 	bool a_nil = a.kind == V_NONE || a.kind == V_UNDEFINED,
@@ -605,7 +604,7 @@ bool value_same(struct vm *vm, struct value a, struct value b, bool *out)
 
 static int str_order(struct cgn_str x, struct cgn_str y)
 {
-	size_t n = x.n < y.n ? x.n : y.n; /* UTF-8 sorts as its code points do */
+	size_t n = x.n < y.n ? x.n : y.n; /* UTF-8 sorts in the order of its code points. */
 	int order = n > 0 ? memcmp(x.p, y.p, n) : 0;
 	return order != 0 ? order : x.n < y.n ? -1 : x.n > y.n;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer added tokens: found in the text before it is split, at each place the longest that begins there;
- * and where they let it be cut. */
+/* tokenizer added tokens: found in the text before it is split, at each place the longest token that begins
+ * there; and the places where the text may be cut. */
 #include <stdlib.h>
 
 #include "policy/tokenizer/tokenizer_priv.h"
@@ -31,9 +31,10 @@ CGN_RC tok_added_set_init(struct tok_added_set *s, struct tok_added *all, size_t
 	return CGN_OK;
 }
 
-/* Of the sorted tokens low..high, which agree up to byte |at|: those that have |c| there. Shorter ones sort
- * first. */
-static void narrow(const struct tok_added_set *s, size_t *low, size_t *high, size_t at, unsigned char c)
+/* Narrow the sorted tokens low..high, which agree up to byte |at|, to the tokens that have |c| there. Shorter
+ * tokens sort first. */
+static void tokens_narrow(const struct tok_added_set *s, size_t *low, size_t *high, size_t at,
+	unsigned char c)
 {
 	size_t a = *low, b = *high;
 	while (a < b) {
@@ -64,12 +65,12 @@ static const struct tok_added *longest_at(const struct tok_added_set *s, const c
 			best = s->v[low];
 		if (at == n)
 			break;
-		narrow(s, &low, &high, at, (unsigned char)p[at]);
+		tokens_narrow(s, &low, &high, at, (unsigned char)p[at]);
 	}
 	return best;
 }
 
-static const struct tok_added *leftmost(const struct tok_finder *f, size_t from, size_t *start)
+static const struct tok_added *match_leftmost(const struct tok_finder *f, size_t from, size_t *start)
 {
 	for (size_t i = from; i < f->text.n; i++) {
 		unsigned char c = (unsigned char)f->text.p[i];
@@ -116,7 +117,7 @@ bool tok_find(struct tok_finder *f, struct tok_span *out)
 {
 	size_t start;
 	const struct tok_added *token;
-	while (f->set->n > 0 && (token = leftmost(f, f->at, &start)) != NULL) {
+	while (f->set->n > 0 && (token = match_leftmost(f, f->at, &start)) != NULL) {
 		size_t end = start + token->match.n;
 		f->at = end;
 		if (token->single_word && (word_before(f->text, start) || word_behind(f->text, end)))
@@ -136,8 +137,8 @@ bool tok_find(struct tok_finder *f, struct tok_span *out)
 
 /* ---- cuts ---- */
 
-/* May the text be cut where |s| ends? What follows must not depend on what is before: a single_word token
- * asks for its neighbours; and blanks that |s| took must not be part of a token of their own. */
+/* May the text be cut where |s| ends? The rest must not depend on the part before: a single_word token
+ * depends on its neighbours, and blanks that |s| took must not be part of another token. */
 static bool may_cut(const struct tok_finder *f, const struct tok_span *s)
 {
 	size_t next;
@@ -146,21 +147,22 @@ static bool may_cut(const struct tok_finder *f, const struct tok_span *s)
 	if (s->stop == s->end)
 		return true;
 	const struct tok_finder behind = *f;
-	return leftmost(&behind, s->end, &next) == NULL || next >= s->stop;
+	return match_leftmost(&behind, s->end, &next) == NULL || next >= s->stop;
 }
 
 struct cuts {
-	size_t *out, max, skip, n; /* skip: of all cuts, those before the last |max| */
+	size_t *out, max, skip, n; /* skip: cuts before the last |max| ones. */
 };
 
-static void cut(struct cuts *c, size_t at)
+static void cut_add(struct cuts *c, size_t at)
 {
 	if (c->out != NULL && c->n >= c->skip)
 		c->out[c->n - c->skip] = at;
 	c->n++;
 }
 
-/* Tokens that are matched behind the normalizers end where the text does not say, unless there are none. */
+/* The ends of tokens that are matched behind the normalizers are unknown in the text, unless there are no
+ * such tokens. */
 static void cuts_within(const struct tokenizer *t, struct cgn_str text, size_t base, struct cuts *c)
 {
 	struct tok_finder f = {.t = t, .set = &t->normal, .text = text};
@@ -169,7 +171,7 @@ static void cuts_within(const struct tokenizer *t, struct cgn_str text, size_t b
 		return;
 	while (tok_find(&f, &s))
 		if (may_cut(&f, &s))
-			cut(c, base + s.stop);
+			cut_add(c, base + s.stop);
 }
 
 static void all_cuts(const struct tokenizer *t, struct cgn_str text, struct cuts *c)
@@ -181,7 +183,7 @@ static void all_cuts(const struct tokenizer *t, struct cgn_str text, struct cuts
 		if (from < s.start)
 			cuts_within(t, (struct cgn_str){text.p + from, s.start - from}, from, c);
 		if (may_cut(&f, &s))
-			cut(c, s.stop);
+			cut_add(c, s.stop);
 		from = s.stop;
 	}
 	if (from < text.n)

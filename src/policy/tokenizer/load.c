@@ -76,8 +76,8 @@ static CGN_RC read_added(struct tok_loader *l, struct json_val v, const char *at
 	return CGN_OK;
 }
 
-/* The ids are those that the reference gives, whatever the file says: the model's where it has the token,
- * else one behind the highest. */
+/* The ids are those of the reference, whatever the file says: the model's id where it has the token,
+ * otherwise the next one after the highest. */
 static CGN_RC number_added(struct tok_loader *l, struct json_val v, const char *at, struct tok_added *a,
 	uint32_t *highest)
 {
@@ -101,7 +101,7 @@ static CGN_RC number_added(struct tok_loader *l, struct json_val v, const char *
 		: CGN_FAIL(l->err, NO_MEMORY, "%s: out of memory", at);
 }
 
-/* A normalized token is matched in normalized text, so by its own normalized form. */
+/* A normalized token is matched in normalized text, so it is matched by its own normalized form. */
 static CGN_RC match_added(struct tok_loader *l, const char *at, struct tok_added *a, struct tok_scratch *s,
 	struct tok_matcher *m)
 {
@@ -133,7 +133,7 @@ static CGN_RC each_added(struct tok_loader *l, struct json_val list, struct tok_
 		(void)snprintf(at, sizeof at, "added_tokens[%zu]", i);
 		CGN_TRY(read_added(l, v, at, a));
 		if (a->content.n == 0)
-			continue; /* the reference ignores it */
+			continue; /* The reference ignores it. */
 		if (tok_names_get(&t->added_names, a->content) != TOK_NONE)
 			return CGN_FAIL(l->err, UNSUPPORTED, "%s: \"%.*s\" is there twice", at,
 				CGN_STR_ARG(a->content));
@@ -144,8 +144,8 @@ static CGN_RC each_added(struct tok_loader *l, struct json_val list, struct tok_
 	return CGN_OK;
 }
 
-/* Two tokens may not look alike where they are matched: which one wins is the order of tables inside the
- * reference. */
+/* Refuse two tokens that look alike where they are matched: the winner depends on the order of tables inside
+ * the reference. */
 static CGN_RC check_alike(struct tok_loader *l, const struct tok_added_set *s)
 {
 	for (size_t i = 1; i < s->n; i++)
@@ -156,9 +156,9 @@ static CGN_RC check_alike(struct tok_loader *l, const struct tok_added_set *s)
 	return CGN_OK;
 }
 
-/* What counts as the start of the text depends on the reference's map from normalized to original offsets,
- * where normalizers make the text shorter or longer, or something splits it before. Simple cases are those
- * where it does not. */
+/* The start of the text depends on the reference's map from normalized to original offsets when normalizers
+ * make the text shorter or longer, or when a stage splits it before. Accept only the cases in which the start
+ * does not depend on that map. */
 static CGN_RC check_first(struct tok_loader *l)
 {
 	const struct tokenizer *t = l->t;
@@ -177,7 +177,7 @@ static CGN_RC check_first(struct tok_loader *l)
 	return CGN_OK;
 }
 
-static size_t count(struct json_val container)
+static size_t tokens_count(struct json_val container)
 {
 	struct json_iter it = json_iter_of(container);
 	struct json_val v;
@@ -194,7 +194,7 @@ CGN_RC tok_load_added(struct tok_loader *l, struct json_val list)
 		list = (struct json_val){JSON_ARRAY, CGN_STR("[]")};
 	if (list.type != JSON_ARRAY)
 		return CGN_FAIL(l->err, INVALID, "added_tokens must be an array");
-	size_t n = count(list);
+	size_t n = tokens_count(list);
 	if (n > ADDED_MAX)
 		return CGN_FAIL(l->err, TOO_LARGE, "%zu added_tokens, up to %zu are supported", n, ADDED_MAX);
 	t->added = cgn_arena_zero(&t->arena, (n + 1) * sizeof *t->added);
@@ -234,9 +234,9 @@ static CGN_RC check_root(struct tok_loader *l, struct json_val root)
 	return CGN_OK;
 }
 
-/* The normalizer before the added tokens, the pre-tokenizer before the model: they are read by what is
- * known. */
-static CGN_RC load(struct tok_loader *l, struct json_val root)
+/* Load the normalizer before the added tokens and the pre-tokenizer before the model, because the later parts
+ * depend on the earlier ones. */
+static CGN_RC file_load(struct tok_loader *l, struct json_val root)
 {
 	static const char *const keys[] = {"normalizer", "pre_tokenizer", "model", "added_tokens",
 		"post_processor"};
@@ -264,7 +264,7 @@ CGN_RC tokenizer_load(struct cgn_str json, struct tokenizer **out, struct cgn_er
 	t->tag = TOKENIZER_TAG;
 	cgn_arena_init(&t->arena, (size_t)64 << 20);
 	cgn_arena_init(&l.scratch, (size_t)1 << 20);
-	cgn_rc rc = load(&l, root);
+	cgn_rc rc = file_load(&l, root);
 	cgn_arena_fini(&l.scratch);
 	if (cgn_ok(rc))
 		*out = t;

@@ -9,8 +9,8 @@
 
 /* ---- byte-level: the characters that stand for bytes ---- */
 
-/* The byte that |c| stands for, -1 when it stands for none: printable Latin-1 is itself, the others follow
- * from 256 on, in order. */
+/* Return the byte that |c| stands for, or -1: printable Latin-1 characters stand for themselves; the other
+ * bytes are represented by 256 and up, in order. */
 static int byte_of(uint32_t c)
 {
 	if ((c >= 0x21 && c <= 0x7e) || (c >= 0xa1 && c <= 0xac) || (c >= 0xae && c <= 0xff))
@@ -21,7 +21,7 @@ static int byte_of(uint32_t c)
 	return c <= 0x20 ? (int)c : c <= 0x41 ? (int)(c - 0x21 + 0x7f) : c == 0x42 ? 0xa0 : 0xad;
 }
 
-/* |token| as bytes; false when it holds a character that stands for none. */
+/* Convert |token| to bytes; returns false when it holds a character that stands for no byte. */
 static bool to_bytes(struct cgn_str token, struct cgn_buf *out)
 {
 	size_t n;
@@ -35,8 +35,8 @@ static bool to_bytes(struct cgn_str token, struct cgn_buf *out)
 	return !out->bad;
 }
 
-/* Is |*token|, as the file spells it, one that no word can hold? Else it becomes what a word holds. |bytes|
- * keeps it. */
+/* Can no word hold |*token|, as the file spells it? If a word can, replace it with the form that words hold;
+ * |bytes| keeps it. */
 static bool is_odd(const struct tok_model *m, struct cgn_str *token, struct cgn_buf *bytes)
 {
 	if (!m->bytes)
@@ -66,7 +66,7 @@ bool tokenizer_token_id(const struct tokenizer *t, struct cgn_str token, uint32_
 
 /* ---- vocabulary ---- */
 
-struct texts { /* of a string of the file, without its escapes */
+struct texts { /* Strings of the file, without escapes. */
 	struct cgn_buf plain, other, bytes, pair;
 };
 
@@ -78,7 +78,7 @@ static void texts_fini(struct texts *x)
 	cgn_buf_fini(&x->pair);
 }
 
-static struct cgn_str unescape(struct json_val v, struct cgn_buf *b)
+static struct cgn_str token_unescape(struct json_val v, struct cgn_buf *b)
 {
 	struct cgn_str inside = {v.raw.p + 1, v.raw.n - 2};
 	if (inside.n == 0 || memchr(inside.p, '\\', inside.n) == NULL)
@@ -91,7 +91,8 @@ static struct cgn_str unescape(struct json_val v, struct cgn_buf *b)
 static CGN_RC put_token(struct tok_loader *l, struct cgn_str key, struct json_val value, struct texts *x)
 {
 	struct tok_model *m = &l->t->model;
-	struct cgn_str token = unescape((struct json_val){JSON_STRING, {key.p - 1, key.n + 2}}, &x->plain);
+	struct cgn_str token =
+		token_unescape((struct json_val){JSON_STRING, {key.p - 1, key.n + 2}}, &x->plain);
 	uint64_t id;
 	if (!json_u64(value, &id) || id >= ID_MAX)
 		return CGN_FAIL(l->err, INVALID, "model.vocab[\"%.*s\"] must be an id below %llu",
@@ -120,8 +121,7 @@ static bool note_ids(const struct tok_names *s, uint8_t *seen, uint32_t *twice)
 	return false;
 }
 
-/* With an id of its own for each token, a pair of tokens that is still there has the rank that it had.
- * merge.c relies on it. */
+/* With a distinct id for each token, an unmerged pair keeps its rank. merge.c relies on it. */
 static CGN_RC check_ids(struct tok_loader *l)
 {
 	const struct tok_model *m = &l->t->model;
@@ -164,7 +164,7 @@ static bool read_merge(struct json_val v, struct texts *x, struct cgn_str *left,
 {
 	struct json_val a, b, more;
 	if (v.type == JSON_STRING) {
-		struct cgn_str both = unescape(v, &x->plain);
+		struct cgn_str both = token_unescape(v, &x->plain);
 		const char *space = both.n > 0 ? memchr(both.p, ' ', both.n) : NULL;
 		if (space == NULL)
 			return false;
@@ -178,13 +178,13 @@ static bool read_merge(struct json_val v, struct texts *x, struct cgn_str *left,
 	if (!json_next_elem(&it, &a) || !json_next_elem(&it, &b) || json_next_elem(&it, &more) ||
 		a.type != JSON_STRING || b.type != JSON_STRING)
 		return false;
-	*left = unescape(a, &x->plain);
-	*right = unescape(b, &x->other);
+	*left = token_unescape(a, &x->plain);
+	*right = token_unescape(b, &x->other);
 	return true;
 }
 
-/* The pair's three tokens. In a byte-level model one that no word can hold is never merged; its pair is only
- * counted. */
+/* Store the pair's three tokens. In a byte-level model a token that no word can hold is never merged; its
+ * pair is only counted. */
 static CGN_RC put_merge(struct tok_loader *l, struct cgn_str left, struct cgn_str right, size_t rank,
 	struct texts *x)
 {
@@ -252,7 +252,7 @@ static CGN_RC load_merges(struct tok_loader *l, struct json_val merges, struct t
 	return CGN_OK;
 }
 
-/* ---- what follows from them ---- */
+/* ---- derived tables ---- */
 
 static CGN_RC start_table(struct tok_loader *l, struct texts *x)
 {
@@ -274,7 +274,7 @@ static CGN_RC start_table(struct tok_loader *l, struct texts *x)
 
 #define MARK "\xe2\x96\x81"
 
-/* Is a mark always the first of its token, or behind other marks? */
+/* Does every mark stand first in its token, or behind other marks only? */
 static bool marks_lead(const struct tok_names *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
@@ -288,7 +288,7 @@ static bool marks_lead(const struct tok_names *s)
 	return true;
 }
 
-/* A character that is unknown and dropped would bring a mark next to what is before it. */
+/* An unknown character that is dropped would bring a mark next to the text before it. */
 static bool may_break_at_marks(const struct tok_model *m)
 {
 	return !m->bytes && !m->ignore_merges && m->unk != TOK_NONE &&

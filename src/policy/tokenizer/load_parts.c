@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer load parts: normalizers, pre-tokenizers and post-processors. Sequences are flattened; an unknown
- * type is refused by its place. */
+ * type is refused with its place. */
 #include "policy/tokenizer/tokenizer_priv.h"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define DEPTH_MAX    8
-/* What Rust's char::is_numeric has and Unicode 16 does not. */
+/* Characters that Rust's char::is_numeric accepts and Unicode 16 does not have. */
 #define DIGIT_PATTERN "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]"
 
 static CGN_RC type_of(struct tok_loader *l, struct json_val v, const char *at, struct cgn_str *type)
@@ -57,7 +57,7 @@ static CGN_RC read_pattern(struct tok_loader *l, struct json_val v, const char *
 
 /* ---- normalizers ---- */
 
-/* There is room: load_normalizer saw to it. */
+/* load_normalizer made sure that there is room. */
 static struct tok_normal *add_normal(struct tok_loader *l, enum tok_normal_kind kind)
 {
 	struct tok_normal *n = &l->t->normals[l->t->n_normals++];
@@ -126,7 +126,7 @@ CGN_RC tok_load_normalizer(struct tok_loader *l, struct json_val v)
 
 /* ---- pre-tokenizers ---- */
 
-/* There is room: load_pre_tokenizer saw to it. */
+/* load_pre_tokenizer made sure that there is room. */
 static struct tok_stage *add_stage(struct tok_loader *l, enum tok_stage_kind kind, enum tok_behavior behavior)
 {
 	struct tok_stage *s = &l->t->stages[l->t->n_stages++];
@@ -177,7 +177,7 @@ static CGN_RC load_byte_level(struct tok_loader *l, struct json_val v, const cha
 		l->err);
 }
 
-/* Files from before prepend_scheme have add_prefix_space only. */
+/* Files older than prepend_scheme have add_prefix_space only. */
 static CGN_RC read_prepend(struct tok_loader *l, struct json_val v, const char *at, enum tok_prepend *out)
 {
 	static const char *const names[] =
@@ -234,7 +234,7 @@ static void put_range(struct cgn_buf *b, uint32_t first, uint32_t last)
 	cgn_buf_fmt(b, "\\x{%x}-\\x{%x}", first, last);
 }
 
-/* Punctuation as the reference's table has it: an older Unicode's, and ASCII's. */
+/* Punctuation of the reference's table: an older Unicode's, and ASCII's. */
 static CGN_RC load_punctuation(struct tok_loader *l, struct json_val v, const char *at)
 {
 	struct tok_stage *s = add_stage(l, STAGE_REGEX, SPLIT_ISOLATED);
@@ -255,11 +255,11 @@ static cgn_rc load_pre_tokenizer(struct tok_loader *l, struct json_val v, const 
 {
 	struct cgn_str type = {NULL, 0};
 	CGN_TRY(type_of(l, v, at, &type));
-	if (l->t->n_stages + 2 > TOK_MAX_STAGES) /* as many as one pre-tokenizer may need */
+	if (l->t->n_stages + 2 > TOK_MAX_STAGES) /* The most that one pre-tokenizer may need. */
 		return CGN_FAIL(l->err, UNSUPPORTED, "%s: more than %d stages", at, TOK_MAX_STAGES);
 	if (cgn_str_is(type, "Sequence"))
 		return each_part(l, v, at, "pretokenizers", load_pre_tokenizer, depth);
-	/* from there on the reference's text is one of characters that stand for bytes */
+	/* From here on the reference's text consists of characters that stand for bytes. */
 	if (l->t->model.bytes)
 		return CGN_FAIL(l->err, UNSUPPORTED, "%s.type \"%.*s\" behind a ByteLevel is not supported",
 			at, (int)(type.n < 40 ? type.n : 40), type.p);
@@ -345,11 +345,12 @@ static cgn_rc load_post_processor(struct tok_loader *l, struct json_val v, const
 	CGN_TRY(type_of(l, v, at, &type));
 	if (cgn_str_is(type, "Sequence"))
 		return each_part(l, v, at, "processors", load_post_processor, depth);
-	if (cgn_str_is(type, "ByteLevel")) /* it moves offsets, which we do not have */
+	/* The reference shifts offsets for it; this tokenizer has no offsets. */
+	if (cgn_str_is(type, "ByteLevel"))
 		return CGN_OK;
 	if (!cgn_str_is(type, "TemplateProcessing"))
 		return refuse_type(l, at, type, "ByteLevel, TemplateProcessing, Sequence");
-	if (l->has_template) /* the reference takes one only */
+	if (l->has_template) /* The reference accepts only one. */
 		return CGN_FAIL(l->err, UNSUPPORTED, "%s: a second TemplateProcessing is not supported", at);
 	l->has_template = true;
 	return read_template(l, v, at);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer merge: byte pair encoding of one word. The lowest rank is merged first, of equal ones the
- * leftmost. Short words look for it from end to end, long ones keep a heap of (rank, place), so that a word
+/* tokenizer merge: byte pair encoding of one word. The lowest rank is merged first, among equal ranks the
+ * leftmost. Short words are scanned from end to end; long words use a heap of (rank, place), so that a word
  * of n symbols costs O(n log n). */
 #include <stdlib.h>
 
 #include "base/mix/mix.h"
 #include "policy/tokenizer/tokenizer_priv.h"
 
-#define SHORT_WORD 40 /* symbols; measured: up to here the scan is the faster one */
+#define SHORT_WORD 40 /* In symbols; measured: up to this length the scan is faster. */
 
 static inline uint64_t pair_hash(uint32_t left, uint32_t right)
 {
@@ -26,7 +26,7 @@ const struct tok_merge *tok_merge_of(const struct tok_model *m, uint32_t left, u
 	}
 }
 
-/* Of a pair given twice the last one counts. */
+/* When a pair is given twice, the last one counts. */
 void tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t to)
 {
 	size_t i = pair_hash(left, right) & m->merge_mask;
@@ -50,13 +50,13 @@ CGN_RC tok_ids_room(struct tokenizer_ids *ids, size_t n)
 	return CGN_OK;
 }
 
-/* ---- what a word begins as ---- */
+/* ---- the first symbols of a word ---- */
 
 struct starter {
 	const struct tok_model *m;
 	uint32_t *ids;
 	size_t n;
-	bool pending; /* an unknown symbol that may still grow */
+	bool pending; /* An unknown symbol that may still grow. */
 };
 
 static void start_known(struct starter *s, uint32_t id)
@@ -67,7 +67,7 @@ static void start_known(struct starter *s, uint32_t id)
 	s->ids[s->n++] = id;
 }
 
-/* Bytes that stand in for a character do not end a pending unknown one: the reference behaves so. */
+/* Bytes that stand in for a character do not end a pending unknown symbol; the reference behaves so. */
 static bool start_bytes(struct starter *s, const char *p, size_t n)
 {
 	if (!s->m->byte_fallback)
@@ -82,7 +82,7 @@ static bool start_bytes(struct starter *s, const char *p, size_t n)
 
 static void start_unknown(struct starter *s)
 {
-	/* without an unknown token the character is dropped: the reference behaves so */
+	/* Without an unknown token the character is dropped; the reference behaves so. */
 	if (s->m->unk == TOK_NONE)
 		return;
 	if (s->pending && !s->m->fuse_unk)
@@ -108,7 +108,7 @@ static void start_byte(struct starter *s, unsigned char b)
 		start_unknown(s);
 }
 
-static size_t start(const struct tok_model *m, struct cgn_str word, uint32_t *ids)
+static size_t word_start(const struct tok_model *m, struct cgn_str word, uint32_t *ids)
 {
 	struct starter s = {.m = m, .ids = ids};
 	size_t n;
@@ -132,7 +132,7 @@ struct pairs {
 	uint32_t rank[SHORT_WORD], to[SHORT_WORD];
 };
 
-static inline void look(const struct tok_model *m, struct pairs *ps, const uint32_t *ids, size_t i)
+static inline void pair_look(const struct tok_model *m, struct pairs *ps, const uint32_t *ids, size_t i)
 {
 	const struct tok_merge *e = tok_merge_of(m, ids[i], ids[i + 1]);
 	ps->rank[i] = e != NULL ? e->rank : TOK_NONE;
@@ -143,7 +143,7 @@ static size_t merge_short(const struct tok_model *m, uint32_t *ids, size_t n)
 {
 	struct pairs ps;
 	for (size_t i = 0; i + 1 < n; i++)
-		look(m, &ps, ids, i);
+		pair_look(m, &ps, ids, i);
 	for (;;) {
 		size_t best = 0;
 		uint32_t rank = TOK_NONE;
@@ -163,9 +163,9 @@ static size_t merge_short(const struct tok_model *m, uint32_t *ids, size_t n)
 			ps.to[i] = ps.to[i + 1];
 		}
 		if (best + 1 < n)
-			look(m, &ps, ids, best);
+			pair_look(m, &ps, ids, best);
 		if (best > 0)
-			look(m, &ps, ids, best - 1);
+			pair_look(m, &ps, ids, best - 1);
 	}
 }
 
@@ -198,7 +198,8 @@ static uint64_t heap_pop(struct heap *h)
 	return top;
 }
 
-/* symbols as a list; rank: of the pair that begins at it, so that an outdated heap entry is seen */
+/* Symbols as a list; rank: of the pair that begins at the symbol, so that an outdated heap entry is
+ * detected. */
 struct chain {
 	const struct tok_model *m;
 	uint32_t *id, *prev, *next, *rank, *to;
@@ -253,8 +254,8 @@ static size_t merge_long(const struct tok_model *m, uint32_t *ids, size_t n, uin
 
 /* ---- a word ---- */
 
-/* For n symbols, at most one for a byte: 4 lists of n and a heap: each merge takes one symbol away and adds
- * at most 2 entries. */
+/* Reserve memory for n symbols (at most one per byte): 4 lists of n and a heap. Each merge removes one symbol
+ * and adds at most 2 heap entries. */
 static CGN_RC room_for(struct tok_room *room, size_t n, struct cgn_err *err)
 {
 	size_t want = n < SHORT_WORD ? 0 : 10 * n;
@@ -282,7 +283,7 @@ CGN_RC tok_word(const struct tok_model *m, struct tok_room *room, struct cgn_str
 		return CGN_OK;
 	}
 	uint32_t *ids = out->ids + out->n;
-	size_t n = start(m, word, ids);
+	size_t n = word_start(m, word, ids);
 	if (n <= SHORT_WORD) {
 		out->n += n > 1 ? merge_short(m, ids, n) : n;
 		return CGN_OK;

@@ -5,13 +5,13 @@
 #include "base/mix/mix.h"
 #include "policy/tokenizer/tokenizer_priv.h"
 
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t hash_mix(uint64_t a, uint64_t b)
 {
 	__extension__ unsigned __int128 wide = (unsigned __int128)a * b;
 	return (uint64_t)wide ^ (uint64_t)(wide >> 64);
 }
 
-static uint64_t load(const unsigned char *p, size_t n) /* n <= 8 */
+static uint64_t word_load(const unsigned char *p, size_t n) /* n <= 8 */
 {
 	uint64_t v = 0;
 	uint32_t low, high;
@@ -31,9 +31,9 @@ uint64_t tok_hash(const void *bytes, size_t n)
 	uint64_t h = MIX_GOLDEN ^ n, word;
 	for (; n > 8; p += 8, n -= 8) {
 		memcpy(&word, p, 8);
-		h = mix(h ^ word, UINT64_C(0xa0761d6478bd642f));
+		h = hash_mix(h ^ word, UINT64_C(0xa0761d6478bd642f));
 	}
-	return mix(h ^ load(p, n), UINT64_C(0xe7037ed1a0b428db) ^ n);
+	return hash_mix(h ^ word_load(p, n), UINT64_C(0xe7037ed1a0b428db) ^ n);
 }
 
 CGN_RC tok_names_init(struct tok_names *s, size_t expect)
@@ -62,7 +62,7 @@ struct cgn_str tok_names_text(const struct tok_names *s, size_t i)
 }
 
 /* The slot that holds |name|, or the free one where it would go. */
-static uint64_t *find(const struct tok_names *s, struct cgn_str name)
+static uint64_t *slot_find(const struct tok_names *s, struct cgn_str name)
 {
 	uint64_t hash = tok_hash(name.p, name.n), top = hash >> 32 << 32;
 	for (size_t i = hash & s->mask;; i = (i + 1) & s->mask) {
@@ -75,7 +75,7 @@ static uint64_t *find(const struct tok_names *s, struct cgn_str name)
 
 CGN_RC tok_names_put(struct tok_names *s, struct cgn_str name, uint32_t id)
 {
-	uint64_t *slot = find(s, name);
+	uint64_t *slot = slot_find(s, name);
 	if (*slot != 0) {
 		s->v[(uint32_t)*slot - 1].id = id;
 		return CGN_OK;
@@ -91,7 +91,7 @@ uint32_t tok_names_get(const struct tok_names *s, struct cgn_str name)
 {
 	if (s->slots == NULL)
 		return TOK_NONE;
-	uint64_t slot = *find(s, name);
+	uint64_t slot = *slot_find(s, name);
 	return slot != 0 ? s->v[(uint32_t)slot - 1].id : TOK_NONE;
 }
 

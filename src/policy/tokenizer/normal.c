@@ -18,7 +18,7 @@ static const struct range settled_composed[] = {{0x80, 0x2ff}, {0x400, 0x482}, {
 	{0xe01, 0xe33}, {0x2010, 0x2027}, {0x3041, 0x3096}, {0x30a1, 0x30fa}, {0xac00, 0xd7a3},
 	{0xff01, 0xff60}, {0x1f300, 0x1f64f}};
 
-static bool in(const struct range *v, size_t n, uint32_t c)
+static bool range_has(const struct range *v, size_t n, uint32_t c)
 {
 	for (size_t i = 0; i < n; i++)
 		if (c >= v[i].first && c <= v[i].last)
@@ -28,11 +28,12 @@ static bool in(const struct range *v, size_t n, uint32_t c)
 
 static bool is_settled(const struct tok_normal *form, uint32_t c)
 {
-	return in(settled_always, CGN_COUNT(settled_always), c) ||
-		(form->compose && !form->compat && in(settled_composed, CGN_COUNT(settled_composed), c));
+	return range_has(settled_always, CGN_COUNT(settled_always), c) ||
+		(form->compose && !form->compat &&
+			range_has(settled_composed, CGN_COUNT(settled_composed), c));
 }
 
-/* ---- one stretch of text that has to be normalized ---- */
+/* ---- stretches of text to be normalized ---- */
 
 static bool points_room(struct tok_scratch *s, size_t n)
 {
@@ -52,8 +53,7 @@ static uint8_t class_of(int32_t c)
 	return (uint8_t)utf8proc_get_property(c)->combining_class;
 }
 
-/* Marks in the order of their classes, those of one class as they stood. utf8proc would take n² steps for n
- * marks. */
+/* Sort marks by class and keep the order within a class. utf8proc would take n² steps for n marks. */
 static void sort_few(int32_t *v, size_t n)
 {
 	for (size_t i = 1; i < n; i++) {
@@ -90,14 +90,15 @@ static void sort_marks(int32_t *v, size_t n, int32_t *other)
 }
 
 /* Behind the points there is room for as many again, for sort_many. */
-static bool decompose(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text, size_t *out)
+static bool text_decompose(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text,
+	size_t *out)
 {
 	int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (form->compat ? UTF8PROC_COMPAT : 0);
 	size_t n = 0, len;
 	for (const char *p = text.p, *end = p + text.n; p < end; p += len) {
 		int boundary = 0;
 		int32_t c = (int32_t)tok_char_at(p, end, &len);
-		if (!points_room(s, 2 * (n + 32))) /* no character becomes more than 18 */
+		if (!points_room(s, 2 * (n + 32))) /* A character decomposes to at most 18 others. */
 			return false;
 		utf8proc_ssize_t got =
 			utf8proc_decompose_char(c, s->points + n, 32, (utf8proc_option_t)options, &boundary);
@@ -113,7 +114,7 @@ static bool put_normal(const struct tok_normal *form, struct tok_scratch *s, str
 {
 	int options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 	size_t n;
-	if (!decompose(form, s, text, &n))
+	if (!text_decompose(form, s, text, &n))
 		return false;
 	sort_marks(s->points, n, s->points + n);
 	if (form->compose)
@@ -129,7 +130,7 @@ static bool put_normal(const struct tok_normal *form, struct tok_scratch *s, str
 static bool unicode_form(const struct tok_normal *form, struct tok_scratch *s, struct cgn_str text,
 	struct cgn_buf *out)
 {
-	/* from: the letter before, when a mark may join it */
+	/* from: the previous letter, if a mark may combine with it. */
 	const char *end = text.p + text.n, *copied = text.p, *from = NULL;
 	size_t n;
 	for (const char *p = text.p; p < end;) {
@@ -155,7 +156,7 @@ static bool unicode_form(const struct tok_normal *form, struct tok_scratch *s, s
 	return true;
 }
 
-static void lowercase(struct cgn_str text, struct cgn_buf *out)
+static void text_lowercase(struct cgn_str text, struct cgn_buf *out)
 {
 	size_t n;
 	for (const char *p = text.p, *end = p + text.n; p < end; p += n)
@@ -166,7 +167,7 @@ static bool is_mark(uint32_t c)
 {
 	utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
 	bool mark = k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
-	/* those two were marks when the reference's tables were made */
+	/* Both characters were marks when the reference's tables were made. */
 	return (mark && !tok_is_inert(c)) || c == 0x1cf2 || c == 0x1cf3;
 }
 
@@ -178,7 +179,7 @@ static void strip_accents(struct cgn_str text, struct cgn_buf *out)
 			cgn_buf_add(out, p, n);
 }
 
-static void strip(const struct tok_normal *v, struct cgn_str text, struct cgn_buf *out)
+static void text_strip(const struct tok_normal *v, struct cgn_str text, struct cgn_buf *out)
 {
 	const char *p = text.p, *end = p + text.n;
 	size_t n;
@@ -189,7 +190,7 @@ static void strip(const struct tok_normal *v, struct cgn_str text, struct cgn_bu
 	cgn_buf_add(out, p, (size_t)(end - p));
 }
 
-static void replace(const struct tok_normal *v, struct cgn_str text, struct cgn_buf *out)
+static void text_replace(const struct tok_normal *v, struct cgn_str text, struct cgn_buf *out)
 {
 	const char *p = text.p, *end = p + text.n, *hit;
 	while (p < end && (hit = memmem(p, (size_t)(end - p), v->from.p, v->from.n)) != NULL) {
@@ -217,7 +218,7 @@ static CGN_RC replace_regex(const struct tok_normal *v, struct tok_matcher *m, s
 	return rc;
 }
 
-static CGN_RC apply(const struct tok_normal *v, struct tok_scratch *s, struct tok_matcher *m,
+static CGN_RC normal_apply(const struct tok_normal *v, struct tok_scratch *s, struct tok_matcher *m,
 	struct cgn_str text, struct cgn_buf *out, struct cgn_err *err)
 {
 	switch (v->kind) {
@@ -226,10 +227,10 @@ static CGN_RC apply(const struct tok_normal *v, struct tok_scratch *s, struct to
 			return CGN_FAIL(err, NO_MEMORY, "out of memory");
 		break;
 	case NORMAL_LOWERCASE:
-		lowercase(text, out);
+		text_lowercase(text, out);
 		break;
 	case NORMAL_REPLACE:
-		replace(v, text, out);
+		text_replace(v, text, out);
 		break;
 	case NORMAL_REPLACE_REGEX:
 		CGN_TRY(replace_regex(v, m, text, out, err));
@@ -239,7 +240,7 @@ static CGN_RC apply(const struct tok_normal *v, struct tok_scratch *s, struct to
 		cgn_buf_str(out, text);
 		break;
 	case NORMAL_STRIP:
-		strip(v, text, out);
+		text_strip(v, text, out);
 		break;
 	case NORMAL_STRIP_ACCENTS:
 		strip_accents(text, out);
@@ -259,7 +260,7 @@ CGN_RC tok_normalize(const struct tok_normal *v, size_t n, struct tok_scratch *s
 	for (size_t i = 0; i < n && text->n > 0; i++) {
 		out->n = 0;
 		out->bad = false;
-		CGN_TRY(apply(&v[i], s, m, *text, out, err));
+		CGN_TRY(normal_apply(&v[i], s, m, *text, out, err));
 		*text = cgn_buf_view(out);
 		struct cgn_buf *swap = out;
 		out = other;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer regex: split patterns are written for Oniguruma and run by PCRE2. The pattern is read and written
- * anew, so that only what is known to mean the same gets through: literals leave as \x{...}, classes with the
- * reference's meaning, and anything else is refused. */
+/* tokenizer regex: split patterns are written for Oniguruma and run by PCRE2. The pattern is parsed and
+ * rewritten, so that only constructs that mean the same in both get through: literals become \x{...}, classes
+ * get the reference's meaning, and anything else is refused. */
 #include "policy/tokenizer/tokenizer_priv.h"
 
 #define PATTERN_MAX ((size_t)16 << 10)
-/* steps of one match; a run of as many blanks as a text may hold needs fewer */
+/* Steps of one match; the longest run of blanks that a text may hold needs fewer. */
 #define MATCH_LIMIT    50000000
 #define HEAP_LIMIT_KIB (64 << 10)
 #define STACK_MAX      ((size_t)1 << 20)
@@ -16,25 +16,25 @@ struct reader {
 	struct cgn_buf out;
 	const char *at, *from;
 	struct cgn_err *err;
-	bool nocase[GROUPS_MAX]; /* of each open group */
+	bool nocase[GROUPS_MAX]; /* A flag for each open group. */
 	size_t depth;
-	/* the literal before, in a case-insensitive group: some pairs of letters are also one character */
+	/* The previous literal, in a case-insensitive group: some pairs of letters equal one character. */
 	uint32_t last_letter;
 };
 
-static cgn_rc refuse(struct reader *r, const char *what)
+static cgn_rc regex_refuse(struct reader *r, const char *what)
 {
 	return CGN_FAIL(r->err, UNSUPPORTED, "%s: %s at byte %zu of the pattern is not supported", r->at,
 		what, (size_t)(r->p - r->from));
 }
 
-static cgn_rc malformed(struct reader *r, const char *what)
+static cgn_rc regex_malformed(struct reader *r, const char *what)
 {
 	return CGN_FAIL(r->err, INVALID, "%s: %s at byte %zu of the pattern", r->at, what,
 		(size_t)(r->p - r->from));
 }
 
-static bool take(struct reader *r, const char *z)
+static bool reader_take(struct reader *r, const char *z)
 {
 	if (!cgn_str_starts((struct cgn_str){r->p, (size_t)(r->end - r->p)}, z))
 		return false;
@@ -50,7 +50,7 @@ static void put_code(struct reader *r, uint32_t c)
 static CGN_RC check_point(struct reader *r, uint32_t first, uint32_t last)
 {
 	if (!tok_range_is_steady(first, last))
-		return refuse(r, "a character whose class depends on the version of Unicode");
+		return regex_refuse(r, "a character whose class depends on the version of Unicode");
 	return CGN_OK;
 }
 
@@ -60,18 +60,18 @@ static const char *const properties[] = {"L", "Lu", "Ll", "Lt", "Lm", "Lo", "N",
 	"Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "M", "Mn", "Mc", "Me", "Z", "Zs",
 	"Zl", "Zp", "Han"};
 
-/* Behind "\p". Out of a class "\P" is the negated class; in one it would be a set that PCRE2's older Unicode
- * draws elsewhere. */
+/* Read what follows "\p". Outside a class "\P" is the negated class; inside one it would be a set that
+ * differs in PCRE2's older Unicode. */
 static CGN_RC read_property(struct reader *r, bool negated)
 {
 	char name[16] = {0};
-	if (!take(r, "{"))
-		return malformed(r, "\\p without {name}");
-	negated ^= take(r, "^");
+	if (!reader_take(r, "{"))
+		return regex_malformed(r, "\\p without {name}");
+	negated ^= reader_take(r, "^");
 	const char *close = memchr(r->p, '}', (size_t)(r->end - r->p));
 	if (close == NULL ||
 		!cgn_str_copyz(name, sizeof name, (struct cgn_str){r->p, (size_t)(close - r->p)}))
-		return refuse(r, "this property");
+		return regex_refuse(r, "this property");
 	for (size_t i = 0; i < CGN_COUNT(properties); i++)
 		if (strcmp(name, properties[i]) == 0) {
 			r->p = close + 1;
@@ -79,12 +79,12 @@ static CGN_RC read_property(struct reader *r, bool negated)
 				negated ? 'P' : 'p', name);
 			return CGN_OK;
 		}
-	return refuse(r, "this property");
+	return regex_refuse(r, "this property");
 }
 
 #define WORD_SET "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xb2\\xb3\\xb9\\xbc-\\xbe"
 
-/* Sets of characters by a letter; false when |c| is none. */
+/* Write a named set of characters; returns false when |c| names none. */
 static bool put_set(struct reader *r, char c, bool in_class)
 {
 	switch (c) {
@@ -124,10 +124,10 @@ static CGN_RC read_hex(struct reader *r, size_t min, size_t max, uint32_t *out)
 			break;
 		*out = *out << 4 | (uint32_t)digit;
 	}
-	return n >= min && *out <= 0x10ffff ? CGN_OK : malformed(r, "a hexadecimal escape");
+	return n >= min && *out <= 0x10ffff ? CGN_OK : regex_malformed(r, "a hexadecimal escape");
 }
 
-/* Behind a backslash that is followed by a character's name. */
+/* Read a character code behind a backslash. */
 static CGN_RC read_code(struct reader *r, uint32_t *c)
 {
 	static const char names[] = "tnrfae", codes[] = "\t\n\r\f\a\x1b";
@@ -139,31 +139,31 @@ static CGN_RC read_code(struct reader *r, uint32_t *c)
 	}
 	if (e == 'u')
 		return read_hex(r, 4, 4, c);
-	if (e == 'x' && take(r, "{")) {
+	if (e == 'x' && reader_take(r, "{")) {
 		CGN_TRY(read_hex(r, 1, 6, c));
-		return take(r, "}") ? CGN_OK : malformed(r, "\\x{ without }");
+		return reader_take(r, "}") ? CGN_OK : regex_malformed(r, "\\x{ without }");
 	}
 	if (e == 'x') {
 		CGN_TRY(read_hex(r, 2, 2, c));
-		return *c < 0x80 ? CGN_OK : refuse(r, "a raw byte");
+		return *c < 0x80 ? CGN_OK : regex_refuse(r, "a raw byte");
 	}
 	*c = (unsigned char)e;
 	bool letter = (*c | 0x20) >= 'a' && (*c | 0x20) <= 'z';
 	if (letter || *c >= 0x80 || (*c >= '0' && *c <= '9') || *c < 0x20)
-		return refuse(r, "this escape");
+		return regex_refuse(r, "this escape");
 	return CGN_OK;
 }
 
-/* An escape: *is_set, written already, or one character in |*c|. */
+/* Read an escape: a set (*is_set; already written), or one character in |*c|. */
 static CGN_RC read_escape(struct reader *r, bool in_class, bool *is_set, uint32_t *c)
 {
 	*is_set = true;
 	if (r->p == r->end)
-		return malformed(r, "a backslash at the end");
+		return regex_malformed(r, "a backslash at the end");
 	if (*r->p == 'p' || *r->p == 'P') {
 		bool negated = *r->p++ == 'P';
 		if (in_class && (negated || (r->p + 1 < r->end && r->p[1] == '^')))
-			return refuse(r, "a negated property in a class");
+			return regex_refuse(r, "a negated property in a class");
 		return read_property(r, negated);
 	}
 	if (put_set(r, *r->p, in_class)) {
@@ -181,10 +181,10 @@ static CGN_RC read_class_item(struct reader *r, bool *is_set, uint32_t *c)
 	size_t n;
 	*is_set = false;
 	if (*r->p == '[')
-		return refuse(r, "a class within a class");
+		return regex_refuse(r, "a class within a class");
 	if (r->end - r->p >= 2 && memcmp(r->p, "&&", 2) == 0)
-		return refuse(r, "an intersection of classes");
-	if (take(r, "\\"))
+		return regex_refuse(r, "an intersection of classes");
+	if (reader_take(r, "\\"))
 		return read_escape(r, true, is_set, c);
 	*c = tok_char_at(r->p, r->end, &n);
 	r->p += n;
@@ -198,13 +198,13 @@ static CGN_RC read_class_part(struct reader *r)
 	CGN_TRY(read_class_item(r, &is_set, &c));
 	bool range = r->end - r->p >= 2 && r->p[0] == '-' && r->p[1] != ']';
 	if (is_set)
-		return range ? refuse(r, "a range that begins with a set") : CGN_OK;
+		return range ? regex_refuse(r, "a range that begins with a set") : CGN_OK;
 	last = c;
 	if (range) {
 		r->p++;
 		CGN_TRY(read_class_item(r, &last_is_set, &last));
 		if (last_is_set || last < c)
-			return malformed(r, "a range that does not end");
+			return regex_malformed(r, "a range that does not end");
 	}
 	CGN_TRY(check_point(r, c, last));
 	put_code(r, c);
@@ -215,20 +215,20 @@ static CGN_RC read_class_part(struct reader *r)
 	return CGN_OK;
 }
 
-/* Behind "[". */
+/* Read what follows "[". */
 static CGN_RC read_class(struct reader *r)
 {
 	if (r->nocase[r->depth])
-		return refuse(r, "a class in a case-insensitive group");
+		return regex_refuse(r, "a class in a case-insensitive group");
 	cgn_buf_char(&r->out, '[');
-	if (take(r, "^"))
+	if (reader_take(r, "^"))
 		cgn_buf_char(&r->out, '^');
 	if (r->p < r->end && *r->p == ']')
-		return refuse(r, "an empty class");
+		return regex_refuse(r, "an empty class");
 	while (r->p < r->end && *r->p != ']')
 		CGN_TRY(read_class_part(r));
-	if (!take(r, "]"))
-		return malformed(r, "a class without ]");
+	if (!reader_take(r, "]"))
+		return regex_malformed(r, "a class without ]");
 	cgn_buf_char(&r->out, ']');
 	return CGN_OK;
 }
@@ -239,18 +239,18 @@ static CGN_RC read_group(struct reader *r)
 {
 	static const char *const kinds[] = {"?:", "?=", "?!", "?<=", "?<!", "?>"};
 	if (r->depth + 1 == GROUPS_MAX)
-		return refuse(r, "nesting as deep as this");
+		return regex_refuse(r, "nesting as deep as this");
 	bool nocase = r->nocase[r->depth];
 	const char *kind = "?:";
-	if (take(r, "?i:")) {
+	if (reader_take(r, "?i:")) {
 		nocase = true;
 		kind = "?i:";
 	} else if (r->p < r->end && *r->p == '?') {
 		size_t i = 0;
-		while (i < CGN_COUNT(kinds) && !take(r, kinds[i]))
+		while (i < CGN_COUNT(kinds) && !reader_take(r, kinds[i]))
 			i++;
 		if (i == CGN_COUNT(kinds))
-			return refuse(r, "this kind of group");
+			return regex_refuse(r, "this kind of group");
 		kind = kinds[i];
 	}
 	r->nocase[++r->depth] = nocase;
@@ -264,49 +264,48 @@ static CGN_RC read_number(struct reader *r, uint32_t *out)
 	for (*out = 0; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++)
 		*out = *out * 10 + (uint32_t)(*r->p - '0') > 60000 ? 60001
 								   : *out * 10 + (uint32_t)(*r->p - '0');
-	return r->p > from && *out <= 60000 ? CGN_OK : refuse(r, "this repetition");
+	return r->p > from && *out <= 60000 ? CGN_OK : regex_refuse(r, "this repetition");
 }
 
-/* Behind "{". */
+/* Read what follows "{". */
 static CGN_RC read_interval(struct reader *r)
 {
 	uint32_t min, max;
 	CGN_TRY(read_number(r, &min));
 	cgn_buf_fmt(&r->out, "{%u", min);
-	if (take(r, ",")) {
+	if (reader_take(r, ",")) {
 		cgn_buf_char(&r->out, ',');
 		if (r->p < r->end && *r->p != '}') {
 			CGN_TRY(read_number(r, &max));
 			if (max < min)
-				return refuse(r, "this repetition");
+				return regex_refuse(r, "this repetition");
 			cgn_buf_fmt(&r->out, "%u", max);
 		}
 	}
-	if (!take(r, "}"))
-		return refuse(r, "this repetition");
+	if (!reader_take(r, "}"))
+		return regex_refuse(r, "this repetition");
 	cgn_buf_char(&r->out, '}');
 	if (r->p < r->end && (*r->p == '+' || *r->p == '?'))
-		return refuse(r, "a sign behind {}");
+		return regex_refuse(r, "a sign behind {}");
 	return CGN_OK;
 }
 
-/* Behind ?, * or +: lazy and possessive ones are the same in both languages. */
+/* Read what follows ?, * or +: lazy and possessive repeats mean the same in both languages. */
 static CGN_RC read_repeat(struct reader *r, char sign)
 {
 	if (r->out.n == 0 || r->out.p[r->out.n - 1] == '|' || r->out.p[r->out.n - 1] == ':')
-		return malformed(r, "a repetition of nothing");
+		return regex_malformed(r, "a repetition of nothing");
 	if (sign == '{')
 		return read_interval(r);
 	cgn_buf_char(&r->out, sign);
 	if (r->p < r->end && (*r->p == '?' || *r->p == '+'))
 		cgn_buf_char(&r->out, *r->p++);
 	return r->p < r->end && (*r->p == '?' || *r->p == '+' || *r->p == '*' || *r->p == '{')
-		? refuse(r, "a repetition of a repetition")
+		? regex_refuse(r, "a repetition of a repetition")
 		: CGN_OK;
 }
 
-/* Without case, "ss" would also be U+00DF there, "st" a ligature, and so on: only pairs that are no such
- * thing get through. */
+/* Without case, "ss" also matches U+00DF, "st" a ligature, and so on; refuse such pairs. */
 static bool folds_together(uint32_t a, uint32_t b)
 {
 	static const char *const pairs[] = {"ss", "ff", "fi", "fl", "st", "ij"};
@@ -320,7 +319,7 @@ static CGN_RC put_literal(struct reader *r, uint32_t c)
 {
 	CGN_TRY(check_point(r, c, c));
 	if (r->nocase[r->depth] && (c >= 0x80 || folds_together(r->last_letter, c)))
-		return refuse(r, "this text without case");
+		return regex_refuse(r, "this text without case");
 	r->last_letter = c;
 	put_code(r, c);
 	return CGN_OK;
@@ -338,7 +337,7 @@ static CGN_RC read_one(struct reader *r)
 		return read_group(r);
 	case ')':
 		if (r->depth == 0)
-			return malformed(r, "a ) without (");
+			return regex_malformed(r, "a ) without (");
 		r->depth--;
 		break;
 	case '[':
@@ -354,7 +353,7 @@ static CGN_RC read_one(struct reader *r)
 		break;
 	case '^':
 	case '$':
-		return refuse(r, "an anchor");
+		return regex_refuse(r, "an anchor");
 	case '\\':
 		r->p++;
 		CGN_TRY(read_escape(r, false, &is_set, &c));
@@ -370,20 +369,21 @@ static CGN_RC read_one(struct reader *r)
 	return CGN_OK;
 }
 
-static CGN_RC translate(struct reader *r)
+static CGN_RC regex_translate(struct reader *r)
 {
-	if (take(r, "(?i)")) { /* elsewhere its reach differs between the two languages */
+	if (reader_take(r, "(?i)")) { /* Elsewhere the scope of "(?i)" differs between the two languages. */
 		r->nocase[0] = true;
 		cgn_buf_putz(&r->out, "(?i)");
 	}
 	while (r->p < r->end)
 		CGN_TRY(read_one(r));
 	if (r->depth > 0)
-		return malformed(r, "a ( without )");
+		return regex_malformed(r, "a ( without )");
 	return CGN_OK;
 }
 
-static CGN_RC compile(struct cgn_str pattern, const char *at, struct tok_regex *out, struct cgn_err *err)
+static CGN_RC regex_compile(struct cgn_str pattern, const char *at, struct tok_regex *out,
+	struct cgn_err *err)
 {
 	int code = 0;
 	PCRE2_SIZE offset = 0;
@@ -406,7 +406,7 @@ static CGN_RC compile(struct cgn_str pattern, const char *at, struct tok_regex *
 	if (empty != 0)
 		return CGN_FAIL(err, UNSUPPORTED,
 			"%s: a pattern that matches the empty text is not supported", at);
-	/* where it is not to be had (MemoryDenyWriteExecute), the interpreter finds the same */
+	/* Without JIT (MemoryDenyWriteExecute) the interpreter finds the same matches. */
 	(void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE);
 	return CGN_OK;
 }
@@ -422,11 +422,11 @@ CGN_RC tok_regex_make(struct cgn_str pattern, const char *at, struct tok_regex *
 	if (pattern.n == 0 || pattern.n > PATTERN_MAX)
 		return CGN_FAIL(err, UNSUPPORTED, "%s: a pattern of %zu bytes (1 to %zu are supported)", at,
 			pattern.n, PATTERN_MAX);
-	cgn_rc rc = translate(&r);
+	cgn_rc rc = regex_translate(&r);
 	if (cgn_ok(rc) && r.out.bad)
 		rc = CGN_FAIL(err, NO_MEMORY, "%s: out of memory", at);
 	if (cgn_ok(rc))
-		rc = compile(cgn_buf_view(&r.out), at, out, err);
+		rc = regex_compile(cgn_buf_view(&r.out), at, out, err);
 	out->shadow = true;
 	cgn_buf_fini(&r.out);
 	return rc;
@@ -435,7 +435,7 @@ CGN_RC tok_regex_make(struct cgn_str pattern, const char *at, struct tok_regex *
 CGN_RC tok_regex_own(struct cgn_str pattern, struct tok_regex *out, struct cgn_err *err)
 {
 	out->shadow = false;
-	return compile(pattern, "a pattern of ours", out, err);
+	return regex_compile(pattern, "a pattern of ours", out, err);
 }
 
 void tok_regex_fini(struct tok_regex *re)
@@ -458,7 +458,7 @@ CGN_RC tok_matcher_init(struct tok_matcher *m)
 {
 	m->data = pcre2_match_data_create(1, NULL);
 	m->limits = pcre2_match_context_create(NULL);
-	m->stack = pcre2_jit_stack_create(32 << 10, STACK_MAX, NULL); /* NULL without JIT */
+	m->stack = pcre2_jit_stack_create(32 << 10, STACK_MAX, NULL); /* NULL without JIT. */
 	if (m->data == NULL || m->limits == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	(void)pcre2_set_match_limit(m->limits, MATCH_LIMIT);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer stages: the pre-tokenizers, each splitting what the one before left, depth first, down to
- * words. */
+/* tokenizer stages: the pre-tokenizers. Each one splits the pieces of the previous stage, depth first, down
+ * to words. */
 #include "policy/tokenizer/tokenizer_priv.h"
 
 struct run {
@@ -10,13 +10,13 @@ struct run {
 	struct cgn_err *err;
 };
 
-static CGN_RC go(struct run *r, size_t stage, struct tok_piece piece);
+static CGN_RC stage_run(struct run *r, size_t stage, struct tok_piece piece);
 
 /* ---- words ---- */
 
 static CGN_RC put_ids(struct run *r, const uint32_t *ids, size_t n)
 {
-	if (n == 0) /* a word of which nothing is known, where unknown characters are dropped */
+	if (n == 0) /* The word has no known character, and unknown characters are dropped. */
 		return CGN_OK;
 	if (!cgn_ok(tok_ids_room(r->out, n)))
 		return CGN_FAIL(r->err, NO_MEMORY, "out of memory for %zu ids", r->out->n + n);
@@ -30,7 +30,7 @@ static bool is_it(const struct tok_cached *c, uint32_t hash, const char *p, size
 	return c->hash == hash && c->len == n && memcmp(c->key, p, n) == 0;
 }
 
-/* A hash names two places: the newer word takes the first, what was there moves to the second. */
+/* A hash selects two places: a new word takes the first, and the old one moves to the second. */
 static CGN_RC short_word(struct run *r, const char *p, size_t n)
 {
 	uint64_t h = tok_hash(p, n);
@@ -54,7 +54,7 @@ static CGN_RC short_word(struct run *r, const char *p, size_t n)
 	return CGN_OK;
 }
 
-static CGN_RC word(struct run *r, const char *p, size_t n)
+static CGN_RC word_put(struct run *r, const char *p, size_t n)
 {
 	return n <= TOK_CACHE_KEY
 		? short_word(r, p, n)
@@ -63,58 +63,58 @@ static CGN_RC word(struct run *r, const char *p, size_t n)
 
 #define MARK "\xe2\x96\x81"
 
-/* Where no token holds a mark behind something else, no merge reaches over that place either: what could be
- * one long word is many short ones, with the same ids. */
+/* Where no token holds a mark behind another character, no merge crosses that place. Splitting one long word
+ * into many short ones there gives the same ids. */
 static CGN_RC marked_words(struct run *r, const char *p, size_t n)
 {
-	const char *end = p + n, *from = p, *mark;
-	while (p < end && (mark = memmem(p, (size_t)(end - p), MARK, 3)) != NULL) {
-		if (mark > from && (mark - from < 3 || memcmp(mark - 3, MARK, 3) != 0)) {
-			CGN_TRY(word(r, from, (size_t)(mark - from)));
-			from = mark;
+	const char *end = p + n, *from = p, *stage_mark;
+	while (p < end && (stage_mark = memmem(p, (size_t)(end - p), MARK, 3)) != NULL) {
+		if (stage_mark > from && (stage_mark - from < 3 || memcmp(stage_mark - 3, MARK, 3) != 0)) {
+			CGN_TRY(word_put(r, from, (size_t)(stage_mark - from)));
+			from = stage_mark;
 		}
-		p = mark + 3;
+		p = stage_mark + 3;
 	}
-	return from < end ? word(r, from, (size_t)(end - from)) : CGN_OK;
+	return from < end ? word_put(r, from, (size_t)(end - from)) : CGN_OK;
 }
 
-static CGN_RC words(struct run *r, const char *p, size_t n)
+static CGN_RC words_put(struct run *r, const char *p, size_t n)
 {
-	return r->t->model.mark_breaks ? marked_words(r, p, n) : word(r, p, n);
+	return r->t->model.mark_breaks ? marked_words(r, p, n) : word_put(r, p, n);
 }
 
-/* ---- what becomes of matches and of what is between them ---- */
+/* ---- matches, and the text between them ---- */
 
 struct joiner {
 	struct run *r;
 	size_t stage;
 	const struct tok_piece *whole;
 	enum tok_behavior behavior;
-	/* a part that may still grow: whether there is one, and whether the last item in it was a match */
+	/* A part that may still grow: whether there is one, and whether its last item was a match. */
 	bool invert, have, have_match;
 	size_t start, end;
 };
 
-static CGN_RC emit(const struct joiner *j, size_t start, size_t end)
+static CGN_RC joiner_emit(const struct joiner *j, size_t start, size_t end)
 {
 	const struct tok_piece *w = j->whole;
 	const struct tok_piece part = {w->p + start, w->shadow != NULL ? w->shadow + start : NULL,
 		end - start, w->first && start == 0};
-	return go(j->r, j->stage + 1, part);
+	return stage_run(j->r, j->stage + 1, part);
 }
 
-static CGN_RC flush(struct joiner *j)
+static CGN_RC joiner_flush(struct joiner *j)
 {
 	if (!j->have)
 		return CGN_OK;
 	j->have = false;
-	return emit(j, j->start, j->end);
+	return joiner_emit(j, j->start, j->end);
 }
 
-static CGN_RC hold(struct joiner *j, size_t start, size_t end, bool match, bool joins)
+static CGN_RC joiner_hold(struct joiner *j, size_t start, size_t end, bool match, bool joins)
 {
 	if (!j->have || !joins) {
-		CGN_TRY(flush(j));
+		CGN_TRY(joiner_flush(j));
 		j->start = start;
 	}
 	j->end = end;
@@ -123,25 +123,25 @@ static CGN_RC hold(struct joiner *j, size_t start, size_t end, bool match, bool 
 	return CGN_OK;
 }
 
-static CGN_RC item(struct joiner *j, size_t start, size_t end, bool match)
+static CGN_RC joiner_item(struct joiner *j, size_t start, size_t end, bool match)
 {
 	if (start == end)
 		return CGN_OK;
 	match ^= j->invert;
 	switch (j->behavior) {
 	case SPLIT_REMOVED:
-		return match ? CGN_OK : emit(j, start, end);
+		return match ? CGN_OK : joiner_emit(j, start, end);
 	case SPLIT_ISOLATED:
 		break;
 	case SPLIT_CONTIGUOUS:
-		return hold(j, start, end, match, j->have_match == match);
+		return joiner_hold(j, start, end, match, j->have_match == match);
 	case SPLIT_MERGED_WITH_PREVIOUS:
-		return hold(j, start, end, match, match && !j->have_match);
+		return joiner_hold(j, start, end, match, match && !j->have_match);
 	case SPLIT_MERGED_WITH_NEXT:
-		CGN_TRY(hold(j, start, end, match, j->have_match && !match));
-		return match ? CGN_OK : flush(j);
+		CGN_TRY(joiner_hold(j, start, end, match, j->have_match && !match));
+		return match ? CGN_OK : joiner_flush(j);
 	}
-	return emit(j, start, end);
+	return joiner_emit(j, start, end);
 }
 
 /* ---- stages ---- */
@@ -159,11 +159,11 @@ static CGN_RC split_regex(struct run *r, struct joiner *j, const struct tok_rege
 		CGN_TRY(tok_regex_next(re, &r->w->matcher, seen, from, &start, &end, r->err));
 		if (end == 0)
 			break;
-		CGN_TRY(item(j, from, start, false));
-		CGN_TRY(item(j, start, end, true));
+		CGN_TRY(joiner_item(j, from, start, false));
+		CGN_TRY(joiner_item(j, start, end, true));
 	}
-	CGN_TRY(item(j, from, piece->n, false));
-	return flush(j);
+	CGN_TRY(joiner_item(j, from, piece->n, false));
+	return joiner_flush(j);
 }
 
 static CGN_RC split_literal(struct joiner *j, struct cgn_str at, const struct tok_piece *piece)
@@ -172,24 +172,24 @@ static CGN_RC split_literal(struct joiner *j, struct cgn_str at, const struct to
 	const char *hit;
 	while (from < piece->n && (hit = memmem(piece->p + from, piece->n - from, at.p, at.n)) != NULL) {
 		size_t start = (size_t)(hit - piece->p);
-		CGN_TRY(item(j, from, start, false));
-		CGN_TRY(item(j, start, start + at.n, true));
+		CGN_TRY(joiner_item(j, from, start, false));
+		CGN_TRY(joiner_item(j, start, start + at.n, true));
 		from = start + at.n;
 	}
-	CGN_TRY(item(j, from, piece->n, false));
-	return flush(j);
+	CGN_TRY(joiner_item(j, from, piece->n, false));
+	return joiner_flush(j);
 }
 
-static CGN_RC rewritten(struct run *r, size_t stage, bool first)
+static CGN_RC text_rewritten(struct run *r, size_t stage, bool first)
 {
 	const struct cgn_buf *b = &r->w->text[stage];
 	if (b->bad)
 		return CGN_FAIL(r->err, TOO_LARGE, "the text does not fit into %zu bytes, or into memory",
 			b->limit);
-	return go(r, stage + 1, (struct tok_piece){b->p, NULL, b->n, first});
+	return stage_run(r, stage + 1, (struct tok_piece){b->p, NULL, b->n, first});
 }
 
-static struct cgn_buf *fresh(struct run *r, size_t stage)
+static struct cgn_buf *text_fresh(struct run *r, size_t stage)
 {
 	struct cgn_buf *b = &r->w->text[stage];
 	b->limit = 4 * TOKENIZER_MAX_TEXT;
@@ -201,16 +201,17 @@ static struct cgn_buf *fresh(struct run *r, size_t stage)
 static CGN_RC space_prefix(struct run *r, size_t stage, const struct tok_piece *piece)
 {
 	if (piece->p[0] == ' ')
-		return go(r, stage + 1, *piece);
-	struct cgn_buf *b = fresh(r, stage);
+		return stage_run(r, stage + 1, *piece);
+	struct cgn_buf *b = text_fresh(r, stage);
 	cgn_buf_char(b, ' ');
 	cgn_buf_add(b, piece->p, piece->n);
-	return rewritten(r, stage, piece->first);
+	return text_rewritten(r, stage, piece->first);
 }
 
-static CGN_RC mark(struct run *r, size_t stage, const struct tok_stage *s, const struct tok_piece *piece)
+static CGN_RC stage_mark(struct run *r, size_t stage, const struct tok_stage *s,
+	const struct tok_piece *piece)
 {
-	struct cgn_buf *b = fresh(r, stage);
+	struct cgn_buf *b = text_fresh(r, stage);
 	const char *p = piece->p, *end = p + piece->n, *space;
 	bool marked = *p == ' ' || (piece->n >= s->literal.n && memcmp(p, s->literal.p, s->literal.n) == 0);
 	if (!marked && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && piece->first)))
@@ -220,13 +221,13 @@ static CGN_RC mark(struct run *r, size_t stage, const struct tok_stage *s, const
 		cgn_buf_str(b, s->literal);
 	}
 	cgn_buf_add(b, p, (size_t)(end - p));
-	return rewritten(r, stage, piece->first);
+	return text_rewritten(r, stage, piece->first);
 }
 
-static CGN_RC go(struct run *r, size_t stage, struct tok_piece piece)
+static CGN_RC stage_run(struct run *r, size_t stage, struct tok_piece piece)
 {
 	if (stage == r->t->n_stages)
-		return words(r, piece.p, piece.n);
+		return words_put(r, piece.p, piece.n);
 	const struct tok_stage *s = &r->t->stages[stage];
 	struct joiner j = {.r = r,
 		.stage = stage,
@@ -243,12 +244,12 @@ static CGN_RC go(struct run *r, size_t stage, struct tok_piece piece)
 	case STAGE_MARK:
 		break;
 	}
-	return mark(r, stage, s, &piece);
+	return stage_mark(r, stage, s, &piece);
 }
 
 CGN_RC tok_stages(const struct tokenizer *t, struct tokenizer_work *w, size_t stage, struct tok_piece piece,
 	struct tokenizer_ids *out, struct cgn_err *err)
 {
 	struct run r = {t, w, out, err};
-	return piece.n > 0 ? go(&r, stage, piece) : CGN_OK;
+	return piece.n > 0 ? stage_run(&r, stage, piece) : CGN_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer encode: a text from its bytes to its ids, and the scratch that takes. */
+/* tokenizer encode: a text from its bytes to its ids, and the scratch memory for it. */
 #include <stdlib.h>
 
 #include "policy/tokenizer/tokenizer_priv.h"
@@ -22,13 +22,13 @@ static CGN_RC put_id(struct encoder *e, uint32_t id)
 	return CGN_OK;
 }
 
-static CGN_RC plain(struct encoder *e, struct cgn_str text, bool first)
+static CGN_RC encode_plain(struct encoder *e, struct cgn_str text, bool first)
 {
 	return tok_stages(e->t, e->w, 0, (struct tok_piece){text.p, NULL, text.n, first}, e->out, e->err);
 }
 
-/* Text between added tokens that are matched as they stand. */
-static CGN_RC fragment(struct encoder *e, struct cgn_str text, bool first)
+/* Encode text between added tokens that are matched in the original text. */
+static CGN_RC encode_fragment(struct encoder *e, struct cgn_str text, bool first)
 {
 	struct tok_finder f = {.t = e->t, .set = &e->t->normal};
 	struct tok_span s;
@@ -37,39 +37,40 @@ static CGN_RC fragment(struct encoder *e, struct cgn_str text, bool first)
 	f.text = text;
 	while (tok_find(&f, &s)) {
 		if (from < s.start)
-			CGN_TRY(plain(e, (struct cgn_str){text.p + from, s.start - from},
+			CGN_TRY(encode_plain(e, (struct cgn_str){text.p + from, s.start - from},
 				first && from == 0));
 		CGN_TRY(put_id(e, s.token->id));
 		from = s.stop;
 	}
-	return from < text.n ? plain(e, (struct cgn_str){text.p + from, text.n - from}, first && from == 0)
-			     : CGN_OK;
+	return from < text.n
+		? encode_plain(e, (struct cgn_str){text.p + from, text.n - from}, first && from == 0)
+		: CGN_OK;
 }
 
-static CGN_RC whole(struct encoder *e, struct cgn_str text)
+static CGN_RC encode_whole(struct encoder *e, struct cgn_str text)
 {
 	struct tok_finder f = {.t = e->t, .set = &e->t->exact, .text = text};
 	struct tok_span s;
 	size_t from = 0;
 	while (tok_find(&f, &s)) {
 		if (from < s.start)
-			CGN_TRY(fragment(e, (struct cgn_str){text.p + from, s.start - from},
+			CGN_TRY(encode_fragment(e, (struct cgn_str){text.p + from, s.start - from},
 				!e->continued && from == 0));
 		CGN_TRY(put_id(e, s.token->id));
 		from = s.stop;
 	}
-	return from < text.n
-		? fragment(e, (struct cgn_str){text.p + from, text.n - from}, !e->continued && from == 0)
-		: CGN_OK;
+	return from < text.n ? encode_fragment(e, (struct cgn_str){text.p + from, text.n - from},
+				       !e->continued && from == 0)
+			     : CGN_OK;
 }
 
-static CGN_RC encode(struct encoder *e, struct cgn_str text, unsigned flags)
+static CGN_RC text_encode(struct encoder *e, struct cgn_str text, unsigned flags)
 {
 	const struct tokenizer *t = e->t;
 	for (size_t i = 0; (flags & TOKENIZER_HEAD) != 0 && i < t->n_head; i++)
 		CGN_TRY(put_id(e, t->head[i]));
 	if (text.n > 0)
-		CGN_TRY(whole(e, text));
+		CGN_TRY(encode_whole(e, text));
 	for (size_t i = 0; (flags & TOKENIZER_TAIL) != 0 && i < t->n_tail; i++)
 		CGN_TRY(put_id(e, t->tail[i]));
 	return CGN_OK;
@@ -94,8 +95,8 @@ static void trim_buf(struct cgn_buf *b)
 		cgn_buf_fini(b);
 }
 
-/* Give back what a large text took. */
-static void trim(struct tokenizer_work *w)
+/* Give back the memory that a large text took. */
+static void work_trim(struct tokenizer_work *w)
 {
 	trim_buf(&w->lossy);
 	for (size_t i = 0; i < w->t->n_stages; i++) {
@@ -127,10 +128,10 @@ CGN_RC tokenizer_encode(const struct tokenizer *t, struct tokenizer_work *w, str
 			TOKENIZER_MAX_TEXT);
 	cgn_rc rc = make_valid(w, &text, err);
 	if (cgn_ok(rc))
-		rc = encode(&e, text, flags);
+		rc = text_encode(&e, text, flags);
 	if (!cgn_ok(rc))
 		out->n = before;
-	trim(w);
+	work_trim(w);
 	return rc;
 }
 
@@ -152,8 +153,8 @@ CGN_RC tokenizer_work_new(const struct tokenizer *t, struct tokenizer_work **out
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	w->tag = WORK_TAG;
 	w->t = t;
-	/* Not aligned_alloc: until glibc 2.38 a block that it freed is too small for the next one, and a
-	 * process that makes one work after another grows without end. */
+	/* malloc instead of aligned_alloc: before glibc 2.38 a freed aligned block is too small for the next
+	 * one, and a process that makes one work after another grows without end. */
 	w->cache_memory = malloc(TOKENIZER_WORK_BYTES + sizeof *w->cache);
 	w->cache = align_up(w->cache_memory, sizeof *w->cache);
 	if (w->cache_memory == NULL || !cgn_ok(tok_matcher_init(&w->matcher))) {

@@ -39,7 +39,7 @@
 #define TOKENIZER_WORK_BYTES ((size_t)4 << 20)
 #define TOKENIZER_WORK_KEEP  ((size_t)4 << 20)
 
-struct tokenizer; /* immutable after loading; any thread */
+struct tokenizer; /* Immutable after loading; any thread. */
 
 /* |json|: the text of a tokenizer.json, borrowed until the call returns. Fails with UNSUPPORTED (the message
  * names the component and its place: pre_tokenizer.pretokenizers[1].type "Foo"), INVALID (malformed; where),
@@ -47,7 +47,8 @@ struct tokenizer; /* immutable after loading; any thread */
 CGN_RC tokenizer_load(struct cgn_str json, struct tokenizer **out, struct cgn_err *err);
 void tokenizer_free(struct tokenizer **take);
 
-struct tokenizer_work; /* scratch and word cache of one thread, for one tokenizer, which outlives it */
+/* Scratch memory and word cache of one thread, for one tokenizer, which must outlive it. */
+struct tokenizer_work;
 CGN_RC tokenizer_work_new(const struct tokenizer *t, struct tokenizer_work **out, struct cgn_err *err);
 void tokenizer_work_free(struct tokenizer_work **take);
 
@@ -55,20 +56,19 @@ struct tokenizer_ids {
 	uint32_t *ids;
 	size_t n, cap;
 };
-void tokenizer_ids_fini(struct tokenizer_ids *ids); /* frees; leaves an empty usable list */
+void tokenizer_ids_fini(struct tokenizer_ids *ids); /* Free the list and leave an empty, usable one. */
 
 enum {
-	TOKENIZER_HEAD = 1,     /* what the post-processor puts before the text (bos) */
-	TOKENIZER_TAIL = 2,     /* and behind it (eos) */
-	TOKENIZER_SPECIALS = 3, /* both: add_special_tokens=True */
-	/* |text| goes on behind a cut (see tokenizer_cuts): a start-of-text marker is not put again */
+	TOKENIZER_HEAD = 1,     /* Add the post-processor's tokens before the text (bos). */
+	TOKENIZER_TAIL = 2,     /* Add the post-processor's tokens behind the text (eos). */
+	TOKENIZER_SPECIALS = 3, /* Both: add_special_tokens=True. */
+	/* |text| continues behind a cut (see tokenizer_cuts): a start-of-text marker is not added again. */
 	TOKENIZER_CONTINUED = 4,
 };
 
-/* Append the ids of |text|. Bytes that are not UTF-8 count as U+FFFD, one for each maximal ill-formed part,
- * as in Python's bytes.decode("utf-8", "replace"). Added tokens in the text are recognised. |out| keeps what
- * it held before; after a failure it holds just that. TOO_LARGE: a bound above, or a split pattern that gave
- * up (its match limit); NO_MEMORY. */
+/* Append the ids of |text|. Each maximal ill-formed part of UTF-8 counts as U+FFFD, as in Python's
+ * bytes.decode("utf-8", "replace"). Added tokens in the text are recognised. On failure |out| keeps its
+ * previous content. TOO_LARGE: a bound above, or a split pattern reached its match limit; NO_MEMORY. */
 CGN_RC tokenizer_encode(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text,
 	unsigned flags, struct tokenizer_ids *out, struct cgn_err *err);
 
@@ -78,7 +78,7 @@ CGN_RC tokenizer_encode(const struct tokenizer *t, struct tokenizer_work *w, str
  *   |max| of them when there are more. Returns how many were written. Never allocates. */
 size_t tokenizer_cuts(const struct tokenizer *t, struct cgn_str text, size_t *out, size_t max);
 
-size_t tokenizer_vocab(const struct tokenizer *t); /* highest id + 1 */
-size_t tokenizer_bytes(const struct tokenizer *t); /* memory held */
-/* The id of a token by its text ("<|begin_of_text|>"), added tokens before the model's. */
+size_t tokenizer_vocab(const struct tokenizer *t); /* Highest id + 1. */
+size_t tokenizer_bytes(const struct tokenizer *t); /* Bytes of memory held. */
+/* Get the id of a token by its text ("<|begin_of_text|>"); added tokens come before the model's. */
 bool tokenizer_token_id(const struct tokenizer *t, struct cgn_str token, uint32_t *id);

@@ -19,21 +19,22 @@
 
 /* The code point at |p|, and its length; a malformed one is U+FFFD of length 1. |p| < |end|. */
 uint32_t tok_char_at(const char *p, const char *end, size_t *n);
-/* The code point that ends at |p|, U+FFFD when none does; |from| < |p|. */
+/* Return the code point that ends at |p|, or U+FFFD when none does; |from| < |p|. */
 uint32_t tok_char_before(const char *from, const char *p, size_t *n);
-bool tok_is_space(uint32_t c); /* Unicode White_Space */
-bool tok_is_word(uint32_t c);  /* as single_word sees it: letters, marks, digits, connectors, joiners */
-bool tok_is_inert(uint32_t c); /* newer than the normalizers (unicode.def) */
-/* Punctuation that is none to the Punctuation pre-tokenizer. */
+bool tok_is_space(uint32_t c); /* Unicode White_Space. */
+/* Word character for single_word: letters, marks, digits, connectors, joiners. */
+bool tok_is_word(uint32_t c);
+bool tok_is_inert(uint32_t c); /* Newer than the normalizers' tables (unicode.def). */
+/* Call |put| for punctuation that the Punctuation pre-tokenizer does not split at. */
 void tok_each_plain(struct cgn_buf *b, void (*put)(struct cgn_buf *b, uint32_t first, uint32_t last));
 void tok_put_lower(struct cgn_buf *b, uint32_t c);
 void tok_put_char(struct cgn_buf *b, uint32_t c);
-/* |text| as a split pattern should see it: newer characters by older ones of their kind and length. Returns
- * |text.p|, or |b|'s bytes. */
+/* Return |text| as a split pattern should see it: newer characters replaced by older ones of their kind and
+ * length. The result is |text.p| or the bytes of |b|. */
 const char *tok_shadow(struct cgn_str text, struct cgn_buf *b);
-/* does tok_shadow leave all characters of it alone, and make none of it */
+/* Does tok_shadow leave all characters of the range alone and produce none of them? */
 bool tok_range_is_steady(uint32_t first, uint32_t last);
-/* |text| with each maximal ill-formed part as U+FFFD. */
+/* Append |text| with each maximal ill-formed part replaced by U+FFFD. */
 void tok_put_lossy(struct cgn_buf *b, struct cgn_str text);
 
 /* ---- names.c: strings to ids ---- */
@@ -44,36 +45,37 @@ struct tok_name {
 struct tok_names {
 	struct cgn_buf text;
 	struct tok_name *v;
-	uint64_t *slots; /* hash << 32 | index + 1; 0 is free */
+	uint64_t *slots; /* hash << 32 | index + 1; 0 is free. */
 	size_t n, cap, mask;
 };
 CGN_RC tok_names_init(struct tok_names *s, size_t expect);
 void tok_names_fini(struct tok_names *s);
-/* The id of a name given twice is the last one. */
+/* When a name is given twice, its id is the last one. */
 CGN_RC tok_names_put(struct tok_names *s, struct cgn_str name, uint32_t id);
-uint32_t tok_names_get(const struct tok_names *s, struct cgn_str name); /* TOK_NONE when absent */
+uint32_t tok_names_get(const struct tok_names *s, struct cgn_str name); /* Returns TOK_NONE when absent. */
 struct cgn_str tok_names_text(const struct tok_names *s, size_t i);
 size_t tok_names_bytes(const struct tok_names *s);
-/* For words of any length; reads nothing behind |n|. */
+/* For words of any length; reads no byte behind |n|. */
 uint64_t tok_hash(const void *p, size_t n);
 
 /* ---- merge.c: words to ids ---- */
 
 struct tok_merge {
-	uint32_t left, right, rank, to; /* left == TOK_NONE: free */
+	uint32_t left, right, rank, to; /* left == TOK_NONE: free. */
 };
 struct tok_model {
-	struct tok_names names; /* what a word may hold: bytes when |bytes|, else characters */
-	struct tok_names odd;   /* |bytes|: tokens that no word can hold */
+	/* Tokens that a word may hold: as bytes when |bytes|, otherwise as characters. */
+	struct tok_names names;
+	struct tok_names odd; /* When |bytes|: tokens that no word can hold. */
 	struct tok_merge *merges;
 	size_t n_merges, merge_mask;
-	uint32_t start[256];    /* the id of a byte, or of an ASCII character; TOK_NONE */
-	uint32_t byte_ids[256]; /* "<0x00>"...; TOK_NONE */
-	uint32_t unk, n_ids;    /* unk: TOK_NONE without one */
+	uint32_t start[256];    /* Id of a byte, or of an ASCII character; TOK_NONE. */
+	uint32_t byte_ids[256]; /* Ids of "<0x00>" and so on; TOK_NONE. */
+	uint32_t unk, n_ids;    /* unk: TOK_NONE without an unknown token. */
 	bool bytes, ignore_merges, fuse_unk, byte_fallback;
-	bool mark_breaks; /* no token holds U+2581 behind another character: a word may be cut there */
+	bool mark_breaks; /* No token holds U+2581 behind another character: a word may be cut there. */
 };
-struct tok_room { /* memory for a word */
+struct tok_room { /* Memory for one word. */
 	uint32_t *sym;
 	size_t cap;
 };
@@ -87,7 +89,7 @@ CGN_RC tok_ids_room(struct tokenizer_ids *ids, size_t n);
 
 struct tok_regex {
 	pcre2_code *code;
-	bool shadow; /* wants tok_shadow's text */
+	bool shadow; /* The pattern must see tok_shadow's text. */
 };
 struct tok_matcher {
 	pcre2_match_data *data;
@@ -102,7 +104,8 @@ void tok_regex_fini(struct tok_regex *re);
 size_t tok_regex_bytes(const struct tok_regex *re);
 CGN_RC tok_matcher_init(struct tok_matcher *m);
 void tok_matcher_fini(struct tok_matcher *m);
-/* The next match at or behind |from|: *end == 0 when there is none. TOO_LARGE when it gave up. */
+/* Find the next match at or behind |from|; *end == 0: there is none. TOO_LARGE: the match limit was
+ * reached. */
 CGN_RC tok_regex_next(const struct tok_regex *re, struct tok_matcher *m, struct cgn_str text, size_t from,
 	size_t *start, size_t *end, struct cgn_err *err);
 
@@ -126,10 +129,10 @@ struct tok_normal {
 };
 struct tok_scratch {
 	struct cgn_buf flip, flop;
-	int32_t *points; /* for utf8proc */
+	int32_t *points; /* For utf8proc. */
 	size_t n_points;
 };
-/* |*text| through all of |v|: the result is borrowed from |s| or is the text. */
+/* Run |*text| through all of |v|; the result is borrowed from |s| or is the text itself. */
 CGN_RC tok_normalize(const struct tok_normal *v, size_t n, struct tok_scratch *s, struct tok_matcher *m,
 	struct cgn_str *text, struct cgn_err *err);
 void tok_scratch_fini(struct tok_scratch *s);
@@ -150,31 +153,31 @@ struct tok_stage {
 	enum tok_behavior behavior;
 	bool invert;
 	struct tok_regex regex;
-	struct cgn_str literal;   /* LITERAL: what to split at; MARK: what a space becomes */
+	struct cgn_str literal;   /* LITERAL: the text to split at; MARK: the replacement of a space. */
 	enum tok_prepend prepend; /* MARK */
 };
 struct tok_piece {
-	const char *p, *shadow; /* the same text as patterns see it; NULL: not made yet */
+	const char *p, *shadow; /* |shadow|: the text as patterns see it; NULL: not made yet. */
 	size_t n;
-	bool first; /* begins where the whole text does */
+	bool first; /* The piece begins where the whole text does. */
 };
 
 /* ---- added.c ---- */
 
 struct tok_added {
-	struct cgn_str content, match; /* |match|: as normalized, when |normalized| */
+	struct cgn_str content, match; /* |match|: the normalized form when |normalized|. */
 	uint32_t id;
 	bool special, lstrip, rstrip, single_word, normalized;
 };
 struct tok_added_set {
-	struct tok_added **v; /* sorted by |match| */
+	struct tok_added **v; /* Sorted by |match|. */
 	size_t n;
-	uint32_t first[257]; /* those that begin with byte b: v[first[b]]... */
+	uint32_t first[257]; /* Index of the first token that begins with byte b: v[first[b]]. */
 };
-struct tok_span { /* an added token found, blanks that it strips included */
+struct tok_span { /* An added token that was found, including the blanks that it strips. */
 	const struct tok_added *token;
 	size_t start, stop;
-	size_t end; /* of the match alone */
+	size_t end; /* End of the match without blanks. */
 };
 struct tok_finder {
 	const struct tokenizer *t;
@@ -193,7 +196,7 @@ struct tokenizer {
 	struct tok_added *added;
 	size_t n_added;
 	struct tok_names added_names;
-	struct tok_added_set exact, normal; /* matched before and behind the normalizers */
+	struct tok_added_set exact, normal; /* Matched before and behind the normalizers. */
 	bool any_single_word, any_fffd;
 	struct tok_normal *normals;
 	size_t n_normals;
@@ -203,7 +206,7 @@ struct tokenizer {
 	size_t n_head, n_tail;
 };
 
-/* A word's ids as they were found last time: one cache line. */
+/* The ids that a word had the last time: one cache line. */
 #define TOK_CACHE_KEY 32
 #define TOK_CACHE_IDS 6
 struct tok_cached {
@@ -219,16 +222,16 @@ struct tokenizer_work {
 	uint32_t tag;
 	const struct tokenizer *t;
 	struct tok_cached *cache;
-	void *cache_memory; /* in which it stands */
+	void *cache_memory; /* The allocation that holds the cache. */
 	struct tok_matcher matcher;
 	struct tok_scratch scratch;
 	struct tok_room room;
 	struct cgn_buf lossy;
-	/* a stage that writes text has its own */
+	/* Each stage that rewrites text has its own. */
 	struct cgn_buf text[TOK_MAX_STAGES + 1], shadow[TOK_MAX_STAGES + 1];
 };
 
-/* stage.c: |piece| through the stages from |stage| on, its words to |out|. */
+/* stage.c: run |piece| through the stages from |stage| on; the ids of its words go to |out|. */
 CGN_RC tok_stages(const struct tokenizer *t, struct tokenizer_work *w, size_t stage, struct tok_piece piece,
 	struct tokenizer_ids *out, struct cgn_err *err);
 
@@ -238,21 +241,21 @@ struct tok_loader {
 	struct tokenizer *t;
 	struct cgn_err *err;
 	bool has_template;
-	struct cgn_arena scratch; /* places and strings of the file that are not kept */
+	struct cgn_arena scratch; /* Places and strings of the file that are not kept. */
 };
 CGN_RC tok_load_model(struct tok_loader *l, struct json_val model);
 CGN_RC tok_load_normalizer(struct tok_loader *l, struct json_val v);
 CGN_RC tok_load_pre_tokenizer(struct tok_loader *l, struct json_val v);
 CGN_RC tok_load_post_processor(struct tok_loader *l, struct json_val v);
 CGN_RC tok_load_added(struct tok_loader *l, struct json_val v);
-/* Members of |object|, which is at |at|; a wrong type is INVALID, an absent one too unless |*out| may keep
- * what it has. */
+/* Read a member of |object|, which stands at |at|. A wrong type is INVALID; an absent member too, unless
+ * |*out| may keep its value. */
 CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at, const char *key,
 	bool required, bool *out);
-/* kept */
+/* The string is kept. */
 CGN_RC tok_get_str(struct tok_loader *l, struct json_val object, const char *at, const char *key,
 	struct cgn_str *out);
 CGN_RC tok_get_array(struct tok_loader *l, struct json_val object, const char *at, const char *key,
 	struct json_val *out);
 const char *tok_place(struct tok_loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-bool tok_is_null(struct json_val object, const char *key); /* absent, or null */
+bool tok_is_null(struct json_val object, const char *key); /* Absent or null. */

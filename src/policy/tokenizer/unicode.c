@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer unicode: UTF-8 back and forth, and where the reference library's tables differ from those at
- * hand. */
+/* tokenizer unicode: UTF-8 in both directions, and where the reference library's tables differ from ours. */
 #include <utf8proc.h>
 
 #include "policy/tokenizer/tokenizer_priv.h"
@@ -52,7 +51,7 @@ static const struct lower lower[] = {
 #undef LOWER
 };
 
-/* Old letters of each kind, as long as 3 and as 4 bytes of UTF-8; 0: there is no newer one of that length. */
+/* Old letters of each kind, 3 and 4 bytes long in UTF-8; 0: there is no newer one of that length. */
 static const uint32_t stand_ins[][2] = {
 	[Lu] = {0x10a0, 0x10400},
 	[Ll] = {0x1d00, 0x10428},
@@ -139,7 +138,7 @@ void tok_put_char(struct cgn_buf *b, uint32_t c)
 
 void tok_put_lower(struct cgn_buf *b, uint32_t c)
 {
-	if (c == 0x130) { /* the one letter whose lower case is two */
+	if (c == 0x130) { /* The only letter whose lower case has two characters. */
 		cgn_buf_putz(b, "i\xcc\x87");
 		return;
 	}
@@ -237,8 +236,8 @@ const char *tok_shadow(struct cgn_str text, struct cgn_buf *b)
 	return copied ? b->p : text.p;
 }
 
-/* Length of the ill-formed part at |p|: as many bytes as could still have become a character, at least
- * one. */
+/* Return the length of the ill-formed part at |p|: the bytes that could still have become a character, at
+ * least one. */
 static size_t ill_formed(const unsigned char *p, const unsigned char *end)
 {
 	size_t want = *p >= 0xc2 && *p < 0xe0 ? 1

@@ -277,3 +277,23 @@ def test_bench_evict_for_people_and_its_refusals(service):
     assert "there are evict, lru, fifo, s3-fifo, offline" in refused(2, "bench", "evict", service, "--policy", "lru,mru")
     assert "each once" in refused(2, "bench", "evict", service, "--policy", "lru,lru")
     assert "--blocks" in refused(2, "bench", "evict", service, "--blocks", "3", "--shards", "4")
+
+
+def test_queue_policies_are_replayed(tmp_path):
+    """One node that runs one request at a time: long prompts come first, then a short one of another tenant, due in 5 s."""
+    long = [line(i, 20480, 2, list(range(40 * i, 40 * i + 40)), tenant="batch") for i in range(12)]
+    trace = tmp_path / "crowd.jsonl"
+
+    def refused_of(queue, **more):
+        trace.write_text("".join(long) + line(20, 512, 2, [9999], deadline_ms=5000, **more))
+        args = "--nodes", "1", "--policy", "kv", "--queue", queue, "--set", "router.admission.max_concurrent_per_replica=1"
+        x = replay(trace, *args)["results"][0]
+        assert x["done"] + x["refused"] == 13 and x["refused"] == x.get("refused_unmeetable", 0)
+        return x["refused"]
+
+    assert refused_of("fcfs", tenant="batch") == 1
+    assert refused_of("wspt", tenant="batch") == 0
+    assert refused_of("deadline", tenant="batch") == 0
+    assert refused_of("fcfs", tenant="people") == 0
+    assert refused_of("fcfs", tenant="batch", priority=9) == 0
+    assert "not fcfs, wspt or deadline" in refused(2, "bench", "replay", trace, "--queue", "lifo")

@@ -296,6 +296,94 @@ static void many_nodes_and_bad_bounds(void **state)
 	trace_fini(&t);
 }
 
+/* One node that runs one request at a time: requests of 1 s of prefill each wait from the start, then come
+ * |late|, short ones. */
+static struct trace crowd(const struct trace_request *late, size_t n)
+{
+	struct trace t = {.block_tokens = 512};
+	for (uint64_t i = 0; i < 20 + n; i++) {
+		struct trace_request r = {.input = 20480, .output = 2, .tenant = 1};
+		uint64_t ids[40];
+		if (i >= 20) {
+			r = *late;
+			r.input = 512;
+			r.output = 2;
+		}
+		r.at = i * CGN_MSEC;
+		for (size_t k = 0; k < CGN_COUNT(ids); k++)
+			ids[k] = i * CGN_COUNT(ids) + k;
+		assert_true(cgn_ok(trace_add(&t, &r, ids, r.input / 512)));
+	}
+	return t;
+}
+
+static struct replay_result run_crowd(const struct trace_request *late, enum queue_policy queue,
+	const struct replay_tenant *tenants, size_t n_tenants)
+{
+	struct route_rules one_each = rules;
+	struct trace t = crowd(late, 5);
+	struct replay_cfg cfg = replay_defaults;
+	one_each.max_inflight = 1;
+	cfg.rules = &one_each;
+	cfg.nodes = 1;
+	cfg.queue = queue;
+	cfg.tenants = tenants;
+	cfg.n_tenants = n_tenants;
+	struct replay_result r = run(&t, &cfg);
+	assert_int_equal(r.waited, 24);
+	assert_int_equal(r.done + r.refused_late, t.n);
+	trace_fini(&t);
+	return r;
+}
+
+static double mean_ttft(enum queue_policy queue)
+{
+	struct replay_result r = run_crowd(&(struct trace_request){.tenant = 1}, queue, NULL, 0);
+	double mean = samples_mean_ms(&r.ttft);
+	assert_int_equal(r.done, 25);
+	replay_result_fini(&r);
+	return mean;
+}
+
+static uint64_t refused(const struct trace_request *late, enum queue_policy queue)
+{
+	const struct replay_tenant tenants[] = {{1, 1}, {2, 4}};
+	struct replay_result r = run_crowd(late, queue, tenants, CGN_COUNT(tenants));
+	uint64_t n = r.refused_late;
+	replay_result_fini(&r);
+	return n;
+}
+
+static void the_queue_policy_is_played(void **state)
+{
+	(void)state;
+	/* the short ones pass those that take 1 s each: wspt lets them 2 ms a token */
+	assert_true(mean_ttft(QUEUE_WSPT) < 0.9 * mean_ttft(QUEUE_FCFS));
+	/* the answer is due while others of the tenant still wait */
+	const struct trace_request due = {.tenant = 1, .deadline_ms = 5000};
+	assert_int_equal(refused(&due, QUEUE_FCFS), 5);
+	assert_int_equal(refused(&due, QUEUE_DEADLINE), 0);
+}
+
+static void priorities_and_tenants_are_played(void **state)
+{
+	(void)state;
+	assert_int_equal(refused(&(struct trace_request){.tenant = 1, .deadline_ms = 5000}, QUEUE_FCFS), 5);
+	assert_int_equal(refused(&(struct trace_request){.tenant = 2, .deadline_ms = 5000}, QUEUE_FCFS), 0);
+	assert_int_equal(refused(&(struct trace_request){.tenant = 1,
+					 .deadline_ms = 5000,
+					 .has_priority = true,
+					 .priority = 9},
+				 QUEUE_FCFS),
+		0);
+	assert_int_equal(refused(&(struct trace_request){.tenant = 2,
+					 .deadline_ms = 5000,
+					 .has_priority = true,
+					 .priority = 0},
+				 QUEUE_FCFS),
+		5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -308,6 +396,8 @@ int main(void)
 		cmocka_unit_test(requests_wait_where_nodes_are_full),
 		cmocka_unit_test(news_takes_its_time),
 		cmocka_unit_test(many_nodes_and_bad_bounds),
+		cmocka_unit_test(the_queue_policy_is_played),
+		cmocka_unit_test(priorities_and_tenants_are_played),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,26 @@ static void sessions_are_names(void **state)
 	assert_true(t.requests[0].session != 0 && t.requests[0].session == t.requests[2].session);
 	assert_true(t.requests[1].session != 0 && t.requests[1].session != t.requests[0].session);
 	assert_true(t.requests[3].session == 0);
+	assert_true(t.requests[0].session == trace_name(CGN_STR("a")));
+	trace_fini(&t);
+}
+
+static void requests_say_how_they_wait(void **state)
+{
+	(void)state;
+	struct trace t = parse(
+		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"tenant\":\"a\",\"priority\":0,\"deadline_ms\":7}\n"
+		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1]}\n",
+		0, 0);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	assert_true(t.requests[0].tenant == trace_name(CGN_STR("a")) && t.requests[1].tenant == 0);
+	assert_true(t.requests[0].has_priority && t.requests[0].priority == 0 && !t.requests[1].has_priority);
+	assert_true(t.requests[0].deadline_ms == 7 && t.requests[1].deadline_ms == 0);
+	trace_write(&t, &text);
+	struct trace again = parse((const char *)cgn_buf_z(&text), 0, 0);
+	assert_true(again.requests[0].tenant == t.requests[0].tenant && again.requests[0].has_priority);
+	assert_true(again.requests[0].deadline_ms == 7 && !again.requests[1].has_priority);
+	trace_fini(&again);
 	trace_fini(&t);
 }
 
@@ -230,6 +250,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_what_mooncake_writes),
 		cmocka_unit_test(sessions_are_names),
+		cmocka_unit_test(requests_say_how_they_wait),
 		cmocka_unit_test(the_size_of_a_block_follows_from_lengths),
 		cmocka_unit_test(a_limit_reads_no_further),
 		cmocka_unit_test(refusals_name_file_line_and_reason),

@@ -30,7 +30,8 @@ struct bench {
 	const char *name; /* of the trace */
 	struct trace trace;
 	struct replay_cfg cfg;
-	struct route_rules rules; /* but for the policy */
+	struct replay_tenant *tenants; /* owned */
+	struct route_rules rules;      /* but for the policy */
 	struct one cases[MAX_CASES];
 	size_t n_cases;
 	uint64_t caches[MAX_CACHES];
@@ -83,8 +84,10 @@ static void put_case(struct bench *b, struct one *c, struct json_out *o)
 	json_key_f64(o, "imbalance_requests", r->imbalance_requests);
 	json_key_u64(o, "requests", r->requests);
 	json_key_u64(o, "done", r->done);
-	json_key_u64(o, "refused", r->refused_full + r->refused_too_large);
+	json_key_u64(o, "refused", r->refused_full + r->refused_too_large + r->refused_late);
 	json_key_u64(o, "refused_too_large", r->refused_too_large);
+	if (r->refused_late > 0)
+		json_key_u64(o, "refused_unmeetable", r->refused_late);
 	json_key_u64(o, "waited", r->waited);
 	json_key_u64(o, "prompt_blocks", r->prompt_blocks);
 	json_key_u64(o, "cached_blocks", r->cached_blocks);
@@ -188,7 +191,7 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		ctl_table_cell(&t, "%.3f", r->imbalance);
 		ctl_table_cell(&t, "%.3f", r->imbalance_requests);
 		ctl_table_cell(&t, "%" PRIu64, r->done);
-		ctl_table_cell(&t, "%" PRIu64, r->refused_full + r->refused_too_large);
+		ctl_table_cell(&t, "%" PRIu64, r->refused_full + r->refused_too_large + r->refused_late);
 		ctl_table_cell(&t, "%.1f s", b->cases[i].wall_s);
 	}
 	return ctl_table_print(&t, false, err);
@@ -229,7 +232,21 @@ static CGN_RC read_policies(const char *list, struct bench *b, struct cgn_err *e
 	return CGN_OK;
 }
 
-/* The router's configuration, as far as it says how to choose. */
+/* Read the weights of the configured tenants. */
+static CGN_RC read_tenants(const struct config *cfg, struct bench *b, struct cgn_err *err)
+{
+	b->tenants = calloc(cfg->n_tenants + 1, sizeof *b->tenants);
+	if (b->tenants == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	for (size_t i = 0; i < cfg->n_tenants; i++)
+		b->tenants[i] = (struct replay_tenant){trace_name(cgn_str_of(cfg->tenants[i].name)),
+			cfg->tenants[i].weight};
+	b->cfg.tenants = b->tenants;
+	b->cfg.n_tenants = cfg->n_tenants;
+	return CGN_OK;
+}
+
+/* Read what the router's configuration says about choosing and waiting. */
 static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
@@ -242,8 +259,17 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 		CGN_TRY(disk_read_file(file, MAX_CONFIG, &text, err));
 	CGN_TRY(config_load(file != NULL ? file : "defaults", cgn_buf_view(&text), NULL, sets, n, &cfg, err));
 	chooser_rules_fill(cfg, &b->rules);
+	b->cfg.ttft_slo = cfg->router.admission.ttft_slo;
+	cgn_rc rc = read_tenants(cfg, b, err);
 	config_free(&cfg);
-	return CGN_OK;
+	return rc;
+}
+
+static CGN_RC read_queue(const char *text, enum queue_policy *out, struct cgn_err *err)
+{
+	if (queue_policy_find(cgn_str_of(text), out))
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID, "--queue is %s, not fcfs, wspt or deadline", text);
 }
 
 /* Flags that are not given leave what cgn-sim has. */
@@ -278,6 +304,7 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	CGN_TRY(ctl_flag_f64(a, "--speed", 1e-6, 1e6, &b->cfg.speed, err));
 	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.report_delay, err));
 	b->cfg.publishes = !ctl_switch(a, "--no-events");
+	CGN_TRY(read_queue(ctl_flag(a, "--queue"), &b->cfg.queue, err));
 	CGN_TRY(read_engine(a, &b->cfg, err));
 	CGN_TRY(read_rules(a, b, err));
 	CGN_TRY(ctl_flag_u64s(a, "--caches", 1, UINT64_MAX, b->caches, MAX_CACHES, &b->n_caches, err));
@@ -314,6 +341,7 @@ CGN_RC ctl_bench_replay(const struct ctl_args *a, struct cgn_err *err)
 	for (size_t i = 0; i < b->n_cases; i++)
 		replay_result_fini(&b->cases[i].result);
 	trace_fini(&b->trace);
+	free(b->tenants);
 	free(b);
 	return rc;
 }

@@ -85,16 +85,13 @@ static uint32_t node_of(const struct replay *r, uint16_t slot)
 			return i;
 }
 
-/* Choose a node for request |i| and submit it there. False when every node is at its limit. */
-static bool send_request(struct replay *r, size_t i)
+struct chooser_ask replay_ask(struct replay *r, const struct trace_request *q)
 {
-	const struct trace_request *q = &r->trace->requests[i];
-	uint32_t blocks = chain_fill(r, q);
-	const struct chooser_ask ask = {
+	return (struct chooser_ask){
 		.rules = r->cfg->rules,
 		.model = r->model,
 		.chain = r->chain,
-		.blocks = blocks,
+		.blocks = chain_fill(r, q),
 		.length = (double)q->input / r->trace->block_tokens,
 		.block_tokens = r->trace->block_tokens,
 		.prompt_tokens = q->input,
@@ -102,6 +99,12 @@ static bool send_request(struct replay *r, size_t i)
 		.pin = CHOOSER_NO_PIN,
 		.now = r->now,
 	};
+}
+
+bool replay_send(struct replay *r, size_t i)
+{
+	const struct trace_request *q = &r->trace->requests[i];
+	const struct chooser_ask ask = replay_ask(r, q);
 	struct chooser_pick_result pick = chooser_pick(r->chooser, &ask);
 	if (pick.verdict != ROUTE_PICKED)
 		return false;
@@ -117,23 +120,9 @@ static bool send_request(struct replay *r, size_t i)
 	f->node = node_of(r, f->ticket.slot);
 	r->result->expected_blocks += f->ticket.held;
 	struct replay_server *n = &r->nodes[f->node];
-	engine_take(r, n, f, blocks);
+	engine_take(r, n, f, (uint32_t)ask.blocks);
 	engine_kick(r, n);
 	return true;
-}
-
-/* Send waiting requests as far as nodes have room. When nothing is in flight, the remaining ones can never be
- * sent and are refused. */
-static void send_waiting(struct replay *r)
-{
-	while (r->n_waiting > 0 && send_request(r, r->waiting[r->waiting_at])) {
-		r->waiting_at = (r->waiting_at + 1) % r->cfg->max_waiting;
-		r->n_waiting--;
-	}
-	if (r->inflight == 0) {
-		r->result->refused_full += r->n_waiting;
-		r->n_waiting = 0;
-	}
 }
 
 static void on_arrival(struct replay *r)
@@ -143,16 +132,15 @@ static void on_arrival(struct replay *r)
 	r->result->prompt_blocks += r->trace->requests[i].n;
 	if (r->cfg->progress != NULL && i % PROGRESS_EVERY == 0)
 		r->cfg->progress(r->cfg->user, (double)i / (double)r->trace->n);
-	if (r->n_waiting == 0 && send_request(r, i))
-		return;
-	if (r->n_waiting == r->cfg->max_waiting) {
-		r->result->refused_full++;
+	if (waiting_misses_deadline(r, i)) {
+		r->result->refused_late++;
 		return;
 	}
-	r->waiting[(r->waiting_at + r->n_waiting++) % r->cfg->max_waiting] = (uint32_t)i;
-	r->result->waited++;
+	if (admission_waiting(r->admission) == 0 && replay_send(r, i))
+		return;
+	waiting_add(r, i);
 	if (r->inflight == 0)
-		send_waiting(r);
+		waiting_serve(r);
 }
 
 /* ---- progress of engines ---- */
@@ -199,7 +187,7 @@ static void on_step(struct replay *r)
 		on_progress(r, &orders.progress[i]);
 	replay_report_blocks(n);
 	replay_wake_at(r, n, orders.wake_at);
-	send_waiting(r);
+	waiting_serve(r);
 }
 
 /* ---- time ---- */
@@ -208,7 +196,7 @@ static void on_step(struct replay *r)
  * load reports, new requests. */
 static void replay_turn(struct replay *r)
 {
-	if (r->n_wakes == 0 && r->n_waiting == 0 && r->next < r->trace->n)
+	if (r->n_wakes == 0 && admission_waiting(r->admission) == 0 && r->next < r->trace->n)
 		replay_idle_until(r, came_at(r, r->next));
 	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER,
 		 hear = r->reports != NULL ? r->reports->at : NEVER;
@@ -293,10 +281,10 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	for (size_t i = 0; i < r->trace->n; i++)
 		longest = r->trace->requests[i].n > longest ? r->trace->requests[i].n : longest;
 	r->chain = malloc(longest * sizeof *r->chain);
-	r->waiting = malloc(r->cfg->max_waiting * sizeof *r->waiting);
-	if (r->chain == NULL || r->waiting == NULL)
+	if (r->chain == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a chain of %u blocks", longest);
 	CGN_TRY(replay_fleet_init(r, err));
+	CGN_TRY(waiting_open(r, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
 	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->hotprefix, err));
 	const struct chooser_shared shared = {r->cluster->cells, r->index, r->record, r->pending,
@@ -311,8 +299,10 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	struct replay r = {.trace = t, .cfg = cfg, .result = &result};
 	CGN_TRY(check_settings(t, cfg, err));
 	cgn_list_init(&r.flights);
+	cgn_list_init(&r.decided);
 	cgn_rc rc = prepare_replay(&r, err);
-	while (cgn_ok(rc) && !r.no_memory && (r.next < t->n || r.inflight > 0 || r.n_waiting > 0))
+	while (cgn_ok(rc) && !r.no_memory &&
+		(r.next < t->n || r.inflight > 0 || admission_waiting(r.admission) > 0))
 		replay_turn(&r);
 	if (cgn_ok(rc) && r.no_memory)
 		rc = CGN_FAIL(err, NO_MEMORY, "no memory to replay with %u nodes of %u blocks", cfg->nodes,
@@ -326,7 +316,6 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	pending_free(&r.pending);
 	replay_fleet_fini(&r);
 	free(r.chain);
-	free(r.waiting);
 	if (cgn_ok(rc))
 		*out = result;
 	else

@@ -7,17 +7,24 @@
  * A report of a node reaches the router after |report_delay|: the blocks stored and dropped by each step, and
  * running and waiting requests every |load_interval|. A request is placed, booked and submitted at one
  * instant. Time to first token ends with its first token; each further token adds one time between tokens.
- * When every node is at its limit (rules->max_inflight), up to |max_waiting| requests wait first in, first
- * out; more are refused.
+ * When every node is at its limit (rules->max_inflight), requests wait as they do in the router
+ * (policy/admission): |queue| and the priorities, tenants and deadlines of the trace decide the order and the
+ * refusals.
  *
  * Memory: the engines' blocks (45 bytes each), about 200 bytes plus 12 a block for each request in flight,
  * and 8 bytes for each token given (base/samples). */
 #pragma once
 #include "base/samples/samples.h"
 #include "lab/trace/trace.h"
+#include "policy/queue/queue.h"
 #include "policy/routing/routing.h"
 
 #define REPLAY_MAX_NODES ROUTE_MAX_NODES
+
+struct replay_tenant {
+	uint64_t name; /* trace_name */
+	uint32_t weight;
+};
 
 struct replay_cfg {
 	const struct route_rules *rules;
@@ -29,6 +36,10 @@ struct replay_cfg {
 	bool publishes; /* Nodes publish KV events; else the router uses its record of sent prompts. */
 	cgn_nsec report_delay, load_interval;
 	uint32_t max_waiting;
+	enum queue_policy queue;
+	cgn_nsec ttft_slo; /* Budget of requests without a deadline in the trace; 0: none. */
+	const struct replay_tenant *tenants; /* Borrowed; a tenant that is not listed has weight 1. */
+	size_t n_tenants;
 	/* Settings of each engine, as in cgn-sim. */
 	double prefill_tokens_per_s;
 	cgn_nsec decode;
@@ -50,6 +61,7 @@ struct replay_node {
 
 struct replay_result {
 	uint64_t requests, done, refused_too_large, refused_full, waited;
+	uint64_t refused_late; /* The deadline could not be met. */
 	/* Prompt blocks include unfinished last blocks, which are never cached. */
 	uint64_t prompt_blocks, cached_blocks;
 	uint64_t expected_blocks; /* Cached blocks predicted by the chooser. */

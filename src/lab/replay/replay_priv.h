@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State shared by the files of replay. replay.c: time, arrivals and choices. fleet.c: the nodes and their
- * reports to the router. */
+ * reports to the router. waiting.c: requests that no node has room for. */
 #pragma once
 #include "lab/enginemodel/enginemodel.h"
 #include "lab/replay/replay.h"
+#include "policy/admission/admission.h"
 #include "policy/chooser/chooser.h"
 
 struct replay;
@@ -72,10 +73,10 @@ struct replay {
 	size_t next;
 	uint64_t inflight;
 	struct cgn_link flights;
-	uint32_t *waiting; /* Ring of max_waiting: requests that found no node below its limit. */
-	size_t waiting_at, n_waiting;
-	uint64_t *chain; /* Digests of the request being placed. */
-	bool no_memory;  /* Sticky. */
+	struct admission *admission;
+	struct cgn_link decided; /* Waiters that have a verdict. */
+	uint64_t *chain;         /* Digests of the request being placed. */
+	bool no_memory;          /* Sticky. */
 };
 
 /* fleet.c */
@@ -91,3 +92,18 @@ void replay_report_load(struct replay *r);
 void replay_receive_report(struct replay *r); /* Deliver the first report to the router's state. */
 /* Skip reports until |until|: nothing runs, and no request arrives before then. */
 void replay_idle_until(struct replay *r, cgn_nsec until);
+
+/* replay.c */
+struct chooser_ask replay_ask(struct replay *r, const struct trace_request *q);
+/* Choose a node for request |i| and submit it there. False: every node is at its limit. */
+bool replay_send(struct replay *r, size_t i);
+
+/* waiting.c */
+CGN_RC waiting_open(struct replay *r, struct cgn_err *err);
+void waiting_close(struct replay *r);
+/* Put request |i| into the queue, or refuse it. */
+void waiting_add(struct replay *r, size_t i);
+/* Send the waiting requests that there is room for now. */
+void waiting_serve(struct replay *r);
+/* Return whether request |i| is refused because it misses its deadline. */
+bool waiting_misses_deadline(struct replay *r, size_t i);

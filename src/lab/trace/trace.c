@@ -6,7 +6,8 @@
 #include "base/json/json.h"
 #include "base/mix/mix.h"
 
-#define MAX_MS 1e12 /* Thirty years. */
+#define MAX_MS          1e12 /* Thirty years. */
+#define MAX_DEADLINE_MS 3600000
 
 /* Block sizes that all lines so far allow. */
 struct fit {
@@ -143,23 +144,60 @@ static CGN_RC narrow_fit(const struct line *l, struct fit *f, uint64_t input, ui
 	return CGN_OK;
 }
 
-/* Return a number as it is, and the spread FNV-1a hash of a name. */
-static uint64_t session_of(struct json_val v)
+/* Return the spread FNV-1a hash of a name as it is written in JSON. */
+static uint64_t name_spread(uint64_t fnv)
+{
+	uint64_t h = trace_digest(fnv);
+	return h != 0 ? h : 1;
+}
+
+uint64_t trace_name(struct cgn_str name)
+{
+	return name_spread(mix_fnv1a(mix_fnv1a(mix_fnv1a(MIX_FNV1A, "\"", 1), name.p, name.n), "\"", 1));
+}
+
+/* Return a number as it is, and the hash of a name. */
+static uint64_t name_of(struct json_val v)
 {
 	uint64_t h = 0;
 	if (v.raw.p == NULL || v.type == JSON_NULL)
 		return 0;
 	if (v.type == JSON_NUMBER && json_u64(v, &h))
 		return h;
-	h = trace_digest(mix_fnv1a(MIX_FNV1A, v.raw.p, v.raw.n));
-	return h != 0 ? h : 1;
+	return name_spread(mix_fnv1a(MIX_FNV1A, v.raw.p, v.raw.n));
+}
+
+/* Read an optional number up to |most|. */
+static CGN_RC take_number(const struct line *l, const char *key, struct json_val v, uint32_t most,
+	uint32_t *out, struct cgn_err *err)
+{
+	uint64_t n = 0;
+	if (v.raw.p == NULL || v.type == JSON_NULL)
+		return CGN_OK;
+	if (v.type != JSON_NUMBER || !json_u64(v, &n) || n > most)
+		return CGN_FAIL(err, INVALID, "%s line %zu: \"%s\" is %.*s, not a whole number from 0 to %u",
+			l->name, l->number, key, CGN_STR_ARG(shown_value(v)), most);
+	*out = (uint32_t)n;
+	return CGN_OK;
+}
+
+/* Read the keys that decide how the request waits. */
+static CGN_RC take_waiting(const struct line *l, struct json_val tenant, struct json_val priority,
+	struct json_val deadline, struct trace_request *r, struct cgn_err *err)
+{
+	uint32_t level = 0;
+	CGN_TRY(take_number(l, "priority", priority, 9, &level, err));
+	r->priority = (uint8_t)level;
+	r->has_priority = priority.raw.p != NULL && priority.type != JSON_NULL;
+	r->tenant = name_of(tenant);
+	return take_number(l, "deadline_ms", deadline, MAX_DEADLINE_MS, &r->deadline_ms, err);
 }
 
 static CGN_RC read_line(struct line *l, struct cgn_str text, struct fit *f, struct trace *t,
 	struct cgn_err *err)
 {
 	static const char *const keys[] = {"timestamp", "input_length", "output_length", "hash_ids",
-		"session_id"};
+		"session_id", "tenant", "priority", "deadline_ms"};
 	struct json_val root, v[CGN_COUNT(keys)];
 	struct cgn_err why = {0};
 	struct trace_request r = {.first = t->n_ids};
@@ -178,7 +216,8 @@ static CGN_RC read_line(struct line *l, struct cgn_str text, struct fit *f, stru
 	CGN_TRY(narrow_fit(l, f, r.input, n, err));
 	/* An engine generates one token before it can find the answer empty. */
 	r.output = r.output > 0 ? r.output : 1;
-	r.session = session_of(v[4]);
+	r.session = name_of(v[4]);
+	CGN_TRY(take_waiting(l, v[5], v[6], v[7], &r, err));
 	r.n = (uint32_t)n;
 	if (t->n >= TRACE_MAX_REQUESTS)
 		return CGN_FAIL(err, TOO_LARGE, "%s line %zu: more than %zu requests", l->name, l->number,
@@ -237,9 +276,14 @@ void trace_write(const struct trace *t, struct cgn_buf *out)
 		json_key_u64(&o, "timestamp", (r->at + CGN_MSEC / 2) / CGN_MSEC);
 		json_key_u64(&o, "input_length", r->input);
 		json_key_u64(&o, "output_length", r->output);
-		if (r->session != 0) {
+		if (r->session != 0)
 			json_key_u64(&o, "session_id", r->session);
-		}
+		if (r->tenant != 0)
+			json_key_u64(&o, "tenant", r->tenant);
+		if (r->has_priority)
+			json_key_u64(&o, "priority", r->priority);
+		if (r->deadline_ms > 0)
+			json_key_u64(&o, "deadline_ms", r->deadline_ms);
 		json_key(&o, "hash_ids");
 		json_open(&o, '[');
 		for (uint32_t k = 0; k < r->n; k++)

@@ -7,9 +7,10 @@
  *   prompt]}
  *
  * Equal ids mean equal prefixes up to that block, so an id names one place in one prompt's beginning. The
- * last block may be unfinished. An addition to that format: "session_id" (a string or a number) names the
- * conversation of a request. Other keys are ignored. Memory: 56 bytes a request and 8 a block, plus the text
- * while it is read. */
+ * last block may be unfinished. Additions to that format: "session_id" (a string or a number) names the
+ * conversation of a request, "tenant" (a string or a number) its tenant; "priority" (0 to 9, 9 goes first) and
+ * "deadline_ms" say how it waits. Other keys are ignored. Memory: 80 bytes a request and 8 a block, plus the
+ * text while it is read. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -21,10 +22,14 @@
 
 struct trace_request {
 	cgn_nsec at;      /* Time since the trace began. */
-	uint64_t session; /* 0: unknown. */
+	uint64_t session; /* trace_name of the session; 0: unknown. */
+	uint64_t tenant;  /* trace_name of the tenant; 0: none. */
 	uint64_t first;   /* Index into ids; n ids follow. */
 	uint32_t n;
 	uint32_t input, output; /* Tokens, at least 1. */
+	uint32_t deadline_ms;   /* Time from arrival to the first token; 0: no deadline. */
+	uint8_t priority;       /* 0 to 9. */
+	bool has_priority;
 };
 
 struct trace {
@@ -56,6 +61,8 @@ static inline const uint64_t *trace_ids(const struct trace *t, const struct trac
 /* Return the digest of the prefix that |id| names, in the short form of base/digest. It depends on |id| alone
  * and is evenly spread. */
 uint64_t trace_digest(uint64_t id);
+/* Return the number that stands for |name|, a session or a tenant; never 0. */
+uint64_t trace_name(struct cgn_str name);
 
 /* numbers.c: number keys from 0 in the order of their first use. Zeroed memory is an empty table. 12 to 24
  * bytes a key. */

@@ -43,6 +43,18 @@ struct queue {
 	struct queue_flow *buckets[BUCKETS];
 };
 
+bool queue_policy_find(struct cgn_str text, enum queue_policy *out)
+{
+	static const char *const names[] =
+		{[QUEUE_FCFS] = "fcfs", [QUEUE_WSPT] = "wspt", [QUEUE_DEADLINE] = "deadline"};
+	for (size_t i = 0; i < CGN_COUNT(names); i++)
+		if (cgn_str_is(text, names[i])) {
+			*out = (enum queue_policy)i;
+			return true;
+		}
+	return false;
+}
+
 CGN_RC queue_new(const struct queue_rules *rules, struct queue **out, struct cgn_err *err)
 {
 	struct queue *q = calloc(1, sizeof *q);

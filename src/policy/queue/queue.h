@@ -47,6 +47,8 @@
 #define QUEUE_FLOW_BYTES 104
 
 enum queue_policy { QUEUE_FCFS, QUEUE_WSPT, QUEUE_DEADLINE };
+/* Return whether |text| names a policy, as in router.admission.queue_policy. */
+bool queue_policy_find(struct cgn_str text, enum queue_policy *out);
 
 struct queue_rules {
 	enum queue_policy policy;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/args/args.h"
 #include "ctl/ctl.h"
 
 const struct ctl_verb ctl_verbs[] = {
@@ -113,44 +114,28 @@ static const struct ctl_verb *verb_of(int argc, char **argv, int *used)
 	return NULL;
 }
 
-static CGN_RC unknown_flag(const struct ctl_verb *v, struct cgn_str name, struct cgn_err *err)
+static struct args_flag row_at(const void *verb, size_t i)
 {
-	const char *near = NULL;
-	size_t best = 3;
-	for (size_t i = 0; i < ctl_n_flags; i++) {
-		size_t d = ctl_flag_fits(&ctl_flags[i], v)
-			? cgn_str_distance(name, cgn_str_of(ctl_flags[i].name), best)
-			: best + 1;
-		if (d < best) {
-			best = d;
-			near = ctl_flags[i].name;
-		}
-	}
-	if (near != NULL)
-		return CGN_FAIL(err, INVALID, "%s has no flag %.*s; did you mean %s?", v->path,
-			CGN_STR_ARG(name), near);
-	return CGN_FAIL(err, INVALID, "%s has no flag %.*s", v->path, CGN_STR_ARG(name));
+	const struct ctl_flag *f = &ctl_flags[i];
+	if (!ctl_flag_fits(f, verb))
+		return (struct args_flag){NULL, NULL};
+	return (struct args_flag){f->name + strspn(f->name, "-"), f->meta};
 }
 
-/* --flag VALUE, --flag=VALUE, -oVALUE is not taken. */
-static CGN_RC take_flag(struct ctl_args *a, int argc, char **argv, int *i, struct cgn_err *err)
+static CGN_RC flag_add(struct ctl_args *a, const struct args_given *given, struct cgn_err *err)
 {
-	struct cgn_str rest = cgn_str_of(argv[*i]);
-	struct cgn_str name = cgn_str_split(&rest, '=');
-	const struct ctl_flag *f = flag_of(a->verb, name);
-	if (f == NULL)
-		return unknown_flag(a->verb, name, err);
-	const char *value = rest.p;
-	if (f->meta == NULL && value != NULL)
-		return CGN_FAIL(err, INVALID, "%s takes no value", f->name);
-	if (f->meta != NULL && value == NULL && *i + 1 < argc)
-		value = argv[++*i];
-	if (f->meta != NULL && value == NULL)
-		return CGN_FAIL(err, INVALID, "%s needs a value: %s", f->name, f->meta);
 	if (a->n_given == CTL_MAX_FLAGS)
 		return CGN_FAIL(err, INVALID, "more than %d flags", CTL_MAX_FLAGS);
-	a->given[a->n_given].flag = f;
-	a->given[a->n_given++].value = value != NULL ? value : "";
+	a->given[a->n_given].flag = &ctl_flags[given->row];
+	a->given[a->n_given++].value = given->value != NULL ? given->value : "";
+	return CGN_OK;
+}
+
+static CGN_RC word_add(struct ctl_args *a, const char *word, struct cgn_err *err)
+{
+	if (a->n_words == CTL_MAX_WORDS)
+		return CGN_FAIL(err, INVALID, "more than %d words", CTL_MAX_WORDS);
+	a->words[a->n_words++] = word;
 	return CGN_OK;
 }
 
@@ -170,16 +155,22 @@ static CGN_RC check_words(const struct ctl_args *a, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static CGN_RC parse(struct ctl_args *a, int argc, char **argv, int from, struct cgn_err *err)
+static CGN_RC line_parse(struct ctl_args *a, struct args line, struct cgn_err *err)
 {
-	for (int i = from; i < argc; i++) {
-		if (argv[i][0] == '-' && argv[i][1] != '\0') {
-			CGN_TRY(take_flag(a, argc, argv, &i, err));
-			continue;
-		}
-		if (a->n_words == CTL_MAX_WORDS)
-			return CGN_FAIL(err, INVALID, "more than %d words", CTL_MAX_WORDS);
-		a->words[a->n_words++] = argv[i];
+	char program[64];
+	(void)snprintf(program, sizeof program, "cgn-ctl %s", a->verb->path);
+	const struct args_table table = {.program = program,
+		.takes_words = true,
+		.n_rows = ctl_n_flags,
+		.row = row_at,
+		.user = a->verb};
+	while (!args_end(&line)) {
+		struct args_given given;
+		CGN_TRY(args_take(&line, &table, &given, err));
+		if (given.row == ARGS_WORD)
+			CGN_TRY(word_add(a, given.value, err));
+		else
+			CGN_TRY(flag_add(a, &given, err));
 	}
 	const char *output = ctl_flag(a, "-o");
 	a->json = strcmp(output, "json") == 0;
@@ -228,7 +219,7 @@ int main(int argc, char **argv)
 		return no_verb(argc, argv);
 	struct ctl_args a = {.verb = v};
 	struct cgn_err err = {0};
-	if (!cgn_ok(parse(&a, argc, argv, used + 1, &err))) {
+	if (!cgn_ok(line_parse(&a, (struct args){argc, argv, used + 1}, &err))) {
 		(void)fprintf(stderr, "cgn-ctl: %s\ncgn-ctl %s --help tells more\n", err.msg, v->path);
 		return EXIT_USAGE;
 	}

@@ -40,7 +40,7 @@ def test_it_is_shown_and_changed_and_outlives_a_restart(cluster):
     assert r.returncode == 0 and "round_robin (from " in r.stdout, r.stdout + r.stderr
     nodes = [cluster.chat("one and the same prompt", max_tokens=1).headers["x-cgn-node"] for _ in range(8)]
     assert abs(nodes.count("a") - nodes.count("b")) <= 2, nodes  # each of two workers has its own turn
-    assert ctl(cluster, "set-policy", "--kv", "0.5", "--load", "0.3").returncode == 0
+    assert ctl(cluster, "set-policy", "--weights", "kv=0.5,load=0.3").returncode == 0
     file = cluster.state_dir / "cognitora.policy"
     assert json.loads(file.read_text()) == {"policy": "round_robin", "weights": {"kv": 0.5, "load": 0.3, "power": 0.1, "capacity": 0.1}}
 
@@ -63,9 +63,9 @@ def test_it_is_shown_and_changed_and_outlives_a_restart(cluster):
 
 @pytest.mark.parametrize("args, said", [
     (["--policy", "fastest"], '"fastest" is no policy; they are kv, weighted, predicted, round_robin, random, least_loaded, power_of_two, session'),
-    (["--kv", "0.9"], "are 1.35 together: they must be 1"),
-    (["--kv", "1.5", "--load", "-0.5"], "the weight kv is 1.5: weights are from 0 to 1"),
-    (["--kv", "much"], 'the weight kv is "much": it must be a number'),
+    (["--weights", "kv=0.9"], "are 1.35 together: they must be 1"),
+    (["--weights", "kv=1.5,load=-0.5"], "the weight kv is 1.5: weights are from 0 to 1"),
+    (["--weights", "kv=much"], 'the weight kv is "much": it must be a number'),
     (["--weights", "kv"], "it must be like kv=0.5"),
     (["--weights", "luck=1"], 'no weight "luck"; they are kv, load, power and capacity'),
     (["--reset", "--policy", "kv"], "a reset goes with neither"),

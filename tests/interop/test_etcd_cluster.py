@@ -216,7 +216,7 @@ def test_a_policy_is_everyones(world):
     key = PREFIX + "routing/policy"
     before = policies(world)[0]["policy"]
     second = ["--router", f"127.0.0.1:{world.routers[1][1]}"]
-    ctl("cluster", "set-policy", "--policy", "predicted", "--kv", "0.5", "--load", "0.3", *second)
+    ctl("cluster", "set-policy", "--policy", "predicted", "--weights", "kv=0.5,load=0.3", *second)
     assert json.loads(world.etcd.ctl("get", key, "--print-value-only"))["policy"] == "predicted"
     both(world, "predicted")
     assert {(p["policy_from"], p["weights"]["kv"]) for p in policies(world)} == {(key, 0.5)}

@@ -79,15 +79,15 @@ static void mistakes_name_the_nearest_option(void **state)
 {
 	(void)state;
 	assert_false(PARSE("--lisen", "x"));
-	assert_string_equal(last.msg, "unknown option --lisen; did you mean --listen?");
+	assert_string_equal(last.msg, "unknown flag --lisen; did you mean --listen?");
 	assert_false(PARSE("--chekc"));
-	assert_string_equal(last.msg, "unknown option --chekc; did you mean --check?");
+	assert_string_equal(last.msg, "unknown flag --chekc; did you mean --check?");
 	assert_false(PARSE("--something-else"));
-	assert_string_equal(last.msg, "unknown option --something-else; cgn-test --help lists them");
+	assert_string_equal(last.msg, "unknown flag --something-else; cgn-test --help lists the flags");
 	assert_false(PARSE("--config"));
-	assert_string_equal(last.msg, "option --config needs a value: --config FILE");
+	assert_string_equal(last.msg, "--config needs a value: --config FILE");
 	assert_false(PARSE("--check=now"));
-	assert_string_equal(last.msg, "option --check takes no value");
+	assert_string_equal(last.msg, "--check takes no value");
 	assert_false(PARSE("serve"));
 	assert_non_null(strstr(last.msg, "unexpected argument \"serve\""));
 	assert_false(PARSE("--"));

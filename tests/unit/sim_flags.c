@@ -60,7 +60,7 @@ static void mistakes_are_explained(void **state)
 	(void)state;
 	refused(PARSE(&cfg, &then, &err, "--kv-block", "1"), "did you mean --kv-blocks");
 	refused(PARSE(&cfg, &then, &err, "--zzzzzzzzz"), "unknown flag");
-	refused(PARSE(&cfg, &then, &err, "listen"), "begin with --");
+	refused(PARSE(&cfg, &then, &err, "listen"), "unexpected argument \"listen\"");
 	refused(PARSE(&cfg, &then, &err, "--listen"), "needs a value");
 	refused(PARSE(&cfg, &then, &err, "--max-batch", "0"), "from 1 to");
 	refused(PARSE(&cfg, &then, &err, "--max-batch", "-1"), "from 1 to");

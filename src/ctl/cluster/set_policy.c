@@ -38,7 +38,6 @@ static CGN_RC weight_add(struct changes *c, struct cgn_str name, struct cgn_str 
 
 static CGN_RC weights_of(const struct ctl_args *a, struct changes *c, struct cgn_err *err)
 {
-	static const char *const flags[] = {"--kv", "--load", "--power", "--capacity"};
 	const char *list = ctl_flag(a, "--weights");
 	struct cgn_str rest = cgn_str_of(list);
 	while (list != NULL && rest.p != NULL) {
@@ -50,10 +49,6 @@ static CGN_RC weights_of(const struct ctl_args *a, struct changes *c, struct cgn
 				list);
 		CGN_TRY(weight_add(c, name, value, err));
 	}
-	for (size_t i = 0; i < CGN_COUNT(flags); i++)
-		if (ctl_flag(a, flags[i]) != NULL)
-			CGN_TRY(weight_add(c, cgn_str_of(flags[i] + 2), cgn_str_of(ctl_flag(a, flags[i])),
-				err));
 	return CGN_OK;
 }
 

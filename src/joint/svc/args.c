@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* svc: the command line of a daemon. */
+#include "base/args/args.h"
 #include "joint/svc/svc_priv.h"
 
 #define ARGS_MAX_BYTES ((size_t)1 << 20)
@@ -14,38 +15,13 @@ static const struct option {
 	{"help", NULL, "print this and exit"},
 };
 
-static const struct svc_flag *flag_of(const struct svc_program *p, struct cgn_str name)
+/* The program's own flags first, then those of every daemon. */
+static struct args_flag row_at(const void *program, size_t i)
 {
-	for (size_t i = 0; i < p->n_flags; i++)
-		if (cgn_str_is(name, p->flags[i].flag))
-			return &p->flags[i];
-	return NULL;
-}
-
-static const struct option *option_of(struct cgn_str name)
-{
-	for (size_t i = 0; i < CGN_COUNT(options); i++)
-		if (cgn_str_is(name, options[i].name))
-			return &options[i];
-	return NULL;
-}
-
-static cgn_rc fail_unknown(const struct svc_program *p, struct cgn_str name, struct cgn_err *err)
-{
-	const char *near = NULL;
-	size_t least = 4;
-	for (size_t i = 0; i < CGN_COUNT(options) + p->n_flags; i++) {
-		const char *known =
-			i < CGN_COUNT(options) ? options[i].name : p->flags[i - CGN_COUNT(options)].flag;
-		size_t d = cgn_str_distance(name, cgn_str_of(known), least);
-		if (d < least) {
-			least = d;
-			near = known;
-		}
-	}
-	if (near != NULL)
-		return CGN_FAIL(err, INVALID, "unknown option --%.60s; did you mean --%s?", name.p, near);
-	return CGN_FAIL(err, INVALID, "unknown option --%.60s; %s --help lists them", name.p, p->name);
+	const struct svc_program *p = program;
+	if (i < p->n_flags)
+		return (struct args_flag){p->flags[i].flag, p->flags[i].meta};
+	return (struct args_flag){options[i - p->n_flags].name, options[i - p->n_flags].meta};
 }
 
 static cgn_rc add_flag(struct svc_args *args, const char *text, struct cgn_err *err)
@@ -70,45 +46,29 @@ static cgn_rc take_option(struct svc_args *args, const struct option *o, const c
 	return CGN_OK;
 }
 
-/* One "--name", "--name=value" or "--name value"; |*at| moves behind what was used. */
-static cgn_rc take_one(const struct svc_program *p, int argc, char **argv, int *at, struct svc_args *args,
-	struct cgn_err *err)
-{
-	const char *arg = argv[(*at)++];
-	if (strcmp(arg, "-h") == 0)
-		arg = "--help";
-	if (arg[0] != '-' || arg[1] != '-' || arg[2] == '\0')
-		return CGN_FAIL(err, INVALID, "unexpected argument \"%.60s\"; %s --help lists the options",
-			arg, p->name);
-	struct cgn_str rest = cgn_str_of(arg + 2), name = cgn_str_split(&rest, '=');
-	const struct svc_flag *f = flag_of(p, name);
-	const struct option *o = f == NULL ? option_of(name) : NULL;
-	if (f == NULL && o == NULL)
-		return fail_unknown(p, name, err);
-	const char *meta = f != NULL ? f->meta : o->meta, *value = rest.p;
-	if (meta == NULL && value != NULL)
-		return CGN_FAIL(err, INVALID, "option --%.*s takes no value", CGN_STR_ARG(name));
-	if (meta != NULL && value == NULL) {
-		if (*at == argc)
-			return CGN_FAIL(err, INVALID, "option --%.*s needs a value: --%.*s %s",
-				CGN_STR_ARG(name), CGN_STR_ARG(name), meta);
-		value = argv[(*at)++];
-	}
-	if (f != NULL)
-		return add_flag(args,
-			cgn_arena_fmt(&args->arena, "%s=%s", f->key, value != NULL ? value : "true"), err);
-	return take_option(args, o, value, err);
-}
-
 CGN_RC svc_args_parse(const struct svc_program *p, int argc, char **argv, struct svc_args *args,
 	struct cgn_err *err)
 {
+	struct args line = {.argc = argc, .argv = argv, .at = 1};
+	const struct args_table table = {.program = p->name,
+		.n_rows = p->n_flags + CGN_COUNT(options),
+		.row = row_at,
+		.user = p};
 	cgn_arena_init(&args->arena, ARGS_MAX_BYTES);
 	args->flags = cgn_arena_zero(&args->arena, (size_t)(argc + 1) * sizeof *args->flags);
 	if (args->flags == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "the command line is too long");
-	for (int at = 1; at < argc;)
-		CGN_TRY(take_one(p, argc, argv, &at, args, err));
+	while (!args_end(&line)) {
+		struct args_given given;
+		CGN_TRY(args_take(&line, &table, &given, err));
+		if (given.row >= p->n_flags)
+			CGN_TRY(take_option(args, &options[given.row - p->n_flags], given.value, err));
+		else
+			CGN_TRY(add_flag(args,
+				cgn_arena_fmt(&args->arena, "%s=%s", p->flags[given.row].key,
+					given.value != NULL ? given.value : "true"),
+				err));
+	}
 	return CGN_OK;
 }
 

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/args/args.h"
+
 enum flag_type {
 	TYPE_STR,
 	TYPE_U32,
@@ -140,55 +142,10 @@ static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *va
 	return CGN_OK;
 }
 
-static CGN_RC unknown_flag(struct cgn_str name, struct cgn_err *err)
+static struct args_flag row_at(const void *user, size_t i)
 {
-	const char *nearest = NULL;
-	size_t best = 4;
-	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
-		size_t d = cgn_str_distance(name, cgn_str_of(flags[i].name), best);
-		if (d < best) {
-			best = d;
-			nearest = flags[i].name;
-		}
-	}
-	return CGN_FAIL(err, INVALID, "unknown flag --%.*s%s%s (--help lists them all)",
-		(int)(name.n < 64 ? name.n : 64), name.p, nearest != NULL ? "; did you mean --" : "",
-		nearest != NULL ? nearest : "");
-}
-
-static const struct flag *find_flag(struct cgn_str name)
-{
-	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
-		if (cgn_str_is(name, flags[i].name))
-			return &flags[i];
-	}
-	return NULL;
-}
-
-/* Parse argv[*at], and the next argument when the value is not behind '='. */
-static CGN_RC take_flag(char **argv, int argc, int *at, struct sim_cfg *cfg, enum sim_flags_then *then,
-	struct cgn_err *err)
-{
-	const char *arg = argv[(*at)++];
-	if (strncmp(arg, "--", 2) != 0)
-		return CGN_FAIL(err, INVALID,
-			"\"%.64s\" is not a flag: flags begin with -- (--help lists them all)", arg);
-	struct cgn_str name = cgn_str_of(arg + 2), value = name;
-	name = cgn_str_split(&value, '=');
-	const struct flag *f = find_flag(name);
-	if (f == NULL)
-		return unknown_flag(name, err);
-	if (f->meta[0] == '\0' && value.p != NULL)
-		return CGN_FAIL(err, INVALID, "--%s is a switch and takes no value", f->name);
-	if (f->meta[0] != '\0' && value.p == NULL && *at >= argc)
-		return CGN_FAIL(err, INVALID, "--%s needs a value: --%s %s", f->name, f->name, f->meta);
-	if (f->type == TYPE_HELP)
-		*then = SIM_HELP;
-	if (f->type == TYPE_VERSION)
-		*then = SIM_VERSION;
-	if (f->meta[0] == '\0')
-		return set_flag(cfg, f, "", err);
-	return set_flag(cfg, f, value.p != NULL ? value.p : argv[(*at)++], err);
+	(void)user;
+	return (struct args_flag){flags[i].name, flags[i].meta[0] != '\0' ? flags[i].meta : NULL};
 }
 
 static void derive_settings(struct sim_cfg *cfg)
@@ -217,6 +174,8 @@ static CGN_RC check_events(const struct sim_cfg *cfg, struct cgn_err *err)
 CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
 	struct cgn_err *err)
 {
+	struct args line = {.argc = argc, .argv = argv, .at = 1};
+	const struct args_table table = {.program = "cgn-sim", .n_rows = CGN_COUNT(flags), .row = row_at};
 	*out = (struct sim_cfg){0};
 	*then = SIM_RUN;
 	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
@@ -225,8 +184,16 @@ CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flag
 		if (preset)
 			CGN_TRY(set_flag(out, &flags[i], flags[i].preset, err));
 	}
-	for (int at = 1; at < argc && *then == SIM_RUN;)
-		CGN_TRY(take_flag(argv, argc, &at, out, then, err));
+	while (!args_end(&line) && *then == SIM_RUN) {
+		struct args_given given;
+		CGN_TRY(args_take(&line, &table, &given, err));
+		const struct flag *f = &flags[given.row];
+		if (f->type == TYPE_HELP)
+			*then = SIM_HELP;
+		if (f->type == TYPE_VERSION)
+			*then = SIM_VERSION;
+		CGN_TRY(set_flag(out, f, given.value != NULL ? given.value : "", err));
+	}
 	if ((uint64_t)out->kv_blocks * out->block_tokens < 2)
 		return CGN_FAIL(err, INVALID,
 			"--kv-blocks %u times --block-tokens %u is less than a prompt and an answer of one token each",

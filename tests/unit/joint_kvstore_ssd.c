@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store with an SSD tier behind it. */
-#include "joint/kvstore/kvstore_priv.h"
+#include "joint/kvstore/ssd_priv.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -467,7 +467,7 @@ static void test_what_came_to_ram_is_compared_too(void **state)
 		struct kvstore_read *r = calloc(1, sizeof *r);
 		assert_non_null(r);
 		*r = (struct kvstore_read){.store = w.s, .loop = w.l, .key = k, .done = on_read, .user = &a};
-		kvstore_fetch(kvstore_ssd_fetches(w.s), r);
+		kvstore_fetch(w.s->ssd->fetches, r);
 		wait_for(&w, &a, 1);
 		assert_int_equal(a.code, damaged ? CGN_STORAGE : CGN_FINE);
 		assert_int_equal(stats(&w).corrupt, damaged);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks: what a holder sees of one, and how it goes when nobody holds it any more. */
+/* Blocks: what the holder of a reference sees, and how a block is freed with its last reference. */
 #include "kvstore_priv.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ void kvstore_block_describe(const struct kvstore *s, const struct kvstore_block 
 		.pinned = b->pinned && kvstore_block_pinned_extra(b)->pinned_until > s->wall_ms()};
 }
 
-static uint64_t sum_pieces(const struct kvstore *s, const struct kvstore_block *b)
+static uint64_t block_sum_pieces(const struct kvstore *s, const struct kvstore_block *b)
 {
 	struct pages_place place = kvstore_block_place(b);
 	struct pages_walk w = {0};
@@ -52,7 +52,7 @@ uint64_t kvstore_block_sum(const struct kvstore_block *b)
 	uint64_t off = 0, n = 0;
 	if (!pages_next(&place, b->size, &w, &off, &n))
 		return sum64(NULL, 0);
-	return n == b->size ? sum64(pages_at(s->pages, off), n) : sum_pieces(s, b);
+	return n == b->size ? sum64(pages_at(s->pages, off), n) : block_sum_pieces(s, b);
 }
 
 /* ---- references ---- */
@@ -62,7 +62,7 @@ void kvstore_block_ref(struct kvstore_block *b)
 	atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
 }
 
-static void release(struct kvstore_block *b)
+static void block_release(struct kvstore_block *b)
 {
 	struct kvstore *s = kvstore_block_store(b);
 	struct kvstore_extra *x = kvstore_block_extra(b);
@@ -94,10 +94,10 @@ void kvstore_block_unref(struct kvstore_block **take)
 		return;
 	KVSTORE_BLOCK_LIVE(b);
 	if (atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1)
-		release(b);
+		block_release(b);
 }
 
-/* ---- what a holder sees ---- */
+/* ---- accessors ---- */
 uint64_t kvstore_block_size(const struct kvstore_block *b)
 {
 	KVSTORE_BLOCK_LIVE(b);
@@ -162,4 +162,37 @@ size_t kvstore_block_extents(const struct kvstore_block *b, struct kvstore_exten
 		if (n < cap)
 			out[n] = x;
 	return n;
+}
+
+struct kvstore_extra *kvstore_extra_ensure(struct kvstore *s, struct kvstore_block *b)
+{
+	struct kvstore_extra *x = kvstore_block_extra(b);
+	if (x != NULL)
+		return x;
+	(void)pthread_mutex_lock(&s->ground);
+	union kvstore_cell *cell = kvstore_cell_take(s);
+	(void)pthread_mutex_unlock(&s->ground);
+	if (cell == NULL)
+		return NULL;
+	(void)kvstore_extra_init(cell, b);
+	atomic_store_explicit(&b->extra, kvstore_cell_id(cell), memory_order_release);
+	return &cell->extra;
+}
+
+void kvstore_extra_drop(struct kvstore *s, struct kvstore_block *b)
+{
+	struct kvstore_extra *x = kvstore_block_extra(b);
+	if (x == NULL || x->name != NULL || x->runs != NULL || b->pinned)
+		return;
+	atomic_store_explicit(&b->extra, KVSTORE_NONE, memory_order_release);
+	kvstore_cell_give(s, x);
+}
+
+struct kvstore_extra *kvstore_extra_init(union kvstore_cell *cell, struct kvstore_block *b)
+{
+	struct kvstore_extra *x = &cell->extra;
+	cgn_list_init(&x->pin);
+	cgn_list_init(&x->ending);
+	x->block = b;
+	return x;
 }

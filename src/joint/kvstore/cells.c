@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cells: what entries of the index are made of, all of one size, in chunks that never move nor go. */
+/* Cells: fixed-size memory for entries of the index, in chunks that never move and are freed with the
+ * store. */
 #include "kvstore_priv.h"
 
 #include <sys/mman.h>
 
-/* Aligned to its size: mapped with as much to spare, which goes back. */
+/* Map a chunk that is aligned to its size: map twice the size, then unmap what is too much. */
 static struct kvstore_chunk *chunk_new(void)
 {
 	char *p = mmap(NULL, 2 * KVSTORE_CHUNK_BYTES, PROT_READ | PROT_WRITE,
@@ -19,7 +20,7 @@ static struct kvstore_chunk *chunk_new(void)
 	return (struct kvstore_chunk *)(void *)(p + before);
 }
 
-static bool chunk_at(struct kvstore *s, uint32_t index)
+static bool chunk_ensure(struct kvstore *s, uint32_t index)
 {
 	if (index >= KVSTORE_CHUNKS)
 		return false;
@@ -36,7 +37,7 @@ static bool chunk_at(struct kvstore *s, uint32_t index)
 union kvstore_cell *kvstore_cell_take(struct kvstore *s)
 {
 	uint32_t id = s->free_cell;
-	if (id == KVSTORE_NONE && !chunk_at(s, s->top_cell / (uint32_t)KVSTORE_CHUNK_CELLS))
+	if (id == KVSTORE_NONE && !chunk_ensure(s, s->top_cell / (uint32_t)KVSTORE_CHUNK_CELLS))
 		return NULL;
 	if (id == KVSTORE_NONE)
 		id = s->top_cell++;
@@ -46,15 +47,6 @@ union kvstore_cell *kvstore_cell_take(struct kvstore *s)
 	memset(cell, 0, sizeof *cell);
 	s->n_cells++;
 	return cell;
-}
-
-struct kvstore_extra *kvstore_extra_init(union kvstore_cell *cell, struct kvstore_block *b)
-{
-	struct kvstore_extra *x = &cell->extra;
-	cgn_list_init(&x->pin);
-	cgn_list_init(&x->ending);
-	x->block = b;
-	return x;
 }
 
 void kvstore_cell_give(struct kvstore *s, void *take)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes: the last of them in a ring, in the order in which they came to be. */
+/* Changes: a ring of the last changes, in the order in which they happened. */
 #include "kvstore_priv.h"
 
 void kvstore_changes_add(struct kvstore *s, const struct kvstore_block *b, unsigned tiers)

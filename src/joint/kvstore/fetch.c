@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading from SSD: a few threads, each with one block at a time. Who asks for a block that is being read
- * waits for the same read. */
-#include "kvstore_priv.h"
+/* Reads from SSD: a few threads, each of which reads one block at a time. Requests for a block that is being
+ * read join the running read. */
+#include "ssd_priv.h"
 
 #include <stdlib.h>
 
 #define BUCKETS 256U
-#define TRIES   4U /* as often as a block may move or be replaced while it is read */
+#define TRIES   4U /* attempts, as a block may move or be replaced while it is read */
 
 struct fetch {
-	struct fetch *chain; /* in its bucket */
+	struct fetch *chain; /* next in the bucket */
 	struct cgn_link waiting;
 	struct block_key key;
 	struct kvstore_read *reads;
@@ -28,7 +28,7 @@ struct kvstore_fetches {
 	struct metric_cell *hit, *miss, *corrupt;
 };
 
-static struct fetch **find(struct kvstore_fetches *f, const struct block_key *k)
+static struct fetch **fetch_find(struct kvstore_fetches *f, const struct block_key *k)
 {
 	struct fetch **at = &f->bucket[(digest_short(&k->digest) ^ k->segment) % BUCKETS];
 	while (*at != NULL && !block_key_eq(&(*at)->key, k))
@@ -38,12 +38,14 @@ static struct fetch **find(struct kvstore_fetches *f, const struct block_key *k)
 
 /* ---- reading ---- */
 struct wanted {
-	struct kvstore_block *entry; /* a reference */
+	struct kvstore_block *entry; /* with a reference */
 	kvdisk_place place;
 };
 
-/* What the key means now: a block in RAM (*out), one on SSD (w->entry), or nothing. */
-static void look(struct kvstore *s, const struct block_key *k, struct wanted *w, struct kvstore_block **out)
+/* Look up the current block of the key: |*out| when it is in RAM, w->entry when it is on SSD, else
+ * neither. */
+static void fetch_lookup(struct kvstore *s, const struct block_key *k, struct wanted *w,
+	struct kvstore_block **out)
 {
 	uint64_t hash = kvstore_hash(s, k);
 	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
@@ -61,8 +63,8 @@ static void look(struct kvstore *s, const struct block_key *k, struct wanted *w,
 	kvstore_block_unref(&gone);
 }
 
-/* False: it was removed or replaced meanwhile. */
-static bool bring_in(struct kvstore *s, struct kvstore_block *b, struct kvstore_block *fresh)
+/* Move the bytes that were read to |b|. Returns false when |b| was removed or replaced meanwhile. */
+static bool fetch_promote(struct kvstore *s, struct kvstore_block *b, struct kvstore_block *fresh)
 {
 	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &b->key));
 	(void)pthread_mutex_lock(&sh->lock);
@@ -75,26 +77,26 @@ static bool bring_in(struct kvstore *s, struct kvstore_block *b, struct kvstore_
 	return is;
 }
 
-/* Has the value of w->entry in RAM. CGN_NOT_FOUND: not there where it was said to be. */
+/* Read the value of w->entry into |*fresh|. CGN_NOT_FOUND: the place has no such value any more. */
 static CGN_RC read_value(struct kvstore *s, const struct wanted *w, struct kvstore_block **fresh,
 	struct cgn_err *err)
 {
 	struct iovec iov[KVSTORE_MAX_EXTENTS];
 	struct kvdisk_value v;
 	size_t n = 0;
-	if (!kvstore_room_fits(s, w->entry->size)) /* it was put when the tier was larger */
+	if (!kvstore_room_fits(s, w->entry->size)) /* The value was put when the RAM tier was larger. */
 		return CGN_FAIL(err, TOO_LARGE,
 			"a value of %u bytes on SSD is larger than half of the RAM tier, which is %llu now: raise kv.ram to have it back",
 			w->entry->size, (unsigned long long)pages_bytes(s->pages) / 2);
 	CGN_TRY(kvstore_room_make(s, w->entry->size, false, fresh, err));
 	(void)kvstore_block_iov(*fresh, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
-	CGN_TRY(kvdisk_get(kvstore_ssd_disk(s), &w->entry->key, w->place, iov, n, &v, err));
+	CGN_TRY(kvdisk_get(s->ssd->disk, &w->entry->key, w->place, iov, n, &v, err));
 	if (v.checksum == w->entry->checksum)
 		return CGN_OK;
 	return CGN_FAIL(err, STORAGE, "what lies on disk is another value than the index says");
 }
 
-static bool moved(struct kvstore *s, const struct wanted *w)
+static bool block_moved(struct kvstore *s, const struct wanted *w)
 {
 	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &w->entry->key));
 	(void)pthread_mutex_lock(&sh->lock);
@@ -103,8 +105,8 @@ static bool moved(struct kvstore *s, const struct wanted *w)
 	return is;
 }
 
-/* Meanwhile: it is as good as any other block in RAM, and no better. */
-static CGN_RC came_to_ram(struct kvstore *s, struct kvstore_block **b, struct cgn_err *err)
+/* Verify a block that came to RAM while its read waited. */
+static CGN_RC ram_verify(struct kvstore *s, struct kvstore_block **b, struct cgn_err *err)
 {
 	if (kvstore_block_sum(*b) == (*b)->checksum)
 		return CGN_OK;
@@ -112,23 +114,23 @@ static CGN_RC came_to_ram(struct kvstore *s, struct kvstore_block **b, struct cg
 	return CGN_FAIL(err, STORAGE, "the value in RAM is not the one that was put");
 }
 
-static cgn_rc try_once(struct kvstore *s, const struct block_key *k, struct kvstore_block **out, bool *again,
+static cgn_rc fetch_try(struct kvstore *s, const struct block_key *k, struct kvstore_block **out, bool *again,
 	struct cgn_err *err)
 {
 	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *fresh = NULL;
 	struct wanted w;
 	*again = false;
-	look(s, k, &w, out);
+	fetch_lookup(s, k, &w, out);
 	if (*out != NULL)
-		return came_to_ram(s, out, err);
+		return ram_verify(s, out, err);
 	if (w.entry == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "no tier holds the block");
 	cgn_rc rc = read_value(s, &w, &fresh, err);
-	if (cgn_ok(rc) && bring_in(s, w.entry, fresh)) {
+	if (cgn_ok(rc) && fetch_promote(s, w.entry, fresh)) {
 		*out = w.entry;
 		return rc;
 	}
-	*again = cgn_ok(rc) || moved(s, &w);
+	*again = cgn_ok(rc) || block_moved(s, &w);
 	if (!*again && (rc.code == CGN_NOT_FOUND || rc.code == CGN_STORAGE))
 		kvstore_ssd_lost(s, k, w.place);
 	kvstore_block_unref(&w.entry);
@@ -145,7 +147,7 @@ static struct kvstore_block *read_block(struct kvstore_fetches *f, const struct 
 	cgn_rc rc = CGN_OK;
 	bool again = true;
 	for (unsigned i = 0; i < TRIES && again; i++)
-		rc = try_once(f->store, k, &b, &again, err);
+		rc = fetch_try(f->store, k, &b, &again, err);
 	metric_observe(cgn_ok(rc)                ? f->hit
 			: rc.code == CGN_STORAGE ? f->corrupt
 						 : f->miss,
@@ -166,11 +168,11 @@ static struct fetch *next_fetch(struct kvstore_fetches *f)
 	return l != NULL ? CGN_CONTAINER(l, struct fetch, waiting) : NULL;
 }
 
-/* From here on who asks begins another read. */
-static struct kvstore_read *finish(struct kvstore_fetches *f, struct fetch *x)
+/* Remove |x| from the table and return its reads. A later request for the block starts another read. */
+static struct kvstore_read *fetch_take_reads(struct kvstore_fetches *f, struct fetch *x)
 {
 	(void)pthread_mutex_lock(&f->lock);
-	struct fetch **at = find(f, &x->key);
+	struct fetch **at = fetch_find(f, &x->key);
 	CGN_MUST(*at == x);
 	*at = x->chain;
 	f->n--;
@@ -180,13 +182,13 @@ static struct kvstore_read *finish(struct kvstore_fetches *f, struct fetch *x)
 	return reads;
 }
 
-static void *run(void *arg)
+static void *fetch_thread(void *arg)
 {
 	struct kvstore_fetches *f = arg;
 	for (struct fetch *x = NULL; (x = next_fetch(f)) != NULL;) {
 		struct cgn_err err = {0};
 		struct kvstore_block *b = read_block(f, &x->key, &err);
-		for (struct kvstore_read *r = finish(f, x), *next = NULL; r != NULL; r = next) {
+		for (struct kvstore_read *r = fetch_take_reads(f, x), *next = NULL; r != NULL; r = next) {
 			next = r->next;
 			r->err = err;
 			if (b != NULL)
@@ -200,10 +202,10 @@ static void *run(void *arg)
 }
 
 /* ---- asking ---- */
-/* Under the lock. */
-static bool join(struct kvstore_fetches *f, struct kvstore_read *r)
+/* Add |r| to the fetch of its block. The caller holds the lock. */
+static bool fetch_join(struct kvstore_fetches *f, struct kvstore_read *r)
 {
-	struct fetch **at = find(f, &r->key);
+	struct fetch **at = fetch_find(f, &r->key);
 	if (*at == NULL && !f->stop && f->n < KVSTORE_SSD_FETCHES && (*at = calloc(1, sizeof **at)) != NULL) {
 		(*at)->key = r->key;
 		cgn_list_push(&f->waiting, &(*at)->waiting);
@@ -220,7 +222,7 @@ static bool join(struct kvstore_fetches *f, struct kvstore_read *r)
 void kvstore_fetch(struct kvstore_fetches *f, struct kvstore_read *r)
 {
 	(void)pthread_mutex_lock(&f->lock);
-	bool joined = join(f, r);
+	bool joined = fetch_join(f, r);
 	(void)pthread_mutex_unlock(&f->lock);
 	if (joined)
 		return;
@@ -242,7 +244,7 @@ CGN_RC kvstore_fetches_new(struct kvstore *s, struct kvstore_fetches **out, stru
 	f->corrupt = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ssd", "corrupt");
 	*out = f;
 	for (; f->n_threads < KVSTORE_SSD_READERS; f->n_threads++)
-		if (pthread_create(&f->thread[f->n_threads], NULL, run, f) != 0)
+		if (pthread_create(&f->thread[f->n_threads], NULL, fetch_thread, f) != 0)
 			return CGN_FAIL(err, NO_MEMORY, "cannot start the threads that read from SSD");
 	return CGN_OK;
 }
@@ -265,8 +267,27 @@ void kvstore_fetches_free(struct kvstore_fetches **take)
 	if (f == NULL)
 		return;
 	kvstore_fetches_stop(f);
-	CGN_MUST(f->n == 0); /* every read was let go */
+	CGN_MUST(f->n == 0); /* every read was answered */
 	(void)pthread_cond_destroy(&f->more);
 	(void)pthread_mutex_destroy(&f->lock);
 	free(f);
+}
+
+void kvstore_read_finish(struct kvstore_read *r)
+{
+	if (r->done != NULL)
+		r->done(r->user, &r->block, &r->err);
+	kvstore_block_unref(&r->block);
+	free(r);
+}
+
+static void read_answered(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	kvstore_read_finish(CGN_CONTAINER(p, struct kvstore_read, post));
+}
+
+void kvstore_read_answer(struct kvstore_read *r)
+{
+	cgn_loop_post(r->loop, &r->post, read_answered);
 }

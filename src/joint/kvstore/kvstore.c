@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store as a whole: how it comes, what it says of itself, how it goes. */
-#include "kvstore_priv.h"
+/* The store as a whole: create, free, and statistics. */
+#include "ssd_priv.h"
 
 #include <stdlib.h>
 
-static uint64_t hash_of(struct evict_node *n)
+static uint64_t evict_hash_of(struct evict_node *n)
 {
 	const struct kvstore_block *b = CGN_CONTAINER(n, struct kvstore_block, use);
 	return kvstore_hash(kvstore_block_store(b), &b->key);
@@ -27,18 +27,18 @@ static CGN_RC init_parts(struct kvstore *s, const struct kvstore_cfg *cfg, struc
 
 CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct cgn_err *err)
 {
-	/* Most of it is tables that have no memory before they are used: kept apart from the heap by their
-	 * size. */
+	/* Most of the struct is tables whose pages have no memory before their first use; malloc maps a
+	 * struct of this size apart from the heap. */
 	struct kvstore *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the block store");
 	s->tag = KVSTORE_TAG;
 	s->wall_ms = cfg->wall_ms != NULL ? cfg->wall_ms : cgn_clock_wall_ms;
-	s->top_cell = s->models.top = 1; /* KVSTORE_NONE */
+	s->top_cell = s->models.top = 1; /* cell 0 is KVSTORE_NONE */
 	cgn_random(&s->seed, sizeof s->seed);
 	cgn_list_init(&s->pins);
 	init_locks(s);
-	evict_init(&s->evict, &(struct evict_cfg){.bytes = cfg->ram_bytes, .hash_of = hash_of});
+	evict_init(&s->evict, &(struct evict_cfg){.bytes = cfg->ram_bytes, .hash_of = evict_hash_of});
 	s->telemetry = cfg->telemetry;
 	s->seconds_hit = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ram", "hit");
 	s->seconds_miss = METRIC_OF(s->telemetry, KV_LOOKUP_SECONDS, "ram", "miss");
@@ -54,7 +54,7 @@ CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct c
 	return CGN_OK;
 }
 
-static void let_go_of_all(struct kvstore *s, struct kvstore_shard *sh)
+static void shard_unlink_all(struct kvstore *s, struct kvstore_shard *sh)
 {
 	for (uint32_t i = 0; i < sh->n_buckets; i++)
 		for (struct kvstore_block *b = NULL;
@@ -73,8 +73,8 @@ void kvstore_free(struct kvstore **take)
 	CGN_LIVE(s, KVSTORE_TAG);
 	kvstore_ssd_close(s);
 	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
-		let_go_of_all(s, &s->shard[i]);
-	CGN_MUST(s->n_cells == 0); /* nobody holds a block any more */
+		shard_unlink_all(s, &s->shard[i]);
+	CGN_MUST(s->n_cells == 0); /* all references were given up */
 	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
 		kvstore_shard_fini(&s->shard[i]);
 	evict_fini(&s->evict);
@@ -95,7 +95,7 @@ int kvstore_arena(const struct kvstore *s, uint64_t *bytes)
 	return pages_fd(s->pages);
 }
 
-static void add_shard(struct kvstore_shard *sh, struct kvstore_stats *out)
+static void stats_add_shard(struct kvstore_shard *sh, struct kvstore_stats *out)
 {
 	struct kvstore_tier_stats *ram = &out->tier[BLOCK_RAM];
 	(void)pthread_mutex_lock(&sh->lock);
@@ -110,7 +110,7 @@ static void add_shard(struct kvstore_shard *sh, struct kvstore_stats *out)
 	(void)pthread_mutex_unlock(&sh->lock);
 }
 
-static void add_ground(struct kvstore *s, struct kvstore_stats *out)
+static void stats_add_ground(struct kvstore *s, struct kvstore_stats *out)
 {
 	struct pages_stats pages;
 	(void)pthread_mutex_lock(&s->ground);
@@ -126,8 +126,8 @@ void kvstore_stats(struct kvstore *s, struct kvstore_stats *out)
 	CGN_LIVE(s, KVSTORE_TAG);
 	*out = (struct kvstore_stats){0};
 	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
-		add_shard(&s->shard[i], out);
-	add_ground(s, out);
+		stats_add_shard(&s->shard[i], out);
+	stats_add_ground(s, out);
 	(void)pthread_mutex_lock(&s->evict_lock);
 	out->index_bytes += evict_bytes(&s->evict);
 	(void)pthread_mutex_unlock(&s->evict_lock);

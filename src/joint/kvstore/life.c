@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a key means: how a block comes to be it, and ceases to. */
-#include "kvstore_priv.h"
+/* The life of a block under its key: link, unlink, demote, promote, expire. */
+#include "ssd_priv.h"
 
-static void into_ram(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b)
+static void ram_enter(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b)
 {
 	b->tiers |= BLOCK_TIER_BIT(BLOCK_RAM);
 	sh->n_ram++;
@@ -14,7 +14,7 @@ static void into_ram(struct kvstore *s, struct kvstore_shard *sh, struct kvstore
 	(void)pthread_mutex_unlock(&s->evict_lock);
 }
 
-static void out_of_ram(struct kvstore_shard *sh, struct kvstore_block *b)
+static void ram_leave(struct kvstore_shard *sh, struct kvstore_block *b)
 {
 	b->tiers &= (uint8_t)~BLOCK_TIER_BIT(BLOCK_RAM) & BLOCK_TIER_MASK;
 	sh->n_ram--;
@@ -27,7 +27,7 @@ void kvstore_link(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_bl
 	b->linked = 1;
 	sh->n_expiring += kvstore_ms_get(b->expires) != 0;
 	if (kvstore_block_in_ram(b))
-		into_ram(s, sh, b);
+		ram_enter(s, sh, b);
 	if (b->place != 0) {
 		b->tiers |= BLOCK_TIER_BIT(BLOCK_SSD);
 		sh->n_ssd++;
@@ -43,7 +43,7 @@ void kvstore_unlink(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_
 	kvstore_index_drop(s, sh, b, hash);
 	b->linked = 0;
 	if (b->tiers & BLOCK_TIER_BIT(BLOCK_RAM))
-		out_of_ram(sh, b);
+		ram_leave(sh, b);
 	if (b->tiers & BLOCK_TIER_BIT(BLOCK_SSD)) {
 		sh->n_ssd--;
 		sh->ssd_value_bytes -= b->size;
@@ -59,23 +59,15 @@ void kvstore_unlink(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_
 	kvstore_changes_add(s, b, 0);
 }
 
-void kvstore_extra_drop(struct kvstore *s, struct kvstore_block *b)
-{
-	struct kvstore_extra *x = kvstore_block_extra(b);
-	if (x == NULL || x->name != NULL || x->runs != NULL || b->pinned)
-		return;
-	atomic_store_explicit(&b->extra, KVSTORE_NONE, memory_order_release);
-	kvstore_cell_give(s, x);
-}
-
 void kvstore_demote(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b)
 {
 	struct pages_place at = kvstore_block_place(b);
 	struct kvstore_extra *x = kvstore_block_extra(b);
 	CGN_MUST(b->linked && b->place != 0 && kvstore_block_in_ram(b));
-	out_of_ram(sh, b);
+	ram_leave(sh, b);
 	(void)pthread_mutex_lock(&s->evict_lock);
-	evict_drop(&s->evict, &b->use); /* who was unpinned since he was chosen stands there again */
+	/* A block that was unpinned after it was chosen is in a queue again. */
+	evict_drop(&s->evict, &b->use);
 	(void)pthread_mutex_unlock(&s->evict_lock);
 	if (at.runs != NULL)
 		atomic_fetch_sub(&s->aside_bytes, sizeof *at.runs + at.runs->n * sizeof at.runs->run[0]);
@@ -108,7 +100,7 @@ void kvstore_promote(struct kvstore *s, struct kvstore_shard *sh, struct kvstore
 	b->slot = from->slot;
 	from->page = from->tail_page = KVSTORE_NO_PAGE;
 	b->reread = 1;
-	into_ram(s, sh, b);
+	ram_enter(s, sh, b);
 	kvstore_changes_add(s, b, b->tiers);
 }
 
@@ -177,53 +169,33 @@ bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t unix_
 	return b != NULL;
 }
 
-/* ---- the sweep ---- */
-#define SWEEP_BUCKETS 256U
-#define SWEEP_BATCH   64
-#define SWEEP_VISITS  4
-#define SWEEP_BATCHES 64 /* that are full, of a shard: 262,144 blocks in all */
-
-/* Under the shard's lock. */
-static size_t collect_expired(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block **gone)
+void kvstore_unpin(struct kvstore *s, struct kvstore_block *b)
 {
-	size_t n = 0;
-	for (uint32_t i = 0; i < SWEEP_BUCKETS && n < SWEEP_BATCH; i++) {
-		struct kvstore_block *next = NULL;
-		sh->sweep_at = sh->sweep_at < sh->n_buckets ? sh->sweep_at : 0;
-		for (struct kvstore_block *b = kvstore_block_at(s, kvstore_index_bucket(sh, sh->sweep_at));
-			b != NULL && n < SWEEP_BATCH; b = next) {
-			next = kvstore_block_at(s, b->next);
-			if (!kvstore_block_expired(s, b))
-				continue;
-			kvstore_unlink(s, sh, b, kvstore_hash(s, &b->key));
-			gone[n++] = b;
-		}
-		sh->sweep_at += n < SWEEP_BATCH;
-	}
-	return n;
+	if (!b->pinned)
+		return;
+	struct kvstore_extra *x = kvstore_block_pinned_extra(b);
+	b->pinned = 0;
+	(void)pthread_mutex_lock(&s->pins_lock);
+	cgn_list_drop(&x->pin);
+	s->pinned_bytes -= pages_footprint(b->size);
+	s->n_pins--;
+	(void)pthread_mutex_unlock(&s->pins_lock);
 }
 
-/* A few visits, and more while they find much; no more than a whole round, nor than so many blocks. */
-static void sweep(struct kvstore *s, struct kvstore_shard *sh)
+void kvstore_drop_corrupt(struct kvstore *s, struct kvstore_block **take, bool hit)
 {
-	struct kvstore_block *gone[SWEEP_BATCH];
-	uint32_t poor = 0, visits = 0, most = 1, full = 0;
-	for (size_t n = 0; poor < SWEEP_VISITS && visits < most && full < SWEEP_BATCHES;
-		visits += n < SWEEP_BATCH, full += n == SWEEP_BATCH) {
-		(void)pthread_mutex_lock(&sh->lock);
-		n = sh->n_expiring > 0 ? collect_expired(s, sh, gone) : 0;
-		most = sh->n_expiring > 0 ? sh->n_buckets / SWEEP_BUCKETS + 1 : 0;
-		(void)pthread_mutex_unlock(&sh->lock);
-		for (size_t i = 0; i < n; i++)
-			kvstore_block_unref(&gone[i]);
-		poor += n < SWEEP_BATCH / 4;
+	struct kvstore_block *b = *take, *gone = NULL;
+	uint64_t hash = kvstore_hash(s, &b->key);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
+	(void)pthread_mutex_lock(&sh->lock);
+	if (b->linked) {
+		kvstore_unlink(s, sh, b, hash);
+		gone = b;
 	}
-}
-
-void kvstore_tick(struct kvstore *s)
-{
-	CGN_LIVE(s, KVSTORE_TAG);
-	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
-		sweep(s, &s->shard[i]);
-	(void)kvstore_unpin_due(s, 4096);
+	sh->hits -= hit;
+	sh->misses += hit;
+	(void)pthread_mutex_unlock(&sh->lock);
+	atomic_fetch_add(&s->corrupt, 1);
+	kvstore_block_unref(&gone);
+	kvstore_block_unref(take);
 }

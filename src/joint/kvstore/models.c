@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models: their names are few and long, so a block has a number for one. */
+/* Names of models: few and long, so a block stores a number instead of the name. */
 #include "kvstore_priv.h"
 
 #include <stdlib.h>
 #include <xxhash.h>
 
-static uint16_t *find(struct kvstore_models *m, uint64_t seed, struct cgn_str name)
+static uint16_t *model_find(struct kvstore_models *m, uint64_t seed, struct cgn_str name)
 {
 	uint16_t *at = &m->bucket[XXH3_64bits_withSeed(name.p, name.n, seed) % CGN_COUNT(m->bucket)];
 	while (*at != 0 && !cgn_str_eq((struct cgn_str){m->row[*at]->name, m->row[*at]->n}, name))
@@ -13,8 +13,8 @@ static uint16_t *find(struct kvstore_models *m, uint64_t seed, struct cgn_str na
 	return at;
 }
 
-/* In the place that find found for it. */
-static CGN_RC add(struct kvstore *s, uint16_t *at, struct cgn_str name, struct cgn_err *err)
+/* Add a model at |at|, the place that model_find returned. */
+static CGN_RC model_add(struct kvstore *s, uint16_t *at, struct cgn_str name, struct cgn_err *err)
 {
 	struct kvstore_models *m = &s->models;
 	if (m->n_free == 0 && m->top == KVSTORE_MODELS)
@@ -32,11 +32,11 @@ static CGN_RC add(struct kvstore *s, uint16_t *at, struct cgn_str name, struct c
 	return CGN_OK;
 }
 
-static CGN_RC take(struct kvstore *s, struct cgn_str name, uint16_t *out, struct cgn_err *err)
+static CGN_RC model_take(struct kvstore *s, struct cgn_str name, uint16_t *out, struct cgn_err *err)
 {
-	uint16_t *at = find(&s->models, s->seed, name);
+	uint16_t *at = model_find(&s->models, s->seed, name);
 	if (*at == 0)
-		CGN_TRY(add(s, at, name, err));
+		CGN_TRY(model_add(s, at, name, err));
 	s->models.row[*at]->refs++;
 	*out = *at;
 	return CGN_OK;
@@ -48,7 +48,7 @@ CGN_RC kvstore_model_take(struct kvstore *s, struct cgn_str name, uint16_t *out,
 	if (name.n == 0)
 		return CGN_OK;
 	(void)pthread_mutex_lock(&s->models.lock);
-	cgn_rc rc = take(s, name, out, err);
+	cgn_rc rc = model_take(s, name, out, err);
 	(void)pthread_mutex_unlock(&s->models.lock);
 	return rc;
 }
@@ -61,7 +61,7 @@ void kvstore_model_give(struct kvstore *s, uint16_t id)
 	(void)pthread_mutex_lock(&m->lock);
 	struct kvstore_model *row = m->row[id];
 	if (--row->refs == 0) {
-		*find(m, s->seed, (struct cgn_str){row->name, row->n}) = row->next;
+		*model_find(m, s->seed, (struct cgn_str){row->name, row->n}) = row->next;
 		m->row[id] = NULL;
 		m->free[m->n_free++] = id;
 		atomic_fetch_sub(&s->aside_bytes, sizeof *row + row->n);

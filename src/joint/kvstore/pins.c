@@ -1,22 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pins: blocks that stand in no queue of eviction, until their time is over. At most half of the budget. */
+/* Pins: a pinned block is in no eviction queue until its pin ends. Pins may take half of the budget. */
 #include "kvstore_priv.h"
 
-void kvstore_unpin(struct kvstore *s, struct kvstore_block *b)
-{
-	if (!b->pinned)
-		return;
-	struct kvstore_extra *x = kvstore_block_pinned_extra(b);
-	b->pinned = 0;
-	(void)pthread_mutex_lock(&s->pins_lock);
-	cgn_list_drop(&x->pin);
-	s->pinned_bytes -= pages_footprint(b->size);
-	s->n_pins--;
-	(void)pthread_mutex_unlock(&s->pins_lock);
-}
-
-/* Under the shard's lock. */
-static void to_queue(struct kvstore *s, struct kvstore_block *b)
+/* End the pin and put the block back into the eviction queue. Under the shard's lock. */
+static void pin_end(struct kvstore *s, struct kvstore_block *b)
 {
 	kvstore_unpin(s, b);
 	if (!kvstore_block_in_ram(b))
@@ -27,23 +14,8 @@ static void to_queue(struct kvstore *s, struct kvstore_block *b)
 	(void)pthread_mutex_unlock(&s->evict_lock);
 }
 
-struct kvstore_extra *kvstore_extra_ensure(struct kvstore *s, struct kvstore_block *b)
-{
-	struct kvstore_extra *x = kvstore_block_extra(b);
-	if (x != NULL)
-		return x;
-	(void)pthread_mutex_lock(&s->ground);
-	union kvstore_cell *cell = kvstore_cell_take(s);
-	(void)pthread_mutex_unlock(&s->ground);
-	if (cell == NULL)
-		return NULL;
-	(void)kvstore_extra_init(cell, b);
-	atomic_store_explicit(&b->extra, kvstore_cell_id(cell), memory_order_release);
-	return &cell->extra;
-}
-
 /* Under the shard's lock. */
-static CGN_RC pin(struct kvstore *s, struct kvstore_block *b, uint64_t until, struct cgn_err *err)
+static CGN_RC block_pin(struct kvstore *s, struct kvstore_block *b, uint64_t until, struct cgn_err *err)
 {
 	struct kvstore_extra *x = kvstore_extra_ensure(s, b);
 	uint64_t bytes = pages_footprint(b->size), most = pages_bytes(s->pages) / 2;
@@ -78,23 +50,23 @@ CGN_RC kvstore_pin(struct kvstore *s, const struct block_key *k, uint64_t until_
 	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
 	struct kvstore_block *gone = NULL;
 	cgn_rc rc = CGN_OK;
-	(void)kvstore_unpin_due(s, 64); /* so that what is over is not in the way */
+	(void)kvstore_unpin_due(s, 64); /* makes room for the new pin */
 	(void)pthread_mutex_lock(&sh->lock);
 	struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
 	if (b == NULL)
 		rc = CGN_FAIL(err, NOT_FOUND, "there is no such block");
 	else if (until_unix_ms > 0)
-		rc = pin(s, b, until_unix_ms, err);
+		rc = block_pin(s, b, until_unix_ms, err);
 	else if (b->pinned)
-		to_queue(s, b);
+		pin_end(s, b);
 	(void)pthread_mutex_unlock(&sh->lock);
 	kvstore_block_unref(&gone);
 	return rc;
 }
 
-/* One whose time is over, with a reference; NULL: none of the next |*at_most|, which are the last in the list
- * then. */
-static struct kvstore_block *next_due(struct kvstore *s, size_t *at_most)
+/* Return the next block whose pin is over, with a reference; NULL: none of the next |*at_most| pins is. Each
+ * pin that was looked at moves to the end of the list. */
+static struct kvstore_block *pins_next_due(struct kvstore *s, size_t *at_most)
 {
 	uint64_t now = s->wall_ms();
 	struct kvstore_block *due = NULL;
@@ -108,7 +80,7 @@ static struct kvstore_block *next_due(struct kvstore *s, size_t *at_most)
 		if (x->pinned_until > now)
 			continue;
 		due = x->block;
-		kvstore_block_ref(due); /* in the list: the index has one */
+		kvstore_block_ref(due); /* the pin is in the list, so the index has a reference */
 	}
 	(void)pthread_mutex_unlock(&s->pins_lock);
 	return due;
@@ -117,11 +89,12 @@ static struct kvstore_block *next_due(struct kvstore *s, size_t *at_most)
 bool kvstore_unpin_due(struct kvstore *s, size_t at_most)
 {
 	bool any = false;
-	for (struct kvstore_block *b = NULL; (b = next_due(s, &at_most)) != NULL; kvstore_block_unref(&b)) {
+	for (struct kvstore_block *b = NULL; (b = pins_next_due(s, &at_most)) != NULL;
+		kvstore_block_unref(&b)) {
 		struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &b->key));
 		(void)pthread_mutex_lock(&sh->lock);
 		if (b->linked && b->pinned && kvstore_block_pinned_extra(b)->pinned_until <= s->wall_ms()) {
-			to_queue(s, b);
+			pin_end(s, b);
 			any = true;
 		}
 		(void)pthread_mutex_unlock(&sh->lock);

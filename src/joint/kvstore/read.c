@@ -1,29 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads: a value out of RAM at once, or out of whichever tier on a loop. */
-#include "kvstore_priv.h"
+/* Reads: from RAM at once, or from any tier with a callback on a loop. */
+#include "ssd_priv.h"
 
 #include <stdlib.h>
 
-void kvstore_drop_corrupt(struct kvstore *s, struct kvstore_block **take, bool hit)
-{
-	struct kvstore_block *b = *take, *gone = NULL;
-	uint64_t hash = kvstore_hash(s, &b->key);
-	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
-	(void)pthread_mutex_lock(&sh->lock);
-	if (b->linked) {
-		kvstore_unlink(s, sh, b, hash);
-		gone = b;
-	}
-	sh->hits -= hit;
-	sh->misses += hit;
-	(void)pthread_mutex_unlock(&sh->lock);
-	atomic_fetch_add(&s->corrupt, 1);
-	kvstore_block_unref(&gone);
-	kvstore_block_unref(take);
-}
-
-/* |again|: who asks was told before that it is not here. */
-static struct kvstore_block *find(struct kvstore *s, const struct block_key *k, bool again, bool *elsewhere)
+/* |again|: the same caller already got a miss for this key from RAM, so a miss is not counted again. */
+static struct kvstore_block *ram_find(struct kvstore *s, const struct block_key *k, bool again,
+	bool *elsewhere)
 {
 	uint64_t hash = kvstore_hash(s, k);
 	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
@@ -44,11 +27,11 @@ static struct kvstore_block *find(struct kvstore *s, const struct block_key *k, 
 	return b;
 }
 
-static struct kvstore_block *get_ram(struct kvstore *s, const struct block_key *k, bool verify, bool again,
+static struct kvstore_block *ram_get(struct kvstore *s, const struct block_key *k, bool verify, bool again,
 	bool *elsewhere)
 {
 	cgn_nsec began = cgn_clock_now();
-	struct kvstore_block *b = find(s, k, again, elsewhere);
+	struct kvstore_block *b = ram_find(s, k, again, elsewhere);
 	struct metric_cell *seconds = b != NULL ? s->seconds_hit : s->seconds_miss;
 	if (b != NULL)
 		evict_touch(&b->use);
@@ -65,37 +48,23 @@ struct kvstore_block *kvstore_get_ram(struct kvstore *s, const struct block_key 
 {
 	bool elsewhere;
 	CGN_LIVE(s, KVSTORE_TAG);
-	return get_ram(s, k, verify, false, &elsewhere);
+	return ram_get(s, k, verify, false, &elsewhere);
 }
 
-static void answered(struct cgn_loop *l, struct cgn_post *p)
-{
-	struct kvstore_read *r = CGN_CONTAINER(p, struct kvstore_read, post);
-	(void)l;
-	if (r->done != NULL)
-		r->done(r->user, &r->block, &r->err);
-	kvstore_block_unref(&r->block);
-	free(r);
-}
-
-void kvstore_read_answer(struct kvstore_read *r)
-{
-	cgn_loop_post(r->loop, &r->post, answered);
-}
-
-static void read_now(struct cgn_loop *l, struct cgn_post *p)
+static void read_start(struct cgn_loop *l, struct cgn_post *p)
 {
 	struct kvstore_read *r = CGN_CONTAINER(p, struct kvstore_read, post);
 	bool elsewhere = false;
+	(void)l;
 	if (r->done != NULL)
-		r->block = get_ram(r->store, &r->key, true, true, &elsewhere);
+		r->block = ram_get(r->store, &r->key, true, true, &elsewhere);
 	if (r->done != NULL && r->block == NULL && elsewhere) {
-		kvstore_fetch(kvstore_ssd_fetches(r->store), r);
+		kvstore_fetch(r->store->ssd->fetches, r);
 		return;
 	}
 	if (r->block == NULL)
 		(void)CGN_FAIL(&r->err, NOT_FOUND, "no tier holds the block");
-	answered(l, p);
+	kvstore_read_finish(r);
 }
 
 CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct block_key *k, kvstore_read_done done,
@@ -107,7 +76,7 @@ CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct block_key
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a read");
 	*r = (struct kvstore_read){.store = s, .loop = l, .key = *k, .done = done, .user = user};
 	*out = r;
-	cgn_loop_post(l, &r->post, read_now);
+	cgn_loop_post(l, &r->post, read_start);
 	return CGN_OK;
 }
 

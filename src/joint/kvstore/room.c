@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room: memory for a block, and who leaves for it. What is held (read, written, pinned) stays and counts. */
+/* Room: memory for a new block, and the eviction of others. Blocks that are read, written or pinned stay. */
 #include "kvstore_priv.h"
 
 #define VICTIMS 16
-#define ROUNDS  16 /* as often it is looked again when blocks came or went meanwhile */
+#define ROUNDS  16 /* rounds without success while blocks come or go */
 
 /* ---- taking ---- */
-static void fill_in(struct kvstore *s, struct kvstore_block *b, struct kvstore_extra *x, uint64_t size,
-	const struct pages_place *place)
+static void room_fill_block(struct kvstore *s, struct kvstore_block *b, struct kvstore_extra *x,
+	uint64_t size, const struct pages_place *place)
 {
 	b->size = (uint32_t)size;
 	b->page = place->page;
@@ -22,8 +22,8 @@ static void fill_in(struct kvstore *s, struct kvstore_block *b, struct kvstore_e
 		atomic_fetch_add(&s->aside_bytes, sizeof *x->runs + x->runs->n * sizeof x->runs->run[0]);
 }
 
-/* Under ground. NULL: why is in *code. */
-static struct kvstore_block *take(struct kvstore *s, uint64_t size, bool named, bool *fresh,
+/* Take pages and cells for a block. Under |ground|. NULL: *code says why. */
+static struct kvstore_block *room_take(struct kvstore *s, uint64_t size, bool named, bool *fresh,
 	enum cgn_code *code)
 {
 	struct pages_place place;
@@ -33,7 +33,7 @@ static struct kvstore_block *take(struct kvstore *s, uint64_t size, bool named, 
 	bool more = named || place.runs != NULL;
 	union kvstore_cell *b = kvstore_cell_take(s), *x = b != NULL && more ? kvstore_cell_take(s) : NULL;
 	if (b != NULL && (x != NULL || !more)) {
-		fill_in(s, &b->block, more ? kvstore_extra_init(x, &b->block) : NULL, size, &place);
+		room_fill_block(s, &b->block, more ? kvstore_extra_init(x, &b->block) : NULL, size, &place);
 		return &b->block;
 	}
 	if (b != NULL)
@@ -43,12 +43,12 @@ static struct kvstore_block *take(struct kvstore *s, uint64_t size, bool named, 
 	return NULL;
 }
 
-static CGN_RC try_take(struct kvstore *s, uint64_t size, bool named, struct kvstore_block **out)
+static CGN_RC room_try_take(struct kvstore *s, uint64_t size, bool named, struct kvstore_block **out)
 {
 	bool fresh = false;
 	enum cgn_code code = CGN_FINE;
 	(void)pthread_mutex_lock(&s->ground);
-	struct kvstore_block *b = take(s, size, named, &fresh, &code);
+	struct kvstore_block *b = room_take(s, size, named, &fresh, &code);
 	(void)pthread_mutex_unlock(&s->ground);
 	if (b == NULL)
 		return CGN_RC_OF(code);
@@ -62,15 +62,15 @@ static CGN_RC try_take(struct kvstore *s, uint64_t size, bool named, struct kvst
 }
 
 /* ---- leaving ---- */
-static bool may_go(void *user, struct evict_node *n)
+static bool room_may_evict(void *user, struct evict_node *n)
 {
 	(void)user;
 	return atomic_load_explicit(&CGN_CONTAINER(n, struct kvstore_block, use)->refs,
 		       memory_order_relaxed) == 1;
 }
 
-/* One that was chosen, with our reference: it leaves, unless somebody took to it meanwhile. */
-static void leave(struct kvstore *s, struct kvstore_block *b)
+/* Evict a chosen block, on which this thread has a reference, unless it was pinned or taken meanwhile. */
+static void room_evict(struct kvstore *s, struct kvstore_block *b)
 {
 	uint64_t hash = kvstore_hash(s, &b->key);
 	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
@@ -95,14 +95,14 @@ static void leave(struct kvstore *s, struct kvstore_block *b)
 	kvstore_block_unref(&b);
 }
 
-/* Some leave, as many as take up |bytes| or a few. False: there was none who could. */
-static bool evict_some(struct kvstore *s, uint64_t bytes)
+/* Evict blocks of |bytes| in all, or VICTIMS of them. Returns false when no block could be evicted. */
+static bool room_evict_some(struct kvstore *s, uint64_t bytes)
 {
 	struct kvstore_block *chosen[VICTIMS];
 	size_t n = 0;
 	(void)pthread_mutex_lock(&s->evict_lock);
 	for (uint64_t freed = 0; n < VICTIMS && freed < bytes; n++) {
-		struct evict_node *node = evict_victim(&s->evict, may_go, NULL);
+		struct evict_node *node = evict_victim(&s->evict, room_may_evict, NULL);
 		if (node == NULL)
 			break;
 		chosen[n] = CGN_CONTAINER(node, struct kvstore_block, use);
@@ -111,7 +111,7 @@ static bool evict_some(struct kvstore *s, uint64_t bytes)
 	}
 	(void)pthread_mutex_unlock(&s->evict_lock);
 	for (size_t i = 0; i < n; i++)
-		leave(s, chosen[i]);
+		room_evict(s, chosen[i]);
 	return n > 0;
 }
 
@@ -125,13 +125,13 @@ CGN_RC kvstore_room_make(struct kvstore *s, uint64_t size, bool named, struct kv
 {
 	for (unsigned round = 0; round < ROUNDS;) {
 		uint64_t turn = atomic_load(&s->turn);
-		cgn_rc rc = try_take(s, size, named, out);
+		cgn_rc rc = room_try_take(s, size, named, out);
 		if (cgn_ok(rc))
 			return rc;
 		if (rc.code != CGN_OVERLOADED)
 			return CGN_FAIL_AS(err, rc.code, "no memory for a value of %llu bytes",
 				(unsigned long long)size);
-		if (evict_some(s, pages_footprint(size)) || kvstore_unpin_due(s, SIZE_MAX))
+		if (room_evict_some(s, pages_footprint(size)) || kvstore_unpin_due(s, SIZE_MAX))
 			continue;
 		if (turn == atomic_load(&s->turn))
 			break;

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scans. A cursor is a shard and a place in the order of its buckets, which stays what it is when the index
- * grows, and when a value is replaced. Buckets are told whole, and one that is too full for one visit in
- * parts. */
+/* Scans. A cursor is a shard and a place in scan order. Both stay valid when the index grows and when a value
+ * is replaced. A scan reports whole buckets, and a bucket that is too full for one visit in parts. */
 #include "kvstore_priv.h"
 
 #define AT_ONCE 64
-/* buckets that are looked into beside two for each key that is asked for: an index that was emptied keeps its
- * buckets */
+/* Buckets that a scan visits in addition to two for each requested key. An index that was emptied keeps its
+ * buckets. */
 #define IDLE 1024
 
 struct visit {
 	struct kvstore_block *seen[AT_ONCE];
 	size_t n;
-	uint32_t last; /* place */
+	uint32_t last; /* last place of this visit */
 };
 
-/* Under the shard's lock: those from |place| to v->last in the bucket, each with a reference. False: there
- * are too many. */
-static bool collect(struct kvstore *s, uint32_t first, uint32_t place, struct visit *v)
+/* Collect the blocks from |place| to v->last of a bucket, each with a reference. Under the shard's lock.
+ * Returns false when there are too many. */
+static bool scan_collect(struct kvstore *s, uint32_t first, uint32_t place, struct visit *v)
 {
 	v->n = 0;
 	for (struct kvstore_block *b = kvstore_block_at(s, first); b != NULL;
@@ -34,12 +33,13 @@ static bool collect(struct kvstore *s, uint32_t first, uint32_t place, struct vi
 	return true;
 }
 
-static void look(struct kvstore *s, struct kvstore_shard *sh, uint32_t place, struct visit *v)
+static void scan_visit(struct kvstore *s, struct kvstore_shard *sh, uint32_t place, struct visit *v)
 {
 	(void)pthread_mutex_lock(&sh->lock);
 	uint32_t first = kvstore_index_bucket(sh, kvstore_index_place(sh, place, &v->last));
-	while (!collect(s, first, place, v)) {
-		CGN_MUST(v->last > place); /* 64 keys with the same 32 bits of a hash with a secret seed */
+	while (!scan_collect(s, first, place, v)) {
+		/* 64 keys with the same 32 bits of a seeded hash do not happen */
+		CGN_MUST(v->last > place);
 		v->last = place + (v->last - place) / 2;
 	}
 	(void)pthread_mutex_unlock(&sh->lock);
@@ -54,7 +54,7 @@ void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
 	for (size_t told = 0, looked = 0; told < count && looked < most && *cursor >> 32 < KVSTORE_SHARDS;
 		looked++) {
 		struct visit v;
-		look(s, &s->shard[*cursor >> 32], (uint32_t)*cursor, &v);
+		scan_visit(s, &s->shard[*cursor >> 32], (uint32_t)*cursor, &v);
 		*cursor = (*cursor >> 32 << 32 | v.last) + 1;
 		for (size_t i = 0; i < v.n; i++) {
 			struct block_info info = kvstore_block_info(v.seen[i]);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writers: a value on its way in. Its sum is taken piece by piece, while the bytes are still near. */
-#include "kvstore_priv.h"
+/* Writers: values on their way in. The checksum is computed piece by piece, while the bytes are in the
+ * cache. */
+#include "ssd_priv.h"
 
 #include <stdlib.h>
 
 #include "base/sum/sum.h"
 
 struct kvstore_writer {
-	struct sum64 sum; /* the most aligned first */
+	struct sum64 sum; /* first, as it has the strictest alignment */
 	struct kvstore_block *block;
 	uint64_t written;
 };
 
-static CGN_RC check(const struct kvstore *s, const struct block_meta *meta, uint64_t size,
+static CGN_RC put_check(const struct kvstore *s, const struct block_meta *meta, uint64_t size,
 	struct cgn_err *err)
 {
 	if (meta->model.n > BLOCK_MAX_MODEL || meta->name.n > BLOCK_MAX_NAME)
@@ -27,8 +28,8 @@ static CGN_RC check(const struct kvstore *s, const struct block_meta *meta, uint
 	return CGN_OK;
 }
 
-/* Nobody else sees it yet. */
-static CGN_RC describe(struct kvstore *s, struct kvstore_block *b, const struct block_key *k,
+/* Set the fields of a new block that no other thread sees yet. */
+static CGN_RC put_describe(struct kvstore *s, struct kvstore_block *b, const struct block_key *k,
 	const struct block_meta *meta, struct cgn_err *err)
 {
 	struct kvstore_extra *x = kvstore_block_extra(b);
@@ -47,14 +48,14 @@ static CGN_RC describe(struct kvstore *s, struct kvstore_block *b, const struct 
 	return kvstore_model_take(s, meta->model, &b->model, err);
 }
 
-/* A block for a value that nobody sees yet. */
-static CGN_RC make(struct kvstore *s, const struct block_key *k, const struct block_meta *meta, uint64_t size,
-	struct kvstore_block **out, struct cgn_err *err)
+/* Create a block for a new value. No other thread sees it before it is linked. */
+static CGN_RC put_make_block(struct kvstore *s, const struct block_key *k, const struct block_meta *meta,
+	uint64_t size, struct kvstore_block **out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *b = NULL;
-	CGN_TRY(check(s, meta, size, err));
+	CGN_TRY(put_check(s, meta, size, err));
 	CGN_TRY(kvstore_room_make(s, size, meta->name.n > 0, &b, err));
-	CGN_TRY(describe(s, b, k, meta, err));
+	CGN_TRY(put_describe(s, b, k, meta, err));
 	*out = b;
 	b = NULL;
 	return CGN_OK;
@@ -65,7 +66,7 @@ CGN_RC kvstore_put(struct kvstore *s, const struct block_key *k, const struct bl
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	CGN_ON_EXIT(kvstore_block_unref) struct kvstore_block *b = NULL;
-	CGN_TRY(make(s, k, meta, size, &b, err));
+	CGN_TRY(put_make_block(s, k, meta, size, &b, err));
 	struct kvstore_writer *w = aligned_alloc(_Alignof(struct kvstore_writer), sizeof *w);
 	if (w == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to write a value");
@@ -87,9 +88,9 @@ uint64_t kvstore_writer_room(const struct kvstore_writer *w, struct iovec *iov, 
 	return kvstore_block_iov(w->block, w->written, UINT64_MAX, iov, cap, n_iov);
 }
 
-/* The pieces of the next |n| bytes, one by one: from |from| into the block, when there is one, and into the
- * sum. */
-static void take_in(struct kvstore_writer *w, const char *from, uint64_t n)
+/* Add the next |n| bytes of the value to the checksum, piece by piece. |from| not NULL: copy them into the
+ * block first. */
+static void writer_take_in(struct kvstore_writer *w, const char *from, uint64_t n)
 {
 	const struct kvstore *s = kvstore_block_store(w->block);
 	struct pages_place place = kvstore_block_place(w->block);
@@ -110,12 +111,12 @@ static void take_in(struct kvstore_writer *w, const char *from, uint64_t n)
 
 void kvstore_writer_wrote(struct kvstore_writer *w, uint64_t n)
 {
-	take_in(w, NULL, n);
+	writer_take_in(w, NULL, n);
 }
 
 void kvstore_writer_add(struct kvstore_writer *w, const void *p, size_t n)
 {
-	take_in(w, p, n);
+	writer_take_in(w, p, n);
 }
 
 void kvstore_writer_expires(struct kvstore_writer *w, uint64_t unix_ms)
@@ -123,8 +124,9 @@ void kvstore_writer_expires(struct kvstore_writer *w, uint64_t unix_ms)
 	w->block->expires = kvstore_ms_of(unix_ms);
 }
 
-/* Under the shard's lock. What it replaces goes to |*old|. */
-static enum cgn_code link_as(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
+/* Link |b| under its key, as |how| says. The block that it replaces goes to |*old|. Under the shard's
+ * lock. */
+static enum cgn_code commit_link(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
 	uint64_t hash, unsigned how, struct kvstore_block **old)
 {
 	struct kvstore_block *now = kvstore_find_live(s, sh, &b->key, hash, old);
@@ -142,13 +144,13 @@ static enum cgn_code link_as(struct kvstore *s, struct kvstore_shard *sh, struct
 	return CGN_FINE;
 }
 
-/* On success the index has the caller's reference. */
-static CGN_RC commit(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b, uint64_t hash,
-	unsigned how, struct cgn_err *err)
+/* Link |b|. On success the index takes over the caller's reference. */
+static CGN_RC commit_block(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
+	uint64_t hash, unsigned how, struct cgn_err *err)
 {
 	struct kvstore_block *old = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
-	enum cgn_code code = link_as(s, sh, b, hash, how, &old);
+	enum cgn_code code = commit_link(s, sh, b, hash, how, &old);
 	(void)pthread_mutex_unlock(&sh->lock);
 	kvstore_block_unref(&old);
 	if (code != CGN_FINE)
@@ -172,7 +174,7 @@ CGN_RC kvstore_writer_commit(struct kvstore_writer **take, const uint64_t *check
 		kvstore_writer_abort(take);
 		return CGN_FAIL(err, INVALID, "the value is not what its checksum says");
 	}
-	cgn_rc rc = commit(s, sh, b, hash, how, err);
+	cgn_rc rc = commit_block(s, sh, b, hash, how, err);
 	if (!cgn_ok(rc)) {
 		kvstore_writer_abort(take);
 		return rc;
@@ -192,7 +194,7 @@ void kvstore_writer_abort(struct kvstore_writer **take)
 
 /* ---- in one ---- */
 
-static void copy_in(const struct kvstore *s, const struct kvstore_block *b, const char *p)
+static void block_copy_in(const struct kvstore *s, const struct kvstore_block *b, const char *p)
 {
 	struct pages_place place = kvstore_block_place(b);
 	struct pages_walk walk = {0};
@@ -201,11 +203,11 @@ static void copy_in(const struct kvstore *s, const struct kvstore_block *b, cons
 		memcpy(pages_at(s->pages, at), p, length);
 }
 
-/* Under the shard's lock. Whether |n| bytes may be written where |b| lies: nobody reads it nor has it to
- * write it elsewhere, and all that is said of it but its bytes, its end and its sum stays as it is. Whoever
- * held it is done with it: acquire. */
-static bool may_become(const struct kvstore *s, const struct kvstore_block *b, const struct block_meta *meta,
-	size_t n)
+/* Whether |n| bytes may overwrite the value of |b| in place: no other thread reads it or writes it to SSD,
+ * and everything but bytes, expiry and checksum stays the same. The acquire orders this after the last unref
+ * of another holder. Under the shard's lock. */
+static bool set_may_reuse(const struct kvstore *s, const struct kvstore_block *b,
+	const struct block_meta *meta, size_t n)
 {
 	return n <= KVSTORE_SMALL && b->size <= KVSTORE_SMALL && kvstore_block_in_ram(b) && b->place == 0 &&
 		!b->pinned && !b->queued && atomic_load_explicit(&b->refs, memory_order_acquire) == 1 &&
@@ -214,7 +216,7 @@ static bool may_become(const struct kvstore *s, const struct kvstore_block *b, c
 		cgn_str_eq(kvstore_model_name(s, b->model), meta->model);
 }
 
-static void become(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
+static void set_reuse(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
 	const struct block_meta *meta, const void *p, size_t n, uint64_t sum, unsigned how)
 {
 	uint64_t was = kvstore_ms_get(b->expires),
@@ -225,14 +227,14 @@ static void become(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_b
 	b->checksum = sum;
 	b->created = kvstore_ms_of(meta->created_unix_ms);
 	b->expires = kvstore_ms_of(ends);
-	copy_in(s, b, p);
+	block_copy_in(s, b, p);
 	evict_touch(&b->use);
 	kvstore_changes_add(s, b, b->tiers);
 	if (s->ssd != NULL)
 		kvstore_ssd_on_link(s, b);
 }
 
-/* True: done. False: it needs a place of its own, or must not be. */
+/* Returns false when the value needs a block of its own, or when |how| forbids the change. */
 static bool set_in_place(struct kvstore *s, const struct block_key *k, const struct block_meta *meta,
 	const void *p, size_t n, uint64_t sum, unsigned how)
 {
@@ -241,9 +243,9 @@ static bool set_in_place(struct kvstore *s, const struct block_key *k, const str
 	struct kvstore_block *gone = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
 	struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
-	bool can = b != NULL && (how & KVSTORE_IF_ABSENT) == 0 && may_become(s, b, meta, n);
+	bool can = b != NULL && (how & KVSTORE_IF_ABSENT) == 0 && set_may_reuse(s, b, meta, n);
 	if (can)
-		become(s, sh, b, meta, p, n, sum, how);
+		set_reuse(s, sh, b, meta, p, n, sum, how);
 	(void)pthread_mutex_unlock(&sh->lock);
 	kvstore_block_unref(&gone);
 	return can;
@@ -257,11 +259,11 @@ CGN_RC kvstore_set(struct kvstore *s, const struct block_key *k, const struct bl
 	uint64_t sum = sum64(p, n);
 	if (n <= KVSTORE_SMALL && set_in_place(s, k, meta, p, n, sum, how))
 		return CGN_OK;
-	CGN_TRY(make(s, k, meta, n, &b, err));
-	copy_in(s, b, p);
+	CGN_TRY(put_make_block(s, k, meta, n, &b, err));
+	block_copy_in(s, b, p);
 	b->checksum = sum;
 	uint64_t hash = kvstore_hash(s, k);
-	CGN_TRY(commit(s, kvstore_shard_of(s, hash), b, hash, how, err));
+	CGN_TRY(commit_block(s, kvstore_shard_of(s, hash), b, hash, how, err));
 	b = NULL;
 	return CGN_OK;
 }

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The SSD tier inside kvstore: the queue and its one writing thread (ssd_queue.c, ssd.c), what kvdisk asks and
+ * tells (ssd_owner.c), and the threads that read (fetch.c). */
+#pragma once
+#include "kvstore_priv.h"
+
+/* The queue of blocks to write has 4,096 blocks, and a quarter of the RAM tier or 256 MiB at most. */
+#define KVSTORE_SSD_QUEUE     4096U
+#define KVSTORE_SSD_QUEUE_MAX ((uint64_t)256 << 20)
+#define KVSTORE_SSD_FETCHES   1024U /* reads of different blocks that run or wait */
+#define KVSTORE_SSD_READERS   8U
+
+struct kvstore_ssd {
+	struct kvstore *store;
+	struct kvdisk *disk;
+	struct kvstore_fetches *fetches;
+	bool all;                         /* write every block */
+	uint64_t most_bytes, most_blocks; /* in the queue; in the index */
+	cgn_nsec flush_time;
+	pthread_t thread;
+	bool running;
+
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	struct kvstore_block *job[KVSTORE_SSD_QUEUE]; /* blocks to write; a reference each */
+	uint32_t first, n;
+	uint64_t bytes; /* in the queue and being written */
+	/* Extras of blocks on SSD whose expiry changed; each once, with a reference to the block. */
+	struct cgn_link ending;
+	struct kvstore_block *removed; /* unlinked blocks, newest first, by their |next|; a reference each */
+	bool stop;
+	cgn_nsec stop_by; /* deadline of the flush at the end */
+	_Atomic uint64_t blocks, queue_full, index_full, failed;
+};
+
+/* ---- ssd.c ---- */
+CGN_RC kvstore_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes,
+	struct cgn_err *err);
+/* Write the queue, as far as the flush time allows, and close the disk. */
+void kvstore_ssd_close(struct kvstore *s);
+void kvstore_ssd_add_stats(struct kvstore *s, struct kvstore_stats *out);
+
+/* ---- ssd_queue.c; the caller holds the shard's lock ---- */
+/* Queue |b| for writing when it is linked and neither on SSD nor queued. */
+void kvstore_ssd_offer(struct kvstore *s, struct kvstore_block *b);
+/* Offer a block that was linked just now, when it is worth writing already. */
+void kvstore_ssd_on_link(struct kvstore *s, struct kvstore_block *b);
+/* Remove a block that was unlinked from the disk. */
+void kvstore_ssd_forget(struct kvstore *s, struct kvstore_block *b);
+/* Tell the disk that the expiry of |b| changed. */
+void kvstore_ssd_expires(struct kvstore *s, struct kvstore_block *b);
+/* The link of the |removed| list: an unlinked block is in no bucket. */
+static inline uint32_t *kvstore_ssd_removed_next(struct kvstore_block *b)
+{
+	return &b->next;
+}
+
+/* ---- ssd_owner.c ---- */
+extern const struct kvdisk_owner kvstore_ssd_owner;
+/* Under no lock: place |at| of the disk has no value any more. Unlinks the block when no other tier has it. */
+void kvstore_ssd_lost(struct kvstore *s, const struct block_key *k, kvdisk_place at);
+
+/* ---- fetch.c: one read from SSD answers all who wait for the block ---- */
+struct kvstore_read {
+	struct cgn_post post;
+	struct kvstore_read *next;
+	struct kvstore *store;
+	struct cgn_loop *loop;
+	struct block_key key;
+	struct kvstore_block *block;
+	struct cgn_err err;
+	kvstore_read_done done; /* NULL: cancelled */
+	void *user;
+};
+struct kvstore_fetches;
+CGN_RC kvstore_fetches_new(struct kvstore *s, struct kvstore_fetches **out, struct cgn_err *err);
+/* Answer all reads that wait, end the threads, and take no further read. */
+void kvstore_fetches_stop(struct kvstore_fetches *f);
+void kvstore_fetches_free(struct kvstore_fetches **take);
+/* Read r->key from SSD. |r| is answered on its loop. Any thread. */
+void kvstore_fetch(struct kvstore_fetches *f, struct kvstore_read *r);
+/* Call r->done and free |r|: now, on the loop of |r|; or from any thread, on that loop. */
+void kvstore_read_finish(struct kvstore_read *r);
+void kvstore_read_answer(struct kvstore_read *r);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* advertise: the name of this node, and under which address others reach a server of it. */
+/* advertise: the id of this node, and the address under which others reach its servers. */
 #include <unistd.h>
 
 #include "io/net/net.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"
 
-/* "host" of "host:port"; brackets kept. */
+/* Return "host" of "host:port", with the brackets of IPv6. */
 static struct cgn_str host_part(struct cgn_str addr)
 {
 	while (addr.n > 0 && addr.p[addr.n - 1] != ':')
@@ -16,13 +16,13 @@ static struct cgn_str host_part(struct cgn_str addr)
 	return addr;
 }
 
-static bool names_all(struct cgn_str host)
+static bool host_is_any(struct cgn_str host)
 {
 	return host.n == 0 || cgn_str_is(host, "0.0.0.0") || cgn_str_is(host, "[::]") ||
 		cgn_str_is(host, "::") || cgn_str_is(host, "*");
 }
 
-static const char *who_asks(const struct config *cfg)
+static const char *peer_address(const struct config *cfg)
 {
 	if (cfg->cluster.state_backend != STATE_ETCD)
 		return cfg->cluster.router;
@@ -40,11 +40,11 @@ CGN_RC state_advertised(const struct config *cfg, const char *advertise, const c
 		(void)cgn_str_copyz(out, cap, cgn_str_of(advertise != NULL ? advertise : listen));
 		return CGN_OK;
 	}
-	if (!names_all(host)) {
+	if (!host_is_any(host)) {
 		(void)snprintf(out, cap, "%.*s:%u", CGN_STR_ARG(host), port);
 		return CGN_OK;
 	}
-	if (!cgn_ok(net_route_source(who_asks(cfg), source, sizeof source, &why)))
+	if (!cgn_ok(net_route_source(peer_address(cfg), source, sizeof source, &why)))
 		return CGN_FAIL_AS(err, why.code, "no address to advertise (%.200s): set %s", why.msg, key);
 	(void)snprintf(out, cap, strchr(source, ':') != NULL && source[0] != '[' ? "[%s]:%u" : "%s:%u",
 		source, port);

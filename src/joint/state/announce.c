@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* announce: an agent's registration, whatever the backend. */
+/* announce: an agent's registration, the same for each backend. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
 #include "joint/telemetry/telemetry.h"
 
-#define LEAVE_PATIENCE (2 * CGN_SEC)
-#define BACKOFF_LAST   (3 * CGN_SEC)
+#define LEAVE_TIMEOUT (2 * CGN_SEC)
+#define BACKOFF_LAST  (3 * CGN_SEC)
 
-/* ---- what backends learned ---- */
+/* ---- news from backends ---- */
 
-static void tell(struct state_announce *a, bool connected, const char *why)
+static void connected_tell(struct state_announce *a, bool connected, const char *why)
 {
 	if (a->told && a->connected == connected)
 		return;
@@ -30,12 +30,18 @@ static void tell(struct state_announce *a, bool connected, const char *why)
 void announce_ok(struct state_announce *a)
 {
 	cgn_backoff_reset(&a->backoff);
-	tell(a, true, "");
+	connected_tell(a, true, "");
 }
 
 void announce_trouble(struct state_announce *a, const struct cgn_err *why)
 {
-	tell(a, false, why->msg);
+	connected_tell(a, false, why->msg);
+}
+
+void announce_retry(struct state_announce *a, const struct cgn_err *why)
+{
+	cgn_timer_set(&a->timer, cgn_backoff_next(&a->backoff));
+	announce_trouble(a, why);
 }
 
 /* ---- sending ---- */
@@ -80,12 +86,10 @@ void state_announce_update(struct state_announce *a, const Cognitora__V1__Node *
 CGN_RC state_announce_reload_tls(struct state_announce *a, struct cgn_err *err)
 {
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
-	if (a->tls != NULL)
-		CGN_TRY(tls_ctx_reload(a->tls, err));
-	return a->etcd != NULL ? etcd_reload_tls(a->etcd, err) : CGN_OK;
+	return a->backend->reload_tls != NULL ? a->backend->reload_tls(a, err) : CGN_OK;
 }
 
-/* ---- static: the routers know already ---- */
+/* ---- static: routers have the addresses of nodes in their configuration ---- */
 
 static CGN_RC static_open(struct state_announce *a, const struct config *cfg, struct cgn_err *err)
 {
@@ -134,7 +138,7 @@ static void announce_release(struct state_announce **take)
 		return;
 	cgn_hook_drop(&a->turn);
 	cgn_timer_cancel(&a->timer);
-	a->leaving = true; /* what the backend's calls say now is of no interest */
+	a->leaving = true; /* the backend ignores answers from here on */
 	a->backend->close(a);
 	proto_node_free(&a->node);
 	a->tag = 0;
@@ -144,10 +148,7 @@ static void announce_release(struct state_announce **take)
 CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
 	const struct state_announce_ops *ops, void *user, struct state_announce **out, struct cgn_err *err)
 {
-	if (!proto_node_id_ok(cgn_str_of(cfg->cluster.name)) || strlen(cfg->cluster.name) > 64)
-		return CGN_FAIL(err, INVALID,
-			"cluster.name \"%.80s\": must be visible ASCII without '/', at most 64 characters",
-			cfg->cluster.name);
+	CGN_TRY(state_cluster_check(cfg, err));
 	CGN_ON_EXIT(announce_release) struct state_announce *a = calloc(1, sizeof *a);
 	if (a == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the registration");
@@ -158,8 +159,6 @@ CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct 
 		.backend = backend_of(cfg),
 		.ops = ops,
 		.user = user,
-		.heartbeat = cfg->agent.heartbeat,
-		.lease = cfg->cluster.lease,
 		.backoff = {.first = 50 * CGN_MSEC,
 			.last = cfg->agent.heartbeat < BACKOFF_LAST ? cfg->agent.heartbeat : BACKOFF_LAST},
 	};
@@ -181,7 +180,7 @@ static void announce_end(struct state_announce *a)
 		closed(arg);
 }
 
-/* On the next turn: a backend may say so from inside a callback of a channel that is freed at the end. */
+/* End on the next turn: a backend may call this inside a callback of a channel that the end frees. */
 void announce_left(struct state_announce *a)
 {
 	cgn_timer_set(&a->timer, 1);
@@ -197,7 +196,7 @@ void state_announce_close(struct state_announce **take, void (*done)(void *arg),
 	a->leaving = true;
 	a->closed = done;
 	a->closed_arg = arg;
-	cgn_timer_set(&a->timer, LEAVE_PATIENCE);
+	cgn_timer_set(&a->timer, LEAVE_TIMEOUT);
 	if (a->node != NULL)
 		a->backend->leave(a);
 	else

@@ -1,101 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embedded and static: membership without anybody's help. Leases are timers here. */
+/* embedded and static: membership without an outside store. Embedded: leases are timers here. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
 
+struct embedded {
+	struct state_files files;
+	cgn_nsec lease;
+	struct cgn_timer timer; /* the next lease that ends */
+	struct state_watch *s;
+};
+
 /* ---- leases ---- */
 
 struct lease_scan {
-	struct state_watch *s;
+	struct embedded *own;
 	cgn_nsec now, next;
 };
 
-static void check_lease(void *arg, struct roster_entry *e)
+static void lease_check(void *arg, struct roster_entry *e)
 {
 	struct lease_scan *scan = arg;
 	if (e->lease_end <= scan->now) {
-		cgn_log(WARN, "state.lease_ended", F_STR("node", e->id), F_DUR("lease", scan->s->lease));
-		state_node_gone(scan->s, e);
+		cgn_log(WARN, "state.lease_ended", F_STR("node", e->id), F_DUR("lease", scan->own->lease));
+		state_node_gone(scan->own->s, e);
 	} else if (e->lease_end < scan->next) {
 		scan->next = e->lease_end;
 	}
 }
 
-/* The timer stands at the earliest end; renewals only move ends away, so it is set again when it fires. */
-static void check_leases(struct state_watch *s)
+/* The timer stands at the earliest end. Renewals only move ends later, so it is set again when it fires. */
+static void on_lease_end(struct cgn_timer *t)
 {
-	struct lease_scan scan = {s, cgn_loop_now(s->loop), UINT64_MAX};
-	roster_each(&s->nodes, check_lease, &scan);
+	struct embedded *own = CGN_CONTAINER(t, struct embedded, timer);
+	struct lease_scan scan = {own, cgn_loop_now(own->s->loop), UINT64_MAX};
+	roster_each(&own->s->nodes, lease_check, &scan);
 	if (scan.next != UINT64_MAX)
-		cgn_timer_set(&s->timer, scan.next - scan.now);
+		cgn_timer_set(&own->timer, scan.next - scan.now);
 }
 
-static CGN_RC check_backend(const struct state_watch *s, struct cgn_err *err)
+static void lease_renew(struct state_watch *s, struct roster_entry *e, uint64_t *lease_ms)
 {
-	if (s->embedded)
-		return CGN_OK;
-	return CGN_FAIL(err, UNSUPPORTED, "nodes do not register with this router: its membership is %s",
-		s->backend->where);
-}
-
-CGN_RC state_announce_received(struct state_watch *s, const Cognitora__V1__AnnounceRequest *rq,
-	uint64_t *lease_ms, struct cgn_err *err)
-{
-	struct roster_entry *e;
-	CGN_LIVE(s, STATE_WATCH_TAG);
-	CGN_TRY(check_backend(s, err));
-	if (strcmp(rq->cluster, s->cluster) != 0)
-		return CGN_FAIL(err, INVALID,
-			"this router's cluster is \"%s\" and not \"%.64s\": see cluster.name", s->cluster,
-			rq->cluster);
-	if (rq->node == NULL)
-		return CGN_FAIL(err, INVALID, "AnnounceRequest without a node");
-	CGN_TRY(proto_node_check(rq->node, err));
-	CGN_TRY(state_node_seen(s, rq->node, &e, err));
-	e->lease_end = cgn_loop_now(s->loop) + s->lease;
-	if (s->timer.at == 0)
-		cgn_timer_set(&s->timer, s->lease);
-	*lease_ms = s->lease / CGN_MSEC;
-	return CGN_OK;
-}
-
-CGN_RC state_leave_received(struct state_watch *s, const char *id, struct cgn_err *err)
-{
-	CGN_LIVE(s, STATE_WATCH_TAG);
-	CGN_TRY(check_backend(s, err));
-	struct roster_entry *e = roster_find(&s->nodes, id);
-	if (e != NULL)
-		state_node_gone(s, e);
-	return CGN_OK;
+	struct embedded *own = s->own;
+	e->lease_end = cgn_loop_now(s->loop) + own->lease;
+	if (own->timer.at == 0)
+		cgn_timer_set(&own->timer, own->lease);
+	*lease_ms = own->lease / CGN_MSEC;
 }
 
 /* ---- the backends ---- */
 
-static void tell_cordon(void *arg, struct roster_entry *e)
+static void cordon_tell(void *arg, struct roster_entry *e)
 {
 	struct state_watch *s = arg;
 	s->ops->on_cordon(s->user, e->id, true);
 }
 
-static void tell_start(struct state_watch *s)
+static void known_tell(struct state_watch *s)
 {
-	roster_each(&s->cordons, tell_cordon, s);
+	roster_each(&s->cordons, cordon_tell, s);
 	if (s->policy.n > 0 && s->ops->on_policy != NULL)
 		s->ops->on_policy(s->user, cgn_buf_view(&s->policy), s->policy_where);
 	state_connected(s, true, "");
 }
 
-static void embedded_begin(struct state_watch *s)
-{
-	if (!s->begun)
-		tell_start(s);
-	s->begun = true;
-	check_leases(s);
-}
-
-static CGN_RC add_address(struct state_watch *s, const char *text, struct cgn_err *err)
+static CGN_RC address_add(struct state_watch *s, const char *text, struct cgn_err *err)
 {
 	CGN_ON_EXIT(proto_node_free) Cognitora__V1__Node *node = calloc(1, sizeof *node);
 	if (node == NULL)
@@ -115,15 +85,47 @@ static CGN_RC add_address(struct state_watch *s, const char *text, struct cgn_er
 	return CGN_OK;
 }
 
+static CGN_RC embedded_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
+{
+	struct embedded *own = calloc(1, sizeof *own);
+	if (own == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
+	s->own = own;
+	own->s = s;
+	own->lease = cfg->cluster.lease;
+	cgn_timer_init(&own->timer, s->loop, on_lease_end);
+	return state_files_open(&own->files, s, cfg, err);
+}
+
+static void embedded_close(struct state_watch *s)
+{
+	struct embedded *own = s->own;
+	if (own == NULL)
+		return;
+	cgn_timer_cancel(&own->timer);
+	state_files_close(&own->files);
+	free(own);
+}
+
+static void file_cordon(struct state_watch *s, struct state_request *rq)
+{
+	state_files_cordon(&((struct embedded *)s->own)->files, s, rq);
+}
+
+static void file_policy(struct state_watch *s, struct state_request *rq)
+{
+	state_files_policy(&((struct embedded *)s->own)->files, s, rq);
+}
+
 static CGN_RC static_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
 {
-	CGN_TRY(cordons_open(s, cfg, err));
+	CGN_TRY(embedded_open(s, cfg, err));
 	for (size_t i = 0; i < cfg->cluster.nodes.n; i++)
-		CGN_TRY(add_address(s, cfg->cluster.nodes.v[i], err));
+		CGN_TRY(address_add(s, cfg->cluster.nodes.v[i], err));
 	return CGN_OK;
 }
 
-static void tell_node(void *arg, struct roster_entry *e)
+static void node_tell(void *arg, struct roster_entry *e)
 {
 	struct state_watch *s = arg;
 	s->ops->on_node(s->user, e->node);
@@ -131,24 +133,25 @@ static void tell_node(void *arg, struct roster_entry *e)
 
 static void static_begin(struct state_watch *s)
 {
-	tell_start(s);
-	roster_each(&s->nodes, tell_node, s);
+	known_tell(s);
+	roster_each(&s->nodes, node_tell, s);
 }
 
 const struct state_backend state_backend_embedded = {
 	.where = "embedded",
-	.open = cordons_open,
-	.begin = embedded_begin,
-	.close = cordons_close,
-	.cordon = cordons_change,
-	.policy = document_change,
+	.open = embedded_open,
+	.begin = known_tell,
+	.close = embedded_close,
+	.cordon = file_cordon,
+	.policy = file_policy,
+	.renew = lease_renew,
 };
 
 const struct state_backend state_backend_static = {
 	.where = "static, in its cluster.nodes",
 	.open = static_open,
 	.begin = static_begin,
-	.close = cordons_close,
-	.cordon = cordons_change,
-	.policy = document_change,
+	.close = embedded_close,
+	.cordon = file_cordon,
+	.policy = file_policy,
 };

@@ -1,8 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* etcd_watch: membership in etcd. One watch over the cluster's prefix: nodes/<id> is a Node as JSON,
  * cordon/<id> is there or not, routing/policy is the policy document. */
+#include <stdlib.h>
+
 #include "base/log/log.h"
+#include "io/etcd/etcd.h"
 #include "joint/state/state_priv.h"
+
+struct etcd_members {
+	struct etcd *etcd;
+	struct etcd_watch *watch;
+	char prefix[96];
+	int64_t seen_revision; /* newest revision that the watch told of */
+};
+
+static struct etcd_members *members_of(const struct state_watch *s)
+{
+	return s->own;
+}
 
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err)
 {
@@ -22,12 +37,11 @@ CGN_RC state_etcd_prefix(const struct config *cfg, char *out, size_t cap, struct
 	return n > 0 && (size_t)n < cap ? CGN_OK : CGN_FAIL(err, INVALID, "cluster.name is too long");
 }
 
-/* "nodes/<id>" below the prefix: the id behind |folder|; false for another key, or one that can't be an
- * id. */
+/* Copy the id out of a key "<prefix><folder><id>". False: another key, or no valid id. */
 static bool id_of(const struct state_watch *s, struct cgn_str key, const char *folder,
 	char id[PROTO_MAX_ID + 1])
 {
-	size_t skip = strlen(s->prefix), n = strlen(folder);
+	size_t skip = strlen(members_of(s)->prefix), n = strlen(folder);
 	if (key.n < skip + n || memcmp(key.p + skip, folder, n) != 0)
 		return false;
 	struct cgn_str rest = {key.p + skip + n, key.n - skip - n};
@@ -39,49 +53,24 @@ static bool is_policy(const struct state_watch *s, struct cgn_str key)
 	return cgn_str_is(key, s->policy_where);
 }
 
-/* ---- what etcd says ---- */
-
-static void mark(void *arg, struct roster_entry *e)
-{
-	(void)arg;
-	e->marked = true;
-}
+/* ---- news from etcd ---- */
 
 static void on_snapshot_begin(void *user)
 {
 	struct state_watch *s = user;
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	s->seen_revision = 0;
-	roster_each(&s->nodes, mark, s);
-	roster_each(&s->cordons, mark, s);
-	s->policy_marked = s->policy.n > 0;
-}
-
-static void sweep_node(void *arg, struct roster_entry *e)
-{
-	if (e->marked)
-		state_node_gone(arg, e);
-}
-
-static void sweep_cordon(void *arg, struct roster_entry *e)
-{
-	struct state_watch *s = arg;
-	char id[PROTO_MAX_ID + 1];
-	if (e->marked && cgn_str_copyz(id, sizeof id, cgn_str_of(e->id)))
-		state_cordon_seen(s, id, false);
+	members_of(s)->seen_revision = 0;
+	state_snapshot_begin(s);
 }
 
 static void on_snapshot_end(void *user)
 {
 	struct state_watch *s = user;
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	roster_each(&s->nodes, sweep_node, s);
-	roster_each(&s->cordons, sweep_cordon, s);
-	if (s->policy_marked)
-		state_policy_seen(s, (struct cgn_str){NULL, 0});
+	state_snapshot_end(s);
 }
 
-static void put_node(struct state_watch *s, const char *id, struct cgn_str json)
+static void node_read(struct state_watch *s, const char *id, struct cgn_str json)
 {
 	CGN_ON_EXIT(proto_node_free) Cognitora__V1__Node *node = NULL;
 	struct roster_entry *e;
@@ -95,10 +84,10 @@ static void put_node(struct state_watch *s, const char *id, struct cgn_str json)
 		cgn_log(WARN, "state.node_ignored", F_STR("node", id), F_STR("why", err.msg));
 }
 
-static void saw(struct state_watch *s, const struct etcd_kv *kv)
+static void revision_seen(struct state_watch *s, const struct etcd_kv *kv)
 {
-	if (kv->mod_revision > s->seen_revision)
-		s->seen_revision = kv->mod_revision;
+	if (kv->mod_revision > members_of(s)->seen_revision)
+		members_of(s)->seen_revision = kv->mod_revision;
 }
 
 static void on_put(void *user, const struct etcd_kv *kv)
@@ -106,9 +95,9 @@ static void on_put(void *user, const struct etcd_kv *kv)
 	struct state_watch *s = user;
 	char id[PROTO_MAX_ID + 1];
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	saw(s, kv);
+	revision_seen(s, kv);
 	if (id_of(s, kv->key, "nodes/", id))
-		put_node(s, id, kv->value);
+		node_read(s, id, kv->value);
 	else if (id_of(s, kv->key, "cordon/", id))
 		state_cordon_seen(s, id, true);
 	else if (is_policy(s, kv->key))
@@ -120,7 +109,7 @@ static void on_delete(void *user, const struct etcd_kv *kv)
 	struct state_watch *s = user;
 	char id[PROTO_MAX_ID + 1];
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	saw(s, kv);
+	revision_seen(s, kv);
 	struct roster_entry *e = id_of(s, kv->key, "nodes/", id) ? roster_find(&s->nodes, id) : NULL;
 	if (e != NULL)
 		state_node_gone(s, e);
@@ -149,80 +138,102 @@ static const struct etcd_watch_ops watch_ops = {
 	.on_connected = on_connected,
 };
 
-/* ---- cordons ---- */
+/* ---- requests ---- */
 
-static void cordon_done(void *user, const struct etcd_result *r)
+/* Whether |rq| was taken and the watch has not told of it yet, nor of a later write. */
+static bool request_answered(struct state_request *rq, const struct etcd_result *r, const char *what)
 {
-	struct state_request *rq = user;
-	struct state_watch *s = rq->s;
-	rq->op = NULL;
+	rq->call = NULL;
 	rq->err = *r->err;
 	if (r->err->code != CGN_FINE)
-		(void)CGN_FAIL_AS(&rq->err, r->err->code, "etcd did not take the cordon: %s", r->err->msg);
-	else if (r->revision >
-		s->seen_revision) /* else the watch has told this already, and maybe what came after it */
-		state_cordon_seen(s, rq->id, rq->on);
-	state_request_ready(s, rq);
+		(void)CGN_FAIL_AS(&rq->err, r->err->code, "etcd did not take the %s: %s", what, r->err->msg);
+	return r->err->code == CGN_FINE && r->revision > members_of(rq->s)->seen_revision;
+}
+
+static void request_send(struct state_watch *s, struct state_request *rq, struct cgn_str key,
+	struct cgn_str value, etcd_done_fn *done)
+{
+	struct etcd *etcd = members_of(s)->etcd;
+	struct etcd_op *op = NULL;
+	cgn_rc rc = rq->on ? etcd_put(etcd, key, value, 0, done, rq, &op, &rq->err)
+			   : etcd_delete(etcd, key, done, rq, &op, &rq->err);
+	rq->call = op;
+	if (!cgn_ok(rc))
+		state_request_ready(s, rq);
+}
+
+static void on_cordon_done(void *user, const struct etcd_result *r)
+{
+	struct state_request *rq = user;
+	if (request_answered(rq, r, "cordon"))
+		state_cordon_seen(rq->s, rq->id, rq->on);
+	state_request_ready(rq->s, rq);
 }
 
 static void etcd_cordon(struct state_watch *s, struct state_request *rq)
 {
-	char key[sizeof s->prefix + sizeof rq->id + 8];
-	(void)snprintf(key, sizeof key, "%scordon/%s", s->prefix, rq->id);
-	struct cgn_str k = cgn_str_of(key);
-	cgn_rc rc = rq->on ? etcd_put(s->etcd, k, CGN_STR("true"), 0, cordon_done, rq, &rq->op, &rq->err)
-			   : etcd_delete(s->etcd, k, cordon_done, rq, &rq->op, &rq->err);
-	if (!cgn_ok(rc))
-		state_request_ready(s, rq);
+	char key[sizeof((struct etcd_members *)NULL)->prefix + sizeof rq->id + 8];
+	(void)snprintf(key, sizeof key, "%scordon/%s", members_of(s)->prefix, rq->id);
+	request_send(s, rq, cgn_str_of(key), CGN_STR("true"), on_cordon_done);
 }
 
-/* ---- the policy ---- */
-
-static void policy_done(void *user, const struct etcd_result *r)
+static void on_policy_done(void *user, const struct etcd_result *r)
 {
 	struct state_request *rq = user;
-	struct state_watch *s = rq->s;
-	rq->op = NULL;
-	rq->err = *r->err;
-	if (r->err->code != CGN_FINE)
-		(void)CGN_FAIL_AS(&rq->err, r->err->code, "etcd did not take the policy: %s", r->err->msg);
-	else if (r->revision > s->seen_revision)
-		state_policy_seen(s, (struct cgn_str){rq->text, rq->text_bytes});
-	state_request_ready(s, rq);
+	if (request_answered(rq, r, "policy"))
+		state_policy_seen(rq->s, (struct cgn_str){rq->text, rq->text_bytes});
+	state_request_ready(rq->s, rq);
 }
 
 static void etcd_policy(struct state_watch *s, struct state_request *rq)
 {
-	struct cgn_str key = cgn_str_of(s->policy_where), text = {rq->text, rq->text_bytes};
-	cgn_rc rc = rq->on ? etcd_put(s->etcd, key, text, 0, policy_done, rq, &rq->op, &rq->err)
-			   : etcd_delete(s->etcd, key, policy_done, rq, &rq->op, &rq->err);
-	if (!cgn_ok(rc))
-		state_request_ready(s, rq);
+	request_send(s, rq, cgn_str_of(s->policy_where), (struct cgn_str){rq->text, rq->text_bytes},
+		on_policy_done);
+}
+
+static void request_drop(struct state_request *rq)
+{
+	struct etcd_op *op = rq->call;
+	rq->call = NULL;
+	etcd_op_drop(&op);
 }
 
 /* ---- open and close ---- */
 
 static CGN_RC etcd_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
 {
-	CGN_TRY(state_etcd_prefix(cfg, s->prefix, sizeof s->prefix, err));
+	struct etcd_members *own = calloc(1, sizeof *own);
+	if (own == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
+	s->own = own;
+	CGN_TRY(state_etcd_prefix(cfg, own->prefix, sizeof own->prefix, err));
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.n = 0};
-	cgn_buf_fmt(&key, "%srouting/policy", s->prefix);
+	cgn_buf_fmt(&key, "%srouting/policy", own->prefix);
 	s->policy_where = cgn_str_dupz(cgn_buf_view(&key));
 	if (key.bad || s->policy_where == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the policy's key");
-	CGN_TRY(state_etcd_new(s->loop, cfg, &s->etcd, err));
-	return etcd_watch_open(s->etcd, cgn_str_of(s->prefix), &watch_ops, s, &s->etcd_watch, err);
+	CGN_TRY(state_etcd_new(s->loop, cfg, &own->etcd, err));
+	return etcd_watch_open(own->etcd, cgn_str_of(own->prefix), &watch_ops, s, &own->watch, err);
 }
 
 static void etcd_begin(struct state_watch *s)
 {
-	(void)s; /* the watch tells when it has something */
+	(void)s; /* the watch tells when it has read the prefix */
+}
+
+static CGN_RC etcd_certificates(struct state_watch *s, struct cgn_err *err)
+{
+	return etcd_reload_tls(members_of(s)->etcd, err);
 }
 
 static void etcd_close(struct state_watch *s)
 {
-	etcd_watch_close(&s->etcd_watch);
-	etcd_free(&s->etcd);
+	struct etcd_members *own = s->own;
+	if (own == NULL)
+		return;
+	etcd_watch_close(&own->watch);
+	etcd_free(&own->etcd);
+	free(own);
 }
 
 const struct state_backend state_backend_etcd = {
@@ -232,4 +243,6 @@ const struct state_backend state_backend_etcd = {
 	.close = etcd_close,
 	.cordon = etcd_cordon,
 	.policy = etcd_policy,
+	.drop = request_drop,
+	.reload_tls = etcd_certificates,
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* roster: entries by id, in a hash table of fixed size. */
 #include <stdlib.h>
 
 #include "joint/state/state_priv.h"
 
-static struct cgn_link *bucket(const struct roster *r, const char *id)
+static struct cgn_link *bucket_of(const struct roster *r, const char *id)
 {
 	uint32_t h = 2166136261U; /* FNV-1a: ids come from our own agents */
 	for (const char *p = id; *p != '\0'; p++)
@@ -29,7 +30,7 @@ void roster_init(struct roster *r)
 
 struct roster_entry *roster_find(const struct roster *r, const char *id)
 {
-	struct cgn_link *b = bucket(r, id);
+	struct cgn_link *b = bucket_of(r, id);
 	cgn_list_each (it, b)
 		if (strcmp(entry_of(it)->id, id) == 0)
 			return entry_of(it);
@@ -43,7 +44,7 @@ struct roster_entry *roster_add(struct roster *r, const char *id)
 	if (e == NULL)
 		return NULL;
 	memcpy(e->id, id, n);
-	cgn_list_push(bucket(r, id), &e->link);
+	cgn_list_push(bucket_of(r, id), &e->link);
 	r->n++;
 	return e;
 }
@@ -63,12 +64,31 @@ void roster_each(struct roster *r, void (*fn)(void *arg, struct roster_entry *e)
 			fn(arg, entry_of(it));
 }
 
-static void drop_one(void *arg, struct roster_entry *e)
+static void entry_mark(void *arg, struct roster_entry *e)
+{
+	(void)arg;
+	e->marked = true;
+}
+
+void roster_mark(struct roster *r)
+{
+	roster_each(r, entry_mark, NULL);
+}
+
+void roster_sweep(struct roster *r, void (*gone)(void *arg, struct roster_entry *e), void *arg)
+{
+	for (size_t i = 0; i < ROSTER_BUCKETS; i++)
+		cgn_list_each_safe (it, &r->buckets[i])
+			if (entry_of(it)->marked)
+				gone(arg, entry_of(it));
+}
+
+static void entry_drop(void *arg, struct roster_entry *e)
 {
 	roster_drop(arg, e);
 }
 
 void roster_fini(struct roster *r)
 {
-	roster_each(r, drop_one, r);
+	roster_each(r, entry_drop, r);
 }

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state, inside: the roster of what is known by id, and what a backend is, for routers and for agents. */
+/* state, inside: the roster of entries by id, and what a backend is: for routers, for agents and for block
+ * stores. Each backend has private state (|own|) behind its ops table. */
 #pragma once
+#include "base/core/buf.h"
 #include "base/core/list.h"
-#include "io/etcd/etcd.h"
-#include "io/grpc/grpc.h"
 #include "io/loop/backoff.h"
-#include "io/tls/tls.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"
+
+struct etcd;
 
 /* ---- roster.c: entries by id ---- */
 #define ROSTER_BUCKETS 256
 struct roster_entry {
 	struct cgn_link link;
 	Cognitora__V1__Node *node; /* nodes; NULL in the roster of cordons */
-	cgn_nsec lease_end;        /* embedded */
-	bool marked;               /* not confirmed by the snapshot that is being read */
+	cgn_nsec lease_end;        /* 0: the entry has no lease */
+	bool marked;               /* not confirmed yet by the snapshot that is being read */
 	char id[];
 };
 struct roster {
@@ -25,129 +26,158 @@ struct roster {
 void roster_init(struct roster *r);
 void roster_fini(struct roster *r);
 struct roster_entry *roster_find(const struct roster *r, const char *id); /* NULL */
-struct roster_entry *roster_add(struct roster *r, const char *id);        /* a new one; NULL: no memory */
+struct roster_entry *roster_add(struct roster *r, const char *id);        /* NULL: no memory */
 void roster_drop(struct roster *r, struct roster_entry *e);
-/* |fn| may drop the entry it was given, and no other. */
+/* Call |fn| for each entry. |fn| may drop the entry that it is given, and no other. */
 void roster_each(struct roster *r, void (*fn)(void *arg, struct roster_entry *e), void *arg);
+/* A snapshot: mark every entry, clear |marked| of each entry that the snapshot has, then call |gone| for the
+ * entries that are still marked. |gone| may drop its entry. */
+void roster_mark(struct roster *r);
+void roster_sweep(struct roster *r, void (*gone)(void *arg, struct roster_entry *e), void *arg);
 
 /* ---- routers ---- */
 #define STATE_WATCH_TAG 0x57a7e001U
-struct state_watch;
 
-/* What an operator asked: a cordon (|id|), or another policy document (|text|). */
+/* A request of an operator: a cordon (|id|), or another policy document (|text|). */
 struct state_request {
 	struct cgn_link link;
 	struct state_watch *s;
-	bool on, ready; /* ready: |err| stands, done is due */
-	char *text;     /* owned; NULL: none */
+	bool on;    /* cordon: set it, else lift it; policy: put |text|, else remove the document */
+	bool ready; /* |err| stands, |done| is due */
+	char *text; /* owned; NULL: none */
 	size_t text_bytes;
 	void (*done)(void *user, const struct cgn_err *err);
 	void *user;
-	struct etcd_op *op;
+	void *call; /* the backend's call under way; NULL: none */
 	struct cgn_err err;
 	char id[PROTO_MAX_ID + 1];
 };
 
 struct state_backend {
-	const char *where; /* for people */
-	CGN_RC (*open)(struct state_watch *s, const struct config *cfg, struct cgn_err *err);
-	void (*begin)(struct state_watch *s);                            /* first turn: tell what is known */
-	void (*close)(struct state_watch *s);                            /* also after a half-done open */
-	void (*cordon)(struct state_watch *s, struct state_request *rq); /* leads to state_request_ready */
-	/* as well; |on|: put |text|, else remove it */
-	void (*policy)(struct state_watch *s, struct state_request *rq);
+	const char *where; /* where membership is kept, for messages */
+	CGN_RC (*open)(struct state_watch *s, const struct config *cfg,
+		struct cgn_err *err);         /* sets s->own */
+	void (*begin)(struct state_watch *s); /* first turn: tell what is known */
+	void (*close)(struct state_watch *s); /* frees s->own; also after a failed open */
+	void (*cordon)(struct state_watch *s, struct state_request *rq);  /* leads to state_request_ready */
+	void (*policy)(struct state_watch *s, struct state_request *rq);  /* leads to state_request_ready */
+	void (*drop)(struct state_request *rq);                           /* frees rq->call; NULL: no calls */
+	CGN_RC (*reload_tls)(struct state_watch *s, struct cgn_err *err); /* NULL: no certificates */
+	/* A node announced itself: grant it a lease. NULL: nodes do not register with this router. */
+	void (*renew)(struct state_watch *s, struct roster_entry *e, uint64_t *lease_ms);
 };
 extern const struct state_backend state_backend_embedded, state_backend_static, state_backend_etcd;
 
 struct state_watch {
 	uint32_t tag;
-	bool connected, told, embedded;
+	bool connected, told; /* the last on_connected; |told|: there was one */
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
 	const struct state_backend *backend;
+	void *own; /* the backend's */
 	const struct state_watch_ops *ops;
 	void *user;
 	struct roster nodes, cordons;
 	struct cgn_link requests;
 	struct cgn_hook turn;
-	struct cgn_timer timer; /* the first turn; embedded: the next lease that ends */
-	bool begun;
+	struct cgn_timer first_turn;
 	char cluster[72];
-	cgn_nsec lease;
-	struct cgn_buf policy; /* the document, as it was written; empty: there is none */
-	bool policy_marked;    /* not confirmed by the snapshot that is being read */
-	char *policy_where;    /* its key or its file */
-	/* embedded and static */
-	char *state_dir, *cordon_file;
-	/* etcd */
-	struct etcd *etcd;
-	struct etcd_watch *etcd_watch;
-	char prefix[96];
-	int64_t seen_revision;
+	struct cgn_buf policy; /* the document as it was written; empty: there is none */
+	bool policy_marked;    /* not confirmed yet by the snapshot that is being read */
+	char *policy_where;    /* key or file of the document; set by the backend's open */
 };
 
-/* What a backend learned. They change the rosters and tell the owner when something changed. */
+/* For backends: what was learned. Change the rosters and tell the owner of a change. */
 CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, struct roster_entry **out,
 	struct cgn_err *err);
 void state_node_gone(struct state_watch *s, struct roster_entry *e);
 void state_cordon_seen(struct state_watch *s, const char *id, bool on);
-void state_policy_seen(struct state_watch *s, struct cgn_str text); /* empty: it is gone */
+void state_policy_seen(struct state_watch *s, struct cgn_str text); /* empty: there is none any more */
 void state_connected(struct state_watch *s, bool connected, const char *why);
-/* |rq|->err stands: done comes on the turn's end. */
+/* A snapshot of all nodes, cordons and the policy begins; at its end, what it did not have is gone. */
+void state_snapshot_begin(struct state_watch *s);
+void state_snapshot_end(struct state_watch *s);
+/* |rq|->err stands: call |done| at the end of the turn. */
 void state_request_ready(struct state_watch *s, struct state_request *rq);
-/* cordons.c: the file of cordons, for backends without etcd. */
-CGN_RC cordons_open(struct state_watch *s, const struct config *cfg,
-	struct cgn_err *err); /* reads; warns when it could not be written */
-void cordons_change(struct state_watch *s, struct state_request *rq);
-void cordons_close(struct state_watch *s);
-/* document.c: the file of the policy document, for them. After cordons_open, which makes their folder. */
-CGN_RC document_open(struct state_watch *s, struct cgn_err *err);
-void document_change(struct state_watch *s, struct state_request *rq);
-CGN_RC state_file_write(const struct state_watch *s, const char *file, struct cgn_str text,
+
+/* ---- files.c: cordons and policy document in cluster.state_dir, for backends without a store ---- */
+struct state_files {
+	char *dir, *cordons; /* owned */
+};
+/* Read both files. Logs a warning when they cannot be written. */
+CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
 	struct cgn_err *err);
+void state_files_close(struct state_files *f);
+void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq);
+void state_files_policy(struct state_files *f, struct state_watch *s, struct state_request *rq);
+
+/* ---- for all backends in etcd ---- */
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err);
 CGN_RC state_etcd_prefix(const struct config *cfg, char *out, size_t cap, struct cgn_err *err);
+CGN_RC state_cluster_check(const struct config *cfg, struct cgn_err *err); /* cluster.name */
 
 /* ---- agents ---- */
 #define STATE_ANNOUNCE_TAG 0x57a7e002U
 struct announce_backend {
-	CGN_RC (*open)(struct state_announce *a, const struct config *cfg, struct cgn_err *err);
+	CGN_RC (*open)(struct state_announce *a, const struct config *cfg,
+		struct cgn_err *err);           /* sets a->own */
 	void (*send)(struct state_announce *a); /* the node is new or changed, or the timer fired */
-	void (*leave)(struct state_announce
-			*a); /* leads to announce_left; not called when nothing was ever announced */
-	void (*close)(struct state_announce *a); /* frees; also after a half-done open */
+	void (*leave)(
+		struct state_announce *a); /* leads to announce_left; not called before the first update */
+	void (*close)(struct state_announce *a); /* frees a->own; also after a failed open */
+	CGN_RC (*reload_tls)(struct state_announce *a, struct cgn_err *err); /* NULL: no certificates */
 };
 extern const struct announce_backend announce_embedded, announce_static, announce_etcd;
 
 struct state_announce {
 	uint32_t tag;
-	bool connected, told, changed, leaving, in_flight;
-	bool ended; /* the backend is being freed */
+	bool connected, told; /* the last on_connected; |told|: there was one */
+	bool changed;         /* |node| was not sent yet */
+	bool leaving;
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
 	const struct announce_backend *backend;
+	void *own; /* the backend's */
 	const struct state_announce_ops *ops;
 	void *user;
 	Cognitora__V1__Node *node; /* NULL before the first update */
 	struct cgn_hook turn;
-	struct cgn_timer timer; /* the next send; when leaving: the end of patience */
+	struct cgn_timer timer; /* the next send; when leaving: the deadline */
 	struct cgn_backoff backoff;
-	cgn_nsec heartbeat, lease;
 	char cluster[72];
 	void (*closed)(void *arg);
 	void *closed_arg;
-	/* embedded */
-	struct tls_ctx *tls;
-	struct grpc_channel *channel;
-	struct grpc_call *alive; /* Health.Watch at the router: ends when it goes */
-	struct cgn_backoff alive_backoff;
-	/* etcd */
-	struct etcd *etcd;
-	struct etcd_lease *etcd_lease;
-	struct etcd_op *op;
-	char key[96 + PROTO_MAX_ID]; /* the prefix, then nodes/<id> */
-	size_t prefix_bytes;
 };
-void announce_ok(struct state_announce *a);                                 /* the registration stands */
-void announce_trouble(struct state_announce *a, const struct cgn_err *why); /* says so, once per outage */
+void announce_ok(struct state_announce *a); /* the registration stands */
+/* The registration cannot be renewed: log why, once per outage. */
+void announce_trouble(struct state_announce *a, const struct cgn_err *why);
+void announce_retry(struct state_announce *a,
+	const struct cgn_err *why); /* the same, and send after the backoff */
 void announce_left(struct state_announce *a);
+
+/* ---- block stores ---- */
+#define STATE_STORES_TAG 0x57a7e003U
+struct stores_backend {
+	CGN_RC (*open)(struct state_stores *s, const struct config *cfg,
+		struct cgn_err *err);          /* sets s->own */
+	void (*close)(struct state_stores *s); /* frees s->own; also after a failed open */
+	CGN_RC (*reload_tls)(struct state_stores *s, struct cgn_err *err);
+};
+extern const struct stores_backend stores_router;
+
+struct state_stores {
+	uint32_t tag;
+	bool connected, told; /* the source answers; |told|: the log and the metric say so */
+	bool changed;         /* by the answer that is being read */
+	struct cgn_loop *loop;
+	struct telemetry *telemetry;
+	const struct stores_backend *backend;
+	void *own; /* the backend's */
+	const struct state_stores_ops *ops;
+	void *user;
+	struct roster known; /* nodes with nothing but an id and a store */
+};
+/* For backends: what was learned. Tell the owner of a change. */
+void stores_seen(struct state_stores *s, const char *id, Cognitora__V1__KvStore *kv);
+void stores_gone(struct state_stores *s, struct roster_entry *e);
+void stores_connected(struct state_stores *s, bool yes, const char *source, const char *why);

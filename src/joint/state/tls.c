@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tls: what [security] means for gRPC between programs. */
+/* tls: the TLS contexts of [security] for gRPC between programs. */
 #include "io/tls/tls.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch: a router's view of membership, whatever the backend. */
+/* watch: a router's view of membership, the same for each backend. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
 #include "joint/telemetry/telemetry.h"
 
-/* ---- what backends learned ---- */
+/* ---- news from backends ---- */
 
 CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, struct roster_entry **out,
 	struct cgn_err *err)
@@ -56,11 +56,11 @@ void state_cordon_seen(struct state_watch *s, const char *id, bool on)
 	if (!on)
 		roster_drop(&s->cordons, e);
 	else if (roster_add(&s->cordons, id) == NULL)
-		return; /* no memory: the node stays in use, as if the cordon had not come yet */
+		return; /* no memory: the node stays in use, as before the cordon */
 	s->ops->on_cordon(s->user, id, on);
 }
 
-/* An empty value is no document, and so is none. */
+/* An empty text means that there is no document. */
 void state_policy_seen(struct state_watch *s, struct cgn_str text)
 {
 	s->policy_marked = false;
@@ -74,7 +74,7 @@ void state_policy_seen(struct state_watch *s, struct cgn_str text)
 	}
 	s->policy.n = 0;
 	cgn_buf_str(&s->policy, text);
-	if (s->policy.bad) { /* no memory: as if it had not come yet */
+	if (s->policy.bad) { /* no memory: there is no document, as before the first */
 		cgn_buf_fini(&s->policy);
 		return;
 	}
@@ -93,12 +93,78 @@ void state_connected(struct state_watch *s, bool connected, const char *why)
 		s->ops->on_connected(s->user, connected, why);
 }
 
+static void node_sweep(void *arg, struct roster_entry *e)
+{
+	state_node_gone(arg, e);
+}
+
+static void cordon_sweep(void *arg, struct roster_entry *e)
+{
+	char id[PROTO_MAX_ID + 1];
+	if (cgn_str_copyz(id, sizeof id, cgn_str_of(e->id)))
+		state_cordon_seen(arg, id, false);
+}
+
+void state_snapshot_begin(struct state_watch *s)
+{
+	roster_mark(&s->nodes);
+	roster_mark(&s->cordons);
+	s->policy_marked = s->policy.n > 0;
+}
+
+void state_snapshot_end(struct state_watch *s)
+{
+	roster_sweep(&s->nodes, node_sweep, s);
+	roster_sweep(&s->cordons, cordon_sweep, s);
+	if (s->policy_marked)
+		state_policy_seen(s, (struct cgn_str){NULL, 0});
+}
+
+/* ---- nodes that announce themselves ---- */
+
+static CGN_RC registry_check(const struct state_watch *s, struct cgn_err *err)
+{
+	if (s->backend->renew != NULL)
+		return CGN_OK;
+	return CGN_FAIL(err, UNSUPPORTED, "nodes do not register with this router: its membership is %s",
+		s->backend->where);
+}
+
+CGN_RC state_announce_received(struct state_watch *s, const Cognitora__V1__AnnounceRequest *rq,
+	uint64_t *lease_ms, struct cgn_err *err)
+{
+	struct roster_entry *e;
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	CGN_TRY(registry_check(s, err));
+	if (strcmp(rq->cluster, s->cluster) != 0)
+		return CGN_FAIL(err, INVALID,
+			"this router's cluster is \"%s\" and not \"%.64s\": see cluster.name", s->cluster,
+			rq->cluster);
+	if (rq->node == NULL)
+		return CGN_FAIL(err, INVALID, "AnnounceRequest without a node");
+	CGN_TRY(proto_node_check(rq->node, err));
+	CGN_TRY(state_node_seen(s, rq->node, &e, err));
+	s->backend->renew(s, e, lease_ms);
+	return CGN_OK;
+}
+
+CGN_RC state_leave_received(struct state_watch *s, const char *id, struct cgn_err *err)
+{
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	CGN_TRY(registry_check(s, err));
+	struct roster_entry *e = roster_find(&s->nodes, id);
+	if (e != NULL)
+		state_node_gone(s, e);
+	return CGN_OK;
+}
+
 /* ---- requests ---- */
 
 static void request_done(struct state_request *rq)
 {
 	cgn_list_drop(&rq->link);
-	etcd_op_drop(&rq->op);
+	if (rq->call != NULL)
+		rq->s->backend->drop(rq);
 	if (rq->done != NULL)
 		rq->done(rq->user, &rq->err);
 	free(rq->text);
@@ -182,9 +248,9 @@ bool state_watch_cordoned(const struct state_watch *s, const char *id)
 
 /* ---- open and close ---- */
 
-static void wake(struct cgn_timer *t)
+static void on_first_turn(struct cgn_timer *t)
 {
-	struct state_watch *s = CGN_CONTAINER(t, struct state_watch, timer);
+	struct state_watch *s = CGN_CONTAINER(t, struct state_watch, first_turn);
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	s->backend->begin(s);
 }
@@ -201,13 +267,19 @@ static const struct state_backend *backend_of(const struct config *cfg)
 	}
 }
 
+CGN_RC state_cluster_check(const struct config *cfg, struct cgn_err *err)
+{
+	const char *name = cfg->cluster.name;
+	if (proto_node_id_ok(cgn_str_of(name)) && strlen(name) <= 64)
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID,
+		"cluster.name \"%.80s\": must be visible ASCII without '/', at most 64 characters", name);
+}
+
 CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
 	const struct state_watch_ops *ops, void *user, struct state_watch **out, struct cgn_err *err)
 {
-	if (!proto_node_id_ok(cgn_str_of(cfg->cluster.name)) || strlen(cfg->cluster.name) > 64)
-		return CGN_FAIL(err, INVALID,
-			"cluster.name \"%.80s\": must be visible ASCII without '/', at most 64 characters",
-			cfg->cluster.name);
+	CGN_TRY(state_cluster_check(cfg, err));
 	CGN_ON_EXIT(state_watch_close) struct state_watch *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
@@ -216,17 +288,15 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct tel
 		.telemetry = t,
 		.ops = ops,
 		.user = user,
-		.lease = cfg->cluster.lease};
-	s->backend = backend_of(cfg);
-	s->embedded = s->backend == &state_backend_embedded;
+		.backend = backend_of(cfg)};
 	(void)cgn_str_copyz(s->cluster, sizeof s->cluster, cgn_str_of(cfg->cluster.name));
 	roster_init(&s->nodes);
 	roster_init(&s->cordons);
 	cgn_list_init(&s->requests);
 	cgn_hook_init(&s->turn, requests_turn);
-	cgn_timer_init(&s->timer, l, wake);
+	cgn_timer_init(&s->first_turn, l, on_first_turn);
 	CGN_TRY(s->backend->open(s, cfg, err));
-	cgn_timer_set(&s->timer, 1);
+	cgn_timer_set(&s->first_turn, 1);
 	*out = s;
 	s = NULL;
 	return CGN_OK;
@@ -240,7 +310,7 @@ void state_watch_close(struct state_watch **take)
 		return;
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	cgn_hook_drop(&s->turn);
-	cgn_timer_cancel(&s->timer);
+	cgn_timer_cancel(&s->first_turn);
 	cgn_list_each_safe (it, &s->requests) {
 		struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
 		if (!rq->ready)
@@ -259,5 +329,5 @@ void state_watch_close(struct state_watch **take)
 CGN_RC state_watch_reload_tls(struct state_watch *s, struct cgn_err *err)
 {
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	return s->etcd != NULL ? etcd_reload_tls(s->etcd, err) : CGN_OK;
+	return s->backend->reload_tls != NULL ? s->backend->reload_tls(s, err) : CGN_OK;
 }

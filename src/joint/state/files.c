@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files: cordons (one id per line) and the policy document in cluster.state_dir, where there is no etcd. Both
+ * are read at the start; afterwards this router is the only one that writes them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log/log.h"
+#include "io/disk/disk.h"
+#include "joint/state/state_priv.h"
+
+#define CORDONS_MAX_BYTES ((size_t)1024 * 1024)
+
+static void cordons_read(const struct state_files *f, struct state_watch *s, struct cgn_str text)
+{
+	char id[PROTO_MAX_ID + 1];
+	while (text.p != NULL) {
+		struct cgn_str line = cgn_str_split(&text, '\n');
+		if (line.n == 0)
+			continue;
+		if (!proto_node_id_ok(line) || s->cordons.n >= STATE_MAX_NODES) {
+			cgn_log(WARN, "state.cordon_ignored", F_STR("file", f->cordons),
+				F_STRN("line", line));
+			continue;
+		}
+		(void)cgn_str_copyz(id, sizeof id, line);
+		if (roster_find(&s->cordons, id) == NULL)
+			(void)roster_add(&s->cordons, id);
+	}
+}
+
+/* Only warn: without a cordon or a policy nothing has to be written. */
+static void warn_unless_writable(const struct state_files *f)
+{
+	struct cgn_err err;
+	if (!cgn_ok(disk_mkdirs(f->dir, 0755, &err)))
+		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", f->dir), F_STR("why", err.msg),
+			F_STR("then", "cordons and policies cannot be stored"));
+	else if (access(f->dir, W_OK) != 0)
+		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", f->dir), F_STR("why", strerror(errno)),
+			F_STR("then", "cordons and policies cannot be stored"));
+}
+
+static CGN_RC policy_read(const struct state_files *f, struct state_watch *s, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	struct cgn_err why;
+	cgn_buf_fmt(&path, "%s/%s.policy", f->dir, s->cluster);
+	s->policy_where = cgn_str_dupz(cgn_buf_view(&path));
+	if (path.bad || s->policy_where == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the policy document");
+	cgn_rc rc = disk_read_file(s->policy_where, STATE_MAX_POLICY, &s->policy, &why);
+	if (cgn_ok(rc))
+		return rc;
+	s->policy.n = 0;
+	if (rc.code != CGN_NOT_FOUND)
+		cgn_log(ERROR, "state.policy_unreadable", F_STR("why", why.msg),
+			F_STR("then", "the configuration's policy counts"));
+	return CGN_OK;
+}
+
+CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	struct cgn_err why;
+	cgn_buf_fmt(&path, "%s/%s.cordons", cfg->cluster.state_dir, s->cluster);
+	f->dir = cgn_str_dupz(cgn_str_of(cfg->cluster.state_dir));
+	f->cordons = cgn_str_dupz(cgn_buf_view(&path));
+	if (path.bad || f->dir == NULL || f->cordons == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the cordons");
+	warn_unless_writable(f);
+	cgn_rc rc = disk_read_file(f->cordons, CORDONS_MAX_BYTES, &text, &why);
+	if (!cgn_ok(rc) && rc.code != CGN_NOT_FOUND)
+		cgn_log(ERROR, "state.cordons_unreadable", F_STR("why", why.msg),
+			F_STR("then", "nodes that were cordoned are in use"));
+	cordons_read(f, s, cgn_buf_view(&text));
+	return policy_read(f, s, err);
+}
+
+struct cordons_writer {
+	struct cgn_buf text;
+	const struct state_request *but; /* the change: the id is left out */
+};
+
+static void cordon_write(void *arg, struct roster_entry *e)
+{
+	struct cordons_writer *w = arg;
+	if (strcmp(e->id, w->but->id) != 0)
+		cgn_buf_fmt(&w->text, "%s\n", e->id);
+}
+
+static CGN_RC file_write(const struct state_files *f, const char *file, struct cgn_str text,
+	struct cgn_err *err)
+{
+	struct cgn_err why;
+	cgn_rc rc = disk_mkdirs(f->dir, 0755, &why);
+	if (cgn_ok(rc))
+		rc = disk_write_file_atomic(file, text, 0644, &why);
+	if (cgn_ok(rc))
+		return rc;
+	return CGN_FAIL(err, STORAGE,
+		"cannot be stored: %s; set cluster.state_dir to a folder that the router may write", why.msg);
+}
+
+static CGN_RC cordons_write(const struct state_files *f, struct state_watch *s,
+	const struct state_request *rq, struct cgn_err *err)
+{
+	struct cordons_writer w = {.but = rq};
+	roster_each(&s->cordons, cordon_write, &w);
+	if (rq->on)
+		cgn_buf_fmt(&w.text, "%s\n", rq->id);
+	cgn_rc rc = w.text.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for the cordons")
+			       : file_write(f, f->cordons, cgn_buf_view(&w.text), err);
+	cgn_buf_fini(&w.text);
+	return rc;
+}
+
+void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq)
+{
+	bool is_on = roster_find(&s->cordons, rq->id) != NULL;
+	rq->err = (struct cgn_err){.code = CGN_FINE};
+	if (is_on != rq->on && rq->on && s->cordons.n >= STATE_MAX_NODES)
+		(void)CGN_FAIL_AS(&rq->err, CGN_OVERLOADED, "%d cordons are kept already", STATE_MAX_NODES);
+	else if (is_on != rq->on && cgn_ok(cordons_write(f, s, rq, &rq->err)))
+		state_cordon_seen(s, rq->id, rq->on);
+	state_request_ready(s, rq);
+}
+
+static CGN_RC policy_remove(const struct state_watch *s, struct cgn_err *err)
+{
+	if (unlink(s->policy_where) == 0 || errno == ENOENT)
+		return CGN_OK;
+	return CGN_FAIL(err, STORAGE, "%s can't be removed: %s", s->policy_where, strerror(errno));
+}
+
+void state_files_policy(struct state_files *f, struct state_watch *s, struct state_request *rq)
+{
+	struct cgn_str text = {rq->text, rq->text_bytes};
+	rq->err = (struct cgn_err){.code = CGN_FINE};
+	if (cgn_ok(rq->on ? file_write(f, s->policy_where, text, &rq->err) : policy_remove(s, &rq->err)))
+		state_policy_seen(s, text);
+	state_request_ready(s, rq);
+}
+
+void state_files_close(struct state_files *f)
+{
+	free(f->dir);
+	free(f->cordons);
+}

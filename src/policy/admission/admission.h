@@ -13,21 +13,21 @@
 #include "policy/chooser/chooser.h"
 #include "policy/queue/queue.h"
 
-#define ADMISSION_BUCKETS       1024 /* of models, by hash; two models in one bucket share what is known of it */
+#define ADMISSION_BUCKETS       1024 /* Buckets of models, by hash of the name. */
 #define ADMISSION_MAX_EXCLUDED  16
 #define ADMISSION_POLL_INTERVAL (50 * CGN_MSEC)
-#define ADMISSION_RETRY_MAX     600 /* seconds */
-#define ADMISSION_RETRY_NO_NODE 2   /* seconds */
+#define ADMISSION_RETRY_MAX     600 /* Seconds. */
+#define ADMISSION_RETRY_NO_NODE 2   /* Seconds. */
 
 enum admission_role { ADMISSION_GENERATION, ADMISSION_PROMPT_ONLY, ADMISSION_ROLES };
 const char *admission_role_text(enum admission_role role);
 
 enum admission_verdict {
 	ADMISSION_WAITS,
-	ADMISSION_ADMITTED,   /* a place on a node is reserved */
-	ADMISSION_FULL,       /* the queue is full */
-	ADMISSION_UNMEETABLE, /* no node can begin the answer before the deadline */
-	ADMISSION_NO_NODE,    /* the model has had no ready node for node_wait */
+	ADMISSION_ADMITTED,   /* A place on a node is reserved. */
+	ADMISSION_FULL,       /* The queue is full. */
+	ADMISSION_UNMEETABLE, /* No node can begin the answer before the deadline. */
+	ADMISSION_NO_NODE,    /* The model has had no ready node for node_wait. */
 	ADMISSION_DRAINING,
 };
 
@@ -42,10 +42,10 @@ static inline size_t admission_bucket(struct cgn_str model)
 
 /* Predicted time to first token. */
 struct admission_forecast {
-	cgn_nsec now;    /* on the best node with its present load */
-	cgn_nsec idle;   /* on the best node without load */
-	uint32_t tokens; /* prompt tokens that the best node has to compute */
-	bool measured;   /* all candidates' speeds are measured, not assumed */
+	cgn_nsec now;    /* On the best node with its present load. */
+	cgn_nsec idle;   /* On the best node without load. */
+	uint32_t tokens; /* Prompt tokens that the best node has to compute. */
+	bool measured;   /* The speeds of all candidates are measured, not assumed. */
 };
 /* Return the forecast for the candidates of |p|, those without room included. |prompt_tokens| counts when
  * there is no candidate. */
@@ -54,10 +54,10 @@ struct admission_forecast admission_forecast_of(const struct chooser_pick_result
 
 /* The time that a request has from its arrival to the first byte of its answer. */
 struct admission_budget {
-	cgn_nsec total; /* 0: unlimited */
+	cgn_nsec total; /* 0: unlimited. */
 	cgn_nsec spent;
-	bool firm;   /* the client named it: an answer after it is useless */
-	bool waited; /* the request was admitted from a queue */
+	bool firm;   /* The client named the budget: an answer after it is useless. */
+	bool waited; /* The request was admitted from a queue. */
 };
 /* Return whether the request that |f| is for is to be refused because it misses its budget. |*retry_after|:
  * seconds until the budget could be met; 0: never. A request without a firm budget is refused only if it
@@ -66,12 +66,12 @@ bool admission_misses_budget(const struct admission_forecast *f, const struct ad
 	unsigned *retry_after);
 
 struct admission_facts {
-	enum route_verdict verdict; /* of the chooser, for this request, now */
+	enum route_verdict verdict; /* The chooser's verdict for this request now. */
 	const struct view_model *model;
-	bool tried;       /* a node had the request and failed it */
-	bool unreachable; /* no node could be reached, and the client has got nothing yet */
-	bool waited;      /* the request was admitted from the queue */
-	bool others_wait; /* requests of its model wait */
+	bool tried;       /* A node had the request and failed it. */
+	bool unreachable; /* No node could be reached, and the client has received nothing yet. */
+	bool waited;      /* The request was admitted from the queue. */
+	bool others_wait; /* Requests of its model wait. */
 };
 /* Return whether the request has to enter the queue of its model. */
 bool admission_must_wait(const struct admission_facts *f);
@@ -79,27 +79,27 @@ bool admission_must_wait(const struct admission_facts *f);
 /* ---- queues ---- */
 
 struct admission_queue;
-/* One request. Owned by the caller, who keeps it alive from admission_enter until both that call has returned
- * and the verdict is given, or until admission_leave. */
+/* A request that waits. The caller owns the ticket and keeps it alive from admission_enter until that call has
+ * returned and the verdict is given, or until admission_leave. */
 struct admission_ticket {
-	/* set by the caller */
+	/* Set by the caller: */
 	struct cgn_str model;
 	enum admission_role role;
 	struct queue_item item;
-	cgn_nsec ahead; /* time that the best node needs for the prompts before this one */
-	bool measured;  /* item.need and |ahead| come from measured speeds */
-	bool bounced;   /* the place that was reserved was gone; |slot| still names it */
-	bool pause;     /* no node could be reached: wait before the next attempt */
-	uint16_t excluded[ADMISSION_MAX_EXCLUDED]; /* slots of nodes that failed the request */
+	cgn_nsec ahead; /* Time that the best node needs for the prompts before this one. */
+	bool measured;  /* |item.need| and |ahead| come from measured speeds. */
+	bool bounced;   /* The reserved place was gone; |slot| still names it. */
+	bool pause;     /* No node could be reached: wait before the next attempt. */
+	uint16_t excluded[ADMISSION_MAX_EXCLUDED]; /* Slots of the nodes that failed the request. */
 	uint32_t n_excluded;
-	/* the decision */
+	/* The decision: */
 	enum admission_verdict verdict;
-	uint16_t slot;        /* node of the reserved place */
-	unsigned retry_after; /* seconds; 0: never */
-	/* private */
-	struct admission_queue *queue; /* NULL: not waiting */
+	uint16_t slot;        /* Node of the reserved place. */
+	unsigned retry_after; /* Seconds; 0: never. */
+	/* Private: */
+	struct admission_queue *queue; /* NULL: not waiting. */
 	struct cgn_link retry;
-	bool retrying; /* linked in the queue's retries */
+	bool retrying; /* Linked in the queue's retries. */
 	cgn_nsec not_before;
 };
 
@@ -107,15 +107,15 @@ struct admission_ticket {
 struct admission_ops {
 	/* The verdict of |t| is set; |t| does not wait any more. */
 	void (*on_verdict)(void *user, struct admission_ticket *t);
-	/* |by| requests more wait for |model|, and the next one would wait about |wait|. */
+	/* |by| more requests wait for |model|; the next request would wait about |wait|. */
 	void (*on_change)(void *user, const char *model, int by, cgn_nsec wait);
 };
 
 struct admission_rules {
 	enum queue_policy policy;
-	uint32_t max_queue;    /* requests that wait, of each queue */
-	uint32_t max_inflight; /* requests on one node */
-	cgn_nsec node_wait;    /* how long a queue outlives the last ready node of its model */
+	uint32_t max_queue;    /* Requests that wait, for each queue. */
+	uint32_t max_inflight; /* Requests on one node. */
+	cgn_nsec node_wait;    /* Time that a queue outlives the last ready node of its model. */
 };
 
 struct admission;
@@ -147,14 +147,14 @@ void admission_serve(struct admission *a, cgn_nsec now);
  * while any request waits. */
 void admission_poll(struct admission *a, cgn_nsec now);
 
-size_t admission_waiting(const struct admission *a); /* requests of all models */
+size_t admission_waiting(const struct admission *a); /* Waiting requests of all models. */
 size_t admission_depth(const struct admission *a, struct cgn_str model);
 struct admission_status {
 	const char *model;
 	enum admission_role role;
-	size_t requests, retries; /* all that wait, and those of them that a node failed */
+	size_t requests, retries; /* All waiting requests; those that a node failed. */
 	uint64_t tokens;
-	cgn_nsec wait; /* of the next request to come */
+	cgn_nsec wait; /* Predicted for the next request. */
 	const struct queue *order;
 };
 void admission_each(const struct admission *a, cgn_nsec now,

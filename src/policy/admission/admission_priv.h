@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of admission share. admission.c: tickets and their queues · serve.c: room, and who gets it ·
- * forecast.c: decisions about one request. */
+/* State shared by the files of admission. admission.c: tickets and queues. serve.c: room on nodes. forecast.c:
+ * decisions about one request. */
 #pragma once
 #include "policy/admission/admission.h"
 
 /* The waiting requests of one model and role. */
 struct admission_queue {
-	struct cgn_link link; /* in admission.queues */
+	struct cgn_link link; /* In admission.queues. */
 	char *model;
 	size_t bucket;
 	enum admission_role role;
 	struct queue *order;
-	struct cgn_link retries; /* tickets of requests that a node failed; they go first */
+	struct cgn_link retries; /* Tickets of requests that a node failed; they go first. */
 	size_t n_retries;
 	struct queue_rate rate;
 	cgn_nsec not_before, idle_since;
@@ -24,14 +24,14 @@ struct admission {
 	void *user;
 	const struct cluster_cell *cells;
 	const struct cluster_view *view;
-	cgn_nsec now; /* of the call under way */
+	cgn_nsec now; /* Time of the current call. */
 	cgn_nsec started;
-	cgn_nsec drain_at; /* 0: no drain */
+	cgn_nsec drain_at; /* 0: no drain. */
 	struct cgn_link queues;
 	size_t waiting;
-	cgn_nsec ready_at[ADMISSION_BUCKETS]; /* when the model had a ready node last */
+	cgn_nsec ready_at[ADMISSION_BUCKETS]; /* When the model had a ready node last. */
 	uint32_t reserved[ROUTE_MAX_NODES];
-	struct route_cand cands[ROUTE_MAX_NODES]; /* scratch */
+	struct route_cand cands[ROUTE_MAX_NODES]; /* Scratch. */
 };
 
 size_t admission_queue_len(const struct admission_queue *q);

@@ -2,7 +2,7 @@
 /* limit: the arithmetic of one bucket. */
 #include "policy/limit/limit.h"
 
-__extension__ typedef unsigned __int128 limit_wide; /* units x nanoseconds */
+__extension__ typedef unsigned __int128 limit_wide; /* Units times nanoseconds. */
 
 struct limit_rate limit_per_second(double per_second, uint32_t burst)
 {
@@ -33,8 +33,8 @@ cgn_nsec limit_cost(const struct limit_rate *r, uint64_t n)
 	return cost < LIMIT_LONGEST ? (cgn_nsec)cost : LIMIT_LONGEST;
 }
 
-/* How far the bucket is from full. */
-static cgn_nsec ahead(const struct limit_rate *r, uint64_t full_at, cgn_nsec now)
+/* Return the time until the bucket is full. */
+static cgn_nsec time_to_full(const struct limit_rate *r, uint64_t full_at, cgn_nsec now)
 {
 	cgn_nsec most = limit_cost(r, r->burst) + LIMIT_MAX_DEBT, to_go = full_at > now ? full_at - now : 0;
 	return to_go < most ? to_go : most;
@@ -51,7 +51,7 @@ uint64_t limit_left(const struct limit_rate *r, cgn_nsec full_in)
 
 struct limit_answer limit_take(const struct limit_rate *r, uint64_t *full_at, cgn_nsec now, uint64_t n)
 {
-	cgn_nsec to_go = ahead(r, *full_at, now), all = limit_cost(r, r->burst),
+	cgn_nsec to_go = time_to_full(r, *full_at, now), all = limit_cost(r, r->burst),
 		 after = to_go + limit_cost(r, n);
 	struct limit_answer a = {.granted = n <= r->burst && after <= all,
 		.left = limit_left(r, to_go),
@@ -69,8 +69,9 @@ struct limit_answer limit_take(const struct limit_rate *r, uint64_t *full_at, cg
 void limit_settle(const struct limit_rate *r, uint64_t *full_at, cgn_nsec now, uint64_t reserved,
 	uint64_t used)
 {
-	cgn_nsec to_go = ahead(r, *full_at, now), had = limit_cost(r, reserved), needs = limit_cost(r, used);
+	cgn_nsec to_go = time_to_full(r, *full_at, now), had = limit_cost(r, reserved),
+		 needs = limit_cost(r, used);
 	cgn_nsec owed = to_go + (needs > had ? needs - had : 0), refund = had > needs ? had - needs : 0;
 	*full_at = now + (owed > refund ? owed - refund : 0);
-	*full_at = now + ahead(r, *full_at, now);
+	*full_at = now + time_to_full(r, *full_at, now);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* script: limit_take and limit_settle of several buckets at once, as a script for Redis 5 or newer. */
+/* script: limit_take and limit_settle of several buckets at once, for Redis 5 or newer. */
 #include "policy/limit/limit.h"
 
-/* Microseconds, which a double holds exactly until 2255. Redis' own clock: those of routers need not
- * agree. */
+/* Times are microseconds, which a double holds exactly until 2255. The clock is that of Redis: the routers'
+ * clocks need not agree. */
 const char limit_script[] =
 	"local t = redis.call('TIME')\n"
 	"local now = t[1] * 1000000 + t[2]\n"

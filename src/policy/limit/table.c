@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table: buckets by key. A place's key changes rarely, by one thread at a time in its set (the latch); its
- * time changes all the time, by compare-and-swap. Who changes the key first takes the time away (MOVING), so
- * that nothing that was charged meanwhile is lost; and who charged looks at the key again, so that nothing
- * stays charged to somebody else. */
+/* table: buckets by key. The key of a place changes rarely, by one thread at a time in its set (the latch).
+ * Its time changes all the time, by compare-and-swap. A thread that changes a key first takes the time away
+ * (TABLE_MOVING), so that no charge made meanwhile is lost. A thread that charged a bucket reads the key
+ * again, so that no charge stays with another key. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "policy/limit/limit.h"
 
-#define TABLE_TAG  0x11a17ab1U
-#define MOVING     UINT64_MAX /* a time that no bucket has */
-#define MAX_BUCKET ((size_t)1 << 28)
+#define TABLE_TAG    0x11a17ab1U
+#define TABLE_MOVING UINT64_MAX /* A time that no bucket has. */
+#define MAX_BUCKET   ((size_t)1 << 28)
 
 struct place {
-	_Atomic uint64_t key; /* 0: nobody's */
+	_Atomic uint64_t key; /* 0: free. */
 	_Atomic uint64_t full_at;
 };
-struct set {
+struct place_set {
 	struct place places[LIMIT_WAYS];
 };
 struct limit_table {
 	uint32_t tag;
-	uint64_t mask; /* of sets */
-	struct set *sets;
-	_Atomic bool *latches; /* one a set */
+	uint64_t mask; /* Number of sets, less one. */
+	struct place_set *sets;
+	_Atomic bool *latches; /* A latch for each set. */
 	_Atomic uint64_t forgotten;
 };
 
@@ -61,7 +61,7 @@ void limit_table_free(struct limit_table **take)
 	free(t);
 }
 
-static struct place *find(struct set *s, uint64_t key)
+static struct place *place_find(struct place_set *s, uint64_t key)
 {
 	for (size_t i = 0; i < LIMIT_WAYS; i++)
 		if (atomic_load_explicit(&s->places[i].key, memory_order_acquire) == key)
@@ -69,11 +69,11 @@ static struct place *find(struct set *s, uint64_t key)
 	return NULL;
 }
 
-/* One that nobody has, else the one that is full first. */
-static struct place *victim(struct set *s, uint64_t *full_at)
+/* Return a free place, or the one that is full first. */
+static struct place *place_victim(struct place_set *s, uint64_t *full_at)
 {
 	struct place *best = NULL;
-	*full_at = MOVING;
+	*full_at = TABLE_MOVING;
 	for (size_t i = 0; i < LIMIT_WAYS; i++) {
 		struct place *p = &s->places[i];
 		bool empty = atomic_load_explicit(&p->key, memory_order_relaxed) == 0;
@@ -86,19 +86,19 @@ static struct place *victim(struct set *s, uint64_t *full_at)
 	return best;
 }
 
-/* The place of |key|, made if there is none. The latch is held for the time of some loads and three stores,
- * and only where a bucket is new. */
-static struct place *claim(struct limit_table *t, struct set *s, uint64_t key, cgn_nsec now)
+/* Return the place of |key|, made if there is none. The latch is held for some loads and three stores, and
+ * only where a bucket is new. */
+static struct place *place_claim(struct limit_table *t, struct place_set *s, uint64_t key, cgn_nsec now)
 {
 	_Atomic bool *latch = &t->latches[s - t->sets];
 	uint64_t full_at;
 	while (atomic_exchange_explicit(latch, true, memory_order_acquire))
-		; /* another thread makes one in this set */
-	struct place *p = find(s, key);
+		; /* Another thread makes a bucket in this set. */
+	struct place *p = place_find(s, key);
 	while (p == NULL) {
-		p = victim(s, &full_at);
-		if (!atomic_compare_exchange_strong(&p->full_at, &full_at, MOVING)) {
-			p = NULL; /* its owner was quicker */
+		p = place_victim(s, &full_at);
+		if (!atomic_compare_exchange_strong(&p->full_at, &full_at, TABLE_MOVING)) {
+			p = NULL; /* The owner of the place was quicker. */
 			continue;
 		}
 		if (full_at > now)
@@ -110,53 +110,53 @@ static struct place *claim(struct limit_table *t, struct set *s, uint64_t key, c
 	return p;
 }
 
-static struct set *set_of(struct limit_table *t, uint64_t key)
+static struct place_set *key_set(struct limit_table *t, uint64_t key)
 {
 	CGN_LIVE(t, TABLE_TAG);
 	CGN_MUST(key != 0);
 	return &t->sets[key & t->mask];
 }
 
-/* Settle where it was charged: once the owner has gone, nothing is left to refund. */
-static void settle_at(struct place *p, const struct limit_rate *r, cgn_nsec now, uint64_t reserved,
+/* Settle the place that was charged. Once another key has it, there is nothing to refund. */
+static void place_settle(struct place *p, const struct limit_rate *r, cgn_nsec now, uint64_t reserved,
 	uint64_t used)
 {
 	uint64_t old = atomic_load(&p->full_at), new;
 	do {
-		if (old == MOVING)
+		if (old == TABLE_MOVING)
 			return;
 		new = old;
 		limit_settle(r, &new, now, reserved, used);
 	} while (!atomic_compare_exchange_weak(&p->full_at, &old, new));
 }
 
-/* False: the place is, or has become, another's; nothing was taken. */
-static bool take_at(struct place *p, uint64_t key, const struct limit_rate *r, cgn_nsec now, uint64_t n,
+/* Take |n| from |p|. False: the place belongs to another key, and nothing was taken. */
+static bool place_take(struct place *p, uint64_t key, const struct limit_rate *r, cgn_nsec now, uint64_t n,
 	struct limit_answer *out)
 {
 	uint64_t old = atomic_load(&p->full_at), new;
 	do {
-		if (old == MOVING)
+		if (old == TABLE_MOVING)
 			return false;
 		new = old;
 		*out = limit_take(r, &new, now, n);
 	} while (out->granted && !atomic_compare_exchange_weak(&p->full_at, &old, new));
 	bool ours = atomic_load(&p->key) == key;
 	if (out->granted && !ours)
-		settle_at(p, r, now, n, 0);
+		place_settle(p, r, now, n, 0);
 	return ours;
 }
 
 struct limit_answer limit_table_take(struct limit_table *t, uint64_t key, const struct limit_rate *r,
 	cgn_nsec now, uint64_t n)
 {
-	struct set *s = set_of(t, key);
+	struct place_set *s = key_set(t, key);
 	struct limit_answer a;
 	for (;;) {
-		struct place *p = find(s, key);
+		struct place *p = place_find(s, key);
 		if (p == NULL)
-			p = claim(t, s, key, now);
-		if (take_at(p, key, r, now, n, &a))
+			p = place_claim(t, s, key, now);
+		if (place_take(p, key, r, now, n, &a))
 			return a;
 	}
 }
@@ -164,14 +164,14 @@ struct limit_answer limit_table_take(struct limit_table *t, uint64_t key, const 
 void limit_table_settle(struct limit_table *t, uint64_t key, const struct limit_rate *r, cgn_nsec now,
 	uint64_t reserved, uint64_t used)
 {
-	struct set *s = set_of(t, key);
-	struct place *p = find(s, key);
+	struct place_set *s = key_set(t, key);
+	struct place *p = place_find(s, key);
 	if (reserved == used)
 		return;
 	if (p == NULL && used > reserved)
-		p = claim(t, s, key, now); /* forgotten because it was full */
+		p = place_claim(t, s, key, now); /* The bucket was forgotten because it was full. */
 	if (p != NULL)
-		settle_at(p, r, now, reserved, used);
+		place_settle(p, r, now, reserved, used);
 }
 
 uint64_t limit_table_forgotten(const struct limit_table *t)

@@ -6,8 +6,8 @@ bool heap_before(const struct queue_item *a, const struct queue_item *b)
 	return a->key != b->key ? a->key < b->key : a->seq < b->seq;
 }
 
-/* prev is the left sibling, of a first child its parent. */
-static struct queue_item *meld(struct queue_item *a, struct queue_item *b)
+/* |prev| is the left sibling, or the parent for a first child. */
+static struct queue_item *heap_meld(struct queue_item *a, struct queue_item *b)
 {
 	if (a == NULL || b == NULL)
 		return a != NULL ? a : b;
@@ -21,9 +21,9 @@ static struct queue_item *meld(struct queue_item *a, struct queue_item *b)
 	return top;
 }
 
-/* Siblings by twos from the left, then all of those from the right: that order is what makes it
+/* Meld siblings by twos from the left, then all pairs from the right. This order makes removal
  * logarithmic. */
-static struct queue_item *pairs(struct queue_item *first)
+static struct queue_item *heap_merge_children(struct queue_item *first)
 {
 	struct queue_item *done = NULL, *root = NULL;
 	while (first != NULL) {
@@ -32,7 +32,7 @@ static struct queue_item *pairs(struct queue_item *first)
 		a->next = a->prev = NULL;
 		if (b != NULL)
 			b->next = b->prev = NULL;
-		a = meld(a, b);
+		a = heap_meld(a, b);
 		a->next = done;
 		done = a;
 	}
@@ -40,7 +40,7 @@ static struct queue_item *pairs(struct queue_item *first)
 		struct queue_item *a = done;
 		done = a->next;
 		a->next = NULL;
-		root = meld(root, a);
+		root = heap_meld(root, a);
 	}
 	return root;
 }
@@ -48,12 +48,12 @@ static struct queue_item *pairs(struct queue_item *first)
 struct queue_item *heap_put(struct queue_item *root, struct queue_item *it)
 {
 	it->child = it->next = it->prev = NULL;
-	return meld(root, it);
+	return heap_meld(root, it);
 }
 
 struct queue_item *heap_drop(struct queue_item *root, struct queue_item *it)
 {
-	struct queue_item *rest = pairs(it->child);
+	struct queue_item *rest = heap_merge_children(it->child);
 	if (it != root) {
 		if (it->prev->child == it)
 			it->prev->child = it->next;
@@ -61,7 +61,7 @@ struct queue_item *heap_drop(struct queue_item *root, struct queue_item *it)
 			it->prev->next = it->next;
 		if (it->next != NULL)
 			it->next->prev = it->prev;
-		rest = meld(root, rest);
+		rest = heap_meld(root, rest);
 	}
 	it->child = it->next = it->prev = NULL;
 	return rest;

@@ -6,41 +6,40 @@
 #include "policy/routing/routing.h"
 #include "queue_priv.h"
 
-#define QUEUE_TAG 0x90e0e01U
-#define BUCKETS   1024 /* 64 flows each when 65536 tenants wait */
+#define QUEUE_TAG    0x90e0e01U
+#define FLOW_BUCKETS 1024 /* About 64 flows each when 65536 tenants wait. */
 
 _Static_assert(sizeof(struct queue_item) <= QUEUE_ITEM_BYTES, "the header says so");
 
-/* One tenant's items of one priority. Lives while it has any. */
+/* The waiting items of one tenant and priority. Exists while it has any. */
 struct queue_flow {
-	struct queue_flow *chain; /* of its bucket */
-	struct cgn_link turn;     /* of its class */
-	struct cgn_link items;    /* as they came */
+	struct queue_flow *chain; /* Next flow of the bucket. */
+	struct cgn_link turn;     /* In the turns of its class. */
+	struct cgn_link items;    /* In order of arrival. */
 	struct queue_item *heap;
 	uint64_t hash, tokens;
 	size_t n;
 	uint64_t deficit;
 	uint32_t weight;
 	unsigned priority;
-	bool on_turn; /* got this turn's quantum */
+	bool on_turn; /* The flow has received the quantum of its turn. */
 };
 _Static_assert(sizeof(struct queue_flow) <= QUEUE_FLOW_BYTES, "the header says so");
 
-struct class
-{
-	struct cgn_link turns;  /* flows; the first is on turn */
-	struct cgn_link by_age; /* items */
+struct queue_class {
+	struct cgn_link turns;  /* Flows; the first has the turn. */
+	struct cgn_link by_age; /* Items in order of arrival. */
 	size_t n;
 };
 
 struct queue {
 	uint32_t tag;
 	struct queue_rules rules;
-	struct class classes[QUEUE_PRIORITIES];
-	struct cgn_link returned; /* items, by_age */
+	struct queue_class classes[QUEUE_PRIORITIES];
+	struct cgn_link returned; /* Items, linked by by_age. */
 	size_t n;
 	uint64_t tokens, seq;
-	struct queue_flow *buckets[BUCKETS];
+	struct queue_flow *buckets[FLOW_BUCKETS];
 };
 
 bool queue_policy_find(struct cgn_str text, enum queue_policy *out)
@@ -71,18 +70,18 @@ CGN_RC queue_new(const struct queue_rules *rules, struct queue **out, struct cgn
 	return CGN_OK;
 }
 
-static uint64_t tokens_of(const struct queue_item *it)
+static uint64_t item_tokens(const struct queue_item *it)
 {
 	return (uint64_t)it->new_tokens + it->answer_tokens;
 }
 
-static uint32_t cost_of(const struct queue_item *it)
+static uint32_t item_cost(const struct queue_item *it)
 {
-	uint64_t cost = tokens_of(it);
+	uint64_t cost = item_tokens(it);
 	return cost < QUEUE_QUANTUM ? QUEUE_QUANTUM : cost < QUEUE_MAX_COST ? (uint32_t)cost : QUEUE_MAX_COST;
 }
 
-static cgn_nsec key_of(enum queue_policy policy, const struct queue_item *it)
+static cgn_nsec item_key(enum queue_policy policy, const struct queue_item *it)
 {
 	cgn_nsec work = it->new_tokens * QUEUE_TOKEN;
 	switch (policy) {
@@ -98,16 +97,16 @@ static cgn_nsec key_of(enum queue_policy policy, const struct queue_item *it)
 
 /* ---- flows ---- */
 
-static struct queue_item *first_of(const struct queue_flow *f)
+static struct queue_item *flow_first(const struct queue_flow *f)
 {
 	return CGN_CONTAINER(f->items.next, struct queue_item, in_flow);
 }
 
 static struct queue_flow *flow_find(const struct queue *q, const struct queue_item *it, uint64_t hash)
 {
-	for (struct queue_flow *f = q->buckets[hash % BUCKETS]; f != NULL; f = f->chain)
+	for (struct queue_flow *f = q->buckets[hash % FLOW_BUCKETS]; f != NULL; f = f->chain)
 		if (f->hash == hash && f->priority == it->priority &&
-			cgn_str_eq(first_of(f)->tenant, it->tenant))
+			cgn_str_eq(flow_first(f)->tenant, it->tenant))
 			return f;
 	return NULL;
 }
@@ -120,15 +119,15 @@ static struct queue_flow *flow_new(struct queue *q, const struct queue_item *it,
 	f->hash = hash;
 	f->priority = it->priority;
 	cgn_list_init(&f->items);
-	f->chain = q->buckets[hash % BUCKETS];
-	q->buckets[hash % BUCKETS] = f;
+	f->chain = q->buckets[hash % FLOW_BUCKETS];
+	q->buckets[hash % FLOW_BUCKETS] = f;
 	cgn_list_push(&q->classes[f->priority].turns, &f->turn);
 	return f;
 }
 
 static void flow_free(struct queue *q, struct queue_flow *f)
 {
-	struct queue_flow **at = &q->buckets[f->hash % BUCKETS];
+	struct queue_flow **at = &q->buckets[f->hash % FLOW_BUCKETS];
 	while (*at != f)
 		at = &(*at)->chain;
 	*at = f->chain;
@@ -136,43 +135,43 @@ static void flow_free(struct queue *q, struct queue_flow *f)
 	free(f);
 }
 
-static void insert(struct queue *q, struct queue_flow *f, struct queue_item *it)
+static void item_insert(struct queue *q, struct queue_flow *f, struct queue_item *it)
 {
 	it->flow = f;
 	it->seq = q->seq++;
 	it->late = false;
-	it->key = key_of(q->rules.policy, it);
+	it->key = item_key(q->rules.policy, it);
 	f->heap = heap_put(f->heap, it);
 	f->weight = it->weight > 0 ? it->weight : 1;
 	f->n++;
-	f->tokens += tokens_of(it);
+	f->tokens += item_tokens(it);
 	cgn_list_push(&f->items, &it->in_flow);
 	cgn_list_push(&q->classes[f->priority].by_age, &it->by_age);
 	q->classes[f->priority].n++;
 	q->n++;
-	q->tokens += tokens_of(it);
+	q->tokens += item_tokens(it);
 }
 
-static void extract(struct queue *q, struct queue_item *it)
+static void item_extract(struct queue *q, struct queue_item *it)
 {
 	struct queue_flow *f = it->flow;
 	f->heap = heap_drop(f->heap, it);
 	f->n--;
-	f->tokens -= tokens_of(it);
+	f->tokens -= item_tokens(it);
 	cgn_list_drop(&it->in_flow);
 	cgn_list_drop(&it->by_age);
 	q->classes[f->priority].n--;
 	q->n--;
-	q->tokens -= tokens_of(it);
+	q->tokens -= item_tokens(it);
 	it->flow = NULL;
 	if (f->n == 0)
-		flow_free(q, f); /* and its deficit with it, or idleness would be saved up */
+		flow_free(q, f); /* The deficit goes with the flow: an idle tenant saves nothing up. */
 }
 
 /* ---- in and out ---- */
 
-/* Whom a newcomer may displace; NULL: nobody. */
-static struct queue_item *victim(struct queue *q, const struct queue_item *it, size_t own)
+/* Return the item that a newcomer may displace; NULL: none. */
+static struct queue_item *displaced_item(struct queue *q, const struct queue_item *it, size_t own)
 {
 	unsigned low = 0;
 	struct queue_flow *most = NULL;
@@ -198,16 +197,16 @@ enum queue_put queue_put(struct queue *q, struct queue_item *it, struct queue_it
 	if (q->rules.max == 0)
 		return QUEUE_FULL;
 	if (q->n >= q->rules.max) {
-		out = victim(q, it, f != NULL ? f->n : 0);
+		out = displaced_item(q, it, f != NULL ? f->n : 0);
 		if (out == NULL)
 			return QUEUE_FULL;
 	}
 	if (f == NULL && (f = flow_new(q, it, hash)) == NULL)
 		return QUEUE_NO_MEMORY;
-	insert(q, f, it);
+	item_insert(q, f, it);
 	if (out == NULL)
 		return QUEUE_PUT;
-	extract(q, out);
+	item_extract(q, out);
 	*out_displaced = out;
 	return QUEUE_PUT_FOR;
 }
@@ -219,33 +218,34 @@ void queue_return(struct queue *q, struct queue_item *it)
 	it->returned = true;
 	cgn_list_push(&q->returned, &it->by_age);
 	q->n++;
-	q->tokens += tokens_of(it);
+	q->tokens += item_tokens(it);
 }
 
-static void unreturn(struct queue *q, struct queue_item *it)
+static void item_unreturn(struct queue *q, struct queue_item *it)
 {
 	it->returned = false;
 	cgn_list_drop(&it->by_age);
 	q->n--;
-	q->tokens -= tokens_of(it);
+	q->tokens -= item_tokens(it);
 }
 
 void queue_drop(struct queue *q, struct queue_item *it)
 {
 	CGN_LIVE(q, QUEUE_TAG);
 	if (it->returned)
-		unreturn(q, it);
+		item_unreturn(q, it);
 	else if (it->flow != NULL)
-		extract(q, it);
+		item_extract(q, it);
 }
 
-/* The oldest of a class, aged by what its priority lacks; of equal ones the higher class. */
-static struct class *class_next(struct queue *q)
+/* Return the class whose oldest item is the oldest after aging by priority; of equal ones the higher
+ * class. */
+static struct queue_class *class_next(struct queue *q)
 {
-	struct class *best = NULL;
+	struct queue_class *best = NULL;
 	cgn_nsec least = 0;
 	for (unsigned p = QUEUE_PRIORITIES; p-- > 0;) {
-		struct class *c = &q->classes[p];
+		struct queue_class *c = &q->classes[p];
 		if (c->n == 0)
 			continue;
 		cgn_nsec key = CGN_CONTAINER(c->by_age.next, struct queue_item, by_age)->arrived +
@@ -258,14 +258,14 @@ static struct class *class_next(struct queue *q)
 	return best;
 }
 
-static struct queue_flow *flow_next(struct class *c)
+static struct queue_flow *flow_next(struct queue_class *c)
 {
 	for (;;) {
 		struct queue_flow *f = CGN_CONTAINER(c->turns.next, struct queue_flow, turn);
 		if (!f->on_turn)
 			f->deficit += (uint64_t)QUEUE_QUANTUM * f->weight;
 		f->on_turn = true;
-		if (f->deficit >= cost_of(f->heap))
+		if (f->deficit >= item_cost(f->heap))
 			return f;
 		f->on_turn = false;
 		cgn_list_drop(&f->turn);
@@ -273,12 +273,12 @@ static struct queue_flow *flow_next(struct class *c)
 	}
 }
 
-static bool is_late(const struct queue_item *it, cgn_nsec now)
+static bool item_is_late(const struct queue_item *it, cgn_nsec now)
 {
 	return it->deadline != 0 && now + it->need > it->deadline;
 }
 
-static void put_off(struct queue_flow *f, struct queue_item *it, cgn_nsec now)
+static void item_postpone(struct queue_flow *f, struct queue_item *it, cgn_nsec now)
 {
 	f->heap = heap_drop(f->heap, it);
 	it->late = true;
@@ -291,27 +291,27 @@ enum queue_take queue_take(struct queue *q, cgn_nsec now, struct queue_item **ou
 	CGN_LIVE(q, QUEUE_TAG);
 	if (!cgn_list_empty(&q->returned)) {
 		*out = CGN_CONTAINER(cgn_list_first(&q->returned), struct queue_item, by_age);
-		unreturn(q, *out);
-		return is_late(*out, now) && (*out)->firm ? QUEUE_LATE : QUEUE_GO;
+		item_unreturn(q, *out);
+		return item_is_late(*out, now) && (*out)->firm ? QUEUE_LATE : QUEUE_GO;
 	}
-	for (struct class *c; (c = class_next(q)) != NULL;) {
+	for (struct queue_class *c; (c = class_next(q)) != NULL;) {
 		struct queue_flow *f = flow_next(c);
 		struct queue_item *it = f->heap;
-		bool late = is_late(it, now);
+		bool late = item_is_late(it, now);
 		if (late && !it->firm && q->rules.policy == QUEUE_DEADLINE && !it->late) {
-			put_off(f, it, now);
+			item_postpone(f, it, now);
 			continue;
 		}
 		if (!(late && it->firm))
-			f->deficit -= cost_of(it);
-		extract(q, it);
+			f->deficit -= item_cost(it);
+		item_extract(q, it);
 		*out = it;
 		return late && it->firm ? QUEUE_LATE : QUEUE_GO;
 	}
 	return QUEUE_NONE;
 }
 
-/* ---- looking ---- */
+/* ---- inspection ---- */
 
 bool queue_has(const struct queue_item *it)
 {
@@ -356,21 +356,21 @@ void queue_each(const struct queue *q, void (*fn)(void *user, const struct queue
 		cgn_list_each (l, &q->classes[p].turns) {
 			const struct queue_flow *f = CGN_CONTAINER(l, struct queue_flow, turn);
 			fn(user,
-				&(struct queue_share){first_of(f)->tenant, p, f->n, f->tokens,
-					first_of(f)->arrived});
+				&(struct queue_share){flow_first(f)->tenant, p, f->n, f->tokens,
+					flow_first(f)->arrived});
 		}
 	}
 }
 
-/* ---- as a whole ---- */
+/* ---- the whole queue ---- */
 
-static void resort(struct queue *q, struct queue_flow *f)
+static void flow_resort(struct queue *q, struct queue_flow *f)
 {
 	f->heap = NULL;
 	cgn_list_each (l, &f->items) {
 		struct queue_item *it = CGN_CONTAINER(l, struct queue_item, in_flow);
 		it->late = false;
-		it->key = key_of(q->rules.policy, it);
+		it->key = item_key(q->rules.policy, it);
 		f->heap = heap_put(f->heap, it);
 	}
 }
@@ -382,7 +382,7 @@ void queue_tune(struct queue *q, const struct queue_rules *rules)
 	q->rules = *rules;
 	for (size_t p = 0; other && p < QUEUE_PRIORITIES; p++)
 		cgn_list_each (l, &q->classes[p].turns)
-			resort(q, CGN_CONTAINER(l, struct queue_flow, turn));
+			flow_resort(q, CGN_CONTAINER(l, struct queue_flow, turn));
 }
 
 void queue_free(struct queue **take)
@@ -393,10 +393,10 @@ void queue_free(struct queue **take)
 		return;
 	CGN_LIVE(q, QUEUE_TAG);
 	while (!cgn_list_empty(&q->returned))
-		unreturn(q, CGN_CONTAINER(cgn_list_first(&q->returned), struct queue_item, by_age));
+		item_unreturn(q, CGN_CONTAINER(cgn_list_first(&q->returned), struct queue_item, by_age));
 	for (size_t p = 0; p < QUEUE_PRIORITIES; p++)
 		while (q->classes[p].n > 0)
-			extract(q, CGN_CONTAINER(q->classes[p].by_age.next, struct queue_item, by_age));
+			item_extract(q, CGN_CONTAINER(q->classes[p].by_age.next, struct queue_item, by_age));
 	q->tag = 0;
 	free(q);
 }

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: requests that wait for room, and which of them is next. A pure data structure: time is an argument;
- * items are the caller's memory.
+/* queue: the requests that wait for room, and the order in which they leave. A pure data structure: time is
+ * an argument; items are the caller's memory.
  *
- * Next is decided in three steps:
- * 1. The class of priority whose oldest item has the least arrived - priority * QUEUE_STEP. So a higher class
- * goes first, and nothing starves:
- *    an item of priority p competes as the oldest of all once it is (QUEUE_PRIORITIES - 1 - p) * QUEUE_STEP
- *    old, 27 s at most.
- * 2. Within the class, the tenant whose turn it is: deficit round robin (Shreedhar, Varghese 1995) with a
- * quantum of QUEUE_QUANTUM tokens times
- *    the tenant's weight. An item costs the prompt tokens that must be computed and the answer tokens that
- *    are expected, QUEUE_MAX_COST at most,
- *    and no less than the quantum, so that small ones alternate one by one.
- *    Between two tenants a and b that both wait all the time, |served(a) / weight(a) - served(b) / weight(b)|
- *    stays below
- *    QUEUE_QUANTUM + QUEUE_MAX_COST / weight(a) + QUEUE_MAX_COST / weight(b).
- * 3. Within the tenant, the least key, and of equal keys the first that came:
- *    fcfs arrived
- *    wspt arrived + new_tokens * QUEUE_TOKEN, at most QUEUE_PATIENCE: weighted shortest predicted task.
- *    Weights are step 2's; within a tenant
- *              all weigh the same. It is passed by nobody who came more than QUEUE_PATIENCE after it.
- *    deadline its deadline, without one arrived + QUEUE_PATIENCE. One that can no longer be met (now + need
- *    is later) is refused if it is firm;
- *              if not it goes behind all whose deadline is within QUEUE_PATIENCE.
+ * The next item is chosen in three steps:
  *
- * Cost: put, take and drop are O(log n) amortised (a pairing heap a tenant), the 10 classes and at most
- * QUEUE_MAX_COST / QUEUE_QUANTUM turns of step 2 an item being constants. A put into a full queue,
- * queue_ahead and queue_each look at each tenant that waits; queue_tune at each item. Memory: the items
- * (QUEUE_ITEM_BYTES each, at most |max| of them), one flow for each tenant and priority that waits
- * (QUEUE_FLOW_BYTES), 8 KiB. */
+ * 1. The priority class whose oldest item has the least arrived - priority * QUEUE_STEP. A higher class goes
+ * first, but nothing starves: an item of priority p competes as the oldest of all once it is
+ * (QUEUE_PRIORITIES - 1 - p) * QUEUE_STEP old, 27 s at most.
+ *
+ * 2. Within the class, the tenant whose turn it is, by deficit round robin (Shreedhar, Varghese 1995) with a
+ * quantum of QUEUE_QUANTUM tokens times the tenant's weight. An item costs its prompt tokens to compute and
+ * its expected answer tokens, at most QUEUE_MAX_COST and at least the quantum, so that small items alternate
+ * one by one. Between two tenants a and b that always wait, |served(a) / weight(a) - served(b) / weight(b)|
+ * stays below QUEUE_QUANTUM + QUEUE_MAX_COST / weight(a) + QUEUE_MAX_COST / weight(b).
+ *
+ * 3. Within the tenant, the least key; of equal keys the first that arrived. The policy defines the key:
+ *
+ * fcfs: arrived.
+ *
+ * wspt: arrived + new_tokens * QUEUE_TOKEN, with at most QUEUE_PATIENCE added (weighted shortest predicted
+ * task; weights count in step 2). No item is passed by one that arrived more than QUEUE_PATIENCE later.
+ *
+ * deadline: the deadline, or arrived + QUEUE_PATIENCE without one. When a deadline can no longer be met (now
+ * + need is later), a firm item is refused; any other goes behind all items whose deadline is within
+ * QUEUE_PATIENCE.
+ *
+ * Cost: put, take and drop are O(log n) amortised (a pairing heap for each tenant); the 10 classes and the
+ * QUEUE_MAX_COST / QUEUE_QUANTUM turns of step 2 are constants. A put into a full queue, queue_ahead and
+ * queue_each visit each waiting tenant; queue_tune visits each item. Memory: the items (QUEUE_ITEM_BYTES
+ * each, at most |max| of them), one flow for each waiting tenant and priority (QUEUE_FLOW_BYTES), 8 KiB. */
 #pragma once
 #include "base/core/err.h"
 #include "base/core/list.h"
 #include "base/core/str.h"
 
-#define QUEUE_PRIORITIES 10 /* 9 goes first */
+#define QUEUE_PRIORITIES 10 /* Priority 9 goes first. */
 #define QUEUE_LOW        2
 #define QUEUE_NORMAL     5
 #define QUEUE_HIGH       8
@@ -52,55 +52,60 @@ bool queue_policy_find(struct cgn_str text, enum queue_policy *out);
 
 struct queue_rules {
 	enum queue_policy policy;
-	size_t max; /* items; 0: nobody waits */
+	size_t max; /* Items; 0: the queue takes none. */
 };
 
 struct queue_flow;
-/* The first part is the caller's to set before queue_put, and to leave alone until the item is out again. */
+/* The caller sets the first part before queue_put and does not change it while the item is in the queue. */
 struct queue_item {
-	struct cgn_str tenant; /* borrowed while the item is in */
-	uint32_t weight;       /* of the tenant; 0 counts as 1. The last one put says for all of its items */
-	unsigned priority;     /* below QUEUE_PRIORITIES */
+	struct cgn_str tenant; /* Borrowed while the item is in. */
+	/* Weight of the tenant; 0 counts as 1. The last item put sets the weight for all items of its
+	 * tenant. */
+	uint32_t weight;
+	unsigned priority; /* Below QUEUE_PRIORITIES. */
 	uint32_t new_tokens, answer_tokens;
 	cgn_nsec arrived;
-	cgn_nsec deadline; /* of the first byte; 0: none */
-	cgn_nsec need;     /* from the grant to the first byte, predicted */
-	bool firm;         /* useless after its deadline: then it is refused */
+	cgn_nsec deadline; /* Deadline of the first byte; 0: none. */
+	cgn_nsec need;     /* Predicted time from admission to the first byte. */
+	bool firm;         /* Useless after the deadline, and refused then. */
 
-	/* private */
-	struct queue_flow *flow; /* NULL: not in a flow */
+	/* Private: */
+	struct queue_flow *flow; /* NULL: not in a flow. */
 	struct cgn_link by_age, in_flow;
-	struct queue_item *child, *next, *prev; /* of the heap */
+	struct queue_item *child, *next, *prev; /* Links of the heap. */
 	cgn_nsec key;
 	uint64_t seq;
 	bool late, returned;
 };
 
 struct queue;
-CGN_RC queue_new(const struct queue_rules *rules, struct queue **out, struct cgn_err *err); /* NO_MEMORY */
-void queue_free(struct queue **take); /* what still waits is out, without a word */
-/* Other rules from now on. More items than the new |max| stay. */
+/* Fails with NO_MEMORY. */
+CGN_RC queue_new(const struct queue_rules *rules, struct queue **out, struct cgn_err *err);
+void queue_free(struct queue **take); /* Items that still wait are taken out silently. */
+/* Use other rules from now on. Items beyond a smaller |max| stay. */
 void queue_tune(struct queue *q, const struct queue_rules *rules);
 
-/* QUEUE_FULL: it is not in. When it is full, a newcomer takes the place of the newest item of the tenant that
- * waits with the most items in the least class, if that class is below its own, or the same and that tenant
- * has at least two items more than its own: then QUEUE_PUT_FOR, and
- * |*out_displaced| is out. QUEUE_PUT otherwise. */
+/* Put |it| into the queue. QUEUE_PUT: it is in. QUEUE_PUT_FOR: the queue was full, |it| is in, and
+ * |*out_displaced| was taken out for it. QUEUE_FULL: it is not in.
+ *
+ * A newcomer displaces the newest item of the tenant with the most items in the lowest class, if that class
+ * is below its own, or if it is the same class and that tenant has at least two items more than its own. */
 enum queue_put { QUEUE_PUT, QUEUE_PUT_FOR, QUEUE_FULL, QUEUE_NO_MEMORY };
 enum queue_put queue_put(struct queue *q, struct queue_item *it, struct queue_item **out_displaced);
-/* It was taken and could not be served after all: it goes before everybody, and is counted beyond |max|. */
+/* Put |it|, which was taken but could not be served, back in front of all others. It counts beyond |max|. */
 void queue_return(struct queue *q, struct queue_item *it);
-/* It leaves. Nothing when it is not in. */
+/* Take |it| out; does nothing when it is not in. */
 void queue_drop(struct queue *q, struct queue_item *it);
-/* The next one, which is out then. QUEUE_LATE: it is firm and can no longer be met; ask again for another. */
+/* Take the next item out. QUEUE_LATE: the item is firm and can no longer meet its deadline; call again for
+ * another. */
 enum queue_take { QUEUE_NONE, QUEUE_GO, QUEUE_LATE };
 enum queue_take queue_take(struct queue *q, cgn_nsec now, struct queue_item **out);
 
 bool queue_has(const struct queue_item *it);
 size_t queue_len(const struct queue *q);
-uint64_t queue_tokens(const struct queue *q); /* of all that wait: prompts and answers, as the items say */
-/* About how many go before |it|, which is in: those of higher classes and returned ones; of its own class, of
- * each tenant as many as go before it in its own. */
+uint64_t queue_tokens(const struct queue *q); /* Tokens of all waiting items, prompts and answers. */
+/* Return about how many items leave before |it|, which is in: those of higher classes and returned ones; in
+ * its own class, for each tenant as many as leave before |it| in its own tenant. */
 size_t queue_ahead(const struct queue *q, const struct queue_item *it);
 
 struct queue_share {
@@ -108,24 +113,25 @@ struct queue_share {
 	unsigned priority;
 	size_t items;
 	uint64_t tokens;
-	cgn_nsec oldest; /* when it arrived */
+	cgn_nsec oldest; /* Arrival of the oldest item. */
 };
-/* Each tenant of each class. Returned items are not told of. */
+/* Call |fn| for each tenant of each class. Returned items are left out. */
 void queue_each(const struct queue *q, void (*fn)(void *user, const struct queue_share *s), void *user);
 
-/* ---- how fast it moves ---- */
-/* Items that left for good per second of the time that somebody waited; what is older than QUEUE_RATE_WINDOW counts
- * less and less. All zero at first. */
+/* ---- drain rate ---- */
+/* Items that left for good per second of the time in which any item waited. Older time counts less, with a
+ * time constant of QUEUE_RATE_WINDOW. All zero is the initial state. */
 #define QUEUE_RATE_WINDOW (10 * CGN_SEC)
 struct queue_rate {
 	double items, seconds;
-	cgn_nsec at; /* 0: nobody waits */
+	cgn_nsec at; /* Time of the last update; 0: no item waits. */
 };
-/* somebody waits from now on; nothing when so already */
+/* An item waits from now on. Does nothing when one waited already. */
 void queue_rate_start(struct queue_rate *p, cgn_nsec now);
 void queue_rate_stop(struct queue_rate *p, cgn_nsec now);
-void queue_rate_count(struct queue_rate *p, cgn_nsec now);   /* one left */
-void queue_rate_uncount(struct queue_rate *p, cgn_nsec now); /* one that was counted a moment ago is back */
+void queue_rate_count(struct queue_rate *p, cgn_nsec now);   /* An item left for good. */
+void queue_rate_uncount(struct queue_rate *p, cgn_nsec now); /* An item that was just counted is back. */
 bool queue_rate_known(const struct queue_rate *p);
-/* Until |items| more will have left. When none ever did, as if one did now. */
+/* Return the time until |items| more have left. Before any item has left, it is computed as if one left
+ * now. */
 cgn_nsec queue_rate_time(const struct queue_rate *p, size_t items, cgn_nsec now);

@@ -3,6 +3,7 @@
 #pragma once
 #include "policy/queue/queue.h"
 
-struct queue_item *heap_put(struct queue_item *root, struct queue_item *it);  /* the new root */
-struct queue_item *heap_drop(struct queue_item *root, struct queue_item *it); /* it is in there */
+struct queue_item *heap_put(struct queue_item *root, struct queue_item *it); /* Return the new root. */
+/* Take |it|, which is in the heap, out. Return the new root. */
+struct queue_item *heap_drop(struct queue_item *root, struct queue_item *it);
 bool heap_before(const struct queue_item *a, const struct queue_item *b);

@@ -22,20 +22,20 @@ static uint16_t row_take(struct share *s, uint64_t router)
 	return i;
 }
 
-static void enter(struct share_row *r, uint32_t tokens)
+static void row_enter(struct share_row *r, uint32_t tokens)
 {
 	r->inflight++;
 	r->queued_tokens += tokens;
 }
 
-static void begun(struct share_row *r, uint32_t tokens)
+static void row_begin(struct share_row *r, uint32_t tokens)
 {
 	CGN_MUST(r->queued_tokens >= tokens);
 	r->queued_tokens -= tokens;
 	r->decoding++;
 }
 
-static void leave(struct share_row *r, const struct share_ticket *t)
+static void row_leave(struct share_row *r, const struct share_ticket *t)
 {
 	CGN_MUST(r->inflight > 0);
 	r->inflight--;
@@ -50,9 +50,9 @@ void share_enter(struct share *s, uint64_t router, uint32_t tokens, struct share
 {
 	CGN_MUST(!t->counted);
 	*t = (struct share_ticket){.counted = true, .row = row_take(s, router), .tokens = tokens};
-	enter(&s->all, tokens);
+	row_enter(&s->all, tokens);
 	if (t->row < SHARE_ROUTERS)
-		enter(&s->rows[t->row], tokens);
+		row_enter(&s->rows[t->row], tokens);
 }
 
 void share_begun(struct share *s, struct share_ticket *t)
@@ -60,19 +60,19 @@ void share_begun(struct share *s, struct share_ticket *t)
 	if (!t->counted || t->begun)
 		return;
 	t->begun = true;
-	begun(&s->all, t->tokens);
+	row_begin(&s->all, t->tokens);
 	if (t->row < SHARE_ROUTERS)
-		begun(&s->rows[t->row], t->tokens);
+		row_begin(&s->rows[t->row], t->tokens);
 }
 
 void share_leave(struct share *s, struct share_ticket *t)
 {
 	if (!t->counted)
 		return;
-	leave(&s->all, t);
+	row_leave(&s->all, t);
 	if (t->row < SHARE_ROUTERS) {
 		struct share_row *r = &s->rows[t->row];
-		leave(r, t);
+		row_leave(r, t);
 		if (r->inflight == 0)
 			*r = (struct share_row){.router = 0};
 	}

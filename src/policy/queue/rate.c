@@ -3,7 +3,7 @@
 
 #include "policy/queue/queue.h"
 
-static void advance(struct queue_rate *p, cgn_nsec now)
+static void rate_advance(struct queue_rate *p, cgn_nsec now)
 {
 	if (p->at == 0 || now <= p->at)
 		return;
@@ -21,19 +21,19 @@ void queue_rate_start(struct queue_rate *p, cgn_nsec now)
 
 void queue_rate_stop(struct queue_rate *p, cgn_nsec now)
 {
-	advance(p, now);
+	rate_advance(p, now);
 	p->at = 0;
 }
 
 void queue_rate_count(struct queue_rate *p, cgn_nsec now)
 {
-	advance(p, now);
+	rate_advance(p, now);
 	p->items += 1;
 }
 
 void queue_rate_uncount(struct queue_rate *p, cgn_nsec now)
 {
-	advance(p, now);
+	rate_advance(p, now);
 	p->items = p->items > 1 ? p->items - 1 : 0;
 }
 
@@ -45,7 +45,7 @@ bool queue_rate_known(const struct queue_rate *p)
 cgn_nsec queue_rate_time(const struct queue_rate *p, size_t items, cgn_nsec now)
 {
 	struct queue_rate then = *p;
-	advance(&then, now);
+	rate_advance(&then, now);
 	if (!(then.items > 0))
 		then.items = 1;
 	double s = (double)items * then.seconds / then.items;

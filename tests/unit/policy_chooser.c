@@ -30,7 +30,7 @@ static void what_is_booked_is_seen_and_given_back(void **state)
 	assert_int_equal(p.verdict, ROUTE_PICKED);
 	assert_int_equal(p.n, NODES);
 	chooser_book(w.chooser, &ask, &p, &a);
-	struct cluster_cell *cell = &w.shared.cells[a.slot];
+	struct node_stats *cell = &w.shared.cells[a.slot];
 	assert_int_equal(cell->inflight, 1);
 	assert_int_equal(cell->queued_tokens, BLOCKS * 16);
 	assert_int_equal(a.ahead_tokens, 0);
@@ -225,9 +225,8 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 		w.rules.policy = ROUTE_PREDICTED;
 		w.rules.max_inflight = 1000;
 		for (uint16_t i = 0; i < NODES; i++) {
-			cluster_cell_prefill(&w.shared.cells[i], i == 1 ? (slow ? 6e4 : 1e-3) : 100, 1000);
-			cluster_cell_decode(&w.shared.cells[i], i == 1 ? (slow ? 3e6 : 1e-3) : 2000, 100, 0,
-				0);
+			node_stats_prefill(&w.shared.cells[i], i == 1 ? (slow ? 6e4 : 1e-3) : 100, 1000);
+			node_stats_decode(&w.shared.cells[i], i == 1 ? (slow ? 3e6 : 1e-3) : 2000, 100, 0, 0);
 		}
 		for (size_t i = 0; i < CGN_COUNT(t); i++) {
 			struct chooser_ask ask = ask_of(&w);
@@ -351,9 +350,9 @@ static void whatever_happens_all_is_given_back(void **state)
 	for (size_t i = 0; i < CGN_COUNT(t); i++)
 		chooser_release(w.chooser, &t[i], now);
 	for (uint16_t slot = 0; slot < ROUTE_MAX_NODES; slot++) {
-		const struct cluster_cell *cell = &w.shared.cells[slot];
+		const struct node_stats *cell = &w.shared.cells[slot];
 		assert_true(cell->inflight == 0 && cell->decoding == 0 && cell->queued_tokens == 0);
-		const struct route_speed s = cluster_cell_speed(cell);
+		const struct route_speed s = node_stats_speed(cell);
 		assert_true(s.prefill_ms >= 0 && s.prefill_ms < 1e4F && s.step_ms >= 0 && s.step_ms < 1e5F);
 	}
 	for (uint64_t k = 1; k <= 50; k++)
@@ -370,7 +369,7 @@ static void who_answers_at_once_teaches_no_prefill(void **state)
 	struct chooser_ask ask = ask_of(&w);
 	ask.whole = true;
 	struct chooser_ticket t = send(&w, &ask);
-	struct cluster_cell *cell = &w.shared.cells[t.slot];
+	struct node_stats *cell = &w.shared.cells[t.slot];
 	assert_int_equal(cell->decoding, 1);
 	assert_true(cell->queued_tokens < BLOCKS * 16); /* the part of its time that is prefill */
 	chooser_begun(w.chooser, &t, 9 * CGN_SEC);
@@ -378,7 +377,7 @@ static void who_answers_at_once_teaches_no_prefill(void **state)
 	assert_int_equal(cell->queued_tokens, 0);
 	assert_int_equal(cell->decoding, 0);
 	assert_int_equal(cell->inflight, 0);
-	struct route_speed s = cluster_cell_speed(cell);
+	struct route_speed s = node_stats_speed(cell);
 	assert_false(s.measured || s.prefill_ms > 0 || s.step_ms > 0);
 	t = (struct chooser_ticket){0};
 	chooser_release(w.chooser, &t, 0); /* what was never booked gives nothing back */

@@ -264,7 +264,7 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	seen(c, "n1", "m");
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
-	struct cluster_cell *cell = &c->cells[cluster_find(c, "n1")->slot];
+	struct node_stats *cell = &c->cells[cluster_find(c, "n1")->slot];
 	atomic_store(&cell->inflight, 5);
 	Cognitora__V1__Load load;
 	cognitora__v1__load__init(&load);
@@ -275,8 +275,8 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	load.power_headroom = 0.25F;
 	event(c, "n1", 2, NULL, &load);
 	assert_int_equal(atomic_load(&cell->others), 4);
-	assert_float_equal(cluster_cell_spare(cell).kv_usage, 0.5F, 1e-4F);
-	assert_float_equal(cluster_cell_spare(cell).power_headroom, 0.25F, 1e-4F);
+	assert_float_equal(node_stats_spare(cell).kv_usage, 0.5F, 1e-4F);
+	assert_float_equal(node_stats_spare(cell).power_headroom, 0.25F, 1e-4F);
 	load.running = load.waiting = 0; /* an engine that reports nothing: the agent's own count */
 	event(c, "n1", 3, NULL, &load);
 	assert_int_equal(atomic_load(&cell->others), 1);
@@ -285,11 +285,11 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	load.power_headroom = -INFINITY;
 	event(c, "n1", 4, NULL, &load);
 	assert_int_equal(atomic_load(&cell->others), 0);
-	assert_float_equal(cluster_cell_spare(cell).kv_usage, 0, 0);
+	assert_float_equal(node_stats_spare(cell).kv_usage, 0, 0);
 	load.kv_usage = INFINITY;
 	load.running = load.waiting = UINT32_MAX;
 	event(c, "n1", 5, NULL, &load);
-	assert_float_equal(cluster_cell_spare(cell).kv_usage, 1, 0);
+	assert_float_equal(node_stats_spare(cell).kv_usage, 1, 0);
 	assert_int_equal(atomic_load(&cell->others), 1000000);
 	cluster_free(&c);
 }
@@ -300,7 +300,7 @@ static void an_agent_that_counts_by_router_is_taken_at_its_word(void **state)
 	struct cluster *c = cluster_of();
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
-	struct cluster_cell *cell = &c->cells[cluster_find(c, "n1")->slot];
+	struct node_stats *cell = &c->cells[cluster_find(c, "n1")->slot];
 	/* five of them are still under way to the agent: that must not matter */
 	atomic_store(&cell->inflight, 9);
 	Cognitora__V1__Load load;
@@ -365,7 +365,7 @@ static void an_agent_that_breaks_its_promise_is_watched_anew(void **state)
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
 	struct cluster_node *n = cluster_find(c, "n1");
-	struct cluster_cell *cell = &c->cells[n->slot];
+	struct node_stats *cell = &c->cells[n->slot];
 	for (int i = 0; i < 10; i++)
 		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP); /* it promised nothing */
 	load_event(c, 2, 1000, 5);
@@ -523,7 +523,7 @@ static void open_breakers_leave_the_candidates_unless_all_are(void **state)
 				   claim = {.event = BREAKER_CLAIM, .now = 20 * CGN_SEC};
 	struct cluster *c = cluster_of();
 	const char *ids[] = {"n1", "n2", "n3"};
-	struct cluster_cell *cells[3];
+	struct node_stats *cells[3];
 	uint16_t slots[3];
 	for (int i = 0; i < 3; i++) {
 		seen(c, ids[i], "m");
@@ -562,30 +562,30 @@ static void cells_learn_from_what_engines_count(void **state)
 	struct cluster *c = cluster_of();
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
-	struct cluster_cell *cell = &c->cells[cluster_find(c, "n1")->slot];
-	assert_true(cluster_cell_trust(cell) > 0.999 && cluster_cell_answer_share(cell) > 0.999);
-	assert_true(cluster_cell_block_tokens(cell) < 0.001); /* not known */
-	cluster_cell_measure(cell, 640, 10);
-	assert_true(cluster_cell_block_tokens(cell) > 63.9 && cluster_cell_block_tokens(cell) < 64.1);
-	cluster_cell_measure(cell, 0, 10);
-	cluster_cell_measure(cell, 50, 0.5); /* less than a block says little */
-	assert_true(cluster_cell_block_tokens(cell) > 63.9 && cluster_cell_block_tokens(cell) < 64.1);
+	struct node_stats *cell = &c->cells[cluster_find(c, "n1")->slot];
+	assert_true(node_stats_trust(cell) > 0.999 && node_stats_answer_share(cell) > 0.999);
+	assert_true(node_stats_block_tokens(cell) < 0.001); /* not known */
+	node_stats_measure(cell, 640, 10);
+	assert_true(node_stats_block_tokens(cell) > 63.9 && node_stats_block_tokens(cell) < 64.1);
+	node_stats_measure(cell, 0, 10);
+	node_stats_measure(cell, 50, 0.5); /* less than a block says little */
+	assert_true(node_stats_block_tokens(cell) > 63.9 && node_stats_block_tokens(cell) < 64.1);
 	for (int i = 0; i < 200; i++)
-		cluster_cell_measure(cell, 320, 10);
-	assert_true(cluster_cell_block_tokens(cell) > 31.9 && cluster_cell_block_tokens(cell) < 32.1);
-	cluster_cell_measure(cell, UINT64_MAX, 1);
-	assert_true(cluster_cell_block_tokens(cell) < 1e6);
+		node_stats_measure(cell, 320, 10);
+	assert_true(node_stats_block_tokens(cell) > 31.9 && node_stats_block_tokens(cell) < 32.1);
+	node_stats_measure(cell, UINT64_MAX, 1);
+	assert_true(node_stats_block_tokens(cell) < 1e6);
 	for (int i = 0; i < 200; i++) {
-		cluster_cell_answer(cell, 100, 25);
-		cluster_cell_answer(cell, 0, 25);
-		cluster_cell_believe(cell, 1000, 0);
+		node_stats_answer(cell, 100, 25);
+		node_stats_answer(cell, 0, 25);
+		node_stats_believe(cell, 1000, 0);
 	}
-	assert_true(cluster_cell_answer_share(cell) > 0.24 && cluster_cell_answer_share(cell) < 0.26);
-	assert_true(cluster_cell_trust(cell) < 0.06 && cluster_cell_trust(cell) > 0.04);
+	assert_true(node_stats_answer_share(cell) > 0.24 && node_stats_answer_share(cell) < 0.26);
+	assert_true(node_stats_trust(cell) < 0.06 && node_stats_trust(cell) > 0.04);
 	struct cluster_orders o;
 	assert_true(cluster_node_gone(c, "n1", &o));
 	seen(c, "n2", "m"); /* who takes the slot begins anew */
-	assert_true(cluster_cell_trust(cell) > 0.999 && cluster_cell_block_tokens(cell) < 0.001);
+	assert_true(node_stats_trust(cell) > 0.999 && node_stats_block_tokens(cell) < 0.001);
 	cluster_free(&c);
 }
 

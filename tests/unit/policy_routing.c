@@ -296,7 +296,7 @@ static struct route_cand idle(uint16_t slot)
 {
 	return (struct route_cand){.slot = slot,
 		.power_headroom = 1,
-		.name_hash = route_hash(&slot, sizeof slot)};
+		.node_id_hash = route_hash(&slot, sizeof slot)};
 }
 
 static void score_is_the_documented_sum(void **state)

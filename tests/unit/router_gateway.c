@@ -1202,8 +1202,8 @@ static void an_error_teaches_nothing_about_the_node(void **state)
 			assert_int_equal(strncmp(w->hit, "0/", 2), 0);
 			settle();
 		}
-		const struct cluster_cell *cell = &w->shared.choice.cells[w->cluster->by_slot[0]->slot];
-		assert_true(cluster_cell_speed(cell).prefill_ms == 0);
+		const struct node_stats *cell = &w->shared.choice.cells[w->cluster->by_slot[0]->slot];
+		assert_true(node_stats_speed(cell).prefill_ms == 0);
 		assert_int_equal(cell->inflight, 0);
 		assert_int_equal(cell->decoding, 0);
 		assert_int_equal(cell->queued_tokens, 0);
@@ -1274,8 +1274,8 @@ static void what_one_engine_counted_is_not_held_against_another(void **state)
 	assert_int_equal(calls(), 2);
 	settle();
 	for (size_t i = 0; i < 2; i++)
-		assert_true(cluster_cell_block_tokens(
-				    &w->shared.choice.cells[w->cluster->by_slot[i]->slot]) == 0);
+		assert_true(
+			node_stats_block_tokens(&w->shared.choice.cells[w->cluster->by_slot[i]->slot]) == 0);
 	world_close();
 }
 
@@ -1296,7 +1296,7 @@ static void a_slow_reader_makes_no_node_slow(void **state)
 		turn_for(CGN_SEC);
 	assert_true(w->over);
 	settle();
-	assert_true(cluster_cell_speed(&w->shared.choice.cells[w->cluster->by_slot[0]->slot]).step_ms == 0);
+	assert_true(node_stats_speed(&w->shared.choice.cells[w->cluster->by_slot[0]->slot]).step_ms == 0);
 	world_close();
 }
 

@@ -159,7 +159,7 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 {
 	struct replay_flight *f = g->user;
-	struct cluster_cell *cell = &r->cluster->cells[f->ticket.slot];
+	struct node_stats *cell = &r->cluster->cells[f->ticket.slot];
 	if (g->given == 1)
 		on_first(r, f, g);
 	else
@@ -170,8 +170,8 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 		return;
 	if (g->given > 1)
 		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
-	cluster_cell_measure(cell, f->request->input, (double)f->request->input / r->trace->block_tokens);
-	cluster_cell_believe(cell, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
+	node_stats_measure(cell, f->request->input, (double)f->request->input / r->trace->block_tokens);
+	node_stats_believe(cell, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
 	chooser_done(r->chooser, &f->ticket, &(struct chooser_outcome){.answer_tokens = g->given}, r->now);
 	r->result->done++;
 	r->inflight--;

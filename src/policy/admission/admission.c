@@ -261,7 +261,7 @@ void admission_settle(struct admission *a, uint16_t slot, cgn_nsec now)
 
 /* ---- all of them ---- */
 
-CGN_RC admission_new(const struct admission_rules *rules, const struct cluster_cell *cells,
+CGN_RC admission_new(const struct admission_rules *rules, const struct node_stats *cells,
 	const struct admission_ops *ops, void *user, cgn_nsec now, struct admission **out,
 	struct cgn_err *err)
 {

@@ -16,13 +16,13 @@ static double ms_between(cgn_nsec from, cgn_nsec to)
 	return to > from ? (double)(to - from) * 1e-6 : 0;
 }
 
-static struct cluster_cell *cell_of(const struct chooser *c, const struct chooser_ticket *t)
+static struct node_stats *cell_of(const struct chooser *c, const struct chooser_ticket *t)
 {
 	return &c->shared.cells[t->slot];
 }
 
 /* Everything that streams there but this. */
-static uint32_t beside(const struct cluster_cell *cell)
+static uint32_t beside(const struct node_stats *cell)
 {
 	uint32_t ours = atomic_load_explicit(&cell->decoding, memory_order_relaxed);
 	return (ours > 0 ? ours - 1 : 0) + atomic_load_explicit(&cell->others_decoding, memory_order_relaxed);
@@ -38,7 +38,7 @@ static uint32_t queued_on_average(const struct chooser_pick_result *p, uint32_t 
 }
 
 /* How long prompts were being computed there, ever. */
-static cgn_nsec busy_until(const struct cluster_cell *cell, cgn_nsec now)
+static cgn_nsec busy_until(const struct node_stats *cell, cgn_nsec now)
 {
 	cgn_nsec total = atomic_load_explicit(&cell->prefill_total, memory_order_relaxed);
 	cgn_nsec since = atomic_load_explicit(&cell->prefill_since, memory_order_relaxed);
@@ -48,7 +48,7 @@ static cgn_nsec busy_until(const struct cluster_cell *cell, cgn_nsec now)
 
 /* Prompts are computed one after the other: this one since the one before it was, or since it came. Returns
  * for how long. */
-static cgn_nsec busy_step(struct cluster_cell *cell, const struct chooser_ticket *t, cgn_nsec now)
+static cgn_nsec busy_step(struct node_stats *cell, const struct chooser_ticket *t, cgn_nsec now)
 {
 	cgn_nsec since = atomic_exchange_explicit(&cell->prefill_since, now, memory_order_relaxed);
 	if (since < t->at)
@@ -59,7 +59,7 @@ static cgn_nsec busy_step(struct cluster_cell *cell, const struct chooser_ticket
 	return now - since;
 }
 
-static void load_book(struct cluster_cell *cell, const struct chooser_pick_result *p,
+static void load_book(struct node_stats *cell, const struct chooser_pick_result *p,
 	struct chooser_ticket *out)
 {
 	uint64_t others = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
@@ -111,13 +111,13 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 	CGN_LIVE(c, CHOOSER_TAG);
 	CGN_MUST(p->verdict == ROUTE_PICKED && !out->booked);
 	const struct route_cand *w = &p->cands[p->index];
-	struct cluster_cell *cell = &c->shared.cells[w->slot];
+	struct node_stats *cell = &c->shared.cells[w->slot];
 	*out = (struct chooser_ticket){.booked = true,
 		.prefilling = true,
 		.whole = ask->whole && !ask->embeds,
 		.crowded = w->width > 0 && (uint64_t)w->inflight + w->others >= w->width,
 		.slot = w->slot,
-		.node = w->name_hash,
+		.node = w->node_id_hash,
 		.held = w->held,
 		.blocks = (uint32_t)ask->blocks,
 		.new_tokens = clamp32((double)w->uncached_tokens),
@@ -134,7 +134,7 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	CGN_LIVE(c, CHOOSER_TAG);
 	if (!t->booked || !t->prefilling)
 		return;
-	struct cluster_cell *cell = cell_of(c, t);
+	struct node_stats *cell = cell_of(c, t);
 	t->prefilling = false;
 	t->begun_at = t->whole ? 0 : now;
 	atomic_fetch_sub_explicit(&cell->queued_tokens, t->queued_tokens, memory_order_relaxed);
@@ -144,7 +144,7 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	cgn_nsec took = busy_step(cell, t, now);
 	t->busy_then = atomic_load_explicit(&cell->prefill_total, memory_order_relaxed);
 	if (!t->crowded && !t->whole)
-		cluster_cell_prefill(cell, (double)took * 1e-6, (double)t->new_tokens);
+		node_stats_prefill(cell, (double)took * 1e-6, (double)t->new_tokens);
 	if (t->pending != 0)
 		pending_limit(c->shared.pending, t->pending, now, CHOOSER_CONFIRM);
 }
@@ -154,7 +154,7 @@ void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	CGN_LIVE(c, CHOOSER_TAG);
 	if (!t->booked)
 		return;
-	struct cluster_cell *cell = cell_of(c, t);
+	struct node_stats *cell = cell_of(c, t);
 	t->beside_last = beside(cell);
 	t->busy_last = busy_until(cell, now);
 	if (t->prefilling)
@@ -177,8 +177,8 @@ void chooser_done(struct chooser *c, struct chooser_ticket *t, const struct choo
 		c->answer_tokens += ((double)o->answer_tokens - c->answer_tokens) / ANSWERS;
 	if (t->begun_at == 0 || o->answer_tokens == 0 || o->answer_tokens > UINT32_MAX)
 		return;
-	struct cluster_cell *cell = cell_of(c, t);
+	struct node_stats *cell = cell_of(c, t);
 	double others = ((double)t->beside_then + (double)t->beside_last) / 2;
-	cluster_cell_decode(cell, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others,
+	node_stats_decode(cell, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others,
 		ms_between(t->busy_then, t->busy_last));
 }

@@ -197,9 +197,9 @@ static void speeds_fill(struct chooser *c, const struct chooser_ask *ask, size_t
 	}
 }
 
-float chooser_block_tokens(const struct chooser_ask *ask, const struct cluster_cell *cell)
+float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stats *cell)
 {
-	double block = ask->block_tokens > 0 ? ask->block_tokens : cluster_cell_block_tokens(cell);
+	double block = ask->block_tokens > 0 ? ask->block_tokens : node_stats_block_tokens(cell);
 	return block > 0 ? (float)block : BLOCK_TOKENS;
 }
 
@@ -219,8 +219,8 @@ static void worth_fill(struct chooser *c, const struct chooser_ask *ask, size_t 
 	double length = ask->length > 0 ? ask->length : (double)ask->blocks;
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
-		const struct cluster_cell *cell = &c->shared.cells[to->slot];
-		float trust = (float)cluster_cell_trust(cell), block = chooser_block_tokens(ask, cell);
+		const struct node_stats *cell = &c->shared.cells[to->slot];
+		float trust = (float)node_stats_trust(cell), block = chooser_block_tokens(ask, cell);
 		float all = ask->prompt_tokens > 0 ? (float)ask->prompt_tokens : block * (float)length;
 		float rest = all - block * (float)to->held * trust;
 		to->reuse = route_reuse(&ask->rules->tiers, to->by_tier, (double)trust);

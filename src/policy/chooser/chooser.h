@@ -15,7 +15,7 @@
 #include "policy/routing/routing.h"
 
 struct chooser_shared {
-	struct cluster_cell *cells;  /* the cluster's */
+	struct node_stats *cells;    /* the cluster's */
 	struct kvindex *index;       /* of what engines say they hold; one thread writes it */
 	struct route_record *record; /* of what was sent to those that do not say */
 	/* of what was sent to those that say, and did not yet; NULL: nothing counts before they do */
@@ -100,7 +100,7 @@ bool chooser_role_fits(const struct chooser_ask *ask, int role);
 /* Leave those out: engines can do both, roles say what they are good at. How many stay. */
 size_t chooser_roles(const struct chooser_ask *ask, struct route_cand *cands, size_t n);
 /* Tokens in a block of the prompt's chain at the node of |cell|, about. */
-float chooser_block_tokens(const struct chooser_ask *ask, const struct cluster_cell *cell);
+float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stats *cell);
 /* What a configuration says about choosing. */
 struct config;
 void chooser_rules_fill(const struct config *cfg, struct route_rules *out);

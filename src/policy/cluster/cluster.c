@@ -29,7 +29,7 @@ CGN_RC cluster_new(struct cluster **out, struct cgn_err *err)
 	struct cluster *c = calloc(1, sizeof *c);
 	size_t bytes = ROUTE_MAX_NODES * sizeof *c->cells;
 	if (c != NULL)
-		c->cells = aligned_alloc(_Alignof(struct cluster_cell), bytes);
+		c->cells = aligned_alloc(_Alignof(struct node_stats), bytes);
 	if (c == NULL || c->cells == NULL) {
 		free(c);
 		return CGN_FAIL(err, NO_MEMORY, "cluster table: out of memory");
@@ -155,14 +155,14 @@ static uint32_t at_most(uint64_t v, uint32_t limit)
 	return v < limit ? (uint32_t)v : limit;
 }
 
-static void others_set(struct cluster_cell *cell, uint64_t requests, uint64_t tokens, uint64_t decoding)
+static void others_set(struct node_stats *cell, uint64_t requests, uint64_t tokens, uint64_t decoding)
 {
 	atomic_store_explicit(&cell->others, at_most(requests, 1000000), memory_order_relaxed);
 	atomic_store_explicit(&cell->others_tokens, at_most(tokens, 1000000000), memory_order_relaxed);
 	atomic_store_explicit(&cell->others_decoding, at_most(decoding, 1000000), memory_order_relaxed);
 }
 
-_Static_assert(offsetof(struct cluster_cell, answer_ppm) == 64, "a pick reads one line of a cell");
+_Static_assert(offsetof(struct node_stats, answer_ppm) == 64, "a pick reads one line of a cell");
 
 static uint32_t sixteen_bits(float share)
 {
@@ -171,13 +171,13 @@ static uint32_t sixteen_bits(float share)
 	return share >= 1 ? UINT16_MAX : (uint32_t)((double)share * UINT16_MAX + 0.5);
 }
 
-static void spare_set(struct cluster_cell *cell, float kv_usage, float power_headroom)
+static void spare_set(struct node_stats *cell, float kv_usage, float power_headroom)
 {
 	atomic_store_explicit(&cell->kv_and_power,
 		sixteen_bits(kv_usage) << 16 | sixteen_bits(power_headroom), memory_order_relaxed);
 }
 
-struct cluster_spare cluster_cell_spare(const struct cluster_cell *cell)
+struct cluster_spare node_stats_spare(const struct node_stats *cell)
 {
 	uint32_t both = atomic_load_explicit(&cell->kv_and_power, memory_order_relaxed);
 	return (struct cluster_spare){(float)(both >> 16) / UINT16_MAX,
@@ -186,7 +186,7 @@ struct cluster_spare cluster_cell_spare(const struct cluster_cell *cell)
 
 static void cell_reset(struct cluster *c, uint16_t slot)
 {
-	struct cluster_cell *cell = &c->cells[slot];
+	struct node_stats *cell = &c->cells[slot];
 	others_set(cell, 0, 0, 0);
 	spare_set(cell, 0, 1);
 	atomic_store_explicit(&cell->trust_ppm, 1000000, memory_order_relaxed);
@@ -214,7 +214,7 @@ static void two_floats_of(const _Atomic uint64_t *word, float *a, float *b)
 	memcpy(b, &bits[1], sizeof *b);
 }
 
-struct route_speed cluster_cell_speed(const struct cluster_cell *cell)
+struct route_speed node_stats_speed(const struct node_stats *cell)
 {
 	struct route_speed s = {0};
 	two_floats_of(&cell->prefill_speed, &s.prefill_ms, &s.interference);
@@ -223,63 +223,62 @@ struct route_speed cluster_cell_speed(const struct cluster_cell *cell)
 	return s;
 }
 
-static void speed_set(struct cluster_cell *cell, const struct route_speed *s)
+static void speed_set(struct node_stats *cell, const struct route_speed *s)
 {
 	atomic_store_explicit(&cell->prefill_speed, two_floats(s->prefill_ms, s->interference),
 		memory_order_relaxed);
 	atomic_store_explicit(&cell->decode_speed, two_floats(s->step_ms, s->batch_ms), memory_order_relaxed);
 }
 
-void cluster_cell_prefill(struct cluster_cell *cell, double ms, double tokens)
+void node_stats_prefill(struct node_stats *cell, double ms, double tokens)
 {
-	struct route_speed s = cluster_cell_speed(cell);
+	struct route_speed s = node_stats_speed(cell);
 	route_speed_prefill(&s, ms, tokens);
 	speed_set(cell, &s);
 }
 
-void cluster_cell_decode(struct cluster_cell *cell, double ms, double tokens, double beside, double stall_ms)
+void node_stats_decode(struct node_stats *cell, double ms, double tokens, double beside, double stall_ms)
 {
-	struct route_speed s = cluster_cell_speed(cell);
+	struct route_speed s = node_stats_speed(cell);
 	route_speed_decode(&s, ms, tokens, beside, stall_ms);
 	speed_set(cell, &s);
 }
 
-double cluster_cell_answer_share(const struct cluster_cell *cell)
+double node_stats_answer_share(const struct node_stats *cell)
 {
 	return (double)atomic_load_explicit(&cell->answer_ppm, memory_order_relaxed) * 1e-6;
 }
 
-void cluster_cell_answer(struct cluster_cell *cell, uint64_t answer, uint64_t found)
+void node_stats_answer(struct node_stats *cell, uint64_t answer, uint64_t found)
 {
 	if (answer == 0)
 		return;
-	double was = cluster_cell_answer_share(cell),
-	       now = found < answer ? (double)found / (double)answer : 1;
+	double was = node_stats_answer_share(cell), now = found < answer ? (double)found / (double)answer : 1;
 	atomic_store_explicit(&cell->answer_ppm, (uint32_t)((was + (now - was) / 16) * 1e6 + 0.5),
 		memory_order_relaxed);
 }
 
-double cluster_cell_trust(const struct cluster_cell *cell)
+double node_stats_trust(const struct node_stats *cell)
 {
 	return (double)atomic_load_explicit(&cell->trust_ppm, memory_order_relaxed) * 1e-6;
 }
 
-void cluster_cell_believe(struct cluster_cell *cell, uint64_t predicted, uint64_t actual)
+void node_stats_believe(struct node_stats *cell, uint64_t predicted, uint64_t actual)
 {
-	double trust = route_trust_step(cluster_cell_trust(cell), predicted, actual);
+	double trust = route_trust_step(node_stats_trust(cell), predicted, actual);
 	atomic_store_explicit(&cell->trust_ppm, (uint32_t)(trust * 1e6 + 0.5), memory_order_relaxed);
 }
 
-double cluster_cell_block_tokens(const struct cluster_cell *cell)
+double node_stats_block_tokens(const struct node_stats *cell)
 {
 	return (double)atomic_load_explicit(&cell->block_millitokens, memory_order_relaxed) * 1e-3;
 }
 
-void cluster_cell_measure(struct cluster_cell *cell, uint64_t tokens, double blocks)
+void node_stats_measure(struct node_stats *cell, uint64_t tokens, double blocks)
 {
 	if (!(blocks >= 1) || tokens == 0)
 		return;
-	double was = cluster_cell_block_tokens(cell), now = (double)tokens / blocks;
+	double was = node_stats_block_tokens(cell), now = (double)tokens / blocks;
 	if (now > 1e6)
 		now = 1e6;
 	if (was > 0)
@@ -420,7 +419,7 @@ static uint64_t beyond(uint64_t all, uint64_t part)
 
 /* An agent that counts by router says what is there at one instant and what of that is ours: no request under
  * way is in doubt. */
-static void others_take(struct cluster_cell *cell, const Cognitora__V1__Load *load)
+static void others_take(struct node_stats *cell, const Cognitora__V1__Load *load)
 {
 	others_set(cell, beyond(load->inflight, load->yours) + load->foreign,
 		beyond(load->queued_tokens, load->yours_queued_tokens),
@@ -429,7 +428,7 @@ static void others_take(struct cluster_cell *cell, const Cognitora__V1__Load *lo
 
 /* Of one that does not, what its engines say they have, less what this router had there when it heard of it.
  * An agent that knows nothing of its engine still knows what it relays itself. */
-static void others_guess(struct cluster_cell *cell, const Cognitora__V1__Load *load)
+static void others_guess(struct node_stats *cell, const Cognitora__V1__Load *load)
 {
 	uint64_t engines = (uint64_t)load->running + load->waiting;
 	uint64_t there = engines > load->inflight ? engines : load->inflight;
@@ -438,7 +437,7 @@ static void others_guess(struct cluster_cell *cell, const Cognitora__V1__Load *l
 
 static void load_take(struct cluster *c, struct cluster_node *n, const Cognitora__V1__Load *load)
 {
-	struct cluster_cell *cell = &c->cells[n->slot];
+	struct node_stats *cell = &c->cells[n->slot];
 	n->load = *load;
 	n->load.base.n_unknown_fields = 0; /* they are the message's, which goes */
 	n->load.base.unknown_fields = NULL;

@@ -52,7 +52,7 @@ struct cluster_node {
 #define CLUSTER_QUIET_BEATS 4 /* missed, until an agent that does not hang up is taken for gone */
 
 /* What workers and the control loop share of a node without locks: its slot's cell. */
-struct cluster_cell {
+struct node_stats {
 	/* One cache line: all that a pick reads of a node. A thousand of them are in no cache when a request
 	 * comes. */
 	_Alignas(64) _Atomic uint32_t inflight; /* workers: booked at the pick, released at the end */
@@ -65,11 +65,11 @@ struct cluster_cell {
 	_Atomic uint64_t queued_tokens;
 	/* control loop: of the prompts of others, those that wait to be computed */
 	_Atomic uint64_t others_tokens;
-	/* workers: cluster_cell_prefill, cluster_cell_decode; the bits of two floats each */
+	/* workers: node_stats_prefill, node_stats_decode; the bits of two floats each */
 	_Atomic uint64_t prefill_speed, decode_speed;
 	breaker_word breaker;          /* workers and the control loop: breaker_apply */
-	_Atomic uint32_t trust_ppm;    /* workers: cluster_cell_believe */
-	_Atomic uint32_t kv_and_power; /* control loop: cluster_cell_spare */
+	_Atomic uint32_t trust_ppm;    /* workers: node_stats_believe */
+	_Atomic uint32_t kv_and_power; /* control loop: node_stats_spare */
 
 	/* And what only beginnings and ends of requests do. */
 	/* workers: share of an answer that the next turn finds in cache */
@@ -84,27 +84,27 @@ struct cluster_cell {
 
 /* One request ended and its engine counted: |predicted| tokens were thought to be in its cache and |actual|
  * were. Any thread; two at once may count as one. */
-void cluster_cell_believe(struct cluster_cell *cell, uint64_t predicted, uint64_t actual);
-double cluster_cell_trust(const struct cluster_cell *cell);
+void node_stats_believe(struct node_stats *cell, uint64_t predicted, uint64_t actual);
+double node_stats_trust(const struct node_stats *cell);
 /* Its prompt was |tokens| and its chain |blocks| long: a moving average over the node's last 16 requests or
  * so. */
-void cluster_cell_measure(struct cluster_cell *cell, uint64_t tokens, double blocks);
+void node_stats_measure(struct node_stats *cell, uint64_t tokens, double blocks);
 /* Of an answer of |answer| tokens, |found| were found in cache as the beginning of the next turn: text that
  * is tokenised again does not always give the tokens that it was made of. A moving average; 1 at first. */
-void cluster_cell_answer(struct cluster_cell *cell, uint64_t answer, uint64_t found);
-double cluster_cell_answer_share(const struct cluster_cell *cell);
+void node_stats_answer(struct node_stats *cell, uint64_t answer, uint64_t found);
+double node_stats_answer_share(const struct node_stats *cell);
 /* How fast it is: speed.h. What is not measured is 0, and |measured| is that nothing is. Any thread; a lost
  * race loses a sample. */
-struct route_speed cluster_cell_speed(const struct cluster_cell *cell);
-void cluster_cell_prefill(struct cluster_cell *cell, double ms, double tokens);
-void cluster_cell_decode(struct cluster_cell *cell, double ms, double tokens, double beside, double stall_ms);
-double cluster_cell_block_tokens(const struct cluster_cell *cell); /* 0: not known */
+struct route_speed node_stats_speed(const struct node_stats *cell);
+void node_stats_prefill(struct node_stats *cell, double ms, double tokens);
+void node_stats_decode(struct node_stats *cell, double ms, double tokens, double beside, double stall_ms);
+double node_stats_block_tokens(const struct node_stats *cell); /* 0: not known */
 /* What is used of its KV cache, and what is left of its power, as last reported: shares of 1, to a
  * 65,535th. */
 struct cluster_spare {
 	float kv_usage, power_headroom;
 };
-struct cluster_spare cluster_cell_spare(const struct cluster_cell *cell);
+struct cluster_spare node_stats_spare(const struct node_stats *cell);
 
 struct cluster {
 	uint32_t tag;
@@ -112,7 +112,7 @@ struct cluster {
 	struct cgn_link by_state[NODE_STATE_COUNT];
 	uint32_t count[NODE_STATE_COUNT];
 	struct cluster_node *by_slot[ROUTE_MAX_NODES]; /* NULL: free */
-	struct cluster_cell *cells;                    /* ROUTE_MAX_NODES; owned */
+	struct node_stats *cells;                      /* ROUTE_MAX_NODES; owned */
 };
 
 /* What the shell must do after an input. */

@@ -62,7 +62,7 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 		to->address = cgn_arena_strz(&v->arena, cgn_str_of(n->address));
 		if (to->id == NULL || to->address == NULL)
 			return false;
-		to->name_hash = route_hash(to->id, strlen(to->id));
+		to->node_id_hash = route_hash(to->id, strlen(to->id));
 	}
 	return true;
 }
@@ -234,7 +234,7 @@ static uint32_t u32_of(const _Atomic uint32_t *p)
 
 /* Tokens of prompts that wait there, and streams: ours, and what is known of others'. Of those that nobody
  * splits so, all are streams. */
-static void work_fill(struct route_cand *c, const struct cluster_cell *cell)
+static void work_fill(struct route_cand *c, const struct node_stats *cell)
 {
 	uint64_t waiting = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
 	uint32_t streams = u32_of(&cell->others_decoding);
@@ -243,9 +243,9 @@ static void work_fill(struct route_cand *c, const struct cluster_cell *cell)
 	c->decoding = u32_of(&cell->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
 }
 
-static struct route_cand cand_of(const struct view_node *node, const struct cluster_cell *cell)
+static struct route_cand cand_of(const struct view_node *node, const struct node_stats *cell)
 {
-	struct cluster_spare spare = cluster_cell_spare(cell);
+	struct cluster_spare spare = node_stats_spare(cell);
 	struct route_cand c = {
 		.slot = node->slot,
 		.inflight = u32_of(&cell->inflight),
@@ -253,31 +253,31 @@ static struct route_cand cand_of(const struct view_node *node, const struct clus
 		.width = node->width,
 		.kv_usage = spare.kv_usage,
 		.power_headroom = spare.power_headroom,
-		.name_hash = node->name_hash,
+		.node_id_hash = node->node_id_hash,
 		.index_id = node->index_id,
 		.fed = node->fed,
 		.fed_bytes = node->fed_bytes,
 		.role = (uint8_t)node->role,
 		.stores = node->stores,
-		.speed = cluster_cell_speed(cell),
+		.speed = node_stats_speed(cell),
 	};
 	work_fill(&c, cell);
 	return c;
 }
 
-static uint64_t breaker_of(const struct cluster_cell *cell)
+static uint64_t breaker_of(const struct node_stats *cell)
 {
 	return atomic_load_explicit(&cell->breaker, memory_order_relaxed);
 }
 
 /* Every breaker is shut: those whose is the least bad. */
-static size_t least_bad(const struct view_model *m, const struct cluster_cell *cells,
+static size_t least_bad(const struct view_model *m, const struct node_stats *cells,
 	const struct view_ask *ask, struct route_cand *out)
 {
 	size_t n = 0;
 	unsigned least = UINT_MAX;
 	for (size_t i = 0; i < m->n_ready; i++) {
-		const struct cluster_cell *cell = &cells[m->ready[i]->slot];
+		const struct node_stats *cell = &cells[m->ready[i]->slot];
 		unsigned badness = breaker_badness(breaker_of(cell));
 		if (is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot) || badness > least)
 			continue;
@@ -291,7 +291,7 @@ static size_t least_bad(const struct view_model *m, const struct cluster_cell *c
 
 /* The lines of a thousand cells are in no cache when a request comes: they are asked for some nodes before
  * their turn. */
-static void fetch_ahead(const struct view_model *m, const struct cluster_cell *cells, size_t i)
+static void fetch_ahead(const struct view_model *m, const struct node_stats *cells, size_t i)
 {
 	size_t far = i + 2 * AHEAD, near = i + AHEAD;
 	if (far < m->n_ready)
@@ -301,13 +301,13 @@ static void fetch_ahead(const struct view_model *m, const struct cluster_cell *c
 	__builtin_prefetch(&cells[m->ready[near]->slot]);
 }
 
-size_t view_candidates(const struct view_model *m, const struct cluster_cell *cells,
-	const struct view_ask *ask, struct route_cand *out)
+size_t view_candidates(const struct view_model *m, const struct node_stats *cells, const struct view_ask *ask,
+	struct route_cand *out)
 {
 	size_t n = 0;
 	bool any = ask->all;
 	for (size_t i = 0; i < m->n_ready; i++) {
-		const struct cluster_cell *cell = &cells[m->ready[i]->slot];
+		const struct node_stats *cell = &cells[m->ready[i]->slot];
 		fetch_ahead(m, cells, i);
 		uint64_t word = breaker_of(cell);
 		if (!ask->all && word != 0 && breaker_gate(word, ask->now) == BREAKER_SHUT)

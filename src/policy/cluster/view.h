@@ -10,7 +10,7 @@ struct view_node {
 	uint16_t slot;
 	enum node_state state;
 	const char *id, *address;
-	uint64_t name_hash;
+	uint64_t node_id_hash;
 	uint32_t width;    /* what its ready engines run at once; 0: unknown */
 	int role;          /* COGNITORA__V1__ROLE__* */
 	uint32_t kv_block; /* tokens in a block of its engines; 0: unknown */
@@ -60,5 +60,5 @@ struct view_ask {
 /* Candidates for |m| as they are at this instant, ascending by slot. |out| has room for m->n_ready. Nodes
  * whose breaker is shut are left out, unless that is true of every ready node, tried ones too: then those are
  * offered whose breakers are the least bad, for a guess that may be wrong beats an answer that is. */
-size_t view_candidates(const struct view_model *m, const struct cluster_cell *cells,
-	const struct view_ask *ask, struct route_cand *out);
+size_t view_candidates(const struct view_model *m, const struct node_stats *cells, const struct view_ask *ask,
+	struct route_cand *out);

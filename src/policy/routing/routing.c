@@ -118,7 +118,7 @@ size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, co
 	for (size_t i = 0; i < n; i++) {
 		if (scores[i] < floor || cands[i].held != held)
 			continue;
-		uint64_t rank = mix_murmur(key ^ cands[i].name_hash) | 1;
+		uint64_t rank = mix_murmur(key ^ cands[i].node_id_hash) | 1;
 		if (rank <= top)
 			continue;
 		top = rank;

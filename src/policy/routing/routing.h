@@ -92,7 +92,7 @@ struct route_cand {
 	uint32_t width;    /* what its engine runs at once; 0: unknown */
 	uint8_t role;      /* as its node says; the chooser's business */
 	float kv_usage, power_headroom;
-	uint64_t name_hash;            /* of the node's id */
+	uint64_t node_id_hash;         /* of the node's id */
 	uint16_t index_id;             /* in the index, which is asked if |fed|; else the record is */
 	bool fed, fed_bytes;           /* of chains of bytes too */
 	bool stores;                   /* blocks that lie in another node's store can be fetched to it */

@@ -25,7 +25,7 @@ struct route_pick route_pick_session(const struct route_ask *ask, const struct r
 	bool within = false;
 	for (size_t i = 0; i < n; i++) {
 		bool fits = (double)route_demand(&cands[i]) <= most;
-		uint64_t rank = mix_murmur(ask->session ^ cands[i].name_hash) | 1;
+		uint64_t rank = mix_murmur(ask->session ^ cands[i].node_id_hash) | 1;
 		if (!route_has_room(ask, &cands[i]) || fits < within || (fits == within && rank <= top))
 			continue;
 		p.verdict = ROUTE_PICKED;

@@ -120,7 +120,7 @@ static double chain_length(const struct gw_req *r)
 static uint64_t tail_tokens(const struct gw_req *r)
 {
 	const struct tail *t = &r->guess.tail;
-	double share = cluster_cell_answer_share(&r->w->shared->choice.cells[r->t.slot]);
+	double share = node_stats_answer_share(&r->w->shared->choice.cells[r->t.slot]);
 	return t->prompt > 0 && t->answer > 0 ? t->prompt + (uint64_t)((double)(t->answer - 1) * share + 0.5)
 					      : t->prompt;
 }
@@ -148,7 +148,7 @@ static uint64_t cached_predicted(const struct gw_req *r)
 static void record_correct(const struct gw_req *r, uint64_t actual)
 {
 	const struct gw_guess *g = &r->guess;
-	if (g->chain == NULL || cluster_cell_trust(&r->w->shared->choice.cells[r->t.slot]) > 0.5)
+	if (g->chain == NULL || node_stats_trust(&r->w->shared->choice.cells[r->t.slot]) > 0.5)
 		return;
 	double had = (double)actual * chain_length(r) / (double)(r->usage.prompt_tokens + 1);
 	size_t keep = had < r->held ? (size_t)had : r->held;
@@ -164,11 +164,11 @@ static void tail_keep(const struct gw_req *r)
 }
 
 /* Less than its prompt means that the cache lost it: that says nothing of answers. */
-static void tail_learn(const struct gw_req *r, struct cluster_cell *cell)
+static void tail_learn(const struct gw_req *r, struct node_stats *cell)
 {
 	const struct tail *t = &r->guess.tail;
 	if (!r->several && t->prompt > 0 && t->answer > 1 && r->usage.cached_tokens >= t->prompt)
-		cluster_cell_answer(cell, t->answer - 1, r->usage.cached_tokens - t->prompt);
+		node_stats_answer(cell, t->answer - 1, r->usage.cached_tokens - t->prompt);
 }
 
 /* The node's pace, of one answer that came whole; and not of a client's, who read it more slowly than it
@@ -183,13 +183,13 @@ static void speed_learn(struct gw_req *r)
 /* Predicted and actual, side by side, of one answered request; and what is to be learned from it. */
 static void cache_learn(struct gw_req *r)
 {
-	struct cluster_cell *cell = &r->w->shared->choice.cells[r->t.slot];
+	struct node_stats *cell = &r->w->shared->choice.cells[r->t.slot];
 	const struct usage *u = &r->usage;
 	const struct view_node *node = view_node_at(r->w->view, r->t.slot);
 	/* a client so slow that the node has gone: its successor in the slot is not to be blamed */
-	if (node == NULL || node->name_hash != r->guess.node)
+	if (node == NULL || node->node_id_hash != r->guess.node)
 		return;
-	cluster_cell_measure(cell, u->prompt_tokens, chain_length(r));
+	node_stats_measure(cell, u->prompt_tokens, chain_length(r));
 	tail_keep(r);
 	speed_learn(r);
 	if (!u->has_cached)
@@ -198,7 +198,7 @@ static void cache_learn(struct gw_req *r)
 	metric_add(r->t.actual, u->cached_tokens);
 	metric_add(r->t.predicted, predicted);
 	tail_learn(r, cell);
-	cluster_cell_believe(cell, predicted, u->cached_tokens);
+	node_stats_believe(cell, predicted, u->cached_tokens);
 	if (u->cached_tokens < predicted)
 		record_correct(r, u->cached_tokens);
 }

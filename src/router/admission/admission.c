@@ -104,7 +104,7 @@ static struct admission_rules admission_rules_of(const struct gw_rules *rules)
 }
 
 CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struct gw_rules *rules,
-	const struct cluster_cell *cells, const struct cluster_view *view, cgn_nsec now,
+	const struct node_stats *cells, const struct cluster_view *view, cgn_nsec now,
 	struct gw_admission **out, struct cgn_err *err)
 {
 	const struct admission_rules r = admission_rules_of(rules);

@@ -7,7 +7,7 @@
 #define LOOK_LEAST   (5 * CGN_MSEC)
 #define LEAST_PIECES 8 /* of an answer whose time per token is told */
 
-static struct cluster_cell *cell_of(const struct gw_req *r)
+static struct node_stats *cell_of(const struct gw_req *r)
 {
 	return &r->w->shared->choice.cells[r->t.slot];
 }
@@ -40,7 +40,7 @@ void gw_breaker_show(struct telemetry *t, const char *node, uint64_t word, cgn_n
 	metric_set(METRIC_OF(t, BREAKER_STATE, node), (double)breaker_state(word, now));
 }
 
-struct breaker_change gw_breaker_step(struct telemetry *t, struct cluster_cell *cell,
+struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *cell,
 	const struct breaker_rules *rules, const char *node, const struct breaker_input *in)
 {
 	struct breaker_change c = breaker_apply(&cell->breaker, rules, in);
@@ -61,7 +61,7 @@ struct breaker_change gw_breaker_step(struct telemetry *t, struct cluster_cell *
 static void tell(struct gw_req *r, enum breaker_event ev, enum breaker_reason why)
 {
 	const struct view_node *node = view_node_at(r->w->view, r->t.slot);
-	if (node == NULL || node->name_hash != r->t.ticket.node)
+	if (node == NULL || node->node_id_hash != r->t.ticket.node)
 		return; /* its successor in the slot is not to be blamed */
 	const struct breaker_input in = {.event = ev,
 		.reason = why,
@@ -72,7 +72,7 @@ static void tell(struct gw_req *r, enum breaker_event ev, enum breaker_reason wh
 
 enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *node)
 {
-	struct cluster_cell *cell = &w->shared->choice.cells[node->slot];
+	struct node_stats *cell = &w->shared->choice.cells[node->slot];
 	cgn_nsec now = cgn_loop_now(w->loop);
 	enum breaker_gate gate =
 		breaker_gate(atomic_load_explicit(&cell->breaker, memory_order_relaxed), now);
@@ -181,7 +181,7 @@ static void node_stop(struct gw_req *r, cgn_nsec now)
  * engines begin to answer before they begin to work. */
 static cgn_nsec patience(const struct gw_req *r)
 {
-	const struct cluster_cell *cell = cell_of(r);
+	const struct node_stats *cell = cell_of(r);
 	uint64_t tokens = atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed);
 	if (r->pieces < 2)
 		tokens += (uint64_t)r->t.ticket.new_tokens + r->t.ticket.ahead_tokens;

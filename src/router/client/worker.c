@@ -142,9 +142,9 @@ static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct
 /* Its node may have learned its own name since. */
 static void cells_take(struct telemetry *t, struct gw_link *l, const struct view_node *node)
 {
-	if (l->name_hash == node->name_hash)
+	if (l->node_id_hash == node->node_id_hash)
 		return;
-	l->name_hash = node->name_hash;
+	l->node_id_hash = node->node_id_hash;
 	l->predicted = METRIC_OF(t, CACHED_TOKENS, node->id, "predicted");
 	l->actual = METRIC_OF(t, CACHED_TOKENS, node->id, "actual");
 }

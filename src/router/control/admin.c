@@ -61,7 +61,7 @@ static void put_knowledge(struct json_out *j, const struct router *r, const stru
 	json_close(j, '}');
 }
 
-static void put_others(struct json_out *j, const struct cluster_cell *cell)
+static void put_others(struct json_out *j, const struct node_stats *cell)
 {
 	json_open(j, '{');
 	json_key_u64(j, "inflight", atomic_load_explicit(&cell->others, memory_order_relaxed));

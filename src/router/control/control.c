@@ -15,7 +15,7 @@
 
 static void capacity_set(struct router *r, const struct cluster_node *n)
 {
-	double tokens = cluster_cell_block_tokens(&r->cluster->cells[n->slot]);
+	double tokens = node_stats_block_tokens(&r->cluster->cells[n->slot]);
 	double blocks = (double)cluster_node_kv_tokens(n) / (tokens > 0 ? tokens : BLOCK_TOKENS);
 	route_record_capacity(r->shared.choice.record, n->slot, (uint64_t)blocks);
 }
@@ -264,7 +264,7 @@ cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n)
 
 static void load_show(const struct router *r, const struct cluster_node *n)
 {
-	const struct cluster_cell *cell = &r->cluster->cells[n->slot];
+	const struct node_stats *cell = &r->cluster->cells[n->slot];
 	const char *id = n->info->id;
 	metric_set(METRIC_OF(r->shared.telemetry, INFLIGHT, id), cluster_inflight(r->cluster, n->slot));
 	metric_set(METRIC_OF(r->shared.telemetry, OTHERS_INFLIGHT, id),
@@ -291,7 +291,7 @@ static void quiet_look(struct router *r, struct cluster_node *n)
 
 static void breaker_tick(struct router *r, const struct cluster_node *n)
 {
-	struct cluster_cell *cell = &r->cluster->cells[n->slot];
+	struct node_stats *cell = &r->cluster->cells[n->slot];
 	pulse_fade(&cell->pulse);
 	gw_breaker_show(r->shared.telemetry, n->info->id,
 		atomic_load_explicit(&cell->breaker, memory_order_relaxed), cgn_loop_now(r->loop));

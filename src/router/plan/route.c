@@ -161,7 +161,7 @@ static enum gw_step nobody(struct gw_req *r, enum route_verdict verdict)
 static void guess_keep(struct gw_req *r, const struct route_cand *c, const struct view_node *node)
 {
 	size_t n = r->chain.n;
-	r->guess = (struct gw_guess){.node = c->name_hash,
+	r->guess = (struct gw_guess){.node = c->node_id_hash,
 		.fed = c->fed && !c->fed_bytes,
 		.kv_block = node->kv_block};
 	if (n == 0)
@@ -171,7 +171,7 @@ static void guess_keep(struct gw_req *r, const struct route_cand *c, const struc
 	if ((c->fed && !c->fed_bytes) || c->held == 0)
 		return;
 	r->guess.tail =
-		prompttail_get(r->w->shared->tails, r->chain.short_digests[c->held - 1], c->name_hash);
+		prompttail_get(r->w->shared->tails, r->chain.short_digests[c->held - 1], c->node_id_hash);
 	uint64_t *copy = cgn_arena_get(&r->arena, c->held * sizeof *copy);
 	if (copy != NULL)
 		memcpy(copy, r->chain.short_digests, c->held * sizeof *copy);

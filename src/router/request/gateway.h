@@ -51,7 +51,7 @@ struct gw_link {
 	char *address;
 	struct grpc_channel *channel;
 	uint32_t requests;                      /* that use it */
-	uint64_t name_hash;                     /* of the node whose cells these are; 0: none yet */
+	uint64_t node_id_hash;                  /* of the node whose cells these are; 0: none yet */
 	struct metric_cell *predicted, *actual; /* cached tokens */
 	bool retired; /* not in worker->links any more; goes with its last request */
 	struct cgn_grave grave;
@@ -375,7 +375,7 @@ bool gw_node_stalled(const struct gw_req *r, cgn_nsec since); /* it was declared
 bool gw_stream_stalled(struct gw_req *r, cgn_nsec now);
 cgn_nsec gw_look_again(const struct gw_req *r); /* when to ask that the next time */
 /* Any thread; metrics and log lines go with it. */
-struct breaker_change gw_breaker_step(struct telemetry *t, struct cluster_cell *cell,
+struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *cell,
 	const struct breaker_rules *rules, const char *node, const struct breaker_input *in);
 void gw_breaker_show(struct telemetry *t, const char *node, uint64_t word, cgn_nsec now);
 

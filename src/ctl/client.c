@@ -2,22 +2,39 @@
 #include "ctl/client.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/pb/pb.h"
 #include "io/grpc/grpc.h"
 #include "io/loop/loop.h"
 #include "io/tls/tls.h"
 
+#define STORE_MAX_ANSWER ((uint32_t)16 << 20)
+
+static const struct server {
+	const char *service, *name, *flags;
+	uint32_t max_message;
+	bool wide;
+} servers[] = {
+	[CTL_ROUTER] = {"cognitora.v1.Control", "router", "--router", 0, false},
+	[CTL_STORE] = {"cognitora.v1.Kv", "block store", "--uds or --addr", STORE_MAX_ANSWER, true},
+};
+
 struct ctl_client {
+	const struct server *server;
 	struct cgn_loop *loop;
 	struct tls_ctx *tls;
 	struct grpc_channel *channel;
-	const char *addr;
-	void (*on_answer)(void *user, const uint8_t *p, size_t n);
-	void *user;
+	struct grpc_call *call;
+	char addr[300];
+	const struct ctl_call *now;
+	bool sent_all, wrong_type;
 	struct cgn_err end;
 };
 
-CGN_RC ctl_client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn_err *err)
+/* ---- the connection ---- */
+
+static CGN_RC client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn_err *err)
 {
 	static const char *const alpn[] = {"h2", NULL};
 	const struct tls_cfg cfg = {.ca_file = ctl_flag(a, "--ca"),
@@ -31,18 +48,45 @@ CGN_RC ctl_client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn
 	return tls_ctx_new(&cfg, out, err);
 }
 
-CGN_RC ctl_client_open(const struct ctl_args *a, struct ctl_client **out, struct cgn_err *err)
+/* Write the first of flag, environment and default into |out|, as far as it fits. */
+static void pick_address(const char *flag, const char *variable, const char *fallback, char out[300])
+{
+	const char *env = getenv(variable);
+	const char *addr = flag != NULL ? flag : env != NULL && env[0] != '\0' ? env : fallback;
+	(void)snprintf(out, 300, "%s", addr);
+}
+
+static CGN_RC find_address(const struct ctl_args *a, enum ctl_server server, char out[300],
+	struct cgn_err *err)
+{
+	if (server == CTL_ROUTER) {
+		pick_address(ctl_flag(a, "--router"), "CGN_ROUTER", "127.0.0.1:9090", out);
+		return CGN_OK;
+	}
+	const char *uds = ctl_flag(a, "--uds"), *addr = ctl_flag(a, "--addr");
+	if (uds != NULL && addr != NULL)
+		return CGN_FAIL(err, INVALID, "--uds and --addr: one of them");
+	if (uds != NULL)
+		(void)snprintf(out, 300, "unix:%s", uds);
+	else
+		pick_address(addr, "CGN_KV", "unix:/run/cognitora/kv.sock", out);
+	return CGN_OK;
+}
+
+CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct ctl_client **out,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = calloc(1, sizeof *c);
 	if (c == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	const char *from_env = getenv("CGN_ROUTER");
-	c->addr = ctl_flag(a, "--router");
-	if (c->addr == NULL)
-		c->addr = from_env != NULL && from_env[0] != '\0' ? from_env : "127.0.0.1:9090";
+	c->server = &servers[server];
+	CGN_TRY(find_address(a, server, c->addr, err));
+	CGN_TRY(client_tls(a, &c->tls, err));
 	CGN_TRY(cgn_loop_new(&c->loop, err));
-	CGN_TRY(ctl_client_tls(a, &c->tls, err));
-	const struct grpc_channel_cfg cfg = {.addr = c->addr, .tls = c->tls};
+	const struct grpc_channel_cfg cfg = {.addr = c->addr,
+		.tls = c->tls,
+		.max_message = c->server->max_message,
+		.wide = c->server->wide};
 	CGN_TRY(grpc_channel_new(c->loop, &cfg, &c->channel, err));
 	*out = c;
 	c = NULL;
@@ -59,7 +103,7 @@ void ctl_client_close(struct ctl_client **take)
 		grpc_channel_free(&c->channel);
 	if (c->loop != NULL) {
 		cgn_loop_stop(c->loop);
-		cgn_loop_run(c->loop); /* lets what is closing close */
+		cgn_loop_run(c->loop); /* Runs the callbacks of closing handles. */
 		cgn_loop_free(&c->loop);
 	}
 	if (c->tls != NULL)
@@ -67,47 +111,118 @@ void ctl_client_close(struct ctl_client **take)
 	free(c);
 }
 
-static void on_message(struct grpc_call *call, void *user, const uint8_t *p, size_t n)
+/* ---- a call ---- */
+
+static void send_requests(struct ctl_client *c)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	while (!c->sent_all && c->call != NULL && !grpc_over_mark(c->call)) {
+		b.n = 0;
+		c->sent_all = c->now->request != NULL;
+		if (c->now->request != NULL)
+			pb_pack(c->now->request, &b);
+		else if (!c->now->next(c->now->user, &b)) {
+			c->sent_all = true;
+			grpc_half_close(c->call);
+			return;
+		}
+		const struct iovec iov = {b.p, b.n};
+		grpc_send(c->call, &iov, 1);
+		if (c->sent_all)
+			grpc_half_close(c->call);
+	}
+}
+
+static void on_drain(struct grpc_call *call, void *user)
 {
 	(void)call;
+	send_requests(user);
+}
+
+static void call_stop(struct ctl_client *c)
+{
+	grpc_cancel(&c->call);
+	cgn_loop_stop(c->loop);
+}
+
+static void on_message(struct grpc_call *call, void *user, const uint8_t *p, size_t n)
+{
 	struct ctl_client *c = user;
-	c->on_answer(c->user, p, n);
+	void *m = NULL;
+	struct cgn_err why;
+	(void)call;
+	if (c->now->answer == NULL)
+		return;
+	if (!cgn_ok(pb_unpack(c->now->answer, (struct cgn_str){(const char *)p, n}, &m, &why))) {
+		c->wrong_type = true;
+		call_stop(c);
+		return;
+	}
+	if (c->now->first != NULL && *(void **)c->now->first == NULL) {
+		*(void **)c->now->first = m;
+		return;
+	}
+	if (c->now->on_answer != NULL)
+		c->now->on_answer(c->now->user, m);
+	pb_free(&m);
+	if (c->now->enough != NULL && c->now->enough(c->now->user))
+		call_stop(c);
 }
 
 static void on_close(struct grpc_call *call, void *user, const struct cgn_err *why)
 {
-	(void)call;
 	struct ctl_client *c = user;
+	(void)call;
 	c->end = *why;
+	c->call = NULL;
 	cgn_loop_stop(c->loop);
 }
 
-CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufCMessage *request,
-	cgn_nsec timeout, void (*on_answer)(void *user, const uint8_t *p, size_t n), void *user,
-	struct cgn_err *err)
+static CGN_RC fail_type(const struct ctl_client *c, struct cgn_err *err)
 {
-	static const struct grpc_call_ops ops = {.on_message = on_message, .on_close = on_close};
-	uint8_t packed[1024]; /* requests of Control hold a node's name at most */
+	return CGN_FAIL(err, BAD_GATEWAY,
+		"the answer of the %s at %s is not of type %s; is it of another version?", c->server->name,
+		c->addr, c->now->answer->short_name);
+}
+
+CGN_RC ctl_client_run(struct ctl_client *c, const struct ctl_call *call, struct cgn_err *err)
+{
+	static const struct grpc_call_ops ops = {.on_message = on_message,
+		.on_drain = on_drain,
+		.on_close = on_close};
 	char path[128];
-	size_t n = protobuf_c_message_get_packed_size(request);
-	if (n > sizeof packed)
-		return CGN_FAIL(err, INVALID, "the name is too long");
-	(void)protobuf_c_message_pack(request, packed);
-	(void)snprintf(path, sizeof path, "/cognitora.v1.Control/%s", method);
-	c->on_answer = on_answer;
-	c->user = user;
-	struct grpc_call *call = NULL;
-	CGN_TRY(grpc_call_start(c->channel, path, timeout, &ops, c, &call, err));
-	const struct iovec iov = {packed, n};
-	grpc_send(call, &iov, 1);
-	grpc_half_close(call);
+	(void)snprintf(path, sizeof path, "/%s/%s", c->server->service, call->method);
+	c->now = call;
+	c->sent_all = c->wrong_type = false;
+	c->end = (struct cgn_err){.code = CGN_FINE};
+	CGN_TRY(grpc_call_start(c->channel, path, call->timeout, &ops, c, &c->call, err));
+	send_requests(c);
 	cgn_loop_run(c->loop);
+	if (c->wrong_type)
+		return fail_type(c, err);
 	if (c->end.code == CGN_FINE)
 		return CGN_OK;
+	bool clear = c->tls == NULL && strncmp(c->addr, "unix:", 5) != 0;
 	if (c->end.code == CGN_UNAVAILABLE || c->end.code == CGN_DEADLINE)
 		return CGN_FAIL_AS(err, c->end.code,
-			"the router at %s does not answer: %.250s; name another with --router%s", c->addr,
-			c->end.msg, c->tls != NULL ? "" : ", or give --ca if it speaks TLS");
+			"the %s at %s does not answer: %.250s; name another with %s%s", c->server->name,
+			c->addr, c->end.msg, c->server->flags,
+			clear ? ", or give --ca if it speaks TLS" : "");
 	*err = c->end;
 	return CGN_RC_OF(c->end.code);
+}
+
+CGN_RC ctl_client_call(const struct ctl_args *a, enum ctl_server server, const struct ctl_call *call,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
+	CGN_TRY(ctl_client_open(a, server, &c, err));
+	CGN_TRY(ctl_client_run(c, call, err));
+	return call->first == NULL || *(void **)call->first != NULL ? CGN_OK : fail_type(c, err);
+}
+
+CGN_RC ctl_timeout(const struct ctl_args *a, cgn_nsec fallback, cgn_nsec *out, struct cgn_err *err)
+{
+	*out = fallback;
+	return ctl_flag(a, "--timeout") != NULL ? ctl_flag_duration(a, "--timeout", out, err) : CGN_OK;
 }

@@ -1,25 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client: a router's Control service, called and waited for. */
+/* client: blocking gRPC calls to a router's service Control or a block store's service Kv. */
 #pragma once
 #include <protobuf-c/protobuf-c.h>
 
-#include "cognitora/v1/control.pb-c.h"
 #include "ctl/ctl.h"
 
+/* CTL_ROUTER: address from --router, then $CGN_ROUTER, then 127.0.0.1:9090.
+ * CTL_STORE: address from --uds or --addr, then $CGN_KV, then the Unix socket of the node's store.
+ * TLS for both from --ca, --cert and --key. */
+enum ctl_server { CTL_ROUTER, CTL_STORE };
 struct ctl_client;
-/* Flags --router, --ca, --cert, --key; then $CGN_ROUTER; then 127.0.0.1:9090. */
-CGN_RC ctl_client_open(const struct ctl_args *a, struct ctl_client **out, struct cgn_err *err);
-void ctl_client_close(struct ctl_client **take);
-/* Flags --ca, --cert, --key; *out stays NULL without any: in clear. */
-struct tls_ctx;
-CGN_RC ctl_client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn_err *err);
-/* One request; |on_answer| gets each answer, packed, while they come (one for unary methods). Returns when
- * the call ended.
- * |timeout| 0: none. */
-CGN_RC ctl_client_call(struct ctl_client *c, const char *method, const ProtobufCMessage *request,
-	cgn_nsec timeout, void (*on_answer)(void *user, const uint8_t *p, size_t n), void *user,
+CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct ctl_client **out,
 	struct cgn_err *err);
+void ctl_client_close(struct ctl_client **take);
 
-/* set_policy.c */
-void ctl_policy_text(const Cognitora__V1__PolicyStatus *s, struct cgn_buf *out); /* lines */
-void ctl_policy_json(const Cognitora__V1__PolicyStatus *s, struct json_out *o);
+struct ctl_call {
+	const char *method;
+	const ProtobufCMessageDescriptor *answer; /* Type of the answers; NULL: answers are ignored. */
+	const void *request;                      /* Any generated struct; NULL: |next| gives the requests. */
+	/* Pack the next request into |out|; false when there are no more. */
+	bool (*next)(void *user, struct cgn_buf *out);
+	/* Address of a pointer to the generated struct, which takes the first answer; the caller frees it with
+	 * pb_free. NULL: |on_answer| gets each answer. */
+	void *first;
+	void (*on_answer)(void *user, const void *message); /* |message| is borrowed. */
+	/* Asked after each answer: true ends the call successfully. May be NULL. */
+	bool (*enough)(void *user);
+	void *user;
+	cgn_nsec timeout; /* 0: none. */
+};
+/* Run the call to its end. UNAVAILABLE and DEADLINE name the server's address and the flag to change it;
+ * BAD_GATEWAY: an answer is not of the expected type; other errors are the server's. */
+CGN_RC ctl_client_run(struct ctl_client *c, const struct ctl_call *call, struct cgn_err *err);
+/* Open a client, run |call|, and close the client. With |first|: BAD_GATEWAY when there was no answer. */
+CGN_RC ctl_client_call(const struct ctl_args *a, enum ctl_server server, const struct ctl_call *call,
+	struct cgn_err *err);
+/* Value of --timeout, or |fallback| when the flag is not given. */
+CGN_RC ctl_timeout(const struct ctl_args *a, cgn_nsec fallback, cgn_nsec *out, struct cgn_err *err);

@@ -1,43 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster: what a router knows of its nodes, and orders to it. */
+/* cluster: shows the nodes that a router knows, and cordons or drains one. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
+#include "ctl/cluster/policy.h"
 #include "ctl/progress.h"
 #include "policy/block/tier.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 
-static CGN_RC timeout_of(const struct ctl_args *a, cgn_nsec fallback, cgn_nsec *out, struct cgn_err *err)
+/* Ask the router for its status, which the caller frees with pb_free. */
+static CGN_RC ask_status(const struct ctl_args *a, Cognitora__V1__StatusResponse **out, struct cgn_err *err)
 {
-	*out = fallback;
-	return ctl_flag(a, "--timeout") != NULL ? ctl_flag_duration(a, "--timeout", out, err) : CGN_OK;
-}
-
-static void keep_status(void *user, const uint8_t *p, size_t n)
-{
-	Cognitora__V1__StatusResponse **slot = user;
-	if (*slot == NULL)
-		*slot = cognitora__v1__status_response__unpack(NULL, n, p);
-}
-
-/* Free with cognitora__v1__status_response__free_unpacked. */
-static CGN_RC status_of(const struct ctl_args *a, Cognitora__V1__StatusResponse **out, struct cgn_err *err)
-{
-	cgn_nsec timeout = 0;
-	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
 	const Cognitora__V1__StatusRequest rq = COGNITORA__V1__STATUS_REQUEST__INIT;
-	CGN_TRY(timeout_of(a, DEFAULT_TIMEOUT, &timeout, err));
-	CGN_TRY(ctl_client_open(a, &c, err));
-	CGN_TRY(ctl_client_call(c, "Status", &rq.base, timeout, keep_status, out, err));
-	return *out != NULL
-		? CGN_OK
-		: CGN_FAIL(err, BAD_GATEWAY,
-			  "the router's answer is not a StatusResponse; is it of another version?");
+	struct ctl_call call = {.method = "Status",
+		.answer = &cognitora__v1__status_response__descriptor,
+		.request = &rq,
+		.first = out};
+	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
+	return ctl_client_call(a, CTL_ROUTER, &call, err);
 }
 
 static const char *role_text(Cognitora__V1__Role role)
@@ -54,8 +40,8 @@ static void models_of(const Cognitora__V1__Node *node, struct cgn_buf *out)
 			cgn_buf_fmt(out, "%s%s", out->n > 0 ? "," : "", node->engines[i]->models[k]);
 }
 
-/* Of its engines' KV events, in a word: /nodes of the router has the sentence. */
-static const char *trouble_of(const Cognitora__V1__Node *node)
+/* Summarize the state of the engines' KV events in a word; the router's /nodes has the details. */
+static const char *events_trouble(const Cognitora__V1__Node *node)
 {
 	const char *worst = "";
 	for (size_t i = 0; i < node->n_engines; i++) {
@@ -91,7 +77,7 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	for (size_t i = 0; i < BLOCK_TIERS; i++)
 		ctl_table_cell(t, "%llu",
 			i < s->n_tier_blocks ? (unsigned long long)s->tier_blocks[i] : 0ULL);
-	ctl_table_cell(t, "%s%s", s->source, trouble_of(node));
+	ctl_table_cell(t, "%s%s", s->source, events_trouble(node));
 	ctl_table_cell(t, "%.1f", (double)s->stale_ms / 1e3);
 	ctl_table_cell(t, "%.2f", (double)s->trust);
 	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);
@@ -110,12 +96,12 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 		{"SEEN S", true}};
 	Cognitora__V1__StatusResponse *status = NULL;
 	struct ctl_table t = {0};
-	CGN_TRY(status_of(a, &status, err));
+	CGN_TRY(ask_status(a, &status, err));
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
 		ctl_table_column(&t, columns[i].name, columns[i].number);
 	for (size_t i = 0; i < status->n_nodes; i++)
 		node_row(&t, status->nodes[i]);
-	cognitora__v1__status_response__free_unpacked(status, NULL);
+	pb_free(&status);
 	return ctl_table_print(&t, a->json, err);
 }
 
@@ -196,47 +182,53 @@ CGN_RC ctl_cluster_status(const struct ctl_args *a, struct cgn_err *err)
 {
 	Cognitora__V1__StatusResponse *status = NULL;
 	struct cgn_buf out = {0};
-	CGN_TRY(status_of(a, &status, err));
+	CGN_TRY(ask_status(a, &status, err));
 	(a->json ? status_json : status_text)(status, &out);
-	cognitora__v1__status_response__free_unpacked(status, NULL);
+	pb_free(&status);
 	return ctl_print(&out, err);
 }
 
-static void ignore(void *user, const uint8_t *p, size_t n)
+/* Send the order |method| for the node on the command line; |call| has what else the caller wants. */
+static CGN_RC order_node(const struct ctl_args *a, struct ctl_call *call, cgn_nsec timeout,
+	struct cgn_err *err)
 {
-	(void)user;
-	(void)p;
-	(void)n;
-}
-
-static CGN_RC order(const struct ctl_args *a, const char *method, const char *done, struct cgn_err *err)
-{
-	cgn_nsec timeout = 0;
-	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
 	char node[256];
 	if (!cgn_str_copyz(node, sizeof node, cgn_str_of(a->words[0])))
 		return CGN_FAIL(err, INVALID, "a node's name has at most %zu bytes", sizeof node - 1);
 	Cognitora__V1__CordonRequest rq = COGNITORA__V1__CORDON_REQUEST__INIT;
 	rq.node_id = node;
-	CGN_TRY(timeout_of(a, DEFAULT_TIMEOUT, &timeout, err));
-	CGN_TRY(ctl_client_open(a, &c, err));
-	CGN_TRY(ctl_client_call(c, method, &rq.base, timeout, ignore, NULL, err));
+	call->request = &rq;
+	CGN_TRY(ctl_timeout(a, timeout, &call->timeout, err));
+	return ctl_client_call(a, CTL_ROUTER, call, err);
+}
+
+static CGN_RC print_node_state(const struct ctl_args *a, const char *state, const char *text,
+	struct cgn_err *err)
+{
 	struct cgn_buf out = {0};
 	if (a->json)
-		cgn_buf_fmt(&out, "{\"node\":\"%s\",\"state\":\"%s\"}\n", node, done);
+		cgn_buf_fmt(&out, "{\"node\":\"%s\",\"state\":\"%s\"}\n", a->words[0], state);
 	else
-		cgn_buf_fmt(&out, "%s %s\n", node, done);
+		cgn_buf_fmt(&out, "%s %s\n", a->words[0], text);
 	return ctl_print(&out, err);
+}
+
+static CGN_RC change_cordon(const struct ctl_args *a, const char *method, const char *state,
+	struct cgn_err *err)
+{
+	struct ctl_call call = {.method = method};
+	CGN_TRY(order_node(a, &call, DEFAULT_TIMEOUT, err));
+	return print_node_state(a, state, state, err);
 }
 
 CGN_RC ctl_cluster_cordon(const struct ctl_args *a, struct cgn_err *err)
 {
-	return order(a, "Cordon", "cordoned", err);
+	return change_cordon(a, "Cordon", "cordoned", err);
 }
 
 CGN_RC ctl_cluster_uncordon(const struct ctl_args *a, struct cgn_err *err)
 {
-	return order(a, "Uncordon", "uncordoned", err);
+	return change_cordon(a, "Uncordon", "uncordoned", err);
 }
 
 struct drain_view {
@@ -244,38 +236,26 @@ struct drain_view {
 	uint32_t last;
 };
 
-static void show_drain(void *user, const uint8_t *p, size_t n)
+static void show_drain(void *user, const void *message)
 {
 	struct drain_view *v = user;
-	Cognitora__V1__DrainProgress *progress = cognitora__v1__drain_progress__unpack(NULL, n, p);
-	if (progress == NULL)
-		return;
+	const Cognitora__V1__DrainProgress *progress = message;
 	ctl_progress("%s: %u in flight", v->node, progress->inflight);
 	if (!ctl_progress_shown() && progress->inflight != v->last)
 		(void)fprintf(stderr, "%s: %u in flight\n", v->node, progress->inflight);
 	v->last = progress->inflight;
-	cognitora__v1__drain_progress__free_unpacked(progress, NULL);
 }
 
 CGN_RC ctl_cluster_drain(const struct ctl_args *a, struct cgn_err *err)
 {
-	cgn_nsec timeout = 0;
-	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
-	char node[256];
-	if (!cgn_str_copyz(node, sizeof node, cgn_str_of(a->words[0])))
-		return CGN_FAIL(err, INVALID, "a node's name has at most %zu bytes", sizeof node - 1);
-	Cognitora__V1__CordonRequest rq = COGNITORA__V1__CORDON_REQUEST__INIT;
-	rq.node_id = node;
-	struct drain_view view = {.node = node, .last = UINT32_MAX};
-	CGN_TRY(timeout_of(a, 0, &timeout, err));
-	CGN_TRY(ctl_client_open(a, &c, err));
-	cgn_rc rc = ctl_client_call(c, "Drain", &rq.base, timeout, show_drain, &view, err);
+	struct drain_view view = {.node = a->words[0], .last = UINT32_MAX};
+	struct ctl_call call = {.method = "Drain",
+		.answer = &cognitora__v1__drain_progress__descriptor,
+		.on_answer = show_drain,
+		.user = &view};
+	cgn_rc rc = order_node(a, &call, 0, err);
 	ctl_progress_end();
 	CGN_TRY(rc);
-	struct cgn_buf out = {0};
-	cgn_buf_fmt(&out,
-		a->json ? "{\"node\":\"%s\",\"state\":\"drained\"}\n"
-			: "%s drained: nothing is in flight there, and it is cordoned\n",
-		node);
-	return ctl_print(&out, err);
+	return print_node_state(a, "drained",
+		"drained: no request is in flight there, and the node is cordoned", err);
 }

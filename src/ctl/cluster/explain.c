@@ -5,40 +5,30 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/pb/pb.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 #define TEXT_LIMIT      ((size_t)1 << 20) /* strings of one answer */
 
-static void keep(void *user, const uint8_t *p, size_t n)
-{
-	Cognitora__V1__ExplainResponse **slot = user;
-	if (*slot == NULL)
-		*slot = cognitora__v1__explain_response__unpack(NULL, n, p);
-}
-
-static CGN_RC ask(const struct ctl_args *a, Cognitora__V1__ExplainResponse **out, struct cgn_err *err)
+static CGN_RC ask_explain(const struct ctl_args *a, Cognitora__V1__ExplainResponse **out, struct cgn_err *err)
 {
 	char id[160] = "";
 	uint64_t last = 0;
-	cgn_nsec timeout = DEFAULT_TIMEOUT;
-	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
 	Cognitora__V1__ExplainRequest rq = COGNITORA__V1__EXPLAIN_REQUEST__INIT;
+	struct ctl_call call = {.method = "Explain",
+		.answer = &cognitora__v1__explain_response__descriptor,
+		.request = &rq,
+		.first = out};
 	if (a->n_words > 0 &&
 		(a->words[0][0] == '\0' || !cgn_str_copyz(id, sizeof id, cgn_str_of(a->words[0]))))
 		return CGN_FAIL(err, INVALID, "that is no request's id");
 	CGN_TRY(ctl_flag_u64(a, "--last", 1, 100, &last, err));
-	if (ctl_flag(a, "--timeout") != NULL)
-		CGN_TRY(ctl_flag_duration(a, "--timeout", &timeout, err));
+	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
 	rq.id = id;
 	rq.last = (uint32_t)last;
-	CGN_TRY(ctl_client_open(a, &c, err));
-	CGN_TRY(ctl_client_call(c, "Explain", &rq.base, timeout, keep, out, err));
-	return *out != NULL
-		? CGN_OK
-		: CGN_FAIL(err, BAD_GATEWAY,
-			  "the router's answer is not an ExplainResponse; is it of another version?");
+	return ctl_client_call(a, CTL_ROUTER, &call, err);
 }
 
 /* ---- what stands in it ---- */
@@ -318,11 +308,11 @@ static CGN_RC print(const struct ctl_args *a, const char *json, struct cgn_err *
 CGN_RC ctl_explain(const struct ctl_args *a, struct cgn_err *err)
 {
 	Cognitora__V1__ExplainResponse *rs = NULL;
-	CGN_TRY(ask(a, &rs, err));
+	CGN_TRY(ask_explain(a, &rs, err));
 	struct cgn_buf out = {0};
 	cgn_buf_fmt(&out, "%s\n", rs->json);
 	cgn_rc rc = a->json ? ctl_print(&out, err) : print(a, rs->json, err);
 	cgn_buf_fini(&out);
-	cognitora__v1__explain_response__free_unpacked(rs, NULL);
+	pb_free(&rs);
 	return rc;
 }

@@ -2,9 +2,11 @@
 /* set_policy: by which policy and weights routers choose, shown and changed while they run. */
 #include <string.h>
 
+#include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
+#include "ctl/cluster/policy.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 #define MAX_WEIGHTS     16
@@ -65,13 +67,6 @@ static CGN_RC changes_of(const struct ctl_args *a, struct changes *c, struct cgn
 	return weights_of(a, c, err);
 }
 
-static void keep(void *user, const uint8_t *p, size_t n)
-{
-	Cognitora__V1__PolicyStatus **slot = user;
-	if (*slot == NULL)
-		*slot = cognitora__v1__policy_status__unpack(NULL, n, p);
-}
-
 void ctl_policy_text(const Cognitora__V1__PolicyStatus *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "policy    %s (from %s)\n", s->policy, s->policy_from);
@@ -95,25 +90,22 @@ void ctl_policy_json(const Cognitora__V1__PolicyStatus *s, struct json_out *o)
 CGN_RC ctl_cluster_set_policy(const struct ctl_args *a, struct cgn_err *err)
 {
 	struct changes c = {.policy = ""};
-	cgn_nsec timeout = DEFAULT_TIMEOUT;
-	CGN_ON_EXIT(ctl_client_close) struct ctl_client *client = NULL;
 	Cognitora__V1__PolicyStatus *status = NULL;
+	struct ctl_call call = {.method = "SetPolicy",
+		.answer = &cognitora__v1__policy_status__descriptor,
+		.request = &c.rq,
+		.first = &status};
 	struct cgn_buf out = {0};
 	struct json_out o = json_out_to(&out);
 	CGN_TRY(changes_of(a, &c, err));
-	if (ctl_flag(a, "--timeout") != NULL)
-		CGN_TRY(ctl_flag_duration(a, "--timeout", &timeout, err));
-	CGN_TRY(ctl_client_open(a, &client, err));
-	CGN_TRY(ctl_client_call(client, "SetPolicy", &c.rq.base, timeout, keep, &status, err));
-	if (status == NULL)
-		return CGN_FAIL(err, BAD_GATEWAY,
-			"the router's answer is not a PolicyStatus; is it of another version?");
+	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
+	CGN_TRY(ctl_client_call(a, CTL_ROUTER, &call, err));
 	if (a->json) {
 		ctl_policy_json(status, &o);
 		cgn_buf_char(&out, '\n');
 	} else {
 		ctl_policy_text(status, &out);
 	}
-	cognitora__v1__policy_status__free_unpacked(status, NULL);
+	pb_free(&status);
 	return ctl_print(&out, err);
 }

@@ -7,9 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
 #include "base/sum/sum.h"
-#include "ctl/kv/client.h"
+#include "ctl/client.h"
+#include "ctl/kv/text.h"
 #include "io/disk/disk.h"
 
 #define BATCH     1024
@@ -40,57 +42,47 @@ static void entry_line(const entry *e, const char *what, struct cgn_buf *out)
 		kv_ctl_tiers(e->tiers), (unsigned long long)e->checksum, e->pinned ? ", pinned" : "");
 }
 
-/* What a call that answers with one entry says, printed. */
-struct told {
-	const char *what;
-	bool json;
-	struct cgn_buf out;
-};
+/* ---- calls ---- */
 
-static void tell(void *user, const void *message)
+static CGN_RC store_call(const struct ctl_args *a, struct ctl_call *call, struct cgn_err *err)
 {
-	struct told *t = user;
-	if (t->json) {
-		struct json_out o = json_out_to(&t->out);
-		entry_json(message, &o);
-		cgn_buf_char(&t->out, '\n');
-	} else {
-		entry_line(message, t->what, &t->out);
-	}
+	CGN_TRY(ctl_timeout(a, 0, &call->timeout, err));
+	return ctl_client_call(a, CTL_STORE, call, err);
 }
 
-/* What a store says of a key, with the key before it. */
-static CGN_RC of_key(const struct ctl_args *a, cgn_rc rc, struct cgn_err *err)
+/* Put the key of the command line before the store's NOT_FOUND or CONFLICT. */
+static CGN_RC name_key(const struct ctl_args *a, cgn_rc rc, struct cgn_err *err)
 {
 	return rc.code == CGN_NOT_FOUND || rc.code == CGN_CONFLICT ? cgn_err_of(rc, a->words[0], err) : rc;
 }
 
-/* A call with one request, of the key on the command line, and one entry for an answer. */
-static CGN_RC one(const struct ctl_args *a, const char *method, const void *request, const char *what,
+/* Run a call that is answered with one entry, and print the entry; |what| happened to it. */
+static CGN_RC print_entry(const struct ctl_args *a, struct ctl_call *call, const char *what,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
-	struct told t = {.what = what, .json = a->json};
-	const struct kv_ctl_call call = {.method = method,
-		.answer = &cognitora__v1__kv_entry__descriptor,
-		.request = request,
-		.on_answer = tell,
-		.user = &t};
-	CGN_TRY(kv_ctl_open(a, &k, err));
-	cgn_rc rc = kv_ctl_run(k, &call, err);
-	if (cgn_ok(rc))
-		return ctl_print(&t.out, err);
-	cgn_buf_fini(&t.out);
-	return of_key(a, rc, err);
+	CGN_ON_EXIT(pb_free) entry *e = NULL;
+	struct cgn_buf out = {0};
+	struct json_out o = json_out_to(&out);
+	call->answer = &cognitora__v1__kv_entry__descriptor;
+	call->first = &e;
+	CGN_TRY(store_call(a, call, err));
+	if (a->json) {
+		entry_json(e, &o);
+		cgn_buf_char(&out, '\n');
+	} else {
+		entry_line(e, what, &out);
+	}
+	return ctl_print(&out, err);
+}
+
+static CGN_RC order_entry(const struct ctl_args *a, const char *method, const void *request, const char *what,
+	struct cgn_err *err)
+{
+	struct ctl_call call = {.method = method, .request = request};
+	return name_key(a, print_entry(a, &call, what, err), err);
 }
 
 /* ---- stats ---- */
-struct stats {
-	bool json;
-	struct cgn_buf out;
-	struct ctl_table table;
-};
-
 static const char *tier_name(Cognitora__V1__KvTier tier)
 {
 	return kv_ctl_tiers(1U << (unsigned)tier);
@@ -110,21 +102,21 @@ static void stats_json(const Cognitora__V1__KvStatsResponse *s, struct cgn_buf *
 	cgn_buf_char(out, '\n');
 }
 
-static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct stats *to)
+static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct ctl_table *table, struct cgn_buf *out)
 {
 	static const char *const columns[] = {"TIER", "BLOCKS", "BYTES", "VALUE BYTES", "BUDGET", "HITS",
 		"EVICTIONS"};
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(&to->table, columns[i], i > 0);
+		ctl_table_column(table, columns[i], i > 0);
 	for (size_t i = 0; i < s->n_tiers; i++) {
 		const Cognitora__V1__KvTierStats *t = s->tiers[i];
 		const uint64_t numbers[] = {t->blocks, t->bytes, t->value_bytes, t->budget_bytes, t->hits,
 			t->evictions};
-		ctl_table_cell(&to->table, "%s", tier_name(t->tier));
+		ctl_table_cell(table, "%s", tier_name(t->tier));
 		for (size_t n = 0; n < CGN_COUNT(numbers); n++)
-			ctl_table_cell(&to->table, "%llu", (unsigned long long)numbers[n]);
+			ctl_table_cell(table, "%llu", (unsigned long long)numbers[n]);
 	}
-	cgn_buf_fmt(&to->out,
+	cgn_buf_fmt(out,
 		"node      %s, version %s, up %llu s\npeers     %s\nmisses    %llu\ncorrupt   %llu\nindex     %llu bytes\n",
 		s->node_id, s->version, (unsigned long long)(s->uptime_ms / 1000),
 		s->quic_address[0] != '\0' ? s->quic_address : "none can reach it",
@@ -132,31 +124,24 @@ static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct stats *to
 		(unsigned long long)s->index_bytes);
 }
 
-static void on_stats(void *user, const void *message)
-{
-	struct stats *to = user;
-	if (to->json)
-		stats_json(message, &to->out);
-	else
-		stats_text(message, to);
-}
-
 CGN_RC ctl_kv_stats(const struct ctl_args *a, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__KvStatsResponse *s = NULL;
 	const Cognitora__V1__KvStatsRequest rq = COGNITORA__V1__KV_STATS_REQUEST__INIT;
-	struct stats to = {.json = a->json};
-	const struct kv_ctl_call call = {.method = "Stats",
+	struct ctl_call call = {.method = "Stats",
 		.answer = &cognitora__v1__kv_stats_response__descriptor,
 		.request = &rq,
-		.on_answer = on_stats,
-		.user = &to};
-	CGN_TRY(kv_ctl_open(a, &k, err));
-	cgn_rc rc = kv_ctl_run(k, &call, err);
-	if (!cgn_ok(rc))
-		return rc;
-	CGN_TRY(ctl_print(&to.out, err));
-	return a->json ? CGN_OK : ctl_table_print(&to.table, false, err);
+		.first = &s};
+	struct cgn_buf out = {0};
+	struct ctl_table table = {0};
+	CGN_TRY(store_call(a, &call, err));
+	if (a->json) {
+		stats_json(s, &out);
+		return ctl_print(&out, err);
+	}
+	stats_text(s, &table, &out);
+	CGN_TRY(ctl_print(&out, err));
+	return ctl_table_print(&table, false, err);
 }
 
 /* ---- watch, and ls out of its beginning ---- */
@@ -217,8 +202,8 @@ static void on_looked_up(void *user, const void *message)
 	}
 }
 
-static CGN_RC look_up(struct kv_ctl *k, struct block_key *keys, size_t n, struct rows *rows,
-	struct cgn_err *err)
+static CGN_RC look_up(struct ctl_client *k, struct block_key *keys, size_t n, cgn_nsec timeout,
+	struct rows *rows, struct cgn_err *err)
 {
 	Cognitora__V1__KvKey m[BATCH], *list[BATCH];
 	Cognitora__V1__KvBatchLookupRequest rq = COGNITORA__V1__KV_BATCH_LOOKUP_REQUEST__INIT;
@@ -230,15 +215,17 @@ static CGN_RC look_up(struct kv_ctl *k, struct block_key *keys, size_t n, struct
 	}
 	rq.keys = list;
 	rq.n_keys = n;
-	const struct kv_ctl_call call = {.method = "BatchLookup",
+	const struct ctl_call call = {.method = "BatchLookup",
 		.answer = &cognitora__v1__kv_batch_lookup_response__descriptor,
 		.request = &rq,
 		.on_answer = on_looked_up,
-		.user = rows};
-	return kv_ctl_run(k, &call, err);
+		.user = rows,
+		.timeout = timeout};
+	return ctl_client_run(k, &call, err);
 }
 
-static CGN_RC look_up_all(struct kv_ctl *k, const struct list *l, struct rows *rows, struct cgn_err *err)
+static CGN_RC look_up_all(struct ctl_client *k, const struct list *l, cgn_nsec timeout, struct rows *rows,
+	struct cgn_err *err)
 {
 	static const char *const columns[] = {"KEY", "TIERS", "SIZE", "TOKENS", "CREATED UNIX MS",
 		"EXPIRES UNIX MS", "PINNED"};
@@ -249,7 +236,7 @@ static CGN_RC look_up_all(struct kv_ctl *k, const struct list *l, struct rows *r
 	if (l->limit > 0 && all > l->limit)
 		all = l->limit;
 	for (size_t at = 0; at < all; at += BATCH)
-		CGN_TRY(look_up(k, keys + at, all - at < BATCH ? all - at : BATCH, rows, err));
+		CGN_TRY(look_up(k, keys + at, all - at < BATCH ? all - at : BATCH, timeout, rows, err));
 	return CGN_OK;
 }
 
@@ -264,11 +251,11 @@ static CGN_RC check_prefix(const char *prefix, struct cgn_err *err)
 
 CGN_RC ctl_kv_ls(const struct ctl_args *a, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	CGN_ON_EXIT(ctl_client_close) struct ctl_client *k = NULL;
 	const Cognitora__V1__KvWatchRequest rq = COGNITORA__V1__KV_WATCH_REQUEST__INIT;
 	struct list l = {.json = a->json, .prefix = a->n_words > 0 ? a->words[0] : ""};
 	struct rows rows = {0};
-	const struct kv_ctl_call call = {.method = "Watch",
+	struct ctl_call call = {.method = "Watch",
 		.answer = &cognitora__v1__kv_event__descriptor,
 		.request = &rq,
 		.on_answer = on_listed,
@@ -276,10 +263,11 @@ CGN_RC ctl_kv_ls(const struct ctl_args *a, struct cgn_err *err)
 		.user = &l};
 	CGN_TRY(check_prefix(l.prefix, err));
 	CGN_TRY(ctl_flag_u64(a, "--limit", 0, UINT64_MAX, &l.limit, err));
-	CGN_TRY(kv_ctl_open(a, &k, err));
-	cgn_rc rc = kv_ctl_run(k, &call, err);
+	CGN_TRY(ctl_timeout(a, 0, &call.timeout, err));
+	CGN_TRY(ctl_client_open(a, CTL_STORE, &k, err));
+	cgn_rc rc = ctl_client_run(k, &call, err);
 	if (cgn_ok(rc))
-		rc = look_up_all(k, &l, &rows, err);
+		rc = look_up_all(k, &l, call.timeout, &rows, err);
 	cgn_buf_fini(&l.keys);
 	if (cgn_ok(rc))
 		return ctl_table_print(&rows.table, a->json, err);
@@ -325,18 +313,15 @@ static bool has_seen_all(void *user)
 
 CGN_RC ctl_kv_watch(const struct ctl_args *a, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
 	const Cognitora__V1__KvWatchRequest rq = COGNITORA__V1__KV_WATCH_REQUEST__INIT;
 	struct list l = {.json = a->json, .once = ctl_switch(a, "--once")};
-	const struct kv_ctl_call call = {.method = "Watch",
+	const struct ctl_call call = {.method = "Watch",
 		.answer = &cognitora__v1__kv_event__descriptor,
 		.request = &rq,
 		.on_answer = on_changed,
 		.enough = has_seen_all,
-		.user = &l,
-		.forever = true};
-	CGN_TRY(kv_ctl_open(a, &k, err));
-	return of_key(a, kv_ctl_run(k, &call, err), err);
+		.user = &l};
+	return name_key(a, ctl_client_call(a, CTL_STORE, &call, err), err);
 }
 
 /* ---- get ---- */
@@ -358,7 +343,7 @@ static void on_chunk(void *user, const void *message)
 	cgn_buf_add(&g->value, m->data.data, m->data.len);
 }
 
-static CGN_RC check(const struct got *g, struct cgn_err *err)
+static CGN_RC check_value(const struct got *g, struct cgn_err *err)
 {
 	if (g->value.bad)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the value");
@@ -370,29 +355,27 @@ static CGN_RC check(const struct got *g, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static CGN_RC get(const struct ctl_args *a, struct got *g, struct cgn_err *err)
+static CGN_RC get_value(const struct ctl_args *a, struct got *g, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
 	Cognitora__V1__KvGetRequest rq = COGNITORA__V1__KV_GET_REQUEST__INIT;
 	struct kv_ctl_key key;
 	kv_ctl_key(a->words[0], &key);
 	rq.key = &key.m;
 	rq.peers = ctl_switch(a, "--peers");
-	const struct kv_ctl_call call = {.method = "Get",
+	struct ctl_call call = {.method = "Get",
 		.answer = &cognitora__v1__kv_get_chunk__descriptor,
 		.request = &rq,
 		.on_answer = on_chunk,
 		.user = g};
-	CGN_TRY(kv_ctl_open(a, &k, err));
-	CGN_TRY(of_key(a, kv_ctl_run(k, &call, err), err));
-	return check(g, err);
+	CGN_TRY(name_key(a, store_call(a, &call, err), err));
+	return check_value(g, err);
 }
 
 CGN_RC ctl_kv_get(const struct ctl_args *a, struct cgn_err *err)
 {
 	struct got g = {.value = {.limit = BLOCK_MAX_BYTES + 1}};
 	const char *to = ctl_flag(a, "--out");
-	cgn_rc rc = get(a, &g, err);
+	cgn_rc rc = get_value(a, &g, err);
 	if (cgn_ok(rc) && to == NULL)
 		return ctl_print(&g.value, err);
 	if (cgn_ok(rc))
@@ -406,7 +389,6 @@ struct putting {
 	Cognitora__V1__KvPutHead head;
 	struct cgn_str rest;
 	bool begun;
-	struct told *told;
 };
 
 static bool next_chunk(void *user, struct cgn_buf *out)
@@ -463,15 +445,9 @@ static CGN_RC put_head(const struct ctl_args *a, struct putting *p, char *model,
 	return CGN_OK;
 }
 
-static void put_told(void *user, const void *message)
+static CGN_RC put_value(const struct ctl_args *a, const struct cgn_buf *value, struct cgn_err *err)
 {
-	tell(((struct putting *)user)->told, message);
-}
-
-static CGN_RC put(const struct ctl_args *a, const struct cgn_buf *value, struct told *t, struct cgn_err *err)
-{
-	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
-	struct putting p = {.head = COGNITORA__V1__KV_PUT_HEAD__INIT, .rest = cgn_buf_view(value), .told = t};
+	struct putting p = {.head = COGNITORA__V1__KV_PUT_HEAD__INIT, .rest = cgn_buf_view(value)};
 	char model[BLOCK_MAX_MODEL + 1];
 	struct kv_ctl_key key;
 	CGN_TRY(put_head(a, &p, model, sizeof model, err));
@@ -479,31 +455,22 @@ static CGN_RC put(const struct ctl_args *a, const struct cgn_buf *value, struct 
 	p.head.key = &key.m;
 	p.head.name.len = key.name.n;
 	memcpy(&p.head.name.data, &key.name.p, sizeof key.name.p);
-	const struct kv_ctl_call call = {.method = "Put",
-		.answer = &cognitora__v1__kv_entry__descriptor,
-		.next = next_chunk,
-		.on_answer = put_told,
-		.user = &p};
-	CGN_TRY(kv_ctl_open(a, &k, err));
-	return kv_ctl_run(k, &call, err);
+	struct ctl_call call = {.method = "Put", .next = next_chunk, .user = &p};
+	return print_entry(a, &call, "put", err);
 }
 
 CGN_RC ctl_kv_put(const struct ctl_args *a, struct cgn_err *err)
 {
 	struct cgn_buf value = {0};
-	struct told t = {.what = "put", .json = a->json};
 	cgn_rc rc = read_value(ctl_flag(a, "--file"), &value, err);
 	if (cgn_ok(rc))
-		rc = put(a, &value, &t, err);
+		rc = put_value(a, &value, err);
 	cgn_buf_fini(&value);
-	if (cgn_ok(rc))
-		return ctl_print(&t.out, err);
-	cgn_buf_fini(&t.out);
 	return rc;
 }
 
 /* ---- orders ---- */
-static CGN_RC pin(const struct ctl_args *a, bool pinned, cgn_nsec for_time, struct cgn_err *err)
+static CGN_RC pin_block(const struct ctl_args *a, bool pinned, cgn_nsec for_time, struct cgn_err *err)
 {
 	Cognitora__V1__KvPinRequest rq = COGNITORA__V1__KV_PIN_REQUEST__INIT;
 	struct kv_ctl_key key;
@@ -511,19 +478,19 @@ static CGN_RC pin(const struct ctl_args *a, bool pinned, cgn_nsec for_time, stru
 	rq.key = &key.m;
 	rq.pinned = pinned;
 	rq.for_ms = for_time / CGN_MSEC;
-	return one(a, "Pin", &rq, pinned ? "stays" : "may go", err);
+	return order_entry(a, "Pin", &rq, pinned ? "stays" : "may go", err);
 }
 
 CGN_RC ctl_kv_pin(const struct ctl_args *a, struct cgn_err *err)
 {
 	cgn_nsec for_time = 0;
 	CGN_TRY(ctl_flag_duration(a, "--for", &for_time, err));
-	return pin(a, true, for_time, err);
+	return pin_block(a, true, for_time, err);
 }
 
 CGN_RC ctl_kv_unpin(const struct ctl_args *a, struct cgn_err *err)
 {
-	return pin(a, false, 0, err);
+	return pin_block(a, false, 0, err);
 }
 
 CGN_RC ctl_kv_promote(const struct ctl_args *a, struct cgn_err *err)
@@ -533,35 +500,27 @@ CGN_RC ctl_kv_promote(const struct ctl_args *a, struct cgn_err *err)
 	kv_ctl_key(a->words[0], &key);
 	rq.key = &key.m;
 	rq.peers = ctl_switch(a, "--peers");
-	return one(a, "Promote", &rq, "is in RAM", err);
-}
-
-static void on_removed(void *user, const void *message)
-{
-	*(uint32_t *)user = ((const Cognitora__V1__KvRemoveResponse *)message)->removed;
+	return order_entry(a, "Promote", &rq, "is in RAM", err);
 }
 
 CGN_RC ctl_kv_rm(const struct ctl_args *a, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__KvRemoveResponse *rs = NULL;
 	Cognitora__V1__KvRemoveRequest rq = COGNITORA__V1__KV_REMOVE_REQUEST__INIT;
 	struct kv_ctl_key keys[CTL_MAX_WORDS];
 	Cognitora__V1__KvKey *list[CTL_MAX_WORDS];
-	uint32_t removed = 0;
 	for (size_t i = 0; i < a->n_words; i++) {
 		kv_ctl_key(a->words[i], &keys[i]);
 		list[i] = &keys[i].m;
 	}
 	rq.keys = list;
 	rq.n_keys = a->n_words;
-	const struct kv_ctl_call call = {.method = "Remove",
+	struct ctl_call call = {.method = "Remove",
 		.answer = &cognitora__v1__kv_remove_response__descriptor,
 		.request = &rq,
-		.on_answer = on_removed,
-		.user = &removed};
-	CGN_TRY(kv_ctl_open(a, &k, err));
-	CGN_TRY(kv_ctl_run(k, &call, err));
+		.first = &rs};
+	CGN_TRY(store_call(a, &call, err));
 	struct cgn_buf out = {0};
-	cgn_buf_fmt(&out, a->json ? "{\"removed\":%u}\n" : "%u removed\n", removed);
+	cgn_buf_fmt(&out, a->json ? "{\"removed\":%u}\n" : "%u removed\n", rs->removed);
 	return ctl_print(&out, err);
 }

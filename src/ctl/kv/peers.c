@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv peers: the other nodes' stores, as one of them sees them. */
+/* peers: the other nodes' block stores as known to one store. */
+#include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
-#include "ctl/kv/client.h"
+#include "ctl/client.h"
+#include "ctl/kv/text.h"
 
 typedef Cognitora__V1__KvPeersResponse response;
 typedef Cognitora__V1__KvPeer peer;
 
-struct peers {
-	bool json;
-	struct cgn_buf out;
-	struct ctl_table table;
-};
-
-/* ---- for machines ---- */
+/* ---- JSON ---- */
 static void peers_json(const response *rs, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
@@ -24,8 +20,8 @@ static void peers_json(const response *rs, struct cgn_buf *out)
 	cgn_buf_char(out, '\n');
 }
 
-/* ---- for people ---- */
-static double mib(uint64_t bytes)
+/* ---- text ---- */
+static double in_mib(uint64_t bytes)
 {
 	return (double)bytes / (1024 * 1024);
 }
@@ -35,7 +31,7 @@ static const char *or_dash(const char *z)
 	return z[0] != '\0' ? z : "-";
 }
 
-static void row(const peer *p, struct ctl_table *t)
+static void peer_row(const peer *p, struct ctl_table *t)
 {
 	ctl_table_cell(t, "%s", p->name[0] != '\0' ? p->name : p->id);
 	ctl_table_cell(t, "%s", p->address);
@@ -43,59 +39,55 @@ static void row(const peer *p, struct ctl_table *t)
 	ctl_table_cell(t, "%s", p->distance);
 	ctl_table_cell(t, "%llu", (unsigned long long)p->blocks);
 	ctl_table_cell(t, "%.2f", (double)p->rtt_us / 1000);
-	ctl_table_cell(t, "%.0f", mib(p->bytes_per_second));
+	ctl_table_cell(t, "%.0f", in_mib(p->bytes_per_second));
 	ctl_table_cell(t, "%llu", (unsigned long long)p->fetched);
-	ctl_table_cell(t, "%.1f", mib(p->fetched_bytes));
+	ctl_table_cell(t, "%.1f", in_mib(p->fetched_bytes));
 	ctl_table_cell(t, "%llu", (unsigned long long)p->served);
-	ctl_table_cell(t, "%.1f", mib(p->served_bytes));
+	ctl_table_cell(t, "%.1f", in_mib(p->served_bytes));
 	ctl_table_cell(t, "%llu", (unsigned long long)(p->missed + p->busy));
 	ctl_table_cell(t, "%llu", (unsigned long long)(p->failed + p->corrupt));
 	ctl_table_cell(t, "%s", or_dash(p->why));
 }
 
-static void people(const response *rs, struct peers *to)
+static void peers_text(const response *rs, struct ctl_table *table, struct cgn_buf *out)
 {
 	static const char *const columns[] = {"PEER", "ADDRESS", "STATE", "DISTANCE", "BLOCKS", "RTT MS",
 		"MIB/S", "FETCHED", "FETCHED MIB", "SERVED", "SERVED MIB", "REFUSED", "FAILED", "WHY"};
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(&to->table, columns[i], i >= 4 && i <= 12);
+		ctl_table_column(table, columns[i], i >= 4 && i <= 12);
 	for (size_t i = 0; i < rs->n_peers; i++)
-		row(rs->peers[i], &to->table);
-	cgn_buf_fmt(&to->out, "node      %s, reached at %s, rack %s, region %s\n", rs->node_id,
+		peer_row(rs->peers[i], table);
+	cgn_buf_fmt(out, "node      %s, reached at %s, rack %s, region %s\n", rs->node_id,
 		or_dash(rs->quic_address), or_dash(rs->rack), or_dash(rs->region));
-	cgn_buf_fmt(&to->out,
+	cgn_buf_fmt(out,
 		"now       %llu fetched, %llu sent to others (%.1f MiB of them owed), %llu connections from others\n",
-		(unsigned long long)rs->fetching, (unsigned long long)rs->serving, mib(rs->owed_bytes),
+		(unsigned long long)rs->fetching, (unsigned long long)rs->serving, in_mib(rs->owed_bytes),
 		(unsigned long long)rs->guests);
-	cgn_buf_fmt(&to->out, "index     %llu blocks of peers, %.1f of %.1f MiB\n",
-		(unsigned long long)rs->index_blocks, mib(rs->index_bytes), mib(rs->index_max_bytes));
+	cgn_buf_fmt(out, "index     %llu blocks of peers, %.1f of %.1f MiB\n",
+		(unsigned long long)rs->index_blocks, in_mib(rs->index_bytes), in_mib(rs->index_max_bytes));
 	if (rs->handshakes_failed > 0)
-		cgn_buf_fmt(&to->out, "refusals  %llu, the last %.1f s ago: %s\n",
+		cgn_buf_fmt(out, "refusals  %llu, the last %.1f s ago: %s\n",
 			(unsigned long long)rs->handshakes_failed, (double)rs->last_refusal_ms / 1000,
 			or_dash(rs->last_refusal));
 }
 
-static void on_peers(void *user, const void *message)
-{
-	struct peers *to = user;
-	if (to->json)
-		peers_json(message, &to->out);
-	else
-		people(message, to);
-}
-
 CGN_RC ctl_kv_peers(const struct ctl_args *a, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kv_ctl_close) struct kv_ctl *k = NULL;
+	CGN_ON_EXIT(pb_free) response *rs = NULL;
 	const Cognitora__V1__KvPeersRequest rq = COGNITORA__V1__KV_PEERS_REQUEST__INIT;
-	struct peers to = {.json = a->json};
-	const struct kv_ctl_call call = {.method = "Peers",
+	struct ctl_call call = {.method = "Peers",
 		.answer = &cognitora__v1__kv_peers_response__descriptor,
 		.request = &rq,
-		.on_answer = on_peers,
-		.user = &to};
-	CGN_TRY(kv_ctl_open(a, &k, err));
-	CGN_TRY(kv_ctl_run(k, &call, err));
-	CGN_TRY(ctl_print(&to.out, err));
-	return a->json ? CGN_OK : ctl_table_print(&to.table, false, err);
+		.first = &rs};
+	struct cgn_buf out = {0};
+	struct ctl_table table = {0};
+	CGN_TRY(ctl_timeout(a, 0, &call.timeout, err));
+	CGN_TRY(ctl_client_call(a, CTL_STORE, &call, err));
+	if (a->json) {
+		peers_json(rs, &out);
+		return ctl_print(&out, err);
+	}
+	peers_text(rs, &table, &out);
+	CGN_TRY(ctl_print(&out, err));
+	return ctl_table_print(&table, false, err);
 }

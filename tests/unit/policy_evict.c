@@ -21,6 +21,11 @@ struct item {
 	bool pinned;
 };
 
+static uint64_t held_bytes(const struct evict *e)
+{
+	return e->ring[EVICT_SMALL].bytes + e->ring[EVICT_MAIN].bytes;
+}
+
 static uint64_t hash_of(struct evict_node *n)
 {
 	uint64_t h = (CGN_CONTAINER(n, struct item, node)->key + 1) * MIX_GOLDEN;
@@ -76,7 +81,7 @@ static void first_in_goes_first_unless_it_was_used(void **state)
 	assert_int_equal(victim(&e), 2);
 	assert_int_equal(victim(&e), 4);
 	assert_int_equal(evict_count(&e), 7);
-	assert_int_equal(evict_held_bytes(&e), 7);
+	assert_int_equal(held_bytes(&e), 7);
 	end(&e);
 }
 
@@ -189,15 +194,15 @@ static void sizes_count(void **state)
 		(void)mix_lcg(&r);
 		uint32_t bytes = (uint32_t)(1 + (r >> 33) % 1000);
 		items[i] = (struct item){.key = i};
-		for (; evict_held_bytes(&e) + bytes > BUDGET; wanted++) {
-			uint64_t before = evict_held_bytes(&e);
+		for (; held_bytes(&e) + bytes > BUDGET; wanted++) {
+			uint64_t before = held_bytes(&e);
 			struct evict_node *n = evict_victim(&e, may_go, NULL);
-			assert_int_equal(evict_held_bytes(&e), before - n->bytes);
+			assert_int_equal(held_bytes(&e), before - n->bytes);
 		}
 		evict_add(&e, &items[i].node, bytes);
 		if (i < 20)
 			evict_touch(&items[i].node);
-		assert_true(evict_held_bytes(&e) <= BUDGET);
+		assert_true(held_bytes(&e) <= BUDGET);
 	}
 	assert_true(wanted < N);
 	/* nothing came back, so what was used once has the better part of the tier still */
@@ -334,13 +339,13 @@ static void it_does_what_the_naive_one_does(void **state)
 			hits++;
 			continue;
 		}
-		while (evict_held_bytes(&e) + bytes > c.bytes)
+		while (held_bytes(&e) + bytes > c.bytes)
 			assert_int_equal(victim(&e), naive_victim(&m));
 		evict_add(&e, &items[key].node, bytes);
 		naive_add(&m, key, bytes);
 		moved += e.small_bytes != 600;
 		assert_int_equal(e.small_bytes, m.small_bytes);
-		assert_int_equal(evict_held_bytes(&e), naive_held(&m, 0) + naive_held(&m, 1));
+		assert_int_equal(held_bytes(&e), naive_held(&m, 0) + naive_held(&m, 1));
 		assert_int_equal(items[key].node.queue, m.queue[key]);
 		assert_true(step % 97 != 0 || evict_sound(&e));
 	}

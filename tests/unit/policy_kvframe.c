@@ -52,7 +52,7 @@ static void a_fetch_comes_as_it_was_asked(void **state)
 		.priority = 7};
 	struct kvframe_fetch got;
 	kvframe_put_fetch(&b, &asked);
-	assert_int_equal(b.n, KVFRAME_HEAD + KVFRAME_KEY + 24);
+	assert_int_equal(b.n, KVFRAME_HEAD + 36 + 24);
 	struct kvframe f = only(&in, &b);
 	assert_int_equal(f.type, KVFRAME_FETCH);
 	assert_true(cgn_ok(kvframe_read_fetch(f.payload, &got, NULL)));

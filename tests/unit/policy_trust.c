@@ -94,15 +94,15 @@ static void a_tail_is_found_where_it_was_put(void **state)
 	struct prompttail_table *t = NULL;
 	assert_true(cgn_ok(prompttail_new(1 << 20, &t, NULL)));
 	assert_int_equal(prompttail_get(t, 1, 2).prompt, 0);
-	prompttail_put(t, 1, 2, (struct tail){345, 67});
+	prompttail_put(t, 1, 2, (struct prompttail){345, 67});
 	assert_int_equal(prompttail_get(t, 1, 2).prompt, 345);
 	assert_int_equal(prompttail_get(t, 1, 2).answer, 67);
 	assert_int_equal(prompttail_get(t, 1, 3).prompt, 0); /* another node */
 	assert_int_equal(prompttail_get(t, 2, 2).prompt, 0);
-	prompttail_put(t, 1, 2, (struct tail){17, 0}); /* the last one counts */
+	prompttail_put(t, 1, 2, (struct prompttail){17, 0}); /* the last one counts */
 	assert_int_equal(prompttail_get(t, 1, 2).prompt, 17);
 	assert_int_equal(prompttail_get(t, 1, 2).answer, 0);
-	prompttail_put(t, 1, 2, (struct tail){UINT64_MAX, UINT64_MAX}); /* as much as fits an entry */
+	prompttail_put(t, 1, 2, (struct prompttail){UINT64_MAX, UINT64_MAX}); /* as much as fits an entry */
 	assert_int_equal(prompttail_get(t, 1, 2).prompt, (1 << 24) - 1);
 	assert_int_equal(prompttail_get(t, 1, 2).answer, 65535);
 	assert_true(prompttail_bytes(t) >= 1 << 20 && prompttail_bytes(t) < (1 << 20) + 256);
@@ -119,7 +119,7 @@ static void tails_are_right_or_forgotten(void **state)
 	assert_true(cgn_ok(prompttail_new(64 * 1024, &t, NULL))); /* 8,192 entries */
 	uint64_t seed = 99;
 	for (uint64_t i = 0; i < N; i++)
-		prompttail_put(t, mix_xorshift_star(&seed), 5, (struct tail){i + 1, 3});
+		prompttail_put(t, mix_xorshift_star(&seed), 5, (struct prompttail){i + 1, 3});
 	seed = 99;
 	for (uint64_t i = 0; i < N; i++) {
 		uint64_t got = prompttail_get(t, mix_xorshift_star(&seed), 5).prompt;

@@ -1048,7 +1048,7 @@ static uint64_t last_digest(void)
 	return w->seen_digests[w->seen_chain - 1];
 }
 
-static struct tail tail_of(uint64_t digest)
+static struct prompttail tail_of(uint64_t digest)
 {
 	const char *id = w->cluster->by_slot[0]->info->id;
 	return prompttail_get(w->shared.tails, digest, route_hash(id, strlen(id)));
@@ -1077,7 +1077,7 @@ static void several_answers_are_no_tail(void **state)
 		for (int k = 0; k < 500 && tail_of(last_digest()).prompt == 0; k++)
 			turn_for(10 * CGN_MSEC); /* that one is in the books, and so is the one before it */
 		assert_int_equal(tail_of(last_digest()).prompt, 5);
-		struct tail t = tail_of(asked_first);
+		struct prompttail t = tail_of(asked_first);
 		assert_int_equal(t.prompt, row[i].kept ? 5 : 0);
 		assert_int_equal(t.answer, row[i].kept ? 2 : 0);
 		cgn_buf_fini(&b);

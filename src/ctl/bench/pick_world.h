@@ -34,7 +34,7 @@ struct pick_cfg {
 CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct cgn_err *err);
 void pick_world_fini(struct pick_world *w); /* also half made */
 
-enum pick_kind { PICK_KNOWN, PICK_NEW, PICK_STRANGE /* without the system prompt, too */, PICK_KINDS };
+enum pick_kind { PICK_KNOWN, PICK_NEW, PICK_STRANGE /* without the system prompt, too */ };
 /* A conversation as it was before its next turn: its prompt was tokenised here, and one node holds it. */
 CGN_RC pick_world_tell(struct pick_world *w, uint64_t conversation, struct cgn_err *err);
 /* The tokens of a prompt, in w->ids, as a tokenizer leaves them: just written. */

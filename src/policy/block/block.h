@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block: what a block of KV cache is called, and what is known of it, wherever it lies. Pure; any thread. */
+/* block: the name of a block of KV cache and its metadata, in whatever store. Pure; any thread. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,8 +10,8 @@
 #include "policy/block/tier.h"
 
 #define BLOCK_MAX_BYTES ((uint64_t)64 << 20)
-#define BLOCK_MAX_MODEL 256  /* bytes */
-#define BLOCK_MAX_NAME  1024 /* bytes */
+#define BLOCK_MAX_MODEL 256  /* Bytes. */
+#define BLOCK_MAX_NAME  1024 /* Bytes. */
 
 struct block_key {
 	struct digest digest;
@@ -23,21 +23,22 @@ static inline bool block_key_eq(const struct block_key *a, const struct block_ke
 }
 
 struct block_meta {
-	struct cgn_str model; /* whose KV cache; may be empty */
-	/* what a client that knows no digests calls it: digest is made of it then; empty otherwise */
+	struct cgn_str model; /* Model of the KV cache; may be empty. */
+	/* Name given by a client that does not use digests; the digest is derived from it. Otherwise
+	 * empty. */
 	struct cgn_str name;
 	uint32_t tokens;
-	uint64_t created_unix_ms, expires_unix_ms; /* expires: 0 never */
+	uint64_t created_unix_ms, expires_unix_ms; /* expires_unix_ms: 0 for never. */
 };
 struct block_info {
-	uint64_t size, checksum; /* XXH3-64 */
+	uint64_t size, checksum; /* checksum: XXH3-64. */
 	uint32_t tokens;
 	uint64_t created_unix_ms, expires_unix_ms;
-	unsigned tiers; /* BLOCK_TIER_BIT: BLOCK_RAM, BLOCK_SSD; 0: not held */
+	unsigned tiers; /* Mask of BLOCK_TIER_BIT(BLOCK_RAM) and BLOCK_TIER_BIT(BLOCK_SSD); 0: not held. */
 	bool pinned;
 };
 struct block_change {
 	struct block_key key;
-	unsigned tiers; /* 0: gone */
+	unsigned tiers; /* 0: gone. */
 	uint64_t size;
 };

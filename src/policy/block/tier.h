@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tier: where a block of KV cache lies, and the sums by which an agent and a router find out that they
- * disagree. Pure; any thread.
+/* tier: the tiers of KV cache, and the sums that an agent and a router compare to detect that they disagree.
+ * Pure; any thread.
  *
- * A block is named by the first 8 bytes of its digest (digest_short). What a node holds is a set of (digest,
- * tiers); tiers is a mask of BLOCK_TIER_BIT, 0 when the node does not hold it. The digests are cut by their top
- * 8 bits into BLOCK_RANGES ranges, and the sum of a range is the XOR of block_fingerprint over what is held in it: equal
- * sums, equal contents (but for 2^-64). */
+ * A block is named by the first 8 bytes of its digest (digest_short). A node holds a set of (digest, tiers);
+ * tiers is a mask of BLOCK_TIER_BIT, 0 when the node does not hold the block. The top 8 bits of a digest
+ * choose one of BLOCK_RANGES ranges. The sum of a range is the XOR of block_fingerprint over its blocks:
+ * equal sums mean equal contents (but for 2^-64). */
 #pragma once
 #include <stdint.h>
 
@@ -21,7 +21,8 @@ static inline unsigned block_range(uint64_t digest)
 	return (unsigned)(digest >> 56);
 }
 
-/* 0 when |tiers| is 0, so that a change from a to b is sum ^= block_fingerprint(d, a) ^ block_fingerprint(d, b). */
+/* Return 0 when |tiers| is 0, so that a change from a to b is sum ^= block_fingerprint(d, a) ^
+ * block_fingerprint(d, b). */
 static inline uint64_t block_fingerprint(uint64_t digest, unsigned tiers)
 {
 	if (tiers == 0)

@@ -6,7 +6,7 @@
 
 #define ANSWERS 64 /* that the average length is of, about */
 
-static uint32_t clamp32(double v)
+static uint32_t clamp_u32(double v)
 {
 	return v > 0 ? (v < 1e9 ? (uint32_t)v : 1000000000U) : 0;
 }
@@ -22,7 +22,7 @@ static struct node_stats *cell_of(const struct chooser *c, const struct chooser_
 }
 
 /* Everything that streams there but this. */
-static uint32_t beside(const struct node_stats *cell)
+static uint32_t streams_beside(const struct node_stats *cell)
 {
 	uint32_t ours = atomic_load_explicit(&cell->decoding, memory_order_relaxed);
 	return (ours > 0 ? ours - 1 : 0) + atomic_load_explicit(&cell->others_decoding, memory_order_relaxed);
@@ -34,7 +34,7 @@ static uint32_t queued_on_average(const struct chooser_pick_result *p, uint32_t 
 {
 	const struct route_speed *s = &p->cands[p->index].speed;
 	double prompt = (double)s->prefill_ms * tokens, answer = (double)(s->step_ms * p->ask.answer_tokens);
-	return prompt + answer > 0 ? clamp32(tokens * prompt / (prompt + answer)) : tokens;
+	return prompt + answer > 0 ? clamp_u32(tokens * prompt / (prompt + answer)) : tokens;
 }
 
 /* How long prompts were being computed there, ever. */
@@ -69,7 +69,7 @@ static void load_book(struct node_stats *cell, const struct chooser_pick_result 
 		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
 	uint64_t ours =
 		atomic_fetch_add_explicit(&cell->queued_tokens, out->queued_tokens, memory_order_relaxed);
-	out->ahead_tokens = clamp32((double)(others + ours));
+	out->ahead_tokens = clamp_u32((double)(others + ours));
 	if (ours == 0)
 		atomic_store_explicit(&cell->prefill_since, out->at, memory_order_relaxed);
 }
@@ -120,7 +120,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.node = w->node_id_hash,
 		.held = w->held,
 		.blocks = (uint32_t)ask->blocks,
-		.new_tokens = clamp32((double)w->uncached_tokens),
+		.new_tokens = clamp_u32((double)w->uncached_tokens),
 		.at = ask->now};
 	load_book(cell, p, out);
 	hotprefix_book(c, ask, p, out);
@@ -140,7 +140,7 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	atomic_fetch_sub_explicit(&cell->queued_tokens, t->queued_tokens, memory_order_relaxed);
 	if (!t->whole)
 		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
-	t->beside_then = beside(cell);
+	t->beside_then = streams_beside(cell);
 	cgn_nsec took = busy_step(cell, t, now);
 	t->busy_then = atomic_load_explicit(&cell->prefill_total, memory_order_relaxed);
 	if (!t->crowded && !t->whole)
@@ -155,7 +155,7 @@ void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	if (!t->booked)
 		return;
 	struct node_stats *cell = cell_of(c, t);
-	t->beside_last = beside(cell);
+	t->beside_last = streams_beside(cell);
 	t->busy_last = busy_until(cell, now);
 	if (t->prefilling)
 		atomic_fetch_sub_explicit(&cell->queued_tokens, t->queued_tokens, memory_order_relaxed);

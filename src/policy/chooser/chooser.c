@@ -44,7 +44,7 @@ void chooser_free(struct chooser **take)
 	free(c);
 }
 
-static bool room(struct chooser *c, size_t n)
+static bool cands_reserve(struct chooser *c, size_t n)
 {
 	if (n <= c->cap)
 		return true;
@@ -230,7 +230,8 @@ static void worth_fill(struct chooser *c, const struct chooser_ask *ask, size_t 
 }
 
 /* What a hot prefix's further holder is spared (routing.h). */
-static void spare(struct chooser *c, const struct chooser_ask *ask, size_t n, uint32_t held, float part)
+static void tokens_spare(struct chooser *c, const struct chooser_ask *ask, size_t n, uint32_t held,
+	float part)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
@@ -255,7 +256,8 @@ static void hotprefix_fill(struct chooser *c, const struct chooser_ask *ask, siz
 		if (c->cands[i].held == held)
 			width += route_width(&c->cands[i]);
 	if (wanted > width)
-		spare(c, ask, n, held, wanted < 2 * width ? (float)(wanted - width) / (float)width : 1);
+		tokens_spare(c, ask, n, held,
+			wanted < 2 * width ? (float)(wanted - width) / (float)width : 1);
 }
 
 static float common_of(const struct route_cand *cands, size_t n)
@@ -279,7 +281,7 @@ size_t chooser_match(struct chooser *c, const struct chooser_ask *ask)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	const struct view_model *m = ask->model;
-	if (m == NULL || !room(c, m->n_ready + 1))
+	if (m == NULL || !cands_reserve(c, m->n_ready + 1))
 		return 0;
 	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN,
 		.now = ask->now};

@@ -61,11 +61,6 @@ uint64_t evict_count(const struct evict *e)
 	return e->ring[EVICT_SMALL].n + e->ring[EVICT_MAIN].n;
 }
 
-uint64_t evict_held_bytes(const struct evict *e)
-{
-	return e->ring[EVICT_SMALL].bytes + e->ring[EVICT_MAIN].bytes;
-}
-
 size_t evict_bytes(const struct evict *e)
 {
 	return ghosts_bytes(&e->ghosts);

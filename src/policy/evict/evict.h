@@ -95,8 +95,7 @@ static inline bool evict_has(const struct evict_node *n)
 {
 	return n->next != NULL;
 }
-uint64_t evict_count(const struct evict *e);      /* nodes */
-uint64_t evict_held_bytes(const struct evict *e); /* sum of theirs */
-size_t evict_bytes(const struct evict *e);        /* memory for ghosts */
+uint64_t evict_count(const struct evict *e); /* nodes */
+size_t evict_bytes(const struct evict *e);   /* memory for ghosts */
 /* O(n): rings, counts and sums agree. For tests. */
 bool evict_sound(const struct evict *e);

@@ -33,7 +33,7 @@ _Static_assert(sizeof(struct explain_head) + sizeof(struct fixed_decision) + 2 *
 		EXPLAIN_ENTRY,
 	"the longest decision fits");
 
-static uint8_t *put(uint8_t *to, const void *p, size_t n)
+static uint8_t *bytes_put(uint8_t *to, const void *p, size_t n)
 {
 	memcpy(to, p, n);
 	return to + n;
@@ -48,7 +48,7 @@ static uint8_t *put_text(uint8_t *to, struct cgn_str s)
 	return to + n;
 }
 
-static const uint8_t *get(const uint8_t *from, void *p, size_t n)
+static const uint8_t *bytes_get(const uint8_t *from, void *p, size_t n)
 {
 	memcpy(p, from, n);
 	return from + n;
@@ -93,12 +93,12 @@ static const uint8_t *get_cand(const uint8_t *from, struct explain_cand *c)
 {
 	uint32_t mask;
 	from = get_text(from, &c->node);
-	from = get(from, &mask, sizeof mask);
+	from = bytes_get(from, &mask, sizeof mask);
 	c->why = (enum explain_why)(mask >> 24);
 	for (size_t i = 0; i < EXPLAIN_FIELDS; i++) {
 		c->v[i].u = 0;
 		if (mask & 1U << i)
-			from = get(from, &c->v[i].u, sizeof c->v[i].u);
+			from = bytes_get(from, &c->v[i].u, sizeof c->v[i].u);
 	}
 	return from;
 }
@@ -122,7 +122,7 @@ size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 		.n_shadows = (uint8_t)d->n_shadows};
 	CGN_MUST(d->n <= EXPLAIN_CANDS && d->n_shadows <= EXPLAIN_SHADOWS);
 	to = put_text(to, d->id);
-	to = put(to, &f, sizeof f);
+	to = bytes_put(to, &f, sizeof f);
 	to = put_text(to, d->model);
 	for (size_t i = 0; i < d->n; i++)
 		to = put_cand(to, &d->cands[i]);
@@ -132,7 +132,7 @@ size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 			.regret_ms = s->regret_ms,
 			.held = s->held,
 			.agrees = s->agrees};
-		to = put(to, &fs, sizeof fs);
+		to = bytes_put(to, &fs, sizeof fs);
 		to = put_text(to, s->node);
 	}
 	return (size_t)(to - begin);
@@ -142,7 +142,7 @@ void explain_get_decision(const struct explain_head *h, struct explain_decision 
 {
 	struct fixed_decision f;
 	const uint8_t *from = get_text(body_of(h), &out->id);
-	from = get(from, &f, sizeof f);
+	from = bytes_get(from, &f, sizeof f);
 	from = get_text(from, &out->model);
 	out->request = h->request;
 	out->at_ms = h->at_ms;
@@ -164,7 +164,7 @@ void explain_get_decision(const struct explain_head *h, struct explain_decision 
 		from = get_cand(from, &out->cands[i]);
 	for (size_t i = 0; i < out->n_shadows; i++) {
 		struct fixed_shadow fs;
-		from = get(from, &fs, sizeof fs);
+		from = bytes_get(from, &fs, sizeof fs);
 		out->shadows[i] = (struct explain_shadow){.policy = fs.policy,
 			.regret_ms = fs.regret_ms,
 			.held = fs.held,
@@ -189,7 +189,7 @@ size_t explain_put_end(uint8_t *to, const struct explain_end *e)
 		.has_cached = e->has_cached,
 		.has_prompt = e->has_prompt};
 	to = put_text(to, e->id);
-	to = put(to, &f, sizeof f);
+	to = bytes_put(to, &f, sizeof f);
 	to = put_text(to, e->model);
 	to = put_text(to, e->node);
 	return (size_t)(to - begin);
@@ -200,7 +200,7 @@ void explain_get_end(const struct explain_head *h, struct explain_end *out)
 	struct fixed_end f;
 	*out = (struct explain_end){.request = h->request, .at_ms = h->at_ms};
 	const uint8_t *from = get_text(body_of(h), &out->id);
-	from = get(from, &f, sizeof f);
+	from = bytes_get(from, &f, sizeof f);
 	from = get_text(from, &out->model);
 	(void)get_text(from, &out->node);
 	out->outcome = f.outcome;

@@ -57,15 +57,15 @@ void explain_ring_free(struct explain_ring **take)
 	free(r);
 }
 
-static struct explain_head *at(const struct explain_ring *r, uint64_t place)
+static struct explain_head *entry_at(const struct explain_ring *r, uint64_t place)
 {
 	return (struct explain_head *)(void *)(r->bytes + place % r->size);
 }
 
 /* The entry that a link names, if it has not been written over. */
-static const struct explain_head *linked(const struct explain_ring *r, uint64_t link)
+static const struct explain_head *entry_is_linked(const struct explain_ring *r, uint64_t link)
 {
-	return link > r->first ? at(r, link - 1) : NULL;
+	return link > r->first ? entry_at(r, link - 1) : NULL;
 }
 
 static uint64_t hash_id(const struct explain_ring *r, struct cgn_str id)
@@ -87,28 +87,28 @@ static void make_room(struct explain_ring *r, size_t n)
 	size_t to_end = r->size - (size_t)(r->next % r->size);
 	size_t want = to_end < n ? to_end + n : n;
 	while (r->next + want - r->first > r->size) {
-		const struct explain_head *h = at(r, r->first);
+		const struct explain_head *h = entry_at(r, r->first);
 		r->entries -= h->kind != EXPLAIN_FILLER;
 		r->first += h->bytes;
 	}
 	if (to_end >= n)
 		return;
 	/* at least 8 bytes, which is what of a head is ever looked at in a filler */
-	struct explain_head *filler = at(r, r->next);
+	struct explain_head *filler = entry_at(r, r->next);
 	filler->bytes = (uint32_t)to_end;
 	filler->kind = EXPLAIN_FILLER;
 	r->next += to_end;
 }
 
-static struct explain_head *begin(struct explain_ring *r)
+static struct explain_head *entry_begin(struct explain_ring *r)
 {
 	CGN_LIVE(r, RING_TAG);
 	make_room(r, EXPLAIN_ENTRY);
-	return at(r, r->next);
+	return entry_at(r, r->next);
 }
 
-static void finish(struct explain_ring *r, struct explain_head *h, enum explain_kind kind, struct cgn_str id,
-	size_t body)
+static void entry_finish(struct explain_ring *r, struct explain_head *h, enum explain_kind kind,
+	struct cgn_str id, size_t body)
 {
 	h->kind = kind;
 	h->bytes = (uint32_t)((sizeof *h + body + 7) & ~(size_t)7);
@@ -123,19 +123,19 @@ static void finish(struct explain_ring *r, struct explain_head *h, enum explain_
 
 void explain_ring_decide(struct explain_ring *r, const struct explain_decision *d)
 {
-	struct explain_head *h = begin(r);
+	struct explain_head *h = entry_begin(r);
 	h->request = d->request;
 	h->at_ms = d->at_ms;
-	finish(r, h, EXPLAIN_DECIDED, d->id, explain_put_decision((uint8_t *)(h + 1), d));
+	entry_finish(r, h, EXPLAIN_DECIDED, d->id, explain_put_decision((uint8_t *)(h + 1), d));
 	r->decisions++;
 }
 
 void explain_ring_end(struct explain_ring *r, const struct explain_end *e)
 {
-	struct explain_head *h = begin(r);
+	struct explain_head *h = entry_begin(r);
 	h->request = e->request;
 	h->at_ms = e->at_ms;
-	finish(r, h, EXPLAIN_ENDED, e->id, explain_put_end((uint8_t *)(h + 1), e));
+	entry_finish(r, h, EXPLAIN_ENDED, e->id, explain_put_end((uint8_t *)(h + 1), e));
 }
 
 void explain_ring_reach(const struct explain_ring *r, struct explain_reach *out)
@@ -145,10 +145,10 @@ void explain_ring_reach(const struct explain_ring *r, struct explain_reach *out)
 		.entries = r->entries,
 		.bytes = r->size + r->n_chains * sizeof *r->chains};
 	uint64_t place = r->first;
-	while (place < r->next && at(r, place)->kind == EXPLAIN_FILLER)
-		place += at(r, place)->bytes;
+	while (place < r->next && entry_at(r, place)->kind == EXPLAIN_FILLER)
+		place += entry_at(r, place)->bytes;
 	if (place < r->next)
-		out->oldest_ms = at(r, place)->at_ms;
+		out->oldest_ms = entry_at(r, place)->at_ms;
 }
 
 /* ---- looking ---- */
@@ -159,7 +159,7 @@ struct seen { /* requests that are in the answer already */
 };
 
 /* True: it is in the answer, or now is. */
-static bool admit(struct seen *s, uint64_t request)
+static bool seen_add(struct seen *s, uint64_t request)
 {
 	for (size_t i = s->n; i > 0; i--)
 		if (s->request[i - 1] == request)
@@ -185,12 +185,12 @@ void explain_ring_find(const struct explain_ring *r, struct cgn_str id, size_t m
 	CGN_LIVE(r, RING_TAG);
 	struct seen seen = seen_of(most);
 	uint64_t hash = hash_id(r, id);
-	const struct explain_head *h = linked(r, r->chains[hash & (r->n_chains - 1)]);
+	const struct explain_head *h = entry_is_linked(r, r->chains[hash & (r->n_chains - 1)]);
 	if (id.n > EXPLAIN_TEXT)
 		id.n = EXPLAIN_TEXT;
 	for (size_t steps = 0; h != NULL && steps < EXPLAIN_WALK && !out->bad;
-		steps++, h = linked(r, h->older))
-		if (h->id_hash == hash && cgn_str_eq(explain_id_of(h), id) && admit(&seen, h->request))
+		steps++, h = entry_is_linked(r, h->older))
+		if (h->id_hash == hash && cgn_str_eq(explain_id_of(h), id) && seen_add(&seen, h->request))
 			copy_out(h, out);
 }
 
@@ -199,7 +199,7 @@ static void copy_request(const struct explain_ring *r, const struct explain_head
 	struct cgn_buf *out)
 {
 	const struct explain_head *h = newest;
-	for (; h != NULL && *steps < EXPLAIN_WALK && !out->bad; ++*steps, h = linked(r, h->older))
+	for (; h != NULL && *steps < EXPLAIN_WALK && !out->bad; ++*steps, h = entry_is_linked(r, h->older))
 		if (h->request == newest->request && h->id_hash == newest->id_hash)
 			copy_out(h, out);
 }
@@ -208,12 +208,12 @@ void explain_ring_last(const struct explain_ring *r, size_t most, struct cgn_buf
 {
 	CGN_LIVE(r, RING_TAG);
 	struct seen seen = seen_of(most);
-	const struct explain_head *h = linked(r, r->newest);
+	const struct explain_head *h = entry_is_linked(r, r->newest);
 	for (size_t steps = 0; h != NULL && steps < EXPLAIN_WALK && seen.n < seen.most && !out->bad;
 		steps++) {
 		size_t had = seen.n;
-		if (admit(&seen, h->request) && seen.n > had)
+		if (seen_add(&seen, h->request) && seen.n > had)
 			copy_request(r, h, &steps, out);
-		h = linked(r, h->before);
+		h = entry_is_linked(r, h->before);
 	}
 }

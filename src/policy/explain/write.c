@@ -53,12 +53,12 @@ static void put_number(struct json_out *j, const struct explain_cand *c, size_t 
 		json_key_u64(j, fields[i].name, c->v[i].u);
 }
 
-static void cand_json(struct json_out *j, const struct explain_cand *c, bool won)
+static void cand_json(struct json_out *j, const struct explain_cand *c, bool cand_is_picked)
 {
 	const char *group = NULL;
 	json_open(j, '{');
 	json_key_str(j, "node", c->node);
-	json_key_z(j, "why", won ? "won" : whys[c->why]);
+	json_key_z(j, "why", cand_is_picked ? "won" : whys[c->why]);
 	for (size_t i = 0; i < EXPLAIN_FIELDS; i++) {
 		if (fields[i].group != group && group != NULL)
 			json_close(j, '}');
@@ -92,7 +92,7 @@ double explain_ttft_ms(const struct explain_cand *c)
 		(double)c->v[EXPLAIN_FETCH].f;
 }
 
-static bool won(const struct explain_decision *d, size_t i)
+static bool cand_is_picked(const struct explain_decision *d, size_t i)
 {
 	return i == 0 && d->verdict == ROUTE_PICKED;
 }
@@ -130,7 +130,7 @@ static void decision_json(struct json_out *j, const struct explain_decision *d)
 	json_key(j, "candidates");
 	json_open(j, '[');
 	for (size_t i = 0; i < d->n; i++)
-		cand_json(j, &d->cands[i], won(d, i));
+		cand_json(j, &d->cands[i], cand_is_picked(d, i));
 	json_close(j, ']');
 	json_key_u64(j, "candidates_not_kept", d->n_all > d->n ? d->n_all - d->n : 0);
 	json_key(j, "shadows");
@@ -233,7 +233,7 @@ size_t explain_count(const struct cgn_buf *found, size_t n)
 	return entries;
 }
 
-static void sort(struct found *v, size_t n)
+static void found_sort(struct found *v, size_t n)
 {
 	size_t begin = 0;
 	qsort(v, n, sizeof *v, by_request);
@@ -248,7 +248,7 @@ static void sort(struct found *v, size_t n)
 	qsort(v, n, sizeof *v, by_age);
 }
 
-static struct found *gather(const struct cgn_buf *found, size_t n, size_t *count)
+static struct found *found_gather(const struct cgn_buf *found, size_t n, size_t *count)
 {
 	const struct explain_head *h;
 	size_t k = 0, place;
@@ -258,7 +258,7 @@ static struct found *gather(const struct cgn_buf *found, size_t n, size_t *count
 		for (place = 0; (h = next_of(&found[i], &place)) != NULL;)
 			v[k++] = (struct found){.h = h, .ring = i};
 	if (v != NULL)
-		sort(v, k);
+		found_sort(v, k);
 	return v;
 }
 
@@ -336,7 +336,7 @@ bool explain_write(const struct cgn_buf *found, size_t n, size_t most, struct cg
 {
 	size_t count, begin = 0;
 	struct json_out j = json_out_to(out);
-	struct found *v = gather(found, n, &count);
+	struct found *v = found_gather(found, n, &count);
 	if (v == NULL)
 		return false;
 	json_open(&j, '[');

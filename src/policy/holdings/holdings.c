@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table of its own for each range, so that one range is listed or grows without touching the others: open
- * addressing with linear probing, 16 bytes an entry, 60 to 80 % full. Taking an entry out moves its followers
- * back, so there are no graves and a table never degrades. */
+/* Each range has a table of its own, so that listing or growing one range does not touch the others. Open
+ * addressing with linear probing, 16 bytes an entry, 60 to 80 % full. Removing an entry moves its followers
+ * back, so there are no tombstones and a table never degrades. */
 #include "policy/holdings/holdings.h"
 
 #include "base/mix/mix.h"
@@ -14,7 +14,7 @@
 
 struct entry {
 	uint64_t digest;
-	uint16_t refs[BLOCK_TIERS]; /* all 0: empty */
+	uint16_t refs[BLOCK_TIERS]; /* All 0: empty. */
 };
 _Static_assert(sizeof(struct entry) == 16, "an entry is 16 bytes");
 
@@ -25,7 +25,7 @@ struct table {
 
 struct holdings {
 	uint32_t tag;
-	size_t max_blocks, count, slots;
+	size_t max_blocks, count;
 	holdings_changed changed;
 	void *user;
 	uint64_t sums[BLOCK_RANGES];
@@ -69,7 +69,8 @@ static unsigned tiers_of(const struct entry *e)
 
 static uint32_t home_of(const struct table *t, uint64_t digest)
 {
-	/* The range is the same for all: what lies under it spreads over the table, whatever its size. */
+	/* All digests of a table share the range's bits; the multiplication spreads the lower bits over the
+	 * table. */
 	uint64_t spread = mix_golden(digest);
 	return (uint32_t)((spread >> 32) * t->cap >> 32);
 }
@@ -79,7 +80,7 @@ static uint32_t after(const struct table *t, uint32_t i)
 	return i + 1 < t->cap ? i + 1 : 0;
 }
 
-/* Where |digest| is, or the empty slot where it would be; the table has one. */
+/* Return the entry of |digest|, or the empty slot for it. The table has at least one empty slot. */
 static struct entry *seek(const struct table *t, uint64_t digest)
 {
 	uint32_t i = home_of(t, digest);
@@ -88,7 +89,7 @@ static struct entry *seek(const struct table *t, uint64_t digest)
 	return &t->slots[i];
 }
 
-static bool resize(struct holdings *h, struct table *t, uint32_t cap)
+static bool resize(struct table *t, uint32_t cap)
 {
 	struct table old = *t;
 	struct entry *slots = calloc(cap, sizeof *slots);
@@ -99,7 +100,6 @@ static bool resize(struct holdings *h, struct table *t, uint32_t cap)
 	for (uint32_t i = 0; i < old.cap; i++)
 		if (tiers_of(&old.slots[i]) != 0)
 			*seek(t, old.slots[i].digest) = old.slots[i];
-	h->slots = h->slots - old.cap + cap;
 	free(old.slots);
 	return true;
 }
@@ -108,7 +108,7 @@ static void put_back(struct table *t, uint32_t hole)
 {
 	for (uint32_t i = after(t, hole); tiers_of(&t->slots[i]) != 0; i = after(t, i)) {
 		uint32_t home = home_of(t, t->slots[i].digest);
-		/* It may move into the hole unless its home lies behind the hole, cyclically in (hole, i]. */
+		/* The entry may move into the hole unless its home lies cyclically in (hole, i]. */
 		bool stays = hole < i ? home > hole && home <= i : home > hole || home <= i;
 		if (stays)
 			continue;
@@ -130,7 +130,7 @@ static CGN_RC take_in(struct holdings *h, struct table *t, uint64_t digest, enum
 	if (h->count >= h->max_blocks)
 		return CGN_RC_OF(CGN_TOO_LARGE);
 	if ((uint64_t)(t->used + 1) * 5 > (uint64_t)t->cap * 4 &&
-		!resize(h, t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4))
+		!resize(t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4))
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	struct entry *e = seek(t, digest);
 	e->digest = digest;
@@ -173,9 +173,9 @@ bool holdings_drop(struct holdings *h, uint64_t digest, enum block_tier tier)
 		put_back(t, (uint32_t)(e - t->slots));
 		t->used--;
 		h->count--;
-		/* without memory for a smaller table the large one will do */
+		/* If there is no memory for a smaller table, the larger one stays. */
 		if (t->cap > MIN_CAP && t->used < t->cap / 4)
-			(void)resize(h, t, t->cap / 2);
+			(void)resize(t, t->cap / 2);
 	}
 	tell(h, digest, before, now);
 	return true;
@@ -192,12 +192,6 @@ size_t holdings_count(const struct holdings *h)
 {
 	CGN_LIVE(h, HOLDINGS_TAG);
 	return h->count;
-}
-
-size_t holdings_bytes(const struct holdings *h)
-{
-	CGN_LIVE(h, HOLDINGS_TAG);
-	return sizeof *h + h->slots * sizeof(struct entry);
 }
 
 const uint64_t *holdings_sums(const struct holdings *h)

@@ -186,7 +186,7 @@ static bool value_adds_up(const struct kvbulk_msg *m)
 	return left == 0;
 }
 
-static CGN_RC sound(const struct kvbulk_msg *m, const char *name, struct cgn_err *err)
+static CGN_RC put_is_sound(const struct kvbulk_msg *m, const char *name, struct cgn_err *err)
 {
 	if (m->type == KVBULK_PUT && (m->flags & KVBULK_FILE) == 0 && m->text.n != m->info.size)
 		return CGN_FAIL(err, INVALID,
@@ -228,10 +228,10 @@ CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err 
 		out->text = cgn_cursor_str(&c, (size_t)out->count * s->item);
 	if (!cgn_cursor_end(&c))
 		return CGN_FAIL(err, INVALID, "%s of %zu bytes is not what its fields say", s->name, bytes.n);
-	return sound(out, s->name, err);
+	return put_is_sound(out, s->name, err);
 }
 
-static struct cgn_cursor item(const struct kvbulk_msg *m, size_t i)
+static struct cgn_cursor list_item(const struct kvbulk_msg *m, size_t i)
 {
 	size_t n = shapes[m->type].item;
 	CGN_MUST(i < m->count && m->text.n == m->count * n);
@@ -240,25 +240,25 @@ static struct cgn_cursor item(const struct kvbulk_msg *m, size_t i)
 
 struct block_key kvbulk_key(const struct kvbulk_msg *m, size_t i)
 {
-	struct cgn_cursor c = item(m, i);
+	struct cgn_cursor c = list_item(m, i);
 	return key_take(&c);
 }
 
 uint64_t kvbulk_lease(const struct kvbulk_msg *m, size_t i)
 {
-	struct cgn_cursor c = item(m, i);
+	struct cgn_cursor c = list_item(m, i);
 	return cgn_cursor_u64(&c);
 }
 
 struct block_info kvbulk_info(const struct kvbulk_msg *m, size_t i)
 {
-	struct cgn_cursor c = item(m, i);
+	struct cgn_cursor c = list_item(m, i);
 	return info_take(&c);
 }
 
 struct kvbulk_extent kvbulk_extent(const struct kvbulk_msg *m, size_t i)
 {
-	struct cgn_cursor c = item(m, i);
+	struct cgn_cursor c = list_item(m, i);
 	struct kvbulk_extent e = {0};
 	e.offset = cgn_cursor_u64(&c);
 	e.length = cgn_cursor_u64(&c);
@@ -267,7 +267,7 @@ struct kvbulk_extent kvbulk_extent(const struct kvbulk_msg *m, size_t i)
 
 struct block_change kvbulk_change(const struct kvbulk_msg *m, size_t i)
 {
-	struct cgn_cursor c = item(m, i);
+	struct cgn_cursor c = list_item(m, i);
 	struct block_change change = {.key = key_take(&c)};
 	change.tiers = cgn_cursor_u32(&c) & BLOCK_TIER_MASK;
 	change.size = cgn_cursor_u64(&c);

@@ -33,7 +33,7 @@ void kvfetch_path_init(struct kvfetch_path *p)
 }
 
 /* The first one counts for all. */
-static void average(const struct kvfetch_path *p, double *mean, double sample)
+static void path_average(const struct kvfetch_path *p, double *mean, double sample)
 {
 	double w = p->samples == 0 ? 1.0 : WEIGHT;
 	*mean += w * (sample - *mean);
@@ -41,14 +41,14 @@ static void average(const struct kvfetch_path *p, double *mean, double sample)
 
 void kvfetch_path_first(struct kvfetch_path *p, double ms)
 {
-	average(p, &p->first_ms, ms > 0 ? ms : 0);
+	path_average(p, &p->first_ms, ms > 0 ? ms : 0);
 }
 
 void kvfetch_path_rate(struct kvfetch_path *p, uint64_t bytes, double ms)
 {
 	if (bytes < KVFETCH_RATE_BYTES || !(ms > 0))
 		return;
-	average(p, &p->bytes_per_ms, (double)bytes / ms);
+	path_average(p, &p->bytes_per_ms, (double)bytes / ms);
 	if (p->bytes_per_ms < LEAST_RATE)
 		p->bytes_per_ms = LEAST_RATE;
 	p->samples++;
@@ -79,7 +79,7 @@ bool kvfetch_keep(uint64_t budget_bytes, uint64_t used_bytes, uint64_t size, uns
 
 /* ---- from whom ---- */
 
-static bool is_better(const struct kvfetch_peer *a, const struct kvfetch_peer *b, cgn_nsec now)
+static bool peer_is_better(const struct kvfetch_peer *a, const struct kvfetch_peer *b, cgn_nsec now)
 {
 	bool a_busy = a->busy_until > now, b_busy = b->busy_until > now;
 	if (a_busy != b_busy)
@@ -95,7 +95,7 @@ size_t kvfetch_choose(const struct kvfetch_peer *peers, size_t n, cgn_nsec now)
 {
 	size_t best = n;
 	for (size_t i = 0; i < n; i++)
-		if (!peers[i].tried && (best == n || is_better(&peers[i], &peers[best], now)))
+		if (!peers[i].tried && (best == n || peer_is_better(&peers[i], &peers[best], now)))
 			best = i;
 	return best;
 }

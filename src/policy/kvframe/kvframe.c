@@ -58,14 +58,14 @@ static struct cgn_str rd_text(struct kvframe_rd *r)
 }
 
 /* The payload's length is written when it is known. */
-static size_t begin(struct cgn_buf *out, enum kvframe_type type)
+static size_t frame_begin(struct cgn_buf *out, enum kvframe_type type)
 {
 	put_le(out, type, 4);
 	put_le(out, 0, 4);
 	return out->n;
 }
 
-static void end(struct cgn_buf *out, size_t at)
+static void frame_end(struct cgn_buf *out, size_t at)
 {
 	if (out->bad)
 		return;
@@ -75,7 +75,7 @@ static void end(struct cgn_buf *out, size_t at)
 		out->p[at - 4 + i] = (char)(unsigned char)(n >> (8 * i) & 0xff);
 }
 
-static CGN_RC check(const struct kvframe_rd *r, enum kvframe_type type, struct cgn_err *err)
+static CGN_RC payload_check(const struct kvframe_rd *r, enum kvframe_type type, struct cgn_err *err)
 {
 	return !r->bad ? CGN_OK
 		       : CGN_FAIL(err, INVALID, "kv frame: %s is cut short, or a text in it is too long",
@@ -128,13 +128,13 @@ static void rd_key(struct kvframe_rd *r, struct block_key *k)
 
 void kvframe_put_fetch(struct cgn_buf *out, const struct kvframe_fetch *f)
 {
-	size_t at = begin(out, KVFRAME_FETCH);
+	size_t at = frame_begin(out, KVFRAME_FETCH);
 	put_key(out, &f->key);
 	put_le(out, f->offset, 8);
 	put_le(out, f->length, 8);
 	put_le(out, f->budget_ms, 4);
 	put_le(out, f->priority, 4);
-	end(out, at);
+	frame_end(out, at);
 }
 
 CGN_RC kvframe_read_fetch(struct cgn_str payload, struct kvframe_fetch *out, struct cgn_err *err)
@@ -145,7 +145,7 @@ CGN_RC kvframe_read_fetch(struct cgn_str payload, struct kvframe_fetch *out, str
 	out->length = kvframe_rd_u64(&r);
 	out->budget_ms = kvframe_rd_u32(&r);
 	uint32_t priority = kvframe_rd_u32(&r);
-	CGN_TRY(check(&r, KVFRAME_FETCH, err));
+	CGN_TRY(payload_check(&r, KVFRAME_FETCH, err));
 	if (priority >= PRIORITIES)
 		return CGN_FAIL(err, INVALID, "kv frame: FETCH with priority %u, the last one is %d",
 			priority, PRIORITIES - 1);
@@ -155,7 +155,7 @@ CGN_RC kvframe_read_fetch(struct cgn_str payload, struct kvframe_fetch *out, str
 
 void kvframe_put_answer(struct cgn_buf *out, const struct kvframe_answer *a)
 {
-	size_t at = begin(out, KVFRAME_ANSWER);
+	size_t at = frame_begin(out, KVFRAME_ANSWER);
 	put_le(out, a->status, 4);
 	put_le(out, a->wait_ms, 4);
 	put_le(out, a->size, 8);
@@ -167,7 +167,7 @@ void kvframe_put_answer(struct cgn_buf *out, const struct kvframe_answer *a)
 	put_le(out, a->expires_unix_ms, 8);
 	put_text(out, a->model);
 	put_text(out, a->name);
-	end(out, at);
+	frame_end(out, at);
 }
 
 CGN_RC kvframe_read_answer(struct cgn_str payload, struct kvframe_answer *out, struct cgn_err *err)
@@ -184,7 +184,7 @@ CGN_RC kvframe_read_answer(struct cgn_str payload, struct kvframe_answer *out, s
 	out->expires_unix_ms = kvframe_rd_u64(&r);
 	out->model = rd_text(&r);
 	out->name = rd_text(&r);
-	CGN_TRY(check(&r, KVFRAME_ANSWER, err));
+	CGN_TRY(payload_check(&r, KVFRAME_ANSWER, err));
 	if (status >= KVFRAME_STATUSES)
 		return CGN_FAIL(err, INVALID, "kv frame: ANSWER with status %u, which is not known", status);
 	if (out->offset > out->size || out->length > out->size - out->offset)
@@ -199,12 +199,12 @@ CGN_RC kvframe_read_answer(struct cgn_str payload, struct kvframe_answer *out, s
 
 void kvframe_put_who(struct cgn_buf *out, enum kvframe_type type, const struct kvframe_who *w)
 {
-	size_t at = begin(out, type);
+	size_t at = frame_begin(out, type);
 	put_le(out, w->instance, 8);
 	put_text(out, w->node);
 	put_text(out, w->rack);
 	put_text(out, w->region);
-	end(out, at);
+	frame_end(out, at);
 }
 
 /* It will stand in logs and in JSON. */
@@ -223,7 +223,7 @@ CGN_RC kvframe_read_who(struct cgn_str payload, struct kvframe_who *out, struct 
 	out->node = rd_text(&r);
 	out->rack = rd_text(&r);
 	out->region = rd_text(&r);
-	CGN_TRY(check(&r, KVFRAME_HELLO, err));
+	CGN_TRY(payload_check(&r, KVFRAME_HELLO, err));
 	if (!is_text(out->node) || !is_text(out->rack) || !is_text(out->region))
 		return CGN_FAIL(err, INVALID, "kv frame: HELLO with a name that is no text");
 	return CGN_OK;
@@ -242,7 +242,7 @@ void kvframe_put_holds(struct cgn_buf *out, const struct kvframe_holds *h, const
 	size_t n)
 {
 	CGN_MUST(n <= KVFRAME_MAX_HOLDS);
-	size_t at = begin(out, KVFRAME_HOLDS);
+	size_t at = frame_begin(out, KVFRAME_HOLDS);
 	put_le(out, h->seq, 8);
 	put_le(out, (h->reset ? 1U : 0U) | (h->synced ? 2U : 0U), 4);
 	put_le(out, h->blocks, 8);
@@ -252,7 +252,7 @@ void kvframe_put_holds(struct cgn_buf *out, const struct kvframe_holds *h, const
 		put_le(out, list[i].block, 8);
 		put_le(out, list[i].tiers, 1);
 	}
-	end(out, at);
+	frame_end(out, at);
 }
 
 CGN_RC kvframe_read_holds(struct cgn_str payload, struct kvframe_holds *out, struct cgn_err *err)
@@ -263,7 +263,7 @@ CGN_RC kvframe_read_holds(struct cgn_str payload, struct kvframe_holds *out, str
 	out->blocks = kvframe_rd_u64(&r);
 	out->bytes = kvframe_rd_u64(&r);
 	out->n = kvframe_rd_u32(&r);
-	CGN_TRY(check(&r, KVFRAME_HOLDS, err));
+	CGN_TRY(payload_check(&r, KVFRAME_HOLDS, err));
 	if (out->n > KVFRAME_MAX_HOLDS || out->n * HOLD_BYTES > r.n)
 		return CGN_FAIL(err, INVALID,
 			"kv frame: HOLDS of %zu blocks: at most %d are read, and %zu fit in it", out->n,

@@ -22,7 +22,6 @@
 #define KVFRAME_ALPN      "cgn-kv/1"
 #define KVFRAME_HEAD      8
 #define KVFRAME_MAX       ((size_t)48 * 1024) /* bytes of a payload */
-#define KVFRAME_KEY       36                  /* bytes of a key: digest, segment */
 #define KVFRAME_MAX_HOLDS 4096                /* blocks in a HOLDS */
 #define KVFRAME_MAX_NAME  1024                /* bytes of any text in a frame */
 

@@ -13,7 +13,7 @@ void kvframe_in_fini(struct kvframe_in *in)
 }
 
 /* Up to |want| bytes in all. */
-static bool fill(struct kvframe_in *in, struct cgn_str *rest, size_t want)
+static bool frame_fill(struct kvframe_in *in, struct cgn_str *rest, size_t want)
 {
 	size_t missing = want - in->buf.n, n = rest->n < missing ? rest->n : missing;
 	cgn_buf_add(&in->buf, rest->p, n);
@@ -38,14 +38,14 @@ static CGN_RC head_read(const struct kvframe_in *in, size_t *payload, struct cgn
 	return CGN_OK;
 }
 
-static CGN_RC step(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got,
+static CGN_RC frame_step(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got,
 	struct cgn_err *err)
 {
 	size_t payload = 0;
-	if (in->buf.n < KVFRAME_HEAD && !fill(in, rest, KVFRAME_HEAD))
+	if (in->buf.n < KVFRAME_HEAD && !frame_fill(in, rest, KVFRAME_HEAD))
 		return in->buf.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a kv frame") : CGN_OK;
 	CGN_TRY(head_read(in, &payload, err));
-	if (!fill(in, rest, KVFRAME_HEAD + payload))
+	if (!frame_fill(in, rest, KVFRAME_HEAD + payload))
 		return in->buf.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a kv frame") : CGN_OK;
 	*out = (struct kvframe){(enum kvframe_type)(unsigned char)in->buf.p[0],
 		{in->buf.p + KVFRAME_HEAD, payload}};
@@ -62,7 +62,7 @@ CGN_RC kvframe_next(struct kvframe_in *in, struct cgn_str *rest, struct kvframe 
 	if (in->whole)
 		in->buf.n = 0;
 	in->whole = false;
-	cgn_rc rc = step(in, rest, out, got, err);
+	cgn_rc rc = frame_step(in, rest, out, got, err);
 	in->bad = !cgn_ok(rc);
 	return rc;
 }

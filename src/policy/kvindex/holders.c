@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds a block, in one 64-bit word: up to four members of 16 bits, the first of them in the low bits and
- * never empty; or the address of a set, whose low four bits are 0, which no member's are.
+/* The holders of one block in one 64-bit word. The word is either up to four members of 16 bits, packed from
+ * the low bits with the first one never empty, or the address of a set. The low four bits of an address are
+ * 0; no member's are.
  *
- * Sets change in place so that a reader is right at every instant. An array never moves a member, it leaves a
- * hole. In planes the bit "held" is set after the tier's and cleared before it; a tier that changes is set
- * before the old one is cleared, and a reader that finds a member in no tier (it looked at one plane too
- * early and at the other too late) looks again. */
+ * Sets change in place, and a reader sees a correct set at every instant. An array never moves a member:
+ * removing one leaves a hole. In bit planes, the bit "held" is set after the tier's bit and cleared before
+ * it. A tier that changes is set before the old one is cleared. A reader that finds a member in no tier has
+ * read one plane too early and the other too late, and reads again. */
 #include "policy/kvindex/kvindex_priv.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@
 #define INLINE    4
 #define MAX_ARRAY 68
 
-/* Sizes that fill what the allocator gives: 40, 56, 88 and 152 bytes. */
+/* Capacities that fill the allocator's size classes of 40, 56, 88 and 152 bytes. */
 static const unsigned array_caps[] = {12, 20, 36, MAX_ARRAY};
 
 static unsigned word_member(uint64_t holders, unsigned i)
@@ -46,7 +47,8 @@ uint64_t holders_plane(const struct epoch_head *s, unsigned plane, unsigned word
 	return word < s->words ? atomic_load_explicit(&plane_of(s, plane)[word], memory_order_acquire) : 0;
 }
 
-static unsigned array_find(const struct epoch_head *s, unsigned node) /* the capacity when it is not there */
+/* Return the capacity when |node| is not in the array. */
+static unsigned array_find(const struct epoch_head *s, unsigned node)
 {
 	unsigned i = 0, cap = holders_array_cap(s);
 	while (i < cap && (holders_array_at(s, i) == 0 || holders_array_at(s, i) >> 4 != node))
@@ -118,7 +120,7 @@ unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_NODES])
 	return n;
 }
 
-/* ---- making the word that fits best ---- */
+/* ---- building the smallest word ---- */
 
 static size_t array_bytes(unsigned n)
 {
@@ -271,6 +273,6 @@ bool holders_put(struct kvindex *ix, uint64_t *holders, unsigned node, unsigned 
 		return holders_remake(ix, holders, node, tiers);
 	if (tiers == 0 && set_too_large(s))
 		(void)holders_remake(ix, holders, node,
-			0); /* without memory for a smaller set this one will do */
+			0); /* If there is no memory for a smaller set, the larger one stays. */
 	return true;
 }

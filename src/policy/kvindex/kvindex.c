@@ -7,7 +7,7 @@
 #include "policy/kvindex/match_priv.h"
 
 #define KVINDEX_TAG 0x4b564958U
-#define LOOK_AHEAD  8 /* blocks whose buckets are fetched before their turn */
+#define LOOK_AHEAD  8 /* Blocks ahead of the current one whose buckets are prefetched. */
 
 static size_t fixed_bytes(unsigned max_readers)
 {
@@ -45,7 +45,7 @@ CGN_RC kvindex_new(const struct kvindex_cfg *cfg, struct kvindex **out, struct c
 	ix->seed = cfg->seed;
 	ix->readers = readers;
 	ix->bytes = fixed_bytes(cfg->max_readers);
-	atomic_store(&ix->epoch, 1); /* 0 is an idle reader's */
+	atomic_store(&ix->epoch, 1); /* Epoch 0 marks an idle reader. */
 	*out = ix;
 	return CGN_OK;
 }
@@ -173,7 +173,7 @@ bool kvindex_range_was_shed(const struct kvindex *ix, uint16_t node, unsigned ra
 
 /* ---- updates ---- */
 
-/* |slot|'s holders became |now|: publish, and give up what they were. */
+/* Publish |now| as the holders of |slot| and retire the set that |was| refers to. */
 static void holders_replace(struct kvindex *ix, struct segment *s, struct slot *slot, uint64_t was,
 	uint64_t now, bool next_of_pass)
 {
@@ -197,7 +197,8 @@ static uint64_t digest_of(const struct kvindex *ix, const struct segment *s, str
 	return key_digest(ix, s, atomic_load_explicit(&slot->key, memory_order_relaxed));
 }
 
-/* False: there was no memory. Tried again after shedding, which may have taken |digest| itself. */
+/* Return false when there is no memory. Shedding makes room for a second try, and may remove |digest|
+ * itself. */
 static bool index_put_once(struct kvindex *ix, unsigned node, uint64_t digest, unsigned tiers)
 {
 	struct segment *s = segment_of(ix, digest);
@@ -226,7 +227,7 @@ static void index_put(struct kvindex *ix, unsigned node, uint64_t digest, unsign
 		(segment_shed(ix, segment_of(ix, digest)) && index_put_once(ix, node, digest, tiers)))
 		return;
 	(void)index_put_once(ix, node, digest,
-		0); /* what it was is wrong now, and to forget takes no memory */
+		0); /* The old entry is wrong now, and removing it takes no memory. */
 	node_mark_shed(ix, node, digest);
 }
 
@@ -257,7 +258,7 @@ void kvindex_set(struct kvindex *ix, uint16_t node, const uint64_t *digests, con
 	}
 }
 
-/* ---- passes over blocks ---- */
+/* ---- passes over slots ---- */
 
 typedef void (*slot_fn)(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg);
 
@@ -353,7 +354,7 @@ static void sweep_slot(struct kvindex *ix, struct segment *s, struct slot *slot,
 			continue;
 		uint64_t then = now;
 		CGN_MUST(holders_put(ix, &now, node, 0));
-		/* made in this very loop: nobody saw it */
+		/* This loop made the set, so no reader has seen it. */
 		if (then != was && then != now && holders_is_set(then))
 			epoch_free(ix, holders_set(then));
 	}
@@ -373,8 +374,8 @@ static void nodes_move(struct kvindex *ix, enum node_state from, enum node_state
 	}
 }
 
-/* A number is given out again when no reader is left that began before the sweep ended: it might still add
- * old blocks to the new node. */
+/* Free a node's number once every reader that began before the end of the sweep has finished: such a reader
+ * could still add old blocks to the new node. */
 static void release_swept(struct kvindex *ix)
 {
 	if (ix->n_swept == 0 || !readers_passed(ix, ix->swept_epoch))

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A match walks along the chain with the nodes that are still alive: that hold every block so far. While they
- * are many they are a bit set and a block costs a word of it for 64 nodes; once they are FEW they are a list.
- * A node that ends is noted with its depth; when more than BULK end at one block, that block's depth and
- * their bit set are noted instead. So no block costs a step for each node.
+/* A match walks along the chain with the nodes that are still alive: those that hold every block so far. Many
+ * alive nodes are a bit set, so that a block costs one word for 64 nodes; FEW or less are a list. A node that
+ * ends is noted with its depth. When more than BULK nodes end at one block, the block's depth and their bit
+ * set are noted instead. So a block never costs a step for each node.
  *
- * Tiers: a node is in its best tier from one block on until that changes. Only changes are noted: entering
- * tier t at depth d takes d from its count, leaving adds d. GPU is the rest, and the usual case costs
+ * Tiers: a node stays in its best tier until a block changes that, and only changes are noted: entering tier
+ * t at depth d subtracts d from its count, leaving it adds d. GPU is the remainder, so the usual case costs
  * nothing.
  *
- * Reading a segment: gen, place, table; then key, holders and key again; then gen. If gen changed, from the
- * start, since
- * - a moved entry is copied before gen goes up and emptied after, so who misses both copies sees another gen;
- * - a slot that got another block's holders got its key before them, so either the key differs at the second
- *   look, or the slot was emptied
- *   once more since, with another gen. The writer never leaves gen in a state that readers have to wait
- * for. */
+ * Reading a segment: gen, place, table; then key, holders and key again; then gen. When gen has changed, the
+ * read starts over, because
+ * - a moved entry is copied before gen is incremented and emptied after, so a reader that misses both copies
+ *   sees another gen;
+ * - a slot that was reused got its new key before its new holders, so either the second read of the key
+ *   differs, or the slot was emptied once more, with another gen. The writer never leaves gen in a state that
+ *   readers have to wait for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,15 +24,15 @@
 #define READER_TAG 0x4b565244U
 #define FEW        16
 #define BULK       32
-#define MAX_LEVELS 16 /* nodes that end in bulk after so many levels are noted one by one */
-#define AHEAD      32 /* blocks that are placed before their turn; a power of two */
+#define MAX_LEVELS 16 /* Bulk ends beyond this many levels are noted node by node. */
+#define AHEAD      32 /* Blocks placed ahead of the current one; a power of two. */
 #define MAX_CHAIN  ((size_t)1 << 31)
-#define FAR        (BLOCK_TIERS - 1) /* tiers but the first */
+#define FAR        (BLOCK_TIERS - 1) /* Tiers other than GPU. */
 
 struct note {
-	uint32_t stamp;   /* of the match that it is about */
-	uint32_t depth;   /* 0: the node did not end by itself */
-	uint32_t by[FAR]; /* blocks by tier, complete when depth is not 0 */
+	uint32_t stamp;   /* Stamp of the match that the note belongs to. */
+	uint32_t depth;   /* 0: the node did not end individually. */
+	uint32_t by[FAR]; /* Blocks by tier; complete when depth is not 0. */
 };
 
 struct level {
@@ -45,20 +45,20 @@ struct kvindex_reader {
 	struct kvindex *ix;
 	struct reader_slot *slot;
 	unsigned words, n_levels, n_few;
-	uint32_t depth; /* blocks so far */
-	bool few;       /* |list| counts, not |alive| */
-	bool any_far;   /* |far| counts: otherwise all are in GPU */
+	uint32_t depth; /* Blocks so far. */
+	bool few;       /* |list| is valid, not |alive|. */
+	bool any_far;   /* |far| is valid; otherwise all blocks are in GPU. */
 	struct {
 		uint16_t node;
 		uint8_t tier;
 	} list[FEW];
 	uint64_t alive[NODE_WORDS];
-	uint64_t far[FAR][NODE_WORDS]; /* nodes whose last block was at best in tier 1 + i */
+	uint64_t far[FAR][NODE_WORDS]; /* Nodes whose last block was at best in tier 1 + i. */
 	struct level levels[MAX_LEVELS];
 	struct note notes[KVINDEX_NODES];
 };
 
-/* Who holds one block, as bit sets. */
+/* The holders of one block, as bit sets. */
 struct holding {
 	uint64_t in[NODE_WORDS], far[FAR][NODE_WORDS];
 	bool any_far;
@@ -101,14 +101,15 @@ void kvindex_reader_free(struct kvindex_reader **lookup_finish)
 	*lookup_finish = NULL;
 }
 
-/* ---- finding a block ---- In three steps, so that the cache lines of many blocks are under way at once:
- * place (its segment is read and its first bucket fetched), look (in that bucket; then its set of holders is
- * fetched, or its second bucket), and take, when it is its turn. Who holds it was true when it was looked up,
- * which is within the match; so is what its set says, even if that was replaced since. */
+/* ---- finding a block ---- The lookup has three steps, so that the cache lines of many blocks are fetched at
+ * once: place_read reads the segment and prefetches the first bucket; lookup_begin looks in that bucket and
+ * prefetches the set of holders or the second bucket; lookup_finish completes it when it is the block's turn.
+ * The holders are those at the time of the lookup, which lies within the match; the same is true of their
+ * set, even if it was replaced since. */
 
 struct place {
-	uint64_t gen, holders;         /* who: once it was looked up; 0: not in |first| */
-	struct bucket *first, *second; /* NULL: the segment changed just then, or is empty */
+	uint64_t gen, holders;         /* holders: 0 when not found in |first|, or not looked up yet. */
+	struct bucket *first, *second; /* NULL: the segment is empty or changed during the read. */
 };
 
 static bool place_read(struct kvindex *ix, uint64_t digest, struct place *p)
@@ -121,7 +122,7 @@ static bool place_read(struct kvindex *ix, uint64_t digest, struct place *p)
 	p->holders = 0;
 	p->first = p->second = NULL;
 	if (atomic_load_explicit(&s->gen, memory_order_relaxed) != p->gen)
-		return false; /* table and size may not belong together */
+		return false; /* Table and size may not belong together. */
 	if (t == NULL)
 		return true;
 	uint64_t x = spread(ix->seed, digest);
@@ -306,7 +307,7 @@ static void add_word(struct holding *h, const struct epoch_head *s, unsigned w)
 			tiers[t] = holders_plane(s, 1 + t, w) & ~seen;
 			seen |= tiers[t];
 		}
-	} while ((any & ~seen) != 0); /* a tier changed meanwhile: see holders.c */
+	} while ((any & ~seen) != 0); /* A tier changed during the read: see holders.c. */
 	h->in[w] = any;
 	for (unsigned i = 0; i < FAR; i++)
 		h->far[i][w] = tiers[1 + i];
@@ -392,7 +393,7 @@ static void match_begin(struct kvindex_reader *r)
 {
 	atomic_store_explicit(&r->slot->epoch, atomic_load_explicit(&r->ix->epoch, memory_order_acquire),
 		memory_order_relaxed);
-	full_fence(); /* noted before anything is read: see readers_passed */
+	full_fence(); /* The epoch is visible before any read: see readers_passed. */
 	if (++r->stamp == 0) {
 		memset(r->notes, 0, sizeof r->notes);
 		r->stamp = 1;
@@ -410,8 +411,8 @@ static size_t size_min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* |n| steps of |stride| blocks each, of which the last is looked at; until |step| says that it is over. How
- * many were taken. */
+/* Take up to |n| steps of |stride| blocks each, looking at the last block of each, until |step| returns
+ * false. Return the number of steps taken. */
 static size_t match_walk(struct kvindex_reader *r, const uint64_t *chain, size_t n, uint32_t stride,
 	bool (*step)(struct kvindex_reader *, uint64_t holders))
 {
@@ -420,12 +421,12 @@ static size_t match_walk(struct kvindex_reader *r, const uint64_t *chain, size_t
 	uint8_t now = atomic_load_explicit(&ix->clock, memory_order_relaxed);
 	chain += stride - 1;
 	for (size_t i = 0, placed = 0, looked = 0; i < n; i++, r->depth += stride) {
-		/* Most chains end soon: further ahead with each block that was found. */
+		/* Most chains end soon, so the read-ahead grows with each block found. */
 		size_t reach = size_min(i + 2, AHEAD - 1);
 		for (size_t end = size_min(n, i + reach + 1); placed < end; placed++) {
 			struct place *p = &places[placed % AHEAD];
 			if (!place_read(ix, chain[placed * stride], p))
-				p->gen--; /* of the past: it is looked for again when it is its turn */
+				p->gen--; /* An impossible gen, so that lookup_finish looks again. */
 			__builtin_prefetch(p->first);
 			__builtin_prefetch(segment_of(ix, chain[size_min(n - 1, placed + 6) * stride]));
 		}
@@ -467,7 +468,7 @@ static bool many_stay(const struct kvindex_reader *r, uint64_t holders)
 	return changed == 0;
 }
 
-/* All that hold what was before hold this too, in the same tiers. */
+/* Return true when all nodes of the previous block hold this one too, in the same tiers. */
 static bool step_leap(struct kvindex_reader *r, uint64_t holders)
 {
 	return r->few ? few_stay(r, holders) : many_stay(r, holders);
@@ -478,7 +479,7 @@ static void walk_all(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 	(void)match_walk(r, chain, n, 1, step_one);
 }
 
-/* Leaps begin at another block each time, so that in time all are looked at. */
+/* Leaps begin at another block each time, so that all blocks are looked at eventually. */
 static void walk_leaping(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 {
 	for (size_t at = 0, one = 1 + r->stamp % KVINDEX_LEAP; at < n; one = KVINDEX_LEAP) {
@@ -497,7 +498,8 @@ static void match_run(struct kvindex_reader *r, const uint64_t *chain, size_t n,
 	CGN_LIVE(r, READER_TAG);
 	if (n > MAX_CHAIN)
 		n = MAX_CHAIN;
-	for (size_t i = 0; i < n && i < 6; i++) /* while begin waits for its fence; nothing is read yet */
+	/* Prefetch while match_begin waits for its fence; nothing is read yet. */
+	for (size_t i = 0; i < n && i < 6; i++)
 		__builtin_prefetch(segment_of(r->ix, chain[i]));
 	match_begin(r);
 	walk_it(r, chain, n);
@@ -516,7 +518,7 @@ void kvindex_leap(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 	match_run(r, chain, n, walk_leaping);
 }
 
-/* |*tier|: where its last block was, unless the note says all. */
+/* |*tier|: the tier of the node's last block, unless the note is complete. */
 static uint32_t depth_of(const struct kvindex_reader *r, unsigned node, const struct note *note,
 	unsigned *tier)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kvindex.c needs to know of readers: their size. */
+/* The size of a reader, for the memory budget in kvindex.c. */
 #pragma once
 #include <stddef.h>
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The byte budget, and epochs. A reader notes the epoch when a match begins. What the writer replaces is kept
- * on |fresh|; that list becomes
- * |aging| as a whole, the epoch goes up, and once every reader is idle or has noted a later epoch, none can
- * have a pointer to it: those that began later found the replacement. */
+/* The byte budget and epoch-based reclamation. A reader notes the epoch when a match begins. Objects that the
+ * writer replaces go on |fresh|. That list becomes |aging| as a whole and the epoch is incremented. Once
+ * every reader is idle or has noted a later epoch, no reader can have a pointer into |aging|: later matches
+ * found the replacements. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "policy/kvindex/kvindex_priv.h"
 
-#define MMAP_FROM ((size_t)128 << 10) /* from here glibc may give whole pages */
+#define MMAP_FROM ((size_t)128 << 10) /* From this size on, glibc may allocate whole pages. */
 
 size_t mem_cost(size_t bytes, bool aligned)
 {
@@ -22,7 +22,7 @@ bool mem_take(struct kvindex *ix, size_t cost, size_t spare)
 {
 	size_t limit = ix->max_bytes - spare;
 	for (unsigned tries = 0; ix->bytes + cost > limit; tries++)
-		if (ix->retired_bytes == 0 || tries == 2) /* the first round may only close the epoch */
+		if (ix->retired_bytes == 0 || tries == 2) /* The first round may only close the epoch. */
 			return false;
 		else
 			(void)mem_reclaim(ix, 1024);
@@ -72,7 +72,8 @@ void epoch_retire(struct kvindex *ix, struct epoch_head *s)
 
 bool readers_passed(struct kvindex *ix, uint64_t epoch)
 {
-	/* what was unlinked before it is unlinked for every reader that has not noted its epoch yet */
+	/* Objects unlinked before the fence are unlinked for every reader that has not noted its epoch
+	 * yet. */
 	full_fence();
 	for (unsigned i = 0; i < ix->max_readers; i++) {
 		uint64_t at = atomic_load_explicit(&ix->readers[i].epoch, memory_order_acquire);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A segment: buckets of four slots, each block in one of its two buckets, the first if there is room. When
- * both are full, entries that could also lie elsewhere are moved on (the shortest chain of moves, found
- * breadth first), which fills the table to nine tenths. Then it is rebuilt 1.25 times as large: it is a
- * thousandth of the index, so nothing ever stops for long. Readers: see struct segment, and match.c. */
+/* A segment is a cuckoo hash table: buckets of four slots, each block in one of its two buckets, the first if
+ * it has room. When both are full, entries move to their other bucket along the shortest chain, found breadth
+ * first, which fills the table to nine tenths. Then the table is rebuilt 1.25 times as large. It is a
+ * thousandth of the index, so no rebuild takes long. Readers: see struct segment and match.c. */
 #include <string.h>
 
 #include "policy/kvindex/kvindex_priv.h"
 
-#define PATHS 170 /* buckets looked at for a hole: 2 + 8 + 32 + 128 */
+#define PATHS 170 /* Buckets examined for a hole: 2 + 8 + 32 + 128. */
 
 /* ---- tables ---- */
 
@@ -46,12 +46,11 @@ static uint32_t other_bucket(const struct kvindex *ix, uint32_t n_buckets, uint6
 	return bucket != first ? first : second_bucket(x, n_buckets);
 }
 
-/* ---- a hole for a block ---- */
+/* ---- finding a hole ---- */
 
 struct path {
 	uint32_t bucket;
-	/* the path that led here, by moving the entry at |way| of its bucket; -1: a bucket of the new
-	 * block */
+	/* Index of the path whose bucket's entry at |way| moves here; -1: a bucket of the new block. */
 	int16_t from;
 	uint8_t way;
 };
@@ -83,8 +82,8 @@ static struct slot *path_follow(struct table *t, struct segment *s, const struct
 	return hole;
 }
 
-/* A hole in a bucket of |key|; NULL when no short chain of moves makes one. |s| NULL: no reader sees |t| yet.
- * The size is an argument because the table's head is a cache line that nothing else needs. */
+/* Return a hole in a bucket of |key|, or NULL when no short chain of moves makes one. |s| NULL: no reader
+ * sees |t| yet. The size is an argument because reading it from the table's head would cost a cache line. */
 static struct slot *find_hole(const struct kvindex *ix, struct table *t, uint32_t n_buckets,
 	struct segment *s, uint64_t key)
 {
@@ -100,7 +99,7 @@ static struct slot *find_hole(const struct kvindex *ix, struct table *t, uint32_
 		hole = hole_in(&t->buckets[paths[i].bucket]);
 		if (hole != NULL)
 			return path_follow(t, s, paths, i, hole);
-		for (int k = i == 1 ? 0 : i; k <= i; k++) /* the first is known to be full */
+		for (int k = i == 1 ? 0 : i; k <= i; k++) /* The first bucket is known to be full. */
 			for (uint8_t w = 0; w < WAYS && n < PATHS; w++) {
 				uint32_t next = other_bucket(ix, n_buckets,
 					load_relaxed(&t->buckets[paths[k].bucket].slots[w].key),
@@ -108,7 +107,7 @@ static struct slot *find_hole(const struct kvindex *ix, struct table *t, uint32_
 				if (path_visits(paths, k, next))
 					continue;
 				paths[n++] = (struct path){.bucket = next, .from = (int16_t)k, .way = w};
-				/* all of them at once instead of one miss after the other */
+				/* Fetch all buckets at once instead of one miss after the other. */
 				__builtin_prefetch(&t->buckets[next]);
 			}
 	}
@@ -170,7 +169,7 @@ static bool table_grow(struct kvindex *ix, struct segment *s)
 void segment_fit(struct kvindex *ix, struct segment *s)
 {
 	uint32_t n = segment_buckets(s);
-	/* to four fifths; without memory for it the large one will do */
+	/* Shrink to four fifths full. If there is no memory for the smaller table, the larger one stays. */
 	if (n > 4 && s->used * 5 < n * WAYS * 3)
 		(void)table_rebuild(ix, s, s->used * 5 / (WAYS * 4) + 1);
 }
@@ -182,8 +181,8 @@ static uint8_t now_of(struct kvindex *ix)
 	return atomic_load_explicit(&ix->clock, memory_order_relaxed);
 }
 
-/* The clock turns once in 256 steps of a sixty-fourth of the blocks: ages are kept from looking young
- * again. */
+/* The clock wraps after 256 steps, each a sixty-fourth of the blocks. Cap the ages so that old entries do not
+ * look young again. */
 static void hold_ages(struct kvindex *ix, struct segment *s)
 {
 	struct table *t = segment_table(s);
@@ -267,7 +266,7 @@ static void slot_shed(struct kvindex *ix, struct segment *s, struct slot *slot)
 	ix->shed_blocks++;
 }
 
-/* Exact to a step of the clock; what readers touch meanwhile may be spared. */
+/* Exact to a step of the clock. Blocks that readers touch meanwhile may be spared. */
 static void slots_shed_oldest(struct kvindex *ix, struct segment *s, struct table *t, uint32_t want)
 {
 	uint32_t by_age[256] = {0}, older = 0;
@@ -301,8 +300,8 @@ bool segment_shed(struct kvindex *ix, struct segment *s)
 	return true;
 }
 
-/* Both buckets of |digest| are full though the table is not: chance does not do that, somebody chose the
- * digests. Their own neighbours go. */
+/* Both buckets of |digest| are full though the table is not, which does not happen by chance: a client chose
+ * the digests. Shed a block of the digest's own bucket. */
 static void neighbour_shed(struct kvindex *ix, struct segment *s, struct table *t, uint64_t digest)
 {
 	struct bucket *b = &t->buckets[first_bucket(spread(ix->seed, digest), t->n_buckets)];

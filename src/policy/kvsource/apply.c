@@ -95,7 +95,7 @@ struct walk {
 	struct digest root;
 };
 
-static void orphan(struct kvsource *s, const struct kvevent *e)
+static void orphan_count(struct kvsource *s, const struct kvevent *e)
 {
 	s->stats.orphans++;
 	if (e->tier == BLOCK_GPU) /* lower tiers may be told of after the block itself has gone */
@@ -208,7 +208,7 @@ static void store_page(struct kvsource *s, struct walk *w, uint64_t hash, const 
 			(void)kvevent_token_next(&w->tokens, &page.tokens[i]);
 	w->known = w->known && x->foreign.n == 0 && x->salt.n == 0;
 	if (!w->known) {
-		orphan(s, w->e);
+		orphan_count(s, w->e);
 		return;
 	}
 	cgn_rc rc = ledger_add_page(&s->ledger, &page, w->e->tier);
@@ -230,7 +230,7 @@ static void store_one(struct kvsource *s, struct walk *w, uint64_t hash)
 	} else if (w->known) {
 		store_new(s, w, hash, &x);
 	} else {
-		orphan(s, w->e);
+		orphan_count(s, w->e);
 		skip_tokens(&w->tokens, w->e->block_size);
 	}
 	w->first = false;
@@ -273,7 +273,7 @@ static void store_by_name(struct kvsource *s, const struct kvevent *e)
 		struct ledger_block *b = ledger_find_any(&s->ledger, e->group, hash);
 		cgn_rc rc = b != NULL ? ledger_ref(&s->ledger, b, e->tier) : CGN_OK;
 		if (b == NULL)
-			orphan(s, e);
+			orphan_count(s, e);
 		if (!cgn_ok(rc))
 			give_up_on_ledger(s, rc);
 	}

@@ -4,7 +4,7 @@
 
 #include "kvsource_priv.h"
 
-static size_t place(const struct held *h, uint64_t seq)
+static size_t held_place(const struct held *h, uint64_t seq)
 {
 	size_t i = h->n;
 	while (i > 0 && h->v[i - 1].seq >= seq) /* mostly they come in order */
@@ -14,7 +14,7 @@ static size_t place(const struct held *h, uint64_t seq)
 
 bool held_put(struct held *h, uint64_t seq, struct cgn_str payload)
 {
-	size_t i = place(h, seq);
+	size_t i = held_place(h, seq);
 	if (i < h->n && h->v[i].seq == seq)
 		return true;
 	if (h->n == KVSOURCE_HELD_BATCHES || payload.n > KVSOURCE_HELD_BYTES - h->bytes)

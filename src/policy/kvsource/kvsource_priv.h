@@ -96,7 +96,7 @@ void held_drop_below(struct held *h, uint64_t seq);
 void held_clear(struct held *h);
 
 /* ---- the source ---- */
-#define PRINTS 1024
+#define FINGERPRINTS 1024
 
 struct kvsource {
 	uint32_t tag;
@@ -108,8 +108,8 @@ struct kvsource {
 	struct held held;
 	bool missed;                                 /* a batch that found no room */
 	bool connected, started, complete, hopeless; /* hopeless: demoted until another incarnation */
-	uint64_t base, next, floor; /* first applied, next to apply, where replays may begin */
-	uint64_t prints[PRINTS];    /* of the batches applied last */
+	uint64_t base, next, floor;          /* first applied, next to apply, where replays may begin */
+	uint64_t fingerprints[FINGERPRINTS]; /* of the batches applied last */
 	bool replaying, verify;
 	/* of the replay: only to see whether something is missing; to learn all anew, forgetting when it
 	 * answers */

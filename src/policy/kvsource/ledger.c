@@ -280,7 +280,7 @@ static uint32_t stands_for(const struct ledger *l, const struct ledger_block *b)
 	return b->place + 1U == pages ? 1 : 0;
 }
 
-static CGN_RC refer(struct ledger *l, const struct ledger_block *b, enum block_tier tier)
+static CGN_RC blocks_ref(struct ledger *l, const struct ledger_block *b, enum block_tier tier)
 {
 	uint32_t n = stands_for(l, b);
 	for (uint32_t i = 0; i + 1 < n; i++)
@@ -298,13 +298,13 @@ static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
 
 /* A failure of the holdings half way leaves blocks and references in step with each other; the caller gives
  * up on the source. */
-static CGN_RC add(struct ledger *l, const struct ledger_block *fresh, enum block_tier tier)
+static CGN_RC block_insert(struct ledger *l, const struct ledger_block *fresh, enum block_tier tier)
 {
 	struct ledger_block *b = &l->blocks[block_seek(l, fresh->group, fresh->shape, fresh->hash)];
 	*b = *fresh;
 	b->refs[tier] = 1;
 	l->n_blocks++;
-	return refer(l, b, tier);
+	return blocks_ref(l, b, tier);
 }
 
 static CGN_RC make_room(struct ledger *l, uint32_t spots)
@@ -325,13 +325,13 @@ CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t has
 		.shape = (uint8_t)shape};
 	if (split > 1 && (fresh.earlier = copy_earlier(digests, split)) == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
-	return add(l, &fresh, tier);
+	return block_insert(l, &fresh, tier);
 }
 
 CGN_RC ledger_add_page(struct ledger *l, const struct ledger_block *page, enum block_tier tier)
 {
 	CGN_TRY(make_room(l, stands_for(l, page)));
-	return add(l, page, tier);
+	return block_insert(l, page, tier);
 }
 
 CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum block_tier tier)
@@ -340,7 +340,7 @@ CGN_RC ledger_ref(struct ledger *l, struct ledger_block *b, enum block_tier tier
 		b->refs[tier]++;
 	if (b->refs[tier] > 1)
 		return CGN_OK;
-	return refer(l, b, tier);
+	return blocks_ref(l, b, tier);
 }
 
 void ledger_unref(struct ledger *l, struct ledger_block *b, enum block_tier tier)

@@ -21,14 +21,14 @@ const char *kvsource_state_name(enum kvsource_state s)
 
 /* ---- small steps ---- */
 
-static void set_state(struct kvsource *s, enum kvsource_state state, const char *why)
+static void state_set(struct kvsource *s, enum kvsource_state state, const char *why)
 {
 	s->state = state;
 	(void)cgn_str_copyz(s->why, sizeof s->why, cgn_str_of(why));
 }
 
 /* Nothing that was learnt counts any more. */
-static void forget(struct kvsource *s)
+static void source_forget(struct kvsource *s)
 {
 	ledger_clear(&s->ledger);
 	s->started = s->complete = false;
@@ -36,27 +36,27 @@ static void forget(struct kvsource *s)
 	s->quiet_at = 0;
 }
 
-static uint64_t print_of(struct cgn_str payload)
+static uint64_t fingerprint_of(struct cgn_str payload)
 {
 	struct digest d = digest_of(payload);
 	return digest_short(&d);
 }
 
 /* Is it the batch that was applied under this number, as far as is remembered? */
-static bool applied(const struct kvsource *s, uint64_t seq, struct cgn_str payload)
+static bool batch_was_applied(const struct kvsource *s, uint64_t seq, struct cgn_str payload)
 {
-	return s->started && seq < s->next && seq >= s->base && s->next - seq <= PRINTS &&
-		s->prints[seq % PRINTS] == print_of(payload);
+	return s->started && seq < s->next && seq >= s->base && s->next - seq <= FINGERPRINTS &&
+		s->fingerprints[seq % FINGERPRINTS] == fingerprint_of(payload);
 }
 
 /* Applied so long ago that its contents are not remembered: a replay may be that far ahead of the live
  * events. If it is a restarted publisher's after all, the next audit shows it. */
-static bool overtaken(const struct kvsource *s, uint64_t seq)
+static bool batch_is_overtaken(const struct kvsource *s, uint64_t seq)
 {
-	return s->cfg.can_replay && s->started && seq < s->next && s->next - seq > PRINTS;
+	return s->cfg.can_replay && s->started && seq < s->next && s->next - seq > FINGERPRINTS;
 }
 
-static void begin_replay(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
+static void replay_begin(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->verify = s->started && s->next > s->base;
 	s->next_at_ask = s->next;
@@ -71,43 +71,43 @@ static void begin_replay(struct kvsource *s, cgn_nsec now, struct kvsource_order
 	s->audit = s->resync = false;
 }
 
-static void end_replay(struct kvsource *s, struct kvsource_orders *out)
+static void replay_end(struct kvsource *s, struct kvsource_orders *out)
 {
 	out->cancel_replay = s->replaying && !out->replay;
 	s->replaying = s->verify = s->audit = s->resync = false;
 }
 
-static void settle(struct kvsource *s)
+static void state_settle(struct kvsource *s)
 {
 	if (!s->connected || s->replaying || s->state == KVSOURCE_DEMOTED)
 		return;
 	if (s->complete)
-		set_state(s, KVSOURCE_GOOD, "");
+		state_set(s, KVSOURCE_GOOD, "");
 	else if (s->state == KVSOURCE_PARTIAL)
 		return;
 	else if (!s->started)
-		set_state(s, KVSOURCE_SYNCING, "it waits for the first event");
+		state_set(s, KVSOURCE_SYNCING, "it waits for the first event");
 	else if (s->base == 0 && s->floor == 0)
-		set_state(s, KVSOURCE_PARTIAL, "it told of blocks whose parents it had not told of");
+		state_set(s, KVSOURCE_PARTIAL, "it told of blocks whose parents it had not told of");
 	else
-		set_state(s, KVSOURCE_PARTIAL, "events before the first that was seen are not known");
+		state_set(s, KVSOURCE_PARTIAL, "events before the first that was seen are not known");
 }
 
-static void demote(struct kvsource *s, const char *why, bool hopeless, cgn_nsec now,
+static void source_demote(struct kvsource *s, const char *why, bool hopeless, cgn_nsec now,
 	struct kvsource_orders *out)
 {
-	end_replay(s, out);
-	forget(s);
+	replay_end(s, out);
+	source_forget(s);
 	held_clear(&s->held);
 	s->hopeless = hopeless;
 	s->cooldown_until = hopeless ? 0 : now + KVSOURCE_COOLDOWN;
-	set_state(s, KVSOURCE_DEMOTED, why);
+	state_set(s, KVSOURCE_DEMOTED, why);
 }
 
 /* ---- applying ---- */
 
 /* The next batch, or the first one; false when it demoted the source. */
-static bool apply(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+static bool batch_apply(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
 	struct kvsource_orders *out)
 {
 	struct cgn_err why = {0};
@@ -116,7 +116,7 @@ static bool apply(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_
 		s->base = seq;
 		s->complete = seq == 0 && s->floor == 0;
 	}
-	s->prints[seq % PRINTS] = print_of(payload);
+	s->fingerprints[seq % FINGERPRINTS] = fingerprint_of(payload);
 	s->next = seq + 1;
 	s->quiet_at = s->cfg.can_replay && now >= s->cooldown_until ? now + KVSOURCE_QUIET : 0;
 	s->stats.last_at = now;
@@ -133,20 +133,20 @@ static bool apply(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_
 		struct cgn_buf head = cgn_buf_over(out->head, sizeof out->head);
 		hex_put(&head, (struct cgn_str){payload.p, payload.n < 32 ? payload.n : 32});
 		(void)cgn_buf_z(&head);
-		demote(s, text, false, now, out);
+		source_demote(s, text, false, now, out);
 	} else {
-		demote(s, why.msg, true, now, out);
+		source_demote(s, why.msg, true, now, out);
 	}
 	return false;
 }
 
 /* What waited for its turn, as far as it goes. */
-static void apply_held(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
+static void held_apply(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	struct held_batch b;
 	held_drop_below(&s->held, s->next);
 	while (held_take(&s->held, s->next, &b)) {
-		bool ok = apply(s, b.seq, (struct cgn_str){b.payload, b.n}, now, out);
+		bool ok = batch_apply(s, b.seq, (struct cgn_str){b.payload, b.n}, now, out);
 		free(b.payload);
 		if (!ok)
 			return;
@@ -154,34 +154,34 @@ static void apply_held(struct kvsource *s, cgn_nsec now, struct kvsource_orders 
 }
 
 /* Give up what can't be known and go on from the first batch at hand. */
-static void start_over_here(struct kvsource *s, const char *why, cgn_nsec now, struct kvsource_orders *out)
+static void sync_restart_here(struct kvsource *s, const char *why, cgn_nsec now, struct kvsource_orders *out)
 {
 	struct held_batch b;
-	end_replay(s, out);
-	forget(s);
-	set_state(s, KVSOURCE_PARTIAL, why);
+	replay_end(s, out);
+	source_forget(s);
+	state_set(s, KVSOURCE_PARTIAL, why);
 	if (held_take(&s->held, held_first(&s->held), &b)) {
-		bool ok = apply(s, b.seq, (struct cgn_str){b.payload, b.n}, now, out);
+		bool ok = batch_apply(s, b.seq, (struct cgn_str){b.payload, b.n}, now, out);
 		free(b.payload);
 		if (ok)
-			apply_held(s, now, out);
+			held_apply(s, now, out);
 	}
 }
 
-static void hold(struct kvsource *s, uint64_t seq, struct cgn_str payload)
+static void batch_hold(struct kvsource *s, uint64_t seq, struct cgn_str payload)
 {
 	if (!held_put(&s->held, seq, payload))
 		s->missed = true;
 }
 
 /* Something is missing before what is held. */
-static void fill_gap(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
+static void gap_fill(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->stats.gaps++;
 	if (s->cfg.can_replay && now >= s->cooldown_until)
-		begin_replay(s, now, out);
+		replay_begin(s, now, out);
 	else
-		start_over_here(s,
+		sync_restart_here(s,
 			s->cfg.can_replay ? "events were lost soon after a replay failed"
 					  : "events were lost, and no replay endpoint is configured",
 			now, out);
@@ -189,7 +189,7 @@ static void fill_gap(struct kvsource *s, cgn_nsec now, struct kvsource_orders *o
 
 /* The publisher began anew: its cache was empty then. False: it does so all the time, and the source was
  * demoted. */
-static bool restarted(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
+static bool publisher_restarted(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->stats.restarts++;
 	s->floor = 0;
@@ -198,26 +198,26 @@ static bool restarted(struct kvsource *s, cgn_nsec now, struct kvsource_orders *
 		s->restarts_n = 0;
 	}
 	if (s->restarts_n == MAX_RESTARTS) {
-		demote(s, "it was restarted 9 times within 30 s: do two publish to this endpoint?", false,
-			now, out);
+		source_demote(s, "it was restarted 9 times within 30 s: do two publish to this endpoint?",
+			false, now, out);
 		return false;
 	}
 	s->restarts_n++;
-	forget(s);
-	set_state(s, KVSOURCE_SYNCING, "it learns what came before");
+	source_forget(s);
+	state_set(s, KVSOURCE_SYNCING, "it learns what came before");
 	return true;
 }
 
 /* Learn everything from the beginning, or what there is of it. */
-static void start_sync(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
+static void sync_start(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->hopeless = false;
 	s->fruitless = 0;
 	s->cooldown_until = 0;
-	set_state(s, KVSOURCE_SYNCING,
+	state_set(s, KVSOURCE_SYNCING,
 		s->cfg.can_replay ? "it learns what came before" : "it waits for the first event");
 	if (s->cfg.can_replay)
-		begin_replay(s, now, out);
+		replay_begin(s, now, out);
 }
 
 /* ---- inputs ---- */
@@ -228,22 +228,22 @@ static void on_connected(struct kvsource *s, cgn_nsec now, struct kvsource_order
 	s->stale_at = 0;
 	/* unverifiable: it may be another incarnation */
 	if (s->state == KVSOURCE_DEMOTED || !s->cfg.can_replay) {
-		forget(s);
+		source_forget(s);
 		s->floor = 0;
 	} else if (s->cooldown_until != 0) { /* it was to begin anew anyway */
-		forget(s);
+		source_forget(s);
 	}
 	held_clear(&s->held);
-	start_sync(s, now, out);
+	sync_start(s, now, out);
 }
 
 static void on_disconnected(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->connected = false;
 	s->stale_at = now + KVSOURCE_STALE;
-	end_replay(s, out);
+	replay_end(s, out);
 	if (s->state != KVSOURCE_DEMOTED)
-		set_state(s, KVSOURCE_WAITING, "not connected");
+		state_set(s, KVSOURCE_WAITING, "not connected");
 }
 
 static void on_live(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
@@ -251,56 +251,56 @@ static void on_live(struct kvsource *s, uint64_t seq, struct cgn_str payload, cg
 {
 	if (s->state == KVSOURCE_DEMOTED && !(s->hopeless && seq == 0))
 		return;
-	if (applied(s, seq, payload) || overtaken(s, seq)) {
+	if (batch_was_applied(s, seq, payload) || batch_is_overtaken(s, seq)) {
 		s->stats.duplicates++;
 		return;
 	}
 	if (s->hopeless || (s->started && seq < s->next)) {
-		if (!restarted(s, now, out))
+		if (!publisher_restarted(s, now, out))
 			return;
 		held_clear(&s->held);
-		hold(s, seq, payload);
-		start_sync(s, now, out);
+		batch_hold(s, seq, payload);
+		sync_start(s, now, out);
 		if (s->cfg.can_replay)
 			return;
-		start_over_here(s, "events before the first that was seen are not known", now, out);
+		sync_restart_here(s, "events before the first that was seen are not known", now, out);
 	} else if (s->replaying) {
-		hold(s, seq, payload);
+		batch_hold(s, seq, payload);
 	} else if (!s->started || seq == s->next) {
-		if (apply(s, seq, payload, now, out))
-			apply_held(s, now, out);
+		if (batch_apply(s, seq, payload, now, out))
+			held_apply(s, now, out);
 	} else {
-		hold(s, seq, payload);
-		fill_gap(s, now, out);
+		batch_hold(s, seq, payload);
+		gap_fill(s, now, out);
 	}
 }
 
 /* The first answer to a replay from what was applied last: is it still the same publisher? False: this answer
  * is used up. */
-static bool verify(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
+static bool replay_verify(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
 	struct kvsource_orders *out)
 {
 	if (seq + 1 < s->next)
 		return false;
 	s->verify = false;
 	if (seq + 1 == s->next) {
-		if (applied(s, seq, payload))
+		if (batch_was_applied(s, seq, payload))
 			s->replay_due = now + KVSOURCE_REPLAY_TIMEOUT;
-		else if (restarted(s, now, out))
-			begin_replay(s, now, out);
+		else if (publisher_restarted(s, now, out))
+			replay_begin(s, now, out);
 		return false;
 	}
 	s->stats.gaps++; /* it does not reach back to us: what was lost is lost */
-	forget(s);
-	set_state(s, KVSOURCE_SYNCING, "it learns what came before");
+	source_forget(s);
+	state_set(s, KVSOURCE_SYNCING, "it learns what came before");
 	return true;
 }
 
 /* What was known gives way to what is known better, and not before that comes. */
-static void answered(struct kvsource *s)
+static void replay_answered(struct kvsource *s)
 {
 	if (s->resync)
-		forget(s);
+		source_forget(s);
 	s->resync = false;
 }
 
@@ -309,8 +309,8 @@ static void on_replayed(struct kvsource *s, uint64_t seq, struct cgn_str payload
 {
 	if (!s->replaying || s->state == KVSOURCE_DEMOTED)
 		return;
-	answered(s);
-	if (s->verify && !verify(s, seq, payload, now, out))
+	replay_answered(s);
+	if (s->verify && !replay_verify(s, seq, payload, now, out))
 		return;
 	if (s->started && seq < s->next) {
 		s->stats.duplicates++;
@@ -319,36 +319,36 @@ static void on_replayed(struct kvsource *s, uint64_t seq, struct cgn_str payload
 	s->replay_due = now + KVSOURCE_REPLAY_TIMEOUT;
 	if (s->started && seq > s->next) { /* a hole in the publisher's own buffer */
 		s->stats.gaps++;
-		forget(s);
+		source_forget(s);
 	}
-	(void)apply(s, seq, payload, now, out);
+	(void)batch_apply(s, seq, payload, now, out);
 }
 
 /* A replay brought all there was, and still something is missing before what is held. */
-static void still_missing(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
+static void replay_fell_short(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->fruitless = s->next > s->next_at_ask ? 0 : s->fruitless + 1;
 	if (s->fruitless < MAX_FRUITLESS) {
-		begin_replay(s, now, out);
+		replay_begin(s, now, out);
 		return;
 	}
 	s->fruitless = 0;
 	s->stats.replay_failures++;
 	s->cooldown_until = now + KVSOURCE_COOLDOWN;
-	start_over_here(s, "a replay did not bring the events that were lost", now, out);
+	sync_restart_here(s, "a replay did not bring the events that were lost", now, out);
 }
 
 static void on_replay_end(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	if (!s->replaying)
 		return;
-	answered(s);
+	replay_answered(s);
 	bool gone = s->verify; /* it has not even what we had applied */
 	bool audited = s->audit && s->next == s->next_at_ask;
 	s->replaying = s->verify = s->audit = false;
 	if (gone) {
-		if (restarted(s, now, out))
-			begin_replay(s, now, out);
+		if (publisher_restarted(s, now, out))
+			replay_begin(s, now, out);
 		return;
 	}
 	if (!s->started) { /* nothing was published yet */
@@ -356,11 +356,11 @@ static void on_replay_end(struct kvsource *s, cgn_nsec now, struct kvsource_orde
 		s->next = s->base = s->floor;
 		s->complete = s->floor == 0;
 	}
-	apply_held(s, now, out);
+	held_apply(s, now, out);
 	if (s->state == KVSOURCE_DEMOTED)
 		return;
 	if (s->held.n > 0 || s->missed) {
-		still_missing(s, now, out);
+		replay_fell_short(s, now, out);
 		return;
 	}
 	s->fruitless = 0;
@@ -376,41 +376,41 @@ static void on_replay_failed(struct kvsource *s, const char *reason, cgn_nsec no
 	s->stats.replay_failures++;
 	if (s->audit || s->resync) { /* nothing new is known to be missing but before what is held */
 		s->cooldown_until = s->resync ? now + KVSOURCE_COOLDOWN : s->cooldown_until;
-		end_replay(s, out);
-		apply_held(s, now, out);
+		replay_end(s, out);
+		held_apply(s, now, out);
 		s->quiet_at = now + KVSOURCE_IDLE;
 		if (s->state != KVSOURCE_DEMOTED && (s->held.n > 0 || s->missed))
-			fill_gap(s, now, out);
+			gap_fill(s, now, out);
 		return;
 	}
 	(void)snprintf(why, sizeof why, "the replay failed: %s", reason);
 	s->cooldown_until = now + KVSOURCE_COOLDOWN;
-	start_over_here(s, why, now, out);
+	sync_restart_here(s, why, now, out);
 }
 
 /* The last batch before a lull may have been lost, and nothing after it would tell. */
-static void audit(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
+static void replay_audit(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->quiet_at = 0;
 	if (!s->connected || !s->started || s->replaying || now < s->cooldown_until)
 		return;
-	begin_replay(s, now, out);
+	replay_begin(s, now, out);
 	s->audit = true;
 }
 
 /* From the beginning, if that can be had now. */
-static void begin_anew(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
+static void sync_retry(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->cooldown_until = 0;
 	if (s->complete)
 		return;
 	if (!s->started || !s->cfg.can_replay) {
-		forget(s);
-		start_sync(s, now, out);
+		source_forget(s);
+		sync_start(s, now, out);
 	} else if (s->replaying && !s->audit) { /* a gap comes first */
 		s->cooldown_until = now + KVSOURCE_COOLDOWN;
 	} else {
-		begin_replay(s, now, out);
+		replay_begin(s, now, out);
 		s->verify = false;
 		s->resync = true;
 		out->replay_from = s->floor;
@@ -423,13 +423,13 @@ static void on_tick(struct kvsource *s, cgn_nsec now, struct kvsource_orders *ou
 		on_replay_failed(s, "no answer for 5 s", now, out);
 	if (s->stale_at != 0 && now >= s->stale_at) {
 		s->stale_at = 0;
-		forget(s);
+		source_forget(s);
 		held_clear(&s->held);
 	}
 	if (s->cooldown_until != 0 && now >= s->cooldown_until && s->connected)
-		begin_anew(s, now, out);
+		sync_retry(s, now, out);
 	if (s->quiet_at != 0 && now >= s->quiet_at)
-		audit(s, now, out);
+		replay_audit(s, now, out);
 }
 
 static cgn_nsec wake_at(const struct kvsource *s)
@@ -471,7 +471,7 @@ void kvsource_step(struct kvsource *s, const struct kvsource_input *in, cgn_nsec
 		on_tick(s, now, out);
 		break;
 	}
-	settle(s);
+	state_settle(s);
 	out->wake_at = wake_at(s);
 }
 
@@ -495,7 +495,7 @@ CGN_RC kvsource_new(const struct kvsource_cfg *cfg, struct holdings *h, struct k
 	s->cfg.model = s->model;
 	s->stats.dp_rank = -1;
 	ledger_init(&s->ledger, h, s->cfg.max_blocks);
-	set_state(s, KVSOURCE_WAITING, "not connected");
+	state_set(s, KVSOURCE_WAITING, "not connected");
 	*out = s;
 	return CGN_OK;
 }

@@ -21,7 +21,7 @@ struct render {
 	bool foreign; /* the body is not what we know */
 };
 
-static void put(void *arg, struct cgn_str piece)
+static void render_put(void *arg, struct cgn_str piece)
 {
 	struct render *r = arg;
 	while (!r->stop && digest_chain_feed(&r->chain, &piece)) {
@@ -33,7 +33,7 @@ static void put(void *arg, struct cgn_str piece)
 static void put_mark(struct render *r, enum mark mark)
 {
 	const char byte = (char)mark;
-	put(r, (struct cgn_str){&byte, 1});
+	render_put(r, (struct cgn_str){&byte, 1});
 }
 
 static bool is_there(struct json_val v)
@@ -96,25 +96,25 @@ static void put_object(struct render *r, struct json_val object)
 	size_t n = count_members(object);
 	struct member *members = n > 0 ? sorted_members(r, object, n) : NULL;
 	r->stop = r->stop || (n > 0 && members == NULL);
-	put(r, CGN_STR("{"));
+	render_put(r, CGN_STR("{"));
 	for (size_t i = 0; i < n && !r->stop; i++) {
-		put(r, members[i].key);
-		put(r, CGN_STR(":"));
+		render_put(r, members[i].key);
+		render_put(r, CGN_STR(":"));
 		put_value(r, members[i].value);
-		put(r, CGN_STR(","));
+		render_put(r, CGN_STR(","));
 	}
-	put(r, CGN_STR("}"));
+	render_put(r, CGN_STR("}"));
 }
 
 static void put_array(struct render *r, struct json_val array)
 {
 	struct json_iter it = json_iter_of(array);
-	put(r, CGN_STR("["));
+	render_put(r, CGN_STR("["));
 	for (struct json_val elem; !r->stop && json_next_elem(&it, &elem);) {
 		put_value(r, elem);
-		put(r, CGN_STR(","));
+		render_put(r, CGN_STR(","));
 	}
-	put(r, CGN_STR("]"));
+	render_put(r, CGN_STR("]"));
 }
 
 /* As deep as json_parse lets a document be. */
@@ -125,9 +125,9 @@ static void put_value(struct render *r, struct json_val v)
 	else if (v.type == JSON_ARRAY)
 		put_array(r, v);
 	else if (v.type == JSON_STRING)
-		json_str_pieces(v, put, r);
+		json_str_pieces(v, render_put, r);
 	else
-		put(r, v.raw);
+		render_put(r, v.raw);
 }
 
 /* Content: text, or parts of which some are not text. */
@@ -139,7 +139,7 @@ static void put_blob(struct render *r, struct json_val string)
 	r->stop = r->stop || bytes.p == NULL;
 	struct digest d = digest_of(bytes);
 	put_mark(r, MARK_BLOB);
-	put(r, (struct cgn_str){(const char *)d.b, sizeof d.b});
+	render_put(r, (struct cgn_str){(const char *)d.b, sizeof d.b});
 }
 
 static void put_media(struct render *r, struct json_val media)
@@ -171,7 +171,7 @@ static void put_part(struct render *r, struct json_val part)
 	struct json_val v[CGN_COUNT(keys)];
 	json_pick(part, keys, CGN_COUNT(keys), v);
 	if (is_there(v[PART_TEXT]) && v[PART_TEXT].type == JSON_STRING) {
-		json_str_pieces(v[PART_TEXT], put, r);
+		json_str_pieces(v[PART_TEXT], render_put, r);
 		return;
 	}
 	if (is_there(v[PART_CONTENT])) { /* a tool's result */
@@ -201,7 +201,7 @@ static void put_parts(struct render *r, struct json_val parts)
 static void put_content(struct render *r, struct json_val content)
 {
 	if (content.type == JSON_STRING)
-		json_str_pieces(content, put, r);
+		json_str_pieces(content, render_put, r);
 	else if (content.type == JSON_ARRAY)
 		put_parts(r, content);
 	else
@@ -215,7 +215,7 @@ static void put_system(struct render *r, struct json_val content)
 	if (!is_there(content))
 		return;
 	put_mark(r, MARK_ITEM);
-	put(r, CGN_STR("system"));
+	render_put(r, CGN_STR("system"));
 	put_mark(r, MARK_FIELD);
 	put_content(r, content);
 }
@@ -238,7 +238,7 @@ static void put_message(struct render *r, struct json_val message)
 	put_mark(r, MARK_FIELD);
 	for (size_t i = MESSAGE_EXTRA; i < CGN_COUNT(keys); i++) {
 		if (is_there(v[i])) {
-			put(r, cgn_str_of(keys[i]));
+			render_put(r, cgn_str_of(keys[i]));
 			put_value(r, v[i]);
 			put_mark(r, MARK_FIELD);
 		}
@@ -267,7 +267,7 @@ static void put_input(struct render *r, struct json_val input)
 {
 	if (input.type == JSON_STRING) {
 		put_mark(r, MARK_ITEM);
-		json_str_pieces(input, put, r);
+		json_str_pieces(input, render_put, r);
 		return;
 	}
 	if (input.type != JSON_ARRAY) {

@@ -71,7 +71,7 @@ static size_t bucket_of(const struct promptcache *c, const struct promptcache_ke
 	return (size_t)v & (c->n_buckets - 1);
 }
 
-static struct promptcache_entry *lookup(const struct promptcache *c, const struct promptcache_key *key)
+static struct promptcache_entry *entry_lookup(const struct promptcache *c, const struct promptcache_key *key)
 {
 	struct promptcache_entry *e = c->buckets[bucket_of(c, key)];
 	while (e != NULL && memcmp(&e->key, key, sizeof *key) != 0)
@@ -79,7 +79,7 @@ static struct promptcache_entry *lookup(const struct promptcache *c, const struc
 	return e;
 }
 
-static void drop(struct promptcache *c, struct promptcache_entry *e)
+static void entry_drop(struct promptcache *c, struct promptcache_entry *e)
 {
 	CGN_LIVE(e, ENTRY_TAG);
 	CGN_MUST(e->children == 0);
@@ -104,7 +104,7 @@ void promptcache_free(struct promptcache **take)
 		return;
 	CGN_LIVE(c, CACHE_TAG);
 	while (!cgn_list_empty(&c->use))
-		drop(c, of_use(c->use.prev));
+		entry_drop(c, of_use(c->use.prev));
 	c->tag = 0;
 	free(c->buckets);
 	free(c);
@@ -117,7 +117,7 @@ struct promptcache_stats promptcache_stats(const struct promptcache *c)
 }
 
 /* From the entry to its first parent, so that each is younger than what stands on it. */
-static void touch(struct promptcache *c, struct promptcache_entry *e)
+static void entry_touch(struct promptcache *c, struct promptcache_entry *e)
 {
 	for (; e != NULL; e = e->parent) {
 		cgn_list_drop(&e->use);
@@ -134,7 +134,7 @@ struct promptcache_entry *promptcache_find(struct promptcache *c, const struct p
 	CGN_LIVE(c, CACHE_TAG);
 	for (size_t lo = 0, hi = n; lo < hi;) {
 		size_t mid = lo + (hi - lo) / 2;
-		struct promptcache_entry *e = lookup(c, &keys[mid]);
+		struct promptcache_entry *e = entry_lookup(c, &keys[mid]);
 		if (e == NULL) {
 			hi = mid;
 			continue;
@@ -145,15 +145,15 @@ struct promptcache_entry *promptcache_find(struct promptcache *c, const struct p
 	}
 	c->stats.hits += found != NULL;
 	c->stats.misses += found == NULL;
-	touch(c, found);
+	entry_touch(c, found);
 	return found;
 }
 
 struct promptcache_entry *promptcache_get(struct promptcache *c, const struct promptcache_key *key)
 {
 	CGN_LIVE(c, CACHE_TAG);
-	struct promptcache_entry *e = lookup(c, key);
-	touch(c, e);
+	struct promptcache_entry *e = entry_lookup(c, key);
+	entry_touch(c, e);
 	return e;
 }
 
@@ -186,7 +186,7 @@ static bool make_room(struct promptcache *c, size_t bytes, const struct promptca
 	while (c->stats.bytes + bytes > c->budget) {
 		if (cgn_list_empty(&c->use) || of_use(c->use.prev) == keep)
 			return false;
-		drop(c, of_use(c->use.prev));
+		entry_drop(c, of_use(c->use.prev));
 		c->stats.evictions++;
 	}
 	return true;
@@ -220,14 +220,14 @@ struct promptcache_entry *promptcache_put(struct promptcache *c, const struct pr
 	struct promptcache_entry *parent, const struct prefix_tokens *chain)
 {
 	CGN_LIVE(c, CACHE_TAG);
-	struct promptcache_entry *e = lookup(c, key);
+	struct promptcache_entry *e = entry_lookup(c, key);
 	size_t before = parent != NULL ? parent->n : 0;
 	CGN_MUST(before <= chain->n && chain->n - before <= UINT32_MAX);
 	if (e != NULL) {
-		touch(c, e);
+		entry_touch(c, e);
 		return e;
 	}
-	touch(c, parent);
+	entry_touch(c, parent);
 	size_t bytes =
 		sizeof *e + (chain->n - before) * sizeof e->own[0] + chain->n_left * sizeof chain->left[0];
 	if (!make_room(c, bytes + MALLOC_OVERHEAD, parent))
@@ -242,6 +242,6 @@ struct promptcache_entry *promptcache_put(struct promptcache *c, const struct pr
 		parent->children++;
 	c->stats.bytes += e->bytes;
 	c->stats.entries++;
-	touch(c, e);
+	entry_touch(c, e);
 	return e;
 }

@@ -28,7 +28,7 @@ static void close_blocks(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 }
 
 /* Ids up to the next full block, or all full ones; those of a block that is not full stay behind. */
-static size_t take(struct prefix_tokens *c, const uint32_t *ids, size_t n)
+static size_t blocks_take(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 {
 	size_t full = n / c->block_tokens, space = c->cap - c->n;
 	if (c->n_left == 0 && full > 0) {
@@ -49,7 +49,7 @@ static size_t take(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 void prefix_tokens_add(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 {
 	for (size_t at = 0; at < n && !prefix_tokens_full(c);) {
-		size_t got = take(c, ids + at, n - at);
+		size_t got = blocks_take(c, ids + at, n - at);
 		at += got;
 		c->n_tokens += got;
 	}

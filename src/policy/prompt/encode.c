@@ -20,7 +20,7 @@ static struct promptcache_key short_key(const struct digest *d)
 	return key;
 }
 
-static bool grow(struct encode *e)
+static bool segments_grow(struct encode *e)
 {
 	size_t cap = e->cap > 0 ? 2 * e->cap : 16;
 	struct prompt_encode_segment *segments = realloc(e->segments, cap * sizeof *segments);
@@ -40,7 +40,7 @@ enum closing { CLOSE_AT_CUT, CLOSE_WHOLE, CLOSE_OPEN /* no key: not worth one */
 static bool close_segment(struct planner *p, size_t start, size_t end, int medium, enum closing how)
 {
 	struct encode *e = p->e;
-	if (e->n_segments == e->cap && !grow(e))
+	if (e->n_segments == e->cap && !segments_grow(e))
 		return false;
 	e->segments[e->n_segments] =
 		(struct prompt_encode_segment){.start = start, .end = end, .medium = medium};
@@ -92,7 +92,7 @@ static size_t mark_of(struct cgn_str text, size_t from, const struct digest *med
 	return at != NULL ? (size_t)(at - text.p) : text.n;
 }
 
-static bool plan(struct planner *p, size_t n_media, size_t *cuts)
+static bool segments_plan(struct planner *p, size_t n_media, size_t *cuts)
 {
 	struct encode *e = p->e;
 	size_t start = 0;
@@ -136,7 +136,7 @@ CGN_RC prompt_encode_open(struct encode *e, const struct prompt_encode_ask *ask,
 	struct planner p = {.e = e,
 		.last = digest_keyed(&ask->root, ask->specials ? CGN_STR("specials") : CGN_STR("text"))};
 	size_t *cuts = malloc(CUTS_MAX * sizeof *cuts);
-	bool made = cuts != NULL && plan(&p, ask->n_media, cuts);
+	bool made = cuts != NULL && segments_plan(&p, ask->n_media, cuts);
 	free(cuts);
 	return made ? CGN_OK
 		    : CGN_FAIL(err, NO_MEMORY, "no memory to cut a prompt of %zu bytes", ask->text.n);

@@ -106,7 +106,7 @@ static bool only_dressing(struct words *w)
 	}
 }
 
-static bool has(const struct names *names, struct cgn_str name)
+static bool names_have(const struct names *names, struct cgn_str name)
 {
 	for (size_t i = 0; i < names->n; i++)
 		if (cgn_str_eq(names->v[i], name))
@@ -114,9 +114,9 @@ static bool has(const struct names *names, struct cgn_str name)
 	return false;
 }
 
-static bool add(struct names *names, struct cgn_str name)
+static bool names_add(struct names *names, struct cgn_str name)
 {
-	if (name.n == 0 || !is_word_char(name.p[0]) || has(names, name) || names->n == NAMES_MAX)
+	if (name.n == 0 || !is_word_char(name.p[0]) || names_have(names, name) || names->n == NAMES_MAX)
 		return false;
 	names->v[names->n++] = name;
 	return true;
@@ -125,7 +125,7 @@ static bool add(struct names *names, struct cgn_str name)
 /* One of |names|, plain or with |content| of it, dressed or not. */
 static bool stands_for(struct words expr, const struct names *names, bool content)
 {
-	if (!has(names, next_word(&expr)))
+	if (!names_have(names, next_word(&expr)))
 		return false;
 	if (content && !take_content(&expr))
 		return false;
@@ -172,14 +172,14 @@ static struct cgn_str bound_name(struct words block, bool loop, struct words *ex
 
 /* Names that {% set %} or, with |loop|, {% for %} binds to one of |from| are added to |to|; true when one was
  * new. */
-static bool gather(struct cgn_str source, const struct names *from, struct names *to, bool loop)
+static bool names_gather(struct cgn_str source, const struct names *from, struct names *to, bool loop)
 {
 	struct words block, expr;
 	bool grew = false;
 	while (next_block(&source, &block)) {
 		struct cgn_str name = bound_name(block, loop, &expr);
 		if (name.p != NULL && stands_for(expr, from, false))
-			grew = add(to, name) || grew;
+			grew = names_add(to, name) || grew;
 	}
 	return grew;
 }
@@ -189,10 +189,10 @@ enum prompt_format prompt_format_of(struct cgn_str source)
 	struct names messages = {.v = {CGN_STR("messages")}, .n = 1}, message = {.n = 0};
 	struct words block, expr;
 	struct cgn_str rest = source;
-	while (gather(source, &messages, &messages, false))
+	while (names_gather(source, &messages, &messages, false))
 		;
-	(void)gather(source, &messages, &message, true);
-	while (gather(source, &message, &message, false))
+	(void)names_gather(source, &messages, &message, true);
+	while (names_gather(source, &message, &message, false))
 		;
 	while (next_block(&rest, &block))
 		if (bound_name(block, true, &expr).p != NULL && stands_for(expr, &message, true))

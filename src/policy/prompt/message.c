@@ -3,7 +3,7 @@
  * and all. */
 #include "policy/prompt/prompt_priv.h"
 
-static struct cgn_str inside(struct json_val string)
+static struct cgn_str string_contents(struct json_val string)
 {
 	return (struct cgn_str){string.raw.p + 1, string.raw.n - 2};
 }
@@ -91,7 +91,7 @@ static bool put_joined(struct prompt_writer *w, struct json_val parts, bool medi
 		if (media)
 			put_medium(w, part, v);
 		else
-			cgn_buf_str(&w->p->store, inside(text));
+			cgn_buf_str(&w->p->store, string_contents(text));
 	}
 	return begun;
 }
@@ -101,7 +101,7 @@ void prompt_put_text(struct prompt_writer *w, struct json_val content, const cha
 	struct cgn_buf *b = &w->p->store;
 	cgn_buf_char(b, '"');
 	if (content.type == JSON_STRING)
-		cgn_buf_str(b, inside(content));
+		cgn_buf_str(b, string_contents(content));
 	else if (content.type == JSON_ARRAY)
 		(void)put_joined(w, content, false, put_joined(w, content, true, false, separator),
 			separator);
@@ -123,7 +123,7 @@ static void put_part(struct prompt_writer *w, struct json_val part)
 	pick_part(part, v);
 	struct json_val text = part_text(part, v);
 	if (text.raw.p != NULL) {
-		put_text_part(w, inside(text));
+		put_text_part(w, string_contents(text));
 		return;
 	}
 	cgn_buf_putz(&w->p->store, "{\"type\":\"text\",\"text\":\"");
@@ -138,7 +138,7 @@ static void put_parts(struct prompt_writer *w, struct json_val content)
 	struct json_val part;
 	cgn_buf_char(b, '[');
 	if (content.type == JSON_STRING)
-		put_text_part(w, inside(content));
+		put_text_part(w, string_contents(content));
 	else if (content.type != JSON_ARRAY && prompt_is_there(content))
 		w->lacks = PROMPT_LACKS_SHAPE;
 	for (bool first = true; content.type == JSON_ARRAY && w->lacks == NULL && json_next_elem(&it, &part);

@@ -181,7 +181,7 @@ static bool read_prompt(const struct prompt_ask *ask, struct json_val body, stru
 
 /* ---- all ---- */
 
-static const char *foreign(enum prompt_api api, struct json_val body)
+static const char *foreign_field(enum prompt_api api, struct json_val body)
 {
 	static const char *const keys[] = {"chat_template", "previous_response_id", "truncate_prompt_tokens"};
 	struct json_val v[CGN_COUNT(keys)];
@@ -198,7 +198,7 @@ bool prompt_read(const struct prompt_ask *ask, struct json_val body, struct prom
 	struct json_val messages;
 	CGN_MUST(ask->api != PROMPT_NONE);
 	*out = (struct prompt){.store = {.limit = 2 * body.raw.n + 65536}};
-	*lacks = foreign(ask->api, body);
+	*lacks = foreign_field(ask->api, body);
 	if (*lacks != NULL)
 		return false;
 	if (ask->api == PROMPT_COMPLETIONS ||

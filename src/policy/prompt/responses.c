@@ -24,7 +24,7 @@ enum item_key {
 	ITEM_KEYS
 };
 
-static void flush(struct prompt_writer *w, struct turn *t)
+static void turn_flush(struct prompt_writer *w, struct turn *t)
 {
 	if (!t->open)
 		return;
@@ -60,7 +60,7 @@ static struct json_val first_text(struct json_val content)
 static void take_text(struct prompt_writer *w, struct turn *t, struct json_val text)
 {
 	if (t->open && prompt_is_there(t->content))
-		flush(w, t);
+		turn_flush(w, t);
 	t->open = true;
 	t->content = prompt_is_there(text) ? text : prompt_literal(CGN_STR("\"\""));
 }
@@ -68,7 +68,7 @@ static void take_text(struct prompt_writer *w, struct turn *t, struct json_val t
 static void take_reasoning(struct prompt_writer *w, struct turn *t, const struct json_val v[ITEM_KEYS])
 {
 	if (t->open && prompt_is_there(t->reasoning))
-		flush(w, t);
+		turn_flush(w, t);
 	t->open = true;
 	t->reasoning = first_text(prompt_is_there(v[ITEM_CONTENT]) ? v[ITEM_CONTENT] : v[ITEM_SUMMARY]);
 }
@@ -108,7 +108,7 @@ static void take_item(struct prompt_writer *w, struct turn *t, struct json_val i
 		take_text(w, t, first_text(v[ITEM_CONTENT]));
 		return;
 	}
-	flush(w, t);
+	turn_flush(w, t);
 	struct prompt_message m = {.role = v[ITEM_ROLE], .content = v[ITEM_CONTENT], .name = v[ITEM_NAME]};
 	if (cgn_str_is(v[ITEM_TYPE].raw, "\"function_call_output\""))
 		m = (struct prompt_message){.role = prompt_literal(CGN_STR("\"tool\"")),
@@ -139,6 +139,6 @@ void prompt_put_responses(struct prompt_writer *w, struct json_val body)
 	}
 	for (struct json_iter it = json_iter_of(v[1]); w->lacks == NULL && json_next_elem(&it, &item);)
 		take_item(w, &t, item);
-	flush(w, &t);
+	turn_flush(w, &t);
 	cgn_buf_fini(&t.calls);
 }

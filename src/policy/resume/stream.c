@@ -182,7 +182,7 @@ static size_t event_end(struct resume *s)
 	return 0;
 }
 
-static void pass(struct resume *s, struct cgn_buf *out)
+static void feed_through(struct resume *s, struct cgn_buf *out)
 {
 	cgn_buf_str(out, cgn_buf_view(&s->pending));
 	cgn_buf_fini(&s->pending);
@@ -201,7 +201,7 @@ void resume_feed(struct resume *s, struct cgn_str data, struct cgn_buf *out)
 	if (s->pending.bad) {
 		s->lost = RESUME_LACKS_MEMORY;
 		s->again = false;
-		pass(s, out);
+		feed_through(s, out);
 		cgn_buf_str(out, data);
 		return;
 	}
@@ -213,13 +213,13 @@ void resume_feed(struct resume *s, struct cgn_str data, struct cgn_buf *out)
 	if (s->pending.n == 0 && s->pending.cap > KEEP_BYTES)
 		cgn_buf_fini(&s->pending);
 	if (s->lost != NULL && !s->again)
-		pass(s, out);
+		feed_through(s, out);
 }
 
 void resume_flush(struct resume *s, struct cgn_buf *out)
 {
 	CGN_LIVE(s, RESUME_TAG);
-	pass(s, out);
+	feed_through(s, out);
 }
 
 void resume_give_up(struct resume *s, const char *why, struct cgn_buf *out)
@@ -228,7 +228,7 @@ void resume_give_up(struct resume *s, const char *why, struct cgn_buf *out)
 	if (s->lost == NULL)
 		s->lost = why;
 	if (!s->again)
-		pass(s, out);
+		feed_through(s, out);
 	cgn_buf_fini(&s->text);
 	s->text.limit = RESUME_TEXT_MAX;
 	s->kept = s->overlap = s->overlap_end = 0;

@@ -23,7 +23,7 @@ static uint64_t key_of(uint64_t digest)
 	return mix_stafford(digest);
 }
 
-static uint64_t load(const _Atomic uint64_t *p)
+static uint64_t load_relaxed(const _Atomic uint64_t *p)
 {
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
@@ -71,7 +71,7 @@ void hotprefix_free(struct hotprefix **take)
 /* Change an entry by |by| as long as it is |key|'s. */
 static bool count_change(_Atomic uint64_t *at, uint64_t key, uint64_t by)
 {
-	uint64_t word = load(at);
+	uint64_t word = load_relaxed(at);
 	while (is_of(word, key) && ((word & COUNT_MAX) < COUNT_MAX || by != 1))
 		if (atomic_compare_exchange_weak_explicit(at, &word, word + by, memory_order_relaxed,
 			    memory_order_relaxed))
@@ -88,7 +88,7 @@ bool hotprefix_add(struct hotprefix *h, uint64_t digest)
 		if (count_change(&b[i], key, 1))
 			return true;
 	for (size_t i = 0; i < WAYS; i++) {
-		uint64_t word = load(&b[i]);
+		uint64_t word = load_relaxed(&b[i]);
 		if ((word & COUNT_MAX) == 0 &&
 			atomic_compare_exchange_strong_explicit(&b[i], &word,
 				key >> COUNT_BITS << COUNT_BITS | 1, memory_order_relaxed,
@@ -115,7 +115,7 @@ uint32_t hotprefix_count(const struct hotprefix *h, uint64_t digest)
 	uint64_t key = key_of(digest), sum = 0;
 	const _Atomic uint64_t *b = bucket_of(h, key);
 	for (size_t i = 0; i < WAYS; i++) {
-		uint64_t word = load(&b[i]);
+		uint64_t word = load_relaxed(&b[i]);
 		sum += is_of(word, key) ? word & COUNT_MAX : 0;
 	}
 	return (uint32_t)sum;

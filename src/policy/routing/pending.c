@@ -31,7 +31,7 @@ static uint64_t key_of(uint64_t digest)
 	return h ^ h >> 31;
 }
 
-static uint64_t load(const _Atomic uint64_t *p)
+static uint64_t load_relaxed(const _Atomic uint64_t *p)
 {
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
@@ -119,10 +119,10 @@ static uint32_t age_of(uint64_t word, uint32_t number)
 static void block_add(struct pending *p, uint64_t key, uint32_t number)
 {
 	_Atomic uint64_t *b = bucket_of(p, key);
-	uint32_t most = age_of(load(&b[0]), number);
+	uint32_t most = age_of(load_relaxed(&b[0]), number);
 	size_t oldest = 0;
 	for (size_t i = 1; i < WAYS; i++) {
-		uint32_t age = age_of(load(&b[i]), number);
+		uint32_t age = age_of(load_relaxed(&b[i]), number);
 		oldest = age > most ? i : oldest;
 		most = age > most ? age : most;
 	}
@@ -152,7 +152,7 @@ void pending_drop(struct pending *p, uint32_t booking)
 {
 	CGN_LIVE(p, PENDING_TAG);
 	_Atomic uint64_t *at = booking_at(p, booking);
-	uint64_t word = load(at);
+	uint64_t word = load_relaxed(at);
 	if (word >> 40 == booking)
 		(void)atomic_compare_exchange_strong_explicit(at, &word, 0, memory_order_relaxed,
 			memory_order_relaxed);
@@ -162,7 +162,7 @@ void pending_limit(struct pending *p, uint32_t booking, cgn_nsec now, cgn_nsec l
 {
 	CGN_LIVE(p, PENDING_TAG);
 	_Atomic uint64_t *at = booking_at(p, booking);
-	uint64_t word = load(at);
+	uint64_t word = load_relaxed(at);
 	life = life < PENDING_LONGEST ? life : PENDING_LONGEST;
 	if (is_live(word, booking, now))
 		(void)atomic_compare_exchange_strong_explicit(at, &word,
@@ -192,11 +192,11 @@ static bool block_match(const struct pending *p, uint64_t digest, uint32_t at, s
 	const _Atomic uint64_t *b = bucket_of(p, key);
 	bool any = false;
 	for (size_t i = 0; i < WAYS; i++) {
-		uint64_t word = load(&b[i]);
+		uint64_t word = load_relaxed(&b[i]);
 		uint32_t number = (uint32_t)word & NUMBER_MASK;
 		if (word == 0 || (word ^ key) >> NUMBER_BITS != 0)
 			continue;
-		uint64_t booking = load(booking_at(p, number));
+		uint64_t booking = load_relaxed(booking_at(p, number));
 		struct route_cand *c =
 			is_live(booking, number, now) ? cand_at(cands, n_cands, booking_slot(booking)) : NULL;
 		if (c == NULL || !c->fed || c->held != at)

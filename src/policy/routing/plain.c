@@ -19,13 +19,13 @@ static size_t nth_with_room(const struct route_ask *ask, const struct route_cand
 			return i;
 }
 
-static struct route_pick picked(const struct route_ask *ask, const struct route_cand *cands, size_t index)
+static struct route_pick pick_made(const struct route_ask *ask, const struct route_cand *cands, size_t index)
 {
 	return (struct route_pick){ROUTE_PICKED, index, route_score(ask, &cands[index])};
 }
 
 /* |random| spread over 0..n-1. */
-static size_t draw(uint64_t random, size_t n)
+static size_t random_draw(uint64_t random, size_t n)
 {
 	return (size_t)((random >> 32) * n >> 32);
 }
@@ -40,14 +40,16 @@ struct route_pick route_pick_round_robin(const struct route_ask *ask, const stru
 	size_t n)
 {
 	size_t room = count_room(ask, cands, n);
-	return room > 0 ? picked(ask, cands, nth_with_room(ask, cands, ask->turn % room)) : route_nobody(n);
+	return room > 0 ? pick_made(ask, cands, nth_with_room(ask, cands, ask->turn % room))
+			: route_nobody(n);
 }
 
 struct route_pick route_pick_random(const struct route_ask *ask, const struct route_cand *cands, size_t n)
 {
 	size_t room = count_room(ask, cands, n);
-	return room > 0 ? picked(ask, cands, nth_with_room(ask, cands, draw(mix_murmur(ask->random), room)))
-			: route_nobody(n);
+	return room > 0
+		? pick_made(ask, cands, nth_with_room(ask, cands, random_draw(mix_murmur(ask->random), room)))
+		: route_nobody(n);
 }
 
 struct route_pick route_pick_power_of_two(const struct route_ask *ask, const struct route_cand *cands,
@@ -57,11 +59,11 @@ struct route_pick route_pick_power_of_two(const struct route_ask *ask, const str
 	if (room == 0)
 		return route_nobody(n);
 	uint64_t random = mix_murmur(ask->random);
-	size_t nth = draw(random, room), a = nth_with_room(ask, cands, nth);
+	size_t nth = random_draw(random, room), a = nth_with_room(ask, cands, nth);
 	if (room == 1)
-		return picked(ask, cands, a);
-	size_t b = nth_with_room(ask, cands, (nth + 1 + draw(random << 32, room - 1)) % room);
-	return picked(ask, cands, route_demand(&cands[b]) < route_demand(&cands[a]) ? b : a);
+		return pick_made(ask, cands, a);
+	size_t b = nth_with_room(ask, cands, (nth + 1 + random_draw(random << 32, room - 1)) % room);
+	return pick_made(ask, cands, route_demand(&cands[b]) < route_demand(&cands[a]) ? b : a);
 }
 
 /* Nothing is held, as far as this is concerned, and so equal ones take turns. */
@@ -82,5 +84,5 @@ struct route_pick route_pick_least_loaded(const struct route_ask *ask, const str
 	size_t nth = route_turn(ask, equals);
 	for (size_t i = 0;; i++)
 		if (route_has_room(ask, &cands[i]) && route_demand(&cands[i]) == least && nth-- == 0)
-			return picked(ask, cands, i);
+			return pick_made(ask, cands, i);
 }

@@ -25,14 +25,14 @@ static uint64_t key_of(uint64_t digest, uint64_t node)
 	return mix_stafford(digest ^ node * MIX_GOLDEN);
 }
 
-static uint64_t word_of(uint64_t key, struct tail tail)
+static uint64_t word_of(uint64_t key, struct prompttail tail)
 {
 	uint64_t prompt = tail.prompt < PROMPT_MAX ? tail.prompt : PROMPT_MAX;
 	uint64_t answer = tail.answer < ANSWER_MAX ? tail.answer : ANSWER_MAX;
 	return key >> PRINT_SHIFT << PRINT_SHIFT | answer << PROMPT_BITS | prompt;
 }
 
-static uint64_t load(const _Atomic uint64_t *p)
+static uint64_t load_relaxed(const _Atomic uint64_t *p)
 {
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
@@ -72,28 +72,28 @@ void prompttail_free(struct prompttail_table **take)
 	free(t);
 }
 
-void prompttail_put(struct prompttail_table *t, uint64_t digest, uint64_t node, struct tail tail)
+void prompttail_put(struct prompttail_table *t, uint64_t digest, uint64_t node, struct prompttail tail)
 {
 	CGN_LIVE(t, PROMPTTAIL_TAG);
 	uint64_t key = key_of(digest, node);
 	_Atomic uint64_t *pair = pair_of(t, key);
-	uint64_t newer = load(&pair[0]), word = word_of(key, tail);
+	uint64_t newer = load_relaxed(&pair[0]), word = word_of(key, tail);
 	if ((newer ^ word) >> PRINT_SHIFT != 0)
 		atomic_store_explicit(&pair[1], newer, memory_order_relaxed);
 	atomic_store_explicit(&pair[0], word, memory_order_relaxed);
 }
 
-struct tail prompttail_get(const struct prompttail_table *t, uint64_t digest, uint64_t node)
+struct prompttail prompttail_get(const struct prompttail_table *t, uint64_t digest, uint64_t node)
 {
 	CGN_LIVE(t, PROMPTTAIL_TAG);
 	uint64_t key = key_of(digest, node);
 	const _Atomic uint64_t *pair = pair_of(t, key);
 	for (unsigned i = 0; i < 2; i++) {
-		uint64_t word = load(&pair[i]);
+		uint64_t word = load_relaxed(&pair[i]);
 		if (word != 0 && (word ^ key) >> PRINT_SHIFT == 0)
-			return (struct tail){word & PROMPT_MAX, word >> PROMPT_BITS & ANSWER_MAX};
+			return (struct prompttail){word & PROMPT_MAX, word >> PROMPT_BITS & ANSWER_MAX};
 	}
-	return (struct tail){0, 0};
+	return (struct prompttail){0, 0};
 }
 
 size_t prompttail_bytes(const struct prompttail_table *t)

@@ -18,11 +18,11 @@ void prompttail_free(struct prompttail_table **take);
 
 /* Any thread. |node| names the node (route_hash of its id), so that another that takes its slot inherits
  * nothing. */
-struct tail {
+struct prompttail {
 	uint64_t prompt, answer; /* tokens, as the engine counted them; prompt 0: nothing is known */
 };
 /* The node answered a prompt whose last full block is |digest|. Numbers beyond an entry's bits are cut to the
  * largest that fit. */
-void prompttail_put(struct prompttail_table *t, uint64_t digest, uint64_t node, struct tail tail);
-struct tail prompttail_get(const struct prompttail_table *t, uint64_t digest, uint64_t node);
+void prompttail_put(struct prompttail_table *t, uint64_t digest, uint64_t node, struct prompttail tail);
+struct prompttail prompttail_get(const struct prompttail_table *t, uint64_t digest, uint64_t node);
 size_t prompttail_bytes(const struct prompttail_table *t);

@@ -42,12 +42,12 @@ struct route_record {
 	struct slot_row slot[ROUTE_MAX_NODES];
 };
 
-static uint64_t load(const _Atomic uint64_t *p)
+static uint64_t load_entry(const _Atomic uint64_t *p)
 {
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
 
-static uint32_t load32(const _Atomic uint32_t *p)
+static uint32_t load_u32(const _Atomic uint32_t *p)
 {
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
@@ -79,7 +79,7 @@ static uint64_t entry_of(uint64_t key, uint16_t slot, uint32_t generation, uint1
 
 static uint16_t age_now(const struct slot_row *s)
 {
-	return (uint16_t)(load(&s->sent) >> (load32(&s->ageing) >> 16));
+	return (uint16_t)(load_entry(&s->sent) >> (load_u32(&s->ageing) >> 16));
 }
 
 static uint16_t units_since(const struct route_record *r, uint64_t e)
@@ -91,8 +91,8 @@ static uint16_t units_since(const struct route_record *r, uint64_t e)
 static bool entry_is_fresh(const struct route_record *r, uint64_t e)
 {
 	const struct slot_row *s = &r->slot[entry_slot(e)];
-	return entry_generation(e) == load32(&s->generation) &&
-		units_since(r, e) <= (load32(&s->ageing) & 0xffff);
+	return entry_generation(e) == load_u32(&s->generation) &&
+		units_since(r, e) <= (load_u32(&s->ageing) & 0xffff);
 }
 
 static bool entry_is_for(uint64_t e, uint64_t key, uint16_t slot)
@@ -156,11 +156,11 @@ static unsigned victim_of(const struct route_record *r, const struct bucket *b)
 	unsigned worst = 0;
 	uint64_t worst_blocks = 0;
 	for (unsigned w = 0; w < ROUTE_GROUP; w++) {
-		uint64_t e = load(&b->way[w]);
+		uint64_t e = load_entry(&b->way[w]);
 		if (entry_generation(e) == 0 || !entry_is_fresh(r, e))
 			return w;
 		uint64_t blocks = (uint64_t)units_since(r, e)
-			<< (load32(&r->slot[entry_slot(e)].ageing) >> 16);
+			<< (load_u32(&r->slot[entry_slot(e)].ageing) >> 16);
 		if (blocks > worst_blocks) {
 			worst = w;
 			worst_blocks = blocks;
@@ -171,19 +171,19 @@ static unsigned victim_of(const struct route_record *r, const struct bucket *b)
 
 /* No exchange: when two workers write the same way at once, one block is forgotten, and |live| is off by
  * one. */
-static void replace(struct route_record *r, _Atomic uint64_t *way, uint64_t e)
+static void entry_replace(struct route_record *r, _Atomic uint64_t *way, uint64_t e)
 {
-	uint64_t old = load(way);
+	uint64_t old = load_entry(way);
 	struct slot_row *was = &r->slot[entry_slot(old)];
 	atomic_store_explicit(way, e, memory_order_relaxed);
-	if (entry_generation(old) != 0 && entry_generation(old) == load32(&was->generation))
+	if (entry_generation(old) != 0 && entry_generation(old) == load_u32(&was->generation))
 		atomic_fetch_sub_explicit(&was->live, 1, memory_order_relaxed);
 }
 
-static _Atomic uint64_t *find(struct bucket *b, uint64_t key, uint16_t slot)
+static _Atomic uint64_t *entry_find(struct bucket *b, uint64_t key, uint16_t slot)
 {
 	for (unsigned w = 0; w < ROUTE_GROUP; w++)
-		if (entry_is_for(load(&b->way[w]), key, slot))
+		if (entry_is_for(load_entry(&b->way[w]), key, slot))
 			return &b->way[w];
 	return NULL;
 }
@@ -197,7 +197,7 @@ struct adding {
 };
 
 /* Now and then, not with each block: it is a locked write. Ages are behind by so many blocks, never ahead. */
-static void tell(struct route_record *r, struct adding *a)
+static void sent_flush(struct route_record *r, struct adding *a)
 {
 	atomic_fetch_add_explicit(&r->slot[a->slot].sent, a->fresh, memory_order_relaxed);
 	atomic_fetch_add_explicit(&r->slot[a->slot].live, a->live, memory_order_relaxed);
@@ -205,21 +205,21 @@ static void tell(struct route_record *r, struct adding *a)
 	a->live = 0;
 }
 
-static void put(struct route_record *r, uint64_t key, struct adding *a)
+static void entry_put(struct route_record *r, uint64_t key, struct adding *a)
 {
 	struct bucket *b = bucket_of(r, key);
 	uint64_t e = entry_of(key, a->slot, a->generation, age_now(&r->slot[a->slot]));
-	_Atomic uint64_t *way = find(b, key, a->slot);
-	bool known = way != NULL && entry_is_fresh(r, load(way));
-	if (known && load(way) == e)
+	_Atomic uint64_t *way = entry_find(b, key, a->slot);
+	bool known = way != NULL && entry_is_fresh(r, load_entry(way));
+	if (known && load_entry(way) == e)
 		return; /* nothing to refresh: the line stays clean for the other cores */
 	if (way == NULL)
 		way = &b->way[victim_of(r, b)];
-	replace(r, way, e);
+	entry_replace(r, way, e);
 	a->live++;
 	a->fresh += !known;
 	if (a->live == TELL_AFTER)
-		tell(r, a);
+		sent_flush(r, a);
 }
 
 /* Steps of a walk: the first block, and from there every LEAP-th. */
@@ -234,7 +234,8 @@ static size_t step_end(size_t step, size_t n)
 	return step * LEAP + 1 < n ? step * LEAP + 1 : n;
 }
 
-static void fetch(const struct route_record *r, const uint64_t *chain, size_t from, size_t to, unsigned group)
+static void bucket_prefetch(const struct route_record *r, const uint64_t *chain, size_t from, size_t to,
+	unsigned group)
 {
 	for (; from < to; from++)
 		__builtin_prefetch(bucket_of(r, key_of(chain[from * LEAP], group)));
@@ -244,24 +245,24 @@ static void fetch(const struct route_record *r, const uint64_t *chain, size_t fr
  * none either. */
 static bool is_young(const struct route_record *r, uint64_t key, uint16_t slot)
 {
-	_Atomic uint64_t *way = find(bucket_of(r, key), key, slot);
-	uint64_t e = way != NULL ? load(way) : 0;
+	_Atomic uint64_t *way = entry_find(bucket_of(r, key), key, slot);
+	uint64_t e = way != NULL ? load_entry(way) : 0;
 	return e != 0 && entry_is_fresh(r, e) &&
-		units_since(r, e) <= (load32(&r->slot[slot].ageing) & 0xffff) / YOUNG;
+		units_since(r, e) <= (load_u32(&r->slot[slot].ageing) & 0xffff) / YOUNG;
 }
 
 void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
 {
 	CGN_LIVE(r, RECORD_TAG);
 	CGN_MUST(slot < ROUTE_MAX_NODES);
-	struct adding a = {.slot = slot, .generation = load32(&r->slot[slot].generation)};
+	struct adding a = {.slot = slot, .generation = load_u32(&r->slot[slot].generation)};
 	unsigned group = slot / ROUTE_GROUP;
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
 	size_t i = 0, steps = steps_of(n);
 	for (size_t step = 0, fetched = 0; i < n; step++) { /* the steps that are known */
 		size_t end = step + PREFETCH_AHEAD < steps ? step + PREFETCH_AHEAD : steps,
 		       next = step_end(step, n);
-		fetch(r, chain, fetched, end, group);
+		bucket_prefetch(r, chain, fetched, end, group);
 		fetched = end > fetched ? end : fetched;
 		if (!is_young(r, key_of(chain[next - 1], group), slot))
 			break;
@@ -270,9 +271,9 @@ void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, u
 	for (size_t fetched = i; i < n; i++) {
 		for (; fetched < n && fetched <= i + PREFETCH_AHEAD; fetched++)
 			__builtin_prefetch(bucket_of(r, key_of(chain[fetched], group)), 1);
-		put(r, key_of(chain[i], group), &a);
+		entry_put(r, key_of(chain[i], group), &a);
 	}
-	tell(r, &a);
+	sent_flush(r, &a);
 }
 
 void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot)
@@ -281,19 +282,19 @@ void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, 
 	CGN_MUST(slot < ROUTE_MAX_NODES);
 	for (size_t i = 0; i < n; i++) {
 		uint64_t key = key_of(chain[i], slot / ROUTE_GROUP);
-		_Atomic uint64_t *way = find(bucket_of(r, key), key, slot);
+		_Atomic uint64_t *way = entry_find(bucket_of(r, key), key, slot);
 		if (way != NULL)
-			replace(r, way, 0);
+			entry_replace(r, way, 0);
 	}
 }
 
 /* Which of the group's nodes (bits of |among|) hold the block. */
-static unsigned holders(const struct route_record *r, uint64_t key, unsigned group, unsigned among)
+static unsigned bucket_holders(const struct route_record *r, uint64_t key, unsigned group, unsigned among)
 {
 	const struct bucket *b = bucket_of(r, key);
 	unsigned hit = 0;
 	for (unsigned w = 0; w < ROUTE_GROUP; w++) {
-		uint64_t e = load(&b->way[w]);
+		uint64_t e = load_entry(&b->way[w]);
 		if (e >> 36 == print_of(key) && entry_slot(e) / ROUTE_GROUP == group && entry_is_fresh(r, e))
 			hit |= 1U << entry_slot(e) % ROUTE_GROUP;
 	}
@@ -310,7 +311,7 @@ struct walk {
 
 static unsigned holders_at(const struct walk *w, size_t i)
 {
-	return holders(w->r, key_of(w->chain[i], w->group), w->group, w->on);
+	return bucket_holders(w->r, key_of(w->chain[i], w->group), w->group, w->on);
 }
 
 /* Block by block; those that miss one leave with the depth they reached. */
@@ -338,7 +339,7 @@ static size_t match_group(const struct route_record *r, const uint64_t *chain, s
 		/* Most walks end soon: look ahead further with each step that was found. */
 		size_t end = step + (step < PREFETCH_AHEAD ? step : PREFETCH_AHEAD) + PREFETCH_FIRST;
 		end = end < steps ? end : steps;
-		fetch(r, chain, fetched, end, group);
+		bucket_prefetch(r, chain, fetched, end, group);
 		fetched = end > fetched ? end : fetched;
 		size_t next = step_end(step, n);
 		if (next < i + LEAP || holders_at(&w, next - 1) != w.on)
@@ -378,7 +379,7 @@ void route_record_match(const struct route_record *r, const uint64_t *chain, siz
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
 	size_t i = next_asked(cands, n_cands, 0), here = fetch_first(0, n), next = here;
 	if (i < n_cands)
-		fetch(r, chain, 0, here, group_of(&cands[i]));
+		bucket_prefetch(r, chain, 0, here, group_of(&cands[i]));
 	while (i < n_cands) {
 		struct route_cand *by_bit[ROUTE_GROUP];
 		unsigned group = group_of(&cands[i]), on = 0;
@@ -388,7 +389,8 @@ void route_record_match(const struct route_record *r, const uint64_t *chain, siz
 			on |= 1U << cands[i].slot % ROUTE_GROUP;
 		}
 		if (i < n_cands)
-			fetch(r, chain, 0, next, group_of(&cands[i])); /* while this one is walked */
+			bucket_prefetch(r, chain, 0, next,
+				group_of(&cands[i])); /* while this one is walked */
 		size_t deep = match_group(r, chain, n, by_bit, group, on, here);
 		/* What one group holds of a prompt, the others are likely to hold: its system part. */
 		here = next;
@@ -402,7 +404,7 @@ void route_record_forget(struct route_record *r, uint16_t slot)
 	CGN_MUST(slot < ROUTE_MAX_NODES);
 	struct slot_row *s = &r->slot[slot];
 	/* after 255 turns old entries could count again: a wrong guess, no more */
-	uint32_t next = load32(&s->generation) % 255 + 1;
+	uint32_t next = load_u32(&s->generation) % 255 + 1;
 	atomic_store_explicit(&s->generation, next, memory_order_relaxed);
 	atomic_store_explicit(&s->live, 0, memory_order_relaxed);
 	atomic_store_explicit(&s->ageing, r->default_ageing, memory_order_relaxed);

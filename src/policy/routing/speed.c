@@ -4,7 +4,7 @@
 #define LONGEST 3.6e6 /* ms */
 #define BESIDE  8.0   /* streams that weigh as much as one step, in dividing the error */
 
-static double within(double v, double lo, double hi)
+static double clamp_within(double v, double lo, double hi)
 {
 	return v > lo ? (v < hi ? v : hi) : lo; /* NaN becomes lo */
 }
@@ -21,16 +21,17 @@ void route_speed_prefill(struct route_speed *s, double ms, double tokens)
 	double was = (double)s->prefill_ms, now = ms / tokens;
 	if (was > 0)
 		now = was +
-			(within(now, was / ROUTE_SPEED_TRUST, was * ROUTE_SPEED_TRUST) - was) *
-				within(tokens / ROUTE_SPEED_SPAN, 0, 0.25);
-	s->prefill_ms = (float)within(now, 1e-6, 1e3);
+			(clamp_within(now, was / ROUTE_SPEED_TRUST, was * ROUTE_SPEED_TRUST) - was) *
+				clamp_within(tokens / ROUTE_SPEED_SPAN, 0, 0.25);
+	s->prefill_ms = (float)clamp_within(now, 1e-6, 1e3);
 }
 
 /* The first stream: what it is not known to have waited for, it computed. */
 static void decode_first(struct route_speed *s, double a_token, double beside, double stall)
 {
-	double step = within(a_token - stall, a_token / ROUTE_SPEED_TRUST, a_token) / (1 + beside / 100);
-	s->step_ms = (float)within(step, 1e-3, 1e4);
+	double step =
+		clamp_within(a_token - stall, a_token / ROUTE_SPEED_TRUST, a_token) / (1 + beside / 100);
+	s->step_ms = (float)clamp_within(step, 1e-3, 1e4);
 	s->batch_ms = s->step_ms / 100;
 	s->interference = 1;
 }
@@ -50,9 +51,11 @@ void route_speed_decode(struct route_speed *s, double ms, double tokens, double 
 	double batch = (double)s->batch_ms * BESIDE / step, interference = (double)s->interference;
 	double expected = 1 + batch * x_batch + interference * x_stall;
 	double error =
-		within(a_token / step, expected / ROUTE_SPEED_TRUST, expected * ROUTE_SPEED_TRUST) - expected;
+		clamp_within(a_token / step, expected / ROUTE_SPEED_TRUST, expected * ROUTE_SPEED_TRUST) -
+		expected;
 	double share = ROUTE_SPEED_GAIN * error / (1 + x_batch * x_batch + x_stall * x_stall);
-	s->step_ms = (float)within(step * (1 + share), 1e-3, 1e4);
-	s->batch_ms = (float)within((batch + share * x_batch) * step / BESIDE, 0, (double)s->step_ms / 8);
-	s->interference = (float)within(interference + share * x_stall, 0, 2);
+	s->step_ms = (float)clamp_within(step * (1 + share), 1e-3, 1e4);
+	s->batch_ms =
+		(float)clamp_within((batch + share * x_batch) * step / BESIDE, 0, (double)s->step_ms / 8);
+	s->interference = (float)clamp_within(interference + share * x_stall, 0, 2);
 }

@@ -18,7 +18,7 @@ static double block_weight(const struct route_ask *ask)
 	return blocks > 0 ? ask->weights.kv / (double)blocks : 0;
 }
 
-static double sum(const struct route_ask *ask, const struct route_cand *c, double a_block)
+static double weighted_sum(const struct route_ask *ask, const struct route_cand *c, double a_block)
 {
 	const struct route_weights *w = &ask->weights;
 	return a_block * (double)(c->reuse - ask->common) + w->load * load_of(c) +
@@ -27,13 +27,13 @@ static double sum(const struct route_ask *ask, const struct route_cand *c, doubl
 
 double route_score_weighted(const struct route_ask *ask, const struct route_cand *c)
 {
-	return sum(ask, c, block_weight(ask));
+	return weighted_sum(ask, c, block_weight(ask));
 }
 
 /* The division is done once: kv is the weight of a block meanwhile. */
 static double score_prepared(const struct route_ask *ask, const struct route_cand *c)
 {
-	return sum(ask, c, ask->weights.kv);
+	return weighted_sum(ask, c, ask->weights.kv);
 }
 
 struct route_pick route_pick_weighted(const struct route_ask *ask, const struct route_cand *cands, size_t n)

@@ -119,7 +119,7 @@ static double chain_length(const struct gw_req *r)
  * gave away and did not take in. */
 static uint64_t tail_tokens(const struct gw_req *r)
 {
-	const struct tail *t = &r->guess.tail;
+	const struct prompttail *t = &r->guess.tail;
 	double share = node_stats_answer_share(&r->w->shared->choice.cells[r->t.slot]);
 	return t->prompt > 0 && t->answer > 0 ? t->prompt + (uint64_t)((double)(t->answer - 1) * share + 0.5)
 					      : t->prompt;
@@ -160,13 +160,13 @@ static void tail_keep(const struct gw_req *r)
 	const struct usage *u = &r->usage;
 	if (!r->several && !r->guess.fed && r->guess.last != 0 && u->has_completion)
 		prompttail_put(r->w->shared->tails, r->guess.last, r->guess.node,
-			(struct tail){u->prompt_tokens, u->completion_tokens});
+			(struct prompttail){u->prompt_tokens, u->completion_tokens});
 }
 
 /* Less than its prompt means that the cache lost it: that says nothing of answers. */
 static void tail_learn(const struct gw_req *r, struct node_stats *cell)
 {
-	const struct tail *t = &r->guess.tail;
+	const struct prompttail *t = &r->guess.tail;
 	if (!r->several && t->prompt > 0 && t->answer > 1 && r->usage.cached_tokens >= t->prompt)
 		node_stats_answer(cell, t->answer - 1, r->usage.cached_tokens - t->prompt);
 }

@@ -237,19 +237,19 @@ struct gw_req {
 	bool limited;             /* GW_LIMIT is behind it */
 	struct gw_limits *limits; /* NULL: none applies */
 	struct prefix_chain chain;
-	const char *tokens;            /* what its blocks are of: gw_tokens_text; NULL: it has none */
-	uint32_t block_tokens;         /* tokens in one of them; 0: they are of bytes */
-	uint64_t prompt_tokens;        /* as we counted them, up to ROUTE_MAX_BLOCKS blocks; 0: unknown */
-	uint32_t answer_tokens;        /* the most that it asks for; 0: it does not say */
-	struct gw_prompt *prompt;      /* while it is made into tokens */
-	uint32_t held, blocks;         /* predicted of the last pick */
-	struct gw_guess {              /* what was known of the node then, for the comparison at the end */
-		double length;         /* of a chain of bytes, in blocks */
-		struct tail tail;      /* of a prompt that ended with chain[held - 1] */
-		uint64_t node, last;   /* hash of its id; digest of the last full block, 0: none */
-		const uint64_t *chain; /* the held part, in the arena; NULL: not needed */
-		uint32_t kv_block;     /* tokens in a block of its engine; 0: unknown */
-		bool fed;              /* by an engine that holds whole blocks and nothing behind them */
+	const char *tokens;             /* what its blocks are of: gw_tokens_text; NULL: it has none */
+	uint32_t block_tokens;          /* tokens in one of them; 0: they are of bytes */
+	uint64_t prompt_tokens;         /* as we counted them, up to ROUTE_MAX_BLOCKS blocks; 0: unknown */
+	uint32_t answer_tokens;         /* the most that it asks for; 0: it does not say */
+	struct gw_prompt *prompt;       /* while it is made into tokens */
+	uint32_t held, blocks;          /* predicted of the last pick */
+	struct gw_guess {               /* what was known of the node then, for the comparison at the end */
+		double length;          /* of a chain of bytes, in blocks */
+		struct prompttail tail; /* of a prompt that ended with chain[held - 1] */
+		uint64_t node, last;    /* hash of its id; digest of the last full block, 0: none */
+		const uint64_t *chain;  /* the held part, in the arena; NULL: not needed */
+		uint32_t kv_block;      /* tokens in a block of its engine; 0: unknown */
+		bool fed;               /* by an engine that holds whole blocks and nothing behind them */
 	} guess;
 	Cognitora__V1__Leg leg; /* of the try that is under way or comes next */
 	bool legs_settled;      /* whether another node computes the prompt is decided */

@@ -5,10 +5,10 @@
 
 #include "base/log/log.h"
 #include "router/admission/admission.h"
-#include "router/control/router.h"
+#include "router/control/watch.h"
 
 #define MAX_WORKERS 256
-/* 4 MiB where all are used: twice for each key that there may be, and for tenants */
+/* 4 MiB when all are in use: two for each possible key, plus tenants. */
 #define LIMIT_BUCKETS ((size_t)1 << 18)
 
 static const char *const http_alpn[] = {"h2", "http/1.1", NULL};
@@ -24,24 +24,24 @@ static CGN_RC gateway_tls(struct router *r, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID,
 			"router.tls_cert_file and router.tls_key_file go together: one of them is not set");
 	struct tls_cfg c = {.server = true, .cert_file = cert, .key_file = key, .alpn = http_alpn};
-	return tls_ctx_new(&c, &r->http_tls, err);
+	return tls_ctx_new(&c, &r->ports.http_tls, err);
 }
 
 /* ---- ports ---- */
 
-static void nobody(void *user, struct net_conn *c)
+static void connection_ignore(void *user, struct net_conn *c)
 {
 	(void)user;
 	(void)c;
 }
 
-/* Workers share the port with SO_REUSEPORT, and so would a second router, silently taking half of the
- * connections. A socket without that option finds out. */
+/* Fail if another process listens on the port. Workers share it with SO_REUSEPORT, and so would a second
+ * router, which would silently take half of the connections; a socket without that option fails to bind. */
 static CGN_RC port_is_free(struct router *r, struct cgn_err *err)
 {
 	struct net_listener *ln = NULL;
 	struct net_listen_cfg cfg = {.addr = r->cfg->router.listen, .setting = "router.listen"};
-	CGN_TRY(net_listen(r->loop, &cfg, nobody, NULL, &ln, err));
+	CGN_TRY(net_listen(r->loop, &cfg, connection_ignore, NULL, &ln, err));
 	net_listener_close(&ln);
 	return CGN_OK;
 }
@@ -52,7 +52,7 @@ static struct http_server_cfg http_cfg(const struct router *r, const char *addr)
 	return (struct http_server_cfg){
 		.listen = {.addr = addr,
 			.setting = "router.listen",
-			.tls = r->http_tls,
+			.tls = r->ports.http_tls,
 			.reuse_port = true,
 			.max_conns = cfg->router.max_connections},
 		.head_timeout = cfg->router.head_timeout,
@@ -70,7 +70,8 @@ static size_t worker_count(const struct config *cfg)
 	return n < MAX_WORKERS ? n : MAX_WORKERS;
 }
 
-/* With port 0 the kernel chooses for the first worker, and the others follow it there. */
+/* Open the workers. With port 0 the kernel chooses a port for the first worker, and the others use the
+ * same. */
 static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 {
 	char addr[300];
@@ -87,7 +88,7 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 			.http = http_cfg(r, addr),
 			.prompt_cache = r->cfg->router.prompt_cache / want,
 			.explain = r->cfg->router.explain_size / want};
-		CGN_TRY(gw_worker_new(&cfg, r->view, r->rules, &r->workers[i], err));
+		CGN_TRY(gw_worker_new(&cfg, r->published.view, r->published.rules, &r->workers[i], err));
 		r->n_workers++;
 		char *colon = strrchr(addr, ':');
 		if (i == 0 && colon != NULL && strcmp(colon, ":0") == 0)
@@ -102,19 +103,19 @@ static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
 	struct grpc_server_cfg cfg = {
 		.listen = {.addr = r->cfg->router.listen_grpc,
 			.setting = "router.listen_grpc",
-			.tls = r->grpc_tls},
+			.tls = r->ports.grpc_tls},
 		.methods = router_methods,
 		.n_methods = router_n_methods,
 		.health = true,
 	};
-	CGN_TRY(grpc_server_new(r->loop, &cfg, r, &r->grpc, err));
-	grpc_server_serving(r->grpc, true);
+	CGN_TRY(grpc_server_new(r->loop, &cfg, r, &r->ports.grpc, err));
+	grpc_server_serving(r->ports.grpc, true);
 	return CGN_OK;
 }
 
 /* ---- svc ---- */
 
-static void stop(void **take)
+static void router_stop(void **take)
 {
 	struct router *r = *take;
 	*take = NULL;
@@ -128,12 +129,12 @@ static void stop(void **take)
 	router_control_close(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
-	state_watch_close(&r->state);
-	grpc_server_free(&r->grpc);
+	state_watch_close(&r->members.state);
+	grpc_server_free(&r->ports.grpc);
 	router_models_close(r);
-	cluster_view_unref(&r->view);
-	gw_rules_unref(&r->rules);
-	cluster_free(&r->cluster);
+	cluster_view_unref(&r->published.view);
+	gw_rules_unref(&r->published.rules);
+	cluster_free(&r->members.cluster);
 	kvindex_free(&r->shared.choice.index);
 	route_record_free(&r->shared.choice.record);
 	prompttail_free(&r->shared.tails);
@@ -142,8 +143,8 @@ static void stop(void **take)
 	gw_store_cfg_fini(&r->store);
 	hotprefix_free(&r->shared.choice.hotprefix);
 	pending_free(&r->shared.choice.pending);
-	tls_ctx_free(&r->http_tls);
-	tls_ctx_free(&r->grpc_tls);
+	tls_ctx_free(&r->ports.http_tls);
+	tls_ctx_free(&r->ports.grpc_tls);
 	tls_ctx_free(&r->shared.agent_tls);
 	r->tag = 0;
 	free(r);
@@ -158,7 +159,7 @@ static void id_make(struct router *r)
 	r->shared.instance |= 1;
 }
 
-static CGN_RC index_open(struct router *r, struct cgn_err *err)
+static CGN_RC kvindex_open(struct router *r, struct cgn_err *err)
 {
 	struct kvindex_cfg cfg = {.max_bytes = r->cfg->router.index_size,
 		.max_readers = (unsigned)worker_count(r->cfg)};
@@ -170,19 +171,19 @@ static CGN_RC index_open(struct router *r, struct cgn_err *err)
 	return kvindex_new(&cfg, &r->shared.choice.index, err);
 }
 
-static CGN_RC open_all(struct router *r, struct cgn_err *err)
+static CGN_RC router_open(struct router *r, struct cgn_err *err)
 {
 	CGN_TRY(gateway_tls(r, err));
-	CGN_TRY(state_tls_server(r->cfg, &r->grpc_tls, err));
+	CGN_TRY(state_tls_server(r->cfg, &r->ports.grpc_tls, err));
 	CGN_TRY(state_tls_client(r->cfg, &r->shared.agent_tls, err));
-	svc_watch_certificate(r->svc, "router.tls_cert_file", r->http_tls);
-	svc_watch_certificate(r->svc, "security.cert_file", r->grpc_tls);
-	CGN_TRY(cluster_new(&r->cluster, err));
-	r->shared.choice.cells = r->cluster->cells;
+	svc_watch_certificate(r->svc, "router.tls_cert_file", r->ports.http_tls);
+	svc_watch_certificate(r->svc, "security.cert_file", r->ports.grpc_tls);
+	CGN_TRY(cluster_new(&r->members.cluster, err));
+	r->shared.choice.cells = r->members.cluster->cells;
 	r->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *r->shared.tallies);
 	if (r->shared.tallies == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "tallies of nodes: out of memory");
-	CGN_TRY(index_open(r, err));
+	CGN_TRY(kvindex_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->shared.choice.pending, err));
 	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->shared.choice.hotprefix, err));
@@ -191,18 +192,19 @@ static CGN_RC open_all(struct router *r, struct cgn_err *err)
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(router_rules_load(r, err));
-	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));
-	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->rules, r->cluster->cells, r->view,
-		r->started, &r->shared.admission, err));
+	CGN_TRY(cluster_view_new(r->members.cluster, &r->published.view, err));
+	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->published.rules, r->members.cluster->cells,
+		r->published.view, r->started, &r->shared.admission, err));
 	CGN_TRY(workers_open(r, err));
-	CGN_TRY(state_watch_open(r->loop, r->cfg, r->shared.telemetry, &router_state_ops, r, &r->state, err));
+	CGN_TRY(state_watch_open(r->loop, r->cfg, r->shared.telemetry, &router_state_ops, r,
+		&r->members.state, err));
 	CGN_TRY(grpc_open(r, err));
 	for (size_t i = 0; i < r->n_workers; i++)
 		CGN_TRY(gw_worker_start(r->workers[i], err));
 	return CGN_OK;
 }
 
-static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
+static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
 	struct router *r = calloc(1, sizeof *r);
 	if (r == NULL)
@@ -211,24 +213,25 @@ static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struc
 	r->shared.telemetry = svc_telemetry(s);
 	r->started = cgn_loop_now(r->loop);
 	r->shared.started_unix = cgn_clock_wall_ms() / 1000;
-	r->state_backend = config_enum_text(cfg->cluster.state_backend);
+	r->members.backend = config_enum_text(cfg->cluster.state_backend);
 	(void)cgn_str_copyz(r->cluster_name, sizeof r->cluster_name, cgn_str_of(cfg->cluster.name));
 	id_make(r);
 	router_control_open(r);
-	cgn_rc rc = open_all(r, err);
+	cgn_rc rc = router_open(r, err);
 	if (!cgn_ok(rc)) {
 		void *take = r;
-		stop(&take);
+		router_stop(&take);
 		return rc;
 	}
 	cgn_log(INFO, "router.listening", F_STR("http", cfg->router.listen),
-		F_U64("port", http_server_port(r->workers[0]->server)), F_BOOL("tls", r->http_tls != NULL),
-		F_STR("grpc", cfg->router.listen_grpc), F_U64("workers", r->n_workers));
+		F_U64("port", http_server_port(r->workers[0]->server)),
+		F_BOOL("tls", r->ports.http_tls != NULL), F_STR("grpc", cfg->router.listen_grpc),
+		F_U64("workers", r->n_workers));
 	*state = r;
 	return CGN_OK;
 }
 
-/* On a worker's loop. */
+/* Runs on a worker's loop. */
 static void worker_is_idle(void *arg)
 {
 	struct router *r = arg;
@@ -236,23 +239,23 @@ static void worker_is_idle(void *arg)
 		svc_drained(r->svc);
 }
 
-static void drain(void *state)
+static void router_drain(void *state)
 {
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
 	atomic_store(&r->shared.draining, true);
 	atomic_store(&r->busy_workers, r->n_workers);
-	grpc_server_serving(r->grpc, false);
+	grpc_server_serving(r->ports.grpc, false);
 	gw_admission_drain(r->shared.admission, r->cfg->router.drain_timeout / 2);
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_drain(r->workers[i], worker_is_idle, r);
 }
 
-static bool ready(void *state, struct cgn_buf *why)
+static bool router_is_ready(void *state, struct cgn_buf *why)
 {
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
-	if (r->cluster->count[NODE_READY] > 0)
+	if (r->members.cluster->count[NODE_READY] > 0)
 		return true;
 	cgn_buf_putz(why, "no node is ready");
 	return false;
@@ -297,11 +300,11 @@ int main(int argc, char **argv)
 		.drain_timeout = drain_timeout,
 		.routes = router_admin_routes,
 		.n_routes = router_n_admin_routes,
-		.start = start,
+		.start = router_start,
 		.reload = router_reload,
-		.drain = drain,
-		.ready = ready,
-		.stop = stop,
+		.drain = router_drain,
+		.ready = router_is_ready,
+		.stop = router_stop,
 	};
 	return svc_main(&p, argc, argv);
 }

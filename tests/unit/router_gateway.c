@@ -14,7 +14,7 @@
 #include "base/json/json.h"
 #include "base/log/log.h"
 #include "io/disk/disk.h"
-#include "router/control/router.h"
+#include "router/control/watch.h"
 #include "router/limit/limit_priv.h"
 #include "router/request/gateway.h"
 #include "toy_tokenizer.h"
@@ -1305,11 +1305,14 @@ static void published(struct cgn_hook *h)
 	(void)h;
 }
 
-static void a_node_without_a_lane_gets_one_when_there_is_room(void **state)
+static void a_node_is_indexed_once_there_is_room(void **state)
 {
 	(void)state;
 	world_open(1, "", NULL);
-	struct router r = {.tag = ROUTER_TAG, .loop = w->loop, .cluster = w->cluster, .shared = w->shared};
+	struct router r = {.tag = ROUTER_TAG,
+		.loop = w->loop,
+		.members.cluster = w->cluster,
+		.shared = w->shared};
 	struct router_watch watch = {.r = &r, .slot = w->cluster->by_slot[0]->slot};
 	struct cluster_node *n = w->cluster->by_slot[watch.slot];
 	uint64_t sums[BLOCK_RANGES] = {0};
@@ -1317,7 +1320,7 @@ static void a_node_without_a_lane_gets_one_when_there_is_room(void **state)
 	uint16_t index_id = 0;
 	check.sums = sums;
 	check.n_sums = BLOCK_RANGES;
-	cgn_hook_init(&r.publish, published);
+	cgn_hook_init(&r.published.hook, published);
 	router_residency_init(&r);
 	while (cgn_ok(kvindex_node_add(w->shared.choice.index, &index_id, NULL)))
 		continue;
@@ -1731,7 +1734,7 @@ int main(void)
 		cmocka_unit_test(who_claims_tokens_that_nobody_saw_is_not_believed),
 		cmocka_unit_test(a_slow_reader_makes_no_node_slow),
 		cmocka_unit_test(what_one_engine_counted_is_not_held_against_another),
-		cmocka_unit_test(a_node_without_a_lane_gets_one_when_there_is_room),
+		cmocka_unit_test(a_node_is_indexed_once_there_is_room),
 		cmocka_unit_test(an_engines_tokens_are_the_chain),
 		cmocka_unit_test(what_was_kept_is_of_its_size_of_blocks),
 		cmocka_unit_test(ids_need_no_engine_and_some_routes_no_chain),

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin: /nodes and /index of the admin port; /models is in models.c, /explain in explain_ask.c. */
+/* admin: /nodes, /index and /queue of the admin port. models.c has /models, explain_query.c has /explain. */
 #include "base/json/json.h"
 #include "router/admission/admission.h"
-#include "router/control/router.h"
+#include "router/control/watch.h"
 
-#define DIGESTS_MAX 65536 /* lines of one answer, 20 bytes each */
+#define DIGESTS_MAX 65536 /* Lines of one answer, 20 bytes each. */
 
 static void put_engine(struct json_out *j, const Cognitora__V1__Engine *e)
 {
@@ -82,14 +82,16 @@ static void put_breaker(struct json_out *j, uint64_t word, cgn_nsec now)
 	json_close(j, '}');
 }
 
-static const char *const roles[] = {"both", "prefill", "decode"}; /* as COGNITORA__V1__ROLE__* are numbered */
+static const char *const role_names[] = {"both", "prefill",
+	"decode"}; /* Indexed by COGNITORA__V1__ROLE__*. */
 
 static void put_node(struct json_out *j, struct router *r, const struct cluster_node *n)
 {
 	json_open(j, '{');
 	json_key_z(j, "id", n->info->id);
 	json_key_z(j, "address", n->address);
-	json_key_z(j, "role", roles[n->info->role <= COGNITORA__V1__ROLE__ROLE_DECODE ? n->info->role : 0]);
+	json_key_z(j, "role",
+		role_names[n->info->role <= COGNITORA__V1__ROLE__ROLE_DECODE ? n->info->role : 0]);
 	if (n->info->kv != NULL) {
 		json_key(j, "kv");
 		json_open(j, '{');
@@ -102,9 +104,10 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_key(j, "cordoned");
 	json_put_bool(j, n->cordoned);
 	json_key_z(j, "version", n->info->version);
-	json_key_u64(j, "router_inflight", cluster_inflight(r->cluster, n->slot));
+	json_key_u64(j, "router_inflight", cluster_inflight(r->members.cluster, n->slot));
 	json_key(j, "breaker");
-	put_breaker(j, atomic_load_explicit(&r->cluster->cells[n->slot].breaker, memory_order_relaxed),
+	put_breaker(j,
+		atomic_load_explicit(&r->members.cluster->cells[n->slot].breaker, memory_order_relaxed),
 		cgn_loop_now(r->loop));
 	json_key(j, "cache");
 	put_knowledge(j, r, n);
@@ -114,7 +117,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	put_load(j, &n->load);
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
-	put_others(j, &r->cluster->cells[n->slot]);
+	put_others(j, &r->members.cluster->cells[n->slot]);
 	json_key(j, "engines");
 	json_open(j, '[');
 	for (size_t i = 0; i < n->info->n_engines; i++)
@@ -123,7 +126,8 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_close(j, '}');
 }
 
-static void nodes(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *reply)
+static void nodes_get(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
 {
 	(void)h;
 	(void)body;
@@ -132,14 +136,14 @@ static void nodes(void *state, const struct http_head *h, struct cgn_str body, s
 	struct json_out j = json_out_to(&reply->body);
 	json_open(&j, '{');
 	json_key_z(&j, "cluster", r->cluster_name);
-	json_key_z(&j, "state_backend", r->state_backend);
+	json_key_z(&j, "state_backend", r->members.backend);
 	json_key(&j, "state_connected");
-	json_put_bool(&j, r->state_connected);
+	json_put_bool(&j, r->members.connected);
 	json_key(&j, "nodes");
 	json_open(&j, '[');
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
-		if (r->cluster->by_slot[i] != NULL)
-			put_node(&j, r, r->cluster->by_slot[i]);
+		if (r->members.cluster->by_slot[i] != NULL)
+			put_node(&j, r, r->members.cluster->by_slot[i]);
 	json_close(&j, ']');
 	json_close(&j, '}');
 }
@@ -180,9 +184,9 @@ static void put_digest(void *user, uint64_t digest, unsigned tiers)
 	cgn_buf_fmt(user, "%016llx %u\n", (unsigned long long)digest, tiers);
 }
 
-/* One line a block: its digest and its mask of tiers. A node that holds many is told a range of digests at a
- * time. */
-static void digests(const struct router *r, const struct cluster_node *n, struct cgn_str range,
+/* Write one line for each block: its digest and its mask of tiers. The digests of a node with many blocks are
+ * given one range at a time. */
+static void digests_put(const struct router *r, const struct cluster_node *n, struct cgn_str range,
 	struct svc_admin_reply *reply)
 {
 	uint64_t one = BLOCK_RANGES;
@@ -206,17 +210,17 @@ static void index_node(struct router *r, const struct http_head *h, struct cgn_s
 {
 	char name[PROTO_MAX_ID + 1];
 	const struct cluster_node *n =
-		cgn_str_copyz(name, sizeof name, id) ? cluster_find(r->cluster, name) : NULL;
+		cgn_str_copyz(name, sizeof name, id) ? cluster_find(r->members.cluster, name) : NULL;
 	struct json_out j = json_out_to(&reply->body);
 	if (n == NULL)
 		svc_admin_error(reply, 404, "no_node", "no node of this name is known here");
 	else if (cgn_str_is(router_query_get(h, "format"), "digests"))
-		digests(r, n, router_query_get(h, "range"), reply);
+		digests_put(r, n, router_query_get(h, "range"), reply);
 	else
 		put_knowledge(&j, r, n);
 }
 
-static void index_stats(void *state, const struct http_head *h, struct cgn_str body,
+static void index_get(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply)
 {
 	(void)body;
@@ -233,10 +237,10 @@ static void index_stats(void *state, const struct http_head *h, struct cgn_str b
 	json_key(&j, "nodes");
 	json_open(&j, '{');
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
-		if (r->cluster->by_slot[i] == NULL)
+		if (r->members.cluster->by_slot[i] == NULL)
 			continue;
-		json_key(&j, r->cluster->by_slot[i]->info->id);
-		put_knowledge(&j, r, r->cluster->by_slot[i]);
+		json_key(&j, r->members.cluster->by_slot[i]->info->id);
+		put_knowledge(&j, r, r->members.cluster->by_slot[i]);
 	}
 	json_close(&j, '}');
 	json_close(&j, '}');
@@ -253,7 +257,7 @@ static void queue_get(void *state, const struct http_head *h, struct cgn_str bod
 	CGN_LIVE(r, ROUTER_TAG);
 	struct json_out j = json_out_to(&reply->body);
 	json_open(&j, '{');
-	json_key_u64(&j, "max_queue", r->rules->max_queue);
+	json_key_u64(&j, "max_queue", r->published.rules->max_queue);
 	json_key(&j, "queues");
 	json_open(&j, '[');
 	gw_admission_json(r->shared.admission, &j);
@@ -261,7 +265,7 @@ static void queue_get(void *state, const struct http_head *h, struct cgn_str bod
 	json_close(&j, '}');
 }
 
-const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes},
-	{"GET", "/models", router_admin_models}, {"GET", "/index", index_stats}, {"GET", "/queue", queue_get},
+const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_get},
+	{"GET", "/models", router_admin_models}, {"GET", "/index", index_get}, {"GET", "/queue", queue_get},
 	{"GET", "/explain", router_admin_explain}, {"GET", "/explain/*", router_admin_explain}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* control: what happens when the cluster, the configuration or the keys change. */
+/* control: applies changes of the cluster, the configuration and the key file. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "base/mix/mix.h"
 #include "router/admission/admission.h"
-#include "router/control/router.h"
+#include "router/control/watch.h"
 
 #define TICK CGN_SEC
-/* in a block of the chain, about, until engines have counted some: 256 bytes of 4 each */
+/* Assumed tokens in a block of the chain until engines have counted some: 256 bytes of 4 bytes a token. */
 #define BLOCK_TOKENS 64
 
-/* ---- obeying the cluster ---- */
+/* ---- orders of the cluster ---- */
 
 static void capacity_set(struct router *r, const struct cluster_node *n)
 {
-	double tokens = node_stats_block_tokens(&r->cluster->cells[n->slot]);
+	double tokens = node_stats_block_tokens(&r->members.cluster->cells[n->slot]);
 	double blocks = (double)cluster_node_kv_tokens(n) / (tokens > 0 ? tokens : BLOCK_TOKENS);
 	route_record_capacity(r->shared.choice.record, n->slot, (uint64_t)blocks);
 }
 
-static double router_random(struct router *r)
+static double jitter_random(struct router *r)
 {
-	if (r->dice == 0)
-		cgn_random(&r->dice, sizeof r->dice);
-	return (double)(mix_splitmix(&r->dice) >> 11) * 0x1p-53;
+	if (r->jitter_state == 0)
+		cgn_random(&r->jitter_state, sizeof r->jitter_state);
+	return (double)(mix_splitmix(&r->jitter_state) >> 11) * 0x1p-53;
 }
 
-/* A static node has two names, and may be cordoned by either. */
+/* Apply the cordon of a node. A static node has two names and may be cordoned by either. */
 static void cordon_refresh(struct router *r, struct cluster_node *n)
 {
 	struct cluster_orders o;
-	bool want =
-		state_watch_cordoned(r->state, n->member_id) || state_watch_cordoned(r->state, n->info->id);
-	if (want != n->cordoned && cluster_cordon(r->cluster, n->member_id, want, &o))
-		cgn_loop_defer(r->loop, &r->publish);
+	bool want = state_watch_cordoned(r->members.state, n->member_id) ||
+		state_watch_cordoned(r->members.state, n->info->id);
+	if (want != n->cordoned && cluster_cordon(r->members.cluster, n->member_id, want, &o))
+		cgn_loop_defer(r->loop, &r->published.hook);
 }
 
 void router_breaker_step(struct router *r, const struct cluster_node *n, enum breaker_event ev,
@@ -43,14 +43,14 @@ void router_breaker_step(struct router *r, const struct cluster_node *n, enum br
 	const struct breaker_input in = {.event = ev,
 		.reason = why,
 		.now = cgn_loop_now(r->loop),
-		.jitter = router_random(r)};
-	(void)gw_breaker_step(r->shared.telemetry, &r->cluster->cells[n->slot], &r->rules->breaker,
-		n->info->id, &in);
+		.jitter = jitter_random(r)};
+	(void)gw_breaker_step(r->shared.telemetry, &r->members.cluster->cells[n->slot],
+		&r->published.rules->breaker, n->info->id, &in);
 }
 
 void router_orders_apply(struct router *r, const struct cluster_orders *o)
 {
-	struct cluster_node *n = r->cluster->by_slot[o->slot];
+	struct cluster_node *n = r->members.cluster->by_slot[o->slot];
 	if (o->forget)
 		route_record_forget(r->shared.choice.record, o->slot);
 	if (o->had_index_id)
@@ -62,7 +62,7 @@ void router_orders_apply(struct router *r, const struct cluster_orders *o)
 		cordon_refresh(r, n);
 	}
 	if (o->publish)
-		cgn_loop_defer(r->loop, &r->publish);
+		cgn_loop_defer(r->loop, &r->published.hook);
 	switch (o->watch) {
 	case WATCH_KEEP:
 		break;
@@ -80,7 +80,7 @@ void router_orders_apply(struct router *r, const struct cluster_orders *o)
 
 /* ---- publishing ---- */
 
-static void state_show(struct router_watch *w, const struct cluster_node *n)
+static void node_state_report(struct router_watch *w, const struct cluster_node *n)
 {
 	const char *id = n->info->id;
 	if (w->shown == n->state && w->shown_id != NULL && strcmp(w->shown_id, id) == 0)
@@ -101,23 +101,23 @@ static void state_show(struct router_watch *w, const struct cluster_node *n)
 			s == (unsigned)n->state ? 1 : 0);
 }
 
-static void publish(struct cgn_hook *h)
+static void view_publish(struct cgn_hook *h)
 {
-	struct router *r = CGN_CONTAINER(h, struct router, publish);
+	struct router *r = CGN_CONTAINER(h, struct router, published.hook);
 	struct cgn_err err;
 	struct cluster_view *v = NULL;
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
-		if (r->watches[i] != NULL && r->cluster->by_slot[i] != NULL)
-			state_show(r->watches[i], r->cluster->by_slot[i]);
-	if (!cgn_ok(cluster_view_new(r->cluster, &v, &err))) {
+		if (r->members.watches[i] != NULL && r->members.cluster->by_slot[i] != NULL)
+			node_state_report(r->members.watches[i], r->members.cluster->by_slot[i]);
+	if (!cgn_ok(cluster_view_new(r->members.cluster, &v, &err))) {
 		cgn_log(ERROR, "router.publish_failed", F_STR("why", err.msg));
 		return;
 	}
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_tell(r->workers[i], v, NULL);
 	gw_admission_view_set(r->shared.admission, v);
-	cluster_view_unref(&r->view);
-	r->view = v;
+	cluster_view_unref(&r->published.view);
+	r->published.view = v;
 	router_models_log_changes(r);
 }
 
@@ -129,7 +129,8 @@ static void on_node(void *user, const Cognitora__V1__Node *node)
 	struct cluster_orders o;
 	struct cgn_err err;
 	CGN_LIVE(r, ROUTER_TAG);
-	if (cgn_ok(cluster_node_seen(r->cluster, node, state_watch_cordoned(r->state, node->id), &o, &err)))
+	if (cgn_ok(cluster_node_seen(r->members.cluster, node,
+		    state_watch_cordoned(r->members.state, node->id), &o, &err)))
 		router_orders_apply(r, &o);
 	else
 		cgn_log(ERROR, "router.node_refused", F_STR("node", node->id), F_STR("why", err.msg));
@@ -140,12 +141,12 @@ static void on_gone(void *user, const char *id)
 	struct router *r = user;
 	struct cluster_orders o;
 	CGN_LIVE(r, ROUTER_TAG);
-	const struct cluster_node *n = cluster_find(r->cluster, id);
+	const struct cluster_node *n = cluster_find(r->members.cluster, id);
 	if (n == NULL)
 		return;
 	cgn_log(INFO, "router.node_gone", F_STR("node", n->info->id));
 	telemetry_forget(r->shared.telemetry, "node", n->info->id);
-	if (cluster_node_gone(r->cluster, n->member_id, &o))
+	if (cluster_node_gone(r->members.cluster, n->member_id, &o))
 		router_orders_apply(r, &o);
 }
 
@@ -153,7 +154,7 @@ static void on_cordon(void *user, const char *id, bool cordoned)
 {
 	struct router *r = user;
 	CGN_LIVE(r, ROUTER_TAG);
-	struct cluster_node *n = cluster_find(r->cluster, id);
+	struct cluster_node *n = cluster_find(r->members.cluster, id);
 	(void)cordoned;
 	if (n != NULL)
 		cordon_refresh(r, n);
@@ -163,7 +164,7 @@ static void on_connected(void *user, bool connected, const char *why)
 {
 	struct router *r = user;
 	CGN_LIVE(r, ROUTER_TAG);
-	r->state_connected = connected;
+	r->members.connected = connected;
 	if (!connected)
 		cgn_log(WARN, "router.state_away", F_STR("why", why),
 			F_STR("then", "the last known membership stays"));
@@ -186,7 +187,7 @@ const struct state_watch_ops router_state_ops = {
 
 /* ---- rules ---- */
 
-static void kit_refused(const char *model, bool has_old, const struct cgn_err *why)
+static void tokenizers_refused(const char *model, bool has_old, const struct cgn_err *why)
 {
 	cgn_log(ERROR, "router.tokenizer_refused", F_STR("model", model), F_STR("why", why->msg),
 		F_STR("then", has_old ? "the old one stays" : "it has none"));
@@ -196,40 +197,41 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 {
 	struct auth_keys *keys = NULL;
 	struct gw_rules *rules = NULL;
-	/* first: a change while it is read is seen at the next tick */
-	r->keys_seen = router_keys_fingerprint(r->cfg);
+	/* Taken first: a change of the file during the read is seen at the next tick. */
+	r->published.keys_fingerprint = router_keys_fingerprint(r->cfg);
 	CGN_TRY(router_keys_load(r->cfg, &keys, err));
 	size_t n = keys != NULL ? auth_keys_count(keys) : 0;
 	CGN_TRY(gw_rules_new(r->cfg, &keys, &rules, err));
-	route_document_apply(&r->document, &rules->route);
-	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->rules, r->rules != NULL, kit_refused, err);
+	route_document_apply(&r->policy.document, &rules->route);
+	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->published.rules, r->published.rules != NULL,
+		tokenizers_refused, err);
 	if (!cgn_ok(rc)) {
 		gw_rules_unref(&rules);
 		return rc;
 	}
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_tell(r->workers[i], NULL, rules);
-	gw_rules_unref(&r->rules);
-	r->rules = rules;
-	gw_admission_tune(r->shared.admission, r->rules);
+	gw_rules_unref(&r->published.rules);
+	r->published.rules = rules;
+	gw_admission_tune(r->shared.admission, r->published.rules);
 	router_models_log_changes(r);
 	if (r->cfg->auth.enabled)
 		cgn_log(INFO, "router.keys", F_STR("file", r->cfg->auth.api_keys_file), F_U64("keys", n));
 	return CGN_OK;
 }
 
-static void keys_look(struct router *r)
+static void keys_check(struct router *r)
 {
 	struct cgn_err err;
 	uint64_t now = router_keys_fingerprint(r->cfg);
-	if (now == r->keys_seen)
+	if (now == r->published.keys_fingerprint)
 		return;
 	if (!cgn_ok(router_rules_load(r, &err)))
 		cgn_log(ERROR, "router.keys_refused", F_STR("why", err.msg),
 			F_STR("then", "the old keys stay"));
 }
 
-static void tls_again(const char *what, struct tls_ctx *c)
+static void tls_reload(const char *what, struct tls_ctx *c)
 {
 	struct cgn_err err;
 	if (c != NULL && !cgn_ok(tls_ctx_reload(c, &err)))
@@ -246,11 +248,11 @@ void router_reload(void *state, const struct config *cfg)
 	if (!cgn_ok(router_rules_load(r, &err)))
 		cgn_log(ERROR, "router.keys_refused", F_STR("why", err.msg),
 			F_STR("then", "the old rules stay"));
-	tls_again("the gateway", r->http_tls);
-	tls_again("the gRPC port", r->grpc_tls);
-	tls_again("Redis", r->store.tls);
-	tls_again("calls to agents", r->shared.agent_tls);
-	if (!cgn_ok(state_watch_reload_tls(r->state, &err)))
+	tls_reload("the gateway", r->ports.http_tls);
+	tls_reload("the gRPC port", r->ports.grpc_tls);
+	tls_reload("Redis", r->store.tls);
+	tls_reload("calls to agents", r->shared.agent_tls);
+	if (!cgn_ok(state_watch_reload_tls(r->members.state, &err)))
 		cgn_log(ERROR, "router.certificates_refused", F_STR("of", "etcd"), F_STR("why", err.msg),
 			F_STR("then", "the old ones stay"));
 }
@@ -262,73 +264,75 @@ cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n)
 	return n->load_at > 0 ? cgn_loop_now(r->loop) - n->load_at : 0;
 }
 
-static void load_show(const struct router *r, const struct cluster_node *n)
+static void load_report(const struct router *r, const struct cluster_node *n)
 {
-	const struct node_stats *cell = &r->cluster->cells[n->slot];
+	const struct node_stats *cell = &r->members.cluster->cells[n->slot];
 	const char *id = n->info->id;
-	metric_set(METRIC_OF(r->shared.telemetry, INFLIGHT, id), cluster_inflight(r->cluster, n->slot));
+	metric_set(METRIC_OF(r->shared.telemetry, INFLIGHT, id),
+		cluster_inflight(r->members.cluster, n->slot));
 	metric_set(METRIC_OF(r->shared.telemetry, OTHERS_INFLIGHT, id),
 		atomic_load_explicit(&cell->others, memory_order_relaxed));
 	metric_set(METRIC_OF(r->shared.telemetry, LOAD_AGE, id),
 		(double)router_load_age(r, n) / (double)CGN_SEC);
 }
 
-/* It keeps the connection and says nothing: stopped, or out of CPU. */
-static void quiet_look(struct router *r, struct cluster_node *n)
+/* Restart the watch of a node that keeps its connection but reports nothing: its agent is stopped or out of
+ * CPU. */
+static void silent_check(struct router *r, struct cluster_node *n)
 {
 	struct cluster_orders o;
-	cluster_watch_quiet(r->cluster, n, TICK, &o);
+	cluster_watch_quiet(r->members.cluster, n, TICK, &o);
 	if (o.watch != WATCH_AGAIN)
 		return;
 	cgn_log(WARN, "router.agent_silent", F_STR("node", n->info->id),
 		F_DUR("load_age", router_load_age(r, n)),
 		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
-	/* What runs there is given up, unless it still brings something. */
-	pulse_stop(&r->cluster->cells[n->slot].pulse, cgn_loop_now(r->loop));
+	/* Give up the requests that run there, unless they still bring data. */
+	pulse_stop(&r->members.cluster->cells[n->slot].pulse, cgn_loop_now(r->loop));
 	router_breaker_step(r, n, BREAKER_TRIP, BREAKER_FOR_SILENT);
 	router_orders_apply(r, &o);
 }
 
-static void breaker_tick(struct router *r, const struct cluster_node *n)
+static void breaker_report(struct router *r, const struct cluster_node *n)
 {
-	struct node_stats *cell = &r->cluster->cells[n->slot];
+	struct node_stats *cell = &r->members.cluster->cells[n->slot];
 	pulse_fade(&cell->pulse);
 	gw_breaker_show(r->shared.telemetry, n->info->id,
 		atomic_load_explicit(&cell->breaker, memory_order_relaxed), cgn_loop_now(r->loop));
 }
 
-static void limits_show(struct router *r)
+static void limits_report(struct router *r)
 {
 	uint64_t now = limit_table_forgotten(r->shared.limits);
-	metric_add(METRIC_ONE(r->shared.telemetry, RATE_LIMIT_FORGOTTEN), now - r->forgotten_shown);
-	r->forgotten_shown = now;
+	metric_add(METRIC_ONE(r->shared.telemetry, RATE_LIMIT_FORGOTTEN), now - r->reported.forgotten);
+	r->reported.forgotten = now;
 }
 
-static void tick(struct cgn_timer *t)
+static void on_tick(struct cgn_timer *t)
 {
 	struct router *r = CGN_CONTAINER(t, struct router, tick);
 	uint64_t connections = 0;
-	keys_look(r);
+	keys_check(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
-		if (r->cluster->by_slot[i] != NULL) {
-			load_show(r, r->cluster->by_slot[i]);
-			capacity_set(r, r->cluster->by_slot[i]);
-			quiet_look(r, r->cluster->by_slot[i]);
-			breaker_tick(r, r->cluster->by_slot[i]);
+		if (r->members.cluster->by_slot[i] != NULL) {
+			load_report(r, r->members.cluster->by_slot[i]);
+			capacity_set(r, r->members.cluster->by_slot[i]);
+			silent_check(r, r->members.cluster->by_slot[i]);
+			breaker_report(r, r->members.cluster->by_slot[i]);
 		}
 	router_outliers_check(r);
 	for (size_t i = 0; i < r->n_workers; i++)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
 	metric_set(METRIC_OF(r->shared.telemetry, CONNECTIONS, "http"), (double)connections);
 	router_residency_metrics(r);
-	limits_show(r);
+	limits_report(r);
 	cgn_timer_set(t, TICK);
 }
 
 void router_control_open(struct router *r)
 {
-	cgn_hook_init(&r->publish, publish);
-	cgn_timer_init(&r->tick, r->loop, tick);
+	cgn_hook_init(&r->published.hook, view_publish);
+	cgn_timer_init(&r->tick, r->loop, on_tick);
 	cgn_timer_set(&r->tick, TICK);
 	router_residency_init(r);
 }
@@ -337,5 +341,5 @@ void router_control_close(struct router *r)
 {
 	cgn_timer_cancel(&r->tick);
 	cgn_timer_cancel(&r->sweep);
-	cgn_hook_drop(&r->publish);
+	cgn_hook_drop(&r->published.hook);
 }

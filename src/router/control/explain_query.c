@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain_ask: what workers wrote down of decisions, gathered for the admin port and for cgn-ctl. Each worker
- * is posted a part of the question, looks into its own ring on its own loop and posts the part back; nobody
- * waits, and nothing is locked. A question outlives who asked. */
+/* explain_query: collects the decisions recorded by the workers, for the admin port and for cgn-ctl. Each
+ * worker is posted a part of the query, searches its own ring on its own loop and posts the part back. No
+ * thread blocks and nothing is locked. A query outlives its caller. */
 #include <stdlib.h>
 
 #include "base/codec/codec.h"
 #include "base/json/json.h"
 #include "router/control/service_priv.h"
 
-#define PART_MOST ((size_t)1 << 19) /* bytes of entries that one worker gives */
+#define PART_MOST ((size_t)1 << 19) /* Bytes of entries from one worker. */
 #define LAST_MOST EXPLAIN_REQUESTS
 
-struct part {
-	struct cgn_post post; /* to the worker, then back */
+struct query_part {
+	struct cgn_post post; /* Posted to the worker and back. */
 	struct router_explain_query *q;
 	struct gw_worker *w;
 	struct explain_reach reach;
@@ -20,13 +20,13 @@ struct part {
 
 struct router_explain_query {
 	struct cgn_loop *home;
-	char id[EXPLAIN_TEXT + 1]; /* empty: the last ones, of whatever name */
+	char id[EXPLAIN_TEXT + 1]; /* Empty: the latest requests, whatever their id. */
 	size_t most;
-	void (*done)(void *user, const struct router_explain_answer *a); /* NULL: nobody waits any more */
+	void (*done)(void *user, const struct router_explain_answer *a); /* NULL: the query is cancelled. */
 	void *user;
 	size_t waiting, n;
-	struct cgn_buf *found; /* of each part */
-	struct part parts[];
+	struct cgn_buf *found; /* Entries of each part. */
+	struct query_part parts[];
 };
 
 static void question_free(struct router_explain_query *q)
@@ -37,47 +37,47 @@ static void question_free(struct router_explain_query *q)
 	free(q);
 }
 
-static void reach_add(struct explain_reach *all, const struct explain_reach *one)
+static void reach_merge(struct explain_reach *all, const struct explain_reach *one)
 {
 	all->decisions += one->decisions;
 	all->entries += one->entries;
 	all->bytes += one->bytes;
 	if (one->oldest_ms > 0 && one->oldest_ms > all->oldest_ms)
-		all->oldest_ms = one->oldest_ms; /* from then on all workers know */
+		all->oldest_ms = one->oldest_ms; /* Every worker has records from then on. */
 }
 
-static void finish(struct router_explain_query *q)
+static void query_finish(struct router_explain_query *q)
 {
 	struct router_explain_answer a = {.id = q->id, .found = q->found, .n = q->n, .most = q->most};
 	for (size_t i = 0; i < q->n; i++)
-		reach_add(&a.reach, &q->parts[i].reach);
+		reach_merge(&a.reach, &q->parts[i].reach);
 	if (q->done != NULL)
 		q->done(q->user, &a);
 	question_free(q);
 }
 
-static void came_back(struct cgn_loop *l, struct cgn_post *p)
+static void part_on_return(struct cgn_loop *l, struct cgn_post *p)
 {
 	(void)l;
-	struct router_explain_query *q = CGN_CONTAINER(p, struct part, post)->q;
+	struct router_explain_query *q = CGN_CONTAINER(p, struct query_part, post)->q;
 	if (--q->waiting == 0)
-		finish(q);
+		query_finish(q);
 }
 
-/* On the worker's loop. */
-static void look(struct cgn_loop *l, struct cgn_post *p)
+/* Runs on the worker's loop. */
+static void part_search(struct cgn_loop *l, struct cgn_post *p)
 {
 	(void)l;
-	struct part *part = CGN_CONTAINER(p, struct part, post);
-	struct router_explain_query *q = part->q;
-	struct cgn_buf *found = &q->found[part - q->parts];
+	struct query_part *query_part = CGN_CONTAINER(p, struct query_part, post);
+	struct router_explain_query *q = query_part->q;
+	struct cgn_buf *found = &q->found[query_part - q->parts];
 	found->limit = PART_MOST;
-	explain_ring_reach(part->w->explain, &part->reach);
+	explain_ring_reach(query_part->w->explain, &query_part->reach);
 	if (q->id[0] != '\0')
-		explain_ring_find(part->w->explain, cgn_str_of(q->id), q->most, found);
+		explain_ring_find(query_part->w->explain, cgn_str_of(q->id), q->most, found);
 	else
-		explain_ring_last(part->w->explain, q->most, found);
-	cgn_loop_post(q->home, p, came_back);
+		explain_ring_last(query_part->w->explain, q->most, found);
+	cgn_loop_post(q->home, p, part_on_return);
 }
 
 CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
@@ -90,7 +90,7 @@ CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
 		return CGN_FAIL(err, INVALID, "a request's id has at most %d bytes", EXPLAIN_TEXT);
 	if (id.n > 0 && memchr(id.p, '\0', id.n) != NULL)
 		return CGN_FAIL(err, INVALID, "no request's id has a NUL in it");
-	struct router_explain_query *q = calloc(1, sizeof *q + r->n_workers * sizeof(struct part));
+	struct router_explain_query *q = calloc(1, sizeof *q + r->n_workers * sizeof(struct query_part));
 	struct cgn_buf *found = calloc(r->n_workers, sizeof *found);
 	if (q == NULL || found == NULL) {
 		free(q);
@@ -107,8 +107,8 @@ CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
 	(void)cgn_str_copyz(q->id, sizeof q->id, id);
 	*out = q;
 	for (size_t i = 0; i < q->n; i++) {
-		q->parts[i] = (struct part){.q = q, .w = r->workers[i]};
-		cgn_loop_post(r->workers[i]->loop, &q->parts[i].post, look);
+		q->parts[i] = (struct query_part){.q = q, .w = r->workers[i]};
+		cgn_loop_post(r->workers[i]->loop, &q->parts[i].post, part_search);
 	}
 	return CGN_OK;
 }
@@ -123,19 +123,19 @@ void router_explain_cancel(struct router_explain_query **take)
 
 /* ---- the answer ---- */
 
-static void since(uint64_t ms, char *out, size_t cap)
+static void age_text(uint64_t ms, char *out, size_t cap)
 {
 	uint64_t now = cgn_clock_wall_ms(), s = now > ms ? (now - ms) / 1000 : 0;
 	(void)snprintf(out, cap, "%llu s", (unsigned long long)s);
 }
 
-/* CGN_NOT_FOUND when nothing is on record. */
+/* Write the answer as JSON. Fails with CGN_NOT_FOUND when nothing is recorded. */
 static CGN_RC answer_write(const struct router *r, const struct router_explain_answer *a, struct cgn_buf *out,
 	struct cgn_err *err)
 {
 	struct json_out j = json_out_to(out);
 	char ago[32];
-	since(a->reach.oldest_ms, ago, sizeof ago);
+	age_text(a->reach.oldest_ms, ago, sizeof ago);
 	if (a->id[0] != '\0' && explain_count(a->found, a->n) == 0)
 		return CGN_FAIL(err, NOT_FOUND,
 			"no request \"%s\" is on record at this router (any more): the record reaches back %s, %llu decisions were made since the start; "

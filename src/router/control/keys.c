@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keys: the file of API keys, and how it is noticed that it changed. */
+/* keys: loads the file of API keys and detects its changes. */
 #include <sys/stat.h>
 
 #include "io/disk/disk.h"
@@ -18,7 +18,7 @@ CGN_RC router_keys_load(const struct config *cfg, struct auth_keys **out, struct
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct cgn_err why;
 	if (!cgn_ok(disk_read_file(cfg->auth.api_keys_file, KEYS_FILE_LIMIT, &text, &why)))
-		/* what is wrong is the configuration */
+		/* The configuration is at fault, so INVALID. */
 		return CGN_FAIL(err, INVALID, "auth.api_keys_file: %s", why.msg);
 	return auth_keys_parse(cfg->auth.api_keys_file, cgn_buf_view(&text), out, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models: what each model's prompts are cut into, for people: a log line when it changes, /models of the
- * admin port, Control.Status. */
+/* models: reports how each model's prompts are tokenised: in the log when it changes, on /models of the admin
+ * port, and in Control.Status. */
 #include <stdlib.h>
 
 #include "base/json/json.h"
@@ -8,7 +8,8 @@
 #include "router/control/router.h"
 #include "router/rules/tokenizer_set.h"
 
-#define SHOWN_MAX 4096 /* models whose mode is remembered; beyond it a change is not logged */
+/* Models whose last logged mode is remembered; changes of further models are not logged. */
+#define LOGGED_MAX 4096
 
 struct router_model_logged {
 	char *name;
@@ -17,8 +18,9 @@ struct router_model_logged {
 
 struct router_model router_model_of(const struct router *r, struct cgn_str name)
 {
-	const struct gw_model *row = gw_rules_model(r->rules, name);
-	const struct view_model *m = r->view != NULL ? view_model_find(r->view, name) : NULL;
+	const struct gw_model *row = gw_rules_model(r->published.rules, name);
+	const struct view_model *m =
+		r->published.view != NULL ? view_model_find(r->published.view, name) : NULL;
 	struct router_model out = {
 		.mode = gw_tokens_mode_of(row, m),
 		.n_ready = m != NULL ? m->n_ready : 0,
@@ -42,31 +44,32 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 
 /* ---- log ---- */
 
-static struct router_model_logged *shown_of(struct router *r, struct cgn_str name)
+static struct router_model_logged *mode_logged(struct router *r, struct cgn_str name)
 {
-	for (size_t i = 0; i < r->n_shown; i++)
-		if (cgn_str_is(name, r->shown[i].name))
-			return &r->shown[i];
+	for (size_t i = 0; i < r->reported.n_models; i++)
+		if (cgn_str_is(name, r->reported.models[i].name))
+			return &r->reported.models[i];
 	return NULL;
 }
 
-static void show(struct router *r, struct cgn_str name, enum gw_tokens_mode mode)
+static void mode_remember(struct router *r, struct cgn_str name, enum gw_tokens_mode mode)
 {
-	struct router_model_logged *v =
-		r->n_shown < SHOWN_MAX ? realloc(r->shown, (r->n_shown + 1) * sizeof *v) : NULL;
+	struct router_model_logged *v = r->reported.n_models < LOGGED_MAX
+		? realloc(r->reported.models, (r->reported.n_models + 1) * sizeof *v)
+		: NULL;
 	if (v == NULL)
 		return;
-	r->shown = v;
-	v[r->n_shown].name = cgn_str_dupz(name);
-	v[r->n_shown].mode = mode;
-	r->n_shown += v[r->n_shown].name != NULL;
+	r->reported.models = v;
+	v[r->reported.n_models].name = cgn_str_dupz(name);
+	v[r->reported.n_models].mode = mode;
+	r->reported.n_models += v[r->reported.n_models].name != NULL;
 }
 
-static void look(void *user, struct cgn_str name)
+static void mode_log_change(void *user, struct cgn_str name)
 {
 	struct router *r = user;
 	struct router_model now = router_model_of(r, name);
-	struct router_model_logged *before = shown_of(r, name);
+	struct router_model_logged *before = mode_logged(r, name);
 	if (before != NULL && before->mode == now.mode)
 		return;
 	cgn_log(INFO, "router.model_tokens", F_STRN("model", name), F_STR("tokens", gw_tokens_text(now.mode)),
@@ -76,37 +79,37 @@ static void look(void *user, struct cgn_str name)
 	if (before != NULL)
 		before->mode = now.mode;
 	else
-		show(r, name, now.mode);
+		mode_remember(r, name, now.mode);
 }
 
 void router_models_each(const struct router *r, void (*fn)(void *user, struct cgn_str name), void *user)
 {
-	size_t n = r->view != NULL ? r->view->n_models : 0;
+	size_t n = r->published.view != NULL ? r->published.view->n_models : 0;
 	for (size_t i = 0; i < n; i++)
-		fn(user, r->view->models[i].name);
-	for (size_t i = 0; i < r->rules->n_models; i++)
-		if (n == 0 || view_model_find(r->view, r->rules->models[i].name) == NULL)
-			fn(user, r->rules->models[i].name);
+		fn(user, r->published.view->models[i].name);
+	for (size_t i = 0; i < r->published.rules->n_models; i++)
+		if (n == 0 || view_model_find(r->published.view, r->published.rules->models[i].name) == NULL)
+			fn(user, r->published.rules->models[i].name);
 }
 
 void router_models_log_changes(struct router *r)
 {
-	if (r->rules != NULL && r->view != NULL)
-		router_models_each(r, look, r);
+	if (r->published.rules != NULL && r->published.view != NULL)
+		router_models_each(r, mode_log_change, r);
 }
 
 void router_models_close(struct router *r)
 {
-	for (size_t i = 0; i < r->n_shown; i++)
-		free(r->shown[i].name);
-	free(r->shown);
-	r->shown = NULL;
-	r->n_shown = 0;
+	for (size_t i = 0; i < r->reported.n_models; i++)
+		free(r->reported.models[i].name);
+	free(r->reported.models);
+	r->reported.models = NULL;
+	r->reported.n_models = 0;
 }
 
 /* ---- /models ---- */
 
-struct listing {
+struct models_listing {
 	struct router *r;
 	struct json_out j;
 };
@@ -124,7 +127,7 @@ static void put_tokenizers(struct json_out *j, const struct gw_tokenizer_set *k)
 
 static void put_model(void *user, struct cgn_str name)
 {
-	struct listing *l = user;
+	struct models_listing *l = user;
 	struct router_model m = router_model_of(l->r, name);
 	json_open(&l->j, '{');
 	json_key(&l->j, "name");
@@ -149,7 +152,7 @@ void router_admin_models(void *state, const struct http_head *h, struct cgn_str 
 	(void)body;
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
-	struct listing l = {.r = r, .j = json_out_to(&reply->body)};
+	struct models_listing l = {.r = r, .j = json_out_to(&reply->body)};
 	json_open(&l.j, '{');
 	json_key(&l.j, "models");
 	json_open(&l.j, '[');

@@ -1,42 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* residency: what agents tell of their engines' caches, into the index, and what is done when the two do not
- * agree. */
+/* residency: applies the agents' reports of their engines' caches to the index, compares checksums and
+ * repairs differences. */
 #include "base/log/log.h"
 #include "base/pb/pb.h"
-#include "router/control/router.h"
+#include "router/control/watch.h"
 
-/* An agent whose sums never fit is asked for a while and then now and then: something is wrong there that
- * telling anew does not mend. */
+/* An agent whose checksums keep differing is asked for repairs REPAIRS_IN_A_ROW times and then once each
+ * REPAIR_PAUSE: a repeated report does not fix the cause. */
 #define REPAIRS_IN_A_ROW 8
 #define REPAIR_PAUSE     (30 * CGN_SEC)
-#define SWEEP            65536 /* blocks of removed lanes per turn */
+#define SWEEP            65536 /* Blocks of removed nodes swept in one turn. */
 
-static struct cluster_node *node_of(const struct router_watch *w)
+static struct cluster_node *watch_node(const struct router_watch *w)
 {
-	return w->r->cluster->by_slot[w->slot];
+	return w->r->members.cluster->by_slot[w->slot];
 }
 
-/* A lane of its own for the node. Without one it is a node of which nothing is known, until its next sums ask
- * again. */
+/* Add the node to the index. If that fails, nothing is known of the node until its next checksums retry. */
 static void index_id_take(struct router_watch *w)
 {
-	struct cluster_node *n = node_of(w);
+	struct cluster_node *n = watch_node(w);
 	struct cgn_err err;
 	n->has_index_id = cgn_ok(kvindex_node_add(w->r->shared.choice.index, &n->index_id, &err));
 	if (!n->has_index_id)
 		cgn_log(ERROR, "router.index_full", F_STR("node", n->info->id), F_STR("why", err.msg),
 			F_STR("then", "what it holds is not indexed"));
-	cgn_loop_defer(w->r->loop, &w->r->publish);
+	cgn_loop_defer(w->r->loop, &w->r->published.hook);
 }
 
-/* The node goes, and with it, at once, all that was known of it. */
+/* Remove the node and all that is known of it. */
 void router_residency_remove(struct router *r, uint16_t index_id)
 {
 	kvindex_node_remove(r->shared.choice.index, index_id);
 	cgn_timer_set(&r->sweep, 0);
 }
 
-static bool is_blank(const struct kvindex *ix, uint16_t index_id)
+static bool node_is_blank(const struct kvindex *ix, uint16_t index_id)
 {
 	for (unsigned i = 0; i < BLOCK_RANGES; i++)
 		if (kvindex_range_was_shed(ix, index_id, i))
@@ -46,19 +45,20 @@ static bool is_blank(const struct kvindex *ix, uint16_t index_id)
 
 void router_residency_open(struct router_watch *w)
 {
-	const struct cluster_node *n = node_of(w);
+	const struct cluster_node *n = watch_node(w);
 	w->stale_since = cgn_loop_now(w->r->loop);
-	if (n->has_index_id) /* of the watch before, at another address */
+	if (n->has_index_id) /* From the watch before, at another address. */
 		router_residency_remove(w->r, n->index_id);
 	index_id_take(w);
 }
 
-/* A new lane costs less than emptying the old one, which is a pass over the whole index. */
-static void forget_all(struct router_watch *w)
+/* Forget the node's blocks. A new index id costs less than emptying the old one, which is a pass over the
+ * whole index. */
+static void residency_forget(struct router_watch *w)
 {
-	struct cluster_node *n = node_of(w);
+	struct cluster_node *n = watch_node(w);
 	route_record_forget(w->r->shared.choice.record, w->slot);
-	if (n->has_index_id && is_blank(w->r->shared.choice.index, n->index_id))
+	if (n->has_index_id && node_is_blank(w->r->shared.choice.index, n->index_id))
 		return;
 	if (n->has_index_id)
 		router_residency_remove(w->r, n->index_id);
@@ -67,20 +67,20 @@ static void forget_all(struct router_watch *w)
 
 void router_residency_reset(struct router_watch *w)
 {
-	forget_all(w);
+	residency_forget(w);
 }
 
-static void forget(struct router_watch *w, const Cognitora__V1__Residency *res)
+static void residency_clear(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
-	const struct cluster_node *n = node_of(w);
+	const struct cluster_node *n = watch_node(w);
 	if (res->n_ranges == 0)
-		forget_all(w);
+		residency_forget(w);
 	for (size_t i = 0; i < res->n_ranges && n->has_index_id; i++)
 		kvindex_clear(w->r->shared.choice.index, n->index_id, res->ranges[i]);
 }
 
-/* What was sent there is a guess, and so it goes into the record beside what this router sent itself. */
-static void record_take(struct router_watch *w, const Cognitora__V1__Residency *res)
+/* Apply an agent's record of sent prompts, which is a guess like this router's own record, to that record. */
+static void record_apply(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
 	struct route_record *record = w->r->shared.choice.record;
 	for (size_t at = 0, n; at < res->n_blocks; at += n) {
@@ -92,9 +92,9 @@ static void record_take(struct router_watch *w, const Cognitora__V1__Residency *
 	}
 }
 
-static void source_take(struct router_watch *w, const Cognitora__V1__Residency *res)
+static void source_apply(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
-	struct cluster_node *n = node_of(w);
+	struct cluster_node *n = watch_node(w);
 	bool bytes = res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SLOTS;
 	bool fed = bytes || res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
 	w->agent_stale = res->stale_ms * CGN_MSEC;
@@ -103,30 +103,30 @@ static void source_take(struct router_watch *w, const Cognitora__V1__Residency *
 		return;
 	n->fed = fed;
 	n->fed_bytes = bytes;
-	cgn_loop_defer(w->r->loop, &w->r->publish);
+	cgn_loop_defer(w->r->loop, &w->r->published.hook);
 	if (fed)
 		route_record_forget(w->r->shared.choice.record, w->slot);
 }
 
 void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residency *res)
 {
-	const struct cluster_node *n = node_of(w);
-	source_take(w, res);
+	const struct cluster_node *n = watch_node(w);
+	source_apply(w, res);
 	if (res->reset)
-		forget(w, res);
+		residency_clear(w, res);
 	if (n->has_index_id)
 		kvindex_set(w->r->shared.choice.index, n->index_id, res->blocks,
 			res->tiers.len > 0 ? res->tiers.data : NULL, res->n_blocks);
 	if (!n->fed)
-		record_take(w, res);
+		record_apply(w, res);
 }
 
-/* ---- do we agree? ---- */
+/* ---- comparison of checksums ---- */
 
-static size_t differ(const struct router_watch *w, const uint64_t *sums, uint32_t out[BLOCK_RANGES])
+static size_t ranges_differing(const struct router_watch *w, const uint64_t *sums, uint32_t out[BLOCK_RANGES])
 {
 	const struct kvindex *ix = w->r->shared.choice.index;
-	uint16_t index_id = node_of(w)->index_id;
+	uint16_t index_id = watch_node(w)->index_id;
 	const uint64_t *ours = kvindex_sums(ix, index_id);
 	size_t n = 0;
 	for (unsigned i = 0; i < BLOCK_RANGES; i++)
@@ -135,9 +135,9 @@ static size_t differ(const struct router_watch *w, const uint64_t *sums, uint32_
 	return n;
 }
 
-static void agreed(struct router_watch *w)
+static void sums_agreed(struct router_watch *w)
 {
-	const struct cluster_node *n = node_of(w);
+	const struct cluster_node *n = watch_node(w);
 	w->repairs_in_a_row = 0;
 	if (w->stale_since != 0)
 		cgn_log(INFO, "router.residency_complete", F_STR("node", n->info->id),
@@ -146,12 +146,12 @@ static void agreed(struct router_watch *w)
 	w->stale_since = 0;
 }
 
-static void repair(struct router_watch *w, uint32_t *ranges, size_t n)
+static void repair_request(struct router_watch *w, uint32_t *ranges, size_t n)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	Cognitora__V1__WatchRequest rq = COGNITORA__V1__WATCH_REQUEST__INIT;
 	cgn_nsec now = cgn_loop_now(w->r->loop);
-	const char *id = node_of(w)->info->id;
+	const char *id = watch_node(w)->info->id;
 	if (w->stale_since == 0)
 		w->stale_since = now;
 	if (now < w->repair_not_before)
@@ -169,31 +169,32 @@ static void repair(struct router_watch *w, uint32_t *ranges, size_t n)
 		grpc_send(w->call, &(struct iovec){b.p, b.n}, 1);
 }
 
-/* Lanes and memory come free again. What it told meanwhile is missing: its sums say so. */
+/* Retry to add the node, because index ids and memory come free again. Its next checksums show which blocks
+ * are missing. */
 static bool index_id_retry(struct router_watch *w)
 {
-	struct cluster_node *n = node_of(w);
+	struct cluster_node *n = watch_node(w);
 	n->has_index_id = cgn_ok(kvindex_node_add(w->r->shared.choice.index, &n->index_id, NULL));
 	if (n->has_index_id)
-		cgn_loop_defer(w->r->loop, &w->r->publish);
+		cgn_loop_defer(w->r->loop, &w->r->published.hook);
 	return n->has_index_id;
 }
 
 void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check)
 {
 	uint32_t ranges[BLOCK_RANGES];
-	if (!node_of(w)->has_index_id && !index_id_retry(w))
+	if (!watch_node(w)->has_index_id && !index_id_retry(w))
 		return;
-	size_t n = differ(w, check->sums, ranges);
+	size_t n = ranges_differing(w, check->sums, ranges);
 	if (n == 0)
-		agreed(w);
+		sums_agreed(w);
 	else
-		repair(w, ranges, n);
+		repair_request(w, ranges, n);
 }
 
 void router_residency_lost(struct router_watch *w)
 {
-	const struct cluster_node *n = node_of(w);
+	const struct cluster_node *n = watch_node(w);
 	if (w->stale_since == 0)
 		w->stale_since = n->heard_at;
 }
@@ -206,9 +207,9 @@ cgn_nsec router_residency_staleness(const struct router_watch *w)
 	return ours > theirs ? ours : theirs;
 }
 
-/* ---- what is shown, and what is swept ---- */
+/* ---- status, metrics, sweep ---- */
 
-static const char *state_of(const struct router *r, const struct cluster_node *n,
+static const char *residency_state(const struct router *r, const struct cluster_node *n,
 	const struct router_watch *w)
 {
 	if (!n->heard)
@@ -223,7 +224,7 @@ static const char *state_of(const struct router *r, const struct cluster_node *n
 	return n->has_index_id ? "agreed" : "shed";
 }
 
-static uint64_t fold(const uint64_t sums[BLOCK_RANGES])
+static uint64_t sums_fold(const uint64_t sums[BLOCK_RANGES])
 {
 	uint64_t h = 0;
 	for (unsigned i = 0; i < BLOCK_RANGES; i++)
@@ -234,18 +235,19 @@ static uint64_t fold(const uint64_t sums[BLOCK_RANGES])
 void router_residency_status(const struct router *r, const struct cluster_node *n,
 	struct router_residency_status *out)
 {
-	const struct router_watch *w = r->watches[n->slot]; /* NULL: there was no memory for it */
+	const struct router_watch *w =
+		r->members.watches[n->slot]; /* NULL: out of memory when it was opened. */
 	*out = (struct router_residency_status){.source = n->fed_bytes ? "slots"
 			: n->fed                                       ? "events"
 								       : "sent",
-		.state = w != NULL ? state_of(r, n, w) : "lost",
+		.state = w != NULL ? residency_state(r, n, w) : "lost",
 		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
 		.staleness = w != NULL ? router_residency_staleness(w) : 0,
-		.trust = node_stats_trust(&r->cluster->cells[n->slot])};
+		.trust = node_stats_trust(&r->members.cluster->cells[n->slot])};
 	if (!n->has_index_id)
 		return;
 	out->blocks = kvindex_count(r->shared.choice.index, n->index_id);
-	out->sums = fold(kvindex_sums(r->shared.choice.index, n->index_id));
+	out->sums = sums_fold(kvindex_sums(r->shared.choice.index, n->index_id));
 	kvindex_tier_counts(r->shared.choice.index, n->index_id, out->tier_blocks);
 }
 
@@ -270,22 +272,22 @@ void router_residency_metrics(struct router *r)
 	kvindex_stats(r->shared.choice.index, &s);
 	metric_set(METRIC_ONE(r->shared.telemetry, INDEX_BLOCKS), (double)s.blocks);
 	metric_set(METRIC_ONE(r->shared.telemetry, INDEX_BYTES), (double)s.bytes);
-	metric_add(METRIC_ONE(r->shared.telemetry, INDEX_SHED), s.shed_memberships - r->shed_shown);
-	r->shed_shown = s.shed_memberships;
+	metric_add(METRIC_ONE(r->shared.telemetry, INDEX_SHED), s.shed_memberships - r->reported.sheds);
+	r->reported.sheds = s.shed_memberships;
 	metric_set(METRIC_ONE(r->shared.telemetry, RECORD_BLOCKS),
 		(double)route_record_blocks(r->shared.choice.record));
 	metric_set(METRIC_ONE(r->shared.telemetry, RECORD_BYTES), (double)router_record_bytes(r));
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
-		const struct cluster_node *n = r->cluster->by_slot[i];
-		if (n == NULL || r->watches[i] == NULL)
+		const struct cluster_node *n = r->members.cluster->by_slot[i];
+		if (n == NULL || r->members.watches[i] == NULL)
 			continue;
 		const char *id = n->info->id;
 		metric_set(METRIC_OF(r->shared.telemetry, INDEX_HELD, id),
 			n->has_index_id ? (double)kvindex_count(r->shared.choice.index, n->index_id) : 0);
 		metric_set(METRIC_OF(r->shared.telemetry, INDEX_STALENESS, id),
-			(double)router_residency_staleness(r->watches[i]) * 1e-9);
+			(double)router_residency_staleness(r->members.watches[i]) * 1e-9);
 		metric_set(METRIC_OF(r->shared.telemetry, SOURCE_TRUST, id),
-			node_stats_trust(&r->cluster->cells[i]));
+			node_stats_trust(&r->members.cluster->cells[i]));
 	}
 	if (r->sweep.at == 0)
 		cgn_timer_set(&r->sweep, 0);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* service: the gRPC port. Router (agents register) and Control (an operator asks and orders). */
+/* service: the gRPC port. Agents register at Router; operators use Control. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "joint/telemetry/scrape.h"
 #include "router/admission/admission.h"
 #include "router/control/service_priv.h"
+#include "router/control/watch.h"
 
 #define DRAIN_EVERY (200 * CGN_MSEC)
 
@@ -31,11 +32,11 @@ static void drain_stop(struct router_call *k)
 {
 	struct cluster_orders o;
 	cgn_timer_cancel(&k->poll);
-	struct cluster_node *n = k->draining ? cluster_find(k->r->cluster, k->node_id) : NULL;
+	struct cluster_node *n = k->draining ? cluster_find(k->r->members.cluster, k->node_id) : NULL;
 	k->draining = false;
 	if (n == NULL || n->drains == 0)
-		return; /* it left meanwhile */
-	cluster_drain_end(k->r->cluster, n, &o);
+		return; /* The node has left. */
+	cluster_drain_end(k->r->members.cluster, n, &o);
 	router_orders_apply(k->r, &o);
 }
 
@@ -89,27 +90,27 @@ static const struct grpc_call_ops call_ops = {.on_message = on_message,
 
 /* ---- Router ---- */
 
-static void announce(struct router_call *k, struct cgn_str message)
+static void handle_announce(struct router_call *k, struct cgn_str message)
 {
 	struct cgn_err err;
 	CGN_ON_EXIT(pb_free) Cognitora__V1__AnnounceRequest *rq = NULL;
 	Cognitora__V1__AnnounceResponse rs = COGNITORA__V1__ANNOUNCE_RESPONSE__INIT;
 	cgn_rc rc = pb_unpack(&cognitora__v1__announce_request__descriptor, message, &rq, &err);
 	if (cgn_ok(rc))
-		rc = state_announce_received(k->r->state, rq, &rs.lease_ms, &err);
+		rc = state_announce_received(k->r->members.state, rq, &rs.lease_ms, &err);
 	if (cgn_ok(rc))
 		router_call_send(k, &rs);
 	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
 }
 
-static void leave(struct router_call *k, struct cgn_str message)
+static void handle_leave(struct router_call *k, struct cgn_str message)
 {
 	struct cgn_err err;
 	CGN_ON_EXIT(pb_free) Cognitora__V1__LeaveRequest *rq = NULL;
 	Cognitora__V1__LeaveResponse rs = COGNITORA__V1__LEAVE_RESPONSE__INIT;
 	cgn_rc rc = pb_unpack(&cognitora__v1__leave_request__descriptor, message, &rq, &err);
 	if (cgn_ok(rc))
-		rc = state_leave_received(k->r->state, rq->node_id, &err);
+		rc = state_leave_received(k->r->members.state, rq->node_id, &err);
 	if (cgn_ok(rc))
 		router_call_send(k, &rs);
 	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
@@ -120,7 +121,7 @@ static void leave(struct router_call *k, struct cgn_str message)
 static char *breaker_words(struct router *r, uint16_t slot, struct cgn_arena *a)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	breaker_text(atomic_load_explicit(&r->cluster->cells[slot].breaker, memory_order_relaxed),
+	breaker_text(atomic_load_explicit(&r->members.cluster->cells[slot].breaker, memory_order_relaxed),
 		cgn_loop_now(r->loop), &b);
 	return b.bad ? NULL : cgn_arena_strz(a, cgn_buf_view(&b));
 }
@@ -130,10 +131,10 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 {
 	cognitora__v1__node_status__init(to);
 	to->node = n->info;
-	to->load = (Cognitora__V1__Load *)(uintptr_t)&n->load; /* only packed */
+	to->load = (Cognitora__V1__Load *)(uintptr_t)&n->load; /* Only packed. */
 	to->state = (char *)(uintptr_t)node_state_text(n->state);
 	to->cordoned = n->cordoned;
-	to->router_inflight = cluster_inflight(r->cluster, n->slot);
+	to->router_inflight = cluster_inflight(r->members.cluster, n->slot);
 	to->last_seen_ms = n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0;
 	struct router_residency_status k;
 	router_residency_status(r, n, &k);
@@ -154,16 +155,16 @@ static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, uint
 {
 	size_t n = 0;
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
-		if (r->cluster->by_slot[i] == NULL)
+		if (r->members.cluster->by_slot[i] == NULL)
 			continue;
-		status_fill(r, r->cluster->by_slot[i], tiers[n], a, &rows[n]);
+		status_fill(r, r->members.cluster->by_slot[i], tiers[n], a, &rows[n]);
 		out[n] = &rows[n];
 		n++;
 	}
 	return n;
 }
 
-/* Of the models in rs->models. */
+/* Fill the status of each model in rs->models. */
 static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)
 {
 	Cognitora__V1__ModelStatus *rows = cgn_arena_get(a, (rs->n_models + 1) * sizeof *rows);
@@ -184,26 +185,26 @@ static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, str
 	return true;
 }
 
-static void status(struct router_call *k, struct cgn_str message)
+static void handle_status(struct router_call *k, struct cgn_str message)
 {
-	(void)message; /* it has no fields */
+	(void)message; /* The request has no fields. */
 	struct router *r = k->r;
 	Cognitora__V1__StatusResponse rs = COGNITORA__V1__STATUS_RESPONSE__INIT;
 	CGN_ON_EXIT(cgn_arena_fini) struct cgn_arena a;
 	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
-	size_t cap = r->view->n_nodes + 1;
+	size_t cap = r->published.view->n_nodes + 1;
 	Cognitora__V1__NodeStatus *rows = cgn_arena_get(&a, cap * sizeof *rows);
 	uint64_t(*tiers)[BLOCK_TIERS] = cgn_arena_get(&a, cap * sizeof *tiers);
 	rs.nodes = cgn_arena_get(&a, cap * sizeof *rs.nodes);
-	rs.models = cgn_arena_get(&a, (r->view->n_models + 1) * sizeof *rs.models);
+	rs.models = cgn_arena_get(&a, (r->published.view->n_models + 1) * sizeof *rs.models);
 	if (rows == NULL || tiers == NULL || rs.nodes == NULL || rs.models == NULL) {
 		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}
 	rs.cluster = r->cluster_name;
 	rs.router_version = (char *)(uintptr_t)CGN_VERSION;
-	rs.state_backend = (char *)(uintptr_t)r->state_backend;
-	rs.state_connected = r->state_connected;
+	rs.state_backend = (char *)(uintptr_t)r->members.backend;
+	rs.state_connected = r->members.connected;
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
 	Cognitora__V1__PolicyStatus policy;
 	router_policy_fill(r, &policy);
@@ -212,9 +213,9 @@ static void status(struct router_call *k, struct cgn_str message)
 	rs.shadows = shadow_list;
 	router_shadows_fill(r, shadows, shadow_list, &rs.n_shadows);
 	rs.n_nodes = nodes_fill(r, rows, tiers, &a, rs.nodes);
-	for (size_t i = 0; i < r->view->n_models; i++)
-		rs.models[rs.n_models++] =
-			(char *)(uintptr_t)r->view->models[i].name.p; /* the arena terminates them */
+	/* Names in the view's arena end with a NUL. */
+	for (size_t i = 0; i < r->published.view->n_models; i++)
+		rs.models[rs.n_models++] = (char *)(uintptr_t)r->published.view->models[i].name.p;
 	if (!models_fill(r, &rs, &a)) {
 		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
@@ -228,8 +229,8 @@ static bool order_read(struct router_call *k, struct cgn_str message)
 	struct cgn_err err;
 	CGN_ON_EXIT(pb_free) Cognitora__V1__CordonRequest *rq = NULL;
 	cgn_rc rc = pb_unpack(&cognitora__v1__cordon_request__descriptor, message, &rq, &err);
-	if (cgn_ok(rc) && cluster_find(k->r->cluster, rq->node_id) == NULL &&
-		!state_watch_cordoned(k->r->state, rq->node_id))
+	if (cgn_ok(rc) && cluster_find(k->r->members.cluster, rq->node_id) == NULL &&
+		!state_watch_cordoned(k->r->members.state, rq->node_id))
 		rc = CGN_FAIL(&err, NOT_FOUND, "no node %s is known here", rq->node_id);
 	if (cgn_ok(rc)) {
 		k->node_id = strdup(rq->node_id);
@@ -245,7 +246,7 @@ static void cordon_start(struct router_call *k, bool on, void (*done)(void *user
 {
 	struct cgn_err err;
 	k->pending = true;
-	cgn_rc rc = state_cordon(k->r->state, k->node_id, on, done, k, &err);
+	cgn_rc rc = state_cordon(k->r->members.state, k->node_id, on, done, k, &err);
 	if (cgn_ok(rc)) {
 		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", on),
 			F_STRN("by", grpc_peer_name(k->c)), F_STRN("from", grpc_peer(k->c)));
@@ -267,27 +268,28 @@ static void cordon_done(void *user, const struct cgn_err *err)
 	router_call_release(k);
 }
 
-static void cordon(struct router_call *k, struct cgn_str message)
+static void handle_cordon(struct router_call *k, struct cgn_str message)
 {
 	if (order_read(k, message))
 		cordon_start(k, true, cordon_done);
 }
 
-static void uncordon(struct router_call *k, struct cgn_str message)
+static void handle_uncordon(struct router_call *k, struct cgn_str message)
 {
 	if (order_read(k, message))
 		cordon_start(k, false, cordon_done);
 }
 
-/* What this router has there, and what the agent says it relays: other routers' requests count too. */
+/* Report the requests that are left: this router's own, or those that the agent reports, which include other
+ * routers', whichever are more. */
 static void drain_report(struct cgn_timer *t)
 {
 	struct router_call *k = CGN_CONTAINER(t, struct router_call, poll);
 	CGN_LIVE(k, ROUTER_CALL_TAG);
-	const struct cluster_node *n = cluster_find(k->r->cluster, k->node_id);
+	const struct cluster_node *n = cluster_find(k->r->members.cluster, k->node_id);
 	Cognitora__V1__DrainProgress rs = COGNITORA__V1__DRAIN_PROGRESS__INIT;
 	if (n != NULL) {
-		uint32_t ours = cluster_inflight(k->r->cluster, n->slot),
+		uint32_t ours = cluster_inflight(k->r->members.cluster, n->slot),
 			 theirs = n->heard ? n->load.inflight : 0;
 		rs.inflight = ours > theirs ? ours : theirs;
 	}
@@ -305,20 +307,20 @@ static void drain_cordoned(void *user, const struct cgn_err *err)
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	struct cluster_orders o;
 	k->pending = false;
-	struct cluster_node *n = cluster_find(k->r->cluster, k->node_id);
+	struct cluster_node *n = cluster_find(k->r->members.cluster, k->node_id);
 	if (err->code != CGN_FINE)
 		router_call_finish(k, err->code, err->msg);
 	if (err->code == CGN_FINE && k->c != NULL && n != NULL) {
 		k->draining = true;
-		cluster_drain_begin(k->r->cluster, n, &o);
+		cluster_drain_begin(k->r->members.cluster, n, &o);
 		router_orders_apply(k->r, &o);
 	}
 	if (err->code == CGN_FINE && k->c != NULL)
-		cgn_timer_set(&k->poll, 0); /* after the workers were told */
+		cgn_timer_set(&k->poll, 0); /* Run the report after the workers have the new view. */
 	router_call_release(k);
 }
 
-static void drain(struct router_call *k, struct cgn_str message)
+static void handle_drain(struct router_call *k, struct cgn_str message)
 {
 	if (order_read(k, message))
 		cordon_start(k, true, drain_cordoned);
@@ -338,33 +340,21 @@ static void call_new(struct grpc_call *c, struct router *r, void (*act)(struct r
 	grpc_call_take(c, &call_ops, k);
 }
 
-#define METHOD(name)                                           \
+#define METHOD(name, handler)                                  \
 	static void on_##name(struct grpc_call *c, void *user) \
 	{                                                      \
-		call_new(c, user, name);                       \
+		call_new(c, user, handler);                    \
 	}
-METHOD(announce)
-METHOD(leave)
-METHOD(status)
-METHOD(cordon)
-METHOD(uncordon)
-METHOD(drain)
+METHOD(announce, handle_announce)
+METHOD(leave, handle_leave)
+METHOD(status, handle_status)
+METHOD(cordon, handle_cordon)
+METHOD(uncordon, handle_uncordon)
+METHOD(drain, handle_drain)
+METHOD(stores, router_stores)
+METHOD(explain, router_explain)
+METHOD(set_policy, router_set_policy)
 #undef METHOD
-
-static void on_stores(struct grpc_call *c, void *user)
-{
-	call_new(c, user, router_stores);
-}
-
-static void on_explain(struct grpc_call *c, void *user)
-{
-	call_new(c, user, router_explain);
-}
-
-static void on_set_policy(struct grpc_call *c, void *user)
-{
-	call_new(c, user, router_set_policy);
-}
 
 static void on_scrape(struct grpc_call *c, void *server_user)
 {

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* service, inside: one call of the gRPC port, for the files that answer its methods. */
+/* service, inside: a call of the gRPC port, for the files that answer methods. */
 #pragma once
 #include "base/pb/pb.h"
 #include "router/control/router.h"
 
 #define ROUTER_CALL_TAG 0x645e4c01U
 
-/* It outlives its peer while the state backend still works on its order. */
+/* A call outlives its peer while the state backend works on its order. */
 struct router_call {
 	uint32_t tag;
 	struct router *r;
-	struct grpc_call *c; /* NULL once it is closed */
+	struct grpc_call *c; /* NULL: closed. */
 	void (*act)(struct router_call *k, struct cgn_str message);
-	bool asked;   /* its one message came */
-	bool pending; /* the state backend has not answered */
+	bool asked;   /* The one request message has arrived. */
+	bool pending; /* The state backend has not answered yet. */
 	char *node_id;
-	bool draining;                         /* cluster_drain_begin was called for node_id */
-	struct router_explain_query *question; /* that workers still look into; NULL: none */
+	bool draining;                         /* cluster_drain_begin was called for node_id. */
+	struct router_explain_query *question; /* Query that the workers still search; NULL: none. */
 	struct cgn_timer poll;
 };
 
-void router_call_send(struct router_call *k, const void *message); /* a generated struct */
-/* Nothing when its peer has gone. */
+void router_call_send(struct router_call *k, const void *message); /* Send a generated message struct. */
+/* End the call; does nothing when the peer has gone. */
 void router_call_finish(struct router_call *k, enum cgn_code code, const char *sentence);
-/* After |pending| was cleared: it may be freed when this returns. */
+/* Free the call if it is closed and not |pending|. */
 void router_call_release(struct router_call *k);
 
-/* explain_ask.c */
+/* explain_query.c */
 void router_explain(struct router_call *k, struct cgn_str message);
 
 /* stores.c */

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stores: which block stores the cluster has, for those who fetch from them. */
+/* stores: lists the cluster's block stores for peers that fetch from them. */
 #include "router/control/service_priv.h"
 
-static bool may_serve(const struct cluster_node *n)
+static bool store_is_usable(const struct cluster_node *n)
 {
 	return n->info->kv != NULL && n->state != NODE_DOWN && !n->cordoned && n->drains == 0 &&
 		!n->info->draining;
 }
 
-static size_t fill(const struct router *r, Cognitora__V1__NodeStore *rows, Cognitora__V1__NodeStore **out)
+static size_t stores_fill(const struct router *r, Cognitora__V1__NodeStore *rows,
+	Cognitora__V1__NodeStore **out)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
-		const struct cluster_node *node = r->cluster->by_slot[i];
-		if (node == NULL || !may_serve(node))
+		const struct cluster_node *node = r->members.cluster->by_slot[i];
+		if (node == NULL || !store_is_usable(node))
 			continue;
 		cognitora__v1__node_store__init(&rows[n]);
 		rows[n].node_id = node->info->id;
@@ -24,7 +25,7 @@ static size_t fill(const struct router *r, Cognitora__V1__NodeStore *rows, Cogni
 	return n;
 }
 
-static void answer(struct router_call *k)
+static void stores_send(struct router_call *k)
 {
 	const size_t cap = ROUTE_MAX_NODES;
 	Cognitora__V1__StoresResponse rs = COGNITORA__V1__STORES_RESPONSE__INIT;
@@ -36,7 +37,7 @@ static void answer(struct router_call *k)
 		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}
-	rs.n_stores = fill(k->r, rows, rs.stores);
+	rs.n_stores = stores_fill(k->r, rows, rs.stores);
 	router_call_send(k, &rs);
 	router_call_finish(k, CGN_FINE, "");
 }
@@ -51,7 +52,7 @@ void router_stores(struct router_call *k, struct cgn_str message)
 			"this router's cluster is \"%s\" and not \"%.64s\": see cluster.name",
 			k->r->cluster_name, rq->cluster);
 	if (cgn_ok(rc))
-		answer(k);
+		stores_send(k);
 	else
 		router_call_finish(k, rc.code, err.msg);
 }

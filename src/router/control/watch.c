@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch: one Agent.Watch per member, opened again whenever it ends. */
+/* watch: keeps one Agent.Watch call open for each member. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "base/pb/pb.h"
 #include "router/admission/admission.h"
-#include "router/control/router.h"
+#include "router/control/watch.h"
 
 #define WATCH_TAG   0x64a7c401U
 #define RETRY_FIRST (100 * CGN_MSEC)
@@ -13,14 +13,14 @@
 
 static void call_open(struct router_watch *w);
 
-static struct cluster_node *node_of(const struct router_watch *w)
+static struct cluster_node *watch_node(const struct router_watch *w)
 {
-	struct cluster_node *n = w->r->cluster->by_slot[w->slot];
-	CGN_MUST(n != NULL); /* a watch is closed with its node */
+	struct cluster_node *n = w->r->members.cluster->by_slot[w->slot];
+	CGN_MUST(n != NULL); /* A watch is closed with its node. */
 	return n;
 }
 
-static void retry_later(struct router_watch *w)
+static void watch_retry(struct router_watch *w)
 {
 	cgn_timer_set(&w->retry, cgn_backoff_next(&w->backoff));
 }
@@ -30,16 +30,16 @@ static void on_retry(struct cgn_timer *t)
 	call_open(CGN_CONTAINER(t, struct router_watch, retry));
 }
 
-static void lost(struct router_watch *w, const char *why)
+static void watch_lost(struct router_watch *w, const char *why)
 {
 	struct cluster_orders o;
-	struct cluster_node *n = node_of(w);
+	struct cluster_node *n = watch_node(w);
 	if (n->heard || w->backoff.failures == 0)
 		cgn_log(WARN, "router.watch_lost", F_STR("node", n->info->id), F_STR("address", w->address),
 			F_STR("why", why));
 	router_residency_lost(w);
-	cluster_watch_lost(w->r->cluster, n, &o);
-	retry_later(w);
+	cluster_watch_lost(w->r->members.cluster, n, &o);
+	watch_retry(w);
 	router_orders_apply(w->r, &o);
 }
 
@@ -55,21 +55,21 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 		    &ev, &err)) ||
 		!cgn_ok(proto_residency_check(ev->residency, ev->check, &err))) {
 		grpc_cancel(&w->call);
-		lost(w, err.msg);
+		watch_lost(w, err.msg);
 		return;
 	}
-	cluster_watch_event(w->r->cluster, node_of(w), ev, cgn_loop_now(w->r->loop), &o);
+	cluster_watch_event(w->r->members.cluster, watch_node(w), ev, cgn_loop_now(w->r->loop), &o);
 	if (o.watch == WATCH_KEEP)
 		cgn_backoff_reset(&w->backoff);
 	if (o.forget)
-		router_residency_reset(w); /* before what the same event says it holds */
+		router_residency_reset(w); /* Reset before the blocks of the same event are applied. */
 	o.forget = false;
 	if (ev->residency != NULL && o.watch == WATCH_KEEP)
 		router_residency_apply(w, ev->residency);
 	if (ev->check != NULL && o.watch == WATCH_KEEP)
 		router_residency_compare(w, ev->check);
 	router_orders_apply(w->r, &o);
-	gw_admission_serve(w->r->shared.admission); /* requests of other routers may have ended */
+	gw_admission_serve(w->r->shared.admission); /* Requests of other routers may have ended. */
 }
 
 static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
@@ -78,7 +78,7 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	struct router_watch *w = user;
 	CGN_LIVE(w, WATCH_TAG);
 	w->call = NULL;
-	lost(w, why->code == CGN_FINE ? "the agent ended it" : why->msg);
+	watch_lost(w, why->code == CGN_FINE ? "the agent ended it" : why->msg);
 }
 
 static const struct grpc_call_ops watch_ops = {.on_message = on_message, .on_close = on_close};
@@ -95,11 +95,11 @@ static void call_open(struct router_watch *w)
 	if (b.bad ||
 		!cgn_ok(grpc_call_start(w->channel, PROTO_AGENT_WATCH, 0, &watch_ops, w, &w->call, &err))) {
 		w->call = NULL;
-		retry_later(w);
+		watch_retry(w);
 		return;
 	}
 	const struct iovec iov = {b.p, b.n};
-	grpc_send(w->call, &iov, 1); /* left open: repairs are asked for on it */
+	grpc_send(w->call, &iov, 1); /* Left open: repairs are requested on this call. */
 }
 
 static CGN_RC channel_open(struct router_watch *w, struct cgn_err *err)
@@ -111,7 +111,7 @@ static CGN_RC channel_open(struct router_watch *w, struct cgn_err *err)
 void router_watch_open(struct router *r, const struct cluster_node *n)
 {
 	struct cgn_err err = {.msg = "out of memory"};
-	CGN_MUST(r->watches[n->slot] == NULL);
+	CGN_MUST(r->members.watches[n->slot] == NULL);
 	struct router_watch *w = calloc(1, sizeof *w);
 	if (w == NULL) {
 		cgn_log(ERROR, "router.watch_failed", F_STR("node", n->info->id), F_STR("why", err.msg));
@@ -125,16 +125,16 @@ void router_watch_open(struct router *r, const struct cluster_node *n)
 	w->shown = NODE_STATE_COUNT;
 	router_outliers_reset(w);
 	w->address = cgn_str_dupz(cgn_str_of(n->address));
-	r->watches[n->slot] = w;
+	r->members.watches[n->slot] = w;
 	if (w->address == NULL || !cgn_ok(channel_open(w, &err))) {
 		cgn_log(ERROR, "router.watch_failed", F_STR("node", n->info->id), F_STR("why", err.msg));
-		return; /* stays a member that is never ready */
+		return; /* The node stays a member that is never ready. */
 	}
 	router_residency_open(w);
 	call_open(w);
 }
 
-static void hang_up(struct router_watch *w)
+static void watch_hang_up(struct router_watch *w)
 {
 	cgn_timer_cancel(&w->retry);
 	if (w->call != NULL)
@@ -143,18 +143,18 @@ static void hang_up(struct router_watch *w)
 
 void router_watch_restart(struct router *r, const struct cluster_node *n)
 {
-	struct router_watch *w = r->watches[n->slot];
+	struct router_watch *w = r->members.watches[n->slot];
 	struct cluster_orders o;
 	if (w == NULL)
 		return;
 	CGN_LIVE(w, WATCH_TAG);
 	if (w->address != NULL && strcmp(w->address, n->address) == 0) {
-		hang_up(w);
+		watch_hang_up(w);
 		router_residency_lost(w);
-		cluster_watch_lost(r->cluster, node_of(w), &o);
+		cluster_watch_lost(r->members.cluster, watch_node(w), &o);
 		if (o.publish)
-			cgn_loop_defer(r->loop, &r->publish);
-		retry_later(w);
+			cgn_loop_defer(r->loop, &r->published.hook);
+		watch_retry(w);
 		return;
 	}
 	router_watch_close(r, n->slot);
@@ -173,12 +173,12 @@ static void watch_release(struct cgn_grave *g)
 
 void router_watch_close(struct router *r, uint16_t slot)
 {
-	struct router_watch *w = r->watches[slot];
+	struct router_watch *w = r->members.watches[slot];
 	if (w == NULL)
 		return;
 	CGN_LIVE(w, WATCH_TAG);
-	hang_up(w);
-	r->watches[slot] = NULL;
+	watch_hang_up(w);
+	r->members.watches[slot] = NULL;
 	w->tag = 0;
-	cgn_loop_bury(r->loop, &w->grave, watch_release); /* it may be one of its own callbacks that asks */
+	cgn_loop_bury(r->loop, &w->grave, watch_release); /* The caller may be a callback of this watch. */
 }

@@ -49,7 +49,7 @@ static bool models_fill(struct gw_rules *r, const struct config *cfg)
 	return true;
 }
 
-static struct gw_tenant tenant_of(const struct config_tenant *row)
+static struct gw_tenant tenant_row(const struct config_tenant *row)
 {
 	return (struct gw_tenant){
 		.weight = row->weight,
@@ -72,18 +72,18 @@ static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
 	if (r->tenants == NULL)
 		return false;
 	for (size_t i = 0; i < cfg->n_tenants; i++) {
-		r->tenants[i] = tenant_of(&cfg->tenants[i]);
+		r->tenants[i] = tenant_row(&cfg->tenants[i]);
 		r->tenants[i].name = cgn_arena_str(&r->arena, cgn_str_of(cfg->tenants[i].name));
 		if (r->tenants[i].name.p == NULL)
 			return false;
 	}
 	r->n_tenants = cfg->n_tenants;
-	r->tenants[r->n_tenants] = tenant_of(&cfg->any_tenant);
+	r->tenants[r->n_tenants] = tenant_row(&cfg->any_tenant);
 	qsort(r->tenants, r->n_tenants, sizeof *r->tenants, tenant_order);
 	return true;
 }
 
-/* Each once: `kv` is another name of one of them. */
+/* Add each policy once: `kv` is another name of one of them. */
 static void shadows_fill(struct gw_rules *r, const struct config_list *names)
 {
 	for (size_t i = 0; i < names->n && r->n_shadows < EXPLAIN_SHADOWS; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules: what a configuration and a key file say about requests, in the form that workers read: immutable,
- * counted. A worker holds no pointer into the configuration, which SIGHUP replaces. */
+/* rules: the settings of the configuration and the key file that apply to requests, in the form that workers
+ * read: immutable and counted. A worker holds no pointer into the configuration, which SIGHUP replaces. */
 #pragma once
 #include <stdatomic.h>
 
@@ -13,7 +13,7 @@
 #include "policy/queue/queue.h"
 #include "policy/routing/routing.h"
 
-#define GW_BLOCK_BYTES  256 /* of models without a row of their own */
+#define GW_BLOCK_BYTES  256 /* Block size of models that are not configured. */
 #define GW_BLOCK_TOKENS 16
 
 struct gw_tokenizer_set;
@@ -23,19 +23,19 @@ struct gw_model {
 	const struct cgn_str *aliases;
 	size_t n_aliases;
 	uint32_t block_bytes, block_tokens;
-	int tokens;                          /* TOKENS_* of the configuration */
-	struct gw_tokenizer_set *tokenizers; /* owned; NULL: no tokenizer is configured */
+	int tokens;                          /* TOKENS_* of the configuration. */
+	struct gw_tokenizer_set *tokenizers; /* Owned; NULL: no tokenizer is configured. */
 };
 
 struct gw_rates {
-	struct limit_rate requests, tokens; /* each may be none */
+	struct limit_rate requests, tokens; /* Each may be unset. */
 };
 
-/* What the configuration says of whom keys belong to. */
+/* Settings of the tenant that keys belong to. */
 struct gw_tenant {
-	struct cgn_str name; /* empty: the row of those that have none */
+	struct cgn_str name; /* Empty: the row for tenants without one. */
 	uint32_t weight, max_priority;
-	struct gw_rates rates; /* of all its keys together */
+	struct gw_rates rates; /* For all keys of the tenant together. */
 };
 
 struct gw_rules {
@@ -43,47 +43,48 @@ struct gw_rules {
 	_Atomic uint32_t refs;
 	struct cgn_arena arena;
 	struct route_rules route;
-	struct cgn_str session_cookie; /* its name; empty: none */
-	bool session_secure;           /* it is for https alone, as the gateway is */
+	struct cgn_str session_cookie; /* Cookie name; empty: none. */
+	bool session_secure;           /* The cookie is for https only, as the gateway is. */
 	uint64_t max_body, max_inflight_body, resume_size;
 	bool resume;
 	bool disagg;
-	uint32_t colocate_below; /* tokens */
+	uint32_t colocate_below; /* Tokens. */
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
-	cgn_nsec stall_timeout; /* 0: never */
+	cgn_nsec stall_timeout; /* 0: never. */
 	uint32_t attempts;
 	enum route_policy shadows[EXPLAIN_SHADOWS];
 	size_t n_shadows;
 	double shadow_sample;
-	unsigned retry_on; /* bits of enum breaker_failure */
+	unsigned retry_on; /* Bits of enum breaker_failure. */
 	double retry_budget;
 	struct breaker_rules breaker;
 	double failure_share, max_ejected;
 	bool outliers;
-	struct gw_rates rates; /* of each key; of each address where nobody is asked for one */
-	uint32_t max_queue;    /* 0: nobody waits */
+	struct gw_rates rates; /* For each key, or for each address when authentication is off. */
+	uint32_t max_queue;    /* 0: requests do not wait. */
 	enum queue_policy queue_policy;
-	cgn_nsec queue_timeout, ttft_slo /* 0: none */, node_wait;
-	struct auth_keys *keys;  /* owned; NULL: nobody is asked */
-	struct gw_model *models; /* of the configuration, in its order */
+	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
+	struct auth_keys *keys;  /* Owned; NULL: authentication is off. */
+	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;
-	struct gw_tenant *tenants; /* by name; behind the last, the one of all others */
+	struct gw_tenant *tenants; /* Sorted by name; the row after the last is for all other tenants. */
 	size_t n_tenants;
 };
 
-/* |*keys| is taken, success or failure; NULL when authentication is off. */
+/* Make rules with one reference. |*keys| is taken, on success or failure; NULL when authentication is off. */
 CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
-	struct cgn_err *err); /* refs 1 */
-/* Before any worker has them: each model that has a tokenizer gets its tokenizers. An unchanged one is taken from
- * |old| (NULL: none). With
- * |keep|, a model whose files are refused keeps the old tokenizers, or has none, and |refused| is called; else that
- * is an error. */
+	struct cgn_err *err);
+/* Load the tokenizers of each model that has some, before any worker has the rules. Unchanged ones are shared
+ * with |old| (NULL: none).
+ *
+ * With |keep|, a model whose files are refused keeps its old tokenizers, or has none, and |refused| is
+ * called; without, that is an error. */
 CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old,
 	bool keep, void (*refused)(const char *model, bool has_old, const struct cgn_err *why),
 	struct cgn_err *err);
-void gw_rules_ref(struct gw_rules *r);       /* any thread */
-void gw_rules_unref(struct gw_rules **take); /* any thread */
+void gw_rules_ref(struct gw_rules *r);       /* Any thread. */
+void gw_rules_unref(struct gw_rules **take); /* Any thread. */
 const struct gw_model *gw_rules_model(const struct gw_rules *r,
-	struct cgn_str name); /* by name or alias; NULL */
-/* The row of |name|, else the one of all others: never NULL. */
+	struct cgn_str name); /* Return the model by name or alias; NULL: not configured. */
+/* Return the row of |name|, or the row for all other tenants; never NULL. */
 const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name);

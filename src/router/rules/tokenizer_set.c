@@ -18,14 +18,14 @@
 
 /* ---- files ---- */
 
-static char *beside(struct cgn_arena *a, const char *tokenizer, const char *name)
+static char *path_beside(struct cgn_arena *a, const char *tokenizer, const char *name)
 {
 	const char *slash = strrchr(tokenizer, '/');
 	return slash == NULL ? cgn_arena_strz(a, cgn_str_of(name))
 			     : cgn_arena_fmt(a, "%.*s/%s", (int)(slash - tokenizer), tokenizer, name);
 }
 
-static bool exists(const char *path)
+static bool file_exists(const char *path)
 {
 	struct stat st;
 	return path != NULL && stat(path, &st) == 0;
@@ -42,7 +42,7 @@ static CGN_RC read_file(const struct config_model *m, const char *key, const cha
 	return CGN_OK;
 }
 
-static uint64_t file_print(const char *path)
+static uint64_t file_fingerprint(const char *path)
 {
 	struct stat st;
 	if (path == NULL || stat(path, &st) != 0)
@@ -56,16 +56,16 @@ uint64_t gw_tokenizer_set_fingerprint(const struct config_model *m)
 {
 	struct cgn_arena a;
 	cgn_arena_init(&a, 65536);
-	const uint64_t parts[] = {file_print(m->tokenizer), file_print(m->chat_template),
-		file_print(beside(&a, m->tokenizer, CONFIG_FILE)),
-		file_print(beside(&a, m->tokenizer, JINJA_FILE))};
+	const uint64_t parts[] = {file_fingerprint(m->tokenizer), file_fingerprint(m->chat_template),
+		file_fingerprint(path_beside(&a, m->tokenizer, CONFIG_FILE)),
+		file_fingerprint(path_beside(&a, m->tokenizer, JINJA_FILE))};
 	cgn_arena_fini(&a);
 	return route_hash(parts, sizeof parts);
 }
 
 /* ---- template ---- */
 
-static CGN_RC compile(const struct config_model *m, const char *from, struct cgn_str source,
+static CGN_RC template_compile_source(const struct config_model *m, const char *from, struct cgn_str source,
 	struct gw_template *out, struct cgn_err *err)
 {
 	struct cgn_err why;
@@ -84,10 +84,10 @@ static CGN_RC compile_json(const struct config_model *m, const char *from, struc
 	json_str_to(source, &text);
 	if (text.bad)
 		return CGN_FAIL(err, NO_MEMORY, "models.\"%s\".chat_template: out of memory", m->name);
-	return compile(m, from, cgn_buf_view(&text), out, err);
+	return template_compile_source(m, from, cgn_buf_view(&text), out, err);
 }
 
-/* A list of {"name","template"}. */
+/* Compile the templates of a list of {"name","template"}. */
 static CGN_RC compile_list(struct gw_tokenizer_set *k, const struct config_model *m, const char *from,
 	struct json_val list, struct cgn_err *err)
 {
@@ -110,17 +110,17 @@ static CGN_RC compile_file(struct gw_tokenizer_set *k, const struct config_model
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf source = {0};
 	CGN_TRY(read_file(m, "chat_template", path, TEMPLATE_MAX_SOURCE, &source, err));
 	k->template_from = cgn_arena_strz(&k->arena, cgn_str_of(path));
-	return compile(m, path, cgn_buf_view(&source), &k->chat, err);
+	return template_compile_source(m, path, cgn_buf_view(&source), &k->chat, err);
 }
 
-static CGN_RC load_template(struct gw_tokenizer_set *k, const struct config_model *m, const char *from,
+static CGN_RC template_load(struct gw_tokenizer_set *k, const struct config_model *m, const char *from,
 	struct json_val config, struct cgn_err *err)
 {
 	struct json_val v;
-	const char *jinja = beside(&k->arena, m->tokenizer, JINJA_FILE);
+	const char *jinja = path_beside(&k->arena, m->tokenizer, JINJA_FILE);
 	if (m->chat_template != NULL)
 		return compile_file(k, m, m->chat_template, err);
-	if (exists(jinja))
+	if (file_exists(jinja))
 		return compile_file(k, m, jinja, err);
 	if (!json_get(config, "chat_template", &v))
 		return CGN_OK;
@@ -132,8 +132,8 @@ static CGN_RC load_template(struct gw_tokenizer_set *k, const struct config_mode
 
 /* ---- tokenizer_config.json ---- */
 
-/* A text, or an added token with its text in "content". */
-static struct cgn_str special(struct gw_tokenizer_set *k, struct json_val config, const char *key)
+/* Return a special token: a string, or an added token with its text in "content". */
+static struct cgn_str special_token(struct gw_tokenizer_set *k, struct json_val config, const char *key)
 {
 	struct json_val v;
 	if (!json_get(config, key, &v))
@@ -144,26 +144,27 @@ static struct cgn_str special(struct gw_tokenizer_set *k, struct json_val config
 				     : (struct cgn_str){NULL, 0};
 }
 
-static CGN_RC load_config(struct gw_tokenizer_set *k, const struct config_model *m, struct cgn_err *err)
+static CGN_RC config_file_load(struct gw_tokenizer_set *k, const struct config_model *m, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct json_val config = {0};
 	struct cgn_err why;
-	const char *path = beside(&k->arena, m->tokenizer, CONFIG_FILE);
-	if (exists(path)) {
+	const char *path = path_beside(&k->arena, m->tokenizer, CONFIG_FILE);
+	if (file_exists(path)) {
 		CGN_TRY(read_file(m, "tokenizer", path, CONFIG_MAX, &text, err));
 		if (!cgn_ok(json_parse(cgn_buf_view(&text), &config, NULL, &why)))
 			return CGN_FAIL(err, INVALID, "models.\"%s\".tokenizer: %s: %s", m->name, path,
 				why.msg);
 	}
-	k->bos = special(k, config, "bos_token");
-	k->eos = special(k, config, "eos_token");
-	k->unk = special(k, config, "unk_token");
-	k->pad = special(k, config, "pad_token");
-	return load_template(k, m, path, config, err);
+	k->bos = special_token(k, config, "bos_token");
+	k->eos = special_token(k, config, "eos_token");
+	k->unk = special_token(k, config, "unk_token");
+	k->pad = special_token(k, config, "pad_token");
+	return template_load(k, m, path, config, err);
 }
 
-static CGN_RC load_tokenizer(struct gw_tokenizer_set *k, const struct config_model *m, struct cgn_err *err)
+static CGN_RC tokenizer_file_load(struct gw_tokenizer_set *k, const struct config_model *m,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct cgn_err why;
@@ -175,7 +176,7 @@ static CGN_RC load_tokenizer(struct gw_tokenizer_set *k, const struct config_mod
 		"models.\"%s\".tokenizer: %s: %s", m->name, m->tokenizer, why.msg);
 }
 
-/* ---- kit ---- */
+/* ---- tokenizer set ---- */
 
 CGN_RC gw_tokenizer_set_load(const struct config_model *m, struct gw_tokenizer_set **out, struct cgn_err *err)
 {
@@ -185,11 +186,11 @@ CGN_RC gw_tokenizer_set_load(const struct config_model *m, struct gw_tokenizer_s
 	k->tag = KIT_TAG;
 	atomic_init(&k->refs, 1);
 	cgn_arena_init(&k->arena, KIT_LIMIT);
-	/* first: a change while it is read is seen at the next reload */
+	/* Taken first: a change of the files during the read is seen at the next reload. */
 	k->fingerprint = gw_tokenizer_set_fingerprint(m);
 	k->tokenizer_from = cgn_arena_str(&k->arena, cgn_str_of(m->tokenizer));
-	CGN_TRY(load_tokenizer(k, m, err));
-	CGN_TRY(load_config(k, m, err));
+	CGN_TRY(tokenizer_file_load(k, m, err));
+	CGN_TRY(config_file_load(k, m, err));
 	*out = k;
 	k = NULL;
 	return CGN_OK;

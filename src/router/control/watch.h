@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch: the Agent.Watch call of each node, the residency that it reports, and the comparison of nodes that serve
+ * the same models. */
+#pragma once
+#include "io/loop/backoff.h"
+#include "router/control/router.h"
+
+/* The Agent.Watch call of one node, reopened for as long as the node is a member. */
+struct router_watch {
+	uint32_t tag;
+	struct router *r;
+	uint16_t slot;
+	char *address;
+	struct grpc_channel *channel;
+	struct grpc_call *call;
+	struct cgn_timer retry;
+	struct cgn_backoff backoff;
+	struct cgn_grave grave;
+	cgn_nsec opened_at; /* When the call was opened. */
+	/* When the index last agreed with the agent, as far as known; 0: it agrees now. */
+	cgn_nsec stale_since;
+	/* Reported age of the agent's own knowledge of its engine, and when it was reported. */
+	cgn_nsec agent_stale, agent_stale_at;
+	unsigned repairs_in_a_row;
+	cgn_nsec repair_not_before;
+	struct outlier_window window; /* Window over the node's tally. */
+	enum node_state shown;        /* Last state that was logged and put on /metrics. */
+	char *shown_id;               /* Node id of |shown|. */
+};
+
+/* outliers.c; checks run once a second. */
+void router_outliers_reset(struct router_watch *w);
+void router_outliers_check(struct router *r);
+
+/* watch.c */
+void router_watch_open(struct router *r, const struct cluster_node *n);
+void router_watch_restart(struct router *r, const struct cluster_node *n);
+void router_watch_close(struct router *r, uint16_t slot);
+
+/* residency.c; reports of a node's blocks */
+void router_residency_init(struct router *r);
+void router_residency_open(struct router_watch *w);
+void router_residency_remove(struct router *r, uint16_t index_id);
+void router_residency_reset(struct router_watch *w);
+void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residency *res);
+void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check);
+void router_residency_lost(struct router_watch *w);
+/* Return how long the known blocks may have been wrong; 0: they are current. */
+cgn_nsec router_residency_staleness(const struct router_watch *w);
+/* The known state of a node's cache, for people. */
+struct router_residency_status {
+	const char *source; /* "events", "slots" or "sent". */
+	/* "agreed", "repairing", "incomplete" (reported, not compared yet), "lost" (the watch is), "shed"
+	 * (too little memory). */
+	const char *state;
+	uint64_t blocks;   /* Blocks in the index. */
+	uint64_t recorded; /* Blocks in the record of what was sent. */
+	uint64_t tier_blocks[BLOCK_TIERS];
+	uint64_t sums; /* Fingerprint of the checksums, equal on routers that agree. */
+	cgn_nsec staleness;
+	double trust;
+};
+void router_residency_status(const struct router *r, const struct cluster_node *n,
+	struct router_residency_status *out);
+void router_residency_metrics(struct router *r);    /* Update the metrics; once a second. */
+size_t router_record_bytes(const struct router *r); /* Return the memory of all records of sent prompts. */

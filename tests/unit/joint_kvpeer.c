@@ -903,7 +903,7 @@ static void what_is_computed_faster_is_not_fetched(void **state)
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block);
 	assert_int_equal(w.asked[0].why.code, CGN_NOT_FOUND);
-	assert_non_null(strstr(w.asked[0].why.msg, "computing it anew is faster"));
+	assert_non_null(strstr(w.asked[0].why.msg, "recomputing is faster"));
 	ask_as(&w, 1, 0, &k, &(struct kvpeer_ask){.tokens = 160000, .ms_per_token = 1});
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 50 * MIB);

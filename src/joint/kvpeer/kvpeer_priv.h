@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvpeer, inside. pool.c: peers and their connections · hear.c: what they hold, and find.c: who has it ·
- * fetch.c: getting a block · tell.c: what we hold, told to guests · serve.c: what guests ask for · view.c:
- * all of it, for people. A peer is one that we dial and ask; a guest is a connection that another store
- * dialled, which asks us. */
+/* The inside of kvpeer. pool.c: peers, guests and their connections · hear.c: the stream on which a peer
+ * reports what it holds · find.c: the index of what peers hold · fetch.c, get.c, attempt.c (get_priv.h):
+ * fetching a block · tell.c: what this store holds, reported to guests · serve.c: requests of guests ·
+ * view.c: status.
+ *
+ * A peer is a store that this store dials and asks. A guest is a connection from another store, which asks
+ * this one. */
 #pragma once
 #include <stdatomic.h>
 
@@ -19,23 +22,30 @@
 #define KVPEER_GET_TAG   0x4b505005U
 #define KVPEER_FETCH_TAG 0x4b505006U
 
-#define FETCH_BUCKETS 256
-#define NO_INDEX_ID   UINT16_MAX
-#define MAX_NAMES     4096
-#define GHOSTS        4096 /* blocks fetched of late, by 4 bytes each */
+#define KVPEER_FETCH_BUCKETS 256
+#define NO_INDEX_ID          UINT16_MAX
+#define KVPEER_MAX_NAMES     4096
+#define KVPEER_GHOSTS        4096 /* remembered fetches, 4 bytes each */
 
-/* Codes that streams and connections are ended with. */
-enum kvpeer_code { CODE_FINE, CODE_NOT_UNDERSTOOD, CODE_ENOUGH, CODE_SLOW, CODE_SELF };
+/* Application codes of closed streams and connections. */
+enum kvpeer_code {
+	KVPEER_CODE_FINE,
+	KVPEER_CODE_NOT_UNDERSTOOD,
+	KVPEER_CODE_ENOUGH,
+	KVPEER_CODE_SLOW,
+	KVPEER_CODE_SELF
+};
 
-/* Names of nodes: what kvpeer_has hands out is never freed before the end. */
+/* Names of nodes. A name that kvpeer_has returned is valid until kvpeer_close, so names are freed at the
+ * end. */
 struct kvpeer_name {
 	struct kvpeer_name *next;
 	char z[];
 };
 
-/* A place that readers of other threads look at: which lane of the index is whose. */
+/* The part of a peer that threads in kvpeer_has read. */
 struct kvpeer_slot {
-	_Atomic uint16_t index_id; /* NO_INDEX_ID: nobody */
+	_Atomic uint16_t index_id; /* NO_INDEX_ID: none */
 	_Atomic uint8_t distance;
 	_Atomic(const char *) name;
 };
@@ -44,9 +54,12 @@ struct kvpeer_reader {
 	struct kvindex_reader *reader;
 };
 
-enum peer_state { PEER_WAITING, PEER_OPENING, PEER_GREETING, PEER_READY, PEER_LEFT_ALONE };
+enum peer_state {
+#define PEER(id, exits, why) PEER_##id,
+#include "joint/kvpeer/states.def"
+};
 
-struct peer {
+struct kvpeer_peer {
 	uint32_t tag;
 	enum peer_state state;
 	struct cgn_link link;
@@ -54,122 +67,42 @@ struct peer {
 	unsigned slot;
 	bool by_hand; /* known by its address alone */
 	char *id, *address;
-	char *rack, *region; /* as membership says, or as it says itself */
+	char *rack, *region; /* as membership says, or as the peer says */
 	enum kvfetch_distance distance;
-	/* the connection */
+	/* connection */
 	struct quic_conn *conn;
 	struct quic_stream *hears;
 	struct kvframe_in in;
-	struct cgn_timer timer; /* to dial again */
+	struct cgn_timer timer; /* dials again */
 	struct cgn_backoff backoff;
-	struct cgn_err why; /* it is not READY */
+	struct cgn_err why; /* why the state is not READY */
 	bool trouble_said;
-	/* what it holds */
+	/* holdings */
 	uint64_t instance, seq;
 	bool synced;
 	uint16_t index_id;
 	uint64_t mean_bytes;
-	/* what was measured */
+	/* measurements */
 	struct kvfetch_path path;
 	cgn_nsec busy_until;
 	unsigned failures;
-	const char *name; /* as it calls itself, kvpeer_name; NULL: not heard yet */
+	const char *name; /* interned name that the peer gives itself; NULL before HELLO */
 	uint64_t fetched, fetched_bytes, missed, refused, failed, corrupt;
-	uint64_t served, served_bytes; /* to guests of its name that went */
+	uint64_t served, served_bytes; /* to guests of the same name that are gone */
 };
 
-struct guest {
+struct kvpeer_guest {
 	uint32_t tag;
 	struct cgn_link link;
 	struct kvpeer *kp;
 	struct quic_conn *conn;
 	struct cgn_link serves;
-	/* what it is told */
+	/* the stream that reports what this store holds */
 	struct quic_stream *tells;
-	const char *name; /* as it calls itself, kvpeer_name; NULL: it has not */
+	const char *name; /* interned name that the guest gives itself; NULL before its subscription */
 	uint64_t served, served_bytes;
 	uint64_t seq, at, cursor;
 	bool scanned, begun;
-};
-
-/* A stream that a guest opened. Freed when the stream is gone and the last borrowed piece of the value came
- * back. */
-enum serve_state { SERVE_READING, SERVE_LOADING, SERVE_SENDING, SERVE_SENT };
-struct serve {
-	uint32_t tag;
-	enum serve_state state;
-	struct cgn_link link;
-	struct guest *guest; /* NULL: it went */
-	struct kvpeer *kp;
-	struct quic_stream *stream;
-	struct kvframe_in in;
-	struct kvframe_fetch rq;
-	struct kvstore_read *read;
-	struct kvstore_block *block;
-	uint64_t at, end;
-	unsigned borrowed; /* pieces that QUIC has */
-	bool admitted;
-	struct cgn_timer timer; /* may send again; or nothing moved */
-	cgn_nsec moved_at;
-};
-
-/* One block that is being fetched, for all who asked for it. */
-struct
-try {
-	struct get *g;
-	struct peer *peer; /* NULL: not in use */
-	struct quic_stream *stream;
-	struct kvframe_in in;
-	bool answered;
-	uint64_t pos;      /* in the value, of the next byte that comes */
-	uint64_t promised; /* of peer->path.under_way */
-	uint64_t begun_at; /* pos at first */
-	cgn_nsec asked_at, first_at;
-};
-struct asked {
-	uint64_t instance; /* of the peer */
-	bool brought;      /* bytes that count */
-};
-enum get_state {
-	GET_FETCHING,
-	GET_COMMITTING /* on the pool */,
-	GET_READING /* what somebody put meanwhile */,
-	GET_DONE
-};
-struct get {
-	uint32_t tag;
-	enum get_state state;
-	struct cgn_link link;
-	struct kvpeer *kp;
-	struct block_key key;
-	struct cgn_link askers;
-	unsigned n_asked; /* ever */
-	struct kvfetch_ask cost;
-	uint8_t priority;
-	struct try tries[2];
-	struct try *active; /* fills the writer */
-	struct asked tried[KVPEER_MAX_TRIES];
-	unsigned n_tried;
-	struct kvstore_writer *writer;
-	uint64_t size, checksum, got;
-	cgn_nsec moved_at;
-	struct cgn_timer timer; /* the end of patience */
-	struct cgn_err why;     /* the last thing that went wrong */
-	/* committing */
-	struct cgn_err committed;
-	uint64_t used_before; /* of the RAM tier */
-	bool on_pool, keep;
-	struct kvstore_read *read;
-};
-struct kvpeer_fetch {
-	uint32_t tag;
-	struct cgn_link link;
-	struct kvpeer *kp;
-	struct get *g; /* NULL: it ended, and |done| is due */
-	kvpeer_fetch_done done;
-	void *user;
-	cgn_nsec began, deadline;
-	struct cgn_timer timer; /* the deadline */
 };
 
 struct kvpeer {
@@ -200,40 +133,50 @@ struct kvpeer {
 	struct cgn_timer tell;
 	struct kvfetch_egress egress;
 	/* fetches */
-	struct cgn_link gets[FETCH_BUCKETS];
+	struct cgn_link gets[KVPEER_FETCH_BUCKETS];
 	size_t n_gets, n_askers;
-	uint32_t ghosts[GHOSTS];
+	uint32_t ghosts[KVPEER_GHOSTS];
 	struct cgn_grave grave;
 	bool buried;
 };
 
 /* pool.c */
+void kvpeer_peer_move(struct kvpeer_peer *p, enum peer_state to);
 extern const struct quic_conn_ops kvpeer_guest_ops;
-/* close, and dial again later */
-void kvpeer_peer_lost(struct peer *p, enum kvpeer_code code, const struct cgn_err *why);
-void kvpeer_peer_ready(struct peer *p);
-void kvpeer_place(struct peer *p); /* rack and region stand: how far it is */
+/* Close the connection, and dial again later. */
+void kvpeer_peer_lost(struct kvpeer_peer *p, enum kvpeer_code code, const struct cgn_err *why);
+void kvpeer_peer_ready(struct kvpeer_peer *p);
+void kvpeer_place(struct kvpeer_peer *p); /* Compute the distance from rack and region. */
 void kvpeer_release(struct kvpeer *kp);
-const char *kvpeer_name(struct kvpeer *kp, const char *z); /* interned; NULL: no memory, or MAX_NAMES */
+const char *kvpeer_name(struct kvpeer *kp,
+	const char *z); /* Return the interned copy of |z|; NULL: no memory, or KVPEER_MAX_NAMES. */
 char *kvpeer_text(struct cgn_str s);
 
+/* find.c */
+/* Forget what the peer holds. */
+void kvpeer_forget(struct kvpeer_peer *p);
+/* Forget what the peer holds, and give it a new id in the index. */
+CGN_RC kvpeer_index_begin(struct kvpeer_peer *p, struct cgn_err *err);
+void kvpeer_holds_apply(struct kvpeer_peer *p, const struct kvframe_holds *h);
+/* Record that the peer does not hold |k|. */
+void kvpeer_has_not(struct kvpeer_peer *p, const struct block_key *k);
+bool kvpeer_peer_has(struct kvpeer *kp, const struct kvpeer_peer *p, const struct block_key *k,
+	unsigned *tiers);
+
 /* hear.c */
-void kvpeer_hear(struct peer *p);   /* the connection is open: subscribe */
-void kvpeer_forget(struct peer *p); /* what it holds */
-void kvpeer_has_not(struct peer *p, const struct block_key *k);
-bool kvpeer_peer_has(struct kvpeer *kp, const struct peer *p, const struct block_key *k, unsigned *tiers);
+void kvpeer_hear(struct kvpeer_peer *p); /* Subscribe on an open connection. */
 
 /* fetch.c */
 void kvpeer_gets_end(struct kvpeer *kp);
-void kvpeer_tries_lost(struct peer *p, const struct cgn_err *why); /* its connection ends */
+void kvpeer_attempts_lost(struct kvpeer_peer *p, const struct cgn_err *why); /* the connection of |p| ends */
 
 /* tell.c */
-void kvpeer_tell(struct guest *g, struct quic_stream *s);
+void kvpeer_tell(struct kvpeer_guest *g, struct quic_stream *s);
 void kvpeer_tell_all(struct cgn_timer *t);
 void kvpeer_put_self(struct kvpeer *kp, enum kvframe_type type, struct cgn_buf *out);
 
 /* serve.c */
-void kvpeer_serve(struct guest *g, struct quic_stream *s);
-void kvpeer_guest_is(struct guest *g, struct cgn_str name);
-void kvpeer_guest_gone(struct guest *g);
+void kvpeer_serve(struct kvpeer_guest *g, struct quic_stream *s);
+void kvpeer_guest_is(struct kvpeer_guest *g, struct cgn_str name);
+void kvpeer_guest_gone(struct kvpeer_guest *g);
 void kvpeer_send_buf(struct quic_stream *s, struct cgn_buf *b, bool fin);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool: who the peers are, one connection to each, and the connections of those that dial us. */
+/* pool: the peers, one connection to each, and the connections of guests. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -7,10 +7,22 @@
 #include "policy/proto/proto.h"
 
 #define KEEPALIVE    CGN_SEC
-#define IDLE_TIMEOUT (5 * CGN_SEC) /* a peer that is stopped or unplugged is gone after so long */
+#define IDLE_TIMEOUT (5 * CGN_SEC) /* time until a stopped or unplugged peer counts as lost */
 #define LEFT_ALONE   (60 * CGN_SEC)
 #define SWEEP_EVERY  (50 * CGN_MSEC)
 #define SWEEP_BUDGET 10000
+
+void kvpeer_peer_move(struct kvpeer_peer *p, enum peer_state to)
+{
+	static const unsigned exits[] = {
+#define TO(state)            1U << PEER_##state
+#define PEER(id, exits, why) [PEER_##id] = (exits),
+#include "joint/kvpeer/states.def"
+#undef TO
+	};
+	CGN_MUST((exits[p->state] & 1U << to) != 0);
+	p->state = to;
+}
 
 char *kvpeer_text(struct cgn_str s)
 {
@@ -23,7 +35,7 @@ const char *kvpeer_name(struct kvpeer *kp, const char *z)
 		if (strcmp(n->z, z) == 0)
 			return n->z;
 	size_t bytes = strlen(z) + 1;
-	struct kvpeer_name *n = kp->n_names < MAX_NAMES ? malloc(sizeof *n + bytes) : NULL;
+	struct kvpeer_name *n = kp->n_names < KVPEER_MAX_NAMES ? malloc(sizeof *n + bytes) : NULL;
 	if (n == NULL)
 		return NULL;
 	memcpy(n->z, z, bytes);
@@ -33,7 +45,7 @@ const char *kvpeer_name(struct kvpeer *kp, const char *z)
 	return n->z;
 }
 
-void kvpeer_place(struct peer *p)
+void kvpeer_place(struct kvpeer_peer *p)
 {
 	struct kvpeer *kp = p->kp;
 	struct kvfetch_place ours = {cgn_str_of(kp->rack), cgn_str_of(kp->region)},
@@ -45,9 +57,9 @@ void kvpeer_place(struct peer *p)
 
 /* ---- connections to peers ---- */
 
-static void dial(struct cgn_timer *t);
+static void peer_dial(struct cgn_timer *t);
 
-static void say_trouble(struct peer *p, const struct cgn_err *why)
+static void peer_log_trouble(struct kvpeer_peer *p, const struct cgn_err *why)
 {
 	p->why = *why;
 	if (!p->trouble_said)
@@ -56,7 +68,7 @@ static void say_trouble(struct peer *p, const struct cgn_err *why)
 	p->trouble_said = true;
 }
 
-static void wait_again(struct peer *p, const struct cgn_err *why)
+static void peer_wait(struct kvpeer_peer *p, const struct cgn_err *why)
 {
 	kvpeer_forget(p);
 	kvframe_in_fini(&p->in);
@@ -64,28 +76,28 @@ static void wait_again(struct peer *p, const struct cgn_err *why)
 		cgn_timer_set(&p->timer, LEFT_ALONE);
 		return;
 	}
-	p->state = PEER_WAITING;
-	say_trouble(p, why);
+	kvpeer_peer_move(p, PEER_WAITING);
+	peer_log_trouble(p, why);
 	cgn_timer_set(&p->timer, cgn_backoff_next(&p->backoff));
 }
 
-void kvpeer_peer_lost(struct peer *p, enum kvpeer_code code, const struct cgn_err *why)
+void kvpeer_peer_lost(struct kvpeer_peer *p, enum kvpeer_code code, const struct cgn_err *why)
 {
 	struct quic_conn *c = p->conn;
 	p->conn = NULL;
 	if (p->hears != NULL)
 		quic_stream_cancel(&p->hears, code);
-	kvpeer_tries_lost(p, why);
+	kvpeer_attempts_lost(p, why);
 	if (c != NULL) {
 		quic_conn_take(c, NULL, NULL);
 		quic_conn_close(c, code, why->msg);
 	}
-	wait_again(p, why);
+	peer_wait(p, why);
 }
 
-void kvpeer_peer_ready(struct peer *p)
+void kvpeer_peer_ready(struct kvpeer_peer *p)
 {
-	p->state = PEER_READY;
+	kvpeer_peer_move(p, PEER_READY);
 	p->failures = 0;
 	p->busy_until = 0;
 	cgn_backoff_reset(&p->backoff);
@@ -94,57 +106,57 @@ void kvpeer_peer_ready(struct peer *p)
 	p->trouble_said = false;
 }
 
-static void on_open(struct quic_conn *c, void *user)
+static void peer_on_open(struct quic_conn *c, void *user)
 {
-	struct peer *p = user;
+	struct kvpeer_peer *p = user;
 	(void)c;
 	CGN_LIVE(p, KVPEER_PEER_TAG);
 	kvpeer_hear(p);
 }
 
-static void on_close(struct quic_conn *c, void *user, const struct cgn_err *why)
+static void peer_on_close(struct quic_conn *c, void *user, const struct cgn_err *why)
 {
-	struct peer *p = user;
+	struct kvpeer_peer *p = user;
 	struct cgn_err said = *why;
 	(void)c;
 	CGN_LIVE(p, KVPEER_PEER_TAG);
 	p->conn = NULL;
-	p->hears = NULL; /* its on_close came before */
+	p->hears = NULL; /* hear_on_close ran before */
 	if (said.code == CGN_FINE)
 		(void)CGN_FAIL(&said, UNAVAILABLE, "the peer closed the connection");
-	wait_again(p, &said);
+	peer_wait(p, &said);
 }
 
-static const struct quic_conn_ops peer_ops = {.on_open = on_open, .on_close = on_close};
+static const struct quic_conn_ops peer_ops = {.on_open = peer_on_open, .on_close = peer_on_close};
 
-static void dial(struct cgn_timer *t)
+static void peer_dial(struct cgn_timer *t)
 {
-	struct peer *p = CGN_CONTAINER(t, struct peer, timer);
+	struct kvpeer_peer *p = CGN_CONTAINER(t, struct kvpeer_peer, timer);
 	struct cgn_err err;
 	CGN_LIVE(p, KVPEER_PEER_TAG);
-	p->state = PEER_OPENING;
+	kvpeer_peer_move(p, PEER_OPENING);
 	if (!cgn_ok(quic_connect(p->kp->ep, p->address, NULL, &peer_ops, p, &p->conn, &err)))
-		wait_again(p, &err);
+		peer_wait(p, &err);
 }
 
 /* ---- members ---- */
 
-static struct peer *find(const struct kvpeer *kp, const char *id)
+static struct kvpeer_peer *peer_find(const struct kvpeer *kp, const char *id)
 {
 	cgn_list_each (it, &kp->peers) {
-		struct peer *p = CGN_CONTAINER(it, struct peer, link);
+		struct kvpeer_peer *p = CGN_CONTAINER(it, struct kvpeer_peer, link);
 		if (strcmp(p->id, id) == 0)
 			return p;
 	}
 	return NULL;
 }
 
-static void drop(struct peer *p)
+static void peer_drop(struct kvpeer_peer *p)
 {
 	struct kvpeer *kp = p->kp;
 	const struct cgn_err why = {.code = CGN_UNAVAILABLE, .msg = "the peer left the cluster"};
-	p->state = PEER_LEFT_ALONE; /* nobody picks it from here on */
-	kvpeer_peer_lost(p, CODE_FINE, &why);
+	kvpeer_peer_move(p, PEER_LEFT_ALONE); /* no fetch chooses the peer from here on */
+	kvpeer_peer_lost(p, KVPEER_CODE_FINE, &why);
 	cgn_timer_cancel(&p->timer);
 	atomic_store(&kp->slots[p->slot].name, NULL);
 	cgn_list_drop(&p->link);
@@ -160,14 +172,14 @@ static void drop(struct peer *p)
 static bool slot_is_free(const struct kvpeer *kp, unsigned slot)
 {
 	cgn_list_each (it, &kp->peers)
-		if (CGN_CONTAINER(it, struct peer, link)->slot == slot)
+		if (CGN_CONTAINER(it, struct kvpeer_peer, link)->slot == slot)
 			return false;
 	return true;
 }
 
-static struct peer *add(struct kvpeer *kp, const char *id, const char *address, bool by_hand)
+static struct kvpeer_peer *peer_add(struct kvpeer *kp, const char *id, const char *address, bool by_hand)
 {
-	struct peer *p = kp->n_peers < KVPEER_MAX ? calloc(1, sizeof *p) : NULL;
+	struct kvpeer_peer *p = kp->n_peers < KVPEER_MAX ? calloc(1, sizeof *p) : NULL;
 	if (p == NULL) {
 		if (!kp->full_said)
 			cgn_log(WARN, "kvpeer.ignored", F_STR("peer", id), F_U64("peers", kp->n_peers),
@@ -175,7 +187,7 @@ static struct peer *add(struct kvpeer *kp, const char *id, const char *address, 
 		kp->full_said = true;
 		return NULL;
 	}
-	*p = (struct peer){.tag = KVPEER_PEER_TAG,
+	*p = (struct kvpeer_peer){.tag = KVPEER_PEER_TAG,
 		.kp = kp,
 		.by_hand = by_hand,
 		.index_id = NO_INDEX_ID,
@@ -184,7 +196,7 @@ static struct peer *add(struct kvpeer *kp, const char *id, const char *address, 
 		.backoff = {.first = 50 * CGN_MSEC, .last = 5 * CGN_SEC}};
 	while (!slot_is_free(kp, p->slot))
 		p->slot++;
-	cgn_timer_init(&p->timer, kp->loop, dial);
+	cgn_timer_init(&p->timer, kp->loop, peer_dial);
 	kvframe_in_init(&p->in);
 	kvfetch_path_init(&p->path);
 	cgn_list_push(&kp->peers, &p->link);
@@ -192,7 +204,7 @@ static struct peer *add(struct kvpeer *kp, const char *id, const char *address, 
 	return p;
 }
 
-static void set_text(char **to, const char *z)
+static void text_set(char **to, const char *z)
 {
 	char *copy = strdup(z != NULL ? z : "");
 	if (copy == NULL)
@@ -207,23 +219,23 @@ void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const
 	CGN_LIVE(kp, KVPEER_TAG);
 	if (id != NULL && strcmp(id, kp->node) == 0)
 		return;
-	struct peer *p = find(kp, id != NULL ? id : address);
+	struct kvpeer_peer *p = peer_find(kp, id != NULL ? id : address);
 	bool moved = p != NULL && strcmp(p->address, address) != 0, fresh = p == NULL;
 	if (fresh)
-		p = add(kp, id != NULL ? id : address, address, id == NULL);
+		p = peer_add(kp, id != NULL ? id : address, address, id == NULL);
 	if (p == NULL)
 		return;
-	set_text(&p->address, address);
-	set_text(&p->rack, rack);
-	set_text(&p->region, region);
+	text_set(&p->address, address);
+	text_set(&p->rack, rack);
+	text_set(&p->region, region);
 	if (p->id == NULL || p->address == NULL || p->rack == NULL || p->region == NULL) {
-		drop(p);
+		peer_drop(p);
 		return;
 	}
 	kvpeer_place(p);
 	const struct cgn_err why = {.code = CGN_UNAVAILABLE, .msg = "its address changed"};
 	if (moved)
-		kvpeer_peer_lost(p, CODE_FINE, &why);
+		kvpeer_peer_lost(p, KVPEER_CODE_FINE, &why);
 	if (moved || fresh)
 		cgn_timer_set(&p->timer, 0);
 }
@@ -231,28 +243,28 @@ void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const
 void kvpeer_member_gone(struct kvpeer *kp, const char *id)
 {
 	CGN_LIVE(kp, KVPEER_TAG);
-	struct peer *p = find(kp, id);
+	struct kvpeer_peer *p = peer_find(kp, id);
 	if (p == NULL)
 		return;
 	cgn_log(INFO, "kvpeer.gone", F_STR("peer", p->id));
-	drop(p);
+	peer_drop(p);
 }
 
 /* ---- guests ---- */
 
 static void guest_stream(struct quic_conn *c, void *user, struct quic_stream *s)
 {
-	struct guest *g = user;
+	struct kvpeer_guest *g = user;
 	(void)c;
 	CGN_LIVE(g, KVPEER_GUEST_TAG);
 	kvpeer_serve(g, s);
 }
 
-/* What it was served counts for the peer of its name, if there is one. */
-static void leave_count(const struct guest *g)
+/* Add what the guest was served to the peer of the same name, if there is one. */
+static void guest_keep_count(const struct kvpeer_guest *g)
 {
 	cgn_list_each (it, &g->kp->peers) {
-		struct peer *p = CGN_CONTAINER(it, struct peer, link);
+		struct kvpeer_peer *p = CGN_CONTAINER(it, struct kvpeer_peer, link);
 		if (g->name == NULL || p->name != g->name)
 			continue;
 		p->served += g->served;
@@ -261,16 +273,16 @@ static void leave_count(const struct guest *g)
 	}
 }
 
-void kvpeer_guest_is(struct guest *g, struct cgn_str name)
+void kvpeer_guest_is(struct kvpeer_guest *g, struct cgn_str name)
 {
 	char *z = kvpeer_text(name);
 	g->name = z != NULL ? kvpeer_name(g->kp, z) : NULL;
 	free(z);
 }
 
-static void guest_free(struct guest *g)
+static void guest_free(struct kvpeer_guest *g)
 {
-	leave_count(g);
+	guest_keep_count(g);
 	cgn_list_drop(&g->link);
 	g->kp->n_guests--;
 	g->tag = 0;
@@ -279,7 +291,7 @@ static void guest_free(struct guest *g)
 
 static void guest_close(struct quic_conn *c, void *user, const struct cgn_err *why)
 {
-	struct guest *g = user;
+	struct kvpeer_guest *g = user;
 	(void)c;
 	(void)why;
 	CGN_LIVE(g, KVPEER_GUEST_TAG);
@@ -290,14 +302,15 @@ static void guest_close(struct quic_conn *c, void *user, const struct cgn_err *w
 
 const struct quic_conn_ops kvpeer_guest_ops = {.on_stream = guest_stream, .on_close = guest_close};
 
-static void on_accept(void *user, struct quic_conn *c)
+static void guest_on_accept(void *user, struct quic_conn *c)
 {
 	struct kvpeer *kp = user;
 	CGN_LIVE(kp, KVPEER_TAG);
-	struct guest *g = kp->n_guests < KVPEER_MAX_GUESTS && !kp->draining ? calloc(1, sizeof *g) : NULL;
+	struct kvpeer_guest *g =
+		kp->n_guests < KVPEER_MAX_GUESTS && !kp->draining ? calloc(1, sizeof *g) : NULL;
 	if (g == NULL)
-		return; /* not taken: closed */
-	*g = (struct guest){.tag = KVPEER_GUEST_TAG, .kp = kp, .conn = c};
+		return; /* not taken: QUIC closes it */
+	*g = (struct kvpeer_guest){.tag = KVPEER_GUEST_TAG, .kp = kp, .conn = c};
 	cgn_list_init(&g->serves);
 	cgn_list_push(&kp->guests, &g->link);
 	kp->n_guests++;
@@ -306,7 +319,7 @@ static void on_accept(void *user, struct quic_conn *c)
 
 /* ---- the beginning ---- */
 
-static void on_sweep(struct cgn_timer *t)
+static void index_on_sweep(struct cgn_timer *t)
 {
 	struct kvpeer *kp = CGN_CONTAINER(t, struct kvpeer, sweep);
 	CGN_LIVE(kp, KVPEER_TAG);
@@ -319,7 +332,7 @@ size_t kvpeer_least_index(unsigned readers)
 	return kvindex_least_bytes(readers);
 }
 
-static CGN_RC open_index(struct kvpeer *kp, const struct kvpeer_cfg *cfg, struct cgn_err *err)
+static CGN_RC pool_open_index(struct kvpeer *kp, const struct kvpeer_cfg *cfg, struct cgn_err *err)
 {
 	struct kvindex_cfg index = {.max_bytes = cfg->index_bytes, .max_readers = cfg->readers};
 	cgn_random(&index.seed, sizeof index.seed);
@@ -332,7 +345,7 @@ static CGN_RC open_index(struct kvpeer *kp, const struct kvpeer_cfg *cfg, struct
 	return CGN_OK;
 }
 
-static CGN_RC open_endpoint(struct kvpeer *kp, const struct kvpeer_cfg *cfg, struct cgn_err *err)
+static CGN_RC pool_open_endpoint(struct kvpeer *kp, const struct kvpeer_cfg *cfg, struct cgn_err *err)
 {
 	const struct quic_endpoint_cfg quic = {
 		.addr = cfg->listen,
@@ -342,10 +355,10 @@ static CGN_RC open_endpoint(struct kvpeer *kp, const struct kvpeer_cfg *cfg, str
 		.keepalive = KEEPALIVE,
 		.max_conns = KVPEER_MAX + KVPEER_MAX_GUESTS,
 	};
-	return quic_endpoint_new(kp->loop, &quic, on_accept, kp, &kp->ep, err);
+	return quic_endpoint_new(kp->loop, &quic, guest_on_accept, kp, &kp->ep, err);
 }
 
-static void init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg *cfg)
+static void pool_init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg *cfg)
 {
 	struct kvstore_stats st;
 	*kp = (struct kvpeer){.tag = KVPEER_TAG, .loop = l, .store = cfg->store, .telemetry = cfg->telemetry};
@@ -353,17 +366,17 @@ static void init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg 
 	kp->ram_budget = st.tier[BLOCK_RAM].budget;
 	cgn_list_init(&kp->peers);
 	cgn_list_init(&kp->guests);
-	for (size_t i = 0; i < FETCH_BUCKETS; i++)
+	for (size_t i = 0; i < KVPEER_FETCH_BUCKETS; i++)
 		cgn_list_init(&kp->gets[i]);
 	for (size_t i = 0; i < KVPEER_MAX; i++)
 		atomic_init(&kp->slots[i].index_id, NO_INDEX_ID);
 	cgn_timer_init(&kp->tell, l, kvpeer_tell_all);
-	cgn_timer_init(&kp->sweep, l, on_sweep);
+	cgn_timer_init(&kp->sweep, l, index_on_sweep);
 	kvfetch_egress_init(&kp->egress, cfg->egress_bytes_per_second, cfg->egress_streams);
 	cgn_random(&kp->instance, sizeof kp->instance);
-	set_text(&kp->node, cfg->node_id);
-	set_text(&kp->rack, cfg->rack);
-	set_text(&kp->region, cfg->region);
+	text_set(&kp->node, cfg->node_id);
+	text_set(&kp->rack, cfg->rack);
+	text_set(&kp->region, cfg->region);
 }
 
 CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpeer **out, struct cgn_err *err)
@@ -371,11 +384,11 @@ CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpe
 	CGN_ON_EXIT(kvpeer_close) struct kvpeer *kp = calloc(1, sizeof *kp);
 	if (kp == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
-	init(kp, l, cfg);
+	pool_init(kp, l, cfg);
 	if (kp->node == NULL || kp->rack == NULL || kp->region == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
-	CGN_TRY(open_index(kp, cfg, err));
-	CGN_TRY(open_endpoint(kp, cfg, err));
+	CGN_TRY(pool_open_index(kp, cfg, err));
+	CGN_TRY(pool_open_endpoint(kp, cfg, err));
 	cgn_timer_set(&kp->sweep, SWEEP_EVERY);
 	*out = kp;
 	kp = NULL;
@@ -402,7 +415,7 @@ bool kvpeer_is_idle(const struct kvpeer *kp)
 	return kp->n_gets == 0 && kp->n_serves == 0;
 }
 
-/* After the turn in which it was closed, and after QUIC gave back the last value. */
+/* Free |kp| after the turn in which it was closed, once QUIC returned the last borrowed value. */
 void kvpeer_release(struct kvpeer *kp)
 {
 	if (!kp->buried || kp->n_serves > 0)
@@ -423,22 +436,22 @@ void kvpeer_release(struct kvpeer *kp)
 	free(kp);
 }
 
-static void on_buried(struct cgn_grave *grave)
+static void pool_on_buried(struct cgn_grave *grave)
 {
 	struct kvpeer *kp = CGN_CONTAINER(grave, struct kvpeer, grave);
 	kp->buried = true;
 	kvpeer_release(kp);
 }
 
-static void guests_end(struct kvpeer *kp)
+static void guests_close(struct kvpeer *kp)
 {
 	cgn_list_each_safe (it, &kp->guests) {
-		struct guest *g = CGN_CONTAINER(it, struct guest, link);
+		struct kvpeer_guest *g = CGN_CONTAINER(it, struct kvpeer_guest, link);
 		if (g->tells != NULL)
-			quic_stream_cancel(&g->tells, CODE_FINE);
+			quic_stream_cancel(&g->tells, KVPEER_CODE_FINE);
 		kvpeer_guest_gone(g);
 		quic_conn_take(g->conn, NULL, NULL);
-		quic_conn_close(g->conn, CODE_FINE, NULL);
+		quic_conn_close(g->conn, KVPEER_CODE_FINE, NULL);
 		guest_free(g);
 	}
 }
@@ -452,11 +465,11 @@ void kvpeer_close(struct kvpeer **take)
 	CGN_LIVE(kp, KVPEER_TAG);
 	kp->draining = true;
 	kvpeer_gets_end(kp);
-	guests_end(kp);
+	guests_close(kp);
 	cgn_list_each_safe (it, &kp->peers)
-		drop(CGN_CONTAINER(it, struct peer, link));
+		peer_drop(CGN_CONTAINER(it, struct kvpeer_peer, link));
 	cgn_timer_cancel(&kp->tell);
 	cgn_timer_cancel(&kp->sweep);
 	quic_endpoint_close(&kp->ep);
-	cgn_loop_bury(kp->loop, &kp->grave, on_buried);
+	cgn_loop_bury(kp->loop, &kp->grave, pool_on_buried);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tell: what this store holds, to every guest that asked: all of it first, then what changes. Memory does not
- * grow with how slow a guest is: one that falls behind what the store remembers is told everything anew. */
+/* tell: reports what this store holds to each guest that subscribed: a snapshot first, then changes. The
+ * memory of a guest is fixed: a guest that falls behind the ring of changes gets a new snapshot. */
 #include <stdlib.h>
 
 #include "joint/kvpeer/kvpeer_priv.h"
 
 #define TELL_EVERY (20 * CGN_MSEC)
-#define SCAN_STEP  1024 /* blocks of the snapshot at once */
-#define STEPS      8    /* for one guest in a turn */
+#define SCAN_STEP  1024 /* blocks of a snapshot per scan */
+#define STEPS      8    /* for one guest per turn of the loop */
 
 #define LOCAL_TIERS (BLOCK_TIER_BIT(BLOCK_RAM) | BLOCK_TIER_BIT(BLOCK_SSD))
 
@@ -31,23 +31,23 @@ void kvpeer_put_self(struct kvpeer *kp, enum kvframe_type type, struct cgn_buf *
 	kvframe_put_who(out, type, &who);
 }
 
-static void add(const struct block_key *k, unsigned tiers)
+static void batch_add(const struct block_key *k, unsigned tiers)
 {
 	batch.list[batch.n++] = (struct kvframe_hold){kvframe_short(k), (uint8_t)(tiers & LOCAL_TIERS)};
 }
 
-/* A scan may give some more than it was asked for. What does not fit is dropped: that block is then asked for
- * elsewhere. */
-static void on_scanned(void *user, const struct block_key *k, const struct block_info *info,
+/* A scan may return more blocks than requested. Blocks that do not fit are not reported; other peers serve
+ * them. */
+static void tell_on_scanned(void *user, const struct block_key *k, const struct block_info *info,
 	struct cgn_str name)
 {
 	(void)user;
 	(void)name;
 	if (batch.n < KVFRAME_MAX_HOLDS && (info->tiers & LOCAL_TIERS) != 0)
-		add(k, info->tiers);
+		batch_add(k, info->tiers);
 }
 
-static void send(struct guest *g, bool reset, bool synced)
+static void tell_send(struct kvpeer_guest *g, bool reset, bool synced)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
 	struct kvstore_stats st;
@@ -59,12 +59,12 @@ static void send(struct guest *g, bool reset, bool synced)
 	}
 	kvframe_put_holds(&b, &h, batch.list, batch.n);
 	if (b.bad)
-		quic_stream_cancel(&g->tells, CODE_ENOUGH);
+		quic_stream_cancel(&g->tells, KVPEER_CODE_ENOUGH);
 	else
 		kvpeer_send_buf(g->tells, &b, false);
 }
 
-static void begin(struct guest *g)
+static void tell_begin(struct kvpeer_guest *g)
 {
 	g->at = kvstore_changes_end(g->kp->store);
 	g->cursor = 0;
@@ -72,17 +72,17 @@ static void begin(struct guest *g)
 	g->begun = true;
 }
 
-static bool scan_step(struct guest *g, bool first)
+static bool tell_scan_step(struct kvpeer_guest *g, bool first)
 {
 	batch.n = 0;
-	kvstore_scan(g->kp->store, &g->cursor, SCAN_STEP, on_scanned, NULL);
+	kvstore_scan(g->kp->store, &g->cursor, SCAN_STEP, tell_on_scanned, NULL);
 	g->scanned = g->cursor == 0;
 	if (batch.n > 0 || first || g->scanned)
-		send(g, first, g->scanned);
+		tell_send(g, first, g->scanned);
 	return true;
 }
 
-static bool changes_step(struct guest *g)
+static bool tell_changes_step(struct kvpeer_guest *g)
 {
 	static _Thread_local struct block_change changes[SCAN_STEP];
 	size_t n = 0;
@@ -92,25 +92,25 @@ static bool changes_step(struct guest *g)
 		return true;
 	}
 	for (size_t i = 0; i < n; i++)
-		add(&changes[i].key, changes[i].tiers);
+		batch_add(&changes[i].key, changes[i].tiers);
 	if (n > 0)
-		send(g, false, false);
+		tell_send(g, false, false);
 	return n > 0;
 }
 
-/* False: nothing more to tell now. */
-static bool step(struct guest *g)
+/* Returns false when there is nothing to report now. */
+static bool tell_step(struct kvpeer_guest *g)
 {
 	bool first = !g->begun;
 	if (first)
-		begin(g);
-	return g->scanned ? changes_step(g) : scan_step(g, first);
+		tell_begin(g);
+	return g->scanned ? tell_changes_step(g) : tell_scan_step(g, first);
 }
 
-static void tell(struct guest *g)
+static void tell_guest(struct kvpeer_guest *g)
 {
 	for (unsigned i = 0; i < STEPS && g->tells != NULL && !quic_over_mark(g->tells); i++)
-		if (!step(g))
+		if (!tell_step(g))
 			return;
 }
 
@@ -120,9 +120,9 @@ void kvpeer_tell_all(struct cgn_timer *t)
 	bool any = false;
 	CGN_LIVE(kp, KVPEER_TAG);
 	cgn_list_each (it, &kp->guests) {
-		struct guest *g = CGN_CONTAINER(it, struct guest, link);
+		struct kvpeer_guest *g = CGN_CONTAINER(it, struct kvpeer_guest, link);
 		if (g->tells != NULL)
-			tell(g);
+			tell_guest(g);
 		any = any || g->tells != NULL;
 	}
 	if (any)
@@ -131,19 +131,19 @@ void kvpeer_tell_all(struct cgn_timer *t)
 
 /* ---- the stream ---- */
 
-static void on_data(struct quic_stream *s, void *user, const uint8_t *p, size_t n, bool fin)
+static void tell_on_data(struct quic_stream *s, void *user, const uint8_t *p, size_t n, bool fin)
 {
-	struct guest *g = user;
+	struct kvpeer_guest *g = user;
 	(void)s;
 	(void)p;
 	CGN_LIVE(g, KVPEER_GUEST_TAG);
-	if (n > 0 || fin) /* it has nothing more to say, and a subscription without a subscriber is none */
-		quic_stream_cancel(&g->tells, CODE_NOT_UNDERSTOOD);
+	if (n > 0 || fin) /* a guest sends nothing after its subscription */
+		quic_stream_cancel(&g->tells, KVPEER_CODE_NOT_UNDERSTOOD);
 }
 
-static void on_close(struct quic_stream *s, void *user, const struct cgn_err *why, uint64_t code)
+static void tell_on_close(struct quic_stream *s, void *user, const struct cgn_err *why, uint64_t code)
 {
-	struct guest *g = user;
+	struct kvpeer_guest *g = user;
 	(void)s;
 	(void)why;
 	(void)code;
@@ -151,18 +151,18 @@ static void on_close(struct quic_stream *s, void *user, const struct cgn_err *wh
 	g->tells = NULL;
 }
 
-static const struct quic_stream_ops ops = {.on_data = on_data, .on_close = on_close};
+static const struct quic_stream_ops tell_ops = {.on_data = tell_on_data, .on_close = tell_on_close};
 
-void kvpeer_tell(struct guest *g, struct quic_stream *s)
+void kvpeer_tell(struct kvpeer_guest *g, struct quic_stream *s)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
-	if (g->tells != NULL) { /* one is enough: the later counts */
-		quic_stream_cancel(&g->tells, CODE_ENOUGH);
+	if (g->tells != NULL) { /* the later subscription counts */
+		quic_stream_cancel(&g->tells, KVPEER_CODE_ENOUGH);
 	}
 	g->tells = s;
 	g->seq = 0;
 	g->begun = false;
-	quic_stream_take(s, &ops, g);
+	quic_stream_take(s, &tell_ops, g);
 	quic_priority(s, 0);
 	kvpeer_put_self(g->kp, KVFRAME_HELLO, &b);
 	kvpeer_send_buf(s, &b, false);

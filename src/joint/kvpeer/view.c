@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view: what is known of peers, for people. */
+/* view: the state of all peers, for operators. */
 #include "base/json/json.h"
 #include "joint/kvpeer/kvpeer_priv.h"
 
-static const char *state_text(const struct peer *p)
+static const char *row_state_text(const struct kvpeer_peer *p)
 {
 	static const char *const names[] = {[PEER_WAITING] = "down",
 		[PEER_OPENING] = "connecting",
@@ -19,7 +19,7 @@ size_t kvpeer_count(const struct kvpeer *kp, size_t *ready)
 	CGN_LIVE(kp, KVPEER_TAG);
 	*ready = 0;
 	cgn_list_each (it, &kp->peers) {
-		const struct peer *p = CGN_CONTAINER(it, struct peer, link);
+		const struct kvpeer_peer *p = CGN_CONTAINER(it, struct kvpeer_peer, link);
 		n += p->state != PEER_LEFT_ALONE ? 1 : 0;
 		*ready += p->state == PEER_READY ? 1 : 0;
 	}
@@ -46,13 +46,13 @@ void kvpeer_overview(const struct kvpeer *kp, struct kvpeer_overview *out)
 	quic_endpoint_refusal(kp->ep, &out->refusal, &out->refused_at);
 }
 
-/* One that is dialled again keeps saying why the last try failed. */
-static const char *why_text(const struct peer *p)
+/* A peer that is being dialled again shows why the last attempt failed. */
+static const char *row_why_text(const struct kvpeer_peer *p)
 {
 	return p->state != PEER_READY && p->why.code != CGN_FINE ? p->why.msg : "";
 }
 
-static struct kvpeer_row row_of(const struct peer *p)
+static struct kvpeer_row row_of(const struct kvpeer_peer *p)
 {
 	struct kvpeer_row r = {.id = p->id,
 		.name = p->name != NULL ? p->name : "",
@@ -61,8 +61,8 @@ static struct kvpeer_row row_of(const struct peer *p)
 		.rack = p->rack,
 		.region = p->region,
 		.distance = kvfetch_distance_text(p->distance),
-		.state = state_text(p),
-		.why = why_text(p),
+		.state = row_state_text(p),
+		.why = row_why_text(p),
 		.blocks = p->index_id != NO_INDEX_ID ? kvindex_count(p->kp->index, p->index_id) : 0,
 		.rtt_us = p->conn != NULL ? quic_conn_rtt(p->conn) / CGN_USEC : 0,
 		.first_byte_us = (uint64_t)(p->path.first_ms * 1000),
@@ -76,7 +76,7 @@ static struct kvpeer_row row_of(const struct peer *p)
 		.served = p->served,
 		.served_bytes = p->served_bytes};
 	cgn_list_each (it, &p->kp->guests) {
-		const struct guest *g = CGN_CONTAINER(it, struct guest, link);
+		const struct kvpeer_guest *g = CGN_CONTAINER(it, struct kvpeer_guest, link);
 		if (p->name == NULL || g->name != p->name)
 			continue;
 		r.served += g->served;
@@ -89,12 +89,12 @@ void kvpeer_each(const struct kvpeer *kp, kvpeer_row_fn *fn, void *user)
 {
 	CGN_LIVE(kp, KVPEER_TAG);
 	cgn_list_each (it, &kp->peers) {
-		const struct kvpeer_row r = row_of(CGN_CONTAINER(it, struct peer, link));
+		const struct kvpeer_row r = row_of(CGN_CONTAINER(it, struct kvpeer_peer, link));
 		fn(user, &r);
 	}
 }
 
-static void describe(void *user, const struct kvpeer_row *r)
+static void row_describe(void *user, const struct kvpeer_row *r)
 {
 	struct json_out *o = user;
 	json_open(o, '{');
@@ -144,7 +144,7 @@ void kvpeer_describe(const struct kvpeer *kp, struct json_out *o)
 		json_key_z(o, "last_refusal", v.refusal.msg);
 	json_key(o, "peers");
 	json_open(o, '[');
-	kvpeer_each(kp, describe, o);
+	kvpeer_each(kp, row_describe, o);
 	json_close(o, ']');
 	json_close(o, '}');
 }

@@ -4,7 +4,7 @@
  * the last valid one stays. */
 #include "base/log/log.h"
 #include "policy/routing/document.h"
-#include "router/control/service_priv.h"
+#include "router/service/service_priv.h"
 
 #define CONFIGURATION "configuration"
 

@@ -5,8 +5,8 @@
 #include "base/log/log.h"
 #include "joint/telemetry/scrape.h"
 #include "router/admission/admission.h"
-#include "router/control/service_priv.h"
 #include "router/control/watch.h"
+#include "router/service/service_priv.h"
 
 #define DRAIN_EVERY (200 * CGN_MSEC)
 

@@ -6,7 +6,7 @@
 
 #include "base/codec/codec.h"
 #include "base/json/json.h"
-#include "router/control/service_priv.h"
+#include "router/service/service_priv.h"
 
 #define PART_MOST ((size_t)1 << 19) /* Bytes of entries from one worker. */
 #define LAST_MOST EXPLAIN_REQUESTS

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stores: lists the cluster's block stores for peers that fetch from them. */
-#include "router/control/service_priv.h"
+#include "router/service/service_priv.h"
 
 static bool store_is_usable(const struct cluster_node *n)
 {

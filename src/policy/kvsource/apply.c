@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events onto the ledger: which of our blocks an engine's block is. */
+/* Apply events to the ledger: map each engine's block to our blocks. */
 #include <stdlib.h>
 
 #include "kvsource_priv.h"
 
-#define MAX_FOREIGN 1024 /* bytes, of each of the blocks of ours in one of the engine's */
+#define MAX_FOREIGN 1024 /* Bytes of extra keys per block of ours. */
 
 static void give_up(struct kvsource *s, cgn_rc rc, const char *why)
 {
@@ -12,7 +12,7 @@ static void give_up(struct kvsource *s, cgn_rc rc, const char *why)
 	(void)cgn_str_copyz(s->trouble_why, sizeof s->trouble_why, cgn_str_of(why));
 }
 
-/* Why the ledger would not take more. */
+/* Demote the source for good and record why the ledger refused more. */
 static void give_up_on_ledger(struct kvsource *s, cgn_rc rc)
 {
 	char why[200];
@@ -30,7 +30,7 @@ static void put_token(char *to, uint32_t t)
 		to[k] = (char)(uint8_t)(t >> (8 * k));
 }
 
-/* The tokens of one block of ours, and what else belongs to it. */
+/* Collect the tokens and extra keys of one block of ours in the scratch buffer. */
 static bool fill_scratch(struct kvsource *s, struct kvevent_list *tokens, struct cgn_str foreign)
 {
 	size_t n = (size_t)s->cfg.block_tokens * sizeof(uint32_t);
@@ -80,25 +80,28 @@ static void skip_tokens(struct kvevent_list *tokens, uint32_t n)
 
 /* ---- stored ---- */
 
-/* The chain as it is followed through an event: the digest before the next block, when it is known. */
+/* Position in the chain of one event: the digest before the next block, when it is known. */
 struct walk {
 	const struct kvevent *e;
 	unsigned shape;
 	uint32_t split;
 	struct kvevent_list tokens;
 	struct msgpack_in entries;
-	bool known, first; /* |last| is the parent of the next block; that block has no parent */
+	/* known: |last| is the parent of the next block. first: the next block has no parent. */
+	bool known, first;
 	struct digest last;
-	uint32_t pages, place; /* ledger_pages of the shape; where in a block of ours the next page is */
-	uint64_t before;       /* the page before it */
-	bool rooted;           /* |root| is made: once for all its pages, since a salt may be long */
+	/* pages: ledger_pages of the shape. place: position of the next page in its block of ours. */
+	uint32_t pages, place;
+	uint64_t before; /* Hash of the previous page. */
+	/* |root| is valid. It is computed once for all pages, since a salt may be long. */
+	bool rooted;
 	struct digest root;
 };
 
 static void orphan_count(struct kvsource *s, const struct kvevent *e)
 {
 	s->stats.orphans++;
-	if (e->tier == BLOCK_GPU) /* lower tiers may be told of after the block itself has gone */
+	if (e->tier == BLOCK_GPU) /* Lower tiers may report a block after the block itself has gone. */
 		s->complete = false;
 }
 
@@ -147,8 +150,8 @@ static bool ends_block(const struct ledger *l, const struct ledger_block *b)
 	return pages == 0 || b->place + 1U == pages;
 }
 
-/* What stands before the block of ours that ends with the next page: the tokens of the pages before that into
- * |to|, and the digest. False: one of them is not known any more, or was told of with another root. */
+/* Collect what precedes the next page in its block of ours: the tokens of the pages before it into |to|, and
+ * the parent digest. Return false when one of the pages is not known any more or belongs to another root. */
 static bool pages_before(const struct kvsource *s, struct walk *w, char *to, struct digest *last)
 {
 	uint64_t hash = w->before;
@@ -165,13 +168,13 @@ static bool pages_before(const struct kvsource *s, struct walk *w, char *to, str
 		return b->parent == digest_short(last);
 	}
 	b = ledger_find_any(&s->ledger, w->e->group, hash);
-	if (b == NULL || !ends_block(&s->ledger, b)) /* the hash may stand for something else by now */
+	if (b == NULL || !ends_block(&s->ledger, b)) /* The hash may name another block by now. */
 		return false;
 	*last = b->last;
 	return true;
 }
 
-/* The page that ends a block of ours makes its digest. */
+/* Compute the digest of the block of ours that the current page ends. */
 static bool end_block(struct kvsource *s, struct walk *w, struct digest *out)
 {
 	size_t n = (size_t)s->cfg.block_tokens * sizeof(uint32_t),
@@ -192,7 +195,8 @@ static bool end_block(struct kvsource *s, struct walk *w, struct digest *out)
 	return true;
 }
 
-/* Pages with pictures in them, and vLLM's with a salt, which only the first tells of, are not followed. */
+/* Pages with images are not followed, nor vLLM's pages with a salt, because only the first page carries
+ * it. */
 static void store_page(struct kvsource *s, struct walk *w, uint64_t hash, const struct kvevent_extra *x)
 {
 	struct ledger_block page = {.hash = hash,
@@ -264,7 +268,7 @@ static void begin_walk(struct kvsource *s, const struct kvevent *e, unsigned sha
 	}
 }
 
-/* Without tokens an event tells where blocks lie that were told of before. */
+/* An event without tokens places blocks that an earlier event described. */
 static void store_by_name(struct kvsource *s, const struct kvevent *e)
 {
 	struct kvevent_list hashes = e->hashes;
@@ -279,8 +283,8 @@ static void store_by_name(struct kvsource *s, const struct kvevent *e)
 	}
 }
 
-/* What ledger_shape is to be told of blocks of |block_size| tokens; 0, and the source is given up, when it
- * can't be followed. */
+/* Return the shape for blocks of |block_size| tokens. Return 0, and demote the source, when such blocks can't
+ * be followed. */
 static uint32_t kind_of(struct kvsource *s, uint32_t block_size)
 {
 	char why[240];
@@ -325,7 +329,7 @@ static void on_stored(struct kvsource *s, const struct kvevent *e)
 
 /* ---- removed, cleared ---- */
 
-/* The event does not tell the block's size: the first shape that has it there. */
+/* The event does not carry the block's size: take the first shape that has the hash in this tier. */
 static bool remove_one(struct kvsource *s, const struct kvevent *e, uint64_t hash)
 {
 	for (unsigned shape = 0; shape < s->ledger.n_shapes; shape++) {
@@ -351,7 +355,7 @@ static void on_cleared(struct kvsource *s)
 {
 	s->stats.cleared++;
 	ledger_clear(&s->ledger);
-	s->complete = true; /* whatever we had missed is gone as well */
+	s->complete = true; /* All blocks that were missed are gone as well. */
 }
 
 static void on_event(void *user, const struct kvevent *e)

@@ -7,7 +7,7 @@
 static size_t held_place(const struct held *h, uint64_t seq)
 {
 	size_t i = h->n;
-	while (i > 0 && h->v[i - 1].seq >= seq) /* mostly they come in order */
+	while (i > 0 && h->v[i - 1].seq >= seq) /* Batches mostly come in order. */
 		i--;
 	return i;
 }

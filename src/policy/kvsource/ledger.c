@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two open-addressing tables with linear probing; taking an entry out moves its followers back. */
+/* Two open-addressing tables with linear probing; removing an entry moves its followers back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static size_t spot_home(const struct ledger *l, uint64_t digest)
 	return (size_t)mix64(digest) & (l->cap_spots - 1);
 }
 
-/* Its slot, or the empty one where it would be. */
+/* Return the slot of |digest|, or the empty slot for it. */
 static size_t spot_seek(const struct ledger *l, uint64_t digest)
 {
 	size_t i = spot_home(l, digest);
@@ -34,7 +34,7 @@ static size_t spot_seek(const struct ledger *l, uint64_t digest)
 	return i;
 }
 
-/* A table of |cap| slots with |groups| rows each, with what the old one has. */
+/* Replace the table with one of |cap| slots of |groups| rows each, and copy the spots. */
 static bool spots_rebuild(struct ledger *l, size_t cap, unsigned groups)
 {
 	struct ledger bigger = *l;
@@ -75,7 +75,7 @@ static unsigned spot_tiers(const struct ledger *l, const struct ledger_spot *s)
 	return tiers;
 }
 
-/* Tell the holdings what changed of |s|. */
+/* Update the holdings with the changes of |s|. */
 static CGN_RC spot_judge(struct ledger *l, struct ledger_spot *s)
 {
 	unsigned now = spot_tiers(l, s);
@@ -145,7 +145,7 @@ static void spot_unref(struct ledger *l, uint64_t digest, unsigned group, enum b
 	CGN_MUST(s->used && *refs > 0);
 	if (*refs < UINT16_MAX)
 		--*refs;
-	cgn_rc rc = spot_judge(l, s); /* one reference less adds nothing */
+	cgn_rc rc = spot_judge(l, s); /* Dropping a reference adds nothing, so this does not fail. */
 	CGN_MUST(cgn_ok(rc));
 	if (spot_empty(l, s))
 		spot_remove(l, i);
@@ -153,8 +153,8 @@ static void spot_unref(struct ledger *l, uint64_t digest, unsigned group, enum b
 
 /* ---- groups and shapes ---- */
 
-/* The first event of a group says what it is; a later one that doesn't say, since defaults are left out,
- * changes nothing. */
+/* Only the first event of a group tells its kind. Later events may omit it, since defaults are left out, and
+ * change nothing. */
 CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed)
 {
 	uint32_t bit = 1U << group,
@@ -250,7 +250,7 @@ static bool blocks_make_room(struct ledger *l)
 
 static void block_fini(const struct ledger *l, struct ledger_block *b)
 {
-	if (b->earlier != NULL && ledger_pages(l, b->shape) == 0) /* an empty slot is all zeros */
+	if (b->earlier != NULL && ledger_pages(l, b->shape) == 0) /* An empty slot is all zeros. */
 		free(b->earlier);
 }
 
@@ -270,8 +270,8 @@ static void block_remove(struct ledger *l, size_t i)
 	l->n_blocks--;
 }
 
-/* How many blocks of ours |b| stands for. Of pages it is the last of a block: engines drop the later part of
- * a prefix first. */
+/* Return how many blocks of ours |b| stands for. The last page of a block stands for the block, because
+ * engines drop the end of a prefix first. */
 static uint32_t stands_for(const struct ledger *l, const struct ledger_block *b)
 {
 	uint32_t pages = ledger_pages(l, b->shape);
@@ -296,8 +296,7 @@ static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
 	return v;
 }
 
-/* A failure of the holdings half way leaves blocks and references in step with each other; the caller gives
- * up on the source. */
+/* When the holdings fail half way, blocks and references still agree; the caller demotes the source. */
 static CGN_RC block_insert(struct ledger *l, const struct ledger_block *fresh, enum block_tier tier)
 {
 	struct ledger_block *b = &l->blocks[block_seek(l, fresh->group, fresh->shape, fresh->hash)];

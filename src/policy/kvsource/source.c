@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of batches: what comes next, what waits, what is asked for again, and when to forget
+/* The order of batches: which comes next, which waits, when to order a replay, and when to forget
  * everything. */
 #include <stdlib.h>
 #include <string.h>
@@ -9,25 +9,35 @@
 
 #define KVSOURCE_TAG     0x6b765352U
 #define MAX_FRUITLESS    3
-#define MAX_RESTARTS     8 /* within KVSOURCE_COOLDOWN */
+#define MAX_RESTARTS     8 /* Within KVSOURCE_COOLDOWN. */
 #define MAX_BLOCK_TOKENS 65536
 
-static const char *const state_names[] = {"waiting", "syncing", "partial", "good", "demoted"};
+#define TO(id) (1U << KVSOURCE_##id)
+static const struct {
+	const char *text;
+	unsigned exits;
+} states[] = {
+#define STATE(id, text, exits, meaning) {text, exits},
+#include "policy/kvsource/states.def"
+#undef STATE
+};
+#undef TO
 
 const char *kvsource_state_name(enum kvsource_state s)
 {
-	return state_names[s];
+	return states[s].text;
 }
 
 /* ---- small steps ---- */
 
 static void state_set(struct kvsource *s, enum kvsource_state state, const char *why)
 {
+	CGN_MUST((states[s->state].exits & 1U << state) != 0);
 	s->state = state;
 	(void)cgn_str_copyz(s->why, sizeof s->why, cgn_str_of(why));
 }
 
-/* Nothing that was learnt counts any more. */
+/* Drop all blocks and start counting batches again. */
 static void source_forget(struct kvsource *s)
 {
 	ledger_clear(&s->ledger);
@@ -42,15 +52,16 @@ static uint64_t fingerprint_of(struct cgn_str payload)
 	return digest_short(&d);
 }
 
-/* Is it the batch that was applied under this number, as far as is remembered? */
+/* Return true when this payload was applied under this number, as far as fingerprints are kept. */
 static bool batch_was_applied(const struct kvsource *s, uint64_t seq, struct cgn_str payload)
 {
 	return s->started && seq < s->next && seq >= s->base && s->next - seq <= FINGERPRINTS &&
 		s->fingerprints[seq % FINGERPRINTS] == fingerprint_of(payload);
 }
 
-/* Applied so long ago that its contents are not remembered: a replay may be that far ahead of the live
- * events. If it is a restarted publisher's after all, the next audit shows it. */
+/* Return true when the batch was applied too long ago for its fingerprint to be kept: a replay may be that
+ * far ahead of the live events. If the batch is from a restarted publisher after all, the next audit detects
+ * it. */
 static bool batch_is_overtaken(const struct kvsource *s, uint64_t seq)
 {
 	return s->cfg.can_replay && s->started && seq < s->next && s->next - seq > FINGERPRINTS;
@@ -106,7 +117,7 @@ static void source_demote(struct kvsource *s, const char *why, bool hopeless, cg
 
 /* ---- applying ---- */
 
-/* The next batch, or the first one; false when it demoted the source. */
+/* Apply the next batch, or the first one. Return false when this demoted the source. */
 static bool batch_apply(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
 	struct kvsource_orders *out)
 {
@@ -140,7 +151,7 @@ static bool batch_apply(struct kvsource *s, uint64_t seq, struct cgn_str payload
 	return false;
 }
 
-/* What waited for its turn, as far as it goes. */
+/* Apply held batches as long as the next one is there. */
 static void held_apply(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	struct held_batch b;
@@ -153,7 +164,7 @@ static void held_apply(struct kvsource *s, cgn_nsec now, struct kvsource_orders 
 	}
 }
 
-/* Give up what can't be known and go on from the first batch at hand. */
+/* Forget everything and continue from the first held batch. */
 static void sync_restart_here(struct kvsource *s, const char *why, cgn_nsec now, struct kvsource_orders *out)
 {
 	struct held_batch b;
@@ -174,7 +185,7 @@ static void batch_hold(struct kvsource *s, uint64_t seq, struct cgn_str payload)
 		s->missed = true;
 }
 
-/* Something is missing before what is held. */
+/* A batch is missing before the held ones. */
 static void gap_fill(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->stats.gaps++;
@@ -187,7 +198,7 @@ static void gap_fill(struct kvsource *s, cgn_nsec now, struct kvsource_orders *o
 			now, out);
 }
 
-/* The publisher began anew: its cache was empty then. False: it does so all the time, and the source was
+/* The publisher restarted, with an empty cache. Return false when it restarts too often and the source was
  * demoted. */
 static bool publisher_restarted(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
@@ -208,7 +219,7 @@ static bool publisher_restarted(struct kvsource *s, cgn_nsec now, struct kvsourc
 	return true;
 }
 
-/* Learn everything from the beginning, or what there is of it. */
+/* Learn everything from the beginning, or as far back as the publisher can replay. */
 static void sync_start(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->hopeless = false;
@@ -226,11 +237,11 @@ static void on_connected(struct kvsource *s, cgn_nsec now, struct kvsource_order
 {
 	s->connected = true;
 	s->stale_at = 0;
-	/* unverifiable: it may be another incarnation */
+	/* Without a replay nothing can be verified: the publisher may have restarted. */
 	if (s->state == KVSOURCE_DEMOTED || !s->cfg.can_replay) {
 		source_forget(s);
 		s->floor = 0;
-	} else if (s->cooldown_until != 0) { /* it was to begin anew anyway */
+	} else if (s->cooldown_until != 0) { /* A sync from the beginning was due anyway. */
 		source_forget(s);
 	}
 	held_clear(&s->held);
@@ -275,8 +286,8 @@ static void on_live(struct kvsource *s, uint64_t seq, struct cgn_str payload, cg
 	}
 }
 
-/* The first answer to a replay from what was applied last: is it still the same publisher? False: this answer
- * is used up. */
+/* Compare the first answer of a replay with the batch applied last, to see whether the publisher is the same.
+ * Return false when the answer is used up. */
 static bool replay_verify(struct kvsource *s, uint64_t seq, struct cgn_str payload, cgn_nsec now,
 	struct kvsource_orders *out)
 {
@@ -290,13 +301,13 @@ static bool replay_verify(struct kvsource *s, uint64_t seq, struct cgn_str paylo
 			replay_begin(s, now, out);
 		return false;
 	}
-	s->stats.gaps++; /* it does not reach back to us: what was lost is lost */
+	s->stats.gaps++; /* The replay does not reach back far enough; the missing batches are lost. */
 	source_forget(s);
 	state_set(s, KVSOURCE_SYNCING, "it learns what came before");
 	return true;
 }
 
-/* What was known gives way to what is known better, and not before that comes. */
+/* Forget the old blocks of a resync only when the replay answers. */
 static void replay_answered(struct kvsource *s)
 {
 	if (s->resync)
@@ -317,14 +328,14 @@ static void on_replayed(struct kvsource *s, uint64_t seq, struct cgn_str payload
 		return;
 	}
 	s->replay_due = now + KVSOURCE_REPLAY_TIMEOUT;
-	if (s->started && seq > s->next) { /* a hole in the publisher's own buffer */
+	if (s->started && seq > s->next) { /* A batch is missing from the publisher's own buffer. */
 		s->stats.gaps++;
 		source_forget(s);
 	}
 	(void)batch_apply(s, seq, payload, now, out);
 }
 
-/* A replay brought all there was, and still something is missing before what is held. */
+/* A replay is complete, and a batch is still missing before the held ones. */
 static void replay_fell_short(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->fruitless = s->next > s->next_at_ask ? 0 : s->fruitless + 1;
@@ -343,7 +354,7 @@ static void on_replay_end(struct kvsource *s, cgn_nsec now, struct kvsource_orde
 	if (!s->replaying)
 		return;
 	replay_answered(s);
-	bool gone = s->verify; /* it has not even what we had applied */
+	bool gone = s->verify; /* The publisher lacks even the batches that were applied. */
 	bool audited = s->audit && s->next == s->next_at_ask;
 	s->replaying = s->verify = s->audit = false;
 	if (gone) {
@@ -351,7 +362,7 @@ static void on_replay_end(struct kvsource *s, cgn_nsec now, struct kvsource_orde
 			replay_begin(s, now, out);
 		return;
 	}
-	if (!s->started) { /* nothing was published yet */
+	if (!s->started) { /* Nothing was published yet. */
 		s->started = true;
 		s->next = s->base = s->floor;
 		s->complete = s->floor == 0;
@@ -374,7 +385,7 @@ static void on_replay_failed(struct kvsource *s, const char *reason, cgn_nsec no
 	if (!s->replaying)
 		return;
 	s->stats.replay_failures++;
-	if (s->audit || s->resync) { /* nothing new is known to be missing but before what is held */
+	if (s->audit || s->resync) { /* Nothing new is known to be missing, except before the held batches. */
 		s->cooldown_until = s->resync ? now + KVSOURCE_COOLDOWN : s->cooldown_until;
 		replay_end(s, out);
 		held_apply(s, now, out);
@@ -388,7 +399,7 @@ static void on_replay_failed(struct kvsource *s, const char *reason, cgn_nsec no
 	sync_restart_here(s, why, now, out);
 }
 
-/* The last batch before a lull may have been lost, and nothing after it would tell. */
+/* Order a replay after a silence: the last batch may have been lost without a later one to reveal the gap. */
 static void replay_audit(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->quiet_at = 0;
@@ -398,7 +409,7 @@ static void replay_audit(struct kvsource *s, cgn_nsec now, struct kvsource_order
 	s->audit = true;
 }
 
-/* From the beginning, if that can be had now. */
+/* Sync from the beginning, if that is possible now. */
 static void sync_retry(struct kvsource *s, cgn_nsec now, struct kvsource_orders *out)
 {
 	s->cooldown_until = 0;
@@ -407,7 +418,7 @@ static void sync_retry(struct kvsource *s, cgn_nsec now, struct kvsource_orders 
 	if (!s->started || !s->cfg.can_replay) {
 		source_forget(s);
 		sync_start(s, now, out);
-	} else if (s->replaying && !s->audit) { /* a gap comes first */
+	} else if (s->replaying && !s->audit) { /* Fill the gap first. */
 		s->cooldown_until = now + KVSOURCE_COOLDOWN;
 	} else {
 		replay_begin(s, now, out);

@@ -3,6 +3,7 @@
  * installed. */
 #include "joint/telemetry/telemetry.h"
 #include "policy/config/config.h"
+#include "policy/routing/routing.h"
 
 #define METRIC METRIC_ROW
 static const struct metric_row router_rows[] = {
@@ -38,18 +39,157 @@ static void metrics_reference(struct cgn_buf *out)
 	telemetry_reference_joint(out);
 }
 
+/* ---- cgn-ctl ---- */
+
+struct named {
+	const char *name, *help;
+};
+
+static const struct {
+	const char *path, *arguments, *summary, *examples;
+} verbs[] = {
+#define VERB(path, arguments, run, summary, examples) {path, arguments, summary, examples},
+#include "ctl/verbs.def"
+#undef VERB
+};
+
+static const struct {
+	const char *verb, *name, *meta, *fallback, *help;
+} flags[] = {
+#define FLAG(verb, name, meta, fallback, help) {verb, name, meta, fallback, help},
+#include "ctl/flags.def"
+#undef FLAG
+};
+
+static const struct named workloads[] = {
+#define WORKLOAD(id, text, session_turns, begin, turn, pause, help) {text, help},
+#include "lab/workload/workloads.def"
+#undef WORKLOAD
+};
+
+static const struct named trials[] = {
+#define TRIAL(id, text, ops, help) {text, help},
+#include "lab/trial/trials.def"
+#undef TRIAL
+};
+
+static const struct {
+	int exit;
+	const char *text;
+} codes[] = {
+#define CODE(name, http, grpc, exit, text) {exit, text},
+#include "base/core/codes.def"
+#undef CODE
+};
+
+/* Append |text| as the content of a table's cell. */
+static void put_cell(struct cgn_buf *out, const char *text)
+{
+	for (; *text != '\0'; text++)
+		cgn_buf_fmt(out, *text == '|' ? "\\%c" : "%c", *text);
+}
+
+static bool flag_fits(const char *prefix, const char *verb)
+{
+	size_t n = strlen(prefix);
+	return strncmp(prefix, verb, n) == 0 && (verb[n] == '\0' || (n > 0 && verb[n] == ' '));
+}
+
+/* Append a table of the flags of |verb|, "" for those of every verb; nothing when it has none. */
+static void put_flags(struct cgn_buf *out, const char *verb)
+{
+	bool any = false;
+	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
+		bool fits = verb[0] == '\0' ? flags[i].verb[0] == '\0'
+					    : flags[i].verb[0] != '\0' && flag_fits(flags[i].verb, verb);
+		if (!fits)
+			continue;
+		cgn_buf_putz(out, any ? "" : "| flag | default | meaning |\n|---|---|---|\n");
+		any = true;
+		cgn_buf_fmt(out, "| `%s", flags[i].name);
+		cgn_buf_putz(out, flags[i].meta != NULL ? " " : "");
+		put_cell(out, flags[i].meta != NULL ? flags[i].meta : "");
+		cgn_buf_putz(out, "` | ");
+		if (flags[i].fallback != NULL && flags[i].fallback[0] != '\0')
+			cgn_buf_fmt(out, "`%s`", flags[i].fallback);
+		cgn_buf_putz(out, " | ");
+		put_cell(out, flags[i].help);
+		cgn_buf_putz(out, " |\n");
+	}
+	cgn_buf_putz(out, any ? "\n" : "");
+}
+
+static void put_named(struct cgn_buf *out, const char *title, const struct named *rows, size_t n)
+{
+	cgn_buf_fmt(out, "## %s\n\n| name | meaning |\n|---|---|\n", title);
+	for (size_t i = 0; i < n; i++) {
+		cgn_buf_fmt(out, "| `%s` | ", rows[i].name);
+		put_cell(out, rows[i].help);
+		cgn_buf_putz(out, " |\n");
+	}
+	cgn_buf_char(out, '\n');
+}
+
+static void put_exit_codes(struct cgn_buf *out)
+{
+	cgn_buf_putz(out, "## Exit codes\n\n| code | meaning |\n|---|---|\n");
+	for (int exit = 0; exit <= 255; exit++) {
+		const char *between = "";
+		for (size_t i = 0; i < CGN_COUNT(codes); i++) {
+			if (codes[i].exit != exit)
+				continue;
+			if (between[0] == '\0')
+				cgn_buf_fmt(out, "| %d | ", exit);
+			cgn_buf_fmt(out, "%s%s", between,
+				exit == 3 ? "`config check`: the configuration is invalid" : codes[i].text);
+			between = "; ";
+		}
+		cgn_buf_putz(out, between[0] != '\0' ? " |\n" : "");
+		if (exit == 2)
+			cgn_buf_putz(out, "| 2 | usage: an unknown verb or flag, or an invalid value |\n");
+	}
+}
+
+static void ctl_reference(struct cgn_buf *out)
+{
+	cgn_buf_putz(out,
+		"# cgn-ctl\n\n"
+		"Generated from `src/ctl/verbs.def` and `src/ctl/flags.def` by `scripts/gen-reference`; do not edit.\n\n"
+		"`cgn-ctl VERB --help` prints the same. `cgn-ctl completion` prints the completion for a shell.\n\n"
+		"Flags of every verb:\n\n");
+	put_flags(out, "");
+	for (size_t i = 0; i < CGN_COUNT(verbs); i++) {
+		cgn_buf_fmt(out, "## %s\n\n%s.\n\n```\ncgn-ctl %s%s%s [flags]\n```\n\n", verbs[i].path,
+			verbs[i].summary, verbs[i].path, verbs[i].arguments[0] != '\0' ? " " : "",
+			verbs[i].arguments);
+		put_flags(out, verbs[i].path);
+		cgn_buf_fmt(out, "Examples:\n\n```\n%s\n```\n\n", verbs[i].examples);
+	}
+	struct named policies[ROUTE_POLICIES + 1];
+	char kv[64];
+	(void)snprintf(kv, sizeof kv, "the default policy: %s", route_policy_text(ROUTE_KV));
+	policies[0] = (struct named){"kv", kv};
+	for (enum route_policy p = 0; p < ROUTE_POLICIES; p++)
+		policies[p + 1] = (struct named){route_policy_text(p), route_policy_help(p)};
+	put_named(out, "Routing policies", policies, CGN_COUNT(policies));
+	put_named(out, "Eviction policies of bench evict", trials, CGN_COUNT(trials));
+	put_named(out, "Workloads", workloads, CGN_COUNT(workloads));
+	put_exit_codes(out);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *page;
 		void (*print)(struct cgn_buf *out);
-	} pages[] = {{"configuration", config_reference}, {"metrics", metrics_reference}};
+	} pages[] = {{"configuration", config_reference}, {"metrics", metrics_reference},
+		{"cgn-ctl", ctl_reference}};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	for (size_t i = 0; argc == 2 && i < CGN_COUNT(pages); i++)
 		if (strcmp(argv[1], pages[i].page) == 0)
 			pages[i].print(&out);
 	if (out.n == 0 || out.bad) {
-		fprintf(stderr, "usage: %s configuration|metrics\n", argv[0]);
+		fprintf(stderr, "usage: %s configuration|metrics|cgn-ctl\n", argv[0]);
 		return 2;
 	}
 	return fwrite(out.p, 1, out.n, stdout) == out.n && fflush(stdout) == 0 ? 0 : 1;

@@ -14,9 +14,10 @@
 #include "base/json/json.h"
 #include "base/log/log.h"
 #include "io/disk/disk.h"
+#include "router/account/account.h"
+#include "router/client/gateway.h"
 #include "router/control/watch.h"
 #include "router/limit/limit_priv.h"
-#include "router/request/gateway.h"
 #include "toy_tokenizer.h"
 
 static const struct metric_row metrics[] = {

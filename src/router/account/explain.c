@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain: of each decision of a worker, what is written down, what a client that asks is told, and what
- * other policies would have done. */
+/* explain: the record of decisions, and shadow policies. */
+#include "router/account/explain.h"
+
 #include <math.h>
 #include <stdlib.h>
 
-#include "router/request/gateway.h"
-
-/* Cells of one shadow, of one worker. */
+/* Metric cells of one shadow policy, of one worker. */
 struct gw_shadow {
 	struct metric_cell *agrees, *differs, *cheaper, *dearer, *its, *ours;
 };
@@ -34,7 +33,7 @@ void gw_explain_close(struct gw_worker *w)
 
 /* ---- shadows ---- */
 
-static struct gw_shadow *cells_of(struct gw_worker *w, enum route_policy policy)
+static struct gw_shadow *shadow_cells(struct gw_worker *w, enum route_policy policy)
 {
 	struct gw_shadow *s = &w->shadows[policy];
 	const char *name = route_policy_text(policy);
@@ -62,7 +61,7 @@ static void shadow_count(struct gw_worker *w, const struct chooser_ask *ask,
 	const struct chooser_pick_result *p, const struct explain_shadow *s, enum route_policy policy,
 	size_t index)
 {
-	struct gw_shadow *cells = cells_of(w, policy);
+	struct gw_shadow *cells = shadow_cells(w, policy);
 	metric_add(s->agrees ? cells->agrees : cells->differs, 1);
 	metric_add(cells->its, tokens_held(w, ask, &p->cands[index]));
 	metric_add(cells->ours, tokens_held(w, ask, &p->cands[p->index]));
@@ -72,7 +71,7 @@ static void shadow_count(struct gw_worker *w, const struct chooser_ask *ask,
 		(cgn_nsec)((double)fabsf(s->regret_ms) * 1e6));
 }
 
-/* Of all decisions the share that is asked for, evenly. */
+/* Return true for the configured share of all decisions, evenly spread. */
 static bool shadow_due(struct gw_worker *w)
 {
 	w->shadow_due += w->rules->shadow_sample;
@@ -98,27 +97,27 @@ static void shadows_ask(struct gw_worker *w, const struct chooser_ask *ask,
 
 /* ---- the record ---- */
 
-static uint64_t number_of(struct gw_req *r)
+static uint64_t request_number(struct gw_req *r)
 {
-	if (r->explain_number == 0)
-		r->explain_number = ++r->w->explained;
-	return r->explain_number;
+	if (r->plan.explain_number == 0)
+		r->plan.explain_number = ++r->w->explained;
+	return r->plan.explain_number;
 }
 
-/* The last decision counts. */
-static void tell_client(struct gw_req *r, const struct explain_decision *d)
+/* Keep the decision for the client's answer; the last one counts. */
+static void brief_keep(struct gw_req *r, const struct explain_decision *d)
 {
 	char text[EXPLAIN_BRIEF * 2];
 	struct cgn_buf b = cgn_buf_over(text, sizeof text);
 	explain_brief(d, &b);
 	if (b.bad || b.n > EXPLAIN_BRIEF)
 		return;
-	if (r->explain_room == NULL)
-		r->explain_room = cgn_arena_get(&r->arena, EXPLAIN_BRIEF);
-	if (r->explain_room == NULL)
+	if (r->plan.explain_room == NULL)
+		r->plan.explain_room = cgn_arena_get(&r->arena, EXPLAIN_BRIEF);
+	if (r->plan.explain_room == NULL)
 		return;
-	memcpy(r->explain_room, text, b.n);
-	r->explain_text = (struct cgn_str){r->explain_room, b.n};
+	memcpy(r->plan.explain_room, text, b.n);
+	r->plan.explain_text = (struct cgn_str){r->plan.explain_room, b.n};
 }
 
 void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
@@ -126,58 +125,58 @@ void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const stru
 {
 	struct gw_worker *w = r->w;
 	struct explain_decision d;
-	if (w->explain == NULL && !r->explain && w->rules->n_shadows == 0)
+	if (w->explain == NULL && !r->client.explain_asked && w->rules->n_shadows == 0)
 		return;
-	d.request = number_of(r);
-	d.id = r->id;
-	d.model = r->model;
+	d.request = request_number(r);
+	d.id = r->client.id;
+	d.model = r->prompt.model;
 	d.at_ms = cgn_clock_wall_ms();
 	d.took_ns = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
 	explain_pick(ask, p, w->view, &d);
 	shadows_ask(w, ask, p, &d);
 	if (w->explain != NULL)
 		explain_ring_decide(w->explain, &d);
-	if (r->explain)
-		tell_client(r, &d);
+	if (r->client.explain_asked)
+		brief_keep(r, &d);
 }
 
-static uint32_t clamp32(uint64_t v)
+static uint32_t u32_saturate(uint64_t v)
 {
 	return v < UINT32_MAX ? (uint32_t)v : UINT32_MAX;
 }
 
-/* At least 1: what happens within one turn of the loop took some time. */
-static uint32_t microseconds(cgn_nsec from, cgn_nsec to)
+/* Return at least 1: steps within one turn of the loop have the same time. */
+static uint32_t us_between(cgn_nsec from, cgn_nsec to)
 {
-	return to > from + CGN_USEC ? clamp32((to - from) / CGN_USEC) : 1;
+	return to > from + CGN_USEC ? u32_saturate((to - from) / CGN_USEC) : 1;
 }
 
-/* Strangers fill no record: what was refused before anybody knew who asked, or for what, is not in it. */
+/* Requests without a known model are not recorded, so that unauthenticated clients can't fill the record. */
 void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec now)
 {
-	const struct usage *u = &r->usage;
-	if (r->w->explain == NULL || r->model.n == 0)
+	const struct usage *u = &r->answer.usage;
+	if (r->w->explain == NULL || r->prompt.model.n == 0)
 		return;
 	struct explain_end e = {
-		.request = number_of(r),
-		.id = r->id,
-		.model = r->model,
-		.node = cgn_str_of(r->t.node_id),
+		.request = request_number(r),
+		.id = r->client.id,
+		.model = r->prompt.model,
+		.node = cgn_str_of(r->attempt.call.node_id),
 		.outcome = outcome,
 		.at_ms = cgn_clock_wall_ms(),
 		.status = (uint32_t)status,
-		.tries = r->tries,
+		.tries = plan_attempts(&r->plan.legs),
 		.has_cached = u->has_cached,
 		.has_prompt = u->has_prompt,
-		.cached_predicted = clamp32(r->cached_predicted),
-		.cached = clamp32(u->cached_tokens),
-		.prompt_tokens = clamp32(u->prompt_tokens),
-		.answer_tokens = clamp32(u->completion_tokens),
-		.total_us = microseconds(r->started, now),
+		.cached_predicted = u32_saturate(r->plan.prediction.cached),
+		.cached = u32_saturate(u->cached_tokens),
+		.prompt_tokens = u32_saturate(u->prompt_tokens),
+		.answer_tokens = u32_saturate(u->completion_tokens),
+		.total_us = us_between(r->client.started, now),
 	};
-	if (r->t.head_seen && r->first_byte > 0) {
-		e.ttft_us = microseconds(r->started, r->first_byte);
-		e.first_us = microseconds(r->t.sent_at, r->first_byte);
+	if (r->attempt.head_seen && r->answer.first_byte > 0) {
+		e.ttft_us = us_between(r->client.started, r->answer.first_byte);
+		e.first_us = us_between(r->attempt.sent_at, r->answer.first_byte);
 	}
 	explain_ring_end(r->w->explain, &e);
 }

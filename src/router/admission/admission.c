@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/admission/admission.h"
 
+#include "policy/plan/plan.h"
+
 #include <stdlib.h>
 
-_Static_assert(ADMISSION_MAX_EXCLUDED >= GW_MAX_ATTEMPTS, "a ticket names each node that failed its request");
+_Static_assert(ADMISSION_MAX_EXCLUDED >= PLAN_MAX_ATTEMPTS,
+	"a ticket names each node that failed its request");
 
 static cgn_nsec loop_now(const struct gw_admission *g)
 {
@@ -21,7 +24,7 @@ static void on_verdict(void *user, struct admission_ticket *pt)
 {
 	(void)user;
 	struct gw_ticket *t = ticket_of(pt);
-	cgn_loop_post(t->w->loop, &t->answer, gw_ticket_on_answer); /* the queue's reference goes along */
+	cgn_loop_post(t->w->loop, &t->answer, t->on_verdict); /* the queue's reference goes along */
 }
 
 static void on_change(void *user, const char *model, int by, cgn_nsec wait)

@@ -15,7 +15,7 @@
 #include "base/json/json.h"
 #include "io/loop/loop.h"
 #include "policy/admission/admission.h"
-#include "router/request/gateway.h"
+#include "router/worker/worker.h"
 
 struct gw_ticket {
 	uint32_t tag;
@@ -23,6 +23,8 @@ struct gw_ticket {
 	struct gw_admission *admission;
 	struct gw_worker *w;
 	struct cgn_post ask, leave, settle, answer;
+	/* receives |answer| on the worker's loop when a verdict has come */
+	void (*on_verdict)(struct cgn_loop *l, struct cgn_post *p);
 	/* Belongs to the loop that the ticket is on. Its names are behind this struct. */
 	struct admission_ticket policy;
 	/* the worker's loop */
@@ -71,8 +73,7 @@ void gw_admission_json(const struct gw_admission *g, struct json_out *j);
 
 void gw_ticket_ref(struct gw_ticket *t);
 void gw_ticket_unref(struct gw_ticket *t);
-/* plan/queue.c: runs on the worker's loop when a verdict has come. */
-void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p);
+void gw_admission_unref(struct gw_admission **take);
 /* Posts to the control loop. */
 void gw_admission_on_enter(struct cgn_loop *l, struct cgn_post *p);
 void gw_admission_on_leave(struct cgn_loop *l, struct cgn_post *p);

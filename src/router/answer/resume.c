@@ -1,88 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume: an engine died over a streamed answer, and another one goes on with it: the client's body and what
- * it was shown are kept while the answer runs, within router.resume_size, and a cut becomes a second way
- * through GW_ROUTE. */
+/* resume: memory and bodies of answers that another engine may continue. */
+#include "router/answer/resume.h"
+
 #include <stdlib.h>
 
-#include "base/log/log.h"
 #include "policy/resume/resume.h"
-#include "router/request/gateway.h"
+#include "router/answer/relay.h"
 
 #define GW_RESUME_TAG 0x64e50e01U
 
 struct gw_resume {
 	uint32_t tag;
 	struct resume *s;
-	struct cgn_buf body;             /* the client's, once its answer has begun */
+	struct cgn_buf body;             /* the client's, once the answer has begun */
 	uint64_t booked;                 /* of router.resume_size */
-	uint64_t prompt_tokens;          /* in it, as we counted them; 0: unknown */
-	const struct engine_resume *how; /* of the node that it was sent to */
-	uint16_t *excluded;
-	size_t n_excluded;
+	uint64_t prompt_tokens;          /* of the client's prompt, counted; 0: unknown */
+	const struct engine_resume *how; /* how the engine of the current leg continues; NULL: it can't */
+	uint16_t *excluded;              /* result of gw_resume_excluded */
 };
 
-static void count(const struct gw_req *r, const char *outcome)
+void gw_resume_count(const struct gw_req *r, const char *outcome)
 {
 	metric_add(METRIC_OF(r->w->shared->telemetry, RESUMES, outcome), 1);
 }
 
-static bool refuse_header(struct gw_req *r)
+static bool header_refuse(struct gw_req *r)
 {
+	struct cgn_str asked = r->client.resume_asked;
 	(void)gw_refuse(r,
 		&(struct gw_refusal){400, "invalid_request_error", "invalid_header", .param = "X-Cgn-Resume",
 			.reason = "invalid"},
 		"X-Cgn-Resume is 1 (another engine shall go on with the answer if one dies) or 0, not \"%.*s\"",
-		(int)(r->resume_asked.n < 40 ? r->resume_asked.n : 40), r->resume_asked.p);
+		(int)(asked.n < 40 ? asked.n : 40), asked.p);
 	return false;
 }
 
 bool gw_resume_open(struct gw_req *r, struct json_val body)
 {
-	bool on = cgn_str_is(r->resume_asked, "1"), off = cgn_str_is(r->resume_asked, "0");
-	enum prompt_api api = prompt_api_of(r->path);
-	if (r->head_sent)
-		return true; /* it is under way */
-	if (r->resume_asked.n > 0 && !on && !off)
-		return refuse_header(r);
+	bool on = cgn_str_is(r->client.resume_asked, "1"), off = cgn_str_is(r->client.resume_asked, "0");
+	enum prompt_api api = prompt_api_of(r->client.path);
+	if (r->answer.head_sent)
+		return true; /* the answer is being resumed already */
+	if (r->client.resume_asked.n > 0 && !on && !off)
+		return header_refuse(r);
 	if (!on && (off || !r->w->rules->resume))
 		return true;
-	r->unresumable = resume_refusal(api, body);
-	if (r->unresumable != NULL)
+	r->answer.unresumable = resume_refusal(api, body);
+	if (r->answer.unresumable != NULL)
 		return true;
 	struct gw_resume *z = calloc(1, sizeof *z);
 	struct resume *s = resume_new(api, body);
 	if (z == NULL || s == NULL) {
 		free(z);
 		resume_free(&s);
-		r->unresumable = RESUME_LACKS_MEMORY;
+		r->answer.unresumable = RESUME_LACKS_MEMORY;
 		return true;
 	}
 	z->tag = GW_RESUME_TAG;
 	z->s = s;
-	r->resume = z;
+	r->answer.resume = z;
 	return true;
 }
 
 /* ---- memory ---- */
 
-static void book(struct gw_req *r, uint64_t bytes)
+static void memory_book(struct gw_req *r, uint64_t bytes)
 {
 	_Atomic uint64_t *used = &r->w->shared->resume_bytes;
-	if (bytes > r->resume->booked)
-		atomic_fetch_add_explicit(used, bytes - r->resume->booked, memory_order_relaxed);
+	if (bytes > r->answer.resume->booked)
+		atomic_fetch_add_explicit(used, bytes - r->answer.resume->booked, memory_order_relaxed);
 	else
-		atomic_fetch_sub_explicit(used, r->resume->booked - bytes, memory_order_relaxed);
-	r->resume->booked = bytes;
+		atomic_fetch_sub_explicit(used, r->answer.resume->booked - bytes, memory_order_relaxed);
+	r->answer.resume->booked = bytes;
 }
 
 void gw_resume_drop(struct gw_req *r)
 {
-	struct gw_resume *z = r->resume;
+	struct gw_resume *z = r->answer.resume;
 	if (z == NULL)
 		return;
 	CGN_LIVE(z, GW_RESUME_TAG);
-	book(r, 0);
-	r->resume = NULL;
+	memory_book(r, 0);
+	r->answer.resume = NULL;
 	z->tag = 0;
 	resume_free(&z->s);
 	cgn_buf_fini(&z->body);
@@ -96,15 +95,15 @@ static bool has_room(struct gw_req *r, uint64_t more)
 		r->w->rules->resume_size;
 }
 
-static void give_up(struct gw_req *r, const char *why)
+static void resume_disable(struct gw_req *r, const char *why)
 {
-	r->unresumable = why;
+	r->answer.unresumable = why;
 	gw_resume_drop(r);
 }
 
 static const struct engine_resume *how_of(const struct gw_req *r, uint16_t slot)
 {
-	const struct view_model *m = view_model_find(r->w->view, r->model);
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
 		if (m->ready[i]->slot == slot)
 			return m->resume[i];
@@ -113,69 +112,69 @@ static const struct engine_resume *how_of(const struct gw_req *r, uint16_t slot)
 
 void gw_resume_keep(struct gw_req *r)
 {
-	struct gw_resume *z = r->resume;
+	struct gw_resume *z = r->answer.resume;
 	if (z == NULL)
 		return;
 	CGN_LIVE(z, GW_RESUME_TAG);
-	uint64_t need = r->body.cap + resume_bytes(z->s);
-	if (r->status != 200 || !r->event_stream) {
-		give_up(r, RESUME_LACKS_API);
+	uint64_t need = r->body.bytes.cap + resume_bytes(z->s);
+	if (r->answer.status != 200 || !r->answer.event_stream) {
+		resume_disable(r, RESUME_LACKS_API);
 		return;
 	}
 	if (!has_room(r, need)) {
-		give_up(r, RESUME_LACKS_MEMORY);
+		resume_disable(r, RESUME_LACKS_MEMORY);
 		return;
 	}
-	z->body = r->body;
-	r->body = (struct cgn_buf){.p = NULL};
-	z->prompt_tokens = r->chain.n < ROUTE_MAX_BLOCKS ? r->prompt_tokens : 0;
-	z->how = how_of(r, r->t.slot);
-	book(r, need);
+	z->body = r->body.bytes;
+	r->body.bytes = (struct cgn_buf){.p = NULL};
+	z->prompt_tokens = r->prompt.chain.n < ROUTE_MAX_BLOCKS ? r->prompt.tokens : 0;
+	z->how = how_of(r, r->attempt.call.slot);
+	memory_book(r, need);
 	resume_begin(z->s, z->how);
 }
 
 /* ---- the answer ---- */
 
-/* What becomes unresumable needs nothing of this any more, unless it has another engine's names to be put
- * right. */
-static void settle(struct gw_req *r, struct cgn_buf *out)
+/* Book the memory that the last bytes took. An answer that has become unresumable is dropped, unless it was
+ * resumed before: then ids and names in its events still have to be replaced. */
+static void memory_settle(struct gw_req *r, struct cgn_buf *out)
 {
-	struct gw_resume *z = r->resume;
+	struct gw_resume *z = r->answer.resume;
 	uint64_t bytes = z->body.cap + resume_bytes(z->s), more = bytes > z->booked ? bytes - z->booked : 0;
 	if (resume_lost(z->s) == NULL && !has_room(r, more))
 		resume_give_up(z->s, RESUME_LACKS_MEMORY, out);
 	if (resume_lost(z->s) == NULL) {
-		book(r, bytes);
+		memory_book(r, bytes);
 		return;
 	}
-	r->unresumable = resume_lost(z->s);
-	if (r->resumes == 0) {
+	r->answer.unresumable = resume_lost(z->s);
+	if (r->plan.legs.resumes == 0) {
 		gw_resume_drop(r);
 		return;
 	}
-	resume_give_up(z->s, r->unresumable, out);
+	resume_give_up(z->s, r->answer.unresumable, out);
 	cgn_buf_fini(&z->body);
-	book(r, resume_bytes(z->s));
+	memory_book(r, resume_bytes(z->s));
 }
 
 void gw_resume_relay(struct gw_req *r, struct cgn_str data)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-	CGN_LIVE(r->resume, GW_RESUME_TAG);
-	resume_feed(r->resume->s, data, &out);
-	settle(r, &out);
+	CGN_LIVE(r->answer.resume, GW_RESUME_TAG);
+	resume_feed(r->answer.resume->s, data, &out);
+	memory_settle(r, &out);
 	gw_relay_bytes(r, cgn_buf_view(&out));
-	if (out.bad && r->x != NULL)
-		http_exchange_abort(r->x, CGN_NO_MEMORY);
+	if (out.bad && r->client.x != NULL)
+		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
 }
 
 void gw_resume_flush(struct gw_req *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-	if (r->resume == NULL)
+	if (r->answer.resume == NULL)
 		return;
-	CGN_LIVE(r->resume, GW_RESUME_TAG);
-	resume_flush(r->resume->s, &out);
+	CGN_LIVE(r->answer.resume, GW_RESUME_TAG);
+	resume_flush(r->answer.resume->s, &out);
 	gw_relay_bytes(r, cgn_buf_view(&out));
 }
 
@@ -183,115 +182,91 @@ void gw_resume_flush(struct gw_req *r)
 
 const uint16_t *gw_resume_excluded(struct gw_req *r, size_t *n)
 {
-	struct gw_resume *z = r->resume;
-	const struct view_model *m = view_model_find(r->w->view, r->model);
-	*n = r->tries;
-	if (z == NULL || m == NULL || resume_text(z->s).n == 0)
-		return r->excluded;
+	struct gw_resume *z = r->answer.resume;
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
 	CGN_LIVE(z, GW_RESUME_TAG);
-	uint16_t *v = realloc(z->excluded, (r->tries + m->n_ready) * sizeof *v);
+	size_t ready = m != NULL && resume_text(z->s).n > 0 ? m->n_ready : 0;
+	uint16_t *v = realloc(z->excluded, (PLAN_MAX_ATTEMPTS + ready) * sizeof *v);
+	*n = 0;
 	if (v == NULL)
-		return r->excluded; /* gw_resume_send looks again */
+		return NULL; /* gw_resume_send looks again */
 	z->excluded = v;
-	memcpy(v, r->excluded, r->tries * sizeof *v);
-	for (size_t i = 0; i < m->n_ready; i++)
+	*n = plan_tried(&r->plan.legs, v);
+	for (size_t i = 0; i < ready; i++)
 		if (m->resume[i] == NULL)
 			v[(*n)++] = m->ready[i]->slot;
 	return v;
 }
 
-/* r->body becomes the one that goes on; |how| NULL: there is no text to continue. */
+/* |how| NULL: no text was shown yet, so there is nothing to continue. */
 static bool body_make(struct gw_req *r, const struct engine_resume *how)
 {
-	struct gw_resume *z = r->resume;
+	struct gw_resume *z = r->answer.resume;
 	struct json_val body;
 	gw_body_drop(r);
-	CGN_MUST(cgn_ok(json_parse(cgn_buf_view(&z->body), &body, NULL, NULL))); /* it was, when it came */
-	resume_body(z->s, body, how, &r->body);
-	r->body_booked = r->body.cap;
-	atomic_fetch_add_explicit(&r->w->shared->body_bytes, r->body_booked, memory_order_relaxed);
-	return !r->body.bad;
+	CGN_MUST(cgn_ok(json_parse(cgn_buf_view(&z->body), &body, NULL, NULL))); /* it was parsed before */
+	resume_body(z->s, body, how, &r->body.bytes);
+	r->body.booked = r->body.bytes.cap;
+	atomic_fetch_add_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
+	return !r->body.bytes.bad;
 }
 
-/* All that an engine would say was said already. */
-static bool complete(struct gw_req *r, bool done)
+enum gw_step gw_resume_complete(struct gw_req *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-	if (!done)
-		resume_done(r->resume->s, &out);
+	if (resume_need(r->answer.resume->s) == RESUME_NEEDS_DONE)
+		resume_done(r->answer.resume->s, &out);
 	gw_relay_bytes(r, cgn_buf_view(&out));
-	http_exchange_end(r->x, NULL, 0);
-	count(r, "completed");
-	r->resumes++;
-	gw_try_end(r);
+	http_exchange_end(r->client.x, NULL, 0);
+	gw_resume_count(r, "completed");
+	r->plan.legs.resumes++;
 	gw_goto(r, GW_ANSWER);
-	return true;
+	return STEP_AGAIN;
 }
 
-/* Why not; NULL: it may. */
-static const char *denied(struct gw_req *r)
+enum plan_missing gw_resume_missing(struct gw_req *r)
 {
-	if (!gw_can_retry(r))
-		return "no_node";
-	if (retry_budget_take(&r->w->budget, cgn_loop_now(r->w->loop)))
-		return NULL;
-	metric_add(METRIC_ONE(r->w->shared->telemetry, RETRIES_DENIED), 1);
-	return "failed";
-}
-
-bool gw_resume_try(struct gw_req *r)
-{
-	struct gw_resume *z = r->resume;
-	if (r->unresumable != NULL)
-		count(r, strcmp(r->unresumable, RESUME_LACKS_MEMORY) == 0 ? "no_memory" : "unresumable");
-	if (z == NULL || r->unresumable != NULL)
-		return false;
+	struct gw_resume *z = r->answer.resume;
+	const char *lost = r->answer.unresumable;
+	if (lost != NULL)
+		gw_resume_count(r, strcmp(lost, RESUME_LACKS_MEMORY) == 0 ? "no_memory" : "unresumable");
+	if (z == NULL || lost != NULL)
+		return PLAN_MISSES_LOST;
 	CGN_LIVE(z, GW_RESUME_TAG);
-	if (resume_need(z->s) != RESUME_NEEDS_ENGINE)
-		return complete(r, resume_need(z->s) == RESUME_NEEDS_NOTHING);
-	const char *why = denied(r);
-	/* Its blocks are the same in all shapes, so the node that holds most of them can be found before it
-	 * is known how it continues. */
-	if (why == NULL && !body_make(r, engine_resume_named(CGN_STR("continue"))))
-		why = "no_memory";
-	if (why != NULL) {
-		count(r, why);
-		return false;
-	}
-	cgn_log(INFO, "gateway.resume", F_STRN("id", r->id), F_STR("node", r->t.node_id),
-		F_U64("try", r->tries), F_U64("bytes", resume_text(z->s).n));
-	gw_try_end(r);
-	r->paused = false;
-	r->parsed = false;
-	gw_goto(r, GW_ROUTE);
-	return true;
+	return resume_need(z->s) == RESUME_NEEDS_ENGINE ? PLAN_MISSES_MORE : PLAN_MISSES_NOTHING;
+}
+
+/* The blocks of the body are the same in all shapes, so any shape finds the node that holds most of them. */
+bool gw_resume_prepare(struct gw_req *r)
+{
+	return body_make(r, engine_resume_named(CGN_STR("continue")));
+}
+
+size_t gw_resume_shown(const struct gw_req *r)
+{
+	return resume_text(r->answer.resume->s).n;
 }
 
 bool gw_resume_send(struct gw_req *r, const struct view_node *node)
 {
-	struct gw_resume *z = r->resume;
+	struct gw_resume *z = r->answer.resume;
 	CGN_LIVE(z, GW_RESUME_TAG);
 	z->how = how_of(r, node->slot);
-	if (z->prompt_tokens > 0 && r->prompt_tokens > z->prompt_tokens && r->chain.n < ROUTE_MAX_BLOCKS)
-		resume_counted(z->s, r->prompt_tokens - z->prompt_tokens);
+	if (z->prompt_tokens > 0 && r->prompt.tokens > z->prompt_tokens &&
+		r->prompt.chain.n < ROUTE_MAX_BLOCKS)
+		resume_counted(z->s, r->prompt.tokens - z->prompt_tokens);
 	if (z->how == NULL && resume_text(z->s).n > 0)
-		return false; /* there was no memory to exclude it */
+		return false; /* there was no memory to exclude the node */
 	return body_make(r, z->how);
 }
 
 void gw_resume_begin(struct gw_req *r)
 {
-	CGN_LIVE(r->resume, GW_RESUME_TAG);
-	resume_begin(r->resume->s, r->resume->how);
-	r->resumes++;
-	r->pieces = 0; /* the gap was not this node's */
-	count(r, "resumed");
+	CGN_LIVE(r->answer.resume, GW_RESUME_TAG);
+	resume_begin(r->answer.resume->s, r->answer.resume->how);
+	r->plan.legs.resumes++;
+	gw_resume_count(r, "resumed");
 	gw_body_drop(r);
-	r->t.headers = NULL;
-	r->t.n_headers = 0;
-}
-
-void gw_resume_failed(const struct gw_req *r, const char *code)
-{
-	count(r, strcmp(code, "no_node") == 0 ? "no_node" : "failed");
+	r->attempt.headers = NULL;
+	r->attempt.n_headers = 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auth: the states before a body is worth reading: which route, which key, and is the body one that can be
- * taken. */
+/* auth: the states before the plan: find the route, check the key and the head, and receive the body. */
 #include "base/crypto/crypto.h"
-#include "router/request/gateway.h"
+#include "router/answer/reply.h"
+#include "router/client/client_priv.h"
+#include "router/plan/queue.h"
 
 static const struct gw_route_row route_rows[] = {
 #define ROUTE(method, path, kind, scope) {method, path, GW_##kind, scope},
@@ -22,36 +23,36 @@ static bool path_matches(struct cgn_str path, const char *pattern)
 
 static enum gw_step route_find(struct gw_req *r)
 {
-	struct cgn_str rest = r->path, path = cgn_str_split(&rest, '?');
+	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
 	const char *allow = NULL;
 	for (size_t i = 0; i < CGN_COUNT(route_rows); i++) {
 		if (!path_matches(path, route_rows[i].path))
 			continue;
 		allow = route_rows[i].method;
-		if (!cgn_str_is(r->method, allow))
+		if (!cgn_str_is(r->client.method, allow))
 			continue;
-		r->route = &route_rows[i];
+		r->client.route = &route_rows[i];
 		return STEP_AGAIN;
 	}
 	if (allow != NULL)
 		return gw_refuse(r,
 			&(struct gw_refusal){405, BAD_REQUEST, "method_not_allowed", .allow = allow},
-			"%.*s is not allowed here: use %s", CGN_STR_ARG(r->method), allow);
+			"%.*s is not allowed here: use %s", CGN_STR_ARG(r->client.method), allow);
 	return gw_refuse(r, &(struct gw_refusal){404, BAD_REQUEST, "not_found"},
-		"there is no route %.*s %.*s", CGN_STR_ARG(r->method), (int)(path.n < 200 ? path.n : 200),
-		path.p);
+		"there is no route %.*s %.*s", CGN_STR_ARG(r->client.method),
+		(int)(path.n < 200 ? path.n : 200), path.p);
 }
 
 static enum gw_step key_check(struct gw_req *r)
 {
 	const struct auth_keys *keys = r->w->rules->keys;
-	r->scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
-	r->tenant = CGN_STR(AUTH_NO_TENANT);
-	if (keys == NULL || (r->route->scope & ROUTE_OPEN) != 0)
+	r->identity.scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
+	r->identity.tenant = CGN_STR(AUTH_NO_TENANT);
+	if (keys == NULL || (r->client.route->scope & ROUTE_OPEN) != 0)
 		return STEP_AGAIN;
-	struct cgn_str token = auth_bearer(r->authorization);
+	struct cgn_str token = auth_bearer(r->identity.authorization);
 	if (token.n == 0)
-		token = r->api_key;
+		token = r->identity.api_key;
 	const struct auth_key *key = auth_keys_find(keys, token);
 	if (key == NULL)
 		return gw_refuse(r,
@@ -60,34 +61,35 @@ static enum gw_step key_check(struct gw_req *r)
 			"%s",
 			token.n > 0 ? "the API key is not known"
 				    : "an API key is needed: Authorization: Bearer KEY");
-	r->key_id = cgn_arena_strz(&r->arena, cgn_str_of(key->id));
-	r->scopes = key->scopes;
-	r->tenant = cgn_arena_str(&r->arena, cgn_str_of(auth_key_tenant(key)));
-	if (r->route->scope != ROUTE_ANY_KEY && (key->scopes & r->route->scope) == 0)
+	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(key->id));
+	r->identity.scopes = key->scopes;
+	r->identity.tenant = cgn_arena_str(&r->arena, cgn_str_of(auth_key_tenant(key)));
+	if (r->client.route->scope != ROUTE_ANY_KEY && (key->scopes & r->client.route->scope) == 0)
 		return gw_refuse(r,
 			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
 			"the API key lacks the scope %s that %s needs",
-			r->route->scope == AUTH_CHAT ? "chat" : "embed", r->route->path);
+			r->client.route->scope == AUTH_CHAT ? "chat" : "embed", r->client.route->path);
 	return STEP_AGAIN;
 }
 
-static void wipe(struct cgn_str *secret)
+static void secret_wipe(struct cgn_str *secret)
 {
+	/* the arena belongs to the request, so writing is fine */
 	if (secret->n > 0)
-		crypto_wipe((void *)(uintptr_t)secret->p, secret->n); /* the arena's, so ours to write */
+		crypto_wipe((void *)(uintptr_t)secret->p, secret->n);
 	*secret = (struct cgn_str){NULL, 0};
 }
 
 static enum gw_step pin_check(struct gw_req *r)
 {
-	if (r->pin.n > 0 && (r->scopes & AUTH_ADMIN) == 0)
+	if (r->client.pin.n > 0 && (r->identity.scopes & AUTH_ADMIN) == 0)
 		return gw_refuse(r,
 			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
 			"X-Cgn-Node needs a key with the scope admin");
 	return STEP_AGAIN;
 }
 
-static enum gw_step too_large(struct gw_req *r)
+static enum gw_step body_too_large(struct gw_req *r)
 {
 	return gw_refuse(r, &(struct gw_refusal){413, BAD_REQUEST, "request_too_large", .reason = "body"},
 		"the body is larger than %llu bytes (router.max_body)",
@@ -96,11 +98,11 @@ static enum gw_step too_large(struct gw_req *r)
 
 static enum gw_step body_check(struct gw_req *r)
 {
-	if (r->encoded)
+	if (r->body.encoded)
 		return gw_refuse(r, &(struct gw_refusal){415, BAD_REQUEST, "unsupported_encoding"},
 			"bodies with a Content-Encoding are not taken: send it plain");
-	if (r->content_length > 0 && (uint64_t)r->content_length > r->w->rules->max_body)
-		return too_large(r);
+	if (r->body.length > 0 && (uint64_t)r->body.length > r->w->rules->max_body)
+		return body_too_large(r);
 	return STEP_AGAIN;
 }
 
@@ -108,16 +110,16 @@ enum gw_step gw_auth(struct gw_req *r)
 {
 	static enum gw_step (*const checks[])(
 		struct gw_req *) = {route_find, key_check, pin_check, gw_queue_check, body_check};
-	if (r->body_bad != CGN_FINE)
+	if (r->body.bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");
 	for (size_t i = 0; i < CGN_COUNT(checks) && r->state == GW_AUTH; i++)
-		(void)checks[i](r); /* one that refuses moves on to GW_ANSWER */
-	wipe(&r->authorization);
-	wipe(&r->api_key);
+		(void)checks[i](r); /* a check that refuses goes on to GW_ANSWER */
+	secret_wipe(&r->identity.authorization);
+	secret_wipe(&r->identity.api_key);
 	if (r->state != GW_AUTH)
 		return STEP_AGAIN;
-	if (r->route->kind != GW_RELAY)
+	if (r->client.route->kind != GW_RELAY)
 		return gw_local(r);
 	gw_goto(r, GW_BODY);
 	return STEP_AGAIN;
@@ -125,15 +127,15 @@ enum gw_step gw_auth(struct gw_req *r)
 
 enum gw_step gw_body(struct gw_req *r)
 {
-	if (r->body_bad == CGN_TOO_LARGE)
-		return too_large(r);
-	if (r->body_bad != CGN_FINE)
+	if (r->body.bad == CGN_TOO_LARGE)
+		return body_too_large(r);
+	if (r->body.bad != CGN_FINE)
 		return gw_refuse(r,
 			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory",
 				.retry_after = 1},
 			"too many request bodies are in memory (router.max_inflight_body)");
-	if (!r->body_done)
-		return gw_park(r, WAIT_BODY, 0); /* body_timeout is the server's */
+	if (!r->body.done)
+		return gw_park(r, WAIT_BODY, 0); /* the listener has a timeout for the body */
 	gw_goto(r, GW_ROUTE);
 	return STEP_AGAIN;
 }

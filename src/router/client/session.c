@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session: who of the clients this is, for choosing alone: X-Cgn-Session if it says so, else a cookie that
- * this router gave it. Sessions say nothing of who may do what. */
+/* session: the client's session, which is used to choose nodes and for nothing else: X-Cgn-Session, else a
+ * cookie that this router set. */
 #include "base/mix/mix.h"
-#include "router/request/gateway.h"
+#include "router/client/client_priv.h"
 
-#define COOKIE_MAX 64 /* bytes of a value; ours have 32 */
+#define COOKIE_MAX 64 /* Bytes of a cookie's value; the router's own have 32 */
 
-/* RFC 6265: "name=value; name=value", the first of that name. {NULL, 0}: none. */
+/* Return the value of the first cookie |name| in "name=value; name=value" (RFC 6265); {NULL, 0}: none. */
 static struct cgn_str cookie_find(struct cgn_str field, struct cgn_str name)
 {
 	while (field.p != NULL) {
@@ -34,23 +34,16 @@ bool gw_session_take(struct gw_req *r, const struct http_head *h)
 	if (given.n == 0 && name.n > 0)
 		given = cookie_of(h, name);
 	if (given.n > 0) {
-		r->session = cgn_arena_str(&r->arena, given);
-		return r->session.p != NULL;
+		r->client.session = cgn_arena_str(&r->arena, given);
+		return r->client.session.p != NULL;
 	}
 	if (name.n == 0)
 		return true;
-	uint64_t a = mix_splitmix(&r->w->ids), b = mix_splitmix(&r->w->ids);
-	r->session = cgn_str_of(
+	uint64_t a = mix_splitmix(&r->w->random), b = mix_splitmix(&r->w->random);
+	r->client.session = cgn_str_of(
 		cgn_arena_fmt(&r->arena, "%016llx%016llx", (unsigned long long)a, (unsigned long long)b));
-	r->set_cookie = cgn_str_of(cgn_arena_fmt(&r->arena, "%.*s=%.*s; Path=/; HttpOnly; SameSite=Lax%s",
-		CGN_STR_ARG(name), CGN_STR_ARG(r->session), r->w->rules->session_secure ? "; Secure" : ""));
-	return r->session.p != NULL && r->set_cookie.p != NULL;
-}
-
-size_t gw_session_fields(const struct gw_req *r, struct http_field *out)
-{
-	if (r->set_cookie.n == 0)
-		return 0;
-	out[0] = (struct http_field){CGN_STR("set-cookie"), r->set_cookie};
-	return 1;
+	r->client.set_cookie = cgn_str_of(
+		cgn_arena_fmt(&r->arena, "%.*s=%.*s; Path=/; HttpOnly; SameSite=Lax%s", CGN_STR_ARG(name),
+			CGN_STR_ARG(r->client.session), r->w->rules->session_secure ? "; Secure" : ""));
+	return r->client.session.p != NULL && r->client.set_cookie.p != NULL;
 }

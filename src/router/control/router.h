@@ -6,7 +6,8 @@
 #include "joint/state/state.h"
 #include "joint/svc/svc.h"
 #include "policy/routing/document.h"
-#include "router/request/gateway.h"
+#include "router/admission/admission.h"
+#include "router/client/gateway.h"
 
 #define ROUTER_TAG 0x640a7e01U
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limit: how many requests and tokens a key, a client's address and a tenant may have. Reserved once, before
- * the request queues; settled when it is over, with what the engine counted. Whose they are is what the
- * gateway itself knows: no field of a request's head names it. */
+/* limit: how many requests and tokens a key, a client address and a tenant may have. A request reserves them
+ * once, before it queues, and settles them when it has ended, with the engine's counts. The subject is what
+ * the router itself knows: no field of a head names it. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 
+#include "router/account/account.h"
 #include "router/limit/limit_priv.h"
 
 #define LIMITS_TAG    0x64117501U
-#define ANSWER_TOKENS 256 /* of a model that has answered nothing yet */
+#define ANSWER_TOKENS 256 /* Tokens of an answer of a model that has not answered yet */
 #define BYTES_A_TOKEN 4
 
 static const char *const unit_texts[LIMIT_UNITS] = {"requests", "tokens"};
@@ -22,10 +23,10 @@ static const struct {
 	[LIMIT_TENANT] = {'t', "tenant", {"tenant_requests", "tenant_tokens"}},
 };
 
-/* ---- whose ---- */
+/* ---- subjects ---- */
 
-/* A household or a virtual machine has a /64 of IPv6 to itself: to count its addresses one by one is to count
- * none. */
+/* Write the host of |peer|, with an IPv6 address cut to its /64: a household or a virtual machine has a whole
+ * /64, so counting single addresses would limit nothing. */
 void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX])
 {
 	struct in6_addr v6;
@@ -36,7 +37,7 @@ void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX])
 	bool bracketed = host.n > 2 && host.p[0] == '[';
 	if (bracketed)
 		host = (struct cgn_str){host.p + 1, host.n - 2};
-	host = cgn_str_split(&host, '%'); /* of a link-local address: the interface */
+	host = cgn_str_split(&host, '%'); /* the zone of a link-local address is cut off */
 	(void)cgn_str_copyz(out, LIMIT_ADDRESS_MAX, host);
 	if (!bracketed || inet_pton(AF_INET6, out, &v6) != 1)
 		return;
@@ -49,7 +50,7 @@ void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX])
 	memcpy(out + strlen(out), "/64", sizeof "/64");
 }
 
-static void add(struct gw_limits *l, const struct gw_shared *shared, enum limit_subject subject,
+static void limit_add(struct gw_limits *l, const struct gw_shared *shared, enum limit_subject subject,
 	enum limit_unit unit, struct cgn_str name, const struct limit_rate *rate, uint64_t units)
 {
 	if (!limit_is_set(rate))
@@ -57,7 +58,7 @@ static void add(struct gw_limits *l, const struct gw_shared *shared, enum limit_
 	CGN_MUST(l->n < GW_MAX_LIMITS);
 	struct gw_limit *to = &l->v[l->n++];
 	*to = (struct gw_limit){.subject = subject, .unit = unit, .rate = *rate, .reserved = units};
-	/* with its rate: what was taken at another one says nothing of this one */
+	/* The name contains the rate, so that a changed rate begins with a full bucket. */
 	(void)snprintf(to->name, sizeof to->name, "%c:%.*s:%c:%llu/%llu", subject_rows[subject].letter,
 		CGN_STR_ARG(name), unit_texts[unit][0], (unsigned long long)rate->units,
 		(unsigned long long)rate->burst);
@@ -66,85 +67,85 @@ static void add(struct gw_limits *l, const struct gw_shared *shared, enum limit_
 	to->key += to->key == 0;
 }
 
-/* ---- how many ---- */
+/* ---- amounts ---- */
 
 static bool has_tokens(const struct gw_req *r)
 {
-	return !cgn_str_starts(r->path, "/tokenize") && !cgn_str_starts(r->path, "/detokenize");
+	return !cgn_str_starts(r->client.path, "/tokenize") && !cgn_str_starts(r->client.path, "/detokenize");
 }
 
-static uint64_t prompt_guess(const struct gw_req *r)
+static uint64_t prompt_estimate(const struct gw_req *r)
 {
-	const struct gw_model *row = gw_rules_model(r->w->rules, r->model);
+	const struct gw_model *row = gw_rules_model(r->w->rules, r->prompt.model);
 	double block = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
-	if (r->prompt_tokens > 0)
-		return r->prompt_tokens;
-	double bytes = r->chain.length > 0 ? r->chain.length * block : (double)r->body.n;
+	if (r->prompt.tokens > 0)
+		return r->prompt.tokens;
+	double bytes = r->prompt.chain.length > 0 ? r->prompt.chain.length * block : (double)r->body.bytes.n;
 	return (uint64_t)(bytes / BYTES_A_TOKEN) + 1;
 }
 
-static uint64_t answer_guess(const struct gw_req *r)
+static uint64_t answer_estimate(const struct gw_req *r)
 {
-	uint32_t mean = gw_series_answer(r->w, r->model);
-	if (prompt_api_of(r->path) == PROMPT_NONE || r->route->scope != AUTH_CHAT)
+	uint32_t mean = gw_series_answer(r->w, r->prompt.model);
+	if (prompt_api_of(r->client.path) == PROMPT_NONE || r->client.route->scope != AUTH_CHAT)
 		return 0;
-	return r->answer_tokens > 0 ? r->answer_tokens : mean > 0 ? mean : ANSWER_TOKENS;
+	return r->prompt.answer_limit > 0 ? r->prompt.answer_limit : mean > 0 ? mean : ANSWER_TOKENS;
 }
 
-/* What is only guessed never makes a request too large: the whole bucket does, and the rest is owed when it
- * is over. */
-static uint64_t tokens_of(const struct gw_req *r, uint64_t burst)
+/* Return how many tokens to reserve. An estimate never makes a request too large: it reserves at most the
+ * whole bucket, and the rest is taken when the request is settled. */
+static uint64_t tokens_reserved(const struct gw_req *r, uint64_t burst)
 {
-	uint64_t known = r->prompt_tokens + (answer_guess(r) > 0 ? r->answer_tokens : 0);
-	uint64_t guess = prompt_guess(r) + answer_guess(r);
+	uint64_t known = r->prompt.tokens + (answer_estimate(r) > 0 ? r->prompt.answer_limit : 0);
+	uint64_t guess = prompt_estimate(r) + answer_estimate(r);
 	if (known > burst)
 		return known;
 	return guess < burst ? guess : burst;
 }
 
-static void add_both(struct gw_limits *l, const struct gw_req *r, enum limit_subject subject,
+static void limits_add(struct gw_limits *l, const struct gw_req *r, enum limit_subject subject,
 	struct cgn_str name, const struct gw_rates *rates)
 {
 	const struct gw_shared *shared = r->w->shared;
-	add(l, shared, subject, LIMIT_REQUESTS, name, &rates->requests, 1);
+	limit_add(l, shared, subject, LIMIT_REQUESTS, name, &rates->requests, 1);
 	if (has_tokens(r) && limit_is_set(&rates->tokens))
-		add(l, shared, subject, LIMIT_TOKENS, name, &rates->tokens,
-			tokens_of(r, rates->tokens.burst));
+		limit_add(l, shared, subject, LIMIT_TOKENS, name, &rates->tokens,
+			tokens_reserved(r, rates->tokens.burst));
 }
 
 static struct gw_limits *limits_of(const struct gw_req *r)
 {
 	const struct gw_rules *rules = r->w->rules;
-	const struct gw_rates *all = &gw_rules_tenant(rules, r->tenant)->rates;
+	const struct gw_rates *all = &gw_rules_tenant(rules, r->identity.tenant)->rates;
 	char address[LIMIT_ADDRESS_MAX];
 	struct gw_limits *l = calloc(1, sizeof *l);
 	if (l == NULL)
 		return NULL;
 	l->tag = LIMITS_TAG;
 	l->w = r->w;
-	if (r->key_id != NULL) {
-		add_both(l, r, LIMIT_KEY, cgn_str_of(r->key_id), &rules->rates);
+	if (r->identity.key_id != NULL) {
+		limits_add(l, r, LIMIT_KEY, cgn_str_of(r->identity.key_id), &rules->rates);
 	} else {
-		limit_address(r->peer, address);
-		add_both(l, r, LIMIT_ADDRESS, cgn_str_of(address), &rules->rates);
+		limit_address(r->client.peer, address);
+		limits_add(l, r, LIMIT_ADDRESS, cgn_str_of(address), &rules->rates);
 	}
-	add_both(l, r, LIMIT_TENANT, r->tenant, all);
-	l->prompt_tokens = prompt_guess(r);
+	limits_add(l, r, LIMIT_TENANT, r->identity.tenant, all);
+	l->prompt_tokens = prompt_estimate(r);
 	return l;
 }
 
-static bool any_applies(const struct gw_req *r)
+static bool limit_applies(const struct gw_req *r)
 {
 	const struct gw_rates *own = &r->w->rules->rates,
-			      *all = &gw_rules_tenant(r->w->rules, r->tenant)->rates;
+			      *all = &gw_rules_tenant(r->w->rules, r->identity.tenant)->rates;
 	return limit_is_set(&own->requests) || limit_is_set(&own->tokens) || limit_is_set(&all->requests) ||
 		limit_is_set(&all->tokens);
 }
 
 /* ---- reserving ---- */
 
-/* Each is asked, also behind one that refuses: the wait that is told must be the longest. Then all or
- * nothing. */
+/* Ask every bucket, even after one has refused, so that the wait that the client is told is the longest.
+ * Reserve in all buckets or in none. */
 static bool reserve_here(struct gw_limits *l, struct limit_table *table, cgn_nsec now)
 {
 	bool granted = true;
@@ -162,7 +163,7 @@ static bool reserve_here(struct gw_limits *l, struct limit_table *table, cgn_nse
 
 /* ---- refusing ---- */
 
-static const struct gw_limit *longest(const struct gw_limits *l)
+static const struct gw_limit *limit_worst(const struct gw_limits *l)
 {
 	const struct gw_limit *worst = NULL;
 	for (unsigned i = 0; i < l->n; i++)
@@ -181,9 +182,9 @@ static void rate_text(const struct gw_limit *one, char *out, size_t cap)
 			(unsigned long long)one->rate.burst);
 }
 
-static enum gw_step refuse(struct gw_req *r)
+static enum gw_step limit_refuse(struct gw_req *r)
 {
-	const struct gw_limit *one = longest(r->limits);
+	const struct gw_limit *one = limit_worst(r->plan.limits);
 	const char *whose = subject_rows[one->subject].text;
 	char rate[80];
 	bool never = one->answer.wait == LIMIT_NEVER;
@@ -195,7 +196,7 @@ static enum gw_step refuse(struct gw_req *r)
 		.reason = "rate",
 		.retry_after = seconds < UINT32_MAX ? (unsigned)seconds : UINT32_MAX,
 	};
-	r->limits->never = never;
+	r->plan.limits->never = never;
 	rate_text(one, rate, sizeof rate);
 	metric_add(METRIC_OF(r->w->shared->telemetry, RATE_LIMITED,
 			   subject_rows[one->subject].kinds[one->unit]),
@@ -209,67 +210,64 @@ static enum gw_step refuse(struct gw_req *r)
 		rate, (unsigned long long)one->reserved, (unsigned long long)seconds);
 }
 
-static enum gw_step pass(struct gw_req *r)
+static enum gw_step limit_pass(struct gw_req *r)
 {
-	r->limited = true;
+	r->plan.limited = true;
 	gw_goto(r, GW_ROUTE);
 	return STEP_AGAIN;
 }
 
-static enum gw_step decide(struct gw_req *r)
+static enum gw_step limit_decide(struct gw_req *r)
 {
-	struct gw_limits *l = r->limits;
+	struct gw_limits *l = r->plan.limits;
 	if (!l->stored)
 		(void)reserve_here(l, r->w->shared->limits, cgn_loop_now(r->w->loop));
-	return l->reserved ? pass(r) : refuse(r);
+	return l->reserved ? limit_pass(r) : limit_refuse(r);
 }
 
 enum gw_step gw_limit(struct gw_req *r)
 {
-	bool begun = r->limits != NULL;
-	if (!begun && !any_applies(r))
-		return pass(r);
+	bool begun = r->plan.limits != NULL;
+	if (!begun && !limit_applies(r))
+		return limit_pass(r);
 	if (!begun)
-		r->limits = limits_of(r);
-	if (r->limits == NULL)
-		return gw_refuse(r,
-			&(struct gw_refusal){503, "server_error", "no_memory", .reason = "memory",
-				.retry_after = 1},
-			"out of memory");
-	if (r->limits->asking || (!begun && gw_store_ask(r, r->limits)))
-		return gw_park(r, WAIT_STORE, 0); /* each call of the store has a deadline */
-	return decide(r);
+		r->plan.limits = limits_of(r);
+	if (r->plan.limits == NULL)
+		return gw_refuse_no_memory(r, "memory");
+	if (r->plan.limits->asking || (!begun && gw_store_ask(r, r->plan.limits)))
+		return gw_park(r, WAIT_STORE, 0); /* the store has a timeout for each call */
+	return limit_decide(r);
 }
 
 /* ---- settling ---- */
 
-/* A stream that does not say what it cost (OpenAI's do only when asked to): an event is a token, about. */
+/* Count an event as a token, for streams without usage: OpenAI's have it only when the client asks. */
 void gw_limit_relayed(struct gw_req *r, struct cgn_str data)
 {
-	if (r->limits == NULL || !r->event_stream)
+	if (r->plan.limits == NULL || !r->answer.event_stream)
 		return;
 	const char *p = data.p, *end = data.p + data.n;
 	while ((p = memmem(p, (size_t)(end - p), "data:", 5)) != NULL) {
-		r->limits->events++;
+		r->plan.limits->events++;
 		p += 5;
 	}
 }
 
-/* A request that no engine answered, and not because its client left, was none. */
+/* Return true if the request counts: an engine answered it, or the client left while one worked. */
 static bool was_served(const struct gw_req *r)
 {
-	return r->t.head_seen || (r->client_why.code != CGN_FINE && r->tries > 0);
+	return r->attempt.head_seen || (r->client.why.code != CGN_FINE && plan_attempts(&r->plan.legs) > 0);
 }
 
 static uint64_t tokens_used(const struct gw_req *r, const struct gw_limits *l, uint64_t reserved)
 {
-	const struct usage *u = &r->usage;
-	if (!was_served(r) || (r->t.head_seen && r->t.status >= 400))
+	const struct usage *u = &r->answer.usage;
+	if (!was_served(r) || (r->attempt.head_seen && r->attempt.status >= 400))
 		return 0;
 	if (u->has_prompt || u->has_completion)
 		return u->prompt_tokens + u->completion_tokens;
-	if (!r->t.head_seen || r->event_stream)
-		return l->prompt_tokens + l->events; /* the client left, or was told no numbers */
+	if (!r->attempt.head_seen || r->answer.event_stream)
+		return l->prompt_tokens + l->events; /* the client left, or the stream has no usage */
 	return reserved;
 }
 
@@ -291,9 +289,9 @@ void limit_end(struct gw_limits *l, const uint64_t *used)
 
 void gw_limit_settle(struct gw_req *r)
 {
-	struct gw_limits *l = r->limits;
+	struct gw_limits *l = r->plan.limits;
 	uint64_t used[GW_MAX_LIMITS] = {0};
-	r->limits = NULL;
+	r->plan.limits = NULL;
 	if (l == NULL)
 		return;
 	CGN_LIVE(l, LIMITS_TAG);
@@ -306,9 +304,9 @@ void gw_limit_settle(struct gw_req *r)
 	limit_end(l, used);
 }
 
-/* ---- telling ---- */
+/* ---- fields of the answer ---- */
 
-/* "120ms", "8.64s", "6m0s": as OpenAI writes them. */
+/* Write |d| as OpenAI does: "120ms", "8.64s", "6m0s". */
 void limit_duration(cgn_nsec d, char out[LIMIT_DURATION_MAX])
 {
 	uint64_t ms = (d + CGN_MSEC - 1) / CGN_MSEC;
@@ -321,8 +319,8 @@ void limit_duration(cgn_nsec d, char out[LIMIT_DURATION_MAX])
 			(double)(ms % 60000) / 1000);
 }
 
-/* Of several limits, the one that is nearest. */
-static const struct gw_limit *tightest(const struct gw_limits *l, enum limit_unit unit)
+/* Return the limit of |unit| that is nearest to being reached. */
+static const struct gw_limit *limit_tightest(const struct gw_limits *l, enum limit_unit unit)
 {
 	const struct gw_limit *least = NULL;
 	for (unsigned i = 0; i < l->n; i++)
@@ -331,7 +329,7 @@ static const struct gw_limit *tightest(const struct gw_limits *l, enum limit_uni
 	return least;
 }
 
-static size_t put_field(struct gw_req *r, struct http_field *f, const char *what, enum limit_unit unit,
+static size_t field_put(struct gw_req *r, struct http_field *f, const char *what, enum limit_unit unit,
 	const char *value)
 {
 	const char *name = cgn_arena_fmt(&r->arena, "x-ratelimit-%s-%s", what, unit_texts[unit]);
@@ -346,19 +344,19 @@ size_t gw_limit_fields(struct gw_req *r, struct http_field *f)
 {
 	size_t n = 0;
 	char text[LIMIT_DURATION_MAX];
-	for (unsigned u = 0; r->limits != NULL && u < LIMIT_UNITS; u++) {
-		const struct gw_limit *one = tightest(r->limits, (enum limit_unit)u);
+	for (unsigned u = 0; r->plan.limits != NULL && u < LIMIT_UNITS; u++) {
+		const struct gw_limit *one = limit_tightest(r->plan.limits, (enum limit_unit)u);
 		if (one == NULL)
 			continue;
 		(void)snprintf(text, sizeof text, "%llu", (unsigned long long)one->rate.burst);
-		n += put_field(r, f + n, "limit", one->unit, text);
+		n += field_put(r, f + n, "limit", one->unit, text);
 		(void)snprintf(text, sizeof text, "%llu", (unsigned long long)one->answer.left);
-		n += put_field(r, f + n, "remaining", one->unit, text);
+		n += field_put(r, f + n, "remaining", one->unit, text);
 		limit_duration(one->answer.full_in, text);
-		n += put_field(r, f + n, "reset", one->unit, text);
+		n += field_put(r, f + n, "reset", one->unit, text);
 	}
-	/* what clients of OpenAI ask before they try a 429 again */
-	if (r->limits != NULL && r->limits->never)
+	/* OpenAI's clients read this field before they repeat a request that got 429. */
+	if (r->plan.limits != NULL && r->plan.limits->never)
 		f[n++] = (struct http_field){CGN_STR("x-should-retry"), CGN_STR("false")};
 	return n;
 }

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limit: what of one request is reserved. Belongs to the request; of its worker's loop. */
+/* limit: what one request has reserved. Belongs to the request, on its worker's loop. */
 #pragma once
 #include "base/digest/digest.h"
-#include "io/redis/redis.h"
 #include "policy/limit/limit.h"
 #include "policy/prompt/prompt.h"
-#include "router/request/gateway.h"
+#include "router/limit/limit.h"
 
 enum limit_unit { LIMIT_REQUESTS, LIMIT_TOKENS, LIMIT_UNITS };
 enum limit_subject { LIMIT_KEY, LIMIT_ADDRESS, LIMIT_TENANT, LIMIT_SUBJECTS };
-#define GW_MAX_LIMITS      4   /* a key's or an address's, and a tenant's, of both units */
+#define GW_MAX_LIMITS      4   /* A key or an address, and a tenant, each with both units */
 #define LIMIT_ADDRESS_MAX  56  /* "2001:db8:1:2::/64" */
-#define LIMIT_NAME_MAX     112 /* of a bucket: "k:3f9a12c4:r:10000/10" */
+#define LIMIT_NAME_MAX     112 /* Length of a bucket's name, such as "k:3f9a12c4:r:10000/10" */
 #define LIMIT_DURATION_MAX 40
 
 struct gw_limit {
 	enum limit_subject subject;
 	enum limit_unit unit;
-	struct limit_rate rate; /* as it was when the request came: SIGHUP may change it meanwhile */
-	uint64_t key;           /* of the bucket in the table */
+	struct limit_rate rate; /* Rate at the request's arrival: SIGHUP may change the rules meanwhile */
+	uint64_t key;           /* Hash of the bucket's name, the key in the table */
 	uint64_t reserved;      /* units */
 	struct limit_answer answer;
 	char name[LIMIT_NAME_MAX];
@@ -27,23 +26,25 @@ struct gw_limits {
 	uint32_t tag;
 	unsigned n;
 	struct gw_limit v[GW_MAX_LIMITS];
-	bool reserved; /* all of them, or none */
-	bool stored;   /* in the store, not in our table */
-	bool asking;   /* the store: it will answer */
+	bool reserved; /* True: every limit is reserved; false: none */
+	bool stored;   /* True: reserved in the store; false: in the worker's table */
+	bool asking;   /* A call of the store is open */
 	struct gw_worker *w;
-	struct gw_req *r; /* NULL: gone, and an answer is still to come */
-	bool never;       /* refused, and would be again */
+	struct gw_req *r; /* NULL: the request has ended, and the store has still to answer */
+	bool never;       /* refused, and a later attempt would be refused too */
 	uint64_t prompt_tokens, events;
 };
 
-/* Settle and free them. |used|: of each, units; NULL: none was. Not while the store is asked. */
+/* Settle and free |l|. |used|: units used of each limit; NULL: none. The store must not be asked at the
+ * moment. */
 void limit_end(struct gw_limits *l, const uint64_t *used);
 
-/* limit_store.c: Redis. False: it is not there, so our own table decides. Else gw_wake(r) follows, with
- * l->stored unless it failed. */
+/* store.c: reserve in Redis. Returns false without Redis: then the worker's table decides. Otherwise
+ * gw_wake(r) follows, with l->stored set if the call succeeded. */
 bool gw_store_ask(struct gw_req *r, struct gw_limits *l);
 void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used);
 
-/* The client's address of "host:port" as limits count it: an IPv4 address, the /64 of an IPv6 one, "unix". */
+/* Write the client's address, from "host:port", as limits count it: an IPv4 address, the /64 of an IPv6
+ * address, or "unix". */
 void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX]);
 void limit_duration(cgn_nsec d, char out[LIMIT_DURATION_MAX]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limit store: buckets that several routers share, in Redis. A worker asks it once a request and tells it
- * once what was used; whenever it does not answer in time and well, the worker's own table decides. So a
- * Redis that is away makes limits a router's own, never a request fail or hang. */
+/* store: rate limits that several routers share, in Redis. A worker asks Redis once for a request and reports
+ * once what was used. When Redis does not answer in time, or not well, the worker's own table decides:
+ * without Redis each router has limits of its own, and no request fails or hangs. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -19,7 +19,7 @@ struct gw_store {
 	struct redis *redis;
 	char prefix[100];
 	bool in_use, away;
-	struct metric_cell *here, *there; /* workers by where they count */
+	struct metric_cell *here, *there; /* Number of workers that count here, and in Redis */
 };
 
 /* ---- settings ---- */
@@ -66,9 +66,9 @@ void gw_store_cfg_fini(struct gw_store_cfg *c)
 	explicit_bzero(c, sizeof *c);
 }
 
-/* ---- coming and going ---- */
+/* ---- connection state ---- */
 
-static void use(struct gw_store *s, bool in_use)
+static void store_count(struct gw_store *s, bool in_use)
 {
 	if (s->in_use == in_use)
 		return;
@@ -77,13 +77,13 @@ static void use(struct gw_store *s, bool in_use)
 	metric_shift(s->there, in_use ? 1 : -1);
 }
 
-/* One line for all workers: the first that loses it says so, the last that has it back. */
+/* Log once for all workers: when the first loses Redis, and when the last has it back. */
 static void on_state(void *user, bool ready, const struct cgn_err *why)
 {
 	struct gw_store *s = user;
 	_Atomic uint32_t *n = &s->w->shared->stores_away;
 	CGN_LIVE(s, STORE_TAG);
-	use(s, ready);
+	store_count(s, ready);
 	if (!ready && !s->away && atomic_fetch_add(n, 1) == 0)
 		cgn_log(WARN, "router.limit_store_away", F_STR("why", why->msg),
 			F_STR("then", "each router keeps limits by itself until it is back"));
@@ -133,7 +133,7 @@ void gw_store_close(struct gw_worker *w)
 	CGN_LIVE(s, STORE_TAG);
 	redis_free(&s->redis);
 	w->store = NULL;
-	use(s, false);
+	store_count(s, false);
 	metric_shift(s->here, -1);
 	if (s->away)
 		atomic_fetch_sub(&w->shared->stores_away, 1);
@@ -141,42 +141,44 @@ void gw_store_close(struct gw_worker *w)
 	free(s);
 }
 
-/* ---- asking ---- */
+/* ---- calls ---- */
 
-/* The keys and arguments of a run, with what their texts stand in. */
+/* The keys and arguments of a call, with the memory of their texts. */
 struct words {
 	struct cgn_str keys[GW_MAX_LIMITS], args[1 + 2 * GW_MAX_LIMITS];
 	size_t n;
 	char key_texts[GW_MAX_LIMITS][KEY_MAX], arg_texts[2 * GW_MAX_LIMITS][NUMBER_MAX];
 };
 
-static int64_t micros(cgn_nsec d)
+static int64_t duration_us(cgn_nsec d)
 {
 	return (int64_t)((d + 999) / 1000);
 }
 
-static void words_add(struct words *to, const struct gw_store *s, const struct gw_limit *one, int64_t cost)
+static void words_push(struct words *to, const struct gw_store *s, const struct gw_limit *one, int64_t cost)
 {
 	size_t i = to->n++;
 	char *room = to->arg_texts[2 * i], *price = to->arg_texts[2 * i + 1];
 	(void)snprintf(to->key_texts[i], KEY_MAX, "%s%s", s->prefix, one->name);
-	(void)snprintf(room, NUMBER_MAX, "%lld", (long long)micros(limit_cost(&one->rate, one->rate.burst)));
+	(void)snprintf(room, NUMBER_MAX, "%lld",
+		(long long)duration_us(limit_cost(&one->rate, one->rate.burst)));
 	(void)snprintf(price, NUMBER_MAX, "%lld", (long long)cost);
 	to->keys[i] = cgn_str_of(to->key_texts[i]);
 	to->args[1 + 2 * i] = cgn_str_of(room);
 	to->args[2 + 2 * i] = cgn_str_of(price);
 }
 
-static cgn_nsec nanos(int64_t us)
+static cgn_nsec duration_of_us(int64_t us)
 {
 	return us > 0 ? (uint64_t)us < LIMIT_LONGEST / 1000 ? (cgn_nsec)us * 1000 : LIMIT_LONGEST : 0;
 }
 
-static void answer_take(struct gw_limits *l, const struct redis_answer *a)
+static void answer_apply(struct gw_limits *l, const struct redis_answer *a)
 {
 	bool granted = a->values[0] == 1;
 	for (unsigned i = 0; i < l->n; i++) {
-		cgn_nsec full_in = nanos(a->values[1 + 2 * i]), wait = nanos(a->values[2 + 2 * i]);
+		cgn_nsec full_in = duration_of_us(a->values[1 + 2 * i]),
+			 wait = duration_of_us(a->values[2 + 2 * i]);
 		l->v[i].answer = (struct limit_answer){
 			.granted = granted || wait == 0,
 			.wait = wait,
@@ -203,11 +205,11 @@ static void on_answer(void *user, const struct redis_answer *a)
 	struct gw_limits *l = user;
 	l->asking = false;
 	if (is_sound(l, a))
-		answer_take(l, a);
+		answer_apply(l, a);
 	if (l->r != NULL)
 		gw_wake(l->r);
 	else
-		limit_end(l, NULL); /* its request has gone meanwhile: what was reserved goes back */
+		limit_end(l, NULL); /* the request has ended meanwhile: give back what was reserved */
 }
 
 bool gw_store_ask(struct gw_req *r, struct gw_limits *l)
@@ -219,8 +221,8 @@ bool gw_store_ask(struct gw_req *r, struct gw_limits *l)
 		return false;
 	for (unsigned i = 0; i < l->n; i++) {
 		if (l->v[i].reserved > l->v[i].rate.burst)
-			return false; /* never granted: no need to ask */
-		words_add(&words, s, &l->v[i], micros(limit_cost(&l->v[i].rate, l->v[i].reserved)));
+			return false; /* can never be granted: no need to ask */
+		words_push(&words, s, &l->v[i], duration_us(limit_cost(&l->v[i].rate, l->v[i].reserved)));
 	}
 	l->r = r;
 	l->asking =
@@ -235,12 +237,13 @@ void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint6
 	struct words words = {.args = {settle}};
 	for (unsigned i = 0; i < l->n; i++) {
 		const struct gw_limit *one = &l->v[i];
-		int64_t had = micros(limit_cost(&one->rate, one->reserved)),
-			needed = micros(limit_cost(&one->rate, used[i]));
+		int64_t had = duration_us(limit_cost(&one->rate, one->reserved)),
+			needed = duration_us(limit_cost(&one->rate, used[i]));
 		if (s != NULL && had != needed)
-			words_add(&words, s, one, needed - had);
+			words_push(&words, s, one, needed - had);
 	}
-	/* away, it is not told: what was reserved there stays taken until its time is over */
+	/* Without Redis nothing is reported: what was reserved there stays taken until its time has
+	 * passed. */
 	if (words.n > 0 && redis_is_ready(s->redis))
 		(void)cgn_ok(
 			redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, NULL, NULL));

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue: the worker's side of waiting: who has to, what the ticket says of the request, and what comes of its
- * verdict. */
+/* queue: the worker's side of admission: which requests wait, their tickets, and what follows a verdict. */
 #include <stdlib.h>
 
+#include "router/account/account.h"
 #include "router/admission/admission.h"
+#include "router/limit/limit.h"
+#include "router/plan/legs.h"
+#include "router/plan/queue.h"
+#include "router/plan/states.h"
 
 #define BAD_REQUEST   "invalid_request_error"
 #define MAX_DEADLINE  3600000U /* milliseconds */
-#define ANSWER_TOKENS 256      /* that are expected of a model that has answered nothing yet */
+#define ANSWER_TOKENS 256      /* Expected tokens of an answer of a model that has not answered yet */
 
 static enum admission_role role_of(const struct gw_req *r)
 {
-	return r->route->scope == AUTH_EMBED ? ADMISSION_PROMPT_ONLY
-					     : ADMISSION_GENERATION; /* as the chooser has it */
+	/* the chooser has the same rule */
+	return r->client.route->scope == AUTH_EMBED ? ADMISSION_PROMPT_ONLY : ADMISSION_GENERATION;
 }
 
-/* ---- what the client asks for ---- */
+/* ---- what the client's head asks for ---- */
 
 static bool priority_read(struct cgn_str s, unsigned *out)
 {
@@ -35,10 +39,11 @@ static bool priority_read(struct cgn_str s, unsigned *out)
 	return false;
 }
 
-/* Nobody is told apart without keys, and so nobody is held below another. */
+/* Return the highest priority that the client may have. Without keys clients can't be told apart, so each may
+ * have any. */
 static unsigned priority_most(const struct gw_req *r)
 {
-	const struct gw_tenant *t = gw_rules_tenant(r->w->rules, r->tenant);
+	const struct gw_tenant *t = gw_rules_tenant(r->w->rules, r->identity.tenant);
 	return r->w->rules->keys == NULL && t->name.n == 0 ? QUEUE_PRIORITIES - 1 : t->max_priority;
 }
 
@@ -46,28 +51,31 @@ enum gw_step gw_queue_check(struct gw_req *r)
 {
 	uint64_t ms = 0;
 	unsigned most = priority_most(r);
-	r->priority = QUEUE_NORMAL;
-	if (r->priority_text.n > 0 && !priority_read(r->priority_text, &r->priority))
+	r->client.priority = QUEUE_NORMAL;
+	if (r->client.priority_text.n > 0 && !priority_read(r->client.priority_text, &r->client.priority))
 		return gw_refuse(r,
 			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Priority",
 				.reason = "invalid"},
 			"X-Cgn-Priority is high, normal, low or a digit, not %.*s",
-			(int)(r->priority_text.n < 40 ? r->priority_text.n : 40), r->priority_text.p);
-	r->priority = r->priority < most ? r->priority : most;
-	if (r->deadline_text.n > 0 && (!cgn_str_u64(r->deadline_text, &ms) || ms == 0 || ms > MAX_DEADLINE))
+			(int)(r->client.priority_text.n < 40 ? r->client.priority_text.n : 40),
+			r->client.priority_text.p);
+	r->client.priority = r->client.priority < most ? r->client.priority : most;
+	if (r->client.budget_text.n > 0 &&
+		(!cgn_str_u64(r->client.budget_text, &ms) || ms == 0 || ms > MAX_DEADLINE))
 		return gw_refuse(r,
 			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Deadline-Ms",
 				.reason = "invalid"},
 			"X-Cgn-Deadline-Ms is a number of milliseconds from 1 to %u, not %.*s", MAX_DEADLINE,
-			(int)(r->deadline_text.n < 40 ? r->deadline_text.n : 40), r->deadline_text.p);
-	r->deadline = ms * CGN_MSEC;
+			(int)(r->client.budget_text.n < 40 ? r->client.budget_text.n : 40),
+			r->client.budget_text.p);
+	r->client.first_byte_budget = ms * CGN_MSEC;
 	return STEP_AGAIN;
 }
 
-/* From arrival to first byte; 0: whenever. */
-static cgn_nsec objective_of(const struct gw_req *r)
+/* Return the time from arrival to first byte that is to be kept; 0: none. */
+static cgn_nsec ttft_budget(const struct gw_req *r)
 {
-	return r->deadline != 0 ? r->deadline : r->w->rules->ttft_slo;
+	return r->client.first_byte_budget != 0 ? r->client.first_byte_budget : r->w->rules->ttft_slo;
 }
 
 /* ---- the ticket ---- */
@@ -77,43 +85,12 @@ static struct gw_admission *admission_of(const struct gw_req *r)
 	return r->w->shared->admission;
 }
 
-static void admission_unref(struct gw_admission *g)
+static size_t bucket_of(const struct gw_req *r)
 {
-	if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	g->tag = 0;
-	free(g);
+	return admission_bucket(r->prompt.model);
 }
 
-void gw_admission_unref(struct gw_admission **take)
-{
-	struct gw_admission *g = *take;
-	*take = NULL;
-	if (g != NULL)
-		admission_unref(g);
-}
-
-void gw_ticket_ref(struct gw_ticket *t)
-{
-	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
-}
-
-void gw_ticket_unref(struct gw_ticket *t)
-{
-	CGN_LIVE(t, GW_TICKET_TAG);
-	if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	admission_unref(t->admission);
-	t->tag = 0;
-	free(t);
-}
-
-static size_t cell_of(const struct gw_req *r)
-{
-	return admission_bucket(r->model);
-}
-
-static void count(struct gw_ticket *t, size_t cell, bool more)
+static void waiting_count(struct gw_ticket *t, size_t cell, bool more)
 {
 	if (more) {
 		atomic_fetch_add(&t->admission->waiting, 1);
@@ -124,7 +101,7 @@ static void count(struct gw_ticket *t, size_t cell, bool more)
 	}
 }
 
-static struct cgn_str keep(char **at, struct cgn_str s)
+static struct cgn_str name_copy(char **at, struct cgn_str s)
 {
 	struct cgn_str copy = {*at, s.n};
 	if (s.n > 0)
@@ -134,9 +111,11 @@ static struct cgn_str keep(char **at, struct cgn_str s)
 	return copy;
 }
 
+static void on_verdict(struct cgn_loop *l, struct cgn_post *p);
+
 static struct gw_ticket *ticket_new(struct gw_req *r)
 {
-	struct gw_ticket *t = calloc(1, sizeof *t + r->model.n + r->tenant.n + 2);
+	struct gw_ticket *t = calloc(1, sizeof *t + r->prompt.model.n + r->identity.tenant.n + 2);
 	if (t == NULL)
 		return NULL;
 	char *names = (char *)(t + 1);
@@ -145,60 +124,60 @@ static struct gw_ticket *ticket_new(struct gw_req *r)
 	t->admission = admission_of(r);
 	atomic_fetch_add_explicit(&t->admission->refs, 1, memory_order_relaxed);
 	t->w = r->w;
+	t->on_verdict = on_verdict;
 	t->r = r;
-	t->policy.model = keep(&names, r->model);
-	t->policy.item.tenant = keep(&names, r->tenant);
+	t->policy.model = name_copy(&names, r->prompt.model);
+	t->policy.item.tenant = name_copy(&names, r->identity.tenant);
 	t->policy.role = role_of(r);
 	return t;
 }
 
 static uint32_t answer_expected(const struct gw_req *r, enum admission_role role)
 {
-	uint32_t mean = gw_series_answer(r->w, r->model);
+	uint32_t mean = gw_series_answer(r->w, r->prompt.model);
 	if (role == ADMISSION_PROMPT_ONLY)
 		return 0;
 	mean = mean > 0 ? mean : ANSWER_TOKENS;
-	return r->answer_tokens > 0 && r->answer_tokens < mean ? r->answer_tokens : mean;
+	return r->prompt.answer_limit > 0 && r->prompt.answer_limit < mean ? r->prompt.answer_limit : mean;
 }
 
 static void ticket_fill(struct gw_ticket *t, const struct gw_req *r)
 {
-	const cgn_nsec budget = objective_of(r);
-	t->policy.measured = r->ttft.measured;
-	t->policy.ahead = r->ttft.now - r->ttft.idle;
+	const cgn_nsec budget = ttft_budget(r);
+	t->policy.measured = r->plan.ttft.measured;
+	t->policy.ahead = r->plan.ttft.now - r->plan.ttft.idle;
 	t->policy.item = (struct queue_item){.tenant = t->policy.item.tenant,
-		.weight = gw_rules_tenant(r->w->rules, r->tenant)->weight,
-		.priority = r->priority,
-		.new_tokens = r->ttft.tokens,
+		.weight = gw_rules_tenant(r->w->rules, r->identity.tenant)->weight,
+		.priority = r->client.priority,
+		.new_tokens = r->plan.ttft.tokens,
 		.answer_tokens = answer_expected(r, t->policy.role),
-		.arrived = r->started,
-		.deadline = budget != 0 ? r->started + budget : 0,
-		.need = r->ttft.measured ? r->ttft.idle : 0,
-		.firm = r->deadline != 0};
+		.arrived = r->client.started,
+		.deadline = budget != 0 ? r->client.started + budget : 0,
+		.need = r->plan.ttft.measured ? r->plan.ttft.idle : 0,
+		.firm = r->client.first_byte_budget != 0};
 }
 
 static void ticket_post(struct gw_ticket *t, const struct gw_req *r)
 {
 	t->seen = ADMISSION_WAITS;
-	t->policy.n_excluded = r->tries;
-	memcpy(t->policy.excluded, r->excluded, r->tries * sizeof *r->excluded);
+	t->policy.n_excluded = (uint32_t)plan_tried(&r->plan.legs, t->policy.excluded);
 	gw_ticket_ref(t);
 	cgn_loop_post(t->admission->loop, &t->ask, gw_admission_on_enter);
 }
 
-/* Its place was not needed, or is booked by now. */
-static void settle(struct gw_ticket *t)
+/* Tell admission that the place was not needed, or is booked by now. */
+static void ticket_settle(struct gw_ticket *t)
 {
 	cgn_loop_post(t->admission->loop, &t->settle, gw_admission_on_settle);
 }
 
-void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p)
+static void on_verdict(struct cgn_loop *l, struct cgn_post *p)
 {
 	(void)l;
 	struct gw_ticket *t = CGN_CONTAINER(p, struct gw_ticket, answer);
 	CGN_LIVE(t, GW_TICKET_TAG);
 	if (t->r == NULL && t->policy.verdict == ADMISSION_ADMITTED) {
-		settle(t); /* the post's reference goes along */
+		ticket_settle(t); /* the post's reference goes with the ticket */
 		return;
 	}
 	struct gw_req *r = t->r;
@@ -210,16 +189,16 @@ void gw_ticket_on_answer(struct cgn_loop *l, struct cgn_post *p)
 
 void gw_queue_end(struct gw_req *r)
 {
-	struct gw_ticket *t = r->ticket;
+	struct gw_ticket *t = r->plan.ticket;
 	if (t == NULL)
 		return;
 	CGN_LIVE(t, GW_TICKET_TAG);
-	r->ticket = NULL;
-	r->queued += cgn_loop_now(r->w->loop) - r->queued_at;
+	r->plan.ticket = NULL;
+	r->plan.queued += cgn_loop_now(r->w->loop) - r->plan.queued_at;
 	t->r = NULL;
-	count(t, cell_of(r), false);
+	waiting_count(t, bucket_of(r), false);
 	if (t->seen == ADMISSION_ADMITTED)
-		settle(t);
+		ticket_settle(t);
 	else if (t->seen == ADMISSION_WAITS)
 		cgn_loop_post(t->admission->loop, &t->leave, gw_admission_on_leave);
 	else
@@ -235,83 +214,84 @@ void gw_queue_room(struct gw_worker *w)
 	cgn_loop_post(g->loop, &g->room, gw_admission_on_room);
 }
 
-/* ---- who waits ---- */
+/* ---- deciding to wait ---- */
 
 void gw_queue_predict(struct gw_req *r, const struct chooser_pick_result *p)
 {
-	r->ttft = admission_forecast_of(p, r->w->shared->choice.cells, r->prompt_tokens);
+	r->plan.ttft = admission_forecast_of(p, r->w->shared->choice.cells, r->prompt.tokens);
 }
 
-static bool somebody_waits(const struct gw_req *r)
+static bool others_wait(const struct gw_req *r)
 {
-	return atomic_load_explicit(&admission_of(r)->waiting_of[cell_of(r)], memory_order_relaxed) > 0;
+	return atomic_load_explicit(&admission_of(r)->waiting_of[bucket_of(r)], memory_order_relaxed) > 0;
 }
 
 bool gw_queue_looks(const struct gw_req *r)
 {
-	return admission_of(r) != NULL && r->tries == 0 &&
-		(objective_of(r) != 0 || (r->ticket == NULL && somebody_waits(r)));
+	return admission_of(r) != NULL && plan_attempts(&r->plan.legs) == 0 &&
+		(ttft_budget(r) != 0 || (r->plan.ticket == NULL && others_wait(r)));
 }
 
 static bool may_wait(const struct gw_req *r)
 {
-	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && r->pin.n == 0;
+	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && r->client.pin.n == 0;
 }
 
 bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict)
 {
 	const struct admission_facts facts = {.verdict = verdict,
-		.model = view_model_find(r->w->view, r->model),
-		.tried = r->tries > 0,
-		.unreachable = !r->head_sent && r->t.why.code == CGN_UNAVAILABLE,
-		.waited = r->ticket != NULL,
-		.others_wait = admission_of(r) != NULL && somebody_waits(r)};
+		.model = view_model_find(r->w->view, r->prompt.model),
+		.tried = plan_attempts(&r->plan.legs) > 0,
+		.unreachable = !r->answer.head_sent && r->attempt.call.why.code == CGN_UNAVAILABLE,
+		.waited = r->plan.ticket != NULL,
+		.others_wait = admission_of(r) != NULL && others_wait(r)};
 	return may_wait(r) && admission_must_wait(&facts);
 }
 
-static enum gw_step unmeetable(struct gw_req *r, unsigned retry_after, const char *why)
+static enum gw_step budget_refuse(struct gw_req *r, unsigned retry_after, const char *why)
 {
 	struct gw_refusal how = {503, "server_error", "slo_unmeetable", .reason = "slo_unmeetable",
 		.retry_after = retry_after};
 	return gw_refuse(r, &how, "no node can begin to answer within %llu ms (%s): %s",
-		(unsigned long long)(objective_of(r) / CGN_MSEC),
-		r->deadline != 0 ? "X-Cgn-Deadline-Ms" : "router.admission.ttft_slo", why);
+		(unsigned long long)(ttft_budget(r) / CGN_MSEC),
+		r->client.first_byte_budget != 0 ? "X-Cgn-Deadline-Ms" : "router.admission.ttft_slo", why);
 }
 
 bool gw_queue_refuses(struct gw_req *r)
 {
-	const struct admission_budget budget = {.total = objective_of(r),
-		.spent = cgn_loop_now(r->w->loop) - r->started,
-		.firm = r->deadline != 0,
-		.waited = r->ticket != NULL};
+	const struct admission_budget budget = {.total = ttft_budget(r),
+		.spent = cgn_loop_now(r->w->loop) - r->client.started,
+		.firm = r->client.first_byte_budget != 0,
+		.waited = r->plan.ticket != NULL};
 	unsigned retry_after = 0;
-	if (admission_of(r) == NULL || r->tries > 0 ||
-		!admission_misses_budget(&r->ttft, &budget, &retry_after))
+	if (admission_of(r) == NULL || plan_attempts(&r->plan.legs) > 0 ||
+		!admission_misses_budget(&r->plan.ttft, &budget, &retry_after))
 		return false;
 	gw_queue_end(r);
-	(void)unmeetable(r, retry_after,
+	(void)budget_refuse(r, retry_after,
 		retry_after > 0 ? "there is too much before it" : "not even an idle one");
 	return true;
 }
 
 /* ---- waiting ---- */
 
-static enum gw_step timed_out(struct gw_req *r)
+static enum gw_step queue_timed_out(struct gw_req *r)
 {
-	cgn_nsec ms = atomic_load_explicit(&admission_of(r)->wait_ms[cell_of(r)], memory_order_relaxed);
-	bool late = r->deadline != 0 && cgn_loop_now(r->w->loop) >= r->started + r->deadline;
+	cgn_nsec ms = atomic_load_explicit(&admission_of(r)->wait_ms[bucket_of(r)], memory_order_relaxed);
+	bool late = r->client.first_byte_budget != 0 &&
+		cgn_loop_now(r->w->loop) >= r->client.started + r->client.first_byte_budget;
 	gw_queue_end(r);
 	gw_limit_settle(r);
 	if (late)
-		return unmeetable(r, admission_retry_after(ms * CGN_MSEC), "it is over");
+		return budget_refuse(r, admission_retry_after(ms * CGN_MSEC), "it is over");
 	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout",
 		.retry_after = admission_retry_after(ms * CGN_MSEC)};
 	return gw_refuse(r, &how,
 		"no node that serves %.*s had room in time (router.admission.queue_timeout)",
-		CGN_STR_ARG(r->model));
+		CGN_STR_ARG(r->prompt.model));
 }
 
-static enum gw_step turned_away(struct gw_req *r, enum admission_verdict verdict, unsigned retry_after)
+static enum gw_step queue_refused(struct gw_req *r, enum admission_verdict verdict, unsigned retry_after)
 {
 	struct gw_refusal full = {503, "server_error", "queue_full", .reason = "queue_full",
 				  .retry_after = retry_after},
@@ -320,38 +300,37 @@ static enum gw_step turned_away(struct gw_req *r, enum admission_verdict verdict
 			  leaving = {503, "server_error", "draining", .reason = "draining",
 				  .retry_after = retry_after};
 	gw_queue_end(r);
-	/* it cost nothing, and the next request may come as soon as this one is answered */
+	/* The request cost nothing, and the client may repeat it as soon as it has the answer. */
 	gw_limit_settle(r);
 	if (verdict == ADMISSION_UNMEETABLE)
-		return unmeetable(r, retry_after,
+		return budget_refuse(r, retry_after,
 			retry_after > 0 ? "there is too much before it" : "not even an idle one");
 	if (verdict == ADMISSION_NO_NODE)
-		return gw_refuse(r, &gone, "no node that serves %.*s is ready", CGN_STR_ARG(r->model));
+		return gw_refuse(r, &gone, "no node that serves %.*s is ready", CGN_STR_ARG(r->prompt.model));
 	if (verdict == ADMISSION_DRAINING)
 		return gw_refuse(r, &leaving, "the router is going: ask another, or in a moment");
 	return gw_refuse(r, &full,
 		"every node that serves %.*s is busy, and so many wait already (router.admission.max_queue)",
-		CGN_STR_ARG(r->model));
+		CGN_STR_ARG(r->prompt.model));
 }
 
-/* First, or again with what it was let in for gone. |forget_failed|: there is no other node than those that
- * failed it. */
-static bool enter(struct gw_req *r, bool forget_failed)
+/* Enter the queue, or return to it because the place that was reserved is gone. |forget_failed|: no other
+ * nodes exist than those that failed the request. */
+static bool ticket_enter(struct gw_req *r, bool forget_failed)
 {
-	struct gw_ticket *t = r->ticket;
+	struct gw_ticket *t = r->plan.ticket;
 	if (t == NULL) {
-		t = r->ticket = ticket_new(r);
+		t = r->plan.ticket = ticket_new(r);
 		if (t == NULL)
 			return false;
-		r->queued_at = cgn_loop_now(r->w->loop);
+		r->plan.queued_at = cgn_loop_now(r->w->loop);
 		ticket_fill(t, r);
-		count(t, cell_of(r), true);
+		waiting_count(t, bucket_of(r), true);
 	} else
 		t->policy.bounced = true;
-	t->policy.pause = r->tries > 0 && forget_failed;
+	t->policy.pause = plan_attempts(&r->plan.legs) > 0 && forget_failed;
 	if (t->policy.pause)
-		for (uint32_t i = 0; i < r->tries; i++)
-			r->excluded[i] = UINT16_MAX; /* no node's slot */
+		plan_forgive(&r->plan.legs);
 	ticket_post(t, r);
 	return true;
 }
@@ -359,15 +338,15 @@ static bool enter(struct gw_req *r, bool forget_failed)
 void gw_queue_enter(struct gw_req *r, enum route_verdict verdict)
 {
 	gw_goto(r, GW_QUEUE);
-	if (!enter(r, verdict == ROUTE_NONE))
+	if (!ticket_enter(r, verdict == ROUTE_NONE))
 		(void)gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
 			"out of memory");
 }
 
 enum gw_step gw_queue(struct gw_req *r)
 {
-	struct gw_ticket *t = r->ticket;
-	cgn_nsec now = cgn_loop_now(r->w->loop), until = r->queued_at + r->w->rules->queue_timeout;
+	struct gw_ticket *t = r->plan.ticket;
+	cgn_nsec now = cgn_loop_now(r->w->loop), until = r->plan.queued_at + r->w->rules->queue_timeout;
 	CGN_MUST(t != NULL);
 	if (t->seen == ADMISSION_ADMITTED) {
 		cgn_timer_cancel(&r->timer);
@@ -375,10 +354,10 @@ enum gw_step gw_queue(struct gw_req *r)
 		return STEP_AGAIN;
 	}
 	if (t->seen != ADMISSION_WAITS)
-		return turned_away(r, t->seen, t->policy.retry_after);
-	if (r->deadline != 0 && r->started + r->deadline < until)
-		until = r->started + r->deadline;
+		return queue_refused(r, t->seen, t->policy.retry_after);
+	if (r->client.first_byte_budget != 0 && r->client.started + r->client.first_byte_budget < until)
+		until = r->client.started + r->client.first_byte_budget;
 	if (now >= until)
-		return timed_out(r);
+		return queue_timed_out(r);
 	return gw_park(r, WAIT_QUEUE, until - now);
 }

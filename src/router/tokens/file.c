@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file: a prompt's tokens by the model's own template and tokenizer. Short remainders are tokenised in the
- * worker's turn; a long one goes to the pool, since a megabyte of text takes longer than other requests on
- * the worker should wait. */
+/* file: a prompt's tokens, by the model's own template and tokenizer. A short rest is tokenized in the
+ * worker's turn; a long one goes to the thread pool, since a megabyte of text would hold up the worker's
+ * other requests. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -9,23 +9,23 @@
 #include "router/tokens/tokens_priv.h"
 
 #define INLINE_BYTES ((size_t)16 * 1024) /* about two milliseconds */
-/* Text on the pool, of one worker: more than its threads tokenise in a second or so. */
+/* Bytes of text of one worker that may be on the pool: more than its threads tokenize in about a second. */
 #define POOLED_MAX ((size_t)32 << 20)
-/* of a render: what a template does for a message is some hundred steps of 20 ns */
+/* Steps of a template: some hundred per message, of 20 ns each */
 #define STEPS_MAX  1000000
 #define MEMORY_MAX ((size_t)128 << 20)
 
-/* What the pool works on. It outlives a request that ends meanwhile. */
+/* A job of the pool. It outlives a request that ends meanwhile. */
 struct tokens_job {
-	struct gw_req *r; /* NULL: it ended */
+	struct gw_req *r; /* NULL: the request has ended */
 	struct gw_tokenizer_set *tokenizers;
 	struct cgn_buf text;
 	struct digest *media;
 	struct encode e;
-	struct prefix_tokens chain;      /* digests: the request's */
-	bool pooled, over;               /* the pool has it; is done with it */
-	_Atomic bool gone;               /* nobody waits for it any more: the pool passes it over */
-	struct gw_tokens_worker *worker; /* while the pool has it */
+	struct prefix_tokens chain;      /* with digests in the request's arena */
+	bool pooled, over;               /* given to the pool; done there */
+	_Atomic bool gone;               /* the request has ended: the pool skips the job */
+	struct gw_tokens_worker *worker; /* NULL: the pool does not have the job */
 	struct cgn_err err;
 };
 
@@ -40,8 +40,8 @@ static void job_free(struct tokens_job *j)
 
 void tokens_file_end(struct gw_req *r)
 {
-	struct tokens_job *j = r->prompt->job;
-	r->prompt->job = NULL;
+	struct tokens_job *j = r->prompt.tokenizing->job;
+	r->prompt.tokenizing->job = NULL;
 	if (j != NULL && j->pooled && !j->over) {
 		j->r = NULL; /* on_pooled frees it */
 		atomic_store_explicit(&j->gone, true, memory_order_relaxed);
@@ -63,7 +63,7 @@ void tokens_encoders_close(struct gw_tokens_worker *t)
 	t->n_encoders = 0;
 }
 
-static bool is_current(const struct gw_rules *rules, const struct gw_tokenizer_set *tokenizers)
+static bool set_is_current(const struct gw_rules *rules, const struct gw_tokenizer_set *tokenizers)
 {
 	for (size_t i = 0; i < rules->n_models; i++)
 		if (rules->models[i].tokenizers == tokenizers)
@@ -71,13 +71,13 @@ static bool is_current(const struct gw_rules *rules, const struct gw_tokenizer_s
 	return false;
 }
 
-/* Those of kits that a reload replaced. */
+/* Drop the encoders of tokenizer sets that a reload replaced. */
 static void encoders_sweep(struct gw_worker *w)
 {
 	struct gw_tokens_worker *t = w->tokens;
 	size_t n = 0;
 	for (size_t i = 0; i < t->n_encoders; i++) {
-		if (is_current(w->rules, t->encoders[i].tokenizers)) {
+		if (set_is_current(w->rules, t->encoders[i].tokenizers)) {
 			t->encoders[n++] = t->encoders[i];
 			continue;
 		}
@@ -87,7 +87,7 @@ static void encoders_sweep(struct gw_worker *w)
 	t->n_encoders = n;
 }
 
-static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_tokenizer_set *tokenizers)
+static struct tokenizer_work *encoder_get(struct gw_worker *w, struct gw_tokenizer_set *tokenizers)
 {
 	struct gw_tokens_worker *t = w->tokens;
 	for (size_t i = 0; i < t->n_encoders; i++)
@@ -107,10 +107,10 @@ static struct tokenizer_work *work_of(struct gw_worker *w, struct gw_tokenizer_s
 
 /* ---- text ---- */
 
-/* NULL, or why there is none. */
-static const char *render(struct gw_req *r, struct tokens_job *j)
+/* Render the chat template into j->text. Returns NULL, or why there is no text. */
+static const char *prompt_render(struct gw_req *r, struct tokens_job *j)
 {
-	struct gw_prompt *p = r->prompt;
+	struct gw_tokenizing *p = r->prompt.tokenizing;
 	const struct gw_tokenizer_set *k = j->tokenizers;
 	const struct gw_template *t =
 		p->p.tools.raw.p != NULL && k->tools.compiled != NULL ? &k->tools : &k->chat;
@@ -138,18 +138,18 @@ static const char *render(struct gw_req *r, struct tokens_job *j)
 					   : PROMPT_LACKS_MEMORY;
 }
 
-/* A template with parts as its content gets parts. */
-static const char *read_body(struct gw_req *r, const struct gw_tokenizer_set *k)
+/* Read the prompt. A template that takes content as parts gets parts. */
+static const char *prompt_parse(struct gw_req *r, const struct gw_tokenizer_set *k)
 {
-	struct gw_prompt *p = r->prompt;
+	struct gw_tokenizing *p = r->prompt.tokenizing;
 	struct json_val tools = {0}, tool;
 	const char *lacks = NULL;
 	bool with_tools =
 		k->tools.compiled != NULL && json_get(p->body, "tools", &tools) && tools.type == JSON_ARRAY;
 	struct json_iter it = with_tools ? json_iter_of(tools) : (struct json_iter){0};
-	with_tools = with_tools && json_next_elem(&it, &tool); /* an empty list is none */
+	with_tools = with_tools && json_next_elem(&it, &tool); /* an empty list of tools is no list */
 	const struct prompt_ask ask = {
-		.api = prompt_api_of(r->path),
+		.api = prompt_api_of(r->client.path),
 		.format = with_tools ? k->tools.format : k->chat.format,
 		.max_ids = ROUTE_MAX_BLOCKS * (size_t)p->block_tokens,
 	};
@@ -158,22 +158,22 @@ static const char *read_body(struct gw_req *r, const struct gw_tokenizer_set *k)
 	return p->p.kind == PROMPT_IS_CHAT && k->chat.compiled == NULL ? "no_template" : NULL;
 }
 
-static const char *text_make(struct gw_req *r, struct tokens_job *j)
+static const char *prompt_text(struct gw_req *r, struct tokens_job *j)
 {
-	struct gw_prompt *p = r->prompt;
+	struct gw_tokenizing *p = r->prompt.tokenizing;
 	if (p->p.kind == PROMPT_IS_CHAT)
-		return render(r, j);
+		return prompt_render(r, j);
 	cgn_buf_str(&j->text, p->p.text);
 	return j->text.bad ? PROMPT_LACKS_MEMORY : NULL;
 }
 
 /* ---- tokens ---- */
 
-static const char *plan(struct gw_req *r, struct tokens_job *j)
+static const char *encode_plan(struct gw_req *r, struct tokens_job *j)
 {
-	struct gw_prompt *p = r->prompt;
+	struct gw_tokenizing *p = r->prompt.tokenizing;
 	size_t most = j->text.n / p->block_tokens + (p->p.n_media * PREFIX_FOREIGN_IDS) / p->block_tokens + 2;
-	size_t cap = most < ROUTE_MAX_BLOCKS ? most : ROUTE_MAX_BLOCKS; /* a token has a byte */
+	size_t cap = most < ROUTE_MAX_BLOCKS ? most : ROUTE_MAX_BLOCKS; /* a token has at least one byte */
 	uint64_t *digests = cgn_arena_get(&r->work, cap * sizeof *digests);
 	j->media = malloc((p->p.n_media + 1) * sizeof *j->media);
 	if (digests == NULL || j->media == NULL)
@@ -192,7 +192,7 @@ static const char *plan(struct gw_req *r, struct tokens_job *j)
 	return cgn_ok(prompt_encode_open(&j->e, &ask, NULL)) ? NULL : PROMPT_LACKS_MEMORY;
 }
 
-static void finish(struct gw_req *r, struct tokens_job *j)
+static void encode_end(struct gw_req *r, struct tokens_job *j)
 {
 	if (j->err.code != CGN_FINE) {
 		tokens_fall_back(r, j->err.code == CGN_TOO_LARGE ? "too_large" : PROMPT_LACKS_MEMORY);
@@ -225,21 +225,21 @@ static void on_pooled(void *arg)
 		job_free(j);
 }
 
-static void run_here(struct gw_req *r, struct tokens_job *j)
+static void encode_here(struct gw_req *r, struct tokens_job *j)
 {
-	struct tokenizer_work *work = work_of(r->w, j->tokenizers);
+	struct tokenizer_work *work = encoder_get(r->w, j->tokenizers);
 	if (work == NULL)
 		j->err.code = CGN_NO_MEMORY;
 	else if (cgn_ok(prompt_encode_run(&j->e, work, &j->err)))
 		j->err.code = CGN_FINE;
-	finish(r, j);
+	encode_end(r, j);
 }
 
-static void run(struct gw_req *r, struct tokens_job *j)
+static void encode_start(struct gw_req *r, struct tokens_job *j)
 {
 	size_t left = prompt_encode_resume(&j->e, r->w->tokens->cache, &j->chain);
 	if (left <= INLINE_BYTES) {
-		run_here(r, j);
+		encode_here(r, j);
 		return;
 	}
 	struct gw_tokens_worker *t = r->w->tokens;
@@ -262,8 +262,8 @@ static void run(struct gw_req *r, struct tokens_job *j)
 
 void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers)
 {
-	struct gw_prompt *p = r->prompt;
-	const char *lacks = read_body(r, tokenizers);
+	struct gw_tokenizing *p = r->prompt.tokenizing;
+	const char *lacks = prompt_parse(r, tokenizers);
 	if (lacks == NULL && p->p.kind == PROMPT_IS_IDS) {
 		tokens_take(r, p->p.ids, p->p.n_ids, NULL);
 		return;
@@ -275,22 +275,23 @@ void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers)
 		p->job = j;
 		j->tokenizers = tokenizers;
 		gw_tokenizer_set_ref(tokenizers);
-		lacks = text_make(r, j);
+		lacks = prompt_text(r, j);
 	}
 	if (lacks == NULL)
-		lacks = plan(r, j);
+		lacks = encode_plan(r, j);
 	if (lacks == NULL)
-		run(r, j);
+		encode_start(r, j);
 	else
 		tokens_fall_back(r, lacks);
 }
 
 enum gw_step tokens_file_step(struct gw_req *r)
 {
-	struct tokens_job *j = r->prompt->job;
-	cgn_nsec waited = cgn_clock_now() - r->prompt->began, limit = r->w->rules->tokenize_timeout;
+	struct tokens_job *j = r->prompt.tokenizing->job;
+	cgn_nsec waited = cgn_clock_now() - r->prompt.tokenizing->began,
+		 limit = r->w->rules->tokenize_timeout;
 	if (j->over)
-		finish(r, j);
+		encode_end(r, j);
 	else if (waited < limit)
 		return gw_park(r, WAIT_TOKENS, limit - waited);
 	else

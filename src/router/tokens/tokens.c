@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens: what a prompt's blocks are of, and the books of it. A request whose tokens can't be had in time has
- * blocks of bytes instead, and that is counted: routing never waits for a tokenizer longer than
- * router.tokenize_timeout, and never fails for one. */
+/* tokens: which blocks a prompt has, and their metrics. A prompt whose tokens are not there within
+ * router.tokenize_timeout has blocks of bytes instead, which is counted. Routing never fails for lack of
+ * tokens. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "router/tokens/tokens_priv.h"
 
 #define TOKENS_TAG 0x64704e02U
-#define MAX_MODELS 512 /* of one worker with books of their own */
+#define MAX_MODELS 512 /* Models of one worker with state of their own */
 
 const char *gw_tokens_text(enum gw_tokens_mode mode)
 {
@@ -27,7 +27,7 @@ enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct v
 	return engine ? GW_ENGINE : GW_BYTES;
 }
 
-/* ---- books ---- */
+/* ---- state of a worker ---- */
 
 CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err)
 {
@@ -64,7 +64,7 @@ void gw_tokens_close(struct gw_worker *w)
 	free(t);
 }
 
-static struct tokens_model *model_new(struct gw_tokens_worker *t, struct cgn_str name)
+static struct tokens_model *tokens_model_new(struct gw_tokens_worker *t, struct cgn_str name)
 {
 	struct tokens_model *v = realloc(t->models, (t->n_models + 1) * sizeof *v);
 	char *copy = cgn_str_dupz(name);
@@ -82,7 +82,7 @@ static struct tokens_model *model_new(struct gw_tokens_worker *t, struct cgn_str
 	return m;
 }
 
-/* Known models alone come here, so they are few. */
+/* Only known models come here, so there are few: a scan beats hashing. */
 struct tokens_model *tokens_model_of(struct gw_worker *w, struct cgn_str name)
 {
 	struct gw_tokens_worker *t = w->tokens;
@@ -90,7 +90,7 @@ struct tokens_model *tokens_model_of(struct gw_worker *w, struct cgn_str name)
 	for (size_t i = 0; i < t->n_models; i++)
 		if (cgn_str_eq(t->models[i].name, name))
 			return &t->models[i];
-	return t->n_models < MAX_MODELS ? model_new(t, name) : &t->models[0];
+	return t->n_models < MAX_MODELS ? tokens_model_new(t, name) : &t->models[0];
 }
 
 static void cache_show(struct gw_tokens_worker *t)
@@ -107,8 +107,8 @@ static void cache_show(struct gw_tokens_worker *t)
 
 static void prompt_free(struct gw_req *r)
 {
-	struct gw_prompt *p = r->prompt;
-	r->prompt = NULL;
+	struct gw_tokenizing *p = r->prompt.tokenizing;
+	r->prompt.tokenizing = NULL;
 	if (p == NULL)
 		return;
 	CGN_LIVE(p, PROMPT_TAG);
@@ -119,22 +119,22 @@ static void prompt_free(struct gw_req *r)
 
 void gw_tokens_end(struct gw_req *r)
 {
-	if (r->prompt == NULL)
+	if (r->prompt.tokenizing == NULL)
 		return;
-	CGN_LIVE(r->prompt, PROMPT_TAG);
+	CGN_LIVE(r->prompt.tokenizing, PROMPT_TAG);
 	tokens_ask_end(r);
 	tokens_file_end(r);
 	prompt_free(r);
 }
 
-static void done(struct gw_req *r, enum gw_tokens_mode mode)
+static void chain_done(struct gw_req *r, enum gw_tokens_mode mode)
 {
-	struct tokens_model *m = tokens_model_of(r->w, r->model);
-	r->tokens = gw_tokens_text(mode);
+	struct tokens_model *m = tokens_model_of(r->w, r->prompt.model);
+	r->prompt.unit = gw_tokens_text(mode);
 	if (m != NULL)
 		metric_add(m->chains[mode], 1);
-	if (r->prompt != NULL)
-		metric_observe(r->w->tokens->seconds[mode], cgn_clock_now() - r->prompt->began);
+	if (r->prompt.tokenizing != NULL)
+		metric_observe(r->w->tokens->seconds[mode], cgn_clock_now() - r->prompt.tokenizing->began);
 	if (mode != GW_BYTES)
 		cache_show(r->w->tokens);
 	gw_tokens_end(r);
@@ -143,31 +143,32 @@ static void done(struct gw_req *r, enum gw_tokens_mode mode)
 static void chain_bytes(struct gw_req *r, struct json_val body, uint32_t block_bytes)
 {
 	const struct prefix_params params = {
-		.model = r->model,
+		.model = r->prompt.model,
 		.block_bytes = block_bytes,
 		.max_blocks = ROUTE_MAX_BLOCKS,
 	};
-	r->chain = prefix_chain_make(&params, body, &r->work);
-	r->block_tokens = 0;
-	r->prompt_tokens = 0;
+	r->prompt.chain = prefix_chain_make(&params, body, &r->work);
+	r->prompt.block_tokens = 0;
+	r->prompt.tokens = 0;
 }
 
 void tokens_fall_back(struct gw_req *r, const char *reason)
 {
-	struct gw_prompt *p = r->prompt;
+	struct gw_tokenizing *p = r->prompt.tokenizing;
 	CGN_LIVE(p, PROMPT_TAG);
 	if (reason != NULL)
 		metric_add(METRIC_OF(r->w->shared->telemetry, PROMPT_FALLBACK,
-				   cgn_arena_strz(&r->work, r->model), reason),
+				   cgn_arena_strz(&r->work, r->prompt.model), reason),
 			1);
 	chain_bytes(r, p->body, p->block_bytes);
-	done(r, GW_BYTES);
+	chain_done(r, GW_BYTES);
 }
 
-/* Room for |blocks| digests; false: the request has blocks of bytes now. */
+/* Start a chain of at most |blocks| digests. False: out of memory, and the request has blocks of bytes
+ * now. */
 static bool chain_start(struct gw_req *r, size_t blocks, struct prefix_tokens *c)
 {
-	struct gw_prompt *p = r->prompt;
+	struct gw_tokenizing *p = r->prompt.tokenizing;
 	CGN_LIVE(p, PROMPT_TAG);
 	size_t cap = blocks < ROUTE_MAX_BLOCKS ? blocks : ROUTE_MAX_BLOCKS;
 	uint64_t *digests = cgn_arena_get(&r->work, (cap + 1) * sizeof *digests);
@@ -180,13 +181,13 @@ static bool chain_start(struct gw_req *r, size_t blocks, struct prefix_tokens *c
 
 void tokens_take_chain(struct gw_req *r, const struct prefix_tokens *c)
 {
-	r->chain = (struct prefix_chain){c->short_digests, c->n};
-	r->block_tokens = c->block_tokens;
-	r->prompt_tokens = c->n_tokens;
-	done(r, r->prompt->mode);
+	r->prompt.chain = (struct prefix_chain){c->short_digests, c->n};
+	r->prompt.block_tokens = c->block_tokens;
+	r->prompt.tokens = c->n_tokens;
+	chain_done(r, r->prompt.tokenizing->mode);
 }
 
-struct digest tokens_kept_root(const struct gw_prompt *p, uint64_t fingerprint)
+struct digest tokens_kept_root(const struct gw_tokenizing *p, uint64_t fingerprint)
 {
 	const uint64_t parts[] = {p->block_tokens, fingerprint};
 	return digest_keyed(&p->root, (struct cgn_str){(const char *)parts, sizeof parts});
@@ -204,10 +205,10 @@ void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e)
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key)
 {
 	struct prefix_tokens c;
-	if (!chain_start(r, n / r->prompt->block_tokens, &c))
+	if (!chain_start(r, n / r->prompt.tokenizing->block_tokens, &c))
 		return;
 	prefix_tokens_add(&c, ids, n);
-	c.n_tokens = n; /* with those behind the last full block */
+	c.n_tokens = n; /* the tokens behind the last full block count too */
 	if (key != NULL)
 		(void)promptcache_put(r->w->tokens->cache, key, NULL, &c);
 	tokens_take_chain(r, &c);
@@ -218,7 +219,7 @@ void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct p
 static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_model *row,
 	enum gw_tokens_mode mode)
 {
-	struct gw_prompt *p = calloc(1, sizeof *p);
+	struct gw_tokenizing *p = calloc(1, sizeof *p);
 	if (p == NULL)
 		return false;
 	p->tag = PROMPT_TAG;
@@ -227,22 +228,22 @@ static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_m
 	p->guess = row != NULL && row->tokens == TOKENS_ENGINE;
 	p->block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
 	p->block_tokens = row != NULL ? row->block_tokens : GW_BLOCK_TOKENS;
-	p->root = prompt_root(r->model, body, &r->work);
+	p->root = prompt_root(r->prompt.model, body, &r->work);
 	p->began = cgn_clock_now();
-	r->prompt = p;
+	r->prompt.tokenizing = p;
 	return true;
 }
 
 void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row)
 {
-	const struct view_model *m = view_model_find(r->w->view, r->model);
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
 	enum gw_tokens_mode mode = gw_tokens_mode_of(row, m);
-	enum prompt_api api = mode != GW_BYTES ? prompt_api_of(r->path) : PROMPT_NONE;
+	enum prompt_api api = mode != GW_BYTES ? prompt_api_of(r->client.path) : PROMPT_NONE;
 	if (mode != GW_BYTES && api == PROMPT_NONE)
-		return; /* nothing that an engine would keep */
+		return; /* the route has no prompt that an engine would cache */
 	if (mode == GW_BYTES || !prompt_new(r, body, row, mode)) {
 		chain_bytes(r, body, row != NULL ? row->block_bytes : GW_BLOCK_BYTES);
-		done(r, GW_BYTES);
+		chain_done(r, GW_BYTES);
 		return;
 	}
 	if (mode == GW_FILE)
@@ -253,6 +254,6 @@ void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_mod
 
 enum gw_step gw_tokens(struct gw_req *r)
 {
-	CGN_LIVE(r->prompt, PROMPT_TAG);
-	return r->prompt->mode == GW_FILE ? tokens_file_step(r) : tokens_ask_step(r);
+	CGN_LIVE(r->prompt.tokenizing, PROMPT_TAG);
+	return r->prompt.tokenizing->mode == GW_FILE ? tokens_file_step(r) : tokens_ask_step(r);
 }

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* relay: head, bytes and end of an engine's answer. */
+#include "router/answer/relay.h"
+
+#include "base/log/log.h"
+#include "router/account/account.h"
+#include "router/answer/resume.h"
+#include "router/limit/limit.h"
+
+#define MAX_FIELDS (PROTO_MAX_HEADERS + 5 + GW_LIMIT_FIELDS)
+
+static bool starts_nocase(struct cgn_str name, const char *lead)
+{
+	size_t n = strlen(lead);
+	return name.n >= n && cgn_str_eq_nocase((struct cgn_str){name.p, n}, cgn_str_of(lead));
+}
+
+/* Fields that the router sets itself are not taken from an engine, which may be a hosted one that sets them
+ * too. http drops the fields of the connection. */
+static bool is_relayed(const struct gw_req *r, struct cgn_str name)
+{
+	return !cgn_str_eq_nocase(name, CGN_STR("x-request-id")) &&
+		!cgn_str_eq_nocase(name, CGN_STR("content-length")) && !starts_nocase(name, "x-cgn-") &&
+		!(r->plan.limits != NULL && starts_nocase(name, "x-ratelimit-"));
+}
+
+static int64_t content_length(const struct gw_attempt *a)
+{
+	uint64_t n = 0;
+	for (size_t i = 0; i < a->n_headers; i++)
+		if (cgn_str_eq_nocase(a->headers[i].name, CGN_STR("content-length")) &&
+			cgn_str_u64(a->headers[i].value, &n))
+			return n <= INT64_MAX ? (int64_t)n : -1;
+	return -1;
+}
+
+void gw_relay_head(struct gw_req *r)
+{
+	struct http_field f[MAX_FIELDS];
+	struct gw_attempt *a = &r->attempt;
+	const struct plan_leg *leg = plan_last(&r->plan.legs);
+	size_t n = 0;
+	char hit[32];
+	for (size_t i = 0; i < a->n_headers && n < PROTO_MAX_HEADERS; i++)
+		if (is_relayed(r, a->headers[i].name))
+			f[n++] = (struct http_field){a->headers[i].name, a->headers[i].value};
+	(void)snprintf(hit, sizeof hit, "%u/%u", leg->held, leg->blocks);
+	f[n++] = (struct http_field){CGN_STR("x-request-id"), r->client.id};
+	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(a->call.node_id)};
+	f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
+	if (r->client.set_cookie.n > 0)
+		f[n++] = (struct http_field){CGN_STR("set-cookie"), r->client.set_cookie};
+	n += gw_limit_fields(r, f + n);
+	if (r->plan.explain_text.n > 0)
+		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->plan.explain_text};
+	r->answer.status = a->status;
+	r->answer.head_sent = true;
+	http_exchange_head(r->client.x, a->status, f, n, content_length(a));
+	/* There is no retry from here on: drop what only a retry needs, so that a long stream holds little. */
+	gw_resume_keep(r);
+	gw_body_drop(r);
+	a->headers = NULL;
+	a->n_headers = 0;
+}
+
+static void gap_count(struct gw_req *r, cgn_nsec now)
+{
+	struct gw_attempt *a = &r->attempt;
+	struct pulse *pulse = &r->w->shared->choice.cells[a->call.slot].pulse;
+	if (r->answer.first_byte == 0)
+		r->answer.first_byte = now;
+	else if (r->answer.event_stream)
+		gw_series_itl(r, now - r->answer.last_byte);
+	if (a->pieces > 0)
+		pulse_gap(pulse, now - a->last_byte);
+	a->pieces++;
+	pulse_beat(pulse, now);
+	r->answer.last_byte = a->last_byte = now;
+}
+
+void gw_relay(struct gw_req *r, struct cgn_str data)
+{
+	if (r->client.x == NULL)
+		return;
+	gap_count(r, cgn_loop_now(r->w->loop));
+	if (r->answer.resume != NULL)
+		gw_resume_relay(r, data);
+	else
+		gw_relay_bytes(r, data);
+}
+
+void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
+{
+	struct gw_answer *to = &r->answer;
+	if (r->client.x == NULL || data.n == 0)
+		return;
+	if (to->bytes_out == 0 && to->event_stream)
+		(void)usage_find(data,
+			&to->usage); /* Anthropic states the prompt's tokens at the beginning */
+	const struct iovec iov = {(void *)(uintptr_t)data.p, data.n};
+	http_exchange_body(r->client.x, &iov, 1);
+	to->bytes_out += data.n;
+	usage_tail_add(&to->tail, data.p, data.n);
+	gw_limit_relayed(r, data);
+	to->last2[0] = data.n > 1 ? data.p[data.n - 2] : to->last2[1];
+	to->last2[1] = data.p[data.n - 1];
+	if (!to->paused && r->attempt.call.grpc != NULL && http_exchange_over_mark(r->client.x)) {
+		to->paused = to->was_paused = true;
+		grpc_pause(r->attempt.call.grpc);
+	}
+}
+
+enum gw_step gw_relay_end(struct gw_req *r)
+{
+	gw_resume_flush(r);
+	http_exchange_end(r->client.x, NULL, 0);
+	gw_goto(r, GW_ANSWER);
+	return STEP_AGAIN;
+}
+
+static void error_event_send(struct gw_req *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	const char *last2 = r->answer.last2;
+	bool between = r->answer.bytes_out == 0 || (last2[0] == '\n' && last2[1] == '\n');
+	cgn_buf_putz(&b, between ? "event: error\ndata: " : "\n\nevent: error\ndata: ");
+	gw_error_json(&b, &(struct gw_refusal){502, "server_error", "engine_failed"},
+		"the engine died while it answered");
+	cgn_buf_putz(&b, "\n\n");
+	if (b.bad) {
+		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
+		return;
+	}
+	const struct iovec iov = {b.p, b.n};
+	http_exchange_body(r->client.x, &iov, 1);
+	http_exchange_end(r->client.x, NULL, 0);
+}
+
+enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
+{
+	CGN_MUST(r->answer.head_sent);
+	cgn_log(WARN, "gateway.stream_cut", F_STRN("id", r->client.id),
+		F_STR("node", r->attempt.call.node_id), F_STR("why", why),
+		F_U64("bytes", r->answer.bytes_out));
+	r->answer.outcome = "cut";
+	if (r->answer.event_stream)
+		error_event_send(r);
+	else
+		http_exchange_abort(r->client.x, CGN_BAD_GATEWAY);
+	gw_goto(r, GW_ANSWER);
+	return STEP_AGAIN;
+}

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reply: answers that no engine is asked for. */
+#pragma once
+#include "router/request/request.h"
+
+/* Answer a request whose route the router serves itself. Goes to GW_ANSWER. */
+enum gw_step gw_local(struct gw_req *r);
+/* The state GW_ANSWER: send a refusal that is pending, then wait until the client has taken everything. */
+enum gw_step gw_answer(struct gw_req *r);

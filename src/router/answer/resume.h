@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resume: what it takes to continue an answer with another engine. While a resumable answer runs, the client's
+ * body and the text that was shown are kept, within router.resume_size. */
+#pragma once
+#include "base/json/json.h"
+#include "router/request/request.h"
+
+/* Decide whether the answer to |body| is resumable: by X-Cgn-Resume, the rules, and the body. Returns false
+ * when X-Cgn-Resume makes no sense: then the request is refused. */
+bool gw_resume_open(struct gw_req *r, struct json_val body);
+void gw_resume_drop(struct gw_req *r);
+
+/* ---- while an engine answers ---- */
+
+/* The answer begins: take over the body, or give up resuming. */
+void gw_resume_keep(struct gw_req *r);
+void gw_resume_relay(struct gw_req *r, struct cgn_str data);
+/* The engine ended in good order: relay what was held back. */
+void gw_resume_flush(struct gw_req *r);
+
+/* ---- when it breaks off ---- */
+
+/* Return what is missing of the answer, and count an answer that was to be resumed and can't be. */
+enum plan_missing gw_resume_missing(struct gw_req *r);
+/* End an answer of which no engine has to compute anything more, and go to GW_ANSWER. */
+enum gw_step gw_resume_complete(struct gw_req *r);
+/* Make r->body the one that continues the answer, in the shape that is used to look for a node. False: out of
+ * memory. */
+bool gw_resume_prepare(struct gw_req *r);
+/* Bytes of text that the client was shown, and that will be continued. */
+size_t gw_resume_shown(const struct gw_req *r);
+/* Slots of nodes that can't continue the answer, and of those that were tried. Sets |*n|. Borrowed until the
+ * next call. */
+const uint16_t *gw_resume_excluded(struct gw_req *r, size_t *n);
+/* Make r->body the one for |node|. False: out of memory. */
+bool gw_resume_send(struct gw_req *r, const struct view_node *node);
+/* The first bytes of the engine that continues are there. */
+void gw_resume_begin(struct gw_req *r);
+void gw_resume_count(const struct gw_req *r, const char *outcome); /* label of cgn_resumes_total */

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attempt: one leg's call to one node: the booking of its load, the head of its answer, and how far it came.
+ * Belongs to its owner and its worker's loop. */
+#pragma once
+#include "policy/breaker/breaker.h"
+#include "router/attempt/call.h"
+
+/* What an attempt tells its owner, on the worker's loop. */
+struct gw_attempt_ops {
+	/* The head came, the answer turned out to be unusable (call.why), or the call has ended. The owner may
+	 * end the attempt. */
+	void (*on_event)(void *user);
+	/* Bytes of the answer, not empty, after the head. Borrowed. */
+	void (*on_data)(void *user, struct cgn_str data);
+};
+
+struct gw_attempt {
+	struct gw_call call;
+	struct gw_worker *w;    /* NULL: nothing was started yet */
+	struct cgn_arena *work; /* the owner's, for the head */
+	const struct gw_attempt_ops *ops;
+	void *user;
+	struct chooser_ticket ticket;           /* what the node was booked with */
+	struct metric_cell *predicted, *actual; /* cached tokens of the node; NULL: not known */
+	enum breaker_gate gate;                 /* BREAKER_PROBE: this attempt is the breaker's probe */
+	bool judged;                            /* the node's breaker has the verdict on this attempt */
+	bool accepted;                          /* the answer is relayed even though it is an error */
+	bool head_seen;
+	bool events; /* the answer is an event stream */
+	int status;
+	const struct proto_header *headers; /* of the answer, in |work| */
+	size_t n_headers;
+	struct cgn_str first_data; /* first bytes, while they are at hand; p == NULL: none */
+	cgn_nsec sent_at;
+	cgn_nsec begun_at;  /* of the first byte; 0: none yet */
+	cgn_nsec last_byte; /* of the last bytes, or when a slow client took up reading again */
+	uint32_t pieces;    /* messages with bytes that were relayed */
+};
+
+struct gw_attempt_cfg {
+	struct gw_worker *w;
+	struct cgn_arena *arena, *work; /* live longer than the attempt */
+	const struct gw_attempt_ops *ops;
+	void *user;
+	struct chooser_ticket ticket; /* taken */
+	enum breaker_gate gate;       /* result of gw_breaker_claim */
+};
+/* Send |g| to |node|. A call that cannot be started is a closed attempt with a reason in call.why. |a| must
+ * have ended, or be zero. */
+void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, const struct view_node *node,
+	const struct proto_generate *g);
+/* Give the booking back. Returns true if there was one: then there is room on the node. */
+bool gw_attempt_release(struct gw_attempt *a);
+/* End the attempt: cancel an open call, give the booking and the link back. An attempt without a verdict says
+ * nothing of its node. What is known of the answer stays. Returns what gw_attempt_release returns. Safe when
+ * nothing was started. */
+bool gw_attempt_end(struct gw_attempt *a);
+
+/* Return how the attempt failed, which has no answer; BREAKER_FAILURES: the request is at fault. */
+enum breaker_failure gw_attempt_failure(const struct gw_attempt *a);
+/* Return what an answer's status says against the node; BREAKER_FAILURES: nothing. */
+enum breaker_failure gw_status_failure(int status);
+/* Return when the call must be looked at again, from now, to see in time that its node was declared stalled. */
+cgn_nsec gw_attempt_poll(const struct gw_worker *w);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* call: a call's life from its link to its last callback. */
+#include "router/attempt/call.h"
+
+static void call_fail(struct gw_call *c)
+{
+	grpc_cancel(&c->grpc);
+	c->closed = true;
+	c->why = (struct cgn_err){.code = CGN_NO_MEMORY, .msg = "out of memory"};
+}
+
+static void call_send(struct gw_call *c, const struct proto_generate *g)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prefix = {0};
+	proto_generate_prefix(g, &prefix);
+	if (prefix.bad) {
+		call_fail(c);
+		return;
+	}
+	const struct iovec iov[] = {{prefix.p, prefix.n}, {(void *)(uintptr_t)g->body.p, g->body.n}};
+	grpc_send(c->grpc, iov, g->body.n > 0 ? 2 : 1);
+	if (c->grpc != NULL)
+		grpc_half_close(c->grpc);
+}
+
+void gw_call_start(struct gw_call *c, struct gw_worker *w, const struct view_node *node,
+	struct cgn_arena *arena, const struct proto_generate *g, const struct grpc_call_ops *ops, void *user)
+{
+	CGN_MUST(c->grpc == NULL);
+	cgn_rc rc = CGN_OK;
+	c->slot = node->slot;
+	c->node_id = cgn_arena_strz(arena, cgn_str_of(node->id));
+	c->closed = false;
+	if (c->link == NULL)
+		rc = gw_link_get(w, node, &c->link, &c->why);
+	if (cgn_ok(rc))
+		rc = grpc_call_start(c->link->channel, PROTO_AGENT_GENERATE, 0, ops, user, &c->grpc, &c->why);
+	if (!cgn_ok(rc)) {
+		c->grpc = NULL;
+		c->closed = true;
+		return;
+	}
+	c->why = (struct cgn_err){.code = CGN_FINE};
+	call_send(c, g);
+}
+
+void gw_call_on_close(struct gw_call *c, const struct cgn_err *why)
+{
+	c->grpc = NULL;
+	c->closed = true;
+	if (c->why.code == CGN_FINE)
+		c->why = *why;
+}
+
+void gw_call_end(struct gw_call *c, struct gw_worker *w)
+{
+	if (c->grpc != NULL)
+		grpc_cancel(&c->grpc);
+	if (c->link != NULL)
+		gw_link_release(w, &c->link);
+}

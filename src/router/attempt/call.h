@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* call: one Agent.Generate call to one node, with the link that it uses. */
+#pragma once
+#include "policy/proto/proto.h"
+#include "router/worker/link.h"
+
+struct gw_call {
+	struct grpc_call *grpc; /* NULL: not open */
+	struct gw_link *link;   /* a reference; NULL: none */
+	uint16_t slot;
+	const char *node_id; /* in the arena that gw_call_start was given */
+	bool closed;         /* ended, or could not be started */
+	struct cgn_err why;  /* once closed, or why the answer is unusable; CGN_FINE: in good order */
+};
+
+/* Send |g| to |node|. |arena| lives longer than |c|, and keeps the node's id. A link that |c| still has is used
+ * again. A call that cannot be started is a closed call with a reason. |ops| get |user|; their on_close has to
+ * call gw_call_on_close. */
+void gw_call_start(struct gw_call *c, struct gw_worker *w, const struct view_node *node,
+	struct cgn_arena *arena, const struct proto_generate *g, const struct grpc_call_ops *ops, void *user);
+void gw_call_on_close(struct gw_call *c, const struct cgn_err *why);
+/* Cancel the call if it is open, and give the link back. Safe when nothing was started. */
+void gw_call_end(struct gw_call *c, struct gw_worker *w);

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verdict: how attempts judge their nodes. */
+#include "router/attempt/verdict.h"
+
+#include "router/worker/breaker.h"
+
+#define LEAST_PIECES 8 /* of an answer whose time per token counts */
+
+static struct node_stats *cell_of(const struct gw_attempt *a)
+{
+	return &a->w->shared->choice.cells[a->call.slot];
+}
+
+static struct outlier_tally *tally_of(const struct gw_attempt *a)
+{
+	return &a->w->shared->tallies[a->call.slot];
+}
+
+static void breaker_report(struct gw_attempt *a, enum breaker_event ev, enum breaker_reason why)
+{
+	const struct view_node *node = view_node_at(a->w->view, a->call.slot);
+	if (node == NULL || node->node_id_hash != a->ticket.node)
+		return;
+	const struct breaker_input in = {.event = ev,
+		.reason = why,
+		.now = cgn_loop_now(a->w->loop),
+		.jitter = gw_random(a->w)};
+	(void)gw_breaker_step(a->w->shared->telemetry, cell_of(a), &a->w->rules->breaker, a->call.node_id,
+		&in);
+}
+
+/* Only a stream tells its time to first token: the first byte of any other answer comes with its last. */
+void gw_verdict_begun(struct gw_attempt *a)
+{
+	cgn_nsec now = cgn_loop_now(a->w->loop);
+	pulse_beat(&cell_of(a)->pulse, now);
+	a->begun_at = now;
+	if (a->events)
+		outlier_add_first(tally_of(a), now - a->sent_at,
+			(uint64_t)a->ticket.new_tokens + a->ticket.ahead_tokens);
+	if (a->judged || a->gate == BREAKER_PASS)
+		return;
+	breaker_report(a, BREAKER_PROBE_OK, BREAKER_FOR_NOTHING);
+	a->gate = BREAKER_PASS;
+}
+
+static void token_time_add(const struct gw_attempt *a)
+{
+	uint32_t decoding = atomic_load_explicit(&cell_of(a)->decoding, memory_order_relaxed);
+	if (a->events && a->begun_at != 0 && a->pieces >= LEAST_PIECES)
+		outlier_add_token(tally_of(a), (a->last_byte - a->begun_at) / (a->pieces - 1), decoding);
+}
+
+void gw_verdict_fine(struct gw_attempt *a, bool steady)
+{
+	if (a->judged)
+		return;
+	a->judged = true;
+	if (steady)
+		token_time_add(a);
+	outlier_add_end(tally_of(a), false);
+	breaker_report(a, BREAKER_OK, BREAKER_FOR_NOTHING);
+}
+
+void gw_verdict_bad(struct gw_attempt *a, enum breaker_failure how)
+{
+	if (a->judged)
+		return;
+	if (!breaker_failure_counts(how)) {
+		gw_verdict_none(a);
+		return;
+	}
+	a->judged = true;
+	outlier_add_end(tally_of(a), true);
+	breaker_report(a, a->gate == BREAKER_PROBE ? BREAKER_PROBE_BAD : BREAKER_FAILED, BREAKER_FOR_NOTHING);
+}
+
+void gw_verdict_none(struct gw_attempt *a)
+{
+	if (!a->judged && a->gate == BREAKER_PROBE)
+		breaker_report(a, BREAKER_PROBE_LEFT, BREAKER_FOR_NOTHING);
+	a->judged = true;
+}
+
+static void breaker_trip(struct gw_attempt *a)
+{
+	a->judged = true;
+	outlier_add_end(tally_of(a), true);
+	breaker_report(a, BREAKER_TRIP, BREAKER_FOR_STALL);
+}
+
+void gw_verdict_stalled(struct gw_attempt *a)
+{
+	if (!a->judged)
+		breaker_trip(a);
+}
+
+/* ---- silence ---- */
+
+bool gw_attempt_node_stalled(const struct gw_attempt *a, cgn_nsec since)
+{
+	return pulse_stopped(&cell_of(a)->pulse, since);
+}
+
+/* How long the stream may bring nothing. Before its second piece it may still wait for its prompt: some engines
+ * begin to answer before they begin to work. */
+static cgn_nsec silence_limit(const struct gw_attempt *a)
+{
+	const struct node_stats *cell = cell_of(a);
+	uint64_t tokens = atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed);
+	if (a->pieces < 2)
+		tokens += (uint64_t)a->ticket.new_tokens + a->ticket.ahead_tokens;
+	return pulse_limit(&cell->pulse, a->w->rules->stall_timeout, tokens);
+}
+
+bool gw_attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
+{
+	cgn_nsec limit = silence_limit(a), heard = pulse_heard(&cell_of(a)->pulse);
+	if (gw_attempt_node_stalled(a, a->last_byte))
+		return true;
+	if (now - a->last_byte < limit || gw_worker_was_away(a->w))
+		return false;
+	bool others = heard > a->last_byte && now - heard < limit;
+	if (!others) {
+		/* none of the node's streams brings anything: all of them are dead */
+		pulse_stop(&cell_of(a)->pulse, now);
+		breaker_trip(a);
+	}
+	return !others || a->pieces >= 2;
+}

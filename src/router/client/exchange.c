@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange: the life of a request, from its head to its end, and the callbacks of its exchange. */
+#include <stdlib.h>
+
+#include "router/account/account.h"
+#include "router/answer/resume.h"
+#include "router/client/client_priv.h"
+#include "router/limit/limit.h"
+#include "router/plan/legs.h"
+#include "router/plan/queue.h"
+#include "router/tokens/tokens.h"
+
+/* a head is at most 32 KiB, and is kept twice: as the client's and as the engine's */
+#define ARENA_LIMIT ((size_t)192 * 1024)
+#define WORK_LIMIT  ((size_t)512 * 1024) /* 4096 digests, the answer's head, keys of tools */
+
+static void req_free_buried(struct cgn_grave *g)
+{
+	struct gw_req *r = CGN_CONTAINER(g, struct gw_req, grave);
+	free(r);
+}
+
+/* Free the request after this turn: callbacks that are under way must not meet reused memory. */
+static void req_bury(struct gw_req *r)
+{
+	gw_resume_drop(r);
+	gw_body_drop(r);
+	usage_tail_fini(&r->answer.tail);
+	cgn_buf_fini(&r->answer.refusal_text);
+	cgn_arena_fini(&r->work);
+	cgn_arena_fini(&r->arena);
+	r->tag = 0;
+	cgn_loop_bury(r->w->loop, &r->grave, req_free_buried);
+}
+
+enum gw_step gw_finish(struct gw_req *r)
+{
+	gw_tokens_end(r);
+	gw_queue_end(r);
+	gw_leg_close(r);
+	cgn_timer_cancel(&r->timer);
+	gw_account_usage(r);
+	gw_limit_settle(r);
+	gw_account_end(r);
+	req_bury(r);
+	return STEP_END;
+}
+
+/* ---- callbacks of the exchange ---- */
+
+static void on_request(struct http_exchange *x, const struct http_head *h, void *server_user)
+{
+	struct gw_worker *w = server_user;
+	struct gw_req *r = calloc(1, sizeof *r);
+	if (r == NULL) {
+		http_exchange_abort(x, CGN_NO_MEMORY);
+		return;
+	}
+	r->tag = GW_REQ_TAG;
+	r->w = w;
+	r->client.x = x;
+	r->client.started = cgn_loop_now(w->loop);
+	cgn_arena_init(&r->arena, ARENA_LIMIT);
+	cgn_arena_init(&r->work, WORK_LIMIT);
+	http_exchange_user(x, r);
+	gw_req_start(r, gw_states);
+	if (!gw_head_take(r, h))
+		r->body.bad = CGN_NO_MEMORY;
+	gw_wake(r);
+}
+
+/* Book memory as it grows, not as the head claims a length: a claim must not use up what other bodies need. */
+static enum cgn_code body_add(struct gw_req *r, const uint8_t *p, size_t n)
+{
+	_Atomic uint64_t *used = &r->w->shared->body_bytes;
+	const struct gw_rules *rules = r->w->rules;
+	if (n > rules->max_body || r->body.bytes.n > rules->max_body - n)
+		return CGN_TOO_LARGE;
+	if (atomic_load_explicit(used, memory_order_relaxed) + n > rules->max_inflight_body)
+		return CGN_OVERLOADED;
+	if (r->body.bytes.cap == 0 && r->body.length > 0 && r->body.length <= 65536)
+		(void)cgn_buf_room(&r->body.bytes, (size_t)r->body.length);
+	cgn_buf_add(&r->body.bytes, p, n);
+	if (r->body.bytes.bad)
+		return CGN_NO_MEMORY;
+	if (r->body.bytes.cap > r->body.booked) {
+		atomic_fetch_add_explicit(used, r->body.bytes.cap - r->body.booked, memory_order_relaxed);
+		r->body.booked = r->body.bytes.cap;
+	}
+	return CGN_FINE;
+}
+
+static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
+{
+	(void)x;
+	struct gw_req *r = user;
+	CGN_LIVE(r, GW_REQ_TAG);
+	if (r->state != GW_BODY || r->body.bad != CGN_FINE)
+		return; /* refused already: drop what still comes */
+	r->body.bad = body_add(r, p, n);
+	if (r->body.bad != CGN_FINE)
+		gw_wake(r);
+}
+
+static void on_body_end(struct http_exchange *x, void *user)
+{
+	(void)x;
+	struct gw_req *r = user;
+	CGN_LIVE(r, GW_REQ_TAG);
+	r->body.done = true;
+	if (r->state == GW_BODY)
+		gw_wake(r);
+}
+
+static void on_drain(struct http_exchange *x, void *user)
+{
+	(void)x;
+	struct gw_req *r = user;
+	CGN_LIVE(r, GW_REQ_TAG);
+	if (!r->answer.paused)
+		return;
+	r->answer.paused = false;
+	/* the client was silent, not the engine */
+	r->answer.last_byte = r->attempt.last_byte = cgn_loop_now(r->w->loop);
+	if (r->attempt.call.grpc != NULL)
+		grpc_resume(r->attempt.call.grpc);
+}
+
+static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)
+{
+	(void)x;
+	struct gw_req *r = user;
+	if (r == NULL)
+		return; /* there was no memory for the request */
+	CGN_LIVE(r, GW_REQ_TAG);
+	r->client.x = NULL;
+	r->client.why = *why;
+	gw_wake(r);
+}
+
+const struct http_server_ops gw_http_ops = {
+	.on_request = on_request,
+	.on_body = on_body,
+	.on_body_end = on_body_end,
+	.on_drain = on_drain,
+	.on_close = on_close,
+};

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* head: what a request's head says. */
+#include "base/mix/mix.h"
+#include "router/client/client_priv.h"
+
+#define ID_MAX 128
+
+static bool id_is_ok(struct cgn_str s)
+{
+	for (size_t i = 0; i < s.n; i++) {
+		unsigned char c = (unsigned char)s.p[i];
+		if (c <= ' ' || c > '~' || c == '"' || c == '\\' || c == ',' || c == ';')
+			return false;
+	}
+	return s.n > 0 && s.n <= ID_MAX;
+}
+
+static bool id_take(struct gw_req *r, struct cgn_str given)
+{
+	if (id_is_ok(given)) {
+		r->client.id = cgn_arena_str(&r->arena, given);
+		return r->client.id.p != NULL;
+	}
+	uint64_t a = mix_splitmix(&r->w->random), b = mix_splitmix(&r->w->random);
+	r->client.id = cgn_str_of(cgn_arena_fmt(&r->arena, "req-%016llx%08x", (unsigned long long)a,
+		(unsigned)(b & 0xffffffffU)));
+	return r->client.id.p != NULL;
+}
+
+/* Return true for a field of the client's head that engines get. Keys, cookies and all else that says who the
+ * client is stay here; so does X-Cgn-Subject, which only the router may state. */
+static bool is_forwarded(struct cgn_str name)
+{
+	static const char *const names[] = {"content-type", "accept", "traceparent", "tracestate"};
+	for (size_t i = 0; i < CGN_COUNT(names); i++)
+		if (cgn_str_is(name, names[i]))
+			return true;
+	return cgn_str_starts(name, "anthropic-") || cgn_str_starts(name, "openai-");
+}
+
+static bool headers_take(struct gw_req *r, const struct http_head *h)
+{
+	r->client.headers = cgn_arena_get(&r->arena, (h->n_fields + 1) * sizeof *r->client.headers);
+	if (r->client.headers == NULL)
+		return false;
+	for (size_t i = 0; i < h->n_fields && r->client.n_headers < PROTO_MAX_HEADERS - 1; i++) {
+		if (!is_forwarded(h->fields[i].name))
+			continue;
+		struct proto_header *to = &r->client.headers[r->client.n_headers++];
+		to->name = cgn_arena_str(&r->arena, h->fields[i].name);
+		to->value = cgn_arena_str(&r->arena, h->fields[i].value);
+		if (to->name.p == NULL || to->value.p == NULL)
+			return false;
+	}
+	r->client.headers[r->client.n_headers++] =
+		(struct proto_header){CGN_STR("x-request-id"), r->client.id};
+	return true;
+}
+
+static bool field_take(struct gw_req *r, const struct http_head *h, const char *name, struct cgn_str *out)
+{
+	struct cgn_str v = http_head_get(h, name);
+	*out = v.n > 0 ? cgn_arena_str(&r->arena, v) : (struct cgn_str){NULL, 0};
+	return v.n == 0 || out->p != NULL;
+}
+
+bool gw_head_take(struct gw_req *r, const struct http_head *h)
+{
+	r->body.length = h->content_length;
+	struct cgn_str coding = http_head_get(h, "content-encoding");
+	r->body.encoded = coding.n > 0 && !cgn_str_eq_nocase(coding, CGN_STR("identity"));
+	r->client.method = cgn_arena_str(&r->arena, h->method);
+	r->client.path = cgn_arena_str(&r->arena, h->path);
+	r->client.peer = cgn_arena_str(&r->arena, http_exchange_peer(r->client.x));
+	r->client.explain_asked = cgn_str_is(http_head_get(h, "x-cgn-explain"), "1");
+	return r->client.method.p != NULL && r->client.path.p != NULL && r->client.peer.p != NULL &&
+		id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
+		field_take(r, h, "x-cgn-node", &r->client.pin) && gw_session_take(r, h) &&
+		field_take(r, h, "x-cgn-resume", &r->client.resume_asked) &&
+		field_take(r, h, "x-cgn-priority", &r->client.priority_text) &&
+		field_take(r, h, "x-cgn-deadline-ms", &r->client.budget_text) &&
+		field_take(r, h, "authorization", &r->identity.authorization) &&
+		field_take(r, h, "x-api-key", &r->identity.api_key);
+}

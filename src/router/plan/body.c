@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* body: what the body asks for. */
+#include "base/json/json.h"
+#include "router/answer/resume.h"
+#include "router/plan/legs.h"
+#include "router/tokens/tokens.h"
+
+#define BAD_REQUEST "invalid_request_error"
+
+static enum gw_step model_missing(struct gw_req *r)
+{
+	return gw_plan_fail(r,
+		&(struct gw_refusal){400, BAD_REQUEST, "missing_model", .param = "model",
+			.reason = "invalid"},
+		"model is missing, or no string");
+}
+
+/* Replace an alias by the name that nodes have; refuse a model that neither nodes nor rules know. */
+static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const struct gw_model **row)
+{
+	*row = gw_rules_model(r->w->rules, asked);
+	r->prompt.model = asked;
+	if (view_model_find(r->w->view, asked) == NULL && *row != NULL)
+		r->prompt.model = cgn_arena_str(&r->arena, (*row)->name);
+	if (r->prompt.model.p == NULL)
+		return model_missing(r);
+	if (*row != NULL || view_model_find(r->w->view, asked) != NULL)
+		return STEP_AGAIN;
+	r->prompt.model = (struct cgn_str){NULL, 0};
+	return gw_plan_fail(r,
+		&(struct gw_refusal){404, BAD_REQUEST, "model_not_found", .param = "model",
+			.reason = "model"},
+		"the model `%.*s` does not exist here", (int)(asked.n < 200 ? asked.n : 200), asked.p);
+}
+
+/* Does the body ask for several answers ("n", "best_of"), or have several prompts? */
+static bool is_several(struct json_val body)
+{
+	static const char *const keys[] = {"n", "best_of", "prompt", "input"};
+	struct json_val v[CGN_COUNT(keys)], elem;
+	uint64_t n = 0;
+	json_pick(body, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < 2; i++)
+		if (v[i].raw.p != NULL && json_u64(v[i], &n) && n > 1)
+			return true;
+	for (size_t i = 2; i < CGN_COUNT(keys); i++) {
+		if (v[i].raw.p == NULL || v[i].type != JSON_ARRAY)
+			continue;
+		struct json_iter it = json_iter_of(v[i]);
+		if (json_next_elem(&it, &elem) && (elem.type == JSON_STRING || elem.type == JSON_ARRAY))
+			return json_next_elem(&it, &elem);
+	}
+	return false;
+}
+
+/* Return how many tokens the answer may have; 0: the body does not say. */
+static uint32_t answer_limit(struct json_val body)
+{
+	static const char *const keys[] = {"max_completion_tokens", "max_tokens", "max_output_tokens",
+		"n_predict"};
+	struct json_val v[CGN_COUNT(keys)];
+	uint64_t n = 0;
+	json_pick(body, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < CGN_COUNT(keys); i++)
+		if (v[i].raw.p != NULL && json_u64(v[i], &n) && n > 0)
+			return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	return 0;
+}
+
+static enum gw_step body_invalid(struct gw_req *r, const char *what, const char *why)
+{
+	return gw_plan_fail(r, &(struct gw_refusal){400, BAD_REQUEST, "invalid_json", .reason = "invalid"},
+		"the body is no %s%s", what, why);
+}
+
+/* Read the model's name; false: the request is refused. */
+static bool model_read(struct gw_req *r, struct json_val body, const struct gw_model **row)
+{
+	struct json_val model;
+	struct cgn_str asked = {NULL, 0};
+	if (json_get(body, "model", &model) && model.type == JSON_STRING)
+		asked = cgn_arena_str(&r->arena,
+			json_str(model, &r->work)); /* a copy, because the body is freed before the request */
+	if (asked.p == NULL)
+		(void)model_missing(r);
+	else
+		(void)model_resolve(r, asked, row);
+	return r->state == GW_ROUTE;
+}
+
+void gw_body_parse(struct gw_req *r)
+{
+	struct json_val body;
+	struct cgn_err err;
+	const struct gw_model *row = NULL;
+	if (!cgn_ok(json_parse(cgn_buf_view(&r->body.bytes), &body, NULL, &err))) {
+		(void)body_invalid(r, "valid JSON: ", err.msg);
+		return;
+	}
+	if (body.type != JSON_OBJECT) {
+		(void)body_invalid(r, "JSON object", "");
+		return;
+	}
+	if (!model_read(r, body, &row))
+		return;
+	r->prompt.stream = json_get_bool(body, "stream", false);
+	r->prompt.several = is_several(body);
+	r->prompt.answer_limit = answer_limit(body);
+	if (!gw_resume_open(r, body))
+		return;
+	if (r->plan.legs.n == 0)
+		plan_begin(&r->plan.legs, r->prompt.model);
+	r->prompt.parsed = true;
+	gw_tokens_start(r, body, row);
+}

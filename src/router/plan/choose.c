@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choose: what the chooser is asked for a leg. */
+#include "router/answer/resume.h"
+#include "router/plan/legs.h"
+#include "router/plan/queue.h"
+
+static const uint16_t *excluded_of(struct gw_req *r, const struct plan_leg *leg, size_t *n)
+{
+	*n = 0;
+	if (leg->target.resuming)
+		return gw_resume_excluded(r, n);
+	if (!leg->target.untried)
+		return NULL;
+	*n = plan_tried(&r->plan.legs, r->plan.tried);
+	return r->plan.tried;
+}
+
+struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
+{
+	size_t n_excluded;
+	const uint16_t *excluded = excluded_of(r, leg, &n_excluded);
+	const struct gw_worker *w = r->w;
+	const struct gw_prompt *p = &r->prompt;
+	bool is_pinned = r->client.pin.n > 0, prefill = leg->role == LEG_PREFILL;
+	const struct view_node *pin = is_pinned ? view_node_find(w->view, r->client.pin) : NULL;
+	return (struct chooser_ask){
+		.rules = &w->rules->route,
+		.model = is_pinned && pin == NULL ? NULL : view_model_find(w->view, leg->model),
+		.chain = p->chain.short_digests,
+		.blocks = p->chain.n,
+		.length = p->chain.length,
+		.block_tokens = p->block_tokens,
+		.prompt_tokens = p->tokens,
+		.answer_tokens = p->answer_limit,
+		.whole = !p->stream && !prefill,
+		.embeds = r->client.route->scope == AUTH_EMBED || prefill,
+		.prefill = prefill,
+		.stored = leg->role == LEG_DECODE ? (uint32_t)p->chain.n : 0,
+		.session = r->client.session.n > 0 ? route_hash(r->client.session.p, r->client.session.n) : 0,
+		.pin = pin != NULL ? pin->slot : CHOOSER_NO_PIN,
+		.excluded = excluded,
+		.n_excluded = n_excluded,
+		.now = cgn_loop_now(w->loop),
+	};
+}
+
+bool gw_can_send(struct gw_req *r, const struct plan_leg *leg)
+{
+	struct chooser_ask ask = gw_choose_ask(r, leg);
+	enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
+	/* an answer that is at hand, however bad, is not kept from the client for a place in a queue */
+	return v == ROUTE_PICKED || (!r->attempt.head_seen && gw_queue_must(r, v));
+}

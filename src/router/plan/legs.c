@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* legs: what follows the end of a leg. policy/plan decides; this file does it. */
+#include "router/plan/legs.h"
+
+#include "base/log/log.h"
+#include "router/answer/relay.h"
+#include "router/answer/resume.h"
+#include "router/attempt/verdict.h"
+
+#define RETRY_AFTER 2 /* seconds */
+
+void gw_leg_unlearn(struct gw_req *r)
+{
+	route_record_drop(r->w->shared->choice.record, r->prompt.chain.short_digests, r->prompt.chain.n,
+		r->attempt.call.slot);
+}
+
+/* Take a retry from the budget, if a node could take |leg|. Sets |*denied| to a label of cgn_resumes_total. */
+static bool retry_take(struct gw_req *r, const struct plan_leg *leg, const char **denied)
+{
+	*denied = "no_node";
+	if (!gw_can_send(r, leg))
+		return false;
+	if (retry_budget_take(&r->w->budget, cgn_loop_now(r->w->loop)))
+		return true;
+	metric_add(METRIC_ONE(r->w->shared->telemetry, RETRIES_DENIED), 1);
+	*denied = "failed";
+	return false;
+}
+
+static enum gw_step leg_follow(struct gw_req *r, const struct plan_step *step)
+{
+	gw_leg_close(r);
+	plan_take(&r->plan.legs, step);
+	gw_goto(r, GW_ROUTE);
+	return STEP_AGAIN;
+}
+
+static enum gw_step leg_retry(struct gw_req *r, const struct plan_step *step,
+	const struct gw_leg_report *report)
+{
+	if (report->outcome.end == LEG_END_STATUS)
+		gw_verdict_bad(&r->attempt, report->outcome.how);
+	gw_leg_close(r);
+	gw_leg_unlearn(r);
+	metric_add(METRIC_OF(r->w->shared->telemetry, RETRIES, step->reason), 1);
+	return leg_follow(r, step);
+}
+
+static enum gw_step leg_cut(struct gw_req *r, const char *why)
+{
+	(void)gw_relay_cut(r, why);
+	gw_leg_close(r);
+	return STEP_AGAIN;
+}
+
+/* Another engine continues the answer: it goes through GW_ROUTE with a body of its own. */
+static enum gw_step leg_resume(struct gw_req *r, const struct plan_step *step, const char *why)
+{
+	if (!gw_resume_prepare(r)) {
+		gw_resume_count(r, "no_memory");
+		return leg_cut(r, why);
+	}
+	cgn_log(INFO, "gateway.resume", F_STRN("id", r->client.id), F_STR("node", r->attempt.call.node_id),
+		F_U64("try", plan_attempts(&r->plan.legs)), F_U64("bytes", gw_resume_shown(r)));
+	r->answer.paused = false;
+	r->prompt.parsed = false;
+	return leg_follow(r, step);
+}
+
+static enum gw_step answer_over(struct gw_req *r, const struct gw_leg_report *report)
+{
+	if (report->outcome.end == LEG_END_FINE) {
+		(void)gw_relay_end(r);
+		gw_verdict_fine(&r->attempt, !r->answer.was_paused);
+	} else {
+		(void)gw_resume_complete(r);
+	}
+	gw_leg_close(r);
+	return STEP_AGAIN;
+}
+
+/* Most failures tell a client only to try later; some say what is wrong with the request. */
+static int failure_status(enum cgn_code c)
+{
+	bool told = c == CGN_INVALID || c == CGN_UNSUPPORTED || c == CGN_TOO_LARGE || c == CGN_DEADLINE;
+	return told ? cgn_code_http(c) : 503;
+}
+
+static enum gw_step leg_give_up(struct gw_req *r, const struct gw_leg_report *report)
+{
+	int status = failure_status(report->code);
+	gw_leg_close(r);
+	if (status >= 503)
+		gw_leg_unlearn(r);
+	struct gw_refusal how = {
+		.status = status,
+		.type = status < 500 ? "invalid_request_error" : "server_error",
+		.code = status == 504   ? "engine_timeout"
+			: status == 503 ? "engine_unavailable"
+					: "engine_refused",
+		.retry_after = status == 503 ? RETRY_AFTER : 0,
+	};
+	return gw_plan_fail(r, &how, "the engine gave no answer (tried %u): %s", plan_attempts(&r->plan.legs),
+		report->why);
+}
+
+static enum gw_step leg_fail(struct gw_req *r, const struct gw_leg_report *report, const char *denied)
+{
+	const struct leg_outcome *o = &report->outcome;
+	if (o->end == LEG_END_CUT && o->missing == PLAN_MISSES_MORE)
+		gw_resume_count(r, denied);
+	if (o->end == LEG_END_STATUS)
+		gw_verdict_bad(&r->attempt, o->how);
+	return o->end == LEG_END_CUT ? leg_cut(r, report->why) : leg_give_up(r, report);
+}
+
+enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report)
+{
+	const struct plan_rules rules = {r->w->rules->retry_on, r->w->rules->attempts};
+	const struct leg_outcome *o = &report->outcome;
+	const char *denied = "no_node";
+	struct plan_step step;
+	plan_follow(&r->plan.legs, &rules, o, &step);
+	if (step.costs_retry && !retry_take(r, &step.leg, &denied))
+		step.next = step.otherwise;
+	if (step.next != PLAN_RELAY)
+		plan_ended(&r->plan.legs, step.next == PLAN_OVER || o->end == LEG_END_FINE,
+			cgn_loop_now(r->w->loop));
+	switch (step.next) {
+	case PLAN_LEG:
+		if (!step.costs_retry)
+			return leg_follow(r, &step);
+		return step.reason != NULL ? leg_retry(r, &step, report) : leg_resume(r, &step, report->why);
+	case PLAN_RELAY:
+		r->attempt.accepted = true;
+		return STEP_AGAIN;
+	case PLAN_OVER:
+		return answer_over(r, report);
+	case PLAN_FAIL:
+		break;
+	}
+	return leg_fail(r, report, denied);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* legs: the shell of policy/plan: it chooses nodes for legs, sends them, and does what follows their ends. */
+#pragma once
+#include "router/request/request.h"
+
+/* ---- body.c ---- */
+
+/* Read the body: model, options, and the chain of its prompt. Leaves GW_ROUTE when the request is refused or its
+ * tokens are made elsewhere. */
+void gw_body_parse(struct gw_req *r);
+
+/* ---- choose.c ---- */
+
+/* Return what the chooser is asked for |leg|. Borrows from the request; one at a time. */
+struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg);
+/* Return true if |leg| could be sent to a node, now or after waiting. */
+bool gw_can_send(struct gw_req *r, const struct plan_leg *leg);
+
+/* ---- send.c ---- */
+
+/* Book the node that |p| picked, and send the current leg to it. |gate|: what gw_breaker_claim said; |began|:
+ * when the pick began. */
+void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	enum breaker_gate gate, cgn_nsec began);
+/* End the attempt of the current leg, if there is one, and give its booking back. */
+void gw_leg_close(struct gw_req *r);
+
+/* ---- prefill.c ---- */
+
+/* Decide whether another node computes the prompt. If so, its leg is sent, the request is in GW_PREFILL, and the
+ * result is true. */
+bool gw_prefill_begin(struct gw_req *r, const struct chooser_ask *ask);
+
+/* ---- legs.c ---- */
+
+struct gw_leg_report {
+	struct leg_outcome outcome;
+	enum cgn_code code; /* code of a failure, for the client */
+	const char *why;    /* sentence of a failure */
+};
+/* Do what the plan says, now that the current leg has ended or answers with an error. */
+enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report);
+/* Stop counting the prompt as held by the node of the attempt, which failed. */
+void gw_leg_unlearn(struct gw_req *r);
+
+/* ---- fail.c ---- */
+
+/* End a plan that has no answer: refuse the request, or cut the answer that has begun. */
+enum gw_step gw_plan_fail(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue: the worker's side of waiting for room on a node. The queues are in admission/. */
+#pragma once
+#include "router/request/request.h"
+
+/* Read X-Cgn-Priority and X-Cgn-Deadline-Ms; refuse values that they can't have. */
+enum gw_step gw_queue_check(struct gw_req *r);
+/* Return true if there is anything to decide before the pick: a time to first token to keep, or other requests
+ * that wait for the model. */
+bool gw_queue_looks(const struct gw_req *r);
+/* Return true if the request must wait, |verdict| having been picked. */
+bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict);
+/* Predict the time to first token from the candidates of |p|: sets plan.ttft. */
+void gw_queue_predict(struct gw_req *r, const struct chooser_pick_result *p);
+/* Refuse the request if its time to first token can't be kept. */
+bool gw_queue_refuses(struct gw_req *r);
+/* Go to GW_QUEUE, which comes back to GW_ROUTE. */
+void gw_queue_enter(struct gw_req *r, enum route_verdict verdict);
+/* The place is booked, or given up; safe when the request does not wait. */
+void gw_queue_end(struct gw_req *r);
+/* A booking was given back: tell the queues. */
+void gw_queue_room(struct gw_worker *w);

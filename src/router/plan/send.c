@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* send: the current leg on its way to a node. */
+#include "router/account/explain.h"
+#include "router/answer/relay.h"
+#include "router/plan/legs.h"
+#include "router/plan/queue.h"
+
+/* ---- callbacks of the attempt ---- */
+
+static void on_event(void *user)
+{
+	struct gw_req *r = user;
+	CGN_LIVE(r, GW_REQ_TAG);
+	if (!r->answer.head_sent && r->attempt.head_seen)
+		r->answer.event_stream = r->attempt.events;
+	gw_wake(r);
+}
+
+static void on_data(void *user, struct cgn_str data)
+{
+	struct gw_req *r = user;
+	CGN_LIVE(r, GW_REQ_TAG);
+	if (r->state == GW_STREAM) {
+		gw_relay(r, data);
+		return;
+	}
+	r->attempt.first_data = data;
+	gw_wake(r);
+	if (r->tag == GW_REQ_TAG) /* a request that is gone is memory until the turn ends */
+		r->attempt.first_data = (struct cgn_str){NULL, 0};
+}
+
+static const struct gw_attempt_ops attempt_ops = {.on_event = on_event, .on_data = on_data};
+
+/* ---- the prediction ---- */
+
+/* Keep what the end of the request is compared with. The chain goes with the first byte; the part that the node
+ * is believed to hold, without events that say so, is kept to be corrected. */
+static void prediction_keep(struct gw_req *r, const struct route_cand *c, const struct view_node *node)
+{
+	size_t n = r->prompt.chain.n;
+	struct gw_prediction *p = &r->plan.prediction;
+	bool fed = c->fed && !c->fed_bytes;
+	*p = (struct gw_prediction){.node = c->node_id_hash, .fed = fed, .kv_block = node->kv_block};
+	if (n == 0)
+		return;
+	p->length = r->prompt.chain.length > 0 ? r->prompt.chain.length : (double)n;
+	p->last = r->prompt.chain.short_digests[n - 1];
+	if (fed || c->held == 0)
+		return;
+	p->tail = prompttail_get(r->w->shared->tails, r->prompt.chain.short_digests[c->held - 1],
+		c->node_id_hash);
+	uint64_t *copy = cgn_arena_get(&r->arena, c->held * sizeof *copy);
+	if (copy != NULL)
+		memcpy(copy, r->prompt.chain.short_digests, c->held * sizeof *copy);
+	p->chain = copy;
+}
+
+/* ---- sending ---- */
+
+static Cognitora__V1__Leg wire_role(enum leg_role role)
+{
+	static const Cognitora__V1__Leg roles[] = {
+		[LEG_WHOLE] = COGNITORA__V1__LEG__LEG_WHOLE,
+		[LEG_PREFILL] = COGNITORA__V1__LEG__LEG_PREFILL,
+		[LEG_DECODE] = COGNITORA__V1__LEG__LEG_DECODE,
+	};
+	return roles[role];
+}
+
+static void attempt_start(struct gw_req *r, const struct view_node *node, const struct gw_attempt_cfg *cfg)
+{
+	struct plan_leg *leg = plan_leg(&r->plan.legs);
+	uint32_t attempts = plan_attempts(&r->plan.legs);
+	const struct proto_generate g = {
+		.request_id = r->client.id,
+		.method = r->client.method,
+		.path = r->client.path,
+		.headers = r->client.headers,
+		.n_headers = r->client.n_headers,
+		.facts =
+			{
+				.model = leg->model,
+				.blocks_total = leg->blocks,
+				.blocks_predicted = leg->held,
+				.chain = r->prompt.chain.short_digests,
+				.n_chain = r->prompt.chain.n,
+				.attempt = attempts > 0 ? attempts : 1,
+				.stream = r->prompt.stream,
+				.block_tokens = r->prompt.block_tokens,
+				.router = r->w->shared->instance,
+				.new_tokens = cfg->ticket.new_tokens,
+				.leg = wire_role(leg->role),
+			},
+		.body = cgn_buf_view(&r->body.bytes),
+	};
+	gw_attempt_start(&r->attempt, cfg, node, &g);
+	leg->node = r->attempt.call.node_id;
+}
+
+void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	enum breaker_gate gate, cgn_nsec began)
+{
+	struct gw_worker *w = r->w;
+	const struct route_cand *c = &p->cands[p->index];
+	const struct view_node *node = view_node_at(w->view, c->slot);
+	struct gw_attempt_cfg cfg =
+		{.w = w, .arena = &r->arena, .work = &r->work, .ops = &attempt_ops, .user = r, .gate = gate};
+	CGN_MUST(node != NULL);
+	chooser_book(w->chooser, ask, p, &cfg.ticket);
+	gw_queue_end(r);
+	plan_sent(&r->plan.legs, c->slot, c->held, (uint32_t)r->prompt.chain.n, cgn_loop_now(w->loop));
+	if (plan_leg(&r->plan.legs)->bytes == LEG_SHOW) {
+		prediction_keep(r, c, node);
+		r->plan.pick_took = cgn_clock_now() - began;
+		metric_observe(w->pick_seconds, r->plan.pick_took);
+		r->plan.backed_off = false;
+		w->sent++;
+	}
+	gw_explain_pick(r, ask, p, cgn_clock_now() - began);
+	attempt_start(r, node, &cfg);
+}
+
+void gw_leg_close(struct gw_req *r)
+{
+	if (gw_attempt_end(&r->attempt))
+		gw_queue_room(r->w);
+}

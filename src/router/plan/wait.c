@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wait: the states that wait for the engine of an answer leg: for its first byte, then for its bytes. */
+#include "base/log/log.h"
+#include "router/answer/relay.h"
+#include "router/answer/resume.h"
+#include "router/attempt/verdict.h"
+#include "router/plan/legs.h"
+#include "router/plan/queue.h"
+#include "router/plan/states.h"
+
+static const char not_continued[] = "no engine went on with the answer";
+
+/* ---- the first byte ---- */
+
+static void failure_log(struct gw_req *r, const char *code, const char *why)
+{
+	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->client.id),
+		F_STR("node", r->attempt.call.node_id), F_U64("try", plan_attempts(&r->plan.legs)),
+		F_STR("code", code), F_STR("why", why));
+}
+
+static enum gw_step leg_failed(struct gw_req *r, enum breaker_failure how, enum cgn_code code,
+	const char *why)
+{
+	return gw_leg_ended(r, &(struct gw_leg_report){{.end = LEG_END_FAILED, .how = how}, code, why});
+}
+
+static enum gw_step attempt_failed(struct gw_req *r)
+{
+	struct gw_attempt *a = &r->attempt;
+	if (a->call.why.code == CGN_FINE)
+		a->call.why = (struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "it ended without an answer"};
+	enum breaker_failure how = gw_attempt_failure(a);
+	failure_log(r, cgn_code_name(a->call.why.code), a->call.why.msg);
+	if (how == BREAKER_FAILURES)
+		gw_verdict_none(a);
+	else if (how == BREAKER_STALL)
+		gw_verdict_stalled(a);
+	else
+		gw_verdict_bad(a, how);
+	struct cgn_err why = a->call.why;
+	return leg_failed(r, how, why.code, why.msg);
+}
+
+static enum gw_step leg_late(struct gw_req *r, enum breaker_failure how, const char *why)
+{
+	gw_verdict_bad(&r->attempt, how);
+	return leg_failed(r, how, CGN_DEADLINE, why);
+}
+
+/* An answer that is an error took no computing: it says nothing of the node's speed, and left nothing new in the
+ * node's cache. Its booking ends here. */
+static void uncomputed_release(struct gw_req *r, bool failed)
+{
+	const struct prefix_chain *chain = &r->prompt.chain;
+	uint32_t held = plan_last(&r->plan.legs)->held;
+	size_t keep = failed || held > chain->n ? 0 : held;
+	(void)gw_attempt_release(&r->attempt);
+	gw_queue_room(r->w);
+	if (chain->n > 0)
+		route_record_drop(r->w->shared->choice.record, chain->short_digests + keep, chain->n - keep,
+			r->attempt.call.slot);
+}
+
+static enum gw_step first_byte(struct gw_req *r)
+{
+	struct gw_attempt *a = &r->attempt;
+	enum breaker_failure how = gw_status_failure(a->status);
+	if (a->status < 300)
+		chooser_begun(r->w->chooser, &a->ticket, cgn_loop_now(r->w->loop));
+	else
+		uncomputed_release(r, how != BREAKER_FAILURES);
+	if (how == BREAKER_FAILURES)
+		gw_verdict_begun(a);
+	else
+		gw_verdict_bad(a, how);
+	if (r->answer.head_sent)
+		gw_resume_begin(r);
+	else
+		gw_relay_head(r);
+	if (a->first_data.p != NULL)
+		gw_relay(r, a->first_data);
+	gw_goto(r, GW_STREAM);
+	return STEP_AGAIN;
+}
+
+/* An engine that was to continue an answer answers something else. If it dislikes the body, the body is ours:
+ * that says nothing of the node. */
+static enum gw_step leg_misfit(struct gw_req *r)
+{
+	struct gw_attempt *a = &r->attempt;
+	enum breaker_failure how = gw_status_failure(a->status);
+	if (how == BREAKER_FAILURES)
+		gw_verdict_none(a);
+	else
+		gw_verdict_bad(a, how);
+	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->client.id), F_STR("node", a->call.node_id),
+		F_U64("try", plan_attempts(&r->plan.legs)), F_I64("status", a->status));
+	return gw_leg_ended(r,
+		&(struct gw_leg_report){{.end = LEG_END_MISFIT, .how = how}, CGN_BAD_GATEWAY, not_continued});
+}
+
+static bool is_misfit(const struct gw_req *r)
+{
+	const struct gw_attempt *a = &r->attempt;
+	return r->answer.head_sent && a->head_seen &&
+		(a->status != 200 || !a->events || (a->call.closed && a->first_data.p == NULL));
+}
+
+enum gw_step gw_dispatch(struct gw_req *r)
+{
+	struct gw_attempt *a = &r->attempt;
+	cgn_nsec waited = cgn_loop_now(r->w->loop) - a->sent_at, limit = r->w->rules->first_byte_timeout;
+	enum breaker_failure said = a->head_seen ? gw_status_failure(a->status) : BREAKER_FAILURES;
+	if (a->call.why.code != CGN_FINE || (a->call.closed && !a->head_seen))
+		return attempt_failed(r);
+	if (said != BREAKER_FAILURES && !a->accepted)
+		return gw_leg_ended(r,
+			&(struct gw_leg_report){{.end = LEG_END_STATUS, .how = said}, CGN_BAD_GATEWAY,
+				not_continued});
+	if (is_misfit(r))
+		return leg_misfit(r);
+	if (a->first_data.p != NULL || a->call.closed)
+		return first_byte(r);
+	if (waited >= limit)
+		return leg_late(r, BREAKER_TIMEOUT, "no first byte in time (router.first_byte_timeout)");
+	if (gw_attempt_node_stalled(a, a->sent_at))
+		return leg_late(r, BREAKER_STALL, "its node is stalled");
+	cgn_nsec look = gw_attempt_poll(r->w);
+	return gw_park(r, WAIT_ENGINE, look < limit - waited ? look : limit - waited);
+}
+
+/* ---- the stream ---- */
+
+static enum gw_step stream_died(struct gw_req *r, const struct cgn_err *why)
+{
+	return gw_leg_ended(r,
+		&(struct gw_leg_report){{.end = LEG_END_CUT,
+						.how = BREAKER_CUT,
+						.missing = gw_resume_missing(r)},
+			why->code, why->msg});
+}
+
+static enum gw_step stream_closed(struct gw_req *r)
+{
+	struct cgn_err why = r->attempt.call.why;
+	if (why.code == CGN_FINE)
+		return gw_leg_ended(r, &(struct gw_leg_report){.outcome = {.end = LEG_END_FINE}});
+	if (why.code == CGN_DEADLINE)
+		gw_verdict_stalled(&r->attempt);
+	else
+		gw_verdict_bad(&r->attempt, BREAKER_CUT);
+	return stream_died(r, &why);
+}
+
+/* A stream whose client reads slowly is not stalled: the listener has a timeout for the client. */
+enum gw_step gw_stream(struct gw_req *r)
+{
+	struct gw_attempt *a = &r->attempt;
+	cgn_nsec now = cgn_loop_now(r->w->loop);
+	struct cgn_err why = {.code = CGN_DEADLINE, .msg = ""};
+	cgn_arena_reset(&r->work); /* the chain and the head's strings are used up */
+	r->prompt.chain = (struct prefix_chain){NULL, 0};
+	if (a->call.closed || a->call.why.code != CGN_FINE)
+		return stream_closed(r);
+	if (r->answer.paused)
+		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
+	if (gw_attempt_is_stalled(a, now))
+		(void)cgn_str_copyz(why.msg, sizeof why.msg,
+			CGN_STR("its node is stalled (router.stall_timeout)"));
+	else if (now - a->last_byte >= r->w->rules->stream_idle_timeout)
+		(void)cgn_str_copyz(why.msg, sizeof why.msg,
+			CGN_STR("silent for too long (router.stream_idle_timeout)"));
+	else
+		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
+	gw_verdict_bad(a, BREAKER_STALL);
+	return stream_died(r, &why);
+}

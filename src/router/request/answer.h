@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* answer: what the client has got. The folder answer/ owns it. */
+#pragma once
+#include "base/core/buf.h"
+#include "policy/engine/usage.h"
+
+struct gw_resume; /* answer/resume.c */
+
+/* A refusal's place in OpenAI's error shape, and in the metrics. */
+struct gw_refusal {
+	int status;
+	const char *type, *code, *param; /* |param| may be NULL */
+	const char *reason;              /* label of cgn_rejected_total; NULL: not counted */
+	const char *allow;               /* Allow, with 405 */
+	unsigned retry_after;            /* seconds; 0: no Retry-After */
+};
+
+struct gw_answer {
+	int status;
+	bool head_sent, event_stream;
+	bool paused, was_paused; /* the engine is, was paused for a slow client */
+	char last2[2];           /* last two bytes relayed, to see where an event ends */
+	uint64_t bytes_out;      /* of the body */
+	cgn_nsec first_byte, last_byte;
+	struct usage usage;
+	struct usage_tail tail;    /* last bytes relayed, where usage is found */
+	const char *outcome;       /* for the log; NULL: as the status says */
+	struct metric_cell *itl;   /* of the model, once known */
+	struct gw_resume *resume;  /* what a resume takes; NULL: a cut answer stays cut */
+	const char *unresumable;   /* why the answer can't be resumed though it was asked for; NULL: it can */
+	struct gw_refusal refusal; /* to be sent, when |refused| */
+	struct cgn_buf refusal_text; /* its body */
+	bool refused;
+};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client: the client's side of a request: its exchange, its head, who it is, and its body. The folder client/
+ * fills it in. Strings are in the request's arena. */
+#pragma once
+#include "io/http/http.h"
+#include "policy/proto/proto.h"
+
+enum gw_route_kind { GW_RELAY, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
+#define ROUTE_OPEN    0x100U /* no key is asked for */
+#define ROUTE_ANY_KEY 0U     /* any valid key will do */
+struct gw_route_row {
+	const char *method, *path;
+	enum gw_route_kind kind;
+	unsigned scope;
+};
+
+/* The exchange and the head. */
+struct gw_client {
+	struct http_exchange *x; /* NULL once the client's side has ended */
+	struct cgn_err why;      /* how it ended */
+	const struct gw_route_row *route;
+	cgn_nsec started; /* arrival of the head */
+	struct cgn_str id, method, path, peer;
+	struct cgn_str pin;          /* node that X-Cgn-Node names; empty: any */
+	struct cgn_str session;      /* for choosing; empty: none */
+	struct cgn_str set_cookie;   /* field that makes the client keep its session; empty: none */
+	struct cgn_str resume_asked; /* X-Cgn-Resume */
+	struct cgn_str priority_text, budget_text; /* X-Cgn-Priority, X-Cgn-Deadline-Ms */
+	unsigned priority;                         /* 9 goes first */
+	cgn_nsec first_byte_budget;                /* from arrival; 0: the client names none */
+	struct proto_header *headers;              /* that engines get */
+	size_t n_headers;
+	bool explain_asked; /* X-Cgn-Explain */
+};
+
+/* Who the client is, by its key. */
+struct gw_identity {
+	struct cgn_str authorization, api_key; /* wiped at the end of GW_AUTH */
+	const char *key_id;                    /* for the log; NULL: no key */
+	struct cgn_str tenant;                 /* of the key; "-": no keys are asked for */
+	unsigned scopes;
+};
+
+struct gw_body {
+	struct cgn_buf bytes;
+	uint64_t booked; /* of router.max_inflight_body */
+	int64_t length;  /* as the head claims it; -1: unknown */
+	bool encoded;    /* with a Content-Encoding */
+	bool done;
+	enum cgn_code bad; /* CGN_FINE, or why it was refused while it came */
+};

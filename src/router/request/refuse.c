@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* refuse: an error instead of an answer. */
+#include <stdarg.h>
+
+#include "base/json/json.h"
+#include "router/request/request.h"
+
+void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char *message)
+{
+	struct json_out j = json_out_to(out);
+	json_open(&j, '{');
+	json_key(&j, "error");
+	json_open(&j, '{');
+	json_key_z(&j, "message", message);
+	json_key_z(&j, "type", how->type);
+	json_key(&j, "param");
+	if (how->param != NULL)
+		json_put_z(&j, how->param);
+	else
+		json_put_null(&j);
+	json_key_z(&j, "code", how->code);
+	json_close(&j, '}');
+	json_close(&j, '}');
+}
+
+enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
+{
+	char message[600];
+	va_list ap;
+	CGN_MUST(!r->answer.head_sent && !r->answer.refused);
+	va_start(ap, fmt);
+	(void)vsnprintf(message, sizeof message, fmt, ap);
+	va_end(ap);
+	gw_error_json(&r->answer.refusal_text, how, message);
+	r->answer.refusal = *how;
+	r->answer.refused = true;
+	r->answer.outcome = how->code;
+	if (how->reason != NULL)
+		metric_add(METRIC_OF(r->w->shared->telemetry, REJECTED, how->reason), 1);
+	gw_goto(r, GW_ANSWER);
+	return STEP_AGAIN;
+}
+
+enum gw_step gw_refuse_no_memory(struct gw_req *r, const char *reason)
+{
+	return gw_refuse(r,
+		&(struct gw_refusal){503, "server_error", "no_memory", .reason = reason, .retry_after = 1},
+		"out of memory");
+}

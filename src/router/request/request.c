@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request: the driver of its states. */
+#include "router/request/request.h"
+
+void gw_goto(struct gw_req *r, enum gw_state next)
+{
+	CGN_LIVE(r, GW_REQ_TAG);
+	CGN_MUST(r->machine[r->state].exits & 1U << next);
+	r->state = next;
+}
+
+enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay)
+{
+	r->armed = what;
+	cgn_timer_cancel(&r->timer);
+	if (delay > 0)
+		cgn_timer_set(&r->timer, delay);
+	return STEP_PARK;
+}
+
+/* A callback may come while a handler runs, such as the end of an exchange that the handler answers. */
+void gw_wake(struct gw_req *r)
+{
+	CGN_LIVE(r, GW_REQ_TAG);
+	r->event = true;
+	if (r->waking)
+		return;
+	r->waking = true;
+	enum gw_step s = STEP_AGAIN;
+	while (s == STEP_AGAIN || (s == STEP_PARK && r->event)) {
+		if (r->client.x == NULL && r->state != GW_FINISH)
+			gw_goto(r, GW_FINISH); /* a request ends with its client, in every state */
+		r->event = false;
+		r->armed = WAIT_NONE;
+		s = r->machine[r->state].run(r);
+	}
+	if (s == STEP_END)
+		return;
+	CGN_MUST(r->armed != WAIT_NONE); /* a request that waits for nothing hangs */
+	r->waking = false;
+}
+
+static void on_timer(struct cgn_timer *t)
+{
+	gw_wake(CGN_CONTAINER(t, struct gw_req, timer));
+}
+
+void gw_req_start(struct gw_req *r, const struct gw_state_row *machine)
+{
+	r->machine = machine;
+	r->state = GW_AUTH;
+	cgn_timer_init(&r->timer, r->w->loop, on_timer);
+}
+
+void gw_body_drop(struct gw_req *r)
+{
+	if (r->body.booked > 0)
+		atomic_fetch_sub_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
+	r->body.booked = 0;
+	cgn_buf_fini(&r->body.bytes);
+}

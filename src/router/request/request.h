@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request: one request of a client on its worker's loop, and the machine that drives it from state to state
+ * (gw_states.def). Read this header first: each part of a request has a header of its own. */
+#pragma once
+#include "base/core/arena.h"
+#include "router/attempt/attempt.h"
+#include "router/request/answer.h"
+#include "router/request/client.h"
+#include "router/request/plan.h"
+#include "router/request/prompt.h"
+
+enum gw_state {
+#define STATE(id, handler, exits, why) GW_##id,
+#include "router/request/gw_states.def"
+#undef STATE
+	GW_STATE_COUNT
+};
+
+enum gw_step {
+	STEP_AGAIN, /* run the state that the request is in now */
+	STEP_PARK,  /* wait for an event */
+	STEP_END    /* the request is gone */
+};
+enum gw_wait {
+	WAIT_NONE,
+	WAIT_BODY,
+	WAIT_TOKENS,
+	WAIT_STORE,
+	WAIT_QUEUE,
+	WAIT_BACKOFF,
+	WAIT_ENGINE,
+	WAIT_CLIENT
+};
+
+struct gw_req;
+struct gw_state_row {
+	enum gw_step (*run)(struct gw_req *r);
+	unsigned exits; /* bits of enum gw_state */
+};
+
+#define GW_REQ_TAG 0x64e40e01U
+struct gw_req {
+	uint32_t tag;
+	enum gw_state state;
+	enum gw_wait armed;
+	bool waking;                        /* a handler runs; events meanwhile are seen when it returns */
+	bool event;                         /* something happened since the handler began */
+	const struct gw_state_row *machine; /* GW_STATE_COUNT rows */
+	struct gw_worker *w;
+	struct cgn_arena arena; /* lives as long as the request */
+	struct cgn_arena work;  /* the chain and the answer's head; dropped at the first byte */
+	struct cgn_grave grave;
+	struct cgn_timer timer; /* backoff, first byte, or silence of the engine */
+	struct gw_client client;
+	struct gw_identity identity;
+	struct gw_body body;
+	struct gw_prompt prompt;
+	struct gw_plan plan;
+	struct gw_attempt attempt; /* of the current leg, or the last one */
+	struct gw_answer answer;
+};
+
+/* Start the machine in its first state. */
+void gw_req_start(struct gw_req *r, const struct gw_state_row *machine);
+/* Something happened: run the state's handler, and go on until the request waits again. Every callback ends
+ * here. |r| may be gone afterwards: it is memory until the turn ends, with another tag. */
+void gw_wake(struct gw_req *r);
+void gw_goto(struct gw_req *r, enum gw_state next);
+/* Wait for |what|, and for |delay| if that is not 0. */
+enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
+
+/* Free the body's memory and its share of router.max_inflight_body. */
+void gw_body_drop(struct gw_req *r);
+
+/* Answer with an error: go to GW_ANSWER, which sends it. No byte may have been sent to the client. */
+enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+enum gw_step gw_refuse_no_memory(struct gw_req *r, const char *reason);
+/* Append the error in OpenAI's shape. */
+void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char *message);

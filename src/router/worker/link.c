@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link: connections to agents. */
+#include "router/worker/link.h"
+
+#include <stdlib.h>
+
+#define LINK_TAG   0x64112e01U
+#define LINK_CONNS 2 /* so that one stalled TCP connection does not hold up all calls */
+
+static void link_free(struct gw_link *l)
+{
+	CGN_LIVE(l, LINK_TAG);
+	CGN_MUST(l->calls == 0);
+	grpc_channel_free(&l->channel);
+	free(l->address);
+	l->tag = 0;
+	free(l);
+}
+
+/* Take |l| out of the worker. Open calls go on; the last of them frees the link. */
+static void link_retire(struct gw_worker *w, struct gw_link *l)
+{
+	CGN_LIVE(l, LINK_TAG);
+	CGN_MUST(w->links[l->slot] == l);
+	w->links[l->slot] = NULL;
+	l->retired = true;
+	if (l->calls == 0)
+		link_free(l);
+}
+
+static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
+	struct cgn_err *err)
+{
+	struct gw_link *l = calloc(1, sizeof *l);
+	if (l != NULL)
+		l->address = cgn_str_dupz(cgn_str_of(node->address));
+	if (l == NULL || l->address == NULL) {
+		free(l);
+		return CGN_FAIL(err, NO_MEMORY, "link to %s: out of memory", node->id);
+	}
+	struct grpc_channel_cfg cfg = {
+		.addr = l->address,
+		.tls = w->shared->agent_tls,
+		.connect_timeout = 2 * CGN_SEC, /* short: another node may take the request */
+		.max_conns = LINK_CONNS,
+	};
+	cgn_rc rc = grpc_channel_new(w->loop, &cfg, &l->channel, err);
+	if (!cgn_ok(rc)) {
+		free(l->address);
+		free(l);
+		return rc;
+	}
+	l->tag = LINK_TAG;
+	l->slot = node->slot;
+	*out = l;
+	return CGN_OK;
+}
+
+/* Update the metric cells: the node may have announced a new id. */
+static void link_cells_update(struct telemetry *t, struct gw_link *l, const struct view_node *node)
+{
+	if (l->node_id_hash == node->node_id_hash)
+		return;
+	l->node_id_hash = node->node_id_hash;
+	l->predicted = METRIC_OF(t, CACHED_TOKENS, node->id, "predicted");
+	l->actual = METRIC_OF(t, CACHED_TOKENS, node->id, "actual");
+}
+
+CGN_RC gw_link_get(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
+	struct cgn_err *err)
+{
+	CGN_LIVE(w, GW_WORKER_TAG);
+	if (w->links[node->slot] == NULL)
+		CGN_TRY(link_new(w, node, &w->links[node->slot], err));
+	*out = w->links[node->slot];
+	link_cells_update(w->shared->telemetry, *out, node);
+	(*out)->calls++;
+	return CGN_OK;
+}
+
+static void link_free_buried(struct cgn_grave *g)
+{
+	link_free(CGN_CONTAINER(g, struct gw_link, grave));
+}
+
+void gw_link_release(struct gw_worker *w, struct gw_link **take)
+{
+	struct gw_link *l = *take;
+	*take = NULL;
+	CGN_LIVE(w, GW_WORKER_TAG);
+	CGN_LIVE(l, LINK_TAG);
+	CGN_MUST(l->calls > 0);
+	/* Free after this turn: this may be a callback of the last call, inside the channel. */
+	if (--l->calls == 0 && l->retired)
+		cgn_loop_bury(w->loop, &l->grave, link_free_buried);
+}
+
+void gw_links_sweep(struct gw_worker *w)
+{
+	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
+		struct gw_link *l = w->links[i];
+		if (l == NULL)
+			continue;
+		const struct view_node *node = view_node_at(w->view, l->slot);
+		if (node == NULL || strcmp(node->address, l->address) != 0)
+			link_retire(w, l);
+	}
+}
+
+void gw_links_close(struct gw_worker *w)
+{
+	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
+		if (w->links[i] != NULL)
+			link_retire(w, w->links[i]);
+}

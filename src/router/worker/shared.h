@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shared: what all workers and the control loop of a router share. Every member is constant while workers run,
+ * atomic, or an object that is safe for several threads. */
+#pragma once
+#include <stdatomic.h>
+
+#include "base/digest/digest.h"
+#include "policy/breaker/outlier.h"
+#include "policy/chooser/chooser.h"
+#include "policy/limit/limit.h"
+#include "policy/routing/prompttail.h"
+
+struct gw_admission;
+struct telemetry;
+struct tls_ctx;
+
+struct gw_shared {
+	struct telemetry *telemetry;  /* the program's; borrowed */
+	struct chooser_shared choice; /* the control loop writes its index */
+	struct prompttail_table *tails;
+	struct outlier_tally *tallies;  /* ROUTE_MAX_NODES, by slot */
+	struct limit_table *limits;     /* rate limits of all workers */
+	struct digest limit_seed;       /* random key under which bucket names are hashed */
+	_Atomic uint32_t stores_away;   /* workers that have lost their Redis */
+	struct tls_ctx *agent_tls;      /* NULL: agents are reached without TLS */
+	uint64_t started_unix;          /* seconds */
+	uint64_t instance;              /* random, not 0: names this run of this router to agents */
+	struct gw_admission *admission; /* NULL: no request waits for room */
+	_Atomic uint64_t body_bytes;    /* memory of request bodies */
+	_Atomic uint64_t resume_bytes;  /* memory kept to resume answers */
+	_Atomic bool draining;
+};

@@ -32,7 +32,7 @@ static void body(struct cgn_str text)
 	cgn_buf_fini(&out);
 }
 
-static void slot_entry(struct cgn_str text)
+static void fuzz_entry(struct cgn_str text)
 {
 	static uint64_t words[SLOT_ENTRY_MAX_BYTES / 8];
 	struct cgn_buf out = {0};
@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (data[0] % 3 == 0)
 		body(text);
 	else if (data[0] % 3 == 1)
-		slot_entry(text);
+		fuzz_entry(text);
 	else
 		link_(text);
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cgn-agent: supervises the engines of a node and relays requests to them. */
-#include "agent/run.h"
+#include "agent/daemon/agent.h"
 
 static const char *admin_addr(const struct config *cfg)
 {

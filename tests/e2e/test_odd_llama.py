@@ -226,7 +226,7 @@ def test_adapters_that_count_otherwise_while_it_runs(tmp_path, request):
         assert w.asked(other) == 0 and w.asked(one) > 1200, w.kept()
         w.engine.adapters = {"error": "none today"}
         w.asked(third)
-        until(lambda: "how its adapters count" in w.kept()["trouble"], lambda: w.kept())
+        until(lambda: "/lora-adapters can't be read" in w.kept()["trouble"], lambda: w.kept())
         w.clean(before)
     finally:
         w.close(getattr(request.node, "failed", False))
@@ -237,7 +237,7 @@ def test_a_slot_dir_is_one_engines(world):
     second = w.start("b")[0]
     second.may_end = True
     assert second.wait() == 8
-    assert "slot_dir" in second.log() and "give each its own" in second.log(), second.log()
+    assert "slot_dir" in second.log() and "give each engine a folder of its own" in second.log(), second.log()
     # The first one's files are left alone, and it goes on.
     w.asked(prompt_of(1))
     until(lambda: w.kept()["saves"] == 1, lambda: w.kept())

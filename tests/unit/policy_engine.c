@@ -78,30 +78,34 @@ static void paths_are_joined(void **state)
 }
 
 /* ---- command lines ---- */
-static const char *joined(const struct engine_argv *a, char *out, size_t cap)
+static const char *joined(const struct engine_launch *p, char *out, size_t cap)
 {
 	size_t n = 0;
 	out[0] = '\0';
-	for (size_t i = 0; i < a->n; i++)
-		n += (size_t)snprintf(out + n, cap - n, "%s%s", i > 0 ? " " : "", a->v[i]);
-	assert_null(a->v[a->n]);
+	for (size_t i = 0; i < p->n_args; i++)
+		n += (size_t)snprintf(out + n, cap - n, "%s%s", i > 0 ? " " : "", p->argv[i]);
+	assert_null(p->argv[p->n_args]);
 	return out;
 }
 
-static cgn_rc make(const struct config_engine *e, struct cgn_arena *arena, struct engine_argv *a,
+static cgn_rc make_plan(const struct config_engine *e, struct cgn_arena *arena, struct engine_launch *p,
 	struct cgn_err *err)
 {
 	struct engine_url u;
-	*a = (struct engine_argv){.arena = arena};
+	*p = (struct engine_launch){.arena = arena};
 	assert_true(cgn_ok(engine_url_parse(e->url, &u, NULL)));
-	return engine_argv_make(e, &u, a, err);
+	const struct engine_launch_ask ask = {.engine = e,
+		.url = &u,
+		.gpu_index = "1,2",
+		.slots_are_kept = true};
+	return engine_launch_make(&ask, p, err);
 }
 
 static void llama_cpp_command_line(void **state)
 {
 	(void)state;
 	struct cgn_arena arena;
-	struct engine_argv a;
+	struct engine_launch p;
 	char text[2048];
 	static const char *const more[] = {"--flash-attn", "on"};
 	struct config_engine e = {.kind = ENGINE_LLAMA_CPP,
@@ -110,9 +114,14 @@ static void llama_cpp_command_line(void **state)
 		.model_path = "/m/tiny.gguf",
 		.slots = 4};
 	cgn_arena_init(&arena, 65536);
-	assert_true(cgn_ok(make(&e, &arena, &a, NULL)));
-	assert_string_equal(joined(&a, text, sizeof text),
+	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
+	assert_string_equal(joined(&p, text, sizeof text),
 		"llama-server --model /m/tiny.gguf --host 127.0.0.1 --port 8001 --n-gpu-layers 0 --parallel 4 --metrics --slots");
+	assert_int_equal(p.port, 8001);
+	assert_int_equal(p.n_env, 2);
+	assert_string_equal(p.env[0], "LLAMA_ARG_CACHE_RAM=0");
+	assert_string_equal(p.env[1], "CUDA_VISIBLE_DEVICES=1,2");
+	assert_null(p.env[2]);
 	e.binary = "/opt/llama-server";
 	e.model = "tiny";
 	e.n_ctx = 8192;
@@ -122,8 +131,8 @@ static void llama_cpp_command_line(void **state)
 	e.slot_dir = "/var/slots";
 	e.api_key_file = "/etc/key";
 	e.extra_args = (struct config_list){more, 2};
-	assert_true(cgn_ok(make(&e, &arena, &a, NULL)));
-	assert_string_equal(joined(&a, text, sizeof text),
+	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
+	assert_string_equal(joined(&p, text, sizeof text),
 		"/opt/llama-server --model /m/tiny.gguf --alias tiny --host 127.0.0.1 --port 8001 --ctx-size 8192 --threads 6 --n-gpu-layers 99 "
 		"--parallel 2 --metrics --slots --slot-save-path /var/slots --api-key-file /etc/key --flash-attn on");
 	cgn_arena_fini(&arena);
@@ -133,18 +142,21 @@ static void sim_command_line(void **state)
 {
 	(void)state;
 	struct cgn_arena arena;
-	struct engine_argv a;
+	struct engine_launch p;
 	char text[512];
 	static const char *const more[] = {"--time-scale", "0"};
 	struct config_engine e = {.kind = ENGINE_SIM,
 		.url = "http://127.0.0.1:8001",
 		.managed = true,
 		.model = "m",
+		.kv_events_ranks = 2,
 		.extra_args = {more, 2}};
 	cgn_arena_init(&arena, 65536);
-	assert_true(cgn_ok(make(&e, &arena, &a, NULL)));
-	assert_string_equal(joined(&a, text, sizeof text),
+	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
+	assert_string_equal(joined(&p, text, sizeof text),
 		"cgn-sim --listen 127.0.0.1:8001 --model m --time-scale 0");
+	assert_int_equal(p.n_env, 1);
+	assert_int_equal(p.ranks, 2);
 	cgn_arena_fini(&arena);
 }
 
@@ -152,26 +164,26 @@ static void what_cannot_be_managed_is_said(void **state)
 {
 	(void)state;
 	struct cgn_arena arena;
-	struct engine_argv a;
+	struct engine_launch p;
 	struct cgn_err err = {0};
 	cgn_arena_init(&arena, 65536);
 	struct config_engine e = {.kind = ENGINE_OPENAI_COMPAT, .url = "http://h:1", .managed = true};
-	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	assert_int_equal(make_plan(&e, &arena, &p, &err).code, CGN_INVALID);
 	assert_non_null(strstr(err.msg, "openai_compat"));
 	e.kind = ENGINE_LLAMA_CPP;
-	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	assert_int_equal(make_plan(&e, &arena, &p, &err).code, CGN_INVALID);
 	assert_non_null(strstr(err.msg, "model_path"));
 	e.model_path = "m.gguf";
 	e.url = "https://h:1";
-	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	assert_int_equal(make_plan(&e, &arena, &p, &err).code, CGN_INVALID);
 	e.url = "http://h:1/base";
-	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	assert_int_equal(make_plan(&e, &arena, &p, &err).code, CGN_INVALID);
 	e.url = "http://h:1";
 	const char *many[ENGINE_MAX_ARGS];
 	for (size_t i = 0; i < CGN_COUNT(many); i++)
 		many[i] = "x";
 	e.extra_args = (struct config_list){many, CGN_COUNT(many)};
-	assert_int_equal(make(&e, &arena, &a, &err).code, CGN_INVALID);
+	assert_int_equal(make_plan(&e, &arena, &p, &err).code, CGN_INVALID);
 	cgn_arena_fini(&arena);
 }
 
@@ -194,14 +206,14 @@ static void health_is_judged_per_kind(void **state)
 	(void)state;
 	const struct engine_ops *llama = engine_ops_of(ENGINE_LLAMA_CPP),
 				*hosted = engine_ops_of(ENGINE_OPENAI_COMPAT);
-	assert_int_equal(llama->health(200), ENGINE_READINESS_UP);
-	assert_int_equal(llama->health(503), ENGINE_READINESS_LOADING);
-	assert_int_equal(llama->health(404), ENGINE_READINESS_DOWN);
-	assert_int_equal(hosted->health(200), ENGINE_READINESS_UP);
-	assert_int_equal(hosted->health(404), ENGINE_READINESS_UP);
-	assert_int_equal(hosted->health(401), ENGINE_READINESS_DOWN);
-	assert_int_equal(hosted->health(500), ENGINE_READINESS_DOWN);
-	assert_int_equal(hosted->health(503), ENGINE_READINESS_LOADING);
+	assert_int_equal(llama->readiness(200), ENGINE_READINESS_UP);
+	assert_int_equal(llama->readiness(503), ENGINE_READINESS_LOADING);
+	assert_int_equal(llama->readiness(404), ENGINE_READINESS_DOWN);
+	assert_int_equal(hosted->readiness(200), ENGINE_READINESS_UP);
+	assert_int_equal(hosted->readiness(404), ENGINE_READINESS_UP);
+	assert_int_equal(hosted->readiness(401), ENGINE_READINESS_DOWN);
+	assert_int_equal(hosted->readiness(500), ENGINE_READINESS_DOWN);
+	assert_int_equal(hosted->readiness(503), ENGINE_READINESS_LOADING);
 }
 
 static void lacking_routes_are_certain(void **state)

@@ -66,6 +66,8 @@ struct cgn_str grpc_peer_name(const struct grpc_call *c);
 /* End the call with |code| and a message for the client. Nothing may be sent afterwards; on_close follows,
  * not inline. */
 void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence);
+/* Take a new call and end it at once. */
+void grpc_refuse(struct grpc_call *c, enum cgn_code code, const char *sentence);
 /* End the call now, without a status, for a client that does not read: drop what is queued (RST_STREAM).
  * on_close follows, not inline. */
 void grpc_abort(struct grpc_call *c, enum cgn_code code);

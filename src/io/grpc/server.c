@@ -46,6 +46,20 @@ void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence)
 		http_exchange_reply(c->x, 200, fields, n, (struct cgn_str){NULL, 0});
 }
 
+static void refused_on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	(void)c;
+	(void)user;
+	(void)why;
+}
+
+void grpc_refuse(struct grpc_call *c, enum cgn_code code, const char *sentence)
+{
+	static const struct grpc_call_ops refused = {.on_close = refused_on_close};
+	grpc_call_take(c, &refused, NULL);
+	grpc_finish(c, code, sentence);
+}
+
 void grpc_abort(struct grpc_call *c, enum cgn_code code)
 {
 	CGN_LIVE(c, GRPC_CALL_TAG);

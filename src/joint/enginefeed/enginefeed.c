@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sockets around policy/kvsource: carries out its orders and tells it what came. */
+/* The sockets around policy/kvsource: perform its orders and report messages and connections to it. */
 #include "joint/enginefeed/enginefeed.h"
 
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 #define RANK_TAG     0xfeed5002U
 #define NUMBER_BYTES 8
 
-/* Metrics of what a source counts: one row each. */
+/* Metrics of the source's counters. */
 static const struct {
 	enum metric_joint_id id;
-	const char *kind; /* second label; NULL: none */
+	const char *kind; /* Value of the second label; NULL: the metric has one label */
 	size_t offset;
 } counted[] = {
 	{METRIC_KV_EVENTS, "stored", offsetof(struct kvsource_stats, stored)},
@@ -44,7 +44,7 @@ struct rank {
 	struct kvsource_stats told;
 	enum kvsource_state told_state;
 	char told_why[200];
-	bool frames_told; /* that a message was no event: once a connection */
+	bool frames_told; /* A message that is no event was logged, once for each connection */
 	struct metric_cell *cells[CGN_COUNT(counted)], *states[KVSOURCE_STATES], *blocks;
 };
 
@@ -55,12 +55,12 @@ struct enginefeed {
 	char name[65];
 	void (*changed)(void *user);
 	void *user;
-	struct cgn_hook hook; /* |changed|, at the end of the turn */
+	struct cgn_hook hook; /* Calls |changed| at the end of the turn */
 	uint32_t n_ranks;
 	struct rank ranks[];
 };
 
-static void step(struct rank *r, const struct kvsource_input *in);
+static void rank_step(struct rank *r, const struct kvsource_input *in);
 
 /* ---- endpoints ---- */
 
@@ -99,9 +99,9 @@ CGN_RC enginefeed_check(const struct enginefeed_cfg *cfg, struct cgn_err *err)
 				   : endpoint_of(cfg->replay, cfg->ranks - 1, text, sizeof text, err);
 }
 
-/* ---- what is told of a source ---- */
+/* ---- metrics and log ---- */
 
-static void count(struct rank *r, const struct kvsource_stats *now)
+static void rank_count(struct rank *r, const struct kvsource_stats *now)
 {
 	for (size_t i = 0; i < CGN_COUNT(counted); i++) {
 		uint64_t before, after;
@@ -126,13 +126,13 @@ static void log_state(const struct rank *r, enum kvsource_state state, const cha
 			F_U64("blocks", r->told.blocks));
 }
 
-static void report(struct rank *r)
+static void rank_report(struct rank *r)
 {
 	struct kvsource_stats now = kvsource_stats(r->source);
 	enum kvsource_state state = kvsource_state(r->source);
 	const char *why = kvsource_why(r->source);
 	bool keeps_changed = now.keeps != r->told.keeps;
-	count(r, &now);
+	rank_count(r, &now);
 	if (state == r->told_state && strcmp(why, r->told_why) == 0 && !keeps_changed)
 		return;
 	if (state != r->told_state || strcmp(why, r->told_why) != 0)
@@ -161,7 +161,7 @@ static uint64_t number_of(struct cgn_str s)
 	return v;
 }
 
-/* The last two frames are a number and a batch. */
+/* Read the last two frames: a number and a batch. */
 static bool read_frames(struct rank *r, const struct cgn_str *parts, size_t n, struct kvsource_input *in)
 {
 	if (n >= 2 && parts[n - 2].n == NUMBER_BYTES) {
@@ -178,7 +178,7 @@ static bool read_frames(struct rank *r, const struct cgn_str *parts, size_t n, s
 	return false;
 }
 
-/* ---- replays: a connection for each, so that no answer is taken for another's ---- */
+/* ---- replays: each has its own connection, so that answers are not mixed ---- */
 
 static void on_replay_message(struct zmtp *z, void *user, uint64_t peer, const struct cgn_str *parts,
 	size_t n)
@@ -194,7 +194,7 @@ static void on_replay_message(struct zmtp *z, void *user, uint64_t peer, const s
 		zmtp_close(&r->replay);
 		in = (struct kvsource_input){.type = KVSOURCE_IN_REPLAY_END};
 	}
-	step(r, &in);
+	rank_step(r, &in);
 }
 
 static void ask_replay(struct rank *r)
@@ -203,7 +203,7 @@ static void ask_replay(struct rank *r)
 	for (unsigned i = 0; i < NUMBER_BYTES; i++)
 		number[i] = (uint8_t)(r->replay_from >> (56 - 8 * i));
 	const struct cgn_str parts[] = {CGN_STR(""), {(const char *)number, sizeof number}};
-	/* connected, and nothing waits: it fits; else the replay's time runs out */
+	/* A new connection has room for the message. If not, the replay times out. */
 	(void)zmtp_send(r->replay, parts, 2).code;
 }
 
@@ -218,13 +218,13 @@ static void on_replay_link(struct zmtp *z, void *user, uint64_t peer, enum zmtp_
 	} else if (what == ZMTP_DISCONNECTED) {
 		const struct kvsource_input in = {.type = KVSOURCE_IN_REPLAY_FAILED, .why = why};
 		zmtp_close(&r->replay);
-		step(r, &in);
+		rank_step(r, &in);
 	}
 }
 
 static const struct zmtp_ops replay_ops = {.on_message = on_replay_message, .on_link = on_replay_link};
 
-/* A socket that can't be opened shows as a replay without an answer. */
+/* A socket that can't be opened ends as a replay without an answer. */
 static void begin_replay(struct rank *r, uint64_t from)
 {
 	const struct zmtp_cfg cfg = {.kind = ZMTP_DEALER, .endpoint = r->replay_endpoint};
@@ -236,9 +236,9 @@ static void begin_replay(struct rank *r, uint64_t from)
 			F_STR("why", err.msg));
 }
 
-/* ---- the one door to the source ---- */
+/* ---- the source ---- */
 
-static void step(struct rank *r, const struct kvsource_input *in)
+static void rank_step(struct rank *r, const struct kvsource_input *in)
 {
 	struct kvsource_orders o;
 	cgn_nsec now = cgn_loop_now(r->feed->loop);
@@ -255,7 +255,7 @@ static void step(struct rank *r, const struct kvsource_input *in)
 		cgn_timer_set(&r->wake, o.wake_at > now ? o.wake_at - now : 0);
 	else
 		cgn_timer_cancel(&r->wake);
-	report(r);
+	rank_report(r);
 }
 
 static void on_wake(struct cgn_timer *t)
@@ -263,7 +263,7 @@ static void on_wake(struct cgn_timer *t)
 	struct rank *r = CGN_CONTAINER(t, struct rank, wake);
 	const struct kvsource_input in = {.type = KVSOURCE_IN_TICK};
 	CGN_LIVE(r, RANK_TAG);
-	step(r, &in);
+	rank_step(r, &in);
 }
 
 static void on_event(struct zmtp *z, void *user, uint64_t peer, const struct cgn_str *parts, size_t n)
@@ -274,7 +274,7 @@ static void on_event(struct zmtp *z, void *user, uint64_t peer, const struct cgn
 	(void)peer;
 	CGN_LIVE(r, RANK_TAG);
 	if (read_frames(r, parts, n, &in))
-		step(r, &in);
+		rank_step(r, &in);
 }
 
 static void on_link(struct zmtp *z, void *user, uint64_t peer, enum zmtp_link what, const char *why)
@@ -284,20 +284,20 @@ static void on_link(struct zmtp *z, void *user, uint64_t peer, enum zmtp_link wh
 	(void)peer;
 	CGN_LIVE(r, RANK_TAG);
 	if (what == ZMTP_RETRYING)
-		return; /* it says "waiting" already */
+		return; /* The state is "waiting" already */
 	cgn_log(INFO, "kv_events.link", F_STR("engine", r->feed->name), F_U64("rank", r->number),
 		F_STR("is", what == ZMTP_CONNECTED ? "connected" : "lost"), F_STR("why", why));
 	r->frames_told = false;
 	const struct kvsource_input in = {
 		.type = what == ZMTP_CONNECTED ? KVSOURCE_IN_CONNECTED : KVSOURCE_IN_DISCONNECTED};
-	step(r, &in);
+	rank_step(r, &in);
 }
 
 static const struct zmtp_ops event_ops = {.on_message = on_event, .on_link = on_link};
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
-static void get_cells(struct rank *r)
+static void rank_get_metrics(struct rank *r)
 {
 	struct telemetry *t = r->feed->telemetry;
 	const char *engine = r->feed->name;
@@ -329,7 +329,7 @@ static CGN_RC open_rank(struct enginefeed *f, const struct enginefeed_cfg *cfg, 
 	if (cfg->replay != NULL)
 		CGN_TRY(endpoint_of(cfg->replay, number, r->replay_endpoint, sizeof r->replay_endpoint, err));
 	CGN_TRY(kvsource_new(&source, h, &r->source, err));
-	get_cells(r);
+	rank_get_metrics(r);
 	const struct zmtp_cfg z = {.kind = ZMTP_SUB, .endpoint = endpoint, .topic = cfg->topic};
 	return zmtp_open(f->loop, &z, &event_ops, r, &r->events, err);
 }

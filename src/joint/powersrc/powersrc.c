@@ -7,7 +7,7 @@
 
 #include "base/core/str.h"
 
-/* The first line of a small file as a number. */
+/* Read the first line of a small file as a number. */
 static bool read_u64(const char *path, uint64_t *out)
 {
 	char text[64];
@@ -64,7 +64,7 @@ void powersrc_init(struct powersrc *p, const char *root)
 	(void)closedir(d);
 }
 
-/* Microjoules since the last reading, over at most one wrap of the counter. */
+/* Return the microjoules since the last reading, across at most one wrap of the counter. */
 static uint64_t zone_used(struct powersrc_zone *z)
 {
 	uint64_t now = z->last_uj, before = z->last_uj;
@@ -85,7 +85,7 @@ double powersrc_step(struct powersrc *p, cgn_nsec now)
 	}
 	cgn_nsec before = p->last;
 	p->last = now;
-	if (before == 0) /* what was used before the first call is of an unknown time */
+	if (before == 0) /* The energy before the first call was used over an unknown time */
 		return p->headroom;
 	double uw = used_uj / ((double)(now - before) / (double)CGN_SEC);
 	double left = 1 - uw / limit_uw;

@@ -210,25 +210,16 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 		let_go(c);
 }
 
-static void nothing_more(struct grpc_call *call, void *user, const struct cgn_err *why)
-{
-	(void)call;
-	(void)user;
-	(void)why;
-}
-
 static void begin(struct grpc_call *call, struct rpc_port *g, const struct rpc_method *m)
 {
 	static const struct grpc_call_ops ops = {.on_message = on_message,
 		.on_half_close = on_half_close,
 		.on_drain = on_drain,
 		.on_close = on_close};
-	static const struct grpc_call_ops refused = {.on_close = nothing_more};
 	CGN_LIVE(g, RPC_TAG);
 	struct rpc_call *c = g->n_calls < RPC_MAX_CALLS ? calloc(1, sizeof *c) : NULL;
 	if (c == NULL) {
-		grpc_call_take(call, &refused, NULL);
-		grpc_finish(call, CGN_OVERLOADED, "as many calls as this store takes are under way");
+		grpc_refuse(call, CGN_OVERLOADED, "as many calls as this store takes are under way");
 		return;
 	}
 	*c = (struct rpc_call){.tag = RPC_CALL_TAG, .method = m, .port = g, .call = call};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine: what is known of each kind of inference engine: its command line, its readiness, its load, its
- * models, the routes it lacks. One file and one row of engine.c per kind, with the version that the facts
+/* engine: what each kind of inference engine needs: its command line, readiness, load, models, token ids, resume
+ * dialect, and the routes that it lacks. One file and one row of engine.c per kind, with the version that its facts
  * were read at. Pure. */
 #pragma once
 #include <stdbool.h>
@@ -12,111 +12,132 @@
 #include "base/core/str.h"
 #include "policy/config/config.h"
 
-/* ---- where it is ---- */
+/* ---- address ---- */
 struct engine_url {
 	bool tls;
-	char addr[300];      /* host:port, with the port always; "[v6]:port" */
-	char authority[300]; /* for Host: as addr, without the scheme's own port */
-	char host[256];      /* without port and brackets */
+	char addr[300];      /* host:port, always with the port; "[v6]:port" */
+	char authority[300]; /* For Host: as |addr|, without the scheme's default port */
+	char host[256];      /* Without port and brackets */
 	unsigned port;
-	char base[256];       /* path without the slash at its end; often empty */
-	bool base_is_version; /* the base stands in for "/v1" */
+	char base[256];       /* Path without the final slash; often empty */
+	bool base_is_version; /* |base| replaces "/v1" */
 };
-/* http://host[:port][/base] or https://. CGN_INVALID names the URL and what is wrong with it. */
+/* Parse http://host[:port][/base] or https://... CGN_INVALID names the URL and what is wrong with it. */
 CGN_RC engine_url_parse(const char *url, struct engine_url *out, struct cgn_err *err);
-/* Append the path to ask for. A base that names an API version (a segment such as "v1" or "v1beta", as in an
- * OpenAI base_url) takes the place of the path's "/v1"; what does not begin with /v1 goes to the base without
- * its trailing version. Any other base is put in front. */
+/* Append the path to request. A base that names an API version (a segment such as "v1" or "v1beta", as in an
+ * OpenAI base_url) replaces the path's "/v1"; a path that does not begin with /v1 is appended to the base without
+ * its version. Any other base is put in front of the path. */
 void engine_url_path(const struct engine_url *u, struct cgn_str path, struct cgn_buf *out);
 
-/* ---- how it is started ---- */
+/* ---- launch ---- */
 #define ENGINE_MAX_ARGS 320
-struct engine_argv {
-	struct cgn_arena *arena;
-	const char *v[ENGINE_MAX_ARGS + 1]; /* v[0] is the program; NULL behind the last */
-	size_t n;
-	bool bad; /* too many, or the arena is exhausted */
+#define ENGINE_MAX_ENV  2
+/* The launch plan of a managed engine: all that its supervisor needs to spawn it. */
+struct engine_launch {
+	struct cgn_arena *arena;               /* Holds the strings; set by the caller */
+	const char *argv[ENGINE_MAX_ARGS + 1]; /* argv[0] is the program; ends with NULL */
+	size_t n_args;
+	const char
+		*env[ENGINE_MAX_ENV + 1]; /* "NAME=value", added to the agent's environment; ends with NULL */
+	size_t n_env;
+	unsigned port;  /* Port that the engine listens on */
+	uint32_t ranks; /* Data-parallel ranks */
+	bool bad;       /* Too many arguments, or the arena is exhausted */
 };
-/* A managed engine's command line. CGN_INVALID: the configuration lacks something, or the kind can't be
- * managed. */
-CGN_RC engine_argv_make(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
+struct engine_launch_ask {
+	const struct config_engine *engine;
+	const struct engine_url *url;
+	const char *gpu_index; /* agent.gpu_index; NULL: not set */
+	bool slots_are_kept;   /* The slot manager will save and restore the engine's slots */
+};
+/* Build the launch plan. CGN_INVALID: the configuration lacks a setting, or engines of this kind cannot be
+ * managed. CGN_NO_MEMORY. */
+CGN_RC engine_launch_make(const struct engine_launch_ask *ask, struct engine_launch *out,
 	struct cgn_err *err);
 
-/* ---- how it is doing ---- */
+/* ---- readiness and load ---- */
 enum engine_readiness { ENGINE_READINESS_UP, ENGINE_READINESS_LOADING, ENGINE_READINESS_DOWN };
 
 struct engine_load {
-	uint32_t running, waiting;
-	double kv_usage;          /* 0..1 */
-	uint32_t slots;           /* 0: unknown */
-	uint64_t kv_blocks_total; /* 0: unknown */
+	uint32_t running, waiting; /* Requests */
+	double kv_usage;           /* Used share of the KV cache, 0 to 1 */
+	uint32_t slots;            /* 0: unknown */
+	uint64_t kv_blocks_total;  /* 0: unknown */
 	uint32_t kv_block_tokens;
-	double work; /* a counter of prompt tokens since its process began; 0: unknown */
+	double work; /* Prompt tokens since the process started; 0: unknown */
 };
-/* Its counters fell: it is another process than before, which holds nothing of what was sent there. */
+/* True when the counters fell: the process is a new one and holds nothing of what was sent to the old one. */
 bool engine_load_restarted(const struct engine_load *before, const struct engine_load *now);
 
-struct engine_source { /* a GET whose answer tells of load; several add up */
-	const char *path;
+/* A GET whose answer reports load; several sources add up. */
+struct engine_source {
+	const char *path; /* NULL: no source */
 	void (*read)(struct cgn_str body, struct engine_load *into);
 };
 #define ENGINE_MAX_SOURCES 2
 
-/* How an engine goes on with an answer that another one began: none repeats what it is given, and all begin
- * at its very end.
+/* ---- resume ---- */
+/* How an engine continues an answer that another engine began. No engine repeats the part that it is given; every
+ * engine continues at its very end. All of them continue a text completion from prompt and text.
  *   | kind | chat | read at |
  *   | sim | continue_final_message, as vLLM | |
  *   | llama_cpp | an assistant's message at the end is continued | 0.7.0, asked |
- *   | openai_compat | engine.resume says: "continue" (vLLM, SGLang), "prefill" or "none" | vLLM 0.26, SGLang
- *   0.5: documentation | A text completion goes on from prompt and text in any of them. */
+ *   | openai_compat | as engine.resume says: "continue" (vLLM, SGLang), "prefill" or "none" | documentation of
+ *     vLLM 0.26 and SGLang 0.5 | */
 enum engine_resume_shape {
-	/* the assistant's message, "continue_final_message": true, "add_generation_prompt": false */
+	/* Append the assistant's message, "continue_final_message": true and "add_generation_prompt": false */
 	ENGINE_RESUME_CONTINUE,
-	ENGINE_RESUME_PREFILL, /* the assistant's message */
+	ENGINE_RESUME_PREFILL, /* Append the assistant's message */
 };
 enum engine_resume_events {
-	/* one with text may be several tokens: vLLM's --stream-interval, guessed tokens */
+	/* An event may have several tokens: vLLM's --stream-interval, speculative decoding */
 	ENGINE_EVENTS_UNKNOWN,
-	ENGINE_EVENTS_MOSTLY, /* it is one token, or those of a character that takes several */
-	ENGINE_EVENTS_ARE_TOKENS,
+	ENGINE_EVENTS_MOSTLY,     /* An event has one token, or the tokens of one character */
+	ENGINE_EVENTS_ARE_TOKENS, /* An event has one token */
 };
 struct engine_resume {
-	const char *name; /* as nodes tell it */
+	const char *name; /* As in the node's description */
 	enum engine_resume_shape shape;
 	enum engine_resume_events events;
-	uint32_t text_default; /* max_tokens of a text completion that sets none; 0: as long as it likes */
+	uint32_t text_default; /* max_tokens of a text completion that sets none; 0: unlimited */
 };
-/* NULL: it can't, or the name is not known here */
+/* Return the row of that name; NULL: none, so the engine cannot resume. */
 const struct engine_resume *engine_resume_named(struct cgn_str name);
 
+/* ---- kinds ---- */
 struct engine_tokens_ops;
 struct engine_ops {
 	int kind;            /* ENGINE_* of the configuration */
-	const char *read_at; /* product and version that this row was checked against */
-	const char *binary;  /* program when none is configured; NULL: can't be managed */
-	CGN_RC(*argv)
-	(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
-		struct cgn_err *err);
-	const char *ready_path;
-	cgn_nsec check_every; /* readiness checks of an engine that is ready: hosted APIs are asked seldom */
-	enum engine_readiness (*health)(int status);
-	struct engine_source sources[ENGINE_MAX_SOURCES]; /* path NULL: none */
-	/* paths, without query, that this version certainly has not; NULL-terminated, or NULL */
+	const char *read_at; /* Product and version that this row was checked against */
+	const char *binary;  /* Program when none is configured; NULL: none */
+	/* Append the kind's arguments and environment to the plan. */
+	CGN_RC (*launch)(const struct engine_launch_ask *ask, struct engine_launch *out, struct cgn_err *err);
+	const char *ready_path; /* Path of the readiness probe */
+	/* Time between readiness probes of a ready engine; longer for hosted APIs */
+	cgn_nsec check_every;
+	enum engine_readiness (*readiness)(int status); /* Judge the HTTP status of |ready_path| */
+	struct engine_source sources[ENGINE_MAX_SOURCES];
+	/* Paths without query that the engine does not have; ends with NULL. NULL: none are known */
 	const char *const *lacks;
-	const struct engine_tokens_ops *tokens; /* how it tells token ids (tokens.h); NULL: it can't */
-	/* name of its struct engine_resume; "": it can't continue */
+	const struct engine_tokens_ops *tokens; /* How to ask for token ids (tokens.h); NULL: not possible */
+	const struct engine_resume *resumes;    /* Resume dialects of this kind */
+	size_t n_resumes;
+	/* Return the name of the engine's struct engine_resume; "": the engine cannot resume. */
 	const char *(*resume)(const struct config_engine *e);
 };
-const struct engine_ops *engine_ops_of(int kind); /* never NULL for a kind of the configuration */
-const struct engine_ops *engine_ops_named(struct cgn_str kind); /* as nodes name it; NULL: not known here */
+const struct engine_ops *engine_ops_of(int kind); /* Never NULL for a kind of the configuration */
+/* |kind|: as in the node's description. NULL: unknown to this version. */
+const struct engine_ops *engine_ops_named(struct cgn_str kind);
 bool engine_lacks(const struct engine_ops *ops, struct cgn_str path /* query included */);
 
-/* Ids of an OpenAI model list, "aliases" of llama.cpp included, without doubles, at most |max|. The names are
- * in |a|. CGN_BAD_GATEWAY: not such a list. */
+/* ---- models ---- */
+/* Read an OpenAI model list: ids, and llama.cpp's "aliases", without duplicates, at most |max|. The names are in
+ * |a|. CGN_BAD_GATEWAY: the body is no such list. CGN_NO_MEMORY. */
 CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, const char ***out, size_t *n,
 	struct cgn_err *err);
 
-#define ENGINE_TOKEN_BYTES 4 /* of prompt, about */
-/* Blocks of the router's digest chain that fit into the engine's KV cache; |fallback| when the engine does
- * not tell its size. A token is taken as four bytes of prompt, so this is a bound and no promise. */
+/* ---- capacity ---- */
+#define ENGINE_TOKEN_BYTES 4 /* Estimated bytes of prompt in a token */
+/* Return how many blocks of the router's digest chain fit into the engine's KV cache, as an upper bound;
+ * |fallback| when the engine does not report the size of its cache. */
 size_t engine_chain_capacity(const struct engine_load *l, uint32_t block_bytes, size_t fallback);

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama.cpp's llama-server. */
+/* llama_cpp: llama.cpp's llama-server. */
 #include "base/json/json.h"
 #include "policy/engine/engine_priv.h"
 #include "policy/engine/prom.h"
 
 /* Routes of the gateway that llama-server answers with 404 "File Not Found". */
-static const char *const lacks[] = {"/v1/score", "/score", "/v1/audio/speech", "/v1/images/generations",
+static const char *const llama_lacks[] = {"/v1/score", "/score", "/v1/audio/speech", "/v1/images/generations",
 	NULL};
 
-static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
+static CGN_RC llama_launch(const struct engine_launch_ask *ask, struct engine_launch *out,
 	struct cgn_err *err)
 {
+	const struct config_engine *e = ask->engine;
 	if (e->model_path == NULL)
 		return CGN_FAIL(err, INVALID,
 			"engine.model_path is missing: a managed llama_cpp needs a GGUF file");
 	engine_arg_pair(out, "--model", e->model_path);
 	engine_arg_pair(out, "--alias", e->model);
-	engine_arg_pair(out, "--host", u->host);
-	engine_arg_u64(out, "--port", u->port);
+	engine_arg_pair(out, "--host", ask->url->host);
+	engine_arg_u64(out, "--port", ask->url->port);
 	if (e->n_ctx > 0)
 		engine_arg_u64(out, "--ctx-size", e->n_ctx);
 	if (e->n_threads > 0)
@@ -29,10 +30,15 @@ static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, st
 	engine_arg_pair(out, "--slot-save-path", e->slot_dir);
 	engine_arg_pair(out, "--api-key-file", e->api_key_file);
 	engine_arg_extra(out, e);
-	return engine_argv_done(out, err);
+	/* The server's own cache of idle slots would hold the same states again, outside of every budget, and
+	 * would change slots without the slot manager. An environment variable, because builds that do not
+	 * know the setting ignore it and extra_args override it. */
+	if (ask->slots_are_kept)
+		engine_env(out, "LLAMA_ARG_CACHE_RAM=0");
+	return CGN_OK;
 }
 
-static void read_metrics(struct cgn_str text, struct engine_load *into)
+static void llama_read_metrics(struct cgn_str text, struct engine_load *into)
 {
 	double v = 0;
 	if (prom_sum(text, "llamacpp:requests_processing", &v) && v >= 0 && v < UINT32_MAX)
@@ -40,13 +46,13 @@ static void read_metrics(struct cgn_str text, struct engine_load *into)
 	if (prom_sum(text, "llamacpp:requests_deferred", &v) && v >= 0 && v < UINT32_MAX)
 		into->waiting = (uint32_t)v;
 	(void)prom_sum(text, "llamacpp:prompt_tokens_total", &into->work);
-	/* Gone from 0.7.0, which is why /slots is asked too. */
+	/* Missing from 0.7.0 on, so /slots is read too. */
 	if (prom_max(text, "llamacpp:kv_cache_usage_ratio", &v) && v >= 0 && v <= 1)
 		into->kv_usage = v;
 }
 
-/* Each slot has n_ctx tokens of the cache; what it holds of a past prompt stays until it is reused. */
-static void read_slots(struct cgn_str text, struct engine_load *into)
+/* Each slot has n_ctx tokens of the cache; the tokens of a past prompt stay until the slot is used again. */
+static void llama_read_slots(struct cgn_str text, struct engine_load *into)
 {
 	struct json_val slots, slot;
 	uint64_t total = 0, used = 0;
@@ -68,7 +74,7 @@ static void read_slots(struct cgn_str text, struct engine_load *into)
 	into->kv_usage = (double)used / (double)total;
 }
 
-static void ask_template(struct cgn_str model, const struct prompt *p, struct cgn_str before,
+static void llama_ask_template(struct cgn_str model, const struct prompt *p, struct cgn_str before,
 	struct cgn_buf *body)
 {
 	struct json_out j = json_out_to(body);
@@ -83,7 +89,8 @@ static void ask_template(struct cgn_str model, const struct prompt *p, struct cg
 	json_close(&j, '}');
 }
 
-static CGN_RC read_template(struct cgn_str answer, size_t max_ids, struct cgn_buf *out, struct cgn_err *err)
+static CGN_RC llama_read_template(struct cgn_str answer, size_t max_ids, struct cgn_buf *out,
+	struct cgn_err *err)
 {
 	struct json_val doc, prompt;
 	(void)max_ids;
@@ -94,8 +101,8 @@ static CGN_RC read_template(struct cgn_str answer, size_t max_ids, struct cgn_bu
 	return out->bad ? CGN_FAIL(err, NO_MEMORY, "no room for the rendered prompt") : CGN_OK;
 }
 
-/* As the server itself cuts a prompt: with its BOS, special tokens in the text taken for such. */
-static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before,
+/* Tokenize as the server does for a prompt: with a BOS token, and with special tokens recognized in the text. */
+static void llama_ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before,
 	struct cgn_buf *body)
 {
 	struct json_out j = json_out_to(body);
@@ -109,14 +116,18 @@ static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_st
 	json_close(&j, '}');
 }
 
-static const struct engine_tokens_ops tokens = {
+static const struct engine_tokens_ops llama_tokens = {
 	.format = PROMPT_RAW,
-	.chat = {{"/apply-template", ask_template, read_template},
-		{"/tokenize", ask_text, engine_read_tokens}},
-	.text = {{"/tokenize", ask_text, engine_read_tokens}},
+	.chat = {{"/apply-template", llama_ask_template, llama_read_template},
+		{"/tokenize", llama_ask_text, engine_read_tokens}},
+	.text = {{"/tokenize", llama_ask_text, engine_read_tokens}},
 };
 
-static const char *resume(const struct config_engine *e)
+static const struct engine_resume llama_resumes[] = {
+	{.name = "llama_cpp", .shape = ENGINE_RESUME_PREFILL, .events = ENGINE_EVENTS_MOSTLY},
+};
+
+static const char *llama_resume(const struct config_engine *e)
 {
 	(void)e;
 	return "llama_cpp";
@@ -126,12 +137,14 @@ const struct engine_ops engine_llama_cpp = {
 	.kind = ENGINE_LLAMA_CPP,
 	.read_at = "llama.cpp 0.7.0 (build 11669)",
 	.binary = "llama-server",
-	.argv = argv,
+	.launch = llama_launch,
 	.ready_path = "/health",
 	.check_every = 2 * CGN_SEC,
-	.health = engine_readiness_plain,
-	.sources = {{"/metrics", read_metrics}, {"/slots", read_slots}},
-	.lacks = lacks,
-	.tokens = &tokens,
-	.resume = resume,
+	.readiness = engine_readiness_plain,
+	.sources = {{"/metrics", llama_read_metrics}, {"/slots", llama_read_slots}},
+	.lacks = llama_lacks,
+	.tokens = &llama_tokens,
+	.resumes = llama_resumes,
+	.n_resumes = CGN_COUNT(llama_resumes),
+	.resume = llama_resume,
 };

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Anything that speaks OpenAI's API: a hosted service, or an engine that somebody else runs. */
+/* openai_compat: a hosted service with OpenAI's API, or an engine that is not managed here. */
 #include "policy/engine/engine_priv.h"
 
-static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
+static CGN_RC compat_launch(const struct engine_launch_ask *ask, struct engine_launch *out,
 	struct cgn_err *err)
 {
-	(void)u;
 	(void)out;
 	return CGN_FAIL(err, INVALID,
 		"engine.managed = true does not go with kind \"openai_compat\" (%s): start it yourself, or use llama_cpp or sim",
-		e->url);
+		ask->engine->url);
 }
 
-/* There is no common health route, so the model list is asked: whoever answers it, or says that he has none,
- * is up. */
-static enum engine_readiness health(int status)
+/* No health route is common to these services, so the model list is asked: an answer, or 404 or 405, is
+ * up. */
+static enum engine_readiness compat_readiness(int status)
 {
 	if (status == 503 || status == 429)
 		return ENGINE_READINESS_LOADING;
@@ -23,8 +22,13 @@ static enum engine_readiness health(int status)
 	return ENGINE_READINESS_DOWN;
 }
 
-/* Which of them it is can't be seen from outside. */
-static const char *resume(const struct config_engine *e)
+static const struct engine_resume compat_resumes[] = {
+	{.name = "continue", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
+	{.name = "prefill", .shape = ENGINE_RESUME_PREFILL, .text_default = 16},
+};
+
+/* The API does not reveal which engine answers, so engine.resume says it. */
+static const char *compat_resume(const struct config_engine *e)
 {
 	return e->resume == RESUME_NONE ? "" : config_enum_text(e->resume);
 }
@@ -32,11 +36,13 @@ static const char *resume(const struct config_engine *e)
 const struct engine_ops engine_openai_compat = {
 	.kind = ENGINE_OPENAI_COMPAT,
 	.read_at = "OpenAI API reference, 2026-11; metrics of vLLM 0.26",
-	.argv = argv,
+	.launch = compat_launch,
 	.ready_path = "/v1/models",
 	.check_every = 15 * CGN_SEC,
-	.health = health,
+	.readiness = compat_readiness,
 	.sources = {{"/metrics", engine_read_vllm}},
 	.tokens = &engine_tokens_maybe,
-	.resume = resume,
+	.resumes = compat_resumes,
+	.n_resumes = CGN_COUNT(compat_resumes),
+	.resume = compat_resume,
 };

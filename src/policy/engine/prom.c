@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Longest number that is read; the longest a double needs is 24. */
+/* Longest number that is read. A double needs at most 24 bytes. */
 #define NUMBER_BYTES 64
 
 static bool is_name_start(char c)
@@ -22,16 +22,16 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-static void eat(struct cgn_str *s, size_t n)
+static void skip_bytes(struct cgn_str *s, size_t n)
 {
 	s->p += n;
 	s->n -= n;
 }
 
-static void eat_blanks(struct cgn_str *s)
+static void skip_blanks(struct cgn_str *s)
 {
 	while (s->n > 0 && is_blank(s->p[0]))
-		eat(s, 1);
+		skip_bytes(s, 1);
 }
 
 static struct cgn_str take_name(struct cgn_str *s)
@@ -41,12 +41,12 @@ static struct cgn_str take_name(struct cgn_str *s)
 		while (n < s->n && is_name(s->p[n]))
 			n++;
 	struct cgn_str name = {s->p, n};
-	eat(s, n);
+	skip_bytes(s, n);
 	return name;
 }
 
-/* Length of a quoted string with its quotes; 0 when it does not end. A backslash shields the byte behind
- * it. */
+/* Return the length of a quoted string with its quotes; 0 when the string does not end. A backslash escapes
+ * the next byte. */
 static size_t quoted_len(struct cgn_str s)
 {
 	if (s.n == 0 || s.p[0] != '"')
@@ -60,40 +60,40 @@ static size_t quoted_len(struct cgn_str s)
 	return 0;
 }
 
-/* One `name="value"` and the comma or blanks behind it. */
+/* Read a `name="value"` pair, and the comma or blanks after it. */
 static bool take_label(struct cgn_str *s, struct cgn_str *name, struct cgn_str *value)
 {
-	eat_blanks(s);
+	skip_blanks(s);
 	*name = take_name(s);
-	eat_blanks(s);
+	skip_blanks(s);
 	if (name->n == 0 || s->n == 0 || s->p[0] != '=')
 		return false;
-	eat(s, 1);
-	eat_blanks(s);
+	skip_bytes(s, 1);
+	skip_blanks(s);
 	size_t n = quoted_len(*s);
 	if (n == 0)
 		return false;
 	*value = (struct cgn_str){s->p + 1, n - 2};
-	eat(s, n);
-	eat_blanks(s);
+	skip_bytes(s, n);
+	skip_blanks(s);
 	if (s->n > 0 && s->p[0] == ',')
-		eat(s, 1);
+		skip_bytes(s, 1);
 	return true;
 }
 
-/* `{...}`, braces in label values not counted. */
+/* Read `{...}`; braces inside label values do not count. */
 static bool take_labels(struct cgn_str *s, struct cgn_str *labels)
 {
-	eat(s, 1);
+	skip_bytes(s, 1);
 	const char *from = s->p;
 	struct cgn_str name, value;
-	for (eat_blanks(s); s->n > 0 && s->p[0] != '}'; eat_blanks(s))
+	for (skip_blanks(s); s->n > 0 && s->p[0] != '}'; skip_blanks(s))
 		if (!take_label(s, &name, &value))
 			return false;
 	if (s->n == 0)
 		return false;
 	*labels = (struct cgn_str){from, (size_t)(s->p - from)};
-	eat(s, 1);
+	skip_bytes(s, 1);
 	return true;
 }
 
@@ -107,20 +107,20 @@ static bool take_number(struct cgn_str *s, double *out)
 		return false;
 	char *end = NULL;
 	*out = strtod(text, &end);
-	eat(s, n);
+	skip_bytes(s, n);
 	return end == text + n;
 }
 
-/* A time stamp or an exemplar may follow the value: neither is ours. */
+/* A time stamp or an exemplar after the value is ignored. */
 static bool sample_of(struct cgn_str line, struct prom_sample *out)
 {
 	*out = (struct prom_sample){.name = take_name(&line)};
 	if (out->name.n == 0)
 		return false;
-	eat_blanks(&line);
+	skip_blanks(&line);
 	if (line.n > 0 && line.p[0] == '{' && !take_labels(&line, &out->labels))
 		return false;
-	eat_blanks(&line);
+	skip_blanks(&line);
 	return take_number(&line, &out->value);
 }
 
@@ -148,12 +148,12 @@ bool prom_label(const struct prom_sample *s, const char *name, struct cgn_str *o
 			*out = value;
 			return true;
 		}
-		eat_blanks(&rest);
+		skip_blanks(&rest);
 	}
 	return false;
 }
 
-static bool fold(struct cgn_str text, const char *name, bool want_max, double *out)
+static bool samples_fold(struct cgn_str text, const char *name, bool want_max, double *out)
 {
 	struct prom_reader r = prom_reader_of(text);
 	struct prom_sample s;
@@ -175,10 +175,10 @@ static bool fold(struct cgn_str text, const char *name, bool want_max, double *o
 
 bool prom_sum(struct cgn_str text, const char *name, double *out)
 {
-	return fold(text, name, false, out);
+	return samples_fold(text, name, false, out);
 }
 
 bool prom_max(struct cgn_str text, const char *name, double *out)
 {
-	return fold(text, name, true, out);
+	return samples_fold(text, name, true, out);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prom: read Prometheus text 0.0.4 (and OpenMetrics, as far as samples go) in place. No allocation; a line
- * that makes no sense is skipped. */
+/* prom: read Prometheus text 0.0.4, and the samples of OpenMetrics, in place. No allocation; an invalid line
+ * is skipped. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,25 +9,25 @@
 
 struct prom_sample {
 	struct cgn_str name;
-	struct cgn_str labels; /* between the braces, still escaped; empty when there are none */
-	double value;          /* may be NaN or infinite */
+	struct cgn_str labels; /* Text between the braces, still escaped; empty when there are no labels */
+	double value;          /* May be NaN or infinite */
 };
 
 struct prom_reader {
 	struct cgn_str rest;
-	size_t skipped; /* lines that were neither sample, comment nor blank */
+	size_t skipped; /* Lines that are neither sample, comment nor blank */
 };
 
 static inline struct prom_reader prom_reader_of(struct cgn_str text)
 {
 	return (struct prom_reader){.rest = text};
 }
-/* The next sample; false at the end. Borrows from the text. */
+/* Get the next sample, which borrows from the text. False: the text has ended. */
 bool prom_next(struct prom_reader *r, struct prom_sample *out);
-/* The raw (escaped) value of a label; false when the sample has no such label. */
+/* Get the raw (escaped) value of a label. False: the sample has no such label. */
 bool prom_label(const struct prom_sample *s, const char *name, struct cgn_str *out);
 
-/* Over all finite samples of that name, whatever their labels. False, and *out untouched, when there is
- * none. */
+/* Fold all finite samples of that name, with any labels. False, and |*out| unchanged: there is no such
+ * sample. */
 bool prom_sum(struct cgn_str text, const char *name, double *out);
 bool prom_max(struct cgn_str text, const char *name, double *out);

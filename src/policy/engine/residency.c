@@ -13,37 +13,38 @@ struct entry {
 	uint32_t newer, older;
 };
 
-/* Entries in an array, linked by age; an open-addressed table of their numbers, never more than half full. */
+/* The entries are in an array and linked by age. An open-addressed table of entry numbers is at most half
+ * full. */
 struct residency {
 	uint32_t tag;
 	uint32_t newest, oldest;
-	uint32_t free_head; /* by |older| */
-	uint32_t mask;      /* of the table */
+	uint32_t free_head; /* Free entries, linked by |older| */
+	uint32_t mask;      /* Mask for indices of |slot| */
 	size_t count, limit, room;
-	struct entry *entry; /* room of them */
-	uint32_t *slot;      /* mask + 1 of them: number of an entry, or NONE */
+	struct entry *entry; /* |room| entries */
+	uint32_t *slot;      /* |mask| + 1 entry numbers, or NONE */
 };
 
-static uint32_t home(const struct residency *r, uint64_t digest)
+static uint32_t slot_home(const struct residency *r, uint64_t digest)
 {
 	return (uint32_t)(mix_golden(digest) >> 32) & r->mask;
 }
 
-/* Where the digest is, or the empty slot where it would go. */
+/* Return the table slot of the digest, or the empty slot where the digest belongs. */
 static uint32_t slot_of(const struct residency *r, uint64_t digest)
 {
-	uint32_t at = home(r, digest);
+	uint32_t at = slot_home(r, digest);
 	while (r->slot[at] != NONE && r->entry[r->slot[at]].digest != digest)
 		at = (at + 1) & r->mask;
 	return at;
 }
 
-/* Later members of the run move up, so that no search stops short of them. */
+/* Later entries of the run move up, so that no search stops before them. */
 static void slot_vacate(struct residency *r, uint32_t hole)
 {
 	r->slot[hole] = NONE;
 	for (uint32_t at = (hole + 1) & r->mask; r->slot[at] != NONE; at = (at + 1) & r->mask) {
-		uint32_t want = home(r, r->entry[r->slot[at]].digest);
+		uint32_t want = slot_home(r, r->entry[r->slot[at]].digest);
 		if (((at - want) & r->mask) < ((at - hole) & r->mask))
 			continue;
 		r->slot[hole] = r->slot[at];
@@ -161,7 +162,7 @@ static void add_one(struct residency *r, uint64_t digest, residency_changed chan
 	}
 	if (r->count >= r->limit) {
 		drop_oldest(r, changed, user);
-		at = slot_of(r, digest); /* what moved up may have moved here */
+		at = slot_of(r, digest); /* The entries that moved up may use the slot */
 	}
 	uint32_t i = r->free_head;
 	CGN_MUST(i != NONE);

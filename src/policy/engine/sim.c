@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-sim, our engine emulator: looks like vLLM from outside. */
+/* sim: cgn-sim, the engine emulator of this repository, which behaves like vLLM. */
 #include "policy/engine/engine_priv.h"
 
-static CGN_RC argv(const struct config_engine *e, const struct engine_url *u, struct engine_argv *out,
-	struct cgn_err *err)
+static CGN_RC sim_launch(const struct engine_launch_ask *ask, struct engine_launch *out, struct cgn_err *err)
 {
-	engine_arg_pair(out, "--listen", u->addr);
-	engine_arg_pair(out, "--model", e->model);
-	engine_arg_extra(out, e);
-	return engine_argv_done(out, err);
+	(void)err;
+	engine_arg_pair(out, "--listen", ask->url->addr);
+	engine_arg_pair(out, "--model", ask->engine->model);
+	engine_arg_extra(out, ask->engine);
+	return CGN_OK;
 }
 
-static const char *resume(const struct config_engine *e)
+static const struct engine_resume sim_resumes[] = {
+	{.name = "sim",
+		.shape = ENGINE_RESUME_CONTINUE,
+		.events = ENGINE_EVENTS_ARE_TOKENS,
+		.text_default = 16},
+};
+
+static const char *sim_resume(const struct config_engine *e)
 {
 	(void)e;
 	return "sim";
@@ -21,11 +28,13 @@ const struct engine_ops engine_sim = {
 	.kind = ENGINE_SIM,
 	.read_at = "cgn-sim of this repository",
 	.binary = "cgn-sim",
-	.argv = argv,
+	.launch = sim_launch,
 	.ready_path = "/health",
 	.check_every = 2 * CGN_SEC,
-	.health = engine_readiness_plain,
+	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", engine_read_vllm}},
 	.tokens = &engine_tokens_vllm,
-	.resume = resume,
+	.resumes = sim_resumes,
+	.n_resumes = CGN_COUNT(sim_resumes),
+	.resume = sim_resume,
 };

@@ -26,7 +26,7 @@ static bool is_watched(const struct supervise *s)
 		s->state == SUPERVISE_UNHEALTHY;
 }
 
-/* A managed engine's first probe waits: nothing can answer in the instant of the spawn. */
+/* A managed engine's first probe waits, since no process answers right after its spawn. */
 static void enter_starting(struct supervise *s, cgn_nsec now, struct supervise_orders *out)
 {
 	s->state = SUPERVISE_STARTING;
@@ -55,7 +55,7 @@ static void enter_unhealthy(struct supervise *s, cgn_nsec now)
 	s->next_probe = now + s->cfg.ready_interval;
 }
 
-static void kill_it(struct supervise *s, struct supervise_orders *out)
+static void supervise_kill(struct supervise *s, struct supervise_orders *out)
 {
 	if (!s->killing)
 		out->kill = true;
@@ -85,7 +85,7 @@ static void process_gone(struct supervise *s, cgn_nsec now)
 	s->backoff = s->backoff > SUPERVISE_BACKOFF_MAX / 2 ? SUPERVISE_BACKOFF_MAX : s->backoff * 2;
 }
 
-static void stop(struct supervise *s, struct supervise_orders *out)
+static void supervise_stop(struct supervise *s, struct supervise_orders *out)
 {
 	s->deadline = s->next_probe = 0;
 	s->probing = false;
@@ -94,10 +94,10 @@ static void stop(struct supervise *s, struct supervise_orders *out)
 		return;
 	}
 	s->state = SUPERVISE_STOPPING;
-	kill_it(s, out);
+	supervise_kill(s, out);
 }
 
-static void tick(struct supervise *s, cgn_nsec now, struct supervise_orders *out)
+static void supervise_tick(struct supervise *s, cgn_nsec now, struct supervise_orders *out)
 {
 	bool due = s->deadline != 0 && now >= s->deadline;
 	if (s->state == SUPERVISE_BACKOFF && due) {
@@ -109,7 +109,7 @@ static void tick(struct supervise *s, cgn_nsec now, struct supervise_orders *out
 		return;
 	if (due) {
 		s->deadline = 0;
-		kill_it(s, out);
+		supervise_kill(s, out);
 		return;
 	}
 	if (!s->probing && s->next_probe != 0 && now >= s->next_probe) {
@@ -118,7 +118,7 @@ static void tick(struct supervise *s, cgn_nsec now, struct supervise_orders *out
 	}
 }
 
-static void probed(struct supervise *s, enum supervise_event ev, cgn_nsec now)
+static void supervise_probed(struct supervise *s, enum supervise_event ev, cgn_nsec now)
 {
 	if (!s->probing || !is_watched(s))
 		return;
@@ -142,7 +142,7 @@ static void probed(struct supervise *s, enum supervise_event ev, cgn_nsec now)
 		enter_unhealthy(s, now);
 }
 
-static cgn_nsec earliest(const struct supervise *s)
+static cgn_nsec earliest_wake(const struct supervise *s)
 {
 	cgn_nsec probe = s->probing || s->killing ? 0 : s->next_probe;
 	if (s->deadline == 0 || (probe != 0 && probe < s->deadline))
@@ -159,7 +159,7 @@ void supervise_step(struct supervise *s, enum supervise_event ev, cgn_nsec now, 
 			enter_starting(s, now, out);
 		break;
 	case SUPERVISE_TICK:
-		tick(s, now, out);
+		supervise_tick(s, now, out);
 		break;
 	case SUPERVISE_SPAWN_FAILED:
 	case SUPERVISE_EXITED:
@@ -170,15 +170,15 @@ void supervise_step(struct supervise *s, enum supervise_event ev, cgn_nsec now, 
 	case SUPERVISE_PROBE_LOADING:
 	case SUPERVISE_PROBE_DOWN:
 	case SUPERVISE_PROBE_REFUSED:
-		probed(s, ev, now);
+		supervise_probed(s, ev, now);
 		break;
 	case SUPERVISE_STALLED:
 		if (s->state == SUPERVISE_READY && !s->killing)
 			enter_unhealthy(s, now);
 		break;
 	case SUPERVISE_STOP:
-		stop(s, out);
+		supervise_stop(s, out);
 		break;
 	}
-	out->wake_at = earliest(s);
+	out->wake_at = earliest_wake(s);
 }

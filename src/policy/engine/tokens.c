@@ -10,7 +10,7 @@ const struct engine_tokens_ops *engine_tokens_of(struct cgn_str kind)
 	return ops != NULL ? ops->tokens : NULL;
 }
 
-static CGN_RC bad_answer(const char *why, struct cgn_err *err)
+static CGN_RC tokens_bad_answer(const char *why, struct cgn_err *err)
 {
 	return CGN_FAIL(err, BAD_GATEWAY, "the engine's answer to a tokenize request %s", why);
 }
@@ -20,13 +20,13 @@ CGN_RC engine_read_tokens(struct cgn_str answer, size_t max_ids, struct cgn_buf 
 	struct json_val doc, tokens, elem;
 	size_t n = 0;
 	if (!cgn_ok(json_parse(answer, &doc, NULL, NULL)))
-		return bad_answer("is no JSON", err);
+		return tokens_bad_answer("is no JSON", err);
 	if (!json_get(doc, "tokens", &tokens) || tokens.type != JSON_ARRAY)
-		return bad_answer("has no list of tokens", err);
+		return tokens_bad_answer("has no list of tokens", err);
 	for (struct json_iter it = json_iter_of(tokens); n < max_ids && json_next_elem(&it, &elem); n++) {
 		uint64_t id = 0;
 		if (!json_u64(elem, &id) || id > UINT32_MAX)
-			return bad_answer("has a token that is no id", err);
+			return tokens_bad_answer("has a token that is no id", err);
 		const uint32_t small = (uint32_t)id;
 		cgn_buf_add(out, &small, sizeof small);
 	}
@@ -40,50 +40,3 @@ void engine_put_member(struct json_out *j, const char *key, struct json_val v)
 	json_key(j, key);
 	json_put_raw(j, v.raw);
 }
-
-/* ---- vLLM ---- */
-
-static void ask_chat(struct cgn_str model, const struct prompt *p, struct cgn_str before,
-	struct cgn_buf *body)
-{
-	struct json_out j = json_out_to(body);
-	(void)before;
-	json_open(&j, '{');
-	json_key_str(&j, "model", model);
-	json_key(&j, "add_generation_prompt");
-	json_put_bool(&j, p->add_generation_prompt);
-	json_key(&j, "continue_final_message");
-	json_put_bool(&j, p->continue_final_message);
-	json_key(&j, "add_special_tokens");
-	json_put_bool(&j, p->add_specials);
-	engine_put_member(&j, "messages", p->messages);
-	engine_put_member(&j, "tools", p->tools);
-	engine_put_member(&j, "chat_template_kwargs", p->kwargs);
-	json_close(&j, '}');
-}
-
-static void ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before,
-	struct cgn_buf *body)
-{
-	struct json_out j = json_out_to(body);
-	(void)before;
-	json_open(&j, '{');
-	json_key_str(&j, "model", model);
-	json_key(&j, "add_special_tokens");
-	json_put_bool(&j, p->add_specials);
-	json_key_str(&j, "prompt", p->text);
-	json_close(&j, '}');
-}
-
-const struct engine_tokens_ops engine_tokens_maybe = {
-	.format = PROMPT_RAW,
-	.guess = true,
-	.chat = {{"/tokenize", ask_chat, engine_read_tokens}},
-	.text = {{"/tokenize", ask_text, engine_read_tokens}},
-};
-
-const struct engine_tokens_ops engine_tokens_vllm = {
-	.format = PROMPT_RAW,
-	.chat = {{"/tokenize", ask_chat, engine_read_tokens}},
-	.text = {{"/tokenize", ask_text, engine_read_tokens}},
-};

@@ -3,14 +3,14 @@
 
 #include "policy/engine/engine.h"
 
-static CGN_RC bad(const char *url, const char *what, struct cgn_err *err)
+static CGN_RC url_invalid(const char *url, const char *what, struct cgn_err *err)
 {
 	return CGN_FAIL(err, INVALID,
 		"engine.url \"%.200s\": %s; it looks like http://127.0.0.1:8000 or https://host/v1", url,
 		what);
 }
 
-/* "v1", "v2beta": how APIs write their version. */
+/* True for an API version, such as "v1" or "v2beta". */
 static bool is_version(struct cgn_str segment)
 {
 	return segment.n >= 2 && segment.p[0] == 'v' && segment.p[1] >= '0' && segment.p[1] <= '9';
@@ -36,7 +36,7 @@ static bool host_ok(struct cgn_str host, bool v6)
 	return host.n > 0;
 }
 
-/* What may stand in a request line; no query and no fragment belong to a base. */
+/* True when the base may stand in a request line. A base has no query and no fragment. */
 static bool base_ok(struct cgn_str base)
 {
 	for (size_t i = 0; i < base.n; i++)
@@ -45,19 +45,20 @@ static bool base_ok(struct cgn_str base)
 	return true;
 }
 
-static CGN_RC authority(const char *url, struct cgn_str s, struct engine_url *u, struct cgn_err *err)
+static CGN_RC url_authority(const char *url, struct cgn_str s, struct engine_url *u, struct cgn_err *err)
 {
 	struct cgn_str port = {NULL, 0}, host;
 	bool v6 = s.n > 0 && s.p[0] == '[';
 	uint64_t n = u->tls ? 443 : 80;
 	if (memchr(s.p, '@', s.n) != NULL)
-		return bad(url, "a user name or password does not belong there (use api_key_file)", err);
+		return url_invalid(url, "a user name or password does not belong there (use api_key_file)",
+			err);
 	if (v6) {
 		s.p++;
 		s.n--;
 		host = cgn_str_split(&s, ']');
 		if (s.p == NULL || (s.n > 0 && s.p[0] != ':'))
-			return bad(url, "the bracket of the IPv6 address is not closed", err);
+			return url_invalid(url, "the bracket of the IPv6 address is not closed", err);
 		if (s.n > 0)
 			port = (struct cgn_str){s.p + 1, s.n - 1};
 	} else {
@@ -65,9 +66,9 @@ static CGN_RC authority(const char *url, struct cgn_str s, struct engine_url *u,
 		port = s;
 	}
 	if (!host_ok(host, v6) || !cgn_str_copyz(u->host, sizeof u->host, host))
-		return bad(url, "there is no host in it", err);
+		return url_invalid(url, "there is no host in it", err);
 	if (port.p != NULL && (!cgn_str_u64(port, &n) || n == 0 || n > 65535))
-		return bad(url, "the port is not a number from 1 to 65535", err);
+		return url_invalid(url, "the port is not a number from 1 to 65535", err);
 	u->port = (unsigned)n;
 	bool usual = n == (u->tls ? 443U : 80U);
 	(void)snprintf(u->addr, sizeof u->addr, v6 ? "[%s]:%u" : "%s:%u", u->host, u->port);
@@ -83,7 +84,7 @@ CGN_RC engine_url_parse(const char *url, struct engine_url *out, struct cgn_err 
 	struct cgn_str s = cgn_str_of(url), base = {"", 0};
 	*out = (struct engine_url){.tls = cgn_str_starts(s, "https://")};
 	if (!out->tls && !cgn_str_starts(s, "http://"))
-		return bad(url, "it does not begin with http:// or https://", err);
+		return url_invalid(url, "it does not begin with http:// or https://", err);
 	size_t skip = out->tls ? 8 : 7;
 	s = (struct cgn_str){s.p + skip, s.n - skip};
 	const char *slash = s.n > 0 ? memchr(s.p, '/', s.n) : NULL;
@@ -93,14 +94,14 @@ CGN_RC engine_url_parse(const char *url, struct engine_url *out, struct cgn_err 
 	}
 	while (base.n > 0 && base.p[base.n - 1] == '/')
 		base.n--;
-	CGN_TRY(authority(url, s, out, err));
+	CGN_TRY(url_authority(url, s, out, err));
 	if (!base_ok(base) || !cgn_str_copyz(out->base, sizeof out->base, base))
-		return bad(url, "its path is too long or has a query", err);
+		return url_invalid(url, "its path is too long or has a query", err);
 	out->base_is_version = any_version(base);
 	return CGN_OK;
 }
 
-/* Base without a version at its end: "/api/v1" is "/api". */
+/* Return the base without a version at its end: "/api" for "/api/v1". */
 static struct cgn_str above_version(struct cgn_str base)
 {
 	size_t at = base.n;

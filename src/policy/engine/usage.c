@@ -10,7 +10,7 @@ static bool is_space(char c)
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* The object that starts at text.p[at], if all of it is there. */
+/* Read the object that begins at text.p[at]. False: the text ends before the object does. */
 static bool object_at(struct cgn_str text, size_t at, struct json_val *out)
 {
 	size_t depth = 0, i = at;
@@ -33,7 +33,7 @@ static bool object_at(struct cgn_str text, size_t at, struct json_val *out)
 	return cgn_ok(json_parse((struct cgn_str){text.p + at, i + 1 - at}, out, NULL, NULL));
 }
 
-static bool take(struct json_val object, const char *key, bool *has, uint64_t *out)
+static bool take_number(struct json_val object, const char *key, bool *has, uint64_t *out)
 {
 	struct json_val v;
 	uint64_t n = 0;
@@ -48,28 +48,28 @@ static void take_details(struct json_val usage, const char *key, struct usage *i
 {
 	struct json_val details;
 	if (json_get(usage, key, &details) && details.type == JSON_OBJECT)
-		(void)take(details, "cached_tokens", &io->has_cached, &io->cached_tokens);
+		(void)take_number(details, "cached_tokens", &io->has_cached, &io->cached_tokens);
 }
 
 static bool usage_read(struct json_val u, void *to)
 {
 	struct usage *io = to;
-	bool any = take(u, "prompt_tokens", &io->has_prompt, &io->prompt_tokens) ||
-		take(u, "input_tokens", &io->has_prompt, &io->prompt_tokens);
-	any |= take(u, "completion_tokens", &io->has_completion, &io->completion_tokens) ||
-		take(u, "output_tokens", &io->has_completion, &io->completion_tokens);
+	bool any = take_number(u, "prompt_tokens", &io->has_prompt, &io->prompt_tokens) ||
+		take_number(u, "input_tokens", &io->has_prompt, &io->prompt_tokens);
+	any |= take_number(u, "completion_tokens", &io->has_completion, &io->completion_tokens) ||
+		take_number(u, "output_tokens", &io->has_completion, &io->completion_tokens);
 	take_details(u, "prompt_tokens_details", io);
 	take_details(u, "input_tokens_details", io);
-	(void)take(u, "cache_read_input_tokens", &io->has_cached, &io->cached_tokens);
+	(void)take_number(u, "cache_read_input_tokens", &io->has_cached, &io->cached_tokens);
 	return any;
 }
 
-/* The last object named |key| (with its quotes) that |read| accepts. */
+/* Find the last object named |key| (with its quotes) that |read| accepts. */
 static bool find_object(struct cgn_str text, struct cgn_str key,
 	bool (*read)(struct json_val object, void *io), void *io)
 {
 	for (size_t at = text.n >= key.n ? text.n - key.n + 1 : 0; at-- > 0;) {
-		/* An escaped quote before it: somebody writes about usage inside a string. */
+		/* An escaped quote before the key: the text of a string mentions usage. */
 		if (text.p[at] != '"' || memcmp(text.p + at, key.p, key.n) != 0 ||
 			(at > 0 && text.p[at - 1] == '\\'))
 			continue;
@@ -92,8 +92,9 @@ static bool timings_read(struct json_val t, void *io)
 {
 	struct usage_timings *out = io;
 	bool has = true;
-	if (!take(t, "cache_n", &has, &out->cache_n) || !take(t, "prompt_n", &has, &out->prompt_n) ||
-		!take(t, "predicted_n", &has, &out->predicted_n))
+	if (!take_number(t, "cache_n", &has, &out->cache_n) ||
+		!take_number(t, "prompt_n", &has, &out->prompt_n) ||
+		!take_number(t, "predicted_n", &has, &out->predicted_n))
 		return false;
 	out->prompt_ms = json_get_f64(t, "prompt_ms", 0);
 	return true;
@@ -114,9 +115,9 @@ void usage_tail_add(struct usage_tail *t, const void *p, size_t n)
 	if (n > USAGE_TAIL) {
 		from += n - USAGE_TAIL;
 		n = USAGE_TAIL;
-		t->n = 0; /* what was there does not touch this */
+		t->n = 0; /* The earlier bytes are not adjacent to the new ones */
 	}
-	if (t->n + n > (size_t)2 * USAGE_TAIL) { /* once every USAGE_TAIL bytes */
+	if (t->n + n > (size_t)2 * USAGE_TAIL) { /* Happens once every USAGE_TAIL bytes */
 		memmove(t->p, t->p + t->n - USAGE_TAIL, USAGE_TAIL);
 		t->n = USAGE_TAIL;
 	}

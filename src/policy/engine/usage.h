@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: what an engine's answer says it cost, read beside the relayed bytes from a bounded tail of them.
- * Dialects: OpenAI (usage of chat, completions, embeddings), Responses and Anthropic (input_tokens,
- * output_tokens). */
+/* usage: read the cost that an engine's answer reports, from a bounded tail of the relayed bytes. Dialects:
+ * OpenAI (usage of chat, completions, embeddings), Responses and Anthropic (input_tokens, output_tokens). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,23 +13,22 @@ struct usage {
 	uint64_t prompt_tokens, completion_tokens, cached_tokens;
 };
 
-#define USAGE_MOST ((uint64_t)1 << 40) /* tokens; who claims more has not counted, and is not heard */
+#define USAGE_MOST ((uint64_t)1 << 40) /* Tokens; a higher count is taken as invalid */
 
-/* Take over what the last readable "usage" object of |text| says; fields that it lacks stay. True when there
- * was one.
- * |text| may begin and end anywhere. */
+/* Read the last valid "usage" object of |text| into |io|; fields that the object lacks stay unchanged. |text|
+ * may begin and end anywhere. False: there is none. */
 bool usage_find(struct cgn_str text, struct usage *io);
 
-/* What llama-server says beside it (read at 0.7.0), of prompts that it computed. */
+/* The "timings" of llama-server (read at 0.7.0), for prompts that it computed. */
 struct usage_timings {
-	/* tokens: of the prompt, found and computed; of the answer */
+	/* Tokens of the prompt, cached and computed; tokens of the answer */
 	uint64_t cache_n, prompt_n, predicted_n;
 	double prompt_ms;
 };
 bool usage_find_timings(struct cgn_str text, struct usage_timings *out);
 
-/* The last USAGE_TAIL bytes, at least, of what was added. Memory comes with the first byte; out of it, the
- * tail is empty. */
+/* At least the last USAGE_TAIL bytes that were added. Memory is allocated with the first byte; without memory
+ * the tail stays empty. */
 #define USAGE_TAIL 2048
 struct usage_tail {
 	char *p;

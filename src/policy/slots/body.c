@@ -64,7 +64,8 @@ size_t slot_body_insert(const struct slot_body *b, uint32_t slot, char out[SLOT_
 	return (size_t)snprintf(out, SLOT_BODY_INSERT, "\"id_slot\":%u%s", slot, b->has_members ? "," : "");
 }
 
-/* What would stream, repeat or lengthen the answer, or need tokens that are not there. */
+/* Members that would stream, repeat or lengthen the answer, or that need more tokens than a prefill
+ * computes. */
 static bool is_of_the_answer(struct cgn_str key)
 {
 	static const char *const keys[] = {"stream", "stream_options", "max_tokens", "max_completion_tokens",

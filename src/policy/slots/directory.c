@@ -13,15 +13,15 @@ struct state;
 struct block {
 	uint64_t digest;
 	struct state *state;
-	struct block *next; /* of its bucket */
+	struct block *next; /* Next in the bucket */
 };
 
 struct state {
 	uint64_t id;
-	struct state *next;           /* of its bucket */
-	struct slot_entry slot_entry; /* chain NULL: not known */
+	struct state *next;      /* Next in the bucket */
+	struct slot_entry entry; /* chain NULL: the entry is not known */
 	struct block *blocks;
-	uint8_t *piece; /* mask of tiers, by segment */
+	uint8_t *piece; /* Mask of tiers, for each segment */
 	uint32_t n_piece;
 	enum block_tier tier;
 };
@@ -35,7 +35,7 @@ struct slot_directory {
 	size_t id_mask, block_mask, n_states, n_whole, n_blocks;
 };
 
-static size_t spread(uint64_t digest, size_t mask)
+static size_t bucket_of(uint64_t digest, size_t mask)
 {
 	return (size_t)(mix_golden(digest) >> 20) & mask;
 }
@@ -63,9 +63,9 @@ CGN_RC slot_directory_new(slot_directory_changed held, void *user, struct slot_d
 
 /* ---- states ---- */
 
-static struct state **place_of(const struct slot_directory *s, uint64_t id)
+static struct state **state_place(const struct slot_directory *s, uint64_t id)
 {
-	struct state **at = &s->by_id[spread(id, s->id_mask)];
+	struct state **at = &s->by_id[bucket_of(id, s->id_mask)];
 	while (*at != NULL && (*at)->id != id)
 		at = &(*at)->next;
 	return at;
@@ -73,7 +73,7 @@ static struct state **place_of(const struct slot_directory *s, uint64_t id)
 
 static struct state *state_get(struct slot_directory *s, uint64_t id)
 {
-	struct state **at = place_of(s, id);
+	struct state **at = state_place(s, id);
 	if (*at != NULL || s->n_states == SLOT_DIRECTORY_MAX_STATES)
 		return *at;
 	struct state *t = calloc(1, sizeof *t);
@@ -95,7 +95,8 @@ static void state_free(struct state *t)
 
 /* ---- blocks ---- */
 
-/* Twice as many buckets once there are more blocks than buckets; without memory the lists get longer. */
+/* Double the buckets once there are more blocks than buckets. Without memory the lists grow longer
+ * instead. */
 static void blocks_grow(struct slot_directory *s)
 {
 	size_t n = 2 * (s->block_mask + 1);
@@ -104,7 +105,7 @@ static void blocks_grow(struct slot_directory *s)
 		return;
 	for (size_t i = 0; i <= s->block_mask; i++)
 		for (struct block *b = s->by_block[i], *next; b != NULL; b = next) {
-			struct block **to = &wide[spread(b->digest, n - 1)];
+			struct block **to = &wide[bucket_of(b->digest, n - 1)];
 			next = b->next;
 			b->next = *to;
 			*to = b;
@@ -116,23 +117,23 @@ static void blocks_grow(struct slot_directory *s)
 
 static void block_drop(struct slot_directory *s, struct block *b)
 {
-	struct block **at = &s->by_block[spread(b->digest, s->block_mask)];
+	struct block **at = &s->by_block[bucket_of(b->digest, s->block_mask)];
 	while (*at != b)
 		at = &(*at)->next;
 	*at = b->next;
 	s->n_blocks--;
 }
 
-static void tell(struct slot_directory *s, const struct state *t, bool held)
+static void directory_report(struct slot_directory *s, const struct state *t, bool held)
 {
-	for (size_t i = 0; s->held != NULL && i < t->slot_entry.n; i++)
-		s->held(s->user, t->slot_entry.chain[i], t->tier, held);
+	for (size_t i = 0; s->held != NULL && i < t->entry.n; i++)
+		s->held(s->user, t->entry.chain[i], t->tier, held);
 }
 
 static enum block_tier tier_of(const struct state *t)
 {
 	enum block_tier tier = BLOCK_RAM;
-	uint32_t pieces = t->slot_entry.chain != NULL ? slot_entry_pieces(&t->slot_entry) : 0;
+	uint32_t pieces = t->entry.chain != NULL ? slot_entry_pieces(&t->entry) : 0;
 	if (pieces == 0 || t->n_piece <= pieces)
 		return NO_TIER;
 	for (uint32_t i = 0; i <= pieces; i++) {
@@ -144,32 +145,32 @@ static enum block_tier tier_of(const struct state *t)
 	return tier;
 }
 
-/* Where it is as a whole now. */
-static void settle(struct slot_directory *s, struct state *t)
+/* Set the tier of the whole state, and report a change. */
+static void state_settle(struct slot_directory *s, struct state *t)
 {
 	enum block_tier now = tier_of(t);
 	if (now == t->tier)
 		return;
 	if (t->tier != NO_TIER)
-		tell(s, t, false);
+		directory_report(s, t, false);
 	s->n_whole += (size_t)(now != NO_TIER) - (size_t)(t->tier != NO_TIER);
 	t->tier = now;
 	if (now != NO_TIER)
-		tell(s, t, true);
+		directory_report(s, t, true);
 }
 
 static void entry_forget(struct slot_directory *s, struct state *t)
 {
 	if (t->tier != NO_TIER) {
-		tell(s, t, false);
+		directory_report(s, t, false);
 		s->n_whole--;
 	}
 	t->tier = NO_TIER;
-	for (size_t i = 0; i < t->slot_entry.n; i++)
+	for (size_t i = 0; i < t->entry.n; i++)
 		block_drop(s, &t->blocks[i]);
 	free(t->blocks);
 	t->blocks = NULL;
-	t->slot_entry = (struct slot_entry){.chain = NULL};
+	t->entry = (struct slot_entry){.chain = NULL};
 }
 
 void slot_directory_clear(struct slot_directory *s)
@@ -200,7 +201,7 @@ void slot_directory_free(struct slot_directory **take)
 	free(s);
 }
 
-/* ---- what is told ---- */
+/* ---- the store's reports ---- */
 
 static bool piece_room(struct state *t, uint32_t segment)
 {
@@ -217,7 +218,7 @@ static bool piece_room(struct state *t, uint32_t segment)
 
 static void drop_if_gone(struct slot_directory *s, uint64_t id)
 {
-	struct state **at = place_of(s, id), *t = *at;
+	struct state **at = state_place(s, id), *t = *at;
 	for (uint32_t i = 0; t != NULL && i < t->n_piece; i++)
 		if (t->piece[i] != 0)
 			return;
@@ -235,22 +236,23 @@ bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t s
 	if (segment > SLOT_ENTRY_MAX_PIECES)
 		return false;
 	tiers &= BLOCK_TIER_BIT(BLOCK_RAM) | BLOCK_TIER_BIT(BLOCK_SSD);
-	struct state *t = tiers != 0 ? state_get(s, id) : *place_of(s, id);
+	struct state *t = tiers != 0 ? state_get(s, id) : *state_place(s, id);
 	if (t == NULL || !piece_room(t, segment)) {
 		drop_if_gone(s, id);
 		return false;
 	}
 	t->piece[segment] = (uint8_t)tiers;
-	settle(s, t);
-	/* what is there next may be another one: the engine's twins save there too */
+	state_settle(s, t);
+	/* The entry may be another one when it returns: other engines with the same fingerprint save under
+	 * the same key. */
 	if (segment == 0 && tiers == 0)
 		entry_forget(s, t);
-	bool wanted = segment == 0 && tiers != 0 && t->slot_entry.chain == NULL;
+	bool wanted = segment == 0 && tiers != 0 && t->entry.chain == NULL;
 	drop_if_gone(s, id);
 	return wanted;
 }
 
-/* Blocks and copies of sums and chain in one piece of memory. */
+/* Blocks and the copies of sums and chain share one allocation. */
 static CGN_RC entry_take(struct slot_directory *s, struct state *t, const struct slot_entry *c,
 	struct cgn_err *err)
 {
@@ -264,11 +266,11 @@ static CGN_RC entry_take(struct slot_directory *s, struct state *t, const struct
 	uint64_t *sums = (uint64_t *)(void *)(t->blocks + c->n), *chain = sums + pieces;
 	memcpy(sums, c->sums, pieces * sizeof *sums);
 	memcpy(chain, c->chain, c->n * sizeof *chain);
-	t->slot_entry = *c;
-	t->slot_entry.sums = sums;
-	t->slot_entry.chain = chain;
+	t->entry = *c;
+	t->entry.sums = sums;
+	t->entry.chain = chain;
 	for (size_t i = 0; i < c->n; i++) {
-		struct block **to = &s->by_block[spread(chain[i], s->block_mask)];
+		struct block **to = &s->by_block[bucket_of(chain[i], s->block_mask)];
 		t->blocks[i] = (struct block){.digest = chain[i], .state = t, .next = *to};
 		*to = &t->blocks[i];
 	}
@@ -287,7 +289,7 @@ CGN_RC slot_directory_add(struct slot_directory *s, const struct slot_entry *c, 
 	entry_forget(s, t);
 	blocks_grow(s);
 	cgn_rc rc = entry_take(s, t, c, err);
-	settle(s, t);
+	state_settle(s, t);
 	drop_if_gone(s, slot_entry_id(c));
 	return rc;
 }
@@ -310,19 +312,19 @@ static bool is_better(const struct state *t, const struct state *than)
 {
 	if (than == NULL || t->tier != than->tier)
 		return than == NULL || t->tier < than->tier;
-	return slot_entry_bytes(&t->slot_entry) < slot_entry_bytes(&than->slot_entry);
+	return slot_entry_bytes(&t->entry) < slot_entry_bytes(&than->entry);
 }
 
 static const struct state *best_with(const struct slot_directory *s, uint64_t digest)
 {
 	const struct state *best = NULL;
-	for (const struct block *b = s->by_block[spread(digest, s->block_mask)]; b != NULL; b = b->next)
+	for (const struct block *b = s->by_block[bucket_of(digest, s->block_mask)]; b != NULL; b = b->next)
 		if (b->digest == digest && b->state->tier != NO_TIER && is_better(b->state, best))
 			best = b->state;
 	return best;
 }
 
-/* Who has a block has all before it, so the number of blocks that somebody has is found by halving. */
+/* A state that has a block has all blocks before it, so the number of common blocks is found by bisection. */
 struct slot_directory_find slot_directory_find(const struct slot_directory *s, const uint64_t *chain,
 	size_t n)
 {
@@ -341,7 +343,7 @@ struct slot_directory_find slot_directory_find(const struct slot_directory *s, c
 			high = mid - 1;
 	}
 	if (best != NULL)
-		f = (struct slot_directory_find){.slot_entry = best->slot_entry,
+		f = (struct slot_directory_find){.entry = best->entry,
 			.tier = best->tier,
 			.common = (uint32_t)low};
 	return f;
@@ -352,10 +354,10 @@ bool slot_directory_find_prefix(const struct slot_directory *s, const struct slo
 {
 	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	for (size_t i = c->n - 1; i > 0; i--) {
-		const struct state *t = *place_of(s, c->chain[i - 1]);
-		if (t == NULL || t->slot_entry.n != i || t->tier == NO_TIER)
+		const struct state *t = *state_place(s, c->chain[i - 1]);
+		if (t == NULL || t->entry.n != i || t->tier == NO_TIER)
 			continue;
-		*out = (struct slot_directory_find){.slot_entry = t->slot_entry,
+		*out = (struct slot_directory_find){.entry = t->entry,
 			.tier = t->tier,
 			.common = (uint32_t)i};
 		return true;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shelf: which states of slots the node's store has whole, and in which tier, so that they can be found by a
- * chain and told to routers. A state counts in RAM when all of its pieces are there, on SSD when some are
- * only there, and not at all while one is missing or its card is not known. Pure; one thread.
+/* directory: which slot states the node's store has whole, and in which tier, so that a state is found by a
+ * chain and reported to routers. A state is in RAM when all of its pieces are there; on SSD when some pieces
+ * are only there; it is not listed while a piece is missing or its slot entry is not known. Pure; one thread.
  *
- * Memory: a state takes about 150 bytes, 32 more for each block of its chain and 1 for each piece; at most
+ * Memory: a state takes about 150 bytes, plus 32 for each block of its chain and 1 for each piece; at most
  * SLOT_DIRECTORY_MAX_STATES and SLOT_DIRECTORY_MAX_BLOCKS. */
 #pragma once
 #include "policy/block/tier.h"
@@ -13,31 +13,34 @@
 #define SLOT_DIRECTORY_MAX_BLOCKS ((size_t)4 * 1024 * 1024)
 
 struct slot_directory;
-/* A block can be brought back from |tier| by one state more, or less. */
+/* Called when a state that can restore the block from |tier| was added or removed. */
 typedef void (*slot_directory_changed)(void *user, uint64_t digest, enum block_tier tier, bool held);
-/* |held| may be NULL */
+/* Create an empty directory. |held| may be NULL. CGN_NO_MEMORY. */
 CGN_RC slot_directory_new(slot_directory_changed held, void *user, struct slot_directory **out,
 	struct cgn_err *err);
-void slot_directory_free(struct slot_directory **take); /* NULL-safe; tells nobody */
-/* The store tells where a piece of a state is: a mask of tiers, 0 when it is gone (a card that is put again
- * was gone in between, and is another one). True: the state's card is there and not known, so it is to be
- * read and given to slot_directory_add. Beyond the bounds nothing is kept, and false. */
+void slot_directory_free(struct slot_directory **take); /* NULL-safe; does not call |held| */
+/* The store reports the tiers of a piece of a state: a mask, 0 when the piece is gone. An entry that is put
+ * again is reported as gone in between. Returns true when the state's entry is in the store and not known
+ * here: the caller reads it and calls slot_directory_add. Beyond the bounds nothing is recorded, and the
+ * result is false. */
 bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t segment, unsigned tiers);
-/* Copied. CGN_TOO_LARGE: beyond the bounds; CGN_NO_MEMORY. What was known of the state's pieces stays. */
+/* Add a slot entry, which is copied. What is known of the state's pieces stays. CGN_TOO_LARGE: the directory
+ * is full; CGN_NO_MEMORY. */
 CGN_RC slot_directory_add(struct slot_directory *s, const struct slot_entry *c, struct cgn_err *err);
-void slot_directory_clear(struct slot_directory *s);          /* the store is another one, or away */
-size_t slot_directory_states(const struct slot_directory *s); /* whole ones */
+/* The store was replaced, or is not reachable */
+void slot_directory_clear(struct slot_directory *s);
+size_t slot_directory_states(const struct slot_directory *s); /* Whole states only */
 size_t slot_directory_blocks(const struct slot_directory *s);
 
 struct slot_directory_find {
-	struct slot_entry slot_entry; /* chain borrowed until the shelf changes */
+	struct slot_entry entry; /* |chain| and |sums| are borrowed until the directory changes */
 	enum block_tier tier;
-	uint32_t common; /* leading blocks of the chain that it has; 0: no state begins alike */
+	uint32_t common; /* Leading blocks of the chain that the state has; 0: no state was found */
 };
-/* The state that shares most blocks with the chain; of several one in RAM, and then the smallest. */
+/* Find the state that shares the most blocks with the chain; of several, one in RAM, then the smallest. */
 struct slot_directory_find slot_directory_find(const struct slot_directory *s, const uint64_t *chain,
 	size_t n);
-/* A state all of whose blocks are the beginning of |c|'s, and which so is of no use beside it; false: there
- * is none. */
+/* Find a state whose whole chain is a proper prefix of |c|'s chain, so that the state is of no use beside
+ * |c|. False: there is none. */
 bool slot_directory_find_prefix(const struct slot_directory *s, const struct slot_entry *c,
 	struct slot_directory_find *out);

@@ -5,7 +5,7 @@
 
 #include "base/core/err.h"
 
-/* It takes '_' for '-' in names of options. */
+/* Like llama-server, take '_' for '-' in the names of options. */
 static bool is_option(const char *arg, const char *name)
 {
 	for (; *arg != '\0' && *name != '\0'; arg++, name++)

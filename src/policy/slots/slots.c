@@ -23,14 +23,14 @@ struct slots {
 	struct slot slot[];
 };
 
-static struct slot *at(struct slots *s, uint32_t i)
+static struct slot *slot_at(struct slots *s, uint32_t i)
 {
 	CGN_LIVE(s, SLOTS_TAG);
 	CGN_MUST(i < s->n);
 	return &s->slot[i];
 }
 
-static size_t common_of(const struct slot *t, const uint64_t *chain, size_t n)
+static size_t slot_common(const struct slot *t, const uint64_t *chain, size_t n)
 {
 	size_t i = 0;
 	while (i < t->n && i < n && t->chain[i] == chain[i])
@@ -87,13 +87,13 @@ struct slot_view slots_at(const struct slots *s, uint32_t slot)
 
 /* ---- choosing ---- */
 
-static bool is_saved(const struct slot *t)
+static bool slot_is_saved(const struct slot *t)
 {
 	return t->tokens > 0 && t->saved >= t->tokens;
 }
 
-/* How many were used before it, itself among them, as a share of all. */
-static double recency(const struct slots *s, const struct slot *t)
+/* Return the share of the slots that were used no later than this slot. */
+static double slot_recency(const struct slots *s, const struct slot *t)
 {
 	size_t older = 0;
 	for (size_t i = 0; i < s->n; i++)
@@ -110,10 +110,9 @@ struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, siz
 		const struct slot *t = &s->slot[i];
 		if (t->use != SLOT_IDLE)
 			continue;
-		size_t common = common_of(t, chain, n), lost = t->n - common;
-		/* A prompt of less than a block loses something too; so does one that leaves a slot whose
-		 * content is not known. */
-		double weight = recency(s, t) * (is_saved(t) ? 0.25 : 1);
+		size_t common = slot_common(t, chain, n), lost = t->n - common;
+		/* A prompt shorter than a block, or content that is not known, counts as half a block. */
+		double weight = slot_recency(s, t) * (slot_is_saved(t) ? 0.25 : 1);
 		double cost = (double)(n - common) + ((double)lost + (t->used_at > 0 ? 0.5 : 0)) * weight;
 		if (best.slot != SLOTS_NONE && cost >= least)
 			continue;
@@ -125,21 +124,21 @@ struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, siz
 	return best;
 }
 
-/* ---- what becomes of a slot ---- */
+/* ---- changes of a slot ---- */
 
-static void tell(struct slots *s, uint64_t digest, bool held)
+static void slots_report(struct slots *s, uint64_t digest, bool held)
 {
 	if (s->held != NULL)
 		s->held(s->user, digest, held);
 }
 
-static void cut(struct slots *s, struct slot *t, size_t n)
+static void slot_cut(struct slots *s, struct slot *t, size_t n)
 {
 	while (t->n > n)
-		tell(s, t->chain[--t->n], false);
+		slots_report(s, t->chain[--t->n], false);
 }
 
-static bool room(struct slot *t, size_t n)
+static bool slot_reserve(struct slot *t, size_t n)
 {
 	if (n <= t->cap)
 		return true;
@@ -151,37 +150,37 @@ static bool room(struct slot *t, size_t n)
 	return true;
 }
 
-static void hold(struct slots *s, struct slot *t, const uint64_t *chain, size_t n)
+static void slot_hold(struct slots *s, struct slot *t, const uint64_t *chain, size_t n)
 {
-	cut(s, t, common_of(t, chain, n));
+	slot_cut(s, t, slot_common(t, chain, n));
 	n = n < SLOTS_MAX_CHAIN ? n : SLOTS_MAX_CHAIN;
-	if (!room(t, n))
+	if (!slot_reserve(t, n))
 		return;
 	while (t->n < n) {
 		t->chain[t->n] = chain[t->n];
-		tell(s, t->chain[t->n++], true);
+		slots_report(s, t->chain[t->n++], true);
 	}
 }
 
 void slots_begin(struct slots *s, uint32_t slot, size_t common)
 {
-	struct slot *t = at(s, slot);
+	struct slot *t = slot_at(s, slot);
 	CGN_MUST(t->use == SLOT_IDLE && common <= t->n);
 	t->use = SLOT_BUSY;
 	t->used_at = ++s->uses;
-	cut(s, t, common);
+	slot_cut(s, t, common);
 }
 
 void slots_prefilled(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n)
 {
-	struct slot *t = at(s, slot);
+	struct slot *t = slot_at(s, slot);
 	CGN_MUST(t->use == SLOT_BUSY);
-	hold(s, t, chain, n);
+	slot_hold(s, t, chain, n);
 }
 
 void slots_end(struct slots *s, uint32_t slot, uint32_t prompt, uint32_t tokens, uint32_t cached)
 {
-	struct slot *t = at(s, slot);
+	struct slot *t = slot_at(s, slot);
 	CGN_MUST(t->use == SLOT_BUSY);
 	t->use = SLOT_IDLE;
 	t->used_at = ++s->uses;
@@ -192,28 +191,28 @@ void slots_end(struct slots *s, uint32_t slot, uint32_t prompt, uint32_t tokens,
 
 void slots_move(struct slots *s, uint32_t slot)
 {
-	struct slot *t = at(s, slot);
+	struct slot *t = slot_at(s, slot);
 	CGN_MUST(t->use == SLOT_IDLE);
 	t->use = SLOT_MOVING;
 }
 
 void slots_moved(struct slots *s, uint32_t slot)
 {
-	struct slot *t = at(s, slot);
+	struct slot *t = slot_at(s, slot);
 	CGN_MUST(t->use == SLOT_MOVING);
 	t->use = SLOT_IDLE;
 }
 
 void slots_stored(struct slots *s, uint32_t slot, uint64_t used_at, uint32_t tokens)
 {
-	struct slot *t = at(s, slot);
+	struct slot *t = slot_at(s, slot);
 	if (t->used_at == used_at)
 		t->tokens = t->saved = tokens;
 }
 
 void slots_counted(struct slots *s, uint32_t slot, uint32_t tokens)
 {
-	struct slot *t = at(s, slot);
+	struct slot *t = slot_at(s, slot);
 	if (t->use == SLOT_IDLE && t->tokens == 0 && t->n > 0)
 		t->tokens = tokens;
 }
@@ -221,19 +220,19 @@ void slots_counted(struct slots *s, uint32_t slot, uint32_t tokens)
 void slots_restored(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n, uint32_t prompt,
 	uint32_t tokens)
 {
-	struct slot *t = at(s, slot);
+	struct slot *t = slot_at(s, slot);
 	CGN_MUST(t->use == SLOT_MOVING);
 	t->use = SLOT_IDLE;
 	t->used_at = ++s->uses;
-	hold(s, t, chain, n);
+	slot_hold(s, t, chain, n);
 	t->prompt = prompt;
 	t->tokens = t->saved = tokens;
 }
 
 void slots_forget(struct slots *s, uint32_t slot)
 {
-	struct slot *t = at(s, slot);
-	cut(s, t, 0);
+	struct slot *t = slot_at(s, slot);
+	slot_cut(s, t, 0);
 	t->prompt = t->tokens = t->saved = 0;
 }
 
@@ -247,10 +246,10 @@ void slots_forget_all(struct slots *s)
 	}
 }
 
-/* ---- is it worth it? ---- */
+/* ---- cost and benefit ---- */
 
-#define LEARN    0.3 /* weight of a new measurement */
-#define FIXED_MS 2.0 /* of a restore: asking the store, a file, a request to the engine */
+#define LEARN    0.3 /* Weight of a new measurement */
+#define FIXED_MS 2.0 /* Fixed cost of a restore: asking the store, a file, a request to the engine */
 
 void slots_pace_learn(double *pace, double ms, double amount, double least)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots: which conversation lies in which slot of an engine whose slots its agent assigns, and which one the
- * next request gets. A chain is the digests of a prompt's full blocks, first 8 bytes each, as routers make
- * them. Pure; one thread.
+/* slots: which conversation each slot of an engine holds, and which slot the next request gets. A chain is
+ * the digests of a prompt's full blocks, first 8 bytes each, as routers compute them. Pure; one thread.
  *
- * Memory: 8 bytes a block of each slot's chain, at most SLOTS_MAX_CHAIN of them; what lies behind is held but
- * not known. */
+ * Memory: 8 bytes for each block of a slot's chain, at most SLOTS_MAX_CHAIN blocks; the blocks behind are
+ * held but not known. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,81 +17,82 @@
 
 enum slot_use {
 	SLOT_IDLE,
-	SLOT_BUSY,   /* it computes an answer */
-	SLOT_MOVING, /* its state is being saved or restored */
+	SLOT_BUSY,   /* The engine computes an answer in the slot */
+	SLOT_MOVING, /* The slot's state is being saved or restored */
 };
 struct slot_view {
 	enum slot_use use;
-	const uint64_t *chain; /* what it certainly holds */
+	const uint64_t *chain; /* Blocks that the slot certainly holds */
 	size_t n;
-	uint32_t tokens;  /* in it, prompt and answer; 0: not known */
-	uint32_t prompt;  /* of them, of the prompt that the chain is of; 0: not known */
-	uint32_t saved;   /* of them, those that lie in the store too */
-	uint64_t used_at; /* number of its last use: higher is later; 0: never */
+	uint32_t tokens;  /* Tokens in the slot, prompt and answer; 0: not known */
+	uint32_t prompt;  /* Tokens of the prompt to which |chain| belongs; 0: not known */
+	uint32_t saved;   /* Tokens that the store has too */
+	uint64_t used_at; /* Number of the slot's last use: higher is later; 0: never used */
 };
 
 struct slots;
-/* A block came into slot's GPU tier, or is there no more. */
+/* A block entered a slot, or left it. */
 typedef void (*slots_changed)(void *user, uint64_t digest, bool held);
-/* |n| from 1 to SLOTS_MAX, all of them idle and empty. |held| may be NULL. CGN_NO_MEMORY. */
+/* Create |n| slots, 1 to SLOTS_MAX, idle and empty. |held| may be NULL. CGN_NO_MEMORY. */
 CGN_RC slots_new(size_t n, slots_changed held, void *user, struct slots **out, struct cgn_err *err);
-void slots_free(struct slots **take); /* NULL-safe; tells nobody */
+void slots_free(struct slots **take); /* NULL-safe; does not call |held| */
 size_t slots_count(const struct slots *s);
 struct slot_view slots_at(const struct slots *s, uint32_t slot);
 
 struct slots_pick {
-	uint32_t slot;   /* SLOTS_NONE: none is idle */
-	uint32_t common; /* leading blocks of the chain that it holds */
-	bool takes;      /* it holds more than those, which will be lost */
+	uint32_t slot;   /* SLOTS_NONE: no slot is idle */
+	uint32_t common; /* Leading blocks of the chain that the slot holds */
+	bool takes;      /* The slot holds more than the common blocks, which will be lost */
 };
-/* The idle slot that costs least: blocks to compute there, and blocks of others that are lost by it. A lost
- * one weighs 1 in the slot that was used last and less the longer ago that was, down to 1/n in the oldest of
- * n; a quarter of that where the store has it too. */
+/* Choose the idle slot with the lowest cost: the blocks to compute there plus the other blocks lost there. A
+ * lost block weighs 1 in the slot used last, less in slots used earlier, down to 1/n in the oldest of n; a
+ * quarter of that when the store has it too. */
 struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, size_t n);
 
-/* A request goes to an idle slot: of what it holds, the first |common| blocks stay. */
+/* A request enters an idle slot. The first |common| blocks of the slot's content stay. */
 void slots_begin(struct slots *s, uint32_t slot, size_t common);
-/* Its prompt is computed: the slot holds the chain. Of one that is too long for memory, less. */
+/* The request's prompt is computed: the slot holds the chain, or the beginning of it when memory is short. */
 void slots_prefilled(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n);
-/* The answer is over; idle again. |tokens| in the slot now, |prompt| of them the prompt's, of which |cached|
- * were there when it began; 0: not known. */
+/* The answer has ended; the slot is idle. |tokens| are in the slot now, |prompt| of them belong to the
+ * prompt, and |cached| of those were there at the beginning; 0: not known. */
 void slots_end(struct slots *s, uint32_t slot, uint32_t prompt, uint32_t tokens, uint32_t cached);
-/* It is being saved or restored: idle to moving. */
+/* A save or restore of the slot begins: idle to moving. */
 void slots_move(struct slots *s, uint32_t slot);
-/* Moving to idle: it holds what it held. */
+/* The save or restore ends: moving to idle, with the slot's content unchanged. */
 void slots_moved(struct slots *s, uint32_t slot);
-/* What it held after its use |used_at|, |tokens| of them, lies in the store now. Nothing when it was used
- * since. */
+/* The |tokens| tokens that the slot held after its use |used_at| are in the store now. Does nothing when the
+ * slot was used since. */
 void slots_stored(struct slots *s, uint32_t slot, uint64_t used_at, uint32_t tokens);
-/* The engine says how much is in an idle slot of which that was not known. */
+/* The engine reports the number of tokens in a slot. Used only for an idle slot of which the number is not
+ * known. */
 void slots_counted(struct slots *s, uint32_t slot, uint32_t tokens);
-/* Moving to idle: it holds this state, which is in the store. |n| 0: it holds nothing any more. */
+/* A restore ends: moving to idle, with this state, which is in the store. |n| 0: the slot is empty. */
 void slots_restored(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n, uint32_t prompt,
 	uint32_t tokens);
-/* Whatever it holds is not what was thought. In any use. */
+/* The slot's content is not known. Allowed in any use. */
 void slots_forget(struct slots *s, uint32_t slot);
-void slots_forget_all(struct slots *s); /* the engine is another one now: all are idle and empty */
+void slots_forget_all(struct slots *s); /* The engine was replaced: all slots are idle and empty */
 
-/* ---- is it worth it? ---- */
-/* Measured: moving averages, each 0 until something was measured. */
+/* ---- cost and benefit ---- */
+/* Measured costs in ms, and bytes: moving averages, 0 until measured. */
 struct slots_pace {
-	double prefill_ms;  /* a token's computation in a prompt */
-	double token_bytes; /* a token's state */
-	double save_ms;     /* a MiB of a state, from the engine to a file */
-	double load_ms;     /* a MiB of it, from a file to the engine */
-	double fetch_ms[3]; /* a MiB of it from the store, by where it lies: RAM, SSD, a peer */
+	double prefill_ms;  /* To compute a token of a prompt */
+	double token_bytes; /* Bytes of a token's state */
+	double save_ms;     /* To write a MiB of a state from the engine to a file */
+	double load_ms;     /* To read a MiB from a file into the engine */
+	double fetch_ms[3]; /* To get a MiB from the store, by place: RAM, SSD, a peer */
 };
 enum slots_from { SLOTS_FROM_RAM, SLOTS_FROM_SSD, SLOTS_FROM_PEER };
 #define SLOTS_MIB 1048576.0
-/* One more measurement: ms for |amount| (of tokens, or MiB). Nothing of less than |least|, where fixed costs
- * rule. */
+/* Take in a measurement: |ms| for |amount| tokens or MiB. Amounts below |least| are ignored, because fixed
+ * costs dominate. */
 void slots_pace_learn(double *pace, double ms, double amount, double least);
-/* Expected cost of a restore, ms. */
+/* Return the expected duration of a restore, in ms. */
 double slots_restore_ms(const struct slots_pace *p, uint64_t bytes, enum slots_from from);
-/* Does bringing back |bytes|, which spares |tokens| of prompt, beat computing them? |least|: fewer tokens
- * never do. What was never measured is taken as worth a try. */
+/* True when restoring |bytes|, which saves computing |tokens| tokens, is faster than computing them. Fewer
+ * than |least| tokens never pay. A cost that was never measured counts as worth a try. */
 bool slots_restore_pays(const struct slots_pace *p, uint32_t tokens, uint32_t least, uint64_t bytes,
 	enum slots_from from);
-/* Is a slot worth saving before another conversation gets it, which waits for that? When it takes less than a
- * quarter of what it would take to compute it again. */
+/* True when a slot is worth saving while the next request waits for it: the save takes less than a quarter of
+ * the time to compute the slot's content again. */
 bool slots_save_pays(const struct slots_pace *p, const struct slot_view *v, uint32_t least);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* admin: /engines and /readyz of the admin port. */
+#include "agent/daemon/agent.h"
+#include "base/json/json.h"
+
+void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
+{
+	const struct agent *a = agent;
+	struct json_out o = json_out_to(&r->body);
+	(void)h;
+	(void)body;
+	CGN_LIVE(a, AGENT_TAG);
+	json_open(&o, '{');
+	json_key_z(&o, "node", a->node_id);
+	json_key_z(&o, "address", a->address);
+	json_key(&o, "draining");
+	json_put_bool(&o, a->draining);
+	json_key_u64(&o, "inflight", a->relays.share.all.inflight);
+	json_key_u64(&o, "requests_total", a->relays.requests_total);
+	json_key_u64(&o, "watchers", a->watch.n_watchers);
+	json_key(&o, "engines");
+	json_open(&o, '[');
+	for (size_t i = 0; i < a->n_engines; i++)
+		engine_report(&a->engines[i], &o);
+	json_close(&o, ']');
+	json_close(&o, '}');
+}
+
+bool agent_admin_ready(void *agent, struct cgn_buf *why)
+{
+	const struct agent *a = agent;
+	CGN_LIVE(a, AGENT_TAG);
+	if (agent_is_ready(a))
+		return true;
+	for (size_t i = 0; i < a->n_engines; i++) {
+		const struct engine *e = &a->engines[i];
+		cgn_buf_fmt(why, "%sengine %s is %s", i > 0 ? "; " : "", e->name,
+			supervise_state_name(e->process.sup.state));
+		if (e->health.trouble[0] != '\0')
+			cgn_buf_fmt(why, " (%s)", e->health.trouble);
+	}
+	return false;
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's life: it opens and connects its parts, and leaves the cluster in good order. */
+#include "agent/daemon/agent.h"
+
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "joint/telemetry/scrape.h"
+
+#define SCRATCH_BYTES  ((size_t)2 * 1024 * 1024)
+#define POWER_INTERVAL CGN_SEC
+#define MIN_STREAMS    4096
+#define MESSAGE_SLACK  ((uint64_t)1024 * 1024) /* Beside the body: path, headers, digests */
+
+/* ---- draining ---- */
+
+static void on_left(void *arg);
+
+static bool engines_are_stopped(const struct agent *a)
+{
+	for (size_t i = 0; i < a->n_engines; i++)
+		if (!engine_is_stopped(&a->engines[i]))
+			return false;
+	return true;
+}
+
+/* The last request has ended: routers forget the node, and the engines stop. */
+static void agent_leave(struct agent *a)
+{
+	a->leaving = true;
+	cgn_log(INFO, "agent.leave", F_STR("node", a->node_id));
+	watch_end_all(&a->watch, "the node has drained and goes away");
+	state_announce_close(&a->announce, on_left, a);
+	for (size_t i = 0; i < a->n_engines; i++)
+		engine_stop(&a->engines[i]);
+}
+
+/* Continue draining after an event that may have been awaited. */
+static void agent_drain_step(struct agent *a)
+{
+	if (!a->draining)
+		return;
+	if (!a->leaving && a->relays.share.all.inflight == 0)
+		agent_leave(a);
+	if (a->left && engines_are_stopped(a)) {
+		a->left = false; /* svc_drained is called once */
+		svc_drained(a->svc);
+	}
+}
+
+static void on_left(void *arg)
+{
+	struct agent *a = arg;
+	CGN_LIVE(a, AGENT_TAG);
+	a->left = true;
+	agent_drain_step(a);
+}
+
+void agent_drain(void *state)
+{
+	struct agent *a = state;
+	CGN_LIVE(a, AGENT_TAG);
+	a->draining = true;
+	agent_changed(a);
+	agent_drain_step(a);
+}
+
+/* ---- engines ---- */
+
+static void on_engine_changed(void *user)
+{
+	agent_changed(user);
+	agent_drain_step(user);
+}
+
+static void on_load_changed(void *user)
+{
+	struct agent *a = user;
+	watch_load_changed(&a->watch);
+}
+
+static void on_residency_changed(void *user)
+{
+	struct agent *a = user;
+	watch_source_changed(&a->watch);
+}
+
+static void on_engine_stalled(void *user, struct engine *e)
+{
+	(void)user;
+	relay_end_all(e, "the engine is stalled");
+}
+
+static struct kvclient *on_store_asked(void *user)
+{
+	const struct agent *a = user;
+	return a->store.client;
+}
+
+static void on_rewatch_asked(void *user)
+{
+	struct agent *a = user;
+	node_store_rewatch(&a->store);
+}
+
+static void on_holdings_changed(void *user, uint64_t digest)
+{
+	struct agent *a = user;
+	watch_digest_changed(&a->watch, digest);
+}
+
+static uint32_t smallest_block_bytes(const struct config *cfg)
+{
+	uint32_t least = 256;
+	for (size_t i = 0; i < cfg->n_models; i++)
+		if (cfg->models[i].block_bytes < least)
+			least = cfg->models[i].block_bytes;
+	return least;
+}
+
+static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn_err *err)
+{
+	static const struct engine_host_ops ops = {.changed = on_engine_changed,
+		.load_changed = on_load_changed,
+		.residency_changed = on_residency_changed,
+		.stalled = on_engine_stalled,
+		.store = on_store_asked,
+		.rewatch_store = on_rewatch_asked};
+	if (cfg->n_engines == 0)
+		return CGN_FAIL(err, INVALID,
+			"no engine is configured: cgn-agent needs an [engine] table, or several of [[engines]]");
+	if (cfg->n_engines > PROTO_MAX_ENGINES)
+		return CGN_FAIL(err, INVALID, "%zu engines are configured, at most %d are possible",
+			cfg->n_engines, PROTO_MAX_ENGINES);
+	CGN_TRY(holdings_new(NODE_MAX_BLOCKS, on_holdings_changed, a, &a->holdings, err));
+	a->engine_host = (struct engine_host){.loop = a->loop,
+		.telemetry = a->telemetry,
+		.holdings = a->holdings,
+		.block_bytes = smallest_block_bytes(cfg),
+		.ops = &ops,
+		.user = a};
+	a->engines = calloc(cfg->n_engines, sizeof *a->engines);
+	if (a->engines == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu engines", cfg->n_engines);
+	for (size_t i = 0; i < cfg->n_engines; i++) {
+		a->n_engines = i + 1;
+		CGN_TRY(engine_open(&a->engine_host, cfg, i, &a->engines[i], err));
+	}
+	return CGN_OK;
+}
+
+/* ---- the block store ---- */
+
+static void on_store_ready(void *user, bool ready)
+{
+	struct agent *a = user;
+	CGN_LIVE(a, AGENT_TAG);
+	for (size_t i = 0; i < a->n_engines; i++)
+		slotmgr_store_ready(a->engines[i].slots, ready);
+}
+
+static void on_store_changed(void *user, bool reset, const struct block_change *changes, size_t n)
+{
+	struct agent *a = user;
+	CGN_LIVE(a, AGENT_TAG);
+	for (size_t i = 0; i < a->n_engines; i++)
+		slotmgr_store_changed(a->engines[i].slots, reset, changes, n);
+}
+
+static void on_store_address(void *user)
+{
+	agent_changed(user);
+}
+
+static const struct node_store_ops store_ops = {.ready = on_store_ready,
+	.changed = on_store_changed,
+	.address_changed = on_store_address};
+
+/* ---- requests ---- */
+
+static CGN_RC on_request_admit(void *user, struct cgn_err *err)
+{
+	const struct agent *a = user;
+	if (a->draining)
+		return CGN_FAIL(err, UNAVAILABLE, "node %s is draining", a->node_id);
+	uint32_t inflight = a->relays.share.all.inflight;
+	if (inflight >= a->max_inflight)
+		return CGN_FAIL(err, OVERLOADED,
+			"node %s has %u requests in flight, as many as agent.max_inflight allows", a->node_id,
+			inflight);
+	return CGN_OK;
+}
+
+static struct engine *on_request_pick(void *user, const struct proto_facts *facts, struct cgn_err *err)
+{
+	return agent_pick(user, facts->engine, facts->model, err);
+}
+
+static void on_request_done(void *user)
+{
+	on_load_changed(user);
+	agent_drain_step(user);
+}
+
+static const struct relays_ops relay_ops = {.admit = on_request_admit,
+	.pick = on_request_pick,
+	.load_changed = on_load_changed,
+	.request_done = on_request_done};
+
+/* ---- watchers ---- */
+
+static void on_watch_load(void *user, uint64_t router, Cognitora__V1__Load *out)
+{
+	agent_load(user, router, out);
+}
+
+static Cognitora__V1__ResidencySource on_watch_source(void *user)
+{
+	const struct agent *a = user;
+	return engines_residency_source(a->engines, a->n_engines);
+}
+
+static uint64_t on_watch_stale_ms(void *user)
+{
+	const struct agent *a = user;
+	return engines_stale_ms(a->engines, a->n_engines, cgn_loop_now(a->loop));
+}
+
+static const struct watch_ops watch_ops = {.load = on_watch_load,
+	.source = on_watch_source,
+	.stale_ms = on_watch_stale_ms};
+
+/* ---- calls ---- */
+
+static void on_generate(struct grpc_call *c, void *agent)
+{
+	struct agent *a = agent;
+	relay_open(&a->relays, c);
+}
+
+static void on_watch(struct grpc_call *c, void *agent)
+{
+	struct agent *a = agent;
+	watch_open(&a->watch, c);
+}
+
+static void on_scrape(struct grpc_call *c, void *agent)
+{
+	const struct agent *a = agent;
+	scrape_answer(c, a->telemetry);
+}
+
+static CGN_RC open_server(struct agent *a, const struct config *cfg, struct cgn_err *err)
+{
+	static const struct grpc_method methods[] = {{PROTO_AGENT_GENERATE, on_generate},
+		{PROTO_AGENT_WATCH, on_watch}, {SCRAPE_PATH, on_scrape}};
+	uint64_t message = cfg->router.max_body + MESSAGE_SLACK;
+	CGN_TRY(state_tls_server(cfg, &a->tls, err));
+	svc_watch_certificate(a->svc, "security.cert_file", a->tls);
+	const struct grpc_server_cfg server = {
+		.listen = {.addr = cfg->agent.listen, .setting = "agent.listen", .tls = a->tls},
+		.max_message = message < UINT32_MAX ? (uint32_t)message : UINT32_MAX,
+		/* Above agent.max_inflight, which on_request_admit enforces with a reason and which a reload
+		 * may raise. */
+		.max_streams =
+			(cfg->agent.max_inflight > MIN_STREAMS ? cfg->agent.max_inflight : MIN_STREAMS) +
+			WATCH_MAX_WATCHERS,
+		.methods = methods,
+		.n_methods = CGN_COUNT(methods),
+		.health = true,
+	};
+	return grpc_server_new(a->loop, &server, a, &a->grpc, err);
+}
+
+/* ---- power ---- */
+
+static void on_power_timer(struct cgn_timer *t)
+{
+	struct agent *a = CGN_CONTAINER(t, struct agent, power_timer);
+	CGN_LIVE(a, AGENT_TAG);
+	(void)powersrc_step(&a->power, cgn_loop_now(a->loop));
+	watch_load_changed(&a->watch);
+	cgn_timer_set(&a->power_timer, POWER_INTERVAL);
+}
+
+/* ---- start and stop ---- */
+
+static void on_connected(void *user, bool connected, const char *why)
+{
+	const struct agent *a = user;
+	cgn_log(DEBUG, "agent.membership", F_STR("node", a->node_id), F_BOOL("connected", connected),
+		F_STR("why", why != NULL ? why : ""));
+}
+
+static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err *err)
+{
+	static const struct state_announce_ops announce = {.on_connected = on_connected};
+	CGN_TRY(state_node_id(cfg, a->node_id, sizeof a->node_id, err));
+	CGN_TRY(open_engines(a, cfg, err));
+	CGN_TRY(node_store_open(&a->store, a->loop, cfg, &store_ops, a, err));
+	CGN_TRY(open_server(a, cfg, err));
+	/* The port is known only now: "listen = 127.0.0.1:0" is allowed. */
+	CGN_TRY(state_advertised(cfg, cfg->agent.advertise, cfg->agent.listen, grpc_server_port(a->grpc),
+		"agent.advertise", a->address, sizeof a->address, err));
+	return state_announce_open(a->loop, cfg, a->telemetry, &announce, a, &a->announce, err);
+}
+
+static void set_reloadable(struct agent *a, const struct config *cfg)
+{
+	a->max_inflight = cfg->agent.max_inflight;
+}
+
+static struct agent *agent_new(struct svc *s, const struct config *cfg)
+{
+	struct agent *a = calloc(1, sizeof *a);
+	if (a == NULL)
+		return NULL;
+	*a = (struct agent){.tag = AGENT_TAG,
+		.svc = s,
+		.loop = svc_loop(s),
+		.telemetry = svc_telemetry(s),
+		.role = cfg->agent.role - ROLE_BOTH,
+		.relays = {.loop = svc_loop(s), .ops = &relay_ops, .user = a}};
+	a->started_unix_ms = cgn_clock_wall_ms();
+	set_reloadable(a, cfg);
+	cgn_arena_init(&a->scratch, SCRATCH_BYTES);
+	watch_init(&a->watch, a->loop, &watch_ops, a);
+	powersrc_init(&a->power, POWERSRC_ROOT);
+	cgn_timer_init(&a->power_timer, a->loop, on_power_timer);
+	return a;
+}
+
+CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
+{
+	struct agent *a = agent_new(s, cfg);
+	if (a == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the agent");
+	cgn_rc rc = open_all(a, cfg, err);
+	if (!cgn_ok(rc)) {
+		void *take = a;
+		agent_stop(&take);
+		return rc;
+	}
+	a->watch.holdings = a->holdings;
+	if (a->power.n > 0)
+		cgn_timer_set(&a->power_timer, 0);
+	cgn_log(INFO, "agent.start", F_STR("node", a->node_id), F_STR("listen", cfg->agent.listen),
+		F_STR("address", a->address), F_U64("engines", a->n_engines),
+		F_U64("power_zones", a->power.n));
+	*state = a;
+	agent_changed(a);
+	for (size_t i = 0; i < a->n_engines; i++)
+		engine_start(&a->engines[i]);
+	return CGN_OK;
+}
+
+void agent_reload(void *state, const struct config *cfg)
+{
+	struct agent *a = state;
+	struct cgn_err err = {0};
+	CGN_LIVE(a, AGENT_TAG);
+	set_reloadable(a, cfg);
+	if (a->tls != NULL && !cgn_ok(tls_ctx_reload(a->tls, &err)))
+		cgn_log(ERROR, "agent.tls_reload", F_STR("why", err.msg),
+			F_STR("then", "the old certificate stays"));
+	if (a->announce != NULL && !cgn_ok(state_announce_reload_tls(a->announce, &err)))
+		cgn_log(ERROR, "agent.tls_reload", F_STR("why", err.msg),
+			F_STR("then", "the old certificate stays"));
+}
+
+void agent_stop(void **take)
+{
+	struct agent *a = *take;
+	*take = NULL;
+	if (a == NULL)
+		return;
+	CGN_LIVE(a, AGENT_TAG);
+	a->draining = a->leaving = true;
+	cgn_timer_cancel(&a->power_timer);
+	grpc_server_free(&a->grpc);
+	watch_fini(&a->watch);
+	for (size_t i = 0; i < a->n_engines; i++)
+		engine_close(&a->engines[i]);
+	node_store_close(&a->store);
+	holdings_free(&a->holdings);
+	if (a->announce != NULL)
+		state_announce_close(&a->announce, NULL, NULL);
+	tls_ctx_free(&a->tls);
+	proto_node_free(&a->node);
+	cgn_arena_fini(&a->scratch);
+	a->tag = 0;
+	free(a->engines);
+	free(a);
+}

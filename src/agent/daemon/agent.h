@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent: one per node. Supervises the node's engines, relays requests to them, and reports the node to routers.
+ * One loop, its thread. */
+#pragma once
+#include "agent/daemon/store.h"
+#include "agent/engine/engine.h"
+#include "agent/relay/relay.h"
+#include "agent/watch/watch.h"
+#include "joint/powersrc/powersrc.h"
+#include "joint/state/state.h"
+#include "joint/svc/svc.h"
+
+#define AGENT_TAG 0xa9e17002U
+
+struct agent {
+	uint32_t tag;
+	struct svc *svc;
+	struct cgn_loop *loop;
+	struct telemetry *telemetry; /* Borrowed from |svc| */
+	struct engine_host engine_host;
+	struct engine *engines;
+	size_t n_engines;
+	struct grpc_server *grpc;
+	struct tls_ctx *tls; /* The gRPC server's; NULL without TLS */
+	struct state_announce *announce;
+
+	char node_id[PROTO_MAX_ID + 1], address[300];
+	int role; /* Numbered as Cognitora__V1__Role */
+	uint64_t started_unix_ms;
+	uint32_t max_inflight;
+	Cognitora__V1__Node *node; /* As last announced */
+	struct cgn_arena scratch;
+
+	struct relays relays;
+	struct watch watch;
+	struct node_store store;
+	struct holdings *holdings; /* Blocks of all engines together */
+	struct powersrc power;
+	struct cgn_timer power_timer;
+
+	bool draining; /* No new requests */
+	bool leaving;  /* The last request has ended: routers forget the node, engines stop */
+	bool left;     /* Routers have forgotten the node */
+};
+
+/* ---- the program, as joint/svc runs it ---- */
+CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err);
+void agent_reload(void *state, const struct config *cfg);
+void agent_drain(void *state);
+void agent_stop(void **take);
+
+/* ---- node.c: the node as routers see it ---- */
+/* Readiness, models, size or draining may have changed: announce the node if its description differs. */
+void agent_changed(struct agent *a);
+bool agent_is_ready(const struct agent *a); /* At least one engine is ready */
+/* Fill in the node's load: in total, and the share of |router|. */
+void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out);
+/* Choose the engine with this name; without a name, the ready engine with the fewest requests that serves the
+ * model. NULL, and why in |err|, when there is none. */
+struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str model, struct cgn_err *err);
+
+/* ---- admin.c: the admin port ---- */
+void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r);
+bool agent_admin_ready(void *agent, struct cgn_buf *why); /* For /readyz */

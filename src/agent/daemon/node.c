@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* node: the node's description and load, and the choice of an engine. */
+#include "agent/daemon/agent.h"
+
+/* ---- the description ---- */
+
+static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
+{
+	Cognitora__V1__Engine *m = cgn_arena_get(&a->scratch, sizeof *m);
+	char **models = cgn_arena_get(&a->scratch, (e->models.n + 1) * sizeof *models);
+	if (m == NULL || models == NULL)
+		return NULL;
+	cognitora__v1__engine__init(m);
+	for (size_t i = 0; i < e->models.n; i++)
+		models[i] = cgn_arena_strz(&a->scratch, cgn_str_of(e->models.names[i]));
+	m->name = e->name;
+	m->kind = cgn_arena_strz(&a->scratch, cgn_str_of(config_enum_text(e->ops->kind)));
+	m->models = models;
+	m->n_models = e->models.n;
+	m->ready = engine_is_ready(e);
+	m->slots = e->load.now.slots;
+	m->kv_blocks_total = e->load.now.kv_blocks_total;
+	m->kv_block_tokens = e->load.now.kv_block_tokens;
+	m->residency = e->residency.text;
+	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
+	return m->kind != NULL && m->resume != NULL ? m : NULL;
+}
+
+/* False: the scratch arena is too small. */
+static bool store_describe(struct agent *a, Cognitora__V1__Node *n)
+{
+	if (a->store.quic[0] == '\0')
+		return true;
+	n->kv = cgn_arena_get(&a->scratch, sizeof *n->kv);
+	if (n->kv == NULL)
+		return false;
+	cognitora__v1__kv_store__init(n->kv);
+	n->kv->quic_address = a->store.quic;
+	n->kv->rack = a->store.rack;
+	n->kv->region = a->store.region;
+	return true;
+}
+
+/* Return the description, in the scratch arena; NULL when the arena is too small. */
+static Cognitora__V1__Node *node_describe(struct agent *a)
+{
+	cgn_arena_reset(&a->scratch);
+	Cognitora__V1__Node *n = cgn_arena_get(&a->scratch, sizeof *n);
+	Cognitora__V1__Engine **engines = cgn_arena_get(&a->scratch, a->n_engines * sizeof(void *));
+	char *version = cgn_arena_strz(&a->scratch, CGN_STR(CGN_VERSION));
+	if (n == NULL || engines == NULL || version == NULL)
+		return NULL;
+	cognitora__v1__node__init(n);
+	for (size_t i = 0; i < a->n_engines; i++)
+		if ((engines[i] = engine_describe(a, &a->engines[i])) == NULL)
+			return NULL;
+	n->id = a->node_id;
+	n->address = a->address;
+	n->role = (Cognitora__V1__Role)a->role;
+	n->engines = engines;
+	n->n_engines = a->n_engines;
+	n->draining = a->draining;
+	n->version = version;
+	n->started_unix_ms = a->started_unix_ms;
+	return store_describe(a, n) ? n : NULL;
+}
+
+void agent_changed(struct agent *a)
+{
+	CGN_LIVE(a, AGENT_TAG);
+	const Cognitora__V1__Node *now = node_describe(a);
+	if (now == NULL || a->announce == NULL || a->grpc == NULL ||
+		(a->node != NULL && proto_node_equal(now, a->node)))
+		return;
+	Cognitora__V1__Node *copy = proto_node_dup(now);
+	if (copy == NULL) /* The next change announces this one too */
+		return;
+	proto_node_free(&a->node);
+	a->node = copy;
+	grpc_server_serving(a->grpc, !a->draining && agent_is_ready(a));
+	watch_node_changed(&a->watch, a->node);
+	if (!a->leaving)
+		state_announce_update(a->announce, a->node);
+}
+
+bool agent_is_ready(const struct agent *a)
+{
+	for (size_t i = 0; i < a->n_engines; i++)
+		if (engine_is_ready(&a->engines[i]))
+			return true;
+	return false;
+}
+
+/* ---- the load ---- */
+
+void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out)
+{
+	const struct share *share = &a->relays.share;
+	struct share_row yours = share_of(share, router);
+	cognitora__v1__load__init(out);
+	out->shared = true;
+	out->inflight = share->all.inflight;
+	out->queued_tokens = share->all.queued_tokens;
+	out->decoding = share->all.decoding;
+	out->yours = yours.inflight;
+	out->yours_queued_tokens = yours.queued_tokens;
+	out->yours_decoding = yours.decoding;
+	out->requests_total = a->relays.requests_total;
+	out->power_headroom = (float)a->power.headroom;
+	for (size_t i = 0; i < a->n_engines; i++) {
+		const struct engine_scrape *l = &a->engines[i].load;
+		out->running += l->now.running;
+		out->waiting += l->now.waiting;
+		out->foreign += l->foreign;
+		if ((float)l->now.kv_usage > out->kv_usage)
+			out->kv_usage = (float)l->now.kv_usage;
+	}
+}
+
+/* ---- the choice of an engine ---- */
+
+static struct engine *engine_by_name(struct agent *a, struct cgn_str name)
+{
+	for (size_t i = 0; i < a->n_engines; i++)
+		if (cgn_str_is(name, a->engines[i].name))
+			return &a->engines[i];
+	return NULL;
+}
+
+/* |*unready| becomes an engine that may serve the model and is not ready, if there is one. */
+static struct engine *engine_by_model(struct agent *a, struct cgn_str model, const struct engine **unready)
+{
+	struct engine *best = NULL;
+	for (size_t i = 0; i < a->n_engines; i++) {
+		struct engine *e = &a->engines[i];
+		if (model.n > 0 && e->models.known && !engine_serves(e, model))
+			continue;
+		if (!engine_is_ready(e))
+			*unready = e;
+		else if (best == NULL || e->requests.inflight < best->requests.inflight)
+			best = e;
+	}
+	return best;
+}
+
+static struct engine *engine_not_ready(const struct engine *e, struct cgn_err *err)
+{
+	(void)CGN_FAIL(err, UNAVAILABLE, "engine %s is %s: %s", e->name,
+		supervise_state_name(e->process.sup.state),
+		e->health.trouble[0] != '\0' ? e->health.trouble : "its models are not known yet");
+	return NULL;
+}
+
+struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str model, struct cgn_err *err)
+{
+	const struct engine *unready = NULL;
+	if (name.n > 0) {
+		struct engine *e = engine_by_name(a, name);
+		if (e == NULL)
+			(void)CGN_FAIL(err, NOT_FOUND, "node %s has no engine \"%.*s\"", a->node_id,
+				(int)(name.n < 64 ? name.n : 64), name.p);
+		return e == NULL || engine_is_ready(e) ? e : engine_not_ready(e, err);
+	}
+	struct engine *best = engine_by_model(a, model, &unready);
+	if (best != NULL)
+		return best;
+	if (unready != NULL)
+		return engine_not_ready(unready, err);
+	(void)CGN_FAIL(err, NOT_FOUND, "no engine of node %s serves model \"%.*s\"", a->node_id,
+		(int)(model.n < 200 ? model.n : 200), model.p);
+	return NULL;
+}

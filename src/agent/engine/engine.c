@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/engine/engine.h"
+
+#include "base/log/log.h"
+#include "io/disk/disk.h"
+
+#define KEY_BYTES 8192
+/* uvicorn (vLLM, SGLang) and cpp-httplib (llama-server) close a connection that is idle for 5 s. A request sent
+ * on the connection at that moment gets no answer, and one that is not retried, such as a slot's save, is
+ * lost. */
+#define IDLE_CONNECTION_TIMEOUT (4 * CGN_SEC)
+
+/* ---- the slot manager's view ---- */
+
+static struct slotmgr_engine on_slots_ask(void *user)
+{
+	const struct engine *e = user;
+	return (struct slotmgr_engine){.ready = engine_is_ready(e),
+		.model = e->models.n > 0 ? e->models.names[0] : NULL,
+		.block_bytes = e->residency.block_bytes};
+}
+
+static struct kvclient *on_slots_store(void *user)
+{
+	const struct engine *e = user;
+	return e->host->ops->store(e->host->user);
+}
+
+static void on_slots_rewatch(void *user)
+{
+	const struct engine *e = user;
+	e->host->ops->rewatch_store(e->host->user);
+}
+
+static void on_slots_residency(void *user, bool known)
+{
+	struct engine *e = user;
+	engine_residency_source(e, known ? RESIDENCY_BY_SLOTS : RESIDENCY_BY_SENT);
+	(void)cgn_str_copyz(e->residency.text, sizeof e->residency.text,
+		cgn_str_of(known ? "slots" : "sent"));
+	e->host->ops->changed(e->host->user);
+}
+
+static CGN_RC open_slots(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
+{
+	static const struct slotmgr_ops ops = {.engine = on_slots_ask,
+		.store = on_slots_store,
+		.rewatch_store = on_slots_rewatch,
+		.residency_changed = on_slots_residency};
+	const struct slotmgr_cfg cfg = {.loop = e->host->loop,
+		.telemetry = e->host->telemetry,
+		.name = e->name,
+		.endpoint = e->endpoint,
+		.holdings = e->host->holdings,
+		.engine = ce,
+		.ops = &ops,
+		.user = e};
+	return slotmgr_open(&cfg, &e->slots, err);
+}
+
+/* ---- open and close ---- */
+
+static CGN_RC read_key(struct engine *e, const char *file, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	CGN_TRY(disk_read_file(file, KEY_BYTES, &text, err));
+	struct cgn_str key = cgn_buf_view(&text), rest = key;
+	key = cgn_str_trim(cgn_str_split(&rest, '\n'));
+	if (key.n > 0 && key.p[key.n - 1] == '\r')
+		key.n--;
+	for (size_t i = 0; i < key.n; i++)
+		if (key.p[i] <= ' ' || key.p[i] > '~')
+			key.n = 0;
+	if (key.n == 0)
+		return CGN_FAIL(err, INVALID,
+			"engine.api_key_file %s: its first line must be a key of visible ASCII characters",
+			file);
+	e->authorization = cgn_arena_fmt(&e->arena, "Bearer %.*s", CGN_STR_ARG(key));
+	if (e->authorization == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the key of engine %s", e->name);
+	return CGN_OK;
+}
+
+static CGN_RC open_client(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
+{
+	if (e->url.tls) {
+		static const char *const alpn[] = {"http/1.1", NULL};
+		const struct tls_cfg tls = {.ca_file = ce->ca_file, .alpn = alpn};
+		CGN_TRY(tls_ctx_new(&tls, &e->tls, err));
+	}
+	const struct http_client_cfg cfg = {
+		.addr = e->url.addr,
+		.authority = e->url.authority,
+		.tls = e->tls,
+		.proto = HTTP_1,
+		.max_conns = ce->max_conns,
+		.idle_timeout = IDLE_CONNECTION_TIMEOUT,
+	};
+	CGN_TRY(http_client_new(e->host->loop, &cfg, &e->client, err));
+	e->endpoint = (struct enginefetch_endpoint){.client = e->client,
+		.url = &e->url,
+		.authorization = e->authorization};
+	return CGN_OK;
+}
+
+static void requests_init(struct engine *e)
+{
+	struct engine_requests *r = &e->requests;
+	cgn_list_init(&r->relays);
+	r->seconds = METRIC_OF(e->host->telemetry, RELAY_SECONDS, e->name);
+	r->ok = METRIC_OF(e->host->telemetry, RELAYS, e->name, "ok");
+	r->error = METRIC_OF(e->host->telemetry, RELAYS, e->name, "error");
+	r->cancelled = METRIC_OF(e->host->telemetry, RELAYS, e->name, "cancelled");
+}
+
+CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, size_t i, struct engine *e,
+	struct cgn_err *err)
+{
+	const struct config_engine *ce = &cfg->engines[i];
+	const struct engine_ops *ops = engine_ops_of(ce->kind);
+	*e = (struct engine){.tag = ENGINE_TAG, .host = host, .ops = ops, .resume = ops->resume(ce)};
+	(void)cgn_str_copyz(e->name, sizeof e->name, cgn_str_of(ce->name));
+	cgn_arena_init(&e->arena, (size_t)1024 * 1024);
+	requests_init(e);
+	engine_health_init(e, ce->stall_timeout);
+	engine_load_init(e);
+	CGN_TRY(engine_models_init(e, ce, err));
+	CGN_TRY(engine_residency_init(e, err));
+	CGN_TRY(engine_url_parse(ce->url, &e->url, err));
+	if (ce->api_key_file != NULL)
+		CGN_TRY(read_key(e, ce->api_key_file, err));
+	CGN_TRY(engine_process_open(e, cfg, ce, err));
+	CGN_TRY(open_client(e, ce, err));
+	CGN_TRY(engine_feed_open(e, cfg, ce, err));
+	return open_slots(e, ce, err);
+}
+
+void engine_start(struct engine *e)
+{
+	CGN_LIVE(e, ENGINE_TAG);
+	if (e->models.known)
+		engine_feed_models_known(e);
+	engine_step(e, SUPERVISE_START);
+}
+
+void engine_stop(struct engine *e)
+{
+	CGN_LIVE(e, ENGINE_TAG);
+	engine_probe_cancel(e);
+	engine_step(e, SUPERVISE_STOP);
+}
+
+void engine_close(struct engine *e)
+{
+	if (e->tag == 0)
+		return;
+	CGN_LIVE(e, ENGINE_TAG);
+	engine_health_close(e);
+	engine_load_stop(e);
+	slotmgr_close(&e->slots);
+	engine_process_close(e);
+	http_client_free(&e->client);
+	tls_ctx_free(&e->tls);
+	engine_feed_close(e);
+	residency_free(&e->residency.sent);
+	cgn_arena_fini(&e->arena);
+	cgn_arena_fini(&e->models.arena);
+	e->tag = 0;
+}
+
+bool engine_is_ready(const struct engine *e)
+{
+	return e->process.sup.state == SUPERVISE_READY && e->models.known;
+}
+
+bool engine_is_stopped(const struct engine *e)
+{
+	return e->process.sup.state == SUPERVISE_STOPPED;
+}
+
+/* ---- /engines ---- */
+
+static void put_load(struct json_out *o, const struct engine_load *l)
+{
+	json_key(o, "load");
+	json_open(o, '{');
+	json_key_u64(o, "running", l->running);
+	json_key_u64(o, "waiting", l->waiting);
+	json_key_f64(o, "kv_usage", l->kv_usage);
+	json_key_u64(o, "slots", l->slots);
+	json_key_u64(o, "kv_blocks_total", l->kv_blocks_total);
+	json_key_u64(o, "kv_block_tokens", l->kv_block_tokens);
+	json_close(o, '}');
+}
+
+void engine_report(const struct engine *e, struct json_out *o)
+{
+	json_open(o, '{');
+	json_key_z(o, "name", e->name);
+	json_key_z(o, "kind", config_enum_text(e->ops->kind));
+	json_key_z(o, "address", e->url.addr);
+	json_key(o, "managed");
+	json_put_bool(o, e->process.sup.cfg.managed);
+	json_key_z(o, "state", supervise_state_name(e->process.sup.state));
+	json_key(o, "ready");
+	json_put_bool(o, engine_is_ready(e));
+	json_key_z(o, "trouble", e->health.trouble);
+	json_key_u64(o, "pid", e->process.proc != NULL ? (uint64_t)proc_pid(e->process.proc) : 0);
+	json_key_u64(o, "restarts", e->process.sup.restarts);
+	json_key_u64(o, "inflight", e->requests.inflight);
+	json_key_u64(o, "resident_blocks", residency_count(e->residency.sent));
+	json_key_z(o, "residency", e->residency.text);
+	json_key(o, "kv_events");
+	engine_feed_report(e, o);
+	json_key(o, "kept_slots");
+	slotmgr_report(e->slots, o);
+	json_key(o, "models");
+	json_open(o, '[');
+	for (size_t i = 0; i < e->models.n; i++)
+		json_put_z(o, e->models.names[i]);
+	json_close(o, ']');
+	put_load(o, &e->load.now);
+	json_close(o, '}');
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine: one inference engine of the node, from its process to what it holds. The parts have a header each;
+ * struct engine owns them. One loop, its thread. */
+#pragma once
+#include "agent/engine/feed.h"
+#include "agent/engine/health.h"
+#include "agent/engine/load.h"
+#include "agent/engine/models.h"
+#include "agent/engine/process.h"
+#include "agent/engine/residency.h"
+#include "agent/metrics.h"
+#include "base/core/list.h"
+#include "base/json/json.h"
+#include "io/tls/tls.h"
+#include "joint/slotmgr/slotmgr.h"
+
+#define ENGINE_TAG 0xa9e17001U
+
+struct engine;
+struct engine_host_ops {
+	/* Readiness, models, size or residency of an engine changed. */
+	void (*changed)(void *user);
+	/* The load of an engine changed. */
+	void (*load_changed)(void *user);
+	/* Where the knowledge of an engine's blocks comes from, or how old it is, changed. */
+	void (*residency_changed)(void *user);
+	/* The engine neither answers checks nor sends bytes: its requests will not end by themselves. */
+	void (*stalled)(void *user, struct engine *e);
+	/* Return the client of the node's block store, or NULL when none is configured. */
+	struct kvclient *(*store)(void *user);
+	/* Watch the block store from the beginning again. */
+	void (*rewatch_store)(void *user);
+};
+/* The agent's side of an engine; outlives the engine. */
+struct engine_host {
+	struct cgn_loop *loop;
+	struct telemetry *telemetry;
+	struct holdings *holdings; /* Blocks that the node holds, all engines together */
+	uint32_t block_bytes;      /* Smallest configured bytes of prompt per block */
+	const struct engine_host_ops *ops;
+	void *user;
+};
+
+/* The requests that an engine has. */
+struct engine_requests {
+	struct cgn_link relays; /* relay.link */
+	uint32_t inflight;
+	struct share_peak peak; /* Peak of |inflight| */
+	struct metric_cell *seconds, *ok, *error, *cancelled;
+};
+
+struct engine {
+	uint32_t tag;
+	const struct engine_host *host;
+	const struct engine_ops *ops;
+	const char *resume; /* Name of the engine's struct engine_resume; static */
+	char name[65];
+	struct engine_url url;
+	struct cgn_arena arena; /* Copies of settings, which outlive a reload of the configuration */
+	char *authorization;    /* "Bearer ..." or NULL */
+	struct tls_ctx *tls;
+	struct http_client *client;
+	struct enginefetch_endpoint endpoint;
+
+	struct engine_process process;
+	struct engine_checks health;
+	struct engine_scrape load;
+	struct engine_models models;
+	struct engine_residency residency;
+	struct engine_feed *feed; /* KV events; NULL: not configured */
+	struct slotmgr *slots;    /* NULL: the engine's slots are not kept */
+	struct engine_requests requests;
+};
+
+/* Open engine |i| of the configuration; nothing runs before engine_start. A half-open engine is closed with
+ * engine_close. CGN_INVALID: the URL, the key file or the launch settings are wrong. */
+CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, size_t i, struct engine *e,
+	struct cgn_err *err);
+void engine_start(struct engine *e);
+/* Stop the engine in good order; |changed| is called when it has stopped. */
+void engine_stop(struct engine *e);
+/* Close at once; does nothing for an engine that was not opened. */
+void engine_close(struct engine *e);
+/* True when the engine takes requests: it is ready and its models are known. */
+bool engine_is_ready(const struct engine *e);
+bool engine_is_stopped(const struct engine *e);
+/* Append the engine's object of /engines. */
+void engine_report(const struct engine *e, struct json_out *o);

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/engine/engine.h"
+
+#define PROBE_BYTES   ((size_t)1024 * 1024)
+#define PROBE_TIMEOUT (5 * CGN_SEC)
+/* A stall is STALL_BEATS beats without a byte and STALL_CHECKS checks without an answer. Events are counted
+ * instead of time, so that an agent that was itself suspended does not blame the engine. */
+#define STALL_BEATS  5
+#define STALL_CHECKS 2
+
+void engine_trouble_set(struct engine *e, const char *what)
+{
+	(void)cgn_str_copyz(e->health.trouble, sizeof e->health.trouble, cgn_str_of(what));
+}
+
+/* ---- probes ---- */
+
+static enum supervise_event probe_verdict(struct engine *e, const struct enginefetch_answer *r)
+{
+	if (r->err->code == CGN_DEADLINE)
+		engine_unanswered(e);
+	if (r->err->code == CGN_FINE)
+		engine_heard(e);
+	if (r->err->code != CGN_FINE) {
+		engine_trouble_set(e, r->err->msg);
+		return r->refused ? SUPERVISE_PROBE_REFUSED : SUPERVISE_PROBE_DOWN;
+	}
+	enum engine_readiness readiness = e->ops->readiness(r->status);
+	if (readiness == ENGINE_READINESS_UP)
+		return SUPERVISE_PROBE_UP;
+	char text[160];
+	(void)snprintf(text, sizeof text, "%s answered %d", e->ops->ready_path, r->status);
+	engine_trouble_set(e, text);
+	return readiness == ENGINE_READINESS_LOADING ? SUPERVISE_PROBE_LOADING : SUPERVISE_PROBE_DOWN;
+}
+
+static void on_probe(void *user, const struct enginefetch_answer *r)
+{
+	struct engine *e = user;
+	CGN_LIVE(e, ENGINE_TAG);
+	e->health.probe = NULL;
+	engine_step(e, probe_verdict(e, r));
+}
+
+void engine_probe(struct engine *e)
+{
+	struct cgn_err err = {0};
+	const struct enginefetch_ask ask = {.path = e->ops->ready_path,
+		.max_bytes = PROBE_BYTES,
+		.timeout = PROBE_TIMEOUT};
+	CGN_MUST(e->health.probe == NULL);
+	if (cgn_ok(enginefetch_start(e->host->loop, &e->endpoint, &ask, on_probe, e, &e->health.probe, &err)))
+		return;
+	engine_trouble_set(e, err.msg);
+	engine_step(e, SUPERVISE_PROBE_DOWN);
+}
+
+void engine_probe_cancel(struct engine *e)
+{
+	enginefetch_cancel(&e->health.probe);
+}
+
+/* ---- stalls ---- */
+
+void engine_heard(struct engine *e)
+{
+	e->health.silent_beats = e->health.unanswered = 0;
+}
+
+void engine_unanswered(struct engine *e)
+{
+	e->health.unanswered++;
+}
+
+static void on_stall_beat(struct cgn_timer *t)
+{
+	struct engine *e = CGN_CONTAINER(t, struct engine, health.stall_timer);
+	struct engine_checks *h = &e->health;
+	char text[sizeof h->trouble];
+	CGN_LIVE(e, ENGINE_TAG);
+	cgn_timer_set(t, h->stall_timeout / STALL_BEATS);
+	if (++h->silent_beats < STALL_BEATS || h->unanswered < STALL_CHECKS)
+		return;
+	(void)snprintf(text, sizeof text,
+		"stalled: it answers no check and brings no byte (%u requests there)", e->requests.inflight);
+	engine_trouble_set(e, text);
+	/* Routers learn of the stall first, so that they send the requests that end here elsewhere. */
+	engine_step(e, SUPERVISE_STALLED);
+	e->host->ops->stalled(e->host->user, e);
+}
+
+void engine_stall_watch(struct engine *e, bool on)
+{
+	struct engine_checks *h = &e->health;
+	engine_heard(e);
+	if (on && h->stall_timeout > 0)
+		cgn_timer_set(&h->stall_timer, h->stall_timeout / STALL_BEATS);
+	else
+		cgn_timer_cancel(&h->stall_timer);
+}
+
+void engine_health_init(struct engine *e, cgn_nsec stall_timeout)
+{
+	cgn_timer_init(&e->health.stall_timer, e->host->loop, on_stall_beat);
+	e->health.stall_timeout = stall_timeout;
+	engine_trouble_set(e, "not started");
+}
+
+void engine_health_close(struct engine *e)
+{
+	cgn_timer_cancel(&e->health.stall_timer);
+	engine_probe_cancel(e);
+}

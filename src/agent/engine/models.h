@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* models: the names under which the engine serves, configured or read from /v1/models. */
+#pragma once
+#include "base/core/arena.h"
+#include "joint/enginefetch/enginefetch.h"
+#include "policy/config/config.h"
+
+struct engine;
+struct engine_models {
+	struct enginefetch *fetch; /* NULL: none is under way */
+	struct cgn_arena arena;
+	const char **names;
+	size_t n;
+	bool configured; /* engine.model is set: the engine is not asked */
+	bool known;
+};
+CGN_RC engine_models_init(struct engine *e, const struct config_engine *ce, struct cgn_err *err);
+/* The engine became ready and may serve other models than before. */
+void engine_models_reset(struct engine *e);
+/* Ask the engine for its models, unless they are known. */
+void engine_models_ask(struct engine *e);
+bool engine_serves(const struct engine *e, struct cgn_str model);

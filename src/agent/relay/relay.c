@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/relay/relay_priv.h"
+
+#include <stdlib.h>
+
+#include "base/log/log.h"
+
+#define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/proto bounds */
+
+/* ---- end ---- */
+static void relay_forget_request(struct relay *r)
+{
+	free(r->message);
+	r->message = NULL;
+	cgn_arena_reset(&r->arena);
+	r->rq = (struct proto_generate){0};
+}
+
+static void relay_release(struct cgn_grave *g)
+{
+	struct relay *r = CGN_CONTAINER(g, struct relay, grave);
+	relay_forget_request(r);
+	cgn_arena_fini(&r->arena);
+	usage_tail_fini(&r->tail);
+	r->tag = 0;
+	free(r);
+}
+
+static void relay_leave_engine(struct relay *r, bool cancelled)
+{
+	struct engine *e = r->engine;
+	if (e == NULL)
+		return;
+	const struct engine_requests *q = &e->requests;
+	slotmgr_answer_end(&r->placement, (struct cgn_str){NULL, 0});
+	r->engine = NULL;
+	cgn_list_drop(&r->link);
+	e->requests.inflight--;
+	share_leave(&r->all->share, &r->share);
+	metric_observe(q->seconds, cgn_clock_now() - r->began);
+	metric_add(r->failed ? q->error : cancelled ? q->cancelled : q->ok, 1);
+	r->all->ops->request_done(r->all->user);
+}
+
+static void relay_finish(struct relay *r, enum cgn_code code, const char *sentence)
+{
+	if (r->finished)
+		return;
+	r->finished = true;
+	r->failed = code != CGN_FINE;
+	if (r->failed)
+		cgn_log(WARN, "agent.relay_failed", F_STR("request", r->id),
+			F_STR("code", cgn_code_name(code)), F_STR("why", sentence),
+			F_BOOL("head_sent", r->head_sent));
+	grpc_finish(r->call, code, sentence);
+}
+
+static void on_call_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	struct relay *r = user;
+	(void)c;
+	CGN_LIVE(r, RELAY_TAG);
+	if (r->http != NULL)
+		http_call_cancel(&r->http); /* The engine sees the connection close and stops computing */
+	relay_leave_engine(r, why->code != CGN_FINE);
+	cgn_loop_bury(r->all->loop, &r->grave, relay_release);
+}
+
+/* ---- the engine's answer ---- */
+static void relay_send_head(struct relay *r, int status, const struct proto_header *headers, size_t n)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	proto_chunk_head(status, headers, n, cgn_str_of(r->engine->name), &b);
+	if (b.bad) {
+		relay_finish(r, CGN_NO_MEMORY, "no memory for the head of the answer");
+		return;
+	}
+	const struct iovec iov = {b.p, b.n};
+	r->head_sent = true;
+	grpc_send(r->call, &iov, 1);
+}
+
+static void relay_send_data(struct relay *r, const void *p, size_t n)
+{
+	uint8_t lead[PROTO_CHUNK_LEAD];
+	union { /* iovec has no const */
+		const void *in;
+		void *out;
+	} data = {.in = p};
+	const struct iovec iov[] = {{lead, proto_chunk_lead(lead, n)}, {data.out, n}};
+	grpc_send(r->call, iov, 2);
+}
+
+static void on_engine_head(struct http_call *c, void *user, const struct http_head *h)
+{
+	struct relay *r = user;
+	struct proto_header headers[PROTO_MAX_HEADERS];
+	size_t n = 0;
+	(void)c;
+	CGN_LIVE(r, RELAY_TAG);
+	engine_heard(r->engine);
+	for (size_t i = 0; i < h->n_fields && n < CGN_COUNT(headers); i++)
+		if (!relay_is_hop_by_hop(h->fields[i].name))
+			headers[n++] = (struct proto_header){h->fields[i].name, h->fields[i].value};
+	if (h->status == 200 && r->rq.facts.n_chain > 0)
+		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
+	if (h->status == 200)
+		engine_residency_sent(r->engine, r->rq.facts.chain, r->rq.facts.n_chain);
+	r->status = h->status;
+	if (h->status == 200)
+		slotmgr_prefilled(&r->placement);
+	if (!relay_is_prefill(r) || h->status != 200)
+		relay_send_head(r, h->status, headers, n);
+	relay_forget_request(r);
+}
+
+static void on_engine_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
+{
+	struct relay *r = user;
+	CGN_LIVE(r, RELAY_TAG);
+	engine_heard(r->engine);
+	if (!r->share.begun) {
+		share_begun(&r->all->share, &r->share);
+		r->all->ops->load_changed(r->all->user);
+	}
+	if (r->placement.mgr != NULL)
+		usage_tail_add(&r->tail, p, n);
+	if (relay_is_prefill(r) && r->status == 200)
+		return;
+	relay_send_data(r, p, n);
+	if (grpc_over_mark(r->call))
+		http_call_pause(c);
+}
+
+static void on_call_drain(struct grpc_call *c, void *user)
+{
+	struct relay *r = user;
+	(void)c;
+	CGN_LIVE(r, RELAY_TAG);
+	if (r->http != NULL)
+		http_call_resume(r->http);
+}
+
+/* The router of a prefill leg waits for the head of the answer. */
+static void on_prompt_stored(struct slot_placement *p, bool ok)
+{
+	struct relay *r = CGN_CONTAINER(p, struct relay, placement);
+	CGN_LIVE(r, RELAY_TAG);
+	if (!ok) {
+		relay_finish(r, CGN_UNAVAILABLE,
+			"the prompt is computed, and its state could not be put into the node's store");
+		return;
+	}
+	relay_send_head(r, 200, NULL, 0);
+	relay_finish(r, CGN_FINE, NULL);
+}
+
+static void on_engine_end(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
+{
+	struct relay *r = user;
+	(void)c;
+	(void)trailers;
+	(void)n;
+	CGN_LIVE(r, RELAY_TAG);
+	r->http = NULL;
+	if (relay_is_prefill(r) && r->status == 200) {
+		slotmgr_store(&r->placement, usage_tail_view(&r->tail), on_prompt_stored);
+		return;
+	}
+	slotmgr_answer_end(&r->placement, usage_tail_view(&r->tail));
+	relay_finish(r, CGN_FINE, NULL);
+}
+
+static bool relay_ask_engine(struct relay *r, struct cgn_err *err);
+
+static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage stage,
+	const struct cgn_err *why)
+{
+	static const char *const what[] = {
+		[HTTP_FAIL_CONNECT] = "can't be reached",
+		[HTTP_FAIL_STALE] = "closed the connection before it answered",
+		[HTTP_FAIL_HEAD] = "closed the connection before it answered",
+		[HTTP_FAIL_BODY] = "ended in the middle of its answer",
+	};
+	struct relay *r = user;
+	struct cgn_err err = {0};
+	char sentence[512];
+	(void)c;
+	CGN_LIVE(r, RELAY_TAG);
+	r->http = NULL;
+	if (stage == HTTP_FAIL_STALE && !r->retried && !r->head_sent) {
+		r->retried = true;
+		if (relay_ask_engine(r, &err))
+			return;
+		why = &err;
+	}
+	(void)snprintf(sentence, sizeof sentence, "engine %s %s: %.300s", r->engine->name, what[stage],
+		why->msg);
+	engine_check_soon(r->engine);
+	relay_finish(r, why->code == CGN_OVERLOADED ? CGN_OVERLOADED : CGN_UNAVAILABLE, sentence);
+}
+
+static const struct http_call_ops engine_http_ops = {.on_head = on_engine_head,
+	.on_body = on_engine_body,
+	.on_end = on_engine_end,
+	.on_fail = on_engine_fail};
+
+void relay_end_all(struct engine *e, const char *sentence)
+{
+	cgn_list_each_safe (l, &e->requests.relays) {
+		struct relay *r = CGN_CONTAINER(l, struct relay, link);
+		CGN_LIVE(r, RELAY_TAG);
+		if (r->http != NULL)
+			http_call_cancel(&r->http);
+		relay_finish(r, CGN_DEADLINE, sentence);
+	}
+}
+
+/* ---- the request to the engine ---- */
+static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
+{
+	struct http_field fields[RELAY_MAX_FIELDS];
+	char method[16];
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf own = {0};
+	char insert[SLOT_BODY_INSERT];
+	struct iovec iov[3];
+	size_t n = relay_request_body(r, insert, &own, iov), bytes = 0;
+	for (size_t i = 0; i < n; i++)
+		bytes += iov[i].iov_len;
+	(void)cgn_str_copyz(method, sizeof method, r->rq.method);
+	engine_url_path(&r->engine->url, r->rq.path, &path);
+	const struct http_request rq = {
+		.method = method,
+		.path = cgn_buf_z(&path),
+		.fields = fields,
+		.n_fields = relay_request_fields(r, fields),
+		.body_len = (int64_t)bytes,
+		.body = iov,
+		.n_body = n,
+	};
+	if (path.bad || own.bad) {
+		(void)CGN_FAIL(err, NO_MEMORY, "no memory for the request");
+		return false;
+	}
+	return cgn_ok(http_call_start(r->engine->client, &rq, &engine_http_ops, r, &r->http, err));
+}
+
+static void relay_answer_lacking(struct relay *r)
+{
+	char body[512];
+	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
+	struct cgn_str rest = r->rq.path, path = cgn_str_split(&rest, '?');
+	/* The path equals a literal of engine_lacks, so nothing in it needs an escape. */
+	int n = snprintf(body, sizeof body,
+		"{\"error\":{\"message\":\"engine %s (%s) has no route %.*s\",\"type\":\"not_supported_error\",\"param\":null,"
+		"\"code\":\"not_supported\"}}",
+		r->engine->name, config_enum_text(r->engine->ops->kind), CGN_STR_ARG(path));
+	relay_send_head(r, 501, &json, 1);
+	relay_send_data(r, body, (size_t)n);
+	relay_finish(r, CGN_FINE, NULL);
+}
+
+/* Refuse a prefill leg: the prompt's state can't be stored. */
+static void relay_answer_unstorable(struct relay *r)
+{
+	static const char body[] =
+		"{\"error\":{\"message\":\"this node can't put the state of a prompt into a store\",\"type\":\"not_supported_error\","
+		"\"param\":null,\"code\":\"not_supported\"}}";
+	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
+	relay_send_head(r, 501, &json, 1);
+	relay_send_data(r, body, sizeof body - 1);
+	relay_finish(r, CGN_FINE, NULL);
+}
+
+/* The request has a slot, or is sent on unchanged. */
+static void on_request_placed(struct slot_placement *p)
+{
+	struct relay *r = CGN_CONTAINER(p, struct relay, placement);
+	struct cgn_err err = {0};
+	CGN_LIVE(r, RELAY_TAG);
+	if (r->finished)
+		return;
+	if (relay_is_prefill(r) && p->slot == SLOTS_NONE)
+		relay_answer_unstorable(r);
+	else if (!relay_ask_engine(r, &err))
+		relay_finish(r, err.code, err.msg);
+}
+
+/* False: the request is a prefill leg, and its prompt's state can't be stored. */
+static bool relay_place(struct relay *r)
+{
+	const struct proto_facts *f = &r->rq.facts;
+	if (f->leg == COGNITORA__V1__LEG__LEG_PREFILL &&
+		(!slotmgr_can_store(r->engine->slots) || f->n_chain == 0))
+		return false;
+	r->placement = (struct slot_placement){.id = r->id,
+		.path = r->rq.path,
+		.body = r->rq.body,
+		.chain = f->chain,
+		.n = f->n_chain,
+		.block_tokens = f->block_tokens,
+		.leg = (int)f->leg,
+		.go = on_request_placed};
+	slotmgr_place(r->engine->slots, &r->placement);
+	return true;
+}
+
+static void relay_take_engine(struct relay *r, struct engine *e)
+{
+	r->engine = e;
+	cgn_list_push(&e->requests.relays, &r->link);
+	e->requests.inflight++;
+	share_peak_note(&e->requests.peak, e->requests.inflight);
+	share_enter(&r->all->share, r->rq.facts.router, r->rq.facts.new_tokens, &r->share);
+	r->all->requests_total++;
+	r->all->ops->load_changed(r->all->user);
+}
+
+static CGN_RC relay_admit(struct relay *r, struct cgn_err *err)
+{
+	struct relays *all = r->all;
+	CGN_TRY(all->ops->admit(all->user, err));
+	CGN_TRY(relay_request_check(&r->rq, err));
+	struct engine *e = all->ops->pick(all->user, &r->rq.facts, err);
+	if (e == NULL)
+		return CGN_RC_OF(err->code);
+	relay_take_engine(r, e);
+	return CGN_OK;
+}
+
+static CGN_RC relay_read_request(struct relay *r, const uint8_t *p, size_t n, struct cgn_err *err)
+{
+	if (r->asked)
+		return CGN_FAIL(err, INVALID, "Generate takes one request message");
+	r->asked = true;
+	r->message = malloc(n > 0 ? n : 1);
+	if (r->message == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a request of %zu bytes", n);
+	memcpy(r->message, p, n);
+	CGN_TRY(proto_generate_read((struct cgn_str){r->message, n}, &r->arena, &r->rq, err));
+	(void)cgn_str_copyz(r->id, sizeof r->id, r->rq.request_id);
+	return CGN_OK;
+}
+
+static void on_call_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	struct relay *r = user;
+	struct cgn_err err = {0};
+	(void)c;
+	CGN_LIVE(r, RELAY_TAG);
+	if (r->finished)
+		return;
+	if (!cgn_ok(relay_read_request(r, p, n, &err)) || !cgn_ok(relay_admit(r, &err))) {
+		relay_finish(r, err.code, err.msg);
+		return;
+	}
+	if (engine_lacks(r->engine->ops, r->rq.path)) {
+		relay_answer_lacking(r);
+		return;
+	}
+	if (!relay_place(r))
+		relay_answer_unstorable(r);
+}
+
+static void on_call_half_close(struct grpc_call *c, void *user)
+{
+	struct relay *r = user;
+	(void)c;
+	CGN_LIVE(r, RELAY_TAG);
+	if (!r->asked)
+		relay_finish(r, CGN_INVALID, "Generate needs a request message");
+}
+
+static const struct grpc_call_ops ops = {.on_message = on_call_message,
+	.on_half_close = on_call_half_close,
+	.on_drain = on_call_drain,
+	.on_close = on_call_close};
+
+void relay_open(struct relays *all, struct grpc_call *c)
+{
+	struct relay *r = calloc(1, sizeof *r);
+	if (r == NULL) {
+		grpc_refuse(c, CGN_NO_MEMORY, "no memory for a call");
+		return;
+	}
+	*r = (struct relay){.tag = RELAY_TAG, .all = all, .call = c, .began = cgn_clock_now()};
+	cgn_list_init(&r->link);
+	cgn_arena_init(&r->arena, RELAY_ARENA_BYTES);
+	grpc_call_take(c, &ops, r);
+}

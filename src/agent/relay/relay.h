@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* relay: Agent.Generate. One request to one engine, and the engine's bytes back as they arrive. */
+#pragma once
+#include "agent/engine/engine.h"
+#include "io/grpc/grpc.h"
+#include "policy/proto/proto.h"
+#include "policy/share/share.h"
+
+struct relays_ops {
+	/* Refuse all requests while the node drains or has too many. */
+	CGN_RC (*admit)(void *user, struct cgn_err *err);
+	/* Choose an engine for the request; NULL and why when none takes it. */
+	struct engine *(*pick)(void *user, const struct proto_facts *facts, struct cgn_err *err);
+	/* The relayed load changed. */
+	void (*load_changed)(void *user);
+	/* A request has left its engine and the share. */
+	void (*request_done)(void *user);
+};
+/* All requests that the agent relays. */
+struct relays {
+	struct cgn_loop *loop;
+	struct share share; /* Requests relayed now, in total and for each router */
+	uint64_t requests_total;
+	const struct relays_ops *ops;
+	void *user;
+};
+/* Take a call of Agent.Generate. */
+void relay_open(struct relays *all, struct grpc_call *c);
+/* End an engine's requests with the sentence; the engine will not end them. */
+void relay_end_all(struct engine *e, const char *sentence);

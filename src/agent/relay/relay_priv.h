@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* relay, inside: one request. */
+#pragma once
+#include "agent/relay/relay.h"
+#include "policy/engine/usage.h"
+
+#define RELAY_TAG        0xa9e17004U
+#define RELAY_MAX_FIELDS (PROTO_MAX_HEADERS + 2)
+
+struct relay {
+	uint32_t tag;
+	struct relays *all;
+	struct engine *engine; /* NULL before an engine is picked and after the request has left it */
+	struct grpc_call *call;
+	struct http_call *http;
+	struct cgn_link link; /* In engine_requests.relays */
+	struct cgn_arena arena;
+	char *message; /* The request message; kept until the engine answers, for a retry */
+	struct proto_generate rq;
+	struct share_ticket share;
+	char id[65]; /* First bytes of the request id, for the log */
+	cgn_nsec began;
+	struct slot_placement placement;
+	struct usage_tail tail; /* The end of the answer, for the slot manager */
+	int status;             /* The engine's HTTP status */
+	bool asked, retried, head_sent, finished, failed;
+	struct cgn_grave grave;
+};
+
+/* ---- request.c ---- */
+/* Check the fields that reach the engine's connection. A router is trusted, and nothing that it sends may still
+ * become a second request there. CGN_INVALID names the field. */
+CGN_RC relay_request_check(const struct proto_generate *rq, struct cgn_err *err);
+/* Write the engine's request fields; returns how many. */
+size_t relay_request_fields(const struct relay *r, struct http_field out[RELAY_MAX_FIELDS]);
+/* Write the pieces of the body: unchanged, or with the slot inserted, or (in |own|) the prompt alone. Returns how
+ * many. */
+size_t relay_request_body(const struct relay *r, char insert[SLOT_BODY_INSERT], struct cgn_buf *own,
+	struct iovec out[3]);
+bool relay_is_hop_by_hop(struct cgn_str name);
+/* True for the prefill leg: the prompt is computed and stored, and no answer is wanted. */
+bool relay_is_prefill(const struct relay *r);

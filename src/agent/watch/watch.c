@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/watch/watch.h"
+
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "base/pb/pb.h"
+
+#define SEND_INTERVAL (20 * CGN_MSEC) /* Between two reports of a load that changes */
+#define SEND_BEAT     CGN_SEC         /* Longest time between two reports of a load */
+/* Delay from a change of the holdings to its report, so that changes are sent together */
+#define BLOCKS_DELAY   (25 * CGN_MSEC)
+#define CHECK_INTERVAL (2 * CGN_SEC) /* Between two checks of a watcher's knowledge, while blocks change */
+
+#define WATCHER_TAG   0xa9e17005U
+#define CHUNK_DIGESTS ((size_t)32768)  /* Per event: 256 KiB, and 32 KiB of tier masks */
+#define MAX_BACKLOG   ((size_t)131072) /* Changes that a watcher may be behind: 1 MiB */
+
+/* A set of ranges. */
+struct ranges {
+	uint64_t bit[BLOCK_RANGES / 64];
+};
+
+struct watcher {
+	uint32_t tag;
+	struct watch *all;
+	struct grpc_call *call;
+	struct cgn_link link;
+	uint64_t seq;
+	uint64_t router;   /* Router whose share the watcher is told; 0: none */
+	cgn_nsec told_at;  /* Last report of the load */
+	uint64_t *touched; /* Digests to report; duplicates are harmless */
+	size_t n, cap;
+	struct ranges due;   /* Ranges to send from their beginning */
+	struct ranges known; /* Ranges of which something was sent, which the watcher must forget first */
+	unsigned next_range; /* No range below is due */
+	bool begun, finished, node_due, load_due, reset_due, source_due, check_due;
+	bool changed; /* Some digest changed since the last check */
+	Cognitora__V1__Load told;
+	struct cgn_grave grave;
+};
+
+/* The blocks of one event. Grows to CHUNK_DIGESTS, or to one range that is longer. */
+struct batch {
+	const struct holdings *holdings;
+	uint64_t *digests;
+	uint8_t *tiers;
+	size_t n, cap;
+	uint32_t ranges[BLOCK_RANGES];
+	size_t n_ranges;
+	bool off_gpu, bad;
+};
+
+/* ---- ranges ---- */
+static bool range_in(const struct ranges *s, unsigned r)
+{
+	return (s->bit[r / 64] >> r % 64 & 1) != 0;
+}
+
+static void range_put(struct ranges *s, unsigned r, bool in)
+{
+	uint64_t bit = UINT64_C(1) << r % 64;
+	s->bit[r / 64] = in ? s->bit[r / 64] | bit : s->bit[r / 64] & ~bit;
+}
+
+static void range_due(struct watcher *w, unsigned r)
+{
+	range_put(&w->due, r, true);
+	if (r < w->next_range)
+		w->next_range = r;
+}
+
+/* Return the lowest range that is due, or BLOCK_RANGES. */
+static unsigned range_next(struct watcher *w)
+{
+	while (w->next_range < BLOCK_RANGES && !range_in(&w->due, w->next_range))
+		w->next_range++;
+	return w->next_range;
+}
+
+/* ---- the backlog ---- */
+static void watcher_end(struct watcher *w, enum cgn_code code, const char *sentence)
+{
+	if (w->finished)
+		return;
+	w->finished = true;
+	w->n = 0;
+	grpc_finish(w->call, code, sentence);
+}
+
+static bool backlog_grow(struct watcher *w)
+{
+	size_t cap = w->cap > 0 ? 2 * w->cap : 256;
+	if (w->cap == MAX_BACKLOG)
+		return false;
+	uint64_t *more = realloc(w->touched, cap * sizeof *more);
+	if (more == NULL)
+		return false;
+	w->touched = more;
+	w->cap = cap;
+	return true;
+}
+
+/* The list of changes is full: send the ranges of its digests instead. */
+static void backlog_to_ranges(struct watcher *w)
+{
+	cgn_log(WARN, "agent.watcher_slow", F_STRN("peer", grpc_peer(w->call)), F_U64("behind", w->n),
+		F_STR("then", "whole ranges are told once it takes them"));
+	for (size_t i = 0; i < w->n; i++)
+		range_due(w, block_range(w->touched[i]));
+	w->n = 0;
+}
+
+static void backlog_add(struct watcher *w, uint64_t digest)
+{
+	if (!w->begun || w->finished)
+		return;
+	w->changed = true;
+	if (range_in(&w->due, block_range(digest)))
+		return; /* Sent with the range */
+	if (w->n == w->cap && !backlog_grow(w)) {
+		backlog_to_ranges(w);
+		range_due(w, block_range(digest));
+		return;
+	}
+	w->touched[w->n++] = digest;
+}
+
+static bool load_differs(const Cognitora__V1__Load *a, const Cognitora__V1__Load *b)
+{
+	/* The compiler warns of floats that are compared for equality. */
+	return a->inflight != b->inflight || a->yours != b->yours || a->queued_tokens != b->queued_tokens ||
+		a->yours_queued_tokens != b->yours_queued_tokens || a->decoding != b->decoding ||
+		a->yours_decoding != b->yours_decoding || a->foreign != b->foreign ||
+		a->running != b->running || a->waiting != b->waiting ||
+		a->requests_total != b->requests_total || a->kv_usage < b->kv_usage ||
+		a->kv_usage > b->kv_usage || a->power_headroom < b->power_headroom ||
+		a->power_headroom > b->power_headroom;
+}
+
+static bool watcher_blocks_due(struct watcher *w)
+{
+	return w->n > 0 || range_next(w) < BLOCK_RANGES;
+}
+
+static bool watcher_is_due(struct watcher *w)
+{
+	return w->node_due || w->load_due || w->reset_due || w->source_due || w->check_due ||
+		watcher_blocks_due(w);
+}
+
+/* ---- the blocks of an event ---- */
+static bool batch_grow(struct batch *b)
+{
+	size_t cap = b->cap > 0 ? 2 * b->cap : CHUNK_DIGESTS;
+	uint64_t *digests = realloc(b->digests, cap * sizeof *digests);
+	if (digests != NULL)
+		b->digests = digests;
+	uint8_t *tiers = realloc(b->tiers, cap);
+	if (tiers != NULL)
+		b->tiers = tiers;
+	if (digests == NULL || tiers == NULL)
+		return false;
+	b->cap = cap;
+	return true;
+}
+
+static void batch_add(void *user, uint64_t digest, unsigned tiers)
+{
+	struct batch *b = user;
+	if (b->n == b->cap && !batch_grow(b)) {
+		b->bad = true;
+		return;
+	}
+	b->digests[b->n] = digest;
+	b->tiers[b->n++] = (uint8_t)tiers;
+	b->off_gpu |= tiers != BLOCK_TIER_BIT(BLOCK_GPU);
+}
+
+/* Take the newest changes first; a digest that changed twice is sent twice, with its latest state. */
+static void batch_gather_touched(struct watcher *w, struct batch *b)
+{
+	while (w->n > 0 && b->n < CHUNK_DIGESTS) {
+		uint64_t d = w->touched[--w->n];
+		batch_add(b, d, holdings_tiers(b->holdings, d));
+		range_put(&w->known, block_range(d), true);
+	}
+}
+
+static void batch_gather_ranges(struct watcher *w, struct batch *b)
+{
+	for (unsigned r; b->n < CHUNK_DIGESTS && (r = range_next(w)) < BLOCK_RANGES;) {
+		if (range_in(&w->known, r))
+			b->ranges[b->n_ranges++] = r;
+		holdings_each(b->holdings, r, batch_add, b);
+		range_put(&w->due, r, false);
+		range_put(&w->known, r, true);
+	}
+}
+
+/* An event has either changes or ranges: the reset of a range would remove a change before it. */
+static void batch_gather(struct watcher *w, struct batch *b)
+{
+	b->n = b->n_ranges = 0;
+	b->off_gpu = false;
+	if (w->n > 0)
+		batch_gather_touched(w, b);
+	else
+		batch_gather_ranges(w, b);
+}
+
+/* ---- sending ---- */
+static bool watcher_send_event(struct watcher *w, const struct proto_residency *r,
+	const struct proto_check *check)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	const struct proto_event ev = {.seq = w->seq + 1,
+		.node = w->node_due ? w->all->node : NULL,
+		.load = w->load_due ? &w->told : NULL,
+		.residency = r,
+		.check = check,
+		.beat_ms = w->load_due ? (uint32_t)(SEND_BEAT / CGN_MSEC) : 0,
+		.sent_unix_ms = cgn_clock_wall_ms()};
+	proto_watch_event(&ev, &b);
+	if (b.bad)
+		return false;
+	const struct iovec iov = {b.p, b.n};
+	w->seq++;
+	w->node_due = w->load_due = false;
+	grpc_send(w->call, &iov, 1);
+	return true;
+}
+
+/* Send the batch. A range longer than a chunk takes several events, of which the first resets the range. */
+static bool watcher_send_batch(struct watcher *w, const struct batch *b)
+{
+	struct proto_residency r = {.source = w->all->ops->source(w->all->user),
+		.stale_ms = w->all->ops->stale_ms(w->all->user)};
+	size_t at = 0;
+	do {
+		r.reset = w->reset_due || (at == 0 && b->n_ranges > 0);
+		r.ranges = b->ranges;
+		r.n_ranges = at == 0 ? b->n_ranges : 0;
+		r.blocks = b->digests + at;
+		r.tiers = b->off_gpu ? b->tiers + at : NULL;
+		r.n_blocks = b->n - at < 2 * CHUNK_DIGESTS ? b->n - at : 2 * CHUNK_DIGESTS;
+		if (!watcher_send_event(w, &r, NULL))
+			return false;
+		at += r.n_blocks;
+		w->reset_due = w->source_due = false;
+	} while (at < b->n);
+	return true;
+}
+
+static bool watcher_send_check(struct watcher *w)
+{
+	const struct holdings *h = w->all->holdings;
+	const struct proto_check check = {.sums = holdings_sums(h), .blocks = holdings_count(h)};
+	w->check_due = w->changed = false;
+	return watcher_send_event(w, NULL, &check);
+}
+
+static bool watcher_send_some(struct watcher *w, struct batch *b)
+{
+	if (w->reset_due || w->source_due || watcher_blocks_due(w)) {
+		batch_gather(w, b);
+		return !b->bad && watcher_send_batch(w, b);
+	}
+	return w->check_due ? watcher_send_check(w) : watcher_send_event(w, NULL, NULL);
+}
+
+static void watcher_flush(struct watcher *w)
+{
+	Cognitora__V1__Load now;
+	if (!w->begun || w->finished || grpc_over_mark(w->call))
+		return;
+	w->all->ops->load(w->all->user, w->router, &now);
+	w->load_due = w->load_due || w->seq == 0 || load_differs(&now, &w->told);
+	if (w->load_due) {
+		w->told = now;
+		w->told_at = cgn_loop_now(w->all->loop);
+	}
+	struct batch b = {.holdings = w->all->holdings};
+	bool ok = true;
+	while (ok && watcher_is_due(w) && !grpc_over_mark(w->call))
+		ok = watcher_send_some(w, &b);
+	free(b.digests);
+	free(b.tiers);
+	if (!ok)
+		watcher_end(w, CGN_NO_MEMORY, "no memory for an event");
+}
+
+static void watch_flush_all(struct watch *all)
+{
+	all->sent_at = cgn_loop_now(all->loop);
+	cgn_list_each_safe (it, &all->watchers)
+		watcher_flush(CGN_CONTAINER(it, struct watcher, link));
+}
+
+static void on_send_timer(struct cgn_timer *t)
+{
+	struct watch *all = CGN_CONTAINER(t, struct watch, send_timer);
+	watch_flush_all(all);
+}
+
+/* The age of a silent source grows without any event, so it is sent with each check. */
+static void on_check_timer(struct cgn_timer *t)
+{
+	struct watch *all = CGN_CONTAINER(t, struct watch, check_timer);
+	bool stale = all->ops->stale_ms(all->user) > 0;
+	cgn_list_each (it, &all->watchers) {
+		struct watcher *w = CGN_CONTAINER(it, struct watcher, link);
+		w->check_due |= w->changed;
+		w->source_due |= stale;
+	}
+	watch_flush_all(all);
+	if (!cgn_list_empty(&all->watchers))
+		cgn_timer_set(t, CHECK_INTERVAL);
+}
+
+/* The timer runs at half of SEND_BEAT, so that a load sent just after a beat is repeated in time. */
+static void on_beat_timer(struct cgn_timer *t)
+{
+	struct watch *all = CGN_CONTAINER(t, struct watch, beat_timer);
+	cgn_nsec now = cgn_loop_now(all->loop);
+	cgn_list_each_safe (it, &all->watchers) {
+		struct watcher *w = CGN_CONTAINER(it, struct watcher, link);
+		w->load_due = w->load_due || now - w->told_at >= SEND_BEAT / 2;
+		watcher_flush(w);
+	}
+	if (!cgn_list_empty(&all->watchers))
+		cgn_timer_set(t, SEND_BEAT / 2);
+}
+
+void watch_init(struct watch *all, struct cgn_loop *l, const struct watch_ops *ops, void *user)
+{
+	all->loop = l;
+	all->ops = ops;
+	all->user = user;
+	cgn_list_init(&all->watchers);
+	cgn_timer_init(&all->send_timer, l, on_send_timer);
+	cgn_timer_init(&all->check_timer, l, on_check_timer);
+	cgn_timer_init(&all->beat_timer, l, on_beat_timer);
+}
+
+void watch_fini(struct watch *all)
+{
+	cgn_timer_cancel(&all->send_timer);
+	cgn_timer_cancel(&all->check_timer);
+	cgn_timer_cancel(&all->beat_timer);
+}
+
+/* Send to the watchers at |due|, or earlier when that is planned already. */
+static void watch_send_at(struct watch *all, cgn_nsec due)
+{
+	cgn_nsec now = cgn_loop_now(all->loop);
+	if (cgn_list_empty(&all->watchers) || (all->send_timer.at != 0 && all->send_timer.at <= due))
+		return;
+	cgn_timer_set(&all->send_timer, due > now ? due - now : 0);
+}
+
+void watch_load_changed(struct watch *all)
+{
+	watch_send_at(all, all->sent_at + SEND_INTERVAL);
+}
+
+void watch_node_changed(struct watch *all, const Cognitora__V1__Node *node)
+{
+	all->node = node;
+	cgn_list_each (it, &all->watchers)
+		CGN_CONTAINER(it, struct watcher, link)->node_due = true;
+	watch_flush_all(all);
+}
+
+void watch_source_changed(struct watch *all)
+{
+	cgn_list_each (it, &all->watchers)
+		CGN_CONTAINER(it, struct watcher, link)->source_due = true;
+	watch_load_changed(all);
+}
+
+void watch_digest_changed(struct watch *all, uint64_t digest)
+{
+	cgn_list_each (it, &all->watchers)
+		backlog_add(CGN_CONTAINER(it, struct watcher, link), digest);
+	watch_send_at(all, cgn_loop_now(all->loop) + BLOCKS_DELAY);
+}
+
+void watch_end_all(struct watch *all, const char *sentence)
+{
+	cgn_list_each_safe (it, &all->watchers)
+		watcher_end(CGN_CONTAINER(it, struct watcher, link), CGN_UNAVAILABLE, sentence);
+}
+
+/* ---- the call ---- */
+static void watcher_begin(struct watcher *w, uint64_t router)
+{
+	struct watch *all = w->all;
+	w->router = router;
+	w->begun = w->node_due = w->reset_due = w->check_due = true;
+	for (unsigned r = 0; r < BLOCK_RANGES; r++)
+		range_due(w, r);
+	cgn_log(INFO, "agent.watched", F_STRN("peer", grpc_peer(w->call)),
+		F_U64("blocks", holdings_count(all->holdings)), F_U64("watchers", all->n_watchers));
+	if (all->check_timer.at == 0)
+		cgn_timer_set(&all->check_timer, CHECK_INTERVAL);
+	if (all->beat_timer.at == 0)
+		cgn_timer_set(&all->beat_timer, SEND_BEAT / 2);
+	watcher_flush(w);
+}
+
+static CGN_RC watcher_repair(struct watcher *w, const Cognitora__V1__WatchRequest *rq, struct cgn_err *err)
+{
+	for (size_t i = 0; i < rq->n_repair; i++) {
+		if (rq->repair[i] >= BLOCK_RANGES)
+			return CGN_FAIL(err, INVALID, "WatchRequest.repair: there is no range %u",
+				rq->repair[i]);
+		range_due(w, rq->repair[i]);
+		range_put(&w->known, rq->repair[i], true);
+	}
+	cgn_log(INFO, "agent.repair_asked", F_STRN("peer", grpc_peer(w->call)),
+		F_U64("ranges", rq->n_repair));
+	w->check_due = true;
+	watcher_flush(w);
+	return CGN_OK;
+}
+
+static void on_call_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+{
+	struct watcher *w = user;
+	struct cgn_err err = {0};
+	CGN_ON_EXIT(pb_free) Cognitora__V1__WatchRequest *rq = NULL;
+	(void)c;
+	CGN_LIVE(w, WATCHER_TAG);
+	if (w->finished)
+		return;
+	cgn_rc rc = pb_unpack(&cognitora__v1__watch_request__descriptor, (struct cgn_str){(const char *)p, n},
+		&rq, &err);
+	if (cgn_ok(rc) && w->begun)
+		rc = watcher_repair(w, rq, &err);
+	else if (cgn_ok(rc))
+		watcher_begin(w, rq->router);
+	if (!cgn_ok(rc))
+		watcher_end(w, err.code, err.msg);
+}
+
+static void on_call_half_close(struct grpc_call *c, void *user)
+{
+	struct watcher *w = user;
+	(void)c;
+	CGN_LIVE(w, WATCHER_TAG);
+	if (!w->begun)
+		watcher_end(w, CGN_INVALID, "Watch needs a request message");
+}
+
+static void on_call_drain(struct grpc_call *c, void *user)
+{
+	struct watcher *w = user;
+	(void)c;
+	CGN_LIVE(w, WATCHER_TAG);
+	watcher_flush(w);
+}
+
+static void watcher_release(struct cgn_grave *g)
+{
+	struct watcher *w = CGN_CONTAINER(g, struct watcher, grave);
+	free(w->touched);
+	w->tag = 0;
+	free(w);
+}
+
+static void on_call_close(struct grpc_call *c, void *user, const struct cgn_err *why)
+{
+	struct watcher *w = user;
+	(void)c;
+	(void)why;
+	CGN_LIVE(w, WATCHER_TAG);
+	w->finished = true;
+	cgn_list_drop(&w->link);
+	w->all->n_watchers--;
+	cgn_loop_bury(w->all->loop, &w->grave, watcher_release);
+}
+
+static const struct grpc_call_ops ops = {.on_message = on_call_message,
+	.on_half_close = on_call_half_close,
+	.on_drain = on_call_drain,
+	.on_close = on_call_close};
+
+void watch_open(struct watch *all, struct grpc_call *c)
+{
+	struct watcher *w = all->n_watchers < WATCH_MAX_WATCHERS ? calloc(1, sizeof *w) : NULL;
+	if (w == NULL) {
+		grpc_refuse(c, CGN_OVERLOADED, "this agent has as many watchers as it takes");
+		return;
+	}
+	*w = (struct watcher){.tag = WATCHER_TAG, .all = all, .call = c};
+	cgn_list_push(&all->watchers, &w->link);
+	all->n_watchers++;
+	grpc_call_take(c, &ops, w);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch: Agent.Watch. Routers watch the node's description, load and held blocks. Each watcher has a list of
+ * digests whose state the watcher has yet to learn, and a set of ranges to send from their beginning. A snapshot
+ * is all ranges, a repair some, and a list that grows too long becomes the ranges of its digests. So a watcher
+ * costs a bounded amount of memory, and once it catches up it knows the latest state. */
+#pragma once
+#include "base/core/list.h"
+#include "io/grpc/grpc.h"
+#include "io/loop/loop.h"
+#include "policy/holdings/holdings.h"
+#include "policy/proto/proto.h"
+
+#define WATCH_MAX_WATCHERS 64
+
+struct watch_ops {
+	/* Fill in the node's load as |router| is told it: in total, and the router's share. */
+	void (*load)(void *user, uint64_t router, Cognitora__V1__Load *out);
+	Cognitora__V1__ResidencySource (*source)(void *user);
+	/* Milliseconds since the oldest silent source was heard; 0: all sources are in contact. */
+	uint64_t (*stale_ms)(void *user);
+};
+struct watch {
+	struct cgn_loop *loop;
+	const struct watch_ops *ops;
+	void *user;
+	const struct holdings *holdings;
+	const Cognitora__V1__Node *node; /* As last announced; borrowed */
+	struct cgn_link watchers;
+	size_t n_watchers;
+	struct cgn_timer send_timer, check_timer, beat_timer;
+	cgn_nsec sent_at; /* Last time that all watchers were sent to */
+};
+void watch_init(struct watch *w, struct cgn_loop *l, const struct watch_ops *ops, void *user);
+void watch_fini(struct watch *w);
+/* Take a call of Agent.Watch. */
+void watch_open(struct watch *w, struct grpc_call *c);
+/* Something changed; watchers are told soon, changes together. */
+void watch_digest_changed(struct watch *w, uint64_t digest);
+void watch_source_changed(struct watch *w);
+void watch_load_changed(struct watch *w);
+/* The node's description is |node| from now on; watchers are told at once. */
+void watch_node_changed(struct watch *w, const Cognitora__V1__Node *node);
+void watch_end_all(struct watch *w, const char *sentence);

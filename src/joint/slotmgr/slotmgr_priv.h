@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slotmgr, inside: the manager and its parts. */
+#pragma once
+#include "base/core/arena.h"
+#include "joint/slotmgr/slotmgr.h"
+#include "joint/telemetry/telemetry.h"
+#include "policy/slots/directory.h"
+#include "policy/slots/entry.h"
+
+#define SLOTMGR_TAG         0xa9e17006U
+#define SLOTMGR_MAX_SAVES   4
+#define SLOTMGR_MAX_GETS    16 /* Slot entries read from the store at once */
+#define SLOTMGR_MAX_REFUSED 64
+/* The engine may or may not count an answer's last tokens as part of the slot. */
+#define SLOTMGR_TOKEN_SLACK 2
+
+/* ---- fingerprint.c: the engine's identity ---- */
+struct fingerprint_job;
+/* Decides which stored states mean the same to the engine. */
+struct slot_fingerprint {
+	bool known;            /* |keys| are valid */
+	struct slot_keys keys; /* Keys of the states that fit */
+	char build[128];       /* The engine's build_info */
+	uint32_t n_slots;
+	struct cgn_buf adapters; /* Adapters and their scales as fingerprinted; empty: the engine has none */
+	struct fingerprint_job *job;
+	/* From the configuration */
+	struct cgn_arena arena;
+	const char *model_path; /* NULL: not configured */
+	const char **extra_args;
+	size_t n_extra_args;
+	bool managed;
+	char kv_tag[257];
+};
+/* Compute the engine's fingerprint; |known| is called with it, never inline. Retries until cancelled. */
+void fingerprint_start(struct slotmgr *m,
+	void (*known)(struct slotmgr *m, const struct digest *fingerprint, uint32_t n_slots,
+		const char *build));
+void fingerprint_cancel(struct slotmgr *m);
+/* Clients can change the adapters' scales while the engine runs (POST /lora-adapters). For an engine with
+ * adapters the scales are read again before each save and each restore. */
+bool fingerprint_may_change(const struct slotmgr *m);
+CGN_RC fingerprint_reread(struct slotmgr *m, enginefetch_done *done, void *user, struct enginefetch **out,
+	struct cgn_err *err);
+enum fingerprint_match { FINGERPRINT_SAME, FINGERPRINT_CHANGED, FINGERPRINT_UNKNOWN /* Unreadable answer */ };
+/* Compare an answer of fingerprint_reread with the fingerprint. */
+enum fingerprint_match fingerprint_compare(const struct slotmgr *m, const struct enginefetch_answer *r);
+
+/* ---- folder.c: engine.slot_dir ---- */
+struct slot_folder_sweep;
+struct slot_folder {
+	char path[512];
+	int lock;              /* The open, locked folder; -1: not locked */
+	uint64_t last_number;  /* Number of the newest file */
+	struct cgn_link files; /* slot_file.link of the files in use */
+	struct cgn_timer sweep_timer;
+	struct slot_folder_sweep *sweep;
+};
+/* The file of one save or restore, from its begin to its end. All other files in the folder are removed. */
+struct slot_file {
+	struct cgn_link link;
+	uint64_t number;
+	char path[600];   /* The state; the checkpoints' path has ".ckpt" appended */
+	const char *name; /* Points into |path| */
+};
+void slot_file_begin(struct slotmgr *m, const char *kind, struct slot_file *f);
+void slot_file_end(struct slot_file *f); /* Idempotent */
+/* Lock the folder and remove the files that an earlier agent left. Does nothing when the folder is locked
+ * already. CGN_STORAGE: the folder does not exist or belongs to another engine. */
+CGN_RC slot_folder_take(struct slotmgr *m, struct cgn_err *err);
+void slot_folder_leave(struct slotmgr *m);
+
+/* ---- entries.c: the store's slot entries ---- */
+struct slot_entries {
+	struct slot_directory *directory;
+	struct cgn_link fetches; /* entry_fetch.link */
+	size_t n_fetches;
+	uint64_t *wanted; /* States whose entry is to be read */
+	size_t n_wanted, cap_wanted;
+	uint64_t *words; /* Scratch memory for one entry */
+};
+CGN_RC slot_entries_open(struct slotmgr *m, struct cgn_err *err);
+void slot_entries_close(struct slotmgr *m);
+void slot_entries_clear(struct slotmgr *m);
+void slot_entries_changed(struct slotmgr *m, const struct block_change *changes, size_t n);
+/* Read the slot entry in a store's answer and release its lease. |out| borrows from the manager's scratch memory
+ * until the next read. False: the answer is no slot entry. */
+bool slot_entries_read(struct slotmgr *m, const struct kvclient_answer *a, struct slot_entry *out);
+/* Append the bytes of a store's answer to |out| and release its lease. */
+void slot_answer_copy(const struct kvclient_answer *a, struct cgn_buf *out);
+
+/* ---- status.c: what failed, and what is counted ---- */
+struct slot_backoff {
+	cgn_nsec pause;     /* Length of the current pause; 0: the engine did well */
+	cgn_nsec resume_at; /* No save or restore before */
+	struct {
+		uint64_t id, sum;
+	} refused[SLOTMGR_MAX_REFUSED]; /* States that the engine refused: id and first checksum */
+	size_t n_refused;               /* Ever; the ring keeps the last ones */
+};
+struct slot_stats {
+	uint64_t outcomes[RESTORE_OUTCOMES];
+	uint64_t saves, save_failures, restores, restore_failures;
+	uint64_t restored_tokens;
+	uint64_t strays; /* Requests that reached a slot without the slot manager */
+	double spared_ms;
+	struct metric_cell *saved_bytes, *restored_tokens_cell, *restore_seconds, *spared_seconds, *states;
+};
+
+struct slotmgr {
+	uint32_t tag;
+	struct cgn_loop *loop;
+	struct telemetry *telemetry;
+	const char *name;
+	struct enginefetch_endpoint endpoint;
+	struct holdings *holdings;
+	const struct slotmgr_ops *ops;
+	void *user;
+	uint32_t min_tokens; /* kv_save_min_tokens */
+	cgn_nsec idle_timeout, restore_timeout;
+
+	struct slots *slots;  /* NULL: the slot manager is not working */
+	uint64_t epoch;       /* Incremented whenever |slots| is dropped */
+	cgn_nsec *idle_since; /* For each slot */
+	int64_t *task; /* For each slot, the engine's task number seen last; -1: a placed request ran since */
+	struct slots_pace pace;
+	double block_tokens;       /* Tokens in a block of the chains that arrived; moving average */
+	struct cgn_link waiting;   /* slot_placement.link: requests without a slot */
+	struct cgn_link preparing; /* slot_placement.link: requests whose slot is being prepared */
+	struct cgn_link saves, restores;
+	size_t n_saves;
+	struct cgn_timer idle_timer;
+	char trouble[200]; /* Last failure, for people; empty: none */
+
+	struct slot_fingerprint fingerprint;
+	struct slot_folder folder;
+	struct slot_entries entries;
+	struct slot_backoff backoff;
+	struct slot_stats stats;
+};
+/* Return the store's client while the store is reachable, else NULL. */
+struct kvclient *slotmgr_kvclient(const struct slotmgr *m);
+struct block_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, uint32_t segment);
+/* Log a failure and show it in /engines; a repetition is not logged again. */
+void slotmgr_trouble(struct slotmgr *m, const char *what, const char *why);
+/* A save or restore of the engine succeeded or failed. Each failure in a row doubles the pause, from 1 s to
+ * 1 min. */
+void slotmgr_engine_did(struct slotmgr *m, bool well);
+bool slotmgr_is_paused(const struct slotmgr *m);
+/* Decide whether restoring |tokens| tokens pays. RESTORE_NO_STATE: it pays; else the reason against it. */
+enum restore_outcome slotmgr_worth(const struct slotmgr *m, uint32_t tokens, uint64_t bytes,
+	enum slots_from from);
+/* Do not restore a state again that the engine refused or found nothing in. */
+void slotmgr_refuse(struct slotmgr *m, uint64_t id, uint64_t sum);
+bool slotmgr_refuses(const struct slotmgr *m, const struct slot_entry *c);
+void slotmgr_count_outcome(struct slotmgr *m, enum restore_outcome outcome);
+void slotmgr_get_metrics(struct slotmgr *m);
+/* POST the file name to /slots/|slot|?action=|action|. */
+CGN_RC slotmgr_ask_engine(struct slotmgr *m, uint32_t slot, const char *action, const char *file,
+	cgn_nsec timeout, enginefetch_done *done, void *user, struct enginefetch **out, struct cgn_err *err);
+
+/* ---- slotmgr.c ---- */
+/* The adapters' scales changed: stop all work and fingerprint the engine again. */
+void slotmgr_engine_changed(struct slotmgr *m);
+
+/* ---- placement.c ---- */
+bool slot_placement_is_current(const struct slot_placement *p);
+/* Cancel all that was begun for the request; steps that cannot be cancelled end on their own. */
+void slot_placement_detach(struct slot_placement *p);
+/* A slot became idle: give it to a waiting request, or plan to save it. */
+void slotmgr_slot_idle(struct slotmgr *m, uint32_t slot);
+/* Send all waiting requests on, unchanged. */
+void slotmgr_release_all(struct slotmgr *m);
+
+/* ---- idle.c ---- */
+/* Save the slots that have been idle for long enough. */
+void slotmgr_on_idle(struct cgn_timer *t);
+
+/* ---- save.c: a slot's state into the store ---- */
+/* Save an idle slot, which is moving until |moved|. |moved| is called once the slot is idle again, |stored|
+ * when the store has the state or the save failed; neither inline, and neither after slot_save_leave. NULL: the
+ * save could not begin, and the slot is idle. */
+struct slot_save *slot_save_start(struct slotmgr *m, uint32_t slot, void (*moved)(void *user),
+	void (*stored)(void *user, bool ok), void *user);
+void slot_save_leave(struct slot_save **take); /* The save continues without callbacks; NULL-safe */
+/* Abort a save in the manager's list. |stored| is called, |moved| is not. */
+void slot_save_stop(struct cgn_link *link);
+
+/* ---- restore.c: a state into a slot ---- */
+struct slot_restore_result {
+	bool ok;
+	enum restore_outcome outcome;
+	uint32_t tokens;
+	double ms;
+};
+typedef void slot_restore_done(void *user, const struct slot_restore_result *r);
+/* Restore a state into a slot that is moving; the slot is idle when |done| is called, never inline. NULL: the
+ * restore could not begin. */
+struct slot_restore *slot_restore_start(struct slotmgr *m, uint32_t slot, const struct slot_entry *c,
+	enum slots_from from, slot_restore_done *done, void *user);
+/* The restore continues without a callback and makes the slot idle at its end; NULL-safe. */
+void slot_restore_leave(struct slot_restore **take);
+/* Abort a restore in the manager's list; |done| is not called. */
+void slot_restore_stop(struct cgn_link *link);
+
+/* ---- lookup.c: a state in the stores of the node and its peers ---- */
+typedef void slot_lookup_done(void *user, const struct slot_entry *c, enum restore_outcome outcome);
+/* Look for a state that has more than |common| blocks of the chain. |done| is called once, never inline, with
+ * the entry, or with NULL and the reason. |patient|: repeat until some store has the whole chain. NULL: the
+ * lookup could not begin. */
+struct slot_lookup *slot_lookup_start(struct slotmgr *m, const uint64_t *chain, size_t n, size_t common,
+	bool patient, slot_lookup_done *done, void *user);
+void slot_lookup_cancel(struct slot_lookup **take); /* NULL-safe */

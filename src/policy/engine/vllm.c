@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vLLM's dialect, which openai_compat and sim share: the names of its metrics, and /tokenize. */
+#include "policy/engine/engine_priv.h"
+#include "policy/engine/prom.h"
+
+/* ---- load ---- */
+
+static void metric_read_u32(struct cgn_str text, const char *name, uint32_t *into)
+{
+	double v = 0;
+	if (prom_sum(text, name, &v) && v >= 0 && v < UINT32_MAX)
+		*into = (uint32_t)v;
+}
+
+/* vLLM reports its configuration in the labels of a sample whose value is always 1. */
+static void vllm_read_cache(struct cgn_str text, struct engine_load *into)
+{
+	struct prom_reader r = prom_reader_of(text);
+	struct prom_sample s;
+	uint64_t total = 0;
+	while (prom_next(&r, &s)) {
+		struct cgn_str label;
+		uint64_t v = 0;
+		if (!cgn_str_is(s.name, "vllm:cache_config_info"))
+			continue;
+		if (prom_label(&s, "num_gpu_blocks", &label) && cgn_str_u64(label, &v) &&
+			!__builtin_add_overflow(total, v, &total))
+			into->kv_blocks_total = total;
+		if (prom_label(&s, "block_size", &label) && cgn_str_u64(label, &v) && v <= UINT32_MAX)
+			into->kv_block_tokens = (uint32_t)v;
+	}
+}
+
+void engine_read_vllm(struct cgn_str text, struct engine_load *into)
+{
+	double v = 0;
+	metric_read_u32(text, "vllm:num_requests_running", &into->running);
+	metric_read_u32(text, "vllm:num_requests_waiting", &into->waiting);
+	(void)prom_sum(text, "vllm:prompt_tokens_total", &into->work);
+	/* vLLM's V1 engine renamed the metric. Despite "perc", both range from 0 to 1. */
+	if ((prom_max(text, "vllm:kv_cache_usage_perc", &v) ||
+		    prom_max(text, "vllm:gpu_cache_usage_perc", &v)) &&
+		v >= 0 && v <= 1)
+		into->kv_usage = v;
+	vllm_read_cache(text, into);
+}
+
+/* ---- token ids ---- */
+
+static void vllm_ask_chat(struct cgn_str model, const struct prompt *p, struct cgn_str before,
+	struct cgn_buf *body)
+{
+	struct json_out j = json_out_to(body);
+	(void)before;
+	json_open(&j, '{');
+	json_key_str(&j, "model", model);
+	json_key(&j, "add_generation_prompt");
+	json_put_bool(&j, p->add_generation_prompt);
+	json_key(&j, "continue_final_message");
+	json_put_bool(&j, p->continue_final_message);
+	json_key(&j, "add_special_tokens");
+	json_put_bool(&j, p->add_specials);
+	engine_put_member(&j, "messages", p->messages);
+	engine_put_member(&j, "tools", p->tools);
+	engine_put_member(&j, "chat_template_kwargs", p->kwargs);
+	json_close(&j, '}');
+}
+
+static void vllm_ask_text(struct cgn_str model, const struct prompt *p, struct cgn_str before,
+	struct cgn_buf *body)
+{
+	struct json_out j = json_out_to(body);
+	(void)before;
+	json_open(&j, '{');
+	json_key_str(&j, "model", model);
+	json_key(&j, "add_special_tokens");
+	json_put_bool(&j, p->add_specials);
+	json_key_str(&j, "prompt", p->text);
+	json_close(&j, '}');
+}
+
+const struct engine_tokens_ops engine_tokens_maybe = {
+	.format = PROMPT_RAW,
+	.guess = true,
+	.chat = {{"/tokenize", vllm_ask_chat, engine_read_tokens}},
+	.text = {{"/tokenize", vllm_ask_text, engine_read_tokens}},
+};
+
+const struct engine_tokens_ops engine_tokens_vllm = {
+	.format = PROMPT_RAW,
+	.chat = {{"/tokenize", vllm_ask_chat, engine_read_tokens}},
+	.text = {{"/tokenize", vllm_ask_text, engine_read_tokens}},
+};

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "policy/slots/directory.h"
+
+#define RAM BLOCK_TIER_BIT(BLOCK_RAM)
+#define SSD BLOCK_TIER_BIT(BLOCK_SSD)
+
+struct held {
+	int of[BLOCK_TIERS][512];
+};
+
+static void note(void *user, uint64_t digest, enum block_tier tier, bool held)
+{
+	struct held *h = user;
+	assert_true(digest < 512);
+	h->of[tier][digest] += held ? 1 : -1;
+	assert_true(h->of[tier][digest] >= 0);
+}
+
+static const uint64_t a[] = {1, 2, 3, 4}, longer[] = {1, 2, 3, 4, 5, 6}, branch[] = {1, 2, 31, 32},
+		      sums[] = {9, 9};
+
+static struct slot_entry sample_entry(const uint64_t *chain, size_t n, uint64_t bytes)
+{
+	return (struct slot_entry){.tokens = (uint32_t)n * 16,
+		.prompt = (uint32_t)n * 16,
+		.file_bytes = {bytes, 0},
+		.sums = sums,
+		.chain = chain,
+		.n = n};
+}
+
+static void put(struct slot_directory *s, const struct slot_entry *c, unsigned tiers)
+{
+	for (uint32_t i = 1; i <= slot_entry_pieces(c); i++)
+		assert_false(slot_directory_piece_told(s, slot_entry_id(c), i, tiers));
+	assert_true(slot_directory_piece_told(s, slot_entry_id(c), 0, tiers)); /* wants the card */
+	assert_true(cgn_ok(slot_directory_add(s, c, NULL)));
+}
+
+static uint64_t found(const struct slot_directory *s, const uint64_t *chain, size_t n)
+{
+	struct slot_directory_find f = slot_directory_find(s, chain, n);
+	return slot_entry_id(&f.entry);
+}
+
+static void a_state_counts_when_it_is_whole(void **state)
+{
+	(void)state;
+	struct held h = {{{0}}};
+	struct slot_directory *s = NULL;
+	assert_true(cgn_ok(slot_directory_new(note, &h, &s, NULL)));
+	const struct slot_entry c = sample_entry(a, 4, SLOT_PIECE_BYTES + 1); /* two pieces */
+	assert_true(slot_directory_piece_told(s, 4, 0, RAM));
+	assert_true(cgn_ok(slot_directory_add(s, &c, NULL)));
+	assert_false(slot_directory_piece_told(s, 4, 1, RAM));
+	assert_int_equal(slot_directory_states(s), 0);
+	assert_int_equal(slot_directory_find(s, a, 4).common, 0);
+	assert_false(slot_directory_piece_told(s, 4, 2, RAM | SSD));
+	assert_int_equal(slot_directory_states(s), 1);
+	struct slot_directory_find f = slot_directory_find(s, longer, 6);
+	assert_true(f.common == 4 && f.tier == BLOCK_RAM && f.entry.n == 4);
+	assert_true(h.of[BLOCK_RAM][1] == 1 && h.of[BLOCK_RAM][4] == 1);
+	/* A piece goes to SSD, then away. */
+	assert_false(slot_directory_piece_told(s, 4, 1, SSD));
+	assert_true(
+		slot_directory_find(s, a, 3).tier == BLOCK_SSD && slot_directory_find(s, a, 3).common == 3);
+	assert_true(h.of[BLOCK_RAM][1] == 0 && h.of[BLOCK_SSD][1] == 1);
+	assert_false(slot_directory_piece_told(s, 4, 1, 0));
+	assert_true(slot_directory_states(s) == 0 && h.of[BLOCK_SSD][1] == 0);
+	assert_false(slot_directory_piece_told(s, 4, 0, 0));
+	assert_false(slot_directory_piece_told(s, 4, 2, 0));
+	assert_int_equal(slot_directory_blocks(s), 0);
+	slot_directory_free(&s);
+	assert_null(s);
+	slot_directory_free(&s);
+}
+
+static void pieces_that_are_no_longer_part_do_not_count(void **state)
+{
+	(void)state;
+	struct slot_directory *s = NULL;
+	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
+	const struct slot_entry two = sample_entry(a, 4, SLOT_PIECE_BYTES + 1), one = sample_entry(a, 4, 100);
+	put(s, &two, RAM);
+	assert_true(cgn_ok(slot_directory_add(s, &one, NULL))); /* put again, and shorter */
+	assert_int_equal(slot_directory_states(s), 1);
+	assert_false(slot_directory_piece_told(s, 4, 2, 0));
+	assert_int_equal(slot_directory_states(s), 1);
+	slot_directory_free(&s);
+}
+
+static void the_longest_and_nearest_is_found(void **state)
+{
+	(void)state;
+	struct held h = {{{0}}};
+	struct slot_directory *s = NULL;
+	assert_true(cgn_ok(slot_directory_new(note, &h, &s, NULL)));
+	const struct slot_entry ca = sample_entry(a, 4, 100), cl = sample_entry(longer, 6, 50),
+				cb = sample_entry(branch, 4, 10);
+	put(s, &ca, RAM);
+	put(s, &cl, SSD);
+	put(s, &cb, SSD);
+	assert_true(found(s, longer, 6) == 6);
+	assert_true(found(s, longer, 4) == 4); /* in RAM, though larger */
+	assert_true(found(s, branch, 3) == 32);
+	assert_true(found(s, a, 1) == 4);
+	(void)slot_directory_piece_told(s, 4, 1, 0);
+	assert_true(found(s, a, 1) == 32); /* the smallest */
+	const uint64_t none[] = {77, 78};
+	assert_int_equal(slot_directory_find(s, none, 2).common, 0);
+	assert_int_equal(slot_directory_find(s, none, 0).common, 0);
+	assert_true(h.of[BLOCK_SSD][1] == 2 && h.of[BLOCK_SSD][5] == 1 && h.of[BLOCK_RAM][1] == 0);
+	slot_directory_clear(s);
+	for (size_t t = 0; t < BLOCK_TIERS; t++)
+		for (size_t i = 0; i < 512; i++)
+			assert_int_equal(h.of[t][i], 0);
+	assert_true(slot_directory_states(s) == 0 && slot_directory_blocks(s) == 0);
+	slot_directory_free(&s);
+}
+
+static void a_beginning_is_within(void **state)
+{
+	(void)state;
+	struct slot_directory *s = NULL;
+	struct slot_directory_find f;
+	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
+	const struct slot_entry ca = sample_entry(a, 4, 100), cl = sample_entry(longer, 6, 50),
+				cb = sample_entry(branch, 4, 10);
+	put(s, &ca, RAM);
+	put(s, &cb, RAM);
+	assert_true(slot_directory_find_prefix(s, &cl, &f) && slot_entry_id(&f.entry) == 4 && f.common == 4);
+	assert_false(slot_directory_find_prefix(s, &ca, &f));
+	assert_false(slot_directory_find_prefix(s, &cb, &f));
+	slot_directory_free(&s);
+}
+
+static void many_states_are_found(void **state)
+{
+	(void)state;
+	struct slot_directory *s = NULL;
+	uint64_t chain[100];
+	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
+	for (uint64_t i = 0; i < 2000; i++) { /* more blocks than buckets, at first */
+		for (uint64_t k = 0; k < 100; k++)
+			chain[k] = (i + 1) * 1000 + k;
+		const struct slot_entry c = sample_entry(chain, 100, 10);
+		put(s, &c, RAM);
+	}
+	assert_true(slot_directory_states(s) == 2000 && slot_directory_blocks(s) == 200000);
+	for (uint64_t i = 0; i < 2000; i++) {
+		for (uint64_t k = 0; k < 100; k++)
+			chain[k] = (i + 1) * 1000 + k;
+		assert_int_equal(slot_directory_find(s, chain, 1 + i % 100).common, 1 + i % 100);
+		assert_false(slot_directory_piece_told(s, chain[99], 1, 0));
+		assert_false(slot_directory_piece_told(s, chain[99], 0, 0));
+	}
+	assert_true(slot_directory_states(s) == 0 && slot_directory_blocks(s) == 0);
+	slot_directory_free(&s);
+}
+
+static void out_of_bounds_is_not_kept(void **state)
+{
+	(void)state;
+	struct slot_directory *s = NULL;
+	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
+	assert_false(slot_directory_piece_told(s, 1, SLOT_ENTRY_MAX_PIECES + 1, RAM));
+	for (uint64_t i = 0; i < SLOT_DIRECTORY_MAX_STATES + 10; i++)
+		assert_true(slot_directory_piece_told(s, i + 1, 0, RAM) == (i < SLOT_DIRECTORY_MAX_STATES));
+	const struct slot_entry c = sample_entry(branch, 4, 10);
+	assert_true(cgn_ok(slot_directory_add(s, &c, NULL))); /* 32 is one of them */
+	const uint64_t high[] = {UINT64_MAX};
+	const struct slot_entry beyond = sample_entry(high, 1, 10);
+	assert_false(cgn_ok(slot_directory_add(s, &beyond, NULL)));
+	slot_directory_free(&s);
+}
+
+/* Two engines of a kind share a store: the other one's turn of the conversation has the same key, and is
+ * another state. */
+static void a_card_that_is_put_again_is_read_again(void **state)
+{
+	(void)state;
+	struct held h = {{{0}}};
+	struct slot_directory *s = NULL;
+	const uint64_t theirs[] = {5};
+	assert_true(cgn_ok(slot_directory_new(note, &h, &s, NULL)));
+	const struct slot_entry ours = sample_entry(a, 4, 100);
+	struct slot_entry other = ours;
+	other.sums = theirs;
+	put(s, &ours, RAM);
+	assert_false(slot_directory_piece_told(s, 4, 1, 0)); /* the piece, then the card */
+	assert_false(slot_directory_piece_told(s, 4, 1, RAM));
+	assert_int_equal(slot_directory_states(s), 1);
+	assert_false(slot_directory_piece_told(s, 4, 0, 0));
+	assert_true(
+		slot_directory_states(s) == 0 && slot_directory_blocks(s) == 0 && h.of[BLOCK_RAM][1] == 0);
+	assert_true(slot_directory_piece_told(s, 4, 0, RAM)); /* wanted, though there was one */
+	assert_int_equal(slot_directory_states(s), 0);
+	assert_true(cgn_ok(slot_directory_add(s, &other, NULL)));
+	struct slot_directory_find f = slot_directory_find(s, a, 4);
+	assert_true(f.common == 4 && f.entry.sums[0] == 5 && h.of[BLOCK_RAM][1] == 1);
+	assert_false(slot_directory_piece_told(s, 4, 0, SSD)); /* it only moved */
+	assert_int_equal(slot_directory_states(s), 1);
+	slot_directory_free(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_state_counts_when_it_is_whole),
+		cmocka_unit_test(pieces_that_are_no_longer_part_do_not_count),
+		cmocka_unit_test(the_longest_and_nearest_is_found),
+		cmocka_unit_test(a_beginning_is_within),
+		cmocka_unit_test(many_states_are_found),
+		cmocka_unit_test(out_of_bounds_is_not_kept),
+		cmocka_unit_test(a_card_that_is_put_again_is_read_again),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,45 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin: /nodes, /index and /queue of the admin port. models.c has /models, explain_query.c has /explain. */
-#include "base/json/json.h"
+#include "base/pb/pb_json.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
 
 #define DIGESTS_MAX 65536 /* Lines of one answer, 20 bytes each. */
 
-static void put_engine(struct json_out *j, const Cognitora__V1__Engine *e)
-{
-	json_open(j, '{');
-	json_key_z(j, "name", e->name);
-	json_key_z(j, "kind", e->kind);
-	json_key(j, "ready");
-	json_put_bool(j, e->ready);
-	json_key(j, "models");
-	json_open(j, '[');
-	for (size_t i = 0; i < e->n_models; i++)
-		json_put_z(j, e->models[i]);
-	json_close(j, ']');
-	json_key_u64(j, "slots", e->slots);
-	json_key_z(j, "residency", e->residency);
-	json_close(j, '}');
-}
-
-static void put_load(struct json_out *j, const Cognitora__V1__Load *l)
-{
-	json_open(j, '{');
-	json_key_u64(j, "inflight", l->inflight);
-	json_key_u64(j, "running", l->running);
-	json_key_u64(j, "waiting", l->waiting);
-	json_key_u64(j, "queued_tokens", l->queued_tokens);
-	json_key_u64(j, "decoding", l->decoding);
-	json_key_u64(j, "yours", l->yours);
-	json_key_u64(j, "foreign", l->foreign);
-	json_key_f64(j, "kv_usage", (double)l->kv_usage);
-	json_key_f64(j, "power_headroom", (double)l->power_headroom);
-	json_key_u64(j, "requests_total", l->requests_total);
-	json_close(j, '}');
-}
-
-static void put_knowledge(struct json_out *j, const struct router *r, const struct cluster_node *n)
+static void put_residency(struct json_out *j, const struct router *r, const struct cluster_node *n)
 {
 	static const char *const tiers[BLOCK_TIERS] = {"gpu", "ram", "ssd", "remote"};
 	struct router_residency_status k;
@@ -92,14 +59,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_key_z(j, "address", n->address);
 	json_key_z(j, "role",
 		role_names[n->info->role <= COGNITORA__V1__ROLE__ROLE_DECODE ? n->info->role : 0]);
-	if (n->info->kv != NULL) {
-		json_key(j, "kv");
-		json_open(j, '{');
-		json_key_z(j, "quic_address", n->info->kv->quic_address);
-		json_key_z(j, "rack", n->info->kv->rack);
-		json_key_z(j, "region", n->info->kv->region);
-		json_close(j, '}');
-	}
+	pb_json_members(j, n->info, "kv{quic_address rack region}");
 	json_key_z(j, "state", node_state_text(n->state));
 	json_key(j, "cordoned");
 	json_put_bool(j, n->cordoned);
@@ -110,19 +70,16 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 		atomic_load_explicit(&r->members.cluster->cells[n->slot].breaker, memory_order_relaxed),
 		cgn_loop_now(r->loop));
 	json_key(j, "cache");
-	put_knowledge(j, r, n);
+	put_residency(j, r, n);
 	json_key_u64(j, "last_seen_ms",
 		n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
 	json_key(j, "load");
-	put_load(j, &n->load);
+	pb_json_select(j, &n->load,
+		"inflight running waiting queued_tokens decoding yours foreign kv_usage power_headroom requests_total");
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
 	put_others(j, &r->members.cluster->cells[n->slot]);
-	json_key(j, "engines");
-	json_open(j, '[');
-	for (size_t i = 0; i < n->info->n_engines; i++)
-		put_engine(j, n->info->engines[i]);
-	json_close(j, ']');
+	pb_json_members(j, n->info, "engines{name kind ready models slots residency}");
 	json_close(j, '}');
 }
 
@@ -217,7 +174,7 @@ static void index_node(struct router *r, const struct http_head *h, struct cgn_s
 	else if (cgn_str_is(router_query_get(h, "format"), "digests"))
 		digests_put(r, n, router_query_get(h, "range"), reply);
 	else
-		put_knowledge(&j, r, n);
+		put_residency(&j, r, n);
 }
 
 static void index_get(void *state, const struct http_head *h, struct cgn_str body,
@@ -240,7 +197,7 @@ static void index_get(void *state, const struct http_head *h, struct cgn_str bod
 		if (r->members.cluster->by_slot[i] == NULL)
 			continue;
 		json_key(&j, r->members.cluster->by_slot[i]->info->id);
-		put_knowledge(&j, r, r->members.cluster->by_slot[i]);
+		put_residency(&j, r, r->members.cluster->by_slot[i]);
 	}
 	json_close(&j, '}');
 	json_close(&j, '}');

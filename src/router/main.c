@@ -6,6 +6,7 @@
 #include "base/log/log.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
+#include "router/service/service.h"
 
 #define MAX_WORKERS 256
 /* 4 MiB when all are in use: two for each possible key, plus tenants. */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models: reports how each model's prompts are tokenised: in the log when it changes, on /models of the admin
- * port, and in Control.Status. */
+/* models: how each model's prompts are tokenised, and a log line when that changes. */
 #include <stdlib.h>
 
-#include "base/json/json.h"
 #include "base/log/log.h"
 #include "router/control/router.h"
 #include "router/rules/tokenizer_set.h"
@@ -105,58 +103,4 @@ void router_models_close(struct router *r)
 	free(r->reported.models);
 	r->reported.models = NULL;
 	r->reported.n_models = 0;
-}
-
-/* ---- /models ---- */
-
-struct models_listing {
-	struct router *r;
-	struct json_out j;
-};
-
-static void put_tokenizers(struct json_out *j, const struct gw_tokenizer_set *k)
-{
-	json_key_str(j, "tokenizer", k->tokenizer_from);
-	json_key(j, "chat_template");
-	if (k->template_from != NULL)
-		json_put_z(j, k->template_from);
-	else
-		json_put_null(j);
-	json_key_z(j, "content_format", k->chat.format == PROMPT_PARTS ? "openai" : "string");
-}
-
-static void put_model(void *user, struct cgn_str name)
-{
-	struct models_listing *l = user;
-	struct router_model m = router_model_of(l->r, name);
-	json_open(&l->j, '{');
-	json_key(&l->j, "name");
-	json_put_str(&l->j, name);
-	json_key(&l->j, "ready_nodes");
-	json_put_u64(&l->j, m.n_ready);
-	json_key(&l->j, "tokens");
-	json_put_z(&l->j, gw_tokens_text(m.mode));
-	json_key(&l->j, "why");
-	json_put_z(&l->j, m.why);
-	if (m.tokenizers != NULL)
-		put_tokenizers(&l->j, m.tokenizers);
-	json_key(&l->j, m.mode == GW_BYTES ? "block_bytes" : "block_tokens");
-	json_put_u64(&l->j, m.mode == GW_BYTES ? m.block_bytes : m.block_tokens);
-	json_close(&l->j, '}');
-}
-
-void router_admin_models(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply)
-{
-	(void)h;
-	(void)body;
-	struct router *r = state;
-	CGN_LIVE(r, ROUTER_TAG);
-	struct models_listing l = {.r = r, .j = json_out_to(&reply->body)};
-	json_open(&l.j, '{');
-	json_key(&l.j, "models");
-	json_open(&l.j, '[');
-	router_models_each(r, put_model, &l);
-	json_close(&l.j, ']');
-	json_close(&l.j, '}');
 }

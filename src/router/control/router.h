@@ -92,34 +92,12 @@ void router_breaker_step(struct router *r, const struct cluster_node *n, enum br
 /* Return the time since the last load report of the node's agent; 0: there was none. */
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);
 
-/* explain_query.c; decisions recorded by the workers */
-struct router_explain_query;
-struct router_explain_answer { /* Borrowed until |done| returns. */
-	const char *id;
-	const struct cgn_buf *found; /* Entries of each worker, written by explain_write. */
-	size_t n, most;
-	struct explain_reach reach; /* Reach of all workers; every worker has records from oldest_ms on. */
-};
-/* Query the records of request |id|, or of the last |last| requests. |done| runs once, never inline, unless
- * router_explain_cancel was called before. Fails with CGN_NOT_FOUND when nothing is recorded here,
- * CGN_INVALID when |id| is no possible id. */
-CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
-	void (*done)(void *user, const struct router_explain_answer *a), void *user,
-	struct router_explain_query **out, struct cgn_err *err);
-void router_explain_cancel(struct router_explain_query **take); /* Safe on NULL. */
-void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply);
-
 /* policy.c */
 void router_policy_update(struct router *r, struct cgn_str text, const char *where);
 void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
 	Cognitora__V1__ShadowStatus **list, size_t *n);
 /* Fill |to|, which borrows from |r|. */
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to);
-
-/* service.c */
-extern const struct grpc_method router_methods[];
-extern const size_t router_n_methods;
 
 /* keys.c; Load the key file; |*out| is NULL when authentication is off. */
 CGN_RC router_keys_load(const struct config *cfg, struct auth_keys **out, struct cgn_err *err);
@@ -139,11 +117,3 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 void router_models_each(const struct router *r, void (*fn)(void *user, struct cgn_str name), void *user);
 void router_models_log_changes(struct router *r); /* Log each model whose mode has changed. */
 void router_models_close(struct router *r);
-void router_admin_models(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply);
-
-/* admin.c */
-/* Return the value of |key| in the query string, not decoded; empty: none. */
-struct cgn_str router_query_get(const struct http_head *h, const char *key);
-extern const struct svc_admin_route router_admin_routes[];
-extern const size_t router_n_admin_routes;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin: /nodes, /index and /queue of the admin port. models.c has /models, explain_query.c has /explain. */
+/* admin: /nodes, /index, /models and /queue of the admin port; explain_query.c has /explain. */
 #include "base/pb/pb_json.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
+#include "router/rules/tokenizer_set.h"
+#include "router/service/service_priv.h"
 
 #define DIGESTS_MAX 65536 /* Lines of one answer, 20 bytes each. */
 
@@ -203,6 +205,60 @@ static void index_get(void *state, const struct http_head *h, struct cgn_str bod
 	json_close(&j, '}');
 }
 
+/* ---- /models ---- */
+
+struct models_listing {
+	struct router *r;
+	struct json_out j;
+};
+
+static void put_tokenizers(struct json_out *j, const struct gw_tokenizer_set *k)
+{
+	json_key_str(j, "tokenizer", k->tokenizer_from);
+	json_key(j, "chat_template");
+	if (k->template_from != NULL)
+		json_put_z(j, k->template_from);
+	else
+		json_put_null(j);
+	json_key_z(j, "content_format", k->chat.format == PROMPT_PARTS ? "openai" : "string");
+}
+
+static void put_model(void *user, struct cgn_str name)
+{
+	struct models_listing *l = user;
+	struct router_model m = router_model_of(l->r, name);
+	json_open(&l->j, '{');
+	json_key(&l->j, "name");
+	json_put_str(&l->j, name);
+	json_key(&l->j, "ready_nodes");
+	json_put_u64(&l->j, m.n_ready);
+	json_key(&l->j, "tokens");
+	json_put_z(&l->j, gw_tokens_text(m.mode));
+	json_key(&l->j, "why");
+	json_put_z(&l->j, m.why);
+	if (m.tokenizers != NULL)
+		put_tokenizers(&l->j, m.tokenizers);
+	json_key(&l->j, m.mode == GW_BYTES ? "block_bytes" : "block_tokens");
+	json_put_u64(&l->j, m.mode == GW_BYTES ? m.block_bytes : m.block_tokens);
+	json_close(&l->j, '}');
+}
+
+static void models_get(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)h;
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct models_listing l = {.r = r, .j = json_out_to(&reply->body)};
+	json_open(&l.j, '{');
+	json_key(&l.j, "models");
+	json_open(&l.j, '[');
+	router_models_each(r, put_model, &l);
+	json_close(&l.j, ']');
+	json_close(&l.j, '}');
+}
+
 /* ---- /queue ---- */
 
 static void queue_get(void *state, const struct http_head *h, struct cgn_str body,
@@ -223,6 +279,6 @@ static void queue_get(void *state, const struct http_head *h, struct cgn_str bod
 }
 
 const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_get},
-	{"GET", "/models", router_admin_models}, {"GET", "/index", index_get}, {"GET", "/queue", queue_get},
+	{"GET", "/models", models_get}, {"GET", "/index", index_get}, {"GET", "/queue", queue_get},
 	{"GET", "/explain", router_admin_explain}, {"GET", "/explain/*", router_admin_explain}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

@@ -11,6 +11,15 @@
 #define PART_MOST ((size_t)1 << 19) /* Bytes of entries from one worker. */
 #define LAST_MOST EXPLAIN_REQUESTS
 
+struct router_explain_query;
+
+struct explain_answer { /* Borrowed until |done| returns. */
+	const char *id;
+	const struct cgn_buf *found; /* Entries of each worker, written by explain_write. */
+	size_t n, most;
+	struct explain_reach reach; /* Reach of all workers; every worker has records from oldest_ms on. */
+};
+
 struct query_part {
 	struct cgn_post post; /* Posted to the worker and back. */
 	struct router_explain_query *q;
@@ -22,7 +31,7 @@ struct router_explain_query {
 	struct cgn_loop *home;
 	char id[EXPLAIN_TEXT + 1]; /* Empty: the latest requests, whatever their id. */
 	size_t most;
-	void (*done)(void *user, const struct router_explain_answer *a); /* NULL: the query is cancelled. */
+	void (*done)(void *user, const struct explain_answer *a); /* NULL: the query is cancelled. */
 	void *user;
 	size_t waiting, n;
 	struct cgn_buf *found; /* Entries of each part. */
@@ -48,7 +57,7 @@ static void reach_merge(struct explain_reach *all, const struct explain_reach *o
 
 static void query_finish(struct router_explain_query *q)
 {
-	struct router_explain_answer a = {.id = q->id, .found = q->found, .n = q->n, .most = q->most};
+	struct explain_answer a = {.id = q->id, .found = q->found, .n = q->n, .most = q->most};
 	for (size_t i = 0; i < q->n; i++)
 		reach_merge(&a.reach, &q->parts[i].reach);
 	if (q->done != NULL)
@@ -80,8 +89,11 @@ static void part_search(struct cgn_loop *l, struct cgn_post *p)
 	cgn_loop_post(q->home, p, part_on_return);
 }
 
-CGN_RC router_explain_ask(struct router *r, struct cgn_str id, size_t last,
-	void (*done)(void *user, const struct router_explain_answer *a), void *user,
+/* Query the records of request |id|, or of the last |last| requests. |done| runs once, never inline, unless
+ * router_explain_cancel was called before. Fails with CGN_NOT_FOUND when nothing is recorded here,
+ * CGN_INVALID when |id| is no possible id. */
+static CGN_RC query_start(struct router *r, struct cgn_str id, size_t last,
+	void (*done)(void *user, const struct explain_answer *a), void *user,
 	struct router_explain_query **out, struct cgn_err *err)
 {
 	if (r->workers[0]->explain == NULL)
@@ -130,7 +142,7 @@ static void age_text(uint64_t ms, char *out, size_t cap)
 }
 
 /* Write the answer as JSON. Fails with CGN_NOT_FOUND when nothing is recorded. */
-static CGN_RC answer_write(const struct router *r, const struct router_explain_answer *a, struct cgn_buf *out,
+static CGN_RC answer_write(const struct router *r, const struct explain_answer *a, struct cgn_buf *out,
 	struct cgn_err *err)
 {
 	struct json_out j = json_out_to(out);
@@ -172,7 +184,7 @@ static void admin_gone(void *user)
 	free(w);
 }
 
-static void admin_answer(void *user, const struct router_explain_answer *a)
+static void admin_answer(void *user, const struct explain_answer *a)
 {
 	struct admin_wait *w = user;
 	struct svc_admin_reply reply = svc_admin_reply_new();
@@ -189,7 +201,7 @@ static void admin_ask(struct router *r, struct cgn_str id, size_t last, struct s
 {
 	struct cgn_err err;
 	struct admin_wait *w = calloc(1, sizeof *w);
-	cgn_rc rc = w != NULL ? router_explain_ask(r, id, last, admin_answer, w, &w->q, &err)
+	cgn_rc rc = w != NULL ? query_start(r, id, last, admin_answer, w, &w->q, &err)
 			      : CGN_FAIL(&err, NO_MEMORY, "out of memory");
 	if (!cgn_ok(rc)) {
 		svc_admin_error(reply, cgn_code_http(rc.code),
@@ -232,7 +244,7 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 
 /* ---- Control.Explain ---- */
 
-static void call_answer(void *user, const struct router_explain_answer *a)
+static void call_answer(void *user, const struct explain_answer *a)
 {
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
@@ -255,8 +267,7 @@ void router_explain(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc) && rq->id[0] == '\0' && (rq->last == 0 || rq->last > LAST_MOST))
 		rc = CGN_FAIL(&err, INVALID, "ask for an id, or for the last 1 to %d requests", LAST_MOST);
 	if (cgn_ok(rc))
-		rc = router_explain_ask(k->r, cgn_str_of(rq->id), rq->last, call_answer, k, &k->question,
-			&err);
+		rc = query_start(k->r, cgn_str_of(rq->id), rq->last, call_answer, k, &k->question, &err);
 	if (!cgn_ok(rc))
 		router_call_finish(k, rc.code, err.msg);
 }

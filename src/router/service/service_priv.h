@@ -2,7 +2,9 @@
 /* service, inside: a call of the gRPC port, for the files that answer methods. */
 #pragma once
 #include "base/pb/pb.h"
-#include "router/control/router.h"
+#include "router/service/service.h"
+
+struct router_explain_query; /* explain_query.c */
 
 #define ROUTER_CALL_TAG 0x645e4c01U
 
@@ -28,9 +30,16 @@ void router_call_release(struct router_call *k);
 
 /* explain_query.c */
 void router_explain(struct router_call *k, struct cgn_str message);
+void router_explain_cancel(struct router_explain_query **take); /* Safe on NULL. */
+void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply);
 
 /* stores.c */
 void router_stores(struct router_call *k, struct cgn_str message);
 
-/* policy.c */
+/* set_policy.c */
 void router_set_policy(struct router_call *k, struct cgn_str message);
+
+/* admin.c */
+/* Return the value of |key| in the query string, not decoded; empty: none. */
+struct cgn_str router_query_get(const struct http_head *h, const char *key);

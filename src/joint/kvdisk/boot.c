@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is there: files, then the index, which says what of them is of use. An index that is gone or damaged
- * is put aside and made again of the records' own headers; what was removed is struck out there. It is never
- * repaired: a repair may bring back what was removed. */
+/* Boot: opens the files, then the index, which says which records are in use. A lost or damaged index is put
+ * aside and rebuilt from the headers of the records; removed records are marked as struck there. The index is
+ * never repaired: a repair may restore removed values. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <errno.h>
@@ -22,18 +22,19 @@ struct booting {
 	bool bad_files;
 };
 
-static void tell(struct booting *b)
+static void boot_report(struct booting *b)
 {
 	struct kvdisk *d = b->d;
-	if (++b->done % 1024 != 0 || d->owner->progress == NULL || d->boot_ms() - b->told_at < PROGRESS_EVERY)
+	if (++b->done % 1024 != 0 || d->owner->progress == NULL ||
+		d->time.boot_ms() - b->told_at < PROGRESS_EVERY)
 		return;
-	b->told_at = d->boot_ms();
+	b->told_at = d->time.boot_ms();
 	d->owner->progress(d->user, b->what, b->done, 0);
 }
 
 /* ---- files ---- */
-/* Killed while it was made: nothing was in it yet. */
-static bool is_blank(const struct kvdisk *d, const char *name, char path[PATH_MAX])
+/* Whether the file was created but never written before a kill. */
+static bool file_is_blank(const struct kvdisk *d, const char *name, char path[PATH_MAX])
 {
 	uint8_t head[FILE_HEAD] = {0}, zero[FILE_HEAD] = {0};
 	if (snprintf(path, PATH_MAX, "%s/%s", d->dir, name) >= PATH_MAX)
@@ -45,7 +46,7 @@ static bool is_blank(const struct kvdisk *d, const char *name, char path[PATH_MA
 	return n >= 0 && memcmp(head, zero, sizeof head) == 0;
 }
 
-static CGN_RC on_name(void *user, const char *name, struct cgn_err *err)
+static CGN_RC boot_on_name(void *user, const char *name, struct cgn_err *err)
 {
 	struct booting *b = user;
 	char path[PATH_MAX];
@@ -53,22 +54,22 @@ static CGN_RC on_name(void *user, const char *name, struct cgn_err *err)
 	int end = 0;
 	if (sscanf(name, "slab-%8" SCNx32 "%n", &id, &end) != 1 || name[end] != '\0' || end != 13)
 		return CGN_OK;
-	if (is_blank(b->d, name, path)) {
+	if (file_is_blank(b->d, name, path)) {
 		(void)unlink(path);
 		return CGN_OK;
 	}
 	cgn_rc rc = slab_load(b->d, id, err);
-	return as_storage(rc, err);
+	return kvdisk_as_storage(rc, err);
 }
 
 /* ---- databases ---- */
-static uint64_t memtable(const struct kvdisk *d)
+static uint64_t memtable_bytes(const struct kvdisk *d)
 {
 	uint64_t n = d->budget / 256;
 	return n < 128U << 10 ? 128U << 10 : n > 8U << 20 ? 8U << 20 : n;
 }
 
-static CGN_RC aside(struct kvdisk *d, const char *path, struct cgn_err *err)
+static CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err)
 {
 	char to[PATH_MAX];
 	if (snprintf(to, sizeof to, "%s.damaged", path) >= (int)sizeof to)
@@ -80,12 +81,12 @@ static CGN_RC aside(struct kvdisk *d, const char *path, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static void keep_why(struct kvdisk_opening *how, const struct cgn_err *e)
+static void boot_keep_why(struct kvdisk_opening *how, const struct cgn_err *e)
 {
 	(void)snprintf(how->why, sizeof how->why, "%.255s", e->msg);
 }
 
-/* |*lost|: it was damaged or gone, and is a new one now. */
+/* Open a database; a damaged one is put aside. |*lost|: the database was damaged or missing, and is new. */
 static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *cfg, bool make,
 	struct db **out, bool *lost, struct kvdisk_opening *how, struct cgn_err *err)
 {
@@ -97,17 +98,17 @@ static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *c
 			*err = why;
 		return rc;
 	}
-	keep_why(how, &why);
-	CGN_TRY(aside(d, path, err));
+	boot_keep_why(how, &why);
+	CGN_TRY(db_put_aside(d, path, err));
 	rc = db_open(path, cfg, true, out, err);
-	return as_storage(rc, err);
+	return kvdisk_as_storage(rc, err);
 }
 
 static CGN_RC open_index(struct kvdisk *d, bool make, bool *lost, struct kvdisk_opening *how,
 	struct cgn_err *err)
 {
-	const struct db_cfg cfg = {.memtable_bytes = memtable(d),
-		.file_bytes = memtable(d),
+	const struct db_cfg cfg = {.memtable_bytes = memtable_bytes(d),
+		.file_bytes = memtable_bytes(d),
 		.cache = d->cache,
 		.block_bytes = 8U << 10,
 		.bloom = true};
@@ -116,15 +117,15 @@ static CGN_RC open_index(struct kvdisk *d, bool make, bool *lost, struct kvdisk_
 
 static CGN_RC open_small(struct kvdisk *d, bool make, struct kvdisk_opening *how, struct cgn_err *err)
 {
-	const struct db_cfg cfg = {.memtable_bytes = memtable(d),
-		.file_bytes = memtable(d),
+	const struct db_cfg cfg = {.memtable_bytes = memtable_bytes(d),
+		.file_bytes = memtable_bytes(d),
 		.cache = d->cache,
 		.block_bytes = 16U << 10};
 	return open_db(d, d->small_path, &cfg, make, &d->small, &how->small_lost, how, err);
 }
 
-/* ---- what the index says ---- */
-static void seen(struct booting *b, const struct record *r)
+/* ---- reading the index ---- */
+static void boot_saw(struct booting *b, const struct record *r)
 {
 	struct kvdisk *d = b->d;
 	struct place p = place_of(r->entry.place);
@@ -146,9 +147,8 @@ static void seen(struct booting *b, const struct record *r)
 	file_count(d, r->entry.place, 1);
 }
 
-/* Is there a file where the entry points to? Those of small values have no other sign of life than their
- * entries. */
-static bool has_file(struct booting *b, kvdisk_place at)
+/* Whether the file of the place exists. Files of small values exist only through their entries. */
+static bool boot_has_file(struct booting *b, kvdisk_place at)
 {
 	struct kvdisk *d = b->d;
 	struct place p = place_of(at);
@@ -160,7 +160,7 @@ static bool has_file(struct booting *b, kvdisk_place at)
 	return cgn_ok(file_add(d, p.file, true, -1, d->small_file_bytes, &f, NULL));
 }
 
-static bool on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
+static bool boot_on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
 {
 	struct booting *b = user;
 	struct block_key key;
@@ -168,34 +168,33 @@ static bool on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_t *v,
 	if (n_k == strlen(CLOCK_KEY))
 		return true;
 	bool whole = index_key_read(k, n_k, &key) && index_read(&key, v, n_v, &r);
-	if (!whole || !has_file(b, r.entry.place)) {
+	if (!whole || !boot_has_file(b, r.entry.place)) {
 		b->how->dropped++;
 		(void)cgn_ok(db_delete(b->d->index, k, n_k, NULL));
 		return true;
 	}
-	seen(b, &r);
+	boot_saw(b, &r);
 	b->how->entries++;
 	b->how->bytes += r.entry.size;
 	if (b->d->owner->found != NULL && !b->d->owner->found(b->d->user, &r.entry)) {
-		/* nobody says any more when it is replaced or removed: an index that is made again must not
-		 * find it */
+		/* No owner reports the end of this value, so a rebuilt index must not find it. */
 		log_unwrite(b->d, r.entry.place);
 		entry_drop(b->d, &key, r.entry.place);
 		b->how->dropped++;
 		b->how->entries--;
 		b->how->bytes -= r.entry.size;
 	}
-	tell(b);
+	boot_report(b);
 	return true;
 }
 
-/* ---- without an index: the headers ---- */
-static bool on_header(void *user, const struct record *r)
+/* ---- rebuilding the index from headers ---- */
+static bool boot_on_header(void *user, const struct record *r)
 {
 	struct booting *b = user;
 	char names[KVDISK_NAMES];
 	struct record was;
-	tell(b);
+	boot_report(b);
 	if (r->struck || r->store != b->d->store)
 		return true;
 	if (entry_get(b->d, &r->entry.key, &was, names) && was.seq >= r->seq)
@@ -205,37 +204,37 @@ static bool on_header(void *user, const struct record *r)
 	return true;
 }
 
-static bool on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
+static bool boot_on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
 {
 	struct record r;
 	(void)k;
 	(void)n_k;
 	if (record_read(v, n_v, &r) && place_of(r.entry.place).small)
-		return on_header(user, &r);
+		return boot_on_header(user, &r);
 	return true;
 }
 
-static CGN_RC rebuild(struct booting *b, struct cgn_err *err)
+static CGN_RC index_rebuild(struct booting *b, struct cgn_err *err)
 {
 	struct kvdisk *d = b->d;
 	b->what = "reading the headers of all values, since the index is gone";
 	for (size_t i = 0; i < d->n_files; i++)
 		if (!d->files[i]->small)
-			CGN_TRY(slab_each(d->files[i], on_header, b, err));
-	(void)cgn_ok(db_each(d->small, "", 0, NULL, 0, on_row, b, NULL)); /* what is damaged there is lost */
+			CGN_TRY(slab_each(d->files[i], boot_on_header, b, err));
+	(void)cgn_ok(db_each(d->small, "", 0, NULL, 0, boot_on_row, b, NULL)); /* damaged rows are lost */
 	if (b->bad_files)
 		return CGN_FAIL(err, STORAGE, "cannot write the new index in %s", d->index_path);
 	return CGN_OK;
 }
 
-static void forget(struct booting *b)
+static void boot_forget(struct booting *b)
 {
 	struct kvdisk *d = b->d;
 	for (size_t i = 0; i < d->n_files; i++) {
 		d->files[i]->live = 0;
 		d->files[i]->used = d->files[i]->small ? 0 : KVDISK_UNIT;
 	}
-	atomic_store(&d->entries, 0);
+	atomic_store(&d->counts.entries, 0);
 	b->how->entries = b->how->bytes = 0;
 }
 
@@ -244,7 +243,7 @@ struct saved {
 	uint64_t clock, wall;
 };
 
-static void on_clock(void *user, const uint8_t *v, size_t n)
+static void boot_on_clock(void *user, const uint8_t *v, size_t n)
 {
 	if (n == sizeof(struct saved))
 		memcpy(user, v, n);
@@ -252,23 +251,23 @@ static void on_clock(void *user, const uint8_t *v, size_t n)
 
 void boot_save_clock(struct kvdisk *d)
 {
-	struct saved s = {kvdisk_clock(d), d->wall_ms()};
-	d->clock_saved = d->boot_ms();
+	struct saved s = {kvdisk_clock(d), d->time.wall_ms()};
+	d->time.saved = d->time.boot_ms();
 	(void)cgn_ok(db_put(d->index, CLOCK_KEY, strlen(CLOCK_KEY), &s, sizeof s, NULL));
 }
 
-/* Time that passed while nobody ran is told by the wall clock, which may have been set meanwhile: it is
- * believed for half of the time to live at most, and never backwards. */
-static void start_clock(struct booting *b)
+/* The wall clock says how long the store was down. It may have been set meanwhile, so at most half of the
+ * time to live counts, and the clock never goes back. */
+static void boot_start_clock(struct booting *b)
 {
 	struct kvdisk *d = b->d;
 	struct saved s = {0};
-	(void)cgn_ok(db_get(d->index, CLOCK_KEY, strlen(CLOCK_KEY), on_clock, &s, NULL));
-	uint64_t wall = d->wall_ms(), away = s.wall > 0 && wall > s.wall ? wall - s.wall : 0;
+	(void)cgn_ok(db_get(d->index, CLOCK_KEY, strlen(CLOCK_KEY), boot_on_clock, &s, NULL));
+	uint64_t wall = d->time.wall_ms(), away = s.wall > 0 && wall > s.wall ? wall - s.wall : 0;
 	if (away > d->ttl_ms / 2)
 		away = d->ttl_ms / 2;
-	d->clock_base = (s.clock > b->newest_ms ? s.clock : b->newest_ms) + away;
-	d->clock_from = d->boot_ms();
+	d->time.base = (s.clock > b->newest_ms ? s.clock : b->newest_ms) + away;
+	d->time.from = d->time.boot_ms();
 }
 
 /* ---- all of it ---- */
@@ -277,17 +276,17 @@ CGN_RC boot_cap(struct kvdisk *d, struct cgn_err *err)
 	uint64_t is = 0;
 	CGN_TRY(dir_free_bytes(d->dir, &is, err));
 	uint64_t most = is + disk_bytes(d);
-	most -= most / 64; /* a file system that is full to the last block serves nobody */
+	most -= most / 64; /* keep some of the file system free */
 	d->budget = most < d->asked ? most : d->asked;
 	return CGN_OK;
 }
 
-static CGN_RC cap(struct kvdisk *d, struct kvdisk_opening *how, struct cgn_err *err)
+static CGN_RC boot_cap_files(struct kvdisk *d, struct kvdisk_opening *how, struct cgn_err *err)
 {
 	CGN_TRY(boot_cap(d, err));
 	how->budget = d->budget;
 	how->capped = d->budget < d->asked;
-	if (d->budget < KVDISK_MIN_BUDGET && how->made) /* one that has something to give starts anyway */
+	if (d->budget < KVDISK_MIN_BUDGET && how->made) /* a store that has values starts anyway */
 		return CGN_FAIL(err, STORAGE,
 			"the file system of %s has %llu bytes for an SSD tier, which needs %llu", d->dir,
 			(unsigned long long)d->budget, (unsigned long long)KVDISK_MIN_BUDGET);
@@ -303,14 +302,14 @@ static CGN_RC read_index(struct booting *b, bool lost, struct cgn_err *err)
 	struct kvdisk *d = b->d;
 	struct cgn_err why = {0};
 	if (lost)
-		CGN_TRY(rebuild(b, err));
+		CGN_TRY(index_rebuild(b, err));
 	b->what = "reading the index";
-	cgn_rc rc = db_each(d->index, "", 0, NULL, 0, on_entry, b, &why);
-	if (rc.code == CGN_INVALID && !lost) { /* damage within */
-		keep_why(b->how, &why);
+	cgn_rc rc = db_each(d->index, "", 0, NULL, 0, boot_on_entry, b, &why);
+	if (rc.code == CGN_INVALID && !lost) { /* damage inside */
+		boot_keep_why(b->how, &why);
 		db_close(&d->index);
-		forget(b);
-		CGN_TRY(aside(d, d->index_path, err));
+		boot_forget(b);
+		CGN_TRY(db_put_aside(d, d->index_path, err));
 		b->how->rebuilt = true;
 		CGN_TRY(open_index(d, true, &lost, b->how, err));
 		return read_index(b, true, err);
@@ -320,8 +319,8 @@ static CGN_RC read_index(struct booting *b, bool lost, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* The file that was being written: behind its last record may be what a kill left. */
-static void cut_last(struct kvdisk *d)
+/* The bytes behind the last record of the file that was written last may be the remains of a kill. */
+static void boot_cut_last_file(struct kvdisk *d)
 {
 	struct file *last = NULL;
 	for (size_t i = 0; i < d->n_files; i++) {
@@ -331,46 +330,47 @@ static void cut_last(struct kvdisk *d)
 		bool has_room = f->used < f->bytes;
 		if (has_room && ftruncate(f->fd, (off_t)f->used) == 0)
 			f->bytes = f->used;
-		last = has_room ? f : NULL; /* an older one would be given up before what is written now */
+		/* older files would be reclaimed before a new record comes to them */
+		last = has_room ? f : NULL;
 	}
 	if (last != NULL)
 		log_resume(d, last);
 }
 
-static void drop_damaged(const char *path)
+static void boot_drop_damaged(const char *path)
 {
 	char old[PATH_MAX];
 	if (snprintf(old, sizeof old, "%s.damaged", path) < (int)sizeof old)
 		dir_remove(old);
 }
 
-/* Others may have filled the file system: the databases need room to open at all, and files of a cache can be
- * spared. */
-static void make_way(struct kvdisk *d)
+/* Free space when other files fill the file system: the databases need some to open, and the values are a
+ * cache. */
+static void boot_free_space(struct kvdisk *d)
 {
 	uint64_t is = 0;
-	while (d->n_files > 0 && cgn_ok(dir_free_bytes(d->dir, &is, NULL)) && is < 8 * memtable(d))
+	while (d->n_files > 0 && cgn_ok(dir_free_bytes(d->dir, &is, NULL)) && is < 8 * memtable_bytes(d))
 		file_give_up(d, d->files[0]);
 }
 
 CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_err *err)
 {
-	struct booting b = {.d = d, .how = how, .told_at = d->boot_ms(), .what = "reading the index"};
+	struct booting b = {.d = d, .how = how, .told_at = d->time.boot_ms(), .what = "reading the index"};
 	bool lost = false;
-	CGN_TRY(dir_each(d->dir, on_name, &b, err));
-	CGN_TRY(cap(d, how, err));
-	make_way(d);
+	CGN_TRY(dir_each(d->dir, boot_on_name, &b, err));
+	CGN_TRY(boot_cap_files(d, how, err));
+	boot_free_space(d);
 	CGN_TRY(open_small(d, made, how, err));
 	CGN_TRY(open_index(d, made, &lost, how, err));
 	how->rebuilt = lost;
 	CGN_TRY(read_index(&b, lost, err));
 	if (!how->rebuilt)
-		drop_damaged(d->index_path);
+		boot_drop_damaged(d->index_path);
 	if (!how->small_lost)
-		drop_damaged(d->small_path);
-	start_clock(&b);
+		boot_drop_damaged(d->small_path);
+	boot_start_clock(&b);
 	atomic_store(&d->next_seq, b.max_seq + 1);
-	cut_last(d);
+	boot_cut_last_file(d);
 	boot_save_clock(d);
 	return CGN_OK;
 }

@@ -1,49 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RocksDB behind few calls. Its log is written with each call and synced by db_sync, so that kill -9 loses
- * nothing and a power cut what came since. Two threads of its own, one for flushing and one for sorting,
- * whatever the number of databases. */
+/* RocksDB behind a few calls. Each call writes to RocksDB's log, and db_sync syncs the log: kill -9 loses
+ * nothing, a power cut what came after the last sync. All databases share two threads, one that flushes and
+ * one that compacts. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <rocksdb/c.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define AGAIN_TRIES  1000 /* of a millisecond */
-#define LEVEL_TABLES 8U   /* the first level's size, and the most that one sorting reads, in memtables */
+#define AGAIN_TRIES  1000 /* milliseconds */
+#define LEVEL_TABLES 8U   /* Size of the first level, and most that one compaction reads, in memtables. */
 
 struct db {
 	pthread_mutex_t lock;
-	/* calls inside |rocks|; not a lock, for db_each's callbacks take the caller's locks, and others come
-	 * here with them */
+	/* Calls inside |rocks|. A counter instead of a lock: callbacks of db_each take the caller's locks,
+	 * and other threads call in with these held. */
 	unsigned users;
 	char *path;
 	struct db_cfg cfg;
-	rocksdb_t *rocks; /* NULL: could not be opened again */
+	rocksdb_t *rocks; /* NULL: the attempt to reopen failed */
 	rocksdb_options_t *options;
 	rocksdb_writeoptions_t *write;
 	rocksdb_readoptions_t *read;
 	_Atomic bool stuck;
 };
 
-static bool says(const char *message, const char *what)
+static bool db_message_says(const char *message, const char *what)
 {
 	return strstr(message, what) != NULL;
 }
 
-/* The system's fault, as opposed to damage in the files. */
+/* Whether the error comes from the system, not from damage in the files. */
 static bool is_environment(const char *m)
 {
 	static const char *const signs[] = {"No space left", "Permission denied", "Read-only file system",
 		"Too many open files", "Input/output error", "Disk quota", "Cannot allocate",
 		"While lock file", "lock hold by"};
 	for (size_t i = 0; i < CGN_COUNT(signs); i++)
-		if (says(m, signs[i]))
+		if (db_message_says(m, signs[i]))
 			return true;
 	return false;
 }
 
-/* Takes |message|. */
-static CGN_RC fail(const struct db *d, const char *doing, char *message, struct cgn_err *err)
+/* Fill |err| from RocksDB's message. Frees |message|. */
+static CGN_RC db_fail(const struct db *d, const char *doing, char *message, struct cgn_err *err)
 {
 	if (message == NULL)
 		return CGN_OK;
@@ -65,7 +65,7 @@ static void table_options(struct db *d)
 	rocksdb_block_based_options_destroy(t);
 }
 
-static void options(struct db *d)
+static void db_options(struct db *d)
 {
 	rocksdb_options_t *o = d->options = rocksdb_options_create();
 	rocksdb_options_set_compression(o, rocksdb_no_compression); /* KV cache does not compress */
@@ -96,7 +96,7 @@ static CGN_RC open_rocks(struct db *d, bool make, struct cgn_err *err)
 	d->rocks = rocksdb_open(d->options, d->path, &message);
 	if (d->rocks != NULL)
 		atomic_store(&d->stuck, false);
-	return fail(d, "open", message, err);
+	return db_fail(d, "open", message, err);
 }
 
 CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db **out, struct cgn_err *err)
@@ -111,7 +111,7 @@ CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db 
 	d->write = rocksdb_writeoptions_create();
 	d->read = rocksdb_readoptions_create();
 	rocksdb_readoptions_set_verify_checksums(d->read, 1);
-	options(d);
+	db_options(d);
 	cgn_rc rc = open_rocks(d, make, err);
 	if (!cgn_ok(rc))
 		db_close(&d);
@@ -135,8 +135,8 @@ void db_close(struct db **take)
 	free(d);
 }
 
-/* NULL: it is closed, and there is nothing to leave. */
-static rocksdb_t *enter(struct db *d)
+/* Enter the database for one call; NULL: it is closed, and needs no db_leave. */
+static rocksdb_t *db_enter(struct db *d)
 {
 	(void)pthread_mutex_lock(&d->lock);
 	rocksdb_t *r = d->rocks;
@@ -145,23 +145,23 @@ static rocksdb_t *enter(struct db *d)
 	return r;
 }
 
-static void leave(struct db *d)
+static void db_leave(struct db *d)
 {
 	(void)pthread_mutex_lock(&d->lock);
 	d->users--;
 	(void)pthread_mutex_unlock(&d->lock);
 }
 
-/* A write that failed leaves RocksDB refusing all others. */
+/* After a failed write RocksDB refuses all later writes. */
 static CGN_RC leave_write(struct db *d, char *message, struct cgn_err *err)
 {
-	leave(d);
+	db_leave(d);
 	if (message != NULL)
 		atomic_store(&d->stuck, true);
-	return fail(d, "write to", message, err);
+	return db_fail(d, "write to", message, err);
 }
 
-static CGN_RC closed(struct db *d, struct cgn_err *err)
+static CGN_RC db_fail_closed(struct db *d, struct cgn_err *err)
 {
 	return CGN_FAIL(err, STORAGE, "the database %s is closed after an error", d->path);
 }
@@ -169,9 +169,9 @@ static CGN_RC closed(struct db *d, struct cgn_err *err)
 CGN_RC db_put(struct db *d, const void *k, size_t n_k, const void *v, size_t n_v, struct cgn_err *err)
 {
 	char *message = NULL;
-	rocksdb_t *r = enter(d);
+	rocksdb_t *r = db_enter(d);
 	if (r == NULL)
-		return closed(d, err);
+		return db_fail_closed(d, err);
 	rocksdb_put(r, d->write, k, n_k, v, n_v, &message);
 	return leave_write(d, message, err);
 }
@@ -179,9 +179,9 @@ CGN_RC db_put(struct db *d, const void *k, size_t n_k, const void *v, size_t n_v
 CGN_RC db_delete(struct db *d, const void *k, size_t n_k, struct cgn_err *err)
 {
 	char *message = NULL;
-	rocksdb_t *r = enter(d);
+	rocksdb_t *r = db_enter(d);
 	if (r == NULL)
-		return closed(d, err);
+		return db_fail_closed(d, err);
 	rocksdb_delete(r, d->write, k, n_k, &message);
 	return leave_write(d, message, err);
 }
@@ -191,18 +191,18 @@ CGN_RC db_get(struct db *d, const void *k, size_t n_k, void (*fn)(void *user, co
 {
 	char *message = NULL;
 	size_t n = 0;
-	rocksdb_t *r = enter(d);
+	rocksdb_t *r = db_enter(d);
 	if (r == NULL)
-		return closed(d, err);
+		return db_fail_closed(d, err);
 	rocksdb_pinnableslice_t *s = rocksdb_get_pinned(r, d->read, k, n_k, &message);
 	const char *v = s != NULL ? rocksdb_pinnableslice_value(s, &n) : NULL;
 	if (v != NULL)
 		fn(user, (const uint8_t *)v, n);
 	if (s != NULL)
 		rocksdb_pinnableslice_destroy(s);
-	leave(d);
+	db_leave(d);
 	if (message != NULL)
-		return fail(d, "read", message, err);
+		return db_fail(d, "read", message, err);
 	return v != NULL ? CGN_OK : CGN_RC_OF(CGN_NOT_FOUND);
 }
 
@@ -222,9 +222,9 @@ CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, si
 	struct cgn_err *err)
 {
 	char *message = NULL;
-	rocksdb_t *r = enter(d);
+	rocksdb_t *r = db_enter(d);
 	if (r == NULL)
-		return closed(d, err);
+		return db_fail_closed(d, err);
 	rocksdb_readoptions_t *o = scan_options(to, n_to);
 	rocksdb_iterator_t *it = rocksdb_create_iterator(r, o);
 	for (rocksdb_iter_seek(it, from, n_from); rocksdb_iter_valid(it); rocksdb_iter_next(it)) {
@@ -236,18 +236,18 @@ CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, si
 	rocksdb_iter_get_error(it, &message);
 	rocksdb_iter_destroy(it);
 	rocksdb_readoptions_destroy(o);
-	leave(d);
-	return fail(d, "read", message, err);
+	db_leave(d);
+	return db_fail(d, "read", message, err);
 }
 
 CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, struct cgn_err *err)
 {
 	char *message = NULL;
-	rocksdb_t *r = enter(d);
+	rocksdb_t *r = db_enter(d);
 	if (r == NULL)
-		return closed(d, err);
-	/* Whole files go at once and unread; what shares one with others, or lies in the first level, is
-	 * marked, and goes when that is sorted. */
+		return db_fail_closed(d, err);
+	/* Drops whole files at once, without reading them. Other rows are marked, and dropped by
+	 * compaction. */
 	rocksdb_delete_file_in_range(r, from, n, to, n, &message);
 	rocksdb_writebatch_t *b = rocksdb_writebatch_create();
 	rocksdb_writebatch_delete_range(b, from, n, to, n);
@@ -260,9 +260,9 @@ CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, s
 CGN_RC db_sync(struct db *d, struct cgn_err *err)
 {
 	char *message = NULL;
-	rocksdb_t *r = enter(d);
+	rocksdb_t *r = db_enter(d);
 	if (r == NULL)
-		return closed(d, err);
+		return db_fail_closed(d, err);
 	rocksdb_flush_wal(r, 1, &message);
 	return leave_write(d, message, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose directory it is. One with a file "cognitora-kv" is a store's; one without that is not empty is
- * somebody else's, and left as it is. */
+/* The directory of a store. A file "cognitora-kv" marks it; another directory that is not empty is refused
+ * and left as it is. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <dirent.h>
@@ -28,7 +28,7 @@ static CGN_RC fail_errno(struct cgn_err *err, const char *doing, const char *pat
 	return CGN_RC_OF(CGN_STORAGE);
 }
 
-cgn_rc as_storage(cgn_rc rc, struct cgn_err *err)
+cgn_rc kvdisk_as_storage(cgn_rc rc, struct cgn_err *err)
 {
 	if (cgn_ok(rc))
 		return rc;
@@ -37,7 +37,7 @@ cgn_rc as_storage(cgn_rc rc, struct cgn_err *err)
 	return CGN_RC_OF(CGN_STORAGE);
 }
 
-static CGN_RC join(char out[PATH_MAX], const char *path, const char *name, struct cgn_err *err)
+static CGN_RC path_join(char out[PATH_MAX], const char *path, const char *name, struct cgn_err *err)
 {
 	if (snprintf(out, PATH_MAX, "%s/%s", path, name) >= PATH_MAX)
 		return CGN_FAIL(err, STORAGE, "the path %.200s... is too long", path);
@@ -58,7 +58,7 @@ CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, str
 	return rc;
 }
 
-/* ---- whose it is ---- */
+/* ---- ownership ---- */
 static CGN_RC may_be_there(void *user, const char *name, struct cgn_err *err)
 {
 	if (strcmp(name, "lost+found") == 0 || strcmp(name, "lock") == 0 ||
@@ -95,10 +95,10 @@ static CGN_RC read_marker(const char *path, const char *file, const char *kind, 
 	return CGN_OK;
 }
 
-static CGN_RC lock(const char *path, int *out, struct cgn_err *err)
+static CGN_RC dir_lock(const char *path, int *out, struct cgn_err *err)
 {
 	char file[PATH_MAX];
-	CGN_TRY(join(file, path, "lock", err));
+	CGN_TRY(path_join(file, path, "lock", err));
 	int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
 	if (fd < 0)
 		return fail_errno(err, "write to", path);
@@ -122,7 +122,8 @@ static CGN_RC write_marker(const char *file, const char *kind, uint64_t *store, 
 		cgn_random(store, sizeof *store);
 	int n = snprintf(text, sizeof text, "cognitora kv store, format %u, %s %016" PRIx64 "\n",
 		KVDISK_FORMAT, kind, *store);
-	return as_storage(disk_write_file_atomic(file, (struct cgn_str){text, (size_t)n}, 0640, err), err);
+	return kvdisk_as_storage(disk_write_file_atomic(file, (struct cgn_str){text, (size_t)n}, 0640, err),
+		err);
 }
 
 CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made, int *lock_fd,
@@ -130,15 +131,15 @@ CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made,
 {
 	char file[PATH_MAX];
 	uint64_t is = 0;
-	CGN_TRY(join(file, path, MARKER, err));
-	CGN_TRY(as_storage(disk_mkdirs(path, 0750, err), err));
+	CGN_TRY(path_join(file, path, MARKER, err));
+	CGN_TRY(kvdisk_as_storage(disk_mkdirs(path, 0750, err), err));
 	cgn_rc rc = read_marker(path, file, kind, &is, err);
 	*made = rc.code == CGN_NOT_FOUND;
 	if (!*made)
 		CGN_TRY(rc);
 	else
 		CGN_TRY(dir_each(path, may_be_there, (void *)(uintptr_t)path, err));
-	CGN_TRY(lock(path, lock_fd, err));
+	CGN_TRY(dir_lock(path, lock_fd, err));
 	if (*made)
 		return write_marker(file, kind, store, err);
 	if (*store != 0 && *store != is)
@@ -154,7 +155,7 @@ static CGN_RC add_bytes(const char *path, const char *name, uint64_t *sum)
 {
 	char file[PATH_MAX];
 	struct stat st;
-	CGN_TRY(join(file, path, name, NULL));
+	CGN_TRY(path_join(file, path, name, NULL));
 	if (lstat(file, &st) == 0 && S_ISREG(st.st_mode)) {
 		uint64_t taken = (uint64_t)st.st_blocks * 512, size = (uint64_t)st.st_size;
 		*sum += taken > size ? taken : size;
@@ -185,7 +186,7 @@ uint64_t dir_bytes(const char *path)
 static CGN_RC remove_one(void *user, const char *name, struct cgn_err *err)
 {
 	char file[PATH_MAX];
-	CGN_TRY(join(file, user, name, err));
+	CGN_TRY(path_join(file, user, name, err));
 	(void)unlink(file);
 	return CGN_OK;
 }

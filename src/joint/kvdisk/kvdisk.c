@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values in and out. A put writes the record, then the index; a removal strikes the record out, then leaves
- * the index: whenever it stops in between, what the index says and what lies there never make a value that
- * was not put. */
+/* kvdisk: put, get, remove, tend, open and close. A put writes the record, then the index. A removal strikes
+ * the record, then drops its entry. A crash in between leaves no value that was not put. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <rocksdb/c.h>
@@ -16,81 +15,8 @@
 #define CACHE_BYTES ((size_t)16 << 20)
 #define CLOCK_EVERY 10000U /* ms */
 
-uint64_t kvdisk_clock(const struct kvdisk *d)
-{
-	return d->clock_base + (d->boot_ms() - d->clock_from);
-}
-
-pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct block_key *k)
-{
-	return &d->stripes[(digest_short(&k->digest) ^ k->segment) % KVDISK_STRIPES];
-}
-
-bool entry_had_its_time(const struct kvdisk *d, const struct record *r)
-{
-	return d->ttl_ms > 0 && r->stored_ms + d->ttl_ms <= kvdisk_clock(d);
-}
-
-/* ---- index entries ---- */
-struct wanted {
-	const struct block_key *key;
-	struct record *out;
-	char *names;
-	bool found;
-};
-
-static struct block_meta keep_names(const struct block_meta *m, char names[KVDISK_NAMES])
-{
-	struct block_meta kept = *m;
-	memcpy(names, m->model.p, m->model.n);
-	memcpy(names + m->model.n, m->name.p, m->name.n);
-	kept.model.p = names;
-	kept.name.p = names + m->model.n;
-	return kept;
-}
-
-static void on_entry(void *user, const uint8_t *v, size_t n)
-{
-	struct wanted *w = user;
-	w->found = index_read(w->key, v, n, w->out);
-	if (w->found)
-		w->out->entry.meta = keep_names(&w->out->entry.meta, w->names);
-}
-
-bool entry_get(struct kvdisk *d, const struct block_key *k, struct record *out, char names[KVDISK_NAMES])
-{
-	uint8_t key[INDEX_KEY];
-	struct wanted w = {k, out, names, false};
-	index_key_write(k, key);
-	if (!cgn_ok(db_get(d->index, key, sizeof key, on_entry, &w, NULL)) || !w.found)
-		return false;
-	out->store = d->store;
-	return true;
-}
-
-CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err)
-{
-	uint8_t key[INDEX_KEY], value[INDEX_MAX];
-	index_key_write(&r->entry.key, key);
-	size_t n = index_write(r, value);
-	atomic_store(&d->dirty, true);
-	atomic_fetch_add(&d->written, sizeof key + n);
-	return as_storage(db_put(d->index, key, sizeof key, value, n, err), err);
-}
-
-bool entry_drop(struct kvdisk *d, const struct block_key *k, kvdisk_place at)
-{
-	uint8_t key[INDEX_KEY];
-	index_key_write(k, key);
-	bool done = cgn_ok(db_delete(d->index, key, sizeof key, NULL));
-	atomic_store(&d->dirty, true);
-	if (done)
-		file_count(d, at, -1);
-	return done;
-}
-
 /* ---- put ---- */
-static uint64_t size_of(const struct iovec *iov, size_t n)
+static uint64_t iov_bytes(const struct iovec *iov, size_t n)
 {
 	uint64_t sum = 0;
 	for (size_t i = 0; i < n; i++)
@@ -98,7 +24,7 @@ static uint64_t size_of(const struct iovec *iov, size_t n)
 	return sum;
 }
 
-static CGN_RC enter(struct kvdisk *d, const struct record *r, struct cgn_err *err)
+static CGN_RC put_index(struct kvdisk *d, const struct record *r, struct cgn_err *err)
 {
 	char names[KVDISK_NAMES];
 	struct record was;
@@ -116,7 +42,7 @@ static CGN_RC enter(struct kvdisk *d, const struct record *r, struct cgn_err *er
 	return rc;
 }
 
-static CGN_RC put(struct kvdisk *d, struct record *r, const struct iovec *value, size_t n_value,
+static CGN_RC put_record(struct kvdisk *d, struct record *r, const struct iovec *value, size_t n_value,
 	struct cgn_err *err)
 {
 	struct file *f = NULL;
@@ -125,7 +51,7 @@ static CGN_RC put(struct kvdisk *d, struct record *r, const struct iovec *value,
 		&f, err));
 	cgn_rc rc = log_write(d, f, r, value, n_value, err);
 	if (cgn_ok(rc))
-		rc = enter(d, r, err);
+		rc = put_index(d, r, err);
 	if (!cgn_ok(rc))
 		log_unwrite(d, r->entry.place);
 	file_unref(d, &f);
@@ -137,18 +63,18 @@ CGN_RC kvdisk_put(struct kvdisk *d, const struct block_key *k, const struct bloc
 {
 	CGN_LIVE(d, KVDISK_TAG);
 	struct record r =
-		{.entry = {.key = *k, .size = size_of(value, n_value), .checksum = checksum, .meta = *meta},
+		{.entry = {.key = *k, .size = iov_bytes(value, n_value), .checksum = checksum, .meta = *meta},
 			.store = d->store};
 	CGN_MUST(r.entry.size <= BLOCK_MAX_BYTES);
 	r.seq = atomic_fetch_add(&d->next_seq, 1);
 	r.stored_ms = kvdisk_clock(d);
-	cgn_rc rc = put(d, &r, value, n_value, err);
+	cgn_rc rc = put_record(d, &r, value, n_value, err);
 	if (!cgn_ok(rc)) {
-		atomic_fetch_add(&d->failed, 1);
+		atomic_fetch_add(&d->counts.failed, 1);
 		return rc;
 	}
-	atomic_fetch_add(&d->puts, 1);
-	atomic_fetch_add(&d->put_bytes, r.entry.size);
+	atomic_fetch_add(&d->counts.puts, 1);
+	atomic_fetch_add(&d->counts.put_bytes, r.entry.size);
 	*out = r.entry.place;
 	return rc;
 }
@@ -164,28 +90,28 @@ struct wanted_value {
 	cgn_rc rc;
 };
 
-static CGN_RC check_head(const struct wanted_value *w, const uint8_t *p, size_t n, struct record *r)
+static CGN_RC value_check_head(const struct wanted_value *w, const uint8_t *p, size_t n, struct record *r)
 {
 	if (!record_read(p, n, r) || r->store != w->d->store || r->entry.place != w->at ||
 		!block_key_eq(&r->entry.key, w->key))
 		return CGN_RC_OF(CGN_INVALID);
-	if (r->struck || entry_had_its_time(w->d, r) || r->entry.size != size_of(w->to, w->n_to))
+	if (r->struck || entry_had_its_time(w->d, r) || r->entry.size != iov_bytes(w->to, w->n_to))
 		return CGN_RC_OF(CGN_NOT_FOUND);
 	w->out->checksum = r->entry.checksum;
-	w->out->meta = keep_names(&r->entry.meta, w->out->names);
+	w->out->meta = record_keep_names(&r->entry.meta, w->out->names);
 	return CGN_OK;
 }
 
-static CGN_RC check_value(const struct wanted_value *w)
+static CGN_RC value_check_sum(const struct wanted_value *w)
 {
 	return CGN_RC_OF(sum64_pieces(w->to, w->n_to) == w->out->checksum ? CGN_FINE : CGN_INVALID);
 }
 
-static void on_small(void *user, const uint8_t *v, size_t n)
+static void value_on_small(void *user, const uint8_t *v, size_t n)
 {
 	struct wanted_value *w = user;
 	struct record r;
-	w->rc = check_head(w, v, n, &r);
+	w->rc = value_check_head(w, v, n, &r);
 	if (!cgn_ok(w->rc))
 		return;
 	size_t at = record_head_bytes(&r.entry.meta);
@@ -197,40 +123,40 @@ static void on_small(void *user, const uint8_t *v, size_t n)
 		memcpy(w->to[i].iov_base, v + at, w->to[i].iov_len);
 		at += w->to[i].iov_len;
 	}
-	w->rc = check_value(w);
+	w->rc = value_check_sum(w);
 }
 
-static CGN_RC read_small(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
+static CGN_RC value_read_small(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
 {
 	uint8_t key[SMALL_KEY];
 	small_key_write(place_of(w->at), key);
-	CGN_TRY(db_get(d->small, key, sizeof key, on_small, w, err));
+	CGN_TRY(db_get(d->small, key, sizeof key, value_on_small, w, err));
 	return w->rc;
 }
 
-static CGN_RC read_slab(struct wanted_value *w, const struct file *f, struct cgn_err *err)
+static CGN_RC value_read_slab(struct wanted_value *w, const struct file *f, struct cgn_err *err)
 {
 	_Alignas(KVDISK_UNIT) uint8_t head[KVDISK_UNIT];
 	struct record r;
 	CGN_TRY(slab_read(f, place_of(w->at).at, head, w->to, w->n_to, err));
-	CGN_TRY(check_head(w, head, sizeof head, &r));
-	return check_value(w);
+	CGN_TRY(value_check_head(w, head, sizeof head, &r));
+	return value_check_sum(w);
 }
 
-static CGN_RC read_once(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
+static CGN_RC value_read(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
 {
 	struct place p = place_of(w->at);
 	struct file *f = file_find(d, p.file, p.small);
 	if (f == NULL)
 		return CGN_RC_OF(CGN_NOT_FOUND);
-	cgn_rc rc = p.small ? read_small(w, d, err) : read_slab(w, f, err);
+	cgn_rc rc = p.small ? value_read_small(w, d, err) : value_read_slab(w, f, err);
 	file_unref(d, &f);
 	return rc;
 }
 
-/* Read again while nobody can strike it out under our eyes: what is not whole then never will be, and what is
- * not there has an entry for nothing. */
-static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
+/* Read again under the stripe, so that no other thread changes the record. What is damaged now is damaged on
+ * disk; an entry whose record is missing is useless. */
+static CGN_RC value_read_locked(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
 {
 	char names[KVDISK_NAMES];
 	struct record is;
@@ -239,13 +165,13 @@ static CGN_RC read_carefully(struct wanted_value *w, struct kvdisk *d, struct cg
 	(void)pthread_mutex_lock(stripe);
 	bool there = entry_get(d, w->key, &is, names) && is.entry.place == w->at;
 	if (there)
-		rc = read_once(w, d, err);
+		rc = value_read(w, d, err);
 	if (there && rc.code == CGN_NOT_FOUND && !entry_had_its_time(d, &is) &&
-		is.entry.size == size_of(w->to, w->n_to))
+		is.entry.size == iov_bytes(w->to, w->n_to))
 		entry_drop(d, w->key, w->at);
 	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE) {
 		entry_drop(d, w->key, w->at);
-		atomic_fetch_add(&d->corrupt, 1);
+		atomic_fetch_add(&d->counts.corrupt, 1);
 		rc = CGN_FAIL(err, STORAGE, "what lies on disk is not the value that was put");
 	}
 	(void)pthread_mutex_unlock(stripe);
@@ -258,40 +184,23 @@ CGN_RC kvdisk_get(struct kvdisk *d, const struct block_key *k, kvdisk_place at, 
 	struct wanted_value w = {d, k, at, to, n_to, out, CGN_OK};
 	CGN_LIVE(d, KVDISK_TAG);
 	CGN_MUST(n_to <= KVDISK_MAX_PIECES);
-	cgn_rc rc = read_once(&w, d, err);
+	cgn_rc rc = value_read(&w, d, err);
 	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE || rc.code == CGN_NOT_FOUND)
-		rc = read_carefully(&w, d, err);
+		rc = value_read_locked(&w, d, err);
 	if (rc.code == CGN_NOT_FOUND)
 		return CGN_FAIL(err, NOT_FOUND, "it is not on disk any more, or elsewhere");
 	if (cgn_ok(rc)) {
-		atomic_fetch_add(&d->gets, 1);
-		atomic_fetch_add(&d->get_bytes, size_of(to, n_to));
+		atomic_fetch_add(&d->counts.gets, 1);
+		atomic_fetch_add(&d->counts.get_bytes, iov_bytes(to, n_to));
 	}
 	return rc;
 }
 
-/* ---- the rest ---- */
-bool remove_before(struct kvdisk *d, const struct block_key *k, uint64_t seq)
-{
-	char names[KVDISK_NAMES];
-	struct record is;
-	pthread_mutex_t *stripe = kvdisk_stripe(d, k);
-	(void)pthread_mutex_lock(stripe);
-	bool had = entry_get(d, k, &is, names) && is.seq < seq, done = !had && !db_stuck(d->index);
-	if (had) {
-		log_unwrite(d, is.entry.place);
-		done = entry_drop(d, k, is.entry.place);
-	}
-	if (!done)
-		owed_add(d, k, seq);
-	(void)pthread_mutex_unlock(stripe);
-	return had;
-}
-
+/* ---- remove, tend, statistics ---- */
 bool kvdisk_remove(struct kvdisk *d, const struct block_key *k)
 {
 	CGN_LIVE(d, KVDISK_TAG);
-	return remove_before(d, k, atomic_load(&d->next_seq));
+	return entry_remove_before(d, k, atomic_load(&d->next_seq));
 }
 
 bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms)
@@ -326,7 +235,7 @@ static CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err)
 	return db_sync(d->index, err);
 }
 
-static void unstick(struct kvdisk *d)
+static void db_retry_stuck(struct kvdisk *d)
 {
 	uint64_t is = 0, wants = db_reserve(d->index) + db_reserve(d->small);
 	if (!cgn_ok(dir_free_bytes(d->dir, &is, NULL)) || is < wants)
@@ -341,18 +250,18 @@ void kvdisk_tend(struct kvdisk *d)
 {
 	CGN_LIVE(d, KVDISK_TAG);
 	if (pthread_mutex_trylock(&d->room) != 0)
-		return; /* somebody is at it */
+		return; /* another thread tends the disk */
 	if (d->ttl_ms > 0)
 		reclaim_expired(d);
 	log_ahead(d);
 	if (db_stuck(d->index) || db_stuck(d->small))
-		unstick(d);
-	if (d->boot_ms() - d->clock_saved >= CLOCK_EVERY) {
+		db_retry_stuck(d);
+	if (d->time.boot_ms() - d->time.saved >= CLOCK_EVERY) {
 		boot_save_clock(d);
 		(void)cgn_ok(boot_cap(d, NULL));
 	}
 	(void)pthread_mutex_unlock(&d->room);
-	owed_pay(d);
+	removal_repeat(d);
 	if (atomic_exchange(&d->dirty, false) && !cgn_ok(sync_all(d, NULL)))
 		atomic_store(&d->dirty, true);
 }
@@ -360,19 +269,19 @@ void kvdisk_tend(struct kvdisk *d)
 void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out)
 {
 	CGN_LIVE(d, KVDISK_TAG);
-	*out = (struct kvdisk_stats){.entries = d->entries,
+	*out = (struct kvdisk_stats){.entries = d->counts.entries,
 		.budget = d->budget,
-		.puts = d->puts,
-		.put_bytes = d->put_bytes,
-		.gets = d->gets,
-		.get_bytes = d->get_bytes,
-		.carried_bytes = d->carried,
-		.written_bytes = d->written,
-		.reclaimed = d->reclaimed,
-		.dropped = d->dropped,
-		.expired = d->expired,
-		.corrupt = d->corrupt,
-		.failed = d->failed};
+		.puts = d->counts.puts,
+		.put_bytes = d->counts.put_bytes,
+		.gets = d->counts.gets,
+		.get_bytes = d->counts.get_bytes,
+		.carried_bytes = d->counts.carried,
+		.written_bytes = d->counts.written,
+		.reclaimed = d->counts.reclaimed,
+		.dropped = d->counts.dropped,
+		.expired = d->counts.expired,
+		.corrupt = d->counts.corrupt,
+		.failed = d->counts.failed};
 	out->index_bytes = db_file_bytes(d->index) + db_file_bytes(d->small);
 	out->bytes = disk_bytes(d);
 	(void)pthread_mutex_lock(&d->files_lock);
@@ -382,7 +291,7 @@ void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out)
 	(void)pthread_mutex_unlock(&d->files_lock);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- open and close ---- */
 static uint64_t real_boot_ms(void)
 {
 	struct timespec t;
@@ -395,19 +304,19 @@ static uint64_t floor_power(uint64_t n)
 	return n > 0 ? 1ULL << (63 - __builtin_clzll(n)) : 0;
 }
 
-static uint64_t clamp(uint64_t n, uint64_t min, uint64_t max)
+static uint64_t u64_clamp(uint64_t n, uint64_t min, uint64_t max)
 {
 	return n < min ? min : n > max ? max : n;
 }
 
-/* About a thousand files at most, 16 at least. */
+/* Return the size of a slab file: at least 16 files fit the budget, and about a thousand at most. */
 static uint64_t usual_file_bytes(uint64_t budget)
 {
-	uint64_t most = clamp(floor_power(budget / 1024), (uint64_t)256 << 20, (uint64_t)4 << 30);
-	return clamp(floor_power(budget / 16), (uint64_t)1 << 20, most);
+	uint64_t most = u64_clamp(floor_power(budget / 1024), (uint64_t)256 << 20, (uint64_t)4 << 30);
+	return u64_clamp(floor_power(budget / 16), (uint64_t)1 << 20, most);
 }
 
-static CGN_RC make(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct cgn_err *err)
+static CGN_RC kvdisk_new(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct cgn_err *err)
 {
 	static const struct kvdisk_owner nobody;
 	struct kvdisk *d = calloc(1, sizeof *d);
@@ -423,14 +332,14 @@ static CGN_RC make(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct cgn
 	d->small_bytes = cfg->small_bytes > 0 ? cfg->small_bytes : KVDISK_SMALL;
 	d->owner = cfg->owner != NULL ? cfg->owner : &nobody;
 	d->user = cfg->user;
-	d->wall_ms = cfg->wall_ms != NULL ? cfg->wall_ms : cgn_clock_wall_ms;
-	d->boot_ms = cfg->boot_ms != NULL ? cfg->boot_ms : real_boot_ms;
-	d->clock_from = d->boot_ms();
+	d->time.wall_ms = cfg->wall_ms != NULL ? cfg->wall_ms : cgn_clock_wall_ms;
+	d->time.boot_ms = cfg->boot_ms != NULL ? cfg->boot_ms : real_boot_ms;
+	d->time.from = d->time.boot_ms();
 	d->next_file = 1;
 	atomic_store(&d->next_seq, 1);
 	(void)pthread_mutex_init(&d->room, NULL);
 	(void)pthread_mutex_init(&d->files_lock, NULL);
-	(void)pthread_mutex_init(&d->owed_lock, NULL);
+	(void)pthread_mutex_init(&d->removals.lock, NULL);
 	for (size_t i = 0; i < KVDISK_STRIPES; i++)
 		(void)pthread_mutex_init(&d->stripes[i], NULL);
 	d->cache = rocksdb_cache_create_lru(CACHE_BYTES);
@@ -438,7 +347,7 @@ static CGN_RC make(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct cgn
 	return CGN_OK;
 }
 
-static CGN_RC in_index_dir(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct cgn_err *err)
+static CGN_RC paths_make(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct cgn_err *err)
 {
 	const char *at = cfg->index_dir != NULL ? cfg->index_dir : cfg->dir;
 	struct cgn_buf b = {0};
@@ -453,16 +362,16 @@ static CGN_RC in_index_dir(struct kvdisk *d, const struct kvdisk_cfg *cfg, struc
 		: CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
 }
 
-static CGN_RC open_all(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct kvdisk_opening *how,
+static CGN_RC kvdisk_open_parts(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct kvdisk_opening *how,
 	struct cgn_err *err)
 {
 	bool index_made = false;
-	CGN_TRY(in_index_dir(d, cfg, err));
+	CGN_TRY(paths_make(d, cfg, err));
 	CGN_TRY(dir_open(cfg->dir, "slab", &d->store, &how->made, &d->lock_fd, err));
 	if (cfg->index_dir != NULL && strcmp(cfg->index_dir, cfg->dir) != 0)
 		CGN_TRY(dir_open(cfg->index_dir, "index", &d->store, &index_made, &d->index_lock_fd, err));
 	d->file_bytes = cfg->file_bytes > 0 ? cfg->file_bytes : usual_file_bytes(cfg->budget);
-	d->small_file_bytes = clamp(d->file_bytes / 4, (uint64_t)1 << 20, (uint64_t)64 << 20);
+	d->small_file_bytes = u64_clamp(d->file_bytes / 4, (uint64_t)1 << 20, (uint64_t)64 << 20);
 	return boot(d, how->made, how, err);
 }
 
@@ -474,15 +383,15 @@ CGN_RC kvdisk_open(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct kvd
 	if (cfg->budget < KVDISK_MIN_BUDGET)
 		return CGN_FAIL(err, INVALID, "an SSD tier of %llu bytes: at least %llu",
 			(unsigned long long)cfg->budget, (unsigned long long)KVDISK_MIN_BUDGET);
-	CGN_TRY(make(cfg, &d, err));
-	cgn_rc rc = open_all(d, cfg, how, err);
+	CGN_TRY(kvdisk_new(cfg, &d, err));
+	cgn_rc rc = kvdisk_open_parts(d, cfg, how, err);
 	if (!cgn_ok(rc))
 		kvdisk_close(&d);
 	*out = d;
 	return rc;
 }
 
-static void close_files(struct kvdisk *d)
+static void kvdisk_close_files(struct kvdisk *d)
 {
 	for (size_t i = 0; i < d->n_files; i++) {
 		struct file *f = d->files[i];
@@ -502,28 +411,28 @@ void kvdisk_close(struct kvdisk **take)
 		return;
 	CGN_LIVE(d, KVDISK_TAG);
 	if (d->index != NULL && d->small != NULL) {
-		unstick(d);
-		owed_pay(d);
+		db_retry_stuck(d);
+		removal_repeat(d);
 		boot_save_clock(d);
 		(void)cgn_ok(sync_all(d, NULL));
 	}
-	close_files(d);
+	kvdisk_close_files(d);
 	db_close(&d->small);
 	db_close(&d->index);
 	rocksdb_cache_destroy(d->cache);
 	for (size_t i = 0; i < KVDISK_STRIPES; i++)
 		(void)pthread_mutex_destroy(&d->stripes[i]);
 	(void)pthread_mutex_destroy(&d->files_lock);
-	(void)pthread_mutex_destroy(&d->owed_lock);
+	(void)pthread_mutex_destroy(&d->removals.lock);
 	(void)pthread_mutex_destroy(&d->room);
 	if (d->index_lock_fd >= 0)
 		close(d->index_lock_fd);
 	if (d->lock_fd >= 0)
-		close(d->lock_fd); /* the last: from here on another process may open it */
+		close(d->lock_fd); /* last, as another process may open the store now */
 	free(d->dir);
 	free(d->index_path);
 	free(d->small_path);
-	free(d->owed);
+	free(d->removals.list);
 	d->tag = 0;
 	free(d);
 }

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvdisk: blocks of KV cache on SSD. Values go one behind the other into files of one size (slab files),
- * small ones into RocksDB, and are never changed; an index in RocksDB says which key lies where. To make room
- * the oldest file is given up as a whole, after what is worth it was carried on to the newest: so the medium
- * is written in one direction, and once per value but for what is carried.
+/* kvdisk: stores blocks of KV cache on SSD. Values are appended to files of one size (slab files), small
+ * values to RocksDB, and never change. An index in RocksDB maps keys to places. To make room, the oldest file
+ * is reclaimed as a whole, after the values worth keeping were carried to the newest file. So the medium is
+ * written in one direction, and once per value plus what is carried.
  *
- * Synchronous, and thread-safe: for threads of the pool. Its only memory per value is what its owner keeps:
- * the place. Memory beside: RocksDB's (block cache, memtables, at most 48 MiB), 64 bytes a slab file, one
- * value while room is made, 3 MiB once something was removed that RocksDB did not take: 65,536 of these are
- * done when it does again.
+ * Threads: synchronous and thread-safe, for threads of the pool. Memory per value: the place, which the owner
+ * keeps. Memory otherwise: RocksDB's block cache and memtables (at most 48 MiB), 64 bytes a slab file, one
+ * value during a reclaim, and 3 MiB for at most 65,536 removals that RocksDB did not take yet.
  *
- * What is kept: everything that was put, replaced or removed before kill -9, and before a power cut but for
- * the last second or so (what was removed in it may be back). What is damaged on disk is a miss, dropped and
- * counted; no get returns bytes that are not those that were put under that key: header and value carry
- * XXH3-64 checksums, and the header says of which store, file, place and key it is.
+ * Durability: every put, replacement and removal survives kill -9, and a power cut except for the last second
+ * or so (a removal of that second may be undone). Integrity: headers and values carry XXH3-64 checksums, and
+ * a header names its store, file, place and key. A damaged value is a miss, dropped and counted; no get
+ * returns other bytes than those that were put under the key.
  *
- * A store belongs to one process: a directory that another one has open, or that holds other things, is
+ * A store belongs to one process. A directory that another process has open, or that holds other files, is
  * refused (CGN_STORAGE). */
 #pragma once
 #include <sys/uio.h>
@@ -23,7 +22,7 @@
 #include "policy/block/block.h"
 
 struct kvdisk;
-/* where a value lies; 0: nowhere. One that is out of date is a miss, never another value */
+/* The place of a value; 0: none. An outdated place is a miss, never another value. */
 typedef uint64_t kvdisk_place;
 
 #define KVDISK_MIN_BUDGET ((uint64_t)32 << 20)
@@ -32,94 +31,94 @@ struct kvdisk_entry {
 	struct block_key key;
 	kvdisk_place place;
 	uint64_t size, checksum;
-	struct block_meta meta; /* texts borrowed */
+	struct block_meta meta; /* texts are borrowed */
 };
 enum kvdisk_worth {
-	KVDISK_DROP,  /* nobody asked for it since it was written: the room is worth more */
-	KVDISK_CARRY, /* it is in use; still dropped when half of a file is carried already */
-	KVDISK_PINNED /* always carried */
+	KVDISK_DROP,  /* not used since it was written */
+	KVDISK_CARRY, /* in use; dropped anyway when half of a file is carried already */
+	KVDISK_PINNED /* carried always */
 };
-/* Who keeps the places. Called on whichever thread is inside a kvdisk call, under a lock on the key: the
- * owner may take locks of his own, holds none of them when he calls kvdisk, and calls no kvdisk from here.
- * Each may be NULL. */
+/* The owner keeps the places. Its functions run on the thread that is inside a kvdisk call, under a lock on
+ * the key. The owner may take its own locks in them, holds none of its locks when it calls kvdisk, and does
+ * not call kvdisk from them. Each may be NULL. */
 struct kvdisk_owner {
-	/* In kvdisk_open: here lies a value. A second one for a key replaces the first. False: not wanted; it
-	 * leaves the index, since nobody would say when it is removed or replaced. */
+	/* In kvdisk_open: a value was found. A second value of a key replaces the first. Return false to drop
+	 * it from the index. */
 	bool (*found)(void *user, const struct kvdisk_entry *e);
-	/* every second or so, in kvdisk_open; total 0: not known */
+	/* In kvdisk_open, every second or so. total 0: not known. */
 	void (*progress)(void *user, const char *what, uint64_t done, uint64_t total);
-	/* NULL: KVDISK_DROP */
+	/* NULL counts as KVDISK_DROP. */
 	enum kvdisk_worth (*worth)(void *user, const struct block_key *k, kvdisk_place at);
 	void (*moved)(void *user, const struct block_key *k, kvdisk_place from, kvdisk_place to);
-	/* to make room, or it had its time */
+	/* The value was dropped to make room, or at the end of its time to live. */
 	void (*gone)(void *user, const struct block_key *k, kvdisk_place at);
 };
 #define KVDISK_MAX_PIECES 1100
 struct kvdisk_cfg {
-	const char *dir;       /* slab files and small values; made when missing */
-	const char *index_dir; /* the index; NULL: in dir */
-	uint64_t budget;       /* bytes of all files, RocksDB's included: never more */
-	uint64_t ttl_ms;       /* after it was written; 0: none */
-	uint32_t small_bytes;  /* a value of less lies in RocksDB; 0: KVDISK_SMALL */
-	uint64_t file_bytes;   /* of a slab file; 0: by the budget, 256 MiB for 2 GiB or more */
+	const char *dir;       /* folder of slab files and small values; created when missing */
+	const char *index_dir; /* folder of the index; NULL: dir */
+	uint64_t budget;       /* upper limit of the bytes of all files, RocksDB's included */
+	uint64_t ttl_ms;       /* time to live after the write; 0: none */
+	uint32_t small_bytes;  /* smaller values lie in RocksDB; 0: KVDISK_SMALL */
+	uint64_t file_bytes;   /* size of a slab file; 0: depends on the budget, 256 MiB from 2 GiB on */
 	const struct kvdisk_owner *owner;
 	void *user;
-	uint64_t (*wall_ms)(void); /* NULL: the system's clocks */
-	uint64_t (*boot_ms)(void); /* runs on whatever is done to the wall clock */
+	uint64_t (*wall_ms)(void); /* Unix ms; NULL: the system's clock */
+	uint64_t (*boot_ms)(void); /* monotonic ms, also while the machine sleeps; NULL: the system's clock */
 };
 #define KVDISK_SMALL (32U << 10)
-/* What opening it came upon. */
+/* The findings of kvdisk_open. */
 struct kvdisk_opening {
-	uint64_t entries, bytes; /* values found, and their bytes */
-	uint64_t dropped;        /* entries that were not whole or not wanted, or whose file is gone */
-	uint64_t budget;         /* less than asked for: that is all the file system has */
+	uint64_t entries, bytes; /* values, and their bytes */
+	uint64_t dropped;        /* entries that were damaged, refused by the owner, or without a file */
+	uint64_t budget;         /* the budget in use: less than requested when the file system is smaller */
 	bool capped, made, rebuilt, small_lost;
-	/* rebuilt or small_lost: what was wrong with the index or the small values, which lie beside it as
-	 * *.damaged now */
+	/* With rebuilt or small_lost: what was wrong with the index or the small values, which are kept as
+	 * *.damaged. */
 	char why[256];
 };
-/* CGN_STORAGE: not a directory of ours (and it is left as it is), of another version, in use by another
- * process, not to be written, full. CGN_INVALID: a budget too small. Reads the index whole: about a second
- * per million entries; the slab files' headers too when the index is gone. */
+/* Open a store. CGN_STORAGE: the directory holds other files (and is left as it is), has another version, is
+ * in use, not writable or full. CGN_INVALID: the budget is too small. Reads the whole index, about a second
+ * per million entries, and the headers of all records when the index is lost. */
 CGN_RC kvdisk_open(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct kvdisk_opening *how,
 	struct cgn_err *err);
 void kvdisk_close(struct kvdisk **take); /* flushes; no call may be running */
 
-/* A value under its key, in the place of what was there. |checksum| is of the value and not looked at.
- * CGN_TOO_LARGE: larger than a slab file holds; CGN_STORAGE: the disk is full or fails; what the key had
- * before is then still there or gone. */
+/* Store a value under its key; replaces the old value. |checksum| is stored, not compared. CGN_TOO_LARGE:
+ * larger than a slab file; CGN_STORAGE: the disk is full or fails; then the old value is there or gone. */
 CGN_RC kvdisk_put(struct kvdisk *d, const struct block_key *k, const struct block_meta *meta,
 	uint64_t checksum, const struct iovec *value, size_t n_value, kvdisk_place *out, struct cgn_err *err);
 
 struct kvdisk_value {
 	uint64_t checksum;
-	struct block_meta meta; /* texts point into |names|; expires as when it was put */
+	struct block_meta meta; /* texts point into |names|; expires as at the put */
 	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
 };
-/* The value into |to|, at most KVDISK_MAX_PIECES whose lengths add up to its size. No read of the index.
- * CGN_NOT_FOUND: it moved, is removed, had its time; look whether the place is still the same, and else
- * again. CGN_STORAGE: what lies there is not the value, or can't be read: dropped and counted. |to| may hold
- * anything then. */
+/* Read a value into |to|, at most KVDISK_MAX_PIECES pieces as long as the value. Reads no index.
+ * CGN_NOT_FOUND: the value moved, was removed or expired; if the owner has another place by now, try again.
+ * CGN_STORAGE: the value is damaged or unreadable; dropped and counted. On failure |to| may hold anything. */
 CGN_RC kvdisk_get(struct kvdisk *d, const struct block_key *k, kvdisk_place at, const struct iovec *to,
 	size_t n_to, struct kvdisk_value *out, struct cgn_err *err);
-bool kvdisk_remove(struct kvdisk *d, const struct block_key *k);                   /* false: there was none */
-bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms); /* 0: never */
+/* returns false when there was no value */
+bool kvdisk_remove(struct kvdisk *d, const struct block_key *k);
+/* 0: never; returns false when there is no value */
+bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms);
 
-/* About once a second: makes room ahead, ends what had its time, syncs the index's log, tries again what a
- * full disk stopped. */
+/* Call about once a second: makes room ahead, ends values whose time to live is over, syncs the log of the
+ * index, and retries what a full disk stopped. */
 void kvdisk_tend(struct kvdisk *d);
 
 struct kvdisk_stats {
-	uint64_t entries, live_bytes; /* records that are of use */
-	uint64_t bytes, budget;       /* of all files */
-	uint64_t index_bytes;         /* RocksDB's part of bytes: index and small values */
+	uint64_t entries, live_bytes; /* values in use, and the bytes of their records */
+	uint64_t bytes, budget;       /* all files together */
+	uint64_t index_bytes;         /* the part of |bytes| that is RocksDB's: index and small values */
 	uint64_t files;
-	uint64_t puts, put_bytes; /* since it was opened; values only */
+	uint64_t puts, put_bytes; /* since kvdisk_open; bytes of values only */
 	uint64_t gets, get_bytes;
-	uint64_t carried_bytes;    /* written again to make room */
-	uint64_t written_bytes;    /* to slab files and RocksDB's log */
-	uint64_t reclaimed;        /* files */
-	uint64_t dropped, expired; /* values: to make room, by time */
-	uint64_t corrupt, failed;  /* gets that found damage; puts that the disk did not take */
+	uint64_t carried_bytes;    /* bytes that were written again to make room */
+	uint64_t written_bytes;    /* bytes written to slab files and RocksDB's log */
+	uint64_t reclaimed;        /* files that were reclaimed */
+	uint64_t dropped, expired; /* values: to make room, at the end of their time to live */
+	uint64_t corrupt, failed;  /* gets that found damage; puts that the disk refused */
 };
 void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out);

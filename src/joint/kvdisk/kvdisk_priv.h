@@ -1,64 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvdisk, inside. Locks, taken in this order: room (who makes room or a new file), a stripe (a key's index
- * entry), files (the table of files and its counts). The databases have a lock of their own each, read-held
- * during a call, for opening them again. */
+/* The inside of kvdisk. Lock order: room (making room, starting a file), a stripe (index entry of a key),
+ * files (the table of files and its counts), removals. Each database counts its running calls, for reopening
+ * it. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/core/buf.h"
-#include "joint/kvdisk/kvdisk.h"
+#include "joint/kvdisk/record_priv.h"
 
-#define KVDISK_UNIT    4096U /* slab records begin and end at multiples of it */
-#define KVDISK_ROW     64U   /* small ones are counted in these */
-#define KVDISK_HEAD    128U  /* a record's header; then model and name */
 #define KVDISK_STRIPES 64U
-#define KVDISK_FORMAT  1U
-
-/* ---- record.c: what lies on disk, pure. All numbers little-endian ---- */
-struct place {
-	bool small;
-	uint32_t file; /* 27 bits */
-	uint32_t at;   /* 20 bits: units from the file's begin; small: number in the file */
-	uint32_t len;  /* 16 bits: units; small: rows */
-};
-kvdisk_place place_pack(struct place p);
-struct place place_of(kvdisk_place packed);
-uint64_t place_bytes(kvdisk_place packed);
-
-/* Header of a record: 0 magic, 4 format, 6 flags, 8 store, 16 place, 24 sequence, 32 digest, 64 segment, 68
- * tokens, 72 size, 80 checksum, 88 created, 96 expires, 104 stored, 112 lengths of model and name, 116 zero,
- * 120 XXH3-64 of the 120 bytes and the texts; 128 the texts. A slab record's value begins at the next unit, a
- * small one's right behind the texts. */
-struct record {
-	struct kvdisk_entry entry;
-	uint64_t store, seq, stored_ms; /* stored: by the store's own clock */
-	bool struck;                    /* removed: nobody's value any more */
-};
-#define RECORD_MAX_HEAD (KVDISK_HEAD + BLOCK_MAX_MODEL + BLOCK_MAX_NAME)
-size_t record_head_bytes(const struct block_meta *meta);
-/* units or rows, times their size */
-uint64_t record_bytes(const struct block_meta *meta, uint64_t size, bool small);
-size_t record_write(const struct record *r, uint8_t out[RECORD_MAX_HEAD]); /* returns record_head_bytes */
-/* Texts are borrowed from |p|. False: no whole header. */
-bool record_read(const uint8_t *p, size_t n, struct record *out);
-/* The index's value for a key: 0 format, 2 lengths, 6 zero, 8 place, 16 sequence, 24 size, 32 checksum, 40
- * created, 48 expires, 56 stored, 64 tokens, 68 XXH3's low half over all but itself; 72 the texts. */
-#define INDEX_KEY  36U
-#define INDEX_HEAD 72U
-#define INDEX_MAX  (INDEX_HEAD + BLOCK_MAX_MODEL + BLOCK_MAX_NAME)
-void index_key_write(const struct block_key *k, uint8_t out[INDEX_KEY]);
-bool index_key_read(const uint8_t *p, size_t n, struct block_key *out);
-size_t index_write(const struct record *r, uint8_t out[INDEX_MAX]);
-bool index_read(const struct block_key *k, const uint8_t *p, size_t n, struct record *out);
-/* The first units of a slab file, and the file that says whose directory it is. */
-#define FILE_HEAD 40U
-struct file_head {
-	uint64_t store, bytes;
-	uint32_t id;
-};
-void file_head_write(const struct file_head *h, uint8_t out[FILE_HEAD]);
-bool file_head_read(const uint8_t *p, size_t n, struct file_head *out);
 
 /* ---- db.c: RocksDB ---- */
 struct db_cfg {
@@ -68,46 +19,63 @@ struct db_cfg {
 	bool bloom;
 };
 struct db;
-/* CGN_NOT_FOUND: |make| is false and there is none. CGN_INVALID: it is damaged. CGN_STORAGE: the system's
- * fault. */
+/* CGN_NOT_FOUND: there is no database and |make| is false. CGN_INVALID: it is damaged. CGN_STORAGE: the
+ * system failed. */
 CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db **out, struct cgn_err *err);
 void db_close(struct db **take);
 CGN_RC db_put(struct db *d, const void *k, size_t n_k, const void *v, size_t n_v, struct cgn_err *err);
 CGN_RC db_delete(struct db *d, const void *k, size_t n_k, struct cgn_err *err);
-/* |fn| borrows the value. CGN_NOT_FOUND, CGN_INVALID (damaged), CGN_STORAGE. */
+/* Read a row. |fn| borrows the value. CGN_NOT_FOUND, CGN_INVALID (damaged), CGN_STORAGE. */
 CGN_RC db_get(struct db *d, const void *k, size_t n_k, void (*fn)(void *user, const uint8_t *v, size_t n),
 	void *user, struct cgn_err *err);
-/* Keys from |from| on, up to but without |to| (n_to 0: to the end). |fn| false ends it. */
+/* Call |fn| for each row from |from| up to but without |to| (n_to 0: to the end), until it returns false. */
 CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, size_t n_to,
 	bool (*fn)(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v), void *user,
 	struct cgn_err *err);
 CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, struct cgn_err *err);
 CGN_RC db_sync(struct db *d, struct cgn_err *err);
-bool db_stuck(const struct db *d); /* writes failed: it takes none until it is opened again */
-CGN_RC db_again(struct db *d, struct cgn_err *err); /* CGN_OVERLOADED: calls were under way for a second */
-uint64_t db_file_bytes(const struct db *d);         /* as the file system has it */
-uint64_t db_reserve(const struct db *d);            /* what it may need beside while it sorts */
+bool db_stuck(const struct db *d); /* a write failed, and the database refuses writes until it is reopened */
+/* Reopen the database. CGN_OVERLOADED: calls ran for a second. */
+CGN_RC db_again(struct db *d, struct cgn_err *err);
+uint64_t db_file_bytes(const struct db *d); /* bytes on the file system */
+uint64_t db_reserve(const struct db *d);    /* bytes that compaction may need in addition */
 
 /* ---- slab.c: the table of files ---- */
 struct file {
 	uint32_t id;
 	bool small;
-	_Atomic bool open; /* the one that is being written */
-	bool doomed;       /* not to be counted or found any more */
-	int fd;            /* slab: >= 0 */
-	/* the same for reading past the page cache; -1: the file system has no such thing */
+	_Atomic bool open; /* this file is being written */
+	bool doomed;       /* given up: not counted and not found any more */
+	int fd;            /* slab files only; else -1 */
+	/* The same file for direct reads; -1: the file system does not support them. */
 	int direct;
 	uint64_t bytes, used, live, newest_ms;
-	uint32_t next; /* small: number of the next record */
+	uint32_t next; /* small values: number of the next record */
 	_Atomic uint32_t refs;
 };
 
-/* ---- owed.c: removals that the index did not take; 3 MiB at most, beyond it they are counted as failed
- * ---- */
-#define KVDISK_OWED 65536U
-struct owed {
+/* ---- removal.c: removals that the index did not take, to be repeated; at most 3 MiB ---- */
+#define KVDISK_REMOVALS 65536U
+struct removal {
 	struct block_key key;
-	uint64_t seq; /* what has less is removed */
+	uint64_t seq; /* removes values with a lower sequence number */
+};
+struct removal_backlog {
+	pthread_mutex_t lock; /* the innermost lock */
+	struct removal *list;
+	size_t n;
+};
+
+/* A clock in Unix ms that never goes back: the boot clock, on a base that is saved on disk. */
+struct kvdisk_time {
+	uint64_t (*wall_ms)(void);
+	uint64_t (*boot_ms)(void);
+	uint64_t base, from, saved; /* the time at |from|; boot times of the start and of the last save */
+};
+
+struct kvdisk_counts {
+	_Atomic uint64_t entries, puts, put_bytes, gets, get_bytes, carried, written, reclaimed, dropped,
+		expired, corrupt, failed;
 };
 
 struct kvdisk {
@@ -119,9 +87,7 @@ struct kvdisk {
 	uint32_t small_bytes;
 	const struct kvdisk_owner *owner;
 	void *user;
-	uint64_t (*wall_ms)(void);
-	uint64_t (*boot_ms)(void);
-	uint64_t clock_base, clock_from, clock_saved;
+	struct kvdisk_time time;
 	struct rocksdb_cache_t *cache;
 	struct db *index, *small;
 	pthread_mutex_t room, files_lock, stripes[KVDISK_STRIPES];
@@ -129,95 +95,95 @@ struct kvdisk {
 	size_t n_files, cap_files;
 	struct file *writing[2]; /* slab, small */
 	uint32_t next_file;
-	pthread_mutex_t owed_lock; /* the innermost */
-	struct owed *owed;
-	size_t n_owed;
+	struct removal_backlog removals;
 	_Atomic uint64_t next_seq;
-	_Atomic uint64_t damaged_bytes; /* of files that are of no use any more, but still there */
+	_Atomic uint64_t damaged_bytes; /* bytes of unusable files that are not deleted yet */
 	_Atomic bool dirty;
-	_Atomic uint64_t entries, puts, put_bytes, gets, get_bytes, carried, written, reclaimed, dropped,
-		expired, corrupt, failed;
+	struct kvdisk_counts counts;
 };
 #define KVDISK_TAG 0x4b564469U
 
-uint64_t kvdisk_clock(const struct kvdisk *d); /* ms; never goes back, whatever is done to the wall clock */
+uint64_t kvdisk_clock(const struct kvdisk *d); /* Unix ms; never goes back */
 pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct block_key *k);
 
-/* A reference: the file is there until file_unref, even when it is given up. NULL: there is none. */
+/* Return a file with a reference, or NULL. A file with references stays, even when it is given up. */
 struct file *file_find(struct kvdisk *d, uint32_t id, bool small);
 void file_unref(struct kvdisk *d, struct file **take);
-void file_free(struct file *f); /* nobody knows it any more */
-/* *out is borrowed */
+void file_free(struct file *f); /* the file is in no table any more */
+/* Add a file to the table. |*out| is borrowed. */
 CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes, struct file **out,
 	struct cgn_err *err);
-/* CGN_OVERLOADED: no space on the file system */
+/* Create a slab file. CGN_OVERLOADED: the file system is full. */
 CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err);
-/* one that is there; CGN_INVALID: not ours */
+/* Open an existing slab file. CGN_INVALID: it belongs to another store. */
 CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err);
-/* unlinked, and closed with its last reference */
+/* Delete the file; it is closed with its last reference. */
 void file_give_up(struct kvdisk *d, struct file *f);
-void file_count(struct kvdisk *d, kvdisk_place at, int64_t sign); /* live bytes and entries */
-uint64_t files_bytes(struct kvdisk *d);                           /* of all slab files */
+void file_count(struct kvdisk *d, kvdisk_place at, int64_t sign); /* counts live bytes and entries */
+uint64_t files_bytes(struct kvdisk *d);                           /* bytes of all slab files */
 CGN_RC io_all(int fd, bool write, const struct iovec *iov, size_t n, uint64_t off, struct cgn_err *err);
 CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n,
 	struct cgn_err *err);
 CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out,
 	struct cgn_err *err);
 void slab_strike(struct kvdisk *d, kvdisk_place at);
-/* Header and value of the record at unit |at| into |head|, which lies at a multiple of a unit, and |to|. */
+/* Read the record at unit |at|: the header into |head|, aligned to a unit, and the value into |to|. */
 CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], const struct iovec *to,
 	size_t n_to, struct cgn_err *err);
-/* Each whole header from the file's begin, with gaps of damage skipped. |fn| false ends it. */
+/* Call |fn| for each valid header from the begin of the file, across damage, until it returns false. */
 CGN_RC slab_each(struct file *f, bool (*fn)(void *user, const struct record *r), void *user,
 	struct cgn_err *err);
 
 /* ---- log.c: where the next record goes ---- */
 #define SMALL_KEY 8U
-/* file and number, big-endian: so they lie in the order of writing */
+/* File and number, big-endian, so that rows are in the order of writing. */
 void small_key_write(struct place p, uint8_t out[SMALL_KEY]);
-/* Room for a record of |bytes|: a place, and a reference to its file. |carrying|: the room lock is held, and
- * the last of the budget may be used. */
+/* Reserve |bytes| for a record: a place, and a reference to its file. |carrying|: the room lock is held, and
+ * the reserve of the budget may be used. */
 CGN_RC log_room(struct kvdisk *d, bool small, uint64_t bytes, bool carrying, kvdisk_place *out,
 	struct file **f, struct cgn_err *err);
 CGN_RC log_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n,
 	struct cgn_err *err);
-void log_unwrite(struct kvdisk *d, kvdisk_place at); /* what lies there is nobody's any more */
-uint64_t disk_bytes(struct kvdisk *d);               /* of all files */
-/* the room lock is held: so that the next file need not wait for room */
+void log_unwrite(struct kvdisk *d, kvdisk_place at); /* strikes the record */
+uint64_t disk_bytes(struct kvdisk *d);               /* bytes of all files */
+/* Prepare room for the next file. The room lock is held. */
 void log_ahead(struct kvdisk *d);
-void log_resume(struct kvdisk *d, struct file *f); /* at boot: goes on with a file that is not full */
+void log_resume(struct kvdisk *d, struct file *f); /* at boot: continue a file that is not full */
 
 /* ---- reclaim.c; the room lock is held ---- */
-bool reclaim_one(struct kvdisk *d); /* false: there is nothing that could go */
+bool reclaim_one(struct kvdisk *d); /* returns false when no file can be reclaimed */
 void reclaim_expired(struct kvdisk *d);
 
-/* ---- index entries, kvdisk.c; the key's stripe is held ---- */
+/* ---- entry.c: index entries; the key's stripe is held ---- */
 #define KVDISK_NAMES (BLOCK_MAX_MODEL + BLOCK_MAX_NAME)
+/* Copy the texts of |m| into |names|; returns |m| with the copies. */
+struct block_meta record_keep_names(const struct block_meta *m, char names[KVDISK_NAMES]);
 bool entry_get(struct kvdisk *d, const struct block_key *k, struct record *out,
 	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME]);
 CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err);
-/* false: the index still has it */
+/* Returns false when the index still has the entry. */
 bool entry_drop(struct kvdisk *d, const struct block_key *k, kvdisk_place at);
 bool entry_had_its_time(const struct kvdisk *d, const struct record *r);
 
-void owed_add(struct kvdisk *d, const struct block_key *k, uint64_t seq);
-void owed_pay(struct kvdisk *d); /* under no lock */
-/* kvdisk.c; false: there was none */
-bool remove_before(struct kvdisk *d, const struct block_key *k, uint64_t seq);
+void removal_add(struct kvdisk *d, const struct block_key *k, uint64_t seq);
+void removal_repeat(struct kvdisk *d); /* under no lock */
+/* entry.c: remove the value of |k| if its sequence number is below |seq|. Returns false when there was none. Takes
+ * the stripe. */
+bool entry_remove_before(struct kvdisk *d, const struct block_key *k, uint64_t seq);
 
 /* ---- dir.c: whose directory it is ---- */
-CGN_RC as_storage(cgn_rc rc, struct cgn_err *err); /* whatever failed, to our caller it is the storage */
-/* Made, looked through, locked. |*made|: it was empty. */
+CGN_RC kvdisk_as_storage(cgn_rc rc, struct cgn_err *err); /* turns every error into CGN_STORAGE */
+/* Create, check and lock a directory. |*made|: it was empty. */
 CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made, int *lock_fd,
 	struct cgn_err *err);
 CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, struct cgn_err *err), void *user,
 	struct cgn_err *err);
-uint64_t dir_bytes(const char *path); /* of the files in it, without folders below */
-void dir_remove(const char *path);    /* with the files in it */
+uint64_t dir_bytes(const char *path); /* bytes of its files, without subfolders */
+void dir_remove(const char *path);    /* with its files */
 CGN_RC dir_free_bytes(const char *path, uint64_t *out, struct cgn_err *err);
 
 /* ---- boot.c ---- */
 CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_err *err);
-/* the budget is no more than the file system has, as others fill and empty it */
+/* Limit the budget to what the file system has now. */
 CGN_RC boot_cap(struct kvdisk *d, struct cgn_err *err);
 void boot_save_clock(struct kvdisk *d);

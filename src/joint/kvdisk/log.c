@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the next record goes. Two logs, of slab files and of small values; when a file is full there must be
- * room for another one, or the oldest goes. One file's bytes of the budget are kept back for what is carried
- * on while room is made. */
+/* The place of the next record. There are two logs, one of slab files and one of small values. When a file is
+ * full, another one must fit the budget, or the oldest is reclaimed. The bytes of one file are reserved for
+ * records that are carried while a file is reclaimed. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <arpa/inet.h>
@@ -25,8 +25,8 @@ uint64_t disk_bytes(struct kvdisk *d)
 		dir_bytes(d->small_path);
 }
 
-/* May |bytes| more be used? What the open file of small values still takes is promised already. */
-static bool in_budget(struct kvdisk *d, uint64_t bytes, bool carrying)
+/* Whether |bytes| more fit the budget. The rest of the open file of small values counts as used. */
+static bool log_in_budget(struct kvdisk *d, uint64_t bytes, bool carrying)
 {
 	uint64_t promised = 0, spare = carrying ? 0 : d->file_bytes;
 	(void)pthread_mutex_lock(&d->files_lock);
@@ -37,15 +37,15 @@ static bool in_budget(struct kvdisk *d, uint64_t bytes, bool carrying)
 		d->budget;
 }
 
-static bool on_disk(struct kvdisk *d, uint64_t bytes)
+static bool log_on_disk(struct kvdisk *d, uint64_t bytes)
 {
 	uint64_t is = 0;
 	return cgn_ok(dir_free_bytes(d->dir, &is, NULL)) &&
 		is >= bytes + db_reserve(d->index) + db_reserve(d->small);
 }
 
-/* Sealed: what was set aside behind its last record is given back. */
-static void seal(struct kvdisk *d, bool small)
+/* Close the file that is written, and release the space reserved behind its last record. */
+static void log_seal(struct kvdisk *d, bool small)
 {
 	(void)pthread_mutex_lock(&d->files_lock);
 	struct file *f = d->writing[small];
@@ -57,12 +57,12 @@ static void seal(struct kvdisk *d, bool small)
 	(void)pthread_mutex_unlock(&d->files_lock);
 	if (f == NULL || small)
 		return;
-	(void)fdatasync(f->fd); /* it stays: only who holds the room lock gives files up */
-	/* from now on it is read past the page cache */
+	(void)fdatasync(f->fd); /* The file stays: only the holder of the room lock reclaims files. */
+	/* later reads bypass the page cache */
 	(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
-static CGN_RC begin(struct kvdisk *d, bool small, struct cgn_err *err)
+static CGN_RC log_begin_file(struct kvdisk *d, bool small, struct cgn_err *err)
 {
 	struct file *f = NULL;
 	uint64_t bytes = small ? d->small_file_bytes : d->file_bytes;
@@ -83,20 +83,20 @@ static CGN_RC no_room(struct kvdisk *d, struct cgn_err *err)
 		d->dir, (unsigned long long)disk_bytes(d), (unsigned long long)d->budget);
 }
 
-/* A step towards a file that can be written to: begins it, or makes room for it. The room lock is held. */
-static CGN_RC next_file(struct kvdisk *d, bool small, bool carrying, struct cgn_err *err)
+/* Make one step towards a file with room: start a file, or reclaim one. The room lock is held. */
+static CGN_RC log_next_file(struct kvdisk *d, bool small, bool carrying, struct cgn_err *err)
 {
 	uint64_t bytes = small ? d->small_file_bytes : d->file_bytes;
-	seal(d, small);
-	if (in_budget(d, bytes, carrying) && on_disk(d, bytes)) {
-		cgn_rc rc = begin(d, small, err);
+	log_seal(d, small);
+	if (log_in_budget(d, bytes, carrying) && log_on_disk(d, bytes)) {
+		cgn_rc rc = log_begin_file(d, small, err);
 		if (rc.code != CGN_OVERLOADED)
 			return rc;
 	}
 	if (carrying || !reclaim_one(d))
 		return no_room(d, err);
-	/* RocksDB frees what was dropped when it has sorted */
-	if (small && !in_budget(d, bytes, false))
+	/* RocksDB frees dropped rows when it compacts */
+	if (small && !log_in_budget(d, bytes, false))
 		(void)nanosleep(&(struct timespec){.tv_nsec = SORTING}, NULL);
 	return CGN_OK;
 }
@@ -104,14 +104,14 @@ static CGN_RC next_file(struct kvdisk *d, bool small, bool carrying, struct cgn_
 void log_ahead(struct kvdisk *d)
 {
 	uint64_t bytes = d->file_bytes + d->small_file_bytes;
-	if (!in_budget(d, bytes, false) || !on_disk(d, bytes))
+	if (!log_in_budget(d, bytes, false) || !log_on_disk(d, bytes))
 		(void)reclaim_one(d);
 }
 
-/* Its space beyond |used| is set aside again. */
+/* Reserve the space behind |used| again. */
 void log_resume(struct kvdisk *d, struct file *f)
 {
-	if (f->used >= d->file_bytes / 4 * 3 || !in_budget(d, d->file_bytes - f->used, false) ||
+	if (f->used >= d->file_bytes / 4 * 3 || !log_in_budget(d, d->file_bytes - f->used, false) ||
 		fallocate(f->fd, 0, 0, (off_t)d->file_bytes) != 0)
 		return;
 	(void)pthread_mutex_lock(&d->files_lock);
@@ -121,7 +121,7 @@ void log_resume(struct kvdisk *d, struct file *f)
 	(void)pthread_mutex_unlock(&d->files_lock);
 }
 
-static bool take(struct kvdisk *d, bool small, uint64_t bytes, kvdisk_place *out, struct file **f)
+static bool log_take_room(struct kvdisk *d, bool small, uint64_t bytes, kvdisk_place *out, struct file **f)
 {
 	(void)pthread_mutex_lock(&d->files_lock);
 	struct file *w = d->writing[small];
@@ -147,18 +147,17 @@ CGN_RC log_room(struct kvdisk *d, bool small, uint64_t bytes, bool carrying, kvd
 	if (bytes > (small ? d->small_file_bytes : d->file_bytes - KVDISK_UNIT))
 		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: a slab file of this store takes %llu",
 			(unsigned long long)bytes, (unsigned long long)(d->file_bytes - 2 * KVDISK_UNIT));
-	if (take(d, small, bytes, out, f))
+	if (log_take_room(d, small, bytes, out, f))
 		return CGN_OK;
 	if (!carrying)
 		(void)pthread_mutex_lock(&d->room);
 	cgn_rc rc = CGN_OK;
-	/* Files of which all is pinned are carried as they are and make no room: not all of them for one
-	 * value. */
+	/* Files whose values are all pinned are carried whole and free no space, so the loop is bounded. */
 	unsigned tries = ROOM_TRIES;
-	bool got = take(d, small, bytes, out, f); /* another thread may have made room */
+	bool got = log_take_room(d, small, bytes, out, f); /* another thread may have made room */
 	for (; cgn_ok(rc) && !got && tries > 0; tries--) {
-		rc = next_file(d, small, carrying, err);
-		got = take(d, small, bytes, out, f);
+		rc = log_next_file(d, small, carrying, err);
+		got = log_take_room(d, small, bytes, out, f);
 	}
 	if (cgn_ok(rc) && !got)
 		rc = no_room(d, err);
@@ -180,7 +179,7 @@ static CGN_RC small_write(struct kvdisk *d, const struct record *r, const struct
 		cgn_buf_add(&row, iov[i].iov_base, iov[i].iov_len);
 	small_key_write(place_of(r->entry.place), key);
 	cgn_rc rc = db_put(d->small, key, sizeof key, row.p, row.n, err);
-	atomic_fetch_add(&d->written, row.n);
+	atomic_fetch_add(&d->counts.written, row.n);
 	cgn_buf_fini(&row);
 	return rc;
 }
@@ -194,7 +193,7 @@ CGN_RC log_write(struct kvdisk *d, struct file *f, const struct record *r, const
 		f->newest_ms = r->stored_ms;
 	(void)pthread_mutex_unlock(&d->files_lock);
 	atomic_store(&d->dirty, true);
-	return as_storage(rc, err);
+	return kvdisk_as_storage(rc, err);
 }
 
 void log_unwrite(struct kvdisk *d, kvdisk_place at)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making room: a file goes as a whole, the oldest one or one of which hardly anything is of use. What its
- * owner wants to keep is carried to the log's end before. */
+/* Reclaiming: a whole file is deleted, the oldest one or one with hardly any value in use. Before, values
+ * that the owner wants to keep are carried to the end of the log. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <stdlib.h>
@@ -11,13 +11,13 @@
 struct carrying {
 	struct kvdisk *d;
 	struct file *from;
-	uint64_t left;      /* bytes that may still be carried for use alone */
-	const uint8_t *row; /* small: header and value */
+	uint64_t left;      /* bytes that may still be carried for being in use */
+	const uint8_t *row; /* small values: header and value */
 	size_t n_row;
 };
 
-/* The value's bytes: borrowed from the row, or read into |*own|. NULL: not what it should be. */
-static const void *value_of(struct carrying *c, const struct record *r, void **own)
+/* Return the bytes of the value, borrowed from the row or read into |*own|; NULL: they are damaged. */
+static const void *reclaim_value(struct carrying *c, const struct record *r, void **own)
 {
 	const void *value;
 	if (c->from->small) {
@@ -33,7 +33,7 @@ static const void *value_of(struct carrying *c, const struct record *r, void **o
 	}
 	if (sum64(value, r->entry.size) == r->entry.checksum)
 		return value;
-	atomic_fetch_add(&c->d->corrupt, 1);
+	atomic_fetch_add(&c->d->counts.corrupt, 1);
 	return NULL;
 }
 
@@ -51,25 +51,25 @@ static CGN_RC write_again(struct kvdisk *d, struct record *r, const void *value)
 	return rc;
 }
 
-/* |is| as the index has it. The stripe is held. */
-static bool carry(struct carrying *c, const struct record *is)
+/* Carry |is|, the record as the index has it. The stripe is held. */
+static bool reclaim_carry(struct carrying *c, const struct record *is)
 {
 	struct record now = *is;
 	void *own = NULL;
-	const void *value = value_of(c, is, &own);
+	const void *value = reclaim_value(c, is, &own);
 	bool done = value != NULL && cgn_ok(write_again(c->d, &now, value));
 	free(own);
 	if (!done)
 		return false;
 	file_count(c->d, now.entry.place, 1);
 	file_count(c->d, is->entry.place, -1);
-	atomic_fetch_add(&c->d->carried, is->entry.size);
+	atomic_fetch_add(&c->d->counts.carried, is->entry.size);
 	if (c->d->owner->moved != NULL)
 		c->d->owner->moved(c->d->user, &is->entry.key, is->entry.place, now.entry.place);
 	return true;
 }
 
-static void let_go(struct kvdisk *d, const struct record *is, _Atomic uint64_t *counter)
+static void reclaim_drop(struct kvdisk *d, const struct record *is, _Atomic uint64_t *counter)
 {
 	entry_drop(d, &is->entry.key, is->entry.place);
 	atomic_fetch_add(counter, 1);
@@ -77,13 +77,13 @@ static void let_go(struct kvdisk *d, const struct record *is, _Atomic uint64_t *
 		d->owner->gone(d->user, &is->entry.key, is->entry.place);
 }
 
-static void judge(struct carrying *c, const struct record *is)
+static void reclaim_judge(struct carrying *c, const struct record *is)
 {
 	struct kvdisk *d = c->d;
 	uint64_t bytes = place_bytes(is->entry.place);
 	enum kvdisk_worth worth = KVDISK_DROP;
 	if (entry_had_its_time(d, is)) {
-		let_go(d, is, &d->expired);
+		reclaim_drop(d, is, &d->counts.expired);
 		return;
 	}
 	if (d->owner->worth != NULL)
@@ -92,11 +92,11 @@ static void judge(struct carrying *c, const struct record *is)
 		c->left -= bytes;
 	else if (worth == KVDISK_CARRY)
 		worth = KVDISK_DROP;
-	if (worth == KVDISK_DROP || !carry(c, is))
-		let_go(d, is, &d->dropped);
+	if (worth == KVDISK_DROP || !reclaim_carry(c, is))
+		reclaim_drop(d, is, &d->counts.dropped);
 }
 
-static bool on_record(void *user, const struct record *r)
+static bool reclaim_on_record(void *user, const struct record *r)
 {
 	struct carrying *c = user;
 	char names[KVDISK_NAMES];
@@ -104,12 +104,12 @@ static bool on_record(void *user, const struct record *r)
 	pthread_mutex_t *stripe = kvdisk_stripe(c->d, &r->entry.key);
 	(void)pthread_mutex_lock(stripe);
 	if (entry_get(c->d, &r->entry.key, &is, names) && is.entry.place == r->entry.place)
-		judge(c, &is);
+		reclaim_judge(c, &is);
 	(void)pthread_mutex_unlock(stripe);
 	return true;
 }
 
-static bool on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
+static bool reclaim_on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v)
 {
 	struct carrying *c = user;
 	struct record r;
@@ -118,11 +118,11 @@ static bool on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, s
 	c->row = v;
 	c->n_row = n_v;
 	return !record_read(v, n_v, &r) || n_v != record_head_bytes(&r.entry.meta) + r.entry.size ||
-		on_record(c, &r);
+		reclaim_on_record(c, &r);
 }
 
-/* From behind the small file before |f|: rows that a crash left without an entry go too. */
-static void small_range(struct kvdisk *d, const struct file *f, uint8_t from[SMALL_KEY],
+/* The range begins behind the small file before |f|, so rows without an entry, left by a crash, go too. */
+static void reclaim_small_range(struct kvdisk *d, const struct file *f, uint8_t from[SMALL_KEY],
 	uint8_t to[SMALL_KEY])
 {
 	uint32_t first = 0;
@@ -135,38 +135,39 @@ static void small_range(struct kvdisk *d, const struct file *f, uint8_t from[SMA
 	small_key_write((struct place){.file = f->id + 1}, to);
 }
 
-static void empty(struct kvdisk *d, struct file *f)
+static void reclaim_file(struct kvdisk *d, struct file *f)
 {
 	struct carrying c = {.d = d, .from = f, .left = f->used / 2};
 	uint8_t from[SMALL_KEY], to[SMALL_KEY];
 	if (!f->small) {
-		(void)cgn_ok(slab_each(f, on_record, &c, NULL));
+		(void)cgn_ok(slab_each(f, reclaim_on_record, &c, NULL));
 	} else {
-		small_range(d, f, from, to);
-		(void)cgn_ok(db_each(d->small, from, SMALL_KEY, to, SMALL_KEY, on_row, &c, NULL));
+		reclaim_small_range(d, f, from, to);
+		(void)cgn_ok(db_each(d->small, from, SMALL_KEY, to, SMALL_KEY, reclaim_on_row, &c, NULL));
 		(void)cgn_ok(db_drop_range(d->small, from, to, SMALL_KEY, NULL));
 	}
-	/* What the index still says of it (its header was damaged) is found to be gone when it is asked
-	 * for. */
+	/* Entries that point to the file (its header was damaged) are dropped at the next get. */
 	file_give_up(d, f);
-	atomic_fetch_add(&d->reclaimed, 1);
+	atomic_fetch_add(&d->counts.reclaimed, 1);
 }
 
-/* Not the one that is written, nor one with a reference: a put that has no entry yet may be in it. Nor small
- * values while the databases take no writes: they would be found again. */
-static bool may_go(const struct kvdisk *d, struct file *f)
+/* Whether the file may be reclaimed. Not the file that is written, and none with a reference: a put without
+ * an entry may be in it. No small values while the databases take no writes, as a restart would find them
+ * again. */
+static bool reclaim_may_take(const struct kvdisk *d, struct file *f)
 {
 	return !f->open && atomic_load(&f->refs) == 1 &&
 		(!f->small || !(db_stuck(d->index) || db_stuck(d->small)));
 }
 
-static struct file *choose(struct kvdisk *d)
+static struct file *reclaim_choose(struct kvdisk *d)
 {
 	struct file *best = NULL;
 	(void)pthread_mutex_lock(&d->files_lock);
 	for (size_t i = 0; i < d->n_files; i++) {
 		struct file *f = d->files[i];
-		if (may_go(d, f) && (best == NULL || (f->live < f->used / 4 && f->live < best->live)))
+		if (reclaim_may_take(d, f) &&
+			(best == NULL || (f->live < f->used / 4 && f->live < best->live)))
 			best = f;
 	}
 	(void)pthread_mutex_unlock(&d->files_lock);
@@ -175,9 +176,9 @@ static struct file *choose(struct kvdisk *d)
 
 bool reclaim_one(struct kvdisk *d)
 {
-	struct file *f = choose(d);
+	struct file *f = reclaim_choose(d);
 	if (f != NULL)
-		empty(d, f);
+		reclaim_file(d, f);
 	return f != NULL;
 }
 
@@ -188,11 +189,11 @@ void reclaim_expired(struct kvdisk *d)
 		struct file *old = NULL;
 		(void)pthread_mutex_lock(&d->files_lock);
 		for (size_t i = 0; i < d->n_files && old == NULL; i++)
-			if (may_go(d, d->files[i]) && (d->files[i]->newest_ms + d->ttl_ms < now))
+			if (reclaim_may_take(d, d->files[i]) && (d->files[i]->newest_ms + d->ttl_ms < now))
 				old = d->files[i];
 		(void)pthread_mutex_unlock(&d->files_lock);
 		if (old == NULL)
 			return;
-		empty(d, old);
+		reclaim_file(d, old);
 	}
 }

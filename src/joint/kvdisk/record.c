@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies on disk, as bytes. Pure. */
-#include "joint/kvdisk/kvdisk_priv.h"
+/* The format on disk, to and from bytes. Pure. */
+#include "joint/kvdisk/record_priv.h"
 
 #include <endian.h>
 #include <string.h>
@@ -10,39 +10,39 @@
 #define FILE_MAGIC   0x46564b43U /* "CKVF" */
 #define FLAG_STRUCK  1U
 
-static void put16(uint8_t *p, size_t v)
+static void le_put16(uint8_t *p, size_t v)
 {
 	uint16_t le = htole16((uint16_t)v);
 	memcpy(p, &le, sizeof le);
 }
 
-static void put32(uint8_t *p, uint32_t v)
+static void le_put32(uint8_t *p, uint32_t v)
 {
 	v = htole32(v);
 	memcpy(p, &v, sizeof v);
 }
 
-static void put64(uint8_t *p, uint64_t v)
+static void le_put64(uint8_t *p, uint64_t v)
 {
 	v = htole64(v);
 	memcpy(p, &v, sizeof v);
 }
 
-static uint16_t get16(const uint8_t *p)
+static uint16_t le_get16(const uint8_t *p)
 {
 	uint16_t v;
 	memcpy(&v, p, sizeof v);
 	return le16toh(v);
 }
 
-static uint32_t get32(const uint8_t *p)
+static uint32_t le_get32(const uint8_t *p)
 {
 	uint32_t v;
 	memcpy(&v, p, sizeof v);
 	return le32toh(v);
 }
 
-static uint64_t get64(const uint8_t *p)
+static uint64_t le_get64(const uint8_t *p)
 {
 	uint64_t v;
 	memcpy(&v, p, sizeof v);
@@ -114,52 +114,52 @@ size_t record_write(const struct record *r, uint8_t out[RECORD_MAX_HEAD])
 	const struct kvdisk_entry *e = &r->entry;
 	CGN_MUST(texts_fit(&e->meta));
 	memset(out, 0, KVDISK_HEAD);
-	put32(out, RECORD_MAGIC);
-	put16(out + 4, KVDISK_FORMAT);
-	put16(out + 6, r->struck ? FLAG_STRUCK : 0);
-	put64(out + 8, r->store);
-	put64(out + 16, e->place);
-	put64(out + 24, r->seq);
+	le_put32(out, RECORD_MAGIC);
+	le_put16(out + 4, KVDISK_FORMAT);
+	le_put16(out + 6, r->struck ? FLAG_STRUCK : 0);
+	le_put64(out + 8, r->store);
+	le_put64(out + 16, e->place);
+	le_put64(out + 24, r->seq);
 	memcpy(out + 32, e->key.digest.b, DIGEST_BYTES);
-	put32(out + 64, e->key.segment);
-	put32(out + 68, e->meta.tokens);
-	put64(out + 72, e->size);
-	put64(out + 80, e->checksum);
-	put64(out + 88, e->meta.created_unix_ms);
-	put64(out + 96, e->meta.expires_unix_ms);
-	put64(out + 104, r->stored_ms);
-	put16(out + 112, e->meta.model.n);
-	put16(out + 114, e->meta.name.n);
+	le_put32(out + 64, e->key.segment);
+	le_put32(out + 68, e->meta.tokens);
+	le_put64(out + 72, e->size);
+	le_put64(out + 80, e->checksum);
+	le_put64(out + 88, e->meta.created_unix_ms);
+	le_put64(out + 96, e->meta.expires_unix_ms);
+	le_put64(out + 104, r->stored_ms);
+	le_put16(out + 112, e->meta.model.n);
+	le_put16(out + 114, e->meta.name.n);
 	size_t n = texts_write(&e->meta, out + KVDISK_HEAD);
-	put64(out + 120, head_checksum(out, n));
+	le_put64(out + 120, head_checksum(out, n));
 	return KVDISK_HEAD + n;
 }
 
 bool record_read(const uint8_t *p, size_t n, struct record *out)
 {
-	if (n < KVDISK_HEAD || get32(p) != RECORD_MAGIC || get16(p + 4) != KVDISK_FORMAT ||
-		get16(p + 6) > FLAG_STRUCK || get32(p + 116) != 0)
+	if (n < KVDISK_HEAD || le_get32(p) != RECORD_MAGIC || le_get16(p + 4) != KVDISK_FORMAT ||
+		le_get16(p + 6) > FLAG_STRUCK || le_get32(p + 116) != 0)
 		return false;
-	size_t n_model = get16(p + 112), n_name = get16(p + 114);
+	size_t n_model = le_get16(p + 112), n_name = le_get16(p + 114);
 	if (n_model > BLOCK_MAX_MODEL || n_name > BLOCK_MAX_NAME || n - KVDISK_HEAD < n_model + n_name)
 		return false;
-	if (head_checksum(p, n_model + n_name) != get64(p + 120))
+	if (head_checksum(p, n_model + n_name) != le_get64(p + 120))
 		return false;
 	struct kvdisk_entry *e = &out->entry;
-	*out = (struct record){.struck = get16(p + 6) == FLAG_STRUCK,
-		.store = get64(p + 8),
-		.seq = get64(p + 24),
-		.stored_ms = get64(p + 104)};
-	e->place = get64(p + 16);
+	*out = (struct record){.struck = le_get16(p + 6) == FLAG_STRUCK,
+		.store = le_get64(p + 8),
+		.seq = le_get64(p + 24),
+		.stored_ms = le_get64(p + 104)};
+	e->place = le_get64(p + 16);
 	memcpy(e->key.digest.b, p + 32, DIGEST_BYTES);
-	e->key.segment = get32(p + 64);
-	e->size = get64(p + 72);
-	e->checksum = get64(p + 80);
-	e->meta.tokens = get32(p + 68);
-	e->meta.created_unix_ms = get64(p + 88);
-	e->meta.expires_unix_ms = get64(p + 96);
+	e->key.segment = le_get32(p + 64);
+	e->size = le_get64(p + 72);
+	e->checksum = le_get64(p + 80);
+	e->meta.tokens = le_get32(p + 68);
+	e->meta.created_unix_ms = le_get64(p + 88);
+	e->meta.expires_unix_ms = le_get64(p + 96);
 	texts_read(&e->meta, p + KVDISK_HEAD, n_model, n_name);
-	/* One that says of itself what can't be was not written by us. */
+	/* A header with impossible values was not written by a store. */
 	return e->size <= BLOCK_MAX_BYTES &&
 		record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
 }
@@ -183,7 +183,7 @@ bool index_key_read(const uint8_t *p, size_t n, struct block_key *out)
 	return true;
 }
 
-/* Bound to its key: an entry under another one is none. */
+/* The key is part of the checksum, so an entry under another key is invalid. */
 static uint32_t index_checksum(const struct block_key *k, const uint8_t *p, size_t n_texts)
 {
 	uint64_t seed = digest_short(&k->digest) + k->segment;
@@ -196,41 +196,41 @@ size_t index_write(const struct record *r, uint8_t out[INDEX_MAX])
 	const struct kvdisk_entry *e = &r->entry;
 	CGN_MUST(texts_fit(&e->meta));
 	memset(out, 0, INDEX_HEAD);
-	put16(out, KVDISK_FORMAT);
-	put16(out + 2, e->meta.model.n);
-	put16(out + 4, e->meta.name.n);
-	put64(out + 8, e->place);
-	put64(out + 16, r->seq);
-	put64(out + 24, e->size);
-	put64(out + 32, e->checksum);
-	put64(out + 40, e->meta.created_unix_ms);
-	put64(out + 48, e->meta.expires_unix_ms);
-	put64(out + 56, r->stored_ms);
-	put32(out + 64, e->meta.tokens);
+	le_put16(out, KVDISK_FORMAT);
+	le_put16(out + 2, e->meta.model.n);
+	le_put16(out + 4, e->meta.name.n);
+	le_put64(out + 8, e->place);
+	le_put64(out + 16, r->seq);
+	le_put64(out + 24, e->size);
+	le_put64(out + 32, e->checksum);
+	le_put64(out + 40, e->meta.created_unix_ms);
+	le_put64(out + 48, e->meta.expires_unix_ms);
+	le_put64(out + 56, r->stored_ms);
+	le_put32(out + 64, e->meta.tokens);
 	size_t n = texts_write(&e->meta, out + INDEX_HEAD);
-	put32(out + 68, index_checksum(&e->key, out, n));
+	le_put32(out + 68, index_checksum(&e->key, out, n));
 	return INDEX_HEAD + n;
 }
 
 bool index_read(const struct block_key *k, const uint8_t *p, size_t n, struct record *out)
 {
-	if (n < INDEX_HEAD || get16(p) != KVDISK_FORMAT || get16(p + 6) != 0)
+	if (n < INDEX_HEAD || le_get16(p) != KVDISK_FORMAT || le_get16(p + 6) != 0)
 		return false;
-	size_t n_model = get16(p + 2), n_name = get16(p + 4);
+	size_t n_model = le_get16(p + 2), n_name = le_get16(p + 4);
 	if (n_model > BLOCK_MAX_MODEL || n_name > BLOCK_MAX_NAME || n != INDEX_HEAD + n_model + n_name)
 		return false;
-	if (index_checksum(k, p, n_model + n_name) != get32(p + 68))
+	if (index_checksum(k, p, n_model + n_name) != le_get32(p + 68))
 		return false;
 	struct kvdisk_entry *e = &out->entry;
 	*out = (struct record){.entry = {.key = *k,
-				       .place = get64(p + 8),
-				       .size = get64(p + 24),
-				       .checksum = get64(p + 32)},
-		.seq = get64(p + 16),
-		.stored_ms = get64(p + 56)};
-	e->meta.created_unix_ms = get64(p + 40);
-	e->meta.expires_unix_ms = get64(p + 48);
-	e->meta.tokens = get32(p + 64);
+				       .place = le_get64(p + 8),
+				       .size = le_get64(p + 24),
+				       .checksum = le_get64(p + 32)},
+		.seq = le_get64(p + 16),
+		.stored_ms = le_get64(p + 56)};
+	e->meta.created_unix_ms = le_get64(p + 40);
+	e->meta.expires_unix_ms = le_get64(p + 48);
+	e->meta.tokens = le_get32(p + 64);
 	texts_read(&e->meta, p + INDEX_HEAD, n_model, n_name);
 	return e->size <= BLOCK_MAX_BYTES &&
 		record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
@@ -240,19 +240,21 @@ bool index_read(const struct block_key *k, const uint8_t *p, size_t n, struct re
 void file_head_write(const struct file_head *h, uint8_t out[FILE_HEAD])
 {
 	memset(out, 0, FILE_HEAD);
-	put32(out, FILE_MAGIC);
-	put32(out + 4, KVDISK_FORMAT);
-	put64(out + 8, h->store);
-	put64(out + 16, h->bytes);
-	put32(out + 24, h->id);
-	put64(out + 32, XXH3_64bits(out, 32));
+	le_put32(out, FILE_MAGIC);
+	le_put32(out + 4, KVDISK_FORMAT);
+	le_put64(out + 8, h->store);
+	le_put64(out + 16, h->bytes);
+	le_put32(out + 24, h->id);
+	le_put64(out + 32, XXH3_64bits(out, 32));
 }
 
 bool file_head_read(const uint8_t *p, size_t n, struct file_head *out)
 {
-	if (n < FILE_HEAD || get32(p) != FILE_MAGIC || get32(p + 4) != KVDISK_FORMAT || get32(p + 28) != 0 ||
-		XXH3_64bits(p, 32) != get64(p + 32))
+	if (n < FILE_HEAD || le_get32(p) != FILE_MAGIC || le_get32(p + 4) != KVDISK_FORMAT ||
+		le_get32(p + 28) != 0 || XXH3_64bits(p, 32) != le_get64(p + 32))
 		return false;
-	*out = (struct file_head){.store = get64(p + 8), .bytes = get64(p + 16), .id = get32(p + 24)};
+	*out = (struct file_head){.store = le_get64(p + 8),
+		.bytes = le_get64(p + 16),
+		.id = le_get32(p + 24)};
 	return true;
 }

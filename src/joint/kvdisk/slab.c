@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of files, and what is in slab files: a header of a unit, then records one behind the other. */
+/* The table of files, and slab files: a header of one unit, then the records. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define IO_PIECES 64U
-/* sent to the medium in pieces of it, and then no longer held in the page cache */
+/* Bytes that are written to the medium at once, and then dropped from the page cache. */
 #define WRITE_BEHIND ((uint64_t)8 << 20)
 
 static CGN_RC fail_errno(struct cgn_err *err, const char *doing, const struct kvdisk *d, uint32_t id, int e)
@@ -30,8 +30,8 @@ static CGN_RC slab_path(const struct kvdisk *d, uint32_t id, char out[PATH_MAX],
 }
 
 /* ---- the table ---- */
-/* Where |id| is or would be. */
-static size_t slot(const struct kvdisk *d, uint32_t id)
+/* Return the index in |files| of |id|, or where it would be inserted. */
+static size_t file_slot(const struct kvdisk *d, uint32_t id)
 {
 	size_t lo = 0, hi = d->n_files;
 	while (lo < hi) {
@@ -44,16 +44,16 @@ static size_t slot(const struct kvdisk *d, uint32_t id)
 	return lo;
 }
 
-static struct file *look(const struct kvdisk *d, uint32_t id)
+static struct file *file_lookup(const struct kvdisk *d, uint32_t id)
 {
-	size_t i = slot(d, id);
+	size_t i = file_slot(d, id);
 	return i < d->n_files && d->files[i]->id == id ? d->files[i] : NULL;
 }
 
 struct file *file_find(struct kvdisk *d, uint32_t id, bool small)
 {
 	(void)pthread_mutex_lock(&d->files_lock);
-	struct file *f = look(d, id);
+	struct file *f = file_lookup(d, id);
 	if (f != NULL && f->small != small)
 		f = NULL;
 	if (f != NULL)
@@ -69,7 +69,7 @@ void file_unref(struct kvdisk *d, struct file **take)
 	if (f == NULL || atomic_fetch_sub(&f->refs, 1) != 1)
 		return;
 	if (f->doomed)
-		atomic_fetch_sub(&d->damaged_bytes, f->small ? 0 : f->bytes); /* its space is free only now */
+		atomic_fetch_sub(&d->damaged_bytes, f->small ? 0 : f->bytes); /* the space is free only now */
 	file_free(f);
 }
 
@@ -103,7 +103,7 @@ CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t byte
 			.direct = -1,
 			.bytes = bytes,
 			.refs = 1};
-		size_t at = slot(d, id);
+		size_t at = file_slot(d, id);
 		memmove(&d->files[at + 1], &d->files[at], (d->n_files - at) * sizeof *d->files);
 		d->files[at] = f;
 		d->n_files++;
@@ -121,7 +121,7 @@ void file_give_up(struct kvdisk *d, struct file *f)
 {
 	char path[PATH_MAX];
 	(void)pthread_mutex_lock(&d->files_lock);
-	size_t at = slot(d, f->id);
+	size_t at = file_slot(d, f->id);
 	CGN_MUST(at < d->n_files && d->files[at] == f && !f->open);
 	memmove(&d->files[at], &d->files[at + 1], (d->n_files - at - 1) * sizeof *d->files);
 	d->n_files--;
@@ -138,11 +138,11 @@ void file_count(struct kvdisk *d, kvdisk_place at, int64_t sign)
 {
 	struct place p = place_of(at);
 	(void)pthread_mutex_lock(&d->files_lock);
-	struct file *f = look(d, p.file);
+	struct file *f = file_lookup(d, p.file);
 	if (f != NULL)
 		f->live += (uint64_t)(sign * (int64_t)place_bytes(at));
 	(void)pthread_mutex_unlock(&d->files_lock);
-	atomic_fetch_add(&d->entries, (uint64_t)sign);
+	atomic_fetch_add(&d->counts.entries, (uint64_t)sign);
 }
 
 uint64_t files_bytes(struct kvdisk *d)
@@ -156,8 +156,8 @@ uint64_t files_bytes(struct kvdisk *d)
 }
 
 /* ---- bytes ---- */
-/* |n| more pieces of |iov| from byte |skip| on into |out|; returns how many. */
-static size_t window(const struct iovec *iov, size_t n, size_t skip, struct iovec out[IO_PIECES])
+/* Fill |out| with at most |n| pieces of |iov| from byte |skip| on. Returns how many. */
+static size_t iov_window(const struct iovec *iov, size_t n, size_t skip, struct iovec out[IO_PIECES])
 {
 	size_t k = 0;
 	for (size_t i = 0; i < n && k < IO_PIECES; i++) {
@@ -176,7 +176,7 @@ CGN_RC io_all(int fd, bool write, const struct iovec *iov, size_t n, uint64_t of
 	struct iovec now[IO_PIECES];
 	size_t first = 0, skip = 0;
 	while (first < n) {
-		size_t k = window(iov + first, n - first, skip, now);
+		size_t k = iov_window(iov + first, n - first, skip, now);
 		if (k == 0)
 			return CGN_OK;
 		ssize_t got =
@@ -197,8 +197,8 @@ CGN_RC io_all(int fd, bool write, const struct iovec *iov, size_t n, uint64_t of
 	return CGN_OK;
 }
 
-/* Dirty pages are not left to pile up until the kernel stops every writer to be rid of them. */
-static void write_behind(const struct file *f, uint64_t from, uint64_t to)
+/* Start the write of dirty pages early, before the kernel stops all writers for it. */
+static void slab_write_behind(const struct file *f, uint64_t from, uint64_t to)
 {
 	uint64_t a = from / WRITE_BEHIND, b = to / WRITE_BEHIND;
 	if (a == b)
@@ -219,40 +219,40 @@ CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, cons
 		 pad = end - off - KVDISK_UNIT - r->entry.size;
 	struct iovec first = {head, sizeof head}, last = {(void *)(uintptr_t)zeros, pad};
 	(void)record_write(r, head);
-	/* The header last: what was not written whole has none. */
+	/* The header is written last, so a record that was not written whole has none. */
 	CGN_TRY(io_all(f->fd, true, iov, n, off + KVDISK_UNIT, err));
 	CGN_TRY(io_all(f->fd, true, &last, 1, end - pad, err));
 	CGN_TRY(io_all(f->fd, true, &first, 1, off, err));
-	atomic_fetch_add(&d->written, end - off);
-	write_behind(f, off, end);
+	atomic_fetch_add(&d->counts.written, end - off);
+	slab_write_behind(f, off, end);
 	return CGN_OK;
 }
 
 /* ---- reading past the page cache ---- */
-#define TAIL ((size_t)32 << 10) /* the largest slot that a value's last piece lies in */
+#define TAIL ((size_t)32 << 10) /* the largest slot of the last piece of a value */
 
 struct direct {
 	struct iovec iov[KVDISK_MAX_PIECES + 2];
 	size_t n;
-	const struct iovec *last; /* what of it lies in |tail| belongs behind its first |whole| bytes */
+	const struct iovec *last; /* The bytes of |last| behind the first |whole| are read into |tail|. */
 	size_t whole;
 	_Alignas(KVDISK_UNIT) uint8_t tail[TAIL + KVDISK_UNIT];
 };
 
-static bool is_aligned(const void *p)
+static bool iov_is_aligned(const void *p)
 {
 	return (uintptr_t)p % KVDISK_UNIT == 0;
 }
 
-/* Where the medium can put it itself: units, at multiples of them. Pages are, what is left of a value behind
- * them is not. False: pieces of another kind. */
-static bool plan(struct direct *x, uint8_t *head, const struct iovec *to, size_t n_to)
+/* Plan a direct read: whole units at multiples of a unit. The rest of a value behind its last unit is read
+ * aside. Returns false when the pieces do not allow it. */
+static bool direct_plan(struct direct *x, uint8_t *head, const struct iovec *to, size_t n_to)
 {
 	x->iov[0] = (struct iovec){head, KVDISK_UNIT};
 	x->n = 1;
 	x->last = NULL;
 	for (size_t i = 0; i < n_to; i++) {
-		size_t whole = is_aligned(to[i].iov_base) ? to[i].iov_len / KVDISK_UNIT * KVDISK_UNIT : 0,
+		size_t whole = iov_is_aligned(to[i].iov_base) ? to[i].iov_len / KVDISK_UNIT * KVDISK_UNIT : 0,
 		       left = to[i].iov_len - whole;
 		if (whole > 0)
 			x->iov[x->n++] = (struct iovec){to[i].iov_base, whole};
@@ -268,11 +268,11 @@ static bool plan(struct direct *x, uint8_t *head, const struct iovec *to, size_t
 	return true;
 }
 
-static bool read_direct(const struct file *f, uint64_t off, uint8_t *head, const struct iovec *to,
+static bool slab_read_direct(const struct file *f, uint64_t off, uint8_t *head, const struct iovec *to,
 	size_t n_to)
 {
 	struct direct x;
-	if (f->direct < 0 || f->open || !is_aligned(head) || !plan(&x, head, to, n_to) ||
+	if (f->direct < 0 || f->open || !iov_is_aligned(head) || !direct_plan(&x, head, to, n_to) ||
 		!cgn_ok(io_all(f->direct, false, x.iov, x.n, off, NULL)))
 		return false;
 	if (x.last != NULL)
@@ -280,14 +280,14 @@ static bool read_direct(const struct file *f, uint64_t off, uint8_t *head, const
 	return true;
 }
 
-/* A file that is being written is read through the page cache: what was just written lies there, and direct
- * reads wait for writes. */
+/* The file that is being written is read through the page cache, which has the last records; direct reads
+ * would wait for writes. */
 CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], const struct iovec *to,
 	size_t n_to, struct cgn_err *err)
 {
 	struct iovec all[KVDISK_MAX_PIECES + 1] = {{head, KVDISK_UNIT}};
 	uint64_t off = (uint64_t)at * KVDISK_UNIT;
-	if (read_direct(f, off, head, to, n_to))
+	if (slab_read_direct(f, off, head, to, n_to))
 		return CGN_OK;
 	memcpy(all + 1, to, n_to * sizeof *all);
 	return io_all(f->fd, false, all, n_to + 1, off, err);
@@ -315,7 +315,7 @@ void slab_strike(struct kvdisk *d, kvdisk_place at)
 		r.struck = true;
 		(void)record_write(&r, head);
 		if (cgn_ok(io_all(f->fd, true, &iov, 1, (uint64_t)p.at * KVDISK_UNIT, NULL)))
-			atomic_fetch_add(&d->written, KVDISK_UNIT);
+			atomic_fetch_add(&d->counts.written, KVDISK_UNIT);
 	}
 	file_unref(d, &f);
 }
@@ -334,16 +334,16 @@ CGN_RC slab_each(struct file *f, bool (*fn)(void *user, const struct record *r),
 			return rc;
 		if (whole && !fn(user, &r))
 			return CGN_OK;
-		at += whole ? p.len : 1; /* behind damage the next header is looked for */
+		at += whole ? p.len : 1; /* after damage, look for the next header */
 	}
 	return CGN_OK;
 }
 
 /* ---- files ---- */
-static CGN_RC allocate(struct kvdisk *d, uint32_t id, int fd, struct cgn_err *err)
+static CGN_RC slab_allocate(struct kvdisk *d, uint32_t id, int fd, struct cgn_err *err)
 {
 	int e = fallocate(fd, 0, 0, (off_t)d->file_bytes) == 0 ? 0 : errno;
-	if (e == EOPNOTSUPP) /* then space may be missing later, which a write finds out */
+	if (e == EOPNOTSUPP) /* then a later write finds that space is missing */
 		e = ftruncate(fd, (off_t)d->file_bytes) == 0 ? 0 : errno;
 	if (e == 0)
 		return CGN_OK;
@@ -356,7 +356,7 @@ static CGN_RC fill_head(struct kvdisk *d, uint32_t id, int fd, struct cgn_err *e
 	uint8_t head[KVDISK_UNIT] = {0};
 	struct iovec iov = {head, sizeof head};
 	file_head_write(&(struct file_head){.store = d->store, .bytes = d->file_bytes, .id = id}, head);
-	CGN_TRY(allocate(d, id, fd, err));
+	CGN_TRY(slab_allocate(d, id, fd, err));
 	return io_all(fd, true, &iov, 1, 0, err);
 }
 
@@ -384,9 +384,9 @@ CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* One that says that it is another store's is left alone. One whose head is not whole is damaged: its records
- * say themselves whose they are. */
-static bool is_foreign(const struct kvdisk *d, uint32_t id, int fd)
+/* Whether the file names another store. Such a file is left alone. A damaged header does not count: each
+ * record names its store. */
+static bool slab_is_foreign(const struct kvdisk *d, uint32_t id, int fd)
 {
 	uint8_t buf[FILE_HEAD];
 	struct iovec iov = {buf, sizeof buf};
@@ -409,7 +409,7 @@ CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)
 	cgn_rc rc = CGN_OK;
 	if (fstat(fd, &st) != 0)
 		rc = fail_errno(err, "look at", d, id, errno);
-	else if (is_foreign(d, id, fd))
+	else if (slab_is_foreign(d, id, fd))
 		rc = CGN_FAIL(err, INVALID, "%s is not a slab file of this store", path);
 	else
 		rc = file_add(d, id, false, fd, (uint64_t)st.st_size, &f, err);

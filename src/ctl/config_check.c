@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config check: what a file comes to, with the environment as it is now. */
+/* config check: prints the effective configuration of a file and the current environment. */
 #include <unistd.h>
 
 #include "ctl/ctl.h"

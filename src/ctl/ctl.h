@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctl: what the verbs of cgn-ctl share: their arguments, tables for people and JSON for machines, a call to a
- * router. */
+/* ctl: shared by the verbs of cgn-ctl: arguments, tables as text or JSON, output. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,10 +17,10 @@ struct ctl_flag {
 	const char *verb, *name, *meta, *fallback, *help;
 };
 
-/* Parsed command line of one verb. Everything borrowed from argv. */
+/* The parsed command line of one verb. All strings are borrowed from argv. */
 struct ctl_args {
 	const struct ctl_verb *verb;
-	const char *words[CTL_MAX_WORDS]; /* positional, behind the verb */
+	const char *words[CTL_MAX_WORDS]; /* Positional arguments after the verb. */
 	size_t n_words;
 	struct {
 		const struct ctl_flag *flag;
@@ -47,34 +46,35 @@ bool ctl_flag_fits(const struct ctl_flag *f, const struct ctl_verb *v);
 #include "ctl/verbs.def"
 #undef VERB
 
-/* Last value of a flag, its default, or NULL; asking for a flag that no table row has is our mistake. */
+/* Return the last value of a flag, its default, or NULL. |name| must be a flag of the verb. */
 const char *ctl_flag(const struct ctl_args *a, const char *name);
 bool ctl_switch(const struct ctl_args *a, const char *name);
-/* The |i|-th value of a repeatable flag; NULL beyond the last. */
+/* Return the |i|-th value of a repeatable flag; NULL beyond the last. */
 const char *ctl_flag_nth(const struct ctl_args *a, const char *name, size_t i);
 CGN_RC ctl_flag_u64(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out,
 	struct cgn_err *err);
-/* Numbers separated by commas, at least one and at most |room|. */
+/* Parse numbers separated by commas, at least one and at most |room|. */
 CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint64_t *out,
 	size_t room, size_t *n, struct cgn_err *err);
 CGN_RC ctl_flag_duration(const struct ctl_args *a, const char *name, cgn_nsec *out, struct cgn_err *err);
 
-/* Help texts. */
+/* Append help texts. */
 void ctl_help_all(struct cgn_buf *out);
 void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out);
 
-/* A table: header cells, then rows, printed with aligned columns on stdout, or as a JSON array of objects
- * keyed by the lower-case header. */
+/* A table: header cells, then rows. Printed as aligned columns, or as a JSON array of objects keyed by the
+ * lower-case header. */
 #define CTL_MAX_COLUMNS 20
 struct ctl_table {
 	size_t columns, cells;
 	const char *header[CTL_MAX_COLUMNS];
-	struct cgn_buf text; /* the cells, each terminated by a NUL */
+	struct cgn_buf text; /* The cells, each terminated by a NUL. */
 	bool is_number[CTL_MAX_COLUMNS];
 };
 void ctl_table_column(struct ctl_table *t, const char *header, bool is_number);
 void ctl_table_cell(struct ctl_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err); /* and frees */
+/* Prints the table and frees it. */
+CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err);
 
 /* Write |b| to stdout and free it. */
 CGN_RC ctl_print(struct cgn_buf *b, struct cgn_err *err);

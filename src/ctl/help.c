@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* help: usage texts and shell completion, all from verbs.def and flags.def. */
+/* help: usage texts and shell completion, made from verbs.def and flags.def. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ void ctl_help_all(struct cgn_buf *out)
 		"Exit codes: 0 fine, 1 failed, 2 usage, 3 configuration, 4 not reachable, 5 TLS, 6 engine, 7 port in use, 8 storage, 9 not supported.\n");
 }
 
-static void examples(const char *text, struct cgn_buf *out)
+static void put_examples(const char *text, struct cgn_buf *out)
 {
 	struct cgn_str rest = cgn_str_of(text);
 	while (rest.p != NULL) {
@@ -32,7 +32,7 @@ static void examples(const char *text, struct cgn_buf *out)
 	}
 }
 
-static bool takes(const struct ctl_verb *v, const char *flag)
+static bool takes_flag(const struct ctl_verb *v, const char *flag)
 {
 	for (size_t i = 0; i < ctl_n_flags; i++)
 		if (strcmp(ctl_flags[i].name, flag) == 0 && ctl_flag_fits(&ctl_flags[i], v))
@@ -40,13 +40,13 @@ static bool takes(const struct ctl_verb *v, const char *flag)
 	return false;
 }
 
-/* What may be chosen by name, with a word on each. */
-static void choices(const struct ctl_verb *v, struct cgn_buf *out)
+/* Append the names that the verb accepts as policy or workload, with their help. */
+static void put_choices(const struct ctl_verb *v, struct cgn_buf *out)
 {
-	/* its --policy says who leaves a cache, elsewhere it says where requests go */
+	/* The --policy of bench evict names eviction policies, of all other verbs routing policies. */
 	bool evicts = strcmp(v->path, "bench evict") == 0;
-	bool policies = takes(v, "--policy") && !evicts,
-	     workloads = takes(v, "--generate") || strcmp(v->arguments, "KIND") == 0;
+	bool policies = takes_flag(v, "--policy") && !evicts,
+	     workloads = takes_flag(v, "--generate") || strcmp(v->arguments, "KIND") == 0;
 	if (policies)
 		cgn_buf_fmt(out, "\npolicies:\n  %-26s %s\n", "kv", route_policy_text(ROUTE_KV));
 	for (enum route_policy p = 0; policies && p < ROUTE_POLICIES; p++)
@@ -76,9 +76,9 @@ void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out)
 			cgn_buf_fmt(out, " (default: %s)", f->fallback);
 		cgn_buf_char(out, '\n');
 	}
-	choices(v, out);
+	put_choices(v, out);
 	cgn_buf_putz(out, "\nexamples:\n");
-	examples(v->examples, out);
+	put_examples(v->examples, out);
 }
 
 CGN_RC ctl_version(const struct ctl_args *a, struct cgn_err *err)
@@ -88,7 +88,7 @@ CGN_RC ctl_version(const struct ctl_args *a, struct cgn_err *err)
 	return ctl_print(&out, err);
 }
 
-/* Flags of a verb, separated by blanks. */
+/* Append the flags of a verb, each after a space. */
 static void flag_words(const struct ctl_verb *v, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < ctl_n_flags; i++)
@@ -96,7 +96,7 @@ static void flag_words(const struct ctl_verb *v, struct cgn_buf *out)
 			cgn_buf_fmt(out, " %s", ctl_flags[i].name);
 }
 
-/* Second words behind |first|, and each first word once. */
+/* Append the second words after |first|; for NULL, each first word once. */
 static void next_words(const char *first, struct cgn_buf *out)
 {
 	const char *last = "";
@@ -123,7 +123,7 @@ static void bash_cases(struct cgn_buf *out)
 	}
 }
 
-/* Verbs of one group stand together in the table. */
+/* The verbs of a group are consecutive in the table. */
 static void bash_groups(struct cgn_buf *out)
 {
 	char group[32] = "";
@@ -139,7 +139,7 @@ static void bash_groups(struct cgn_buf *out)
 	}
 }
 
-static void bash(struct cgn_buf *out)
+static void complete_bash(struct cgn_buf *out)
 {
 	struct cgn_buf firsts = {0};
 	next_words(NULL, &firsts);
@@ -155,10 +155,10 @@ static void bash(struct cgn_buf *out)
 		"\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\")\n}\ncomplete -o default -F _cgn_ctl cgn-ctl\n");
 }
 
-static void zsh(struct cgn_buf *out)
+static void complete_zsh(struct cgn_buf *out)
 {
 	cgn_buf_putz(out, "#compdef cgn-ctl\nautoload -U +X bashcompinit && bashcompinit\n");
-	bash(out);
+	complete_bash(out);
 }
 
 static void fish_flags(const struct ctl_verb *v, struct cgn_str first, struct cgn_str second,
@@ -177,7 +177,7 @@ static void fish_flags(const struct ctl_verb *v, struct cgn_str first, struct cg
 	}
 }
 
-static void fish(struct cgn_buf *out)
+static void complete_fish(struct cgn_buf *out)
 {
 	cgn_buf_putz(out, "complete -c cgn-ctl -f\n");
 	for (size_t i = 0; i < ctl_n_verbs; i++) {
@@ -199,7 +199,7 @@ CGN_RC ctl_completion(const struct ctl_args *a, struct cgn_err *err)
 	static const struct {
 		const char *shell;
 		void (*print)(struct cgn_buf *out);
-	} shells[] = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
+	} shells[] = {{"bash", complete_bash}, {"zsh", complete_zsh}, {"fish", complete_fish}};
 	for (size_t i = 0; i < CGN_COUNT(shells); i++) {
 		struct cgn_buf out = {0};
 		if (strcmp(a->words[0], shells[i].shell) != 0)

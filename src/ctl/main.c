@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-ctl: the admin command line. Finds the verb, checks the flags against the tables, runs it, turns its
- * result into an exit code. */
+/* cgn-ctl: the admin command line. Finds the verb, checks the flags against the tables, runs the verb, and
+ * turns its result into an exit code. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, u
 	return CGN_OK;
 }
 
-/* The verb that the leading words of the line name: "recipe up" before "recipe". */
+/* Find the verb named by the first words: "recipe up" before "recipe". */
 static const struct ctl_verb *verb_of(int argc, char **argv, int *used)
 {
 	char two[128];
@@ -139,8 +139,7 @@ static CGN_RC word_add(struct ctl_args *a, const char *word, struct cgn_err *err
 	return CGN_OK;
 }
 
-/* Words wanted: capitals in |arguments|; those in brackets may be missing, and of one with dots there may be
- * many. */
+/* Check the number of positional arguments: words in brackets are optional, "..." allows many. */
 static CGN_RC check_words(const struct ctl_args *a, struct cgn_err *err)
 {
 	const char *wanted = a->verb->arguments;
@@ -188,7 +187,7 @@ static bool is_group(const char *word)
 	return false;
 }
 
-/* No verb: help when it was asked for, else say what the nearest verb is. */
+/* Without a known verb, print the help if asked for, else an error and the verbs. */
 static int no_verb(int argc, char **argv)
 {
 	struct cgn_buf text = {0};
@@ -233,7 +232,6 @@ int main(int argc, char **argv)
 		return 0;
 	if (err.msg[0] != '\0')
 		(void)fprintf(stderr, "cgn-ctl: %s\n", err.msg);
-	/* What is wrong with the words of the line is a usage error; with a configuration file, one of
-	 * configuration. */
+	/* INVALID means a usage error, except for config check, where it means a wrong configuration. */
 	return rc.code == CGN_INVALID && v->run != ctl_config_check ? EXIT_USAGE : cgn_code_exit(rc.code);
 }

@@ -12,7 +12,7 @@
 
 bool ctl_progress_shown(void)
 {
-	static int is; /* 0: not looked yet */
+	static int is; /* 0: not determined yet. */
 	if (is == 0)
 		is = ctl_is_terminal(STDERR_FILENO) ? 1 : -1;
 	return is > 0;

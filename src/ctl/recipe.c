@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recipe: folders of TOML profiles with an up.sh. Listing and showing is done here; starting and stopping is
- * the scripts' work, so that `bash up.sh` and `cgn-ctl recipe up` are the same thing. */
+/* recipe: folders of TOML profiles with an up.sh. Lists and shows recipes here; scripts start and stop them,
+ * so that `bash up.sh` and `cgn-ctl recipe up` do the same. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -17,14 +17,14 @@
 #define RECIPE_DEPTH 3 /* model/engine/topology */
 #define README_LIMIT ((size_t)1 << 20)
 
-static bool has(const char *dir, const char *name)
+static bool has_file(const char *dir, const char *name)
 {
 	char path[PATH_MAX];
 	struct stat st;
 	return snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path && stat(path, &st) == 0;
 }
 
-/* The folder of this program, links resolved. */
+/* Write the folder of this program, with links resolved, into |out|. */
 static bool own_dir(char *out)
 {
 	ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
@@ -37,7 +37,7 @@ static bool own_dir(char *out)
 	return slash != NULL;
 }
 
-/* Upward from this program: a source tree's recipes, or PREFIX/share/cognitora/recipes. */
+/* Look upward from this program for the recipes of a source tree, or for PREFIX/share/cognitora/recipes. */
 static bool near_program(char *out)
 {
 	static const char *const tails[] = {"recipes", "share/cognitora/recipes"};
@@ -48,7 +48,7 @@ static bool near_program(char *out)
 		*slash = '\0';
 		for (size_t i = 0; i < CGN_COUNT(tails); i++)
 			if (snprintf(out, PATH_MAX, "%s/%s", dir, tails[i]) < PATH_MAX &&
-				has(out, "_lib/recipe.sh"))
+				has_file(out, "_lib/recipe.sh"))
 				return true;
 	}
 	return false;
@@ -58,10 +58,10 @@ static CGN_RC recipes_dir(const struct ctl_args *a, char *out, struct cgn_err *e
 {
 	const char *named =
 		ctl_flag(a, "--recipes") != NULL ? ctl_flag(a, "--recipes") : getenv("CGN_RECIPES");
-	if (named != NULL && !has(named, "_lib/recipe.sh"))
+	if (named != NULL && !has_file(named, "_lib/recipe.sh"))
 		return CGN_FAIL(err, NOT_FOUND, "%s holds no recipes (there is no _lib/recipe.sh in it)",
 			named);
-	if (named == NULL && has("recipes", "_lib/recipe.sh"))
+	if (named == NULL && has_file("recipes", "_lib/recipe.sh"))
 		named = "recipes";
 	if (named != NULL && realpath(named, out) == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "%s: %s", named, strerror(errno));
@@ -71,7 +71,7 @@ static CGN_RC recipes_dir(const struct ctl_args *a, char *out, struct cgn_err *e
 	return CGN_OK;
 }
 
-/* First line of README.md behind the title that is text. */
+/* Copy the first line of text after the title of README.md. */
 static void summary_of(const char *dir, char *out, size_t cap)
 {
 	char path[PATH_MAX];
@@ -94,7 +94,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int visible(const struct dirent *e)
+static int is_visible(const struct dirent *e)
 {
 	return e->d_name[0] != '.' && e->d_name[0] != '_';
 }
@@ -102,7 +102,7 @@ static int visible(const struct dirent *e)
 static int agents_in(const char *dir)
 {
 	struct dirent **names = NULL;
-	int n = scandir(dir, &names, visible, by_name), agents = 0;
+	int n = scandir(dir, &names, is_visible, by_name), agents = 0;
 	for (int i = 0; i < n; i++) {
 		size_t len = strlen(names[i]->d_name);
 		agents += strncmp(names[i]->d_name, "agent-", 6) == 0 && len > 5 &&
@@ -118,7 +118,7 @@ static void list_into(struct ctl_table *t, const char *root, const char *name, i
 	char dir[PATH_MAX], summary[100];
 	if (snprintf(dir, sizeof dir, "%s/%s", root, name) >= (int)sizeof dir)
 		return;
-	if (has(dir, "up.sh")) {
+	if (has_file(dir, "up.sh")) {
 		summary_of(dir, summary, sizeof summary);
 		ctl_table_cell(t, "%s", name);
 		ctl_table_cell(t, "%d", agents_in(dir));
@@ -126,7 +126,7 @@ static void list_into(struct ctl_table *t, const char *root, const char *name, i
 		return;
 	}
 	struct dirent **names = NULL;
-	int n = depth < RECIPE_DEPTH ? scandir(dir, &names, visible, by_name) : 0;
+	int n = depth < RECIPE_DEPTH ? scandir(dir, &names, is_visible, by_name) : 0;
 	for (int i = 0; i < n; i++) {
 		char below[PATH_MAX];
 		if (names[i]->d_type == DT_DIR &&
@@ -150,13 +150,13 @@ CGN_RC ctl_recipe_ls(const struct ctl_args *a, struct cgn_err *err)
 	return ctl_table_print(&t, a->json, err);
 }
 
-/* A recipe's folder; the name may not lead out of the recipes. */
+/* Find a recipe's folder. A name that leads out of the recipes' folder is refused. */
 static CGN_RC recipe_dir(const struct ctl_args *a, const char *name, char *out, struct cgn_err *err)
 {
 	char root[PATH_MAX];
 	CGN_TRY(recipes_dir(a, root, err));
 	if (name[0] == '/' || strstr(name, "..") != NULL ||
-		snprintf(out, PATH_MAX, "%s/%s", root, name) >= PATH_MAX || !has(out, "up.sh"))
+		snprintf(out, PATH_MAX, "%s/%s", root, name) >= PATH_MAX || !has_file(out, "up.sh"))
 		return CGN_FAIL(err, NOT_FOUND, "there is no recipe '%s' in %s; cgn-ctl recipe ls lists them",
 			name, root);
 	return CGN_OK;
@@ -174,7 +174,7 @@ static CGN_RC show_file(const char *dir, const char *name, struct cgn_buf *out, 
 static CGN_RC show_toml(const char *dir, struct cgn_buf *out, struct cgn_err *err)
 {
 	struct dirent **names = NULL;
-	int n = scandir(dir, &names, visible, by_name);
+	int n = scandir(dir, &names, is_visible, by_name);
 	cgn_rc rc = CGN_OK;
 	for (int i = 0; i < n; i++) {
 		const char *dot = strrchr(names[i]->d_name, '.');
@@ -204,7 +204,7 @@ CGN_RC ctl_recipe_show(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(recipe_dir(a, a->words[0], dir, err));
 	cgn_rc rc = CGN_OK;
 	if (snprintf(readme, sizeof readme, "%s/README.md", dir) < (int)sizeof readme &&
-		has(dir, "README.md"))
+		has_file(dir, "README.md"))
 		rc = disk_read_file(readme, README_LIMIT, &text, err);
 	if (cgn_ok(rc))
 		rc = show_toml(dir, &text, err);
@@ -219,7 +219,7 @@ CGN_RC ctl_recipe_show(const struct ctl_args *a, struct cgn_err *err)
 	return rc;
 }
 
-/* Run a script to its end; its words go to our terminal, its exit status becomes ours. */
+/* Run a script to its end on our terminal; its exit status becomes ours. */
 static CGN_RC run_script(const char *path, const char *argument, struct cgn_err *err)
 {
 	(void)fflush(NULL);
@@ -238,23 +238,23 @@ static CGN_RC run_script(const char *path, const char *argument, struct cgn_err 
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return CGN_OK;
 	if (err != NULL)
-		err->msg[0] = '\0'; /* the script has said what was wrong */
+		err->msg[0] = '\0'; /* The script has reported its error. */
 	return CGN_RC_OF(CGN_INTERNAL);
 }
 
-/* Tell the scripts that the programs beside this one are to be used, built or installed. */
+/* Put the folder of this program's siblings, built or installed, into the scripts' environment. */
 static void export_programs(void)
 {
 	char dir[PATH_MAX];
 	if (!own_dir(dir) || getenv("CGN_BIN") != NULL)
 		return;
-	if (!has(dir, "cgn-router")) { /* build tree: build/X/src/ctl beside build/X/bin */
+	if (!has_file(dir, "cgn-router")) { /* Build tree: build/X/src/ctl is beside build/X/bin. */
 		char bin[PATH_MAX + 16];
 		(void)snprintf(bin, sizeof bin, "%s/../../bin", dir);
 		if (realpath(bin, dir) == NULL)
 			return;
 	}
-	if (has(dir, "cgn-router"))
+	if (has_file(dir, "cgn-router"))
 		(void)setenv("CGN_BIN", dir, 1);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table: aligned columns for people, a JSON array of objects for machines. */
+/* table: aligned columns, or a JSON array of objects. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -69,7 +69,7 @@ static void print_json(const struct ctl_table *t, struct cgn_buf *out)
 	cgn_buf_char(out, '\n');
 }
 
-static void pad(struct cgn_buf *out, const char *text, size_t width, bool right, bool last)
+static void put_padding(struct cgn_buf *out, const char *text, size_t width, bool right, bool last)
 {
 	size_t n = strlen(text), gap = n < width ? width - n : 0;
 	for (size_t i = 0; right && i < gap; i++)
@@ -90,10 +90,10 @@ static void print_text(const struct ctl_table *t, struct cgn_buf *out)
 		if (strlen(cell) > width[i % t->columns])
 			width[i % t->columns] = strlen(cell);
 	for (size_t c = 0; c < t->columns; c++)
-		pad(out, t->header[c], width[c], t->is_number[c], c + 1 == t->columns);
+		put_padding(out, t->header[c], width[c], t->is_number[c], c + 1 == t->columns);
 	cell = t->text.p;
 	for (size_t i = 0; i < t->cells; i++, cell += strlen(cell) + 1)
-		pad(out, cell, width[i % t->columns], t->is_number[i % t->columns],
+		put_padding(out, cell, width[i % t->columns], t->is_number[i % t->columns],
 			(i + 1) % t->columns == 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench chat: an open-loop load generator. Requests arrive when they arrive (Poisson), whatever the answers
- * do, and each is measured from the instant at which it should have been sent: a server that stalls can't
- * hide the requests that it kept from being sent. */
+/* bench chat: an open-loop load generator. Requests arrive at random (Poisson), independent of answers. Each
+ * request is measured from its scheduled arrival, so a stalled server cannot hide the requests that it
+ * delayed. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ struct bench {
 	struct cgn_timer arrivals, progress;
 	char model[256], bearer[400], path[300];
 	bool stream, stopping, traced, ignore_eos;
-	struct played played; /* when |traced| */
+	struct played played; /* Used when |traced|. */
 	double rate;
 	uint64_t rng, max_inflight, prompt_bytes, shared_bytes, max_tokens;
 	cgn_nsec duration, timeout, began, next_at;
@@ -39,7 +39,7 @@ struct bench {
 	struct samples ttft, itl, latency;
 };
 
-/* One request. */
+/* A request. */
 struct shot {
 	struct bench *b;
 	cgn_nsec due, last;
@@ -47,18 +47,18 @@ struct shot {
 	uint64_t tokens;
 	struct sse_scan scan;
 	bool saw_done, saw_error;
-	struct usage_tail tail; /* of what a trace asked for */
+	struct usage_tail tail; /* Usage of a trace's request. */
 	char node[132];
 };
 
-static double rng_unit(uint64_t *s) /* (0, 1] */
+static double rng_unit(uint64_t *s) /* Draw from (0, 1]. */
 {
 	return ((double)(mix_xorshift_star(s) >> 11) + 1) / 9007199254740993.0;
 }
 
-/* ---- what an answer says ---- */
+/* ---- answers ---- */
 
-/* A piece of content in a chat chunk, whatever the engine puts into it: text, reasoning or a tool call. */
+/* True when a chat chunk has content of any kind: text, reasoning or a tool call. */
 static bool has_content(struct json_val chunk)
 {
 	static const char *const places[] = {"content", "reasoning_content", "reasoning", "tool_calls",
@@ -97,7 +97,7 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 	s->last = now;
 }
 
-/* ---- one request ---- */
+/* ---- a request ---- */
 
 static void check_end(struct bench *b)
 {
@@ -138,7 +138,7 @@ static void shot_body(struct http_call *c, void *user, const uint8_t *p, size_t 
 		usage_tail_add(&s->tail, p, n);
 	if (s->b->stream && s->status == 200)
 		sse_scan_feed(&s->scan, (struct cgn_str){(const char *)p, n});
-	/* a plain answer: its first byte stands for the first token */
+	/* The first byte of a plain answer counts as its first token. */
 	else if (s->tokens == 0 && s->status == 200) {
 		samples_add(&s->b->ttft, cgn_clock_now() - s->due);
 		s->tokens = 1;
@@ -186,8 +186,8 @@ static void shot_failed(struct http_call *c, void *user, enum http_fail_stage st
 	shot_end(s);
 }
 
-/* Words of the generator; the shared part is the same for all requests. */
-static void prompt(struct bench *b, struct cgn_buf *out)
+/* Append words of the generator; the shared beginning is the same in all requests. */
+static void put_prompt(struct bench *b, struct cgn_buf *out)
 {
 	static const char *const words[] = {"the ", "router ", "sends ", "each ", "request ", "where ",
 		"its ", "cache ", "already ", "is ", "and ", "counts ", "load "};
@@ -201,8 +201,7 @@ static void prompt(struct bench *b, struct cgn_buf *out)
 	out->n = start + b->prompt_bytes;
 }
 
-/* What a trace's requests ask for beside their prompt: an answer as long as it was, and a count of what was
- * cached. */
+/* Add members of a trace's request: an answer of the recorded length, and usage with cached tokens. */
 static void put_traced(const struct bench *b, struct json_out *o)
 {
 	if (b->ignore_eos) {
@@ -223,7 +222,7 @@ static void body_of(struct bench *b, struct cgn_buf *out)
 	if (b->traced)
 		playback_prompt(&b->played, b->played.next, &text);
 	else
-		prompt(b, &text);
+		put_prompt(b, &text);
 	json_open(&o, '{');
 	json_key_z(&o, "model", b->model);
 	json_key(&o, "stream");
@@ -242,7 +241,7 @@ static void body_of(struct bench *b, struct cgn_buf *out)
 	cgn_buf_fini(&text);
 }
 
-static void shoot(struct bench *b, cgn_nsec due)
+static void shot_start(struct bench *b, cgn_nsec due)
 {
 	static const struct http_call_ops ops = {.on_head = shot_head,
 		.on_body = shot_body,
@@ -290,7 +289,7 @@ static void shoot(struct bench *b, cgn_nsec due)
 
 /* ---- arrivals ---- */
 
-/* Beyond the end when the trace is. */
+/* Return the time of the next arrival, a time beyond the end after the last one of a trace. */
 static cgn_nsec next_arrival(struct bench *b)
 {
 	if (!b->traced)
@@ -299,12 +298,12 @@ static cgn_nsec next_arrival(struct bench *b)
 	return i < b->played.trace.n ? b->began + playback_due(&b->played, i) : UINT64_MAX;
 }
 
-static void arrive(struct cgn_timer *t)
+static void on_arrival(struct cgn_timer *t)
 {
 	struct bench *b = CGN_CONTAINER(t, struct bench, arrivals);
 	cgn_nsec now = cgn_clock_now();
 	while (b->next_at <= now && b->next_at < b->began + b->duration) {
-		shoot(b, b->next_at);
+		shot_start(b, b->next_at);
 		b->next_at = next_arrival(b);
 	}
 	if (b->next_at >= b->began + b->duration) {
@@ -326,7 +325,7 @@ static void show_progress(struct cgn_timer *t)
 
 /* ---- report ---- */
 
-static double seconds(const struct bench *b)
+static double elapsed_seconds(const struct bench *b)
 {
 	return (double)(cgn_clock_now() - b->began) / 1e9;
 }
@@ -418,7 +417,7 @@ static CGN_RC read_key(const struct ctl_args *a, struct bench *b, struct cgn_err
 	return rc;
 }
 
-/* A trace says when, how long and how many; the flags that say so otherwise are not asked. */
+/* Read a trace, which replaces the flags for rate, duration and lengths. */
 static CGN_RC read_played(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	const char *path = ctl_flag(a, "--trace");
@@ -483,12 +482,12 @@ static CGN_RC find_model(const struct ctl_args *a, struct bench *b, struct cgn_e
 	return rc;
 }
 
-static void run(struct bench *b)
+static void run_load(struct bench *b)
 {
 	b->began = b->next_at = cgn_clock_now();
 	if (b->traced)
 		b->next_at += playback_due(&b->played, 0);
-	cgn_timer_init(&b->arrivals, b->loop, arrive);
+	cgn_timer_init(&b->arrivals, b->loop, on_arrival);
 	cgn_timer_init(&b->progress, b->loop, show_progress);
 	cgn_timer_set(&b->arrivals, 0);
 	if (ctl_progress_shown())
@@ -499,7 +498,7 @@ static void run(struct bench *b)
 	ctl_progress_end();
 }
 
-static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	CGN_TRY(read_flags(a, b, err));
 	CGN_TRY(cgn_loop_new(&b->loop, err));
@@ -507,9 +506,9 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 		&b->origin, err));
 	CGN_TRY(find_model(a, b, err));
 	(void)snprintf(b->path, sizeof b->path, "%s/v1/chat/completions", b->origin.base);
-	run(b);
+	run_load(b);
 	struct cgn_buf out = {0};
-	double took = seconds(b);
+	double took = elapsed_seconds(b);
 	(a->json ? report_json : report_text)(b, took, &out);
 	CGN_TRY(ctl_print(&out, err));
 	return b->done > 0
@@ -522,7 +521,7 @@ CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	cgn_rc rc = bench(a, b, err);
+	cgn_rc rc = run_bench(a, b, err);
 	ctl_origin_close(&b->origin);
 	if (b->loop != NULL) {
 		cgn_loop_stop(b->loop);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench evict: what one cache would have found of a trace's prompts; once for each policy and size. */
+/* bench evict: the share of a trace's prompts that one cache finds, for each policy and size. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -12,11 +12,11 @@
 
 struct one {
 	struct trial_result result;
-	double ns; /* of wall time, for each block of a prompt */
+	double ns; /* Wall time for each block of a prompt. */
 };
 
 struct bench {
-	const char *name; /* of the trace */
+	const char *name; /* Name of the trace. */
 	struct trace trace;
 	struct trace_found ideal;
 	uint64_t blocks[MAX_SIZES];
@@ -150,7 +150,7 @@ static CGN_RC read_policies(const char *list, struct bench *b, struct cgn_err *e
 	return CGN_OK;
 }
 
-static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	b->begin_first = ctl_switch(a, "--begin-first");
 	CGN_TRY(ctl_flag_u32(a, "--shards", 1, 4096, &b->shards, err));
@@ -172,7 +172,7 @@ CGN_RC ctl_bench_evict(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	cgn_rc rc = bench(a, b, err);
+	cgn_rc rc = run_bench(a, b, err);
 	trace_fini(&b->trace);
 	free(b);
 	return rc;

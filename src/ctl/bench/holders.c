@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void push(struct cgn_buf *b, uint64_t v)
+static void batch_push(struct cgn_buf *b, uint64_t v)
 {
 	cgn_buf_add(b, &v, sizeof v);
 }
@@ -18,15 +18,15 @@ size_t holders_chain(const struct trace *t, uint64_t i, struct cgn_buf *out)
 	const uint64_t *ids = trace_ids(t, r);
 	out->n = 0;
 	for (uint32_t k = 0; k < r->n; k++)
-		push(out, mix_seeded(ids[k] == first ? ids[k] : ids[k] ^ round << 40));
+		batch_push(out, mix_seeded(ids[k] == first ? ids[k] : ids[k] ^ round << 40));
 	return out->n / sizeof(uint64_t);
 }
 
-static void report(void *user, uint64_t digest)
+static void batch_report(void *user, uint64_t digest)
 {
 	struct fleet *f = user;
 	uint8_t tiers = (uint8_t)holdings_tiers(f->nodes[f->reporting].holds, digest);
-	push(&f->digests, digest);
+	batch_push(&f->digests, digest);
 	cgn_buf_add(&f->tiers, &tiers, 1);
 }
 
@@ -35,7 +35,7 @@ CGN_RC holders_init(struct fleet *f, size_t n_nodes, size_t capacity, uint64_t s
 	*f = (struct fleet){.n_nodes = n_nodes, .capacity = capacity, .rng = mix_seeded(seed) | 1};
 	f->nodes = calloc(n_nodes, sizeof *f->nodes);
 	for (size_t i = 0; f->nodes != NULL && i < n_nodes; i++) {
-		CGN_TRY(holdings_new(capacity, report, f, &f->nodes[i].holds, err));
+		CGN_TRY(holdings_new(capacity, batch_report, f, &f->nodes[i].holds, err));
 		f->nodes[i].ring = malloc(capacity * sizeof(uint64_t));
 		if (f->nodes[i].ring == NULL)
 			return CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes of %zu blocks", n_nodes,
@@ -57,7 +57,7 @@ void holders_fini(struct fleet *f)
 	*f = (struct fleet){0};
 }
 
-static CGN_RC hold(struct fleet *f, struct holders_node *node, uint64_t digest)
+static CGN_RC node_hold(struct fleet *f, struct holders_node *node, uint64_t digest)
 {
 	if (holdings_tiers(node->holds, digest) != 0)
 		return CGN_OK;
@@ -79,7 +79,7 @@ CGN_RC holders_serve(struct fleet *f, const uint64_t *chain, size_t n, struct cg
 	cgn_rc rc = CGN_OK;
 	f->reporting = (uint32_t)(key % f->n_nodes);
 	for (size_t i = 0; i < n && cgn_ok(rc); i++)
-		rc = hold(f, &f->nodes[f->reporting], chain[i]);
+		rc = node_hold(f, &f->nodes[f->reporting], chain[i]);
 	const struct holders_batch b = {f->reporting, (uint32_t)(f->tiers.n - before)};
 	cgn_buf_add(&f->batches, &b, sizeof b);
 	if (cgn_ok(rc) && (f->batches.bad || f->digests.bad || f->tiers.bad))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench index: the router's index of KV blocks, in this process, with what nodes report while they serve
+/* bench index: measures the router's index of KV blocks in this process, with the reports of nodes that serve
  * conversations.
  *
- * First a writer applies reports as fast as it can, from an empty index until caches have turned over; the
- * clock stops when readers can see all of it and what was replaced is given back. Making the reports is not
- * timed. Then requests arrive at a fixed rate: a reader looks each one up, the way a router does before it
- * chooses, while another thread applies what the nodes report of the requests before it. */
+ * First a writer applies reports as fast as it can, from an empty index until the caches have turned over.
+ * The clock stops when readers see all updates and replaced memory is reclaimed. Generating the reports is
+ * not timed. Then requests arrive at a fixed rate: a reader looks up each one, as a router does before its
+ * choice, while another thread applies the nodes' reports on earlier requests. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,10 +23,11 @@
 #include "io/loop/loop.h"
 #include "policy/kvindex/kvindex.h"
 
-#define MAX_CASES  16
-#define CHUNK      ((size_t)1 << 18) /* updates made before they are applied */
-#define TICK       (CGN_MSEC / 2)    /* requests arrive in groups of what is due each such time */
-#define GROUP      8 /* batches, one request's updates each, between two looks at the thread's clock */
+#define MAX_CASES 16
+#define CHUNK     ((size_t)1 << 18) /* Updates generated before they are applied. */
+#define TICK      (CGN_MSEC / 2)    /* Interval of arrivals; all requests due in it arrive together. */
+/* Batches, each with one request's updates, between two readings of the thread's clock. */
+#define GROUP      8
 #define MAX_UPDATE 1024
 
 struct result {
@@ -39,7 +40,7 @@ struct result {
 };
 
 struct bench {
-	const char *file; /* the trace's; NULL: it was generated */
+	const char *file; /* File of the trace; NULL: generated. */
 	struct trace load;
 	uint64_t memberships, updates, rate, seed, max_bytes;
 	size_t n_cases;
@@ -47,24 +48,24 @@ struct bench {
 	struct result results[MAX_CASES];
 };
 
-/* One number of nodes. */
+/* A measurement with one number of nodes. */
 struct run {
 	const struct bench *b;
 	struct result *result;
 	struct kvindex *ix;
 	struct fleet fleet;
 	struct cgn_buf chain;
-	uint64_t next; /* request */
+	uint64_t next; /* Index of the next request. */
 	uint16_t *lanes;
-	/* the second part */
+	/* Members of the second part. */
 	struct kvindex_reader *reader;
-	struct cgn_buf chains, ends; /* what is looked up, one chain behind the other */
+	struct cgn_buf chains, ends; /* Chains to look up, concatenated. */
 	struct samples looked, asked;
-	atomic_size_t arrived, applied; /* requests looked up; of them, applied */
+	atomic_size_t arrived, applied; /* Number of requests looked up, and of those applied. */
 	atomic_bool stop;
 };
 
-static void progress(uint64_t nodes, const char *what, double part)
+static void show_progress(uint64_t nodes, const char *what, double part)
 {
 	ctl_progress("%" PRIu64 " nodes: %s %3.0f %%", nodes, what, part * 100);
 }
@@ -88,7 +89,7 @@ static struct holders_batch batch_at(const struct run *x, size_t i)
 	return b;
 }
 
-static void apply(struct run *x, struct holders_batch b, size_t from)
+static void apply_updates(struct run *x, struct holders_batch b, size_t from)
 {
 	const uint64_t *digests = (const uint64_t *)(const void *)x->fleet.digests.p + from;
 	const uint8_t *tiers = (const uint8_t *)x->fleet.tiers.p + from;
@@ -101,8 +102,8 @@ static void note_bytes(struct run *x)
 	kvindex_stats(x->ix, &s);
 	double each = s.memberships > 0 ? (double)s.bytes / (double)s.memberships : 0;
 	x->result->bytes_per_membership = each;
-	/* At every size from half of the full one on: growth is in steps, and the worst is right behind
-	 * one. */
+	/* Check at every size from half of the full size on: memory grows in steps and is worst right after a
+	 * step. */
 	if (s.memberships * 2 >= x->b->memberships && each > x->result->worst_bytes_per_membership)
 		x->result->worst_bytes_per_membership = each;
 	x->result->blocks = s.blocks;
@@ -110,7 +111,7 @@ static void note_bytes(struct run *x)
 	x->result->bytes = s.bytes;
 }
 
-/* Of this thread: on a machine that others use too, the one number that says what the work costs. */
+/* Read the CPU time of this thread, which shows the cost of the work on a busy machine too. */
 static cgn_nsec cpu_now(void)
 {
 	struct timespec t;
@@ -124,7 +125,7 @@ static void apply_chunk(struct run *x, cgn_nsec *took, cgn_nsec *cpu)
 	cgn_nsec began = cgn_clock_now(), cpu_began = cpu_now(), last = cpu_began, longest = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct holders_batch b = batch_at(x, i);
-		apply(x, b, from);
+		apply_updates(x, b, from);
 		from += b.n;
 		if (i % GROUP != GROUP - 1 && i + 1 < n)
 			continue;
@@ -147,7 +148,8 @@ static CGN_RC measure_updates(struct run *x, struct cgn_err *err)
 		CGN_TRY(make_chunk(x, left < CHUNK ? (size_t)left : CHUNK, err));
 		apply_chunk(x, &took, &cpu);
 		note_bytes(x);
-		progress(x->result->nodes, "updates", (double)x->result->updates / (double)x->b->updates);
+		show_progress(x->result->nodes, "updates",
+			(double)x->result->updates / (double)x->b->updates);
 	}
 	cgn_nsec began = cgn_clock_now(), cpu_began = cpu_now();
 	while (kvindex_tick(x->ix, 4096))
@@ -174,7 +176,7 @@ static void *write_on(void *arg)
 			continue;
 		}
 		struct holders_batch b = batch_at(x, done);
-		apply(x, b, from);
+		apply_updates(x, b, from);
 		from += b.n;
 		atomic_store(&x->applied, ++done);
 	}
@@ -184,7 +186,8 @@ static void *write_on(void *arg)
 static uint64_t look_up(struct run *x, const uint64_t *chain, size_t n)
 {
 	uint64_t most = 0;
-	/* A router has just made the digests: they are at hand. */
+	/* Generate the digests just before the lookup, so that they are in the CPU's cache, as in a
+	 * router. */
 	x->chain.n = 0;
 	cgn_buf_add(&x->chain, chain, n * sizeof *chain);
 	cgn_nsec t0 = cgn_clock_now();
@@ -199,7 +202,7 @@ static uint64_t look_up(struct run *x, const uint64_t *chain, size_t n)
 	return most;
 }
 
-/* Requests arrive at the rate, by the clock; a lookup that comes late is measured all the same. */
+/* Look up requests at the fixed rate. A late lookup is measured too. */
 static void read_on(struct run *x)
 {
 	const uint64_t *chains = (const uint64_t *)(const void *)x->chains.p,
@@ -216,7 +219,7 @@ static void read_on(struct run *x)
 			atomic_store(&x->arrived, i + 1);
 		}
 		if (now - shown > 100 * CGN_MSEC) {
-			progress(x->result->nodes, "lookups", (double)i / (double)n);
+			show_progress(x->result->nodes, "lookups", (double)i / (double)n);
 			shown = now;
 		}
 		(void)nanosleep(&pause, NULL);
@@ -226,8 +229,8 @@ static void read_on(struct run *x)
 	x->result->lookups_per_second = (double)n / took;
 	x->result->updates_beside_per_second = (double)x->fleet.tiers.n / took;
 	x->result->blocks_per_lookup = (double)blocks / (double)n;
-	/* Nothing piled up: the last lookups were in time, and the writer was at most a hundredth of the
-	 * requests behind. */
+	/* True when nothing piled up: the last lookups were in time, and the writer was at most a hundredth
+	 * of the requests behind. */
 	x->result->kept_up = took < (double)n / (double)x->b->rate * 1.02 + 0.02 &&
 		n - atomic_load(&x->applied) < n / 100 + 100;
 }
@@ -264,7 +267,7 @@ static CGN_RC measure_lookups(struct run *x, struct cgn_err *err)
 
 /* ---- a case ---- */
 
-static CGN_RC measure(struct run *x, struct cgn_err *err)
+static CGN_RC measure_case(struct run *x, struct cgn_err *err)
 {
 	const struct bench *b = x->b;
 	const struct kvindex_cfg cfg = {.max_bytes = b->max_bytes, .max_readers = 1, .seed = b->seed};
@@ -284,7 +287,7 @@ static CGN_RC measure(struct run *x, struct cgn_err *err)
 static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *err)
 {
 	struct run x = {.b = b, .result = r};
-	cgn_rc rc = measure(&x, err);
+	cgn_rc rc = measure_case(&x, err);
 	kvindex_reader_free(&x.reader);
 	kvindex_free(&x.ix);
 	holders_fini(&x.fleet);
@@ -367,7 +370,7 @@ static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
 
 /* ---- set-up ---- */
 
-static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	b->file = ctl_flag(a, "--trace");
 	uint64_t nodes[MAX_CASES];
@@ -397,7 +400,7 @@ CGN_RC ctl_bench_index(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	cgn_rc rc = bench(a, b, err);
+	cgn_rc rc = run_bench(a, b, err);
 	trace_fini(&b->load);
 	free(b);
 	return rc;

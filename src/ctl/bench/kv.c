@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench kv: a running block store, asked one call after another from one thread. What is measured ends with
- * the value in a buffer of our own, its checksum compared; the floor it is held against, memcpy between two
- * buffers of this process, is measured in turns with it. A get by descriptor costs three system calls here (a
- * packet out, which also gives the last value back, a wait, a packet in) and the value's bytes read twice,
- * once for the checksum and once for the copy; the store touches none of them. */
+/* bench kv: measures a running block store with one call after another from one thread. A measurement ends
+ * with the value in a buffer of this process and its checksum verified. The lower bound, a memcpy between two
+ * buffers of this process, is measured alternately. A get by descriptor costs three system calls here (send a
+ * packet, which also returns the last value; wait; receive a packet) and two reads of the value's bytes, for
+ * the checksum and for the copy. The store reads none of the bytes. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,10 +22,11 @@
 
 #define MAX_SIZES   8
 #define MAX_RESULTS (1 + 6 * MAX_SIZES)
-#define KEYS        16 /* values of a size, in turn: no cache below the last holds them all */
-#define GRPC_CHUNK  ((uint64_t)256 * 1024)
-#define PATIENCE    (60 * CGN_SEC)
-#define WARM_UP     20 /* calls that do not count */
+/* Values of each size, used in turn, so that only the last-level cache can hold all of them. */
+#define KEYS       16
+#define GRPC_CHUNK ((uint64_t)256 * 1024)
+#define PATIENCE   (60 * CGN_SEC)
+#define WARM_UP    20 /* Calls that are not measured. */
 
 struct result {
 	const char *op;
@@ -41,13 +42,13 @@ struct bench {
 	uint64_t count, poll_us, sizes[MAX_SIZES];
 	size_t n_sizes, n_results;
 	struct result results[MAX_RESULTS];
-	/* what runs */
+	/* The running measurement. */
 	struct result *now;
-	struct result *plain; /* of memcpy; then of memcpy and the checksum */
+	struct result *plain; /* Results of memcpy, then of memcpy and checksum. */
 	CGN_RC (*start)(struct bench *b, struct cgn_err *err);
 	uint64_t size, done, key_seed, filled, checksum;
 	cgn_nsec began;
-	uint8_t *mine, *values; /* of the largest size; KEYS of them */
+	uint8_t *mine, *values; /* Buffer of the largest size; KEYS values. */
 	int files[KEYS];
 	struct grpc_call *call;
 	uint64_t sent;
@@ -66,30 +67,30 @@ static uint8_t *value_of(const struct bench *b, uint64_t i)
 	return b->values + i % KEYS * b->size;
 }
 
-/* ---- one call after another ---- */
-static void stop(struct bench *b, const struct cgn_err *why)
+/* ---- consecutive calls ---- */
+static void bench_stop(struct bench *b, const struct cgn_err *why)
 {
 	if (why != NULL)
 		b->err = *why;
 	cgn_loop_stop(b->loop);
 }
 
-static void go(struct bench *b)
+static void next_call(struct bench *b)
 {
 	struct cgn_err err = {0};
 	b->began = cgn_clock_now();
 	if (!cgn_ok(b->start(b, &err)))
-		stop(b, &err);
+		bench_stop(b, &err);
 }
 
-static void finished(struct bench *b)
+static void call_finished(struct bench *b)
 {
 	if (b->done++ >= WARM_UP)
 		samples_add(&b->now->took, cgn_clock_now() - b->began);
 	if (b->done == b->count + WARM_UP)
-		stop(b, NULL);
+		bench_stop(b, NULL);
 	else
-		go(b);
+		next_call(b);
 }
 
 static void on_patience(struct cgn_timer *t)
@@ -98,10 +99,10 @@ static void on_patience(struct cgn_timer *t)
 	struct cgn_err err;
 	(void)CGN_FAIL(&err, DEADLINE, "no end of %s within %llu s", b->now->op,
 		(unsigned long long)(PATIENCE / CGN_SEC));
-	stop(b, &err);
+	bench_stop(b, &err);
 }
 
-static CGN_RC run(struct bench *b, const char *op, uint64_t bytes,
+static CGN_RC run_calls(struct bench *b, const char *op, uint64_t bytes,
 	CGN_RC (*start)(struct bench *b, struct cgn_err *err), struct cgn_err *err)
 {
 	CGN_MUST(b->n_results < MAX_RESULTS);
@@ -112,7 +113,7 @@ static CGN_RC run(struct bench *b, const char *op, uint64_t bytes,
 	b->err = (struct cgn_err){.code = CGN_FINE};
 	ctl_progress("%s of %llu bytes", op, (unsigned long long)bytes);
 	cgn_timer_set(&b->patience, PATIENCE);
-	go(b);
+	next_call(b);
 	cgn_loop_run(b->loop);
 	cgn_timer_cancel(&b->patience);
 	if (b->err.code == CGN_FINE)
@@ -122,17 +123,17 @@ static CGN_RC run(struct bench *b, const char *op, uint64_t bytes,
 }
 
 /* ---- by descriptor ---- */
-static bool failed(struct bench *b, const struct kvclient_answer *a)
+static bool answer_failed(struct bench *b, const struct kvclient_answer *a)
 {
 	if (a->err->code != CGN_FINE)
-		stop(b, a->err);
+		bench_stop(b, a->err);
 	return a->err->code != CGN_FINE;
 }
 
 static void on_done(void *user, const struct kvclient_answer *a)
 {
-	if (!failed(user, a))
-		finished(user);
+	if (!answer_failed(user, a))
+		call_finished(user);
 }
 
 static void on_value(void *user, const struct kvclient_answer *a)
@@ -140,18 +141,18 @@ static void on_value(void *user, const struct kvclient_answer *a)
 	struct bench *b = user;
 	struct kvclient_lease *l = a->lease;
 	size_t n, at = 0;
-	if (failed(b, a))
+	if (answer_failed(b, a))
 		return;
 	const struct iovec *iov = kvclient_lease_iov(l, &n);
 	for (size_t i = 0; i < n; at += iov[i++].iov_len)
 		memcpy(b->mine + at, iov[i].iov_base, iov[i].iov_len);
 	if (b->done == 0 && memcmp(b->mine, value_of(b, b->done), b->size) != 0)
-		stop(b,
+		bench_stop(b,
 			&(struct cgn_err){.code = CGN_BAD_GATEWAY,
 				.msg = "the store gave other bytes than were put"});
 	kvclient_lease_release(&l);
 	if (b->err.code == CGN_FINE)
-		finished(b);
+		call_finished(b);
 }
 
 static CGN_RC start_lookup(struct bench *b, struct cgn_err *err)
@@ -160,17 +161,18 @@ static CGN_RC start_lookup(struct bench *b, struct cgn_err *err)
 	return kvclient_lookup(b->kv, &k, 1, false, on_done, b, NULL, err);
 }
 
-/* The floor, in turns with what is held against it: what else the machine does meets both. With and without
- * the checksum in turns too, for a value that was just read lies in a cache. */
+/* Measure memcpy, alternately with the calls, so that other load on the machine affects both. The variants
+ * with and without checksum alternate too, because a value that was just read is in a cache. */
 static void copy_here(struct bench *b, bool sum)
 {
 	struct result *r = &b->plain[sum];
-	volatile uint64_t seen = 0; /* or the sum would not be made */
+	volatile uint64_t seen = 0; /* Keeps the compiler from removing the checksum. */
 	cgn_nsec began = cgn_clock_now();
 	if (sum)
 		seen = seen + sum64(value_of(b, b->done), b->size);
 	memcpy(b->mine, value_of(b, b->done), b->size);
-	__asm__ volatile("" ::"r"(b->mine) : "memory"); /* it is read, for all that the compiler knows */
+	/* Makes the compiler assume that the buffer is read. */
+	__asm__ volatile("" ::"r"(b->mine) : "memory");
 	if (b->done >= WARM_UP)
 		samples_add(&r->took, cgn_clock_now() - began);
 }
@@ -206,7 +208,7 @@ static CGN_RC start_call(struct bench *b, const char *method, const struct grpc_
 	return grpc_call_start(b->channel, path, PATIENCE, ops, b, &b->call, err);
 }
 
-static void say(struct bench *b, const void *message)
+static void send_message(struct bench *b, const void *message)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	pb_pack(message, &out);
@@ -238,7 +240,7 @@ static void on_entry(struct grpc_call *call, void *user, const uint8_t *p, size_
 	((struct bench *)user)->filled = n;
 }
 
-static void pump(struct grpc_call *call, void *user)
+static void pump_put(struct grpc_call *call, void *user)
 {
 	struct bench *b = user;
 	(void)call;
@@ -247,7 +249,7 @@ static void pump(struct grpc_call *call, void *user)
 		m.data.len = b->size - b->sent < GRPC_CHUNK ? b->size - b->sent : GRPC_CHUNK;
 		m.data.data = value_of(b, b->done) + b->sent;
 		b->sent += m.data.len;
-		say(b, &m);
+		send_message(b, &m);
 		if (b->sent == b->size)
 			grpc_half_close(b->call);
 	}
@@ -260,13 +262,13 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 	(void)call;
 	b->call = NULL;
 	if (why->code != CGN_FINE)
-		stop(b, why);
+		bench_stop(b, why);
 	else if (get && (b->filled != b->size || sum64(b->mine, b->size) != b->checksum))
-		stop(b,
+		bench_stop(b,
 			&(struct cgn_err){.code = CGN_BAD_GATEWAY,
 				.msg = "the store gave other bytes than were put"});
 	else
-		finished(b);
+		call_finished(b);
 }
 
 static CGN_RC start_grpc_get(struct bench *b, struct cgn_err *err)
@@ -279,7 +281,7 @@ static CGN_RC start_grpc_get(struct bench *b, struct cgn_err *err)
 	rq.key = &key;
 	b->filled = b->sent = 0;
 	CGN_TRY(start_call(b, "Get", &ops, err));
-	say(b, &rq);
+	send_message(b, &rq);
 	grpc_half_close(b->call);
 	return CGN_OK;
 }
@@ -287,7 +289,7 @@ static CGN_RC start_grpc_get(struct bench *b, struct cgn_err *err)
 static CGN_RC start_grpc_put(struct bench *b, struct cgn_err *err)
 {
 	static const struct grpc_call_ops ops = {.on_message = on_entry,
-		.on_drain = pump,
+		.on_drain = pump_put,
 		.on_close = on_close};
 	struct block_key k = key_of(b, b->done);
 	Cognitora__V1__KvKey key = COGNITORA__V1__KV_KEY__INIT;
@@ -299,8 +301,8 @@ static CGN_RC start_grpc_put(struct bench *b, struct cgn_err *err)
 	first.head = &head;
 	b->sent = 0;
 	CGN_TRY(start_call(b, "Put", &ops, err));
-	say(b, &first);
-	pump(b->call, b);
+	send_message(b, &first);
+	pump_put(b->call, b);
 	return CGN_OK;
 }
 
@@ -336,23 +338,24 @@ static void drop_values(struct bench *b)
 static CGN_RC run_size(struct bench *b, struct cgn_err *err)
 {
 	CGN_TRY(make_values(b, err));
-	CGN_TRY(run(b, "put_descriptor", b->size, start_put, err));
+	CGN_TRY(run_calls(b, "put_descriptor", b->size, start_put, err));
 	b->plain = &b->results[b->n_results];
 	b->plain[0] = (struct result){.op = "memcpy", .bytes = b->size};
 	b->plain[1] = (struct result){.op = "memcpy_and_checksum", .bytes = b->size};
 	b->n_results += 2;
-	CGN_TRY(run(b, "get_descriptor", b->size, start_get, err));
-	CGN_TRY(run(b, "put_grpc", b->size, start_grpc_put, err));
-	CGN_TRY(run(b, "get_grpc", b->size, start_grpc_get, err));
+	CGN_TRY(run_calls(b, "get_descriptor", b->size, start_get, err));
+	CGN_TRY(run_calls(b, "put_grpc", b->size, start_grpc_put, err));
+	CGN_TRY(run_calls(b, "get_grpc", b->size, start_grpc_get, err));
 	struct result *last = &b->results[b->n_results];
-	CGN_TRY(run(b, "remove", b->size, start_remove, err)); /* what is there goes with it; not told */
+	/* Removes existing values; errors are ignored. */
+	CGN_TRY(run_calls(b, "remove", b->size, start_remove, err));
 	samples_fini(&last->took);
 	b->n_results--;
 	return CGN_OK;
 }
 
 /* ---- the report ---- */
-static double us(struct samples *s, double quantile)
+static double in_us(struct samples *s, double quantile)
 {
 	return samples_ms(s, quantile) * 1e3;
 }
@@ -379,9 +382,9 @@ static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 		json_key_z(&o, "op", r->op);
 		json_key_u64(&o, "bytes", r->bytes);
 		json_key_u64(&o, "count", samples_count(&r->took));
-		json_key_f64(&o, "p50_us", us(&r->took, 0.5));
-		json_key_f64(&o, "p99_us", us(&r->took, 0.99));
-		json_key_f64(&o, "max_us", us(&r->took, 1));
+		json_key_f64(&o, "p50_us", in_us(&r->took, 0.5));
+		json_key_f64(&o, "p99_us", in_us(&r->took, 0.99));
+		json_key_f64(&o, "max_us", in_us(&r->took, 1));
 		json_key_f64(&o, "mib_per_s", mib_per_s(r));
 		json_close(&o, '}');
 	}
@@ -402,9 +405,9 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		ctl_table_cell(&t, "%s", r->op);
 		ctl_table_cell(&t, "%llu", (unsigned long long)r->bytes);
 		ctl_table_cell(&t, "%zu", samples_count(&r->took));
-		ctl_table_cell(&t, "%.1f us", us(&r->took, 0.5));
-		ctl_table_cell(&t, "%.1f us", us(&r->took, 0.99));
-		ctl_table_cell(&t, "%.1f us", us(&r->took, 1));
+		ctl_table_cell(&t, "%.1f us", in_us(&r->took, 0.5));
+		ctl_table_cell(&t, "%.1f us", in_us(&r->took, 0.99));
+		ctl_table_cell(&t, "%.1f us", in_us(&r->took, 1));
 		ctl_table_cell(&t, "%.0f", mib_per_s(r));
 	}
 	return ctl_table_print(&t, false, err);
@@ -413,7 +416,7 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 /* ---- set-up ---- */
 static void on_state(void *user, bool ready, const struct cgn_err *why)
 {
-	stop(user, ready ? NULL : why);
+	bench_stop(user, ready ? NULL : why);
 }
 
 static CGN_RC open_all(struct bench *b, struct cgn_err *err)
@@ -434,7 +437,7 @@ static CGN_RC open_all(struct bench *b, struct cgn_err *err)
 	return grpc_channel_new(b->loop, &cfg, &b->channel, err);
 }
 
-static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	b->uds = ctl_flag(a, "--uds");
 	CGN_TRY(ctl_flag_u64(a, "--count", 1, 1000000, &b->count, err));
@@ -442,7 +445,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(ctl_flag_u64s(a, "--sizes", 1, BLOCK_MAX_BYTES, b->sizes, MAX_SIZES, &b->n_sizes, err));
 	CGN_TRY(open_all(b, err));
 	cgn_random(&b->key_seed, sizeof b->key_seed);
-	CGN_TRY(run(b, "lookup", 0, start_lookup, err));
+	CGN_TRY(run_calls(b, "lookup", 0, start_lookup, err));
 	for (size_t i = 0; i < b->n_sizes; i++) {
 		b->size = b->sizes[i];
 		cgn_rc rc = run_size(b, err);
@@ -465,7 +468,7 @@ static void close_all(struct bench *b)
 	if (b->loop == NULL)
 		return;
 	cgn_loop_stop(b->loop);
-	cgn_loop_run(b->loop); /* lets what is closing close */
+	cgn_loop_run(b->loop); /* Runs the callbacks of closing handles. */
 	cgn_loop_free(&b->loop);
 }
 
@@ -476,7 +479,7 @@ CGN_RC ctl_bench_kv(const struct ctl_args *a, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	for (size_t i = 0; i < KEYS; i++)
 		b->files[i] = -1;
-	cgn_rc rc = bench(a, b, err);
+	cgn_rc rc = run_bench(a, b, err);
 	close_all(b);
 	free(b);
 	return rc;

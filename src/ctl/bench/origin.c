@@ -6,7 +6,7 @@
 
 #define ANSWER_LIMIT ((size_t)4 << 20)
 
-/* scheme://authority[/base] */
+/* Split scheme://authority[/base]. */
 static CGN_RC split_url(const char *url, bool *https, struct ctl_origin *o, struct cgn_err *err)
 {
 	struct cgn_str rest = cgn_str_of(url);

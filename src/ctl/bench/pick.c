@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench pick: what a router decides for a prompt whose tokens it has, step by step: the digests of its
- * blocks, who holds them, who gets it, the booking; and behind that what it costs to write the decision down,
- * and to ask one shadow. The prompts of a mix come at a fixed rate while another thread applies to the index
- * what the nodes report of those before. */
+/* bench pick: measures the steps of a routing decision for a tokenized prompt: digests of its blocks, their
+ * holders, the choice, the booking. Then the cost of recording the decision and of asking one shadow policy.
+ * A mix of prompts comes at a fixed rate while another thread applies the nodes' reports on earlier ones to
+ * the index. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,14 +23,15 @@
 #include "policy/explain/explain.h"
 #include "policy/routing/document.h"
 
-#define MAX_CASES  16
-#define MAX_OPEN   8192
-#define TICK       (CGN_MSEC / 2) /* decisions are made in groups of what is due each such time */
-#define TURN_OVER  512            /* prompts that stay in the nodes' caches before the oldest is dropped */
+#define MAX_CASES 16
+#define MAX_OPEN  8192
+#define TICK      (CGN_MSEC / 2) /* Interval of decisions; all decisions due in it are made together. */
+/* Number of prompts that stay in the nodes' caches before the oldest is dropped. */
+#define TURN_OVER  512
 #define SWEEP      1024
-#define RING_BYTES ((size_t)8 << 20) /* of one of two workers, by default */
+#define RING_BYTES ((size_t)8 << 20) /* Default size of the ring of one of two workers. */
 
-enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL /* of those before */, RECORD, SHADOW, PHASES };
+enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL /* Sum of the phases before. */, RECORD, SHADOW, PHASES };
 static const char *const phase_names[PHASES] = {"digest", "match", "score", "book", "total", "record",
 	"shadow"};
 enum group { KNOWN, NEW, ALL, GROUPS };
@@ -40,7 +41,7 @@ struct result {
 	uint64_t nodes, index_blocks;
 	struct samples took[GROUPS][PHASES];
 	uint64_t count[GROUPS], digests[GROUPS], held[GROUPS];
-	uint64_t preempted; /* left out: another process had the core meanwhile */
+	uint64_t preempted; /* Decisions not counted, because another process had the core meanwhile. */
 };
 
 struct bench {
@@ -51,7 +52,7 @@ struct bench {
 	struct result results[MAX_CASES];
 };
 
-/* What a node reports of a prompt that it was given. */
+/* The report of a node on a prompt that it received. */
 struct report {
 	uint16_t index_id;
 	size_t n;
@@ -66,13 +67,13 @@ struct run {
 	struct chooser_ticket open[MAX_OPEN];
 	size_t n_open;
 	struct explain_ring *ring;
-	struct report **reports; /* of each decision; NULL: its node reports nothing */
+	struct report **reports; /* For each decision; NULL: the node publishes no events. */
 	size_t n;
 	atomic_size_t made;
 	atomic_bool stop;
 };
 
-static void progress(const struct run *x, const char *what, size_t i)
+static void show_progress(const struct run *x, const char *what, size_t i)
 {
 	if (i % 256 == 0)
 		ctl_progress("%" PRIu64 " nodes: %s %3.0f %%", x->result->nodes, what,
@@ -81,7 +82,7 @@ static void progress(const struct run *x, const char *what, size_t i)
 
 /* ---- the other thread ---- */
 
-static void drop(struct run *x, const struct report *r)
+static void drop_report(struct run *x, const struct report *r)
 {
 	static const uint8_t nowhere[TOKENS_BLOCK_MAX];
 	for (size_t at = 0; at < r->n; at += sizeof nowhere)
@@ -105,7 +106,7 @@ static void *apply_on(void *arg)
 		if (r != NULL)
 			kvindex_set(x->world.shared.index, r->index_id, r->digests, NULL, r->n);
 		if (old != NULL)
-			drop(x, old);
+			drop_report(x, old);
 		done++;
 	}
 	return NULL;
@@ -113,7 +114,7 @@ static void *apply_on(void *arg)
 
 /* ---- decisions ---- */
 
-static long preemptions(void)
+static long count_preemptions(void)
 {
 	struct rusage u;
 	return getrusage(RUSAGE_THREAD, &u) == 0 ? u.ru_nivcsw : 0;
@@ -132,7 +133,7 @@ static struct chooser_ask ask_of(const struct pick_world *w)
 		.now = cgn_clock_now()};
 }
 
-static void note(struct run *x, enum group g, const cgn_nsec at[PHASES], size_t digests, uint32_t held)
+static void note_report(struct run *x, enum group g, const cgn_nsec at[PHASES], size_t digests, uint32_t held)
 {
 	struct result *r = x->result;
 	for (size_t p = 0; p < TOTAL; p++)
@@ -145,8 +146,8 @@ static void note(struct run *x, enum group g, const cgn_nsec at[PHASES], size_t 
 	r->held[g] += held;
 }
 
-/* The requests before go on: half of those that are open are answered, the oldest ends. */
-static void age(struct run *x, size_t i)
+/* Age the open requests: half of them are answered, the oldest ends. */
+static void age_requests(struct run *x, size_t i)
 {
 	struct chooser *c = x->world.chooser;
 	cgn_nsec now = cgn_clock_now();
@@ -172,8 +173,8 @@ static CGN_RC hand_over(struct run *x, size_t i, const struct chooser_ticket *t,
 	return CGN_OK;
 }
 
-/* What a router does behind a decision: it writes it down, and asks the policies of router.shadow. */
-static void explain(struct run *x, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+/* Do the work after a decision: record the decision, and ask the policies of router.shadow. */
+static void record_decision(struct run *x, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	size_t i, cgn_nsec at[PHASES])
 {
 	struct explain_decision d = {.request = i + 1,
@@ -190,7 +191,7 @@ static void explain(struct run *x, const struct chooser_ask *ask, const struct c
 	at[SHADOW] = cgn_clock_now();
 }
 
-static CGN_RC decide(struct run *x, size_t i, struct cgn_err *err)
+static CGN_RC decide_request(struct run *x, size_t i, struct cgn_err *err)
 {
 	struct pick_world *w = &x->world;
 	struct pick_keys keys;
@@ -202,9 +203,9 @@ static CGN_RC decide(struct run *x, size_t i, struct cgn_err *err)
 	uint64_t conversation = kind == PICK_KNOWN ? i : i + x->n;
 	pick_world_keys(w, conversation, kind, &keys);
 	pick_world_ids(w, conversation, kind);
-	age(x, i);
+	age_requests(x, i);
 	struct chooser_ticket *t = &x->open[i % x->n_open];
-	long before = preemptions();
+	long before = count_preemptions();
 	at[0] = cgn_clock_now();
 	size_t digests = pick_world_digest(w, &keys);
 	at[1] = cgn_clock_now();
@@ -217,10 +218,10 @@ static CGN_RC decide(struct run *x, size_t i, struct cgn_err *err)
 		return CGN_FAIL(err, INTERNAL, "nobody was picked");
 	chooser_book(w->chooser, &ask, &p, t);
 	at[TOTAL] = cgn_clock_now();
-	explain(x, &ask, &p, i, at);
-	if (preemptions() == before) {
-		note(x, fresh ? NEW : KNOWN, at, digests, t->held);
-		note(x, ALL, at, digests, t->held);
+	record_decision(x, &ask, &p, i, at);
+	if (count_preemptions() == before) {
+		note_report(x, fresh ? NEW : KNOWN, at, digests, t->held);
+		note_report(x, ALL, at, digests, t->held);
 	} else {
 		x->result->preempted++;
 	}
@@ -234,8 +235,8 @@ static CGN_RC decide_on(struct run *x, struct cgn_err *err)
 	for (size_t i = 0; i < x->n;) {
 		size_t due = (size_t)((double)(cgn_clock_now() - began) / 1e9 * (double)x->b->rate);
 		for (; i < x->n && i < due; i++) {
-			progress(x, "decisions", i);
-			CGN_TRY(decide(x, i, err));
+			show_progress(x, "decisions", i);
+			CGN_TRY(decide_request(x, i, err));
 		}
 		(void)nanosleep(&pause, NULL);
 	}
@@ -244,10 +245,10 @@ static CGN_RC decide_on(struct run *x, struct cgn_err *err)
 
 /* ---- a case ---- */
 
-static CGN_RC fill(struct run *x, struct cgn_err *err)
+static CGN_RC fill_world(struct run *x, struct cgn_err *err)
 {
 	for (size_t i = 0; i < x->n; i++) {
-		progress(x, "prompts of before", i);
+		show_progress(x, "prompts of before", i);
 		CGN_TRY(pick_world_tell(&x->world, i, err));
 	}
 	struct kvindex_stats s;
@@ -256,7 +257,7 @@ static CGN_RC fill(struct run *x, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static CGN_RC measure(struct run *x, struct cgn_err *err)
+static CGN_RC measure_case(struct run *x, struct cgn_err *err)
 {
 	const struct bench *b = x->b;
 	const struct pick_cfg cfg = {.seed = b->seed,
@@ -273,7 +274,7 @@ static CGN_RC measure(struct run *x, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu decisions", x->n);
 	CGN_TRY(explain_ring_new(RING_BYTES, b->seed, &x->ring, err));
 	CGN_TRY(pick_world_init(&x->world, &cfg, err));
-	CGN_TRY(fill(x, err));
+	CGN_TRY(fill_world(x, err));
 	if (pthread_create(&writer, NULL, apply_on, x) != 0)
 		return CGN_FAIL(err, UNAVAILABLE, "cannot start a thread");
 	cgn_rc rc = decide_on(x, err);
@@ -289,7 +290,7 @@ static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	x->b = b;
 	x->result = r;
-	cgn_rc rc = measure(x, err);
+	cgn_rc rc = measure_case(x, err);
 	pick_world_fini(&x->world);
 	explain_ring_free(&x->ring);
 	for (size_t i = 0; x->reports != NULL && i < x->n; i++)
@@ -301,12 +302,12 @@ static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *
 
 /* ---- report ---- */
 
-static double us(struct samples *s, double quantile)
+static double in_us(struct samples *s, double quantile)
 {
 	return samples_ms(s, quantile) * 1e3;
 }
 
-static double mean(uint64_t sum, uint64_t n)
+static double mean_us(uint64_t sum, uint64_t n)
 {
 	return n > 0 ? (double)sum / (double)n : 0;
 }
@@ -323,16 +324,16 @@ static void json_group(struct json_out *o, struct result *r, enum group g)
 	json_number(o, "nodes", (double)r->nodes);
 	json_key_z(o, "prompts", group_names[g]);
 	json_number(o, "decisions", (double)r->count[g]);
-	json_number(o, "digests_made", mean(r->digests[g], r->count[g]));
-	json_number(o, "blocks_held", mean(r->held[g], r->count[g]));
+	json_number(o, "digests_made", mean_us(r->digests[g], r->count[g]));
+	json_number(o, "blocks_held", mean_us(r->held[g], r->count[g]));
 	for (size_t p = 0; p < PHASES; p++) {
 		char name[32];
 		(void)snprintf(name, sizeof name, "%s_us", phase_names[p]);
 		json_key(o, name);
 		json_open(o, '{');
-		json_number(o, "p50", us(&r->took[g][p], 0.5));
-		json_number(o, "p99", us(&r->took[g][p], 0.99));
-		json_number(o, "p999", us(&r->took[g][p], 0.999));
+		json_number(o, "p50", in_us(&r->took[g][p], 0.5));
+		json_number(o, "p99", in_us(&r->took[g][p], 0.99));
+		json_number(o, "p999", in_us(&r->took[g][p], 0.999));
 		json_close(o, '}');
 	}
 	json_number(o, "preempted", (double)r->preempted);
@@ -374,20 +375,20 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		ctl_table_cell(&t, "%" PRIu64, r->nodes);
 		ctl_table_cell(&t, "%s", group_names[g]);
 		ctl_table_cell(&t, "%" PRIu64, r->count[g]);
-		ctl_table_cell(&t, "%.0f", mean(r->digests[g], r->count[g]));
-		ctl_table_cell(&t, "%.0f", mean(r->held[g], r->count[g]));
+		ctl_table_cell(&t, "%.0f", mean_us(r->digests[g], r->count[g]));
+		ctl_table_cell(&t, "%.0f", mean_us(r->held[g], r->count[g]));
 		for (size_t p = 0; p < PHASES; p++) {
-			ctl_table_cell(&t, "%.1f us", us(&r->took[g][p], 0.5));
-			ctl_table_cell(&t, "%.1f us", us(&r->took[g][p], 0.99));
+			ctl_table_cell(&t, "%.1f us", in_us(&r->took[g][p], 0.5));
+			ctl_table_cell(&t, "%.1f us", in_us(&r->took[g][p], 0.99));
 		}
-		ctl_table_cell(&t, "%.1f us", us(&r->took[g][TOTAL], 0.999));
+		ctl_table_cell(&t, "%.1f us", in_us(&r->took[g][TOTAL], 0.999));
 	}
 	return ctl_table_print(&t, false, err);
 }
 
 /* ---- set-up ---- */
 
-static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	CGN_TRY(route_document_policy(cgn_str_of(ctl_flag(a, "--policy")), &b->policy, err));
 	uint64_t nodes[MAX_CASES];
@@ -412,7 +413,7 @@ CGN_RC ctl_bench_pick(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	cgn_rc rc = bench(a, b, err);
+	cgn_rc rc = run_bench(a, b, err);
 	for (size_t i = 0; i < b->n_cases; i++)
 		for (size_t g = 0; g < GROUPS; g++)
 			for (size_t p = 0; p < PHASES; p++)

@@ -43,7 +43,7 @@ static CGN_RC node_join(struct pick_world *w, size_t i, bool fed, struct cgn_err
 		CGN_TRY(kvindex_node_add(w->shared.index, &node->index_id, err));
 	node->has_index_id = node->fed = fed;
 	load.shared = true;
-	load.inflight = (uint32_t)(mix_seeded(w->seed ^ i) % 4); /* of other routers */
+	load.inflight = (uint32_t)(mix_seeded(w->seed ^ i) % 4); /* Requests from other routers. */
 	load.kv_usage = (float)(mix_seeded(w->seed + i) % 100) * 0.01F;
 	load.power_headroom = 1;
 	ev.seq = 1;
@@ -55,7 +55,8 @@ static CGN_RC node_join(struct pick_world *w, size_t i, bool fed, struct cgn_err
 
 static CGN_RC nodes_join(struct pick_world *w, size_t sent, struct cgn_err *err)
 {
-	for (size_t i = 0; i < w->n_nodes; i++) /* a pool of engines that publish, and then one of others */
+	/* A pool of engines that publish KV events, then one of others. */
+	for (size_t i = 0; i < w->n_nodes; i++)
 		CGN_TRY(node_join(w, i, i < w->n_nodes - sent, err));
 	return cluster_view_new(w->cluster, &w->view, err);
 }
@@ -96,7 +97,7 @@ void pick_world_keys(const struct pick_world *w, uint64_t conversation, enum pic
 		out->key[i] = key_of(w->seed + conversation + 1, i);
 }
 
-/* Where the text of each key ends. */
+/* Return the end of the text of each key. */
 static size_t end_of(const struct pick_world *w, size_t key)
 {
 	size_t before = w->tokens - PICK_TURN_TOKENS - PICK_SYSTEM_TOKENS;
@@ -153,7 +154,7 @@ CGN_RC pick_world_tell(struct pick_world *w, uint64_t conversation, struct cgn_e
 	return CGN_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the world ---- */
 
 static CGN_RC rules_fill(const struct pick_cfg *cfg, struct route_rules *out, struct cgn_err *err)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick_world: a router's mind without a router: a cluster, what its nodes hold, the prompts that were seen,
- * and the chooser over all that. */
+/* pick_world: the state of a router without a router: a cluster, the contents of its nodes, the prompts seen
+ * before, and the chooser. */
 #pragma once
 #include "base/core/buf.h"
 #include "policy/chooser/chooser.h"
 #include "policy/prefix/promptcache.h"
 
 #define PICK_BLOCK_TOKENS  16
-#define PICK_SYSTEM_TOKENS 512 /* of the prompt that all conversations begin with */
-#define PICK_TURN_TOKENS   256 /* that a conversation comes back with */
-#define PICK_TURNS         4   /* it had before */
+#define PICK_SYSTEM_TOKENS 512 /* Tokens of the system prompt that all conversations begin with. */
+#define PICK_TURN_TOKENS   256 /* Tokens that a turn adds to a conversation. */
+#define PICK_TURNS         4   /* Turns of a conversation so far. */
 
 struct pick_world {
 	uint64_t seed;
@@ -21,29 +21,30 @@ struct pick_world {
 	struct chooser *chooser;
 	struct promptcache *prompts;
 	struct digest root;
-	uint32_t *ids;     /* the prompt at hand */
-	uint64_t *digests; /* its chain */
+	uint32_t *ids;     /* Tokens of the current prompt. */
+	uint64_t *digests; /* Chain of the current prompt. */
 	struct prefix_tokens chain;
 };
 
 struct pick_cfg {
 	uint64_t seed;
-	size_t nodes, sent, tokens; /* |sent| of the nodes do not say what they hold */
+	size_t nodes, sent, tokens; /* |sent|: number of nodes that publish no KV events. */
 	enum route_policy policy;
 };
 CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct cgn_err *err);
-void pick_world_fini(struct pick_world *w); /* also half made */
+void pick_world_fini(struct pick_world *w); /* Accepts a partly initialized world. */
 
-enum pick_kind { PICK_KNOWN, PICK_NEW, PICK_STRANGE /* without the system prompt, too */ };
-/* A conversation as it was before its next turn: its prompt was tokenised here, and one node holds it. */
+enum pick_kind { PICK_KNOWN, PICK_NEW, PICK_STRANGE /* PICK_STRANGE: without the system prompt too. */ };
+/* Add a conversation as of its last turn: its prompt was tokenized here, and one node holds its blocks. */
 CGN_RC pick_world_tell(struct pick_world *w, uint64_t conversation, struct cgn_err *err);
-/* The tokens of a prompt, in w->ids, as a tokenizer leaves them: just written. */
+/* Write the tokens of a prompt into w->ids, as a tokenizer does just before the decision. */
 void pick_world_ids(struct pick_world *w, uint64_t conversation, enum pick_kind kind);
-/* They become w->chain, as in a router that saw what pick_world_tell told: what is known is taken from the
- * prompt cache, the rest is digested and kept there. The keys of the prompt's beginnings are the tokenizer's
- * work and given. Returns how many digests had to be made. */
+/* Compute w->chain, as in a router that saw what pick_world_tell added: known beginnings come from the prompt
+ * cache, the rest is digested and added there. The keys of the prompt's beginnings come from the tokenizer
+ * and are given. Returns the number of digests computed. */
 struct pick_keys {
-	struct promptcache_key key[PICK_TURNS + 2]; /* the system prompt, turns before, and all of it */
+	/* Keys of the system prompt, of each turn, and of the whole prompt. */
+	struct promptcache_key key[PICK_TURNS + 2];
 };
 void pick_world_keys(const struct pick_world *w, uint64_t conversation, enum pick_kind kind,
 	struct pick_keys *out);

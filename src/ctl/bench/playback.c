@@ -7,7 +7,7 @@
 #include "base/core/err.h"
 #include "base/mix/mix.h"
 
-#define WORD 5 /* letters */
+#define WORD 5 /* Letters. */
 
 void playback_fini(struct played *p)
 {
@@ -16,7 +16,7 @@ void playback_fini(struct played *p)
 	*p = (struct played){0};
 }
 
-/* The |n| first words of the block of that id. */
+/* Append the first |n| words of block |id|. */
 static void put_block(uint64_t id, uint32_t n, struct cgn_buf *out)
 {
 	uint64_t s = trace_digest(id) | 1;
@@ -94,7 +94,7 @@ double playback_imbalance(const struct played *p, bool by_tokens)
 	return sum > 0 ? most * (double)p->n_nodes / sum : 1;
 }
 
-static double share(const struct played *p, const struct playback_node *n)
+static double share_of(const struct played *p, const struct playback_node *n)
 {
 	uint64_t all = 0;
 	for (size_t i = 0; i < p->n_nodes; i++)
@@ -118,7 +118,7 @@ void playback_json(const struct played *p, struct json_out *o)
 		json_key_z(o, "node", p->nodes[i].name);
 		json_key_u64(o, "requests", p->nodes[i].requests);
 		json_key_u64(o, "answer_tokens", p->nodes[i].answer_tokens);
-		json_key_f64(o, "share", share(p, &p->nodes[i]));
+		json_key_f64(o, "share", share_of(p, &p->nodes[i]));
 		json_close(o, '}');
 	}
 	json_close(o, ']');
@@ -133,5 +133,5 @@ void playback_text(const struct played *p, struct cgn_buf *out)
 		cgn_buf_putz(out, "no answer told how many of its prompt's tokens were cached\n");
 	for (size_t i = 0; i < p->n_nodes; i++)
 		cgn_buf_fmt(out, "%-22s %.1f %% (%" PRIu64 " requests)\n", p->nodes[i].name,
-			100 * share(p, &p->nodes[i]), p->nodes[i].requests);
+			100 * share_of(p, &p->nodes[i]), p->nodes[i].requests);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* played: a trace that is sent to a gateway: the words of its prompts, and what came of them. */
+/* playback: a trace sent to a gateway: the words of its prompts, and statistics of the answers. */
 #pragma once
 #include "base/json/json.h"
 #include "io/http/http.h"
@@ -9,28 +9,28 @@
 #define PLAYBACK_MAX_NODES 4096
 
 struct playback_node {
-	char name[132]; /* X-Cgn-Node */
+	char name[132]; /* Value of X-Cgn-Node. */
 	uint64_t requests, answer_tokens;
 };
 struct played {
 	struct trace trace;
-	size_t next; /* request */
+	size_t next; /* Index of the next request. */
 	double speed;
-	struct playback_node *nodes; /* owned */
+	struct playback_node *nodes; /* Owned. */
 	size_t n_nodes;
-	uint64_t counted, prompt_tokens, cached_tokens; /* of answers that say so */
+	uint64_t counted, prompt_tokens, cached_tokens; /* Sums over answers with usage. */
 };
 void playback_fini(struct played *p);
-/* Words for request |i|, about one token each: equal ids have equal words, and so prompts share text exactly
- * as far as they share ids. */
+/* Append words for request |i|, about one token each. Equal ids have equal words, so prompts share text
+ * exactly as far as they share ids. */
 void playback_prompt(const struct played *p, size_t i, struct cgn_buf *out);
-/* When request |i| is due, since the start. */
+/* Return the arrival time of request |i| since the start. */
 cgn_nsec playback_due(const struct played *p, size_t i);
-/* One answer ended: which node gave it (empty: not told), and its usage. Nodes beyond PLAYBACK_MAX_NODES and
- * without memory are not told apart. */
+/* Count an answer of |node| (empty: unknown) with its usage. Nodes beyond PLAYBACK_MAX_NODES, or without
+ * memory, are not counted separately. */
 void playback_note(struct played *p, struct cgn_str node, const struct usage *u);
 double playback_hit_ratio(const struct played *p);
-/* the busiest node over the mean; 1 without nodes */
+/* Return the busiest node over the mean; 1 without nodes. */
 double playback_imbalance(const struct played *p, bool by_tokens);
-void playback_json(const struct played *p, struct json_out *o); /* members of an open object */
+void playback_json(const struct played *p, struct json_out *o); /* Writes members of an open object. */
 void playback_text(const struct played *p, struct cgn_buf *out);

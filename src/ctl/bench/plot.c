@@ -5,9 +5,9 @@
 
 #define WIDTH  1000
 #define HEIGHT 600
-#define POINTS 200 /* of a curve */
+#define POINTS 200 /* Points of a curve. */
 
-/* Where something is drawn: its corner, its size. */
+/* Corner and size of a drawing area. */
 struct box {
 	double x, y, w, h;
 };
@@ -15,7 +15,7 @@ struct box {
 static const char *const colours[] = {"#0b6fa4", "#d9480f", "#2b8a3e", "#862e9c", "#c92a2a", "#5f3dc4",
 	"#e67700", "#495057"};
 
-static const char *colour(size_t i)
+static const char *case_colour(size_t i)
 {
 	return colours[i % CGN_COUNT(colours)];
 }
@@ -56,8 +56,8 @@ static void put_line(struct cgn_buf *out, double x1, double y1, double x2, doubl
 
 /* ---- the distribution ---- */
 
-/* Powers of ten that hold all there is. */
-static void decades(const struct plot_case *cases, size_t n, int *from, int *to)
+/* Find the powers of ten that enclose all values. */
+static void find_decades(const struct plot_case *cases, size_t n, int *from, int *to)
 {
 	double least = 1e300, most = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -113,7 +113,7 @@ static void put_legend(struct cgn_buf *out, struct box b, const struct plot_case
 	for (size_t i = 0; i < n; i++) {
 		double y = b.y + b.h - h + 6 + 20.0 * (double)i;
 		cgn_buf_fmt(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"4\" fill=\"%s\"/>\n",
-			b.x + b.w - 170, y, colour(i));
+			b.x + b.w - 170, y, case_colour(i));
 		put_text(out, b.x + b.w - 148, y + 6, "start", 13, cases[i].name);
 	}
 }
@@ -121,10 +121,10 @@ static void put_legend(struct cgn_buf *out, struct box b, const struct plot_case
 static void put_cdf(struct cgn_buf *out, struct box b, const struct plot_case *cases, size_t n)
 {
 	int from, to;
-	decades(cases, n, &from, &to);
+	find_decades(cases, n, &from, &to);
 	put_cdf_axes(out, b, from, to);
 	for (size_t i = 0; i < n; i++)
-		put_curve(out, b, from, to, &cases[i], colour(i));
+		put_curve(out, b, from, to, &cases[i], case_colour(i));
 	put_legend(out, b, cases, n);
 }
 
@@ -133,7 +133,7 @@ static void put_cdf(struct cgn_buf *out, struct box b, const struct plot_case *c
 struct bars {
 	const char *title, *mark_text;
 	bool percent;
-	double mark; /* a line across */
+	double mark; /* Value of a horizontal line. */
 	double top;
 };
 
@@ -142,7 +142,7 @@ static void put_bar(struct cgn_buf *out, struct box b, const struct bars *k, siz
 	double step = b.w / (double)n, h = b.h * v / k->top, x = b.x + step * (double)i + step * 0.15;
 	char label[32];
 	cgn_buf_fmt(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x,
-		b.y + b.h - h, step * 0.7, h, colour(i));
+		b.y + b.h - h, step * 0.7, h, case_colour(i));
 	(void)snprintf(label, sizeof label, k->percent ? "%.1f" : "%.2f", k->percent ? v * 100 : v);
 	put_text(out, x + step * 0.35, b.y + b.h - h - 5, "middle", 11, label);
 }
@@ -157,7 +157,7 @@ static void put_bars_frame(struct cgn_buf *out, struct box b, const struct bars 
 	put_text(out, b.x + b.w + 4, y + 4, "start", 11, k->mark_text);
 }
 
-static double greatest(const struct plot_case *cases, size_t n, bool hits)
+static double greatest_value(const struct plot_case *cases, size_t n, bool hits)
 {
 	double top = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -170,11 +170,11 @@ static double greatest(const struct plot_case *cases, size_t n, bool hits)
 void plot_svg(const char *title, const struct plot_case *cases, size_t n, double ideal, struct cgn_buf *out)
 {
 	const struct box cdf = {70, 80, 480, 440}, hits = {620, 80, 310, 180}, even = {620, 330, 310, 190};
-	double top = greatest(cases, n, true);
+	double top = greatest_value(cases, n, true);
 	struct bars h = {"Prompt blocks found in cache, %", "ideal", true, ideal,
 		(top > ideal ? top : ideal) * 1.1 + 1e-9};
 	struct bars e = {"Busiest node over the mean, by work", "even", false, 1,
-		greatest(cases, n, false) * 1.1 + 1e-9};
+		greatest_value(cases, n, false) * 1.1 + 1e-9};
 	cgn_buf_fmt(out,
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#212529\">\n"
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",

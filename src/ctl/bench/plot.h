@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plot: policies side by side as one SVG file that needs nothing else: how TTFT is distributed, hit ratios,
- * imbalance. */
+/* plot: a self-contained SVG that compares policies: distribution of TTFT, hit ratios, imbalance. */
 #pragma once
 #include "base/samples/samples.h"
 
@@ -9,5 +8,6 @@ struct plot_case {
 	struct samples *ttft;
 	double hit_ratio, imbalance;
 };
-/* |title| and names are escaped. |ideal|: a line across the hit ratios. Errors are the buffer's. */
+/* Append the SVG. |title| and names are escaped. |ideal|: value of a line across the hit ratios. |out| is bad
+ * on failure. */
 void plot_svg(const char *title, const struct plot_case *cases, size_t n, double ideal, struct cgn_buf *out);

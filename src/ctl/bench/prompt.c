@@ -16,17 +16,17 @@ struct run {
 	struct tokenizer_work *work;
 	struct promptcache *cache;
 	uint64_t *digests;
-	size_t cap; /* blocks */
+	size_t cap; /* Blocks. */
 	size_t tokenised;
 	uint64_t tokens;
 };
 
-static double since(cgn_nsec from)
+static double seconds_since(cgn_nsec from)
 {
 	return (double)(cgn_clock_now() - from) / 1e9;
 }
 
-/* What ends a message: a special token of the vocabulary behind which a text may be cut. */
+/* Return the special token that ends a message, after which a text may be cut. */
 static const char *end_of_message(const struct tokenizer *t)
 {
 	static const char *const names[] = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>",
@@ -38,8 +38,8 @@ static const char *end_of_message(const struct tokenizer *t)
 	return "\n";
 }
 
-/* |bytes| of conversation, and then one more message. Returns where that begins. */
-static size_t conversation(const struct tokenizer *t, size_t bytes, struct cgn_buf *out, size_t *messages)
+/* Append |bytes| of conversation and one more message. Returns the offset of that message. */
+static size_t put_conversation(const struct tokenizer *t, size_t bytes, struct cgn_buf *out, size_t *messages)
 {
 	const char *end = end_of_message(t);
 	size_t turn = 0;
@@ -52,7 +52,7 @@ static size_t conversation(const struct tokenizer *t, size_t bytes, struct cgn_b
 	return turn;
 }
 
-static CGN_RC chain(struct run *r, struct cgn_str text, double *took, struct cgn_err *err)
+static CGN_RC make_chain(struct run *r, struct cgn_str text, double *took, struct cgn_err *err)
 {
 	static const struct digest root;
 	struct encode e;
@@ -71,7 +71,7 @@ static CGN_RC chain(struct run *r, struct cgn_str text, double *took, struct cgn
 	if (cgn_ok(rc))
 		prompt_encode_finish(&e, r->cache, &c);
 	prompt_encode_close(&e);
-	*took = since(from);
+	*took = seconds_since(from);
 	r->tokens = c.n_tokens;
 	return rc;
 }
@@ -88,15 +88,15 @@ static CGN_RC one_round(struct run *r, const struct cgn_buf *text, size_t turn, 
 	struct cgn_str prompt = {text->p, turn};
 	promptcache_free(&r->cache);
 	CGN_TRY(promptcache_new(CACHE_BYTES, &r->cache, err));
-	CGN_TRY(chain(r, prompt, &took, err));
+	CGN_TRY(make_chain(r, prompt, &took, err));
 	keep_best(&out->first, took);
 	out->tokens = r->tokens;
 	for (int i = 0; i < 20; i++) {
-		CGN_TRY(chain(r, prompt, &took, err));
+		CGN_TRY(make_chain(r, prompt, &took, err));
 		keep_best(&out->repeat, took);
 	}
 	out->repeat_bytes = r->tokenised;
-	CGN_TRY(chain(r, cgn_buf_view(text), &took, err));
+	CGN_TRY(make_chain(r, cgn_buf_view(text), &took, err));
 	keep_best(&out->turn, took);
 	out->turn_bytes = r->tokenised;
 	out->cache_bytes = promptcache_stats(r->cache).bytes;
@@ -116,7 +116,7 @@ CGN_RC bench_prompt(const struct tokenizer *t, size_t tokens, uint64_t rounds, s
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	CGN_ON_EXIT(run_close) struct run r = {.tokenizer = t, .cap = 2 * tokens / BLOCK_TOKENS + 1};
 	*out = (struct bench_prompt){0};
-	size_t turn = conversation(t, 4 * tokens, &text, &out->messages);
+	size_t turn = put_conversation(t, 4 * tokens, &text, &out->messages);
 	r.digests = calloc(r.cap, sizeof *r.digests);
 	if (text.bad || r.digests == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a prompt of %zu tokens", tokens);

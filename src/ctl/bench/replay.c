@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench replay: a trace against nodes that do not exist, chosen for by the router's own code in virtual time;
- * once for each policy. */
+/* bench replay: plays a trace in virtual time against simulated nodes, with the router's routing code, once
+ * for each policy. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,20 +27,20 @@ struct one {
 };
 
 struct bench {
-	const char *name; /* of the trace */
+	const char *name; /* Name of the trace. */
 	struct trace trace;
 	struct replay_cfg cfg;
-	struct replay_tenant *tenants; /* owned */
-	struct route_rules rules;      /* but for the policy */
+	struct replay_tenant *tenants; /* Owned. */
+	struct route_rules rules;      /* All rules but the policy. */
 	struct one cases[MAX_CASES];
 	size_t n_cases;
 	uint64_t caches[MAX_CACHES];
 	struct trace_found found[MAX_CACHES], ideal;
 	size_t n_caches;
-	const char *showing; /* policy, for the progress bar */
+	const char *showing; /* Policy shown in the progress bar. */
 };
 
-static void progress(void *user, double part)
+static void show_progress(void *user, double part)
 {
 	const struct bench *b = user;
 	ctl_progress("%s %3.0f %% %s", ctl_bar(part).text, part * 100, b->showing);
@@ -52,7 +52,7 @@ static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
 	cgn_nsec began = cgn_clock_now();
 	b->showing = o->policy;
 	cfg.rules = &o->rules;
-	cfg.progress = ctl_progress_shown() ? progress : NULL;
+	cfg.progress = ctl_progress_shown() ? show_progress : NULL;
 	cfg.user = b;
 	CGN_TRY(replay_run(&b->trace, &cfg, &o->result, err));
 	o->wall_s = (double)(cgn_clock_now() - began) / 1e9;
@@ -197,7 +197,7 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 	return ctl_table_print(&t, false, err);
 }
 
-static CGN_RC draw(struct bench *b, const char *path, struct cgn_err *err)
+static CGN_RC draw_plot(struct bench *b, const char *path, struct cgn_err *err)
 {
 	struct plot_case cases[MAX_CASES];
 	struct cgn_buf out = {0};
@@ -272,7 +272,7 @@ static CGN_RC read_queue(const char *text, enum queue_policy *out, struct cgn_er
 	return CGN_FAIL(err, INVALID, "--queue is %s, not fcfs, wspt or deadline", text);
 }
 
-/* Flags that are not given leave what cgn-sim has. */
+/* Read the flags of the engine; flags not given keep cgn-sim's defaults. */
 static CGN_RC read_engine(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
 {
 	double decode_ms = 0;
@@ -320,7 +320,7 @@ static CGN_RC read_trace(const struct ctl_args *a, struct bench *b, struct cgn_e
 	return CGN_OK;
 }
 
-static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	CGN_TRY(read_flags(a, b, err));
 	CGN_TRY(read_trace(a, b, err));
@@ -328,7 +328,7 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 		CGN_TRY(run_one(b, &b->cases[i], err));
 	ctl_progress_end();
 	if (ctl_flag(a, "--plot") != NULL)
-		CGN_TRY(draw(b, ctl_flag(a, "--plot"), err));
+		CGN_TRY(draw_plot(b, ctl_flag(a, "--plot"), err));
 	return (a->json ? report_json : report_table)(b, err);
 }
 
@@ -337,7 +337,7 @@ CGN_RC ctl_bench_replay(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	cgn_rc rc = bench(a, b, err);
+	cgn_rc rc = run_bench(a, b, err);
 	for (size_t i = 0; i < b->n_cases; i++)
 		replay_result_fini(&b->cases[i].result);
 	trace_fini(&b->trace);

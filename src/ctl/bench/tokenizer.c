@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench tokenizer: how fast tokenizer.json files tokenize a text on one thread, and, where Python has the
- * package `tokenizers`, how fast that is in the same run, once both have given the same ids. Speeds are by
- * CPU time. Also what a router needs for a long prompt that it sees for the first time, again, and a turn
- * longer (bench_prompt.h), by the clock. */
+/* bench tokenizer: measures how fast tokenizer.json files tokenize a text on one thread, by CPU time. Where
+ * Python has the package `tokenizers`, measures that too in the same run, after comparing the ids. Also
+ * measures, in wall time, a router's work for a long prompt: new, repeated, and one turn longer
+ * (bench/prompt.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +19,12 @@
 #include "policy/tokenizer/tokenizer.h"
 
 #define TEXT_LIMIT ((size_t)256 << 20)
-/* bytes: about a prompt; the text is tokenized part by part, as requests come */
+/* Bytes of a part, about a prompt; the text is tokenized part by part, as requests arrive. */
 #define PART ((size_t)16 << 10)
 
-/* The other library's side: argv is file, text, ids (written), lengths of the parts, rounds. It says when it
- * can't be had, else its times. encode_batch_fast is its fastest way (no offsets); one thread, as ours. */
+/* The script for the other library: argv is file, text, ids (written), lengths of the parts, rounds. Prints
+ * its times, or that the library is missing. encode_batch_fast is its fastest call (no offsets); one thread,
+ * as here. */
 static const char script[] =
 	"import sys,time\n"
 	"try:\n"
@@ -43,7 +44,7 @@ static const char script[] =
 	"open(sys.argv[3],'wb').write(ids.tobytes())\n"
 	"print('DONE',tokenizers.__version__,load,best)\n";
 
-struct other { /* Hugging Face's */
+struct other { /* Result of Hugging Face's tokenizers. */
 	bool there;
 	char version[32];
 	double load, best;
@@ -51,11 +52,11 @@ struct other { /* Hugging Face's */
 
 struct bench {
 	struct cgn_loop *loop;
-	struct cgn_buf text, parts; /* parts: uint32_t each, their lengths */
+	struct cgn_buf text, parts; /* |parts|: lengths, uint32_t each. */
 	char dir[64];
 	uint64_t rounds, prompt_tokens;
 	const char *python;
-	char line[256]; /* the last one that Python said */
+	char line[256]; /* Last line printed by Python. */
 	struct proc_exit exit;
 };
 
@@ -67,7 +68,7 @@ struct result {
 	struct bench_prompt prompt;
 };
 
-/* Of this thread, so that what else the machine does counts as little as it can. */
+/* Read the CPU time of this thread, so that other load on the machine matters as little as possible. */
 static double cpu_seconds(void)
 {
 	struct timespec t;
@@ -75,14 +76,14 @@ static double cpu_seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static double since(cgn_nsec from)
+static double seconds_since(cgn_nsec from)
 {
 	return (double)(cgn_clock_now() - from) / 1e9;
 }
 
 /* ---- the text ---- */
 
-/* Parts end at line ends where there are any near. */
+/* Cut the text into parts, at line ends if there are any nearby. */
 static void cut_parts(struct bench *b)
 {
 	for (size_t at = 0; at < b->text.n;) {
@@ -108,7 +109,7 @@ static CGN_RC read_text(const struct ctl_args *a, struct bench *b, struct cgn_er
 	return b->text.bad || b->parts.bad ? CGN_FAIL(err, NO_MEMORY, "out of memory") : CGN_OK;
 }
 
-/* ---- ours ---- */
+/* ---- this tokenizer ---- */
 
 static CGN_RC one_round(const struct bench *b, const struct tokenizer *t, struct tokenizer_work *w,
 	struct tokenizer_ids *ids, struct cgn_err *err)
@@ -121,8 +122,8 @@ static CGN_RC one_round(const struct bench *b, const struct tokenizer *t, struct
 	return CGN_OK;
 }
 
-/* Each round begins with an empty word cache. */
-static CGN_RC rounds(const struct bench *b, const struct tokenizer *t, struct tokenizer_ids *ids,
+/* Run the rounds, each with an empty word cache. */
+static CGN_RC run_rounds(const struct bench *b, const struct tokenizer *t, struct tokenizer_ids *ids,
 	struct result *r, struct cgn_err *err)
 {
 	for (uint64_t i = 0; i < b->rounds; i++) {
@@ -137,7 +138,8 @@ static CGN_RC rounds(const struct bench *b, const struct tokenizer *t, struct to
 	return CGN_OK;
 }
 
-static CGN_RC ours(const struct bench *b, struct tokenizer_ids *ids, struct result *r, struct cgn_err *err)
+static CGN_RC measure_ours(const struct bench *b, struct tokenizer_ids *ids, struct result *r,
+	struct cgn_err *err)
 {
 	struct cgn_buf file = {0};
 	CGN_ON_EXIT(tokenizer_free) struct tokenizer *t = NULL;
@@ -147,13 +149,13 @@ static CGN_RC ours(const struct bench *b, struct tokenizer_ids *ids, struct resu
 		rc = tokenizer_load(cgn_buf_view(&file), &t, err);
 	cgn_buf_fini(&file);
 	CGN_TRY(rc);
-	r->load = since(from);
+	r->load = seconds_since(from);
 	r->memory = tokenizer_bytes(t);
 	CGN_TRY(bench_prompt(t, b->prompt_tokens, b->rounds, &r->prompt, err));
-	return rounds(b, t, ids, r, err);
+	return run_rounds(b, t, ids, r, err);
 }
 
-/* ---- theirs ---- */
+/* ---- Hugging Face's tokenizers ---- */
 
 static void on_line(void *user, bool is_stderr, struct cgn_str line, unsigned long dropped)
 {
@@ -212,8 +214,9 @@ static CGN_RC same_ids(const struct bench *b, const struct tokenizer_ids *ids, c
 			      ids->n, n);
 }
 
-/* Without the package there is nothing to compare with; any other failure is told. */
-static CGN_RC theirs(struct bench *b, const struct tokenizer_ids *ids, struct result *r, struct cgn_err *err)
+/* Run the other library. A missing package is no error; other failures are. */
+static CGN_RC measure_theirs(struct bench *b, const struct tokenizer_ids *ids, struct result *r,
+	struct cgn_err *err)
 {
 	char why[80];
 	cgn_rc rc = run_python(b, r->file, err);
@@ -330,17 +333,17 @@ static CGN_RC report_table(const struct bench *b, const struct result *results, 
 
 /* ---- the verb ---- */
 
-static CGN_RC measure(const struct ctl_args *a, struct bench *b, struct result *r, struct cgn_err *err)
+static CGN_RC measure_file(const struct ctl_args *a, struct bench *b, struct result *r, struct cgn_err *err)
 {
 	struct tokenizer_ids ids = {0};
-	cgn_rc rc = ours(b, &ids, r, err);
+	cgn_rc rc = measure_ours(b, &ids, r, err);
 	if (cgn_ok(rc) && !ctl_switch(a, "--alone"))
-		rc = theirs(b, &ids, r, err);
+		rc = measure_theirs(b, &ids, r, err);
 	tokenizer_ids_fini(&ids);
 	return rc;
 }
 
-static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	struct result results[CTL_MAX_WORDS] = {0};
 	if (a->n_words == 0)
@@ -351,12 +354,12 @@ static CGN_RC bench(const struct ctl_args *a, struct bench *b, struct cgn_err *e
 	CGN_TRY(read_text(a, b, err));
 	for (size_t i = 0; i < a->n_words; i++) {
 		results[i].file = a->words[i];
-		CGN_TRY(measure(a, b, &results[i], err));
+		CGN_TRY(measure_file(a, b, &results[i], err));
 	}
 	return (a->json ? report_json : report_table)(b, results, a->n_words, err);
 }
 
-static void clear(const char *dir)
+static void bench_clear(const char *dir)
 {
 	static const char *const names[] = {"text", "parts", "ids"};
 	char path[80];
@@ -372,8 +375,8 @@ CGN_RC ctl_bench_tokenizer(const struct ctl_args *a, struct cgn_err *err)
 	struct bench b = {.dir = "/tmp/cgn-bench.XXXXXX"};
 	if (mkdtemp(b.dir) == NULL)
 		return CGN_FAIL(err, STORAGE, "cannot make a folder in /tmp");
-	cgn_rc rc = bench(a, &b, err);
-	clear(b.dir);
+	cgn_rc rc = run_bench(a, &b, err);
+	bench_clear(b.dir);
 	cgn_buf_fini(&b.text);
 	cgn_buf_fini(&b.parts);
 	return rc;

@@ -118,7 +118,7 @@ static const char *const node_states[] = {"ready", "joining", "cordoned", "drain
 static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "%s%s", i == 0 ? "models    " : "          ", s->models[i]);
-	if (i < s->n_model_status) { /* a router of an earlier version has none */
+	if (i < s->n_model_status) { /* Routers of earlier versions send no model status. */
 		const Cognitora__V1__ModelStatus *m = s->model_status[i];
 		bool bytes = strcmp(m->tokens, "bytes") == 0;
 		cgn_buf_fmt(out, ": blocks of %u %s (%s%s%s)", m->block, bytes ? "bytes" : "tokens",
@@ -143,7 +143,7 @@ static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", s->cluster,
 		s->router_version, (unsigned long long)(s->uptime_ms / 1000), s->state_backend,
 		s->state_connected ? "" : " (NOT REACHABLE)");
-	if (s->policy != NULL) /* a router of an earlier version has none */
+	if (s->policy != NULL) /* Routers of earlier versions send no policy. */
 		ctl_policy_text(s->policy, out);
 	for (size_t i = 0; i < s->n_shadows; i++)
 		shadow_line(s->shadows[i], out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* set_policy: by which policy and weights routers choose, shown and changed while they run. */
+/* set_policy: shows and changes the policy and weights of running routers. */
 #include <string.h>
 
 #include "base/pb/pb.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* key: the file of API keys. Every change writes the whole file anew, atomically, 0600. */
+/* api_key: the file of API keys. Every change rewrites the file atomically with mode 0600. */
 #include <string.h>
 #include <unistd.h>
 
@@ -10,8 +10,8 @@
 
 #define FILE_LIMIT ((size_t)16 << 20)
 
-/* The file's text; one that is not there yet is empty when |may_be_new|. */
-static CGN_RC load(const char *path, bool may_be_new, struct cgn_buf *text, struct auth_keys **keys,
+/* Read the file; a missing file is empty when |may_be_new|. */
+static CGN_RC load_keys(const char *path, bool may_be_new, struct cgn_buf *text, struct auth_keys **keys,
 	struct cgn_err *err)
 {
 	if (!may_be_new || access(path, F_OK) == 0)
@@ -64,7 +64,7 @@ CGN_RC ctl_key_create(const struct ctl_args *a, struct cgn_err *err)
 	struct cgn_buf text = {0}, out = {0};
 	CGN_TRY(auth_scopes_parse(cgn_str_of(ctl_flag(a, "--scopes")), &scopes, err));
 	cgn_random(entropy, sizeof entropy);
-	cgn_rc rc = load(path, true, &text, &keys, err);
+	cgn_rc rc = load_keys(path, true, &text, &keys, err);
 	if (cgn_ok(rc))
 		rc = auth_key_make(entropy, scopes, cgn_clock_wall_ms() / 1000,
 			cgn_str_of(ctl_flag(a, "--name")), cgn_str_of(ctl_flag(a, "--tenant")), &key, secret,
@@ -85,8 +85,8 @@ CGN_RC ctl_key_create(const struct ctl_args *a, struct cgn_err *err)
 	return rc;
 }
 
-/* The text without the line of key |id|: comments and order stay. */
-static void without(struct cgn_str text, const char *id, struct cgn_buf *out)
+/* Append the text without the line of key |id|, keeping comments and order. */
+static void put_without(struct cgn_str text, const char *id, struct cgn_buf *out)
 {
 	struct cgn_str rest = text;
 	while (rest.p != NULL && rest.n > 0) {
@@ -104,12 +104,12 @@ CGN_RC ctl_key_revoke(const struct ctl_args *a, struct cgn_err *err)
 	const char *path = ctl_flag(a, "--file");
 	struct auth_keys *keys = NULL;
 	struct cgn_buf text = {0}, kept = {0}, out = {0};
-	cgn_rc rc = load(path, false, &text, &keys, err);
+	cgn_rc rc = load_keys(path, false, &text, &keys, err);
 	if (cgn_ok(rc) && by_id(keys, cgn_str_of(a->words[0])) == NULL)
 		rc = CGN_FAIL(err, NOT_FOUND, "%s has no key %s; cgn-ctl key ls lists them", path,
 			a->words[0]);
 	if (cgn_ok(rc)) {
-		without(cgn_buf_view(&text), a->words[0], &kept);
+		put_without(cgn_buf_view(&text), a->words[0], &kept);
 		rc = kept.bad ? CGN_FAIL(err, NO_MEMORY, "out of memory")
 			      : disk_write_file_atomic(path, cgn_buf_view(&kept), 0600, err);
 	}
@@ -130,7 +130,7 @@ CGN_RC ctl_key_ls(const struct ctl_args *a, struct cgn_err *err)
 	struct auth_keys *keys = NULL;
 	struct cgn_buf text = {0};
 	struct ctl_table t = {0};
-	cgn_rc rc = load(ctl_flag(a, "--file"), false, &text, &keys, err);
+	cgn_rc rc = load_keys(ctl_flag(a, "--file"), false, &text, &keys, err);
 	cgn_buf_fini(&text);
 	CGN_TRY(rc);
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)

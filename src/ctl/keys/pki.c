@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pki bootstrap: a cluster CA and a certificate per program. An existing CA is used again, so that more
- * certificates can be made later. */
+/* pki bootstrap: creates a cluster CA and a certificate for each program. Reuses an existing CA, so that more
+ * certificates can be created later. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #define PEM_LIMIT   ((size_t)256 << 10)
 #define DAY         86400
-#define SKEW        300 /* clocks of other machines may be behind */
+#define SKEW        300 /* Allowance in seconds for clocks of other machines that are behind. */
 #define FIXED_NAMES 4
 
 static CGN_RC path_of(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err)
@@ -44,8 +44,8 @@ static CGN_RC read_pair(const char *dir, const char *name, struct pki_pair *pair
 	return CGN_OK;
 }
 
-/* The CA of |dir|: the one that is there, or a new one. */
-static CGN_RC authority(const struct ctl_args *a, const char *dir, uint64_t days, struct pki_pair *ca,
+/* Load the CA of |dir|, or create one. */
+static CGN_RC load_authority(const struct ctl_args *a, const char *dir, uint64_t days, struct pki_pair *ca,
 	bool *made, struct cgn_err *err)
 {
 	char cert[PATH_MAX], common_name[128];
@@ -60,7 +60,7 @@ static CGN_RC authority(const struct ctl_args *a, const char *dir, uint64_t days
 	return write_pair(dir, "ca", ca, err);
 }
 
-/* Names that the certificates hold for: this host and loopback always, then each --san. */
+/* Collect the names of the certificates: this host, loopback, and each --san. */
 static CGN_RC names_of(const struct ctl_args *a, char *host, size_t cap, const char **names,
 	struct cgn_err *err)
 {
@@ -85,7 +85,7 @@ static bool name_ok(const char *name)
 	return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strcmp(name, "ca") != 0;
 }
 
-static CGN_RC leaf(const char *dir, const char *name, const char *const *names, uint64_t days,
+static CGN_RC make_leaf(const char *dir, const char *name, const char *const *names, uint64_t days,
 	const struct pki_pair *ca, struct ctl_table *t, struct cgn_err *err)
 {
 	struct pki_pair pair = {0};
@@ -109,7 +109,7 @@ static CGN_RC leaf(const char *dir, const char *name, const char *const *names, 
 	return rc;
 }
 
-static CGN_RC leaves(const struct ctl_args *a, const char *dir, uint64_t days, const struct pki_pair *ca,
+static CGN_RC make_leaves(const struct ctl_args *a, const char *dir, uint64_t days, const struct pki_pair *ca,
 	struct ctl_table *t, struct cgn_err *err)
 {
 	static const char *const usual[] = {"router", "agent", "admin"};
@@ -117,9 +117,9 @@ static CGN_RC leaves(const struct ctl_args *a, const char *dir, uint64_t days, c
 	char host[256] = {0};
 	CGN_TRY(names_of(a, host, sizeof host - 1, names, err));
 	for (size_t i = 0; (name = ctl_flag_nth(a, "--leaf", i)) != NULL; i++)
-		CGN_TRY(leaf(dir, name, names, days, ca, t, err));
+		CGN_TRY(make_leaf(dir, name, names, days, ca, t, err));
 	for (size_t i = 0; ctl_flag_nth(a, "--leaf", 0) == NULL && i < CGN_COUNT(usual); i++)
-		CGN_TRY(leaf(dir, usual[i], names, days, ca, t, err));
+		CGN_TRY(make_leaf(dir, usual[i], names, days, ca, t, err));
 	return CGN_OK;
 }
 
@@ -135,14 +135,14 @@ CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 	ctl_table_column(&t, "CERTIFICATE", false);
 	ctl_table_column(&t, "KEY", false);
 	ctl_table_column(&t, "DAYS", true);
-	cgn_rc rc = authority(a, dir, days, &ca, &made, err);
+	cgn_rc rc = load_authority(a, dir, days, &ca, &made, err);
 	if (cgn_ok(rc) && made) {
 		ctl_table_cell(&t, "%s/ca.pem", dir);
 		ctl_table_cell(&t, "%s/ca.key", dir);
 		ctl_table_cell(&t, "%llu", (unsigned long long)days * 10);
 	}
 	if (cgn_ok(rc))
-		rc = leaves(a, dir, days, &ca, &t, err);
+		rc = make_leaves(a, dir, days, &ca, &t, err);
 	pki_pair_fini(&ca);
 	if (cgn_ok(rc))
 		return ctl_table_print(&t, a->json, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv: what a node's block store holds, and single blocks of it. */
+/* kv: lists the contents of a node's block store, and reads or changes single blocks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 typedef Cognitora__V1__KvEntry entry;
 
-/* ---- an entry, for people and for machines ---- */
+/* ---- an entry as text or JSON ---- */
 static void entry_json(const entry *e, struct json_out *o)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
@@ -144,13 +144,13 @@ CGN_RC ctl_kv_stats(const struct ctl_args *a, struct cgn_err *err)
 	return ctl_table_print(&table, false, err);
 }
 
-/* ---- watch, and ls out of its beginning ---- */
+/* ---- watch, and ls from its first part ---- */
 struct list {
 	bool json, once;
 	bool synced;
 	const char *prefix;
 	uint64_t limit;
-	struct cgn_buf keys, lines; /* struct block_key each; what is printed */
+	struct cgn_buf keys, lines; /* |keys|: struct block_key each. |lines|: output. */
 };
 
 static void on_listed(void *user, const void *message)
@@ -302,7 +302,7 @@ static void on_changed(void *user, const void *message)
 	l->synced |= ev->synced != 0;
 	struct cgn_err err;
 	if (!cgn_ok(ctl_print(&l->lines, &err)))
-		l->once = l->synced = true; /* nobody reads any more */
+		l->once = l->synced = true; /* The reader of the output is gone. */
 }
 
 static bool has_seen_all(void *user)
@@ -402,7 +402,7 @@ static bool next_chunk(void *user, struct cgn_buf *out)
 		m.head = &p->head;
 	p->begun = true;
 	m.data = (ProtobufCBinaryData){n, NULL};
-	memcpy(&m.data.data, &p->rest.p, sizeof p->rest.p); /* packing does not write to it */
+	memcpy(&m.data.data, &p->rest.p, sizeof p->rest.p); /* Packing does not write to the bytes. */
 	pb_pack(&m, out);
 	p->rest.p += n;
 	p->rest.n -= n;

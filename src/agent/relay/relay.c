@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/apierror/apierror.h"
 #include "base/log/log.h"
 
 #define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/proto bounds */
@@ -100,7 +101,7 @@ static void on_engine_head(struct http_call *c, void *user, const struct http_he
 	CGN_LIVE(r, RELAY_TAG);
 	engine_heard(r->engine);
 	for (size_t i = 0; i < h->n_fields && n < CGN_COUNT(headers); i++)
-		if (!relay_is_hop_by_hop(h->fields[i].name))
+		if (!http_name_is_hop(h->fields[i].name))
 			headers[n++] = (struct proto_header){h->fields[i].name, h->fields[i].value};
 	if (h->status == 200 && r->rq.facts.n_chain > 0)
 		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
@@ -246,31 +247,32 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 	return cgn_ok(http_call_start(r->engine->client, &rq, &engine_http_ops, r, &r->http, err));
 }
 
+static void relay_answer_unsupported(struct relay *r, const char *message)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {0};
+	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
+	apierror_put(&body,
+		&(struct apierror){.message = message,
+			.type = "not_supported_error",
+			.code = "not_supported"});
+	relay_send_head(r, 501, &json, 1);
+	relay_send_data(r, body.p, body.n);
+	relay_finish(r, CGN_FINE, NULL);
+}
+
 static void relay_answer_lacking(struct relay *r)
 {
-	char body[512];
-	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
+	char message[512];
 	struct cgn_str rest = r->rq.path, path = cgn_str_split(&rest, '?');
-	/* The path equals a literal of engine_lacks, so nothing in it needs an escape. */
-	int n = snprintf(body, sizeof body,
-		"{\"error\":{\"message\":\"engine %s (%s) has no route %.*s\",\"type\":\"not_supported_error\",\"param\":null,"
-		"\"code\":\"not_supported\"}}",
-		r->engine->name, config_enum_text(r->engine->ops->kind), CGN_STR_ARG(path));
-	relay_send_head(r, 501, &json, 1);
-	relay_send_data(r, body, (size_t)n);
-	relay_finish(r, CGN_FINE, NULL);
+	(void)snprintf(message, sizeof message, "engine %s (%s) has no route %.*s", r->engine->name,
+		config_enum_text(r->engine->ops->kind), CGN_STR_ARG(path));
+	relay_answer_unsupported(r, message);
 }
 
 /* Refuse a prefill leg: the prompt's state can't be stored. */
 static void relay_answer_unstorable(struct relay *r)
 {
-	static const char body[] =
-		"{\"error\":{\"message\":\"this node can't put the state of a prompt into a store\",\"type\":\"not_supported_error\","
-		"\"param\":null,\"code\":\"not_supported\"}}";
-	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
-	relay_send_head(r, 501, &json, 1);
-	relay_send_data(r, body, sizeof body - 1);
-	relay_finish(r, CGN_FINE, NULL);
+	relay_answer_unsupported(r, "this node can't put the state of a prompt into a store");
 }
 
 /* The request has a slot, or is sent on unchanged. */

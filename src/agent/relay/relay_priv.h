@@ -37,6 +37,5 @@ size_t relay_request_fields(const struct relay *r, struct http_field out[RELAY_M
  * many. */
 size_t relay_request_body(const struct relay *r, char insert[SLOT_BODY_INSERT], struct cgn_buf *own,
 	struct iovec out[3]);
-bool relay_is_hop_by_hop(struct cgn_str name);
 /* True for the prefill leg: the prompt is computed and stored, and no answer is wanted. */
 bool relay_is_prefill(const struct relay *r);

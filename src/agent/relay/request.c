@@ -15,19 +15,12 @@ static bool name_is_one_of(struct cgn_str name, const char *const *names, size_t
 	return false;
 }
 
-bool relay_is_hop_by_hop(struct cgn_str name)
-{
-	static const char *const names[] = {"connection", "keep-alive", "proxy-authenticate",
-		"proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"};
-	return name_is_one_of(name, names, CGN_COUNT(names));
-}
-
 /* Fields that the agent sets itself: the engine's key, no compression, and the framing of io/http. */
 static bool field_is_replaced(struct cgn_str name)
 {
 	static const char *const names[] = {"host", "content-length", "authorization", "accept-encoding",
 		"expect"};
-	return relay_is_hop_by_hop(name) || name_is_one_of(name, names, CGN_COUNT(names));
+	return http_name_is_hop(name) || name_is_one_of(name, names, CGN_COUNT(names));
 }
 
 size_t relay_request_fields(const struct relay *r, struct http_field out[RELAY_MAX_FIELDS])

@@ -172,8 +172,9 @@ static const struct exchange_ops h1_exchange_ops = {
 
 static void request_refuse(struct server_conn *c, int status, const char *why)
 {
-	char json[512];
-	struct cgn_str body = http_error_json(json, sizeof json, http_error_code(status), why);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf json = {0};
+	http_error_put(&json, status, why);
+	struct cgn_str body = cgn_buf_view(&json);
 	struct cgn_buf *b = &c->wire.out;
 	if (http_wire_room(&c->wire, body.n + 256) != NULL) {
 		buf_status(b, status);

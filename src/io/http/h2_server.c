@@ -163,13 +163,13 @@ static ssize_t refusal_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t
 /* The head is too large: answer the stream without an exchange. */
 static void refuse_head(struct h2_link *l, int32_t id)
 {
-	static char json[] =
-		"{\"error\":{\"message\":\"the header fields are larger than this server accepts\","
-		"\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"headers_too_large\"}}";
+	static _Thread_local char json[256]; /* always the same text: read until the stream is done */
+	struct cgn_buf text = cgn_buf_over(json, sizeof json - 1);
 	struct http_field own[] = {{CGN_STR(":status"), CGN_STR("431")},
 		{CGN_STR("content-type"), CGN_STR("application/json")}};
 	struct h2_block *b = h2_block_make(own, CGN_COUNT(own), NULL, 0);
 	nghttp2_data_provider source = {.source.ptr = json, .read_callback = refusal_read};
+	http_error_put(&text, 431, "the header fields are larger than this server accepts");
 	conn_of(l)->server->stats.bad_requests++;
 	if (b != NULL)
 		(void)nghttp2_submit_response(l->session, id, b->nv, b->n, &source);
@@ -315,7 +315,7 @@ static cgn_nsec check_interval(const struct http_server_cfg *cfg)
 
 static void late_body(struct http_exchange *x)
 {
-	char json[256];
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf json = {0};
 	struct http_field type = {CGN_STR("content-type"), CGN_STR("application/json")};
 	struct h2_exchange *e = of_x(x);
 	x->doom = CGN_REQUEST_TIMEOUT; /* The code for on_close. */
@@ -323,8 +323,8 @@ static void late_body(struct http_exchange *x)
 		h2_doom(x);
 		return;
 	}
-	struct cgn_str body =
-		http_error_json(json, sizeof json, http_error_code(408), "the request body took too long");
+	http_error_put(&json, 408, "the request body took too long");
+	struct cgn_str body = cgn_buf_view(&json);
 	struct iovec whole = http_iov(body);
 	h2_head(x, 408, &type, 1, (int64_t)body.n);
 	h2_body(x, &whole, 1);

@@ -161,11 +161,10 @@ void http_store_drop(struct http_store *s, size_t i)
 	memmove(&s->fields[i], &s->fields[i + 1], (s->head.n_fields - i) * sizeof s->fields[0]);
 }
 
-bool http_field_is_hop(struct cgn_str name)
+bool http_name_is_hop(struct cgn_str name)
 {
-	static const char *const hop[] = {"connection", "transfer-encoding", "content-length", "keep-alive",
-		"te", "upgrade", "proxy-connection", "proxy-authenticate", "proxy-authorization",
-		"http2-settings", "trailer"};
+	static const char *const hop[] = {"connection", "transfer-encoding", "keep-alive", "te", "upgrade",
+		"proxy-connection", "proxy-authenticate", "proxy-authorization", "http2-settings", "trailer"};
 	if (name.n == 0 || strchr("cCtTkKuUpPhH", name.p[0]) == NULL)
 		return false;
 	for (size_t i = 0; i < CGN_COUNT(hop); i++)
@@ -204,8 +203,9 @@ static bool named_by(struct cgn_str connection, struct cgn_str name)
 
 bool http_field_passes(const struct http_field *fields, size_t n, size_t i)
 {
-	if (http_field_is_hop(fields[i].name) || !http_name_is_token(fields[i].name) ||
-		!http_text_is_clean(fields[i].value))
+	if (http_name_is_hop(fields[i].name) ||
+		cgn_str_eq_nocase(fields[i].name, CGN_STR("content-length")) ||
+		!http_name_is_token(fields[i].name) || !http_text_is_clean(fields[i].value))
 		return false;
 	for (size_t k = 0; k < n; k++)
 		if (fields[k].name.n == 10 && cgn_str_eq_nocase(fields[k].name, CGN_STR("connection")) &&

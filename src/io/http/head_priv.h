@@ -37,10 +37,7 @@ struct http_head *http_store_head(struct http_store *s);
 /* Drop the field at |i| from the resolved head. */
 void http_store_drop(struct http_store *s, size_t i);
 
-/* Is it connection, transfer-encoding, keep-alive, te, upgrade, proxy-* or content-length? These are never
- * relayed, because each connection has its own framing. */
-bool http_field_is_hop(struct cgn_str name);
-/* May field |i| be sent on? Not a hop-by-hop name, not named by a connection field, and without a byte that
+/* May field |i| be sent on? Not a hop-by-hop name or content-length, not named by a connection field, and without a byte that
  * could end a line. Names may be in any case. */
 bool http_field_passes(const struct http_field *fields, size_t n, size_t i);
 /* Write HTTP/1 lines for the fields that pass; and the upper bound of their bytes. */

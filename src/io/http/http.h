@@ -80,6 +80,9 @@ struct http_server_stats {
 };
 struct http_server_stats http_server_stats(const struct http_server *s);
 
+/* Is it a hop-by-hop field (connection, transfer-encoding, keep-alive, te, trailer, upgrade, proxy-*)? Such a
+ * field belongs to one connection and is never relayed. |name| may be in any case. */
+bool http_name_is_hop(struct cgn_str name);
 void http_exchange_user(struct http_exchange *x, void *user);
 struct cgn_str http_exchange_peer(const struct http_exchange *x); /* The socket's address. */
 /* The name in the peer's certificate (mTLS). */

@@ -205,26 +205,6 @@ const char *http_error_code(int status)
 	}
 }
 
-/* Some messages quote the client's bytes; a quote must not end the JSON string. */
-static void quotes_replace(char *z)
-{
-	for (; *z != '\0'; z++)
-		if (*z == '"' || *z == '\\' || (unsigned char)*z < 0x20)
-			*z = '\'';
-}
-
-struct cgn_str http_error_json(char *out, size_t cap, const char *code, const char *message)
-{
-	char said[128];
-	(void)snprintf(said, sizeof said, "%s", message);
-	quotes_replace(said);
-	int n = snprintf(out, cap,
-		"{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"%s\"}}",
-		said, code);
-	CGN_MUST(n > 0 && (size_t)n < cap);
-	return (struct cgn_str){out, (size_t)n};
-}
-
 /* ---- connection ---- */
 
 static void server_idle(struct cgn_hook *h)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* server, inside: one connection and one exchange, with an ops table for each protocol version. */
 #pragma once
+#include "base/apierror/apierror.h"
 #include "io/http/h1_parse_priv.h"
 #include "io/http/h2_link_priv.h"
 #include "io/http/wire_priv.h"
@@ -130,6 +131,13 @@ void http_conn_retime(struct server_conn *c);
 /* Value of the date field, made once a second. */
 struct cgn_str http_server_date(struct http_server *s);
 bool http_has_field(const struct http_field *fields, size_t n, struct cgn_str name);
-/* Write OpenAI's error shape into |out|. */
-struct cgn_str http_error_json(char *out, size_t cap, const char *code, const char *message);
+/* The code of the error that is answered with |status|. */
 const char *http_error_code(int status);
+/* Append the error answer of |status| in JSON. */
+static inline void http_error_put(struct cgn_buf *out, int status, const char *message)
+{
+	apierror_put(out,
+		&(struct apierror){.message = message,
+			.type = "invalid_request_error",
+			.code = http_error_code(status)});
+}

@@ -3,6 +3,7 @@
  * own. */
 #include <stdlib.h>
 
+#include "base/apierror/apierror.h"
 #include "base/json/json.h"
 #include "joint/svc/svc_priv.h"
 #include "joint/telemetry/telemetry.h"
@@ -55,15 +56,8 @@ void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, co
 	r->status = status;
 	r->content_type = "application/json";
 	r->body.n = 0;
-	struct json_out o = json_out_to(&r->body);
-	json_open(&o, '{');
-	json_key(&o, "error");
-	json_open(&o, '{');
-	json_key_z(&o, "message", message);
-	json_key_z(&o, "type", status < 500 ? "invalid_request_error" : "server_error");
-	json_key_z(&o, "code", code);
-	json_close(&o, '}');
-	json_close(&o, '}');
+	apierror_put(&r->body,
+		&(struct apierror){.message = message, .type = apierror_type(status), .code = code});
 }
 
 /* ---- what the frame answers itself ---- */

@@ -2,25 +2,16 @@
 /* refuse: an error instead of an answer. */
 #include <stdarg.h>
 
-#include "base/json/json.h"
+#include "base/apierror/apierror.h"
 #include "router/request/request.h"
 
 void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char *message)
 {
-	struct json_out j = json_out_to(out);
-	json_open(&j, '{');
-	json_key(&j, "error");
-	json_open(&j, '{');
-	json_key_z(&j, "message", message);
-	json_key_z(&j, "type", how->type);
-	json_key(&j, "param");
-	if (how->param != NULL)
-		json_put_z(&j, how->param);
-	else
-		json_put_null(&j);
-	json_key_z(&j, "code", how->code);
-	json_close(&j, '}');
-	json_close(&j, '}');
+	apierror_put(out,
+		&(struct apierror){.message = message,
+			.type = how->type,
+			.param = how->param,
+			.code = how->code});
 }
 
 enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/reply/reply.h"
 
+#include "base/apierror/apierror.h"
+
 const struct sim_reply_ops *sim_reply_ops_of(enum sim_api api)
 {
 	static const struct sim_reply_ops *const ops[SIM_API_COUNT] = {
@@ -125,22 +127,10 @@ void sim_put_token_logprob(struct cgn_buf *b, struct cgn_str token, double logpr
 
 void sim_error_body(struct cgn_buf *b, const struct sim_refusal *no)
 {
-	struct json_out o = json_out_to(b);
-	json_open(&o, '{');
-	json_key(&o, "error");
-	json_open(&o, '{');
-	json_key_z(&o, "message", no->msg);
-	json_key_z(&o, "type", no->type);
-	json_key(&o, "param");
-	if (no->param != NULL)
-		json_put_z(&o, no->param);
-	else
-		json_put_null(&o);
-	json_key(&o, "code");
-	if (no->code != NULL)
-		json_put_z(&o, no->code);
-	else
-		json_put_u64(&o, (uint64_t)no->status);
-	json_close(&o, '}');
-	json_close(&o, '}');
+	apierror_put(b,
+		&(struct apierror){.message = no->msg,
+			.type = no->type,
+			.param = no->param,
+			.code = no->code,
+			.status = no->status});
 }

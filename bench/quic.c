@@ -10,8 +10,8 @@
 #include "base/json/json.h"
 #include "io/disk/disk.h"
 #include "io/net/net.h"
+#include "io/pki/pki.h"
 #include "io/quic/quic.h"
-#include "policy/pki/pki.h"
 
 #define BLOCK_MOST ((size_t)1 << 20)
 #define ALPN       "bench/1"

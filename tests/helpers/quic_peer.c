@@ -12,8 +12,8 @@
 #include <uv.h>
 
 #include "io/disk/disk.h"
+#include "io/pki/pki.h"
 #include "io/quic/quic.h"
-#include "policy/pki/pki.h"
 
 #define DAY        ((int64_t)86400)
 #define BLOCK_MOST ((size_t)64 << 20)

@@ -4,7 +4,7 @@
 
 #include "http_world.h"
 #include "io/disk/disk.h"
-#include "policy/pki/pki.h"
+#include "io/pki/pki.h"
 
 static char folder[64];
 static const char *const both[] = {"h2", "http/1.1", NULL}, *const old[] = {"http/1.1", NULL};

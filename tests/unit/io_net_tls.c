@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "io/disk/disk.h"
-#include "policy/pki/pki.h"
+#include "io/pki/pki.h"
 
 static char folder[64];
 static struct tls_ctx *server_tls, *client_tls;

@@ -11,8 +11,8 @@
 
 #include "base/core/buf.h"
 #include "io/disk/disk.h"
+#include "io/pki/pki.h"
 #include "io/tls/tls.h"
-#include "policy/pki/pki.h"
 
 /* ---- files: ca, srv, cli, other (another authority's), old (expired), early (not yet valid) ---- */
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "io/disk/disk.h"
+#include "io/pki/pki.h"
 #include "io/tls/tls.h"
-#include "policy/pki/pki.h"
 
 #define DAY ((int64_t)86400)
 

@@ -9,7 +9,7 @@
 #include "ctl/ctl.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
-#include "policy/pki/pki.h"
+#include "io/pki/pki.h"
 
 #define PEM_LIMIT   ((size_t)256 << 10)
 #define DAY         86400

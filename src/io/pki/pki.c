@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/pki/pki.h"
+#include "io/pki/pki.h"
 
 #include <time.h>
 
@@ -29,8 +29,8 @@ void pki_pair_fini(struct pki_pair *p)
 	cgn_buf_fini(&p->cert);
 }
 
-/* GnuTLS's result as ours; |doing| completes "cannot ...". */
-static CGN_RC check(int rc, const char *doing, struct cgn_err *err)
+/* Translate GnuTLS's result; |doing| completes "cannot ...". */
+static CGN_RC gnutls_check(int rc, const char *doing, struct cgn_err *err)
 {
 	if (rc >= 0)
 		return CGN_OK;
@@ -41,7 +41,7 @@ static CGN_RC check(int rc, const char *doing, struct cgn_err *err)
 
 /* ---- texts out ---- */
 
-static CGN_RC put_pem(struct cgn_buf *b, gnutls_datum_t *pem, struct cgn_err *err)
+static CGN_RC pem_put(struct cgn_buf *b, gnutls_datum_t *pem, struct cgn_err *err)
 {
 	cgn_buf_add(b, pem->data, pem->size);
 	(void)cgn_buf_z(b);
@@ -55,16 +55,16 @@ static CGN_RC export_pair(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key, stru
 {
 	struct pki_pair p = {0};
 	gnutls_datum_t pem;
-	cgn_rc rc =
-		check(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &pem), "write a certificate", err);
+	cgn_rc rc = gnutls_check(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &pem),
+		"write a certificate", err);
 	if (cgn_ok(rc))
-		rc = put_pem(&p.cert, &pem, err);
+		rc = pem_put(&p.cert, &pem, err);
 	if (cgn_ok(rc)) /* PKCS#8, which every tool reads */
-		rc = check(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
-				   GNUTLS_PKCS_PLAIN, &pem),
+		rc = gnutls_check(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
+					  GNUTLS_PKCS_PLAIN, &pem),
 			"write a key", err);
 	if (cgn_ok(rc))
-		rc = put_pem(&p.key, &pem, err);
+		rc = pem_put(&p.key, &pem, err);
 	if (!cgn_ok(rc)) {
 		pki_pair_fini(&p);
 		return rc;
@@ -75,14 +75,14 @@ static CGN_RC export_pair(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key, stru
 
 /* ---- making ---- */
 
-static CGN_RC new_key(gnutls_x509_privkey_t *out, struct cgn_err *err)
+static CGN_RC key_new(gnutls_x509_privkey_t *out, struct cgn_err *err)
 {
-	CGN_TRY(check(gnutls_x509_privkey_init(out), "make a key", err));
+	CGN_TRY(gnutls_check(gnutls_x509_privkey_init(out), "make a key", err));
 	unsigned bits = GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1);
-	return check(gnutls_x509_privkey_generate(*out, GNUTLS_PK_ECDSA, bits, 0), "make a key", err);
+	return gnutls_check(gnutls_x509_privkey_generate(*out, GNUTLS_PK_ECDSA, bits, 0), "make a key", err);
 }
 
-static int set_serial(gnutls_x509_crt_t crt)
+static int crt_set_serial(gnutls_x509_crt_t crt)
 {
 	uint8_t serial[SERIAL_BYTES];
 	int rc = gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial);
@@ -90,7 +90,7 @@ static int set_serial(gnutls_x509_crt_t crt)
 	return rc < 0 ? rc : gnutls_x509_crt_set_serial(crt, serial, sizeof serial);
 }
 
-static int set_key_id(gnutls_x509_crt_t crt)
+static int crt_set_key_id(gnutls_x509_crt_t crt)
 {
 	uint8_t id[32];
 	size_t n = sizeof id;
@@ -98,8 +98,8 @@ static int set_key_id(gnutls_x509_crt_t crt)
 	return rc < 0 ? rc : gnutls_x509_crt_set_subject_key_id(crt, id, n);
 }
 
-/* What authority and leaf have in common. */
-static CGN_RC new_crt(const char *cn, struct pki_validity when, gnutls_x509_privkey_t key,
+/* Make a certificate with everything that an authority and a leaf have in common. */
+static CGN_RC crt_new(const char *cn, struct pki_validity when, gnutls_x509_privkey_t key,
 	gnutls_x509_crt_t *out, struct cgn_err *err)
 {
 	size_t n = strlen(cn);
@@ -107,16 +107,18 @@ static CGN_RC new_crt(const char *cn, struct pki_validity when, gnutls_x509_priv
 		return CGN_FAIL(err, INVALID, "common name \"%.80s\": 1 to 64 bytes are allowed", cn);
 	if (when.from >= when.to)
 		return CGN_FAIL(err, INVALID, "certificate for %s: it would end before it begins", cn);
-	CGN_TRY(check(gnutls_x509_crt_init(out), "make a certificate", err));
-	CGN_TRY(check(gnutls_x509_crt_set_version(*out, 3), "make a certificate", err));
-	CGN_TRY(check(set_serial(*out), "draw a serial number", err));
-	CGN_TRY(check(gnutls_x509_crt_set_dn_by_oid(*out, GNUTLS_OID_X520_COMMON_NAME, 0, cn, (unsigned)n),
+	CGN_TRY(gnutls_check(gnutls_x509_crt_init(out), "make a certificate", err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_version(*out, 3), "make a certificate", err));
+	CGN_TRY(gnutls_check(crt_set_serial(*out), "draw a serial number", err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_dn_by_oid(*out, GNUTLS_OID_X520_COMMON_NAME, 0, cn,
+				     (unsigned)n),
 		"set the common name", err));
-	CGN_TRY(check(gnutls_x509_crt_set_activation_time(*out, (time_t)when.from), "set the first day",
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_activation_time(*out, (time_t)when.from),
+		"set the first day", err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_expiration_time(*out, (time_t)when.to), "set the last day",
 		err));
-	CGN_TRY(check(gnutls_x509_crt_set_expiration_time(*out, (time_t)when.to), "set the last day", err));
-	CGN_TRY(check(gnutls_x509_crt_set_key(*out, key), "set the key", err));
-	return check(set_key_id(*out), "set the key id", err);
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key(*out, key), "set the key", err));
+	return gnutls_check(crt_set_key_id(*out), "set the key id", err);
 }
 
 CGN_RC pki_make_ca(const char *common_name, struct pki_validity when, struct pki_pair *out,
@@ -124,16 +126,18 @@ CGN_RC pki_make_ca(const char *common_name, struct pki_validity when, struct pki
 {
 	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t key = NULL;
 	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t crt = NULL;
-	CGN_TRY(new_key(&key, err));
-	CGN_TRY(new_crt(common_name, when, key, &crt, err));
-	CGN_TRY(check(gnutls_x509_crt_set_basic_constraints(crt, 1, 0), "make it an authority", err));
-	CGN_TRY(check(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN),
+	CGN_TRY(key_new(&key, err));
+	CGN_TRY(crt_new(common_name, when, key, &crt, err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_basic_constraints(crt, 1, 0), "make it an authority", err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_usage(crt,
+				     GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN),
 		"set the usage", err));
-	CGN_TRY(check(gnutls_x509_crt_sign2(crt, crt, key, GNUTLS_DIG_SHA256, 0), "sign the authority", err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_sign2(crt, crt, key, GNUTLS_DIG_SHA256, 0), "sign the authority",
+		err));
 	return export_pair(crt, key, out, err);
 }
 
-static bool dns_shape(struct cgn_str s)
+static bool is_dns_name(struct cgn_str s)
 {
 	if (s.n == 0 || s.n > 253 || s.p[0] == '-' || s.p[0] == '.')
 		return false;
@@ -148,7 +152,7 @@ static bool dns_shape(struct cgn_str s)
 	return s.n > 0;
 }
 
-static CGN_RC add_name(gnutls_x509_crt_t crt, const char *name, struct cgn_err *err)
+static CGN_RC crt_add_name(gnutls_x509_crt_t crt, const char *name, struct cgn_err *err)
 {
 	uint8_t ip[16];
 	unsigned n = 0;
@@ -157,27 +161,27 @@ static CGN_RC add_name(gnutls_x509_crt_t crt, const char *name, struct cgn_err *
 	else if (inet_pton(AF_INET6, name, ip) == 1)
 		n = 16;
 	if (n > 0)
-		return check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_IPADDRESS, ip, n,
-				     GNUTLS_FSAN_APPEND),
+		return gnutls_check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_IPADDRESS, ip, n,
+					    GNUTLS_FSAN_APPEND),
 			"add an address", err);
-	if (!dns_shape(cgn_str_of(name)))
+	if (!is_dns_name(cgn_str_of(name)))
 		return CGN_FAIL(err, INVALID, "\"%.200s\" is neither a DNS name nor an IP address", name);
-	return check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_DNSNAME, name,
-			     (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
+	return gnutls_check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_DNSNAME, name,
+				    (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
 		"add a name", err);
 }
 
-static CGN_RC add_names(gnutls_x509_crt_t crt, const char *const *names, struct cgn_err *err)
+static CGN_RC crt_add_names(gnutls_x509_crt_t crt, const char *const *names, struct cgn_err *err)
 {
 	for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
 		if (i == PKI_MAX_NAMES)
 			return CGN_FAIL(err, INVALID, "a certificate takes at most %d names", PKI_MAX_NAMES);
-		CGN_TRY(add_name(crt, names[i], err));
+		CGN_TRY(crt_add_name(crt, names[i], err));
 	}
 	return CGN_OK;
 }
 
-static CGN_RC import_crt(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_err *err)
+static CGN_RC crt_import(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf copy = {0}; /* gnutls_datum_t has no const */
 	cgn_buf_str(&copy, pem);
@@ -185,47 +189,50 @@ static CGN_RC import_crt(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_
 	if (copy.bad || pem.n > INT32_MAX)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a PEM text");
 	gnutls_datum_t d = {(unsigned char *)copy.p, (unsigned)copy.n};
-	CGN_TRY(check(gnutls_x509_crt_init(out), "read a certificate", err));
-	return check(gnutls_x509_crt_import(*out, &d, GNUTLS_X509_FMT_PEM), "read a PEM certificate", err);
+	CGN_TRY(gnutls_check(gnutls_x509_crt_init(out), "read a certificate", err));
+	return gnutls_check(gnutls_x509_crt_import(*out, &d, GNUTLS_X509_FMT_PEM), "read a PEM certificate",
+		err);
 }
 
-static CGN_RC import_ca(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key,
+static CGN_RC ca_import(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key,
 	struct cgn_err *err)
 {
 	gnutls_datum_t d = {(unsigned char *)ca->key.p, (unsigned)ca->key.n};
-	CGN_TRY(import_crt(cgn_buf_view(&ca->cert), crt, err));
-	CGN_TRY(check(gnutls_x509_privkey_init(key), "read a key", err));
-	CGN_TRY(check(gnutls_x509_privkey_import2(*key, &d, GNUTLS_X509_FMT_PEM, NULL, 0),
+	CGN_TRY(crt_import(cgn_buf_view(&ca->cert), crt, err));
+	CGN_TRY(gnutls_check(gnutls_x509_privkey_init(key), "read a key", err));
+	CGN_TRY(gnutls_check(gnutls_x509_privkey_import2(*key, &d, GNUTLS_X509_FMT_PEM, NULL, 0),
 		"read the authority's key", err));
 	if (gnutls_x509_crt_get_ca_status(*crt, NULL) <= 0)
-		return CGN_FAIL(err, INVALID, "the signing certificate is no authority");
+		return CGN_FAIL(err, INVALID, "the signing certificate is not an authority's");
 	return CGN_OK;
 }
 
-static CGN_RC within(struct pki_validity when, gnutls_x509_crt_t ca, struct cgn_err *err)
+static CGN_RC validity_check(struct pki_validity when, gnutls_x509_crt_t ca, struct cgn_err *err)
 {
 	if (when.from < gnutls_x509_crt_get_activation_time(ca) ||
 		when.to > gnutls_x509_crt_get_expiration_time(ca))
-		return CGN_FAIL(err, INVALID, "the certificate would be valid when its authority is not");
+		return CGN_FAIL(err, INVALID,
+			"the certificate would be valid at a time when its authority is not");
 	return CGN_OK;
 }
 
-static CGN_RC sign_leaf(gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key,
+static CGN_RC leaf_sign(gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key,
 	struct cgn_err *err)
 {
 	uint8_t id[64];
 	size_t n = sizeof id;
-	CGN_TRY(check(gnutls_x509_crt_set_basic_constraints(crt, 0, -1), "make it a leaf", err));
-	CGN_TRY(check(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE), "set the usage",
-		err));
-	CGN_TRY(check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0),
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_basic_constraints(crt, 0, -1), "make it a leaf", err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE),
+		"set the usage", err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0),
 		"set the purpose", err));
-	CGN_TRY(check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0),
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0),
 		"set the purpose", err));
 	if (gnutls_x509_crt_get_subject_key_id(ca, id, &n, NULL) == 0)
-		CGN_TRY(check(gnutls_x509_crt_set_authority_key_id(crt, id, n), "name the authority", err));
-	return check(gnutls_x509_crt_sign2(crt, ca, ca_key, GNUTLS_DIG_SHA256, 0), "sign the certificate",
-		err);
+		CGN_TRY(gnutls_check(gnutls_x509_crt_set_authority_key_id(crt, id, n), "name the authority",
+			err));
+	return gnutls_check(gnutls_x509_crt_sign2(crt, ca, ca_key, GNUTLS_DIG_SHA256, 0),
+		"sign the certificate", err);
 }
 
 CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const char *const *names,
@@ -233,18 +240,18 @@ CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const c
 {
 	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
 	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
-	CGN_TRY(import_ca(ca, &ca_crt, &ca_key, err));
-	CGN_TRY(within(when, ca_crt, err));
-	CGN_TRY(new_key(&key, err));
-	CGN_TRY(new_crt(common_name, when, key, &crt, err));
-	CGN_TRY(add_names(crt, names, err));
-	CGN_TRY(sign_leaf(crt, ca_crt, ca_key, err));
+	CGN_TRY(ca_import(ca, &ca_crt, &ca_key, err));
+	CGN_TRY(validity_check(when, ca_crt, err));
+	CGN_TRY(key_new(&key, err));
+	CGN_TRY(crt_new(common_name, when, key, &crt, err));
+	CGN_TRY(crt_add_names(crt, names, err));
+	CGN_TRY(leaf_sign(crt, ca_crt, ca_key, err));
 	return export_pair(crt, key, out, err);
 }
 
-/* ---- looking ---- */
+/* ---- inspecting ---- */
 
-static void hex(const uint8_t *p, size_t n, char *out, size_t cap)
+static void hex_write(const uint8_t *p, size_t n, char *out, size_t cap)
 {
 	static const char digits[] = "0123456789abcdef";
 	size_t at = 0;
@@ -255,8 +262,8 @@ static void hex(const uint8_t *p, size_t n, char *out, size_t cap)
 	out[at] = '\0';
 }
 
-/* An absent or oversized name shows as "". */
-static void common_name(gnutls_x509_crt_t crt, bool issuer, char *out, size_t cap)
+/* Write the common name of the subject or of the issuer; "" when it is absent or too long. */
+static void crt_common_name(gnutls_x509_crt_t crt, bool issuer, char *out, size_t cap)
 {
 	size_t n = cap;
 	int rc = issuer
@@ -266,7 +273,7 @@ static void common_name(gnutls_x509_crt_t crt, bool issuer, char *out, size_t ca
 		out[0] = '\0';
 }
 
-static bool name_at(gnutls_x509_crt_t crt, unsigned i, char *out, size_t cap)
+static bool crt_name_at(gnutls_x509_crt_t crt, unsigned i, char *out, size_t cap)
 {
 	char raw[256];
 	size_t n = sizeof raw;
@@ -278,7 +285,7 @@ static bool name_at(gnutls_x509_crt_t crt, unsigned i, char *out, size_t cap)
 	return false; /* another kind of name */
 }
 
-static void collect_names(gnutls_x509_crt_t crt, struct pki_info *out)
+static void crt_collect_names(gnutls_x509_crt_t crt, struct pki_info *out)
 {
 	char probe[256];
 	for (unsigned i = 0; out->n_names < PKI_MAX_NAMES; i++) {
@@ -286,7 +293,7 @@ static void collect_names(gnutls_x509_crt_t crt, struct pki_info *out)
 		if (gnutls_x509_crt_get_subject_alt_name(crt, i, probe, &n, NULL) ==
 			GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
 			return;
-		if (name_at(crt, i, out->names[out->n_names], sizeof out->names[0]))
+		if (crt_name_at(crt, i, out->names[out->n_names], sizeof out->names[0]))
 			out->n_names++;
 	}
 }
@@ -297,31 +304,18 @@ CGN_RC pki_inspect(struct cgn_str pem, struct pki_info *out, struct cgn_err *err
 	uint8_t bytes[64];
 	size_t n = sizeof bytes;
 	*out = (struct pki_info){0};
-	CGN_TRY(import_crt(pem, &crt, err));
-	common_name(crt, false, out->subject, sizeof out->subject);
-	common_name(crt, true, out->issuer, sizeof out->issuer);
-	CGN_TRY(check(gnutls_x509_crt_get_serial(crt, bytes, &n), "read the serial number", err));
-	hex(bytes, n, out->serial, sizeof out->serial);
+	CGN_TRY(crt_import(pem, &crt, err));
+	crt_common_name(crt, false, out->subject, sizeof out->subject);
+	crt_common_name(crt, true, out->issuer, sizeof out->issuer);
+	CGN_TRY(gnutls_check(gnutls_x509_crt_get_serial(crt, bytes, &n), "read the serial number", err));
+	hex_write(bytes, n, out->serial, sizeof out->serial);
 	n = sizeof bytes;
-	CGN_TRY(check(gnutls_x509_crt_get_fingerprint(crt, GNUTLS_DIG_SHA256, bytes, &n),
+	CGN_TRY(gnutls_check(gnutls_x509_crt_get_fingerprint(crt, GNUTLS_DIG_SHA256, bytes, &n),
 		"make the fingerprint", err));
-	hex(bytes, n, out->fingerprint, sizeof out->fingerprint);
-	collect_names(crt, out);
+	hex_write(bytes, n, out->fingerprint, sizeof out->fingerprint);
+	crt_collect_names(crt, out);
 	out->when.from = gnutls_x509_crt_get_activation_time(crt);
 	out->when.to = gnutls_x509_crt_get_expiration_time(crt);
 	out->is_ca = gnutls_x509_crt_get_ca_status(crt, NULL) > 0;
-	return CGN_OK;
-}
-
-CGN_RC pki_signed_by(struct cgn_str leaf_pem, struct cgn_str ca_pem, bool *out, struct cgn_err *err)
-{
-	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t leaf = NULL, ca = NULL;
-	unsigned status = 0;
-	CGN_TRY(import_crt(leaf_pem, &leaf, err));
-	CGN_TRY(import_crt(ca_pem, &ca, err));
-	unsigned flags = GNUTLS_VERIFY_DISABLE_TIME_CHECKS | GNUTLS_VERIFY_DISABLE_TRUSTED_TIME_CHECKS;
-	CGN_TRY(check(gnutls_x509_crt_list_verify(&leaf, 1, &ca, 1, NULL, 0, flags, &status),
-		"verify the certificate", err));
-	*out = status == 0;
 	return CGN_OK;
 }

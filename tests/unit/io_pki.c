@@ -5,8 +5,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <gnutls/x509.h>
 
-#include "policy/pki/pki.h"
+#include "io/pki/pki.h"
 
 #define NOW  ((int64_t)1700000000)
 #define YEAR ((int64_t)365 * 86400)
@@ -43,13 +44,35 @@ static void an_authority_says_what_it_is(void **state)
 	assert_non_null(strstr(ca.key.p, "BEGIN PRIVATE KEY"));
 }
 
+static void crt_import(const struct cgn_buf *pem, gnutls_x509_crt_t *out)
+{
+	const gnutls_datum_t d = {(unsigned char *)pem->p, (unsigned)pem->n};
+	assert_int_equal(gnutls_x509_crt_init(out), 0);
+	assert_int_equal(gnutls_x509_crt_import(*out, &d, GNUTLS_X509_FMT_PEM), 0);
+}
+
+static bool is_signed_by(const struct cgn_buf *leaf_pem, const struct cgn_buf *ca_pem)
+{
+	gnutls_x509_crt_t leaf, authority;
+	unsigned status = 0;
+	crt_import(leaf_pem, &leaf);
+	crt_import(ca_pem, &authority);
+	assert_int_equal(gnutls_x509_crt_list_verify(&leaf, 1, &authority, 1, NULL, 0,
+				 GNUTLS_VERIFY_DISABLE_TIME_CHECKS |
+					 GNUTLS_VERIFY_DISABLE_TRUSTED_TIME_CHECKS,
+				 &status),
+		0);
+	gnutls_x509_crt_deinit(leaf);
+	gnutls_x509_crt_deinit(authority);
+	return status == 0;
+}
+
 static void a_leaf_carries_names_and_the_authority_signed_it(void **state)
 {
 	(void)state;
 	static const char *const names[] = {"node-1.example", "*.pods.example", "127.0.0.1", "::1", NULL};
 	struct pki_pair leaf = {0}, other = {0};
 	struct pki_info in, again;
-	bool signed_by = false;
 	assert_true(cgn_ok(pki_make_leaf(&ca, "node-1", names, one_year, &leaf, NULL)));
 	assert_true(cgn_ok(pki_inspect(cgn_buf_view(&leaf.cert), &in, NULL)));
 	assert_string_equal(in.subject, "node-1");
@@ -59,14 +82,10 @@ static void a_leaf_carries_names_and_the_authority_signed_it(void **state)
 	for (size_t i = 0; i < 4; i++)
 		assert_string_equal(in.names[i], names[i]);
 	assert_true(in.when.to == one_year.to);
-	assert_true(
-		cgn_ok(pki_signed_by(cgn_buf_view(&leaf.cert), cgn_buf_view(&ca.cert), &signed_by, NULL)));
-	assert_true(signed_by);
+	assert_true(is_signed_by(&leaf.cert, &ca.cert));
 	/* Same name, other key: not the same authority. */
 	assert_true(cgn_ok(pki_make_ca("cognitora test CA", ten_years, &other, NULL)));
-	assert_true(
-		cgn_ok(pki_signed_by(cgn_buf_view(&leaf.cert), cgn_buf_view(&other.cert), &signed_by, NULL)));
-	assert_false(signed_by);
+	assert_false(is_signed_by(&leaf.cert, &other.cert));
 	pki_pair_fini(&other);
 	assert_true(cgn_ok(pki_make_leaf(&ca, "node-1", names, one_year, &other, NULL)));
 	assert_true(cgn_ok(pki_inspect(cgn_buf_view(&other.cert), &again, NULL)));
@@ -122,7 +141,7 @@ static void a_leaf_signs_nothing(void **state)
 	struct cgn_err err = {0};
 	assert_true(cgn_ok(pki_make_leaf(&ca, "node", NULL, one_year, &leaf, NULL)));
 	assert_int_equal(pki_make_leaf(&leaf, "child", NULL, one_year, &child, &err).code, CGN_INVALID);
-	assert_non_null(strstr(err.msg, "no authority"));
+	assert_non_null(strstr(err.msg, "is not an authority's"));
 	pki_pair_fini(&leaf);
 }
 

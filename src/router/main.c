@@ -180,7 +180,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	svc_watch_certificate(r->svc, "router.tls_cert_file", r->ports.http_tls);
 	svc_watch_certificate(r->svc, "security.cert_file", r->ports.grpc_tls);
 	CGN_TRY(cluster_new(&r->members.cluster, err));
-	r->shared.choice.cells = r->members.cluster->cells;
+	r->shared.choice.stats = r->members.cluster->stats;
 	r->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *r->shared.tallies);
 	if (r->shared.tallies == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "tallies of nodes: out of memory");
@@ -194,7 +194,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->members.cluster, &r->published.view, err));
-	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->published.rules, r->members.cluster->cells,
+	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->published.rules, r->members.cluster->stats,
 		r->published.view, r->started, &r->shared.admission, err));
 	CGN_TRY(workers_open(r, err));
 	CGN_TRY(state_watch_open(r->loop, r->cfg, r->shared.telemetry, &router_state_ops, r,

@@ -57,7 +57,7 @@ static inline void world_of(struct world *w, int nodes, uint32_t slots, enum rou
 		(void)snprintf(id, sizeof id, "n%d", i);
 		(void)join(w->cluster, id, slots);
 	}
-	w->shared.cells = w->cluster->cells;
+	w->shared.stats = w->cluster->stats;
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
 	assert_true(cgn_ok(pending_new(1 << 16, &w->shared.pending, NULL)));

@@ -30,9 +30,9 @@ static void what_is_booked_is_seen_and_given_back(void **state)
 	assert_int_equal(p.verdict, ROUTE_PICKED);
 	assert_int_equal(p.n, NODES);
 	chooser_book(w.chooser, &ask, &p, &a);
-	struct node_stats *cell = &w.shared.cells[a.slot];
-	assert_int_equal(cell->inflight, 1);
-	assert_int_equal(cell->queued_tokens, BLOCKS * 16);
+	struct node_stats *stats = &w.shared.stats[a.slot];
+	assert_int_equal(stats->inflight, 1);
+	assert_int_equal(stats->queued_tokens, BLOCKS * 16);
 	assert_int_equal(a.ahead_tokens, 0);
 
 	p = chooser_pick(w.chooser, &ask);
@@ -44,14 +44,14 @@ static void what_is_booked_is_seen_and_given_back(void **state)
 
 	chooser_begun(w.chooser, &a, 0);
 	chooser_begun(w.chooser, &a, 0);
-	assert_int_equal(cell->queued_tokens, 0);
-	assert_int_equal(cell->decoding, 1);
+	assert_int_equal(stats->queued_tokens, 0);
+	assert_int_equal(stats->decoding, 1);
 	chooser_release(w.chooser, &a, 0);
 	chooser_release(w.chooser, &a, 0);
 	chooser_release(w.chooser, &b, 0);
-	assert_int_equal(cell->inflight, 0);
-	assert_int_equal(cell->decoding, 0);
-	assert_int_equal(cell->queued_tokens, 0);
+	assert_int_equal(stats->inflight, 0);
+	assert_int_equal(stats->decoding, 0);
+	assert_int_equal(stats->queued_tokens, 0);
 	world_fini(&w);
 }
 
@@ -225,8 +225,8 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 		w.rules.policy = ROUTE_PREDICTED;
 		w.rules.max_inflight = 1000;
 		for (uint16_t i = 0; i < NODES; i++) {
-			node_stats_prefill(&w.shared.cells[i], i == 1 ? (slow ? 6e4 : 1e-3) : 100, 1000);
-			node_stats_decode(&w.shared.cells[i], i == 1 ? (slow ? 3e6 : 1e-3) : 2000, 100, 0, 0);
+			node_stats_prefill(&w.shared.stats[i], i == 1 ? (slow ? 6e4 : 1e-3) : 100, 1000);
+			node_stats_decode(&w.shared.stats[i], i == 1 ? (slow ? 3e6 : 1e-3) : 2000, 100, 0, 0);
 		}
 		for (size_t i = 0; i < CGN_COUNT(t); i++) {
 			struct chooser_ask ask = ask_of(&w);
@@ -350,9 +350,9 @@ static void whatever_happens_all_is_given_back(void **state)
 	for (size_t i = 0; i < CGN_COUNT(t); i++)
 		chooser_release(w.chooser, &t[i], now);
 	for (uint16_t slot = 0; slot < ROUTE_MAX_NODES; slot++) {
-		const struct node_stats *cell = &w.shared.cells[slot];
-		assert_true(cell->inflight == 0 && cell->decoding == 0 && cell->queued_tokens == 0);
-		const struct route_speed s = node_stats_speed(cell);
+		const struct node_stats *stats = &w.shared.stats[slot];
+		assert_true(stats->inflight == 0 && stats->decoding == 0 && stats->queued_tokens == 0);
+		const struct route_speed s = node_stats_speed(stats);
 		assert_true(s.prefill_ms >= 0 && s.prefill_ms < 1e4F && s.step_ms >= 0 && s.step_ms < 1e5F);
 	}
 	for (uint64_t k = 1; k <= 50; k++)
@@ -369,19 +369,19 @@ static void who_answers_at_once_teaches_no_prefill(void **state)
 	struct chooser_ask ask = ask_of(&w);
 	ask.whole = true;
 	struct chooser_ticket t = send(&w, &ask);
-	struct node_stats *cell = &w.shared.cells[t.slot];
-	assert_int_equal(cell->decoding, 1);
-	assert_true(cell->queued_tokens < BLOCKS * 16); /* the part of its time that is prefill */
+	struct node_stats *stats = &w.shared.stats[t.slot];
+	assert_int_equal(stats->decoding, 1);
+	assert_true(stats->queued_tokens < BLOCKS * 16); /* the part of its time that is prefill */
 	chooser_begun(w.chooser, &t, 9 * CGN_SEC);
 	chooser_done(w.chooser, &t, &(struct chooser_outcome){.answer_tokens = 500}, 9 * CGN_SEC);
-	assert_int_equal(cell->queued_tokens, 0);
-	assert_int_equal(cell->decoding, 0);
-	assert_int_equal(cell->inflight, 0);
-	struct route_speed s = node_stats_speed(cell);
+	assert_int_equal(stats->queued_tokens, 0);
+	assert_int_equal(stats->decoding, 0);
+	assert_int_equal(stats->inflight, 0);
+	struct route_speed s = node_stats_speed(stats);
 	assert_false(s.measured || s.prefill_ms > 0 || s.step_ms > 0);
 	t = (struct chooser_ticket){0};
 	chooser_release(w.chooser, &t, 0); /* what was never booked gives nothing back */
-	assert_int_equal(cell->inflight, 0);
+	assert_int_equal(stats->inflight, 0);
 	world_fini(&w);
 }
 
@@ -526,11 +526,11 @@ static void no_policy_picks_what_is_excluded_or_full(void **state)
 		ask.session = i % 2 ? block_fingerprint(i + 1, 5) : 0;
 		ask.excluded = excluded;
 		ask.n_excluded = 1;
-		w.shared.cells[full].inflight += w.rules.max_inflight;
+		w.shared.stats[full].inflight += w.rules.max_inflight;
 		struct chooser_ticket t = send(&w, &ask);
 		assert_int_not_equal(t.slot, excluded[0]);
 		assert_int_not_equal(t.slot, full);
-		w.shared.cells[full].inflight -= w.rules.max_inflight;
+		w.shared.stats[full].inflight -= w.rules.max_inflight;
 		chooser_release(w.chooser, &t, 0);
 	}
 	world_fini(&w);
@@ -572,7 +572,7 @@ static void crowd_step(struct world *w, struct crowd *c, cgn_nsec now, unsigned 
 		c->until[c->n++] = now + STREAM;
 	}
 	for (int i = 0; i < NODES; i++)
-		c->peak = w->shared.cells[i].inflight > c->peak ? w->shared.cells[i].inflight : c->peak;
+		c->peak = w->shared.stats[i].inflight > c->peak ? w->shared.stats[i].inflight : c->peak;
 }
 
 /* |come| requests every 10 ms, |seconds| long; then all end. */

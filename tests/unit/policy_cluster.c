@@ -264,8 +264,8 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	seen(c, "n1", "m");
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
-	struct node_stats *cell = &c->cells[cluster_find(c, "n1")->slot];
-	atomic_store(&cell->inflight, 5);
+	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
+	atomic_store(&stats->inflight, 5);
 	Cognitora__V1__Load load;
 	cognitora__v1__load__init(&load);
 	load.running = 7;
@@ -274,23 +274,23 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	load.kv_usage = 0.5F;
 	load.power_headroom = 0.25F;
 	event(c, "n1", 2, NULL, &load);
-	assert_int_equal(atomic_load(&cell->others), 4);
-	assert_float_equal(node_stats_spare(cell).kv_usage, 0.5F, 1e-4F);
-	assert_float_equal(node_stats_spare(cell).power_headroom, 0.25F, 1e-4F);
+	assert_int_equal(atomic_load(&stats->others), 4);
+	assert_float_equal(node_stats_spare(stats).kv_usage, 0.5F, 1e-4F);
+	assert_float_equal(node_stats_spare(stats).power_headroom, 0.25F, 1e-4F);
 	load.running = load.waiting = 0; /* an engine that reports nothing: the agent's own count */
 	event(c, "n1", 3, NULL, &load);
-	assert_int_equal(atomic_load(&cell->others), 1);
+	assert_int_equal(atomic_load(&stats->others), 1);
 	load.inflight = 0;
 	load.kv_usage = NAN;
 	load.power_headroom = -INFINITY;
 	event(c, "n1", 4, NULL, &load);
-	assert_int_equal(atomic_load(&cell->others), 0);
-	assert_float_equal(node_stats_spare(cell).kv_usage, 0, 0);
+	assert_int_equal(atomic_load(&stats->others), 0);
+	assert_float_equal(node_stats_spare(stats).kv_usage, 0, 0);
 	load.kv_usage = INFINITY;
 	load.running = load.waiting = UINT32_MAX;
 	event(c, "n1", 5, NULL, &load);
-	assert_float_equal(node_stats_spare(cell).kv_usage, 1, 0);
-	assert_int_equal(atomic_load(&cell->others), 1000000);
+	assert_float_equal(node_stats_spare(stats).kv_usage, 1, 0);
+	assert_int_equal(atomic_load(&stats->others), 1000000);
 	cluster_free(&c);
 }
 
@@ -300,9 +300,9 @@ static void an_agent_that_counts_by_router_is_taken_at_its_word(void **state)
 	struct cluster *c = cluster_of();
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
-	struct node_stats *cell = &c->cells[cluster_find(c, "n1")->slot];
+	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
 	/* five of them are still under way to the agent: that must not matter */
-	atomic_store(&cell->inflight, 9);
+	atomic_store(&stats->inflight, 9);
 	Cognitora__V1__Load load;
 	cognitora__v1__load__init(&load);
 	load.shared = true;
@@ -316,22 +316,22 @@ static void an_agent_that_counts_by_router_is_taken_at_its_word(void **state)
 	load.waiting = 2;
 	load.foreign = 2;
 	event(c, "n1", 2, NULL, &load);
-	assert_int_equal(atomic_load(&cell->others), 8);
-	assert_true(atomic_load(&cell->others_tokens) == 6000);
-	assert_int_equal(atomic_load(&cell->others_decoding), 1);
+	assert_int_equal(atomic_load(&stats->others), 8);
+	assert_true(atomic_load(&stats->others_tokens) == 6000);
+	assert_int_equal(atomic_load(&stats->others_decoding), 1);
 	load.yours = 11; /* nonsense is no reason to fall */
 	load.yours_queued_tokens = load.queued_tokens + 1;
 	load.foreign = 0;
 	event(c, "n1", 3, NULL, &load);
-	assert_int_equal(atomic_load(&cell->others), 0);
-	assert_true(atomic_load(&cell->others_tokens) == 0);
+	assert_int_equal(atomic_load(&stats->others), 0);
+	assert_true(atomic_load(&stats->others_tokens) == 0);
 	load.inflight = load.foreign = load.decoding = UINT32_MAX;
 	load.queued_tokens = UINT64_MAX;
 	load.yours = 0;
 	event(c, "n1", 4, NULL, &load);
-	assert_int_equal(atomic_load(&cell->others), 1000000);
-	assert_true(atomic_load(&cell->others_tokens) == 1000000000);
-	assert_int_equal(atomic_load(&cell->others_decoding), 1000000);
+	assert_int_equal(atomic_load(&stats->others), 1000000);
+	assert_true(atomic_load(&stats->others_tokens) == 1000000000);
+	assert_int_equal(atomic_load(&stats->others_decoding), 1000000);
 	cluster_free(&c);
 }
 
@@ -365,7 +365,7 @@ static void an_agent_that_breaks_its_promise_is_watched_anew(void **state)
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
 	struct cluster_node *n = cluster_find(c, "n1");
-	struct node_stats *cell = &c->cells[n->slot];
+	struct node_stats *stats = &c->stats[n->slot];
 	for (int i = 0; i < 10; i++)
 		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP); /* it promised nothing */
 	load_event(c, 2, 1000, 5);
@@ -375,10 +375,10 @@ static void an_agent_that_breaks_its_promise_is_watched_anew(void **state)
 	load_event(c, 3, 1000, 5); /* late, and yet */
 	for (unsigned i = 1; i < CLUSTER_QUIET_BEATS; i++)
 		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP);
-	assert_int_equal(atomic_load(&cell->others), 5);
+	assert_int_equal(atomic_load(&stats->others), 5);
 	event(c, "n1", 4, NULL, NULL); /* what says nothing of load is no beat */
 	assert_int_equal(quiet_for(c, 1000), WATCH_AGAIN);
-	assert_int_equal(atomic_load(&cell->others), 0);
+	assert_int_equal(atomic_load(&stats->others), 0);
 	struct cluster_orders o;
 	cluster_watch_lost(c, n, &o);
 	assert_true(o.publish);
@@ -396,11 +396,11 @@ static void slots_are_not_reused_while_requests_run_there(void **state)
 	struct cluster *c = cluster_of();
 	struct cluster_orders o = seen(c, "n1", "m");
 	uint16_t first = o.slot;
-	atomic_store(&c->cells[first].inflight, 1);
+	atomic_store(&c->stats[first].inflight, 1);
 	cluster_node_gone(c, "n1", &o);
 	o = seen(c, "n2", "m");
 	assert_int_not_equal(o.slot, first);
-	atomic_store(&c->cells[first].inflight, 0);
+	atomic_store(&c->stats[first].inflight, 0);
 	o = seen(c, "n3", "m");
 	assert_int_equal(o.slot, first);
 	cluster_free(&c);
@@ -415,7 +415,7 @@ static void there_is_an_end_to_slots(void **state)
 	struct cgn_err err;
 	char id[16];
 	for (int i = 0; i < ROUTE_MAX_NODES; i++)
-		atomic_store(&c->cells[i].inflight, i >= 3);
+		atomic_store(&c->stats[i].inflight, i >= 3);
 	for (int i = 0; i < 3; i++) {
 		snprintf(id, sizeof id, "n%d", i);
 		seen(c, id, "m");
@@ -494,15 +494,15 @@ static void candidates_carry_the_cells_and_skip_the_excluded(void **state)
 		snapshot(c, ids[i], "m", true);
 	}
 	uint16_t two = cluster_find(c, "n2")->slot, three = cluster_find(c, "n3")->slot;
-	atomic_store(&c->cells[three].inflight, 7);
-	atomic_store(&c->cells[three].others, 2);
-	atomic_store(&c->cells[three].kv_and_power, 0x4000U << 16);
+	atomic_store(&c->stats[three].inflight, 7);
+	atomic_store(&c->stats[three].others, 2);
+	atomic_store(&c->stats[three].kv_and_power, 0x4000U << 16);
 	struct cluster_view *v = view_of(c);
 	struct route_cand cand[3];
 	const struct view_model *m = view_model_find(v, CGN_STR("m"));
-	assert_int_equal(view_candidates(m, c->cells, &(struct view_ask){0}, cand), 3);
+	assert_int_equal(view_candidates(m, c->stats, &(struct view_ask){0}, cand), 3);
 	assert_true(cand[0].slot < cand[1].slot && cand[1].slot < cand[2].slot);
-	assert_int_equal(view_candidates(m, c->cells, &(struct view_ask){&two, 1, false, 0}, cand), 2);
+	assert_int_equal(view_candidates(m, c->stats, &(struct view_ask){&two, 1, false, 0}, cand), 2);
 	assert_int_equal(cand[1].slot, three);
 	assert_int_equal(cand[1].inflight, 7);
 	assert_int_equal(cand[1].others, 2);
@@ -523,34 +523,34 @@ static void open_breakers_leave_the_candidates_unless_all_are(void **state)
 				   claim = {.event = BREAKER_CLAIM, .now = 20 * CGN_SEC};
 	struct cluster *c = cluster_of();
 	const char *ids[] = {"n1", "n2", "n3"};
-	struct node_stats *cells[3];
+	struct node_stats *stats[3];
 	uint16_t slots[3];
 	for (int i = 0; i < 3; i++) {
 		seen(c, ids[i], "m");
 		snapshot(c, ids[i], "m", true);
 		slots[i] = cluster_find(c, ids[i])->slot;
-		cells[i] = &c->cells[slots[i]];
+		stats[i] = &c->stats[slots[i]];
 	}
 	struct cluster_view *v = view_of(c);
 	const struct view_model *m = view_model_find(v, CGN_STR("m"));
 	struct route_cand cand[3];
 	struct view_ask ask = {.now = 2 * CGN_SEC}, later = {.now = 20 * CGN_SEC},
 			tried = {&slots[2], 1, false, 2 * CGN_SEC}, all = {.all = true, .now = 2 * CGN_SEC};
-	(void)breaker_apply(&cells[0]->breaker, &rules, &stall);
-	(void)breaker_apply(&cells[1]->breaker, &rules, &fail);
-	assert_int_equal(view_candidates(m, c->cells, &ask, cand), 1);
+	(void)breaker_apply(&stats[0]->breaker, &rules, &stall);
+	(void)breaker_apply(&stats[1]->breaker, &rules, &fail);
+	assert_int_equal(view_candidates(m, c->stats, &ask, cand), 1);
 	assert_int_equal(cand[0].slot, slots[2]);
-	assert_int_equal(view_candidates(m, c->cells, &tried, cand), 0); /* it stands: no panic */
-	assert_int_equal(view_candidates(m, c->cells, &all, cand), 3);
-	assert_int_equal(view_candidates(m, c->cells, &later, cand), 3); /* half-open */
-	(void)breaker_apply(&cells[0]->breaker, &rules, &claim);
-	assert_int_equal(view_candidates(m, c->cells, &later, cand), 2); /* its probe is out */
-	(void)breaker_apply(&cells[2]->breaker, &rules, &fail);
+	assert_int_equal(view_candidates(m, c->stats, &tried, cand), 0); /* it stands: no panic */
+	assert_int_equal(view_candidates(m, c->stats, &all, cand), 3);
+	assert_int_equal(view_candidates(m, c->stats, &later, cand), 3); /* half-open */
+	(void)breaker_apply(&stats[0]->breaker, &rules, &claim);
+	assert_int_equal(view_candidates(m, c->stats, &later, cand), 2); /* its probe is out */
+	(void)breaker_apply(&stats[2]->breaker, &rules, &fail);
 	/* all are out: the stalled one is the worst */
-	assert_int_equal(view_candidates(m, c->cells, &ask, cand), 2);
+	assert_int_equal(view_candidates(m, c->stats, &ask, cand), 2);
 	assert_int_equal(cand[0].slot, slots[1]);
 	assert_int_equal(cand[1].slot, slots[2]);
-	assert_int_equal(view_candidates(m, c->cells, &tried, cand), 1);
+	assert_int_equal(view_candidates(m, c->stats, &tried, cand), 1);
 	assert_int_equal(cand[0].slot, slots[1]);
 	cluster_view_unref(&v);
 	cluster_free(&c);
@@ -562,30 +562,30 @@ static void cells_learn_from_what_engines_count(void **state)
 	struct cluster *c = cluster_of();
 	seen(c, "n1", "m");
 	snapshot(c, "n1", "m", true);
-	struct node_stats *cell = &c->cells[cluster_find(c, "n1")->slot];
-	assert_true(node_stats_trust(cell) > 0.999 && node_stats_answer_share(cell) > 0.999);
-	assert_true(node_stats_block_tokens(cell) < 0.001); /* not known */
-	node_stats_measure(cell, 640, 10);
-	assert_true(node_stats_block_tokens(cell) > 63.9 && node_stats_block_tokens(cell) < 64.1);
-	node_stats_measure(cell, 0, 10);
-	node_stats_measure(cell, 50, 0.5); /* less than a block says little */
-	assert_true(node_stats_block_tokens(cell) > 63.9 && node_stats_block_tokens(cell) < 64.1);
+	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
+	assert_true(node_stats_trust(stats) > 0.999 && node_stats_answer_share(stats) > 0.999);
+	assert_true(node_stats_block_tokens(stats) < 0.001); /* not known */
+	node_stats_measure(stats, 640, 10);
+	assert_true(node_stats_block_tokens(stats) > 63.9 && node_stats_block_tokens(stats) < 64.1);
+	node_stats_measure(stats, 0, 10);
+	node_stats_measure(stats, 50, 0.5); /* less than a block says little */
+	assert_true(node_stats_block_tokens(stats) > 63.9 && node_stats_block_tokens(stats) < 64.1);
 	for (int i = 0; i < 200; i++)
-		node_stats_measure(cell, 320, 10);
-	assert_true(node_stats_block_tokens(cell) > 31.9 && node_stats_block_tokens(cell) < 32.1);
-	node_stats_measure(cell, UINT64_MAX, 1);
-	assert_true(node_stats_block_tokens(cell) < 1e6);
+		node_stats_measure(stats, 320, 10);
+	assert_true(node_stats_block_tokens(stats) > 31.9 && node_stats_block_tokens(stats) < 32.1);
+	node_stats_measure(stats, UINT64_MAX, 1);
+	assert_true(node_stats_block_tokens(stats) < 1e6);
 	for (int i = 0; i < 200; i++) {
-		node_stats_answer(cell, 100, 25);
-		node_stats_answer(cell, 0, 25);
-		node_stats_believe(cell, 1000, 0);
+		node_stats_answer(stats, 100, 25);
+		node_stats_answer(stats, 0, 25);
+		node_stats_believe(stats, 1000, 0);
 	}
-	assert_true(node_stats_answer_share(cell) > 0.24 && node_stats_answer_share(cell) < 0.26);
-	assert_true(node_stats_trust(cell) < 0.06 && node_stats_trust(cell) > 0.04);
+	assert_true(node_stats_answer_share(stats) > 0.24 && node_stats_answer_share(stats) < 0.26);
+	assert_true(node_stats_trust(stats) < 0.06 && node_stats_trust(stats) > 0.04);
 	struct cluster_orders o;
 	assert_true(cluster_node_gone(c, "n1", &o));
 	seen(c, "n2", "m"); /* who takes the slot begins anew */
-	assert_true(node_stats_trust(cell) > 0.999 && node_stats_block_tokens(cell) < 0.001);
+	assert_true(node_stats_trust(stats) > 0.999 && node_stats_block_tokens(stats) < 0.001);
 	cluster_free(&c);
 }
 

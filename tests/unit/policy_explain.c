@@ -388,9 +388,9 @@ static void the_winner_is_first_then_the_best_and_the_full_last(void **state)
 	struct explain_decision d;
 	world_of(&w, 4, 8, ROUTE_WEIGHTED);
 	struct chooser_ask ask = ask_of(&w);
-	w.shared.cells[0].inflight = 2;
-	w.shared.cells[1].inflight = 8; /* full, and holds everything */
-	w.shared.cells[3].inflight = 1;
+	w.shared.stats[0].inflight = 2;
+	w.shared.stats[1].inflight = 8; /* full, and holds everything */
+	w.shared.stats[3].inflight = 1;
 	route_record_add(w.shared.record, w.chain, BLOCKS, 1);
 	for (uint16_t i = 0; i < 4; i++)
 		route_record_add(w.shared.record, w.chain, 3, i);
@@ -422,8 +422,8 @@ static void costs_are_shown_as_costs(void **state)
 	struct explain_decision d;
 	world_of(&w, 3, 8, ROUTE_PREDICTED);
 	struct chooser_ask ask = ask_of(&w);
-	w.shared.cells[0].queued_tokens = 80000;
-	w.shared.cells[2].queued_tokens = 40000;
+	w.shared.stats[0].queued_tokens = 80000;
+	w.shared.stats[2].queued_tokens = 40000;
 	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
 	assert_int_equal(d.unit, EXPLAIN_MS);
@@ -445,7 +445,7 @@ static void of_many_the_best_are_kept_and_the_rest_is_counted(void **state)
 	world_of(&w, NODES, 8, ROUTE_WEIGHTED);
 	struct chooser_ask ask = ask_of(&w);
 	for (unsigned i = 0; i < NODES; i++)
-		w.shared.cells[i].inflight = (i * 7) % NODES % 8;
+		w.shared.stats[i].inflight = (i * 7) % NODES % 8;
 	ask.excluded = tried;
 	ask.n_excluded = 2;
 	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
@@ -471,7 +471,7 @@ static void those_that_are_not_offered_are_told_with_the_reason(void **state)
 	world_of(&w, 5, 8, ROUTE_WEIGHTED);
 	const struct breaker_rules rules = {1, 10 * CGN_SEC};
 	const struct breaker_input trip = {.event = BREAKER_TRIP, .reason = BREAKER_FOR_SILENT, .now = 1};
-	(void)breaker_apply(&w.shared.cells[1].breaker, &rules, &trip);
+	(void)breaker_apply(&w.shared.stats[1].breaker, &rules, &trip);
 	w.view->nodes[3].role = COGNITORA__V1__ROLE__ROLE_PREFILL;
 	struct chooser_ask ask = ask_of(&w);
 	ask.now = 2;
@@ -499,7 +499,7 @@ static void nobody_and_all_full_are_told(void **state)
 	struct explain_shadow s;
 	world_of(&w, 2, 8, ROUTE_WEIGHTED);
 	struct chooser_ask ask = ask_of(&w);
-	w.shared.cells[0].inflight = w.shared.cells[1].inflight = 8;
+	w.shared.stats[0].inflight = w.shared.stats[1].inflight = 8;
 	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
 	assert_int_equal(d.verdict, ROUTE_FULL);
@@ -523,9 +523,9 @@ static void a_shadow_chooses_from_the_same_and_changes_nothing(void **state)
 	size_t index;
 	world_of(&w, 3, 8, ROUTE_LEAST_LOADED);
 	struct chooser_ask ask = ask_of(&w);
-	w.shared.cells[0].inflight = 1;
-	w.shared.cells[1].inflight = 2;
-	w.shared.cells[2].inflight = 2;
+	w.shared.stats[0].inflight = 1;
+	w.shared.stats[1].inflight = 2;
+	w.shared.stats[2].inflight = 2;
 	route_record_add(w.shared.record, w.chain, BLOCKS, 2);
 	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.cands[p.index].slot, 0);
@@ -542,7 +542,7 @@ static void a_shadow_chooses_from_the_same_and_changes_nothing(void **state)
 	assert_true(cheaper > 0);
 	explain_shadow(&p, ROUTE_LEAST_LOADED, w.view, &s, &index);
 	assert_true(s.agrees && s.regret_ms == 0);
-	assert_int_equal(w.shared.cells[2].inflight, 2);
+	assert_int_equal(w.shared.stats[2].inflight, 2);
 	world_fini(&w);
 }
 

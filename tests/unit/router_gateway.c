@@ -378,7 +378,7 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	for (size_t i = 0; i < n_agents; i++)
 		agent_join(i);
 	assert_true(cgn_ok(telemetry_new(metrics, CGN_COUNT(metrics), &w->shared.telemetry, NULL)));
-	w->shared.choice.cells = w->cluster->cells;
+	w->shared.choice.stats = w->cluster->stats;
 	const struct kvindex_cfg index = {.max_bytes = 64 << 20, .max_readers = 1, .seed = 1};
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.choice.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.choice.record, NULL)));
@@ -1203,11 +1203,11 @@ static void an_error_teaches_nothing_about_the_node(void **state)
 			assert_int_equal(strncmp(w->hit, "0/", 2), 0);
 			settle();
 		}
-		const struct node_stats *cell = &w->shared.choice.cells[w->cluster->by_slot[0]->slot];
-		assert_true(node_stats_speed(cell).prefill_ms == 0);
-		assert_int_equal(cell->inflight, 0);
-		assert_int_equal(cell->decoding, 0);
-		assert_int_equal(cell->queued_tokens, 0);
+		const struct node_stats *stats = &w->shared.choice.stats[w->cluster->by_slot[0]->slot];
+		assert_true(node_stats_speed(stats).prefill_ms == 0);
+		assert_int_equal(stats->inflight, 0);
+		assert_int_equal(stats->decoding, 0);
+		assert_int_equal(stats->queued_tokens, 0);
 		w->agent[0].act = ACT_STREAM;
 		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_int_equal(w->status, 200);
@@ -1276,7 +1276,7 @@ static void what_one_engine_counted_is_not_held_against_another(void **state)
 	settle();
 	for (size_t i = 0; i < 2; i++)
 		assert_true(
-			node_stats_block_tokens(&w->shared.choice.cells[w->cluster->by_slot[i]->slot]) == 0);
+			node_stats_block_tokens(&w->shared.choice.stats[w->cluster->by_slot[i]->slot]) == 0);
 	world_close();
 }
 
@@ -1297,7 +1297,7 @@ static void a_slow_reader_makes_no_node_slow(void **state)
 		turn_for(CGN_SEC);
 	assert_true(w->over);
 	settle();
-	assert_true(node_stats_speed(&w->shared.choice.cells[w->cluster->by_slot[0]->slot]).step_ms == 0);
+	assert_true(node_stats_speed(&w->shared.choice.stats[w->cluster->by_slot[0]->slot]).step_ms == 0);
 	world_close();
 }
 

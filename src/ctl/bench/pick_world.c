@@ -179,7 +179,7 @@ CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct 
 	if (w->ids == NULL || w->digests == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a prompt of %zu tokens", w->tokens);
 	CGN_TRY(cluster_new(&w->cluster, err));
-	w->shared.cells = w->cluster->cells;
+	w->shared.stats = w->cluster->stats;
 	CGN_TRY(kvindex_new(&index, &w->shared.index, err));
 	CGN_TRY(route_record_new(RECORD_BYTES, &w->shared.record, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &w->shared.pending, err));

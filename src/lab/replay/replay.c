@@ -159,7 +159,7 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 {
 	struct replay_flight *f = g->user;
-	struct node_stats *cell = &r->cluster->cells[f->ticket.slot];
+	struct node_stats *stats = &r->cluster->stats[f->ticket.slot];
 	if (g->given == 1)
 		on_first(r, f, g);
 	else
@@ -170,8 +170,8 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 		return;
 	if (g->given > 1)
 		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
-	node_stats_measure(cell, f->request->input, (double)f->request->input / r->trace->block_tokens);
-	node_stats_believe(cell, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
+	node_stats_measure(stats, f->request->input, (double)f->request->input / r->trace->block_tokens);
+	node_stats_believe(stats, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
 	chooser_done(r->chooser, &f->ticket, &(struct chooser_outcome){.answer_tokens = g->given}, r->now);
 	r->result->done++;
 	r->inflight--;
@@ -287,7 +287,7 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	CGN_TRY(waiting_open(r, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
 	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->hotprefix, err));
-	const struct chooser_shared shared = {r->cluster->cells, r->index, r->record, r->pending,
+	const struct chooser_shared shared = {r->cluster->stats, r->index, r->record, r->pending,
 		r->hotprefix};
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
 }

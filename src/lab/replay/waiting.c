@@ -27,7 +27,7 @@ static struct admission_forecast request_forecast(struct replay *r, const struct
 {
 	const struct chooser_ask ask = replay_ask(r, q);
 	const struct chooser_pick_result pick = chooser_pick(r->chooser, &ask);
-	return admission_forecast_of(&pick, r->cluster->cells, q->input);
+	return admission_forecast_of(&pick, r->cluster->stats, q->input);
 }
 
 bool waiting_misses_deadline(struct replay *r, size_t i)
@@ -62,7 +62,7 @@ CGN_RC waiting_open(struct replay *r, struct cgn_err *err)
 	const struct admission_rules rules = {.policy = r->cfg->queue,
 		.max_queue = r->cfg->max_waiting,
 		.max_inflight = r->cfg->rules->max_inflight};
-	CGN_TRY(admission_new(&rules, r->cluster->cells, &waiting_ops, r, 0, &r->admission, err));
+	CGN_TRY(admission_new(&rules, r->cluster->stats, &waiting_ops, r, 0, &r->admission, err));
 	admission_view_set(r->admission, r->view, 0);
 	return CGN_OK;
 }

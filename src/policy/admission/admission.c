@@ -261,7 +261,7 @@ void admission_settle(struct admission *a, uint16_t slot, cgn_nsec now)
 
 /* ---- all of them ---- */
 
-CGN_RC admission_new(const struct admission_rules *rules, const struct node_stats *cells,
+CGN_RC admission_new(const struct admission_rules *rules, const struct node_stats *stats,
 	const struct admission_ops *ops, void *user, cgn_nsec now, struct admission **out,
 	struct cgn_err *err)
 {
@@ -272,7 +272,7 @@ CGN_RC admission_new(const struct admission_rules *rules, const struct node_stat
 	a->rules = *rules;
 	a->ops = ops;
 	a->user = user;
-	a->cells = cells;
+	a->stats = stats;
 	a->started = a->now = now;
 	cgn_list_init(&a->queues);
 	*out = a;

@@ -50,7 +50,7 @@ struct admission_forecast {
 /* Return the forecast for the candidates of |p|, those without room included. |prompt_tokens| counts when
  * there is no candidate. */
 struct admission_forecast admission_forecast_of(const struct chooser_pick_result *p,
-	const struct node_stats *cells, uint64_t prompt_tokens);
+	const struct node_stats *stats, uint64_t prompt_tokens);
 
 /* The time that a request has from its arrival to the first byte of its answer. */
 struct admission_budget {
@@ -119,8 +119,8 @@ struct admission_rules {
 };
 
 struct admission;
-/* |cells| and |ops| are borrowed. NO_MEMORY. */
-CGN_RC admission_new(const struct admission_rules *rules, const struct node_stats *cells,
+/* |stats| and |ops| are borrowed. NO_MEMORY. */
+CGN_RC admission_new(const struct admission_rules *rules, const struct node_stats *stats,
 	const struct admission_ops *ops, void *user, cgn_nsec now, struct admission **out,
 	struct cgn_err *err);
 /* Waiting tickets get no verdict; take them out before with admission_pull. */

@@ -22,7 +22,7 @@ struct admission {
 	struct admission_rules rules;
 	const struct admission_ops *ops;
 	void *user;
-	const struct node_stats *cells;
+	const struct node_stats *stats;
 	const struct cluster_view *view;
 	cgn_nsec now; /* Time of the current call. */
 	cgn_nsec started;

@@ -13,7 +13,7 @@ unsigned admission_retry_after(cgn_nsec t)
 }
 
 struct admission_forecast admission_forecast_of(const struct chooser_pick_result *p,
-	const struct node_stats *cells, uint64_t prompt_tokens)
+	const struct node_stats *stats, uint64_t prompt_tokens)
 {
 	double now = HUGE_VAL, idle = HUGE_VAL, tokens = HUGE_VAL;
 	bool measured = p->n > 0;
@@ -21,7 +21,7 @@ struct admission_forecast admission_forecast_of(const struct chooser_pick_result
 		struct route_terms t;
 		route_terms(&p->ask, &p->cands[i], &t);
 		double own = t.prefill_ms + t.fetch_ms;
-		measured &= node_stats_speed(&cells[p->cands[i].slot]).prefill_ms > 0;
+		measured &= node_stats_speed(&stats[p->cands[i].slot]).prefill_ms > 0;
 		now = fmin(now, own + t.queue_ms);
 		idle = fmin(idle, own);
 		tokens = fmin(tokens, (double)p->cands[i].uncached_tokens);

@@ -7,7 +7,7 @@ static uint32_t node_room(const struct admission *a, const struct route_cand *c)
 {
 	uint32_t reserved = a->reserved[c->slot];
 	uint32_t room = route_room(a->rules.max_inflight, c->width, c->inflight + reserved, c->others);
-	uint64_t word = atomic_load_explicit(&a->cells[c->slot].breaker, memory_order_relaxed);
+	uint64_t word = atomic_load_explicit(&a->stats[c->slot].breaker, memory_order_relaxed);
 	if (room > 0 && breaker_gate(word, a->now) == BREAKER_PROBE)
 		return reserved == 0;
 	return room;
@@ -23,7 +23,7 @@ static bool room_find(struct admission *a, const struct admission_queue *q, cons
 		.n_excluded = t != NULL ? t->n_excluded : 0,
 		.now = a->now};
 	uint32_t most = 0;
-	size_t n = m != NULL ? view_candidates(m, a->cells, &ask, a->cands) : 0;
+	size_t n = m != NULL ? view_candidates(m, a->stats, &ask, a->cands) : 0;
 	n = chooser_roles(&(struct chooser_ask){.embeds = q->role == ADMISSION_PROMPT_ONLY}, a->cands, n);
 	for (size_t i = 0; i < n; i++) {
 		uint32_t room = node_room(a, &a->cands[i]);

@@ -16,16 +16,17 @@ static double ms_between(cgn_nsec from, cgn_nsec to)
 	return to > from ? (double)(to - from) * 1e-6 : 0;
 }
 
-static struct node_stats *cell_of(const struct chooser *c, const struct chooser_ticket *t)
+static struct node_stats *stats_of(const struct chooser *c, const struct chooser_ticket *t)
 {
-	return &c->shared.cells[t->slot];
+	return &c->shared.stats[t->slot];
 }
 
 /* Everything that streams there but this. */
-static uint32_t streams_beside(const struct node_stats *cell)
+static uint32_t streams_beside(const struct node_stats *stats)
 {
-	uint32_t ours = atomic_load_explicit(&cell->decoding, memory_order_relaxed);
-	return (ours > 0 ? ours - 1 : 0) + atomic_load_explicit(&cell->others_decoding, memory_order_relaxed);
+	uint32_t ours = atomic_load_explicit(&stats->decoding, memory_order_relaxed);
+	return (ours > 0 ? ours - 1 : 0) +
+		atomic_load_explicit(&stats->others_decoding, memory_order_relaxed);
 }
 
 /* Of an answer that comes whole nobody sees when its prompt is computed: on average over its time, so much of
@@ -38,40 +39,40 @@ static uint32_t queued_on_average(const struct chooser_pick_result *p, uint32_t 
 }
 
 /* How long prompts were being computed there, ever. */
-static cgn_nsec busy_until(const struct node_stats *cell, cgn_nsec now)
+static cgn_nsec busy_until(const struct node_stats *stats, cgn_nsec now)
 {
-	cgn_nsec total = atomic_load_explicit(&cell->prefill_total, memory_order_relaxed);
-	cgn_nsec since = atomic_load_explicit(&cell->prefill_since, memory_order_relaxed);
-	bool busy = atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed) > 0;
+	cgn_nsec total = atomic_load_explicit(&stats->prefill_total, memory_order_relaxed);
+	cgn_nsec since = atomic_load_explicit(&stats->prefill_since, memory_order_relaxed);
+	bool busy = atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed) > 0;
 	return busy && now > since ? total + (now - since) : total;
 }
 
 /* Prompts are computed one after the other: this one since the one before it was, or since it came. Returns
  * for how long. */
-static cgn_nsec busy_step(struct node_stats *cell, const struct chooser_ticket *t, cgn_nsec now)
+static cgn_nsec busy_step(struct node_stats *stats, const struct chooser_ticket *t, cgn_nsec now)
 {
-	cgn_nsec since = atomic_exchange_explicit(&cell->prefill_since, now, memory_order_relaxed);
+	cgn_nsec since = atomic_exchange_explicit(&stats->prefill_since, now, memory_order_relaxed);
 	if (since < t->at)
 		since = t->at;
 	if (since >= now)
 		return 0;
-	atomic_fetch_add_explicit(&cell->prefill_total, now - since, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats->prefill_total, now - since, memory_order_relaxed);
 	return now - since;
 }
 
-static void load_book(struct node_stats *cell, const struct chooser_pick_result *p,
+static void load_book(struct node_stats *stats, const struct chooser_pick_result *p,
 	struct chooser_ticket *out)
 {
-	uint64_t others = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
+	uint64_t others = atomic_load_explicit(&stats->others_tokens, memory_order_relaxed);
 	out->queued_tokens = out->whole ? queued_on_average(p, out->new_tokens) : out->new_tokens;
-	atomic_fetch_add_explicit(&cell->inflight, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats->inflight, 1, memory_order_relaxed);
 	if (out->whole)
-		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&stats->decoding, 1, memory_order_relaxed);
 	uint64_t ours =
-		atomic_fetch_add_explicit(&cell->queued_tokens, out->queued_tokens, memory_order_relaxed);
+		atomic_fetch_add_explicit(&stats->queued_tokens, out->queued_tokens, memory_order_relaxed);
 	out->ahead_tokens = clamp_u32((double)(others + ours));
 	if (ours == 0)
-		atomic_store_explicit(&cell->prefill_since, out->at, memory_order_relaxed);
+		atomic_store_explicit(&stats->prefill_since, out->at, memory_order_relaxed);
 }
 
 /* The end of what any candidate holds is where this prompt's prefix ends, as far as others share it. */
@@ -111,7 +112,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 	CGN_LIVE(c, CHOOSER_TAG);
 	CGN_MUST(p->verdict == ROUTE_PICKED && !out->booked);
 	const struct route_cand *w = &p->cands[p->index];
-	struct node_stats *cell = &c->shared.cells[w->slot];
+	struct node_stats *stats = &c->shared.stats[w->slot];
 	*out = (struct chooser_ticket){.booked = true,
 		.prefilling = true,
 		.whole = ask->whole && !ask->embeds,
@@ -122,7 +123,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.blocks = (uint32_t)ask->blocks,
 		.new_tokens = clamp_u32((double)w->uncached_tokens),
 		.at = ask->now};
-	load_book(cell, p, out);
+	load_book(stats, p, out);
 	hotprefix_book(c, ask, p, out);
 	prompt_book(c, ask, p, out);
 	c->turn++;
@@ -134,17 +135,17 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	CGN_LIVE(c, CHOOSER_TAG);
 	if (!t->booked || !t->prefilling)
 		return;
-	struct node_stats *cell = cell_of(c, t);
+	struct node_stats *stats = stats_of(c, t);
 	t->prefilling = false;
 	t->begun_at = t->whole ? 0 : now;
-	atomic_fetch_sub_explicit(&cell->queued_tokens, t->queued_tokens, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&stats->queued_tokens, t->queued_tokens, memory_order_relaxed);
 	if (!t->whole)
-		atomic_fetch_add_explicit(&cell->decoding, 1, memory_order_relaxed);
-	t->beside_then = streams_beside(cell);
-	cgn_nsec took = busy_step(cell, t, now);
-	t->busy_then = atomic_load_explicit(&cell->prefill_total, memory_order_relaxed);
+		atomic_fetch_add_explicit(&stats->decoding, 1, memory_order_relaxed);
+	t->beside_then = streams_beside(stats);
+	cgn_nsec took = busy_step(stats, t, now);
+	t->busy_then = atomic_load_explicit(&stats->prefill_total, memory_order_relaxed);
 	if (!t->crowded && !t->whole)
-		node_stats_prefill(cell, (double)took * 1e-6, (double)t->new_tokens);
+		node_stats_prefill(stats, (double)took * 1e-6, (double)t->new_tokens);
 	if (t->pending != 0)
 		pending_limit(c->shared.pending, t->pending, now, CHOOSER_CONFIRM);
 }
@@ -154,14 +155,14 @@ void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	CGN_LIVE(c, CHOOSER_TAG);
 	if (!t->booked)
 		return;
-	struct node_stats *cell = cell_of(c, t);
-	t->beside_last = streams_beside(cell);
-	t->busy_last = busy_until(cell, now);
+	struct node_stats *stats = stats_of(c, t);
+	t->beside_last = streams_beside(stats);
+	t->busy_last = busy_until(stats, now);
 	if (t->prefilling)
-		atomic_fetch_sub_explicit(&cell->queued_tokens, t->queued_tokens, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&stats->queued_tokens, t->queued_tokens, memory_order_relaxed);
 	if (!t->prefilling || t->whole)
-		atomic_fetch_sub_explicit(&cell->decoding, 1, memory_order_relaxed);
-	atomic_fetch_sub_explicit(&cell->inflight, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&stats->decoding, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&stats->inflight, 1, memory_order_relaxed);
 	if (t->hot)
 		hotprefix_drop(c->shared.hotprefix, t->prefix);
 	if (t->prefilling && t->pending != 0)
@@ -177,8 +178,8 @@ void chooser_done(struct chooser *c, struct chooser_ticket *t, const struct choo
 		c->answer_tokens += ((double)o->answer_tokens - c->answer_tokens) / ANSWERS;
 	if (t->begun_at == 0 || o->answer_tokens == 0 || o->answer_tokens > UINT32_MAX)
 		return;
-	struct node_stats *cell = cell_of(c, t);
+	struct node_stats *stats = stats_of(c, t);
 	double others = ((double)t->beside_then + (double)t->beside_last) / 2;
-	node_stats_decode(cell, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others,
+	node_stats_decode(stats, ms_between(t->begun_at, now), (double)(o->answer_tokens - 1), others,
 		ms_between(t->busy_then, t->busy_last));
 }

@@ -197,9 +197,9 @@ static void speeds_fill(struct chooser *c, const struct chooser_ask *ask, size_t
 	}
 }
 
-float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stats *cell)
+float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stats *stats)
 {
-	double block = ask->block_tokens > 0 ? ask->block_tokens : node_stats_block_tokens(cell);
+	double block = ask->block_tokens > 0 ? ask->block_tokens : node_stats_block_tokens(stats);
 	return block > 0 ? (float)block : BLOCK_TOKENS;
 }
 
@@ -219,8 +219,8 @@ static void worth_fill(struct chooser *c, const struct chooser_ask *ask, size_t 
 	double length = ask->length > 0 ? ask->length : (double)ask->blocks;
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
-		const struct node_stats *cell = &c->shared.cells[to->slot];
-		float trust = (float)node_stats_trust(cell), block = chooser_block_tokens(ask, cell);
+		const struct node_stats *stats = &c->shared.stats[to->slot];
+		float trust = (float)node_stats_trust(stats), block = chooser_block_tokens(ask, stats);
 		float all = ask->prompt_tokens > 0 ? (float)ask->prompt_tokens : block * (float)length;
 		float rest = all - block * (float)to->held * trust;
 		to->reuse = route_reuse(&ask->rules->tiers, to->by_tier, (double)trust);
@@ -236,7 +236,7 @@ static void tokens_spare(struct chooser *c, const struct chooser_ask *ask, size_
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
 		float missing = part * (float)(held - to->held),
-		      block = chooser_block_tokens(ask, &c->shared.cells[to->slot]);
+		      block = chooser_block_tokens(ask, &c->shared.stats[to->slot]);
 		to->spared_tokens =
 			missing * block < to->uncached_tokens ? missing * block : to->uncached_tokens;
 		to->reuse += missing * ask->rules->tiers.weight[BLOCK_GPU];
@@ -285,7 +285,7 @@ size_t chooser_match(struct chooser *c, const struct chooser_ask *ask)
 		return 0;
 	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN,
 		.now = ask->now};
-	size_t n = view_candidates(m, c->shared.cells, &who, c->cands);
+	size_t n = view_candidates(m, c->shared.stats, &who, c->cands);
 	n = ask->pin == CHOOSER_NO_PIN ? chooser_roles(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
 	held_fill(c, ask, n);
 	return n;

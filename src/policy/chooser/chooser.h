@@ -15,7 +15,7 @@
 #include "policy/routing/routing.h"
 
 struct chooser_shared {
-	struct node_stats *cells;    /* the cluster's */
+	struct node_stats *stats;    /* the cluster's */
 	struct kvindex *index;       /* of what engines say they hold; one thread writes it */
 	struct route_record *record; /* of what was sent to those that do not say */
 	/* of what was sent to those that say, and did not yet; NULL: nothing counts before they do */
@@ -68,7 +68,7 @@ struct chooser_pick_result {
 /* What is booked of one pick: the booker's, all zero when nothing is. What comes behind |at| is for
  * chooser_done. */
 struct chooser_ticket {
-	bool booked;     /* counted in the cell's inflight */
+	bool booked;     /* counted in the inflight of its node_stats */
 	bool prefilling; /* and queued_tokens in its queued_tokens; else in its decoding */
 	/* then both, from the start, and the tokens for that part of its time that is prefill */
 	bool whole;
@@ -99,8 +99,8 @@ struct chooser_outcome {
 bool chooser_role_fits(const struct chooser_ask *ask, int role);
 /* Leave those out: engines can do both, roles say what they are good at. How many stay. */
 size_t chooser_roles(const struct chooser_ask *ask, struct route_cand *cands, size_t n);
-/* Tokens in a block of the prompt's chain at the node of |cell|, about. */
-float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stats *cell);
+/* Tokens in a block of the prompt's chain at the node of |stats|, estimated. */
+float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stats *stats);
 /* What a configuration says about choosing. */
 struct config;
 void chooser_rules_fill(const struct config *cfg, struct route_rules *out);

@@ -27,14 +27,14 @@ const char *node_state_text(enum node_state s)
 CGN_RC cluster_new(struct cluster **out, struct cgn_err *err)
 {
 	struct cluster *c = calloc(1, sizeof *c);
-	size_t bytes = ROUTE_MAX_NODES * sizeof *c->cells;
+	size_t bytes = ROUTE_MAX_NODES * sizeof *c->stats;
 	if (c != NULL)
-		c->cells = aligned_alloc(_Alignof(struct node_stats), bytes);
-	if (c == NULL || c->cells == NULL) {
+		c->stats = aligned_alloc(_Alignof(struct node_stats), bytes);
+	if (c == NULL || c->stats == NULL) {
 		free(c);
 		return CGN_FAIL(err, NO_MEMORY, "cluster table: out of memory");
 	}
-	memset(c->cells, 0, bytes);
+	memset(c->stats, 0, bytes);
 	c->tag = CLUSTER_TAG;
 	cgn_list_init(&c->nodes);
 	for (size_t i = 0; i < NODE_STATE_COUNT; i++)
@@ -71,7 +71,7 @@ void cluster_free(struct cluster **take)
 	cgn_list_each_safe (l, &c->nodes)
 		node_free(node_of(l));
 	c->tag = 0;
-	free(c->cells);
+	free(c->stats);
 	free(c);
 }
 
@@ -105,7 +105,7 @@ static enum node_state state_of(const struct cluster_node *n)
 	return has_ready_engine(n) ? NODE_READY : NODE_JOINING;
 }
 
-static void settle(struct cluster *c, struct cluster_node *n, struct cluster_orders *out)
+static void node_settle(struct cluster *c, struct cluster_node *n, struct cluster_orders *out)
 {
 	enum node_state to = state_of(n);
 	if (to == n->state)
@@ -120,7 +120,7 @@ static struct cluster_orders orders_for(const struct cluster_node *n)
 	return (struct cluster_orders){.slot = n->slot};
 }
 
-static struct cluster_node *find_member(const struct cluster *c, const char *member_id)
+static struct cluster_node *member_find(const struct cluster *c, const char *member_id)
 {
 	for (struct cgn_link *l = c->nodes.next; l != &c->nodes; l = l->next)
 		if (strcmp(node_of(l)->member_id, member_id) == 0)
@@ -134,11 +134,10 @@ struct cluster_node *cluster_find(const struct cluster *c, const char *id)
 	for (struct cgn_link *l = c->nodes.next; l != &c->nodes; l = l->next)
 		if (strcmp(node_of(l)->info->id, id) == 0)
 			return node_of(l);
-	return find_member(c, id);
+	return member_find(c, id);
 }
 
-/* A slot whose last node still has requests running is not given away: they will release their booking
- * there. */
+/* Never give away a slot with running requests of its last node: they will release their booking there. */
 static CGN_RC slot_take(const struct cluster *c, uint16_t *slot, struct cgn_err *err)
 {
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
@@ -155,47 +154,47 @@ static uint32_t at_most(uint64_t v, uint32_t limit)
 	return v < limit ? (uint32_t)v : limit;
 }
 
-static void others_set(struct node_stats *cell, uint64_t requests, uint64_t tokens, uint64_t decoding)
+static void others_set(struct node_stats *stats, uint64_t requests, uint64_t tokens, uint64_t decoding)
 {
-	atomic_store_explicit(&cell->others, at_most(requests, 1000000), memory_order_relaxed);
-	atomic_store_explicit(&cell->others_tokens, at_most(tokens, 1000000000), memory_order_relaxed);
-	atomic_store_explicit(&cell->others_decoding, at_most(decoding, 1000000), memory_order_relaxed);
+	atomic_store_explicit(&stats->others, at_most(requests, 1000000), memory_order_relaxed);
+	atomic_store_explicit(&stats->others_tokens, at_most(tokens, 1000000000), memory_order_relaxed);
+	atomic_store_explicit(&stats->others_decoding, at_most(decoding, 1000000), memory_order_relaxed);
 }
 
-_Static_assert(offsetof(struct node_stats, answer_ppm) == 64, "a pick reads one line of a cell");
+_Static_assert(offsetof(struct node_stats, answer_ppm) == 64, "a pick reads one cache line of a node");
 
 static uint32_t sixteen_bits(float share)
 {
-	if (!(share > 0)) /* NaN too: an agent's nonsense is no reason to fall */
+	if (!(share > 0)) /* also for a NaN, which an agent may send */
 		return 0;
 	return share >= 1 ? UINT16_MAX : (uint32_t)((double)share * UINT16_MAX + 0.5);
 }
 
-static void spare_set(struct node_stats *cell, float kv_usage, float power_headroom)
+static void spare_set(struct node_stats *stats, float kv_usage, float power_headroom)
 {
-	atomic_store_explicit(&cell->kv_and_power,
+	atomic_store_explicit(&stats->kv_and_power,
 		sixteen_bits(kv_usage) << 16 | sixteen_bits(power_headroom), memory_order_relaxed);
 }
 
-struct cluster_spare node_stats_spare(const struct node_stats *cell)
+struct cluster_spare node_stats_spare(const struct node_stats *stats)
 {
-	uint32_t both = atomic_load_explicit(&cell->kv_and_power, memory_order_relaxed);
+	uint32_t both = atomic_load_explicit(&stats->kv_and_power, memory_order_relaxed);
 	return (struct cluster_spare){(float)(both >> 16) / UINT16_MAX,
 		(float)(both & UINT16_MAX) / UINT16_MAX};
 }
 
-static void cell_reset(struct cluster *c, uint16_t slot)
+static void stats_reset(struct cluster *c, uint16_t slot)
 {
-	struct node_stats *cell = &c->cells[slot];
-	others_set(cell, 0, 0, 0);
-	spare_set(cell, 0, 1);
-	atomic_store_explicit(&cell->trust_ppm, 1000000, memory_order_relaxed);
-	atomic_store_explicit(&cell->answer_ppm, 1000000, memory_order_relaxed);
-	atomic_store_explicit(&cell->block_millitokens, 0, memory_order_relaxed);
-	atomic_store_explicit(&cell->breaker, 0, memory_order_relaxed);
-	pulse_reset(&cell->pulse);
-	atomic_store_explicit(&cell->prefill_speed, 0, memory_order_relaxed);
-	atomic_store_explicit(&cell->decode_speed, 0, memory_order_relaxed);
+	struct node_stats *stats = &c->stats[slot];
+	others_set(stats, 0, 0, 0);
+	spare_set(stats, 0, 1);
+	atomic_store_explicit(&stats->trust_ppm, 1000000, memory_order_relaxed);
+	atomic_store_explicit(&stats->answer_ppm, 1000000, memory_order_relaxed);
+	atomic_store_explicit(&stats->block_millitokens, 0, memory_order_relaxed);
+	atomic_store_explicit(&stats->breaker, 0, memory_order_relaxed);
+	pulse_reset(&stats->pulse);
+	atomic_store_explicit(&stats->prefill_speed, 0, memory_order_relaxed);
+	atomic_store_explicit(&stats->decode_speed, 0, memory_order_relaxed);
 }
 
 static uint64_t two_floats(float a, float b)
@@ -214,76 +213,78 @@ static void two_floats_of(const _Atomic uint64_t *word, float *a, float *b)
 	memcpy(b, &bits[1], sizeof *b);
 }
 
-struct route_speed node_stats_speed(const struct node_stats *cell)
+struct route_speed node_stats_speed(const struct node_stats *stats)
 {
 	struct route_speed s = {0};
-	two_floats_of(&cell->prefill_speed, &s.prefill_ms, &s.interference);
-	two_floats_of(&cell->decode_speed, &s.step_ms, &s.batch_ms);
+	two_floats_of(&stats->prefill_speed, &s.prefill_ms, &s.interference);
+	two_floats_of(&stats->decode_speed, &s.step_ms, &s.batch_ms);
 	s.measured = s.prefill_ms > 0 && s.step_ms > 0;
 	return s;
 }
 
-static void speed_set(struct node_stats *cell, const struct route_speed *s)
+static void speed_set(struct node_stats *stats, const struct route_speed *s)
 {
-	atomic_store_explicit(&cell->prefill_speed, two_floats(s->prefill_ms, s->interference),
+	atomic_store_explicit(&stats->prefill_speed, two_floats(s->prefill_ms, s->interference),
 		memory_order_relaxed);
-	atomic_store_explicit(&cell->decode_speed, two_floats(s->step_ms, s->batch_ms), memory_order_relaxed);
+	atomic_store_explicit(&stats->decode_speed, two_floats(s->step_ms, s->batch_ms),
+		memory_order_relaxed);
 }
 
-void node_stats_prefill(struct node_stats *cell, double ms, double tokens)
+void node_stats_prefill(struct node_stats *stats, double ms, double tokens)
 {
-	struct route_speed s = node_stats_speed(cell);
+	struct route_speed s = node_stats_speed(stats);
 	route_speed_prefill(&s, ms, tokens);
-	speed_set(cell, &s);
+	speed_set(stats, &s);
 }
 
-void node_stats_decode(struct node_stats *cell, double ms, double tokens, double beside, double stall_ms)
+void node_stats_decode(struct node_stats *stats, double ms, double tokens, double beside, double stall_ms)
 {
-	struct route_speed s = node_stats_speed(cell);
+	struct route_speed s = node_stats_speed(stats);
 	route_speed_decode(&s, ms, tokens, beside, stall_ms);
-	speed_set(cell, &s);
+	speed_set(stats, &s);
 }
 
-double node_stats_answer_share(const struct node_stats *cell)
+double node_stats_answer_share(const struct node_stats *stats)
 {
-	return (double)atomic_load_explicit(&cell->answer_ppm, memory_order_relaxed) * 1e-6;
+	return (double)atomic_load_explicit(&stats->answer_ppm, memory_order_relaxed) * 1e-6;
 }
 
-void node_stats_answer(struct node_stats *cell, uint64_t answer, uint64_t found)
+void node_stats_answer(struct node_stats *stats, uint64_t answer, uint64_t found)
 {
 	if (answer == 0)
 		return;
-	double was = node_stats_answer_share(cell), now = found < answer ? (double)found / (double)answer : 1;
-	atomic_store_explicit(&cell->answer_ppm, (uint32_t)((was + (now - was) / 16) * 1e6 + 0.5),
+	double was = node_stats_answer_share(stats),
+	       now = found < answer ? (double)found / (double)answer : 1;
+	atomic_store_explicit(&stats->answer_ppm, (uint32_t)((was + (now - was) / 16) * 1e6 + 0.5),
 		memory_order_relaxed);
 }
 
-double node_stats_trust(const struct node_stats *cell)
+double node_stats_trust(const struct node_stats *stats)
 {
-	return (double)atomic_load_explicit(&cell->trust_ppm, memory_order_relaxed) * 1e-6;
+	return (double)atomic_load_explicit(&stats->trust_ppm, memory_order_relaxed) * 1e-6;
 }
 
-void node_stats_believe(struct node_stats *cell, uint64_t predicted, uint64_t actual)
+void node_stats_believe(struct node_stats *stats, uint64_t predicted, uint64_t actual)
 {
-	double trust = route_trust_step(node_stats_trust(cell), predicted, actual);
-	atomic_store_explicit(&cell->trust_ppm, (uint32_t)(trust * 1e6 + 0.5), memory_order_relaxed);
+	double trust = route_trust_step(node_stats_trust(stats), predicted, actual);
+	atomic_store_explicit(&stats->trust_ppm, (uint32_t)(trust * 1e6 + 0.5), memory_order_relaxed);
 }
 
-double node_stats_block_tokens(const struct node_stats *cell)
+double node_stats_block_tokens(const struct node_stats *stats)
 {
-	return (double)atomic_load_explicit(&cell->block_millitokens, memory_order_relaxed) * 1e-3;
+	return (double)atomic_load_explicit(&stats->block_millitokens, memory_order_relaxed) * 1e-3;
 }
 
-void node_stats_measure(struct node_stats *cell, uint64_t tokens, double blocks)
+void node_stats_measure(struct node_stats *stats, uint64_t tokens, double blocks)
 {
 	if (!(blocks >= 1) || tokens == 0)
 		return;
-	double was = node_stats_block_tokens(cell), now = (double)tokens / blocks;
+	double was = node_stats_block_tokens(stats), now = (double)tokens / blocks;
 	if (now > 1e6)
 		now = 1e6;
 	if (was > 0)
 		now = was + (now - was) / 16;
-	atomic_store_explicit(&cell->block_millitokens, (uint32_t)(now * 1e3 + 0.5), memory_order_relaxed);
+	atomic_store_explicit(&stats->block_millitokens, (uint32_t)(now * 1e3 + 0.5), memory_order_relaxed);
 }
 
 static CGN_RC node_new(struct cluster *c, const Cognitora__V1__Node *info, bool cordoned,
@@ -308,7 +309,7 @@ static CGN_RC node_new(struct cluster *c, const Cognitora__V1__Node *info, bool 
 	n->cordoned = cordoned;
 	cognitora__v1__load__init(&n->load);
 	n->load.power_headroom = 1;
-	cell_reset(c, slot);
+	stats_reset(c, slot);
 	c->by_slot[slot] = n;
 	cgn_list_push(&c->nodes, &n->link);
 	n->state = NODE_JOINING;
@@ -340,7 +341,7 @@ static CGN_RC node_moved(struct cluster *c, struct cluster_node *n, const Cognit
 	out->watch = WATCH_AGAIN;
 	out->publish = true;
 	CGN_TRY(info_replace(n, info, err));
-	settle(c, n, out);
+	node_settle(c, n, out);
 	return CGN_OK;
 }
 
@@ -348,7 +349,7 @@ CGN_RC cluster_node_seen(struct cluster *c, const Cognitora__V1__Node *info, boo
 	struct cluster_orders *out, struct cgn_err *err)
 {
 	CGN_LIVE(c, CLUSTER_TAG);
-	struct cluster_node *n = find_member(c, info->id);
+	struct cluster_node *n = member_find(c, info->id);
 	if (n == NULL) {
 		CGN_TRY(node_new(c, info, cordoned, &n, err));
 		CGN_LIVE(n, CLUSTER_NODE_TAG);
@@ -359,7 +360,7 @@ CGN_RC cluster_node_seen(struct cluster *c, const Cognitora__V1__Node *info, boo
 	if (strcmp(n->address, info->address) != 0)
 		return node_moved(c, n, info, out, err);
 	if (!n->heard &&
-		!proto_node_equal(n->info, info)) { /* while its watch is open, that says the same, sooner */
+		!proto_node_equal(n->info, info)) { /* while the watch is open, it reports the same earlier */
 		CGN_TRY(info_replace(n, info, err));
 		out->publish = true;
 	}
@@ -369,7 +370,7 @@ CGN_RC cluster_node_seen(struct cluster *c, const Cognitora__V1__Node *info, boo
 bool cluster_node_gone(struct cluster *c, const char *member_id, struct cluster_orders *out)
 {
 	CGN_LIVE(c, CLUSTER_TAG);
-	struct cluster_node *n = find_member(c, member_id);
+	struct cluster_node *n = member_find(c, member_id);
 	if (n == NULL)
 		return false;
 	*out = (struct cluster_orders){.slot = n->slot,
@@ -391,7 +392,7 @@ bool cluster_cordon(struct cluster *c, const char *id, bool cordoned, struct clu
 		return false;
 	*out = orders_for(n);
 	n->cordoned = cordoned;
-	settle(c, n, out);
+	node_settle(c, n, out);
 	return true;
 }
 
@@ -400,7 +401,7 @@ void cluster_drain_begin(struct cluster *c, struct cluster_node *n, struct clust
 	CGN_LIVE(n, CLUSTER_NODE_TAG);
 	*out = orders_for(n);
 	n->drains++;
-	settle(c, n, out);
+	node_settle(c, n, out);
 }
 
 void cluster_drain_end(struct cluster *c, struct cluster_node *n, struct cluster_orders *out)
@@ -409,40 +410,41 @@ void cluster_drain_end(struct cluster *c, struct cluster_node *n, struct cluster
 	CGN_MUST(n->drains > 0);
 	*out = orders_for(n);
 	n->drains--;
-	settle(c, n, out);
+	node_settle(c, n, out);
 }
 
-static uint64_t beyond(uint64_t all, uint64_t part)
+static uint64_t excess_of(uint64_t all, uint64_t part)
 {
 	return all > part ? all - part : 0;
 }
 
-/* An agent that counts by router says what is there at one instant and what of that is ours: no request under
- * way is in doubt. */
-static void others_take(struct node_stats *cell, const Cognitora__V1__Load *load)
+/* The agent counts by router: it reports all requests at one instant, and which of them are ours. */
+static void others_take(struct node_stats *stats, const Cognitora__V1__Load *load)
 {
-	others_set(cell, beyond(load->inflight, load->yours) + load->foreign,
-		beyond(load->queued_tokens, load->yours_queued_tokens),
-		beyond(load->decoding, load->yours_decoding));
+	others_set(stats, excess_of(load->inflight, load->yours) + load->foreign,
+		excess_of(load->queued_tokens, load->yours_queued_tokens),
+		excess_of(load->decoding, load->yours_decoding));
 }
 
-/* Of one that does not, what its engines say they have, less what this router had there when it heard of it.
- * An agent that knows nothing of its engine still knows what it relays itself. */
-static void others_guess(struct node_stats *cell, const Cognitora__V1__Load *load)
+/* The agent does not count by router: take the requests that its engines report, less those that this router
+ * had there when the report came. An agent that knows nothing of its engine still knows the requests that it
+ * relays. */
+static void others_guess(struct node_stats *stats, const Cognitora__V1__Load *load)
 {
 	uint64_t engines = (uint64_t)load->running + load->waiting;
 	uint64_t there = engines > load->inflight ? engines : load->inflight;
-	others_set(cell, beyond(there, atomic_load_explicit(&cell->inflight, memory_order_relaxed)), 0, 0);
+	others_set(stats, excess_of(there, atomic_load_explicit(&stats->inflight, memory_order_relaxed)), 0,
+		0);
 }
 
 static void load_take(struct cluster *c, struct cluster_node *n, const Cognitora__V1__Load *load)
 {
-	struct node_stats *cell = &c->cells[n->slot];
+	struct node_stats *stats = &c->stats[n->slot];
 	n->load = *load;
-	n->load.base.n_unknown_fields = 0; /* they are the message's, which goes */
+	n->load.base.n_unknown_fields = 0; /* the unknown fields belong to the message, which is freed */
 	n->load.base.unknown_fields = NULL;
-	(load->shared ? others_take : others_guess)(cell, load);
-	spare_set(cell, load->kv_usage, load->power_headroom);
+	(load->shared ? others_take : others_guess)(stats, load);
+	spare_set(stats, load->kv_usage, load->power_headroom);
 }
 
 static void info_take(struct cluster_node *n, const Cognitora__V1__Node *info, struct cluster_orders *out)
@@ -483,7 +485,7 @@ void cluster_watch_event(struct cluster *c, struct cluster_node *n, const Cognit
 		n->beat = (cgn_nsec)ev->beat_ms * CGN_MSEC;
 		n->quiet = 0;
 	}
-	settle(c, n, out);
+	node_settle(c, n, out);
 }
 
 void cluster_watch_quiet(struct cluster *c, struct cluster_node *n, cgn_nsec elapsed,
@@ -495,7 +497,7 @@ void cluster_watch_quiet(struct cluster *c, struct cluster_node *n, cgn_nsec ela
 	n->quiet += elapsed;
 	if (!n->heard || n->beat == 0 || n->quiet < CLUSTER_QUIET_BEATS * n->beat)
 		return;
-	others_set(&c->cells[n->slot], 0, 0, 0);
+	others_set(&c->stats[n->slot], 0, 0, 0);
 	out->watch = WATCH_AGAIN;
 }
 
@@ -505,13 +507,13 @@ void cluster_watch_lost(struct cluster *c, struct cluster_node *n, struct cluste
 	CGN_LIVE(n, CLUSTER_NODE_TAG);
 	*out = orders_for(n);
 	n->heard = false;
-	settle(c, n, out);
+	node_settle(c, n, out);
 }
 
 uint32_t cluster_inflight(const struct cluster *c, uint16_t slot)
 {
 	CGN_MUST(slot < ROUTE_MAX_NODES);
-	return atomic_load_explicit(&c->cells[slot].inflight, memory_order_relaxed);
+	return atomic_load_explicit(&c->stats[slot].inflight, memory_order_relaxed);
 }
 
 uint64_t cluster_node_kv_tokens(const struct cluster_node *n)

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster: the nodes as one router sees them. Membership, what agents report and what operators ask go in;
- * states and orders come out. Belongs to the control loop. What workers see of it is a cluster_view, and the
- * cells. */
+/* cluster: the nodes as one router sees them. Inputs: membership, the agents' reports, the operators' requests.
+ * Outputs: states and orders. Belongs to the control loop; workers read a cluster_view and the node_stats.
+ *
+ * The names of a node:
+ *   id            the node's own name, as its agent announces it: log, metrics, API
+ *   member_id     the name that membership uses; equal to the id, but with static membership it is the
+ *                 address of cluster.nodes until the agent has told the id, and stays so
+ *   slot          a number below ROUTE_MAX_NODES while the node is a member: index of by_slot, of the
+ *                 node_stats and of all tables beside them; given away again when the node has left
+ *   index_id      the node's number in the prefix index, handed out by kvindex_node_add. Not the slot: a number
+ *                 is free again only when the index has swept the last node's blocks
+ *   node_id_hash  route_hash of the id: a stable name for sessions and consistent choices, the same in all
+ *                 routers */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,83 +38,78 @@ struct cluster_node {
 	enum node_state state;    /* written by cluster_move alone */
 	struct cgn_link by_state; /* cluster->by_state[state] */
 	struct cgn_link link;     /* cluster->nodes, in order of arrival */
-	uint16_t slot;            /* stable while it is a member; index of its cell */
-	char *member_id;          /* as membership names it; with static membership its address */
-	/* gRPC, from membership alone: a listed address beats what an agent thinks of itself */
+	uint16_t slot;
+	char *member_id;
+	/* gRPC, from membership alone: a listed address has priority over the one that an agent announces */
 	char *address;
-	Cognitora__V1__Node *info; /* announced at first, then as its agent says; owned */
+	Cognitora__V1__Node *info; /* announced at first, then as reported by its agent; owned */
 	Cognitora__V1__Load load;  /* last reported */
 	bool heard;                /* its watch is open and gave a snapshot */
 	bool ever_heard;
 	bool cordoned;
 	uint32_t drains;   /* operators' drains under way */
-	uint16_t index_id; /* in the index, if has_index_id */
+	uint16_t index_id; /* valid if has_index_id */
 	bool has_index_id; /* written by the shell, as is |fed| */
-	/* every engine of it publishes what it holds: the index knows, and nobody has to guess */
-	bool fed;
-	bool fed_bytes; /* and of chains of bytes as well: its agent assigns their slots */
-	uint64_t seq;   /* of the last watch event */
+	bool fed;          /* every engine publishes its blocks: the index is asked, not the record */
+	bool fed_bytes;    /* chains of bytes too: its agent assigns their slots */
+	uint64_t seq;      /* of the last watch event */
 	cgn_nsec heard_at;
 	cgn_nsec load_at; /* when |load| came */
-	cgn_nsec beat;    /* the agent promised the next load within so long of it; 0: it promises nothing */
-	cgn_nsec quiet;   /* since |load| came, as cluster_watch_quiet counts */
+	cgn_nsec beat;    /* the agent promised a load at least this often; 0: no promise */
+	cgn_nsec quiet;   /* time since |load| came, as cluster_watch_quiet counts it */
 };
-#define CLUSTER_QUIET_BEATS 4 /* missed, until an agent that does not hang up is taken for gone */
+#define CLUSTER_QUIET_BEATS 4 /* missed beats after which a connected agent counts as gone */
 
-/* What workers and the control loop share of a node without locks: its slot's cell. */
+/* What workers and the control loop share of a node without locks, by slot. */
 struct node_stats {
 	/* One cache line: all that a pick reads of a node. A thousand of them are in no cache when a request
 	 * comes. */
 	_Alignas(64) _Atomic uint32_t inflight; /* workers: booked at the pick, released at the end */
-	/* control loop: what is there of other routers and of nobody's, as the agent last told
+	/* control loop: requests of other routers and of clients without a router, as the agent last reported
 	 * (cluster_watch_event) */
 	_Atomic uint32_t others;
-	_Atomic uint32_t decoding;        /* workers: of inflight, those whose first byte came */
-	_Atomic uint32_t others_decoding; /* control loop: of others, those whose first byte came */
-	/* workers: of the prompts of the others of them, those it has to compute, about */
-	_Atomic uint64_t queued_tokens;
-	/* control loop: of the prompts of others, those that wait to be computed */
-	_Atomic uint64_t others_tokens;
+	_Atomic uint32_t decoding;        /* workers: of inflight, requests whose first byte came */
+	_Atomic uint32_t others_decoding; /* control loop: of others, requests whose first byte came */
+	_Atomic uint64_t
+		queued_tokens; /* workers: prompt tokens to compute of inflight - decoding, estimated */
+	_Atomic uint64_t others_tokens; /* control loop: prompt tokens to compute of others */
 	/* workers: node_stats_prefill, node_stats_decode; the bits of two floats each */
 	_Atomic uint64_t prefill_speed, decode_speed;
 	breaker_word breaker;          /* workers and the control loop: breaker_apply */
 	_Atomic uint32_t trust_ppm;    /* workers: node_stats_believe */
 	_Atomic uint32_t kv_and_power; /* control loop: node_stats_spare */
 
-	/* And what only beginnings and ends of requests do. */
-	/* workers: share of an answer that the next turn finds in cache */
-	_Atomic uint32_t answer_ppm;
-	/* workers: tokens in a block of our chains, as engines count them; 0: not known yet */
-	_Atomic uint32_t block_millitokens;
-	/* workers: since when prompts are being computed there (while queued_tokens is not 0), and for how
-	 * long they were before that, in all */
+	/* Only written and read at beginnings and ends of requests. */
+	_Atomic uint32_t answer_ppm; /* workers: share of an answer that the next turn finds in cache */
+	_Atomic uint32_t
+		block_millitokens; /* workers: engine's tokens in a block of our chains; 0: unknown */
+	/* workers: since when prompts are being computed (while queued_tokens is not 0), and how long they were
+	 * before that, in all */
 	_Atomic uint64_t prefill_since, prefill_total;
 	struct pulse pulse;
 };
 
-/* One request ended and its engine counted: |predicted| tokens were thought to be in its cache and |actual|
- * were. Any thread; two at once may count as one. */
-void node_stats_believe(struct node_stats *cell, uint64_t predicted, uint64_t actual);
-double node_stats_trust(const struct node_stats *cell);
-/* Its prompt was |tokens| and its chain |blocks| long: a moving average over the node's last 16 requests or
- * so. */
-void node_stats_measure(struct node_stats *cell, uint64_t tokens, double blocks);
-/* Of an answer of |answer| tokens, |found| were found in cache as the beginning of the next turn: text that
- * is tokenised again does not always give the tokens that it was made of. A moving average; 1 at first. */
-void node_stats_answer(struct node_stats *cell, uint64_t answer, uint64_t found);
-double node_stats_answer_share(const struct node_stats *cell);
-/* How fast it is: speed.h. What is not measured is 0, and |measured| is that nothing is. Any thread; a lost
- * race loses a sample. */
-struct route_speed node_stats_speed(const struct node_stats *cell);
-void node_stats_prefill(struct node_stats *cell, double ms, double tokens);
-void node_stats_decode(struct node_stats *cell, double ms, double tokens, double beside, double stall_ms);
-double node_stats_block_tokens(const struct node_stats *cell); /* 0: not known */
-/* What is used of its KV cache, and what is left of its power, as last reported: shares of 1, to a
- * 65,535th. */
+/* A request ended and its engine counted: |predicted| tokens were expected in its cache and |actual| were
+ * there. Any thread; two calls at once may count as one. */
+void node_stats_believe(struct node_stats *stats, uint64_t predicted, uint64_t actual);
+double node_stats_trust(const struct node_stats *stats);
+/* A prompt had |tokens| tokens and a chain of |blocks| blocks: a moving average over about the node's last 16
+ * requests. */
+void node_stats_measure(struct node_stats *stats, uint64_t tokens, double blocks);
+/* |found| tokens of an answer of |answer| tokens were in cache as the beginning of the next turn: tokenising a
+ * text again does not always give the tokens that the text was made of. A moving average; 1 at first. */
+void node_stats_answer(struct node_stats *stats, uint64_t answer, uint64_t found);
+double node_stats_answer_share(const struct node_stats *stats);
+/* Speed of the node (speed.h); 0: not measured. Any thread; a lost race loses a sample. */
+struct route_speed node_stats_speed(const struct node_stats *stats);
+void node_stats_prefill(struct node_stats *stats, double ms, double tokens);
+void node_stats_decode(struct node_stats *stats, double ms, double tokens, double beside, double stall_ms);
+double node_stats_block_tokens(const struct node_stats *stats); /* 0: unknown */
+/* Shares of 1 as last reported, to a 65,535th: KV cache in use, power that is left. */
 struct cluster_spare {
 	float kv_usage, power_headroom;
 };
-struct cluster_spare node_stats_spare(const struct node_stats *cell);
+struct cluster_spare node_stats_spare(const struct node_stats *stats);
 
 struct cluster {
 	uint32_t tag;
@@ -112,53 +117,58 @@ struct cluster {
 	struct cgn_link by_state[NODE_STATE_COUNT];
 	uint32_t count[NODE_STATE_COUNT];
 	struct cluster_node *by_slot[ROUTE_MAX_NODES]; /* NULL: free */
-	struct node_stats *cells;                      /* ROUTE_MAX_NODES; owned */
+	struct node_stats *stats;                      /* ROUTE_MAX_NODES; owned */
 };
 
 /* What the shell must do after an input. */
-enum cluster_watch_order { WATCH_KEEP, WATCH_OPEN, WATCH_AGAIN /* close it and open anew */, WATCH_CLOSE };
+enum cluster_watch_order {
+	WATCH_KEEP,
+	WATCH_OPEN,
+	WATCH_AGAIN /* close it, then open another */,
+	WATCH_CLOSE
+};
 struct cluster_orders {
 	enum cluster_watch_order watch;
 	bool publish;      /* workers must see a new view */
-	bool forget;       /* what was recorded for the slot no longer holds */
-	bool recovered;    /* it is ready, and was not: its breaker need not wait */
-	uint16_t slot;     /* of the node that all this is about */
-	bool had_index_id; /* it is gone, and had this lane of the index */
+	bool forget;       /* the record of the slot no longer holds */
+	bool recovered;    /* the node became ready: its breaker need not wait */
+	uint16_t slot;     /* of the node that the orders are about */
+	bool had_index_id; /* the node is gone, and |index_id| is to be removed from the index */
 	uint16_t index_id;
 };
 
 CGN_RC cluster_new(struct cluster **out, struct cgn_err *err);
 void cluster_free(struct cluster **take);
 
-/* Membership. CGN_OVERLOADED: all slots taken. CGN_NO_MEMORY. A known node whose address changed is watched
- * anew. |cordoned| as the state backend has it for that id. */
+/* Membership has the node |info|. A known node whose address changed is watched again. |cordoned|: as the state
+ * backend has it for that id. CGN_OVERLOADED: all slots are taken. CGN_NO_MEMORY. */
 CGN_RC cluster_node_seen(struct cluster *c, const Cognitora__V1__Node *info, bool cordoned,
 	struct cluster_orders *out, struct cgn_err *err);
-/* It left. Orders to close its watch and forget its prefixes; the node is gone when this returns. False: not
- * known. */
+/* The node left. Orders to close its watch and to forget its prefixes; the node is freed when this returns.
+ * False: unknown. */
 bool cluster_node_gone(struct cluster *c, const char *member_id, struct cluster_orders *out);
-/* By the node's own id or the member's. False: no such node now. */
+/* |id|: the node's id or its member_id. False: no such node now. */
 bool cluster_cordon(struct cluster *c, const char *id, bool cordoned, struct cluster_orders *out);
 void cluster_drain_begin(struct cluster *c, struct cluster_node *n, struct cluster_orders *out);
 void cluster_drain_end(struct cluster *c, struct cluster_node *n, struct cluster_orders *out);
 
-/* The node's Agent.Watch. An event whose number is not the last plus one orders WATCH_AGAIN and changes
- * nothing. */
+/* An event of the node's Agent.Watch came. An event whose number is not the last plus one orders WATCH_AGAIN
+ * and changes nothing. */
 void cluster_watch_event(struct cluster *c, struct cluster_node *n, const Cognitora__V1__WatchEvent *ev,
 	cgn_nsec now, struct cluster_orders *out);
-/* |elapsed| of this router's own time passed: call it every second or so with that period, whatever the clock
- * says, so that a pause of the router itself is not taken for the silence of everybody. An agent that kept
- * its promise (WatchEvent.beat_ms) for all but CLUSTER_QUIET_BEATS is left alone; then its load is not known
- * any more, and WATCH_AGAIN is ordered, which takes it out of the view. */
+/* |elapsed| of this router's own time passed. Call it about every second with that period, whatever the clock
+ * says, so that a pause of the router itself does not count as silence of its agents. An agent that missed
+ * CLUSTER_QUIET_BEATS of its promised beats (WatchEvent.beat_ms) loses its load, and WATCH_AGAIN is ordered,
+ * which takes the node out of the view. */
 void cluster_watch_quiet(struct cluster *c, struct cluster_node *n, cgn_nsec elapsed,
 	struct cluster_orders *out);
 void cluster_watch_lost(struct cluster *c, struct cluster_node *n, struct cluster_orders *out);
 
-struct cluster_node *cluster_find(const struct cluster *c,
-	const char *id); /* own id first, then the member's; NULL */
+/* Find the node with the id, else the node with the member_id, |id|. NULL: none. */
+struct cluster_node *cluster_find(const struct cluster *c, const char *id);
 uint32_t cluster_inflight(const struct cluster *c, uint16_t slot);
-/* tokens in a block of its engines, the least; 0: unknown */
+/* Sums over the node's engines; 0: unknown. kv_block: tokens in a block, of the engine with the smallest ones;
+ * kv_tokens: capacity of their KV caches; width: requests that its ready engines run at once. */
 uint32_t cluster_node_kv_block(const struct cluster_node *n);
-uint64_t cluster_node_kv_tokens(const struct cluster_node *n); /* of its engines together; 0: unknown */
-uint32_t cluster_node_width(
-	const struct cluster_node *n); /* requests that its ready engines run at once; 0: unknown */
+uint64_t cluster_node_kv_tokens(const struct cluster_node *n);
+uint32_t cluster_node_width(const struct cluster_node *n);

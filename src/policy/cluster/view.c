@@ -7,7 +7,7 @@
 
 #define VIEW_TAG   0xc1057e03U
 #define AHEAD      8
-#define VIEW_LIMIT ((size_t)256 * 1024 * 1024) /* 4096 nodes with every bound of proto.h reached stay below */
+#define VIEW_LIMIT ((size_t)256 * 1024 * 1024) /* 4096 nodes at every bound of proto.h stay below this */
 
 /* One (model, node) pair while the view is built. */
 struct pair {
@@ -38,7 +38,7 @@ static int pair_order(const void *a, const void *b)
 
 static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 {
-	size_t n_nodes = 1; /* never an empty array */
+	size_t n_nodes = 1; /* so that the array is never empty */
 	for (size_t i = 0; i < NODE_STATE_COUNT; i++)
 		n_nodes += c->count[i];
 	v->nodes = cgn_arena_zero(&v->arena, n_nodes * sizeof *v->nodes);
@@ -219,7 +219,7 @@ const struct view_node *view_node_at(const struct cluster_view *v, uint16_t slot
 	return NULL;
 }
 
-static bool is_in(const uint16_t *slots, size_t n, uint16_t slot)
+static bool slot_is_in(const uint16_t *slots, size_t n, uint16_t slot)
 {
 	for (size_t i = 0; i < n; i++)
 		if (slots[i] == slot)
@@ -232,24 +232,24 @@ static uint32_t u32_of(const _Atomic uint32_t *p)
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
 
-/* Tokens of prompts that wait there, and streams: ours, and what is known of others'. Of those that nobody
- * splits so, all are streams. */
-static void work_fill(struct route_cand *c, const struct node_stats *cell)
+/* Work that waits there: prompt tokens and streams, ours and those of others as far as reported. Requests
+ * that are not reported by kind count as streams. */
+static void work_fill(struct route_cand *c, const struct node_stats *stats)
 {
-	uint64_t waiting = atomic_load_explicit(&cell->others_tokens, memory_order_relaxed);
-	uint32_t streams = u32_of(&cell->others_decoding);
+	uint64_t waiting = atomic_load_explicit(&stats->others_tokens, memory_order_relaxed);
+	uint32_t streams = u32_of(&stats->others_decoding);
 	c->queued_tokens =
-		(float)(atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed) + waiting);
-	c->decoding = u32_of(&cell->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
+		(float)(atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed) + waiting);
+	c->decoding = u32_of(&stats->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
 }
 
-static struct route_cand cand_of(const struct view_node *node, const struct node_stats *cell)
+static struct route_cand cand_of(const struct view_node *node, const struct node_stats *stats)
 {
-	struct cluster_spare spare = node_stats_spare(cell);
+	struct cluster_spare spare = node_stats_spare(stats);
 	struct route_cand c = {
 		.slot = node->slot,
-		.inflight = u32_of(&cell->inflight),
-		.others = u32_of(&cell->others),
+		.inflight = u32_of(&stats->inflight),
+		.others = u32_of(&stats->others),
 		.width = node->width,
 		.kv_usage = spare.kv_usage,
 		.power_headroom = spare.power_headroom,
@@ -259,62 +259,61 @@ static struct route_cand cand_of(const struct view_node *node, const struct node
 		.fed_bytes = node->fed_bytes,
 		.role = (uint8_t)node->role,
 		.stores = node->stores,
-		.speed = node_stats_speed(cell),
+		.speed = node_stats_speed(stats),
 	};
-	work_fill(&c, cell);
+	work_fill(&c, stats);
 	return c;
 }
 
-static uint64_t breaker_of(const struct node_stats *cell)
+static uint64_t breaker_of(const struct node_stats *stats)
 {
-	return atomic_load_explicit(&cell->breaker, memory_order_relaxed);
+	return atomic_load_explicit(&stats->breaker, memory_order_relaxed);
 }
 
-/* Every breaker is shut: those whose is the least bad. */
-static size_t least_bad(const struct view_model *m, const struct node_stats *cells,
+/* Every breaker is open: take the nodes with the least bad ones. */
+static size_t least_bad(const struct view_model *m, const struct node_stats *stats,
 	const struct view_ask *ask, struct route_cand *out)
 {
 	size_t n = 0;
 	unsigned least = UINT_MAX;
 	for (size_t i = 0; i < m->n_ready; i++) {
-		const struct node_stats *cell = &cells[m->ready[i]->slot];
-		unsigned badness = breaker_badness(breaker_of(cell));
-		if (is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot) || badness > least)
+		const struct node_stats *own = &stats[m->ready[i]->slot];
+		unsigned badness = breaker_badness(breaker_of(own));
+		if (slot_is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot) || badness > least)
 			continue;
 		if (badness < least)
 			n = 0;
 		least = badness;
-		out[n++] = cand_of(m->ready[i], cell);
+		out[n++] = cand_of(m->ready[i], own);
 	}
 	return n;
 }
 
-/* The lines of a thousand cells are in no cache when a request comes: they are asked for some nodes before
- * their turn. */
-static void fetch_ahead(const struct view_model *m, const struct node_stats *cells, size_t i)
+/* A thousand nodes' stats are in no cache when a request comes: prefetch some lines ahead. */
+static void fetch_ahead(const struct view_model *m, const struct node_stats *stats, size_t i)
 {
 	size_t far = i + 2 * AHEAD, near = i + AHEAD;
 	if (far < m->n_ready)
 		__builtin_prefetch(m->ready[far]);
 	if (near >= m->n_ready)
 		return;
-	__builtin_prefetch(&cells[m->ready[near]->slot]);
+	__builtin_prefetch(&stats[m->ready[near]->slot]);
 }
 
-size_t view_candidates(const struct view_model *m, const struct node_stats *cells, const struct view_ask *ask,
+size_t view_candidates(const struct view_model *m, const struct node_stats *stats, const struct view_ask *ask,
 	struct route_cand *out)
 {
 	size_t n = 0;
 	bool any = ask->all;
 	for (size_t i = 0; i < m->n_ready; i++) {
-		const struct node_stats *cell = &cells[m->ready[i]->slot];
-		fetch_ahead(m, cells, i);
-		uint64_t word = breaker_of(cell);
+		const struct node_stats *own = &stats[m->ready[i]->slot];
+		fetch_ahead(m, stats, i);
+		uint64_t word = breaker_of(own);
 		if (!ask->all && word != 0 && breaker_gate(word, ask->now) == BREAKER_SHUT)
 			continue;
 		any = true;
-		if (!is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot))
-			out[n++] = cand_of(m->ready[i], cell);
+		if (!slot_is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot))
+			out[n++] = cand_of(m->ready[i], own);
 	}
-	return any ? n : least_bad(m, cells, ask, out);
+	return any ? n : least_bad(m, stats, ask, out);
 }

@@ -35,7 +35,7 @@ static double chain_length(const struct gw_req *r)
 static uint64_t tail_tokens(const struct gw_req *r)
 {
 	const struct prompttail *t = &r->plan.prediction.tail;
-	double share = node_stats_answer_share(&r->w->shared->choice.cells[r->attempt.call.slot]);
+	double share = node_stats_answer_share(&r->w->shared->choice.stats[r->attempt.call.slot]);
 	return t->prompt > 0 && t->answer > 0 ? t->prompt + (uint64_t)((double)(t->answer - 1) * share + 0.5)
 					      : t->prompt;
 }
@@ -63,7 +63,7 @@ static uint64_t cached_predicted(const struct gw_req *r)
 static void record_correct(const struct gw_req *r, uint64_t actual)
 {
 	const struct gw_prediction *g = &r->plan.prediction;
-	if (g->chain == NULL || node_stats_trust(&r->w->shared->choice.cells[r->attempt.call.slot]) > 0.5)
+	if (g->chain == NULL || node_stats_trust(&r->w->shared->choice.stats[r->attempt.call.slot]) > 0.5)
 		return;
 	double had = (double)actual * chain_length(r) / (double)(r->answer.usage.prompt_tokens + 1);
 	size_t keep = had < plan_last(&r->plan.legs)->held ? (size_t)had : plan_last(&r->plan.legs)->held;
@@ -81,12 +81,12 @@ static void tail_keep(const struct gw_req *r)
 }
 
 /* Less than the prompt cached means that the cache lost it, which says nothing about answers. */
-static void tail_learn(const struct gw_req *r, struct node_stats *cell)
+static void tail_learn(const struct gw_req *r, struct node_stats *stats)
 {
 	const struct prompttail *t = &r->plan.prediction.tail;
 	if (!r->prompt.several && t->prompt > 0 && t->answer > 1 &&
 		r->answer.usage.cached_tokens >= t->prompt)
-		node_stats_answer(cell, t->answer - 1, r->answer.usage.cached_tokens - t->prompt);
+		node_stats_answer(stats, t->answer - 1, r->answer.usage.cached_tokens - t->prompt);
 }
 
 /* Learn the node's speed from an answer that is complete and was not slowed by its client. */
@@ -100,13 +100,13 @@ static void speed_learn(struct gw_req *r)
 /* Compare predicted with actual cached tokens, and learn from the difference. */
 static void cache_learn(struct gw_req *r)
 {
-	struct node_stats *cell = &r->w->shared->choice.cells[r->attempt.call.slot];
+	struct node_stats *stats = &r->w->shared->choice.stats[r->attempt.call.slot];
 	const struct usage *u = &r->answer.usage;
 	const struct view_node *node = view_node_at(r->w->view, r->attempt.call.slot);
 	/* The node may have left while a slow client read: don't blame the next node in its slot. */
 	if (node == NULL || node->node_id_hash != r->plan.prediction.node)
 		return;
-	node_stats_measure(cell, u->prompt_tokens, chain_length(r));
+	node_stats_measure(stats, u->prompt_tokens, chain_length(r));
 	tail_keep(r);
 	speed_learn(r);
 	if (!u->has_cached)
@@ -114,8 +114,8 @@ static void cache_learn(struct gw_req *r)
 	uint64_t predicted = r->plan.prediction.cached = cached_predicted(r);
 	metric_add(r->attempt.actual, u->cached_tokens);
 	metric_add(r->attempt.predicted, predicted);
-	tail_learn(r, cell);
-	node_stats_believe(cell, predicted, u->cached_tokens);
+	tail_learn(r, stats);
+	node_stats_believe(stats, predicted, u->cached_tokens);
 	if (u->cached_tokens < predicted)
 		record_correct(r, u->cached_tokens);
 }

@@ -53,7 +53,7 @@ static struct gw_shadow *shadow_cells(struct gw_worker *w, enum route_policy pol
 static uint64_t tokens_held(const struct gw_worker *w, const struct chooser_ask *ask,
 	const struct route_cand *c)
 {
-	return (uint64_t)(chooser_block_tokens(ask, &w->shared->choice.cells[c->slot]) * (float)c->held +
+	return (uint64_t)(chooser_block_tokens(ask, &w->shared->choice.stats[c->slot]) * (float)c->held +
 		0.5F);
 }
 

@@ -107,14 +107,14 @@ static struct admission_rules admission_rules_of(const struct gw_rules *rules)
 }
 
 CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struct gw_rules *rules,
-	const struct node_stats *cells, const struct cluster_view *view, cgn_nsec now,
+	const struct node_stats *stats, const struct cluster_view *view, cgn_nsec now,
 	struct gw_admission **out, struct cgn_err *err)
 {
 	const struct admission_rules r = admission_rules_of(rules);
 	struct gw_admission *g = calloc(1, sizeof *g);
 	if (g == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "admission: out of memory");
-	cgn_rc rc = admission_new(&r, cells, &admission_ops, g, now, &g->policy, err);
+	cgn_rc rc = admission_new(&r, stats, &admission_ops, g, now, &g->policy, err);
 	if (!cgn_ok(rc)) {
 		free(g);
 		return rc;

@@ -52,9 +52,9 @@ struct gw_admission {
 
 /* ---- for the control loop ---- */
 
-/* Open admission on |loop|. |cells| and |view| are borrowed. NO_MEMORY. */
+/* Open admission on |loop|. |stats| and |view| are borrowed. NO_MEMORY. */
 CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struct gw_rules *rules,
-	const struct node_stats *cells, const struct cluster_view *view, cgn_nsec now,
+	const struct node_stats *stats, const struct cluster_view *view, cgn_nsec now,
 	struct gw_admission **out, struct cgn_err *err);
 /* Close admission after the workers have ended; tickets still on their way are dropped when they arrive. */
 void gw_admission_close(struct gw_admission **take);

@@ -66,7 +66,7 @@ void gw_relay_head(struct gw_req *r)
 static void gap_count(struct gw_req *r, cgn_nsec now)
 {
 	struct gw_attempt *a = &r->attempt;
-	struct pulse *pulse = &r->w->shared->choice.cells[a->call.slot].pulse;
+	struct pulse *pulse = &r->w->shared->choice.stats[a->call.slot].pulse;
 	if (r->answer.first_byte == 0)
 		r->answer.first_byte = now;
 	else if (r->answer.event_stream)

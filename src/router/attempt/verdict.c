@@ -6,9 +6,9 @@
 
 #define LEAST_PIECES 8 /* of an answer whose time per token counts */
 
-static struct node_stats *cell_of(const struct gw_attempt *a)
+static struct node_stats *stats_of(const struct gw_attempt *a)
 {
-	return &a->w->shared->choice.cells[a->call.slot];
+	return &a->w->shared->choice.stats[a->call.slot];
 }
 
 static struct outlier_tally *tally_of(const struct gw_attempt *a)
@@ -25,7 +25,7 @@ static void breaker_report(struct gw_attempt *a, enum breaker_event ev, enum bre
 		.reason = why,
 		.now = cgn_loop_now(a->w->loop),
 		.jitter = gw_random(a->w)};
-	(void)gw_breaker_step(a->w->shared->telemetry, cell_of(a), &a->w->rules->breaker, a->call.node_id,
+	(void)gw_breaker_step(a->w->shared->telemetry, stats_of(a), &a->w->rules->breaker, a->call.node_id,
 		&in);
 }
 
@@ -33,7 +33,7 @@ static void breaker_report(struct gw_attempt *a, enum breaker_event ev, enum bre
 void gw_verdict_begun(struct gw_attempt *a)
 {
 	cgn_nsec now = cgn_loop_now(a->w->loop);
-	pulse_beat(&cell_of(a)->pulse, now);
+	pulse_beat(&stats_of(a)->pulse, now);
 	a->begun_at = now;
 	if (a->events)
 		outlier_add_first(tally_of(a), now - a->sent_at,
@@ -46,7 +46,7 @@ void gw_verdict_begun(struct gw_attempt *a)
 
 static void token_time_add(const struct gw_attempt *a)
 {
-	uint32_t decoding = atomic_load_explicit(&cell_of(a)->decoding, memory_order_relaxed);
+	uint32_t decoding = atomic_load_explicit(&stats_of(a)->decoding, memory_order_relaxed);
 	if (a->events && a->begun_at != 0 && a->pieces >= LEAST_PIECES)
 		outlier_add_token(tally_of(a), (a->last_byte - a->begun_at) / (a->pieces - 1), decoding);
 }
@@ -99,23 +99,23 @@ void gw_verdict_stalled(struct gw_attempt *a)
 
 bool gw_attempt_node_stalled(const struct gw_attempt *a, cgn_nsec since)
 {
-	return pulse_stopped(&cell_of(a)->pulse, since);
+	return pulse_stopped(&stats_of(a)->pulse, since);
 }
 
 /* How long the stream may bring nothing. Before its second piece it may still wait for its prompt: some engines
  * begin to answer before they begin to work. */
 static cgn_nsec silence_limit(const struct gw_attempt *a)
 {
-	const struct node_stats *cell = cell_of(a);
-	uint64_t tokens = atomic_load_explicit(&cell->queued_tokens, memory_order_relaxed);
+	const struct node_stats *stats = stats_of(a);
+	uint64_t tokens = atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed);
 	if (a->pieces < 2)
 		tokens += (uint64_t)a->ticket.new_tokens + a->ticket.ahead_tokens;
-	return pulse_limit(&cell->pulse, a->w->rules->stall_timeout, tokens);
+	return pulse_limit(&stats->pulse, a->w->rules->stall_timeout, tokens);
 }
 
 bool gw_attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
 {
-	cgn_nsec limit = silence_limit(a), heard = pulse_heard(&cell_of(a)->pulse);
+	cgn_nsec limit = silence_limit(a), heard = pulse_heard(&stats_of(a)->pulse);
 	if (gw_attempt_node_stalled(a, a->last_byte))
 		return true;
 	if (now - a->last_byte < limit || gw_worker_was_away(a->w))
@@ -123,7 +123,7 @@ bool gw_attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
 	bool others = heard > a->last_byte && now - heard < limit;
 	if (!others) {
 		/* none of the node's streams brings anything: all of them are dead */
-		pulse_stop(&cell_of(a)->pulse, now);
+		pulse_stop(&stats_of(a)->pulse, now);
 		breaker_trip(a);
 	}
 	return !others || a->pieces >= 2;

@@ -15,7 +15,7 @@
 
 static void capacity_set(struct router *r, const struct cluster_node *n)
 {
-	double tokens = node_stats_block_tokens(&r->members.cluster->cells[n->slot]);
+	double tokens = node_stats_block_tokens(&r->members.cluster->stats[n->slot]);
 	double blocks = (double)cluster_node_kv_tokens(n) / (tokens > 0 ? tokens : BLOCK_TOKENS);
 	route_record_capacity(r->shared.choice.record, n->slot, (uint64_t)blocks);
 }
@@ -44,7 +44,7 @@ void router_breaker_step(struct router *r, const struct cluster_node *n, enum br
 		.reason = why,
 		.now = cgn_loop_now(r->loop),
 		.jitter = jitter_random(r)};
-	(void)gw_breaker_step(r->shared.telemetry, &r->members.cluster->cells[n->slot],
+	(void)gw_breaker_step(r->shared.telemetry, &r->members.cluster->stats[n->slot],
 		&r->published.rules->breaker, n->info->id, &in);
 }
 
@@ -266,12 +266,12 @@ cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n)
 
 static void load_report(const struct router *r, const struct cluster_node *n)
 {
-	const struct node_stats *cell = &r->members.cluster->cells[n->slot];
+	const struct node_stats *stats = &r->members.cluster->stats[n->slot];
 	const char *id = n->info->id;
 	metric_set(METRIC_OF(r->shared.telemetry, INFLIGHT, id),
 		cluster_inflight(r->members.cluster, n->slot));
 	metric_set(METRIC_OF(r->shared.telemetry, OTHERS_INFLIGHT, id),
-		atomic_load_explicit(&cell->others, memory_order_relaxed));
+		atomic_load_explicit(&stats->others, memory_order_relaxed));
 	metric_set(METRIC_OF(r->shared.telemetry, LOAD_AGE, id),
 		(double)router_load_age(r, n) / (double)CGN_SEC);
 }
@@ -288,17 +288,17 @@ static void silent_check(struct router *r, struct cluster_node *n)
 		F_DUR("load_age", router_load_age(r, n)),
 		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
 	/* Give up the requests that run there, unless they still bring data. */
-	pulse_stop(&r->members.cluster->cells[n->slot].pulse, cgn_loop_now(r->loop));
+	pulse_stop(&r->members.cluster->stats[n->slot].pulse, cgn_loop_now(r->loop));
 	router_breaker_step(r, n, BREAKER_TRIP, BREAKER_FOR_SILENT);
 	router_orders_apply(r, &o);
 }
 
 static void breaker_report(struct router *r, const struct cluster_node *n)
 {
-	struct node_stats *cell = &r->members.cluster->cells[n->slot];
-	pulse_fade(&cell->pulse);
+	struct node_stats *stats = &r->members.cluster->stats[n->slot];
+	pulse_fade(&stats->pulse);
 	gw_breaker_show(r->shared.telemetry, n->info->id,
-		atomic_load_explicit(&cell->breaker, memory_order_relaxed), cgn_loop_now(r->loop));
+		atomic_load_explicit(&stats->breaker, memory_order_relaxed), cgn_loop_now(r->loop));
 }
 
 static void limits_report(struct router *r)

@@ -13,7 +13,7 @@ struct outlier_member {
 
 static uint64_t node_breaker(const struct router *r, uint16_t slot)
 {
-	return atomic_load_explicit(&r->members.cluster->cells[slot].breaker, memory_order_relaxed);
+	return atomic_load_explicit(&r->members.cluster->stats[slot].breaker, memory_order_relaxed);
 }
 
 void router_outliers_reset(struct router_watch *w)

@@ -243,7 +243,7 @@ void router_residency_status(const struct router *r, const struct cluster_node *
 		.state = w != NULL ? residency_state(r, n, w) : "lost",
 		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
 		.staleness = w != NULL ? router_residency_staleness(w) : 0,
-		.trust = node_stats_trust(&r->members.cluster->cells[n->slot])};
+		.trust = node_stats_trust(&r->members.cluster->stats[n->slot])};
 	if (!n->has_index_id)
 		return;
 	out->blocks = kvindex_count(r->shared.choice.index, n->index_id);
@@ -287,7 +287,7 @@ void router_residency_metrics(struct router *r)
 		metric_set(METRIC_OF(r->shared.telemetry, INDEX_STALENESS, id),
 			(double)router_residency_staleness(r->members.watches[i]) * 1e-9);
 		metric_set(METRIC_OF(r->shared.telemetry, SOURCE_TRUST, id),
-			node_stats_trust(&r->members.cluster->cells[i]));
+			node_stats_trust(&r->members.cluster->stats[i]));
 	}
 	if (r->sweep.at == 0)
 		cgn_timer_set(&r->sweep, 0);

@@ -218,7 +218,7 @@ void gw_queue_room(struct gw_worker *w)
 
 void gw_queue_predict(struct gw_req *r, const struct chooser_pick_result *p)
 {
-	r->plan.ttft = admission_forecast_of(p, r->w->shared->choice.cells, r->prompt.tokens);
+	r->plan.ttft = admission_forecast_of(p, r->w->shared->choice.stats, r->prompt.tokens);
 }
 
 static bool others_wait(const struct gw_req *r)

@@ -30,12 +30,12 @@ static void put_residency(struct json_out *j, const struct router *r, const stru
 	json_close(j, '}');
 }
 
-static void put_others(struct json_out *j, const struct node_stats *cell)
+static void put_others(struct json_out *j, const struct node_stats *stats)
 {
 	json_open(j, '{');
-	json_key_u64(j, "inflight", atomic_load_explicit(&cell->others, memory_order_relaxed));
-	json_key_u64(j, "queued_tokens", atomic_load_explicit(&cell->others_tokens, memory_order_relaxed));
-	json_key_u64(j, "decoding", atomic_load_explicit(&cell->others_decoding, memory_order_relaxed));
+	json_key_u64(j, "inflight", atomic_load_explicit(&stats->others, memory_order_relaxed));
+	json_key_u64(j, "queued_tokens", atomic_load_explicit(&stats->others_tokens, memory_order_relaxed));
+	json_key_u64(j, "decoding", atomic_load_explicit(&stats->others_decoding, memory_order_relaxed));
 	json_close(j, '}');
 }
 
@@ -69,7 +69,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_key_u64(j, "router_inflight", cluster_inflight(r->members.cluster, n->slot));
 	json_key(j, "breaker");
 	put_breaker(j,
-		atomic_load_explicit(&r->members.cluster->cells[n->slot].breaker, memory_order_relaxed),
+		atomic_load_explicit(&r->members.cluster->stats[n->slot].breaker, memory_order_relaxed),
 		cgn_loop_now(r->loop));
 	json_key(j, "cache");
 	put_residency(j, r, n);
@@ -80,7 +80,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 		"inflight running waiting queued_tokens decoding yours foreign kv_usage power_headroom requests_total");
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
-	put_others(j, &r->members.cluster->cells[n->slot]);
+	put_others(j, &r->members.cluster->stats[n->slot]);
 	pb_json_members(j, n->info, "engines{name kind ready models slots residency}");
 	json_close(j, '}');
 }

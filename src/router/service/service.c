@@ -121,7 +121,7 @@ static void handle_leave(struct router_call *k, struct cgn_str message)
 static char *breaker_words(struct router *r, uint16_t slot, struct cgn_arena *a)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	breaker_text(atomic_load_explicit(&r->members.cluster->cells[slot].breaker, memory_order_relaxed),
+	breaker_text(atomic_load_explicit(&r->members.cluster->stats[slot].breaker, memory_order_relaxed),
 		cgn_loop_now(r->loop), &b);
 	return b.bad ? NULL : cgn_arena_strz(a, cgn_buf_view(&b));
 }

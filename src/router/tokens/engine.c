@@ -55,7 +55,7 @@ void tokens_ask_end(struct gw_req *r)
 static bool node_is_well(const struct gw_req *r, const struct view_node *node)
 {
 	uint64_t word =
-		atomic_load_explicit(&r->w->shared->choice.cells[node->slot].breaker, memory_order_relaxed);
+		atomic_load_explicit(&r->w->shared->choice.stats[node->slot].breaker, memory_order_relaxed);
 	return breaker_gate(word, cgn_loop_now(r->w->loop)) == BREAKER_PASS;
 }
 

@@ -20,10 +20,10 @@ void gw_breaker_show(struct telemetry *t, const char *node, uint64_t word, cgn_n
 	metric_set(METRIC_OF(t, BREAKER_STATE, node), (double)breaker_state(word, now));
 }
 
-struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *cell,
+struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *stats,
 	const struct breaker_rules *rules, const char *node, const struct breaker_input *in)
 {
-	struct breaker_change c = breaker_apply(&cell->breaker, rules, in);
+	struct breaker_change c = breaker_apply(&stats->breaker, rules, in);
 	enum breaker_state was = breaker_state(c.was, in->now), is = breaker_state(c.is, in->now);
 	if (breaker_opened(&c))
 		breaker_log_open(t, node, c.is, in->now);
@@ -40,14 +40,14 @@ struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *ce
 
 enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *node)
 {
-	struct node_stats *cell = &w->shared->choice.cells[node->slot];
+	struct node_stats *stats = &w->shared->choice.stats[node->slot];
 	cgn_nsec now = cgn_loop_now(w->loop);
 	enum breaker_gate gate =
-		breaker_gate(atomic_load_explicit(&cell->breaker, memory_order_relaxed), now);
+		breaker_gate(atomic_load_explicit(&stats->breaker, memory_order_relaxed), now);
 	if (gate != BREAKER_PROBE)
 		return gate;
 	const struct breaker_input in = {.event = BREAKER_CLAIM, .now = now};
 	struct breaker_change c =
-		gw_breaker_step(w->shared->telemetry, cell, &w->rules->breaker, node->id, &in);
+		gw_breaker_step(w->shared->telemetry, stats, &w->rules->breaker, node->id, &in);
 	return c.is != c.was ? BREAKER_PROBE : BREAKER_SHUT;
 }

@@ -9,7 +9,7 @@
 enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *node);
 /* Apply |in| to the breaker of |cell|, log and count what changed, and return the change. |node|: its id, for
  * the log. Any thread. */
-struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *cell,
+struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *stats,
 	const struct breaker_rules *rules, const char *node, const struct breaker_input *in);
 /* Set the metric of |node|'s breaker state from the breaker's |word|. Any thread. */
 void gw_breaker_show(struct telemetry *t, const char *node, uint64_t word, cgn_nsec now);

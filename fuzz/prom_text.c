@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prometheus text of an engine: any bytes end, and what is handed out lies inside them. */
+/* fuzz prom_text: the reader ends for any bytes, and everything that it returns lies inside them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,8 @@ static void inside(struct cgn_str part, const char *from, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *text = malloc(size > 0 ? size : 1); /* exactly sized, for the sanitizer */
+	/* Allocated with the exact size, so that the sanitizer sees reads beyond it */
+	char *text = malloc(size > 0 ? size : 1);
 	if (text == NULL)
 		return 0;
 	memcpy(text, data, size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz slots: any body is left alone or gets a slot and stays JSON; any value is a card or a link that is
- * written back the same, or is refused. The first byte chooses. */
+/* fuzz slots: any body is left unchanged or gets a slot and stays JSON; any value is an entry or a link that
+ * is written back identically, or is refused. The first byte chooses. */
 #include "base/json/json.h"
 #include "policy/slots/body.h"
 #include "policy/slots/entry.h"
@@ -13,7 +13,7 @@ static bool is_json(const struct cgn_buf *b)
 	return cgn_ok(json_parse(cgn_buf_view(b), &doc, NULL, NULL));
 }
 
-static void body(struct cgn_str text)
+static void fuzz_body(struct cgn_str text)
 {
 	char insert[SLOT_BODY_INSERT];
 	struct cgn_str path = CGN_STR("/v1/completions");
@@ -24,7 +24,7 @@ static void body(struct cgn_str text)
 	cgn_buf_add(&out, text.p, b.at);
 	cgn_buf_add(&out, insert, slot_body_insert(&b, 4294967294U, insert));
 	cgn_buf_add(&out, text.p + b.at, text.n - b.at);
-	/* One level deeper than it was is not what was added. */
+	/* The result must be JSON, and a second insertion must be refused. */
 	CGN_MUST(is_json(&out) && !slot_body_read(path, cgn_buf_view(&out)).placeable);
 	out.n = 0;
 	slot_body_prefill(path, text, 1, &out);
@@ -44,7 +44,7 @@ static void fuzz_entry(struct cgn_str text)
 	cgn_buf_fini(&out);
 }
 
-static void link_(struct cgn_str text)
+static void fuzz_link(struct cgn_str text)
 {
 	uint8_t bytes[SLOT_LINK_BYTES];
 	struct slot_link l;
@@ -60,10 +60,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	struct cgn_str text = {(const char *)data + 1, n - 1};
 	if (data[0] % 3 == 0)
-		body(text);
+		fuzz_body(text);
 	else if (data[0] % 3 == 1)
 		fuzz_entry(text);
 	else
-		link_(text);
+		fuzz_link(text);
 	return 0;
 }

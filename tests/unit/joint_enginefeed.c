@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* enginefeed: a feed and a publisher with a replay buffer on one loop: frames with and without topic, gaps,
- * restarts, ranks, garbage. */
+ * restarts, ranks, invalid messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +68,7 @@ static void answer(struct zmtp *z, void *user, uint64_t peer, const struct cgn_s
 
 static const struct zmtp_ops pub_ops, router_ops = {.on_message = answer};
 
-/* A block of one token, with that token as its hash. */
+/* Make a batch with a block of one token, whose hash is the token. */
 static void make_batch(struct cgn_buf *b, uint32_t token)
 {
 	b->n = 0;
@@ -266,9 +266,9 @@ static void a_restarted_publisher_is_noticed(void **state)
 	until(&w, caught_up);
 	publisher_close(&w.p[0]);
 	until(&w, lost);
-	assert_int_equal(holdings_count(w.h), 3); /* it may be back soon */
+	assert_int_equal(holdings_count(w.h), 3); /* The engine may return soon */
 	publisher_open(&w, &w.p[0], port, replay_port);
-	for (uint32_t t = 11; t <= 16; t++) /* as many batches as before, and more */
+	for (uint32_t t = 11; t <= 16; t++) /* More batches than before */
 		publish(&w.p[0], t, true);
 	until(&w, restarted);
 	assert_int_equal(holdings_count(w.h), 6);
@@ -283,7 +283,7 @@ static void without_replay_the_first_event_tells(void **state)
 	feed_open(&w, false, 1);
 	until(&w, waiting_for_it);
 	assert_string_equal(rank0(&w).why, "it waits for the first event");
-	while (!good(&w)) { /* until the subscription is there */
+	while (!good(&w)) { /* Wait for the subscription */
 		w.p[0].next = 0;
 		publish(&w.p[0], 1, false);
 		until(&w, a_moment_went_by);
@@ -301,7 +301,7 @@ static void an_unparsable_event_demotes(void **state)
 	until(&w, good);
 	uint64_t errors = metric_count(METRIC_OF(test_telemetry(), KV_EVENT_ERRORS, "e"));
 	const struct cgn_str odd[] = {CGN_STR("kv@x"), CGN_STR("1234567"), CGN_STR("x")};
-	do { /* a message that is no event passes */
+	do { /* A message that is no event is ignored */
 		assert_true(cgn_ok(zmtp_send(w.p[0].pub, odd, 3)));
 	} while (zmtp_stats(w.p[0].pub).sent == 0);
 	publish(&w.p[0], 1, false);
@@ -322,7 +322,7 @@ static void each_rank_has_a_port_of_its_own(void **state)
 	world_open(&w);
 	publisher_close(&w.p[0]);
 	unsigned port = 0;
-	for (unsigned try = 20000; port == 0 && try < 60000; try += 7) { /* four in a row that are free */
+	for (unsigned try = 20000; port == 0 && try < 60000; try += 7) { /* Find four free ports in a row */
 		struct zmtp *z[4] = {0};
 		unsigned n = 0;
 		char endpoint[64];

@@ -75,9 +75,9 @@ static void half_of_the_limit_is_half_left(void **state)
 	assert_true(near(powersrc_step(&p, 10 * CGN_SEC), 1));
 	put("intel-rapl:0", "energy_uj", "105000000\n"); /* 100 J in 2 s: 50 W */
 	assert_true(near(powersrc_step(&p, 12 * CGN_SEC), 0.5));
-	assert_true(near(powersrc_step(&p, 12 * CGN_SEC), 0.5)); /* no time has passed */
+	assert_true(near(powersrc_step(&p, 12 * CGN_SEC), 0.5)); /* No time has passed */
 	put("intel-rapl:0", "energy_uj", "999000000\n");
-	assert_true(near(powersrc_step(&p, 13 * CGN_SEC), 0)); /* over the limit for a moment */
+	assert_true(near(powersrc_step(&p, 13 * CGN_SEC), 0)); /* Over the limit for a moment */
 }
 
 static void counters_wrap(void **state)
@@ -87,7 +87,7 @@ static void counters_wrap(void **state)
 	package("intel-rapl:0", "100000000\n", "990000000\n");
 	powersrc_init(&p, root);
 	(void)powersrc_step(&p, CGN_SEC);
-	put("intel-rapl:0", "energy_uj", "15000000\n"); /* 10 J to the end and 15 J behind it */
+	put("intel-rapl:0", "energy_uj", "15000000\n"); /* 10 J up to the wrap and 15 J after it */
 	assert_true(near(powersrc_step(&p, 2 * CGN_SEC), 0.75));
 }
 
@@ -104,8 +104,7 @@ static void only_packages_with_a_limit_count(void **state)
 	powersrc_init(&p, root);
 	assert_int_equal(p.n, 1);
 	(void)powersrc_step(&p, CGN_SEC);
-	put("intel-rapl:0", "energy_uj",
-		"garbage\n"); /* unreadable for once: nothing was used as far as we know */
+	put("intel-rapl:0", "energy_uj", "garbage\n"); /* Unreadable once: no energy is counted */
 	assert_true(near(powersrc_step(&p, 2 * CGN_SEC), 1));
 }
 

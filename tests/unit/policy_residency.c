@@ -38,11 +38,11 @@ static void the_oldest_goes(void **state)
 	residency_add(r, b, 1, note, &s);
 	assert_int_equal(s.n, 3);
 	residency_add(r, c, 1, note, &s);
-	/* Of the chain 1, 2 the block 2 is the older: it is of no use without 1. */
+	/* In the chain 1, 2 the block 2 is evicted first, since it is of no use without 1. */
 	assert_false(residency_has(r, 2));
 	assert_true(residency_has(r, 1) && residency_has(r, 3) && residency_has(r, 4));
 	assert_int_equal(s.n, 5);
-	residency_add(r, a, 1, note, &s); /* touched: told to nobody, and 3 is the oldest now */
+	residency_add(r, a, 1, note, &s); /* A touch is not reported, and 3 becomes the oldest */
 	assert_int_equal(s.n, 5);
 	residency_add(r, a, 2, note, &s);
 	assert_false(residency_has(r, 3));
@@ -75,7 +75,7 @@ static void limits_and_clearing_tell_each_digest(void **state)
 	assert_int_equal(s.n, 3);
 	assert_int_equal(s.v[0], 9);
 	assert_true(residency_has(r, 0) && residency_has(r, UINT64_MAX));
-	residency_limit(r, 1000, note, &s); /* never above what it was made for */
+	residency_limit(r, 1000, note, &s); /* Never above the capacity */
 	residency_clear(r, note, &s);
 	assert_int_equal(s.n, 5);
 	assert_int_equal(residency_count(r), 0);
@@ -98,7 +98,7 @@ static void nothing_in_nothing_out(void **state)
 	residency_free(&r);
 }
 
-/* Against a plain array, with digests that collide in the table's low bits often. */
+/* Compare with a plain array, for digests that often collide in the table's low bits. */
 static void it_agrees_with_a_model(void **state)
 {
 	(void)state;
@@ -122,7 +122,7 @@ static void it_agrees_with_a_model(void **state)
 		}
 		assert_int_equal(residency_count(r), held);
 		if (step == 300)
-			step = 19000; /* the model is slow; the last thousand steps run on a full record */
+			step = 19000; /* The model is slow, so the last thousand steps run on a full record */
 	}
 	residency_free(&r);
 }

@@ -46,7 +46,7 @@ static bool placed(struct cgn_str path, const char *body)
 static void some_are_left_alone(void **state)
 {
 	(void)state;
-	assert_false(placed(CHAT, "{\"id_slot\":0}")); /* the client's own */
+	assert_false(placed(CHAT, "{\"id_slot\":0}")); /* The client's own slot */
 	assert_false(placed(CHAT, "{\"n\":2}"));
 	assert_false(placed(CHAT, "{\"n\":\"2\"}"));
 	assert_true(placed(CHAT, "{\"n\":null}"));

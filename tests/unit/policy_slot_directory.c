@@ -40,7 +40,7 @@ static void put(struct slot_directory *s, const struct slot_entry *c, unsigned t
 {
 	for (uint32_t i = 1; i <= slot_entry_pieces(c); i++)
 		assert_false(slot_directory_piece_told(s, slot_entry_id(c), i, tiers));
-	assert_true(slot_directory_piece_told(s, slot_entry_id(c), 0, tiers)); /* wants the card */
+	assert_true(slot_directory_piece_told(s, slot_entry_id(c), 0, tiers)); /* The entry is wanted */
 	assert_true(cgn_ok(slot_directory_add(s, c, NULL)));
 }
 
@@ -56,7 +56,7 @@ static void a_state_counts_when_it_is_whole(void **state)
 	struct held h = {{{0}}};
 	struct slot_directory *s = NULL;
 	assert_true(cgn_ok(slot_directory_new(note, &h, &s, NULL)));
-	const struct slot_entry c = sample_entry(a, 4, SLOT_PIECE_BYTES + 1); /* two pieces */
+	const struct slot_entry c = sample_entry(a, 4, SLOT_PIECE_BYTES + 1); /* Two pieces */
 	assert_true(slot_directory_piece_told(s, 4, 0, RAM));
 	assert_true(cgn_ok(slot_directory_add(s, &c, NULL)));
 	assert_false(slot_directory_piece_told(s, 4, 1, RAM));
@@ -67,7 +67,7 @@ static void a_state_counts_when_it_is_whole(void **state)
 	struct slot_directory_find f = slot_directory_find(s, longer, 6);
 	assert_true(f.common == 4 && f.tier == BLOCK_RAM && f.entry.n == 4);
 	assert_true(h.of[BLOCK_RAM][1] == 1 && h.of[BLOCK_RAM][4] == 1);
-	/* A piece goes to SSD, then away. */
+	/* A piece moves to SSD, then it is evicted. */
 	assert_false(slot_directory_piece_told(s, 4, 1, SSD));
 	assert_true(
 		slot_directory_find(s, a, 3).tier == BLOCK_SSD && slot_directory_find(s, a, 3).common == 3);
@@ -89,7 +89,7 @@ static void pieces_that_are_no_longer_part_do_not_count(void **state)
 	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
 	const struct slot_entry two = sample_entry(a, 4, SLOT_PIECE_BYTES + 1), one = sample_entry(a, 4, 100);
 	put(s, &two, RAM);
-	assert_true(cgn_ok(slot_directory_add(s, &one, NULL))); /* put again, and shorter */
+	assert_true(cgn_ok(slot_directory_add(s, &one, NULL))); /* Put again, with fewer pieces */
 	assert_int_equal(slot_directory_states(s), 1);
 	assert_false(slot_directory_piece_told(s, 4, 2, 0));
 	assert_int_equal(slot_directory_states(s), 1);
@@ -108,11 +108,11 @@ static void the_longest_and_nearest_is_found(void **state)
 	put(s, &cl, SSD);
 	put(s, &cb, SSD);
 	assert_true(found(s, longer, 6) == 6);
-	assert_true(found(s, longer, 4) == 4); /* in RAM, though larger */
+	assert_true(found(s, longer, 4) == 4); /* The state in RAM, though it is larger */
 	assert_true(found(s, branch, 3) == 32);
 	assert_true(found(s, a, 1) == 4);
 	(void)slot_directory_piece_told(s, 4, 1, 0);
-	assert_true(found(s, a, 1) == 32); /* the smallest */
+	assert_true(found(s, a, 1) == 32); /* The smallest state */
 	const uint64_t none[] = {77, 78};
 	assert_int_equal(slot_directory_find(s, none, 2).common, 0);
 	assert_int_equal(slot_directory_find(s, none, 0).common, 0);
@@ -147,7 +147,7 @@ static void many_states_are_found(void **state)
 	struct slot_directory *s = NULL;
 	uint64_t chain[100];
 	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
-	for (uint64_t i = 0; i < 2000; i++) { /* more blocks than buckets, at first */
+	for (uint64_t i = 0; i < 2000; i++) { /* More blocks than initial buckets */
 		for (uint64_t k = 0; k < 100; k++)
 			chain[k] = (i + 1) * 1000 + k;
 		const struct slot_entry c = sample_entry(chain, 100, 10);
@@ -174,16 +174,16 @@ static void out_of_bounds_is_not_kept(void **state)
 	for (uint64_t i = 0; i < SLOT_DIRECTORY_MAX_STATES + 10; i++)
 		assert_true(slot_directory_piece_told(s, i + 1, 0, RAM) == (i < SLOT_DIRECTORY_MAX_STATES));
 	const struct slot_entry c = sample_entry(branch, 4, 10);
-	assert_true(cgn_ok(slot_directory_add(s, &c, NULL))); /* 32 is one of them */
+	assert_true(cgn_ok(slot_directory_add(s, &c, NULL))); /* Replaces one of the 32 states */
 	const uint64_t high[] = {UINT64_MAX};
 	const struct slot_entry beyond = sample_entry(high, 1, 10);
 	assert_false(cgn_ok(slot_directory_add(s, &beyond, NULL)));
 	slot_directory_free(&s);
 }
 
-/* Two engines of a kind share a store: the other one's turn of the conversation has the same key, and is
- * another state. */
-static void a_card_that_is_put_again_is_read_again(void **state)
+/* Two engines with the same fingerprint share a store: a state of the other engine has the same key and
+ * replaces the first one. */
+static void an_entry_that_is_put_again_is_read_again(void **state)
 {
 	(void)state;
 	struct held h = {{{0}}};
@@ -194,18 +194,19 @@ static void a_card_that_is_put_again_is_read_again(void **state)
 	struct slot_entry other = ours;
 	other.sums = theirs;
 	put(s, &ours, RAM);
-	assert_false(slot_directory_piece_told(s, 4, 1, 0)); /* the piece, then the card */
+	assert_false(slot_directory_piece_told(s, 4, 1, 0)); /* The piece is removed before the entry */
 	assert_false(slot_directory_piece_told(s, 4, 1, RAM));
 	assert_int_equal(slot_directory_states(s), 1);
 	assert_false(slot_directory_piece_told(s, 4, 0, 0));
 	assert_true(
 		slot_directory_states(s) == 0 && slot_directory_blocks(s) == 0 && h.of[BLOCK_RAM][1] == 0);
-	assert_true(slot_directory_piece_told(s, 4, 0, RAM)); /* wanted, though there was one */
+	/* Wanted again, though an entry was known before */
+	assert_true(slot_directory_piece_told(s, 4, 0, RAM));
 	assert_int_equal(slot_directory_states(s), 0);
 	assert_true(cgn_ok(slot_directory_add(s, &other, NULL)));
 	struct slot_directory_find f = slot_directory_find(s, a, 4);
 	assert_true(f.common == 4 && f.entry.sums[0] == 5 && h.of[BLOCK_RAM][1] == 1);
-	assert_false(slot_directory_piece_told(s, 4, 0, SSD)); /* it only moved */
+	assert_false(slot_directory_piece_told(s, 4, 0, SSD)); /* The entry moved to another tier */
 	assert_int_equal(slot_directory_states(s), 1);
 	slot_directory_free(&s);
 }
@@ -219,7 +220,7 @@ int main(void)
 		cmocka_unit_test(a_beginning_is_within),
 		cmocka_unit_test(many_states_are_found),
 		cmocka_unit_test(out_of_bounds_is_not_kept),
-		cmocka_unit_test(a_card_that_is_put_again_is_read_again),
+		cmocka_unit_test(an_entry_that_is_put_again_is_read_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

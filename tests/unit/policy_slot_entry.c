@@ -17,7 +17,7 @@ static const struct slot_entry some = {.tokens = 60,
 	.chain = chain,
 	.n = 3};
 
-static void a_card_reads_back(void **state)
+static void an_entry_reads_back(void **state)
 {
 	(void)state;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
@@ -59,15 +59,15 @@ static void broken(size_t at, uint8_t byte)
 	assert_int_equal(err.code, CGN_INVALID);
 }
 
-static void what_is_no_card_is_refused(void **state)
+static void a_value_that_is_no_entry_is_refused(void **state)
 {
 	(void)state;
-	broken(0, 'x');    /* magic */
-	broken(12, 61);    /* more of the prompt than there is */
-	broken(22, 0xff);  /* of so many bytes there would be more sums */
-	broken(24 + 7, 1); /* files that are too long */
-	broken(32, 0);     /* no block */
-	broken(32, 4);     /* one more than there is */
+	broken(0, 'x');    /* Wrong magic */
+	broken(12, 61);    /* More prompt tokens than tokens */
+	broken(22, 0xff);  /* So many bytes would need more checksums */
+	broken(24 + 7, 1); /* Files that are too long */
+	broken(32, 0);     /* No block */
+	broken(32, 4);     /* The value is one block too short */
 	broken(32 + 7, 1);
 }
 
@@ -84,7 +84,7 @@ static void a_link_reads_back(void **state)
 	assert_true(back.id == 102 && back.blocks == 2 && back.tokens == 60 && back.prompt == 50 &&
 		back.chain_blocks == 3 && back.bytes == 1000);
 	assert_false(cgn_ok(slot_link_read((struct cgn_str){all.p, all.n - 1}, &back, NULL)));
-	bytes[4] = 4; /* more blocks than the state has */
+	bytes[4] = 4; /* More blocks than the state has */
 	assert_false(cgn_ok(slot_link_read(all, &back, NULL)));
 	bytes[4] = 0;
 	assert_false(cgn_ok(slot_link_read(all, &back, NULL)));
@@ -129,8 +129,8 @@ static void keys_are_of_a_block_and_a_fingerprint(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_card_reads_back),
-		cmocka_unit_test(what_is_no_card_is_refused),
+		cmocka_unit_test(an_entry_reads_back),
+		cmocka_unit_test(a_value_that_is_no_entry_is_refused),
 		cmocka_unit_test(a_link_reads_back),
 		cmocka_unit_test(the_last_block_is_linked),
 		cmocka_unit_test(keys_are_of_a_block_and_a_fingerprint),

@@ -10,7 +10,7 @@
 #include "base/core/err.h"
 #include "policy/slots/options.h"
 
-/* Parts with a space behind each, files in angles. */
+/* Each part is followed by a space; files are in angle brackets. */
 static void parts(const char *const *args, size_t n, const char *expected)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
@@ -48,7 +48,8 @@ static void files_count_by_what_is_in_them(void **state)
 		"--control-vector", "/v", "--control-vector-scaled", "/w:-1", "--control-vector-layer-range",
 		"1", "3");
 	PARTS("--lora_scaled </a:b> :1 ", "--lora_scaled", "/a:b:1");
-	PARTS("--lora-scaled </a> ", "--lora-scaled", "/a"); /* it will not start with that */
+	/* llama-server does not start with such an option */
+	PARTS("--lora-scaled </a> ", "--lora-scaled", "/a");
 	PARTS("--lora ", "--lora");
 	PARTS("--lora -x ", "--lora", "", "-x");
 }

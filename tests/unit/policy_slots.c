@@ -9,7 +9,7 @@
 #include "policy/slots/slots.h"
 
 struct held {
-	int of[256]; /* by digest */
+	int of[256]; /* Holders, by digest */
 };
 
 static void note(void *user, uint64_t digest, bool held)
@@ -55,7 +55,7 @@ static void a_conversation_goes_on_where_it_lies(void **state)
 	assert_false(p.takes);
 	answer(s, p.slot, a, 6);
 	struct slots_pick q = slots_choose(s, b, 6);
-	assert_int_not_equal(q.slot, p.slot); /* the empty one */
+	assert_int_not_equal(q.slot, p.slot); /* The empty slot */
 	answer(s, q.slot, b, 6);
 	struct slots_pick again = slots_choose(s, a, 8);
 	assert_int_equal(again.slot, p.slot);
@@ -82,8 +82,8 @@ static void the_busy_are_not_taken(void **state)
 	slots_free(&s);
 }
 
-/* Two blocks in common are not worth six of a conversation that was used just now, when there is one of long
- * ago. */
+/* Two common blocks do not justify the loss of six blocks of a conversation that was used just now, when an
+ * older conversation can be replaced. */
 static void a_common_beginning_does_not_cost_a_young_conversation(void **state)
 {
 	(void)state;
@@ -96,7 +96,7 @@ static void a_common_beginning_does_not_cost_a_young_conversation(void **state)
 	struct slots_pick p = slots_choose(s, c, 6);
 	assert_int_equal(p.slot, 0);
 	assert_true(p.takes);
-	/* Unless most of it is in common. */
+	/* Most of the conversation is common, so its slot is chosen. */
 	const uint64_t most[] = {1, 2, 3, 4, 5, 6, 99};
 	p = slots_choose(s, most, 7);
 	assert_int_equal(p.slot, 2);
@@ -114,12 +114,12 @@ static void what_the_store_has_is_lost_first(void **state)
 	answer(s, 1, a, 6);
 	slots_move(s, 1);
 	slots_moved(s, 1);
-	slots_stored(s, 1, slots_at(s, 1).used_at - 1, 101); /* of another use */
+	slots_stored(s, 1, slots_at(s, 1).used_at - 1, 101); /* The number of an earlier use */
 	assert_int_equal(slots_at(s, 1).saved, 0);
 	slots_stored(s, 1, slots_at(s, 1).used_at, 101);
 	assert_int_equal(slots_at(s, 1).saved, 101);
 	const uint64_t other[] = {50, 51, 52};
-	assert_int_equal(slots_choose(s, other, 3).slot, 1); /* a quarter of 6 is less than half of 6 */
+	assert_int_equal(slots_choose(s, other, 3).slot, 1); /* A quarter of 6 is less than half of 6 */
 	slots_free(&s);
 }
 
@@ -131,7 +131,7 @@ static void what_is_computed_again_is_lost_at_once(void **state)
 	answer(s, 0, a, 8);
 	slots_begin(s, 0, 2);
 	assert_true(h.of[2] == 1 && h.of[3] == 0);
-	/* The client went before the prompt was computed: the end tells nothing. */
+	/* The client left before the prompt was computed: the end carries no numbers. */
 	slots_end(s, 0, 0, 0, 0);
 	assert_int_equal(slots_at(s, 0).n, 2);
 	assert_int_equal(slots_at(s, 0).tokens, 0);
@@ -152,7 +152,7 @@ static void a_state_comes_back(void **state)
 	slots_restored(s, 1, a, 8, 128, 130);
 	struct slot_view v = slots_at(s, 1);
 	assert_true(v.use == SLOT_IDLE && v.n == 8 && v.prompt == 128 && v.tokens == 130 && v.saved == 130);
-	/* One more turn: what is new is not saved. */
+	/* Another turn: its new tokens are not saved. */
 	slots_begin(s, 1, 6);
 	slots_prefilled(s, 1, a, 8);
 	slots_end(s, 1, 130, 170, 96);
@@ -165,7 +165,7 @@ static void a_state_comes_back(void **state)
 	slots_free(&s);
 }
 
-/* Whatever happens, in any order that is allowed: held is the sum of the chains. */
+/* For random sequences of allowed calls, the reported blocks are the sum of the chains. */
 static void the_sum_is_kept(void **state)
 {
 	(void)state;
@@ -203,7 +203,7 @@ static void pace_is_learned(void **state)
 	(void)state;
 	double pace = 0;
 	slots_pace_learn(&pace, 100, 10, 64);
-	assert_true(pace == 0); /* too little */
+	assert_true(pace == 0); /* Too small a measurement */
 	slots_pace_learn(&pace, 100, 1000, 64);
 	assert_true(pace > 0.099 && pace < 0.101);
 	slots_pace_learn(&pace, 200, 1000, 64);
@@ -217,7 +217,8 @@ static void a_restore_must_pay(void **state)
 {
 	(void)state;
 	struct slots_pace p = {.prefill_ms = 0};
-	assert_true(slots_restore_pays(&p, 300, 256, 64 << 20, SLOTS_FROM_PEER)); /* nothing is known: try */
+	/* Nothing is measured yet: try */
+	assert_true(slots_restore_pays(&p, 300, 256, 64 << 20, SLOTS_FROM_PEER));
 	assert_false(slots_restore_pays(&p, 200, 256, 64 << 20, SLOTS_FROM_RAM));
 	assert_false(slots_restore_pays(&p, 0, 0, 1, SLOTS_FROM_RAM));
 	p = (struct slots_pace){.prefill_ms = 0.1, .load_ms = 0.5, .fetch_ms = {0.1, 2, 10}};
@@ -236,7 +237,7 @@ static void a_save_must_pay(void **state)
 	struct slot_view v = {.use = SLOT_IDLE, .n = 4, .tokens = 1000, .saved = 0};
 	assert_true(slots_save_pays(&p, &v, 256));
 	v.saved = 900;
-	assert_false(slots_save_pays(&p, &v, 256)); /* hardly anything new */
+	assert_false(slots_save_pays(&p, &v, 256)); /* Hardly any new tokens */
 	v.saved = 1000;
 	assert_false(slots_save_pays(&p, &v, 0));
 	v.saved = 0;
@@ -244,11 +245,11 @@ static void a_save_must_pay(void **state)
 	assert_false(slots_save_pays(&p, &v, 256));
 	v.use = SLOT_IDLE;
 	v.n = 0;
-	assert_false(slots_save_pays(&p, &v, 256)); /* nobody could find it */
+	assert_false(slots_save_pays(&p, &v, 256)); /* Without blocks the state can't be found */
 	v.n = 4;
-	/* A token is 64 KiB: 62.5 MiB in all. */
+	/* A token is 64 KiB, so the state is 62.5 MiB. */
 	p = (struct slots_pace){.prefill_ms = 0.2, .token_bytes = 65536, .save_ms = 0.5};
-	assert_true(slots_save_pays(&p, &v, 256)); /* 31 ms against 200 */
+	assert_true(slots_save_pays(&p, &v, 256)); /* 31 ms against 200 ms */
 	p.save_ms = 2;
 	assert_false(slots_save_pays(&p, &v, 256));
 }

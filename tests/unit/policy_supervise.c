@@ -32,7 +32,7 @@ static struct supervise_orders step(struct supervise *s, enum supervise_event ev
 	return o;
 }
 
-/* Started, probed once, ready at |now| + 1 s. */
+/* Start, probe once, be ready at |now| + 1 s. */
 static void bring_up(struct supervise *s, const struct supervise_cfg *cfg, cgn_nsec now)
 {
 	supervise_init(s, cfg);
@@ -51,11 +51,11 @@ static void managed_start_to_ready(void **state)
 	struct supervise_orders o = step(&s, SUPERVISE_START, T0);
 	assert_true(o.spawn && !o.probe && !o.kill);
 	assert_true(o.wake_at == T0 + managed.ready_interval);
-	o = step(&s, SUPERVISE_TICK, T0); /* early: nothing to do */
+	o = step(&s, SUPERVISE_TICK, T0); /* Too early: no orders */
 	assert_false(o.probe || o.spawn);
 	o = step(&s, SUPERVISE_TICK, T0 + managed.ready_interval);
 	assert_true(o.probe);
-	assert_false(step(&s, SUPERVISE_TICK, T0 + CGN_SEC).probe); /* one at a time */
+	assert_false(step(&s, SUPERVISE_TICK, T0 + CGN_SEC).probe); /* No second probe at the same time */
 	o = step(&s, SUPERVISE_PROBE_LOADING, T0 + CGN_SEC);
 	assert_int_equal(s.state, SUPERVISE_STARTING);
 	assert_true(o.wake_at == T0 + CGN_SEC + managed.ready_interval);
@@ -75,7 +75,7 @@ static void too_slow_is_killed_and_started_again(void **state)
 	cgn_nsec late = T0 + managed.ready_timeout;
 	struct supervise_orders o = step(&s, SUPERVISE_TICK, late);
 	assert_true(o.kill && !o.spawn);
-	assert_false(step(&s, SUPERVISE_TICK, late + CGN_SEC).kill); /* told once */
+	assert_false(step(&s, SUPERVISE_TICK, late + CGN_SEC).kill); /* The kill is ordered once */
 	o = step(&s, SUPERVISE_EXITED, late + CGN_SEC);
 	assert_int_equal(s.state, SUPERVISE_BACKOFF);
 	assert_true(o.wake_at == late + 2 * CGN_SEC);
@@ -161,8 +161,8 @@ static void adopted_is_watched_but_never_touched(void **state)
 	cgn_nsec now = T0;
 	struct supervise_orders o = step(&s, SUPERVISE_START, now);
 	assert_false(o.spawn);
-	assert_true(o.wake_at == now);   /* it may be there already */
-	for (int i = 0; i < 5000; i++) { /* far beyond ready_timeout */
+	assert_true(o.wake_at == now);   /* An unmanaged engine may be up already */
+	for (int i = 0; i < 5000; i++) { /* Far beyond ready_timeout */
 		o = step(&s, SUPERVISE_TICK, now);
 		assert_true(o.probe && !o.kill && !o.spawn);
 		o = step(&s, SUPERVISE_PROBE_REFUSED, now);
@@ -220,15 +220,15 @@ static void late_answers_change_nothing(void **state)
 	(void)step(&s, SUPERVISE_EXITED, T0 + CGN_SEC);
 	(void)step(&s, SUPERVISE_PROBE_UP, T0 + CGN_SEC);
 	assert_int_equal(s.state, SUPERVISE_BACKOFF);
-	(void)step(&s, SUPERVISE_EXITED, T0 + CGN_SEC); /* twice is once */
+	(void)step(&s, SUPERVISE_EXITED, T0 + CGN_SEC); /* A second exit changes nothing */
 	assert_int_equal(s.state, SUPERVISE_BACKOFF);
 	assert_true(s.backoff == 2 * managed.backoff);
 	(void)step(&s, SUPERVISE_START, T0 + CGN_SEC);
 	assert_int_equal(s.state, SUPERVISE_BACKOFF);
 }
 
-/* Whatever happens in whatever order: a waiting state has something that ends the wait, and a process is
- * never started twice. */
+/* For any sequence of events, a waiting state has an event that ends the wait, and no process is started
+ * twice. */
 static void any_order_of_events_leaves_no_hang(void **state)
 {
 	(void)state;
@@ -270,20 +270,20 @@ static void a_stalled_engine_is_unhealthy_at_once(void **state)
 	bring_up(&s, &managed, T0);
 	cgn_nsec now = T0 + 10 * CGN_SEC;
 	assert_true(step(&s, SUPERVISE_TICK, now).probe);
-	(void)step(&s, SUPERVISE_STALLED, now); /* while a probe of it is under way */
+	(void)step(&s, SUPERVISE_STALLED, now); /* During a probe */
 	assert_int_equal(s.state, SUPERVISE_UNHEALTHY);
-	(void)step(&s, SUPERVISE_STALLED, now); /* that is known */
+	(void)step(&s, SUPERVISE_STALLED, now); /* A second stall changes nothing */
 	(void)step(&s, SUPERVISE_PROBE_UP, now + CGN_SEC);
 	assert_int_equal(s.state, SUPERVISE_READY);
 	(void)step(&s, SUPERVISE_STALLED, now + 2 * CGN_SEC);
 	struct supervise_orders o = step(&s, SUPERVISE_TICK, now + 2 * CGN_SEC + SUPERVISE_SICK_LIMIT);
-	assert_true(o.kill && s.has_process); /* managed, and it did not recover */
+	assert_true(o.kill && s.has_process); /* A managed engine that did not recover */
 	supervise_init(&s, &adopted);
-	(void)step(&s, SUPERVISE_STALLED, now); /* not even started */
+	(void)step(&s, SUPERVISE_STALLED, now); /* Not started */
 	assert_int_equal(s.state, SUPERVISE_STOPPED);
 	bring_up(&s, &adopted, T0);
 	(void)step(&s, SUPERVISE_STALLED, now);
-	/* not ours to restart */
+	/* An engine that is not managed is not restarted */
 	assert_false(step(&s, SUPERVISE_TICK, now + 10 * SUPERVISE_SICK_LIMIT).kill);
 }
 

@@ -30,7 +30,7 @@ static void dialects_are_read(void **state)
 		{"{\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":3,\"output_tokens\":1}}", true,
 			9, 1, 3},
 		{"kens\":3}} {\"usage\":{\"prompt_tokens\":4,\"total_tokens\":4}}", true, 4, 0, 0},
-		/* the last whole one */
+		/* The last complete object counts */
 		{"{\"usage\":{\"prompt_tokens\":4}}{\"usage\":{\"prompt_tok", true, 4, 0, 0},
 		{"{\"text\":\"\\\"usage\\\":{\\\"prompt_tokens\\\":4}\"}", false, 0, 0, 0},
 		{"{\"usage\":{\"prompt_tokens\":-4,\"completion_tokens\":\"7\"}}", false, 0, 0, 0},
@@ -48,7 +48,8 @@ static void dialects_are_read(void **state)
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct usage u = {0};
-		char *copy = strdup(rows[i].text); /* on the heap, so that a sanitizer sees its ends */
+		/* On the heap, so that a sanitizer sees reads beyond its ends */
+		char *copy = strdup(rows[i].text);
 		struct cgn_str exact = {memmove(malloc(strlen(copy) + (copy[0] == '\0')), copy, strlen(copy)),
 			strlen(copy)};
 		if (usage_find(exact, &u) != rows[i].found)
@@ -106,7 +107,7 @@ static void timings_of_llama_server(void **state)
 	assert_true(t.cache_n == 495 && t.prompt_n == 12 && t.predicted_n == 3 && t.prompt_ms > 23.7 &&
 		t.prompt_ms < 23.8);
 	t.cache_n = 1;
-	/* not all of it */
+	/* An incomplete object */
 	assert_false(usage_find_timings(CGN_STR("{\"timings\":{\"cache_n\":2,\"prompt_n\":12}}"), &t));
 	assert_false(
 		usage_find_timings(CGN_STR("{\"content\":\"\\\"timings\\\":{\\\"cache_n\\\":1}\"}"), &t));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slotmgr, inside: the manager and its parts. */
 #pragma once
-#include "base/core/arena.h"
+#include "joint/slotmgr/fingerprint.h"
+#include "joint/slotmgr/folder.h"
 #include "joint/slotmgr/slotmgr.h"
 #include "joint/telemetry/telemetry.h"
 #include "policy/slots/directory.h"
@@ -13,62 +14,6 @@
 #define SLOTMGR_MAX_REFUSED 64
 /* The engine may or may not count an answer's last tokens as part of the slot. */
 #define SLOTMGR_TOKEN_SLACK 2
-
-/* ---- fingerprint.c: the engine's identity ---- */
-struct fingerprint_job;
-/* Decides which stored states mean the same to the engine. */
-struct slot_fingerprint {
-	bool known;            /* |keys| are valid */
-	struct slot_keys keys; /* Keys of the states that fit */
-	char build[128];       /* The engine's build_info */
-	uint32_t n_slots;
-	struct cgn_buf adapters; /* Adapters and their scales as fingerprinted; empty: the engine has none */
-	struct fingerprint_job *job;
-	/* From the configuration */
-	struct cgn_arena arena;
-	const char *model_path; /* NULL: not configured */
-	const char **extra_args;
-	size_t n_extra_args;
-	bool managed;
-	char kv_tag[257];
-};
-/* Compute the engine's fingerprint; |known| is called with it, never inline. Retries until cancelled. */
-void fingerprint_start(struct slotmgr *m,
-	void (*known)(struct slotmgr *m, const struct digest *fingerprint, uint32_t n_slots,
-		const char *build));
-void fingerprint_cancel(struct slotmgr *m);
-/* Clients can change the adapters' scales while the engine runs (POST /lora-adapters). For an engine with
- * adapters the scales are read again before each save and each restore. */
-bool fingerprint_may_change(const struct slotmgr *m);
-CGN_RC fingerprint_reread(struct slotmgr *m, enginefetch_done *done, void *user, struct enginefetch **out,
-	struct cgn_err *err);
-enum fingerprint_match { FINGERPRINT_SAME, FINGERPRINT_CHANGED, FINGERPRINT_UNKNOWN /* Unreadable answer */ };
-/* Compare an answer of fingerprint_reread with the fingerprint. */
-enum fingerprint_match fingerprint_compare(const struct slotmgr *m, const struct enginefetch_answer *r);
-
-/* ---- folder.c: engine.slot_dir ---- */
-struct slot_folder_sweep;
-struct slot_folder {
-	char path[512];
-	int lock;              /* The open, locked folder; -1: not locked */
-	uint64_t last_number;  /* Number of the newest file */
-	struct cgn_link files; /* slot_file.link of the files in use */
-	struct cgn_timer sweep_timer;
-	struct slot_folder_sweep *sweep;
-};
-/* The file of one save or restore, from its begin to its end. All other files in the folder are removed. */
-struct slot_file {
-	struct cgn_link link;
-	uint64_t number;
-	char path[600];   /* The state; the checkpoints' path has ".ckpt" appended */
-	const char *name; /* Points into |path| */
-};
-void slot_file_begin(struct slotmgr *m, const char *kind, struct slot_file *f);
-void slot_file_end(struct slot_file *f); /* Idempotent */
-/* Lock the folder and remove the files that an earlier agent left. Does nothing when the folder is locked
- * already. CGN_STORAGE: the folder does not exist or belongs to another engine. */
-CGN_RC slot_folder_take(struct slotmgr *m, struct cgn_err *err);
-void slot_folder_leave(struct slotmgr *m);
 
 /* ---- entries.c: the store's slot entries ---- */
 struct slot_entries {

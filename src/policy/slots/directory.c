@@ -55,7 +55,7 @@ CGN_RC slot_directory_new(slot_directory_changed held, void *user, struct slot_d
 			.block_mask = blocks - 1};
 	if (s == NULL || s->by_id == NULL || s->by_block == NULL) {
 		slot_directory_free(&s);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a shelf of states");
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a slot directory");
 	}
 	*out = s;
 	return CGN_OK;
@@ -262,7 +262,7 @@ static CGN_RC entry_take(struct slot_directory *s, struct state *t, const struct
 			SLOT_DIRECTORY_MAX_BLOCKS);
 	t->blocks = malloc(c->n * sizeof *t->blocks + (c->n + pieces) * sizeof(uint64_t));
 	if (t->blocks == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the card of a state");
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a slot entry");
 	uint64_t *sums = (uint64_t *)(void *)(t->blocks + c->n), *chain = sums + pieces;
 	memcpy(sums, c->sums, pieces * sizeof *sums);
 	memcpy(chain, c->chain, c->n * sizeof *chain);

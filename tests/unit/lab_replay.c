@@ -296,9 +296,9 @@ static void many_nodes_and_bad_bounds(void **state)
 	trace_fini(&t);
 }
 
-/* One node that runs one request at a time: requests of 1 s of prefill each wait from the start, then come
+/* A node that runs one request at a time: requests of 1 s of prefill each wait from the start, then come
  * |late|, short ones. */
-static struct trace crowd(const struct trace_request *late, size_t n)
+static struct trace crowd_trace(const struct trace_request *late, size_t n)
 {
 	struct trace t = {.block_tokens = 512};
 	for (uint64_t i = 0; i < 20 + n; i++) {
@@ -321,7 +321,7 @@ static struct replay_result run_crowd(const struct trace_request *late, enum que
 	const struct replay_tenant *tenants, size_t n_tenants)
 {
 	struct route_rules one_each = rules;
-	struct trace t = crowd(late, 5);
+	struct trace t = crowd_trace(late, 5);
 	struct replay_cfg cfg = replay_defaults;
 	one_each.max_inflight = 1;
 	cfg.rules = &one_each;
@@ -345,7 +345,7 @@ static double mean_ttft(enum queue_policy queue)
 	return mean;
 }
 
-static uint64_t refused(const struct trace_request *late, enum queue_policy queue)
+static uint64_t crowd_refused(const struct trace_request *late, enum queue_policy queue)
 {
 	const struct replay_tenant tenants[] = {{1, 1}, {2, 4}};
 	struct replay_result r = run_crowd(late, queue, tenants, CGN_COUNT(tenants));
@@ -361,25 +361,27 @@ static void the_queue_policy_is_played(void **state)
 	assert_true(mean_ttft(QUEUE_WSPT) < 0.9 * mean_ttft(QUEUE_FCFS));
 	/* the answer is due while others of the tenant still wait */
 	const struct trace_request due = {.tenant = 1, .deadline_ms = 5000};
-	assert_int_equal(refused(&due, QUEUE_FCFS), 5);
-	assert_int_equal(refused(&due, QUEUE_DEADLINE), 0);
+	assert_int_equal(crowd_refused(&due, QUEUE_FCFS), 5);
+	assert_int_equal(crowd_refused(&due, QUEUE_DEADLINE), 0);
 }
 
 static void priorities_and_tenants_are_played(void **state)
 {
 	(void)state;
-	assert_int_equal(refused(&(struct trace_request){.tenant = 1, .deadline_ms = 5000}, QUEUE_FCFS), 5);
-	assert_int_equal(refused(&(struct trace_request){.tenant = 2, .deadline_ms = 5000}, QUEUE_FCFS), 0);
-	assert_int_equal(refused(&(struct trace_request){.tenant = 1,
-					 .deadline_ms = 5000,
-					 .has_priority = true,
-					 .priority = 9},
+	assert_int_equal(crowd_refused(&(struct trace_request){.tenant = 1, .deadline_ms = 5000}, QUEUE_FCFS),
+		5);
+	assert_int_equal(crowd_refused(&(struct trace_request){.tenant = 2, .deadline_ms = 5000}, QUEUE_FCFS),
+		0);
+	assert_int_equal(crowd_refused(&(struct trace_request){.tenant = 1,
+					       .deadline_ms = 5000,
+					       .has_priority = true,
+					       .priority = 9},
 				 QUEUE_FCFS),
 		0);
-	assert_int_equal(refused(&(struct trace_request){.tenant = 2,
-					 .deadline_ms = 5000,
-					 .has_priority = true,
-					 .priority = 0},
+	assert_int_equal(crowd_refused(&(struct trace_request){.tenant = 2,
+					       .deadline_ms = 5000,
+					       .has_priority = true,
+					       .priority = 0},
 				 QUEUE_FCFS),
 		5);
 }

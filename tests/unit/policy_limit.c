@@ -36,7 +36,7 @@ static void rates_are_read_from_settings(void **state)
 	assert_int_equal(r.burst, 60000);
 	assert_true(limit_cost(&r, 1) == CGN_MSEC);
 	assert_true(limit_cost(&r, 60000) == 60 * CGN_SEC);
-	r = limit_per_minute(7); /* rounded up: seven cost no less than a minute */
+	r = limit_per_minute(7); /* Rounded up: seven cost no less than a minute. */
 	assert_true(limit_cost(&r, 1) * 7 >= 60 * CGN_SEC);
 	r = limit_per_second(0.001, UINT32_MAX);
 	assert_true(limit_cost(&r, UINT64_MAX) == LIMIT_LONGEST);
@@ -57,10 +57,10 @@ static void a_burst_then_the_rate(void **state)
 	assert_false(a.granted);
 	assert_int_equal(a.left, 0);
 	assert_true(a.wait == CGN_SEC / 10);
-	/* the time it told was true, to the nanosecond */
+	/* The reported wait is exact to the nanosecond. */
 	assert_false(limit_take(&r, &at, START + a.wait - 1, 1).granted);
 	assert_true(limit_take(&r, &at, START + a.wait, 1).granted);
-	/* an hour saves no more than the burst */
+	/* An hour saves no more than the burst. */
 	assert_true(limit_take(&r, &at, START + 3600 * CGN_SEC, 3).granted);
 	assert_false(limit_take(&r, &at, START + 3600 * CGN_SEC, 1).granted);
 }
@@ -87,11 +87,12 @@ static void unused_tokens_come_back_and_more_are_owed(void **state)
 	assert_true(limit_take(&r, &at, START, 900).granted);
 	limit_settle(&r, &at, START, 900, 200);
 	assert_int_equal(limit_left(&r, at - START), 800);
-	limit_settle(&r, &at, START, 0, 1700); /* it took more than there is */
+	limit_settle(&r, &at, START, 0, 1700); /* The settlement takes more than the bucket holds. */
 	struct limit_answer a = limit_take(&r, &at, START, 1);
 	assert_false(a.granted);
-	assert_true(a.wait > 53 * CGN_SEC && a.wait < 55 * CGN_SEC); /* 900 owed at 1000 a minute */
-	limit_settle(&r, &at, START, 5000, 0); /* a refund never makes more than a full bucket */
+	/* 900 units are owed at 1000 a minute. */
+	assert_true(a.wait > 53 * CGN_SEC && a.wait < 55 * CGN_SEC);
+	limit_settle(&r, &at, START, 5000, 0); /* A refund never makes more than a full bucket. */
 	assert_true(limit_take(&r, &at, START, 1000).granted);
 	assert_false(limit_take(&r, &at, START, 1).granted);
 }
@@ -116,13 +117,13 @@ static void a_clock_that_jumps_back_harms_little(void **state)
 	assert_false(a.granted);
 	assert_true(a.wait <= LIMIT_MAX_DEBT + CGN_SEC);
 	limit_settle(&r, &at, 5 * CGN_SEC, 1, 1);
-	/* and from then on all is as it was */
+	/* The rule holds from then on. */
 	assert_true(limit_take(&r, &at, 5 * CGN_SEC + a.wait, 1).granted);
 	assert_true(limit_take(&r, &at, 6 * CGN_SEC + a.wait, 1).granted);
 }
 
-/* Whatever is asked at whatever times: over any stretch no more than burst + rate x time is granted, and the
- * wait that is told is true. */
+/* Any requests at any times: over any interval no more than burst + rate x time is granted, and the reported
+ * wait is exact. */
 static void any_sequence_keeps_the_rate(void **state)
 {
 	(void)state;
@@ -153,8 +154,7 @@ static void any_sequence_keeps_the_rate(void **state)
 	}
 }
 
-/* Reserving much and settling for little is the same as having taken little, as long as nothing was
- * refused. */
+/* Reserving much and settling for little equals taking little, as long as nothing was refused. */
 static void settling_is_as_if_it_had_been_known(void **state)
 {
 	(void)state;
@@ -178,7 +178,7 @@ static void settling_is_as_if_it_had_been_known(void **state)
 	}
 }
 
-static struct limit_table *table(size_t n)
+static struct limit_table *table_of(size_t n)
 {
 	struct limit_table *t = NULL;
 	assert_true(cgn_ok(limit_table_new(n, &t, NULL)));
@@ -188,7 +188,7 @@ static struct limit_table *table(size_t n)
 static void buckets_of_two_keys_are_two(void **state)
 {
 	(void)state;
-	struct limit_table *t = table(64);
+	struct limit_table *t = table_of(64);
 	const struct limit_rate r = limit_per_second(1, 2);
 	for (uint64_t key = 1; key <= 2; key++) {
 		assert_true(limit_table_take(t, key, &r, START, 1).granted);
@@ -198,8 +198,8 @@ static void buckets_of_two_keys_are_two(void **state)
 	limit_table_settle(t, 2, &r, START, 1, 0);
 	assert_false(limit_table_take(t, 1, &r, START, 1).granted);
 	assert_true(limit_table_take(t, 2, &r, START, 1).granted);
-	limit_table_settle(t, 3, &r, START, 1, 0); /* nobody's: a refund of nothing */
-	limit_table_settle(t, 3, &r, START, 0, 2); /* but a debt is kept */
+	limit_table_settle(t, 3, &r, START, 1, 0); /* A refund to an unknown bucket does nothing. */
+	limit_table_settle(t, 3, &r, START, 0, 2); /* A debt is kept. */
 	assert_false(limit_table_take(t, 3, &r, START, 1).granted);
 	limit_table_free(&t);
 	limit_table_free(&t);
@@ -208,18 +208,18 @@ static void buckets_of_two_keys_are_two(void **state)
 static void full_buckets_are_forgotten_first(void **state)
 {
 	(void)state;
-	struct limit_table *t = table(1); /* LIMIT_WAYS places */
+	struct limit_table *t = table_of(1); /* LIMIT_WAYS places. */
 	const struct limit_rate r = limit_per_second(1, 4);
 	for (uint64_t key = 1; key < LIMIT_WAYS; key++)
 		assert_true(limit_table_take(t, key, &r, START, 4).granted);
-	for (uint64_t key = 100; key < 200; key++) { /* they come and go through the one place that is left */
+	for (uint64_t key = 100; key < 200; key++) { /* New keys share the one place that is left. */
 		assert_true(limit_table_take(t, key, &r, START + key * 10 * CGN_MSEC, 1).granted);
 		limit_table_settle(t, key, &r, START + key * 10 * CGN_MSEC, 1, 0);
 	}
 	assert_int_equal(limit_table_forgotten(t), 0);
 	for (uint64_t key = 1; key < LIMIT_WAYS; key++)
 		assert_false(limit_table_take(t, key, &r, START + 2 * CGN_SEC, 3).granted);
-	/* with none full, the one that is nearest to it goes */
+	/* When none is full, the bucket nearest to full is forgotten. */
 	limit_table_settle(t, 3, &r, START + 2 * CGN_SEC, 1, 0);
 	assert_true(limit_table_take(t, 300, &r, START + 2 * CGN_SEC, 4).granted);
 	assert_true(limit_table_take(t, 301, &r, START + 2 * CGN_SEC, 4).granted);
@@ -240,7 +240,7 @@ static struct {
 	bool churn, settle;
 } crowd;
 
-static void *hammer(void *arg)
+static void *thread_hammer(void *arg)
 {
 	uint64_t s = (uint64_t)(uintptr_t)arg;
 	for (unsigned i = 0; i < TRIES; i++) {
@@ -251,7 +251,7 @@ static void *hammer(void *arg)
 				limit_table_settle(crowd.t, key, &crowd.rate, now, n, n - back);
 			atomic_fetch_add(&crowd.granted[key - 1], n - back);
 		}
-		/* others' buckets, full again at once, come and go in the same places */
+		/* Other buckets, full again at once, come and go in the same places. */
 		if (crowd.churn)
 			limit_table_settle(crowd.t, 10 + mix_splitmix(&s) % 40, &crowd.rate, 0, 0, 1);
 	}
@@ -262,13 +262,13 @@ static void threads_together(bool settle, bool churn)
 {
 	pthread_t id[THREADS];
 	memset(&crowd, 0, sizeof crowd);
-	crowd.t = table(churn ? 1 : 64);
-	crowd.rate = limit_per_second(1000000, 1000); /* one a microsecond: time is what runs out */
+	crowd.t = table_of(churn ? 1 : 64);
+	crowd.rate = limit_per_second(1000000, 1000); /* A unit a microsecond, so that time is the limit. */
 	crowd.now = START;
 	crowd.settle = settle;
 	crowd.churn = churn;
 	for (uintptr_t i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&id[i], NULL, hammer, (void *)(i + 1)), 0);
+		assert_int_equal(pthread_create(&id[i], NULL, thread_hammer, (void *)(i + 1)), 0);
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(id[i], NULL);
 	uint64_t most = crowd.rate.burst + (crowd.now - START) / 1000;
@@ -276,8 +276,8 @@ static void threads_together(bool settle, bool churn)
 		if (crowd.granted[k] > most)
 			fail_msg("key %u got %llu, at most %llu", k, (unsigned long long)crowd.granted[k],
 				(unsigned long long)most);
-		/* and as each was asked for more than that, nearly all of it: a thread's time may be a little
-		 * behind another's */
+		/* Each bucket was asked for more, so nearly all of it is granted; the clock of one thread may
+		 * be a little behind another's. */
 		assert_true(crowd.granted[k] * 100 >= most * (settle ? 80 : 95));
 	}
 	limit_table_free(&crowd.t);

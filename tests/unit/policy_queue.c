@@ -27,13 +27,13 @@ static struct queue_item item_of(const char *tenant, unsigned priority, uint32_t
 		.arrived = arrived};
 }
 
-static void put(struct queue *q, struct queue_item *it)
+static void put_item(struct queue *q, struct queue_item *it)
 {
 	struct queue_item *out = NULL;
 	assert_int_equal(queue_put(q, it, &out), QUEUE_PUT);
 }
 
-static struct queue_item *take(struct queue *q, cgn_nsec now)
+static struct queue_item *take_item(struct queue *q, cgn_nsec now)
 {
 	struct queue_item *out = NULL;
 	return queue_take(q, now, &out) == QUEUE_GO ? out : NULL;
@@ -45,13 +45,13 @@ static void first_come_first_served(void **state)
 	struct queue *q = queue_of(QUEUE_FCFS, 8);
 	struct queue_item it[3] = {item_of("-", 5, 900, 1), item_of("-", 5, 1, 2), item_of("-", 5, 50, 3)};
 	for (int i = 0; i < 3; i++)
-		put(q, &it[i]);
+		put_item(q, &it[i]);
 	assert_int_equal(queue_len(q), 3);
 	assert_int_equal(queue_tokens(q), 951);
 	assert_int_equal(queue_ahead(q, &it[2]), 2);
 	for (int i = 0; i < 3; i++)
-		assert_ptr_equal(take(q, 10), &it[i]);
-	assert_null(take(q, 10));
+		assert_ptr_equal(take_item(q, 10), &it[i]);
+	assert_null(take_item(q, 10));
 	assert_int_equal(queue_tokens(q), 0);
 	queue_free(&q);
 }
@@ -64,14 +64,15 @@ static void wspt_takes_the_shortest_and_ages(void **state)
 		item_of("-", 5, 1000, 2), item_of("-", 5, 1000000, 3)};
 	struct queue_item young = item_of("-", 5, 1, QUEUE_PATIENCE + 4);
 	for (int i = 0; i < 4; i++)
-		put(q, &it[i]);
-	put(q, &young);
+		put_item(q, &it[i]);
+	put_item(q, &young);
 	assert_int_equal(queue_ahead(q, &it[0]), 2);
-	assert_ptr_equal(take(q, 10), &it[1]);
-	assert_ptr_equal(take(q, 10), &it[2]);
-	assert_ptr_equal(take(q, 10), &it[0]);
-	assert_ptr_equal(take(q, 10), &it[3]); /* it came more than the patience before the young one */
-	assert_ptr_equal(take(q, 10), &young);
+	assert_ptr_equal(take_item(q, 10), &it[1]);
+	assert_ptr_equal(take_item(q, 10), &it[2]);
+	assert_ptr_equal(take_item(q, 10), &it[0]);
+	/* The item arrived more than the patience before the young one. */
+	assert_ptr_equal(take_item(q, 10), &it[3]);
+	assert_ptr_equal(take_item(q, 10), &young);
 	queue_free(&q);
 }
 
@@ -88,14 +89,14 @@ static void deadline_takes_the_earliest_and_puts_off_the_hopeless(void **state)
 	firm.firm = true;
 	struct queue_item *all[] = {&a, &b, &late, &none, &firm};
 	for (int i = 0; i < 5; i++)
-		put(q, all[i]);
+		put_item(q, all[i]);
 	cgn_nsec now = 2 * CGN_SEC;
 	assert_int_equal(queue_take(q, now, &out), QUEUE_LATE);
 	assert_ptr_equal(out, &firm);
-	assert_ptr_equal(take(q, now), &b);
-	assert_ptr_equal(take(q, now), &a);
-	assert_ptr_equal(take(q, now), &none); /* 10 s after it came */
-	assert_ptr_equal(take(q, now), &late);
+	assert_ptr_equal(take_item(q, now), &b);
+	assert_ptr_equal(take_item(q, now), &a);
+	assert_ptr_equal(take_item(q, now), &none); /* 10 s after its arrival. */
+	assert_ptr_equal(take_item(q, now), &late);
 	queue_free(&q);
 }
 
@@ -107,9 +108,9 @@ static void a_firm_deadline_counts_what_is_still_needed(void **state)
 	it.deadline = 5 * CGN_SEC;
 	it.need = 2 * CGN_SEC;
 	it.firm = true;
-	put(q, &it);
+	put_item(q, &it);
 	assert_int_equal(queue_take(q, 3 * CGN_SEC + 1, &out), QUEUE_LATE);
-	put(q, &it);
+	put_item(q, &it);
 	assert_int_equal(queue_take(q, 3 * CGN_SEC, &out), QUEUE_GO);
 	queue_return(q, &it);
 	assert_int_equal(queue_take(q, 4 * CGN_SEC, &out), QUEUE_LATE);
@@ -122,26 +123,26 @@ static void priorities_are_strict_until_age_counts(void **state)
 	struct queue *q = queue_of(QUEUE_FCFS, 8);
 	struct queue_item low = item_of("-", QUEUE_LOW, 1, 0), normal = item_of("-", QUEUE_NORMAL, 1, 1),
 			  high = item_of("-", QUEUE_HIGH, 1, 2);
-	put(q, &low);
-	put(q, &normal);
-	put(q, &high);
+	put_item(q, &low);
+	put_item(q, &normal);
+	put_item(q, &high);
 	assert_int_equal(queue_ahead(q, &low), 2);
-	assert_ptr_equal(take(q, 3), &high);
-	/* now it is too young to pass the normal one */
+	assert_ptr_equal(take_item(q, 3), &high);
+	/* Too young now to pass the normal one. */
 	high.arrived = (QUEUE_HIGH - QUEUE_NORMAL) * QUEUE_STEP + 2;
-	put(q, &high);
-	assert_ptr_equal(take(q, 3), &normal);
+	put_item(q, &high);
+	assert_ptr_equal(take_item(q, 3), &normal);
 	high.arrived = (QUEUE_HIGH - QUEUE_LOW) * QUEUE_STEP + 1;
 	queue_drop(q, &high);
 	queue_drop(q, &high);
-	put(q, &high);
-	assert_ptr_equal(take(q, 3), &low);
-	assert_ptr_equal(take(q, 3), &high);
+	put_item(q, &high);
+	assert_ptr_equal(take_item(q, 3), &low);
+	assert_ptr_equal(take_item(q, 3), &high);
 	queue_free(&q);
 }
 
-/* The stated bound of step 1: nobody that came (priority difference * QUEUE_STEP) later is served before it,
- * whatever keeps coming. */
+/* The stated bound of step 1: no item that arrived (priority difference * QUEUE_STEP) later is served before
+ * it, whatever keeps arriving. */
 static void nothing_starves_under_a_flood_of_high_priority(void **state)
 {
 	(void)state;
@@ -152,13 +153,13 @@ static void nothing_starves_under_a_flood_of_high_priority(void **state)
 	cgn_nsec now = 0;
 	bool served = false;
 	assert_non_null(flood);
-	put(q, &poor);
-	while (!served && n < 4096) { /* two come and one leaves every 50 ms */
+	put_item(q, &poor);
+	while (!served && n < 4096) { /* Two arrive and one leaves every 50 ms. */
 		for (int i = 0; i < 2; i++) {
 			flood[n] = item_of("rich", 9, 10, now);
-			put(q, &flood[n++]);
+			put_item(q, &flood[n++]);
 		}
-		struct queue_item *it = take(q, now);
+		struct queue_item *it = take_item(q, now);
 		cgn_nsec came = it != NULL ? it->arrived : UINT64_MAX;
 		served = it == &poor;
 		assert_true(came <= 9 * QUEUE_STEP);
@@ -177,29 +178,29 @@ struct tenant {
 	uint64_t served;
 };
 
-static void rounds(struct tenant *t, size_t n, size_t takes)
+static void fair_rounds(struct tenant *t, size_t n, size_t takes)
 {
 	struct queue *q = queue_of(QUEUE_FCFS, 1024);
 	struct queue_item *items = calloc(n * 4, sizeof *items);
 	assert_non_null(items);
-	for (size_t i = 0; i < n * 4; i++) { /* each always has some waiting */
+	for (size_t i = 0; i < n * 4; i++) { /* Each tenant always has waiting items. */
 		items[i] = item_of(t[i / 4].name, 5, t[i / 4].cost / 2, i);
 		items[i].answer_tokens = t[i / 4].cost - t[i / 4].cost / 2;
 		items[i].weight = t[i / 4].weight;
-		put(q, &items[i]);
+		put_item(q, &items[i]);
 	}
 	for (size_t k = 0; k < takes; k++) {
-		struct queue_item *it = take(q, k);
+		struct queue_item *it = take_item(q, k);
 		size_t i = (size_t)(it - items) / 4;
 		t[i].served += t[i].cost;
-		put(q, it);
+		put_item(q, it);
 		for (size_t a = 0; a < n; a++)
 			for (size_t b = 0; b < n; b++) {
 				double d =
 					(double)t[a].served / t[a].weight - (double)t[b].served / t[b].weight;
 				assert_true(d <= QUEUE_QUANTUM + (double)QUEUE_MAX_COST / t[a].weight +
 						(double)QUEUE_MAX_COST / t[b].weight);
-				/* and much closer, with what these cost */
+				/* With these costs the difference is much smaller. */
 				assert_true(d <= 2 * QUEUE_QUANTUM + (double)t[a].cost + (double)t[b].cost);
 			}
 	}
@@ -211,12 +212,12 @@ static void tenants_share_by_tokens_and_weights(void **state)
 {
 	(void)state;
 	struct tenant equal[] = {{"a", 1, 300, 0}, {"b", 1, 3000, 0}, {"c", 1, 20000, 0}};
-	rounds(equal, 3, 4000);
+	fair_rounds(equal, 3, 4000);
 	double total = (double)(equal[0].served + equal[1].served + equal[2].served);
 	for (int i = 0; i < 3; i++)
 		assert_true((double)equal[i].served > 0.3 * total && (double)equal[i].served < 0.37 * total);
 	struct tenant weighted[] = {{"a", 1, 1000, 0}, {"b", 3, 1000, 0}};
-	rounds(weighted, 2, 4000);
+	fair_rounds(weighted, 2, 4000);
 	double share = (double)weighted[1].served / (double)(weighted[0].served + weighted[1].served);
 	assert_true(share > 0.74 && share < 0.76);
 }
@@ -230,24 +231,24 @@ static void idleness_is_not_saved_up(void **state)
 		a[i] = item_of("a", 5, QUEUE_QUANTUM, (cgn_nsec)i);
 	for (int i = 0; i < 8; i++)
 		b[i] = item_of("b", 5, QUEUE_QUANTUM, (cgn_nsec)i);
-	for (int i = 0; i < 4; i++) { /* alone for a while */
-		put(q, &a[i]);
-		assert_ptr_equal(take(q, 0), &a[i]);
+	for (int i = 0; i < 4; i++) { /* A tenant is alone for a while. */
+		put_item(q, &a[i]);
+		assert_ptr_equal(take_item(q, 0), &a[i]);
 	}
 	for (int i = 0; i < 8; i++)
-		put(q, &b[i]);
+		put_item(q, &b[i]);
 	for (int i = 0; i < 4; i++)
-		put(q, &a[i]);
+		put_item(q, &a[i]);
 	for (int i = 0; i < 4; i++) {
-		assert_ptr_equal(take(q, 0), &b[i]);
-		assert_ptr_equal(take(q, 0), &a[i]);
+		assert_ptr_equal(take_item(q, 0), &b[i]);
+		assert_ptr_equal(take_item(q, 0), &a[i]);
 	}
 	queue_free(&q);
 }
 
 /* ---- full ---- */
 
-static void a_full_queue_makes_room_for_whom_it_wrongs_least(void **state)
+static void a_full_queue_displaces_the_largest_lowest_tenant(void **state)
 {
 	(void)state;
 	struct queue *q = queue_of(QUEUE_FCFS, 4);
@@ -255,15 +256,15 @@ static void a_full_queue_makes_room_for_whom_it_wrongs_least(void **state)
 				low = item_of("c", 2, 1, 9), *out = NULL;
 	for (int i = 0; i < 4; i++) {
 		a[i] = item_of("a", 5, 1, (cgn_nsec)i);
-		put(q, &a[i]);
+		put_item(q, &a[i]);
 	}
 	assert_int_equal(queue_put(q, &low, &out), QUEUE_FULL);
 	assert_int_equal(queue_put(q, &b, &out), QUEUE_PUT_FOR);
-	assert_ptr_equal(out, &a[3]); /* its newest */
+	assert_ptr_equal(out, &a[3]); /* The newest item of a. */
 	assert_int_equal(queue_put(q, &a[3], &out), QUEUE_FULL);
 	assert_int_equal(queue_put(q, &b2, &out), QUEUE_PUT_FOR);
 	assert_ptr_equal(out, &a[2]);
-	assert_int_equal(queue_put(q, &b3, &out), QUEUE_FULL); /* two and two */
+	assert_int_equal(queue_put(q, &b3, &out), QUEUE_FULL); /* Both tenants have two. */
 	assert_int_equal(queue_put(q, &high, &out), QUEUE_PUT_FOR);
 	assert_int_equal(queue_len(q), 4);
 	assert_false(queue_has(out));
@@ -280,17 +281,17 @@ static void what_found_no_room_goes_first(void **state)
 	(void)state;
 	struct queue *q = queue_of(QUEUE_FCFS, 1);
 	struct queue_item a = item_of("a", 0, 1, 0), b = item_of("a", 9, 1, 1), *out = NULL;
-	put(q, &a);
-	assert_ptr_equal(take(q, 0), &a);
-	put(q, &b);
-	queue_return(q, &a); /* beyond the limit */
+	put_item(q, &a);
+	assert_ptr_equal(take_item(q, 0), &a);
+	put_item(q, &b);
+	queue_return(q, &a); /* Beyond the limit. */
 	assert_int_equal(queue_len(q), 2);
 	assert_int_equal(queue_ahead(q, &b), 1);
 	assert_int_equal(queue_put(q, &(struct queue_item){.tenant = CGN_STR("x")}, &out), QUEUE_FULL);
-	assert_ptr_equal(take(q, 0), &a);
+	assert_ptr_equal(take_item(q, 0), &a);
 	queue_return(q, &a);
 	queue_drop(q, &a);
-	assert_ptr_equal(take(q, 0), &b);
+	assert_ptr_equal(take_item(q, 0), &b);
 	assert_int_equal(queue_len(q), 0);
 	queue_free(&q);
 }
@@ -309,16 +310,16 @@ static void a_change_of_policy_sorts_anew(void **state)
 	struct queue *q = queue_of(QUEUE_FCFS, 8);
 	struct queue_item a = item_of("-", 5, 1000, 0), b = item_of("-", 5, 1, 1), c = item_of("t", 5, 1, 2);
 	size_t sums[3] = {0};
-	put(q, &a);
-	put(q, &b);
-	put(q, &c);
+	put_item(q, &a);
+	put_item(q, &b);
+	put_item(q, &c);
 	queue_each(q, shares_add, sums);
 	assert_int_equal(sums[0], 3);
 	assert_int_equal(sums[1], 1002);
 	assert_int_equal(sums[2], 2);
 	queue_tune(q, &(struct queue_rules){QUEUE_WSPT, 2});
 	assert_int_equal(queue_len(q), 3);
-	assert_ptr_equal(take(q, 0), &b);
+	assert_ptr_equal(take_item(q, 0), &b);
 	queue_free(&q);
 }
 
@@ -422,7 +423,7 @@ static int model_take(struct model *m, enum queue_policy policy, const struct qu
 			break;
 		}
 		m->ring[p][0].on_turn = false;
-		for (size_t r = 0; r + 1 < m->n_ring[p]; r++) { /* to the end of the ring */
+		for (size_t r = 0; r + 1 < m->n_ring[p]; r++) { /* Append to the ring. */
 			__typeof__(m->ring[0][0]) swap = m->ring[p][r];
 			m->ring[p][r] = m->ring[p][r + 1];
 			m->ring[p][r + 1] = swap;
@@ -452,7 +453,7 @@ static void agrees_with_the_model(enum queue_policy policy, uint64_t seed)
 			it[i].deadline = (dice >> 60 & 1) != 0
 				? now + 3600 * CGN_SEC + (dice >> 40 & 0xff) * CGN_SEC
 				: 0;
-			put(q, &it[i]);
+			put_item(q, &it[i]);
 			model_put(m, it, i);
 		} else if (dice % 100 < 65 && m->in[i]) {
 			queue_drop(q, &it[i]);
@@ -484,9 +485,9 @@ static void random_operations_agree_with_a_naive_model(void **state)
 	}
 }
 
-/* ---- pace ---- */
+/* ---- drain rate ---- */
 
-static void pace_counts_only_the_time_that_somebody_waits(void **state)
+static void rate_counts_only_the_time_in_which_items_wait(void **state)
 {
 	(void)state;
 	struct queue_rate p = {0};
@@ -496,7 +497,7 @@ static void pace_counts_only_the_time_that_somebody_waits(void **state)
 	for (int i = 0; i < 100; i++)
 		queue_rate_count(&p, now += 100 * CGN_MSEC);
 	cgn_nsec ten = queue_rate_time(&p, 10, now);
-	for (int i = 0; i < 100; i++) { /* let in, and back: nobody got on */
+	for (int i = 0; i < 100; i++) { /* Taken and returned: no item left for good. */
 		queue_rate_count(&p, now);
 		queue_rate_uncount(&p, now);
 	}
@@ -507,7 +508,7 @@ static void pace_counts_only_the_time_that_somebody_waits(void **state)
 	now += 3600 * CGN_SEC;
 	queue_rate_start(&p, now);
 	assert_true(queue_rate_known(&p) && queue_rate_time(&p, 10, now) == ten);
-	/* nothing leaves any more: it takes longer and longer */
+	/* Nothing leaves any more, so the predicted time grows. */
 	assert_true(queue_rate_time(&p, 10, now + 60 * CGN_SEC) > 10 * ten);
 	struct queue_rate never = {0};
 	queue_rate_start(&never, now);
@@ -525,11 +526,11 @@ int main(void)
 		cmocka_unit_test(nothing_starves_under_a_flood_of_high_priority),
 		cmocka_unit_test(tenants_share_by_tokens_and_weights),
 		cmocka_unit_test(idleness_is_not_saved_up),
-		cmocka_unit_test(a_full_queue_makes_room_for_whom_it_wrongs_least),
+		cmocka_unit_test(a_full_queue_displaces_the_largest_lowest_tenant),
 		cmocka_unit_test(what_found_no_room_goes_first),
 		cmocka_unit_test(a_change_of_policy_sorts_anew),
 		cmocka_unit_test(random_operations_agree_with_a_naive_model),
-		cmocka_unit_test(pace_counts_only_the_time_that_somebody_waits),
+		cmocka_unit_test(rate_counts_only_the_time_in_which_items_wait),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

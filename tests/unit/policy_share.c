@@ -10,7 +10,7 @@
 #include "base/mix/mix.h"
 #include "policy/share/share.h"
 
-static void is(struct share_row r, uint32_t inflight, uint64_t queued, uint32_t decoding)
+static void assert_row(struct share_row r, uint32_t inflight, uint64_t queued, uint32_t decoding)
 {
 	assert_int_equal(r.inflight, inflight);
 	assert_true(r.queued_tokens == queued);
@@ -25,24 +25,24 @@ static void what_one_router_has_is_told_apart(void **state)
 	share_enter(&s, 7, 100, &a);
 	share_enter(&s, 7, 20, &b);
 	share_enter(&s, 9, 3000, &c);
-	is(s.all, 3, 3120, 0);
-	is(share_of(&s, 7), 2, 120, 0);
-	is(share_of(&s, 9), 1, 3000, 0);
+	assert_row(s.all, 3, 3120, 0);
+	assert_row(share_of(&s, 7), 2, 120, 0);
+	assert_row(share_of(&s, 9), 1, 3000, 0);
 	share_begun(&s, &a);
-	share_begun(&s, &a); /* once is enough */
-	is(s.all, 3, 3020, 1);
-	is(share_of(&s, 7), 2, 20, 1);
-	share_leave(&s, &c); /* before its first byte: a client that goes, a router that dies */
-	is(s.all, 2, 20, 1);
-	is(share_of(&s, 9), 0, 0, 0);
+	share_begun(&s, &a); /* A second call does nothing. */
+	assert_row(s.all, 3, 3020, 1);
+	assert_row(share_of(&s, 7), 2, 20, 1);
+	share_leave(&s, &c); /* Before its first byte: the client left, or the router died. */
+	assert_row(s.all, 2, 20, 1);
+	assert_row(share_of(&s, 9), 0, 0, 0);
 	share_leave(&s, &a);
 	share_leave(&s, &a);
-	is(share_of(&s, 7), 1, 20, 0);
+	assert_row(share_of(&s, 7), 1, 20, 0);
 	share_leave(&s, &b);
-	is(s.all, 0, 0, 0);
-	is(share_of(&s, 7), 0, 0, 0);
-	share_begun(&s, &b); /* nothing is counted any more */
-	is(s.all, 0, 0, 0);
+	assert_row(s.all, 0, 0, 0);
+	assert_row(share_of(&s, 7), 0, 0, 0);
+	share_begun(&s, &b); /* Nothing is counted any more. */
+	assert_row(s.all, 0, 0, 0);
 }
 
 static void nobody_in_particular_counts_for_all(void **state)
@@ -51,11 +51,11 @@ static void nobody_in_particular_counts_for_all(void **state)
 	struct share s = {0};
 	struct share_ticket t = {0};
 	share_enter(&s, 0, 5, &t);
-	is(s.all, 1, 5, 0);
-	is(share_of(&s, 0), 0, 0, 0);
+	assert_row(s.all, 1, 5, 0);
+	assert_row(share_of(&s, 0), 0, 0, 0);
 	share_begun(&s, &t);
 	share_leave(&s, &t);
-	is(s.all, 0, 0, 0);
+	assert_row(s.all, 0, 0, 0);
 }
 
 static void rows_are_bounded_and_given_back(void **state)
@@ -65,23 +65,24 @@ static void rows_are_bounded_and_given_back(void **state)
 	struct share_ticket t[SHARE_ROUTERS + 1] = {{0}}, again = {0};
 	for (uint64_t i = 0; i <= SHARE_ROUTERS; i++)
 		share_enter(&s, i + 1, 1, &t[i]);
-	is(s.all, SHARE_ROUTERS + 1, SHARE_ROUTERS + 1, 0);
-	is(share_of(&s, SHARE_ROUTERS), 1, 1, 0);
-	is(share_of(&s, SHARE_ROUTERS + 1), 0, 0, 0); /* there was no row: it is in |all| alone */
+	assert_row(s.all, SHARE_ROUTERS + 1, SHARE_ROUTERS + 1, 0);
+	assert_row(share_of(&s, SHARE_ROUTERS), 1, 1, 0);
+	assert_row(share_of(&s, SHARE_ROUTERS + 1), 0, 0,
+		0); /* There was no row: the request is in |all| alone. */
 	share_leave(&s, &t[3]);
 	share_enter(&s, 1000, 8, &again);
-	is(share_of(&s, 1000), 1, 8, 0);
+	assert_row(share_of(&s, 1000), 1, 8, 0);
 	share_begun(&s, &t[SHARE_ROUTERS]);
 	share_leave(&s, &t[SHARE_ROUTERS]);
 	for (size_t i = 0; i < SHARE_ROUTERS; i++)
 		share_leave(&s, &t[i]);
 	share_leave(&s, &again);
-	is(s.all, 0, 0, 0);
+	assert_row(s.all, 0, 0, 0);
 	for (size_t i = 0; i < SHARE_ROUTERS; i++)
 		assert_true(s.rows[i].router == 0);
 }
 
-/* Against a naive account, over random orders. */
+/* Against a plain account, over random orders. */
 static void sums_stay_true(void **state)
 {
 	(void)state;
@@ -94,7 +95,7 @@ static void sums_stay_true(void **state)
 		(void)mix_lcg(&rng);
 		size_t i = (size_t)(rng >> 33) % CALLS;
 		if (!t[i].counted) {
-			of[i] = (rng >> 20) % ROUTERS; /* 0 too */
+			of[i] = (rng >> 20) % ROUTERS; /* 0 is drawn too. */
 			tokens[i] = (uint32_t)(rng >> 40) & 0xfff;
 			share_enter(&s, of[i], tokens[i], &t[i]);
 		} else if (!t[i].begun && (rng >> 50 & 1) != 0) {
@@ -113,9 +114,10 @@ static void sums_stay_true(void **state)
 				rows[r]->queued_tokens += t[k].begun ? 0 : tokens[k];
 			}
 		}
-		is(s.all, all.inflight, all.queued_tokens, all.decoding);
+		assert_row(s.all, all.inflight, all.queued_tokens, all.decoding);
 		for (uint64_t r = 1; r < ROUTERS; r++)
-			is(share_of(&s, r), want[r].inflight, want[r].queued_tokens, want[r].decoding);
+			assert_row(share_of(&s, r), want[r].inflight, want[r].queued_tokens,
+				want[r].decoding);
 	}
 }
 
@@ -130,14 +132,14 @@ static void what_engines_have_beyond_is_foreign(void **state)
 {
 	(void)state;
 	struct share_peak p = {0};
-	assert_int_equal(foreign_of(&p, 3, 0), 0); /* once may be chance */
+	assert_int_equal(foreign_of(&p, 3, 0), 0); /* A single excess may be chance. */
 	assert_int_equal(foreign_of(&p, 3, 0), 3);
 	assert_int_equal(foreign_of(&p, 1, 0), 1);
 	assert_int_equal(foreign_of(&p, 5, 0), 1);
 	share_peak_note(&p, 4);
 	share_peak_note(&p, 1);
 	assert_int_equal(foreign_of(&p, 5, 1), 1);
-	/* three of ours ended, and the engine may not have told so yet */
+	/* Three relayed requests ended, and the engine may not have reported it yet. */
 	assert_int_equal(foreign_of(&p, 4, 0), 0);
 	assert_int_equal(foreign_of(&p, UINT64_MAX, 0), 0);
 	assert_int_equal(foreign_of(&p, UINT64_MAX, 0), UINT32_MAX);

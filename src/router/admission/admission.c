@@ -24,7 +24,7 @@ static void on_verdict(void *user, struct admission_ticket *pt)
 {
 	(void)user;
 	struct gw_ticket *t = ticket_of(pt);
-	cgn_loop_post(t->w->loop, &t->answer, t->on_verdict); /* the queue's reference goes along */
+	cgn_loop_post(t->w->loop, &t->answer, t->on_verdict); /* The queue's reference goes along. */
 }
 
 static void on_change(void *user, const char *model, int by, cgn_nsec wait)
@@ -57,10 +57,10 @@ void gw_admission_on_enter(struct cgn_loop *loop, struct cgn_post *p)
 	struct gw_admission *g = t->admission;
 	CGN_LIVE(t, GW_TICKET_TAG);
 	if (g->policy == NULL) {
-		gw_ticket_unref(t); /* the worker has ended too */
+		gw_ticket_unref(t); /* The worker has ended too. */
 		return;
 	}
-	gw_ticket_ref(t); /* the worker may drop an answered ticket before admission_enter returns */
+	gw_ticket_ref(t); /* The worker may drop an answered ticket before admission_enter returns. */
 	admission_enter(g->policy, &t->policy, loop_now(g));
 	gw_ticket_unref(t);
 }
@@ -72,7 +72,7 @@ void gw_admission_on_leave(struct cgn_loop *loop, struct cgn_post *p)
 	CGN_LIVE(t, GW_TICKET_TAG);
 	if (t->admission->policy != NULL &&
 		admission_leave(t->admission->policy, &t->policy, loop_now(t->admission)))
-		gw_ticket_unref(t); /* the queue's */
+		gw_ticket_unref(t); /* The queue's reference. */
 	gw_ticket_unref(t);
 }
 
@@ -91,14 +91,14 @@ void gw_admission_on_room(struct cgn_loop *loop, struct cgn_post *p)
 	(void)loop;
 	struct gw_admission *g = CGN_CONTAINER(p, struct gw_admission, room);
 	CGN_LIVE(g, GW_ADMISSION_TAG);
-	/* cleared before serving: a request that ends from now on posts again */
+	/* Cleared before serving: a request that ends from now on posts again. */
 	atomic_store(&g->room_posted, false);
 	if (g->policy != NULL)
 		admission_serve(g->policy, loop_now(g));
 	gw_admission_unref(&g);
 }
 
-/* ---- the control loop's ---- */
+/* ---- calls of the control loop ---- */
 
 static struct admission_rules admission_rules_of(const struct gw_rules *rules)
 {
@@ -137,7 +137,7 @@ void gw_admission_close(struct gw_admission **take)
 	CGN_LIVE(g, GW_ADMISSION_TAG);
 	cgn_timer_cancel(&g->poll);
 	for (struct admission_ticket *t; (t = admission_pull(g->policy)) != NULL;)
-		gw_ticket_unref(ticket_of(t)); /* the queue's */
+		gw_ticket_unref(ticket_of(t)); /* The queue's reference. */
 	admission_free(&g->policy);
 	gw_admission_unref(take);
 }

@@ -23,27 +23,27 @@ struct gw_ticket {
 	struct gw_admission *admission;
 	struct gw_worker *w;
 	struct cgn_post ask, leave, settle, answer;
-	/* receives |answer| on the worker's loop when a verdict has come */
+	/* Receives |answer| on the worker's loop when a verdict has come. */
 	void (*on_verdict)(struct cgn_loop *l, struct cgn_post *p);
 	/* Belongs to the loop that the ticket is on. Its names are behind this struct. */
 	struct admission_ticket policy;
-	/* the worker's loop */
-	struct gw_req *r;            /* NULL: the request has ended */
-	enum admission_verdict seen; /* the last verdict that came back */
+	/* The worker's loop: */
+	struct gw_req *r;            /* NULL: the request has ended. */
+	enum admission_verdict seen; /* The last verdict that came back. */
 };
 
 struct gw_admission {
 	uint32_t tag;
-	_Atomic uint32_t refs; /* the router's and each ticket's */
-	struct cgn_loop *loop; /* the control loop */
+	_Atomic uint32_t refs; /* References of the router and of each ticket. */
+	struct cgn_loop *loop; /* The control loop. */
 	struct telemetry *telemetry;
-	_Atomic uint32_t waiting; /* tickets that are out, of all models */
+	_Atomic uint32_t waiting; /* Tickets that are out, of all models. */
 	_Atomic uint32_t waiting_of[ADMISSION_BUCKETS];
-	_Atomic uint32_t wait_ms[ADMISSION_BUCKETS]; /* predicted for the next request of the model */
+	_Atomic uint32_t wait_ms[ADMISSION_BUCKETS]; /* Predicted for the next request of the model. */
 	_Atomic bool room_posted;
 	struct cgn_post room;
-	/* the control loop */
-	struct admission *policy; /* NULL: closed */
+	/* The control loop: */
+	struct admission *policy; /* NULL: closed. */
 	struct cgn_timer poll;
 };
 

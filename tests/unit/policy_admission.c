@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admission: a place is given to one request only, and each request that waits gets one verdict. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BLOCKS 4
+#include "chooser_world.h"
+#include "policy/admission/admission.h"
+
+#define NODES 2
+
+struct house {
+	struct world w;
+	struct admission *a;
+	struct cluster *empty; /* A cluster without nodes, and its view. */
+	struct cluster_view *no_nodes;
+	unsigned verdicts;
+	int depth;
+};
+
+static void on_verdict(void *user, struct admission_ticket *t)
+{
+	struct house *h = user;
+	assert_int_not_equal(t->verdict, ADMISSION_WAITS);
+	h->verdicts++;
+}
+
+static void on_change(void *user, const char *model, int by, cgn_nsec wait)
+{
+	struct house *h = user;
+	(void)wait;
+	assert_string_equal(model, "m");
+	h->depth += by;
+	assert_true(h->depth >= 0);
+}
+
+static const struct admission_ops ops = {.on_verdict = on_verdict, .on_change = on_change};
+
+static void house_open(struct house *h, uint32_t max_queue)
+{
+	const struct admission_rules rules = {.max_queue = max_queue,
+		.max_inflight = 1,
+		.node_wait = 5 * CGN_SEC};
+	*h = (struct house){.verdicts = 0};
+	world_of(&h->w, NODES, 8, ROUTE_ROUND_ROBIN);
+	assert_true(cgn_ok(cluster_new(&h->empty, NULL)));
+	assert_true(cgn_ok(cluster_view_new(h->empty, &h->no_nodes, NULL)));
+	assert_true(cgn_ok(admission_new(&rules, h->w.cluster->stats, &ops, h, 1, &h->a, NULL)));
+	admission_view_set(h->a, h->w.view, 1);
+}
+
+static void house_close(struct house *h)
+{
+	while (admission_pull(h->a) != NULL)
+		continue;
+	admission_free(&h->a);
+	cluster_view_unref(&h->no_nodes);
+	cluster_free(&h->empty);
+	world_fini(&h->w);
+}
+
+static struct admission_ticket ticket_at(cgn_nsec now)
+{
+	return (struct admission_ticket){.model = CGN_STR("m"),
+		.item = {.tenant = CGN_STR("t"),
+			.priority = QUEUE_NORMAL,
+			.new_tokens = 10,
+			.answer_tokens = 10,
+			.arrived = now}};
+}
+
+static void a_place_is_given_once(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket t[4];
+	for (size_t i = 0; i < CGN_COUNT(t); i++) {
+		t[i] = ticket_at(1);
+		admission_enter(h.a, &t[i], 1);
+	}
+	assert_int_equal(t[0].verdict, ADMISSION_ADMITTED);
+	assert_int_equal(t[1].verdict, ADMISSION_ADMITTED);
+	assert_int_not_equal(t[0].slot, t[1].slot);
+	assert_int_equal(t[2].verdict, ADMISSION_WAITS);
+	assert_int_equal(h.depth, 2);
+	assert_int_equal(admission_depth(h.a, CGN_STR("m")), 2);
+	/* The place was not booked, so the next request gets it. */
+	admission_settle(h.a, t[1].slot, 2);
+	assert_int_equal(t[2].verdict, ADMISSION_ADMITTED);
+	assert_int_equal(t[2].slot, t[1].slot);
+	/* A booked place is free only when its load is gone. */
+	atomic_store(&h.w.cluster->stats[t[0].slot].inflight, 1);
+	admission_settle(h.a, t[0].slot, 3);
+	assert_int_equal(t[3].verdict, ADMISSION_WAITS);
+	atomic_store(&h.w.cluster->stats[t[0].slot].inflight, 0);
+	admission_serve(h.a, 4);
+	assert_int_equal(t[3].verdict, ADMISSION_ADMITTED);
+	assert_int_equal(h.verdicts, 4);
+	assert_int_equal(admission_waiting(h.a), 0);
+	house_close(&h);
+}
+
+static void a_bounced_request_goes_first_a_moment_later(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket t[3];
+	for (size_t i = 0; i < CGN_COUNT(t); i++) {
+		t[i] = ticket_at(1);
+		admission_enter(h.a, &t[i], 1);
+	}
+	t[0].bounced = true;
+	t[0].verdict = ADMISSION_WAITS;
+	admission_enter(h.a, &t[0], 2);
+	assert_int_equal(t[0].verdict, ADMISSION_WAITS);
+	assert_int_equal(t[2].verdict, ADMISSION_WAITS);
+	admission_poll(h.a, 2 + ADMISSION_POLL_INTERVAL);
+	assert_int_equal(t[0].verdict, ADMISSION_ADMITTED);
+	assert_int_equal(t[2].verdict, ADMISSION_WAITS);
+	/* A request that a node failed waits for another node, before all others. */
+	t[0].excluded[t[0].n_excluded++] = t[0].slot;
+	t[0].verdict = ADMISSION_WAITS;
+	admission_settle(h.a, t[0].slot, 3 + ADMISSION_POLL_INTERVAL);
+	assert_int_equal(t[2].verdict, ADMISSION_ADMITTED);
+	admission_enter(h.a, &t[0], 3 + ADMISSION_POLL_INTERVAL);
+	assert_int_equal(t[0].verdict, ADMISSION_WAITS);
+	admission_settle(h.a, t[1].slot, 4 + ADMISSION_POLL_INTERVAL);
+	assert_int_equal(t[0].verdict, ADMISSION_ADMITTED);
+	assert_int_equal(t[0].slot, t[1].slot);
+	house_close(&h);
+}
+
+static void a_full_queue_refuses(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 1);
+	struct admission_ticket t[4];
+	for (size_t i = 0; i < CGN_COUNT(t); i++) {
+		t[i] = ticket_at(1);
+		admission_enter(h.a, &t[i], 1);
+	}
+	assert_int_equal(t[2].verdict, ADMISSION_WAITS);
+	assert_int_equal(t[3].verdict, ADMISSION_FULL);
+	assert_true(t[3].retry_after >= 1);
+	assert_true(admission_leave(h.a, &t[2], 2));
+	assert_false(admission_leave(h.a, &t[2], 2));
+	assert_int_equal(h.depth, 0);
+	house_close(&h);
+}
+
+static void what_cannot_be_admitted_is_refused(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	admission_view_set(h.a, h.no_nodes, 10);
+	struct admission_ticket a = ticket_at(11), b, late;
+	admission_enter(h.a, &a, 11);
+	assert_int_equal(a.verdict, ADMISSION_WAITS); /* A node may be back soon. */
+	admission_poll(h.a, 9 + 5 * CGN_SEC);
+	assert_int_equal(a.verdict, ADMISSION_WAITS);
+	admission_poll(h.a, 10 + 5 * CGN_SEC);
+	assert_int_equal(a.verdict, ADMISSION_NO_NODE);
+	b = ticket_at(11 + 5 * CGN_SEC);
+	admission_enter(h.a, &b, 11 + 5 * CGN_SEC);
+	assert_int_equal(b.verdict, ADMISSION_NO_NODE);
+
+	cgn_nsec now = 20 * CGN_SEC;
+	admission_view_set(h.a, h.w.view, now);
+	for (size_t i = 0; i < NODES; i++)
+		atomic_store(&h.w.cluster->stats[i].inflight, 1);
+	late = ticket_at(now);
+	late.item.deadline = now + CGN_SEC;
+	late.item.need = 2 * CGN_SEC;
+	late.item.firm = late.measured = true;
+	admission_enter(h.a, &late, now);
+	assert_int_equal(late.verdict, ADMISSION_UNMEETABLE);
+	assert_int_equal(late.retry_after, 0); /* Not even an idle node meets the deadline. */
+
+	a = ticket_at(now);
+	admission_enter(h.a, &a, now);
+	admission_drain(h.a, now + CGN_SEC);
+	admission_poll(h.a, now + CGN_SEC - 1);
+	assert_int_equal(a.verdict, ADMISSION_WAITS);
+	admission_poll(h.a, now + CGN_SEC);
+	assert_int_equal(a.verdict, ADMISSION_DRAINING);
+	assert_int_equal(h.depth, 0);
+	house_close(&h);
+}
+
+static void a_budget_is_missed_now_or_for_ever(void **state)
+{
+	(void)state;
+	const struct admission_forecast f = {.now = 5 * CGN_SEC, .idle = 2 * CGN_SEC, .measured = true};
+	struct admission_budget b = {.total = 4 * CGN_SEC};
+	unsigned retry = 99;
+	assert_true(admission_misses_budget(&f, &b, &retry));
+	assert_int_equal(retry, 3);
+	b.waited = true;
+	assert_false(admission_misses_budget(&f, &b, &retry));
+	b.firm = true;
+	assert_true(admission_misses_budget(&f, &b, &retry));
+	b = (struct admission_budget){.total = CGN_SEC}; /* A long prompt is served all the same. */
+	assert_false(admission_misses_budget(&f, &b, &retry));
+	b.firm = true;
+	assert_true(admission_misses_budget(&f, &b, &retry));
+	assert_int_equal(retry, 0);
+	b = (struct admission_budget){.total = 5 * CGN_SEC};
+	assert_false(admission_misses_budget(&f, &b, &retry));
+	b.spent = 1;
+	assert_true(admission_misses_budget(&f, &b, &retry));
+	assert_int_equal(admission_retry_after(0), 1);
+	assert_int_equal(admission_retry_after(CGN_SEC + 1), 2);
+	assert_int_equal(admission_retry_after(UINT64_MAX / 2), ADMISSION_RETRY_MAX);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_place_is_given_once),
+		cmocka_unit_test(a_bounced_request_goes_first_a_moment_later),
+		cmocka_unit_test(a_full_queue_refuses),
+		cmocka_unit_test(what_cannot_be_admitted_is_refused),
+		cmocka_unit_test(a_budget_is_missed_now_or_for_ever),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -177,7 +177,7 @@ static bool head_copy(struct svc_admin_call *q, const struct http_head *h)
 	return have;
 }
 
-static void refuse(struct http_exchange *x, struct svc_admin_call *q, int status, const char *code,
+static void request_refuse(struct http_exchange *x, struct svc_admin_call *q, int status, const char *code,
 	const char *message)
 {
 	struct svc_admin_reply r = svc_admin_reply_new();
@@ -203,9 +203,9 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 	cgn_arena_init(&q->arena, ADMIN_MAX_HEAD);
 	http_exchange_user(x, q);
 	if (!head_copy(q, h))
-		refuse(x, q, 431, "head_too_large", "the request's head is too large");
+		request_refuse(x, q, 431, "head_too_large", "the request's head is too large");
 	else if (h->content_length > (int64_t)SVC_MAX_BODY)
-		refuse(x, q, 413, "body_too_large", "the request's body is over 1 MiB");
+		request_refuse(x, q, 413, "body_too_large", "the request's body is over 1 MiB");
 }
 
 static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
@@ -216,7 +216,7 @@ static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_
 	CGN_LIVE(q, ADMIN_REQ_TAG);
 	cgn_buf_add(&q->body, p, n);
 	if (q->body.bad)
-		refuse(x, q, 413, "body_too_large", "the request's body is over 1 MiB");
+		request_refuse(x, q, 413, "body_too_large", "the request's body is over 1 MiB");
 }
 
 static void on_body_end(struct http_exchange *x, void *user)

@@ -18,7 +18,7 @@ bool svc_cert_ends_soon(const struct tls_validity *v, uint64_t now)
 	return now + (third < LONG_TERM ? third : LONG_TERM) >= v->to;
 }
 
-static void say(struct svc_cert *c, const struct tls_validity *v, uint64_t now)
+static void expiry_log(struct svc_cert *c, const struct tls_validity *v, uint64_t now)
 {
 	char when[40] = "";
 	struct tm tm;
@@ -29,14 +29,14 @@ static void say(struct svc_cert *c, const struct tls_validity *v, uint64_t now)
 	if (now >= v->to)
 		cgn_log(ERROR, "svc.certificate_over", F_STR("key", c->key), F_STR("ended", when),
 			F_STR("do",
-				"put a new certificate and key in their files, then SIGHUP; until then nobody trusts this one"));
+				"put a new certificate and key in their files, then SIGHUP; until then peers refuse this one"));
 	else
 		cgn_log(WARN, "svc.certificate_ends", F_STR("key", c->key), F_STR("ends", when),
 			F_U64("days", (v->to - now) / (24 * 3600)),
 			F_STR("do", "put a new certificate and key in their files, then SIGHUP"));
 }
 
-static void look(struct svc_cert *c)
+static void cert_check(struct svc_cert *c)
 {
 	struct tls_validity v;
 	uint64_t now = cgn_clock_wall_ms() / 1000;
@@ -47,14 +47,14 @@ static void look(struct svc_cert *c)
 		c->said = 0;
 	c->said_of = v.to;
 	if (svc_cert_ends_soon(&v, now) && now >= c->said + SAY_EVERY)
-		say(c, &v, now);
+		expiry_log(c, &v, now);
 }
 
 static void on_time(struct cgn_timer *t)
 {
 	struct svc_certs *cs = CGN_CONTAINER(t, struct svc_certs, timer);
 	for (size_t i = 0; i < cs->n; i++)
-		look(&cs->cert[i]);
+		cert_check(&cs->cert[i]);
 	cgn_timer_set(t, LOOK_EVERY);
 }
 

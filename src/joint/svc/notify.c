@@ -8,7 +8,7 @@
 
 #include "joint/svc/svc_priv.h"
 
-static int dial(const char *path)
+static int manager_dial(const char *path)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	size_t n = strlen(path);
@@ -46,7 +46,7 @@ static cgn_nsec watchdog_period(void)
 void svc_notify_open(struct svc_notify *n)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
-	n->fd = path != NULL ? dial(path) : -1;
+	n->fd = path != NULL ? manager_dial(path) : -1;
 	n->watchdog = n->fd >= 0 ? watchdog_period() : 0;
 	unsetenv("NOTIFY_SOCKET");
 	unsetenv("WATCHDOG_USEC");

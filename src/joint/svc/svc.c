@@ -33,7 +33,7 @@ struct svc {
 	int exit_code;
 };
 
-static int complain(const struct svc_program *p, const struct cgn_err *err)
+static int error_print(const struct svc_program *p, const struct cgn_err *err)
 {
 	fprintf(stderr, "%s: %s\n", p->name, err->msg);
 	return cgn_code_exit(err->code);
@@ -260,7 +260,7 @@ static int svc_run(const struct svc_program *p, const struct svc_args *args, str
 	if (started)
 		svc_serve(&s);
 	else
-		s.exit_code = complain(p, &err); /* one line, and no log around it */
+		s.exit_code = error_print(p, &err); /* one line, and no log around it */
 	svc_close(&s);
 	if (started)
 		cgn_log(INFO, "svc.exit", F_I64("code", s.exit_code));
@@ -274,7 +274,7 @@ int svc_main(const struct svc_program *p, int argc, char **argv)
 	struct cgn_buf text = {0};
 	struct cgn_err err = {0};
 	if (!cgn_ok(svc_args_parse(p, argc, argv, &args, &err))) {
-		(void)complain(p, &err);
+		(void)error_print(p, &err);
 		return 2;
 	}
 	if (args.mode == SVC_HELP) {
@@ -286,7 +286,7 @@ int svc_main(const struct svc_program *p, int argc, char **argv)
 		return print_and_free(&text);
 	}
 	if (!cgn_ok(svc_config_load(&args, &cfg, &err)))
-		return complain(p, &err);
+		return error_print(p, &err);
 	if (args.mode == SVC_CHECK) {
 		config_print(cfg, &text);
 		return print_and_free(&text);

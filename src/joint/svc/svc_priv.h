@@ -31,7 +31,7 @@ CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct 
 
 /* notify.c: the datagrams of sd_notify(3); nothing happens where no manager listens. */
 struct svc_notify {
-	int fd;            /* -1: nobody listens */
+	int fd;            /* -1: no manager listens */
 	cgn_nsec watchdog; /* a sign of life is due this often; 0: none is */
 };
 /* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them, so that children do not speak for

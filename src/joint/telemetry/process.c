@@ -9,7 +9,7 @@
 
 #include "joint/telemetry/telemetry_priv.h"
 
-static void put(struct cgn_buf *out, const char *name, const char *type, const char *help, double v)
+static void metric_put(struct cgn_buf *out, const char *name, const char *type, const char *help, double v)
 {
 	cgn_buf_fmt(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", name, help, name, type, name, v);
 }
@@ -55,12 +55,12 @@ static void put_stat(struct cgn_buf *out)
 			&utime, &stime, &start, &vsize, &rss) != 5)
 		return;
 	double tick = (double)sysconf(_SC_CLK_TCK);
-	put(out, "process_cpu_seconds_total", "counter", "User and system CPU time of the process",
+	metric_put(out, "process_cpu_seconds_total", "counter", "User and system CPU time of the process",
 		(double)(utime + stime) / tick);
-	put(out, "process_resident_memory_bytes", "gauge", "Resident memory",
+	metric_put(out, "process_resident_memory_bytes", "gauge", "Resident memory",
 		(double)rss * (double)sysconf(_SC_PAGESIZE));
-	put(out, "process_virtual_memory_bytes", "gauge", "Virtual memory", (double)vsize);
-	put(out, "process_start_time_seconds", "gauge", "Start of the process, Unix time",
+	metric_put(out, "process_virtual_memory_bytes", "gauge", "Virtual memory", (double)vsize);
+	metric_put(out, "process_start_time_seconds", "gauge", "Start of the process, Unix time",
 		boot_time() + (double)start / tick);
 }
 
@@ -73,7 +73,7 @@ static void put_fds(struct cgn_buf *out)
 	for (struct dirent *e = readdir(d); e != NULL; e = readdir(d))
 		n += e->d_name[0] != '.';
 	closedir(d);
-	put(out, "process_open_fds", "gauge", "Open file descriptors",
+	metric_put(out, "process_open_fds", "gauge", "Open file descriptors",
 		n - 1); /* without the directory's own */
 }
 
@@ -83,5 +83,6 @@ void process_text(struct cgn_buf *out)
 	put_fds(out);
 	struct rlimit lim;
 	if (getrlimit(RLIMIT_NOFILE, &lim) == 0)
-		put(out, "process_max_fds", "gauge", "Limit of open file descriptors", (double)lim.rlim_cur);
+		metric_put(out, "process_max_fds", "gauge", "Limit of open file descriptors",
+			(double)lim.rlim_cur);
 }

@@ -11,21 +11,21 @@ enum { CLOSED, OPEN, PROBING };
 #define STREAK_MAX 255U
 #define TIME_MAX   ((UINT64_C(1) << 46) - 1)
 
-struct fields {
+struct breaker_fields {
 	unsigned state, reason, level, streak;
 	uint64_t ms;
 };
 
-static struct fields unpack(uint64_t w)
+static struct breaker_fields word_unpack(uint64_t w)
 {
-	return (struct fields){.state = w & 3,
+	return (struct breaker_fields){.state = w & 3,
 		.reason = w >> 2 & 15,
 		.level = w >> 6 & 15,
 		.streak = w >> 10 & 255,
 		.ms = w >> 18};
 }
 
-static uint64_t pack(const struct fields *f)
+static uint64_t word_pack(const struct breaker_fields *f)
 {
 	uint64_t ms = f->ms < TIME_MAX ? f->ms : TIME_MAX;
 	return (uint64_t)f->state | (uint64_t)f->reason << 2 | (uint64_t)f->level << 6 |
@@ -101,7 +101,7 @@ const char *breaker_reason_label(enum breaker_reason r)
 
 /* ---- steps ---- */
 
-static cgn_nsec duration(const struct breaker_rules *rules, unsigned level)
+static cgn_nsec open_duration(const struct breaker_rules *rules, unsigned level)
 {
 	cgn_nsec d = rules->open_for;
 	for (unsigned i = 0; i < level && d < BREAKER_OPEN_MAX; i++)
@@ -109,8 +109,8 @@ static cgn_nsec duration(const struct breaker_rules *rules, unsigned level)
 	return d < BREAKER_OPEN_MAX || level == 0 ? d : BREAKER_OPEN_MAX;
 }
 
-static void open_it(struct fields *f, const struct breaker_rules *rules, const struct breaker_input *in,
-	unsigned reason)
+static void breaker_open(struct breaker_fields *f, const struct breaker_rules *rules,
+	const struct breaker_input *in, unsigned reason)
 {
 	bool again = f->state != CLOSED || in->now / CGN_MSEC < f->ms;
 	double jitter = in->jitter > 0 ? (in->jitter < 1 ? in->jitter : 1) : 0;
@@ -118,44 +118,46 @@ static void open_it(struct fields *f, const struct breaker_rules *rules, const s
 		f->level = 0;
 	else if (f->level < LEVEL_MAX)
 		f->level++;
-	cgn_nsec d = duration(rules, f->level);
+	cgn_nsec d = open_duration(rules, f->level);
 	f->state = OPEN;
 	f->reason = reason;
 	f->ms = ms_of(in->now + d + (cgn_nsec)((double)d * BREAKER_JITTER * jitter));
 }
 
 /* Trouble that comes back within twice the time that it was open for is the same trouble. */
-static void close_it(struct fields *f, const struct breaker_rules *rules, cgn_nsec now)
+static void breaker_close(struct breaker_fields *f, const struct breaker_rules *rules, cgn_nsec now)
 {
-	f->ms = ms_of(now + 2 * duration(rules, f->level));
+	f->ms = ms_of(now + 2 * open_duration(rules, f->level));
 	f->state = CLOSED;
 	f->reason = BREAKER_FOR_NOTHING;
 	f->streak = 0;
 }
 
-static void failed(struct fields *f, const struct breaker_rules *rules, const struct breaker_input *in)
+static void failure_count(struct breaker_fields *f, const struct breaker_rules *rules,
+	const struct breaker_input *in)
 {
 	if (f->state != CLOSED)
 		return; /* it was sent before */
 	if (f->streak < STREAK_MAX)
 		f->streak++;
 	if (rules->failures > 0 && f->streak >= rules->failures)
-		open_it(f, rules, in, BREAKER_FOR_FAILURES);
+		breaker_open(f, rules, in, BREAKER_FOR_FAILURES);
 }
 
-static void probe_ended(struct fields *f, const struct breaker_rules *rules, const struct breaker_input *in)
+static void probe_ended(struct breaker_fields *f, const struct breaker_rules *rules,
+	const struct breaker_input *in)
 {
 	if (in->event == BREAKER_PROBE_OK && f->state != CLOSED)
-		close_it(f, rules, in->now);
+		breaker_close(f, rules, in->now);
 	else if (in->event == BREAKER_PROBE_BAD && f->state == PROBING)
-		open_it(f, rules, in, f->reason);
+		breaker_open(f, rules, in, f->reason);
 	else if (in->event == BREAKER_PROBE_LEFT && f->state == PROBING) {
 		f->state = OPEN; /* whose time is over */
 		f->ms = in->now / CGN_MSEC;
 	}
 }
 
-static void claim(struct fields *f, cgn_nsec now)
+static void probe_claim(struct breaker_fields *f, cgn_nsec now)
 {
 	f->state = PROBING;
 	f->ms = ms_of(now + BREAKER_PROBE_MAX);
@@ -163,18 +165,18 @@ static void claim(struct fields *f, cgn_nsec now)
 
 uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const struct breaker_input *in)
 {
-	struct fields f = unpack(word);
+	struct breaker_fields f = word_unpack(word);
 	switch (in->event) {
 	case BREAKER_OK:
 		if (f.state == CLOSED)
 			f.streak = 0;
 		break;
 	case BREAKER_FAILED:
-		failed(&f, rules, in);
+		failure_count(&f, rules, in);
 		break;
 	case BREAKER_CLAIM:
 		if (breaker_gate(word, in->now) == BREAKER_PROBE)
-			claim(&f, in->now);
+			probe_claim(&f, in->now);
 		break;
 	case BREAKER_PROBE_OK:
 	case BREAKER_PROBE_BAD:
@@ -183,14 +185,14 @@ uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const st
 		break;
 	case BREAKER_TRIP:
 		if (breaker_state(word, in->now) != BREAKER_OPEN)
-			open_it(&f, rules, in, in->reason);
+			breaker_open(&f, rules, in, in->reason);
 		break;
 	case BREAKER_HINT:
 		if (f.state == OPEN && f.ms > in->now / CGN_MSEC)
 			f.ms = in->now / CGN_MSEC;
 		break;
 	}
-	return pack(&f);
+	return word_pack(&f);
 }
 
 struct breaker_change breaker_apply(breaker_word *w, const struct breaker_rules *rules,
@@ -209,7 +211,7 @@ struct breaker_change breaker_apply(breaker_word *w, const struct breaker_rules 
 
 enum breaker_state breaker_state(uint64_t word, cgn_nsec now)
 {
-	struct fields f = unpack(word);
+	struct breaker_fields f = word_unpack(word);
 	if (f.state == CLOSED)
 		return BREAKER_CLOSED;
 	return f.state == PROBING || now / CGN_MSEC >= f.ms ? BREAKER_HALF_OPEN : BREAKER_OPEN;
@@ -224,29 +226,29 @@ const char *breaker_state_text(enum breaker_state s)
 
 enum breaker_reason breaker_why(uint64_t word)
 {
-	unsigned reason = unpack(word).reason;
+	unsigned reason = word_unpack(word).reason;
 	return reason < BREAKER_REASONS ? (enum breaker_reason)reason : BREAKER_FOR_NOTHING;
 }
 
 bool breaker_opened(const struct breaker_change *c)
 {
-	struct fields was = unpack(c->was), is = unpack(c->is);
+	struct breaker_fields was = word_unpack(c->was), is = word_unpack(c->is);
 	return is.state == OPEN && (was.state == CLOSED || was.level != is.level || was.ms < is.ms);
 }
 
 bool breaker_closed(const struct breaker_change *c)
 {
-	return unpack(c->was).state != CLOSED && unpack(c->is).state == CLOSED;
+	return word_unpack(c->was).state != CLOSED && word_unpack(c->is).state == CLOSED;
 }
 
 cgn_nsec breaker_left(uint64_t word, cgn_nsec now)
 {
-	return breaker_state(word, now) == BREAKER_OPEN ? unpack(word).ms * CGN_MSEC - now : 0;
+	return breaker_state(word, now) == BREAKER_OPEN ? word_unpack(word).ms * CGN_MSEC - now : 0;
 }
 
 void breaker_text(uint64_t word, cgn_nsec now, struct cgn_buf *out)
 {
-	struct fields f = unpack(word);
+	struct breaker_fields f = word_unpack(word);
 	enum breaker_state s = breaker_state(word, now);
 	cgn_buf_putz(out, breaker_state_text(s));
 	if (s == BREAKER_HALF_OPEN) {
@@ -266,7 +268,7 @@ void breaker_text(uint64_t word, cgn_nsec now, struct cgn_buf *out)
 
 enum breaker_gate breaker_gate(uint64_t word, cgn_nsec now)
 {
-	struct fields f = unpack(word);
+	struct breaker_fields f = word_unpack(word);
 	if (f.state == CLOSED)
 		return BREAKER_PASS;
 	return now / CGN_MSEC >= f.ms ? BREAKER_PROBE : BREAKER_SHUT;
@@ -274,7 +276,7 @@ enum breaker_gate breaker_gate(uint64_t word, cgn_nsec now)
 
 unsigned breaker_badness(uint64_t word)
 {
-	struct fields f = unpack(word);
+	struct breaker_fields f = word_unpack(word);
 	bool silent = f.reason == BREAKER_FOR_STALL || f.reason == BREAKER_FOR_SILENT;
 	return f.level + (silent ? LEVEL_MAX + 1 : 0);
 }

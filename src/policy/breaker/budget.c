@@ -8,7 +8,7 @@ void retry_budget_add(struct retry_budget *b, double share)
 		b->saved = BUDGET_MOST;
 }
 
-static void fill(struct retry_budget *b, cgn_nsec now)
+static void reserve_fill(struct retry_budget *b, cgn_nsec now)
 {
 	double more = b->at == 0 ? BUDGET_RESERVE : (double)(now - b->at) / (double)CGN_SEC * BUDGET_RATE;
 	b->reserve = b->reserve + more < BUDGET_RESERVE ? b->reserve + more : BUDGET_RESERVE;
@@ -17,7 +17,7 @@ static void fill(struct retry_budget *b, cgn_nsec now)
 
 bool retry_budget_take(struct retry_budget *b, cgn_nsec now)
 {
-	fill(b, now);
+	reserve_fill(b, now);
 	double *from = b->saved >= 1 ? &b->saved : &b->reserve;
 	if (*from < 1)
 		return false;

@@ -68,7 +68,7 @@ void outlier_window_turn(struct outlier_window *w, const struct outlier_totals *
 	w->oldest = (w->oldest + 1) % CGN_COUNT(w->at);
 }
 
-static struct outlier_class since(struct outlier_class now, struct outlier_class then)
+static struct outlier_class class_since(struct outlier_class now, struct outlier_class then)
 {
 	return (struct outlier_class){now.n - then.n, now.sum - then.sum};
 }
@@ -80,9 +80,9 @@ void outlier_window_get(const struct outlier_window *w, const struct outlier_tot
 	out->ended = now->ended - then->ended;
 	out->failed = now->failed - then->failed;
 	for (size_t i = 0; i < OUTLIER_FIRST; i++)
-		out->first[i] = since(now->first[i], then->first[i]);
+		out->first[i] = class_since(now->first[i], then->first[i]);
 	for (size_t i = 0; i < OUTLIER_TOKEN; i++)
-		out->token[i] = since(now->token[i], then->token[i]);
+		out->token[i] = class_since(now->token[i], then->token[i]);
 }
 
 /* ---- the judgement ---- */
@@ -97,15 +97,15 @@ bool outlier_fails(const struct outlier_totals *recent, double share)
 	return share > 0 && recent->ended >= OUTLIER_REQUESTS && share_of(recent) >= share;
 }
 
-static int order(const void *a, const void *b)
+static int double_order(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 	return (x > y) - (x < y);
 }
 
-static double median(double *v, size_t n)
+static double median_of(double *v, size_t n)
 {
-	qsort(v, n, sizeof *v, order);
+	qsort(v, n, sizeof *v, double_order);
 	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
@@ -125,10 +125,10 @@ static struct norm norm_of(const struct outlier_peer *peers, size_t n, score_fn 
 		m.n += score(&peers[i], &scratch[m.n]);
 	if (m.n < OUTLIER_NODES)
 		return m;
-	m.middle = median(scratch, m.n);
+	m.middle = median_of(scratch, m.n);
 	for (size_t i = 0; i < m.n; i++)
 		scratch[i] = fabs(scratch[i] - m.middle);
-	m.spread = SPREAD * median(scratch, m.n);
+	m.spread = SPREAD * median_of(scratch, m.n);
 	return m;
 }
 
@@ -157,7 +157,7 @@ static bool score_failures(const struct outlier_peer *p, double *out)
 
 /* In place of the sums: how far each class of each peer lies from the median of the class, times its
  * requests. */
-static void centre(struct outlier_peer *peers, size_t n, size_t offset, double *scratch)
+static void classes_centre(struct outlier_peer *peers, size_t n, size_t offset, double *scratch)
 {
 	size_t m = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -165,7 +165,7 @@ static void centre(struct outlier_peer *peers, size_t n, size_t offset, double *
 		if (c->n > 0)
 			scratch[m++] = (double)c->sum / c->n;
 	}
-	double middle = m >= OUTLIER_NODES ? median(scratch, m) : 0;
+	double middle = m >= OUTLIER_NODES ? median_of(scratch, m) : 0;
 	for (size_t i = 0; i < n; i++) {
 		struct outlier_class *c = (void *)((char *)&peers[i] + offset);
 		if (m < OUTLIER_NODES)
@@ -199,7 +199,7 @@ static bool score_token(const struct outlier_peer *p, double *out)
 	return score_classes(p->recent.token, OUTLIER_TOKEN, out);
 }
 
-static size_t allowed(const struct outlier_peer *peers, size_t n, double share)
+static size_t verdicts_allowed(const struct outlier_peer *peers, size_t n, double share)
 {
 	size_t out = 0, most = (size_t)((double)n * share);
 	for (size_t i = 0; i < n; i++)
@@ -242,15 +242,15 @@ void outlier_judge(struct outlier_peer *peers, size_t n, double share, double *s
 	if (n < OUTLIER_NODES)
 		return;
 	for (size_t c = 0; c < OUTLIER_FIRST; c++)
-		centre(peers, n,
+		classes_centre(peers, n,
 			offsetof(struct outlier_peer, recent.first[0]) + c * sizeof(struct outlier_class),
 			scratch);
 	for (size_t c = 0; c < OUTLIER_TOKEN; c++)
-		centre(peers, n,
+		classes_centre(peers, n,
 			offsetof(struct outlier_peer, recent.token[0]) + c * sizeof(struct outlier_class),
 			scratch);
 	judge_by(peers, n, score_failures, OUTLIER_SHARE, BREAKER_FOR_ERRORS, scratch);
 	judge_by(peers, n, score_first, OUTLIER_SLOWER, BREAKER_FOR_FIRST, scratch);
 	judge_by(peers, n, score_token, OUTLIER_SLOWER, BREAKER_FOR_TOKENS, scratch);
-	keep_worst(peers, n, allowed(peers, n, share), scratch);
+	keep_worst(peers, n, verdicts_allowed(peers, n, share), scratch);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A set-associative table of {fingerprint 15, queue 1, when 16}; 0 is free. |when| counts who left that
+/* A set-associative table of {fingerprint 15, queue 1, when 16}; 0 is free. |ghost_time| counts who left that
  * queue, in steps of 1/512 of the table, so that age is known without a list. A fingerprint that is also
  * another key's (one look in two thousand) costs a block in the better queue. A ghost that finds its bucket
  * full costs more than one block: a hole in a prefix; so buckets are a cache line, and half empty: two and a
@@ -39,23 +39,23 @@ static enum evict_queue queue_of(uint32_t slot)
 	return (slot & MAIN_BIT) != 0 ? EVICT_MAIN : EVICT_SMALL;
 }
 
-static uint32_t when(const struct evict_ghosts *g, enum evict_queue q)
+static uint32_t ghost_time(const struct evict_ghosts *g, enum evict_queue q)
 {
 	return (uint32_t)(g->left[q] / (g->slots / STEPS)) & 0xffff;
 }
 
-static uint32_t age(const struct evict_ghosts *g, uint32_t slot)
+static uint32_t ghost_age(const struct evict_ghosts *g, uint32_t slot)
 {
-	return (when(g, queue_of(slot)) - slot) & 0xffff;
+	return (ghost_time(g, queue_of(slot)) - slot) & 0xffff;
 }
 
 /* Who left the main queue is of interest for a quarter of the time. */
-static uint32_t staleness(const struct evict_ghosts *g, uint32_t slot)
+static uint32_t ghost_staleness(const struct evict_ghosts *g, uint32_t slot)
 {
-	return slot == 0 ? UINT32_MAX : age(g, slot) * (queue_of(slot) == EVICT_MAIN ? 4 : 1);
+	return slot == 0 ? UINT32_MAX : ghost_age(g, slot) * (queue_of(slot) == EVICT_MAIN ? 4 : 1);
 }
 
-static void grow(struct evict_ghosts *g, uint64_t nodes)
+static void ghosts_grow(struct evict_ghosts *g, uint64_t nodes)
 {
 	if (g->slots >= A_NODE * nodes || g->slots == MOST)
 		return;
@@ -71,15 +71,15 @@ static void grow(struct evict_ghosts *g, uint64_t nodes)
 
 void ghosts_add(struct evict_ghosts *g, uint64_t hash, enum evict_queue from, uint64_t nodes)
 {
-	grow(g, nodes);
+	ghosts_grow(g, nodes);
 	if (g->slot == NULL)
 		return;
 	uint32_t *b = bucket_of(g, hash), *at = b;
 	for (uint32_t *s = b + 1; s < b + WAYS; s++) {
-		if (staleness(g, *s) > staleness(g, *at))
+		if (ghost_staleness(g, *s) > ghost_staleness(g, *at))
 			at = s;
 	}
-	*at = print_of(hash) << 17 | (from == EVICT_MAIN ? MAIN_BIT : 0) | when(g, from);
+	*at = print_of(hash) << 17 | (from == EVICT_MAIN ? MAIN_BIT : 0) | ghost_time(g, from);
 	g->left[from]++;
 }
 
@@ -92,7 +92,7 @@ bool ghosts_take(struct evict_ghosts *g, uint64_t hash, enum evict_queue *from, 
 		if (*s >> 17 != print_of(hash))
 			continue;
 		*from = queue_of(*s);
-		*ago = (uint64_t)age(g, *s) * (g->slots / STEPS);
+		*ago = (uint64_t)ghost_age(g, *s) * (g->slots / STEPS);
 		*s = 0;
 		return true;
 	}

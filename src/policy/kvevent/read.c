@@ -239,18 +239,18 @@ static enum block_tier tier_of(struct cgn_str medium, struct cgn_str locality)
 	return BLOCK_REMOTE;
 }
 
-static bool holds(struct cgn_str s, const char *word)
+static bool map_holds(struct cgn_str s, const char *word)
 {
 	return s.n > 0 && memmem(s.p, s.n, word, strlen(word)) != NULL;
 }
 
 /* "full_attention", "mla_attention" and the like keep everything; "sliding_window...",
  * "chunked_local_attention", "mamba" do not. */
-static bool windowed(const struct reading *r)
+static bool is_windowed(const struct reading *r)
 {
 	if (r->kind.n == 0)
 		return r->has_window;
-	return holds(r->kind, "sliding") || (!holds(r->kind, "full") && !holds(r->kind, "mla"));
+	return map_holds(r->kind, "sliding") || (!map_holds(r->kind, "full") && !map_holds(r->kind, "mla"));
 }
 
 static void check_stored(struct reading *r)
@@ -288,7 +288,7 @@ static void finish_event(struct reading *r, void (*each)(void *, const struct kv
 	else if (r->e.type == KVEVENT_REMOVED && (r->seen & 1U << F_HASHES) == 0)
 		msgpack_fault(&r->in, "a BlockRemoved without block_hashes");
 	r->e.tier = tier_of(r->medium, r->locality);
-	r->e.windowed = windowed(r);
+	r->e.windowed = is_windowed(r);
 	check_extra(r);
 	if (msgpack_bad(&r->in))
 		return;

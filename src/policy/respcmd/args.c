@@ -138,7 +138,7 @@ bool respcmd_expiry(int64_t amount, uint64_t unit_ms, uint64_t base_ms, uint64_t
 	return true;
 }
 
-static bool is(struct cgn_str s, const char *word)
+static bool arg_is(struct cgn_str s, const char *word)
 {
 	return cgn_str_eq_nocase(s, cgn_str_of(word));
 }
@@ -146,7 +146,7 @@ static bool is(struct cgn_str s, const char *word)
 /* EX, PX, EXAT, PXAT: its unit in milliseconds; 0: none of them. */
 static uint64_t expiry_unit(struct cgn_str s)
 {
-	return is(s, "ex") || is(s, "exat") ? 1000 : is(s, "px") || is(s, "pxat") ? 1 : 0;
+	return arg_is(s, "ex") || arg_is(s, "exat") ? 1000 : arg_is(s, "px") || arg_is(s, "pxat") ? 1 : 0;
 }
 
 const char *respcmd_set_options(const struct respcmd *c, struct cgn_str text, size_t from, uint64_t now_ms,
@@ -162,13 +162,13 @@ const char *respcmd_set_options(const struct respcmd *c, struct cgn_str text, si
 				return "ERR value is not an integer or out of range";
 			if (!respcmd_expiry(amount, unit, s.n == 4 ? 0 : now_ms, &out->expires_unix_ms))
 				return "ERR invalid expire time in 'set' command";
-		} else if (is(s, "nx") && !out->only_old) {
+		} else if (arg_is(s, "nx") && !out->only_old) {
 			out->only_new = true;
-		} else if (is(s, "xx") && !out->only_new) {
+		} else if (arg_is(s, "xx") && !out->only_new) {
 			out->only_old = true;
-		} else if (is(s, "keepttl") && out->expires_unix_ms == 0) {
+		} else if (arg_is(s, "keepttl") && out->expires_unix_ms == 0) {
 			out->keep_ttl = true;
-		} else if (is(s, "get")) {
+		} else if (arg_is(s, "get")) {
 			out->get = true;
 		} else {
 			return "ERR syntax error";

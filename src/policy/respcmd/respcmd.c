@@ -78,7 +78,7 @@ static bool args_add(struct respcmd *c, struct respcmd_arg a)
 
 /* ---- a bare line: words, of which some stand in quotes ---- */
 
-static enum respcmd_outcome bad(const char **why, const char *what)
+static enum respcmd_outcome reply_bad(const char **why, const char *what)
 {
 	*why = what;
 	return RESPCMD_BAD;
@@ -99,7 +99,7 @@ static size_t word_end(const char *p, size_t n, size_t i)
 	return n + 1;
 }
 
-static enum respcmd_outcome words(struct respcmd *c, const char *p, size_t n, const char **why)
+static enum respcmd_outcome count_words(struct respcmd *c, const char *p, size_t n, const char **why)
 {
 	for (size_t i = 0; i < n;) {
 		if (p[i] == ' ' || p[i] == '\t') {
@@ -108,13 +108,13 @@ static enum respcmd_outcome words(struct respcmd *c, const char *p, size_t n, co
 		}
 		size_t end = word_end(p, n, i);
 		if (end > n)
-			return bad(why, "Protocol error: unbalanced quotes in request");
+			return reply_bad(why, "Protocol error: unbalanced quotes in request");
 		bool quoted = p[i] == '"' || p[i] == '\'';
 		if (c->n == RESPCMD_MAX_ARGS ||
 			!args_add(c,
 				(struct respcmd_arg){(uint32_t)(i + quoted),
 					(uint32_t)(end - i - 2 * quoted)}))
-			return bad(why, "Protocol error: too many words in a line");
+			return reply_bad(why, "Protocol error: too many words in a line");
 		i = end;
 	}
 	return RESPCMD_GOT;
@@ -125,11 +125,11 @@ static enum respcmd_outcome line_step(struct respcmd *c, struct cgn_str text, co
 	size_t look = text.n < RESPCMD_MAX_LINE ? text.n : RESPCMD_MAX_LINE;
 	const char *lf = memchr(text.p, '\n', look);
 	if (lf == NULL && look == RESPCMD_MAX_LINE)
-		return bad(why, "Protocol error: too big inline request");
+		return reply_bad(why, "Protocol error: too big inline request");
 	if (lf == NULL)
 		return RESPCMD_MORE;
 	size_t n = (size_t)(lf - text.p);
-	enum respcmd_outcome o = words(c, text.p, n - (n > 0 && lf[-1] == '\r'), why);
+	enum respcmd_outcome o = count_words(c, text.p, n - (n > 0 && lf[-1] == '\r'), why);
 	c->at = n + 1;
 	if (o == RESPCMD_GOT && c->n > 0)
 		c->id = respcmd_find(respcmd_arg(c, text, 0));
@@ -155,9 +155,9 @@ static enum respcmd_outcome array_begin(struct respcmd *c, struct cgn_str text, 
 	if (o == RESP_MORE)
 		return RESPCMD_MORE;
 	if (o == RESP_BAD || v.n > RESPCMD_MAX_ARGS)
-		return bad(why, "Protocol error: invalid multibulk length");
+		return reply_bad(why, "Protocol error: invalid multibulk length");
 	if (c->wary && v.n > RESPCMD_WARY_ARGS)
-		return bad(why, "Protocol error: unauthenticated multibulk length");
+		return reply_bad(why, "Protocol error: unauthenticated multibulk length");
 	c->at = text.n - rest.n;
 	c->due = (uint32_t)v.n;
 	return RESPCMD_GOT;
@@ -167,7 +167,7 @@ static enum respcmd_outcome array_begin(struct respcmd *c, struct cgn_str text, 
 static enum respcmd_outcome value_apart(struct respcmd *c, size_t at, size_t n, const char **why)
 {
 	if (!args_add(c, (struct respcmd_arg){RESPCMD_IS_APART, c->n_apart}))
-		return bad(why, "out of memory");
+		return reply_bad(why, "out of memory");
 	c->n_apart++;
 	c->at = at;
 	c->value = n;
@@ -180,18 +180,18 @@ static enum respcmd_outcome bulk_begin(struct respcmd *c, struct cgn_str text, s
 {
 	const char *what;
 	if (rest->n > 0 && rest->p[0] != '$')
-		return bad(why, "Protocol error: expected '$'");
+		return reply_bad(why, "Protocol error: expected '$'");
 	enum resp_outcome o = resp_take_head(rest, v, &what);
 	if (o == RESP_MORE)
 		return RESPCMD_MORE;
 	if (o == RESP_BAD || v->type != RESP_BULK || v->n > RESPCMD_MAX_VALUE)
-		return bad(why, "Protocol error: invalid bulk length");
+		return reply_bad(why, "Protocol error: invalid bulk length");
 	if (c->wary && v->n > RESPCMD_WARY_BULK)
-		return bad(why, "Protocol error: unauthenticated bulk length");
+		return reply_bad(why, "Protocol error: unauthenticated bulk length");
 	if (v->n > RESPCMD_APART && is_value(c))
 		return value_apart(c, text.n - rest->n, v->n, why);
 	if (text.n - rest->n + v->n > RESPCMD_MAX_TEXT)
-		return bad(why, "Protocol error: a command of more than 1 MiB beside its values");
+		return reply_bad(why, "Protocol error: a command of more than 1 MiB beside its values");
 	return RESPCMD_GOT;
 }
 
@@ -205,9 +205,9 @@ static enum respcmd_outcome bulk_step(struct respcmd *c, struct cgn_str text, co
 	if (rest.n < v.n + 2)
 		return RESPCMD_MORE;
 	if (rest.p[v.n] != '\r' || rest.p[v.n + 1] != '\n')
-		return bad(why, "Protocol error: a bulk does not end where it said");
+		return reply_bad(why, "Protocol error: a bulk does not end where it said");
 	if (!args_add(c, (struct respcmd_arg){(uint32_t)(rest.p - text.p), (uint32_t)v.n}))
-		return bad(why, "out of memory");
+		return reply_bad(why, "out of memory");
 	c->at = (size_t)(rest.p - text.p) + v.n + 2;
 	if (c->n == 1)
 		c->id = respcmd_find(respcmd_arg(c, text, 0));
@@ -220,7 +220,7 @@ static enum respcmd_outcome crlf_step(struct respcmd *c, struct cgn_str text, co
 	if (text.n < c->at + 2)
 		return RESPCMD_MORE;
 	if (text.p[c->at] != '\r' || text.p[c->at + 1] != '\n')
-		return bad(why, "Protocol error: a bulk does not end where it said");
+		return reply_bad(why, "Protocol error: a bulk does not end where it said");
 	c->at += 2;
 	c->crlf = false;
 	return RESPCMD_GOT;

@@ -22,7 +22,7 @@ static void leg_send(struct plan *p, uint16_t slot)
 	plan_sent(p, slot, 3, 8, T0);
 }
 
-static struct plan_step follow(struct plan *p, enum leg_end end, enum breaker_failure how,
+static struct plan_step step_of(struct plan *p, enum leg_end end, enum breaker_failure how,
 	enum plan_missing missing)
 {
 	const struct leg_outcome o = {.end = end, .how = how, .missing = missing};
@@ -34,13 +34,13 @@ static struct plan_step follow(struct plan *p, enum leg_end end, enum breaker_fa
 /* End the current leg and take the leg that follows. */
 static void leg_replace(struct plan *p, enum leg_end end, enum breaker_failure how)
 {
-	struct plan_step s = follow(p, end, how, PLAN_MISSES_MORE);
+	struct plan_step s = step_of(p, end, how, PLAN_MISSES_MORE);
 	assert_int_equal(s.next, PLAN_LEG);
 	plan_ended(p, end == LEG_END_FINE, T0 + CGN_SEC);
 	plan_take(p, &s);
 }
 
-/* What follows the first answer leg. */
+/* Each end of the first answer leg. */
 static void first_leg(void **state)
 {
 	(void)state;
@@ -70,7 +70,7 @@ static void first_leg(void **state)
 		struct plan p;
 		plan_begin(&p, CGN_STR("m"));
 		leg_send(&p, 4);
-		struct plan_step s = follow(&p, rows[i].end, rows[i].how, rows[i].missing);
+		struct plan_step s = step_of(&p, rows[i].end, rows[i].how, rows[i].missing);
 		if (s.next != rows[i].next || s.otherwise != rows[i].otherwise)
 			fail_msg("row %zu: next %d, otherwise %d", i, s.next, s.otherwise);
 		assert_int_equal(s.costs_retry, s.next == PLAN_LEG);
@@ -99,9 +99,9 @@ static void retries_are_bounded(void **state)
 	}
 	leg_send(&p, 2);
 	assert_int_equal(plan_attempts(&p), 3);
-	assert_int_equal(follow(&p, LEG_END_FAILED, BREAKER_CONNECT, PLAN_MISSES_LOST).next, PLAN_FAIL);
-	assert_int_equal(follow(&p, LEG_END_STATUS, BREAKER_STATUS, PLAN_MISSES_LOST).next, PLAN_RELAY);
-	assert_int_equal(follow(&p, LEG_END_CUT, BREAKER_CUT, PLAN_MISSES_MORE).next, PLAN_FAIL);
+	assert_int_equal(step_of(&p, LEG_END_FAILED, BREAKER_CONNECT, PLAN_MISSES_LOST).next, PLAN_FAIL);
+	assert_int_equal(step_of(&p, LEG_END_STATUS, BREAKER_STATUS, PLAN_MISSES_LOST).next, PLAN_RELAY);
+	assert_int_equal(step_of(&p, LEG_END_CUT, BREAKER_CUT, PLAN_MISSES_MORE).next, PLAN_FAIL);
 }
 
 static void tried_nodes(void **state)
@@ -152,7 +152,7 @@ static void prefill_leads_on(void **state)
 		}
 		assert_string_equal(plan_prefilled(&p)->node, "pre");
 		assert_int_equal(plan_prefilled(&p)->took, CGN_SEC);
-		/* what is stored stays stored for a retry */
+		/* a retry still fetches what the prefill leg stored */
 		leg_send(&p, 4);
 		leg_replace(&p, LEG_END_FAILED, BREAKER_CONNECT);
 		assert_int_equal(plan_leg(&p)->role, LEG_DECODE);
@@ -173,8 +173,8 @@ static void resumed_leg(void **state)
 	assert_null(p.last_retry);
 	leg_send(&p, 2);
 	/* an error cannot be shown behind half an answer */
-	assert_int_equal(follow(&p, LEG_END_STATUS, BREAKER_STATUS, PLAN_MISSES_LOST).otherwise, PLAN_FAIL);
-	struct plan_step s = follow(&p, LEG_END_MISFIT, BREAKER_FAILURES, PLAN_MISSES_LOST);
+	assert_int_equal(step_of(&p, LEG_END_STATUS, BREAKER_STATUS, PLAN_MISSES_LOST).otherwise, PLAN_FAIL);
+	struct plan_step s = step_of(&p, LEG_END_MISFIT, BREAKER_FAILURES, PLAN_MISSES_LOST);
 	assert_int_equal(s.next, PLAN_LEG);
 	assert_int_equal(s.otherwise, PLAN_FAIL);
 	assert_string_equal(s.reason, "resume");

@@ -27,45 +27,45 @@ static const struct metric_row metrics[] = {
 };
 
 #define MAX_AGENTS 5
-/* of "password" */
+/* SHA-256 of "password" */
 #define KEY_HASH "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
-/* of "test" */
+/* SHA-256 of "test" */
 #define KEY_HASH_TEST "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 enum act {
 	ACT_ANSWER, /* 200 and "hello" */
 	ACT_STREAM, /* 200, two events, [DONE] */
-	ACT_LIE,    /* the same, of a million million tokens */
-	/* the first of all calls dies over a stream that counts tokens; the others are refused */
+	ACT_LIE,    /* 200, two events, and a usage of a million million tokens */
+	/* The first of all calls dies in a stream that counts tokens; later calls are refused. */
 	ACT_ONCE,
-	ACT_FLOOD,      /* the same, of more bytes than lie between two sockets */
+	ACT_FLOOD,      /* 200, and more bytes than fit between two sockets */
 	ACT_500,        /* the engine's own error */
-	ACT_400,        /* the engine does not like it */
+	ACT_400,        /* an error that blames the request */
 	ACT_REFUSE,     /* UNAVAILABLE before any head */
-	ACT_INVALID,    /* INVALID_ARGUMENT: no other node would do better */
+	ACT_INVALID,    /* INVALID_ARGUMENT: another node would not do better */
 	ACT_HEAD_ONLY,  /* a head, then it dies */
-	ACT_EMPTY,      /* a head, then a proper end */
+	ACT_EMPTY,      /* a head, then a good end without a body */
 	ACT_CUT_EVENTS, /* dies between two events */
 	ACT_CUT_MIDWAY, /* dies inside an event */
 	ACT_CUT_PLAIN,  /* dies inside a body of known length */
-	ACT_HANG,       /* says nothing */
+	ACT_HANG,       /* no answer at all */
 	ACT_STALL,      /* an event, then nothing */
 	ACT_DATA_FIRST, /* bytes without a head */
 	ACT_TWO_HEADS,
 	ACT_JUNK,        /* no protobuf */
-	ACT_END_AT_ONCE, /* fine, without a head */
+	ACT_END_AT_ONCE, /* a good end without a head */
 };
 
 struct agent {
 	struct grpc_server *server;
 	enum act act;
-	unsigned calls, cancelled, asked; /* asked: for tokens, which are no calls */
+	unsigned calls, cancelled, asked; /* |asked|: questions for tokens, which do not count as calls */
 };
 
 enum tokens_act { TOKENS_FORTY, TOKENS_400, TOKENS_500, TOKENS_JUNK, TOKENS_DIE, TOKENS_HANG };
 
 struct world {
-	const char *kind; /* of the agents' engines */
+	const char *kind; /* kind of the agents' engines */
 	enum tokens_act tokens;
 	struct cgn_loop *loop;
 	struct agent agent[MAX_AGENTS];
@@ -75,28 +75,28 @@ struct world {
 	struct gw_worker *worker;
 	struct http_client *client;
 	struct cgn_timer limit;
-	/* what the last request came to */
+	/* The last answer. */
 	bool over, failed;
 	enum http_fail_stage stage;
 	int status;
 	char node[64], hit[32], request_id[160], retry_after[16], content_type[64];
-	char rate[3][2][32], should_retry[8]; /* limit, remaining, reset; of requests, tokens */
+	char rate[3][2][32], should_retry[8]; /* limit, remaining, reset; for requests, for tokens */
 	struct cgn_buf body;
-	/* what the last agent that was called got */
+	/* The last request that an agent received. */
 	struct cgn_buf seen_body, seen_headers;
 	char seen_model[64], seen_path[64];
 	size_t seen_chain;
-	uint64_t seen_first; /* of the chain */
+	uint64_t seen_first; /* first digest of the chain */
 	uint64_t seen_digests[64];
 	uint32_t seen_attempt;
 	bool seen_stream;
 };
 
-static struct world *w; /* one at a time */
+static struct world *w; /* the world of the running test */
 
 /* ---- agents ---- */
 
-static void say(struct grpc_call *c, const char *data)
+static void data_send(struct grpc_call *c, const char *data)
 {
 	uint8_t lead[PROTO_CHUNK_LEAD];
 	size_t n = proto_chunk_lead(lead, strlen(data));
@@ -104,7 +104,7 @@ static void say(struct grpc_call *c, const char *data)
 	grpc_send(c, iov, 2);
 }
 
-static void head(struct grpc_call *c, int status, const char *type, const char *length)
+static void head_send(struct grpc_call *c, int status, const char *type, const char *length)
 {
 	struct proto_header h[] = {{CGN_STR("content-type"), cgn_str_of(type)},
 		{CGN_STR("x-engine"), CGN_STR("toy")}, {CGN_STR("content-length"), cgn_str_of(length)}};
@@ -117,15 +117,17 @@ static void head(struct grpc_call *c, int status, const char *type, const char *
 
 static void act_stream(struct grpc_call *c, enum act act)
 {
-	head(c, 200, "text/event-stream", NULL);
-	say(c, "data: {\"a\":1}\n\n");
+	head_send(c, 200, "text/event-stream", NULL);
+	data_send(c, "data: {\"a\":1}\n\n");
 	if (act == ACT_CUT_MIDWAY)
-		say(c, "data: {\"b\"");
+		data_send(c, "data: {\"b\"");
 	if (act == ACT_LIE) {
-		say(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1000000000000}}\n\ndata: [DONE]\n\n");
+		data_send(c,
+			"data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1000000000000}}\n\ndata: [DONE]\n\n");
 		grpc_finish(c, CGN_FINE, "");
 	} else if (act == ACT_STREAM) {
-		say(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n");
+		data_send(c,
+			"data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n");
 		grpc_finish(c, CGN_FINE, "");
 	} else if (act != ACT_STALL)
 		grpc_finish(c, CGN_BAD_GATEWAY, "the engine died");
@@ -137,8 +139,8 @@ static void act_once(struct grpc_call *c)
 	for (size_t i = 0; i < w->n_agents; i++)
 		sum += w->agent[i].calls;
 	if (sum == 1) {
-		head(c, 200, "text/event-stream", NULL);
-		say(c,
+		head_send(c, 200, "text/event-stream", NULL);
+		data_send(c,
 			"data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}],"
 			"\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":1}}\n\n");
 	}
@@ -151,43 +153,43 @@ static void act_flood(struct grpc_call *c)
 	memset(event, 'x', sizeof event - 1);
 	memcpy(event, "data: ", 6);
 	memcpy(event + sizeof event - 3, "\n\n", 2);
-	head(c, 200, "text/event-stream", NULL);
+	head_send(c, 200, "text/event-stream", NULL);
 	for (int i = 0; i < 256; i++)
-		say(c, event);
-	say(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":50}}\n\ndata: [DONE]\n\n");
+		data_send(c, event);
+	data_send(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":50}}\n\ndata: [DONE]\n\n");
 	grpc_finish(c, CGN_FINE, "");
 }
 
 static void act_wrong(struct grpc_call *c, enum act act)
 {
 	if (act == ACT_DATA_FIRST)
-		say(c, "early");
+		data_send(c, "early");
 	if (act == ACT_TWO_HEADS) {
-		head(c, 200, "text/plain", NULL);
-		head(c, 200, "text/plain", NULL);
+		head_send(c, 200, "text/plain", NULL);
+		head_send(c, 200, "text/plain", NULL);
 	}
 	if (act == ACT_JUNK)
 		grpc_send(c, &(struct iovec){(void *)(uintptr_t)"\x0a\xff\xff\xff\xff\x0fzz", 8}, 1);
 	grpc_finish(c, CGN_FINE, "");
 }
 
-static void perform(struct grpc_call *c, enum act act)
+static void act_perform(struct grpc_call *c, enum act act)
 {
 	switch (act) {
 	case ACT_ANSWER:
-		head(c, 200, "text/plain", "5");
-		say(c, "hel");
-		say(c, "lo");
+		head_send(c, 200, "text/plain", "5");
+		data_send(c, "hel");
+		data_send(c, "lo");
 		grpc_finish(c, CGN_FINE, "");
 		break;
 	case ACT_500:
-		head(c, 500, "application/json", NULL);
-		say(c, "{\"engine\":\"broke\"}");
+		head_send(c, 500, "application/json", NULL);
+		data_send(c, "{\"engine\":\"broke\"}");
 		grpc_finish(c, CGN_FINE, "");
 		break;
 	case ACT_400:
-		head(c, 400, "application/json", NULL);
-		say(c, "{\"engine\":\"too long\"}");
+		head_send(c, 400, "application/json", NULL);
+		data_send(c, "{\"engine\":\"too long\"}");
 		grpc_finish(c, CGN_FINE, "");
 		break;
 	case ACT_REFUSE:
@@ -198,12 +200,12 @@ static void perform(struct grpc_call *c, enum act act)
 		break;
 	case ACT_HEAD_ONLY:
 	case ACT_EMPTY:
-		head(c, 200, "text/plain", NULL);
+		head_send(c, 200, "text/plain", NULL);
 		grpc_finish(c, act == ACT_EMPTY ? CGN_FINE : CGN_BAD_GATEWAY, "");
 		break;
 	case ACT_CUT_PLAIN:
-		head(c, 200, "text/plain", "5");
-		say(c, "hel");
+		head_send(c, 200, "text/plain", "5");
+		data_send(c, "hel");
 		grpc_finish(c, CGN_BAD_GATEWAY, "the engine died");
 		break;
 	case ACT_STREAM:
@@ -233,12 +235,12 @@ static void perform(struct grpc_call *c, enum act act)
 static void tell_tokens(struct grpc_call *c)
 {
 	struct cgn_buf b = {0};
-	head(c, 200, "application/json", NULL);
+	head_send(c, 200, "application/json", NULL);
 	cgn_buf_putz(&b, "{\"count\":40,\"tokens\":[0");
 	for (int i = 1; i < 40; i++)
 		cgn_buf_fmt(&b, ",%d", i);
 	cgn_buf_putz(&b, "]}");
-	say(c, cgn_buf_z(&b));
+	data_send(c, cgn_buf_z(&b));
 	cgn_buf_fini(&b);
 	grpc_finish(c, CGN_FINE, "");
 }
@@ -250,12 +252,12 @@ static void perform_tokens(struct grpc_call *c)
 	} else if (w->tokens == TOKENS_DIE) {
 		grpc_finish(c, CGN_UNAVAILABLE, "not now");
 	} else if (w->tokens != TOKENS_HANG) {
-		head(c,
+		head_send(c,
 			w->tokens == TOKENS_400           ? 400
 				: w->tokens == TOKENS_500 ? 500
 							  : 200,
 			"application/json", NULL);
-		say(c, "{\"tokens\":[1,-2]}");
+		data_send(c, "{\"tokens\":[1,-2]}");
 		grpc_finish(c, CGN_FINE, "");
 	}
 }
@@ -290,7 +292,7 @@ static void agent_message(struct grpc_call *c, void *user, const uint8_t *p, siz
 	w->seen_stream = g.facts.stream;
 	cgn_arena_fini(&arena);
 	a->calls++;
-	perform(c, a->act);
+	act_perform(c, a->act);
 }
 
 static void agent_closed(struct grpc_call *c, void *user, const struct cgn_err *why)
@@ -400,7 +402,7 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	gw_rules_unref(&rules);
 }
 
-/* Engines that tell no tokens. */
+/* Open a world whose engines tell no tokens. */
 static void world_open(size_t n_agents, const char *toml, const char *keys)
 {
 	world_of("openai_compat", n_agents, toml, keys);
@@ -413,8 +415,8 @@ static void turn_for(cgn_nsec delay)
 	cgn_timer_cancel(&w->limit);
 }
 
-/* Bookings and memory are given back a moment after the client has its answer. */
-static void settle(void)
+/* Wait until bookings and memory are given back, a moment after the client has its answer. */
+static void world_settle(void)
 {
 	for (int i = 0; i < 500; i++) {
 		uint64_t open = atomic_load(&w->shared.body_bytes);
@@ -429,7 +431,7 @@ static void settle(void)
 
 static void world_close(void)
 {
-	settle();
+	world_settle();
 	http_client_free(&w->client);
 	gw_worker_free(&w->worker);
 	for (size_t i = 0; i < w->n_agents; i++)
@@ -451,7 +453,7 @@ static void world_close(void)
 
 /* ---- the client ---- */
 
-static void keep(const struct http_head *h, const char *name, char *to, size_t cap)
+static void field_keep(const struct http_head *h, const char *name, char *to, size_t cap)
 {
 	(void)cgn_str_copyz(to, cap, http_head_get(h, name));
 }
@@ -464,9 +466,9 @@ static void keep_rates(const struct http_head *h)
 	for (size_t i = 0; i < 3; i++)
 		for (size_t u = 0; u < 2; u++) {
 			(void)snprintf(name, sizeof name, "x-ratelimit-%s-%s", whats[i], units[u]);
-			keep(h, name, w->rate[i][u], sizeof w->rate[i][u]);
+			field_keep(h, name, w->rate[i][u], sizeof w->rate[i][u]);
 		}
-	keep(h, "x-should-retry", w->should_retry, sizeof w->should_retry);
+	field_keep(h, "x-should-retry", w->should_retry, sizeof w->should_retry);
 }
 
 static void on_head(struct http_call *c, void *user, const struct http_head *h)
@@ -474,11 +476,11 @@ static void on_head(struct http_call *c, void *user, const struct http_head *h)
 	(void)c;
 	(void)user;
 	w->status = h->status;
-	keep(h, "x-cgn-node", w->node, sizeof w->node);
-	keep(h, "x-cgn-cache-hit", w->hit, sizeof w->hit);
-	keep(h, "x-request-id", w->request_id, sizeof w->request_id);
-	keep(h, "retry-after", w->retry_after, sizeof w->retry_after);
-	keep(h, "content-type", w->content_type, sizeof w->content_type);
+	field_keep(h, "x-cgn-node", w->node, sizeof w->node);
+	field_keep(h, "x-cgn-cache-hit", w->hit, sizeof w->hit);
+	field_keep(h, "x-request-id", w->request_id, sizeof w->request_id);
+	field_keep(h, "retry-after", w->retry_after, sizeof w->retry_after);
+	field_keep(h, "content-type", w->content_type, sizeof w->content_type);
 	keep_rates(h);
 }
 
@@ -514,7 +516,7 @@ static const struct http_call_ops client_ops = {.on_head = on_head,
 	.on_end = on_end,
 	.on_fail = on_fail};
 
-static struct http_call *start(const char *path, struct cgn_str body, const struct http_field *fields,
+static struct http_call *chat_start(const char *path, struct cgn_str body, const struct http_field *fields,
 	size_t n)
 {
 	struct http_call *c = NULL;
@@ -534,9 +536,9 @@ static struct http_call *start(const char *path, struct cgn_str body, const stru
 	return c;
 }
 
-static void ask(const char *path, const char *body, const struct http_field *fields, size_t n)
+static void chat_ask(const char *path, const char *body, const struct http_field *fields, size_t n)
 {
-	(void)start(path, cgn_str_of(body), fields, n);
+	(void)chat_start(path, cgn_str_of(body), fields, n);
 	turn_for(20 * CGN_SEC);
 	assert_true(w->over || w->failed);
 }
@@ -544,17 +546,17 @@ static void ask(const char *path, const char *body, const struct http_field *fie
 #define CHAT  "/v1/chat/completions"
 #define HELLO "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}"
 
-static void chat(void)
+static void chat_hello(void)
 {
-	ask(CHAT, HELLO, NULL, 0);
+	chat_ask(CHAT, HELLO, NULL, 0);
 }
 
-static const char *text(void)
+static const char *body_text(void)
 {
 	return cgn_buf_z(&w->body);
 }
 
-static unsigned calls(void)
+static unsigned calls_sum(void)
 {
 	unsigned sum = 0;
 	for (size_t i = 0; i < w->n_agents; i++)
@@ -568,7 +570,7 @@ static void all_act(enum act act)
 		w->agent[i].act = act;
 }
 
-static void reload(const char *toml)
+static void rules_reload(const char *toml)
 {
 	struct gw_rules *rules = rules_of(toml, NULL);
 	gw_worker_tell(w->worker, NULL, rules);
@@ -589,9 +591,9 @@ static void what_goes_out_and_comes_back(void **state)
 		{CGN_STR("openai-organization"), CGN_STR("org")}, {CGN_STR("traceparent"), CGN_STR("00-1")}};
 	const char *body =
 		" {\"stream\" :true,\"x\":[1.50,null] , \"model\":\"alias\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"}]}\n";
-	ask(CHAT "?a=b", body, f, CGN_COUNT(f));
+	chat_ask(CHAT "?a=b", body, f, CGN_COUNT(f));
 	assert_int_equal(w->status, 200);
-	assert_string_equal(text(), "hello");
+	assert_string_equal(body_text(), "hello");
 	assert_string_equal(w->node, "n0");
 	assert_string_equal(w->request_id, "id-7");
 	assert_string_equal(w->content_type, "text/plain");
@@ -615,12 +617,12 @@ static void a_failed_try_goes_elsewhere_unseen(void **state)
 		world_open(3, "[router.retry]\nbackoff = \"1ms\"\n", NULL);
 		w->agent[0].act = w->agent[1].act = bad[i];
 		for (int k = 0; k < 5; k++) {
-			chat();
+			chat_hello();
 			assert_int_equal(w->status, 200);
-			assert_string_equal(text(), "hello");
+			assert_string_equal(body_text(), "hello");
 			assert_string_equal(w->node, "n2");
 		}
-		assert_true(calls() > 5);
+		assert_true(calls_sum() > 5);
 		world_close();
 	}
 }
@@ -630,17 +632,17 @@ static void the_last_answer_of_failing_engines_is_relayed(void **state)
 	(void)state;
 	world_open(5, "[router.retry]\nattempts = 4\nbackoff = \"0ms\"\n", NULL);
 	all_act(ACT_500);
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 500);
-	assert_string_equal(text(), "{\"engine\":\"broke\"}");
-	assert_int_equal(calls(), 4);
+	assert_string_equal(body_text(), "{\"engine\":\"broke\"}");
+	assert_int_equal(calls_sum(), 4);
 	assert_int_equal(w->seen_attempt, 4);
 	all_act(ACT_REFUSE);
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 503);
 	assert_string_equal(w->retry_after, "2");
-	assert_non_null(strstr(text(), "engine_unavailable"));
-	assert_int_equal(calls(), 8);
+	assert_non_null(strstr(body_text(), "engine_unavailable"));
+	assert_int_equal(calls_sum(), 8);
 	world_close();
 }
 
@@ -649,10 +651,10 @@ static void what_no_node_would_do_better_is_not_retried(void **state)
 	(void)state;
 	world_open(3, "", NULL);
 	all_act(ACT_INVALID);
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 400);
-	assert_non_null(strstr(text(), "no such thing"));
-	assert_int_equal(calls(), 1);
+	assert_non_null(strstr(body_text(), "no such thing"));
+	assert_int_equal(calls_sum(), 1);
 	world_close();
 }
 
@@ -661,7 +663,7 @@ static void an_empty_answer_is_an_answer(void **state)
 	(void)state;
 	world_open(2, "", NULL);
 	all_act(ACT_EMPTY);
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 200);
 	assert_true(w->over);
 	assert_int_equal(w->body.n, 0);
@@ -673,18 +675,18 @@ static void a_dying_stream_ends_with_an_error_event(void **state)
 	(void)state;
 	world_open(1, "", NULL);
 	all_act(ACT_STREAM);
-	chat();
-	assert_string_equal(text(),
+	chat_hello();
+	assert_string_equal(body_text(),
 		"data: {\"a\":1}\n\ndata: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n");
 	all_act(ACT_CUT_EVENTS);
-	chat();
+	chat_hello();
 	assert_true(w->over);
-	assert_memory_equal(text(), "data: {\"a\":1}\n\nevent: error\ndata: {\"error\":", 41);
-	assert_null(strstr(text(), "[DONE]"));
+	assert_memory_equal(body_text(), "data: {\"a\":1}\n\nevent: error\ndata: {\"error\":", 41);
+	assert_null(strstr(body_text(), "[DONE]"));
 	all_act(ACT_CUT_MIDWAY);
-	chat();
-	assert_memory_equal(text(), "data: {\"a\":1}\n\ndata: {\"b\"\n\nevent: error\ndata: ", 46);
-	assert_null(strstr(text(), "[DONE]"));
+	chat_hello();
+	assert_memory_equal(body_text(), "data: {\"a\":1}\n\ndata: {\"b\"\n\nevent: error\ndata: ", 46);
+	assert_null(strstr(body_text(), "[DONE]"));
 	world_close();
 }
 
@@ -693,10 +695,10 @@ static void a_dying_plain_answer_is_cut(void **state)
 	(void)state;
 	world_open(2, "", NULL);
 	all_act(ACT_CUT_PLAIN);
-	chat();
+	chat_hello();
 	assert_true(w->failed);
 	assert_int_equal(w->stage, HTTP_FAIL_BODY);
-	assert_int_equal(calls(), 1); /* never again once the client has bytes */
+	assert_int_equal(calls_sum(), 1); /* no retry after the first byte */
 	world_close();
 }
 
@@ -705,13 +707,13 @@ static void silence_is_bounded(void **state)
 	(void)state;
 	world_open(2, "[router]\nfirst_byte_timeout = \"60ms\"\nstream_idle_timeout = \"60ms\"\n", NULL);
 	all_act(ACT_HANG);
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 504);
-	assert_int_equal(calls(), 2);
+	assert_int_equal(calls_sum(), 2);
 	all_act(ACT_STALL);
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 200);
-	assert_non_null(strstr(text(), "event: error"));
+	assert_non_null(strstr(body_text(), "event: error"));
 	world_close();
 }
 
@@ -722,7 +724,7 @@ static void a_client_that_goes_cancels_the_engine(void **state)
 	static const enum act acts[] = {ACT_HANG, ACT_STALL};
 	for (unsigned i = 0; i < 2; i++) {
 		w->agent[0].act = acts[i];
-		struct http_call *c = start(CHAT, cgn_str_of(HELLO), NULL, 0);
+		struct http_call *c = chat_start(CHAT, cgn_str_of(HELLO), NULL, 0);
 		for (int k = 0; k < 500 && w->agent[0].calls <= i; k++)
 			turn_for(10 * CGN_MSEC);
 		assert_int_equal(w->agent[0].calls, i + 1);
@@ -734,7 +736,7 @@ static void a_client_that_goes_cancels_the_engine(void **state)
 	world_close();
 }
 
-static void refusals(void **state)
+static void each_refusal_has_its_status(void **state)
 {
 	(void)state;
 	world_open(1, "[router]\nmax_body = \"2KiB\"\n[models.absent]\n", NULL);
@@ -756,18 +758,18 @@ static void refusals(void **state)
 		{"/v1/models/%6", "", 404, "model_not_found"},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		ask(rows[i].path, rows[i].body, NULL, 0);
-		if (w->status != rows[i].status || strstr(text(), rows[i].code) == NULL)
-			fail_msg("row %zu: %d %s", i, w->status, text());
+		chat_ask(rows[i].path, rows[i].body, NULL, 0);
+		if (w->status != rows[i].status || strstr(body_text(), rows[i].code) == NULL)
+			fail_msg("row %zu: %d %s", i, w->status, body_text());
 	}
 	char *big = malloc(4001);
 	memset(big, ' ', 4000);
 	big[4000] = '\0';
-	ask(CHAT, big, NULL, 0);
+	chat_ask(CHAT, big, NULL, 0);
 	assert_int_equal(w->status, 413);
 	free(big);
-	assert_int_equal(calls(), 0);
-	ask("/v1/models/%6d", "", NULL, 0);
+	assert_int_equal(calls_sum(), 0);
+	chat_ask("/v1/models/%6d", "", NULL, 0);
 	assert_int_equal(w->status, 200);
 	world_close();
 }
@@ -776,25 +778,25 @@ static void keys_are_asked_for(void **state)
 {
 	(void)state;
 	world_open(1, "", "k " KEY_HASH " chat 2026-01-31T08:00:00Z\n");
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 401);
 	struct http_field f[] = {{CGN_STR("authorization"), CGN_STR("Bearer password")},
 		{CGN_STR("x-cgn-node"), CGN_STR("n0")}};
-	ask(CHAT, HELLO, f, 1);
+	chat_ask(CHAT, HELLO, f, 1);
 	assert_int_equal(w->status, 200);
-	ask(CHAT, HELLO, f, 2); /* a pin needs admin */
+	chat_ask(CHAT, HELLO, f, 2); /* X-Cgn-Node needs the scope admin */
 	assert_int_equal(w->status, 403);
 	f[0] = (struct http_field){CGN_STR("x-api-key"), CGN_STR("password")};
-	ask(CHAT, HELLO, f, 1);
+	chat_ask(CHAT, HELLO, f, 1);
 	assert_int_equal(w->status, 200);
-	ask("/v1/embeddings", "{\"model\":\"m\",\"input\":\"x\"}", f, 1);
+	chat_ask("/v1/embeddings", "{\"model\":\"m\",\"input\":\"x\"}", f, 1);
 	assert_int_equal(w->status, 403);
-	assert_int_equal(calls(), 2);
-	struct gw_rules *open_rules = rules_of("", NULL); /* keys may be replaced while it runs */
+	assert_int_equal(calls_sum(), 2);
+	struct gw_rules *open_rules = rules_of("", NULL); /* keys may be replaced while the worker runs */
 	gw_worker_tell(w->worker, NULL, open_rules);
 	gw_rules_unref(&open_rules);
 	for (int i = 0; i < 500 && w->status != 200; i++)
-		chat();
+		chat_hello();
 	assert_int_equal(w->status, 200);
 	world_close();
 }
@@ -820,30 +822,30 @@ static void addresses_have_a_rate(void **state)
 	(void)state;
 	world_open(1, "[router.rate_limit]\nrps = 0.001\nburst = 3\n", NULL);
 	char other[] = "10.0.0.0";
-	for (int i = 0; i < 5; i++) { /* a client says what it likes */
+	for (int i = 0; i < 5; i++) { /* a client's own header changes nothing */
 		other[7] = (char)('1' + i);
 		const struct http_field f[] = {{CGN_STR("x-forwarded-for"), cgn_str_of(other)},
 			{CGN_STR("forwarded"), CGN_STR("for=10.1.1.1")},
 			{CGN_STR("x-real-ip"), cgn_str_of(other)},
 			{CGN_STR("x-cgn-session"), cgn_str_of(other)}};
-		ask(CHAT, HELLO, f, 4);
+		chat_ask(CHAT, HELLO, f, 4);
 		assert_int_equal(w->status, i < 3 ? 200 : 429);
 		assert_string_equal(w->rate[0][0], "3");
 		assert_int_equal(atoi(w->rate[1][0]), i < 3 ? 2 - i : 0);
 		assert_string_equal(w->rate[0][1], "");
 	}
-	assert_int_equal(calls(), 3);
+	assert_int_equal(calls_sum(), 3);
 	assert_true(atoi(w->retry_after) > 990 && atoi(w->retry_after) <= 1000);
 	assert_non_null(strstr(w->rate[2][0], "m")); /* "49m59.9s" */
-	assert_non_null(strstr(text(), "\"type\":\"requests\""));
-	assert_non_null(strstr(text(), "\"code\":\"rate_limit_exceeded\""));
-	assert_non_null(strstr(text(), "the address has 0.001 requests a second, 3 at once"));
-	reload("[router.rate_limit]\nrps = 1000\n");
-	chat();
+	assert_non_null(strstr(body_text(), "\"type\":\"requests\""));
+	assert_non_null(strstr(body_text(), "\"code\":\"rate_limit_exceeded\""));
+	assert_non_null(strstr(body_text(), "the address has 0.001 requests a second, 3 at once"));
+	rules_reload("[router.rate_limit]\nrps = 1000\n");
+	chat_hello();
 	assert_int_equal(w->status, 200);
 	assert_string_equal(w->rate[0][0], "1000");
-	reload("");
-	chat();
+	rules_reload("");
+	chat_hello();
 	assert_int_equal(w->status, 200);
 	assert_string_equal(w->rate[0][0], "");
 	world_close();
@@ -854,7 +856,7 @@ static int chat_with(const char *key)
 	char bearer[40];
 	(void)snprintf(bearer, sizeof bearer, "Bearer %s", key);
 	const struct http_field f[] = {{CGN_STR("authorization"), cgn_str_of(bearer)}};
-	ask(CHAT, HELLO, f, 1);
+	chat_ask(CHAT, HELLO, f, 1);
 	return w->status;
 }
 
@@ -867,18 +869,18 @@ static void keys_have_a_rate_and_tenants_another(void **state)
 	assert_int_equal(chat_with("password"), 200);
 	assert_int_equal(chat_with("password"), 200);
 	assert_int_equal(chat_with("password"), 429);
-	assert_non_null(strstr(text(), "the API key has"));
-	assert_int_equal(chat_with("nonsense"), 401); /* costs nobody anything */
+	assert_non_null(strstr(body_text(), "the API key has"));
+	assert_int_equal(chat_with("nonsense"), 401); /* an unknown key takes nothing from a limit */
 	assert_int_equal(chat_with("test"), 200);
-	assert_string_equal(w->rate[0][0], "3"); /* of the limit that is nearer */
+	assert_string_equal(w->rate[0][0], "3"); /* fields of the limit that is nearest */
 	assert_string_equal(w->rate[1][0], "0");
 	assert_int_equal(chat_with("test"), 429);
-	assert_non_null(strstr(text(), "the tenant has"));
-	assert_int_equal(calls(), 3);
+	assert_non_null(strstr(body_text(), "the tenant has"));
+	assert_int_equal(calls_sum(), 3);
 	world_close();
 }
 
-/* Engines say 5 + 2 tokens; asked for are 80 and a prompt of some. */
+/* The engines count 5 + 2 tokens; the body asks for 80 and has a short prompt. */
 #define EIGHTY \
 	"{\"model\":\"m\",\"stream\":true,\"max_tokens\":80,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}"
 
@@ -889,23 +891,24 @@ static void tokens_are_reserved_and_settled(void **state)
 	world_open(1, "[router.rate_limit]\ntokens_per_minute = 200\n", NULL);
 	all_act(ACT_STREAM);
 	for (int i = 0; i < 40; i++) {
-		ask(CHAT, EIGHTY, NULL, 0);
+		chat_ask(CHAT, EIGHTY, NULL, 0);
 		granted += w->status == 200;
 		assert_string_equal(w->rate[0][1], "200");
 		if (w->status == 429)
 			break;
 	}
-	/* each took 7 in the end: many were granted, but never one with less than 80 left */
+	/* Each request took 7 in the end: several were granted, but none with fewer than 80 left. */
 	assert_int_equal(w->status, 429);
 	assert_true(granted >= 10 && granted <= 20);
 	assert_true(atoi(w->retry_after) >= 1 && atoi(w->retry_after) <= 3);
-	assert_non_null(strstr(text(), "200 tokens a minute"));
-	assert_non_null(strstr(text(), "\"type\":\"tokens\""));
-	/* what takes less than is left goes through */
-	ask(CHAT, "{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+	assert_non_null(strstr(body_text(), "200 tokens a minute"));
+	assert_non_null(strstr(body_text(), "\"type\":\"tokens\""));
+	/* A request that takes less than is left goes through. */
+	chat_ask(CHAT,
+		"{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
 		NULL, 0);
 	assert_int_equal(w->status, 200);
-	ask("/tokenize", "{\"model\":\"m\",\"prompt\":\"hi\"}", NULL, 0); /* takes none */
+	chat_ask("/tokenize", "{\"model\":\"m\",\"prompt\":\"hi\"}", NULL, 0); /* takes no tokens */
 	assert_int_equal(w->status, 200);
 	assert_string_equal(w->rate[0][1], "");
 	world_close();
@@ -915,19 +918,19 @@ static void what_can_never_be_granted_is_told_so(void **state)
 {
 	(void)state;
 	world_open(1, "[router.rate_limit]\ntokens_per_minute = 100\n", NULL);
-	ask(CHAT, "{\"model\":\"m\",\"max_tokens\":101,\"messages\":[]}", NULL, 0);
+	chat_ask(CHAT, "{\"model\":\"m\",\"max_tokens\":101,\"messages\":[]}", NULL, 0);
 	assert_int_equal(w->status, 429);
 	assert_string_equal(w->retry_after, "");
 	assert_string_equal(w->should_retry, "false");
-	assert_non_null(strstr(text(),
+	assert_non_null(strstr(body_text(),
 		"the request is too large: it may take 101 tokens, and the address has 100 tokens a minute"));
-	/* a guess refuses nobody: nothing is known of this one's tokens */
+	/* An estimate refuses no request: the tokens of this one are not known. */
 	struct cgn_buf b = {0};
 	cgn_buf_putz(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"");
 	for (int i = 0; i < 4000; i++)
 		cgn_buf_char(&b, 'a');
 	cgn_buf_putz(&b, "\"}]}");
-	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0);
 	assert_int_equal(w->status, 200);
 	cgn_buf_fini(&b);
 	world_close();
@@ -939,18 +942,18 @@ static void what_failed_costs_nothing(void **state)
 	world_open(2, "[router.rate_limit]\nrps = 0.001\nburst = 2\ntokens_per_minute = 100\n", NULL);
 	all_act(ACT_REFUSE);
 	for (int i = 0; i < 5; i++) {
-		ask(CHAT, EIGHTY, NULL, 0);
+		chat_ask(CHAT, EIGHTY, NULL, 0);
 		assert_int_equal(w->status, 503);
 	}
-	all_act(ACT_500); /* the engine's own refusal is an answer, but took no tokens */
-	ask(CHAT, EIGHTY, NULL, 0);
+	all_act(ACT_500); /* the engine's own error is an answer, but took no tokens */
+	chat_ask(CHAT, EIGHTY, NULL, 0);
 	assert_int_equal(w->status, 500);
 	all_act(ACT_STREAM);
-	ask(CHAT, EIGHTY, NULL, 0);
+	chat_ask(CHAT, EIGHTY, NULL, 0);
 	assert_int_equal(w->status, 200);
-	ask(CHAT, EIGHTY, NULL, 0);
+	chat_ask(CHAT, EIGHTY, NULL, 0);
 	assert_int_equal(w->status, 429);
-	assert_non_null(strstr(text(), "requests a second")); /* the longer wait of two */
+	assert_non_null(strstr(body_text(), "requests a second")); /* the longer wait of two limits */
 	world_close();
 }
 
@@ -994,11 +997,11 @@ static void a_pin_is_kept_and_a_node_that_leaves_is_not_used(void **state)
 	world_open(3, "", NULL);
 	const struct http_field f[] = {{CGN_STR("x-cgn-node"), CGN_STR("n1")}};
 	for (int i = 0; i < 3; i++) {
-		ask(CHAT, HELLO, f, 1);
+		chat_ask(CHAT, HELLO, f, 1);
 		assert_string_equal(w->node, "n1");
 	}
 	w->agent[1].act = ACT_REFUSE;
-	ask(CHAT, HELLO, f, 1);
+	chat_ask(CHAT, HELLO, f, 1);
 	assert_int_equal(w->status, 503);
 	struct cluster_orders o;
 	struct cluster_view *v = NULL;
@@ -1009,10 +1012,10 @@ static void a_pin_is_kept_and_a_node_that_leaves_is_not_used(void **state)
 	turn_for(50 * CGN_MSEC);
 	unsigned before = w->agent[1].calls;
 	for (int i = 0; i < 6; i++) {
-		chat();
+		chat_hello();
 		assert_int_equal(w->status, 200);
 	}
-	ask(CHAT, HELLO, f, 1);
+	chat_ask(CHAT, HELLO, f, 1);
 	assert_int_equal(w->status, 503);
 	assert_int_equal(w->agent[1].calls, before);
 	world_close();
@@ -1027,15 +1030,15 @@ static void long_prompts_have_chains_and_hits(void **state)
 	for (int i = 0; i < 400; i++)
 		cgn_buf_fmt(&b, "word %d ", i);
 	cgn_buf_putz(&b, "\"}]}");
-	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0);
 	char first[64], all[32];
 	strcpy(first, w->node);
 	assert_true(w->seen_chain >= 10);
 	assert_int_equal(strncmp(w->hit, "0/", 2), 0);
 	snprintf(all, sizeof all, "%zu/%zu", w->seen_chain, w->seen_chain);
 	for (int i = 0; i < 5; i++) {
-		settle();
-		ask(CHAT, cgn_buf_z(&b), NULL, 0);
+		world_settle();
+		chat_ask(CHAT, cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->hit, all);
 		assert_string_equal(w->node, first);
 	}
@@ -1070,13 +1073,14 @@ static void several_answers_are_no_tail(void **state)
 		cgn_buf_fmt(&b, "{\"model\":\"m\",\"system\":\"who is it that comes here\",\"stream\":true%s",
 			row[i].more);
 		cgn_buf_putz(&b, strstr(row[i].more, "prompt") != NULL ? "}" : ",\"prompt\":\"a\"}");
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		uint64_t asked_first = last_digest();
-		ask("/v1/completions",
+		chat_ask("/v1/completions",
 			"{\"model\":\"m\",\"stream\":true,\"prompt\":\"and who is it that comes behind\"}",
 			NULL, 0);
+		/* wait until that request and the one before it are settled */
 		for (int k = 0; k < 500 && tail_of(last_digest()).prompt == 0; k++)
-			turn_for(10 * CGN_MSEC); /* that one is in the books, and so is the one before it */
+			turn_for(10 * CGN_MSEC);
 		assert_int_equal(tail_of(last_digest()).prompt, 5);
 		struct prompttail t = tail_of(asked_first);
 		assert_int_equal(t.prompt, row[i].kept ? 5 : 0);
@@ -1086,7 +1090,7 @@ static void several_answers_are_no_tail(void **state)
 	}
 }
 
-/* From here on the nodes are ones whose engines publish events. */
+/* Make the engines of all nodes publish events. */
 static void feed_all(void)
 {
 	struct cluster_view *view = NULL;
@@ -1098,7 +1102,7 @@ static void feed_all(void)
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
 	gw_worker_tell(w->worker, view, NULL);
 	cluster_view_unref(&view);
-	settle();
+	world_settle();
 }
 
 static void engines_with_events_are_known_by_the_index(void **state)
@@ -1113,25 +1117,25 @@ static void engines_with_events_are_known_by_the_index(void **state)
 	for (int i = 0; i < 330; i++)
 		cgn_buf_fmt(&b, "%s%d", i > 0 ? "," : "", i);
 	cgn_buf_putz(&b, "]}");
-	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 	assert_int_equal(w->seen_chain, 20);
 	feed_all();
-	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
-	/* it was sent there, and the engine says that it holds nothing */
+	chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	/* The prompt was sent there, but the engine's events say that it holds nothing. */
 	assert_int_equal(strncmp(w->hit, "0/", 2), 0);
-	for (uint16_t i = 0; i < 2; i++) { /* whoever holds it gets it */
+	for (uint16_t i = 0; i < 2; i++) { /* the node that holds the prompt gets it */
 		uint16_t here = w->cluster->by_slot[i]->index_id,
 			 there = w->cluster->by_slot[1 - i]->index_id;
 		kvindex_set(w->shared.choice.index, there, w->seen_digests, (uint8_t[16]){0}, 16);
 		kvindex_set(w->shared.choice.index, here, w->seen_digests, ram, 12);
-		settle();
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		world_settle();
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, w->cluster->by_slot[i]->info->id);
 		assert_int_equal(strncmp(w->hit, "12/", 3), 0);
-		/* the same, in faster memory */
+		/* the same blocks, in faster memory */
 		kvindex_set(w->shared.choice.index, there, w->seen_digests, gpu, 12);
-		settle();
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		world_settle();
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, w->cluster->by_slot[1 - i]->info->id);
 		kvindex_set(w->shared.choice.index, here, w->seen_digests, (uint8_t[16]){0}, 16);
 	}
@@ -1150,11 +1154,11 @@ static void blocks_of_bytes_are_in_no_index(void **state)
 	for (int i = 0; i < 300; i++)
 		cgn_buf_fmt(&b, "word %d ", i);
 	cgn_buf_putz(&b, "\"}");
-	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 	strcpy(first, w->node);
-	for (int i = 0; i < 4; i++) { /* what was sent is remembered all the same */
-		settle();
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	for (int i = 0; i < 4; i++) { /* prompts that were sent are remembered even so */
+		world_settle();
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, first);
 		assert_true(strncmp(w->hit, "0/", 2) != 0);
 	}
@@ -1171,12 +1175,12 @@ static void a_node_that_failed_is_not_preferred(void **state)
 	for (int i = 0; i < 300; i++)
 		cgn_buf_fmt(&b, "word %d ", i);
 	cgn_buf_putz(&b, "\"}");
-	ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 	size_t home = w->node[1] == '0' ? 0 : 1;
 	w->agent[home].act = ACT_REFUSE;
-	for (int i = 0; i < 5; i++) { /* one failure, and the other node has the prefix */
-		settle();
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+	for (int i = 0; i < 5; i++) { /* after one failure the other node has the prefix */
+		world_settle();
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_int_equal(w->status, 200);
 	}
 	assert_int_equal(w->agent[home].calls, 2);
@@ -1184,7 +1188,7 @@ static void a_node_that_failed_is_not_preferred(void **state)
 	world_close();
 }
 
-/* An engine that says no at once is not fast, and does not hold what it said no to. */
+/* A node that answers an error at once is not fast, and does not hold the prompt. */
 static void an_error_teaches_nothing_about_the_node(void **state)
 {
 	(void)state;
@@ -1198,10 +1202,10 @@ static void an_error_teaches_nothing_about_the_node(void **state)
 		cgn_buf_putz(&b, "\"}");
 		w->agent[0].act = acts[k];
 		for (int i = 0; i < 3; i++) {
-			ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+			chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 			assert_int_equal(w->status, acts[k] == ACT_400 ? 400 : 500);
 			assert_int_equal(strncmp(w->hit, "0/", 2), 0);
-			settle();
+			world_settle();
 		}
 		const struct node_stats *stats = &w->shared.choice.stats[w->cluster->by_slot[0]->slot];
 		assert_true(node_stats_speed(stats).prefill_ms == 0);
@@ -1209,17 +1213,17 @@ static void an_error_teaches_nothing_about_the_node(void **state)
 		assert_int_equal(stats->decoding, 0);
 		assert_int_equal(stats->queued_tokens, 0);
 		w->agent[0].act = ACT_STREAM;
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_int_equal(w->status, 200);
 		assert_int_equal(strncmp(w->hit, "0/", 2), 0);
-		settle();
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		world_settle();
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_int_not_equal(strncmp(w->hit, "0/", 2), 0);
 		w->agent[0].act = acts[k];
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
-		settle();
-		ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
-		/* what it had before a 400, it has */
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		world_settle();
+		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
+		/* a 400 leaves what the node had before */
 		assert_int_equal(strncmp(w->hit, "0/", 2) == 0, acts[k] == ACT_500);
 		cgn_buf_fini(&b);
 		world_close();
@@ -1245,9 +1249,9 @@ static void who_claims_tokens_that_nobody_saw_is_not_believed(void **state)
 	world_open(1, "", NULL);
 	all_act(ACT_LIE);
 	for (int i = 0; i < 3; i++) {
-		chat();
+		chat_hello();
 		assert_int_equal(w->status, 200);
-		settle();
+		world_settle();
 	}
 	cgn_loop_post(w->worker->loop, &q.post, on_question);
 	while (atomic_load(&q.answer) < 0)
@@ -1256,7 +1260,7 @@ static void who_claims_tokens_that_nobody_saw_is_not_believed(void **state)
 	world_close();
 }
 
-/* Who was to go on with an answer and did not has nothing to do with what its beginning cost. */
+/* A node that was to resume an answer and did not is not measured by the tokens of the answer's beginning. */
 static void what_one_engine_counted_is_not_held_against_another(void **state)
 {
 	(void)state;
@@ -1268,12 +1272,12 @@ static void what_one_engine_counted_is_not_held_against_another(void **state)
 	for (int i = 0; i < 400; i++)
 		cgn_buf_fmt(&b, "word %d ", i);
 	cgn_buf_putz(&b, "\"}]}");
-	ask(CHAT, cgn_buf_z(&b), &on, 1);
+	chat_ask(CHAT, cgn_buf_z(&b), &on, 1);
 	cgn_buf_fini(&b);
 	assert_int_equal(w->status, 200);
-	assert_non_null(strstr(text(), "engine_failed"));
-	assert_int_equal(calls(), 2);
-	settle();
+	assert_non_null(strstr(body_text(), "engine_failed"));
+	assert_int_equal(calls_sum(), 2);
+	world_settle();
 	for (size_t i = 0; i < 2; i++)
 		assert_true(
 			node_stats_block_tokens(&w->shared.choice.stats[w->cluster->by_slot[i]->slot]) == 0);
@@ -1286,7 +1290,7 @@ static void a_slow_reader_makes_no_node_slow(void **state)
 	world_open(1, "", NULL);
 	all_act(ACT_FLOOD);
 	struct http_call *c =
-		start(CHAT, CGN_STR("{\"model\":\"m\",\"stream\":true,\"messages\":[]}"), NULL, 0);
+		chat_start(CHAT, CGN_STR("{\"model\":\"m\",\"stream\":true,\"messages\":[]}"), NULL, 0);
 	for (int i = 0; i < 500 && w->status == 0; i++)
 		turn_for(5 * CGN_MSEC);
 	assert_int_equal(w->status, 200);
@@ -1296,12 +1300,12 @@ static void a_slow_reader_makes_no_node_slow(void **state)
 	while (!w->over && !w->failed)
 		turn_for(CGN_SEC);
 	assert_true(w->over);
-	settle();
+	world_settle();
 	assert_true(node_stats_speed(&w->shared.choice.stats[w->cluster->by_slot[0]->slot]).step_ms == 0);
 	world_close();
 }
 
-static void published(struct cgn_hook *h)
+static void hook_ignore(struct cgn_hook *h)
 {
 	(void)h;
 }
@@ -1321,28 +1325,28 @@ static void a_node_is_indexed_once_there_is_room(void **state)
 	uint16_t index_id = 0;
 	check.sums = sums;
 	check.n_sums = BLOCK_RANGES;
-	cgn_hook_init(&r.published.hook, published);
+	cgn_hook_init(&r.published.hook, hook_ignore);
 	router_residency_init(&r);
 	while (cgn_ok(kvindex_node_add(w->shared.choice.index, &index_id, NULL)))
 		continue;
 	router_residency_open(&watch);
 	assert_false(n->has_index_id);
 	router_residency_compare(&watch, &check);
-	assert_false(n->has_index_id); /* still none */
+	assert_false(n->has_index_id); /* still no index id */
 	kvindex_node_remove(w->shared.choice.index, 77);
 	while (kvindex_tick(w->shared.choice.index, 1 << 20))
 		continue;
 	router_residency_compare(&watch, &check);
 	assert_true(n->has_index_id);
 	assert_int_equal(n->index_id, 77);
-	assert_int_equal(watch.stale_since, 0); /* all of it is known: it holds nothing */
+	assert_int_equal(watch.stale_since, 0); /* everything is known: the node holds nothing */
 	turn_for(10 * CGN_MSEC);
 	world_close();
 }
 
 /* ---- tokens that engines tell ---- */
 
-static unsigned asked(void)
+static unsigned questions_sum(void)
 {
 	unsigned sum = 0;
 	for (size_t i = 0; i < w->n_agents; i++)
@@ -1364,36 +1368,36 @@ static void an_engines_tokens_are_the_chain(void **state)
 {
 	(void)state;
 	world_of("sim", 2, "", NULL);
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 200);
-	assert_int_equal(asked(), 1);
+	assert_int_equal(questions_sum(), 1);
 	assert_int_equal(w->seen_chain, 2); /* 40 tokens, 16 a block */
 	assert_int_equal(w->seen_first, first_digest("", ""));
 	assert_string_equal(w->hit, "0/2");
-	settle();
-	chat(); /* known by now */
-	assert_int_equal(asked(), 1);
+	world_settle();
+	chat_hello(); /* the prompt is in the cache by now */
+	assert_int_equal(questions_sum(), 1);
 	assert_int_equal(w->seen_first, first_digest("", ""));
 	assert_string_equal(w->hit, "2/2");
-	ask(CHAT,
+	chat_ask(CHAT,
 		"{\"model\":\"m\",\"cache_salt\":\"s\",\"lora_path\":\"l\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}",
 		NULL, 0);
 	assert_int_equal(w->seen_first, first_digest("l", "s"));
-	assert_int_equal(asked(), 2);
+	assert_int_equal(questions_sum(), 2);
 	world_close();
 }
 
-/* As SIGHUP does it. */
+/* A reload, as SIGHUP does it, that changes the size of blocks. */
 static void what_was_kept_is_of_its_size_of_blocks(void **state)
 {
 	(void)state;
 	world_of("sim", 1, "[models.m]\nblock_tokens = 32\n", NULL);
-	chat();
-	assert_int_equal(w->seen_chain, 1); /* and 8 tokens behind it */
-	reload("[models.m]\nblock_tokens = 4\n");
-	chat();
+	chat_hello();
+	assert_int_equal(w->seen_chain, 1); /* a block and 8 tokens */
+	rules_reload("[models.m]\nblock_tokens = 4\n");
+	chat_hello();
 	assert_int_equal(w->seen_chain, 10);
-	assert_int_equal(asked(), 2);
+	assert_int_equal(questions_sum(), 2);
 	world_close();
 }
 
@@ -1401,12 +1405,12 @@ static void ids_need_no_engine_and_some_routes_no_chain(void **state)
 {
 	(void)state;
 	world_of("sim", 1, "[models.m]\nblock_tokens = 4\n", NULL);
-	ask("/v1/completions", "{\"model\":\"m\",\"prompt\":[0,1,2,3,4,5,6,7,8]}", NULL, 0);
+	chat_ask("/v1/completions", "{\"model\":\"m\",\"prompt\":[0,1,2,3,4,5,6,7,8]}", NULL, 0);
 	assert_int_equal(w->seen_chain, 2);
-	ask("/v1/rerank", "{\"model\":\"m\",\"query\":\"q\",\"documents\":[\"d\"]}", NULL, 0);
+	chat_ask("/v1/rerank", "{\"model\":\"m\",\"query\":\"q\",\"documents\":[\"d\"]}", NULL, 0);
 	assert_int_equal(w->status, 200);
 	assert_int_equal(w->seen_chain, 0);
-	assert_int_equal(asked(), 0);
+	assert_int_equal(questions_sum(), 0);
 	world_close();
 }
 
@@ -1414,13 +1418,13 @@ static void an_engine_of_unknown_make_is_asked_when_told_so(void **state)
 {
 	(void)state;
 	world_of("openai_compat", 1, "[models.m]\ntokens = \"engine\"\n", NULL);
-	chat();
-	assert_int_equal(asked(), 1);
+	chat_hello();
+	assert_int_equal(questions_sum(), 1);
 	assert_int_equal(w->seen_first, first_digest("", ""));
 	world_close();
 	world_of("openai_compat", 1, "", NULL);
-	chat();
-	assert_int_equal(asked(), 0);
+	chat_hello();
+	assert_int_equal(questions_sum(), 0);
 	world_close();
 }
 
@@ -1428,11 +1432,11 @@ static void llama_cpp_is_asked_twice(void **state)
 {
 	(void)state;
 	world_of("llama_cpp", 1, "", NULL);
-	chat(); /* the toy answers "tokens" to both, which is no rendered prompt */
+	chat_hello(); /* the toy answers "tokens" to both questions, which is no rendered prompt */
 	assert_int_equal(w->status, 200);
-	assert_int_equal(asked(), 1);
-	ask("/v1/completions", "{\"model\":\"m\",\"prompt\":\"once upon a time\"}", NULL, 0);
-	assert_int_equal(asked(), 2);
+	assert_int_equal(questions_sum(), 1);
+	chat_ask("/v1/completions", "{\"model\":\"m\",\"prompt\":\"once upon a time\"}", NULL, 0);
+	assert_int_equal(questions_sum(), 2);
 	assert_int_equal(w->seen_chain, 2);
 	world_close();
 }
@@ -1441,10 +1445,11 @@ static void a_model_may_be_told_to_have_bytes(void **state)
 {
 	(void)state;
 	world_of("sim", 1, "[models.m]\ntokens = \"bytes\"\nblock_bytes = 16\n", NULL);
-	chat();
-	assert_int_equal(asked(), 0);
+	chat_hello();
+	assert_int_equal(questions_sum(), 0);
 	assert_int_equal(w->seen_chain, 0); /* "user", "hello" and marks are fewer than 16 bytes */
-	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there?\"}]}",
+	chat_ask(CHAT,
+		"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there?\"}]}",
 		NULL, 0);
 	assert_int_equal(w->seen_chain, 1);
 	world_close();
@@ -1463,14 +1468,14 @@ static void without_tokens_there_are_blocks_of_bytes(void **state)
 			snprintf(body, sizeof body,
 				"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there? %u\"}]}",
 				k);
-			ask(CHAT, body, NULL, 0);
+			chat_ask(CHAT, body, NULL, 0);
 			assert_int_equal(w->status, 200);
 			assert_true(w->seen_chain >= 1);
 			assert_int_not_equal(w->seen_first, first_digest("", ""));
 		}
-		/* an engine that fails is left alone for a while; one that refuses a request is asked for the
-		 * next */
-		assert_int_equal(asked(), bad[i] == TOKENS_400 ? 5 : 3);
+		/* An engine that fails is not asked for a while; an engine that refuses one prompt is asked
+		 * for the next. */
+		assert_int_equal(questions_sum(), bad[i] == TOKENS_400 ? 5 : 3);
 		world_close();
 	}
 }
@@ -1480,21 +1485,21 @@ static void a_client_that_goes_cancels_the_question(void **state)
 	(void)state;
 	world_of("sim", 1, "[router]\ntokenize_timeout = \"60s\"\n", NULL);
 	w->tokens = TOKENS_HANG;
-	struct http_call *c = start(CHAT, cgn_str_of(HELLO), NULL, 0);
-	for (int k = 0; k < 500 && asked() == 0; k++)
+	struct http_call *c = chat_start(CHAT, cgn_str_of(HELLO), NULL, 0);
+	for (int k = 0; k < 500 && questions_sum() == 0; k++)
 		turn_for(10 * CGN_MSEC);
-	assert_int_equal(asked(), 1);
+	assert_int_equal(questions_sum(), 1);
 	http_call_cancel(&c);
 	for (int k = 0; k < 500 && w->agent[0].cancelled == 0; k++)
 		turn_for(10 * CGN_MSEC);
 	assert_int_equal(w->agent[0].cancelled, 1);
-	assert_int_equal(calls(), 0);
+	assert_int_equal(calls_sum(), 0);
 	world_close();
 }
 
 /* ---- tokens of the model's own files ---- */
 
-/* A tokenizer and a template, which are read when the rules are made. */
+/* The files of a tokenizer and a template, which are read when the rules are made. */
 struct toy {
 	char dir[32], tokenizer[64], template[64], toml[300];
 };
@@ -1507,7 +1512,7 @@ static void toy_write(struct toy *t, unsigned block_tokens, bool without_start)
 	toy_tokenizer(&json);
 	char *at = memmem(json.p, json.n, "<|im_start|>", 12);
 	assert_non_null(at);
-	if (without_start) /* a text like others then */
+	if (without_start) /* the start token is ordinary text then */
 		memcpy(at, "<|im_begin|>", 12);
 	snprintf(t->tokenizer, sizeof t->tokenizer, "%s/tokenizer.json", t->dir);
 	snprintf(t->template, sizeof t->template, "%s/chat_template.jinja", t->dir);
@@ -1528,7 +1533,7 @@ static void toy_remove(struct toy *t)
 	(void)rmdir(t->dir);
 }
 
-/* A world whose model has them. */
+/* Open a world whose model has a tokenizer and a template. */
 static void toy_world(void)
 {
 	struct toy t;
@@ -1550,14 +1555,14 @@ static void a_file_makes_the_chain(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	toy_world();
-	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcd\"}]}", NULL,
-		0);
+	chat_ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcd\"}]}",
+		NULL, 0);
 	assert_int_equal(w->seen_chain, 1); /* 14 digits and letters between two marks */
 	long_chat(&b, 1);                   /* on the pool */
-	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0);
 	assert_int_equal(w->seen_chain, 60003 / 16);
-	settle();
-	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	world_settle();
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0);
 	assert_int_equal(w->seen_chain, 60003 / 16);
 	assert_int_equal(strncmp(w->hit, "3750/", 5), 0);
 	world_close();
@@ -1571,7 +1576,7 @@ static void chat_of_600(void)
 	for (int i = 0; i < 598; i++)
 		cgn_buf_char(&b, (char)('a' + i % 2 * 20));
 	cgn_buf_putz(&b, "\"}]}");
-	ask(CHAT, cgn_buf_z(&b), NULL, 0);
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0);
 	cgn_buf_fini(&b);
 }
 
@@ -1587,7 +1592,7 @@ static void a_reload_leaves_nothing_old_behind(void **state)
 	toy_world();
 	for (size_t i = 0; i < CGN_COUNT(row); i++) { /* other tokens, then other sizes of block */
 		toy_write(&t, row[i].block, row[i].without_start);
-		reload(t.toml);
+		rules_reload(t.toml);
 		toy_remove(&t);
 		chat_of_600();
 		assert_int_equal(w->seen_chain, row[i].tokens / row[i].block);
@@ -1610,12 +1615,13 @@ static void no_tools_are_no_reason_for_the_template_of_tools(void **state)
 	world_of("openai_compat", 1, t.toml, NULL);
 	(void)unlink(path);
 	toy_remove(&t);
-	ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}", NULL, 0);
+	chat_ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}", NULL, 0);
 	assert_int_equal(w->seen_chain, 6);
-	ask(CHAT, "{\"model\":\"m\",\"tools\":[],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}",
+	chat_ask(CHAT,
+		"{\"model\":\"m\",\"tools\":[],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}",
 		NULL, 0);
 	assert_int_equal(w->seen_chain, 6);
-	ask(CHAT,
+	chat_ask(CHAT,
 		"{\"model\":\"m\",\"tools\":[{\"name\":\"f\"}],\"messages\":[{\"role\":\"user\",\"content\":\"0123\"}]}",
 		NULL, 0);
 	assert_int_equal(w->seen_chain, 9);
@@ -1630,29 +1636,29 @@ static void a_client_may_go_while_the_pool_works(void **state)
 	for (unsigned i = 0; i < 20; i++) {
 		b.n = 0;
 		long_chat(&b, 100 + i);
-		struct http_call *c = start(CHAT, cgn_buf_view(&b), NULL, 0);
+		struct http_call *c = chat_start(CHAT, cgn_buf_view(&b), NULL, 0);
 		turn_for((1 + i % 5) * CGN_MSEC);
 		if (!w->over)
 			http_call_cancel(&c);
 	}
-	chat();
+	chat_hello();
 	assert_int_equal(w->status, 200);
-	world_close(); /* and so may the worker */
+	world_close(); /* the worker may end meanwhile too */
 	cgn_buf_fini(&b);
 }
 
-/* The pool has work that does not end before it is told to. */
+/* Jobs that keep the pool busy until pool_blocked is false. */
 static _Atomic bool pool_blocked;
 static unsigned pool_jobs;
 
-static void block(void *arg)
+static void pool_job_run(void *arg)
 {
 	(void)arg;
 	while (atomic_load(&pool_blocked))
 		usleep(1000);
 }
 
-static void unblocked(void *arg)
+static void pool_job_done(void *arg)
 {
 	(void)arg;
 	pool_jobs--;
@@ -1662,7 +1668,7 @@ static void pool_block(void)
 {
 	atomic_store(&pool_blocked, true);
 	for (pool_jobs = 0; pool_jobs < 16; pool_jobs++)
-		assert_true(cgn_ok(cgn_loop_work(w->loop, block, unblocked, NULL)));
+		assert_true(cgn_ok(cgn_loop_work(w->loop, pool_job_run, pool_job_done, NULL)));
 }
 
 static void pool_release(void)
@@ -1682,22 +1688,22 @@ static void what_waits_for_the_pool_is_bounded(void **state)
 		cgn_buf_char(&b, 'a');
 	cgn_buf_putz(&b, "\"}]}");
 	pool_block();
-	struct http_call *waits[2] = {start(CHAT, cgn_buf_view(&b), NULL, 0),
-		start(CHAT, cgn_buf_view(&b), NULL, 0)};
+	struct http_call *waits[2] = {chat_start(CHAT, cgn_buf_view(&b), NULL, 0),
+		chat_start(CHAT, cgn_buf_view(&b), NULL, 0)};
 	while (atomic_load(&w->shared.body_bytes) < 2 * b.n) /* all of it came */
 		turn_for(10 * CGN_MSEC);
 	turn_for(10 * CGN_MSEC);
 	assert_false(w->over);
-	ask(CHAT, cgn_buf_z(&b), NULL, 0); /* three of them are too many */
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0); /* three of them are too many */
 	assert_int_equal(w->status, 200);
-	assert_int_equal(calls(), 1);
+	assert_int_equal(calls_sum(), 1);
 	assert_int_equal(w->seen_chain, ROUTE_MAX_BLOCKS);
 	http_call_cancel(&waits[0]);
 	http_call_cancel(&waits[1]);
 	pool_release();
 	b.n = 0;
 	long_chat(&b, 7);
-	ask(CHAT, cgn_buf_z(&b), NULL, 0); /* and there is room again */
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0); /* the pool has room again */
 	assert_int_equal(w->seen_chain, 60003 / 16);
 	world_close();
 	cgn_buf_fini(&b);
@@ -1715,7 +1721,7 @@ int main(void)
 		cmocka_unit_test(a_dying_plain_answer_is_cut),
 		cmocka_unit_test(silence_is_bounded),
 		cmocka_unit_test(a_client_that_goes_cancels_the_engine),
-		cmocka_unit_test(refusals),
+		cmocka_unit_test(each_refusal_has_its_status),
 		cmocka_unit_test(keys_are_asked_for),
 		cmocka_unit_test(tenants_have_rows),
 		cmocka_unit_test(addresses_have_a_rate),

@@ -56,7 +56,7 @@ void plan_ended(struct plan *p, bool well, cgn_nsec now)
 	l->took = now - l->sent_at;
 }
 
-/* ---- what follows ---- */
+/* ---- transitions ---- */
 
 static bool may_retry(const struct plan *p, const struct plan_rules *rules, enum breaker_failure how)
 {
@@ -156,7 +156,7 @@ void plan_take(struct plan *p, const struct plan_step *step)
 		p->last_retry = step->reason;
 }
 
-/* ---- what the legs say ---- */
+/* ---- queries ---- */
 
 static bool leg_was_tried(const struct plan_leg *l)
 {

@@ -33,13 +33,13 @@ enum leg_bytes {
 	LEG_DROP,
 };
 
-/* What the end of a leg means when it ended in good order. */
+/* Meaning of a good end. */
 enum leg_then {
 	LEG_ENDS_ANSWER,
 	LEG_LEADS_ON, /* to the answer leg; so does a failure */
 };
 
-/* Which nodes may run a leg, besides what its role demands. */
+/* Constraint on the node, besides the demand of the role. */
 struct leg_target {
 	bool untried;  /* not the nodes of the plan's earlier answer legs */
 	bool resuming; /* only nodes that can continue an answer */
@@ -105,7 +105,7 @@ enum plan_missing {
 };
 struct leg_outcome {
 	enum leg_end end;
-	enum breaker_failure how; /* of a failure; BREAKER_FAILURES: the request is at fault */
+	enum breaker_failure how; /* kind of failure; BREAKER_FAILURES: the request is at fault */
 	enum plan_missing missing;
 };
 
@@ -135,7 +135,7 @@ void plan_follow(const struct plan *p, const struct plan_rules *rules, const str
 /* Append the leg of |step|, which is a PLAN_LEG, as the current one. The leg before it has ended. */
 void plan_take(struct plan *p, const struct plan_step *step);
 
-/* ---- what the legs say ---- */
+/* ---- queries ---- */
 
 /* The last leg that was sent. Before any was sent: a leg of zeros. */
 const struct plan_leg *plan_last(const struct plan *p);

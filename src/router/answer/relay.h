@@ -5,12 +5,12 @@
 
 /* Send the head of the attempt's answer to the client. */
 void gw_relay_head(struct gw_req *r);
-/* Relay |data| of the engine: through the resume filter if the answer is resumable. Nothing when the client has
- * left. Pauses the engine for a slow client. */
+/* Relay |data| of the engine, through the resume filter if the answer is resumable. Does nothing when the
+ * client has left. Pauses the engine for a slow client. */
 void gw_relay(struct gw_req *r, struct cgn_str data);
 /* Send |data| to the client as it is. */
 void gw_relay_bytes(struct gw_req *r, struct cgn_str data);
-/* The engine ended in good order: end the answer, and go to GW_ANSWER. */
+/* End the answer, whose engine ended in good order, and go to GW_ANSWER. */
 enum gw_step gw_relay_end(struct gw_req *r);
 /* Cut a half-sent answer, and go to GW_ANSWER. An event stream ends with an error event and without [DONE]; any
  * other body is aborted, so that no client takes half of it for all. |why| is for the log. */

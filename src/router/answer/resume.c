@@ -12,9 +12,9 @@
 struct gw_resume {
 	uint32_t tag;
 	struct resume *s;
-	struct cgn_buf body;             /* the client's, once the answer has begun */
-	uint64_t booked;                 /* of router.resume_size */
-	uint64_t prompt_tokens;          /* of the client's prompt, counted; 0: unknown */
+	struct cgn_buf body;             /* the client's body, once the answer has begun */
+	uint64_t booked;                 /* bytes booked of router.resume_size */
+	uint64_t prompt_tokens;          /* tokens counted in the client's prompt; 0: unknown */
 	const struct engine_resume *how; /* how the engine of the current leg continues; NULL: it can't */
 	uint16_t *excluded;              /* result of gw_resume_excluded */
 };
@@ -204,7 +204,8 @@ static bool body_make(struct gw_req *r, const struct engine_resume *how)
 	struct gw_resume *z = r->answer.resume;
 	struct json_val body;
 	gw_body_drop(r);
-	CGN_MUST(cgn_ok(json_parse(cgn_buf_view(&z->body), &body, NULL, NULL))); /* it was parsed before */
+	/* parsed before, when it came */
+	CGN_MUST(cgn_ok(json_parse(cgn_buf_view(&z->body), &body, NULL, NULL)));
 	resume_body(z->s, body, how, &r->body.bytes);
 	r->body.booked = r->body.bytes.cap;
 	atomic_fetch_add_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);

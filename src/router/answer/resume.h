@@ -22,18 +22,18 @@ void gw_resume_flush(struct gw_req *r);
 
 /* Return what is missing of the answer, and count an answer that was to be resumed and can't be. */
 enum plan_missing gw_resume_missing(struct gw_req *r);
-/* End an answer of which no engine has to compute anything more, and go to GW_ANSWER. */
+/* End an answer that lacks nothing that an engine would have to compute, and go to GW_ANSWER. */
 enum gw_step gw_resume_complete(struct gw_req *r);
 /* Make r->body the one that continues the answer, in the shape that is used to look for a node. False: out of
  * memory. */
 bool gw_resume_prepare(struct gw_req *r);
-/* Bytes of text that the client was shown, and that will be continued. */
+/* Return how many bytes of text the client was shown, which another engine is to continue. */
 size_t gw_resume_shown(const struct gw_req *r);
-/* Slots of nodes that can't continue the answer, and of those that were tried. Sets |*n|. Borrowed until the
+/* Return the slots of nodes that were tried or can't continue the answer, and set |*n|. Borrowed until the
  * next call. */
 const uint16_t *gw_resume_excluded(struct gw_req *r, size_t *n);
 /* Make r->body the one for |node|. False: out of memory. */
 bool gw_resume_send(struct gw_req *r, const struct view_node *node);
-/* The first bytes of the engine that continues are there. */
+/* Use the engine's bytes as the continuation: its first ones are there. */
 void gw_resume_begin(struct gw_req *r);
 void gw_resume_count(const struct gw_req *r, const char *outcome); /* label of cgn_resumes_total */

@@ -5,7 +5,7 @@
 #include "policy/breaker/breaker.h"
 #include "router/attempt/call.h"
 
-/* What an attempt tells its owner, on the worker's loop. */
+/* Callbacks of an attempt, on the worker's loop. */
 struct gw_attempt_ops {
 	/* The head came, the answer turned out to be unusable (call.why), or the call has ended. The owner may
 	 * end the attempt. */
@@ -17,10 +17,10 @@ struct gw_attempt_ops {
 struct gw_attempt {
 	struct gw_call call;
 	struct gw_worker *w;    /* NULL: nothing was started yet */
-	struct cgn_arena *work; /* the owner's, for the head */
+	struct cgn_arena *work; /* for the head; the owner's */
 	const struct gw_attempt_ops *ops;
 	void *user;
-	struct chooser_ticket ticket;           /* what the node was booked with */
+	struct chooser_ticket ticket;           /* the node's booking */
 	struct metric_cell *predicted, *actual; /* cached tokens of the node; NULL: not known */
 	enum breaker_gate gate;                 /* BREAKER_PROBE: this attempt is the breaker's probe */
 	bool judged;                            /* the node's breaker has the verdict on this attempt */
@@ -28,12 +28,12 @@ struct gw_attempt {
 	bool head_seen;
 	bool events; /* the answer is an event stream */
 	int status;
-	const struct proto_header *headers; /* of the answer, in |work| */
+	const struct proto_header *headers; /* fields of the answer, in |work| */
 	size_t n_headers;
 	struct cgn_str first_data; /* first bytes, while they are at hand; p == NULL: none */
 	cgn_nsec sent_at;
-	cgn_nsec begun_at;  /* of the first byte; 0: none yet */
-	cgn_nsec last_byte; /* of the last bytes, or when a slow client took up reading again */
+	cgn_nsec begun_at;  /* instant of the first byte; 0: none yet */
+	cgn_nsec last_byte; /* instant of the last bytes, or of a slow client's return to reading */
 	uint32_t pieces;    /* messages with bytes that were relayed */
 };
 

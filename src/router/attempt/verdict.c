@@ -4,7 +4,7 @@
 
 #include "router/worker/breaker.h"
 
-#define LEAST_PIECES 8 /* of an answer whose time per token counts */
+#define LEAST_PIECES 8 /* fewest pieces of an answer whose time per token counts */
 
 static struct node_stats *stats_of(const struct gw_attempt *a)
 {
@@ -122,7 +122,7 @@ bool gw_attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
 		return false;
 	bool others = heard > a->last_byte && now - heard < limit;
 	if (!others) {
-		/* none of the node's streams brings anything: all of them are dead */
+		/* none of the node's streams brings anything: declare all of them dead */
 		pulse_stop(&stats_of(a)->pulse, now);
 		breaker_trip(a);
 	}

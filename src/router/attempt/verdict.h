@@ -5,15 +5,15 @@
 #pragma once
 #include "router/attempt/attempt.h"
 
-/* The first byte came: no verdict yet, but a probe has succeeded. */
+/* Report the first byte: no verdict yet, but a probe has succeeded. */
 void gw_verdict_begun(struct gw_attempt *a);
-/* The answer ended in good order. |steady|: the client read as fast as the answer came, so the time per token
- * is the node's. */
+/* Report an answer that ended in good order. |steady|: the client read as fast as the answer came, so the
+ * time per token is the node's. */
 void gw_verdict_fine(struct gw_attempt *a, bool steady);
 void gw_verdict_bad(struct gw_attempt *a, enum breaker_failure how);
-/* The node's own agent says that the engine stalled. */
+/* Report a stall that the node's own agent has declared. */
 void gw_verdict_stalled(struct gw_attempt *a);
-/* No verdict: the client left, or the request is at fault. */
+/* Give no verdict: the client left, or the request is at fault. */
 void gw_verdict_none(struct gw_attempt *a);
 
 /* Return true if the node was declared stalled after |since|. */

@@ -19,7 +19,7 @@ static enum admission_role role_of(const struct gw_req *r)
 	return r->client.route->scope == AUTH_EMBED ? ADMISSION_PROMPT_ONLY : ADMISSION_GENERATION;
 }
 
-/* ---- what the client's head asks for ---- */
+/* ---- priority and budget ---- */
 
 static bool priority_read(struct cgn_str s, unsigned *out)
 {

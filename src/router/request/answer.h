@@ -6,7 +6,7 @@
 
 struct gw_resume; /* answer/resume.c */
 
-/* A refusal's place in OpenAI's error shape, and in the metrics. */
+/* How an error appears in OpenAI's shape and in the metrics. */
 struct gw_refusal {
 	int status;
 	const char *type, *code, *param; /* |param| may be NULL */
@@ -18,17 +18,18 @@ struct gw_refusal {
 struct gw_answer {
 	int status;
 	bool head_sent, event_stream;
-	bool paused, was_paused; /* the engine is, was paused for a slow client */
+	bool paused, was_paused; /* paused for a slow client now; paused at any time */
 	char last2[2];           /* last two bytes relayed, to see where an event ends */
-	uint64_t bytes_out;      /* of the body */
+	uint64_t bytes_out;      /* bytes of the body */
 	cgn_nsec first_byte, last_byte;
 	struct usage usage;
-	struct usage_tail tail;    /* last bytes relayed, where usage is found */
-	const char *outcome;       /* for the log; NULL: as the status says */
-	struct metric_cell *itl;   /* of the model, once known */
-	struct gw_resume *resume;  /* what a resume takes; NULL: a cut answer stays cut */
-	const char *unresumable;   /* why the answer can't be resumed though it was asked for; NULL: it can */
-	struct gw_refusal refusal; /* to be sent, when |refused| */
-	struct cgn_buf refusal_text; /* its body */
+	struct usage_tail tail;   /* last bytes relayed, where usage is found */
+	const char *outcome;      /* outcome for the log; NULL: as the status says */
+	struct metric_cell *itl;  /* metric cell of the model's inter-token latency, once known */
+	struct gw_resume *resume; /* state for resuming; NULL: a cut answer stays cut */
+	/* reason why the answer can't be resumed though that was asked for; NULL: it can */
+	const char *unresumable;
+	struct gw_refusal refusal;   /* the error that is to be sent, if |refused| */
+	struct cgn_buf refusal_text; /* body of the refusal */
 	bool refused;
 };

@@ -28,24 +28,24 @@ struct gw_client {
 	struct cgn_str priority_text, budget_text; /* X-Cgn-Priority, X-Cgn-Deadline-Ms */
 	unsigned priority;                         /* 9 goes first */
 	cgn_nsec first_byte_budget;                /* from arrival; 0: the client names none */
-	struct proto_header *headers;              /* that engines get */
+	struct proto_header *headers;              /* fields that engines get */
 	size_t n_headers;
 	bool explain_asked; /* X-Cgn-Explain */
 };
 
-/* Who the client is, by its key. */
+/* The client's identity, by its key. */
 struct gw_identity {
 	struct cgn_str authorization, api_key; /* wiped at the end of GW_AUTH */
 	const char *key_id;                    /* for the log; NULL: no key */
-	struct cgn_str tenant;                 /* of the key; "-": no keys are asked for */
+	struct cgn_str tenant;                 /* tenant of the key; "-": no keys are asked for */
 	unsigned scopes;
 };
 
 struct gw_body {
 	struct cgn_buf bytes;
-	uint64_t booked; /* of router.max_inflight_body */
+	uint64_t booked; /* bytes booked of router.max_inflight_body */
 	int64_t length;  /* as the head claims it; -1: unknown */
 	bool encoded;    /* with a Content-Encoding */
 	bool done;
-	enum cgn_code bad; /* CGN_FINE, or why it was refused while it came */
+	enum cgn_code bad; /* CGN_FINE, or the reason for refusing it */
 };

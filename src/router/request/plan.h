@@ -10,10 +10,10 @@
 struct gw_limits; /* limit/limit_priv.h */
 struct gw_ticket; /* admission/admission.h */
 
-/* What was known of the chosen node's cache, to compare with the engine's numbers at the end. */
+/* Knowledge of the chosen node's cache at the pick, to compare with the engine's numbers at the end. */
 struct gw_prediction {
-	double length;          /* of a chain of bytes, in blocks */
-	struct prompttail tail; /* of a prompt that ended with chain[held - 1] */
+	double length;          /* length of a chain of bytes, in blocks */
+	struct prompttail tail; /* tail of a prompt that ended with chain[held - 1] */
 	uint64_t node;          /* hash of the node's id */
 	uint64_t last;          /* digest of the last full block; 0: none */
 	const uint64_t *chain;  /* the held part, in the request's arena; NULL: not needed */
@@ -25,18 +25,19 @@ struct gw_prediction {
 struct gw_plan {
 	struct plan legs;
 	uint16_t tried[PLAN_MAX_ATTEMPTS]; /* slots, for the chooser */
-	struct gw_prediction prediction;   /* of the last pick */
+	struct gw_prediction prediction;   /* prediction of the last pick */
 	cgn_nsec pick_took;
 	bool limited;             /* GW_LIMIT has passed */
 	struct gw_limits *limits; /* reserved; NULL: none applies */
-	struct gw_ticket *ticket; /* while it waits, and until the place that it got is booked */
-	cgn_nsec queued_at;       /* 0: never queued */
-	cgn_nsec queued;          /* time spent waiting, all told */
+	/* ticket while the request waits, and until the place that it got is booked */
+	struct gw_ticket *ticket;
+	cgn_nsec queued_at; /* 0: never queued */
+	cgn_nsec queued;    /* total time spent waiting */
 	struct admission_forecast ttft;
 	bool budgeted;           /* counted by the retry budget */
 	bool backed_off;         /* the pause before this leg is over */
 	const char *disagg;      /* outcome label of cgn_disagg_total; NULL: not considered */
-	uint64_t explain_number; /* in the explain ring; 0: none yet */
+	uint64_t explain_number; /* number in the explain ring; 0: none yet */
 	char *explain_room;
-	struct cgn_str explain_text; /* of the last decision, when the client asks for it */
+	struct cgn_str explain_text; /* the last decision, when the client asks for it */
 };

@@ -10,11 +10,11 @@ struct gw_prompt {
 	struct cgn_str model; /* resolved; empty while unknown */
 	bool parsed;          /* the body was read */
 	bool stream;
-	bool several; /* prompts, or answers to one: the engine's counts are sums */
+	bool several; /* several prompts, or several answers to one: the engine's counts are sums */
 	struct prefix_chain chain;
-	const char *unit;                 /* of blocks, gw_tokens_text; NULL: there are no blocks */
+	const char *unit;                 /* unit of blocks, gw_tokens_text; NULL: there are no blocks */
 	uint32_t block_tokens;            /* tokens in a block; 0: blocks are of bytes */
-	uint64_t tokens;                  /* counted, of at most ROUTE_MAX_BLOCKS blocks; 0: unknown */
+	uint64_t tokens;                  /* tokens counted, of at most ROUTE_MAX_BLOCKS blocks; 0: unknown */
 	uint32_t answer_limit;            /* tokens that the answer may have; 0: the body names no limit */
-	struct gw_tokenizing *tokenizing; /* while tokens are made */
+	struct gw_tokenizing *tokenizing; /* state while tokens are made */
 };

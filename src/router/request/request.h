@@ -56,14 +56,15 @@ struct gw_req {
 	struct gw_body body;
 	struct gw_prompt prompt;
 	struct gw_plan plan;
-	struct gw_attempt attempt; /* of the current leg, or the last one */
+	struct gw_attempt attempt; /* attempt of the current leg, or of the last one */
 	struct gw_answer answer;
 };
 
-/* Start the machine in its first state. */
+/* Set the first state and the timer; gw_wake starts the machine. */
 void gw_req_start(struct gw_req *r, const struct gw_state_row *machine);
-/* Something happened: run the state's handler, and go on until the request waits again. Every callback ends
- * here. |r| may be gone afterwards: it is memory until the turn ends, with another tag. */
+/* Run the state's handler because something has happened, and go on until the request waits again. Every
+ * callback ends with gw_wake. Afterwards |r| may be gone: its memory then stays until the turn ends, with
+ * another tag. */
 void gw_wake(struct gw_req *r);
 void gw_goto(struct gw_req *r, enum gw_state next);
 /* Wait for |what|, and for |delay| if that is not 0. */
@@ -72,7 +73,8 @@ enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 /* Free the body's memory and its share of router.max_inflight_body. */
 void gw_body_drop(struct gw_req *r);
 
-/* Answer with an error: go to GW_ANSWER, which sends it. No byte may have been sent to the client. */
+/* Answer with an error: record it and go to GW_ANSWER, which sends it. No byte may have been sent to the
+ * client. |reason| of |how| counts the refusal. */
 enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 enum gw_step gw_refuse_no_memory(struct gw_req *r, const char *reason);

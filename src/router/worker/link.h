@@ -10,8 +10,9 @@ struct gw_link {
 	uint16_t slot;
 	char *address; /* owned */
 	struct grpc_channel *channel;
-	uint32_t calls;                         /* open calls that hold a reference */
-	uint64_t node_id_hash;                  /* of the node whose metric cells these are; 0: none yet */
+	uint32_t calls; /* open calls that hold a reference */
+	/* hash of the id of the node whose metric cells these are; 0: none yet */
+	uint64_t node_id_hash;
 	struct metric_cell *predicted, *actual; /* cached tokens */
 	bool retired;                           /* no longer in worker->links */
 	struct cgn_grave grave;

@@ -31,7 +31,7 @@ struct gw_worker {
 	struct cluster_view *view; /* a reference */
 	struct gw_rules *rules;    /* a reference */
 	struct chooser *chooser;
-	uint32_t sent; /* requests sent; engines are asked for tokens in turn by it */
+	uint32_t sent; /* requests sent; picks the engine that is asked for tokens next */
 	struct gw_link *links[ROUTE_MAX_NODES];
 	uint64_t random; /* state of the generator of request ids and jitter */
 	struct retry_budget budget;
@@ -47,8 +47,8 @@ struct gw_worker {
 	struct cgn_timer count_timer;
 	cgn_nsec counted_at;          /* last run of count_timer */
 	cgn_nsec away_until;          /* last run of count_timer that was late; 0: none */
-	_Atomic uint32_t connections; /* of clients; read by the control loop */
-	void (*on_idle)(void *arg);   /* drained; called on the worker's loop */
+	_Atomic uint32_t connections; /* open client connections; read by the control loop */
+	void (*on_idle)(void *arg);   /* called on the worker's loop when drained */
 	void *idle_arg;
 	struct cgn_post drain_post, stop_post;
 };

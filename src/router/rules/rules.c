@@ -97,6 +97,53 @@ static void shadows_fill(struct gw_rules *r, const struct config_list *names)
 	}
 }
 
+static void request_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->rates =
+		(struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
+			limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};
+	r->session_secure = cfg->router.tls_cert_file != NULL;
+	r->max_body = cfg->router.max_body;
+	r->max_inflight_body = cfg->router.max_inflight_body;
+	r->resume = cfg->router.resume;
+	r->resume_size = cfg->router.resume_size;
+	r->disagg = cfg->router.disagg.enabled;
+	r->colocate_below = cfg->router.disagg.colocate_below_tokens;
+	r->first_byte_timeout = cfg->router.first_byte_timeout;
+	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
+	r->stall_timeout = cfg->router.stall_timeout;
+	r->tokenize_timeout = cfg->router.tokenize_timeout;
+	shadows_fill(r, &cfg->router.shadow);
+	r->shadow_sample = cfg->router.shadow_sample;
+}
+
+static void retry_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->attempts = cfg->router.retry.attempts;
+	r->retry_backoff = cfg->router.retry.backoff;
+	r->retry_budget = cfg->router.retry.budget;
+	for (size_t i = 0; i < cfg->router.retry.on.n; i++)
+		r->retry_on |= breaker_failure_bit(cfg->router.retry.on.v[i]);
+}
+
+static void breaker_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
+	r->failure_share = cfg->router.breaker.failure_share;
+	r->max_ejected = cfg->router.breaker.max_ejected;
+	r->outliers = cfg->router.breaker.outliers;
+}
+
+static void admission_fill(struct gw_rules *r, const struct config *cfg)
+{
+	const char *policy = config_enum_text(cfg->router.admission.queue_policy);
+	CGN_MUST(queue_policy_find(cgn_str_of(policy), &r->queue_policy));
+	r->max_queue = cfg->router.admission.max_queue;
+	r->queue_timeout = cfg->router.admission.queue_timeout;
+	r->ttft_slo = cfg->router.admission.ttft_slo;
+	r->node_wait = cfg->router.admission.node_wait;
+}
+
 CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
 	struct cgn_err *err)
 {
@@ -111,38 +158,10 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw
 	r->keys = *keys;
 	*keys = NULL;
 	chooser_rules_fill(cfg, &r->route);
-	r->rates =
-		(struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
-			limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};
-	r->session_secure = cfg->router.tls_cert_file != NULL;
-	r->max_body = cfg->router.max_body;
-	r->max_inflight_body = cfg->router.max_inflight_body;
-	r->resume = cfg->router.resume;
-	r->disagg = cfg->router.disagg.enabled;
-	r->colocate_below = cfg->router.disagg.colocate_below_tokens;
-	r->resume_size = cfg->router.resume_size;
-	r->first_byte_timeout = cfg->router.first_byte_timeout;
-	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
-	r->retry_backoff = cfg->router.retry.backoff;
-	r->tokenize_timeout = cfg->router.tokenize_timeout;
-	r->attempts = cfg->router.retry.attempts;
-	shadows_fill(r, &cfg->router.shadow);
-	r->shadow_sample = cfg->router.shadow_sample;
-	for (size_t i = 0; i < cfg->router.retry.on.n; i++)
-		r->retry_on |= breaker_failure_bit(cfg->router.retry.on.v[i]);
-	r->retry_budget = cfg->router.retry.budget;
-	r->stall_timeout = cfg->router.stall_timeout;
-	r->failure_share = cfg->router.breaker.failure_share;
-	r->max_ejected = cfg->router.breaker.max_ejected;
-	r->outliers = cfg->router.breaker.outliers;
-	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
-	r->max_queue = cfg->router.admission.max_queue;
-	r->queue_policy = cfg->router.admission.queue_policy == CONFIG_QUEUE_WSPT ? QUEUE_WSPT
-		: cfg->router.admission.queue_policy == CONFIG_QUEUE_DEADLINE     ? QUEUE_DEADLINE
-										  : QUEUE_FCFS;
-	r->queue_timeout = cfg->router.admission.queue_timeout;
-	r->ttft_slo = cfg->router.admission.ttft_slo;
-	r->node_wait = cfg->router.admission.node_wait;
+	request_fill(r, cfg);
+	retry_fill(r, cfg);
+	breaker_fill(r, cfg);
+	admission_fill(r, cfg);
 	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");

@@ -150,36 +150,48 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 		to->breaker = words;
 }
 
-static size_t nodes_fill(struct router *r, Cognitora__V1__NodeStatus *rows, uint64_t (*tiers)[BLOCK_TIERS],
-	struct cgn_arena *a, Cognitora__V1__NodeStatus **out)
+static bool nodes_fill(struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)
 {
-	size_t n = 0;
+	size_t cap = r->published.view->n_nodes + 1;
+	Cognitora__V1__NodeStatus *rows = cgn_arena_get(a, cap * sizeof *rows);
+	uint64_t(*tiers)[BLOCK_TIERS] = cgn_arena_get(a, cap * sizeof *tiers);
+	rs->nodes = cgn_arena_get(a, cap * sizeof *rs->nodes);
+	if (rows == NULL || tiers == NULL || rs->nodes == NULL)
+		return false;
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
-		if (r->members.cluster->by_slot[i] == NULL)
+		const struct cluster_node *node = r->members.cluster->by_slot[i];
+		size_t n = rs->n_nodes;
+		if (node == NULL)
 			continue;
-		status_fill(r, r->members.cluster->by_slot[i], tiers[n], a, &rows[n]);
-		out[n] = &rows[n];
-		n++;
+		status_fill(r, node, tiers[n], a, &rows[n]);
+		rs->nodes[rs->n_nodes++] = &rows[n];
 	}
-	return n;
+	return true;
 }
 
-/* Fill the status of each model in rs->models. */
+static void model_status_fill(struct router *r, struct cgn_str name, Cognitora__V1__ModelStatus *to)
+{
+	struct router_model m = router_model_of(r, name);
+	cognitora__v1__model_status__init(to);
+	to->name = (char *)(uintptr_t)name.p; /* Names in the view's arena end with a NUL. */
+	to->tokens = (char *)(uintptr_t)gw_tokens_text(m.mode);
+	to->why = (char *)(uintptr_t)m.why;
+	to->block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
+	to->ready_nodes = (uint32_t)m.n_ready;
+	to->queued = (uint32_t)gw_admission_depth(r->shared.admission, name);
+}
+
 static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)
 {
-	Cognitora__V1__ModelStatus *rows = cgn_arena_get(a, (rs->n_models + 1) * sizeof *rows);
-	rs->model_status = cgn_arena_get(a, (rs->n_models + 1) * sizeof *rs->model_status);
-	if (rows == NULL || rs->model_status == NULL)
+	const struct cluster_view *v = r->published.view;
+	Cognitora__V1__ModelStatus *rows = cgn_arena_get(a, (v->n_models + 1) * sizeof *rows);
+	rs->models = cgn_arena_get(a, (v->n_models + 1) * sizeof *rs->models);
+	rs->model_status = cgn_arena_get(a, (v->n_models + 1) * sizeof *rs->model_status);
+	if (rows == NULL || rs->models == NULL || rs->model_status == NULL)
 		return false;
-	for (size_t i = 0; i < rs->n_models; i++) {
-		struct router_model m = router_model_of(r, cgn_str_of(rs->models[i]));
-		cognitora__v1__model_status__init(&rows[i]);
-		rows[i].name = rs->models[i];
-		rows[i].tokens = (char *)(uintptr_t)gw_tokens_text(m.mode);
-		rows[i].why = (char *)(uintptr_t)m.why;
-		rows[i].block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
-		rows[i].ready_nodes = (uint32_t)m.n_ready;
-		rows[i].queued = (uint32_t)gw_admission_depth(r->shared.admission, cgn_str_of(rs->models[i]));
+	for (size_t i = 0; i < v->n_models; i++) {
+		model_status_fill(r, v->models[i].name, &rows[i]);
+		rs->models[rs->n_models++] = rows[i].name;
 		rs->model_status[rs->n_model_status++] = &rows[i];
 	}
 	return true;
@@ -190,33 +202,20 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	(void)message; /* The request has no fields. */
 	struct router *r = k->r;
 	Cognitora__V1__StatusResponse rs = COGNITORA__V1__STATUS_RESPONSE__INIT;
+	Cognitora__V1__PolicyStatus policy;
+	Cognitora__V1__ShadowStatus shadows[EXPLAIN_SHADOWS], *shadow_list[EXPLAIN_SHADOWS];
 	CGN_ON_EXIT(cgn_arena_fini) struct cgn_arena a;
 	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
-	size_t cap = r->published.view->n_nodes + 1;
-	Cognitora__V1__NodeStatus *rows = cgn_arena_get(&a, cap * sizeof *rows);
-	uint64_t(*tiers)[BLOCK_TIERS] = cgn_arena_get(&a, cap * sizeof *tiers);
-	rs.nodes = cgn_arena_get(&a, cap * sizeof *rs.nodes);
-	rs.models = cgn_arena_get(&a, (r->published.view->n_models + 1) * sizeof *rs.models);
-	if (rows == NULL || tiers == NULL || rs.nodes == NULL || rs.models == NULL) {
-		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
-		return;
-	}
 	rs.cluster = r->cluster_name;
 	rs.router_version = (char *)(uintptr_t)CGN_VERSION;
 	rs.state_backend = (char *)(uintptr_t)r->members.backend;
 	rs.state_connected = r->members.connected;
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
-	Cognitora__V1__PolicyStatus policy;
 	router_policy_fill(r, &policy);
 	rs.policy = &policy;
-	Cognitora__V1__ShadowStatus shadows[EXPLAIN_SHADOWS], *shadow_list[EXPLAIN_SHADOWS];
 	rs.shadows = shadow_list;
 	router_shadows_fill(r, shadows, shadow_list, &rs.n_shadows);
-	rs.n_nodes = nodes_fill(r, rows, tiers, &a, rs.nodes);
-	/* Names in the view's arena end with a NUL. */
-	for (size_t i = 0; i < r->published.view->n_models; i++)
-		rs.models[rs.n_models++] = (char *)(uintptr_t)r->published.view->models[i].name.p;
-	if (!models_fill(r, &rs, &a)) {
+	if (!nodes_fill(r, &rs, &a) || !models_fill(r, &rs, &a)) {
 		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}

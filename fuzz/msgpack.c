@@ -18,7 +18,7 @@ static uint64_t copy_one(struct msgpack_in *in, struct cgn_buf *out)
 		msgpack_put_nil(out);
 		return 0;
 	case MSGPACK_BOOL:
-		msgpack_put_bool(out, msgpack_get_bool(in));
+		cgn_buf_str(out, msgpack_get_raw(in));
 		return 0;
 	case MSGPACK_FLOAT:
 		msgpack_put_f64(out, msgpack_get_f64(in));

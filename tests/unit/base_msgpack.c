@@ -90,7 +90,7 @@ static void strings_and_containers_of_all_lengths(void **state)
 			msgpack_put_nil(&b);
 		msgpack_put_map(&b, sizes[i]);
 		for (uint32_t k = 0; k < sizes[i]; k++) {
-			msgpack_put_bool(&b, true);
+			cgn_buf_char(&b, (char)0xc3); /* true */
 			msgpack_put_f64(&b, 0.5);
 		}
 		struct msgpack_in in = msgpack_in_of(cgn_buf_view(&b));
@@ -101,7 +101,7 @@ static void strings_and_containers_of_all_lengths(void **state)
 			assert_true(msgpack_get_nil(&in));
 		assert_int_equal(msgpack_get_map(&in), sizes[i]);
 		for (uint32_t k = 0; k < sizes[i]; k++)
-			assert_true(msgpack_get_bool(&in) && msgpack_get_f64(&in) == 0.5);
+			assert_true(cgn_str_is(msgpack_get_raw(&in), "\xc3") && msgpack_get_f64(&in) == 0.5);
 		assert_true(msgpack_end(&in));
 		cgn_buf_fini(&b);
 	}
@@ -167,9 +167,6 @@ static void types_are_not_mixed_up(void **state)
 	in = msgpack_in_of(CGN_STR("\xc0"));
 	(void)msgpack_get_f64(&in);
 	assert_string_equal(in.bad, "a number was expected");
-	in = msgpack_in_of(CGN_STR("\1"));
-	(void)msgpack_get_bool(&in);
-	assert_string_equal(in.bad, "a boolean was expected");
 	in = msgpack_in_of(CGN_STR("\xcf\xff\xff\xff\xff\xff\xff\xff\xff"));
 	(void)msgpack_get_i64(&in);
 	assert_string_equal(in.bad, "a number over 63 bits");

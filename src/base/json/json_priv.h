@@ -100,8 +100,3 @@ static inline const char *json_string_end(const char *p, const char *end)
 
 /* |p| is at a 'u': the four hexadecimal digits behind it, -1 when they are not there. */
 int32_t json_hex_quad(const char *p, const char *end);
-/* |p| is at 'u' of \uXXXX in a string that was parsed. Pairs of surrogates become one code point; moves |*p|
- * behind it. */
-uint32_t json_code_point(const char **p);
-/* UTF-8 of |code|: bytes written, at most 4. */
-size_t json_utf8(char out[4], uint32_t code);

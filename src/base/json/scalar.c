@@ -20,7 +20,8 @@ int32_t json_hex_quad(const char *p, const char *end)
 	return code;
 }
 
-uint32_t json_code_point(const char **p)
+/* Return the code point of the \uXXXX whose 'u' is at |*p|, a pair of surrogates as one; moves |*p| behind it. */
+static uint32_t escape_code_point(const char **p)
 {
 	uint32_t code = (uint32_t)json_hex_quad(*p, *p + 5);
 	*p += 5;
@@ -31,7 +32,8 @@ uint32_t json_code_point(const char **p)
 	return 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
 }
 
-size_t json_utf8(char out[4], uint32_t code)
+/* Write |code| in UTF-8; returns the bytes, at most 4. */
+static size_t utf8_write(char out[4], uint32_t code)
 {
 	static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
 	size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -46,7 +48,7 @@ static size_t unescape_one(const char **p, char out[4])
 {
 	char c = **p;
 	if (c == 'u')
-		return json_utf8(out, json_code_point(p));
+		return utf8_write(out, escape_code_point(p));
 	(*p)++;
 	switch (c) {
 	case 'b':

@@ -48,8 +48,7 @@ void msgpack_fault(struct msgpack_in *in, const char *what);
 enum msgpack_type msgpack_peek(const struct msgpack_in *in); /* of the next value */
 
 /* Each takes one value; 0, false or {NULL, 0} once there is an error. */
-bool msgpack_get_nil(struct msgpack_in *in); /* takes it if it is nil, else leaves it: no error */
-bool msgpack_get_bool(struct msgpack_in *in);
+bool msgpack_get_nil(struct msgpack_in *in);     /* takes it if it is nil, else leaves it: no error */
 uint64_t msgpack_get_u64(struct msgpack_in *in); /* a negative number is an error */
 uint32_t msgpack_get_u32(struct msgpack_in *in);
 int64_t msgpack_get_i64(struct msgpack_in *in);        /* so is one over INT64_MAX */
@@ -70,7 +69,6 @@ static inline void msgpack_skip(struct msgpack_in *in)
 /* The writer: shortest forms, but for f64. Errors are the buffer's. A container's elements are written behind
  * it. */
 void msgpack_put_nil(struct cgn_buf *b);
-void msgpack_put_bool(struct cgn_buf *b, bool v);
 void msgpack_put_u64(struct cgn_buf *b, uint64_t v);
 void msgpack_put_i64(struct cgn_buf *b, int64_t v);
 void msgpack_put_f64(struct cgn_buf *b, double v);

@@ -135,11 +135,6 @@ bool msgpack_get_nil(struct msgpack_in *in)
 	return true;
 }
 
-bool msgpack_get_bool(struct msgpack_in *in)
-{
-	return want(in, MSGPACK_BOOL, "a boolean was expected").number != 0;
-}
-
 uint64_t msgpack_get_bits(struct msgpack_in *in)
 {
 	return want(in, MSGPACK_INT, "an integer was expected").number;

@@ -14,11 +14,6 @@ void msgpack_put_nil(struct cgn_buf *b)
 	put_head(b, 0xc0, 0, 0);
 }
 
-void msgpack_put_bool(struct cgn_buf *b, bool v)
-{
-	put_head(b, v ? 0xc3 : 0xc2, 0, 0);
-}
-
 void msgpack_put_u64(struct cgn_buf *b, uint64_t v)
 {
 	if (v < 0x80)

@@ -4,12 +4,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* tokens in a block of bytes, about, until the node's engine has counted some */
+/* Assumed tokens in a block of bytes until the node's engine has counted some. */
 #define BLOCK_TOKENS  64
-#define ANSWER_TOKENS 128 /* of an answer, until some came */
-#define FLEET_MOST    256 /* picks, the fleet's middle is found anew: after 1, 2, 4.. at first */
-#define MEDIAN_OF     31  /* measured nodes, at most, that stand for the fleet */
-#define SPREAD        16  /* times faster or slower than the middle, at most, that a node is taken for */
+#define ANSWER_TOKENS 128 /* Assumed tokens of an answer before the first one. */
+/* Picks between updates of the fleet's median; the first updates come after 1, 2, 4, ... picks. */
+#define FLEET_MOST 256
+#define MEDIAN_OF  31 /* Measured nodes, at most, in the median. */
+#define SPREAD     16 /* A node counts as at most this many times faster or slower than the median. */
 
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out,
 	struct cgn_err *err)
@@ -91,7 +92,7 @@ size_t chooser_roles(const struct chooser_ask *ask, struct route_cand *cands, si
 	return kept;
 }
 
-/* What lies in another node's store is one fetch away. */
+/* Blocks in another node's store are one fetch away. */
 static void stored_fill(const struct chooser_ask *ask, struct route_cand *cands, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -103,8 +104,8 @@ static void stored_fill(const struct chooser_ask *ask, struct route_cand *cands,
 	}
 }
 
-/* Of each candidate: what it holds, from its engines' own events or from what was sent there. Events name
- * blocks of tokens: a chain of bytes is in nobody's index, and so the record is all there is for it. */
+/* Fill in the blocks that each candidate holds, from its engines' events or from the record of sent prompts.
+ * Events name blocks of tokens, so a chain of bytes is only in the record. */
 static void held_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	bool fed = false, guessed = false;
@@ -135,14 +136,14 @@ static int float_order(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The middle one, |otherwise| of none. */
+/* Return the median of |v|, or |otherwise| when |n| is 0. */
 static float median_of(float *v, size_t n, float otherwise)
 {
 	qsort(v, n, sizeof v[0], float_order);
 	return n > 0 ? v[n / 2] : otherwise;
 }
 
-/* The fleet's middle, of a few nodes all over it. */
+/* Return the fleet's median speeds, from a sample of nodes. */
 static struct route_speed fleet_of(const struct route_cand *cands, size_t n)
 {
 	const struct route_speed none = ROUTE_SPEED_DEFAULT;
@@ -164,9 +165,9 @@ static struct route_speed fleet_of(const struct route_cand *cands, size_t n)
 		.interference = median_of(interference, n_step, none.interference)};
 }
 
-/* A node whose first prompt took minutes, or whose engine counts tokens that nobody saw, is not out of the
- * race, nor ahead of all, for ever: what is far off is tried again as soon as the others have that much to
- * do. */
+/* Limit the distance from the median: a node whose first prompt took minutes, or whose engine miscounts
+ * tokens, must not be excluded or preferred for ever. It is tried again once the other nodes have that much
+ * work. */
 static float near_middle(float own, float middle)
 {
 	if (!(own > 0))
@@ -174,9 +175,9 @@ static float near_middle(float own, float middle)
 	return own > middle * SPREAD ? middle * SPREAD : own < middle / SPREAD ? middle / SPREAD : own;
 }
 
-/* Who was not measured is taken for the middle one. What a further stream or a prompt does to a step, as a
- * share, is the engine's rather than the node's and hard to measure: there everybody is, or else the node
- * that erred most to its own favour would get the most. */
+/* Nodes without measurements get the median. The effect of further streams or prompts on a step, as a share,
+ * depends on the engine rather than the node and is hard to measure: it is the median's for all nodes,
+ * because otherwise the node with the luckiest error would get the most requests. */
 static void speeds_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	if (c->fleet_left == 0 || c->fleet_model != ask->model) {
@@ -203,8 +204,8 @@ float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stat
 	return block > 0 ? (float)block : BLOCK_TOKENS;
 }
 
-/* What a token below the GPU saves is the weight of its tier: the rest of its computing is what fetching it
- * takes. */
+/* The weight of a tier is the share of computing that a block there saves; the rest is the time to fetch
+ * it. */
 static float fetch_ms(const struct route_tiers *w, const struct route_cand *c, float block)
 {
 	float blocks = 0;
@@ -213,7 +214,7 @@ static float fetch_ms(const struct route_tiers *w, const struct route_cand *c, f
 	return blocks * block * c->speed.prefill_ms;
 }
 
-/* What that is worth: shares and milliseconds. */
+/* Fill in reuse, uncached tokens and fetch time. */
 static void worth_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	double length = ask->length > 0 ? ask->length : (double)ask->blocks;
@@ -229,7 +230,7 @@ static void worth_fill(struct chooser *c, const struct chooser_ask *ask, size_t 
 	}
 }
 
-/* What a hot prefix's further holder is spared (routing.h). */
+/* Spare further holders of a hot prefix a part of its cost (routing.h). */
 static void tokens_spare(struct chooser *c, const struct chooser_ask *ask, size_t n, uint32_t held,
 	float part)
 {
@@ -243,7 +244,7 @@ static void tokens_spare(struct chooser *c, const struct chooser_ask *ask, size_
 	}
 }
 
-/* Is the longest prefix that anybody holds wanted by more than its holders have width for? */
+/* Check whether more requests want the longest held prefix than its holders have width for. */
 static void hotprefix_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	uint32_t held = 0, width = 0;
@@ -268,7 +269,7 @@ static float common_of(const struct route_cand *cands, size_t n)
 	return common;
 }
 
-/* An answer is as long as others were, unless it may not be. */
+/* Return the average answer length, or the request's maximum when that is less. */
 static float answer_expected(const struct chooser *c, const struct chooser_ask *ask)
 {
 	double most = (double)ask->answer_tokens;

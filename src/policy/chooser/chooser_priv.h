@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of chooser share. chooser.c: the pick · booking.c: what is booked of it and learned from
- * it. */
+/* chooser, inside. chooser.c: the pick · booking.c: the booking and what is learned from it. */
 #pragma once
 #include <stdatomic.h>
 
@@ -15,10 +14,10 @@ struct chooser {
 	struct route_cand *cands;
 	size_t cap;
 	uint32_t turn;
-	uint64_t random;          /* of the generator: Weyl's sequence, which route_pick mixes */
-	struct route_speed fleet; /* the middle of it; batch_ms: as a share of a step */
-	const void *fleet_model;  /* of which it is; never followed */
-	uint32_t fleet_left;      /* picks that it is still good for, of fleet_span */
+	uint64_t random;          /* Weyl sequence; route_pick mixes it. */
+	struct route_speed fleet; /* Medians of the fleet; batch_ms as a share of a step. */
+	const void *fleet_model;  /* The model that |fleet| belongs to; compared, never dereferenced. */
+	uint32_t fleet_left;      /* Picks until |fleet| is computed again. */
 	uint32_t fleet_span;
-	double answer_tokens; /* of an answer, a moving average */
+	double answer_tokens; /* Moving average of answer tokens. */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* code: decisions and ends as bytes. A candidate's numbers that are 0 are left out: a mask says which are
- * there. */
+/* code: encodes decisions and ends as bytes. A mask tells which of a candidate's numbers are not 0; only
+ * these are stored. */
 #include "policy/explain/explain_priv.h"
 
 struct fixed_decision {
@@ -72,7 +72,7 @@ struct cgn_str explain_id_of(const struct explain_head *h)
 	return id;
 }
 
-/* Each number is written, and the next one over it when it was 0: no branch to guess wrong. */
+/* Write each number, and let the next overwrite it when it was 0, which avoids a mispredicted branch. */
 static uint8_t *put_cand(uint8_t *to, const struct explain_cand *c)
 {
 	to = put_text(to, c->node);

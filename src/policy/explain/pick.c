@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick: a decision from what the chooser scored. */
+/* pick: describes a decision from the chooser's scores. */
 #include "policy/explain/explain.h"
 
-#define FULL_LAST 1e20F /* taken from the score of what has no room, so that it comes behind all that has */
+#define FULL_LAST 1e20F /* Subtracted from the score of candidates without room, to order them last. */
 #define WON_FIRST 1e30F
 
 /* The candidates to keep, by score, best first. */
@@ -105,7 +105,7 @@ static uint32_t least_held(const struct chooser_pick_result *p)
 	return least;
 }
 
-/* What is no candidate: its name is all that is known. */
+/* Add a node that is no candidate; only its name is known. */
 static void name_add(struct cgn_str node, enum explain_why why, struct explain_decision *out)
 {
 	out->n_all++;
@@ -125,7 +125,7 @@ static bool had_its_try(const struct chooser_ask *ask, uint16_t slot)
 	return false;
 }
 
-/* Ready, but neither offered nor tried: it is work for another role, or its breaker is shut. */
+/* A node that is ready but neither offered nor tried has another role or an open breaker. */
 static enum explain_why why_outside(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct view_node *node)
 {
@@ -146,7 +146,7 @@ static void outside_fill(const struct chooser_ask *ask, const struct chooser_pic
 	}
 }
 
-/* Those that stay outside; a few of the places are theirs. */
+/* Add nodes that are no candidates; a few places are reserved for them. */
 static void others_fill(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct cluster_view *view, struct explain_decision *out)
 {
@@ -190,7 +190,7 @@ void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_resul
 	others_fill(ask, p, view, out);
 }
 
-/* What |c| costs, by the model of the policy that predicts it, whichever is asked. */
+/* Return the cost of |c| by the predicted policy, whichever policy is asked. */
 static double cost_ms(const struct route_ask *ask, const struct route_cand *c)
 {
 	struct route_terms t;

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ring: a place counts all bytes that were ever written; it lies at place % size. An entry is never cut in
- * two at the ring's end. */
+/* ring: a position counts all bytes ever written and lies at position % size. An entry is never split at the
+ * ring's end. */
 #include <stdlib.h>
 
 #include "base/mix/mix.h"
 #include "policy/explain/explain_priv.h"
 
 #define RING_TAG 0xe8914e01U
-/* so many bytes of entries for each chain */
+/* Bytes of entries per chain. */
 #define CHAIN_BYTES 512
 
 struct explain_ring {
 	uint32_t tag;
 	uint64_t seed;
 	uint8_t *bytes;
-	size_t size;          /* a multiple of 8 */
-	uint64_t *chains;     /* 1 + place of the newest entry; 0: none */
-	size_t n_chains;      /* a power of two */
-	uint64_t first, next; /* places of the oldest entry, and of the one to come */
-	uint64_t newest;      /* 1 + place of the last entry; 0: none */
+	size_t size;          /* A multiple of 8. */
+	uint64_t *chains;     /* 1 + position of the newest entry; 0: none. */
+	size_t n_chains;      /* A power of two. */
+	uint64_t first, next; /* Positions of the oldest entry and of the next one. */
+	uint64_t newest;      /* 1 + position of the last entry; 0: none. */
 	uint64_t entries, decisions;
 };
 
@@ -62,7 +62,7 @@ static struct explain_head *entry_at(const struct explain_ring *r, uint64_t plac
 	return (struct explain_head *)(void *)(r->bytes + place % r->size);
 }
 
-/* The entry that a link names, if it has not been written over. */
+/* Return the entry at |link|, or NULL if it was overwritten. */
 static const struct explain_head *entry_is_linked(const struct explain_ring *r, uint64_t link)
 {
 	return link > r->first ? entry_at(r, link - 1) : NULL;
@@ -81,7 +81,7 @@ static uint64_t hash_id(const struct explain_ring *r, struct cgn_str id)
 	return mix64(h ^ n);
 }
 
-/* Forget the oldest until |n| bytes in one piece are free at |next|. */
+/* Drop the oldest entries until |n| contiguous bytes are free at |next|. */
 static void make_room(struct explain_ring *r, size_t n)
 {
 	size_t to_end = r->size - (size_t)(r->next % r->size);
@@ -93,7 +93,7 @@ static void make_room(struct explain_ring *r, size_t n)
 	}
 	if (to_end >= n)
 		return;
-	/* at least 8 bytes, which is what of a head is ever looked at in a filler */
+	/* At least 8 bytes, the only part of a filler's head that is read. */
 	struct explain_head *filler = entry_at(r, r->next);
 	filler->bytes = (uint32_t)to_end;
 	filler->kind = EXPLAIN_FILLER;
@@ -153,12 +153,12 @@ void explain_ring_reach(const struct explain_ring *r, struct explain_reach *out)
 
 /* ---- looking ---- */
 
-struct seen { /* requests that are in the answer already */
+struct seen { /* Requests already in the answer. */
 	uint64_t request[EXPLAIN_REQUESTS];
 	size_t n, most;
 };
 
-/* True: it is in the answer, or now is. */
+/* Return true when the request is in the answer, or was added. */
 static bool seen_add(struct seen *s, uint64_t request)
 {
 	for (size_t i = s->n; i > 0; i--)
@@ -194,7 +194,7 @@ void explain_ring_find(const struct explain_ring *r, struct cgn_str id, size_t m
 			copy_out(h, out);
 }
 
-/* The entries of one request: all in one chain. */
+/* Copy the entries of one request; all are in one chain. */
 static void copy_request(const struct explain_ring *r, const struct explain_head *newest, size_t *steps,
 	struct cgn_buf *out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write: what rings gave as JSON, and one decision on one line. */
+/* write: entries as JSON, and one decision on one line. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -20,13 +20,13 @@ static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "bre
 static const char *const verdicts[] = {"picked", "nobody", "all_full"};
 static const char *const units[EXPLAIN_UNITS] = {"score", "ms", "requests", "turn"};
 
-/* Six digits: the rest of a float is noise. */
+/* Six digits: a float has no more. */
 static void put_real(struct json_out *j, const char *key, double v)
 {
 	char text[32];
 	int n = snprintf(text, sizeof text, "%.6g", v);
 	json_key(j, key);
-	if (v - v == 0) /* finite */
+	if (v - v == 0) /* Finite. */
 		json_put_raw(j, (struct cgn_str){text, (size_t)n});
 	else
 		json_put_null(j);
@@ -169,7 +169,7 @@ static void brief_with(const struct explain_decision *d, size_t n, struct cgn_bu
 	json_close(&j, '}');
 }
 
-/* Nodes' ids are visible ASCII, and nothing else in it comes from afar. */
+/* Node ids are visible ASCII; the other texts are constants. */
 void explain_brief(const struct explain_decision *d, struct cgn_buf *out)
 {
 	size_t n = d->n + 1;
@@ -181,11 +181,11 @@ void explain_brief(const struct explain_decision *d, struct cgn_buf *out)
 
 /* ---- requests ---- */
 
-/* An entry, and which request it is of. */
+/* An entry, and when its request was last seen. */
 struct found {
 	const struct explain_head *h;
 	size_t ring;
-	uint64_t newest_ms; /* of its request */
+	uint64_t newest_ms; /* Time of the request's newest entry. */
 };
 
 static int by_request(const void *a, const void *b)
@@ -203,7 +203,7 @@ static bool same_request(const struct found *a, const struct found *b)
 	return a->ring == b->ring && a->h->request == b->h->request;
 }
 
-/* Newest request first; of one, the decisions in order, then its end. */
+/* Newest request first; within a request, the decisions in order, then its end. */
 static int by_age(const void *a, const void *b)
 {
 	const struct found *x = a, *y = b;
@@ -275,7 +275,8 @@ static void end_json(struct json_out *j, const struct explain_end *e)
 	put_real(j, "total_ms", (double)e->total_us / 1e3);
 }
 
-/* What was predicted beside what came. |last|: the decision that it went by; |e| NULL: not over. */
+/* Write predicted and actual values. |last|: the decision that led to the answer; |e| NULL: the request has
+ * not ended. */
 static void predictions_json(struct json_out *j, const struct explain_decision *last,
 	const struct explain_end *e)
 {

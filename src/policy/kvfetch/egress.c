@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* egress: how much is served, so that peers do not take the network from the node's own work. */
+/* egress: limits how much the store serves, so that peers leave the network to the node's own work. */
 #include "policy/kvfetch/kvfetch.h"
 
 #define KIB         ((uint64_t)1024)
-#define BURST_PARTS 50 /* of a second */
+#define BURST_PARTS 50 /* A burst is 1/50 s of the rate. */
 #define DEFAULT_MS  2000
-#define FULL_MS     10 /* when all streams are taken: one may have ended by then */
+#define FULL_MS     10 /* Shortest wait when all streams are taken. */
 
 void kvfetch_egress_init(struct kvfetch_egress *e, uint64_t bytes_per_second, unsigned max_streams)
 {
@@ -18,7 +18,7 @@ void kvfetch_egress_init(struct kvfetch_egress *e, uint64_t bytes_per_second, un
 		.burst = burst > KVFETCH_EGRESS_PIECE / KIB ? burst : KVFETCH_EGRESS_PIECE / KIB};
 }
 
-/* Until all that was promised went out. */
+/* Time to send all admitted bytes. */
 static uint64_t queue_ms(const struct kvfetch_egress *e)
 {
 	if (!limit_is_set(&e->rate))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvfetch: what a fetch costs, and who is asked. */
+/* kvfetch: the cost of a fetch, and the choice of the peer. */
 #include "policy/kvfetch/kvfetch.h"
 
 #define FIRST_MS     1.0
-#define FIRST_RATE   100e3 /* bytes a ms */
+#define FIRST_RATE   100e3 /* Bytes per ms. */
 #define WEIGHT       0.125
 #define LEAST_RATE   1.0
 #define REST_FIRST   (50 * CGN_MSEC)
@@ -32,7 +32,7 @@ void kvfetch_path_init(struct kvfetch_path *p)
 	*p = (struct kvfetch_path){.first_ms = FIRST_MS, .bytes_per_ms = FIRST_RATE};
 }
 
-/* The first one counts for all. */
+/* The first sample replaces the initial value. */
 static void path_average(const struct kvfetch_path *p, double *mean, double sample)
 {
 	double w = p->samples == 0 ? 1.0 : WEIGHT;

@@ -57,7 +57,7 @@ static struct cgn_str rd_text(struct kvframe_rd *r)
 	return kvframe_rd_bytes(r, n);
 }
 
-/* The payload's length is written when it is known. */
+/* Write the head; frame_end fills in the payload's length. */
 static size_t frame_begin(struct cgn_buf *out, enum kvframe_type type)
 {
 	put_le(out, type, 4);
@@ -207,7 +207,7 @@ void kvframe_put_who(struct cgn_buf *out, enum kvframe_type type, const struct k
 	frame_end(out, at);
 }
 
-/* It will stand in logs and in JSON. */
+/* Accept only text that may appear in logs and JSON. */
 static bool is_text(struct cgn_str s)
 {
 	for (size_t i = 0; i < s.n; i++)

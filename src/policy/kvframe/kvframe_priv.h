@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvframe, inside: little-endian numbers, read with an error that sticks. */
+/* kvframe, inside: little-endian reads with a sticky error. */
 #pragma once
 #include "policy/kvframe/kvframe.h"
 
 struct kvframe_rd {
 	const char *p;
 	size_t n;
-	bool bad; /* read beyond the end: zeros came */
+	bool bad; /* A read went beyond the end and returned zeros. */
 };
 uint64_t kvframe_rd_le(struct kvframe_rd *r, size_t bytes);
 struct cgn_str kvframe_rd_bytes(struct kvframe_rd *r, size_t n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream: frames out of bytes that come in pieces of any length. */
+/* stream: assembles frames from bytes that arrive in pieces of any length. */
 #include "policy/kvframe/kvframe_priv.h"
 
 void kvframe_in_init(struct kvframe_in *in)
@@ -12,7 +12,7 @@ void kvframe_in_fini(struct kvframe_in *in)
 	cgn_buf_fini(&in->buf);
 }
 
-/* Up to |want| bytes in all. */
+/* Fill the buffer up to |want| bytes in all. */
 static bool frame_fill(struct kvframe_in *in, struct cgn_str *rest, size_t want)
 {
 	size_t missing = want - in->buf.n, n = rest->n < missing ? rest->n : missing;

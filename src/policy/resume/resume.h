@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume: a streamed answer whose engine died, gone on with by another one, so that the client sees one
- * answer: every event whole and once, under one id, with one role, one finish_reason, one [DONE] and a usage
- * that is true of all of it. Pure; one thread.
+/* resume: continues a streamed answer on another engine after the first one died, so that the client sees one
+ * answer: each event whole and once, under one id, with one role, one finish_reason, one [DONE] and a usage
+ * that covers all of it. Pure; one thread.
  *
- * What is fed goes on in whole events only: of a half-delivered event nothing could be taken back. Until an
- * engine dies they are its bytes, unchanged. Afterwards resume_body makes the request that goes on: the
- * client's bytes with the text that it has been shown behind them, and limits less what was said. Of that
- * text the white space at its end is left out, since chat templates trim it and tokenizers join it to what
- * follows; the engine says it again, and what of that was shown before is dropped. Everything else an engine
- * must not repeat: that it doesn't is a fact of its kind (struct engine_resume). The shapes are those of vLLM
- * 0.26, SGLang 0.5, llama.cpp 0.7.0 and cgn-sim.
+ * Only whole events are forwarded, because part of an event could not be taken back. Until an engine dies,
+ * they are the engine's bytes, unchanged. Afterwards resume_body makes the request for the next engine: the
+ * client's body with the text shown so far, and limits reduced accordingly. White space at the end of that
+ * text is left out, because chat templates trim it and tokenizers join it to the following text; the engine
+ * generates it again, and the part that the client has is dropped. An engine must not repeat anything else;
+ * whether it does is a property of its kind (struct engine_resume). The shapes are those of vLLM 0.26, SGLang
+ * 0.5, llama.cpp 0.7.0 and cgn-sim.
  *
- * How many tokens were shown is taken from the stream's continuous usage if it has one, else from
- * resume_counted, else it is one for each event with text, and where an event may hold several at least one
- * for ENGINE_TOKEN_BYTES bytes: rather too many, so that no more is said than was asked for.
+ * The number of tokens shown comes from the stream's continuous usage if it has one, else from
+ * resume_counted, else it is one for each event with text; where an event may hold several, at least one for
+ * ENGINE_TOKEN_BYTES bytes. The estimate is rather too high, so that the answer never exceeds the requested
+ * limit.
  *
- * Memory: an event up to RESUME_EVENT_MAX and the text up to RESUME_TEXT_MAX, each up to twice that while it
- * grows; beyond either, the answer is no longer resumable and what is fed goes through. */
+ * Memory: an event of at most RESUME_EVENT_MAX and a text of at most RESUME_TEXT_MAX, each up to twice that
+ * while it grows. Beyond either, the answer is no longer resumable and all bytes are forwarded as they
+ * are. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/json/json.h"
@@ -26,55 +28,56 @@
 #define RESUME_EVENT_MAX ((size_t)1 << 20)
 #define RESUME_TEXT_MAX  ((size_t)4 << 20)
 
-/* Why an answer can't be gone on with; for logs. */
-#define RESUME_LACKS_API      "api"       /* not a stream of chat or text completions */
-#define RESUME_LACKS_SHAPE    "shape"     /* the request's or the stream's, as we know them */
-#define RESUME_LACKS_SEVERAL  "several"   /* answers, or prompts */
-#define RESUME_LACKS_IDS      "token_ids" /* the prompt is of ids: what text they are is not known here */
+/* Why an answer can't be resumed; for logs. */
+#define RESUME_LACKS_API      "api"       /* Not a stream of chat or text completions. */
+#define RESUME_LACKS_SHAPE    "shape"     /* The shape of the request or of the stream is unknown. */
+#define RESUME_LACKS_SEVERAL  "several"   /* Several answers or prompts. */
+#define RESUME_LACKS_IDS      "token_ids" /* The prompt is token ids; their text is unknown here. */
 #define RESUME_LACKS_LOGPROBS "logprobs"
-/* structured output: where its automaton stood is the engine's secret */
+/* Structured output: the state of the grammar is inside the engine. */
 #define RESUME_LACKS_GRAMMAR "grammar"
-#define RESUME_LACKS_PREFILL "prefill" /* the client itself has an answer continued */
-#define RESUME_LACKS_CONTENT "content" /* something other than text was said: a tool call, reasoning */
-#define RESUME_LACKS_BYTES   "bytes"   /* U+FFFD was said: the bytes behind it are not known */
+#define RESUME_LACKS_PREFILL "prefill" /* The client itself asked to continue an answer. */
+#define RESUME_LACKS_CONTENT "content" /* The answer has content other than text: a tool call or reasoning. */
+#define RESUME_LACKS_BYTES   "bytes"   /* The answer has U+FFFD; the bytes that it stands for are unknown. */
 #define RESUME_LACKS_MEMORY  "no_memory"
 
-/* What of |body|, an object that json_parse accepted, stands against it; NULL: nothing. */
+/* Return why the answer to |body|, an object that json_parse accepted, can't be resumed; NULL: it can. */
 const char *resume_refusal(enum prompt_api api, struct json_val body);
 
 struct resume;
-/* For the answer to |body|, of which nothing is kept. NULL: out of memory. */
+/* Create the state for the answer to |body|, which is not kept. Return NULL when there is no memory. */
 struct resume *resume_new(enum prompt_api api, struct json_val body);
 void resume_free(struct resume **take);
 
-/* What is fed from now on comes from an engine that continues like |how| (NULL: it can't, or it is not
- * known); after resume_body, from the one that was sent that body. What an engine before it left of an
- * unfinished event is forgotten. */
+/* Bytes fed from now on come from an engine that continues like |how| (NULL: it can't, or it is unknown);
+ * after resume_body, from the engine that was sent that body. Drops the previous engine's unfinished
+ * event. */
 void resume_begin(struct resume *s, const struct engine_resume *how);
-/* Bytes of the engine, in order, cut anywhere; what the client is to be sent now is appended to |out|. */
+/* Feed bytes of the engine, in order, split anywhere. Append to |out| what the client is to be sent now. */
 void resume_feed(struct resume *s, struct cgn_str data, struct cgn_buf *out);
-/* The engine ended in good order: append what is left. */
+/* The engine ended the stream properly: append the rest. */
 void resume_flush(struct resume *s, struct cgn_buf *out);
-/* It will not be gone on with: append what was held back; what is fed after this goes through. |why|: one of
- * the above. */
+/* Stop being resumable: append what was held back and forward all further bytes. |why| is one of the
+ * above. */
 void resume_give_up(struct resume *s, const char *why, struct cgn_buf *out);
-const char *resume_lost(const struct resume *s); /* why it can't be gone on with; NULL: it can */
-size_t resume_bytes(const struct resume *s);     /* memory of its buffers */
+const char *resume_lost(const struct resume *s); /* Return why the answer can't be resumed; NULL: it can. */
+size_t resume_bytes(const struct resume *s);     /* Memory of the buffers. */
 
 enum resume_need {
-	RESUME_NEEDS_ENGINE, /* resume_body, and another engine */
-	RESUME_NEEDS_DONE,   /* all but the end marker was said: resume_done */
-	RESUME_NEEDS_NOTHING /* all was said */
+	RESUME_NEEDS_ENGINE, /* Needs resume_body and another engine. */
+	RESUME_NEEDS_DONE,   /* Only the end marker is missing: call resume_done. */
+	RESUME_NEEDS_NOTHING /* The answer is complete. */
 };
 enum resume_need resume_need(const struct resume *s);
 void resume_done(struct resume *s, struct cgn_buf *out);
 
-/* The text that will be continued: what was shown, without the white space at its end. Borrowed. */
+/* Return the text to continue: the text shown, without white space at its end. Borrowed. */
 struct cgn_str resume_text(const struct resume *s);
-/* So many tokens is that text, by the model's tokenizer. Nothing when that is known better, or can't be. */
+/* Set the tokens of resume_text, counted with the model's tokenizer. Ignored when the number is known
+ * exactly, or the answer can't be resumed. */
 void resume_counted(struct resume *s, uint64_t tokens);
-/* The body that makes an engine go on from where the client's answer ends. |body|: the client's, an object
- * that json_parse accepted. |how| may be NULL only while there is no text to continue: then it is the
- * client's body again. Errors are |out|'s. */
+/* Append the body of the request that continues the client's answer. |body|: the client's, an object that
+ * json_parse accepted. |how| may be NULL only while there is no text to continue; the result is then the
+ * client's body. Failures are |out|'s. */
 void resume_body(struct resume *s, struct json_val body, const struct engine_resume *how,
 	struct cgn_buf *out);

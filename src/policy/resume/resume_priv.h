@@ -5,57 +5,58 @@
 #include "policy/resume/resume.h"
 
 #define RESUME_TAG   0x4e5e0a01U
-#define RESUME_NAMES 4 /* members of every chunk that stay the first stream's */
+#define RESUME_NAMES 4 /* Members of every chunk that keep the first stream's value. */
 
 struct resume {
 	uint32_t tag;
 	enum prompt_api api;
 	const struct engine_resume *how;
 	const char *lost;
-	/* asked */
+	/* ---- from the request ---- */
 	bool include_usage;
-	/* the client has */
+	/* ---- what the client has ---- */
 	bool opened, role, finished, usage_out, done;
-	struct cgn_buf names[RESUME_NAMES]; /* raw JSON, as in its first chunk; empty: not in it */
+	struct cgn_buf names[RESUME_NAMES]; /* Raw JSON from the first chunk; empty: absent. */
 	struct cgn_buf text;
-	size_t kept;          /* of the text: up to its last byte that is no white space */
-	uint64_t tokens;      /* in the text */
-	uint64_t kept_tokens; /* in the kept part, and in what white space is of its last token */
-	bool inexact;         /* they are an estimate */
-	bool every_usage;     /* chunks with text have it */
+	size_t kept;          /* Length of the text up to its last byte that is not white space. */
+	uint64_t tokens;      /* Tokens of the text. */
+	uint64_t kept_tokens; /* Tokens of the kept part, including white space in its last token. */
+	bool inexact;         /* The numbers of tokens are estimates. */
+	bool every_usage;     /* Chunks with text carry usage. */
 	bool has_prompt;
-	uint64_t prompt_tokens; /* of the client's own prompt, when a stream told */
-	/* this stream */
-	bool again;                  /* it is not the first */
-	bool swallow;                /* it is asked for what is not text: the end, the usage */
-	uint64_t base;               /* tokens that were continued */
-	uint64_t events, bytes;      /* with text, of text */
-	size_t overlap, overlap_end; /* the part of the text that may come a second time */
-	/* the event under way */
+	uint64_t prompt_tokens; /* Of the client's own prompt, when a stream reported it. */
+	/* ---- the current stream ---- */
+	bool again; /* It is not the first stream. */
+	/* The stream is only asked for the end and the usage; its text is dropped. */
+	bool swallow;
+	uint64_t base;               /* Tokens of the continued text. */
+	uint64_t events, bytes;      /* Events with text, and bytes of text. */
+	size_t overlap, overlap_end; /* The part of the text that may come a second time. */
+	/* ---- the current event ---- */
 	struct cgn_buf pending;
-	size_t scanned; /* of pending */
+	size_t scanned; /* Bytes of |pending| scanned. */
 	bool in_line, after_cr;
-	bool crlf;   /* so its lines end */
-	bool ending; /* its empty line is there up to the LF */
+	bool crlf;   /* Lines end in CRLF. */
+	bool ending; /* The empty line is complete except for the LF. */
 	struct sse_scan scan;
-	struct cgn_buf *out; /* of the call that runs */
+	struct cgn_buf *out; /* Output of the current call. */
 	struct cgn_buf piece;
 };
 
-/* edit.c: replaced parts of a JSON text. */
+/* ---- edit.c: replaces parts of a JSON text ---- */
 #define EDITS_MAX 24
 struct edits {
 	struct cgn_str doc;
 	struct edit {
-		struct cgn_str old, new; /* old: a part of doc, maybe empty */
+		struct cgn_str old, new; /* old: a part of doc; may be empty. */
 		char number[24];
 	} v[EDITS_MAX];
 	size_t n;
 };
-/* |new| is borrowed until resume_edit_apply; no two overlap */
+/* Replace |old| by |new|, which is borrowed until resume_edit_apply. Edits must not overlap. */
 void resume_edit_put(struct edits *e, struct cgn_str old, struct cgn_str new);
 void resume_edit_u64(struct edits *e, struct cgn_str old, uint64_t value);
-/* The member |key| of |object|, with the comma that goes with it. It is there, and not the object's only one
- * that is dropped. */
+/* Drop the member |key| of |object| with its comma. The member must exist, and at least one other member must
+ * stay. */
 void resume_edit_drop(struct edits *e, struct json_val object, const char *key);
 void resume_edit_apply(const struct edits *e, struct cgn_buf *out);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heat: how many requests that begin with a prefix are under way, so that one which its holders cannot carry
- * is computed once more, on purpose. A table of fixed size that all workers share without locks: entries are
- * single atomic words, {fingerprint 40, count 24}, in buckets of eight; one whose count is 0 is free. What
- * finds no place is not counted. It cools down by itself: every request that ends is taken away. */
+/* hotprefix: counts the requests in flight by prefix, so that a prefix that its holders have no capacity for
+ * is computed once more, on purpose. A table of fixed size that all workers share without locks. Entries are
+ * single atomic words, {fingerprint 40, count 24}, in buckets of eight; an entry with count 0 is free. A
+ * prefix that finds no entry is not counted. Each request that ends is subtracted again. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "base/core/err.h"
 
-#define HOTPREFIX_BYTES 65536 /* 8192 prefixes at once */
+#define HOTPREFIX_BYTES 65536 /* 8192 prefixes at once. */
 
 struct hotprefix;
 
@@ -18,8 +18,8 @@ struct hotprefix;
 CGN_RC hotprefix_new(size_t bytes, struct hotprefix **out, struct cgn_err *err);
 void hotprefix_free(struct hotprefix **take);
 
-/* Any thread. |digest|: of the prefix's last block. */
-/* One more. False: no place, it is not counted, and there is nothing to take away. */
+/* Any thread. |digest| is the digest of the prefix's last block. */
+/* Count one more request. Return false when there is no free entry: do not drop it then. */
 bool hotprefix_add(struct hotprefix *h, uint64_t digest);
 void hotprefix_drop(struct hotprefix *h, uint64_t digest);
 uint32_t hotprefix_count(const struct hotprefix *h, uint64_t digest);

@@ -1,45 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing: which node gets a request. A pure function of what is known of each candidate at that instant; the
- * policies are rows of policies.def. Every one of them picks only among candidates with room (route_room).
+/* routing: which node gets a request. A pure function of what is known of each candidate at that instant. The
+ * policies are the rows of policies.def. Each picks only among candidates with room (route_room).
  *
- * weighted, a share of 1 or so (greater is better):
- *   kv * (reuse - common) / blocks + load * (1 - demand / width) + power * headroom + capacity * (1 -
- *   kv_usage) reuse = trust * sum over tiers of weight * leading blocks whose best tier that is
- *   (route_reuse): what lies in RAM saves less than what
- *          lies on the GPU, and a source that promised more than engines found counts for less (trust.h).
- *          common = the least reuse of all candidates: what everybody holds is no reason to prefer anybody.
- *          demand = requests that this router has there now (booked before the request leaves) + what others
- *          have there as last reported. width = what the engine runs at once, at most ROUTE_WIDTH, which also
- *          stands for "unknown". The load term is not cut off at zero: with 0.55 / 0.25, a fully held prompt
- *          outweighs a lead of 2.2 widths of requests and no more; beyond that the prefix goes to a second
- *          node, which from then on holds it too.
+ * weighted: a score of about 1 (greater is better):
+ *   kv * (reuse - common) / blocks + load * (1 - demand / width) + power * headroom
+ *     + capacity * (1 - kv_usage)
+ * - reuse = trust * sum over tiers of weight * leading blocks with that best tier (route_reuse). A block in
+ *   RAM saves less than one on the GPU, and a source that predicted more than engines found counts for less
+ *   (trust.h).
+ * - common = the least reuse of all candidates: blocks that every node holds favour none.
+ * - demand = requests that this router has there (booked before the request is sent) + the others' as last
+ *   reported.
+ * - width = requests that the engine runs at once, at most ROUTE_WIDTH, which is also the default. The load
+ *   term may be negative: with weights 0.55 and 0.25, a fully held prompt outweighs a lead of 2.2 widths of
+ *   requests and no more. Beyond that the prefix goes to a second node, which holds it from then on.
  *
- * predicted, milliseconds (less is better), what the request costs everybody on that node:
- *   queue = queued tokens * prefill it waits for the prompts before it,
- *            + a stream's time * excess / width and for a place, where more requests are than the engine runs
- *            at once
- *   prefill = uncached tokens * prefill and for its own prompt
- *   fetch = blocks below the GPU * (1 - their tier's weight) * prefill never more than computing them
- *   slowdown = (ROUTE_PRESSURE + demand * interference) * uncached tokens * prefill who comes next waits for
- *   it; streams stand still,
- *                                                            and those that wait before it will be streams by
- *                                                            then
- *            + 2 * demand * answer tokens * batch and then each step is longer, for them and for it
- *            - credit queue + prefill + fetch is the predicted time to first token. The node's speeds are in
- *              struct route_speed (speed.h): its own, or as long as it was not measured the median of those
- *              that were, and never more than sixteen times off that; batch and interference, as shares of a
- *              step, are the median's for all.
+ * predicted: the cost in milliseconds for all requests on the node (less is better), the sum of:
+ * - queue = queued tokens * prefill, for the prompts before it, + a stream's time * excess / width, for a
+ *   place when the node has more requests than its engine runs at once.
+ * - prefill = uncached tokens * prefill, for its own prompt.
+ * - fetch = blocks below the GPU * (1 - their tier's weight) * prefill: never more than computing them.
+ * - slowdown = (ROUTE_PRESSURE + demand * interference) * uncached tokens * prefill, because later requests
+ *   wait for the prompt and running streams stall, + 2 * demand * answer tokens * batch, because each step is
+ *   longer for this stream and for the others.
+ * - minus credit (hot prefixes, below). queue + prefill + fetch is the predicted time to first token. The
+ *   node's speeds are in struct route_speed (speed.h): its own measurements, or the median of the measured
+ *   nodes, and at most sixteen times off that median. batch and interference, as shares of a step, are the
+ *   median's for all nodes.
  *
- * A hot prefix: more requests that begin with it are under way than those who hold it have width. What a node
- * without it would compute is then for others, too: of that, requests / width of holders - 1 is not charged,
- * all of it from twice the width on. weighted counts that part as reuse, predicted takes it from the cost
- * (credit). So a further node computes it before the queue is as long as computing it takes; the more
- * requests there are, the sooner, until the holders' widths are about what is wanted.
+ * A hot prefix is one with more requests in flight than its holders have width. A node without it would
+ * compute it for later requests too. Of that cost, the share requests / holders' width - 1 is not charged,
+ * and all of it from twice the width on. weighted adds that share to the reuse; predicted subtracts it from
+ * the cost (credit). So another node computes the prefix before the queue costs as much as computing it, the
+ * sooner the more requests there are, until the holders' width meets the demand.
  *
- * Equal scores (within ROUTE_TIE of the weights' sum, within ROUTE_TIE_COST of the least cost): the one that
- * holds more; then rendezvous hashing of the session, else of the first block that those do not hold, so that
- * one conversation stays on one node and different ones spread, however much of a system prompt they share;
- * those that hold all of it: the least demand, then in turn. */
+ * Ties (within ROUTE_TIE of the weights' sum, or within ROUTE_TIE_COST of the least cost) go to the node that
+ * holds more. Among those, rendezvous hashing of the session, else of the first block that they do not hold,
+ * keeps one conversation on one node and spreads different ones even if they share a system prompt. Among
+ * nodes that hold all of it, the least demand wins, then turns. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,11 +49,11 @@
 #include "policy/routing/speed.h"
 
 #define ROUTE_WIDTH    16
-#define ROUTE_TIE      0.01 /* below the 0.25 / 16 that one request weighs */
-#define ROUTE_TIE_COST 0.05 /* a difference that no measurement of speed can vouch for */
-/* What a token that is computed costs beside the request's own waiting, as a multiple of its time: requests
- * that come while it is computed, and what it takes the place of in the cache. More makes for more hits and
- * less for shorter queues; with 2 to 8 neither changes by much. */
+#define ROUTE_TIE      0.01 /* Below the 0.25 / 16 that one request weighs. */
+#define ROUTE_TIE_COST 0.05 /* Relative difference below the accuracy of the measured speeds. */
+/* Cost of a computed token beyond the request's own time, as a multiple of that time: requests that arrive
+ * while it is computed, and the cached blocks it evicts. A larger value gives more hits, a smaller one
+ * shorter queues; from 2 to 8 both change little. */
 #define ROUTE_PRESSURE 4
 
 enum route_policy {
@@ -64,7 +62,7 @@ enum route_policy {
 #undef POLICY
 	ROUTE_POLICIES
 };
-#define ROUTE_KV ROUTE_PREDICTED /* what `kv` stands for */
+#define ROUTE_KV ROUTE_PREDICTED /* The policy named `kv`. */
 
 struct route_weights {
 	double kv, load, power, capacity;
@@ -74,35 +72,38 @@ struct route_tiers {
 	float weight[BLOCK_TIERS];
 };
 
-/* What a configuration says about choosing. */
+/* Routing rules from the configuration. */
 struct route_rules {
 	struct route_weights weights;
 	struct route_tiers tiers;
-	/* requests that one node may have: router.admission.max_concurrent_per_replica */
+	/* Requests that one node may have: router.admission.max_concurrent_per_replica. */
 	uint32_t max_inflight;
 	enum route_policy policy;
-	double session_bound; /* of demand, as a multiple of the mean; below 1 counts as 1 */
+	double session_bound; /* Bound on demand, as a multiple of the mean; below 1 counts as 1. */
 };
 
 struct route_cand {
 	uint16_t slot;
-	uint32_t inflight; /* sent by this router and not finished */
-	uint32_t others;   /* requests of others there, as last reported */
-	uint32_t decoding; /* of both: streams that are being answered */
-	uint32_t width;    /* what its engine runs at once; 0: unknown */
-	uint8_t role;      /* as its node says; the chooser's business */
+	uint32_t inflight; /* Requests sent by this router and not finished. */
+	uint32_t others;   /* Requests of other routers, as last reported. */
+	uint32_t decoding; /* Streams being answered, of this router and others. */
+	uint32_t width;    /* Requests that its engine runs at once; 0: unknown. */
+	uint8_t role;      /* Role of the node, for the chooser. */
 	float kv_usage, power_headroom;
-	uint64_t node_id_hash;         /* of the node's id */
-	uint16_t index_id;             /* in the index, which is asked if |fed|; else the record is */
-	bool fed, fed_bytes;           /* of chains of bytes too */
-	bool stores;                   /* blocks that lie in another node's store can be fetched to it */
-	uint32_t held;                 /* leading blocks in whatever tier: route_record_match, or the index */
-	uint32_t by_tier[BLOCK_TIERS]; /* of them, by the best tier */
-	float reuse;                   /* route_reuse, and what is spared */
-	/* for costs */
-	float queued_tokens;   /* of prompts that are to be computed there before */
-	float uncached_tokens; /* of this prompt */
-	float spared_tokens;   /* of them, those of a hot prefix that are charged to requests to come */
+	uint64_t node_id_hash; /* route_hash of the node's id. */
+	/* Number of the node in the index; valid if |fed|, else the record is asked. */
+	uint16_t index_id;
+	/* fed: the node reports its blocks. fed_bytes: also those of chains of bytes. */
+	bool fed, fed_bytes;
+	bool stores; /* Blocks from another node's store can be fetched to it. */
+	/* Leading blocks held in any tier, from the index or route_record_match. */
+	uint32_t held;
+	uint32_t by_tier[BLOCK_TIERS]; /* Of |held|, the blocks by their best tier. */
+	float reuse;                   /* route_reuse, and the spared part of a hot prefix. */
+	/* ---- for costs ---- */
+	float queued_tokens;   /* Tokens of prompts to compute there before this one. */
+	float uncached_tokens; /* Tokens of this prompt to compute. */
+	float spared_tokens;   /* Of |uncached_tokens|, those of a hot prefix charged to later requests. */
 	float fetch_ms;
 	struct route_speed speed;
 };
@@ -110,51 +111,55 @@ struct route_cand {
 struct route_ask {
 	enum route_policy policy;
 	struct route_weights weights;
-	const uint64_t *chain; /* digests of the prompt's blocks; may be NULL */
-	size_t blocks;         /* of it; 0: no prompt */
-	uint64_t session;      /* hash; 0: none */
-	uint32_t turn;         /* counts up by one a request */
-	uint32_t max_inflight; /* router.admission.max_concurrent_per_replica */
-	uint64_t random;       /* any number, another one for each request */
+	const uint64_t *chain; /* Digests of the prompt's blocks; may be NULL. */
+	size_t blocks;         /* Blocks of the chain; 0: no prompt. */
+	uint64_t session;      /* Hash; 0: none. */
+	uint32_t turn;         /* Incremented with each request. */
+	uint32_t max_inflight; /* router.admission.max_concurrent_per_replica. */
+	uint64_t random;       /* A different random number for each request. */
 	double session_bound;
-	float common;        /* the least reuse of all candidates */
-	float answer_tokens; /* that are expected */
+	float common;        /* Least reuse of all candidates. */
+	float answer_tokens; /* Expected tokens of the answer. */
 };
 
-/* What a score is the sum of; of all policies, whichever is asked. */
+/* The terms of both scores, whichever policy is asked. */
 struct route_terms {
-	double kv, load, power, capacity;                   /* weighted */
-	double queue_ms, prefill_ms, fetch_ms, slowdown_ms; /* predicted */
-	bool measured;                                      /* the node's speeds are its own */
+	double kv, load, power, capacity;                   /* Terms of weighted. */
+	double queue_ms, prefill_ms, fetch_ms, slowdown_ms; /* Terms of predicted. */
+	bool measured;                                      /* The speeds are the node's own measurements. */
 };
 
-enum route_verdict { ROUTE_PICKED, ROUTE_NONE /* no candidate */, ROUTE_FULL /* each at max_inflight */ };
+enum route_verdict {
+	ROUTE_PICKED,
+	ROUTE_NONE /* There is no candidate. */,
+	ROUTE_FULL /* Each candidate is at max_inflight. */
+};
 
 struct route_pick {
 	enum route_verdict verdict;
-	size_t index; /* into the candidates */
+	size_t index; /* Index into the candidates. */
 	double score;
 };
 
-/* Requests that a node carries, 1 to ROUTE_WIDTH. */
+/* Return the requests that a node runs at once, 1 to ROUTE_WIDTH. */
 static inline uint32_t route_width(const struct route_cand *c)
 {
 	return c->width == 0 || c->width > ROUTE_WIDTH ? ROUTE_WIDTH : c->width;
 }
-/* Requests that a node takes from this router beside |inflight| of its own and |others|: up to |max|, or to
- * what its engine runs at once (|width|) and a quarter more if that is known and less; so much waits there
- * that it never idles, and what waits longer may yet go elsewhere. A router has a fifth of that for itself
- * whatever others do there: what is known of them is a moment old. */
+/* Return how many more requests a node takes from this router, beside |inflight| of its own and |others|. The
+ * limit is |max|, or 1.25 times |width| if that is known and less: enough waits at the node to keep it busy,
+ * and the rest may still go elsewhere. A fifth of the limit is this router's own, whatever others do, because
+ * their numbers are a moment old. */
 uint32_t route_room(uint32_t max, uint32_t width, uint32_t inflight, uint32_t others);
 float route_reuse(const struct route_tiers *w, const uint32_t by_tier[BLOCK_TIERS], double trust);
-/* As ask->policy has it: greater is better, whatever the unit; costs are negative. */
+/* Return the score by ask->policy: greater is better in every unit; costs are negative. */
 double route_score(const struct route_ask *ask, const struct route_cand *c);
 void route_terms(const struct route_ask *ask, const struct route_cand *c, struct route_terms *out);
-/* By ask->policy. |cands| ascend by slot. Never allocates; the stack holds ROUTE_MAX_NODES scores. */
+/* Pick by ask->policy. |cands| ascend by slot. Never allocates; the stack holds ROUTE_MAX_NODES scores. */
 struct route_pick route_pick(const struct route_ask *ask, const struct route_cand *cands, size_t n);
-/* By name, or `kv`. False: there is none, *out is untouched. */
+/* Find a policy by name, or `kv`. Return false, with *out unchanged, when there is none. */
 bool route_policy_find(struct cgn_str text, enum route_policy *out);
 const char *route_policy_text(enum route_policy p);
 const char *route_policy_help(enum route_policy p);
-/* For names of nodes and sessions; never 0. */
+/* Hash the name of a node or a session; never 0. */
 uint64_t route_hash(const void *p, size_t n);

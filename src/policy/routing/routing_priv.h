@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing: what policies share. */
+/* routing, inside: functions that the policies share. */
 #pragma once
 #include "base/mix/mix.h"
 #include "policy/routing/routing.h"
 
-#define ROUTE_WORST (-1e30F) /* of a score; also what stands for no number at all */
+#define ROUTE_WORST (-1e30F) /* A score worse than any, also for NaN. */
 
 double route_score_weighted(const struct route_ask *ask, const struct route_cand *c);
 double route_score_predicted(const struct route_ask *ask, const struct route_cand *c);
@@ -15,8 +15,8 @@ double route_score_least_loaded(const struct route_ask *ask, const struct route_
 #include "policy/routing/policies.def"
 #undef POLICY
 
-/* Whose turn it is among |n| equal ones: each once in a round of n turns, and each round begins elsewhere.
- * Routers count their turns from different numbers, so they are not in step for longer than a round. */
+/* Return whose turn it is among |n| equal nodes: each once in a round of n turns, and each round begins
+ * elsewhere. Routers start at different turns, so they are in step for at most a round. */
 static inline size_t route_turn(const struct route_ask *ask, size_t n)
 {
 	return (size_t)((ask->turn + mix_murmur(ask->turn / n)) % n);
@@ -39,13 +39,13 @@ static inline struct route_pick route_nobody(size_t n)
 
 void route_terms_predicted(const struct route_ask *ask, const struct route_cand *c, struct route_terms *out);
 
-/* Of those that have room and score at least |floor|, the one that goes first. |scores|: of all, ROUTE_WORST
- * of those without room. */
+/* Return the first in order of the candidates with room that score at least |floor|. |scores|: of all
+ * candidates, ROUTE_WORST without room. */
 size_t route_tie(const struct route_ask *ask, const struct route_cand *cands, const float *scores, size_t n,
 	float floor);
 
-/* The best by |score|, each asked once; those within |slack| of it are equal, or within |share| of it.
- * Inlined, so that |score| is too. */
+/* Pick the best by |score|, called once per candidate. Scores within |slack| or the share |share| of the best
+ * are equal. Inlined, so that |score| is inlined too. */
 static inline __attribute__((always_inline)) struct route_pick route_best(const struct route_ask *ask,
 	const struct route_cand *cands, size_t n,
 	double (*score)(const struct route_ask *, const struct route_cand *), float slack, float share)
@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) struct route_pick route_best(const 
 		if (!route_has_room(ask, &cands[i]))
 			continue;
 		float s = (float)score(ask, &cands[i]);
-		scores[i] = s > ROUTE_WORST / 2 ? s : ROUTE_WORST / 2; /* of no number, too */
+		scores[i] = s > ROUTE_WORST / 2 ? s : ROUTE_WORST / 2; /* NaN fails the comparison, too. */
 		top = scores[i] > top ? scores[i] : top;
 		p.verdict = ROUTE_PICKED;
 	}
